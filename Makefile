@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+# One Makefile, not recursive. A folder is a link unit: a new file in it is built without a word here.
+#
+#   make                 everything below O=build
+#   make check           what CI runs       make check-quick   the same without sanitizer builds
+#   make bench           the programs behind every number we state
+#   make soak            the long versions (hours of kill -9, 10^8 events)
+#   make install PREFIX=/usr/local
+#
+# O=dir  CC=clang  SAN=address,undefined | thread  DEBUG=1  WERROR=1
+
+O ?= build
+CC = gcc
+PREFIX ?= /usr/local
+PYTHON ?= python3
+VERSION := 0.1.0
+MAKEFLAGS += --no-builtin-rules
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla \
+	-Wpointer-arith -Wformat=2 -Wundef $(if $(WERROR),-Werror)
+CPPFLAGS := -Isrc -Iinclude -D_GNU_SOURCE -DSONDE_VERSION='"$(VERSION)"'
+CFLAGS := -std=gnu11 $(if $(DEBUG),-O0 -DSONDE_DEBUG,-O2) -g $(WARN)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+# The libraries that go into other people's processes are never sanitised.
+GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
+GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
+OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
+OWN_LIBS := -lsqlite3 -ljansson -lzstd -lxxhash -ldw -lelf -lpthread -ldl
+
+.PHONY: all
+all: guest own sim
+
+# --- the guest: libsonde_guest.so is the runtime, the others carry the names that jobs preload ---
+
+GUEST_SRC := $(wildcard src/guest/*.c src/collect/*.c src/stack/native*.c)
+GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
+
+HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hal_hooks.c
+HOOKS_libascend_kernel_hook := src/device/ascend/kernel_hooks.c
+HOOKS_libascend_mstx_hook := src/device/ascend/mstx_hooks.c
+HOOKS_libatb_abi_0_hook := src/device/ascend/atb_hooks.c
+HOOKS_libatb_abi_1_hook := src/device/ascend/atb_hooks.c
+HOOKS_libsonde_host_hook := src/device/host/malloc_hooks.c
+HOOK_LIBS := $(patsubst HOOKS_%,%,$(filter HOOKS_%,$(.VARIABLES)))
+HOOK_SRC := $(sort $(foreach l,$(HOOK_LIBS),$(HOOKS_$(l))))
+
+.PHONY: guest
+guest: $(O)/lib/libsonde_guest.so $(HOOK_LIBS:%=$(O)/lib/%.so)
+
+$(O)/guest/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(GUEST_CFLAGS) -MMD -MP -c $< -o $@
+
+$(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(GUEST_LDFLAGS) -Wl,-soname,$(@F)
+
+define hook_lib
+$(O)/lib/$(1).so: $(patsubst %.c,$(O)/guest/%.o,$(HOOKS_$(1))) $(O)/lib/libsonde_guest.so
+	$(CC) -o $$@ $$(filter %.o,$$^) -L$(O)/lib -lsonde_guest $$(GUEST_LDFLAGS) -Wl,-soname,$$(@F)
+endef
+$(foreach l,$(HOOK_LIBS),$(eval $(call hook_lib,$(l))))
+
+# --- our own processes: one binary, many names ---
+
+OWN_SRC := $(wildcard src/wire/*.c src/base/*.c src/recorder/*.c src/analyze/*.c src/export/*.c \
+	src/cli/*.c src/device/*/modules.c)
+OWN_OBJ := $(OWN_SRC:%.c=$(O)/own/%.o)
+
+.PHONY: own
+own: $(O)/bin/sonde $(O)/bin/msmemscope
+
+$(O)/own/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(OWN_CFLAGS) -MMD -MP -c $< -o $@
+
+$(O)/bin/sonde: $(OWN_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(OWN_CFLAGS) -o $@ $^ $(OWN_LIBS)
+
+$(O)/bin/msmemscope: src/cli/msmemscope.sh
+	@mkdir -p $(@D)
+	install -m 755 $< $@
+
+# --- the simulated vendor stack: sim/lib*/ become libraries, the other folders programs ---
+
+SIM_LIBS := $(notdir $(patsubst %/,%,$(wildcard sim/lib*/)))
+SIM_PROGS := $(filter-out $(SIM_LIBS) include common,$(notdir $(patsubst %/,%,$(wildcard sim/*/))))
+
+.PHONY: sim
+sim: $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%)
+
+-include sim/deps.mk
+
+$(O)/simobj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) -Isim/include -D_GNU_SOURCE $(CFLAGS) -fPIC -MMD -MP -c $< -o $@
+
+define sim_lib
+$(O)/sim/$(1).so: $(patsubst %.c,$(O)/simobj/%.o,$(wildcard sim/$(1)/*.c)) $(SIM_NEEDS_$(1):%=$(O)/sim/%.so)
+	@mkdir -p $$(@D)
+	$(CC) -shared -o $$@ $$(filter %.o,$$^) -L$(O)/sim $(SIM_NEEDS_$(1):lib%=-l%) \
+		-Wl,-soname,$(1).so -Wl,-rpath,'$$$$ORIGIN' -lpthread -ldl
+endef
+$(foreach l,$(SIM_LIBS),$(eval $(call sim_lib,$(l))))
+
+define sim_prog
+$(O)/sim/$(1): $(patsubst %.c,$(O)/simobj/%.o,$(wildcard sim/$(1)/*.c)) $(SIM_NEEDS_$(1):%=$(O)/sim/%.so)
+	@mkdir -p $$(@D)
+	$(CC) -o $$@ $$(filter %.o,$$^) -L$(O)/sim $(SIM_NEEDS_$(1):lib%=-l%) \
+		-Wl,-rpath,'$$$$ORIGIN' -lpthread -ldl
+endef
+$(foreach p,$(SIM_PROGS),$(eval $(call sim_prog,$(p))))
+
+# --- tests and benchmarks ---
+
+UNIT_OBJ := $(patsubst %.c,$(O)/own/%.o,$(wildcard tests/unit/*.c)) \
+	$(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
+$(O)/unit: $(UNIT_OBJ)
+	$(CC) $(OWN_CFLAGS) -o $@ $^ $(OWN_LIBS)
+
+.PHONY: unit
+unit: $(O)/unit
+	$(O)/unit
+
+TARGETS := $(patsubst tests/targets/%.c,$(O)/targets/%,$(wildcard tests/targets/*.c))
+$(O)/targets/%: tests/targets/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
+	@mkdir -p $(@D)
+	$(CC) -Isim/include $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< -L$(O)/sim \
+		$(SIM_LIBS:lib%=-l%) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN/../sim' -lpthread -ldl
+
+.PHONY: targets
+targets: $(TARGETS)
+
+# --- checks ---
+#
+# `make check` runs all of them in order (tools/run_checks.py --list); each also runs alone.
+
+# What fuzz targets and benchmarks link with: archives, so that a program takes only what it names.
+# Guest code is in it too, compiled once more for our own processes and sanitised where SAN says so.
+TEST_LIBS := $(O)/libown.a $(O)/libguest.a
+$(O)/libown.a: $(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
+$(O)/libguest.a: $(GUEST_SRC:%.c=$(O)/own/%.o)
+$(TEST_LIBS):
+	@rm -f $@
+	ar rcs $@ $^
+$(O)/unit: $(O)/libguest.a
+LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN_LIBS) -lm
+.SECONDARY: $(patsubst %.c,$(O)/own/%.o,$(wildcard tests/fuzz/*.c bench/*.c))
+
+.PHONY: check check-quick everything
+check check-quick:
+	@$(PYTHON) tools/run_checks.py --build $(O) $(if $(filter check-quick,$@),--quick)
+
+everything: all targets $(O)/unit bench-programs
+
+.PHONY: check-format format check-layers check-headers check-imports check-python check-docs check-clean
+check-format:
+	@sh tools/check_format
+format:
+	@sh tools/check_format --fix
+check-layers:
+	@$(PYTHON) tools/check_layers.py
+check-headers:
+	@sh tools/check_headers $(CPPFLAGS) -std=gnu11 $(WARN)
+check-imports: guest
+	@$(PYTHON) tools/check_imports.py $(O)/guest tools/banned-imports.txt
+check-python:
+	@PYTHONPYCACHEPREFIX=$(abspath $(O))/pycache $(PYTHON) -m compileall -q tests tools src
+check-docs:
+	@$(PYTHON) tools/check_docs.py
+check-clean:
+	@$(PYTHON) tools/check_clean.py
+
+.PHONY: e2e
+e2e: all targets
+	$(PYTHON) tools/run_e2e.py -q -rs tests/e2e $(ARGS)
+
+# Every tests/fuzz/fuzz_NAME.c, over tests/fuzz/corpus/NAME. `make fuzz-replay` runs the corpus and
+# some fixed mutations of it; `make fuzz FUZZ=NAME` searches for FUZZ_SECONDS.
+
+FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_MUTATIONS ?= 2000
+FUZZ_SECONDS ?= 60
+
+$(O)/own/tests/fuzz/%.o: OWN_CFLAGS += -Wno-missing-prototypes
+
+$(O)/replay/%: $(O)/own/tests/fuzz/fuzz_%.o $(O)/own/tests/fuzz/replay.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(LINK_TEST)
+
+$(O)/fuzz/%: $(O)/own/tests/fuzz/fuzz_%.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(LINK_TEST) -fsanitize=fuzzer
+
+.PHONY: fuzz fuzz-replay fuzz-replay-run
+fuzz-replay-run: $(FUZZERS:%=$(O)/replay/%)
+	@for f in $(FUZZERS); do \
+		$(O)/replay/$$f -n $(FUZZ_MUTATIONS) -o $(O)/replay/crash-$$f \
+			tests/fuzz/corpus/$$f || exit 1; \
+	done
+fuzz-replay:
+	+$(MAKE) O=$(O)-asan CC=clang SAN=address,undefined fuzz-replay-run
+fuzz:
+	@test -n '$(filter $(FUZZ),$(FUZZERS))' || { echo 'make fuzz FUZZ=NAME: $(FUZZERS)'; exit 2; }
+	+$(MAKE) O=$(O)-fuzz CC=clang SAN=fuzzer-no-link,address,undefined $(O)-fuzz/fuzz/$(FUZZ)
+	@mkdir -p $(O)-fuzz/corpus/$(FUZZ)
+	$(O)-fuzz/fuzz/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(O)-fuzz/ \
+		$(O)-fuzz/corpus/$(FUZZ) $(wildcard tests/fuzz/corpus/$(FUZZ))
+
+# bench/NAME.c is a program that measures, prints its lines and fails above its budget. Two kinds
+# are helpers and do not run by themselves: lib*.c is a library to preload, job_*.c a job on the
+# simulated stack.
+
+BENCH_LIBS := $(patsubst bench/%.c,$(O)/bench/%.so,$(wildcard bench/lib*.c))
+BENCH_JOBS := $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/job_*.c))
+BENCHES := $(filter-out $(BENCH_JOBS) $(BENCH_LIBS:.so=),$(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c)))
+
+$(BENCHES): $(O)/bench/%: $(O)/own/bench/%.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(LINK_TEST)
+
+$(BENCH_LIBS): $(O)/bench/%.so: bench/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Isim/include $(CFLAGS) -fPIC -shared -MMD -MP -o $@ $< -lpthread -ldl
+
+$(BENCH_JOBS): $(O)/bench/%: bench/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
+	@mkdir -p $(@D)
+	$(CC) -Isim/include $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< -L$(O)/sim \
+		$(SIM_LIBS:lib%=-l%) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN/../sim' -lpthread -ldl
+
+.PHONY: bench bench-quick bench-programs soak
+bench-programs: $(BENCHES) $(BENCH_LIBS) $(BENCH_JOBS)
+bench bench-quick: all targets bench-programs
+	@status=0; for b in $(sort $(BENCHES)); do \
+		$(if $(filter bench-quick,$@),BENCH_QUICK=1) SONDE_BUILD=$(abspath $(O)) $$b || \
+		{ echo "$$b: failed"; status=1; }; \
+	done; exit $$status
+
+soak: all targets
+	SOAK=1 SONDE_TEST_DEADLINE=14400 $(PYTHON) tools/run_e2e.py -q -rs -m soak tests/e2e $(ARGS)
+	+$(MAKE) bench
+
+# --- install ---
+
+INSTALLED := $(addprefix bin/,sonde msmemscope) $(addprefix lib/,libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
+	$(wildcard include/sonde/*.h) $(patsubst docs/man/%,share/man/man1/%,$(wildcard docs/man/*.1))
+
+.PHONY: install install-sim uninstall
+install: guest own
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/sonde share/man/man1)
+	install -m 755 $(O)/bin/sonde $(O)/bin/msmemscope $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(O)/lib/libsonde_guest.so $(HOOK_LIBS:%=$(O)/lib/%.so) $(DESTDIR)$(PREFIX)/lib
+	$(if $(wildcard include/sonde/*.h),install -m 644 include/sonde/*.h $(DESTDIR)$(PREFIX)/include/sonde)
+	$(if $(wildcard docs/man/*.1),install -m 644 docs/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1)
+
+install-sim: sim
+	install -d $(DESTDIR)$(PREFIX)/libexec/sonde-sim
+	install -m 755 $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%) \
+		$(DESTDIR)$(PREFIX)/libexec/sonde-sim
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/sonde-sim
+	rmdir $(DESTDIR)$(PREFIX)/include/sonde 2>/dev/null || true
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Lines of call stacks as dumps have them, innermost first: `module(function+offset) [address]` for
+ * C, with ` file:line` behind it or inside where debug information gave it, `file(line): function`
+ * for Python. Anything else is shown as it is.
+ */
+#ifndef SONDE_ANALYZE_SUMMARY_FRAMES_H
+#define SONDE_ANALYZE_SUMMARY_FRAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+
+struct frame_line {
+	const char *text;
+	size_t len;
+};
+
+/* Takes the next line off *text; false at the end. Empty lines are passed over. */
+bool frame_next(const char **text, struct frame_line *out);
+
+/*
+ * The lines worth showing, at most max: from the innermost that is neither ours nor of the driver,
+ * the C library or (Python) an installed package. Falls back on the innermost ones.
+ */
+size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max);
+
+/* Adds "function (file:line)" or "function (module)", or the line as it is; printable. */
+void frame_describe(const struct frame_line *line, bool python, struct buf *out);
+
+/* The one frame that names a place, of two stacks that may be NULL; false if both are. */
+bool frame_where(const char *c, const char *py, struct buf *out);
+
+/* Adds text in which control characters are replaced. */
+void frame_add_printable(struct buf *out, const char *text, size_t len);
+
+#endif

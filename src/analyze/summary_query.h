@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What the writers of text and JSON ask of a summary. */
+#ifndef SONDE_ANALYZE_SUMMARY_QUERY_H
+#define SONDE_ANALYZE_SUMMARY_QUERY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "analyze/summary_impl.h"
+#include "base/buf.h"
+
+#define SUMMARY_DEVICE_BYTES 16
+
+/* A call stack and what its blocks hold. */
+struct summary_place {
+	const struct summary_stack *stack;
+	struct summary_held held;
+};
+
+void summary_count(const struct summary_process *p, struct summary_counts *out);
+void summary_count_all(const struct summary *s, struct summary_counts *out);
+void summary_loss_all(const struct summary *s, struct summary_loss *out);
+struct summary_held summary_alive(const struct summary_pool *pool);
+/* Has MALLOC rows, but not one FREE row. */
+bool summary_frees_missing(const struct summary_counts *c);
+
+/* The peak of a device, or of a process' part of it. */
+const struct summary_tally *summary_device_peak(const struct summary_device *d);
+/* The same over all processes; *out_exact false: at least that. */
+struct summary_tally summary_whole_peak(const struct summary *s, const struct summary_device *d,
+					bool *out_exact);
+
+/* The pool's places, largest first, at its peak or at the end. Gives an array. */
+struct summary_place *summary_places(const struct summary *s, const struct summary_pool *pool,
+				     bool at_peak, size_t *out_n);
+
+/* The pools of a process by device and type. Gives an array of npools. */
+struct summary_pool **summary_pools(const struct summary_process *p);
+
+/* "0", "cpu" or "N/A" */
+const char *summary_device_text(uint32_t device, char out[SUMMARY_DEVICE_BYTES]);
+
+/* summary_answer.c: the sentences at the head of the text, in one line. */
+void summary_answer(struct summary *s, struct buf *out);
+
+#endif

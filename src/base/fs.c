@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+struct fs_type {
+	unsigned long magic;
+	const char *name;
+	bool local;
+};
+
+static const struct fs_type fs_types[] = {
+	{0xef53, "ext4", true},	      {0x58465342, "xfs", true},
+	{0x01021994, "tmpfs", true},  {0x794c7630, "overlayfs", true},
+	{0x9123683e, "btrfs", false}, {0x2fc12fc1, "zfs", false},
+	{0xf2f52010, "f2fs", false},  {0x858458f6, "ramfs", false},
+	{0x6969, "nfs", false},	      {0x517b, "smb", false},
+	{0xff534d42, "cifs", false},  {0xfe534d42, "smb2", false},
+	{0x65735546, "fuse", false},  {0x0bd00bd0, "lustre", false},
+	{0x01021997, "9p", false},    {0x00c36400, "ceph", false},
+	{0x47504653, "gpfs", false},  {0x19830326, "beegfs", false},
+	{0x73757245, "coda", false},  {0x5346414f, "afs", false},
+	{0x01161970, "gfs2", false},  {0x7461636f, "ocfs2", false},
+	{0xf15f, "ecryptfs", false},  {0x9fa0, "proc", false},
+	{0x62656572, "sysfs", false},
+};
+
+static const struct fs_type *find_type(unsigned long magic)
+{
+	for (size_t i = 0; i < sizeof(fs_types) / sizeof(fs_types[0]); i++)
+		if (fs_types[i].magic == (magic & 0xffffffff))
+			return &fs_types[i];
+	return NULL;
+}
+
+const char *fs_type_name(unsigned long f_type)
+{
+	const struct fs_type *t = find_type(f_type);
+
+	return t ? t->name : NULL;
+}
+
+bool fs_type_is_local(unsigned long f_type)
+{
+	const struct fs_type *t = find_type(f_type);
+
+	return t && t->local;
+}
+
+int fs_is_local(const char *path, struct err *err)
+{
+	struct statfs s;
+
+	if (statfs(path, &s) < 0)
+		return err_sys(err, -errno, "cannot ask for the file system of '%s'", path);
+	return fs_type_is_local((unsigned long)s.f_type);
+}
+
+int fs_mkdirs(const char *path, struct err *err)
+{
+	char *copy = xstrdup(path);
+	struct stat st;
+	int r = 0;
+
+	for (char *p = copy + 1; *copy && r == 0; p++) {
+		if (*p != '/' && *p != '\0')
+			continue;
+		char was = *p;
+		*p = '\0';
+		if (mkdir(copy, FS_DIR_MODE) < 0 && errno != EEXIST) {
+			int code = -errno;
+			/* Read-only and automounted parents may refuse before they look. */
+			if (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode))
+				r = err_sys(err, code, "cannot make directory '%s'", copy);
+		}
+		*p = was;
+		if (!was)
+			break;
+	}
+	if (r == 0 && (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
+		r = err_sys(err, -ENOTDIR, "cannot make directory '%s'", path);
+	free(copy);
+	return r;
+}
+
+int fs_read_file(const char *path, size_t cap, struct buf *out, struct err *err)
+{
+	size_t before = out->len;
+	ssize_t n = 1;
+	int r = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
+	while (n != 0) {
+		size_t left = cap - (out->len - before);
+		size_t chunk = left < 65536 ? left + 1 : 65536;
+
+		n = read(fd, buf_room(out, chunk), chunk);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			r = err_sys(err, -errno, "cannot read '%s'", path);
+			break;
+		}
+		out->len += (size_t)n;
+		if (out->len - before > cap) {
+			r = err_set(err, -EFBIG, "'%s' is larger than %zu bytes", path, cap);
+			break;
+		}
+	}
+	close(fd);
+	if (r < 0)
+		out->len = before;
+	return r;
+}
+
+static int write_all(int fd, const char *data, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, data, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		data += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct err *err)
+{
+	char *tmp = xasprintf("%s.%d.tmp", path, (int)getpid());
+	int r = 0;
+	int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
+
+	if (fd < 0) {
+		r = err_sys(err, -errno, "cannot create '%s'", tmp);
+		goto out;
+	}
+	r = write_all(fd, content->data, content->len);
+	if (close(fd) < 0 && r == 0)
+		r = -errno;
+	if (r == 0 && rename(tmp, path) < 0)
+		r = -errno;
+	if (r < 0) {
+		err_sys(err, r, "cannot write '%s'", path);
+		(void)unlink(tmp);
+	}
+out:
+	free(tmp);
+	return r;
+}
+
+/* Adds "/name" for every name of path, and takes one back for every `..`. */
+static void add_components(struct buf *out, size_t root, const char *path)
+{
+	while (*path) {
+		size_t len = strcspn(path, "/");
+
+		if (len == 2 && path[0] == '.' && path[1] == '.') {
+			while (out->len > root && out->data[--out->len] != '/')
+				;
+		} else if (len && !(len == 1 && path[0] == '.')) {
+			buf_add_char(out, '/');
+			buf_add(out, path, len);
+		}
+		path += len + (path[len] == '/');
+	}
+}
+
+int fs_absolute(const char *path, struct buf *out, struct err *err)
+{
+	size_t root = out->len;
+	char cwd[PATH_MAX];
+
+	if (path[0] != '/') {
+		if (!getcwd(cwd, sizeof(cwd)))
+			return err_sys(err, -errno, "cannot find the current directory");
+		add_components(out, root, cwd);
+	}
+	add_components(out, root, path);
+	if (out->len == root)
+		buf_add_char(out, '/');
+	return 0;
+}
+
+void fs_timestamp(char out[FS_TIMESTAMP_BYTES])
+{
+	time_t now = time(NULL);
+	struct tm tm = {0};
+
+	localtime_r(&now, &tm);
+	strftime(out, FS_TIMESTAMP_BYTES, "%Y%m%d%H%M%S", &tm);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Small things with files and paths. All failures are negative errno with words in err. */
+#ifndef SONDE_BASE_FS_H
+#define SONDE_BASE_FS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#define FS_DIR_MODE 0750
+#define FS_TIMESTAMP_BYTES 15
+
+/* Makes the directory and its missing parents (mode 0750 less umask); fine if it is there. */
+int fs_mkdirs(const char *path, struct err *err);
+
+/* Appends the whole file to out; -EFBIG, and nothing added, if it has more than cap bytes. */
+int fs_read_file(const char *path, size_t cap, struct buf *out, struct err *err);
+
+/* Replaces the file in one step: readers see the old content or the new. Mode less umask. */
+int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct err *err);
+
+/* Absolute, `.`, `..`, doubled and last slashes removed by spelling alone: no link is resolved.
+ * Adds it to out. Fails only if the current directory is unknown. */
+int fs_absolute(const char *path, struct buf *out, struct err *err);
+
+/* Whether files there are kept by this kernel, so that a shared mapping survives the death of every
+ * process: 1 for ext2/3/4, xfs, tmpfs, overlayfs; 0 for network, user-space and all other ones. */
+int fs_is_local(const char *path, struct err *err);
+/* The name of a statfs() f_type, such as "ext4" or "nfs"; "0x…" is not spelt out: NULL. */
+const char *fs_type_name(unsigned long f_type);
+bool fs_type_is_local(unsigned long f_type);
+
+/* Local time now as YYYYmmddHHMMSS. */
+void fs_timestamp(char out[FS_TIMESTAMP_BYTES]);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_AREAS 16
+
+struct area_level {
+	char area[24];
+	enum log_level level;
+};
+
+/* Set up before threads start, read by all of them. */
+static struct area_level areas[MAX_AREAS];
+static int nareas;
+static _Atomic int default_level = LOG_WARN;
+static _Atomic int log_fd = STDERR_FILENO;
+
+void log_set_level(enum log_level level)
+{
+	default_level = (int)level;
+}
+
+int log_level_find(const char *name)
+{
+	static const char *const names[] = {"debug", "info", "warning", "error"};
+
+	for (int i = 0; i < 4; i++)
+		if (!strcmp(name, names[i]))
+			return i;
+	return strcmp(name, "warn") ? -EINVAL : LOG_WARN;
+}
+
+static int configure_one(const char *item, struct err *err)
+{
+	const char *eq = strchr(item, '=');
+	int level = log_level_find(eq ? eq + 1 : item);
+
+	if (level < 0)
+		return err_set(
+			err, -EINVAL,
+			"invalid log level '%s': expected [area=]debug, info, warning or error",
+			item);
+	if (!eq) {
+		log_set_level((enum log_level)level);
+		return 0;
+	}
+	size_t len = (size_t)(eq - item);
+	if (nareas == MAX_AREAS || len >= sizeof(areas[0].area))
+		return err_set(err, -E2BIG, "too many or too long log areas at '%s'", item);
+	memcpy(areas[nareas].area, item, len);
+	areas[nareas].area[len] = '\0';
+	areas[nareas++].level = (enum log_level)level;
+	return 0;
+}
+
+int log_configure(const char *text, struct err *err)
+{
+	char item[64];
+
+	while (*text) {
+		size_t len = strcspn(text, ",");
+
+		if (len >= sizeof(item))
+			return err_set(err, -EINVAL, "invalid log level '%s'", text);
+		memcpy(item, text, len);
+		item[len] = '\0';
+		int r = len ? configure_one(item, err) : 0;
+		if (r < 0)
+			return r;
+		text += len + (text[len] == ',');
+	}
+	return 0;
+}
+
+int log_open(const char *path, struct err *err)
+{
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return err_sys(err, -errno, "cannot open log file '%s'", path);
+	int old = atomic_exchange(&log_fd, fd);
+	if (old != STDERR_FILENO)
+		close(old);
+	return 0;
+}
+
+void log_close(void)
+{
+	int old = atomic_exchange(&log_fd, STDERR_FILENO);
+
+	if (old != STDERR_FILENO)
+		close(old);
+}
+
+static enum log_level level_of(const char *area)
+{
+	for (int i = nareas - 1; i >= 0; i--)
+		if (!strcmp(areas[i].area, area))
+			return areas[i].level;
+	return (enum log_level)default_level;
+}
+
+void log_write(enum log_level level, const char *area, const char *file, int line, const char *fmt,
+	       ...)
+{
+	static const char *const marks[] = {"[DEBUG]", "[INFO] ", "[WARN] ", "[ERROR]"};
+	char text[2048];
+	const size_t room = sizeof(text) - 1; /* the newline */
+	const char *base = strrchr(file, '/');
+	int saved = errno;
+	struct tm tm = {0};
+	va_list ap;
+
+	if (level < level_of(area))
+		return;
+	time_t now = time(NULL);
+	localtime_r(&now, &tm);
+	size_t n = strftime(text, room, "%Y-%m-%d %H:%M:%S", &tm);
+	n += (size_t)snprintf(text + n, room - n, " %s [%.64s:%d] %.32s%s", marks[level],
+			      base ? base + 1 : file, line, area, *area ? ": " : "");
+	va_start(ap, fmt);
+	int got = vsnprintf(text + n, room - n, fmt, ap);
+	va_end(ap);
+	if (got > 0)
+		n = (size_t)got < room - n ? n + (size_t)got : room - 1;
+	text[n++] = '\n';
+	if (write(log_fd, text, n) < 0)
+		errno = saved; /* a log that cannot be written is nobody's failure */
+	errno = saved;
+}

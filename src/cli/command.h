@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * A command of `sonde` is one file cmd_<name>.c with one const struct command in it, and one line
+ * in commands.c. Everything said about it to users comes from its spec. Commands are the only code
+ * that prints or decides the exit status:
+ *
+ *	0 done   1 it failed   2 the command line was wrong   126, 127 the program could not be run
+ */
+#ifndef SONDE_CLI_COMMAND_H
+#define SONDE_CLI_COMMAND_H
+
+#include <stdbool.h>
+
+#include "base/args.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+enum exit_status {
+	EXIT_DONE = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_NOT_EXECUTABLE = 126,
+	EXIT_NOT_FOUND = 127,
+};
+
+struct command {
+	const char *name; /* "msmemscope", "mem show" */
+	const char *alias; /* another name, or NULL */
+	bool hidden; /* not in any list */
+	const char *tag; /* before messages, as in "[tag] Error: "; NULL: "<spec.name>: " */
+	struct args_spec spec;
+	/* argv: the arguments behind the name. Returns the exit status. */
+	int (*run)(const struct command *cmd, int argc, char **argv);
+};
+
+/* What `sonde` alone and `sonde mem` alone say about themselves. */
+struct command_group {
+	const char *name; /* "" is sonde itself, "mem" holds "mem show" and so on */
+	const char *page; /* name of the manual page */
+	struct args_spec spec;
+};
+
+extern const struct command cmd_msmemscope, cmd_mem_show, cmd_mem_export, cmd_mem_recover;
+extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
+
+extern const struct command *const commands[]; /* ended by NULL */
+extern const struct command_group command_groups[]; /* ended by a NULL name */
+
+/* Finds the command that the first words name, and how many words that took. NULL if none. */
+const struct command *command_find(int argc, char **argv, int *out_words);
+const struct command_group *command_group_find(const char *name);
+bool command_in_group(const struct command *cmd, const struct command_group *group);
+
+/* Prints that there is no such command, with a guess what was meant. EXIT_USAGE. */
+int command_unknown(const struct command_group *group, const char *word);
+
+/* Runs the parser. Negative: go on. Otherwise the exit status: help was shown, or an error. */
+int command_parse(const struct command *cmd, struct args *a, int argc, char **argv);
+
+/* Prints the error on stderr and returns the status. */
+int command_fail(const struct command *cmd, const struct err *err, int status);
+
+/* Prints what the parser had to say on stderr, once. */
+void command_notices(const struct command *cmd, struct args *a);
+
+/* Writes to stdout, all of it; EXIT_DONE, or EXIT_FAILED with a message. */
+int command_print(const struct command *cmd, struct buf *text);
+
+/* The help of a command or of a group, for stdout or stderr. */
+void command_help(const struct command *cmd, unsigned width, struct buf *out);
+void command_group_help(const struct command_group *group, unsigned width, struct buf *out);
+
+/* Rows that most commands have. */
+#define COMMAND_HELP_OPTION                                                                        \
+	{                                                                                          \
+		.group = "General options", .name = "help", .letters = "h", .kind = OPT_STOP,      \
+		.help = "Show this text and exit."                                                 \
+	}
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The list of commands, and what they share. */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct command *const commands[] = {
+	&cmd_msmemscope, &cmd_mem_show,	 &cmd_mem_export, &cmd_mem_recover,
+	&cmd_recorder,	 &cmd_bugreport, &cmd_help,	  NULL,
+};
+
+static const char *const sonde_usage[] = {"<command> [options]", "help [command]", "help --json",
+					  "--version", NULL};
+static const struct args_section sonde_sections[] = {
+	{"EXIT STATUS",
+	 "0 when the work is done, 1 when it failed, 2 when the command line was wrong. Launchers "
+	 "give the exit status of the program they ran; 127 if it was not found and 126 if it "
+	 "could "
+	 "not be run."},
+	{"ENVIRONMENT",
+	 "SONDE_LOG sets how much our own processes write to their log: debug, info, warning or "
+	 "error, also by area, as in SONDE_LOG=info,merge=debug."},
+	{"SEE ALSO", "msmemscope(1), sonde-mem(1)"},
+	{NULL, NULL},
+};
+static const struct args_example sonde_examples[] = {
+	{"record a training script", "msmemscope -- python train.py"},
+	{"look at what was recorded", "sonde mem show memscopeDumpResults"},
+	{"describe this machine for a bug report", "sonde bugreport"},
+	{NULL, NULL},
+};
+static const struct opt sonde_options[] = {
+	COMMAND_HELP_OPTION,
+	{.name = "version",
+	 .letters = "vV",
+	 .kind = OPT_STOP,
+	 .help = "Show the version and exit."},
+	OPT_END,
+};
+
+static const char *const mem_usage[] = {"<command> [options]", NULL};
+static const struct args_section mem_sections[] = {
+	{"FILES",
+	 "A recording is a directory recording_<pid>_<time> below the output path. Wherever one is "
+	 "expected, the output path itself may be given too: then the newest recording in it is "
+	 "meant.\n\n"
+	 "  config.json      what was asked for\n"
+	 "  events.sonde     the recording: every event, append-only\n"
+	 "  session          the control page shared with the job while it runs"},
+	{"EXIT STATUS", "0 when the work is done, 1 when it failed, 2 when the command line was "
+			"wrong."},
+	{"SEE ALSO", "sonde(1), msmemscope(1)"},
+	{NULL, NULL},
+};
+static const struct args_example mem_examples[] = {
+	{"summarise the newest recording", "sonde mem show memscopeDumpResults"},
+	{"feed the summary to another program",
+	 "sonde mem show --json memscopeDumpResults | jq .devices"},
+	{"make a database of a recording that was written as csv",
+	 "sonde mem export --format=db -o /tmp/out memscopeDumpResults"},
+	{"finish the files after job and recorder were killed together",
+	 "sonde mem recover memscopeDumpResults/recording_4711_20260131120000"},
+	{NULL, NULL},
+};
+
+const struct command_group command_groups[] = {
+	{.name = "",
+	 .page = "sonde",
+	 .spec = {.name = "sonde",
+		  .summary = "look inside running AI jobs",
+		  .description = "Sonde records what AI jobs do with their memory and tells who "
+				 "holds it. The job needs no change and no rebuild.",
+		  .usage = sonde_usage,
+		  .options = sonde_options,
+		  .examples = sonde_examples,
+		  .sections = sonde_sections}},
+	{.name = "mem",
+	 .page = "sonde-mem",
+	 .spec = {.name = "sonde mem",
+		  .summary = "record the memory of a job and work with recordings",
+		  .description = "Records every allocation and free of a job, and shows, converts "
+				 "and repairs the recordings.",
+		  .usage = mem_usage,
+		  .examples = mem_examples,
+		  .sections = mem_sections}},
+	{.name = NULL},
+};
+
+const struct command_group *command_group_find(const char *name)
+{
+	for (const struct command_group *g = command_groups; g->name; g++)
+		if (!strcmp(g->name, name))
+			return g;
+	return NULL;
+}
+
+static bool name_in_group(const char *name, const struct command_group *group)
+{
+	size_t len = strlen(group->name);
+
+	if (!name)
+		return false;
+	if (!len)
+		return !strchr(name, ' ');
+	return !strncmp(name, group->name, len) && name[len] == ' ';
+}
+
+bool command_in_group(const struct command *cmd, const struct command_group *group)
+{
+	return !cmd->hidden &&
+	       (name_in_group(cmd->name, group) || name_in_group(cmd->alias, group));
+}
+
+/* How many of the words spell `name`; 0 if they do not. */
+static int spelt(const char *name, int argc, char **argv)
+{
+	int n = 0;
+
+	while (name && *name) {
+		size_t len = strcspn(name, " ");
+
+		if (n == argc || strlen(argv[n]) != len || strncmp(argv[n], name, len))
+			return 0;
+		n++;
+		name += len + (name[len] == ' ');
+	}
+	return n;
+}
+
+const struct command *command_find(int argc, char **argv, int *out_words)
+{
+	for (int i = 0; commands[i]; i++) {
+		int n = spelt(commands[i]->name, argc, argv);
+
+		if (!n)
+			n = spelt(commands[i]->alias, argc, argv);
+		if (n) {
+			*out_words = n;
+			return commands[i];
+		}
+	}
+	return NULL;
+}
+
+/* The name by which a command is known inside the group: its last word. */
+static const char *name_within(const struct command *cmd, const struct command_group *group)
+{
+	const char *name = name_in_group(cmd->name, group) ? cmd->name : cmd->alias;
+	const char *space = strrchr(name, ' ');
+
+	return space ? space + 1 : name;
+}
+
+int command_unknown(const struct command_group *group, const char *word)
+{
+	const char *names[32];
+	int n = 0;
+
+	for (int i = 0; commands[i] && n < 30; i++)
+		if (command_in_group(commands[i], group))
+			names[n++] = name_within(commands[i], group);
+	if (!*group->name)
+		for (const struct command_group *g = command_groups + 1; g->name && n < 31; g++)
+			names[n++] = g->name;
+	names[n] = NULL;
+	const char *near = args_nearest(word, strlen(word), names);
+	fprintf(stderr, "%s: unknown command '%s'", group->spec.name, word);
+	if (near)
+		fprintf(stderr, "; did you mean '%s'?", near);
+	fprintf(stderr, "\nTry '%s --help'.\n", group->spec.name);
+	return EXIT_USAGE;
+}
+
+static void say(const struct command *cmd, const char *kind, const char *text, size_t len)
+{
+	if (cmd->tag)
+		fprintf(stderr, "[%s] %s%.*s\n", cmd->tag, kind, (int)len, text);
+	else
+		fprintf(stderr, "%s: %.*s\n", cmd->spec.name, (int)len, text);
+}
+
+int command_fail(const struct command *cmd, const struct err *err, int status)
+{
+	say(cmd, "Error: ", err->text, strlen(err->text));
+	if (status == EXIT_USAGE)
+		fprintf(stderr, "Try '%s --help'.\n", cmd->spec.name);
+	return status;
+}
+
+void command_notices(const struct command *cmd, struct args *a)
+{
+	const char *line = buf_str(&a->notices);
+
+	while (*line) {
+		size_t len = strcspn(line, "\n");
+
+		say(cmd, "", line, len);
+		line += len + (line[len] == '\n');
+	}
+	buf_clear(&a->notices);
+}
+
+int command_print(const struct command *cmd, struct buf *text)
+{
+	struct err err = {0};
+
+	if (fwrite(text->data, 1, text->len, stdout) == text->len && fflush(stdout) == 0)
+		return EXIT_DONE;
+	err_sys(&err, -errno, "cannot write the output");
+	return command_fail(cmd, &err, EXIT_FAILED);
+}
+
+int command_parse(const struct command *cmd, struct args *a, int argc, char **argv)
+{
+	struct err err = {0};
+	struct buf text = {0};
+
+	if (args_parse(a, &cmd->spec, argc, argv, &err) < 0) {
+		command_notices(cmd, a);
+		return command_fail(cmd, &err, EXIT_USAGE);
+	}
+	if (!a->stopped || strcmp(a->stopped->name, "help"))
+		return -1;
+	command_help(cmd, args_width(STDOUT_FILENO), &text);
+	int status = command_print(cmd, &text);
+	buf_release(&text);
+	return status;
+}
+
+void command_help(const struct command *cmd, unsigned width, struct buf *out)
+{
+	args_help(&cmd->spec, width, out);
+}
+
+void command_group_help(const struct command_group *group, unsigned width, struct buf *out)
+{
+	struct args_spec head = group->spec;
+
+	head.options = NULL;
+	head.examples = NULL;
+	args_help(&head, width, out);
+	buf_add_str(out, "\nCommands:\n");
+	if (!*group->name)
+		for (const struct command_group *g = command_groups + 1; g->name; g++) {
+			buf_addf(out, "  %-14s", g->name);
+			args_wrap(out, g->spec.summary, 16, 16, width);
+		}
+	for (int i = 0; commands[i]; i++) {
+		if (!command_in_group(commands[i], group))
+			continue;
+		buf_addf(out, "  %-14s", name_within(commands[i], group));
+		args_wrap(out, commands[i]->spec.summary, 16, 16, width);
+	}
+	buf_addf(out, "\nMore about one of them: sonde help %s%s<command>\n", group->name,
+		 *group->name ? " " : "");
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * sonde <command> …; under the name of a compatible program (argv[0]) that program's command line.
+ * The list of commands is in commands.c.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/command.h"
+
+static int show_group(const struct command_group *group, bool asked)
+{
+	struct buf text = {0};
+	FILE *to = asked ? stdout : stderr;
+
+	command_group_help(group, args_width(fileno(to)), &text);
+	bool bad = fwrite(text.data, 1, text.len, to) != text.len || fflush(to);
+	buf_release(&text);
+	if (!asked)
+		return EXIT_USAGE;
+	return bad ? EXIT_FAILED : EXIT_DONE;
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
+}
+
+/* The words name no command: a group, an option of sonde itself, or a mistake. */
+static int run_other(int argc, char **argv)
+{
+	const struct command_group *top = command_group_find("");
+
+	if (argc < 1)
+		return show_group(top, false);
+	if (is_one_of(argv[0], "-h", "--help", "--help"))
+		return show_group(top, true);
+	if (is_one_of(argv[0], "-v", "-V", "--version")) {
+		printf("sonde %s\n", SONDE_VERSION);
+		return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
+	}
+	const struct command_group *group = command_group_find(argv[0]);
+	if (!group || !*argv[0])
+		return command_unknown(top, argv[0]);
+	if (argc == 1)
+		return show_group(group, false);
+	if (is_one_of(argv[1], "-h", "--help", "help"))
+		return show_group(group, true);
+	return command_unknown(group, argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+	int words = 0;
+
+	BUG_ON(argc < 1);
+	char *slash = strrchr(argv[0], '/');
+	char *name = slash ? slash + 1 : argv[0];
+
+	const struct command *cmd = command_find(1, &name, &words);
+	if (cmd)
+		return cmd->run(cmd, argc - 1, argv + 1);
+	cmd = command_find(argc - 1, argv + 1, &words);
+	if (!cmd)
+		return run_other(argc - 1, argv + 1);
+	return cmd->run(cmd, argc - 1 - words, argv + 1 + words);
+}

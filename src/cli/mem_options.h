@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The option table of `msmemscope` and how its values become a struct mem_config. */
+#ifndef SONDE_CLI_MEM_OPTIONS_H
+#define SONDE_CLI_MEM_OPTIONS_H
+
+#include "base/args.h"
+#include "recorder/mem_config.h"
+
+/* The target of the table: the configuration and what the log options said so far. */
+struct mem_options {
+	struct mem_config config;
+	bool log_level_given;
+	bool verbose, quiet;
+	bool compat_given;
+};
+
+extern const struct opt mem_option_table[];
+
+/* Defaults. */
+int mem_options_init(struct mem_options *o, struct err *err);
+
+/* After the last option: settles what depends on several of them and on the environment. */
+int mem_options_finish(struct mem_options *o, struct err *err);
+
+#endif

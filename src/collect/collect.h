@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What hooks call: one function per kind of fact. Each decides by itself whether the fact is
+ * wanted; a hook just reports. Exported by libsonde_guest.so to the preload libraries.
+ *
+ * `caller` is __builtin_return_address(0) of the hook: stacks begin there.
+ *
+ * Order matters: an allocation is reported after the real call succeeded; a free is bracketed, so
+ * that its time lies before the moment the address can be handed out again.
+ */
+#ifndef SONDE_COLLECT_COLLECT_H
+#define SONDE_COLLECT_COLLECT_H
+
+#include "wire/record.h"
+#include "wire/session.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+
+struct collect_block {
+	uint64_t addr;
+	uint64_t size_bytes;
+	uint16_t device;
+	uint8_t pool; /* enum rec_pool */
+	uint8_t kind; /* enum rec_alloc_kind */
+	uint8_t page; /* enum rec_page */
+	uint8_t module;
+};
+
+/* Is any of these (enum session_want) being recorded right now? */
+bool collect_wants(uint32_t want);
+
+/* Is this process being recorded at all right now? */
+bool collect_tracing(void);
+
+void collect_alloc(const struct collect_block *b, const void *caller);
+
+/* A free that cannot fail, reported before the memory goes back. Uses addr, device, pool, kind. */
+void collect_free(const struct collect_block *b, const void *caller);
+
+/* A free that can fail: begin, call the real one, then end(…, true) only if it succeeded. */
+struct collect_pending {
+	uint64_t time_ns; /* 0: not recording */
+	bool held;
+};
+struct collect_pending collect_free_begin(void);
+void collect_free_end(struct collect_pending p, const struct collect_block *b, bool happened,
+		      const void *caller);
+
+/* What a pool holds from the driver; see enum rec_heap_mode. */
+void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, int64_t bytes);
+
+/* The driver had no memory left. */
+void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller);
+
+/* Text longer than REC_MAX_TEXT is cut. extra (domain, attributes) may be NULL. */
+void collect_mark(uint8_t kind, uint64_t range, const char *message, const char *domain);
+void collect_op(uint8_t kind, const char *name, const char *attrs, const void *caller);
+void collect_access(const struct collect_block *b, uint8_t access, const char *op,
+		    const char *attrs);
+void collect_system(uint8_t kind, uint64_t value);
+void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label);
+
+/* Kernels. Launches nest (acl calls rt): only the outermost is one launch. */
+bool collect_launch_enter(void); /* true: this is the outermost; call collect_launch_leave() */
+void collect_launch_leave(void);
+void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t device,
+		    uint16_t stream, uint16_t task);
+void collect_name(uint64_t hash, const char *text, size_t len);
+
+/* The device that the calling thread works on, DEV_NONE if nobody knows. */
+uint16_t collect_device(void);
+
+/* A new id for a range, counted per process from 1. */
+uint64_t collect_range_id(void);
+
+/* start/stop of tracing in this process (deferred collection). */
+void collect_set_tracing(bool on);
+
+/* Steps of the step API: n = 1, 2, … per process. */
+void collect_step(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Reads a memory dump, CSV or SQLite (told by its content), row by row in constant memory. Both
+ * vocabularies and any case of the column names are understood, columns may come in any order.
+ *
+ *	r = dump_open(path, 0, &d, err);
+ *	while (r >= 0 && (r = dump_next(d, &row, err)) > 0)
+ *		…
+ *	dump_close(d);
+ *
+ * Every byte is taken for foreign. A CSV file that is still being written, or whose writer was
+ * killed, may end in half a row: that is its end and not an error, see dump_torn().
+ *
+ * In a row: attributes with unknown keys come as ATTR_RAW (neighbours together); `text` of an
+ * attribute is set whatever its kind. Unknown words give ROW_EVENT_END and TYPE_END. A process or
+ * thread id that is not known is UINT32_MAX. 26.0 does not tell PTA_WORKSPACE from PTA.
+ */
+#ifndef SONDE_EXPORT_DUMP_READER_H
+#define SONDE_EXPORT_DUMP_READER_H
+
+#include "base/err.h"
+#include "export/row.h"
+
+struct dump;
+
+enum dump_flags {
+	DUMP_SKIP_BAD = 1 << 0, /* bad rows are passed over and counted */
+};
+
+int dump_open(const char *path, unsigned flags, struct dump **out, struct err *err);
+/* The same over bytes of a CSV file, which are borrowed. */
+int dump_open_memory(const void *data, size_t len, unsigned flags, struct dump **out,
+		     struct err *err);
+
+/*
+ * 1: a row, whose texts are good until the next call; 0: the end. -EBADMSG: a bad row, named by
+ * its line; the next call goes on behind it. Any other error is final.
+ */
+int dump_next(struct dump *d, struct row *out, struct err *err);
+
+uint64_t dump_bad_rows(const struct dump *d);
+/* Line (CSV) or number (SQLite) of the row that the last dump_next() looked at. */
+uint64_t dump_line(const struct dump *d);
+/* The file ended in half a row; known once dump_next() has given 0. */
+bool dump_torn(const struct dump *d);
+void dump_close(struct dump *d); /* d may be NULL */
+
+#endif

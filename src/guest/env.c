@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "guest/env.h"
+
+#include "guest/guest.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_OUTPUT "memscopeDumpResults"
+#define RECORDING_PREFIX "recording_"
+
+static char session_dir[1024];
+static char program[1024];
+static uint32_t root_pid;
+static _Atomic int captured;
+
+/* A text being put together in a fixed buffer; once it overflows it stays empty. */
+struct text {
+	char *at;
+	char *end;
+};
+
+static void add(struct text *t, const char *s, size_t n)
+{
+	if (!t->at || n >= (size_t)(t->end - t->at)) {
+		t->at = NULL;
+		return;
+	}
+	memcpy(t->at, s, n);
+	t->at += n;
+	*t->at = '\0';
+}
+
+static void add_str(struct text *t, const char *s)
+{
+	add(t, s, strlen(s));
+}
+
+static void add_number(struct text *t, uint64_t v)
+{
+	char tmp[20];
+	size_t i = sizeof(tmp);
+
+	do {
+		tmp[--i] = (char)('0' + v % 10);
+		v /= 10;
+	} while (v);
+	add(t, tmp + i, sizeof(tmp) - i);
+}
+
+static const char *env_find(const char *name)
+{
+	size_t n = strlen(name);
+
+	for (char **e = environ; e && *e; e++)
+		if (!strncmp(*e, name, n) && (*e)[n] == '=')
+			return *e + n + 1;
+	return "";
+}
+
+void guest_env_copy(const char *name, char *out, size_t size)
+{
+	size_t n = strnlen(env_find(name), size - 1);
+
+	memcpy(out, env_find(name), n);
+	out[n] = '\0';
+}
+
+size_t guest_read_file(const char *path, char *out, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, size);
+
+	if (fd >= 0)
+		close(fd);
+	if (n < 0)
+		n = 0;
+	memset(out + n, 0, size - (size_t)n);
+	return (size_t)n;
+}
+
+uint64_t guest_start_ticks(void)
+{
+	char text[1024];
+	uint64_t v = 0;
+
+	guest_read_file("/proc/self/stat", text, sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	/* The second field is the name in parentheses and may contain anything, spaces too. */
+	const char *p = strrchr(text, ')');
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	for (p = p ? p + 1 : ""; *p >= '0' && *p <= '9'; p++)
+		v = v * 10 + (uint64_t)(*p - '0');
+	return v;
+}
+
+int guest_join_path(char *out, size_t size, const char *dir, const char *name)
+{
+	struct text t = {out, out + size};
+
+	add_str(&t, dir);
+	add_str(&t, "/");
+	add_str(&t, name);
+	return t.at ? 0 : -1;
+}
+
+char *guest_arena_name(char *out, size_t size, const char *dir, uint64_t ticks, unsigned image)
+{
+	struct text t = {out, out + size};
+
+	add_str(&t, dir);
+	add_str(&t, "/");
+	add_number(&t, (uint64_t)getpid());
+	add_str(&t, "-");
+	add_number(&t, ticks);
+	add_str(&t, "-");
+	add_number(&t, image);
+	add_str(&t, SESSION_RING_SUFFIX);
+	return t.at;
+}
+
+int guest_mkdirs(const char *path)
+{
+	char part[1024];
+	size_t n = strlen(path);
+
+	if (n >= sizeof(part))
+		return -1;
+	for (size_t i = 1; i <= n; i++) {
+		if (path[i] != '/' && path[i] != '\0')
+			continue;
+		memcpy(part, path, i);
+		part[i] = '\0';
+		if (mkdir(part, 0750) < 0 && errno != EEXIST)
+			return -1;
+	}
+	return 0;
+}
+
+/* <libdir>/../bin/sonde */
+static void find_program(void)
+{
+	Dl_info info;
+	struct text t = {program, program + sizeof(program)};
+
+	if (!dladdr((void *)find_program, &info) || !info.dli_fname || info.dli_fname[0] != '/')
+		return;
+	const char *slash = strrchr(info.dli_fname, '/');
+	add(&t, info.dli_fname, (size_t)(slash - info.dli_fname));
+	add_str(&t, "/../bin/sonde");
+	if (!t.at)
+		program[0] = '\0';
+}
+
+/* Without a launcher the first process of the tree names the recording; children inherit it. */
+static void name_session(void)
+{
+	char cwd[768];
+	struct timespec now;
+	struct text t = {session_dir, session_dir + sizeof(session_dir)};
+
+	if (!getcwd(cwd, sizeof(cwd)))
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	add_str(&t, cwd);
+	add_str(&t, "/" DEFAULT_OUTPUT "/" RECORDING_PREFIX);
+	add_number(&t, (uint64_t)getpid());
+	add_str(&t, "_");
+	add_number(&t, (uint64_t)now.tv_sec);
+	if (!t.at)
+		session_dir[0] = '\0';
+}
+
+static uint32_t pid_in_name(const char *dir)
+{
+	const char *slash = strrchr(dir, '/');
+	uint32_t pid = 0;
+
+	if (!slash || strncmp(slash + 1, RECORDING_PREFIX, strlen(RECORDING_PREFIX)) != 0)
+		return 0;
+	for (const char *p = slash + 1 + strlen(RECORDING_PREFIX); *p >= '0' && *p <= '9'; p++)
+		pid = pid * 10 + (uint32_t)(*p - '0');
+	return pid;
+}
+
+static void capture(void)
+{
+	if (atomic_exchange(&captured, 1))
+		return;
+	guest_env_copy(SESSION_ENV, session_dir, sizeof(session_dir));
+	if (session_dir[0] != '/')
+		session_dir[0] = '\0';
+	find_program();
+	if (!session_dir[0])
+		name_session();
+	root_pid = pid_in_name(session_dir);
+}
+
+const char *guest_session_dir(void)
+{
+	capture();
+	return session_dir;
+}
+
+uint32_t guest_root_pid(void)
+{
+	capture();
+	return root_pid;
+}
+
+const char *guest_program(void)
+{
+	capture();
+	return program;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What the guest reads from its surroundings, without the heap: environment, /proc, paths. Values
+ * of the environment are taken when the library is loaded (or at the first event, if that comes
+ * even earlier), because the job may change its environment from any thread later.
+ */
+#ifndef SONDE_GUEST_ENV_H
+#define SONDE_GUEST_ENV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The directory of the recording; empty: this process is not to be recorded. */
+const char *guest_session_dir(void);
+
+/* The pid of the process that the launcher became; 0 without a launcher. */
+uint32_t guest_root_pid(void);
+
+/* Path of the sonde program, found beside this library; empty if it is not there. */
+const char *guest_program(void);
+
+/* The value of a variable, cut to size - 1; empty if unset. */
+void guest_env_copy(const char *name, char *out, size_t size);
+
+/* Up to size bytes of a file; the rest of out is zero. Returns the number read. */
+size_t guest_read_file(const char *path, char *out, size_t size);
+
+/* When this process started, in clock ticks since boot: field 22 of /proc/self/stat. */
+uint64_t guest_start_ticks(void);
+
+/* dir + "/" + name; -1 when it does not fit. */
+int guest_join_path(char *out, size_t size, const char *dir, const char *name);
+
+/* Name of this process' arena in dir; NULL when it does not fit. */
+char *guest_arena_name(char *out, size_t size, const char *dir, uint64_t ticks, unsigned image);
+
+/* mkdir -p with mode 0750. */
+int guest_mkdirs(const char *path);
+
+#endif

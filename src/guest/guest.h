@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The runtime inside somebody else's process: gets a hook's record into the ring of its thread.
+ *
+ *	rec = guest_reserve(size);	the fast path: two compares, no system call
+ *	if (rec) {
+ *		fill *rec in place
+ *		guest_publish(size);
+ *	}
+ *
+ * Rules of this folder: no heap, no locks, no stdio, no exit. What fails is counted and dropped.
+ * Any thread at any time, signal handlers included; errno is preserved.
+ *
+ * A process attaches to its recording at its first event (process.c) and a thread gets its ring at
+ * its own first event (ring.c). A forked child notices that the epoch word was wiped, and attaches
+ * anew under its own name. A vfork child shares the memory, so it is its parent: nothing to do.
+ */
+#ifndef SONDE_GUEST_GUEST_H
+#define SONDE_GUEST_GUEST_H
+
+#include "wire/record.h"
+#include "wire/ring.h"
+#include "wire/session.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#define GUEST_EXPORT __attribute__((visibility("default")))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Signal handlers that hit a hook inside a hook write to a ring of their own: two levels. */
+#define GUEST_LEVELS 2
+
+struct guest_cursor {
+	char *pos; /* next free byte of the segment */
+	char *end;
+	struct seg *seg;
+	struct ring *ring;
+};
+
+struct guest_thread {
+	uint32_t epoch; /* the cursors are valid while this equals *guest_epoch */
+	uint32_t level; /* reservations open right now */
+	uint32_t busy; /* in the slow path: a nested event is dropped */
+	uint32_t tid;
+	uint64_t launch_ns; /* when the kernel launch in progress was entered, else 0 */
+	struct guest_cursor cur[GUEST_LEVELS];
+};
+
+enum guest_mode {
+	GUEST_NEW = 0, /* no event seen yet */
+	GUEST_OFF = 1, /* not recorded: no session, or it could not be joined */
+	GUEST_SHADOW = 2, /* not tracing: allocations are followed, nothing else */
+	GUEST_RECORD = 3,
+};
+
+/* Process-wide state; written in the slow path only. */
+struct guest_state {
+	_Atomic uint32_t mode; /* enum guest_mode */
+	_Atomic uint32_t want; /* enum session_want */
+	uint32_t c_depth;
+	struct session_page *page;
+	struct arena_head *arena;
+};
+
+extern struct guest_state guest;
+/* Points to a word that no thread's epoch equals, until the process has joined. */
+extern _Atomic uint32_t *_Atomic guest_epoch;
+extern __thread struct guest_thread guest_self __attribute__((tls_model("initial-exec")));
+
+static inline uint32_t guest_epoch_now(void)
+{
+	return atomic_load_explicit(atomic_load_explicit(&guest_epoch, memory_order_acquire),
+				    memory_order_relaxed);
+}
+
+static inline uint64_t guest_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Four milliseconds behind at worst, and four times cheaper. */
+static inline uint64_t guest_now_coarse(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The mode, after joining the recording if this is the first question of the process. */
+uint32_t guest_mode_slow(void);
+
+static inline uint32_t guest_mode(void)
+{
+	uint32_t mode = atomic_load_explicit(&guest.mode, memory_order_relaxed);
+
+	if (unlikely(mode == GUEST_NEW || guest_epoch_now() == 0))
+		return guest_mode_slow();
+	return mode;
+}
+
+static inline bool guest_wants(uint32_t bits)
+{
+	return guest_mode() == GUEST_RECORD &&
+	       (atomic_load_explicit(&guest.want, memory_order_relaxed) & bits);
+}
+
+/* Slow parts of guest_reserve(): attach, next segment, wait, drop. NULL: the event is lost. */
+char *guest_reserve_slow(struct guest_thread *t, uint32_t size);
+
+/*
+ * Room for one record of `size` bytes in this thread's ring, or NULL when it must be dropped (then
+ * it has been counted). Every success is followed by guest_publish() of the same size.
+ */
+static inline void *guest_reserve(uint32_t size)
+{
+	struct guest_thread *t = &guest_self;
+	uint32_t level = t->level;
+
+	if (unlikely(level >= GUEST_LEVELS ||
+		     t->epoch != guest_epoch_now()))
+		return guest_reserve_slow(t, size);
+	t->level = level + 1;
+	/* A signal from here on sees the higher level and stays out of our cursor. */
+	atomic_signal_fence(memory_order_seq_cst);
+	struct guest_cursor *c = &t->cur[level];
+	if (unlikely((size_t)(c->end - c->pos) < size)) {
+		t->level = level;
+		return guest_reserve_slow(t, size);
+	}
+	return c->pos;
+}
+
+static inline void guest_publish(uint32_t size)
+{
+	struct guest_thread *t = &guest_self;
+	struct guest_cursor *c = &t->cur[t->level - 1];
+
+	c->pos += size;
+	atomic_store_explicit(&c->seg->used, (uint32_t)(c->pos - (char *)c->seg),
+			      memory_order_release);
+	atomic_signal_fence(memory_order_seq_cst);
+	t->level--;
+}
+
+/*
+ * Between guest_hold() and guest_unhold() the recorder does not overtake the time that is about to
+ * be written: `ns` if it is known already, RING_PENDING_NOW before reading the clock. Nests: the
+ * outermost wins, being the earliest. Returns whether this call took the hold.
+ */
+static inline bool guest_hold(uint64_t ns)
+{
+	struct guest_thread *t = &guest_self;
+	struct ring *ring = t->cur[t->level < GUEST_LEVELS ? t->level : 0].ring;
+
+	if (unlikely(!ring || t->epoch != guest_epoch_now() ||
+		     atomic_load_explicit(&ring->pending_ns, memory_order_relaxed)))
+		return false;
+	atomic_store_explicit(&ring->pending_ns, ns, memory_order_relaxed);
+	return true;
+}
+
+static inline void guest_unhold(bool held)
+{
+	struct guest_thread *t = &guest_self;
+
+	if (likely(held))
+		atomic_store_explicit(&t->cur[t->level < GUEST_LEVELS ? t->level : 0].ring->pending_ns, 0,
+				      memory_order_release);
+}
+
+/* Counts `n` events that could not be written. */
+void guest_lost(uint64_t n);
+
+/*
+ * The id of the native call stack of the hook that was called from `caller`, interned in the
+ * arena; 0 when stacks are off or there is no room (counted).
+ */
+uint32_t guest_stack(uint64_t caller);
+
+/* start/stop of tracing: switches the mode of this process. */
+void guest_set_tracing(bool on);
+
+/* --- inside this folder --- */
+
+/* Joins the recording; returns the resulting mode. Async-signal-safe; called by the slow paths. */
+uint32_t guest_attach(void);
+
+/* Makes file space of [off, off + len) of the arena real; 0 or negative errno. */
+int guest_commit(uint64_t off, uint64_t len);
+
+/* Starts a recorder for the session directory, detached, invisible to the job's wait(). */
+int guest_spawn_recorder(const char *dir);
+
+/* Called by the destructor of the library, in the launched process: waits for the files. */
+void guest_finish(void);
+
+#endif

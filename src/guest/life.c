@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Loading and the orderly end. Loading only looks at the environment. At the end of the launched
+ * process (and only there) the destructor asks the recorder to bring everything to disk and waits
+ * for it, so that whoever waits for the job finds complete files. A job that is killed or calls
+ * _exit() skips this, and the recorder finishes a moment later by itself.
+ */
+#include "guest/guest.h"
+
+#include "guest/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STALLED_NS 3000000000ull
+#define WAIT_AT_MOST_NS 60000000000ull
+
+static struct session_page *page_of_session(void)
+{
+	char path[1200];
+
+	if (guest.page)
+		return guest.page;
+	if (guest_join_path(path, sizeof(path), guest_session_dir(), SESSION_FILE) < 0)
+		return NULL;
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return NULL;
+	void *p = MAP_FAILED;
+	if (lseek(fd, 0, SEEK_END) >= SESSION_BYTES)
+		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void guest_finish(void)
+{
+	struct timespec step = {0, 100000000};
+
+	if (guest_root_pid() != (uint32_t)getpid())
+		return;
+	struct session_page *p = page_of_session();
+	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
+		return;
+	uint32_t asked = atomic_fetch_add(&p->exit_asked, 1) + 1;
+	syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	uint64_t begin = guest_now(), moved = begin, seen = 0;
+	for (;;) {
+		uint32_t done = atomic_load(&p->exit_done);
+		uint64_t now = guest_now(), progress = atomic_load(&p->progress);
+		if (done >= asked || atomic_load(&p->state) != SESSION_LIVE)
+			return;
+		if (progress != seen)
+			moved = now;
+		seen = progress;
+		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
+			return;
+		if (syscall(SYS_kill, atomic_load(&p->recorder_pid), 0) < 0 && errno == ESRCH)
+			return;
+		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
+	}
+}
+
+__attribute__((constructor)) static void loaded(void)
+{
+	const char *dir = guest_session_dir();
+
+	/* Children of this process belong to the same recording. Before main(): one thread only. */
+	if (dir[0])
+		setenv(SESSION_ENV, dir, 0);
+}
+
+__attribute__((destructor)) static void unloading(void)
+{
+	int saved = errno;
+
+	guest_finish();
+	errno = saved;
+}

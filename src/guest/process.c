@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Joining the recording: control page, arena, epoch. Once per process image, at its first event;
+ * a process that never has one opens nothing.
+ *
+ * Who does it is settled by one compare-and-swap on `joining`; other threads that have their first
+ * event at that moment wait for the outcome (bounded), the joining thread's own signal handlers do
+ * not (guest_self.busy).
+ */
+#include "guest/guest.h"
+
+#include "guest/env.h"
+#include "stack/native.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
+#define JOIN_WAIT_NS 1000000000ull
+#define LIVE_WAIT_NS 2000000000ull
+
+struct guest_state guest;
+
+/* Until a process has joined, the epoch is a value that no thread carries. */
+static _Atomic uint32_t never = UINT32_MAX;
+_Atomic uint32_t *_Atomic guest_epoch = &never;
+
+static _Atomic uint32_t joining; /* 0, or the pid that is at it */
+static uint32_t epochs; /* counts on in forked children */
+static char arena_path[1200];
+
+static void nap(void)
+{
+	struct timespec t = {0, 500000};
+
+	syscall(SYS_nanosleep, &t, NULL);
+}
+
+int guest_commit(uint64_t off, uint64_t len)
+{
+	uint64_t from = off & ~4095ull, to = (off + len + 4095) & ~4095ull;
+
+#ifdef MADV_POPULATE_WRITE
+	if (madvise((char *)guest.arena + from, to - from, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	if (errno != EINVAL)
+		return -errno;
+#endif
+	/* An older kernel: by the file, if it still is where it was made. */
+	int fd = open(arena_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	int r = fallocate(fd, 0, (off_t)from, (off_t)(to - from)) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+/* The epoch lives in a page that the kernel empties in a forked child. */
+static _Atomic uint32_t *epoch_page(void)
+{
+	static _Atomic uint32_t *page;
+
+	if (page)
+		return page;
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (madvise(p, 4096, MADV_WIPEONFORK) < 0) {
+		munmap(p, 4096);
+		return NULL;
+	}
+	page = p;
+	return page;
+}
+
+/* Without a launcher: the page of a new session, and a recorder to fill it in. */
+static int session_make(const char *dir)
+{
+	char path[1200];
+	struct session_page init = {.magic = SESSION_MAGIC, .version = SESSION_VERSION};
+
+	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
+		return -1;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return errno == EEXIST ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+	if (fallocate(fd, 0, 0, SESSION_BYTES) < 0 ||
+	    pwrite(fd, &init, sizeof(init), 0) != (ssize_t)sizeof(init)) {
+		close(fd);
+		return -1;
+	}
+	guest_spawn_recorder(dir);
+	return fd;
+}
+
+static struct session_page *session_map(const char *dir, bool make)
+{
+	char path[1200];
+
+	if (guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
+		return NULL;
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 && errno == ENOENT && make)
+		fd = session_make(dir);
+	if (fd < 0)
+		return NULL;
+	struct stat st;
+	void *p = MAP_FAILED;
+	if (fstat(fd, &st) == 0 && st.st_size >= SESSION_BYTES)
+		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED)
+		return NULL;
+	struct session_page *page = p;
+	if (page->magic != SESSION_MAGIC || page->version != SESSION_VERSION) {
+		munmap(p, SESSION_BYTES);
+		return NULL;
+	}
+	return page;
+}
+
+/* A recorder that left is called back; one that is starting is given a moment to configure. */
+static void session_wait_live(struct session_page *page, const char *dir)
+{
+	uint32_t finished = SESSION_FINISHED;
+
+	if (atomic_compare_exchange_strong(&page->state, &finished, SESSION_NEW))
+		guest_spawn_recorder(dir);
+	uint64_t until = guest_now() + LIVE_WAIT_NS;
+	while (atomic_load(&page->state) == SESSION_NEW && guest_now() < until)
+		nap();
+}
+
+static void fill_head(struct arena_head *a, uint64_t ticks, uint32_t image, uint32_t max_segs)
+{
+	a->version = ARENA_VERSION;
+	a->pid = (uint32_t)getpid();
+	a->ppid = (uint32_t)getppid();
+	a->image = image;
+	a->start_ticks = ticks;
+	a->file_bytes = arena_bytes(max_segs);
+	a->max_rings = ARENA_MAX_RINGS;
+	a->max_segs = max_segs;
+	a->nsegs = FIRST_SEGS;
+	guest_read_file("/proc/self/cmdline", a->cmdline, sizeof(a->cmdline));
+	ssize_t n = readlink("/proc/self/exe", a->exe, sizeof(a->exe) - 1);
+	a->exe[n > 0 ? n : 0] = '\0';
+	guest_env_copy("ASCEND_RT_VISIBLE_DEVICES", a->visible_devices, sizeof(a->visible_devices));
+	atomic_thread_fence(memory_order_release);
+	*(volatile uint64_t *)&a->magic = ARENA_MAGIC; /* last: now the recorder may look */
+}
+
+/* Sparse beyond the first segments; guest_commit() makes the rest real as it is needed. */
+static int arena_create(const char *dir, uint64_t ticks, uint32_t *out_image)
+{
+	/* A process that called exec() finds the file of its former image: take the next name. */
+	for (uint32_t image = 0; image < 1000; image++) {
+		*out_image = image;
+		if (!guest_arena_name(arena_path, sizeof(arena_path), dir, ticks, image))
+			return -ENAMETOOLONG;
+		int fd = open(arena_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd >= 0 || errno != EEXIST)
+			return fd >= 0 ? fd : -errno;
+	}
+	return -EEXIST;
+}
+
+static struct arena_head *arena_make(const struct session_page *page, const char *dir)
+{
+	uint32_t max_segs = page->max_segs, image = 0;
+	uint64_t ticks = guest_start_ticks();
+
+	if (max_segs < FIRST_SEGS || max_segs > ARENA_MAX_SEGS)
+		max_segs = max_segs < FIRST_SEGS ? FIRST_SEGS : ARENA_MAX_SEGS;
+	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, ticks, &image);
+	if (fd < 0)
+		return NULL;
+	void *p = MAP_FAILED;
+	/* Space for everything but stack data now; a full disk says so here and not by SIGBUS. */
+	if (ftruncate(fd, (off_t)arena_bytes(max_segs)) == 0 &&
+	    fallocate(fd, 0, 0, ARENA_OFF_STACK_DATA) == 0 &&
+	    fallocate(fd, 0, ARENA_OFF_SEGS, FIRST_SEGS * ARENA_SEG_SIZE) == 0)
+		p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED) {
+		unlink(arena_path);
+		return NULL;
+	}
+	fill_head(p, ticks, image, max_segs);
+	return p;
+}
+
+/* A forked child must not keep its parent's arena mapped: it would hold the file's space. */
+static void drop_parent_arena(void)
+{
+	if (guest.arena)
+		munmap(guest.arena, guest.arena->file_bytes);
+	guest.arena = NULL;
+	native_forget(); /* the new arena must be told of every object again */
+}
+
+static uint32_t join(void)
+{
+	const char *dir = guest_session_dir();
+	_Atomic uint32_t *epoch = epoch_page();
+
+	drop_parent_arena();
+	if (!dir[0] || !epoch)
+		return GUEST_OFF;
+	if (!guest.page)
+		guest.page = session_map(dir, true);
+	if (!guest.page)
+		return GUEST_OFF;
+	session_wait_live(guest.page, dir);
+	guest.arena = arena_make(guest.page, dir);
+	if (!guest.arena) {
+		atomic_fetch_add(&guest.page->unrecorded, 1);
+		return GUEST_OFF;
+	}
+	session_wait_live(guest.page, dir); /* the recorder may have left just now */
+	uint32_t want = atomic_load(&guest.page->want);
+	guest.c_depth = guest.page->c_depth;
+	atomic_store(&guest.want, want);
+	uint32_t tracing = !(want & WANT_DEFERRED);
+	atomic_store(&guest.arena->tracing, tracing);
+	return tracing ? GUEST_RECORD : GUEST_SHADOW;
+}
+
+/* The outcome is published as an epoch: threads compare it with the one they joined under. */
+static uint32_t join_and_publish(void)
+{
+	uint32_t mode = join();
+	_Atomic uint32_t *page = epoch_page();
+
+	atomic_store(&guest.mode, mode);
+	if (++epochs == 0 || epochs == UINT32_MAX)
+		epochs = 1;
+	if (page) {
+		atomic_store(page, epochs);
+		atomic_store(&guest_epoch, page);
+	}
+	return mode;
+}
+
+static bool joined(void)
+{
+	uint32_t epoch = guest_epoch_now();
+
+	return epoch && (epoch != UINT32_MAX || atomic_load(&guest.mode) == GUEST_OFF);
+}
+
+uint32_t guest_attach(void)
+{
+	uint32_t pid = (uint32_t)getpid();
+	uint64_t until = guest_now() + JOIN_WAIT_NS;
+
+	while (!joined()) {
+		uint32_t who = atomic_load(&joining);
+		if (who != pid && atomic_compare_exchange_strong(&joining, &who, pid)) {
+			if (!joined())
+				join_and_publish();
+			atomic_store(&joining, 0);
+			break;
+		}
+		if (guest_now() > until)
+			return GUEST_OFF;
+		nap();
+	}
+	return atomic_load(&guest.mode);
+}
+
+uint32_t guest_mode_slow(void)
+{
+	struct guest_thread *t = &guest_self;
+	int saved = errno;
+	uint32_t mode = GUEST_OFF;
+
+	/* A signal handler inside our own joining: its event is not recorded. */
+	if (!t->busy) {
+		t->busy = 1;
+		atomic_signal_fence(memory_order_seq_cst);
+		mode = guest_attach();
+		atomic_signal_fence(memory_order_seq_cst);
+		t->busy = 0;
+	}
+	errno = saved;
+	return mode;
+}
+
+void guest_set_tracing(bool on)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	atomic_store(&guest.arena->tracing, on);
+	atomic_store(&guest.mode, on ? GUEST_RECORD : GUEST_SHADOW);
+}

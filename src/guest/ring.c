@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The slow half of the ring producer: a thread's first event, the next segment, a full budget.
+ * Everything here may make system calls; nothing here may wait longer than the session allows.
+ */
+#include "guest/guest.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SEGS_PER_COMMIT 16 /* 1 MiB of file space at a time */
+#define RECORDER_DEAD_NS 3000000000ull
+#define WAIT_STEP_NS 200000
+
+__thread struct guest_thread guest_self __attribute__((tls_model("initial-exec")));
+
+void guest_lost(uint64_t n)
+{
+	if (guest.arena)
+		atomic_fetch_add_explicit(&guest.arena->lost_events, n, memory_order_relaxed);
+}
+
+static bool thread_is_gone(uint32_t pid, uint32_t tid)
+{
+	return syscall(SYS_tgkill, pid, tid, 0) < 0 && errno == ESRCH;
+}
+
+/*
+ * A ring of a thread that ended, or one that the kernel gave the same number as ours: its owner
+ * is gone either way. A few are looked at per call, from a moving start, so that ten thousand
+ * short threads share a handful of rings and ten thousand living ones do not cost a scan each.
+ */
+static struct ring *ring_inherit(struct arena_head *a, uint32_t tid, uint32_t level)
+{
+	static _Atomic uint32_t start;
+	uint32_t n = atomic_load_explicit(&a->nrings, memory_order_acquire);
+
+	if (!n)
+		return NULL;
+	uint32_t at = atomic_fetch_add_explicit(&start, 1, memory_order_relaxed);
+	for (uint32_t i = 0; i < 8 && i < n; i++) {
+		struct ring *r = arena_ring(a, (at + i) % n);
+		uint32_t owner = atomic_load_explicit(&r->owner, memory_order_acquire);
+		if (r->level != level || !owner)
+			continue;
+		if (owner != tid && !thread_is_gone(a->pid, owner))
+			continue;
+		if (atomic_compare_exchange_strong(&r->owner, &owner, tid))
+			return r;
+	}
+	return NULL;
+}
+
+static struct ring *ring_make(struct arena_head *a, uint32_t tid, uint32_t level)
+{
+	uint32_t i = atomic_load_explicit(&a->nrings, memory_order_relaxed);
+
+	do {
+		if (i >= a->max_rings)
+			return NULL;
+	} while (!atomic_compare_exchange_weak(&a->nrings, &i, i + 1));
+	struct ring *r = arena_ring(a, i);
+	r->level = level;
+	atomic_store_explicit(&r->owner, tid, memory_order_release);
+	return r;
+}
+
+/* A free segment with file space behind it; -1: none. */
+static int seg_take(struct arena_head *a)
+{
+	for (;;) {
+		uint32_t n = atomic_load_explicit(&a->nsegs, memory_order_acquire);
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t idle = 0;
+			if (atomic_load_explicit(arena_seg_state(a, i), memory_order_relaxed))
+				continue;
+			if (atomic_compare_exchange_strong(arena_seg_state(a, i), &idle, 1))
+				return (int)i;
+		}
+		if (n >= a->max_segs)
+			return -1;
+		uint32_t more = n + SEGS_PER_COMMIT;
+		if (more > a->max_segs)
+			more = a->max_segs;
+		if (guest_commit(ARENA_OFF_SEGS + (uint64_t)n * ARENA_SEG_SIZE,
+				 (uint64_t)(more - n) * ARENA_SEG_SIZE) < 0)
+			return -1;
+		/* Another thread may have grown it meanwhile; then its segments are tried next. */
+		atomic_compare_exchange_strong(&a->nsegs, &n, more);
+	}
+}
+
+/* Waits for the recorder to give a segment back, as long as the session allows and it lives. */
+static int seg_wait(struct arena_head *a)
+{
+	struct timespec step = {0, WAIT_STEP_NS};
+	uint64_t until = guest_now() + (uint64_t)guest.page->wait_ms * 1000000u;
+
+	for (uint64_t now = guest_now(); now < until; now = guest_now()) {
+		if (now > atomic_load(&guest.page->beat_ns) + RECORDER_DEAD_NS)
+			return -1;
+		syscall(SYS_nanosleep, &step, NULL);
+		int i = seg_take(a);
+		if (i >= 0)
+			return i;
+	}
+	return -1;
+}
+
+/* Chains a fresh segment to the ring and points the cursor at it. */
+static bool seg_next(struct guest_cursor *c)
+{
+	struct arena_head *a = guest.arena;
+	int i = seg_take(a);
+
+	if (i < 0)
+		i = seg_wait(a);
+	if (i < 0)
+		return false;
+	struct seg *s = arena_seg(a, (uint32_t)i);
+	struct ring *r = c->ring;
+	s->ring = (uint32_t)(r - arena_ring(a, 0));
+	s->seq = r->next_seq++;
+	atomic_store_explicit(&s->next, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->used, sizeof(*s), memory_order_release);
+	if (c->seg)
+		atomic_store_explicit(&c->seg->next, (uint32_t)i + 1, memory_order_release);
+	else
+		atomic_store_explicit(&r->first_seg, (uint32_t)i + 1, memory_order_release);
+	atomic_store_explicit(&r->last_seg, (uint32_t)i + 1, memory_order_release);
+	c->seg = s;
+	c->pos = (char *)(s + 1);
+	c->end = (char *)s + ARENA_SEG_SIZE;
+	return true;
+}
+
+/* Says whose records follow; the room for it was made by the caller. */
+static void write_thread_record(struct guest_thread *t, struct guest_cursor *c, uint32_t level)
+{
+	struct rec_thread *r = (struct rec_thread *)c->pos;
+
+	*r = (struct rec_thread){
+		.head = {.type = REC_THREAD, .size = sizeof(*r), .time_ns = guest_now()},
+		.tid = t->tid,
+		.level = level,
+	};
+	c->pos += sizeof(*r);
+	atomic_store_explicit(&c->seg->used, (uint32_t)(c->pos - (char *)c->seg),
+			      memory_order_release);
+}
+
+static bool cursor_open(struct guest_thread *t, uint32_t level)
+{
+	struct arena_head *a = guest.arena;
+	struct guest_cursor *c = &t->cur[level];
+	struct ring *r = ring_inherit(a, t->tid, level);
+
+	*c = (struct guest_cursor){0};
+	if (!r)
+		r = ring_make(a, t->tid, level);
+	if (!r)
+		return false;
+	c->ring = r;
+	atomic_store_explicit(&r->pending_ns, 0, memory_order_relaxed);
+	uint32_t last = atomic_load_explicit(&r->last_seg, memory_order_acquire);
+	if (last) {
+		/* The dead owner's last segment: what it did not publish is not there. */
+		c->seg = arena_seg(a, last - 1);
+		c->pos = (char *)c->seg + atomic_load_explicit(&c->seg->used, memory_order_acquire);
+		c->end = (char *)c->seg + ARENA_SEG_SIZE;
+	}
+	if ((size_t)(c->end - c->pos) < sizeof(struct rec_thread) && !seg_next(c)) {
+		atomic_store_explicit(&r->owner, UINT32_MAX, memory_order_release);
+		*c = (struct guest_cursor){0};
+		return false;
+	}
+	write_thread_record(t, c, level);
+	return true;
+}
+
+/* Attaches thread and process as needed; the epoch is set only when cursor 0 stands. */
+static bool thread_ready(struct guest_thread *t)
+{
+	uint32_t epoch = guest_epoch_now();
+
+	if (epoch && epoch != UINT32_MAX && t->epoch == epoch)
+		return true;
+	if (guest_attach() < GUEST_SHADOW)
+		return false;
+	t->tid = (uint32_t)syscall(SYS_gettid);
+	for (int i = 0; i < GUEST_LEVELS; i++)
+		t->cur[i] = (struct guest_cursor){0};
+	t->level = 0;
+	if (!cursor_open(t, 0))
+		return false;
+	t->epoch = guest_epoch_now();
+	return true;
+}
+
+static char *reserve(struct guest_thread *t, uint32_t size)
+{
+	if (!thread_ready(t) || t->level >= GUEST_LEVELS)
+		return NULL;
+	struct guest_cursor *c = &t->cur[t->level];
+	if (!c->ring && !cursor_open(t, t->level))
+		return NULL;
+	if ((size_t)(c->end - c->pos) < size && !seg_next(c))
+		return NULL;
+	t->level++;
+	return c->pos;
+}
+
+char *guest_reserve_slow(struct guest_thread *t, uint32_t size)
+{
+	int saved = errno;
+	char *p = NULL;
+
+	if (!t->busy) {
+		t->busy = 1;
+		atomic_signal_fence(memory_order_seq_cst);
+		p = reserve(t, size);
+		atomic_signal_fence(memory_order_seq_cst);
+		t->busy = 0;
+	}
+	if (!p)
+		guest_lost(1);
+	errno = saved;
+	return p;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Interns native call stacks in the arena: equal stacks get one id, whoever meets them first
+ * stores them. Lock-free: a slot goes from 0 to its final value by one compare-and-swap, after the
+ * data behind it is complete.
+ */
+#include "guest/guest.h"
+
+#include "stack/native.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MAX_PROBES 64
+#define STACK_COMMIT (256u << 10)
+
+static void report_module(const struct native_module *m, void *arg)
+{
+	size_t len = strnlen(m->path, REC_MAX_TEXT);
+	uint16_t size = rec_size(sizeof(struct rec_module), len);
+	struct rec_module *r = guest_reserve(size);
+
+	(void)arg;
+	if (!r)
+		return;
+	*r = (struct rec_module){
+		.head = {.type = REC_MODULE, .size = size, .time_ns = guest_now()},
+		.start = m->start,
+		.end = m->end,
+		.bias = m->bias,
+		.len = (uint16_t)len,
+	};
+	memset((char *)r + size - 8, 0, 8 * (size > sizeof(*r)));
+	memcpy(r->text, m->path, len);
+	guest_publish(size);
+}
+
+static uint64_t hash_pcs(const uint64_t *pc, uint32_t n)
+{
+	uint64_t h = 0x9e3779b97f4a7c15ull ^ n;
+
+	for (uint32_t i = 0; i < n; i++) {
+		h ^= pc[i];
+		h *= 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	return h;
+}
+
+/* Room for a stack of n addresses; 0 when the budget or the disk is full. Offset 0 is not used. */
+static uint32_t stack_room(struct arena_head *a, uint32_t n)
+{
+	static _Atomic uint64_t committed;
+	uint64_t bytes = sizeof(struct stack_entry) + (uint64_t)n * 8;
+	uint64_t off = atomic_fetch_add_explicit(&a->stack_used, bytes, memory_order_relaxed);
+
+	if (off == 0) {
+		atomic_store(&committed, 0); /* first stack of this arena, maybe after a fork */
+		off = atomic_fetch_add_explicit(&a->stack_used, bytes, memory_order_relaxed);
+	}
+	if (off + bytes > ARENA_STACK_BYTES)
+		return 0;
+	uint64_t have = atomic_load(&committed);
+	while (off + bytes > have) {
+		uint64_t want = (off + bytes + STACK_COMMIT - 1) & ~(uint64_t)(STACK_COMMIT - 1);
+		if (want > ARENA_STACK_BYTES)
+			want = ARENA_STACK_BYTES;
+		if (guest_commit(ARENA_OFF_STACK_DATA + have, want - have) < 0)
+			return 0;
+		if (atomic_compare_exchange_strong(&committed, &have, want))
+			break;
+	}
+	return (uint32_t)(off / 8);
+}
+
+static uint32_t stack_store(struct arena_head *a, const uint64_t *pc, uint32_t n, uint32_t hash)
+{
+	uint32_t id = stack_room(a, n);
+
+	if (!id)
+		return 0;
+	struct stack_entry *e = arena_stack(a, id);
+	e->hash = hash;
+	e->depth = n;
+	memcpy(e->pc, pc, (size_t)n * 8);
+	return id;
+}
+
+static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t n)
+{
+	uint64_t h = hash_pcs(pc, n);
+	uint32_t tag = (uint32_t)(h >> 32) | 1, mine = 0;
+
+	for (uint32_t i = 0; i < MAX_PROBES; i++) {
+		_Atomic uint64_t *slot = arena_stack_slot(a, (uint32_t)(h + i) % ARENA_STACK_SLOTS);
+		uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
+		if (!v) {
+			if (!mine)
+				mine = stack_store(a, pc, n, tag);
+			if (!mine)
+				return 0;
+			if (atomic_compare_exchange_strong(slot, &v, (uint64_t)tag << 32 | mine))
+				return mine;
+		}
+		struct stack_entry *e = arena_stack(a, (uint32_t)v);
+		if (v >> 32 == tag && e->depth == n && !memcmp(e->pc, pc, (size_t)n * 8))
+			return (uint32_t)v;
+	}
+	return 0;
+}
+
+uint32_t guest_stack(uint64_t caller)
+{
+	uint64_t pc[ARENA_MAX_DEPTH];
+	uint32_t depth = guest.c_depth;
+
+	if (!depth || !guest.arena)
+		return 0;
+	int saved = errno;
+	unsigned n = native_capture(pc, depth < ARENA_MAX_DEPTH ? depth : ARENA_MAX_DEPTH, caller,
+				    report_module, NULL);
+	uint32_t id = n ? stack_intern(guest.arena, pc, n) : 0;
+	if (!id)
+		atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
+	errno = saved;
+	return id;
+}

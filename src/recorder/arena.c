@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/arena.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STACK_IDS (ARENA_STACK_BYTES / 8)
+
+/* Field 22 of /proc/PID/stat; 0 when there is no such process. */
+static uint64_t start_ticks_of(uint32_t pid)
+{
+	char path[64], text[1024];
+	uint64_t v = 0;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	size_t n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[n] = '\0';
+	const char *p = strrchr(text, ')');
+	if (p && p[1] && (p[2] == 'Z' || p[2] == 'X'))
+		return 0; /* a zombie has no memory left to write into */
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	if (p)
+		v = strtoull(p + 1, NULL, 10);
+	return v;
+}
+
+static struct arena_head *map_head(const char *path, uint64_t *out_bytes)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+	struct arena_head h;
+	void *p = MAP_FAILED;
+
+	if (fd < 0)
+		return NULL;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	    pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) && h.magic == ARENA_MAGIC &&
+	    h.version == ARENA_VERSION && h.max_rings == ARENA_MAX_RINGS && h.max_segs &&
+	    h.max_segs <= ARENA_MAX_SEGS && (uint64_t)st.st_size >= arena_bytes(h.max_segs)) {
+		*out_bytes = arena_bytes(h.max_segs);
+		p = mmap(NULL, *out_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	}
+	close(fd);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+struct arena *arena_open(const char *dir, const char *name)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+	uint64_t bytes = 0;
+	struct arena_head *h = map_head(path, &bytes);
+
+	if (!h) {
+		free(path);
+		return NULL;
+	}
+	struct arena *a = xcalloc(1, sizeof(*a));
+	a->head = h;
+	a->bytes = bytes;
+	a->max_segs = (uint32_t)((bytes - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
+	a->name = xstrdup(name);
+	a->path = path;
+	a->proc.pid = h->pid;
+	a->proc.start_ticks = h->start_ticks;
+	a->told = xcalloc(STACK_IDS / 8, 1);
+	a->pidfd = (int)syscall(SYS_pidfd_open, a->proc.pid, 0);
+	/* The number may belong to somebody else by now. */
+	if (start_ticks_of(a->proc.pid) != a->proc.start_ticks)
+		a->proc.dead = true;
+	return a;
+}
+
+void arena_close(struct arena *a, bool remove)
+{
+	if (!a)
+		return;
+	if (remove)
+		unlink(a->path);
+	munmap(a->head, a->bytes);
+	if (a->pidfd >= 0)
+		close(a->pidfd);
+	free(a->rings);
+	free(a->told);
+	free(a->name);
+	free(a->path);
+	free(a);
+}
+
+bool arena_process_lives(const struct arena *a)
+{
+	struct pollfd p = {.fd = a->pidfd, .events = POLLIN};
+
+	if (a->pidfd >= 0)
+		return poll(&p, 1, 0) == 0;
+	return start_ticks_of(a->proc.pid) == a->proc.start_ticks;
+}
+
+uint32_t arena_nrings(struct arena *a)
+{
+	uint32_t n = atomic_load_explicit(&a->head->nrings, memory_order_acquire);
+
+	if (n > ARENA_MAX_RINGS)
+		n = ARENA_MAX_RINGS;
+	if (n > a->nrings) {
+		a->rings = xrealloc(a->rings, n * sizeof(*a->rings));
+		memset(a->rings + a->nrings, 0, (n - a->nrings) * sizeof(*a->rings));
+		a->nrings = n;
+	}
+	return n;
+}
+
+uint64_t arena_pending(const struct arena *a, uint32_t ring)
+{
+	return atomic_load_explicit(&arena_ring(a->head, ring)->pending_ns, memory_order_acquire);
+}
+
+static uint32_t used_of(const struct arena *a, uint32_t seg)
+{
+	uint32_t used = atomic_load_explicit(&arena_seg(a->head, seg - 1)->used,
+					     memory_order_acquire);
+
+	if (used < sizeof(struct seg))
+		return sizeof(struct seg);
+	return used > ARENA_SEG_SIZE ? ARENA_SEG_SIZE : used & ~7u;
+}
+
+/* Segment index + 1 from the arena, or 0 if it is none. */
+static uint32_t sane_seg(const struct arena *a, uint32_t seg)
+{
+	return seg <= a->max_segs ? seg : 0;
+}
+
+bool arena_next_piece(struct arena *a, uint32_t ring, struct ring_reader *at,
+		      struct arena_piece *out)
+{
+	if (!at->seg) {
+		struct ring *r = arena_ring(a->head, ring);
+		at->seg = sane_seg(a, atomic_load_explicit(&r->first_seg, memory_order_acquire));
+		at->off = sizeof(struct seg);
+		if (!at->seg)
+			return false;
+	}
+	for (;;) {
+		struct seg *s = arena_seg(a->head, at->seg - 1);
+		/* `next` before `used`: a segment with a successor is complete. */
+		uint32_t next = atomic_load_explicit(&s->next, memory_order_acquire);
+		uint32_t used = used_of(a, at->seg);
+		if (used > at->off) {
+			*out = (struct arena_piece){(char *)s + at->off, used - at->off, at->off};
+			at->off = used;
+			return true;
+		}
+		next = sane_seg(a, next);
+		if (!next || next == at->seg)
+			return false;
+		at->seg = next;
+		at->off = sizeof(struct seg);
+	}
+}
+
+void arena_damaged(struct arena *a, uint32_t ring, const struct ring_reader *at, size_t bytes)
+{
+	a->proc.damaged += bytes;
+	arena_advance(a, ring, at->seg, at->off);
+}
+
+void arena_advance(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off)
+{
+	struct ring_reader *rr = &a->rings[ring];
+	uint32_t at = rr->seg;
+
+	if (!at)
+		at = sane_seg(a, atomic_load(&arena_ring(a->head, ring)->first_seg));
+	for (uint32_t hops = 0; at && at != seg && hops <= a->max_segs; hops++) {
+		uint32_t next = sane_seg(a, atomic_load(&arena_seg(a->head, at - 1)->next));
+		atomic_store_explicit(arena_seg_state(a->head, at - 1), 0, memory_order_release);
+		at = next;
+	}
+	rr->seg = seg;
+	rr->off = off;
+}
+
+uint64_t arena_seq(const struct arena *a, uint32_t seg)
+{
+	return arena_seg(a->head, seg - 1)->seq;
+}
+
+void arena_seek(struct arena *a, uint32_t ring, uint64_t seq, uint32_t off, uint32_t tid)
+{
+	uint32_t n = atomic_load(&a->head->nsegs), best = 0;
+
+	if (ring >= arena_nrings(a) || off > ARENA_SEG_SIZE)
+		return;
+	/* The segment that was being read may have been given back already: then the next one. */
+	for (uint32_t i = 0; i < n && i < a->max_segs; i++) {
+		struct seg *s = arena_seg(a->head, i);
+		if (!atomic_load(arena_seg_state(a->head, i)) || s->ring != ring || s->seq < seq)
+			continue;
+		if (!best || s->seq < arena_seq(a, best))
+			best = i + 1;
+	}
+	a->rings[ring].tid = tid;
+	if (!best)
+		return;
+	a->rings[ring].seg = best;
+	a->rings[ring].off = arena_seq(a, best) == seq ? off : sizeof(struct seg);
+}
+
+bool arena_is_empty(struct arena *a)
+{
+	struct arena_piece piece;
+	uint32_t n = arena_nrings(a);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct ring_reader at = a->rings[i];
+		if (arena_next_piece(a, i, &at, &piece))
+			return false;
+	}
+	return true;
+}
+
+bool arena_stack_told(const struct arena *a, uint32_t id)
+{
+	return id < STACK_IDS && a->told[id / 8] >> id % 8 & 1;
+}
+
+void arena_set_stack_told(struct arena *a, uint32_t id)
+{
+	a->told[id / 8] |= (uint8_t)(1u << id % 8);
+}
+
+uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH])
+{
+	if (id >= STACK_IDS - 1)
+		return 0;
+	const struct stack_entry *e = arena_stack(a->head, id);
+	uint32_t depth = *(const volatile uint32_t *)&e->depth;
+	if (!depth || depth > ARENA_MAX_DEPTH || id + 1 + depth > STACK_IDS)
+		return 0;
+	memcpy(pc, e->pc, depth * sizeof(pc[0]));
+	return depth;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The recorder's view of one arena (wire/ring.h): mapped, bounds-checked, with a reading position
+ * for each ring. Indexes and sizes that come from the arena are never used unchecked.
+ */
+#ifndef SONDE_RECORDER_ARENA_H
+#define SONDE_RECORDER_ARENA_H
+
+#include "recorder/drain.h"
+#include "wire/ring.h"
+#include "wire/session.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Reading position: everything before `off` of segment `seg` has been taken. */
+struct ring_reader {
+	uint32_t seg; /* index + 1; 0: the ring has not been read yet */
+	uint32_t off;
+	uint32_t tid; /* whose records come next */
+	uint64_t key; /* greatest time so far */
+	uint64_t floor_ns; /* no future record is older */
+};
+
+struct arena {
+	struct drain_proc proc;
+	struct arena_head *head;
+	uint64_t bytes; /* of the mapping */
+	uint32_t max_segs; /* as checked when it was opened */
+	int pidfd; /* -1: not available, ask by kill() */
+	char *name; /* of the file in its directory */
+	char *path;
+	struct ring_reader *rings;
+	uint32_t nrings;
+	uint8_t *told; /* bitmap of stack ids */
+};
+
+/* A stretch of one segment that has been published and not been taken. */
+struct arena_piece {
+	const char *data;
+	uint32_t bytes;
+	uint32_t offset; /* of data in the segment */
+};
+
+/* NULL: not a complete arena (yet). */
+struct arena *arena_open(const char *dir, const char *name);
+void arena_close(struct arena *a, bool remove);
+
+bool arena_process_lives(const struct arena *a);
+
+/* Rings in use; makes room for their positions. */
+uint32_t arena_nrings(struct arena *a);
+uint64_t arena_pending(const struct arena *a, uint32_t ring);
+
+/* The next piece behind *at, moving *at to its segment; false when there is none. */
+bool arena_next_piece(struct arena *a, uint32_t ring, struct ring_reader *at,
+		      struct arena_piece *out);
+
+/* What lies before *at is not made of records: count it and go on behind it. */
+void arena_damaged(struct arena *a, uint32_t ring, const struct ring_reader *at, size_t bytes);
+
+/* Everything up to (seg, off) is safe: move on and give whole segments back. */
+void arena_advance(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off);
+
+/* Sets the position from a recording: segment by its number along the ring. */
+void arena_seek(struct arena *a, uint32_t ring, uint64_t seq, uint32_t off, uint32_t tid);
+uint64_t arena_seq(const struct arena *a, uint32_t seg);
+
+bool arena_is_empty(struct arena *a);
+
+bool arena_stack_told(const struct arena *a, uint32_t id);
+void arena_set_stack_told(struct arena *a, uint32_t id);
+/* Copies a stack; returns its depth, 0 if the id is not one. */
+uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH]);
+
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * How far may be told: a ring whose owner is between reading the clock and publishing holds
+ * `pending_ns`; no record younger than the oldest such bound is told in this round. A hook that
+ * hangs in the driver with a hold must not stop the recording: after STALL_NS its bound is
+ * ignored, and its late record is told late.
+ *
+ * Within one ring records are told in their order; the merge key is the greatest time so far, so
+ * that a prefix of each ring is told and a cursor is enough to go on.
+ */
+#include "recorder/drain.h"
+
+#include "base/mem.h"
+#include "recorder/arena.h"
+#include "wire/record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LAG_NS 100000u /* longer than a store needs to become visible */
+#define STALL_NS 1000000000ull
+#define RING_BYTES_PER_ROUND (256u << 10)
+#define BATCH_BYTES (16u << 20)
+
+/* One record waiting in this round. */
+struct entry {
+	uint64_t key;
+	uint32_t raw; /* offset of its copy */
+	uint32_t run; /* whose it is */
+	uint32_t seg; /* where it ends in the arena: the cursor after it */
+	uint32_t end;
+};
+
+/* The share of one ring in this round. */
+struct run {
+	struct arena *arena;
+	uint32_t ring;
+	uint32_t tid; /* of the record being told */
+	bool told; /* anything told in this round */
+	uint32_t seg; /* cursor after what was told */
+	uint32_t off;
+};
+
+struct drain {
+	char *dir;
+	uint32_t next_number;
+	struct arena **arenas; /* in the order of attaching; finished ones are NULL */
+	size_t narenas, cap_arenas;
+	struct buf raw;
+	struct entry *entries, *spare;
+	size_t nentries, cap_entries, cap_spare;
+	struct run *runs;
+	size_t nruns, cap_runs;
+	uint32_t *run_begin; /* first entry of each run */
+	size_t cap_begin;
+	struct frame_proc *known; /* told by a former recorder */
+	size_t nknown, cap_known;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct drain *drain_new(const char *dir, uint32_t first_number)
+{
+	struct drain *d = xcalloc(1, sizeof(*d));
+
+	d->dir = xstrdup(dir);
+	d->next_number = first_number;
+	return d;
+}
+
+void drain_free(struct drain *d)
+{
+	if (!d)
+		return;
+	for (size_t i = 0; i < d->narenas; i++)
+		arena_close(d->arenas[i], false);
+	free(d->arenas);
+	free(d->entries);
+	free(d->spare);
+	free(d->runs);
+	free(d->run_begin);
+	free(d->known);
+	buf_release(&d->raw);
+	free(d->dir);
+	free(d);
+}
+
+static bool is_attached(const struct drain *d, const char *name)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i] && !strcmp(d->arenas[i]->name, name))
+			return true;
+	return false;
+}
+
+/* A process that called exec() left the arena of its former image: that one gets no more. */
+static void supersede(struct drain *d, const struct arena *newer)
+{
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		if (a && a != newer && a->proc.pid == newer->proc.pid &&
+		    a->proc.start_ticks == newer->proc.start_ticks)
+			a->proc.dead = true;
+	}
+}
+
+static const struct frame_proc *find_known(const struct drain *d, const struct arena *a)
+{
+	for (size_t i = 0; i < d->nknown; i++) {
+		const struct frame_proc *p = &d->known[i];
+		if (p->pid == a->proc.pid && p->start_ticks == a->proc.start_ticks &&
+		    p->image == a->head->image)
+			return p;
+	}
+	return NULL;
+}
+
+static int attach(struct drain *d, const char *name,
+		  void (*fn)(void *arg, const struct frame_proc *p), void *arg)
+{
+	struct arena *a = arena_open(d->dir, name);
+
+	if (!a)
+		return 0; /* not complete yet, or not an arena: looked at again next time */
+	const struct frame_proc *known = find_known(d, a);
+	a->proc.number = known ? known->proc : d->next_number++;
+	d->arenas = xgrow(d->arenas, &d->cap_arenas, d->narenas + 1, sizeof(*d->arenas));
+	d->arenas[d->narenas++] = a;
+	supersede(d, a);
+	if (known)
+		return 1;
+	struct frame_proc p = {
+		.proc = a->proc.number,
+		.pid = a->proc.pid,
+		.ppid = a->head->ppid,
+		.image = a->head->image,
+		.start_ticks = a->proc.start_ticks,
+		.time_ns = now_ns(),
+	};
+	memcpy(p.exe, a->head->exe, sizeof(p.exe) - 1);
+	memcpy(p.cmdline, a->head->cmdline, sizeof(p.cmdline));
+	memcpy(p.visible_devices, a->head->visible_devices, sizeof(p.visible_devices) - 1);
+	fn(arg, &p);
+	return 1;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
+int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p), void *arg,
+	       struct err *err)
+{
+	DIR *dir = opendir(d->dir);
+	char **names = NULL;
+	size_t n = 0, cap = 0;
+	int found = 0;
+
+	if (!dir)
+		return err_sys(err, -errno, "cannot list '%s'", d->dir);
+	for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+		size_t len = strlen(e->d_name), tail = strlen(SESSION_RING_SUFFIX);
+		if (len <= tail || strcmp(e->d_name + len - tail, SESSION_RING_SUFFIX) != 0)
+			continue;
+		if (is_attached(d, e->d_name))
+			continue;
+		names = xgrow(names, &cap, n + 1, sizeof(*names));
+		names[n++] = xstrdup(e->d_name);
+	}
+	closedir(dir);
+	if (n)
+		qsort(names, n, sizeof(*names), by_name);
+	for (size_t i = 0; i < n; i++) {
+		found += attach(d, names[i], fn, arg);
+		free(names[i]);
+	}
+	free(names);
+	return found;
+}
+
+unsigned drain_check_alive(struct drain *d, bool all_dead)
+{
+	unsigned alive = 0;
+
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		if (!a)
+			continue;
+		if (!a->proc.dead && (all_dead || !arena_process_lives(a)))
+			a->proc.dead = true;
+		alive += !a->proc.dead;
+	}
+	return alive;
+}
+
+/* What may come from this ring in the future is not older than this. */
+static uint64_t ring_bound(struct arena *a, uint32_t i, uint64_t horizon)
+{
+	struct ring_reader *rr = &a->rings[i];
+	uint64_t pending = arena_pending(a, i);
+
+	if (a->proc.dead)
+		return UINT64_MAX;
+	if (!pending) {
+		rr->floor_ns = horizon;
+		return horizon;
+	}
+	uint64_t bound = pending == RING_PENDING_NOW ? rr->floor_ns : pending;
+	return bound + STALL_NS < horizon ? horizon : bound;
+}
+
+/* Copies what one ring has published into entries; returns the bound that this sets. */
+static uint64_t ring_take(struct drain *d, struct arena *a, uint32_t i, uint64_t bound)
+{
+	struct arena_piece piece;
+	struct ring_reader at = a->rings[i];
+	size_t begin = d->nentries, taken = 0;
+	uint64_t key = at.key;
+
+	while (arena_next_piece(a, i, &at, &piece)) {
+		size_t raw = d->raw.len;
+		buf_add(&d->raw, piece.data, piece.bytes);
+		for (size_t off = 0; off < piece.bytes;) {
+			const struct rec *r = (const struct rec *)(d->raw.data + raw + off);
+			if (!rec_check(r, piece.bytes - off)) {
+				/* First what came before it; skipped when nothing does. */
+				if (d->nentries == begin)
+					arena_damaged(a, i, &at, piece.bytes - off);
+				goto out;
+			}
+			if (r->time_ns > key)
+				key = r->time_ns;
+			d->entries = xgrow(d->entries, &d->cap_entries, d->nentries + 1,
+					   sizeof(*d->entries));
+			off += r->size;
+			d->entries[d->nentries++] = (struct entry){
+				.key = key,
+				.raw = (uint32_t)((const char *)r - d->raw.data),
+				.run = (uint32_t)d->nruns,
+				.seg = at.seg,
+				.end = piece.offset + (uint32_t)off,
+			};
+		}
+		taken += piece.bytes;
+		if (taken >= RING_BYTES_PER_ROUND) {
+			bound = key < bound ? key : bound;
+			break;
+		}
+	}
+out:
+	if (d->nentries == begin)
+		return bound;
+	d->runs = xgrow(d->runs, &d->cap_runs, d->nruns + 1, sizeof(*d->runs));
+	d->run_begin = xgrow(d->run_begin, &d->cap_begin, d->nruns + 2, sizeof(*d->run_begin));
+	d->run_begin[d->nruns] = (uint32_t)begin;
+	d->runs[d->nruns++] = (struct run){.arena = a, .ring = i, .tid = a->rings[i].tid};
+	return bound;
+}
+
+/* Merges neighbouring sorted runs, twice as long in each pass. */
+static void merge_runs(struct drain *d)
+{
+	size_t n = d->nruns;
+	uint32_t *begin = d->run_begin;
+
+	if (n < 2)
+		return;
+	d->spare = xgrow(d->spare, &d->cap_spare, d->nentries, sizeof(*d->spare));
+	begin[n] = (uint32_t)d->nentries;
+	while (n > 1) {
+		size_t out_runs = 0, k = 0;
+		for (size_t r = 0; r < n; r += 2) {
+			size_t i = begin[r], iend = begin[r + 1], j = iend;
+			size_t jend = r + 1 < n ? begin[r + 2] : iend;
+			begin[out_runs++] = (uint32_t)k;
+			while (i < iend && j < jend)
+				d->spare[k++] = d->entries[j].key < d->entries[i].key
+							? d->entries[j++]
+							: d->entries[i++];
+			while (i < iend)
+				d->spare[k++] = d->entries[i++];
+			while (j < jend)
+				d->spare[k++] = d->entries[j++];
+		}
+		struct entry *t = d->entries;
+		d->entries = d->spare;
+		d->spare = t;
+		size_t c = d->cap_entries;
+		d->cap_entries = d->cap_spare;
+		d->cap_spare = c;
+		n = out_runs;
+		begin[n] = (uint32_t)d->nentries;
+	}
+}
+
+/* Where the run item being written begins in the batch; SIZE_MAX: none. */
+struct open_item {
+	size_t at;
+	uint32_t proc;
+	uint32_t tid;
+};
+
+static void item_close(struct buf *batch, struct open_item *it)
+{
+	if (it->at != SIZE_MAX)
+		((struct batch_item *)(batch->data + it->at))->bytes =
+			(uint32_t)(batch->len - it->at);
+	it->at = SIZE_MAX;
+}
+
+static void item_open(struct buf *batch, struct open_item *it, uint32_t proc, uint32_t tid)
+{
+	struct batch_item head = {.kind = BATCH_RUN, .proc = proc, .tid = tid};
+
+	if (it->at != SIZE_MAX && it->proc == proc && it->tid == tid)
+		return;
+	item_close(batch, it);
+	*it = (struct open_item){batch->len, proc, tid};
+	buf_add(batch, &head, sizeof(head));
+}
+
+/* The stack behind a record goes before it, once. An id that makes no sense is taken out. */
+static void tell_stack(struct buf *batch, struct open_item *it, struct arena *a, struct rec *r)
+{
+	uint64_t pc[ARENA_MAX_DEPTH];
+	uint32_t depth;
+
+	if (!r->stack || arena_stack_told(a, r->stack))
+		return;
+	depth = arena_read_stack(a, r->stack, pc);
+	if (!depth) {
+		r->stack = 0;
+		return;
+	}
+	struct batch_stack s = {
+		.head = {.kind = BATCH_STACK, .proc = a->proc.number},
+		.id = r->stack,
+		.depth = depth,
+	};
+	s.head.bytes = (uint32_t)(sizeof(s) + depth * sizeof(pc[0]));
+	item_close(batch, it);
+	buf_add(batch, &s, sizeof(s));
+	buf_add(batch, pc, depth * sizeof(pc[0]));
+	arena_set_stack_told(a, r->stack);
+}
+
+static void tell_cursors(struct drain *d, struct buf *batch)
+{
+	for (size_t i = 0; i < d->nruns; i++) {
+		struct run *run = &d->runs[i];
+		if (!run->told)
+			continue;
+		struct batch_cursor c = {
+			.head = {BATCH_CURSOR, sizeof(c), run->arena->proc.number, run->tid},
+			.ring = run->ring,
+			.offset = run->off,
+			.seq = arena_seq(run->arena, run->seg),
+		};
+		buf_add(batch, &c, sizeof(c));
+	}
+}
+
+/* Tells everything up to `until`, in order. */
+static uint32_t tell(struct drain *d, uint64_t until, struct buf *batch)
+{
+	struct open_item it = {.at = SIZE_MAX};
+	uint32_t told = 0;
+
+	for (size_t i = 0; i < d->nentries && batch->len < BATCH_BYTES; i++) {
+		struct entry *e = &d->entries[i];
+		struct run *run = &d->runs[e->run];
+		struct rec *r = (struct rec *)(d->raw.data + e->raw);
+		if (e->key > until)
+			break;
+		run->told = true;
+		run->seg = e->seg;
+		run->off = e->end;
+		run->arena->rings[run->ring].key = e->key;
+		if (r->type == REC_THREAD) {
+			run->tid = ((struct rec_thread *)r)->tid;
+			continue;
+		}
+		tell_stack(batch, &it, run->arena, r);
+		item_open(batch, &it, run->arena->proc.number, run->tid);
+		buf_add(batch, r, r->size);
+		told++;
+	}
+	item_close(batch, &it);
+	tell_cursors(d, batch);
+	return told;
+}
+
+uint32_t drain_round(struct drain *d, struct buf *batch)
+{
+	uint64_t horizon = now_ns() - LAG_NS, until = UINT64_MAX;
+
+	buf_clear(&d->raw);
+	d->nentries = 0;
+	d->nruns = 0;
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		uint32_t n = a ? arena_nrings(a) : 0;
+		for (uint32_t k = 0; k < n; k++) {
+			uint64_t bound = ring_bound(a, k, horizon);
+			bound = ring_take(d, a, k, bound);
+			if (bound < until)
+				until = bound;
+		}
+	}
+	if (!d->nentries)
+		return 0;
+	merge_runs(d);
+	return tell(d, until, batch);
+}
+
+void drain_commit(struct drain *d)
+{
+	for (size_t i = 0; i < d->nruns; i++) {
+		struct run *run = &d->runs[i];
+		if (!run->told)
+			continue;
+		run->arena->rings[run->ring].tid = run->tid;
+		arena_advance(run->arena, run->ring, run->seg, run->off);
+	}
+	d->nruns = 0;
+	d->nentries = 0;
+}
+
+struct drain_proc *drain_next_dead(struct drain *d)
+{
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		if (a && a->proc.dead && !a->proc.finished && arena_is_empty(a))
+			return &a->proc;
+	}
+	return NULL;
+}
+
+struct drain_proc *drain_find(struct drain *d, uint32_t pid)
+{
+	for (size_t i = d->narenas; i > 0; i--)
+		if (d->arenas[i - 1] && d->arenas[i - 1]->proc.pid == pid)
+			return &d->arenas[i - 1]->proc;
+	return NULL;
+}
+
+void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct frame_proc_end *out)
+{
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		if (!a || &a->proc != p)
+			continue;
+		*out = (struct frame_proc_end){
+			.proc = p->number,
+			.time_ns = now_ns(),
+			.lost_events = atomic_load(&a->head->lost_events),
+			.lost_stacks = atomic_load(&a->head->lost_stacks),
+			.damaged = p->damaged,
+		};
+		arena_close(a, remove);
+		d->arenas[i] = NULL;
+		if (i + 1 == d->narenas)
+			d->narenas--;
+		return;
+	}
+}
+
+void drain_beat(struct drain *d, uint64_t ns)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i])
+			atomic_store(&d->arenas[i]->head->beat_ns, ns);
+}
+
+uint64_t drain_lost(const struct drain *d)
+{
+	uint64_t lost = 0;
+
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i])
+			lost += atomic_load(&d->arenas[i]->head->lost_events);
+	return lost;
+}
+
+void drain_know(struct drain *d, const struct frame_proc *p)
+{
+	d->known = xgrow(d->known, &d->cap_known, d->nknown + 1, sizeof(*d->known));
+	d->known[d->nknown++] = *p;
+	if (p->proc >= d->next_number)
+		d->next_number = p->proc + 1;
+}
+
+void drain_set_cursor(struct drain *d, const struct batch_cursor *c)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i] && d->arenas[i]->proc.number == c->head.proc)
+			arena_seek(d->arenas[i], c->ring, c->seq, c->offset, c->head.tid);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "dump"
+#include "recorder/dumps.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_HELD 4096 /* rows without a device that wait for one */
+
+struct device_dump {
+	uint32_t device;
+	struct writer *writer;
+};
+
+struct proc_dump {
+	uint32_t pid;
+	char *dir;
+	char time_text[FS_TIMESTAMP_BYTES];
+	struct device_dump *devices;
+	size_t ndevices, cap_devices;
+	struct row *held; /* rows without a device; their names are copies */
+	size_t nheld, cap_held;
+	bool has_config;
+};
+
+struct dumps {
+	char *output;
+	enum dumps_flags flags;
+	const struct track *track;
+	const struct writer_ops *ops;
+	enum row_compat compat;
+	struct proc_dump **procs;
+	size_t nprocs, cap_procs;
+	struct buf files;
+	uint64_t lost;
+	struct err why;
+};
+
+struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags)
+{
+	struct dumps *d = xcalloc(1, sizeof(*d));
+
+	d->output = xstrdup(output_dir);
+	d->flags = flags;
+	d->ops = &csv_writer;
+	return d;
+}
+
+void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat)
+{
+	d->ops = ops;
+	d->compat = compat;
+}
+
+void dumps_set_track(struct dumps *d, const struct track *t)
+{
+	d->track = t;
+}
+
+static void remember(struct dumps *d, const struct err *err)
+{
+	if (!d->why.code) {
+		d->why = *err;
+		log_err("%s", err->text);
+	}
+}
+
+static void proc_close(struct dumps *d, struct proc_dump *p)
+{
+	for (size_t i = 0; i < p->ndevices; i++) {
+		struct err err = {0};
+		struct writer *w = p->devices[i].writer;
+		if (!w)
+			continue;
+		if (d->ops->flush(w, &err) < 0)
+			remember(d, &err);
+		d->lost += d->ops->lost_rows(w);
+		if (d->ops->close(w, &err) < 0)
+			remember(d, &err);
+	}
+	for (size_t i = 0; i < p->nheld; i++)
+		free((char *)p->held[i].name);
+	free(p->held);
+	free(p->devices);
+	free(p->dir);
+	free(p);
+}
+
+void dumps_free(struct dumps *d)
+{
+	if (!d)
+		return;
+	for (size_t i = 0; i < d->nprocs; i++)
+		if (d->procs[i])
+			proc_close(d, d->procs[i]);
+	free(d->procs);
+	buf_release(&d->files);
+	free(d->output);
+	free(d);
+}
+
+static bool dir_is_taken(const struct dumps *d, const char *dir)
+{
+	for (size_t i = 0; i < d->nprocs; i++)
+		if (d->procs[i] && !strcmp(d->procs[i]->dir, dir))
+			return true;
+	return false;
+}
+
+void dumps_proc(void *arg, const struct frame_proc *info)
+{
+	struct dumps *d = arg;
+	struct proc_dump *p = xcalloc(1, sizeof(*p));
+	int64_t wall = (int64_t)info->time_ns + track_wall_minus_mono(d->track);
+	time_t seconds = (time_t)(wall / 1000000000);
+	struct tm tm;
+
+	localtime_r(&seconds, &tm);
+	strftime(p->time_text, sizeof(p->time_text), "%Y%m%d%H%M%S", &tm);
+	p->pid = info->pid;
+	p->dir = xasprintf("%s/msmemscope_%u_%s_ascend", d->output, info->pid, p->time_text);
+	for (unsigned n = 1; dir_is_taken(d, p->dir); n++) {
+		/* A process that became another program within the same second. */
+		free(p->dir);
+		p->dir = xasprintf("%s/msmemscope_%u_%s_%u_ascend", d->output, info->pid,
+				   p->time_text, n);
+	}
+	size_t had = d->cap_procs;
+	d->procs = xgrow(d->procs, &d->cap_procs, info->proc + 1, sizeof(*d->procs));
+	memset(d->procs + had, 0, (d->cap_procs - had) * sizeof(*d->procs));
+	if (info->proc >= d->nprocs)
+		d->nprocs = info->proc + 1;
+	d->procs[info->proc] = p;
+}
+
+static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
+{
+	char *path = xasprintf("%s/" MEM_CONFIG_FILE, p->dir);
+	int r = mem_config_write(track_config(d->track), path, err);
+
+	free(path);
+	p->has_config = true;
+	return r;
+}
+
+static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device)
+{
+	struct err err = {0};
+	struct writer *w = NULL;
+	char name[32] = "cpu";
+
+	if (device != DEV_HOST)
+		snprintf(name, sizeof(name), "%u", device);
+	char *dir = xasprintf("%s/device_%s/dump", p->dir, name);
+	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, d->ops->suffix);
+	int r = fs_mkdirs(dir, &err);
+	if (r == 0 && !p->has_config)
+		r = write_config(d, p, &err);
+	if (r == 0 && (d->flags & DUMPS_REPLACE))
+		unlink(path);
+	if (r == 0)
+		r = d->ops->open(path, d->compat, &w, &err);
+	if (r < 0)
+		remember(d, &err);
+	else
+		buf_addf(&d->files, "%s\n", path);
+	free(path);
+	free(dir);
+	return w;
+}
+
+static void add_row(struct dumps *d, struct writer *w, const struct row *row)
+{
+	struct err err = {0};
+
+	if (!w)
+		d->lost++;
+	else if (d->ops->add(w, row, &err) < 0)
+		remember(d, &err);
+}
+
+static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint32_t device)
+{
+	for (size_t i = 0; i < p->ndevices; i++)
+		if (p->devices[i].device == device)
+			return &p->devices[i];
+	p->devices = xgrow(p->devices, &p->cap_devices, p->ndevices + 1, sizeof(*p->devices));
+	struct device_dump *dd = &p->devices[p->ndevices++];
+	*dd = (struct device_dump){device, open_writer(d, p, device)};
+	for (size_t i = 0; i < p->nheld; i++)
+		add_row(d, dd->writer, &p->held[i]);
+	return dd;
+}
+
+/* Into the files of all devices, those that are still to come included. */
+static void add_everywhere(struct dumps *d, struct proc_dump *p, const struct row *row)
+{
+	for (size_t i = 0; i < p->ndevices; i++)
+		add_row(d, p->devices[i].writer, row);
+	if (p->nheld >= MAX_HELD)
+		return;
+	p->held = xgrow(p->held, &p->cap_held, p->nheld + 1, sizeof(*p->held));
+	struct row *copy = &p->held[p->nheld++];
+	*copy = *row;
+	copy->name = row->name ? xstrndup(row->name, row->name_len) : NULL;
+	copy->nattrs = 0;
+	copy->c_stack = copy->py_stack = NULL;
+	copy->c_stack_len = copy->py_stack_len = 0;
+}
+
+void dumps_row(void *arg, uint32_t proc, const struct row *row)
+{
+	struct dumps *d = arg;
+	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+
+	if (!p)
+		return;
+	if (row->device == DEV_NONE)
+		add_everywhere(d, p, row);
+	else
+		add_row(d, device_of(d, p, row->device)->writer, row);
+}
+
+void dumps_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct dumps *d = arg;
+
+	if (e->proc >= d->nprocs || !d->procs[e->proc])
+		return;
+	proc_close(d, d->procs[e->proc]);
+	d->procs[e->proc] = NULL;
+}
+
+void dumps_flush(struct dumps *d)
+{
+	for (size_t i = 0; i < d->nprocs; i++) {
+		struct proc_dump *p = d->procs[i];
+		for (size_t k = 0; p && k < p->ndevices; k++) {
+			struct err err = {0};
+			if (p->devices[k].writer &&
+			    d->ops->flush(p->devices[k].writer, &err) < 0)
+				remember(d, &err);
+		}
+	}
+}
+
+uint64_t dumps_lost(const struct dumps *d, struct err *out_why)
+{
+	uint64_t lost = d->lost;
+
+	for (size_t i = 0; i < d->nprocs; i++)
+		for (size_t k = 0; d->procs[i] && k < d->procs[i]->ndevices; k++)
+			if (d->procs[i]->devices[k].writer)
+				lost += d->ops->lost_rows(d->procs[i]->devices[k].writer);
+	if (out_why)
+		*out_why = d->why;
+	return lost;
+}
+
+void dumps_list(const struct dumps *d, struct buf *out)
+{
+	buf_add(out, d->files.data, d->files.len);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Where rows go on disk, as users of msmemscope know it:
+ *
+ *	<output>/msmemscope_<pid>_<YYYYmmddHHMMSS>_ascend/config.json
+ *	<output>/msmemscope_<pid>_<time>_ascend/device_<N>/dump/memscope_dump_<time>.csv
+ *
+ * Names follow from the recording alone, so an export made later lands on the same names. Rows
+ * without a device stand in the file of every device of their process.
+ */
+#ifndef SONDE_RECORDER_DUMPS_H
+#define SONDE_RECORDER_DUMPS_H
+
+#include "base/buf.h"
+#include "export/writer.h"
+#include "recorder/track.h"
+
+struct dumps;
+
+enum dumps_flags {
+	DUMPS_REPLACE = 1 << 0, /* files of an unfinished run are written anew */
+};
+
+/* ops and compat NULL/-1: as the configuration of the recording says. */
+struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags);
+void dumps_free(struct dumps *d); /* closes what is open */
+
+void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat);
+void dumps_set_track(struct dumps *d, const struct track *t);
+
+/* For struct track_sink. */
+void dumps_proc(void *arg, const struct frame_proc *p);
+void dumps_row(void *arg, uint32_t proc, const struct row *row);
+void dumps_proc_end(void *arg, const struct frame_proc_end *e);
+
+/* Brings all rows to their files. */
+void dumps_flush(struct dumps *d);
+
+/* Rows that could not be written, and the first reason. */
+uint64_t dumps_lost(const struct dumps *d, struct err *out_why);
+
+/* Paths of the files written so far, one per line. */
+void dumps_list(const struct dumps *d, struct buf *out);
+
+#endif

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "recorder"
+#include "recorder/recorder.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "recorder/drain.h"
+#include "recorder/dumps.h"
+#include "recorder/recording.h"
+#include "recorder/session.h"
+#include "recorder/stream.h"
+#include "recorder/track.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS 1000000ull
+#define SCAN_NS (5 * MS) /* between looks for new processes */
+#define FLUSH_NS (200 * MS)
+#define NAP_MIN_NS (1 * MS)
+#define NAP_MAX_NS (20 * MS)
+#define LINGER_NS (1000 * MS) /* without a launcher: after the last process has ended */
+
+struct recorder {
+	char *dir;
+	char *ring_dir;
+	struct session_page *page;
+	struct mem_config cfg;
+	struct drain *drain;
+	struct recording_writer *out;
+	struct track *track;
+	struct dumps *dumps;
+	struct buf batch;
+	int root_fd; /* pidfd of the launched process, -1 without one */
+	bool root_gone;
+	uint64_t scanned_ns, flushed_ns, busy_ns, nap_ns;
+	uint64_t events;
+	uint64_t lost; /* records that the recording could not take */
+	uint32_t known_procs; /* of a former recorder of this session */
+	bool terminal;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* --- setting up --- */
+
+/* Nothing of the job: not its descriptors, not its terminal's signals, not its directory. */
+static void leave_the_job(struct recorder *rec, int ready)
+{
+	sigset_t none;
+	struct rlimit files;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	rec->terminal = isatty(STDERR_FILENO);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	if (!rec->terminal)
+		dup2(null, STDERR_FILENO);
+	for (int fd = 3; fd < 1024; fd++)
+		if (fd != ready)
+			close(fd);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (int sig = 1; sig < 32; sig++)
+		signal(sig, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	umask(077);
+	setsid();
+	(void)!chdir("/");
+}
+
+/* The configuration of the launcher; a job without one gets the defaults and starts silent. */
+static int load_config(struct recorder *rec, struct err *err)
+{
+	char *path = xasprintf("%s/" MEM_CONFIG_FILE, rec->dir);
+	int r = 0;
+
+	if (access(path, F_OK) == 0) {
+		r = mem_config_read(path, &rec->cfg, err);
+	} else {
+		r = mem_config_init(&rec->cfg, err);
+		rec->cfg.mode = MEM_DEFERRED;
+		char *copy = xstrdup(rec->dir);
+		snprintf(rec->cfg.output_dir, sizeof(rec->cfg.output_dir), "%s", dirname(copy));
+		free(copy);
+		if (r == 0)
+			r = mem_config_write(&rec->cfg, path, err);
+	}
+	free(path);
+	return r;
+}
+
+static void count_proc(void *arg, const struct frame_proc *p)
+{
+	struct recorder *rec = arg;
+
+	if (p->proc >= rec->known_procs)
+		rec->known_procs = p->proc + 1;
+}
+
+static int append(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
+{
+	struct err err = {0};
+	int r = recording_append(rec->out, type, payload, bytes, &err);
+
+	if (r < 0)
+		log_err("%s", err.text);
+	return r;
+}
+
+/* Into the recording, then to whoever lives on it. */
+static void tell(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
+{
+	append(rec, type, payload, bytes);
+	stream_frame(&track_stream, rec->track, type, payload, bytes, NULL);
+}
+
+/* The configuration and what else a reader of the recording needs to know, as JSON. */
+static void tell_session(struct recorder *rec)
+{
+	char *path = xasprintf("%s/" MEM_CONFIG_FILE, rec->dir);
+	char host[256] = "";
+	json_t *root = json_load_file(path, 0, NULL);
+
+	if (!root)
+		root = json_object();
+	gethostname(host, sizeof(host) - 1);
+	json_object_set_new(root, "wallMinusMono", json_integer(rec->page->wall_minus_mono_ns));
+	json_object_set_new(root, "rootPid", json_integer(rec->page->root_pid));
+	json_object_set_new(root, "ringDir", json_string(rec->ring_dir));
+	json_object_set_new(root, "host", json_string(host));
+	json_object_set_new(root, "version", json_string(SONDE_VERSION));
+	char *text = json_dumps(root, JSON_SORT_KEYS);
+	if (text)
+		tell(rec, FRAME_SESSION, text, strlen(text));
+	free(text);
+	json_decref(root);
+	free(path);
+}
+
+static int open_recording(struct recorder *rec, struct err *err)
+{
+	static const struct stream_ops count = {.proc = count_proc};
+	char *path = xasprintf("%s/" SESSION_RECORDING, rec->dir);
+
+	if (access(path, F_OK) == 0)
+		stream_file(path, &count, rec, NULL, NULL);
+	int r = recording_create(&rec->out, path, err);
+	free(path);
+	return r;
+}
+
+/* One recorder per session, whoever starts how many. */
+static int lock_session(const struct recorder *rec, struct err *err)
+{
+	char *path = xasprintf("%s/" SESSION_FILE, rec->dir);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	free(path);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return err_set(err, -EBUSY, "another recorder is at work on '%s'", rec->dir);
+	return 0; /* held until the process ends */
+}
+
+static int open_session(struct recorder *rec, struct err *err)
+{
+	int r = session_map(rec->dir, true, &rec->page, err);
+
+	if (r == 0)
+		r = lock_session(rec, err);
+	if (r == 0)
+		r = load_config(rec, err);
+	if (r == 0)
+		r = open_recording(rec, err);
+	if (r < 0)
+		return r;
+	session_configure(rec->page, &rec->cfg);
+	rec->ring_dir = xstrdup(rec->page->ring_dir[0] ? rec->page->ring_dir : rec->dir);
+	rec->drain = drain_new(rec->ring_dir, rec->known_procs);
+	rec->root_fd = rec->page->root_pid
+			       ? (int)syscall(SYS_pidfd_open, rec->page->root_pid, 0)
+			       : -1;
+	return 0;
+}
+
+static void open_outputs(struct recorder *rec)
+{
+	rec->dumps = dumps_new(rec->cfg.output_dir, 0);
+	dumps_set_format(rec->dumps, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
+			 rec->cfg.compat);
+	struct track_sink sink = {
+		.proc = dumps_proc,
+		.row = dumps_row,
+		.proc_end = dumps_proc_end,
+		.arg = rec->dumps,
+	};
+	rec->track = track_new(&sink);
+	dumps_set_track(rec->dumps, rec->track);
+	tell_session(rec);
+}
+
+/* --- the loop --- */
+
+static void on_new_proc(void *arg, const struct frame_proc *p)
+{
+	struct recorder *rec = arg;
+
+	log_info("process %u joined: %s", p->pid, p->exe);
+	tell(rec, FRAME_PROC, p, sizeof(*p));
+}
+
+static void beat(struct recorder *rec, uint64_t now)
+{
+	atomic_store(&rec->page->beat_ns, now);
+	atomic_store(&rec->page->progress, rec->events);
+	drain_beat(rec->drain, now);
+}
+
+/* One look at everything; true if there was something to do. */
+static bool work(struct recorder *rec)
+{
+	struct err err = {0};
+	uint64_t now = now_ns();
+
+	beat(rec, now);
+	if (now - rec->scanned_ns >= SCAN_NS) {
+		rec->scanned_ns = now;
+		if (drain_scan(rec->drain, on_new_proc, rec, &err) < 0)
+			log_debug("%s", err.text);
+	}
+	/* Dead first, emptied after: what a process wrote before it died is there to be read. */
+	drain_check_alive(rec->drain, false);
+	buf_clear(&rec->batch);
+	uint32_t n = drain_round(rec->drain, &rec->batch);
+	if (rec->batch.len) {
+		if (append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) < 0)
+			rec->lost += n;
+		drain_commit(rec->drain);
+		stream_frame(&track_stream, rec->track, FRAME_BATCH, rec->batch.data,
+			     rec->batch.len, NULL);
+		rec->events += n;
+	}
+	for (struct drain_proc *p; (p = drain_next_dead(rec->drain));) {
+		struct frame_proc_end end;
+		uint32_t pid = p->pid;
+		drain_finish(rec->drain, p, true, &end);
+		end.lost_events += rec->lost;
+		rec->lost = 0;
+		log_info("process %u ended", pid);
+		tell(rec, FRAME_PROC_END, &end, sizeof(end));
+	}
+	if (now - rec->flushed_ns >= FLUSH_NS) {
+		rec->flushed_ns = now;
+		dumps_flush(rec->dumps);
+	}
+	return n > 0;
+}
+
+/*
+ * The launched process is at its end and waits: read everything, write the rows of what it leaves
+ * behind, and let it go. Its files are complete when whoever waits for it goes on.
+ */
+static void answer_exit(struct recorder *rec, uint32_t asked)
+{
+	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
+
+	rec->scanned_ns = 0;
+	if (p)
+		p->dead = true;
+	while (work(rec))
+		;
+	dumps_flush(rec->dumps);
+	atomic_store(&rec->page->exit_done, asked);
+	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static bool root_is_gone(struct recorder *rec)
+{
+	struct pollfd p = {.fd = rec->root_fd, .events = POLLIN};
+
+	if (rec->root_gone || !rec->page->root_pid)
+		return true;
+	if (rec->root_fd >= 0)
+		rec->root_gone = poll(&p, 1, 0) > 0;
+	else
+		rec->root_gone = kill((pid_t)rec->page->root_pid, 0) < 0 && errno == ESRCH;
+	return rec->root_gone;
+}
+
+/* Sleeps until the next look; the end of the launched process wakes us at once. */
+static void nap(struct recorder *rec, uint32_t asked)
+{
+	struct timespec t = {0, (long)rec->nap_ns};
+
+	syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
+	rec->nap_ns = rec->nap_ns * 2 > NAP_MAX_NS ? NAP_MAX_NS : rec->nap_ns * 2;
+}
+
+/* Nobody is left. A process that joins at this very moment sees FINISHED or is seen here. */
+static bool try_finish(struct recorder *rec)
+{
+	if (!root_is_gone(rec) || drain_check_alive(rec->drain, false))
+		return false;
+	if (!rec->page->root_pid && now_ns() - rec->busy_ns < LINGER_NS)
+		return false;
+	atomic_store(&rec->page->state, SESSION_FINISHED);
+	rec->scanned_ns = 0;
+	while (work(rec))
+		;
+	if (!drain_check_alive(rec->drain, false))
+		return true;
+	atomic_store(&rec->page->state, SESSION_LIVE);
+	return false;
+}
+
+static void loop(struct recorder *rec)
+{
+	rec->nap_ns = NAP_MIN_NS;
+	rec->busy_ns = now_ns();
+	for (;;) {
+		uint32_t asked = atomic_load(&rec->page->exit_asked);
+		if (work(rec)) {
+			rec->nap_ns = NAP_MIN_NS;
+			rec->busy_ns = now_ns();
+			continue;
+		}
+		if (asked != atomic_load(&rec->page->exit_done)) {
+			answer_exit(rec, asked);
+			rec->nap_ns = NAP_MIN_NS;
+			continue;
+		}
+		if (try_finish(rec))
+			return;
+		nap(rec, asked);
+	}
+}
+
+static void finish(struct recorder *rec)
+{
+	struct err why = {0};
+
+	append(rec, FRAME_END, NULL, 0);
+	dumps_flush(rec->dumps);
+	uint64_t lost = dumps_lost(rec->dumps, &why);
+	if (lost)
+		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
+	if (rec->terminal)
+		dprintf(STDERR_FILENO,
+			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show %s\n",
+			(unsigned long long)rec->events, rec->dir);
+	if (strcmp(rec->ring_dir, rec->dir) != 0)
+		rmdir(rec->ring_dir);
+}
+
+static void report_ready(int fd, int r, const struct err *err)
+{
+	if (fd < 0)
+		return;
+	if (r < 0)
+		dprintf(fd, "%s", err->text);
+	else
+		(void)!write(fd, "ok", 2);
+	close(fd);
+}
+
+int recorder_main(const char *session_dir)
+{
+	struct recorder rec = {.dir = xstrdup(session_dir), .root_fd = -1};
+	const char *ready_text = getenv("SONDE_READY_FD");
+	int ready = ready_text ? atoi(ready_text) : -1;
+	struct err err = {0};
+
+	leave_the_job(&rec, ready);
+	int r = open_session(&rec, &err);
+	if (r == 0) {
+		char *log = xasprintf("%s/" MEM_LOG_FILE, rec.dir);
+		log_set_level(rec.cfg.log_level);
+		log_open(log, NULL);
+		free(log);
+		open_outputs(&rec);
+		atomic_store(&rec.page->recorder_pid, (uint32_t)getpid());
+		beat(&rec, now_ns());
+		atomic_store(&rec.page->state, SESSION_LIVE);
+	}
+	report_ready(ready, r, &err);
+	if (r == 0) {
+		loop(&rec);
+		finish(&rec);
+	}
+	track_free(rec.track);
+	dumps_free(rec.dumps);
+	recording_close(rec.out);
+	drain_free(rec.drain);
+	session_unmap(rec.page);
+	buf_release(&rec.batch);
+	free(rec.ring_dir);
+	free(rec.dir);
+	return r;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/recording.h"
+
+#include "base/mem.h"
+#include "wire/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+#define ZSTD_LEVEL 1
+#define COMPRESS_FROM 512 /* smaller payloads are not worth it */
+
+struct recording_writer {
+	int fd;
+	uint64_t offset; /* end of the last whole frame */
+	ZSTD_CCtx *zstd;
+	struct buf frame;
+};
+
+struct recording_reader {
+	int fd;
+	uint64_t offset;
+	uint64_t size;
+	bool torn;
+	struct buf stored;
+	struct buf raw;
+};
+
+/* The whole of data, or a negative errno; what was written before an error stays in the file. */
+static int write_at(int fd, const char *data, size_t n, uint64_t offset)
+{
+	while (n) {
+		ssize_t w = pwrite(fd, data, n, (off_t)offset);
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0)
+			return w < 0 ? -errno : -ENOSPC;
+		data += w;
+		n -= (size_t)w;
+		offset += (uint64_t)w;
+	}
+	return 0;
+}
+
+/* Goes to the end of the last whole frame of a file that exists. */
+static int writer_resume(struct recording_writer *w, const char *path, struct err *err)
+{
+	struct recording_reader *r;
+	uint32_t type;
+	const char *payload;
+	size_t n;
+
+	int ret = recording_open(&r, path, err);
+	if (ret < 0)
+		return ret;
+	while ((ret = recording_next(r, &type, &payload, &n, err)) > 0)
+		;
+	w->offset = r->offset;
+	recording_reader_free(r);
+	if (ret == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
+		ret = err_sys(err, -errno, "cannot cut '%s'", path);
+	return ret;
+}
+
+int recording_create(struct recording_writer **out, const char *path, struct err *err)
+{
+	struct recording_head head = {.version = RECORDING_VERSION, .rec_version = REC_VERSION};
+	struct recording_writer *w = xcalloc(1, sizeof(*w));
+	struct stat st;
+
+	memcpy(head.magic, RECORDING_MAGIC, sizeof(head.magic));
+	w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int r = w->fd < 0 || fstat(w->fd, &st) < 0 ? err_sys(err, -errno, "cannot create '%s'", path)
+						   : 0;
+	if (r == 0 && st.st_size >= (off_t)sizeof(head)) {
+		r = writer_resume(w, path, err);
+	} else if (r == 0) {
+		r = write_at(w->fd, (const char *)&head, sizeof(head), 0);
+		if (r < 0)
+			err_sys(err, r, "cannot write '%s'", path);
+		w->offset = sizeof(head);
+	}
+	w->zstd = ZSTD_createCCtx();
+	if (r < 0) {
+		recording_close(w);
+		return r;
+	}
+	*out = w;
+	return 0;
+}
+
+/* The payload as it goes into the file, behind room for its frame. Returns the stored size. */
+static size_t store(struct recording_writer *w, const void *payload, size_t bytes)
+{
+	size_t cap = ZSTD_compressBound(bytes);
+
+	buf_clear(&w->frame);
+	char *at = buf_room(&w->frame, sizeof(struct frame) + (cap > bytes ? cap : bytes));
+	if (bytes >= COMPRESS_FROM && w->zstd) {
+		size_t n = ZSTD_compressCCtx(w->zstd, at + sizeof(struct frame), cap, payload, bytes,
+					     ZSTD_LEVEL);
+		if (!ZSTD_isError(n) && n < bytes)
+			return n;
+	}
+	if (bytes)
+		memcpy(at + sizeof(struct frame), payload, bytes);
+	return bytes;
+}
+
+int recording_append(struct recording_writer *w, enum frame_type type, const void *payload,
+		     size_t bytes, struct err *err)
+{
+	BUG_ON(bytes > FRAME_MAX_BYTES);
+	size_t stored = store(w, payload, bytes);
+	char *at = w->frame.data;
+	struct frame f = {
+		.magic = FRAME_MAGIC,
+		.type = type,
+		.stored_bytes = (uint32_t)stored,
+		.raw_bytes = (uint32_t)bytes,
+		.check = XXH64(at + sizeof(f), stored, type),
+	};
+	memcpy(at, &f, sizeof(f));
+	int r = write_at(w->fd, at, sizeof(f) + stored, w->offset);
+	if (r < 0) {
+		(void)!ftruncate(w->fd, (off_t)w->offset);
+		return err_sys(err, r, "cannot write to the recording");
+	}
+	w->offset += sizeof(f) + stored;
+	return 0;
+}
+
+uint64_t recording_bytes(const struct recording_writer *w)
+{
+	return w->offset;
+}
+
+void recording_close(struct recording_writer *w)
+{
+	if (!w)
+		return;
+	if (w->fd >= 0)
+		close(w->fd);
+	ZSTD_freeCCtx(w->zstd);
+	buf_release(&w->frame);
+	free(w);
+}
+
+/* Bytes read, fewer only at the end of the file. */
+static ssize_t read_at(int fd, void *out, size_t n, uint64_t offset)
+{
+	size_t got = 0;
+
+	while (got < n) {
+		ssize_t r = pread(fd, (char *)out + got, n - got, (off_t)(offset + got));
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -errno;
+		if (r == 0)
+			break;
+		got += (size_t)r;
+	}
+	return (ssize_t)got;
+}
+
+int recording_open(struct recording_reader **out, const char *path, struct err *err)
+{
+	struct recording_head head;
+	struct recording_reader *r = xcalloc(1, sizeof(*r));
+	struct stat st;
+	int ret = 0;
+
+	r->fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (r->fd < 0 || fstat(r->fd, &st) < 0)
+		ret = err_sys(err, -errno, "cannot open '%s'", path);
+	else if (!S_ISREG(st.st_mode))
+		ret = err_set(err, -EINVAL, "'%s' is not a regular file", path);
+	else if (read_at(r->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+		 memcmp(head.magic, RECORDING_MAGIC, sizeof(head.magic)) != 0)
+		ret = err_set(err, -EINVAL, "'%s' is not a sonde recording", path);
+	else if (head.version != RECORDING_VERSION || head.rec_version != REC_VERSION)
+		ret = err_set(err, -EPROTO,
+			      "'%s' is of format %u.%u; this program reads %u.%u: use the version of "
+			      "sonde that recorded it",
+			      path, head.version, head.rec_version, RECORDING_VERSION, REC_VERSION);
+	if (ret < 0) {
+		recording_reader_free(r);
+		return ret;
+	}
+	r->offset = sizeof(head);
+	r->size = (uint64_t)st.st_size;
+	*out = r;
+	return 0;
+}
+
+static bool frame_is_sane(const struct frame *f, const struct recording_reader *r)
+{
+	if (f->magic != FRAME_MAGIC || f->raw_bytes > FRAME_MAX_BYTES)
+		return false;
+	if (f->stored_bytes > f->raw_bytes)
+		return false;
+	return r->offset + sizeof(*f) + f->stored_bytes <= r->size;
+}
+
+/* 1: payload in r->raw or r->stored; 0: damaged. */
+static int unpack(struct recording_reader *r, const struct frame *f, const char **out_payload)
+{
+	if (XXH64(r->stored.data, f->stored_bytes, f->type) != f->check)
+		return 0;
+	if (f->stored_bytes == f->raw_bytes) {
+		*out_payload = r->stored.data;
+		return 1;
+	}
+	buf_clear(&r->raw);
+	char *raw = buf_room(&r->raw, f->raw_bytes);
+	size_t n = ZSTD_decompress(raw, f->raw_bytes, r->stored.data, f->stored_bytes);
+	*out_payload = raw;
+	return !ZSTD_isError(n) && n == f->raw_bytes;
+}
+
+int recording_next(struct recording_reader *r, uint32_t *out_type, const char **out_payload,
+		   size_t *out_bytes, struct err *err)
+{
+	struct frame f;
+	ssize_t n = read_at(r->fd, &f, sizeof(f), r->offset);
+
+	if (n < 0)
+		return err_sys(err, (int)n, "cannot read the recording");
+	if (n == 0)
+		return 0;
+	if (n < (ssize_t)sizeof(f) || !frame_is_sane(&f, r)) {
+		r->torn = true;
+		return 0;
+	}
+	buf_clear(&r->stored);
+	n = read_at(r->fd, buf_room(&r->stored, f.stored_bytes + 1u), f.stored_bytes,
+		    r->offset + sizeof(f));
+	if (n < 0)
+		return err_sys(err, (int)n, "cannot read the recording");
+	if (n != (ssize_t)f.stored_bytes || !unpack(r, &f, out_payload)) {
+		r->torn = true;
+		return 0;
+	}
+	r->offset += sizeof(f) + f.stored_bytes;
+	*out_type = f.type;
+	*out_bytes = f.raw_bytes;
+	return 1;
+}
+
+bool recording_torn(const struct recording_reader *r)
+{
+	return r->torn;
+}
+
+uint64_t recording_offset(const struct recording_reader *r)
+{
+	return r->offset;
+}
+
+uint64_t recording_size(const struct recording_reader *r)
+{
+	return r->size;
+}
+
+void recording_reader_free(struct recording_reader *r)
+{
+	if (!r)
+		return;
+	if (r->fd >= 0)
+		close(r->fd);
+	buf_release(&r->stored);
+	buf_release(&r->raw);
+	free(r);
+}

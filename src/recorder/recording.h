@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Writing and reading the recording file (wire/recording.h says what is in it). */
+#ifndef SONDE_RECORDER_RECORDING_H
+#define SONDE_RECORDER_RECORDING_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/recording.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* --- writing --- */
+
+struct recording_writer;
+
+/* Creates the file, or opens one that exists and goes on behind its last whole frame. */
+int recording_create(struct recording_writer **out, const char *path, struct err *err);
+
+/*
+ * Appends one frame with a single write. On failure (full disk) the file is cut back to its last
+ * whole frame and the error returned; a later append may succeed again.
+ */
+int recording_append(struct recording_writer *w, enum frame_type type, const void *payload,
+		     size_t bytes, struct err *err);
+uint64_t recording_bytes(const struct recording_writer *w);
+void recording_close(struct recording_writer *w);
+
+/* --- reading --- */
+
+struct recording_reader;
+
+int recording_open(struct recording_reader **out, const char *path, struct err *err);
+
+/*
+ * The next frame: 1 and its payload (borrowed until the next call), 0 at the end, negative on a
+ * read error. A frame that is cut off or damaged ends the file: see recording_torn().
+ */
+int recording_next(struct recording_reader *r, uint32_t *out_type, const char **out_payload,
+		   size_t *out_bytes, struct err *err);
+bool recording_torn(const struct recording_reader *r);
+/* How far whole frames reach, and the size of the file. */
+uint64_t recording_offset(const struct recording_reader *r);
+uint64_t recording_size(const struct recording_reader *r);
+void recording_reader_free(struct recording_reader *r);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/recover.h"
+
+#include "base/mem.h"
+#include "recorder/drain.h"
+#include "recorder/recording.h"
+#include "recorder/replay.h"
+#include "recorder/session.h"
+#include "recorder/stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The newest cursor of each ring, and which processes were told to have ended. */
+struct state {
+	struct drain *drain;
+	struct batch_cursor *cursors;
+	size_t ncursors, cap_cursors;
+	struct mem_config cfg;
+	bool ended; /* the recorder left in order */
+	struct recording_writer *out;
+	int result;
+	uint64_t records;
+	unsigned procs;
+};
+
+static void on_session(void *arg, const char *json, size_t len)
+{
+	struct state *s = arg;
+
+	mem_config_parse(json, len, &s->cfg, NULL);
+}
+
+static void on_proc(void *arg, const struct frame_proc *p)
+{
+	struct state *s = arg;
+
+	s->ended = false;
+	drain_know(s->drain, p);
+}
+
+static void on_cursor(void *arg, const struct batch_cursor *c)
+{
+	struct state *s = arg;
+
+	for (size_t i = s->ncursors; i > 0; i--) {
+		struct batch_cursor *old = &s->cursors[i - 1];
+		if (old->head.proc == c->head.proc && old->ring == c->ring) {
+			*old = *c;
+			return;
+		}
+	}
+	s->cursors = xgrow(s->cursors, &s->cap_cursors, s->ncursors + 1, sizeof(*s->cursors));
+	s->cursors[s->ncursors++] = *c;
+}
+
+static void on_end(void *arg)
+{
+	struct state *s = arg;
+
+	s->ended = true;
+}
+
+static void on_new_proc(void *arg, const struct frame_proc *p)
+{
+	struct state *s = arg;
+	struct err err;
+
+	if (recording_append(s->out, FRAME_PROC, p, sizeof(*p), &err) < 0)
+		s->result = err.code;
+}
+
+/* Everything that is left, as batches behind the recording. */
+static int append_rest(struct state *s, struct err *err)
+{
+	struct buf batch = {0};
+	int r = 0;
+
+	drain_check_alive(s->drain, true);
+	for (;;) {
+		buf_clear(&batch);
+		uint32_t n = drain_round(s->drain, &batch);
+		if (!batch.len)
+			break;
+		r = recording_append(s->out, FRAME_BATCH, batch.data, batch.len, err);
+		if (r < 0)
+			break;
+		drain_commit(s->drain);
+		s->records += n;
+	}
+	buf_release(&batch);
+	for (struct drain_proc *p; r == 0 && (p = drain_next_dead(s->drain)); s->procs++) {
+		struct frame_proc_end end;
+		drain_finish(s->drain, p, true, &end);
+		r = recording_append(s->out, FRAME_PROC_END, &end, sizeof(end), err);
+	}
+	if (r == 0)
+		r = recording_append(s->out, FRAME_END, NULL, 0, err);
+	return r;
+}
+
+static int check_nobody_works(const char *dir, struct session_page **out, struct err *err)
+{
+	int r = session_map(dir, false, out, err);
+
+	if (r < 0)
+		return r;
+	if (!session_is_live(*out))
+		return 0;
+	return err_set(err, -EBUSY,
+		       "the recorder of '%s' is still at work (pid %u): wait until the job has ended", dir,
+		       atomic_load(&(*out)->recorder_pid));
+}
+
+int recover_recording(const char *dir, struct buf *report, struct err *err)
+{
+	static const struct stream_ops ops = {
+		.session = on_session, .proc = on_proc, .cursor = on_cursor, .end = on_end};
+	struct session_page *page = NULL;
+	struct buf file = {0};
+	struct state s = {0};
+	bool torn = false;
+
+	int r = check_nobody_works(dir, &page, err);
+	if (r < 0)
+		goto out;
+	mem_config_init(&s.cfg, NULL);
+	s.drain = drain_new(page->ring_dir[0] ? page->ring_dir : dir, 0);
+	r = replay_find(dir, &file, err);
+	if (r == 0)
+		r = stream_file(buf_str(&file), &ops, &s, &torn, err);
+	if (r == 0)
+		r = recording_create(&s.out, buf_str(&file), err);
+	if (r == 0)
+		r = drain_scan(s.drain, on_new_proc, &s, err);
+	if (r < 0 || s.result < 0)
+		goto out;
+	if (r == 0 && s.ended && !torn) {
+		buf_addf(report, "The recording is complete: there is nothing to recover.\n");
+		goto out;
+	}
+	for (size_t i = 0; i < s.ncursors; i++)
+		drain_set_cursor(s.drain, &s.cursors[i]);
+	r = append_rest(&s, err);
+	if (r < 0)
+		goto out;
+	r = export_recording(buf_str(&file), s.cfg.format == MEM_DB ? "db" : "csv",
+			     s.cfg.output_dir, s.cfg.compat, err);
+	if (r < 0)
+		goto out;
+	atomic_store(&page->state, SESSION_FINISHED);
+	buf_addf(report,
+		 "Recovered %llu events of %u process%s from their buffers%s.\nThe dumps in '%s' have been "
+		 "written anew.\n",
+		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
+		 torn ? "; the last, unfinished write to the recording was cut off first" : "",
+		 s.cfg.output_dir);
+out:
+	recording_close(s.out);
+	drain_free(s.drain);
+	session_unmap(page);
+	free(s.cursors);
+	buf_release(&file);
+	return r < 0 ? r : s.result;
+}

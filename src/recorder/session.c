@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/session.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "wire/ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SEGS_PER_MB (1048576u / ARENA_SEG_SIZE)
+#define MIN_SEGS 16u
+#define READY_ENV "SONDE_READY_FD"
+
+static int page_open(const char *path, bool make, struct err *err)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (make ? O_CREAT : 0), 0600);
+	struct stat st;
+
+	if (fd < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
+	if (fstat(fd, &st) == 0 && st.st_size < SESSION_BYTES) {
+		/* Real blocks, so that nobody meets SIGBUS on a full disk. */
+		int r = make ? -posix_fallocate(fd, 0, SESSION_BYTES) : -EINVAL;
+		if (r < 0) {
+			close(fd);
+			return err_sys(err, r, "cannot make '%s'", path);
+		}
+	}
+	return fd;
+}
+
+int session_map(const char *dir, bool make, struct session_page **out, struct err *err)
+{
+	char *path = xasprintf("%s/" SESSION_FILE, dir);
+	int r = page_open(path, make, err);
+	void *p = MAP_FAILED;
+
+	if (r >= 0) {
+		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, r, 0);
+		close(r);
+		r = p == MAP_FAILED ? err_sys(err, -errno, "cannot map '%s'", path) : 0;
+	}
+	struct session_page *page = p;
+	if (r == 0 && make && !page->magic) {
+		page->version = SESSION_VERSION;
+		page->magic = SESSION_MAGIC;
+	}
+	if (r == 0 && (page->magic != SESSION_MAGIC || page->version != SESSION_VERSION)) {
+		munmap(p, SESSION_BYTES);
+		r = err_set(err, -EINVAL, "'%s' is not a session of this version of sonde", path);
+	}
+	free(path);
+	if (r == 0)
+		*out = page;
+	return r;
+}
+
+void session_unmap(struct session_page *page)
+{
+	if (page)
+		munmap(page, SESSION_BYTES);
+}
+
+static int64_t wall_minus_mono(void)
+{
+	struct timespec wall, mono;
+
+	clock_gettime(CLOCK_REALTIME, &wall);
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	return (wall.tv_sec - mono.tv_sec) * 1000000000ll + (wall.tv_nsec - mono.tv_nsec);
+}
+
+void session_configure(struct session_page *page, const struct mem_config *cfg)
+{
+	uint64_t segs = (uint64_t)cfg->buffer_mb * SEGS_PER_MB;
+
+	atomic_store(&page->want, mem_config_want(cfg));
+	page->c_depth = cfg->c_stack ? cfg->c_depth : 0;
+	page->py_depth = cfg->py_stack ? cfg->py_depth : 0;
+	page->wait_ms = cfg->wait_ms;
+	page->max_segs = (uint32_t)(segs < MIN_SEGS ? MIN_SEGS
+				    : segs > ARENA_MAX_SEGS ? ARENA_MAX_SEGS
+							    : segs);
+	if (!page->wall_minus_mono_ns)
+		page->wall_minus_mono_ns = wall_minus_mono();
+}
+
+bool session_is_live(const struct session_page *page)
+{
+	uint32_t pid = atomic_load(&page->recorder_pid);
+
+	return atomic_load(&page->state) == SESSION_LIVE && pid &&
+	       (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+/* Rings need a file system that keeps shared mappings: beside the output, or the next best. */
+static int choose_ring_dir(struct session_page *page, const char *dir, struct err *err)
+{
+	const char *tmp = getenv("TMPDIR");
+	const char *places[] = {tmp ? tmp : "/tmp", "/tmp", "/var/tmp", "/dev/shm"};
+
+	page->ring_dir[0] = '\0';
+	if (fs_is_local(dir, NULL) == 1)
+		return 0;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		if (fs_is_local(places[i], NULL) != 1)
+			continue;
+		int n = snprintf(page->ring_dir, sizeof(page->ring_dir), "%s/sonde-rings-XXXXXX",
+				 places[i]);
+		if (n > 0 && (size_t)n < sizeof(page->ring_dir) && mkdtemp(page->ring_dir))
+			return 0;
+	}
+	page->ring_dir[0] = '\0';
+	return err_set(err, -ENOTSUP,
+		       "no local file system for the event buffers: '%s', /tmp, /var/tmp and /dev/shm "
+		       "are all remote; set TMPDIR to a directory on a local disk",
+		       dir);
+}
+
+/* In the process that becomes the recorder. Never returns. */
+static void become_recorder(const char *dir, int ready)
+{
+	char fd[16];
+	char *argv[] = {(char *)"sonde", (char *)"recorder", (char *)dir, NULL};
+
+	snprintf(fd, sizeof(fd), "%d", ready);
+	setenv(READY_ENV, fd, 1);
+	unsetenv("LD_PRELOAD");
+	fcntl(ready, F_SETFD, 0);
+	execv("/proc/self/exe", argv);
+	dprintf(ready, "cannot start the recorder: %s", strerror(errno));
+	_exit(127);
+}
+
+/* Twice forked: the job that the caller becomes has no child it does not know. */
+static int spawn(const char *dir, int ready[2], struct err *err)
+{
+	int status;
+
+	pid_t pid = fork();
+	if (pid < 0)
+		return err_sys(err, -errno, "cannot start the recorder");
+	if (pid == 0) {
+		setsid();
+		pid_t second = fork();
+		if (second == 0)
+			become_recorder(dir, ready[1]);
+		_exit(second < 0);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status == 0 ? 0 : err_set(err, -ECHILD, "cannot start the recorder");
+}
+
+/* The recorder says "ok", or what is wrong. */
+static int wait_ready(int fd, struct err *err)
+{
+	char text[512];
+	size_t n = 0;
+
+	while (n < sizeof(text) - 1) {
+		ssize_t r = read(fd, text + n, sizeof(text) - 1 - n);
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0)
+			break;
+		n += (size_t)r;
+	}
+	text[n] = '\0';
+	if (!strcmp(text, "ok"))
+		return 0;
+	return err_set(err, -EIO, "%s", n ? text : "the recorder ended before it was ready");
+}
+
+int session_start(const char *dir, const struct mem_config *cfg, struct err *err)
+{
+	struct session_page *page;
+	int ready[2];
+
+	int r = session_map(dir, true, &page, err);
+	if (r < 0)
+		return r;
+	session_configure(page, cfg);
+	page->root_pid = (uint32_t)getpid();
+	r = choose_ring_dir(page, dir, err);
+	if (r == 0 && pipe2(ready, O_CLOEXEC) < 0)
+		r = err_sys(err, -errno, "cannot make a pipe");
+	if (r == 0) {
+		r = spawn(dir, ready, err);
+		close(ready[1]);
+		if (r == 0)
+			r = wait_ready(ready[0], err);
+		close(ready[0]);
+	}
+	session_unmap(page);
+	return r;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/stream.h"
+
+#include "base/progress.h"
+#include "recorder/recording.h"
+#include "wire/ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int bad(struct err *err, const char *what)
+{
+	return err_set(err, -EINVAL, "damaged recording: %s", what);
+}
+
+static int run_item(const struct stream_ops *ops, void *arg, const struct batch_item *it,
+		    struct err *err)
+{
+	const char *at = (const char *)(it + 1), *end = (const char *)it + it->bytes;
+
+	while (at < end) {
+		const struct rec *r = (const struct rec *)at;
+		if (!rec_check(r, (size_t)(end - at)))
+			return bad(err, "a record is malformed");
+		if (ops->record)
+			ops->record(arg, it->proc, it->tid, r);
+		at += r->size;
+	}
+	return 0;
+}
+
+static int stack_item(const struct stream_ops *ops, void *arg, const struct batch_item *it,
+		      struct err *err)
+{
+	const struct batch_stack *s = (const struct batch_stack *)it;
+
+	if (it->bytes < sizeof(*s) || s->depth > ARENA_MAX_DEPTH ||
+	    it->bytes != sizeof(*s) + s->depth * sizeof(s->pc[0]))
+		return bad(err, "a stack has the wrong size");
+	if (ops->stack)
+		ops->stack(arg, it->proc, s->id, s->pc, s->depth);
+	return 0;
+}
+
+static int cursor_item(const struct stream_ops *ops, void *arg, const struct batch_item *it,
+		       struct err *err)
+{
+	if (it->bytes != sizeof(struct batch_cursor))
+		return bad(err, "a cursor has the wrong size");
+	if (ops->cursor)
+		ops->cursor(arg, (const struct batch_cursor *)it);
+	return 0;
+}
+
+static int batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes,
+		 struct err *err)
+{
+	const char *end = at + bytes;
+
+	while (at < end) {
+		const struct batch_item *it = (const struct batch_item *)at;
+		size_t left = (size_t)(end - at);
+		int r = 0;
+		if (left < sizeof(*it) || it->bytes < sizeof(*it) || it->bytes > left || it->bytes % 8)
+			return bad(err, "an item of a batch has the wrong size");
+		if (it->kind == BATCH_RUN)
+			r = run_item(ops, arg, it, err);
+		else if (it->kind == BATCH_STACK)
+			r = stack_item(ops, arg, it, err);
+		else if (it->kind == BATCH_CURSOR)
+			r = cursor_item(ops, arg, it, err);
+		if (r < 0)
+			return r;
+		at += it->bytes;
+	}
+	return 0;
+}
+
+static bool proc_is_sane(const struct frame_proc *p, size_t bytes)
+{
+	return bytes == sizeof(*p) && memchr(p->exe, 0, sizeof(p->exe)) &&
+	       memchr(p->visible_devices, 0, sizeof(p->visible_devices));
+}
+
+int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const char *payload,
+		 size_t bytes, struct err *err)
+{
+	switch (type) {
+	case FRAME_SESSION:
+		if (ops->session)
+			ops->session(arg, payload, bytes);
+		return 0;
+	case FRAME_PROC:
+		if (!proc_is_sane((const struct frame_proc *)payload, bytes))
+			return bad(err, "a process is malformed");
+		if (ops->proc)
+			ops->proc(arg, (const struct frame_proc *)payload);
+		return 0;
+	case FRAME_BATCH:
+		return batch(ops, arg, payload, bytes, err);
+	case FRAME_PROC_END:
+		if (bytes != sizeof(struct frame_proc_end))
+			return bad(err, "the end of a process is malformed");
+		if (ops->proc_end)
+			ops->proc_end(arg, (const struct frame_proc_end *)payload);
+		return 0;
+	case FRAME_END:
+		if (ops->end)
+			ops->end(arg);
+		return 0;
+	default:
+		return 0; /* of a later version: not for us */
+	}
+}
+
+int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool *out_torn,
+		struct err *err)
+{
+	struct recording_reader *r;
+	struct progress progress = {0};
+	uint32_t type;
+	const char *payload;
+	size_t bytes;
+
+	int ret = recording_open(&r, path, err);
+	if (ret < 0)
+		return ret;
+	while ((ret = recording_next(r, &type, &payload, &bytes, err)) > 0) {
+		ret = stream_frame(ops, arg, type, payload, bytes, err);
+		if (ret < 0)
+			break;
+		progress_show(&progress, "reading", recording_offset(r), recording_size(r));
+	}
+	progress_done(&progress);
+	if (out_torn)
+		*out_torn = recording_torn(r);
+	recording_reader_free(r);
+	return ret;
+}

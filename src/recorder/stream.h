@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The event stream: what a recording says, frame by frame, as calls. The live recorder feeds the
+ * frames it has just written, `show`, `export` and `recover` feed those of a file; whoever listens
+ * cannot tell the difference.
+ */
+#ifndef SONDE_RECORDER_STREAM_H
+#define SONDE_RECORDER_STREAM_H
+
+#include "base/err.h"
+#include "wire/record.h"
+#include "wire/recording.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Any of them may be NULL. Texts and records are borrowed for the call. */
+struct stream_ops {
+	void (*session)(void *arg, const char *json, size_t len);
+	void (*proc)(void *arg, const struct frame_proc *p);
+	void (*stack)(void *arg, uint32_t proc, uint32_t id, const uint64_t *pc, uint32_t depth);
+	void (*record)(void *arg, uint32_t proc, uint32_t tid, const struct rec *r);
+	void (*cursor)(void *arg, const struct batch_cursor *c);
+	void (*proc_end)(void *arg, const struct frame_proc_end *e);
+	void (*end)(void *arg);
+};
+
+/* Checks one frame and makes the calls. -EINVAL: malformed; what came before it has been told. */
+int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const char *payload,
+		 size_t bytes, struct err *err);
+
+/* All frames of a file. *out_torn (may be NULL) tells whether it ends in the middle of a frame. */
+int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool *out_torn,
+		struct err *err);
+
+#endif

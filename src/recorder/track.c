@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Rows are written while a window is open: the process is tracing (start/stop) and, with --steps,
+ * inside a listed step. Blocks are followed all the time. When a window opens, blocks that were
+ * allocated before it get their MALLOC row then (shadow:true, time of the opening), so that every
+ * FREE row has its MALLOC row; a FREE row is written whenever its MALLOC row was.
+ */
+#include "recorder/track.h"
+
+#include "base/mem.h"
+#include "recorder/track_proc.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEP_MESSAGE "step start"
+#define MAX_LABELS 64 /* of one thread at a time */
+#define MAX_PROCS (1u << 20)
+
+/* --- blocks and pools --- */
+
+struct usage *usage_of(struct proc *p, uint32_t device)
+{
+	for (size_t i = 0; i < p->nusage; i++)
+		if (p->usage[i].device == device)
+			return &p->usage[i];
+	p->usage = xgrow(p->usage, &p->cap_usage, p->nusage + 1, sizeof(*p->usage));
+	p->usage[p->nusage] = (struct usage){.device = device};
+	return &p->usage[p->nusage++];
+}
+
+uint32_t physical_device(const struct proc *p, uint32_t device)
+{
+	if (device >= DEV_NONE || !p->nvisible)
+		return device;
+	return device < (uint32_t)p->nvisible ? (uint32_t)p->visible[device] : device;
+}
+
+static struct block *block_new(struct track *t)
+{
+	struct block *b = t->free_blocks;
+
+	if (!b)
+		return xcalloc(1, sizeof(*b));
+	t->free_blocks = b->next_free;
+	memset(b, 0, sizeof(*b));
+	return b;
+}
+
+static void block_free(struct track *t, struct block *b)
+{
+	free(b->owner);
+	b->next_free = t->free_blocks;
+	t->free_blocks = b;
+}
+
+struct block *block_around(struct proc *p, unsigned map, uint64_t addr)
+{
+	uint64_t start;
+	struct block *b = omap_floor(&p->maps[map], addr, &start);
+
+	return b && (addr == start || addr - start < b->size_bytes) ? b : NULL;
+}
+
+static unsigned map_of(uint8_t pool, uint8_t kind)
+{
+	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
+}
+
+static void count_used(struct proc *p, const struct block *b, bool more)
+{
+	uint64_t *used = &usage_of(p, b->device)->used[map_of(b->pool, b->kind)];
+
+	if (more)
+		*used += b->size_bytes;
+	else
+		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
+}
+
+/* The labels of the allocating thread, in the order of their levels, joined by '@'. */
+static char *owner_of(struct proc *p, uint32_t tid)
+{
+	struct thread *th = omap_get(&p->threads, tid);
+	struct buf out = {0};
+
+	if (!th || !th->nlabels)
+		return NULL;
+	for (unsigned level = 0; level < 8; level++)
+		for (size_t i = 0; i < th->nlabels; i++)
+			if (th->labels[i].level == level)
+				buf_addf(&out, "%s%s", out.len ? "@" : "", th->labels[i].text);
+	char *text = xstrndup(out.data, out.len);
+	buf_release(&out);
+	return text;
+}
+
+static void drop_block(struct proc *p, struct block *b)
+{
+	count_used(p, b, false);
+	block_free(p->track, b);
+}
+
+static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
+{
+	struct block *b = block_new(p->track);
+	unsigned map = map_of(r->pool, r->kind);
+
+	if (r->pool >= POOL_END || !r->pool) {
+		block_free(p->track, b);
+		return;
+	}
+	b->addr = r->addr;
+	b->size_bytes = r->size_bytes;
+	b->id = ++p->next_block;
+	b->time_ns = r->head.time_ns;
+	b->tid = tid;
+	b->stack = r->head.stack;
+	b->pool = r->pool;
+	b->kind = r->kind;
+	b->page = r->page;
+	b->module = r->module;
+	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
+	b->owner = p->threads.count ? owner_of(p, tid) : NULL;
+	struct block *old = omap_put(&p->maps[map], r->addr, b);
+	if (old) {
+		/* Its free was never seen (lost, or before we looked): it ended no later than now. */
+		if (old->written)
+			rows_free(p, old, NULL, tid, r->head.time_ns, true);
+		drop_block(p, old);
+	}
+	count_used(p, b, true);
+	bool shadow = r->head.flags & REC_F_SHADOW;
+	if (p->window) {
+		b->written = true;
+		rows_malloc(p, b, r->head.time_ns, shadow);
+	}
+}
+
+static void on_free(struct proc *p, uint32_t tid, const struct rec_free *r)
+{
+	if (r->pool >= POOL_END || !r->pool)
+		return;
+	unsigned map = map_of(r->pool, r->kind);
+	struct block *b = omap_remove(&p->maps[map], r->addr);
+	/* The driver's free does not say whether it was host memory. */
+	if (!b && r->pool == POOL_HAL)
+		b = omap_remove(&p->maps[POOL_HOST], r->addr);
+	if (!b)
+		return; /* allocated before the library was there: nothing is known about it */
+	count_used(p, b, false);
+	if (b->written)
+		rows_free(p, b, &r->head, tid, r->head.time_ns, r->head.flags & REC_F_SHADOW);
+	block_free(p->track, b);
+}
+
+static void on_heap(struct proc *p, const struct rec_heap *r)
+{
+	uint32_t device = physical_device(p, r->device);
+
+	if (r->pool >= POOL_END)
+		return;
+	if (r->mode == HEAP_SET) {
+		usage_of(p, device)->total[r->pool] = r->bytes > 0 ? (uint64_t)r->bytes : 0;
+	} else if (r->mode == HEAP_ADD && r->bytes > 0) {
+		usage_of(p, device)->total[r->pool] += (uint64_t)r->bytes;
+		struct usage *heap = xcalloc(1, sizeof(*heap));
+		heap->device = device;
+		heap->total[r->pool] = (uint64_t)r->bytes;
+		free(omap_put(&p->heaps, r->addr, heap));
+	} else if (r->mode == HEAP_DROP) {
+		struct usage *heap = omap_remove(&p->heaps, r->addr);
+		uint64_t *total = heap ? &usage_of(p, heap->device)->total[r->pool] : NULL;
+		if (heap && *total >= heap->total[r->pool])
+			*total -= heap->total[r->pool];
+		free(heap);
+	}
+}
+
+/* --- windows and steps --- */
+
+struct promote {
+	struct proc *p;
+	uint64_t time_ns;
+	struct block **list;
+	size_t n, cap;
+};
+
+static void collect_block(uint64_t key, void *value, void *arg)
+{
+	struct promote *pr = arg;
+
+	(void)key;
+	pr->list = xgrow(pr->list, &pr->cap, pr->n + 1, sizeof(*pr->list));
+	pr->list[pr->n++] = value;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct block *x = *(struct block *const *)a, *y = *(struct block *const *)b;
+
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+/* All blocks of a process in the order of their allocation. */
+static void list_blocks(struct proc *p, struct promote *out)
+{
+	for (unsigned m = 0; m < NMAPS; m++)
+		omap_each(&p->maps[m], collect_block, out);
+	if (out->n)
+		qsort(out->list, out->n, sizeof(*out->list), by_id);
+}
+
+static void promote_blocks(struct proc *p, uint64_t time_ns)
+{
+	struct promote pr = {.p = p};
+
+	list_blocks(p, &pr);
+	for (size_t i = 0; i < pr.n; i++) {
+		if (pr.list[i]->written)
+			continue;
+		pr.list[i]->written = true;
+		rows_malloc(p, pr.list[i], time_ns, true);
+	}
+	free(pr.list);
+}
+
+static bool step_is_listed(const struct proc *p)
+{
+	const struct mem_config *c = &p->track->cfg;
+
+	if (!c->nsteps)
+		return true;
+	for (uint32_t i = 0; i < c->nsteps; i++)
+		if (c->steps[i] == p->step && (p->step_range || p->by_call))
+			return true;
+	return false;
+}
+
+static void update_window(struct proc *p, uint64_t time_ns)
+{
+	bool open = p->tracing && step_is_listed(p);
+
+	if (open && !p->window) {
+		p->window = true;
+		promote_blocks(p, time_ns);
+	}
+	p->window = open;
+}
+
+static void on_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
+{
+	size_t len;
+	const char *text = rec_text(&m->head, &len);
+
+	if (rows_aten(p, tid, m))
+		return;
+	bool begins = m->kind == MARK_RANGE_START && len == strlen(STEP_MESSAGE) &&
+		      !memcmp(text, STEP_MESSAGE, len);
+	if (begins && !p->by_call) {
+		p->by_range = true;
+		p->step++;
+		p->step_range = m->range;
+		update_window(p, m->head.time_ns);
+	}
+	if (p->window)
+		rows_mark(p, tid, m);
+	if (m->kind == MARK_RANGE_END && m->range && m->range == p->step_range) {
+		p->step_range = 0;
+		update_window(p, m->head.time_ns);
+	}
+}
+
+static void on_system(struct proc *p, uint32_t tid, const struct rec_system *s)
+{
+	if (s->kind == SYSTEM_START_TRACE) {
+		p->tracing = true;
+		update_window(p, s->head.time_ns);
+	}
+	if (s->kind == SYSTEM_STEP && p->by_range)
+		return;
+	if (p->window || s->kind == SYSTEM_STOP_TRACE)
+		rows_system(p, tid, s);
+	if (s->kind == SYSTEM_STOP_TRACE) {
+		p->tracing = false;
+		update_window(p, s->head.time_ns);
+	}
+	if (s->kind == SYSTEM_STEP) {
+		/* The call ends step n; what follows is step n + 1. */
+		p->by_call = true;
+		p->step = s->value + 1;
+		update_window(p, s->head.time_ns);
+	}
+}
+
+/* --- labels --- */
+
+static struct thread *thread_of(struct proc *p, uint32_t tid)
+{
+	struct thread *th = omap_get(&p->threads, tid);
+
+	if (!th) {
+		th = xcalloc(1, sizeof(*th));
+		omap_put(&p->threads, tid, th);
+	}
+	return th;
+}
+
+static void label_pop(struct thread *th, const char *text, size_t len)
+{
+	for (size_t i = th->nlabels; i > 0; i--) {
+		struct label *l = &th->labels[i - 1];
+		if (strlen(l->text) != len || memcmp(l->text, text, len) != 0)
+			continue;
+		free(l->text);
+		memmove(l, l + 1, (th->nlabels - i) * sizeof(*l));
+		th->nlabels--;
+		return;
+	}
+}
+
+static void on_label(struct proc *p, uint32_t tid, const struct rec_label *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+	struct thread *th = thread_of(p, tid);
+
+	if (r->kind == LABEL_PUSH && th->nlabels < MAX_LABELS) {
+		th->labels = xgrow(th->labels, &th->cap_labels, th->nlabels + 1,
+				   sizeof(*th->labels));
+		th->labels[th->nlabels++] = (struct label){r->level, xstrndup(text, len)};
+	} else if (r->kind == LABEL_POP) {
+		label_pop(th, text, len);
+	} else if (r->kind == LABEL_ADDR) {
+		for (unsigned m = 1; m < NMAPS; m++) {
+			struct block *b = block_around(p, m, r->addr);
+			if (!b || m == POOL_HAL)
+				continue;
+			free(b->owner);
+			b->owner = xstrndup(text, len);
+			return;
+		}
+	}
+}
+
+/* --- the stream --- */
+
+static void on_name(struct proc *p, const struct rec_name *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	if (!omap_get(&p->names, r->hash))
+		omap_put(&p->names, r->hash, xstrndup(text, len));
+}
+
+static void on_module(struct proc *p, const struct rec_module *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	if (!p->symbols)
+		p->symbols = symbolizer_new();
+	symbolizer_add_module(p->symbols, r->start, r->end, r->bias, text, len);
+}
+
+static struct proc *proc_of(struct track *t, uint32_t number)
+{
+	return number < t->nprocs ? t->procs[number] : NULL;
+}
+
+static void track_record(void *arg, uint32_t number, uint32_t tid, const struct rec *r)
+{
+	struct proc *p = proc_of(arg, number);
+
+	if (!p)
+		return;
+	p->last_ns = r->time_ns;
+	switch (r->type) {
+	case REC_ALLOC:
+		on_alloc(p, tid, (const struct rec_alloc *)r);
+		break;
+	case REC_FREE:
+		on_free(p, tid, (const struct rec_free *)r);
+		break;
+	case REC_HEAP:
+		on_heap(p, (const struct rec_heap *)r);
+		break;
+	case REC_ACCESS:
+		if (p->window)
+			rows_access(p, tid, (const struct rec_access *)r);
+		break;
+	case REC_OP:
+		if (p->window)
+			rows_op(p, tid, (const struct rec_op *)r);
+		break;
+	case REC_KERNEL:
+		if (p->window)
+			rows_kernel(p, tid, (const struct rec_kernel *)r);
+		break;
+	case REC_NAME:
+		on_name(p, (const struct rec_name *)r);
+		break;
+	case REC_MARK:
+		on_mark(p, tid, (const struct rec_mark *)r);
+		break;
+	case REC_SYSTEM:
+		on_system(p, tid, (const struct rec_system *)r);
+		break;
+	case REC_LABEL:
+		on_label(p, tid, (const struct rec_label *)r);
+		break;
+	case REC_OOM:
+		if (p->window)
+			rows_oom(p, tid, (const struct rec_oom *)r);
+		break;
+	case REC_MODULE:
+		on_module(p, (const struct rec_module *)r);
+		break;
+	default:
+		break;
+	}
+}
+
+static void track_stack(void *arg, uint32_t number, uint32_t id, const uint64_t *pc, uint32_t depth)
+{
+	struct proc *p = proc_of(arg, number);
+
+	if (!p || omap_get(&p->stacks, id))
+		return;
+	struct stack_text *s = xcalloc(1, sizeof(*s) + depth * sizeof(pc[0]));
+	s->depth = depth;
+	memcpy(s->pc, pc, depth * sizeof(pc[0]));
+	omap_put(&p->stacks, id, s);
+}
+
+/* "0,2,3": entry i is the physical number of device i. Anything else: no mapping at all. */
+static void parse_visible(struct proc *p)
+{
+	const char *s = p->info.visible_devices;
+
+	for (int n = 0; *s && n < MAX_VISIBLE;) {
+		char *end;
+		if (*s == ',' || *s == ' ') {
+			s++;
+			continue;
+		}
+		long v = strtol(s, &end, 10);
+		if (end == s || v < 0 || v >= (long)DEV_NONE || (*end && *end != ',' && *end != ' ')) {
+			p->nvisible = 0;
+			return;
+		}
+		p->visible[n++] = (int)v;
+		p->nvisible = n;
+		s = end;
+	}
+}
+
+static void track_proc(void *arg, const struct frame_proc *info)
+{
+	struct track *t = arg;
+
+	if (info->proc >= MAX_PROCS || proc_of(t, info->proc))
+		return;
+	size_t had = t->cap_procs;
+	t->procs = xgrow(t->procs, &t->cap_procs, info->proc + 1, sizeof(struct proc *));
+	memset(t->procs + had, 0, (t->cap_procs - had) * sizeof(struct proc *));
+	if (info->proc >= t->nprocs)
+		t->nprocs = info->proc + 1;
+	struct proc *p = xcalloc(1, sizeof(*p));
+	p->track = t;
+	p->info = *info;
+	p->last_ns = info->time_ns;
+	parse_visible(p);
+	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
+	p->window = p->tracing && !t->cfg.nsteps;
+	t->procs[info->proc] = p;
+	if (t->sink.proc)
+		t->sink.proc(t->sink.arg, info);
+}
+
+static void free_text(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	(void)arg;
+	free(value);
+}
+
+static void free_stack(uint64_t key, void *value, void *arg)
+{
+	struct stack_text *s = value;
+
+	(void)key;
+	(void)arg;
+	buf_release(&s->text);
+	free(s);
+}
+
+static void free_thread(uint64_t key, void *value, void *arg)
+{
+	struct thread *th = value;
+
+	(void)key;
+	(void)arg;
+	for (size_t i = 0; i < th->nlabels; i++)
+		free(th->labels[i].text);
+	free(th->labels);
+	free(th);
+}
+
+static void free_live(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	block_free(arg, value);
+}
+
+static void proc_free(struct proc *p)
+{
+	for (unsigned m = 0; m < NMAPS; m++) {
+		omap_each(&p->maps[m], free_live, p->track);
+		omap_release(&p->maps[m]);
+	}
+	omap_each(&p->heaps, free_text, NULL);
+	omap_release(&p->heaps);
+	omap_each(&p->names, free_text, NULL);
+	omap_release(&p->names);
+	omap_each(&p->stacks, free_stack, NULL);
+	omap_release(&p->stacks);
+	omap_each(&p->threads, free_thread, NULL);
+	omap_release(&p->threads);
+	symbolizer_free(p->symbols);
+	free(p->usage);
+	free(p);
+}
+
+/* Whatever is alive ends with its process: a FREE row with shadow:true for each. */
+static void track_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct track *t = arg;
+	struct proc *p = proc_of(t, e->proc);
+	struct promote live = {.p = p};
+
+	if (!p)
+		return;
+	uint64_t end_ns = p->tracing && e->time_ns > p->last_ns ? e->time_ns : p->last_ns + 1;
+	list_blocks(p, &live);
+	for (size_t i = 0; i < live.n; i++)
+		if (live.list[i]->written)
+			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);
+	free(live.list);
+	if (t->sink.proc_end)
+		t->sink.proc_end(t->sink.arg, e);
+	proc_free(p);
+	t->procs[e->proc] = NULL;
+}
+
+static void track_session(void *arg, const char *json, size_t len)
+{
+	struct track *t = arg;
+	json_error_t why;
+	json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
+	struct mem_config cfg;
+
+	if (root && mem_config_parse(json, len, &cfg, NULL) == 0) {
+		t->cfg = cfg;
+		t->wall_minus_mono_ns = json_integer_value(json_object_get(root, "wallMinusMono"));
+	}
+	json_decref(root);
+	if (t->sink.session)
+		t->sink.session(t->sink.arg, &t->cfg);
+}
+
+const struct stream_ops track_stream = {
+	.session = track_session,
+	.proc = track_proc,
+	.stack = track_stack,
+	.record = track_record,
+	.proc_end = track_proc_end,
+};
+
+struct track *track_new(const struct track_sink *sink)
+{
+	struct track *t = xcalloc(1, sizeof(*t));
+
+	t->sink = *sink;
+	mem_config_init(&t->cfg, NULL);
+	return t;
+}
+
+void track_free(struct track *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < t->nprocs; i++)
+		if (t->procs[i])
+			proc_free(t->procs[i]);
+	while (t->free_blocks) {
+		struct block *b = t->free_blocks;
+		t->free_blocks = b->next_free;
+		free(b);
+	}
+	free(t->procs);
+	free(t);
+}
+
+const struct mem_config *track_config(const struct track *t)
+{
+	return &t->cfg;
+}
+
+int64_t track_wall_minus_mono(const struct track *t)
+{
+	return t->wall_minus_mono_ns;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * From events to rows: follows every process of a recording (live blocks, pools, steps, labels,
+ * names, stacks) and makes the rows of the dumps. Fed by the event stream (stream.h), so it does
+ * the same for a running job and for a recording of last year.
+ *
+ * Memory is bounded by what is alive at one time, not by what ever happened.
+ */
+#ifndef SONDE_RECORDER_TRACK_H
+#define SONDE_RECORDER_TRACK_H
+
+#include "export/row.h"
+#include "recorder/mem_config.h"
+#include "recorder/stream.h"
+
+struct track;
+
+/* What comes out. Rows are borrowed for the call; `proc` is the number used in the recording. */
+struct track_sink {
+	void (*session)(void *arg, const struct mem_config *cfg);
+	void (*proc)(void *arg, const struct frame_proc *p);
+	void (*row)(void *arg, uint32_t proc, const struct row *row);
+	void (*proc_end)(void *arg, const struct frame_proc_end *e);
+	void *arg;
+};
+
+/* The configuration comes with the stream; until then the defaults count. */
+struct track *track_new(const struct track_sink *sink);
+void track_free(struct track *t);
+
+/* The listener: pass it to stream_frame() or stream_file() with the track as argument. */
+extern const struct stream_ops track_stream;
+
+const struct mem_config *track_config(const struct track *t);
+int64_t track_wall_minus_mono(const struct track *t);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* State of one process inside track.c and its helpers; nobody else includes this. */
+#ifndef SONDE_RECORDER_TRACK_PROC_H
+#define SONDE_RECORDER_TRACK_PROC_H
+
+#include "base/buf.h"
+#include "base/omap.h"
+#include "recorder/symbolize.h"
+#include "recorder/track.h"
+
+#define MAX_VISIBLE 64
+#define MAP_PINNED POOL_END /* registrations of host memory that is somebody else's */
+#define NMAPS (POOL_END + 1)
+
+struct block {
+	uint64_t addr;
+	uint64_t size_bytes;
+	uint64_t id;
+	uint64_t time_ns;
+	uint32_t tid;
+	uint32_t stack;
+	uint16_t device;
+	uint8_t pool;
+	uint8_t kind;
+	uint8_t page;
+	uint8_t module;
+	bool written; /* its MALLOC row is out, so its FREE row must follow */
+	char *owner; /* labels, NULL without */
+	struct block *next_free;
+};
+
+/* What is in use on one device, by pool. */
+struct usage {
+	uint32_t device;
+	uint64_t used[NMAPS];
+	uint64_t total[NMAPS];
+};
+
+struct label {
+	uint8_t level;
+	char *text;
+};
+
+struct thread {
+	struct label *labels;
+	size_t nlabels, cap_labels;
+};
+
+struct proc {
+	struct track *track;
+	struct frame_proc info;
+	uint64_t next_row;
+	uint64_t next_block;
+	uint64_t step;
+	uint64_t step_range; /* id of the range that is the current step, 0 outside */
+	bool tracing;
+	bool by_range; /* steps come from "step start" ranges … */
+	bool by_call; /* … or from the step call; the first seen wins */
+	bool window; /* rows are being written */
+	uint64_t last_ns;
+	int visible[MAX_VISIBLE];
+	int nvisible;
+	struct omap maps[NMAPS]; /* address → struct block */
+	struct omap heaps; /* address → size of a pool's heap, as pointer value */
+	struct omap names; /* hash → text */
+	struct omap stacks; /* id → struct stack_text */
+	struct omap threads; /* tid → struct thread */
+	struct usage *usage;
+	size_t nusage, cap_usage;
+	struct symbolizer *symbols;
+};
+
+struct stack_text {
+	uint32_t depth;
+	bool resolved;
+	struct buf text;
+	uint64_t pc[];
+};
+
+struct track {
+	struct track_sink sink;
+	struct mem_config cfg;
+	int64_t wall_minus_mono_ns;
+	struct proc **procs;
+	size_t nprocs, cap_procs;
+	struct block *free_blocks;
+};
+
+/* track_rows.c: rows out. None of them checks whether a row is wanted, except as said. */
+void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool shadow);
+void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint32_t tid,
+	       uint64_t time_ns, bool shadow);
+void rows_access(struct proc *p, uint32_t tid, const struct rec_access *a);
+void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o);
+void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k);
+void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
+void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s);
+void rows_oom(struct proc *p, uint32_t tid, const struct rec_oom *o);
+/* Marks of torch's dispatcher (`memscope-aten-…`): true if it was one. */
+bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
+
+/* track.c */
+struct usage *usage_of(struct proc *p, uint32_t device);
+struct block *block_around(struct proc *p, unsigned map, uint64_t addr);
+uint32_t physical_device(const struct proc *p, uint32_t device);
+
+#endif

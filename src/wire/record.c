@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "wire/record.h"
+
+/* Fixed part of each type, and where its text length lives (0: the type has no text). */
+static const struct {
+	uint16_t fixed;
+	uint16_t len_at;
+} layout[REC_TYPE_END] = {
+	[REC_THREAD] = {sizeof(struct rec_thread), 0},
+	[REC_ALLOC] = {sizeof(struct rec_alloc), 0},
+	[REC_FREE] = {sizeof(struct rec_free), 0},
+	[REC_HEAP] = {sizeof(struct rec_heap), 0},
+	[REC_ACCESS] = {sizeof(struct rec_access), offsetof(struct rec_access, len)},
+	[REC_OP] = {sizeof(struct rec_op), offsetof(struct rec_op, len)},
+	[REC_KERNEL] = {sizeof(struct rec_kernel), 0},
+	[REC_NAME] = {sizeof(struct rec_name), offsetof(struct rec_name, len)},
+	[REC_MARK] = {sizeof(struct rec_mark), offsetof(struct rec_mark, len)},
+	[REC_SYSTEM] = {sizeof(struct rec_system), 0},
+	[REC_LABEL] = {sizeof(struct rec_label), offsetof(struct rec_label, len)},
+	[REC_OOM] = {sizeof(struct rec_oom), 0},
+	[REC_MODULE] = {sizeof(struct rec_module), offsetof(struct rec_module, len)},
+};
+
+static size_t text_len(const struct rec *r)
+{
+	const char *at = (const char *)r + layout[r->type].len_at;
+
+	return *(const uint16_t *)at;
+}
+
+bool rec_check(const struct rec *r, size_t avail)
+{
+	if (avail < sizeof(*r) || r->size > avail || r->size > REC_MAX_SIZE || r->size % 8)
+		return false;
+	if (r->type >= REC_TYPE_END || !layout[r->type].fixed || r->size < layout[r->type].fixed)
+		return false;
+	if (!layout[r->type].len_at)
+		return r->size == layout[r->type].fixed;
+	return rec_size(layout[r->type].fixed, text_len(r)) == r->size;
+}
+
+const char *rec_text(const struct rec *r, size_t *out_len)
+{
+	if (!layout[r->type].len_at) {
+		*out_len = 0;
+		return NULL;
+	}
+	*out_len = text_len(r);
+	return (const char *)r + layout[r->type].fixed;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The records that a hook writes into its thread's ring, and that the recorder copies, as they
+ * are, into the recording. Facts only: no text is formatted and nothing is derived here.
+ *
+ *	0        1       2        4            8                16
+ *	+--------+-------+--------+------------+----------------+---------------- - -
+ *	| type   | flags | size   | stack      | time_ns        | body of the type
+ *	+--------+-------+--------+------------+----------------+---------------- - -
+ *
+ * `size` is the whole record in bytes, a multiple of 8. `time_ns` is CLOCK_MONOTONIC. `stack` is
+ * the id of an interned native call stack in the same arena (see ring.h), 0 for none.
+ *
+ * Text bodies (rec_text and its users) hold `len` bytes without a terminator, padded with zeros.
+ *
+ * A reader treats every byte as foreign: rec_check() before anything else. Numbers are only ever
+ * added, never changed; bump REC_VERSION when a layout changes.
+ */
+#ifndef SONDE_WIRE_RECORD_H
+#define SONDE_WIRE_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REC_VERSION 1
+#define REC_MAX_TEXT 1024 /* longer text is cut by the hook */
+#define REC_MAX_SIZE 2048 /* no record is larger */
+
+#define DEV_NONE 9999u /* no device is known */
+#define DEV_HOST 10000u /* host memory */
+
+enum rec_type {
+	REC_THREAD = 1, /* rec_thread: whose records follow in this ring */
+	REC_ALLOC = 2, /* rec_alloc */
+	REC_FREE = 3, /* rec_free */
+	REC_HEAP = 4, /* rec_heap: bytes that a pool holds from the driver */
+	REC_ACCESS = 5, /* rec_access + text: tensor attributes */
+	REC_OP = 6, /* rec_op + text: operator begins or ends */
+	REC_KERNEL = 7, /* rec_kernel: launch, or begin/end of the execution */
+	REC_NAME = 8, /* rec_name + text: the text behind a 64-bit name hash */
+	REC_MARK = 9, /* rec_mark + text: instant, range start, range end */
+	REC_SYSTEM = 10, /* rec_system: what happened to the process as a whole */
+	REC_LABEL = 11, /* rec_label + text: owner labels */
+	REC_OOM = 12, /* rec_oom: the driver refused memory */
+	REC_MODULE = 13, /* rec_module + text: a mapped object that stacks point into */
+	REC_TYPE_END,
+};
+
+enum rec_flags {
+	REC_F_SHADOW = 1 << 0, /* written while not tracing: coarse time, no stack */
+	REC_F_TEXT_CUT = 1 << 1, /* the text was longer than REC_MAX_TEXT */
+};
+
+/* Who handed the memory out. */
+enum rec_pool {
+	POOL_HAL = 1, /* the device driver */
+	POOL_HOST = 2, /* host memory: malloc, pinned registration, driver's host space */
+	POOL_PTA = 3, /* torch_npu caching pool */
+	POOL_PTA_WORKSPACE = 4,
+	POOL_MINDSPORE = 5,
+	POOL_ATB = 6,
+	POOL_END,
+};
+
+enum rec_page { PAGE_NORMAL = 0, PAGE_HUGE = 1, PAGE_GIANT = 2 };
+
+/* How the block came to be. */
+enum rec_alloc_kind {
+	ALLOC_PLAIN = 0, /* halMemAlloc, malloc */
+	ALLOC_CREATE = 1, /* halMemCreate: physical memory behind a handle */
+	ALLOC_PINNED = 2, /* host memory registered with the device */
+	ALLOC_REGION = 3, /* sub-allocated by a pool */
+};
+
+#define MODULE_NONE 255u /* no CANN module id */
+
+struct rec {
+	uint8_t type;
+	uint8_t flags;
+	uint16_t size;
+	uint32_t stack;
+	uint64_t time_ns;
+};
+
+struct rec_thread {
+	struct rec head;
+	uint32_t tid;
+	uint32_t level; /* 0 ordinary, 1 the ring of this thread's signal handlers */
+};
+
+struct rec_alloc {
+	struct rec head;
+	uint64_t addr; /* or the handle of physical memory */
+	uint64_t size_bytes;
+	uint16_t device; /* number as the source gave it; DEV_* */
+	uint8_t pool;
+	uint8_t kind;
+	uint8_t page;
+	uint8_t module; /* CANN module id or MODULE_NONE */
+	uint16_t reserved;
+};
+
+struct rec_free {
+	struct rec head;
+	uint64_t addr;
+	uint16_t device; /* DEV_NONE where the source does not say */
+	uint8_t pool;
+	uint8_t kind; /* ALLOC_PINNED: ends a registration, not the memory itself */
+	uint32_t reserved;
+};
+
+struct rec_heap {
+	struct rec head;
+	uint64_t addr; /* of the heap, 0 where the source gives only a total */
+	int64_t bytes; /* meaning by `mode` */
+	uint16_t device;
+	uint8_t pool;
+	uint8_t mode; /* enum rec_heap_mode */
+	uint32_t reserved;
+};
+
+enum rec_heap_mode {
+	HEAP_SET = 0, /* the pool now holds `bytes` in all */
+	HEAP_ADD = 1, /* it took `bytes` more, at addr */
+	HEAP_DROP = 2, /* the heap at addr went away; the recorder knows its size */
+};
+
+enum rec_access_kind { ACCESS_UNKNOWN = 0, ACCESS_READ = 1, ACCESS_WRITE = 2 };
+
+/* Text: operator name, a NUL, then attributes as `key:value,…`. */
+struct rec_access {
+	struct rec head;
+	uint64_t addr;
+	uint64_t size_bytes;
+	uint16_t device;
+	uint8_t pool; /* POOL_PTA or POOL_ATB */
+	uint8_t kind;
+	uint16_t len;
+	uint16_t reserved;
+	char text[];
+};
+
+enum rec_op_kind {
+	OP_ATEN_START = 0,
+	OP_ATEN_END = 1,
+	OP_ATB_START = 2,
+	OP_ATB_END = 3,
+	OP_KERNEL_START = 4, /* ATB kernel, with its path */
+	OP_KERNEL_END = 5,
+};
+
+/* Text: name, a NUL, then attributes as `key:value,…` (ATB) or nothing. */
+struct rec_op {
+	struct rec head;
+	uint16_t device;
+	uint8_t kind;
+	uint8_t reserved;
+	uint16_t len;
+	uint16_t reserved2;
+	char text[];
+};
+
+enum rec_kernel_kind { KERNEL_LAUNCH = 0, KERNEL_EXECUTE_START = 1, KERNEL_EXECUTE_END = 2 };
+
+struct rec_kernel {
+	struct rec head;
+	uint64_t name_hash; /* text comes as REC_NAME, before or after */
+	uint16_t device;
+	uint16_t stream;
+	uint16_t task;
+	uint8_t kind;
+	uint8_t reserved;
+};
+
+struct rec_name {
+	struct rec head;
+	uint64_t hash;
+	uint16_t len;
+	uint16_t reserved[3];
+	char text[];
+};
+
+enum rec_mark_kind { MARK_INSTANT = 0, MARK_RANGE_START = 1, MARK_RANGE_END = 2 };
+
+/* Text: message, then, for a mark of a named domain, a NUL and the domain's name. */
+struct rec_mark {
+	struct rec head;
+	uint64_t range; /* id of the range, 0 for an instant */
+	uint16_t device;
+	uint8_t kind;
+	uint8_t reserved;
+	uint16_t len;
+	uint16_t reserved2;
+	char text[];
+};
+
+enum rec_system_kind {
+	SYSTEM_ACL_INIT = 0,
+	SYSTEM_ACL_FINI = 1,
+	SYSTEM_START_TRACE = 2,
+	SYSTEM_STOP_TRACE = 3,
+	SYSTEM_STEP = 4, /* value = number of the step that ends */
+	SYSTEM_EXIT = 5, /* exit() reached the library's destructor */
+};
+
+struct rec_system {
+	struct rec head;
+	uint64_t value;
+	uint16_t device;
+	uint8_t kind;
+	uint8_t reserved;
+	uint32_t reserved2;
+};
+
+enum rec_label_kind {
+	LABEL_PUSH = 0, /* the thread's next allocations belong to text */
+	LABEL_POP = 1, /* ends the innermost push of the same text */
+	LABEL_ADDR = 2, /* the block that contains addr belongs to text */
+};
+
+struct rec_label {
+	struct rec head;
+	uint64_t addr;
+	uint8_t kind;
+	uint8_t level; /* 0 framework … 3 detail_1, 4 detail_2, 5-7 user */
+	uint16_t len;
+	uint16_t device;
+	uint16_t reserved;
+	char text[];
+};
+
+struct rec_oom {
+	struct rec head;
+	uint64_t size_bytes; /* what was asked for */
+	uint64_t flag; /* flag word of the driver call */
+	uint16_t device;
+	uint8_t kind; /* ALLOC_PLAIN: halMemAlloc, ALLOC_CREATE: halMemCreate */
+	uint8_t reserved;
+	uint32_t reserved2;
+};
+
+/* An executable object: [start, end) is where it is mapped, bias what is added to its symbols. */
+struct rec_module {
+	struct rec head;
+	uint64_t start;
+	uint64_t end;
+	uint64_t bias;
+	uint16_t len;
+	uint16_t reserved[3];
+	char text[]; /* path */
+};
+
+_Static_assert(sizeof(struct rec) == 16, "rec changed size");
+_Static_assert(sizeof(struct rec_thread) == 24, "rec_thread changed size");
+_Static_assert(sizeof(struct rec_alloc) == 40, "rec_alloc changed size");
+_Static_assert(sizeof(struct rec_free) == 32, "rec_free changed size");
+_Static_assert(sizeof(struct rec_heap) == 40, "rec_heap changed size");
+_Static_assert(sizeof(struct rec_access) == 40, "rec_access changed size");
+_Static_assert(sizeof(struct rec_op) == 24, "rec_op changed size");
+_Static_assert(sizeof(struct rec_kernel) == 32, "rec_kernel changed size");
+_Static_assert(sizeof(struct rec_name) == 32, "rec_name changed size");
+_Static_assert(sizeof(struct rec_mark) == 32, "rec_mark changed size");
+_Static_assert(sizeof(struct rec_system) == 32, "rec_system changed size");
+_Static_assert(sizeof(struct rec_label) == 32, "rec_label changed size");
+_Static_assert(sizeof(struct rec_oom) == 40, "rec_oom changed size");
+_Static_assert(sizeof(struct rec_module) == 48, "rec_module changed size");
+
+/* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
+static inline uint16_t rec_size(size_t fixed, size_t len)
+{
+	return (uint16_t)((fixed + len + 7) & ~(size_t)7);
+}
+
+/*
+ * Is the record that starts at `r`, with `avail` bytes behind it, well formed? Checks the type,
+ * the size against the type, and the text length against the size. Nothing else of a record may
+ * be touched before this said yes.
+ */
+bool rec_check(const struct rec *r, size_t avail);
+
+/* The text of a checked record and its length; NULL and 0 for types without text. */
+const char *rec_text(const struct rec *r, size_t *out_len);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The recording: an append-only file that holds everything, in the order of time, from which every
+ * other file can be made again. A sequence of frames; each is complete or it is not there.
+ *
+ *	recording_head | frame payload | frame payload | …
+ *
+ * A batch frame holds records of many threads, merged, the stacks that they refer to for the first
+ * time, and the cursors: how far each ring has been read. Because records and cursors arrive in
+ * one frame, a recording cut off anywhere and the rings that are left add up to every event once.
+ *
+ * Payloads may be compressed (zstd): then raw_bytes != stored_bytes.
+ */
+#ifndef SONDE_WIRE_RECORDING_H
+#define SONDE_WIRE_RECORDING_H
+
+#include <stdint.h>
+
+#define RECORDING_MAGIC "SONDEREC"
+#define RECORDING_VERSION 1
+#define FRAME_MAGIC 0x314d5246u /* "FRM1" */
+#define FRAME_MAX_BYTES (64u << 20)
+
+struct recording_head {
+	char magic[8];
+	uint32_t version;
+	uint32_t rec_version; /* REC_VERSION of the records inside */
+	uint64_t reserved[2];
+};
+
+enum frame_type {
+	FRAME_SESSION = 1, /* JSON text: configuration, host, clocks */
+	FRAME_PROC = 2, /* frame_proc: a process appears */
+	FRAME_BATCH = 3, /* batch_items */
+	FRAME_PROC_END = 4, /* frame_proc_end */
+	FRAME_END = 5, /* no payload: the recorder left in order */
+};
+
+struct frame {
+	uint32_t magic;
+	uint32_t type;
+	uint32_t stored_bytes; /* of the payload in the file */
+	uint32_t raw_bytes; /* of the payload after decompression */
+	uint64_t check; /* XXH64 of the stored payload, seed = type */
+};
+
+struct frame_proc {
+	uint32_t proc; /* number used in batches, counts from 0 */
+	uint32_t pid;
+	uint32_t ppid;
+	uint32_t image; /* of arena_head */
+	uint64_t start_ticks;
+	uint64_t time_ns; /* CLOCK_MONOTONIC when it was first seen */
+	char exe[256];
+	char cmdline[512];
+	char visible_devices[256];
+};
+
+struct frame_proc_end {
+	uint32_t proc;
+	uint32_t reserved;
+	uint64_t time_ns;
+	uint64_t lost_events;
+	uint64_t lost_stacks;
+	uint64_t damaged; /* bytes of its rings that did not hold well-formed records */
+};
+
+enum batch_kind {
+	BATCH_RUN = 1, /* batch_run, then records of one thread */
+	BATCH_STACK = 2, /* batch_stack, then depth × u64 */
+	BATCH_CURSOR = 3, /* batch_cursor */
+};
+
+struct batch_item {
+	uint32_t kind;
+	uint32_t bytes; /* of the whole item, this header included; a multiple of 8 */
+	uint32_t proc;
+	uint32_t tid; /* BATCH_RUN only */
+};
+
+struct batch_stack {
+	struct batch_item head;
+	uint32_t id;
+	uint32_t depth;
+	uint64_t pc[];
+};
+
+struct batch_cursor {
+	struct batch_item head;
+	uint32_t ring;
+	uint32_t offset; /* bytes of the segment that have been taken */
+	uint64_t seq; /* which segment of the ring */
+};
+
+_Static_assert(sizeof(struct recording_head) == 32, "recording_head changed size");
+_Static_assert(sizeof(struct frame) == 24, "frame changed size");
+_Static_assert(sizeof(struct frame_proc) == 1056, "frame_proc changed size");
+_Static_assert(sizeof(struct frame_proc_end) == 40, "frame_proc_end changed size");
+_Static_assert(sizeof(struct batch_item) == 16, "batch_item changed size");
+_Static_assert(sizeof(struct batch_stack) == 24, "batch_stack changed size");
+_Static_assert(sizeof(struct batch_cursor) == 32, "batch_cursor changed size");
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The control page of one recording: the file `session` in the recording's directory, mapped by
+ * the recorder and by every guest process. Whoever needs it first creates it (O_EXCL) in state
+ * SESSION_NEW and starts a recorder; the recorder fills in the configuration and turns it LIVE.
+ * Guests read it and only ever write the words marked "guest".
+ *
+ * The environment variable SONDE_SESSION holds the absolute path of the directory.
+ */
+#ifndef SONDE_WIRE_SESSION_H
+#define SONDE_WIRE_SESSION_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define SESSION_ENV "SONDE_SESSION"
+#define SESSION_FILE "session"
+#define SESSION_RECORDING "events.sonde"
+#define SESSION_RING_SUFFIX ".ring" /* <pid>-<start_ticks>.ring in ring_dir */
+#define SESSION_MAGIC 0x314e4f4953534553ull /* "SESSION1" */
+#define SESSION_VERSION 1
+#define SESSION_BYTES 4096
+
+enum session_state {
+	SESSION_NEW = 0, /* made by a guest, not configured yet: record everything */
+	SESSION_LIVE = 1,
+	SESSION_FINISHED = 2, /* the recorder has left; a later event starts another */
+};
+
+/* What guests are asked to write; anything not listed is always written. */
+enum session_want {
+	WANT_ALLOC = 1 << 0, /* allocations and frees */
+	WANT_ACCESS = 1 << 1,
+	WANT_OP = 1 << 2, /* operator launches: level op + events launch */
+	WANT_KERNEL = 1 << 3, /* kernel launches: level kernel + events launch */
+	WANT_HOST = 1 << 4, /* host memory */
+	WANT_DEFERRED = 1 << 5, /* start not tracing; sonde_start() begins */
+};
+
+struct session_page {
+	uint64_t magic;
+	uint32_t version;
+	_Atomic uint32_t state;
+	_Atomic uint32_t want;
+	uint32_t c_depth; /* native frames per event, 0 = none */
+	uint32_t py_depth;
+	uint32_t reserved;
+	int64_t wall_minus_mono_ns;
+	uint32_t root_pid; /* the launched process, 0 without a launcher */
+	_Atomic uint32_t recorder_pid;
+	_Atomic uint64_t beat_ns; /* the recorder's sign of life, CLOCK_MONOTONIC */
+	uint32_t max_segs; /* ring budget of one process, in segments */
+	uint32_t wait_ms; /* how long a hook may wait for ring space, 0 = never */
+	_Atomic uint32_t exit_asked; /* guest: +1 (futex) when the root process reaches its end */
+	_Atomic uint32_t exit_done; /* recorder: = exit_asked (futex) when all is on disk */
+	_Atomic uint64_t progress; /* recorder: events handled so far */
+	_Atomic uint64_t unrecorded; /* guest: processes that could not make an arena */
+	char ring_dir[1024]; /* where arenas are made; empty = the session directory */
+};
+
+_Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");
+
+#endif

@@ -1,0 +1,597 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""The command lines: what is accepted, what is refused, what is said, what the job sees."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import struct
+import subprocess
+import time
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+HOOKS = ["libleaks_ascend_hal_hook.so", "libascend_mstx_hook.so", "libascend_kernel_hook.so"]
+ATB = ["libatb_abi_0_hook.so", "libatb_abi_1_hook.so"]
+
+
+@pytest.fixture
+def cli(build, tmp_path):
+    """Runs bin/<words> in a fresh directory with an environment of our own."""
+
+    def run(*words, env=None, **kw):
+        base = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+        base.update(env or {})
+        return subprocess.run(
+            [str(build / "bin" / words[0]), *words[1:]],
+            cwd=kw.pop("cwd", tmp_path),
+            env=base,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **kw,
+        )
+
+    return run
+
+
+def recordings(path):
+    return sorted(pathlib.Path(path).glob("recording_*"))
+
+
+def config(tmp_path, name="memscopeDumpResults"):
+    (only,) = recordings(tmp_path / name)
+    return json.loads((only / "config.json").read_text())
+
+
+# --- help and version ---
+
+
+def test_msmemscope_help(cli):
+    r = cli("msmemscope", "--help")
+    assert (r.returncode, r.stderr) == (0, "")
+    titles = re.findall(r"^(\S.*:)$", r.stdout, re.M)
+    assert titles == [
+        "Description:",
+        "Usage:",
+        "General options:",
+        "Collection options:",
+        "Analysis options:",
+        "Input / Output options:",
+        "Examples:",
+    ]
+    for token in [
+        "-h, --help",
+        "-v, -V, --version",
+        "--verbose",
+        "--quiet",
+        "--input-path <DIR>",
+        "--output-path <DIR>",
+        "--format <FORMAT>",
+        "[default: info]",
+        "msmemscope -- python train.py",
+        "--steps",
+        "--device",
+        "--level",
+        "--events",
+        "--call-stack",
+        "--collect-mode",
+        "--analysis",
+        "--watch",
+        "--log-level",
+        "--compare",
+        "--compat",
+        "--buffer-mb",
+        "--wait-ms",
+    ]:
+        assert token in r.stdout, token
+    assert "--data-format" not in r.stdout
+    assert max(map(len, r.stdout.splitlines())) <= 80
+    assert cli("msmemscope", "-h").stdout == r.stdout
+    assert cli("sonde", "msmemscope", "--help").stdout == r.stdout
+    assert cli("sonde", "mem", "record", "--help").stdout == r.stdout
+    assert cli("sonde", "help", "msmemscope").stdout == r.stdout
+
+
+@pytest.mark.parametrize("option", ["-v", "-V", "--version", "--vers"])
+def test_msmemscope_version(cli, option):
+    r = cli("msmemscope", option, "--nonsense")
+    assert r.returncode == 0
+    assert re.search(r"^msmemscope version \d+\.\d+\.\d+", r.stdout, re.M)
+
+
+def test_argv0_selects_the_command_line(cli, build, tmp_path):
+    link = tmp_path / "msmemscope"
+    link.symlink_to(build / "bin" / "sonde")
+    r = subprocess.run([str(link), "--version"], capture_output=True, text=True)
+    assert "msmemscope version" in r.stdout
+
+
+def test_sonde_itself(cli):
+    for option in ["--version", "-v", "-V"]:
+        assert re.fullmatch(r"sonde \d+\.\d+\.\d+\n", cli("sonde", option).stdout)
+    for words in [("--help",), ("help",)]:
+        r = cli("sonde", *words)
+        assert r.returncode == 0
+        assert "mem" in r.stdout and "bugreport" in r.stdout
+        assert "recorder" not in r.stdout.split("Commands:")[1]
+    r = cli("sonde")
+    assert (r.returncode, r.stdout) == (2, "") and "Usage:" in r.stderr
+    r = cli("sonde", "mem")
+    assert (r.returncode, r.stdout) == (2, "") and "recover" in r.stderr
+    assert cli("sonde", "mem", "--help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["mme"], "unknown command 'mme'; did you mean 'mem'?"),
+        (["bugrepot"], "did you mean 'bugreport'?"),
+        (["mem", "shwo"], "sonde mem: unknown command 'shwo'; did you mean 'show'?"),
+        (["qqqqqq"], "unknown command 'qqqqqq'\n"),
+        (["help", "nothing"], "unknown command 'nothing'"),
+        (["help", "mem", "nothing"], "unknown command 'nothing'"),
+        (["mem", "show"], "missing argument"),
+        (["mem", "show", "a", "b"], "unexpected argument 'b'"),
+        (["mem", "show", "--top=x", "a"], "invalid value 'x' for '--top'"),
+        (["mem", "show", "--jsn", "a"], "did you mean '--json'?"),
+        (["mem", "export", "--format=xml", "a"], "expected csv or db"),
+        (["mem", "export", "--compat=1", "a"], "invalid compat '1'"),
+        (["mem", "export", "--output-path=", "a"], "not empty"),
+        (["mem", "recover"], "missing argument"),
+        (["recorder"], "missing argument"),
+        (["bugreport", "x"], "unexpected argument 'x'"),
+    ],
+)
+def test_mistakes_are_explained(cli, words, said):
+    r = cli("sonde", *words)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert said in r.stderr
+
+
+@pytest.mark.parametrize("sub", ["show", "export", "recover"])
+def test_missing_recording(cli, sub):
+    r = cli("sonde", "mem", sub, "nowhere")
+    assert (r.returncode, r.stdout) == (1, "")
+    assert r.stderr == f"sonde mem {sub}: cannot find 'nowhere': No such file or directory\n"
+
+
+def session_page(root_pid, recorder_pid):
+    """The beginning of struct session_page (src/wire/session.h), state LIVE."""
+    head = struct.pack(
+        "<QIIIIIIqII", 0x314E4F4953534553, 1, 1, 0, 0, 0, 0, 0, root_pid, recorder_pid
+    )
+    return head.ljust(4096, b"\0")
+
+
+def test_show_waits_for_a_recorder_that_is_finishing(cli, tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    said = "the recorder is still writing"
+    (tmp_path / "session").write_bytes(session_page(ended.pid, os.getpid()))
+    start = time.monotonic()
+    assert said in cli("sonde", "mem", "show", "--wait=1", ".").stderr
+    assert time.monotonic() - start >= 1
+    # Nothing to wait for: told not to, the job runs, the recorder is gone, another version.
+    assert said in cli("sonde", "mem", "show", "--wait=0", ".").stderr
+    for page in [session_page(os.getpid(), os.getpid()), session_page(ended.pid, ended.pid), b"x"]:
+        (tmp_path / "session").write_bytes(page)
+        start = time.monotonic()
+        assert said not in cli("sonde", "mem", "show", "--wait=60", ".").stderr
+        assert time.monotonic() - start < 20
+
+
+def test_help_json_and_text_agree(cli):
+    data = json.loads(cli("sonde", "help", "--json").stdout)
+    names = [c["name"] for c in data["commands"]]
+    assert names == ["msmemscope", "mem show", "mem export", "mem recover", "bugreport", "help"]
+    for command in data["commands"]:
+        text = cli("sonde", "help", *command["name"].split()).stdout
+        assert text.startswith("Description:\n")
+        for option in command["options"]:
+            assert option["help"][0].isupper() or option["help"].startswith("immediate")
+            assert f"--{option['name']}" in text
+    record = {o["name"]: o for o in data["commands"][0]["options"]}
+    assert record["format"]["deprecated"] == ["--data-format"]
+    assert record["format"]["choices"] == ["csv", "db"]
+    assert record["version"]["names"] == ["-v", "-V", "--version"]
+
+
+@pytest.mark.parametrize("page", ["msmemscope", "sonde", "sonde-mem"])
+def test_manual_pages_are_fresh(cli, page):
+    r = cli("sonde", "help", "--man", page)
+    assert r.returncode == 0
+    assert (
+        REPO / "docs/man" / f"{page}.1"
+    ).read_text() == r.stdout, f"run: sonde help --man {page} > docs/man/{page}.1"
+
+
+def test_bugreport(cli):
+    text = cli("sonde", "bugreport")
+    assert text.returncode == 0
+    data = json.loads(cli("sonde", "bugreport", "--json").stdout)
+    assert set(data) == {"versions", "machine", "file systems", "limits", "environment"}
+    assert data["machine"]["kernel"] == os.uname().release
+    for section in data:
+        assert f"{section}\n" in text.stdout
+    assert {"type", "local", "free_mib"} <= set(data["file systems"]["."])
+
+
+# --- option values ---
+
+GOOD = [
+    (["--steps=1"], {"SelectedStepList": {"stepCount": 1, "stepIdList": [1, 0, 0, 0, 0]}}),
+    (
+        ["--steps", "1,2，3,4，55"],
+        {"SelectedStepList": {"stepCount": 5, "stepIdList": [1, 2, 3, 4, 55]}},
+    ),
+    ([], {"npuSlots": 0xFFFFFFFF, "collectAllNpu": True, "collectCpu": False}),
+    (["--device=npu:2，npu:7"], {"npuSlots": 0x84, "collectAllNpu": False}),
+    (["--device=npu:2,npu,cpu"], {"collectAllNpu": True, "collectCpu": True}),
+    (["--device=cpu"], {"npuSlots": 0, "collectAllNpu": False, "collectCpu": True}),
+    (["--level=op,kernel"], {"levelType": 3}),
+    (["--level=kernel"], {"levelType": 2}),
+    (["--level=1"], {"levelType": 2}),
+    (["--events=alloc", "--analysis=none"], {"dumpEventType": 3, "eventType": 3}),
+    (["--events=access", "--analysis="], {"dumpEventType": 11, "eventType": 11}),
+    (["--events=launch"], {"dumpEventType": 4, "eventType": 7}),
+    (["--events=none"], {"dumpEventType": 0, "eventType": 3}),
+    (["--events=", "--analysis=inefficient"], {"dumpEventType": 0, "eventType": 15}),
+    (["--events=launch", "--analysis=decompose"], {"dumpEventType": 4, "eventType": 15}),
+    (["--call-stack=c:20,python:10"], {"enableCStack": True, "cStackDepth": 20}),
+    (["--call-stack=python"], {"enablePyStack": True, "enableCStack": False, "pyStackDepth": 50}),
+    (["--call-stack=c", "--call-stack="], {"enableCStack": False}),
+    (["--collect-mode=deferred"], {"collectMode": 1}),
+    (["--analysis=leaks,oom:7"], {"analysisType": 9, "oomTopK": 7}),
+    (["--analysis=none"], {"analysisType": 0}),
+    (["--format=db"], {"dataFormat": 1}),
+    (["--data-format=db"], {"dataFormat": 1}),
+    (["--log-level=error"], {"logLevel": 3}),
+    (["--log-level=warn"], {"logLevel": 2}),
+    (["--verbose"], {"logLevel": 0}),
+    (["--quiet", "--debug"], {"logLevel": 0}),
+    (["--quiet", "--log-level=warning"], {"logLevel": 2}),
+    (["--compat=26.0"], {"compat": 1}),
+    (["--buffer-mb=32", "--wait-ms=0"], {"bufferMb": 32, "waitMs": 0}),
+    (
+        ["--watch=op0:out1,op1,full-content"],
+        {
+            "watchConfig": {
+                "end": "op1",
+                "fullContent": True,
+                "isWatched": True,
+                "outputId": 1,
+                "start": "op0",
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("options, want", GOOD, ids=lambda v: " ".join(v) if v else "default")
+def test_good_values(cli, tmp_path, options, want):
+    r = cli("msmemscope", *options, "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (r.returncode, r.stdout, r.stderr) == (7, "out\n", "err\n")
+    got = config(tmp_path)
+    assert {key: got[key] for key in want} == want
+    assert got["isEffective"] is True
+    assert got["outputDir"] == str(tmp_path / "memscopeDumpResults")
+
+
+BAD = [
+    (["--steps=0"], "invalid steps input '0'"),
+    (["--steps=1,2,3,4,5,6"], "more than 5 steps"),
+    (["--steps=07"], "invalid steps input '07'"),
+    (["--steps="], "expected one to five step numbers"),
+    (["--device="], "expected npu, npu:0 to npu:31 or cpu"),
+    (["--device=npu:32"], "invalid device 'npu:32'"),
+    (["--device=gpu"], "did you mean 'npu'?"),
+    (["--level=2"], "invalid data trace level input '2'"),
+    (["--level="], "expected op, kernel or both"),
+    (["--events=alloc,fre"], "did you mean 'free'?"),
+    (["--events=all"], "invalid event trace type input 'all'"),
+    (["--call-stack=c:1001"], "invalid call-stack depth input 'c:1001'"),
+    (["--call-stack=java"], "expected c[:DEPTH], python[:DEPTH] or both"),
+    (["--collect-mode=later"], "expected immediate or deferred"),
+    (["--analysis=leak"], "did you mean 'leaks'?"),
+    (["--analysis=oom:0"], "invalid OOM top-K value '0', valid range is [1, 1000]"),
+    (["--analysis=oomx"], "invalid analysis type input 'oomx'"),
+    (["--format=xml"], "invalid value 'xml' for '--format': expected csv or db"),
+    (["--data-format="], "expected csv or db"),
+    (["--watch=op"], "invalid watch config 'op'"),
+    (["--watch=a:b,c"], "the output is no number"),
+    (["--output-path="], "invalid output path ''"),
+    (["-o", "/a*b"], "invalid output path '/a*b'"),
+    (["-o", "x" * 256], "longer than 255"),
+    (["-o", "/a" * 33], "more than 32"),
+    (["-o", "x/" * 2100], "longer than 4096"),
+    (["--log-level=loud"], "expected debug, info, warning or error"),
+    (["--compat=25"], "expected 26.0 or current"),
+    (["--buffer-mb=0"], "expected a number from 1 to 65536"),
+    (["--wait-ms=-1"], "expected a number from 0 to 60000"),
+    (["--compare"], "--compare needs the two inputs"),
+    (["--input-path=/etc/passwd,/etc/group"], "--input-path is for --compare only"),
+    (["--compare", "--input-path=/etc/passwd"], "expected two dump files or two directories"),
+    (["--compare", "--input-path=/etc/passwd,/nowhere"], "'/nowhere': No such file"),
+    (["--compare", "--input-path=/etc/passwd,/etc"], "expected two dump files"),
+    (["--compare=yes"], "takes no value"),
+    (["--nonsense"], "unknown option '--nonsense'"),
+    (["--evnts=alloc"], "did you mean '--events'?"),
+    (["--co=x"], "is ambiguous"),
+    (["-q"], "unknown option '-q'"),
+    (["--steps"], "option '--steps' needs a value"),
+    ([], "no program to run"),
+    (["--"], "no program to run"),
+]
+
+
+@pytest.mark.parametrize("options, said", BAD, ids=lambda v: v if isinstance(v, str) else "")
+def test_bad_values(cli, tmp_path, options, said):
+    program = [] if options in ([], ["--"], ["--steps"]) else ["--", "true"]
+    r = cli("msmemscope", *options, *program)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert r.stderr.startswith("[msmemscope] ")
+    assert said in r.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compat_from_the_environment(cli, tmp_path):
+    assert cli("msmemscope", "true", env={"SONDE_COMPAT": "26.0"}).returncode == 0
+    assert config(tmp_path)["compat"] == 1
+    r = cli("msmemscope", "true", env={"SONDE_COMPAT": "x"})
+    assert r.returncode == 2 and "SONDE_COMPAT" in r.stderr
+
+
+def test_compare_is_announced(cli, tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text("ID\n")
+    r = cli("msmemscope", "--compare", "--input=a，b")
+    assert (r.returncode, r.stdout) == (2, "")
+    assert "not in this build yet" in r.stderr
+
+
+# --- notices ---
+
+OLD = [
+    ("--output=o", "'--output' is deprecated, use '--output-path' instead."),
+    ("--data-format=csv", "'--data-format' is deprecated, use '--format' instead."),
+    ("--level=0", "'--level=0' is deprecated, use '--level=op' instead."),
+    ("--log-level=warn", "'--log-level=warn' is deprecated, use '--log-level=warning' instead."),
+]
+
+
+def on_terminal(build, words, cwd):
+    """Runs with stderr on a terminal; gives back status and what was shown there."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [str(build / "bin" / words[0]), *words[1:]],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    ) as p:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+        os.close(ours)
+        return p.wait(60), shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("option, said", OLD)
+def test_deprecations(cli, build, tmp_path, option, said):
+    status, shown = on_terminal(build, ["msmemscope", option, "true"], tmp_path)
+    assert status == 0
+    assert f"[msmemscope] Deprecation: {said}\n" in shown
+    # Into a file the job's output must stay as it is: the log has it then.
+    r = cli("msmemscope", option, "-o", "quiet", "true")
+    assert (r.returncode, r.stdout, r.stderr) == (0, "", "")
+    (only,) = recordings(tmp_path / "quiet")
+    assert said in (only / "msmemscope.log").read_text()
+    # Where nothing is run there is nothing to keep clean.
+    r = cli("msmemscope", option)
+    assert r.returncode == 2 and f"[msmemscope] Deprecation: {said}\n" in r.stderr
+
+
+def test_terminal_is_told_what_happens(build, tmp_path):
+    status, shown = on_terminal(build, ["msmemscope", "--", "true"], tmp_path)
+    lines = [line for line in shown.splitlines() if " Info: " in line]
+    assert status == 0 and len(lines) == 2
+    assert "alloc, free, launch" in lines[0]
+    assert str(recordings(tmp_path / "memscopeDumpResults")[0]) in lines[1]
+    assert ("running as user root" in shown) == (os.geteuid() == 0)
+
+
+def test_none_clears(cli, tmp_path):
+    r = cli("msmemscope", "--events=alloc,none", "--analysis=none,leaks")
+    assert "Warn: 'none' mixed with other event types, all events cleared." in r.stderr
+    assert "Warn: 'none' mixed with other analysis types" in r.stderr
+
+
+# --- launching ---
+
+
+def test_environment_of_the_job(cli, build, tmp_path):
+    lib = build / "lib"
+    r = cli("msmemscope", "-o", "a b", "env")
+    env = dict(line.split("=", 1) for line in r.stdout.splitlines())
+    (only,) = recordings(tmp_path / "a b")
+    assert env["SONDE_SESSION"] == str(only)
+    assert env["MSMEMSCOPE_CONFIG_PATH"] == str(only / "config.json")
+    assert env["LD_PRELOAD"] == ":".join(str(lib / name) for name in HOOKS)
+    assert "LD_LIBRARY_PATH" not in env
+    assert (only.stat().st_mode & 0o777) == 0o750
+    assert (only / "config.json").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    "home, extra",
+    [
+        ("/opt/atb/cxx_abi_0", ["libatb_abi_0_hook.so"]),
+        ("/opt/atb/cxx_abi_1/", ["libatb_abi_1_hook.so"]),
+        ("/opt/atb/other", []),
+        ("", []),
+    ],
+)
+def test_atb_library(cli, build, home, extra):
+    words = ["--device=npu,cpu", "--", "sh", "-c", "echo $LD_PRELOAD"]
+    r = cli("msmemscope", *words, env={"ATB_HOME_PATH": home})
+    names = [pathlib.Path(p).name for p in r.stdout.strip().split(":")]
+    assert names == HOOKS + extra + ["libsonde_host_hook.so"]
+
+
+def test_previous_preload_is_kept(cli, build):
+    mine = str(build / "lib" / ATB[0])
+    r = cli("msmemscope", "--", "sh", "-c", "echo $LD_PRELOAD", env={"LD_PRELOAD": mine})
+    assert r.stdout.strip().endswith(f"{HOOKS[-1]}:{mine}")
+
+
+def test_options_end_at_the_program(cli):
+    r = cli("msmemscope", "--events=alloc", "echo", "--help", "-x", "--", "y")
+    assert (r.returncode, r.stdout) == (0, "--help -x -- y\n")
+
+
+def test_same_pid_and_stdin(build, tmp_path):
+    with subprocess.Popen(
+        [str(build / "bin" / "msmemscope"), "--", "sh", "-c", "echo $$; cat"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as p:
+        out, _ = p.communicate("hello\n", timeout=60)
+        assert out == f"{p.pid}\nhello\n"
+
+
+def test_signal_of_the_job(cli):
+    assert cli("msmemscope", "--", "sh", "-c", "kill -TERM $$").returncode == -15
+
+
+def test_two_recordings_at_once_do_not_meet(cli, build, tmp_path):
+    # The same pid within the same second: the second launcher runs in the process of the first.
+    again = str(build / "bin" / "msmemscope")
+    r = cli("msmemscope", "--", "sh", "-c", 'exec "$0" -- true', again)
+    assert r.returncode == 0, r.stderr
+    assert len(recordings(tmp_path / "memscopeDumpResults")) == 2
+
+
+def test_program_that_cannot_run(cli, tmp_path):
+    r = cli("msmemscope", "no-such-program")
+    assert (r.returncode, r.stdout) == (127, "")
+    assert r.stderr == "msmemscope: cannot run 'no-such-program': No such file or directory\n"
+    (tmp_path / "data").write_text("x")
+    r = cli("msmemscope", "./data")
+    assert r.returncode == 126
+    assert r.stderr == "msmemscope: cannot run './data': Permission denied\n"
+    assert cli("msmemscope", "/").returncode == 126
+    assert cli("msmemscope", "").returncode == 127
+    assert not (tmp_path / "memscopeDumpResults").exists()
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    r = cli("msmemscope", "./script")
+    assert r.returncode == 127
+    assert r.stderr == "msmemscope: cannot run './script': No such file or directory\n"
+
+
+def test_output_that_cannot_be_made(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    r = cli("msmemscope", "-o", "file/x", "--", "sh", "-c", "echo ran")
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "[msmemscope] Error: cannot make directory" in r.stderr
+    assert "was not run" in r.stderr and "--output-path" in r.stderr
+
+
+def test_libraries_that_are_missing(cli, tmp_path):
+    r = cli("msmemscope", "true", env={"LD_PRELOAD_PATH": str(tmp_path)})
+    assert r.returncode == 1
+    assert f"cannot find 'libascend_kernel_hook.so' in '{tmp_path}'" in r.stderr
+
+
+# --- the script that is sourced ---
+
+
+def sourced(build, script, env=None, shell="bash"):
+    base = {"PATH": os.environ["PATH"], "M": str(build / "bin" / "msmemscope")}
+    base.update(env or {})
+    return subprocess.run([shell, "-c", script], env=base, capture_output=True, text=True)
+
+
+SHOW = (
+    'echo "P=${LD_PRELOAD-unset}" "L=${LD_LIBRARY_PATH-unset}" '
+    '"M=${MSMEMSCOPE_LIB_PATH-unset}"; '
+)
+
+
+def test_load_and_unload(build):
+    lib = build / "lib"
+    loaded = ":".join(str(lib / n) for n in reversed(HOOKS[:3] + ATB))
+    r = sourced(
+        build,
+        "set -eu; "
+        + "".join(f'source "$M" --{w}load-api-env >/dev/null; {SHOW}' for w in ["", "", "un", "un"])
+        + "set | grep -i '^_msmemscope' || true",
+    )
+    assert (r.returncode, r.stderr) == (0, "")
+    there = f"P={loaded} L={lib} M={lib}"
+    gone = "P=unset L=unset M=unset"
+    assert r.stdout.splitlines() == [there, there, gone, gone]
+
+
+def test_load_leaves_others_alone(build):
+    lib = build / "lib"
+    other = str(lib.parent / "lib2" / "x.so")
+    env = {"LD_LIBRARY_PATH": f"/a b:{lib}x", "MINE": other}
+    r = sourced(
+        build,
+        'LD_PRELOAD=$MINE; source "$M" --load-api-env >/dev/null; '
+        + SHOW
+        + 'source "$M" --unload-api-env >/dev/null; '
+        + SHOW,
+        env,
+    )
+    first, second = r.stdout.splitlines()
+    assert first.split(" L=")[0].endswith(f"{HOOKS[0]}:{other}")
+    assert f"L={lib}:/a b:{lib}x M={lib}" in first
+    assert second == f"P={other} L=/a b:{lib}x M=unset"
+
+
+def test_messages_of_the_script(build):
+    r = sourced(build, 'source "$M" --load-api-env; source "$M" --unload-api-env')
+    assert r.stdout and all(s.startswith("[msmemscope] ") for s in r.stdout.splitlines())
+    for word in ["--load-api-env", "--unload-api-env"]:
+        r = sourced(build, f'"$M" {word}')
+        assert r.returncode == 1
+        assert r.stderr.startswith("[msmemscope] Error: ") and "must be sourced" in r.stderr
+
+
+def test_sourcing_anything_else_keeps_the_shell(build):
+    r = sourced(build, 'source "$M" --version; echo "still here $?"; source "$M" --bad; echo "$?"')
+    assert "msmemscope version" in r.stdout
+    assert r.stdout.endswith("still here 0\n2\n")
+
+
+def test_script_through_links(build, tmp_path):
+    (tmp_path / "one").symlink_to(build / "bin" / "msmemscope")
+    (tmp_path / "two").symlink_to("one")
+    two = f'"{tmp_path}/two"'
+    r = sourced(build, f"{two} --version; source {two} --load-api-env; {SHOW}")
+    assert "msmemscope version" in r.stdout
+    assert f"M={build / 'lib'}" in r.stdout
+
+
+def test_script_without_libraries(build, tmp_path):
+    (tmp_path / "bin").mkdir()
+    copy = tmp_path / "bin" / "msmemscope"
+    copy.write_text((build / "bin" / "msmemscope").read_text())
+    r = sourced(build, f'source "{copy}" --load-api-env; echo $?; {SHOW}')
+    assert r.stdout.startswith("1\nP=unset")
+    assert "[msmemscope] Error: cannot find the libraries" in r.stderr
