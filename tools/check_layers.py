@@ -17,6 +17,7 @@ LAYER_OF = [
     ("src/device/metrics.h", "device/metrics"),
     ("src/device/*/metrics*", "device/metrics"),
     ("src/device/*/abi*.h", "device/abi"),
+    ("src/device/*/modules.*", "device/names"),
     ("src/device/*", "device/hooks"),
     ("include/sonde/*", "api"),
 ]
@@ -27,8 +28,9 @@ ALLOWED = {
     # both worlds
     "wire": "",
     "device/abi": "",
+    "device/names": "",
     # guest world
-    "guest": "wire api",
+    "guest": "wire stack/native api",
     "stack/native": "wire",
     "collect": "guest wire stack/native api",
     "device/hooks": "guest wire collect device/abi api",
@@ -36,9 +38,9 @@ ALLOWED = {
     "base": "",
     "stack": "wire base",
     "device/metrics": "wire base device/abi",
-    "analyze": "base wire",
+    "analyze": "base wire export",
     "export": "base wire",
-    "recorder": "base wire stack analyze export",
+    "recorder": "base wire stack analyze export device/names",
     "daemon": "base wire device/metrics export",
     "cli": "base wire stack analyze export recorder daemon device/metrics api",
     "python": "guest wire base stack analyze export recorder api",

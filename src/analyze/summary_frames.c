@@ -13,12 +13,15 @@ struct frame {
 	struct frame_line source; /* file:line, without its folder */
 };
 
-/* Modules that only pass an allocation on: ours, the vendor's, the C and C++ run time. */
+/* Modules that only pass an allocation on: ours, the vendor's, the frameworks' pools, the C and
+ * C++ run time. */
 static const char *const plumbing_modules[] = {
 	"libsonde",    "libleaks_ascend", "libascend_", "libatb_abi_",
 	"libascendcl", "libruntime.",	  "libacl_rt",	"libms_tools_ext",
 	"libprofapi",  "libc.so",	  "libc-",	"libpthread",
 	"ld-linux",    "libstdc++",	  "linux-vdso", "libmsmemscope_",
+	"libsimpool",  "libtorch",	  "libc10",	"libmindspore",
+	"libatb.",
 };
 static const char *const plumbing_folders[] = {"site-packages/", "dist-packages/", "/lib/python3",
 					       "<frozen"};
@@ -127,7 +130,7 @@ static bool is_plumbing(const struct frame_line *line, bool python)
 		return false;
 	}
 	if (!take_c(line, &f))
-		return false;
+		return begins(*line, "[0x"); /* code of no object */
 	for (size_t i = 0; i < COUNT(plumbing_modules); i++)
 		if (begins(f.module, plumbing_modules[i]))
 			return true;

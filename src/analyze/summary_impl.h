@@ -78,7 +78,7 @@ struct summary_group {
 };
 
 struct summary_block {
-	uint64_t key;
+	uint64_t key; /* once it has ended */
 	uint64_t bytes;
 	uint32_t group; /* SUMMARY_NIL: freed, but still in a list */
 	uint32_t next; /* of unused ones, or of a pool's ended ones */
@@ -115,7 +115,7 @@ struct summary_process {
 	uint64_t order_ns; /* of the newest MALLOC or FREE */
 	struct summary_counts seen; /* less what the pools count */
 	struct summary_loss lost;
-	struct hmap blocks; /* allocation_id: number of the block */
+	struct hmap blocks; /* allocation_id: see pack_block() in summary.c */
 	struct hmap pools; /* device and type: struct summary_pool */
 	struct hmap devices; /* device: struct summary_device */
 	struct summary_pool **pool_list;

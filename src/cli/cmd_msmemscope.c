@@ -20,8 +20,8 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/launch.h"
-#include "recorder/mem_config.h"
 #include "cli/mem_options.h"
+#include "recorder/mem_config.h"
 #include "recorder/session.h"
 
 #define TAG "[msmemscope] "
@@ -103,6 +103,25 @@ static void say_what(struct job *j)
 	buf_release(&what);
 }
 
+/* Asked for and not in this version: said always, since the answer would otherwise be missed. */
+static void say_what_is_missing(const struct mem_config *c)
+{
+	const struct {
+		bool asked;
+		const char *what;
+	} missing[] = {
+		{c->watch.on, "--watch: memory blocks are not watched"},
+		{c->py_stack, "--call-stack=python: rows have no Python call stacks"},
+		{c->traceback, "--events=traceback: Python calls are not traced"},
+		{c->analysis & MEM_INEFFICIENT, "--analysis=inefficient: no waste is looked for"},
+		{c->analysis & MEM_OOM, "--analysis=oom: only the failed request is recorded"},
+	};
+
+	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
+		if (missing[i].asked)
+			fprintf(stderr, TAG "Warn: not in this version: %s\n", missing[i].what);
+}
+
 /* Makes the directory with its config.json and starts the recorder. Leaves nothing on failure. */
 static int start_recording(struct job *j, struct err *err)
 {
@@ -166,6 +185,7 @@ static int run_program(struct job *j)
 		return not_recorded(&err);
 	}
 	log_notices(j);
+	say_what_is_missing(&j->options.config);
 	if (terminal) {
 		security_notices(j);
 		command_notices(j->cmd, &j->args);

@@ -97,20 +97,33 @@ static void leave_the_job(struct recorder *rec, int ready)
 	(void)!chdir("/");
 }
 
-/* The configuration of the launcher; a job without one gets the defaults and starts silent. */
+/* A job without a launcher: the file it was given, or the defaults, and then it starts silent. */
+static int config_without_launcher(struct recorder *rec, struct err *err)
+{
+	const char *given = getenv(MEM_CONFIG_ENV);
+	char *copy = xstrdup(rec->dir);
+	int r;
+
+	if (given && given[0] == '/' && mem_config_read(given, &rec->cfg, NULL) == 0) {
+		r = 0;
+	} else {
+		r = mem_config_init(&rec->cfg, err);
+		rec->cfg.mode = MEM_DEFERRED;
+	}
+	snprintf(rec->cfg.output_dir, sizeof(rec->cfg.output_dir), "%s", dirname(copy));
+	free(copy);
+	return r;
+}
+
 static int load_config(struct recorder *rec, struct err *err)
 {
 	char *path = xasprintf("%s/" MEM_CONFIG_FILE, rec->dir);
-	int r = 0;
+	int r;
 
 	if (access(path, F_OK) == 0) {
 		r = mem_config_read(path, &rec->cfg, err);
 	} else {
-		r = mem_config_init(&rec->cfg, err);
-		rec->cfg.mode = MEM_DEFERRED;
-		char *copy = xstrdup(rec->dir);
-		snprintf(rec->cfg.output_dir, sizeof(rec->cfg.output_dir), "%s", dirname(copy));
-		free(copy);
+		r = config_without_launcher(rec, err);
 		if (r == 0)
 			r = mem_config_write(&rec->cfg, path, err);
 	}
@@ -372,6 +385,14 @@ static void finish(struct recorder *rec)
 	uint64_t lost = dumps_lost(rec->dumps, &why);
 	if (lost)
 		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
+	struct rusage use;
+	getrusage(RUSAGE_SELF, &use);
+	/* bench/recorder_rate reads this line. */
+	log_info("%llu events in %.3f s of processor time, at most %ld KiB of memory",
+		 (unsigned long long)rec->events,
+		 (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+			 (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6,
+		 use.ru_maxrss);
 	if (rec->terminal)
 		dprintf(STDERR_FILENO,
 			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show %s\n",

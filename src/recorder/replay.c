@@ -46,6 +46,8 @@ static void on_proc(void *arg, const struct frame_proc *p)
 	struct replay *r = arg;
 	size_t had = r->cap;
 
+	if (p->proc >= TRACK_MAX_PROCS)
+		return; /* a number of no recorder of ours */
 	r->open = xgrow(r->open, &r->cap, p->proc + 1u, 1);
 	for (size_t i = had; i < r->cap; i++)
 		r->open[i] = 0;
@@ -64,7 +66,8 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 {
 	struct replay *r = arg;
 
-	r->last_ns = rec->time_ns;
+	if (rec->time_ns > r->last_ns)
+		r->last_ns = rec->time_ns;
 	track_stream.record(r->track, proc, tid, rec);
 }
 

@@ -145,7 +145,7 @@ static void become_recorder(const char *dir, int ready)
 /* Twice forked: the job that the caller becomes has no child it does not know. */
 static int spawn(const char *dir, int ready[2], struct err *err)
 {
-	int status;
+	int status = 0;
 
 	pid_t pid = fork();
 	if (pid < 0)
@@ -157,6 +157,7 @@ static int spawn(const char *dir, int ready[2], struct err *err)
 			become_recorder(dir, ready[1]);
 		_exit(second < 0);
 	}
+	/* With SIGCHLD ignored there is nothing to wait for; wait_ready() tells how it went. */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return status == 0 ? 0 : err_set(err, -ECHILD, "cannot start the recorder");

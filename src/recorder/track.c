@@ -17,7 +17,6 @@
 
 #define STEP_MESSAGE "step start"
 #define MAX_LABELS 64 /* of one thread at a time */
-#define MAX_PROCS (1u << 20)
 
 /* --- blocks and pools --- */
 
@@ -320,6 +319,35 @@ static void label_pop(struct thread *th, const char *text, size_t len)
 	}
 }
 
+/* As an attribute can hold it: a comma would begin the next one. */
+static char *label_text(const char *text, size_t len)
+{
+	char *copy = xstrndup(text, len);
+
+	for (char *c = copy; *c; c++)
+		if (*c == ',' || (unsigned char)*c < ' ')
+			*c = ';';
+	return copy;
+}
+
+/* Takes text. The block that a pool cut out comes before the driver's block around it. */
+static void label_block(struct proc *p, uint64_t addr, char *text)
+{
+	struct block *b = NULL;
+
+	for (unsigned m = POOL_HAL + 1; !b && m < NMAPS; m++)
+		b = block_around(p, m, addr);
+	if (!b)
+		b = block_around(p, POOL_HAL, addr);
+	if (!b) {
+		free(text);
+		return;
+	}
+	free(b->owner);
+	b->owner = text;
+	b->labelled_late = b->written;
+}
+
 static void on_label(struct proc *p, uint32_t tid, const struct rec_label *r)
 {
 	size_t len;
@@ -329,18 +357,11 @@ static void on_label(struct proc *p, uint32_t tid, const struct rec_label *r)
 	if (r->kind == LABEL_PUSH && th->nlabels < MAX_LABELS) {
 		th->labels = xgrow(th->labels, &th->cap_labels, th->nlabels + 1,
 				   sizeof(*th->labels));
-		th->labels[th->nlabels++] = (struct label){r->level, xstrndup(text, len)};
+		th->labels[th->nlabels++] = (struct label){r->level, label_text(text, len)};
 	} else if (r->kind == LABEL_POP) {
 		label_pop(th, text, len);
 	} else if (r->kind == LABEL_ADDR) {
-		for (unsigned m = 1; m < NMAPS; m++) {
-			struct block *b = block_around(p, m, r->addr);
-			if (!b || m == POOL_HAL)
-				continue;
-			free(b->owner);
-			b->owner = xstrndup(text, len);
-			return;
-		}
+		label_block(p, r->addr, label_text(text, len));
 	}
 }
 
@@ -376,7 +397,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 
 	if (!p)
 		return;
-	p->last_ns = r->time_ns;
+	if (r->time_ns > p->last_ns)
+		p->last_ns = r->time_ns;
 	switch (r->type) {
 	case REC_ALLOC:
 		on_alloc(p, tid, (const struct rec_alloc *)r);
@@ -461,7 +483,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 {
 	struct track *t = arg;
 
-	if (info->proc >= MAX_PROCS || proc_of(t, info->proc))
+	if (info->proc >= TRACK_MAX_PROCS || proc_of(t, info->proc))
 		return;
 	size_t had = t->cap_procs;
 	t->procs = xgrow(t->procs, &t->cap_procs, info->proc + 1, sizeof(struct proc *));

@@ -15,6 +15,8 @@
 
 struct track;
 
+#define TRACK_MAX_PROCS (1u << 20) /* processes with a higher number are not followed */
+
 /* What comes out. Rows are borrowed for the call; `proc` is the number used in the recording. */
 struct track_sink {
 	void (*session)(void *arg, const struct mem_config *cfg);

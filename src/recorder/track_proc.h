@@ -25,6 +25,7 @@ struct block {
 	uint8_t page;
 	uint8_t module;
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
+	bool labelled_late; /* its owner was told after the MALLOC row */
 	char *owner; /* labels, NULL without */
 	struct block *next_free;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The rows of a dump. Order of attributes as the format has it: allocation_id, addr, size, the
- * running sums, shadow, owner, page and allocation type.
+ * running sums, shadow, owner, page and allocation type. The owner stands in the MALLOC row; a label
+ * that was given to a block afterwards stands in its FREE row, as rows are written at once.
  */
 #include "recorder/track_proc.h"
 
@@ -90,7 +91,10 @@ static void put_text(struct row *row, enum attr_key key, const char *text)
 	row_attr_text(row, key, text, strlen(text));
 }
 
-/* Identity and sums; a block whose time is made up has no sums. */
+/*
+ * Identity and sums. A block whose time is made up has no sums, and neither has one that is freed
+ * outside the window: the sums would count blocks of which no row tells.
+ */
 static void put_block(struct proc *p, struct row *row, const struct block *b, bool shadow)
 {
 	const struct usage *u = usage_of(p, b->device);
@@ -103,10 +107,15 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, bo
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = b->addr};
 	row_attr_number(row, ATTR_SIZE, b->size_bytes);
 	if (shadow) {
+		if (b->kind == ALLOC_PINNED)
+			put_text(row, ATTR_PINNED, "true");
 		put_text(row, ATTR_SHADOW, "true");
 	} else if (b->kind == ALLOC_PINNED) {
 		put_text(row, ATTR_PINNED, "true");
-		row_attr_number(row, ATTR_USED, u->used[MAP_PINNED]);
+		if (p->window)
+			row_attr_number(row, ATTR_USED, u->used[MAP_PINNED]);
+	} else if (!p->window) {
+		return;
 	} else if (b->pool == POOL_HOST) {
 		row_attr_number(row, ATTR_TOTAL, u->used[POOL_HOST]);
 	} else {
@@ -164,6 +173,7 @@ void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool s
 void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint32_t tid,
 	       uint64_t time_ns, bool shadow)
 {
+	struct buf owner = {0};
 	struct row row;
 
 	if (!dumps(p, MEM_FREE) || !device_is_wanted(p, b->device))
@@ -172,9 +182,12 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	put_time(p, &row, time_ns);
 	row.tid = tid;
 	put_block(p, &row, b, shadow);
+	if (b->labelled_late)
+		put_owner(p, &row, b, &owner);
 	if (r)
 		put_stack(p, &row, r->stack);
 	emit(p, &row);
+	buf_release(&owner);
 }
 
 /* Name and attributes of a text body: two strings around a NUL. */
@@ -199,19 +212,31 @@ struct access {
 	size_t nname, nattrs;
 };
 
+/* The block that an operator's tensor lies in: of its own framework, else of any, else the driver's. */
+static struct block *block_accessed(struct proc *p, const struct access *a)
+{
+	static const uint8_t others[] = {POOL_PTA, POOL_PTA_WORKSPACE, POOL_ATB, POOL_MINDSPORE,
+					 POOL_HAL};
+	struct block *b = block_around(p, a->pool == POOL_ATB ? POOL_ATB : POOL_PTA, a->addr);
+
+	for (size_t i = 0; !b && i < sizeof(others); i++)
+		b = block_around(p, others[i], a->addr);
+	return b;
+}
+
 static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 {
 	static const enum row_type types[] = {TYPE_UNKNOWN, TYPE_READ, TYPE_WRITE};
-	unsigned map = a->pool == POOL_ATB ? POOL_ATB : POOL_PTA;
-	struct block *b = block_around(p, map, a->addr);
+	struct block *b = block_accessed(p, a);
+	uint32_t device = a->device == DEV_NONE && b ? b->device : a->device;
 	struct row row;
 
-	if (!dumps(p, MEM_ACCESS) || !device_is_wanted(p, a->device))
+	if (!dumps(p, MEM_ACCESS) || !device_is_wanted(p, device))
 		return;
 	begin(p, &row, ROW_ACCESS, types[a->kind <= ACCESS_WRITE ? a->kind : 0]);
 	put_time(p, &row, a->head->time_ns);
 	row.tid = tid;
-	row.device = a->device == DEV_NONE && b ? b->device : a->device;
+	row.device = device;
 	row.has_ptr = true;
 	row.ptr = a->addr;
 	row.name = a->name;
@@ -221,7 +246,7 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 	row.attrs[row.nattrs++] =
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = a->addr};
 	row_attr_number(&row, ATTR_SIZE, a->size_bytes);
-	put_text(&row, ATTR_TYPE, map == POOL_ATB ? "ATB" : "PTA");
+	put_text(&row, ATTR_TYPE, a->pool == POOL_ATB ? "ATB" : "PTA");
 	if (a->nattrs)
 		row_attr_text(&row, ATTR_RAW, a->attrs, a->nattrs);
 	emit(p, &row);
@@ -307,10 +332,11 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 {
 	static const enum row_type types[] = {TYPE_MARK, TYPE_RANGE_START, TYPE_RANGE_END};
 	struct access text = {0};
+	uint32_t device = physical_device(p, m->device);
 	char ends[64];
 	struct row row;
 
-	if (m->kind > MARK_RANGE_END)
+	if (m->kind > MARK_RANGE_END || !device_is_wanted(p, device))
 		return;
 	split_text(&m->head, &text.name, &text.nname, &text.attrs, &text.nattrs);
 	if (m->kind == MARK_RANGE_END) {
@@ -321,7 +347,7 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	begin(p, &row, ROW_MSTX, types[m->kind]);
 	put_time(p, &row, m->head.time_ns);
 	row.tid = tid;
-	row.device = physical_device(p, m->device);
+	row.device = device;
 	row.name = text.name;
 	row.name_len = text.nname;
 	emit(p, &row);
@@ -334,15 +360,16 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 		[SYSTEM_START_TRACE] = TYPE_START_TRACE, [SYSTEM_STOP_TRACE] = TYPE_STOP_TRACE,
 		[SYSTEM_STEP] = TYPE_STEP,
 	};
+	uint32_t device = physical_device(p, s->device);
 	char number[24];
 	struct row row;
 
-	if (s->kind > SYSTEM_STEP)
+	if (s->kind > SYSTEM_STEP || !device_is_wanted(p, device))
 		return;
 	begin(p, &row, ROW_SYSTEM, types[s->kind]);
 	put_time(p, &row, s->head.time_ns);
 	row.tid = tid;
-	row.device = physical_device(p, s->device);
+	row.device = device;
 	if (s->kind == SYSTEM_STEP) {
 		row.name_len = (size_t)snprintf(number, sizeof(number), "%llu",
 						(unsigned long long)s->value);
@@ -355,7 +382,7 @@ void rows_oom(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
 	struct row row;
 
-	if (!(p->track->cfg.analysis & MEM_OOM))
+	if (!(p->track->cfg.analysis & MEM_OOM) || !device_is_wanted(p, o->device))
 		return;
 	begin(p, &row, ROW_OOM_DETAIL, TYPE_OOM_TRIGGER);
 	put_time(p, &row, o->head.time_ns);

@@ -1,180 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "test.h"
-
-#include "analyze/summary.h"
-
-#include <jansson.h>
-
-#include "wire/record.h"
-
-#define T0 1767225600000000000u
-#define MS 1000000u
-#define KIB 1024u
-#define MIB (1024u * 1024u)
-
-#define LEAK_STACK                                                                                 \
-	"/opt/lib/libleaks_ascend_hal_hook.so(hook_halMemAlloc+0x41) [0x7f01]\n"                   \
-	"/opt/lib/libascendcl.so(aclrtMalloc+0x12) [0x7f02]\n"                                     \
-	"/home/me/train(leak_one_buffer+0x20) [0x55aa] /home/me/src/train.c:120\n"                 \
-	"/home/me/train(train_step+0x33) [0x55ab]\n"                                               \
-	"/home/me/train(main+0x33) [0x55ac]\n"                                                     \
-	"/lib/x86_64-linux-gnu/libc.so.6(__libc_start_main+0x85) [0x7f03]\n"
-#define OTHER_STACK "/home/me/train(make_model+0x10) [0x55ad]\n"
-#define PY_STACK                                                                                   \
-	"/usr/lib/python3/dist-packages/torch/nn/module.py(50): __call__\n"                        \
-	"/home/me/train.py(17): forward\n/home/me/train.py(90): main\n"
-
-/* A block as the rows of a test name it. */
-struct blk {
-	uint32_t pid;
-	uint32_t device;
-	enum row_type type;
-	uint64_t id;
-	uint64_t bytes;
-	const char *c_stack;
-	const char *py_stack;
-};
-
-static struct row base_row(enum row_event event, enum row_type type, uint32_t pid, uint64_t ms)
-{
-	return (struct row){
-		.event = event, .type = type, .pid = pid, .tid = pid, .time_ns = T0 + ms * MS};
-}
-
-static void add(struct summary *s, enum row_event event, uint64_t ms, struct blk b, bool shadow)
-{
-	struct row r = base_row(event, b.type, b.pid, ms);
-
-	r.device = b.device;
-	r.has_ptr = true;
-	r.ptr = 0x1000 * b.id;
-	row_attr_number(&r, ATTR_ALLOCATION_ID, b.id);
-	row_attr_number(&r, ATTR_ADDR, r.ptr);
-	row_attr_number(&r, ATTR_SIZE, b.bytes);
-	if (shadow)
-		row_attr_text(&r, ATTR_SHADOW, "true", 4);
-	r.c_stack = b.c_stack;
-	r.c_stack_len = b.c_stack ? strlen(b.c_stack) : 0;
-	r.py_stack = b.py_stack;
-	r.py_stack_len = b.py_stack ? strlen(b.py_stack) : 0;
-	summary_add(s, &r);
-}
-
-static void take(struct summary *s, uint64_t ms, struct blk b)
-{
-	add(s, ROW_MALLOC, ms, b, false);
-}
-
-static void give(struct summary *s, uint64_t ms, struct blk b)
-{
-	b.c_stack = b.py_stack = NULL;
-	add(s, ROW_FREE, ms, b, false);
-}
-
-static void end(struct summary *s, uint64_t ms, struct blk b)
-{
-	b.c_stack = b.py_stack = NULL;
-	add(s, ROW_FREE, ms, b, true);
-}
-
-static void event(struct summary *s, enum row_event ev, enum row_type type, const char *name)
-{
-	struct row r = base_row(ev, type, 10, 5);
-
-	r.name = name;
-	r.name_len = name ? strlen(name) : 0;
-	summary_add(s, &r);
-}
-
-static struct blk hal(uint64_t id, uint64_t bytes)
-{
-	return (struct blk){10, 0, TYPE_HAL, id, bytes, NULL, NULL};
-}
-
-static struct blk pta(uint64_t id, uint64_t bytes, const char *c_stack)
-{
-	return (struct blk){10, 0, TYPE_PTA, id, bytes, c_stack, NULL};
-}
-
-/* The text and the JSON of a summary; both live until the test ends. */
-static const char *text_of(struct summary *s)
-{
-	static struct buf b;
-
-	buf_clear(&b);
-	summary_text(s, 10, false, &b);
-	return buf_str(&b);
-}
-
-/* The first paragraph in one line. */
-static const char *answer_of(struct summary *s)
-{
-	static char line[4096];
-	const char *text = text_of(s);
-	size_t len = (size_t)(strstr(text, "\n\n") - text);
-
-	CHECK(len < sizeof(line));
-	for (size_t i = 0; i < len; i++)
-		line[i] = text[i] == '\n' ? ' ' : text[i];
-	line[len] = '\0';
-	return line;
-}
-
-static json_t *json_of(struct summary *s, unsigned top)
-{
-	struct buf b = {0};
-
-	CHECK_INT(summary_json(s, top, &b), 0);
-	json_t *o = json_loadb(b.data, b.len, 0, NULL);
-	CHECK(o);
-	buf_release(&b);
-	return o;
-}
-
-/* The value at a path of keys and indexes: "processes.0.pid". */
-static json_t *at(json_t *o, const char *path)
-{
-	char copy[128], *save = NULL;
-
-	snprintf(copy, sizeof(copy), "%s", path);
-	for (char *k = strtok_r(copy, ".", &save); k; k = strtok_r(NULL, ".", &save)) {
-		o = json_is_array(o) ? json_array_get(o, (size_t)atoi(k)) : json_object_get(o, k);
-		if (!o) {
-			fprintf(stderr, "no '%s' of '%s'\n", k, path);
-			exit(1);
-		}
-	}
-	return o;
-}
-
-#define NUM(o, path) json_integer_value(at(o, path))
-#define STR(o, path) json_string_value(at(o, path))
-#define POOL "processes.0.pools.0."
-
-#define CHECK_HAS(text, part)                                                                      \
-	do {                                                                                       \
-		if (!strstr(text, part)) {                                                         \
-			fprintf(stderr, "%s:%d: no \"%s\" in:\n%s\n", __FILE__, __LINE__, part,    \
-				text);                                                             \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
-#define CHECK_LACKS(text, part) CHECK(!strstr(text, part))
-
-TEST(summary, of_nothing)
-{
-	struct summary *s = summary_new();
-
-	CHECK_STR(text_of(s), "There are no events in this recording.\n\nNo events were lost.\n");
-	json_t *o = json_of(s, 10);
-	CHECK_INT(NUM(o, "rows"), 0);
-	CHECK_INT(NUM(o, "first_time_ns"), 0);
-	CHECK_INT(NUM(o, "duration_ns"), 0);
-	CHECK_INT(json_array_size(at(o, "devices")), 0);
-	json_decref(o);
-	summary_free(s);
-	summary_free(NULL);
-}
+/* Summaries: what is counted. test_summary_text.c has what is said about it. */
+#include "summary_rows.h"
 
 TEST(summary, counts_and_peak_of_a_pool)
 {
@@ -207,64 +33,6 @@ TEST(summary, counts_and_peak_of_a_pool)
 	CHECK_HAS(t, "No events were lost.\n");
 	CHECK_LACKS(t, "Still allocated");
 	CHECK_LACKS(t, "\033");
-	summary_free(s);
-}
-
-TEST(summary, names_what_was_alive_at_the_end_and_from_where)
-{
-	struct summary *s = summary_new();
-
-	summary_process(s, 10, "./train --steps 3");
-	take(s, 0, hal(1, 8 * MIB));
-	take(s, 1, pta(2, 100 * KIB, OTHER_STACK));
-	for (uint64_t i = 0; i < 3; i++)
-		take(s, 2 + i, pta(3 + i, 256 * KIB, LEAK_STACK));
-	take(s, 9, pta(9, MIB, LEAK_STACK));
-	give(s, 10, pta(9, MIB, NULL));
-	for (uint64_t i = 0; i < 4; i++)
-		end(s, 20, pta(2 + i, 0, NULL));
-	end(s, 20, hal(1, 0));
-	CHECK_STR(
-		answer_of(s),
-		"1 process made 7 memory events in 20.0 ms. Device 0 peaked at 8.00 MiB (PTA pool "
-		"1.85 MiB) at the start. 4 blocks (868.00 KiB) of PTA and 1 block (8.00 MiB) of "
-		"HAL were still allocated at the end of process 10, most of the PTA memory from "
-		"leak_one_buffer (train.c:120).");
-	const char *t = text_of(s);
-	CHECK_HAS(t, "Process  Device  Pool  Allocs  Frees      Peak  Peak at  Blocks left  Bytes "
-		     "left\n"
-		     "10       0       HAL        1      0  8.00 MiB      0 s            1    8.00 "
-		     "MiB\n"
-		     "10       0       PTA        5      1  1.85 MiB   9.0 ms            4  868.00 "
-		     "KiB\n");
-	CHECK_HAS(t, "Process 10: ./train --steps 3\n");
-	CHECK_HAS(t, "Still allocated at the end\n"
-		     "  Process 10, device 0, HAL: 8.00 MiB in 1 block\n"
-		     "    8.00 MiB in 1 block, no call stack recorded\n"
-		     "  Process 10, device 0, PTA: 868.00 KiB in 4 blocks\n"
-		     "    768.00 KiB in 3 blocks\n"
-		     "        leak_one_buffer (train.c:120)\n"
-		     "        train_step (train)\n"
-		     "        main (train)\n"
-		     "    100.00 KiB in 1 block\n"
-		     "        make_model (train)\n");
-	CHECK_HAS(t, "Held at the highest peak\n"
-		     "  Process 10, device 0, PTA: 1.85 MiB in 5 blocks, 9.0 ms after the start\n"
-		     "    1.75 MiB in 4 blocks\n");
-	json_t *o = json_of(s, 1);
-	CHECK_INT(NUM(o, "processes.0.pools.1.frees"), 1);
-	CHECK_INT(NUM(o, "processes.0.pools.1.synthetic_frees"), 4);
-	CHECK_INT(NUM(o, "processes.0.pools.1.alive_at_end.bytes"), 868 * KIB);
-	CHECK_INT(NUM(o, "processes.0.pools.1.alive_at_end.places_total"), 2);
-	CHECK_INT(json_array_size(at(o, "processes.0.pools.1.alive_at_end.places")), 1);
-	CHECK_STR(STR(o, "processes.0.pools.1.alive_at_end.places.0.where"),
-		  "leak_one_buffer (train.c:120)");
-	CHECK_INT(json_array_size(at(o, "processes.0.pools.1.alive_at_end.places.0.c_stack")), 6);
-	CHECK_STR(STR(o, "processes.0.command"), "./train --steps 3");
-	CHECK_STR(STR(o, "devices.0.peak_source"), "driver");
-	CHECK_INT(NUM(o, "counts.frees"), 1);
-	CHECK_INT(NUM(o, "counts.synthetic_frees"), 5);
-	json_decref(o);
 	summary_free(s);
 }
 
@@ -491,6 +259,24 @@ TEST(summary, processes_one_after_the_other_give_a_lower_bound)
 	summary_free(s);
 }
 
+/* The end of a process is noticed a little late: that does not put its rows out of order. */
+TEST(summary, the_time_of_a_made_up_free_does_not_matter)
+{
+	struct summary *s = summary_new();
+	struct blk b = hal(1, 50);
+
+	b.pid = 11;
+	take(s, 0, hal(1, 100));
+	end(s, 9, hal(1, 0));
+	take(s, 5, b);
+	json_t *o = json_of(s, 10);
+	CHECK_INT(NUM(o, "devices.0.peak_bytes"), 100);
+	CHECK(json_is_false(at(o, "devices.0.peak_is_lower_bound")));
+	CHECK(json_is_true(at(o, "time_ordered")));
+	json_decref(o);
+	summary_free(s);
+}
+
 TEST(summary, a_process_that_goes_back_in_time_is_told)
 {
 	struct summary *s = summary_new();
@@ -505,208 +291,22 @@ TEST(summary, a_process_that_goes_back_in_time_is_told)
 	summary_free(s);
 }
 
-TEST(summary, host_memory_and_pools_without_a_driver)
+/* More than an entry of the block map can hold. */
+TEST(summary, enormous_blocks)
 {
 	struct summary *s = summary_new();
-	struct blk host = {10, DEV_HOST, TYPE_HOST, 1, 4096, NULL, PY_STACK};
 
-	take(s, 0, host);
-	take(s, 0, (struct blk){10, 1, TYPE_MINDSPORE, 2, 100, NULL, NULL});
-	take(s, 1, (struct blk){10, 1, TYPE_ATB, 3, 50, NULL, NULL});
-	end(s, 2, host);
+	take(s, 0, hal(1, 1ull << 45));
+	take(s, 1, hal(2, 1ull << 44));
+	give(s, 2, hal(1, 0));
+	take(s, 3, hal(3, (1ull << 40) - 1));
+	end(s, 4, hal(2, 0));
+	end(s, 4, hal(3, 0));
 	json_t *o = json_of(s, 10);
-	CHECK_STR(STR(o, "devices.0.device"), "1");
-	CHECK_STR(STR(o, "devices.0.peak_source"), "pools");
-	CHECK_INT(NUM(o, "devices.0.peak_bytes"), 150);
-	CHECK_STR(STR(o, "devices.1.device"), "cpu");
-	CHECK_STR(STR(o, "processes.0.pools.2.alive_at_end.places.0.where"),
-		  "forward (train.py:17)");
+	CHECK_INT(NUM(o, POOL "peak_bytes"), (1ll << 45) + (1ll << 44));
+	CHECK_INT(NUM(o, POOL "alive_at_end.bytes"), (1ll << 44) + (1ll << 40) - 1);
 	json_decref(o);
-	const char *t = text_of(s);
-	CHECK_HAS(t, "Host memory peaked at 4.00 KiB at the start.");
-	CHECK_HAS(t, "        forward (train.py:17)\n        main (train.py:90)\n");
-	CHECK_LACKS(t, "module.py");
-	summary_free(s);
-}
-
-TEST(summary, stacks_of_a_database_and_odd_lines)
-{
-	struct summary *s = summary_new();
-	struct blk b = pta(1, 100, "\"/home/me/train(+0x44) [0x55ad]\n\"");
-
-	b.py_stack = "\"NA\"";
-	take(s, 0, b);
-	b = pta(2, 90, "who \033knows\n\nwhat");
-	take(s, 1, b);
-	b = pta(3, 80, "libc.so.6(malloc+0x1) [0x1]");
-	take(s, 2, b);
-	b = pta(4, 70, "\xff\xfe(x");
-	take(s, 3, b);
-	const char *t = text_of(s);
-	CHECK_HAS(t, "        train(+0x44)\n");
-	CHECK_HAS(t, "        who ?knows\n        what\n");
-	CHECK_HAS(t, "        malloc (libc.so.6)\n");
-	json_t *o = json_of(s, 10);
-	CHECK_INT(json_array_size(at(o, POOL "alive_at_end.places.0.python_stack")), 0);
-	CHECK_STR(STR(o, POOL "alive_at_end.places.3.c_stack.0"), "\?\?(x");
-	json_decref(o);
-	summary_free(s);
-}
-
-TEST(summary, counts_the_other_events)
-{
-	struct summary *s = summary_new();
-
-	event(s, ROW_ACCESS, TYPE_READ, "aten.add");
-	event(s, ROW_OP_LAUNCH, TYPE_ATEN_START, "aten.add");
-	event(s, ROW_OP_LAUNCH, TYPE_ATEN_END, "aten.add");
-	event(s, ROW_KERNEL_LAUNCH, TYPE_KERNEL_LAUNCH, "k");
-	event(s, ROW_KERNEL_LAUNCH, TYPE_KERNEL_EXECUTE_START, "k");
-	event(s, ROW_KERNEL_LAUNCH, TYPE_KERNEL_EXECUTE_END, "k");
-	event(s, ROW_MSTX, TYPE_MARK, "m");
-	event(s, ROW_MSTX, TYPE_RANGE_START, "step start");
-	event(s, ROW_MSTX, TYPE_RANGE_START, "\"step start\"");
-	event(s, ROW_MSTX, TYPE_RANGE_START, "step starter");
-	event(s, ROW_MSTX, TYPE_RANGE_END, NULL);
-	event(s, ROW_SYSTEM, TYPE_STEP, "3");
-	event(s, ROW_SNAPSHOT, TYPE_SNAPSHOT, "x");
-	event(s, ROW_EVENT_END, TYPE_END, NULL);
-	struct row nobody = base_row(ROW_KERNEL_LAUNCH, TYPE_KERNEL_LAUNCH, UINT32_MAX, 6);
-	summary_add(s, &nobody);
-	json_t *o = json_of(s, 10);
-	CHECK_INT(NUM(o, "rows"), 15);
-	CHECK_INT(json_array_size(at(o, "processes")), 1);
-	CHECK_INT(NUM(o, "processes.0.counts.kernel_launches"), 1);
-	json_decref(o);
-	const char *t = text_of(s);
-	CHECK_HAS(t, "1 process made no memory events in 1.0 ms.\n");
-	CHECK_HAS(t, "Also recorded: 1 operator launch, 2 kernel launches, 1 access, 3 steps, 1 ");
-	CHECK_HAS(t, "3 ranges, 1");
-	summary_free(s);
-}
-
-TEST(summary, says_when_memory_ran_out)
-{
-	struct summary *s = summary_new();
-	struct row r = base_row(ROW_OOM_DETAIL, TYPE_OOM_TRIGGER, 10, 1200);
-
-	take(s, 0, hal(1, MIB));
-	row_attr_text(&r, ATTR_FUNC, "halMemAlloc", 11);
-	row_attr_number(&r, ATTR_REQ_SIZE, 64ull << 30);
-	summary_add(s, &r);
-	event(s, ROW_OOM_DETAIL, TYPE_OOM_TOP_ALLOC, NULL);
-	CHECK_HAS(answer_of(s), "Memory ran out once, 1.2 s after the start, when 64.00 GiB were "
-				"asked of device 0.");
-	const char *t = text_of(s);
-	CHECK_HAS(t, "Out of memory\n  1.2 s after the start: process 10 asked device 0 for 64.00 "
-		     "GiB (halMemAlloc)\n");
-	json_t *o = json_of(s, 10);
-	CHECK_INT(NUM(o, "counts.ooms"), 1);
-	CHECK_INT(NUM(o, "ooms.0.requested_bytes"), 64ll << 30);
-	CHECK_STR(STR(o, "ooms.0.function"), "halMemAlloc");
-	json_decref(o);
-	for (int i = 0; i < 100; i++)
-		summary_add(s, &r);
-	o = json_of(s, 10);
-	CHECK_INT(NUM(o, "counts.ooms"), 101);
-	CHECK_INT(json_array_size(at(o, "ooms")), 16);
-	json_decref(o);
-	summary_free(s);
-}
-
-TEST(summary, always_says_what_was_lost)
-{
-	struct summary *s = summary_new();
-
-	take(s, 0, hal(1, 100));
-	summary_lost(s, 10, 0, 0, 0);
-	CHECK_HAS(text_of(s), "\nNo events were lost.\n");
-	summary_lost(s, 10, 0, 2, 0);
-	CHECK_HAS(text_of(s), "\nNo events were lost. 2 call stacks were lost.\n");
-	summary_lost(s, 10, 12345, 0, 0);
-	summary_lost(s, 11, 1, 0, 2048);
-	summary_note(s, "The recording was cut off.");
-	CHECK_HAS(answer_of(s), "12,346 events were lost, so all of this is incomplete.");
-	const char *t = text_of(s);
-	CHECK_HAS(t, "The recording was cut off.\n");
-	CHECK_HAS(t, "\n12,346 events were lost. 2 call stacks were lost.\n"
-		     "  process 10: 12,345 events, 2 call stacks\n"
-		     "  process 11: 1 event, 2.00 KiB of damaged records\n");
-	json_t *o = json_of(s, 10);
-	CHECK_INT(NUM(o, "lost.events"), 12346);
-	CHECK_INT(NUM(o, "processes.1.lost.damaged_bytes"), 2048);
-	CHECK_STR(STR(o, "notes.0"), "The recording was cut off.");
-	json_decref(o);
-	summary_free(s);
-}
-
-TEST(summary, colour_only_adds_colour)
-{
-	struct summary *s = summary_new();
-	struct buf plain = {0}, colour = {0}, stripped = {0};
-
-	take(s, 0, pta(1, 100, LEAK_STACK));
-	end(s, 1, pta(1, 100, NULL));
-	summary_text(s, 10, false, &plain);
-	summary_text(s, 10, true, &colour);
-	const char *p = buf_str(&colour);
-	CHECK(strchr(p, '\033'));
-	while (*p) {
-		if (*p == '\033')
-			p = strchr(p, 'm') + 1;
-		else
-			buf_add_char(&stripped, *p++);
-	}
-	CHECK_STR(buf_str(&stripped), buf_str(&plain));
-	buf_release(&plain);
-	buf_release(&colour);
-	buf_release(&stripped);
-	summary_free(s);
-}
-
-TEST(summary, top_limits_the_places)
-{
-	struct summary *s = summary_new();
-	struct buf b = {0};
-	char stack[32];
-
-	for (uint64_t i = 1; i <= 20; i++) {
-		snprintf(stack, sizeof(stack), "app(f%d+0x1) [0x1]", (int)i);
-		take(s, i, pta(i, i * KIB, stack));
-	}
-	summary_text(s, 2, false, &b);
-	const char *t = buf_str(&b);
-	CHECK_HAS(t, "    20.00 KiB in 1 block\n        f20 (app)\n"
-		     "    19.00 KiB in 1 block\n        f19 (app)\n"
-		     "    171.00 KiB in 18 blocks from 18 more places\n");
-	buf_clear(&b);
-	summary_text(s, 0, false, &b);
-	CHECK_LACKS(buf_str(&b), "Still allocated at the end\n");
-	buf_release(&b);
-	summary_free(s);
-}
-
-TEST(summary, many_processes_make_a_short_text)
-{
-	struct summary *s = summary_new();
-
-	for (uint32_t i = 1; i <= 300; i++) {
-		struct blk b = {i, i % 8, TYPE_HAL, 1, i * KIB, NULL, NULL};
-		summary_process(s, i, "worker");
-		take(s, i, b);
-	}
-	CHECK_HAS(answer_of(s), "Another 299 processes left blocks behind, too.");
-	CHECK_HAS(answer_of(s), "5 more devices are in the table below.");
-	const char *t = text_of(s);
-	size_t lines = 0;
-	for (const char *p = t; *p; p++)
-		lines += *p == '\n';
-	CHECK(lines < 200);
-	CHECK_HAS(t, "and 280 more processes\n");
-	CHECK_HAS(t, "These are the 40 pools with the highest peaks, of 300 (JSON has all).\n");
-	json_t *o = json_of(s, 10);
-	CHECK_INT(json_array_size(at(o, "processes")), 300);
-	json_decref(o);
+	CHECK_HAS(answer_of(s), "Device 0 peaked at 48.00 TiB");
 	summary_free(s);
 }
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * How many events per second of processor time the recorder handles, rings to files, for a job
+ * that produces them faster than anybody could: to csv and to db. The baseline is a program that
+ * formats and flushes the same number of rows one by one, in the same run. RECORDER_EVENTS sets
+ * the number; with 100000000 the memory line shows that it does not grow with events.
+ */
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *build;
+static char dir[256];
+
+static double cpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static double naive_rows_per_second(void)
+{
+	char path[512];
+	const long n = 300000;
+
+	snprintf(path, sizeof(path), "%s/naive.csv", dir);
+	FILE *f = fopen(path, "w");
+	if (!f)
+		return -1;
+	double begin = cpu_now();
+	for (long i = 0; i < n; i++) {
+		fprintf(f,
+			"%ld,MALLOC,HAL,N/"
+			"A,%lld,%d,%d,0,0x%016lx,\"{allocation_id:%ld,addr:0x%016lx,"
+			"size:%d,used:%ld,page_type:%s,alloc_type:%s}\",,\n",
+			i, 1700000000000000000ll + i, 1234, 1234, i * 4096, i, i * 4096, 4096,
+			i * 64, "normal", "alloc");
+		fflush(f);
+	}
+	double used = cpu_now() - begin;
+	fclose(f);
+	return (double)n / used;
+}
+
+/* The recorder's last words: events, seconds, memory. It may still be finishing. */
+static int read_log(const char *format, double *events, double *seconds, long *kib)
+{
+	char pattern[512], line[512];
+	glob_t g;
+
+	snprintf(pattern, sizeof(pattern), "%s/%s/recording_*/msmemscope.log", dir, format);
+	for (int tries = 0; tries < 600; tries++, usleep(100000)) {
+		FILE *f = glob(pattern, 0, NULL, &g) == 0 ? fopen(g.gl_pathv[0], "r") : NULL;
+		while (f && fgets(line, sizeof(line), f)) {
+			const char *at = strstr(line, "recorder: ");
+			if (at &&
+			    sscanf(at,
+				   "recorder: %lf events in %lf s of processor time, at most %ld",
+				   events, seconds, kib) == 3) {
+				fclose(f);
+				globfree(&g);
+				return 0;
+			}
+		}
+		if (f)
+			fclose(f);
+		globfree(&g);
+	}
+	return -1;
+}
+
+static int measure(const char *format, const char *count, double naive, double must)
+{
+	char cmd[2048];
+	double events = 0, seconds = 1;
+	long kib = 0;
+
+	snprintf(cmd, sizeof(cmd),
+		 "SIM_NPU_STATE=%s/npu SIM_NPU_NOBACK=1 %s/bin/msmemscope --wait-ms=60000 "
+		 "--data-format=%s --output=%s/%s -- %s/bench/job_hal %s 2 0 64 0 1 >/dev/null",
+		 dir, build, format, dir, format, build, count);
+	if (system(cmd) != 0 || read_log(format, &events, &seconds, &kib) < 0)
+		return 1;
+	printf("recorder_rate: %-3s %.0f events, %.2f million per second of one core (wanted "
+	       "%.1f), "
+	       "%.1f x naive, at most %ld MiB\n",
+	       format, events, events / seconds / 1e6, must, events / seconds / naive, kib / 1024);
+	return 0;
+}
+
+int main(void)
+{
+	const char *count = getenv("RECORDER_EVENTS");
+	char cmd[512];
+
+	build = getenv("SONDE_BUILD") ? getenv("SONDE_BUILD") : "build";
+	if (!count)
+		count = getenv("BENCH_QUICK") ? "1000000" : "4000000";
+	snprintf(dir, sizeof(dir), "%s/sonde-bench-XXXXXX",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	if (!mkdtemp(dir))
+		return 1;
+	double naive = naive_rows_per_second();
+	int bad =
+		naive < 0 || measure("csv", count, naive, 1.0) || measure("db", count, naive, 0.3);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
+	return system(cmd) != 0 || bad;
+}

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""What must hold for every dump, whatever was recorded.
+
+check_output() reads all dump files below an output directory and checks each by itself and all of
+a process together; check_replay() exports the recording again and compares. Both raise
+AssertionError with the offending row. Nothing here uses the code under test.
+"""
+
+import collections
+import csv
+import json
+import re
+import sqlite3
+import subprocess
+
+HEADER = (
+    "ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,"
+    "Call Stack(Python),Call Stack(C)"
+)
+SCHEMA = (
+    'CREATE TABLE memscope_dump("ID" INTEGER,"Event" TEXT,"Event Type" TEXT,"Name" TEXT,'
+    '"Timestamp(ns)" INTEGER,"Process Id" INTEGER,"Thread Id" INTEGER,"Device Id" TEXT,'
+    '"Ptr" TEXT,"Attr" TEXT,"Call Stack(Python)" TEXT,"Call Stack(C)" TEXT)'
+)
+POOLS = {"HAL", "HOST", "PTA", "PTA_WORKSPACE", "MindSpore", "MINDSPORE", "ATB"}
+TYPES = {
+    "MALLOC": POOLS,
+    "FREE": POOLS,
+    "ACCESS": {"READ", "WRITE", "UNKNOWN"},
+    "OP_LAUNCH": {"ATEN_START", "ATEN_END", "ATB_START", "ATB_END"},
+    "KERNEL_LAUNCH": {
+        "KERNEL_LAUNCH",
+        "KERNEL_EXECUTE_START",
+        "KERNEL_EXECUTE_END",
+        "KERNEL_START",
+        "KERNEL_END",
+    },
+    "MSTX": {"Mark", "Range_start", "Range_end"},
+    "SYSTEM": {"ACL_INIT", "ACL_FINI", "START_TRACE", "STOP_TRACE", "STEP"},
+    "SNAPSHOT": {"SNAPSHOT"},
+    "OOM_DETAIL": {"OOM_TRIGGER", "OOM_RECENT_ALLOC", "OOM_TOP_ALLOC"},
+}
+# Attribute keys in their documented order. FREE has an owner only if it was told after the MALLOC.
+BLOCK_KEYS = (
+    "allocation_id addr size pinned used total process_used device_used shadow owner inefficient "
+    "inefficient_type page_type alloc_type"
+).split()
+ATTR_KEYS = {
+    "MALLOC": BLOCK_KEYS,
+    "FREE": BLOCK_KEYS[:10],
+    "ACCESS": "allocation_id addr size type dtype format shape".split(),
+    "OP_LAUNCH": "path workspace_ptr workspace_size".split(),
+    "KERNEL_LAUNCH": "streamId taskId path".split(),
+    "MSTX": [],
+    "SYSTEM": "free total".split(),
+    "OOM_DETAIL": "func req_size flag pool ptr size timestamp".split(),
+}
+PTR = re.compile(r"0x[0-9a-f]{16}")
+DUMP = re.compile(
+    r"msmemscope_(\d+)_(\d{14})(?:_\d+)?_ascend/device_(\d+|cpu)/dump/memscope_dump_(\d{14})\.(csv|db)"
+)
+# Times that are not those of writing: a launch is stamped when it was entered and comes after what
+# happened inside; executions are stamped by the device.
+OUT_OF_ORDER = ("KERNEL_LAUNCH",)
+
+Row = collections.namedtuple(
+    "Row", "id event type name time pid tid device ptr attr py_stack c_stack"
+)
+
+
+def parse_attr(text):
+    """{key: value} of a CSV cell by the documented grammar: a key stands behind a comma."""
+    if not text:
+        return {}
+    assert text[0] == "{" and text[-1] == "}", text
+    parts = re.split(r"(?:^|,)([A-Za-z_][A-Za-z0-9_ ]*):", text[1:-1])
+    assert parts[0] == "", text
+    assert len(set(parts[1::2])) == len(parts[1::2]), text
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def read_csv(path):
+    data = path.read_bytes()
+    assert data.endswith(b"\n") and b"\r" not in data and b"\0" not in data, path
+    lines = csv.reader(data.decode("utf-8").splitlines(keepends=True), strict=True)
+    assert ",".join(next(lines)) == HEADER
+    assert data.startswith(HEADER.encode() + b"\n")
+    rows = []
+    for cells in lines:
+        assert len(cells) == 12, cells
+        attr = parse_attr(cells[9])
+        rows.append(Row(int(cells[0]), *cells[1:4], int(cells[4]), *cells[5:9], attr, *cells[10:]))
+    return rows
+
+
+def read_db(path):
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        tables = db.execute("SELECT name, sql FROM sqlite_master").fetchall()
+        assert tables == [("memscope_dump", SCHEMA)], tables
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        rows = []
+        for cells in db.execute("SELECT * FROM memscope_dump ORDER BY rowid"):
+            assert [type(c) for c in cells] == [
+                {4: int, 5: int, 6: int, 0: int}.get(i, str) for i in range(12)
+            ], cells
+            attr = json.loads(cells[9])
+            assert all(type(v) is str for v in attr.values()), cells
+            rows.append(
+                Row(*cells[:5], str(cells[5]), str(cells[6]), *cells[7:9], attr, *cells[10:])
+            )
+        return rows
+    finally:
+        db.close()
+
+
+def plain_name(row):
+    """The name without the quotes that the DB form keeps around the names of marks."""
+    return row.name[1:-1] if row.event == "MSTX" and row.name[:1] == '"' else row.name
+
+
+def check_row(row, device):
+    assert row.type in TYPES[row.event], row
+    assert row.device in (device, "N/A"), row
+    assert row.pid.isdigit() and row.tid.isdigit(), row
+    if row.event in ("MALLOC", "FREE", "ACCESS"):
+        assert PTR.fullmatch(row.ptr), row
+    else:
+        assert row.ptr == "N/A", row
+    if row.event == "SNAPSHOT":
+        return
+    order = ATTR_KEYS[row.event]
+    keys = list(row.attr)
+    assert set(keys) <= set(order), row
+    assert keys == sorted(keys, key=order.index), row
+    if row.event in ("MALLOC", "FREE"):
+        check_block(row)
+    if row.event == "ACCESS":
+        assert row.attr["addr"] == row.ptr and int(row.attr["size"]) >= 0, row
+    if row.event == "KERNEL_LAUNCH" and "path" not in row.attr:
+        assert keys == ["streamId", "taskId"], row
+        assert row.name != "N/A", row
+
+
+def check_block(row):
+    assert row.name == "N/A", row
+    assert row.attr["addr"] == row.ptr, row
+    assert int(row.attr["allocation_id"]) > 0 and int(row.attr["size"]) >= 0, row
+    assert row.attr.get("shadow", "true") == "true" and row.attr.get("pinned", "true") == "true"
+    hal = row.type == "HAL" and row.event == "MALLOC"
+    assert ("page_type" in row.attr) == ("alloc_type" in row.attr) == hal, row
+    assert row.attr.get("page_type", "normal") in ("normal", "huge", "giant"), row
+    assert row.attr.get("alloc_type", "alloc") in ("alloc", "create"), row
+    assert (row.type == "HOST") == (row.device == "cpu"), row
+
+
+def check_pairs(rows):
+    """Every allocation id: one MALLOC, then one FREE of the same block."""
+    live, seen = {}, set()
+    for row in rows:
+        if row.event not in ("MALLOC", "FREE"):
+            continue
+        key = row.attr["allocation_id"]
+        if row.event == "MALLOC":
+            assert key not in seen, row
+            seen.add(key)
+            live[key] = row
+        else:
+            assert key in live, row
+            first = live.pop(key)
+            assert (first.type, first.device, first.ptr) == (row.type, row.device, row.ptr), row
+            assert first.attr["size"] == row.attr["size"], row
+            assert first.time <= row.time, (first, row)
+    assert not live, live
+
+
+def check_sums(rows):
+    """`used` (host memory: `total`) is the running sum of the sizes, pool by pool."""
+    sums = collections.Counter()
+    mixed = {r.attr.get("owner", "")[:13] for r in rows if r.event == "MALLOC"} >= {"PTA_WORKSPACE"}
+    for row in rows:
+        if row.event not in ("MALLOC", "FREE"):
+            continue
+        pinned = "pinned" in row.attr
+        key = row.device, row.type, pinned
+        size = int(row.attr["size"])
+        sums[key] += size if row.event == "MALLOC" else -size
+        assert sums[key] >= 0 or "shadow" in row.attr, row
+        said = row.attr.get("total" if row.type == "HOST" and not pinned else "used")
+        if said is not None and not mixed:
+            assert int(said) == sums[key], (row, sums[key])
+        if row.type not in ("HAL", "HOST") and "shadow" not in row.attr and said is not None:
+            assert "total" in row.attr, row
+
+
+def check_order(rows):
+    before = 0
+    for row in rows:
+        if row.event not in OUT_OF_ORDER:
+            assert row.time >= before, row
+            before = row.time
+
+
+def check_access(rows):
+    """An access with an allocation id lies in that block."""
+    live = {}
+    for row in rows:
+        key = row.attr.get("allocation_id")
+        if row.event == "MALLOC":
+            live[key] = row
+        elif row.event == "FREE":
+            live.pop(key)
+        elif row.event == "ACCESS" and key:
+            start = int(live[key].ptr, 16)
+            assert start <= int(row.ptr, 16) < start + int(live[key].attr["size"]), row
+
+
+class Process:
+    """The dumps of one process image: .pid, .dir, .files {device: path}, .rows in order of ID."""
+
+    def __init__(self, directory):
+        self.dir = directory
+        self.files = {}
+        self.by_device = {}
+        rows = {}
+        stamps = set()
+        for path in sorted(directory.glob("device_*/*/*")):
+            if path.suffix in (".db-wal", ".db-shm", ".db-journal"):
+                continue
+            m = DUMP.fullmatch(str(path.relative_to(directory.parent)))
+            assert m, path
+            self.pid, device = int(m[1]), m[3]
+            stamps.add((m[2], m[4]))
+            assert path.stat().st_mode & 0o777 == 0o600, path
+            mine = (read_csv if m[5] == "csv" else read_db)(path)
+            assert mine, f"{path} has no rows"
+            self.files[device] = path
+            self.by_device[device] = mine
+            self.check_file(mine, device)
+            for row in mine:
+                assert rows.setdefault(row.id, row) == row, row
+        assert len(stamps) == 1 and len(set(*stamps)) == 1, stamps
+        json.loads((directory / "config.json").read_text())
+        self.rows = [rows[k] for k in sorted(rows)]
+        check_pairs(self.rows)
+        check_sums(self.rows)
+        check_order(self.rows)
+        check_access(self.rows)
+
+    def check_file(self, rows, device):
+        ids = [r.id for r in rows]
+        assert len(set(ids)) == len(ids), "an ID stands twice in one file"
+        assert ids == sorted(ids)
+        for row in rows:
+            check_row(row, device)
+            assert int(row.pid) == self.pid, row
+
+
+def check_output(out):
+    """All processes below an output directory, each checked."""
+    found = [Process(d) for d in sorted(out.glob("msmemscope_*_ascend"))]
+    return [p for p in found if p.files]
+
+
+def tree(out):
+    return {
+        str(p.relative_to(out)): p
+        for p in sorted(out.glob("msmemscope_*_ascend/device_*/dump/*"))
+        if p.suffix in (".csv", ".db")
+    }
+
+
+def export(build, recording, to, form, *more):
+    r = subprocess.run(
+        [build / "bin" / "sonde", "mem", "export", f"--format={form}", "-o", to, *more, recording],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (r.returncode, r.stdout, r.stderr) == (0, "", ""), r
+    return to
+
+
+def comparable(row):
+    """A row as CSV and DB have it in common."""
+    return row._replace(name=plain_name(row))
+
+
+def check_replay(build, recording, live, scratch):
+    """The export of a recording is what was written live, and csv and db say the same."""
+    again = {f: export(build, recording, scratch / f"again_{f}", f) for f in ("csv", "db")}
+    files = {f: tree(d) for f, d in again.items()}
+    assert sorted(p[:-3] for p in files["csv"]) == sorted(p[:-2] for p in files["db"])
+    for name, path in files["csv"].items():
+        a = [comparable(r) for r in read_csv(path)]
+        b = [comparable(r) for r in read_db(files["db"][name[:-3] + "db"])]
+        assert a == b, name
+    for name, path in tree(live).items():
+        form = path.suffix[1:]
+        assert name in files[form], name
+        if form == "csv":
+            assert path.read_bytes() == files["csv"][name].read_bytes(), name
+        else:
+            assert read_db(path) == read_db(files["db"][name]), name
+    for form in ("csv", "db"):
+        stems = {n.rsplit(".", 1)[0] for n in files[form]}
+        assert stems == {n.rsplit(".", 1)[0] for n in tree(live)}

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""What a recording of a training job contains (issue 2). Every run here also passes dumpcheck.py."""
+
+import collections
+
+import pytest
+
+POOLS = {"pta": {"HAL", "PTA", "PTA_WORKSPACE"}, "mindspore": {"HAL", "MindSpore"}}
+POOLS.update({"atb": {"HAL", "ATB"}, "hal": {"HAL"}})
+ALL = "--events=alloc,free,launch,access"
+
+
+def blocks(rows):
+    return [r for r in rows if r.event in ("MALLOC", "FREE")]
+
+
+@pytest.mark.parametrize("form", ["csv", "db"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_pools(record, pool, form):
+    args = ["simtrain", "--steps", 4, "--pool", pool]
+    got = record(*args, opts=[f"--format={form}"])
+    assert {r.type for r in blocks(got.rows)} == POOLS[pool]
+    assert got.process.files.keys() == {"0"}
+    assert not [r for r in blocks(got.rows) if "shadow" in r.attr], "everything is freed by itself"
+    plain = record.plain(*args)
+    assert (got.stdout, got.stderr, got.returncode) == (plain.stdout, plain.stderr, 0)
+
+
+def test_devices_threads_and_processes(record):
+    got = record("simtrain", "--steps", 3, "--devices", 3, "--procs", 2, "--threads", 2)
+    assert len(got.processes) == 2
+    for p in got.processes:
+        assert p.files.keys() == {"0", "1", "2"}
+        assert len({r.tid for r in blocks(p.rows)}) >= 3
+        for device, rows in p.by_device.items():
+            assert {r.type for r in blocks(rows)} == POOLS["pta"]
+            # What has no device stands in every file.
+            assert [r for r in rows if r.type == "ACL_INIT"]
+    a, b = got.processes
+    assert a.pid != b.pid
+
+
+def test_host_memory(record):
+    opts = ["--device=npu,cpu"]
+    got = record("simtrain", "--steps", 3, "--threads", 2, "--fault", "leak", opts=opts)
+    assert got.process.files.keys() == {"0", "cpu"}
+    rows = blocks(got.process.by_device["cpu"])
+    assert {r.type for r in rows} == {"HOST"}
+    assert [r for r in rows if "pinned" in r.attr], "batches are pinned"
+    assert [r for r in rows if "total" in r.attr]
+    # Only host memory.
+    got = record("simtrain", "--steps", 3, "--threads", 2, opts=["--device=cpu"])
+    assert got.process.files.keys() == {"cpu"}
+
+
+def test_leaks_end_with_the_process(record):
+    got = record("simtrain", "--steps", 5, "--fault", "leak:4096", "--fault-step", 2)
+    made_up = [r for r in got.of("FREE") if "shadow" in r.attr]
+    assert [int(r.attr["size"]) for r in made_up if r.type == "PTA"] == [4096] * 4
+    assert not any("used" in r.attr for r in made_up)
+    last = max(r.time for r in got.rows if r not in made_up)
+    assert {r.time for r in made_up} != set() and min(r.time for r in made_up) >= last
+
+
+def test_aten(record):
+    got = record("simtrain", "--aten", "--steps", 3, opts=[ALL])
+    kinds = collections.Counter(r.type for r in got.of("OP_LAUNCH"))
+    assert kinds["ATEN_START"] == kinds["ATEN_END"] > 0
+    accesses = got.of("ACCESS")
+    assert {r.type for r in accesses} >= {"READ", "WRITE"}
+    for r in accesses:
+        assert "allocation_id" in r.attr, r
+        assert r.attr["type"] == "PTA" and r.attr["dtype"].startswith("torch."), r
+        assert r.attr["shape"].startswith("torch.Size(["), r
+        assert r.name.startswith("aten."), r
+    assert not [r for r in got.of("MSTX") if "memscope-aten" in r.name]
+
+
+@pytest.mark.parametrize("pool", ["mindspore", "hal"])
+def test_accesses_know_blocks_of_any_pool(record, pool):
+    got = record("simtrain", "--aten", "--steps", 2, "--pool", pool, opts=[ALL])
+    assert got.of("ACCESS")
+    assert all("allocation_id" in r.attr for r in got.of("ACCESS"))
+
+
+def test_launches_of_both_levels(record):
+    job = ["simtrain", "--aten", "--steps", 2, "--layers", 2]
+    op = record(*job, opts=["--level=op"])
+    assert op.of("OP_LAUNCH") and not op.of("KERNEL_LAUNCH")
+    kernel = record(*job, opts=["--level=kernel"])
+    assert kernel.of("KERNEL_LAUNCH") and not kernel.of("OP_LAUNCH")
+    both = record(*job, opts=["--level=op,kernel"])
+    assert both.of("KERNEL_LAUNCH") and both.of("OP_LAUNCH")
+    assert len(both.of("OP_LAUNCH")) == len(op.of("OP_LAUNCH"))
+
+
+def test_kernels_have_names_streams_and_tasks(record):
+    got = record("simtrain", "--steps", 2, "--layers", 2, opts=["--level=kernel"])
+    launches = got.of("KERNEL_LAUNCH", type="KERNEL_LAUNCH")
+    assert launches
+    assert not [r for r in launches if r.name.startswith("0x")], "names are known"
+    tasks = {(r.attr["streamId"], r.attr["taskId"]) for r in launches}
+    assert len(tasks) == len(launches)
+
+
+def test_marks_ranges_and_steps(record):
+    got = record("simtrain", "--steps", 4)
+    marks = [r.name for r in got.of("MSTX", type="Mark")]
+    assert marks == ["forward", "backward", "optimizer"] * 4
+    starts, ends = got.of("MSTX", type="Range_start"), got.of("MSTX", type="Range_end")
+    assert [r.name for r in starts] == ["step start"] * 4
+    assert [r.name for r in ends] == [f"Range end from id {n}" for n in range(1, 5)]
+    for a, b in zip(starts, ends):
+        assert a.time < b.time
+    assert [r.type for r in got.of("SYSTEM")] == ["ACL_INIT", "ACL_FINI"]
+
+
+def test_call_stacks(record):
+    got = record("simtrain", "--steps", 2, "--fault", "leak", opts=["--call-stack=c:20"])
+    stacks = [r.c_stack for r in got.of("MALLOC")]
+    assert all(stacks) and not any(r.py_stack for r in got.rows)
+    # Innermost first, one frame a line, at most twenty.
+    assert max(s.count("\n") for s in stacks) <= 20
+    leaked = [r for r in got.of("FREE") if "shadow" in r.attr and r.type == "PTA"]
+    ids = {r.attr["allocation_id"] for r in leaked}
+    who = [r.c_stack for r in got.of("MALLOC") if r.attr["allocation_id"] in ids]
+    assert who and all("leak_one_buffer" in s for s in who)
+    shallow = record("simtrain", "--steps", 2, opts=["--call-stack=c:2"])
+    assert max(r.c_stack.strip('"\n').count("\n") for r in shallow.of("MALLOC")) <= 1
+
+
+def test_no_device_memory_refused_is_lost(record):
+    got = record("simtrain", "--fault", "oom", "--steps", 4, opts=["--analysis=oom"])
+    (row,) = got.of("OOM_DETAIL", type="OOM_TRIGGER")[:1]
+    assert row.attr["func"] == "halMemAlloc" and int(row.attr["req_size"]) > 0
+    assert not record("simtrain", "--fault", "oom", "--steps", 4).of("OOM_DETAIL")
+
+
+def test_one_file_per_image_of_a_process(record):
+    """A process that becomes another program within a second keeps the rows of both."""
+    got = record("exec_after_alloc", record.program("simtrain"), "--steps", 2)
+    assert len(got.processes) == 2
+    a, b = got.processes
+    assert a.pid == b.pid and a.dir != b.dir
+    assert sorted(len(p.rows) > 10 for p in got.processes) == [False, True]
+
+
+def test_a_script_with_several_programs(record, tmp_path):
+    script = tmp_path / "user.sh"
+    script.write_text(
+        f"echo begin; ls / > /dev/null\n{record.program('simtrain')} --steps 2 --quiet\n"
+        f"( {record.program('simtrain')} --steps 2 --pool hal --quiet & wait )\n"
+        f"{record.program('simtrain')} --steps 2 --quiet | cat\nexit 5\n"
+    )
+    got = record("bash", script)
+    assert got.returncode == 5
+    assert len(got.processes) == 3
+    assert len({p.pid for p in got.processes}) == 3
+    plain = record.plain("bash", script)
+    assert (got.stdout, got.stderr) == (plain.stdout, plain.stderr)
+
+
+def test_a_job_that_records_itself(record, tmp_path):
+    """msmemscope inside msmemscope: the inner one has the events, nobody crashes."""
+    inner = tmp_path / "inner"
+    out, result = record.raw(
+        record.msmemscope, f"--output-path={inner}", "--", record.program("simtrain"), "--steps", 2
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert record.read(inner, result).rows
+    record.runs += 1
+    assert not record.read(out, result).processes
+
+
+def test_spelling_of_26_0(record):
+    job = ["simtrain", "--steps", 2]
+    assert {r.type for r in blocks(record(*job).rows)} == {"HAL", "PTA", "PTA_WORKSPACE"}
+    old = record.raw(*job, opts=["--compat=26.0", "--analysis=decompose"])[0]
+    text = next(old.glob("*/*/dump/*.csv")).read_text()
+    assert ",PTA_WORKSPACE," not in text and "owner:PTA_WORKSPACE" in text
+    old = record.raw(*job, "--pool", "mindspore", opts=["--compat=26.0"])[0]
+    text = next(old.glob("*/*/dump/*.csv")).read_text()
+    assert ",MINDSPORE," in text and "MindSpore" not in text
+    old = record.raw(*job, "--pool", "mindspore", env={"SONDE_COMPAT": "26.0"})[0]
+    assert ",MINDSPORE," in next(old.glob("*/*/dump/*.csv")).read_text()
+    # Exported in the words of today.
+    (recording,) = old.glob("recording_*")
+    r = record.sonde("mem", "export", "-o", record.tmp / "new", recording)
+    assert r.returncode == 0
+    assert ",MindSpore," in next((record.tmp / "new").glob("*/*/dump/*.csv")).read_text()
