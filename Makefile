@@ -36,10 +36,10 @@ GUEST_SRC := $(wildcard src/guest/*.c src/collect/*.c src/stack/native*.c)
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
 HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hal_hooks.c
-HOOKS_libascend_kernel_hook := src/device/ascend/kernel_hooks.c
+HOOKS_libascend_kernel_hook := $(addprefix src/device/ascend/,kernel_hooks.c stars.c stars_reader.c)
 HOOKS_libascend_mstx_hook := src/device/ascend/mstx_hooks.c
-HOOKS_libatb_abi_0_hook := src/device/ascend/atb_hooks.c
-HOOKS_libatb_abi_1_hook := src/device/ascend/atb_hooks.c
+HOOKS_libatb_abi_0_hook := $(addprefix src/device/ascend/,atb_hooks.c atb_text.c)
+HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/malloc_hooks.c
 HOOK_LIBS := $(patsubst HOOKS_%,%,$(filter HOOKS_%,$(.VARIABLES)))
 HOOK_SRC := $(sort $(foreach l,$(HOOK_LIBS),$(HOOKS_$(l))))
@@ -50,6 +50,11 @@ guest: $(O)/lib/libsonde_guest.so $(HOOK_LIBS:%=$(O)/lib/%.so)
 $(O)/guest/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(GUEST_CFLAGS) -MMD -MP -c $< -o $@
+
+# C++ exceptions fly through these hooks.
+$(O)/guest/src/device/ascend/atb_hooks.o: GUEST_CFLAGS += -fexceptions
+# Has a thread of its own; older C libraries keep threads in a library apart.
+$(O)/lib/libascend_kernel_hook.so: private GUEST_LDFLAGS += -lpthread
 
 $(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
 	@mkdir -p $(@D)
@@ -140,7 +145,8 @@ targets: $(TARGETS)
 # Guest code is in it too, compiled once more for our own processes and sanitised where SAN says so.
 TEST_LIBS := $(O)/libown.a $(O)/libguest.a
 $(O)/libown.a: $(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
-$(O)/libguest.a: $(GUEST_SRC:%.c=$(O)/own/%.o)
+$(O)/libguest.a: $(GUEST_SRC:%.c=$(O)/own/%.o) \
+	$(patsubst %,$(O)/own/src/device/ascend/%.o,stars atb_text)
 $(TEST_LIBS):
 	@rm -f $@
 	ar rcs $@ $^

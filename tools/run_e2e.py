@@ -17,6 +17,7 @@ import pytest
 class Deadline:
     def pytest_configure(self, config):
         config.addinivalue_line("markers", "deadline(seconds): how long this test may run")
+        config.addinivalue_line("markers", "soak: has a long version, for `make soak` (SOAK=1)")
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item):

@@ -79,7 +79,7 @@ static inline void sonde_label_pop(const char *label)
 		sonde_impl_label_pop(label);
 }
 
-/* The block that contains addr belongs to the label. */
+/* The block that contains addr belongs to the label; its FREE row says so if its MALLOC is out. */
 static inline void sonde_label_addr(const void *addr, const char *label)
 {
 	if (sonde_impl_label_addr)

@@ -31,6 +31,21 @@ static struct channel channels[SIM_MAX_DEVICES] = {
 				       .more = PTHREAD_COND_INITIALIZER},
 };
 
+/* A child has no reader and no streams, and may have inherited a lock that nobody will release. */
+static void after_fork_in_child(void)
+{
+	for (int i = 0; i < SIM_MAX_DEVICES; i++) {
+		atomic_store(&channels[i].on, 0);
+		pthread_mutex_init(&channels[i].lock, NULL);
+		pthread_cond_init(&channels[i].more, NULL);
+	}
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
 static struct channel *find_channel(unsigned device, unsigned channel)
 {
 	if (device >= (unsigned)sim_device_count() || channel != HAL_CHANNEL_STARS)
@@ -48,6 +63,8 @@ int prof_drv_start(unsigned device, unsigned channel, struct prof_start_para *pa
 	if (!cfg || para->user_data_size != (new_chip ? 44u : 36u))
 		return DRV_ERROR_PARA_ERROR;
 
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&ch->lock);
 	if (!ch->ring)
 		ch->ring = malloc(RING_BYTES);

@@ -20,7 +20,14 @@ elif [ -n "${ZSH_VERSION:-}" ]; then
 	case ${ZSH_EVAL_CONTEXT:-} in *:file*) _msmemscope_sourced=yes ;; esac
 fi
 
-_msmemscope_dir=$(dirname -- "$(readlink -f -- "$_msmemscope_self")")
+# Without a child process where it can be: a job that has SIGCHLD blocked would find one pending.
+case $_msmemscope_self in
+/*) _msmemscope_dir=${_msmemscope_self%/*} ;;
+*) _msmemscope_dir= ;;
+esac
+if [ -z "$_msmemscope_dir" ] || [ -L "$_msmemscope_self" ]; then
+	_msmemscope_dir=$(dirname -- "$(readlink -f -- "$_msmemscope_self")")
+fi
 
 _msmemscope_say() {
 	printf '[msmemscope] %s: %s\n' "$1" "$2"

@@ -70,6 +70,12 @@ void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t
 		    uint16_t stream, uint16_t task);
 void collect_name(uint64_t hash, const char *text, size_t len);
 
+/*
+ * Tells a process from those it was forked from: what was noted under another value was noted in
+ * another process. 0 or UINT32_MAX before the first event.
+ */
+uint32_t collect_epoch(void);
+
 /* The device that the calling thread works on, DEV_NONE if nobody knows. */
 uint16_t collect_device(void);
 

@@ -99,6 +99,8 @@ struct collect_pending collect_free_begin(void)
 	struct collect_pending p = {0, false};
 	uint32_t mode = guest_mode();
 
+	if (!(atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_ALLOC))
+		return p;
 	if (mode == GUEST_SHADOW)
 		p.time_ns = guest_now_coarse();
 	if (mode != GUEST_RECORD)
@@ -156,7 +158,10 @@ void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, co
 	if (!r)
 		return;
 	*r = (struct rec_oom){
-		.head = {.type = REC_OOM, .size = sizeof(*r), .stack = stack, .time_ns = guest_now()},
+		.head = {.type = REC_OOM,
+			 .size = sizeof(*r),
+			 .stack = stack,
+			 .time_ns = guest_now()},
 		.size_bytes = size,
 		.flag = flag,
 		.device = device,
@@ -343,6 +348,11 @@ void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label
 	guest_publish(size);
 }
 
+uint32_t collect_epoch(void)
+{
+	return guest_epoch_now();
+}
+
 bool collect_launch_enter(void)
 {
 	if (guest_self.launch_ns || !guest_wants(WANT_KERNEL))
@@ -361,20 +371,22 @@ void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t
 {
 	if (!guest_wants(WANT_KERNEL))
 		return;
+	bool held = guest_hold(RING_PENDING_NOW);
 	if (!time_ns)
 		time_ns = guest_self.launch_ns ? guest_self.launch_ns : guest_now();
 	struct rec_kernel *r = guest_reserve(sizeof(*r));
-	if (!r)
-		return;
-	*r = (struct rec_kernel){
-		.head = {.type = REC_KERNEL, .size = sizeof(*r), .time_ns = time_ns},
-		.name_hash = name_hash,
-		.device = device,
-		.stream = stream,
-		.task = task,
-		.kind = kind,
-	};
-	guest_publish(sizeof(*r));
+	if (r) {
+		*r = (struct rec_kernel){
+			.head = {.type = REC_KERNEL, .size = sizeof(*r), .time_ns = time_ns},
+			.name_hash = name_hash,
+			.device = device,
+			.stream = stream,
+			.task = task,
+			.kind = kind,
+		};
+		guest_publish(sizeof(*r));
+	}
+	guest_unhold(held);
 }
 
 void collect_name(uint64_t hash, const char *text, size_t len)
@@ -384,17 +396,20 @@ void collect_name(uint64_t hash, const char *text, size_t len)
 	uint16_t size = rec_size(sizeof(struct rec_name), len);
 	if (guest_mode() < GUEST_SHADOW)
 		return;
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t ns = guest_now();
 	struct rec_name *r = guest_reserve(size);
-	if (!r)
-		return;
-	*r = (struct rec_name){
-		.head = {.type = REC_NAME, .size = size, .time_ns = guest_now()},
-		.hash = hash,
-		.len = (uint16_t)len,
-	};
-	memcpy(r->text, text, len);
-	memset(r->text + len, 0, size - sizeof(*r) - len);
-	guest_publish(size);
+	if (r) {
+		*r = (struct rec_name){
+			.head = {.type = REC_NAME, .size = size, .time_ns = ns},
+			.hash = hash,
+			.len = (uint16_t)len,
+		};
+		memcpy(r->text, text, len);
+		memset(r->text + len, 0, size - sizeof(*r) - len);
+		guest_publish(size);
+	}
+	guest_unhold(held);
 }
 
 uint64_t collect_range_id(void)

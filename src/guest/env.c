@@ -12,10 +12,12 @@
 
 #define DEFAULT_OUTPUT "memscopeDumpResults"
 #define RECORDING_PREFIX "recording_"
+#define CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
 
 static char session_dir[1024];
 static char program[1024];
 static uint32_t root_pid;
+static bool launched;
 static _Atomic int captured;
 
 /* A text being put together in a fixed buffer; once it overflows it stays empty. */
@@ -83,12 +85,16 @@ size_t guest_read_file(const char *path, char *out, size_t size)
 	return (size_t)n;
 }
 
-uint64_t guest_start_ticks(void)
+uint64_t guest_start_ticks(uint32_t pid)
 {
-	char text[1024];
+	char text[1024], path[64];
+	struct text t = {path, path + sizeof(path)};
 	uint64_t v = 0;
 
-	guest_read_file("/proc/self/stat", text, sizeof(text) - 1);
+	add_str(&t, "/proc/");
+	add_number(&t, pid);
+	add_str(&t, "/stat");
+	guest_read_file(path, text, sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	/* The second field is the name in parentheses and may contain anything, spaces too. */
 	const char *p = strrchr(text, ')');
@@ -109,13 +115,14 @@ int guest_join_path(char *out, size_t size, const char *dir, const char *name)
 	return t.at ? 0 : -1;
 }
 
-char *guest_arena_name(char *out, size_t size, const char *dir, uint64_t ticks, unsigned image)
+char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
+		       unsigned image)
 {
 	struct text t = {out, out + size};
 
 	add_str(&t, dir);
 	add_str(&t, "/");
-	add_number(&t, (uint64_t)getpid());
+	add_number(&t, pid);
 	add_str(&t, "-");
 	add_number(&t, ticks);
 	add_str(&t, "-");
@@ -199,6 +206,10 @@ static void capture(void)
 	if (!session_dir[0])
 		name_session();
 	root_pid = pid_in_name(session_dir);
+	/* Only a launcher leaves the configuration in the session's own directory. */
+	size_t n = strlen(session_dir);
+	launched = n && !strncmp(env_find(CONFIG_ENV), session_dir, n) &&
+		   env_find(CONFIG_ENV)[n] == '/';
 }
 
 const char *guest_session_dir(void)
@@ -211,6 +222,12 @@ uint32_t guest_root_pid(void)
 {
 	capture();
 	return root_pid;
+}
+
+bool guest_is_launched(void)
+{
+	capture();
+	return launched;
 }
 
 const char *guest_program(void)

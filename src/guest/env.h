@@ -7,6 +7,7 @@
 #ifndef SONDE_GUEST_ENV_H
 #define SONDE_GUEST_ENV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ const char *guest_session_dir(void);
 
 /* The pid of the process that the launcher became; 0 without a launcher. */
 uint32_t guest_root_pid(void);
+
+/* Was the directory made by a launcher (and not named by the first process of the tree)? */
+bool guest_is_launched(void);
 
 /* Path of the sonde program, found beside this library; empty if it is not there. */
 const char *guest_program(void);
@@ -25,14 +29,15 @@ void guest_env_copy(const char *name, char *out, size_t size);
 /* Up to size bytes of a file; the rest of out is zero. Returns the number read. */
 size_t guest_read_file(const char *path, char *out, size_t size);
 
-/* When this process started, in clock ticks since boot: field 22 of /proc/self/stat. */
-uint64_t guest_start_ticks(void);
+/* When a process started, in clock ticks since boot: field 22 of /proc/PID/stat. */
+uint64_t guest_start_ticks(uint32_t pid);
 
 /* dir + "/" + name; -1 when it does not fit. */
 int guest_join_path(char *out, size_t size, const char *dir, const char *name);
 
-/* Name of this process' arena in dir; NULL when it does not fit. */
-char *guest_arena_name(char *out, size_t size, const char *dir, uint64_t ticks, unsigned image);
+/* Name of a process' arena in dir; NULL when it does not fit. */
+char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
+		       unsigned image);
 
 /* mkdir -p with mode 0750. */
 int guest_mkdirs(const char *path);

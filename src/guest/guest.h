@@ -30,6 +30,8 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+#define GUEST_EPOCH_EXIT (UINT32_MAX - 1) /* exit() is under way: no thread carries it either */
+
 /* Signal handlers that hit a hook inside a hook write to a ring of their own: two levels. */
 #define GUEST_LEVELS 2
 
@@ -43,8 +45,9 @@ struct guest_cursor {
 struct guest_thread {
 	uint32_t epoch; /* the cursors are valid while this equals *guest_epoch */
 	uint32_t level; /* reservations open right now */
-	uint32_t busy; /* in the slow path: a nested event is dropped */
+	uint32_t busy; /* in the slow path: a nested event (of a fault's handler) is dropped */
 	uint32_t tid;
+	uint64_t sp[GUEST_LEVELS]; /* stack pointer of each open reservation */
 	uint64_t launch_ns; /* when the kernel launch in progress was entered, else 0 */
 	struct guest_cursor cur[GUEST_LEVELS];
 };
@@ -111,8 +114,26 @@ static inline bool guest_wants(uint32_t bits)
 	       (atomic_load_explicit(&guest.want, memory_order_relaxed) & bits);
 }
 
-/* Slow parts of guest_reserve(): attach, next segment, wait, drop. NULL: the event is lost. */
-char *guest_reserve_slow(struct guest_thread *t, uint32_t size);
+/* Of the function that this is inlined into. */
+static inline uint64_t guest_sp(void)
+{
+	uint64_t sp;
+
+#if defined(__x86_64__)
+	__asm__("mov %%rsp, %0" : "=r"(sp));
+#elif defined(__aarch64__)
+	__asm__("mov %0, sp" : "=r"(sp));
+#else
+	sp = (uint64_t)__builtin_frame_address(0);
+#endif
+	return sp;
+}
+
+/*
+ * Slow parts of guest_reserve(): attach, next segment, wait, drop. NULL: the event is lost. sp is
+ * that of the hook: a reservation of a frame that is not above it any more was left by longjmp().
+ */
+char *guest_reserve_slow(struct guest_thread *t, uint32_t size, uint64_t sp);
 
 /*
  * Room for one record of `size` bytes in this thread's ring, or NULL when it must be dropped (then
@@ -123,16 +144,16 @@ static inline void *guest_reserve(uint32_t size)
 	struct guest_thread *t = &guest_self;
 	uint32_t level = t->level;
 
-	if (unlikely(level >= GUEST_LEVELS ||
-		     t->epoch != guest_epoch_now()))
-		return guest_reserve_slow(t, size);
+	if (unlikely(level >= GUEST_LEVELS || t->epoch != guest_epoch_now()))
+		return guest_reserve_slow(t, size, guest_sp());
+	t->sp[level] = guest_sp();
 	t->level = level + 1;
 	/* A signal from here on sees the higher level and stays out of our cursor. */
 	atomic_signal_fence(memory_order_seq_cst);
 	struct guest_cursor *c = &t->cur[level];
 	if (unlikely((size_t)(c->end - c->pos) < size)) {
 		t->level = level;
-		return guest_reserve_slow(t, size);
+		return guest_reserve_slow(t, size, t->sp[level]);
 	}
 	return c->pos;
 }
@@ -140,14 +161,20 @@ static inline void *guest_reserve(uint32_t size)
 static inline void guest_publish(uint32_t size)
 {
 	struct guest_thread *t = &guest_self;
-	struct guest_cursor *c = &t->cur[t->level - 1];
 
+	if (unlikely(!t->level))
+		return; /* a child forked inside this hook joined anew: the record is its parent's
+			 */
+	struct guest_cursor *c = &t->cur[t->level - 1];
 	c->pos += size;
 	atomic_store_explicit(&c->seg->used, (uint32_t)(c->pos - (char *)c->seg),
 			      memory_order_release);
 	atomic_signal_fence(memory_order_seq_cst);
 	t->level--;
 }
+
+/* The thread's first event: it gets its ring before the clock is read, or others overtake it. */
+bool guest_hold_slow(struct guest_thread *t, uint64_t ns);
 
 /*
  * Between guest_hold() and guest_unhold() the recorder does not overtake the time that is about to
@@ -157,10 +184,11 @@ static inline void guest_publish(uint32_t size)
 static inline bool guest_hold(uint64_t ns)
 {
 	struct guest_thread *t = &guest_self;
-	struct ring *ring = t->cur[t->level < GUEST_LEVELS ? t->level : 0].ring;
+	struct ring *ring = t->level < GUEST_LEVELS ? t->cur[t->level].ring : NULL;
 
-	if (unlikely(!ring || t->epoch != guest_epoch_now() ||
-		     atomic_load_explicit(&ring->pending_ns, memory_order_relaxed)))
+	if (unlikely(!ring || t->epoch != guest_epoch_now()))
+		return guest_hold_slow(t, ns);
+	if (unlikely(atomic_load_explicit(&ring->pending_ns, memory_order_relaxed)))
 		return false;
 	atomic_store_explicit(&ring->pending_ns, ns, memory_order_relaxed);
 	return true;
@@ -170,9 +198,8 @@ static inline void guest_unhold(bool held)
 {
 	struct guest_thread *t = &guest_self;
 
-	if (likely(held))
-		atomic_store_explicit(&t->cur[t->level < GUEST_LEVELS ? t->level : 0].ring->pending_ns, 0,
-				      memory_order_release);
+	if (likely(held) && likely(t->level < GUEST_LEVELS) && likely(t->cur[t->level].ring))
+		atomic_store_explicit(&t->cur[t->level].ring->pending_ns, 0, memory_order_release);
 }
 
 /* Counts `n` events that could not be written. */
@@ -192,13 +219,29 @@ void guest_set_tracing(bool on);
 /* Joins the recording; returns the resulting mode. Async-signal-safe; called by the slow paths. */
 uint32_t guest_attach(void);
 
+/*
+ * No handler of the job runs between these two, so that none can enter the slow paths twice, or
+ * leave them by longjmp(). Faults are not held back: they are answered at once or never.
+ */
+void guest_block_signals(uint64_t *out_old);
+void guest_restore_signals(const uint64_t *old);
+
 /* Makes file space of [off, off + len) of the arena real; 0 or negative errno. */
 int guest_commit(uint64_t off, uint64_t len);
 
 /* Starts a recorder for the session directory, detached, invisible to the job's wait(). */
 int guest_spawn_recorder(const char *dir);
 
-/* Called by the destructor of the library, in the launched process: waits for the files. */
+/* Called when everything else of an exit() is done, in the launched process: waits for the files. */
 void guest_finish(void);
+
+/*
+ * Around that wait no thread makes events: one that comes to a hook is kept there, and those that
+ * are inside one are waited for. So the files hold what every thread has done, to the last event.
+ * After guest_open_gate() a thread is kept a moment longer, because exit() has still to flush
+ * stdio and may need a lock that it holds; then it goes on and its events are not recorded.
+ */
+void guest_close_gate(void);
+void guest_open_gate(void);
 
 #endif

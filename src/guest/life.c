@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Loading and the orderly end. Loading only looks at the environment. At the end of the launched
- * process (and only there) the destructor asks the recorder to bring everything to disk and waits
- * for it, so that whoever waits for the job finds complete files. A job that is killed or calls
- * _exit() skips this, and the recorder finishes a moment later by itself.
+ * process (and only there) the recorder is asked to bring everything to disk and waited for, so
+ * that whoever waits for the job finds complete files. A job that is killed or calls _exit() skips
+ * this, and the recorder finishes a moment later by itself.
+ *
+ * The asking is not done by a destructor: those of the driver and of frameworks may run later and
+ * give memory back. on_exit() before main() comes before the loader's own registration, and so runs
+ * after every destructor.
  */
 #include "guest/guest.h"
 
@@ -38,15 +42,13 @@ static struct session_page *page_of_session(void)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-void guest_finish(void)
+static void ask_and_wait(void)
 {
 	struct timespec step = {0, 100000000};
-
-	if (guest_root_pid() != (uint32_t)getpid())
-		return;
 	struct session_page *p = page_of_session();
 	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
 		return;
+	guest_close_gate();
 	uint32_t asked = atomic_fetch_add(&p->exit_asked, 1) + 1;
 	syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 	uint64_t begin = guest_now(), moved = begin, seen = 0;
@@ -66,6 +68,24 @@ void guest_finish(void)
 	}
 }
 
+void guest_finish(void)
+{
+	if (guest_root_pid() != (uint32_t)getpid())
+		return;
+	ask_and_wait();
+	guest_open_gate();
+}
+
+static void at_exit(int status, void *arg)
+{
+	int saved = errno;
+
+	(void)status;
+	(void)arg;
+	guest_finish();
+	errno = saved;
+}
+
 __attribute__((constructor)) static void loaded(void)
 {
 	const char *dir = guest_session_dir();
@@ -73,12 +93,5 @@ __attribute__((constructor)) static void loaded(void)
 	/* Children of this process belong to the same recording. Before main(): one thread only. */
 	if (dir[0])
 		setenv(SESSION_ENV, dir, 0);
-}
-
-__attribute__((destructor)) static void unloading(void)
-{
-	int saved = errno;
-
-	guest_finish();
-	errno = saved;
+	on_exit(at_exit, NULL);
 }

@@ -4,8 +4,8 @@
  * a process that never has one opens nothing.
  *
  * Who does it is settled by one compare-and-swap on `joining`; other threads that have their first
- * event at that moment wait for the outcome (bounded), the joining thread's own signal handlers do
- * not (guest_self.busy).
+ * event at that moment wait for the outcome (bounded); the joining thread's own signal handlers
+ * wait until it is done.
  */
 #include "guest/guest.h"
 
@@ -14,8 +14,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,12 +26,19 @@
 #define FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
 #define JOIN_WAIT_NS 1000000000ull
 #define LIVE_WAIT_NS 2000000000ull
+#define GATE_CLOSE_NS 100000000ull
+#define GATE_OPEN_NS 50000000ull
 
 struct guest_state guest;
 
 /* Until a process has joined, the epoch is a value that no thread carries. */
 static _Atomic uint32_t never = UINT32_MAX;
 _Atomic uint32_t *_Atomic guest_epoch = &never;
+
+struct owner {
+	uint32_t pid;
+	uint64_t ticks; /* when it started */
+};
 
 static _Atomic uint32_t joining; /* 0, or the pid that is at it */
 static uint32_t epochs; /* counts on in forked children */
@@ -39,6 +49,21 @@ static void nap(void)
 	struct timespec t = {0, 500000};
 
 	syscall(SYS_nanosleep, &t, NULL);
+}
+
+void guest_block_signals(uint64_t *out_old)
+{
+	uint64_t all = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) |
+			 1ull << (SIGFPE - 1) | 1ull << (SIGTRAP - 1));
+
+	*out_old = 0;
+	/* Not by the C library, which leaves its own out: cancelling a thread is a jump too. */
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, out_old, sizeof(all));
+}
+
+void guest_restore_signals(const uint64_t *old)
+{
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, old, NULL, sizeof(*old));
 }
 
 int guest_commit(uint64_t off, uint64_t len)
@@ -82,7 +107,8 @@ static _Atomic uint32_t *epoch_page(void)
 static int session_make(const char *dir)
 {
 	char path[1200];
-	struct session_page init = {.magic = SESSION_MAGIC, .version = SESSION_VERSION};
+	struct session_page init = {
+		.magic = SESSION_MAGIC, .version = SESSION_VERSION, .root_pid = guest_root_pid()};
 
 	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
 		return -1;
@@ -94,7 +120,11 @@ static int session_make(const char *dir)
 		close(fd);
 		return -1;
 	}
-	guest_spawn_recorder(dir);
+	if (guest_spawn_recorder(dir) < 0) {
+		unlink(path);
+		close(fd);
+		return -1;
+	}
 	return fd;
 }
 
@@ -124,29 +154,48 @@ static struct session_page *session_map(const char *dir, bool make)
 	return page;
 }
 
-/* A recorder that left is called back; one that is starting is given a moment to configure. */
-static void session_wait_live(struct session_page *page, const char *dir)
+/*
+ * A recorder that left is called back; one that is starting is given a moment to configure. False:
+ * there is none and there will be none.
+ */
+static bool session_wait_live(struct session_page *page, const char *dir)
 {
-	uint32_t finished = SESSION_FINISHED;
+	uint32_t finished = SESSION_FINISHED, called = SESSION_NEW;
 
-	if (atomic_compare_exchange_strong(&page->state, &finished, SESSION_NEW))
-		guest_spawn_recorder(dir);
+	if (atomic_compare_exchange_strong(&page->state, &finished, SESSION_NEW) &&
+	    guest_spawn_recorder(dir) < 0)
+		atomic_compare_exchange_strong(&page->state, &called, SESSION_FINISHED);
 	uint64_t until = guest_now() + LIVE_WAIT_NS;
 	while (atomic_load(&page->state) == SESSION_NEW && guest_now() < until)
 		nap();
+	return atomic_load(&page->state) != SESSION_FINISHED;
 }
 
-static void fill_head(struct arena_head *a, uint64_t ticks, uint32_t image, uint32_t max_segs)
+/*
+ * Whose memory this is. A child of vfork() or clone(CLONE_VM) that has the first event of all is
+ * its parent to us: the arena must not end with it.
+ */
+static uint32_t owner_pid(void)
+{
+	uint32_t pid = (uint32_t)getpid(), parent = (uint32_t)getppid();
+
+	return parent && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 ? parent : pid;
+}
+
+static void fill_head(struct arena_head *a, const struct owner *o, uint32_t image, uint32_t max_segs)
 {
 	a->version = ARENA_VERSION;
-	a->pid = (uint32_t)getpid();
-	a->ppid = (uint32_t)getppid();
+	a->pid = o->pid;
+	a->ppid = o->pid == (uint32_t)getpid() ? (uint32_t)getppid() : 0;
 	a->image = image;
-	a->start_ticks = ticks;
+	a->start_ticks = o->ticks;
+	struct stat ns;
+	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
 	a->file_bytes = arena_bytes(max_segs);
 	a->max_rings = ARENA_MAX_RINGS;
 	a->max_segs = max_segs;
 	a->nsegs = FIRST_SEGS;
+	a->stack_used = sizeof(uint64_t);
 	guest_read_file("/proc/self/cmdline", a->cmdline, sizeof(a->cmdline));
 	ssize_t n = readlink("/proc/self/exe", a->exe, sizeof(a->exe) - 1);
 	a->exe[n > 0 ? n : 0] = '\0';
@@ -156,12 +205,12 @@ static void fill_head(struct arena_head *a, uint64_t ticks, uint32_t image, uint
 }
 
 /* Sparse beyond the first segments; guest_commit() makes the rest real as it is needed. */
-static int arena_create(const char *dir, uint64_t ticks, uint32_t *out_image)
+static int arena_create(const char *dir, const struct owner *o, uint32_t *out_image)
 {
 	/* A process that called exec() finds the file of its former image: take the next name. */
 	for (uint32_t image = 0; image < 1000; image++) {
 		*out_image = image;
-		if (!guest_arena_name(arena_path, sizeof(arena_path), dir, ticks, image))
+		if (!guest_arena_name(arena_path, sizeof(arena_path), dir, o->pid, o->ticks, image))
 			return -ENAMETOOLONG;
 		int fd = open(arena_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd >= 0 || errno != EEXIST)
@@ -170,14 +219,34 @@ static int arena_create(const char *dir, uint64_t ticks, uint32_t *out_image)
 	return -EEXIST;
 }
 
+/*
+ * Segments of a new arena. A file larger than the job's limit would earn it a SIGXFSZ: then fewer,
+ * or, where not even the smallest arena fits, none.
+ */
+static uint32_t allowed_segs(uint32_t wanted)
+{
+	struct rlimit limit;
+
+	if (wanted < FIRST_SEGS)
+		wanted = FIRST_SEGS;
+	if (wanted > ARENA_MAX_SEGS)
+		wanted = ARENA_MAX_SEGS;
+	if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || arena_bytes(wanted) <= limit.rlim_cur)
+		return wanted;
+	if (arena_bytes(FIRST_SEGS) > limit.rlim_cur)
+		return 0;
+	return (uint32_t)((limit.rlim_cur - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
+}
+
 static struct arena_head *arena_make(const struct session_page *page, const char *dir)
 {
-	uint32_t max_segs = page->max_segs, image = 0;
-	uint64_t ticks = guest_start_ticks();
+	uint32_t max_segs = allowed_segs(page->max_segs), image = 0;
+	struct owner o = {.pid = owner_pid()};
 
-	if (max_segs < FIRST_SEGS || max_segs > ARENA_MAX_SEGS)
-		max_segs = max_segs < FIRST_SEGS ? FIRST_SEGS : ARENA_MAX_SEGS;
-	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, ticks, &image);
+	o.ticks = guest_start_ticks(o.pid);
+	if (!max_segs)
+		return NULL;
+	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, &image);
 	if (fd < 0)
 		return NULL;
 	void *p = MAP_FAILED;
@@ -191,14 +260,15 @@ static struct arena_head *arena_make(const struct session_page *page, const char
 		unlink(arena_path);
 		return NULL;
 	}
-	fill_head(p, ticks, image, max_segs);
+	fill_head(p, &o, image, max_segs);
 	return p;
 }
 
 /* A forked child must not keep its parent's arena mapped: it would hold the file's space. */
 static void drop_parent_arena(void)
 {
-	if (guest.arena)
+	/* Unless the fork happened in a signal handler inside a hook, which is still to write. */
+	if (guest.arena && !guest_self.level)
 		munmap(guest.arena, guest.arena->file_bytes);
 	guest.arena = NULL;
 	native_forget(); /* the new arena must be told of every object again */
@@ -212,23 +282,70 @@ static uint32_t join(void)
 	drop_parent_arena();
 	if (!dir[0] || !epoch)
 		return GUEST_OFF;
+	/* The directory of a launcher is not made again: somebody removed it. */
 	if (!guest.page)
-		guest.page = session_map(dir, true);
+		guest.page = session_map(dir, !guest_is_launched());
 	if (!guest.page)
 		return GUEST_OFF;
-	session_wait_live(guest.page, dir);
-	guest.arena = arena_make(guest.page, dir);
-	if (!guest.arena) {
+	if (session_wait_live(guest.page, dir))
+		guest.arena = arena_make(guest.page, dir);
+	/* Again: the recorder may have left just now. */
+	if (!guest.arena || !session_wait_live(guest.page, dir)) {
 		atomic_fetch_add(&guest.page->unrecorded, 1);
 		return GUEST_OFF;
 	}
-	session_wait_live(guest.page, dir); /* the recorder may have left just now */
 	uint32_t want = atomic_load(&guest.page->want);
 	guest.c_depth = guest.page->c_depth;
 	atomic_store(&guest.want, want);
 	uint32_t tracing = !(want & WANT_DEFERRED);
 	atomic_store(&guest.arena->tracing, tracing);
 	return tracing ? GUEST_RECORD : GUEST_SHADOW;
+}
+
+/* --- the gate of exit(): see guest.h --- */
+
+static struct {
+	_Atomic uint32_t tid; /* the thread that exits; 0: nobody does */
+	_Atomic uint64_t open_ns; /* from here on nobody is kept */
+} gate;
+
+/* Threads inside a hook hold pending_ns (guest_hold); who comes later meets the gate. */
+static void wait_for_hooks(struct arena_head *a)
+{
+	uint64_t until = guest_now() + GATE_CLOSE_NS;
+	uint32_t n = atomic_load(&a->nrings);
+
+	if (n > 1)
+		nap(); /* longer than a store that was under way needs to become visible */
+	for (uint32_t i = 0; i < n && i < a->max_rings; i++)
+		while (atomic_load(&arena_ring(a, i)->pending_ns) && guest_now() < until)
+			nap();
+}
+
+void guest_close_gate(void)
+{
+	_Atomic uint32_t *epoch = atomic_load(&guest_epoch);
+
+	if (!guest.arena || guest_epoch_now() == 0 || epoch == &never)
+		return;
+	atomic_store(&gate.open_ns, UINT64_MAX);
+	atomic_store(&gate.tid, (uint32_t)syscall(SYS_gettid));
+	atomic_store(epoch, GUEST_EPOCH_EXIT);
+	wait_for_hooks(guest.arena);
+}
+
+void guest_open_gate(void)
+{
+	if (atomic_load(&gate.tid))
+		atomic_store(&gate.open_ns, guest_now() + GATE_OPEN_NS);
+}
+
+static void wait_at_gate(void)
+{
+	if ((uint32_t)syscall(SYS_gettid) == atomic_load(&gate.tid))
+		return;
+	while (guest_now() < atomic_load(&gate.open_ns))
+		nap();
 }
 
 /* The outcome is published as an epoch: threads compare it with the one they joined under. */
@@ -238,8 +355,9 @@ static uint32_t join_and_publish(void)
 	_Atomic uint32_t *page = epoch_page();
 
 	atomic_store(&guest.mode, mode);
-	if (++epochs == 0 || epochs == UINT32_MAX)
+	if (++epochs == 0 || epochs >= GUEST_EPOCH_EXIT)
 		epochs = 1;
+	atomic_store(&gate.tid, 0);
 	if (page) {
 		atomic_store(page, epochs);
 		atomic_store(&guest_epoch, page);
@@ -259,6 +377,10 @@ uint32_t guest_attach(void)
 	uint32_t pid = (uint32_t)getpid();
 	uint64_t until = guest_now() + JOIN_WAIT_NS;
 
+	if (guest_epoch_now() == GUEST_EPOCH_EXIT) {
+		wait_at_gate();
+		return GUEST_OFF;
+	}
 	while (!joined()) {
 		uint32_t who = atomic_load(&joining);
 		if (who != pid && atomic_compare_exchange_strong(&joining, &who, pid)) {
@@ -280,13 +402,16 @@ uint32_t guest_mode_slow(void)
 	int saved = errno;
 	uint32_t mode = GUEST_OFF;
 
-	/* A signal handler inside our own joining: its event is not recorded. */
+	/* The handler of a fault inside our own joining: its event is not recorded. */
 	if (!t->busy) {
+		uint64_t signals;
+		guest_block_signals(&signals);
 		t->busy = 1;
 		atomic_signal_fence(memory_order_seq_cst);
 		mode = guest_attach();
 		atomic_signal_fence(memory_order_seq_cst);
 		t->busy = 0;
+		guest_restore_signals(&signals);
 	}
 	errno = saved;
 	return mode;

@@ -25,7 +25,8 @@ void guest_lost(uint64_t n)
 
 static bool thread_is_gone(uint32_t pid, uint32_t tid)
 {
-	return syscall(SYS_tgkill, pid, tid, 0) < 0 && errno == ESRCH;
+	/* UINT32_MAX: given up by a thread that got no segment for it */
+	return tid == UINT32_MAX || (syscall(SYS_tgkill, pid, tid, 0) < 0 && errno == ESRCH);
 }
 
 /*
@@ -44,7 +45,7 @@ static struct ring *ring_inherit(struct arena_head *a, uint32_t tid, uint32_t le
 	for (uint32_t i = 0; i < 8 && i < n; i++) {
 		struct ring *r = arena_ring(a, (at + i) % n);
 		uint32_t owner = atomic_load_explicit(&r->owner, memory_order_acquire);
-		if (r->level != level || !owner)
+		if (!owner || r->level != level)
 			continue;
 		if (owner != tid && !thread_is_gone(a->pid, owner))
 			continue;
@@ -110,14 +111,35 @@ static int seg_wait(struct arena_head *a)
 	return -1;
 }
 
+/*
+ * A segment from the free ones, or after a wait. While the budget is spent, one look per tick of
+ * the coarse clock is enough: everything else of that tick is dropped at once.
+ */
+static _Atomic uint64_t full_tick;
+
+static bool budget_is_spent(void)
+{
+	return atomic_load_explicit(&full_tick, memory_order_relaxed) == guest_now_coarse();
+}
+
+static int seg_get(struct arena_head *a)
+{
+	if (budget_is_spent())
+		return -1;
+	int i = seg_take(a);
+	if (i < 0)
+		i = seg_wait(a);
+	if (i < 0)
+		atomic_store_explicit(&full_tick, guest_now_coarse(), memory_order_relaxed);
+	return i;
+}
+
 /* Chains a fresh segment to the ring and points the cursor at it. */
 static bool seg_next(struct guest_cursor *c)
 {
 	struct arena_head *a = guest.arena;
-	int i = seg_take(a);
+	int i = seg_get(a);
 
-	if (i < 0)
-		i = seg_wait(a);
 	if (i < 0)
 		return false;
 	struct seg *s = arena_seg(a, (uint32_t)i);
@@ -190,13 +212,17 @@ static bool thread_ready(struct guest_thread *t)
 		return true;
 	if (guest_attach() < GUEST_SHADOW)
 		return false;
+	/* Read before the ring is made: exit() may close the gate at any moment from here. */
+	epoch = guest_epoch_now();
+	if (epoch == GUEST_EPOCH_EXIT)
+		return false;
 	t->tid = (uint32_t)syscall(SYS_gettid);
 	for (int i = 0; i < GUEST_LEVELS; i++)
 		t->cur[i] = (struct guest_cursor){0};
 	t->level = 0;
 	if (!cursor_open(t, 0))
 		return false;
-	t->epoch = guest_epoch_now();
+	t->epoch = epoch;
 	return true;
 }
 
@@ -213,20 +239,86 @@ static char *reserve(struct guest_thread *t, uint32_t size)
 	return c->pos;
 }
 
-char *guest_reserve_slow(struct guest_thread *t, uint32_t size)
+/*
+ * Reservations whose hook is gone, because a signal handler left it by longjmp(): every frame that
+ * is still there lies deeper in the stack than the hook that calls now. On an alternate signal
+ * stack addresses cannot be compared, but nothing has left it yet.
+ */
+static void forget_abandoned(struct guest_thread *t, uint64_t sp)
 {
-	int saved = errno;
+	stack_t alt;
+
+	if (!t->level || sigaltstack(NULL, &alt) < 0 || (alt.ss_flags & SS_ONSTACK))
+		return;
+	while (t->level) {
+		uint32_t top = t->level < GUEST_LEVELS ? t->level - 1 : GUEST_LEVELS - 1;
+		uint64_t at = t->sp[top], base = (uint64_t)alt.ss_sp;
+		bool on_alt = !(alt.ss_flags & SS_DISABLE) && at >= base && at < base + alt.ss_size;
+		if (at > sp && !on_alt)
+			break;
+		t->level = top;
+		if (t->cur[top].ring)
+			atomic_store_explicit(&t->cur[top].ring->pending_ns, 0,
+					      memory_order_relaxed);
+	}
+}
+
+/* The slow paths: entered with signals blocked, left with errno as it was. */
+struct slow {
+	uint64_t signals;
+	int saved_errno;
+};
+
+static bool slow_enter(struct guest_thread *t, struct slow *s)
+{
+	if (t->busy)
+		return false;
+	s->saved_errno = errno;
+	guest_block_signals(&s->signals);
+	t->busy = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	return true;
+}
+
+static void slow_leave(struct guest_thread *t, const struct slow *s)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	t->busy = 0;
+	guest_restore_signals(&s->signals);
+	errno = s->saved_errno;
+}
+
+bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
+{
+	struct slow slow;
+	bool held = false;
+
+	if (t->level >= GUEST_LEVELS || budget_is_spent() || !slow_enter(t, &slow))
+		return false;
+	if (thread_ready(t) && t->level < GUEST_LEVELS &&
+	    (t->cur[t->level].ring || cursor_open(t, t->level))) {
+		struct ring *r = t->cur[t->level].ring;
+		held = !atomic_load_explicit(&r->pending_ns, memory_order_relaxed);
+		if (held)
+			atomic_store_explicit(&r->pending_ns, ns, memory_order_relaxed);
+	}
+	slow_leave(t, &slow);
+	return held;
+}
+
+char *guest_reserve_slow(struct guest_thread *t, uint32_t size, uint64_t sp)
+{
+	struct slow slow;
 	char *p = NULL;
 
-	if (!t->busy) {
-		t->busy = 1;
-		atomic_signal_fence(memory_order_seq_cst);
+	if (!budget_is_spent() && slow_enter(t, &slow)) {
+		forget_abandoned(t, sp);
 		p = reserve(t, size);
-		atomic_signal_fence(memory_order_seq_cst);
-		t->busy = 0;
+		if (p)
+			t->sp[t->level - 1] = sp;
+		slow_leave(t, &slow);
 	}
 	if (!p)
 		guest_lost(1);
-	errno = saved;
 	return p;
 }

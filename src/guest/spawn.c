@@ -25,6 +25,7 @@
 struct child {
 	const char *dir;
 	char *stack; /* of the second child, above the first one's */
+	volatile int failed; /* the recorder could not be started */
 	char *env[MAX_ENV];
 };
 
@@ -35,6 +36,7 @@ static int run_recorder(void *arg)
 
 	syscall(SYS_setsid);
 	execve(guest_program(), argv, c->env);
+	c->failed = 1; /* the memory is shared, the job reads it */
 	_exit(127);
 }
 
@@ -81,6 +83,7 @@ int guest_spawn_recorder(const char *dir)
 	while (pid > 0 && syscall(SYS_wait4, pid, &status, __WCLONE, NULL) < 0 && errno == EINTR)
 		;
 	sigprocmask(SIG_SETMASK, &old, NULL);
+	bool started = pid > 0 && status == 0 && !c->failed;
 	munmap(mem, size);
-	return pid > 0 && status == 0 ? 0 : -ECHILD;
+	return started ? 0 : -ECHILD;
 }

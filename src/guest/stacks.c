@@ -47,27 +47,22 @@ static uint64_t hash_pcs(const uint64_t *pc, uint32_t n)
 	return h;
 }
 
-/* Room for a stack of n addresses; 0 when the budget or the disk is full. Offset 0 is not used. */
+/* Room for a stack of n addresses; 0 when the budget or the disk is full. */
 static uint32_t stack_room(struct arena_head *a, uint32_t n)
 {
-	static _Atomic uint64_t committed;
 	uint64_t bytes = sizeof(struct stack_entry) + (uint64_t)n * 8;
 	uint64_t off = atomic_fetch_add_explicit(&a->stack_used, bytes, memory_order_relaxed);
 
-	if (off == 0) {
-		atomic_store(&committed, 0); /* first stack of this arena, maybe after a fork */
-		off = atomic_fetch_add_explicit(&a->stack_used, bytes, memory_order_relaxed);
-	}
 	if (off + bytes > ARENA_STACK_BYTES)
 		return 0;
-	uint64_t have = atomic_load(&committed);
+	uint64_t have = atomic_load(&a->stack_committed);
 	while (off + bytes > have) {
 		uint64_t want = (off + bytes + STACK_COMMIT - 1) & ~(uint64_t)(STACK_COMMIT - 1);
 		if (want > ARENA_STACK_BYTES)
 			want = ARENA_STACK_BYTES;
 		if (guest_commit(ARENA_OFF_STACK_DATA + have, want - have) < 0)
 			return 0;
-		if (atomic_compare_exchange_strong(&committed, &have, want))
+		if (atomic_compare_exchange_strong(&a->stack_committed, &have, want))
 			break;
 	}
 	return (uint32_t)(off / 8);
@@ -109,17 +104,31 @@ static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t 
 	return 0;
 }
 
+#define SMALL_DEPTH 64
+
+/* Two sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
+#define CAPTURE(name, size)                                                                        \
+	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth)            \
+	{                                                                                          \
+		uint64_t pc[size];                                                                 \
+		unsigned n = native_capture(pc, depth, caller, report_module, NULL);               \
+		return n ? stack_intern(guest.arena, pc, n) : 0;                                   \
+	}
+
+CAPTURE(capture_small, SMALL_DEPTH)
+CAPTURE(capture_deep, ARENA_MAX_DEPTH)
+
 uint32_t guest_stack(uint64_t caller)
 {
-	uint64_t pc[ARENA_MAX_DEPTH];
 	uint32_t depth = guest.c_depth;
 
 	if (!depth || !guest.arena)
 		return 0;
 	int saved = errno;
-	unsigned n = native_capture(pc, depth < ARENA_MAX_DEPTH ? depth : ARENA_MAX_DEPTH, caller,
-				    report_module, NULL);
-	uint32_t id = n ? stack_intern(guest.arena, pc, n) : 0;
+	uint32_t id =
+		depth <= SMALL_DEPTH
+			? capture_small(caller, depth)
+			: capture_deep(caller, depth < ARENA_MAX_DEPTH ? depth : ARENA_MAX_DEPTH);
 	if (!id)
 		atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
 	errno = saved;

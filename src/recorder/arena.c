@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,8 +18,11 @@
 
 #define STACK_IDS (ARENA_STACK_BYTES / 8)
 
-/* Field 22 of /proc/PID/stat; 0 when there is no such process. */
-static uint64_t start_ticks_of(uint32_t pid)
+/*
+ * Field 22 of /proc/PID/stat; 0 when there is no such process. One whose first thread has ended is
+ * shown as a zombie although others may go on: only a pidfd tells.
+ */
+static uint64_t start_ticks_of(uint32_t pid, bool or_zombie)
 {
 	char path[64], text[1024];
 	uint64_t v = 0;
@@ -31,8 +35,8 @@ static uint64_t start_ticks_of(uint32_t pid)
 	fclose(f);
 	text[n] = '\0';
 	const char *p = strrchr(text, ')');
-	if (p && p[1] && (p[2] == 'Z' || p[2] == 'X'))
-		return 0; /* a zombie has no memory left to write into */
+	if (p && p[1] && !or_zombie && (p[2] == 'Z' || p[2] == 'X'))
+		return 0;
 	for (int field = 2; p && field < 22; field++)
 		p = strchr(p + 1, ' ');
 	if (p)
@@ -60,6 +64,55 @@ static struct arena_head *map_head(const char *path, uint64_t *out_bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+static uint64_t pid_ns_of(const char *pid)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/ns/pid", pid);
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* The number of a process in its innermost container: the last one of its NSpid line. */
+static uint32_t inner_pid_of(const char *pid)
+{
+	char path[64], line[512];
+	uint32_t inner = 0;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/status", pid);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "NSpid:", 6)) {
+			const char *last = strrchr(line, '\t');
+			inner = last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
+			break;
+		}
+	if (f)
+		fclose(f);
+	return inner;
+}
+
+/* A process that counts its number in another pid namespace is looked for among all of ours. */
+static uint32_t our_pid_of(const struct arena_head *h)
+{
+	uint32_t found = h->pid;
+
+	if (!h->pid_ns || h->pid_ns == pid_ns_of("self"))
+		return found;
+	DIR *d = opendir("/proc");
+	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+		if (e->d_name[0] < '1' || e->d_name[0] > '9' || pid_ns_of(e->d_name) != h->pid_ns)
+			continue;
+		if (inner_pid_of(e->d_name) == h->pid) {
+			found = (uint32_t)strtoul(e->d_name, NULL, 10);
+			break;
+		}
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
 struct arena *arena_open(const char *dir, const char *name)
 {
 	char *path = xasprintf("%s/%s", dir, name);
@@ -79,9 +132,10 @@ struct arena *arena_open(const char *dir, const char *name)
 	a->proc.pid = h->pid;
 	a->proc.start_ticks = h->start_ticks;
 	a->told = xcalloc(STACK_IDS / 8, 1);
-	a->pidfd = (int)syscall(SYS_pidfd_open, a->proc.pid, 0);
+	a->our_pid = our_pid_of(h);
+	a->pidfd = (int)syscall(SYS_pidfd_open, a->our_pid, 0);
 	/* The number may belong to somebody else by now. */
-	if (start_ticks_of(a->proc.pid) != a->proc.start_ticks)
+	if (start_ticks_of(a->our_pid, true) != a->proc.start_ticks || !arena_process_lives(a))
 		a->proc.dead = true;
 	return a;
 }
@@ -102,13 +156,29 @@ void arena_close(struct arena *a, bool remove)
 	free(a);
 }
 
+void arena_remove(const char *dir, const char *name)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+
+	unlink(path);
+	free(path);
+}
+
+bool arena_name_is_dead(const char *name)
+{
+	unsigned pid;
+	unsigned long long ticks;
+
+	return sscanf(name, "%u-%llu-", &pid, &ticks) == 2 && start_ticks_of(pid, false) != ticks;
+}
+
 bool arena_process_lives(const struct arena *a)
 {
 	struct pollfd p = {.fd = a->pidfd, .events = POLLIN};
 
 	if (a->pidfd >= 0)
-		return poll(&p, 1, 0) == 0;
-	return start_ticks_of(a->proc.pid) == a->proc.start_ticks;
+		return poll(&p, 1, 0) <= 0;
+	return start_ticks_of(a->our_pid, false) == a->proc.start_ticks;
 }
 
 uint32_t arena_nrings(struct arena *a)
@@ -132,8 +202,8 @@ uint64_t arena_pending(const struct arena *a, uint32_t ring)
 
 static uint32_t used_of(const struct arena *a, uint32_t seg)
 {
-	uint32_t used = atomic_load_explicit(&arena_seg(a->head, seg - 1)->used,
-					     memory_order_acquire);
+	uint32_t used =
+		atomic_load_explicit(&arena_seg(a->head, seg - 1)->used, memory_order_acquire);
 
 	if (used < sizeof(struct seg))
 		return sizeof(struct seg);
@@ -146,12 +216,29 @@ static uint32_t sane_seg(const struct arena *a, uint32_t seg)
 	return seg <= a->max_segs ? seg : 0;
 }
 
+static uint32_t first_seg(const struct arena *a, uint32_t ring)
+{
+	struct ring *r = arena_ring(a->head, ring);
+	uint32_t seg = sane_seg(a, atomic_load_explicit(&r->first_seg, memory_order_acquire));
+
+	return seg && arena_seg(a->head, seg - 1)->ring == ring ? seg : 0;
+}
+
+/* The successor of a segment, 0 for none. Numbers rise along a ring, so no chain is endless. */
+static uint32_t next_seg(const struct arena *a, uint32_t ring, uint32_t seg)
+{
+	struct seg *s = arena_seg(a->head, seg - 1);
+	uint32_t next = sane_seg(a, atomic_load_explicit(&s->next, memory_order_acquire));
+	const struct seg *n = next ? arena_seg(a->head, next - 1) : NULL;
+
+	return n && n->ring == ring && n->seq > s->seq ? next : 0;
+}
+
 bool arena_next_piece(struct arena *a, uint32_t ring, struct ring_reader *at,
 		      struct arena_piece *out)
 {
 	if (!at->seg) {
-		struct ring *r = arena_ring(a->head, ring);
-		at->seg = sane_seg(a, atomic_load_explicit(&r->first_seg, memory_order_acquire));
+		at->seg = first_seg(a, ring);
 		at->off = sizeof(struct seg);
 		if (!at->seg)
 			return false;
@@ -159,15 +246,13 @@ bool arena_next_piece(struct arena *a, uint32_t ring, struct ring_reader *at,
 	for (;;) {
 		struct seg *s = arena_seg(a->head, at->seg - 1);
 		/* `next` before `used`: a segment with a successor is complete. */
-		uint32_t next = atomic_load_explicit(&s->next, memory_order_acquire);
-		uint32_t used = used_of(a, at->seg);
+		uint32_t next = next_seg(a, ring, at->seg), used = used_of(a, at->seg);
 		if (used > at->off) {
 			*out = (struct arena_piece){(char *)s + at->off, used - at->off, at->off};
 			at->off = used;
 			return true;
 		}
-		next = sane_seg(a, next);
-		if (!next || next == at->seg)
+		if (!next)
 			return false;
 		at->seg = next;
 		at->off = sizeof(struct seg);
@@ -186,9 +271,9 @@ void arena_advance(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off)
 	uint32_t at = rr->seg;
 
 	if (!at)
-		at = sane_seg(a, atomic_load(&arena_ring(a->head, ring)->first_seg));
+		at = first_seg(a, ring);
 	for (uint32_t hops = 0; at && at != seg && hops <= a->max_segs; hops++) {
-		uint32_t next = sane_seg(a, atomic_load(&arena_seg(a->head, at - 1)->next));
+		uint32_t next = next_seg(a, ring, at);
 		atomic_store_explicit(arena_seg_state(a->head, at - 1), 0, memory_order_release);
 		at = next;
 	}
@@ -233,6 +318,20 @@ bool arena_is_empty(struct arena *a)
 			return false;
 	}
 	return true;
+}
+
+uint64_t arena_unreachable(struct arena *a)
+{
+	uint64_t bytes = 0;
+	uint32_t n = arena_nrings(a);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t last = sane_seg(a, atomic_load(&arena_ring(a->head, i)->last_seg));
+		uint32_t at = a->rings[i].seg ? a->rings[i].seg : first_seg(a, i);
+		if (last && last != at && (!at || arena_seq(a, last) > arena_seq(a, at)))
+			bytes += used_of(a, last) - sizeof(struct seg);
+	}
+	return bytes;
 }
 
 bool arena_stack_told(const struct arena *a, uint32_t id)

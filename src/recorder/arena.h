@@ -27,6 +27,7 @@ struct arena {
 	struct arena_head *head;
 	uint64_t bytes; /* of the mapping */
 	uint32_t max_segs; /* as checked when it was opened */
+	uint32_t our_pid; /* of the process as we see it; it may be in a container of its own */
 	int pidfd; /* -1: not available, ask by kill() */
 	char *name; /* of the file in its directory */
 	char *path;
@@ -45,6 +46,10 @@ struct arena_piece {
 /* NULL: not a complete arena (yet). */
 struct arena *arena_open(const char *dir, const char *name);
 void arena_close(struct arena *a, bool remove);
+void arena_remove(const char *dir, const char *name);
+
+/* By the name of its file: has the process ended that makes, or made, this arena? */
+bool arena_name_is_dead(const char *name);
 
 bool arena_process_lives(const struct arena *a);
 
@@ -67,6 +72,8 @@ void arena_seek(struct arena *a, uint32_t ring, uint64_t seq, uint32_t off, uint
 uint64_t arena_seq(const struct arena *a, uint32_t seg);
 
 bool arena_is_empty(struct arena *a);
+/* Of an empty one: bytes in the newest segments of rings whose chain is broken before them. */
+uint64_t arena_unreachable(struct arena *a);
 
 bool arena_stack_told(const struct arena *a, uint32_t id);
 void arena_set_stack_told(struct arena *a, uint32_t id);

@@ -23,6 +23,7 @@
 
 #define LAG_NS 100000u /* longer than a store needs to become visible */
 #define STALL_NS 1000000000ull
+#define AHEAD_NS 1000000000ull /* a time further in the future is of another clock */
 #define RING_BYTES_PER_ROUND (256u << 10)
 #define BATCH_BYTES (16u << 20)
 
@@ -48,6 +49,8 @@ struct run {
 struct drain {
 	char *dir;
 	uint32_t next_number;
+	uint64_t horizon; /* of the last round */
+	uint64_t now_ns; /* when this round began */
 	struct arena **arenas; /* in the order of attaching; finished ones are NULL */
 	size_t narenas, cap_arenas;
 	struct buf raw;
@@ -109,15 +112,16 @@ static void supersede(struct drain *d, const struct arena *newer)
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
 		if (a && a != newer && a->proc.pid == newer->proc.pid &&
-		    a->proc.start_ticks == newer->proc.start_ticks)
+		    a->proc.start_ticks == newer->proc.start_ticks &&
+		    a->head->pid_ns == newer->head->pid_ns)
 			a->proc.dead = true;
 	}
 }
 
 static const struct frame_proc *find_known(const struct drain *d, const struct arena *a)
 {
-	for (size_t i = 0; i < d->nknown; i++) {
-		const struct frame_proc *p = &d->known[i];
+	for (size_t i = d->nknown; i > 0; i--) {
+		const struct frame_proc *p = &d->known[i - 1];
 		if (p->pid == a->proc.pid && p->start_ticks == a->proc.start_ticks &&
 		    p->image == a->head->image)
 			return p;
@@ -159,13 +163,12 @@ static int by_name(const void *a, const void *b)
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p), void *arg,
-	       struct err *err)
+/* The arenas in the directory that are not attached, sorted; free each and the list. */
+static int list_new(struct drain *d, char ***out, size_t *out_n, struct err *err)
 {
 	DIR *dir = opendir(d->dir);
-	char **names = NULL;
 	size_t n = 0, cap = 0;
-	int found = 0;
+	char **names = NULL;
 
 	if (!dir)
 		return err_sys(err, -errno, "cannot list '%s'", d->dir);
@@ -181,12 +184,42 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
 	closedir(dir);
 	if (n)
 		qsort(names, n, sizeof(*names), by_name);
+	*out = names;
+	*out_n = n;
+	return 0;
+}
+
+int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p), void *arg,
+	       struct err *err)
+{
+	char **names;
+	size_t n;
+	int found = 0;
+
+	int r = list_new(d, &names, &n, err);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < n; i++) {
 		found += attach(d, names[i], fn, arg);
 		free(names[i]);
 	}
 	free(names);
 	return found;
+}
+
+void drain_sweep(struct drain *d)
+{
+	char **names;
+	size_t n;
+
+	if (list_new(d, &names, &n, NULL) < 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		if (arena_name_is_dead(names[i]))
+			arena_remove(d->dir, names[i]);
+		free(names[i]);
+	}
+	free(names);
 }
 
 unsigned drain_check_alive(struct drain *d, bool all_dead)
@@ -204,11 +237,24 @@ unsigned drain_check_alive(struct drain *d, bool all_dead)
 	return alive;
 }
 
+uint32_t drain_living_pid(const struct drain *d)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i] && !d->arenas[i]->proc.dead)
+			return d->arenas[i]->proc.pid;
+	return 0;
+}
+
 /* What may come from this ring in the future is not older than this. */
-static uint64_t ring_bound(struct arena *a, uint32_t i, uint64_t horizon)
+static uint64_t ring_bound(const struct drain *d, struct arena *a, uint32_t i, uint64_t horizon)
 {
 	struct ring_reader *rr = &a->rings[i];
 	uint64_t pending = arena_pending(a, i);
+
+	/* A new ring: it was not there in the last round, so its first event is younger than that.
+	 */
+	if (!rr->floor_ns)
+		rr->floor_ns = d->horizon;
 
 	if (a->proc.dead)
 		return UINT64_MAX;
@@ -216,8 +262,26 @@ static uint64_t ring_bound(struct arena *a, uint32_t i, uint64_t horizon)
 		rr->floor_ns = horizon;
 		return horizon;
 	}
+	if (!rr->floor_ns) /* never seen at rest: the hook may have been in there for a while */
+		rr->floor_ns = horizon - STALL_NS / 2;
 	uint64_t bound = pending == RING_PENDING_NOW ? rr->floor_ns : pending;
 	return bound + STALL_NS < horizon ? horizon : bound;
+}
+
+/*
+ * A hook that is about to read the clock does so after the last record of its thread. Without this
+ * a thread that waits for room would keep the others' records from being told and room from coming.
+ */
+static uint64_t ring_raise(const struct drain *d, struct arena *a, uint32_t i, uint64_t floor_ns,
+			   uint64_t bound)
+{
+	struct ring_reader *rr = &a->rings[i];
+	uint64_t horizon = d->now_ns - LAG_NS;
+
+	if (bound == rr->floor_ns)
+		bound = floor_ns < horizon ? floor_ns : horizon;
+	rr->floor_ns = floor_ns;
+	return bound;
 }
 
 /* Copies what one ring has published into entries; returns the bound that this sets. */
@@ -226,7 +290,7 @@ static uint64_t ring_take(struct drain *d, struct arena *a, uint32_t i, uint64_t
 	struct arena_piece piece;
 	struct ring_reader at = a->rings[i];
 	size_t begin = d->nentries, taken = 0;
-	uint64_t key = at.key;
+	uint64_t key = at.key, floor_ns = at.floor_ns;
 
 	while (arena_next_piece(a, i, &at, &piece)) {
 		size_t raw = d->raw.len;
@@ -235,12 +299,21 @@ static uint64_t ring_take(struct drain *d, struct arena *a, uint32_t i, uint64_t
 			const struct rec *r = (const struct rec *)(d->raw.data + raw + off);
 			if (!rec_check(r, piece.bytes - off)) {
 				/* First what came before it; skipped when nothing does. */
-				if (d->nentries == begin)
-					arena_damaged(a, i, &at, piece.bytes - off);
-				goto out;
+				if (d->nentries != begin)
+					goto out;
+				arena_damaged(a, i, &at, piece.bytes - off);
+				break;
 			}
-			if (r->time_ns > key)
+			/*
+			 * A ring must not wait for a time that no clock of ours shows. An object is
+			 * reported inside the event that met it first, which is older.
+			 */
+			if (r->time_ns > key && r->time_ns <= d->now_ns + AHEAD_NS &&
+			    r->type != REC_MODULE) {
 				key = r->time_ns;
+				if (r->type != REC_KERNEL && key > floor_ns)
+					floor_ns = key;
+			}
 			d->entries = xgrow(d->entries, &d->cap_entries, d->nentries + 1,
 					   sizeof(*d->entries));
 			off += r->size;
@@ -252,6 +325,7 @@ static uint64_t ring_take(struct drain *d, struct arena *a, uint32_t i, uint64_t
 				.end = piece.offset + (uint32_t)off,
 			};
 		}
+		bound = ring_raise(d, a, i, floor_ns, bound);
 		taken += piece.bytes;
 		if (taken >= RING_BYTES_PER_ROUND) {
 			bound = key < bound ? key : bound;
@@ -403,8 +477,10 @@ static uint32_t tell(struct drain *d, uint64_t until, struct buf *batch)
 
 uint32_t drain_round(struct drain *d, struct buf *batch)
 {
-	uint64_t horizon = now_ns() - LAG_NS, until = UINT64_MAX;
+	uint64_t horizon, until = UINT64_MAX;
 
+	d->now_ns = now_ns();
+	horizon = d->now_ns - LAG_NS;
 	buf_clear(&d->raw);
 	d->nentries = 0;
 	d->nruns = 0;
@@ -412,12 +488,13 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 		struct arena *a = d->arenas[i];
 		uint32_t n = a ? arena_nrings(a) : 0;
 		for (uint32_t k = 0; k < n; k++) {
-			uint64_t bound = ring_bound(a, k, horizon);
+			uint64_t bound = ring_bound(d, a, k, horizon);
 			bound = ring_take(d, a, k, bound);
 			if (bound < until)
 				until = bound;
 		}
 	}
+	d->horizon = horizon;
 	if (!d->nentries)
 		return 0;
 	merge_runs(d);
@@ -447,6 +524,14 @@ struct drain_proc *drain_next_dead(struct drain *d)
 	return NULL;
 }
 
+bool drain_has_dead(const struct drain *d)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i] && d->arenas[i]->proc.dead)
+			return true;
+	return false;
+}
+
 struct drain_proc *drain_find(struct drain *d, uint32_t pid)
 {
 	for (size_t i = d->narenas; i > 0; i--)
@@ -466,7 +551,7 @@ void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct fra
 			.time_ns = now_ns(),
 			.lost_events = atomic_load(&a->head->lost_events),
 			.lost_stacks = atomic_load(&a->head->lost_stacks),
-			.damaged = p->damaged,
+			.damaged = p->damaged + arena_unreachable(a),
 		};
 		arena_close(a, remove);
 		d->arenas[i] = NULL;
@@ -499,6 +584,13 @@ void drain_know(struct drain *d, const struct frame_proc *p)
 	d->known[d->nknown++] = *p;
 	if (p->proc >= d->next_number)
 		d->next_number = p->proc + 1;
+}
+
+void drain_forget(struct drain *d, uint32_t number)
+{
+	for (size_t i = 0; i < d->nknown; i++)
+		if (d->known[i].proc == number)
+			d->known[i--] = d->known[--d->nknown];
 }
 
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c)

@@ -47,6 +47,8 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
  * told again. After it: where a former recorder stopped in a ring.
  */
 void drain_know(struct drain *d, const struct frame_proc *p);
+/* It has ended and its arena is gone: one of the same name is that of a later image. */
+void drain_forget(struct drain *d, uint32_t number);
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c);
 
 /*
@@ -55,16 +57,23 @@ void drain_set_cursor(struct drain *d, const struct batch_cursor *c);
  */
 unsigned drain_check_alive(struct drain *d, bool all_dead);
 
+/* A process that is alive, as the last drain_check_alive() found; 0: none. */
+uint32_t drain_living_pid(const struct drain *d);
+
 /* Appends items to batch; returns the number of records in it. */
 uint32_t drain_round(struct drain *d, struct buf *batch);
 void drain_commit(struct drain *d);
 
 /* The next dead process with nothing left to read, not finished yet; NULL if there is none. */
 struct drain_proc *drain_next_dead(struct drain *d);
+bool drain_has_dead(const struct drain *d); /* any, read to the end or not */
 struct drain_proc *drain_find(struct drain *d, uint32_t pid);
 
 /* Fills the end frame, unmaps the arena and, with `remove`, deletes its file. */
 void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct frame_proc_end *out);
+
+/* Deletes what processes left that died while they were making their arena. */
+void drain_sweep(struct drain *d);
 
 /* Tells every guest that somebody is reading. */
 void drain_beat(struct drain *d, uint64_t now_ns);

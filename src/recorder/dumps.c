@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/omap.h"
 #include "wire/record.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct proc_dump {
 	char time_text[FS_TIMESTAMP_BYTES];
 	struct device_dump *devices;
 	size_t ndevices, cap_devices;
-	struct row *held; /* rows without a device; their names are copies */
+	struct row *held; /* rows without a device; their texts are copies */
 	size_t nheld, cap_held;
 	bool has_config;
 };
@@ -39,6 +40,7 @@ struct dumps {
 	enum row_compat compat;
 	struct proc_dump **procs;
 	size_t nprocs, cap_procs;
+	struct omap taken; /* pid and second of a directory → how many had them */
 	struct buf files;
 	uint64_t lost;
 	struct err why;
@@ -73,6 +75,34 @@ static void remember(struct dumps *d, const struct err *err)
 	}
 }
 
+static char *copy_text(const char *text, size_t len)
+{
+	return text ? xstrndup(text, len) : NULL;
+}
+
+static struct row copy_row(const struct row *row)
+{
+	struct row copy = *row;
+
+	copy.name = copy_text(row->name, row->name_len);
+	copy.py_stack = copy_text(row->py_stack, row->py_stack_len);
+	copy.c_stack = copy_text(row->c_stack, row->c_stack_len);
+	for (unsigned i = 0; i < row->nattrs; i++)
+		if (row->attrs[i].kind == ATTR_TEXT)
+			copy.attrs[i].text = copy_text(row->attrs[i].text, row->attrs[i].text_len);
+	return copy;
+}
+
+static void release_copy(struct row *copy)
+{
+	free((char *)copy->name);
+	free((char *)copy->py_stack);
+	free((char *)copy->c_stack);
+	for (unsigned i = 0; i < copy->nattrs; i++)
+		if (copy->attrs[i].kind == ATTR_TEXT)
+			free((char *)copy->attrs[i].text);
+}
+
 static void proc_close(struct dumps *d, struct proc_dump *p)
 {
 	for (size_t i = 0; i < p->ndevices; i++) {
@@ -87,7 +117,7 @@ static void proc_close(struct dumps *d, struct proc_dump *p)
 			remember(d, &err);
 	}
 	for (size_t i = 0; i < p->nheld; i++)
-		free((char *)p->held[i].name);
+		release_copy(&p->held[i]);
 	free(p->held);
 	free(p->devices);
 	free(p->dir);
@@ -102,17 +132,23 @@ void dumps_free(struct dumps *d)
 		if (d->procs[i])
 			proc_close(d, d->procs[i]);
 	free(d->procs);
+	omap_release(&d->taken);
 	buf_release(&d->files);
 	free(d->output);
 	free(d);
 }
 
-static bool dir_is_taken(const struct dumps *d, const char *dir)
+/*
+ * How many processes of this recording had the pid in the same second before: one that became
+ * another program has its former image's rows in the directory of the plain name.
+ */
+static uintptr_t times_taken(struct dumps *d, uint32_t pid, time_t seconds)
 {
-	for (size_t i = 0; i < d->nprocs; i++)
-		if (d->procs[i] && !strcmp(d->procs[i]->dir, dir))
-			return true;
-	return false;
+	uint64_t key = (uint64_t)pid << 32 | (uint32_t)seconds;
+	uintptr_t n = (uintptr_t)omap_get(&d->taken, key);
+
+	omap_put(&d->taken, key, (void *)(n + 1));
+	return n;
 }
 
 void dumps_proc(void *arg, const struct frame_proc *info)
@@ -126,13 +162,13 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 	localtime_r(&seconds, &tm);
 	strftime(p->time_text, sizeof(p->time_text), "%Y%m%d%H%M%S", &tm);
 	p->pid = info->pid;
-	p->dir = xasprintf("%s/msmemscope_%u_%s_ascend", d->output, info->pid, p->time_text);
-	for (unsigned n = 1; dir_is_taken(d, p->dir); n++) {
-		/* A process that became another program within the same second. */
-		free(p->dir);
+	uintptr_t n = times_taken(d, info->pid, seconds);
+	if (n)
 		p->dir = xasprintf("%s/msmemscope_%u_%s_%u_ascend", d->output, info->pid,
-				   p->time_text, n);
-	}
+				   p->time_text, (unsigned)n);
+	else
+		p->dir =
+			xasprintf("%s/msmemscope_%u_%s_ascend", d->output, info->pid, p->time_text);
 	size_t had = d->cap_procs;
 	d->procs = xgrow(d->procs, &d->cap_procs, info->proc + 1, sizeof(*d->procs));
 	memset(d->procs + had, 0, (d->cap_procs - had) * sizeof(*d->procs));
@@ -208,12 +244,7 @@ static void add_everywhere(struct dumps *d, struct proc_dump *p, const struct ro
 	if (p->nheld >= MAX_HELD)
 		return;
 	p->held = xgrow(p->held, &p->cap_held, p->nheld + 1, sizeof(*p->held));
-	struct row *copy = &p->held[p->nheld++];
-	*copy = *row;
-	copy->name = row->name ? xstrndup(row->name, row->name_len) : NULL;
-	copy->nattrs = 0;
-	copy->c_stack = copy->py_stack = NULL;
-	copy->c_stack_len = copy->py_stack_len = 0;
+	p->held[p->nheld++] = copy_row(row);
 }
 
 void dumps_row(void *arg, uint32_t proc, const struct row *row)
@@ -245,8 +276,7 @@ void dumps_flush(struct dumps *d)
 		struct proc_dump *p = d->procs[i];
 		for (size_t k = 0; p && k < p->ndevices; k++) {
 			struct err err = {0};
-			if (p->devices[k].writer &&
-			    d->ops->flush(p->devices[k].writer, &err) < 0)
+			if (p->devices[k].writer && d->ops->flush(p->devices[k].writer, &err) < 0)
 				remember(d, &err);
 		}
 	}

@@ -33,8 +33,10 @@
 #define SCAN_NS (5 * MS) /* between looks for new processes */
 #define FLUSH_NS (200 * MS)
 #define NAP_MIN_NS (1 * MS)
-#define NAP_MAX_NS (20 * MS)
-#define LINGER_NS (1000 * MS) /* without a launcher: after the last process has ended */
+#define NAP_MAX_NS (50 * MS)
+#define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
+#define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
+#define LOCK_WAIT_MS 30000 /* for a former recorder to be through with leaving */
 
 struct recorder {
 	char *dir;
@@ -46,13 +48,16 @@ struct recorder {
 	struct track *track;
 	struct dumps *dumps;
 	struct buf batch;
+	int lock_fd; /* one recorder per session, whoever starts how many */
 	int root_fd; /* pidfd of the launched process, -1 without one */
 	bool root_gone;
 	uint64_t scanned_ns, flushed_ns, busy_ns, nap_ns;
 	uint64_t events;
 	uint64_t lost; /* records that the recording could not take */
 	uint32_t known_procs; /* of a former recorder of this session */
+	bool called; /* by a process of the job, not by a launcher */
 	bool terminal;
+	bool left; /* nothing more to do, and everybody can see it */
 };
 
 static uint64_t now_ns(void)
@@ -65,11 +70,40 @@ static uint64_t now_ns(void)
 
 /* --- setting up --- */
 
+static void close_others(int keep)
+{
+	struct rlimit files = {.rlim_cur = 1024};
+
+	if (keep < 3)
+		keep = 2;
+	else if (keep > 3)
+		(void)syscall(SYS_close_range, 3u, (unsigned)keep - 1, 0u);
+	if (syscall(SYS_close_range, (unsigned)keep + 1, UINT32_MAX, 0u) == 0)
+		return;
+	getrlimit(RLIMIT_NOFILE, &files); /* a kernel before 5.9 */
+	for (int fd = 3; fd < (int)(files.rlim_cur < 65536 ? files.rlim_cur : 65536); fd++)
+		if (fd != keep)
+			close(fd);
+}
+
+/* The job's limits are not meant for us; what its owner may lift is lifted. */
+static void lift_limits(void)
+{
+	static const int which[] = {RLIMIT_NOFILE, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA};
+	struct rlimit limit;
+
+	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++) {
+		if (getrlimit(which[i], &limit) < 0)
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(which[i], &limit);
+	}
+}
+
 /* Nothing of the job: not its descriptors, not its terminal's signals, not its directory. */
 static void leave_the_job(struct recorder *rec, int ready)
 {
 	sigset_t none;
-	struct rlimit files;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	rec->terminal = isatty(STDERR_FILENO);
@@ -77,9 +111,7 @@ static void leave_the_job(struct recorder *rec, int ready)
 	dup2(null, STDOUT_FILENO);
 	if (!rec->terminal)
 		dup2(null, STDERR_FILENO);
-	for (int fd = 3; fd < 1024; fd++)
-		if (fd != ready)
-			close(fd);
+	close_others(ready);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (int sig = 1; sig < 32; sig++)
@@ -88,11 +120,7 @@ static void leave_the_job(struct recorder *rec, int ready)
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
-	umask(077);
+	lift_limits();
 	setsid();
 	(void)!chdir("/");
 }
@@ -191,25 +219,13 @@ static int open_recording(struct recorder *rec, struct err *err)
 	return r;
 }
 
-/* One recorder per session, whoever starts how many. */
-static int lock_session(const struct recorder *rec, struct err *err)
-{
-	char *path = xasprintf("%s/" SESSION_FILE, rec->dir);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	free(path);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return err_set(err, -EBUSY, "another recorder is at work on '%s'", rec->dir);
-	return 0; /* held until the process ends */
-}
-
 static int open_session(struct recorder *rec, struct err *err)
 {
 	int r = session_map(rec->dir, true, &rec->page, err);
 
 	if (r == 0)
-		r = lock_session(rec, err);
-	if (r == 0)
+		r = rec->lock_fd = session_lock(rec->dir, rec->page, LOCK_WAIT_MS, err);
+	if (r >= 0)
 		r = load_config(rec, err);
 	if (r == 0)
 		r = open_recording(rec, err);
@@ -297,20 +313,70 @@ static bool work(struct recorder *rec)
 	return n > 0;
 }
 
+static void finish(struct recorder *rec)
+{
+	struct err why = {0};
+
+	drain_sweep(rec->drain);
+	append(rec, FRAME_END, NULL, 0);
+	dumps_flush(rec->dumps);
+	uint64_t lost = dumps_lost(rec->dumps, &why);
+	if (lost)
+		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
+	struct rusage use;
+	getrusage(RUSAGE_SELF, &use);
+	/* bench/recorder_rate reads this line. */
+	log_info("%llu events in %.3f s of processor time, at most %ld KiB of memory",
+		 (unsigned long long)rec->events,
+		 (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+			 (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6,
+		 use.ru_maxrss);
+}
+
+/*
+ * Nobody is left: everything goes to disk, then the session is FINISHED, then one more look. A
+ * process that joins at this very moment is seen by it, or sees FINISHED and calls a recorder.
+ */
+static bool leave(struct recorder *rec)
+{
+	struct err err = {0};
+
+	finish(rec);
+	atomic_store(&rec->page->state, SESSION_FINISHED);
+	if (drain_scan(rec->drain, on_new_proc, rec, &err) <= 0) {
+		close(rec->lock_fd);
+		rec->lock_fd = -1;
+		return true;
+	}
+	atomic_store(&rec->page->state, SESSION_LIVE);
+	return false;
+}
+
+/* Every process that ended is read to its last record. */
+static void work_off_the_dead(struct recorder *rec, uint64_t until_ns)
+{
+	const struct timespec step = {0, 200000};
+
+	while (drain_has_dead(rec->drain) && now_ns() < until_ns)
+		if (!work(rec))
+			nanosleep(&step, NULL);
+}
+
 /*
  * The launched process is at its end and waits: read everything, write the rows of what it leaves
- * behind, and let it go. Its files are complete when whoever waits for it goes on.
+ * behind, and let it go. Its files are complete when whoever waits for it goes on. Processes that
+ * live on may hold the last microseconds back for a moment (drain.c), hence the loop.
  */
 static void answer_exit(struct recorder *rec, uint32_t asked)
 {
-	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
-
 	rec->scanned_ns = 0;
+	work(rec); /* its arena may be that young */
+	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
 	if (p)
 		p->dead = true;
-	while (work(rec))
-		;
+	work_off_the_dead(rec, now_ns() + EXIT_NS);
 	dumps_flush(rec->dumps);
+	rec->left = !drain_check_alive(rec->drain, false) && leave(rec);
 	atomic_store(&rec->page->exit_done, asked);
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -337,21 +403,16 @@ static void nap(struct recorder *rec, uint32_t asked)
 	rec->nap_ns = rec->nap_ns * 2 > NAP_MAX_NS ? NAP_MAX_NS : rec->nap_ns * 2;
 }
 
-/* Nobody is left. A process that joins at this very moment sees FINISHED or is seen here. */
 static bool try_finish(struct recorder *rec)
 {
 	if (!root_is_gone(rec) || drain_check_alive(rec->drain, false))
 		return false;
-	if (!rec->page->root_pid && now_ns() - rec->busy_ns < LINGER_NS)
+	if (rec->called && now_ns() - rec->busy_ns < LINGER_NS)
 		return false;
-	atomic_store(&rec->page->state, SESSION_FINISHED);
 	rec->scanned_ns = 0;
-	while (work(rec))
-		;
-	if (!drain_check_alive(rec->drain, false))
-		return true;
-	atomic_store(&rec->page->state, SESSION_LIVE);
-	return false;
+	work(rec);
+	work_off_the_dead(rec, UINT64_MAX);
+	return !drain_check_alive(rec->drain, false) && leave(rec);
 }
 
 static void loop(struct recorder *rec)
@@ -367,6 +428,8 @@ static void loop(struct recorder *rec)
 		}
 		if (asked != atomic_load(&rec->page->exit_done)) {
 			answer_exit(rec, asked);
+			if (rec->left)
+				return;
 			rec->nap_ns = NAP_MIN_NS;
 			continue;
 		}
@@ -376,23 +439,8 @@ static void loop(struct recorder *rec)
 	}
 }
 
-static void finish(struct recorder *rec)
+static void say_goodbye(struct recorder *rec)
 {
-	struct err why = {0};
-
-	append(rec, FRAME_END, NULL, 0);
-	dumps_flush(rec->dumps);
-	uint64_t lost = dumps_lost(rec->dumps, &why);
-	if (lost)
-		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
-	struct rusage use;
-	getrusage(RUSAGE_SELF, &use);
-	/* bench/recorder_rate reads this line. */
-	log_info("%llu events in %.3f s of processor time, at most %ld KiB of memory",
-		 (unsigned long long)rec->events,
-		 (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-			 (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6,
-		 use.ru_maxrss);
 	if (rec->terminal)
 		dprintf(STDERR_FILENO,
 			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show %s\n",
@@ -419,6 +467,7 @@ int recorder_main(const char *session_dir)
 	int ready = ready_text ? atoi(ready_text) : -1;
 	struct err err = {0};
 
+	rec.called = ready < 0;
 	leave_the_job(&rec, ready);
 	int r = open_session(&rec, &err);
 	if (r == 0) {
@@ -431,10 +480,14 @@ int recorder_main(const char *session_dir)
 		beat(&rec, now_ns());
 		atomic_store(&rec.page->state, SESSION_LIVE);
 	}
+	/* A guest that called us must not wait for what will not come. */
+	uint32_t called = SESSION_NEW;
+	if (r < 0 && rec.page)
+		atomic_compare_exchange_strong(&rec.page->state, &called, SESSION_FINISHED);
 	report_ready(ready, r, &err);
 	if (r == 0) {
 		loop(&rec);
-		finish(&rec);
+		say_goodbye(&rec);
 	}
 	track_free(rec.track);
 	dumps_free(rec.dumps);

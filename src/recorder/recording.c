@@ -15,10 +15,14 @@
 
 #define ZSTD_LEVEL 1
 #define COMPRESS_FROM 512 /* smaller payloads are not worth it */
+/* Disk space behind the last frame, kept for the frames that say how it ended and what is missing. */
+#define TAIL_BYTES (256u << 10)
+#define RESERVE_STEP (4u << 20)
 
 struct recording_writer {
 	int fd;
 	uint64_t offset; /* end of the last whole frame */
+	uint64_t reserved; /* the file has disk space up to here; UINT64_MAX: cannot be had */
 	ZSTD_CCtx *zstd;
 	struct buf frame;
 };
@@ -48,6 +52,11 @@ static int write_at(int fd, const char *data, size_t n, uint64_t offset)
 	return 0;
 }
 
+static uint64_t check_of(const struct frame *f, const char *stored)
+{
+	return XXH64(stored, f->stored_bytes, (uint64_t)f->raw_bytes << 32 | f->type);
+}
+
 /* Goes to the end of the last whole frame of a file that exists. */
 static int writer_resume(struct recording_writer *w, const char *path, struct err *err)
 {
@@ -61,7 +70,7 @@ static int writer_resume(struct recording_writer *w, const char *path, struct er
 		return ret;
 	while ((ret = recording_next(r, &type, &payload, &n, err)) > 0)
 		;
-	w->offset = r->offset;
+	w->offset = w->reserved = r->offset;
 	recording_reader_free(r);
 	if (ret == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
 		ret = err_sys(err, -errno, "cannot cut '%s'", path);
@@ -76,15 +85,16 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 
 	memcpy(head.magic, RECORDING_MAGIC, sizeof(head.magic));
 	w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int r = w->fd < 0 || fstat(w->fd, &st) < 0 ? err_sys(err, -errno, "cannot create '%s'", path)
-						   : 0;
+	int r = w->fd < 0 || fstat(w->fd, &st) < 0
+			? err_sys(err, -errno, "cannot create '%s'", path)
+			: 0;
 	if (r == 0 && st.st_size >= (off_t)sizeof(head)) {
 		r = writer_resume(w, path, err);
 	} else if (r == 0) {
 		r = write_at(w->fd, (const char *)&head, sizeof(head), 0);
 		if (r < 0)
 			err_sys(err, r, "cannot write '%s'", path);
-		w->offset = sizeof(head);
+		w->offset = w->reserved = sizeof(head);
 	}
 	w->zstd = ZSTD_createCCtx();
 	if (r < 0) {
@@ -103,14 +113,30 @@ static size_t store(struct recording_writer *w, const void *payload, size_t byte
 	buf_clear(&w->frame);
 	char *at = buf_room(&w->frame, sizeof(struct frame) + (cap > bytes ? cap : bytes));
 	if (bytes >= COMPRESS_FROM && w->zstd) {
-		size_t n = ZSTD_compressCCtx(w->zstd, at + sizeof(struct frame), cap, payload, bytes,
-					     ZSTD_LEVEL);
+		size_t n = ZSTD_compressCCtx(w->zstd, at + sizeof(struct frame), cap, payload,
+					     bytes, ZSTD_LEVEL);
 		if (!ZSTD_isError(n) && n < bytes)
 			return n;
 	}
 	if (bytes)
 		memcpy(at + sizeof(struct frame), payload, bytes);
 	return bytes;
+}
+
+/* Space for `bytes` more and the tail behind them. */
+static int reserve(struct recording_writer *w, size_t bytes)
+{
+	uint64_t need = w->offset + bytes + TAIL_BYTES;
+	uint64_t steps[] = {need + RESERVE_STEP, need};
+
+	for (int i = 0; i < 2 && need > w->reserved; i++) {
+		if (fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->reserved,
+			      (off_t)(steps[i] - w->reserved)) == 0)
+			w->reserved = steps[i];
+		else if (errno != ENOSPC && errno != EDQUOT && errno != EINTR)
+			w->reserved = UINT64_MAX; /* not on this file system */
+	}
+	return need > w->reserved ? -ENOSPC : 0;
 }
 
 int recording_append(struct recording_writer *w, enum frame_type type, const void *payload,
@@ -124,12 +150,17 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 		.type = type,
 		.stored_bytes = (uint32_t)stored,
 		.raw_bytes = (uint32_t)bytes,
-		.check = XXH64(at + sizeof(f), stored, type),
 	};
+	f.check = check_of(&f, at + sizeof(f));
 	memcpy(at, &f, sizeof(f));
-	int r = write_at(w->fd, at, sizeof(f) + stored, w->offset);
+	int r = type == FRAME_BATCH ? reserve(w, sizeof(f) + stored) : 0;
+	if (r < 0)
+		return err_sys(err, r, "cannot write to the recording");
+	r = write_at(w->fd, at, sizeof(f) + stored, w->offset);
 	if (r < 0) {
 		(void)!ftruncate(w->fd, (off_t)w->offset);
+		if (w->reserved != UINT64_MAX)
+			w->reserved = w->offset;
 		return err_sys(err, r, "cannot write to the recording");
 	}
 	w->offset += sizeof(f) + stored;
@@ -145,8 +176,12 @@ void recording_close(struct recording_writer *w)
 {
 	if (!w)
 		return;
-	if (w->fd >= 0)
+	if (w->fd >= 0) {
+		/* The tail goes back to the disk; a file that we could not read stays as it is. */
+		if (w->reserved > w->offset && w->reserved != UINT64_MAX)
+			(void)!ftruncate(w->fd, (off_t)w->offset);
 		close(w->fd);
+	}
 	ZSTD_freeCCtx(w->zstd);
 	buf_release(&w->frame);
 	free(w);
@@ -186,10 +221,11 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 		 memcmp(head.magic, RECORDING_MAGIC, sizeof(head.magic)) != 0)
 		ret = err_set(err, -EINVAL, "'%s' is not a sonde recording", path);
 	else if (head.version != RECORDING_VERSION || head.rec_version != REC_VERSION)
-		ret = err_set(err, -EPROTO,
-			      "'%s' is of format %u.%u; this program reads %u.%u: use the version of "
-			      "sonde that recorded it",
-			      path, head.version, head.rec_version, RECORDING_VERSION, REC_VERSION);
+		ret = err_set(
+			err, -EPROTO,
+			"'%s' is of format %u.%u; this program reads %u.%u: use the version of "
+			"sonde that recorded it",
+			path, head.version, head.rec_version, RECORDING_VERSION, REC_VERSION);
 	if (ret < 0) {
 		recording_reader_free(r);
 		return ret;
@@ -212,7 +248,7 @@ static bool frame_is_sane(const struct frame *f, const struct recording_reader *
 /* 1: payload in r->raw or r->stored; 0: damaged. */
 static int unpack(struct recording_reader *r, const struct frame *f, const char **out_payload)
 {
-	if (XXH64(r->stored.data, f->stored_bytes, f->type) != f->check)
+	if (check_of(f, r->stored.data) != f->check)
 		return 0;
 	if (f->stored_bytes == f->raw_bytes) {
 		*out_payload = r->stored.data;
@@ -229,12 +265,12 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 		   size_t *out_bytes, struct err *err)
 {
 	struct frame f;
-	ssize_t n = read_at(r->fd, &f, sizeof(f), r->offset);
 
+	if (r->offset >= r->size) /* what was added since it was opened is not ours */
+		return 0;
+	ssize_t n = read_at(r->fd, &f, sizeof(f), r->offset);
 	if (n < 0)
 		return err_sys(err, (int)n, "cannot read the recording");
-	if (n == 0)
-		return 0;
 	if (n < (ssize_t)sizeof(f) || !frame_is_sane(&f, r)) {
 		r->torn = true;
 		return 0;

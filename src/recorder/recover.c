@@ -20,6 +20,7 @@ struct state {
 	size_t ncursors, cap_cursors;
 	struct mem_config cfg;
 	bool ended; /* the recorder left in order */
+	int lock_fd;
 	struct recording_writer *out;
 	int result;
 	uint64_t records;
@@ -54,6 +55,18 @@ static void on_cursor(void *arg, const struct batch_cursor *c)
 	}
 	s->cursors = xgrow(s->cursors, &s->cap_cursors, s->ncursors + 1, sizeof(*s->cursors));
 	s->cursors[s->ncursors++] = *c;
+}
+
+static void on_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct state *s = arg;
+	size_t kept = 0;
+
+	drain_forget(s->drain, e->proc);
+	for (size_t i = 0; i < s->ncursors; i++)
+		if (s->cursors[i].head.proc != e->proc)
+			s->cursors[kept++] = s->cursors[i];
+	s->ncursors = kept;
 }
 
 static void on_end(void *arg)
@@ -101,67 +114,109 @@ static int append_rest(struct state *s, struct err *err)
 	return r;
 }
 
-static int check_nobody_works(const char *dir, struct session_page **out, struct err *err)
+/* From here on the session is ours alone. */
+static int take_session(const char *dir, struct state *s, struct session_page **out,
+			struct err *err)
 {
-	int r = session_map(dir, false, out, err);
+	struct session_page *page;
 
+	int r = session_map(dir, false, &page, err);
 	if (r < 0)
 		return r;
-	if (!session_is_live(*out))
+	*out = page;
+	r = session_lock(dir, page, 0, NULL);
+	if (r >= 0)
+		s->lock_fd = r;
+	if (r == -EBUSY)
+		err_set(err, r,
+			"the recorder of '%s' is still at work (pid %u): wait until the job has ended",
+			dir, atomic_load(&page->recorder_pid));
+	return r < 0 ? r : 0;
+}
+
+/* What a living process writes after us would be lost: its buffer is read once. */
+static int check_all_dead(struct state *s, struct err *err)
+{
+	uint32_t pid = drain_living_pid(s->drain);
+
+	if (!pid)
 		return 0;
 	return err_set(err, -EBUSY,
-		       "the recorder of '%s' is still at work (pid %u): wait until the job has ended", dir,
-		       atomic_load(&(*out)->recorder_pid));
+		       "process %u of the job is still running, without a recorder: wait until it has "
+		       "ended, nothing is lost by that",
+		       pid);
+}
+
+/* Reads the recording, then the arenas, then puts the one behind the other. 1: nothing to do. */
+static int restore(struct state *s, const char *file, const struct session_page *page, bool *torn,
+		   struct err *err)
+{
+	static const struct stream_ops ops = {
+		.session = on_session,
+		.proc = on_proc,
+		.cursor = on_cursor,
+		.proc_end = on_proc_end,
+		.end = on_end,
+	};
+
+	int r = stream_file(file, &ops, s, torn, err);
+	if (r == 0)
+		r = recording_create(&s->out, file, err);
+	if (r == 0)
+		r = drain_scan(s->drain, on_new_proc, s, err);
+	if (r < 0 || s->result < 0)
+		return r < 0 ? r : s->result;
+	if (r == 0 && s->ended && !*torn && atomic_load(&page->state) == SESSION_FINISHED)
+		return 1;
+	drain_check_alive(s->drain, false);
+	r = check_all_dead(s, err);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < s->ncursors; i++)
+		drain_set_cursor(s->drain, &s->cursors[i]);
+	return append_rest(s, err);
 }
 
 int recover_recording(const char *dir, struct buf *report, struct err *err)
 {
-	static const struct stream_ops ops = {
-		.session = on_session, .proc = on_proc, .cursor = on_cursor, .end = on_end};
 	struct session_page *page = NULL;
 	struct buf file = {0};
-	struct state s = {0};
+	struct state s = {.lock_fd = -1};
 	bool torn = false;
 
-	int r = check_nobody_works(dir, &page, err);
+	int r = take_session(dir, &s, &page, err);
 	if (r < 0)
 		goto out;
 	mem_config_init(&s.cfg, NULL);
 	s.drain = drain_new(page->ring_dir[0] ? page->ring_dir : dir, 0);
 	r = replay_find(dir, &file, err);
 	if (r == 0)
-		r = stream_file(buf_str(&file), &ops, &s, &torn, err);
-	if (r == 0)
-		r = recording_create(&s.out, buf_str(&file), err);
-	if (r == 0)
-		r = drain_scan(s.drain, on_new_proc, &s, err);
-	if (r < 0 || s.result < 0)
-		goto out;
-	if (r == 0 && s.ended && !torn) {
+		r = restore(&s, buf_str(&file), page, &torn, err);
+	if (r > 0)
 		buf_addf(report, "The recording is complete: there is nothing to recover.\n");
-		goto out;
-	}
-	for (size_t i = 0; i < s.ncursors; i++)
-		drain_set_cursor(s.drain, &s.cursors[i]);
-	r = append_rest(&s, err);
-	if (r < 0)
+	if (r != 0)
 		goto out;
 	r = export_recording(buf_str(&file), s.cfg.format == MEM_DB ? "db" : "csv",
 			     s.cfg.output_dir, s.cfg.compat, err);
 	if (r < 0)
 		goto out;
+	drain_sweep(s.drain);
+	/* Last: until here a second run does everything that a first one left undone. */
 	atomic_store(&page->state, SESSION_FINISHED);
-	buf_addf(report,
-		 "Recovered %llu events of %u process%s from their buffers%s.\nThe dumps in '%s' have been "
-		 "written anew.\n",
-		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
-		 torn ? "; the last, unfinished write to the recording was cut off first" : "",
-		 s.cfg.output_dir);
+	buf_addf(
+		report,
+		"Recovered %llu events of %u process%s from their buffers%s.\nThe dumps in '%s' have been "
+		"written anew.\n",
+		(unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
+		torn ? "; the last, unfinished write to the recording was cut off first" : "",
+		s.cfg.output_dir);
 out:
 	recording_close(s.out);
 	drain_free(s.drain);
 	session_unmap(page);
+	if (s.lock_fd >= 0)
+		close(s.lock_fd);
 	free(s.cursors);
 	buf_release(&file);
-	return r < 0 ? r : s.result;
+	return r < 0 ? r : 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "recorder/recorder.h"
 #include "wire/ring.h"
 
 #include <errno.h>
@@ -11,8 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,19 +92,46 @@ void session_configure(struct session_page *page, const struct mem_config *cfg)
 	page->c_depth = cfg->c_stack ? cfg->c_depth : 0;
 	page->py_depth = cfg->py_stack ? cfg->py_depth : 0;
 	page->wait_ms = cfg->wait_ms;
-	page->max_segs = (uint32_t)(segs < MIN_SEGS ? MIN_SEGS
+	page->max_segs = (uint32_t)(segs < MIN_SEGS	    ? MIN_SEGS
 				    : segs > ARENA_MAX_SEGS ? ARENA_MAX_SEGS
 							    : segs);
 	if (!page->wall_minus_mono_ns)
 		page->wall_minus_mono_ns = wall_minus_mono();
 }
 
-bool session_is_live(const struct session_page *page)
+/* The lock says it better than the process number, which a zombie or a stranger may have. */
+bool session_is_live(const char *dir, const struct session_page *page)
 {
 	uint32_t pid = atomic_load(&page->recorder_pid);
 
-	return atomic_load(&page->state) == SESSION_LIVE && pid &&
-	       (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+	if (!pid || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
+		return false;
+	int fd = session_lock(dir, page, 0, NULL);
+	if (fd >= 0)
+		close(fd);
+	return fd == -EBUSY;
+}
+
+int session_lock(const char *dir, const struct session_page *page, unsigned wait_ms,
+		 struct err *err)
+{
+	const struct timespec step = {0, 2000000};
+	char *path = xasprintf("%s/" SESSION_FILE, dir);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int r = fd < 0 ? err_sys(err, -errno, "cannot open '%s'", path) : fd;
+
+	free(path);
+	for (unsigned waited = 0; r >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; waited += 2) {
+		if (errno != EWOULDBLOCK)
+			break; /* a file system without locks: we do without */
+		if (waited >= wait_ms || atomic_load(&page->state) != SESSION_NEW) {
+			close(fd);
+			r = err_set(err, -EBUSY, "another recorder is at work on '%s'", dir);
+		} else {
+			nanosleep(&step, NULL);
+		}
+	}
+	return r;
 }
 
 /* Rings need a file system that keeps shared mappings: beside the output, or the next best. */
@@ -121,20 +152,27 @@ static int choose_ring_dir(struct session_page *page, const char *dir, struct er
 			return 0;
 	}
 	page->ring_dir[0] = '\0';
-	return err_set(err, -ENOTSUP,
-		       "no local file system for the event buffers: '%s', /tmp, /var/tmp and /dev/shm "
-		       "are all remote; set TMPDIR to a directory on a local disk",
-		       dir);
+	return err_set(
+		err, -ENOTSUP,
+		"no local file system for the event buffers: '%s', /tmp, /var/tmp and /dev/shm "
+		"are all remote; set TMPDIR to a directory on a local disk",
+		dir);
+}
+
+/*
+ * A child whose end sends no signal and which only __WCLONE finds: the job that we become may have
+ * SIGCHLD blocked (it would find one pending) or ignored (an ordinary waitpid() would fail).
+ */
+static pid_t fork_silently(void)
+{
+	return (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);
 }
 
 /* In the process that becomes the recorder. Never returns. */
 static void become_recorder(const char *dir, int ready)
 {
-	char fd[16];
 	char *argv[] = {(char *)"sonde", (char *)"recorder", (char *)dir, NULL};
 
-	snprintf(fd, sizeof(fd), "%d", ready);
-	setenv(READY_ENV, fd, 1);
 	unsetenv("LD_PRELOAD");
 	fcntl(ready, F_SETFD, 0);
 	execv("/proc/self/exe", argv);
@@ -142,23 +180,44 @@ static void become_recorder(const char *dir, int ready)
 	_exit(127);
 }
 
-/* Twice forked: the job that the caller becomes has no child it does not know. */
+/* Does this process inherit orphans, as the first one of a container does? */
+static bool adopts_orphans(void)
+{
+	int reaper = 0;
+
+	return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &reaper) == 0 && reaper);
+}
+
+/*
+ * Twice forked: the job that the caller becomes has no child it does not know. Where orphans come
+ * back to the job, as its children, a second fork would give it one, and a job that waits for all
+ * its children would wait for the recorder, which waits for the job. There the recorder stays our
+ * child, of the kind that wait() does not see; exec() would make it an ordinary one.
+ */
 static int spawn(const char *dir, int ready[2], struct err *err)
 {
-	int status = 0;
+	bool direct = adopts_orphans();
+	char fd[16];
+	int status = 1;
 
-	pid_t pid = fork();
-	if (pid < 0)
-		return err_sys(err, -errno, "cannot start the recorder");
+	snprintf(fd, sizeof(fd), "%d", ready[1]);
+	setenv(READY_ENV, fd, 1);
+	pid_t pid = fork_silently();
 	if (pid == 0) {
 		setsid();
-		pid_t second = fork();
+		if (direct)
+			_exit(recorder_main(dir) < 0);
+		pid_t second = fork_silently();
 		if (second == 0)
 			become_recorder(dir, ready[1]);
 		_exit(second < 0);
 	}
-	/* With SIGCHLD ignored there is nothing to wait for; wait_ready() tells how it went. */
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+	unsetenv(READY_ENV);
+	if (pid < 0)
+		return err_sys(err, -errno, "cannot start the recorder");
+	if (direct)
+		return 0;
+	while (waitpid(pid, &status, __WCLONE) < 0 && errno == EINTR)
 		;
 	return status == 0 ? 0 : err_set(err, -ECHILD, "cannot start the recorder");
 }
@@ -183,10 +242,28 @@ static int wait_ready(int fd, struct err *err)
 	return err_set(err, -EIO, "%s", n ? text : "the recorder ended before it was ready");
 }
 
+/* Not among the standard descriptors, which the job may have been given closed. */
+static int make_pipe(int ends[2], struct err *err)
+{
+	int low[2];
+
+	if (pipe2(low, O_CLOEXEC) < 0)
+		return err_sys(err, -errno, "cannot make a pipe");
+	for (int i = 0; i < 2; i++) {
+		ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, 3);
+		close(low[i]);
+	}
+	if (ends[0] >= 0 && ends[1] >= 0)
+		return 0;
+	close(ends[0]);
+	close(ends[1]);
+	return err_sys(err, -EMFILE, "cannot make a pipe");
+}
+
 int session_start(const char *dir, const struct mem_config *cfg, struct err *err)
 {
 	struct session_page *page;
-	int ready[2];
+	int ready[2] = {-1, -1};
 
 	int r = session_map(dir, true, &page, err);
 	if (r < 0)
@@ -194,8 +271,8 @@ int session_start(const char *dir, const struct mem_config *cfg, struct err *err
 	session_configure(page, cfg);
 	page->root_pid = (uint32_t)getpid();
 	r = choose_ring_dir(page, dir, err);
-	if (r == 0 && pipe2(ready, O_CLOEXEC) < 0)
-		r = err_sys(err, -errno, "cannot make a pipe");
+	if (r == 0)
+		r = make_pipe(ready, err);
 	if (r == 0) {
 		r = spawn(dir, ready, err);
 		close(ready[1]);

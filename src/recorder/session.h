@@ -25,7 +25,15 @@ void session_unmap(struct session_page *page);
 /* Copies what guests need to know out of the configuration. */
 void session_configure(struct session_page *page, const struct mem_config *cfg);
 
+/*
+ * Takes the session for one process: the recorder holds it as long as it lives, `recover` while it
+ * works. Returns a descriptor that holds it, or -EBUSY. While the session is SESSION_NEW somebody
+ * was just called to serve it, and a recorder that is about to leave is waited for.
+ */
+int session_lock(const char *dir, const struct session_page *page, unsigned wait_ms,
+		 struct err *err);
+
 /* Is a recorder at work on it? */
-bool session_is_live(const struct session_page *page);
+bool session_is_live(const char *dir, const struct session_page *page);
 
 #endif

@@ -60,7 +60,8 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 	struct pids *s = arg;
 
 	if (e->proc < s->cap)
-		summary_lost(s->summary, s->pid[e->proc], e->lost_events, e->lost_stacks, e->damaged);
+		summary_lost(s->summary, s->pid[e->proc], e->lost_events, e->lost_stacks,
+			     e->damaged);
 }
 
 static int from_recording(const char *file, struct summary *s, struct err *err)
@@ -73,9 +74,10 @@ static int from_recording(const char *file, struct summary *s, struct err *err)
 
 	int r = replay_recording(file, t, &torn, err);
 	if (r == 0 && torn)
-		summary_note(s, "The recording is cut off at its end: the job and its recorder were "
-				"killed together, or it is still being written. `sonde mem recover` "
-				"brings back what is left in the buffers.");
+		summary_note(s,
+			     "The recording is cut off at its end: the job and its recorder were "
+			     "killed together, or it is still being written. `sonde mem recover` "
+			     "brings back what is left in the buffers.");
 	track_free(t);
 	free(pids.pid);
 	return r;

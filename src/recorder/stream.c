@@ -61,7 +61,8 @@ static int batch(const struct stream_ops *ops, void *arg, const char *at, size_t
 		const struct batch_item *it = (const struct batch_item *)at;
 		size_t left = (size_t)(end - at);
 		int r = 0;
-		if (left < sizeof(*it) || it->bytes < sizeof(*it) || it->bytes > left || it->bytes % 8)
+		if (left < sizeof(*it) || it->bytes < sizeof(*it) || it->bytes > left ||
+		    it->bytes % 8)
 			return bad(err, "an item of a batch has the wrong size");
 		if (it->kind == BATCH_RUN)
 			r = run_item(ops, arg, it, err);

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define STEP_MESSAGE "step start"
-#define MAX_LABELS 64 /* of one thread at a time */
 
 /* --- blocks and pools --- */
 
@@ -78,38 +77,28 @@ static void count_used(struct proc *p, const struct block *b, bool more)
 		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
 }
 
-/* The labels of the allocating thread, in the order of their levels, joined by '@'. */
-static char *owner_of(struct proc *p, uint32_t tid)
-{
-	struct thread *th = omap_get(&p->threads, tid);
-	struct buf out = {0};
-
-	if (!th || !th->nlabels)
-		return NULL;
-	for (unsigned level = 0; level < 8; level++)
-		for (size_t i = 0; i < th->nlabels; i++)
-			if (th->labels[i].level == level)
-				buf_addf(&out, "%s%s", out.len ? "@" : "", th->labels[i].text);
-	char *text = xstrndup(out.data, out.len);
-	buf_release(&out);
-	return text;
-}
-
 static void drop_block(struct proc *p, struct block *b)
 {
 	count_used(p, b, false);
 	block_free(p->track, b);
 }
 
+/* The time for a row: that of a shadow record is no earlier than what has been written already. */
+static uint64_t row_time(const struct proc *p, const struct rec *r)
+{
+	return r->flags & REC_F_SHADOW ? p->last_ns : r->time_ns;
+}
+
 static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 {
-	struct block *b = block_new(p->track);
 	unsigned map = map_of(r->pool, r->kind);
+	struct owed owed = {map, tid, r->addr};
+	uint64_t now_ns = row_time(p, &r->head);
+	bool shadow = r->head.flags & REC_F_SHADOW;
 
-	if (r->pool >= POOL_END || !r->pool) {
-		block_free(p->track, b);
+	if (r->pool >= POOL_END || !r->pool)
 		return;
-	}
+	struct block *b = block_new(p->track);
 	b->addr = r->addr;
 	b->size_bytes = r->size_bytes;
 	b->id = ++p->next_block;
@@ -121,19 +110,27 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	b->page = r->page;
 	b->module = r->module;
 	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
-	b->owner = p->threads.count ? owner_of(p, tid) : NULL;
+	b->owner = p->threads.count ? labels_owner(p, tid) : NULL;
 	struct block *old = omap_put(&p->maps[map], r->addr, b);
 	if (old) {
-		/* Its free was never seen (lost, or before we looked): it ended no later than now. */
+		/* Its free was never seen (lost, or before we looked): it ended no later than now.
+		 */
+		if (shadow)
+			owed_add(p, &owed, r->head.time_ns, 1);
 		if (old->written)
-			rows_free(p, old, NULL, tid, r->head.time_ns, true);
+			rows_free(p, old, NULL, tid, now_ns, true);
 		drop_block(p, old);
 	}
 	count_used(p, b, true);
-	bool shadow = r->head.flags & REC_F_SHADOW;
 	if (p->window) {
 		b->written = true;
-		rows_malloc(p, b, r->head.time_ns, shadow);
+		rows_malloc(p, b, now_ns, shadow);
+	}
+	if (owed_settle(p, &owed, &r->head, -1)) {
+		omap_remove(&p->maps[map], r->addr);
+		if (b->written)
+			rows_free(p, b, NULL, tid, now_ns, true);
+		drop_block(p, b);
 	}
 }
 
@@ -142,15 +139,23 @@ static void on_free(struct proc *p, uint32_t tid, const struct rec_free *r)
 	if (r->pool >= POOL_END || !r->pool)
 		return;
 	unsigned map = map_of(r->pool, r->kind);
+	struct owed owed = {map, tid, r->addr};
+	bool shadow = r->head.flags & REC_F_SHADOW;
+	if (shadow && owed_settle(p, &owed, &r->head, 1))
+		return;
 	struct block *b = omap_remove(&p->maps[map], r->addr);
 	/* The driver's free does not say whether it was host memory. */
 	if (!b && r->pool == POOL_HAL)
 		b = omap_remove(&p->maps[POOL_HOST], r->addr);
-	if (!b)
-		return; /* allocated before the library was there: nothing is known about it */
+	if (!b) {
+		/* Allocated before the library was there, or in a moment. */
+		if (shadow)
+			owed_add(p, &owed, r->head.time_ns, -1);
+		return;
+	}
 	count_used(p, b, false);
 	if (b->written)
-		rows_free(p, b, &r->head, tid, r->head.time_ns, r->head.flags & REC_F_SHADOW);
+		rows_free(p, b, &r->head, tid, row_time(p, &r->head), shadow);
 	block_free(p->track, b);
 }
 
@@ -158,22 +163,25 @@ static void on_heap(struct proc *p, const struct rec_heap *r)
 {
 	uint32_t device = physical_device(p, r->device);
 
-	if (r->pool >= POOL_END)
+	if (r->pool >= POOL_END || r->mode > HEAP_DROP)
 		return;
 	if (r->mode == HEAP_SET) {
 		usage_of(p, device)->total[r->pool] = r->bytes > 0 ? (uint64_t)r->bytes : 0;
-	} else if (r->mode == HEAP_ADD && r->bytes > 0) {
-		usage_of(p, device)->total[r->pool] += (uint64_t)r->bytes;
-		struct usage *heap = xcalloc(1, sizeof(*heap));
-		heap->device = device;
-		heap->total[r->pool] = (uint64_t)r->bytes;
-		free(omap_put(&p->heaps, r->addr, heap));
-	} else if (r->mode == HEAP_DROP) {
-		struct usage *heap = omap_remove(&p->heaps, r->addr);
-		uint64_t *total = heap ? &usage_of(p, heap->device)->total[r->pool] : NULL;
-		if (heap && *total >= heap->total[r->pool])
+		return;
+	}
+	struct usage *heap = omap_remove(&p->heaps, r->addr);
+	if (heap) { /* dropped now, or added once more: then its end was not seen */
+		uint64_t *total = &usage_of(p, heap->device)->total[r->pool];
+		if (*total >= heap->total[r->pool])
 			*total -= heap->total[r->pool];
 		free(heap);
+	}
+	if (r->mode == HEAP_ADD && r->bytes > 0) {
+		usage_of(p, device)->total[r->pool] += (uint64_t)r->bytes;
+		heap = xcalloc(1, sizeof(*heap));
+		heap->device = device;
+		heap->total[r->pool] = (uint64_t)r->bytes;
+		omap_put(&p->heaps, r->addr, heap);
 	}
 }
 
@@ -293,78 +301,6 @@ static void on_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	}
 }
 
-/* --- labels --- */
-
-static struct thread *thread_of(struct proc *p, uint32_t tid)
-{
-	struct thread *th = omap_get(&p->threads, tid);
-
-	if (!th) {
-		th = xcalloc(1, sizeof(*th));
-		omap_put(&p->threads, tid, th);
-	}
-	return th;
-}
-
-static void label_pop(struct thread *th, const char *text, size_t len)
-{
-	for (size_t i = th->nlabels; i > 0; i--) {
-		struct label *l = &th->labels[i - 1];
-		if (strlen(l->text) != len || memcmp(l->text, text, len) != 0)
-			continue;
-		free(l->text);
-		memmove(l, l + 1, (th->nlabels - i) * sizeof(*l));
-		th->nlabels--;
-		return;
-	}
-}
-
-/* As an attribute can hold it: a comma would begin the next one. */
-static char *label_text(const char *text, size_t len)
-{
-	char *copy = xstrndup(text, len);
-
-	for (char *c = copy; *c; c++)
-		if (*c == ',' || (unsigned char)*c < ' ')
-			*c = ';';
-	return copy;
-}
-
-/* Takes text. The block that a pool cut out comes before the driver's block around it. */
-static void label_block(struct proc *p, uint64_t addr, char *text)
-{
-	struct block *b = NULL;
-
-	for (unsigned m = POOL_HAL + 1; !b && m < NMAPS; m++)
-		b = block_around(p, m, addr);
-	if (!b)
-		b = block_around(p, POOL_HAL, addr);
-	if (!b) {
-		free(text);
-		return;
-	}
-	free(b->owner);
-	b->owner = text;
-	b->labelled_late = b->written;
-}
-
-static void on_label(struct proc *p, uint32_t tid, const struct rec_label *r)
-{
-	size_t len;
-	const char *text = rec_text(&r->head, &len);
-	struct thread *th = thread_of(p, tid);
-
-	if (r->kind == LABEL_PUSH && th->nlabels < MAX_LABELS) {
-		th->labels = xgrow(th->labels, &th->cap_labels, th->nlabels + 1,
-				   sizeof(*th->labels));
-		th->labels[th->nlabels++] = (struct label){r->level, label_text(text, len)};
-	} else if (r->kind == LABEL_POP) {
-		label_pop(th, text, len);
-	} else if (r->kind == LABEL_ADDR) {
-		label_block(p, r->addr, label_text(text, len));
-	}
-}
-
 /* --- the stream --- */
 
 static void on_name(struct proc *p, const struct rec_name *r)
@@ -431,7 +367,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		on_system(p, tid, (const struct rec_system *)r);
 		break;
 	case REC_LABEL:
-		on_label(p, tid, (const struct rec_label *)r);
+		labels_record(p, tid, (const struct rec_label *)r);
 		break;
 	case REC_OOM:
 		if (p->window)
@@ -469,7 +405,8 @@ static void parse_visible(struct proc *p)
 			continue;
 		}
 		long v = strtol(s, &end, 10);
-		if (end == s || v < 0 || v >= (long)DEV_NONE || (*end && *end != ',' && *end != ' ')) {
+		if (end == s || v < 0 || v >= (long)DEV_NONE ||
+		    (*end && *end != ',' && *end != ' ')) {
 			p->nvisible = 0;
 			return;
 		}
@@ -493,7 +430,6 @@ static void track_proc(void *arg, const struct frame_proc *info)
 	struct proc *p = xcalloc(1, sizeof(*p));
 	p->track = t;
 	p->info = *info;
-	p->last_ns = info->time_ns;
 	parse_visible(p);
 	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
 	p->window = p->tracing && !t->cfg.nsteps;
@@ -519,18 +455,6 @@ static void free_stack(uint64_t key, void *value, void *arg)
 	free(s);
 }
 
-static void free_thread(uint64_t key, void *value, void *arg)
-{
-	struct thread *th = value;
-
-	(void)key;
-	(void)arg;
-	for (size_t i = 0; i < th->nlabels; i++)
-		free(th->labels[i].text);
-	free(th->labels);
-	free(th);
-}
-
 static void free_live(uint64_t key, void *value, void *arg)
 {
 	(void)key;
@@ -542,6 +466,7 @@ static void proc_free(struct proc *p)
 	for (unsigned m = 0; m < NMAPS; m++) {
 		omap_each(&p->maps[m], free_live, p->track);
 		omap_release(&p->maps[m]);
+		owed_release(p, m);
 	}
 	omap_each(&p->heaps, free_text, NULL);
 	omap_release(&p->heaps);
@@ -549,8 +474,7 @@ static void proc_free(struct proc *p)
 	omap_release(&p->names);
 	omap_each(&p->stacks, free_stack, NULL);
 	omap_release(&p->stacks);
-	omap_each(&p->threads, free_thread, NULL);
-	omap_release(&p->threads);
+	labels_release(p);
 	symbolizer_free(p->symbols);
 	free(p->usage);
 	free(p);

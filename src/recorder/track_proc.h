@@ -37,6 +37,13 @@ struct usage {
 	uint64_t total[NMAPS];
 };
 
+/* What is owed at an address; see track_owed.c. */
+struct early {
+	uint64_t time_ns; /* of the record that made us owe */
+	uint32_t tid;
+	int frees; /* > 0: frees that are still to come; < 0: allocations whose free has come */
+};
+
 struct label {
 	uint8_t level;
 	char *text;
@@ -58,10 +65,12 @@ struct proc {
 	bool by_range; /* steps come from "step start" ranges … */
 	bool by_call; /* … or from the step call; the first seen wins */
 	bool window; /* rows are being written */
-	uint64_t last_ns;
+	uint64_t last_ns; /* of its records so far */
 	int visible[MAX_VISIBLE];
 	int nvisible;
 	struct omap maps[NMAPS]; /* address → struct block */
+	struct omap early[NMAPS]; /* address → struct early */
+	size_t early_limit[NMAPS];
 	struct omap heaps; /* address → size of a pool's heap, as pointer value */
 	struct omap names; /* hash → text */
 	struct omap stacks; /* id → struct stack_text */
@@ -99,6 +108,26 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s);
 void rows_oom(struct proc *p, uint32_t tid, const struct rec_oom *o);
 /* Marks of torch's dispatcher (`memscope-aten-…`): true if it was one. */
 bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
+
+/*
+ * track_owed.c: shadow records that come in the wrong order. owed_add() says that `frees` frees of
+ * the address are still to come (negative: allocations whose free has come); owed_settle() asks
+ * whether a record is one of those.
+ */
+struct owed {
+	unsigned map;
+	uint32_t tid; /* whose record it is */
+	uint64_t addr;
+};
+void owed_add(struct proc *p, const struct owed *o, uint64_t time_ns, int frees);
+bool owed_settle(struct proc *p, const struct owed *o, const struct rec *r, int frees);
+void owed_release(struct proc *p, unsigned map);
+
+/* track_labels.c. The owner is the thread's labels in the order of their levels, joined by '@';
+ * a string to free, NULL without any. */
+char *labels_owner(struct proc *p, uint32_t tid);
+void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r);
+void labels_release(struct proc *p);
 
 /* track.c */
 struct usage *usage_of(struct proc *p, uint32_t device);

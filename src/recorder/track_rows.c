@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The rows of a dump. Order of attributes as the format has it: allocation_id, addr, size, the
- * running sums, shadow, owner, page and allocation type. The owner stands in the MALLOC row; a label
- * that was given to a block afterwards stands in its FREE row, as rows are written at once.
+ * running sums, shadow, owner, page and allocation type. The owner stands in the MALLOC row; a
+ * label that was given to a block afterwards stands in its FREE row, as rows are written at once.
  */
 #include "recorder/track_proc.h"
 
 #include "base/mem.h"
 #include "device/ascend/modules.h"
+#include "export/cell.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,7 +213,8 @@ struct access {
 	size_t nname, nattrs;
 };
 
-/* The block that an operator's tensor lies in: of its own framework, else of any, else the driver's. */
+/* The block that an operator's tensor lies in: of its own framework, else of any, else the
+ * driver's. */
 static struct block *block_accessed(struct proc *p, const struct access *a)
 {
 	static const uint8_t others[] = {POOL_PTA, POOL_PTA_WORKSPACE, POOL_ATB, POOL_MINDSPORE,
@@ -271,9 +273,11 @@ static void put_op(struct proc *p, uint32_t tid, const struct rec *head, enum ro
 		   uint32_t device, const struct access *text)
 {
 	bool kernel = type == TYPE_KERNEL_START || type == TYPE_KERNEL_END;
+	uint32_t level = kernel ? MEM_LEVEL_KERNEL : MEM_LEVEL_OP;
 	struct row row;
 
-	if (!dumps(p, MEM_LAUNCH) || !device_is_wanted(p, device))
+	/* Operators of torch come as marks, which are collected at every level. */
+	if (!dumps(p, MEM_LAUNCH) || !(p->track->cfg.level & level) || !device_is_wanted(p, device))
 		return;
 	begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type);
 	put_time(p, &row, head->time_ns);
@@ -290,8 +294,8 @@ static void put_op(struct proc *p, uint32_t tid, const struct rec *head, enum ro
 void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o)
 {
 	static const enum row_type types[] = {
-		[OP_ATEN_START] = TYPE_ATEN_START,   [OP_ATEN_END] = TYPE_ATEN_END,
-		[OP_ATB_START] = TYPE_ATB_START,     [OP_ATB_END] = TYPE_ATB_END,
+		[OP_ATEN_START] = TYPE_ATEN_START,     [OP_ATEN_END] = TYPE_ATEN_END,
+		[OP_ATB_START] = TYPE_ATB_START,       [OP_ATB_END] = TYPE_ATB_END,
 		[OP_KERNEL_START] = TYPE_KERNEL_START, [OP_KERNEL_END] = TYPE_KERNEL_END,
 	};
 	struct access text = {0};
@@ -306,7 +310,7 @@ void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k)
 {
 	static const enum row_type types[] = {TYPE_KERNEL_LAUNCH, TYPE_KERNEL_EXECUTE_START,
 					      TYPE_KERNEL_EXECUTE_END};
-	uint32_t device = physical_device(p, k->device);
+	uint32_t device = k->device; /* the driver's number already */
 	const char *name = omap_get(&p->names, k->name_hash);
 	char unknown[24];
 	struct row row;
@@ -356,8 +360,10 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 {
 	static const enum row_type types[] = {
-		[SYSTEM_ACL_INIT] = TYPE_ACL_INIT,	 [SYSTEM_ACL_FINI] = TYPE_ACL_FINI,
-		[SYSTEM_START_TRACE] = TYPE_START_TRACE, [SYSTEM_STOP_TRACE] = TYPE_STOP_TRACE,
+		[SYSTEM_ACL_INIT] = TYPE_ACL_INIT,
+		[SYSTEM_ACL_FINI] = TYPE_ACL_FINI,
+		[SYSTEM_START_TRACE] = TYPE_START_TRACE,
+		[SYSTEM_STOP_TRACE] = TYPE_STOP_TRACE,
 		[SYSTEM_STEP] = TYPE_STEP,
 	};
 	uint32_t device = physical_device(p, s->device);
@@ -430,11 +436,9 @@ static uint64_t field_number(const char *text, size_t len, const char *key)
 {
 	size_t n;
 	const char *v = field(text, len, key, &n);
-	uint64_t x = 0;
+	uint64_t x;
 
-	for (size_t i = 0; i < n && i < 20 && v[i] >= '0' && v[i] <= '9'; i++)
-		x = x * 10 + (uint64_t)(v[i] - '0');
-	return x;
+	return cell_read_u64(v, n, &x) ? x : 0;
 }
 
 static void aten_access(struct proc *p, uint32_t tid, const struct rec_mark *m, const char *text,

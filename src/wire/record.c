@@ -36,7 +36,8 @@ bool rec_check(const struct rec *r, size_t avail)
 		return false;
 	if (!layout[r->type].len_at)
 		return r->size == layout[r->type].fixed;
-	return rec_size(layout[r->type].fixed, text_len(r)) == r->size;
+	/* Not rec_size(): a length near 65535 would wrap around to a small size. */
+	return ((layout[r->type].fixed + text_len(r) + 7) & ~(size_t)7) == r->size;
 }
 
 const char *rec_text(const struct rec *r, size_t *out_len)

@@ -41,7 +41,7 @@ struct frame {
 	uint32_t type;
 	uint32_t stored_bytes; /* of the payload in the file */
 	uint32_t raw_bytes; /* of the payload after decompression */
-	uint64_t check; /* XXH64 of the stored payload, seed = type */
+	uint64_t check; /* XXH64 of the stored payload, seed = raw_bytes << 32 | type */
 };
 
 struct frame_proc {

@@ -77,6 +77,7 @@ struct arena_head {
 	uint32_t ppid;
 	uint32_t image; /* 0; 1, 2 … after exec() under the same pid */
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat: tells a reused pid apart */
+	uint64_t pid_ns; /* inode of /proc/PID/ns/pid: where that number counts; 0: not known */
 	uint64_t file_bytes;
 	uint32_t max_rings; /* the geometry below is checked against these by readers */
 	uint32_t max_segs;
@@ -84,7 +85,8 @@ struct arena_head {
 	_Atomic uint32_t nsegs; /* segments [0, nsegs) have file space */
 	_Atomic uint32_t nsegs_used; /* rough count of segments in use, for show */
 	_Atomic uint32_t tracing; /* between start and stop */
-	_Atomic uint64_t stack_used; /* bytes of stack data handed out */
+	_Atomic uint64_t stack_used; /* bytes of stack data handed out; id 0 stays unused */
+	_Atomic uint64_t stack_committed; /* bytes of it that have file space */
 	_Atomic uint64_t lost_events; /* dropped where no ring could be had */
 	_Atomic uint64_t lost_stacks; /* events kept, stack dropped */
 	_Atomic uint64_t beat_ns; /* the recorder's sign of life */

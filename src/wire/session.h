@@ -46,7 +46,7 @@ struct session_page {
 	uint32_t py_depth;
 	uint32_t reserved;
 	int64_t wall_minus_mono_ns;
-	uint32_t root_pid; /* the launched process, 0 without a launcher */
+	uint32_t root_pid; /* the launched process; without a launcher the first one of the tree */
 	_Atomic uint32_t recorder_pid;
 	_Atomic uint64_t beat_ns; /* the recorder's sign of life, CLOCK_MONOTONIC */
 	uint32_t max_segs; /* ring budget of one process, in segments */

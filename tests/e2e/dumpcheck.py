@@ -218,13 +218,13 @@ def check_access(rows):
 class Process:
     """The dumps of one process image: .pid, .dir, .files {device: path}, .rows in order of ID."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, form="*"):
         self.dir = directory
         self.files = {}
         self.by_device = {}
         rows = {}
         stamps = set()
-        for path in sorted(directory.glob("device_*/*/*")):
+        for path in sorted(directory.glob(f"device_*/*/*.{form}")):
             if path.suffix in (".db-wal", ".db-shm", ".db-journal"):
                 continue
             m = DUMP.fullmatch(str(path.relative_to(directory.parent)))
@@ -256,9 +256,9 @@ class Process:
             assert int(row.pid) == self.pid, row
 
 
-def check_output(out):
-    """All processes below an output directory, each checked."""
-    found = [Process(d) for d in sorted(out.glob("msmemscope_*_ascend"))]
+def check_output(out, form="*"):
+    """All processes below an output directory, each checked; of one form, where it holds both."""
+    found = [Process(d, form) for d in sorted(out.glob("msmemscope_*_ascend"))]
     return [p for p in found if p.files]
 
 
@@ -282,8 +282,9 @@ def export(build, recording, to, form, *more):
 
 
 def comparable(row):
-    """A row as CSV and DB have it in common."""
-    return row._replace(name=plain_name(row))
+    """A row as CSV and DB have it in common: the DB form keeps the quotes of names and stacks."""
+    stacks = [s[1:-1] if s[:1] == '"' else s for s in (row.py_stack, row.c_stack)]
+    return row._replace(name=plain_name(row), py_stack=stacks[0], c_stack=stacks[1])
 
 
 def check_replay(build, recording, live, scratch):

@@ -91,7 +91,7 @@ class Recorder:
         self.runs = 0
         self.sim = build / "sim"
         self.targets = build / "targets"
-        self.msmemscope = str(build / "bin" / "msmemscope")
+        self.msmemscope = (str(build / "bin" / "msmemscope"),)
 
     def env(self, **more):
         return clean_env(self.tmp, **more)
@@ -118,7 +118,7 @@ class Recorder:
         out = self.tmp / f"out{self.runs}"
         kw.setdefault("cwd", self.tmp)
         return out, [
-            self.msmemscope,
+            *self.msmemscope,
             f"--output-path={out}",
             *opts,
             "--",

@@ -2,6 +2,7 @@
 """What a recording of a training job contains (issue 2). Every run here also passes dumpcheck.py."""
 
 import collections
+import sys
 
 import pytest
 
@@ -29,8 +30,11 @@ def test_pools(record, pool, form):
 def test_devices_threads_and_processes(record):
     got = record("simtrain", "--steps", 3, "--devices", 3, "--procs", 2, "--threads", 2)
     assert len(got.processes) == 2
+    assert [sorted(p.files) for p in sorted(got.processes, key=lambda p: min(p.files))] == [
+        ["0", "1", "2"],
+        ["3", "4", "5"],
+    ]
     for p in got.processes:
-        assert p.files.keys() == {"0", "1", "2"}
         assert len({r.tid for r in blocks(p.rows)}) >= 3
         for device, rows in p.by_device.items():
             assert {r.type for r in blocks(rows)} == POOLS["pta"]
@@ -53,6 +57,23 @@ def test_host_memory(record):
     assert got.process.files.keys() == {"cpu"}
 
 
+def test_host_memory_of_an_interpreter(record):
+    """Thousands of small blocks, threads, a fork; realloc moves blocks and keeps the books."""
+    code = (
+        "import os, threading; keep = [bytearray(n) for n in range(1, 20000, 7)]; b = bytearray();\n"
+        "for n in range(2000): b.extend(b'x' * 1000)\n"
+        "t = [threading.Thread(target=lambda: [bytes(5000) for _ in range(500)]) for _ in range(3)]\n"
+        "[x.start() for x in t]; [x.join() for x in t]; del keep\n"
+        "pid = os.fork()\n"
+        "x = [bytes(3000) for _ in range(100)]\n"
+        "if pid: print(os.waitpid(pid, 0)[1])\n"
+    )
+    got = record(sys.executable, "-c", code, opts=["--device=cpu"])
+    assert (got.returncode, got.stdout, got.stderr) == (0, b"0\n", b"")
+    assert len(got.processes) == 2
+    assert sum(len(p.rows) for p in got.processes) > 10000
+
+
 def test_leaks_end_with_the_process(record):
     got = record("simtrain", "--steps", 5, "--fault", "leak:4096", "--fault-step", 2)
     made_up = [r for r in got.of("FREE") if "shadow" in r.attr]
@@ -72,7 +93,7 @@ def test_aten(record):
         assert "allocation_id" in r.attr, r
         assert r.attr["type"] == "PTA" and r.attr["dtype"].startswith("torch."), r
         assert r.attr["shape"].startswith("torch.Size(["), r
-        assert r.name.startswith("aten."), r
+        assert r.name.startswith("torch._ops."), r
     assert not [r for r in got.of("MSTX") if "memscope-aten" in r.name]
 
 
@@ -115,18 +136,22 @@ def test_marks_ranges_and_steps(record):
     assert [r.type for r in got.of("SYSTEM")] == ["ACL_INIT", "ACL_FINI"]
 
 
+def frames(stack):
+    """One frame a line, innermost first; inlined ones belong to the next line."""
+    return sum("[inlined]" not in line for line in stack.splitlines())
+
+
 def test_call_stacks(record):
-    got = record("simtrain", "--steps", 2, "--fault", "leak", opts=["--call-stack=c:20"])
+    got = record("simtrain", "--steps", 4, "--fault", "leak", opts=["--call-stack=c:20"])
     stacks = [r.c_stack for r in got.of("MALLOC")]
     assert all(stacks) and not any(r.py_stack for r in got.rows)
-    # Innermost first, one frame a line, at most twenty.
-    assert max(s.count("\n") for s in stacks) <= 20
+    assert max(frames(s) for s in stacks) <= 20
     leaked = [r for r in got.of("FREE") if "shadow" in r.attr and r.type == "PTA"]
     ids = {r.attr["allocation_id"] for r in leaked}
     who = [r.c_stack for r in got.of("MALLOC") if r.attr["allocation_id"] in ids]
     assert who and all("leak_one_buffer" in s for s in who)
     shallow = record("simtrain", "--steps", 2, opts=["--call-stack=c:2"])
-    assert max(r.c_stack.strip('"\n').count("\n") for r in shallow.of("MALLOC")) <= 1
+    assert {frames(r.c_stack) for r in shallow.of("MALLOC")} == {2}
 
 
 def test_no_device_memory_refused_is_lost(record):
@@ -164,7 +189,7 @@ def test_a_job_that_records_itself(record, tmp_path):
     """msmemscope inside msmemscope: the inner one has the events, nobody crashes."""
     inner = tmp_path / "inner"
     out, result = record.raw(
-        record.msmemscope, f"--output-path={inner}", "--", record.program("simtrain"), "--steps", 2
+        *record.msmemscope, f"--output-path={inner}", "--", record.program("simtrain"), "--steps", 2
     )
     assert (result.returncode, result.stderr) == (0, b"")
     assert record.read(inner, result).rows

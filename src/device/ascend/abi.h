@@ -42,6 +42,36 @@ int halMemCreate(struct drv_mem_handle **handle, size_t size, const struct drv_m
 		 uint64_t flag);
 int halMemRelease(struct drv_mem_handle *handle);
 
+/* halGetDeviceInfo(device, 0, info, &value) */
+#define HAL_INFO_COUNTER 13 /* the device's free-running counter, now */
+#define HAL_INFO_FREQUENCY 25 /* of that counter: MHz or kHz, by driver version */
+
+/* The channel on which the device reports when tasks begin and end. */
+#define PROF_CHANNEL_STARS 50
+
+struct prof_start_para {
+	int32_t channel_type;
+	uint32_t period;
+	uint32_t real_time;
+	void *config;
+	uint32_t config_bytes;
+};
+_Static_assert(offsetof(struct prof_start_para, config) == 16, "prof_start_para changed");
+_Static_assert(offsetof(struct prof_start_para, config_bytes) == 24, "prof_start_para changed");
+
+/* Words of the STARS configuration; older chips take only the first nine. */
+#define STARS_CONFIG_ACSQ 0
+#define STARS_CONFIG_FFTS 6
+#define STARS_CONFIG_WORDS 11
+#define STARS_CONFIG_WORDS_OLD 9
+
+struct prof_driver {
+	int (*start)(unsigned device, unsigned channel, struct prof_start_para *para);
+	int (*read)(unsigned device, unsigned channel, char *buf, unsigned size);
+	int (*stop)(unsigned device, unsigned channel);
+	int (*info)(uint32_t device, int32_t module, int32_t info, int64_t *out); /* or NULL */
+};
+
 /* --- ACL: libascendcl.so and its implementation library --- */
 
 #define ACL_ERROR_NOT_FOUND 500000
@@ -84,6 +114,7 @@ enum prof_callback { PROF_CB_COMPACT = 4, PROF_CB_API = 9, PROF_CB_HASH = 12 };
 #define PROF_MAGIC 0x5a5a
 #define PROF_LEVEL_RUNTIME 5000
 #define PROF_TYPE_TASK_TRACK 802
+#define PROF_TYPE_STREAM_EXPAND 804 /* bytes[0]: stream ids are packed the new way */
 
 struct prof_task_track {
 	uint16_t device;
@@ -106,6 +137,98 @@ struct prof_compact {
 	};
 };
 _Static_assert(sizeof(struct prof_compact) == 64, "prof_compact changed size");
+
+#define PROF_COMMAND_START 1
+#define PROF_SWITCH_TASKS (0x800ull | 0x4000000ull)
+
+struct prof_command {
+	uint64_t switches;
+	uint64_t switches_high;
+	uint32_t ndevices;
+	uint32_t devices[64];
+	uint32_t model;
+	uint32_t type;
+	uint32_t cache;
+	uint8_t params[5136];
+};
+_Static_assert(sizeof(struct prof_command) == 5424, "prof_command changed size");
+_Static_assert(offsetof(struct prof_command, model) == 276, "prof_command changed");
+
+/* --- ATB: libatb.so, C++ --- */
+
+struct atb_tensor {
+	int32_t dtype;
+	int32_t format;
+	int64_t dims[8];
+	uint64_t ndims;
+	void *device;
+	void *host;
+	uint64_t bytes;
+};
+_Static_assert(sizeof(struct atb_tensor) == 104, "atb_tensor changed size");
+
+/* atb::SVector<Tensor>: the elements are at `heap` if that is set. */
+#define ATB_INLINE_TENSORS 65
+struct atb_tensors {
+	uint64_t capacity;
+	uint64_t size;
+	struct atb_tensor inline_data[ATB_INLINE_TENSORS];
+	struct atb_tensor *heap;
+};
+_Static_assert(sizeof(struct atb_tensors) == 6784, "atb_tensors changed size");
+
+/* atb::RunnerVariantPack as far as it is the same in all versions. */
+struct atb_pack {
+	struct atb_tensors in;
+	struct atb_tensors out;
+	uint8_t between[216];
+	void *workspace;
+	uint64_t workspace_bytes;
+	void *intermediate;
+	uint64_t intermediate_bytes;
+};
+_Static_assert(offsetof(struct atb_pack, workspace) == 13784, "atb_pack changed");
+_Static_assert(offsetof(struct atb_pack, intermediate_bytes) == 13808, "atb_pack changed");
+
+#define MKI_DIMS 48
+struct mki_tensor {
+	int32_t dtype;
+	int32_t format;
+	int64_t dims[MKI_DIMS];
+	uint64_t between;
+	uint64_t ndims;
+	void *strides[3];
+	int64_t offset;
+	void *data;
+	uint64_t bytes;
+	void *host;
+};
+_Static_assert(sizeof(struct mki_tensor) == 464, "mki_tensor changed size");
+_Static_assert(offsetof(struct mki_tensor, ndims) == 400, "mki_tensor changed");
+_Static_assert(offsetof(struct mki_tensor, data) == 440, "mki_tensor changed");
+
+#define MKI_TENSORS 49
+struct mki_tensors {
+	struct mki_tensor data[MKI_TENSORS];
+	uint64_t count;
+};
+_Static_assert(offsetof(struct mki_tensors, count) == 22736, "mki_tensors changed");
+
+/*
+ * std::string as libstdc++ lays it out. Old ABI: one pointer to the characters, this in front of
+ * them. Both are returned through a hidden pointer, and a C struct of 32 bytes is too on every
+ * machine: declared so, one prototype fits both.
+ */
+struct cxx_string {
+	char *data;
+	size_t size;
+	size_t rest[2];
+};
+struct cxx_old_head {
+	size_t size;
+	size_t capacity;
+	int32_t references; /* besides this one */
+};
 
 /* --- mstx --- */
 

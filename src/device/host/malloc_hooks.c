@@ -30,6 +30,7 @@ static struct {
 	void (*free)(void *);
 	void *(*calloc)(size_t, size_t);
 	void *(*realloc)(void *, size_t);
+	void *(*reallocarray)(void *, size_t, size_t);
 	int (*posix_memalign)(void **, size_t, size_t);
 	void *(*aligned_alloc)(size_t, size_t);
 	void *(*memalign)(size_t, size_t);
@@ -70,6 +71,7 @@ static void look_up(void)
 	*(void **)&real.free = dlsym(RTLD_NEXT, "free");
 	*(void **)&real.calloc = dlsym(RTLD_NEXT, "calloc");
 	*(void **)&real.realloc = dlsym(RTLD_NEXT, "realloc");
+	*(void **)&real.reallocarray = dlsym(RTLD_NEXT, "reallocarray");
 	*(void **)&real.posix_memalign = dlsym(RTLD_NEXT, "posix_memalign");
 	*(void **)&real.aligned_alloc = dlsym(RTLD_NEXT, "aligned_alloc");
 	*(void **)&real.memalign = dlsym(RTLD_NEXT, "memalign");
@@ -130,17 +132,15 @@ EXPORT void free(void *p)
 EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t bytes;
+	bool fits = !__builtin_mul_overflow(n, size, &bytes);
 
-	if (__builtin_mul_overflow(n, size, &bytes)) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	/* Static memory is zero and used once. */
 	if (!ready())
-		return boot_alloc(16, bytes); /* static memory is zero and used once */
+		return fits ? boot_alloc(16, bytes) : NULL;
 	return allocated(real.calloc(n, size), bytes, CALLER);
 }
 
-EXPORT void *realloc(void *old, size_t size)
+static void *reallocate(void *old, size_t size, const void *caller)
 {
 	if (!ready() || is_boot(old)) {
 		void *p = ready() ? malloc(size) : boot_alloc(16, size);
@@ -156,19 +156,26 @@ EXPORT void *realloc(void *old, size_t size)
 	void *new = real.realloc(old, size);
 	struct collect_block b = {
 		.addr = (uint64_t)old, .device = DEV_HOST, .pool = POOL_HOST, .kind = ALLOC_PLAIN};
-	collect_free_end(p, &b, old && (new || size == 0), CALLER);
-	return allocated(new, size, CALLER);
+	collect_free_end(p, &b, old && (new || size == 0), caller);
+	return allocated(new, size, caller);
 }
 
+EXPORT void *realloc(void *old, size_t size)
+{
+	return reallocate(old, size, CALLER);
+}
+
+/* How it fails is the allocator's own; otherwise it is realloc(), as the C library does it. */
 EXPORT void *reallocarray(void *old, size_t n, size_t size)
 {
 	size_t bytes;
 
-	if (__builtin_mul_overflow(n, size, &bytes)) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	return realloc(old, bytes);
+	if (!__builtin_mul_overflow(n, size, &bytes))
+		return reallocate(old, bytes, CALLER);
+	if (ready() && real.reallocarray)
+		return real.reallocarray(old, n, size);
+	errno = ENOMEM;
+	return NULL;
 }
 
 EXPORT int posix_memalign(void **out, size_t align, size_t size)

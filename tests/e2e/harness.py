@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""For tests that hurt jobs and recorders: counts the job kept itself, the state of a session."""
+
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import time
+
+import dumpcheck
+from recording import clean_env
+
+LIVE, FINISHED = 1, 2
+SOAK = bool(os.environ.get("SOAK"))
+
+
+def counted(path):
+    """What the job itself counted as completed (tests/targets/counted.h)."""
+    data = pathlib.Path(path).read_bytes()
+    return sum(struct.unpack(f"<{len(data) // 8}Q", data))
+
+
+class Session:
+    """The control page of a recording (src/wire/session.h)."""
+
+    def __init__(self, directory):
+        self.dir = pathlib.Path(directory)
+
+    def page(self):
+        with open(self.dir / "session", "rb") as f:
+            data = f.read(256)
+        assert data[:8] == b"SESSION1"
+        return data
+
+    @property
+    def state(self):
+        return struct.unpack_from("<I", self.page(), 12)[0]
+
+    @property
+    def recorder(self):
+        return struct.unpack_from("<I", self.page(), 44)[0]
+
+    @property
+    def unrecorded(self):
+        return struct.unpack_from("<Q", self.page(), 80)[0]
+
+    def wait_finished(self, seconds=30):
+        end = time.monotonic() + seconds
+        while self.state != FINISHED:
+            assert time.monotonic() < end, f"the recorder of {self.dir} does not finish"
+            time.sleep(0.002)
+
+    def kill_recorder(self):
+        """And until it is gone: it is nobody's child that we could wait for."""
+        pid = self.recorder
+        os.kill(pid, signal.SIGKILL)
+        wait_gone(pid)
+
+
+def wait_gone(pid, seconds=10):
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if stat.rpartition(")")[2].split()[0] in "ZX":
+            return
+        assert time.monotonic() < end, f"process {pid} does not end"
+        time.sleep(0.002)
+
+
+class Hurt:
+    """Starts jobs under msmemscope; one output directory per instance."""
+
+    def __init__(self, build, tmp_path, name="out"):
+        self.build, self.tmp = build, pathlib.Path(tmp_path)
+        self.out = self.tmp / name
+        self.count_file = self.tmp / f"{name}.count"
+        self.job = None
+
+    def target(self, name):
+        return str(self.build / "targets" / name)
+
+    def env(self, **more):
+        return clean_env(self.tmp, **more)
+
+    def command(self, *words, opts=()):
+        return [
+            str(self.build / "bin" / "msmemscope"),
+            f"--output-path={self.out}",
+            *opts,
+            "--",
+            *map(str, words),
+        ]
+
+    def start(self, *words, opts=(), env=None, **kw):
+        kw.setdefault("cwd", self.tmp)
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        self.job = subprocess.Popen(
+            self.command(*words, opts=opts), env=self.env(**(env or {})), **kw
+        )
+        return self.job
+
+    def run(self, *words, opts=(), env=None, timeout=60, **kw):
+        kw.setdefault("cwd", self.tmp)
+        return subprocess.run(
+            self.command(*words, opts=opts),
+            env=self.env(**(env or {})),
+            capture_output=True,
+            timeout=timeout,
+            **kw,
+        )
+
+    def plain(self, *words, env=None, timeout=60, **kw):
+        kw.setdefault("cwd", self.tmp)
+        return subprocess.run(
+            [*map(str, words)],
+            env=self.env(**(env or {})),
+            capture_output=True,
+            timeout=timeout,
+            **kw,
+        )
+
+    def steady(self, threads=1, events=0, pace=0, how="return"):
+        return [self.target("steady"), self.count_file, threads, events, pace, how]
+
+    def wait_counted(self, n, seconds=20):
+        end = time.monotonic() + seconds
+        while not self.count_file.exists() or counted(self.count_file) < n:
+            assert self.job is None or self.job.poll() is None, self.job.communicate()
+            assert time.monotonic() < end, "the job does not get on"
+            time.sleep(0.001)
+
+    @property
+    def counted(self):
+        return counted(self.count_file)
+
+    @property
+    def recording(self):
+        (only,) = sorted(self.out.glob("recording_*"))
+        return only
+
+    @property
+    def session(self):
+        return Session(self.recording)
+
+    def sonde(self, *words, timeout=60):
+        return subprocess.run(
+            [str(self.build / "bin" / "sonde"), *map(str, words)],
+            env=self.env(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def show(self):
+        r = self.sonde("mem", "show", "--json", self.recording)
+        assert r.returncode == 0, r.stderr
+        return json.loads(r.stdout)
+
+    @property
+    def lost(self):
+        return self.show()["lost"]["events"]
+
+    def recover(self):
+        r = self.sonde("mem", "recover", self.recording)
+        assert r.returncode == 0, r.stderr
+        assert not list(self.recording.glob("*.ring"))
+        return r.stdout
+
+    def processes(self):
+        """Every dump, checked whole (dumpcheck.py)."""
+        return dumpcheck.check_output(self.out)
+
+    def rows(self):
+        """Number of events that really happened: rows that were not made up at the end."""
+        return sum(real_events(p.rows) for p in self.processes())
+
+    def fast_rows(self):
+        """The same without parsing every cell: for the many tries."""
+        n = 0
+        for path in self.out.glob("msmemscope_*/device_*/dump/*.csv"):
+            data = path.read_bytes()
+            assert data.startswith(dumpcheck.HEADER.encode() + b"\n") and data.endswith(b"\n")
+            ids = set()
+            for line in data.split(b"\n")[1:-1]:
+                cells = line.split(b",", 3)
+                assert cells[0].isdigit() and line.count(b'"') % 2 == 0, line
+                ids.add(cells[0])
+                if cells[1] in (b"MALLOC", b"FREE") and b"shadow:" not in line:
+                    n += 1
+            assert len(ids) == data.count(b"\n") - 1, "an ID stands twice"
+        return n
+
+    def check_exact(self, threads, rows=None):
+        rows = self.fast_rows() if rows is None else rows
+        assert self.counted <= rows <= self.counted + threads, (self.counted, rows)
+
+
+def real_events(rows):
+    return sum(1 for r in rows if r.event in ("MALLOC", "FREE") and "shadow" not in r.attr)

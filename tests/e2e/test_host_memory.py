@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Host memory (--device=npu,cpu): the malloc family keeps its promises, whoever provides it."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from harness import Hurt
+
+HOST = ["--device=npu,cpu"]
+PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+
+
+@pytest.fixture
+def hurt(build, tmp_path):
+    return Hurt(build, tmp_path)
+
+
+def library(name):
+    for place in PLACES:
+        if (pathlib.Path(place) / name).exists():
+            return str(pathlib.Path(place) / name)
+    pytest.skip(f"{name} is not installed")
+
+
+def recorded_like_plain(h, *words, env=None, opts=HOST, **kw):
+    plain = h.plain(*words, env=env, **kw)
+    r = h.run(*words, opts=opts, env=env, **kw)
+    assert (r.returncode, r.stdout, r.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    h.session.wait_finished()
+    assert h.lost == 0
+    return r
+
+
+@pytest.mark.parametrize("form", ["csv", "db"])
+def test_promises_of_malloc(hurt, form):
+    """Every row is checked by dumpcheck: pairs, sums, order."""
+    r = recorded_like_plain(hurt, hurt.target("heap"), opts=[*HOST, f"--format={form}"])
+    assert r.stdout == b"kept\n"
+    (only,) = hurt.processes()
+    rows = [x for x in only.rows if x.event in ("MALLOC", "FREE")]
+    assert len(rows) > 160000 and {x.device for x in rows} == {"cpu"}
+    left = [x for x in rows if "shadow" in x.attr]
+    assert len(left) < 100, "what the C library itself keeps, and nothing else"
+
+
+@pytest.mark.parametrize("name", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"])
+def test_another_allocator(hurt, name):
+    env = {"LD_PRELOAD": library(name)}
+    r = recorded_like_plain(hurt, hurt.target("heap"), env=env)
+    assert r.stdout == b"kept\n"
+    (only,) = hurt.processes()
+    assert sum(1 for x in only.rows if x.event == "MALLOC") > 80000
+
+
+def test_a_program_with_its_own_malloc(hurt):
+    r = recorded_like_plain(hurt, hurt.target("heap_own"))
+    assert r.stdout == b"my own\n"
+
+
+def test_with_call_stacks(hurt):
+    r = recorded_like_plain(hurt, hurt.target("heap"), opts=[*HOST, "--call-stack=c:10"])
+    assert r.stdout == b"kept\n"
+
+
+def test_python(hurt):
+    code = (
+        "import json, subprocess, threading\n"
+        "ts = [threading.Thread(target=lambda: json.dumps(list(range(9999)))) for _ in range(8)]\n"
+        "[t.start() for t in ts]; [t.join() for t in ts]\n"
+        "print(subprocess.run(['sh', '-c', 'echo child; exit 3'], capture_output=True))\n"
+        "raise SystemExit(4)\n"
+    )
+    r = recorded_like_plain(hurt, sys.executable, "-c", code)
+    assert r.returncode == 4 and b"child" in r.stdout
+    assert len(hurt.processes()) >= 2
+
+
+def test_bash(hurt):
+    script = (
+        "for i in 1 2 3 4 5; do (echo $i; exec cat /dev/null) & done; wait\n"
+        "seq 200 | sort -rn | while read x; do echo $x; done | head -3\n"
+        "x=$(date +%Y | wc -c); echo $x; trap 'echo bye' EXIT; exit 9\n"
+    )
+    plain = hurt.plain("bash", "-c", script)
+    r = hurt.run("bash", "-c", script, opts=HOST)
+    assert (r.returncode, r.stderr) == (plain.returncode, plain.stderr) == (9, b"")
+    assert sorted(r.stdout.split()) == sorted(plain.stdout.split())
+    hurt.session.wait_finished()
+    assert hurt.lost == 0
+
+
+def test_git(hurt):
+    if not shutil.which("git"):
+        pytest.skip("no git")
+    repo = hurt.tmp / "repo"
+    env = {f"GIT_{w}_{k}": v for w in ("AUTHOR", "COMMITTER") for k, v in
+           (("NAME", "a"), ("EMAIL", "a@b"), ("DATE", "2026-01-01T00:00:00Z"))}
+    for words in (
+        ["git", "init", "-q", repo],
+        ["git", "-C", repo, "commit", "-q", "--allow-empty", "-m", "first"],
+    ):
+        r = hurt.run(*words, opts=HOST, env=env)
+        assert (r.returncode, r.stdout, r.stderr) == (0, b"", b"")
+    plain = hurt.plain("git", "-C", repo, "log", "--stat", env=env)
+    r = hurt.run("git", "-C", repo, "log", "--stat", opts=HOST, env=env)
+    assert (r.returncode, r.stdout, r.stderr) == (0, plain.stdout, plain.stderr)
+    assert subprocess.run(["git", "-C", repo, "fsck"], capture_output=True).returncode == 0

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""sonde mem show and export: the same numbers as the rows, from every form (issue 2)."""
+
+import collections
+import json
+
+import pytest
+
+import dumpcheck
+
+
+def show(record, path, *words):
+    r = record.sonde("mem", "show", "--json", *words, path)
+    assert r.returncode == 0, r.stderr
+    assert r.stderr == b""
+    return json.loads(r.stdout)
+
+
+def pools(answer):
+    """{(pid, device, pool): what is said about it}"""
+    return {
+        (p["pid"], pool["device"], pool["pool"]): pool
+        for p in answer["processes"]
+        for pool in p["pools"]
+    }
+
+
+def counted(processes):
+    """The same from the rows, without the program under test."""
+    found = collections.defaultdict(lambda: collections.Counter())
+    for p in processes:
+        live = {}
+        for r in p.rows:
+            if r.event not in ("MALLOC", "FREE"):
+                continue
+            c = found[p.pid, r.device, r.type]
+            size = int(r.attr["size"])
+            if r.event == "MALLOC":
+                c["mallocs"] += 1
+                c["now"] += size
+                live[r.attr["allocation_id"]] = size
+                if c["now"] > c["peak_bytes"]:
+                    c["peak_bytes"], c["peak_time_ns"] = c["now"], r.time
+            elif "shadow" in r.attr:
+                c["synthetic_frees"] += 1
+                c["alive_bytes"] += size
+            else:
+                c["frees"] += 1
+                c["now"] -= size
+    return found
+
+
+def check(answer, processes):
+    said = pools(answer)
+    want = counted(processes)
+    assert said.keys() == want.keys()
+    for key, c in want.items():
+        pool = said[key]
+        for name in ("mallocs", "frees", "synthetic_frees", "peak_bytes"):
+            assert pool[name] == c[name], (key, name)
+        assert pool["peak_time_ns"] == c["peak_time_ns"], key
+        assert pool["alive_at_end"]["blocks"] == c["synthetic_frees"], key
+        assert pool["alive_at_end"]["bytes"] == c["alive_bytes"], key
+
+
+@pytest.mark.parametrize("form", ["csv", "db"])
+@pytest.mark.parametrize(
+    "job",
+    [
+        ["--steps", 5, "--fault", "leak"],
+        ["--steps", 3, "--devices", 2, "--procs", 2, "--threads", 1, "--fault", "leak:12345"],
+        ["--steps", 3, "--pool", "atb", "--fault", "crash:kill"],
+    ],
+    ids=["leak", "many", "killed"],
+)
+def test_show_agrees_with_the_rows(record, job, form):
+    got = record("simtrain", *job, opts=[f"--format={form}", "--device=npu,cpu"])
+    answer = show(record, got.dir)
+    check(answer, got.processes)
+    assert answer["lost"] == {"events": 0, "stacks": 0, "damaged_bytes": 0}
+    assert answer["rows"] == sum(len(p.rows) for p in got.processes)
+    assert show(record, got.out) == answer, "the output directory stands for its newest recording"
+    assert show(record, got.dir / "events.sonde") == answer
+    for p in got.processes:
+        for device, path in p.files.items():
+            part = collections.namedtuple("P", "pid rows")(p.pid, p.by_device[device])
+            check(show(record, path), [part])
+    text = record.sonde("mem", "show", got.dir)
+    assert text.returncode == 0 and text.stderr == b""
+    for p in got.processes:
+        assert str(p.pid).encode() in text.stdout
+
+
+def test_show_says_where(record):
+    opts = ["--call-stack=c:20"]
+    got = record("simtrain", "--steps", 6, "--fault", "leak:4096", opts=opts)
+    for path in (got.dir, got.process.files["0"]):
+        (pool,) = [p for k, p in pools(show(record, path)).items() if k[2] == "PTA"]
+        (place,) = pool["alive_at_end"]["places"]
+        assert (place["blocks"], place["bytes"]) == (4, 4 * 4096)
+        assert any("leak_one_buffer" in line for line in place["c_stack"])
+        where = place["where"].split()[0]
+        assert any(where in line for line in place["c_stack"])
+        assert where.encode() in record.sonde("mem", "show", path).stdout
+
+
+def test_export_into_the_recording(record):
+    """Without -o, and twice: the second run replaces the files of the first."""
+    got = record("simtrain", "--steps", 2)
+    for _ in range(2):
+        for form in ("csv", "db"):
+            assert record.sonde("mem", "export", f"--format={form}", got.dir).returncode == 0
+    (again,) = dumpcheck.check_output(got.dir / "export", "csv")
+    assert again.rows == got.rows
+
+
+def test_export_of_a_dump_is_refused(record):
+    got = record("simtrain", "--steps", 2)
+    r = record.sonde("mem", "export", "-o", record.tmp / "x", got.process.files["0"])
+    assert r.returncode != 0 and r.stderr and b"Traceback" not in r.stderr
+    assert not (record.tmp / "x").exists()

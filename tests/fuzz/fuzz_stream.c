@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Frames of a recording that somebody sent us, into the whole of what makes rows. Input: a sequence
+ * of type (1 byte), length (2 bytes, little endian), payload. A process is introduced first, so
+ * that records have somebody to belong to.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "recorder/track.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static volatile unsigned char sink;
+static uint64_t rows;
+
+static void touch(const char *s, size_t n)
+{
+	for (size_t i = 0; s && i < n; i++)
+		sink ^= (unsigned char)s[i];
+}
+
+static void on_row(void *arg, uint32_t proc, const struct row *row)
+{
+	(void)arg;
+	(void)proc;
+	rows++;
+	BUG_ON(row->event >= ROW_EVENT_END || row->type >= TYPE_END);
+	BUG_ON(row->nattrs > ROW_MAX_ATTRS);
+	touch(row->name, row->name_len);
+	touch(row->c_stack, row->c_stack_len);
+	touch(row->py_stack, row->py_stack_len);
+	for (unsigned i = 0; i < row->nattrs; i++) {
+		BUG_ON(row->attrs[i].key >= ATTR_KEY_END);
+		if (row->attrs[i].kind == ATTR_TEXT)
+			touch(row->attrs[i].text, row->attrs[i].text_len);
+	}
+}
+
+/* A block of exactly its size, at a multiple of 8 as in the recorder. */
+static void frame(struct track *t, uint32_t type, const uint8_t *payload, size_t n)
+{
+	void *copy = xmalloc(n);
+
+	if (n)
+		memcpy(copy, payload, n);
+	struct err err = {0};
+	int r = stream_frame(&track_stream, t, type, copy, n, &err);
+	BUG_ON(r > 0 || (r < 0 && !err.text[0]));
+	free(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct track_sink to = {.row = on_row};
+	struct track *t = track_new(&to);
+	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
+
+	frame(t, FRAME_PROC, (const uint8_t *)&p, sizeof(p));
+	while (size >= 3) {
+		size_t n = data[1] | (size_t)data[2] << 8;
+		uint32_t type = data[0];
+		data += 3;
+		size -= 3;
+		if (n > size)
+			n = size;
+		frame(t, type, data, n);
+		data += n;
+		size -= n;
+	}
+	track_free(t);
+	return 0;
+}

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Writes the well-formed seeds below tests/fuzz/corpus. usage: make_corpus.py
+
+Layouts are those of src/wire/record.h and src/wire/recording.h, spelt out once more: a seed that
+nobody can read any more would test nothing. Seeds found by a fuzzer lie beside these.
+"""
+
+import os
+import struct
+
+CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+THREAD, ALLOC, FREE, HEAP, ACCESS, OP, KERNEL, NAME, MARK, SYSTEM, LABEL, OOM, MODULE = range(1, 14)
+HAL, HOST, PTA, WORKSPACE, MINDSPORE, ATB = range(1, 7)
+
+
+def record(kind, ns, body, text=b"", flags=0, stack=0):
+    data = body + text
+    data += bytes(-len(data) % 8)
+    return struct.pack("<BBHIQ", kind, flags, 16 + len(data), stack, ns) + data
+
+
+def alloc(ns, addr, size, pool, kind=0, device=0, **more):
+    return record(ALLOC, ns, struct.pack("<QQHBBBBH", addr, size, device, pool, kind, 1, 3, 0), **more)
+
+
+def free(ns, addr, pool, kind=0, **more):
+    return record(FREE, ns, struct.pack("<QHBBI", addr, 9999, pool, kind, 0), **more)
+
+
+def heap(ns, pool, mode, addr, size):
+    return record(HEAP, ns, struct.pack("<QqHBBI", addr, size, 0, pool, mode, 0))
+
+
+def mark(ns, kind, range_id, text):
+    return record(MARK, ns, struct.pack("<QHBBHH", range_id, 0, kind, 0, len(text), 0), text)
+
+
+def label(ns, kind, level, text, addr=0):
+    return record(LABEL, ns, struct.pack("<QBBHHH", addr, kind, level, len(text), 9999, 0), text)
+
+
+def system(ns, kind, value=0):
+    return record(SYSTEM, ns, struct.pack("<QHBBI", value, 9999, kind, 0, 0))
+
+
+def op(ns, kind, text):
+    return record(OP, ns, struct.pack("<HBBHH", 0, kind, 0, len(text), 0), text)
+
+
+def kernel(ns, name, kind):
+    return record(KERNEL, ns, struct.pack("<QHHHBB", name, 0, 1, 2, kind, 0))
+
+
+def name(ns, number, text):
+    return record(NAME, ns, struct.pack("<QHHHH", number, len(text), 0, 0, 0), text)
+
+
+def access(ns, addr, pool, kind, text):
+    return record(ACCESS, ns, struct.pack("<QQHBBHH", addr, 4, 0, pool, kind, len(text), 0), text)
+
+
+def oom(ns):
+    return record(OOM, ns, struct.pack("<QQHBBI", 1 << 40, 7, 0, 0, 0, 0))
+
+
+def module(ns, path):
+    return record(MODULE, ns, struct.pack("<QQQHHHH", 0x1000, 0x9000, 0, len(path), 0, 0, 0), path)
+
+
+EVERY = [
+    record(THREAD, 1, struct.pack("<II", 7, 0)),
+    alloc(2, 0x1000, 64, HAL, stack=1),
+    heap(3, PTA, 0, 0, 4096),
+    heap(3, ATB, 1, 0x8000, 4096),
+    alloc(4, 0x1000, 32, PTA, kind=3),
+    label(5, 0, 5, b"weights"),
+    alloc(6, 0x2000, 32, ATB, kind=3),
+    label(7, 2, 5, b"gradient", 0x1010),
+    label(7, 1, 5, b"weights"),
+    mark(8, 1, 1, b"step start"),
+    mark(8, 0, 0, b"memscope-aten-b: name=aten.add"),
+    mark(
+        9,
+        0,
+        0,
+        b"memscope-aten-ac:ptr=4096;is_write=True;is_read=False;is_output=True;name=aten.add;"
+        b"shape=torch.Size([2, 3]);dtype=torch.float16;tensor_size=12;device=npu:0",
+    ),
+    op(10, 2, b"LinearOperation\0path:0_1,workspace:1"),
+    access(11, 0x2004, ATB, 2, b"op\0dtype:f,shape:[1,2]"),
+    name(12, 0xABC, b"MatMul"),
+    kernel(12, 0xABC, 0),
+    kernel(13, 0xABC, 2),
+    mark(14, 2, 1, b""),
+    system(15, 4, 1),
+    oom(16),
+    module(16, b"/lib/libjob.so"),
+    heap(17, ATB, 2, 0x8000, 0),
+    free(18, 0x1000, PTA),
+    free(18, 0x1000, HAL, stack=1),
+]
+SHADOW = [
+    system(1, 3),
+    alloc(2, 0x10, 1, PTA, flags=1),
+    free(2, 0x10, PTA, flags=1),
+    alloc(2, 0x20, 1, HOST, kind=2, device=10000, flags=1),
+    system(3, 2),
+    free(4, 0x20, HOST, kind=2),
+]
+
+
+def run(proc, tid, records):
+    data = b"".join(records)
+    return struct.pack("<IIII", 1, 16 + len(data), proc, tid) + data
+
+
+def stack(proc, number, pcs):
+    return struct.pack("<IIIIII", 2, 24 + 8 * len(pcs), proc, 0, number, len(pcs)) + struct.pack(
+        f"<{len(pcs)}Q", *pcs
+    )
+
+
+def cursor(proc, ring, offset, seq):
+    return struct.pack("<IIIIIIQ", 3, 32, proc, 0, ring, offset, seq)
+
+
+def frame(kind, payload):
+    return struct.pack("<BH", kind, len(payload)) + payload
+
+
+def proc(number, pid):
+    return struct.pack("<IIIIQQ256s512s256s", number, pid, 1, 0, 1, 1, b"/bin/job", b"job\0-x", b"0,1")
+
+
+def proc_end(number):
+    return struct.pack("<IIQQQQ", number, 0, 100, 1, 2, 3)
+
+
+def patch(place, offset, data):
+    return struct.pack("<BHB", place, offset, len(data)) + data
+
+
+def eh_frame(cie, fde):
+    """.eh_frame_hdr at 0, .eh_frame at 0x40, code at 0x100 to 0x120; pc 0x105."""
+
+    def entry(body):
+        body += bytes(-(len(body) + 4) % 8)
+        return struct.pack("<I", len(body)) + body
+
+    first = entry(struct.pack("<I", 0) + cie)
+    at = 0x40 + len(first)
+    second = entry(struct.pack("<IiI", at + 4 - 0x40, 0x100 - (at + 8), 0x20) + fde)
+    table = struct.pack("<BBBBiIii", 1, 0x1B, 3, 0x3B, 0x40 - 4, 1, 0x100, at)
+    frames = first + second + bytes(4)
+    segment = table.ljust(0x40, b"\0") + frames
+    return struct.pack("<HH", 0x105, 0) + segment.ljust(0x120, b"\x90")
+
+
+CIE = b"\x01zR\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01"
+CIE_SIGNAL = b"\x01zRS\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01"
+FDE = b"\0\x41\x0e\x10\x86\x02\x43\x0d\x06\x02\x10\x0c\x07\x08"
+FDE_EXPRESSION = b"\0\x0e\x10\x46\x0e\x18\x4a\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"
+FDE_REMEMBER = b"\0\x41\x0a\x0e\x20\x83\x03\x42\x0b\xc3\x2e\x10"
+
+ROW = (
+    "1,MALLOC,HAL,N/A,100,5,6,0,0x0000000000001000,"
+    '"{allocation_id:1,addr:0x0000000000001000,size:64,used:64,page_type:normal}",,\n'
+)
+CSV = {
+    "row": ROW,
+    "quotes": '2,MSTX,Mark,"a ""b"", c",101,5,6,N/A,N/A,,"f(x)\ng()","main()"\n',
+    "crlf": ROW.replace("\n", "\r\n") + '3,FREE,PTA,N/A,102,5,6,0,0x10,"{size:1,total:2}",,\r\n',
+    "attrs": '4,ACCESS,READ,op,103,5,6,cpu,0x10,"{type:PTA,dtype:f,shape:[1,5],a b:c:d}",,\n',
+    "json": '{"allocation_id":"1","size":"64","owner":"PTA@x","shape":"[1,5]"}',
+}
+
+CONFIG = {
+    "empty": "{}",
+    "all": '{"analysisType":15,"cStackDepth":50,"collectAllNpu":true,"collectCpu":true,'
+    '"collectMode":1,"dataFormat":1,"dumpEventType":15,"enableCStack":true,"eventType":15,'
+    '"isEffective":true,"levelType":3,"npuSlots":4294967295,"outputDir":"/tmp/x",'
+    '"SelectedStepList":{"stepCount":2,"stepIdList":[1,2,0,0,0]},'
+    '"watchConfig":{"isWatched":true,"start":"a","end":"b","outputId":1,"fullContent":false},'
+    '"bufferMb":1,"waitMs":0,"compat":1}',
+    "wrong": '{"eventType":"x","npuSlots":-1,"outputDir":"relative"}',
+    "steps": '{"SelectedStepList":{"stepCount":5,"stepIdList":[1,2,3,4,5]}}',
+}
+
+SEEDS = {
+    "record": {"every": b"".join(EVERY), "one": EVERY[1], "text": EVERY[9]},
+    "stream": {
+        "every": frame(1, b'{"dumpEventType":15,"analysisType":15}')
+        + frame(2, proc(1, 5))
+        + frame(3, stack(0, 1, [0x1010, 0x2020]) + run(0, 7, EVERY) + cursor(0, 0, 64, 1))
+        + frame(4, proc_end(0))
+        + frame(5, b""),
+        "shadow": frame(1, b'{"collectMode":1,"collectCpu":true}') + frame(3, run(0, 7, SHADOW)),
+        "steps": frame(1, b'{"SelectedStepList":{"stepCount":1,"stepIdList":[1]}}')
+        + frame(3, run(0, 7, EVERY[1:5] + EVERY[9:18])),
+    },
+    "arena": {
+        "valid": b"",
+        "record": patch(4, 64 + 24 + 40, EVERY[1]) + patch(4, 0, struct.pack("<I", 64 + 24 + 80)),
+        "loop": patch(4 + 8, 4, struct.pack("<I", 1)),
+        "used": patch(4, 0, struct.pack("<I", 0xFFFFFFFF)),
+        "garbage": patch(4, 64, b"\xff" * 64),
+        "rings": patch(0, 64, b"\xff" * 8) + patch(1, 4, struct.pack("<I", 0xFFFF)),
+        "stack": patch(3, 8, struct.pack("<II", 0, 1001)),
+    },
+    "config": {k: v.encode() for k, v in CONFIG.items()},
+    "csv": {k: v.encode() for k, v in CSV.items()},
+    "ehframe": {
+        "plain": eh_frame(CIE, FDE),
+        "signal": eh_frame(CIE_SIGNAL, FDE),
+        "expression": eh_frame(CIE, FDE_EXPRESSION),
+        "remember": eh_frame(CIE, FDE_REMEMBER),
+    },
+}
+
+
+def main():
+    for target, seeds in SEEDS.items():
+        folder = os.path.join(CORPUS, target)
+        os.makedirs(folder, exist_ok=True)
+        for seed, data in seeds.items():
+            with open(os.path.join(folder, seed), "wb") as f:
+                f.write(data)
+
+
+if __name__ == "__main__":
+    main()

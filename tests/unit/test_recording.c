@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/recording.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "test.h"
+#include "tmpdir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* Three frames: compressed, stored as it is, empty. */
+#define NFRAMES 3
+static char big[3000];
+static const char little[] = "{\"a\":1}";
+
+static const void *payload_of(unsigned i, size_t *out_bytes)
+{
+	static const size_t bytes[NFRAMES] = {sizeof(big), sizeof(little), 0};
+	static const void *const data[NFRAMES] = {big, little, ""};
+
+	*out_bytes = bytes[i % NFRAMES];
+	return data[i % NFRAMES];
+}
+
+static uint32_t type_of(unsigned i)
+{
+	static const uint32_t types[NFRAMES] = {FRAME_BATCH, FRAME_SESSION, FRAME_END};
+
+	return types[i % NFRAMES];
+}
+
+static int append(struct recording_writer *w, unsigned i)
+{
+	size_t n;
+	const void *p = payload_of(i, &n);
+
+	return recording_append(w, type_of(i), p, n, NULL);
+}
+
+static const char *sample(void)
+{
+	const char *path = tmpfile_path("r.sonde");
+	struct recording_writer *w;
+
+	for (size_t i = 0; i < sizeof(big); i++)
+		big[i] = (char)(i % 7);
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	for (unsigned i = 0; i < NFRAMES; i++)
+		CHECK_INT(append(w, i), 0);
+	recording_close(w);
+	return path;
+}
+
+static void read_all(const char *path, struct buf *out)
+{
+	buf_clear(out);
+	CHECK_INT(fs_read_file(path, 1 << 30, out, NULL), 0);
+}
+
+static void write_all(const char *path, const void *data, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	CHECK(fd >= 0 && write(fd, data, n) == (ssize_t)n);
+	close(fd);
+}
+
+/* How many whole frames there are; each must be the one that was written. */
+static unsigned count(const char *path, bool *out_torn)
+{
+	struct recording_reader *r;
+	const char *got;
+	uint32_t type;
+	size_t bytes, want_bytes;
+	unsigned n = 0;
+
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	while (recording_next(r, &type, &got, &bytes, NULL) == 1) {
+		const void *want = payload_of(n, &want_bytes);
+		CHECK_INT(type, type_of(n));
+		CHECK_INT(bytes, want_bytes);
+		CHECK(!memcmp(got, want, bytes));
+		n++;
+	}
+	*out_torn = recording_torn(r);
+	CHECK(recording_offset(r) <= recording_size(r));
+	recording_reader_free(r);
+	return n;
+}
+
+TEST(recording, writes_and_reads)
+{
+	const char *path = sample();
+	struct stat st;
+	bool torn;
+
+	CHECK_INT(count(path, &torn), NFRAMES);
+	CHECK(!torn);
+	CHECK(stat(path, &st) == 0);
+	CHECK_INT(st.st_mode & 0777, 0600);
+	CHECK(st.st_size < 1000); /* the big one was compressed */
+}
+
+TEST(recording, goes_on_behind_what_is_there)
+{
+	const char *path = sample();
+	struct recording_writer *w;
+	struct stat st;
+	bool torn;
+
+	CHECK(stat(path, &st) == 0);
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	CHECK_INT(recording_bytes(w), st.st_size);
+	CHECK_INT(append(w, 0), 0);
+	recording_close(w);
+	CHECK_INT(count(path, &torn), NFRAMES + 1);
+	CHECK(!torn);
+}
+
+/* Cut at every byte: whole frames are read, the rest is torn, and a writer goes on there. */
+TEST(recording, torn_at_every_byte)
+{
+	const char *path = sample(), *cut = tmpfile_path("cut");
+	struct buf all = {0};
+	struct recording_reader *r;
+	uint64_t ends[NFRAMES + 1] = {sizeof(struct recording_head)};
+	const char *p;
+	uint32_t type;
+	size_t bytes;
+
+	read_all(path, &all);
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	for (unsigned i = 1; recording_next(r, &type, &p, &bytes, NULL) == 1; i++)
+		ends[i] = recording_offset(r);
+	recording_reader_free(r);
+	for (size_t n = 0; n <= all.len; n++) {
+		struct recording_writer *w;
+		struct err err = {0};
+		bool torn;
+		unsigned whole = 0;
+
+		write_all(cut, all.data, n);
+		if (n < sizeof(struct recording_head)) {
+			CHECK_INT(recording_open(&r, cut, &err), -EINVAL);
+			CHECK(strstr(err.text, "not a sonde recording"));
+		} else {
+			while (whole < NFRAMES && ends[whole + 1] <= n)
+				whole++;
+			CHECK_INT(count(cut, &torn), whole);
+			CHECK_INT(torn, n != ends[whole]);
+		}
+		CHECK_INT(recording_create(&w, cut, &err), 0);
+		CHECK_INT(recording_bytes(w), ends[whole]);
+		CHECK_INT(append(w, whole), 0);
+		recording_close(w);
+		CHECK_INT(count(cut, &torn), whole + 1);
+		CHECK(!torn);
+	}
+	buf_release(&all);
+}
+
+/* One flipped bit anywhere: never a frame that is not the one that was written. */
+TEST(recording, every_bit_flipped)
+{
+	const char *path = sample(), *bad = tmpfile_path("bad");
+	struct buf all = {0};
+
+	read_all(path, &all);
+	for (size_t bit = 0; bit < all.len * 8; bit++) {
+		struct recording_reader *r;
+		bool torn;
+
+		all.data[bit / 8] ^= (char)(1u << bit % 8);
+		write_all(bad, all.data, all.len);
+		if (bit / 8 < offsetof(struct recording_head, reserved)) {
+			CHECK(recording_open(&r, bad, NULL) < 0);
+		} else if (bit / 8 < sizeof(struct recording_head)) {
+			CHECK_INT(count(bad, &torn), NFRAMES);
+		} else {
+			CHECK(count(bad, &torn) < NFRAMES);
+			CHECK(torn);
+		}
+		all.data[bit / 8] ^= (char)(1u << bit % 8);
+	}
+	buf_release(&all);
+}
+
+/* The sizes of a frame are covered by its checksum: the packed bytes are never told as they are. */
+TEST(recording, raw_size_is_checked)
+{
+	const char *path = tmpfile_path("raw"), *bad = tmpfile_path("bad");
+	struct recording_writer *w;
+	struct buf all = {0};
+	bool torn;
+
+	sample();
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	CHECK_INT(append(w, 0), 0);
+	recording_close(w);
+	read_all(path, &all);
+	struct frame *f = (struct frame *)(all.data + sizeof(struct recording_head));
+	CHECK(f->stored_bytes < f->raw_bytes);
+	f->raw_bytes = f->stored_bytes;
+	write_all(bad, all.data, all.len);
+	CHECK_INT(count(bad, &torn), 0);
+	CHECK(torn);
+	buf_release(&all);
+}
+
+static void limit_file_size(rlim_t bytes)
+{
+	struct rlimit l;
+
+	CHECK(getrlimit(RLIMIT_FSIZE, &l) == 0);
+	l.rlim_cur = bytes;
+	CHECK(setrlimit(RLIMIT_FSIZE, &l) == 0);
+}
+
+/* A full disk: the frame that does not fit leaves no trace, and later ones are welcome again. */
+TEST(recording, full_disk_and_after)
+{
+	const char *path = sample();
+	struct recording_writer *w;
+	struct stat before, st;
+	struct err err = {0};
+	bool torn;
+
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK(stat(path, &before) == 0);
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	for (rlim_t room = 0; room < 40; room++) {
+		limit_file_size((rlim_t)before.st_size + room);
+		CHECK_INT(recording_append(w, FRAME_BATCH, big, sizeof(big), &err), -EFBIG);
+		CHECK(strstr(err.text, "cannot write to the recording"));
+		CHECK(stat(path, &st) == 0);
+		CHECK_INT(st.st_size, before.st_size);
+	}
+	limit_file_size(RLIM_INFINITY);
+	CHECK_INT(append(w, 0), 0);
+	CHECK_INT(append(w, 1), 0);
+	recording_close(w);
+	CHECK_INT(count(path, &torn), NFRAMES + 2);
+	CHECK(!torn);
+}
+
+TEST(recording, full_disk_at_the_head)
+{
+	struct recording_writer *w = NULL;
+	struct err err = {0};
+	const char *path = tmpfile_path("head");
+
+	signal(SIGXFSZ, SIG_IGN);
+	limit_file_size(10);
+	CHECK(recording_create(&w, path, &err) < 0);
+	CHECK(strstr(err.text, path));
+	CHECK(!w);
+	limit_file_size(RLIM_INFINITY);
+	CHECK_INT(recording_create(&w, path, NULL), 0); /* what it left is no obstacle */
+	recording_close(w);
+}
+
+/* A reader of a file that grows sees what was there when it came, and calls it whole. */
+TEST(recording, reader_of_a_growing_file)
+{
+	const char *path = sample();
+	struct recording_writer *w;
+	struct recording_reader *r;
+	const char *p;
+	uint32_t type;
+	size_t bytes;
+	unsigned n = 0;
+
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	CHECK_INT(append(w, 0), 0);
+	recording_close(w);
+	while (recording_next(r, &type, &p, &bytes, NULL) == 1)
+		n++;
+	CHECK_INT(n, NFRAMES);
+	CHECK(!recording_torn(r));
+	CHECK_INT(recording_offset(r), recording_size(r));
+	recording_reader_free(r);
+}
+
+TEST(recording, refuses_what_is_none)
+{
+	struct recording_writer *w = NULL;
+	struct recording_reader *r = NULL;
+	struct recording_head h = {.version = RECORDING_VERSION + 1};
+	struct err err = {0};
+	const char *path = tmpfile_path("other");
+	struct stat st;
+
+	CHECK_INT(recording_open(&r, tmpfile_path("none"), &err), -ENOENT);
+	CHECK(recording_open(&r, tmpdir(), &err) < 0);
+	write_all(path, "a text of somebody else, longer than a head is\n", 46);
+	CHECK_INT(recording_open(&r, path, &err), -EINVAL);
+	CHECK_INT(recording_create(&w, path, &err), -EINVAL);
+	CHECK(stat(path, &st) == 0 && st.st_size == 46);
+	memcpy(h.magic, RECORDING_MAGIC, 8);
+	write_all(path, &h, sizeof(h));
+	CHECK_INT(recording_open(&r, path, &err), -EPROTO);
+	CHECK(strstr(err.text, "2.0"));
+	CHECK(!r && !w);
+	CHECK(symlink(sample(), tmpfile_path("link")) == 0);
+	CHECK(recording_create(&w, tmpfile_path("link"), &err) < 0);
+}
+
+/* Frames that claim more than there is. */
+TEST(recording, hostile_sizes)
+{
+	static const struct {
+		uint32_t stored, raw;
+	} sizes[] = {{100, 100}, {UINT32_MAX, UINT32_MAX}, {8, FRAME_MAX_BYTES + 1},
+		     {16, 8},	 {8, FRAME_MAX_BYTES},	   {0, 100},
+		     {9, 9}};
+	const char *path = tmpfile_path("hostile");
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct {
+			struct recording_head h;
+			struct frame f;
+			char payload[8];
+		} file = {.h = {.version = RECORDING_VERSION, .rec_version = 1},
+			  .f = {FRAME_MAGIC, FRAME_BATCH, sizes[i].stored, sizes[i].raw, 0}};
+		bool torn;
+		memcpy(file.h.magic, RECORDING_MAGIC, 8);
+		write_all(path, &file, sizeof(file));
+		CHECK_INT(count(path, &torn), 0);
+		CHECK(torn);
+	}
+}
