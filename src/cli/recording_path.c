@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "wire/session.h"
+#include "recorder/session.h"
 
 #define PREFIX "recording_"
 #define POLL_MS 20
@@ -91,7 +91,7 @@ static bool finishing(const char *path)
 	if (read(fd, &page, sizeof(page)) == (ssize_t)sizeof(page) && page.magic == SESSION_MAGIC &&
 	    page.version == SESSION_VERSION)
 		yes = page.state == SESSION_LIVE && page.root_pid && !alive(page.root_pid) &&
-		      alive(page.recorder_pid);
+		      session_is_live(path, &page);
 	close(fd);
 	return yes;
 }

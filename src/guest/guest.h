@@ -173,7 +173,13 @@ static inline void guest_publish(uint32_t size)
 	t->level--;
 }
 
-/* The thread's first event: it gets its ring before the clock is read, or others overtake it. */
+/* Room that a hold makes sure of: for any record without text. */
+#define GUEST_ROOM 64
+
+/*
+ * The thread's first event: it gets its ring before the clock is read, or others overtake it. And a
+ * full segment: who waits for room while it holds back the recorder waits for itself.
+ */
 bool guest_hold_slow(struct guest_thread *t, uint64_t ns);
 
 /*
@@ -184,13 +190,14 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns);
 static inline bool guest_hold(uint64_t ns)
 {
 	struct guest_thread *t = &guest_self;
-	struct ring *ring = t->level < GUEST_LEVELS ? t->cur[t->level].ring : NULL;
+	struct guest_cursor *c = &t->cur[t->level < GUEST_LEVELS ? t->level : 0];
 
-	if (unlikely(!ring || t->epoch != guest_epoch_now()))
+	if (unlikely(t->level >= GUEST_LEVELS || t->epoch != guest_epoch_now() ||
+		     (size_t)(c->end - c->pos) < GUEST_ROOM))
 		return guest_hold_slow(t, ns);
-	if (unlikely(atomic_load_explicit(&ring->pending_ns, memory_order_relaxed)))
+	if (unlikely(atomic_load_explicit(&c->ring->pending_ns, memory_order_relaxed)))
 		return false;
-	atomic_store_explicit(&ring->pending_ns, ns, memory_order_relaxed);
+	atomic_store_explicit(&c->ring->pending_ns, ns, memory_order_relaxed);
 	return true;
 }
 
@@ -232,7 +239,8 @@ int guest_commit(uint64_t off, uint64_t len);
 /* Starts a recorder for the session directory, detached, invisible to the job's wait(). */
 int guest_spawn_recorder(const char *dir);
 
-/* Called when everything else of an exit() is done, in the launched process: waits for the files. */
+/* Called when everything else of an exit() is done, in the launched process: waits for the files.
+ */
 void guest_finish(void);
 
 /*

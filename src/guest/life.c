@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -42,6 +43,19 @@ static struct session_page *page_of_session(void)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* Ended; whether its parent has noticed or not. */
+static bool is_gone(uint32_t pid)
+{
+	struct timespec now = {0};
+	struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+
+	if (p.fd < 0)
+		return syscall(SYS_kill, pid, 0) < 0 && errno == ESRCH;
+	bool gone = syscall(SYS_ppoll, &p, 1, &now, NULL, 0) > 0;
+	close(p.fd);
+	return gone;
+}
+
 static void ask_and_wait(void)
 {
 	struct timespec step = {0, 100000000};
@@ -62,7 +76,7 @@ static void ask_and_wait(void)
 		seen = progress;
 		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
 			return;
-		if (syscall(SYS_kill, atomic_load(&p->recorder_pid), 0) < 0 && errno == ESRCH)
+		if (is_gone(atomic_load(&p->recorder_pid)))
 			return;
 		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}

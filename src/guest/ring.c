@@ -297,10 +297,12 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
 		return false;
 	if (thread_ready(t) && t->level < GUEST_LEVELS &&
 	    (t->cur[t->level].ring || cursor_open(t, t->level))) {
-		struct ring *r = t->cur[t->level].ring;
-		held = !atomic_load_explicit(&r->pending_ns, memory_order_relaxed);
+		struct guest_cursor *c = &t->cur[t->level];
+		held = !atomic_load_explicit(&c->ring->pending_ns, memory_order_relaxed);
+		if (held && (size_t)(c->end - c->pos) < GUEST_ROOM)
+			seg_next(c); /* without one the event itself will be dropped */
 		if (held)
-			atomic_store_explicit(&r->pending_ns, ns, memory_order_relaxed);
+			atomic_store_explicit(&c->ring->pending_ns, ns, memory_order_relaxed);
 	}
 	slow_leave(t, &slow);
 	return held;

@@ -33,6 +33,7 @@ struct arena {
 	char *path;
 	struct ring_reader *rings;
 	uint32_t nrings;
+	bool looked_at; /* by a round of the drain */
 	uint8_t *told; /* bitmap of stack ids */
 };
 

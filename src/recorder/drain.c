@@ -251,19 +251,18 @@ static uint64_t ring_bound(const struct drain *d, struct arena *a, uint32_t i, u
 	struct ring_reader *rr = &a->rings[i];
 	uint64_t pending = arena_pending(a, i);
 
-	/* A new ring: it was not there in the last round, so its first event is younger than that.
+	/*
+	 * A ring that was not there in the last round: its first event is younger than that. One of
+	 * an arena that was not looked at may have been inside a hook for a while.
 	 */
 	if (!rr->floor_ns)
-		rr->floor_ns = d->horizon;
-
+		rr->floor_ns = a->looked_at ? d->horizon : horizon - STALL_NS / 2;
 	if (a->proc.dead)
 		return UINT64_MAX;
 	if (!pending) {
 		rr->floor_ns = horizon;
 		return horizon;
 	}
-	if (!rr->floor_ns) /* never seen at rest: the hook may have been in there for a while */
-		rr->floor_ns = horizon - STALL_NS / 2;
 	uint64_t bound = pending == RING_PENDING_NOW ? rr->floor_ns : pending;
 	return bound + STALL_NS < horizon ? horizon : bound;
 }
@@ -493,6 +492,8 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 			if (bound < until)
 				until = bound;
 		}
+		if (a)
+			a->looked_at = true;
 	}
 	d->horizon = horizon;
 	if (!d->nentries)

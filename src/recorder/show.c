@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "export/dump_reader.h"
 #include "recorder/replay.h"
+#include "recorder/session.h"
 #include "wire/recording.h"
 
 #include <errno.h>
@@ -64,6 +65,31 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 			     e->damaged);
 }
 
+/* What the control page beside the recording knows and its frames cannot say. */
+static void note_session(const char *file, struct summary *s)
+{
+	const char *slash = strrchr(file, '/');
+	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
+	struct session_page *page;
+	char text[256];
+
+	if (session_map(dir, false, &page, NULL) == 0) {
+		unsigned long long n = atomic_load(&page->unrecorded);
+		if (n) {
+			snprintf(text, sizeof(text),
+				 "%llu process%s could not be recorded at all: there was no room for %s "
+				 "buffer%s, or no recorder.",
+				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their", n == 1 ? "" : "s");
+			summary_note(s, text);
+		}
+		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
+			summary_note(s, "The recorder was killed before it was done. `sonde mem "
+					"recover` brings back what is left in the buffers.");
+		session_unmap(page);
+	}
+	free(dir);
+}
+
 static int from_recording(const char *file, struct summary *s, struct err *err)
 {
 	struct pids pids = {.summary = s};
@@ -78,6 +104,8 @@ static int from_recording(const char *file, struct summary *s, struct err *err)
 			     "The recording is cut off at its end: the job and its recorder were "
 			     "killed together, or it is still being written. `sonde mem recover` "
 			     "brings back what is left in the buffers.");
+	if (r == 0 && !torn)
+		note_session(file, s);
 	track_free(t);
 	free(pids.pid);
 	return r;

@@ -55,7 +55,7 @@ static int cursor_item(const struct stream_ops *ops, void *arg, const struct bat
 static int batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes,
 		 struct err *err)
 {
-	const char *end = at + bytes;
+	const char *end = bytes ? at + bytes : at;
 
 	while (at < end) {
 		const struct batch_item *it = (const struct batch_item *)at;

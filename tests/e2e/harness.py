@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -165,6 +166,12 @@ class Hurt:
     @property
     def lost(self):
         return self.show()["lost"]["events"]
+
+    @property
+    def records(self):
+        """What the recorders of this session say they wrote."""
+        log = (self.recording / "msmemscope.log").read_text()
+        return sum(int(n) for n in re.findall(r"recorder: (\d+) events in", log))
 
     def recover(self):
         r = self.sonde("mem", "recover", self.recording)

@@ -379,6 +379,7 @@ TEST(drain, round_without_commit)
 	CHECK_INT(drain_round(d, &again), 1);
 	drain_commit(d);
 	CHECK_INT(drain_round(d, &again), 0);
+	buf_release(&again);
 	drain_free(d);
 }
 

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""No recorder, no disk, no directory: the job does what it always does, and the loss is told."""
+
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import Hurt, wait_gone
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def hurt(build, tmp_path):
+    made = []
+
+    def make(name="out"):
+        made.append(Hurt(build, tmp_path, name))
+        return made[-1]
+
+    yield make
+    for h in made:
+        if h.job and h.job.poll() is None:
+            h.job.kill()
+            h.job.wait()
+
+
+def ends_well(job, timeout=60):
+    out, err = job.communicate(timeout=timeout)
+    assert (job.returncode, out, err) == (0, b"done\n", b"")
+
+
+# --- without a recorder ---
+
+
+def test_recorder_killed_alone(hurt):
+    """The job is neither harmed nor slowed, and all that fits its buffer comes back."""
+    events = 200000
+    h = hurt()
+    begin = time.monotonic()
+    r = h.run(*h.steady(threads=2, events=events))
+    recorded = time.monotonic() - begin
+    assert r.returncode == 0
+    h = hurt("killed")
+    begin = time.monotonic()
+    h.start(*h.steady(threads=2, events=events))
+    h.wait_counted(1000)
+    h.session.kill_recorder()
+    ends_well(h.job)
+    assert time.monotonic() - begin < 3 * recorded + 1
+    assert any("recorder was killed" in n for n in h.show()["notes"])
+    text = h.recover()
+    assert "Recovered" in text
+    assert h.fast_rows() + h.lost == h.counted
+
+
+def test_recorder_killed_and_buffer_full(hurt):
+    """What came after the buffer was full is lost; how much is known to the event."""
+    h = hurt()
+    h.start(*h.steady(threads=2, events=300000), opts=["--buffer-mb=1", "--wait-ms=50"])
+    h.wait_counted(1000)
+    h.session.kill_recorder()
+    begin = time.monotonic()
+    ends_well(h.job)
+    # At most three seconds until the recorder counts as dead, at a wait per look.
+    assert time.monotonic() - begin < 15
+    h.recover()
+    assert h.lost > 0
+    assert h.fast_rows() + h.lost == h.counted
+    assert f"{h.lost}" in h.sonde("mem", "show", h.recording).stdout.replace(",", "")
+
+
+@pytest.mark.parametrize("wait", [0, 20])
+def test_recorder_stopped(hurt, wait):
+    """Stopped, not dead: the job does not hang, drops are counted exactly."""
+    h = hurt()
+    h.start(*h.steady(threads=2, events=100000), opts=["--buffer-mb=1", f"--wait-ms={wait}"])
+    h.wait_counted(1000)
+    recorder = h.session.recorder
+    os.kill(recorder, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        ends_well(h.job, 30)
+        assert time.monotonic() - begin < 12  # three seconds at the exit included
+    finally:
+        os.kill(recorder, signal.SIGCONT)
+    h.session.wait_finished()
+    assert h.lost > 0
+    assert h.records + h.lost == h.counted and h.fast_rows() <= h.records
+
+
+def test_a_full_budget_is_counted_exactly(hurt):
+    h = hurt()
+    h.start(*h.steady(threads=1, events=400000, pace=0), opts=["--buffer-mb=1", "--wait-ms=0"])
+    h.wait_counted(100)
+    recorder = h.session.recorder
+    for _ in range(5):
+        os.kill(recorder, signal.SIGSTOP)
+        time.sleep(0.02)
+        os.kill(recorder, signal.SIGCONT)
+        time.sleep(0.01)
+    ends_well(h.job, 30)
+    h.session.wait_finished()
+    # A FREE whose MALLOC was dropped is in the recording and has no row.
+    assert h.records + h.lost == h.counted
+    assert h.fast_rows() <= h.records and h.lost > 0
+    h.processes()
+
+
+# --- the disk ---
+
+
+def run_on_small_disk(h, words, megabytes, fill=0, opts=(), during=""):
+    """In a mount namespace of its own, with a tmpfs of that size as output; gives what is on it."""
+    disk, keep = h.tmp / "disk", h.tmp / "kept"
+    disk.mkdir()
+    command = " ".join(f"'{w}'" for w in h.command(*words, opts=opts))
+    script = f"""
+        set -e
+        mount -t tmpfs -o size={megabytes}m none {disk}
+        [ {fill} = 0 ] || dd if=/dev/zero of={disk}/filler bs=1M count={fill} 2>/dev/null
+        set +e
+        {command} & job=$!
+        {during}
+        wait $job; status=$?
+        i=0; while [ "$(od -An -tu4 -j12 -N4 {h.out}/recording_*/session)" -ne 2 ] && [ $i -lt 500 ]
+        do sleep 0.02; i=$((i + 1)); done
+        rm -f {disk}/filler
+        cp -a {h.out} {keep}
+        exit $status
+    """
+    r = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script],
+        env=h.env(),
+        cwd=h.tmp,
+        capture_output=True,
+        timeout=100,
+    )
+    h.out = keep
+    return r
+
+
+@root
+def test_disk_full(hurt):
+    """The recording and the dumps hit the end of the disk; no SIGBUS, and the loss is told."""
+    h = hurt("disk/out")
+    h.count_file = h.tmp / "count"
+    r = run_on_small_disk(h, h.steady(threads=2, events=400000), 16)
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    shown = h.show()
+    assert shown["lost"]["events"] > 0
+    for path in h.out.glob("msmemscope_*/device_*/dump/*.csv"):
+        assert path.read_bytes().endswith(b"\n")
+    # Everything that the job counted is in the recording or counted there as lost.
+    events = shown["counts"]["mallocs"] + shown["counts"]["frees"]
+    assert events + shown["lost"]["events"] >= h.counted
+
+
+@root
+def test_no_room_for_a_buffer(hurt):
+    """Not even the arena fits: the process is not recorded, and that is told."""
+    h = hurt("disk/out")
+    h.count_file = h.tmp / "count"
+    r = run_on_small_disk(h, h.steady(threads=2, events=1000), 1)
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    assert h.session.unrecorded == 1
+    assert any("1 process could not be recorded" in n for n in h.show()["notes"])
+
+
+@root
+def test_disk_full_for_a_while(hurt):
+    h = hurt("disk/out")
+    h.count_file = h.tmp / "count"
+    r = run_on_small_disk(
+        h,
+        h.steady(threads=1, events=3000, pace=5),
+        24,
+        fill=12,
+        during=f"sleep 0.2; dd if=/dev/zero of={h.tmp}/disk/more bs=1M 2>/dev/null; sleep 0.2; "
+        f"rm -f {h.tmp}/disk/more",
+    )
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    shown = h.show()
+    events = shown["counts"]["mallocs"] + shown["counts"]["frees"]
+    assert events - shown["counts"]["synthetic_frees"] + shown["lost"]["events"] >= h.counted
+
+
+def test_directory_removed(hurt):
+    h = hurt()
+    h.start(*h.steady(threads=2, events=2000, pace=10))
+    h.wait_counted(200)
+    recorder = h.session.recorder
+    shutil.rmtree(h.out)
+    ends_well(h.job)
+    wait_gone(recorder)
+    assert not h.out.exists(), "what somebody removed is not made again"
+
+
+def test_directory_removed_before_children(hurt):
+    """Processes that join later find no session: they run unrecorded, and nothing comes back."""
+    h = hurt()
+    script = f"{' '.join(map(str, h.steady(events=100)))}; sleep 0.2; rm -rf {h.out}; "
+    script += f"{' '.join(map(str, h.steady(events=100)))}; exit 3"
+    r = h.run("sh", "-c", script)
+    assert (r.returncode, r.stdout, r.stderr) == (3, b"done\ndone\n", b"")
+    time.sleep(0.1)
+    assert not list(h.out.glob("recording_*"))
+
+
+def as_user(*words):
+    nobody = pwd.getpwnam("nobody")
+    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *words]
+
+
+def open_to_all(path):
+    """Another user must be able to reach the directory of the test."""
+    for p in [path, *path.parents]:
+        if p.stat().st_uid == os.geteuid() and p != pathlib.Path("/"):
+            p.chmod(p.stat().st_mode | 0o055)
+
+
+@root
+def test_unwritable_output(hurt, build):
+    """The launcher says so and runs nothing; the environment recipe runs the job unrecorded."""
+    h = hurt()
+    open_to_all(h.tmp)
+    h.out.mkdir(mode=0o755)
+    state = h.tmp / "state"
+    state.mkdir(mode=0o777)
+    state.chmod(0o777)
+    h.count_file = state / "count"
+    env = h.env(SIM_NPU_STATE=state / "npu")
+    if subprocess.run(as_user("test", "-x", h.target("steady"))).returncode:
+        pytest.skip("the build is not readable by other users")
+    words = list(map(str, h.steady(events=100)))
+    kw = {"env": env, "capture_output": True, "cwd": h.tmp, "timeout": 60}
+    r = subprocess.run(as_user(*h.command(*words)), **kw)
+    assert r.returncode == 1 and b"was not run" in r.stderr and r.stdout == b""
+    plain = subprocess.run(as_user(*words), **kw)
+    libs = ":".join(str(p) for p in sorted((build / "lib").glob("lib*hook.so")))
+    kw["env"] = {**env, "LD_PRELOAD": libs}
+    r = subprocess.run(as_user(*words), **kw)
+    assert (r.returncode, r.stdout, r.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    assert not list(h.out.iterdir())
+
+
+@root
+def test_read_only_output(hurt):
+    """A file system that turns read-only under the job (an error, an administrator)."""
+    h = hurt("disk/out")
+    h.count_file = h.tmp / "count"
+    r = run_on_small_disk(
+        h,
+        h.steady(threads=1, events=3000, pace=5),
+        64,
+        during=f"sleep 0.3; mount -o remount,ro {h.tmp}/disk 2>/dev/null || true; sleep 0.2; "
+        f"mount -o remount,rw {h.tmp}/disk",
+    )
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    h.show()
+
+
+@root
+def test_read_only_from_the_start(hurt):
+    h = hurt("disk/out")
+    disk = h.tmp / "disk"
+    disk.mkdir()
+    command = " ".join(f"'{w}'" for w in h.command(*h.steady(events=100)))
+    script = f"mount -t tmpfs -o ro none {disk} && {command}"
+    r = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], env=h.env(), capture_output=True, cwd=h.tmp
+    )
+    assert r.returncode == 1 and b"was not run" in r.stderr
+
+
+def test_the_program_is_missing(hurt, build, tmp_path):
+    """Libraries without the sonde program beside them: the environment recipe records nothing."""
+    lib = tmp_path / "alone" / "lib"
+    shutil.copytree(build / "lib", lib)
+    h = hurt()
+    plain = h.plain(*h.steady(events=2000))
+    libs = ":".join(str(p) for p in sorted(lib.glob("lib*hook.so")))
+    begin = time.monotonic()
+    r = h.plain(*h.steady(events=2000), env={"LD_PRELOAD": libs})
+    assert (r.returncode, r.stdout, r.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    assert time.monotonic() - begin < 2
