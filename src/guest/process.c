@@ -182,7 +182,8 @@ static uint32_t owner_pid(void)
 	return parent && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 ? parent : pid;
 }
 
-static void fill_head(struct arena_head *a, const struct owner *o, uint32_t image, uint32_t max_segs)
+static void fill_head(struct arena_head *a, const struct owner *o, uint32_t image,
+		      uint32_t max_segs)
 {
 	a->version = ARENA_VERSION;
 	a->pid = o->pid;

@@ -89,7 +89,8 @@ static void close_others(int keep)
 /* The job's limits are not meant for us; what its owner may lift is lifted. */
 static void lift_limits(void)
 {
-	static const int which[] = {RLIMIT_NOFILE, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA};
+	static const int which[] = {RLIMIT_NOFILE, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_AS,
+				    RLIMIT_DATA};
 	struct rlimit limit;
 
 	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++) {
@@ -234,9 +235,8 @@ static int open_session(struct recorder *rec, struct err *err)
 	session_configure(rec->page, &rec->cfg);
 	rec->ring_dir = xstrdup(rec->page->ring_dir[0] ? rec->page->ring_dir : rec->dir);
 	rec->drain = drain_new(rec->ring_dir, rec->known_procs);
-	rec->root_fd = rec->page->root_pid
-			       ? (int)syscall(SYS_pidfd_open, rec->page->root_pid, 0)
-			       : -1;
+	rec->root_fd =
+		rec->page->root_pid ? (int)syscall(SYS_pidfd_open, rec->page->root_pid, 0) : -1;
 	return 0;
 }
 
@@ -443,7 +443,8 @@ static void say_goodbye(struct recorder *rec)
 {
 	if (rec->terminal)
 		dprintf(STDERR_FILENO,
-			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show %s\n",
+			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show "
+			"%s\n",
 			(unsigned long long)rec->events, rec->dir);
 	if (strcmp(rec->ring_dir, rec->dir) != 0)
 		rmdir(rec->ring_dir);

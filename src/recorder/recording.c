@@ -15,7 +15,8 @@
 
 #define ZSTD_LEVEL 1
 #define COMPRESS_FROM 512 /* smaller payloads are not worth it */
-/* Disk space behind the last frame, kept for the frames that say how it ended and what is missing. */
+/* Disk space behind the last frame, kept for the frames that say how it ended and what is missing.
+ */
 #define TAIL_BYTES (256u << 10)
 #define RESERVE_STEP (4u << 20)
 

@@ -129,7 +129,8 @@ static int take_session(const char *dir, struct state *s, struct session_page **
 		s->lock_fd = r;
 	if (r == -EBUSY)
 		err_set(err, r,
-			"the recorder of '%s' is still at work (pid %u): wait until the job has ended",
+			"the recorder of '%s' is still at work (pid %u): wait until the job has "
+			"ended",
 			dir, atomic_load(&page->recorder_pid));
 	return r < 0 ? r : 0;
 }
@@ -141,10 +142,11 @@ static int check_all_dead(struct state *s, struct err *err)
 
 	if (!pid)
 		return 0;
-	return err_set(err, -EBUSY,
-		       "process %u of the job is still running, without a recorder: wait until it has "
-		       "ended, nothing is lost by that",
-		       pid);
+	return err_set(
+		err, -EBUSY,
+		"process %u of the job is still running, without a recorder: wait until it has "
+		"ended, nothing is lost by that",
+		pid);
 }
 
 /* Reads the recording, then the arenas, then puts the one behind the other. 1: nothing to do. */
@@ -203,13 +205,12 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 	drain_sweep(s.drain);
 	/* Last: until here a second run does everything that a first one left undone. */
 	atomic_store(&page->state, SESSION_FINISHED);
-	buf_addf(
-		report,
-		"Recovered %llu events of %u process%s from their buffers%s.\nThe dumps in '%s' have been "
-		"written anew.\n",
-		(unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
-		torn ? "; the last, unfinished write to the recording was cut off first" : "",
-		s.cfg.output_dir);
+	buf_addf(report,
+		 "Recovered %llu events of %u process%s from their buffers%s.\nThe dumps in '%s' "
+		 "have been written anew.\n",
+		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
+		 torn ? "; the last, unfinished write to the recording was cut off first" : "",
+		 s.cfg.output_dir);
 out:
 	recording_close(s.out);
 	drain_free(s.drain);

@@ -77,9 +77,10 @@ static void note_session(const char *file, struct summary *s)
 		unsigned long long n = atomic_load(&page->unrecorded);
 		if (n) {
 			snprintf(text, sizeof(text),
-				 "%llu process%s could not be recorded at all: there was no room for %s "
-				 "buffer%s, or no recorder.",
-				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their", n == 1 ? "" : "s");
+				 "%llu process%s could not be recorded at all: there was no room "
+				 "for %s buffer%s, or no recorder.",
+				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
+				 n == 1 ? "" : "s");
 			summary_note(s, text);
 		}
 		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))

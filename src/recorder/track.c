@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define STEP_MESSAGE "step start"
+#define SANITIZER_PREFIX "sanitizer-op:" /* for torch's sanitizer, not for people */
 
 /* --- blocks and pools --- */
 
@@ -262,6 +263,9 @@ static void on_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	const char *text = rec_text(&m->head, &len);
 
 	if (rows_aten(p, tid, m))
+		return;
+	if (len >= strlen(SANITIZER_PREFIX) &&
+	    !memcmp(text, SANITIZER_PREFIX, strlen(SANITIZER_PREFIX)))
 		return;
 	bool begins = m->kind == MARK_RANGE_START && len == strlen(STEP_MESSAGE) &&
 		      !memcmp(text, STEP_MESSAGE, len);

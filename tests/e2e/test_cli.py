@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The command lines: what is accepted, what is refused, what is said, what the job sees."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -171,11 +172,13 @@ def test_show_waits_for_a_recorder_that_is_finishing(cli, tmp_path):
     ended.wait()
     said = "the recorder is still writing"
     (tmp_path / "session").write_bytes(session_page(ended.pid, os.getpid()))
-    start = time.monotonic()
-    assert said in cli("sonde", "mem", "show", "--wait=1", ".").stderr
-    assert time.monotonic() - start >= 1
-    # Nothing to wait for: told not to, the job runs, the recorder is gone, another version.
-    assert said in cli("sonde", "mem", "show", "--wait=0", ".").stderr
+    with open(tmp_path / "session", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a recorder does while it lives
+        start = time.monotonic()
+        assert said in cli("sonde", "mem", "show", "--wait=1", ".").stderr
+        assert time.monotonic() - start >= 1
+        # Nothing to wait for: told not to, the job runs, the recorder is gone, another version.
+        assert said in cli("sonde", "mem", "show", "--wait=0", ".").stderr
     for page in [session_page(os.getpid(), os.getpid()), session_page(ended.pid, ended.pid), b"x"]:
         (tmp_path / "session").write_bytes(page)
         start = time.monotonic()

@@ -137,8 +137,8 @@ COUNT_NAMES = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-void collect_name(uint64_t hash, const char *text, size_t len) {
-	void (*real)(uint64_t, const char *, size_t) = dlsym(RTLD_NEXT, "collect_name");
+void sonde_collect_name(uint64_t hash, const char *text, size_t len) {
+	void (*real)(uint64_t, const char *, size_t) = dlsym(RTLD_NEXT, "sonde_collect_name");
 	FILE *f = fopen(getenv("NAMES"), "a");
 	fprintf(f, "%.*s\n", (int)len, text);
 	fclose(f);

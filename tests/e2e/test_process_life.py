@@ -93,7 +93,7 @@ def test_a_daemon_outlives_the_job(hurt):
 @pytest.mark.parametrize("how", ["plain", "altstack", "nested", "jump"])
 def test_signal_handlers_allocate_too(hurt, how):
     """A thousand times a second, inside our hooks as well. What cannot be kept is counted."""
-    ms = 10000 if SOAK else 150
+    ms = 1500 if SOAK else 150
     r = hurt.run(hurt.target("signals"), hurt.count_file, how, ms)
     assert (r.returncode, r.stdout, r.stderr) == (0, b"signals\n", b"")
     rows, lost = hurt.fast_rows(), hurt.lost

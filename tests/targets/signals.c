@@ -13,8 +13,8 @@
 #include <time.h>
 
 /*
- * The driver of this job: no lock, so that a signal handler may interrupt it and jump out of it. The
- * hooks prefer the inner names.
+ * The driver of this job: no lock, so that a signal handler may interrupt it and jump out of it.
+ * The hooks prefer the inner names.
  */
 int halMemAllocInner(void **pp, unsigned long long size, unsigned long long flag)
 {

@@ -3,7 +3,7 @@
  * steady COUNTER THREADS EVENTS PACE HOW: allocates and frees in THREADS threads, EVENTS pairs each
  * (0: for ever), PACE of them between naps of a millisecond (0: no naps), and ends by HOW:
  *
- *	return, exit, thread-exit (exit() while the other threads go on), _exit, quick_exit, abort,
+ *	return, exit, thread-exit (by the second thread), _exit, quick_exit, abort,
  *	segv, kill, orphan (SIGKILL when the parent dies), leak (return without freeing)
  */
 #include "counted.h"
@@ -39,8 +39,10 @@ static void *work(void *arg)
 	unsigned me = (unsigned)(uintptr_t)arg;
 	void *live[8] = {0};
 	struct timespec ms = {0, 1000000};
+	unsigned ender = !strcmp(how, "thread-exit") ? 1 : 0;
 	/* One thread ends the process; the others go on as if nothing had been said. */
-	unsigned long n = me == 0 || !strcmp(how, "return") || !strcmp(how, "leak") ? events : 0;
+	unsigned long n =
+		me == ender || !strcmp(how, "return") || !strcmp(how, "leak") ? events : 0;
 
 	for (unsigned long i = 0; !n || i < n; i++) {
 		counted_free(me, live[i % 8]);
@@ -48,7 +50,7 @@ static void *work(void *arg)
 		if (pace && i % pace == pace - 1)
 			nanosleep(&ms, NULL);
 	}
-	if (me == 0 || nthreads == 1)
+	if (me == ender)
 		end_now();
 	for (unsigned i = 0; i < 8 && strcmp(how, "leak"); i++)
 		counted_free(me, live[i]);

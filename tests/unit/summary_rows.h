@@ -17,14 +17,14 @@
 #define LEAK_STACK                                                                                 \
 	"/opt/lib/libleaks_ascend_hal_hook.so(hook_halMemAlloc+0x41) [0x7f01]\n"                   \
 	"/opt/lib/libascendcl.so(aclrtMalloc+0x12) [0x7f02]\n"                                     \
-	"/home/me/train(leak_one_buffer+0x20) [0x55aa] /home/me/src/train.c:120\n"                 \
-	"/home/me/train(train_step+0x33) [0x55ab]\n"                                               \
-	"/home/me/train(main+0x33) [0x55ac]\n"                                                     \
+	"/opt/job/train(leak_one_buffer+0x20) [0x55aa] /opt/job/src/train.c:120\n"                 \
+	"/opt/job/train(train_step+0x33) [0x55ab]\n"                                               \
+	"/opt/job/train(main+0x33) [0x55ac]\n"                                                     \
 	"/lib/x86_64-linux-gnu/libc.so.6(__libc_start_main+0x85) [0x7f03]\n"
-#define OTHER_STACK "/home/me/train(make_model+0x10) [0x55ad]\n"
+#define OTHER_STACK "/opt/job/train(make_model+0x10) [0x55ad]\n"
 #define PY_STACK                                                                                   \
 	"/usr/lib/python3/dist-packages/torch/nn/module.py(50): __call__\n"                        \
-	"/home/me/train.py(17): forward\n/home/me/train.py(90): main\n"
+	"/opt/job/train.py(17): forward\n/opt/job/train.py(90): main\n"
 
 /* A block as the rows of a test name it. */
 struct blk {

@@ -102,7 +102,7 @@ TEST(summary_text, host_memory_and_pools_without_a_driver)
 TEST(summary_text, stacks_of_a_database_and_odd_lines)
 {
 	struct summary *s = summary_new();
-	struct blk b = pta(1, 100, "\"/home/me/train(+0x44) [0x55ad]\n\"");
+	struct blk b = pta(1, 100, "\"/opt/job/train(+0x44) [0x55ad]\n\"");
 
 	b.py_stack = "\"NA\"";
 	take(s, 0, b);
