@@ -16,11 +16,10 @@ struct frame {
 /* Modules that only pass an allocation on: ours, the vendor's, the frameworks' pools, the C and
  * C++ run time. */
 static const char *const plumbing_modules[] = {
-	"libsonde",    "libleaks_ascend", "libascend_", "libatb_abi_",
-	"libascendcl", "libruntime.",	  "libacl_rt",	"libms_tools_ext",
-	"libprofapi",  "libc.so",	  "libc-",	"libpthread",
-	"ld-linux",    "libstdc++",	  "linux-vdso", "libmsmemscope_",
-	"libsimpool",  "libtorch",	  "libc10",	"libmindspore",
+	"libsonde",	  "libleaks_ascend", "libascend_",	"libatb_abi_", "libascendcl",
+	"libruntime.",	  "libacl_rt",	     "libms_tools_ext", "libprofapi",  "libc.so",
+	"libc-",	  "libpthread",	     "ld-linux",	"libstdc++",   "linux-vdso",
+	"libmsmemscope_", "libsimpool",	     "libtorch",	"libc10",      "libmindspore",
 	"libatb.",
 };
 static const char *const plumbing_folders[] = {"site-packages/", "dist-packages/", "/lib/python3",

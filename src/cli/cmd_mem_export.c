@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "cli/command.h"
-#include "recorder/mem_config.h"
 #include "cli/recording_path.h"
+#include "recorder/mem_config.h"
 #include "recorder/replay.h"
 
 struct export_options {

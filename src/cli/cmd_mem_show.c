@@ -27,8 +27,8 @@ static int show(const struct command *cmd, const struct show_options *o, const c
 			fprintf(stderr,
 				"%s: the recorder is still writing; this is what there is\n",
 				cmd->spec.name);
-		r = show_recording(buf_str(&where), o->json, o->top, isatty(STDOUT_FILENO),
-				   &text, &err);
+		r = show_recording(buf_str(&where), o->json, o->top, isatty(STDOUT_FILENO), &text,
+				   &err);
 	}
 	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : command_print(cmd, &text);
 	buf_release(&where);

@@ -54,6 +54,7 @@ struct recorder {
 	uint64_t scanned_ns, flushed_ns, busy_ns, nap_ns;
 	uint64_t events;
 	uint64_t lost; /* records that the recording could not take */
+	uint64_t rows_lost; /* of the dumps, as last told */
 	uint32_t known_procs; /* of a former recorder of this session */
 	bool called; /* by a process of the job, not by a launcher */
 	bool terminal;
@@ -321,6 +322,8 @@ static void finish(struct recorder *rec)
 	append(rec, FRAME_END, NULL, 0);
 	dumps_flush(rec->dumps);
 	uint64_t lost = dumps_lost(rec->dumps, &why);
+	atomic_fetch_add(&rec->page->rows_lost, lost - rec->rows_lost);
+	rec->rows_lost = lost;
 	if (lost)
 		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
 	struct rusage use;

@@ -203,6 +203,7 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 	if (r < 0)
 		goto out;
 	drain_sweep(s.drain);
+	atomic_store(&page->rows_lost, 0);
 	/* Last: until here a second run does everything that a first one left undone. */
 	atomic_store(&page->state, SESSION_FINISHED);
 	buf_addf(report,

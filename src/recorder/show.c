@@ -83,6 +83,15 @@ static void note_session(const char *file, struct summary *s)
 				 n == 1 ? "" : "s");
 			summary_note(s, text);
 		}
+		n = atomic_load(&page->rows_lost);
+		if (n) {
+			snprintf(text, sizeof(text),
+				 "The dump files lack %llu rows that could not be written, which "
+				 "this "
+				 "recording has: `sonde mem export` writes them anew.",
+				 n);
+			summary_note(s, text);
+		}
 		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
 			summary_note(s, "The recorder was killed before it was done. `sonde mem "
 					"recover` brings back what is left in the buffers.");

@@ -188,7 +188,9 @@ def test_disk_full_for_a_while(hurt):
     assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
     shown = h.show()
     events = shown["counts"]["mallocs"] + shown["counts"]["frees"]
-    assert events - shown["counts"]["synthetic_frees"] + shown["lost"]["events"] >= h.counted
+    assert events + shown["lost"]["events"] >= h.counted
+    missing = [n for n in shown["notes"] if "dump files lack" in n]
+    assert len(missing) == 1 and h.fast_rows() < h.counted
 
 
 def test_directory_removed(hurt):
@@ -196,6 +198,8 @@ def test_directory_removed(hurt):
     h.start(*h.steady(threads=2, events=2000, pace=10))
     h.wait_counted(200)
     recorder = h.session.recorder
+    while not list(h.out.glob("msmemscope_*/device_*/dump/*.csv")):
+        time.sleep(0.005)
     shutil.rmtree(h.out)
     ends_well(h.job)
     wait_gone(recorder)
@@ -248,22 +252,6 @@ def test_unwritable_output(hurt, build):
     r = subprocess.run(as_user(*words), **kw)
     assert (r.returncode, r.stdout, r.stderr) == (plain.returncode, plain.stdout, plain.stderr)
     assert not list(h.out.iterdir())
-
-
-@root
-def test_read_only_output(hurt):
-    """A file system that turns read-only under the job (an error, an administrator)."""
-    h = hurt("disk/out")
-    h.count_file = h.tmp / "count"
-    r = run_on_small_disk(
-        h,
-        h.steady(threads=1, events=3000, pace=5),
-        64,
-        during=f"sleep 0.3; mount -o remount,ro {h.tmp}/disk 2>/dev/null || true; sleep 0.2; "
-        f"mount -o remount,rw {h.tmp}/disk",
-    )
-    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
-    h.show()
 
 
 @root

@@ -53,8 +53,7 @@ EXPORT int halMemFree(void *pp)
 		return DRV_NOT_SUPPORTED;
 	struct collect_pending p = collect_free_begin();
 	int r = real(pp);
-	struct collect_block b = {
-		.addr = (uint64_t)pp, .device = unknown_device, .pool = POOL_HAL};
+	struct collect_block b = {.addr = (uint64_t)pp, .device = unknown_device, .pool = POOL_HAL};
 	collect_free_end(p, &b, r == 0 && pp, CALLER);
 	return r;
 }
@@ -130,10 +129,8 @@ EXPORT int aclrtHostUnregister(void *ptr)
 		return ACL_ERROR_NOT_FOUND;
 	struct collect_pending p = collect_free_begin();
 	int r = real(ptr);
-	struct collect_block b = {.addr = (uint64_t)ptr,
-				  .device = DEV_HOST,
-				  .pool = POOL_HOST,
-				  .kind = ALLOC_PINNED};
+	struct collect_block b = {
+		.addr = (uint64_t)ptr, .device = DEV_HOST, .pool = POOL_HOST, .kind = ALLOC_PINNED};
 	collect_free_end(p, &b, r == 0 && ptr, CALLER);
 	return r;
 }

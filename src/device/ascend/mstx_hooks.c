@@ -200,10 +200,8 @@ static const mstx_slot core_slots[] = {
 	[3] = (mstx_slot)on_range_end,
 };
 static const mstx_slot domain_slots[] = {
-	[1] = (mstx_slot)on_domain_create,
-	[2] = (mstx_slot)on_domain_destroy,
-	[3] = (mstx_slot)on_domain_mark,
-	[4] = (mstx_slot)on_domain_range_start,
+	[1] = (mstx_slot)on_domain_create,    [2] = (mstx_slot)on_domain_destroy,
+	[3] = (mstx_slot)on_domain_mark,      [4] = (mstx_slot)on_domain_range_start,
 	[5] = (mstx_slot)on_domain_range_end,
 };
 static const mstx_slot memory_slots[] = {
