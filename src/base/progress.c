@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "base/progress.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void progress_show(struct progress *p, const char *what, uint64_t done, uint64_t total)
 {
 	if (p->calls++ % 64 || !total)
 		return;
-	uint64_t now = now_ns();
+	uint64_t now = clock_mono_ns();
 	if (!p->begin_ns) {
 		p->begin_ns = now;
 		p->next_ns = now + 1000000000u;

@@ -344,6 +344,11 @@ void arena_set_stack_told(struct arena *a, uint32_t id)
 	a->told[id / 8] |= (uint8_t)(1u << id % 8);
 }
 
+void arena_forget_stacks(struct arena *a)
+{
+	memset(a->told, 0, STACK_IDS / 8);
+}
+
 uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH])
 {
 	if (id >= STACK_IDS - 1)

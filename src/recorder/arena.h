@@ -78,6 +78,7 @@ uint64_t arena_unreachable(struct arena *a);
 
 bool arena_stack_told(const struct arena *a, uint32_t id);
 void arena_set_stack_told(struct arena *a, uint32_t id);
+void arena_forget_stacks(struct arena *a); /* none has been told */
 /* Copies a stack; returns its depth, 0 if the id is not one. */
 uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH]);
 

@@ -10,240 +10,18 @@
  */
 #include "recorder/drain.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "recorder/arena.h"
+#include "recorder/drain_impl.h"
 #include "wire/record.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define LAG_NS 100000u /* longer than a store needs to become visible */
 #define STALL_NS 1000000000ull
 #define AHEAD_NS 1000000000ull /* a time further in the future is of another clock */
 #define RING_BYTES_PER_ROUND (256u << 10)
 #define BATCH_BYTES (16u << 20)
-
-/* One record waiting in this round. */
-struct entry {
-	uint64_t key;
-	uint32_t raw; /* offset of its copy */
-	uint32_t run; /* whose it is */
-	uint32_t seg; /* where it ends in the arena: the cursor after it */
-	uint32_t end;
-};
-
-/* The share of one ring in this round. */
-struct run {
-	struct arena *arena;
-	uint32_t ring;
-	uint32_t tid; /* of the record being told */
-	bool told; /* anything told in this round */
-	uint32_t seg; /* cursor after what was told */
-	uint32_t off;
-};
-
-struct drain {
-	char *dir;
-	uint32_t next_number;
-	uint64_t horizon; /* of the last round */
-	uint64_t now_ns; /* when this round began */
-	struct arena **arenas; /* in the order of attaching; finished ones are NULL */
-	size_t narenas, cap_arenas;
-	struct buf raw;
-	struct entry *entries, *spare;
-	size_t nentries, cap_entries, cap_spare;
-	struct run *runs;
-	size_t nruns, cap_runs;
-	uint32_t *run_begin; /* first entry of each run */
-	size_t cap_begin;
-	struct frame_proc *known; /* told by a former recorder */
-	size_t nknown, cap_known;
-};
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-struct drain *drain_new(const char *dir, uint32_t first_number)
-{
-	struct drain *d = xcalloc(1, sizeof(*d));
-
-	d->dir = xstrdup(dir);
-	d->next_number = first_number;
-	return d;
-}
-
-void drain_free(struct drain *d)
-{
-	if (!d)
-		return;
-	for (size_t i = 0; i < d->narenas; i++)
-		arena_close(d->arenas[i], false);
-	free(d->arenas);
-	free(d->entries);
-	free(d->spare);
-	free(d->runs);
-	free(d->run_begin);
-	free(d->known);
-	buf_release(&d->raw);
-	free(d->dir);
-	free(d);
-}
-
-static bool is_attached(const struct drain *d, const char *name)
-{
-	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i] && !strcmp(d->arenas[i]->name, name))
-			return true;
-	return false;
-}
-
-/* A process that called exec() left the arena of its former image: that one gets no more. */
-static void supersede(struct drain *d, const struct arena *newer)
-{
-	for (size_t i = 0; i < d->narenas; i++) {
-		struct arena *a = d->arenas[i];
-		if (a && a != newer && a->proc.pid == newer->proc.pid &&
-		    a->proc.start_ticks == newer->proc.start_ticks &&
-		    a->head->pid_ns == newer->head->pid_ns)
-			a->proc.dead = true;
-	}
-}
-
-static const struct frame_proc *find_known(const struct drain *d, const struct arena *a)
-{
-	for (size_t i = d->nknown; i > 0; i--) {
-		const struct frame_proc *p = &d->known[i - 1];
-		if (p->pid == a->proc.pid && p->start_ticks == a->proc.start_ticks &&
-		    p->image == a->head->image)
-			return p;
-	}
-	return NULL;
-}
-
-static int attach(struct drain *d, const char *name,
-		  void (*fn)(void *arg, const struct frame_proc *p), void *arg)
-{
-	struct arena *a = arena_open(d->dir, name);
-
-	if (!a)
-		return 0; /* not complete yet, or not an arena: looked at again next time */
-	const struct frame_proc *known = find_known(d, a);
-	a->proc.number = known ? known->proc : d->next_number++;
-	d->arenas = xgrow(d->arenas, &d->cap_arenas, d->narenas + 1, sizeof(*d->arenas));
-	d->arenas[d->narenas++] = a;
-	supersede(d, a);
-	if (known)
-		return 1;
-	struct frame_proc p = {
-		.proc = a->proc.number,
-		.pid = a->proc.pid,
-		.ppid = a->head->ppid,
-		.image = a->head->image,
-		.start_ticks = a->proc.start_ticks,
-		.time_ns = now_ns(),
-	};
-	memcpy(p.exe, a->head->exe, sizeof(p.exe) - 1);
-	memcpy(p.cmdline, a->head->cmdline, sizeof(p.cmdline));
-	memcpy(p.visible_devices, a->head->visible_devices, sizeof(p.visible_devices) - 1);
-	fn(arg, &p);
-	return 1;
-}
-
-static int by_name(const void *a, const void *b)
-{
-	return strverscmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The arenas in the directory that are not attached, sorted; free each and the list. */
-static int list_new(struct drain *d, char ***out, size_t *out_n, struct err *err)
-{
-	DIR *dir = opendir(d->dir);
-	size_t n = 0, cap = 0;
-	char **names = NULL;
-
-	if (!dir)
-		return err_sys(err, -errno, "cannot list '%s'", d->dir);
-	for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-		size_t len = strlen(e->d_name), tail = strlen(SESSION_RING_SUFFIX);
-		if (len <= tail || strcmp(e->d_name + len - tail, SESSION_RING_SUFFIX) != 0)
-			continue;
-		if (is_attached(d, e->d_name))
-			continue;
-		names = xgrow(names, &cap, n + 1, sizeof(*names));
-		names[n++] = xstrdup(e->d_name);
-	}
-	closedir(dir);
-	if (n)
-		qsort(names, n, sizeof(*names), by_name);
-	*out = names;
-	*out_n = n;
-	return 0;
-}
-
-int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p), void *arg,
-	       struct err *err)
-{
-	char **names;
-	size_t n;
-	int found = 0;
-
-	int r = list_new(d, &names, &n, err);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		found += attach(d, names[i], fn, arg);
-		free(names[i]);
-	}
-	free(names);
-	return found;
-}
-
-void drain_sweep(struct drain *d)
-{
-	char **names;
-	size_t n;
-
-	if (list_new(d, &names, &n, NULL) < 0)
-		return;
-	for (size_t i = 0; i < n; i++) {
-		if (arena_name_is_dead(names[i]))
-			arena_remove(d->dir, names[i]);
-		free(names[i]);
-	}
-	free(names);
-}
-
-unsigned drain_check_alive(struct drain *d, bool all_dead)
-{
-	unsigned alive = 0;
-
-	for (size_t i = 0; i < d->narenas; i++) {
-		struct arena *a = d->arenas[i];
-		if (!a)
-			continue;
-		if (!a->proc.dead && (all_dead || !arena_process_lives(a)))
-			a->proc.dead = true;
-		alive += !a->proc.dead;
-	}
-	return alive;
-}
-
-uint32_t drain_living_pid(const struct drain *d)
-{
-	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i] && !d->arenas[i]->proc.dead)
-			return d->arenas[i]->proc.pid;
-	return 0;
-}
 
 /* What may come from this ring in the future is not older than this. */
 static uint64_t ring_bound(const struct drain *d, struct arena *a, uint32_t i, uint64_t horizon)
@@ -478,14 +256,14 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 {
 	uint64_t horizon, until = UINT64_MAX;
 
-	d->now_ns = now_ns();
+	d->now_ns = clock_mono_ns();
 	horizon = d->now_ns - LAG_NS;
 	buf_clear(&d->raw);
 	d->nentries = 0;
 	d->nruns = 0;
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
-		uint32_t n = a ? arena_nrings(a) : 0;
+		uint32_t n = arena_nrings(a);
 		for (uint32_t k = 0; k < n; k++) {
 			uint64_t bound = ring_bound(d, a, k, horizon);
 			bound = ring_take(d, a, k, bound);
@@ -515,88 +293,10 @@ void drain_commit(struct drain *d)
 	d->nentries = 0;
 }
 
-struct drain_proc *drain_next_dead(struct drain *d)
+void drain_drop(struct drain *d)
 {
-	for (size_t i = 0; i < d->narenas; i++) {
-		struct arena *a = d->arenas[i];
-		if (a && a->proc.dead && !a->proc.finished && arena_is_empty(a))
-			return &a->proc;
-	}
-	return NULL;
-}
-
-bool drain_has_dead(const struct drain *d)
-{
-	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i] && d->arenas[i]->proc.dead)
-			return true;
-	return false;
-}
-
-struct drain_proc *drain_find(struct drain *d, uint32_t pid)
-{
-	for (size_t i = d->narenas; i > 0; i--)
-		if (d->arenas[i - 1] && d->arenas[i - 1]->proc.pid == pid)
-			return &d->arenas[i - 1]->proc;
-	return NULL;
-}
-
-void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct frame_proc_end *out)
-{
-	for (size_t i = 0; i < d->narenas; i++) {
-		struct arena *a = d->arenas[i];
-		if (!a || &a->proc != p)
-			continue;
-		*out = (struct frame_proc_end){
-			.proc = p->number,
-			.time_ns = now_ns(),
-			.lost_events = atomic_load(&a->head->lost_events),
-			.lost_stacks = atomic_load(&a->head->lost_stacks),
-			.damaged = p->damaged + arena_unreachable(a),
-		};
-		arena_close(a, remove);
-		d->arenas[i] = NULL;
-		if (i + 1 == d->narenas)
-			d->narenas--;
-		return;
-	}
-}
-
-void drain_beat(struct drain *d, uint64_t ns)
-{
-	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i])
-			atomic_store(&d->arenas[i]->head->beat_ns, ns);
-}
-
-uint64_t drain_lost(const struct drain *d)
-{
-	uint64_t lost = 0;
-
-	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i])
-			lost += atomic_load(&d->arenas[i]->head->lost_events);
-	return lost;
-}
-
-void drain_know(struct drain *d, const struct frame_proc *p)
-{
-	d->known = xgrow(d->known, &d->cap_known, d->nknown + 1, sizeof(*d->known));
-	d->known[d->nknown++] = *p;
-	if (p->proc >= d->next_number)
-		d->next_number = p->proc + 1;
-}
-
-void drain_forget(struct drain *d, uint32_t number)
-{
-	for (size_t i = 0; i < d->nknown; i++)
-		if (d->known[i].proc == number)
-			d->known[i--] = d->known[--d->nknown];
-}
-
-void drain_set_cursor(struct drain *d, const struct batch_cursor *c)
-{
-	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i] && d->arenas[i]->proc.number == c->head.proc)
-			arena_seek(d->arenas[i], c->ring, c->seq, c->offset, c->head.tid);
+	for (size_t i = 0; i < d->nruns; i++)
+		if (d->runs[i].told)
+			arena_forget_stacks(d->runs[i].arena);
+	drain_commit(d);
 }

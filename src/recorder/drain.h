@@ -63,10 +63,13 @@ uint32_t drain_living_pid(const struct drain *d);
 /* Appends items to batch; returns the number of records in it. */
 uint32_t drain_round(struct drain *d, struct buf *batch);
 void drain_commit(struct drain *d);
+/* Instead of it, when the batch could not be kept: its stacks are told again when they recur. */
+void drain_drop(struct drain *d);
 
 /* The next dead process with nothing left to read, not finished yet; NULL if there is none. */
 struct drain_proc *drain_next_dead(struct drain *d);
 bool drain_has_dead(const struct drain *d); /* any, read to the end or not */
+/* The newest process with that number, NULL if there is none. */
 struct drain_proc *drain_find(struct drain *d, uint32_t pid);
 
 /* Fills the end frame, unmaps the arena and, with `remove`, deletes its file. */
@@ -74,11 +77,5 @@ void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct fra
 
 /* Deletes what processes left that died while they were making their arena. */
 void drain_sweep(struct drain *d);
-
-/* Tells every guest that somebody is reading. */
-void drain_beat(struct drain *d, uint64_t now_ns);
-
-/* Events dropped by guests so far, all processes. */
-uint64_t drain_lost(const struct drain *d);
 
 #endif

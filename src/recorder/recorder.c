@@ -2,6 +2,7 @@
 #define LOG_AREA "recorder"
 #include "recorder/recorder.h"
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -60,14 +61,6 @@ struct recorder {
 	bool terminal;
 	bool left; /* nothing more to do, and everybody can see it */
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* --- setting up --- */
 
@@ -271,14 +264,13 @@ static void beat(struct recorder *rec, uint64_t now)
 {
 	atomic_store(&rec->page->beat_ns, now);
 	atomic_store(&rec->page->progress, rec->events);
-	drain_beat(rec->drain, now);
 }
 
 /* One look at everything; true if there was something to do. */
 static bool work(struct recorder *rec)
 {
 	struct err err = {0};
-	uint64_t now = now_ns();
+	uint64_t now = clock_mono_ns();
 
 	beat(rec, now);
 	if (now - rec->scanned_ns >= SCAN_NS) {
@@ -291,9 +283,12 @@ static bool work(struct recorder *rec)
 	buf_clear(&rec->batch);
 	uint32_t n = drain_round(rec->drain, &rec->batch);
 	if (rec->batch.len) {
-		if (append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) < 0)
+		if (append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
+			drain_commit(rec->drain);
+		} else {
 			rec->lost += n;
-		drain_commit(rec->drain);
+			drain_drop(rec->drain);
+		}
 		stream_frame(&track_stream, rec->track, FRAME_BATCH, rec->batch.data,
 			     rec->batch.len, NULL);
 		rec->events += n;
@@ -360,7 +355,7 @@ static void work_off_the_dead(struct recorder *rec, uint64_t until_ns)
 {
 	const struct timespec step = {0, 200000};
 
-	while (drain_has_dead(rec->drain) && now_ns() < until_ns)
+	while (drain_has_dead(rec->drain) && clock_mono_ns() < until_ns)
 		if (!work(rec))
 			nanosleep(&step, NULL);
 }
@@ -377,7 +372,7 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
 	if (p)
 		p->dead = true;
-	work_off_the_dead(rec, now_ns() + EXIT_NS);
+	work_off_the_dead(rec, clock_mono_ns() + EXIT_NS);
 	dumps_flush(rec->dumps);
 	rec->left = !drain_check_alive(rec->drain, false) && leave(rec);
 	atomic_store(&rec->page->exit_done, asked);
@@ -410,7 +405,7 @@ static bool try_finish(struct recorder *rec)
 {
 	if (!root_is_gone(rec) || drain_check_alive(rec->drain, false))
 		return false;
-	if (rec->called && now_ns() - rec->busy_ns < LINGER_NS)
+	if (rec->called && clock_mono_ns() - rec->busy_ns < LINGER_NS)
 		return false;
 	rec->scanned_ns = 0;
 	work(rec);
@@ -421,12 +416,12 @@ static bool try_finish(struct recorder *rec)
 static void loop(struct recorder *rec)
 {
 	rec->nap_ns = NAP_MIN_NS;
-	rec->busy_ns = now_ns();
+	rec->busy_ns = clock_mono_ns();
 	for (;;) {
 		uint32_t asked = atomic_load(&rec->page->exit_asked);
 		if (work(rec)) {
 			rec->nap_ns = NAP_MIN_NS;
-			rec->busy_ns = now_ns();
+			rec->busy_ns = clock_mono_ns();
 			continue;
 		}
 		if (asked != atomic_load(&rec->page->exit_done)) {
@@ -481,7 +476,7 @@ int recorder_main(const char *session_dir)
 		free(log);
 		open_outputs(&rec);
 		atomic_store(&rec.page->recorder_pid, (uint32_t)getpid());
-		beat(&rec, now_ns());
+		beat(&rec, clock_mono_ns());
 		atomic_store(&rec.page->state, SESSION_LIVE);
 	}
 	/* A guest that called us must not wait for what will not come. */

@@ -83,13 +83,12 @@ struct arena_head {
 	uint32_t max_segs;
 	_Atomic uint32_t nrings; /* rings [0, nrings) have been used */
 	_Atomic uint32_t nsegs; /* segments [0, nsegs) have file space */
-	_Atomic uint32_t nsegs_used; /* rough count of segments in use, for show */
+	uint32_t reserved;
 	_Atomic uint32_t tracing; /* between start and stop */
 	_Atomic uint64_t stack_used; /* bytes of stack data handed out; id 0 stays unused */
 	_Atomic uint64_t stack_committed; /* bytes of it that have file space */
 	_Atomic uint64_t lost_events; /* dropped where no ring could be had */
 	_Atomic uint64_t lost_stacks; /* events kept, stack dropped */
-	_Atomic uint64_t beat_ns; /* the recorder's sign of life */
 	char exe[256];
 	char cmdline[512]; /* arguments separated by NUL */
 	char visible_devices[256]; /* ASCEND_RT_VISIBLE_DEVICES as it was at the first event */

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The clock of all records. */
+#ifndef SONDE_BASE_CLOCK_H
+#define SONDE_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+static inline uint64_t clock_mono_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What drain.c (rounds) and drain_procs.c (processes) share; nobody else includes this. */
+#ifndef SONDE_RECORDER_DRAIN_IMPL_H
+#define SONDE_RECORDER_DRAIN_IMPL_H
+
+#include "base/buf.h"
+#include "recorder/arena.h"
+#include "recorder/drain.h"
+
+#include <poll.h>
+
+/* One record waiting in this round. */
+struct entry {
+	uint64_t key;
+	uint32_t raw; /* offset of its copy */
+	uint32_t run; /* whose it is */
+	uint32_t seg; /* where it ends in the arena: the cursor after it */
+	uint32_t end;
+};
+
+/* The share of one ring in this round. */
+struct run {
+	struct arena *arena;
+	uint32_t ring;
+	uint32_t tid; /* of the record being told */
+	bool told; /* anything told in this round */
+	uint32_t seg; /* cursor after what was told */
+	uint32_t off;
+};
+
+struct drain {
+	char *dir;
+	uint32_t next_number;
+	uint64_t horizon; /* of the last round */
+	uint64_t now_ns; /* when this round began */
+	struct arena **arenas; /* of unfinished processes, in no order */
+	size_t narenas, cap_arenas;
+	struct pollfd *fds; /* one per arena, for one question about all of them */
+	size_t cap_fds;
+	uint64_t checked_ns; /* when that was asked last */
+	struct buf raw;
+	struct entry *entries, *spare;
+	size_t nentries, cap_entries, cap_spare;
+	struct run *runs;
+	size_t nruns, cap_runs;
+	uint32_t *run_begin; /* first entry of each run */
+	size_t cap_begin;
+	struct frame_proc *known; /* told by a former recorder */
+	size_t nknown, cap_known;
+};
+
+#endif
