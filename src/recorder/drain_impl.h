@@ -37,7 +37,6 @@ struct drain {
 	size_t narenas, cap_arenas;
 	struct pollfd *fds; /* one per arena, for one question about all of them */
 	size_t cap_fds;
-	uint64_t checked_ns; /* when that was asked last */
 	struct buf raw;
 	struct entry *entries, *spare;
 	size_t nentries, cap_entries, cap_spare;

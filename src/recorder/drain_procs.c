@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK_NS 1000000u /* between looks who is alive */
-
 struct drain *drain_new(const char *dir, uint32_t first_number)
 {
 	struct drain *d = xcalloc(1, sizeof(*d));
@@ -185,12 +183,9 @@ static void find_dead(struct drain *d)
 unsigned drain_check_alive(struct drain *d, bool all_dead)
 {
 	unsigned alive = 0;
-	uint64_t now = clock_mono_ns();
 
-	if (!all_dead && d->narenas && now - d->checked_ns >= CHECK_NS) {
-		d->checked_ns = now;
+	if (!all_dead && d->narenas)
 		find_dead(d);
-	}
 	for (size_t i = 0; i < d->narenas; i++) {
 		d->arenas[i]->proc.dead |= all_dead;
 		alive += !d->arenas[i]->proc.dead;

@@ -32,6 +32,7 @@
 
 #define MS 1000000ull
 #define SCAN_NS (5 * MS) /* between looks for new processes */
+#define CHECK_NS (1 * MS) /* between looks who is alive */
 #define FLUSH_NS (200 * MS)
 #define NAP_MIN_NS (1 * MS)
 #define NAP_MAX_NS (50 * MS)
@@ -52,7 +53,7 @@ struct recorder {
 	int lock_fd; /* one recorder per session, whoever starts how many */
 	int root_fd; /* pidfd of the launched process, -1 without one */
 	bool root_gone;
-	uint64_t scanned_ns, flushed_ns, busy_ns, nap_ns;
+	uint64_t scanned_ns, checked_ns, flushed_ns, busy_ns, nap_ns;
 	uint64_t events;
 	uint64_t lost; /* records that the recording could not take */
 	uint64_t rows_lost; /* of the dumps, as last told */
@@ -279,7 +280,10 @@ static bool work(struct recorder *rec)
 			log_debug("%s", err.text);
 	}
 	/* Dead first, emptied after: what a process wrote before it died is there to be read. */
-	drain_check_alive(rec->drain, false);
+	if (now - rec->checked_ns >= CHECK_NS) {
+		rec->checked_ns = now;
+		drain_check_alive(rec->drain, false);
+	}
 	buf_clear(&rec->batch);
 	uint32_t n = drain_round(rec->drain, &rec->batch);
 	if (rec->batch.len) {

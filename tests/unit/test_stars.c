@@ -257,7 +257,9 @@ TEST(stars, concurrent_launches)
 	atomic_store(&running, 4);
 	for (uintptr_t i = 0; i < 4; i++)
 		CHECK(!pthread_create(&th[i], NULL, launcher, (void *)(i + 1)));
-	for (uint32_t i = 0; atomic_load(&running) || i < 65536; i++) {
+	/* While they launch, and then once over every stream and task. */
+	for (uint32_t i = 0, after = 0; after < 4 * 65536; i++) {
+		after += !atomic_load(&running);
 		uint16_t stream = (uint16_t)(i % 4 + 1), task = (uint16_t)(i / 4);
 		if (!match(shared, stream, task, i & 8, &l))
 			continue;
