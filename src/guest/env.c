@@ -116,7 +116,7 @@ int guest_join_path(char *out, size_t size, const char *dir, const char *name)
 }
 
 char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
-		       unsigned image)
+		       uint64_t image_ns)
 {
 	struct text t = {out, out + size};
 
@@ -126,7 +126,7 @@ char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, ui
 	add_str(&t, "-");
 	add_number(&t, ticks);
 	add_str(&t, "-");
-	add_number(&t, image);
+	add_number(&t, image_ns);
 	add_str(&t, SESSION_RING_SUFFIX);
 	return t.at;
 }

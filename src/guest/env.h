@@ -37,7 +37,7 @@ int guest_join_path(char *out, size_t size, const char *dir, const char *name);
 
 /* Name of a process' arena in dir; NULL when it does not fit. */
 char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
-		       unsigned image);
+		       uint64_t image_ns);
 
 /* mkdir -p with mode 0750. */
 int guest_mkdirs(const char *path);

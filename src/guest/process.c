@@ -182,13 +182,13 @@ static uint32_t owner_pid(void)
 	return parent && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 ? parent : pid;
 }
 
-static void fill_head(struct arena_head *a, const struct owner *o, uint32_t image,
+static void fill_head(struct arena_head *a, const struct owner *o, uint64_t image_ns,
 		      uint32_t max_segs)
 {
 	a->version = ARENA_VERSION;
 	a->pid = o->pid;
 	a->ppid = o->pid == (uint32_t)getpid() ? (uint32_t)getppid() : 0;
-	a->image = image;
+	a->image_ns = image_ns;
 	a->start_ticks = o->ticks;
 	struct stat ns;
 	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
@@ -206,18 +206,17 @@ static void fill_head(struct arena_head *a, const struct owner *o, uint32_t imag
 }
 
 /* Sparse beyond the first segments; guest_commit() makes the rest real as it is needed. */
-static int arena_create(const char *dir, const struct owner *o, uint32_t *out_image)
+static int arena_create(const char *dir, const struct owner *o, uint64_t *out_image_ns)
 {
-	/* A process that called exec() finds the file of its former image: take the next name. */
-	for (uint32_t image = 0; image < 1000; image++) {
-		*out_image = image;
-		if (!guest_arena_name(arena_path, sizeof(arena_path), dir, o->pid, o->ticks, image))
-			return -ENAMETOOLONG;
-		int fd = open(arena_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-		if (fd >= 0 || errno != EEXIST)
-			return fd >= 0 ? fd : -errno;
-	}
-	return -EEXIST;
+	/*
+	 * The name is never used twice: after exec() the recorder may be done with the file of the
+	 * former image or not, and must take this one for a new process either way.
+	 */
+	*out_image_ns = guest_now();
+	if (!guest_arena_name(arena_path, sizeof(arena_path), dir, o->pid, o->ticks, *out_image_ns))
+		return -ENAMETOOLONG;
+	int fd = open(arena_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return fd >= 0 ? fd : -errno;
 }
 
 /*
@@ -241,13 +240,14 @@ static uint32_t allowed_segs(uint32_t wanted)
 
 static struct arena_head *arena_make(const struct session_page *page, const char *dir)
 {
-	uint32_t max_segs = allowed_segs(page->max_segs), image = 0;
+	uint32_t max_segs = allowed_segs(page->max_segs);
+	uint64_t image_ns = 0;
 	struct owner o = {.pid = owner_pid()};
 
 	o.ticks = guest_start_ticks(o.pid);
 	if (!max_segs)
 		return NULL;
-	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, &image);
+	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, &image_ns);
 	if (fd < 0)
 		return NULL;
 	void *p = MAP_FAILED;
@@ -261,7 +261,7 @@ static struct arena_head *arena_make(const struct session_page *page, const char
 		unlink(arena_path);
 		return NULL;
 	}
-	fill_head(p, &o, image, max_segs);
+	fill_head(p, &o, image_ns, max_segs);
 	return p;
 }
 

@@ -131,6 +131,7 @@ struct arena *arena_open(const char *dir, const char *name)
 	a->path = path;
 	a->proc.pid = h->pid;
 	a->proc.start_ticks = h->start_ticks;
+	a->image_ns = h->image_ns;
 	a->told = xcalloc(STACK_IDS / 8, 1);
 	a->our_pid = our_pid_of(h);
 	a->pidfd = (int)syscall(SYS_pidfd_open, a->our_pid, 0);

@@ -25,6 +25,9 @@ struct ring_reader {
 struct arena {
 	struct drain_proc proc;
 	struct arena_head *head;
+	uint64_t image_ns; /* when the guest made it */
+	struct arena *former; /* the image before exec() that is still to be told, borrowed */
+	bool announced; /* its process is in the recording */
 	uint64_t bytes; /* of the mapping */
 	uint32_t max_segs; /* as checked when it was opened */
 	uint32_t our_pid; /* of the process as we see it; it may be in a container of its own */
@@ -53,6 +56,12 @@ void arena_remove(const char *dir, const char *name);
 bool arena_name_is_dead(const char *name);
 
 bool arena_process_lives(const struct arena *a);
+
+/* Is it its turn to be read? */
+static inline bool arena_is_due(const struct arena *a)
+{
+	return a->announced && !a->former;
+}
 
 /* Rings in use; makes room for their positions. */
 uint32_t arena_nrings(struct arena *a);

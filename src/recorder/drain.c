@@ -263,7 +263,7 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 	d->nruns = 0;
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
-		uint32_t n = arena_nrings(a);
+		uint32_t n = arena_is_due(a) ? arena_nrings(a) : 0;
 		for (uint32_t k = 0; k < n; k++) {
 			uint64_t bound = ring_bound(d, a, k, horizon);
 			bound = ring_take(d, a, k, bound);

@@ -47,15 +47,25 @@ static bool is_attached(const struct drain *d, const char *name)
 	return false;
 }
 
-/* A process that called exec() left the arena of its former image: that one gets no more. */
-static void supersede(struct drain *d, const struct arena *newer)
+static bool same_process(const struct arena *a, const struct arena *b)
+{
+	return a->proc.pid == b->proc.pid && a->proc.start_ticks == b->proc.start_ticks &&
+	       a->head->pid_ns == b->head->pid_ns;
+}
+
+/*
+ * A process that called exec() left the arena of its former image: that one gets no more, and is
+ * told to its end before the new one begins.
+ */
+static void supersede(struct drain *d, struct arena *newest)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
-		if (a != newer && a->proc.pid == newer->proc.pid &&
-		    a->proc.start_ticks == newer->proc.start_ticks &&
-		    a->head->pid_ns == newer->head->pid_ns)
-			a->proc.dead = true;
+		if (a == newest || !same_process(a, newest) || a->image_ns >= newest->image_ns)
+			continue;
+		a->proc.dead = true;
+		if (!newest->former || a->image_ns > newest->former->image_ns)
+			newest->former = a;
 	}
 }
 
@@ -64,31 +74,40 @@ static const struct frame_proc *find_known(const struct drain *d, const struct a
 	for (size_t i = d->nknown; i > 0; i--) {
 		const struct frame_proc *p = &d->known[i - 1];
 		if (p->pid == a->proc.pid && p->start_ticks == a->proc.start_ticks &&
-		    p->image == a->head->image)
+		    p->image_ns == a->image_ns)
 			return p;
 	}
 	return NULL;
 }
 
-static int attach(struct drain *d, const char *name,
-		  void (*fn)(void *arg, const struct frame_proc *p), void *arg)
+static int attach(struct drain *d, const char *name)
 {
 	struct arena *a = arena_open(d->dir, name);
 
 	if (!a)
 		return 0; /* not complete yet, or not an arena: looked at again next time */
 	const struct frame_proc *known = find_known(d, a);
-	a->proc.number = known ? known->proc : d->next_number++;
+	if (known) {
+		a->proc.number = known->proc;
+		a->announced = true;
+	}
 	d->arenas = xgrow(d->arenas, &d->cap_arenas, d->narenas + 1, sizeof(*d->arenas));
 	d->arenas[d->narenas++] = a;
 	supersede(d, a);
-	if (known)
-		return 1;
+	return 1;
+}
+
+/* Gives the process its number and tells of it; after exec() not before its former image ended. */
+static void announce(struct drain *d, struct arena *a,
+		     void (*fn)(void *arg, const struct frame_proc *p), void *arg)
+{
+	a->proc.number = d->next_number++;
+	a->announced = true;
 	struct frame_proc p = {
 		.proc = a->proc.number,
 		.pid = a->proc.pid,
 		.ppid = a->head->ppid,
-		.image = a->head->image,
+		.image_ns = a->image_ns,
 		.start_ticks = a->proc.start_ticks,
 		.time_ns = clock_mono_ns(),
 	};
@@ -96,7 +115,6 @@ static int attach(struct drain *d, const char *name,
 	memcpy(p.cmdline, a->head->cmdline, sizeof(p.cmdline));
 	memcpy(p.visible_devices, a->head->visible_devices, sizeof(p.visible_devices) - 1);
 	fn(arg, &p);
-	return 1;
 }
 
 static int by_name(const void *a, const void *b)
@@ -141,10 +159,13 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		found += attach(d, names[i], fn, arg);
+		found += attach(d, names[i]);
 		free(names[i]);
 	}
 	free(names);
+	for (size_t i = 0; i < d->narenas; i++)
+		if (!d->arenas[i]->announced && !d->arenas[i]->former)
+			announce(d, d->arenas[i], fn, arg);
 	return found;
 }
 
@@ -204,7 +225,7 @@ struct drain_proc *drain_next_dead(struct drain *d)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
-		if (a->proc.dead && !a->proc.finished && arena_is_empty(a))
+		if (a->proc.dead && arena_is_due(a) && !a->proc.finished && arena_is_empty(a))
 			return &a->proc;
 	}
 	return NULL;
@@ -230,6 +251,15 @@ struct drain_proc *drain_find(struct drain *d, uint32_t pid)
 	return newest;
 }
 
+/* The image that replaced this one, NULL if it was the last. */
+static struct arena *successor(const struct drain *d, const struct arena *a)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i]->former == a)
+			return d->arenas[i];
+	return NULL;
+}
+
 void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct frame_proc_end *out)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
@@ -243,8 +273,13 @@ void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct fra
 			.lost_stacks = atomic_load(&a->head->lost_stacks),
 			.damaged = p->damaged + arena_unreachable(a),
 		};
-		arena_close(a, remove);
 		d->arenas[i] = d->arenas[--d->narenas];
+		struct arena *next = successor(d, a);
+		if (next) {
+			next->former = a->former;
+			out->time_ns = next->image_ns; /* what it held ended with exec() */
+		}
+		arena_close(a, remove);
 		return;
 	}
 }

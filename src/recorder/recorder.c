@@ -304,6 +304,7 @@ static bool work(struct recorder *rec)
 		end.lost_events += rec->lost;
 		rec->lost = 0;
 		log_info("process %u ended", pid);
+		rec->scanned_ns = 0; /* what it became by exec() comes next */
 		tell(rec, FRAME_PROC_END, &end, sizeof(end));
 	}
 	if (now - rec->flushed_ns >= FLUSH_NS) {

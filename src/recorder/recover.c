@@ -85,13 +85,12 @@ static void on_new_proc(void *arg, const struct frame_proc *p)
 		s->result = err.code;
 }
 
-/* Everything that is left, as batches behind the recording. */
-static int append_rest(struct state *s, struct err *err)
+/* What the rings of processes whose turn it is still hold, as batches behind the recording. */
+static int append_batches(struct state *s, struct err *err)
 {
 	struct buf batch = {0};
 	int r = 0;
 
-	drain_check_alive(s->drain, true);
 	for (;;) {
 		buf_clear(&batch);
 		uint32_t n = drain_round(s->drain, &batch);
@@ -104,11 +103,29 @@ static int append_rest(struct state *s, struct err *err)
 		s->records += n;
 	}
 	buf_release(&batch);
-	for (struct drain_proc *p; r == 0 && (p = drain_next_dead(s->drain)); s->procs++) {
-		struct frame_proc_end end;
-		drain_finish(s->drain, p, true, &end);
-		r = recording_append(s->out, FRAME_PROC_END, &end, sizeof(end), err);
-	}
+	return r;
+}
+
+/* Until nobody is left: an image begins where its former one ended. */
+static int append_rest(struct state *s, struct err *err)
+{
+	unsigned before;
+	int r;
+
+	do {
+		before = s->procs;
+		drain_check_alive(s->drain, true);
+		r = append_batches(s, err);
+		for (struct drain_proc *p; r == 0 && (p = drain_next_dead(s->drain)); s->procs++) {
+			struct frame_proc_end end;
+			drain_finish(s->drain, p, true, &end);
+			r = recording_append(s->out, FRAME_PROC_END, &end, sizeof(end), err);
+		}
+		if (r == 0 && drain_scan(s->drain, on_new_proc, s, err) < 0)
+			r = -EIO;
+		if (r == 0)
+			r = s->result;
+	} while (r == 0 && s->procs != before);
 	if (r == 0)
 		r = recording_append(s->out, FRAME_END, NULL, 0, err);
 	return r;

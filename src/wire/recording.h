@@ -48,7 +48,8 @@ struct frame_proc {
 	uint32_t proc; /* number used in batches, counts from 0 */
 	uint32_t pid;
 	uint32_t ppid;
-	uint32_t image; /* of arena_head */
+	uint32_t reserved;
+	uint64_t image_ns; /* of arena_head */
 	uint64_t start_ticks;
 	uint64_t time_ns; /* CLOCK_MONOTONIC when it was first seen */
 	char exe[256];
@@ -94,7 +95,7 @@ struct batch_cursor {
 
 _Static_assert(sizeof(struct recording_head) == 32, "recording_head changed size");
 _Static_assert(sizeof(struct frame) == 24, "frame changed size");
-_Static_assert(sizeof(struct frame_proc) == 1056, "frame_proc changed size");
+_Static_assert(sizeof(struct frame_proc) == 1064, "frame_proc changed size");
 _Static_assert(sizeof(struct frame_proc_end) == 40, "frame_proc_end changed size");
 _Static_assert(sizeof(struct batch_item) == 16, "batch_item changed size");
 _Static_assert(sizeof(struct batch_stack) == 24, "batch_stack changed size");

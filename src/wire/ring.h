@@ -75,7 +75,8 @@ struct arena_head {
 	uint32_t version;
 	uint32_t pid;
 	uint32_t ppid;
-	uint32_t image; /* 0; 1, 2 … after exec() under the same pid */
+	uint32_t reserved0;
+	uint64_t image_ns; /* when it was made: exec() under the same pid makes another */
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat: tells a reused pid apart */
 	uint64_t pid_ns; /* inode of /proc/PID/ns/pid: where that number counts; 0: not known */
 	uint64_t file_bytes;

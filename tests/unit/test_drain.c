@@ -502,7 +502,7 @@ TEST(drain, exec)
 	CHECK_INT(drain_check_alive(d, false), 1);
 	hand_alloc(a, hand_ring(a, 1), 5, 1);
 	struct arena_head *b = living("5-1-1.ring");
-	b->image = 1;
+	b->image_ns = 1;
 	CHECK_INT(scan(), 1);
 	CHECK_INT(drain_check_alive(d, false), 1);
 	all();

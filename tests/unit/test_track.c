@@ -210,7 +210,7 @@ TEST(track, end_of_process)
 
 TEST(track, two_processes_with_one_pid)
 {
-	struct frame_proc p = {.proc = 1, .pid = 100, .image = 1};
+	struct frame_proc p = {.proc = 1, .pid = 100, .image_ns = 1};
 
 	rowtext_begin(PLAIN, "");
 	rowtext_frame(FRAME_PROC, &p, sizeof(p));
