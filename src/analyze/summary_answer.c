@@ -245,7 +245,10 @@ void summary_answer(struct summary *s, struct buf *out)
 	summary_count_all(s, &c);
 	summary_loss_all(s, &lost);
 	if (!c.rows) {
-		buf_add_str(out, "There are no events in this recording.");
+		buf_add_str(out,
+			    "There are no events in this recording. A job without NPU memory has "
+			    "some with --device=npu,cpu; a deferred one from sonde_start() on; a "
+			    "statically linked program never.");
 		return;
 	}
 	say_size(s, &c, out);

@@ -436,7 +436,8 @@ static void print_lost(const struct page *g)
 		words_bytes(g->out, lost.damaged_bytes);
 		buf_add_str(g->out, " of records were damaged; the events in them are lost.");
 	} else {
-		buf_add_str(g->out, "No events were lost.");
+		buf_add_str(g->out,
+			    g->s->nnotes ? "No other loss is known." : "No events were lost.");
 	}
 	if (lost.stacks) {
 		buf_add_char(g->out, ' ');

@@ -2,9 +2,11 @@
 /* sonde mem export: writes the dump files of a recording anew, in the form asked for. */
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/recording_path.h"
@@ -62,6 +64,8 @@ static int export(const struct command *cmd, const struct export_options *o, con
 		r = export_recording(buf_str(&where), formats[o->format], buf_str(&to),
 				     (enum row_compat)compat, &err);
 	}
+	if (r == 0 && isatty(STDERR_FILENO))
+		fprintf(stderr, "written below %s\n", buf_str(&to));
 	buf_release(&where);
 	buf_release(&to);
 	return r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;

@@ -18,6 +18,10 @@ if [ -n "${BASH_VERSION:-}" ]; then
 elif [ -n "${ZSH_VERSION:-}" ]; then
 	eval '_msmemscope_self=${(%):-%x}'
 	case ${ZSH_EVAL_CONTEXT:-} in *:file*) _msmemscope_sourced=yes ;; esac
+elif [ "${0##*/}" != msmemscope ] && [ ! -x "$(dirname -- "$(readlink -f -- "$0")")/sonde" ]; then
+	# Sourced by a shell that cannot tell where this file is.
+	echo "[msmemscope] Error: this shell cannot source msmemscope; use bash or zsh" >&2
+	return 1
 fi
 
 # Without a child process where it can be: a job that has SIGCHLD blocked would find one pending.

@@ -365,6 +365,19 @@ static void work_off_the_dead(struct recorder *rec, uint64_t until_ns)
 			nanosleep(&step, NULL);
 }
 
+/* Everybody has ended and been told to the end. Who is found dead only now is told first. */
+static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
+{
+	while (!drain_check_alive(rec->drain, false)) {
+		if (!drain_has_dead(rec->drain))
+			return true;
+		if (clock_mono_ns() >= until_ns)
+			return false;
+		work_off_the_dead(rec, until_ns);
+	}
+	return false;
+}
+
 /*
  * The launched process is at its end and waits: read everything, write the rows of what it leaves
  * behind, and let it go. Its files are complete when whoever waits for it goes on. Processes that
@@ -377,9 +390,10 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
 	if (p)
 		p->dead = true;
-	work_off_the_dead(rec, clock_mono_ns() + EXIT_NS);
+	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
+	work_off_the_dead(rec, until_ns);
 	dumps_flush(rec->dumps);
-	rec->left = !drain_check_alive(rec->drain, false) && leave(rec);
+	rec->left = nobody_is_left(rec, until_ns) && leave(rec);
 	atomic_store(&rec->page->exit_done, asked);
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -414,8 +428,7 @@ static bool try_finish(struct recorder *rec)
 		return false;
 	rec->scanned_ns = 0;
 	work(rec);
-	work_off_the_dead(rec, UINT64_MAX);
-	return !drain_check_alive(rec->drain, false) && leave(rec);
+	return nobody_is_left(rec, UINT64_MAX) && leave(rec);
 }
 
 static void loop(struct recorder *rec)

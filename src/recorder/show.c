@@ -95,6 +95,10 @@ static void note_session(const char *file, struct summary *s)
 		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
 			summary_note(s, "The recorder was killed before it was done. `sonde mem "
 					"recover` brings back what is left in the buffers.");
+		else if (atomic_load(&page->state) == SESSION_LIVE)
+			summary_note(s,
+				     "The job is still running: this is what there is so far, and "
+				     "the end of a process means now.");
 		session_unmap(page);
 	}
 	free(dir);

@@ -156,7 +156,7 @@ static void on_free(struct proc *p, uint32_t tid, const struct rec_free *r)
 	}
 	count_used(p, b, false);
 	if (b->written)
-		rows_free(p, b, &r->head, tid, row_time(p, &r->head), shadow);
+		rows_free(p, b, &r->head, tid, row_time(p, &r->head), false);
 	block_free(p->track, b);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What a recording of a training job contains (issue 2). Every run here also passes dumpcheck.py."""
 
+import json
 import collections
 import sys
 
@@ -159,6 +160,18 @@ def test_no_device_memory_refused_is_lost(record):
     (row,) = got.of("OOM_DETAIL", type="OOM_TRIGGER")[:1]
     assert row.attr["func"] == "halMemAlloc" and int(row.attr["req_size"]) > 0
     assert not record("simtrain", "--fault", "oom", "--steps", 4).of("OOM_DETAIL")
+
+
+@pytest.mark.parametrize("again", range(8))
+def test_images_of_a_process_are_told_apart(record, again):
+    """The recorder may or may not be done with an image when the next one begins."""
+    got = record("exec_images", 4)
+    r = json.loads(record.sonde("mem", "show", "--json", got.dir).stdout)
+    assert [p["command"].split()[-1] for p in r["processes"]] == ["4", "3", "2", "1"]
+    pools = [p["pools"][0] for p in r["processes"]]
+    assert [x["mallocs"] for x in pools] == [200] * 4
+    assert [x["alive_at_end"]["blocks"] for x in pools] == [4, 3, 2, 1]
+    assert r["devices"][0]["peak_bytes"] == 200 * 4096
 
 
 def test_one_file_per_image_of_a_process(record):

@@ -6,7 +6,10 @@ TEST(summary_text, of_nothing)
 {
 	struct summary *s = summary_new();
 
-	CHECK_STR(text_of(s), "There are no events in this recording.\n\nNo events were lost.\n");
+	CHECK_STR(text_of(s), "There are no events in this recording. A job without NPU memory has "
+			      "some with --device=npu,cpu;\n"
+			      "a deferred one from sonde_start() on; a statically linked program "
+			      "never.\n\nNo events were lost.\n");
 	json_t *o = json_of(s, 10);
 	CHECK_INT(NUM(o, "rows"), 0);
 	CHECK_INT(NUM(o, "first_time_ns"), 0);

@@ -258,7 +258,7 @@ TEST(track, start_and_stop)
 	shadow_free(300000000, 0x40);
 	shadow_free(400000000, 0x50);
 	feed();
-	ROWS("FREE PTA - @300000000 t7 d0 allocation_id:4,addr:40,size:4,shadow:true\n");
+	ROWS("FREE PTA - @300000000 t7 d0 allocation_id:4,addr:40,size:4\n");
 	/* A second start promotes only what has no row yet. */
 	shadow_alloc(500000000, 0x60, 6);
 	system_event(600000000, SYSTEM_START_TRACE, 0);
