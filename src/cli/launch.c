@@ -13,6 +13,7 @@
 #include "recorder/mem_config.h"
 #include "wire/session.h"
 
+#define MAX_OUTPUT 900 /* what the libraries inside the job have room for */
 #define MAX_SUFFIX 1000
 #define KERNEL_HOOK "libascend_kernel_hook.so"
 
@@ -186,6 +187,11 @@ int launch_make_dir(const char *output, struct buf *out, struct err *err)
 
 	if (r < 0)
 		return r;
+	if (strlen(output) > MAX_OUTPUT)
+		return err_set(
+			err, -ENAMETOOLONG,
+			"the output path has %zu characters; recordings need one of at most %d",
+			strlen(output), MAX_OUTPUT);
 	fs_timestamp(now);
 	for (int i = 1; i <= MAX_SUFFIX; i++) {
 		buf_clear(&path);

@@ -200,10 +200,12 @@ static void capture(void)
 	if (atomic_exchange(&captured, 1))
 		return;
 	guest_env_copy(SESSION_ENV, session_dir, sizeof(session_dir));
-	if (session_dir[0] != '/')
+	bool given = session_dir[0] == '/';
+	/* One that was cut is not the one that was meant. */
+	if (!given || strlen(env_find(SESSION_ENV)) >= sizeof(session_dir))
 		session_dir[0] = '\0';
 	find_program();
-	if (!session_dir[0])
+	if (!given)
 		name_session();
 	root_pid = pid_in_name(session_dir);
 	/* Only a launcher leaves the configuration in the session's own directory. */

@@ -23,6 +23,7 @@
 #include "wire/session.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -151,7 +152,7 @@ static inline void *guest_reserve(uint32_t size)
 	/* A signal from here on sees the higher level and stays out of our cursor. */
 	atomic_signal_fence(memory_order_seq_cst);
 	struct guest_cursor *c = &t->cur[level];
-	if (unlikely((size_t)(c->end - c->pos) < size)) {
+	if (unlikely(c->end - c->pos < (ptrdiff_t)size)) {
 		t->level = level;
 		return guest_reserve_slow(t, size, t->sp[level]);
 	}
@@ -166,6 +167,12 @@ static inline void guest_publish(uint32_t size)
 		return; /* a child forked inside this hook joined anew: the record is its parent's
 			 */
 	struct guest_cursor *c = &t->cur[t->level - 1];
+	/* Fibers that switch inside a hook share a cursor: their records may be lost, never more.
+	 */
+	if (unlikely(c->end - c->pos < (ptrdiff_t)size)) {
+		t->level--;
+		return;
+	}
 	c->pos += size;
 	atomic_store_explicit(&c->seg->used, (uint32_t)(c->pos - (char *)c->seg),
 			      memory_order_release);
@@ -193,7 +200,7 @@ static inline bool guest_hold(uint64_t ns)
 	struct guest_cursor *c = &t->cur[t->level < GUEST_LEVELS ? t->level : 0];
 
 	if (unlikely(t->level >= GUEST_LEVELS || t->epoch != guest_epoch_now() ||
-		     (size_t)(c->end - c->pos) < GUEST_ROOM))
+		     c->end - c->pos < GUEST_ROOM))
 		return guest_hold_slow(t, ns);
 	if (unlikely(atomic_load_explicit(&c->ring->pending_ns, memory_order_relaxed)))
 		return false;
@@ -222,6 +229,9 @@ uint32_t guest_stack(uint64_t caller);
 void guest_set_tracing(bool on);
 
 /* --- inside this folder --- */
+
+/* Remembers whose memory this is; at load, when no vfork child can be asking. */
+void guest_note_owner(void);
 
 /* Joins the recording; returns the resulting mode. Async-signal-safe; called by the slow paths. */
 uint32_t guest_attach(void);

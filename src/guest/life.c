@@ -40,6 +40,10 @@ static struct session_page *page_of_session(void)
 	if (lseek(fd, 0, SEEK_END) >= SESSION_BYTES)
 		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
+	if (p != MAP_FAILED && ((struct session_page *)p)->magic != SESSION_MAGIC) {
+		munmap(p, SESSION_BYTES);
+		p = MAP_FAILED;
+	}
 	return p == MAP_FAILED ? NULL : p;
 }
 
@@ -61,6 +65,10 @@ static void ask_and_wait(void)
 	struct timespec step = {0, 100000000};
 	struct session_page *p = page_of_session();
 	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
+		return;
+	/* Nobody has had an event: nothing to wait for, and no system call that a filter forbids.
+	 */
+	if (!atomic_load(&p->joined))
 		return;
 	guest_close_gate();
 	uint32_t asked = atomic_fetch_add(&p->exit_asked, 1) + 1;
@@ -107,5 +115,11 @@ __attribute__((constructor)) static void loaded(void)
 	/* Children of this process belong to the same recording. Before main(): one thread only. */
 	if (dir[0])
 		setenv(SESSION_ENV, dir, 0);
-	on_exit(at_exit, NULL);
+	guest_note_owner();
+	if (dir[0] && guest_root_pid() == (uint32_t)getpid()) {
+		/* The page now: at its end the job may have no descriptor left, or a system call
+		 * filter. */
+		guest.page = page_of_session();
+		on_exit(at_exit, NULL);
+	}
 }

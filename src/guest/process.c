@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define AS_SHARE 16
 #define FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
 #define JOIN_WAIT_NS 1000000000ull
 #define LIVE_WAIT_NS 2000000000ull
@@ -113,6 +114,8 @@ static int session_make(const char *dir)
 	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
 		return -1;
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0)
+		(void)!fchmod(fd, 0600);
 	if (fd < 0)
 		return errno == EEXIST ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
 	if (fallocate(fd, 0, 0, SESSION_BYTES) < 0 ||
@@ -177,9 +180,22 @@ static bool session_wait_live(struct session_page *page, const char *dir)
  */
 static uint32_t owner_pid(void)
 {
+	_Atomic uint32_t *page = epoch_page();
 	uint32_t pid = (uint32_t)getpid(), parent = (uint32_t)getppid();
 
-	return parent && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 ? parent : pid;
+	/* Noted when the library was loaded, and wiped by fork: then the kernel is asked. */
+	if (page && atomic_load(&page[1]))
+		return atomic_load(&page[1]);
+	if (parent && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0)
+		pid = parent;
+	if (page)
+		atomic_store(&page[1], pid);
+	return pid;
+}
+
+void guest_note_owner(void)
+{
+	(void)owner_pid();
 }
 
 static void fill_head(struct arena_head *a, const struct owner *o, uint64_t image_ns,
@@ -216,7 +232,10 @@ static int arena_create(const char *dir, const struct owner *o, uint64_t *out_im
 	if (!guest_arena_name(arena_path, sizeof(arena_path), dir, o->pid, o->ticks, *out_image_ns))
 		return -ENAMETOOLONG;
 	int fd = open(arena_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	return fd >= 0 ? fd : -errno;
+	if (fd < 0)
+		return -errno;
+	(void)!fchmod(fd, 0600); /* whatever the job's umask: the recorder must read it */
+	return fd;
 }
 
 /*
@@ -231,11 +250,18 @@ static uint32_t allowed_segs(uint32_t wanted)
 		wanted = FIRST_SEGS;
 	if (wanted > ARENA_MAX_SEGS)
 		wanted = ARENA_MAX_SEGS;
-	if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || arena_bytes(wanted) <= limit.rlim_cur)
+	uint64_t most = UINT64_MAX;
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0)
+		most = limit.rlim_cur;
+	/* Address space that is limited belongs to the job: a small share of it will do. */
+	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	    limit.rlim_cur / AS_SHARE < most)
+		most = limit.rlim_cur / AS_SHARE;
+	if (arena_bytes(wanted) <= most)
 		return wanted;
-	if (arena_bytes(FIRST_SEGS) > limit.rlim_cur)
+	if (arena_bytes(FIRST_SEGS) > most)
 		return 0;
-	return (uint32_t)((limit.rlim_cur - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
+	return (uint32_t)((most - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
 }
 
 static struct arena_head *arena_make(const struct session_page *page, const char *dir)
@@ -261,6 +287,8 @@ static struct arena_head *arena_make(const struct session_page *page, const char
 		unlink(arena_path);
 		return NULL;
 	}
+	/* Read-ahead would fill megabytes of a file that is nothing but holes yet. */
+	madvise(p, arena_bytes(max_segs), MADV_RANDOM);
 	fill_head(p, &o, image_ns, max_segs);
 	return p;
 }
@@ -295,6 +323,7 @@ static uint32_t join(void)
 		atomic_fetch_add(&guest.page->unrecorded, 1);
 		return GUEST_OFF;
 	}
+	atomic_fetch_add(&guest.page->joined, 1);
 	uint32_t want = atomic_load(&guest.page->want);
 	guest.c_depth = guest.page->c_depth;
 	atomic_store(&guest.want, want);

@@ -194,7 +194,7 @@ static bool cursor_open(struct guest_thread *t, uint32_t level)
 		c->pos = (char *)c->seg + atomic_load_explicit(&c->seg->used, memory_order_acquire);
 		c->end = (char *)c->seg + ARENA_SEG_SIZE;
 	}
-	if ((size_t)(c->end - c->pos) < sizeof(struct rec_thread) && !seg_next(c)) {
+	if (c->end - c->pos < (ptrdiff_t)sizeof(struct rec_thread) && !seg_next(c)) {
 		atomic_store_explicit(&r->owner, UINT32_MAX, memory_order_release);
 		*c = (struct guest_cursor){0};
 		return false;
@@ -233,7 +233,7 @@ static char *reserve(struct guest_thread *t, uint32_t size)
 	struct guest_cursor *c = &t->cur[t->level];
 	if (!c->ring && !cursor_open(t, t->level))
 		return NULL;
-	if ((size_t)(c->end - c->pos) < size && !seg_next(c))
+	if (c->end - c->pos < (ptrdiff_t)size && !seg_next(c))
 		return NULL;
 	t->level++;
 	return c->pos;
@@ -299,7 +299,7 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
 	    (t->cur[t->level].ring || cursor_open(t, t->level))) {
 		struct guest_cursor *c = &t->cur[t->level];
 		held = !atomic_load_explicit(&c->ring->pending_ns, memory_order_relaxed);
-		if (held && (size_t)(c->end - c->pos) < GUEST_ROOM)
+		if (held && c->end - c->pos < GUEST_ROOM)
 			seg_next(c); /* without one the event itself will be dropped */
 		if (held)
 			atomic_store_explicit(&c->ring->pending_ns, ns, memory_order_relaxed);

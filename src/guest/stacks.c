@@ -105,8 +105,9 @@ static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t 
 }
 
 #define SMALL_DEPTH 64
+#define MIDDLE_DEPTH 256
 
-/* Two sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
+/* Three sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
 #define CAPTURE(name, size)                                                                        \
 	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth)            \
 	{                                                                                          \
@@ -116,6 +117,7 @@ static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t 
 	}
 
 CAPTURE(capture_small, SMALL_DEPTH)
+CAPTURE(capture_middle, MIDDLE_DEPTH)
 CAPTURE(capture_deep, ARENA_MAX_DEPTH)
 
 uint32_t guest_stack(uint64_t caller)
@@ -125,10 +127,13 @@ uint32_t guest_stack(uint64_t caller)
 	if (!depth || !guest.arena)
 		return 0;
 	int saved = errno;
-	uint32_t id =
-		depth <= SMALL_DEPTH
-			? capture_small(caller, depth)
-			: capture_deep(caller, depth < ARENA_MAX_DEPTH ? depth : ARENA_MAX_DEPTH);
+	uint32_t id;
+	if (depth <= SMALL_DEPTH)
+		id = capture_small(caller, depth);
+	else if (depth <= MIDDLE_DEPTH)
+		id = capture_middle(caller, depth);
+	else
+		id = capture_deep(caller, depth < ARENA_MAX_DEPTH ? depth : ARENA_MAX_DEPTH);
 	if (!id)
 		atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
 	errno = saved;

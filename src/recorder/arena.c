@@ -18,6 +18,8 @@
 
 #define STACK_IDS (ARENA_STACK_BYTES / 8)
 
+#define TICKS_UNKNOWN UINT64_MAX /* out of descriptors or memory: nobody is dead for that */
+
 /*
  * Field 22 of /proc/PID/stat; 0 when there is no such process. One whose first thread has ended is
  * shown as a zombie although others may go on: only a pidfd tells.
@@ -30,7 +32,7 @@ static uint64_t start_ticks_of(uint32_t pid, bool or_zombie)
 	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
 	FILE *f = fopen(path, "re");
 	if (!f)
-		return 0;
+		return errno == ENOENT || errno == ESRCH ? 0 : TICKS_UNKNOWN;
 	size_t n = fread(text, 1, sizeof(text) - 1, f);
 	fclose(f);
 	text[n] = '\0';
@@ -42,6 +44,11 @@ static uint64_t start_ticks_of(uint32_t pid, bool or_zombie)
 	if (p)
 		v = strtoull(p + 1, NULL, 10);
 	return v;
+}
+
+static bool ticks_match(uint64_t found, uint64_t wanted)
+{
+	return found == TICKS_UNKNOWN || found == wanted;
 }
 
 static struct arena_head *map_head(const char *path, uint64_t *out_bytes)
@@ -59,6 +66,8 @@ static struct arena_head *map_head(const char *path, uint64_t *out_bytes)
 	    h.max_segs <= ARENA_MAX_SEGS && (uint64_t)st.st_size >= arena_bytes(h.max_segs)) {
 		*out_bytes = arena_bytes(h.max_segs);
 		p = mmap(NULL, *out_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (p != MAP_FAILED)
+			madvise(p, *out_bytes, MADV_RANDOM); /* most of it is holes */
 	}
 	close(fd);
 	return p == MAP_FAILED ? NULL : p;
@@ -136,7 +145,8 @@ struct arena *arena_open(const char *dir, const char *name)
 	a->our_pid = our_pid_of(h);
 	a->pidfd = (int)syscall(SYS_pidfd_open, a->our_pid, 0);
 	/* The number may belong to somebody else by now. */
-	if (start_ticks_of(a->our_pid, true) != a->proc.start_ticks || !arena_process_lives(a))
+	if (!ticks_match(start_ticks_of(a->our_pid, true), a->proc.start_ticks) ||
+	    !arena_process_lives(a))
 		a->proc.dead = true;
 	return a;
 }
@@ -170,7 +180,8 @@ bool arena_name_is_dead(const char *name)
 	unsigned pid;
 	unsigned long long ticks;
 
-	return sscanf(name, "%u-%llu-", &pid, &ticks) == 2 && start_ticks_of(pid, false) != ticks;
+	return sscanf(name, "%u-%llu-", &pid, &ticks) == 2 &&
+	       !ticks_match(start_ticks_of(pid, false), ticks);
 }
 
 bool arena_process_lives(const struct arena *a)
@@ -179,7 +190,7 @@ bool arena_process_lives(const struct arena *a)
 
 	if (a->pidfd >= 0)
 		return poll(&p, 1, 0) <= 0;
-	return start_ticks_of(a->our_pid, false) == a->proc.start_ticks;
+	return ticks_match(start_ticks_of(a->our_pid, false), a->proc.start_ticks);
 }
 
 uint32_t arena_nrings(struct arena *a)

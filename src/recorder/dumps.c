@@ -8,12 +8,15 @@
 #include "base/omap.h"
 #include "wire/record.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_SUFFIX 1000
 #define MAX_HELD 4096 /* rows without a device that wait for one */
 
 struct device_dump {
@@ -187,6 +190,31 @@ static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
 	return r;
 }
 
+/*
+ * Makes the directory of the process its own. Another recording into the same place may have had a
+ * process of the same number in the same second: hosts and containers that share a volume.
+ */
+static int claim_dir(struct dumps *d, struct proc_dump *p, struct err *err)
+{
+	static const char tail[] = "_ascend";
+	int r = fs_mkdirs(d->flags & DUMPS_REPLACE ? p->dir : d->output, err);
+
+	if (r < 0 || (d->flags & DUMPS_REPLACE))
+		return r;
+	char *wanted = xstrdup(p->dir);
+	for (unsigned n = 2; mkdir(p->dir, FS_DIR_MODE) < 0; n++) {
+		if (errno != EEXIST || n > MAX_SUFFIX) {
+			r = err_sys(err, -errno, "cannot make directory '%s'", p->dir);
+			break;
+		}
+		free(p->dir);
+		p->dir = xasprintf("%.*s-%u%s", (int)(strlen(wanted) - strlen(tail)), wanted, n,
+				   tail);
+	}
+	free(wanted);
+	return r;
+}
+
 static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device)
 {
 	struct err err = {0};
@@ -195,9 +223,11 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 
 	if (device != DEV_HOST)
 		snprintf(name, sizeof(name), "%u", device);
+	int r = p->has_config ? 0 : claim_dir(d, p, &err);
 	char *dir = xasprintf("%s/device_%s/dump", p->dir, name);
 	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, d->ops->suffix);
-	int r = fs_mkdirs(dir, &err);
+	if (r == 0)
+		r = fs_mkdirs(dir, &err);
 	if (r == 0 && !p->has_config)
 		r = write_config(d, p, &err);
 	if (r == 0 && (d->flags & DUMPS_REPLACE))

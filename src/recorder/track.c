@@ -73,7 +73,7 @@ static void count_used(struct proc *p, const struct block *b, bool more)
 	uint64_t *used = &usage_of(p, b->device)->used[map_of(b->pool, b->kind)];
 
 	if (more)
-		*used += b->size_bytes;
+		*used = *used > UINT64_MAX - b->size_bytes ? UINT64_MAX : *used + b->size_bytes;
 	else
 		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
 }

@@ -57,6 +57,7 @@ struct session_page {
 	_Atomic uint64_t unrecorded; /* guest: processes that could not make an arena */
 	char ring_dir[1024]; /* where arenas are made; empty = the session directory */
 	_Atomic uint64_t rows_lost; /* recorder: rows that the dump files could not take */
+	_Atomic uint32_t joined; /* guest: processes that made an arena */
 };
 
 _Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");
