@@ -355,8 +355,13 @@ uint32_t collect_epoch(void)
 
 bool collect_launch_enter(void)
 {
-	if (guest_self.launch_ns || !guest_wants(WANT_KERNEL))
+	uint64_t sp = guest_sp();
+
+	if (guest_self.launch_ns && sp < guest_self.launch_sp)
 		return false;
+	if (!guest_wants(WANT_KERNEL))
+		return false;
+	guest_self.launch_sp = sp;
 	guest_self.launch_ns = guest_now();
 	return true;
 }

@@ -50,6 +50,7 @@ struct guest_thread {
 	uint32_t tid;
 	uint64_t sp[GUEST_LEVELS]; /* stack pointer of each open reservation */
 	uint64_t launch_ns; /* when the kernel launch in progress was entered, else 0 */
+	uint64_t launch_sp; /* of its hook: a later one that is not deeper was jumped to */
 	struct guest_cursor cur[GUEST_LEVELS];
 };
 
@@ -232,6 +233,8 @@ void guest_set_tracing(bool on);
 
 /* Remembers whose memory this is; at load, when no vfork child can be asking. */
 void guest_note_owner(void);
+/* Its pid, without a system call; 0 in a forked child that has not joined. */
+uint32_t guest_noted_owner(void);
 
 /* Joins the recording; returns the resulting mode. Async-signal-safe; called by the slow paths. */
 uint32_t guest_attach(void);

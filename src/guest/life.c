@@ -92,7 +92,7 @@ static void ask_and_wait(void)
 
 void guest_finish(void)
 {
-	if (guest_root_pid() != (uint32_t)getpid())
+	if (guest_root_pid() != guest_noted_owner())
 		return;
 	ask_and_wait();
 	guest_open_gate();

@@ -193,6 +193,13 @@ static uint32_t owner_pid(void)
 	return pid;
 }
 
+uint32_t guest_noted_owner(void)
+{
+	_Atomic uint32_t *page = epoch_page();
+
+	return page ? atomic_load(&page[1]) : 0;
+}
+
 void guest_note_owner(void)
 {
 	(void)owner_pid();

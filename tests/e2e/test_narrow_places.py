@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Jobs in narrow places: filters, limits, masks, shared volumes. Found by attacking the recorder."""
+
+import os
+import resource
+import subprocess
+import tempfile
+
+import pytest
+
+from harness import Hurt, counted
+from recording import clean_env
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def hurt(build, tmp_path):
+    return Hurt(build, tmp_path)
+
+
+def test_a_filter_that_forbids_almost_everything(hurt):
+    plain = hurt.plain(hurt.target("filtered"), "allow")
+    r = hurt.run(hurt.target("filtered"), "allow")
+    assert (r.returncode, r.stdout, r.stderr) == (3, plain.stdout, plain.stderr)
+
+
+def test_first_event_in_a_vfork_child_without_kcmp(hurt):
+    r = hurt.run(hurt.target("filtered"), "kcmp", hurt.count_file)
+    assert r.returncode == 0, r
+    hurt.session.wait_finished()
+    assert hurt.counted == 2 * 1003
+    assert hurt.rows() == hurt.counted and hurt.lost == 0
+
+
+def test_a_recorder_short_of_descriptors(hurt):
+    """What cannot be opened now is not dead."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+    r = hurt.run(hurt.target("storm"), hurt.count_file, "forks", 4, 15, preexec_fn=few)
+    assert r.returncode == 0, r
+    hurt.session.wait_finished()
+    assert hurt.records == hurt.counted and hurt.lost == 0
+
+
+def test_limited_address_space_stays_the_jobs(hurt):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    r = hurt.run(*hurt.steady(threads=1, events=2000), preexec_fn=limit)
+    assert r.returncode == 0, r
+    hurt.session.wait_finished()
+    assert hurt.rows() == hurt.counted and hurt.lost == 0
+
+
+@root
+def test_a_umask_that_takes_everything(build):
+    """As a user who is not root, whom the mask really stops."""
+    with tempfile.TemporaryDirectory(prefix="sonde-umask-") as tmp:
+        os.chmod(tmp, 0o777)
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        if subprocess.run(nobody + ["test", "-x", build / "bin/sonde"]).returncode:
+            pytest.skip("the build directory is closed to other users")
+        hurt = Hurt(build, tmp)
+        hurt.count_file.touch()
+        os.chmod(hurt.count_file, 0o666)
+        job = f"umask 0777; exec {hurt.target('steady')} {hurt.count_file} 1 500 0 return"
+        cmd = nobody + hurt.command("sh", "-c", job)
+        r = subprocess.run(cmd, env=hurt.env(), cwd=tmp, capture_output=True, timeout=60)
+        assert r.returncode == 0, r
+        hurt.session.wait_finished()
+        assert hurt.fast_rows() == hurt.counted > 0
+
+
+@root
+def test_two_recordings_with_the_same_pid_and_second(build, tmp_path):
+    """Containers that share a volume: each process is number 1 there."""
+    env = clean_env(tmp_path)
+    jobs = []
+    for i in range(3):
+        job = [build / "targets/steady", tmp_path / f"c{i}", "1", "400", "0", "return"]
+        cmd = ["unshare", "-p", "-f", "--mount-proc", build / "bin/msmemscope"]
+        cmd += ["--output-path", tmp_path / "out", "--"] + job
+        jobs.append(subprocess.Popen(cmd, env=env))
+    assert [j.wait(60) for j in jobs] == [0, 0, 0]
+    rows = 0
+    for dump in (tmp_path / "out").glob("msmemscope_*/device_0/dump/*.csv"):
+        text = dump.read_text().splitlines()
+        assert sum(line.startswith("ID,") for line in text) == 1
+        rows += sum(",MALLOC," in line or ",FREE," in line for line in text)
+    counts = sum(counted(tmp_path / f"c{i}") for i in range(3))
+    assert rows == counts > 0
+
+
+def test_an_output_path_longer_than_the_libraries_can_hold(build, tmp_path):
+    deep = tmp_path
+    while len(str(deep)) < 950:
+        deep = deep / ("d" * 100)
+    r = subprocess.run(
+        [build / "bin/msmemscope", "-o", deep, "--", "true"], capture_output=True, text=True
+    )
+    assert r.returncode == 1 and "at most 900" in r.stderr
