@@ -175,12 +175,22 @@ TEST(collect, texts)
 	job_cleanup();
 }
 
+/* A hook inside a hook is deeper in the stack. */
+static __attribute__((noinline)) bool enter_deeper(void)
+{
+	volatile char frame[256] = {0};
+	bool outermost = collect_launch_enter();
+
+	return outermost || frame[0];
+}
+
 static void launch_job(void)
 {
 	CHECK(collect_launch_enter());
+	CHECK(guest_self.launch_ns);
+	CHECK(!enter_deeper()); /* acl calls rt: one launch */
+	CHECK(collect_launch_enter()); /* the first was left by longjmp() */
 	uint64_t entered = guest_self.launch_ns;
-	CHECK(entered);
-	CHECK(!collect_launch_enter()); /* acl calls rt: one launch */
 	collect_kernel(KERNEL_LAUNCH, 0, 0xabc, 1, 2, 3);
 	collect_launch_leave();
 	CHECK_INT(guest_self.launch_ns, 0);
