@@ -110,7 +110,7 @@ const struct opt mem_option_table[] = {
 	 .parse = mem_parse_call_stack,
 	 .default_text = "off",
 	 .help = "Record who asked: c[:DEPTH], python[:DEPTH], or both. DEPTH is the number of "
-		 "frames, from 0 to 1000, 50 if left out."},
+		 "frames, from 0 to 1000, 50 if left out. Python stacks are not in this version."},
 	{.name = "collect-mode",
 	 .kind = OPT_CHOICE,
 	 .arg = "MODE",
@@ -145,7 +145,11 @@ const struct opt mem_option_table[] = {
 	 .help = "What is looked for: leaks, decompose (who owns the memory), inefficient (blocks "
 		 "held too early, too late or idle), oom[:K] (the K largest owners when memory "
 		 "runs "
-		 "out, 10 if left out); none or an empty value for nothing."},
+		 "out, 10 if left out); none or an empty value for nothing. In this version "
+		 "decompose "
+		 "writes owners into the rows and oom the failed request; the reports are not "
+		 "there "
+		 "yet, sonde mem show says what was left at the end."},
 	{.name = "watch",
 	 .kind = OPT_CALL,
 	 .arg = "[OP[:ID]],OP[,full-content]",
@@ -153,11 +157,12 @@ const struct opt mem_option_table[] = {
 	 .default_text = "off",
 	 .help = "Check the memory of a tensor between two operators: from the first (its output "
 		 "ID, written as 0 or out0) to the second. full-content keeps the bytes, not only "
-		 "their hash."},
+		 "their hash. Not in this version."},
 	{.name = "compare",
 	 .kind = OPT_FLAG,
 	 .offset = CONFIG(compare),
-	 .help = "Compare the two recordings of --input-path instead of running a program."},
+	 .help = "Compare the two recordings of --input-path instead of running a program. Not in "
+		 "this version."},
 	{.group = "Input / Output options",
 	 .name = "input-path",
 	 .letters = "i",

@@ -128,46 +128,67 @@ void collect_free_end(struct collect_pending p, const struct collect_block *b, b
 	guest_unhold(p.held);
 }
 
+/*
+ * One record from the hold to the publication, for everything but the two hot kinds above. The
+ * caller fills what follows the head between put_begin() and put_end(); rec is NULL when there is
+ * no room, and put_end() must be called all the same.
+ */
+struct put {
+	void *rec;
+	uint16_t size;
+	bool held;
+};
+
+static struct put put_begin(uint8_t type, uint16_t size, const void *caller)
+{
+	struct put p = {.size = size, .held = guest_hold(RING_PENDING_NOW)};
+	uint64_t ns = guest_now();
+	uint32_t stack = caller ? guest_stack((uint64_t)caller) : 0;
+
+	p.rec = guest_reserve(size);
+	if (p.rec) {
+		memset(p.rec, 0, size);
+		*(struct rec *)p.rec = (struct rec){type, 0, size, stack, ns};
+	}
+	return p;
+}
+
+static void put_end(const struct put *p)
+{
+	if (p->rec)
+		guest_publish(p->size);
+	guest_unhold(p->held);
+}
+
 void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, int64_t bytes)
 {
 	if (guest_mode() < GUEST_SHADOW)
 		return;
-	bool held = guest_hold(RING_PENDING_NOW);
-	uint64_t ns = guest_now();
-	struct rec_heap *r = guest_reserve(sizeof(*r));
+	struct put p = put_begin(REC_HEAP, sizeof(struct rec_heap), NULL);
+	struct rec_heap *r = p.rec;
 	if (r) {
-		*r = (struct rec_heap){
-			.head = {.type = REC_HEAP, .size = sizeof(*r), .time_ns = ns},
-			.addr = addr,
-			.bytes = bytes,
-			.device = device,
-			.pool = pool,
-			.mode = mode,
-		};
-		guest_publish(sizeof(*r));
+		r->addr = addr;
+		r->bytes = bytes;
+		r->device = device;
+		r->pool = pool;
+		r->mode = mode;
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller)
 {
 	if (!guest_wants(WANT_ALLOC))
 		return;
-	uint32_t stack = guest_stack((uint64_t)caller);
-	struct rec_oom *r = guest_reserve(sizeof(*r));
-	if (!r)
-		return;
-	*r = (struct rec_oom){
-		.head = {.type = REC_OOM,
-			 .size = sizeof(*r),
-			 .stack = stack,
-			 .time_ns = guest_now()},
-		.size_bytes = size,
-		.flag = flag,
-		.device = device,
-		.kind = kind,
-	};
-	guest_publish(sizeof(*r));
+	struct put p = put_begin(REC_OOM, sizeof(struct rec_oom), caller);
+	struct rec_oom *r = p.rec;
+	if (r) {
+		r->size_bytes = size;
+		r->flag = flag;
+		r->device = device;
+		r->kind = kind;
+	}
+	put_end(&p);
 }
 
 /* Two texts joined by a NUL, as text bodies hold them; the second may be missing. */
@@ -182,7 +203,7 @@ static struct two_texts texts(const char *a, const char *b)
 	struct two_texts t = {.a = a ? a : "", .b = b ? b : ""};
 
 	t.na = strnlen(t.a, REC_MAX_TEXT);
-	t.cut = t.a[t.na] != '\0';
+	t.cut = t.na == REC_MAX_TEXT && t.a[t.na] != '\0';
 	size_t room = REC_MAX_TEXT - t.na;
 	t.nb = room > 1 ? strnlen(t.b, room - 1) : 0;
 	return t;
@@ -193,111 +214,86 @@ static uint16_t texts_len(const struct two_texts *t)
 	return (uint16_t)(t->na + (t->nb ? t->nb + 1 : 0));
 }
 
-static void texts_put(char *out, const char *end, const struct two_texts *t)
+/* Into a record that is zero already. */
+static void texts_put(struct rec *head, char *out, const struct two_texts *t)
 {
 	memcpy(out, t->a, t->na);
-	out += t->na;
-	if (t->nb) {
-		*out++ = '\0';
-		memcpy(out, t->b, t->nb);
-		out += t->nb;
-	}
-	memset(out, 0, (size_t)(end - out));
+	if (t->nb)
+		memcpy(out + t->na + 1, t->b, t->nb);
+	if (t->cut)
+		head->flags |= REC_F_TEXT_CUT;
 }
 
 void collect_mark(uint8_t kind, uint64_t range, const char *message, const char *domain)
 {
 	struct two_texts t = texts(message, domain);
-	uint16_t size = rec_size(sizeof(struct rec_mark), texts_len(&t));
 
 	if (guest_mode() != GUEST_RECORD)
 		return;
 	uint16_t device = collect_device();
-	bool held = guest_hold(RING_PENDING_NOW);
-	uint64_t ns = guest_now();
-	struct rec_mark *r = guest_reserve(size);
+	struct put p = put_begin(REC_MARK, rec_size(sizeof(struct rec_mark), texts_len(&t)), NULL);
+	struct rec_mark *r = p.rec;
 	if (r) {
-		*r = (struct rec_mark){
-			.head = {REC_MARK, t.cut ? REC_F_TEXT_CUT : 0, size, 0, ns},
-			.range = range,
-			.device = device,
-			.kind = kind,
-			.len = texts_len(&t),
-		};
-		texts_put(r->text, (char *)r + size, &t);
-		guest_publish(size);
+		r->range = range;
+		r->device = device;
+		r->kind = kind;
+		r->len = texts_len(&t);
+		texts_put(&r->head, r->text, &t);
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 void collect_op(uint8_t kind, const char *name, const char *attrs, const void *caller)
 {
 	struct two_texts t = texts(name, attrs);
-	uint16_t size = rec_size(sizeof(struct rec_op), texts_len(&t));
 
 	if (!guest_wants(kind >= OP_KERNEL_START ? WANT_KERNEL : WANT_OP))
 		return;
 	uint16_t device = collect_device();
-	bool held = guest_hold(RING_PENDING_NOW);
-	uint64_t ns = guest_now();
-	uint32_t stack = guest_stack((uint64_t)caller);
-	struct rec_op *r = guest_reserve(size);
+	struct put p = put_begin(REC_OP, rec_size(sizeof(struct rec_op), texts_len(&t)), caller);
+	struct rec_op *r = p.rec;
 	if (r) {
-		*r = (struct rec_op){
-			.head = {REC_OP, t.cut ? REC_F_TEXT_CUT : 0, size, stack, ns},
-			.device = device,
-			.kind = kind,
-			.len = texts_len(&t),
-		};
-		texts_put(r->text, (char *)r + size, &t);
-		guest_publish(size);
+		r->device = device;
+		r->kind = kind;
+		r->len = texts_len(&t);
+		texts_put(&r->head, r->text, &t);
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 void collect_access(const struct collect_block *b, uint8_t access, const char *op,
 		    const char *attrs)
 {
 	struct two_texts t = texts(op, attrs);
-	uint16_t size = rec_size(sizeof(struct rec_access), texts_len(&t));
 
 	if (!b->addr || !guest_wants(WANT_ACCESS))
 		return;
-	bool held = guest_hold(RING_PENDING_NOW);
-	uint64_t ns = guest_now();
-	struct rec_access *r = guest_reserve(size);
+	struct put p =
+		put_begin(REC_ACCESS, rec_size(sizeof(struct rec_access), texts_len(&t)), NULL);
+	struct rec_access *r = p.rec;
 	if (r) {
-		*r = (struct rec_access){
-			.head = {REC_ACCESS, t.cut ? REC_F_TEXT_CUT : 0, size, 0, ns},
-			.addr = b->addr,
-			.size_bytes = b->size_bytes,
-			.device = b->device,
-			.pool = b->pool,
-			.kind = access,
-			.len = texts_len(&t),
-		};
-		texts_put(r->text, (char *)r + size, &t);
-		guest_publish(size);
+		r->addr = b->addr;
+		r->size_bytes = b->size_bytes;
+		r->device = b->device;
+		r->pool = b->pool;
+		r->kind = access;
+		r->len = texts_len(&t);
+		texts_put(&r->head, r->text, &t);
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 static void put_system(uint8_t kind, uint64_t value, uint16_t device)
 {
-	bool held = guest_hold(RING_PENDING_NOW);
-	uint64_t ns = guest_now();
-	struct rec_system *r = guest_reserve(sizeof(*r));
+	struct put p = put_begin(REC_SYSTEM, sizeof(struct rec_system), NULL);
+	struct rec_system *r = p.rec;
 
 	if (r) {
-		*r = (struct rec_system){
-			.head = {.type = REC_SYSTEM, .size = sizeof(*r), .time_ns = ns},
-			.value = value,
-			.device = device,
-			.kind = kind,
-		};
-		guest_publish(sizeof(*r));
+		r->value = value;
+		r->device = device;
+		r->kind = kind;
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 void collect_system(uint8_t kind, uint64_t value)
@@ -329,23 +325,20 @@ void collect_set_tracing(bool on)
 void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label)
 {
 	struct two_texts t = texts(label, NULL);
-	uint16_t size = rec_size(sizeof(struct rec_label), t.na);
 
 	if (guest_mode() < GUEST_SHADOW)
 		return;
-	struct rec_label *r = guest_reserve(size);
-	if (!r)
-		return;
-	*r = (struct rec_label){
-		.head = {REC_LABEL, 0, size, 0, guest_now()},
-		.addr = addr,
-		.kind = kind,
-		.level = level,
-		.len = (uint16_t)t.na,
-		.device = DEV_NONE,
-	};
-	texts_put(r->text, (char *)r + size, &t);
-	guest_publish(size);
+	struct put p = put_begin(REC_LABEL, rec_size(sizeof(struct rec_label), t.na), NULL);
+	struct rec_label *r = p.rec;
+	if (r) {
+		r->addr = addr;
+		r->kind = kind;
+		r->level = level;
+		r->len = (uint16_t)t.na;
+		r->device = DEV_NONE;
+		texts_put(&r->head, r->text, &t);
+	}
+	put_end(&p);
 }
 
 uint32_t collect_epoch(void)
@@ -376,45 +369,35 @@ void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t
 {
 	if (!guest_wants(WANT_KERNEL))
 		return;
-	bool held = guest_hold(RING_PENDING_NOW);
-	if (!time_ns)
-		time_ns = guest_self.launch_ns ? guest_self.launch_ns : guest_now();
-	struct rec_kernel *r = guest_reserve(sizeof(*r));
+	struct put p = put_begin(REC_KERNEL, sizeof(struct rec_kernel), NULL);
+	struct rec_kernel *r = p.rec;
 	if (r) {
-		*r = (struct rec_kernel){
-			.head = {.type = REC_KERNEL, .size = sizeof(*r), .time_ns = time_ns},
-			.name_hash = name_hash,
-			.device = device,
-			.stream = stream,
-			.task = task,
-			.kind = kind,
-		};
-		guest_publish(sizeof(*r));
+		/* The device's own time, or that of the launch in progress, or now. */
+		if (time_ns || guest_self.launch_ns)
+			r->head.time_ns = time_ns ? time_ns : guest_self.launch_ns;
+		r->name_hash = name_hash;
+		r->device = device;
+		r->stream = stream;
+		r->task = task;
+		r->kind = kind;
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 void collect_name(uint64_t hash, const char *text, size_t len)
 {
 	if (len > REC_MAX_TEXT)
 		len = REC_MAX_TEXT;
-	uint16_t size = rec_size(sizeof(struct rec_name), len);
 	if (guest_mode() < GUEST_SHADOW)
 		return;
-	bool held = guest_hold(RING_PENDING_NOW);
-	uint64_t ns = guest_now();
-	struct rec_name *r = guest_reserve(size);
+	struct put p = put_begin(REC_NAME, rec_size(sizeof(struct rec_name), len), NULL);
+	struct rec_name *r = p.rec;
 	if (r) {
-		*r = (struct rec_name){
-			.head = {.type = REC_NAME, .size = size, .time_ns = ns},
-			.hash = hash,
-			.len = (uint16_t)len,
-		};
+		r->hash = hash;
+		r->len = (uint16_t)len;
 		memcpy(r->text, text, len);
-		memset(r->text + len, 0, size - sizeof(*r) - len);
-		guest_publish(size);
 	}
-	guest_unhold(held);
+	put_end(&p);
 }
 
 uint64_t collect_range_id(void)
