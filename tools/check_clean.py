@@ -4,6 +4,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ def files(root):
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        if os.path.exists(os.path.join(root, ".git"))
+        if shutil.which("git") and os.path.exists(os.path.join(root, ".git"))
         else None
     )
     if git and git.returncode == 0:
