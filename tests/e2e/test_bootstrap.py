@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 BASE = "awk cat cp dirname echo env false find grep head ls make mkdir rm sed sh tail true".split()
-PRETENDED = "clang clang-format-14 mandoc script setsid sqlite3".split()
+PRETENDED = "clang clang-format-14 g++ git mandoc script setsid sqlite3".split()
 
 MAKEFILE = """\
 all:
