@@ -18,3 +18,26 @@ def record(build, tmp_path):
     from recording import Recorder
 
     return Recorder(build, tmp_path)
+
+
+@pytest.fixture
+def hurts(build, tmp_path):
+    """Makes runners for jobs that are killed or starved (harness.py); none outlives its test."""
+    from harness import Hurt
+
+    made = []
+
+    def make(name=None):
+        made.append(Hurt(build, tmp_path, name or f"out{len(made) or ''}"))
+        return made[-1]
+
+    yield make
+    for h in made:
+        if h.job and h.job.poll() is None:
+            h.job.kill()
+            h.job.wait()
+
+
+@pytest.fixture
+def hurt(hurts):
+    return hurts()

@@ -10,25 +10,10 @@ import time
 
 import pytest
 
-from harness import FINISHED, SOAK, Hurt, wait_gone
+from harness import FINISHED, SOAK, wait_gone
 
 TRIES = 100 if SOAK else 20
 soak = pytest.mark.skipif(not SOAK, reason="long: SOAK=1")
-
-
-@pytest.fixture
-def hurt(build, tmp_path):
-    made = []
-
-    def make():
-        made.append(Hurt(build, tmp_path, f"out{len(made)}"))
-        return made[-1]
-
-    yield make
-    for h in made:
-        if h.job and h.job.poll() is None:
-            h.job.kill()
-            h.job.wait()
 
 
 def kill_at_random(h, random_ms=60):
@@ -39,11 +24,11 @@ def kill_at_random(h, random_ms=60):
 
 @pytest.mark.soak
 @pytest.mark.deadline(600)
-def test_kill_9_at_any_moment(hurt):
+def test_kill_9_at_any_moment(hurts):
     random.seed(os.getpid())
     for i in range(TRIES):
         threads = 1 + i % 4
-        h = hurt()
+        h = hurts()
         h.start(*h.steady(threads=threads, pace=100 if i % 3 else 500))
         kill_at_random(h)
         h.job.kill()
@@ -68,12 +53,12 @@ def test_kill_9_at_any_moment(hurt):
     ],
 )
 @pytest.mark.parametrize("threads", [1, 4])
-def test_the_job_ends_itself(hurt, how, status, threads):
+def test_the_job_ends_itself(hurts, how, status, threads):
     """`exit` with other threads at work: they go on allocating until the process is gone."""
     if how == "thread-exit" and threads == 1:
         threads = 2
     for _ in range(5 if SOAK else 2):
-        h = hurt()
+        h = hurts()
         h.start(*h.steady(threads=threads, events=4000, how=how))
         assert h.job.wait() == status
         h.session.wait_finished()
@@ -83,10 +68,10 @@ def test_the_job_ends_itself(hurt, how, status, threads):
         h.processes()
 
 
-def test_files_are_complete_when_the_job_has_returned(hurt):
+def test_files_are_complete_when_the_job_has_returned(hurts):
     """Nobody has to wait for the recorder after an ordinary end."""
     for threads in (1, 4):
-        h = hurt()
+        h = hurts()
         r = h.run(*h.steady(threads=threads, events=2000, how="leak"))
         assert (r.returncode, r.stdout) == (0, b"done\n")
         assert h.session.state == FINISHED
@@ -94,8 +79,8 @@ def test_files_are_complete_when_the_job_has_returned(hurt):
         assert h.lost == 0
 
 
-def test_killed_with_its_parent(hurt):
-    h = hurt()
+def test_killed_with_its_parent(hurts):
+    h = hurts()
     command = h.command(*h.steady(threads=2, pace=100, how="orphan"))
     code = f"import subprocess, time; subprocess.Popen({command!r}); time.sleep(60)"
     h.job = subprocess.Popen([sys.executable, "-c", code], cwd=h.tmp, env=h.env())
@@ -132,10 +117,10 @@ def check_recovered(h, threads):
 
 @pytest.mark.soak
 @pytest.mark.deadline(900)
-def test_job_and_recorder_killed_together(hurt):
+def test_job_and_recorder_killed_together(hurts):
     for i in range(TRIES):
         threads = 1 + i % 4
-        h = hurt()
+        h = hurts()
         h.start(*h.steady(threads=threads, pace=(50, 1000, 0)[i % 3]))
         kill_at_random(h, 40)
         kill_both(h)
@@ -143,8 +128,8 @@ def test_job_and_recorder_killed_together(hurt):
 
 
 @pytest.mark.parametrize("form", ["csv", "db"])
-def test_recovered_files_are_whole(hurt, form):
-    h = hurt()
+def test_recovered_files_are_whole(hurts, form):
+    h = hurts()
     h.start(*h.steady(threads=3, pace=100), opts=[f"--format={form}", "--call-stack=c:8"])
     kill_at_random(h)
     kill_both(h)
@@ -155,11 +140,11 @@ def test_recovered_files_are_whole(hurt, form):
 
 @pytest.mark.soak
 @pytest.mark.deadline(900)
-def test_recorder_killed_while_it_writes(hurt):
+def test_recorder_killed_while_it_writes(hurts):
     """Under full load; the job goes on, ends by itself, and what is in its buffers comes back."""
     for i in range(TRIES // 2):
         threads = 1 + i % 3
-        h = hurt()
+        h = hurts()
         h.start(*h.steady(threads=threads, events=150000 if SOAK else 30000))
         h.wait_counted(100)
         time.sleep(random.random() * 0.05)
@@ -172,9 +157,9 @@ def test_recorder_killed_while_it_writes(hurt):
         assert "nothing to recover" in h.recover()
 
 
-def test_recover_waits_for_its_turn(hurt):
+def test_recover_waits_for_its_turn(hurts):
     """Neither a recorder at work nor a job that still writes is disturbed."""
-    h = hurt()
+    h = hurts()
     h.start(*h.steady(threads=1, pace=100))
     h.wait_counted(100)
     r = h.sonde("mem", "recover", h.recording)
@@ -187,8 +172,8 @@ def test_recover_waits_for_its_turn(hurt):
     check_recovered(h, 1)
 
 
-def test_a_recovery_that_was_killed_is_done_again(hurt):
-    h = hurt()
+def test_a_recovery_that_was_killed_is_done_again(hurts):
+    h = hurts()
     h.start(*h.steady(threads=2))
     h.wait_counted(400000)
     kill_both(h)
@@ -205,9 +190,9 @@ def test_a_recovery_that_was_killed_is_done_again(hurt):
     h.check_exact(2)
 
 
-def test_recovery_after_exec(hurt):
+def test_recovery_after_exec(hurts):
     """Arenas of former images are read too, each once."""
-    h = hurt()
+    h = hurts()
     h.start(h.target("chain"), h.count_file, 7, 300, "stay")
     h.wait_counted(7 * 600)
     time.sleep(0.02)

@@ -11,24 +11,9 @@ import time
 
 import pytest
 
-from harness import Hurt, wait_gone
+from harness import wait_gone
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def hurt(build, tmp_path):
-    made = []
-
-    def make(name="out"):
-        made.append(Hurt(build, tmp_path, name))
-        return made[-1]
-
-    yield make
-    for h in made:
-        if h.job and h.job.poll() is None:
-            h.job.kill()
-            h.job.wait()
 
 
 def ends_well(job, timeout=60):
@@ -39,15 +24,15 @@ def ends_well(job, timeout=60):
 # --- without a recorder ---
 
 
-def test_recorder_killed_alone(hurt):
+def test_recorder_killed_alone(hurts):
     """The job is neither harmed nor slowed, and all that fits its buffer comes back."""
     events = 200000
-    h = hurt()
+    h = hurts()
     begin = time.monotonic()
     r = h.run(*h.steady(threads=2, events=events))
     recorded = time.monotonic() - begin
     assert r.returncode == 0
-    h = hurt("killed")
+    h = hurts("killed")
     begin = time.monotonic()
     h.start(*h.steady(threads=2, events=events))
     h.wait_counted(1000)
@@ -60,9 +45,9 @@ def test_recorder_killed_alone(hurt):
     assert h.fast_rows() + h.lost == h.counted
 
 
-def test_recorder_killed_and_buffer_full(hurt):
+def test_recorder_killed_and_buffer_full(hurts):
     """What came after the buffer was full is lost; how much is known to the event."""
-    h = hurt()
+    h = hurts()
     h.start(*h.steady(threads=2, events=300000), opts=["--buffer-mb=1", "--wait-ms=50"])
     h.wait_counted(1000)
     h.session.kill_recorder()
@@ -77,9 +62,9 @@ def test_recorder_killed_and_buffer_full(hurt):
 
 
 @pytest.mark.parametrize("wait", [0, 20])
-def test_recorder_stopped(hurt, wait):
+def test_recorder_stopped(hurts, wait):
     """Stopped, not dead: the job does not hang, drops are counted exactly."""
-    h = hurt()
+    h = hurts()
     h.start(*h.steady(threads=2, events=100000), opts=["--buffer-mb=1", f"--wait-ms={wait}"])
     h.wait_counted(1000)
     recorder = h.session.recorder
@@ -95,8 +80,8 @@ def test_recorder_stopped(hurt, wait):
     assert h.records + h.lost == h.counted and h.fast_rows() <= h.records
 
 
-def test_a_full_budget_is_counted_exactly(hurt):
-    h = hurt()
+def test_a_full_budget_is_counted_exactly(hurts):
+    h = hurts()
     h.start(*h.steady(threads=1, events=400000, pace=0), opts=["--buffer-mb=1", "--wait-ms=0"])
     h.wait_counted(100)
     recorder = h.session.recorder
@@ -147,9 +132,9 @@ def run_on_small_disk(h, words, megabytes, fill=0, opts=(), during=""):
 
 
 @root
-def test_disk_full(hurt):
+def test_disk_full(hurts):
     """The recording and the dumps hit the end of the disk; no SIGBUS, and the loss is told."""
-    h = hurt("disk/out")
+    h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(h, h.steady(threads=2, events=400000), 16)
     assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
@@ -163,9 +148,9 @@ def test_disk_full(hurt):
 
 
 @root
-def test_no_room_for_a_buffer(hurt):
+def test_no_room_for_a_buffer(hurts):
     """Not even the arena fits: the process is not recorded, and that is told."""
-    h = hurt("disk/out")
+    h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(h, h.steady(threads=2, events=1000), 1)
     assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
@@ -174,8 +159,8 @@ def test_no_room_for_a_buffer(hurt):
 
 
 @root
-def test_disk_full_for_a_while(hurt):
-    h = hurt("disk/out")
+def test_disk_full_for_a_while(hurts):
+    h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(
         h,
@@ -193,8 +178,8 @@ def test_disk_full_for_a_while(hurt):
     assert len(missing) == 1 and h.fast_rows() < h.counted
 
 
-def test_directory_removed(hurt):
-    h = hurt()
+def test_directory_removed(hurts):
+    h = hurts()
     h.start(*h.steady(threads=2, events=2000, pace=10))
     h.wait_counted(200)
     recorder = h.session.recorder
@@ -206,9 +191,9 @@ def test_directory_removed(hurt):
     assert not h.out.exists(), "what somebody removed is not made again"
 
 
-def test_directory_removed_before_children(hurt):
+def test_directory_removed_before_children(hurts):
     """Processes that join later find no session: they run unrecorded, and nothing comes back."""
-    h = hurt()
+    h = hurts()
     script = f"{' '.join(map(str, h.steady(events=100)))}; sleep 0.2; rm -rf {h.out}; "
     script += f"{' '.join(map(str, h.steady(events=100)))}; exit 3"
     r = h.run("sh", "-c", script)
@@ -230,9 +215,9 @@ def open_to_all(path):
 
 
 @root
-def test_unwritable_output(hurt, build):
+def test_unwritable_output(hurts, build):
     """The launcher says so and runs nothing; the environment recipe runs the job unrecorded."""
-    h = hurt()
+    h = hurts()
     open_to_all(h.tmp)
     h.out.mkdir(mode=0o755)
     state = h.tmp / "state"
@@ -255,8 +240,8 @@ def test_unwritable_output(hurt, build):
 
 
 @root
-def test_read_only_from_the_start(hurt):
-    h = hurt("disk/out")
+def test_read_only_from_the_start(hurts):
+    h = hurts("disk/out")
     disk = h.tmp / "disk"
     disk.mkdir()
     command = " ".join(f"'{w}'" for w in h.command(*h.steady(events=100)))
@@ -267,11 +252,11 @@ def test_read_only_from_the_start(hurt):
     assert r.returncode == 1 and b"was not run" in r.stderr
 
 
-def test_the_program_is_missing(hurt, build, tmp_path):
+def test_the_program_is_missing(hurts, build, tmp_path):
     """Libraries without the sonde program beside them: the environment recipe records nothing."""
     lib = tmp_path / "alone" / "lib"
     shutil.copytree(build / "lib", lib)
-    h = hurt()
+    h = hurts()
     plain = h.plain(*h.steady(events=2000))
     libs = ":".join(str(p) for p in sorted(lib.glob("lib*hook.so")))
     begin = time.monotonic()

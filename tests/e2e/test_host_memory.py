@@ -8,15 +8,9 @@ import sys
 
 import pytest
 
-from harness import Hurt
 
 HOST = ["--device=npu,cpu"]
 PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
-
-
-@pytest.fixture
-def hurt(build, tmp_path):
-    return Hurt(build, tmp_path)
 
 
 def library(name):

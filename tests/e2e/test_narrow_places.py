@@ -14,11 +14,6 @@ from recording import clean_env
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-@pytest.fixture
-def hurt(build, tmp_path):
-    return Hurt(build, tmp_path)
-
-
 def test_a_filter_that_forbids_almost_everything(hurt):
     plain = hurt.plain(hurt.target("filtered"), "allow")
     r = hurt.run(hurt.target("filtered"), "allow")

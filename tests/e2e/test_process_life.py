@@ -16,11 +16,6 @@ from harness import FINISHED, SOAK, Hurt
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-@pytest.fixture
-def hurt(build, tmp_path):
-    return Hurt(build, tmp_path)
-
-
 def recorded_like_plain(h, *words, opts=(), **kw):
     """Runs it without and with us; same output and status, rows as many as the job counted."""
     plain = h.plain(*words, **kw)
