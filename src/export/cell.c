@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "export/scan.h"
 #include "export/text.h"
 
 enum cell_column cell_column_find(const char *name, size_t len)
@@ -51,6 +52,11 @@ static size_t key_len(const char *p, const char *end)
 	return q < end && *q == ':' ? (size_t)(q - p) : 0;
 }
 
+bool cell_is_key(const char *p, const char *end)
+{
+	return p < end && key_len(p, end);
+}
+
 bool cell_next_pair(const char **at, const char *end, struct pair *out)
 {
 	const char *p = *at;
@@ -93,6 +99,8 @@ bool cell_read_hex(const char *s, size_t n, uint64_t *out)
 
 	if (n < 3 || n > 18 || s[0] != '0' || (s[1] | 32) != 'x')
 		return false;
+	if (n == 18)
+		return scan_hex16(s + 2, out);
 	for (size_t i = 2; i < n; i++) {
 		char c = (char)(s[i] | 32);
 
@@ -107,72 +115,117 @@ bool cell_read_hex(const char *s, size_t n, uint64_t *out)
 	return true;
 }
 
+#define NOT_A_KEY ((unsigned)ATTR_KEY_END + 1)
+
+/* The text is followed by its colon. */
+static unsigned key_find(const char *text, size_t len)
+{
+	if (!len || key_len(text, text + len + 1) != len)
+		return NOT_A_KEY;
+	return attr_key_find(text, len);
+}
+
+void cell_keys_init(struct words *keys)
+{
+	memset(keys, 0, sizeof(*keys));
+	keys->find = key_find;
+}
+
 /* A value that would be written back differently stays text, but for addresses. */
-static void read_value(struct attr *a)
+static inline enum attr_kind read_value(enum attr_key key, const char *s, size_t n, uint64_t *out)
 {
-	bool address = a->key == ATTR_ADDR || a->key == ATTR_PTR;
-	const char *s = a->text;
-	size_t n = a->text_len;
-
-	a->kind = ATTR_TEXT;
-	if (n && (s[0] != '0' || n == 1) && cell_read_u64(s, n, &a->number))
-		a->kind = ATTR_NUMBER;
-	else if ((n == PUT_ADDR_LEN || address) && cell_read_hex(s, n, &a->number))
-		a->kind = ATTR_HEX;
+	if (!n || (unsigned char)(s[0] - '0') > 9)
+		return ATTR_TEXT;
+	if ((s[0] != '0' || n == 1) && scan_u64(s, n, out))
+		return ATTR_NUMBER;
+	if ((n == PUT_ADDR_LEN || key == ATTR_ADDR || key == ATTR_PTR) && cell_read_hex(s, n, out))
+		return ATTR_HEX;
+	return ATTR_TEXT;
 }
 
-static enum attr_key pair_key(const struct pair *pair, enum row_event event)
+/* The short words of a 26.0 snapshot mean something else there. */
+static unsigned snapshot_key(unsigned key)
 {
-	enum attr_key key = attr_key_find(pair->key, pair->key_len);
-
-	if (event == ROW_SNAPSHOT && key == ATTR_TOTAL)
-		return ATTR_TOTAL_MEM;
-	if (event == ROW_SNAPSHOT && key == ATTR_FREE)
-		return ATTR_FREE_MEM;
-	return key;
+	return key == ATTR_TOTAL ? ATTR_TOTAL_MEM : key == ATTR_FREE ? ATTR_FREE_MEM : key;
 }
 
-/*
- * Unknown keys become ATTR_RAW, neighbours one of them, and so does whatever comes when only the
- * last place is left: nothing is dropped.
- */
-static void add_pair(struct row *row, const struct pair *pair)
+/* What has no key of its own, from `text` to `end`: neighbours become one. */
+static void add_raw(struct row *row, const char *text, const char *end)
 {
-	enum attr_key key = pair_key(pair, row->event);
-	const char *end = pair->value + pair->value_len;
 	struct attr *last = row->nattrs ? &row->attrs[row->nattrs - 1] : NULL;
 
-	if (key != ATTR_KEY_END && row->nattrs < ROW_MAX_ATTRS - 1) {
-		struct attr *a = &row->attrs[row->nattrs++];
-
-		*a = (struct attr){.key = key, .text = pair->value, .text_len = pair->value_len};
-		read_value(a);
-		return;
-	}
 	if (last && last->key == ATTR_RAW)
 		last->text_len = (size_t)(end - last->text);
 	else
-		row_attr_text(row, ATTR_RAW, pair->key, (size_t)(end - pair->key));
+		row_attr_text(row, ATTR_RAW, text, (size_t)(end - text));
 }
 
-int cell_read_attrs(const char *text, size_t len, struct row *row)
+/*
+ * Unknown keys (ATTR_KEY_END and above) become ATTR_RAW, and so does whatever comes when only the
+ * last place is left: nothing is dropped.
+ */
+static inline __attribute__((always_inline)) void add_pair(struct row *row, unsigned key,
+							   const char *name, const char *value,
+							   const char *end)
 {
-	struct pair pair;
+	if (row->event == ROW_SNAPSHOT)
+		key = snapshot_key(key);
+	if (key >= ATTR_KEY_END || row->nattrs == ROW_MAX_ATTRS - 1 ||
+	    row->nattrs == ROW_MAX_ATTRS) {
+		add_raw(row, name, end);
+		return;
+	}
+	struct attr *a = &row->attrs[row->nattrs++];
+	a->key = (enum attr_key)key;
+	a->number = 0;
+	a->text = value;
+	a->text_len = (size_t)(end - value);
+	a->kind = read_value(a->key, value, a->text_len, &a->number);
+}
 
+/*
+ * A colon ends a key if the comma, colon or brace before it is no colon, and if what lies between
+ * them is spelt like a key. The pair before that ends at the comma.
+ */
+int cell_read_attrs(struct words *keys, const char *text, size_t len, struct row *row)
+{
 	row->nattrs = 0;
 	if (!len)
 		return 0;
 	if (len < 2 || text[0] != '{' || text[len - 1] != '}')
 		return -EBADMSG;
-	const char *at = text + 1, *end = text + len - 1;
-	while (cell_next_pair(&at, end, &pair))
-		add_pair(row, &pair);
+	const char *end = text + len - 1, *mark = text; /* the last comma or colon */
+	const char *name = text + 1, *value = name; /* of the pair at hand, with its key */
+	unsigned key = NOT_A_KEY;
+	for (const char *p = text + 1; p < end; p += 64) {
+		uint64_t marks = scan_either(p, ',', ':');
+
+		if (end - p < 64)
+			marks &= ((uint64_t)1 << (end - p)) - 1;
+		for (; marks; marks &= marks - 1) {
+			const char *before = mark;
+
+			mark = p + __builtin_ctzll(marks);
+			if (*mark == ',' || *before == ':')
+				continue;
+			unsigned next = words_find(keys, before + 1, (size_t)(mark - before - 1));
+			if (next == NOT_A_KEY)
+				continue;
+			if (before > text)
+				add_pair(row, key, name, value, before);
+			name = before + 1;
+			value = mark + 1;
+			key = next;
+		}
+	}
+	if (text + 1 < end)
+		add_pair(row, key, name, value, end);
 	return 0;
 }
 
 /* --- JSON --- */
 
-static void json_add_text(struct buf *out, const char *s, size_t n)
+void cell_json_text(struct buf *out, const char *s, size_t n)
 {
 	static const char hex[] = "0123456789abcdef";
 	size_t from = 0;
@@ -205,7 +258,7 @@ static void json_add_clean(struct buf *out, const char *s, size_t n, struct buf 
 	if (!n)
 		return;
 	s = text_clean(s, &n, scratch);
-	json_add_text(out, s, n);
+	cell_json_text(out, s, n);
 }
 
 /* What stands before a key: the brace, or the comma behind the value before. */
@@ -353,18 +406,28 @@ static bool json_escape(struct json *j)
 	return true;
 }
 
+/* Copies the bytes of a string up to its quote, an escape, or what may not be in one. */
+static void json_plain(struct json *j)
+{
+	const char *p = j->p;
+	char *to = j->keep->data + j->keep->len;
+
+	while (p < j->end && (unsigned char)*p >= ' ' && *p != '"' && *p != '\\')
+		*to++ = *p++;
+	j->keep->len += (size_t)(p - j->p);
+	j->p = p;
+}
+
 /* A string, behind its opening quote. */
 static bool json_string(struct json *j)
 {
-	while (j->p < j->end && *j->p != '"') {
-		if ((unsigned char)*j->p < ' ')
+	for (json_plain(j); j->p < j->end && *j->p == '\\'; json_plain(j))
+		if (j->p++, !json_escape(j))
 			return false;
-		if (*j->p != '\\')
-			buf_add_char(j->keep, *j->p++);
-		else if (j->p++, !json_escape(j))
-			return false;
-	}
-	return json_take(j, '"');
+	if (j->p == j->end || *j->p != '"')
+		return false;
+	j->p++;
+	return true;
 }
 
 /* A value: a string, or a bare number, true, false or null, which are kept as they are spelled. */
@@ -379,7 +442,7 @@ static bool json_value(struct json *j)
 	return j->p > start;
 }
 
-static bool json_pair(struct json *j, struct row *row)
+static bool json_pair(struct words *keys, struct json *j, struct row *row)
 {
 	size_t key = j->keep->len;
 
@@ -395,11 +458,13 @@ static bool json_pair(struct json *j, struct row *row)
 	pair.value = j->keep->data + value;
 	pair.value_len = j->keep->len - value;
 	buf_add_char(j->keep, ',');
-	add_pair(row, &pair);
+	add_pair(row, words_find(keys, pair.key, pair.key_len), pair.key, pair.value,
+		 pair.value + pair.value_len);
 	return true;
 }
 
-int cell_read_json(const char *text, size_t len, struct buf *keep, struct row *row)
+int cell_read_json(struct words *keys, const char *text, size_t len, struct buf *keep,
+		   struct row *row)
 {
 	row->nattrs = 0;
 	buf_clear(keep);
@@ -409,12 +474,12 @@ int cell_read_json(const char *text, size_t len, struct buf *keep, struct row *r
 	json_space(&j);
 	if (j.p == j.end)
 		return 0;
-	buf_room(keep, len + 1); /* pointers into it must stay good */
+	buf_room(keep, len + 1 + CELL_SLACK); /* pointers into it must stay good */
 	if (!json_take(&j, '{'))
 		return -EBADMSG;
 	if (!json_take(&j, '}')) {
 		do
-			if (!json_pair(&j, row))
+			if (!json_pair(keys, &j, row))
 				return -EBADMSG;
 		while (json_take(&j, ','));
 		if (!json_take(&j, '}'))

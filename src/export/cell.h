@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "export/row.h"
+#include "export/words.h"
 
 #define CELL_COLUMNS                                                                               \
 	"ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,"          \
@@ -36,6 +37,14 @@ enum cell_column {
 	COL_END,
 };
 
+struct cell {
+	const char *text; /* may be NULL when len is 0 */
+	size_t len;
+};
+
+/* Behind the text of a cell this many bytes may be read; they mean nothing. */
+#define CELL_SLACK 64
+
 struct pair {
 	const char *key; /* empty for text without a key */
 	size_t key_len;
@@ -53,14 +62,25 @@ const char *cell_name(const struct row *row, size_t *out_len);
 /* Takes the next pair off the text at *at and moves *at behind it and its comma. */
 bool cell_next_pair(const char **at, const char *end, struct pair *out);
 
+/* Does a key with its colon begin at p? */
+bool cell_is_key(const char *p, const char *end);
+
+/* Adds the inside of a JSON string. */
+void cell_json_text(struct buf *out, const char *s, size_t n);
+
 /* The attributes as a JSON object, all values as strings. `scratch` is for text_clean(). */
 void cell_attrs_json(const struct row *row, enum row_compat compat, struct buf *out,
 		     struct buf *scratch);
 
-/* Reading: adds the pairs of an Attr cell to row->attrs. -EBADMSG for text that is none. */
-int cell_read_attrs(const char *text, size_t len, struct row *row);
-/* The same from JSON; texts of the row point into `keep`, which is cleared first. */
-int cell_read_json(const char *text, size_t len, struct buf *keep, struct row *row);
+/*
+ * Reading. `keys` was made by cell_keys_init(). The pairs of an Attr cell become row->attrs; texts
+ * point into the cell, which has its CELL_SLACK. -EBADMSG for text that is none.
+ */
+void cell_keys_init(struct words *keys);
+int cell_read_attrs(struct words *keys, const char *text, size_t len, struct row *row);
+/* The same from JSON, without slack; texts point into `keep`, which is cleared first. */
+int cell_read_json(struct words *keys, const char *text, size_t len, struct buf *keep,
+		   struct row *row);
 
 /* Decimal, every byte a digit, no overflow. */
 bool cell_read_u64(const char *s, size_t n, uint64_t *out);

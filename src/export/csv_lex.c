@@ -1,93 +1,201 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * An unquoted field ends at the next comma or LF, a quoted one at a quote. Where those are is known
+ * for 64 bytes at a time, as a set of bits: the end of a field is a count of zeros away.
+ */
 #include "export/csv_lex.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Bytes to the closing quote, or all n; counts the line ends passed. */
-static size_t quoted_len(const char *p, size_t n, uint64_t *lines)
-{
-	const char *quote = memchr(p, '"', n);
-	size_t len = quote ? (size_t)(quote - p) : n;
+#include "export/scan.h"
 
-	for (const char *q = p; (q = memchr(q, '\n', len - (size_t)(q - p))); q++)
-		++*lines;
-	return len;
+#define WINDOW 64
+
+struct cursor {
+	const char *p; /* the piece */
+	size_t n;
+	size_t at;
+	size_t begin; /* of the field there */
+	size_t window; /* where the bits are about; all of them are at `at` or behind */
+	uint64_t separators;
+};
+
+/* Where one of the two is in the window that begins at `at`: a bit per byte. */
+static inline uint64_t look(const struct cursor *c, size_t at, char one, char two)
+{
+	const char *s = c->p + at;
+	char tail[WINDOW];
+
+	if (c->n - at < WINDOW) {
+		memset(tail, 0, sizeof(tail));
+		memcpy(tail, s, c->n - at);
+		s = tail;
+	}
+	return scan_either(s, one, two);
 }
 
-static int line_end(struct csv_lex *lex)
+static inline void look_at(struct cursor *c, size_t window)
 {
-	lex->state = CSV_FIELD_START;
+	c->window = window;
+	c->separators = look(c, window, ',', '\n');
+}
+
+static inline void add_field(struct csv_lex *lex, const char *text, size_t len)
+{
+	if (lex->nfields < CSV_MAX_FIELDS)
+		lex->fields[lex->nfields] = (struct cell){text, len};
+	lex->nfields++;
+}
+
+/* An unquoted field that ends its record: a CR there belongs to the line end. */
+static void add_last(struct csv_lex *lex, const char *text, size_t len)
+{
+	add_field(lex, text, len - (len && text[len - 1] == '\r'));
+}
+
+/* The unquoted fields that end in the window. True: stopped at an LF, or at a quote that opens. */
+static inline bool pass_window(struct csv_lex *lex, struct cursor *c)
+{
+	const char *window = c->p + c->window, *begin = c->p + c->begin, *end = c->p + c->n;
+	const char *at = end;
+	size_t nfields = lex->nfields;
+
+	for (uint64_t bits = c->separators; bits; bits &= bits - 1) {
+		const char *separator = window + __builtin_ctzll(bits);
+
+		at = separator;
+		if (*separator == '\n')
+			break;
+		if (nfields < CSV_MAX_FIELDS)
+			lex->fields[nfields] = (struct cell){begin, (size_t)(separator - begin)};
+		nfields++;
+		at = begin = separator + 1;
+		if (begin < end && *begin == '"')
+			break;
+		at = end;
+	}
+	lex->nfields = nfields;
+	c->begin = (size_t)(begin - c->p);
+	c->at = (size_t)(at - c->p);
+	return at < end;
+}
+
+/* Unquoted fields, up to an LF, which ends one more, a quote that opens, or the end. */
+static inline void pass_plain(struct csv_lex *lex, struct cursor *c)
+{
+	while (!pass_window(lex, c) && c->n - c->window > WINDOW)
+		look_at(c, c->window + WINDOW);
+}
+
+/* Inside a quoted field: goes behind the next quote, or to the end, and counts lines. */
+static inline enum csv_state pass_quoted(struct csv_lex *lex, struct cursor *c)
+{
+	for (; c->at < c->n; c->at += WINDOW) {
+		for (uint64_t bits = look(c, c->at, '"', '\n'); bits; bits &= bits - 1) {
+			size_t at = c->at + (size_t)__builtin_ctzll(bits);
+
+			if (c->p[at] == '"') {
+				c->at = at + 1;
+				return CSV_QUOTE_SEEN;
+			}
+			lex->lines++;
+		}
+	}
+	c->at = c->n;
+	return CSV_QUOTED;
+}
+
+static inline bool may_follow_quote(char c)
+{
+	return c == ',' || c == '"' || c == '\r';
+}
+
+/* At the comma, quote or CR behind a quote inside a quoted field. */
+static inline enum csv_state pass_quote(struct csv_lex *lex, struct cursor *c)
+{
+	char next = c->p[c->at++];
+
+	if (next == '"') {
+		if (lex->nfields < CSV_MAX_FIELDS)
+			lex->doubled |= 1u << lex->nfields;
+		return CSV_QUOTED;
+	}
+	add_field(lex, c->p + c->begin, c->at - 2 - c->begin);
+	c->begin = c->at;
+	look_at(c, c->at);
+	return next == ',' ? CSV_FIELD_START : CSV_CR_SEEN;
+}
+
+static int stop(struct csv_lex *lex, const struct cursor *c, enum csv_state state, int answer)
+{
+	lex->state = state;
+	lex->at = c->at;
+	lex->begin = c->begin;
+	return answer;
+}
+
+static int line_end(struct csv_lex *lex, size_t at)
+{
+	lex->state = CSV_RECORD_START;
 	lex->lines++;
-	lex->at++;
+	lex->at = at + 1;
 	return 1;
 }
 
 int csv_lex_next(struct csv_lex *lex, const char *p, size_t n)
 {
-	while (lex->at < n) {
-		char c = p[lex->at];
+	struct cursor c = {.p = p, .n = n, .at = lex->at, .begin = lex->at};
+	enum csv_state state = lex->state;
 
-		switch (lex->state) {
-		case CSV_QUOTED:
-			lex->at += quoted_len(p + lex->at, n - lex->at, &lex->lines);
-			if (lex->at == n)
-				return 0;
-			lex->state = CSV_QUOTE_SEEN;
-			break;
-		case CSV_QUOTE_SEEN:
-			if (c == '\n')
-				return line_end(lex);
-			if (c != ',' && c != '"' && c != '\r')
-				return -EBADMSG;
-			lex->state = c == ','	? CSV_FIELD_START
-				     : c == '"' ? CSV_QUOTED
-						: CSV_CR_SEEN;
-			break;
-		case CSV_CR_SEEN:
-			if (c != '\n')
-				return -EBADMSG;
-			return line_end(lex);
-		case CSV_FIELD_START:
-		case CSV_PLAIN:
-			if (c == '\n')
-				return line_end(lex);
-			if (c == '"' && lex->state == CSV_FIELD_START)
-				lex->state = CSV_QUOTED;
-			else
-				lex->state = c == ',' ? CSV_FIELD_START : CSV_PLAIN;
-			break;
-		}
-		lex->at++;
+	look_at(&c, c.at);
+	if (state == CSV_RECORD_START) {
+		lex->nfields = 0;
+		lex->doubled = 0;
+		state = CSV_FIELD_START;
 	}
-	return 0;
+	while (c.at < n) {
+		if (state == CSV_FIELD_START && p[c.at] == '"') {
+			c.begin = ++c.at;
+			state = CSV_QUOTED;
+		} else if (state == CSV_FIELD_START || state == CSV_PLAIN) {
+			pass_plain(lex, &c);
+			if (c.at < n && p[c.at] == '\n') {
+				add_last(lex, p + c.begin, c.at - c.begin);
+				return line_end(lex, c.at);
+			}
+			state = c.begin < c.at ? CSV_PLAIN : CSV_FIELD_START;
+		} else if (state == CSV_QUOTED) {
+			state = pass_quoted(lex, &c);
+		} else if (state == CSV_QUOTE_SEEN && may_follow_quote(p[c.at])) {
+			state = pass_quote(lex, &c);
+		} else if (p[c.at] == '\n') {
+			if (state == CSV_QUOTE_SEEN)
+				add_field(lex, p + c.begin, c.at - 1 - c.begin);
+			return line_end(lex, c.at);
+		} else {
+			return stop(lex, &c, state, -EBADMSG);
+		}
+	}
+	return stop(lex, &c, state, 0);
 }
 
-/* The field behind the quote at p; gives what comes behind its closing quote. */
-static char *quoted_field(char *p, char *end, struct csv_field *f)
+bool csv_lex_end(struct csv_lex *lex, const char *p, size_t n)
 {
-	char *quote;
-
-	p++;
-	*f = (struct csv_field){p, (size_t)(end - p), true};
-	while (p < end && (quote = memchr(p, '"', (size_t)(end - p)))) {
-		p = quote + 1;
-		if (p == end || *p != '"') {
-			f->len = (size_t)(quote - f->text);
-			return p;
-		}
-		p++;
-	}
-	return end;
+	if (lex->state == CSV_QUOTED)
+		return false;
+	if (lex->state == CSV_QUOTE_SEEN)
+		add_field(lex, p + lex->begin, n - 1 - lex->begin);
+	else if (lex->state != CSV_CR_SEEN)
+		add_last(lex, p + lex->begin, n - lex->begin);
+	lex->state = CSV_RECORD_START;
+	return true;
 }
 
-void csv_unquote(struct csv_field *f)
+size_t csv_unquote(char *p, size_t n)
 {
-	char *from = f->text, *end = f->text + f->len, *quote;
-	char *to = from;
+	char *from = p, *end = p + n, *to = p, *quote;
 
-	if (!f->quoted)
-		return;
 	while ((quote = from < end ? memchr(from, '"', (size_t)(end - from)) : NULL)) {
 		size_t part = (size_t)(quote - from) + 1;
 
@@ -98,38 +206,5 @@ void csv_unquote(struct csv_field *f)
 			from++;
 	}
 	memmove(to, from, (size_t)(end - from));
-	f->len = (size_t)(to - f->text) + (size_t)(end - from);
-	f->quoted = false;
-}
-
-static size_t without_line_end(const char *p, size_t n)
-{
-	if (n && p[n - 1] == '\n')
-		n--;
-	if (n && p[n - 1] == '\r')
-		n--;
-	return n;
-}
-
-size_t csv_split(char *p, size_t n, struct csv_field *out, size_t max)
-{
-	char *end = p + without_line_end(p, n);
-	size_t count = 0;
-
-	for (;;) {
-		struct csv_field f = {p, 0, false};
-
-		if (p < end && *p == '"')
-			p = quoted_field(p, end, &f);
-		char *comma = p < end ? memchr(p, ',', (size_t)(end - p)) : NULL;
-		char *stop = comma ? comma : end;
-		if (!f.quoted)
-			f.len = (size_t)(stop - p);
-		if (count < max)
-			out[count] = f;
-		count++;
-		if (!comma)
-			return count;
-		p = comma + 1;
-	}
+	return (size_t)(to - p) + (size_t)(end - from);
 }

@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Finds the records of a CSV byte stream (RFC 4180, LF or CRLF, line ends inside quotes), piece by
- * piece, and splits one into fields. A quote inside an unquoted field is an ordinary byte: dumps
+ * Finds the records of a CSV byte stream (RFC 4180, LF or CRLF, line ends inside quotes) and their
+ * fields, piece by piece, in one pass. A quote inside an unquoted field is an ordinary byte: dumps
  * of earlier programs hold such names.
  */
 #ifndef SONDE_EXPORT_CSV_LEX_H
 #define SONDE_EXPORT_CSV_LEX_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "export/cell.h"
 
 #define CSV_MAX_RECORD (16u << 20) /* a longer one is damage */
+#define CSV_MAX_FIELDS 32 /* that can be told apart; more are counted */
 
-enum csv_state { CSV_FIELD_START, CSV_PLAIN, CSV_QUOTED, CSV_QUOTE_SEEN, CSV_CR_SEEN };
+enum csv_state {
+	CSV_RECORD_START,
+	CSV_FIELD_START,
+	CSV_PLAIN,
+	CSV_QUOTED,
+	CSV_QUOTE_SEEN,
+	CSV_CR_SEEN,
+};
 
 struct csv_lex {
 	enum csv_state state; /* zero-initialise: a record begins */
 	size_t at; /* bytes of the piece that were looked at */
 	uint64_t lines; /* LFs seen so far, those inside quotes too */
-};
-
-struct csv_field {
-	char *text; /* into the record, without the quotes around it */
-	size_t len;
-	bool quoted;
+	/* Of the record; good when one call saw all of it. */
+	size_t begin; /* of the field that is not complete */
+	size_t nfields;
+	uint32_t doubled; /* a bit per field: has two quotes that mean one, see csv_unquote() */
+	struct cell fields[CSV_MAX_FIELDS]; /* without the quotes around them */
 };
 
 /*
@@ -33,13 +38,10 @@ struct csv_field {
  */
 int csv_lex_next(struct csv_lex *lex, const char *p, size_t n);
 
-/*
- * Splits a whole record (its line end may be missing), which is not changed. Gives the number of
- * fields; only the first `max` are stored.
- */
-size_t csv_split(char *p, size_t n, struct csv_field *out, size_t max);
+/* The stream ends here, behind the n bytes. False: inside quotes, there is no last record. */
+bool csv_lex_end(struct csv_lex *lex, const char *p, size_t n);
 
-/* Makes two quotes one, in place. */
-void csv_unquote(struct csv_field *f);
+/* Makes two quotes one, in place; gives the new length. */
+size_t csv_unquote(char *p, size_t n);
 
 #endif

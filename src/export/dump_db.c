@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "export/csv_lex.h"
+#include "export/text.h"
 
 #define BUSY_MS 5000
 
@@ -24,19 +25,54 @@ struct db_source {
 	sqlite3 *db;
 	sqlite3_stmt *stmt;
 	bool done; /* another step would begin again */
+	int row_number; /* column of the rowid in the statement, -1 for none */
 	int columns[COL_END]; /* in the statement, -1 for none */
+	struct cell cells[COL_END];
+	char words[COL_END][DUMP_WORD_MAX + CELL_SLACK];
 };
 
-static int db_error(struct db_source *s, int rc, struct err *err)
+static int db_error(sqlite3 *db, const char *path, int rc, struct err *err)
 {
 	int code = (rc & 0xff) == SQLITE_BUSY	  ? -EBUSY
 		   : (rc & 0xff) == SQLITE_NOTADB ? -EINVAL
 						  : -EIO;
 
-	return err_set(err, code, "cannot read \"%s\": %s", s->src.path, sqlite3_errmsg(s->db));
+	return err_set(err, code, "cannot read \"%s\": %s", path, sqlite3_errmsg(db));
 }
 
-static int db_next(struct dump_source *src, struct cell *cells, struct err *err)
+static char *put_i64(char *p, int64_t v)
+{
+	if (v < 0)
+		*p++ = '-';
+	return put_u64(p, v < 0 ? -(uint64_t)v : (uint64_t)v);
+}
+
+static bool is_number(enum cell_column col)
+{
+	return col == COL_ID || col == COL_TIME || col == COL_PID || col == COL_TID;
+}
+
+/* Long texts stay where they lie; numbers and words get their slack. */
+static struct cell db_cell(struct db_source *s, enum cell_column col)
+{
+	const int at = s->columns[col];
+	char *word = s->words[col];
+
+	/* Our own text of a number is made faster than SQLite's. */
+	if (is_number(col) && sqlite3_column_type(s->stmt, at) == SQLITE_INTEGER)
+		return (struct cell){
+			word, (size_t)(put_i64(word, sqlite3_column_int64(s->stmt, at)) - word)};
+	const char *text = (const char *)sqlite3_column_text(s->stmt, at);
+	if (!text)
+		return (struct cell){0};
+	size_t len = (size_t)sqlite3_column_bytes(s->stmt, at);
+	if (len > DUMP_WORD_MAX || col == COL_ATTR)
+		return (struct cell){text, len};
+	memcpy(word, text, len);
+	return (struct cell){word, len};
+}
+
+static int db_next(struct dump_source *src, struct err *err)
 {
 	struct db_source *s = (struct db_source *)src;
 	int rc = s->done ? SQLITE_DONE : sqlite3_step(s->stmt);
@@ -45,15 +81,13 @@ static int db_next(struct dump_source *src, struct cell *cells, struct err *err)
 	if (rc == SQLITE_DONE)
 		return 0;
 	if (rc != SQLITE_ROW)
-		return db_error(s, rc, err);
+		return db_error(s->db, s->src.path, rc, err);
 	src->line++;
-	for (unsigned i = 0; i < COL_END; i++) {
-		if (s->columns[i] < 0)
-			continue;
-		cells[i].text = (const char *)sqlite3_column_text(s->stmt, s->columns[i]);
-		cells[i].len =
-			cells[i].text ? (size_t)sqlite3_column_bytes(s->stmt, s->columns[i]) : 0;
-	}
+	if (s->row_number >= 0)
+		src->line = (uint64_t)sqlite3_column_int64(s->stmt, s->row_number);
+	for (unsigned i = 0; i < COL_END; i++)
+		if (s->columns[i] >= 0)
+			s->cells[i] = db_cell(s, (enum cell_column)i);
 	return 1;
 }
 
@@ -115,24 +149,24 @@ static int open_db(struct db_source *s)
 		free(uri);
 	}
 	free(real);
-	if (rc != SQLITE_OK)
-		return rc;
-	sqlite3_busy_timeout(s->db, BUSY_MS);
-	sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-	sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-	sqlite3_limit(s->db, SQLITE_LIMIT_LENGTH, CSV_MAX_RECORD);
-	return sqlite3_exec(s->db, "PRAGMA cell_size_check=ON", NULL, NULL, NULL);
+	return rc;
 }
 
-/* A view or a virtual table would run what its author wrote. */
-static int check_table(struct db_source *s, struct err *err)
+int dump_db_check(sqlite3 *db, const char *path, struct err *err)
 {
 	static const char sql[] = "SELECT 1 FROM sqlite_master WHERE type='table' AND "
 				  "name='memscope_dump' AND rootpage>0";
 	sqlite3_stmt *stmt = NULL;
-	int rc = sqlite3_prepare_v2(s->db, sql, -1, &stmt, NULL);
 
+	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, CSV_MAX_RECORD);
+	sqlite3_busy_timeout(db, BUSY_MS);
+	int rc = sqlite3_exec(db, "PRAGMA cell_size_check=ON", NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_step(stmt);
 	sqlite3_finalize(stmt);
@@ -140,23 +174,40 @@ static int check_table(struct db_source *s, struct err *err)
 		return 0;
 	if (rc == SQLITE_DONE)
 		return err_set(err, -EINVAL, "\"%s\" is not a memory dump: no table memscope_dump",
-			       s->src.path);
-	return db_error(s, rc, err);
+			       path);
+	return db_error(db, path, rc, err);
 }
 
-static int prepare(struct db_source *s, struct err *err)
+/* A table may have been made without row numbers; then rows of one time and ID have no order. */
+static int select_rows(struct db_source *s, bool sorted)
 {
-	unsigned have = 0;
+	static const char *const sql[] = {
+		"SELECT * FROM memscope_dump",
+		"SELECT *,rowid FROM memscope_dump ORDER BY CAST(\"Timestamp(ns)\" AS INTEGER),"
+		"CAST(\"ID\" AS INTEGER),rowid",
+		"SELECT * FROM memscope_dump ORDER BY CAST(\"Timestamp(ns)\" AS INTEGER),"
+		"CAST(\"ID\" AS INTEGER)",
+	};
+	int rc = sqlite3_prepare_v2(s->db, sql[sorted], -1, &s->stmt, NULL);
+
+	s->row_number = rc == SQLITE_OK && sorted ? sqlite3_column_count(s->stmt) - 1 : -1;
+	if (rc != SQLITE_OK && sorted)
+		rc = sqlite3_prepare_v2(s->db, sql[2], -1, &s->stmt, NULL);
+	return rc;
+}
+
+static int prepare(struct db_source *s, bool sorted, struct err *err)
+{
 	int rc = open_db(s);
 
 	if (rc != SQLITE_OK)
-		return db_error(s, rc, err);
-	int r = check_table(s, err);
+		return db_error(s->db, s->src.path, rc, err);
+	int r = dump_db_check(s->db, s->src.path, err);
 	if (r < 0)
 		return r;
-	rc = sqlite3_prepare_v2(s->db, "SELECT * FROM memscope_dump", -1, &s->stmt, NULL);
+	rc = select_rows(s, sorted);
 	if (rc != SQLITE_OK)
-		return db_error(s, rc, err);
+		return db_error(s->db, s->src.path, rc, err);
 	memset(s->columns, -1, sizeof(s->columns));
 	for (int i = 0; i < sqlite3_column_count(s->stmt); i++) {
 		const char *name = sqlite3_column_name(s->stmt, i);
@@ -165,18 +216,18 @@ static int prepare(struct db_source *s, struct err *err)
 		if (col == COL_END)
 			continue;
 		s->columns[col] = i;
-		have |= 1u << col;
+		s->src.columns[col] = &s->cells[col];
 	}
-	return dump_check_columns(s->src.path, have, err);
+	return dump_check_columns(&s->src, err);
 }
 
-int dump_db_open(const char *path, struct dump_source **out, struct err *err)
+int dump_db_open(const char *path, bool sorted, struct dump_source **out, struct err *err)
 {
 	struct db_source *s = xcalloc(1, sizeof(*s));
 
 	s->src.ops = &db_ops;
 	s->src.path = path;
-	int r = prepare(s, err);
+	int r = prepare(s, sorted, err);
 	if (r < 0)
 		db_free(&s->src);
 	else

@@ -10,73 +10,92 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "export/dump_index.h"
 #include "export/dump_source.h"
+#include "export/scan.h"
 #include "wire/record.h"
 
 #define DB_MAGIC "SQLite format 3" /* and its NUL */
+#define RANGE_END_NAME "Range end from id "
 
 struct dump {
 	struct dump_source *src;
 	unsigned flags;
 	uint64_t bad_rows;
+	char *first_bad;
+	struct words events;
+	struct words types;
+	struct words keys;
 	struct buf attr; /* unescaped JSON */
+	struct dump_index index; /* of DUMP_SORTED … */
+	bool indexed; /* … which is complete */
 	char *path;
 };
 
-static bool is_na(const struct cell *c)
+static inline bool is_na(const struct cell *c)
 {
-	return c->len == 3 && !strncasecmp(c->text, "N/A", 3);
+	return c->len == 3 && (c->text[0] | 32) == 'n' && c->text[1] == '/' &&
+	       (c->text[2] | 32) == 'a';
 }
 
 /* A word of the vocabulary, known or not; anything else means that the columns slipped. */
-static bool is_word(const struct cell *c)
+static bool is_word(const char *text, size_t len)
 {
-	if (!c->len || c->len > 64)
+	if (!len || len > 64)
 		return false;
-	for (size_t i = 0; i < c->len; i++) {
-		char low = (char)(c->text[i] | 32);
+	for (size_t i = 0; i < len; i++) {
+		char low = (char)(text[i] | 32);
 
-		if (!(low >= 'a' && low <= 'z') && !(c->text[i] >= '0' && c->text[i] <= '9') &&
-		    c->text[i] != '_' && c->text[i] != '/' && c->text[i] != ' ')
+		if (!(low >= 'a' && low <= 'z') && !(text[i] >= '0' && text[i] <= '9') &&
+		    text[i] != '_' && text[i] != '/' && text[i] != ' ')
 			return false;
 	}
 	return true;
 }
 
-static bool read_id(const struct cell *c, uint32_t *out)
+#define NOT_A_WORD UINT32_MAX
+
+static unsigned event_find(const char *text, size_t len)
+{
+	return is_word(text, len) ? row_event_find(text, len) : NOT_A_WORD;
+}
+
+static unsigned type_find(const char *text, size_t len)
+{
+	return is_word(text, len) ? row_type_find(text, len) : NOT_A_WORD;
+}
+
+static inline bool read_id(const struct cell *c, uint32_t *out)
 {
 	uint64_t v;
 
 	*out = UINT32_MAX;
-	if (is_na(c) || (c->len == 2 && !memcmp(c->text, "-1", 2)))
-		return true;
-	if (!cell_read_u64(c->text, c->len, &v) || (v > UINT32_MAX && v != UINT64_MAX))
+	if (!scan_u64(c->text, c->len, &v))
+		return is_na(c) || (c->len == 2 && !memcmp(c->text, "-1", 2));
+	if (v > UINT32_MAX && v != UINT64_MAX)
 		return false;
 	*out = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
 	return true;
 }
 
-static bool read_device(const struct cell *c, uint32_t *out)
+static inline bool read_device(const struct cell *c, uint32_t *out)
 {
 	uint64_t v;
 
-	*out = DEV_NONE;
-	if (is_na(c))
-		return true;
-	*out = DEV_HOST;
-	if (c->len == 3 && !strncasecmp(c->text, "cpu", 3))
-		return true;
-	if (!cell_read_u64(c->text, c->len, &v) || v > UINT32_MAX)
-		return false;
-	*out = (uint32_t)v;
-	return true;
+	if (scan_u64(c->text, c->len, &v)) {
+		*out = (uint32_t)v;
+		return v <= UINT32_MAX;
+	}
+	*out = is_na(c) ? DEV_NONE : DEV_HOST;
+	return is_na(c) || (c->len == 3 && !strncasecmp(c->text, "cpu", 3));
 }
 
-static bool read_ptr(const struct cell *c, struct row *row)
+static inline bool read_ptr(const struct cell *c, struct row *row)
 {
 	row->has_ptr = c->len && !is_na(c);
+	row->ptr = 0;
 	return !row->has_ptr || cell_read_hex(c->text, c->len, &row->ptr) ||
-	       cell_read_u64(c->text, c->len, &row->ptr);
+	       scan_u64(c->text, c->len, &row->ptr);
 }
 
 static struct cell without_quotes(struct cell c)
@@ -86,9 +105,22 @@ static struct cell without_quotes(struct cell c)
 	return c;
 }
 
-static void read_texts(const struct cell *cells, bool is_db, struct row *row)
+/* The name of the end of a range says which one it was. */
+static uint64_t range_of(const struct row *row)
 {
-	struct cell name = cells[COL_NAME], py = cells[COL_PY_STACK], c = cells[COL_C_STACK];
+	const size_t n = sizeof(RANGE_END_NAME) - 1;
+	uint64_t id = 0;
+
+	if (row->event != ROW_MSTX || row->type != TYPE_RANGE_END || row->name_len <= n ||
+	    memcmp(row->name, RANGE_END_NAME, n))
+		return 0;
+	return cell_read_u64(row->name + n, row->name_len - n, &id) ? id : 0;
+}
+
+static inline void read_texts(const struct cell *const *columns, bool is_db, struct row *row)
+{
+	struct cell name = *columns[COL_NAME], py = *columns[COL_PY_STACK],
+		    c = *columns[COL_C_STACK];
 
 	if (is_db) {
 		py = without_quotes(py);
@@ -96,59 +128,73 @@ static void read_texts(const struct cell *cells, bool is_db, struct row *row)
 		if (row->event == ROW_MSTX)
 			name = without_quotes(name);
 	}
-	if (!is_na(&name)) {
-		row->name = name.len ? name.text : "";
-		row->name_len = name.len;
-	}
+	bool none = is_na(&name);
+	row->name = none ? NULL : name.len ? name.text : "";
+	row->name_len = none ? 0 : name.len;
 	row->py_stack = py.len ? py.text : NULL;
 	row->py_stack_len = py.len;
 	row->c_stack = c.len ? c.text : NULL;
 	row->c_stack_len = c.len;
 }
 
-/* Gives the name of the column that is wrong, NULL when all is well. */
-static const char *read_row(struct dump *d, const struct cell *cells, struct row *row)
+static inline bool read_number(const struct cell *c, uint64_t *out)
 {
-	const struct cell *event = &cells[COL_EVENT], *type = &cells[COL_TYPE];
-	const struct cell *attr = &cells[COL_ATTR];
+	return scan_u64(c->text, c->len, out);
+}
+
+static inline bool read_words(struct dump *d, const struct cell *event, const struct cell *type,
+			      struct row *row, const char **wrong)
+{
+	unsigned e = words_find(&d->events, event->text, event->len);
+	unsigned t = words_find(&d->types, type->text, type->len);
+
+	row->event = (enum row_event)e;
+	row->type = (enum row_type)t;
+	*wrong = e == NOT_A_WORD ? "Event" : "Event Type";
+	return e != NOT_A_WORD && t != NOT_A_WORD;
+}
+
+/* Gives the name of the column that is wrong, NULL when all is well. */
+static const char *read_row(struct dump *d, struct row *row)
+{
+	const struct cell *const *columns = d->src->columns;
+	const struct cell *attr = columns[COL_ATTR];
 	bool is_db = d->src->ops->is_db;
+	const char *wrong;
 	int r;
 
-	if (!cell_read_u64(cells[COL_ID].text, cells[COL_ID].len, &row->id))
+	if (!read_number(columns[COL_ID], &row->id))
 		return "ID";
-	if (!is_word(event))
-		return "Event";
-	if (!is_word(type))
-		return "Event Type";
-	row->event = row_event_find(event->text, event->len);
-	row->type = row_type_find(type->text, type->len);
-	if (!cell_read_u64(cells[COL_TIME].text, cells[COL_TIME].len, &row->time_ns))
+	if (!read_words(d, columns[COL_EVENT], columns[COL_TYPE], row, &wrong))
+		return wrong;
+	if (!read_number(columns[COL_TIME], &row->time_ns))
 		return "Timestamp(ns)";
-	if (!read_id(&cells[COL_PID], &row->pid))
+	if (!read_id(columns[COL_PID], &row->pid))
 		return "Process Id";
-	if (!read_id(&cells[COL_TID], &row->tid))
+	if (!read_id(columns[COL_TID], &row->tid))
 		return "Thread Id";
-	if (!read_device(&cells[COL_DEVICE], &row->device))
+	if (!read_device(columns[COL_DEVICE], &row->device))
 		return "Device Id";
-	if (!read_ptr(&cells[COL_PTR], row))
+	if (!read_ptr(columns[COL_PTR], row))
 		return "Ptr";
-	r = is_db ? cell_read_json(attr->text, attr->len, &d->attr, row)
-		  : cell_read_attrs(attr->text, attr->len, row);
+	r = is_db ? cell_read_json(&d->keys, attr->text, attr->len, &d->attr, row)
+		  : cell_read_attrs(&d->keys, attr->text, attr->len, row);
 	if (r < 0)
 		return "Attr";
-	read_texts(cells, is_db, row);
+	read_texts(columns, is_db, row);
+	row->range = range_of(row);
+	row->hidden = false;
 	return NULL;
 }
 
-static int next_row(struct dump *d, struct row *row, struct err *err)
+/* The next row of the file; -EBADMSG for a bad one. */
+static int file_row(struct dump *d, struct row *row, struct err *err)
 {
-	struct cell cells[COL_END] = {0};
-	int r = d->src->ops->next(d->src, cells, err);
+	int r = d->src->ops->next(d->src, err);
 
 	if (r <= 0)
 		return r;
-	memset(row, 0, offsetof(struct row, attrs));
-	const char *wrong = read_row(d, cells, row);
+	const char *wrong = read_row(d, row);
 	if (wrong && d->src->torn)
 		return 0;
 	d->src->torn = false; /* only its line end was missing */
@@ -158,21 +204,57 @@ static int next_row(struct dump *d, struct row *row, struct err *err)
 		       (unsigned long long)d->src->line, wrong);
 }
 
-int dump_next(struct dump *d, struct row *out, struct err *err)
+/* The next good row of the file, or the next bad one unless they are passed over. */
+static int good_row(struct dump *d, struct row *row, struct err *err)
 {
-	struct err local;
+	struct err problem;
 
 	for (;;) {
-		int r = next_row(d, out, &local);
+		int r = file_row(d, row, &problem);
 
-		if (r < 0 && r != -EBADMSG)
-			return err_set(err, r, "%s", local.text);
 		if (r >= 0)
 			return r;
-		d->bad_rows++;
-		if (!(d->flags & DUMP_SKIP_BAD))
-			return err_set(err, r, "%s", local.text);
+		if (r == -EBADMSG && !d->bad_rows++)
+			d->first_bad = xstrdup(problem.text);
+		if (r != -EBADMSG || !(d->flags & DUMP_SKIP_BAD))
+			return err_set(err, r, "%s", problem.text);
 	}
+}
+
+static int build_index(struct dump *d, struct row *row, struct err *err)
+{
+	int r;
+
+	while ((r = good_row(d, row, err)) > 0)
+		dump_index_add(&d->index, row->time_ns, row->id, d->src->place);
+	if (r == 0)
+		dump_index_sort(&d->index);
+	d->indexed = r == 0;
+	return r;
+}
+
+static int sorted_row(struct dump *d, struct row *row, struct err *err)
+{
+	int r = d->indexed ? 0 : build_index(d, row, err);
+
+	if (r < 0)
+		return r;
+	const struct dump_place *place = dump_index_next(&d->index);
+	if (!place)
+		return 0;
+	r = d->src->ops->again(d->src, *place, err);
+	if (r < 0)
+		return r;
+	if (!read_row(d, row))
+		return 1;
+	return err_set(err, -EIO, "\"%s\" has changed while it was read", d->path);
+}
+
+int dump_next(struct dump *d, struct row *out, struct err *err)
+{
+	if ((d->flags & DUMP_SORTED) && d->src->ops->again)
+		return sorted_row(d, out, err);
+	return good_row(d, out, err);
 }
 
 uint64_t dump_bad_rows(const struct dump *d)
@@ -180,9 +262,19 @@ uint64_t dump_bad_rows(const struct dump *d)
 	return d->bad_rows;
 }
 
+const char *dump_first_bad(const struct dump *d)
+{
+	return d->first_bad;
+}
+
 uint64_t dump_line(const struct dump *d)
 {
 	return d->src->line;
+}
+
+const struct dump_source *dump_source(const struct dump *d)
+{
+	return d->src;
 }
 
 bool dump_torn(const struct dump *d)
@@ -196,22 +288,27 @@ void dump_close(struct dump *d)
 		return;
 	if (d->src)
 		d->src->ops->free(d->src);
+	dump_index_release(&d->index);
 	buf_release(&d->attr);
+	free(d->first_bad);
 	free(d->path);
 	free(d);
 }
 
-int dump_check_columns(const char *path, unsigned have, struct err *err)
+int dump_check_columns(struct dump_source *src, struct err *err)
 {
+	static const struct cell empty;
 	const char *name = CELL_COLUMNS;
 
-	for (unsigned i = 0; i < COL_PY_STACK; i++) {
+	for (unsigned i = 0; i < COL_END; i++) {
 		int n = (int)strcspn(name, ",");
 
-		if (!(have & 1u << i))
+		if (!src->columns[i] && i < COL_PY_STACK)
 			return err_set(err, -EINVAL,
-				       "\"%s\" is not a memory dump: no column \"%.*s\"", path, n,
-				       name);
+				       "\"%s\" is not a memory dump: no column \"%.*s\"", src->path,
+				       n, name);
+		if (!src->columns[i])
+			src->columns[i] = &empty;
 		name += n + 1;
 	}
 	return 0;
@@ -232,6 +329,9 @@ static struct dump *dump_new(const char *path, unsigned flags)
 
 	d->path = xstrdup(path);
 	d->flags = flags;
+	d->events.find = event_find;
+	d->types.find = type_find;
+	cell_keys_init(&d->keys);
 	return d;
 }
 
@@ -249,11 +349,18 @@ int dump_open(const char *path, unsigned flags, struct dump **out, struct err *e
 		return err_set(err, -EINVAL, "\"%s\" is not a regular file", path);
 	}
 	ssize_t n = pread(fd, start, sizeof(start), 0);
-	struct dump *d = dump_new(path, flags);
 	if (n != sizeof(start) || memcmp(start, DB_MAGIC, sizeof(start)))
-		return finish_open(d, dump_csv_open(fd, NULL, 0, d->path, &d->src, err), out);
+		return dump_open_csv(fd, path, flags, out, err);
 	close(fd);
-	return finish_open(d, dump_db_open(d->path, &d->src, err), out);
+	struct dump *d = dump_new(path, flags);
+	return finish_open(d, dump_db_open(d->path, flags & DUMP_SORTED, &d->src, err), out);
+}
+
+int dump_open_csv(int fd, const char *path, unsigned flags, struct dump **out, struct err *err)
+{
+	struct dump *d = dump_new(path, flags);
+
+	return finish_open(d, dump_csv_open(fd, NULL, 0, d->path, &d->src, err), out);
 }
 
 int dump_open_memory(const void *data, size_t len, unsigned flags, struct dump **out,

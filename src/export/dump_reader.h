@@ -11,6 +11,10 @@
  * Every byte is taken for foreign. A CSV file that is still being written, or whose writer was
  * killed, may end in half a row: that is its end and not an error, see dump_torn().
  *
+ * Dumps of the 26.0 program are not in order of time. DUMP_SORTED reads the whole file at the first
+ * dump_next(), remembers 32 bytes a row, and goes through it again. Without DUMP_SKIP_BAD the bad
+ * rows are told before the first good one.
+ *
  * In a row: attributes with unknown keys come as ATTR_RAW (neighbours together); `text` of an
  * attribute is set whatever its kind. Unknown words give ROW_EVENT_END and TYPE_END. A process or
  * thread id that is not known is UINT32_MAX. 26.0 does not tell PTA_WORKSPACE from PTA.
@@ -25,6 +29,7 @@ struct dump;
 
 enum dump_flags {
 	DUMP_SKIP_BAD = 1 << 0, /* bad rows are passed over and counted */
+	DUMP_SORTED = 1 << 1, /* rows come by time, then ID, then place in the file */
 };
 
 int dump_open(const char *path, unsigned flags, struct dump **out, struct err *err);
@@ -39,6 +44,8 @@ int dump_open_memory(const void *data, size_t len, unsigned flags, struct dump *
 int dump_next(struct dump *d, struct row *out, struct err *err);
 
 uint64_t dump_bad_rows(const struct dump *d);
+/* What was wrong with the first of them, and in which line; NULL when all were good. */
+const char *dump_first_bad(const struct dump *d);
 /* Line (CSV) or number (SQLite) of the row that the last dump_next() looked at. */
 uint64_t dump_line(const struct dump *d);
 /* The file ended in half a row; known once dump_next() has given 0. */

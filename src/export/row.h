@@ -119,7 +119,9 @@ struct row {
 	uint32_t tid;
 	uint32_t device; /* a number, or DEV_NONE / DEV_HOST of wire/record.h */
 	bool has_ptr;
+	bool hidden; /* for the analyses alone: was not asked for in the dump */
 	uint64_t ptr;
+	uint64_t range; /* of an MSTX row: id of the range, 0 where it is not known */
 	unsigned nattrs;
 	struct attr attrs[ROW_MAX_ATTRS];
 	const char *py_stack; /* borrowed text, one frame per line, NULL for none; never quoted */
@@ -136,6 +138,15 @@ const char *attr_key_text(enum attr_key key, enum row_compat compat);
 enum row_event row_event_find(const char *text, size_t len);
 enum row_type row_type_find(const char *text, size_t len);
 enum attr_key attr_key_find(const char *text, size_t len);
+
+/* The attribute of a row, NULL where there is none. */
+static inline const struct attr *row_attr(const struct row *r, enum attr_key key)
+{
+	for (unsigned i = 0; i < r->nattrs; i++)
+		if (r->attrs[i].key == key)
+			return &r->attrs[i];
+	return NULL;
+}
 
 static inline void row_attr_number(struct row *r, enum attr_key key, uint64_t v)
 {

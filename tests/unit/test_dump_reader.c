@@ -296,6 +296,7 @@ TEST(dump_reader, counts_and_lines)
 	CHECK_INT(dump_next(d, &row, &err), 1);
 	CHECK_INT(dump_line(d), 5);
 	CHECK_INT(dump_bad_rows(d), 1);
+	CHECK_STR(dump_first_bad(d), "\"(memory)\" line 4: wrong number of fields");
 	CHECK_INT(dump_next(d, &row, &err), 0);
 	dump_close(d);
 	dump_close(NULL);
@@ -467,5 +468,180 @@ TEST(dump_reader, damaged_databases)
 			;
 		dump_close(d);
 	}
+	remove_path();
+}
+
+/* The ids of the rows in the order they come, bad ones as 0. */
+static const char *order(struct dump *d)
+{
+	static char got[256];
+	size_t n = 0;
+	int r;
+
+	while (n < 200 && (r = dump_next(d, &row, &err))) {
+		CHECK(r == 1 || r == -EBADMSG);
+		n += (size_t)snprintf(got + n, sizeof(got) - n, "%d ", r == 1 ? (int)row.id : 0);
+	}
+	got[n] = '\0';
+	return got;
+}
+
+#define AT(id, time) #id ",SYSTEM,STEP,\"\"\"" #id "\n\"," #time ",1,1,0,N/A,,,\n"
+#define MIXED                                                                                      \
+	HEADER AT(5, 30) AT(1, 10) "dirt\n" AT(4, 30) AT(2, 20) AT(3, 20) AT(3, 20)                \
+		AT(9, 5) "8,SYSTEM,STEP,8,1,1,1,0,N/A,,,"
+
+TEST(dump_reader, sorted)
+{
+	struct dump *d = open_text(MIXED, DUMP_SORTED | DUMP_SKIP_BAD);
+
+	CHECK_STR(order(d), "8 9 1 2 3 3 4 5 ");
+	CHECK(dump_bad_rows(d) == 1 && !dump_torn(d));
+	CHECK_INT(dump_next(d, &row, &err), 0);
+	dump_close(d);
+	/* bad rows are told first */
+	d = open_text(MIXED, DUMP_SORTED);
+	CHECK_STR(order(d), "0 8 9 1 2 3 3 4 5 ");
+	dump_close(d);
+	d = open_text(HEADER, DUMP_SORTED);
+	CHECK_STR(order(d), "");
+	dump_close(d);
+}
+
+TEST(dump_reader, sorted_rows_know_their_lines)
+{
+	struct dump *d = open_text(MIXED, DUMP_SORTED | DUMP_SKIP_BAD);
+	static const int lines[] = {17, 15, 4, 9, 11, 13, 7, 2};
+
+	for (int i = 0; i < 8; i++) {
+		CHECK_INT(dump_next(d, &row, &err), 1);
+		CHECK_INT(dump_line(d), lines[i]);
+		if (row.id != 8)
+			CHECK(row.name[0] == '"' && row.name[1] == (char)('0' + row.id));
+	}
+	dump_close(d);
+}
+
+/* Rows of a file much larger than what is read at once, back to front, among long stacks. */
+TEST(dump_reader, sorted_file)
+{
+	const int n = 20000;
+	struct dump *d;
+
+	make_path();
+	FILE *f = fopen(path, "w");
+	CHECK(f);
+	fputs(HEADER, f);
+	for (int i = n; i > 0; i--)
+		fprintf(f, "%d,MALLOC,PTA,N/A,%d,1,1,0,0x%x,\"{size:%d}\",,\"%0*d\n\"\"\"\n", i,
+			i / 2, i, i, i % 1000 ? 40 : 300000, i);
+	fclose(f);
+	CHECK_INT(dump_open(path, DUMP_SORTED, &d, &err), 0);
+	for (int i = 1; i <= n; i++) {
+		CHECK_INT(dump_next(d, &row, &err), 1);
+		CHECK(row.id == (uint64_t)i && row.ptr == row.id && row.attrs[0].number == row.id);
+		CHECK_INT(row.c_stack_len, (i % 1000 ? 40 : 300000) + 2);
+		CHECK_INT(atoi(row.c_stack), i);
+		CHECK_INT(dump_line(d), 2 + 2 * (n - i));
+	}
+	CHECK_INT(dump_next(d, &row, &err), 0);
+	dump_close(d);
+	remove_path();
+}
+
+TEST(dump_reader, sorted_file_that_changes)
+{
+	struct dump *d;
+	struct stat st;
+
+	make_path();
+	write_dump(&csv_writer, ROW_SEED);
+	CHECK_INT(dump_open(path, DUMP_SORTED, &d, &err), 0);
+	CHECK_INT(dump_next(d, &row, &err), 1);
+	CHECK_INT(stat(path, &st), 0);
+	CHECK_INT(truncate(path, st.st_size / 2), 0);
+	int r;
+	while ((r = dump_next(d, &row, &err)) > 0)
+		;
+	CHECK_INT(r, -EIO);
+	dump_close(d);
+	remove_path();
+}
+
+TEST(dump_reader, sorted_db)
+{
+	struct dump *d;
+
+	make_path();
+	make_db(TABLE "INSERT INTO memscope_dump VALUES(5,'FREE','HAL',3,30,1,6,7,NULL,NULL);"
+		      "INSERT INTO memscope_dump VALUES(1,'FREE','HAL',3,'4',1,6,7,NULL,NULL);"
+		      "INSERT INTO memscope_dump VALUES(4,'FREE','HAL',3,30,1,6,7,NULL,NULL);"
+		      "INSERT INTO memscope_dump VALUES(2,'FREE','HAL',3,'20',1,6,7,NULL,'{');"
+		      "INSERT INTO memscope_dump VALUES(3,'FREE','HAL',3,20,1,6,7,NULL,NULL);");
+	CHECK_INT(dump_open(path, DUMP_SORTED, &d, &err), 0);
+	CHECK_STR(order(d), "1 0 3 4 5 ");
+	CHECK(strstr(err.text, "line 4"));
+	dump_close(d);
+	make_db("CREATE TABLE memscope_dump(id PRIMARY KEY,event,\"event type\",name,"
+		"\"timestamp(ns)\",\"process id\",\"thread id\",\"device id\",ptr,attr) WITHOUT "
+		"ROWID;"
+		"INSERT INTO memscope_dump VALUES(1,'FREE','HAL',3,30,1,6,7,NULL,NULL);"
+		"INSERT INTO memscope_dump VALUES(2,'FREE','HAL',3,20,1,6,7,NULL,NULL);");
+	CHECK_INT(dump_open(path, DUMP_SORTED, &d, &err), 0);
+	CHECK_STR(order(d), "2 1 ");
+	dump_close(d);
+	remove_path();
+}
+
+TEST(dump_reader, ranges)
+{
+	static const struct {
+		const char *type, *name;
+		uint64_t range;
+	} cases[] = {
+		{"Range_end", "Range end from id 77", 77},
+		{"Range_end", "Range end from id 18446744073709551615", UINT64_MAX},
+		{"Range_end", "Range end from id ", 0},
+		{"Range_end", "Range end from id 7x", 0},
+		{"Range_end", "other", 0},
+		{"Mark", "Range end from id 7", 0},
+		{"Range_start", "step start", 0},
+	};
+	char text[512];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(text, sizeof(text), HEADER "1,MSTX,%s,\"%s\",1,1,1,0,N/A,,,\n",
+			 cases[i].type, cases[i].name);
+		CHECK_STR(answers(text, 0), "r");
+		CHECK(row.range == cases[i].range && !row.hidden);
+	}
+}
+
+/* Rows across the pieces in which a file is read; a bad line there is one bad row. */
+TEST(dump_reader, large_file)
+{
+	const int n = 30000;
+	struct dump *d;
+	int rows = 0;
+
+	make_path();
+	FILE *f = fopen(path, "w");
+	CHECK(f);
+	fputs(HEADER, f);
+	for (int i = 0; i < n; i++) {
+		fprintf(f, "%d,MALLOC,PTA,N/A,1,1,1,0,0x1,\"{size:8589934592}\",,\"%0*d\"\n", i,
+			i % 97, i);
+		if (i % 10 == 0)
+			fprintf(f, "\"bad\" %0*d\n", i % 1000, i);
+	}
+	fclose(f);
+	CHECK_INT(dump_open(path, DUMP_SKIP_BAD, &d, &err), 0);
+	for (; dump_next(d, &row, &err) > 0; rows++) {
+		CHECK(row.id == (uint64_t)rows && atoi(row.c_stack) == rows);
+		CHECK(row.attrs[0].number == 8589934592u);
+	}
+	CHECK_INT(rows, n);
+	CHECK_INT(dump_bad_rows(d), n / 10);
+	dump_close(d);
 	remove_path();
 }
