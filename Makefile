@@ -25,7 +25,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
 GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
 OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
-OWN_LIBS := -lsqlite3 -ljansson -lzstd -lxxhash -ldw -lelf -lpthread -ldl
+OWN_LIBS := -lsqlite3 -ljansson -lzstd -lxxhash -ldw -lelf -lpthread -ldl -lm
 
 .PHONY: all
 all: guest own sim
@@ -69,7 +69,7 @@ $(foreach l,$(HOOK_LIBS),$(eval $(call hook_lib,$(l))))
 # --- our own processes: one binary, many names ---
 
 OWN_SRC := $(wildcard src/wire/*.c src/base/*.c src/recorder/*.c src/analyze/*.c src/export/*.c \
-	src/cli/*.c src/device/*/modules.c)
+	src/cli/*.c src/device/*/modules.c src/device/*/dcmi.c)
 OWN_OBJ := $(OWN_SRC:%.c=$(O)/own/%.o)
 
 .PHONY: own
@@ -151,7 +151,7 @@ $(TEST_LIBS):
 	@rm -f $@
 	ar rcs $@ $^
 $(O)/unit: $(O)/libguest.a
-LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN_LIBS) -lm
+LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN_LIBS)
 .SECONDARY: $(patsubst %.c,$(O)/own/%.o,$(wildcard tests/fuzz/*.c bench/*.c))
 
 .PHONY: check check-quick everything

@@ -145,24 +145,32 @@ static NOINLINE void forward(struct rank *r)
 	       &(struct op){.name = "aten.nll_loss_forward.default", .in = {x}, .out = {&m->loss}});
 }
 
-static NOINLINE void backward_layer(struct rank *r, struct layer *l)
+/* The gradient of one weight, from what forward kept. */
+static void backward_weight(struct rank *r, struct layer *l, int i, const struct tensor *kept[2])
 {
-	for (int i = WEIGHTS - 1; i >= 0; i--) {
-		l->gradient[i] = tensor_new(r, l->weight[i].bytes);
-		op_run(r, &(struct op){.name = "aten.mm_backward.default",
-				       .in = {&l->kept[i], &l->weight[i], &r->model->loss},
-				       .out = {&l->gradient[i]}});
-	}
-	for (int i = KEPT - 1; i >= 0; i--)
-		tensor_free(r, &l->kept[i]);
+	l->gradient[i] = tensor_new(r, l->weight[i].bytes);
+	op_run(r, &(struct op){.name = "aten.mm_backward.default",
+			       .in = {kept[0], &l->weight[i], &r->model->loss, kept[1]},
+			       .out = {&l->gradient[i]}});
+}
+
+/* @x is the layer's input: the last activation of the layer below. What is done with is freed. */
+static NOINLINE void backward_layer(struct rank *r, struct layer *l, const struct tensor *x)
+{
+	backward_weight(r, l, 1, (const struct tensor *[]){&l->kept[1], &l->kept[2]});
+	tensor_free(r, &l->kept[2]);
+	tensor_free(r, &l->kept[1]);
+	backward_weight(r, l, 0, (const struct tensor *[]){&l->kept[0], x});
+	tensor_free(r, &l->kept[0]);
 }
 
 static NOINLINE void backward(struct rank *r)
 {
 	if (r->leader)
 		mstxMarkA("backward", r->stream);
+	struct model *m = r->model;
 	for (int i = r->opt->layers - 1; i >= 0; i--)
-		backward_layer(r, &r->model->layer[i]);
+		backward_layer(r, &m->layer[i], i ? &m->layer[i - 1].kept[2] : &m->input);
 }
 
 static NOINLINE void all_reduce_gradients(struct rank *r, struct layer *l)

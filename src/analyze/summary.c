@@ -18,9 +18,6 @@ struct summary *summary_new(void)
 
 	s->first_ns = UINT64_MAX;
 	s->unused_blocks = SUMMARY_NIL;
-	s->stacks = xgrow(NULL, &s->stacks_cap, 1, sizeof(*s->stacks));
-	s->stacks[0] = (struct summary_stack){0};
-	s->nstacks = 1;
 	return s;
 }
 
@@ -49,19 +46,14 @@ void summary_free(struct summary *s)
 		free_process(s->processes[i]);
 	for (size_t i = 0; i < s->ndevices; i++)
 		free(s->devices[i]);
-	for (size_t i = 0; i < s->nstacks; i++) {
-		free(s->stacks[i].c);
-		free(s->stacks[i].py);
-	}
+	stacks_release(&s->stacks);
 	for (size_t i = 0; i < s->nnotes; i++)
 		free(s->notes[i]);
 	hmap_release(&s->by_pid);
 	hmap_release(&s->by_device);
-	hmap_release(&s->by_stack);
 	hmap_release(&s->by_group);
 	free(s->processes);
 	free(s->devices);
-	free(s->stacks);
 	free(s->groups);
 	free(s->blocks);
 	free(s->notes);
@@ -383,7 +375,7 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 	pool->mallocs++;
 	if (!f->has_key)
 		return;
-	uint32_t group = summary_group_of(s, pool, summary_stack_of(s, row));
+	uint32_t group = summary_group_of(s, pool, stacks_of(&s->stacks, row));
 	struct summary_block b = {.bytes = f->bytes, .group = group};
 	uint64_t old = hmap_put(&p->blocks, f->key, pack_block(s, b));
 	if (old != HMAP_NONE) { /* its FREE is missing */
@@ -453,7 +445,7 @@ static void add_oom(struct summary *s, const struct row *row)
 
 static bool is_step(const struct row *row)
 {
-	struct frame_line t = summary_trim(row->name, row->name_len);
+	struct frame_line t = frame_trim(row->name, row->name_len);
 
 	return t.len == sizeof(STEP_RANGE) - 1 && !memcmp(t.text, STEP_RANGE, t.len);
 }

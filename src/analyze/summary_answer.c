@@ -173,7 +173,7 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 	struct summary_place *places = summary_places(s, left->largest, false, &n);
 	uint64_t all = left->of[left->largest->type].bytes;
 
-	if (n && frame_where(places[0].stack->c, places[0].stack->py, &where)) {
+	if (n && stacks_where(&s->stacks, places[0].number, &where)) {
 		bool only = places[0].held.bytes == all;
 		bool most = places[0].held.bytes > all / 2;
 

@@ -18,12 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "analyze/summary_frames.h"
+#include "analyze/frames.h"
+#include "analyze/stacks.h"
 #include "base/hmap.h"
 #include "export/row.h"
 
 #define SUMMARY_MAX_OOMS 16
-#define SUMMARY_MAX_STACK_BYTES (64u << 10)
 #define SUMMARY_NIL UINT32_MAX /* end of a list of blocks or groups */
 
 struct summary_held {
@@ -85,13 +85,6 @@ struct summary_block {
 	bool ended;
 };
 
-/* Number 0 is "no call stack recorded". */
-struct summary_stack {
-	uint64_t check; /* the upper half of the hash; the lower one is the key */
-	char *c; /* NULL for none */
-	char *py;
-};
-
 struct summary_loss {
 	uint64_t events;
 	uint64_t stacks;
@@ -144,9 +137,7 @@ struct summary {
 	struct summary_device **devices;
 	size_t ndevices, devices_cap;
 	struct hmap by_device;
-	struct summary_stack *stacks;
-	size_t nstacks, stacks_cap;
-	struct hmap by_stack;
+	struct stacks stacks;
 	struct summary_group *groups;
 	size_t ngroups, groups_cap;
 	struct hmap by_group; /* pool number and stack: number of the group */
@@ -160,12 +151,8 @@ struct summary {
 	size_t nnotes, notes_cap;
 };
 
-/* --- summary_stacks.c --- */
+/* --- summary_groups.c --- */
 
-/* Without the quotes that a database keeps, the last newline, and the words for "none". */
-struct frame_line summary_trim(const char *text, size_t len);
-/* The number of the row's call stack. */
-uint32_t summary_stack_of(struct summary *s, const struct row *row);
 uint32_t summary_group_of(struct summary *s, struct summary_pool *pool, uint32_t stack);
 
 static inline bool summary_is_driver(enum row_type type)

@@ -68,17 +68,17 @@ static json_t *stack_value(const char *text)
 	return lines;
 }
 
-static json_t *place_value(const struct summary_place *place)
+static json_t *place_value(const struct summary *s, const struct summary_place *place)
 {
 	json_t *o = json_object();
 	struct buf where = {0};
 
 	put_u64(o, "blocks", place->held.blocks);
 	put_u64(o, "bytes", place->held.bytes);
-	bool known = frame_where(place->stack->c, place->stack->py, &where);
+	bool known = stacks_where(&s->stacks, place->number, &where);
 	put_text(o, "where", known ? buf_str(&where) : NULL);
-	json_object_set_new(o, "c_stack", stack_value(place->stack->c));
-	json_object_set_new(o, "python_stack", stack_value(place->stack->py));
+	json_object_set_new(o, "c_stack", stack_value(place->stack.c));
+	json_object_set_new(o, "python_stack", stack_value(place->stack.py));
 	buf_release(&where);
 	return o;
 }
@@ -95,7 +95,7 @@ static json_t *places_value(const struct summary *s, const struct summary_pool *
 		total.blocks += places[i].held.blocks;
 		total.bytes += places[i].held.bytes;
 		if (i < top)
-			json_array_append_new(list, place_value(&places[i]));
+			json_array_append_new(list, place_value(s, &places[i]));
 	}
 	put_u64(o, "blocks", total.blocks);
 	put_u64(o, "bytes", total.bytes);

@@ -101,7 +101,7 @@ static int larger_first(const void *pa, const void *pb)
 		return a->held.bytes > b->held.bytes ? -1 : 1;
 	if (a->held.blocks != b->held.blocks)
 		return a->held.blocks > b->held.blocks ? -1 : 1;
-	return (a->stack > b->stack) - (a->stack < b->stack);
+	return (a->number > b->number) - (a->number < b->number);
 }
 
 static struct summary_held group_held(const struct summary_group *g, bool at_peak)
@@ -124,7 +124,8 @@ struct summary_place *summary_places(const struct summary *s, const struct summa
 		if (!held.blocks)
 			continue;
 		places = xgrow(places, &cap, n + 1, sizeof(*places));
-		places[n++] = (struct summary_place){&s->stacks[s->groups[i].stack], held};
+		places[n++] = (struct summary_place){stacks_get(&s->stacks, s->groups[i].stack),
+						     s->groups[i].stack, held};
 	}
 	if (n)
 		qsort(places, n, sizeof(*places), larger_first);

@@ -14,7 +14,8 @@
 
 /* A call stack and what its blocks hold. */
 struct summary_place {
-	const struct summary_stack *stack;
+	struct stack stack;
+	uint32_t number; /* of the stack */
 	struct summary_held held;
 };
 

@@ -243,14 +243,14 @@ static void print_place(const struct page *g, const struct summary_place *place)
 	ink(g, INK_WARNING);
 	print_held(g, place->held);
 	plain(g);
-	if (!place->stack->c && !place->stack->py)
+	if (!place->stack.c && !place->stack.py)
 		buf_add_str(g->out, ", no call stack recorded");
 	buf_add_char(g->out, '\n');
 	ink(g, INK_DIM);
-	if (place->stack->py)
-		print_frames(g, place->stack->py, true);
-	if (place->stack->c)
-		print_frames(g, place->stack->c, false);
+	if (place->stack.py)
+		print_frames(g, place->stack.py, true);
+	if (place->stack.c)
+		print_frames(g, place->stack.c, false);
 	plain(g);
 }
 
@@ -326,7 +326,7 @@ static void print_peak(const struct page *g)
 {
 	const struct summary_pool *pool = peak_pool(g);
 
-	if (!pool || !g->top || g->s->nstacks < 2)
+	if (!pool || !g->top || g->s->stacks.count < 2)
 		return;
 	heading(g, "Held at the highest peak");
 	print_pool_name(g, pool);
@@ -384,7 +384,7 @@ static void print_doubts(const struct page *g)
 	if (g->s->unordered)
 		buf_add_str(&t, "The rows were not in the order of time, so the peaks are not "
 				"exact.\n");
-	if (g->top && any_left && g->s->nstacks < 2)
+	if (g->top && any_left && g->s->stacks.count < 2)
 		buf_add_str(&t, "No call stacks were recorded; --call-stack=c,python shows where "
 				"blocks come from.\n");
 	for (size_t i = 0; i < g->s->nnotes; i++) {

@@ -15,16 +15,20 @@
 
 #define LOG_AREA "launch"
 
+#include "analyze/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
+#include "cli/compare_run.h"
 #include "cli/launch.h"
 #include "cli/mem_options.h"
 #include "recorder/mem_config.h"
 #include "recorder/session.h"
 
 #define TAG "[msmemscope] "
+#define COMPARE_TOP 10
+#define COMPARE_WAIT_S 10
 
 /* One launch, step by step. */
 struct job {
@@ -110,11 +114,8 @@ static void say_what_is_missing(const struct mem_config *c)
 		bool asked;
 		const char *what;
 	} missing[] = {
-		{c->watch.on, "--watch: memory blocks are not watched"},
 		{c->py_stack, "--call-stack=python: rows have no Python call stacks"},
 		{c->traceback, "--events=traceback: Python calls are not traced"},
-		{c->analysis & MEM_INEFFICIENT, "--analysis=inefficient: no waste is looked for"},
-		{c->analysis & MEM_OOM, "--analysis=oom: only the failed request is recorded"},
 	};
 
 	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
@@ -195,15 +196,22 @@ static int run_program(struct job *j)
 	return cannot_run(argv[0], -errno);
 }
 
-/* Comparing two recordings is not in this build yet: this is the place to call it from, with
- * config.inputs and config.output_dir. */
 static int run_compare(struct job *j)
 {
-	struct err err;
+	const struct mem_config *c = &j->options.config;
+	struct compare_job job = {
+		.input = {c->inputs[0], c->inputs[1]},
+		.output_dir = c->output_dir,
+		.top = COMPARE_TOP,
+		.wait_s = COMPARE_WAIT_S,
+	};
 
-	err_set(&err, -ENOSYS, "comparing two recordings (--compare) is not in this build yet");
+	if (c->level & MEM_LEVEL_OP)
+		job.level |= COMPARE_OPERATORS;
+	if (c->level & MEM_LEVEL_KERNEL)
+		job.level |= COMPARE_KERNELS;
 	command_notices(j->cmd, &j->args);
-	return command_fail(j->cmd, &err, EXIT_USAGE);
+	return compare_run(j->cmd, &job);
 }
 
 static int show_version(void)

@@ -4,7 +4,8 @@
  * in commands.c. Everything said about it to users comes from its spec. Commands are the only code
  * that prints or decides the exit status:
  *
- *	0 done   1 it failed   2 the command line was wrong   126, 127 the program could not be run
+ *	0 done   1 it failed   2 the command line was wrong   3 found what --fail-on names
+ *	126, 127 the program could not be run
  */
 #ifndef SONDE_CLI_COMMAND_H
 #define SONDE_CLI_COMMAND_H
@@ -19,6 +20,7 @@ enum exit_status {
 	EXIT_DONE = 0,
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
+	EXIT_FINDING = 3, /* what --fail-on names was found */
 	EXIT_NOT_EXECUTABLE = 126,
 	EXIT_NOT_FOUND = 127,
 };
@@ -41,6 +43,12 @@ struct command_group {
 };
 
 extern const struct command cmd_msmemscope, cmd_mem_show, cmd_mem_export, cmd_mem_recover;
+extern const struct command cmd_mem_owners, cmd_mem_peak;
+extern const struct command cmd_mem_oom;
+extern const struct command cmd_mem_compare;
+extern const struct command cmd_mem_leaks, cmd_mem_gaps;
+extern const struct command cmd_mem_watch;
+extern const struct command cmd_mem_inefficient;
 extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
 
 extern const struct command *const commands[]; /* ended by NULL */

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 const struct command *const commands[] = {
-	&cmd_msmemscope, &cmd_mem_show,	 &cmd_mem_export, &cmd_mem_recover,
-	&cmd_recorder,	 &cmd_bugreport, &cmd_help,	  NULL,
+	&cmd_msmemscope,      &cmd_mem_show,	&cmd_mem_leaks,	 &cmd_mem_gaps,
+	&cmd_mem_inefficient, &cmd_mem_owners,	&cmd_mem_peak,	 &cmd_mem_oom,
+	&cmd_mem_watch,	      &cmd_mem_compare, &cmd_mem_export, &cmd_mem_recover,
+	&cmd_recorder,	      &cmd_bugreport,	&cmd_help,	 NULL,
 };
 
 static const char *const sonde_usage[] = {"<command> [options]", "help [command]", "help --json",
@@ -49,14 +51,21 @@ static const struct args_section mem_sections[] = {
 	 "meant.\n\n"
 	 "  config.json      what was asked for\n"
 	 "  events.sonde     the recording: every event, append-only\n"
-	 "  session          the control page shared with the job while it runs"},
+	 "  report.txt       what the analyses found\n"
+	 "  session          the control page shared with the job while it runs\n\n"
+	 "The analyses also take dumps (csv or db, of any version of msmemscope) and directories "
+	 "of "
+	 "them."},
 	{"EXIT STATUS", "0 when the work is done, 1 when it failed, 2 when the command line was "
-			"wrong."},
+			"wrong, 3 when something was found that --fail-on names."},
 	{"SEE ALSO", "sonde(1), msmemscope(1)"},
 	{NULL, NULL},
 };
 static const struct args_example mem_examples[] = {
 	{"summarise the newest recording", "sonde mem show memscopeDumpResults"},
+	{"does it leak? exit with status 3 if so",
+	 "sonde mem leaks --fail-on=leak memscopeDumpResults"},
+	{"what made up the peak", "sonde mem peak memscopeDumpResults"},
 	{"feed the summary to another program",
 	 "sonde mem show --json memscopeDumpResults | jq .devices"},
 	{"make a database of a recording that was written as csv",
@@ -81,8 +90,8 @@ const struct command_group command_groups[] = {
 	 .page = "sonde-mem",
 	 .spec = {.name = "sonde mem",
 		  .summary = "record the memory of a job and work with recordings",
-		  .description = "Records every allocation and free of a job, and shows, converts "
-				 "and repairs the recordings.",
+		  .description = "Records every allocation and free of a job, answers questions "
+				 "about recordings and dumps, converts and repairs them.",
 		  .usage = mem_usage,
 		  .examples = mem_examples,
 		  .sections = mem_sections}},

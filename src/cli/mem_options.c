@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/mem_values.h"
+#include "wire/session.h"
 
 int mem_options_init(struct mem_options *o, struct err *err)
 {
@@ -29,6 +30,11 @@ int mem_options_finish(struct mem_options *o, struct err *err)
 				       env, MEM_COMPAT_ENV);
 		c->compat = (enum row_compat)compat;
 	}
+	if (!o->report && c->compat == ROW_26_0) /* which always writes it there */
+		o->report = 1 + MEM_REPORT_STDOUT;
+	if (o->report)
+		c->report = (enum mem_report)(o->report - 1);
+	c->report_asked = o->report;
 	if (!o->log_level_given && (o->verbose || o->quiet))
 		c->log_level = o->verbose ? LOG_DEBUG : LOG_ERROR;
 	if (c->compare && !c->inputs[0][0])
@@ -45,6 +51,7 @@ int mem_options_finish(struct mem_options *o, struct err *err)
 #define CONFIG(member) offsetof(struct mem_options, config.member)
 
 static const char *const formats[] = {"csv", "db", NULL};
+static const char *const reports[] = {"auto", "stderr", "stdout", "off", NULL};
 static const char *const modes[] = {"immediate", "deferred", NULL};
 static const struct opt_alias verbose_names[] = {{"debug", false}, {NULL, false}};
 static const struct opt_alias format_names[] = {{"data-format", true}, {NULL, false}};
@@ -142,14 +149,10 @@ const struct opt mem_option_table[] = {
 	 .arg = "LIST",
 	 .parse = mem_parse_analysis,
 	 .default_text = "leaks",
-	 .help = "What is looked for: leaks, decompose (who owns the memory), inefficient (blocks "
-		 "held too early, too late or idle), oom[:K] (the K largest owners when memory "
-		 "runs "
-		 "out, 10 if left out); none or an empty value for nothing. In this version "
-		 "decompose "
-		 "writes owners into the rows and oom the failed request; the reports are not "
-		 "there "
-		 "yet, sonde mem show says what was left at the end."},
+	 .help = "What is looked for: leaks (memory that grows step by step), decompose (who owns "
+		 "the memory: written into the rows), inefficient (blocks held too early, too late "
+		 "or idle: written into the rows), oom[:K] (why memory ran out, with the K largest "
+		 "and the K newest blocks, 10 if left out); none or an empty value for nothing."},
 	{.name = "watch",
 	 .kind = OPT_CALL,
 	 .arg = "[OP[:ID]],OP[,full-content]",
@@ -157,12 +160,12 @@ const struct opt mem_option_table[] = {
 	 .default_text = "off",
 	 .help = "Check the memory of a tensor between two operators: from the first (its output "
 		 "ID, written as 0 or out0) to the second. full-content keeps the bytes, not only "
-		 "their hash. Not in this version."},
+		 "their hash."},
 	{.name = "compare",
 	 .kind = OPT_FLAG,
 	 .offset = CONFIG(compare),
-	 .help = "Compare the two recordings of --input-path instead of running a program. Not in "
-		 "this version."},
+	 .help = "Compare the two recordings of --input-path instead of running a program: "
+		 "operator by operator, or kernel by kernel (--level=kernel)."},
 	{.group = "Input / Output options",
 	 .name = "input-path",
 	 .letters = "i",
@@ -188,6 +191,17 @@ const struct opt mem_option_table[] = {
 	 .aliases = format_names,
 	 .default_text = "csv",
 	 .help = "Form of the dump: csv, or db (SQLite, for MindStudio Insight)."},
+	{.name = "report",
+	 .kind = OPT_CHOICE,
+	 .arg = "WHERE",
+	 .choices = reports,
+	 .offset = offsetof(struct mem_options, report),
+	 .default_text = "auto",
+	 .help = "Where the analyses tell what they found when the job has ended: stderr, stdout "
+		 "or off. auto is stderr, and only if something was found or it is a terminal; "
+		 "with "
+		 "--compat=26.0 it is stdout. The file " SESSION_REPORT
+		 " of the recording always has it."},
 	{.name = "compat",
 	 .kind = OPT_CALL,
 	 .arg = "VERSION",

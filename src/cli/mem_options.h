@@ -12,6 +12,7 @@ struct mem_options {
 	bool log_level_given;
 	bool verbose, quiet;
 	bool compat_given;
+	unsigned report; /* 0: not given, else one more than enum mem_report */
 };
 
 extern const struct opt mem_option_table[];

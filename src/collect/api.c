@@ -3,10 +3,9 @@
 #include "sonde/sonde.h"
 
 #include "collect/collect.h"
+#include "collect/watch.h"
 
 #define EXPORT __attribute__((visibility("default")))
-
-#define LABEL_USER 5 /* first level that belongs to the user */
 
 EXPORT void sonde_impl_mark(const char *message)
 {
@@ -35,17 +34,45 @@ EXPORT void sonde_impl_step(void)
 
 EXPORT void sonde_impl_label_push(const char *label)
 {
-	collect_label(LABEL_PUSH, LABEL_USER, 0, label);
+	collect_label(LABEL_PUSH, SONDE_LABEL_USER, 0, label);
 }
 
 EXPORT void sonde_impl_label_pop(const char *label)
 {
-	collect_label(LABEL_POP, LABEL_USER, 0, label);
+	collect_label(LABEL_POP, SONDE_LABEL_USER, 0, label);
 }
 
 EXPORT void sonde_impl_label_addr(const void *addr, const char *label)
 {
-	collect_label(LABEL_ADDR, LABEL_USER, (uint64_t)addr, label);
+	collect_label(LABEL_ADDR, SONDE_LABEL_USER, (uint64_t)addr, label);
+}
+
+static bool is_level(int level)
+{
+	return level >= SONDE_LABEL_COMPONENT && level <= SONDE_LABEL_USER;
+}
+
+EXPORT void sonde_impl_label_push_at(int level, const char *label)
+{
+	if (is_level(level))
+		collect_label(LABEL_PUSH, (uint8_t)level, 0, label);
+}
+
+EXPORT void sonde_impl_label_addr_at(int level, const void *addr, const char *label)
+{
+	if (is_level(level))
+		collect_label(LABEL_ADDR, (uint8_t)level, (uint64_t)addr, label);
+}
+
+EXPORT int sonde_impl_watch(const void *addr, uint64_t length, const char *name, int dumps)
+{
+	return watch_named((uint64_t)addr, length, name, dumps);
+}
+
+EXPORT void sonde_impl_unwatch(const void *addr)
+{
+	if (watch_is_on())
+		watch_unnamed((uint64_t)addr);
 }
 
 EXPORT void sonde_impl_tracing(int on)

@@ -83,6 +83,18 @@ void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t
 void collect_name(uint64_t hash, const char *text, size_t len) EXPORTED(collect_name);
 
 /*
+ * Watched memory (watch.h): an operator begins, has an output, ends; all three in its own thread.
+ * Names as the framework gives them. ACL and runtime launches have no name before they are through.
+ * Only while collect_wants(WANT_WATCH).
+ */
+void collect_watch_begin(const char *op) EXPORTED(collect_watch_begin);
+void collect_watch_output(const char *op, uint64_t addr, uint64_t bytes, uint32_t index)
+	EXPORTED(collect_watch_output);
+void collect_watch_end(const char *op) EXPORTED(collect_watch_end);
+void collect_watch_launch(void) EXPORTED(collect_watch_launch);
+void collect_watch_launched(void) EXPORTED(collect_watch_launched);
+
+/*
  * Tells a process from those it was forked from: what was noted under another value was noted in
  * another process. 0 or UINT32_MAX before the first event.
  */

@@ -3,7 +3,7 @@
  * Which device a thread works on: the runtime knows, so it is asked. Its library may be loaded
  * late and privately (RTLD_LOCAL), so the search is repeated now and then until it succeeds.
  */
-#include "collect/collect.h"
+#include "collect/watch.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -53,3 +53,56 @@ uint16_t collect_device(void)
 		return DEV_NONE;
 	return (uint16_t)device;
 }
+
+/* --- reading memory back, for watch.h --- */
+
+#define COPY_TO_HOST 2
+#define NOT_FOUND 500000 /* what ACL says when a function is not there */
+
+typedef int (*copy_fn)(void *to, size_t room, const void *from, size_t bytes, int kind);
+typedef int (*wait_fn)(void);
+typedef int (*wait_stream_fn)(void *stream);
+
+static void *find_acl(const char *name)
+{
+	void *fn = dlsym(RTLD_DEFAULT, name);
+	void *h = fn ? NULL : dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
+
+	if (h) {
+		fn = dlsym(h, name);
+		dlclose(h);
+	}
+	return fn;
+}
+
+/*
+ * All streams of the device, since nobody says on which one an operator runs. A runtime without
+ * that call is asked to wait for its default stream.
+ */
+static int device_wait(void)
+{
+	static _Atomic(wait_fn) wait;
+	static _Atomic(wait_stream_fn) wait_stream;
+
+	if (!atomic_load(&wait) && !atomic_load(&wait_stream)) {
+		atomic_store(&wait, (wait_fn)find_acl("aclrtSynchronizeDevice"));
+		atomic_store(&wait_stream, (wait_stream_fn)find_acl("aclrtSynchronizeStream"));
+	}
+	if (atomic_load(&wait))
+		return atomic_load(&wait)();
+	return atomic_load(&wait_stream) ? atomic_load(&wait_stream)(NULL) : NOT_FOUND;
+}
+
+static int device_read(void *out, uint64_t addr, size_t bytes)
+{
+	static _Atomic(copy_fn) copy;
+
+	if (!atomic_load(&copy))
+		atomic_store(&copy, (copy_fn)find_acl("aclrtMemcpy"));
+	return atomic_load(&copy)
+		       ? atomic_load(&copy)(out, bytes, (const void *)addr, bytes, COPY_TO_HOST)
+		       : NOT_FOUND;
+}
+
+static const struct watch_device runtime = {collect_device, device_wait, device_read};
+const struct watch_device *watch_device = &runtime;

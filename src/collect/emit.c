@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "collect/collect.h"
 
+#include "collect/watch.h"
 #include "guest/guest.h"
 
 #include <string.h>
@@ -24,6 +25,8 @@ static inline bool wants_block(const struct collect_block *b)
 	uint32_t want = atomic_load_explicit(&guest.want, memory_order_relaxed);
 	uint32_t need = b->pool == POOL_HOST ? WANT_ALLOC | WANT_HOST : WANT_ALLOC;
 
+	if (unlikely(want & WANT_WATCH) && watch_is_busy())
+		return false;
 	return (want & need) == need;
 }
 
@@ -68,6 +71,8 @@ void collect_alloc(const struct collect_block *b, const void *caller)
 
 	if (mode < GUEST_SHADOW || !wants_block(b))
 		return;
+	if (watch_is_on())
+		watch_alloc(b);
 	if (mode == GUEST_SHADOW) {
 		put_alloc(b, REC_F_SHADOW, guest_now_coarse(), 0);
 		return;
@@ -84,6 +89,8 @@ void collect_free(const struct collect_block *b, const void *caller)
 
 	if (mode < GUEST_SHADOW || !wants_block(b))
 		return;
+	if (watch_is_on())
+		watch_free(b);
 	if (mode == GUEST_SHADOW) {
 		put_free(b, REC_F_SHADOW, guest_now_coarse(), 0);
 		return;
@@ -119,6 +126,8 @@ void collect_free_end(struct collect_pending p, const struct collect_block *b, b
 	uint32_t mode = guest_mode();
 
 	if (happened && p.time_ns && mode >= GUEST_SHADOW && wants_block(b)) {
+		if (watch_is_on())
+			watch_free(b);
 		if (mode == GUEST_SHADOW)
 			put_free(b, REC_F_SHADOW, p.time_ns, 0);
 		else
@@ -139,11 +148,11 @@ struct put {
 	bool held;
 };
 
-static struct put put_begin(uint8_t type, uint16_t size, const void *caller)
+static struct put put_begin_depth(uint8_t type, uint16_t size, const void *caller, uint32_t depth)
 {
 	struct put p = {.size = size, .held = guest_hold(RING_PENDING_NOW)};
 	uint64_t ns = guest_now();
-	uint32_t stack = caller ? guest_stack((uint64_t)caller) : 0;
+	uint32_t stack = caller ? guest_stack_depth((uint64_t)caller, depth) : 0;
 
 	p.rec = guest_reserve(size);
 	if (p.rec) {
@@ -151,6 +160,11 @@ static struct put put_begin(uint8_t type, uint16_t size, const void *caller)
 		*(struct rec *)p.rec = (struct rec){type, 0, size, stack, ns};
 	}
 	return p;
+}
+
+static struct put put_begin(uint8_t type, uint16_t size, const void *caller)
+{
+	return put_begin_depth(type, size, caller, guest.c_depth);
 }
 
 static void put_end(const struct put *p)
@@ -180,7 +194,11 @@ void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, co
 {
 	if (!guest_wants(WANT_ALLOC))
 		return;
-	struct put p = put_begin(REC_OOM, sizeof(struct rec_oom), caller);
+	/* Rare, and often the last thing that a job does: worth more frames than usual. */
+	uint32_t depth = guest.page->oom_depth;
+	if (depth < guest.c_depth)
+		depth = guest.c_depth;
+	struct put p = put_begin_depth(REC_OOM, sizeof(struct rec_oom), caller, depth);
 	struct rec_oom *r = p.rec;
 	if (r) {
 		r->size_bytes = size;
@@ -230,6 +248,9 @@ void collect_mark(uint8_t kind, uint64_t range, const char *message, const char 
 
 	if (guest_mode() != GUEST_RECORD)
 		return;
+	bool watches = kind == MARK_INSTANT && watch_is_on();
+	if (watches)
+		watch_mark(message, false);
 	uint16_t device = collect_device();
 	struct put p = put_begin(REC_MARK, rec_size(sizeof(struct rec_mark), texts_len(&t)), NULL);
 	struct rec_mark *r = p.rec;
@@ -241,6 +262,8 @@ void collect_mark(uint8_t kind, uint64_t range, const char *message, const char 
 		texts_put(&r->head, r->text, &t);
 	}
 	put_end(&p);
+	if (watches)
+		watch_mark(message, true);
 }
 
 void collect_op(uint8_t kind, const char *name, const char *attrs, const void *caller)
@@ -352,7 +375,7 @@ bool collect_launch_enter(void)
 
 	if (guest_self.launch_ns && sp < guest_self.launch_sp)
 		return false;
-	if (!guest_wants(WANT_KERNEL))
+	if (!guest_wants(WANT_KERNEL) || (watch_is_on() && watch_is_busy()))
 		return false;
 	guest_self.launch_sp = sp;
 	guest_self.launch_ns = guest_now();
@@ -369,6 +392,12 @@ void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t
 {
 	if (!guest_wants(WANT_KERNEL))
 		return;
+	if (watch_is_on()) {
+		if (watch_is_busy())
+			return;
+		if (kind == KERNEL_LAUNCH)
+			watch_launched(name_hash);
+	}
 	struct put p = put_begin(REC_KERNEL, sizeof(struct rec_kernel), NULL);
 	struct rec_kernel *r = p.rec;
 	if (r) {
@@ -390,6 +419,8 @@ void collect_name(uint64_t hash, const char *text, size_t len)
 		len = REC_MAX_TEXT;
 	if (guest_mode() < GUEST_SHADOW)
 		return;
+	if (watch_is_on())
+		watch_name(hash, text, len);
 	struct put p = put_begin(REC_NAME, rec_size(sizeof(struct rec_name), len), NULL);
 	struct rec_name *r = p.rec;
 	if (r) {

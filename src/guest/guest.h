@@ -225,6 +225,8 @@ void guest_lost(uint64_t n);
  * arena; 0 when stacks are off or there is no room (counted).
  */
 uint32_t guest_stack(uint64_t caller);
+/* The same with a depth of its own, whatever was asked for. */
+uint32_t guest_stack_depth(uint64_t caller, uint32_t depth);
 
 /* start/stop of tracing: switches the mode of this process. */
 void guest_set_tracing(bool on);

@@ -3,7 +3,8 @@
  * Loading and the orderly end. Loading only looks at the environment. At the end of the launched
  * process (and only there) the recorder is asked to bring everything to disk and waited for, so
  * that whoever waits for the job finds complete files. A job that is killed or calls _exit() skips
- * this, and the recorder finishes a moment later by itself.
+ * this, and the recorder finishes a moment later by itself. Where stderr is no terminal, the
+ * launched process also passes on what the recorder found.
  *
  * The asking is not done by a destructor: those of the driver and of frameworks may run later and
  * give memory back. on_exit() before main() comes before the loader's own registration, and so runs
@@ -17,8 +18,10 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,6 +63,41 @@ static bool is_gone(uint32_t pid)
 	return gone;
 }
 
+/* Is the descriptor still the file that the launcher had there? Programs reuse numbers. */
+static bool is_still(int fd, uint64_t dev, uint64_t ino)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+}
+
+/* Copies the report that the recorder has left. A reader that is gone is no reason to die. */
+static void tell_report(const struct session_page *p)
+{
+	const struct timespec none = {0};
+	char path[1200], text[4096];
+	sigset_t pipe, before, pending;
+	ssize_t n;
+
+	if (!is_still((int)p->report_fd, p->report_dev, p->report_ino) ||
+	    guest_join_path(path, sizeof(path), guest_session_dir(), SESSION_REPORT) < 0)
+		return;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return;
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigprocmask(SIG_BLOCK, &pipe, &before);
+	sigpending(&pending);
+	while ((n = read(fd, text, sizeof(text))) > 0)
+		if (write((int)p->report_fd, text, (size_t)n) != n)
+			break;
+	close(fd);
+	if (!sigismember(&pending, SIGPIPE))
+		(void)sigtimedwait(&pipe, NULL, &none);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 static void ask_and_wait(void)
 {
 	struct timespec step = {0, 100000000};
@@ -78,16 +116,18 @@ static void ask_and_wait(void)
 		uint32_t done = atomic_load(&p->exit_done);
 		uint64_t now = guest_now(), progress = atomic_load(&p->progress);
 		if (done >= asked || atomic_load(&p->state) != SESSION_LIVE)
-			return;
+			break;
 		if (progress != seen)
 			moved = now;
 		seen = progress;
 		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
 			return;
 		if (is_gone(atomic_load(&p->recorder_pid)))
-			return;
+			break;
 		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}
+	if (p->report_fd && atomic_load(&p->report_ready))
+		tell_report(p);
 }
 
 void guest_finish(void)

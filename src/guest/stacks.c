@@ -122,8 +122,11 @@ CAPTURE(capture_deep, ARENA_MAX_DEPTH)
 
 uint32_t guest_stack(uint64_t caller)
 {
-	uint32_t depth = guest.c_depth;
+	return guest_stack_depth(caller, guest.c_depth);
+}
 
+uint32_t guest_stack_depth(uint64_t caller, uint32_t depth)
+{
 	if (!depth || !guest.arena)
 		return 0;
 	int saved = errno;

@@ -240,6 +240,11 @@ static uint32_t tell(struct drain *d, uint64_t until, struct buf *batch)
 		run->arena->rings[run->ring].key = e->key;
 		if (r->type == REC_THREAD) {
 			run->tid = ((struct rec_thread *)r)->tid;
+			/* Its number may have been another thread's; what that did is over. */
+			if (!((struct rec_thread *)r)->level) {
+				item_open(batch, &it, run->arena->proc.number, run->tid);
+				buf_add(batch, r, r->size);
+			}
 			continue;
 		}
 		tell_stack(batch, &it, run->arena, r);

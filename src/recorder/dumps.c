@@ -22,6 +22,7 @@
 struct device_dump {
 	uint32_t device;
 	struct writer *writer;
+	char *path;
 };
 
 struct proc_dump {
@@ -43,6 +44,8 @@ struct dumps {
 	enum row_compat compat;
 	struct proc_dump **procs;
 	size_t nprocs, cap_procs;
+	void (*closed)(void *arg, uint32_t pid, const char *path);
+	void *closed_arg;
 	struct omap taken; /* pid and second of a directory → how many had them */
 	struct buf files;
 	uint64_t lost;
@@ -63,6 +66,13 @@ void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_co
 {
 	d->ops = ops;
 	d->compat = compat;
+}
+
+void dumps_set_closed(struct dumps *d, void (*fn)(void *arg, uint32_t pid, const char *path),
+		      void *arg)
+{
+	d->closed = fn;
+	d->closed_arg = arg;
 }
 
 void dumps_set_track(struct dumps *d, const struct track *t)
@@ -111,13 +121,15 @@ static void proc_close(struct dumps *d, struct proc_dump *p)
 	for (size_t i = 0; i < p->ndevices; i++) {
 		struct err err = {0};
 		struct writer *w = p->devices[i].writer;
-		if (!w)
-			continue;
-		if (d->ops->flush(w, &err) < 0)
+		if (w && d->ops->flush(w, &err) < 0)
 			remember(d, &err);
-		d->lost += d->ops->lost_rows(w);
-		if (d->ops->close(w, &err) < 0)
+		if (w)
+			d->lost += d->ops->lost_rows(w);
+		if (w && d->ops->close(w, &err) < 0)
 			remember(d, &err);
+		if (w && d->closed)
+			d->closed(d->closed_arg, p->pid, p->devices[i].path);
+		free(p->devices[i].path);
 	}
 	for (size_t i = 0; i < p->nheld; i++)
 		release_copy(&p->held[i]);
@@ -215,21 +227,32 @@ static int claim_dir(struct dumps *d, struct proc_dump *p, struct err *err)
 	return r;
 }
 
-static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device)
+/* device_<N>/<folder> in the directory of the process; a string to free, in any case. */
+static int make_device_dir(struct dumps *d, struct proc_dump *p, uint32_t device,
+			   const char *folder, char **out_dir, struct err *err)
 {
-	struct err err = {0};
-	struct writer *w = NULL;
 	char name[32] = "cpu";
 
 	if (device != DEV_HOST)
 		snprintf(name, sizeof(name), "%u", device);
-	int r = p->has_config ? 0 : claim_dir(d, p, &err);
-	char *dir = xasprintf("%s/device_%s/dump", p->dir, name);
-	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, d->ops->suffix);
+	int r = p->has_config ? 0 : claim_dir(d, p, err);
+	*out_dir = xasprintf("%s/device_%s/%s", p->dir, name, folder);
 	if (r == 0)
-		r = fs_mkdirs(dir, &err);
+		r = fs_mkdirs(*out_dir, err);
 	if (r == 0 && !p->has_config)
-		r = write_config(d, p, &err);
+		r = write_config(d, p, err);
+	return r;
+}
+
+static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device,
+				  char **out_path)
+{
+	struct err err = {0};
+	struct writer *w = NULL;
+	char *dir;
+
+	int r = make_device_dir(d, p, device, "dump", &dir, &err);
+	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, d->ops->suffix);
 	if (r == 0 && (d->flags & DUMPS_REPLACE))
 		unlink(path);
 	if (r == 0)
@@ -238,7 +261,7 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 		remember(d, &err);
 	else
 		buf_addf(&d->files, "%s\n", path);
-	free(path);
+	*out_path = path;
 	free(dir);
 	return w;
 }
@@ -260,7 +283,8 @@ static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint3
 			return &p->devices[i];
 	p->devices = xgrow(p->devices, &p->cap_devices, p->ndevices + 1, sizeof(*p->devices));
 	struct device_dump *dd = &p->devices[p->ndevices++];
-	*dd = (struct device_dump){device, open_writer(d, p, device)};
+	dd->device = device;
+	dd->writer = open_writer(d, p, device, &dd->path);
 	for (size_t i = 0; i < p->nheld; i++)
 		add_row(d, dd->writer, &p->held[i]);
 	return dd;
@@ -282,7 +306,7 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 	struct dumps *d = arg;
 	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
 
-	if (!p)
+	if (!p || row->hidden)
 		return;
 	if (row->device == DEV_NONE)
 		add_everywhere(d, p, row);
@@ -298,6 +322,31 @@ void dumps_proc_end(void *arg, const struct frame_proc_end *e)
 		return;
 	proc_close(d, d->procs[e->proc]);
 	d->procs[e->proc] = NULL;
+}
+
+int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
+		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err)
+{
+	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+	char *dir;
+
+	if (!p)
+		return err_set(err, -ESRCH, "process number %u is not open", proc);
+	int r = make_device_dir(d, p, device, folder, &dir, err);
+	buf_add_str(out_dir, dir);
+	free(dir);
+	memcpy(out_time, p->time_text, FS_TIMESTAMP_BYTES);
+	return r;
+}
+
+bool dumps_replaces(const struct dumps *d)
+{
+	return d->flags & DUMPS_REPLACE;
+}
+
+uint32_t dumps_pid(const struct dumps *d, uint32_t proc)
+{
+	return proc < d->nprocs && d->procs[proc] ? d->procs[proc]->pid : 0;
 }
 
 void dumps_flush(struct dumps *d)

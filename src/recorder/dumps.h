@@ -12,6 +12,7 @@
 #define SONDE_RECORDER_DUMPS_H
 
 #include "base/buf.h"
+#include "base/fs.h"
 #include "export/writer.h"
 #include "recorder/track.h"
 
@@ -26,12 +27,25 @@ struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags);
 void dumps_free(struct dumps *d); /* closes what is open */
 
 void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat);
+/* Called with every file that is complete, after it was closed. */
+void dumps_set_closed(struct dumps *d, void (*fn)(void *arg, uint32_t pid, const char *path),
+		      void *arg);
+
 void dumps_set_track(struct dumps *d, const struct track *t);
 
 /* For struct track_sink. */
 void dumps_proc(void *arg, const struct frame_proc *p);
 void dumps_row(void *arg, uint32_t proc, const struct row *row);
 void dumps_proc_end(void *arg, const struct frame_proc_end *e);
+
+/* The process behind a number, 0 if it is not open. */
+uint32_t dumps_pid(const struct dumps *d, uint32_t proc);
+
+/* Makes <project>/device_<N>/<folder> of a process, for files beside its dumps; out_time is the
+ * time in their names. */
+int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
+		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err);
+bool dumps_replaces(const struct dumps *d); /* DUMPS_REPLACE */
 
 /* Brings all rows to their files. */
 void dumps_flush(struct dumps *d);

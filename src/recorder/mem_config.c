@@ -92,7 +92,7 @@ void mem_config_link(struct mem_config *c)
 		c->events |= both;
 	if (c->analysis & MEM_DECOMPOSE)
 		c->events |= both | MEM_ACCESS;
-	if (c->analysis & MEM_INEFFICIENT)
+	if (c->analysis & MEM_INEFFICIENT || c->watch.on)
 		c->events |= MEM_EVENTS_ALL;
 }
 
@@ -112,6 +112,8 @@ uint32_t mem_config_want(const struct mem_config *c)
 		want |= WANT_HOST;
 	if (c->mode == MEM_DEFERRED)
 		want |= WANT_DEFERRED;
+	if (c->watch.on)
+		want |= WANT_WATCH;
 	return want;
 }
 
@@ -171,6 +173,8 @@ static const struct field fields[] = {
 	UINT("logLevel", log_level, LOG_ERROR),
 	UINT("npuSlots", npu_slots, UINT32_MAX),
 	UINT("oomTopK", oom_top, MEM_MAX_OOM),
+	UINT("report", report, MEM_REPORT_OFF),
+	BOOL("reportAsked", report_asked),
 	PATH("outputDir", output_dir),
 	DEPTH("pyStackDepth", py_depth),
 	WATCH("end", FIELD_TEXT, end, MEM_NAME_BYTES),

@@ -54,6 +54,8 @@ enum mem_analysis {
 	MEM_ANALYSIS_ALL = 15,
 };
 
+/* Where the report of the analyses goes at the end of the job. */
+enum mem_report { MEM_REPORT_STDERR = 0, MEM_REPORT_STDOUT = 1, MEM_REPORT_OFF = 2 };
 enum mem_format { MEM_CSV = 0, MEM_DB = 1 };
 enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 
@@ -82,6 +84,8 @@ struct mem_config {
 	uint32_t analysis; /* enum mem_analysis */
 	uint32_t oom_top;
 	enum mem_format format;
+	enum mem_report report;
+	bool report_asked; /* --report was given: told even if nothing was found */
 	struct mem_watch watch;
 	char output_dir[MEM_PATH_BYTES]; /* absolute */
 	uint32_t log_level; /* enum log_level */

@@ -6,8 +6,9 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "recorder/device_memory.h"
 #include "recorder/drain.h"
-#include "recorder/dumps.h"
+#include "recorder/outputs.h"
 #include "recorder/recording.h"
 #include "recorder/session.h"
 #include "recorder/stream.h"
@@ -47,8 +48,8 @@ struct recorder {
 	struct mem_config cfg;
 	struct drain *drain;
 	struct recording_writer *out;
-	struct track *track;
-	struct dumps *dumps;
+	struct outputs outputs;
+	struct device_memory *devices;
 	struct buf batch;
 	int lock_fd; /* one recorder per session, whoever starts how many */
 	int root_fd; /* pidfd of the launched process, -1 without one */
@@ -60,6 +61,7 @@ struct recorder {
 	uint32_t known_procs; /* of a former recorder of this session */
 	bool called; /* by a process of the job, not by a launcher */
 	bool terminal;
+	bool reported;
 	bool left; /* nothing more to do, and everybody can see it */
 };
 
@@ -177,7 +179,7 @@ static int append(struct recorder *rec, enum frame_type type, const void *payloa
 static void tell(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
 {
 	append(rec, type, payload, bytes);
-	stream_frame(&track_stream, rec->track, type, payload, bytes, NULL);
+	stream_frame(&track_stream, rec->outputs.track, type, payload, bytes, NULL);
 }
 
 /* The configuration and what else a reader of the recording needs to know, as JSON. */
@@ -237,18 +239,49 @@ static int open_session(struct recorder *rec, struct err *err)
 
 static void open_outputs(struct recorder *rec)
 {
-	rec->dumps = dumps_new(rec->cfg.output_dir, 0);
-	dumps_set_format(rec->dumps, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
-			 rec->cfg.compat);
-	struct track_sink sink = {
-		.proc = dumps_proc,
-		.row = dumps_row,
-		.proc_end = dumps_proc_end,
-		.arg = rec->dumps,
-	};
-	rec->track = track_new(&sink);
-	dumps_set_track(rec->dumps, rec->track);
+	struct outputs_where where = {rec->cfg.output_dir, rec->dir, 0};
+
+	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
+		     rec->cfg.compat);
+	rec->devices = device_memory_new();
 	tell_session(rec);
+}
+
+/* --- the report --- */
+
+static bool save_report(struct recorder *rec, struct buf *text)
+{
+	char *path = xasprintf("%s/" SESSION_REPORT, rec->dir);
+	struct err err = {0};
+	int r = fs_write_atomic(path, text, 0600, &err); /* the job may be reading the former one */
+
+	if (r < 0)
+		log_err("%s", err.text);
+	free(path);
+	return r == 0;
+}
+
+/*
+ * What was found so far: into a file, and once to where the job's user looks. That is our terminal,
+ * or what the job's first process has for stderr, which is told to do it (session_page).
+ */
+static void tell_report(struct recorder *rec)
+{
+	bool shown = rec->cfg.report_asked || (rec->terminal && rec->cfg.report != MEM_REPORT_OFF);
+	struct buf text = {0};
+
+	diagnose_text(rec->outputs.diagnose, false, &text);
+	bool saved = text.len && save_report(rec, &text);
+	shown |= diagnose_alarms(rec->outputs.diagnose);
+	if (!rec->reported && saved && shown && rec->page->report_fd) {
+		atomic_store(&rec->page->report_ready, 1);
+	} else if (!rec->reported && shown && rec->terminal && rec->cfg.report != MEM_REPORT_OFF) {
+		buf_clear(&text);
+		diagnose_text(rec->outputs.diagnose, true, &text);
+		(void)!write(STDERR_FILENO, text.data, text.len);
+	}
+	rec->reported = true;
+	buf_release(&text);
 }
 
 /* --- the loop --- */
@@ -265,6 +298,16 @@ static void beat(struct recorder *rec, uint64_t now)
 {
 	atomic_store(&rec->page->beat_ns, now);
 	atomic_store(&rec->page->progress, rec->events);
+}
+
+/* Samples of device memory, if some have come: part of the recording like everything else. */
+static void sample_devices(struct recorder *rec, bool events)
+{
+	buf_clear(&rec->batch);
+	if (device_memory_poll(rec->devices, rec->outputs.track, events, &rec->batch) &&
+	    append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0)
+		stream_frame(&track_stream, rec->outputs.track, FRAME_BATCH, rec->batch.data,
+			     rec->batch.len, NULL);
 }
 
 /* One look at everything; true if there was something to do. */
@@ -293,13 +336,16 @@ static bool work(struct recorder *rec)
 			rec->lost += n;
 			drain_drop(rec->drain);
 		}
-		stream_frame(&track_stream, rec->track, FRAME_BATCH, rec->batch.data,
+		stream_frame(&track_stream, rec->outputs.track, FRAME_BATCH, rec->batch.data,
 			     rec->batch.len, NULL);
 		rec->events += n;
 	}
+	sample_devices(rec, n > 0);
 	for (struct drain_proc *p; (p = drain_next_dead(rec->drain));) {
 		struct frame_proc_end end;
 		uint32_t pid = p->pid;
+		device_memory_settle(rec->devices, rec->outputs.track);
+		sample_devices(rec, false);
 		drain_finish(rec->drain, p, true, &end);
 		end.lost_events += rec->lost;
 		rec->lost = 0;
@@ -309,7 +355,7 @@ static bool work(struct recorder *rec)
 	}
 	if (now - rec->flushed_ns >= FLUSH_NS) {
 		rec->flushed_ns = now;
-		dumps_flush(rec->dumps);
+		outputs_flush(&rec->outputs);
 	}
 	return n > 0;
 }
@@ -320,8 +366,8 @@ static void finish(struct recorder *rec)
 
 	drain_sweep(rec->drain);
 	append(rec, FRAME_END, NULL, 0);
-	dumps_flush(rec->dumps);
-	uint64_t lost = dumps_lost(rec->dumps, &why);
+	outputs_flush(&rec->outputs);
+	uint64_t lost = dumps_lost(rec->outputs.dumps, &why);
 	atomic_fetch_add(&rec->page->rows_lost, lost - rec->rows_lost);
 	rec->rows_lost = lost;
 	if (lost)
@@ -392,7 +438,8 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 		p->dead = true;
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
 	work_off_the_dead(rec, until_ns);
-	dumps_flush(rec->dumps);
+	outputs_flush(&rec->outputs);
+	tell_report(rec);
 	rec->left = nobody_is_left(rec, until_ns) && leave(rec);
 	atomic_store(&rec->page->exit_done, asked);
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -451,12 +498,16 @@ static void loop(struct recorder *rec)
 		}
 		if (try_finish(rec))
 			return;
+		/* Others may go on for hours: what there is to say about the job is said now. */
+		if (!rec->reported && !rec->called && root_is_gone(rec))
+			tell_report(rec);
 		nap(rec, asked);
 	}
 }
 
 static void say_goodbye(struct recorder *rec)
 {
+	tell_report(rec);
 	if (rec->terminal)
 		dprintf(STDERR_FILENO,
 			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show "
@@ -506,8 +557,9 @@ int recorder_main(const char *session_dir)
 		loop(&rec);
 		say_goodbye(&rec);
 	}
-	track_free(rec.track);
-	dumps_free(rec.dumps);
+	device_memory_free(rec.devices);
+	if (rec.outputs.track)
+		outputs_close(&rec.outputs);
 	recording_close(rec.out);
 	drain_free(rec.drain);
 	session_unmap(rec.page);

@@ -9,9 +9,14 @@
 #include "recorder/stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define DYING_TRIES 300 /* of 10 ms */
 
 /* The newest cursor of each ring, and which processes were told to have ended. */
 struct state {
@@ -131,6 +136,21 @@ static int append_rest(struct state *s, struct err *err)
 	return r;
 }
 
+static bool is_dying(uint32_t pid)
+{
+	char path[64], text[512];
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	const char *state = strrchr(text, ')'); /* behind the name, which may hold anything */
+	return !state || strlen(state) < 3 || strchr("ZXx", state[2]);
+}
+
 /* From here on the session is ours alone. */
 static int take_session(const char *dir, struct state *s, struct session_page **out,
 			struct err *err)
@@ -142,6 +162,15 @@ static int take_session(const char *dir, struct state *s, struct session_page **
 		return r;
 	*out = page;
 	r = session_lock(dir, page, 0, NULL);
+	/* One that was killed keeps its lock until the last of its threads is gone. */
+	for (unsigned i = 0; r == -EBUSY && i < DYING_TRIES; i++) {
+		const struct timespec step = {0, 10000000};
+
+		if (!is_dying(atomic_load(&page->recorder_pid)))
+			break;
+		nanosleep(&step, NULL);
+		r = session_lock(dir, page, 0, NULL);
+	}
 	if (r >= 0)
 		s->lock_fd = r;
 	if (r == -EBUSY)

@@ -2,11 +2,12 @@
 #include "recorder/replay.h"
 
 #include "base/mem.h"
-#include "recorder/dumps.h"
+#include "recorder/outputs.h"
 #include "recorder/stream.h"
 #include "wire/session.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -108,30 +109,28 @@ int export_recording(const char *path, const char *format, const char *out_dir,
 {
 	const struct writer_ops *ops = writer_find(format);
 	struct buf file = {0};
-	struct dumps *d = NULL;
-	struct track *t = NULL;
+	struct outputs o = {0};
+	char *dir = NULL;
 
 	if (!ops)
 		return err_set(err, -EINVAL, "unknown format '%s' (csv or db)", format);
 	int r = replay_find(path, &file, err);
 	if (r < 0)
 		goto out;
-	d = dumps_new(out_dir, DUMPS_REPLACE);
-	dumps_set_format(d, ops, compat);
-	struct track_sink sink = {
-		.proc = dumps_proc, .row = dumps_row, .proc_end = dumps_proc_end, .arg = d};
-	t = track_new(&sink);
-	dumps_set_track(d, t);
-	r = replay_recording(buf_str(&file), t, NULL, err);
-	dumps_flush(d);
+	dir = xstrdup(buf_str(&file));
+	struct outputs_where where = {out_dir, dirname(dir), DUMPS_REPLACE};
+	outputs_open(&o, &where, ops, compat);
+	r = replay_recording(buf_str(&file), o.track, NULL, err);
+	outputs_flush(&o);
 	struct err why = {0};
-	uint64_t lost = dumps_lost(d, &why);
+	uint64_t lost = dumps_lost(o.dumps, &why);
 	if (r == 0 && lost)
 		r = err_set(err, -EIO, "%llu rows could not be written: %s",
 			    (unsigned long long)lost, why.text);
 out:
-	track_free(t);
-	dumps_free(d);
+	if (o.track)
+		outputs_close(&o);
+	free(dir);
 	buf_release(&file);
 	return r;
 }

@@ -91,10 +91,15 @@ void session_configure(struct session_page *page, const struct mem_config *cfg)
 	atomic_store(&page->want, mem_config_want(cfg));
 	page->c_depth = cfg->c_stack ? cfg->c_depth : 0;
 	page->py_depth = cfg->py_stack ? cfg->py_depth : 0;
+	page->oom_depth = cfg->analysis & MEM_OOM ? MEM_DEFAULT_DEPTH : 0;
 	page->wait_ms = cfg->wait_ms;
 	page->max_segs = (uint32_t)(segs < MIN_SEGS	    ? MIN_SEGS
 				    : segs > ARENA_MAX_SEGS ? ARENA_MAX_SEGS
 							    : segs);
+	page->watch_output = cfg->watch.output_id;
+	page->watch_content = cfg->watch.full_content;
+	snprintf(page->watch_start, sizeof(page->watch_start), "%s", cfg->watch.start);
+	snprintf(page->watch_end, sizeof(page->watch_end), "%s", cfg->watch.end);
 	if (!page->wall_minus_mono_ns)
 		page->wall_minus_mono_ns = wall_minus_mono();
 }
@@ -260,6 +265,23 @@ static int make_pipe(int ends[2], struct err *err)
 	return err_sys(err, -EMFILE, "cannot make a pipe");
 }
 
+/*
+ * The job itself tells the report at its end, as a copy of its stderr in the recorder would keep
+ * the reader of a pipe waiting for as long as the recorder is held up. A terminal has no reader
+ * that waits: there the recorder tells it, also for a job that was killed.
+ */
+static void choose_report(struct session_page *page, const struct mem_config *cfg)
+{
+	int fd = cfg->report == MEM_REPORT_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
+	struct stat st;
+
+	if (cfg->report == MEM_REPORT_OFF || isatty(fd) || fstat(fd, &st) < 0)
+		return;
+	page->report_dev = st.st_dev;
+	page->report_ino = st.st_ino;
+	page->report_fd = (uint32_t)fd;
+}
+
 int session_start(const char *dir, const struct mem_config *cfg, struct err *err)
 {
 	struct session_page *page;
@@ -270,6 +292,7 @@ int session_start(const char *dir, const struct mem_config *cfg, struct err *err
 		return r;
 	session_configure(page, cfg);
 	page->root_pid = (uint32_t)getpid();
+	choose_report(page, cfg);
 	r = choose_ring_dir(page, dir, err);
 	if (r == 0)
 		r = make_pipe(ready, err);

@@ -27,6 +27,7 @@ struct usage *usage_of(struct proc *p, uint32_t device)
 			return &p->usage[i];
 	p->usage = xgrow(p->usage, &p->cap_usage, p->nusage + 1, sizeof(*p->usage));
 	p->usage[p->nusage] = (struct usage){.device = device};
+	p->track->signs.users++;
 	return &p->usage[p->nusage++];
 }
 
@@ -50,7 +51,7 @@ static struct block *block_new(struct track *t)
 
 static void block_free(struct track *t, struct block *b)
 {
-	free(b->owner);
+	labels_put(b->labels);
 	b->next_free = t->free_blocks;
 	t->free_blocks = b;
 }
@@ -70,12 +71,18 @@ static unsigned map_of(uint8_t pool, uint8_t kind)
 
 static void count_used(struct proc *p, const struct block *b, bool more)
 {
-	uint64_t *used = &usage_of(p, b->device)->used[map_of(b->pool, b->kind)];
+	unsigned map = map_of(b->pool, b->kind);
+	struct usage *u = usage_of(p, b->device);
+	uint64_t *used = &u->used[map];
 
 	if (more)
 		*used = *used > UINT64_MAX - b->size_bytes ? UINT64_MAX : *used + b->size_bytes;
 	else
 		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
+	if (*used > u->peak_used[map])
+		u->peak_used[map] = *used;
+	if (map == POOL_HAL)
+		u->own_bytes += more ? whole_pages(b) : -whole_pages(b);
 }
 
 static void drop_block(struct proc *p, struct block *b)
@@ -111,7 +118,7 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	b->page = r->page;
 	b->module = r->module;
 	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
-	b->owner = p->threads.count ? labels_owner(p, tid) : NULL;
+	b->labels = p->threads.count ? labels_of(p, tid, r->pool) : NULL;
 	struct block *old = omap_put(&p->maps[map], r->addr, b);
 	if (old) {
 		/* Its free was never seen (lost, or before we looked): it ended no later than now.
@@ -160,6 +167,13 @@ static void on_free(struct proc *p, uint32_t tid, const struct rec_free *r)
 	block_free(p->track, b);
 }
 
+static void set_total(struct usage *u, uint8_t pool, uint64_t bytes)
+{
+	u->total[pool] = bytes;
+	if (bytes > u->peak_total[pool])
+		u->peak_total[pool] = bytes;
+}
+
 static void on_heap(struct proc *p, const struct rec_heap *r)
 {
 	uint32_t device = physical_device(p, r->device);
@@ -167,7 +181,7 @@ static void on_heap(struct proc *p, const struct rec_heap *r)
 	if (r->pool >= POOL_END || r->mode > HEAP_DROP)
 		return;
 	if (r->mode == HEAP_SET) {
-		usage_of(p, device)->total[r->pool] = r->bytes > 0 ? (uint64_t)r->bytes : 0;
+		set_total(usage_of(p, device), r->pool, r->bytes > 0 ? (uint64_t)r->bytes : 0);
 		return;
 	}
 	struct usage *heap = omap_remove(&p->heaps, r->addr);
@@ -178,7 +192,8 @@ static void on_heap(struct proc *p, const struct rec_heap *r)
 		free(heap);
 	}
 	if (r->mode == HEAP_ADD && r->bytes > 0) {
-		usage_of(p, device)->total[r->pool] += (uint64_t)r->bytes;
+		struct usage *u = usage_of(p, device);
+		set_total(u, r->pool, u->total[r->pool] + (uint64_t)r->bytes);
 		heap = xcalloc(1, sizeof(*heap));
 		heap->device = device;
 		heap->total[r->pool] = (uint64_t)r->bytes;
@@ -337,7 +352,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 
 	if (!p)
 		return;
-	if (r->time_ns > p->last_ns)
+	if (r->time_ns > p->last_ns && r->type != REC_DEVICE)
 		p->last_ns = r->time_ns;
 	switch (r->type) {
 	case REC_ALLOC:
@@ -370,12 +385,21 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	case REC_SYSTEM:
 		on_system(p, tid, (const struct rec_system *)r);
 		break;
+	case REC_THREAD:
+		if (!((const struct rec_thread *)r)->level)
+			labels_thread_begins(p, tid);
+		break;
 	case REC_LABEL:
 		labels_record(p, tid, (const struct rec_label *)r);
 		break;
 	case REC_OOM:
-		if (p->window)
-			rows_oom(p, tid, (const struct rec_oom *)r);
+		oom_record(p, tid, (const struct rec_oom *)r);
+		break;
+	case REC_WATCH:
+		watch_record(p, tid, (const struct rec_watch *)r);
+		break;
+	case REC_DEVICE:
+		device_record(p, (const struct rec_device *)r);
 		break;
 	case REC_MODULE:
 		on_module(p, (const struct rec_module *)r);

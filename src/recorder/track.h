@@ -14,6 +14,7 @@
 #include "recorder/stream.h"
 
 struct track;
+struct watch_sample; /* analyze/watch.h */
 
 #define TRACK_MAX_PROCS (1u << 20) /* processes with a higher number are not followed */
 
@@ -22,6 +23,11 @@ struct track_sink {
 	void (*session)(void *arg, const struct mem_config *cfg);
 	void (*proc)(void *arg, const struct frame_proc *p);
 	void (*row)(void *arg, uint32_t proc, const struct row *row);
+	/* Optional: the owner of a block has changed after its MALLOC row. */
+	void (*relabel)(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
+			const char *owner);
+	/* Optional: a look at watched memory. */
+	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	void *arg;
 };
@@ -32,6 +38,28 @@ void track_free(struct track *t);
 
 /* The listener: pass it to stream_frame() or stream_file() with the track as argument. */
 extern const struct stream_ops track_stream;
+
+/*
+ * For whoever samples the memory of devices (device_memory.h). Numbers that only grow: how often
+ * memory was refused, how often a process used a device for the first time.
+ */
+struct track_signs {
+	uint64_t ooms;
+	uint64_t users;
+};
+struct track_signs track_signs(const struct track *t);
+
+/* What a process has of a device: the number of the driver, and the driver's blocks on it. */
+struct track_device {
+	uint32_t proc, pid;
+	uint32_t device;
+	uint64_t used_bytes;
+};
+void track_devices(const struct track *t, void (*fn)(void *arg, const struct track_device *d),
+		   void *arg);
+bool track_has_pid(const struct track *t, uint32_t pid);
+/* Was memory refused on a device of which no sample has come yet? */
+bool track_waits_for_device(const struct track *t);
 
 const struct mem_config *track_config(const struct track *t);
 int64_t track_wall_minus_mono(const struct track *t);

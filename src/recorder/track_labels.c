@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Owner labels: those a thread has pushed go with what it allocates, others are given to a block.
+/*
+ * Owner labels. What a thread allocates between a push and its pop gets the label; other labels are
+ * given to a block by an address inside it, often long after its MALLOC row.
+ *
+ * Labels have levels. Of each system level (0 to 4) the newest label of the thread counts, of the
+ * user's the first three in the order of their pushes, which become levels 5 to 7. A label that is
+ * given by address replaces the one of its level and leaves the others.
+ *
+ * A set of labels never changes once it is made and is shared by all blocks that were allocated
+ * under it, so an allocation costs no more than a reference.
  */
 #include "base/mem.h"
 #include "recorder/track_proc.h"
@@ -7,97 +16,175 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LABELS 64 /* of one thread at a time */
 #define NLEVELS 8
+#define LABEL_OPS "ops" /* belongs to operators of torch */
+#define LEVEL_DETAIL_2 4
+#define LEVEL_USER 5
+#define MAX_TEXT 128 /* bytes of one label */
+#define MAX_LABELS 64 /* of one thread at a time */
+#define MAX_THREADS 65536 /* that have pushed labels */
 
-char *labels_owner(struct proc *p, uint32_t tid)
+struct labels {
+	uint32_t refs;
+	uint8_t len[NLEVELS];
+	char text[]; /* of all levels, one behind the other */
+};
+
+struct piece {
+	const char *text;
+	size_t len;
+};
+
+/* --- sets --- */
+
+static struct labels *labels_make(const struct piece pieces[NLEVELS])
+{
+	size_t total = 0, at = 0;
+
+	for (unsigned i = 0; i < NLEVELS; i++)
+		total += pieces[i].len;
+	if (!total)
+		return NULL;
+	struct labels *l = xmalloc(sizeof(*l) + total);
+	l->refs = 1;
+	for (unsigned i = 0; i < NLEVELS; i++) {
+		l->len[i] = (uint8_t)pieces[i].len;
+		if (pieces[i].len)
+			memcpy(l->text + at, pieces[i].text, pieces[i].len);
+		at += pieces[i].len;
+	}
+	return l;
+}
+
+static void labels_pieces(const struct labels *l, struct piece out[NLEVELS])
+{
+	size_t at = 0;
+
+	for (unsigned i = 0; i < NLEVELS; i++) {
+		out[i] = l ? (struct piece){l->text + at, l->len[i]} : (struct piece){"", 0};
+		at += out[i].len;
+	}
+}
+
+void labels_put(struct labels *l)
+{
+	if (l && !--l->refs)
+		free(l);
+}
+
+void labels_text(const struct labels *l, struct buf *out)
+{
+	struct piece pieces[NLEVELS];
+
+	labels_pieces(l, pieces);
+	for (unsigned i = 0; i < NLEVELS; i++) {
+		if (!pieces[i].len)
+			continue;
+		if (out->len)
+			buf_add_char(out, '@');
+		buf_add(out, pieces[i].text, pieces[i].len);
+	}
+}
+
+/* --- threads --- */
+
+static struct labels *thread_labels(const struct thread *th)
+{
+	struct piece pieces[NLEVELS] = {0};
+	unsigned user = LEVEL_USER;
+
+	for (size_t i = 0; i < th->nlabels; i++) {
+		const struct label *l = &th->labels[i];
+		unsigned level = l->level < LEVEL_USER ? l->level : user;
+		if (level >= NLEVELS || !*l->text)
+			continue;
+		pieces[level] = (struct piece){l->text, strlen(l->text)};
+		user += l->level >= LEVEL_USER;
+	}
+	return labels_make(pieces);
+}
+
+static struct labels *operator_labels(const struct labels *now)
+{
+	struct piece pieces[NLEVELS];
+
+	labels_pieces(now, pieces);
+	if (!pieces[LEVEL_DETAIL_2].len)
+		pieces[LEVEL_DETAIL_2] = (struct piece){LABEL_OPS, strlen(LABEL_OPS)};
+	return labels_make(pieces);
+}
+
+struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool)
 {
 	struct thread *th = omap_get(&p->threads, tid);
-	struct buf out = {0};
 
-	if (!th || !th->nlabels)
+	if (!th)
 		return NULL;
-	for (unsigned level = 0; level < NLEVELS; level++)
-		for (size_t i = 0; i < th->nlabels; i++)
-			if (th->labels[i].level == level)
-				buf_addf(&out, "%s%s", out.len ? "@" : "", th->labels[i].text);
-	char *text = out.len ? xstrndup(out.data, out.len) : NULL;
-	buf_release(&out);
-	return text;
+	if (th->stale) {
+		labels_put(th->now);
+		labels_put(th->in_operator);
+		th->now = thread_labels(th);
+		th->in_operator = NULL;
+		th->stale = false;
+	}
+	struct labels *l = th->now;
+	if (th->operators && pool == POOL_PTA) {
+		if (!th->in_operator)
+			th->in_operator = operator_labels(th->now);
+		l = th->in_operator;
+	}
+	if (l)
+		l->refs++;
+	return l;
 }
 
 static struct thread *thread_of(struct proc *p, uint32_t tid)
 {
 	struct thread *th = omap_get(&p->threads, tid);
 
-	if (!th) {
+	if (!th && p->threads.count < MAX_THREADS) {
 		th = xcalloc(1, sizeof(*th));
 		omap_put(&p->threads, tid, th);
 	}
 	return th;
 }
 
-static void label_pop(struct thread *th, const char *text)
+/* What they allocate is theirs from the beginning; what they use becomes theirs (see below). */
+void labels_operator(struct proc *p, uint32_t tid, bool begins)
 {
-	for (size_t i = th->nlabels; i > 0; i--) {
+	struct thread *th = p->track->cfg.analysis & MEM_DECOMPOSE ? thread_of(p, tid) : NULL;
+
+	if (th && begins)
+		th->operators++;
+	else if (th && th->operators)
+		th->operators--;
+}
+
+static void label_push(struct proc *p, uint32_t tid, uint8_t level, const char *text)
+{
+	struct thread *th = level < NLEVELS ? thread_of(p, tid) : NULL;
+
+	if (!th || th->nlabels >= MAX_LABELS)
+		return;
+	th->labels = xgrow(th->labels, &th->cap_labels, th->nlabels + 1, sizeof(*th->labels));
+	th->labels[th->nlabels++] = (struct label){level, xstrdup(text)};
+	th->stale = true;
+}
+
+static void label_pop(struct proc *p, uint32_t tid, const char *text)
+{
+	struct thread *th = omap_get(&p->threads, tid);
+
+	for (size_t i = th ? th->nlabels : 0; i > 0; i--) {
 		struct label *l = &th->labels[i - 1];
 		if (strcmp(l->text, text) != 0)
 			continue;
 		free(l->text);
 		memmove(l, l + 1, (th->nlabels - i) * sizeof(*l));
 		th->nlabels--;
+		th->stale = true;
 		return;
 	}
-}
-
-/* As an attribute can hold it: a comma would begin the next one. */
-static char *label_text(const char *text, size_t len)
-{
-	char *copy = xstrndup(text, len);
-
-	for (char *c = copy; *c; c++)
-		if (*c == ',' || (unsigned char)*c < ' ')
-			*c = ';';
-	return copy;
-}
-
-/* Takes text. The block that a pool cut out comes before the driver's block around it. */
-static void label_block(struct proc *p, uint64_t addr, char *text)
-{
-	struct block *b = NULL;
-
-	for (unsigned m = POOL_HAL + 1; !b && m < NMAPS; m++)
-		b = block_around(p, m, addr);
-	if (!b)
-		b = block_around(p, POOL_HAL, addr);
-	if (!b) {
-		free(text);
-		return;
-	}
-	free(b->owner);
-	b->owner = text;
-	b->labelled_late = b->written;
-}
-
-void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r)
-{
-	size_t len;
-	const char *raw = rec_text(&r->head, &len);
-	char *text = label_text(raw, len);
-	struct thread *th = thread_of(p, tid);
-
-	if (r->kind == LABEL_PUSH && th->nlabels < MAX_LABELS) {
-		th->labels =
-			xgrow(th->labels, &th->cap_labels, th->nlabels + 1, sizeof(*th->labels));
-		th->labels[th->nlabels++] = (struct label){r->level, text};
-		text = NULL;
-	} else if (r->kind == LABEL_POP) {
-		label_pop(th, text);
-	} else if (r->kind == LABEL_ADDR) {
-		label_block(p, r->addr, text);
-		text = NULL;
-	}
-	free(text);
 }
 
 static void free_thread(uint64_t key, void *value, void *arg)
@@ -109,11 +196,119 @@ static void free_thread(uint64_t key, void *value, void *arg)
 	for (size_t i = 0; i < th->nlabels; i++)
 		free(th->labels[i].text);
 	free(th->labels);
+	labels_put(th->now);
+	labels_put(th->in_operator);
 	free(th);
+}
+
+void labels_thread_begins(struct proc *p, uint32_t tid)
+{
+	struct thread *th = omap_remove(&p->threads, tid);
+
+	if (th)
+		free_thread(tid, th, NULL);
 }
 
 void labels_release(struct proc *p)
 {
 	omap_each(&p->threads, free_thread, NULL);
 	omap_release(&p->threads);
+}
+
+/* --- blocks --- */
+
+static void label_block(struct proc *p, struct block *b, unsigned level, const char *text)
+{
+	struct piece pieces[NLEVELS];
+	size_t len = strlen(text);
+
+	labels_pieces(b->labels, pieces);
+	if (pieces[level].len == len && !memcmp(pieces[level].text, text, len))
+		return;
+	pieces[level] = (struct piece){text, len};
+	struct labels *made = labels_make(pieces);
+	labels_put(b->labels);
+	b->labels = made;
+	if (b->written) {
+		b->labelled_late = true;
+		rows_relabelled(p, b);
+	}
+}
+
+/* The block that a pool cut out comes before the driver's block around it. */
+static void label_address(struct proc *p, uint64_t addr, uint8_t level, const char *text)
+{
+	struct block *b = NULL;
+
+	for (unsigned m = POOL_HAL + 1; !b && m < NMAPS; m++)
+		b = block_around(p, m, addr);
+	if (!b)
+		b = block_around(p, POOL_HAL, addr);
+	if (b && level < NLEVELS)
+		label_block(p, b, level, text);
+}
+
+void labels_accessed(struct proc *p, struct block *b)
+{
+	if (p->track->cfg.analysis & MEM_DECOMPOSE && b->pool == POOL_PTA &&
+	    (!b->labels || !b->labels->len[LEVEL_DETAIL_2]))
+		label_block(p, b, LEVEL_DETAIL_2, LABEL_OPS);
+}
+
+/* --- records --- */
+
+/* One character as an attribute can hold it: a comma would begin the next one. */
+static size_t escape(unsigned char c, char out[4])
+{
+	static const char hex[] = "0123456789abcdef";
+	static const char names[] = "abtnvfr"; /* from 7 on */
+
+	out[0] = '\\';
+	if (c >= 7 && c <= 13) {
+		out[1] = names[c - 7];
+		return 2;
+	}
+	if (c < ' ' || c == 127) {
+		out[1] = 'x';
+		out[2] = hex[c >> 4];
+		out[3] = hex[c & 15];
+		return 4;
+	}
+	out[0] = c == ',' ? ';' : (char)c;
+	return 1;
+}
+
+/* A label that is too long is cut, but not inside a character. */
+static void label_text(const char *raw, size_t len, char out[MAX_TEXT + 1])
+{
+	size_t n = 0, whole = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		char c[4];
+		size_t k = escape((unsigned char)raw[i], c);
+		if (((unsigned char)raw[i] & 0xc0) != 0x80)
+			whole = n;
+		if (n + k > MAX_TEXT) {
+			n = whole;
+			break;
+		}
+		memcpy(out + n, c, k);
+		n += k;
+	}
+	out[n] = '\0';
+}
+
+void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r)
+{
+	char text[MAX_TEXT + 1];
+	size_t len;
+	const char *raw = rec_text(&r->head, &len);
+
+	label_text(raw, len, text);
+	if (r->kind == LABEL_PUSH)
+		label_push(p, tid, r->level, text);
+	else if (r->kind == LABEL_POP)
+		label_pop(p, tid, text);
+	else if (r->kind == LABEL_ADDR)
+		label_address(p, r->addr, r->level, text);
 }

@@ -26,7 +26,7 @@ struct block {
 	uint8_t module;
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
 	bool labelled_late; /* its owner was told after the MALLOC row */
-	char *owner; /* labels, NULL without */
+	struct labels *labels; /* see track_labels.c; NULL without */
 	struct block *next_free;
 };
 
@@ -35,6 +35,11 @@ struct usage {
 	uint32_t device;
 	uint64_t used[NMAPS];
 	uint64_t total[NMAPS];
+	uint64_t peak_used[NMAPS];
+	uint64_t peak_total[NMAPS];
+	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
+	struct rec_device memory; /* the newest sample; its size is 0 before the first */
+	bool oom_waits; /* memory was refused, and there was no sample to show with it */
 };
 
 /* What is owed at an address; see track_owed.c. */
@@ -52,6 +57,10 @@ struct label {
 struct thread {
 	struct label *labels;
 	size_t nlabels, cap_labels;
+	struct labels *now; /* what they come to; NULL for none */
+	bool stale; /* they have changed since */
+	unsigned operators; /* of torch that run, one inside the other */
+	struct labels *in_operator; /* `now` for what they allocate */
 };
 
 struct proc {
@@ -77,6 +86,7 @@ struct proc {
 	struct omap threads; /* tid → struct thread */
 	struct usage *usage;
 	size_t nusage, cap_usage;
+	uint64_t oom_detail_ns; /* when the blocks were last listed because of refused memory */
 	struct symbolizer *symbols;
 };
 
@@ -94,20 +104,42 @@ struct track {
 	struct proc **procs;
 	size_t nprocs, cap_procs;
 	struct block *free_blocks;
+	struct track_signs signs;
 };
 
 /* track_rows.c: rows out. None of them checks whether a row is wanted, except as said. */
 void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool shadow);
 void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint32_t tid,
 	       uint64_t time_ns, bool shadow);
+void rows_relabelled(struct proc *p, const struct block *b); /* after its MALLOC row */
 void rows_access(struct proc *p, uint32_t tid, const struct rec_access *a);
 void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o);
 void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k);
 void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
 void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s);
-void rows_oom(struct proc *p, uint32_t tid, const struct rec_oom *o);
 /* Marks of torch's dispatcher (`memscope-aten-…`): true if it was one. */
 bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
+
+/* Pieces of a row, for other files that make some. rows_put_stack: id 0 is no stack. */
+bool rows_wanted(const struct proc *p, uint32_t device);
+void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type);
+void rows_put_time(struct proc *p, struct row *row, uint64_t mono_ns);
+void rows_put_stack(struct proc *p, struct row *row, uint32_t id);
+void rows_emit(struct proc *p, struct row *row);
+
+/*
+ * track_oom.c: memory that was refused, and samples of device memory. rows_put_device() adds
+ * process_used and device_used, rows_put_total() what START_TRACE tells of its device; both only
+ * where a sample is young enough.
+ */
+void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o);
+void device_record(struct proc *p, const struct rec_device *r);
+uint64_t whole_pages(const struct block *b);
+void rows_put_device(const struct usage *u, struct row *row, uint64_t time_ns);
+void rows_put_total(struct proc *p, struct row *row, uint64_t time_ns);
+
+/* track_watch.c: looks at watched memory. */
+void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
 
 /*
  * track_owed.c: shadow records that come in the wrong order. owed_add() says that `frees` frees of
@@ -123,9 +155,17 @@ void owed_add(struct proc *p, const struct owed *o, uint64_t time_ns, int frees)
 bool owed_settle(struct proc *p, const struct owed *o, const struct rec *r, int frees);
 void owed_release(struct proc *p, unsigned map);
 
-/* track_labels.c. The owner is the thread's labels in the order of their levels, joined by '@';
- * a string to free, NULL without any. */
-char *labels_owner(struct proc *p, uint32_t tid);
+/*
+ * track_labels.c. labels_of() gives the labels that a block of that thread gets, NULL without any;
+ * labels_put() gives them back. labels_text() adds them in the order of their levels, joined by
+ * '@', also to what is in out already.
+ */
+struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool);
+void labels_put(struct labels *l); /* l may be NULL */
+void labels_text(const struct labels *l, struct buf *out);
+void labels_accessed(struct proc *p, struct block *b); /* by an operator of torch */
+void labels_operator(struct proc *p, uint32_t tid, bool begins); /* one of torch */
+void labels_thread_begins(struct proc *p, uint32_t tid); /* those of a dead namesake are gone */
 void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r);
 void labels_release(struct proc *p);
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool device_is_wanted(const struct proc *p, uint32_t device)
+bool rows_wanted(const struct proc *p, uint32_t device)
 {
 	const struct mem_config *c = &p->track->cfg;
 
@@ -30,7 +30,7 @@ static bool dumps(const struct proc *p, uint32_t event)
 	return p->track->cfg.dump_events & event;
 }
 
-static void begin(struct proc *p, struct row *row, enum row_event event, enum row_type type)
+void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type)
 {
 	row->event = event;
 	row->type = type;
@@ -39,18 +39,20 @@ static void begin(struct proc *p, struct row *row, enum row_event event, enum ro
 	row->name = NULL;
 	row->name_len = 0;
 	row->has_ptr = false;
+	row->hidden = false;
+	row->range = 0;
 	row->py_stack = NULL;
 	row->py_stack_len = 0;
 	row->c_stack = NULL;
 	row->c_stack_len = 0;
 }
 
-static void put_time(struct proc *p, struct row *row, uint64_t mono_ns)
+void rows_put_time(struct proc *p, struct row *row, uint64_t mono_ns)
 {
 	row->time_ns = mono_ns + (uint64_t)p->track->wall_minus_mono_ns;
 }
 
-static void put_stack(struct proc *p, struct row *row, uint32_t id)
+void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
 {
 	struct stack_text *s = id ? omap_get(&p->stacks, id) : NULL;
 
@@ -66,9 +68,10 @@ static void put_stack(struct proc *p, struct row *row, uint32_t id)
 	row->c_stack_len = s->text.len;
 }
 
-static void emit(struct proc *p, struct row *row)
+void rows_emit(struct proc *p, struct row *row)
 {
-	row->id = p->next_row++;
+	row->id = p->next_row;
+	p->next_row += !row->hidden;
 	if (p->track->sink.row)
 		p->track->sink.row(p->track->sink.arg, p->info.proc, row);
 }
@@ -96,7 +99,8 @@ static void put_text(struct row *row, enum attr_key key, const char *text)
  * Identity and sums. A block whose time is made up has no sums, and neither has one that is freed
  * outside the window: the sums would count blocks of which no row tells.
  */
-static void put_block(struct proc *p, struct row *row, const struct block *b, bool shadow)
+static void put_block(struct proc *p, struct row *row, const struct block *b, uint64_t time_ns,
+		      bool shadow)
 {
 	const struct usage *u = usage_of(p, b->device);
 
@@ -123,11 +127,12 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, bo
 		row_attr_number(row, ATTR_USED, u->used[b->pool]);
 		if (b->pool != POOL_HAL)
 			row_attr_number(row, ATTR_TOTAL, u->total[b->pool]);
+		rows_put_device(u, row, time_ns);
 	}
 }
 
 /* Who owns it: where the memory comes from, then the labels. */
-static void put_owner(struct proc *p, struct row *row, const struct block *b, struct buf *text)
+static void owner_text(const struct proc *p, const struct block *b, struct buf *out)
 {
 	static const char *const sources[POOL_END] = {
 		[POOL_HAL] = "CANN",
@@ -137,16 +142,32 @@ static void put_owner(struct proc *p, struct row *row, const struct block *b, st
 		[POOL_ATB] = "ATB",
 	};
 
-	if (!(p->track->cfg.analysis & MEM_DECOMPOSE) && !b->owner)
+	if (!(p->track->cfg.analysis & MEM_DECOMPOSE) && !b->labels)
 		return;
 	if (sources[b->pool])
-		buf_add_str(text, sources[b->pool]);
+		buf_add_str(out, sources[b->pool]);
 	if (b->pool == POOL_HAL)
-		buf_addf(text, "@%s", ascend_module_name(b->module));
-	if (b->owner)
-		buf_addf(text, "%s%s", text->len ? "@" : "", b->owner);
+		buf_addf(out, "@%s", ascend_module_name(b->module));
+	labels_text(b->labels, out);
+}
+
+static void put_owner(struct proc *p, struct row *row, const struct block *b, struct buf *text)
+{
+	owner_text(p, b, text);
 	if (text->len)
 		row_attr_text(row, ATTR_OWNER, text->data, text->len);
+}
+
+void rows_relabelled(struct proc *p, const struct block *b)
+{
+	const struct track_sink *sink = &p->track->sink;
+	struct buf owner = {0};
+
+	if (!sink->relabel || !dumps(p, MEM_ALLOC) || !rows_wanted(p, b->device))
+		return;
+	owner_text(p, b, &owner);
+	sink->relabel(sink->arg, p->info.proc, p->info.pid, b->id, buf_str(&owner));
+	buf_release(&owner);
 }
 
 void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool shadow)
@@ -155,19 +176,20 @@ void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool s
 	struct row row;
 	struct buf owner = {0};
 
-	if (!dumps(p, MEM_ALLOC) || !device_is_wanted(p, b->device))
+	if (!rows_wanted(p, b->device))
 		return;
-	begin(p, &row, ROW_MALLOC, type_of_pool(b->pool));
-	put_time(p, &row, time_ns);
+	rows_begin(p, &row, ROW_MALLOC, type_of_pool(b->pool));
+	row.hidden = !dumps(p, MEM_ALLOC);
+	rows_put_time(p, &row, time_ns);
 	row.tid = b->tid;
-	put_block(p, &row, b, shadow);
+	put_block(p, &row, b, time_ns, shadow);
 	put_owner(p, &row, b, &owner);
 	if (b->pool == POOL_HAL) {
 		put_text(&row, ATTR_PAGE_TYPE, pages[b->page <= PAGE_GIANT ? b->page : 0]);
 		put_text(&row, ATTR_ALLOC_TYPE, b->kind == ALLOC_CREATE ? "create" : "alloc");
 	}
-	put_stack(p, &row, b->stack);
-	emit(p, &row);
+	rows_put_stack(p, &row, b->stack);
+	rows_emit(p, &row);
 	buf_release(&owner);
 }
 
@@ -177,17 +199,18 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	struct buf owner = {0};
 	struct row row;
 
-	if (!dumps(p, MEM_FREE) || !device_is_wanted(p, b->device))
+	if (!rows_wanted(p, b->device))
 		return;
-	begin(p, &row, ROW_FREE, type_of_pool(b->pool));
-	put_time(p, &row, time_ns);
+	rows_begin(p, &row, ROW_FREE, type_of_pool(b->pool));
+	row.hidden = !dumps(p, MEM_FREE);
+	rows_put_time(p, &row, time_ns);
 	row.tid = tid;
-	put_block(p, &row, b, shadow);
+	put_block(p, &row, b, time_ns, shadow);
 	if (b->labelled_late)
 		put_owner(p, &row, b, &owner);
 	if (r)
-		put_stack(p, &row, r->stack);
-	emit(p, &row);
+		rows_put_stack(p, &row, r->stack);
+	rows_emit(p, &row);
 	buf_release(&owner);
 }
 
@@ -233,10 +256,13 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 	uint32_t device = a->device == DEV_NONE && b ? b->device : a->device;
 	struct row row;
 
-	if (!dumps(p, MEM_ACCESS) || !device_is_wanted(p, device))
+	if (b && a->pool == POOL_PTA)
+		labels_accessed(p, b);
+	if (!rows_wanted(p, device))
 		return;
-	begin(p, &row, ROW_ACCESS, types[a->kind <= ACCESS_WRITE ? a->kind : 0]);
-	put_time(p, &row, a->head->time_ns);
+	rows_begin(p, &row, ROW_ACCESS, types[a->kind <= ACCESS_WRITE ? a->kind : 0]);
+	row.hidden = !dumps(p, MEM_ACCESS);
+	rows_put_time(p, &row, a->head->time_ns);
 	row.tid = tid;
 	row.device = device;
 	row.has_ptr = true;
@@ -251,7 +277,7 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 	put_text(&row, ATTR_TYPE, a->pool == POOL_ATB ? "ATB" : "PTA");
 	if (a->nattrs)
 		row_attr_text(&row, ATTR_RAW, a->attrs, a->nattrs);
-	emit(p, &row);
+	rows_emit(p, &row);
 }
 
 void rows_access(struct proc *p, uint32_t tid, const struct rec_access *r)
@@ -277,18 +303,19 @@ static void put_op(struct proc *p, uint32_t tid, const struct rec *head, enum ro
 	struct row row;
 
 	/* Operators of torch come as marks, which are collected at every level. */
-	if (!dumps(p, MEM_LAUNCH) || !(p->track->cfg.level & level) || !device_is_wanted(p, device))
+	if (!rows_wanted(p, device))
 		return;
-	begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type);
-	put_time(p, &row, head->time_ns);
+	rows_begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type);
+	row.hidden = !dumps(p, MEM_LAUNCH) || !(p->track->cfg.level & level);
+	rows_put_time(p, &row, head->time_ns);
 	row.tid = tid;
 	row.device = device;
 	row.name = text->name;
 	row.name_len = text->nname;
 	if (text->nattrs)
 		row_attr_text(&row, ATTR_RAW, text->attrs, text->nattrs);
-	put_stack(p, &row, head->stack);
-	emit(p, &row);
+	rows_put_stack(p, &row, head->stack);
+	rows_emit(p, &row);
 }
 
 void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o)
@@ -315,21 +342,22 @@ void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k)
 	char unknown[24];
 	struct row row;
 
-	if (k->kind > KERNEL_EXECUTE_END || !dumps(p, MEM_LAUNCH) || !device_is_wanted(p, device))
+	if (k->kind > KERNEL_EXECUTE_END || !rows_wanted(p, device))
 		return;
 	if (!name) {
 		snprintf(unknown, sizeof(unknown), "0x%016llx", (unsigned long long)k->name_hash);
 		name = unknown;
 	}
-	begin(p, &row, ROW_KERNEL_LAUNCH, types[k->kind]);
-	put_time(p, &row, k->head.time_ns);
+	rows_begin(p, &row, ROW_KERNEL_LAUNCH, types[k->kind]);
+	row.hidden = !dumps(p, MEM_LAUNCH);
+	rows_put_time(p, &row, k->head.time_ns);
 	row.tid = tid;
 	row.device = device;
 	row.name = name;
 	row.name_len = strlen(name);
 	row_attr_number(&row, ATTR_STREAM_ID, k->stream);
 	row_attr_number(&row, ATTR_TASK_ID, k->task);
-	emit(p, &row);
+	rows_emit(p, &row);
 }
 
 void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
@@ -340,7 +368,7 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	char ends[64];
 	struct row row;
 
-	if (m->kind > MARK_RANGE_END || !device_is_wanted(p, device))
+	if (m->kind > MARK_RANGE_END || !rows_wanted(p, device))
 		return;
 	split_text(&m->head, &text.name, &text.nname, &text.attrs, &text.nattrs);
 	if (m->kind == MARK_RANGE_END) {
@@ -348,13 +376,14 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 					      (unsigned long long)m->range);
 		text.name = ends;
 	}
-	begin(p, &row, ROW_MSTX, types[m->kind]);
-	put_time(p, &row, m->head.time_ns);
+	rows_begin(p, &row, ROW_MSTX, types[m->kind]);
+	row.range = m->range;
+	rows_put_time(p, &row, m->head.time_ns);
 	row.tid = tid;
 	row.device = device;
 	row.name = text.name;
 	row.name_len = text.nname;
-	emit(p, &row);
+	rows_emit(p, &row);
 }
 
 void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
@@ -370,10 +399,10 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	char number[24];
 	struct row row;
 
-	if (s->kind > SYSTEM_STEP || !device_is_wanted(p, device))
+	if (s->kind > SYSTEM_STEP || !rows_wanted(p, device))
 		return;
-	begin(p, &row, ROW_SYSTEM, types[s->kind]);
-	put_time(p, &row, s->head.time_ns);
+	rows_begin(p, &row, ROW_SYSTEM, types[s->kind]);
+	rows_put_time(p, &row, s->head.time_ns);
 	row.tid = tid;
 	row.device = device;
 	if (s->kind == SYSTEM_STEP) {
@@ -381,26 +410,9 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 						(unsigned long long)s->value);
 		row.name = number;
 	}
-	emit(p, &row);
-}
-
-void rows_oom(struct proc *p, uint32_t tid, const struct rec_oom *o)
-{
-	struct row row;
-
-	if (!(p->track->cfg.analysis & MEM_OOM) || !device_is_wanted(p, o->device))
-		return;
-	begin(p, &row, ROW_OOM_DETAIL, TYPE_OOM_TRIGGER);
-	put_time(p, &row, o->head.time_ns);
-	row.tid = tid;
-	row.device = o->device;
-	row.name = "OOM_Trigger";
-	row.name_len = strlen(row.name);
-	put_text(&row, ATTR_FUNC, o->kind == ALLOC_CREATE ? "halMemCreate" : "halMemAlloc");
-	row_attr_number(&row, ATTR_REQ_SIZE, o->size_bytes);
-	row_attr_number(&row, ATTR_FLAG, o->flag);
-	put_stack(p, &row, o->head.stack);
-	emit(p, &row);
+	if (s->kind == SYSTEM_START_TRACE)
+		rows_put_total(p, &row, s->head.time_ns);
+	rows_emit(p, &row);
 }
 
 /* --- marks of torch's dispatcher: text made by the Python side, so it is foreign input --- */
@@ -475,6 +487,8 @@ bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m)
 		return false;
 	text += skip;
 	len -= skip;
+	if (text[1] == ':')
+		labels_operator(p, tid, text[0] == 'b');
 	if (!p->window)
 		return true;
 	op.name = field(text, len, "name=", &op.nname);

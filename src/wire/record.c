@@ -19,6 +19,8 @@ static const struct {
 	[REC_LABEL] = {sizeof(struct rec_label), offsetof(struct rec_label, len)},
 	[REC_OOM] = {sizeof(struct rec_oom), 0},
 	[REC_MODULE] = {sizeof(struct rec_module), offsetof(struct rec_module, len)},
+	[REC_WATCH] = {sizeof(struct rec_watch), offsetof(struct rec_watch, len)},
+	[REC_DEVICE] = {sizeof(struct rec_device), 0},
 };
 
 static size_t text_len(const struct rec *r)

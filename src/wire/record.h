@@ -44,6 +44,8 @@ enum rec_type {
 	REC_LABEL = 11, /* rec_label + text: owner labels */
 	REC_OOM = 12, /* rec_oom: the driver refused memory */
 	REC_MODULE = 13, /* rec_module + text: a mapped object that stacks point into */
+	REC_WATCH = 14, /* rec_watch + text: a look at a watched block */
+	REC_DEVICE = 15, /* rec_device: memory of a device; the recorder writes these itself */
 	REC_TYPE_END,
 };
 
@@ -240,6 +242,46 @@ struct rec_oom {
 	uint32_t reserved2;
 };
 
+#define DEVICE_UNKNOWN UINT64_MAX
+
+/* A sample of a device's memory, as the vendor's management library tells it, for one process. */
+struct rec_device {
+	struct rec head; /* its time is that of the sample, not of an event */
+	uint64_t total_bytes;
+	uint64_t used_bytes; /* by everybody, the driver included */
+	uint64_t process_bytes; /* by the process of the run that holds this; DEVICE_UNKNOWN */
+	uint64_t others_bytes; /* by processes that are not of this recording; DEVICE_UNKNOWN */
+	uint16_t device; /* the driver's number */
+	uint16_t others; /* how many they are */
+	uint32_t reserved;
+};
+
+#define WATCH_NO_OUTPUT UINT32_MAX /* the program named the block: no output of an operator */
+
+/*
+ * What a watched block held when an operator began or ended. Text: the operator, a NUL, and the
+ * name of what is watched: the operator whose output it is, or the name that the program gave.
+ */
+struct rec_watch {
+	struct rec head;
+	uint64_t addr;
+	uint64_t size_bytes;
+	uint64_t checksum;
+	uint64_t content; /* its bytes are in the file <pid>-<content> of the recording; 0: no */
+	uint32_t watch; /* counts the watches of the process, from 1 */
+	uint32_t seq; /* counts the samples of the watch, from 1 */
+	uint32_t call; /* of the operator, per thread, from 1; 0 where it is not known */
+	uint32_t watched_call; /* of the operator whose output it is */
+	uint32_t output;
+	uint32_t error; /* of the device's library or errno; not 0: there is no checksum */
+	uint16_t device;
+	uint16_t len;
+	uint8_t after; /* 0 at the beginning of the operator, 1 at its end */
+	uint8_t content_errno; /* why the bytes are in no file, though they were asked for */
+	uint16_t reserved;
+	char text[];
+};
+
 /* An executable object: [start, end) is where it is mapped, bias what is added to its symbols. */
 struct rec_module {
 	struct rec head;
@@ -264,6 +306,8 @@ _Static_assert(sizeof(struct rec_mark) == 32, "rec_mark changed size");
 _Static_assert(sizeof(struct rec_system) == 32, "rec_system changed size");
 _Static_assert(sizeof(struct rec_label) == 32, "rec_label changed size");
 _Static_assert(sizeof(struct rec_oom) == 40, "rec_oom changed size");
+_Static_assert(sizeof(struct rec_watch) == 80, "rec_watch changed size");
+_Static_assert(sizeof(struct rec_device) == 56, "rec_device changed size");
 _Static_assert(sizeof(struct rec_module) == 48, "rec_module changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */

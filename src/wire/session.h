@@ -16,10 +16,14 @@
 #define SESSION_ENV "SONDE_SESSION"
 #define SESSION_FILE "session"
 #define SESSION_RECORDING "events.sonde"
+#define SESSION_REPORT "report.txt"
 #define SESSION_RING_SUFFIX ".ring" /* <pid>-<start_ticks>.ring in ring_dir */
 #define SESSION_MAGIC 0x314e4f4953534553ull /* "SESSION1" */
 #define SESSION_VERSION 1
 #define SESSION_BYTES 4096
+#define SESSION_NAME_BYTES 256 /* an operator's name and its NUL */
+/* Bytes of watched memory, <pid>-<number>; moved to the dumps. */
+#define SESSION_WATCH_DIR "watch"
 
 enum session_state {
 	SESSION_NEW = 0, /* made by a guest, not configured yet: record everything */
@@ -35,6 +39,7 @@ enum session_want {
 	WANT_KERNEL = 1 << 3, /* kernel launches: level kernel + events launch */
 	WANT_HOST = 1 << 4, /* host memory */
 	WANT_DEFERRED = 1 << 5, /* start not tracing; sonde_start() begins */
+	WANT_WATCH = 1 << 6, /* samples of watched memory, see watch_* below */
 };
 
 struct session_page {
@@ -44,7 +49,7 @@ struct session_page {
 	_Atomic uint32_t want;
 	uint32_t c_depth; /* native frames per event, 0 = none */
 	uint32_t py_depth;
-	uint32_t reserved;
+	uint32_t oom_depth; /* native frames when the driver refuses memory, if that is more */
 	int64_t wall_minus_mono_ns;
 	uint32_t root_pid; /* the launched process; without a launcher the first one of the tree */
 	_Atomic uint32_t recorder_pid;
@@ -58,6 +63,16 @@ struct session_page {
 	char ring_dir[1024]; /* where arenas are made; empty = the session directory */
 	_Atomic uint64_t rows_lost; /* recorder: rows that the dump files could not take */
 	_Atomic uint32_t joined; /* guest: processes that made an arena */
+	/* Memory to watch: outputs of operator `start` until operator `end` is through. */
+	uint32_t watch_output; /* which output; UINT32_MAX: every one */
+	uint32_t watch_content; /* not 0: keep the bytes too, in SESSION_WATCH_DIR */
+	char watch_start[SESSION_NAME_BYTES]; /* empty: only what the program itself names */
+	char watch_end[SESSION_NAME_BYTES];
+	/* Where the report is to be told at the root's end: this descriptor, if it still is that
+	 * file. */
+	uint32_t report_fd; /* 0: nowhere */
+	_Atomic uint32_t report_ready; /* recorder: SESSION_REPORT is there to be told */
+	uint64_t report_dev, report_ino;
 };
 
 _Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");

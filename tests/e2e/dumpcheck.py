@@ -224,7 +224,7 @@ class Process:
         self.by_device = {}
         rows = {}
         stamps = set()
-        for path in sorted(directory.glob(f"device_*/*/*.{form}")):
+        for path in sorted(directory.glob(f"device_*/dump/*.{form}")):
             if path.suffix in (".db-wal", ".db-shm", ".db-journal"):
                 continue
             m = DUMP.fullmatch(str(path.relative_to(directory.parent)))

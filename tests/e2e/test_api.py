@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""include/sonde/sonde.h: steps, marks, ranges, labels and windows of a C program (issue 2)."""
+"""include/sonde/sonde.h: steps, marks, ranges, labels and windows of a C program."""
 
 import pytest
 
@@ -76,7 +76,8 @@ def test_labels_are_owners(record):
     assert owner[2000].endswith("@outer") and owner[2000].startswith("CANN@")
     assert owner[3000].endswith("@outer@inner; with a comma")
     assert owner[4000] == owner[2000]
-    assert owner[1000] is owner[5000] is None
+    assert owner[5000] is None
+    assert owner[1000].endswith("@late"), "told after its row was written"
     late = by_size(got, "FREE")
     assert late[1000].attr["owner"].endswith("@late")
     assert not any("owner" in late[n].attr for n in (2000, 3000, 4000, 5000))

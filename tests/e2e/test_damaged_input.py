@@ -118,3 +118,223 @@ def test_a_recording_without_its_parts(record):
     r = record.sonde("mem", "show", copy)
     survived(r)
     assert r.returncode != 0
+
+
+# --- dumps that other hands have touched ---
+
+COLUMNS = [
+    "ID",
+    "Event",
+    "Event Type",
+    "Name",
+    "Timestamp(ns)",
+    "Process Id",
+    "Thread Id",
+    "Device Id",
+    "Ptr",
+    "Attr",
+    "Call Stack(Python)",
+    "Call Stack(C)",
+]
+HEADER = ",".join(COLUMNS) + "\n"
+ANALYSES = ["show", "leaks", "inefficient", "owners", "peak"]
+
+
+def row(number, event="MALLOC", kind="PTA", name="N/A", time=None, pid=5, attr="", stack=""):
+    time = number * 1000 if time is None else time
+    ptr = "0x%016x" % (number << 12) if event in ("MALLOC", "FREE", "ACCESS") else "N/A"
+    return f"{number},{event},{kind},{name},{time},{pid},{pid},0,{ptr},{attr},,{stack}\n"
+
+
+def block(number, size, event="MALLOC", of=None, **more):
+    of = of or number
+    attr = f'"{{allocation_id:{of},addr:0x{of << 12:016x},size:{size},used:{size},total:{size}}}"'
+    return row(number, event, attr=attr, **more).replace(f"{number << 12:016x}", f"{of << 12:016x}")
+
+
+# Two blocks, of which the larger is freed.
+ROWS = [
+    row(1, "MSTX", "Range_start", '"step start"'),
+    row(2, "OP_LAUNCH", "ATEN_START", "aten.add"),
+    block(3, 4096),
+    block(4, 1 << 20),
+    row(5, "OP_LAUNCH", "ATEN_END", "aten.add"),
+    block(6, 1 << 20, "FREE", of=4),
+    row(7, "MSTX", "Range_end", '"Range end from id 1"'),
+]
+
+
+@pytest.fixture(params=ANALYSES)
+def ask(request, record):
+    """Asks one analysis about the bytes of a dump: its result, and its answer if it gave one."""
+    command = request.param
+    known = record.sonde("mem", "--help").stdout.decode()
+    if f"\n  {command} " not in known:
+        pytest.skip(f"there is no sonde mem {command} yet")
+
+    def ask(data, *opts):
+        path = record.tmp / "dump.csv"
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        before = path.read_bytes()
+        opts = [*opts, *(["--no-write"] if command == "inefficient" else [])]
+        r = record.sonde("mem", command, "--json", *opts, path)
+        survived(r)
+        text = record.sonde("mem", command, *opts, path)
+        survived(text)
+        assert text.returncode == r.returncode
+        assert path.read_bytes() == before and len(list(record.tmp.glob("dump.csv*"))) == 1
+        return r, json.loads(r.stdout) if r.returncode == 0 else None, text.stdout.decode()
+
+    return ask
+
+
+def answer_of(data, ask):
+    r, answer, _ = ask(data)
+    assert r.returncode == 0, r.stderr
+    answer.pop("notes", None)
+    return answer
+
+
+@pytest.mark.parametrize("gone", COLUMNS[:10])
+def test_a_column_is_missing(ask, gone):
+    at = COLUMNS.index(gone)
+    lines = [HEADER, row(1, "SYSTEM", "ACL_INIT")]
+    text = "".join(",".join(c for i, c in enumerate(line.split(",")) if i != at) for line in lines)
+    r, _, _ = ask(text)
+    assert r.returncode != 0
+    assert f'no column "{gone}"'.encode() in r.stderr
+
+
+def test_columns_that_may_be_missing(ask):
+    whole = answer_of(HEADER + "".join(ROWS), ask)
+    short = "".join(line.rsplit(",", 2)[0] + "\n" for line in [HEADER, *ROWS])
+    assert answer_of(short, ask) == whole
+
+
+def test_other_spellings_of_the_same(ask):
+    text = HEADER + "".join(ROWS)
+    whole = answer_of(text, ask)
+    swapped = [",".join([*line[:-1].split(",", 1)[::-1]]) + "\n" for line in [HEADER, *ROWS]]
+    for same in (
+        text.replace("\n", "\r\n"),
+        "\ufeff" + text,
+        text.replace(HEADER, HEADER.upper()),
+        text.replace(HEADER, HEADER.replace(" Id", " ID").lower()),
+        text.replace("\n", "\n\n\r\n"),
+        text[:-1],
+        "".join(swapped),
+    ):
+        assert answer_of(same, ask) == whole
+
+
+def test_bad_rows_are_skipped_and_counted(ask):
+    whole = answer_of(HEADER + "".join(ROWS), ask)
+    bad = [
+        "x" + ROWS[2],
+        ROWS[2].replace("3000", "-3000"),
+        ROWS[2].replace("3000", "99999999999999999999"),
+        ROWS[2].replace(",5,5,", ",5,five,"),
+        ROWS[2].replace(",5,5,0,", ",5,5,npu,"),
+        ROWS[2].replace(",0x", ",0y", 1),
+        ROWS[2].replace("}", ""),
+        ROWS[2].replace("MALLOC", "MAL\x01LOC"),
+        '3,MALLOC,PTA,"N"/A,3000,5,5,0,0x1,,,\n',
+        "3,MALLOC\n",
+        "3" + "," * 11 + "\n",
+        "3" + "," * 40 + "\n",
+        "nonsense\n",
+        "\0\0\0\n",
+    ]
+    for dirt in bad:
+        r, answer, text = ask(HEADER + "".join(ROWS[:3]) + dirt + "".join(ROWS[3:]))
+        assert r.returncode == 0, (dirt, r.stderr)
+        assert any("1 row" in note and "malformed" in note for note in answer["notes"]), dirt
+        assert "malformed" in text
+        answer.pop("notes")
+        assert answer == whole, dirt
+    r, answer, _ = ask(HEADER + "".join(bad) + "".join(ROWS))
+    assert any(f"{len(bad)} rows" in note for note in answer["notes"])
+
+
+def test_the_last_line_is_cut_off(ask):
+    whole = answer_of(HEADER + "".join(ROWS), ask)
+    half = '8,MALLOC,PTA,N/A,8000,5,5,0,0x8000,"{allocation_id:8,size:1}",,"a()\nb()\n"\n'
+    for n in range(1, len(half) - 5, 7):
+        r, answer, text = ask(HEADER + "".join(ROWS) + half[:n])
+        assert r.returncode == 0, r.stderr
+        assert any("middle of a row" in note for note in answer["notes"]), half[:n]
+        answer.pop("notes")
+        assert answer == whole
+
+
+def test_rows_in_any_order(ask):
+    """Programs before this one wrote the rows of a block together when it died."""
+    whole = answer_of(HEADER + "".join(ROWS), ask)
+    rng = random.Random(3)
+    for _ in range(5):
+        mixed = ROWS[:]
+        rng.shuffle(mixed)
+        got = answer_of(HEADER + "".join(mixed), ask)
+        # Either the rows were put in order, or the answer says that they were not.
+        assert got == whole or got.get("time_ordered") is False
+
+
+def test_sizes_beyond_8_gib(ask):
+    for size in (9 << 30, (1 << 40) + 7):
+        r, answer, _ = ask(HEADER + block(1, size) + block(2, 64) + block(3, 64, "FREE", of=2))
+        assert r.returncode == 0 and "malformed" not in str(answer.get("notes"))
+        text = json.dumps(answer)
+        assert str(size) in text or str(size + 64) in text
+
+
+def test_quotes_and_newlines_in_names(ask):
+    nasty = '"a ""quoted"", name\nof two lines\r\n"'
+    stack = '"f(""x"", 1)\n/lib/libjob.so(g+0x1) [0x2]\n"'
+    rows = [row(1, "OP_LAUNCH", "ATEN_START", nasty), block(2, 4096, stack=stack)]
+    rows += [row(3, "OP_LAUNCH", "ATEN_END", nasty), "4,OP_LAUNCH,ATEN_START,a\"b,4000,5,5,0,N/A,,,\n"]
+    r, answer, text = ask(HEADER + "".join(rows) + "bad\n")
+    assert r.returncode == 0, r.stderr
+    assert any("1 row" in note and "malformed" in note for note in answer["notes"])
+
+
+def test_numbers_at_their_ends(ask):
+    most = (1 << 64) - 1
+    for text in (
+        block(1, most),
+        block(1, 0),
+        block(1, 1, time=most) + block(2, 1, time=0),
+        block(1, 5).replace("size:5", "size:-5"),
+        block(1, 5).replace("size:5", "size:" + "9" * 30),
+        block(1, 5).replace("size:5", "size:"),
+        block(1, 5).replace("size:5,", ""),
+        block(1, 5).replace("allocation_id:1,", ""),
+        "".join(block(i, most) for i in range(1, 20)),
+        row(most >> 12, "FREE"),
+    ):
+        r, _, _ = ask(HEADER + text)
+        assert r.returncode == 0, (text, r.stderr)
+
+
+def test_a_dump_of_nothing(ask):
+    r, _, text = ask(HEADER)
+    assert r.returncode == 0 and text
+
+
+@pytest.mark.parametrize("form", ["csv", "db"])
+def test_amended_by_inefficient(record, form):
+    """Findings are written into the dump itself; once more changes nothing, dirt stays."""
+    if b"\n  inefficient " not in record.sonde("mem", "--help").stdout:
+        pytest.skip("there is no sonde mem inefficient yet")
+    got = record("simtrain", "--steps", 3, opts=[f"--format={form}", "--analysis=inefficient"])
+    path = got.process.files["0"]
+    before = path.read_bytes()
+    r = record.sonde("mem", "inefficient", "--no-write", "--json", path)
+    assert r.returncode == 0, r.stderr
+    assert path.read_bytes() == before
+    r = record.sonde("mem", "inefficient", "--json", path)
+    assert r.returncode == 0, r.stderr
+    once = path.read_bytes()
+    r = record.sonde("mem", "inefficient", "--json", path)
+    assert r.returncode == 0, r.stderr
+    assert path.read_bytes() == once
+    assert not [p for p in path.parent.iterdir() if p.name.startswith(path.name + ".")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""What the collection options let through: events, devices, steps (issue 2)."""
+"""What the collection options let through: events, devices, steps."""
 
 import pytest
 

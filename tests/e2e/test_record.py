@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""What a recording of a training job contains (issue 2). Every run here also passes dumpcheck.py."""
+"""What a recording of a training job contains. Every run here also passes dumpcheck.py."""
 
 import json
 import collections

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""sonde mem show and export: the same numbers as the rows, from every form (issue 2)."""
+"""sonde mem show and export: the same numbers as the rows, from every form."""
 
 import collections
 import json

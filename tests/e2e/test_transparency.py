@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""A recorded job behaves as it does without us: output, status, signals, what it sees (issue 2)."""
+"""A recorded job behaves as it does without us: output, status, signals, what it sees."""
 
 import os
 import pty

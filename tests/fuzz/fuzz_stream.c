@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analyze/analysis.h"
+#include "analyze/watch.h"
 #include "base/mem.h"
 #include "recorder/track.h"
 
@@ -25,8 +27,10 @@ static void touch(const char *s, size_t n)
 
 static void on_row(void *arg, uint32_t proc, const struct row *row)
 {
-	(void)arg;
+	struct analysis *watch = arg;
+
 	(void)proc;
+	watch->ops->row(watch, row);
 	rows++;
 	BUG_ON(row->event >= ROW_EVENT_END || row->type >= TYPE_END);
 	BUG_ON(row->nattrs > ROW_MAX_ATTRS);
@@ -38,6 +42,14 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 		if (row->attrs[i].kind == ATTR_TEXT)
 			touch(row->attrs[i].text, row->attrs[i].text_len);
 	}
+}
+
+static void on_watch(void *arg, uint32_t proc, const struct watch_sample *s)
+{
+	(void)proc;
+	touch(s->op, s->op_len);
+	touch(s->watched, s->watched_len);
+	watch_add(arg, 1, s);
 }
 
 /* A block of exactly its size, at a multiple of 8 as in the recorder. */
@@ -55,7 +67,8 @@ static void frame(struct track *t, uint32_t type, const uint8_t *payload, size_t
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct track_sink to = {.row = on_row};
+	struct analysis *watch = watch_new();
+	struct track_sink to = {.row = on_row, .watch = on_watch, .arg = watch};
 	struct track *t = track_new(&to);
 	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
 
@@ -72,5 +85,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size -= n;
 	}
 	track_free(t);
+	struct analysis_style style = {.top = 3};
+	struct buf text = {0};
+	watch->ops->text(watch, &style, &text);
+	json_decref(watch->ops->json(watch, 3));
+	buf_release(&text);
+	analysis_free(watch);
 	return 0;
 }

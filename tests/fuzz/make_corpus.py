@@ -11,6 +11,7 @@ import struct
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 THREAD, ALLOC, FREE, HEAP, ACCESS, OP, KERNEL, NAME, MARK, SYSTEM, LABEL, OOM, MODULE = range(1, 14)
+DEVICE = 15
 HAL, HOST, PTA, WORKSPACE, MINDSPORE, ATB = range(1, 7)
 
 
@@ -64,6 +65,20 @@ def oom(ns):
     return record(OOM, ns, struct.pack("<QQHBBI", 1 << 40, 7, 0, 0, 0, 0))
 
 
+def device(ns, mine=64):
+    return record(DEVICE, ns, struct.pack("<QQQQHHI", 1 << 36, 1 << 30, mine, 5, 0, 1, 0))
+
+
+def watch(ns, number, seq, call, after, checksum, text, output=0, error=0):
+    body = struct.pack(
+        "<QQQQIIIIIIHHBBH",
+        *(0x1000, 64, checksum, 0),
+        *(number, seq, call, 1, output, error),
+        *(0, len(text), after, 0, 0),
+    )
+    return record(14, ns, body, text)
+
+
 def module(ns, path):
     return record(MODULE, ns, struct.pack("<QQQHHHH", 0x1000, 0x9000, 0, len(path), 0, 0, 0), path)
 
@@ -99,6 +114,17 @@ EVERY = [
     heap(17, ATB, 2, 0x8000, 0),
     free(18, 0x1000, PTA),
     free(18, 0x1000, HAL, stack=1),
+]
+WATCH = [
+    alloc(1, 0x1000, 64, PTA, kind=3),
+    mark(2, 0, 0, b"memscope-aten-b: name=aten.add"),
+    watch(3, 1, 1, 1, 1, 5, b"aten.mm\0aten.mm"),
+    watch(4, 1, 2, 1, 0, 5, b"aten.add\0aten.mm"),
+    watch(5, 1, 4, 1, 1, 6, b"aten.add\0aten.mm"),
+    mark(6, 0, 0, b"memscope-aten-e: name=aten.add"),
+    watch(7, 2, 1, 0, 1, 0, b"op", output=0xFFFFFFFF, error=7),
+    watch(8, 3, 1, 0, 1, 0, b""),
+    free(9, 0x1000, PTA),
 ]
 SHADOW = [
     system(1, 3),
@@ -173,6 +199,17 @@ CSV = {
     "crlf": ROW.replace("\n", "\r\n") + '3,FREE,PTA,N/A,102,5,6,0,0x10,"{size:1,total:2}",,\r\n',
     "attrs": '4,ACCESS,READ,op,103,5,6,cpu,0x10,"{type:PTA,dtype:f,shape:[1,5],a b:c:d}",,\n',
     "json": '{"allocation_id":"1","size":"64","owner":"PTA@x","shape":"[1,5]"}',
+    "mixed": ROW.replace(",100,", ",300,") + ROW + ROW.replace("1,", "7,", 1),
+    "range": '5,MSTX,Range_end,"Range end from id 7",104,5,6,0,N/A,,,\n',
+    "version26": '6,MALLOC,PTA,N/A,105,5,6,0,0x10,"{allocation_id:3,owner:a,inefficient_type:x,y}",,\n',
+}
+ATTRS = {
+    "memory": "allocation_id:1,addr:0x0000000000001000,size:8589934592,used:64,total:2,owner:PTA@a",
+    "commas": "dtype:torch.float16,shape:torch.Size([1,5]),owner:a::b,c@d:e,workspace ptr:0x1,x:,y:1,2",
+    "places": ",".join(f"size:{i}" for i in range(20)),
+    "long": "device_utilization:12.5,inefficient_type:early_allocation,late_deallocation,page_type:huge",
+    "json": CSV["json"],
+    "escapes": '{ "size" : 12 , "owner":"\\ud83d\\ude00\\u00fc\\n\\/" , "x":true }',
 }
 
 CONFIG = {
@@ -187,14 +224,49 @@ CONFIG = {
     "steps": '{"SelectedStepList":{"stepCount":5,"stepIdList":[1,2,3,4,5]}}',
 }
 
+SUMS = {
+    "changes": "Tensor info,Check data sum\n"
+    "0_7/aten.mul_.Scalar_1-aten.mul_.Scalar_0_after.bin,98980feb2f039bee\n"
+    "0_7/aten.a_1-aten.mul_.Scalar_0_before.bin,98980feb2f039bee\n"
+    "0_7/aten.a_1-aten.mul_.Scalar_0_after.bin,b61669329a166723\n",
+    "odd": '"0_7/1_A/3_Op-2_5-my ""name""_4-x_0_before.bin",0000000000000000\r\n'
+    '0_7/a_9-b_4294967295_after.bin,ffffffffffffffff\n,\n"\n',
+}
+
+# ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,stacks
+TRIGGER = 'OOM_DETAIL,OOM_TRIGGER,OOM_Trigger,9,5,6,0,N/A,"{func:halMemAlloc,req_size:%d,flag:6}",,'
+OOMS = {
+    "pool": '1,MALLOC,HAL,N/A,1,5,6,0,0x1000,"{allocation_id:1,size:4096,used:4096,process_used:9,'
+    'device_used:99,page_type:huge}",,\n'
+    '2,MALLOC,PTA,N/A,2,5,6,0,0x1100,"{allocation_id:2,size:256,used:256,total:4096,owner:a}",,"f\n"\n'
+    "3," + TRIGGER % 2048 + '"g\n"\n'
+    '4,FREE,HAL,N/A,10,5,6,0,0x1000,"{allocation_id:1,size:4096,used:0}",,\n'
+    '5,MALLOC,HAL,N/A,11,5,6,0,0x1000,"{allocation_id:3,size:2048,used:2048}",,\n',
+    "listed": '1,SNAPSHOT,SNAPSHOT,OOM_Snapshot,9,5,6,0,N/A,"{total_mem:8192,free_mem:64}",,\n'
+    "2," + TRIGGER % 99999 + "\n"
+    '3,OOM_DETAIL,OOM_TOP_ALLOC,OOM_TopAlloc,9,5,6,0,N/A,"{pool:PTA,ptr:0x1,size:64,timestamp:1}",,\n',
+    "steps": "".join(
+        f'{3 * i},SYSTEM,STEP,{i},{i},5,6,0,N/A,,,\n{3 * i + 1},MALLOC,PTA,N/A,{i},5,6,0,0x{i}000,'
+        f'"{{allocation_id:{i},size:64}}",,\n'
+        for i in range(1, 8)
+    )
+    + "30,"
+    + TRIGGER % 128
+    + "\n",
+}
+
 SEEDS = {
-    "record": {"every": b"".join(EVERY), "one": EVERY[1], "text": EVERY[9]},
+    "record": {"every": b"".join(EVERY), "one": EVERY[1], "text": EVERY[9], "watch": b"".join(WATCH)},
     "stream": {
         "every": frame(1, b'{"dumpEventType":15,"analysisType":15}')
         + frame(2, proc(1, 5))
         + frame(3, stack(0, 1, [0x1010, 0x2020]) + run(0, 7, EVERY) + cursor(0, 0, 64, 1))
         + frame(4, proc_end(0))
         + frame(5, b""),
+        "watch": frame(1, b'{"watchConfig":{"isWatched":true,"start":"aten.mm","end":"x"}}')
+        + frame(3, run(0, 7, WATCH)),
+        "device": frame(1, b'{"analysisType":8,"oomTopK":2}')
+        + frame(3, run(0, 7, [oom(1), device(2), *EVERY[1:5], device(3, 2**64 - 1), oom(4)])),
         "shadow": frame(1, b'{"collectMode":1,"collectCpu":true}') + frame(3, run(0, 7, SHADOW)),
         "steps": frame(1, b'{"SelectedStepList":{"stepCount":1,"stepIdList":[1]}}')
         + frame(3, run(0, 7, EVERY[1:5] + EVERY[9:18])),
@@ -210,6 +282,10 @@ SEEDS = {
     },
     "config": {k: v.encode() for k, v in CONFIG.items()},
     "csv": {k: v.encode() for k, v in CSV.items()},
+    "amend": {k: v.encode() for k, v in CSV.items()},
+    "attrs": {k: v.encode() for k, v in ATTRS.items()},
+    "watch": {k: v.encode() for k, v in SUMS.items()},
+    "oom": {k: v.encode() for k, v in OOMS.items()},
     "ehframe": {
         "plain": eh_frame(CIE, FDE),
         "signal": eh_frame(CIE_SIGNAL, FDE),

@@ -74,6 +74,8 @@ static inline pid_t job_start(void (*fn)(void))
 static inline void job_on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	(void)arg;
+	if (r->type == REC_THREAD) /* who it is, and nothing that happened */
+		return;
 	job_events = xgrow(job_events, &job_cap_events, job_nevents + 1, sizeof(*job_events));
 	job_events[job_nevents++] = (struct job_event){proc, tid, job_raw.len};
 	buf_add(&job_raw, r, r->size);

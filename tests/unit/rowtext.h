@@ -11,12 +11,15 @@
 static struct buf rowtext;
 static struct track *rowtext_track;
 
-/* `MALLOC HAL - @5 t7 d0 allocation_id:1,…`, with `p1 ` before it for processes other than 0. */
+/* `MALLOC HAL - @5 t7 d0 allocation_id:1,…`, with `p1 ` before it for processes other than 0
+ * and `hidden ` for rows that no dump gets. */
 static inline void rowtext_row(void *arg, uint32_t proc, const struct row *r)
 {
 	(void)arg;
 	if (proc)
 		buf_addf(&rowtext, "p%u ", proc);
+	if (r->hidden)
+		buf_add_str(&rowtext, "hidden ");
 	buf_addf(&rowtext, "%s %s %.*s @%llu t%u d%u ", row_event_text(r->event),
 		 row_type_text(r->type, ROW_SEED), r->name ? (int)r->name_len : 1,
 		 r->name ? r->name : "-", (unsigned long long)r->time_ns, r->tid, r->device);

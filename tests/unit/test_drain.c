@@ -29,6 +29,8 @@ static size_t nstacks, ncursors, nprocs;
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	(void)arg;
+	if (r->type == REC_THREAD) /* who it is, and nothing that happened */
+		return;
 	events = xgrow(events, &cap_events, nevents + 1, sizeof(*events));
 	events[nevents++] =
 		(struct event){proc, tid, r->stack, r->time_ns,

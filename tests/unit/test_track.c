@@ -586,11 +586,12 @@ TEST(track, oom_only_if_asked_for)
 	rowtext_begin(PLAIN, "");
 	RECORD(&r, REC_OOM, rec_oom, 1, .size_bytes = 5, .flag = 6, .device = 1);
 	feed();
-	ROWS("");
+	ROWS("hidden OOM_DETAIL OOM_TRIGGER OOM_Trigger @1 t7 d1 "
+	     "func:halMemAlloc,req_size:5,flag:6\n");
 	rowtext_begin("{\"analysisType\":8}", "");
 	RECORD(&r, REC_OOM, rec_oom, 1, .size_bytes = 5, .flag = 6, .device = 1);
 	feed();
-	CHECK(strstr(buf_str(&rowtext), "func:halMemAlloc,req_size:5,flag:6"));
+	ROWS("OOM_DETAIL OOM_TRIGGER OOM_Trigger @1 t7 d1 func:halMemAlloc,req_size:5,flag:6\n");
 	done();
 }
 

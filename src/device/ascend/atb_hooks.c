@@ -307,6 +307,7 @@ struct op {
 	const struct atb_pack *pack;
 	const void *caller;
 	char name[NAME_BYTES];
+	char watched[NAME_BYTES]; /* its place in the graph, by which watched memory knows it */
 	char attrs[PATH_BYTES + 100];
 };
 
@@ -339,7 +340,24 @@ static void op_begin(struct op *op, const void *runner)
 	atb_text_number(&t, p->workspace_bytes + p->intermediate_bytes);
 	collect_op(OP_ATB_START, op->name, op->attrs, op->caller);
 	op_tensors(op);
+	op->watched[0] = '\0';
+	if (collect_wants(WANT_WATCH)) {
+		const char *name = dir[0] ? dir : op->name;
+		copy_text(op->watched, sizeof(op->watched), name, strlen(name));
+		collect_watch_begin(op->watched);
+	}
 	errno = saved;
+}
+
+static void watch_outputs(const struct op *op)
+{
+	const struct atb_tensors *v = &op->pack->out;
+	const struct atb_tensor *t = v->heap ? v->heap : v->inline_data;
+
+	if (v->size > (v->heap ? MAX_TENSORS : ATB_INLINE_TENSORS))
+		return;
+	for (uint64_t i = 0; i < v->size; i++)
+		collect_watch_output(op->watched, (uint64_t)t[i].device, t[i].bytes, (uint32_t)i);
 }
 
 /* Also when an exception leaves the operator: every START has its END. */
@@ -349,6 +367,10 @@ static void op_end(struct op *const *ends)
 	int saved = errno;
 
 	op_tensors(op);
+	if (op->watched[0]) {
+		watch_outputs(op);
+		collect_watch_end(op->watched);
+	}
 	collect_op(OP_ATB_END, op->name, op->attrs, op->caller);
 	errno = saved;
 }
@@ -372,7 +394,7 @@ static int32_t hook_execute(void *runner, void *pack)
 
 	if (!real)
 		return ATB_FAILED;
-	if (!runner || !pack || !collect_wants(WANT_OP | WANT_ACCESS))
+	if (!runner || !pack || !collect_wants(WANT_OP | WANT_ACCESS | WANT_WATCH))
 		return real(runner, pack);
 	return execute(real, runner, pack, CALLER);
 }
@@ -508,6 +530,23 @@ static void kernel_tensors(const char *name, const void *param)
 	report_mki(&a, out ? out(param) : NULL);
 }
 
+static void watch_kernel(const char *name, const void *param, enum denied side)
+{
+	tensors_fn *out = (tensors_fn *)helper(&out_tensors);
+	const struct mki_tensors *v = out && param ? out(param) : NULL;
+
+	if (!collect_wants(WANT_WATCH))
+		return;
+	if (side == DENIED_BEFORE)
+		collect_watch_begin(name);
+	if (side != DENIED_AFTER)
+		return;
+	for (uint64_t i = 0; v && v->count <= MKI_TENSORS && i < v->count; i++)
+		collect_watch_output(name, (uint64_t)v->data[i].data, v->data[i].bytes,
+				     (uint32_t)i);
+	collect_watch_end(name);
+}
+
 static enum denied report_kernel(const void *param, const void *dir, bool cxx11, const void *caller)
 {
 	char path[PATH_BYTES], attrs[PATH_BYTES + 8], name[NAME_BYTES];
@@ -522,6 +561,7 @@ static enum denied report_kernel(const void *param, const void *dir, bool cxx11,
 		if (side == DENIED_BEFORE)
 			collect_op(OP_KERNEL_START, name, attrs, caller);
 		kernel_tensors(name, param);
+		watch_kernel(name, param, side);
 		if (side == DENIED_AFTER)
 			collect_op(OP_KERNEL_END, name, attrs, caller);
 	}

@@ -201,6 +201,8 @@ static void before_launch(void)
 {
 	uint32_t device = collect_device(), epoch = collect_epoch();
 
+	if (collect_wants(WANT_WATCH))
+		collect_watch_launch();
 	if (device >= MAX_DEVICES ||
 	    atomic_load_explicit(&opened[device], memory_order_relaxed) == epoch)
 		return;
@@ -209,6 +211,13 @@ static void before_launch(void)
 	if (atomic_exchange(&opened[device], epoch) != epoch)
 		channel_open(driver_device(device));
 	errno = saved;
+}
+
+static void after_launch(void)
+{
+	collect_launch_leave();
+	if (collect_wants(WANT_WATCH))
+		collect_watch_launched();
 }
 
 static void close_channels(void)
@@ -263,7 +272,7 @@ EXPORT int aclrtSetDevice(int32_t device)
 		before_launch();                                                                   \
 	int r = real(__VA_ARGS__);                                                                 \
 	if (outermost)                                                                             \
-		collect_launch_leave();                                                            \
+		after_launch();                                                                    \
 	return r
 
 EXPORT int aclrtLaunchKernelImpl(void *fn, uint32_t blocks, const void *args, size_t n,

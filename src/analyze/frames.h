@@ -4,8 +4,8 @@
  * C, with ` file:line` behind it or inside where debug information gave it, `file(line): function`
  * for Python. Anything else is shown as it is.
  */
-#ifndef SONDE_ANALYZE_SUMMARY_FRAMES_H
-#define SONDE_ANALYZE_SUMMARY_FRAMES_H
+#ifndef SONDE_ANALYZE_FRAMES_H
+#define SONDE_ANALYZE_FRAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +16,9 @@ struct frame_line {
 	const char *text;
 	size_t len;
 };
+
+/* Without the quotes that a database keeps, the last newline, and the words for "none". */
+struct frame_line frame_trim(const char *text, size_t len);
 
 /* Takes the next line off *text; false at the end. Empty lines are passed over. */
 bool frame_next(const char **text, struct frame_line *out);
@@ -28,9 +31,6 @@ size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t
 
 /* Adds "function (file:line)" or "function (module)", or the line as it is; printable. */
 void frame_describe(const struct frame_line *line, bool python, struct buf *out);
-
-/* The one frame that names a place, of two stacks that may be NULL; false if both are. */
-bool frame_where(const char *c, const char *py, struct buf *out);
 
 /* Adds text in which control characters are replaced. */
 void frame_add_printable(struct buf *out, const char *text, size_t len);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "analyze/summary_frames.h"
+#include "analyze/frames.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -30,6 +30,21 @@ static const char *const roots[] = {
 	"clone3", "__clone3",	       "__libc_start_main_impl"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+struct frame_line frame_trim(const char *text, size_t len)
+{
+	struct frame_line t = {text, text ? len : 0};
+
+	while (t.len && strchr("\" \n\r", t.text[0])) {
+		t.text++;
+		t.len--;
+	}
+	while (t.len && strchr("\" \n\r", t.text[t.len - 1]))
+		t.len--;
+	if ((t.len == 2 && !memcmp(t.text, "NA", 2)) || (t.len == 3 && !memcmp(t.text, "N/A", 3)))
+		t.len = 0;
+	return t;
+}
 
 bool frame_next(const char **text, struct frame_line *out)
 {
@@ -212,14 +227,4 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 	}
 	add_name(out, f.source.len ? f.source : f.module);
 	buf_add_char(out, ')');
-}
-
-bool frame_where(const char *c, const char *py, struct buf *out)
-{
-	struct frame_line line;
-
-	if (!(py && frames_pick(py, true, &line, 1)) && !(c && frames_pick(c, false, &line, 1)))
-		return false;
-	frame_describe(&line, py != NULL, out);
-	return true;
 }

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Which of the four it was, and the sentences that say so. */
+#include "analyze/oom_impl.h"
+
+#include "analyze/frames.h"
+#include "analyze/summary_words.h"
+
+#define LEAK_SHARE 10 /* a leak counts from a tenth of the request on */
+#define OTHERS_SHARE                                                                               \
+	8 /* others count from an eighth of the device on: the driver has some, too                \
+	   */
+#define SLACK_SHARE 32 /* free on the device, beyond what pages and samples blur */
+
+const char *oom_verdict_name(enum oom_verdict v)
+{
+	static const char *const names[] = {
+		[OOM_LEAK] = "leak",
+		[OOM_FRAGMENTATION] = "fragmentation",
+		[OOM_OTHER_PROCESS] = "other process",
+		[OOM_EXHAUSTION] = "real exhaustion",
+	};
+
+	return names[v];
+}
+
+bool oom_where(const struct oom *o, uint32_t stack, struct buf *out)
+{
+	return stacks_where(blocks_stacks(o->blocks), stack, out);
+}
+
+static bool leaked(const struct oom_incident *i, const struct oom_answer *a)
+{
+	uint64_t bytes = i->leak.bytes;
+
+	return bytes && bytes >= i->requested / LEAK_SHARE &&
+	       oom_sum(bytes, a->has_free ? a->free_bytes : 0) >= i->requested;
+}
+
+/* The pool that had most room, in pieces. */
+static const struct oom_pool *shattered(const struct oom_incident *i)
+{
+	const struct oom_pool *most = NULL;
+
+	for (unsigned k = 0; k < i->npools; k++) {
+		const struct oom_pool *p = &i->pools[k];
+		if (p->mapped && p->free_bytes >= i->requested && p->largest_free < i->requested &&
+		    (!most || p->free_bytes > most->free_bytes))
+			most = p;
+	}
+	return most;
+}
+
+static bool held_by_others(const struct oom_incident *i, const struct oom_answer *a)
+{
+	uint64_t whole = oom_sum(i->own_bytes, i->others_bytes);
+
+	if (!i->has_others)
+		return false;
+	if (a->has_total && a->total_bytes > whole)
+		whole = a->total_bytes;
+	return i->others_bytes >= whole / OTHERS_SHARE &&
+	       oom_sum(i->others_bytes, a->has_free ? a->free_bytes : 0) >= i->requested;
+}
+
+struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
+{
+	uint64_t total = hmap_get(&o->totals, i->device);
+	struct oom_answer a = {.verdict = OOM_EXHAUSTION};
+
+	if (total == HMAP_NONE)
+		total = o->any_total;
+	a.has_total = total != 0;
+	a.total_bytes = total;
+	a.has_free = a.has_total && i->has_others && i->has_blocks;
+	if (a.has_free)
+		a.free_bytes = oom_less(total, oom_sum(i->own_bytes, i->others_bytes));
+	a.pool = shattered(i);
+	if (a.has_total && i->requested > total)
+		return a;
+	if (leaked(i, &a))
+		a.verdict = OOM_LEAK;
+	else if (a.pool ||
+		 (a.has_free && a.free_bytes >= oom_sum(i->requested, total / SLACK_SHARE)))
+		a.verdict = OOM_FRAGMENTATION;
+	else if (held_by_others(i, &a))
+		a.verdict = OOM_OTHER_PROCESS;
+	return a;
+}
+
+/* --- sentences --- */
+
+static void add_bytes(struct buf *out, const char *before, uint64_t bytes, const char *after)
+{
+	buf_add_str(out, before);
+	words_bytes(out, bytes);
+	buf_add_str(out, after);
+}
+
+static void reason_leak(const struct oom *o, const struct oom_incident *i, struct buf *out)
+{
+	const struct oom_leak *l = &i->leak;
+
+	add_bytes(out, "", l->bytes, " in ");
+	words_of(out, l->blocks, "block");
+	buf_addf(out, " were allocated in steps %u to %u", l->first_step, l->last_step);
+	if (l->places > 1) {
+		buf_add_str(out, " at ");
+		words_of(out, l->places, "place");
+		buf_add_str(out, ", most of it at ");
+	} else {
+		buf_add_str(out, " at ");
+	}
+	if (!oom_where(o, l->stack, out))
+		buf_add_str(out, "a place without a recorded call stack");
+	add_bytes(out, ", and not freed since; without them the ", i->requested,
+		  " would have fitted.");
+}
+
+static void reason_fragmentation(const struct oom_incident *i, const struct oom_answer *a,
+				 struct buf *out)
+{
+	char dev[16];
+
+	if (!a->pool) {
+		buf_addf(out, "device %s still has ", blocks_device_name(i->device, dev));
+		add_bytes(out, "", a->free_bytes, " free");
+		add_bytes(out, " of ", a->total_bytes, ", but the driver found no piece of ");
+		add_bytes(out, "", i->requested, " in it.");
+		return;
+	}
+	buf_addf(out, "the %s pool has ", row_type_text(a->pool->type, ROW_SEED));
+	add_bytes(out, "", a->pool->free_bytes, " free in all, but in ");
+	words_of(out, a->pool->pieces, "piece");
+	add_bytes(out, ", the largest of ", a->pool->largest_free, "; ");
+	add_bytes(out, "", i->requested, " were asked for.");
+}
+
+static void reason_others(const struct oom_incident *i, const struct oom_answer *a, struct buf *out)
+{
+	char dev[16];
+
+	add_bytes(out, "other processes hold ", i->others_bytes, "");
+	if (a->has_total)
+		add_bytes(out, " of the ", a->total_bytes, "");
+	buf_addf(out, " of device %s, this one ", blocks_device_name(i->device, dev));
+	words_bytes(out, i->own_bytes);
+	add_bytes(out, "; without them the ", i->requested, " would have fitted.");
+}
+
+static void reason_exhaustion(const struct oom_incident *i, const struct oom_answer *a,
+			      struct buf *out)
+{
+	char dev[16];
+
+	if (a->has_total && i->requested > a->total_bytes) {
+		add_bytes(out, "", i->requested, " were asked for, and device ");
+		buf_addf(out, "%s has ", blocks_device_name(i->device, dev));
+		add_bytes(out, "", a->total_bytes, " in all.");
+		return;
+	}
+	if (i->has_blocks)
+		add_bytes(out, "this process holds ", i->own_bytes, "");
+	else
+		buf_add_str(out, "this process holds what is listed below");
+	if (a->has_total)
+		add_bytes(out, " of the ", a->total_bytes, "");
+	buf_addf(out, " of device %s", blocks_device_name(i->device, dev));
+	if (i->has_others)
+		add_bytes(out, ", others and the driver ", i->others_bytes, "");
+	if (a->has_free)
+		add_bytes(out, ", ", a->free_bytes, " are free");
+	add_bytes(out, "; ", i->requested, " more were asked for.");
+}
+
+void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
+		struct buf *out)
+{
+	switch (a->verdict) {
+	case OOM_LEAK:
+		reason_leak(o, i, out);
+		break;
+	case OOM_FRAGMENTATION:
+		reason_fragmentation(i, a, out);
+		break;
+	case OOM_OTHER_PROCESS:
+		reason_others(i, a, out);
+		break;
+	case OOM_EXHAUSTION:
+		reason_exhaustion(i, a, out);
+		break;
+	}
+	if (!a->has_free)
+		buf_add_str(out, a->has_total
+					 ? " What others hold is not known, so this is from "
+					   "this process' view only."
+					 : " How much the device has, and what others hold, is "
+					   "not known, so this is from this process' view "
+					   "only.");
+}
+
+static void advise_smaller(const struct oom *o, const struct oom_incident *i, struct buf *out)
+{
+	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
+	struct buf where = {0};
+
+	buf_add_str(out, "Make the job smaller (batch size, sequence length, more devices, "
+			 "recomputation)");
+	if (b) {
+		add_bytes(out, "; the largest block has ", b->bytes, "");
+		if (oom_where(o, b->stack, &where))
+			buf_addf(out, " and comes from %s", buf_str(&where));
+	}
+	buf_add_char(out, '.');
+	buf_release(&where);
+}
+
+void oom_advice(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
+		struct buf *out)
+{
+	switch (a->verdict) {
+	case OOM_LEAK:
+		buf_add_str(out, "Free in every step what that place allocates; `sonde mem leaks` "
+				 "lists every such block.");
+		break;
+	case OOM_FRAGMENTATION:
+		if (a->pool && a->pool->type == TYPE_PTA)
+			buf_add_str(out, "Let the pool map its memory piece by piece "
+					 "(PYTORCH_NPU_ALLOC_CONF=expandable_segments:True), or "
+					 "allocate what lives long first.");
+		else
+			buf_add_str(out, "Allocate what lives long first and the large blocks "
+					 "before the small ones.");
+		break;
+	case OOM_OTHER_PROCESS:
+		buf_add_str(out, "See who that is with `npu-smi info`, and wait for it, stop it, "
+				 "or take another device.");
+		break;
+	case OOM_EXHAUSTION:
+		advise_smaller(o, i, out);
+		break;
+	}
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The peaks for people. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyze/census_words.h"
+#include "analyze/frames.h"
+#include "analyze/peak_impl.h"
+#include "analyze/summary_words.h"
+
+#define MAX_ANSWERS 3 /* devices in the first paragraph */
+#define MAX_DEVICES 16 /* described; JSON has all */
+#define MAX_FRAMES 4
+
+struct page {
+	struct peak *peak;
+	const struct analysis_style *style;
+	struct buf *out;
+};
+
+static bool where_of(struct peak *p, uint32_t number, struct buf *out)
+{
+	return stacks_where(blocks_stacks(census_blocks(p->census)), number, out);
+}
+
+/* --- the first paragraph --- */
+
+static void say_origin(struct peak *p, const struct peak_device *d, struct buf *out)
+{
+	struct buf where = {0};
+	size_t i = 0;
+
+	while (i < d->nplaces && !d->places[i].stack)
+		i++;
+	if (i < d->nplaces && d->places[i].bytes && where_of(p, d->places[i].stack, &where)) {
+		buf_add_str(out, " The largest part from one place, ");
+		words_bytes(out, d->places[i].bytes);
+		buf_add_str(out, " in ");
+		words_of(out, d->places[i].blocks, "block");
+		buf_addf(out, ", comes from %s.", buf_str(&where));
+	}
+	buf_release(&where);
+}
+
+static void say_next(const struct peak_device *d, struct buf *out)
+{
+	uint64_t gain = peak_gain(d);
+
+	if (!d->next.known || !(d->next.driver_bytes | d->next.pool_bytes))
+		return;
+	buf_add_str(out, " The next highest moment, ");
+	if (d->next.step)
+		buf_addf(out, "in step %u, ", d->next.step);
+	else
+		buf_add_str(out, "outside of steps, ");
+	if (!gain) {
+		buf_add_str(out, "was as high.");
+		return;
+	}
+	buf_add_str(out, "was ");
+	words_bytes(out, gain);
+	buf_add_str(out, d->moment->driver_bytes == d->next.driver_bytes
+				 ? " lower inside the pools, with the same driver memory."
+				 : " lower: lowering this one alone gains no more.");
+}
+
+static void say_device(struct peak *p, const struct peak_device *d, struct buf *out)
+{
+	census_say_device(p->census, d->device, true, out);
+	buf_add_str(out, " peaked at ");
+	words_bytes(out, peak_height(d));
+	census_say_when(p->census, d->moment, false, out);
+	buf_add_str(out, d->shares.bytes ? ": " : "");
+	owner_tree_answer(&d->tree, out);
+	buf_add_char(out, '.');
+	if (peak_is_above(p, d)) {
+		buf_add_str(out, " That is ");
+		words_bytes(out, peak_height(d) - p->options.limit_bytes);
+		buf_add_str(out, " above the limit of ");
+		words_bytes(out, p->options.limit_bytes);
+		buf_add_char(out, '.');
+	}
+	say_origin(p, d, out);
+	say_next(d, out);
+}
+
+static void answer(const struct page *g, const struct peak_device *list, size_t n)
+{
+	struct buf t = {0};
+	size_t said = 0;
+
+	if (!n)
+		buf_add_str(&t, "No memory was allocated in these rows.");
+	for (size_t i = 0; i < n && said < MAX_ANSWERS; i++) {
+		if (g->style->console && !peak_is_above(g->peak, &list[i]))
+			continue;
+		buf_add_str(&t, said++ ? " " : "");
+		say_device(g->peak, &list[i], &t);
+	}
+	if (n > MAX_ANSWERS && !g->style->console)
+		buf_addf(&t, " %zu more are below.", n - MAX_ANSWERS);
+	census_paragraph(&t, g->out);
+}
+
+/* --- one device --- */
+
+static void heading(const struct page *g, const struct peak_device *d)
+{
+	buf_add_char(g->out, '\n');
+	census_ink(g->style, INK_HEADING, g->out);
+	census_say_device(g->peak->census, d->device, true, g->out);
+	buf_add_str(g->out, ": ");
+	words_bytes(g->out, peak_height(d));
+	census_say_when(g->peak->census, d->moment, false, g->out);
+	census_ink(g->style, INK_PLAIN, g->out);
+	buf_add_char(g->out, '\n');
+}
+
+static void pool_lines(const struct page *g, const struct peak_device *d)
+{
+	for (size_t i = 0; i < d->moment->npools; i++) {
+		const struct census_pool *p = &d->moment->pools[i];
+		uint64_t unused = 0;
+
+		for (size_t k = d->nblocks; k < d->shares.n; k++)
+			if (d->shares.list[k].pool == p->pool)
+				unused += d->shares.list[k].bytes;
+		if (!p->live_bytes && !p->reserved && !unused)
+			continue;
+		buf_addf(g->out, "  %s: ", row_type_text(p->pool->type, ROW_SEED));
+		words_bytes(g->out, p->live_bytes);
+		buf_add_str(g->out, " in ");
+		words_of(g->out, p->live_blocks, "block");
+		if (unused) {
+			buf_add_str(g->out, ", ");
+			words_bytes(g->out, unused);
+			buf_add_str(g->out, " free inside");
+		}
+		if (!blocks_is_driver(p->pool->type) && p->reserved) {
+			buf_add_str(g->out, ", ");
+			words_bytes(g->out, p->reserved);
+			buf_add_str(g->out, " reserved");
+		}
+		buf_add_char(g->out, '\n');
+	}
+}
+
+static void frame_lines(const struct page *g, const char *text, bool python)
+{
+	struct frame_line lines[MAX_FRAMES];
+	size_t n = frames_pick(text, python, lines, MAX_FRAMES);
+
+	for (size_t i = 0; i < n; i++) {
+		buf_add_str(g->out, "        ");
+		frame_describe(&lines[i], python, g->out);
+		buf_add_char(g->out, '\n');
+	}
+}
+
+static void place_lines(const struct page *g, const struct peak_device *d)
+{
+	struct stacks *stacks = blocks_stacks(census_blocks(g->peak->census));
+
+	if (stacks->count < 2)
+		return;
+	buf_add_str(g->out, "\n  By call stack\n");
+	for (size_t i = 0; i < d->nplaces && i < g->style->top; i++) {
+		const struct peak_place *place = &d->places[i];
+		struct stack s = stacks_get(stacks, place->stack);
+
+		buf_add_str(g->out, "    ");
+		words_bytes(g->out, place->bytes);
+		buf_add_str(g->out, " in ");
+		words_of(g->out, place->blocks, "block");
+		buf_add_str(g->out, place->stack ? "\n" : ", no call stack recorded\n");
+		census_ink(g->style, INK_DIM, g->out);
+		if (place->stack && s.py)
+			frame_lines(g, s.py, true);
+		if (place->stack && s.c)
+			frame_lines(g, s.c, false);
+		census_ink(g->style, INK_PLAIN, g->out);
+	}
+	if (d->nplaces > g->style->top)
+		buf_addf(g->out, "    and %zu more\n", d->nplaces - g->style->top);
+}
+
+/* The place and who called it, since places are often a helper that everybody uses. */
+static void add_place(struct peak *p, uint32_t number, struct buf *out)
+{
+	struct stack s = stacks_get(blocks_stacks(census_blocks(p->census)), number);
+	struct frame_line lines[2];
+	bool python = number && s.py;
+	size_t n = number && (s.py || s.c) ? frames_pick(s.py ? s.py : s.c, python, lines, 2) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		buf_add_str(out, i ? " < " : ", ");
+		frame_describe(&lines[i], python, out);
+	}
+}
+
+static void block_line(const struct page *g, const struct peak_device *d,
+		       const struct census_share *s)
+{
+	const struct block *b = s->block;
+	const char *owner = blocks_owner(census_blocks(g->peak->census), b->owner);
+	struct buf t = {0};
+
+	if (!*owner)
+		owner = census_source(b->pool->type);
+	words_bytes(&t, s->bytes);
+	buf_addf(g->out, "  %12s", buf_str(&t));
+	buf_clear(&t);
+	buf_add_str(&t, b->shadow ? ">" : "");
+	words_time(&t, peak_age(d, b));
+	buf_addf(g->out, "  %12s", buf_str(&t));
+	buf_clear(&t);
+	if (b->state == BLOCK_FREED)
+		words_time(&t, peak_lived_on(d, b));
+	else
+		buf_add_str(&t, "to the end");
+	buf_addf(g->out, "  %12s  ", buf_str(&t));
+	buf_clear(&t);
+	frame_add_printable(g->out, owner, strlen(owner));
+	add_place(g->peak, b->stack, g->out);
+	buf_add_char(g->out, '\n');
+	buf_release(&t);
+}
+
+static void block_lines(const struct page *g, const struct peak_device *d)
+{
+	size_t n = d->nblocks < g->style->top ? d->nblocks : g->style->top;
+	bool pooled = false;
+	struct buf t = {0};
+
+	if (!n)
+		return;
+	buf_addf(g->out, "\n  The %zu blocks that weigh most\n  %12s  %12s  %12s  %s\n", n, "Bytes",
+		 "Age", "Lived on", "Owner and place");
+	for (size_t i = 0; i < n; i++) {
+		block_line(g, d, &d->shares.list[i]);
+		pooled |= !blocks_is_driver(d->shares.list[i].pool->type);
+	}
+	if (!pooled || !d->device->has_driver)
+		return;
+	buf_add_str(&t, "A block of a pool makes room inside the pool when it goes; the driver's "
+			"bytes fall as far as the pool can do with less memory then.");
+	census_paragraph(&t, g->out);
+}
+
+static void describe_device(const struct page *g, const struct peak_device *d)
+{
+	heading(g, d);
+	pool_lines(g, d);
+	buf_add_str(g->out, "\n  By owner\n");
+	owner_tree_text(&d->tree, g->style->top, g->out);
+	census_say_outside(d->device, &d->shares, g->out);
+	place_lines(g, d);
+	block_lines(g, d);
+}
+
+void peak_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
+{
+	struct page g = {(struct peak *)a, style, out};
+	size_t n, above = 0;
+	struct peak_device *list = peak_devices(g.peak, &n);
+
+	for (size_t i = 0; i < n; i++)
+		above += peak_is_above(g.peak, &list[i]);
+	if (!style->console || above)
+		answer(&g, list, n);
+	for (size_t i = 0; i < n && i < MAX_DEVICES && !style->console && style->top; i++)
+		describe_device(&g, &list[i]);
+	if (n > MAX_DEVICES && !style->console)
+		buf_addf(out, "\n%zu more are in the JSON.\n", n - MAX_DEVICES);
+	if (!style->console)
+		census_doubts(g.peak->census, n > 0, out);
+	if (!style->console && n && blocks_stacks(census_blocks(g.peak->census))->count < 2)
+		buf_add_str(out, "No call stacks were recorded; --call-stack=c,python shows where "
+				 "blocks come from.\n");
+	peak_devices_free(list, n);
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What was found out about watched memory, for people and for programs. */
+#include "analyze/watch_impl.h"
+
+#include "base/args.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH 96
+
+enum ink { INK_BAD = 31, INK_GOOD = 32, INK_WARNING = 33 };
+
+struct page {
+	struct watch *w;
+	struct buf *out;
+	bool colour;
+};
+
+static void ink(const struct page *g, enum ink code, const char *text)
+{
+	if (g->colour)
+		buf_addf(g->out, "\033[%dm%s\033[0m", (int)code, text);
+	else
+		buf_add_str(g->out, text);
+}
+
+static void add_count(struct buf *out, uint64_t n, const char *noun)
+{
+	buf_addf(out, "%llu %s%s", (unsigned long long)n, noun, n == 1 ? "" : "s");
+}
+
+/* "aten.mul_.Scalar #2" */
+static void add_op(struct buf *out, const char *op, uint32_t call)
+{
+	buf_add_str(out, op);
+	if (call)
+		buf_addf(out, " #%u", call);
+}
+
+static const char *pool_text(const struct watch_finding *f)
+{
+	return f->pool == TYPE_END ? NULL : row_type_text(f->pool, ROW_SEED);
+}
+
+/* "Block 0x… (8192 bytes, output 0 of aten.mul_.Scalar #1)" */
+static void add_block(struct buf *out, const struct watch_finding *f)
+{
+	if (f->addr)
+		buf_addf(out, "Block 0x%llx (%llu bytes, ", (unsigned long long)f->addr,
+			 (unsigned long long)f->size_bytes);
+	else
+		buf_add_str(out, "A block (");
+	if (f->output == WATCH_NO_OUTPUT) {
+		buf_addf(out, "named '%s'", f->name);
+	} else {
+		buf_addf(out, "output %u of ", f->output);
+		add_op(out, f->name, f->call);
+	}
+	buf_add_char(out, ')');
+}
+
+static bool is_one_operator(const struct watch_finding *f)
+{
+	return !f->from.after && f->to.after && f->from.tid == f->to.tid &&
+	       f->from.call == f->to.call && !strcmp(f->from.op, f->to.op);
+}
+
+/* When it happened: within one operator, or between two edges. */
+static void add_when(struct buf *out, const struct watch_finding *f)
+{
+	if (is_one_operator(f)) {
+		buf_add_str(out, " changed during operator ");
+		add_op(out, f->to.op, f->to.call);
+	} else if (f->from.after && !f->to.after) {
+		buf_add_str(out, " changed between operator ");
+		add_op(out, f->from.op, f->from.call);
+		buf_add_str(out, " and operator ");
+		add_op(out, f->to.op, f->to.call);
+	} else {
+		buf_addf(out, " changed between the %s of operator ",
+			 f->from.after ? "end" : "beginning");
+		add_op(out, f->from.op, f->from.call);
+		buf_addf(out, " and the %s of operator ", f->to.after ? "end" : "beginning");
+		add_op(out, f->to.op, f->to.call);
+	}
+	if (f->inside && strcmp(f->inside, f->to.op) != 0)
+		buf_addf(out, " (inside operator %s)", f->inside);
+}
+
+static void add_verdict(struct buf *out, const struct watch_finding *f, enum watch_verdict v)
+{
+	if (v == WATCH_UNJUDGED)
+		buf_add_char(out, '.');
+	else if (is_one_operator(f))
+		buf_add_str(out, ", which should not write it.");
+	else
+		buf_add_str(out, ", while no operator that may write it ran.");
+}
+
+static void add_neighbour(struct buf *out, const struct watch_finding *f)
+{
+	const struct watch_range *r = &f->neighbour;
+	bool before = r->addr < f->addr;
+	uint64_t gap =
+		before ? f->addr - (r->addr + r->size_bytes) : r->addr - (f->addr + f->size_bytes);
+
+	buf_addf(out, "It writes the %llu bytes ", (unsigned long long)r->size_bytes);
+	if (gap)
+		buf_addf(out, "that %s %llu bytes %s it", before ? "end" : "begin",
+			 (unsigned long long)gap, before ? "before" : "behind");
+	else
+		buf_addf(out, "right %s it", before ? "before" : "behind");
+	buf_addf(out, ": an %s is likely.", before ? "overrun" : "underrun");
+}
+
+static void add_finding(const struct page *g, const struct watch_finding *f, enum watch_verdict v)
+{
+	struct buf text = {0};
+
+	add_block(&text, f);
+	add_when(&text, f);
+	add_verdict(&text, f, v);
+	if (f->has_neighbour) {
+		buf_add_char(&text, ' ');
+		add_neighbour(&text, f);
+	}
+	args_wrap(g->out, buf_str(&text), 0, 0, WIDTH);
+	buf_clear(&text);
+	if (f->pid)
+		buf_addf(&text, "process %u, device %u; ", f->pid, f->device);
+	if (f->allocation)
+		buf_addf(&text, "allocation %llu%s%s; ", (unsigned long long)f->allocation,
+			 pool_text(f) ? " of " : "", pool_text(f) ? pool_text(f) : "");
+	buf_addf(&text, "checksum %016llx, then %016llx", (unsigned long long)f->before,
+		 (unsigned long long)f->after);
+	if (f->missed)
+		buf_addf(&text, "; %u looks in between are missing", f->missed);
+	buf_add_str(g->out, "  ");
+	args_wrap(g->out, buf_str(&text), 2, 2, WIDTH);
+	buf_release(&text);
+}
+
+static void add_list(const struct page *g, enum watch_verdict v, unsigned top)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < g->w->nfindings; i++) {
+		if (watch_verdict_of(g->w, &g->w->findings[i]) != v)
+			continue;
+		if (n == top)
+			break;
+		if (n++) /* the first one belongs to the answer */
+			buf_add_char(g->out, '\n');
+		add_finding(g, &g->w->findings[i], v);
+	}
+	size_t all = watch_count_of(g->w, v);
+	if (all > top)
+		buf_addf(g->out, "\n… and %zu more.\n", all - top);
+}
+
+static void add_answer(const struct page *g)
+{
+	struct watch *w = g->w;
+	size_t bad = watch_count_of(w, WATCH_CORRUPTED), open = watch_count_of(w, WATCH_UNJUDGED);
+	struct buf text = {0};
+
+	if (!w->samples) {
+		ink(g, INK_WARNING, "No memory was watched.\n");
+		buf_add_str(g->out, "Neither did the operator that --watch begins with end, nor "
+				    "did the program name a block.\n");
+		return;
+	}
+	if (bad)
+		add_count(&text, bad, "corruption");
+	else if (open)
+		add_count(&text, open, "change");
+	else
+		buf_add_str(&text, "No corruption");
+	buf_addf(&text, "%s", bad ? " of memory found." : open ? " of watched memory found." : ".");
+	ink(g, bad ? INK_BAD : open ? INK_WARNING : INK_GOOD, buf_str(&text));
+	buf_add_char(g->out, '\n');
+	buf_release(&text);
+}
+
+static void add_counts(const struct page *g)
+{
+	struct watch *w = g->w;
+	struct buf text = {0};
+
+	add_count(&text, w->blocks, "block");
+	buf_add_str(&text, " watched, looked at ");
+	add_count(&text, w->samples, "time");
+	if (!w->from_csv) {
+		buf_add_str(&text, "; ");
+		add_count(&text, w->announced, "change");
+		buf_add_str(&text, " by operators that announce it");
+	}
+	buf_addf(g->out, "\n%s.\n", buf_str(&text));
+	buf_release(&text);
+}
+
+static void add_notes(const struct page *g)
+{
+	struct watch *w = g->w;
+	struct buf text = {0};
+
+	if (watch_count_of(w, WATCH_UNJUDGED))
+		buf_add_str(&text,
+			    w->from_csv ? "\nWhat operators write does not stand in this file: a "
+					  "change may be meant. The recording knows more.\n"
+					: "\nThe tensors of these operators are not known, so a "
+					  "change may be meant: add --events=access.\n");
+	if (w->failed) {
+		buf_add_char(&text, '\n');
+		add_count(&text, w->failed, "look");
+		buf_addf(&text,
+			 " failed (first with error %u); such a block is not watched any "
+			 "longer.\n",
+			 w->error);
+	}
+	if (w->unwritten) {
+		buf_add_char(&text, '\n');
+		add_count(&text, w->unwritten, "content");
+		buf_addf(&text, " could not be written to a file: %s.\n",
+			 strerror(w->unwritten_errno));
+	}
+	if (w->missed) {
+		buf_add_char(&text, '\n');
+		add_count(&text, w->missed, "look");
+		buf_add_str(&text, " got lost on the way.\n");
+	}
+	if (w->too_many)
+		buf_addf(&text, "\n%llu more changes are counted only.\n",
+			 (unsigned long long)w->too_many);
+	if (w->bad_lines)
+		buf_addf(&text,
+			 "\n%llu lines are not understood and were passed over, the first "
+			 "is line %llu.\n",
+			 (unsigned long long)w->bad_lines, (unsigned long long)w->first_bad_line);
+	buf_add_str(g->out, buf_str(&text));
+	buf_release(&text);
+}
+
+void watch_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
+{
+	struct watch *w = (struct watch *)a;
+	struct page g = {w, out, style->colour};
+
+	if (style->console && !watch_count_of(w, WATCH_CORRUPTED))
+		return;
+	add_answer(&g);
+	add_list(&g, WATCH_CORRUPTED, style->top);
+	add_list(&g, WATCH_UNJUDGED, style->console ? 0 : style->top);
+	if (w->samples)
+		add_counts(&g);
+	if (!style->console)
+		add_notes(&g);
+}
+
+/* --- JSON --- */
+
+static json_t *edge_value(const struct watch_edge *e)
+{
+	return json_pack("{s:s, s:I, s:I, s:s}", "operator", e->op, "call", (json_int_t)e->call,
+			 "thread", (json_int_t)e->tid, "at", e->after ? "end" : "begin");
+}
+
+static json_t *address_value(uint64_t n)
+{
+	struct buf text = {0};
+
+	buf_add_addr(&text, n);
+	json_t *v = json_string(buf_str(&text));
+	buf_release(&text);
+	return v;
+}
+
+static json_t *checksum_value(uint64_t n)
+{
+	struct buf text = {0};
+
+	buf_addf(&text, "%016llx", (unsigned long long)n);
+	json_t *v = json_string(buf_str(&text));
+	buf_release(&text);
+	return v;
+}
+
+static json_t *finding_value(const struct watch_finding *f, enum watch_verdict v)
+{
+	struct buf words = {0};
+	json_t *o = json_object();
+
+	add_block(&words, f);
+	add_when(&words, f);
+	add_verdict(&words, f, v);
+	json_object_set_new(o, "text", json_string(buf_str(&words)));
+	json_object_set_new(o, "kind",
+			    json_string(is_one_operator(f)		? "during_operator"
+					: f->from.after && !f->to.after ? "between_operators"
+									: "other"));
+	json_object_set_new(o, "process", json_integer(f->pid));
+	json_object_set_new(o, "device", json_integer(f->device));
+	json_object_set_new(o, "time_ns", json_integer((json_int_t)f->time_ns));
+	json_object_set_new(o, "address", address_value(f->addr));
+	json_object_set_new(o, "bytes", json_integer((json_int_t)f->size_bytes));
+	json_object_set_new(o, "name", json_string(f->name));
+	json_object_set_new(o, "output",
+			    f->output == WATCH_NO_OUTPUT ? json_null() : json_integer(f->output));
+	json_object_set_new(o, "call", json_integer(f->call));
+	json_object_set_new(o, "allocation_id",
+			    f->allocation ? json_integer((json_int_t)f->allocation) : json_null());
+	json_object_set_new(o, "pool", pool_text(f) ? json_string(pool_text(f)) : json_null());
+	json_object_set_new(o, "before", checksum_value(f->before));
+	json_object_set_new(o, "after", checksum_value(f->after));
+	json_object_set_new(o, "from", edge_value(&f->from));
+	json_object_set_new(o, "to", edge_value(&f->to));
+	json_object_set_new(o, "inside", f->inside ? json_string(f->inside) : json_null());
+	json_object_set_new(o, "missed", json_integer(f->missed));
+	json_t *n = json_null();
+	if (f->has_neighbour)
+		n = json_pack("{s:o, s:I, s:s}", "address", address_value(f->neighbour.addr),
+			      "bytes", (json_int_t)f->neighbour.size_bytes, "side",
+			      f->neighbour.addr < f->addr ? "before" : "behind");
+	json_object_set_new(o, "written_beside", n);
+	buf_release(&words);
+	return o;
+}
+
+static json_t *list_value(struct watch *w, enum watch_verdict v, unsigned top)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < w->nfindings && json_array_size(list) < top; i++)
+		if (watch_verdict_of(w, &w->findings[i]) == v)
+			json_array_append_new(list, finding_value(&w->findings[i], v));
+	return list;
+}
+
+json_t *watch_json(struct analysis *a, unsigned top)
+{
+	struct watch *w = (struct watch *)a;
+
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "corruptions",
+			 (json_int_t)watch_count_of(w, WATCH_CORRUPTED), "unjudged",
+			 (json_int_t)watch_count_of(w, WATCH_UNJUDGED), "announced",
+			 (json_int_t)w->announced, "blocks", (json_int_t)w->blocks, "samples",
+			 (json_int_t)w->samples, "failed", (json_int_t)w->failed, "missed",
+			 (json_int_t)w->missed, "unwritten", (json_int_t)w->unwritten, "bad_lines",
+			 (json_int_t)w->bad_lines, "corruption",
+			 list_value(w, WATCH_CORRUPTED, top), "change",
+			 list_value(w, WATCH_UNJUDGED, top));
+}

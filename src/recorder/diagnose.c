@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "diagnose"
+#include "recorder/diagnose.h"
+
+#include "analyze/gap.h"
+#include "analyze/inefficient.h"
+#include "analyze/leaks.h"
+#include "analyze/names.h"
+#include "analyze/oom.h"
+#include "analyze/watch.h"
+#include "base/hmap.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "export/dump_amend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ANALYSES 8
+#define TOP 10
+#define MAX_RELABELS (8u << 20) /* of one process: 32 bytes each */
+
+/* Owners that were told after the MALLOC row was out, of one process. */
+struct relabels {
+	uint32_t pid;
+	struct hmap owners; /* allocation_id: number of its text */
+};
+
+struct diagnose {
+	enum row_compat compat;
+	bool configured;
+	struct analysis *list[MAX_ANALYSES];
+	size_t n;
+	struct analysis *leaks, *gap, *inefficient, *watch; /* those of the list */
+	struct hmap relabels; /* pid: struct relabels */
+	struct names owners; /* texts, each kept once */
+	uint64_t unnoted; /* owners that came after MAX_RELABELS */
+	struct amendment found; /* what find_amendment() gave last */
+};
+
+struct diagnose *diagnose_new(enum row_compat compat)
+{
+	struct diagnose *d = xcalloc(1, sizeof(*d));
+
+	d->compat = compat;
+	return d;
+}
+
+static void relabels_free(struct relabels *r)
+{
+	hmap_release(&r->owners);
+	free(r);
+}
+
+void diagnose_free(struct diagnose *d)
+{
+	uint64_t key, value;
+	size_t at = 0;
+
+	if (!d)
+		return;
+	for (size_t i = 0; i < d->n; i++)
+		analysis_free(d->list[i]);
+	while (hmap_next(&d->relabels, &at, &key, &value))
+		relabels_free((struct relabels *)(uintptr_t)value);
+	hmap_release(&d->relabels);
+	names_release(&d->owners);
+	free(d);
+}
+
+static struct analysis *add(struct diagnose *d, struct analysis *a)
+{
+	d->list[d->n++] = a;
+	return a;
+}
+
+void diagnose_session(struct diagnose *d, const struct mem_config *cfg)
+{
+	if (d->configured)
+		return;
+	d->configured = true;
+	/* Of a few steps alone nothing can be said about growth. */
+	if ((cfg->analysis & MEM_LEAKS) && !cfg->nsteps) {
+		d->leaks = add(d, leaks_new(NULL));
+		d->gap = add(d, gap_new(NULL));
+	}
+	if (cfg->analysis & MEM_INEFFICIENT)
+		d->inefficient = add(d, inefficient_new(NULL));
+	if (cfg->analysis & MEM_OOM)
+		add(d, oom_new());
+	if (cfg->watch.on)
+		d->watch = add(d, watch_new());
+}
+
+void diagnose_proc(struct diagnose *d, const struct frame_proc *p)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->list[i]->ops->process)
+			d->list[i]->ops->process(d->list[i], p->pid, p->exe);
+}
+
+void diagnose_row(struct diagnose *d, const struct row *row)
+{
+	for (size_t i = 0; i < d->n; i++)
+		d->list[i]->ops->row(d->list[i], row);
+}
+
+void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s)
+{
+	if (d->watch)
+		watch_add(d->watch, pid, s);
+}
+
+void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, const char *owner)
+{
+	struct relabels *r = hmap_get_ptr(&d->relabels, pid);
+
+	if (!r) {
+		r = xcalloc(1, sizeof(*r));
+		r->pid = pid;
+		hmap_put_ptr(&d->relabels, pid, r);
+	}
+	if (r->owners.count >= MAX_RELABELS && hmap_get(&r->owners, allocation_id) == HMAP_NONE) {
+		d->unnoted++;
+		return;
+	}
+	/* With their NULs, so that they come out as strings. */
+	hmap_put(&r->owners, allocation_id, names_of(&d->owners, owner, strlen(owner) + 1));
+}
+
+void diagnose_proc_end(struct diagnose *d, uint32_t pid)
+{
+	struct relabels *r = hmap_get_ptr(&d->relabels, pid);
+
+	if (!r)
+		return;
+	hmap_remove(&d->relabels, pid);
+	relabels_free(r);
+}
+
+static const struct amendment *find_amendment(void *arg, uint32_t pid, uint64_t allocation_id)
+{
+	struct diagnose *d = arg;
+	const struct relabels *r = hmap_get_ptr(&d->relabels, pid);
+
+	uint64_t owner = r ? hmap_get(&r->owners, allocation_id) : HMAP_NONE;
+	size_t len;
+
+	d->found = (struct amendment){.pid = pid, .allocation_id = allocation_id};
+	if (owner != HMAP_NONE)
+		d->found.owner = names_get(&d->owners, (uint32_t)owner, &len);
+	if (d->inefficient)
+		d->found.inefficient = inefficient_of(d->inefficient, pid, allocation_id);
+	return d->found.owner || d->found.inefficient ? &d->found : NULL;
+}
+
+void diagnose_file(void *arg, uint32_t pid, const char *path)
+{
+	struct diagnose *d = arg;
+	struct err err = {0};
+	uint64_t rows;
+
+	if (!hmap_get_ptr(&d->relabels, pid) &&
+	    !(d->inefficient && inefficient_marked(d->inefficient)))
+		return;
+	if (dump_amend(path, d->compat, find_amendment, d, &rows, &err) < 0)
+		log_err("%s", err.text);
+	else
+		log_info("%llu rows of %s amended", (unsigned long long)rows, path);
+	if (d->unnoted)
+		log_warn("%llu owners were told after their MALLOC rows and stand in the FREE rows "
+			 "alone",
+			 (unsigned long long)d->unnoted);
+}
+
+bool diagnose_alarms(struct diagnose *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->list[i] != d->gap && d->list[i]->ops->findings(d->list[i]))
+			return true;
+	return d->leaks && leaks_kept_after_end(d->leaks);
+}
+
+void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
+{
+	struct analysis_style style = {.colour = colour, .top = TOP, .console = true};
+
+	for (size_t i = 0; i < d->n; i++) {
+		size_t before = out->len;
+
+		if (before)
+			buf_add_char(out, '\n');
+		d->list[i]->ops->text(d->list[i], &style, out);
+		if (before && out->len == before + 1)
+			out->len = before;
+	}
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/input.h"
+
+#include "base/hmap.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "export/dump_reader.h"
+#include "recorder/replay.h"
+#include "recorder/session.h"
+#include "recorder/track.h"
+#include "wire/record.h"
+#include "wire/recording.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DUMP_PREFIX "memscope_dump_"
+#define MAX_DEPTH 8 /* of directories below the one that was named */
+
+static void tell(const struct input_sink *sink, const char *text)
+{
+	if (sink->note)
+		sink->note(sink->arg, text);
+}
+
+/* --- a recording --- */
+
+/* Arguments of a process as one readable line. */
+static void readable(const char *cmdline, size_t size, struct buf *out)
+{
+	size_t len = size;
+
+	while (len && !cmdline[len - 1])
+		len--;
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)cmdline[i];
+		buf_add_char(out, c == 0 ? ' ' : c < 32 || c == 127 ? '?' : (char)c);
+	}
+}
+
+struct pids {
+	const struct input_sink *sink;
+	uint32_t *pid; /* of each process number */
+	size_t cap;
+};
+
+static void on_session(void *arg, const struct mem_config *cfg)
+{
+	struct pids *s = arg;
+
+	if (s->sink->session)
+		s->sink->session(s->sink->arg, cfg);
+}
+
+static void on_proc(void *arg, const struct frame_proc *p)
+{
+	struct pids *s = arg;
+	struct buf text = {0};
+
+	s->pid = xgrow(s->pid, &s->cap, p->proc + 1u, sizeof(*s->pid));
+	s->pid[p->proc] = p->pid;
+	readable(p->cmdline, sizeof(p->cmdline), &text);
+	if (s->sink->process)
+		s->sink->process(s->sink->arg, p->pid, buf_str(&text));
+	buf_release(&text);
+}
+
+static void on_row(void *arg, uint32_t proc, const struct row *row)
+{
+	struct pids *s = arg;
+
+	(void)proc;
+	if (s->sink->row)
+		s->sink->row(s->sink->arg, row);
+}
+
+static void on_watch(void *arg, uint32_t proc, const struct watch_sample *sample)
+{
+	struct pids *s = arg;
+
+	if (proc < s->cap && s->sink->watch)
+		s->sink->watch(s->sink->arg, s->pid[proc], sample);
+}
+
+static void on_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct pids *s = arg;
+
+	if (e->proc < s->cap && s->sink->lost)
+		s->sink->lost(s->sink->arg, s->pid[e->proc], e->lost_events, e->lost_stacks,
+			      e->damaged);
+}
+
+/* What the control page beside the recording knows and its frames cannot say. */
+static void note_session(const char *file, const struct input_sink *sink)
+{
+	const char *slash = strrchr(file, '/');
+	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
+	struct session_page *page;
+	char text[256];
+
+	if (session_map(dir, false, &page, NULL) == 0) {
+		unsigned long long n = atomic_load(&page->unrecorded);
+		if (n) {
+			snprintf(text, sizeof(text),
+				 "%llu process%s could not be recorded at all: there was no room "
+				 "for %s buffer%s, or no recorder.",
+				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
+				 n == 1 ? "" : "s");
+			tell(sink, text);
+		}
+		n = atomic_load(&page->rows_lost);
+		if (n) {
+			snprintf(text, sizeof(text),
+				 "The dump files lack %llu rows that could not be written, which "
+				 "this "
+				 "recording has: `sonde mem export` writes them anew.",
+				 n);
+			tell(sink, text);
+		}
+		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
+			tell(sink, "The recorder was killed before it was done. `sonde mem "
+				   "recover` brings back what is left in the buffers.");
+		else if (atomic_load(&page->state) == SESSION_LIVE)
+			tell(sink, "The job is still running: this is what there is so far, and "
+				   "the end of a process means now.");
+		session_unmap(page);
+	}
+	free(dir);
+}
+
+static int read_recording(const char *file, const struct input_sink *sink, struct err *err)
+{
+	struct pids pids = {.sink = sink};
+	struct track_sink tracks = {.session = on_session,
+				    .proc = on_proc,
+				    .row = on_row,
+				    .watch = on_watch,
+				    .proc_end = on_proc_end,
+				    .arg = &pids};
+	struct track *t = track_new(&tracks);
+	bool torn = false;
+
+	int r = replay_recording(file, t, &torn, err);
+	if (r == 0 && torn)
+		tell(sink, "The recording is cut off at its end: the job and its recorder were "
+			   "killed together, or it is still being written. `sonde mem recover` "
+			   "brings back what is left in the buffers.");
+	if (r == 0 && !torn)
+		note_session(file, sink);
+	track_free(t);
+	free(pids.pid);
+	return r;
+}
+
+/* --- dumps: several files are read side by side and merged by time --- */
+
+struct paths {
+	char **list;
+	size_t n, cap;
+};
+
+struct reader {
+	struct dump *dump;
+	struct row row;
+};
+
+struct readers {
+	struct reader *list;
+	size_t n, cap;
+	struct hmap without_device; /* pid: ID + 1 of the newest row that belongs to no device */
+	uint64_t bad, rows;
+	struct err first_bad;
+	bool torn;
+};
+
+/* Moves on in one file; what is at its end leaves the list. */
+static int next_row(struct readers *m, struct reader *r, struct err *err)
+{
+	int found = dump_next(r->dump, &r->row, err);
+
+	if (found > 0)
+		return 0;
+	if (found == 0) {
+		if (!m->bad && dump_bad_rows(r->dump))
+			err_set(&m->first_bad, -EBADMSG, "%s", dump_first_bad(r->dump));
+		m->bad += dump_bad_rows(r->dump);
+		m->torn |= dump_torn(r->dump);
+	}
+	dump_close(r->dump);
+	*r = m->list[--m->n];
+	return found;
+}
+
+static void close_readers(struct readers *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		dump_close(m->list[i].dump);
+	free(m->list);
+	hmap_release(&m->without_device);
+}
+
+static int open_readers(struct readers *m, const struct paths *paths, unsigned flags,
+			struct err *err)
+{
+	for (size_t i = 0; i < paths->n; i++) {
+		m->list = xgrow(m->list, &m->cap, m->n + 1, sizeof(*m->list));
+		int r = dump_open(paths->list[i], DUMP_SKIP_BAD | flags, &m->list[m->n].dump, err);
+		if (r < 0)
+			return r;
+		m->n++;
+		r = next_row(m, &m->list[m->n - 1], err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static struct reader *earliest(struct readers *m)
+{
+	struct reader *best = &m->list[0];
+
+	for (size_t i = 1; i < m->n; i++)
+		if (m->list[i].row.time_ns < best->row.time_ns)
+			best = &m->list[i];
+	return best;
+}
+
+/* The same row out of another device's file: those without a device stand in each. */
+static bool is_double(struct readers *m, const struct row *row)
+{
+	if (row->device != DEV_NONE)
+		return false;
+	uint64_t newest = hmap_get(&m->without_device, row->pid);
+	if (newest != HMAP_NONE && newest > row->id)
+		return true;
+	hmap_put(&m->without_device, row->pid, row->id + 1);
+	return false;
+}
+
+static int merge(struct readers *m, const struct input_sink *sink, struct err *err)
+{
+	bool several = m->n > 1;
+	struct progress progress = {0};
+	int r = 0;
+
+	while (m->n && r == 0) {
+		struct reader *best = several ? earliest(m) : &m->list[0];
+
+		if (!several || !is_double(m, &best->row))
+			sink->row(sink->arg, &best->row);
+		progress_show(&progress, "reading rows", ++m->rows, UINT64_MAX);
+		r = next_row(m, best, err);
+	}
+	progress_done(&progress);
+	return r;
+}
+
+static int read_dumps(const struct paths *paths, const struct input_sink *sink, unsigned flags,
+		      struct err *err)
+{
+	struct readers m = {0};
+	int r = open_readers(&m, paths, flags, err);
+
+	if (r == 0)
+		r = merge(&m, sink, err);
+	close_readers(&m);
+	if (r < 0)
+		return r;
+	if (!(flags & DUMP_SORTED) && sink->unordered && sink->unordered(sink->arg)) {
+		sink->restart(sink->arg);
+		tell(sink, "The rows are not in order of time, so they were sorted first.");
+		return read_dumps(paths, sink, flags | DUMP_SORTED, err);
+	}
+	if (m.bad) {
+		char text[sizeof(m.first_bad.text) + 128];
+		snprintf(text, sizeof(text),
+			 m.bad == 1
+				 ? "%llu row is malformed and was passed over: %s."
+				 : "%llu rows are malformed and were passed over. The first: %s.",
+			 (unsigned long long)m.bad, m.first_bad.text);
+		tell(sink, text);
+	}
+	if (m.torn)
+		tell(sink, "The file ends in the middle of a row.");
+	return 0;
+}
+
+/* --- what a path names --- */
+
+static bool is_recording(const char *path)
+{
+	char magic[sizeof(((struct recording_head *)0)->magic)] = {0};
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, magic, sizeof(magic));
+	close(fd);
+	return n == (ssize_t)sizeof(magic) && !memcmp(magic, RECORDING_MAGIC, sizeof(magic));
+}
+
+static bool is_dump_name(const char *name)
+{
+	size_t len = strlen(name);
+
+	return !strncmp(name, DUMP_PREFIX, strlen(DUMP_PREFIX)) &&
+	       ((len > 4 && !strcmp(name + len - 4, ".csv")) ||
+		(len > 3 && !strcmp(name + len - 3, ".db")));
+}
+
+static int not_dots(const struct dirent *e)
+{
+	return e->d_name[0] != '.';
+}
+
+static void add_path(struct paths *paths, char *path)
+{
+	paths->list = xgrow(paths->list, &paths->cap, paths->n + 1, sizeof(char *));
+	paths->list[paths->n++] = path;
+}
+
+static void release_paths(struct paths *paths)
+{
+	for (size_t i = 0; i < paths->n; i++)
+		free(paths->list[i]);
+	free(paths->list);
+}
+
+static void find_dumps(const char *dir, unsigned depth, struct paths *out)
+{
+	struct dirent **list;
+	int n = scandir(dir, &list, not_dots, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		char *path = xasprintf("%s/%s", dir, list[i]->d_name);
+		struct stat st;
+
+		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && depth < MAX_DEPTH)
+			find_dumps(path, depth + 1, out);
+		else if (is_dump_name(list[i]->d_name))
+			add_path(out, xstrdup(path));
+		free(path);
+		free(list[i]);
+	}
+	if (n >= 0)
+		free(list);
+}
+
+int input_dumps(const char *dir, char ***out, size_t *out_n, struct err *err)
+{
+	struct paths paths = {0};
+
+	find_dumps(dir, 0, &paths);
+	*out = paths.list;
+	*out_n = paths.n;
+	if (!paths.n)
+		return err_set(err, -ENOENT,
+			       "'%s' holds neither a recording (%s) nor a dump (" DUMP_PREFIX
+			       "*.csv or .db)",
+			       dir, SESSION_RECORDING);
+	return 0;
+}
+
+static int read_files(struct paths *paths, const struct input_sink *sink, struct err *err)
+{
+	int r;
+
+	if (is_recording(paths->list[0]))
+		r = read_recording(paths->list[0], sink, err);
+	else
+		r = read_dumps(paths, sink, 0, err);
+	for (size_t i = 0; r == 0 && sink->file && i < paths->n; i++)
+		sink->file(sink->arg, paths->list[i], !is_recording(paths->list[i]));
+	return r;
+}
+
+int input_read(const char *path, const struct input_sink *sink, struct err *err)
+{
+	struct paths paths = {0};
+	struct buf file = {0};
+	struct stat st;
+	int r = 0;
+
+	if (stat(path, &st) < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
+	if (!S_ISDIR(st.st_mode))
+		add_path(&paths, xstrdup(path));
+	else if (replay_find(path, &file, NULL) == 0)
+		add_path(&paths, xstrdup(buf_str(&file)));
+	else
+		r = input_dumps(path, &paths.list, &paths.n, err);
+	if (r == 0)
+		r = read_files(&paths, sink, err);
+	release_paths(&paths);
+	buf_release(&file);
+	return r;
+}
+
+/* --- feeding an analysis --- */
+
+struct feeding {
+	const struct input_analysis *what;
+	struct analysis *analysis;
+	struct buf *notes;
+};
+
+static void feed_row(void *arg, const struct row *row)
+{
+	struct feeding *f = arg;
+
+	f->analysis->ops->row(f->analysis, row);
+}
+
+static void feed_process(void *arg, uint32_t pid, const char *command)
+{
+	struct feeding *f = arg;
+
+	if (f->analysis->ops->process)
+		f->analysis->ops->process(f->analysis, pid, command);
+}
+
+static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
+{
+	struct feeding *f = arg;
+
+	if (events)
+		buf_addf(f->notes,
+			 "%llu events of process %u are missing: its buffers were full.\n",
+			 (unsigned long long)events, pid);
+	if (stacks)
+		buf_addf(f->notes, "%llu call stacks of process %u are missing.\n",
+			 (unsigned long long)stacks, pid);
+	if (damaged)
+		buf_addf(f->notes, "%llu bytes of process %u are damaged and were passed over.\n",
+			 (unsigned long long)damaged, pid);
+}
+
+static void feed_note(void *arg, const char *text)
+{
+	struct feeding *f = arg;
+
+	buf_addf(f->notes, "%s\n", text);
+}
+
+static bool feed_unordered(void *arg)
+{
+	struct feeding *f = arg;
+
+	return f->analysis->ops->unordered && f->analysis->ops->unordered(f->analysis);
+}
+
+static void feed_restart(void *arg)
+{
+	struct feeding *f = arg;
+
+	analysis_free(f->analysis);
+	f->analysis = f->what->make(f->what->options);
+}
+
+int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
+		  struct buf *notes, struct err *err)
+{
+	struct feeding f = {what, what->make(what->options), notes};
+	struct input_sink sink = {
+		.process = feed_process,
+		.row = feed_row,
+		.lost = feed_lost,
+		.note = feed_note,
+		.unordered = feed_unordered,
+		.restart = feed_restart,
+		.arg = &f,
+	};
+	int r = input_read(path, &sink, err);
+
+	if (r < 0)
+		analysis_free(f.analysis);
+	else
+		*out = f.analysis;
+	return r;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Everything that comes out of a stream of rows: dump files, watch files, and the diagnosis. The
+ * recorder feeds it while a job runs; an export feeds it from a recording.
+ */
+#ifndef SONDE_RECORDER_OUTPUTS_H
+#define SONDE_RECORDER_OUTPUTS_H
+
+#include "recorder/diagnose.h"
+#include "recorder/dumps.h"
+#include "recorder/track.h"
+#include "recorder/watch_files.h"
+
+struct outputs {
+	struct track *track; /* feed it with the stream */
+	struct dumps *dumps;
+	struct diagnose *diagnose;
+	struct watch_files *watch;
+};
+
+struct outputs_where {
+	const char *output_dir;
+	const char *recording_dir; /* where the job left what it wrote itself */
+	enum dumps_flags flags;
+};
+void outputs_open(struct outputs *o, const struct outputs_where *where,
+		  const struct writer_ops *ops, enum row_compat compat);
+void outputs_flush(struct outputs *o);
+void outputs_close(struct outputs *o);
+
+#endif
