@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * How many rows of a CSV dump the analyses get through per second of processor time, against a
- * plain Python csv reader that looks at every Attr cell, in the same run. Prints the bare readers
- * too, and how much memory each command took.
+ * How fast the analyses get through a CSV dump, against a plain Python csv reader that only takes
+ * the rows apart, in the same run. Each is a process of its own; its time is what a clock on the
+ * wall says, the best of several runs, since other programs take some of it. Time of the processor
+ * and the memory of each are told too.
  *
  * Arguments: rows (default 10000000, BENCH_QUICK 1000000), directory (default $TMPDIR or /tmp).
  * A tenth of the rows is written once more with C stacks of ten frames.
@@ -20,32 +21,20 @@
 #include "export/writer.h"
 #include "wire/record.h"
 
-#define WANT_ROWS_PER_S 1.5e6
-#define WANT_TIMES_PYTHON 10
+#define WANT_ROWS_PER_S 1.5e6 /* of one processor */
+#define WANT_TIMES_PYTHON 10 /* on the wall */
+#define RUNS 3
 
 #define LIVE 20000 /* blocks of the pool that are alive at a time */
 #define SEGMENTS 512 /* blocks of the driver below it */
 #define OPS_PER_STEP 4000
 
-/* Only takes the rows apart … */
 static const char python_rows[] = "import csv, sys\n"
 				  "n = 0\n"
 				  "with open(sys.argv[1], newline='') as f:\n"
 				  "    for row in csv.reader(f):\n"
 				  "        n += 1\n"
 				  "print(n)\n";
-/* … and looks at what is in Attr, as any analysis has to. */
-static const char python_attrs[] =
-	"import csv, sys\n"
-	"size = 0\n"
-	"with open(sys.argv[1], newline='') as f:\n"
-	"    rows = csv.reader(f)\n"
-	"    at = next(rows).index('Attr')\n"
-	"    for row in rows:\n"
-	"        pairs = row[at][1:-1].split(',')\n"
-	"        attr = dict(p.split(':', 1) for p in pairs if ':' in p)\n"
-	"        size += int(attr.get('size', 0))\n"
-	"print(size)\n";
 
 static const char *const op_names[] = {
 	"aten.add.Tensor",   "aten.mm.default",	      "aten.native_layer_norm.default",
@@ -81,6 +70,7 @@ struct job {
 };
 
 struct usage {
+	double wall_s;
 	double cpu_s;
 	double rss_mib;
 	int status;
@@ -284,13 +274,23 @@ static void bare_reader(const char *what, unsigned flags, uint64_t rows)
 	dump_close(d);
 	if (seen != rows || !sum)
 		die("the reader lost rows");
-	printf("  %-16s %6.2f million rows/s\n", what, (double)rows / (cpu_now() - start) / 1e6);
+	printf("  %-16s %6.2f million rows/s of processor time\n", what,
+	       (double)rows / (cpu_now() - start) / 1e6);
+}
+
+static double wall_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static struct usage run(char *const argv[])
 {
 	struct rusage u = {0};
 	int status = -1;
+	double start = wall_now();
 
 	fflush(stdout);
 	pid_t pid = fork();
@@ -303,26 +303,52 @@ static struct usage run(char *const argv[])
 	}
 	if (pid < 0 || wait4(pid, &status, 0, &u) != pid)
 		die("cannot run a program");
-	return (struct usage){seconds(&u), (double)u.ru_maxrss / 1024, status};
+	return (struct usage){wall_now() - start, seconds(&u), (double)u.ru_maxrss / 1024, status};
 }
 
-static double python_rate(const char *what, const char *script, uint64_t rows)
+/* The shortest times of several runs. */
+static struct usage best_of(unsigned runs, char *const argv[])
+{
+	struct usage best = run(argv);
+
+	for (unsigned i = 1; i < runs && !best.status; i++) {
+		struct usage u = run(argv);
+
+		if (u.wall_s < best.wall_s)
+			best.wall_s = u.wall_s;
+		if (u.cpu_s < best.cpu_s)
+			best.cpu_s = u.cpu_s;
+		if (u.rss_mib > best.rss_mib)
+			best.rss_mib = u.rss_mib;
+		best.status = u.status;
+	}
+	return best;
+}
+
+static void tell(const char *what, const struct usage *u, uint64_t rows)
+{
+	printf("  %-16s %6.2f million rows/s  (%5.2f of processor time)", what,
+	       (double)rows / u->wall_s / 1e6, (double)rows / u->cpu_s / 1e6);
+}
+
+/* Seconds that Python takes. */
+static double python(uint64_t rows)
 {
 	char program[] = "python3", option[] = "-c";
-	char *argv[] = {program, option, (char *)(uintptr_t)script, dump_path, NULL};
-	struct usage u = run(argv);
+	char *argv[] = {program, option, (char *)(uintptr_t)python_rows, dump_path, NULL};
+	struct usage u = best_of(RUNS, argv);
 
 	if (u.status)
 		die("python3 failed");
-	double rate = (double)rows / u.cpu_s;
-	printf("  %-16s %6.2f million rows/s\n", what, rate / 1e6);
-	return rate;
+	tell("python csv.reader", &u, rows);
+	printf("\n");
+	return u.wall_s;
 }
 
 /* 1 where the budget is missed. */
-static int command(const char *sonde, const char *name, uint64_t rows, double python, bool judge)
+static int command(const char *sonde, const char *name, uint64_t rows, double python_s, bool judge)
 {
-	char *argv[8];
+	char *argv[8], what[32];
 	int n = 0;
 
 	argv[n++] = (char *)(uintptr_t)sonde;
@@ -333,21 +359,24 @@ static int command(const char *sonde, const char *name, uint64_t rows, double py
 	argv[n++] = (char *)(uintptr_t) "--json";
 	argv[n++] = dump_path;
 	argv[n] = NULL;
-	struct usage u = run(argv);
+	struct usage u = best_of(RUNS, argv);
 	if (u.status) {
 		printf("  mem %-12s failed\n", name);
 		return 1;
 	}
-	double rate = (double)rows / u.cpu_s;
-	bool missed = judge && (rate < WANT_ROWS_PER_S || rate < WANT_TIMES_PYTHON * python);
-	printf("  mem %-12s %6.2f million rows/s  %5.1f x Python  %6.0f MiB%s\n", name, rate / 1e6,
-	       rate / python, u.rss_mib, missed ? "  below the budget" : "");
-	return missed;
+	bool slow = judge && (double)rows / u.cpu_s < WANT_ROWS_PER_S;
+	bool behind = judge && python_s / u.wall_s < WANT_TIMES_PYTHON;
+	snprintf(what, sizeof(what), "mem %s", name);
+	tell(what, &u, rows);
+	printf("  %5.1f x Python  %4.0f MiB%s%s\n", python_s / u.wall_s, u.rss_mib,
+	       behind ? "  BUDGET MISSED: too slow against Python" : "",
+	       slow ? "  BUDGET MISSED: too slow for one processor" : "");
+	return slow || behind;
 }
 
 static int measure(const char *sonde, uint64_t rows, bool stacks)
 {
-	static const char *const names[] = {"show", "leaks", "inefficient", "owners", "peak"};
+	static const char *const names[] = {"leaks", "inefficient", "owners", "peak"};
 	int missed = 0;
 
 	rows = write_dump(rows, stacks);
@@ -355,10 +384,10 @@ static int measure(const char *sonde, uint64_t rows, bool stacks)
 	       stacks ? " with C stacks" : "");
 	bare_reader("reader", 0, rows);
 	bare_reader("reader, sorted", DUMP_SORTED, rows);
-	python_rate("python rows", python_rows, rows);
-	double python = python_rate("python attrs", python_attrs, rows);
+	double python_s = python(rows);
+	missed |= command(sonde, "show", rows, python_s, false);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		missed |= command(sonde, names[i], rows, python, !stacks);
+		missed |= command(sonde, names[i], rows, python_s, true);
 	unlink(dump_path);
 	return missed;
 }
@@ -379,7 +408,9 @@ int main(int argc, char **argv)
 		 (int)getpid());
 	int missed = measure(sonde, rows, false);
 	missed |= measure(sonde, rows / 10 + 1, true);
-	printf("  wanted of every analysis: %.1f million rows/s and %d x Python\n",
-	       WANT_ROWS_PER_S / 1e6, WANT_TIMES_PYTHON);
+	printf("  wanted of every analysis: %d x Python, and %.1f million rows per second of "
+	       "processor "
+	       "time: %s\n",
+	       WANT_TIMES_PYTHON, WANT_ROWS_PER_S / 1e6, missed ? "MISSED" : "kept");
 	return missed;
 }

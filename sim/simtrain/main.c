@@ -29,6 +29,8 @@ struct rank_result {
 	int failed;
 };
 
+struct meeting;
+
 struct rank_thread {
 	const struct train_options *opt;
 	int index;
@@ -36,6 +38,7 @@ struct rank_thread {
 	int device;
 	struct rank_result *result;
 	pthread_t thread;
+	struct meeting *meeting;
 };
 
 static uint64_t now_ms(void)
@@ -56,11 +59,51 @@ static void wait_until_ms(uint64_t when)
 		;
 }
 
-static void train(struct rank *r)
+/* Where the ranks of a process wait for each other, as the collectives of a real job make them. */
+struct meeting {
+	pthread_mutex_t lock;
+	pthread_cond_t all_here;
+	int members;
+	int waiting;
+	unsigned round;
+};
+
+static void begin_if_all(struct meeting *m)
+{
+	if (m->waiting < m->members)
+		return;
+	m->waiting = 0;
+	m->round++;
+	pthread_cond_broadcast(&m->all_here);
+}
+
+static void meet(struct meeting *m)
+{
+	pthread_mutex_lock(&m->lock);
+	unsigned round = m->round;
+	m->waiting++;
+	begin_if_all(m);
+	while (round == m->round)
+		pthread_cond_wait(&m->all_here, &m->lock);
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* For good: the others need not wait for this one any more. */
+static void leave(struct meeting *m)
+{
+	pthread_mutex_lock(&m->lock);
+	m->members--;
+	if (m->members)
+		begin_if_all(m);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static void train(struct rank *r, struct meeting *meeting)
 {
 	struct loader *loader = r->leader ? loader_new(r->opt, r->device) : NULL;
 	for (int step = 1; step <= r->opt->steps; step++) {
 		uint64_t begin = now_ms();
+		meet(meeting);
 		r->hash ^= loader_step(loader, step);
 		double loss = train_step(r, step);
 		if (r->index == 0 && !r->opt->quiet) {
@@ -85,13 +128,16 @@ static void *rank_main(void *arg)
 	t->result->failed = 1;
 	if (aclrtSetDevice(r.device) || aclrtCreateStream(&r.stream)) {
 		fprintf(stderr, "simtrain: rank %d: no device %d\n", r.index, r.device);
+		leave(t->meeting);
 		return NULL;
 	}
 	if (memory_open(&r) || train_setup(&r)) {
 		fprintf(stderr, "simtrain: rank %d: out of memory while setting up\n", r.index);
+		leave(t->meeting);
 		return NULL;
 	}
-	train(&r);
+	train(&r, t->meeting);
+	leave(t->meeting);
 	train_finish(&r);
 	(void)aclrtSynchronizeStream(r.stream);
 	(void)aclrtDestroyStream(r.stream);
@@ -107,6 +153,9 @@ static void *rank_main(void *arg)
 static int run_process(const struct train_options *o, int proc, struct rank_result *results)
 {
 	struct rank_thread t[16];
+	struct meeting meeting = {.lock = PTHREAD_MUTEX_INITIALIZER,
+				  .all_here = PTHREAD_COND_INITIALIZER,
+				  .members = o->devices};
 	uint32_t devices = 0;
 	if (aclInit(NULL) || aclrtGetDeviceCount(&devices) || !devices) {
 		fprintf(stderr, "simtrain: no devices\n");
@@ -118,6 +167,7 @@ static int run_process(const struct train_options *o, int proc, struct rank_resu
 		t[i] = (struct rank_thread){.opt = o,
 					    .index = index,
 					    .local = i,
+					    .meeting = &meeting,
 					    .device = index % (int)devices,
 					    .result = &results[index]};
 		if (i && pthread_create(&t[i].thread, NULL, rank_main, &t[i])) {

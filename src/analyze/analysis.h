@@ -22,18 +22,25 @@
 struct analysis_style {
 	bool colour;
 	unsigned top; /* how many of each kind are listed */
-	bool console; /* the report at the end of a job: findings only, nothing when all is well */
+	bool console; /* the report at the end of a job: findings, or a word that all is well */
 };
 
 struct analysis;
 
 struct analysis_ops {
 	const char *name; /* as in --analysis=NAME */
+	/*
+	 * The attributes that row() looks at, a bit per enum attr_key; 0: all. Those that it does
+	 * not name are left out where that saves time.
+	 */
+	uint64_t attrs;
 	void (*row)(struct analysis *a, const struct row *row); /* borrowed; copy what is kept */
 	/* Optional: names a process, before its rows or after them. command may be NULL. */
 	void (*process)(struct analysis *a, uint32_t pid, const char *command);
 	/* Did rows go back in time, so that the answer is not exact? They come again sorted. */
 	bool (*unordered)(const struct analysis *a);
+	/* Optional: could the question be answered at all? Without it: yes. */
+	bool (*judged)(struct analysis *a);
 	/* How many findings there are: what --fail-on asks about. */
 	size_t (*findings)(struct analysis *a);
 	/* The answer first, then the details. */

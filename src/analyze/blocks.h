@@ -114,6 +114,11 @@ struct block_change {
 	uint32_t step_begun; /* … and, or, began this one */
 };
 
+/* The attributes that blocks_add() looks at; those of an analysis come on top. */
+#define BLOCKS_ATTRS                                                                               \
+	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
+	 1ull << ATTR_OWNER | 1ull << ATTR_USED | 1ull << ATTR_TOTAL | 1ull << ATTR_DEVICE_USED)
+
 struct blocks *blocks_new(void);
 void blocks_free(struct blocks *b); /* b may be NULL */
 

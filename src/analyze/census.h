@@ -18,6 +18,8 @@
 
 struct census;
 
+#define CENSUS_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that census_row() looks at */
+
 /* A pool at the moment. */
 struct census_pool {
 	struct block_pool *pool;

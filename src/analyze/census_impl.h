@@ -17,7 +17,7 @@ enum census_own {
 struct census_device {
 	struct census_moment moment;
 	bool indexed; /* there are pools: driver blocks are kept by address */
-	struct omap driver; /* may hold blocks that have ended: census_driver_at() looks */
+	struct omap driver; /* may hold blocks that have ended: surrounds() looks */
 	struct block *last; /* driver block of the newest pool block */
 	uint64_t last_row; /* the how manyth was its newest, made-up frees aside */
 };

@@ -1,24 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "analyze/census_words.h"
 
-#include "analyze/owner_tree.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
-#include "wire/record.h"
-
-#define WIDTH 96
-
-void census_ink(const struct analysis_style *style, enum census_ink ink, struct buf *out)
-{
-	if (style->colour)
-		buf_addf(out, "\033[%dm", (int)ink);
-}
-
-void census_paragraph(struct buf *text, struct buf *out)
-{
-	args_wrap(out, buf_str(text), 0, 0, WIDTH);
-	buf_release(text);
-}
+#include "analyze/json.h"
+#include "analyze/plain_words.h"
 
 static size_t processes_with_rows(struct census *c)
 {
@@ -33,12 +17,7 @@ static size_t processes_with_rows(struct census *c)
 void census_say_device(struct census *c, const struct block_device *d, bool begins_sentence,
 		       struct buf *out)
 {
-	if (d->device == DEV_HOST)
-		buf_add_str(out, begins_sentence ? "Host memory" : "host memory");
-	else if (d->device == DEV_NONE)
-		buf_add_str(out, begins_sentence ? "An unknown device" : "an unknown device");
-	else
-		buf_addf(out, "%s %u", begins_sentence ? "Device" : "device", d->device);
+	words_device(out, d->device, begins_sentence);
 	if (processes_with_rows(c) > 1)
 		buf_addf(out, " of process %u", d->process->pid);
 }
@@ -70,7 +49,7 @@ void census_say_when(struct census *c, const struct census_moment *m, bool at_en
 }
 
 void census_say_outside(const struct block_device *d, const struct census_shares *s,
-			struct buf *out)
+			const struct page *g)
 {
 	struct buf t = {0};
 
@@ -83,10 +62,10 @@ void census_say_outside(const struct block_device *d, const struct census_shares
 	} else {
 		buf_add_str(&t, "The driver's memory was not recorded: this is what pools say.");
 	}
-	census_paragraph(&t, out);
+	page_paragraph(g, 0, &t);
 }
 
-void census_doubts(struct census *c, bool any, struct buf *out)
+void census_doubts(struct census *c, bool any, const struct page *g)
 {
 	struct buf t = {0};
 
@@ -95,11 +74,7 @@ void census_doubts(struct census *c, bool any, struct buf *out)
 				"modules, weights, gradients and labels.\n");
 	if (blocks_unordered(census_blocks(c)))
 		buf_add_str(&t, "The rows were not in the order of time, so this is not exact.\n");
-	if (!t.len)
-		return;
-	t.len--;
-	buf_add_char(out, '\n');
-	census_paragraph(&t, out);
+	page_remarks(g, &t);
 }
 
 static json_t *pools_json(const struct census_moment *m)
@@ -108,14 +83,13 @@ static json_t *pools_json(const struct census_moment *m)
 
 	for (size_t i = 0; i < m->npools; i++) {
 		const struct census_pool *p = &m->pools[i];
-		const char *name = row_type_text(p->pool->type, ROW_SEED);
 		json_t *o = json_object();
 
-		json_object_set_new(o, "pool", json_string(name));
-		put_u64_value(o, "allocated_bytes", p->live_bytes);
-		put_u64_value(o, "blocks", p->live_blocks);
+		put_pool(o, p->pool->type);
+		put_number(o, "allocated_bytes", p->live_bytes);
+		put_number(o, "blocks", p->live_blocks);
 		if (!blocks_is_driver(p->pool->type))
-			put_u64_value(o, "reserved_bytes", p->reserved);
+			put_number(o, "reserved_bytes", p->reserved);
 		json_array_append_new(list, o);
 	}
 	return list;
@@ -126,21 +100,20 @@ json_t *census_device_json(struct census *c, struct block_device *d, const struc
 	const struct census_moment *m = census_moment(c, d);
 	json_t *o = json_object();
 	uint64_t free_bytes = 0;
-	char name[16];
 
 	for (size_t i = 0; i < s->n; i++)
 		free_bytes += s->list[i].block ? 0 : s->list[i].bytes;
-	put_u64_value(o, "pid", d->process->pid);
-	json_object_set_new(o, "device", json_string(blocks_device_name(d->device, name)));
-	put_u64_value(o, "time_ns", m->time_ns);
-	put_u64_value(o, "after_ns", after_start(c, m));
-	put_u64_value(o, "step", m->step);
-	json_object_set_new(o, "in_step", json_boolean(m->in_step));
-	put_u64_value(o, "bytes", s->bytes);
-	put_u64_value(o, "driver_bytes", m->driver_bytes);
-	put_u64_value(o, "allocated_in_pools_bytes", m->pool_bytes);
-	put_u64_value(o, "free_in_pools_bytes", free_bytes);
-	put_u64_value(o, "outside_bytes", s->outside_bytes);
+	put_number(o, "pid", d->process->pid);
+	put_device(o, d->device);
+	put_number(o, "time_ns", m->time_ns);
+	put_number(o, "after_ns", after_start(c, m));
+	put_number(o, "step", m->step);
+	put_bool(o, "in_step", m->in_step);
+	put_number(o, "bytes", s->bytes);
+	put_number(o, "driver_bytes", m->driver_bytes);
+	put_number(o, "allocated_in_pools_bytes", m->pool_bytes);
+	put_number(o, "free_in_pools_bytes", free_bytes);
+	put_number(o, "outside_bytes", s->outside_bytes);
 	json_object_set_new(o, "pools", pools_json(m));
 	return o;
 }

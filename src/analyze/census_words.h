@@ -5,16 +5,8 @@
 
 #include <jansson.h>
 
-#include "analyze/analysis.h"
 #include "analyze/census.h"
-#include "base/buf.h"
-
-enum census_ink { INK_PLAIN = 0, INK_HEADING = 1, INK_DIM = 2, INK_BAD = 31 };
-
-void census_ink(const struct analysis_style *style, enum census_ink ink, struct buf *out);
-
-/* Adds the text, in lines, and releases it. */
-void census_paragraph(struct buf *text, struct buf *out);
+#include "analyze/page.h"
 
 /* "Device 0", or "Device 0 of process 12" where there are several. */
 void census_say_device(struct census *c, const struct block_device *d, bool begins_sentence,
@@ -23,9 +15,9 @@ void census_say_device(struct census *c, const struct block_device *d, bool begi
 void census_say_when(struct census *c, const struct census_moment *m, bool at_end, struct buf *out);
 /* A line about bytes that lie in no known block of the driver, if there are any. */
 void census_say_outside(const struct block_device *d, const struct census_shares *s,
-			struct buf *out);
+			const struct page *g);
 /* What the reader should know about the whole. */
-void census_doubts(struct census *c, bool any, struct buf *out);
+void census_doubts(struct census *c, bool any, const struct page *g);
 
 /* A new object: whose it is, when, and the sums. */
 json_t *census_device_json(struct census *c, struct block_device *d, const struct census_shares *s);

@@ -3,13 +3,7 @@
 #include <stdlib.h>
 
 #include "analyze/compare_impl.h"
-#include "export/text.h"
-
-/* JSON numbers of ours are signed; nothing true is larger. */
-static void put_number(json_t *o, const char *key, uint64_t v)
-{
-	json_object_set_new(o, key, json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v));
-}
+#include "analyze/json.h"
 
 static void put_difference(json_t *o, const char *key, uint64_t base, uint64_t compare)
 {
@@ -21,13 +15,10 @@ static void put_difference(json_t *o, const char *key, uint64_t base, uint64_t c
 
 static void put_name(json_t *o, const struct compare *c, uint32_t number)
 {
-	struct buf scratch = {0};
 	size_t len;
 	const char *name = names_get(&c->names, number, &len);
 
-	name = text_clean(name, &len, &scratch);
-	json_object_set_new(o, "name", json_stringn_nocheck(name, len));
-	buf_release(&scratch);
+	json_object_set_new(o, "name", text_value(name, len));
 }
 
 static void put_counts(json_t *o, const struct compare_counts *t)
@@ -55,7 +46,7 @@ static json_t *devices_value(const struct compare *c)
 	for (size_t i = 0; i < c->npairs; i++) {
 		json_t *o = json_object();
 
-		put_number(o, "device", c->pairs[i].device);
+		put_device(o, c->pairs[i].device);
 		put_counts(o, &c->pairs[i].counts);
 		json_array_append_new(list, o);
 	}
@@ -85,13 +76,8 @@ static void put_side(json_t *o, const char *call, const char *bytes,
 {
 	bool there = line->kind != (side == COMPARE_BASE ? ALIGN_COMPARE : ALIGN_BASE);
 
-	if (there) {
-		put_number(o, call, line->call[side] + 1);
-		put_number(o, bytes, line->size[side]);
-	} else {
-		json_object_set_new(o, call, json_null());
-		json_object_set_new(o, bytes, json_null());
-	}
+	put_known(o, call, there, line->call[side] + 1);
+	put_known(o, bytes, there, line->size[side]);
 }
 
 static void put_lines(json_t *root, const struct compare *c, unsigned top)
@@ -104,10 +90,9 @@ static void put_lines(json_t *root, const struct compare *c, unsigned top)
 		const struct compare_line *l = &lines[i];
 		json_t *o = json_object();
 
-		json_object_set_new(o, "event",
-				    json_string(l->kernel ? "KERNEL_LAUNCH" : "OP_LAUNCH"));
+		put_text(o, "event", l->kernel ? "KERNEL_LAUNCH" : "OP_LAUNCH");
 		put_name(o, c, l->name);
-		put_number(o, "device", l->pair->device);
+		put_device(o, l->pair->device);
 		put_side(o, "base_call", "base_bytes", l, COMPARE_BASE);
 		put_side(o, "compare_call", "compare_bytes", l, COMPARE_OTHER);
 		put_difference(o, "diff_bytes", l->size[COMPARE_BASE], l->size[COMPARE_OTHER]);
@@ -118,32 +103,17 @@ static void put_lines(json_t *root, const struct compare *c, unsigned top)
 	free(lines);
 }
 
-static json_t *notes_value(const struct compare *c)
-{
-	json_t *list = json_array();
-
-	for (size_t at = 0; at < c->notes.len;) {
-		const char *line = c->notes.data + at;
-		size_t len = (size_t)((char *)memchr(line, '\n', c->notes.len - at) - line);
-
-		json_array_append_new(list, json_stringn_nocheck(line, len));
-		at += len + 1;
-	}
-	return list;
-}
-
 json_t *compare_json(const struct compare *c, unsigned top)
 {
 	json_t *o = json_object();
-	const char *framework = compare_framework(c);
 
-	json_object_set_new(o, "identical", json_boolean(!compare_differences(c)));
-	json_object_set_new(o, "what", json_string(compare_noun(c)));
-	json_object_set_new(o, "framework", framework ? json_string(framework) : json_null());
+	put_bool(o, "identical", !compare_differences(c));
+	put_text(o, "what", compare_noun(c));
+	put_text(o, "framework", compare_framework(c));
 	put_counts(o, &c->counts);
 	json_object_set_new(o, "devices", devices_value(c));
 	put_names(o, c, top);
 	put_lines(o, c, top);
-	json_object_set_new(o, "notes", notes_value(c));
+	json_object_set_new(o, "notes", lines_value(&c->notes));
 	return o;
 }

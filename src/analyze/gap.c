@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "analyze/blocks.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
+#include "analyze/json.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 #include "wire/record.h"
 
-#define WIDTH 96
 #define MAX_SAID 3
 #define MIB 1048576.0
 
@@ -168,7 +168,7 @@ static void say_pool(const struct gap *g, const struct block_pool *pool, struct 
 	char device[16];
 
 	buf_addf(out, "Within a step, the %s memory of process %u on device %s ",
-		 row_type_text(pool->type, ROW_SEED), pool->process->pid,
+		 words_pool(pool->type), pool->process->pid,
 		 blocks_device_name(pool->device->device, device));
 	if (p->min.ratio == 1) {
 		buf_add_str(out, "does not change at all.");
@@ -201,6 +201,7 @@ static void print_pool(const struct block_pool *pool, struct buf *out)
 
 static void gap_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
+	struct page page = page_begin(style, out);
 	struct gap *g = (struct gap *)a;
 	struct block_pool **pools;
 	struct buf t = {0};
@@ -219,16 +220,10 @@ static void gap_text(struct analysis *a, const struct analysis_style *style, str
 				"ranges named \"step start\", with sonde_step() or with "
 				"msmemscope.step().");
 	if (t.len)
-		args_wrap(out, buf_str(&t), 0, 0, WIDTH);
+		page_paragraph(&page, 0, &t);
 	for (size_t i = 0; i < n; i++)
 		print_pool(pools[i], out);
-	buf_release(&t);
 	free(pools);
-}
-
-static void put_u64(json_t *o, const char *key, uint64_t v)
-{
-	json_object_set_new(o, key, json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v));
 }
 
 static json_t *record_value(const struct gap_record *r)
@@ -236,9 +231,9 @@ static json_t *record_value(const struct gap_record *r)
 	json_t *o = json_object();
 
 	json_object_set_new(o, "ratio", json_real(r->ratio));
-	put_u64(o, "min_bytes", r->min_bytes);
-	put_u64(o, "max_bytes", r->max_bytes);
-	put_u64(o, "step", r->step);
+	put_number(o, "min_bytes", r->min_bytes);
+	put_number(o, "max_bytes", r->max_bytes);
+	put_number(o, "step", r->step);
 	return o;
 }
 
@@ -248,24 +243,20 @@ static json_t *gap_json(struct analysis *a, unsigned top)
 	json_t *o = json_object(), *list = json_array();
 	struct block_pool **pools;
 	size_t n = list_pools(g, &pools);
-	char device[16];
 
 	(void)top; /* there are few */
-	put_u64(o, "findings", gap_findings(a));
+	put_number(o, "findings", gap_findings(a));
 	for (size_t i = 0; i < n; i++) {
 		const struct gap_pool *own = pools[i]->own;
 		json_t *p = json_object();
 
-		put_u64(p, "pid", pools[i]->process->pid);
-		json_object_set_new(
-			p, "device",
-			json_string(blocks_device_name(pools[i]->device->device, device)));
-		json_object_set_new(p, "pool",
-				    json_string(row_type_text(pools[i]->type, ROW_SEED)));
-		put_u64(p, "steps", own->steps);
+		put_number(p, "pid", pools[i]->process->pid);
+		put_device(p, pools[i]->device->device);
+		put_pool(p, pools[i]->type);
+		put_number(p, "steps", own->steps);
 		json_object_set_new(p, "min_gap", record_value(&own->min));
 		json_object_set_new(p, "max_gap", record_value(&own->max));
-		json_object_set_new(p, "uneven", json_boolean(is_uneven(g, own)));
+		put_bool(p, "uneven", is_uneven(g, own));
 		json_array_append_new(list, p);
 	}
 	json_object_set_new(o, "pools", list);

@@ -72,24 +72,35 @@ static void mark_release(struct inefficient *a, uint32_t n)
 	a->unused_marks = n;
 }
 
-/* Tags are two bits each, the first in the lowest. */
+/*
+ * The tags of a block are six bits: two for each, the first in the lowest. Ids are mostly counted,
+ * so ten blocks that follow each other share a place in the map.
+ */
+#define TAGS_BITS 6
+#define TAGS_TOGETHER 10
+
+static unsigned tags_shift(uint64_t allocation_id)
+{
+	return (unsigned)(allocation_id % TAGS_TOGETHER * TAGS_BITS);
+}
+
 static void add_tag(struct inefficient *a, const struct block *block, enum inefficient_kind kind)
 {
 	struct process_use *p = block->pool->process->own;
-	uint64_t tags;
-	unsigned shift = 0;
+	uint64_t key = block->key / TAGS_TOGETHER, tag = (uint64_t)kind + 1;
+	unsigned shift = tags_shift(block->key), end = shift + TAGS_BITS;
 
 	if (block->key >> 63) /* has no allocation_id */
 		return;
-	tags = hmap_get(&p->tags, block->key);
-	if (tags == HMAP_NONE) {
-		tags = 0;
+	uint64_t all = hmap_get(&p->tags, key);
+	if (all == HMAP_NONE)
+		all = 0;
+	if (!(all >> shift & 3))
 		a->marked++;
-	}
-	for (; tags >> shift & 3; shift += 2)
-		if ((tags >> shift & 3) == (unsigned)kind + 1)
+	for (; shift < end && all >> shift & 3; shift += 2)
+		if ((all >> shift & 3) == tag)
 			return;
-	hmap_put(&p->tags, block->key, tags | ((uint64_t)kind + 1) << shift);
+	hmap_put(&p->tags, key, all | tag << shift);
 }
 
 static void mark(struct inefficient *a, struct block *block, struct use *u,
@@ -123,9 +134,10 @@ static const char *tags_in(const struct inefficient *a, const struct block_proce
 			   uint64_t allocation_id)
 {
 	const struct process_use *u = p->own;
-	uint64_t tags = u ? hmap_get(&u->tags, allocation_id) : HMAP_NONE;
+	uint64_t all = u ? hmap_get(&u->tags, allocation_id / TAGS_TOGETHER) : HMAP_NONE;
+	uint64_t tags = all == HMAP_NONE ? 0 : all >> tags_shift(allocation_id) & 63;
 
-	return tags == HMAP_NONE ? NULL : a->tags[tags & 63];
+	return tags ? a->tags[tags] : NULL;
 }
 
 const char *inefficient_of(struct analysis *base, uint32_t pid, uint64_t allocation_id)
@@ -475,11 +487,23 @@ static void inefficient_free(struct analysis *base)
 	free(a);
 }
 
+static bool inefficient_judged(struct analysis *a)
+{
+	struct verdict v;
+
+	inefficient_verdict((struct inefficient *)a, &v);
+	bool judged = v.accesses > 0;
+	inefficient_verdict_release(&v);
+	return judged;
+}
+
 static const struct analysis_ops ops = {
 	.name = "inefficient",
+	.attrs = BLOCKS_ATTRS | 1ull << ATTR_TYPE,
 	.row = inefficient_row,
 	.process = inefficient_process,
 	.unordered = inefficient_unordered,
+	.judged = inefficient_judged,
 	.findings = inefficient_findings,
 	.text = inefficient_text,
 	.json = inefficient_json,

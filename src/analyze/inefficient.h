@@ -49,7 +49,8 @@
  *			kinds: {<kind>: {blocks, bytes, at_peak_bytes, marked_blocks, marked_bytes}}
  *	places_total, places[]	the `top` most costly: kind, pid, device, pool, blocks, bytes,
  *			at_peak_bytes, longest_calls, where (or null), c_stack[], python_stack[],
- *			examples[]: allocation_id (or null), ptr, bytes, calls, before, after
+ *			examples[]: allocation_id (or null), address, bytes, calls,
+ *			before, after
  *			(operators at both ends of the useless time, or null)
  */
 #ifndef SONDE_ANALYZE_INEFFICIENT_H

@@ -106,7 +106,7 @@ struct sites {
 };
 
 struct process_use {
-	struct hmap tags; /* allocation_id: kinds in the order of detection, two bits for each */
+	struct hmap tags; /* allocation_ids: kinds in the order of detection, see add_tag() */
 	struct hmap threads; /* thread and family: struct thread_ops */
 	struct hmap ops_before; /* device and family: operators ran before the pool was there */
 	uint64_t last_key;

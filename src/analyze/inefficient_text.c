@@ -5,15 +5,11 @@
 
 #include "analyze/frames.h"
 #include "analyze/inefficient_impl.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 
-#define WIDTH 96
-#define MAX_FRAMES 5
 #define MAX_POOLS 40 /* listed; JSON has them all */
-#define COLUMNS 8
-#define CELL_BYTES 32
 
 /* How a kind is spoken of. */
 static const struct {
@@ -37,31 +33,10 @@ static const struct {
 		 "used by", "next used by"},
 };
 
-struct page {
+struct view {
+	struct page page;
 	const struct verdict *v;
-	const struct analysis_style *style;
-	struct buf *out;
 };
-
-enum ink { INK_HEADING = 1, INK_DIM = 2, INK_WARNING = 33 };
-
-static void ink(const struct page *g, enum ink code)
-{
-	if (g->style->colour)
-		buf_addf(g->out, "\033[%dm", (int)code);
-}
-
-static void plain(const struct page *g)
-{
-	if (g->style->colour)
-		buf_add_str(g->out, "\033[0m");
-}
-
-static void paragraph(const struct page *g, struct buf *text)
-{
-	args_wrap(g->out, buf_str(text), 0, 0, WIDTH);
-	buf_release(text);
-}
 
 /* --- the answer --- */
 
@@ -108,8 +83,7 @@ static void say_cost(const struct verdict *v, const struct pool_waste *w, struct
 	words_bytes(t, w->clock->peak_bytes);
 	buf_addf(t, " (%.1f %%) that the %s pool of device %s",
 		 100.0 * (double)w->all.at_peak_bytes / (double)w->clock->peak_bytes,
-		 row_type_text(pool->type, ROW_SEED),
-		 blocks_device_name(pool->device->device, dev));
+		 words_pool(pool->type), blocks_device_name(pool->device->device, dev));
 	if (several_processes(v))
 		buf_addf(t, " in process %u", pool->process->pid);
 	buf_add_str(t, " held at its peak was memory that nobody used at that moment");
@@ -144,12 +118,36 @@ static void say_findings(const struct verdict *v, struct buf *t)
 	}
 }
 
+/* Only of what was looked for: --type and --mem-size leave the rest out. */
+static void say_none(const struct inefficient_options *o, struct buf *t)
+{
+	static const char *const what[INEFFICIENT_KINDS] = {
+		[INEFFICIENT_EARLY] = "allocated long before its first use",
+		[INEFFICIENT_LATE] = "freed long after its last use",
+		[INEFFICIENT_IDLE] = "left idle for most of its life"};
+	unsigned left = o->kinds & INEFFICIENT_ALL;
+
+	buf_add_str(t, " none");
+	if (o->min_bytes) {
+		buf_add_str(t, " of ");
+		words_bytes(t, o->min_bytes);
+		buf_add_str(t, " or more");
+	}
+	buf_add_str(t, " was ");
+	for (unsigned kind = 0; kind < INEFFICIENT_KINDS; kind++) {
+		if (!(left & 1u << kind))
+			continue;
+		left &= ~(1u << kind);
+		buf_add_str(t, what[kind]);
+		buf_add_str(t, !left ? "." : left & (left - 1) ? ", " : ", or ");
+	}
+}
+
 static void say_nothing_found(const struct verdict *v, struct buf *t)
 {
 	buf_add_str(t, "No inefficient memory: of ");
 	words_of(t, v->blocks, "block");
-	buf_add_str(t, " none was allocated long before its first use, freed long after its last "
-		       "one, or left idle for most of its life.");
+	say_none(&v->a->options, t);
 	if (!v->a->marked)
 		return;
 	buf_add_char(t, ' ');
@@ -202,154 +200,106 @@ static void say_answer(const struct verdict *v, struct buf *t)
 
 /* --- pools --- */
 
-static void put_cell(char *cell, struct buf *text)
-{
-	snprintf(cell, CELL_BYTES, "%s", buf_str(text));
-	buf_clear(text);
-}
-
-static void fill_row(const struct pool_waste *w, char row[COLUMNS][CELL_BYTES])
+static void fill_row(const struct pool_waste *w, struct table *t)
 {
 	const struct block_pool *pool = w->clock->pool;
-	char dev[16];
-	struct buf t = {0};
-	int c = 0;
+	struct buf cell = {0};
+	char device[16];
 
-	buf_add_u64(&t, pool->process->pid);
-	put_cell(row[c++], &t);
-	buf_add_str(&t, blocks_device_name(pool->device->device, dev));
-	put_cell(row[c++], &t);
-	buf_add_str(&t, row_type_text(pool->type, ROW_SEED));
-	put_cell(row[c++], &t);
-	words_bytes(&t, w->clock->peak_bytes);
-	put_cell(row[c++], &t);
-	words_bytes(&t, w->all.at_peak_bytes);
-	put_cell(row[c++], &t);
-	for (int k = 0; k < KINDS; k++) {
-		words_bytes(&t, w->kinds[k].at_peak_bytes);
-		put_cell(row[c++], &t);
-	}
-	buf_release(&t);
+	buf_add_u64(&cell, pool->process->pid);
+	table_cell(t, &cell);
+	table_text(t, blocks_device_name(pool->device->device, device));
+	table_text(t, words_pool(pool->type));
+	table_bytes(t, w->clock->peak_bytes);
+	table_bytes(t, w->all.at_peak_bytes);
+	for (int k = 0; k < KINDS; k++)
+		table_bytes(t, w->kinds[k].at_peak_bytes);
+	buf_release(&cell);
 }
 
-static void print_table(const struct page *g)
+static void print_table(const struct view *g)
 {
-	static const char *const titles[COLUMNS] = {"Process", "Device",    "Pool",	"Peak",
-						    "Unused",  "Too early", "Too late", "Idle"};
-	size_t n = g->v->npools < MAX_POOLS ? g->v->npools : MAX_POOLS, width[COLUMNS] = {0};
-	char(*rows)[COLUMNS][CELL_BYTES] = xcalloc(n + 1, sizeof(*rows));
+	static const char *const titles[] = {"Process", "Device",    "Pool",	 "Peak",
+					     "Unused",	"Too early", "Too late", "Idle"};
+	size_t n = g->v->npools < MAX_POOLS ? g->v->npools : MAX_POOLS;
+	struct table t = {.columns = 5 + KINDS, .text_columns = 3};
 
-	for (int c = 0; c < COLUMNS; c++)
-		snprintf(rows[0][c], CELL_BYTES, "%s", titles[c]);
+	table_titles(&t, titles);
 	for (size_t i = 0; i < n; i++)
-		fill_row(&g->v->pools[i], rows[i + 1]);
-	for (size_t i = 0; i <= n; i++)
-		for (int c = 0; c < COLUMNS; c++)
-			if (strlen(rows[i][c]) > width[c])
-				width[c] = strlen(rows[i][c]);
-	buf_add_char(g->out, '\n');
-	for (size_t i = 0; i <= n; i++) {
-		if (!i)
-			ink(g, INK_HEADING);
-		for (int c = 0; c < COLUMNS; c++)
-			buf_addf(g->out, c < 3 ? "%s%-*s" : "%s%*s", c ? "  " : "", (int)width[c],
-				 rows[i][c]);
-		if (!i)
-			plain(g);
-		buf_add_char(g->out, '\n');
-	}
+		fill_row(&g->v->pools[i], &t);
+	buf_add_char(g->page.out, '\n');
+	page_table(&g->page, &t);
 	if (g->v->npools > n)
-		buf_addf(g->out, "and %zu more pools (JSON has all)\n", g->v->npools - n);
-	free(rows);
+		buf_addf(g->page.out, "and %zu more pools (JSON has all)\n", g->v->npools - n);
 }
 
 /* --- places --- */
 
-static void print_frames(const struct page *g, const char *text, bool python)
+static void print_waste(const struct view *g, const struct waste *w)
 {
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = frames_pick(text, python, lines, MAX_FRAMES);
-
-	for (size_t i = 0; i < n; i++) {
-		buf_add_str(g->out, "        ");
-		frame_describe(&lines[i], python, g->out);
-		buf_add_char(g->out, '\n');
-	}
-}
-
-static void print_waste(const struct page *g, const struct waste *w)
-{
-	words_bytes(g->out, w->bytes);
-	buf_add_str(g->out, " in ");
-	words_of(g->out, w->blocks, "block");
+	words_held(g->page.out, w->bytes, w->blocks);
 	if (w->at_peak_bytes == w->bytes) {
-		buf_add_str(g->out, ", all of it at the peak");
+		buf_add_str(g->page.out, ", all of it at the peak");
 	} else if (w->at_peak_bytes) {
-		buf_add_str(g->out, ", ");
-		words_bytes(g->out, w->at_peak_bytes);
-		buf_add_str(g->out, " of it at the peak");
+		buf_add_str(g->page.out, ", ");
+		words_bytes(g->page.out, w->at_peak_bytes);
+		buf_add_str(g->page.out, " of it at the peak");
 	} else {
-		buf_add_str(g->out, ", not at the peak");
+		buf_add_str(g->page.out, ", not at the peak");
 	}
 }
 
-static void print_op(const struct page *g, uint32_t name, const char *verb)
+static void print_op(const struct view *g, uint32_t name, const char *verb)
 {
 	const char *text = inefficient_name_text(g->v->a, name);
 
-	buf_addf(g->out, " %s ", verb);
+	buf_addf(g->page.out, " %s ", verb);
 	if (text)
-		frame_add_printable(g->out, text, strlen(text));
+		frame_add_printable(g->page.out, text, strlen(text));
 	else
-		buf_add_str(g->out, "no known operator");
+		buf_add_str(g->page.out, "no known operator");
 }
 
-static void print_example(const struct page *g, const struct site *s)
+static void print_example(const struct view *g, const struct site *s)
 {
 	const struct example *e = &s->examples[0];
 
-	buf_add_str(g->out, "        ");
+	buf_add_str(g->page.out, "        ");
 	if (e->key >> 63)
-		buf_addf(g->out, "block at 0x%016llx (", (unsigned long long)e->ptr);
+		buf_addf(g->page.out, "block at 0x%016llx (", (unsigned long long)e->ptr);
 	else
-		buf_addf(g->out, "block %llu (", (unsigned long long)e->key);
-	words_bytes(g->out, e->bytes);
-	buf_add_str(g->out, "):");
+		buf_addf(g->page.out, "block %llu (", (unsigned long long)e->key);
+	words_bytes(g->page.out, e->bytes);
+	buf_add_str(g->page.out, "):");
 	print_op(g, e->wait.before, words[s->kind].before);
-	buf_add_char(g->out, ',');
+	buf_add_char(g->page.out, ',');
 	print_op(g, e->wait.after, words[s->kind].after);
-	buf_add_char(g->out, ' ');
-	words_of(g->out, e->wait.calls, "call");
-	buf_add_str(g->out, " later\n");
+	buf_add_char(g->page.out, ' ');
+	words_of(g->page.out, e->wait.calls, "call");
+	buf_add_str(g->page.out, " later\n");
 }
 
-static void print_site(const struct page *g, const struct site *s)
+static void print_site(const struct view *g, const struct site *s)
 {
 	struct stack stack = stacks_get(blocks_stacks(g->v->a->blocks), s->stack);
 	struct waste w = {s->blocks, s->bytes, inefficient_site_cost(s)};
 	char dev[16];
 
-	buf_add_str(g->out, "    ");
-	ink(g, INK_WARNING);
+	buf_add_str(g->page.out, "    ");
+	page_ink(&g->page, INK_WARNING);
 	print_waste(g, &w);
-	plain(g);
+	page_ink(&g->page, INK_PLAIN);
 	if (g->v->npools > 1)
-		buf_addf(g->out, ", %s of device %s in process %u",
-			 row_type_text(s->pool->type, ROW_SEED),
+		buf_addf(g->page.out, ", %s of device %s in process %u", words_pool(s->pool->type),
 			 blocks_device_name(s->pool->device->device, dev), s->pool->process->pid);
 	if (!stack.c && !stack.py)
-		buf_add_str(g->out, ", no call stack recorded");
-	buf_add_char(g->out, '\n');
-	ink(g, INK_DIM);
-	if (stack.py)
-		print_frames(g, stack.py, true);
-	if (stack.c)
-		print_frames(g, stack.c, false);
-	plain(g);
+		buf_add_str(g->page.out, ", no call stack recorded");
+	buf_add_char(g->page.out, '\n');
+	page_stack(&g->page, 8, stack);
 	print_example(g, s);
 }
 
-static void print_kind(const struct page *g, int kind)
+static void print_kind(const struct view *g, int kind)
 {
 	const struct waste *w = &g->v->kinds[kind];
 	struct waste rest = {0};
@@ -357,18 +307,18 @@ static void print_kind(const struct page *g, int kind)
 
 	if (!w->blocks)
 		return;
-	buf_add_char(g->out, '\n');
-	ink(g, INK_HEADING);
-	buf_addf(g->out, "%s: ", words[kind].heading);
+	buf_add_char(g->page.out, '\n');
+	page_ink(&g->page, INK_HEADING);
+	buf_addf(g->page.out, "%s: ", words[kind].heading);
 	print_waste(g, w);
-	plain(g);
-	buf_addf(g->out, "\n  %s\n", words[kind].advice);
+	page_ink(&g->page, INK_PLAIN);
+	buf_addf(g->page.out, "\n  %s\n", words[kind].advice);
 	for (size_t i = 0; i < g->v->sites.n; i++) {
 		const struct site *s = &g->v->sites.list[i];
 
 		if (s->kind != (enum inefficient_kind)kind)
 			continue;
-		if (shown < g->style->top) {
+		if (shown < g->page.style->top) {
 			print_site(g, s);
 			shown++;
 			continue;
@@ -378,18 +328,18 @@ static void print_kind(const struct page *g, int kind)
 		rest.bytes += s->bytes;
 		rest.at_peak_bytes += inefficient_site_cost(s);
 	}
-	if (!more || !g->style->top)
+	if (!more || !g->page.style->top)
 		return;
-	buf_add_str(g->out, "    ");
+	buf_add_str(g->page.out, "    ");
 	print_waste(g, &rest);
-	buf_add_str(g->out, ", from ");
-	words_of(g->out, more, "more place");
-	buf_add_char(g->out, '\n');
+	buf_add_str(g->page.out, ", from ");
+	words_of(g->page.out, more, "more place");
+	buf_add_char(g->page.out, '\n');
 }
 
 /* --- what is not known --- */
 
-static void print_doubts(const struct page *g)
+static void print_doubts(const struct view *g)
 {
 	uint64_t blocks = 0, bytes = 0;
 	struct buf t = {0};
@@ -405,31 +355,27 @@ static void print_doubts(const struct page *g)
 		buf_addf(&t,
 			 ") %s not accessed by any operator that was recorded, so nothing is said "
 			 "about %s.\n",
-			 blocks == 1 ? "was" : "were", blocks == 1 ? "it" : "them");
+			 words_was(blocks), blocks == 1 ? "it" : "them");
 	}
 	if (!g->v->a->operators)
 		buf_add_str(&t, "No operators were recorded, so each access counts as a call of "
 				"its own; --events=launch records them.\n");
 	if (g->v->sites.n && blocks_stacks(g->v->a->blocks)->count < 2)
-		buf_add_str(&t, "No call stacks were recorded; --call-stack=c,python shows where "
+		buf_add_str(&t, "No call stacks were recorded; --call-stack=c shows where "
 				"blocks come from.\n");
-	if (!t.len)
-		return;
-	buf_add_char(g->out, '\n');
-	t.len--;
-	paragraph(g, &t);
+	page_remarks(&g->page, &t);
 }
 
 void inefficient_text(struct analysis *base, const struct analysis_style *style, struct buf *out)
 {
 	struct verdict v;
-	struct page g = {&v, style, out};
+	struct view g = {page_begin(style, out), &v};
 	struct buf answer = {0};
 
 	inefficient_verdict((struct inefficient *)base, &v);
 	if (v.sites.n || !style->console) {
 		say_answer(&v, &answer);
-		paragraph(&g, &answer);
+		page_paragraph(&g.page, 0, &answer);
 		if (v.npools > 1 && v.sites.n)
 			print_table(&g);
 		for (int k = 0; k < KINDS; k++)

@@ -170,11 +170,23 @@ static void leaks_free(struct analysis *a)
 	free(l);
 }
 
+static bool leaks_judged(struct analysis *a)
+{
+	struct leak_answer answer;
+
+	leaks_judge((struct leaks *)a, &answer);
+	bool judged = answer.judged;
+	leak_answer_release(&answer);
+	return judged;
+}
+
 static const struct analysis_ops leaks_ops = {
 	.name = "leaks",
+	.attrs = BLOCKS_ATTRS | 1ull << ATTR_PINNED | 1ull << ATTR_ALLOC_TYPE,
 	.row = leaks_row,
 	.process = leaks_process,
 	.unordered = leaks_unordered,
+	.judged = leaks_judged,
 	.findings = leaks_findings,
 	.text = leaks_text,
 	.json = leaks_json,

@@ -38,14 +38,13 @@
  *	                    blocks were allocated), first_step, last_step, span_steps (how many
  *	                    there were to lose memory in), bytes_per_step, freed_blocks,
  *	                    longest_life_steps (of a block that was freed), block_bytes (null if
- *	                    they differ), where (or null; of a place that grows: the innermost
- *	                    function that is not just a wrapper, see leaks_where.c), c_stack[],
- *	                    python_stack[]
- *	processes[]         pid, command (or null), steps_ended, last_step, left_at_end: {blocks,
- *bytes}, driver_left: {blocks, bytes, pool_blocks, pool_bytes, places[]} (memory of the driver that
- *was left at the end, less what pools were cut from) places[]          device, pool, blocks, bytes,
- *where, c_stack[], python_stack[] left_places[]     only without steps: the same for everything
- *that was left
+ *	                    they differ), where (or null), c_stack[], python_stack[]
+ *	processes[]         pid, command (or null), steps_ended, last_step,
+ *	                    left_at_end: {blocks, bytes},
+ *	                    driver_left: {blocks, bytes, pool_blocks, pool_bytes, places[]}: memory
+ *	                    of the driver that was left at the end, less what pools were cut from,
+ *	                    left_places[]: only without steps, the same for all that was left
+ *	  places            device, pool, pinned, blocks, bytes, where, c_stack[], python_stack[]
  */
 #ifndef SONDE_ANALYZE_LEAKS_H
 #define SONDE_ANALYZE_LEAKS_H

@@ -127,11 +127,14 @@ struct leak_answer {
 	struct leak_place *places; /* by kind, then the largest first */
 	size_t nplaces;
 	size_t growing; /* of them: findings, the first ones */
+	bool judged; /* some process has ended enough steps to tell */
 	size_t ignored;
 	struct leak_rest *rests; /* of each process that has pools */
 	size_t nrests;
 	struct block **blocks, **others; /* what the places point into */
 };
+
+#define LEAKS_MIN_STEPS 3 /* with fewer, nothing can be said */
 
 void leaks_judge(struct leaks *l, struct leak_answer *out);
 void leak_answer_release(struct leak_answer *a);

@@ -13,6 +13,8 @@
 #include "analyze/leaks_impl.h"
 #include "base/mem.h"
 
+#define SHORT_JOB_STEPS 4
+
 struct list {
 	struct block **blocks;
 	size_t n, cap;
@@ -148,8 +150,8 @@ static bool levels_go_on(const struct leak_site *s, uint32_t now)
 static bool grows_in_short_job(const struct leak_site *s, struct block **list, size_t n,
 			       uint32_t last_step)
 {
-	return !s->freed_at_end && list[n - 1]->step == last_step &&
-	       (uint64_t)s->first_step * 2 <= (uint64_t)last_step + 2;
+	return last_step <= SHORT_JOB_STEPS && !s->freed_at_end && list[n - 1]->step == last_step &&
+	       s->first_step * 2 <= last_step + 2;
 }
 
 static void judge(struct leak_site *s, struct block **list, size_t n, struct leak_place *out)
@@ -370,6 +372,8 @@ void leaks_judge(struct leaks *l, struct leak_answer *out)
 	out->rests = xcalloc(n + 1, sizeof(*out->rests));
 	for (size_t i = 0; i < n; i++) {
 		struct block_process *p = blocks_process_at(l->blocks, i);
+
+		out->judged |= p->step_ended >= LEAKS_MIN_STEPS;
 
 		if (p->npools)
 			rest_of(l, p, &out->rests[out->nrests++]);

@@ -12,8 +12,7 @@ struct mark_entry {
 	uint64_t ptr, bytes, row, time_ns;
 	uint64_t key;
 	uint32_t stack;
-	uint32_t
-		older; /* entry + 1 at the same address, in dumps without allocation ids; 0: none */
+	uint32_t older; /* entry + 1 at the same address, without allocation ids; 0: none */
 };
 
 struct mark_window {

@@ -5,14 +5,13 @@
 #include <string.h>
 
 #include "analyze/frames.h"
+#include "analyze/json.h"
 #include "analyze/leaks_marks_impl.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 #include "wire/record.h"
 
-#define WIDTH 96
-#define MAX_FRAMES 5
 #define MAX_ALLOCATIONS 1000
 #define MIB 1048576.0
 
@@ -238,8 +237,7 @@ static void say_result(const struct marks *m, const struct result *r, struct buf
 	buf_add_str(out, " (");
 	words_bytes(out, r->bytes);
 	buf_addf(out, ") that %s allocated between marks %u and %u %s not freed by mark %u",
-		 r->nleaks == 1 ? "was" : "were", m->start, m->start + 1,
-		 r->nleaks == 1 ? "was" : "were", m->start + 2);
+		 words_was(r->nleaks), m->start, m->start + 1, words_was(r->nleaks), m->start + 2);
 	struct place *places = places_of(r, &n);
 	if (stacks_where(blocks_stacks(m->blocks), places[0].stack, &where))
 		buf_addf(out, n == 1 ? ", all from %s" : ", the largest part from %s",
@@ -249,7 +247,7 @@ static void say_result(const struct marks *m, const struct result *r, struct buf
 	free(places);
 }
 
-static void print_answer(const struct marks *m, const struct results *all, struct buf *out)
+static void print_answer(const struct marks *m, const struct results *all, const struct page *g)
 {
 	struct buf t = {0};
 
@@ -261,8 +259,7 @@ static void print_answer(const struct marks *m, const struct results *all, struc
 	if (!all->n)
 		buf_add_str(&t, "There is nothing to look at: neither an allocation nor such a "
 				"mark was recorded.");
-	args_wrap(out, buf_str(&t), 0, 0, WIDTH);
-	buf_release(&t);
+	page_paragraph(g, 0, &t);
 }
 
 static void print_leak(const struct mark_entry *e, struct buf *out)
@@ -292,21 +289,10 @@ static void print_leaks(const struct result *r, const char *device, struct buf *
 				print_leak(r->leaks[i], out);
 }
 
-static void print_frames(const char *text, bool python, struct buf *out)
+static void print_places(const struct marks *m, const struct result *r, const struct page *g)
 {
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = text ? frames_pick(text, python, lines, MAX_FRAMES) : 0;
-
-	for (size_t i = 0; i < n; i++) {
-		buf_add_str(out, "      ");
-		frame_describe(&lines[i], python, out);
-		buf_add_char(out, '\n');
-	}
-}
-
-static void print_places(const struct marks *m, const struct result *r, unsigned top,
-			 struct buf *out)
-{
+	unsigned top = g->style->top;
+	struct buf *out = g->out;
 	size_t n;
 	struct place *places = places_of(r, &n);
 
@@ -315,25 +301,19 @@ static void print_places(const struct marks *m, const struct result *r, unsigned
 	for (size_t i = 0; i < n && i < top; i++) {
 		struct stack stack = stacks_get(blocks_stacks(m->blocks), places[i].stack);
 
-		buf_addf(out, "  %s: ", row_type_text(places[i].pool->type, ROW_SEED));
-		words_bytes(out, places[i].bytes);
-		buf_add_str(out, " in ");
-		words_of(out, places[i].blocks, "block");
+		buf_addf(out, "  %s: ", words_pool(places[i].pool->type));
+		words_held(out, places[i].bytes, places[i].blocks);
 		buf_add_str(out, stack.c || stack.py ? "\n" : ", no call stack recorded\n");
-		print_frames(stack.py, true, out);
-		print_frames(stack.c, false, out);
+		page_stack(g, 6, stack);
 	}
-	if (n > top && top) {
-		buf_add_str(out, "  and ");
-		words_of(out, n - top, "more place");
-		buf_add_char(out, '\n');
-	}
+	if (n > top && top)
+		page_more(g, 2, n - top, "place");
 	free(places);
 }
 
-static void print_result(const struct marks *m, const struct result *r, unsigned top,
-			 struct buf *out)
+static void print_result(const struct marks *m, const struct result *r, const struct page *g)
 {
+	struct buf *out = g->out;
 	char text[16];
 	const char *device = blocks_device_name(r->device, text);
 
@@ -353,54 +333,24 @@ static void print_result(const struct marks *m, const struct result *r, unsigned
 	} else {
 		buf_add_str(out, "\nLeak Analysis Results for the Custom Range:\n");
 		print_leaks(r, device, out);
-		print_places(m, r, top, out);
+		print_places(m, r, g);
 	}
 }
 
 void marks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct marks *m = (struct marks *)a;
+	struct page page = page_begin(style, out);
 	struct results all = {0};
 
 	judge(m, &all);
-	print_answer(m, &all, out);
+	print_answer(m, &all, &page);
 	for (size_t i = 0; i < all.n; i++)
-		print_result(m, &all.list[i], style->top, out);
+		print_result(m, &all.list[i], &page);
 	release(&all);
 }
 
 /* --- JSON --- */
-
-static void put_u64(json_t *o, const char *key, uint64_t v)
-{
-	json_object_set_new(o, key, json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v));
-}
-
-/* Text of foreign bytes: what is not UTF-8 is replaced. */
-static json_t *text_value(const char *text, size_t len)
-{
-	json_t *v = json_stringn(text, len);
-
-	if (v)
-		return v;
-	char *copy = xstrndup(text, len);
-	for (size_t i = 0; i < len; i++)
-		if (copy[i] & 0x80)
-			copy[i] = '?';
-	v = json_stringn(copy, len);
-	free(copy);
-	return v;
-}
-
-static json_t *stack_value(const char *text)
-{
-	json_t *lines = json_array();
-	struct frame_line line;
-
-	while (text && frame_next(&text, &line))
-		json_array_append_new(lines, text_value(line.text, line.len));
-	return lines;
-}
 
 static json_t *places_value(const struct marks *m, const struct result *r, unsigned top)
 {
@@ -409,20 +359,12 @@ static json_t *places_value(const struct marks *m, const struct result *r, unsig
 	struct place *places = places_of(r, &n);
 
 	for (size_t i = 0; i < n && i < top; i++) {
-		struct stack stack = stacks_get(blocks_stacks(m->blocks), places[i].stack);
-		struct buf where = {0};
 		json_t *o = json_object();
 
-		json_object_set_new(o, "pool",
-				    json_string(row_type_text(places[i].pool->type, ROW_SEED)));
-		put_u64(o, "blocks", places[i].blocks);
-		put_u64(o, "bytes", places[i].bytes);
-		bool known = stacks_where(blocks_stacks(m->blocks), places[i].stack, &where);
-		json_object_set_new(o, "where",
-				    known ? text_value(where.data, where.len) : json_null());
-		json_object_set_new(o, "c_stack", stack_value(stack.c));
-		json_object_set_new(o, "python_stack", stack_value(stack.py));
-		buf_release(&where);
+		put_pool(o, places[i].pool->type);
+		put_number(o, "blocks", places[i].blocks);
+		put_number(o, "bytes", places[i].bytes);
+		put_stack(o, blocks_stacks(m->blocks), places[i].stack);
 		json_array_append_new(list, o);
 	}
 	free(places);
@@ -435,16 +377,13 @@ static json_t *allocations_value(const struct result *r)
 
 	for (size_t i = 0; i < r->nleaks && i < MAX_ALLOCATIONS; i++) {
 		const struct mark_entry *e = r->leaks[i];
-		struct buf address = {0};
 		json_t *o = json_object();
 
-		buf_add_addr(&address, e->ptr);
-		json_object_set_new(o, "pool", json_string(row_type_text(e->pool->type, ROW_SEED)));
-		json_object_set_new(o, "address", json_string(buf_str(&address)));
-		put_u64(o, "bytes", e->bytes);
-		put_u64(o, "row", e->row);
-		put_u64(o, "time_ns", e->time_ns);
-		buf_release(&address);
+		put_pool(o, e->pool->type);
+		put_address(o, "address", e->ptr);
+		put_number(o, "bytes", e->bytes);
+		put_number(o, "row", e->row);
+		put_number(o, "time_ns", e->time_ns);
 		json_array_append_new(list, o);
 	}
 	return list;
@@ -452,19 +391,18 @@ static json_t *allocations_value(const struct result *r)
 
 static json_t *result_value(const struct marks *m, const struct result *r, unsigned top)
 {
-	static const char *const troubles[] = {
-		[TROUBLE_FEW] = "fewer than 3 marks", [TROUBLE_START] = "start is out of bounds"};
+	static const char *const troubles[] = {[TROUBLE_NONE] = NULL,
+					       [TROUBLE_FEW] = "fewer than 3 marks",
+					       [TROUBLE_START] = "start is out of bounds"};
 	json_t *o = json_object();
-	char device[16];
 
-	put_u64(o, "pid", r->process->pid);
-	json_object_set_new(o, "device", json_string(blocks_device_name(r->device, device)));
-	put_u64(o, "marks", r->window->marks);
-	json_object_set_new(o, "marks_of_process", json_boolean(r->of_process));
-	json_object_set_new(o, "error",
-			    r->trouble ? json_string(troubles[r->trouble]) : json_null());
-	put_u64(o, "blocks", r->nleaks);
-	put_u64(o, "bytes", r->bytes);
+	put_number(o, "pid", r->process->pid);
+	put_device(o, r->device);
+	put_number(o, "marks", r->window->marks);
+	put_bool(o, "marks_of_process", r->of_process);
+	put_text(o, "error", troubles[r->trouble]);
+	put_number(o, "blocks", r->nleaks);
+	put_number(o, "bytes", r->bytes);
 	json_object_set_new(o, "places", places_value(m, r, top));
 	json_object_set_new(o, "allocations", allocations_value(r));
 	return o;
@@ -477,10 +415,10 @@ json_t *marks_json(struct analysis *a, unsigned top)
 	struct results all = {0};
 
 	judge(m, &all);
-	json_object_set_new(o, "mark", text_value(m->text, strlen(m->text)));
-	put_u64(o, "start", m->start);
-	put_u64(o, "findings", marks_findings(a));
-	json_object_set_new(o, "failed", json_boolean(leaks_marks_failed(a)));
+	put_text(o, "mark", m->text);
+	put_number(o, "start", m->start);
+	put_number(o, "findings", marks_findings(a));
+	put_bool(o, "failed", leaks_marks_failed(a));
 	for (size_t i = 0; i < all.n; i++)
 		json_array_append_new(list, result_value(m, &all.list[i], top));
 	json_object_set_new(o, "devices", list);

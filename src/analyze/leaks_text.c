@@ -3,64 +3,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "analyze/frames.h"
 #include "analyze/leaks_impl.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 #include "wire/record.h"
 
-#define WIDTH 96
 #define MAX_SAID 3 /* places in the first paragraph */
 #define MAX_LINES 100 /* of single blocks, for each device */
-#define MAX_FRAMES 5
 #define MIB 1048576.0
 
-struct page {
+struct view {
+	struct page page;
 	const struct leaks *l;
 	const struct leak_answer *a;
-	const struct analysis_style *style;
-	struct buf *out;
-	size_t start; /* what was in it before */
 };
-
-static void ink(const struct page *g, const char *code)
-{
-	if (g->style->colour)
-		buf_addf(g->out, "\033[%sm", code);
-}
-
-static void heading(const struct page *g, const char *text)
-{
-	if (g->out->len > g->start)
-		buf_add_char(g->out, '\n');
-	ink(g, "1");
-	buf_add_str(g->out, text);
-	ink(g, "0");
-	buf_add_char(g->out, '\n');
-}
-
-static void paragraph(const struct page *g, struct buf *text)
-{
-	args_wrap(g->out, buf_str(text), 0, 0, WIDTH);
-	buf_release(text);
-}
-
-static void add_blocks(struct buf *out, uint64_t blocks, uint64_t bytes)
-{
-	words_bytes(out, bytes);
-	buf_add_str(out, " in ");
-	words_of(out, blocks, "block");
-}
 
 static void add_device(struct buf *out, const struct leak_site *s)
 {
-	if (s->pool->device->device == DEV_HOST)
-		buf_add_str(out, s->pinned ? "pinned host memory" : "host memory");
-	else if (s->pool->device->device == DEV_NONE)
-		buf_add_str(out, "an unknown device");
-	else
-		buf_addf(out, "device %u", s->pool->device->device);
+	if (s->pinned && s->pool->device->device == DEV_HOST)
+		buf_add_str(out, "pinned ");
+	words_device(out, s->pool->device->device, false);
 }
 
 /* What stands for the place of blocks without a call stack; block_bytes 0: their sizes differ. */
@@ -73,7 +36,7 @@ static void add_size(struct buf *out, const struct leak_site *s, uint64_t block_
 
 /* --- the answer --- */
 
-static void say_leak(const struct page *g, const struct leak_place *place, struct buf *out)
+static void say_leak(const struct view *g, const struct leak_place *place, struct buf *out)
 {
 	buf_addf(out, "Process %u loses ", place->site->pool->process->pid);
 	if (place->steps == place->span) {
@@ -102,7 +65,7 @@ static void say_leak(const struct page *g, const struct leak_place *place, struc
 	buf_addf(out, ") since step %u.", place->first_step);
 }
 
-static void say_leaks(const struct page *g, struct buf *out)
+static void say_leaks(const struct view *g, struct buf *out)
 {
 	uint64_t rest = 0;
 
@@ -130,7 +93,7 @@ struct steps {
 	uint32_t pid, least, most;
 };
 
-static struct steps count_steps(const struct page *g)
+static struct steps count_steps(const struct view *g)
 {
 	struct steps s = {.least = UINT32_MAX};
 
@@ -152,7 +115,7 @@ static struct steps count_steps(const struct page *g)
 	return s;
 }
 
-static void say_no_steps(const struct page *g, struct buf *out)
+static void say_no_steps(const struct view *g, struct buf *out)
 {
 	uint64_t blocks = 0, bytes = 0;
 
@@ -173,11 +136,11 @@ static void say_no_steps(const struct page *g, struct buf *out)
 		return;
 	}
 	buf_add_char(out, ' ');
-	add_blocks(out, blocks, bytes);
-	buf_addf(out, " %s left at the end.", blocks == 1 ? "was" : "were");
+	words_held(out, bytes, blocks);
+	buf_addf(out, " %s left at the end.", words_was(blocks));
 }
 
-static void say_clean(const struct page *g, struct buf *out)
+static void say_clean(const struct view *g, struct buf *out)
 {
 	struct steps s = count_steps(g);
 
@@ -207,7 +170,7 @@ static void say_clean(const struct page *g, struct buf *out)
 	buf_add_str(out, ", and no place kept more memory from step to step.");
 }
 
-static void print_answer(const struct page *g)
+static void print_answer(const struct view *g)
 {
 	struct buf t = {0};
 
@@ -221,20 +184,16 @@ static void print_answer(const struct page *g)
 		buf_addf(&t, " that lose%s less than the limit %s left out.",
 			 g->a->ignored == 1 ? "s" : "", g->a->ignored == 1 ? "is" : "are");
 	}
-	paragraph(g, &t);
+	page_paragraph(&g->page, 0, &t);
 }
 
 /* --- the lines of each block --- */
 
-struct lost {
-	const struct leak_place *place;
-	const struct block *block;
-};
-
 static int by_device(const void *pa, const void *pb)
 {
-	const struct lost *a = pa, *b = pb;
-	const struct block_device *x = a->block->pool->device, *y = b->block->pool->device;
+	const struct block *a = *(const struct block *const *)pa;
+	const struct block *b = *(const struct block *const *)pb;
+	const struct block_device *x = a->pool->device, *y = b->pool->device;
 
 	if (x->process->pid != y->process->pid)
 		return x->process->pid > y->process->pid ? 1 : -1;
@@ -242,51 +201,51 @@ static int by_device(const void *pa, const void *pb)
 		return x->device > y->device ? 1 : -1;
 	if (x != y) /* a process id that was used again */
 		return x->process->first_ns > y->process->first_ns ? 1 : -1;
-	if (a->block->step != b->block->step)
-		return a->block->step > b->block->step ? 1 : -1;
-	return (a->block->seq > b->block->seq) - (a->block->seq < b->block->seq);
+	if (a->step != b->step)
+		return a->step > b->step ? 1 : -1;
+	return (a->seq > b->seq) - (a->seq < b->seq);
 }
 
-static void print_device(const struct page *g, const struct lost *list, size_t n)
+static void print_device(const struct view *g, const struct block **list, size_t n)
 {
 	uint64_t bytes = 0;
 	char device[16];
 
-	buf_addf(g->out, "\n====== ERROR: Detected memory leaks on device %s ======\n",
-		 blocks_device_name(list[0].block->pool->device->device, device));
+	buf_addf(g->page.out, "\n====== ERROR: Detected memory leaks on device %s ======\n",
+		 blocks_device_name(list[0]->pool->device->device, device));
 	for (size_t i = 0; i < n; i++) {
-		const struct block *b = list[i].block;
+		const struct block *b = list[i];
 
 		bytes += b->bytes;
 		if (i >= MAX_LINES)
 			continue;
-		buf_addf(g->out,
+		buf_addf(g->page.out,
 			 "Direct %s leak of %f Mb(s) at 0x%llx in kernel_%llu at step %u.\n",
 			 blocks_pool_name(b->pool->type), (double)b->bytes / MIB,
 			 (unsigned long long)b->ptr, (unsigned long long)b->kernels, b->step);
 	}
 	if (n > MAX_LINES)
-		buf_addf(g->out, "... and %zu more.\n", n - MAX_LINES);
-	buf_addf(g->out, "====== SUMMARY: %g Mb(s) leaked in %zu allocation(s) ======\n",
+		buf_addf(g->page.out, "... and %zu more.\n", n - MAX_LINES);
+	buf_addf(g->page.out, "====== SUMMARY: %g Mb(s) leaked in %zu allocation(s) ======\n",
 		 (double)bytes / MIB, n);
 }
 
-static void print_blocks(const struct page *g)
+static void print_blocks(const struct view *g)
 {
-	struct lost *list = NULL;
+	const struct block **list = NULL;
 	size_t n = 0, cap = 0, end;
 
 	for (size_t i = 0; i < g->a->growing; i++)
 		for (uint64_t k = 0; k < g->a->places[i].blocks; k++) {
 			list = xgrow(list, &cap, n + 1, sizeof(*list));
-			list[n++] = (struct lost){&g->a->places[i], g->a->places[i].list[k]};
+			list[n++] = g->a->places[i].list[k];
 		}
 	if (n)
 		qsort(list, n, sizeof(*list), by_device);
 	for (size_t i = 0; i < n; i = end) {
-		const struct block_device *d = list[i].block->pool->device;
+		const struct block_device *d = list[i]->pool->device;
 
-		for (end = i + 1; end < n && list[end].block->pool->device == d; end++)
+		for (end = i + 1; end < n && list[end]->pool->device == d; end++)
 			;
 		print_device(g, &list[i], end - i);
 	}
@@ -295,42 +254,27 @@ static void print_blocks(const struct page *g)
 
 /* --- places --- */
 
-static void print_frames_of(const struct page *g, const char *text, bool python)
-{
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = frames_pick(text, python, lines, MAX_FRAMES);
-
-	for (size_t i = 0; i < n; i++) {
-		buf_add_str(g->out, "      ");
-		frame_describe(&lines[i], python, g->out);
-		buf_add_char(g->out, '\n');
-	}
-}
-
-static void print_frames(const struct page *g, const struct leak_site *s, uint64_t block_bytes)
+static void print_frames(const struct view *g, const struct leak_site *s, uint64_t block_bytes)
 {
 	struct stack stack = stacks_get(blocks_stacks(g->l->blocks), s->stack);
 
-	ink(g, "2");
-	if (stack.py)
-		print_frames_of(g, stack.py, true);
-	if (stack.c)
-		print_frames_of(g, stack.c, false);
+	page_stack(&g->page, 6, stack);
 	if (!stack.py && !stack.c) {
-		buf_add_str(g->out, "      ");
-		add_size(g->out, s, block_bytes);
-		buf_add_char(g->out, '\n');
+		page_ink(&g->page, INK_DIM);
+		buf_add_str(g->page.out, "      ");
+		add_size(g->page.out, s, block_bytes);
+		page_ink(&g->page, INK_PLAIN);
+		buf_add_char(g->page.out, '\n');
 	}
-	ink(g, "0");
 }
 
-static void print_site(const struct page *g, const struct leak_site *s)
+static void print_site(const struct view *g, const struct leak_site *s)
 {
 	char device[16];
 
-	buf_addf(g->out, "  Process %u, device %s, %s%s: ", s->pool->process->pid,
-		 blocks_device_name(s->pool->device->device, device),
-		 row_type_text(s->pool->type, ROW_SEED), s->pinned ? " (pinned)" : "");
+	buf_addf(g->page.out, "  Process %u, device %s, %s%s: ", s->pool->process->pid,
+		 blocks_device_name(s->pool->device->device, device), words_pool(s->pool->type),
+		 s->pinned ? " (pinned)" : "");
 }
 
 static void add_steps(struct buf *out, const struct leak_place *place)
@@ -341,57 +285,54 @@ static void add_steps(struct buf *out, const struct leak_place *place)
 		buf_addf(out, "steps %u to %u", place->first_step, place->last_step);
 }
 
-static void print_growing(const struct page *g)
+static void print_growing(const struct view *g)
 {
 	size_t n = g->a->growing;
 
-	if (!n || !g->style->top)
+	if (!n || !g->page.style->top)
 		return;
-	heading(g, "Places that lose memory");
-	for (size_t i = 0; i < n && i < g->style->top; i++) {
+	page_title(&g->page, "Places that lose memory");
+	for (size_t i = 0; i < n && i < g->page.style->top; i++) {
 		const struct leak_place *place = &g->a->places[i];
 
 		print_site(g, place->site);
-		ink(g, "31");
-		add_blocks(g->out, place->blocks, place->bytes);
-		ink(g, "0");
-		buf_add_str(g->out, ", ");
-		words_bytes(g->out, place->bytes_per_step);
-		buf_add_str(g->out, " per step, ");
-		add_steps(g->out, place);
-		buf_add_char(g->out, '\n');
+		page_ink(&g->page, INK_BAD);
+		words_held(g->page.out, place->bytes, place->blocks);
+		page_ink(&g->page, INK_PLAIN);
+		buf_add_str(g->page.out, ", ");
+		words_bytes(g->page.out, place->bytes_per_step);
+		buf_add_str(g->page.out, " per step, ");
+		add_steps(g->page.out, place);
+		buf_add_char(g->page.out, '\n');
 		print_frames(g, place->site, place->block_bytes);
 	}
-	if (n > g->style->top) {
-		buf_add_str(g->out, "  and ");
-		words_of(g->out, n - g->style->top, "more place");
-		buf_add_char(g->out, '\n');
-	}
+	if (n > g->page.style->top)
+		page_more(&g->page, 2, n - g->page.style->top, "place");
 }
 
-static void print_kept(const struct page *g, const struct leak_place *place)
+static void print_kept(const struct view *g, const struct leak_place *place)
 {
 	const struct leak_process *p = place->site->pool->process->own;
 
 	print_site(g, place->site);
-	add_blocks(g->out, place->blocks, place->bytes);
-	buf_add_str(g->out, ", allocated in ");
-	add_steps(g->out, place);
+	words_held(g->page.out, place->bytes, place->blocks);
+	buf_add_str(g->page.out, ", allocated in ");
+	add_steps(g->page.out, place);
 	if (place->kind == LEAK_ONCE) {
-		buf_add_str(g->out, ", alive for ");
-		words_of(g->out, p->last_step - place->last_step, "step");
-		buf_add_str(g->out, " since: a one-time cache, or a one-time leak");
+		buf_add_str(g->page.out, ", alive for ");
+		words_of(g->page.out, p->last_step - place->last_step, "step");
+		buf_add_str(g->page.out, " since: a one-time cache, or a one-time leak");
 	} else if (place->kind == LEAK_STOPPED) {
-		buf_add_str(g->out, ", and no more since: a cache that has filled up");
+		buf_add_str(g->page.out, ", and no more since: a cache that has filled up");
 	} else {
-		buf_add_str(g->out, ": a rolling buffer, its blocks are freed after up to ");
-		words_of(g->out, place->site->life_at_end, "step");
+		buf_add_str(g->page.out, ": a rolling buffer, its blocks are freed after up to ");
+		words_of(g->page.out, place->site->life_at_end, "step");
 	}
-	buf_add_char(g->out, '\n');
+	buf_add_char(g->page.out, '\n');
 	print_frames(g, place->site, place->block_bytes);
 }
 
-static void print_not_growing(const struct page *g)
+static void print_not_growing(const struct view *g)
 {
 	uint64_t pool_blocks = 0, pool_bytes = 0;
 	size_t n = 0;
@@ -406,27 +347,25 @@ static void print_not_growing(const struct page *g)
 			pool_bytes += place->bytes;
 			continue;
 		}
-		if (!n++ && g->style->top)
-			heading(g, "Kept, but not growing");
-		if (n <= g->style->top)
+		if (!n++ && g->page.style->top)
+			page_title(&g->page, "Kept, but not growing");
+		if (n <= g->page.style->top)
 			print_kept(g, place);
 	}
-	if (n > g->style->top && g->style->top) {
-		buf_add_str(g->out, "  and ");
-		words_of(g->out, n - g->style->top, "more place");
-		buf_add_char(g->out, '\n');
-	}
+	if (n > g->page.style->top && g->page.style->top)
+		page_more(&g->page, 2, n - g->page.style->top, "place");
 	if (!pool_blocks)
 		return;
-	buf_add_str(g->out, "\nThe pools took ");
-	add_blocks(g->out, pool_blocks, pool_bytes);
-	buf_add_str(g->out, " from the driver after the first step. That is held by the pool, and "
-			    "judged by its blocks.\n");
+	buf_add_str(g->page.out, "\nThe pools took ");
+	words_held(g->page.out, pool_bytes, pool_blocks);
+	buf_add_str(g->page.out,
+		    " from the driver after the first step. That is held by the pool, and "
+		    "judged by its blocks.\n");
 }
 
 /* --- what was left at the end --- */
 
-static void print_left_of(const struct page *g, const struct leak_rest *rest, bool driver)
+static void print_left_of(const struct view *g, const struct leak_rest *rest, bool driver)
 {
 	size_t n = 0;
 
@@ -434,17 +373,17 @@ static void print_left_of(const struct page *g, const struct leak_rest *rest, bo
 		const struct leak_left *left = &rest->list[i];
 
 		if (left->carved || (driver && left->site->pool->type != TYPE_HAL) ||
-		    n++ >= g->style->top)
+		    n++ >= g->page.style->top)
 			continue;
 		print_site(g, left->site);
-		add_blocks(g->out, left->blocks, left->bytes);
-		buf_add_char(g->out, '\n');
+		words_held(g->page.out, left->bytes, left->blocks);
+		buf_add_char(g->page.out, '\n');
 		print_frames(g, left->site, left->site->is_parent ? 0 : left->site->size);
 	}
-	if (n > g->style->top && g->style->top) {
-		buf_addf(g->out, "  Process %u: and ", rest->process->pid);
-		words_of(g->out, n - g->style->top, "more place");
-		buf_add_char(g->out, '\n');
+	if (n > g->page.style->top && g->page.style->top) {
+		buf_addf(g->page.out, "  Process %u: and ", rest->process->pid);
+		words_of(g->page.out, n - g->page.style->top, "more place");
+		buf_add_char(g->page.out, '\n');
 	}
 }
 
@@ -456,7 +395,7 @@ static bool has_steps(const struct leak_rest *rest)
 }
 
 /* Without steps there is nothing better to say than what was left. */
-static void print_without_steps(const struct page *g)
+static void print_without_steps(const struct view *g)
 {
 	bool none = !count_steps(g).processes;
 	size_t n = 0;
@@ -464,21 +403,21 @@ static void print_without_steps(const struct page *g)
 	for (size_t i = 0; i < g->a->nrests; i++) {
 		const struct leak_rest *rest = &g->a->rests[i];
 
-		if (has_steps(rest) || !rest->blocks || n++ >= g->style->top)
+		if (has_steps(rest) || !rest->blocks || n++ >= g->page.style->top)
 			continue;
 		if (n == 1)
-			heading(g, none ? "Left at the end"
-					: "Left at the end by processes without steps");
+			page_title(&g->page, none ? "Left at the end"
+						  : "Left at the end by processes without steps");
 		if (none) {
 			print_left_of(g, rest, false);
 			continue;
 		}
-		buf_addf(g->out, "  Process %u: ", rest->process->pid);
-		add_blocks(g->out, rest->blocks, rest->bytes);
-		buf_add_char(g->out, '\n');
+		buf_addf(g->page.out, "  Process %u: ", rest->process->pid);
+		words_held(g->page.out, rest->bytes, rest->blocks);
+		buf_add_char(g->page.out, '\n');
 	}
-	if (n > g->style->top && g->style->top)
-		buf_addf(g->out, "  and %zu more processes\n", n - g->style->top);
+	if (n > g->page.style->top && g->page.style->top)
+		buf_addf(g->page.out, "  and %zu more processes\n", n - g->page.style->top);
 }
 
 static void add_driver_left(struct buf *out, const struct leak_rest *rest)
@@ -486,58 +425,55 @@ static void add_driver_left(struct buf *out, const struct leak_rest *rest)
 	buf_addf(out, "Process %u ", rest->process->pid);
 	buf_add_str(out, rest->running ? "still holds " : "kept ");
 	if (rest->driver_blocks)
-		add_blocks(out, rest->driver_blocks, rest->driver_bytes);
+		words_held(out, rest->driver_bytes, rest->driver_blocks);
 	if (rest->driver_blocks && rest->carved_blocks)
 		buf_add_str(out, ", and ");
 	if (rest->carved_blocks) {
-		add_blocks(out, rest->carved_blocks, rest->carved_bytes);
+		words_held(out, rest->carved_bytes, rest->carved_blocks);
 		buf_add_str(out, " that pools have cut their blocks from");
 	}
 }
 
-static void print_driver_left(const struct page *g)
+static void print_driver_left(const struct view *g)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < g->a->nrests; i++) {
 		const struct leak_rest *rest = &g->a->rests[i];
 
-		if (!rest->driver_blocks && (g->style->console || !rest->carved_blocks))
+		if (!rest->driver_blocks && (g->page.style->console || !rest->carved_blocks))
 			continue;
 		if (!any)
-			heading(g, rest->running ? "Not given back to the driver so far:"
-						 : "Not given back to the driver at exit:");
+			page_title(&g->page, rest->running
+						     ? "Not given back to the driver so far:"
+						     : "Not given back to the driver at exit:");
 		any = true;
-		buf_add_str(g->out, "  ");
-		add_driver_left(g->out, rest);
-		buf_add_str(g->out, ".\n");
-		if (has_steps(rest) || g->style->console) /* else they are in the list above */
+		buf_add_str(g->page.out, "  ");
+		add_driver_left(g->page.out, rest);
+		buf_add_str(g->page.out, ".\n");
+		if (has_steps(rest) || g->page.style->console) /* else they are in the list above */
 			print_left_of(g, rest, true);
 	}
 }
 
-static void print_hint(const struct page *g)
+static void print_hint(const struct view *g)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < g->a->growing; i++)
 		any |= !g->a->places[i].site->stack;
 	if (any)
-		buf_add_str(g->out, "\nRecord with --call-stack=c,python to see where blocks "
-				    "without a call stack come from.\n");
+		buf_add_str(g->page.out, "\nRecord with --call-stack=c to see where blocks "
+					 "without a call stack come from.\n");
 }
 
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct leak_answer answer;
-	struct page g = {.l = (struct leaks *)a,
-			 .a = &answer,
-			 .style = style,
-			 .out = out,
-			 .start = out->len};
+	struct view g = {page_begin(style, out), (struct leaks *)a, &answer};
 
 	leaks_judge((struct leaks *)a, &answer);
-	if (!style->console || answer.growing) {
+	if (!style->console || answer.growing || answer.judged) {
 		print_answer(&g);
 		print_blocks(&g);
 		print_growing(&g);

@@ -27,7 +27,7 @@
  *	  pools[]	pool, reserved_bytes, allocated_bytes, blocks, free_bytes, free_pieces,
  *			largest_free_bytes (the last three null where the pool's memory is not seen)
  *	  leak		bytes, blocks, places, first_step, last_step, where
- *	  largest[], recent[]	pool, ptr, bytes, time_ns, step, where, owner
+ *	  largest[], recent[]	pool, address, bytes, time_ns, step, where, owner
  */
 #ifndef SONDE_ANALYZE_OOM_H
 #define SONDE_ANALYZE_OOM_H

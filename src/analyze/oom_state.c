@@ -55,7 +55,6 @@ struct item {
 };
 
 struct state {
-	struct oom *oom;
 	struct oom_incident *incident;
 	struct item *items;
 	size_t n, cap;
@@ -282,7 +281,7 @@ static void find_leaks(struct state *s)
 
 void oom_take_state(struct oom *o, struct oom_incident *i)
 {
-	struct state s = {.oom = o, .incident = i};
+	struct state s = {.incident = i};
 
 	i->own_bytes = 0;
 	i->npools = 0;

@@ -6,41 +6,15 @@
 #include <string.h>
 
 #include "analyze/frames.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
-#include "wire/record.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 
-#define WIDTH 96
 #define INDENT 2
-#define MAX_FRAMES 6
 
-enum ink { INK_HEADING = 1, INK_DIM = 2, INK_BAD = 31, INK_WARNING = 33 };
-
-struct page {
+struct view {
+	struct page page;
 	const struct oom *o;
-	const struct analysis_style *style;
-	struct buf *out;
 };
-
-static void ink(const struct page *g, enum ink code)
-{
-	if (g->style->colour)
-		buf_addf(g->out, "\033[%dm", (int)code);
-}
-
-static void plain(const struct page *g)
-{
-	if (g->style->colour)
-		buf_add_str(g->out, "\033[0m");
-}
-
-/* Adds text as a paragraph and releases it. */
-static void paragraph(const struct page *g, unsigned indent, struct buf *text)
-{
-	buf_addf(g->out, "%*s", (int)indent, "");
-	args_wrap(g->out, buf_str(text), indent, indent, WIDTH);
-	buf_release(text);
-}
 
 static void add_times(struct buf *out, uint64_t n)
 {
@@ -52,7 +26,29 @@ static void add_times(struct buf *out, uint64_t n)
 
 /* --- the answer --- */
 
-static void print_answer(const struct page *g)
+/* What the first of them was about. */
+static void add_first(const struct view *g, struct buf *t)
+{
+	for (size_t i = 0; i < g->o->nincidents; i++) {
+		const struct oom_incident *inc = g->o->incidents[i];
+		if (inc->granted)
+			continue;
+		buf_addf(t, " Process %u asked for ", inc->process->pid);
+		words_bytes(t, inc->requested);
+		struct buf where = {0};
+		if (oom_where(g->o, inc->stack, &where))
+			buf_addf(t, " in %s", buf_str(&where));
+		buf_release(&where);
+		if (inc->step)
+			buf_addf(t, ", in step %u", inc->step);
+		struct oom_answer a = oom_answer(g->o, inc);
+		buf_add_str(t, ": ");
+		oom_reason(g->o, inc, &a, t);
+		return;
+	}
+}
+
+static void print_answer(const struct view *g)
 {
 	uint64_t by_verdict[OOM_EXHAUSTION + 1] = {0}, granted = 0, n = 0;
 	struct buf t = {0};
@@ -79,24 +75,25 @@ static void print_answer(const struct page *g)
 			}
 		}
 		buf_add_char(&t, '.');
+		add_first(g, &t);
 	} else {
-		buf_add_str(&t, "The job never ran out of device memory");
+		buf_add_str(&t, "No request for device memory was refused, as far as this tells");
 		if (granted) {
 			buf_add_str(&t, ", but came close: ");
 			words_of(&t, granted, "request");
 			buf_addf(&t, " %s granted only after a pool had given memory back",
-				 granted == 1 ? "was" : "were");
+				 words_was(granted));
 		}
 		buf_add_char(&t, '.');
 	}
-	ink(g, n ? INK_BAD : INK_HEADING);
-	paragraph(g, 0, &t);
-	plain(g);
+	page_ink(&g->page, n ? INK_BAD : INK_HEADING);
+	page_paragraph(&g->page, 0, &t);
+	page_ink(&g->page, INK_PLAIN);
 }
 
 /* --- one incident --- */
 
-static void print_request(const struct page *g, const struct oom_incident *i, size_t number)
+static void print_request(const struct view *g, const struct oom_incident *i, size_t number)
 {
 	struct buf t = {0};
 	char dev[16];
@@ -124,61 +121,42 @@ static void print_request(const struct page *g, const struct oom_incident *i, si
 		words_bytes(&t, i->given_back);
 		buf_add_str(&t, " had been given back: the job did not notice.");
 	}
-	buf_add_char(g->out, '\n');
-	ink(g, INK_HEADING);
-	paragraph(g, 0, &t);
-	plain(g);
+	buf_add_char(g->page.out, '\n');
+	page_ink(&g->page, INK_HEADING);
+	page_paragraph(&g->page, 0, &t);
+	page_ink(&g->page, INK_PLAIN);
 }
 
-static void print_frames(const struct page *g, const char *text, bool python)
+static void print_stack(const struct view *g, uint32_t stack)
 {
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = text ? frames_pick(text, python, lines, MAX_FRAMES) : 0;
-
-	for (size_t i = 0; i < n; i++) {
-		buf_addf(g->out, "%*s", INDENT + 2, "");
-		frame_describe(&lines[i], python, g->out);
-		buf_add_char(g->out, '\n');
-	}
+	page_stack(&g->page, INDENT + 2, stacks_get(blocks_stacks(g->o->blocks), stack));
 }
 
-static void print_stack(const struct page *g, uint32_t stack)
-{
-	struct stack s = stacks_get(blocks_stacks(g->o->blocks), stack);
-
-	if (!stack)
-		return;
-	ink(g, INK_DIM);
-	print_frames(g, s.py, true);
-	print_frames(g, s.c, false);
-	plain(g);
-}
-
-static void print_verdict(const struct page *g, const struct oom_incident *i,
+static void print_verdict(const struct view *g, const struct oom_incident *i,
 			  const struct oom_answer *a)
 {
 	struct buf t = {0};
 
 	buf_addf(&t, "Verdict: %s: ", oom_verdict_name(a->verdict));
 	oom_reason(g->o, i, a, &t);
-	ink(g, INK_WARNING);
-	paragraph(g, INDENT, &t);
-	plain(g);
+	page_ink(&g->page, INK_WARNING);
+	page_paragraph(&g->page, INDENT, &t);
+	page_ink(&g->page, INK_PLAIN);
 	if (a->verdict == OOM_LEAK)
 		print_stack(g, i->leak.stack);
 	buf_add_str(&t, "What to do: ");
 	oom_advice(g->o, i, a, &t);
-	paragraph(g, INDENT, &t);
+	page_paragraph(&g->page, INDENT, &t);
 }
 
-static void print_device(const struct page *g, const struct oom_incident *i,
+static void print_device(const struct view *g, const struct oom_incident *i,
 			 const struct oom_answer *a)
 {
 	char dev[16];
 
 	if (!i->has_blocks && !a->has_total)
 		return;
-	buf_addf(g->out, "%*sDevice %s:", INDENT, "", blocks_device_name(i->device, dev));
+	buf_addf(g->page.out, "%*sDevice %s:", INDENT, "", blocks_device_name(i->device, dev));
 	const struct {
 		bool known;
 		uint64_t bytes;
@@ -193,51 +171,42 @@ static void print_device(const struct page *g, const struct oom_incident *i,
 	for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]); k++) {
 		if (!parts[k].known)
 			continue;
-		buf_add_str(g->out, any ? ", " : " ");
+		buf_add_str(g->page.out, any ? ", " : " ");
 		any = true;
-		words_bytes(g->out, parts[k].bytes);
-		buf_addf(g->out, " %s", parts[k].what);
+		words_bytes(g->page.out, parts[k].bytes);
+		buf_addf(g->page.out, " %s", parts[k].what);
 	}
-	buf_add_char(g->out, '\n');
+	buf_add_char(g->page.out, '\n');
 }
 
-static void add_right(struct buf *out, unsigned width, struct buf *cell)
+static void print_pools(const struct view *g, const struct oom_incident *i)
 {
-	buf_addf(out, "%*s", (int)width, buf_str(cell));
-	buf_clear(cell);
-}
-
-static void print_pools(const struct page *g, const struct oom_incident *i)
-{
-	struct buf cell = {0};
+	static const char *const titles[] = {"Pool",	    "Reserved", "Allocated",
+					     "Free inside", "Pieces",	"Largest free"};
+	struct table t = {.columns = 6, .text_columns = 1, .indent = INDENT};
 
 	if (!i->npools)
 		return;
-	buf_addf(g->out, "%*s%-14s%13s%13s%13s%9s%15s\n", INDENT, "", "Pool", "Reserved",
-		 "Allocated", "Free inside", "Pieces", "Largest free");
+	table_titles(&t, titles);
 	for (unsigned k = 0; k < i->npools; k++) {
 		const struct oom_pool *p = &i->pools[k];
-		buf_addf(g->out, "%*s%-14s", INDENT, "", row_type_text(p->type, ROW_SEED));
-		words_bytes(&cell, p->reserved);
-		add_right(g->out, 13, &cell);
-		words_bytes(&cell, p->allocated);
-		add_right(g->out, 13, &cell);
+
+		table_text(&t, words_pool(p->type));
+		table_bytes(&t, p->reserved);
+		table_bytes(&t, p->allocated);
 		if (p->mapped) {
-			words_bytes(&cell, p->free_bytes);
-			add_right(g->out, 13, &cell);
-			words_count(&cell, p->pieces);
-			add_right(g->out, 9, &cell);
-			words_bytes(&cell, p->largest_free);
-			add_right(g->out, 15, &cell);
+			table_bytes(&t, p->free_bytes);
+			table_count(&t, p->pieces);
+			table_bytes(&t, p->largest_free);
 		} else {
-			buf_addf(g->out, "%13s%9s%15s", "?", "?", "?");
+			for (int unknown = 0; unknown < 3; unknown++)
+				table_text(&t, "?");
 		}
-		buf_add_char(g->out, '\n');
 	}
-	buf_release(&cell);
+	page_table(&g->page, &t);
 }
 
-static void print_leak(const struct page *g, const struct oom_incident *i,
+static void print_leak(const struct view *g, const struct oom_incident *i,
 		       const struct oom_answer *a)
 {
 	struct buf t = {0};
@@ -248,44 +217,43 @@ static void print_leak(const struct page *g, const struct oom_incident *i,
 	words_bytes(&t, i->leak.bytes);
 	buf_addf(&t, " of steps %u to %u had leaked", i->leak.first_step, i->leak.last_step);
 	buf_add_str(&t, ", too little to explain this.");
-	paragraph(g, INDENT, &t);
+	page_paragraph(&g->page, INDENT, &t);
 }
 
-static void print_block(const struct page *g, const struct oom_incident *i,
+static void print_block(const struct view *g, const struct oom_incident *i,
 			const struct oom_block *b)
 {
 	struct buf t = {0};
 
 	words_bytes(&t, b->bytes);
-	buf_addf(g->out, "%*s%12s  %-13s ", INDENT + 2, "", buf_str(&t),
-		 row_type_text(b->type, ROW_SEED));
+	buf_addf(g->page.out, "%*s%12s  %-13s ", INDENT + 2, "", buf_str(&t), words_pool(b->type));
 	buf_clear(&t);
 	words_time(&t, oom_less(i->last_ns, b->time_ns));
-	buf_addf(g->out, "%12s before", buf_str(&t));
+	buf_addf(g->page.out, "%12s before", buf_str(&t));
 	buf_clear(&t);
 	if (b->step)
-		buf_addf(g->out, ", step %u", b->step);
+		buf_addf(g->page.out, ", step %u", b->step);
 	if (b->owner)
 		buf_addf(&t, ", %s", blocks_owner(g->o->blocks, b->owner));
-	frame_add_printable(g->out, buf_str(&t), t.len);
+	frame_add_printable(g->page.out, buf_str(&t), t.len);
 	buf_clear(&t);
 	if (oom_where(g->o, b->stack, &t))
-		buf_addf(g->out, ", %s", buf_str(&t));
-	buf_add_char(g->out, '\n');
+		buf_addf(g->page.out, ", %s", buf_str(&t));
+	buf_add_char(g->page.out, '\n');
 	buf_release(&t);
 }
 
-static void print_blocks(const struct page *g, const struct oom_incident *i, const char *title,
+static void print_blocks(const struct view *g, const struct oom_incident *i, const char *title,
 			 const struct oom_list *l)
 {
-	if (!l->n || !g->style->top)
+	if (!l->n || !g->page.style->top)
 		return;
-	buf_addf(g->out, "%*s%s\n", INDENT, "", title);
-	for (size_t k = 0; k < l->n && k < g->style->top; k++)
+	buf_addf(g->page.out, "%*s%s\n", INDENT, "", title);
+	for (size_t k = 0; k < l->n && k < g->page.style->top; k++)
 		print_block(g, i, &l->list[k]);
 }
 
-static void print_incident(const struct page *g, const struct oom_incident *i, size_t number)
+static void print_incident(const struct view *g, const struct oom_incident *i, size_t number)
 {
 	struct oom_answer a = oom_answer(g->o, i);
 
@@ -304,7 +272,7 @@ static void print_incident(const struct page *g, const struct oom_incident *i, s
 
 void oom_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
-	struct page g = {(struct oom *)a, style, out};
+	struct view g = {page_begin(style, out), (struct oom *)a};
 	size_t limit = style->top ? style->top : 1, shown = 0, left = 0;
 
 	if (style->console && !a->ops->findings(a))

@@ -3,12 +3,10 @@
 #include "analyze/oom_impl.h"
 
 #include "analyze/frames.h"
-#include "analyze/summary_words.h"
+#include "analyze/plain_words.h"
 
 #define LEAK_SHARE 10 /* a leak counts from a tenth of the request on */
-#define OTHERS_SHARE                                                                               \
-	8 /* others count from an eighth of the device on: the driver has some, too                \
-	   */
+#define OTHERS_SHARE 8 /* others count from an eighth of the device on */
 #define SLACK_SHARE 32 /* free on the device, beyond what pages and samples blur */
 
 const char *oom_verdict_name(enum oom_verdict v)
@@ -128,7 +126,7 @@ static void reason_fragmentation(const struct oom_incident *i, const struct oom_
 		add_bytes(out, "", i->requested, " in it.");
 		return;
 	}
-	buf_addf(out, "the %s pool has ", row_type_text(a->pool->type, ROW_SEED));
+	buf_addf(out, "the %s pool has ", words_pool(a->pool->type));
 	add_bytes(out, "", a->pool->free_bytes, " free in all, but in ");
 	words_of(out, a->pool->pieces, "piece");
 	add_bytes(out, ", the largest of ", a->pool->largest_free, "; ");

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "analyze/frames.h"
-#include "analyze/summary_words.h"
+#include "analyze/json.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 
 #define MAX_DEPTH 16 /* levels; what is deeper stays one name */
@@ -369,39 +370,19 @@ void owner_tree_answer(const struct owner_tree *t, struct buf *out)
 
 /* --- for programs --- */
 
-void put_u64_value(json_t *o, const char *key, uint64_t v)
-{
-	json_object_set_new(o, key, json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v));
-}
-
-json_t *text_json(const char *text, size_t len)
-{
-	json_t *v = json_stringn(text, len);
-
-	if (v)
-		return v;
-	char *copy = xstrndup(text, len);
-	for (size_t i = 0; i < len; i++)
-		if (copy[i] & 0x80)
-			copy[i] = '?';
-	v = json_stringn(copy, len);
-	free(copy);
-	return v;
-}
-
 static json_t *node_json(const struct owner_tree *t, size_t number, unsigned top)
 {
 	const struct owner_node *n = &t->nodes[number];
 	json_t *o = json_object(), *list = json_array();
 
-	json_object_set_new(o, "owner", text_json(n->path, n->path_len));
+	json_object_set_new(o, "owner", text_value(n->path, n->path_len));
 	if (n->is_free)
-		json_object_set_new(o, "free", json_true());
-	put_u64_value(o, "bytes", n->bytes);
-	put_u64_value(o, "blocks", n->blocks);
-	put_u64_value(o, "own_bytes", n->own_bytes);
-	put_u64_value(o, "own_blocks", n->own_blocks);
-	put_u64_value(o, "below_total", n->nchildren);
+		put_bool(o, "free", true);
+	put_number(o, "bytes", n->bytes);
+	put_number(o, "blocks", n->blocks);
+	put_number(o, "own_bytes", n->own_bytes);
+	put_number(o, "own_blocks", n->own_blocks);
+	put_number(o, "below_total", n->nchildren);
 	for (size_t i = 0; i < n->nchildren && i < top; i++)
 		json_array_append_new(list, node_json(t, t->order[n->first + i], top));
 	json_object_set_new(o, "below", list);

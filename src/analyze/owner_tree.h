@@ -13,8 +13,7 @@
 #include "base/buf.h"
 
 struct owner_node {
-	const char
-		*path; /* the owner down to here, borrowed; the last name_len bytes are its name */
+	const char *path; /* borrowed; the last name_len bytes are its name */
 	size_t path_len, name_len;
 	bool is_free; /* free inside the pool that path names */
 	unsigned depth; /* 0: all */
@@ -44,9 +43,5 @@ json_t *owner_tree_json(const struct owner_tree *t, unsigned top);
 void owner_node_words(const struct owner_node *n, struct buf *out);
 /* "60 % weights (PTA@weight), 25 % …": the largest leaves. */
 void owner_tree_answer(const struct owner_tree *t, struct buf *out);
-
-/* For JSON: numbers up to 2^63, text of foreign bytes. */
-void put_u64_value(json_t *o, const char *key, uint64_t v);
-json_t *text_json(const char *text, size_t len);
 
 #endif

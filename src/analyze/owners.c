@@ -8,8 +8,9 @@
 
 #include "analyze/census.h"
 #include "analyze/census_words.h"
+#include "analyze/json.h"
 #include "analyze/owner_tree.h"
-#include "analyze/summary_words.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 #include "export/cell.h"
 
@@ -333,7 +334,8 @@ static void say_device(struct owners *o, const struct counted *d, struct buf *ou
 	owner_tree_release(&tree);
 }
 
-static void owners_answer(struct owners *o, const struct counted *list, size_t n, struct buf *out)
+static void owners_answer(struct owners *o, const struct counted *list, size_t n,
+			  const struct page *g)
 {
 	struct buf t = {0};
 
@@ -344,42 +346,41 @@ static void owners_answer(struct owners *o, const struct counted *list, size_t n
 		say_device(o, &list[i], &t);
 	}
 	if (n > MAX_ANSWERS)
-		buf_addf(&t, " %zu more are below.", n - MAX_ANSWERS);
-	census_paragraph(&t, out);
+		buf_addf(&t, " %zu more %s below.", n - MAX_ANSWERS,
+			 n - MAX_ANSWERS == 1 ? "is" : "are");
+	page_paragraph(g, 0, &t);
 }
 
-static void owners_table(struct owners *o, const struct counted *d,
-			 const struct analysis_style *style, struct buf *out)
+static void owners_table(struct owners *o, const struct counted *d, const struct page *g)
 {
+	struct buf heading = {0};
 	struct owner_tree tree;
 
-	buf_add_char(out, '\n');
-	census_ink(style, INK_HEADING, out);
-	census_say_device(o->census, d->device, true, out);
-	buf_add_str(out, ": ");
-	words_bytes(out, d->shares.bytes);
-	census_ink(style, INK_PLAIN, out);
-	buf_add_char(out, '\n');
+	census_say_device(o->census, d->device, true, &heading);
+	buf_add_str(&heading, ": ");
+	words_bytes(&heading, d->shares.bytes);
+	page_heading(g, &heading);
 	owner_tree_build(&tree, o->census, &d->shares);
-	owner_tree_text(&tree, style->top, out);
+	owner_tree_text(&tree, g->style->top, g->out);
 	owner_tree_release(&tree);
-	census_say_outside(d->device, &d->shares, out);
+	census_say_outside(d->device, &d->shares, g);
 }
 
 static void owners_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct owners *o = (struct owners *)a;
+	struct page page = page_begin(style, out);
 	size_t n;
 
 	if (style->console) /* there is nothing to find */
 		return;
 	struct counted *list = count_devices(o, &n);
-	owners_answer(o, list, n, out);
+	owners_answer(o, list, n, &page);
 	for (size_t i = 0; i < n && i < MAX_DEVICES; i++)
-		owners_table(o, &list[i], style, out);
+		owners_table(o, &list[i], &page);
 	if (n > MAX_DEVICES)
 		buf_addf(out, "\n%zu more are in the JSON.\n", n - MAX_DEVICES);
-	census_doubts(o->census, n > 0, out);
+	census_doubts(o->census, n > 0, &page);
 	counted_free(list, n);
 }
 
@@ -391,15 +392,14 @@ static json_t *owners_json(struct analysis *a, unsigned top)
 	size_t n;
 	struct counted *list = count_devices(o, &n);
 
-	json_object_set_new(answer, "at", json_string(names[o->at.when]));
-	json_object_set_new(answer, "has_owners", json_boolean(census_has_owners(o->census)));
+	put_text(answer, "at", names[o->at.when]);
+	put_bool(answer, "has_owners", census_has_owners(o->census));
 	for (size_t i = 0; i < n; i++) {
 		struct owner_tree tree;
 		json_t *d = census_device_json(o->census, list[i].device, &list[i].shares);
 
 		owner_tree_build(&tree, o->census, &list[i].shares);
-		json_object_set_new(d, "owners_total",
-				    json_integer((json_int_t)tree.nodes[0].nchildren));
+		put_number(d, "owners_total", tree.nodes[0].nchildren);
 		json_object_set_new(d, "owners", owner_tree_json(&tree, top));
 		owner_tree_release(&tree);
 		json_array_append_new(devices, d);
@@ -420,6 +420,7 @@ static void owners_free(struct analysis *a)
 
 static const struct analysis_ops owners_ops = {
 	.name = "decompose",
+	.attrs = CENSUS_ATTRS,
 	.row = owners_row,
 	.process = owners_process,
 	.unordered = owners_unordered,

@@ -257,6 +257,7 @@ static void peak_free(struct analysis *a)
 
 static const struct analysis_ops peak_ops = {
 	.name = "peak",
+	.attrs = CENSUS_ATTRS,
 	.row = peak_row,
 	.process = peak_process,
 	.unordered = peak_unordered,

@@ -6,16 +6,14 @@
 #include "analyze/census_words.h"
 #include "analyze/frames.h"
 #include "analyze/peak_impl.h"
-#include "analyze/summary_words.h"
+#include "analyze/plain_words.h"
 
 #define MAX_ANSWERS 3 /* devices in the first paragraph */
 #define MAX_DEVICES 16 /* described; JSON has all */
-#define MAX_FRAMES 4
 
-struct page {
+struct view {
+	struct page page;
 	struct peak *peak;
-	const struct analysis_style *style;
-	struct buf *out;
 };
 
 static bool where_of(struct peak *p, uint32_t number, struct buf *out)
@@ -34,9 +32,7 @@ static void say_origin(struct peak *p, const struct peak_device *d, struct buf *
 		i++;
 	if (i < d->nplaces && d->places[i].bytes && where_of(p, d->places[i].stack, &where)) {
 		buf_add_str(out, " The largest part from one place, ");
-		words_bytes(out, d->places[i].bytes);
-		buf_add_str(out, " in ");
-		words_of(out, d->places[i].blocks, "block");
+		words_held(out, d->places[i].bytes, d->places[i].blocks);
 		buf_addf(out, ", comes from %s.", buf_str(&where));
 	}
 	buf_release(&where);
@@ -84,7 +80,7 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 	say_next(d, out);
 }
 
-static void answer(const struct page *g, const struct peak_device *list, size_t n)
+static void answer(const struct view *g, const struct peak_device *list, size_t n)
 {
 	struct buf t = {0};
 	size_t said = 0;
@@ -92,31 +88,31 @@ static void answer(const struct page *g, const struct peak_device *list, size_t 
 	if (!n)
 		buf_add_str(&t, "No memory was allocated in these rows.");
 	for (size_t i = 0; i < n && said < MAX_ANSWERS; i++) {
-		if (g->style->console && !peak_is_above(g->peak, &list[i]))
+		if (g->page.style->console && !peak_is_above(g->peak, &list[i]))
 			continue;
 		buf_add_str(&t, said++ ? " " : "");
 		say_device(g->peak, &list[i], &t);
 	}
-	if (n > MAX_ANSWERS && !g->style->console)
-		buf_addf(&t, " %zu more are below.", n - MAX_ANSWERS);
-	census_paragraph(&t, g->out);
+	if (n > MAX_ANSWERS && !g->page.style->console)
+		buf_addf(&t, " %zu more %s below.", n - MAX_ANSWERS,
+			 n - MAX_ANSWERS == 1 ? "is" : "are");
+	page_paragraph(&g->page, 0, &t);
 }
 
 /* --- one device --- */
 
-static void heading(const struct page *g, const struct peak_device *d)
+static void heading(const struct view *g, const struct peak_device *d)
 {
-	buf_add_char(g->out, '\n');
-	census_ink(g->style, INK_HEADING, g->out);
-	census_say_device(g->peak->census, d->device, true, g->out);
-	buf_add_str(g->out, ": ");
-	words_bytes(g->out, peak_height(d));
-	census_say_when(g->peak->census, d->moment, false, g->out);
-	census_ink(g->style, INK_PLAIN, g->out);
-	buf_add_char(g->out, '\n');
+	struct buf t = {0};
+
+	census_say_device(g->peak->census, d->device, true, &t);
+	buf_add_str(&t, ": ");
+	words_bytes(&t, peak_height(d));
+	census_say_when(g->peak->census, d->moment, false, &t);
+	page_heading(&g->page, &t);
 }
 
-static void pool_lines(const struct page *g, const struct peak_device *d)
+static void pool_lines(const struct view *g, const struct peak_device *d)
 {
 	for (size_t i = 0; i < d->moment->npools; i++) {
 		const struct census_pool *p = &d->moment->pools[i];
@@ -127,61 +123,40 @@ static void pool_lines(const struct page *g, const struct peak_device *d)
 				unused += d->shares.list[k].bytes;
 		if (!p->live_bytes && !p->reserved && !unused)
 			continue;
-		buf_addf(g->out, "  %s: ", row_type_text(p->pool->type, ROW_SEED));
-		words_bytes(g->out, p->live_bytes);
-		buf_add_str(g->out, " in ");
-		words_of(g->out, p->live_blocks, "block");
+		buf_addf(g->page.out, "  %s: ", words_pool(p->pool->type));
+		words_held(g->page.out, p->live_bytes, p->live_blocks);
 		if (unused) {
-			buf_add_str(g->out, ", ");
-			words_bytes(g->out, unused);
-			buf_add_str(g->out, " free inside");
+			buf_add_str(g->page.out, ", ");
+			words_bytes(g->page.out, unused);
+			buf_add_str(g->page.out, " free inside");
 		}
 		if (!blocks_is_driver(p->pool->type) && p->reserved) {
-			buf_add_str(g->out, ", ");
-			words_bytes(g->out, p->reserved);
-			buf_add_str(g->out, " reserved");
+			buf_add_str(g->page.out, ", ");
+			words_bytes(g->page.out, p->reserved);
+			buf_add_str(g->page.out, " reserved");
 		}
-		buf_add_char(g->out, '\n');
+		buf_add_char(g->page.out, '\n');
 	}
 }
 
-static void frame_lines(const struct page *g, const char *text, bool python)
-{
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = frames_pick(text, python, lines, MAX_FRAMES);
-
-	for (size_t i = 0; i < n; i++) {
-		buf_add_str(g->out, "        ");
-		frame_describe(&lines[i], python, g->out);
-		buf_add_char(g->out, '\n');
-	}
-}
-
-static void place_lines(const struct page *g, const struct peak_device *d)
+static void place_lines(const struct view *g, const struct peak_device *d)
 {
 	struct stacks *stacks = blocks_stacks(census_blocks(g->peak->census));
 
 	if (stacks->count < 2)
 		return;
-	buf_add_str(g->out, "\n  By call stack\n");
-	for (size_t i = 0; i < d->nplaces && i < g->style->top; i++) {
+	buf_add_str(g->page.out, "\n  By call stack\n");
+	for (size_t i = 0; i < d->nplaces && i < g->page.style->top; i++) {
 		const struct peak_place *place = &d->places[i];
 		struct stack s = stacks_get(stacks, place->stack);
 
-		buf_add_str(g->out, "    ");
-		words_bytes(g->out, place->bytes);
-		buf_add_str(g->out, " in ");
-		words_of(g->out, place->blocks, "block");
-		buf_add_str(g->out, place->stack ? "\n" : ", no call stack recorded\n");
-		census_ink(g->style, INK_DIM, g->out);
-		if (place->stack && s.py)
-			frame_lines(g, s.py, true);
-		if (place->stack && s.c)
-			frame_lines(g, s.c, false);
-		census_ink(g->style, INK_PLAIN, g->out);
+		buf_add_str(g->page.out, "    ");
+		words_held(g->page.out, place->bytes, place->blocks);
+		buf_add_str(g->page.out, place->stack ? "\n" : ", no call stack recorded\n");
+		page_stack(&g->page, 8, s);
 	}
-	if (d->nplaces > g->style->top)
-		buf_addf(g->out, "    and %zu more\n", d->nplaces - g->style->top);
+	if (d->nplaces > g->page.style->top)
+		buf_addf(g->page.out, "    and %zu more\n", d->nplaces - g->page.style->top);
 }
 
 /* The place and who called it, since places are often a helper that everybody uses. */
@@ -198,7 +173,7 @@ static void add_place(struct peak *p, uint32_t number, struct buf *out)
 	}
 }
 
-static void block_line(const struct page *g, const struct peak_device *d,
+static void block_line(const struct view *g, const struct peak_device *d,
 		       const struct census_share *s)
 {
 	const struct block *b = s->block;
@@ -208,34 +183,38 @@ static void block_line(const struct page *g, const struct peak_device *d,
 	if (!*owner)
 		owner = census_source(b->pool->type);
 	words_bytes(&t, s->bytes);
-	buf_addf(g->out, "  %12s", buf_str(&t));
+	buf_addf(g->page.out, "  %12s", buf_str(&t));
 	buf_clear(&t);
 	buf_add_str(&t, b->shadow ? ">" : "");
 	words_time(&t, peak_age(d, b));
-	buf_addf(g->out, "  %12s", buf_str(&t));
+	buf_addf(g->page.out, "  %12s", buf_str(&t));
 	buf_clear(&t);
 	if (b->state == BLOCK_FREED)
 		words_time(&t, peak_lived_on(d, b));
 	else
 		buf_add_str(&t, "to the end");
-	buf_addf(g->out, "  %12s  ", buf_str(&t));
+	buf_addf(g->page.out, "  %12s  ", buf_str(&t));
 	buf_clear(&t);
-	frame_add_printable(g->out, owner, strlen(owner));
-	add_place(g->peak, b->stack, g->out);
-	buf_add_char(g->out, '\n');
+	frame_add_printable(g->page.out, owner, strlen(owner));
+	add_place(g->peak, b->stack, g->page.out);
+	buf_add_char(g->page.out, '\n');
 	buf_release(&t);
 }
 
-static void block_lines(const struct page *g, const struct peak_device *d)
+static void block_lines(const struct view *g, const struct peak_device *d)
 {
-	size_t n = d->nblocks < g->style->top ? d->nblocks : g->style->top;
+	size_t n = d->nblocks < g->page.style->top ? d->nblocks : g->page.style->top;
 	bool pooled = false;
 	struct buf t = {0};
 
 	if (!n)
 		return;
-	buf_addf(g->out, "\n  The %zu blocks that weigh most\n  %12s  %12s  %12s  %s\n", n, "Bytes",
-		 "Age", "Lived on", "Owner and place");
+	if (n > 1)
+		buf_addf(g->page.out, "\n  The %zu blocks that weigh most\n", n);
+	else
+		buf_add_str(g->page.out, "\n  The block that weighs most\n");
+	buf_addf(g->page.out, "  %12s  %12s  %12s  %s\n", "Bytes", "Age", "Lived on",
+		 "Owner and place");
 	for (size_t i = 0; i < n; i++) {
 		block_line(g, d, &d->shares.list[i]);
 		pooled |= !blocks_is_driver(d->shares.list[i].pool->type);
@@ -244,23 +223,23 @@ static void block_lines(const struct page *g, const struct peak_device *d)
 		return;
 	buf_add_str(&t, "A block of a pool makes room inside the pool when it goes; the driver's "
 			"bytes fall as far as the pool can do with less memory then.");
-	census_paragraph(&t, g->out);
+	page_paragraph(&g->page, 0, &t);
 }
 
-static void describe_device(const struct page *g, const struct peak_device *d)
+static void describe_device(const struct view *g, const struct peak_device *d)
 {
 	heading(g, d);
 	pool_lines(g, d);
-	buf_add_str(g->out, "\n  By owner\n");
-	owner_tree_text(&d->tree, g->style->top, g->out);
-	census_say_outside(d->device, &d->shares, g->out);
+	buf_add_str(g->page.out, "\n  By owner\n");
+	owner_tree_text(&d->tree, g->page.style->top, g->page.out);
+	census_say_outside(d->device, &d->shares, &g->page);
 	place_lines(g, d);
 	block_lines(g, d);
 }
 
 void peak_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
-	struct page g = {(struct peak *)a, style, out};
+	struct view g = {page_begin(style, out), (struct peak *)a};
 	size_t n, above = 0;
 	struct peak_device *list = peak_devices(g.peak, &n);
 
@@ -273,9 +252,9 @@ void peak_text(struct analysis *a, const struct analysis_style *style, struct bu
 	if (n > MAX_DEVICES && !style->console)
 		buf_addf(out, "\n%zu more are in the JSON.\n", n - MAX_DEVICES);
 	if (!style->console)
-		census_doubts(g.peak->census, n > 0, out);
+		census_doubts(g.peak->census, n > 0, &g.page);
 	if (!style->console && n && blocks_stacks(census_blocks(g.peak->census))->count < 2)
-		buf_add_str(out, "No call stacks were recorded; --call-stack=c,python shows where "
+		buf_add_str(out, "No call stacks were recorded; --call-stack=c shows where "
 				 "blocks come from.\n");
 	peak_devices_free(list, n);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analyze/blocks.h"
 #include "analyze/summary_impl.h"
 #include "base/mem.h"
 #include "wire/record.h"
@@ -132,7 +133,7 @@ static struct summary_pool *new_pool(struct summary *s, struct summary_process *
 	pool->ended_list = SUMMARY_NIL;
 	pool->groups = SUMMARY_NIL;
 	pool->last_group = SUMMARY_NIL;
-	if (summary_is_driver(type))
+	if (blocks_is_driver(type))
 		pool->own->has_driver = pool->all->has_driver = true;
 	p->pool_list =
 		xgrow(p->pool_list, &p->pools_cap, p->npools + 1, sizeof(struct summary_pool *));
@@ -241,7 +242,7 @@ static void keep_peak(struct summary_group *g)
 static void hold(struct summary_group *g, uint64_t bytes, uint64_t time_ns)
 {
 	struct summary_pool *pool = g->pool;
-	bool driver = summary_is_driver(pool->type);
+	bool driver = blocks_is_driver(pool->type);
 
 	keep_peak(g);
 	held_add(&g->live, bytes);
@@ -257,7 +258,7 @@ static void hold(struct summary_group *g, uint64_t bytes, uint64_t time_ns)
 static void let_go(struct summary_group *g, uint64_t bytes)
 {
 	struct summary_pool *pool = g->pool;
-	bool driver = summary_is_driver(pool->type);
+	bool driver = blocks_is_driver(pool->type);
 
 	keep_peak(g);
 	held_take(&g->live, bytes);
@@ -575,4 +576,9 @@ void summary_note(struct summary *s, const char *text)
 {
 	s->notes = xgrow(s->notes, &s->notes_cap, s->nnotes + 1, sizeof(char *));
 	s->notes[s->nnotes++] = xstrdup(text);
+}
+
+bool summary_unordered(const struct summary *s)
+{
+	return s->unordered;
 }

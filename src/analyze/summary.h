@@ -66,6 +66,9 @@ void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_
 /* A sentence for the reader, such as "The recording was cut off." */
 void summary_note(struct summary *s, const char *text);
 
+/* Did MALLOC or FREE rows of a process go back in time, so that the answer is not exact? */
+bool summary_unordered(const struct summary *s);
+
 /* Adds the text to out. For each pool the `top` largest places that hold memory are listed. */
 void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out);
 

@@ -3,16 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "analyze/blocks.h"
+#include "analyze/plain_words.h"
 #include "analyze/summary_query.h"
-#include "analyze/summary_words.h"
-#include "wire/record.h"
 
 #define MAX_DEVICES 3
-
-static const char *type_text(enum row_type type)
-{
-	return row_type_text(type, ROW_SEED);
-}
 
 static void say_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
@@ -43,7 +38,7 @@ static const struct summary_pool *largest_pool(const struct summary *s, uint32_t
 		for (size_t k = 0; k < s->processes[i]->npools; k++) {
 			const struct summary_pool *pool = s->processes[i]->pool_list[k];
 
-			if (pool->device == device && !summary_is_driver(pool->type) &&
+			if (pool->device == device && !blocks_is_driver(pool->type) &&
 			    (!best || pool->bytes.peak_bytes > best->bytes.peak_bytes))
 				best = pool;
 		}
@@ -56,16 +51,12 @@ static void say_device(const struct summary *s, const struct summary_device *d, 
 	struct summary_tally peak = summary_whole_peak(s, d, &exact);
 	const struct summary_pool *pool = largest_pool(s, d->device);
 
-	if (d->device == DEV_HOST)
-		buf_add_str(out, " Host memory");
-	else if (d->device == DEV_NONE)
-		buf_add_str(out, " Memory of unknown devices");
-	else
-		buf_addf(out, " Device %u", d->device);
+	buf_add_char(out, ' ');
+	words_device(out, d->device, true);
 	buf_add_str(out, exact ? " peaked at " : " peaked at no less than ");
 	words_bytes(out, peak.peak_bytes);
 	if (pool && pool->bytes.peak_bytes && pool->bytes.peak_bytes != peak.peak_bytes) {
-		buf_addf(out, " (%s pool ", type_text(pool->type));
+		buf_addf(out, " (%s pool ", words_pool(pool->type));
 		if (d->users > 1)
 			buf_addf(out, "of process %u ", pool->process->pid);
 		words_bytes(out, pool->bytes.peak_bytes);
@@ -135,8 +126,8 @@ static void leftover_of(const struct summary_process *p, struct leftover *out)
 		out->bytes += held.bytes;
 		if (!held.blocks)
 			continue;
-		bool driver = summary_is_driver(pool->type);
-		bool was_driver = out->largest && summary_is_driver(out->largest->type);
+		bool driver = blocks_is_driver(pool->type);
+		bool was_driver = out->largest && blocks_is_driver(out->largest->type);
 		if (!out->largest || (was_driver && !driver) ||
 		    (was_driver == driver && held.bytes > best.bytes))
 			out->largest = pool;
@@ -152,14 +143,14 @@ static unsigned say_kinds(const struct leftover *left, struct buf *out)
 		total += left->of[t].blocks != 0;
 	for (unsigned pass = 0; pass < 2; pass++)
 		for (unsigned t = 0; t <= TYPE_END; t++) {
-			if (!left->of[t].blocks || summary_is_driver(t) != (pass == 1))
+			if (!left->of[t].blocks || blocks_is_driver(t) != (pass == 1))
 				continue;
 			if (said)
 				buf_add_str(out, said + 1 == total ? " and " : ", ");
 			words_of(out, left->of[t].blocks, "block");
 			buf_add_str(out, " (");
 			words_bytes(out, left->of[t].bytes);
-			buf_addf(out, ") of %s", type_text(t));
+			buf_addf(out, ") of %s", words_pool(t));
 			said++;
 		}
 	return total;
@@ -179,7 +170,7 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 
 		buf_add_str(out, only ? ", all" : most ? ", most" : ", the largest part");
 		if (kinds > 1)
-			buf_addf(out, " of the %s memory", type_text(left->largest->type));
+			buf_addf(out, " of the %s memory", words_pool(left->largest->type));
 		else
 			buf_add_str(out, " of it");
 		buf_addf(out, " from %s", buf_str(&where));
@@ -209,8 +200,8 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 	}
 	buf_add_char(out, ' ');
 	unsigned kinds = say_kinds(&most, out);
-	buf_addf(out, " %s still allocated at the end of process %u",
-		 most.blocks == 1 ? "was" : "were", worst->pid);
+	buf_addf(out, " %s still allocated at the end of process %u", words_was(most.blocks),
+		 worst->pid);
 	say_origin(s, &most, kinds, out);
 	buf_add_char(out, '.');
 	if (others == 2)
@@ -221,7 +212,7 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 
 static void say_ooms(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
-	char dev[SUMMARY_DEVICE_BYTES];
+	char dev[16];
 
 	if (!c->ooms || !s->nooms)
 		return;
@@ -234,7 +225,7 @@ static void say_ooms(const struct summary *s, const struct summary_counts *c, st
 	words_time(out, s->ooms[0].time_ns - s->first_ns);
 	buf_add_str(out, " after the start, when ");
 	words_bytes(out, s->ooms[0].requested_bytes);
-	buf_addf(out, " were asked of device %s.", summary_device_text(s->ooms[0].device, dev));
+	buf_addf(out, " were asked of device %s.", blocks_device_name(s->ooms[0].device, dev));
 }
 
 void summary_answer(struct summary *s, struct buf *out)
@@ -259,5 +250,5 @@ void summary_answer(struct summary *s, struct buf *out)
 		return;
 	buf_add_char(out, ' ');
 	words_of(out, lost.events, "event");
-	buf_addf(out, " %s lost, so all of this is incomplete.", lost.events == 1 ? "was" : "were");
+	buf_addf(out, " %s lost, so all of this is incomplete.", words_was(lost.events));
 }

@@ -155,9 +155,4 @@ struct summary {
 
 uint32_t summary_group_of(struct summary *s, struct summary_pool *pool, uint32_t stack);
 
-static inline bool summary_is_driver(enum row_type type)
-{
-	return type == TYPE_HAL || type == TYPE_HOST;
-}
-
 #endif

@@ -6,80 +6,26 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "analyze/json.h"
 #include "analyze/summary_query.h"
-#include "base/mem.h"
-
-/* JSON numbers of ours are signed; nothing true is larger. */
-static void put_u64(json_t *o, const char *key, uint64_t v)
-{
-	json_object_set_new(o, key, json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v));
-}
-
-static void put_bool(json_t *o, const char *key, bool v)
-{
-	json_object_set_new(o, key, json_boolean(v));
-}
-
-/* Text of foreign bytes: what is not UTF-8 is replaced. */
-static json_t *text_value(const char *text, size_t len)
-{
-	json_t *v = json_stringn(text, len);
-
-	if (v)
-		return v;
-	char *copy = xstrndup(text, len);
-	for (size_t i = 0; i < len; i++)
-		if (copy[i] & 0x80)
-			copy[i] = '?';
-	v = json_stringn(copy, len);
-	free(copy);
-	return v;
-}
-
-static void put_text(json_t *o, const char *key, const char *text)
-{
-	json_object_set_new(o, key, text ? text_value(text, strlen(text)) : json_null());
-}
-
-static void put_device(json_t *o, uint32_t device)
-{
-	char dev[SUMMARY_DEVICE_BYTES];
-
-	put_text(o, "device", summary_device_text(device, dev));
-}
 
 static void put_after(json_t *o, const struct summary *s, const char *prefix, uint64_t time_ns)
 {
 	char key[32];
 
 	snprintf(key, sizeof(key), "%stime_ns", prefix);
-	put_u64(o, key, time_ns);
+	put_number(o, key, time_ns);
 	snprintf(key, sizeof(key), "%safter_ns", prefix);
-	put_u64(o, key, time_ns > s->first_ns ? time_ns - s->first_ns : 0);
-}
-
-static json_t *stack_value(const char *text)
-{
-	json_t *lines = json_array();
-	struct frame_line line;
-
-	while (text && frame_next(&text, &line))
-		json_array_append_new(lines, text_value(line.text, line.len));
-	return lines;
+	put_number(o, key, time_ns > s->first_ns ? time_ns - s->first_ns : 0);
 }
 
 static json_t *place_value(const struct summary *s, const struct summary_place *place)
 {
 	json_t *o = json_object();
-	struct buf where = {0};
 
-	put_u64(o, "blocks", place->held.blocks);
-	put_u64(o, "bytes", place->held.bytes);
-	bool known = stacks_where(&s->stacks, place->number, &where);
-	put_text(o, "where", known ? buf_str(&where) : NULL);
-	json_object_set_new(o, "c_stack", stack_value(place->stack.c));
-	json_object_set_new(o, "python_stack", stack_value(place->stack.py));
-	buf_release(&where);
+	put_number(o, "blocks", place->held.blocks);
+	put_number(o, "bytes", place->held.bytes);
+	put_stack(o, &s->stacks, place->number);
 	return o;
 }
 
@@ -97,9 +43,9 @@ static json_t *places_value(const struct summary *s, const struct summary_pool *
 		if (i < top)
 			json_array_append_new(list, place_value(s, &places[i]));
 	}
-	put_u64(o, "blocks", total.blocks);
-	put_u64(o, "bytes", total.bytes);
-	put_u64(o, "places_total", n);
+	put_number(o, "blocks", total.blocks);
+	put_number(o, "bytes", total.bytes);
+	put_number(o, "places_total", n);
 	json_object_set_new(o, "places", list);
 	free(places);
 	return o;
@@ -110,14 +56,14 @@ static json_t *pool_value(const struct summary *s, const struct summary_pool *po
 	json_t *o = json_object();
 
 	put_device(o, pool->device);
-	put_text(o, "pool", row_type_text(pool->type, ROW_SEED));
-	put_u64(o, "events", pool->mallocs + pool->frees);
-	put_u64(o, "mallocs", pool->mallocs);
-	put_u64(o, "frees", pool->frees);
-	put_u64(o, "unmatched_frees", pool->unmatched_frees);
-	put_u64(o, "synthetic_frees", pool->ended.blocks);
-	put_u64(o, "peak_bytes", pool->bytes.peak_bytes);
-	put_u64(o, "peak_blocks", pool->peak_blocks);
+	put_pool(o, pool->type);
+	put_number(o, "events", pool->mallocs + pool->frees);
+	put_number(o, "mallocs", pool->mallocs);
+	put_number(o, "frees", pool->frees);
+	put_number(o, "unmatched_frees", pool->unmatched_frees);
+	put_number(o, "synthetic_frees", pool->ended.blocks);
+	put_number(o, "peak_bytes", pool->bytes.peak_bytes);
+	put_number(o, "peak_blocks", pool->peak_blocks);
 	put_after(o, s, "peak_", pool->bytes.peak_time_ns);
 	json_object_set_new(o, "alive_at_end", places_value(s, pool, false, top));
 	json_object_set_new(o, "alive_at_peak", places_value(s, pool, true, top));
@@ -128,18 +74,18 @@ static json_t *counts_value(const struct summary_counts *c)
 {
 	json_t *o = json_object();
 
-	put_u64(o, "mallocs", c->mallocs);
-	put_u64(o, "frees", c->frees);
-	put_u64(o, "unmatched_frees", c->unmatched_frees);
-	put_u64(o, "synthetic_frees", c->synthetic_frees);
-	put_u64(o, "accesses", c->accesses);
-	put_u64(o, "operator_launches", c->operators);
-	put_u64(o, "kernel_launches", c->kernels);
-	put_u64(o, "marks", c->marks);
-	put_u64(o, "ranges", c->ranges);
-	put_u64(o, "steps", c->steps);
-	put_u64(o, "snapshots", c->snapshots);
-	put_u64(o, "ooms", c->ooms);
+	put_number(o, "mallocs", c->mallocs);
+	put_number(o, "frees", c->frees);
+	put_number(o, "unmatched_frees", c->unmatched_frees);
+	put_number(o, "synthetic_frees", c->synthetic_frees);
+	put_number(o, "accesses", c->accesses);
+	put_number(o, "operator_launches", c->operators);
+	put_number(o, "kernel_launches", c->kernels);
+	put_number(o, "marks", c->marks);
+	put_number(o, "ranges", c->ranges);
+	put_number(o, "steps", c->steps);
+	put_number(o, "snapshots", c->snapshots);
+	put_number(o, "ooms", c->ooms);
 	return o;
 }
 
@@ -147,9 +93,9 @@ static json_t *loss_value(const struct summary_loss *lost)
 {
 	json_t *o = json_object();
 
-	put_u64(o, "events", lost->events);
-	put_u64(o, "stacks", lost->stacks);
-	put_u64(o, "damaged_bytes", lost->damaged_bytes);
+	put_number(o, "events", lost->events);
+	put_number(o, "stacks", lost->stacks);
+	put_number(o, "damaged_bytes", lost->damaged_bytes);
 	return o;
 }
 
@@ -157,9 +103,9 @@ static void put_span(json_t *o, uint64_t first_ns, uint64_t last_ns)
 {
 	bool any = first_ns <= last_ns;
 
-	put_u64(o, "first_time_ns", any ? first_ns : 0);
-	put_u64(o, "last_time_ns", any ? last_ns : 0);
-	put_u64(o, "duration_ns", any ? last_ns - first_ns : 0);
+	put_number(o, "first_time_ns", any ? first_ns : 0);
+	put_number(o, "last_time_ns", any ? last_ns : 0);
+	put_number(o, "duration_ns", any ? last_ns - first_ns : 0);
 }
 
 static json_t *process_value(const struct summary *s, const struct summary_process *p, unsigned top)
@@ -169,10 +115,10 @@ static json_t *process_value(const struct summary *s, const struct summary_proce
 	struct summary_counts c;
 
 	summary_count(p, &c);
-	put_u64(o, "pid", p->pid);
+	put_number(o, "pid", p->pid);
 	put_text(o, "command", p->cmdline);
 	put_span(o, p->first_ns, p->last_ns);
-	put_u64(o, "rows", c.rows);
+	put_number(o, "rows", c.rows);
 	json_object_set_new(o, "counts", counts_value(&c));
 	json_object_set_new(o, "lost", loss_value(&p->lost));
 	put_bool(o, "frees_recorded", !summary_frees_missing(&c));
@@ -190,7 +136,7 @@ static json_t *device_value(const struct summary *s, const struct summary_device
 	struct summary_tally peak = summary_whole_peak(s, d, &exact);
 
 	put_device(o, d->device);
-	put_u64(o, "peak_bytes", peak.peak_bytes);
+	put_number(o, "peak_bytes", peak.peak_bytes);
 	put_after(o, s, "peak_", peak.peak_time_ns);
 	put_text(o, "peak_source", d->has_driver ? "driver" : "pools");
 	put_bool(o, "peak_is_lower_bound", !exact);
@@ -201,10 +147,10 @@ static json_t *oom_value(const struct summary *s, const struct summary_oom *oom)
 {
 	json_t *o = json_object();
 
-	put_u64(o, "pid", oom->pid);
+	put_number(o, "pid", oom->pid);
 	put_device(o, oom->device);
 	put_after(o, s, "", oom->time_ns);
-	put_u64(o, "requested_bytes", oom->requested_bytes);
+	put_number(o, "requested_bytes", oom->requested_bytes);
 	put_text(o, "function", oom->function[0] ? oom->function : NULL);
 	return o;
 }
@@ -247,7 +193,7 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	summary_count_all(s, &c);
 	summary_loss_all(s, &lost);
 	put_span(o, s->first_ns, s->last_ns);
-	put_u64(o, "rows", c.rows);
+	put_number(o, "rows", c.rows);
 	put_bool(o, "time_ordered", !s->unordered);
 	json_object_set_new(o, "counts", counts_value(&c));
 	json_object_set_new(o, "lost", loss_value(&lost));

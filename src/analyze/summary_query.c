@@ -2,12 +2,10 @@
 /* The questions that the writers of text and JSON share. */
 #include "analyze/summary_query.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "wire/record.h"
 
 static void add_counts(struct summary_counts *to, const struct summary_counts *from)
 {
@@ -153,14 +151,4 @@ struct summary_pool **summary_pools(const struct summary_process *p)
 		qsort(pools, p->npools, sizeof(struct summary_pool *), by_device_and_type);
 	}
 	return pools;
-}
-
-const char *summary_device_text(uint32_t device, char out[SUMMARY_DEVICE_BYTES])
-{
-	if (device == DEV_HOST)
-		return "cpu";
-	if (device == DEV_NONE)
-		return "N/A";
-	snprintf(out, SUMMARY_DEVICE_BYTES, "%u", device);
-	return out;
 }

@@ -10,8 +10,6 @@
 #include "analyze/summary_impl.h"
 #include "base/buf.h"
 
-#define SUMMARY_DEVICE_BYTES 16
-
 /* A call stack and what its blocks hold. */
 struct summary_place {
 	struct stack stack;
@@ -38,9 +36,6 @@ struct summary_place *summary_places(const struct summary *s, const struct summa
 
 /* The pools of a process by device and type. Gives an array of npools. */
 struct summary_pool **summary_pools(const struct summary_process *p);
-
-/* "0", "cpu" or "N/A" */
-const char *summary_device_text(uint32_t device, char out[SUMMARY_DEVICE_BYTES]);
 
 /* summary_answer.c: the sentences at the head of the text, in one line. */
 void summary_answer(struct summary *s, struct buf *out);

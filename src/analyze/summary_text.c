@@ -5,57 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "analyze/blocks.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 #include "analyze/summary_query.h"
-#include "analyze/summary_words.h"
-#include "base/args.h"
 #include "base/mem.h"
 
-#define WIDTH 96
 #define MAX_POOLS 40 /* listed; JSON has them all */
 #define MAX_PROCESSES 20
-#define MAX_FRAMES 5
 
-#define COLUMNS 9
-#define CELL_BYTES 32
-
-/* One text in the making. */
-struct page {
+struct view {
+	struct page page;
 	const struct summary *s;
-	struct buf *out;
-	bool colour;
-	unsigned top;
 	struct summary_pool **pools; /* that are listed */
 	size_t npools, pools_total;
 };
-
-enum ink { INK_HEADING = 1, INK_DIM = 2, INK_GOOD = 32, INK_WARNING = 33, INK_BAD = 31 };
-
-static void ink(const struct page *g, enum ink code)
-{
-	if (g->colour)
-		buf_addf(g->out, "\033[%dm", (int)code);
-}
-
-static void plain(const struct page *g)
-{
-	if (g->colour)
-		buf_add_str(g->out, "\033[0m");
-}
-
-static void heading(const struct page *g, const char *text)
-{
-	buf_add_char(g->out, '\n');
-	ink(g, INK_HEADING);
-	buf_add_str(g->out, text);
-	plain(g);
-	buf_add_char(g->out, '\n');
-}
-
-static void paragraph(const struct page *g, struct buf *text)
-{
-	args_wrap(g->out, buf_str(text), 0, 0, WIDTH);
-	buf_release(text);
-}
 
 /* --- the table --- */
 
@@ -69,7 +33,7 @@ static int higher_first(const void *pa, const void *pb)
 	return (a->number > b->number) - (a->number < b->number);
 }
 
-static void list_pools(struct page *g)
+static void list_pools(struct view *g)
 {
 	size_t cap = 0;
 
@@ -89,80 +53,48 @@ static void list_pools(struct page *g)
 	g->npools = MAX_POOLS;
 }
 
-static void put_cell(char *cell, struct buf *text)
-{
-	snprintf(cell, CELL_BYTES, "%s", buf_str(text));
-	buf_clear(text);
-}
-
-static void fill_row(const struct page *g, const struct summary_pool *pool,
-		     char row[COLUMNS][CELL_BYTES])
+static void fill_row(const struct view *g, const struct summary_pool *pool, struct table *t)
 {
 	struct summary_held alive = summary_alive(pool);
-	char dev[SUMMARY_DEVICE_BYTES];
-	struct buf t = {0};
+	char device[16];
+	struct buf cell = {0};
 
-	buf_add_u64(&t, pool->process->pid);
-	put_cell(row[0], &t);
-	buf_add_str(&t, summary_device_text(pool->device, dev));
-	put_cell(row[1], &t);
-	buf_add_str(&t, row_type_text(pool->type, ROW_SEED));
-	put_cell(row[2], &t);
-	words_count(&t, pool->mallocs);
-	put_cell(row[3], &t);
-	words_count(&t, pool->frees);
-	put_cell(row[4], &t);
-	words_bytes(&t, pool->bytes.peak_bytes);
-	put_cell(row[5], &t);
+	buf_add_u64(&cell, pool->process->pid);
+	table_cell(t, &cell);
+	table_text(t, blocks_device_name(pool->device, device));
+	table_text(t, words_pool(pool->type));
+	table_count(t, pool->mallocs);
+	table_count(t, pool->frees);
+	table_bytes(t, pool->bytes.peak_bytes);
 	if (pool->bytes.peak_bytes)
-		words_time(&t, pool->bytes.peak_time_ns - g->s->first_ns);
+		words_time(&cell, pool->bytes.peak_time_ns - g->s->first_ns);
 	else
-		buf_add_char(&t, '-');
-	put_cell(row[6], &t);
-	words_count(&t, alive.blocks);
-	put_cell(row[7], &t);
-	words_bytes(&t, alive.bytes);
-	put_cell(row[8], &t);
-	buf_release(&t);
+		buf_add_char(&cell, '-');
+	table_cell(t, &cell);
+	table_count(t, alive.blocks);
+	table_bytes(t, alive.bytes);
+	buf_release(&cell);
 }
 
-static void print_row(const struct page *g, char row[COLUMNS][CELL_BYTES], const size_t *width)
+static void print_table(const struct view *g)
 {
-	for (int c = 0; c < COLUMNS; c++)
-		buf_addf(g->out, c < 3 ? "%s%-*s" : "%s%*s", c ? "  " : "", (int)width[c], row[c]);
-	buf_add_char(g->out, '\n');
-}
+	static const char *const titles[] = {"Process", "Device",      "Pool",
+					     "Allocs",	"Frees",       "Peak",
+					     "Peak at", "Blocks left", "Bytes left"};
+	struct table t = {.columns = 9, .text_columns = 3};
 
-static void print_table(const struct page *g)
-{
-	static const char *const titles[COLUMNS] = {"Process", "Device",      "Pool",
-						    "Allocs",  "Frees",	      "Peak",
-						    "Peak at", "Blocks left", "Bytes left"};
-	char(*rows)[COLUMNS][CELL_BYTES] = xcalloc(g->npools + 1, sizeof(*rows));
-	size_t width[COLUMNS] = {0};
-
-	for (int c = 0; c < COLUMNS; c++)
-		snprintf(rows[0][c], CELL_BYTES, "%s", titles[c]);
+	table_titles(&t, titles);
 	for (size_t i = 0; i < g->npools; i++)
-		fill_row(g, g->pools[i], rows[i + 1]);
-	for (size_t i = 0; i <= g->npools; i++)
-		for (int c = 0; c < COLUMNS; c++)
-			if (strlen(rows[i][c]) > width[c])
-				width[c] = strlen(rows[i][c]);
-	buf_add_char(g->out, '\n');
-	ink(g, INK_HEADING);
-	print_row(g, rows[0], width);
-	plain(g);
-	for (size_t i = 0; i < g->npools; i++)
-		print_row(g, rows[i + 1], width);
+		fill_row(g, g->pools[i], &t);
+	buf_add_char(g->page.out, '\n');
+	page_table(&g->page, &t);
 	if (g->pools_total > g->npools)
-		buf_addf(g->out,
+		buf_addf(g->page.out,
 			 "These are the %zu pools with the highest peaks, of %zu (JSON has all).\n",
 			 g->npools, g->pools_total);
-	free(rows);
 }
 
-static void print_processes(const struct page *g)
+static void print_processes(const struct view *g)
 {
 	size_t named = 0;
 
@@ -174,16 +106,16 @@ static void print_processes(const struct page *g)
 		if (named++ >= MAX_PROCESSES)
 			continue;
 		if (named == 1)
-			buf_add_char(g->out, '\n');
-		buf_addf(g->out, "Process %u: ", p->pid);
-		frame_add_printable(g->out, p->cmdline, strlen(p->cmdline));
-		buf_add_char(g->out, '\n');
+			buf_add_char(g->page.out, '\n');
+		buf_addf(g->page.out, "Process %u: ", p->pid);
+		frame_add_printable(g->page.out, p->cmdline, strlen(p->cmdline));
+		buf_add_char(g->page.out, '\n');
 	}
 	if (named > MAX_PROCESSES)
-		buf_addf(g->out, "and %zu more processes\n", named - MAX_PROCESSES);
+		buf_addf(g->page.out, "and %zu more processes\n", named - MAX_PROCESSES);
 }
 
-static void print_counts(const struct page *g)
+static void print_counts(const struct view *g)
 {
 	struct summary_counts c;
 	struct buf t = {0};
@@ -211,109 +143,85 @@ static void print_counts(const struct page *g)
 	}
 	if (t.len) {
 		buf_add_str(&t, ".");
-		buf_add_char(g->out, '\n');
-		paragraph(g, &t);
+		buf_add_char(g->page.out, '\n');
+		page_paragraph(&g->page, 0, &t);
 	}
 }
 
 /* --- places --- */
 
-static void print_frames(const struct page *g, const char *text, bool python)
+static void print_place(const struct view *g, const struct summary_place *place)
 {
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = frames_pick(text, python, lines, MAX_FRAMES);
-
-	for (size_t i = 0; i < n; i++) {
-		buf_add_str(g->out, "        ");
-		frame_describe(&lines[i], python, g->out);
-		buf_add_char(g->out, '\n');
-	}
-}
-
-static void print_held(const struct page *g, struct summary_held held)
-{
-	words_bytes(g->out, held.bytes);
-	buf_add_str(g->out, " in ");
-	words_of(g->out, held.blocks, "block");
-}
-
-static void print_place(const struct page *g, const struct summary_place *place)
-{
-	buf_add_str(g->out, "    ");
-	ink(g, INK_WARNING);
-	print_held(g, place->held);
-	plain(g);
+	buf_add_str(g->page.out, "    ");
+	page_ink(&g->page, INK_WARNING);
+	words_held(g->page.out, place->held.bytes, place->held.blocks);
+	page_ink(&g->page, INK_PLAIN);
 	if (!place->stack.c && !place->stack.py)
-		buf_add_str(g->out, ", no call stack recorded");
-	buf_add_char(g->out, '\n');
-	ink(g, INK_DIM);
-	if (place->stack.py)
-		print_frames(g, place->stack.py, true);
-	if (place->stack.c)
-		print_frames(g, place->stack.c, false);
-	plain(g);
+		buf_add_str(g->page.out, ", no call stack recorded");
+	buf_add_char(g->page.out, '\n');
+	page_stack(&g->page, 8, place->stack);
 }
 
-static void print_places(const struct page *g, const struct summary_pool *pool, bool at_peak)
+static void print_places(const struct view *g, const struct summary_pool *pool, bool at_peak)
 {
 	struct summary_held rest = {0};
 	size_t n;
 	struct summary_place *places = summary_places(g->s, pool, at_peak, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		if (i < g->top) {
+		if (i < g->page.style->top) {
 			print_place(g, &places[i]);
 			continue;
 		}
 		rest.blocks += places[i].held.blocks;
 		rest.bytes += places[i].held.bytes;
 	}
-	if (n > g->top && g->top) {
-		buf_add_str(g->out, "    ");
-		print_held(g, rest);
-		buf_add_str(g->out, " from ");
-		words_of(g->out, n - g->top, "more place");
-		buf_add_char(g->out, '\n');
+	if (n > g->page.style->top && g->page.style->top) {
+		buf_add_str(g->page.out, "    ");
+		words_held(g->page.out, rest.bytes, rest.blocks);
+		buf_add_str(g->page.out, " from ");
+		words_of(g->page.out, n - g->page.style->top, "more place");
+		buf_add_char(g->page.out, '\n');
 	}
 	free(places);
 }
 
-static void print_pool_name(const struct page *g, const struct summary_pool *pool)
+static void print_pool_name(const struct view *g, const struct summary_pool *pool)
 {
-	char dev[SUMMARY_DEVICE_BYTES];
+	char dev[16];
 
-	buf_addf(g->out, "  Process %u, device %s, %s: ", pool->process->pid,
-		 summary_device_text(pool->device, dev), row_type_text(pool->type, ROW_SEED));
+	buf_addf(g->page.out, "  Process %u, device %s, %s: ", pool->process->pid,
+		 blocks_device_name(pool->device, dev), words_pool(pool->type));
 }
 
-static void print_alive(const struct page *g)
+static void print_alive(const struct view *g)
 {
 	bool any = false;
 
-	for (size_t i = 0; i < g->npools && g->top; i++) {
+	for (size_t i = 0; i < g->npools && g->page.style->top; i++) {
 		struct summary_held alive = summary_alive(g->pools[i]);
 
 		if (!alive.blocks)
 			continue;
 		if (!any)
-			heading(g, "Still allocated at the end");
+			page_title(&g->page, "Still allocated at the end");
 		any = true;
 		print_pool_name(g, g->pools[i]);
-		print_held(g, alive);
-		buf_add_char(g->out, '\n');
+		words_held(g->page.out, alive.bytes, alive.blocks);
+		buf_add_char(g->page.out, '\n');
 		print_places(g, g->pools[i], false);
 	}
 }
 
 /* The pool to explain: the highest peak, of a framework's pool if there is one. */
-static const struct summary_pool *peak_pool(const struct page *g)
+static const struct summary_pool *peak_pool(const struct view *g)
 {
 	const struct summary_pool *best = NULL;
 
 	for (size_t i = 0; i < g->npools; i++) {
 		const struct summary_pool *p = g->pools[i];
-		bool better = best && summary_is_driver(best->type) && !summary_is_driver(p->type);
-		bool same = best && summary_is_driver(best->type) == summary_is_driver(p->type);
+		bool better = best && blocks_is_driver(best->type) && !blocks_is_driver(p->type);
+		bool same = best && blocks_is_driver(best->type) == blocks_is_driver(p->type);
 
 		if (p->bytes.peak_bytes &&
 		    (!best || better || (same && p->bytes.peak_bytes > best->bytes.peak_bytes)))
@@ -322,48 +230,48 @@ static const struct summary_pool *peak_pool(const struct page *g)
 	return best;
 }
 
-static void print_peak(const struct page *g)
+static void print_peak(const struct view *g)
 {
 	const struct summary_pool *pool = peak_pool(g);
 
-	if (!pool || !g->top || g->s->stacks.count < 2)
+	if (!pool || !g->page.style->top || g->s->stacks.count < 2)
 		return;
-	heading(g, "Held at the highest peak");
+	page_title(&g->page, "Held at the highest peak");
 	print_pool_name(g, pool);
-	print_held(g, (struct summary_held){pool->peak_blocks, pool->bytes.peak_bytes});
-	buf_add_str(g->out, ", ");
-	words_time(g->out, pool->bytes.peak_time_ns - g->s->first_ns);
-	buf_add_str(g->out, " after the start\n");
+	words_held(g->page.out, pool->bytes.peak_bytes, pool->peak_blocks);
+	buf_add_str(g->page.out, ", ");
+	words_time(g->page.out, pool->bytes.peak_time_ns - g->s->first_ns);
+	buf_add_str(g->page.out, " after the start\n");
 	print_places(g, pool, true);
 }
 
-static void print_ooms(const struct page *g)
+static void print_ooms(const struct view *g)
 {
-	char dev[SUMMARY_DEVICE_BYTES];
+	char dev[16];
 
 	if (!g->s->nooms)
 		return;
-	heading(g, "Out of memory");
+	page_title(&g->page, "Out of memory");
 	for (unsigned i = 0; i < g->s->nooms; i++) {
 		const struct summary_oom *o = &g->s->ooms[i];
 
-		buf_add_str(g->out, "  ");
-		words_time(g->out, o->time_ns - g->s->first_ns);
-		buf_addf(g->out, " after the start: process %u asked device %s for ", o->pid,
-			 summary_device_text(o->device, dev));
-		words_bytes(g->out, o->requested_bytes);
+		buf_add_str(g->page.out, "  ");
+		words_time(g->page.out, o->time_ns - g->s->first_ns);
+		buf_addf(g->page.out, " after the start: process %u asked device %s for ", o->pid,
+			 blocks_device_name(o->device, dev));
+		words_bytes(g->page.out, o->requested_bytes);
 		if (o->function[0]) {
-			buf_add_str(g->out, " (");
-			frame_add_printable(g->out, o->function, strlen(o->function));
-			buf_add_char(g->out, ')');
+			buf_add_str(g->page.out, " (");
+			frame_add_printable(g->page.out, o->function, strlen(o->function));
+			buf_add_char(g->page.out, ')');
 		}
-		buf_add_char(g->out, '\n');
+		buf_add_char(g->page.out, '\n');
 	}
 }
 
 /* --- what is missing --- */
 
-static void print_doubts(const struct page *g)
+static void print_doubts(const struct view *g)
 {
 	struct summary_counts c;
 	struct buf t = {0};
@@ -379,85 +287,82 @@ static void print_doubts(const struct page *g)
 	if (c.unmatched_frees) {
 		words_of(&t, c.unmatched_frees, "free");
 		buf_addf(&t, " %s of blocks whose allocation was not recorded.\n",
-			 c.unmatched_frees == 1 ? "was" : "were");
+			 words_was(c.unmatched_frees));
 	}
 	if (g->s->unordered)
 		buf_add_str(&t, "The rows were not in the order of time, so the peaks are not "
 				"exact.\n");
-	if (g->top && any_left && g->s->stacks.count < 2)
-		buf_add_str(&t, "No call stacks were recorded; --call-stack=c,python shows where "
+	if (g->page.style->top && any_left && g->s->stacks.count < 2)
+		buf_add_str(&t, "No call stacks were recorded; --call-stack=c shows where "
 				"blocks come from.\n");
 	for (size_t i = 0; i < g->s->nnotes; i++) {
 		frame_add_printable(&t, g->s->notes[i], strlen(g->s->notes[i]));
 		buf_add_char(&t, '\n');
 	}
-	if (!t.len)
-		return;
-	buf_add_char(g->out, '\n');
-	t.len--;
-	paragraph(g, &t);
+	page_remarks(&g->page, &t);
 }
 
-static void print_lost_of(const struct page *g, const struct summary_process *p)
+static void print_lost_of(const struct view *g, const struct summary_process *p)
 {
 	bool any = false;
 
 	if (!p->lost.events && !p->lost.stacks && !p->lost.damaged_bytes)
 		return;
-	buf_addf(g->out, "  process %u: ", p->pid);
+	buf_addf(g->page.out, "  process %u: ", p->pid);
 	if (p->lost.events) {
-		words_of(g->out, p->lost.events, "event");
+		words_of(g->page.out, p->lost.events, "event");
 		any = true;
 	}
 	if (p->lost.stacks) {
-		buf_add_str(g->out, any ? ", " : "");
-		words_of(g->out, p->lost.stacks, "call stack");
+		buf_add_str(g->page.out, any ? ", " : "");
+		words_of(g->page.out, p->lost.stacks, "call stack");
 		any = true;
 	}
 	if (p->lost.damaged_bytes) {
-		buf_add_str(g->out, any ? ", " : "");
-		words_bytes(g->out, p->lost.damaged_bytes);
-		buf_add_str(g->out, " of damaged records");
+		buf_add_str(g->page.out, any ? ", " : "");
+		words_bytes(g->page.out, p->lost.damaged_bytes);
+		buf_add_str(g->page.out, " of damaged records");
 	}
-	buf_add_char(g->out, '\n');
+	buf_add_char(g->page.out, '\n');
 }
 
-static void print_lost(const struct page *g)
+static void print_lost(const struct view *g)
 {
 	struct summary_loss lost;
 
 	summary_loss_all(g->s, &lost);
-	buf_add_char(g->out, '\n');
-	ink(g, lost.events || lost.damaged_bytes ? INK_BAD : INK_GOOD);
+	buf_add_char(g->page.out, '\n');
+	page_ink(&g->page, lost.events || lost.damaged_bytes ? INK_BAD : INK_GOOD);
 	if (lost.events) {
-		words_of(g->out, lost.events, "event");
-		buf_add_str(g->out, lost.events == 1 ? " was lost." : " were lost.");
+		words_of(g->page.out, lost.events, "event");
+		buf_add_str(g->page.out, lost.events == 1 ? " was lost." : " were lost.");
 	} else if (lost.damaged_bytes) {
-		words_bytes(g->out, lost.damaged_bytes);
-		buf_add_str(g->out, " of records were damaged; the events in them are lost.");
+		words_bytes(g->page.out, lost.damaged_bytes);
+		buf_add_str(g->page.out, " of records were damaged; the events in them are lost.");
 	} else {
-		buf_add_str(g->out,
+		buf_add_str(g->page.out,
 			    g->s->nnotes ? "No other loss is known." : "No events were lost.");
 	}
 	if (lost.stacks) {
-		buf_add_char(g->out, ' ');
-		words_of(g->out, lost.stacks, "call stack");
-		buf_add_str(g->out, lost.stacks == 1 ? " was lost." : " were lost.");
+		buf_add_char(g->page.out, ' ');
+		words_of(g->page.out, lost.stacks, "call stack");
+		buf_add_str(g->page.out, lost.stacks == 1 ? " was lost." : " were lost.");
 	}
-	plain(g);
-	buf_add_char(g->out, '\n');
+	page_ink(&g->page, INK_PLAIN);
+	buf_add_char(g->page.out, '\n');
 	for (size_t i = 0; i < g->s->nprocesses; i++)
 		print_lost_of(g, g->s->processes[i]);
 }
 
 void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 {
-	struct page g = {.s = s, .out = out, .colour = colour, .top = top};
+	struct analysis_style style = {.colour = colour, .top = top};
+	struct view g = {.page = page_begin(&style, out), .s = s};
 	struct buf answer = {0};
 
 	list_pools(&g);
 	summary_answer(s, &answer);
-	paragraph(&g, &answer);
+	page_paragraph(&g.page, 0, &answer);
 	print_processes(&g);
 	if (g.npools)
 		print_table(&g);

@@ -5,6 +5,7 @@
  * thread may be in the middle of its work. So a change that nobody has announced waits until every
  * operator that was running has ended; if one of them announces the write before, all is well.
  */
+#include "analyze/frames.h"
 #include "analyze/watch_impl.h"
 
 #include "base/mem.h"
@@ -31,11 +32,10 @@ static char *readable(const char *s, size_t n)
 		s += skip;
 		n -= skip;
 	}
-	char *copy = xstrndup(s ? s : "", n);
-	for (char *p = copy; *p; p++)
-		if ((unsigned char)*p < 32 || *p == 127)
-			*p = '?';
-	return copy;
+	struct buf copy = {0};
+	frame_add_printable(&copy, s, s ? n : 0);
+	buf_str(&copy);
+	return copy.data;
 }
 
 /* In samples an operator of ATB has its place in the graph in front: "3_LinearOperation". */

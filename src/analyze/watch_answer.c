@@ -2,34 +2,18 @@
 /* What was found out about watched memory, for people and for programs. */
 #include "analyze/watch_impl.h"
 
-#include "base/args.h"
+#include "analyze/json.h"
+#include "analyze/page.h"
+#include "analyze/plain_words.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH 96
-
-enum ink { INK_BAD = 31, INK_GOOD = 32, INK_WARNING = 33 };
-
-struct page {
+struct view {
+	struct page page;
 	struct watch *w;
-	struct buf *out;
-	bool colour;
 };
-
-static void ink(const struct page *g, enum ink code, const char *text)
-{
-	if (g->colour)
-		buf_addf(g->out, "\033[%dm%s\033[0m", (int)code, text);
-	else
-		buf_add_str(g->out, text);
-}
-
-static void add_count(struct buf *out, uint64_t n, const char *noun)
-{
-	buf_addf(out, "%llu %s%s", (unsigned long long)n, noun, n == 1 ? "" : "s");
-}
 
 /* "aten.mul_.Scalar #2" */
 static void add_op(struct buf *out, const char *op, uint32_t call)
@@ -41,7 +25,7 @@ static void add_op(struct buf *out, const char *op, uint32_t call)
 
 static const char *pool_text(const struct watch_finding *f)
 {
-	return f->pool == TYPE_END ? NULL : row_type_text(f->pool, ROW_SEED);
+	return f->pool == TYPE_END ? NULL : words_pool(f->pool);
 }
 
 /* "Block 0x… (8192 bytes, output 0 of aten.mul_.Scalar #1)" */
@@ -115,7 +99,7 @@ static void add_neighbour(struct buf *out, const struct watch_finding *f)
 	buf_addf(out, ": an %s is likely.", before ? "overrun" : "underrun");
 }
 
-static void add_finding(const struct page *g, const struct watch_finding *f, enum watch_verdict v)
+static void add_finding(const struct view *g, const struct watch_finding *f, enum watch_verdict v)
 {
 	struct buf text = {0};
 
@@ -126,8 +110,7 @@ static void add_finding(const struct page *g, const struct watch_finding *f, enu
 		buf_add_char(&text, ' ');
 		add_neighbour(&text, f);
 	}
-	args_wrap(g->out, buf_str(&text), 0, 0, WIDTH);
-	buf_clear(&text);
+	page_paragraph(&g->page, 0, &text);
 	if (f->pid)
 		buf_addf(&text, "process %u, device %u; ", f->pid, f->device);
 	if (f->allocation)
@@ -137,12 +120,10 @@ static void add_finding(const struct page *g, const struct watch_finding *f, enu
 		 (unsigned long long)f->after);
 	if (f->missed)
 		buf_addf(&text, "; %u looks in between are missing", f->missed);
-	buf_add_str(g->out, "  ");
-	args_wrap(g->out, buf_str(&text), 2, 2, WIDTH);
-	buf_release(&text);
+	page_paragraph(&g->page, 2, &text);
 }
 
-static void add_list(const struct page *g, enum watch_verdict v, unsigned top)
+static void add_list(const struct view *g, enum watch_verdict v, unsigned top)
 {
 	unsigned n = 0;
 
@@ -152,56 +133,58 @@ static void add_list(const struct page *g, enum watch_verdict v, unsigned top)
 		if (n == top)
 			break;
 		if (n++) /* the first one belongs to the answer */
-			buf_add_char(g->out, '\n');
+			buf_add_char(g->page.out, '\n');
 		add_finding(g, &g->w->findings[i], v);
 	}
 	size_t all = watch_count_of(g->w, v);
 	if (all > top)
-		buf_addf(g->out, "\n… and %zu more.\n", all - top);
+		buf_addf(g->page.out, "\n… and %zu more.\n", all - top);
 }
 
-static void add_answer(const struct page *g)
+static void add_answer(const struct view *g)
 {
 	struct watch *w = g->w;
 	size_t bad = watch_count_of(w, WATCH_CORRUPTED), open = watch_count_of(w, WATCH_UNJUDGED);
 	struct buf text = {0};
 
 	if (!w->samples) {
-		ink(g, INK_WARNING, "No memory was watched.\n");
-		buf_add_str(g->out, "Neither did the operator that --watch begins with end, nor "
-				    "did the program name a block.\n");
+		page_inked(&g->page, INK_WARNING, "No memory was watched.\n");
+		buf_add_str(
+			g->page.out,
+			"The job was not recorded with --watch, the operator it begins with never "
+			"ran, and the program named no block itself.\n");
 		return;
 	}
 	if (bad)
-		add_count(&text, bad, "corruption");
+		words_of(&text, bad, "corruption");
 	else if (open)
-		add_count(&text, open, "change");
+		words_of(&text, open, "change");
 	else
-		buf_add_str(&text, "No corruption");
+		buf_add_str(&text, "No corruption of what was watched");
 	buf_addf(&text, "%s", bad ? " of memory found." : open ? " of watched memory found." : ".");
-	ink(g, bad ? INK_BAD : open ? INK_WARNING : INK_GOOD, buf_str(&text));
-	buf_add_char(g->out, '\n');
+	page_inked(&g->page, bad ? INK_BAD : open ? INK_WARNING : INK_GOOD, buf_str(&text));
+	buf_add_char(g->page.out, '\n');
 	buf_release(&text);
 }
 
-static void add_counts(const struct page *g)
+static void add_counts(const struct view *g)
 {
 	struct watch *w = g->w;
 	struct buf text = {0};
 
-	add_count(&text, w->blocks, "block");
+	words_of(&text, w->blocks, "block");
 	buf_add_str(&text, " watched, looked at ");
-	add_count(&text, w->samples, "time");
+	words_of(&text, w->samples, "time");
 	if (!w->from_csv) {
 		buf_add_str(&text, "; ");
-		add_count(&text, w->announced, "change");
+		words_of(&text, w->announced, "change");
 		buf_add_str(&text, " by operators that announce it");
 	}
-	buf_addf(g->out, "\n%s.\n", buf_str(&text));
+	buf_addf(g->page.out, "\n%s.\n", buf_str(&text));
 	buf_release(&text);
 }
 
-static void add_notes(const struct page *g)
+static void add_notes(const struct view *g)
 {
 	struct watch *w = g->w;
 	struct buf text = {0};
@@ -214,7 +197,7 @@ static void add_notes(const struct page *g)
 					  "change may be meant: add --events=access.\n");
 	if (w->failed) {
 		buf_add_char(&text, '\n');
-		add_count(&text, w->failed, "look");
+		words_of(&text, w->failed, "look");
 		buf_addf(&text,
 			 " failed (first with error %u); such a block is not watched any "
 			 "longer.\n",
@@ -222,13 +205,13 @@ static void add_notes(const struct page *g)
 	}
 	if (w->unwritten) {
 		buf_add_char(&text, '\n');
-		add_count(&text, w->unwritten, "content");
+		words_of(&text, w->unwritten, "content");
 		buf_addf(&text, " could not be written to a file: %s.\n",
 			 strerror(w->unwritten_errno));
 	}
 	if (w->missed) {
 		buf_add_char(&text, '\n');
-		add_count(&text, w->missed, "look");
+		words_of(&text, w->missed, "look");
 		buf_add_str(&text, " got lost on the way.\n");
 	}
 	if (w->too_many)
@@ -239,14 +222,14 @@ static void add_notes(const struct page *g)
 			 "\n%llu lines are not understood and were passed over, the first "
 			 "is line %llu.\n",
 			 (unsigned long long)w->bad_lines, (unsigned long long)w->first_bad_line);
-	buf_add_str(g->out, buf_str(&text));
+	buf_add_str(g->page.out, buf_str(&text));
 	buf_release(&text);
 }
 
 void watch_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct watch *w = (struct watch *)a;
-	struct page g = {w, out, style->colour};
+	struct view g = {page_begin(style, out), w};
 
 	if (style->console && !watch_count_of(w, WATCH_CORRUPTED))
 		return;
@@ -263,28 +246,38 @@ void watch_text(struct analysis *a, const struct analysis_style *style, struct b
 
 static json_t *edge_value(const struct watch_edge *e)
 {
-	return json_pack("{s:s, s:I, s:I, s:s}", "operator", e->op, "call", (json_int_t)e->call,
-			 "thread", (json_int_t)e->tid, "at", e->after ? "end" : "begin");
+	json_t *o = json_object();
+
+	put_text(o, "operator", e->op);
+	put_number(o, "call", e->call);
+	put_number(o, "tid", e->tid);
+	put_text(o, "at", e->after ? "end" : "begin");
+	return o;
 }
 
-static json_t *address_value(uint64_t n)
+static json_t *neighbour_value(const struct watch_finding *f)
 {
-	struct buf text = {0};
+	json_t *o = json_object();
 
-	buf_add_addr(&text, n);
-	json_t *v = json_string(buf_str(&text));
-	buf_release(&text);
-	return v;
+	put_address(o, "address", f->neighbour.addr);
+	put_number(o, "bytes", f->neighbour.size_bytes);
+	put_text(o, "side", f->neighbour.addr < f->addr ? "before" : "behind");
+	return o;
 }
 
-static json_t *checksum_value(uint64_t n)
+static void put_checksum(json_t *o, const char *key, uint64_t v)
 {
-	struct buf text = {0};
+	char text[24];
 
-	buf_addf(&text, "%016llx", (unsigned long long)n);
-	json_t *v = json_string(buf_str(&text));
-	buf_release(&text);
-	return v;
+	snprintf(text, sizeof(text), "%016llx", (unsigned long long)v);
+	put_text(o, key, text);
+}
+
+static const char *kind_of(const struct watch_finding *f)
+{
+	return is_one_operator(f)	       ? "during_operator"
+	       : f->from.after && !f->to.after ? "between_operators"
+					       : "other";
 }
 
 static json_t *finding_value(const struct watch_finding *f, enum watch_verdict v)
@@ -295,35 +288,26 @@ static json_t *finding_value(const struct watch_finding *f, enum watch_verdict v
 	add_block(&words, f);
 	add_when(&words, f);
 	add_verdict(&words, f, v);
-	json_object_set_new(o, "text", json_string(buf_str(&words)));
-	json_object_set_new(o, "kind",
-			    json_string(is_one_operator(f)		? "during_operator"
-					: f->from.after && !f->to.after ? "between_operators"
-									: "other"));
-	json_object_set_new(o, "process", json_integer(f->pid));
-	json_object_set_new(o, "device", json_integer(f->device));
-	json_object_set_new(o, "time_ns", json_integer((json_int_t)f->time_ns));
-	json_object_set_new(o, "address", address_value(f->addr));
-	json_object_set_new(o, "bytes", json_integer((json_int_t)f->size_bytes));
-	json_object_set_new(o, "name", json_string(f->name));
-	json_object_set_new(o, "output",
-			    f->output == WATCH_NO_OUTPUT ? json_null() : json_integer(f->output));
-	json_object_set_new(o, "call", json_integer(f->call));
-	json_object_set_new(o, "allocation_id",
-			    f->allocation ? json_integer((json_int_t)f->allocation) : json_null());
-	json_object_set_new(o, "pool", pool_text(f) ? json_string(pool_text(f)) : json_null());
-	json_object_set_new(o, "before", checksum_value(f->before));
-	json_object_set_new(o, "after", checksum_value(f->after));
+	put_text(o, "text", buf_str(&words));
+	put_text(o, "kind", kind_of(f));
+	put_number(o, "pid", f->pid);
+	put_device(o, f->device);
+	put_number(o, "time_ns", f->time_ns);
+	put_address(o, "address", f->addr);
+	put_number(o, "bytes", f->size_bytes);
+	put_text(o, "name", f->name);
+	put_known(o, "output", f->output != WATCH_NO_OUTPUT, f->output);
+	put_number(o, "call", f->call);
+	put_known(o, "allocation_id", f->allocation, f->allocation);
+	put_text(o, "pool", pool_text(f));
+	put_checksum(o, "before", f->before);
+	put_checksum(o, "after", f->after);
 	json_object_set_new(o, "from", edge_value(&f->from));
 	json_object_set_new(o, "to", edge_value(&f->to));
-	json_object_set_new(o, "inside", f->inside ? json_string(f->inside) : json_null());
-	json_object_set_new(o, "missed", json_integer(f->missed));
-	json_t *n = json_null();
-	if (f->has_neighbour)
-		n = json_pack("{s:o, s:I, s:s}", "address", address_value(f->neighbour.addr),
-			      "bytes", (json_int_t)f->neighbour.size_bytes, "side",
-			      f->neighbour.addr < f->addr ? "before" : "behind");
-	json_object_set_new(o, "written_beside", n);
+	put_text(o, "inside", f->inside);
+	put_number(o, "missed", f->missed);
+	json_object_set_new(o, "written_beside",
+			    f->has_neighbour ? neighbour_value(f) : json_null());
 	buf_release(&words);
 	return o;
 }
@@ -341,14 +325,18 @@ static json_t *list_value(struct watch *w, enum watch_verdict v, unsigned top)
 json_t *watch_json(struct analysis *a, unsigned top)
 {
 	struct watch *w = (struct watch *)a;
+	json_t *o = json_object();
 
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "corruptions",
-			 (json_int_t)watch_count_of(w, WATCH_CORRUPTED), "unjudged",
-			 (json_int_t)watch_count_of(w, WATCH_UNJUDGED), "announced",
-			 (json_int_t)w->announced, "blocks", (json_int_t)w->blocks, "samples",
-			 (json_int_t)w->samples, "failed", (json_int_t)w->failed, "missed",
-			 (json_int_t)w->missed, "unwritten", (json_int_t)w->unwritten, "bad_lines",
-			 (json_int_t)w->bad_lines, "corruption",
-			 list_value(w, WATCH_CORRUPTED, top), "change",
-			 list_value(w, WATCH_UNJUDGED, top));
+	put_number(o, "corruptions", watch_count_of(w, WATCH_CORRUPTED));
+	put_number(o, "unjudged", watch_count_of(w, WATCH_UNJUDGED));
+	put_number(o, "announced", w->announced);
+	put_number(o, "blocks", w->blocks);
+	put_number(o, "samples", w->samples);
+	put_number(o, "failed", w->failed);
+	put_number(o, "missed", w->missed);
+	put_number(o, "unwritten", w->unwritten);
+	put_number(o, "bad_lines", w->bad_lines);
+	json_object_set_new(o, "corruption", list_value(w, WATCH_CORRUPTED, top));
+	json_object_set_new(o, "change", list_value(w, WATCH_UNJUDGED, top));
+	return o;
 }

@@ -33,6 +33,35 @@ void args_release(struct args *a)
 	a->nwords = 0;
 }
 
+bool args_size(const char *s, uint64_t *out_bytes)
+{
+	static const char units[] = "kmgt";
+	double v = 0, place = 1, factor = 1;
+	const char *c = s;
+
+	for (; *c >= '0' && *c <= '9'; c++)
+		v = v * 10 + (*c - '0');
+	if (c == s)
+		return false;
+	if (*c == '.')
+		for (c++; *c >= '0' && *c <= '9'; c++)
+			v += (*c - '0') * (place /= 10);
+	const char *unit = *c ? strchr(units, *c | 32) : NULL;
+	if (unit) {
+		c++;
+		for (long i = 0; i <= unit - units; i++)
+			factor *= (*c | 32) == 'b' ? 1000 : 1024;
+		if ((c[0] | 32) == 'i' && (c[1] | 32) == 'b')
+			c++;
+	}
+	if ((*c | 32) == 'b')
+		c++;
+	if (*c || v * factor >= 1.8e19)
+		return false;
+	*out_bytes = (uint64_t)(v * factor);
+	return true;
+}
+
 bool args_number(const char *s, size_t len, unsigned min, unsigned max, unsigned *out_n)
 {
 	unsigned long long n = 0;
@@ -209,6 +238,13 @@ static int apply(struct args *a, const struct opt *opt, const char *value, struc
 				       "invalid value '%s' for '--%s': expected a number from %u "
 				       "to %u",
 				       value, opt->name, opt->min, opt->max);
+		return 0;
+	case OPT_SIZE:
+		if (!args_size(value, (uint64_t *)at) || *(uint64_t *)at < opt->min)
+			return err_set(err, -EINVAL,
+				       "invalid value '%.100s' for '--%s': expected a number of "
+				       "bytes, with K, M, G, T, KiB, MB or the like behind it",
+				       value, opt->name);
 		return 0;
 	case OPT_CHOICE:
 		return set_choice(a, opt, value, err);

@@ -25,6 +25,7 @@ enum opt_kind {
 	OPT_STOP, /* no value; ends parsing and is left in args.stopped: --help, --version */
 	OPT_TEXT, /* sets the `const char *` at `offset`; may not be empty */
 	OPT_UINT, /* sets the `unsigned` at `offset`; between min and max */
+	OPT_SIZE, /* sets the uint64_t at `offset`: bytes, see args_size() */
 	OPT_CHOICE, /* sets the `unsigned` or enum at `offset` to the index in choices */
 	OPT_CALL, /* calls parse() */
 };
@@ -106,6 +107,9 @@ __attribute__((format(printf, 2, 3))) void args_notice(struct args *a, const cha
 
 /* A decimal number without sign or leading zeros, min <= n <= max. */
 bool args_number(const char *s, size_t len, unsigned min, unsigned max, unsigned *out_n);
+
+/* "1048576", "512K", "1.5GiB", "64GB": K, M, G and T alone are powers of 1024. Any case. */
+bool args_size(const char *s, uint64_t *out_bytes);
 
 /* "a, b or c" */
 void args_list_choices(const char *const *choices, struct buf *out);

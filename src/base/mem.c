@@ -37,6 +37,16 @@ void *xcalloc(size_t n, size_t size)
 	return p;
 }
 
+void *xcalloc_apart(size_t size)
+{
+	size_t whole = (size + MEM_APART - 1) / MEM_APART * MEM_APART;
+	void *p = aligned_alloc(MEM_APART, whole);
+
+	if (!p)
+		out_of_memory(size);
+	return memset(p, 0, whole);
+}
+
 void *xrealloc(void *old, size_t size)
 {
 	void *p = realloc(old, size ? size : 1);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analyze/frames.h"
 #include "base/mem.h"
 #include "cli/recording_path.h"
 #include "recorder/input.h"
@@ -21,6 +22,7 @@ int analysis_read(const struct command *cmd, const char *path,
 
 	*out = (struct analysis_run){0};
 	int r = recording_resolve(path, &out->path, &err);
+	out->resolved = r == 0 && strcmp(path, buf_str(&out->path)) != 0;
 	if (r == 0) {
 		if (recording_wait(buf_str(&out->path), o->wait_s))
 			buf_add_str(&out->notes, "The recorder is still writing; this is what "
@@ -38,7 +40,9 @@ static void add_notes(const struct buf *notes, struct buf *text)
 		const char *line = notes->data + at;
 		size_t len = strcspn(line, "\n");
 
-		buf_addf(text, "%sNote: %.*s\n", at ? "" : "\n", (int)len, line);
+		buf_add_str(text, at ? "Note: " : "\nNote: ");
+		frame_add_printable(text, line, len);
+		buf_add_char(text, '\n');
 		at += len + 1;
 	}
 }
@@ -46,6 +50,7 @@ static void add_notes(const struct buf *notes, struct buf *text)
 static json_t *notes_value(struct buf *notes)
 {
 	json_t *list = json_array();
+	struct buf clean = {0};
 	size_t at = 0;
 
 	buf_str(notes);
@@ -53,31 +58,33 @@ static json_t *notes_value(struct buf *notes)
 		const char *line = notes->data + at;
 		size_t len = strcspn(line, "\n");
 
-		json_array_append_new(list, json_stringn_nocheck(line, len));
+		buf_clear(&clean);
+		frame_add_printable(&clean, line, len);
+		json_array_append_new(list, json_string(buf_str(&clean)));
 		at += len + 1;
 	}
+	buf_release(&clean);
 	return list;
 }
 
-static int print_json(const struct command *cmd, struct analysis_run *run, unsigned top)
+static json_t *input_value(struct analysis_run *run)
 {
-	json_t *o = run->analysis->ops->json(run->analysis, top);
-	struct buf text = {0};
-	struct err err = {0};
-	char *made = NULL;
+	json_t *path = json_string(buf_str(&run->path));
 
-	if (o && json_object_set_new(o, "notes", notes_value(&run->notes)) == 0)
-		made = json_dumps(o, JSON_INDENT(2));
-	json_decref(o);
-	if (!made) {
-		err_set(&err, -ENOMEM, "out of memory");
-		return command_fail(cmd, &err, EXIT_FAILED);
-	}
-	buf_addf(&text, "%s\n", made);
-	free(made);
-	int status = command_print(cmd, &text);
-	buf_release(&text);
-	return status;
+	return path ? path : json_null(); /* any bytes make a path, but not JSON */
+}
+
+/* The status for a script. What cannot be told must not look like good news. */
+static int judge(const struct command *cmd, struct analysis *a)
+{
+	struct err err = {0};
+
+	if (a->ops->findings(a))
+		return EXIT_FINDING;
+	if (!a->ops->judged || a->ops->judged(a))
+		return EXIT_DONE;
+	err_set(&err, -ENODATA, "--fail-on: the input does not have what it takes to tell");
+	return command_fail(cmd, &err, EXIT_FAILED);
 }
 
 int analysis_tell(const struct command *cmd, struct analysis_run *run, const void *options)
@@ -88,17 +95,22 @@ int analysis_tell(const struct command *cmd, struct analysis_run *run, const voi
 	int status;
 
 	if (o->json) {
-		status = print_json(cmd, run, o->top);
+		json_t *answer = run->analysis->ops->json(run->analysis, o->top);
+		if (answer)
+			json_object_set_new(answer, "notes", notes_value(&run->notes));
+		if (answer)
+			json_object_set_new(answer, "input", input_value(run));
+		status = command_print_json(cmd, answer);
 	} else {
 		run->analysis->ops->text(run->analysis, &style, &text);
 		buf_str(&run->notes);
 		add_notes(&run->notes, &text);
+		if (run->resolved)
+			buf_addf(&text, "\nRead from %s\n", buf_str(&run->path));
 		status = command_print(cmd, &text);
 	}
 	buf_release(&text);
-	if (status == EXIT_DONE && o->fail_on && run->analysis->ops->findings(run->analysis))
-		status = EXIT_FINDING;
-	return status;
+	return status == EXIT_DONE && o->fail_on ? judge(cmd, run->analysis) : status;
 }
 
 void analysis_release(struct analysis_run *run)

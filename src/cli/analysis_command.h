@@ -21,8 +21,8 @@ struct analysis_options {
 		.top = 10, .wait_s = 10                                                            \
 	}
 
-/* The rows of an option table that fill them. choices_ is {"nothing", "leak", NULL}. */
-#define ANALYSIS_OPTIONS(choices_)                                                                 \
+/* The rows of an option table that fill them. */
+#define ANALYSIS_OPTIONS                                                                           \
 	{.group = "Output options",                                                                \
 	 .name = "json",                                                                           \
 	 .kind = OPT_FLAG,                                                                         \
@@ -36,17 +36,19 @@ struct analysis_options {
 		 .offset = offsetof(struct analysis_options, top),                                 \
 		 .default_text = "10",                                                             \
 		 .help = "How many of each kind are listed."},                                     \
-		{.name = "fail-on",                                                                \
-		 .kind = OPT_CHOICE,                                                               \
-		 .arg = "WHAT",                                                                    \
-		 .choices = choices_,                                                              \
-		 .offset = offsetof(struct analysis_options, fail_on),                             \
-		 .default_text = "nothing",                                                        \
-		 .help = "Exit with status 3 if there is one, for scripts and CI jobs."},          \
 	{                                                                                          \
 		.name = "wait", .kind = OPT_UINT, .arg = "SECONDS", .min = 0, .max = 86400,        \
 		.offset = offsetof(struct analysis_options, wait_s), .default_text = "10",         \
 		.help = "How long to wait for a recorder that is still finishing its files."       \
+	}
+
+/* And --fail-on: choices_ is {"nothing", "leak", NULL}, if_ says when. */
+#define ANALYSIS_FAIL_OPTION(choices_, if_)                                                        \
+	{                                                                                          \
+		.name = "fail-on", .kind = OPT_CHOICE, .arg = "WHAT", .choices = choices_,         \
+		.offset = offsetof(struct analysis_options, fail_on), .default_text = "nothing",   \
+		.help = "Exit with status 3 " if_ ", and with 1 if that cannot be told: for "      \
+			"scripts and CI jobs."                                                     \
 	}
 
 /*
@@ -62,7 +64,8 @@ int analysis_command(const struct command *cmd, const char *path,
  */
 struct analysis_run {
 	struct analysis *analysis;
-	struct buf path; /* what was read */
+	struct buf path; /* what was read … */
+	bool resolved; /* … which is not what was named, but in it */
 	struct buf notes; /* sentences for the reader, one per line */
 };
 int analysis_read(const struct command *cmd, const char *path,

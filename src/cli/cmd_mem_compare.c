@@ -61,8 +61,8 @@ static const struct opt options[] = {
 	 .choices = levels,
 	 .offset = offsetof(struct compare_options, level),
 	 .default_text = "op",
-	 .help = "What is compared: calls of operators (rows ATEN_END and ATB_END), kernel "
-		 "launches (KERNEL_LAUNCH), or both in one sequence."},
+	 .help = "What is compared: op (calls of operators: rows ATEN_END and ATB_END), kernel "
+		 "(launches: KERNEL_LAUNCH), or op,kernel (both in one sequence)."},
 	{.group = "Output options",
 	 .name = "output-path",
 	 .letters = "o",
@@ -114,13 +114,14 @@ static const struct args_example examples[] = {
 const struct command cmd_mem_compare = {
 	.name = "mem compare",
 	.spec = {.name = "sonde mem compare",
-		 .summary = "compare two recordings call by call",
+		 .summary = "compare two runs call by call",
 		 .description =
 			 "Pairs the operator calls (or kernel launches) of two runs, device by "
 			 "device, and tells which stand in one of them only and where the memory "
 			 "of a call differs. The result is written as a csv file, too.\n\n"
 			 "Each of the two is a dump file (csv or db), a recording, or a directory: "
-			 "then the newest dump below it is taken, for all devices of that process.",
+			 "then the newest dump below it is taken, with those of the other devices "
+			 "of that process, or, without dumps, the newest recording.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -123,7 +123,8 @@ const struct command cmd_mem_export = {
 	.spec = {.name = "sonde mem export",
 		 .summary = "write a recording as csv or db",
 		 .description = "Reads a recording from its beginning and writes its dump files as "
-				"if it had been recorded in that form.",
+				"if it had been recorded in that form. Prints nothing when all "
+				"went well.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -40,8 +40,10 @@ static const struct opt options[] = {
 	 .max = 100,
 	 .offset = offsetof(struct gaps_options, spread_percent),
 	 .default_text = "20",
-	 .help = "Steps are uneven if their ratios differ by more than this."},
-	ANALYSIS_OPTIONS(fail_on),
+	 .help = "Steps are uneven if the lowest and the highest ratio are more percentage points "
+		 "apart than this."},
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if steps are not alike (uneven)"),
 	OPT_END,
 };
 
@@ -62,7 +64,8 @@ const struct command cmd_mem_gaps = {
 				"step, divided by the most, in the steps where this was lowest "
 				"(MinGap) and highest (MaxGap). The first step is the warm-up and "
 				"left out. Steps are mstx ranges named \"step start\", or "
-				"sonde_step().",
+				"sonde_step(). --fail-on=uneven: status 3 if the two differ by "
+				"more than --spread.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

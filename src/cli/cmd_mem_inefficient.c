@@ -28,31 +28,6 @@ struct command_options {
 
 /* --- values of options --- */
 
-/* A number of bytes, with K, M or G behind it. */
-static int parse_mem_size(struct args *a, const struct opt *opt, const char *value, struct err *err)
-{
-	struct command_options *o = a->target;
-	unsigned shift = 0;
-	uint64_t n = 0;
-	const char *at = value;
-
-	for (; *at >= '0' && *at <= '9' && n <= UINT64_MAX / 10 - 1; at++)
-		n = n * 10 + (uint64_t)(*at - '0');
-	bool digits = at != value;
-	if (*at)
-		shift = strchr("kK", *at)   ? 10
-			: strchr("mM", *at) ? 20
-			: strchr("gG", *at) ? 30
-					    : 0;
-	if (!digits || (*at && !shift) || (*at && at[1]) || n > UINT64_MAX >> shift)
-		return err_set(err, -EINVAL,
-			       "invalid value '%.100s' for --%s: expected a number of bytes, with "
-			       "K, M or G behind it if you like",
-			       value, opt->name);
-	o->what.min_bytes = n << shift;
-	return 0;
-}
-
 static int parse_type(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	struct command_options *o = a->target;
@@ -210,11 +185,12 @@ static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	{.group = "What is looked for",
 	 .name = "mem-size",
-	 .kind = OPT_CALL,
+	 .kind = OPT_SIZE,
 	 .arg = "BYTES",
-	 .parse = parse_mem_size,
+	 .offset = offsetof(struct command_options, what.min_bytes),
 	 .default_text = "0",
-	 .help = "Pass over blocks that are smaller. K, M and G may stand behind the number."},
+	 .help = "Pass over blocks that are smaller. K, M and G behind the number stand for KiB, "
+		 "MiB and GiB."},
 	{.name = "type",
 	 .kind = OPT_CALL,
 	 .arg = "LIST",
@@ -231,7 +207,8 @@ static const struct opt options[] = {
 	 .default_text = "3000",
 	 .help = "A block is idle if more than so many calls lie between two uses. A call is an "
 		 "operator, or an allocation, free or access outside of one."},
-	ANALYSIS_OPTIONS(fail_on),
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if memory is held for nothing (waste)"),
 	{.group = "Rows of a dump",
 	 .name = "no-write",
 	 .kind = OPT_FLAG,
@@ -254,6 +231,8 @@ static const struct args_example examples[] = {
 	{"what the newest recording wasted", "sonde mem inefficient memscopeDumpResults"},
 	{"large blocks only, and leave the file as it is",
 	 "sonde mem inefficient --mem-size=1M --no-write memscope_dump_1.csv"},
+	{"fail a CI job that wastes memory",
+	 "sonde mem inefficient --fail-on=waste memscopeDumpResults"},
 	{NULL, NULL},
 };
 
@@ -266,8 +245,10 @@ const struct command cmd_mem_inefficient = {
 			 "freed too late, or left idle in between, says how many bytes of the peak "
 			 "each of these costs, and where the blocks come from.\n\n"
 			 "Needs accesses: record with --analysis=inefficient. Every block that the "
-			 "rules hit is marked in the rows of a dump file; reported are those that "
-			 "lay unused for more than half of their lives.",
+			 "rules hit is marked in the rows of a dump file, which changes the file; "
+			 "--no-write leaves it alone, and a recording is never changed. Reported "
+			 "are those that lay unused for more than half of their lives; "
+			 "--fail-on=waste: status 3 if there is one.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

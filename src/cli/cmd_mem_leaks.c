@@ -23,21 +23,6 @@ static struct analysis *make(void *options)
 	return o->mark ? leaks_marks_new(o->mark, o->start) : leaks_new(&o->leaks);
 }
 
-static int parse_min_bytes(struct args *a, const struct opt *opt, const char *value,
-			   struct err *err)
-{
-	struct leak_options *o = a->target;
-	unsigned n;
-
-	(void)opt;
-	if (!args_number(value, strlen(value), 0, UINT32_MAX, &n))
-		return err_set(err, -EINVAL,
-			       "--min-bytes '%s' is not a number of bytes from 0 to %u", value,
-			       UINT32_MAX);
-	o->leaks.min_bytes = n;
-	return 0;
-}
-
 static int parse_start(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	struct leak_options *o = a->target;
@@ -87,9 +72,9 @@ static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	{.group = "What counts",
 	 .name = "min-bytes",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = parse_min_bytes,
+	 .kind = OPT_SIZE,
+	 .arg = "BYTES",
+	 .offset = offsetof(struct leak_options, leaks.min_bytes),
 	 .default_text = "0; for host memory 1024 in a step",
 	 .help = "Leave out places that lost fewer bytes in all."},
 	{.name = "mark",
@@ -105,7 +90,8 @@ static const struct opt options[] = {
 	 .parse = parse_start,
 	 .default_text = "0",
 	 .help = "With --mark: which of these marks is the first, counted from 0."},
-	ANALYSIS_OPTIONS(fail_on),
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if a place leaks (leak)"),
 	OPT_END,
 };
 
@@ -124,11 +110,14 @@ const struct command cmd_mem_leaks = {
 	.spec = {.name = "sonde mem leaks",
 		 .summary = "find the places of a job that lose memory",
 		 .description =
-			 "Looks at what is alive when the last step ends, and tells which places "
-			 "add to it step by step. Memory that was taken once, a cache that has "
+			 "Tells whether a job leaks, where, and how much in a step. Looks at what "
+			 "is "
+			 "alive when the last step ends, and which places (call stacks) add to it "
+			 "step by step. Memory that was taken once, a cache that has "
 			 "filled up and a buffer of the last few steps are listed apart. The first "
 			 "step is the warm-up. Steps are mstx ranges named \"step start\", or "
-			 "sonde_step().\n\n"
+			 "sonde_step(). --fail-on=leak: status 3 if a place grows. With fewer than "
+			 "three steps none does.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",
 		 .usage = usage,

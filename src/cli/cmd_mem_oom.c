@@ -25,7 +25,8 @@ static const char *const fail_on[] = {"nothing", "oom", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	ANALYSIS_OPTIONS(fail_on),
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if the job ran out of memory (oom)"),
 	OPT_END,
 };
 
@@ -34,20 +35,8 @@ static const char *const usage[] = {"[options] <recording or dump>", NULL};
 static const struct args_example examples[] = {
 	{"why the job ended", "sonde mem oom memscopeDumpResults"},
 	{"record with more blocks and their call stacks",
-	 "msmemscope --analysis=oom:50 --call-stack=c,python -- python train.py"},
+	 "msmemscope --analysis=oom:50 --call-stack=c -- python train.py"},
 	{"in a CI job", "sonde mem oom --fail-on=oom memscopeDumpResults"},
-	{NULL, NULL},
-};
-
-static const struct args_section sections[] = {
-	{"VERDICTS",
-	 "leak: what was allocated step by step and never freed would have been enough.\n\n"
-	 "fragmentation: enough is free inside a pool or on the device, but no piece is large "
-	 "enough.\n\n"
-	 "other process: without what others hold on the device the request would have fitted.\n\n"
-	 "real exhaustion: none of these; the job needs more memory than there is.\n\n"
-	 "The first that applies is given. How much a device has and what others hold is known "
-	 "if the vendor's management library (libdcmi.so) could be loaded while recording."},
 	{NULL, NULL},
 };
 
@@ -57,14 +46,25 @@ const struct command cmd_mem_oom = {
 		 .summary = "tell why device memory ran out",
 		 .description =
 			 "For every request for device memory that the driver refused: what was "
-			 "asked for and where, what held the memory at that moment, and whether "
-			 "it was real exhaustion, fragmentation, a leak or another process, with "
-			 "the numbers that prove it. Reads a recording or a dump file (csv or "
-			 "db) made with --analysis=oom.",
+			 "asked for and where, what held the memory at that moment, why there was "
+			 "not enough, and the numbers that prove it. The first verdict that "
+			 "applies is given:\n\n"
+			 "leak: what was allocated step by step and never freed would have been "
+			 "enough.\n\n"
+			 "fragmentation: enough is free inside a pool or on the device, but no "
+			 "piece is large enough.\n\n"
+			 "other process: without what others hold on the device the request would "
+			 "have fitted.\n\n"
+			 "real exhaustion: none of these; the job needs more memory than there "
+			 "is.\n\n"
+			 "A recording holds refused requests whatever the options were, a dump "
+			 "file (csv or db) only with --analysis=oom. How much a device has and "
+			 "what others hold is known if the vendor's management library "
+			 "(libdcmi.so) could be loaded while recording. --fail-on=oom: status 3 "
+			 "if memory ran out.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,
-		 .sections = sections,
 		 .min_words = 1,
 		 .max_words = 1},
 	.run = mem_oom_run,

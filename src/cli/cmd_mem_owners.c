@@ -51,8 +51,6 @@ static int mem_owners_run(const struct command *cmd, int argc, char **argv)
 	return status;
 }
 
-static const char *const fail_on[] = {"nothing", NULL};
-
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	{.group = "Analysis options",
@@ -64,7 +62,7 @@ static const struct opt options[] = {
 	 .help = "Which moment: peak (of each device), end, step:N (the highest moment of that "
 		 "step), +12.5s or +300ms (after the first row), or a time in nanoseconds since "
 		 "the epoch, as rows have it."},
-	ANALYSIS_OPTIONS(fail_on),
+	ANALYSIS_OPTIONS,
 	OPT_END,
 };
 
@@ -86,8 +84,8 @@ const struct command cmd_mem_owners = {
 			 "Divides the memory that a process holds of a device at one moment among "
 			 "its owners: frameworks and their pools, labels (weights, gradients, your "
 			 "own), CANN modules, and what lies unused inside the pools. The parts add "
-			 "up to what the driver handed out. Record with --analysis=decompose to "
-			 "have owners.",
+			 "up to what the driver handed out. CANN is the Ascend software below the "
+			 "frameworks. Record with --analysis=decompose to have owners.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -11,49 +11,6 @@ struct peak_command {
 	struct peak_options peak;
 };
 
-/* "1073741824", "512M", "1.5GiB", "80GB": K, M, G and T alone are powers of 1024. */
-static bool parse_bytes(const char *text, uint64_t *out)
-{
-	static const char units[] = "KMGT";
-	double v = 0, place = 1, factor = 1;
-	const char *c = text, *unit;
-
-	for (; *c >= '0' && *c <= '9'; c++)
-		v = v * 10 + (*c - '0');
-	if (c == text)
-		return false;
-	if (*c == '.')
-		for (c++; *c >= '0' && *c <= '9'; c++)
-			v += (*c - '0') * (place /= 10);
-	unit = *c ? strchr(units, *c) : NULL;
-	if (unit) {
-		c++;
-		for (long i = 0; i <= unit - units; i++)
-			factor *= *c == 'B' ? 1000 : 1024;
-		if (c[0] == 'i' && c[1] == 'B')
-			c++;
-	}
-	if (*c == 'B')
-		c++;
-	v *= factor;
-	*out = v < 1.8e19 ? (uint64_t)v : UINT64_MAX;
-	return !*c && v >= 1;
-}
-
-static int parse_limit(struct args *a, const struct opt *opt, const char *value, struct err *err)
-{
-	struct peak_command *o = a->target;
-
-	(void)opt;
-	if (parse_bytes(value, &o->peak.limit_bytes))
-		return 0;
-	return err_set(
-		err, -EINVAL,
-		"'%.40s' is no size; accepted are bytes, or a number with K, M, G, T (powers "
-		"of 1024), KiB, MiB, GiB, TiB, KB, MB, GB or TB behind it",
-		value);
-}
-
 static struct analysis *make(void *options)
 {
 	struct peak_command *o = options;
@@ -84,12 +41,14 @@ static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	{.group = "Analysis options",
 	 .name = "limit",
-	 .kind = OPT_CALL,
+	 .kind = OPT_SIZE,
 	 .arg = "BYTES",
-	 .parse = parse_limit,
-	 .help = "What a device may peak at in one process, as in 60GiB; --fail-on=limit looks at "
-		 "it."},
-	ANALYSIS_OPTIONS(fail_on),
+	 .min = 1,
+	 .offset = offsetof(struct peak_command, peak.limit_bytes),
+	 .help = "What a device may peak at in one process: bytes, or 60GiB, 900MiB, 60G "
+		 "(GiB), 64GB (of 1000). --fail-on=limit looks at it."},
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if a device peaked above --limit (limit)"),
 	OPT_END,
 };
 
@@ -109,7 +68,9 @@ const struct command cmd_mem_peak = {
 			 "Explains the highest moment of each device: when it was, how much the "
 			 "driver and the pools held, by owner and by call stack, the blocks that "
 			 "weigh most with their age and how long they lived on, and how far below "
-			 "the next highest step lies.",
+			 "the next highest step lies. Record with --analysis=decompose to see "
+			 "owners, and with --call-stack=c to see places. --fail-on=limit: status 3 "
+			 "if a device peaked above --limit.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

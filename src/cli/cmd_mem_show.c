@@ -88,8 +88,8 @@ const struct command cmd_mem_show = {
 	.spec = {.name = "sonde mem show",
 		 .summary = "summarise a recording or a dump",
 		 .description =
-			 "Tells what a recording or a dump file (csv or db) holds: for every "
-			 "device and pool the events, the peak and when it was, what was "
+			 "Tells what a recording or a dump file (csv or db) holds; begin here. For "
+			 "every device and pool the events, the peak and when it was, what was "
 			 "still alive at the end and from where, and how many events were "
 			 "lost, if any.",
 		 .usage = usage,

@@ -18,6 +18,7 @@
 struct reading {
 	struct analysis *analysis;
 	struct buf *notes;
+	bool is_dump;
 };
 
 static void on_process(void *arg, uint32_t pid, const char *command)
@@ -60,19 +61,35 @@ static void on_note(void *arg, const char *text)
 	buf_addf(r->notes, "%s\n", text);
 }
 
+static void on_file(void *arg, const char *path, bool is_dump)
+{
+	struct reading *r = arg;
+
+	(void)path;
+	r->is_dump |= is_dump;
+}
+
 static int read_recording(struct analysis_run *run, struct err *err)
 {
-	struct reading r = {run->analysis, &run->notes};
+	struct reading rd = {run->analysis, &run->notes, false};
 	const struct input_sink sink = {
 		.process = on_process,
 		.row = on_row,
 		.watch = on_watch,
 		.lost = on_lost,
 		.note = on_note,
-		.arg = &r,
+		.file = on_file,
+		.arg = &rd,
 	};
+	int r = input_read(buf_str(&run->path), &sink, err);
 
-	return input_read(buf_str(&run->path), &sink, err);
+	/* "Nothing was watched" would be the wrong answer: it does not say. */
+	if (r == 0 && rd.is_dump)
+		r = err_set(err, -EINVAL,
+			    "'%s' is a dump of memory events, which has no checksums: name the "
+			    "recording, or a file watch_dump_data_check_sum_*.csv",
+			    buf_str(&run->path));
+	return r;
 }
 
 /* --- the file of checksums --- */
@@ -142,7 +159,8 @@ static const char *const fail_on[] = {"nothing", "corruption", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	ANALYSIS_OPTIONS(fail_on),
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if memory was corrupted (corruption)"),
 	OPT_END,
 };
 
@@ -156,16 +174,6 @@ static const struct args_example examples[] = {
 	{NULL, NULL},
 };
 
-static const struct args_section sections[] = {
-	{"FINDINGS",
-	 "A block that differs between two looks was written in between. If an operator that ran "
-	 "then announces the write, the change is counted. If none does, it is a corruption: the "
-	 "operator that ran is named, and what it writes right beside the block.\n\n"
-	 "The file watch_dump_data_check_sum_<time>.csv holds names and checksums alone. Read by "
-	 "itself it gives the changes, without a judgement, and --fail-on has no effect."},
-	{NULL, NULL},
-};
-
 const struct command cmd_mem_watch = {
 	.name = "mem watch",
 	.spec = {.name = "sonde mem watch",
@@ -173,11 +181,18 @@ const struct command cmd_mem_watch = {
 		 .description =
 			 "For memory that was watched (msmemscope --watch, sonde_watch()): which "
 			 "blocks changed, during which operator, and whether that operator should "
-			 "have written them. Reads a recording, or a file of checksums.",
+			 "have written them.\n\n"
+			 "A block that differs between two looks was written in between. If an "
+			 "operator that ran then announces the write, the change is counted. If "
+			 "none does, it is a corruption: the operator that ran is named, and what "
+			 "it writes right beside the block. --fail-on=corruption: status 3 if "
+			 "there is one.\n\n"
+			 "Reads a recording, or a file watch_dump_data_check_sum_<time>.csv. That "
+			 "holds names and checksums alone: it gives the changes without a "
+			 "judgement, and --fail-on has no effect.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,
-		 .sections = sections,
 		 .min_words = 1,
 		 .max_words = 1},
 	.run = mem_watch_run,

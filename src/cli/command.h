@@ -10,6 +10,7 @@
 #ifndef SONDE_CLI_COMMAND_H
 #define SONDE_CLI_COMMAND_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "base/args.h"
@@ -73,6 +74,9 @@ void command_notices(const struct command *cmd, struct args *a);
 
 /* Writes to stdout, all of it; EXIT_DONE, or EXIT_FAILED with a message. */
 int command_print(const struct command *cmd, struct buf *text);
+
+/* The same for JSON, which it releases. NULL: there was no memory for it. */
+int command_print_json(const struct command *cmd, json_t *o);
 
 /* The help of a command or of a group, for stdout or stderr. */
 void command_help(const struct command *cmd, unsigned width, struct buf *out);

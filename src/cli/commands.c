@@ -4,8 +4,11 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "analyze/frames.h"
 
 const struct command *const commands[] = {
 	&cmd_msmemscope,      &cmd_mem_show,	&cmd_mem_leaks,	 &cmd_mem_gaps,
@@ -183,12 +186,17 @@ int command_unknown(const struct command_group *group, const char *word)
 	return EXIT_USAGE;
 }
 
+/* Names of files are somebody else's text. */
 static void say(const struct command *cmd, const char *kind, const char *text, size_t len)
 {
+	struct buf clean = {0};
+
+	frame_add_printable(&clean, text, len);
 	if (cmd->tag)
-		fprintf(stderr, "[%s] %s%.*s\n", cmd->tag, kind, (int)len, text);
+		fprintf(stderr, "[%s] %s%s\n", cmd->tag, kind, buf_str(&clean));
 	else
-		fprintf(stderr, "%s: %.*s\n", cmd->spec.name, (int)len, text);
+		fprintf(stderr, "%s: %s\n", cmd->spec.name, buf_str(&clean));
+	buf_release(&clean);
 }
 
 int command_fail(const struct command *cmd, const struct err *err, int status)
@@ -220,6 +228,26 @@ int command_print(const struct command *cmd, struct buf *text)
 		return EXIT_DONE;
 	err_sys(&err, -errno, "cannot write the output");
 	return command_fail(cmd, &err, EXIT_FAILED);
+}
+
+int command_print_json(const struct command *cmd, json_t *o)
+{
+	/* jansson escapes what programs must not see, but not all that a terminal obeys. */
+	size_t flags = JSON_INDENT(2) | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+	char *made = o ? json_dumps(o, flags) : NULL;
+	struct buf text = {0};
+	struct err err = {0};
+
+	json_decref(o);
+	if (!made) {
+		err_set(&err, -ENOMEM, "out of memory");
+		return command_fail(cmd, &err, EXIT_FAILED);
+	}
+	buf_addf(&text, "%s\n", made);
+	free(made);
+	int status = command_print(cmd, &text);
+	buf_release(&text);
+	return status;
 }
 
 int command_parse(const struct command *cmd, struct args *a, int argc, char **argv)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "analyze/compare.h"
+#include "analyze/frames.h"
 #include "base/mem.h"
 #include "cli/recording_path.h"
 #include "recorder/input.h"
@@ -249,22 +250,13 @@ static int print_json(const struct command *cmd, const struct compare *c,
 		      const struct compare_job *job, const char *csv)
 {
 	json_t *o = compare_json(c, job->top);
-	struct buf text = {0};
-	struct err err = {0};
-	char *made = NULL;
+	struct buf path = {0};
 
-	if (o && json_object_set_new(o, "csv", json_string(csv)) == 0)
-		made = json_dumps(o, JSON_INDENT(2));
-	json_decref(o);
-	if (!made) {
-		err_set(&err, -ENOMEM, "out of memory");
-		return command_fail(cmd, &err, EXIT_FAILED);
-	}
-	buf_addf(&text, "%s\n", made);
-	free(made);
-	int status = command_print(cmd, &text);
-	buf_release(&text);
-	return status;
+	frame_add_printable(&path, csv, strlen(csv)); /* a path need not be UTF-8 */
+	if (o)
+		json_object_set_new(o, "csv", json_string(buf_str(&path)));
+	buf_release(&path);
+	return command_print_json(cmd, o);
 }
 
 static int print_text(const struct command *cmd, const struct compare *c,

@@ -76,7 +76,8 @@ const struct opt mem_option_table[] = {
 	{.name = "quiet",
 	 .kind = OPT_FLAG,
 	 .offset = offsetof(struct mem_options, quiet),
-	 .help = "Write only errors to the log, as --log-level=error."},
+	 .help = "Write only errors to the log, as --log-level=error. What analyses found is told "
+		 "all the same; see --report."},
 	{.name = "log-level",
 	 .kind = OPT_CALL,
 	 .arg = "LEVEL",
@@ -96,7 +97,8 @@ const struct opt mem_option_table[] = {
 	 .arg = "LIST",
 	 .parse = mem_parse_device,
 	 .default_text = "npu",
-	 .help = "Where memory is watched: npu (every NPU), npu:ID with ID from 0 to 31, cpu (host "
+	 .help = "Whose memory is recorded: npu (every NPU), npu:ID with ID from 0 to 31, cpu "
+		 "(host "
 		 "memory). npu together with npu:ID means every NPU."},
 	{.name = "level",
 	 .kind = OPT_CALL,
@@ -116,7 +118,8 @@ const struct opt mem_option_table[] = {
 	 .arg = "LIST",
 	 .parse = mem_parse_call_stack,
 	 .default_text = "off",
-	 .help = "Record who asked: c[:DEPTH], python[:DEPTH], or both. DEPTH is the number of "
+	 .help = "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both. DEPTH is "
+		 "the number of "
 		 "frames, from 0 to 1000, 50 if left out. Python stacks are not in this version."},
 	{.name = "collect-mode",
 	 .kind = OPT_CHOICE,
@@ -125,7 +128,7 @@ const struct opt mem_option_table[] = {
 	 .offset = CONFIG(mode),
 	 .default_text = "immediate",
 	 .help = "immediate: record from the start. deferred: record when the job itself says so, "
-		 "with msmemscope.start() or sonde_start()."},
+		 "with sonde_start()."},
 	{.name = "buffer-mb",
 	 .kind = OPT_UINT,
 	 .arg = "N",
@@ -164,7 +167,7 @@ const struct opt mem_option_table[] = {
 	{.name = "compare",
 	 .kind = OPT_FLAG,
 	 .offset = CONFIG(compare),
-	 .help = "Compare the two recordings of --input-path instead of running a program: "
+	 .help = "Compare the two runs of --input-path instead of running a program: "
 		 "operator by operator, or kernel by kernel (--level=kernel)."},
 	{.group = "Input / Output options",
 	 .name = "input-path",
@@ -173,7 +176,8 @@ const struct opt mem_option_table[] = {
 	 .arg = "DIR",
 	 .parse = mem_parse_input,
 	 .aliases = input_names,
-	 .help = "For --compare: two dump files, or two directories of which the newest dump is "
+	 .help = "For --compare: two recordings, dump files or directories of which the newest "
+		 "dump is "
 		 "taken, separated by a comma."},
 	{.name = "output-path",
 	 .letters = "o",

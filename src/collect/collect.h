@@ -46,12 +46,16 @@ void collect_alloc(const struct collect_block *b, const void *caller) EXPORTED(c
 /* A free that cannot fail, reported before the memory goes back. Uses addr, device, pool, kind. */
 void collect_free(const struct collect_block *b, const void *caller) EXPORTED(collect_free);
 
-/* A free that can fail: begin, call the real one, then end(…, true) only if it succeeded. */
+/*
+ * A free that can fail: begin, call the real one, then end(…, true) only if it succeeded. From the
+ * beginning on the block is not read any more, by whoever watches it.
+ */
 struct collect_pending {
 	uint64_t time_ns; /* 0: not recording */
 	bool held;
 };
-struct collect_pending collect_free_begin(void) EXPORTED(collect_free_begin);
+struct collect_pending collect_free_begin(const struct collect_block *b)
+	EXPORTED(collect_free_begin);
 void collect_free_end(struct collect_pending p, const struct collect_block *b, bool happened,
 		      const void *caller) EXPORTED(collect_free_end);
 

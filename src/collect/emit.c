@@ -101,12 +101,15 @@ void collect_free(const struct collect_block *b, const void *caller)
 	guest_unhold(held);
 }
 
-struct collect_pending collect_free_begin(void)
+struct collect_pending collect_free_begin(const struct collect_block *b)
 {
 	struct collect_pending p = {0, false};
 	uint32_t mode = guest_mode();
+	uint32_t want = atomic_load_explicit(&guest.want, memory_order_relaxed);
 
-	if (!(atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_ALLOC))
+	if (unlikely(want & WANT_WATCH) && mode >= GUEST_SHADOW)
+		watch_free(b);
+	if (!(want & WANT_ALLOC))
 		return p;
 	if (mode == GUEST_SHADOW)
 		p.time_ns = guest_now_coarse();
@@ -126,8 +129,6 @@ void collect_free_end(struct collect_pending p, const struct collect_block *b, b
 	uint32_t mode = guest_mode();
 
 	if (happened && p.time_ns && mode >= GUEST_SHADOW && wants_block(b)) {
-		if (watch_is_on())
-			watch_free(b);
 		if (mode == GUEST_SHADOW)
 			put_free(b, REC_F_SHADOW, p.time_ns, 0);
 		else

@@ -124,17 +124,20 @@ struct edge {
 	bool after;
 };
 
-static void put_sample(const struct watched *s, uint32_t seq, const struct edge *e,
+static void put_sample(struct slot *slot, const struct watched *s, const struct edge *e,
 		       const struct watch_look *look)
 {
+	uint32_t seq = watch_slot_next(slot, s->id);
 	size_t nop = strnlen(e->op, SESSION_NAME_BYTES - 1);
 	size_t nname = strnlen(s->name, SESSION_NAME_BYTES - 1);
 	uint16_t len = (uint16_t)(nop + 1 + nname);
 	uint16_t size = rec_size(sizeof(struct rec_watch), len);
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
-	struct rec_watch *r = guest_reserve(size);
+	struct rec_watch *r = seq ? guest_reserve(size) : NULL;
 
+	if (!r)
+		watch_look_drop(look);
 	if (r) {
 		memset(r, 0, size);
 		r->head = (struct rec){REC_WATCH, 0, size, 0, ns};
@@ -163,14 +166,20 @@ static void put_sample(const struct watched *s, uint32_t seq, const struct edge 
 static bool look_at(struct slot *s, uint16_t device, struct watched *out_watched,
 		    struct watch_look *out)
 {
-	if (!watch_slot_is_of(s, device) || !watch_slot_copy(s, out_watched, WATCHED_WORDS) ||
-	    !watch_slot_use(s))
+	struct watched *w = out_watched;
+
+	if (!watch_slot_is_of(s, device) || !watch_slot_copy(s, w, WATCHED_WORDS) ||
+	    !watch_slot_use(s) || !watch_slot_enter(s, w->id))
 		return false;
-	watch_look(out_watched->addr, out_watched->bytes, guest.page->watch_content != 0, out);
-	if (atomic_load(&s->id) != out_watched->id)
-		return false; /* freed meanwhile; a file that was written stays in the recording */
-	if (out_watched->device == DEV_NONE)
-		out_watched->device = device;
+	struct watch_block block = {w->addr, w->bytes, &s->id, w->id};
+	watch_look(&block, guest.page->watch_content != 0, out);
+	watch_slot_leave(s);
+	if (atomic_load(&s->id) != w->id) { /* freed meanwhile */
+		watch_look_drop(out);
+		return false;
+	}
+	if (w->device == DEV_NONE)
+		w->device = device;
 	return true;
 }
 
@@ -196,7 +205,7 @@ static void sample(const struct edge *e)
 	for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
 		if (!look_at(&watch_slots[i], e->device, &v, &look))
 			continue;
-		put_sample(&v, atomic_fetch_add(&watch_slots[i].seq, 1) + 1, e, &look);
+		put_sample(&watch_slots[i], &v, e, &look);
 		if (look.error)
 			watch_slot_drop(&watch_slots[i], v.id); /* not again at every edge */
 	}
@@ -371,12 +380,23 @@ void watch_launched(uint64_t name_hash)
 	self.kernel = name_hash;
 }
 
+/* Those of a launch that was left in the middle. */
+static void drop_held(void)
+{
+	for (uint8_t i = 0; i < self.nheld; i++) {
+		struct watch_look look = {.content = self.held[i].content};
+
+		watch_look_drop(&look);
+	}
+	self.nheld = 0;
+}
+
 static void hold_looks(uint16_t device)
 {
 	struct watch_look look;
 	struct watched v;
 
-	self.nheld = 0;
+	drop_held();
 	if (device >= DEVICES || !device_is_quiet(device))
 		return;
 	for (uint32_t i = 0; i < WATCH_SLOTS && self.nheld < HELD; i++) {
@@ -400,11 +420,13 @@ static void tell_looks(const struct edge *e)
 		struct slot *s = &watch_slots[h->slot];
 		struct watched v;
 		struct watch_look look = {h->checksum, h->content, h->error, h->content_errno};
-		if (!watch_slot_copy(s, &v, WATCHED_WORDS) || v.id != h->id)
+		if (!watch_slot_copy(s, &v, WATCHED_WORDS) || v.id != h->id) {
+			watch_look_drop(&look);
 			continue;
+		}
 		if (v.device == DEV_NONE)
 			v.device = e->device;
-		put_sample(&v, atomic_fetch_add(&s->seq, 1) + 1, e, &look);
+		put_sample(s, &v, e, &look);
 		if (h->error)
 			watch_slot_drop(s, h->id);
 	}

@@ -75,7 +75,15 @@ struct watch_look {
 	uint32_t error;
 	uint8_t content_errno;
 };
-void watch_look(uint64_t addr, uint64_t bytes, bool content, struct watch_look *out);
+/* Only while *id is as it was: it is given up otherwise, with ECANCELED. */
+struct watch_block {
+	uint64_t addr, bytes;
+	const _Atomic uint32_t *id;
+	uint32_t was;
+};
+void watch_look(const struct watch_block *b, bool content, struct watch_look *out);
+/* Nobody is told of it: what it wrote is removed. */
+void watch_look_drop(const struct watch_look *look);
 
 /* The text of a kernel, NULL if it is not known. */
 const char *watch_name_text(uint64_t hash);

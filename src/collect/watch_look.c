@@ -123,14 +123,15 @@ static void file_write(struct file *f, const char *data, size_t n)
 
 /* --- the look --- */
 
-static void look_with(char *buffer, uint64_t addr, uint64_t bytes, struct file *f,
+static void look_with(char *buffer, const struct watch_block *b, struct file *f,
 		      struct watch_look *out)
 {
 	uint64_t c = CHECKSUM_BEGIN;
 
-	for (uint64_t done = 0; done < bytes;) {
-		size_t n = bytes - done < PIECE ? (size_t)(bytes - done) : PIECE;
-		int r = watch_device->read(buffer, addr + done, n);
+	for (uint64_t done = 0; done < b->bytes;) {
+		size_t n = b->bytes - done < PIECE ? (size_t)(b->bytes - done) : PIECE;
+		int r = atomic_load(b->id) == b->was ? watch_device->read(buffer, b->addr + done, n)
+						     : ECANCELED;
 		if (r) {
 			out->error = (uint32_t)r;
 			return;
@@ -143,7 +144,15 @@ static void look_with(char *buffer, uint64_t addr, uint64_t bytes, struct file *
 	out->checksum = checksum_end(c);
 }
 
-void watch_look(uint64_t addr, uint64_t bytes, bool content, struct watch_look *out)
+void watch_look_drop(const struct watch_look *look)
+{
+	struct file f = {.number = look->content};
+
+	if (f.number && file_path(&f) == 0)
+		syscall(SYS_unlinkat, AT_FDCWD, f.path, 0);
+}
+
+void watch_look(const struct watch_block *b, bool content, struct watch_look *out)
 {
 	char *buffer = buffer_take();
 	struct file f;
@@ -154,8 +163,8 @@ void watch_look(uint64_t addr, uint64_t bytes, bool content, struct watch_look *
 		return;
 	}
 	if (content)
-		file_open(&f, bytes);
-	look_with(buffer, addr, bytes, content ? &f : NULL, out);
+		file_open(&f, b->bytes);
+	look_with(buffer, b, content ? &f : NULL, out);
 	buffer_give(buffer);
 	if (!content)
 		return;

@@ -4,6 +4,11 @@
 #include "collect/watch.h"
 
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define READ_NAP_NS 50000
+#define READ_AT_MOST_NS 1000000000ull
 
 struct slot watch_slots[WATCH_SLOTS];
 _Atomic uint32_t watch_slots_live;
@@ -36,10 +41,12 @@ void watch_slot_fill(struct slot *s, struct watched *v, const char *name, int32_
 
 void watch_slot_watch(struct slot *s)
 {
-	atomic_store(&s->seq, 0);
+	uint32_t id = atomic_fetch_add(&ids, 1) + 1;
+
+	atomic_store(&s->seq, (uint64_t)id << 32);
 	atomic_store(&s->waits, 0);
 	atomic_fetch_add(&watch_slots_live, 1);
-	atomic_store(&s->id, atomic_fetch_add(&ids, 1) + 1);
+	atomic_store(&s->id, id);
 }
 
 void watch_slot_drop(struct slot *s, uint32_t id)
@@ -82,6 +89,49 @@ bool watch_slot_use(struct slot *s)
 	return left < 0;
 }
 
+uint32_t watch_slot_next(struct slot *s, uint32_t id)
+{
+	uint64_t was = atomic_load(&s->seq);
+
+	while (was >> 32 == id)
+		if (atomic_compare_exchange_weak(&s->seq, &was, was + 1))
+			return (uint32_t)was + 1;
+	return 0;
+}
+
+bool watch_slot_enter(struct slot *s, uint32_t id)
+{
+	atomic_fetch_add(&s->readers, 1);
+	if (atomic_load(&s->id) == id)
+		return true;
+	watch_slot_leave(s);
+	return false;
+}
+
+void watch_slot_leave(struct slot *s)
+{
+	atomic_fetch_sub(&s->readers, 1);
+}
+
+/*
+ * Until nobody reads the memory, which is about to go. Readers look at the id after every piece, so
+ * that is a matter of a millisecond. A reader that was cancelled never leaves: then once for long,
+ * and not again.
+ */
+static void wait_for_readers(struct slot *s)
+{
+	const struct timespec nap = {0, READ_NAP_NS};
+	uint64_t until = guest_now() + READ_AT_MOST_NS;
+
+	if (watch_is_busy())
+		return; /* we are the reader */
+	while (atomic_load(&s->readers) > 0) {
+		if (guest_now() > until)
+			atomic_store(&s->readers, 0);
+		syscall(SYS_nanosleep, &nap, NULL);
+	}
+}
+
 void watch_slots_drop_waiting(uint32_t tid)
 {
 	for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
@@ -95,6 +145,7 @@ void watch_slots_clear(void)
 {
 	for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
 		atomic_store(&watch_slots[i].id, 0);
+		atomic_store(&watch_slots[i].readers, 0);
 		atomic_store(&watch_slots[i].waits, 0);
 		atomic_store(&watch_slots[i].taken, 0);
 	}
@@ -118,8 +169,11 @@ void watch_free(const struct collect_block *b)
 		struct watched v;
 		/* One lies in the other, or they overlap. */
 		if (watch_slot_copy(&watch_slots[i], &v, WATCHED_HEAD) &&
-		    (b->addr - v.addr < v.bytes || v.addr - b->addr < bytes))
+		    (b->addr - v.addr < v.bytes || v.addr - b->addr < bytes)) {
 			watch_slot_drop(&watch_slots[i], v.id);
+			if (b->pool == POOL_HAL) /* what a pool gets back stays readable */
+				wait_for_readers(&watch_slots[i]);
+		}
 	}
 }
 

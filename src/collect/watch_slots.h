@@ -7,7 +7,8 @@
  *	id n → 0, taken → 0	it is not any more
  *
  * A reader copies a slot and looks again whether the id is the same, and once more after it has
- * read the block: what was freed meanwhile is not told. A slot is only ever dropped by its id.
+ * read the block: what was freed meanwhile is not told. A slot is only ever dropped by its id. Who
+ * drops it because its memory goes away waits for those who are reading it (watch_slot_enter()).
  */
 #ifndef SONDE_COLLECT_WATCH_SLOTS_H
 #define SONDE_COLLECT_WATCH_SLOTS_H
@@ -38,7 +39,8 @@ struct watched {
 struct slot {
 	_Atomic uint32_t taken;
 	_Atomic uint32_t id;
-	_Atomic uint32_t seq;
+	_Atomic int32_t readers;
+	_Atomic uint64_t seq; /* of the last sample; the upper half is the id */
 	_Atomic int32_t left; /* samples; negative: no limit */
 	_Atomic uint32_t waits; /* the thread whose operator is not through; 0: none */
 	_Atomic uint64_t words[WATCHED_WORDS]; /* struct watched */
@@ -58,6 +60,13 @@ bool watch_slot_is_of(const struct slot *s, uint16_t device);
 
 /* One sample is used up; false: there was none left. */
 bool watch_slot_use(struct slot *s);
+
+/* The number of the next sample, from 1; 0: it is not watched under that id any more. */
+uint32_t watch_slot_next(struct slot *s, uint32_t id);
+
+/* Around the reading of its memory. False: it is not watched under that id any more. */
+bool watch_slot_enter(struct slot *s, uint32_t id);
+void watch_slot_leave(struct slot *s);
 
 /* Outputs of an operator of this thread that never came to its end. */
 void watch_slots_drop_waiting(uint32_t tid);

@@ -125,16 +125,17 @@ static unsigned key_find(const char *text, size_t len)
 	return attr_key_find(text, len);
 }
 
-void cell_keys_init(struct words *keys)
+void cell_keys_init(struct cell_keys *keys)
 {
 	memset(keys, 0, sizeof(*keys));
-	keys->find = key_find;
+	keys->words.find = key_find;
+	keys->wanted = UINT64_MAX;
 }
 
-/* A value that would be written back differently stays text, but for addresses. */
+/* A value that would be written back differently stays text, but for addresses. So does a name. */
 static inline enum attr_kind read_value(enum attr_key key, const char *s, size_t n, uint64_t *out)
 {
-	if (!n || (unsigned char)(s[0] - '0') > 9)
+	if (!n || (unsigned char)(s[0] - '0') > 9 || key == ATTR_OWNER)
 		return ATTR_TEXT;
 	if ((s[0] != '0' || n == 1) && scan_u64(s, n, out))
 		return ATTR_NUMBER;
@@ -155,21 +156,26 @@ static void add_raw(struct row *row, const char *text, const char *end)
 	struct attr *last = row->nattrs ? &row->attrs[row->nattrs - 1] : NULL;
 
 	if (last && last->key == ATTR_RAW)
-		last->text_len = (size_t)(end - last->text);
+		last->text_len = (uint32_t)(end - last->text);
 	else
 		row_attr_text(row, ATTR_RAW, text, (size_t)(end - text));
 }
 
+_Static_assert(ATTR_KEY_END <= 64, "a bit each");
+
 /*
  * Unknown keys (ATTR_KEY_END and above) become ATTR_RAW, and so does whatever comes when only the
- * last place is left: nothing is dropped.
+ * last place is left: nothing is dropped but what nobody wants.
  */
-static inline __attribute__((always_inline)) void add_pair(struct row *row, unsigned key,
+static inline __attribute__((always_inline)) void add_pair(const struct cell_keys *keys,
+							   struct row *row, unsigned key,
 							   const char *name, const char *value,
 							   const char *end)
 {
 	if (row->event == ROW_SNAPSHOT)
 		key = snapshot_key(key);
+	if (!(keys->wanted >> (key < ATTR_KEY_END ? key : ATTR_RAW) & 1))
+		return;
 	if (key >= ATTR_KEY_END || row->nattrs == ROW_MAX_ATTRS - 1 ||
 	    row->nattrs == ROW_MAX_ATTRS) {
 		add_raw(row, name, end);
@@ -177,17 +183,18 @@ static inline __attribute__((always_inline)) void add_pair(struct row *row, unsi
 	}
 	struct attr *a = &row->attrs[row->nattrs++];
 	a->key = (enum attr_key)key;
-	a->number = 0;
 	a->text = value;
-	a->text_len = (size_t)(end - value);
-	a->kind = read_value(a->key, value, a->text_len, &a->number);
+	a->text_len = (uint32_t)(end - value);
+	uint64_t number = 0;
+	a->kind = read_value(a->key, value, a->text_len, &number);
+	a->number = number;
 }
 
 /*
  * A colon ends a key if the comma, colon or brace before it is no colon, and if what lies between
  * them is spelt like a key. The pair before that ends at the comma.
  */
-int cell_read_attrs(struct words *keys, const char *text, size_t len, struct row *row)
+int cell_read_attrs(struct cell_keys *keys, const char *text, size_t len, struct row *row)
 {
 	row->nattrs = 0;
 	if (!len)
@@ -208,18 +215,19 @@ int cell_read_attrs(struct words *keys, const char *text, size_t len, struct row
 			mark = p + __builtin_ctzll(marks);
 			if (*mark == ',' || *before == ':')
 				continue;
-			unsigned next = words_find(keys, before + 1, (size_t)(mark - before - 1));
+			unsigned next =
+				words_find(&keys->words, before + 1, (size_t)(mark - before - 1));
 			if (next == NOT_A_KEY)
 				continue;
 			if (before > text)
-				add_pair(row, key, name, value, before);
+				add_pair(keys, row, key, name, value, before);
 			name = before + 1;
 			value = mark + 1;
 			key = next;
 		}
 	}
 	if (text + 1 < end)
-		add_pair(row, key, name, value, end);
+		add_pair(keys, row, key, name, value, end);
 	return 0;
 }
 
@@ -442,7 +450,7 @@ static bool json_value(struct json *j)
 	return j->p > start;
 }
 
-static bool json_pair(struct words *keys, struct json *j, struct row *row)
+static bool json_pair(struct cell_keys *keys, struct json *j, struct row *row)
 {
 	size_t key = j->keep->len;
 
@@ -458,12 +466,12 @@ static bool json_pair(struct words *keys, struct json *j, struct row *row)
 	pair.value = j->keep->data + value;
 	pair.value_len = j->keep->len - value;
 	buf_add_char(j->keep, ',');
-	add_pair(row, words_find(keys, pair.key, pair.key_len), pair.key, pair.value,
+	add_pair(keys, row, words_find(&keys->words, pair.key, pair.key_len), pair.key, pair.value,
 		 pair.value + pair.value_len);
 	return true;
 }
 
-int cell_read_json(struct words *keys, const char *text, size_t len, struct buf *keep,
+int cell_read_json(struct cell_keys *keys, const char *text, size_t len, struct buf *keep,
 		   struct row *row)
 {
 	row->nattrs = 0;

@@ -73,13 +73,19 @@ void cell_attrs_json(const struct row *row, enum row_compat compat, struct buf *
 		     struct buf *scratch);
 
 /*
- * Reading. `keys` was made by cell_keys_init(). The pairs of an Attr cell become row->attrs; texts
- * point into the cell, which has its CELL_SLACK. -EBADMSG for text that is none.
+ * Reading. `keys` was made by cell_keys_init(); then a reader that can do without some attributes
+ * may take their bits away, and they are passed over. The pairs of an Attr cell become row->attrs;
+ * texts point into the cell, which has its CELL_SLACK. -EBADMSG for text that is none.
  */
-void cell_keys_init(struct words *keys);
-int cell_read_attrs(struct words *keys, const char *text, size_t len, struct row *row);
+struct cell_keys {
+	struct words words;
+	uint64_t wanted; /* bit i: enum attr_key i; ATTR_RAW's is for all that has no key of its own
+			  */
+};
+void cell_keys_init(struct cell_keys *keys);
+int cell_read_attrs(struct cell_keys *keys, const char *text, size_t len, struct row *row);
 /* The same from JSON, without slack; texts point into `keep`, which is cleared first. */
-int cell_read_json(struct words *keys, const char *text, size_t len, struct buf *keep,
+int cell_read_json(struct cell_keys *keys, const char *text, size_t len, struct buf *keep,
 		   struct row *row);
 
 /* Decimal, every byte a digit, no overflow. */

@@ -106,6 +106,19 @@ static inline enum csv_state pass_quoted(struct csv_lex *lex, struct cursor *c)
 	return CSV_QUOTED;
 }
 
+/* Behind a quoted field there often are empty ones and the end: no need to look at 64 bytes. */
+static inline void pass_empty(struct csv_lex *lex, struct cursor *c)
+{
+	for (; c->at < c->n && c->p[c->at] == ','; c->begin = ++c->at)
+		add_field(lex, c->p + c->at, 0);
+	if (c->at == c->n || c->p[c->at] != '\n') {
+		look_at(c, c->at);
+	} else {
+		c->window = c->at;
+		c->separators = 1;
+	}
+}
+
 static inline bool may_follow_quote(char c)
 {
 	return c == ',' || c == '"' || c == '\r';
@@ -123,8 +136,10 @@ static inline enum csv_state pass_quote(struct csv_lex *lex, struct cursor *c)
 	}
 	add_field(lex, c->p + c->begin, c->at - 2 - c->begin);
 	c->begin = c->at;
-	look_at(c, c->at);
-	return next == ',' ? CSV_FIELD_START : CSV_CR_SEEN;
+	if (next == '\r')
+		return CSV_CR_SEEN;
+	pass_empty(lex, c);
+	return CSV_FIELD_START;
 }
 
 static int stop(struct csv_lex *lex, const struct cursor *c, enum csv_state state, int answer)

@@ -18,7 +18,7 @@ struct db_amend {
 	sqlite3 *db;
 	sqlite3_stmt *select;
 	sqlite3_stmt *update;
-	struct words keys;
+	struct cell_keys keys;
 	struct buf keep;
 	struct row row;
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Cells out of a CSV dump. The buffer holds the record at hand and what was read behind it:
+ * Cells out of a CSV dump. The text holds the record at hand and what was read behind it:
  *
- *	file:   base ---- base + at
- *	buffer: data ---- at ---------- at + lex.at --------- len
- *	                  the record    where it ends         read ahead, then CELL_SLACK
+ *	file:           src.next
+ *	text: data ---- at ---------- at + lex.at --------- len
+ *	                the record    where it ends         read ahead, then CELL_SLACK
  *
  * A record that makes no sense (text behind a closing quote, a wrong number of fields) is one line
  * long: reading goes on at the first line end behind its start, so that one stray quote does not
@@ -22,19 +22,22 @@
 #include "export/csv_lex.h"
 
 #define READ_PIECE (128u << 10) /* small enough to stay in the cache until it is parsed */
+#define TWIN_PIECE (8u << 10) /* that is added for the end of a twin's last row … */
+#define TWIN_ROOM (128u << 10) /* … at most that much */
+#define GUESS_BYTES (64u << 10) /* that are looked at for the start of a row */
 
 struct csv_source {
 	struct dump_source src;
 	int fd;
 	const char *memory; /* instead of fd */
 	size_t memory_len;
-	struct buf buf;
-	uint64_t base;
+	bool is_twin; /* has the fd of another one, and … */
+	struct buf own;
+	struct buf *text; /* … a text that must stay where it is, else this is own */
 	size_t at;
 	struct csv_lex lex;
 	bool eof;
 	bool in_bad_line; /* at its start, or behind what was thrown away of it */
-	uint64_t next_line; /* number of the line at `at` */
 	struct block_cache *blocks; /* of again() */
 	size_t nfields; /* of the header */
 };
@@ -42,7 +45,7 @@ struct csv_source {
 /* Bytes of the file at the offset, fewer at its end, or a negative errno. */
 static ssize_t read_at(void *arg, char *to, size_t n, uint64_t offset)
 {
-	struct csv_source *s = arg;
+	const struct csv_source *s = arg;
 	ssize_t got;
 
 	if (s->fd < 0) {
@@ -59,21 +62,24 @@ static ssize_t read_at(void *arg, char *to, size_t n, uint64_t offset)
 	return got < 0 ? -errno : got;
 }
 
-/* Adds what the file has next to the buffer; 0 or negative errno. Sets eof. */
+/* Adds what the file has next to the text; 0 or negative errno. Sets eof. */
 static int fill(struct csv_source *s, size_t n, struct err *err)
 {
-	if (s->at) {
-		memmove(s->buf.data, s->buf.data + s->at, s->buf.len - s->at);
-		s->buf.len -= s->at;
-		s->base += s->at;
+	struct buf *text = s->text;
+
+	if (s->is_twin && text->cap - text->len < n + CELL_SLACK)
+		return err_set(err, -EAGAIN, "no room");
+	if (s->at && !s->is_twin) {
+		text->len -= s->at;
+		memmove(text->data, text->data + s->at, text->len);
 		s->at = 0;
 	}
-	char *to = buf_room(&s->buf, n + CELL_SLACK);
-	ssize_t got = read_at(s, to, n, s->base + s->buf.len);
+	char *to = buf_room(text, n + CELL_SLACK);
+	ssize_t got = read_at(s, to, n, s->src.next.offset + text->len - s->at);
 	if (got < 0)
 		return err_sys(err, (int)got, "cannot read \"%s\"", s->src.path);
 	memset(to + got, 0, CELL_SLACK);
-	s->buf.len += (size_t)got;
+	text->len += (size_t)got;
 	s->eof = !got;
 	return 0;
 }
@@ -82,7 +88,8 @@ static int fill(struct csv_source *s, size_t n, struct err *err)
 static void advance(struct csv_source *s, size_t n, uint64_t lines)
 {
 	s->at += n;
-	s->next_line += lines;
+	s->src.next.offset += n;
+	s->src.next.line += lines;
 	s->lex.state = CSV_RECORD_START;
 	s->lex.at = 0;
 	s->lex.lines = 0;
@@ -101,13 +108,13 @@ static int leave_bad_line(struct csv_source *s, struct err *err)
 	int r = 0;
 
 	while (s->in_bad_line && r == 0) {
-		const char *p = s->buf.data + s->at;
-		const char *lf = memchr(p, '\n', s->buf.len - s->at);
+		const char *p = s->text->data + s->at;
+		const char *lf = memchr(p, '\n', s->text->len - s->at);
 
-		advance(s, lf ? (size_t)(lf - p) + 1 : s->buf.len - s->at, lf ? 1 : 0);
+		advance(s, lf ? (size_t)(lf - p) + 1 : s->text->len - s->at, lf ? 1 : 0);
 		s->in_bad_line = !lf && !s->eof;
 		if (s->in_bad_line)
-			r = fill(s, READ_PIECE, err);
+			r = fill(s, s->is_twin ? TWIN_PIECE : READ_PIECE, err);
 	}
 	return r;
 }
@@ -118,10 +125,10 @@ static int next_record(struct csv_source *s, size_t *out_len, struct err *err)
 	int r = s->in_bad_line ? leave_bad_line(s, err) : 0;
 
 	while (r == 0) {
-		const char *p = s->buf.data + s->at;
-		size_t left = s->buf.len - s->at;
+		const char *p = s->text->data + s->at;
+		size_t left = s->text->len - s->at;
 
-		s->src.line = s->next_line;
+		s->src.line = s->src.next.line;
 		r = csv_lex_next(&s->lex, p, left);
 		*out_len = s->lex.at;
 		if (r < 0)
@@ -134,7 +141,7 @@ static int next_record(struct csv_source *s, size_t *out_len, struct err *err)
 			return bad_record(s, "row without an end", err);
 		if (r > 0)
 			return 1;
-		r = fill(s, left > READ_PIECE ? left : READ_PIECE, err);
+		r = fill(s, s->is_twin ? TWIN_PIECE : left > READ_PIECE ? left : READ_PIECE, err);
 		advance(s, 0, 0); /* begins the record again: its fields have moved */
 	}
 	return r;
@@ -145,7 +152,7 @@ static bool is_blank(const struct csv_source *s)
 	const struct cell *first = &s->lex.fields[0];
 
 	/* a quoted one begins behind its quote */
-	return s->lex.nfields == 1 && !first->len && first->text == s->buf.data + s->at;
+	return s->lex.nfields == 1 && !first->len && first->text == s->text->data + s->at;
 }
 
 static void unquote(struct csv_lex *lex)
@@ -173,7 +180,7 @@ static int csv_next(struct dump_source *src, struct err *err)
 		advance(s, len, 0);
 		return 0;
 	}
-	src->place = (struct dump_place){s->base + s->at, src->line, len};
+	src->place = (struct dump_place){s->src.next.offset, src->line, len};
 	unquote(&s->lex);
 	advance(s, len, s->lex.lines);
 	return 1;
@@ -206,12 +213,12 @@ static void csv_free(struct dump_source *src)
 {
 	struct csv_source *s = (struct csv_source *)src;
 
-	if (s->fd >= 0)
+	if (s->fd >= 0 && !s->is_twin)
 		close(s->fd);
 	if (s->blocks)
 		block_cache_release(s->blocks);
 	free(s->blocks);
-	buf_release(&s->buf);
+	buf_release(&s->own);
 	free(s);
 }
 
@@ -229,8 +236,8 @@ static int read_header(struct csv_source *s, struct err *err)
 
 	if (r < 0)
 		return r;
-	if (s->buf.len >= 3 && !memcmp(s->buf.data, "\xef\xbb\xbf", 3))
-		s->at = 3;
+	if (s->text->len >= 3 && !memcmp(s->text->data, "\xef\xbb\xbf", 3))
+		advance(s, 3, 0);
 	r = next_record(s, &len, err);
 	if (r < 0 && r != -EBADMSG)
 		return r;
@@ -257,18 +264,91 @@ static int read_header(struct csv_source *s, struct err *err)
 int dump_csv_open(int fd, const void *data, size_t len, const char *path, struct dump_source **out,
 		  struct err *err)
 {
-	struct csv_source *s = xcalloc(1, sizeof(*s));
+	struct csv_source *s = xcalloc_apart(sizeof(*s));
 
 	s->src.ops = &csv_ops;
 	s->src.path = path;
+	s->text = &s->own;
 	s->fd = fd;
 	s->memory = data;
 	s->memory_len = len;
-	s->next_line = 1;
+	s->src.next.line = 1;
 	int r = read_header(s, err);
 	if (r < 0)
 		csv_free(&s->src);
 	else
 		*out = &s->src;
 	return r;
+}
+
+/* --- shared reading --- */
+
+struct dump_source *dump_csv_twin(const struct dump_source *src)
+{
+	const struct csv_source *like = (const struct csv_source *)src;
+	struct csv_source *s = xcalloc_apart(sizeof(*s));
+
+	s->src = *src;
+	s->fd = like->fd;
+	s->memory = like->memory;
+	s->memory_len = like->memory_len;
+	s->nfields = like->nfields;
+	s->is_twin = true;
+	for (unsigned i = 0; i < COL_END; i++)
+		for (size_t k = 0; k < s->nfields; k++)
+			if (src->columns[i] == &like->lex.fields[k])
+				s->src.columns[i] = &s->lex.fields[k];
+	return &s->src;
+}
+
+int dump_csv_begin(struct dump_source *src, struct buf *text, size_t n, uint64_t offset,
+		   struct err *err)
+{
+	struct csv_source *s = (struct csv_source *)src;
+
+	buf_clear(text);
+	buf_room(text, n + TWIN_ROOM);
+	s->text = text;
+	s->at = 0;
+	s->src.next.offset = offset;
+	s->src.next.line = 0;
+	s->in_bad_line = false;
+	src->torn = false;
+	advance(s, 0, 0);
+	return fill(s, n, err);
+}
+
+bool dump_csv_guess(struct dump_source *src)
+{
+	struct csv_source *s = (struct csv_source *)src;
+	size_t looked = 0;
+
+	while (looked < GUESS_BYTES) {
+		const char *p = s->text->data + s->at;
+		size_t left = s->text->len - s->at;
+		const char *lf = memchr(p, '\n', left);
+
+		if (!lf)
+			return false;
+		advance(s, (size_t)(lf - p) + 1, 0);
+		looked += (size_t)(lf - p) + 1;
+		left -= (size_t)(lf - p) + 1;
+		bool is_row =
+			csv_lex_next(&s->lex, lf + 1, left) > 0 && s->lex.nfields == s->nfields;
+		looked += s->lex.at;
+		advance(s, 0, 0);
+		if (is_row)
+			return true;
+	}
+	return false;
+}
+
+void dump_csv_skip(struct dump_source *src, uint64_t offset, uint64_t lines)
+{
+	struct csv_source *s = (struct csv_source *)src;
+
+	s->text->len = s->at = 0;
+	s->src.next.offset = offset;
+	s->eof = false;
+	advance(s, 0, lines);
 }

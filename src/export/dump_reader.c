@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "export/dump_ahead.h"
 #include "export/dump_index.h"
 #include "export/dump_source.h"
 #include "export/scan.h"
@@ -21,15 +22,17 @@
 struct dump {
 	struct dump_source *src;
 	unsigned flags;
+	struct dump_ahead *ahead; /* of dump_read_ahead(), or NULL */
+	char *path;
+	struct row row; /* of dump_take() */
 	uint64_t bad_rows;
 	char *first_bad;
 	struct words events;
 	struct words types;
-	struct words keys;
+	struct cell_keys keys;
 	struct buf attr; /* unescaped JSON */
 	struct dump_index index; /* of DUMP_SORTED … */
 	bool indexed; /* … which is complete */
-	char *path;
 };
 
 static inline bool is_na(const struct cell *c)
@@ -257,6 +260,26 @@ int dump_next(struct dump *d, struct row *out, struct err *err)
 	return good_row(d, out, err);
 }
 
+int dump_take(struct dump *d, const struct row **out, struct err *err)
+{
+	if (d->ahead)
+		return dump_ahead_next(d->ahead, out, err);
+	*out = &d->row;
+	return dump_next(d, &d->row, err);
+}
+
+void dump_want(struct dump *d, uint64_t attrs)
+{
+	d->keys.wanted = attrs;
+}
+
+void dump_read_ahead(struct dump *d, unsigned threads, size_t piece)
+{
+	BUG_ON(!(d->flags & DUMP_SKIP_BAD));
+	if (!d->src->ops->is_db && !(d->flags & DUMP_SORTED) && !d->ahead)
+		d->ahead = dump_ahead_new(d, threads, piece);
+}
+
 uint64_t dump_bad_rows(const struct dump *d)
 {
 	return d->bad_rows;
@@ -272,7 +295,7 @@ uint64_t dump_line(const struct dump *d)
 	return d->src->line;
 }
 
-const struct dump_source *dump_source(const struct dump *d)
+struct dump_source *dump_source(const struct dump *d)
 {
 	return d->src;
 }
@@ -286,6 +309,7 @@ void dump_close(struct dump *d)
 {
 	if (!d)
 		return;
+	dump_ahead_free(d->ahead);
 	if (d->src)
 		d->src->ops->free(d->src);
 	dump_index_release(&d->index);
@@ -325,7 +349,7 @@ static int finish_open(struct dump *d, int r, struct dump **out)
 
 static struct dump *dump_new(const char *path, unsigned flags)
 {
-	struct dump *d = xcalloc(1, sizeof(*d));
+	struct dump *d = xcalloc_apart(sizeof(*d));
 
 	d->path = xstrdup(path);
 	d->flags = flags;
@@ -333,6 +357,15 @@ static struct dump *dump_new(const char *path, unsigned flags)
 	d->types.find = type_find;
 	cell_keys_init(&d->keys);
 	return d;
+}
+
+struct dump *dump_twin(const struct dump *d)
+{
+	struct dump *twin = dump_new(d->path, 0);
+
+	twin->src = dump_csv_twin(d->src);
+	twin->keys.wanted = d->keys.wanted;
+	return twin;
 }
 
 int dump_open(const char *path, unsigned flags, struct dump **out, struct err *err)

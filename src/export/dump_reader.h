@@ -43,6 +43,23 @@ int dump_open_memory(const void *data, size_t len, unsigned flags, struct dump *
  */
 int dump_next(struct dump *d, struct row *out, struct err *err);
 
+/* The same where the caller has no room for a row: *out is good until the next call. */
+int dump_take(struct dump *d, const struct row **out, struct err *err);
+
+/*
+ * Only these attributes of a row are of interest (a bit per enum attr_key, ATTR_RAW for unknown
+ * keys): the others need not be read. They need not make sense then, either.
+ */
+void dump_want(struct dump *d, uint64_t attrs);
+
+/*
+ * Up to that many more threads help from now on, where that can be (CSV, not sorted, before the
+ * first row), with pieces of so many bytes, 0: what is best. dump_take() gives the rows then, and
+ * nothing else may be asked for before it gave the end. Needs DUMP_SKIP_BAD. It is worth it for a
+ * large file on more than one processor.
+ */
+void dump_read_ahead(struct dump *d, unsigned threads, size_t piece);
+
 uint64_t dump_bad_rows(const struct dump *d);
 /* What was wrong with the first of them, and in which line; NULL when all were good. */
 const char *dump_first_bad(const struct dump *d);

@@ -26,6 +26,9 @@ struct dump_source {
 	uint64_t line; /* of that row */
 	struct dump_place place; /* of that row, where ops->again is set … */
 	size_t attr_field; /* … and which of its fields is Attr */
+	struct {
+		uint64_t offset, line;
+	} next; /* where the row behind it begins; of CSV */
 	bool torn;
 };
 
@@ -41,13 +44,30 @@ struct dump_source_ops {
 /* Takes fd, also on failure; fd -1 reads the bytes at `data` instead, which it borrows. */
 int dump_csv_open(int fd, const void *data, size_t len, const char *path, struct dump_source **out,
 		  struct err *err);
+/*
+ * For threads that share the reading of a CSV file (dump_ahead.c). A twin reads the same file for
+ * itself, without its bad rows, and must not outlive the other.
+ */
+struct dump;
+struct dump *dump_twin(const struct dump *d);
+struct dump_source *dump_csv_twin(const struct dump_source *src);
+/*
+ * Reads from the offset on: `text` is emptied and filled with `n` bytes of the file. Rows point
+ * into it. More is added while it has room, then next() gives -EAGAIN. Lines are counted from 0.
+ */
+int dump_csv_begin(struct dump_source *src, struct buf *text, size_t n, uint64_t offset,
+		   struct err *err);
+/* Moves behind the next line end that looks as if a row began there; false: there is none. */
+bool dump_csv_guess(struct dump_source *src);
+/* Rows up to there, with that many lines, were read by a twin. */
+void dump_csv_skip(struct dump_source *src, uint64_t offset, uint64_t lines);
+
 /* The rows in order of time and ID if `sorted`, else as they lie. */
 int dump_db_open(const char *path, bool sorted, struct dump_source **out, struct err *err);
 
 /* For those that write a dump back. Takes fd, also on failure; the path is for messages. */
-struct dump;
 int dump_open_csv(int fd, const char *path, unsigned flags, struct dump **out, struct err *err);
-const struct dump_source *dump_source(const struct dump *d);
+struct dump_source *dump_source(const struct dump *d);
 
 /*
  * Makes a database that was just opened harmless, whoever wrote it, and looks whether it has a

@@ -99,36 +99,43 @@ enum attr_key {
 enum attr_kind { ATTR_NUMBER, ATTR_HEX, ATTR_TEXT };
 
 struct attr {
-	enum attr_key key;
-	enum attr_kind kind;
+	enum attr_key key : 16;
+	enum attr_kind kind : 16;
+	uint32_t text_len;
 	uint64_t number; /* ATTR_NUMBER in decimal; ATTR_HEX as 0x%016x */
 	const char *text; /* ATTR_TEXT, borrowed */
-	size_t text_len;
 };
 
 #define ROW_MAX_ATTRS 16
 
+/* Small, and ordered by size: readers keep thousands of them (dump_ahead.c). */
 struct row {
 	uint64_t id;
-	enum row_event event;
-	enum row_type type;
-	const char *name; /* borrowed; NULL is written as N/A */
-	size_t name_len;
 	uint64_t time_ns; /* since the epoch */
+	uint64_t ptr;
+	uint64_t range; /* of an MSTX row: id of the range, 0 where it is not known */
+	const char *name; /* borrowed; NULL is written as N/A */
+	const char *py_stack; /* borrowed text, one frame per line, NULL for none; never quoted */
+	const char *c_stack;
+	uint32_t name_len;
+	uint32_t py_stack_len;
+	uint32_t c_stack_len;
 	uint32_t pid;
 	uint32_t tid;
 	uint32_t device; /* a number, or DEV_NONE / DEV_HOST of wire/record.h */
+	enum row_event event : 8;
+	enum row_type type : 8;
 	bool has_ptr;
 	bool hidden; /* for the analyses alone: was not asked for in the dump */
-	uint64_t ptr;
-	uint64_t range; /* of an MSTX row: id of the range, 0 where it is not known */
-	unsigned nattrs;
-	struct attr attrs[ROW_MAX_ATTRS];
-	const char *py_stack; /* borrowed text, one frame per line, NULL for none; never quoted */
-	size_t py_stack_len;
-	const char *c_stack;
-	size_t c_stack_len;
+	uint32_t nattrs;
+	struct attr attrs[ROW_MAX_ATTRS]; /* the last, see row_size() */
 };
+
+/* Bytes up to the end of the last attribute that is in use. */
+static inline size_t row_size(const struct row *r)
+{
+	return offsetof(struct row, attrs) + r->nattrs * sizeof(r->attrs[0]);
+}
 
 const char *row_event_text(enum row_event event);
 const char *row_type_text(enum row_type type, enum row_compat compat);
@@ -156,7 +163,7 @@ static inline void row_attr_number(struct row *r, enum attr_key key, uint64_t v)
 static inline void row_attr_text(struct row *r, enum attr_key key, const char *s, size_t n)
 {
 	r->attrs[r->nattrs++] =
-		(struct attr){.key = key, .kind = ATTR_TEXT, .text = s, .text_len = n};
+		(struct attr){.key = key, .kind = ATTR_TEXT, .text = s, .text_len = (uint32_t)n};
 }
 
 #endif

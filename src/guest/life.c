@@ -27,6 +27,8 @@
 
 #define STALLED_NS 3000000000ull
 #define WAIT_AT_MOST_NS 60000000000ull
+#define TELL_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
+#define TELL_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
 
 static struct session_page *page_of_session(void)
 {
@@ -71,30 +73,69 @@ static bool is_still(int fd, uint64_t dev, uint64_t ino)
 	return fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
-/* Copies the report that the recorder has left. A reader that is gone is no reason to die. */
+/* Is there room? A file always has some; a pipe that nobody reads never gets any. */
+static bool has_room(int fd, uint64_t until_ns)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	for (uint64_t now = guest_now(); now < until_ns; now = guest_now()) {
+		struct timespec left = {0, (long)(until_ns - now)};
+		long r = syscall(SYS_ppoll, &p, 1, &left, NULL, 0);
+		if (r > 0)
+			return true;
+		if (r < 0 && errno != EINTR)
+			return false;
+	}
+	return false;
+}
+
+/* In pieces that go at once where poll() finds room. */
+static bool pass_on(int fd, const char *text, size_t n, uint64_t until_ns)
+{
+	while (n && has_room(fd, until_ns)) {
+		ssize_t r = write(fd, text, n < TELL_BYTES ? n : TELL_BYTES);
+		if (r < 0 && errno != EINTR && errno != EAGAIN)
+			return false;
+		text += r > 0 ? r : 0;
+		n -= r > 0 ? (size_t)r : 0;
+	}
+	return n == 0;
+}
+
+/*
+ * Copies the report that the recorder has left. Nothing that can be wrong with the place where it
+ * goes is a reason to die: not a reader that is gone, not a limit of file sizes. Nor to wait: a
+ * reader that sleeps gets what fits.
+ */
 static void tell_report(const struct session_page *p)
 {
 	const struct timespec none = {0};
-	char path[1200], text[4096];
-	sigset_t pipe, before, pending;
+	uint64_t until_ns = guest_now() + TELL_AT_MOST_NS;
+	char path[1200], text[TELL_BYTES];
+	sigset_t ours, before, pending;
 	ssize_t n;
 
 	if (!is_still((int)p->report_fd, p->report_dev, p->report_ino) ||
 	    guest_join_path(path, sizeof(path), guest_session_dir(), SESSION_REPORT) < 0)
 		return;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return;
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	sigprocmask(SIG_BLOCK, &pipe, &before);
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
+	sigprocmask(SIG_BLOCK, &ours, &before);
 	sigpending(&pending);
 	while ((n = read(fd, text, sizeof(text))) > 0)
-		if (write((int)p->report_fd, text, (size_t)n) != n)
+		if (!pass_on((int)p->report_fd, text, (size_t)n, until_ns))
 			break;
 	close(fd);
-	if (!sigismember(&pending, SIGPIPE))
-		(void)sigtimedwait(&pipe, NULL, &none);
+	/* What was pending before us stays. */
+	if (sigismember(&pending, SIGPIPE))
+		sigdelset(&ours, SIGPIPE);
+	if (sigismember(&pending, SIGXFSZ))
+		sigdelset(&ours, SIGXFSZ);
+	(void)sigtimedwait(&ours, NULL, &none);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -11,13 +11,14 @@
 #include "base/hmap.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "export/dump_amend.h"
+#include "recorder/amender.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_ANALYSES 8
 #define TOP 10
+#define MAX_TEXT (32u << 10) /* of one analysis in the report */
 #define MAX_RELABELS (8u << 20) /* of one process: 32 bytes each */
 
 /* Owners that were told after the MALLOC row was out, of one process. */
@@ -27,7 +28,7 @@ struct relabels {
 };
 
 struct diagnose {
-	enum row_compat compat;
+	struct amender *amender;
 	bool configured;
 	struct analysis *list[MAX_ANALYSES];
 	size_t n;
@@ -38,11 +39,11 @@ struct diagnose {
 	struct amendment found; /* what find_amendment() gave last */
 };
 
-struct diagnose *diagnose_new(enum row_compat compat)
+struct diagnose *diagnose_new(enum row_compat compat, bool aside)
 {
 	struct diagnose *d = xcalloc(1, sizeof(*d));
 
-	d->compat = compat;
+	d->amender = amender_new(compat, aside);
 	return d;
 }
 
@@ -59,6 +60,7 @@ void diagnose_free(struct diagnose *d)
 
 	if (!d)
 		return;
+	amender_free(d->amender);
 	for (size_t i = 0; i < d->n; i++)
 		analysis_free(d->list[i]);
 	while (hmap_next(&d->relabels, &at, &key, &value))
@@ -157,41 +159,75 @@ static const struct amendment *find_amendment(void *arg, uint32_t pid, uint64_t 
 void diagnose_file(void *arg, uint32_t pid, const char *path)
 {
 	struct diagnose *d = arg;
-	struct err err = {0};
-	uint64_t rows;
 
 	if (!hmap_get_ptr(&d->relabels, pid) &&
 	    !(d->inefficient && inefficient_marked(d->inefficient)))
 		return;
-	if (dump_amend(path, d->compat, find_amendment, d, &rows, &err) < 0)
-		log_err("%s", err.text);
-	else
-		log_info("%llu rows of %s amended", (unsigned long long)rows, path);
+	amender_file(d->amender, path, find_amendment, d);
 	if (d->unnoted)
 		log_warn("%llu owners were told after their MALLOC rows and stand in the FREE rows "
 			 "alone",
 			 (unsigned long long)d->unnoted);
 }
 
+bool diagnose_is_amending(struct diagnose *d)
+{
+	return amender_busy(d->amender);
+}
+
+uint64_t diagnose_unamended(const struct diagnose *d)
+{
+	return amender_failed(d->amender);
+}
+
+static bool is_finding(const struct diagnose *d, struct analysis *a)
+{
+	return a != d->gap && a->ops->findings(a);
+}
+
 bool diagnose_alarms(struct diagnose *d)
 {
 	for (size_t i = 0; i < d->n; i++)
-		if (d->list[i] != d->gap && d->list[i]->ops->findings(d->list[i]))
+		if (is_finding(d, d->list[i]))
 			return true;
 	return d->leaks && leaks_kept_after_end(d->leaks);
+}
+
+/* A job of a thousand processes has a thousand things to say; its user's screen has not. */
+static void cut(struct buf *out, size_t from, const struct analysis *a, bool colour)
+{
+	size_t end = from + MAX_TEXT, lines = 0;
+
+	if (out->len <= end)
+		return;
+	while (end > from && out->data[end - 1] != '\n')
+		end--;
+	for (size_t i = end; i < out->len; i++)
+		lines += out->data[i] == '\n';
+	out->len = end;
+	buf_addf(out, "%s… %zu more lines, see `sonde mem %s`.\n", colour ? "\033[0m" : "", lines,
+		 a->ops->name);
+}
+
+static void add_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
+{
+	size_t before = out->len;
+
+	if (before)
+		buf_add_char(out, '\n');
+	a->ops->text(a, style, out);
+	cut(out, before, a, style->colour);
+	if (before && out->len == before + 1)
+		out->len = before;
 }
 
 void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
 {
 	struct analysis_style style = {.colour = colour, .top = TOP, .console = true};
 
-	for (size_t i = 0; i < d->n; i++) {
-		size_t before = out->len;
-
-		if (before)
-			buf_add_char(out, '\n');
-		d->list[i]->ops->text(d->list[i], &style, out);
-		if (before && out->len == before + 1)
-			out->len = before;
-	}
+	/* What was found comes first, then what else there is to say. */
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < d->n; i++)
+			if (is_finding(d, d->list[i]) == !pass)
+				add_text(d->list[i], &style, out);
 }

@@ -12,8 +12,11 @@
 
 struct diagnose;
 
-/* Findings in rows are spelled as `compat` says. */
-struct diagnose *diagnose_new(enum row_compat compat);
+/*
+ * Findings in rows are spelled as `compat` says. aside: large files are amended beside us, see
+ * amender.h.
+ */
+struct diagnose *diagnose_new(enum row_compat compat, bool aside);
 void diagnose_free(struct diagnose *d); /* d may be NULL */
 
 /* For struct track_sink. */
@@ -27,11 +30,13 @@ void diagnose_proc_end(struct diagnose *d, uint32_t pid);
 
 /* For dumps_set_closed(): brings findings into the rows of a finished file. */
 void diagnose_file(void *d, uint32_t pid, const char *path);
+bool diagnose_is_amending(struct diagnose *d); /* right now */
+uint64_t diagnose_unamended(const struct diagnose *d); /* files where that failed */
 
 /* Was something found that its user must hear of? */
 bool diagnose_alarms(struct diagnose *d);
 
-/* What the analyses have to say at the end of a job. */
+/* What the analyses have to say at the end of a job; of each, what fits on a few pages. */
 void diagnose_text(struct diagnose *d, bool colour, struct buf *out);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/omap.h"
 #include "wire/record.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +245,21 @@ static int make_device_dir(struct dumps *d, struct proc_dump *p, uint32_t device
 	return r;
 }
 
+/* Beside a dump that is written anew: what is left of an amendment that was killed. */
+static void remove_leftovers(const char *dir, const char *path)
+{
+	const char *name = path + strlen(dir) + 1;
+	size_t len = strlen(name);
+	DIR *d = opendir(dir);
+
+	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+		if (!strncmp(e->d_name, name, len) && e->d_name[len] == '.' &&
+		    strlen(e->d_name) == len + strlen(".XXXXXX"))
+			unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
+}
+
 static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device,
 				  char **out_path)
 {
@@ -253,8 +269,10 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 
 	int r = make_device_dir(d, p, device, "dump", &dir, &err);
 	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, d->ops->suffix);
-	if (r == 0 && (d->flags & DUMPS_REPLACE))
+	if (r == 0 && (d->flags & DUMPS_REPLACE)) {
 		unlink(path);
+		remove_leftovers(dir, path);
+	}
 	if (r == 0)
 		r = d->ops->open(path, d->compat, &w, &err);
 	if (r < 0)

@@ -14,13 +14,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define DUMP_PREFIX "memscope_dump_"
+#define THREADS_FROM (4 << 20) /* bytes of a file, for there to be something to win */
 #define MAX_DEPTH 8 /* of directories below the one that was named */
 
 static void tell(const struct input_sink *sink, const char *text)
@@ -97,7 +100,8 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 			      e->damaged);
 }
 
-/* What the control page beside the recording knows and its frames cannot say. */
+/* What the control page beside the recording knows and its frames cannot say.
+ */
 static void note_session(const char *file, const struct input_sink *sink)
 {
 	const char *slash = strrchr(file, '/');
@@ -168,14 +172,26 @@ struct paths {
 
 struct reader {
 	struct dump *dump;
-	struct row row;
+	const struct row *row;
+	size_t file; /* its number */
+};
+
+/* The newest row that was passed on of one device of a process, and where it
+ * stood. */
+struct newest {
+	uint64_t time_ns, id;
+	size_t file;
 };
 
 struct readers {
 	struct reader *list;
 	size_t n, cap;
-	struct hmap without_device; /* pid: ID + 1 of the newest row that belongs to no device */
+	struct hmap by_device; /* process and device: number in newest[] */
+	struct newest *newest;
+	size_t nnewest, newest_cap;
 	uint64_t bad, rows;
+	uint64_t doubles; /* rows of a device that stood in another file, too */
+	bool unordered; /* a row without a device went back in time */
 	struct err first_bad;
 	bool torn;
 };
@@ -183,7 +199,7 @@ struct readers {
 /* Moves on in one file; what is at its end leaves the list. */
 static int next_row(struct readers *m, struct reader *r, struct err *err)
 {
-	int found = dump_next(r->dump, &r->row, err);
+	int found = dump_take(r->dump, &r->row, err);
 
 	if (found > 0)
 		return 0;
@@ -203,17 +219,50 @@ static void close_readers(struct readers *m)
 	for (size_t i = 0; i < m->n; i++)
 		dump_close(m->list[i].dump);
 	free(m->list);
-	hmap_release(&m->without_device);
+	free(m->newest);
+	hmap_release(&m->by_device);
 }
 
-static int open_readers(struct readers *m, const struct paths *paths, unsigned flags,
-			struct err *err)
+/* Threads that may help with each file: as many as there are processors, for
+ * large ones. */
+static unsigned threads_for(const char *path, size_t files)
 {
+	struct stat st;
+	cpu_set_t cpus;
+
+	if (stat(path, &st) < 0 || st.st_size < THREADS_FROM ||
+	    sched_getaffinity(0, sizeof(cpus), &cpus) < 0)
+		return 0;
+	return (unsigned)((size_t)(CPU_COUNT(&cpus) - 1) / files);
+}
+
+/* A file each: the usual limit is 1024, and the system allows far more to who
+ * asks. */
+static void allow_files(size_t n)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || n + 64 <= limit.rlim_cur)
+		return;
+	limit.rlim_cur = n + 64 < limit.rlim_max ? n + 64 : limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int open_readers(struct readers *m, const struct paths *paths, const struct input_sink *sink,
+			unsigned flags, struct err *err)
+{
+	allow_files(paths->n);
 	for (size_t i = 0; i < paths->n; i++) {
 		m->list = xgrow(m->list, &m->cap, m->n + 1, sizeof(*m->list));
+		m->list[m->n].file = i;
 		int r = dump_open(paths->list[i], DUMP_SKIP_BAD | flags, &m->list[m->n].dump, err);
 		if (r < 0)
 			return r;
+		if (sink->attrs)
+			dump_want(m->list[m->n].dump, sink->attrs);
+		unsigned threads = threads_for(paths->list[i], paths->n);
+		if (threads)
+			dump_read_ahead(m->list[m->n].dump, threads, 0);
 		m->n++;
 		r = next_row(m, &m->list[m->n - 1], err);
 		if (r < 0)
@@ -227,21 +276,48 @@ static struct reader *earliest(struct readers *m)
 	struct reader *best = &m->list[0];
 
 	for (size_t i = 1; i < m->n; i++)
-		if (m->list[i].row.time_ns < best->row.time_ns)
+		if (m->list[i].row->time_ns < best->row->time_ns)
 			best = &m->list[i];
 	return best;
 }
 
-/* The same row out of another device's file: those without a device stand in each. */
-static bool is_double(struct readers *m, const struct row *row)
+static struct newest *newest_of(struct readers *m, const struct reader *r)
 {
-	if (row->device != DEV_NONE)
+	uint64_t key = (uint64_t)r->row->pid << 32 | r->row->device;
+	uint64_t number = hmap_get(&m->by_device, key);
+
+	if (number != HMAP_NONE)
+		return &m->newest[number];
+	m->newest = xgrow(m->newest, &m->newest_cap, m->nnewest + 1, sizeof(*m->newest));
+	hmap_put(&m->by_device, key, m->nnewest);
+	m->newest[m->nnewest] = (struct newest){.file = r->file};
+	return &m->newest[m->nnewest++];
+}
+
+/*
+ * Was this row passed on from another file? Those without a device stand in the
+ * file of each; all of them do where a run was written as csv and as db, or was
+ * copied. The files are merged by time, so such a row is not newer than what
+ * was passed on; IDs tell those of one moment apart.
+ */
+static bool is_double(struct readers *m, const struct reader *r)
+{
+	const struct row *row = r->row;
+	struct newest *newest = newest_of(m, r);
+
+	if (row->time_ns > newest->time_ns ||
+	    (row->time_ns == newest->time_ns && row->id > newest->id)) {
+		*newest = (struct newest){row->time_ns, row->id, r->file};
 		return false;
-	uint64_t newest = hmap_get(&m->without_device, row->pid);
-	if (newest != HMAP_NONE && newest > row->id)
-		return true;
-	hmap_put(&m->without_device, row->pid, row->id + 1);
-	return false;
+	}
+	bool elsewhere = newest->file != r->file;
+	/* Nothing is left out for good unless the order was right. */
+	if (row->time_ns < newest->time_ns && (elsewhere || row->device == DEV_NONE))
+		m->unordered = true;
+	if (!elsewhere)
+		return false;
+	m->doubles += row->device != DEV_NONE;
+	return true;
 }
 
 static int merge(struct readers *m, const struct input_sink *sink, struct err *err)
@@ -253,8 +329,8 @@ static int merge(struct readers *m, const struct input_sink *sink, struct err *e
 	while (m->n && r == 0) {
 		struct reader *best = several ? earliest(m) : &m->list[0];
 
-		if (!several || !is_double(m, &best->row))
-			sink->row(sink->arg, &best->row);
+		if (!several || !is_double(m, best))
+			sink->row(sink->arg, best->row);
 		progress_show(&progress, "reading rows", ++m->rows, UINT64_MAX);
 		r = next_row(m, best, err);
 	}
@@ -266,14 +342,15 @@ static int read_dumps(const struct paths *paths, const struct input_sink *sink, 
 		      struct err *err)
 {
 	struct readers m = {0};
-	int r = open_readers(&m, paths, flags, err);
+	int r = open_readers(&m, paths, sink, flags, err);
 
 	if (r == 0)
 		r = merge(&m, sink, err);
 	close_readers(&m);
 	if (r < 0)
 		return r;
-	if (!(flags & DUMP_SORTED) && sink->unordered && sink->unordered(sink->arg)) {
+	if (!(flags & DUMP_SORTED) && sink->unordered &&
+	    (m.unordered || sink->unordered(sink->arg))) {
 		sink->restart(sink->arg);
 		tell(sink, "The rows are not in order of time, so they were sorted first.");
 		return read_dumps(paths, sink, flags | DUMP_SORTED, err);
@@ -285,6 +362,13 @@ static int read_dumps(const struct paths *paths, const struct input_sink *sink, 
 				 ? "%llu row is malformed and was passed over: %s."
 				 : "%llu rows are malformed and were passed over. The first: %s.",
 			 (unsigned long long)m.bad, m.first_bad.text);
+		tell(sink, text);
+	}
+	if (m.doubles) {
+		char text[96];
+		snprintf(text, sizeof(text),
+			 "%llu rows stand in more than one file and were counted once.",
+			 (unsigned long long)m.doubles);
 		tell(sink, text);
 	}
 	if (m.torn)
@@ -477,6 +561,7 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 		.restart = feed_restart,
 		.arg = &f,
 	};
+	sink.attrs = f.analysis->ops->attrs;
 	int r = input_read(path, &sink, err);
 
 	if (r < 0)

@@ -28,6 +28,8 @@ struct input_sink {
 	 */
 	bool (*unordered)(void *arg);
 	void (*restart)(void *arg);
+	/* Attributes that row() looks at, a bit per enum attr_key; 0: all. Others may come, too. */
+	uint64_t attrs;
 	/* A dump that was read to its end. */
 	void (*file)(void *arg, const char *path, bool is_dump);
 	void *arg;

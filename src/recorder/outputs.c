@@ -64,7 +64,7 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 		.arg = o,
 	};
 
-	o->diagnose = diagnose_new(compat);
+	o->diagnose = diagnose_new(compat, where->aside);
 	o->dumps = dumps_new(where->output_dir, where->flags);
 	dumps_set_format(o->dumps, ops, compat);
 	dumps_set_closed(o->dumps, diagnose_file, o->diagnose);

@@ -22,6 +22,7 @@ struct outputs_where {
 	const char *output_dir;
 	const char *recording_dir; /* where the job left what it wrote itself */
 	enum dumps_flags flags;
+	bool aside; /* amend large dumps beside us, since there is other work to do */
 };
 void outputs_open(struct outputs *o, const struct outputs_where *where,
 		  const struct writer_ops *ops, enum row_compat compat);

@@ -10,6 +10,7 @@
 #include "recorder/drain.h"
 #include "recorder/outputs.h"
 #include "recorder/recording.h"
+#include "recorder/report.h"
 #include "recorder/session.h"
 #include "recorder/stream.h"
 #include "recorder/track.h"
@@ -59,9 +60,9 @@ struct recorder {
 	uint64_t lost; /* records that the recording could not take */
 	uint64_t rows_lost; /* of the dumps, as last told */
 	uint32_t known_procs; /* of a former recorder of this session */
+	uint64_t unamended; /* files, as last told */
 	bool called; /* by a process of the job, not by a launcher */
-	bool terminal;
-	bool reported;
+	struct report report;
 	bool left; /* nothing more to do, and everybody can see it */
 };
 
@@ -104,10 +105,10 @@ static void leave_the_job(struct recorder *rec, int ready)
 	sigset_t none;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	rec->terminal = isatty(STDERR_FILENO);
+	rec->report.terminal = isatty(STDERR_FILENO);
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
-	if (!rec->terminal)
+	if (!rec->report.terminal)
 		dup2(null, STDERR_FILENO);
 	close_others(ready);
 	sigemptyset(&none);
@@ -239,49 +240,15 @@ static int open_session(struct recorder *rec, struct err *err)
 
 static void open_outputs(struct recorder *rec)
 {
-	struct outputs_where where = {rec->cfg.output_dir, rec->dir, 0};
+	struct outputs_where where = {rec->cfg.output_dir, rec->dir, 0, true};
 
 	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
 		     rec->cfg.compat);
 	rec->devices = device_memory_new();
+	rec->report.dir = rec->dir;
+	rec->report.page = rec->page;
+	rec->report.cfg = &rec->cfg;
 	tell_session(rec);
-}
-
-/* --- the report --- */
-
-static bool save_report(struct recorder *rec, struct buf *text)
-{
-	char *path = xasprintf("%s/" SESSION_REPORT, rec->dir);
-	struct err err = {0};
-	int r = fs_write_atomic(path, text, 0600, &err); /* the job may be reading the former one */
-
-	if (r < 0)
-		log_err("%s", err.text);
-	free(path);
-	return r == 0;
-}
-
-/*
- * What was found so far: into a file, and once to where the job's user looks. That is our terminal,
- * or what the job's first process has for stderr, which is told to do it (session_page).
- */
-static void tell_report(struct recorder *rec)
-{
-	bool shown = rec->cfg.report_asked || (rec->terminal && rec->cfg.report != MEM_REPORT_OFF);
-	struct buf text = {0};
-
-	diagnose_text(rec->outputs.diagnose, false, &text);
-	bool saved = text.len && save_report(rec, &text);
-	shown |= diagnose_alarms(rec->outputs.diagnose);
-	if (!rec->reported && saved && shown && rec->page->report_fd) {
-		atomic_store(&rec->page->report_ready, 1);
-	} else if (!rec->reported && shown && rec->terminal && rec->cfg.report != MEM_REPORT_OFF) {
-		buf_clear(&text);
-		diagnose_text(rec->outputs.diagnose, true, &text);
-		(void)!write(STDERR_FILENO, text.data, text.len);
-	}
-	rec->reported = true;
-	buf_release(&text);
 }
 
 /* --- the loop --- */
@@ -360,6 +327,12 @@ static bool work(struct recorder *rec)
 	return n > 0;
 }
 
+static double seconds_of(const struct rusage *use)
+{
+	return (double)(use->ru_utime.tv_sec + use->ru_stime.tv_sec) +
+	       (double)(use->ru_utime.tv_usec + use->ru_stime.tv_usec) / 1e6;
+}
+
 static void finish(struct recorder *rec)
 {
 	struct err why = {0};
@@ -372,14 +345,16 @@ static void finish(struct recorder *rec)
 	rec->rows_lost = lost;
 	if (lost)
 		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
-	struct rusage use;
-	getrusage(RUSAGE_SELF, &use);
+	uint64_t unamended = diagnose_unamended(rec->outputs.diagnose);
+	atomic_fetch_add(&rec->page->unamended, unamended - rec->unamended);
+	rec->unamended = unamended;
+	struct rusage own, copies;
+	getrusage(RUSAGE_SELF, &own);
+	getrusage(RUSAGE_CHILDREN, &copies);
 	/* bench/recorder_rate reads this line. */
 	log_info("%llu events in %.3f s of processor time, at most %ld KiB of memory",
-		 (unsigned long long)rec->events,
-		 (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-			 (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6,
-		 use.ru_maxrss);
+		 (unsigned long long)rec->events, seconds_of(&own) + seconds_of(&copies),
+		 own.ru_maxrss);
 }
 
 /*
@@ -411,12 +386,15 @@ static void work_off_the_dead(struct recorder *rec, uint64_t until_ns)
 			nanosleep(&step, NULL);
 }
 
-/* Everybody has ended and been told to the end. Who is found dead only now is told first. */
+/*
+ * Everybody has ended and been told to the end, and the files are in their last form. Who is found
+ * dead only now is told first.
+ */
 static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
 {
 	while (!drain_check_alive(rec->drain, false)) {
 		if (!drain_has_dead(rec->drain))
-			return true;
+			return !diagnose_is_amending(rec->outputs.diagnose);
 		if (clock_mono_ns() >= until_ns)
 			return false;
 		work_off_the_dead(rec, until_ns);
@@ -431,6 +409,8 @@ static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
  */
 static void answer_exit(struct recorder *rec, uint32_t asked)
 {
+	const struct timespec step = {0, 500000};
+
 	rec->scanned_ns = 0;
 	work(rec); /* its arena may be that young */
 	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
@@ -438,8 +418,11 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 		p->dead = true;
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
 	work_off_the_dead(rec, until_ns);
+	while (diagnose_is_amending(rec->outputs.diagnose) && clock_mono_ns() < until_ns)
+		if (!work(rec))
+			nanosleep(&step, NULL);
 	outputs_flush(&rec->outputs);
-	tell_report(rec);
+	report_tell(&rec->report, rec->outputs.diagnose);
 	rec->left = nobody_is_left(rec, until_ns) && leave(rec);
 	atomic_store(&rec->page->exit_done, asked);
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -499,20 +482,20 @@ static void loop(struct recorder *rec)
 		if (try_finish(rec))
 			return;
 		/* Others may go on for hours: what there is to say about the job is said now. */
-		if (!rec->reported && !rec->called && root_is_gone(rec))
-			tell_report(rec);
+		if (!rec->report.told && !rec->called && root_is_gone(rec))
+			report_tell(&rec->report, rec->outputs.diagnose);
 		nap(rec, asked);
 	}
 }
 
 static void say_goodbye(struct recorder *rec)
 {
-	tell_report(rec);
-	if (rec->terminal)
-		dprintf(STDERR_FILENO,
-			"[msmemscope] Info: %llu events recorded; read them with: sonde mem show "
-			"%s\n",
-			(unsigned long long)rec->events, rec->dir);
+	report_tell(&rec->report, rec->outputs.diagnose);
+	char *text = xasprintf("[msmemscope] Info: %llu events recorded; read them with: sonde mem "
+			       "show %s\n",
+			       (unsigned long long)rec->events, rec->dir);
+	report_say(&rec->report, text, strlen(text));
+	free(text);
 	if (strcmp(rec->ring_dir, rec->dir) != 0)
 		rmdir(rec->ring_dir);
 }

@@ -214,7 +214,8 @@ static int restore(struct state *s, const char *file, const struct session_page 
 		r = drain_scan(s->drain, on_new_proc, s, err);
 	if (r < 0 || s->result < 0)
 		return r < 0 ? r : s->result;
-	if (r == 0 && s->ended && !*torn && atomic_load(&page->state) == SESSION_FINISHED)
+	bool whole = !atomic_load(&page->rows_lost) && !atomic_load(&page->unamended);
+	if (r == 0 && s->ended && !*torn && whole && atomic_load(&page->state) == SESSION_FINISHED)
 		return 1;
 	drain_check_alive(s->drain, false);
 	r = check_all_dead(s, err);
@@ -250,6 +251,7 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 		goto out;
 	drain_sweep(s.drain);
 	atomic_store(&page->rows_lost, 0);
+	atomic_store(&page->unamended, 0);
 	/* Last: until here a second run does everything that a first one left undone. */
 	atomic_store(&page->state, SESSION_FINISHED);
 	buf_addf(report,

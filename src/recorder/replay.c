@@ -118,7 +118,7 @@ int export_recording(const char *path, const char *format, const char *out_dir,
 	if (r < 0)
 		goto out;
 	dir = xstrdup(buf_str(&file));
-	struct outputs_where where = {out_dir, dirname(dir), DUMPS_REPLACE};
+	struct outputs_where where = {out_dir, dirname(dir), DUMPS_REPLACE, false};
 	outputs_open(&o, &where, ops, compat);
 	r = replay_recording(buf_str(&file), o.track, NULL, err);
 	outputs_flush(&o);

@@ -275,7 +275,9 @@ static void choose_report(struct session_page *page, const struct mem_config *cf
 	int fd = cfg->report == MEM_REPORT_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
 	struct stat st;
 
-	if (cfg->report == MEM_REPORT_OFF || isatty(fd) || fstat(fd, &st) < 0)
+	/* The recorder has a terminal only where stderr is one. */
+	bool terminal = isatty(fd) && isatty(STDERR_FILENO);
+	if (cfg->report == MEM_REPORT_OFF || terminal || fstat(fd, &st) < 0)
 		return;
 	page->report_dev = st.st_dev;
 	page->report_ino = st.st_ino;

@@ -73,6 +73,8 @@ struct session_page {
 	uint32_t report_fd; /* 0: nowhere */
 	_Atomic uint32_t report_ready; /* recorder: SESSION_REPORT is there to be told */
 	uint64_t report_dev, report_ino;
+	_Atomic uint64_t
+		unamended; /* recorder: dump files that lack findings, as amending failed */
 };
 
 _Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");

@@ -212,7 +212,7 @@ def test_devices_one_by_one(record, compare):
     c = compare(a.out, b.out, "--json")
     assert c.lines == want
     answer = json.loads(c.text)
-    assert [d["device"] for d in answer["devices"]] == [0, 1, 2]
+    assert [d["device"] for d in answer["devices"]] == ["0", "1", "2"]
     assert answer["devices"][2]["calls"]["compare"] == 0
     (project,) = a.out.glob("msmemscope_*_ascend")
     check(compare(project, b.out), want)
@@ -333,7 +333,7 @@ def test_bad_rows_are_passed_over_and_told(compare, tmp_path):
     c = compare(a, b)
     x, y = ["OP_LAUNCH", "x", "0", "5", "5", "0"], ["OP_LAUNCH", "y", "0", "6", "0", "-6"]
     assert c.lines == [x, y]
-    assert "Of base: 1 rows are malformed" in c.text.replace("\n", " ")
+    assert "Of base: 1 row is malformed" in c.text.replace("\n", " ")
 
 
 def test_odd_headers_names_and_order(compare, tmp_path):

@@ -31,7 +31,7 @@ def ask(record, *words, status=0):
 
 def answer(record, *words, **kw):
     o = json.loads(ask(record, "--json", "--top=1000", *words, **kw))
-    del o["notes"]
+    del o["notes"], o["input"]
     for p in o["pools"]:
         del p["command"]  # which dumps do not know
     return o
@@ -136,7 +136,7 @@ def test_a_planted_fault_is_found_at_its_place(record, pool, fault):
     assert (place["kind"], place["blocks"], place["bytes"]) == (KINDS[fault], 1, FAULT_BYTES)
     assert (place["pool"], place["device"], place["pid"]) == (pool, "0", got.process.pid)
     (example,) = place["examples"]
-    at = [r.attr["allocation_id"] for r in got.of("MALLOC", ptr=example["ptr"], type=pool)]
+    at = [r.attr["allocation_id"] for r in got.of("MALLOC", ptr=example["address"], type=pool)]
     assert str(example["allocation_id"]) in at
     (in_pool,) = o["pools"]
     if fault == "idle":  # after backward, when little is held
@@ -290,7 +290,7 @@ def test_without_accesses(record):
     got = record("simtrain", "--aten", "--steps", 3, "--fault", "late", opts=["--events=alloc"])
     o = answer(record, got.process.files["0"])
     assert o["judged"] is False and o["places"] == []
-    said = ask(record, "--fail-on=waste", got.process.files["0"])
+    said = ask(record, "--fail-on=waste", got.process.files["0"], status=1)
     assert said.startswith("It cannot be told") and "--analysis=inefficient" in said
     host = record("simtrain", "--pool", "hal", "--steps", 2)
     assert ask(record, host.dir).startswith("Nothing to judge")

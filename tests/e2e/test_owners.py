@@ -284,7 +284,7 @@ def test_peak_says_where(record):
         frees = {r.attr["allocation_id"]: r for r in got.rows if r.event == "FREE"}
         for b in d["blocks"]:
             row = mallocs[b["row"]]
-            assert (row.ptr, int(row.attr["size"])) == (b["ptr"], b["bytes"])
+            assert (row.ptr, int(row.attr["size"])) == (b["address"], b["bytes"])
             assert b["age_ns"] == d["time_ns"] - row.time
             assert b["lived_on_ns"] == frees[row.attr["allocation_id"]].time - d["time_ns"]
         text = record.sonde("mem", "peak", "--top=5", path).stdout.decode()

@@ -71,7 +71,7 @@ def test_out_of_bounds(record, seed, form):
     assert one["before"] != one["after"] and one["pool"] == "PTA"
     # The dump holds what was asked for, not what the analysis needs besides.
     assert not got.of("ACCESS")
-    tid = one["to"]["thread"]
+    tid = one["to"]["tid"]
     name = "torch._ops.aten.mul_.Scalar"
     sums = checksums(got.out)
     at = sums.index([f"0_{tid}/{name}_{first}-{name}_0_after.bin", one["before"]])
@@ -220,7 +220,7 @@ def test_an_operator_that_never_comes(record):
 
 def test_full_content(record):
     got = record("watched", "during", opts=[WATCH + ",full-content"])
-    tid = answer(record, got.dir)["corruption"][0]["to"]["thread"]
+    tid = answer(record, got.dir)["corruption"][0]["to"]["tid"]
     (folder,) = got.out.glob("msmemscope_*/device_0/watch_dump")
     files = {p.name: p for p in folder.glob("*.bin")}
     assert sorted(files) == sorted(name.replace("/", ".") for name, _ in checksums(got.out))
@@ -317,6 +317,18 @@ def test_wrong_files(record):
     assert record.sonde("mem", "watch", "absent").returncode == 1
     assert record.sonde("mem", "watch").returncode == 2
     assert record.sonde("mem", "watch", "--fail-on=what", "x").returncode == 2
+
+
+@pytest.mark.parametrize("form", ["csv", "db"])
+def test_a_dump_has_no_checksums(record, form):
+    """It cannot tell whether anything was watched, so it must not be taken for good news."""
+    got = record("watched", "during", opts=[WATCH, f"--format={form}"])
+    (project,) = got.out.glob("msmemscope_*")
+    (dump,) = project.glob(f"device_0/dump/*.{form}")
+    for path in (dump, project):
+        r = record.sonde("mem", "watch", "--fail-on=corruption", path)
+        assert r.returncode == 1 and not r.stdout
+        assert b"has no checksums: name the recording" in r.stderr
 
 
 def test_export_writes_the_checksums_again(record):

@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct words keys;
+static struct cell_keys keys;
 static volatile unsigned char sink;
 
 static void touch(const struct row *row)
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct row row = {.event = ROW_MALLOC};
 	struct buf keep = {0};
 
-	if (!keys.find)
+	if (!keys.words.find)
 		cell_keys_init(&keys);
 	memset(text, ':', size + 2 + CELL_SLACK);
 	text[0] = '{';

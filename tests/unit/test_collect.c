@@ -46,12 +46,12 @@ static void blocks_job(void)
 
 	collect_alloc(&block, NULL);
 	collect_free(&block, NULL);
-	struct collect_pending p = collect_free_begin();
+	struct collect_pending p = collect_free_begin(&block);
 	CHECK(p.time_ns && p.held);
 	CHECK_INT(atomic_load(&guest_self.cur[0].ring->pending_ns), p.time_ns);
 	collect_free_end(p, &block, true, NULL);
 	CHECK_INT(atomic_load(&guest_self.cur[0].ring->pending_ns), 0);
-	p = collect_free_begin();
+	p = collect_free_begin(&block);
 	collect_free_end(p, &block, false, NULL); /* it failed: nothing happened */
 	CHECK_INT(atomic_load(&guest_self.cur[0].ring->pending_ns), 0);
 	other.pool = POOL_HOST; /* not asked for */
@@ -110,7 +110,7 @@ static void unwanted_job(void)
 {
 	collect_alloc(&block, NULL);
 	collect_free(&block, NULL);
-	struct collect_pending p = collect_free_begin();
+	struct collect_pending p = collect_free_begin(&block);
 	collect_free_end(p, &block, true, NULL);
 	collect_op(OP_ATEN_START, "a", NULL, NULL);
 	collect_op(OP_KERNEL_START, "a", NULL, NULL);
@@ -224,7 +224,7 @@ static void deferred_job(void)
 	collect_alloc(&block, NULL); /* followed */
 	collect_mark(MARK_INSTANT, 0, "not yet", NULL);
 	CHECK(!collect_tracing() && !collect_wants(WANT_ALLOC));
-	struct collect_pending p = collect_free_begin();
+	struct collect_pending p = collect_free_begin(&block);
 	CHECK(p.time_ns && !p.held);
 	collect_free_end(p, &block, true, NULL);
 	collect_set_tracing(false); /* it is not: nothing */

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "export/dump_reader.h"
 #include "export/writer.h"
 #include "test.h"
@@ -644,4 +645,146 @@ TEST(dump_reader, large_file)
 	CHECK_INT(dump_bad_rows(d), n / 10);
 	dump_close(d);
 	remove_path();
+}
+
+/* --- with a second thread --- */
+
+/* What a plain reading and one ahead give for the same text must be the same. */
+static void check_ahead(const char *text, size_t len, size_t piece)
+{
+	struct dump *plain, *ahead;
+	const struct row *got;
+	int r;
+
+	CHECK_INT(dump_open_memory(text, len, DUMP_SKIP_BAD, &plain, &err), 0);
+	CHECK_INT(dump_open_memory(text, len, DUMP_SKIP_BAD, &ahead, &err), 0);
+	dump_read_ahead(ahead, 1 + piece % 3, piece);
+	while ((r = dump_next(plain, &row, &err)) > 0) {
+		CHECK_INT(dump_take(ahead, &got, &err), 1);
+		CHECK(got->id == row.id && got->nattrs == row.nattrs);
+		CHECK(got->name_len == row.name_len && got->c_stack_len == row.c_stack_len);
+		CHECK(!row.name_len || !memcmp(got->name, row.name, row.name_len));
+		CHECK(!row.c_stack_len || !memcmp(got->c_stack, row.c_stack, row.c_stack_len));
+		for (unsigned i = 0; i < row.nattrs; i++)
+			CHECK(got->attrs[i].key == row.attrs[i].key &&
+			      got->attrs[i].number == row.attrs[i].number);
+	}
+	CHECK_INT(r, 0);
+	CHECK_INT(dump_take(ahead, &got, &err), 0);
+	CHECK_INT(dump_take(ahead, &got, &err), 0);
+	CHECK_INT(dump_bad_rows(ahead), dump_bad_rows(plain));
+	CHECK_INT(dump_torn(ahead), dump_torn(plain));
+	if (dump_bad_rows(plain))
+		CHECK_STR(dump_first_bad(ahead), dump_first_bad(plain));
+	dump_close(plain);
+	dump_close(ahead);
+}
+
+TEST(dump_reader, ahead)
+{
+	static const char *const texts[] = {
+		HEADER,
+		MIXED,
+		HEADER GOOD "dirt\n\n" GOOD "\"stray,\n" GOOD GOOD "2,SYS",
+		HEADER
+		"1,SYSTEM,STEP,\"a \"\"quoted\"\"\n name\",1,1,1,0,N/A,\"{a:1,b:2}\",,\r\n" GOOD,
+		"\xef\xbb\xbf" HEADER GOOD "\"",
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		for (size_t piece = 0; piece < 80; piece++)
+			check_ahead(texts[i], strlen(texts[i]), piece);
+}
+
+/* Rows longer than a piece and than the room before it, bad ones that reach over many pieces. */
+TEST(dump_reader, ahead_of_long_rows)
+{
+	const int n = 3000;
+	struct buf text = {0};
+
+	buf_add_str(&text, HEADER);
+	for (int i = 1; i <= n; i++) {
+		int long_one = i % 250 == 0 ? 400000 : i % 50 == 0 ? 20000 : i % 300;
+
+		buf_addf(&text,
+			 "%d,MALLOC,PTA,N/A,%d,1,1,0,0x%x,\"{size:%d,owner:a@b}\",,\"%0*d\"\n", i,
+			 i, i, i, long_one, i);
+		if (i % 400 == 0)
+			buf_addf(&text, "\"bad\" %0*d\n", long_one, i);
+	}
+	check_ahead(text.data, text.len, 0);
+	check_ahead(text.data, text.len, 1000);
+	check_ahead(text.data, text.len - 100, 100000);
+	buf_release(&text);
+}
+
+/* The caller goes away while the thread reads, waits for room, or has not begun. */
+TEST(dump_reader, ahead_left_early)
+{
+	struct buf text = {0};
+	const struct row *got;
+	struct dump *d;
+
+	buf_add_str(&text, HEADER);
+	for (int i = 0; i < 5000; i++)
+		buf_add_str(&text, GOOD);
+	for (int rows = 0; rows < 5000; rows = rows * 3 + 1) {
+		CHECK_INT(dump_open_memory(text.data, text.len, DUMP_SKIP_BAD, &d, &err), 0);
+		dump_read_ahead(d, 1, 1000);
+		for (int i = 0; i < rows; i++)
+			CHECK_INT(dump_take(d, &got, &err), 1);
+		if (rows > 1000)
+			usleep(2000);
+		dump_close(d);
+	}
+	buf_release(&text);
+}
+
+/* Only where it can be: everything else comes as ever. */
+TEST(dump_reader, ahead_of_a_database)
+{
+	const struct row *got;
+	struct dump *d;
+
+	make_path();
+	make_db(TABLE "INSERT INTO memscope_dump VALUES(5,'FREE','HAL',3,30,1,6,7,NULL,NULL);");
+	CHECK_INT(dump_open(path, DUMP_SKIP_BAD, &d, &err), 0);
+	dump_read_ahead(d, 1, 0);
+	CHECK_INT(dump_take(d, &got, &err), 1);
+	CHECK_INT(got->id, 5);
+	CHECK_INT(dump_take(d, &got, &err), 0);
+	dump_close(d);
+	d = open_text(MIXED, DUMP_SORTED | DUMP_SKIP_BAD);
+	dump_read_ahead(d, 1, 0);
+	CHECK_INT(dump_take(d, &got, &err), 1);
+	CHECK_INT(got->id, 8);
+	dump_close(d);
+	remove_path();
+}
+
+TEST(dump_reader, wanted_attributes)
+{
+	static const char text[] =
+		HEADER "1,MALLOC,PTA,N/A,1,1,1,0,0x1,"
+		       "\"{allocation_id:7,addr:0x1,strange:[1,2],size:8,owner:a,used:9}\",,\n"
+		       "2,SNAPSHOT,Snapshot,N/A,1,1,1,0,N/A,\"{total:5,used:6}\",,\n"
+		       "3,MALLOC,PTA,N/A,1,1,1,0,0x1,\"broken\",,\n";
+	struct dump *d = open_text(text, 0);
+
+	dump_want(d, 1ull << ATTR_SIZE | 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL);
+	CHECK_INT(dump_next(d, &row, &err), 1);
+	CHECK_INT(row.nattrs, 2);
+	CHECK(row.attrs[0].key == ATTR_SIZE && row.attrs[0].number == 8);
+	CHECK(row.attrs[1].key == ATTR_OWNER &&
+	      text_is(row.attrs[1].text, row.attrs[1].text_len, "a"));
+	CHECK_INT(dump_next(d, &row, &err), 1);
+	CHECK_INT(row.nattrs, 0); /* the total of a snapshot is another one */
+	CHECK_INT(dump_next(d, &row, &err), -EBADMSG);
+	dump_close(d);
+	d = open_text(text, 0);
+	dump_want(d, 1ull << ATTR_RAW);
+	CHECK_INT(dump_next(d, &row, &err), 1);
+	CHECK_INT(row.nattrs, 1);
+	CHECK(text_is(row.attrs[0].text, row.attrs[0].text_len, "strange:[1,2]"));
+	dump_close(d);
 }

@@ -52,7 +52,8 @@ TEST(inefficient, early_needs_a_free_in_between)
 	MARK(&j, 1, "");
 	drop(&j, 1);
 	FINDINGS(&j, 0);
-	CHECK_HAS(said(&j, false), "No inefficient memory: of 3 blocks none");
+	CHECK_HAS(said(&j, false), "No inefficient memory: of 3 blocks none was allocated long "
+				   "before its first use, freed");
 	CHECK_STR(said(&j, true), "");
 	analysis_free(j.a);
 }
@@ -172,6 +173,41 @@ TEST(inefficient, filters)
 	CHECK_INT(NUM(v, K EARLY ".marked_blocks"), 0);
 	CHECK_INT(NUM(v, K LATE ".marked_blocks"), 1);
 	analysis_free(j.a);
+}
+
+/* A block is early and late, but that was not asked for. */
+TEST(inefficient, what_was_not_looked_for_is_not_denied)
+{
+	static const struct {
+		struct inefficient_options o;
+		const char *want;
+	} asked[] = {
+		{{.kinds = 1u << INEFFICIENT_IDLE}, "none was left idle for most of its life."},
+		{{.min_bytes = 2 * MIB, .kinds = 1u << INEFFICIENT_EARLY | 1u << INEFFICIENT_LATE},
+		 "none of 2.00 MiB or more was allocated long before its first use, or freed long "
+		 "after its last use."},
+	};
+
+	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+		struct job j = job_with(&asked[i].o);
+
+		alloc(&j, 1, MIB);
+		churn(&j);
+		pass(&j, 30);
+		use(&j, 1);
+		churn(&j);
+		pass(&j, 30);
+		drop(&j, 1);
+		FINDINGS(&j, 0);
+		const char *text = said(&j, false);
+		char line[512];
+		size_t n = 0;
+		for (; text[n] && n < sizeof(line) - 1; n++) /* it is wrapped */
+			line[n] = text[n] == '\n' ? ' ' : text[n];
+		line[n] = '\0';
+		CHECK_HAS(line, asked[i].want);
+		analysis_free(j.a);
+	}
 }
 
 TEST(inefficient, kinds_have_names)

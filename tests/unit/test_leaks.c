@@ -217,13 +217,25 @@ TEST(leaks, two_steps_are_too_few)
 	analysis_free(a);
 }
 
-/* Two steps of blocks are enough only for a place that has been there for half the job … */
+/* Two steps of blocks are enough only in a short job, for a place that was there early … */
 TEST(leaks, a_place_that_began_just_now_is_too_young)
 {
 	struct analysis *a = leaks_new(NULL);
 
 	from_step = 9;
 	run(a, 10, leaks_in_steps);
+	CHECK_STR(only_kind(a), "once");
+	analysis_free(a);
+}
+
+/* The one of the last step may still be freed, so only one is known to stay. */
+TEST(leaks, one_block_and_another_in_the_last_step_are_none)
+{
+	struct analysis *a = leaks_new(NULL);
+
+	from_step = 2;
+	every_step = 12;
+	run(a, 14, leaks_in_steps);
 	CHECK_STR(only_kind(a), "once");
 	analysis_free(a);
 }
@@ -259,7 +271,7 @@ TEST(leaks, what_was_taken_in_one_step_is_kept)
 	CHECK_HAS(text, "3.00 MiB in 3 blocks, allocated in step 5, alive for 10 steps since: a "
 			"one-time cache, or a one-time leak");
 	CHECK_LACKS(text, "Detected");
-	CHECK_STR(text_answer(a, true), "");
+	CHECK_HAS(text_answer(a, true), "No leaks: process 10 ended 15 steps");
 	analysis_free(a);
 }
 
@@ -629,7 +641,7 @@ TEST(leaks, the_drivers_own_memory_leaks_too)
 	const char *text = text_answer(a, false);
 	CHECK_HAS(text, "blocks of 1.00 MiB without a call stack, 8 blocks");
 	CHECK_HAS(text, "Direct HAL memory leak of 1.000000 Mb(s)");
-	CHECK_HAS(text, "--call-stack=c,python");
+	CHECK_HAS(text, "--call-stack=c ");
 	json_decref(o);
 	analysis_free(a);
 }
@@ -694,8 +706,8 @@ TEST(leaks, what_the_driver_did_not_get_back)
 		"      open_device (train.c:120)\n";
 	CHECK_HAS(text_answer(a, false), want);
 	const char *text = text_answer(a, true);
-	CHECK(!strncmp(text, "Not given back to the driver at exit: ", 38));
-	CHECK_LACKS(text, "No leaks");
+	CHECK_HAS(text, "No leaks: ");
+	CHECK_HAS(text, "\n\nNot given back to the driver at exit:\n");
 	json_t *o = json_answer(a);
 	CHECK_INT(NUM(o, "processes.0.driver_left.blocks"), 1);
 	CHECK_INT(NUM(o, "processes.0.driver_left.pool_bytes"), 20 * MIB);

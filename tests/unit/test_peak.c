@@ -87,7 +87,7 @@ TEST(peak, blocks_that_weigh_most)
 	CHECK_INT(NUM(o, "devices.0.blocks.2.age_ns"), 1 * MS);
 	CHECK_INT(NUM(o, "devices.0.blocks.2.lived_on_ns"), 3 * MS);
 	CHECK_STR(STR(o, "devices.0.blocks.2.end"), "freed");
-	CHECK_STR(STR(o, "devices.0.blocks.2.ptr"), "0x0000000000010400");
+	CHECK_STR(STR(o, "devices.0.blocks.2.address"), "0x0000000000010400");
 	CHECK_INT(NUM(o, "devices.0.blocks.3.age_ns"), 0);
 	json_decref(o);
 	a->ops->text(a, &style, &b);

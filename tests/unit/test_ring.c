@@ -473,7 +473,7 @@ static void *releaser(void *arg)
 		while (atomic_load(&held_by[at]) != 1)
 			sched_yield();
 		if (bracketed) {
-			struct collect_pending p = collect_free_begin();
+			struct collect_pending p = collect_free_begin(&b);
 			atomic_store(&held_by[at], 0); /* the address is free again right here */
 			collect_free_end(p, &b, true, NULL);
 		} else {

@@ -229,7 +229,8 @@ TEST(watch, announced_changes_are_counted)
 	ends(1, "atb");
 	CHECK_INT(w->ops->findings(w), 0);
 	CHECK_INT(number("announced"), 3);
-	CHECK_HAS("No corruption.  1 block watched, looked at 7 times; 3 changes by operators that "
+	CHECK_HAS("No corruption of what was watched.  1 block watched, looked at 7 times; 3 "
+		  "changes by operators that "
 		  "announce it.");
 	/* Reading it is no excuse. */
 	begins(1, "aten.read");

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -363,11 +364,8 @@ static void freed_job(void)
 	call("x", -1);
 	collect_free(&whole, NULL); /* the tensor lies inside of it */
 	call("x", -1);
-	struct collect_pending p = collect_free_begin();
-	collect_free_end(p, &unknown, false, NULL); /* it failed */
-	call("x", -1);
-	p = collect_free_begin();
-	collect_free_end(p, &unknown, true, NULL);
+	struct collect_pending p = collect_free_begin(&unknown);
+	collect_free_end(p, &unknown, false, NULL); /* also where that fails */
 	call("x", -1);
 }
 
@@ -378,8 +376,123 @@ TEST(watch_guest, freed_memory_is_left_alone)
 	CHECK_STR(looks(), "1.1 op#1 op#1:0 after\n2.1 op#1 op#1:1 after\n"
 			   "1.2 x#1 op#1:0 before\n2.2 x#1 op#1:1 before\n"
 			   "1.3 x#1 op#1:0 after\n2.3 x#1 op#1:1 after\n"
-			   "2.4 x#2 op#1:1 before\n2.5 x#2 op#1:1 after\n"
-			   "2.6 x#3 op#1:1 before\n2.7 x#3 op#1:1 after\n");
+			   "2.4 x#2 op#1:1 before\n2.5 x#2 op#1:1 after\n");
+}
+
+/* One thread frees what another one is reading. */
+static char large[3 << 20];
+static _Atomic bool is_reading, is_gone;
+static struct collect_block large_block;
+
+static int read_slowly(void *out, uint64_t addr, size_t bytes)
+{
+	const struct timespec a_while = {0, 50000000};
+
+	(void)addr;
+	reads++;
+	is_reading = true;
+	nanosleep(&a_while, NULL);
+	CHECK(!is_gone);
+	memset(out, 0, bytes);
+	return 0;
+}
+
+static void *freer(void *arg)
+{
+	while (!is_reading)
+		sched_yield();
+	struct collect_pending p = collect_free_begin(&large_block);
+	is_gone = true;
+	collect_free_end(p, &large_block, true, NULL);
+	return arg;
+}
+
+static void freed_while_read_job(void)
+{
+	static const struct watch_device slow = {current, wait_device, read_slowly};
+	pthread_t t;
+
+	large_block = (struct collect_block){
+		.addr = (uintptr_t)large, .size_bytes = sizeof(large), .pool = POOL_HAL};
+	collect_alloc(&large_block, NULL);
+	watch_device = &slow;
+	CHECK_INT(pthread_create(&t, NULL, freer, NULL), 0);
+	CHECK(watch_named((uintptr_t)large, sizeof(large), "large", -1));
+	call("x", -1);
+	pthread_join(t, NULL);
+	CHECK(is_gone);
+	CHECK_INT(reads, 1); /* the first piece */
+}
+
+TEST(watch_guest, a_free_waits_for_who_reads)
+{
+	char path[600];
+
+	session("op", "last", UINT32_MAX);
+	job_page->watch_content = 1;
+	run(freed_while_read_job);
+	CHECK_INT(count_type(REC_WATCH), 0);
+	CHECK_INT(count_type(REC_FREE), 1);
+	snprintf(path, sizeof(path), "%s/watch", tmpdir());
+	CHECK_INT(rmdir(path), 0); /* what was read so far is gone, too */
+}
+
+/* A fault inside the runtime that the job survives by longjmp(). */
+static jmp_buf back;
+
+static int jump_away(void *out, uint64_t addr, size_t bytes)
+{
+	(void)out;
+	(void)addr;
+	(void)bytes;
+	longjmp(back, 1);
+}
+
+/* A reader that never came back keeps nobody for ever, and nobody twice. */
+static struct collect_block lost_block;
+
+static void jump_out_of_a_look(void)
+{
+	static const struct watch_device jumps = {current, wait_device, jump_away};
+
+	watch_device = &jumps;
+	if (!setjmp(back))
+		call("x", -1);
+	watch_device = &fake;
+}
+
+/* How long the free takes. */
+static uint64_t free_lost_block(void)
+{
+	uint64_t begin_ns = guest_now();
+	struct collect_pending p = collect_free_begin(&lost_block);
+
+	collect_free_end(p, &lost_block, true, NULL);
+	return guest_now() - begin_ns;
+}
+
+static void watch_lost_block(void)
+{
+	lost_block = (struct collect_block){
+		.addr = (uintptr_t)memory[0], .size_bytes = BYTES, .pool = POOL_HAL};
+	collect_alloc(&lost_block, NULL);
+	CHECK(watch_named((uintptr_t)memory[0], BYTES, "mine", -1));
+}
+
+static void lost_reader_job(void)
+{
+	watch_lost_block();
+	jump_out_of_a_look();
+	CHECK(free_lost_block() < 5000000000ull);
+	watch_lost_block();
+	CHECK(free_lost_block() < 500000000ull);
+}
+
+TEST(watch_guest, a_reader_that_never_leaves)
+{
+	session("op", "last", UINT32_MAX);
+	run(lost_reader_job);
+	CHECK_INT(count_type(REC_FREE), 2);
 }
 
 static void devices_job(void)
@@ -428,17 +541,6 @@ TEST(watch_guest, failed_read)
 	run(failing_job);
 	CHECK_STR(looks(), "1.1 op#1 op#1:0 after\n1.2 x#1 op#1:0 before failed\n");
 	CHECK_INT(look(1)->error, 507899);
-}
-
-/* A fault inside the runtime that the job survives by longjmp(). */
-static jmp_buf back;
-
-static int jump_away(void *out, uint64_t addr, size_t bytes)
-{
-	(void)out;
-	(void)addr;
-	(void)bytes;
-	longjmp(back, 1);
 }
 
 static void jump_job(void)

@@ -51,9 +51,9 @@ EXPORT int halMemFree(void *pp)
 
 	if (!real)
 		return DRV_NOT_SUPPORTED;
-	struct collect_pending p = collect_free_begin();
-	int r = real(pp);
 	struct collect_block b = {.addr = (uint64_t)pp, .device = unknown_device, .pool = POOL_HAL};
+	struct collect_pending p = collect_free_begin(&b);
+	int r = real(pp);
 	collect_free_end(p, &b, r == 0 && pp, CALLER);
 	return r;
 }
@@ -90,12 +90,12 @@ EXPORT int halMemRelease(struct drv_mem_handle *handle)
 
 	if (!real)
 		return DRV_RESERVED;
-	struct collect_pending p = collect_free_begin();
-	int r = real(handle);
 	struct collect_block b = {.addr = (uint64_t)handle,
 				  .device = unknown_device,
 				  .pool = POOL_HAL,
 				  .kind = ALLOC_CREATE};
+	struct collect_pending p = collect_free_begin(&b);
+	int r = real(handle);
 	collect_free_end(p, &b, r == 0 && handle, CALLER);
 	return r;
 }
@@ -127,10 +127,10 @@ EXPORT int aclrtHostUnregister(void *ptr)
 
 	if (!real)
 		return ACL_ERROR_NOT_FOUND;
-	struct collect_pending p = collect_free_begin();
-	int r = real(ptr);
 	struct collect_block b = {
 		.addr = (uint64_t)ptr, .device = DEV_HOST, .pool = POOL_HOST, .kind = ALLOC_PINNED};
+	struct collect_pending p = collect_free_begin(&b);
+	int r = real(ptr);
 	collect_free_end(p, &b, r == 0 && ptr, CALLER);
 	return r;
 }

@@ -152,10 +152,10 @@ static void *reallocate(void *old, size_t size, const void *caller)
 	 * Whether the old block goes away is known only afterwards, when its address may already
 	 * be somebody else's: its free is held at a time before the call.
 	 */
-	struct collect_pending p = collect_free_begin();
-	void *new = real.realloc(old, size);
 	struct collect_block b = {
 		.addr = (uint64_t)old, .device = DEV_HOST, .pool = POOL_HOST, .kind = ALLOC_PLAIN};
+	struct collect_pending p = collect_free_begin(&b);
+	void *new = real.realloc(old, size);
 	collect_free_end(p, &b, old && (new || size == 0), caller);
 	return allocated(new, size, caller);
 }

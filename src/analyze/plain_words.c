@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "analyze/summary_words.h"
+#include "analyze/plain_words.h"
 
 #include <stdio.h>
+
+#include "wire/record.h"
 
 #define NS_PER_S 1000000000u
 
@@ -57,4 +59,21 @@ void words_of(struct buf *out, uint64_t n, const char *noun)
 {
 	words_count(out, n);
 	buf_addf(out, n == 1 ? " %s" : " %ss", noun);
+}
+
+void words_held(struct buf *out, uint64_t bytes, uint64_t blocks)
+{
+	words_bytes(out, bytes);
+	buf_add_str(out, " in ");
+	words_of(out, blocks, "block");
+}
+
+void words_device(struct buf *out, uint32_t device, bool begins_sentence)
+{
+	if (device == DEV_HOST)
+		buf_add_str(out, begins_sentence ? "Host memory" : "host memory");
+	else if (device == DEV_NONE)
+		buf_add_str(out, begins_sentence ? "An unknown device" : "an unknown device");
+	else
+		buf_addf(out, "%s %u", begins_sentence ? "Device" : "device", device);
 }

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Numbers and things as people read them, called the same in every answer. Each adds to out;
+ * numbers in ASCII, so that bytes are columns.
+ */
+#ifndef SONDE_ANALYZE_PLAIN_WORDS_H
+#define SONDE_ANALYZE_PLAIN_WORDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "export/row.h"
+
+void words_count(struct buf *out, uint64_t n); /* 12,345 */
+void words_bytes(struct buf *out, uint64_t bytes); /* 512 B, 1.50 GiB */
+void words_time(struct buf *out, uint64_t ns); /* 0 s, 12.5 ms, 3.2 s, 5 min 02 s */
+/* "1 block", "2,000 blocks": `noun` takes an s. */
+void words_of(struct buf *out, uint64_t n, const char *noun);
+void words_held(struct buf *out, uint64_t bytes, uint64_t blocks); /* 1.00 MiB in 1 block */
+
+/* "device 0", "host memory" or "an unknown device"; at the beginning of a sentence "Device 0". */
+void words_device(struct buf *out, uint32_t device, bool begins_sentence);
+
+/* "PTA", "HAL", …: as in the dumps. */
+static inline const char *words_pool(enum row_type type)
+{
+	return row_type_text(type, ROW_SEED);
+}
+
+static inline const char *words_was(uint64_t n)
+{
+	return n == 1 ? "was" : "were";
+}
+
+#endif

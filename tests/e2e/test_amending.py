@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Findings that go into dumps when a process has ended: whatever happens meanwhile."""
+
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from harness import LIVE, wait_gone
+
+EVENTS = "--events=alloc,free,launch,access"
+ANALYSES = "--analysis=leaks,inefficient,decompose"
+FOUND = b"inefficient"
+
+
+def simtrain(hurt, steps, *more):
+    words = [hurt.build / "sim" / "simtrain", "--quiet", "--aten", "--steps", steps]
+    return [*words, "--fault", "late", *more]
+
+
+def dumps(hurt):
+    return sorted(hurt.out.glob("msmemscope_*/device_*/dump/*"))
+
+
+def found(hurt):
+    (dump,) = (p for p in dumps(hurt) if p.suffix == ".csv")
+    return dump.read_bytes().count(FOUND)
+
+
+def wait_amending(hurt):
+    """Until the new file is being written beside the old one."""
+    end = time.monotonic() + 60
+    while not list(hurt.out.glob("msmemscope_*/device_*/dump/*.csv.*")):
+        assert time.monotonic() < end and hurt.job.poll() is None
+        time.sleep(0.0005)
+
+
+def helpers(hurt):
+    """Processes that the recorder has made."""
+    path = pathlib.Path("/proc") / str(hurt.session.recorder) / "task"
+    if not (path / path.parent.name / "children").exists():
+        pytest.skip("the kernel does not list children")
+    return [int(pid) for task in path.iterdir() for pid in (task / "children").read_text().split()]
+
+
+@pytest.fixture
+def expected(hurts):
+    """How many rows a run that nobody hurts has findings in."""
+    whole = hurts("whole")
+    assert whole.run(*simtrain(whole, 300), opts=[EVENTS, ANALYSES]).returncode == 0
+    n = found(whole)
+    assert n > 0
+    return n
+
+
+@pytest.mark.parametrize("delay", [0, 0.01])
+def test_killed_in_the_middle(hurt, expected, delay):
+    hurt.start(*simtrain(hurt, 300), opts=[EVENTS, ANALYSES])
+    wait_amending(hurt)
+    time.sleep(delay)
+    hurt.session.kill_recorder()
+    assert hurt.job.wait(timeout=30) == 0
+    # Whole, the old one or the new one.
+    hurt.fast_rows()
+    assert found(hurt) in (0, expected)
+    hurt.recover()
+    assert found(hurt) == expected
+    hurt.processes()
+    assert len(dumps(hurt)) == 1, "something is left beside the dump"
+
+
+def test_its_helper_killed(hurt, expected):
+    """The one that writes the new file: the old one stays, that is told, and can be made good."""
+    hurt.start(*simtrain(hurt, 300), opts=[EVENTS, ANALYSES])
+    wait_amending(hurt)
+    for pid in helpers(hurt):
+        os.kill(pid, signal.SIGKILL)
+    assert hurt.job.wait(timeout=30) == 0
+    hurt.session.wait_finished()
+    if found(hurt) != expected:
+        log = (hurt.recording / "msmemscope.log").read_text()
+        assert "is not amended: it was interrupted" in log
+        hurt.recover()
+    assert found(hurt) == expected
+
+
+def test_others_go_on_meanwhile(hurt):
+    """One process ends and has a large dump; that takes longer than another's buffer lasts."""
+    large = " ".join(map(str, simtrain(hurt, 1000)))
+    other = " ".join(map(str, hurt.steady(events=0, pace=20)))
+    script = f"{other} & {large} >/dev/null; sleep 2; kill %1; wait; exit 0"
+    hurt.start("bash", "-c", script, opts=[EVENTS, ANALYSES, "--buffer-mb=1", "--wait-ms=0"])
+    wait_amending(hurt)
+    (helper,) = helpers(hurt)
+    os.kill(helper, signal.SIGSTOP)
+    begin = time.monotonic()
+    hurt.wait_counted(hurt.counted + 60000)
+    # Its end is not waited for for ever either.
+    assert hurt.job.wait(timeout=30) == 0
+    assert time.monotonic() - begin < 8
+    assert hurt.session.state == LIVE
+    os.kill(helper, signal.SIGCONT)
+    hurt.session.wait_finished()
+    lost = {p["command"]: p["lost"]["events"] for p in hurt.show()["processes"]}
+    assert [n for command, n in lost.items() if "steady" in command] == [0], lost
+    assert sum(p.read_bytes().count(FOUND) for p in dumps(hurt)) > 0
+
+
+def test_two_large_dumps_at_once(hurt):
+    """The copies that amend do not keep each other's files locked."""
+    words = [str(w) for w in simtrain(hurt, 300)]
+    words = words[:3] + ["--procs", "4"] + words[3:]
+    r = hurt.run(*words, opts=[EVENTS, ANALYSES])
+    assert r.returncode == 0
+    hurt.session.wait_finished()
+    log = (hurt.recording / "msmemscope.log").read_text()
+    assert "[ERROR]" not in log and log.count(" amended") == 4, log
+
+
+def test_no_process_is_left(hurt):
+    r = hurt.run(*simtrain(hurt, 300), opts=[EVENTS, ANALYSES])
+    assert r.returncode == 0
+    hurt.session.wait_finished()
+    wait_gone(hurt.session.recorder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("form", ["csv", "db"])
+def test_no_room_for_a_second_file(hurt, form):
+    """The rows are all there. What they lack is told, and `recover` brings it once there is room."""
+    disk = hurt.tmp / "disk"
+    disk.mkdir()
+    hurt.out = disk / "out"
+    opts = [EVENTS, ANALYSES, "--buffer-mb=1", "--report=off", f"--format={form}"]
+    words = [*simtrain(hurt, 8), "--step-ms", 100]
+    command = " ".join(f"'{w}'" for w in hurt.command(*words, opts=opts))
+    left = 300 if form == "csv" else 700
+    script = f"""
+        mount -t tmpfs -o size=48m none {disk} || exit 99
+        mkdir {disk}/out
+        {command} & sleep 0.6
+        dd if=/dev/zero of={disk}/filler bs=64k 2>/dev/null
+        truncate -s -{left}K {disk}/filler
+        wait %1; status=$?
+        sleep 0.5
+        grep -h ERROR {disk}/out/recording_*/msmemscope.log > {hurt.tmp}/errors
+        rm {disk}/filler
+        {hurt.build}/bin/sonde mem recover {disk}/out/recording_* > {hurt.tmp}/recovered
+        cp -a {disk}/out {hurt.tmp}/kept; umount {disk}; exit $status
+    """
+    r = subprocess.run(
+        ["unshare", "-m", "bash", "-c", script], env=hurt.env(), capture_output=True, timeout=60
+    )
+    if r.returncode == 99:
+        pytest.skip("cannot mount")
+    assert r.returncode == 0, r
+    errors = (hurt.tmp / "errors").read_text()
+    if not errors:
+        pytest.skip("there was room after all")
+    assert "written anew" in (hurt.tmp / "recovered").read_text()
+    hurt.out = hurt.tmp / "kept"
+    if form == "csv":
+        assert found(hurt) > 0
+    else:
+        (path,) = dumps(hurt)
+        db = sqlite3.connect(path)
+        sql = "SELECT count(*) FROM memscope_dump WHERE Attr LIKE '%inefficient%'"
+        assert db.execute(sql).fetchone()[0] > 0
+        db.close()
