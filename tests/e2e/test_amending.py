@@ -91,9 +91,9 @@ def test_its_helper_killed(hurt, expected):
 def test_others_go_on_meanwhile(hurt):
     """One process ends and has a large dump; that takes longer than another's buffer lasts."""
     large = " ".join(map(str, simtrain(hurt, 1000)))
-    other = " ".join(map(str, hurt.steady(events=0, pace=20)))
+    other = "timeout 60 " + " ".join(map(str, hurt.steady(events=0, pace=20)))
     script = f"{other} & {large} >/dev/null; sleep 2; kill %1; wait; exit 0"
-    hurt.start("bash", "-c", script, opts=[EVENTS, ANALYSES, "--buffer-mb=1", "--wait-ms=0"])
+    hurt.start("bash", "-c", script, opts=[EVENTS, ANALYSES, "--buffer-mb=1"])
     wait_amending(hurt)
     (helper,) = helpers(hurt)
     os.kill(helper, signal.SIGSTOP)
