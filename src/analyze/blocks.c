@@ -464,14 +464,28 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 		.what = BLOCKS_ALLOC, .process = p, .pool = &node->pool, .block = block};
 }
 
+/* Takes a block that is alive out of the map; one that was left is found, but stays. */
+static struct block *take_alive(struct hmap *by_key, uint64_t key)
+{
+	uint64_t found = hmap_remove(by_key, key);
+
+	if (found == HMAP_NONE)
+		return NULL;
+	struct block *block = (struct block *)(uintptr_t)found;
+	if (block->state != BLOCK_ALIVE)
+		hmap_put(by_key, key, found);
+	return block;
+}
+
 static void on_free(struct blocks *b, const struct row *row, struct block_change *c)
 {
 	struct block_process *p = c->process;
+	struct hmap *by_key = &p->state->by_key;
 	struct facts f;
 
 	read_facts(row, &f);
 	uint64_t key = key_of(row, &f);
-	struct block *block = hmap_get_ptr(&p->state->by_key, key);
+	struct block *block = f.shadow ? hmap_get_ptr(by_key, key) : take_alive(by_key, key);
 	struct pool_node *node = block ? (struct pool_node *)block->pool : pool_of(b, p, row);
 	c->what = f.shadow ? BLOCKS_LEFT : BLOCKS_FREE;
 	c->pool = &node->pool;
@@ -495,7 +509,6 @@ static void on_free(struct blocks *b, const struct row *row, struct block_change
 			node->left_ns = row->time_ns;
 		return;
 	}
-	hmap_remove(&p->state->by_key, key);
 	block_ended(b, block, row->time_ns);
 }
 

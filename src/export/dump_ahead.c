@@ -12,10 +12,8 @@
 #include "export/dump_reader.h"
 #include "export/dump_source.h"
 
-#define BATCHES 8
-#ifndef PIECE
-#	define PIECE (128u << 10)
-#endif
+#define BATCHES 6 /* that are on their way at a time */
+#define PIECE (128u << 10)
 #define ROWS_PER_TEXT 8 /* bytes of packed rows for a byte of text: no row takes so many … */
 #define ROWS_MORE (512u << 10) /* … and for the end of the last one, in the next piece */
 #define MAX_THREADS 3

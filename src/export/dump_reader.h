@@ -55,8 +55,8 @@ void dump_want(struct dump *d, uint64_t attrs);
 /*
  * Up to that many more threads help from now on, where that can be (CSV, not sorted, before the
  * first row), with pieces of so many bytes, 0: what is best. dump_take() gives the rows then, and
- * nothing else may be asked for before it gave the end. Needs DUMP_SKIP_BAD. It is worth it for a
- * large file on more than one processor.
+ * nothing else may be asked for before it gave the end; attributes that are numbers have no text.
+ * Needs DUMP_SKIP_BAD. It is worth it for a large file on more than one processor.
  */
 void dump_read_ahead(struct dump *d, unsigned threads, size_t piece);
 

@@ -38,8 +38,11 @@ static uint64_t sum_row(const struct row *row)
 	sum += sum_text(row->name, row->name ? row->name_len : 0);
 	sum += sum_text(row->py_stack, row->py_stack_len);
 	sum += sum_text(row->c_stack, row->c_stack_len);
-	for (unsigned i = 0; i < row->nattrs; i++)
-		sum += sum_text(row->attrs[i].text, row->attrs[i].text_len);
+	for (unsigned i = 0; i < row->nattrs; i++) {
+		const struct attr *a = &row->attrs[i];
+
+		sum += a->kind == ATTR_TEXT ? sum_text(a->text, a->text_len) : a->number;
+	}
 	return sum;
 }
 
