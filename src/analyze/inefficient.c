@@ -458,7 +458,10 @@ static void inefficient_row(struct analysis *base, const struct row *row)
 
 static void inefficient_process(struct analysis *base, uint32_t pid, const char *command)
 {
-	blocks_process(((struct inefficient *)base)->blocks, pid, command);
+	struct inefficient *a = (struct inefficient *)base;
+
+	blocks_process(a->blocks, pid, command);
+	a->last_found = NULL; /* the pid may be another process now */
 }
 
 static bool inefficient_unordered(const struct analysis *base)

@@ -514,7 +514,7 @@ static void on_change(struct watch *w, struct watch_process *p, struct watch_blo
 	f->pid = p->pid;
 	f->time_ns = s->time_ns;
 	f->after = s->checksum;
-	f->missed = s->seq - b->seq - 1;
+	f->missed = s->seq > b->seq ? s->seq - b->seq - 1 : 0; /* looks of two threads may swap */
 	omap_each(&p->threads, ask_thread, &speakers);
 	find_suspect(p, f, s->tid);
 	if (speakers.writes) {

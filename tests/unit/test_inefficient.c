@@ -37,6 +37,25 @@ TEST(inefficient, early)
 }
 
 /* A free of another one in between is what makes it early: that memory could have served. */
+/* A program that becomes another one (exec) keeps its number, and counts blocks anew. */
+TEST(inefficient, findings_are_those_of_the_newest_process)
+{
+	struct job j = job_new();
+
+	j.a->ops->process(j.a, 10, "one");
+	pass(&j, 3);
+	alloc(&j, 1, MIB);
+	alloc(&j, 2, 10);
+	drop(&j, 2);
+	pass(&j, 10);
+	use(&j, 1);
+	MARK(&j, 1, EARLY);
+	j.a->ops->process(j.a, 10, "two");
+	alloc(&j, 1, MIB);
+	MARK(&j, 1, "");
+	analysis_free(j.a);
+}
+
 TEST(inefficient, early_needs_a_free_in_between)
 {
 	struct job j = job_new();
