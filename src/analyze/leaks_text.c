@@ -130,7 +130,7 @@ static void say_no_steps(const struct view *g, struct buf *out)
 	buf_add_str(out,
 		    "No step ended in this recording, so growth cannot be told from memory "
 		    "that is kept on purpose. Mark the steps of the job with mstx ranges named "
-		    "\"step start\", with sonde_step() or with msmemscope.step().");
+		    "\"step start\", or with sonde_step().");
 	if (!blocks) {
 		buf_add_str(out, " Everything that was allocated was freed again.");
 		return;
