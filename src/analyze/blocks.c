@@ -13,15 +13,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "analyze/frames.h"
+#include "analyze/blocks_steps.h"
 #include "base/mem.h"
 #include "wire/record.h"
 
-#define STEP_RANGE "step start"
 #define SLAB 512 /* blocks that are allocated at once */
 #define KEY_BY_ADDRESS (1ull << 63)
-
-enum step_source { STEPS_UNKNOWN, STEPS_BY_RANGE, STEPS_BY_CALL };
 
 /* A pool and what only this file knows of it. */
 struct pool_node {
@@ -38,11 +35,7 @@ struct block_process_state {
 	struct pool_node *last_pool;
 	uint64_t order_ns; /* of the newest row that has to be in order */
 	bool named;
-	enum step_source steps;
-	uint64_t range_starts; /* seen so far */
-	uint64_t range_offset; /* what has to be added to that for the id of a range */
-	uint64_t step_start; /* the how manyth start the step's is */
-	uint64_t step_range; /* id of the step's range where rows tell it, else 0 */
+	struct block_steps steps;
 };
 
 struct owner {
@@ -528,77 +521,6 @@ static void on_access(struct blocks *b, const struct row *row, struct block_chan
 	c->pool = block->pool;
 }
 
-/* --- steps --- */
-
-static void step_ends(struct block_process *p, struct block_change *c)
-{
-	if (!p->in_step)
-		return;
-	p->in_step = false;
-	p->step_ended = p->step;
-	c->step_ended = p->step;
-}
-
-static void step_begins(struct block_process *p, uint64_t time_ns, uint32_t number,
-			struct block_change *c)
-{
-	step_ends(p, c);
-	p->step = number;
-	p->in_step = true;
-	p->step_ns = time_ns;
-	c->step_begun = number;
-}
-
-static bool is_step(const struct row *row)
-{
-	struct frame_line name = frame_trim(row->name, row->name_len);
-
-	return name.len == strlen(STEP_RANGE) && !memcmp(name.text, STEP_RANGE, name.len);
-}
-
-/*
- * Rows of a dump do not tell the id of a range that starts. Ids are given in the order of starts,
- * so the how manyth start it is tells it, less those that are not in this file: an end with a
- * greater id than expected tells how many these are.
- */
-static void on_range(struct block_process *p, const struct row *row, struct block_change *c)
-{
-	struct block_process_state *s = p->state;
-
-	if (row->type == TYPE_RANGE_START) {
-		s->range_starts++;
-		if (s->steps == STEPS_BY_CALL || !is_step(row))
-			return;
-		s->steps = STEPS_BY_RANGE;
-		s->step_start = s->range_starts;
-		s->step_range = row->range;
-		step_begins(p, row->time_ns, p->step + 1, c);
-		return;
-	}
-	if (row->range > s->range_starts + s->range_offset)
-		s->range_offset = row->range - s->range_starts;
-	uint64_t id = s->step_range ? s->step_range : s->step_start + s->range_offset;
-	if (s->steps == STEPS_BY_RANGE && row->range && row->range == id)
-		step_ends(p, c);
-}
-
-/* The call that ends step n, which begins step n + 1. */
-static void on_step(struct block_process *p, const struct row *row, struct block_change *c)
-{
-	uint64_t n = 0;
-
-	if (p->state->steps == STEPS_BY_RANGE)
-		return;
-	p->state->steps = STEPS_BY_CALL;
-	for (size_t i = 0; i < row->name_len && row->name[i] >= '0' && row->name[i] <= '9'; i++)
-		n = n * 10 + (uint64_t)(row->name[i] - '0');
-	if (!n || n >= UINT32_MAX)
-		n = p->step + !p->in_step;
-	p->step = (uint32_t)n;
-	p->in_step = true;
-	step_begins(p, row->time_ns, (uint32_t)n + 1, c);
-}
-
 static bool is_ordered_event(const struct row *row)
 {
 	return row->event == ROW_MALLOC || row->event == ROW_FREE || row->event == ROW_ACCESS ||
@@ -654,11 +576,11 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 		break;
 	case ROW_MSTX:
 		if (row->type == TYPE_RANGE_START || row->type == TYPE_RANGE_END)
-			on_range(p, row, out);
+			steps_range(&p->state->steps, p, row, out);
 		break;
 	case ROW_SYSTEM:
 		if (row->type == TYPE_STEP)
-			on_step(p, row, out);
+			steps_call(&p->state->steps, p, row, out);
 		p->finalized |= row->type == TYPE_ACL_FINI;
 		break;
 	default:
