@@ -25,7 +25,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
 GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
 OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
-OWN_LIBS := -lsqlite3 -ljansson -lzstd -lxxhash -ldw -lelf -lpthread -ldl -lm
+OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson -lzstd -lxxhash -ldw -lelf -lpthread -ldl -lm
 
 .PHONY: all
 all: guest own sim
@@ -69,15 +69,19 @@ $(foreach l,$(HOOK_LIBS),$(eval $(call hook_lib,$(l))))
 # --- our own processes: one binary, many names ---
 
 OWN_SRC := $(wildcard src/wire/*.c src/base/*.c src/recorder/*.c src/analyze/*.c src/export/*.c \
-	src/cli/*.c src/device/*/modules.c src/device/*/dcmi.c)
+	src/daemon/*.c src/cli/*.c src/device/*/modules.c src/device/*/dcmi.c src/device/metrics*.c \
+	src/device/*/metrics*.c)
 OWN_OBJ := $(OWN_SRC:%.c=$(O)/own/%.o)
 
 .PHONY: own
-own: $(O)/bin/sonde $(O)/bin/msmemscope
+own: $(addprefix $(O)/bin/,sonde msmemscope dynolog dyno)
 
 $(O)/own/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(OWN_CFLAGS) -MMD -MP -c $< -o $@
+
+# The status page is inside the program.
+$(O)/own/src/daemon/page.o: $(wildcard src/web/*)
 
 $(O)/bin/sonde: $(OWN_OBJ)
 	@mkdir -p $(@D)
@@ -87,13 +91,21 @@ $(O)/bin/msmemscope: src/cli/msmemscope.sh
 	@mkdir -p $(@D)
 	install -m 755 $< $@
 
+# Names under which the one binary speaks another command line.
+$(O)/bin/dynolog $(O)/bin/dyno: $(O)/bin/sonde
+	ln -sf sonde $@
+
 # --- the simulated vendor stack: sim/lib*/ become libraries, the other folders programs ---
 
 SIM_LIBS := $(notdir $(patsubst %/,%,$(wildcard sim/lib*/)))
 SIM_PROGS := $(filter-out $(SIM_LIBS) include common,$(notdir $(patsubst %/,%,$(wildcard sim/*/))))
 
 .PHONY: sim
-sim: $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%)
+sim: $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%) $(O)/sim/libnvidia-ml.so.1
+
+# The name by which programs load it.
+$(O)/sim/libnvidia-ml.so.1: $(O)/sim/libnvidia-ml.so
+	ln -sf libnvidia-ml.so $@
 
 -include sim/deps.mk
 
@@ -249,25 +261,45 @@ soak: all targets
 
 # --- install ---
 
-INSTALLED := $(addprefix bin/,sonde msmemscope) $(addprefix lib/,libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
-	$(wildcard include/sonde/*.h) $(patsubst docs/man/%,share/man/man1/%,$(wildcard docs/man/*.1))
+UNITS := $(wildcard packaging/systemd/*)
+SHARED := packaging/README.md $(wildcard $(foreach d,logrotate sysctl slurm kubernetes prometheus grafana,packaging/$(d)/*))
+INSTALLED := $(addprefix bin/,sonde msmemscope dynolog dyno) $(addprefix lib/,libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
+	$(wildcard include/sonde/*.h) $(patsubst docs/man/%,share/man/man1/%,$(wildcard docs/man/*.1)) \
+	$(UNITS:packaging/systemd/%=lib/systemd/system/%) $(SHARED:packaging/%=share/sonde/%)
 
-.PHONY: install install-sim uninstall
-install: guest own
+.PHONY: install install-packaging install-sim uninstall
+install: guest own install-packaging
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/sonde share/man/man1)
 	install -m 755 $(O)/bin/sonde $(O)/bin/msmemscope $(DESTDIR)$(PREFIX)/bin
+	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/dynolog
+	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/dyno
 	install -m 755 $(O)/lib/libsonde_guest.so $(HOOK_LIBS:%=$(O)/lib/%.so) $(DESTDIR)$(PREFIX)/lib
 	$(if $(wildcard include/sonde/*.h),install -m 644 include/sonde/*.h $(DESTDIR)$(PREFIX)/include/sonde)
 	$(if $(wildcard docs/man/*.1),install -m 644 docs/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1)
+
+# Units name the programs where this puts them; everything else is for the administrator to pick.
+install-packaging:
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/systemd/system share/sonde)
+	@for u in $(notdir $(UNITS)); do \
+		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' packaging/systemd/$$u \
+			>$(DESTDIR)$(PREFIX)/lib/systemd/system/$$u || exit 1; \
+		chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; \
+	done
+	@for f in $(SHARED:packaging/%=%); do \
+		install -D -m $$(test -x packaging/$$f && echo 755 || echo 644) packaging/$$f \
+			$(DESTDIR)$(PREFIX)/share/sonde/$$f || exit 1; \
+	done
 
 install-sim: sim
 	install -d $(DESTDIR)$(PREFIX)/libexec/sonde-sim
 	install -m 755 $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%) \
 		$(DESTDIR)$(PREFIX)/libexec/sonde-sim
+	ln -sf libnvidia-ml.so $(DESTDIR)$(PREFIX)/libexec/sonde-sim/libnvidia-ml.so.1
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
 	rm -rf $(DESTDIR)$(PREFIX)/libexec/sonde-sim
-	rmdir $(DESTDIR)$(PREFIX)/include/sonde 2>/dev/null || true
+	rmdir $(addprefix $(DESTDIR)$(PREFIX)/,include/sonde $(patsubst packaging/%/,share/sonde/%,$(sort $(dir $(SHARED)))) \
+		share/sonde) 2>/dev/null || true
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -14,7 +14,7 @@ import sys
 # First match decides. The stack and device folders hold files of both worlds.
 LAYER_OF = [
     ("src/stack/native*", "stack/native"),
-    ("src/device/metrics.h", "device/metrics"),
+    ("src/device/metrics*", "device/metrics"),
     ("src/device/*/metrics*", "device/metrics"),
     ("src/device/*/dcmi.*", "device/metrics"),
     ("src/device/*/abi*.h", "device/abi"),

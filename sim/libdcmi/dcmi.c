@@ -4,6 +4,8 @@
 #include "dcmi/dcmi.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "sim/state.h"
 
@@ -118,6 +120,19 @@ int dcmi_get_device_utilization_rate(int card, int device, int type, unsigned in
 	default: /* DDR: these chips have none */
 		return DCMI_ERR_NOT_SUPPORT;
 	}
+}
+
+int dcmi_get_device_chip_info(int card, int device, struct dcmi_chip_info *out_info)
+{
+	const char *soc = sim_soc_name();
+	int r = check(card, device);
+	if (r)
+		return r;
+	*out_info =
+		(struct dcmi_chip_info){.chip_type = "Ascend", .chip_ver = "V1", .aicore_cnt = 20};
+	snprintf((char *)out_info->chip_name, sizeof(out_info->chip_name), "%s",
+		 strncmp(soc, "Ascend", 6) ? soc : soc + 6);
+	return DCMI_OK;
 }
 
 int dcmi_get_device_health(int card, int device, unsigned int *out_health)

@@ -5,13 +5,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
+#include <strings.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 
-#define HELP_COLUMN 30
-#define NO_BREAK '\x1f' /* a space that args_wrap() does not break at */
+#define FLAGFILE_DEPTH 8 /* files that name files */
+#define FLAGFILE_BYTES (1 << 20)
+#define GFLAG_BYTES 64 /* longest name of an option */
 
 void args_notice(struct args *a, const char *fmt, ...)
 {
@@ -31,111 +32,11 @@ void args_release(struct args *a)
 	free(a->words);
 	a->words = NULL;
 	a->nwords = 0;
-}
-
-bool args_size(const char *s, uint64_t *out_bytes)
-{
-	static const char units[] = "kmgt";
-	double v = 0, place = 1, factor = 1;
-	const char *c = s;
-
-	for (; *c >= '0' && *c <= '9'; c++)
-		v = v * 10 + (*c - '0');
-	if (c == s)
-		return false;
-	if (*c == '.')
-		for (c++; *c >= '0' && *c <= '9'; c++)
-			v += (*c - '0') * (place /= 10);
-	const char *unit = *c ? strchr(units, *c | 32) : NULL;
-	if (unit) {
-		c++;
-		for (long i = 0; i <= unit - units; i++)
-			factor *= (*c | 32) == 'b' ? 1000 : 1024;
-		if ((c[0] | 32) == 'i' && (c[1] | 32) == 'b')
-			c++;
-	}
-	if ((*c | 32) == 'b')
-		c++;
-	if (*c || v * factor >= 1.8e19)
-		return false;
-	*out_bytes = (uint64_t)(v * factor);
-	return true;
-}
-
-bool args_number(const char *s, size_t len, unsigned min, unsigned max, unsigned *out_n)
-{
-	unsigned long long n = 0;
-
-	if (len == 0 || len > 10 || (len > 1 && s[0] == '0'))
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		if (s[i] < '0' || s[i] > '9')
-			return false;
-		n = n * 10 + (unsigned long long)(s[i] - '0');
-	}
-	if (n < min || n > max)
-		return false;
-	*out_n = (unsigned)n;
-	return true;
-}
-
-void args_list_choices(const char *const *choices, struct buf *out)
-{
-	for (int i = 0; choices[i]; i++) {
-		if (i)
-			buf_add_str(out, choices[i + 1] ? ", " : " or ");
-		buf_add_str(out, choices[i]);
-	}
-}
-
-/* Edit distance with neighbour swaps; both words are short, longer ones are far by definition. */
-static unsigned distance(const char *a, size_t la, const char *b, size_t lb)
-{
-	enum { MAX = 32 };
-	unsigned char d[MAX + 1][MAX + 1];
-
-	if (la > MAX || lb > MAX)
-		return MAX;
-	for (size_t i = 0; i <= la; i++)
-		d[i][0] = (unsigned char)i;
-	for (size_t j = 0; j <= lb; j++)
-		d[0][j] = (unsigned char)j;
-	for (size_t i = 1; i <= la; i++) {
-		for (size_t j = 1; j <= lb; j++) {
-			unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-
-			if (d[i - 1][j] + 1u < best)
-				best = d[i - 1][j] + 1u;
-			if (d[i][j - 1] + 1u < best)
-				best = d[i][j - 1] + 1u;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    d[i - 2][j - 2] + 1u < best)
-				best = d[i - 2][j - 2] + 1u;
-			d[i][j] = (unsigned char)best;
-		}
-	}
-	return d[la][lb];
-}
-
-const char *args_nearest(const char *word, size_t len, const char *const *names)
-{
-	const char *found = NULL;
-	unsigned least = 1 + (unsigned)len / 3;
-
-	if (len < 2)
-		return NULL;
-	for (int i = 0; names[i]; i++) {
-		unsigned d = distance(word, len, names[i], strlen(names[i]));
-
-		/* A word cut off or written on, such as `leak` for `leaks`. */
-		if (d > 1 && !strncmp(word, names[i], len))
-			d = 1;
-		if (d <= least && (!found || d < least)) {
-			least = d;
-			found = names[i];
-		}
-	}
-	return found;
+	for (size_t i = 0; i < a->nlines; i++)
+		free(a->lines[i]);
+	free(a->lines);
+	a->lines = NULL;
+	a->nlines = 0;
 }
 
 /* The option that a long name means, and under which spelling. */
@@ -215,23 +116,71 @@ static int set_choice(struct args *a, const struct opt *opt, const char *value, 
 	return r;
 }
 
+/* The words that mean yes and no; -EINVAL for any other. */
+static int truth(const char *word)
+{
+	static const char *const yes[] = {"true", "t", "yes", "y", "1"};
+	static const char *const no[] = {"false", "f", "no", "n", "0"};
+
+	for (int i = 0; i < 5; i++) {
+		if (!strcasecmp(word, yes[i]))
+			return 1;
+		if (!strcasecmp(word, no[i]))
+			return 0;
+	}
+	return -EINVAL;
+}
+
+/* The number that a switch gets: 0 no, 1 yes, 2 auto where there is such a thing. */
+static int switch_value(const struct opt *opt, const char *word)
+{
+	return opt->kind == OPT_SWITCH && !strcasecmp(word, "auto") ? 2 : truth(word);
+}
+
+static int set_switch(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	char *at = (char *)a->target + opt->offset;
+	int v = value ? switch_value(opt, value) : 1;
+
+	if (v < 0)
+		return err_set(err, -EINVAL, "invalid value '%s' for '--%s': expected true%s",
+			       value, opt->name,
+			       opt->kind == OPT_SWITCH ? ", false or auto" : " or false");
+	if (opt->kind == OPT_SWITCH)
+		*(unsigned *)at = (unsigned)v;
+	else
+		*(bool *)at = v == 1;
+	return 0;
+}
+
+static int set_text(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	const char **at = (const char **)((char *)a->target + opt->offset);
+
+	if (!*value && !(a->spec->flags & ARGS_GFLAGS && !opt->default_text))
+		return err_set(err, -EINVAL, "option '--%s' needs a value that is not empty",
+			       opt->name);
+	*at = *value ? value : NULL;
+	return 0;
+}
+
+static int read_flagfile(struct args *a, const char *path, struct err *err);
+
 static int apply(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	char *at = (char *)a->target + opt->offset;
 
 	switch (opt->kind) {
 	case OPT_FLAG:
-		*(bool *)at = true;
-		return 0;
+	case OPT_SWITCH:
+		return set_switch(a, opt, value, err);
+	case OPT_FLAGFILE:
+		return read_flagfile(a, value, err);
 	case OPT_STOP:
 		a->stopped = opt;
 		return 0;
 	case OPT_TEXT:
-		if (!*value)
-			return err_set(err, -EINVAL,
-				       "option '--%s' needs a value that is not empty", opt->name);
-		*(const char **)at = value;
-		return 0;
+		return set_text(a, opt, value, err);
 	case OPT_UINT:
 		if (!args_number(value, strlen(value), opt->min, opt->max, (unsigned *)at))
 			return err_set(err, -EINVAL,
@@ -257,33 +206,76 @@ static int apply(struct args *a, const struct opt *opt, const char *value, struc
 /* What is left to read. */
 struct cursor {
 	const struct opt *options;
+	unsigned flags; /* enum args_flags */
 	char **argv;
 	int argc;
 	int at;
 };
 
+/* Names may be written with underscores, and with "no" before those that take yes or no. */
+static struct match find_gflag(const struct opt *options, const char *word, size_t len,
+			       bool *out_no)
+{
+	char name[GFLAG_BYTES] = "";
+	struct match m = {0};
+
+	*out_no = false;
+	if (len >= sizeof(name))
+		return m;
+	for (size_t i = 0; i < len; i++)
+		name[i] = word[i] == '_' ? '-' : word[i];
+	m = find_long(options, name, len);
+	if (m.opt || len < 3 || memcmp(name, "no", 2))
+		return m;
+	size_t skip = name[2] == '-' ? 3 : 2;
+	m = find_long(options, name + skip, len - skip);
+	*out_no = m.opt && (m.opt->kind == OPT_FLAG || m.opt->kind == OPT_SWITCH);
+	return *out_no && !m.rival ? m : (struct match){0};
+}
+
+/* The value that follows as a word of its own. */
+static int next_value(struct cursor *c, const struct match *m, const char **out, struct err *err)
+{
+	const char *next = c->at < c->argc ? c->argv[c->at] : NULL;
+
+	if (m->opt->kind == OPT_FLAG || m->opt->kind == OPT_SWITCH) {
+		if (!next || switch_value(m->opt, next) < 0 || !(c->flags & ARGS_GFLAGS))
+			return 0;
+	} else if (!m->opt->arg) {
+		return 0;
+	} else if (!next) {
+		return err_set(err, -EINVAL, "option '--%s' needs a value: --%s=<%s>", m->name,
+			       m->opt->name, m->opt->arg);
+	}
+	c->at++;
+	*out = next;
+	return 0;
+}
+
 static int parse_long(struct args *a, struct cursor *c, struct err *err)
 {
-	const char *word = c->argv[c->at++] + 2;
+	const char *word = c->argv[c->at++] + 1;
+	bool gflags = c->flags & ARGS_GFLAGS, no = false;
+
+	word += *word == '-';
 	const char *eq = strchrnul(word, '=');
 	size_t len = (size_t)(eq - word);
-	struct match m = find_long(c->options, word, len);
-	const char *value = *eq ? eq + 1 : NULL;
+	struct match m =
+		gflags ? find_gflag(c->options, word, len, &no) : find_long(c->options, word, len);
+	const char *value = no ? "false" : *eq ? eq + 1 : NULL;
 
 	if (!m.opt)
 		return unknown_option(c->options, word, len, err);
 	if (m.rival)
 		return err_set(err, -EINVAL, "option '--%.*s' is ambiguous: '--%s' or '--%s'",
 			       (int)len, word, m.name, m.rival);
-	if (!m.opt->arg && value)
-		return err_set(err, -EINVAL, "option '--%s' takes no value, but was given '%s'",
-			       m.name, value);
-	if (m.opt->arg && !value) {
-		if (c->at >= c->argc)
-			return err_set(err, -EINVAL, "option '--%s' needs a value: --%s=<%s>",
-				       m.name, m.opt->name, m.opt->arg);
-		value = c->argv[c->at++];
-	}
+	bool takes = m.opt->arg || (gflags && m.opt->kind == OPT_FLAG);
+	if (*eq && (no || !takes))
+		return err_set(err, -EINVAL, "option '--%.*s' takes no value, but was given '%s'",
+			       no ? (int)len : (int)strlen(m.name), no ? word : m.name, eq + 1);
+	int r = value ? 0 : next_value(c, &m, &value, err);
+	if (r < 0)
+		return r;
 	if (m.deprecated)
 		args_notice(a, "Deprecation: '--%s' is deprecated, use '--%s' instead.", m.name,
 			    m.opt->name);
@@ -328,12 +320,97 @@ static int check_words(const struct args *a, const struct args_spec *spec, struc
 	return 0;
 }
 
+/* "-x" means a letter if there is such an option, and with gflags otherwise a long name. */
+static bool means_letters(const struct cursor *c, const char *word)
+{
+	if (word[1] == '-')
+		return false;
+	if (!(c->flags & ARGS_GFLAGS))
+		return true;
+	for (const struct opt *o = c->options; !word[2] && o && o->name; o++)
+		if (strchr(o->letters, word[1]))
+			return true;
+	return false;
+}
+
+static int parse_option(struct args *a, struct cursor *c, struct err *err)
+{
+	return means_letters(c, c->argv[c->at]) ? parse_letters(a, c, err) : parse_long(a, c, err);
+}
+
+/* One line of a file: an option, with its value behind "=" or blanks. Takes the line. */
+static int parse_line(struct args *a, char *line, struct err *err)
+{
+	struct cursor c = {.options = a->spec->options, .flags = a->spec->flags};
+	char *words[2] = {line};
+	size_t name = strcspn(line, "= \t");
+
+	a->lines = xgrow(a->lines, &a->lines_cap, a->nlines + 1, sizeof(*a->lines));
+	a->lines[a->nlines++] = line;
+	c.argv = words;
+	c.argc = 1;
+	if (line[name] && line[name] != '=') {
+		words[1] = line + name + strspn(line + name, " \t");
+		line[name] = '\0';
+		c.argc = 2;
+	}
+	if (line[0] != '-' || !line[1])
+		return err_set(err, -EINVAL, "expected an option such as --port=1778, not '%.100s'",
+			       line);
+	int r = parse_option(a, &c, err);
+	if (r >= 0 && c.at < c.argc)
+		return err_set(err, -EINVAL, "unexpected text '%.100s' behind '%.100s'",
+			       words[c.at], line);
+	return r;
+}
+
+static int parse_lines(struct args *a, const char *path, const char *text, struct err *err)
+{
+	struct err why = {0};
+	int r = 0;
+
+	for (unsigned n = 1; *text && r >= 0 && !a->stopped; n++) {
+		size_t len = strcspn(text, "\n"), first = strspn(text, " \t\r");
+		size_t end = len;
+
+		while (end > first && strchr(" \t\r", text[end - 1]))
+			end--;
+		if (first < end && text[first] != '#')
+			r = parse_line(a, xstrndup(text + first, end - first), &why);
+		if (r < 0)
+			err_set(err, r, "%s, line %u: %s", path, n, why.text);
+		text += len + (text[len] == '\n');
+	}
+	return r;
+}
+
+static int read_flagfile(struct args *a, const char *path, struct err *err)
+{
+	struct buf text = {0};
+
+	if (a->depth == FLAGFILE_DEPTH)
+		return err_set(err, -ELOOP, "'%s' is the file of more than %d that name each other",
+			       path, FLAGFILE_DEPTH);
+	int r = fs_read_file(path, FLAGFILE_BYTES, &text, err);
+	if (r >= 0 && memchr(text.data ? text.data : "", '\0', text.len))
+		r = err_set(err, -EINVAL, "'%s' is no text", path);
+	if (r >= 0) {
+		a->depth++;
+		r = parse_lines(a, path, buf_str(&text), err);
+		a->depth--;
+	}
+	buf_release(&text);
+	return r;
+}
+
 int args_parse(struct args *a, const struct args_spec *spec, int argc, char **argv, struct err *err)
 {
-	struct cursor c = {.options = spec->options, .argv = argv, .argc = argc};
+	struct cursor c = {
+		.options = spec->options, .flags = spec->flags, .argv = argv, .argc = argc};
 	bool options = true;
 	int r = 0;
 
+	a->spec = spec;
 	a->words = xcalloc((size_t)argc + 1, sizeof(*a->words));
 	while (c.at < argc && r >= 0 && !a->stopped) {
 		char *word = argv[c.at];
@@ -345,130 +422,11 @@ int args_parse(struct args *a, const struct args_spec *spec, int argc, char **ar
 		} else if (!strcmp(word, "--")) {
 			c.at++;
 			options = false;
-		} else if (word[1] == '-') {
-			r = parse_long(a, &c, err);
 		} else {
-			r = parse_letters(a, &c, err);
+			r = parse_option(a, &c, err);
 		}
 	}
 	if (r >= 0 && !a->stopped)
 		r = check_words(a, spec, err);
 	return r;
-}
-
-unsigned args_width(int fd)
-{
-	struct winsize ws;
-
-	if (!isatty(fd) || ioctl(fd, TIOCGWINSZ, &ws) < 0 || ws.ws_col == 0)
-		return 80;
-	return ws.ws_col < 50 ? 50 : ws.ws_col > 110 ? 110 : ws.ws_col;
-}
-
-static void spaces(struct buf *out, unsigned n)
-{
-	memset(buf_room(out, n), ' ', n);
-	out->len += n;
-}
-
-void args_wrap(struct buf *out, const char *text, unsigned col, unsigned indent, unsigned width)
-{
-	bool fresh = true;
-
-	while (*text) {
-		size_t len = strcspn(text, " \n");
-
-		if (!fresh && col + 1 + len > width) {
-			buf_add_char(out, '\n');
-			spaces(out, indent);
-			col = indent;
-			fresh = true;
-		}
-		if (len && !fresh) {
-			buf_add_char(out, ' ');
-			col++;
-		}
-		for (size_t i = 0; i < len; i++)
-			buf_add_char(out, text[i] == NO_BREAK ? ' ' : text[i]);
-		col += (unsigned)len;
-		fresh = fresh && !len;
-		text += len;
-		if (*text == '\n') {
-			buf_add_char(out, '\n');
-			if (text[1] && text[1] != '\n')
-				spaces(out, indent);
-			col = indent;
-			fresh = true;
-		}
-		text += *text != '\0';
-	}
-	buf_add_char(out, '\n');
-}
-
-static void help_option(const struct opt *o, unsigned width, struct buf *out)
-{
-	struct buf text = {0};
-	size_t start = out->len;
-
-	spaces(out, o->letters[0] ? 2 : 6);
-	for (const char *l = o->letters; *l; l++)
-		buf_addf(out, "-%c, ", *l);
-	buf_addf(out, "--%s", o->name);
-	if (o->arg)
-		buf_addf(out, " <%s>", o->arg);
-	unsigned col = (unsigned)(out->len - start);
-	if (col + 2 > HELP_COLUMN) {
-		buf_add_char(out, '\n');
-		col = 0;
-	}
-	spaces(out, HELP_COLUMN - col);
-	buf_add_str(&text, o->help);
-	if (o->default_text)
-		buf_addf(&text, " [default:%c%s]", NO_BREAK, o->default_text);
-	args_wrap(out, buf_str(&text), HELP_COLUMN, HELP_COLUMN, width);
-	buf_release(&text);
-}
-
-/* Paragraphs with a left margin; those that start with two spaces are already laid out. */
-static void help_text(const char *text, unsigned width, struct buf *out)
-{
-	while (*text) {
-		const char *end = strstr(text, "\n\n");
-		size_t len = end ? (size_t)(end - text) : strlen(text);
-		char *part = xstrndup(text, len);
-
-		spaces(out, 2);
-		if (part[0] == ' ')
-			buf_addf(out, "%s\n", part + 2);
-		else
-			args_wrap(out, part, 2, 2, width);
-		free(part);
-		text += len;
-		if (end) {
-			buf_add_char(out, '\n');
-			text += 2;
-		}
-	}
-}
-
-void args_help(const struct args_spec *spec, unsigned width, struct buf *out)
-{
-	buf_add_str(out, "Description:\n");
-	help_text(spec->description, width, out);
-	buf_add_str(out, "\nUsage:\n");
-	for (int i = 0; spec->usage[i]; i++)
-		buf_addf(out, "  %s %s\n", spec->name, spec->usage[i]);
-	for (const struct opt *o = spec->options; o && o->name; o++) {
-		if (o->hidden)
-			continue;
-		if (o->group)
-			buf_addf(out, "\n%s:\n", o->group);
-		help_option(o, width, out);
-	}
-	if (!spec->examples)
-		return;
-	buf_add_str(out, "\nExamples:\n");
-	for (const struct args_example *e = spec->examples; e->text; e++)
-		buf_addf(out, "%s  # %s\n  %s\n", e == spec->examples ? "" : "\n", e->text,
-			 e->command);
 }

@@ -7,6 +7,11 @@
  * -xvalue, -xy, and -- as the end of options. Words that are not options are collected; with
  * ARGS_STOP_AT_WORD the first of them ends the options, as a launcher needs it.
  *
+ * With ARGS_GFLAGS also what programs built on gflags take: underscores for dashes, -name for
+ * --name,
+ * --noname, --no-name and --name=false for flags, an empty value for a text that has no default,
+ * and files of options (OPT_FLAGFILE). Of options that come twice the later one counts.
+ *
  * Nothing here prints or exits. Strings in tables and in argv are borrowed.
  */
 #ifndef SONDE_BASE_ARGS_H
@@ -28,6 +33,10 @@ enum opt_kind {
 	OPT_SIZE, /* sets the uint64_t at `offset`: bytes, see args_size() */
 	OPT_CHOICE, /* sets the `unsigned` or enum at `offset` to the index in choices */
 	OPT_CALL, /* calls parse() */
+	OPT_SWITCH, /* sets the `unsigned` at `offset`: 0 for false, 1 for true or no value, 2 auto
+		     */
+	OPT_FLAGFILE, /* reads options from a file, a line each; lines that begin with # are not
+			 read */
 };
 
 struct opt_alias {
@@ -71,6 +80,7 @@ struct args_example {
 
 enum args_flags {
 	ARGS_STOP_AT_WORD = 1 << 0, /* the first word that is not an option ends them */
+	ARGS_GFLAGS = 1 << 1, /* the spellings of gflags, too */
 };
 
 struct args_spec {
@@ -92,6 +102,11 @@ struct args {
 	const struct opt *stopped; /* the OPT_STOP option met, if any */
 	char **words; /* the other words, ended by NULL */
 	int nwords;
+	/* the parser's own */
+	const struct args_spec *spec;
+	char **lines; /* of files: values point into them */
+	size_t nlines, lines_cap;
+	int depth; /* of files that name files */
 };
 
 /*

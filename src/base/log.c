@@ -6,11 +6,13 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_AREAS 16
+#define LOG_LINE_MAX (1 << 20) /* longer ones are cut */
 
 struct area_level {
 	char area[24];
@@ -108,12 +110,38 @@ static enum log_level level_of(const char *area)
 	return (enum log_level)default_level;
 }
 
+/* Adds the words behind the `n` bytes of text, in memory of its own if they are many; *n is the
+ * new length, with a newline. A line is cut where there is no memory for it. */
+__attribute__((format(printf, 4, 0))) static char *add_words(char *text, size_t room, size_t *n,
+							     const char *fmt, va_list ap)
+{
+	va_list again;
+
+	va_copy(again, ap);
+	int got = vsnprintf(text + *n, room - *n, fmt, ap);
+	size_t bytes = got > 0 ? (size_t)got : 0;
+	if (bytes >= room - *n) {
+		char *longer = bytes < LOG_LINE_MAX ? malloc(*n + bytes + 1) : NULL;
+
+		if (longer) {
+			memcpy(longer, text, *n);
+			vsnprintf(longer + *n, bytes + 1, fmt, again);
+			text = longer;
+		} else {
+			bytes = room - *n - 1;
+		}
+	}
+	va_end(again);
+	*n += bytes;
+	text[(*n)++] = '\n'; /* in the place of the NUL */
+	return text;
+}
+
 void log_write(enum log_level level, const char *area, const char *file, int line, const char *fmt,
 	       ...)
 {
 	static const char *const marks[] = {"[DEBUG]", "[INFO] ", "[WARN] ", "[ERROR]"};
 	char text[2048];
-	const size_t room = sizeof(text) - 1; /* the newline */
 	const char *base = strrchr(file, '/');
 	int saved = errno;
 	struct tm tm = {0};
@@ -123,16 +151,15 @@ void log_write(enum log_level level, const char *area, const char *file, int lin
 		return;
 	time_t now = time(NULL);
 	localtime_r(&now, &tm);
-	size_t n = strftime(text, room, "%Y-%m-%d %H:%M:%S", &tm);
-	n += (size_t)snprintf(text + n, room - n, " %s [%.64s:%d] %.32s%s", marks[level],
+	size_t n = strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
+	n += (size_t)snprintf(text + n, sizeof(text) - n, " %s [%.64s:%d] %.32s%s", marks[level],
 			      base ? base + 1 : file, line, area, *area ? ": " : "");
 	va_start(ap, fmt);
-	int got = vsnprintf(text + n, room - n, fmt, ap);
+	char *whole = add_words(text, sizeof(text), &n, fmt, ap);
 	va_end(ap);
-	if (got > 0)
-		n = (size_t)got < room - n ? n + (size_t)got : room - 1;
-	text[n++] = '\n';
-	if (write(log_fd, text, n) < 0)
+	if (write(log_fd, whole, n) < 0)
 		errno = saved; /* a log that cannot be written is nobody's failure */
+	if (whole != text)
+		free(whole);
 	errno = saved;
 }

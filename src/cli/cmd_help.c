@@ -94,13 +94,18 @@ static int topic(const struct args *a, struct buf *out)
 	int words = 0;
 
 	const struct command *cmd = command_find(a->nwords, a->words, &words);
-	if (cmd && words == a->nwords)
-		command_help(cmd, width, out);
-	else if (group && a->nwords < 2)
+	if (group && a->nwords < 2) {
 		command_group_help(group, width, out);
-	else
+	} else if (group && group->run) {
+		char word[] = "help", *ask[] = {word, a->words[1]};
+
+		return group->run(group, 2, ask);
+	} else if (cmd && words == a->nwords) {
+		command_help(cmd, width, out);
+	} else {
 		return command_unknown(group ? group : command_group_find(""),
 				       a->words[group || cmd ? a->nwords - 1 : 0]);
+	}
 	return EXIT_DONE;
 }
 

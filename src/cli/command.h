@@ -41,6 +41,8 @@ struct command_group {
 	const char *name; /* "" is sonde itself, "mem" holds "mem show" and so on */
 	const char *page; /* name of the manual page */
 	struct args_spec spec;
+	/* Takes the words behind the name. NULL: they name a command, and that is all. */
+	int (*run)(const struct command_group *group, int argc, char **argv);
 };
 
 extern const struct command cmd_msmemscope, cmd_mem_show, cmd_mem_export, cmd_mem_recover;
@@ -50,7 +52,13 @@ extern const struct command cmd_mem_compare;
 extern const struct command cmd_mem_leaks, cmd_mem_gaps;
 extern const struct command cmd_mem_watch;
 extern const struct command cmd_mem_inefficient;
+extern const struct command cmd_ctl_status, cmd_ctl_version, cmd_ctl_ps, cmd_ctl_watch;
+extern const struct command cmd_ctl_gputrace, cmd_ctl_nputrace, cmd_ctl_npu_monitor;
+extern const struct command cmd_ctl_dcgm_pause, cmd_ctl_dcgm_resume;
+extern const struct command cmd_daemon;
+extern const struct command cmd_certs;
 extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
+extern const struct command cmd_metrics;
 
 extern const struct command *const commands[]; /* ended by NULL */
 extern const struct command_group command_groups[]; /* ended by a NULL name */
@@ -59,6 +67,8 @@ extern const struct command_group command_groups[]; /* ended by a NULL name */
 const struct command *command_find(int argc, char **argv, int *out_words);
 const struct command_group *command_group_find(const char *name);
 bool command_in_group(const struct command *cmd, const struct command_group *group);
+/* The name by which a command is known inside the group: its last word. */
+const char *command_name_within(const struct command *cmd, const struct command_group *group);
 
 /* Prints that there is no such command, with a guess what was meant. EXIT_USAGE. */
 int command_unknown(const struct command_group *group, const char *word);
@@ -81,6 +91,9 @@ int command_print_json(const struct command *cmd, json_t *o);
 /* The help of a command or of a group, for stdout or stderr. */
 void command_help(const struct command *cmd, unsigned width, struct buf *out);
 void command_group_help(const struct command_group *group, unsigned width, struct buf *out);
+
+/* Shows the help of a group: on stdout if it was asked for, else on stderr, with EXIT_USAGE. */
+int command_group_show(const struct command_group *group, bool asked);
 
 /* Rows that most commands have. */
 #define COMMAND_HELP_OPTION                                                                        \

@@ -9,12 +9,16 @@
 #include <unistd.h>
 
 #include "analyze/frames.h"
+#include "cli/ctl_group.h"
 
 const struct command *const commands[] = {
-	&cmd_msmemscope,      &cmd_mem_show,	&cmd_mem_leaks,	 &cmd_mem_gaps,
-	&cmd_mem_inefficient, &cmd_mem_owners,	&cmd_mem_peak,	 &cmd_mem_oom,
-	&cmd_mem_watch,	      &cmd_mem_compare, &cmd_mem_export, &cmd_mem_recover,
-	&cmd_recorder,	      &cmd_bugreport,	&cmd_help,	 NULL,
+	&cmd_msmemscope,      &cmd_mem_show,	    &cmd_mem_leaks,    &cmd_mem_gaps,
+	&cmd_mem_inefficient, &cmd_mem_owners,	    &cmd_mem_peak,     &cmd_mem_oom,
+	&cmd_mem_watch,	      &cmd_mem_compare,	    &cmd_mem_export,   &cmd_mem_recover,
+	&cmd_metrics,	      &cmd_ctl_status,	    &cmd_ctl_version,  &cmd_ctl_ps,
+	&cmd_ctl_watch,	      &cmd_ctl_gputrace,    &cmd_ctl_nputrace, &cmd_ctl_npu_monitor,
+	&cmd_ctl_dcgm_pause,  &cmd_ctl_dcgm_resume, &cmd_daemon,       &cmd_certs,
+	&cmd_recorder,	      &cmd_bugreport,	    &cmd_help,	       NULL,
 };
 
 static const char *const sonde_usage[] = {"<command> [options]", "help [command]", "help --json",
@@ -28,7 +32,7 @@ static const struct args_section sonde_sections[] = {
 	{"ENVIRONMENT",
 	 "SONDE_LOG sets how much our own processes write to their log: debug, info, warning or "
 	 "error, also by area, as in SONDE_LOG=info,merge=debug."},
-	{"SEE ALSO", "msmemscope(1), sonde-mem(1)"},
+	{"SEE ALSO", "msmemscope(1), sonde-mem(1), sonde-ctl(1), dyno(1)"},
 	{NULL, NULL},
 };
 static const struct args_example sonde_examples[] = {
@@ -98,6 +102,29 @@ const struct command_group command_groups[] = {
 		  .usage = mem_usage,
 		  .examples = mem_examples,
 		  .sections = mem_sections}},
+	{.name = "ctl",
+	 .page = "sonde-ctl",
+	 .run = ctl_run,
+	 .spec = {.name = "sonde ctl",
+		  .summary = "ask and direct the daemons of one host or many",
+		  .description = "Asks the daemons of hosts what their AI jobs are doing, and has "
+				 "the jobs traced and monitored while they run. A daemon is "
+				 "started with 'sonde daemon'.",
+		  .usage = ctl_usage,
+		  .options = ctl_options,
+		  .examples = ctl_examples,
+		  .sections = ctl_sections}},
+	{.name = "dyno",
+	 .page = "dyno",
+	 .run = ctl_run,
+	 .spec = {.name = "dyno",
+		  .summary = "ask and direct daemons: ctl under its other name",
+		  .description = "Asks the dynolog daemons of hosts what their AI jobs are doing, "
+				 "and has the jobs traced and monitored while they run.",
+		  .usage = ctl_usage,
+		  .options = ctl_options,
+		  .examples = dyno_examples,
+		  .sections = dyno_sections}},
 	{.name = NULL},
 };
 
@@ -157,8 +184,7 @@ const struct command *command_find(int argc, char **argv, int *out_words)
 	return NULL;
 }
 
-/* The name by which a command is known inside the group: its last word. */
-static const char *name_within(const struct command *cmd, const struct command_group *group)
+const char *command_name_within(const struct command *cmd, const struct command_group *group)
 {
 	const char *name = name_in_group(cmd->name, group) ? cmd->name : cmd->alias;
 	const char *space = strrchr(name, ' ');
@@ -173,7 +199,7 @@ int command_unknown(const struct command_group *group, const char *word)
 
 	for (int i = 0; commands[i] && n < 30; i++)
 		if (command_in_group(commands[i], group))
-			names[n++] = name_within(commands[i], group);
+			names[n++] = command_name_within(commands[i], group);
 	if (!*group->name)
 		for (const struct command_group *g = command_groups + 1; g->name && n < 31; g++)
 			names[n++] = g->name;
@@ -276,7 +302,8 @@ void command_group_help(const struct command_group *group, unsigned width, struc
 {
 	struct args_spec head = group->spec;
 
-	head.options = NULL;
+	if (!group->run)
+		head.options = NULL;
 	head.examples = NULL;
 	args_help(&head, width, out);
 	buf_add_str(out, "\nCommands:\n");
@@ -288,9 +315,22 @@ void command_group_help(const struct command_group *group, unsigned width, struc
 	for (int i = 0; commands[i]; i++) {
 		if (!command_in_group(commands[i], group))
 			continue;
-		buf_addf(out, "  %-14s", name_within(commands[i], group));
+		buf_addf(out, "  %-14s", command_name_within(commands[i], group));
 		args_wrap(out, commands[i]->spec.summary, 16, 16, width);
 	}
 	buf_addf(out, "\nMore about one of them: sonde help %s%s<command>\n", group->name,
 		 *group->name ? " " : "");
+}
+
+int command_group_show(const struct command_group *group, bool asked)
+{
+	struct buf text = {0};
+	FILE *to = asked ? stdout : stderr;
+
+	command_group_help(group, args_width(fileno(to)), &text);
+	bool bad = fwrite(text.data, 1, text.len, to) != text.len || fflush(to);
+	buf_release(&text);
+	if (!asked)
+		return EXIT_USAGE;
+	return bad ? EXIT_FAILED : EXIT_DONE;
 }

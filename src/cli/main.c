@@ -10,19 +10,6 @@
 #include "base/mem.h"
 #include "cli/command.h"
 
-static int show_group(const struct command_group *group, bool asked)
-{
-	struct buf text = {0};
-	FILE *to = asked ? stdout : stderr;
-
-	command_group_help(group, args_width(fileno(to)), &text);
-	bool bad = fwrite(text.data, 1, text.len, to) != text.len || fflush(to);
-	buf_release(&text);
-	if (!asked)
-		return EXIT_USAGE;
-	return bad ? EXIT_FAILED : EXIT_DONE;
-}
-
 static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
 {
 	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
@@ -34,9 +21,9 @@ static int run_other(int argc, char **argv)
 	const struct command_group *top = command_group_find("");
 
 	if (argc < 1)
-		return show_group(top, false);
+		return command_group_show(top, false);
 	if (is_one_of(argv[0], "-h", "--help", "--help"))
-		return show_group(top, true);
+		return command_group_show(top, true);
 	if (is_one_of(argv[0], "-v", "-V", "--version")) {
 		printf("sonde %s\n", SONDE_VERSION);
 		return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
@@ -45,9 +32,9 @@ static int run_other(int argc, char **argv)
 	if (!group || !*argv[0])
 		return command_unknown(top, argv[0]);
 	if (argc == 1)
-		return show_group(group, false);
+		return command_group_show(group, false);
 	if (is_one_of(argv[1], "-h", "--help", "help"))
-		return show_group(group, true);
+		return command_group_show(group, true);
 	return command_unknown(group, argv[1]);
 }
 
@@ -62,6 +49,12 @@ int main(int argc, char **argv)
 	const struct command *cmd = command_find(1, &name, &words);
 	if (cmd)
 		return cmd->run(cmd, argc - 1, argv + 1);
+	const struct command_group *group = command_group_find(name);
+	if (group && group->run)
+		return group->run(group, argc - 1, argv + 1);
+	group = argc > 1 ? command_group_find(argv[1]) : NULL;
+	if (group && group->run)
+		return group->run(group, argc - 2, argv + 2);
 	cmd = command_find(argc - 1, argv + 1, &words);
 	if (!cmd)
 		return run_other(argc - 1, argv + 1);

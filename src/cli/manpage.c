@@ -104,10 +104,19 @@ static void one_option(struct buf *out, const struct opt *o)
 	}
 }
 
-static void options(struct buf *out, const struct opt *o, bool headings)
+static bool listed(const struct opt *list, const char *name)
+{
+	for (; list && list->name; list++)
+		if (!strcmp(list->name, name))
+			return true;
+	return false;
+}
+
+/* `told`: options that need not be told again, or NULL. */
+static void options(struct buf *out, const struct opt *o, const struct opt *told, bool headings)
 {
 	for (; o && o->name; o++) {
-		if (o->hidden)
+		if (o->hidden || listed(told, o->name))
 			continue;
 		if (o->group && headings) {
 			buf_add_str(out, ".SS \"");
@@ -161,8 +170,24 @@ void manpage_command(const char *page, const struct args_spec *spec, struct buf 
 	buf_add_str(out, ".SH DESCRIPTION\n");
 	paragraphs(out, spec->description, true);
 	buf_add_str(out, ".SH OPTIONS\n");
-	options(out, spec->options, true);
+	options(out, spec->options, NULL, true);
 	tail(out, spec);
+}
+
+/* By the name it has in the group; the options that all have are told once, above. */
+static void one_command(struct buf *out, const struct command *cmd,
+			const struct command_group *group)
+{
+	struct args_spec spec = cmd->spec;
+	char *name = xasprintf("%s %s", group->spec.name, command_name_within(cmd, group));
+
+	spec.name = name;
+	buf_addf(out, ".SS \"%s\"\n", name);
+	synopsis(out, &spec, true);
+	buf_add_str(out, ".PP\n");
+	paragraphs(out, spec.description, true);
+	options(out, spec.options, group->run ? group->spec.options : NULL, false);
+	free(name);
 }
 
 void manpage_group(const struct command_group *group, struct buf *out)
@@ -174,7 +199,7 @@ void manpage_group(const struct command_group *group, struct buf *out)
 	paragraphs(out, group->spec.description, true);
 	if (group->spec.options) {
 		buf_add_str(out, ".SH OPTIONS\n");
-		options(out, group->spec.options, false);
+		options(out, group->spec.options, NULL, false);
 	}
 	buf_add_str(out, ".SH COMMANDS\n");
 	for (const struct command_group *g = command_groups + 1; g->name && !*group->name; g++) {
@@ -189,13 +214,10 @@ void manpage_group(const struct command_group *group, struct buf *out)
 
 		if (!command_in_group(cmd, group))
 			continue;
-		buf_addf(out, ".SS \"%s\"\n", cmd->spec.name);
 		if (!strncmp(cmd->spec.name, "sonde", 5)) {
-			synopsis(out, &cmd->spec, true);
-			buf_add_str(out, ".PP\n");
-			paragraphs(out, cmd->spec.description, true);
-			options(out, cmd->spec.options, false);
+			one_command(out, cmd, group);
 		} else {
+			buf_addf(out, ".SS \"%s\"\n", cmd->spec.name);
 			put_str(out, cmd->spec.summary);
 			buf_addf(out, "; see\n.BR %s (1).\n", cmd->spec.name);
 		}

@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 BASE = "awk cat cp dirname echo env false find grep head ls make mkdir rm sed sh tail true".split()
-PRETENDED = "clang clang-format-14 g++ git mandoc script setsid sqlite3".split()
+PRETENDED = """chromium clang clang-format-14 g++ git ip kubectl logrotate mandoc promtool script
+    setsid sqlite3 systemd-socket-activate unshare""".split()
 
 MAKEFILE = """\
 all:

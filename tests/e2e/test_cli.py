@@ -192,7 +192,7 @@ def test_help_json_and_text_agree(cli):
     analyses = ["leaks", "gaps", "inefficient", "owners", "peak", "oom", "watch", "compare"]
     files = ["show", "export", "recover"]
     assert names[0] == "msmemscope" and names[-2:] == ["bugreport", "help"]
-    assert set(names[1:-2]) == {f"mem {n}" for n in analyses + files}
+    assert {n for n in names if n.startswith("mem ")} == {f"mem {n}" for n in analyses + files}
     for command in data["commands"]:
         text = cli("sonde", "help", *command["name"].split()).stdout
         assert text.startswith("Description:\n")

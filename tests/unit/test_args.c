@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include "test.h"
+#include "tmpdir.h"
 
 struct target {
 	bool flag, other;
 	const char *text;
 	unsigned number;
 	unsigned choice;
+	unsigned mode;
 	char seen[64];
 };
 
@@ -298,4 +300,167 @@ TEST(args, width_of_a_pipe)
 	CHECK(pipe(fd) == 0);
 	CHECK_INT(args_width(fd[1]), 80);
 	CHECK_INT(args_width(-1), 80);
+}
+
+/* --- as gflags has it --- */
+
+static const struct opt gtable[] = {
+	{.name = "help", .letters = "h", .kind = OPT_STOP, .help = "Help."},
+	{.name = "use-JSON", .kind = OPT_FLAG, .offset = AT(flag), .help = "A flag."},
+	{.name = "node", .kind = OPT_FLAG, .offset = AT(other), .help = "Begins with no."},
+	{.name = "log-dir", .kind = OPT_TEXT, .arg = "DIR", .offset = AT(text), .help = "A text."},
+	{.name = "must",
+	 .kind = OPT_TEXT,
+	 .arg = "X",
+	 .offset = AT(text),
+	 .default_text = "x",
+	 .help = "A text with a default."},
+	{.name = "port",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .max = 65535,
+	 .offset = AT(number),
+	 .help = "A number."},
+	{.name = "mode",
+	 .kind = OPT_SWITCH,
+	 .arg = "true|false|auto",
+	 .offset = AT(mode),
+	 .help = "Yes, no or perhaps."},
+	{.name = "flagfile", .kind = OPT_FLAGFILE, .arg = "FILE", .help = "More of these."},
+	OPT_END,
+};
+static const struct args_spec gspec = {.name = "prog",
+				       .summary = "do things",
+				       .description = "Text.",
+				       .usage = usage,
+				       .options = gtable,
+				       .flags = ARGS_GFLAGS};
+#define GPARSE(...) parse_with(&gspec, (const char *const[]){__VA_ARGS__, NULL})
+
+/* A file of options, by its whole text. */
+static const char *options_file(const char *name, const char *text)
+{
+	const char *path = tmpfile_path(name);
+	FILE *f = fopen(path, "w");
+
+	CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
+	return path;
+}
+
+TEST(args, gflags_spellings)
+{
+	struct run *r = GPARSE("-port", "7", "--log_dir=/a b", "--use_JSON", "-mode=auto");
+
+	CHECK_INT(r->r, 0);
+	CHECK_INT(r->t.number, 7);
+	CHECK_STR(r->t.text, "/a b");
+	CHECK_INT(r->t.mode, 2);
+	CHECK(r->t.flag);
+	done(r);
+	r = GPARSE("--log-dir", "x", "-log_dir=", "--use-JSON=false", "--mode");
+	CHECK_INT(r->r, 0);
+	CHECK(!r->t.text && !r->t.flag);
+	CHECK_INT(r->t.mode, 1);
+	done(r);
+	r = GPARSE("-h", "--nonsense");
+	CHECK(r->r == 0 && r->a.stopped);
+	done(r);
+}
+
+TEST(args, gflags_yes_and_no)
+{
+	struct run *r = GPARSE("--use_JSON=T", "--nouse_JSON", "--node=YES", "--mode=1");
+
+	CHECK_INT(r->r, 0);
+	CHECK(!r->t.flag && r->t.other);
+	CHECK_INT(r->t.mode, 1);
+	done(r);
+	r = GPARSE("--node", "--no-node", "--use-JSON", "false", "--use-JSON", "true", "--nomode");
+	CHECK_INT(r->r, 0);
+	CHECK(r->t.flag && !r->t.other);
+	CHECK_INT(r->t.mode, 0);
+	done(r);
+	refused(GPARSE("--node=perhaps"),
+		"invalid value 'perhaps' for '--node': expected true or false");
+	refused(GPARSE("--mode=perhaps"),
+		"invalid value 'perhaps' for '--mode': expected true, false or auto");
+	refused(GPARSE("--nonode=1"), "option '--nonode' takes no value, but was given '1'");
+	refused(GPARSE("--noport"), "unknown option '--noport'; did you mean '--port'?");
+	refused(GPARSE("--node", "perhaps"),
+		"unexpected argument 'perhaps'; usage: prog [options] [word]");
+}
+
+TEST(args, gflags_refusals)
+{
+	refused(GPARSE("-prot=1"), "unknown option '--prot'; did you mean '--port'?");
+	refused(GPARSE("--log_dirr=1"), "unknown option '--log_dirr'; did you mean '--log-dir'?");
+	refused(GPARSE("--must="), "option '--must' needs a value that is not empty");
+	refused(GPARSE("--port"), "option '--port' needs a value: --port=<N>");
+	refused(GPARSE("--a_name_that_is_longer_than_any_name_that_an_option_may_ever_have_here"),
+		"unknown option "
+		"'--a_name_that_is_longer_than_any_name_that_an_option_may_ever_have_here'");
+}
+
+TEST(args, flagfile)
+{
+	const char *path = options_file("a", "# the port\n\n  --port=1\r\n-log_dir /some where\t\n"
+					     "--use_JSON\n--nonode\n--mode auto");
+	struct run *r = GPARSE("--node", "--port=2", "--flagfile", path, "--mode=false");
+
+	CHECK_INT(r->r, 0);
+	CHECK_INT(r->t.number, 1);
+	CHECK_STR(r->t.text, "/some where");
+	CHECK(r->t.flag && !r->t.other);
+	CHECK_INT(r->t.mode, 0);
+	done(r);
+	r = GPARSE("--flagfile", options_file("empty", ""));
+	CHECK_INT(r->r, 0);
+	done(r);
+}
+
+TEST(args, flagfiles_that_name_files)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), "--port=1\n--flagfile=%s\n--log-dir=outer",
+		 options_file("inner", "--port=5\n--log-dir=inner\n"));
+	struct run *r = GPARSE("--flagfile", options_file("outer", text));
+	CHECK_INT(r->r, 0);
+	CHECK_INT(r->t.number, 5);
+	CHECK_STR(r->t.text, "outer");
+	done(r);
+
+	snprintf(text, sizeof(text), "--flagfile=%s", tmpfile_path("loop"));
+	r = GPARSE("--flagfile", options_file("loop", text));
+	CHECK_INT(r->r, -ELOOP);
+	CHECK(strstr(r->err.text, "loop, line 1: "));
+	done(r);
+}
+
+TEST(args, flagfile_refusals)
+{
+	char want[512];
+
+	const char *path = options_file("bad", "--port=1\n\n--prot=2\n");
+	snprintf(want, sizeof(want), "%s, line 3: unknown option '--prot'; did you mean '--port'?",
+		 path);
+	refused(GPARSE("--flagfile", path), want);
+	path = options_file("word", "port=1\n");
+	snprintf(want, sizeof(want),
+		 "%s, line 1: expected an option such as --port=1778, not 'port=1'", path);
+	refused(GPARSE("--flagfile", path), want);
+	path = options_file("dash", "- port\n");
+	snprintf(want, sizeof(want), "%s, line 1: expected an option such as --port=1778, not '-'",
+		 path);
+	refused(GPARSE("--flagfile", path), want);
+	path = options_file("more", "--use_JSON and more\n");
+	snprintf(want, sizeof(want), "%s, line 1: unexpected text 'and more' behind '--use_JSON'",
+		 path);
+	refused(GPARSE("--flagfile", path), want);
+	struct run *r = GPARSE("--flagfile=/nowhere/at/all");
+	CHECK_INT(r->r, -ENOENT);
+	done(r);
+	r = GPARSE("--flagfile=/proc/self/mem");
+	CHECK(r->r < 0);
+	done(r);
 }

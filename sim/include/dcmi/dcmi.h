@@ -28,6 +28,14 @@ struct dcmi_proc_mem_info {
 	unsigned long proc_mem_usage; /* bytes */
 };
 
+struct dcmi_chip_info {
+	unsigned char chip_type[32]; /* "Ascend" */
+	unsigned char chip_name[32]; /* "910B3" */
+	unsigned char chip_ver[32];
+	unsigned int aicore_cnt;
+};
+
+_Static_assert(sizeof(struct dcmi_chip_info) == 100, "vendor layout");
 _Static_assert(offsetof(struct dcmi_hbm_info, memory_usage) == 16, "vendor layout");
 _Static_assert(offsetof(struct dcmi_hbm_info, temp) == 24, "vendor layout");
 _Static_assert(offsetof(struct dcmi_hbm_info, bandwith_util_rate) == 28, "vendor layout");
@@ -56,6 +64,7 @@ int dcmi_get_device_hbm_info(int card, int device, struct dcmi_hbm_info *out_inf
 int dcmi_get_npu_proc_mem_info(int card, int device, struct dcmi_proc_mem_info *out_info,
 			       int *out_num);
 int dcmi_get_device_utilization_rate(int card, int device, int type, unsigned int *out_rate);
+int dcmi_get_device_chip_info(int card, int device, struct dcmi_chip_info *out_info);
 int dcmi_get_device_health(int card, int device, unsigned int *out_health);
 int dcmi_get_device_power_info(int card, int device, int *out_tenth_watts);
 int dcmi_get_device_temperature(int card, int device, int *out_celsius);

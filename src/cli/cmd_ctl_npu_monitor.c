@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde ctl npu-monitor: starts and stops the monitor of operators in NPU processes. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/ctl_config.h"
+#include "cli/ctl_order.h"
+#include "cli/ctl_values.h"
+
+#define PROCESS_LIMIT 3 /* as ever; --process-limit raises it */
+
+struct npu_monitor_options {
+	struct ctl_common common;
+	struct npu_monitor_config config;
+	unsigned process_limit;
+};
+
+static void config_text(const void *options, const struct ctl_host *host, struct buf *out)
+{
+	const struct npu_monitor_options *o = options;
+
+	(void)host;
+	npu_monitor_config_text(&o->config, out);
+}
+
+static int check(const struct npu_monitor_config *c, struct err *err)
+{
+	struct stat st;
+
+	if (*c->log_file && stat(c->log_file, &st) == 0 && S_ISREG(st.st_mode))
+		return err_set(err, -EINVAL, "--log-file must be a valid directory: '%.200s'",
+			       c->log_file);
+	return 0;
+}
+
+static bool known_kind(const char *kind, size_t len)
+{
+	for (const char *const *k = ctl_activity_kinds; *k; k++)
+		if (strlen(*k) == len && !strncmp(*k, kind, len))
+			return true;
+	return false;
+}
+
+/* Readers of the filter pass over what they do not understand, without a word. */
+static void hint_filter(const struct ctl *c, const char *filter)
+{
+	while (*filter) {
+		size_t len = strcspn(filter, ";");
+		const char *colon = memchr(filter, ':', len);
+		const char *second =
+			colon ? memchr(colon + 1, ':', len - (size_t)(colon + 1 - filter)) : NULL;
+
+		if (!colon || second || !known_kind(filter, (size_t)(colon - filter)))
+			ctl_say(c,
+				"'%.*s' of '--filter' will be ignored: expected Kind:name,name "
+				"with a kind of --mspti-activity-kind",
+				(int)len, filter);
+		filter += len + (filter[len] == ';');
+	}
+}
+
+static void hints(const struct ctl *c, const struct npu_monitor_config *config)
+{
+	hint_filter(c, config->filter);
+	if (config->start && config->stop)
+		ctl_say(c, "both --npu-monitor-start and --npu-monitor-stop: it stops");
+	if (config->duration_s > 0 && config->duration_s < (float)config->report_interval_s &&
+	    !config->stop)
+		ctl_say(c, "--duration is shorter than --report-interval-s: it may end before the "
+			   "first report");
+}
+
+static int monitor(struct ctl *c, const struct npu_monitor_options *o)
+{
+	struct ctl_order order = {
+		.kind = CTL_NPU_MONITOR,
+		.pids = "0",
+		.process_limit = o->process_limit,
+		.start_step = -1,
+		.success = o->config.stop ? "each stops its monitor at its next poll, within some "
+					    "seconds"
+			   : o->config.start
+				   ? "each starts its monitor at its next poll, within some "
+				     "seconds; stop it with --npu-monitor-stop before nputrace"
+				   : "a monitor that is running takes the new settings at its "
+				     "next poll; --npu-monitor-start starts one",
+		.options = o,
+		.config = config_text,
+	};
+
+	hints(c, &o->config);
+	return ctl_order_run(c, &order);
+}
+
+static int npu_monitor_run(const struct command *cmd, int argc, char **argv)
+{
+	struct npu_monitor_options o = {
+		.common = CTL_COMMON_DEFAULTS,
+		.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
+		.process_limit = PROCESS_LIMIT,
+	};
+	struct args a = {.target = &o};
+	struct ctl c = {0};
+	struct err err = {0};
+
+	int status = ctl_begin(&c, cmd, &a, argc, argv);
+	if (status < 0 && check(&o.config, &err) < 0)
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	if (status < 0)
+		status = ctl_open(&c, true);
+	if (status < 0)
+		status = monitor(&c, &o);
+	ctl_end(&c);
+	args_release(&a);
+	return status;
+}
+
+#define AT(member) offsetof(struct npu_monitor_options, member)
+static const struct opt options[] = {
+	{.group = "Monitor",
+	 .name = "npu-monitor-start",
+	 .kind = OPT_FLAG,
+	 .offset = AT(config.start),
+	 .help = "Start it."},
+	{.name = "npu-monitor-stop",
+	 .kind = OPT_FLAG,
+	 .offset = AT(config.stop),
+	 .help = "Stop it. Without either, a running monitor gets the new interval, kinds and "
+		 "filter."},
+	{.name = "report-interval-s",
+	 .kind = OPT_UINT,
+	 .arg = "SECONDS",
+	 .min = 0,
+	 .max = UINT32_MAX,
+	 .offset = AT(config.report_interval_s),
+	 .default_text = "60",
+	 .help = "How often it reports."},
+	{.name = "duration",
+	 .kind = OPT_CALL,
+	 .arg = "SECONDS",
+	 .parse = ctl_value_seconds,
+	 .offset = AT(config.duration_s),
+	 .default_text = "0",
+	 .help = "It stops by itself after this time; 0 for never."},
+	{.name = "mspti-activity-kind",
+	 .kind = OPT_CALL,
+	 .arg = "KINDS",
+	 .parse = ctl_value_kinds,
+	 .offset = AT(config.kinds),
+	 .default_text = "Marker",
+	 .help = "What it reports, separated by commas: Marker, Kernel, API, Hccl, Memory, MemSet, "
+		 "MemCpy, Communication, AclAPI, NodeAPI, RuntimeAPI."},
+	{.name = "filter",
+	 .kind = OPT_CALL,
+	 .arg = "FILTER",
+	 .parse = ctl_value_text,
+	 .offset = AT(config.filter),
+	 .help = "Only names with one of these parts, by kind: Kernel:MatMul,Add;API:launch."},
+	{.name = "process-limit",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 0,
+	 .max = INT32_MAX,
+	 .offset = AT(process_limit),
+	 .default_text = "3",
+	 .help = "At most so many processes of a host are told."},
+	{.group = "Files",
+	 .name = "log-file",
+	 .kind = OPT_CALL,
+	 .arg = "DIR",
+	 .parse = ctl_value_path,
+	 .offset = AT(config.log_file),
+	 .help = "Directory, on the hosts, for the data themselves. Without it metrics go to the "
+		 "daemon."},
+	{.name = "export-type",
+	 .kind = OPT_CHOICE,
+	 .arg = "TYPE",
+	 .choices = ctl_monitor_exports,
+	 .offset = AT(config.export_type),
+	 .default_text = "DB",
+	 .help = "DB or Jsonl."},
+	{.name = "json-rotate-log-lines",
+	 .kind = OPT_CALL,
+	 .arg = "N",
+	 .parse = ctl_value_rotate_lines,
+	 .offset = AT(config.rotate_lines),
+	 .help = "Lines of one Jsonl file, 100 to 500000."},
+	{.name = "json-rotate-log-files",
+	 .kind = OPT_CALL,
+	 .arg = "N",
+	 .parse = ctl_value_rotate_files,
+	 .offset = AT(config.rotate_files),
+	 .help = "Jsonl files that are kept, 2 or more, or -1 for all."},
+	CTL_COMMON_ROWS,
+};
+
+static const char *const usage[] = {"--npu-monitor-start [options]", "--npu-monitor-stop [options]",
+				    NULL};
+
+static const struct args_example examples[] = {
+	{"report the times of kernels every 30 seconds",
+	 "sonde ctl npu-monitor --npu-monitor-start --report-interval-s 30 --mspti-activity-kind "
+	 "Kernel"},
+	{"stop", "sonde ctl npu-monitor --npu-monitor-stop"},
+	{NULL, NULL},
+};
+
+const struct command cmd_ctl_npu_monitor = {
+	.name = "ctl npu-monitor",
+	.alias = "dyno npu-monitor",
+	.spec = {.name = "sonde ctl npu-monitor",
+		 .summary = "monitor the times of operators in NPU processes",
+		 .description =
+			 "Starts, changes and stops the monitor of operators in processes of "
+			 "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1. It "
+			 "costs little and may run for days; stop it before nputrace.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .flags = ARGS_GFLAGS},
+	.run = npu_monitor_run,
+};

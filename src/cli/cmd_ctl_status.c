@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde ctl status: what the profilers and monitors of a host are doing. */
+#include "cli/ctl_query.h"
+
+#include <string.h>
+
+struct status_options {
+	struct ctl_common common;
+};
+
+static const char *text(const json_t *reply, const char *key)
+{
+	const char *value = json_string_value(json_object_get(reply, key));
+
+	return value ? value : "-";
+}
+
+static void cell_step(const json_t *reply, const char *key, struct ctl_table *t)
+{
+	const json_t *n = json_object_get(reply, key);
+
+	if (json_is_integer(n))
+		ctl_table_cell(t, "%lld", (long long)json_integer_value(n));
+	else
+		ctl_table_cell(t, "-");
+}
+
+static void cells(const json_t *reply, struct ctl_table *t)
+{
+	ctl_table_cell(t, "%s", text(reply, "nputrace"));
+	ctl_table_cell(t, "%s", text(reply, "npumonitor"));
+	cell_step(reply, "current_step", t);
+	cell_step(reply, "start_step", t);
+	cell_step(reply, "stop_step", t);
+}
+
+static void words(const struct ctl *c, const json_t *reply, struct buf *out)
+{
+	const char *trace = text(reply, "nputrace"), *monitor = text(reply, "npumonitor");
+	long long step = json_integer_value(json_object_get(reply, "current_step"));
+	long long start = json_integer_value(json_object_get(reply, "start_step"));
+	long long stop = json_integer_value(json_object_get(reply, "stop_step"));
+
+	if (!strcmp(trace, "Running"))
+		buf_addf(out, "a trace of steps %lld to %lld is being taken, now at step %lld",
+			 start, stop, step);
+	else if (!strcmp(trace, "Ready"))
+		buf_addf(out, "a trace waits for step %lld, now at step %lld", start, step);
+	else if (!strcmp(monitor, "Running"))
+		buf_add_str(out, "npu-monitor is running; stop it before nputrace");
+	else if (!strcmp(trace, "Uninitialized"))
+		buf_addf(out,
+			 "no NPU process has reported to this daemon; '%s ps' lists all that "
+			 "have registered",
+			 ctl_is_dyno(c) ? "dyno" : "sonde ctl");
+	else if (!strcmp(trace, "Idle"))
+		buf_add_str(out, "nothing is being collected; requests are accepted");
+}
+
+static int status_run(const struct command *cmd, int argc, char **argv)
+{
+	static const char *const titles[] = {"NPUTRACE", "NPUMONITOR", ">STEP",
+					     ">START",	 ">STOP",      NULL};
+	struct status_options o = {CTL_COMMON_DEFAULTS};
+	struct args a = {.target = &o};
+	struct ctl c = {0};
+
+	int status = ctl_begin(&c, cmd, &a, argc, argv);
+	if (status < 0)
+		status = ctl_open(&c, true);
+	if (status < 0) {
+		struct ctl_query q = {.request = json_pack("{s:s}", "fn", "getStatus"),
+				      .titles = titles,
+				      .cells = cells,
+				      .words = words};
+
+		status = ctl_query_run(&c, &q);
+	}
+	ctl_end(&c);
+	args_release(&a);
+	return status;
+}
+
+static const char *const usage[] = {"[options]", NULL};
+
+static const struct args_example examples[] = {
+	{"one host", "sonde ctl --hostname node1 status"},
+	{"all nodes of a Slurm job", "sonde ctl status --slurm-job 4711"},
+	{NULL, NULL},
+};
+
+const struct command cmd_ctl_status = {
+	.name = "ctl status",
+	.alias = "dyno status",
+	.spec = {.name = "sonde ctl status",
+		 .summary = "what the profilers and monitors of hosts are doing",
+		 .description = "Tells the state of nputrace and npu-monitor and the current step. "
+				"Uninitialized: no process has reported. Idle: nothing is being "
+				"collected. "
+				"Ready: a trace waits for its first step. Running: data is being "
+				"collected. Of many processes the busiest is told.",
+		 .usage = usage,
+		 .options = ctl_options,
+		 .examples = examples,
+		 .flags = ARGS_GFLAGS},
+	.run = status_run,
+};

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde metrics: one look at what the daemon would sample on this machine. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "analyze/frames.h"
+#include "cli/command.h"
+#include "device/metrics.h"
+
+static const struct metrics_source *const sources[] = {&host_metrics, &perf_metrics,
+						       &ascend_metrics, &cuda_metrics};
+#define NSOURCES (sizeof(sources) / sizeof(sources[0]))
+
+struct options {
+	bool json;
+	unsigned watch_s; /* 0: one look */
+	unsigned wanted; /* bits of sources; 0: whatever there is */
+};
+
+struct opened {
+	void *self; /* NULL: not there */
+	struct err err; /* why not, or why the last round failed */
+};
+
+struct look {
+	const struct command *cmd;
+	const struct options *o;
+	struct opened opened[NSOURCES];
+	bool quiet; /* the first round, which only sets the marks */
+	unsigned told; /* records of this round */
+	struct buf text;
+	json_t *samples;
+};
+
+static bool is_wanted(const struct options *o, size_t i)
+{
+	return !o->wanted || o->wanted & 1u << i;
+}
+
+static json_t *to_json(const struct metric *m)
+{
+	json_t *v = NULL;
+
+	switch (m->type) {
+	case METRIC_INT:
+		return json_integer(m->i);
+	case METRIC_UINT:
+		return json_integer((json_int_t)(m->u & INT64_MAX));
+	case METRIC_FLOAT:
+		return json_real(m->f);
+	case METRIC_TEXT:
+		v = json_string(m->s);
+		break;
+	}
+	return v ? v : json_string("(not UTF-8)");
+}
+
+static void add_json(struct look *l, const struct sample *s)
+{
+	json_t *o = json_object(), *metrics = json_object();
+	struct buf key = {0};
+
+	json_object_set_new(o, "source", json_string(s->source));
+	json_object_set_new(o, "time_ns", json_integer(s->time_ns));
+	if (s->device != SAMPLE_NO_DEVICE)
+		json_object_set_new(o, "device", json_integer(s->device));
+	for (size_t i = 0; i < s->n; i++) {
+		const struct metric *m = &s->metrics[i];
+
+		buf_clear(&key);
+		buf_addf(&key, "%s%s%s", m->name, m->instance ? "." : "",
+			 m->instance ? m->instance : "");
+		json_object_set_new(metrics, buf_str(&key), to_json(m));
+	}
+	buf_release(&key);
+	json_object_set_new(o, "metrics", metrics);
+	json_array_append_new(l->samples, o);
+}
+
+static void add_text(struct look *l, const struct sample *s)
+{
+	struct buf *out = &l->text;
+
+	buf_addf(out, "%s%s", out->len ? "\n" : "", s->source);
+	if (s->device != SAMPLE_NO_DEVICE)
+		buf_addf(out, " %" PRId64, s->device);
+	buf_add_char(out, '\n');
+	for (size_t i = 0; i < s->n; i++) {
+		const struct metric *m = &s->metrics[i];
+		size_t from = out->len;
+
+		buf_addf(out, "  %s", m->name);
+		if (m->instance) {
+			buf_add_char(out, '.');
+			frame_add_printable(out, m->instance, strlen(m->instance));
+		}
+		buf_addf(out, "%*s", out->len - from < 34 ? (int)(34 - (out->len - from)) : 1, "");
+		if (m->type == METRIC_INT)
+			buf_addf(out, "%" PRId64, m->i);
+		else if (m->type == METRIC_UINT)
+			buf_addf(out, "%" PRIu64, m->u);
+		else if (m->type == METRIC_FLOAT)
+			buf_addf(out, "%.3f", m->f);
+		else
+			frame_add_printable(out, m->s, strlen(m->s));
+		buf_add_char(out, '\n');
+	}
+}
+
+static void on_sample(void *arg, const struct sample *s)
+{
+	struct look *l = arg;
+
+	l->told++;
+	if (l->quiet)
+		return;
+	if (l->o->json)
+		add_json(l, s);
+	else
+		add_text(l, s);
+}
+
+static void read_all(struct look *l)
+{
+	l->told = 0;
+	for (size_t i = 0; i < NSOURCES; i++) {
+		struct opened *p = &l->opened[i];
+
+		p->err.text[0] = p->self ? '\0' : p->err.text[0];
+		if (p->self)
+			sources[i]->read(p->self, on_sample, l, &p->err);
+	}
+}
+
+/* What is missing matters if it was asked for by name, or if it is there and does not work. */
+static bool report_missing(const struct look *l)
+{
+	bool bad = false;
+
+	for (size_t i = 0; i < NSOURCES; i++) {
+		const struct opened *p = &l->opened[i];
+		struct err named = {0};
+
+		if (!is_wanted(l->o, i) || !p->err.text[0])
+			continue;
+		if (!l->o->wanted && (p->err.code == -ENOENT || sources[i] == &perf_metrics))
+			continue;
+		err_set(&named, p->err.code, "%s: %.400s", sources[i]->name, p->err.text);
+		command_fail(l->cmd, &named, EXIT_FAILED);
+		bad = true;
+	}
+	return bad;
+}
+
+static json_t *missing_json(const struct look *l)
+{
+	json_t *o = json_object();
+
+	for (size_t i = 0; i < NSOURCES; i++) {
+		const char *why = l->opened[i].err.text;
+		json_t *v = json_string(why);
+
+		if (is_wanted(l->o, i) && *why)
+			json_object_set_new(o, sources[i]->name, v ? v : json_string("?"));
+		else
+			json_decref(v);
+	}
+	return o;
+}
+
+static int print_round(struct look *l)
+{
+	int status;
+
+	if (l->o->json)
+		return command_print_json(l->cmd, json_pack("{s:O, s:o}", "samples", l->samples,
+							    "missing", missing_json(l)));
+	if (l->o->watch_s)
+		buf_add_char(&l->text, '\n');
+	status = command_print(l->cmd, &l->text);
+	buf_clear(&l->text);
+	return status;
+}
+
+static void pause_for(unsigned seconds)
+{
+	struct timespec t = {.tv_sec = seconds};
+
+	while (nanosleep(&t, &t) < 0 && errno == EINTR)
+		;
+}
+
+static bool any_opened(const struct look *l)
+{
+	for (size_t i = 0; i < NSOURCES; i++)
+		if (l->opened[i].self)
+			return true;
+	return false;
+}
+
+/* Rates need two rounds: the first is not shown. */
+static int look(struct look *l)
+{
+	int status = EXIT_DONE;
+
+	if (!any_opened(l)) {
+		report_missing(l);
+		return EXIT_FAILED;
+	}
+	l->quiet = true;
+	read_all(l);
+	l->quiet = false;
+	do {
+		pause_for(l->o->watch_s ? l->o->watch_s : 1);
+		l->samples = json_array();
+		read_all(l);
+		status = print_round(l);
+		json_decref(l->samples);
+	} while (l->o->watch_s && status == EXIT_DONE);
+	if (status == EXIT_DONE && (report_missing(l) || !l->told))
+		status = EXIT_FAILED;
+	return status;
+}
+
+static int metrics_run(const struct command *cmd, int argc, char **argv)
+{
+	const struct metrics_options how = {.env_attribution = true};
+	struct options o = {0};
+	struct args a = {.target = &o};
+	struct look l = {.cmd = cmd, .o = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status >= 0)
+		goto out;
+	for (size_t i = 0; i < NSOURCES; i++)
+		if (is_wanted(&o, i) &&
+		    sources[i]->open(&l.opened[i].self, &how, &l.opened[i].err) < 0)
+			l.opened[i].self = NULL;
+	status = look(&l);
+	for (size_t i = 0; i < NSOURCES; i++)
+		if (l.opened[i].self)
+			sources[i]->close(l.opened[i].self);
+out:
+	buf_release(&l.text);
+	args_release(&a);
+	return status;
+}
+
+static int parse_sources(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	struct options *o = a->target;
+
+	for (const char *p = value; *p;) {
+		size_t len = strcspn(p, ","), i = 0;
+
+		while (i < NSOURCES &&
+		       (strlen(sources[i]->name) != len || strncmp(sources[i]->name, p, len)))
+			i++;
+		if (i == NSOURCES)
+			return err_set(err, -EINVAL,
+				       "option '--%s': '%.*s' is not kernel, perf, npu or gpu",
+				       opt->name, (int)len, p);
+		o->wanted |= 1u << i;
+		p += len + (p[len] == ',');
+	}
+	return o->wanted ? 0 : err_set(err, -EINVAL, "option '--%s' is empty", opt->name);
+}
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.name = "json",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct options, json),
+	 .help = "Print JSON instead of text."},
+	{.name = "source",
+	 .kind = OPT_CALL,
+	 .arg = "NAME[,NAME]",
+	 .parse = parse_sources,
+	 .help = "Look at these only: kernel, perf, npu, gpu. Fails if one of them is not there.",
+	 .default_text = "what there is"},
+	{.name = "watch",
+	 .kind = OPT_UINT,
+	 .arg = "SECONDS",
+	 .min = 1,
+	 .max = 86400,
+	 .offset = offsetof(struct options, watch_s),
+	 .help = "Look again and again, each time over the seconds before."},
+	OPT_END,
+};
+
+static const char *const usage[] = {"[--json] [--source NAME[,NAME]] [--watch SECONDS]", NULL};
+static const struct args_example examples[] = {
+	{"everything that can be seen here", "sonde metrics"},
+	{"are the devices found, and why not", "sonde metrics --source npu,gpu"},
+	{NULL, NULL},
+};
+
+const struct command cmd_metrics = {
+	.name = "metrics",
+	.spec = {.name = "sonde metrics",
+		 .summary = "show what can be measured on this machine",
+		 .description =
+			 "Prints one round of everything that the daemon samples: processors, "
+			 "memory, network and disks of this host, NPUs by DCMI or npu-smi, GPUs "
+			 "by NVML. Rates are over one second, or over the seconds of --watch. "
+			 "What the metrics mean is told in docs/metrics.md.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples},
+	.run = metrics_run,
+};

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/ctl_find.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "cli/ctl_exec.h"
+
+#define HOSTS_FILE_MAX (16u << 20)
+
+static int from_file(const struct ctl_find *f, struct ctl_hosts *out, struct err *err)
+{
+	const char *path = !strcmp(f->hosts_file, "-") ? "/dev/stdin" : f->hosts_file;
+	struct buf text = {0};
+	struct err why = {0};
+
+	int r = fs_read_file(path, HOSTS_FILE_MAX, &text, err);
+	if (r == 0 && ctl_hosts_add_lines(out, buf_str(&text), text.len, f->port, &why) < 0)
+		r = err_set(err, why.code, "hosts file '%s': %s", f->hosts_file, why.text);
+	buf_release(&text);
+	return r;
+}
+
+/* The nodes as Slurm writes them, "node[1-4]", or nothing while the job waits. */
+static int slurm_nodes(const struct ctl_find *f, struct buf *nodes, struct err *err)
+{
+	const char *squeue[] = {"squeue", "-h", "-j", f->slurm_job, "-o", "%N", NULL};
+	const char *scontrol[] = {"scontrol", "show", "job", "-o", f->slurm_job, NULL};
+	static const char key[] = " NodeList=";
+	struct buf said = {0};
+
+	int r = ctl_exec(squeue, f->timeout_s, &said, err);
+	const char *text = buf_str(&said);
+	size_t len = strcspn(text, "\n");
+	if (r < 0 || !len) {
+		/* a job that has just ended is gone from the queue, but still known */
+		buf_clear(&said);
+		if (ctl_exec(scontrol, f->timeout_s, &said, r < 0 ? NULL : err) == 0) {
+			const char *found = strstr(buf_str(&said), key);
+
+			text = found ? found + strlen(key) : "";
+			len = strcspn(text, " \n");
+			r = 0;
+		}
+	}
+	if (r == 0 && strncmp(text, "(null)", 6))
+		buf_add(nodes, text, len);
+	buf_release(&said);
+	return r;
+}
+
+static int from_slurm(const struct ctl_find *f, struct ctl_hosts *out, struct err *err)
+{
+	struct buf nodes = {0};
+	struct err why = {0};
+
+	if (!*f->slurm_job || strspn(f->slurm_job, "0123456789_+.") != strlen(f->slurm_job))
+		return err_set(err, -EINVAL, "'%s' is not the number of a Slurm job", f->slurm_job);
+	int r = slurm_nodes(f, &nodes, err);
+	if (r == 0 && !nodes.len)
+		r = err_set(err, -ENOENT, "Slurm job %s has no nodes now: is it running?",
+			    f->slurm_job);
+	else if (r == 0 && ctl_hosts_add(out, buf_str(&nodes), f->port, &why) < 0)
+		r = err_set(err, why.code, "nodes of Slurm job %s: %s", f->slurm_job, why.text);
+	buf_release(&nodes);
+	return r;
+}
+
+static int from_kubernetes(const struct ctl_find *f, struct ctl_hosts *out, struct err *err)
+{
+	char *selector = xasprintf("--selector=%s", f->k8s_selector);
+	char *namespace = f->k8s_namespace ? xasprintf("--namespace=%s", f->k8s_namespace) : NULL;
+	const char *argv[] = {"kubectl", "get", "pods", "-o", "json", selector, namespace, NULL};
+	struct buf said = {0};
+	size_t before = out->n;
+
+	int r = ctl_exec(argv, f->timeout_s, &said, err);
+	if (r == 0)
+		r = ctl_hosts_add_pods(out, buf_str(&said), said.len, f->port, err);
+	if (r == 0 && out->n == before)
+		r = err_set(err, -ENOENT, "no running pod with an address matches '%s'",
+			    f->k8s_selector);
+	buf_release(&said);
+	free(selector);
+	free(namespace);
+	return r;
+}
+
+int ctl_find_hosts(const struct ctl_find *f, struct ctl_hosts *out, struct err *err)
+{
+	int r = 0;
+
+	if (f->hostname)
+		r = ctl_hosts_add(out, f->hostname, f->port, err);
+	if (r == 0 && f->hosts_file)
+		r = from_file(f, out, err);
+	if (r == 0 && f->slurm_job)
+		r = from_slurm(f, out, err);
+	if (r == 0 && f->k8s_selector)
+		r = from_kubernetes(f, out, err);
+	if (r == 0 && !out->n && f->hosts_file)
+		r = err_set(err, -ENOENT, "hosts file '%s' names no host", f->hosts_file);
+	if (r == 0 && !out->n)
+		r = ctl_hosts_add(out, "localhost", f->port, err);
+	return r;
+}

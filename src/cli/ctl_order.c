@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/ctl_order.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/ctl_table.h"
+#include "cli/ctl_values.h"
+
+/* One order under way: an element of each for every host. */
+struct run {
+	struct ctl *c;
+	const struct ctl_order *o;
+	json_t **requests;
+	struct ctl_answer *answers;
+	struct ctl_answer *explained; /* of hosts where nothing was triggered */
+	struct ctl_answer *status; /* of those that could not explain, or to see the step */
+	struct ctl_outcome *outcomes;
+};
+
+static const struct ctl_host *host_or_null(const struct run *r, size_t i)
+{
+	return r->c->hosts.n > 1 ? &r->c->hosts.v[i] : NULL;
+}
+
+static json_t *request_for(const struct run *r, size_t i, const char *fn)
+{
+	struct buf config = {0};
+
+	r->o->config(r->o->options, host_or_null(r, i), &config);
+	json_t *request =
+		json_pack("{s:s, s:s, s:I, s:o, s:I}", "fn", fn, "config", buf_str(&config),
+			  "job_id", (json_int_t)r->o->job_id, "pids", ctl_pids(r->o->pids),
+			  "process_limit", (json_int_t)r->o->process_limit);
+	buf_release(&config);
+	return request;
+}
+
+static bool triggered(const struct run *r, size_t i)
+{
+	return r->outcomes[i].state == CTL_TRIGGERED;
+}
+
+/* Whether the step at which the trace was to begin is over. */
+static bool step_passed(const struct run *r, size_t i)
+{
+	json_t *step = json_object_get(r->status[i].reply, "current_step");
+
+	return triggered(r, i) && r->o->start_step >= 0 && json_is_integer(step) &&
+	       json_integer_value(step) > r->o->start_step;
+}
+
+/* Second questions: why nothing happened, and whether the step is over. Their failure is none. */
+static int ask_further(struct run *r, struct err *err)
+{
+	json_t **requests = xcalloc(r->c->hosts.n, sizeof(json_t *));
+	json_t *status = json_pack("{s:s}", "fn", "getStatus");
+
+	for (size_t i = 0; i < r->c->hosts.n; i++)
+		if (r->answers[i].reply && !triggered(r, i))
+			requests[i] = request_for(r, i, "explainRequest");
+	int status_code = ctl_ask(r->c, requests, r->explained, err);
+	for (size_t i = 0; i < r->c->hosts.n; i++) {
+		bool unexplained = requests[i] && !r->explained[i].reply;
+
+		json_decref(requests[i]);
+		requests[i] =
+			unexplained || (triggered(r, i) && r->o->start_step >= 0) ? status : NULL;
+	}
+	if (status_code == 0)
+		status_code = ctl_ask(r->c, requests, r->status, err);
+	json_decref(status);
+	free(requests);
+	return status_code;
+}
+
+/* What there is to know about a host, in words. */
+static void note(const struct run *r, size_t i, struct buf *out)
+{
+	const struct ctl_outcome *o = &r->outcomes[i];
+	const char *said = json_string_value(json_object_get(r->answers[i].reply, "status"));
+
+	if (o->state == CTL_FAILED)
+		buf_add_str(out, r->answers[i].err.text);
+	else if (o->state != CTL_TRIGGERED)
+		ctl_outcome_why(r->o->kind, o, r->explained[i].reply, r->status[i].reply,
+				ctl_is_dyno(r->c) ? "dyno" : "sonde ctl", out);
+	else if (step_passed(r, i))
+		buf_addf(out,
+			 "step %lld is over already, the job is at step %lld: give a later "
+			 "--start-step, or -1 for the next one",
+			 (long long)r->o->start_step,
+			 (long long)json_integer_value(
+				 json_object_get(r->status[i].reply, "current_step")));
+	else
+		ctl_outcome_rest(o, r->o->process_limit, out);
+	if (o->state == CTL_REFUSED && said)
+		buf_addf(out, ": %s", said);
+}
+
+/* --- one host --- */
+
+static const char *heading(enum ctl_kind kind)
+{
+	return kind == CTL_GPUTRACE   ? "Kineto config = "
+	       : kind == CTL_NPUTRACE ? "NpuTrace config = "
+				      : "Npu monitor config = ";
+}
+
+static void print_files(const struct run *r, const json_t *pids)
+{
+	struct buf path = {0};
+	json_t *pid;
+	size_t i;
+
+	printf("Matched %zu processes\nTrace output files will be written to:\n",
+	       json_array_size(pids));
+	json_array_foreach(pids, i, pid)
+	{
+		buf_clear(&path);
+		r->o->file(r->o->options, host_or_null(r, 0), json_integer_value(pid), &path);
+		printf("    %s\n", buf_str(&path));
+		if (r->o->memory)
+			printf("    Or /tmp/memory_snapshot_%lld.pickle\n",
+			       (long long)json_integer_value(pid));
+	}
+	buf_release(&path);
+}
+
+static void print_reply(const struct run *r)
+{
+	const struct ctl_answer *a = &r->answers[0];
+	json_t *matched = json_object_get(a->reply, "processesMatched");
+
+	if (r->o->kind == CTL_GPUTRACE)
+		printf("response length = %zu\n", a->raw_bytes);
+	printf("response = %s\n", a->raw);
+	if (!json_is_array(matched) || !r->o->file)
+		return;
+	if (json_array_size(matched))
+		print_files(r, matched);
+	else
+		printf("No processes were matched, please check --job-id or --pids flags\n");
+}
+
+static void tell_one(const struct run *r)
+{
+	const struct ctl_outcome *o = &r->outcomes[0];
+	struct buf words = {0};
+
+	print_reply(r);
+	fflush(stdout);
+	note(r, 0, &words);
+	if (o->state == CTL_TRIGGERED && !step_passed(r, 0))
+		ctl_say(r->c, "%zu process%s told; %s", o->triggered,
+			o->triggered == 1 ? " is" : "es are", r->o->success);
+	if (words.len)
+		ctl_say(r->c, "%s%s", o->state == CTL_TRIGGERED ? "" : "nothing was triggered: ",
+			buf_str(&words));
+	buf_release(&words);
+}
+
+/* --- many hosts --- */
+
+static void add_row(const struct run *r, size_t i, struct ctl_table *t)
+{
+	const struct ctl_outcome *o = &r->outcomes[i];
+	struct buf words = {0};
+
+	note(r, i, &words);
+	ctl_table_cell(t, "%s", r->c->hosts.v[i].label);
+	ctl_table_cell(t, "%s", ctl_state_names[o->state]);
+	if (o->state == CTL_FAILED) {
+		ctl_table_cell(t, "-");
+		ctl_table_cell(t, "-");
+	} else {
+		ctl_table_cell(t, "%zu", o->matched);
+		ctl_table_cell(t, "%zu", o->triggered);
+	}
+	ctl_table_cell(t, "%s", buf_str(&words));
+	buf_release(&words);
+}
+
+static int tell_many(const struct run *r)
+{
+	static const char *const titles[] = {"HOST",	   "STATE", ">MATCHED",
+					     ">TRIGGERED", "NOTE",  NULL};
+	struct ctl_table t = {.titles = titles};
+	struct buf text = {0};
+	size_t matched = 0, triggered = 0;
+
+	for (int failed = 0; failed < 2; failed++)
+		for (size_t i = 0; i < r->c->hosts.n; i++)
+			if ((r->outcomes[i].state >= CTL_REFUSED) == failed)
+				add_row(r, i, &t);
+	for (size_t i = 0; i < r->c->hosts.n; i++) {
+		matched += r->outcomes[i].matched;
+		triggered += r->outcomes[i].triggered;
+	}
+	ctl_table_print(&t, 0, &text);
+	int status = command_print(r->c->cmd, &text);
+	ctl_say(r->c, "%zu hosts: %zu processes matched, %zu told%s%s", r->c->hosts.n, matched,
+		triggered, triggered ? "; " : "", triggered ? r->o->success : "");
+	ctl_table_release(&t);
+	buf_release(&text);
+	return status;
+}
+
+static json_t *files_json(const struct run *r, size_t i)
+{
+	json_t *list = json_array(), *pid;
+	struct buf path = {0};
+	size_t at;
+
+	json_array_foreach(json_object_get(r->answers[i].reply, "activityProfilersTriggered"), at,
+			   pid)
+	{
+		buf_clear(&path);
+		r->o->file(r->o->options, host_or_null(r, i), json_integer_value(pid), &path);
+		json_array_append_new(list, json_string(buf_str(&path)));
+	}
+	buf_release(&path);
+	return list;
+}
+
+static int tell_json(const struct run *r)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < r->c->hosts.n; i++) {
+		const struct ctl_outcome *o = &r->outcomes[i];
+		json_t *row = ctl_answer_json(r->c, i, &r->answers[i]);
+		struct buf words = {0};
+
+		note(r, i, &words);
+		json_object_set_new(row, "state", json_string(ctl_state_names[o->state]));
+		json_object_set_new(row, "matched", json_integer((json_int_t)o->matched));
+		json_object_set_new(row, "triggered", json_integer((json_int_t)o->triggered));
+		json_object_set_new(row, "note",
+				    words.len ? json_string(buf_str(&words)) : json_null());
+		if (r->o->file)
+			json_object_set_new(row, "files", files_json(r, i));
+		json_array_append_new(list, row);
+		buf_release(&words);
+	}
+	return command_print_json(r->c->cmd, list);
+}
+
+/* --- all of it --- */
+
+static int exit_status(const struct run *r)
+{
+	bool strict = r->c->common->strict || !ctl_is_dyno(r->c);
+	bool refused = false, without = false, unmatched = false;
+
+	for (size_t i = 0; i < r->c->hosts.n; i++) {
+		enum ctl_state s = r->outcomes[i].state;
+
+		refused = refused || s == CTL_REFUSED;
+		without = without || !triggered(r, i);
+		unmatched = unmatched || (s < CTL_REFUSED && !r->outcomes[i].matched);
+	}
+	int status = ctl_failures(r->c, r->answers);
+	if (status != EXIT_DONE || refused || (unmatched && r->o->fail_on_no_process))
+		return EXIT_FAILED;
+	return without && strict ? EXIT_FINDING : EXIT_DONE;
+}
+
+static int tell(const struct run *r)
+{
+	if (r->c->common->json)
+		return tell_json(r);
+	if (r->c->hosts.n > 1)
+		return tell_many(r);
+	if (r->answers[0].reply)
+		tell_one(r);
+	return EXIT_DONE;
+}
+
+static int carry_out(struct run *r, struct err *err)
+{
+	for (size_t i = 0; i < r->c->hosts.n; i++)
+		r->requests[i] = request_for(r, i, "setKinetOnDemandRequest");
+	if (r->c->hosts.n == 1 && !r->c->common->json) {
+		printf("%s\n%s\n", heading(r->o->kind),
+		       json_string_value(json_object_get(r->requests[0], "config")));
+		fflush(stdout);
+	}
+	int status = ctl_ask(r->c, r->requests, r->answers, err);
+	for (size_t i = 0; i < r->c->hosts.n; i++)
+		r->outcomes[i] = ctl_outcome_read(r->answers[i].reply);
+	return status == 0 ? ask_further(r, err) : status;
+}
+
+int ctl_order_run(struct ctl *c, const struct ctl_order *o)
+{
+	struct run r = {.c = c,
+			.o = o,
+			.requests = xcalloc(c->hosts.n, sizeof(json_t *)),
+			.answers = ctl_answers_new(c),
+			.explained = ctl_answers_new(c),
+			.status = ctl_answers_new(c),
+			.outcomes = xcalloc(c->hosts.n, sizeof(struct ctl_outcome))};
+	struct err err = {0};
+	int status;
+
+	if (carry_out(&r, &err) < 0) {
+		status = command_fail(c->cmd, &err, EXIT_FAILED);
+	} else {
+		status = tell(&r);
+		if (status == EXIT_DONE)
+			status = exit_status(&r);
+	}
+	for (size_t i = 0; i < c->hosts.n; i++)
+		json_decref(r.requests[i]);
+	free(r.requests);
+	ctl_answers_free(c, r.answers);
+	ctl_answers_free(c, r.explained);
+	ctl_answers_free(c, r.status);
+	free(r.outcomes);
+	return status;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * An order: a config text for the processes of one host or many. One host's answer is told as
+ * people and their scripts know it, many are told in a table, and both in plain words too.
+ */
+#ifndef SONDE_CLI_CTL_ORDER_H
+#define SONDE_CLI_CTL_ORDER_H
+
+#include "cli/ctl.h"
+#include "cli/ctl_outcome.h"
+
+struct ctl_order {
+	enum ctl_kind kind;
+	uint64_t job_id;
+	const char *pids;
+	unsigned process_limit;
+	int64_t start_step; /* of nputrace; -1: none */
+	bool fail_on_no_process;
+	bool memory; /* processes write snapshots of their memory, too */
+	const char *success; /* what happens next, in words */
+	const void *options;
+	/* Adds the config text. host: NULL if there is only one. */
+	void (*config)(const void *options, const struct ctl_host *host, struct buf *out);
+	/* Adds the path that a process will write; NULL: they write none. */
+	void (*file)(const void *options, const struct ctl_host *host, int64_t pid,
+		     struct buf *out);
+};
+
+/* The exit status. */
+int ctl_order_run(struct ctl *c, const struct ctl_order *o);
+
+#endif

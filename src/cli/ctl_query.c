@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/ctl_query.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void tell_one(const struct ctl *c, const struct ctl_query *q, const struct ctl_answer *a)
+{
+	struct buf words = {0};
+
+	if (!a->reply)
+		return;
+	if (q->wrapped)
+		printf("response length = %zu\nresponse = %s\n", a->raw_bytes, a->raw);
+	else
+		printf("%s\n", a->raw);
+	fflush(stdout);
+	if (q->words)
+		q->words(c, a->reply, &words);
+	if (words.len)
+		ctl_say(c, "%s", buf_str(&words));
+	buf_release(&words);
+}
+
+static void add_row(const struct ctl *c, const struct ctl_query *q, const struct ctl_answer *a,
+		    size_t i, struct ctl_table *t)
+{
+	ctl_table_cell(t, "%s", c->hosts.v[i].label);
+	if (a->reply)
+		q->cells(a->reply, t);
+	for (int n = 0; !a->reply && q->titles[n]; n++)
+		ctl_table_cell(t, "-");
+	ctl_table_cell(t, "%s%s", a->reply ? "" : "failed: ", a->reply ? "" : a->err.text);
+}
+
+static int tell_many(const struct ctl *c, const struct ctl_query *q,
+		     const struct ctl_answer *answers)
+{
+	const char *titles[CTL_TABLE_COLUMNS + 1] = {"HOST"};
+	struct ctl_table t = {.titles = titles};
+	struct buf text = {0};
+	int n = 1;
+
+	for (; q->titles[n - 1]; n++)
+		titles[n] = q->titles[n - 1];
+	titles[n] = "NOTE";
+	for (int failed = 0; failed < 2; failed++)
+		for (size_t i = 0; i < c->hosts.n; i++)
+			if ((answers[i].reply == NULL) == failed)
+				add_row(c, q, &answers[i], i, &t);
+	ctl_table_print(&t, 0, &text);
+	int status = command_print(c->cmd, &text);
+	ctl_table_release(&t);
+	buf_release(&text);
+	return status;
+}
+
+static int tell_json(const struct ctl *c, const struct ctl_answer *answers)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < c->hosts.n; i++)
+		json_array_append_new(list, ctl_answer_json(c, i, &answers[i]));
+	return command_print_json(c->cmd, list);
+}
+
+static int exit_status(const struct ctl *c, const struct ctl_query *q,
+		       const struct ctl_answer *answers)
+{
+	bool strict = c->common->strict || !ctl_is_dyno(c);
+	int status = ctl_failures(c, answers);
+
+	for (size_t i = 0; i < c->hosts.n && q->effect && strict && status == EXIT_DONE; i++)
+		if (!q->effect(answers[i].reply))
+			status = EXIT_FINDING;
+	return status;
+}
+
+int ctl_query_run(struct ctl *c, struct ctl_query *q)
+{
+	struct ctl_answer *answers = ctl_answers_new(c);
+	struct err err = {0};
+	int status = EXIT_DONE;
+
+	if (ctl_ask_all(c, q->request, answers, &err) < 0) {
+		status = command_fail(c->cmd, &err, EXIT_FAILED);
+		goto out;
+	}
+	if (c->common->json)
+		status = tell_json(c, answers);
+	else if (c->hosts.n > 1)
+		status = tell_many(c, q, answers);
+	else
+		tell_one(c, q, &answers[0]);
+	if (status == EXIT_DONE)
+		status = exit_status(c, q, answers);
+out:
+	ctl_answers_free(c, answers);
+	return status;
+}

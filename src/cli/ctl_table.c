@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/ctl_table.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "analyze/frames.h"
+#include "base/mem.h"
+
+void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
+{
+	struct buf clean = {0};
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	frame_add_printable(&clean, text, strlen(text));
+	t->cells = xgrow(t->cells, &t->cap, t->n + 1, sizeof(*t->cells));
+	t->cells[t->n++] = xstrdup(buf_str(&clean));
+	buf_release(&clean);
+}
+
+void ctl_table_release(struct ctl_table *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		free(t->cells[i]);
+	free(t->cells);
+	*t = (struct ctl_table){0};
+}
+
+unsigned ctl_terminal(int fd, unsigned *rows)
+{
+	struct winsize ws = {0};
+	bool is = isatty(fd);
+
+	if (is && (ioctl(fd, TIOCGWINSZ, &ws) < 0 || !ws.ws_col || !ws.ws_row))
+		ws = (struct winsize){.ws_col = 80, .ws_row = 24};
+	if (rows)
+		*rows = ws.ws_row;
+	return ws.ws_col;
+}
+
+/* Characters of UTF-8 text, which is not the same as columns for all scripts, but for most. */
+static size_t length(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+/* Adds a line cut after `width` characters. */
+static void add_cut(struct buf *out, const char *line, unsigned width)
+{
+	size_t n = 0;
+
+	for (; *line; line++) {
+		n += ((unsigned char)*line & 0xc0) != 0x80;
+		if (width && n > width)
+			break;
+		buf_add_char(out, *line);
+	}
+	while (out->len && out->data[out->len - 1] == ' ')
+		out->len--;
+	buf_add_char(out, '\n');
+}
+
+static void pad(struct buf *out, size_t n)
+{
+	while (n--)
+		buf_add_char(out, ' ');
+}
+
+static const char *title(const struct ctl_table *t, size_t column)
+{
+	return t->titles[column] + (t->titles[column][0] == '>');
+}
+
+void ctl_table_print(const struct ctl_table *t, unsigned width, struct buf *out)
+{
+	size_t wide[CTL_TABLE_COLUMNS] = {0}, columns = 0;
+	struct buf line = {0};
+
+	for (; t->titles[columns]; columns++)
+		wide[columns] = length(title(t, columns));
+	for (size_t i = 0; i < t->n; i++)
+		if (length(t->cells[i]) > wide[i % columns])
+			wide[i % columns] = length(t->cells[i]);
+	for (size_t i = 0; i < t->n + columns; i++) {
+		size_t column = i % columns;
+		const char *text = i < columns ? title(t, column) : t->cells[i - columns];
+		size_t blanks = wide[column] - length(text);
+		bool number = t->titles[column][0] == '>';
+
+		pad(&line, number ? blanks : 0);
+		buf_add_str(&line, text);
+		pad(&line, (number ? 0 : blanks) + 2);
+		if (column + 1 == columns) {
+			add_cut(out, buf_str(&line), width);
+			buf_clear(&line);
+		}
+	}
+	buf_release(&line);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The text of a config: lines of KEY=VALUE, blanks around both ignored. The daemon hands it on as
+ * it is; it looks inside only to learn what the text is for.
+ */
+#ifndef SONDE_DAEMON_CONFIG_TEXT_H
+#define SONDE_DAEMON_CONFIG_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum config_kind {
+	CONFIG_KINETO, /* a trace by PyTorch's own profiler */
+	CONFIG_NPU_TRACE,
+	CONFIG_NPU_MONITOR,
+};
+
+enum config_kind config_kind(const char *text);
+
+/* The value of the first line with this key, not ended by a NUL; NULL if there is none. */
+const char *config_value(const char *text, const char *key, size_t *out_len);
+
+/* How long the monitor runs that this text starts, in milliseconds; 0: without end, or it starts
+ * none. */
+int64_t config_monitor_ms(const char *text);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The node daemon: one process, one thread, one libevent loop. Everything that can be waited for is
+ * an event; nothing sleeps and nothing polls. Work that may block (drivers, npu-smi, names) is done
+ * by a thread of the module that needs it (device metrics) and comes back as an event.
+ *
+ * Each module has a struct of its own, made by X_new() or X_open() and ended by X_free(); this
+ * header holds what they share. Priorities: the fabric first (clients give up after 50 ms), then
+ * RPC and HTTP, then metrics.
+ */
+#ifndef SONDE_DAEMON_DAEMON_H
+#define SONDE_DAEMON_DAEMON_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum daemon_priority {
+	DAEMON_PRIORITY_FABRIC,
+	DAEMON_PRIORITY_RPC,
+	DAEMON_PRIORITY_METRICS,
+	DAEMON_PRIORITIES
+};
+
+#define DAEMON_NO_CERTS "NO_CERTS"
+#define DAEMON_MAX_BINDS 16
+
+enum daemon_auto { DAEMON_NO, DAEMON_YES, DAEMON_AUTO };
+
+/* What the options say. Strings are owned by whoever parsed them and outlive the daemon. */
+struct daemon_config {
+	/* control RPC */
+	unsigned port; /* 0: the kernel chooses, the log tells */
+	const char
+		*binds[DAEMON_MAX_BINDS + 1]; /* empty: loopback, every address with certificates */
+	const char *certs_dir; /* DAEMON_NO_CERTS: plain */
+	/* fabric */
+	bool enable_ipc_monitor;
+	const char *ipc_socket_dir; /* NULL: $KINETO_IPC_SOCKET_DIR, if set */
+	bool ipc_dir_only; /* neither abstract names nor the home directory */
+	unsigned max_processes_per_uid;
+	/* http */
+	bool http;
+	unsigned http_port; /* 0: the kernel chooses */
+	bool use_prometheus; /* also on prometheus_address:prometheus_port */
+	const char *prometheus_address;
+	unsigned prometheus_port;
+	/* metrics */
+	unsigned kernel_interval_s;
+	bool enable_perf_monitor;
+	unsigned perf_interval_s;
+	unsigned gpu_monitor, npu_monitor; /* enum daemon_auto */
+	unsigned device_interval_s;
+	bool env_attribution;
+	bool filter_nics;
+	const char *nic_prefixes; /* comma list */
+	/* sinks */
+	bool use_json;
+	const char *metric_log_dir; /* TensorBoard; NULL: none */
+	bool use_fbrelay;
+	const char *fbrelay_address;
+	unsigned fbrelay_port;
+	bool use_otlp;
+	const char *otlp_endpoint, *otlp_service_name, *otlp_headers;
+	const char *otlp_ca, *otlp_cert, *otlp_key;
+	unsigned otlp_timeout_ms, otlp_max_queue;
+	/* log */
+	const char *log_file; /* NULL: stderr */
+};
+
+struct jobs;
+struct fabric;
+struct rpc_server;
+struct http_server;
+struct metrics;
+struct tls_server;
+
+struct daemon {
+	struct event_base *base;
+	const struct daemon_config *config;
+	struct tls_server *tls; /* NULL: plain */
+	struct jobs *jobs;
+	struct fabric *fabric; /* NULL: no IPC monitor */
+	struct rpc_server *rpc;
+	struct http_server *http; /* NULL: none */
+	struct metrics *metrics;
+	int64_t started_ns; /* CLOCK_REALTIME */
+};
+
+/*
+ * Runs until SIGTERM or SIGINT. SIGHUP asks `reload` (if any) for a new configuration, opens the
+ * log file anew and loads the certificates again; what cannot change while running is logged.
+ */
+typedef const struct daemon_config *(*daemon_reload_fn)(void *arg, struct err *err);
+int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void *arg,
+	       struct err *err);
+
+#endif

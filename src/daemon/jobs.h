@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The processes of this node that talk to the daemon, by job; the configs waiting for them; and
+ * what their profilers and monitors say they do. No sockets: fabric.c brings messages, api.c asks.
+ *
+ * A process is known by its job and the set of pids it sends (itself first, then its ancestors), as
+ * its own pid namespace numbers them. The kernel's credentials of a datagram tell who it is in
+ * ours: by them a process is forgotten the moment it dies (pidfd), whatever it last said.
+ */
+#ifndef SONDE_DAEMON_JOBS_H
+#define SONDE_DAEMON_JOBS_H
+
+#include <event2/event.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/fabric.h"
+
+#define JOBS_SILENT_S 120 /* heard nothing for so long: not asked any more, forgotten if unseen */
+
+/* Who sent a datagram, as the kernel says. */
+struct jobs_sender {
+	pid_t pid; /* in our pid namespace; 0: not visible from here */
+	uid_t uid;
+	gid_t gid;
+	const char *endpoint; /* by which it came: "abstract", "home", "dir"; a literal */
+};
+
+struct jobs;
+
+/* max_per_uid: how many processes one user may register; further ones get empty answers and are
+ * counted. */
+struct jobs *jobs_new(struct event_base *base, unsigned max_per_uid);
+void jobs_free(struct jobs *j); /* j may be NULL */
+
+/* "ctxt": gives the number of processes registered for its job and device, or a negative errno when
+ * it is refused (no answer is sent then). */
+int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fabric_context *c);
+
+/* "req": adds the text of the configs that are due to `out` (nothing if there are none). The caller
+ * tells with jobs_delivered() whether it could be sent: what could not is kept. Negative errno: it
+ * is refused; an empty answer is sent all the same. */
+int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
+		 unsigned npids, struct buf *out);
+void jobs_delivered(struct jobs *j, bool sent);
+
+/* "npuTraceStatus", "npuMonitorStatus" */
+void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
+		 const struct fabric_status *s);
+
+/* --- questions and orders, as JSON of the RPC ---
+ *
+ * All give a new reference. `request` is a checked JSON object. */
+
+/* The aggregate of all processes: Running > Ready > Idle > Uninitialized. */
+json_t *jobs_get_status(const struct jobs *j);
+
+/* setKinetOnDemandRequest: gate, match, install; the reply of the spec. */
+json_t *jobs_set_request(struct jobs *j, const json_t *request);
+
+/* Why such a request would match what it matches: {"matched":[…],"reason":"plain words",
+ * "processes":[{"pid":…,"matched":bool,"reason":"…"}]}. Changes nothing. */
+json_t *jobs_explain(const struct jobs *j, const json_t *request);
+
+/* {"processes":[…],"total":N,"next":offset or null}; keys offset, limit (1 to 256), job_id, pids of
+ * the request narrow it. What /proc knows (cmdline, rank) is read here and not before. */
+json_t *jobs_list(struct jobs *j, const json_t *request);
+
+/* One process: everything known about {"pid":N}; {"status":"failed: …"} if there is none. */
+json_t *jobs_get_process(struct jobs *j, const json_t *request);
+
+struct jobs_counts {
+	uint64_t processes, jobs;
+	uint64_t delivered; /* configs handed out */
+	uint64_t refused; /* by the limit per user */
+	uint64_t ended; /* forgotten because they died */
+	uint64_t silent; /* forgotten because they were not heard of */
+};
+struct jobs_counts jobs_counts(const struct jobs *j);
+
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What is known about processes, for people: the registry, and what /proc adds to it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "daemon/jobs_impl.h"
+
+#define PAGE 256 /* processes in one reply: a longer one would hold up the others */
+#define COMMAND_BYTES 512
+#define ENVIRON_BYTES 65536
+
+/* --- /proc --- */
+
+/* The beginning of a file of the process; the number of bytes, 0 if it may not be read. */
+static size_t read_proc(pid_t pid, const char *name, char *out, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return 0;
+	size_t len = 0;
+	while (len < size) {
+		ssize_t n = read(fd, out + len, size - len);
+
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	close(fd);
+	return len;
+}
+
+/* Arguments separated by blanks; what is not printable ASCII or well-formed UTF-8 becomes '?'. */
+static json_t *command_line(pid_t pid)
+{
+	char text[COMMAND_BYTES];
+	size_t len = read_proc(pid, "cmdline", text, sizeof(text));
+
+	while (len && !text[len - 1])
+		len--;
+	for (size_t i = 0; i < len; i++)
+		if (!text[i])
+			text[i] = ' ';
+		else if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			text[i] = '?';
+	json_t *made = json_stringn(text, len);
+	if (!made) {
+		/* cut inside a character, or no UTF-8 at all */
+		for (size_t i = 0; i < len; i++)
+			if ((unsigned char)text[i] >= 0x80)
+				text[i] = '?';
+		made = json_stringn(text, len);
+	}
+	return len ? made : (json_decref(made), json_null());
+}
+
+/* The value of a variable that holds a number. */
+static json_t *env_number(const char *env, size_t len, const char *const *names)
+{
+	for (; *names; names++) {
+		size_t name_len = strlen(*names);
+
+		for (const char *at = env; at < env + len;
+		     at += strnlen(at, (size_t)(env + len - at)) + 1) {
+			char *end;
+
+			if ((size_t)(env + len - at) <= name_len || strncmp(at, *names, name_len) ||
+			    at[name_len] != '=')
+				continue;
+			errno = 0;
+			long n = strtol(at + name_len + 1, &end, 10);
+			if (end > at + name_len + 1 && !*end && !errno)
+				return json_integer(n);
+		}
+	}
+	return json_null();
+}
+
+static void add_environment(json_t *o, pid_t pid)
+{
+	static const char *const rank[] = {"RANK",     "RANK_ID",   "OMPI_COMM_WORLD_RANK",
+					   "PMI_RANK", "PMIX_RANK", "SLURM_PROCID",
+					   NULL};
+	static const char *const local[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+					    "SLURM_LOCALID", NULL};
+	static char env[ENVIRON_BYTES + 1]; /* one thread, and too large for a stack */
+	size_t len = read_proc(pid, "environ", env, ENVIRON_BYTES);
+
+	env[len] = '\0';
+	json_object_set_new(o, "rank", env_number(env, len, rank));
+	json_object_set_new(o, "local_rank", env_number(env, len, local));
+}
+
+/* Only the file: a name service may be slow, and this runs in the loop. */
+static json_t *user_name(uint32_t uid)
+{
+	json_t *name = NULL;
+	struct passwd *entry;
+	FILE *f = fopen("/etc/passwd", "re");
+
+	while (f && !name && (entry = fgetpwent(f)))
+		if (entry->pw_uid == uid)
+			name = json_string(entry->pw_name);
+	if (f)
+		fclose(f);
+	return name ? name : json_null();
+}
+
+/* The same for the next process of the same user, without a look. */
+struct last_user {
+	uint32_t uid;
+	json_t *name; /* NULL: none yet */
+};
+
+static json_t *user_of(struct last_user *last, uint32_t uid)
+{
+	if (!last->name || last->uid != uid) {
+		json_decref(last->name);
+		last->name = user_name(uid);
+		last->uid = uid;
+	}
+	return json_incref(last->name);
+}
+
+/* --- one process --- */
+
+/* One word for what it does. */
+static const char *summary_state(const struct jobs_process *p, const struct jobs_process *asks,
+				 int64_t now_ms)
+{
+	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY)
+		return jobs_state_name(p->trace);
+	if (jobs_monitor_state(p, now_ms) == FABRIC_RUNNING)
+		return "Monitoring";
+	if (asks->pending)
+		return "Pending";
+	if ((asks->heard & JOBS_HEARD_REQUEST) && !(asks->mask & FABRIC_ACTIVITIES))
+		return "Busy";
+	return jobs_is_silent(asks, now_ms) ? "Silent" : "Idle";
+}
+
+static const char *client_of(const struct jobs_process *p)
+{
+	if (p->heard & (JOBS_HEARD_CONTEXT | JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR))
+		return "npu";
+	return "kineto";
+}
+
+static json_t *numbers(const int32_t *n, unsigned count)
+{
+	json_t *out = json_array();
+
+	for (unsigned i = 0; i < count; i++)
+		json_array_append_new(out, json_integer(n[i]));
+	return out;
+}
+
+static json_t *describe(const struct jobs_process *p, const struct jobs_process *poller,
+			int64_t now_ms, struct last_user *last)
+{
+	const struct jobs_process *asks = poller ? poller : p;
+	int32_t device = p->device >= 0 ? p->device : asks->device;
+	int64_t last_ms = p->last_ms > asks->last_ms ? p->last_ms : asks->last_ms;
+	json_t *o = json_pack(
+		"{s:i,s:I,s:s,s:s,s:s,s:b,s:b,s:f,s:f,s:I,s:i,s:o,s:s,s:s}", "pid", p->pid,
+		"job_id", (json_int_t)p->job_id, "state", summary_state(p, asks, now_ms), "client",
+		client_of(p), "endpoint", p->endpoint, "pending", !!asks->pending, "polls",
+		!!(asks->heard & JOBS_HEARD_REQUEST), "last_seen_s",
+		(double)(now_ms - last_ms) / 1000, "known_s", (double)(now_ms - p->first_ms) / 1000,
+		"uid", (json_int_t)p->uid, "current_step", p->current_step, "pids",
+		numbers(asks->pids, asks->npids), "nputrace", jobs_state_name(p->trace),
+		"npumonitor", jobs_state_name(jobs_monitor_state(p, now_ms)));
+
+	json_object_set_new(o, "device", device >= 0 ? json_integer(device) : json_null());
+	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY) {
+		json_object_set_new(o, "start_step", json_integer(p->start_step));
+		json_object_set_new(o, "stop_step", json_integer(p->stop_step));
+	}
+	json_object_set_new(o, "poller", poller ? json_integer(poller->pid) : json_null());
+	json_object_set_new(o, "user", user_of(last, p->uid));
+	if (!p->peer) {
+		json_object_set_new(o, "host_pid", json_null());
+		json_object_set_new(o, "command", json_null());
+		json_object_set_new(o, "rank", json_null());
+		json_object_set_new(o, "local_rank", json_null());
+		return o;
+	}
+	json_object_set_new(o, "host_pid", json_integer(p->peer->pid));
+	json_object_set_new(o, "command", command_line(p->peer->pid));
+	add_environment(o, p->peer->pid);
+	return o;
+}
+
+/* --- many --- */
+
+/*
+ * An NPU framework has a child that talks to the daemon for the rank: the rank tells its steps, the
+ * child asks for work and knows the device. To people that is one process, the rank.
+ */
+struct row {
+	const struct jobs_process *p;
+	const struct jobs_process *poller; /* asks for work in its place; NULL: it does itself */
+};
+
+static bool is_polled_for(const struct jobs_process *p)
+{
+	return !(p->heard & JOBS_HEARD_REQUEST);
+}
+
+/* The row of the process for which this one asks; NULL if it asks for itself. */
+static struct row *rank_of(const struct hmap *ranks, struct row *rows, const struct jobs_process *p)
+{
+	for (unsigned i = 0; i < p->npids; i++) {
+		uint64_t at = hmap_get(ranks, (uint32_t)p->pids[i]);
+
+		if (at != HMAP_NONE && rows[at].p->job_id == p->job_id && rows[at].p->uid == p->uid)
+			return &rows[at];
+	}
+	return NULL;
+}
+
+/* Folds the pollers into their ranks; gives the number of rows. */
+static size_t make_rows(struct jobs_process **all, size_t n, struct row *rows)
+{
+	struct hmap ranks = {0};
+	size_t made = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (is_polled_for(all[i])) {
+			hmap_put(&ranks, (uint32_t)all[i]->pid, made);
+			rows[made++].p = all[i];
+		}
+	for (size_t i = 0; i < n; i++) {
+		struct row *rank = is_polled_for(all[i]) ? NULL : rank_of(&ranks, rows, all[i]);
+
+		if (rank)
+			rank->poller = all[i];
+		else if (!is_polled_for(all[i]))
+			rows[made++].p = all[i];
+	}
+	hmap_release(&ranks);
+	return made;
+}
+
+struct filter {
+	struct jobs_target target;
+	bool any_job;
+};
+
+static bool listed(const struct jobs_process *p, const void *arg)
+{
+	const struct filter *f = arg;
+
+	if (!f->any_job && p->job_id != f->target.job_id)
+		return false;
+	if (jobs_target_matches(&f->target, p))
+		return true;
+	for (size_t i = 0; i < f->target.npids; i++)
+		if (f->target.pids[i] == p->pid)
+			return true;
+	return false;
+}
+
+static int by_job_and_pid(const void *a, const void *b)
+{
+	const struct jobs_process *x = ((const struct row *)a)->p;
+	const struct jobs_process *y = ((const struct row *)b)->p;
+
+	if (x->job_id != y->job_id)
+		return x->job_id < y->job_id ? -1 : 1;
+	if (x->pid != y->pid)
+		return x->pid < y->pid ? -1 : 1;
+	pid_t p = x->peer ? x->peer->pid : 0, q = y->peer ? y->peer->pid : 0;
+	return p < q ? -1 : p > q;
+}
+
+static json_t *read_bound(const json_t *request, const char *key, int64_t max, int64_t *out)
+{
+	const json_t *value = json_object_get(request, key);
+	json_t *fault = value ? jobs_read_int(value, out) : NULL;
+
+	if (*out < 0)
+		*out = 0;
+	if (*out > max)
+		*out = max;
+	return fault;
+}
+
+json_t *jobs_list(struct jobs *j, const json_t *request)
+{
+	struct filter f = {.any_job = !json_object_get(request, "job_id")};
+	struct last_user last = {0};
+	int64_t offset = 0, limit = PAGE, now = jobs_now_ms();
+	json_t *fault = read_bound(request, "offset", INT32_MAX, &offset);
+	size_t n;
+
+	if (!fault)
+		fault = read_bound(request, "limit", PAGE, &limit);
+	if (fault || !jobs_target_read(request, false, &f.target, &fault))
+		return fault;
+	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
+	struct row *rows = xcalloc(n + 1, sizeof(*rows));
+	n = make_rows(all, n, rows);
+	qsort(rows, n, sizeof(*rows), by_job_and_pid);
+	json_t *told = json_array();
+	size_t end = (size_t)(offset + limit) < n ? (size_t)(offset + limit) : n;
+	for (size_t i = (size_t)offset; i < end; i++)
+		json_array_append_new(told, describe(rows[i].p, rows[i].poller, now, &last));
+	free(all);
+	free(rows);
+	json_decref(last.name);
+	jobs_target_release(&f.target);
+	return json_pack("{s:o,s:I,s:o}", "processes", told, "total", (json_int_t)n, "next",
+			 end < n && limit ? json_integer((json_int_t)end) : json_null());
+}
+
+json_t *jobs_get_process(struct jobs *j, const json_t *request)
+{
+	const json_t *pid = json_object_get(request, "pid");
+	struct filter f = {.any_job = true};
+	struct last_user last = {0};
+	int32_t number;
+	int64_t n64;
+	size_t n;
+
+	if (!pid)
+		return json_pack("{s:s}", "status", "failed: no pid given");
+	json_t *fault = jobs_read_int(pid, &n64);
+	if (fault)
+		return fault;
+	number = (int32_t)n64;
+	f.target.pids = &number;
+	f.target.npids = 1;
+	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
+	struct row *rows = xcalloc(n + 1, sizeof(*rows));
+	n = make_rows(all, n, rows);
+	/* the process itself before those that descend from it */
+	size_t best = 0;
+	for (size_t i = 0; i < n; i++)
+		if (rows[i].p->pid == number)
+			best = i;
+	json_t *reply = n ? describe(rows[best].p, rows[best].poller, jobs_now_ms(), &last)
+			  : json_pack("{s:o}", "status",
+				      json_sprintf("failed: no process %lld is registered",
+						   (long long)n64));
+	free(rows);
+	free(all);
+	json_decref(last.name);
+	return reply;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What processes say, and what they are given. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/jobs_impl.h"
+
+int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fabric_context *c)
+{
+	int code = 0;
+	struct jobs_process *p = jobs_hear(j, from, c->job_id, c->pid, &code);
+
+	if (!p)
+		return code;
+	if (p->heard & JOBS_HEARD_CONTEXT)
+		jobs_count_down(&j->per_device, jobs_device_key(p->job_id, p->device));
+	p->heard |= JOBS_HEARD_CONTEXT;
+	p->device = c->gpu;
+	return (int)jobs_count_up(&j->per_device, jobs_device_key(p->job_id, p->device));
+}
+
+static int by_number(const void *a, const void *b)
+{
+	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Its ancestors, which change when one of them ends. */
+static void set_pids(struct jobs_process *p, const int32_t *pids, unsigned n)
+{
+	int32_t sorted[FABRIC_MAX_PIDS];
+
+	memcpy(sorted, pids, n * sizeof(*pids));
+	qsort(sorted, n, sizeof(*sorted), by_number);
+	if (p->npids == n && !memcmp(p->pids, sorted, n * sizeof(*sorted)))
+		return;
+	p->pids = xrealloc(p->pids, n * sizeof(*sorted));
+	memcpy(p->pids, sorted, n * sizeof(*sorted));
+	p->npids = (uint8_t)n;
+}
+
+int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
+		 unsigned npids, struct buf *out)
+{
+	int code = 0;
+
+	j->delivering = NULL;
+	BUG_ON(npids < 1 || npids > FABRIC_MAX_PIDS);
+	struct jobs_process *p = jobs_hear(j, from, r->job_id, r->pids[0], &code);
+	if (!p)
+		return code;
+	set_pids(p, r->pids, npids);
+	p->heard |= JOBS_HEARD_REQUEST;
+	p->mask = (uint8_t)(r->mask & (FABRIC_EVENTS | FABRIC_ACTIVITIES));
+	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES))
+		return 0;
+	buf_add(out, p->pending->text, p->pending->len);
+	buf_add_char(out, '\n');
+	j->delivering = p;
+	return 0;
+}
+
+void jobs_delivered(struct jobs *j, bool sent)
+{
+	struct jobs_process *p = j->delivering;
+
+	j->delivering = NULL;
+	if (!p || !sent)
+		return;
+	if (p->pending->is_monitor)
+		j->monitor_ms = p->pending->monitor_ms;
+	jobs_config_release(p->pending);
+	p->pending = NULL;
+	j->counts.delivered++;
+}
+
+static int8_t known_state(int32_t state)
+{
+	return state >= FABRIC_UNINITIALIZED && state <= FABRIC_READY ? (int8_t)state
+								      : JOBS_STATE_UNKNOWN;
+}
+
+static void set_monitor(const struct jobs *j, struct jobs_process *p, int8_t state)
+{
+	/* A monitor with an end does not tell when it has come. */
+	if (state == FABRIC_RUNNING && jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
+		p->monitor_until_ms = j->monitor_ms ? p->last_ms + j->monitor_ms : 0;
+	p->monitor = state;
+	p->heard |= JOBS_HEARD_MONITOR;
+}
+
+void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
+		 const struct fabric_status *s)
+{
+	int code = 0;
+	struct jobs_process *p = jobs_hear(j, from, s->job_id, s->pid, &code);
+
+	if (!p)
+		return;
+	p->status_ms = p->last_ms;
+	if (kind == FABRIC_MONITOR_STATUS) {
+		set_monitor(j, p, known_state(s->state));
+		return;
+	}
+	p->trace = known_state(s->state);
+	p->current_step = s->current_step;
+	p->start_step = s->start_step;
+	p->stop_step = s->stop_step;
+	p->heard |= JOBS_HEARD_TRACE;
+}

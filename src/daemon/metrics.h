@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Metrics: sources make samples on their intervals, every sink gets every sample. A sample is one
+ * record of one source: what the kernel tells, one device, one message of a monitor.
+ */
+#ifndef SONDE_DAEMON_METRICS_H
+#define SONDE_DAEMON_METRICS_H
+
+#include <event2/event.h>
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "daemon/daemon.h"
+#include "device/metrics.h"
+
+/* A sink is one file sink_<name>.c with one const struct sink_ops and a line in metrics.c. */
+struct sink;
+
+struct sink_ops {
+	const char *name;
+	/* NULL with words in err: it cannot work; *out_wanted false: it is not asked for. */
+	struct sink *(*open)(struct daemon *d, bool *out_wanted, struct err *err);
+	void (*sample)(struct sink *s, const struct sample *sample);
+	void (*close)(struct sink *s); /* flushes, within a second */
+};
+
+struct sink {
+	const struct sink_ops *ops;
+	_Atomic uint64_t delivered, dropped; /* records */
+};
+
+extern const struct sink_ops sink_json, sink_tensorboard, sink_otlp, sink_fbrelay;
+
+struct metrics;
+
+int metrics_new(struct daemon *d, struct metrics **out, struct err *err);
+void metrics_free(struct metrics *m); /* m may be NULL */
+
+/* A sample from outside the sources: the fabric's "data" messages. */
+void metrics_data(void *metrics, const json_t *record);
+void metrics_sample(struct metrics *m, const struct sample *sample);
+
+/* Stops what disturbs profilers (hardware counters of devices), for so many seconds at most, or
+ * lets it go on. False: nothing to pause. */
+bool metrics_pause(struct metrics *m, bool paused, unsigned seconds);
+
+/* The latest sample of every source, device and kind: the page and getMetrics. */
+json_t *metrics_latest(const struct metrics *m);
+
+/* Text of /metrics: the latest samples, and the daemon's own counters. */
+void metrics_prometheus(const struct metrics *m, struct buf *out);
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/metrics_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/metrics_names.h"
+
+static size_t text_bytes(const char *s)
+{
+	return s ? strlen(s) + 1 : 0;
+}
+
+static const char *put_text(char **at, const char *s)
+{
+	if (!s)
+		return NULL;
+	size_t n = strlen(s) + 1;
+	char *to = memcpy(*at, s, n);
+	*at += n;
+	return to;
+}
+
+struct stored *stored_copy(const struct sample *s)
+{
+	size_t bytes = sizeof(struct stored) + s->n * (sizeof(struct metric) + sizeof(double)) +
+		       text_bytes(s->source);
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct metric *m = &s->metrics[i];
+
+		bytes += text_bytes(m->name) + text_bytes(m->instance) +
+			 (m->type == METRIC_TEXT ? text_bytes(m->s) : 0);
+	}
+	struct stored *c = xcalloc(1, bytes);
+	struct metric *metrics = (struct metric *)(c + 1);
+	c->sums = (double *)(metrics + s->n);
+	char *text = (char *)(c->sums + s->n);
+	c->sample = *s;
+	c->sample.source = put_text(&text, s->source);
+	c->sample.metrics = metrics;
+	for (size_t i = 0; i < s->n; i++) {
+		metrics[i] = s->metrics[i];
+		metrics[i].name = put_text(&text, metrics[i].name);
+		metrics[i].instance = put_text(&text, metrics[i].instance);
+		if (metrics[i].type == METRIC_TEXT)
+			metrics[i].s = put_text(&text, metrics[i].s);
+	}
+	return c;
+}
+
+void stored_free(struct stored *s)
+{
+	free(s);
+}
+
+const char *stored_text(const struct stored *s, const char *name)
+{
+	for (size_t i = 0; i < s->sample.n; i++) {
+		const struct metric *m = &s->sample.metrics[i];
+
+		if (m->type == METRIC_TEXT && !strcmp(m->name, name))
+			return m->s;
+	}
+	return NULL;
+}
+
+/* Monitors tell of many kinds, and markers of many domains, on one device. */
+static uint64_t key_of(const struct stored *s)
+{
+	const char *kind = NULL, *domain = NULL;
+	struct buf key = {0};
+
+	if (!strcmp(s->sample.source, "data")) {
+		kind = stored_text(s, "kind");
+		domain = stored_text(s, "domain");
+	}
+	buf_add(&key, s->sample.source, strlen(s->sample.source) + 1);
+	buf_add(&key, &s->sample.device, sizeof(s->sample.device));
+	if (kind)
+		buf_add(&key, kind, strlen(kind) + 1);
+	if (domain)
+		buf_add(&key, domain, strlen(domain) + 1);
+	uint64_t hash = XXH3_64bits(key.data, key.len);
+	buf_release(&key);
+	return hash;
+}
+
+static bool same_name(const struct metric *a, const struct metric *b)
+{
+	if (strcmp(a->name, b->name) || !a->instance != !b->instance)
+		return false;
+	return !a->instance || !strcmp(a->instance, b->instance);
+}
+
+/* Most samples of a source have the same metrics in the same order: `at` is looked at first. */
+static double sum_before(const struct stored *old, const struct metric *m, size_t at)
+{
+	if (at < old->sample.n && same_name(&old->sample.metrics[at], m))
+		return old->sums[at];
+	for (size_t i = 0; i < old->sample.n; i++)
+		if (same_name(&old->sample.metrics[i], m))
+			return old->sums[i];
+	return 0;
+}
+
+static void add_sums(struct stored *s, const struct stored *old)
+{
+	s->records = 1 + (old ? old->records : 0);
+	for (size_t i = 0; i < s->sample.n; i++) {
+		const struct metric *m = &s->sample.metrics[i];
+		double v = 0;
+
+		if (metric_name_find(m->name)->kind != METRIC_DELTA || !metric_number(m, &v))
+			continue;
+		s->sums[i] = v + (old ? sum_before(old, m, i) : 0);
+	}
+}
+
+void store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
+{
+	struct stored *s = stored_copy(sample);
+	uint64_t key = key_of(s), at = hmap_get(&st->index, key);
+
+	s->heard_ns = now_ns;
+	if (at != HMAP_NONE) {
+		add_sums(s, st->items[at]);
+		stored_free(st->items[at]);
+		st->items[at] = s;
+		return;
+	}
+	if (st->n == STORE_MAX) {
+		st->refused++;
+		stored_free(s);
+		return;
+	}
+	add_sums(s, NULL);
+	st->items = xgrow(st->items, &st->cap, st->n + 1, sizeof(*st->items));
+	hmap_put(&st->index, key, st->n);
+	st->items[st->n++] = s;
+}
+
+void store_release(struct store *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		stored_free(st->items[i]);
+	free(st->items);
+	hmap_release(&st->index);
+	*st = (struct store){0};
+}

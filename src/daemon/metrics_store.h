@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The latest sample of every source and device, and of every kind of activity, with sums of what
+ * adds up. Bounded: what processes send cannot make it grow without end.
+ */
+#ifndef SONDE_DAEMON_METRICS_STORE_H
+#define SONDE_DAEMON_METRICS_STORE_H
+
+#include <stdint.h>
+
+#include "base/hmap.h"
+#include "device/metrics.h"
+
+#define STORE_MAX 1024 /* samples kept */
+
+/* A sample that owns what it points to: one block of memory. */
+struct stored {
+	struct sample sample;
+	uint64_t heard_ns; /* CLOCK_MONOTONIC, when it was stored */
+	uint64_t records; /* how many of its key there were */
+	double *sums; /* of each metric, since the first */
+	struct stored *next; /* for lists of whoever has it */
+};
+
+struct stored *stored_copy(const struct sample *s);
+void stored_free(struct stored *s); /* s may be NULL */
+/* The text of a metric, NULL if there is none of that name. */
+const char *stored_text(const struct stored *s, const char *name);
+
+struct store {
+	struct hmap index; /* hash of the key -> position */
+	struct stored **items;
+	size_t n, cap;
+	uint64_t refused; /* samples that found no room */
+};
+
+/* Keeps a copy in the place of the last one of its source, device, kind and domain. */
+void store_put(struct store *st, const struct sample *s, uint64_t now_ns);
+void store_release(struct store *st);
+
+#endif

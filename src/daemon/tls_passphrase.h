@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The passphrase of a private key, in memory that is locked and left out of core dumps. It is kept
+ * so that certificates can be loaded again without anybody at the terminal.
+ */
+#ifndef SONDE_DAEMON_TLS_PASSPHRASE_H
+#define SONDE_DAEMON_TLS_PASSPHRASE_H
+
+#define TLS_PASSPHRASE_BYTES 256 /* with the NUL */
+
+struct tls_passphrase {
+	int len; /* 0: none is known */
+	char text[TLS_PASSPHRASE_BYTES];
+};
+
+struct tls_passphrase *tls_passphrase_new(void); /* NULL: no memory */
+void tls_passphrase_free(struct tls_passphrase *p); /* p may be NULL */
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "device/metrics_list.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+void metric_list_clear(struct metric_list *l)
+{
+	l->n = 0;
+}
+
+void metric_list_release(struct metric_list *l)
+{
+	free(l->metrics);
+	*l = (struct metric_list){0};
+}
+
+static struct metric *add(struct metric_list *l, const char *name, const char *instance,
+			  enum metric_type type)
+{
+	l->metrics = xgrow(l->metrics, &l->cap, l->n + 1, sizeof(*l->metrics));
+	struct metric *m = &l->metrics[l->n++];
+	*m = (struct metric){.name = name, .instance = instance, .type = type};
+	return m;
+}
+
+void metric_list_int(struct metric_list *l, const char *name, const char *instance, int64_t v)
+{
+	add(l, name, instance, METRIC_INT)->i = v;
+}
+
+void metric_list_uint(struct metric_list *l, const char *name, const char *instance, uint64_t v)
+{
+	add(l, name, instance, METRIC_UINT)->u = v;
+}
+
+void metric_list_float(struct metric_list *l, const char *name, const char *instance, double v)
+{
+	add(l, name, instance, METRIC_FLOAT)->f = v;
+}
+
+void metric_list_text(struct metric_list *l, const char *name, const char *text)
+{
+	if (*text)
+		add(l, name, NULL, METRIC_TEXT)->s = text;
+}
+
+void metric_list_tell(const struct metric_list *l, const char *source, int64_t device, sample_fn fn,
+		      void *arg)
+{
+	struct timespec now;
+
+	if (!l->n)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	struct sample sample = {.source = source,
+				.time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
+				.device = device,
+				.metrics = l->metrics,
+				.n = l->n};
+	fn(arg, &sample);
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The status page: asks the daemon every few seconds and shows what it says. Texts come from
+ * processes of anybody, so they are only ever set as text, never as HTML.
+ */
+"use strict";
+
+const PERIOD_MS = 2000, POINTS = 90, PAGE = 200;
+const KINDS = ["Marker", "Kernel", "API", "Hccl", "Memory", "MemSet", "MemCpy", "Communication",
+	"AclAPI", "NodeAPI", "RuntimeAPI"];
+const $ = (id) => document.getElementById(id);
+const selected = new Map(); // "job/pid" -> {pid, job}
+const curves = new Map(); // tile -> points
+let shown = [];
+
+/* --- small tools --- */
+
+function make(tag, props, ...children) {
+	const e = Object.assign(document.createElement(tag), props);
+	e.append(...children);
+	return e;
+}
+
+async function api(fn, body) {
+	const r = await fetch("api/v1/" + fn, body === undefined ? {} : {
+		method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body),
+	});
+	const reply = await r.json();
+	if (!r.ok)
+		throw new Error(reply.error || r.statusText);
+	return reply;
+}
+
+function scaled(v, base, units) {
+	let i = 0;
+	for (; Math.abs(v) >= base && i < units.length - 1; i++)
+		v /= base;
+	return v.toFixed(v >= 100 || i === 0 ? 0 : 1).replace(/\.0$/, "") + " " + units[i];
+}
+const bytes = (v) => scaled(v, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const nanoseconds = (v) => scaled(v, 1000, ["ns", "µs", "ms", "s"]);
+const percent = (v) => v.toFixed(v < 10 ? 1 : 0) + " %";
+
+function duration(s) {
+	if (s < 60)
+		return Math.round(s) + " s";
+	if (s < 3600)
+		return Math.floor(s / 60) + " min";
+	return s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " days";
+}
+
+function chip(state) {
+	const kind = {Running: "good", Monitoring: "good", Ready: "busy", Pending: "busy", Busy: "busy",
+		Silent: "warn", Uninitialized: "warn"}[state] || "";
+	return make("span", {className: "chip " + kind, textContent: state});
+}
+
+/* --- tiles --- */
+
+/* One more point of a curve, if its sample is new. */
+function remember(key, time, value) {
+	let h = curves.get(key);
+	if (!h)
+		curves.set(key, h = {time: 0, points: []});
+	if (h.time !== time) {
+		h.time = time;
+		h.points.push(value);
+		if (h.points.length > POINTS)
+			h.points.shift();
+	}
+	return h.points;
+}
+
+function sparkline(points, top) {
+	const ns = "http://www.w3.org/2000/svg";
+	const svg = document.createElementNS(ns, "svg");
+	const high = top || Math.max(...points, 1e-9);
+	const line = points.map((v, i) => (i * 100 / Math.max(points.length - 1, 1)).toFixed(1) + "," +
+		(30 - 28 * Math.min(Math.max(v / high, 0), 1)).toFixed(1));
+	svg.setAttribute("viewBox", "0 0 100 30");
+	svg.setAttribute("preserveAspectRatio", "none");
+	svg.setAttribute("aria-hidden", "true");
+	for (const [tag, list] of [["polygon", ["0,30", ...line, "100,30"]], ["polyline", line]]) {
+		const shape = document.createElementNS(ns, tag);
+		shape.setAttribute("points", list.join(" "));
+		svg.append(shape);
+	}
+	return svg;
+}
+
+function tile(key, time, name, value, text, more, top) {
+	const t = make("div", {className: "tile"},
+		make("div", {className: "name"}, make("span", {textContent: name, title: name})),
+		make("div", {className: "value"}, text, make("small", {textContent: more || ""})));
+	const points = remember(key, time, value);
+	if (points.length > 1)
+		t.append(sparkline(points, top));
+	return t;
+}
+
+/* What is counted per interval, as a rate. */
+function rates(sample) {
+	const h = curves.get("interval") || {time: 0, seconds: 0};
+	if (h.time !== sample.time_ns) {
+		h.seconds = h.time ? (sample.time_ns - h.time) / 1e9 : 1;
+		h.time = sample.time_ns;
+		curves.set("interval", h);
+	}
+	return h.seconds;
+}
+
+function sum(metrics, prefix, skip) {
+	let n = 0;
+	for (const [name, v] of Object.entries(metrics))
+		if (name.startsWith(prefix) && !skip.test(name.slice(prefix.length)))
+			n += v;
+	return n;
+}
+
+function showMachine(s) {
+	const m = s.metrics, t = s.time_ns, tiles = [];
+	if ("cpu_util" in m)
+		tiles.push(tile("cpu", t, "CPU", m.cpu_util, percent(m.cpu_util),
+			"load " + m.load_1m.toFixed(2), 100));
+	if (m.mem_total)
+		tiles.push(tile("mem", t, "Memory", m.mem_used, bytes(m.mem_used),
+			"of " + bytes(m.mem_total), m.mem_total));
+	if ("cpu_util" in m) {
+		const seconds = rates(s), lo = /^lo$/, none = /^(loop|ram|zram)/;
+		const add = (key, name, prefix, skip) => {
+			const v = sum(m, prefix, skip) / seconds;
+			tiles.push(tile(key, t, name, v, bytes(v) + "/s"));
+		};
+		add("rx", "Network, received", "rx_bytes.", lo);
+		add("tx", "Network, sent", "tx_bytes.", lo);
+		add("dr", "Disks, read", "disk_read_bytes.", none);
+		add("dw", "Disks, written", "disk_write_bytes.", none);
+	}
+	$("machine").replaceChildren(...tiles);
+}
+
+function showDevices(samples) {
+	const first = (m, ...names) => names.map((n) => m[n]).find((v) => v !== undefined);
+	const tiles = samples.map((s) => {
+		const m = s.metrics, use = first(m, "aicore_utilization", "npu_utilization",
+			"gpu_device_utilization");
+		const used = first(m, "hbm_used_bytes", "gpu_memory_used_bytes");
+		const total = first(m, "hbm_total_bytes", "gpu_memory_total_bytes");
+		const name = s.source.toUpperCase() + " " + s.device;
+		const t = tile(name, s.time_ns, name, use || 0, use === undefined ? "–" : percent(use),
+			first(m, "npu_name", "gpu_name"), 100);
+		if (total)
+			t.append(make("meter", {className: "bar", max: total, high: total * .9, value: used,
+				title: "device memory"}));
+		const facts = make("dl", {className: "facts"});
+		const fact = (n, text) => facts.append(make("dt", {textContent: n}),
+			make("dd", {textContent: text}));
+		if (total)
+			fact("memory", bytes(used) + " of " + bytes(total));
+		const celsius = first(m, "npu_temperature_c", "gpu_temperature_c");
+		const watts = first(m, "npu_power_draw_w", "gpu_power_draw");
+		if (celsius !== undefined)
+			fact("temperature", celsius + " °C");
+		if (watts !== undefined)
+			fact("power", watts.toFixed(0) + " W");
+		if (m.npu_health !== undefined)
+			fact("health", m.npu_health ? "trouble (" + m.npu_health + ")" : "good");
+		if (m.username)
+			fact("user", m.username + (m.job_id ? ", job " + m.job_id : ""));
+		t.append(facts);
+		return t;
+	});
+	$("devices-section").hidden = !tiles.length;
+	$("devices").replaceChildren(...tiles);
+}
+
+function showActivity(samples) {
+	samples.sort((a, b) => a.metrics.kind.localeCompare(b.metrics.kind) ||
+		a.metrics.deviceId.localeCompare(b.metrics.deviceId));
+	$("activity-section").hidden = !samples.length;
+	$("activity").replaceChildren(...samples.slice(0, 48).map((s) => {
+		const m = s.metrics, on = m.deviceId === "host" ? "host" : "device " + m.deviceId;
+		const name = m.kind + (m.domain ? " / " + m.domain : "");
+		return tile("act " + name + on, s.time_ns, name + ", " + on, m.duration,
+			nanoseconds(m.duration), s.records + " records");
+	}));
+}
+
+/* --- processes --- */
+
+const keyOf = (p) => p.job_id + "/" + p.pid;
+
+function row(p) {
+	const box = make("input", {type: "checkbox", checked: selected.has(keyOf(p)),
+		ariaLabel: "Select process " + p.pid});
+	box.dataset.key = keyOf(p);
+	const cell = (v, name) => make("td", {className: name, textContent: v ?? "–"});
+	const what = p.command || "";
+	const step = p.current_step < 0 ? null : p.start_step === undefined ? p.current_step :
+		p.current_step + " [" + p.start_step + ", " + p.stop_step + ")";
+	return make("tr", {}, make("td", {}, box), cell(p.pid, "n"), cell(p.rank, "n"),
+		cell(p.device, "n"), cell(p.job_id, "n"),
+		make("td", {className: "command", textContent: what || "–",
+			title: what + (p.user ? "\n" + p.user + ", " + p.client + ", " + p.endpoint : "")}),
+		make("td", {}, chip(p.state)), cell(step, "n"), cell(duration(p.last_seen_s) + " ago", "n"));
+}
+
+function showProcesses(list) {
+	const active = document.activeElement && document.activeElement.dataset.key;
+	shown = list.processes;
+	for (const key of selected.keys())
+		if (!shown.some((p) => keyOf(p) === key))
+			selected.delete(key);
+	$("processes").replaceChildren(...shown.map(row));
+	if (active) // the row was made anew: the keyboard stays where it was
+		for (const box of $("processes").querySelectorAll("input"))
+			if (box.dataset.key === active)
+				box.focus();
+	$("empty").hidden = shown.length > 0;
+	$("more").hidden = list.total <= shown.length;
+	$("more").textContent = "The first " + shown.length + " of " + list.total + "; dyno ps shows all.";
+	$("count").textContent = list.total;
+	showTarget();
+}
+
+function showTarget() {
+	const n = selected.size;
+	$("all").checked = n > 0 && n === shown.length;
+	$("all").indeterminate = n > 0 && n < shown.length;
+	$("target").textContent = n === 0 ? "For every process: select some above to ask only them." :
+		n === 1 ? "For the selected process." : "For the " + n + " selected processes.";
+}
+
+$("processes").addEventListener("change", (e) => {
+	const p = shown.find((x) => keyOf(x) === e.target.dataset.key);
+	if (p && e.target.checked)
+		selected.set(keyOf(p), p);
+	else
+		selected.delete(e.target.dataset.key);
+	showTarget();
+});
+$("all").addEventListener("change", (e) => {
+	selected.clear();
+	if (e.target.checked)
+		shown.forEach((p) => selected.set(keyOf(p), p));
+	document.querySelectorAll("#processes input").forEach((b) => b.checked = e.target.checked);
+	showTarget();
+});
+
+/* --- orders --- */
+
+/* Texts as the dyno command writes them, line by line. */
+function npuTrace(f) {
+	return ["ACTIVITIES_LOG_FILE=" + f.path, "PROFILE_START_ITERATION=0", "PROFILE_START_STEP=" + f.first,
+		"ACTIVITIES_ITERATIONS=" + f.steps, "PROFILE_RECORD_SHAPES=" + f.shapes,
+		"PROFILE_PROFILE_MEMORY=" + f.memory, "PROFILE_WITH_STACK=" + f.stack, "PROFILE_WITH_FLOPS=false",
+		"PROFILE_WITH_MODULES=false", "PROFILE_ACTIVITIES=CPU,NPU", "PROFILE_ANALYSE=false",
+		"PROFILE_ASYNC_MODE=false", "PROFILE_PROFILER_LEVEL=" + f.level, "PROFILE_AIC_METRICS=AiCoreNone",
+		"PROFILE_L2_CACHE=false", "PROFILE_OP_ATTR=false", "PROFILE_MSPROF_TX=false",
+		"PROFILE_GC_DETECT_THRESHOLD=None", "PROFILE_DATA_SIMPLIFICATION=true", "PROFILE_EXPORT_TYPE=Text",
+		"PROFILE_HOST_SYS=None", "PROFILE_SYS_IO=false", "PROFILE_SYS_INTERCONNECTION=false",
+		"PROFILE_MSTX_DOMAIN_INCLUDE=None", "PROFILE_MSTX_DOMAIN_EXCLUDE=None", "PROFILE_IS_RANK=false",
+		"PROFILE_RANK_LIST=None"].join("\n");
+}
+
+function gpuTrace(f) {
+	const path = f.path.endsWith(".json") ? f.path : f.path + ".json";
+	return ["ACTIVITIES_LOG_FILE=" + path,
+		...f.by === "steps" ? ["PROFILE_START_ITERATION=0", "PROFILE_START_ITERATION_ROUNDUP=1",
+			"ACTIVITIES_ITERATIONS=" + f.steps] :
+			["PROFILE_START_TIME=0", "ACTIVITIES_DURATION_MSECS=" + f.ms],
+		"PROFILE_REPORT_INPUT_SHAPES=" + f.shapes, "PROFILE_PROFILE_MEMORY=" + f.memory,
+		"PROFILE_WITH_STACK=" + f.stack, "PROFILE_WITH_FLOPS=false",
+		"PROFILE_WITH_MODULES=false"].join("\n");
+}
+
+function npuMonitor(start) {
+	const kinds = [...document.querySelectorAll("#m-kinds input:checked")].map((b) => b.value);
+	return ["NPU_MONITOR_START=" + start, "NPU_MONITOR_STOP=" + !start,
+		"REPORT_INTERVAL_S=" + ($("m-interval").value || 60), "DURATION=" + ($("m-duration").value || 0),
+		"MSPTI_ACTIVITY_KIND=" + (kinds.join(",") || "Marker"), "NPU_MONITOR_LOG_FILE=",
+		"NPU_MONITOR_EXPORT_TYPE=DB", "JSONL_ROTATE_LOG_LINES=", "JSONL_ROTATE_LOG_FILES=",
+		"NPU_MONITOR_FILTER="].join("\n");
+}
+
+/* One request for each job that is meant. Where nobody is selected it is for all who understand it. */
+function requests(config, client) {
+	const mixed = shown.some((p) => p.client !== client), jobs = new Map();
+	const meant = selected.size ? [...selected.values()] : shown.filter((p) => p.client === client);
+	for (const p of meant) {
+		if (!jobs.has(p.job_id))
+			jobs.set(p.job_id, []);
+		jobs.get(p.job_id).push(p.pid);
+	}
+	if (!jobs.size)
+		jobs.set(0, []);
+	return [...jobs].map(([job_id, pids]) => ({config, job_id,
+		pids: selected.size || mixed ? pids : [], process_limit: 1000}));
+}
+
+function say(kind, text, lines) {
+	const box = $("result");
+	box.className = "note " + kind;
+	box.hidden = false;
+	box.replaceChildren(make("p", {textContent: text}));
+	if (lines && lines.length)
+		box.append(make("ul", {}, ...lines.map((l) => make("li", {textContent: l}))));
+	box.scrollIntoView({block: "nearest"});
+}
+
+async function order(config, client, done) {
+	let triggered = 0, busy = 0;
+	const why = [];
+	for (const request of requests(config, client)) {
+		const explained = await api("explainRequest", request);
+		const reply = await api("setKinetOnDemandRequest", request);
+		const n = (reply.activityProfilersTriggered || []).length;
+		triggered += n;
+		busy += reply.activityProfilersBusy || 0;
+		if (typeof reply.status === "string")
+			why.push(reply.status);
+		else if (!n && explained.reason)
+			why.push(explained.reason);
+	}
+	const processes = (n) => n === 1 ? "1 process" : n + " processes";
+	if (triggered)
+		say("good", done.replace("%", processes(triggered)) + (busy ?
+			" " + processes(busy) + " still had an older order waiting." : ""), why);
+	else if (busy)
+		say("warn", "Nothing new: " + processes(busy) + " still had an older order waiting.", why);
+	else
+		say("warn", "Nothing happened.", why);
+}
+
+async function carryOut(form, config, client, done) {
+	const buttons = form.querySelectorAll("button");
+	buttons.forEach((b) => b.disabled = true);
+	try {
+		await order(config, client, done);
+	} catch (e) {
+		say("bad", "The daemon refused: " + e.message);
+	}
+	buttons.forEach((b) => b.disabled = false);
+	refresh();
+}
+
+$("trace-form").addEventListener("submit", (e) => {
+	const f = {path: $("t-path").value.trim(), first: $("t-first").value || -1, steps: $("t-steps").value || 1,
+		ms: $("t-ms").value || 500, by: $("t-by").value, level: $("t-level").value,
+		stack: $("t-stack").checked, shapes: $("t-shapes").checked, memory: $("t-memory").checked};
+	const npu = $("t-kind").value === "npu";
+	e.preventDefault();
+	if (/[=\n#]/.test(f.path) || !f.path.startsWith("/")) {
+		say("bad", "The path must be absolute, without '=' or '#'.");
+		return;
+	}
+	carryOut(e.target, npu ? npuTrace(f) : gpuTrace(f), npu ? "npu" : "kineto",
+		"% will be traced; results go to " + f.path + ".");
+});
+$("monitor-form").addEventListener("submit", (e) => {
+	e.preventDefault();
+	carryOut(e.target, npuMonitor(true), "npu", "The monitor starts in %.");
+});
+$("m-stop").addEventListener("click", () =>
+	carryOut($("monitor-form"), npuMonitor(false), "npu", "The monitor stops in %."));
+
+/* Fields that make sense for what is chosen. */
+function showFields() {
+	const npu = $("t-kind").value === "npu", steps = npu || $("t-by").value === "steps";
+	const fits = {npu, gpu: !npu, ms: !steps, steps};
+	document.querySelectorAll("[data-for]").forEach((e) => e.hidden = !fits[e.dataset.for]);
+}
+$("t-kind").addEventListener("change", showFields);
+$("t-by").addEventListener("change", showFields);
+
+/* --- the loop --- */
+
+function showDaemon(d) {
+	$("host").textContent = d.hostname;
+	document.title = d.hostname + " – sonde";
+	$("about").textContent = "sonde " + d.version + ", up " + duration(d.uptime_s) +
+		(d.tls ? ", TLS" : "");
+}
+
+function showStatus(s) {
+	$("trace").replaceChildren(chip(s.nputrace));
+	$("monitor").replaceChildren(chip(s.npumonitor));
+	$("step").textContent = s.current_step < 0 ? "–" : s.start_step === undefined ? s.current_step :
+		s.current_step + " [" + s.start_step + ", " + s.stop_step + ")";
+}
+
+function showMetrics(all) {
+	const of = (...names) => all.samples.filter((s) => names.includes(s.source));
+	const kernel = of("kernel")[0];
+	if (kernel)
+		showMachine(kernel);
+	showDevices(of("npu", "gpu"));
+	showActivity(of("data"));
+	$("sources").textContent = all.sources.filter((s) => s.state !== "absent")
+		.map((s) => s.name + " " + s.state + (s.why && s.state !== "works" ? ": " + s.why : "")).join(", ");
+}
+
+let busy = false;
+async function refresh() {
+	if (busy || document.hidden)
+		return;
+	busy = true;
+	try {
+		const [daemon, status, list, metrics] = await Promise.all([api("getDaemon"), api("getStatus"),
+			api("listProcesses?limit=" + PAGE), api("getMetrics")]);
+		showDaemon(daemon);
+		showStatus(status);
+		showProcesses(list);
+		showMetrics(metrics);
+		$("trouble").hidden = true;
+		$("live").className = "dot on";
+		$("live").ariaLabel = "the daemon answers";
+	} catch (e) {
+		$("live").className = "dot off";
+		$("live").ariaLabel = "the daemon does not answer";
+		$("trouble").hidden = false;
+		$("trouble").textContent = e instanceof TypeError ? "The daemon does not answer." : e.message;
+	}
+	busy = false;
+}
+
+$("m-kinds").append(...KINDS.map((k) => make("label", {},
+	make("input", {type: "checkbox", value: k, checked: k === "Kernel" || k === "Communication"}), k)));
+showFields();
+refresh();
+setInterval(refresh, PERIOD_MS);
+document.addEventListener("visibilitychange", refresh);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The control RPC: both directions send a signed 32-bit length in host byte order and that many
+ * bytes of JSON. Requests of one connection are answered in order.
+ */
+#ifndef SONDE_WIRE_RPC_H
+#define SONDE_WIRE_RPC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RPC_PORT 1778
+#define RPC_HTTP_PORT 1779
+#define RPC_REQUEST_MAX 8191 /* longest request, in bytes of JSON */
+#define RPC_REPLY_MAX (16 << 20) /* longest reply a client takes */
+#define RPC_DEPTH_MAX 10 /* nested objects and arrays of a request */
+#define RPC_TIMEOUT_S 3 /* a request must be whole within this time */
+
+/* Whether a request may have this length. */
+static inline bool rpc_request_length_ok(int32_t length)
+{
+	return length > 0 && length <= RPC_REQUEST_MAX;
+}
+
+#endif

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Metrics from their sources to every sink. Receivers may be slow or gone: nobody waits for them."""
+
+import calendar
+import contextlib
+import http.server
+import json
+import re
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+from daemon import Daemon
+from fabric_client import Client
+
+FAST = ["--kernel-monitor-reporting-interval-s", "1"]
+
+
+def until(what, seconds=20):
+    end = time.monotonic() + seconds
+    while True:
+        value = what()
+        if value:
+            return value
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def scrape(d):
+    """Series of /metrics: name and labels without host_name, to value."""
+    with urllib.request.urlopen(f"http://localhost:{d.http_port}/metrics", timeout=20) as r:
+        text = r.read().decode()
+    series = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            assert name not in series, name
+            series[re.sub(r',?host_name="[^"]*"', "", name).replace("{}", "")] = float(value)
+    return series
+
+
+def send(d, *records):
+    with Client(d.ipc_dir / "dynolog", bind=d.ipc_dir) as c:
+        for record in records:
+            c.data(record)
+
+
+def data(kind="Kernel", device=0, duration=5, timestamp=1730000000123456789, **more):
+    return {"kind": kind, "deviceId": device, "duration": duration, "timestamp": timestamp, **more}
+
+
+# --- names and values ---
+
+
+def test_the_names_of_the_kernel(build, tmp_path):
+    with Daemon(build, tmp_path, *FAST) as d:
+        s = until(lambda: (lambda x: "cpu_util" in x and x)(scrape(d)))
+        names = {n.split("{")[0] for n in s}
+        assert names >= set(
+            "uptime cpu_u cpu_s cpu_i cpu_util cpu_u_ms cpu_s_ms cpu_w_ms cpu_n_ms cpu_x_ms "
+            "cpu_y_ms cpu_z_ms rx_bytes rx_packets rx_errors rx_drops tx_bytes tx_packets "
+            "tx_errors tx_drops rx_bytes_total mem_total mem_used sonde_processes sonde_jobs "
+            "sonde_rpc_calls_total sonde_build_info sonde_start_time_seconds "
+            "sonde_dropped_total sonde_source_up".split()
+        )
+        assert 'rx_bytes{net="lo"}' in s and s['sonde_source_up{source="kernel"}'] == 1
+        assert 0 <= s["cpu_util"] <= 100.01
+        first = s['rx_bytes_total{net="lo"}']
+        for _ in range(50):
+            d.call({"fn": "getDaemon"})
+        until(lambda: scrape(d)['rx_bytes_total{net="lo"}'] > first)
+        latest = d.call({"fn": "getMetrics"})
+        kernel = next(x for x in latest["samples"] if x["source"] == "kernel")
+        assert kernel["metrics"]["uptime"] > 0 and "device" not in kernel
+        assert {"name": "kernel", "state": "works"} in latest["sources"]
+
+
+def test_records_of_monitors(build, tmp_path):
+    with Daemon(build, tmp_path, "--use-JSON", ipc=True) as d:
+        send(
+            d,
+            data(duration=5),
+            data(duration=7),
+            data(device="1"),
+            data("API", -1),
+            data("API", "18446744073709551615"),
+            data("API", 4294967295),
+            data("Marker", 0, domain='a"b\\c\nd', name="step 1"),
+            data("Marker", 0, domain='a"b\\c\nd', name="step 2"),
+        )
+        total = "npu_activity_duration_ns_total"
+        s = until(lambda: (lambda x: any("Marker" in n for n in x) and x)(scrape(d)))
+        assert s[total + '{device="0",kind="Kernel"}'] == 12
+        assert s[total + '{device="1",kind="Kernel"}'] == 5
+        assert s[total + '{device="host",kind="API"}'] == 15
+        assert s['npu_activity_records_total{device="host",kind="API"}'] == 3
+        assert s['duration{deviceId="0",kind="Kernel"}'] == 7
+        label = r'device="0",kind="Marker",domain="a\"b\\c\nd"'
+        until(lambda: scrape(d)[f"{total}{{{label}}}"] == 10)
+        # the name of a marker is no label
+        assert not any("step" in n for n in s)
+        line = d.wait_log(r'time = (\S+) data = (.*"step 2".*)')
+        assert line.group(1) == "2024-10-27T03:33:20.123Z"
+        assert json.loads(line.group(2)) == {
+            "deviceId": "0", "domain": 'a"b\\c\nd', "duration": 5, "kind": "Marker",
+            "name": "step 2", "timestamp": 1730000000123456789,
+        }  # fmt: skip
+
+
+def test_records_that_are_none(build, tmp_path):
+    good = data()
+    bad = [
+        {},
+        {k: v for k, v in good.items() if k != "kind"},
+        {k: v for k, v in good.items() if k != "deviceId"},
+        {**good, "kind": 5},
+        {**good, "kind": ""},
+        {**good, "kind": "x" * 300},
+        {**good, "kind": "a\0b"},
+        {**good, "deviceId": "../../etc"},
+        {**good, "deviceId": " 1"},
+        {**good, "deviceId": ""},
+        {**good, "deviceId": -2},
+        {**good, "deviceId": 70000},
+        {**good, "deviceId": 0.5},
+        {**good, "deviceId": [0]},
+        {**good, "duration": -1},
+        {**good, "duration": "5"},
+        {**good, "duration": 1.5},
+        {**good, "timestamp": None},
+    ]
+    with Daemon(build, tmp_path, "--metric-log-dir", tmp_path / "tb", ipc=True) as d:
+        send(d, *bad, good)
+        kernel = 'npu_activity_records_total{device="0",kind="Kernel"}'
+        s = until(lambda: (lambda x: kernel in x and x)(scrape(d)))
+        assert s[kernel] == 1
+        dropped = {n: v for n, v in s.items() if n.startswith("sonde_dropped_total")}
+        assert sum(dropped.values()) == len(bad)
+        assert dropped['sonde_dropped_total{reason="bad_data_record"}'] >= len(bad) - 1
+        until(lambda: (tmp_path / "tb" / "device_0").exists())
+        assert {p.name for p in (tmp_path / "tb").iterdir()} <= {"device_0", "device_host"}
+
+
+def test_series_are_bounded(build, tmp_path):
+    with Daemon(build, tmp_path, ipc=True) as d:
+        send(d, *(data("Marker", 0, domain=f"domain {i}") for i in range(1500)))
+        refused = 'sonde_dropped_total{reason="too_many_series"}'
+        s = until(lambda: (lambda x: x[refused] > 400 and x)(scrape(d)))
+        assert sum("npu_activity_records" in n for n in s) <= 1024
+
+
+# --- JSON log ---
+
+
+def test_json_log(build, tmp_path):
+    with Daemon(build, tmp_path, *FAST, "--use_JSON", env={"TZ": "Asia/Tokyo"}) as d:
+        m = d.wait_log(r"Logging : (\d+) values\n.*time = (\S+) data = (\{.*cpu_util.*\})")
+        values = json.loads(m.group(3))
+        assert len(values) == int(m.group(1)) and list(values) == sorted(values)
+        assert re.fullmatch(r"\d+\.\d{3}", values["cpu_util"]) and isinstance(values["uptime"], int)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", m.group(2))
+        when = calendar.timegm(time.strptime(m.group(2)[:19], "%Y-%m-%dT%H:%M:%S"))
+        assert abs(time.time() - when) < 60
+
+
+# --- TensorBoard, read by hand ---
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def fields(message):
+    """Number and value of each field of a protobuf message."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) or varint()
+        assert at + size <= len(message)
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def events(path):
+    """Version, and (time, step, tag, value) of every record; every byte is accounted for."""
+    bytes_, at, out, version = path.read_bytes(), 0, [], None
+    while at < len(bytes_):
+        head = bytes_[at : at + 8]
+        (size,), (crc,) = struct.unpack("<Q", head), struct.unpack_from("<I", bytes_, at + 8)
+        assert crc == masked(head)
+        body = bytes_[at + 12 : at + 12 + size]
+        assert len(body) == size and struct.unpack_from("<I", bytes_, at + 12 + size)[0] == masked(body)
+        at += 16 + size
+        event = dict(fields(body))
+        (when,) = struct.unpack("<d", event[1])
+        if 3 in event:
+            version = event[3].decode()
+            continue
+        ((number, value),) = fields(event[5])
+        assert number == 1
+        value = dict(fields(value))
+        out.append((when, event.get(2, 0), value[1].decode(), struct.unpack("<f", value[2])[0]))
+    return version, out
+
+
+def test_crc():
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_tensorboard(build, tmp_path):
+    tb = tmp_path / "a" / "tb"
+    flags = ["--metric_log_dir", tb, *FAST]
+    records = [
+        data(duration=100, timestamp=1730000000500000000),
+        data(duration=200),
+        data("Communication", 0, 7),
+        data("Marker", 0, 9, domain="default", name="x"),
+        data("Marker", -1, 10, domain="d"),
+        data("Kernel", 1, 300),
+    ]
+    with Daemon(build, tmp_path, *flags, ipc=True) as d:
+        send(d, *records)
+        done = 'sonde_sink_records_total{sink="tensorboard"}'
+        until(lambda: (tb / "device_1" / "tfevents.pb").exists() and scrape(d)[done] > 30)
+        d.process.kill()  # whatever was written must be readable
+        d.process.wait()
+    version, first = events(tb / "device_0" / "tfevents.pb")
+    assert version == "brain.Event:2"
+    assert [e[1:] for e in first if e[2] == "Kernel"] == [(0, "Kernel", 100.0), (1, "Kernel", 200.0)]
+    assert first[0][0] == 1730000000.5
+    assert (0, "Communication", 7.0) in [e[1:] for e in first]
+    assert (0, "Marker/default", 9.0) in [e[1:] for e in first]
+    host = events(tb / "device_host" / "tfevents.pb")[1]
+    assert (0, "Marker/d", 10.0) in [e[1:] for e in host]
+    assert {"kernel/uptime", "kernel/cpu_util", "kernel/rx_bytes.lo"} <= {e[2] for e in host}
+    assert events(tb / "device_1" / "tfevents.pb")[1][0][3] == 300.0
+
+    before = (tb / "device_0" / "tfevents.pb").read_bytes()
+    with Daemon(build, tmp_path, *flags, ipc=True) as d:
+        send(d, data(duration=1))
+        until(lambda: len(list((tb / "device_0").iterdir())) == 2)
+        assert d.stop() == 0
+    old, new = sorted((tb / "device_0").iterdir())
+    assert old.name == "tfevents.pb" and new.name.startswith("tfevents.pb.")
+    assert old.read_bytes() == before and events(new)[1][0][1:] == (0, "Kernel", 1.0)
+
+
+def test_tensorboard_reads_it(build, tmp_path):
+    loader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard here"
+    )
+    with Daemon(build, tmp_path, "--metric-log-dir", tmp_path / "tb", ipc=True) as d:
+        send(d, data(duration=100), data(duration=200))
+        until(lambda: (tmp_path / "tb" / "device_0" / "tfevents.pb").exists())
+        assert d.stop() == 0
+    a = loader.EventAccumulator(str(tmp_path / "tb" / "device_0"))
+    a.Reload()
+    assert [s.value for s in a.Scalars("Kernel")] == [100, 200]
+
+
+def test_a_directory_that_cannot_be_written(build, tmp_path):
+    (tmp_path / "file").write_text("")
+    flags = ["--metric-log-dir", tmp_path / "file" / "tb"]
+    with Daemon(build, tmp_path, *flags, wait=False) as d:
+        assert d.process.wait(20) != 0
+        assert "tensorboard" in d.log() and str(tmp_path / "file") in d.log()
+
+
+# --- OTLP ---
+
+
+class Collector:
+    """Takes requests; `answer` gives the status of each."""
+
+    def __init__(self, answer=lambda n: 200, tls=None):
+        self.got = got = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                got.append((self.path, dict(self.headers), body))
+                self.send_response(answer(len(got)))
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def metrics(self):
+        """name -> list of (kind, data, point)"""
+        out = {}
+        for _, _, body in list(self.got):
+            for r in json.loads(body)["resourceMetrics"]:
+                for m in r["scopeMetrics"][0]["metrics"]:
+                    kind = "sum" if "sum" in m else "gauge"
+                    for p in m[kind]["dataPoints"]:
+                        out.setdefault(m["name"], []).append((m, m[kind], p))
+        return out
+
+
+def attributes(point):
+    return {a["key"]: a["value"]["stringValue"] for a in point["attributes"]}
+
+
+def test_otlp(build, tmp_path):
+    with Collector() as c:
+        flags = ["--use-otlp", "--otlp-endpoint", f"http://localhost:{c.port}", *FAST]
+        flags += ["--otlp-headers", "X-Token=abc=d,X-Two=2", "--otlp-service-name", "mine"]
+        with Daemon(build, tmp_path, *flags, ipc=True) as d:
+            send(d, data("Marker", 3, duration=42, domain="d", name="n"))
+            found = until(lambda: (lambda m: "cpu_util" in m and "duration" in m and m)(c.metrics()))
+            assert scrape(d)['sonde_sink_dropped_total{sink="otlp"}'] == 0
+        path, headers, body = c.got[0]
+        assert path == "/v1/metrics" and headers["Content-Type"] == "application/json"
+        assert headers["X-Token"] == "abc=d" and headers["X-Two"] == "2"
+        who = json.loads(body)["resourceMetrics"][0]["resource"]
+        assert attributes(who)["service.name"] == "mine" and attributes(who)["host.name"]
+        m, _, point = found["cpu_util"][0]
+        assert m["unit"] == "1" and 0 <= point["asDouble"] <= 1.001
+        m, data_, point = found["rx_bytes"][0]
+        assert m["unit"] == "By" and data_["aggregationTemporality"] == 1 and data_["isMonotonic"]
+        assert int(point["startTimeUnixNano"]) <= int(point["timeUnixNano"])
+        assert "net" in attributes(point)
+        m, _, point = found["duration"][0]
+        assert point["asDouble"] == 42 and point["timeUnixNano"] == "1730000000123456789"
+        assert attributes(point) == {"device": "3", "kind": "Marker", "domain": "d"}
+
+
+def test_otlp_tries_again(build, tmp_path):
+    with Collector(lambda n: 503 if n == 1 else 200) as c:
+        flags = ["--use-otlp", "--otlp-endpoint", f"http://127.0.0.1:{c.port}/v1/metrics/"]
+        with Daemon(build, tmp_path, *flags) as d:
+            until(lambda: len(c.got) >= 2)
+            assert c.got[0][0] == c.got[1][0] == "/v1/metrics" and c.got[0][2] == c.got[1][2]
+            until(lambda: scrape(d)['sonde_sink_records_total{sink="otlp"}'] >= 1)
+            assert scrape(d)['sonde_sink_dropped_total{sink="otlp"}'] == 0
+        assert "503" in d.log() and "again" in d.log()
+
+
+def test_otlp_over_tls(build, tmp_path):
+    certs = tmp_path / "certs"
+    words = [build / "bin" / "sonde", "certs", "--out", certs, "--key-type", "ec", "localhost"]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certs / "client" / "ca.crt")
+    server = certs / "server-localhost"
+    tls.load_cert_chain(server / "server.crt", server / "server.key")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with Collector(tls=tls) as c:
+        flags = ["--use-otlp", "--otlp-endpoint", f"https://localhost:{c.port}"]
+        own = ["--otlp-ssl-client-cert-path", certs / "client" / "client.crt"]
+        own += ["--otlp-ssl-client-key-path", certs / "client" / "client.key"]
+        own += ["--otlp-ssl-ca-cert-path", certs / "client" / "ca.crt"]
+        with Daemon(build, tmp_path, *flags, *own):
+            until(lambda: c.got)
+        n = len(c.got)
+        with Daemon(build, tmp_path, *flags) as d:  # an authority that nobody knows
+            d.wait_log(r"cannot deliver .*certificate")
+        assert len(c.got) == n
+
+
+def test_receivers_that_do_not_answer(build, tmp_path):
+    """One that takes connections and is silent, one that is gone: the queue stays bounded, others
+    are served, and the end does not wait."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))
+        flags = ["--use-otlp", "--otlp-endpoint", f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        flags += ["--otlp-max-queue-size", "10", "--otlp-timeout-ms", "60000"]
+        flags += ["--use-fbrelay", "--fbrelay-port", gone.getsockname()[1]]
+        with Daemon(build, tmp_path, *flags, ipc=True) as d:
+            send(d, *(data(duration=i) for i in range(300)))
+            dropped = 'sonde_sink_dropped_total{sink="%s"}'
+            until(lambda: scrape(d)[dropped % "otlp"] >= 200)
+            until(lambda: scrape(d)[dropped % "fbrelay"] >= 1)
+            assert d.call({"fn": "getVersion"})
+            start = time.monotonic()
+            assert d.stop(30) == 0
+            assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--otlp-endpoint", "localhost:4318"],
+        ["--otlp-endpoint", "http://"],
+        ["--otlp-endpoint", "http://a b/"],
+        ["--otlp-endpoint", "http://host:99999"],
+        ["--otlp-headers", "no value"],
+        ["--otlp-headers", "a: b=c"],
+        ["--otlp-endpoint", "https://localhost", "--otlp-ssl-ca-cert-path", "/none"],
+    ],
+)
+def test_otlp_options_that_make_no_sense(build, tmp_path, flags):
+    with Daemon(build, tmp_path, "--use-otlp", *flags, wait=False) as d:
+        assert d.process.wait(20) != 0
+        assert "otlp" in d.log() and flags[-1] in d.log()
+
+
+# --- relay ---
+
+
+def test_relay(build, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        flags = ["--use-fbrelay", "--fbrelay-port", server.getsockname()[1]]
+        with Daemon(build, tmp_path, *flags, ipc=True) as d:
+            send(d, data(device=2, duration=8))
+            server.settimeout(20)
+            peer, _ = server.accept()
+            with contextlib.closing(peer):
+                peer.settimeout(20)
+                text, found = "", {}
+                while "dyno.device2" not in found or "dyno" not in found:
+                    text += peer.recv(65536).decode()
+                    with contextlib.suppress(json.JSONDecodeError):
+                        while text:
+                            record, at = json.JSONDecoder().raw_decode(text)
+                            found[record["event.module"]] = record
+                            text = text[at:]
+    record = found["dyno.device2"]
+    assert record["dyno.device2"]["duration"] == 8 and record["backend"] == 0
+    assert record["stack_metrics"] is False and record["@timestamp"].startswith("2024-10-27T")
+    assert found["dyno"]["dyno"]["uptime"] > 0

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""The status page in a real browser: what it shows, what its buttons do, and that texts of processes
+stay texts."""
+
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from daemon import Daemon
+
+WEB = pathlib.Path(__file__).resolve().parents[2] / "src" / "web"
+CLIENT = pathlib.Path(__file__).resolve().parent / "fabric_client.py"
+
+
+class Browser:
+    """Chromium without a window, spoken to through its debugging pipe: JSON ended by NUL."""
+
+    def __init__(self, tmp_path):
+        program = shutil.which("chromium") or shutil.which("google-chrome")
+        if not program:
+            pytest.skip("no chromium here")
+        theirs_in, self.out = os.pipe()
+        self.into, theirs_out = os.pipe()
+
+        def descriptors():
+            a, b = os.dup(theirs_in), os.dup(theirs_out)
+            os.dup2(a, 3)
+            os.dup2(b, 4)
+
+        words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        words += ["--no-first-run", f"--user-data-dir={tmp_path / 'profile'}", "about:blank"]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            preexec_fn=descriptors, close_fds=False, env={**os.environ, "HOME": str(tmp_path)},
+        )  # fmt: skip
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.buffer, self.number, self.session, self.events = b"", 0, None, []
+        page = next(t for t in self.ask("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        attach = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self.session = attach["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(domain + ".enable")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.out)
+        os.close(self.into)
+        self.process.kill()
+        self.process.wait()
+
+    def message(self, seconds=60):
+        end = time.monotonic() + seconds
+        while b"\0" not in self.buffer:
+            left = max(0, end - time.monotonic())
+            assert select.select([self.into], [], [], left)[0], "the browser does not answer"
+            part = os.read(self.into, 1 << 20)
+            assert part, "the browser has ended"
+            self.buffer += part
+        text, _, self.buffer = self.buffer.partition(b"\0")
+        return json.loads(text)
+
+    def ask(self, method, **params):
+        self.number += 1
+        m = {"id": self.number, "method": method, "params": params}
+        if self.session:
+            m["sessionId"] = self.session
+        os.write(self.out, json.dumps(m).encode() + b"\0")
+        while True:
+            reply = self.message()
+            if reply.get("id") == self.number:
+                assert "error" not in reply, reply
+                return reply["result"]
+            self.events.append(reply)
+
+    def js(self, expression):
+        r = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in r, r
+        return r["result"].get("value")
+
+    def until(self, expression, seconds=30):
+        end = time.monotonic() + seconds
+        while not (value := self.js(expression)):
+            assert time.monotonic() < end, (expression, self.js("document.body.innerText"))
+            time.sleep(0.05)
+        return value
+
+
+EVIL = "<img src=x onerror=document.title='evil'><b id=evil>"
+
+
+@pytest.fixture
+def daemon(build, tmp_path):
+    env = {"LD_LIBRARY_PATH": str(build / "sim")}
+    flags = ["--kernel-monitor-reporting-interval-s", "1", "--dcgm-reporting-interval-s", "1"]
+    with Daemon(build, tmp_path, *flags, ipc=True, env=env) as d:
+        yield d
+
+
+def client(d):
+    """A process that polls, whose command line has markup."""
+    words = [sys.executable, CLIENT, d.ipc_dir / "dynolog", d.ipc_dir, "60", "0", EVIL]
+    p = d.popen(*words, stdout=subprocess.PIPE, text=True)
+    assert json.loads(p.stdout.readline())["registered"] == 1
+    return p
+
+
+def text(selector):
+    return f"document.querySelector({json.dumps(selector)}).innerText"
+
+
+def test_the_page(daemon, tmp_path):
+    p = client(daemon)
+    try:
+        with Browser(tmp_path) as b:
+            b.ask("Page.navigate", url=f"http://localhost:{daemon.http_port}/")
+            b.until("document.querySelectorAll('#processes tr').length === 1")
+            assert str(p.pid) in b.js(text("#processes"))
+            assert EVIL in b.js("document.querySelector('#processes .command').textContent")
+            assert b.js("document.getElementById('evil')") is None
+            b.until("document.querySelectorAll('#machine .tile').length >= 5")
+            b.until("document.querySelectorAll('#machine svg').length >= 5")
+            b.until("document.querySelectorAll('#devices .tile').length >= 1")
+            assert "sonde" in b.js("document.title") and "evil" not in b.js("document.title")
+
+            # an order for the one process, by its button
+            b.js("document.getElementById('t-kind').value = 'gpu'; "
+                 "document.getElementById('t-kind').dispatchEvent(new Event('change'))")  # fmt: skip
+            b.js("document.querySelector('#processes input').click()")
+            assert "selected" in b.js(text("#target"))
+            b.js("document.querySelector('#trace-form button').click()")
+            said = b.until("!document.getElementById('result').hidden && " + text("#result"))
+            assert "1 process will be traced" in said
+            got = json.loads(p.stdout.readline())
+            assert "ACTIVITIES_LOG_FILE=/tmp/trace.json" in json.dumps(got)
+            assert "ACTIVITIES_DURATION_MSECS=500" in json.dumps(got)
+
+            # one that nobody takes, with its reason
+            b.js("document.querySelector('#monitor-form button').click()")
+            said = b.until(f"{text('#result')}.includes('Nothing') && {text('#result')}")
+            assert len(said.splitlines()) > 1
+
+            p.kill()
+            b.until("document.querySelectorAll('#processes tr').length === 0")
+            assert b.js("!document.getElementById('empty').hidden")
+            shot = b.ask("Page.captureScreenshot", format="png")
+            assert len(shot["data"]) > 10000
+
+            urls = [e["params"]["request"]["url"] for e in b.events
+                    if e.get("method") == "Network.requestWillBeSent"]  # fmt: skip
+            own = (f"http://localhost:{daemon.http_port}/", "data:")
+            assert urls and all(u.startswith(own) for u in urls), urls
+            wrong = [e for e in b.events if e.get("method") == "Runtime.exceptionThrown"
+                     or (e.get("method") == "Log.entryAdded" and
+                         e["params"]["entry"]["level"] == "error")]  # fmt: skip
+            assert not wrong
+
+            daemon.stop()
+            b.until("!document.getElementById('trouble').hidden")
+    finally:
+        p.kill()
+        p.wait()
+
+
+def test_the_page_needs_nothing_else(daemon):
+    """No name of another machine, no script or style that the policy would refuse, no markup made
+    of texts; every field has its label; small."""
+    size = 0
+    for name in ("status.html", "status.css", "status.js"):
+        source = (WEB / name).read_text()
+        path = "" if name == "status.html" else name
+        with urllib.request.urlopen(f"http://localhost:{daemon.http_port}/{path}") as r:
+            assert r.read().decode() == source
+        size += len(source)
+        urls = set(re.findall(r"https?://[^\s\"']*", source)) - {"http://www.w3.org/2000/svg"}
+        assert not urls and "innerHTML" not in source and "eval(" not in source
+        assert "document.write" not in source and " style=" not in source and "@import" not in source
+    assert size < 40000
+    html = (WEB / "status.html").read_text()
+    assert not re.search(r"\son\w+=|<script>|<style>", html)
+    for field in re.findall(r"<(?:input|select)[^>]*>", html):
+        before = html[: html.index(field)]
+        assert "aria-label" in field or before.rfind("<label") > before.rfind("</label")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""A real Prometheus scrapes the daemon, and its own checker reads /metrics."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+from daemon import Daemon
+from fabric_client import Client
+
+RECORD = {"kind": "Marker", "deviceId": 0, "duration": 5, "timestamp": 1730000000123456789}
+
+
+def needs(program):
+    if not shutil.which(program):
+        pytest.skip(f"no {program} here: it comes with the package prometheus")
+
+
+def read(url):
+    with urllib.request.urlopen(url, timeout=20) as r:
+        return r.read().decode()
+
+
+@pytest.fixture
+def daemon(build, tmp_path):
+    sim = {"LD_LIBRARY_PATH": str(build / "sim")}
+    flags = ["--kernel-monitor-reporting-interval-s", "1", "--dcgm-reporting-interval-s", "1"]
+    with Daemon(build, tmp_path, *flags, ipc=True, env=sim) as d:
+        with Client(d.ipc_dir / "dynolog", bind=d.ipc_dir) as c:
+            c.data({**RECORD, "domain": 'quo"te\\ new\nline ü'})
+        yield d
+
+
+def test_promtool_understands_every_line(daemon):
+    needs("promtool")
+    url = f"http://localhost:{daemon.http_port}/metrics"
+    end = time.monotonic() + 20
+    while "cpu_util" not in (text := read(url)) or "npu_activity" not in text:
+        assert time.monotonic() < end, text
+        time.sleep(0.05)
+    r = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    # 3: words about style, of names that are older than this daemon
+    assert r.returncode in (0, 3), r.stderr
+    assert "error while linting" not in r.stderr
+    assert not [line for line in r.stderr.splitlines() if line.startswith("sonde_")], r.stderr
+
+
+@contextlib.contextmanager
+def prometheus(tmp_path, port):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        own = s.getsockname()[1]
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "scrape_configs:\n- job_name: sonde\n  scrape_interval: 300ms\n  scrape_timeout: 300ms\n"
+        f"  static_configs: [{{targets: ['localhost:{port}']}}]\n"
+    )
+    words = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'db'}"]
+    words += [f"--web.listen-address=127.0.0.1:{own}"]
+    with open(tmp_path / "prometheus.log", "wb") as log:
+        p = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{own}", p
+    finally:
+        p.kill()
+        p.wait()
+
+
+def test_prometheus_scrapes_it(daemon, tmp_path):
+    needs("prometheus")
+    with prometheus(tmp_path, daemon.http_port) as (url, process):
+        log = tmp_path / "prometheus.log"
+
+        def query(text, seconds=60):
+            """Series once there are some."""
+            end = time.monotonic() + seconds
+            while True:
+                assert process.poll() is None, log.read_text()
+                with contextlib.suppress(OSError):
+                    q = urllib.parse.urlencode({"query": text})
+                    found = json.loads(read(f"{url}/api/v1/query?{q}"))["data"]["result"]
+                    if found:
+                        return found
+                assert time.monotonic() < end, log.read_text() + daemon.log()
+                time.sleep(0.2)
+
+        assert query('up{job="sonde"} == 1')
+        (cpu,) = query("cpu_util")
+        assert cpu["metric"]["host_name"] == socket.gethostname()
+        (marker,) = query("npu_activity_duration_ns_total")
+        assert marker["metric"]["domain"] == 'quo"te\\ new\nline ü' and marker["value"][1] == "5"
+        assert query('rate(rx_bytes_total{net="lo"}[5s]) > 0')
+        assert query("sonde_http_requests_total > 3")
+        types = json.loads(read(f"{url}/api/v1/metadata?metric=rx_bytes_total"))["data"]
+        assert types["rx_bytes_total"][0]["type"] == "counter"
