@@ -22,6 +22,7 @@
 #include "daemon/notify.h"
 #include "daemon/reload.h"
 #include "daemon/rpc.h"
+#include "daemon/slim.h"
 #include "daemon/tls.h"
 
 #define DRAIN_NS 1000000000u /* how long answers may take once the end is asked for */
@@ -322,7 +323,7 @@ int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void
 	if (r >= 0) {
 		log_info("ready");
 		notify_send("READY=1\nSTATUS=ready");
-		malloc_trim(0);
+		slim_down();
 		if (event_base_dispatch(p.d.base) < 0)
 			r = err_set(err, -EIO, "the event loop failed");
 	}

@@ -14,6 +14,8 @@ static const char *const usage[] = {"", NULL};
 static const struct args_spec spec = {
 	.name = "daemon", .usage = usage, .options = daemon_option_table, .flags = ARGS_GFLAGS};
 
+static volatile size_t touched;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct daemon_options o;
@@ -31,12 +33,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	snprintf(word, sizeof(word), "--flagfile=/proc/self/fd/%d", fd);
 	daemon_options_init(&o);
 	if (args_parse(&a, &spec, 1, argv, &err) == 0 && daemon_options_check(&o, &err) == 0) {
-		volatile size_t sum = strlen(o.config.certs_dir);
+		size_t sum = strlen(o.config.certs_dir);
 
 		for (int i = 0; o.config.binds[i]; i++)
 			sum += strlen(o.config.binds[i]);
 		for (int i = 0; i < DAEMON_FOREIGN_OPTIONS; i++)
 			sum += o.foreign[i] ? strlen(o.foreign[i]) : 0;
+		touched = sum;
 	}
 	daemon_options_release(&o);
 	args_release(&a);
