@@ -254,7 +254,7 @@ static int next_value(struct cursor *c, const struct match *m, const char **out,
 
 static int parse_long(struct args *a, struct cursor *c, struct err *err)
 {
-	const char *word = c->argv[c->at++] + 1;
+	const char *typed = c->argv[c->at++], *word = typed + 1;
 	bool gflags = c->flags & ARGS_GFLAGS, no = false;
 
 	word += *word == '-';
@@ -264,6 +264,8 @@ static int parse_long(struct args *a, struct cursor *c, struct err *err)
 		gflags ? find_gflag(c->options, word, len, &no) : find_long(c->options, word, len);
 	const char *value = no ? "false" : *eq ? eq + 1 : NULL;
 
+	if (!m.opt && len == 1 && typed[1] != '-')
+		return err_set(err, -EINVAL, "unknown option '-%c'", *word);
 	if (!m.opt)
 		return unknown_option(c->options, word, len, err);
 	if (m.rival)

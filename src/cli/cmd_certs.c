@@ -29,6 +29,7 @@ struct certs_cmd {
 	struct certs *certs;
 	struct buf copy; /* lines that bring the sets to their hosts */
 	struct buf names; /* of the hosts, for the last command */
+	unsigned named; /* hosts and clients */
 	unsigned made, kept, copies;
 	bool client_made;
 };
@@ -67,7 +68,7 @@ static int check_host(struct certs_cmd *o, const char *item, struct err *err)
 {
 	int r = 0;
 
-	(void)o;
+	o->named++;
 	for (const char *at = item; r == 0;) {
 		size_t len = strcspn(at, "=");
 		char *host = xstrndup(at, len);
@@ -90,7 +91,7 @@ static int check_client(struct certs_cmd *o, const char *item, struct err *err)
 {
 	const char *c = item;
 
-	(void)o;
+	o->named++;
 	while (isalnum((unsigned char)*c) || (c > item && *c && strchr("-_.@", *c)))
 		c++;
 	if (!*c && strlen(item) <= CLIENT_NAME_MAX)
@@ -108,6 +109,8 @@ static int check_words(struct certs_cmd *o, struct err *err)
 
 	if (r == 0 && o->clients)
 		r = each_item(o, o->clients, check_client, err);
+	if (r == 0 && (o->nhosts || o->clients) && !o->named)
+		r = err_set(err, -EINVAL, "the list of names is empty");
 	if (r == 0 && o->revoke && (o->nhosts || o->clients || o->renew))
 		r = err_set(err, -EINVAL, "--revoke goes alone: renew in a second step");
 	return r;
@@ -243,12 +246,16 @@ static int revoke(struct certs_cmd *o, struct buf *text, struct err *err)
 {
 	int r = each_item(o, o->revoke, revoke_name, err);
 
+	if (r == 0 && !o->made)
+		buf_add_str(text, "All of that was revoked before. ");
+	else if (r == 0)
+		buf_addf(text, "Revoked %u certificate%s. ", o->made, o->made == 1 ? "" : "s");
 	if (r == 0)
 		buf_addf(text,
-			 "Revoked %u certificate%s. The new list is in %s/ca/ca.crl and in every "
+			 "The list is in %s/ca/ca.crl and in every "
 			 "set beside it; it counts where it has been copied to, as 'ca.crl', and "
 			 "the daemon was told (SIGHUP).\n",
-			 o->made, o->made == 1 ? "" : "s", o->out);
+			 o->out);
 	return r;
 }
 

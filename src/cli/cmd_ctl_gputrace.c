@@ -97,14 +97,19 @@ static int settle_start(struct ctl *c, struct gputrace_options *o, struct err *e
 }
 
 /* Under Slurm, processes register with the job they belong to. */
-static void settle_job(struct gputrace_options *o)
+static void settle_job(const struct ctl *c, struct gputrace_options *o)
 {
 	const char *job = o->common.slurm_job;
+	bool number = job && strspn(job, "0123456789") == strlen(job) && strlen(job) < 19;
 
-	if (o->job_id == NOT_GIVEN)
-		o->job_id = job && strspn(job, "0123456789") == strlen(job) && strlen(job) < 19
-				    ? strtoull(job, NULL, 10)
-				    : 0;
+	if (o->job_id != NOT_GIVEN)
+		return;
+	o->job_id = number ? strtoull(job, NULL, 10) : 0;
+	if (job && !number)
+		ctl_say(c,
+			"processes of '%s' have a job id of their own: give it with --job-id, as "
+			"SLURM_JOB_ID of their environment or 'ps' tells it",
+			job);
 }
 
 static int trace(struct ctl *c, struct gputrace_options *o)
@@ -112,8 +117,8 @@ static int trace(struct ctl *c, struct gputrace_options *o)
 	struct err err = {0};
 
 	if (settle_start(c, o, &err) < 0)
-		return command_fail(c->cmd, &err, EXIT_FAILED);
-	settle_job(o);
+		return ctl_fail(c, &err, EXIT_FAILED);
+	settle_job(c, o);
 	hint_path(c, o->config.log_file);
 	struct ctl_order order = {
 		.kind = CTL_GPUTRACE,

@@ -30,25 +30,31 @@ static int tell_json(const struct ctl *c, json_t *const *lists, const struct ctl
 	return command_print_json(c->cmd, all);
 }
 
-static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers)
+static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers,
+		bool some)
 {
 	struct ctl_table t = {.titles = ctl_process_titles(c)};
 	struct buf text = {0};
-	size_t at, found = 0;
+	size_t at, found = 0, answered = 0;
 	json_t *process;
 
-	for (size_t i = 0; i < c->hosts.n; i++)
+	for (size_t i = 0; i < c->hosts.n; i++) {
+		answered += answers[i].reply != NULL;
 		json_array_foreach(lists[i], at, process)
 		{
 			ctl_process_row(c, i, process, &t);
 			found++;
 		}
+	}
 	ctl_table_print(&t, ctl_terminal(STDOUT_FILENO, NULL), &text);
 	int status = command_print(c->cmd, &text);
 	for (size_t i = 0; i < c->hosts.n && c->hosts.n > 1; i++)
 		if (!answers[i].reply)
 			ctl_say(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
-	if (!found)
+	if (answered && !found && some)
+		ctl_say(c, "no registered process has that job or one of those ids; without "
+			   "--job-id and --pids all are listed");
+	else if (answered && !found)
 		ctl_say(c, "no process has registered: start jobs after the daemon, with "
 			   "KINETO_USE_DAEMON=1 (PyTorch) or MSMONITOR_USE_DAEMON=1 (torch_npu, "
 			   "MindSpore), and the daemon with --enable-ipc-monitor");
@@ -70,11 +76,13 @@ static int list(struct ctl *c, const struct ps_options *o)
 	if (o->pids)
 		json_object_set_new(filter, "pids", ctl_pids(o->pids));
 	if (ctl_processes_ask(c, filter, lists, answers, &err) < 0)
-		status = command_fail(c->cmd, &err, EXIT_FAILED);
+		status = ctl_fail(c, &err, EXIT_FAILED);
 	else if (c->common->json)
 		status = tell_json(c, lists, answers);
 	else
-		status = c->hosts.n > 1 || answers[0].reply ? tell(c, lists, answers) : EXIT_DONE;
+		status = c->hosts.n > 1 || answers[0].reply
+				 ? tell(c, lists, answers, o->pids || o->job_id != ANY_JOB)
+				 : EXIT_DONE;
 	if (status == EXIT_DONE)
 		status = ctl_failures(c, answers);
 	for (size_t i = 0; i < c->hosts.n; i++)

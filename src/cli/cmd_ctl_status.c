@@ -19,7 +19,7 @@ static void cell_step(const json_t *reply, const char *key, struct ctl_table *t)
 {
 	const json_t *n = json_object_get(reply, key);
 
-	if (json_is_integer(n))
+	if (json_is_integer(n) && json_integer_value(n) >= 0)
 		ctl_table_cell(t, "%lld", (long long)json_integer_value(n));
 	else
 		ctl_table_cell(t, "-");
@@ -36,6 +36,7 @@ static void cells(const json_t *reply, struct ctl_table *t)
 
 static void words(const struct ctl *c, const json_t *reply, struct buf *out)
 {
+	const json_t *upstream = json_object_get(reply, "status");
 	const char *trace = text(reply, "nputrace"), *monitor = text(reply, "npumonitor");
 	long long step = json_integer_value(json_object_get(reply, "current_step"));
 	long long start = json_integer_value(json_object_get(reply, "start_step"));
@@ -55,6 +56,10 @@ static void words(const struct ctl *c, const json_t *reply, struct buf *out)
 			 ctl_is_dyno(c) ? "dyno" : "sonde ctl");
 	else if (!strcmp(trace, "Idle"))
 		buf_add_str(out, "nothing is being collected; requests are accepted");
+	else if (json_is_integer(upstream) && !json_integer_value(upstream))
+		buf_add_str(out, "the daemon is up, but its last sample of the GPUs had gaps");
+	else if (!json_object_get(reply, "nputrace"))
+		buf_add_str(out, "the daemon is up; it is one that tells no states of profilers");
 }
 
 static int status_run(const struct command *cmd, int argc, char **argv)

@@ -3,6 +3,7 @@
  * sonde ctl watch: states and processes of hosts, again and again. A terminal shows the latest; a
  * file or a pipe gets a line for each host and look.
  */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,8 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "analyze/frames.h"
 #include "base/clock.h"
 #include "cli/ctl_processes.h"
+#include "cli/ctl_text.h"
 
 #define ENTER_SCREEN "\033[?1049h\033[?25l"
 #define LEAVE_SCREEN "\033[?25h\033[?1049l"
@@ -32,6 +35,8 @@ struct look {
 	struct ctl_answer *status, *processes;
 };
 
+static volatile sig_atomic_t must_draw; /* what is on the screen is out of place */
+
 static void leave(int signal_number)
 {
 	ssize_t n = write(STDOUT_FILENO, LEAVE_SCREEN, strlen(LEAVE_SCREEN));
@@ -41,6 +46,26 @@ static void leave(int signal_number)
 	_exit(EXIT_DONE);
 }
 
+/* Ctrl-Z: the shell gets its own screen back, and we ours when we go on. */
+static void pause_screen(int signal_number)
+{
+	int before = errno;
+	ssize_t n = write(STDOUT_FILENO, LEAVE_SCREEN, strlen(LEAVE_SCREEN));
+
+	(void)signal_number;
+	raise(SIGSTOP);
+	n = write(STDOUT_FILENO, ENTER_SCREEN, strlen(ENTER_SCREEN));
+	(void)n;
+	must_draw = 1;
+	errno = before;
+}
+
+static void on_resize(int signal_number)
+{
+	(void)signal_number;
+	must_draw = 1;
+}
+
 static const char *text(const struct ctl_answer *a, const char *key)
 {
 	const char *value = json_string_value(json_object_get(a->reply, key));
@@ -48,11 +73,15 @@ static const char *text(const struct ctl_answer *a, const char *key)
 	return value ? value : "-";
 }
 
-static long long number(const struct ctl_answer *a, const char *key)
+/* A number, or "-" from a daemon that does not tell it. */
+static const char *number(const struct ctl_answer *a, const char *key, char out[24])
 {
 	const json_t *n = json_object_get(a->reply, key);
 
-	return json_is_integer(n) ? (long long)json_integer_value(n) : -1;
+	snprintf(out, 24, "-");
+	if (json_is_integer(n))
+		snprintf(out, 24, "%lld", (long long)json_integer_value(n));
+	return out;
 }
 
 static int take_look(struct ctl *c, struct look *l, struct err *err)
@@ -84,20 +113,26 @@ static void clock_text(char out[16])
 
 static void add_lines(const struct ctl *c, const struct look *l, struct buf *out)
 {
-	char now[16];
+	char now[16], step[24], total[24];
+	struct buf line = {0};
 
 	clock_text(now);
 	for (size_t i = 0; i < c->hosts.n; i++) {
 		const struct ctl_answer *s = &l->status[i];
 
-		buf_addf(out, "%s %s ", now, c->hosts.v[i].label);
+		buf_clear(&line);
+		buf_addf(&line, "%s %s ", now, c->hosts.v[i].label);
 		if (s->reply)
-			buf_addf(out, "nputrace=%s npumonitor=%s step=%lld processes=%lld\n",
+			buf_addf(&line, "nputrace=%s npumonitor=%s step=%s processes=%s",
 				 text(s, "nputrace"), text(s, "npumonitor"),
-				 number(s, "current_step"), number(&l->processes[i], "total"));
+				 number(s, "current_step", step),
+				 number(&l->processes[i], "total", total));
 		else
-			buf_addf(out, "failed: %s\n", s->err.text);
+			buf_addf(&line, "failed: %s", s->err.text);
+		frame_add_printable(out, buf_str(&line), line.len);
+		buf_add_char(out, '\n');
 	}
+	buf_release(&line);
 }
 
 static void add_hosts(const struct ctl *c, const struct look *l, unsigned width, struct buf *out)
@@ -105,6 +140,7 @@ static void add_hosts(const struct ctl *c, const struct look *l, unsigned width,
 	static const char *const titles[] = {"HOST",	   "NPUTRACE", "NPUMONITOR", ">STEP",
 					     ">PROCESSES", "NOTE",     NULL};
 	struct ctl_table t = {.titles = titles};
+	char n[24];
 
 	for (int failed = 1; failed >= 0; failed--)
 		for (size_t i = 0; i < c->hosts.n; i++) {
@@ -115,8 +151,8 @@ static void add_hosts(const struct ctl *c, const struct look *l, unsigned width,
 			ctl_table_cell(&t, "%s", c->hosts.v[i].label);
 			ctl_table_cell(&t, "%s", text(s, "nputrace"));
 			ctl_table_cell(&t, "%s", text(s, "npumonitor"));
-			ctl_table_cell(&t, "%lld", number(s, "current_step"));
-			ctl_table_cell(&t, "%lld", number(&l->processes[i], "total"));
+			ctl_table_cell(&t, "%s", number(s, "current_step", n));
+			ctl_table_cell(&t, "%s", number(&l->processes[i], "total", n));
 			ctl_table_cell(&t, "%s", s->reply ? "" : s->err.text);
 		}
 	ctl_table_print(&t, width, out);
@@ -155,21 +191,23 @@ static void draw(const struct ctl *c, const struct watch_options *o, const struc
 	const char *line = buf_str(&all);
 	for (unsigned row = 1; *line && row < rows; row++) {
 		size_t len = strcspn(line, "\n");
+		unsigned columns;
 
-		buf_add(out, line, len);
-		buf_add_str(out, CLEAR_LINE "\n");
+		buf_add(out, line, ctl_text_fit(line, len, width, &columns));
+		/* behind a full line it would clear the last character */
+		buf_add_str(out, columns < width ? CLEAR_LINE "\n" : "\n");
 		line += len + (line[len] == '\n');
 	}
 	buf_add_str(out, CLEAR_BELOW);
 	buf_release(&all);
 }
 
-/* Waits until it is time for the next look. */
+/* Waits until it is time for the next look, or there is another reason for one. */
 static void wait_until(uint64_t until_ns)
 {
 	uint64_t now;
 
-	while ((now = clock_mono_ns()) < until_ns)
+	while ((now = clock_mono_ns()) < until_ns && !must_draw)
 		poll(NULL, 0, (int)((until_ns - now) / 1000000) + 1);
 }
 
@@ -195,6 +233,18 @@ static json_t *look_json(const struct ctl *c, const struct look *l)
 	return list;
 }
 
+/* One line for each look, so that a reader knows when it has all of it. */
+static void add_json(const struct ctl *c, const struct look *l, struct buf *out)
+{
+	size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+	json_t *list = look_json(c, l);
+	char *line = json_dumps(list, flags);
+
+	buf_addf(out, "%s\n", line ? line : "[]");
+	free(line);
+	json_decref(list);
+}
+
 /* The exit status if it were the last look; negative: it cannot go on. */
 static int look_once(struct ctl *c, const struct watch_options *o, bool screen)
 {
@@ -204,11 +254,11 @@ static int look_once(struct ctl *c, const struct watch_options *o, bool screen)
 	int status;
 
 	if (take_look(c, &l, &err) < 0) {
-		status = command_fail(c->cmd, &err, EXIT_FAILED);
-	} else if (o->common.json) {
-		status = command_print_json(c->cmd, look_json(c, &l));
+		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
-		if (screen)
+		if (o->common.json)
+			add_json(c, &l, &out);
+		else if (screen)
 			draw(c, o, &l, &out);
 		else
 			add_lines(c, &l, &out);
@@ -220,6 +270,19 @@ static int look_once(struct ctl *c, const struct watch_options *o, bool screen)
 	return status;
 }
 
+static void take_screen(void)
+{
+	static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+	printf(ENTER_SCREEN);
+	fflush(stdout);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		signal(ends[i], leave);
+	signal(SIGWINCH, on_resize);
+	if (signal(SIGTSTP, pause_screen) == SIG_IGN)
+		signal(SIGTSTP, SIG_IGN);
+}
+
 static int watch(struct ctl *c, const struct watch_options *o)
 {
 	bool screen = isatty(STDOUT_FILENO) && !o->common.json;
@@ -227,16 +290,13 @@ static int watch(struct ctl *c, const struct watch_options *o)
 	int status = EXIT_DONE;
 
 	signal(SIGPIPE, SIG_DFL);
-	if (screen) {
-		printf(ENTER_SCREEN);
-		fflush(stdout);
-		signal(SIGINT, leave);
-		signal(SIGTERM, leave);
-		signal(SIGHUP, leave);
-	}
+	c->quiet = screen;
+	if (screen)
+		take_screen();
 	for (unsigned i = 0; status >= 0 && (!o->count || i < o->count); i++) {
 		if (i)
 			wait_until(next);
+		must_draw = 0;
 		next = clock_mono_ns() + o->interval_s * 1000000000ull;
 		status = look_once(c, o, screen);
 	}
@@ -302,7 +362,8 @@ const struct command cmd_ctl_watch = {
 		 .description =
 			 "Shows the states of hosts, and of one host its processes, again every "
 			 "second. Hosts that do not answer come first. When the output is no "
-			 "terminal, each look is a line for each host.",
+			 "terminal, each look is a line for each host; with --json it is one line "
+			 "with all of them.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde daemon, dynolog: the node daemon. The options are in daemon_options.c. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -96,7 +98,12 @@ static int daemon_command_run(const struct command *cmd, int argc, char **argv)
 {
 	struct readings all = {.argc = argc, .argv = argv, .latest = reading_new()};
 	struct args *a = &all.latest->args;
+	struct command named = *cmd;
 
+	/* By the name under which it was called: the page has the other. */
+	if (strcmp(program_invocation_short_name, cmd->alias))
+		named.spec.name = "sonde daemon";
+	cmd = &named;
 	int status = command_parse(cmd, a, argc, argv);
 	if (status < 0 && a->stopped) {
 		printf("sonde %s\n", SONDE_VERSION);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "analyze/frames.h"
 #include "cli/command.h"
@@ -172,13 +173,29 @@ static json_t *missing_json(const struct look *l)
 	return o;
 }
 
+/* With --watch each round is one line, so that a reader knows when it has all of it. */
+static int print_json(struct look *l)
+{
+	json_t *round = json_pack("{s:O, s:o}", "samples", l->samples, "missing", missing_json(l));
+	size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+
+	if (!l->o->watch_s)
+		return command_print_json(l->cmd, round);
+	char *line = json_dumps(round, flags);
+	json_decref(round);
+	buf_addf(&l->text, "%s\n", line ? line : "{}");
+	free(line);
+	int status = command_print(l->cmd, &l->text);
+	buf_clear(&l->text);
+	return status;
+}
+
 static int print_round(struct look *l)
 {
 	int status;
 
 	if (l->o->json)
-		return command_print_json(l->cmd, json_pack("{s:O, s:o}", "samples", l->samples,
-							    "missing", missing_json(l)));
+		return print_json(l);
 	if (l->o->watch_s)
 		buf_add_char(&l->text, '\n');
 	status = command_print(l->cmd, &l->text);
@@ -208,6 +225,10 @@ static int look(struct look *l)
 	int status = EXIT_DONE;
 
 	if (!any_opened(l)) {
+		l->samples = json_array();
+		if (l->o->json)
+			print_round(l);
+		json_decref(l->samples);
 		report_missing(l);
 		return EXIT_FAILED;
 	}

@@ -38,6 +38,8 @@ static const struct args_section sonde_sections[] = {
 static const struct args_example sonde_examples[] = {
 	{"record a training script", "msmemscope -- python train.py"},
 	{"look at what was recorded", "sonde mem show memscopeDumpResults"},
+	{"start the daemon of this node", "sonde daemon --enable-ipc-monitor"},
+	{"see which jobs it knows", "sonde ctl ps"},
 	{"describe this machine for a bug report", "sonde bugreport"},
 	{NULL, NULL},
 };
@@ -88,7 +90,9 @@ const struct command_group command_groups[] = {
 	 .spec = {.name = "sonde",
 		  .summary = "look inside running AI jobs",
 		  .description = "Sonde records what AI jobs do with their memory and tells who "
-				 "holds it. The job needs no change and no rebuild.",
+				 "holds it. A daemon on each node knows its jobs, has them "
+				 "traced on demand and feeds metrics to others. The job needs no "
+				 "change and no rebuild.",
 		  .usage = sonde_usage,
 		  .options = sonde_options,
 		  .examples = sonde_examples,
@@ -318,8 +322,11 @@ void command_group_help(const struct command_group *group, unsigned width, struc
 		buf_addf(out, "  %-14s", command_name_within(commands[i], group));
 		args_wrap(out, commands[i]->spec.summary, 16, 16, width);
 	}
-	buf_addf(out, "\nMore about one of them: sonde help %s%s<command>\n", group->name,
-		 *group->name ? " " : "");
+	if (group->run)
+		buf_addf(out, "\nMore about one of them: %s help <command>\n", group->spec.name);
+	else
+		buf_addf(out, "\nMore about one of them: sonde help %s%s<command>\n", group->name,
+			 *group->name ? " " : "");
 }
 
 int command_group_show(const struct command_group *group, bool asked)

@@ -14,12 +14,16 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "cli/ctl_find.h"
+#include "cli/ctl_text.h"
 #include "daemon/client.h"
 #include "daemon/daemon.h"
 #include "daemon/tls.h"
 #include "wire/rpc.h"
 
 #define FIND_TIMEOUT_S 30 /* squeue and kubectl may have to ask a busy server */
+#define REPLY_DEPTH_MAX                                                                            \
+	64 /* more, and what reads our JSON may fail on all hosts because of one                   \
+	    */
 
 const struct opt ctl_options[] = {CTL_COMMON_ROWS};
 
@@ -46,6 +50,23 @@ int ctl_print_version(const char *name)
 {
 	printf("%.*s %s\n", (int)strcspn(name, " "), name, SONDE_VERSION);
 	return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
+}
+
+int ctl_fail(const struct ctl *c, const struct err *err, int status)
+{
+	/* A program that reads this gets a list in any case. */
+	if (c->common->json && status == EXIT_FAILED)
+		printf("[]\n");
+	fflush(stdout);
+	return command_fail(c->cmd, err, status);
+}
+
+int ctl_written(const struct ctl *c)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return EXIT_DONE;
+	ctl_say(c, "cannot write the output");
+	return EXIT_FAILED;
 }
 
 int ctl_begin(struct ctl *c, const struct command *cmd, struct args *a, int argc, char **argv)
@@ -96,11 +117,13 @@ int ctl_open(struct ctl *c, bool tell)
 	struct err err = {0};
 
 	if (ctl_find_hosts(&f, &c->hosts, &err) < 0)
-		return command_fail(c->cmd, &err, err.code == -EINVAL ? EXIT_USAGE : EXIT_FAILED);
+		return ctl_fail(c, &err,
+				err.code == -EINVAL || err.code == -E2BIG ? EXIT_USAGE
+									  : EXIT_FAILED);
 	if (tell && !o->json && ctl_is_dyno(c) && getuid() == 0)
 		ctl_say(c, "running as root, which it does not need");
 	if (open_tls(c, tell && !o->json && c->hosts.n == 1, &err) < 0)
-		return command_fail(c->cmd, &err, EXIT_FAILED);
+		return ctl_fail(c, &err, EXIT_FAILED);
 	fflush(stdout);
 	return -1;
 }
@@ -136,14 +159,20 @@ static void take_answer(struct ctl_answer *a, struct client_call *call)
 	if (!call->reply)
 		return;
 	a->reply = json_loadb(call->reply, call->reply_bytes, 0, &why);
-	if (json_is_object(a->reply)) {
-		a->raw = xstrndup(call->reply, call->reply_bytes);
+	bool deep = a->reply && ctl_text_depth(call->reply, call->reply_bytes) > REPLY_DEPTH_MAX;
+	if (json_is_object(a->reply) && !deep) {
+		struct buf raw = {0};
+
+		ctl_text_add_json(&raw, call->reply, call->reply_bytes);
+		a->raw = xstrdup(buf_str(&raw));
 		a->raw_bytes = call->reply_bytes;
+		buf_release(&raw);
 		return;
 	}
 	json_decref(a->reply);
 	a->reply = NULL;
-	err_set(&a->err, -EBADMSG, "the answer is not a JSON object: is this port a daemon's?");
+	err_set(&a->err, -EBADMSG, "the answer is %s: is this port a daemon's?",
+		deep ? "nested too deep" : "not a JSON object");
 }
 
 static int check_size(const json_t *request, struct err *err)
@@ -165,7 +194,7 @@ int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, 
 	struct round round = {0};
 	struct client_options o = {.tls = c->tls,
 				   .timeout_ms = c->common->timeout_s * 1000,
-				   .done = c->hosts.n > 1 ? one_done : NULL,
+				   .done = c->hosts.n > 1 && !c->quiet ? one_done : NULL,
 				   .arg = &round};
 	struct timespec now;
 	int r = 0;
@@ -225,10 +254,15 @@ void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers)
 json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a)
 {
 	const struct ctl_host *h = &c->hosts.v[host];
+	struct buf error = {0};
 
-	return json_pack("{s:s, s:s, s:i, s:b, s:O?, s:s?}", "host", h->label, "address", h->name,
-			 "port", (int)h->port, "ok", a->reply != NULL, "reply", a->reply, "error",
-			 a->reply ? NULL : a->err.text);
+	/* it may hold words of the daemon, cut off in the middle of a character */
+	frame_add_printable(&error, a->err.text, strlen(a->err.text));
+	json_t *row = json_pack("{s:s, s:s, s:i, s:b, s:O?, s:s?}", "host", h->label, "address",
+				h->name, "port", (int)h->port, "ok", a->reply != NULL, "reply",
+				a->reply, "error", a->reply ? NULL : buf_str(&error));
+	buf_release(&error);
+	return row;
 }
 
 int ctl_failures(const struct ctl *c, const struct ctl_answer *answers)

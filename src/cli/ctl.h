@@ -36,6 +36,7 @@ struct ctl {
 	const struct ctl_common *common;
 	struct ctl_hosts hosts;
 	SSL_CTX *tls;
+	bool quiet; /* no progress on stderr */
 	int64_t asked_ns; /* CLOCK_REALTIME when the last round began */
 };
 
@@ -43,8 +44,8 @@ struct ctl {
 struct ctl_answer {
 	bool asked;
 	json_t *reply; /* an object; NULL: it failed */
-	char *raw; /* the same as it came */
-	size_t raw_bytes;
+	char *raw; /* the same as it came, in one line and fit for a terminal */
+	size_t raw_bytes; /* as they came */
 	struct err err; /* why it failed */
 	double seconds;
 };
@@ -56,6 +57,12 @@ int ctl_begin(struct ctl *c, const struct command *cmd, struct args *a, int argc
  * there is one host. Negative: go on. Otherwise the exit status. */
 int ctl_open(struct ctl *c, bool tell);
 void ctl_end(struct ctl *c);
+
+/* Says why there is nothing to tell of any host. The exit status. */
+int ctl_fail(const struct ctl *c, const struct err *err, int status);
+
+/* Whether all that was printed has been written. EXIT_DONE, or EXIT_FAILED with a message. */
+int ctl_written(const struct ctl *c);
 
 /* For --version. The exit status. */
 int ctl_print_version(const char *name);
@@ -149,7 +156,10 @@ __attribute__((format(printf, 2, 3))) void ctl_say(const struct ctl *c, const ch
 		 .help = "Exit with status 3 when the command had no effect. Always so for "       \
 			 "'sonde ctl'."},                                                          \
 		COMMAND_HELP_OPTION,                                                               \
-		{.name = "version", .kind = OPT_STOP, .help = "Show the version and exit."},       \
+		{.name = "version",                                                                \
+		 .letters = "V",                                                                   \
+		 .kind = OPT_STOP,                                                                 \
+		 .help = "Show the version and exit."},                                            \
 		OPT_END
 
 #endif

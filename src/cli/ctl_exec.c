@@ -14,6 +14,7 @@
 
 #define OUTPUT_MAX (64u << 20) /* a thousand pods are a few MiB */
 #define COMPLAINT_MAX 4096u
+#define LOOK_MS 100 /* how often it is looked whether it has ended with its pipes still open */
 
 extern char **environ;
 
@@ -55,35 +56,56 @@ static bool take(struct stream *s)
 	return (size_t)n <= room || s->max == COMPLAINT_MAX;
 }
 
-static int listen_to(struct stream *s, uint64_t until_ns)
+/* Takes what there is within so many milliseconds. 1: something, 0: nothing, negative: no more. */
+static int take_some(struct stream *s, int wait_ms)
 {
-	while (s[0].fd >= 0 || s[1].fd >= 0) {
-		struct pollfd p[2] = {{.fd = s[0].fd, .events = POLLIN},
-				      {.fd = s[1].fd, .events = POLLIN}};
-		uint64_t now = clock_mono_ns();
+	struct pollfd p[2] = {{.fd = s[0].fd, .events = POLLIN}, {.fd = s[1].fd, .events = POLLIN}};
+	int n = poll(p, 2, wait_ms);
 
-		if (now >= until_ns)
-			return -ETIMEDOUT;
-		if (poll(p, 2, (int)((until_ns - now) / 1000000) + 1) < 0 && errno != EINTR)
-			return -errno;
-		for (int i = 0; i < 2; i++)
-			if (p[i].fd >= 0 && p[i].revents && !take(&s[i]))
-				return -EFBIG;
+	if (n < 0)
+		return errno == EINTR ? 0 : -errno;
+	for (int i = 0; i < 2; i++)
+		if (p[i].fd >= 0 && p[i].revents && !take(&s[i]))
+			return -EFBIG;
+	return n > 0;
+}
+
+/* Until the program has ended: a child of its own may keep the pipes for longer, and it may itself
+ * close them and go on. 0: it has, and *out_status is set. */
+static int listen_to(struct stream *s, pid_t pid, uint64_t until_ns, int *out_status)
+{
+	int r = 0;
+
+	while (r >= 0 && clock_mono_ns() < until_ns) {
+		bool all = s[0].fd < 0 && s[1].fd < 0;
+
+		r = take_some(s, all ? 1 : LOOK_MS);
+		if (r == 0 && waitpid(pid, out_status, WNOHANG) != 0) {
+			while (!all && take_some(s, 0) > 0)
+				;
+			return 0;
+		}
 	}
-	return 0;
+	return r < 0 ? r : -ETIMEDOUT;
 }
 
 static int judge(const char *name, int r, int status, struct buf *complaint, struct err *err)
 {
-	const char *text = buf_str(complaint);
-	int line = (int)strcspn(text, "\n");
+	const char *text, *begin;
+
+	/* the last line is for people: kubectl logs its attempts before it */
+	while (complaint->len && strchr("\r\n ", complaint->data[complaint->len - 1]))
+		complaint->len--;
+	text = buf_str(complaint);
+	begin = strrchr(text, '\n');
+	begin = begin ? begin + 1 : text;
 
 	if (r < 0)
 		return err_sys(err, r, "no answer from '%s'", name);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
-	if (line)
-		return err_set(err, -EIO, "'%s' failed: %.*s", name, line, text);
+	if (*begin)
+		return err_set(err, -EIO, "'%s' failed: %.400s", name, begin);
 	return err_set(err, -EIO, "'%s' failed and did not say why", name);
 }
 
@@ -109,11 +131,12 @@ int ctl_exec(const char *const *argv, unsigned timeout_s, struct buf *out, struc
 	if (r < 0) {
 		err_sys(err, r, "cannot run '%s'", argv[0]);
 	} else {
-		r = listen_to(s, clock_mono_ns() + timeout_s * 1000000000ull);
-		if (r < 0)
+		r = listen_to(s, pid, clock_mono_ns() + timeout_s * 1000000000ull, &status);
+		if (r < 0) {
 			kill(pid, SIGKILL);
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
+			while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+				;
+		}
 		r = judge(argv[0], r, status, &complaint, err);
 	}
 	for (int i = 0; i < 2; i++)

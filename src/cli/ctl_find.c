@@ -24,32 +24,47 @@ static int from_file(const struct ctl_find *f, struct ctl_hosts *out, struct err
 	return r;
 }
 
-/* The nodes as Slurm writes them, "node[1-4]", or nothing while the job waits. */
+/* Adds nodes as Slurm writes them, "node[1-4]", unless there are none yet. */
+static void add_nodes(struct buf *nodes, const char *text, size_t len)
+{
+	while (len && (text[len - 1] == ' ' || text[len - 1] == '\r'))
+		len--;
+	if (!len || (len == 6 && !strncmp(text, "(null)", 6)))
+		return;
+	if (nodes->len)
+		buf_add_char(nodes, ',');
+	buf_add(nodes, text, len);
+}
+
+/* Nothing while the job waits. Each task of an array has a line of its own. */
 static int slurm_nodes(const struct ctl_find *f, struct buf *nodes, struct err *err)
 {
 	const char *squeue[] = {"squeue", "-h", "-j", f->slurm_job, "-o", "%N", NULL};
 	const char *scontrol[] = {"scontrol", "show", "job", "-o", f->slurm_job, NULL};
 	static const char key[] = " NodeList=";
 	struct buf said = {0};
+	struct err why = {0};
 
-	int r = ctl_exec(squeue, f->timeout_s, &said, err);
-	const char *text = buf_str(&said);
-	size_t len = strcspn(text, "\n");
-	if (r < 0 || !len) {
-		/* a job that has just ended is gone from the queue, but still known */
-		buf_clear(&said);
-		if (ctl_exec(scontrol, f->timeout_s, &said, r < 0 ? NULL : err) == 0) {
-			const char *found = strstr(buf_str(&said), key);
+	int r = ctl_exec(squeue, f->timeout_s, &said, &why);
+	for (const char *at = buf_str(&said); r == 0 && *at; at += *at == '\n') {
+		size_t len = strcspn(at, "\n");
 
-			text = found ? found + strlen(key) : "";
-			len = strcspn(text, " \n");
-			r = 0;
+		add_nodes(nodes, at, len);
+		at += len;
+	}
+	buf_clear(&said);
+	/* a job that has just ended is gone from the queue, but still known */
+	if (!nodes->len && ctl_exec(scontrol, f->timeout_s, &said, NULL) == 0) {
+		const char *at = buf_str(&said);
+
+		r = 0;
+		while ((at = strstr(at, key))) {
+			at += strlen(key);
+			add_nodes(nodes, at, strcspn(at, " \n"));
 		}
 	}
-	if (r == 0 && strncmp(text, "(null)", 6))
-		buf_add(nodes, text, len);
 	buf_release(&said);
-	return r;
+	return r < 0 ? err_set(err, r, "%s", why.text) : 0;
 }
 
 static int from_slurm(const struct ctl_find *f, struct ctl_hosts *out, struct err *err)
@@ -64,7 +79,7 @@ static int from_slurm(const struct ctl_find *f, struct ctl_hosts *out, struct er
 		r = err_set(err, -ENOENT, "Slurm job %s has no nodes now: is it running?",
 			    f->slurm_job);
 	else if (r == 0 && ctl_hosts_add(out, buf_str(&nodes), f->port, &why) < 0)
-		r = err_set(err, why.code, "nodes of Slurm job %s: %s", f->slurm_job, why.text);
+		r = err_set(err, -EIO, "nodes of Slurm job %s: %s", f->slurm_job, why.text);
 	buf_release(&nodes);
 	return r;
 }
@@ -75,11 +90,14 @@ static int from_kubernetes(const struct ctl_find *f, struct ctl_hosts *out, stru
 	char *namespace = f->k8s_namespace ? xasprintf("--namespace=%s", f->k8s_namespace) : NULL;
 	const char *argv[] = {"kubectl", "get", "pods", "-o", "json", selector, namespace, NULL};
 	struct buf said = {0};
+	struct err why = {0};
 	size_t before = out->n;
 
 	int r = ctl_exec(argv, f->timeout_s, &said, err);
 	if (r == 0)
-		r = ctl_hosts_add_pods(out, buf_str(&said), said.len, f->port, err);
+		r = ctl_hosts_add_pods(out, buf_str(&said), said.len, f->port, &why);
+	if (r < 0 && why.code)
+		r = err_set(err, -EIO, "pods with '%s': %s", f->k8s_selector, why.text);
 	if (r == 0 && out->n == before)
 		r = err_set(err, -ENOENT, "no running pod with an address matches '%s'",
 			    f->k8s_selector);

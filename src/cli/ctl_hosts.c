@@ -2,12 +2,14 @@
 #include "cli/ctl_hosts.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/args.h"
 #include "base/mem.h"
@@ -32,7 +34,7 @@ static uint64_t host_hash(const char *name, unsigned port)
 	uint64_t x = 14695981039346656037u ^ port;
 
 	for (; *name; name++)
-		x = (x ^ (unsigned char)*name) * 1099511628211u;
+		x = (x ^ (unsigned char)tolower((unsigned char)*name)) * 1099511628211u;
 	return x;
 }
 
@@ -50,7 +52,7 @@ static int add_host(struct ctl_hosts *h, const char *name, const char *label, un
 		return err_set(err, -E2BIG, "more than %u hosts", CTL_HOSTS_MAX);
 	uint64_t key = host_hash(name, port);
 	uint64_t at = hmap_get(&h->seen, key);
-	if (at != HMAP_NONE && h->v[at].port == port && !strcmp(h->v[at].name, name))
+	if (at != HMAP_NONE && h->v[at].port == port && !strcasecmp(h->v[at].name, name))
 		return 0;
 	h->v = xgrow(h->v, &h->cap, h->n + 1, sizeof(*h->v));
 	h->v[h->n] = (struct ctl_host){xstrdup(name), make_label(h, label, port), port};
@@ -232,7 +234,9 @@ static int add_item(struct ctl_hosts *h, const char *item, size_t len, unsigned 
 	size_t inside = close ? (size_t)(close - item - 1) : 0;
 	int r = 0;
 
-	if (!len || len > ITEM_MAX_BYTES)
+	if (!len)
+		return err_set(err, -EINVAL, "a name is missing in the list of hosts");
+	if (len > ITEM_MAX_BYTES)
 		return err_set(err, -EINVAL, "a host name has 1 to %u characters", NAME_MAX_BYTES);
 	if (close && memchr(item + 1, ':', inside)) {
 		if (close + 1 < item + len) {
@@ -326,6 +330,10 @@ int ctl_hosts_add_lines(struct ctl_hosts *h, const char *text, size_t len, unsig
 	struct err why = {0};
 
 	h->usual_port = port;
+	if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* as editors of Windows begin files */
+		text += 3;
+		len -= 3;
+	}
 	if (memchr(text, '\0', len))
 		return err_set(err, -EINVAL, "it is not a text file");
 	for (unsigned number = 1; len; number++) {
@@ -363,11 +371,11 @@ static int add_pod(struct ctl_hosts *h, const json_t *pod, unsigned port, struct
 
 	if (phase && strcmp(phase, "Running"))
 		return 0;
-	if (!address)
+	if (!address || !*address)
 		address = text_at(pod, "status", "hostIP");
 	if (!label)
 		label = text_at(pod, "metadata", "name");
-	if (!address)
+	if (!address || !*address)
 		return 0;
 	if (!is_ipv6(address, strlen(address)) && strspn(address, "0123456789.") != strlen(address))
 		return err_set(err, -EINVAL, "'%.100s' is not the address of a pod", address);
@@ -386,6 +394,8 @@ int ctl_hosts_add_pods(struct ctl_hosts *h, const char *json, size_t len, unsign
 	h->usual_port = port;
 	if (!root)
 		return err_set(err, -EINVAL, "kubectl did not answer with JSON: %s", why.text);
+	if (!json_is_array(json_object_get(root, "items")))
+		r = err_set(err, -EINVAL, "kubectl did not answer with a list of pods");
 	json_array_foreach(json_object_get(root, "items"), i, pod)
 	{
 		if (r == 0)

@@ -147,13 +147,13 @@ static void print_reply(const struct run *r)
 		printf("No processes were matched, please check --job-id or --pids flags\n");
 }
 
-static void tell_one(const struct run *r)
+static int tell_one(const struct run *r)
 {
 	const struct ctl_outcome *o = &r->outcomes[0];
 	struct buf words = {0};
 
 	print_reply(r);
-	fflush(stdout);
+	int status = ctl_written(r->c);
 	note(r, 0, &words);
 	if (o->state == CTL_TRIGGERED && !step_passed(r, 0))
 		ctl_say(r->c, "%zu process%s told; %s", o->triggered,
@@ -162,6 +162,7 @@ static void tell_one(const struct run *r)
 		ctl_say(r->c, "%s%s", o->state == CTL_TRIGGERED ? "" : "nothing was triggered: ",
 			buf_str(&words));
 	buf_release(&words);
+	return status;
 }
 
 /* --- many hosts --- */
@@ -261,7 +262,7 @@ static int exit_status(const struct run *r)
 		enum ctl_state s = r->outcomes[i].state;
 
 		refused = refused || s == CTL_REFUSED;
-		without = without || !triggered(r, i);
+		without = without || !triggered(r, i) || step_passed(r, i);
 		unmatched = unmatched || (s < CTL_REFUSED && !r->outcomes[i].matched);
 	}
 	int status = ctl_failures(r->c, r->answers);
@@ -276,9 +277,7 @@ static int tell(const struct run *r)
 		return tell_json(r);
 	if (r->c->hosts.n > 1)
 		return tell_many(r);
-	if (r->answers[0].reply)
-		tell_one(r);
-	return EXIT_DONE;
+	return r->answers[0].reply ? tell_one(r) : EXIT_DONE;
 }
 
 static int carry_out(struct run *r, struct err *err)
@@ -309,7 +308,7 @@ int ctl_order_run(struct ctl *c, const struct ctl_order *o)
 	int status;
 
 	if (carry_out(&r, &err) < 0) {
-		status = command_fail(c->cmd, &err, EXIT_FAILED);
+		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
 		status = tell(&r);
 		if (status == EXIT_DONE)

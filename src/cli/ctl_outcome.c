@@ -74,6 +74,10 @@ static void by_status(enum ctl_kind kind, const json_t *status, const char *name
 			 "a trace is being taken, and the two cannot run together: try again "
 			 "when '%s status' says Idle",
 			 name);
+	else if (kind == CTL_GPUTRACE)
+		buf_add_str(out, "this daemon holds it to the rules of NPU processes, as the "
+				 "dynolog of msMonitor does, and traces no others: run 'sonde "
+				 "daemon' there instead");
 	else
 		nobody(kind, out);
 }

@@ -51,8 +51,9 @@ void ctl_process_row(const struct ctl *c, size_t host, const json_t *process, st
 	cell_text(process, "command", t);
 }
 
-/* Takes a page into the list; gives where the next one begins, or 0 when it was the last. */
-static json_int_t take_page(json_t **list, const struct ctl_answer *a)
+/* Takes the page that began at `offset` into the list; gives where the next one begins, or 0 when
+ * it was the last. */
+static json_int_t take_page(json_t **list, json_int_t offset, const struct ctl_answer *a)
 {
 	json_t *rows = json_object_get(a->reply, "processes");
 	json_int_t next = json_integer_value(json_object_get(a->reply, "next"));
@@ -65,7 +66,7 @@ static json_int_t take_page(json_t **list, const struct ctl_answer *a)
 	if (!*list)
 		*list = json_array();
 	json_array_extend(*list, rows);
-	return next > 0 && json_array_size(rows) ? next : 0;
+	return next > offset && json_array_size(rows) ? next : 0;
 }
 
 /* A host whose answer has no list is one that failed. */
@@ -106,9 +107,11 @@ int ctl_processes_ask(struct ctl *c, json_t *filter, json_t **lists, struct ctl_
 		for (size_t i = 0; i < c->hosts.n && r == 0; i++) {
 			if (!requests[i])
 				continue;
+			json_int_t offset =
+				json_integer_value(json_object_get(requests[i], "offset"));
 			json_decref(requests[i]);
 			requests[i] = NULL;
-			json_int_t next = take_page(&lists[i], &answers[i]);
+			json_int_t next = take_page(&lists[i], offset, &answers[i]);
 			check_answer(&answers[i]);
 			if (!next)
 				continue;

@@ -4,22 +4,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static void tell_one(const struct ctl *c, const struct ctl_query *q, const struct ctl_answer *a)
+static int tell_one(const struct ctl *c, const struct ctl_query *q, const struct ctl_answer *a)
 {
 	struct buf words = {0};
 
 	if (!a->reply)
-		return;
+		return EXIT_DONE;
 	if (q->wrapped)
 		printf("response length = %zu\nresponse = %s\n", a->raw_bytes, a->raw);
 	else
 		printf("%s\n", a->raw);
-	fflush(stdout);
+	int status = ctl_written(c);
 	if (q->words)
 		q->words(c, a->reply, &words);
 	if (words.len)
 		ctl_say(c, "%s", buf_str(&words));
 	buf_release(&words);
+	return status;
 }
 
 static void add_row(const struct ctl *c, const struct ctl_query *q, const struct ctl_answer *a,
@@ -83,7 +84,7 @@ int ctl_query_run(struct ctl *c, struct ctl_query *q)
 	int status = EXIT_DONE;
 
 	if (ctl_ask_all(c, q->request, answers, &err) < 0) {
-		status = command_fail(c->cmd, &err, EXIT_FAILED);
+		status = ctl_fail(c, &err, EXIT_FAILED);
 		goto out;
 	}
 	if (c->common->json)
@@ -91,7 +92,7 @@ int ctl_query_run(struct ctl *c, struct ctl_query *q)
 	else if (c->hosts.n > 1)
 		status = tell_many(c, q, answers);
 	else
-		tell_one(c, q, &answers[0]);
+		status = tell_one(c, q, &answers[0]);
 	if (status == EXIT_DONE)
 		status = exit_status(c, q, answers);
 out:

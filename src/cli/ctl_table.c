@@ -5,11 +5,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "analyze/frames.h"
 #include "base/mem.h"
+#include "cli/ctl_text.h"
 
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
 {
@@ -46,27 +48,20 @@ unsigned ctl_terminal(int fd, unsigned *rows)
 	return ws.ws_col;
 }
 
-/* Characters of UTF-8 text, which is not the same as columns for all scripts, but for most. */
 static size_t length(const char *text)
 {
-	size_t n = 0;
+	unsigned columns;
 
-	for (; *text; text++)
-		n += ((unsigned char)*text & 0xc0) != 0x80;
-	return n;
+	ctl_text_fit(text, strlen(text), 0, &columns);
+	return columns;
 }
 
-/* Adds a line cut after `width` characters. */
+/* Adds a line cut after `width` columns. */
 static void add_cut(struct buf *out, const char *line, unsigned width)
 {
-	size_t n = 0;
+	unsigned columns;
 
-	for (; *line; line++) {
-		n += ((unsigned char)*line & 0xc0) != 0x80;
-		if (width && n > width)
-			break;
-		buf_add_char(out, *line);
-	}
+	buf_add(out, line, ctl_text_fit(line, strlen(line), width, &columns));
 	while (out->len && out->data[out->len - 1] == ' ')
 		out->len--;
 	buf_add_char(out, '\n');

@@ -34,7 +34,7 @@ int client_words_connect(const struct client_attempt *a, int error, struct err *
 	if (error == ECONNREFUSED)
 		return err_set(err, -error,
 			       "connection refused by %s: is the daemon running there? start it "
-			       "with: sonde daemon%s",
+			       "with: sonde daemon --enable-ipc-monitor%s",
 			       a->where,
 			       remote ? " (without --certs-dir or --bind it listens to its own "
 					"machine alone)"
@@ -88,6 +88,11 @@ int client_words_closed(const struct client_attempt *a, struct err *err)
 	if (a->in.len)
 		return err_set(err, -ECONNRESET,
 			       "the daemon at %s ended in the middle of its answer", a->where);
+	if (!a->run->options->tls && fn && (!strcmp(fn, "getStatus") || !strcmp(fn, "getVersion")))
+		return err_set(err, -ECONNRESET,
+			       "%s closed the connection without an answer: it wants TLS "
+			       "(--certs-dir), or it is no daemon",
+			       a->where);
 	return err_set(err, -ECONNRESET,
 		       "the daemon at %s closed the connection without an answer: it does not know "
 		       "the function '%s' (an older version?)%s",

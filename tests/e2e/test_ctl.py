@@ -212,6 +212,8 @@ def test_json(node, client):
         (["npu-monitor", "--json-rotate-log-files", "1"], "must be -1 or an integer greater than or equal to 2"),
         (["npu-monitor", "--export-type", "Text"], "expected DB or Jsonl"),
         (["status", "--hostname", "a b"], "is not a host name"),
+        (["status", "--hostname", "a,,b"], "a name is missing"),
+        (["status", "--hostname", "node[1-999999999]"], "more than 65536 hosts"),
         (["status", "--port", "0"], "expected a number from 1 to 65535"),
         (["status", "extra"], "unexpected argument 'extra'"),
         (["statsu"], "unknown command 'statsu'; did you mean 'status'?"),
@@ -227,6 +229,16 @@ def test_wrong_command_lines(build, words, said):
         assert r.returncode == 2, r
         assert said in r.stderr, r.stderr
         assert r.stdout == ""
+
+
+@pytest.mark.parametrize("words", [[",,"], ["--clients", ","]])
+def test_certificates_for_nobody(build, tmp_path, words):
+    r = subprocess.run(
+        [build / "bin/sonde", "certs", "-o", tmp_path / "certs", *words],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert r.returncode == 2 and "the list of names is empty" in r.stderr, r
+    assert not (tmp_path / "certs").exists()
 
 
 def test_options_before_and_after_the_command(node):
@@ -264,6 +276,7 @@ def test_help(build):
     assert "  sonde ctl ps [options]" in said("./sonde", "help", "ctl", "ps")
     assert "Commands:" in said("./sonde", "help", "ctl")
     assert re.match(r"dyno \d", said("./dyno", "--version"))
+    assert said("./dyno", "-V") == said("./dyno", "--version") == said("./dyno", "status", "-V")
     assert re.match(r"sonde \d", said("./sonde", "ctl", "--version"))
 
 
@@ -286,6 +299,8 @@ def test_ps_lists_processes(node, client):
     title, row = r.stdout.splitlines()
     assert title.split() == "PID RANK DEV JOB USER STATE STEP SEEN COMMAND".split()
     assert row.split()[0] == str(os.getpid()) and " 4711 " in row and "py" in row
+    r = ctl(node, "ps", "--job-id", "4712")
+    assert "without --job-id and --pids all are listed" in r.stderr
 
 
 def test_ps_of_more_processes_than_one_answer_holds(node, client):

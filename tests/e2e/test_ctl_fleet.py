@@ -20,7 +20,8 @@ HOSTS = 5
 
 class Fake(threading.Thread):
     """A daemon that knows only the functions it is given, as those of others do: for any other it
-    ends the connection. Without any it takes connections and says nothing."""
+    ends the connection. Without any it takes connections and says nothing. A function gives JSON,
+    or the bytes of an answer."""
 
     def __init__(self, **functions):
         super().__init__(daemon=True)
@@ -48,7 +49,8 @@ class Fake(threading.Thread):
                 self.asked.append(request)
                 if request["fn"] not in self.functions:
                     return
-                body = json.dumps(self.functions[request["fn"]](request)).encode()
+                said = self.functions[request["fn"]](request)
+                body = said if isinstance(said, bytes) else json.dumps(said).encode()
                 c.sendall(struct.pack("=i", len(body)) + body)
 
     def __enter__(self):
@@ -206,6 +208,8 @@ def test_a_file_of_hosts(build, fleet, tmp_path):
     assert set(rows(r.stdout)) == set(at(*fleet).split(","))
     r = sonde(build, "status", "--hosts-file", "-", input=at(fleet[0], fleet[1]))
     assert len(rows(r.stdout)) == 2
+    listed.write_bytes(b"\xef\xbb\xbf127.0.0.1\r\n")
+    sonde(build, "status", "--port", fleet[0].port, "--hosts-file", listed)
     listed.write_text("a\nb c\n")
     r = sonde(build, "status", "--hosts-file", listed, status=2)
     assert "line 2: unexpected 'c'" in r.stderr
@@ -233,10 +237,21 @@ def test_the_nodes_of_a_slurm_job(build, fleet, tmp_path):
     script(bin_dir, "scontrol", "exit 1")
     r = sonde(build, "status", "--slurm-job", "4711", status=1, path=bin_dir)
     assert "Invalid job id specified" in r.stderr
+    # tasks of an array: one waits, the others run
+    script(bin_dir, "squeue", "printf '\\n127.0.0.1\\n127.0.0.[1-2] \\n'")
+    data = json.loads(sonde(build, "status", "--json", "--port", port, "--slurm-job", "4711", status=1, path=bin_dir).stdout)  # fmt: skip
+    assert [d["host"] for d in data] == ["127.0.0.1", "127.0.0.2"]
     script(bin_dir, "squeue", "echo")
+    r = sonde(build, "status", "--slurm-job", "4711", status=1, path=bin_dir)
+    assert "has no nodes now" in r.stderr
     script(bin_dir, "scontrol", "echo ' NodeList=(null) '")
     r = sonde(build, "status", "--slurm-job", "4711", status=1, path=bin_dir)
     assert "has no nodes now" in r.stderr
+    # garbage is not the fault of the command line
+    script(bin_dir, "squeue", "printf 'a\\033[2J\\377b'")
+    r = sonde(build, "status", "--json", "--slurm-job", "4711", status=1, path=bin_dir)
+    assert "nodes of Slurm job 4711" in r.stderr and "\033" not in r.stderr
+    assert json.loads(r.stdout) == []
     assert "is not the number" in sonde(build, "status", "--slurm-job", "1;ls", status=2).stderr
 
 
@@ -263,6 +278,10 @@ def test_the_pods_of_a_cluster(build, fleet, tmp_path):
     ).read_text() == "get pods -o json --selector=app=sonde --namespace=ops\n"
     (tmp_path / "pods.json").write_text('{"items":[]}')
     assert "no running pod" in sonde(build, *words, status=1, path=bin_dir).stderr
-    script(bin_dir, "kubectl", "echo 'error: no configuration has been provided' >&2; exit 1")
+    for said in ("<html>", '{"items":7}'):
+        (tmp_path / "pods.json").write_text(said)
+        r = sonde(build, *words, status=1, path=bin_dir)
+        assert "kubectl did not answer with" in r.stderr and r.stdout == "[]\n"
+    script(bin_dir, "kubectl", "echo 'E1115 attempt' >&2; echo 'error: no configuration has been provided' >&2; exit 1")
     r = sonde(build, *words, status=1, path=bin_dir)
     assert "'kubectl' failed: error: no configuration has been provided" in r.stderr

@@ -61,6 +61,12 @@ def test_unit_is_hardened(units):
     assert r.returncode == 0, r.stdout + r.stderr
 
 
+def test_jobs_of_all_users_keep_their_sockets():
+    """libkineto puts its own socket beside the daemon's; a restart must not take it away."""
+    unit = (PACKAGING / "systemd" / "sonde-daemon.service").read_text()
+    assert "RuntimeDirectoryMode=1777" in unit and "RuntimeDirectoryPreserve=yes" in unit
+
+
 def options_of(unit):
     """The words of the daemon's command line in a unit."""
     line = re.search(r"^ExecStart=(.*)$", unit.read_text(), re.M)[1]

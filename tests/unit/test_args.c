@@ -392,6 +392,7 @@ TEST(args, gflags_yes_and_no)
 
 TEST(args, gflags_refusals)
 {
+	refused(GPARSE("-z"), "unknown option '-z'");
 	refused(GPARSE("-prot=1"), "unknown option '--prot'; did you mean '--port'?");
 	refused(GPARSE("--log_dirr=1"), "unknown option '--log_dirr'; did you mean '--log-dir'?");
 	refused(GPARSE("--must="), "option '--must' needs a value that is not empty");

@@ -111,6 +111,12 @@ TEST(ctl_hosts, files)
 	CHECK(ctl_hosts_add_lines(&h, "a\nb c\n", 6, 1, &err) < 0);
 	CHECK_STR(err.text, "line 2: unexpected 'c' behind the host");
 	CHECK(ctl_hosts_add_lines(&h, "a\0b", 3, 1, &err) < 0);
+	CHECK_INT(ctl_hosts_add_lines(&h,
+				      "\xef\xbb\xbf"
+				      "N1\r\ne\r\n",
+				      10, 1, &err),
+		  0);
+	CHECK_STR(told(&h), "n1:1 n2:1 b:7 c:1 d:1 a:1 e:1");
 	ctl_hosts_release(&h);
 }
 
@@ -133,6 +139,11 @@ TEST(ctl_hosts, pods)
 	CHECK_STR(h.v[0].label, "n1");
 	CHECK_STR(h.v[1].label, "p3");
 	CHECK(ctl_hosts_add_pods(&h, "{", 1, 2, &err) < 0);
+	CHECK(ctl_hosts_add_pods(&h, "{\"items\":7}", 11, 2, &err) < 0);
+	CHECK_INT(
+		ctl_hosts_add_pods(&h, "{\"items\":[{\"status\":{\"podIP\":\"\"}}]}", 35, 2, &err),
+		0);
+	CHECK_INT(h.n, 2);
 	CHECK(ctl_hosts_add_pods(&h, "{\"items\":[{\"status\":{\"podIP\":\"$(x)\"}}]}", 39, 2,
 				 &err) < 0);
 	ctl_hosts_release(&h);

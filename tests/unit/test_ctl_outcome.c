@@ -53,6 +53,8 @@ TEST(ctl_outcome, says_what_to_do)
 	static const char held[] = "{\"commandStatus\":\"ineffective\"}";
 
 	CHECK_STR(why(CTL_NPUTRACE, held, "{\"reason\":\"because\"}", NULL), "because");
+	CHECK(strstr(why(CTL_GPUTRACE, held, NULL, "{\"nputrace\":\"Uninitialized\"}"),
+		     "traces no others"));
 	CHECK(strstr(why(CTL_NPUTRACE, held, NULL, "{\"npumonitor\":\"Running\"}"),
 		     "'dyno npu-monitor --npu-monitor-stop'"));
 	CHECK(strstr(why(CTL_NPU_MONITOR, held, NULL, "{\"nputrace\":\"Running\"}"),

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What daemons write, made fit for terminals: columns, escapes, and how deep their JSON goes. */
+#ifndef SONDE_CLI_CTL_TEXT_H
+#define SONDE_CLI_CTL_TEXT_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+/* How many bytes of UTF-8 text fit into `width` columns (0: all of them), and how many columns
+ * these take: two for a Chinese character, none for an accent by itself. */
+size_t ctl_text_fit(const char *text, size_t len, unsigned width, unsigned *out_columns);
+
+/* Adds JSON that has been read without an error, as it is but in one line, and with the characters
+ * that a terminal would obey (C1, DEL, those that turn the direction) written as \uXXXX. */
+void ctl_text_add_json(struct buf *out, const char *json, size_t len);
+
+/* How many objects and arrays are inside each other, in JSON that has been read. */
+unsigned ctl_text_depth(const char *json, size_t len);
+
+#endif

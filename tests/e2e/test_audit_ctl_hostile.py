@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""dyno and sonde ctl against something at that port that is no daemon, or one that means harm:
+words and a status, at once; no commands reach the terminal."""
+
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+import threading
+
+import pytest
+
+COMMANDS = "\x1b]0;owned\x07\x1b[31m\x9b31m\u202e\x7f\n"
+ORDERS = [
+    ["status"],
+    ["version"],
+    ["ps"],
+    ["gputrace", "--log-file", "/tmp/t.json"],
+    ["nputrace", "--start-step", "1", "--iterations", "1", "--log-file", "/tmp/p"],
+    ["npu-monitor", "--npu-monitor-start"],
+    ["dcgm-pause"],
+]
+ROW = {
+    "pid": 5, "rank": 2.5, "device": "x", "job_id": -1, "user": COMMANDS, "state": COMMANDS,
+    "current_step": 10**17, "last_seen_s": 1e308, "command": COMMANDS,
+}  # fmt: skip
+
+
+def frame(body, length=None):
+    return struct.pack("=i", len(body) if length is None else length) + body
+
+
+ANSWERS = {
+    "nothing": b"",
+    "half a length": b"\x10\0",
+    "no length": frame(b""),
+    "a length below zero": frame(b"{}" * 50, -5),
+    "a length that nobody has": frame(b"{}" * 50, 2**31 - 1),
+    "less than it says": frame(b'{"a":1', 100),
+    "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "no object": frame(b"[1,2]"),
+    "no JSON": frame(b"hello"),
+    "deep JSON": frame(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "a NUL": frame(b'{"a":"\0"}'),
+    "no UTF-8": frame(b'{"a":"\xff\xfe"}'),
+    "an overflow": frame(b'{"a":1e999}'),
+}
+ODD = {
+    "other types": {
+        "processesMatched": 5, "activityProfilersTriggered": "x", "activityProfilersBusy": -1,
+        "commandStatus": 7, "current_step": "z", "npumonitor": [], "nputrace": {}, "version": {},
+        "status": COMMANDS, "processes": {"a": 1}, "next": "x", "reason": COMMANDS,
+    },
+    "rows of other types": {"processes": [None, 1, "x", [], {}, ROW], "next": None},
+    "an old daemon": {"status": 1},
+    "only a status": {"commandStatus": "ineffective"},
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def port_that_says(answer):
+    """Gives every connection these bytes once it has asked something."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                c, _ = server.accept()
+                with c, contextlib.suppress(OSError):
+                    c.settimeout(5)
+                    c.recv(65536)
+                    c.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(10)
+
+
+def dyno(build, port, *words):
+    return subprocess.run(
+        [build / "bin/dyno", "--port", str(port), "--timeout", "2", *words],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+
+
+def check_terminal(r):
+    for said in (r.stdout, r.stderr):
+        assert not set(said) & set("\x1b\x07\x7f\x9b\u202e"), said
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_is_no_answer(build, name):
+    with port_that_says(ANSWERS[name]) as port:
+        for words in ORDERS:
+            r = dyno(build, port, *words)
+            assert r.returncode == 1 and "dyno " in r.stderr, r
+            check_terminal(r)
+        rows = json.loads(dyno(build, port, "--json", "status").stdout)
+        assert not rows[0]["ok"] and rows[0]["error"] and rows[0]["reply"] is None
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_answer_of_another_kind(build, name):
+    body = json.dumps(ODD[name]).encode()
+    with port_that_says(frame(body)) as port:
+        for words in ORDERS:
+            r = dyno(build, port, *words)
+            assert r.returncode in (0, 1), r
+            check_terminal(r)
+            assert json.loads(dyno(build, port, "--json", *words).stdout)

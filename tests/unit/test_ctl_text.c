@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/ctl_text.h"
+
+#include "cli/ctl_table.h"
+#include "test.h"
+
+static unsigned columns(const char *text)
+{
+	unsigned n = 0;
+
+	CHECK_INT(ctl_text_fit(text, strlen(text), 0, &n), strlen(text));
+	return n;
+}
+
+TEST(ctl_text, columns_of_scripts)
+{
+	CHECK_INT(columns(""), 0);
+	CHECK_INT(columns("abc"), 3);
+	CHECK_INT(columns("é"), 1);
+	CHECK_INT(columns("e\xcc\x81"), 1); /* an accent by itself */
+	CHECK_INT(columns("训练"), 4);
+	CHECK_INT(columns("한글"), 4);
+	CHECK_INT(columns("\xf0\x9f\x9a\x80"), 2); /* a rocket */
+	CHECK_INT(columns("\xff\xfe"), 2); /* no UTF-8 */
+	CHECK_INT(columns("a\xe8\xae"), 3); /* cut off */
+}
+
+TEST(ctl_text, cuts_between_characters)
+{
+	unsigned n;
+
+	CHECK_INT(ctl_text_fit("训练", 6, 3, &n), 3);
+	CHECK_INT(n, 2);
+	CHECK_INT(ctl_text_fit("训练", 6, 4, &n), 6);
+	CHECK_INT(ctl_text_fit("e\xcc\x81x", 4, 1, &n), 3);
+	CHECK_INT(n, 1);
+}
+
+TEST(ctl_text, json_that_a_terminal_shows)
+{
+	static const char json[] = "{\r\n\"a\":\t\"\xc2\x9b\x7f\xe2\x80\xae\\u001b é训\"}";
+	struct buf out = {0};
+
+	ctl_text_add_json(&out, json, strlen(json));
+	CHECK_STR(buf_str(&out), "{  \"a\": \"\\u009b\\u007f\\u202e\\u001b é训\"}");
+	buf_release(&out);
+}
+
+static unsigned depth(const char *json)
+{
+	return ctl_text_depth(json, strlen(json));
+}
+
+TEST(ctl_text, depth)
+{
+	CHECK_INT(depth("7"), 0);
+	CHECK_INT(depth("{\"a\":[{}],\"b\":[]}"), 3);
+	CHECK_INT(depth("{\"[[[\\\"[[\":\"{{\\\\\"}"), 1);
+}
+
+TEST(ctl_text, a_table_with_wide_characters)
+{
+	static const char *const titles[] = {"A", "B", NULL};
+	struct ctl_table t = {.titles = titles};
+	struct buf out = {0};
+
+	ctl_table_cell(&t, "训");
+	ctl_table_cell(&t, "x");
+	ctl_table_cell(&t, "abc");
+	ctl_table_cell(&t, "练练");
+	ctl_table_print(&t, 8, &out);
+	CHECK_STR(buf_str(&out), "A    B\n训   x\nabc  练\n");
+	ctl_table_release(&t);
+	buf_release(&out);
+}
