@@ -88,10 +88,15 @@ int log_open(const char *path, struct err *err)
 
 	if (fd < 0)
 		return err_sys(err, -errno, "cannot open log file '%s'", path);
-	int old = atomic_exchange(&log_fd, fd);
-	if (old != STDERR_FILENO)
-		close(old);
-	return 0;
+	int old = atomic_load(&log_fd);
+	if (old == STDERR_FILENO) {
+		atomic_store(&log_fd, fd);
+		return 0;
+	}
+	/* In the place of the old one: a thread may be writing to that number just now. */
+	int r = dup3(fd, old, O_CLOEXEC) < 0 ? -errno : 0;
+	close(fd);
+	return r < 0 ? err_sys(err, r, "cannot use log file '%s'", path) : 0;
 }
 
 void log_close(void)
@@ -137,6 +142,15 @@ __attribute__((format(printf, 4, 0))) static char *add_words(char *text, size_t 
 	return text;
 }
 
+/* Words may hold names that others chose: none of them begins a line of its own or moves a cursor.
+ */
+static void keep_on_one_line(char *words, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (((unsigned char)words[i] < ' ' && words[i] != '\t') || words[i] == 0x7f)
+			words[i] = '?';
+}
+
 void log_write(enum log_level level, const char *area, const char *file, int line, const char *fmt,
 	       ...)
 {
@@ -154,9 +168,11 @@ void log_write(enum log_level level, const char *area, const char *file, int lin
 	size_t n = strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
 	n += (size_t)snprintf(text + n, sizeof(text) - n, " %s [%.64s:%d] %.32s%s", marks[level],
 			      base ? base + 1 : file, line, area, *area ? ": " : "");
+	size_t words = n;
 	va_start(ap, fmt);
 	char *whole = add_words(text, sizeof(text), &n, fmt, ap);
 	va_end(ap);
+	keep_on_one_line(whole + words, n - words - 1);
 	if (write(log_fd, whole, n) < 0)
 		errno = saved; /* a log that cannot be written is nobody's failure */
 	if (whole != text)

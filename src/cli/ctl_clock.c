@@ -71,7 +71,7 @@ int ctl_clock_start(struct ctl *c, unsigned delay_s, uint64_t *out_ms, struct er
 		int64_t theirs = json_integer_value(time);
 		int64_t took = (int64_t)(answers[i].seconds * 1e9);
 
-		if (!json_is_integer(time) || theirs < 0)
+		if (!json_is_integer(time) || theirs < 0 || theirs > INT64_MAX / 2)
 			continue;
 		host_of[n] = i;
 		spans[n++] = (struct ctl_span){theirs - c->asked_ns - took, theirs - c->asked_ns};

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-#define PAGES_MAX 1024 /* of 256 processes each: no host has more */
+#define ROWS_MAX 32768 /* no host has more processes */
 
 const char *const *ctl_process_titles(const struct ctl *c)
 {
@@ -66,7 +66,8 @@ static json_int_t take_page(json_t **list, json_int_t offset, const struct ctl_a
 	if (!*list)
 		*list = json_array();
 	json_array_extend(*list, rows);
-	return next > offset && json_array_size(rows) ? next : 0;
+	return next > offset && json_array_size(rows) && json_array_size(*list) < ROWS_MAX ? next
+											   : 0;
 }
 
 /* A host whose answer has no list is one that failed. */
@@ -98,7 +99,7 @@ int ctl_processes_ask(struct ctl *c, json_t *filter, json_t **lists, struct ctl_
 	json_object_set_new(filter, "fn", json_string("listProcesses"));
 	for (size_t i = 0; i < c->hosts.n; i++)
 		requests[i] = json_incref(filter);
-	for (int page = 0; more && r == 0 && page < PAGES_MAX; page++) {
+	for (int page = 0; more && r == 0 && page < ROWS_MAX; page++) {
 		for (size_t i = 0; i < c->hosts.n; i++)
 			if (requests[i])
 				answer_clear(&answers[i]);

@@ -164,7 +164,7 @@ static json_t *get_daemon(struct daemon *d, const json_t *request)
 	(void)request;
 	gethostname(host, sizeof(host) - 1);
 	return json_pack("{ss si sf ss so so so so}", "version", SONDE_VERSION, "pid",
-			 (int)getpid(), "uptime_s", (double)(realtime_ns() - d->started_ns) / 1e9,
+			 (int)getpid(), "uptime_s", d->rpc ? rpc_server_age_s(d->rpc) : 0.0,
 			 "hostname", host, "endpoints", fabric, "rpc", rpc, "tls", tls, "jobs",
 			 describe_jobs(d->jobs));
 }

@@ -50,7 +50,8 @@ int certs_add(struct certs *c, enum certs_kind kind, const char *name, const cha
 int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct err *err);
 
 /* Revokes all that was issued for a set, or for a host or client of that name; gives how many
- * certificates that were, and brings the new list into every set that is here. */
+ * certificates that were, 0 if all of them are revoked already, and brings the list into every set
+ * that is here. */
 int certs_revoke(struct certs *c, const char *name, struct err *err);
 
 /* Brings ca.crt and ca.crl into every set that is here. */

@@ -75,6 +75,7 @@ struct search {
 	const char *as[3]; /* the sets that the name may mean */
 	X509 **found;
 	size_t n, cap;
+	size_t revoked; /* that the name means, too, but are on the list already */
 	char *known; /* the last set seen, to name each once */
 	struct buf list;
 };
@@ -91,8 +92,12 @@ static int collect(void *arg, const struct certs_issued *i, struct err *err)
 			buf_addf(&s->list, "%s%s", s->list.len ? ", " : "", i->set);
 	}
 	for (int k = 0; k < 3; k++) {
-		if (strcmp(s->as[k], i->set) || i->revoked)
+		if (strcmp(s->as[k], i->set))
 			continue;
+		if (i->revoked) {
+			s->revoked++;
+			break;
+		}
 		s->found = xgrow(s->found, &s->cap, s->n + 1, sizeof(*s->found));
 		X509_up_ref(i->x);
 		s->found[s->n++] = i->x;
@@ -127,11 +132,12 @@ int certs_revoke(struct certs *c, const char *name, struct err *err)
 	s.as[1] = buf_str(&server);
 	s.as[2] = buf_str(&client);
 	int r = certs_each_issued(c, collect, &s, err);
-	if (r == 0 && s.n == 0)
-		r = err_set(err, -ENOENT,
-			    "nothing that is valid was issued for '%s'; there are: %s", name,
+	if (r == 0 && s.n == 0 && !s.revoked)
+		r = err_set(err, -ENOENT, "nothing was issued for '%s'; there are: %s", name,
 			    s.list.len ? buf_str(&s.list) : "none");
-	if (r == 0)
+	else if (r == 0 && s.n == 0) /* a run that was interrupted may not have come so far */
+		r = certs_publish(c, err);
+	else if (r == 0)
 		r = revoke_found(c, &s, err);
 	for (size_t i = 0; i < s.n; i++)
 		X509_free(s.found[i]);

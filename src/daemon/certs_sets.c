@@ -2,6 +2,7 @@
 /* The sets of a certificate directory: made, renewed, and kept up to date with the CA's list. */
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include "base/mem.h"
 #include "daemon/certs_impl.h"
 #include "daemon/tls_names.h"
+
+#define NEW ".new"
 
 static bool is_server(const char *set)
 {
@@ -43,6 +46,44 @@ static int write_ca_files(struct certs *c, const char *set, struct err *err)
 	return r;
 }
 
+/* Puts the file NAME.new of a set in the place of NAME. */
+static int take_new(struct certs *c, const char *set, const char *name, struct err *err)
+{
+	struct buf from = {0}, to = {0};
+	int r = 0;
+
+	certs_path(c, set, name, &to);
+	certs_path(c, set, name, &from);
+	buf_add_str(&from, NEW);
+	if (rename(buf_str(&from), buf_str(&to)) < 0)
+		r = err_sys(err, -errno, "cannot write '%s'", buf_str(&to));
+	buf_release(&from);
+	buf_release(&to);
+	return r;
+}
+
+/* A key and a certificate that do not belong together are worth nothing: both are written before
+ * either is put in its place. */
+static int write_pair(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, struct err *err)
+{
+	bool server = is_server(set);
+	struct buf path = {0};
+
+	int r = certs_write_key(
+		c, certs_path(c, set, server ? "server.key" NEW : "client.key" NEW, &path), key,
+		err);
+	if (r == 0)
+		r = certs_write_certificate(
+			certs_path(c, set, server ? "server.crt" NEW : "client.crt" NEW, &path), x,
+			err);
+	if (r == 0)
+		r = take_new(c, set, server ? "server.key" : "client.key", err);
+	if (r == 0)
+		r = take_new(c, set, server ? "server.crt" : "client.crt", err);
+	buf_release(&path);
+	return r;
+}
+
 static int write_set(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, struct err *err)
 {
 	struct buf path = {0};
@@ -54,13 +95,7 @@ static int write_set(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, s
 	if (r == 0)
 		r = write_ca_files(c, set, err);
 	if (r == 0)
-		r = certs_write_key(
-			c, certs_path(c, set, is_server(set) ? "server.key" : "client.key", &path),
-			key, err);
-	if (r == 0)
-		r = certs_write_certificate(
-			certs_path(c, set, is_server(set) ? "server.crt" : "client.crt", &path), x,
-			err);
+		r = write_pair(c, set, key, x, err);
 	buf_release(&path);
 	return r;
 }

@@ -5,6 +5,7 @@
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/background.h"
 #include "daemon/fabric.h"
 #include "daemon/http.h"
 #include "daemon/init.h"
@@ -27,6 +29,7 @@
 
 #define DRAIN_NS 1000000000u /* how long answers may take once the end is asked for */
 #define DRAIN_TICK_US 10000
+#define LEAVE_MS 1200 /* for what is on its way to receivers of metrics */
 #define SLICE_US 1000 /* of work for connections before the loop polls again */
 #define SLICE_CALLBACKS 8
 
@@ -43,6 +46,18 @@ struct process {
 };
 
 /* --- the process --- */
+
+/* Who starts us may have closed them; a socket in the place of stderr would be sent the log. */
+static void fill_standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
 
 /* A daemon lives for months beside a training job: small and steady counts for more than fast. */
 static void set_up_memory(void)
@@ -122,23 +137,24 @@ static void on_heartbeat(evutil_socket_t fd, short what, void *arg)
 
 /* --- configuration --- */
 
+/* The new ones first: if they cannot be had, those that are there go on as if nothing was said. */
 static void apply_metrics(struct process *p, const struct daemon_config *next)
 {
 	struct daemon_config before = p->config;
+	struct metrics *metrics = NULL;
 	struct err err = {0};
 
-	metrics_free(p->d.metrics);
-	p->d.metrics = NULL;
 	reload_take(&p->config, next, RELOAD_METRICS);
-	if (metrics_new(&p->d, &p->d.metrics, &err) == 0) {
-		log_info("metrics follow the new configuration");
+	if (metrics_new(&p->d, &metrics, &err) < 0) {
+		log_err("the new configuration of metrics cannot be used: %s; going on with the "
+			"old one",
+			err.text);
+		p->config = before;
 		return;
 	}
-	log_err("the new configuration of metrics cannot be used: %s; going on with the old one",
-		err.text);
-	p->config = before;
-	if (metrics_new(&p->d, &p->d.metrics, &err) < 0)
-		log_err("metrics have ended: %s", err.text);
+	metrics_free(p->d.metrics);
+	p->d.metrics = metrics;
+	log_info("metrics follow the new configuration");
 }
 
 static void apply_config(struct process *p, const struct daemon_config *next)
@@ -284,6 +300,7 @@ static void close_all(struct process *p)
 	rpc_server_free(d->rpc);
 	fabric_free(d->fabric);
 	metrics_free(d->metrics);
+	background_wait(LEAVE_MS);
 	jobs_free(d->jobs);
 	tls_server_free(d->tls);
 	for (int i = 0; i < EVENTS; i++)
@@ -296,6 +313,7 @@ static void close_all(struct process *p)
 static int set_up(struct process *p, struct err *err)
 {
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a write that fails */
 	raise_file_limit();
 	greet();
 	int r = open_base(p, err);
@@ -314,6 +332,7 @@ int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void
 {
 	struct process p = {.config = *config, .reload = reload, .reload_arg = arg};
 
+	fill_standard_files();
 	set_up_memory();
 	p.d.config = &p.config;
 	p.d.started_ns = realtime_ns();

@@ -22,7 +22,6 @@
 #include "daemon/fabric_drops.h"
 #include "daemon/fabric_endpoint.h"
 #include "daemon/fabric_limit.h"
-#include "daemon/fabric_queue.h"
 #include "daemon/fabric_reply.h"
 #include "daemon/jobs.h"
 #include "wire/fabric.h"
@@ -31,13 +30,19 @@
 #define TURN_NS 2000000u
 #define STAND_BACK_US 1000 /* at most; less if nothing else is ready */
 #define LOOK_AT_CLOCK 16 /* datagrams */
+#define RETAKE_S 5
 
+/* One that there should be. */
 struct endpoint {
 	struct fabric *fabric;
-	struct fabric_endpoint socket;
 	const char *name, *kind; /* "home-data", "home" */
-	struct event *readable;
+	char *where; /* the abstract name, or the path */
+	bool is_path;
+	mode_t mode; /* of the path */
+	struct fabric_endpoint socket;
+	struct event *readable; /* NULL: it could not be had so far */
 	bool standing_back;
+	bool told_lost;
 	uint64_t received;
 };
 
@@ -49,6 +54,7 @@ struct fabric {
 	unsigned nendpoints;
 	/* The end of standing back: all others were served, or it is time. */
 	struct event *others_served, *time_is_up;
+	struct event *retake; /* of endpoints that another had, or that were removed */
 	struct fabric_limit limit;
 	struct fabric_replies *replies;
 	struct fabric_drops drops;
@@ -194,7 +200,9 @@ static bool read_control(struct msghdr *m, struct jobs_sender *out)
 static int receive(struct endpoint *e, uint64_t now_ns)
 {
 	struct fabric *f = e->fabric;
-	struct incoming in = {.from.endpoint = e->kind, .peer.fd = e->socket.fd};
+	struct incoming in = {.from.endpoint = e->kind,
+			      .peer.fd = e->socket.fd,
+			      .peer.send_bytes = e->socket.send_bytes};
 	struct iovec iov = {f->datagram, FABRIC_MAX_BYTES};
 	union {
 		struct cmsghdr header;
@@ -281,53 +289,93 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
 /* --- endpoints --- */
 
-/* The next free place, with a name. */
-static struct endpoint *next_endpoint(struct fabric *f, const char *name, const char *kind)
+static int open_endpoint(struct endpoint *e, struct err *err)
 {
-	struct endpoint *e = &f->endpoints[f->nendpoints];
-
-	BUG_ON(f->nendpoints == ENDPOINTS_MAX);
-	*e = (struct endpoint){.fabric = f, .name = name, .kind = kind};
-	return e;
-}
-
-/* Begins to listen with the endpoint that next_endpoint() gave, or leaves it out. */
-static void start_endpoint(struct fabric *f, int result, const struct err *err)
-{
-	struct endpoint *e = &f->endpoints[f->nendpoints];
+	struct event_base *base = e->fabric->daemon->base;
+	struct fabric_endpoint made;
 	char text[112];
+	int r = e->is_path ? fabric_endpoint_path(&made, e->where, e->mode, err)
+			   : fabric_endpoint_abstract(&made, e->where, err);
 
-	if (result < 0) {
-		log_warn("no endpoint '%s': %s", e->name, err->text);
-		return;
-	}
-	e->readable =
-		event_new(f->daemon->base, e->socket.fd, EV_READ | EV_PERSIST, on_readable, e);
+	if (r < 0)
+		return r;
+	e->socket = made;
+	e->readable = event_new(base, e->socket.fd, EV_READ | EV_PERSIST, on_readable, e);
 	BUG_ON(!e->readable);
 	event_priority_set(e->readable, DAEMON_PRIORITY_FABRIC);
 	event_add(e->readable, NULL);
-	f->nendpoints++;
+	e->standing_back = e->told_lost = false;
 	log_info("listening to processes on '%s'", fabric_endpoint_text(&e->socket, text));
+	return 0;
+}
+
+/* Its name has become another's, or nobody's, and a new one has it now. */
+static void replace_endpoint(struct endpoint *e)
+{
+	struct fabric_endpoint old = e->socket;
+	struct event *readable = e->readable;
+	struct err err;
+
+	if (open_endpoint(e, &err) < 0)
+		return;
+	fabric_replies_forget(e->fabric->replies, old.fd);
+	event_free(readable);
+	fabric_endpoint_close(&old);
+}
+
+/* A daemon that had an endpoint may have ended; a file may have been removed by somebody who tidied
+ * up, or by a daemon that takes what it finds. */
+static void on_retake(evutil_socket_t fd, short what, void *arg)
+{
+	struct fabric *f = arg;
+	struct err err;
+
+	(void)fd;
+	(void)what;
+	for (unsigned i = 0; i < f->nendpoints; i++) {
+		struct endpoint *e = &f->endpoints[i];
+		bool lost = e->readable && fabric_endpoint_lost(&e->socket);
+
+		if (lost && !e->told_lost)
+			log_warn("'%s' was removed or replaced: processes do not reach it",
+				 e->where);
+		e->told_lost |= lost;
+		if ((e->readable && !lost) || !fabric_endpoint_free(e->where, e->is_path))
+			continue;
+		if (lost)
+			replace_endpoint(e);
+		else
+			(void)open_endpoint(e, &err);
+	}
+}
+
+static void add_endpoint(struct fabric *f, const struct endpoint *wanted)
+{
+	struct endpoint *e = &f->endpoints[f->nendpoints];
+	struct err err;
+
+	BUG_ON(f->nendpoints == ENDPOINTS_MAX);
+	*e = *wanted;
+	e->fabric = f;
+	f->nendpoints++;
+	if (open_endpoint(e, &err) < 0)
+		log_warn("no endpoint '%s': %s", e->name, err.text);
 }
 
 static void open_abstract(struct fabric *f, const char *name, const char *socket_name)
 {
-	struct endpoint *e = next_endpoint(f, name, "abstract");
-	struct err err;
-
-	start_endpoint(f, fabric_endpoint_abstract(&e->socket, socket_name, &err), &err);
+	add_endpoint(f, &(struct endpoint){
+				.name = name, .kind = "abstract", .where = xstrdup(socket_name)});
 }
 
 static void open_path(struct fabric *f, const char *name, const char *kind, const char *dir,
 		      const char *file, mode_t mode)
 {
-	struct endpoint *e = next_endpoint(f, name, kind);
-	struct buf path = {0};
-	struct err err;
-
-	buf_addf(&path, "%s/%s", dir, file);
-	start_endpoint(f, fabric_endpoint_path(&e->socket, buf_str(&path), mode, &err), &err);
-	buf_release(&path);
+	add_endpoint(f, &(struct endpoint){.name = name,
+					   .kind = kind,
+					   .is_path = true,
+					   .where = xasprintf("%s/%s", dir, file),
+					   .mode = mode});
 }
 
 static const char *socket_dir(const struct daemon_config *config)
@@ -363,9 +411,18 @@ static void open_endpoints(struct fabric *f)
 		open_path(f, "dir", "dir", dir, FABRIC_DIR_FILE, 0666);
 }
 
+static bool any_open(const struct fabric *f)
+{
+	for (unsigned i = 0; i < f->nendpoints; i++)
+		if (f->endpoints[i].readable)
+			return true;
+	return false;
+}
+
 int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric **out,
 		struct err *err)
 {
+	const struct timeval retake = {.tv_sec = RETAKE_S};
 	struct fabric *f = xcalloc(1, sizeof(*f));
 
 	f->daemon = d;
@@ -375,16 +432,17 @@ int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric 
 	f->replies = fabric_replies_new(d->base);
 	f->others_served = event_new(d->base, -1, 0, on_resume, f);
 	f->time_is_up = evtimer_new(d->base, on_resume, f);
-	BUG_ON(!f->others_served || !f->time_is_up);
+	f->retake = event_new(d->base, -1, EV_PERSIST, on_retake, f);
+	BUG_ON(!f->others_served || !f->time_is_up || !f->retake);
 	event_priority_set(f->others_served, DAEMON_PRIORITY_METRICS);
 	event_priority_set(f->time_is_up, DAEMON_PRIORITY_FABRIC);
-	unsigned queue = fabric_queue_raise();
+	event_priority_set(f->retake, DAEMON_PRIORITY_METRICS);
 	open_endpoints(f);
-	fabric_queue_restore(queue);
-	if (!f->nendpoints) {
+	event_add(f->retake, &retake);
+	if (!any_open(f)) {
 		fabric_free(f);
 		return err_set(err, -EADDRINUSE,
-			       "no endpoint for processes can be had; is another daemon running?");
+			       "no endpoint for processes can be had, for the reasons above");
 	}
 	*out = f;
 	return 0;
@@ -395,11 +453,17 @@ void fabric_free(struct fabric *f)
 	if (!f)
 		return;
 	for (unsigned i = 0; i < f->nendpoints; i++) {
-		event_free(f->endpoints[i].readable);
-		fabric_endpoint_close(&f->endpoints[i].socket);
+		struct endpoint *e = &f->endpoints[i];
+
+		if (e->readable) {
+			event_free(e->readable);
+			fabric_endpoint_close(&e->socket);
+		}
+		free(e->where);
 	}
 	event_free(f->others_served);
 	event_free(f->time_is_up);
+	event_free(f->retake);
 	fabric_replies_free(f->replies);
 	fabric_limit_release(&f->limit);
 	buf_release(&f->text);
@@ -415,6 +479,8 @@ json_t *fabric_describe(const struct fabric *f)
 		const struct endpoint *e = &f->endpoints[i];
 		char text[112];
 
+		if (!e->readable)
+			continue;
 		json_array_append_new(endpoints, json_pack("{ss ss sI}", "name", e->name, "address",
 							   fabric_endpoint_text(&e->socket, text),
 							   "received", (json_int_t)e->received));

@@ -18,8 +18,8 @@ struct fabric;
 /* Called with the JSON of every well-formed "data" message. */
 typedef void (*fabric_data_fn)(void *arg, const json_t *record);
 
-/* An endpoint that cannot be had (another daemon has it, no such directory) is logged and left out;
- * it fails only if none can be had. d->jobs and d->base must be there. */
+/* An endpoint that cannot be had (another daemon has it, no such directory) is logged, and taken as
+ * soon as it can be; it fails only if none can be had. d->jobs and d->base must be there. */
 int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric **out,
 		struct err *err);
 void fabric_free(struct fabric *f); /* removes the socket files that are still its own */

@@ -4,10 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "daemon/fabric_queue.h"
 #include "wire/fabric.h"
 
 /*
@@ -15,14 +20,15 @@
  * that never read would silence the endpoint for everyone with the usual 208 KiB.
  */
 #define SEND_BUFFER_BYTES (16 << 20)
+#define LOCK_TRIES 15 /* of a millisecond */
 
 static int socket_new(struct err *err)
 {
 	const int on = 1, bytes = SEND_BUFFER_BYTES;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = fabric_queue_socket();
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot make a datagram socket");
+		return err_sys(err, fd, "cannot make a datagram socket");
 	/* Before bind(), so that no datagram comes without credentials. */
 	if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
 		int r = err_sys(err, -errno, "cannot ask for credentials of senders");
@@ -34,6 +40,14 @@ static int socket_new(struct err *err)
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) < 0)
 		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 	return fd;
+}
+
+static int send_buffer(int fd)
+{
+	int bytes = 0;
+	socklen_t len = sizeof(bytes);
+
+	return getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len) < 0 ? 0 : bytes;
 }
 
 int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct err *err)
@@ -54,8 +68,14 @@ int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct
 		close(made.fd);
 		return r;
 	}
+	made.send_bytes = send_buffer(made.fd);
 	*e = made;
 	return 0;
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
 /* Whether nobody listens on the socket file behind this O_PATH descriptor. */
@@ -73,6 +93,32 @@ static bool nobody_listens(int file)
 	bool dead = connect(fd, (struct sockaddr *)&address, len) < 0 && errno == ECONNREFUSED;
 	close(fd);
 	return dead;
+}
+
+/*
+ * Takes the file away from its name, if it still is there: another daemon that starts now may have
+ * put its own in the place, which must not be lost. Only moving it says for sure which one it was.
+ */
+static int remove_file(const char *path, const struct stat *file, struct err *err)
+{
+	struct buf aside = {0};
+	struct stat moved;
+	int r = 0;
+
+	buf_addf(&aside, "%s.%d.old", path, (int)getpid());
+	if (rename(path, buf_str(&aside)) < 0) {
+		if (errno != ENOENT)
+			r = err_sys(err, -errno, "cannot remove '%s', left by another daemon",
+				    path);
+	} else if (lstat(buf_str(&aside), &moved) == 0 && is_same_file(file, &moved)) {
+		unlink(buf_str(&aside));
+	} else {
+		if (link(buf_str(&aside), path) == 0)
+			unlink(buf_str(&aside));
+		r = err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
+	}
+	buf_release(&aside);
+	return r;
 }
 
 /*
@@ -95,10 +141,43 @@ static int remove_stale(const char *path, struct err *err)
 		r = err_set(err, -EPERM, "'%s' belongs to user %u", path, st.st_uid);
 	else if (!nobody_listens(file))
 		r = err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
-	else if (unlink(path) < 0 && errno != ENOENT)
-		r = err_sys(err, -errno, "cannot remove '%s', left by another daemon", path);
+	else
+		r = remove_file(path, &st, err);
 	close(file);
 	return r;
+}
+
+/*
+ * Those that replace a file take turns, by a lock on the directory: what one of them has found dead
+ * is still there when it is removed. Anybody who may read the directory can hold the lock, so it is
+ * not waited for for long. -1: it could not be had.
+ */
+static int lock_directory(const char *path)
+{
+	const struct timespec wait = {.tv_nsec = 1000000};
+	char dir[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) + 1 : 0;
+
+	if (len >= sizeof(dir))
+		return -1;
+	memcpy(dir, path, len);
+	dir[len] = '\0';
+	int fd = open(len ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int tries = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+		if (errno != EWOULDBLOCK || tries == LOCK_TRIES) {
+			close(fd);
+			return -1;
+		}
+		nanosleep(&wait, NULL);
+	}
+	return fd;
+}
+
+static void unlock_directory(int fd)
+{
+	if (fd >= 0)
+		close(fd);
 }
 
 /*
@@ -118,9 +197,29 @@ static int bind_with_mode(int fd, const struct sockaddr_un *address, socklen_t l
 	return r;
 }
 
+/* A file that is in the way is removed if it was left behind. */
+static int take_path(int fd, const struct sockaddr_un *address, socklen_t len, mode_t mode,
+		     struct err *err)
+{
+	const char *path = address->sun_path;
+	int r = bind_with_mode(fd, address, len, mode);
+
+	if (r == -EADDRINUSE) {
+		int lock = lock_directory(path), removed = remove_stale(path, err);
+
+		if (removed == 0)
+			r = bind_with_mode(fd, address, len, mode);
+		unlock_directory(lock);
+		if (removed < 0)
+			return removed;
+	}
+	return r < 0 ? err_sys(err, r, "cannot bind '%s'", path) : 0;
+}
+
 int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err)
 {
 	struct fabric_endpoint made = {.fd = -1, .is_path = true};
+	struct stat st;
 	socklen_t len;
 	int r = fabric_path_address(path, &made.address, &len);
 
@@ -129,32 +228,55 @@ int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mod
 	made.fd = socket_new(err);
 	if (made.fd < 0)
 		return made.fd;
-	r = bind_with_mode(made.fd, &made.address, len, mode);
-	if (r == -EADDRINUSE) {
-		r = remove_stale(path, err);
-		if (r < 0)
-			goto fail;
-		r = bind_with_mode(made.fd, &made.address, len, mode);
-	}
+	r = take_path(made.fd, &made.address, len, mode, err);
+	if (r == 0 && lstat(path, &st) < 0)
+		r = err_sys(err, -errno, "cannot look at '%s'", path);
 	if (r < 0) {
-		err_sys(err, r, "cannot bind '%s'", path);
-		goto fail;
+		close(made.fd);
+		return r;
 	}
+	made.device = st.st_dev;
+	made.inode = st.st_ino;
+	made.send_bytes = send_buffer(made.fd);
 	*e = made;
 	return 0;
-fail:
-	close(made.fd);
-	return r;
 }
 
-/* Once closed, its file is like any other that a daemon left: removed if nobody listens. The number
- * of the inode would not tell, it is soon used again. */
+bool fabric_endpoint_free(const char *name, bool is_path)
+{
+	struct sockaddr_un address;
+	socklen_t len;
+
+	if ((is_path ? fabric_path_address(name, &address, &len)
+		     : fabric_abstract_address(name, &address, &len)) < 0)
+		return false;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	bool is_free = connect(fd, (struct sockaddr *)&address, len) < 0 &&
+		       (errno == ECONNREFUSED || errno == ENOENT);
+	close(fd);
+	return is_free;
+}
+
+bool fabric_endpoint_lost(const struct fabric_endpoint *e)
+{
+	struct stat st;
+
+	if (!e->is_path)
+		return false;
+	if (lstat(e->address.sun_path, &st) < 0)
+		return errno == ENOENT || errno == ENOTDIR;
+	return st.st_dev != e->device || st.st_ino != e->inode;
+}
+
 void fabric_endpoint_close(struct fabric_endpoint *e)
 {
+	/* As long as it is open nobody takes the file for one that was left behind. */
+	if (e->is_path && !fabric_endpoint_lost(e))
+		unlink(e->address.sun_path);
 	close(e->fd);
 	e->fd = -1;
-	if (e->is_path)
-		(void)remove_stale(e->address.sun_path, NULL);
 }
 
 const char *fabric_endpoint_text(const struct fabric_endpoint *e, char buf[112])

@@ -8,6 +8,7 @@
 
 #define NS_PER_S 1000000000u
 #define PROCESS_SLOTS 1024u
+#define PROCESS_PROBES 8u
 
 struct bucket {
 	uint32_t tokens;
@@ -21,6 +22,7 @@ struct fabric_user {
 
 struct fabric_process {
 	pid_t pid;
+	uid_t uid;
 	struct bucket bucket;
 };
 
@@ -58,9 +60,14 @@ static bool has_token(struct bucket *b, uint64_t now_ns)
 
 /* --- users --- */
 
+static bool is_trusted(uid_t uid)
+{
+	return uid == 0 || uid == geteuid();
+}
+
 static uint32_t rate_of(uid_t uid)
 {
-	return uid == 0 || uid == geteuid() ? FABRIC_LIMIT_TRUSTED_RATE : FABRIC_LIMIT_RATE;
+	return is_trusted(uid) ? FABRIC_LIMIT_TRUSTED_RATE : FABRIC_LIMIT_RATE;
 }
 
 static struct fabric_user *user_new(uint32_t rate, uint64_t now_ns)
@@ -98,12 +105,22 @@ static void forget_idle(struct fabric_limit *l, uint64_t now_ns)
 	l->swept_ns = now_ns;
 }
 
+static struct fabric_user *add_user(struct fabric_limit *l, uid_t uid, uint64_t now_ns)
+{
+	struct fabric_user *u = user_new(rate_of(uid), now_ns);
+
+	hmap_put_ptr(&l->users, uid, u);
+	return u;
+}
+
 static struct fabric_user *find_user(struct fabric_limit *l, uid_t uid, uint64_t now_ns)
 {
 	struct fabric_user *u = hmap_get_ptr(&l->users, uid);
 
 	if (u)
 		return u;
+	if (is_trusted(uid)) /* never among the others, however many there are */
+		return add_user(l, uid, now_ns);
 	if (l->users.count >= FABRIC_LIMIT_USERS && now_ns - l->swept_ns >= NS_PER_S)
 		forget_idle(l, now_ns);
 	if (l->users.count >= FABRIC_LIMIT_USERS) {
@@ -111,24 +128,33 @@ static struct fabric_user *find_user(struct fabric_limit *l, uid_t uid, uint64_t
 			l->others = user_new(FABRIC_LIMIT_RATE, now_ns);
 		return l->others;
 	}
-	u = user_new(rate_of(uid), now_ns);
-	hmap_put_ptr(&l->users, uid, u);
-	return u;
+	return add_user(l, uid, now_ns);
 }
 
 /* --- processes --- */
 
-/* Processes that fall on the same place share its bucket while the first of them uses it. */
+/* The bucket of a process. NULL: all its places are taken by others that send now; it has the limit
+ * of its user alone, since to share a bucket would let one process silence another. */
 static struct bucket *find_process(struct fabric_limit *l, uid_t uid, pid_t pid, uint64_t now_ns)
 {
+	struct fabric_process *idle = NULL;
+
 	if (!l->processes)
 		l->processes = xcalloc(PROCESS_SLOTS, sizeof(*l->processes));
-	struct fabric_process *p = &l->processes[(unsigned)pid % PROCESS_SLOTS];
-	if (p->pid != pid && is_idle(&p->bucket, now_ns)) {
-		p->pid = pid;
-		p->bucket = full_bucket(rate_of(uid) / FABRIC_LIMIT_PROCESS_PART, now_ns);
+	for (unsigned i = 0; i < PROCESS_PROBES; i++) {
+		struct fabric_process *p = &l->processes[((unsigned)pid + i) % PROCESS_SLOTS];
+
+		if (p->pid == pid && p->uid == uid)
+			return &p->bucket;
+		if (!idle && is_idle(&p->bucket, now_ns))
+			idle = p;
 	}
-	return &p->bucket;
+	if (!idle)
+		return NULL;
+	idle->pid = pid;
+	idle->uid = uid;
+	idle->bucket = full_bucket(rate_of(uid) / FABRIC_LIMIT_PROCESS_PART, now_ns);
+	return &idle->bucket;
 }
 
 bool fabric_limit_take(struct fabric_limit *l, uid_t uid, pid_t pid, enum fabric_limit_class class,

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "daemon/fabric_queue.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -39,22 +41,37 @@ static bool write_length(unsigned n)
 	return good;
 }
 
-unsigned fabric_queue_raise(void)
+/* What was there, to be put back; 0: nothing was changed. */
+static unsigned raise_length(void)
 {
+	static bool told;
 	unsigned n = read_length();
 
 	if (!n || n >= FABRIC_QUEUE_WANTED)
 		return 0;
 	if (write_length(FABRIC_QUEUE_WANTED))
 		return n;
-	log_info("net.unix.max_dgram_qlen is %u: processes that ask at the same moment may have to "
-		 "try again; %u is better",
-		 n, FABRIC_QUEUE_WANTED);
+	if (!told)
+		log_info("net.unix.max_dgram_qlen is %u: processes that ask at the same moment may "
+			 "have to try again; %u is better",
+			 n, FABRIC_QUEUE_WANTED);
+	told = true;
 	return 0;
 }
 
-void fabric_queue_restore(unsigned previous)
+/* Unless somebody has set another number meanwhile. */
+static void restore_length(unsigned n)
 {
-	if (previous && !write_length(previous))
-		log_warn("cannot set net.unix.max_dgram_qlen back to %u", previous);
+	if (n && read_length() == FABRIC_QUEUE_WANTED && !write_length(n))
+		log_warn("cannot set net.unix.max_dgram_qlen back to %u", n);
+}
+
+int fabric_queue_socket(void)
+{
+	unsigned before = raise_length();
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int r = fd < 0 ? -errno : fd;
+
+	restore_length(before);
+	return r;
 }

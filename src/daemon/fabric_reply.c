@@ -2,9 +2,12 @@
 #include "daemon/fabric_reply.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -44,6 +47,16 @@ struct fabric_replies {
 
 enum outcome { SENT, AGAIN, GONE };
 
+/* Whether this user's share of the buffer has room. */
+static bool has_room(const struct fabric_peer *to, bool is_config)
+{
+	int used, most = is_config ? to->send_bytes / 4 * 3 : to->send_bytes / 2;
+
+	if (to->uid == 0 || to->uid == geteuid() || ioctl(to->fd, SIOCOUTQ, &used) < 0)
+		return true;
+	return used < most;
+}
+
 static enum outcome send_datagram(const struct fabric_peer *to, const struct iovec *iov, size_t n)
 {
 	struct msghdr m = {.msg_name = (void *)(uintptr_t)&to->address,
@@ -51,6 +64,8 @@ static enum outcome send_datagram(const struct fabric_peer *to, const struct iov
 			   .msg_iov = (struct iovec *)(uintptr_t)iov,
 			   .msg_iovlen = n};
 
+	if (!has_room(to, n > 1 && iov[1].iov_len > PAYLOAD_MAX))
+		return AGAIN;
 	if (sendmsg(to->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
 		return SENT;
 	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? AGAIN : GONE;
@@ -149,6 +164,17 @@ bool fabric_reply(struct fabric_replies *r, const struct fabric_peer *to, const 
 	else
 		keep(r, to, &header, payload);
 	return false;
+}
+
+void fabric_replies_forget(struct fabric_replies *r, int fd)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < r->nwaiting; i++)
+		if (r->waiting[i].to.fd != fd)
+			r->waiting[kept++] = r->waiting[i];
+	r->gone += r->nwaiting - kept;
+	r->nwaiting = kept;
 }
 
 struct fabric_replies *fabric_replies_new(struct event_base *base)

@@ -17,13 +17,7 @@
 
 #define BACKLOG 64
 #define ACCEPT_AGAIN_S 1
-
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
-		      int len, void *arg)
-{
-	(void)listener, (void)address, (void)len;
-	http_conn_new(arg, fd);
-}
+#define HANDSHAKE_GAP_US 8000
 
 static void enable_listeners(struct http_server *s, bool on)
 {
@@ -33,6 +27,21 @@ static void enable_listeners(struct http_server *s, bool on)
 		else
 			evconnlistener_disable(s->listeners[i].listener);
 	}
+}
+
+/* A handshake takes milliseconds of the loop, and whoever reaches the port can ask for any number:
+ * most of the time belongs to others. */
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
+		      int len, void *arg)
+{
+	struct http_listener *l = arg;
+
+	(void)listener, (void)address, (void)len;
+	http_conn_new(l, fd);
+	if (!l->server->d->tls)
+		return;
+	enable_listeners(l->server, false);
+	event_add(l->server->accept_again, &(struct timeval){.tv_usec = HANDSHAKE_GAP_US});
 }
 
 /* No free descriptor: the connection stays in the queue, and asking again at once would spin. */
@@ -182,6 +191,7 @@ int http_server_new(struct daemon *d, const int *fds, int nfds, struct http_serv
 
 	s->d = d;
 	s->accept_again = evtimer_new(d->base, on_accept_again, s);
+	event_priority_set(s->accept_again, DAEMON_PRIORITY_RPC);
 	if (nfds > 0)
 		r = take_inherited(s, fds, nfds, err);
 	else if (d->config->http)

@@ -4,9 +4,11 @@
  * request in memory, a deadline for each request as a whole, a place among HTTP_MAX_CONNECTIONS.
  * (libevent's own HTTP server has neither a deadline for slow requests nor a limit of connections.)
  *
- *	READING --whole request, reply--> WRITING --written--> IDLE, or LINGERING until the peer
- *closes ^                                                    |
+ *	READING --whole request, reply--> WRITING --written--> IDLE
+ *	   ^                                                    |
  *	   +----------------------- first byte -----------------+
+ *
+ * After its last reply it is LINGERING until the peer closes.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -22,6 +24,9 @@
 
 #define LOG_AREA "http"
 #include "base/log.h"
+
+/* Of a peer that goes on sending while it is answered: one request and two records of TLS. */
+#define INPUT_MAX (HTTP_HEAD_MAX + HTTP_BODY_MAX + 2 * 16384)
 
 enum state { READING, WRITING, IDLE, LINGERING };
 
@@ -167,11 +172,11 @@ static void answer(struct http_conn *c, const struct http_request *request, cons
 		.body_bytes = request->content_length,
 		.metrics_only = c->from->metrics_only,
 		.tls = ssl != NULL,
-		.trusted = ssl ? tls_peer_verified(ssl) : !d->tls,
+		.trusted = ssl ? tls_server_trusts(d->tls, ssl) : !d->tls,
 		.own_address = (struct sockaddr *)&own,
 	};
 	http_route(&call, &r);
-	c->close_after = !request->keep_alive || c->peer_done;
+	c->close_after = !request->keep_alive;
 	send_reply(c, &r, request->method != HTTP_HEAD);
 }
 
@@ -223,8 +228,13 @@ static void on_read(struct bufferevent *bev, void *arg)
 		evbuffer_drain(in, evbuffer_get_length(in));
 		return;
 	}
-	if (c->state == WRITING) /* the next request waits until this reply has left */
+	if (c->state == WRITING) { /* the next request waits until this reply has left */
+		if (evbuffer_get_length(in) > INPUT_MAX) {
+			c->from->server->refused++;
+			http_conn_free(c);
+		}
 		return;
+	}
 	if (c->state == IDLE)
 		set_state(c, READING);
 	take_request(c);
@@ -258,6 +268,8 @@ static void on_written(struct bufferevent *bev, void *arg)
 	set_state(c, IDLE);
 	if (evbuffer_get_length(bufferevent_get_input(bev)))
 		on_read(bev, c);
+	if (c->peer_done && c->state != WRITING)
+		http_conn_free(c); /* no whole request is left, and no more will come */
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -267,7 +279,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 	if (what & BEV_EVENT_CONNECTED)
 		return;
 	if (what & BEV_EVENT_EOF && c->state == WRITING) {
-		c->peer_done = c->close_after = true;
+		c->peer_done = true;
 		return;
 	}
 	if (what & BEV_EVENT_ERROR && bufferevent_openssl_get_ssl(bev))
@@ -334,7 +346,9 @@ void http_conn_new(struct http_listener *l, evutil_socket_t fd)
 	event_priority_set(c->deadline, DAEMON_PRIORITY_RPC);
 	bufferevent_priority_set(bev, DAEMON_PRIORITY_RPC);
 	bufferevent_setcb(bev, on_read, on_written, on_event, c);
-	bufferevent_setwatermark(bev, EV_READ, 0, HTTP_HEAD_MAX + HTTP_BODY_MAX);
+	/* Not with TLS: what is left of a record would wait for the next one to come. */
+	if (!s->d->tls)
+		bufferevent_setwatermark(bev, EV_READ, 0, HTTP_HEAD_MAX + HTTP_BODY_MAX);
 	bufferevent_enable(bev, EV_READ | EV_WRITE);
 	set_state(c, READING);
 }

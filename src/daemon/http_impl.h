@@ -31,7 +31,7 @@ struct http_server {
 	struct daemon *d;
 	struct http_listener listeners[HTTP_MAX_LISTENERS];
 	unsigned nlisteners;
-	struct event *accept_again; /* after a time without free descriptors */
+	struct event *accept_again; /* after a rest, or a time without free descriptors */
 	unsigned port;
 	struct http_conn *conns; /* newest first */
 	unsigned nconns;

@@ -3,12 +3,8 @@
 #include "daemon/jobs.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +16,7 @@
 #include "base/log.h"
 
 #define SWEEP_S 30
+#define JOBS_PER_PEER 16 /* jobs in which one process of an ordinary user may be */
 
 int64_t jobs_now_ms(void)
 {
@@ -83,95 +80,18 @@ uint64_t jobs_device_key(int64_t job_id, int32_t device)
 	return mix(mix(1, (uint64_t)job_id), (uint32_t)device);
 }
 
-/* --- peers --- */
-
-/* The processes of a peer go with it. */
-static void forget_peer(struct jobs *j, struct jobs_peer *peer);
-
-static void watch_ready(evutil_socket_t fd, short what, void *arg)
-{
-	struct jobs *j = arg;
-	struct epoll_event ready[64];
-
-	(void)fd;
-	(void)what;
-	int n = epoll_wait(j->watch_fd, ready, 64, 0);
-	for (int i = 0; i < n; i++) {
-		struct jobs_peer *peer = ready[i].data.ptr;
-
-		for (const struct jobs_process *p = peer->first; p; p = p->peer_next)
-			j->counts.ended++;
-		forget_peer(j, peer);
-	}
-}
-
-static int open_pidfd(struct jobs *j, struct jobs_peer *peer)
-{
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = peer};
-	int fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
-
-	if (fd < 0)
-		return errno == ESRCH ? -ESRCH : 0; /* without: a sweep finds out */
-	if (epoll_ctl(j->watch_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
-		close(fd);
-		return 0;
-	}
-	peer->pidfd = fd;
-	return 0;
-}
-
-/* NULL: it is gone already. */
-static struct jobs_peer *find_peer(struct jobs *j, pid_t pid)
-{
-	struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)pid);
-
-	if (peer)
-		return peer;
-	peer = xcalloc(1, sizeof(*peer));
-	peer->pid = pid;
-	peer->pidfd = -1;
-	if (open_pidfd(j, peer) < 0) {
-		free(peer);
-		return NULL;
-	}
-	hmap_put_ptr(&j->peers, (uint64_t)pid, peer);
-	return peer;
-}
-
 /* --- who may say what --- */
 
-/* Whether the process that the kernel calls `sender` calls itself `pid`, in whatever pid namespace.
- */
-static bool is_called(pid_t sender, int32_t pid)
+bool jobs_is_trusted(const struct jobs *j, uid_t uid)
 {
-	char path[64], line[256];
-	bool same = false;
-
-	if (sender == pid)
-		return true;
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)sender);
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return false;
-	while (fgets(line, sizeof(line), f)) {
-		char *at;
-
-		if (strncmp(line, "NSpid:", 6))
-			continue;
-		for (char *word = strtok_r(line + 6, " \t\n", &at); word;
-		     word = strtok_r(NULL, " \t\n", &at))
-			same |= atoi(word) == pid;
-		break;
-	}
-	fclose(f);
-	return same;
+	return uid == 0 || uid == j->own_uid;
 }
 
-/* Root and the daemon's own user may speak for others, as a launcher does; everybody else only for
- * himself. A sender that is not visible from here cannot be checked. */
-static bool may_speak_for(const struct jobs *j, const struct jobs_sender *from, int32_t pid)
+/* Whether the sender is, or says to be, that process. One that is not visible from here cannot be
+ * checked. */
+static bool is_itself(const struct jobs_sender *from, int32_t pid)
 {
-	return from->uid == 0 || from->uid == j->own_uid || !from->pid || is_called(from->pid, pid);
+	return !from->pid || jobs_is_called(from->pid, pid);
 }
 
 /* --- processes --- */
@@ -191,7 +111,9 @@ static struct jobs_process *find_process(const struct jobs *j, const struct jobs
 {
 	struct jobs_process *p = hmap_get_ptr(&j->processes, identity(job_id, from->pid, pid));
 
-	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != from->pid))
+	/* those that are not visible have but their user to tell them apart */
+	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != from->pid ||
+		     (!p->peer && p->uid != from->uid)))
 		p = p->hash_next;
 	return p;
 }
@@ -205,6 +127,7 @@ static void link_process(struct jobs *j, struct jobs_process *p, pid_t sender)
 	if (p->peer) {
 		p->peer_next = p->peer->first;
 		p->peer->first = p;
+		p->peer->nprocesses++;
 	}
 	jobs_count_up(&j->per_uid, p->uid);
 	if (jobs_count_up(&j->per_job, (uint64_t)p->job_id) == 1)
@@ -236,11 +159,17 @@ void jobs_config_release(struct jobs_config *c)
 		free(c);
 }
 
-/* Leaves the peer's list alone. */
-static void forget_process(struct jobs *j, struct jobs_process *p)
+static void forget_user(struct jobs *j, uid_t uid)
+{
+	jobs_count_down(&j->per_uid, uid);
+	if (!count_of(&j->per_uid, uid))
+		hmap_remove(&j->looks, uid);
+}
+
+void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 {
 	unlink_from_chain(j, p);
-	jobs_count_down(&j->per_uid, p->uid);
+	forget_user(j, p->uid);
 	jobs_count_down(&j->per_job, (uint64_t)p->job_id);
 	if (!count_of(&j->per_job, (uint64_t)p->job_id))
 		j->counts.jobs--;
@@ -254,54 +183,88 @@ static void forget_process(struct jobs *j, struct jobs_process *p)
 	free(p);
 }
 
-static void forget_peer(struct jobs *j, struct jobs_peer *peer)
+static void unlink_from_peer(const struct jobs_process *p)
 {
-	struct jobs_process *next;
+	struct jobs_process **at = &p->peer->first;
 
-	for (struct jobs_process *p = peer->first; p; p = next) {
-		next = p->peer_next;
-		forget_process(j, p);
+	while (*at != p)
+		at = &(*at)->peer_next;
+	*at = p->peer_next;
+	p->peer->nprocesses--;
+}
+
+static struct jobs_process *process_new(struct jobs *j, const struct jobs_sender *from,
+					struct jobs_peer *peer, int64_t job_id, int32_t pid)
+{
+	const struct timeval sweep = {.tv_sec = SWEEP_S};
+	struct jobs_process *p = xcalloc(1, sizeof(*p));
+
+	p->peer = peer;
+	p->endpoint = from->endpoint;
+	p->job_id = job_id;
+	p->pid = pid;
+	p->uid = from->uid;
+	p->device = -1;
+	p->current_step = p->start_step = p->stop_step = -1;
+	p->trace = p->monitor = FABRIC_UNINITIALIZED;
+	p->first_ms = p->last_ms = jobs_now_ms();
+	link_process(j, p, from->pid);
+	if (!event_pending(j->sweep, EV_TIMEOUT, NULL))
+		event_add(j->sweep, &sweep);
+	return p;
+}
+
+/* The first word of a process. NULL, and *out_code says why. */
+static struct jobs_process *admit(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
+				  int32_t pid, int *out_code)
+{
+	bool trusted = jobs_is_trusted(j, from->uid), itself = false;
+	struct jobs_peer *peer = NULL;
+
+	*out_code = -EDQUOT;
+	if (count_of(&j->per_uid, from->uid) >= j->max_per_uid)
+		return NULL;
+	if (from->pid && !trusted) {
+		peer = hmap_get_ptr(&j->peers, (uint64_t)from->pid);
+		if (peer && peer->nprocesses >= JOBS_PER_PEER)
+			return NULL;
 	}
-	hmap_remove(&j->peers, (uint64_t)peer->pid);
-	if (peer->pidfd >= 0)
-		close(peer->pidfd);
-	free(peer);
+	*out_code = -EPERM;
+	if (pid > 0)
+		itself = is_itself(from, pid);
+	if (pid <= 0 || (!itself && !trusted))
+		return NULL;
+	*out_code = -ESRCH; /* it sent this and died */
+	if (from->pid && !(peer = jobs_peer_get(j, from->pid)))
+		return NULL;
+	struct jobs_process *p = process_new(j, from, peer, job_id, pid);
+	if (!itself)
+		p->heard |= JOBS_FOR_ANOTHER;
+	return p;
+}
+
+/* It has become another user since. */
+static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
+{
+	forget_user(j, p->uid);
+	p->uid = uid;
+	jobs_count_up(&j->per_uid, uid);
 }
 
 struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
 			       int32_t pid, int *out_code)
 {
-	struct timeval sweep = {.tv_sec = SWEEP_S};
 	struct jobs_process *p = find_process(j, from, job_id, pid);
-	struct jobs_peer *peer = NULL;
 
 	if (p) {
 		p->last_ms = jobs_now_ms();
+		if (p->uid != from->uid)
+			change_user(j, p, from->uid);
 		return p;
 	}
-	if (count_of(&j->per_uid, from->uid) >= j->max_per_uid) {
-		*out_code = -EDQUOT;
-	} else if (pid <= 0 || !may_speak_for(j, from, pid)) {
-		*out_code = -EPERM;
-	} else if (from->pid && !(peer = find_peer(j, from->pid))) {
-		*out_code = -ESRCH; /* it sent this and died */
-		return NULL;
-	} else {
-		p = xcalloc(1, sizeof(*p));
-		p->peer = peer;
-		p->endpoint = from->endpoint;
-		p->job_id = job_id;
-		p->pid = pid;
-		p->uid = from->uid;
-		p->device = -1;
-		p->current_step = p->start_step = p->stop_step = -1;
-		p->trace = p->monitor = FABRIC_UNINITIALIZED;
-		p->first_ms = p->last_ms = jobs_now_ms();
-		link_process(j, p, from->pid);
-		if (!event_pending(j->sweep, EV_TIMEOUT, NULL))
-			event_add(j->sweep, &sweep);
+	p = admit(j, from, job_id, pid, out_code);
+	if (p || *out_code == -ESRCH)
 		return p;
-	}
 	j->counts.refused++;
 	log_debug("pid %d of user %u is not registered as %d: %s", (int)from->pid, from->uid,
 		  (int)pid, strerror(-*out_code));
@@ -310,17 +273,17 @@ struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, i
 
 /* --- looking after those whose death nobody tells --- */
 
-static bool is_gone(const struct jobs_peer *peer)
-{
-	return peer->pidfd < 0 && kill(peer->pid, 0) < 0 && errno == ESRCH;
-}
-
+/* Its sender is not visible, or may live for long after it; and what it does would not be told. */
 static bool is_unseen_and_silent(const struct jobs_process *p, const void *now_ms)
 {
-	return !p->peer && jobs_is_silent(p, *(const int64_t *)now_ms);
+	bool busy = p->trace == FABRIC_RUNNING || p->monitor == FABRIC_RUNNING;
+
+	if (!jobs_is_silent(p, *(const int64_t *)now_ms))
+		return false;
+	return !p->peer || ((p->heard & JOBS_FOR_ANOTHER) && !busy);
 }
 
-static void sweep_peers(struct jobs *j)
+static void sweep_facts(struct jobs *j, int64_t now_ms)
 {
 	uint64_t key, value;
 	size_t at = 0;
@@ -328,12 +291,10 @@ static void sweep_peers(struct jobs *j)
 	while (hmap_next(&j->peers, &at, &key, &value)) {
 		struct jobs_peer *peer = (struct jobs_peer *)(uintptr_t)value;
 
-		if (!is_gone(peer))
+		if (!peer->facts || now_ms - peer->facts->read_ms < SWEEP_S * 1000)
 			continue;
-		for (const struct jobs_process *p = peer->first; p; p = p->peer_next)
-			j->counts.ended++;
-		forget_peer(j, peer);
-		at = 0; /* the map has changed */
+		jobs_facts_free(peer->facts);
+		peer->facts = NULL;
 	}
 }
 
@@ -346,10 +307,13 @@ static void sweep_due(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
-	sweep_peers(j);
+	sweep_facts(j, now);
 	struct jobs_process **unseen = jobs_collect(j, is_unseen_and_silent, &now, NULL, &n);
-	for (size_t i = 0; i < n; i++)
-		forget_process(j, unseen[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (unseen[i]->peer)
+			unlink_from_peer(unseen[i]);
+		jobs_process_forget(j, unseen[i]);
+	}
 	j->counts.silent += n;
 	free(unseen);
 	if (j->counts.processes)
@@ -365,39 +329,28 @@ struct jobs *jobs_new(struct event_base *base, unsigned max_per_uid)
 	j->base = base;
 	j->max_per_uid = max_per_uid;
 	j->own_uid = getuid();
-	j->watch_fd = epoll_create1(EPOLL_CLOEXEC);
-	j->watch = event_new(base, j->watch_fd, EV_READ | EV_PERSIST, watch_ready, j);
+	jobs_peers_init(j);
 	j->sweep = event_new(base, -1, 0, sweep_due, j);
-	BUG_ON(j->watch_fd < 0 || !j->watch || !j->sweep);
-	event_priority_set(j->watch, DAEMON_PRIORITY_RPC);
+	BUG_ON(!j->sweep);
 	event_priority_set(j->sweep, DAEMON_PRIORITY_METRICS);
-	event_add(j->watch, NULL);
 	return j;
 }
 
 void jobs_free(struct jobs *j)
 {
-	uint64_t key, value;
-	size_t n, at = 0;
+	size_t n;
 
 	if (!j)
 		return;
 	struct jobs_process **all = jobs_collect(j, NULL, NULL, NULL, &n);
 	for (size_t i = 0; i < n; i++)
-		forget_process(j, all[i]);
+		jobs_process_forget(j, all[i]);
 	free(all);
-	while (hmap_next(&j->peers, &at, &key, &value)) {
-		struct jobs_peer *peer = (struct jobs_peer *)(uintptr_t)value;
-
-		if (peer->pidfd >= 0)
-			close(peer->pidfd);
-		free(peer);
-	}
-	event_free(j->watch);
+	jobs_peers_release(j);
+	jobs_proc_free(j->proc);
 	event_free(j->sweep);
-	close(j->watch_fd);
 	hmap_release(&j->processes);
-	hmap_release(&j->peers);
+	hmap_release(&j->looks);
 	hmap_release(&j->per_uid);
 	hmap_release(&j->per_job);
 	hmap_release(&j->per_device);

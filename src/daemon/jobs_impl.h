@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Inside of jobs: the registry that jobs.c keeps, jobs_messages.c fills, jobs_order.c gives
- * configs to and jobs_list.c tells of. */
+ * configs to and jobs_list.c tells of; jobs_peers.c knows who lives, jobs_kin.c who is whose child,
+ * jobs_gate.c whether the NPU's profiler is free. */
 #ifndef SONDE_DAEMON_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_IMPL_H
 
+#include <sys/queue.h>
+
 #include "base/hmap.h"
+#include "daemon/config_text.h"
 #include "daemon/jobs.h"
+#include "daemon/jobs_proc.h"
 
 /* A text that waits for processes, shared by all of them. */
 struct jobs_config {
@@ -19,9 +24,15 @@ struct jobs_config {
 
 /* A process as our kernel knows it: what it registered ends with it. */
 struct jobs_peer {
+	TAILQ_ENTRY(jobs_peer) place; /* among jobs.unwatched, without a pidfd */
 	pid_t pid;
-	int pidfd; /* -1: it could not be had; asked by kill() from time to time */
+	int pidfd; /* -1: it could not be had; the process is looked at from time to time */
+	unsigned nprocesses;
+	bool asked; /* for its facts, and not answered yet */
+	uint64_t id; /* no other peer ever has it */
+	uint64_t start_ticks; /* without a pidfd: when it was started; 0: /proc does not tell */
 	struct jobs_process *first; /* linked by peer_next */
+	struct jobs_facts *facts; /* NULL: nobody asked of late */
 };
 
 enum jobs_heard {
@@ -29,6 +40,7 @@ enum jobs_heard {
 	JOBS_HEARD_REQUEST = 1 << 1, /* it polls: only such a process can be given a config */
 	JOBS_HEARD_TRACE = 1 << 2,
 	JOBS_HEARD_MONITOR = 1 << 3,
+	JOBS_FOR_ANOTHER = 1 << 4, /* who sends is not the process that is spoken of */
 };
 
 #define JOBS_STATE_UNKNOWN 3 /* any number that is no enum fabric_state */
@@ -45,13 +57,14 @@ struct jobs_process {
 	int64_t first_ms, last_ms;
 	int64_t status_ms; /* when it last told its state */
 	int64_t monitor_until_ms; /* 0: until it says so */
+	uint64_t claim; /* hash of the pids that it sent, when they were last looked into */
 	int32_t pid; /* as it knows itself */
 	int32_t device; /* -1: not told */
 	int32_t current_step, start_step, stop_step;
 	uint32_t uid;
 	int8_t trace, monitor; /* enum fabric_state or JOBS_STATE_UNKNOWN */
 	uint8_t npids;
-	uint8_t heard; /* enum jobs_heard */
+	uint8_t heard; /* enum jobs_heard, and JOBS_FOR_ANOTHER */
 	uint8_t mask; /* enum fabric_mask of its last request */
 };
 
@@ -61,11 +74,17 @@ struct jobs {
 	uid_t own_uid;
 	struct hmap processes; /* hash of the identity to the first jobs_process of a chain */
 	struct hmap peers; /* pid to jobs_peer */
+	struct hmap looks; /* uid to when and how often ancestors were looked for */
 	struct hmap per_uid; /* uid to number of processes */
 	struct hmap per_job; /* job id to number of processes */
 	struct hmap per_device; /* hash of job and device to number of contexts */
 	int watch_fd; /* epoll of all pidfds: one event of the loop for all of them */
 	struct event *watch;
+	unsigned nwatched, max_watched; /* pidfds: the files are for connections, too */
+	TAILQ_HEAD(jobs_unwatched, jobs_peer) unwatched; /* looked at next: the first */
+	struct event *look;
+	uint64_t peer_ids;
+	struct jobs_proc *proc; /* NULL: nobody has asked for a list yet */
 	struct event *sweep; /* pending only while there is somebody to look after */
 	struct jobs_process *delivering; /* of the last jobs_request() with a config */
 	int64_t monitor_ms; /* of the last config handed out that starts a monitor */
@@ -77,9 +96,38 @@ struct jobs {
 struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
 			       int32_t pid, int *out_code);
 
+/* Root and the daemon's own user, who may speak for others, as a launcher does. */
+bool jobs_is_trusted(const struct jobs *j, uid_t uid);
+
+/* --- jobs_peers.c --- */
+
+void jobs_peers_init(struct jobs *j);
+void jobs_peers_release(struct jobs *j); /* when all processes are forgotten */
+/* Found or made. NULL: it is gone already. */
+struct jobs_peer *jobs_peer_get(struct jobs *j, pid_t pid);
+/* Whether its pid still is that of the same process. */
+bool jobs_peer_lives(const struct jobs_peer *peer);
+/* With its processes. */
+void jobs_peer_forget(struct jobs *j, struct jobs_peer *peer);
+/* jobs.c: forgets one process; leaves the peer's list alone. */
+void jobs_process_forget(struct jobs *j, struct jobs_process *p);
+
+/* --- jobs_kin.c --- */
+
+/* Whether the process that our kernel calls `sender` calls itself `pid`, in whatever pid namespace.
+ */
+bool jobs_is_called(pid_t sender, int32_t pid);
+/* The first of the pids and those of the others that its ancestors go by; gives their number. */
+unsigned jobs_true_ancestors(pid_t sender, const int32_t *pids, unsigned n, int32_t *out);
+
+/* --- counting --- */
+
 uint64_t jobs_count_up(struct hmap *m, uint64_t key); /* gives the new number */
 void jobs_count_down(struct hmap *m, uint64_t key);
 uint64_t jobs_device_key(int64_t job_id, int32_t device);
+
+/* Of any bytes, text; null if there is none, or f is NULL. */
+json_t *jobs_command_line(const struct jobs_facts *f);
 
 int64_t jobs_now_ms(void);
 bool jobs_is_silent(const struct jobs_process *p, int64_t now_ms);
@@ -94,6 +142,25 @@ struct jobs_process **jobs_collect(const struct jobs *j, jobs_want_fn want, cons
 				   jobs_order_fn order, size_t *out_n);
 
 void jobs_config_release(struct jobs_config *c); /* c may be NULL */
+
+/* --- jobs_gate.c: an NPU has one profiling resource for trace and monitor --- */
+
+/* What processes together do: Running > Ready > Idle > anything else > Uninitialized. */
+struct jobs_aggregate {
+	int trace, monitor;
+	const struct jobs_process *leader; /* whose steps are told; NULL: nobody told any */
+};
+struct jobs_aggregate jobs_aggregate(const struct jobs *j);
+
+/* The same for each user, whose orders wait for his own processes alone. No leader. */
+void jobs_by_user(const struct jobs *j, struct hmap *out); /* hmap_release() it */
+struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid);
+
+/* "effective" if an order of this kind may go out now, else "ineffective" or "unknown". */
+const char *jobs_gate(enum config_kind kind, struct jobs_aggregate a);
+bool jobs_gate_open(enum config_kind kind, struct jobs_aggregate a);
+/* In plain words, for one that may not. */
+const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a);
 
 /* Which processes a request is for. */
 struct jobs_target {

@@ -1,103 +1,67 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What is known about processes, for people: the registry, and what /proc adds to it. */
-#include <errno.h>
-#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
 
 #define PAGE 256 /* processes in one reply: a longer one would hold up the others */
 #define COMMAND_BYTES 512
-#define ENVIRON_BYTES 65536
+#define FRESH_MS 5000 /* so long, what was read of a process is not read again */
 
-/* --- /proc --- */
+/* --- what only /proc and the password file know --- */
 
-/* The beginning of a file of the process; the number of bytes, 0 if it may not be read. */
-static size_t read_proc(pid_t pid, const char *name, char *out, size_t size)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		return 0;
-	size_t len = 0;
-	while (len < size) {
-		ssize_t n = read(fd, out + len, size - len);
-
-		if (n <= 0)
-			break;
-		len += (size_t)n;
-	}
-	close(fd);
-	return len;
-}
-
-/* Arguments separated by blanks; what is not printable ASCII or well-formed UTF-8 becomes '?'. */
-static json_t *command_line(pid_t pid)
+json_t *jobs_command_line(const struct jobs_facts *f)
 {
 	char text[COMMAND_BYTES];
-	size_t len = read_proc(pid, "cmdline", text, sizeof(text));
 
-	while (len && !text[len - 1])
-		len--;
+	if (!f || !f->command_len)
+		return json_null();
+	json_t *made = json_stringn(f->command, f->command_len);
+	if (made)
+		return made;
+	/* cut inside a character, or no UTF-8 at all */
+	size_t len = f->command_len < sizeof(text) ? f->command_len : sizeof(text);
 	for (size_t i = 0; i < len; i++)
-		if (!text[i])
-			text[i] = ' ';
-		else if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-			text[i] = '?';
-	json_t *made = json_stringn(text, len);
-	if (!made) {
-		/* cut inside a character, or no UTF-8 at all */
-		for (size_t i = 0; i < len; i++)
-			if ((unsigned char)text[i] >= 0x80)
-				text[i] = '?';
-		made = json_stringn(text, len);
-	}
-	return len ? made : (json_decref(made), json_null());
+		text[i] = (unsigned char)f->command[i] < 0x80 ? f->command[i] : '?';
+	return json_stringn(text, len);
 }
 
-/* The value of a variable that holds a number. */
-static json_t *env_number(const char *env, size_t len, const char *const *names)
+static json_t *rank_number(const struct jobs_facts *f, int64_t rank)
 {
-	for (; *names; names++) {
-		size_t name_len = strlen(*names);
+	return f && rank != JOBS_NO_RANK ? json_integer((json_int_t)rank) : json_null();
+}
 
-		for (const char *at = env; at < env + len;
-		     at += strnlen(at, (size_t)(env + len - at)) + 1) {
-			char *end;
+static void add_facts(json_t *o, const struct jobs_peer *peer)
+{
+	const struct jobs_facts *f = peer ? peer->facts : NULL;
 
-			if ((size_t)(env + len - at) <= name_len || strncmp(at, *names, name_len) ||
-			    at[name_len] != '=')
-				continue;
-			errno = 0;
-			long n = strtol(at + name_len + 1, &end, 10);
-			if (end > at + name_len + 1 && !*end && !errno)
-				return json_integer(n);
+	json_object_set_new(o, "host_pid", peer ? json_integer(peer->pid) : json_null());
+	json_object_set_new(o, "command", jobs_command_line(f));
+	json_object_set_new(o, "rank", rank_number(f, f ? f->rank : 0));
+	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
+}
+
+static void take_facts(struct jobs *j, int64_t now_ms)
+{
+	struct jobs_facts *facts;
+	uint64_t id;
+	pid_t pid;
+
+	while ((facts = jobs_proc_take(j->proc, &pid, &id))) {
+		struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)pid);
+
+		if (!peer || peer->id != id) {
+			jobs_facts_free(facts); /* of one that is gone */
+			continue;
 		}
+		facts->read_ms = now_ms;
+		jobs_facts_free(peer->facts);
+		peer->facts = facts;
+		peer->asked = false;
 	}
-	return json_null();
-}
-
-static void add_environment(json_t *o, pid_t pid)
-{
-	static const char *const rank[] = {"RANK",     "RANK_ID",   "OMPI_COMM_WORLD_RANK",
-					   "PMI_RANK", "PMIX_RANK", "SLURM_PROCID",
-					   NULL};
-	static const char *const local[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-					    "SLURM_LOCALID", NULL};
-	static char env[ENVIRON_BYTES + 1]; /* one thread, and too large for a stack */
-	size_t len = read_proc(pid, "environ", env, ENVIRON_BYTES);
-
-	env[len] = '\0';
-	json_object_set_new(o, "rank", env_number(env, len, rank));
-	json_object_set_new(o, "local_rank", env_number(env, len, local));
 }
 
 /* Only the file: a name service may be slow, and this runs in the loop. */
@@ -187,16 +151,7 @@ static json_t *describe(const struct jobs_process *p, const struct jobs_process 
 	}
 	json_object_set_new(o, "poller", poller ? json_integer(poller->pid) : json_null());
 	json_object_set_new(o, "user", user_of(last, p->uid));
-	if (!p->peer) {
-		json_object_set_new(o, "host_pid", json_null());
-		json_object_set_new(o, "command", json_null());
-		json_object_set_new(o, "rank", json_null());
-		json_object_set_new(o, "local_rank", json_null());
-		return o;
-	}
-	json_object_set_new(o, "host_pid", json_integer(p->peer->pid));
-	json_object_set_new(o, "command", command_line(p->peer->pid));
-	add_environment(o, p->peer->pid);
+	add_facts(o, p->peer);
 	return o;
 }
 
@@ -249,6 +204,24 @@ static size_t make_rows(struct jobs_process **all, size_t n, struct row *rows)
 	}
 	hmap_release(&ranks);
 	return made;
+}
+
+/* Has everything read that /proc knows of them. What cannot be had now is as it was. */
+static void learn(struct jobs *j, const struct row *rows, size_t n, int64_t now_ms)
+{
+	if (!j->proc)
+		j->proc = jobs_proc_new();
+	for (size_t i = 0; i < n; i++) {
+		struct jobs_peer *peer = rows[i].p->peer;
+
+		if (!peer || peer->asked ||
+		    (peer->facts && now_ms - peer->facts->read_ms < FRESH_MS))
+			continue;
+		peer->asked = true;
+		jobs_proc_ask(j->proc, peer->pid, peer->id);
+	}
+	jobs_proc_wait(j->proc);
+	take_facts(j, now_ms);
 }
 
 struct filter {
@@ -313,6 +286,8 @@ json_t *jobs_list(struct jobs *j, const json_t *request)
 	qsort(rows, n, sizeof(*rows), by_job_and_pid);
 	json_t *told = json_array();
 	size_t end = (size_t)(offset + limit) < n ? (size_t)(offset + limit) : n;
+	if ((size_t)offset < end)
+		learn(j, rows + offset, end - (size_t)offset, now);
 	for (size_t i = (size_t)offset; i < end; i++)
 		json_array_append_new(told, describe(rows[i].p, rows[i].poller, now, &last));
 	free(all);
@@ -328,8 +303,8 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 	const json_t *pid = json_object_get(request, "pid");
 	struct filter f = {.any_job = true};
 	struct last_user last = {0};
+	int64_t n64, now = jobs_now_ms();
 	int32_t number;
-	int64_t n64;
 	size_t n;
 
 	if (!pid)
@@ -337,7 +312,7 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 	json_t *fault = jobs_read_int(pid, &n64);
 	if (fault)
 		return fault;
-	number = (int32_t)n64;
+	number = n64 > 0 && n64 <= INT32_MAX ? (int32_t)n64 : -1; /* no process has that */
 	f.target.pids = &number;
 	f.target.npids = 1;
 	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
@@ -348,7 +323,9 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 	for (size_t i = 0; i < n; i++)
 		if (rows[i].p->pid == number)
 			best = i;
-	json_t *reply = n ? describe(rows[best].p, rows[best].poller, jobs_now_ms(), &last)
+	if (n)
+		learn(j, &rows[best], 1, now);
+	json_t *reply = n ? describe(rows[best].p, rows[best].poller, now, &last)
 			  : json_pack("{s:o}", "status",
 				      json_sprintf("failed: no process %lld is registered",
 						   (long long)n64));

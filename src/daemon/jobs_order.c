@@ -13,6 +13,7 @@
 #include "daemon/jobs_impl.h"
 
 #define DEFAULT_PROCESS_LIMIT 1000
+#define NO_PID INT32_MIN
 #define INDENT "    " /* in front of the lines of a config, as always */
 
 /* --- reading the request --- */
@@ -51,11 +52,14 @@ json_t *jobs_read_int(const json_t *value, int64_t *out)
 		*out = json_integer_value(value);
 	else if (json_is_boolean(value))
 		*out = json_is_true(value);
-	else if (json_is_real(value) && json_real_value(value) >= -9e18 &&
-		 json_real_value(value) <= 9e18)
+	else if (!json_is_real(value))
+		return jobs_type_fault("number", value);
+	else if (json_real_value(value) >= -0x1p63 && json_real_value(value) < 0x1p63)
 		*out = (int64_t)json_real_value(value);
 	else
-		return jobs_type_fault("number", value);
+		return json_pack("{s:s}", "status",
+				 "failed with exception = [json.exception.out_of_range.406] number "
+				 "does not fit into 64 bits");
 	return NULL;
 }
 
@@ -81,7 +85,8 @@ static json_t *read_pids(const json_t *pids, struct jobs_target *t)
 		fault = jobs_read_int(pid, &n);
 		if (fault)
 			return fault;
-		t->pids[t->npids++] = (int32_t)n;
+		/* cut to 32 bits it would be another's, or 0, which is everybody's */
+		t->pids[t->npids++] = n >= INT32_MIN && n <= INT32_MAX ? (int32_t)n : NO_PID;
 	}
 	t->all = !t->npids || (t->npids == 1 && t->pids[0] == 0);
 	qsort(t->pids, t->npids, sizeof(*t->pids), by_number);
@@ -114,12 +119,24 @@ bool jobs_target_read(const json_t *request, bool need_pids, struct jobs_target 
 	return false;
 }
 
+static bool is_named(const struct jobs_target *t, int32_t pid)
+{
+	return bsearch(&pid, t->pids, t->npids, sizeof(*t->pids), by_number);
+}
+
+/* By the pid that it has here, which it cannot choose. A process of a container calls itself by
+ * another one, but this is what npu-smi and nvidia-smi show. */
+static bool is_named_here(const struct jobs_target *t, const struct jobs_process *p)
+{
+	return p->peer && !(p->heard & JOBS_FOR_ANOTHER) && is_named(t, p->peer->pid);
+}
+
 bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process *p)
 {
-	if (t->all)
+	if (t->all || is_named_here(t, p))
 		return true;
 	for (unsigned i = 0; i < p->npids; i++)
-		if (bsearch(&p->pids[i], t->pids, t->npids, sizeof(*t->pids), by_number))
+		if (is_named(t, p->pids[i]))
 			return true;
 	return false;
 }
@@ -165,57 +182,9 @@ const char *jobs_state_name(int state)
 								      : "unknown";
 }
 
-/* Running > Ready > Idle > anything else > Uninitialized */
-static int weight(int state)
-{
-	switch (state) {
-	case FABRIC_RUNNING:
-		return 4;
-	case FABRIC_READY:
-		return 3;
-	case FABRIC_IDLE:
-		return 2;
-	case FABRIC_UNINITIALIZED:
-		return 0;
-	default:
-		return 1;
-	}
-}
-
-struct aggregate {
-	int trace, monitor;
-	const struct jobs_process *leader; /* whose steps are told; NULL: nobody told any */
-};
-
-static struct aggregate aggregate(const struct jobs *j)
-{
-	struct aggregate a = {.trace = FABRIC_UNINITIALIZED, .monitor = FABRIC_UNINITIALIZED};
-	int64_t now = jobs_now_ms();
-	uint64_t key, value;
-	size_t at = 0;
-
-	while (hmap_next(&j->processes, &at, &key, &value))
-		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
-		     p = p->hash_next) {
-			int monitor = jobs_monitor_state(p, now);
-			int more = weight(p->trace) - weight(a.trace);
-
-			if (weight(monitor) > weight(a.monitor))
-				a.monitor = monitor;
-			if (!(p->heard & JOBS_HEARD_TRACE))
-				continue;
-			if (!a.leader || more > 0 ||
-			    (more == 0 && p->status_ms > a.leader->status_ms)) {
-				a.leader = p;
-				a.trace = p->trace;
-			}
-		}
-	return a;
-}
-
 json_t *jobs_get_status(const struct jobs *j)
 {
-	struct aggregate a = aggregate(j);
+	struct jobs_aggregate a = jobs_aggregate(j);
 	json_t *out = json_pack("{s:i,s:s,s:s}", "current_step",
 				a.leader ? a.leader->current_step : -1, "npumonitor",
 				jobs_state_name(a.monitor), "nputrace", jobs_state_name(a.trace));
@@ -225,23 +194,6 @@ json_t *jobs_get_status(const struct jobs *j)
 		json_object_set_new(out, "stop_step", json_integer(a.leader->stop_step));
 	}
 	return out;
-}
-
-/* Whether the NPU's one profiling resource is free for it: "effective" if so. */
-static const char *gate(enum config_kind kind, struct aggregate a)
-{
-	switch (kind) {
-	case CONFIG_NPU_MONITOR:
-		if (a.trace == FABRIC_RUNNING || a.monitor == FABRIC_UNINITIALIZED)
-			return "ineffective";
-		return a.trace == FABRIC_IDLE || a.trace == FABRIC_READY ? "effective" : "unknown";
-	case CONFIG_NPU_TRACE:
-		if (a.monitor == FABRIC_RUNNING || a.trace == FABRIC_UNINITIALIZED)
-			return "ineffective";
-		return a.monitor == FABRIC_IDLE ? "effective" : "unknown";
-	default:
-		return "effective";
-	}
 }
 
 /* --- giving it out --- */
@@ -336,6 +288,49 @@ static json_t *give(struct jobs *j, const struct order *o, struct jobs_process *
 			 "eventProfilersTriggered", "processesMatched", pids);
 }
 
+/* Those that are named by their pid here come first: others may call themselves anything. */
+static void named_first(const struct jobs_target *t, struct jobs_process **matched, size_t n)
+{
+	struct jobs_process **rest = xcalloc(n + 1, sizeof(*rest));
+	size_t nrest = 0, first = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (is_named_here(t, matched[i]))
+			matched[first++] = matched[i];
+		else
+			rest[nrest++] = matched[i];
+	if (nrest)
+		memcpy(matched + first, rest, nrest * sizeof(*rest));
+	free(rest);
+}
+
+/* Leaves those of users whose NPUs are free for it; the verdict for the others if none is left. */
+static const char *pass_gate(const struct jobs *j, enum config_kind kind,
+			     struct jobs_process **matched, size_t *n)
+{
+	const char *verdict = "unknown";
+	struct hmap by_user;
+	size_t kept = 0;
+
+	if (!*n) {
+		struct jobs_aggregate all = jobs_aggregate(j);
+
+		return jobs_gate_open(kind, all) ? "ineffective" : jobs_gate(kind, all);
+	}
+	jobs_by_user(j, &by_user);
+	for (size_t i = 0; i < *n; i++) {
+		struct jobs_aggregate a = jobs_of_user(&by_user, matched[i]->uid);
+
+		if (jobs_gate_open(kind, a))
+			matched[kept++] = matched[i];
+		else if (strcmp(jobs_gate(kind, a), "unknown"))
+			verdict = jobs_gate(kind, a);
+	}
+	hmap_release(&by_user);
+	*n = kept;
+	return kept ? "effective" : verdict;
+}
+
 json_t *jobs_set_request(struct jobs *j, const json_t *request)
 {
 	json_t *reply = NULL;
@@ -344,19 +339,16 @@ json_t *jobs_set_request(struct jobs *j, const json_t *request)
 
 	if (!order_read(request, &o, &reply))
 		return reply;
-	const char *verdict = gate(o.kind, aggregate(j));
-	if (strcmp(verdict, "effective")) {
-		jobs_target_release(&o.target);
-		return json_pack("{s:s}", "commandStatus", verdict);
-	}
 	struct jobs_process **matched = jobs_collect(j, wanted, &o, by_pids, &n);
+	if (!o.target.all)
+		named_first(&o.target, matched, n);
 	if (o.kind == CONFIG_KINETO) {
 		reply = give(j, &o, matched, n);
-	} else if (!n) {
-		reply = json_pack("{s:s}", "commandStatus", "ineffective");
 	} else {
-		reply = give(j, &o, matched, n);
-		json_object_set_new(reply, "commandStatus", json_string("effective"));
+		const char *verdict = pass_gate(j, o.kind, matched, &n);
+
+		reply = n ? give(j, &o, matched, n) : json_object();
+		json_object_set_new(reply, "commandStatus", json_string(verdict));
 	}
 	free(matched);
 	jobs_target_release(&o.target);
@@ -366,8 +358,11 @@ json_t *jobs_set_request(struct jobs *j, const json_t *request)
 /* --- why --- */
 
 /* Why one process would not get it; NULL: it would. */
-static const char *why_not(const struct order *o, const struct jobs_process *p)
+static const char *why_not(const struct order *o, const struct hmap *by_user,
+			   const struct jobs_process *p)
 {
+	struct jobs_aggregate of_user = jobs_of_user(by_user, p->uid);
+
 	if (p->job_id != o->target.job_id)
 		return "belongs to another job";
 	if (!(p->heard & JOBS_HEARD_REQUEST))
@@ -380,23 +375,11 @@ static const char *why_not(const struct order *o, const struct jobs_process *p)
 			       : "is PyTorch's own profiler, not an NPU framework: use gputrace";
 	if (jobs_is_silent(p, o->now_ms))
 		return "has not asked for work for two minutes";
+	if (!jobs_gate_open(o->kind, of_user))
+		return jobs_gate_reason(o->kind, of_user);
 	if (p->pending)
 		return "has not yet fetched the previous request";
 	return NULL;
-}
-
-static const char *why_gated(enum config_kind kind, struct aggregate a)
-{
-	if (a.trace == FABRIC_UNINITIALIZED && a.monitor == FABRIC_UNINITIALIZED)
-		return "no NPU framework has reported to this daemon: start the daemon first, then "
-		       "the job with MSMONITOR_USE_DAEMON=1";
-	if (kind == CONFIG_NPU_TRACE && a.monitor == FABRIC_RUNNING)
-		return "npu-monitor is running, and only one of the two can: stop it with 'dyno "
-		       "npu-monitor --npu-monitor-stop'";
-	if (kind == CONFIG_NPU_MONITOR && a.trace == FABRIC_RUNNING)
-		return "nputrace is collecting, and only one of the two can: wait until 'dyno "
-		       "status' says Idle";
-	return "the NPU framework reports a state in which it takes no request; see 'dyno status'";
 }
 
 static const char *why_none(const struct jobs *j, const struct order *o, size_t in_job)
@@ -416,24 +399,41 @@ static const char *why_none(const struct jobs *j, const struct order *o, size_t 
 }
 
 struct tally {
-	size_t matched, ready, in_job;
+	size_t matched, ready, in_job, pending;
+	const char *gated; /* why those that match have to wait; NULL: none has to */
 };
+
+static void count(struct tally *t, const struct order *o, const struct jobs_process *p,
+		  const struct hmap *by_user, const char *reason)
+{
+	struct jobs_aggregate of_user = jobs_of_user(by_user, p->uid);
+
+	t->in_job += p->job_id == o->target.job_id;
+	if (!wanted(p, o))
+		return;
+	t->matched++;
+	t->ready += !reason;
+	if (!jobs_gate_open(o->kind, of_user))
+		t->gated = jobs_gate_reason(o->kind, of_user);
+	else
+		t->pending += !!p->pending;
+}
 
 static json_t *explain_each(const struct jobs *j, const struct order *o, json_t *matched,
 			    struct tally *t)
 {
 	json_t *each = json_array();
+	struct hmap by_user;
 	size_t n;
 	struct jobs_process **all = jobs_collect(j, NULL, NULL, by_pids, &n);
 
+	jobs_by_user(j, &by_user);
 	for (size_t i = 0; i < n; i++) {
 		const struct jobs_process *p = all[i];
-		const char *reason = why_not(o, p);
+		const char *reason = why_not(o, &by_user, p);
 		bool match = wanted(p, o);
 
-		t->matched += match;
-		t->ready += !reason;
-		t->in_job += p->job_id == o->target.job_id;
+		count(t, o, p, &by_user, reason);
 		if (match)
 			json_array_append_new(matched, json_integer(p->pid));
 		if (i < 256)
@@ -442,8 +442,27 @@ static json_t *explain_each(const struct jobs *j, const struct order *o, json_t 
 						(json_int_t)p->job_id, "matched", match, "reason",
 						reason ? reason : "takes it at its next poll"));
 	}
+	hmap_release(&by_user);
 	free(all);
 	return each;
+}
+
+static const char *explain_all(const struct jobs *j, const struct order *o, const struct tally *t)
+{
+	struct jobs_aggregate all = jobs_aggregate(j);
+
+	if (!t->matched && !jobs_gate_open(o->kind, all))
+		return jobs_gate_reason(o->kind, all);
+	if (!t->matched)
+		return why_none(j, o, t->in_job);
+	if (!t->ready && t->pending)
+		return "every process that matches has yet to fetch the previous request: try "
+		       "again after its next poll";
+	if (!t->ready && t->gated)
+		return t->gated;
+	if ((int64_t)t->ready > o->limit)
+		return "more processes match than --process-limit allows";
+	return "it is taken at the next poll of each process";
 }
 
 json_t *jobs_explain(const struct jobs *j, const json_t *request)
@@ -454,20 +473,10 @@ json_t *jobs_explain(const struct jobs *j, const json_t *request)
 
 	if (!order_read(request, &o, &reply))
 		return reply;
-	struct aggregate a = aggregate(j);
 	json_t *matched = json_array();
 	json_t *each = explain_each(j, &o, matched, &t);
-	const char *reason = "it is taken at the next poll of each process";
+	const char *reason = explain_all(j, &o, &t);
 
-	if (strcmp(gate(o.kind, a), "effective"))
-		reason = why_gated(o.kind, a);
-	else if (!t.matched)
-		reason = why_none(j, &o, t.in_job);
-	else if (!t.ready)
-		reason = "every process that matches has yet to fetch the previous request: try "
-			 "again after its next poll";
-	else if ((int64_t)t.ready > o.limit)
-		reason = "more processes match than --process-limit allows";
 	jobs_target_release(&o.target);
 	return json_pack("{s:o,s:o,s:s}", "matched", matched, "processes", each, "reason", reason);
 }

@@ -35,7 +35,9 @@ void metrics_sample(struct metrics *m, const struct sample *sample)
 
 	if (!s.time_ns)
 		s.time_ns = now_realtime_ns();
-	store_put(&m->store, &s, clock_mono_ns());
+	/* What is too much for the store would be too much for receivers and files as well. */
+	if (!store_put(&m->store, &s, clock_mono_ns()))
+		return;
 	for (unsigned i = 0; i < m->nsinks; i++)
 		m->sinks[i]->ops->sample(m->sinks[i], &s);
 }

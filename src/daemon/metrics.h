@@ -25,7 +25,8 @@ struct sink_ops {
 	/* NULL with words in err: it cannot work; *out_wanted false: it is not asked for. */
 	struct sink *(*open)(struct daemon *d, bool *out_wanted, struct err *err);
 	void (*sample)(struct sink *s, const struct sample *sample);
-	void (*close)(struct sink *s); /* flushes, within a second */
+	void (*close)(
+		struct sink *s); /* comes back at once; what may take time goes on by itself */
 };
 
 struct sink {
@@ -38,7 +39,8 @@ extern const struct sink_ops sink_json, sink_tensorboard, sink_otlp, sink_fbrela
 struct metrics;
 
 int metrics_new(struct daemon *d, struct metrics **out, struct err *err);
-void metrics_free(struct metrics *m); /* m may be NULL */
+/* Comes back at once: receivers and drivers are left in the background. m may be NULL. */
+void metrics_free(struct metrics *m);
 
 /* A sample from outside the sources: the fabric's "data" messages. */
 void metrics_data(void *metrics, const json_t *record);

@@ -15,7 +15,10 @@
 #define LOG_AREA "metrics"
 #include "base/log.h"
 
-#define MAX_TEXT 256 /* bytes of a name, kind or domain */
+/* In bytes: these are told apart, kept and shown to everybody. */
+#define MAX_KIND 64
+#define MAX_DOMAIN 128
+#define MAX_NAME 256
 #define MAX_DEVICE 65535
 
 /* Senders write -1, or that as 32 or 64 bits without a sign, for what happens on no device. */
@@ -61,11 +64,11 @@ static int unsigned_of(const json_t *v, uint64_t *out)
 }
 
 /* NULL: not there, or nothing that could be told. */
-static const char *text_of(const json_t *record, const char *key)
+static const char *text_of(const json_t *record, const char *key, size_t max)
 {
 	const json_t *v = json_object_get(record, key);
 
-	if (!json_is_string(v) || json_string_length(v) > MAX_TEXT ||
+	if (!json_is_string(v) || json_string_length(v) > max ||
 	    strlen(json_string_value(v)) != json_string_length(v))
 		return NULL;
 	return json_string_value(v);
@@ -83,8 +86,9 @@ static struct metric number_metric(const char *name, uint64_t value)
 
 static int data_sample(struct metrics *hub, const json_t *record)
 {
-	const char *kind = text_of(record, "kind"), *domain = text_of(record, "domain");
-	const char *name = text_of(record, "name");
+	const char *kind = text_of(record, "kind", MAX_KIND);
+	const char *domain = text_of(record, "domain", MAX_DOMAIN);
+	const char *name = text_of(record, "name", MAX_NAME);
 	uint64_t timestamp, duration;
 	int64_t device;
 	char device_text[24];

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/mem.h"
 #include "export/text.h"
@@ -14,11 +15,17 @@
 #define EXACT 9007199254740992.0 /* 2^53: whole numbers up to here are exact */
 
 struct expo_row {
+	size_t labels; /* in the text, with braces */
+	size_t next; /* of its family; NO_ROW: none */
+	double value;
+};
+#define NO_ROW SIZE_MAX
+
+struct expo_rows {
 	char *name;
-	char *labels; /* as printed, with braces */
 	enum expo_type type;
 	const char *help;
-	double value;
+	size_t first, last;
 };
 
 void expo_init(struct expo *e)
@@ -28,68 +35,109 @@ void expo_init(struct expo *e)
 		e->host[0] = '\0';
 }
 
-static char *name_of(const char *text)
+/* Adds the text as a name: what is not allowed becomes '_'. */
+static void add_name(struct buf *b, const char *text)
 {
-	char *name = xstrdup(*text ? text : "_");
+	size_t at = b->len;
 
-	for (char *c = name; *c; c++)
+	buf_add_str(b, *text ? text : "_");
+	for (char *c = b->data + at; c < b->data + b->len; c++)
 		if (!isalnum((unsigned char)*c) && *c != '_' && *c != ':')
 			*c = '_';
-	if (isdigit((unsigned char)*name))
-		*name = '_';
-	return name;
+	if (isdigit((unsigned char)b->data[at]))
+		b->data[at] = '_';
 }
 
-static void add_label(struct buf *b, const char *name, const char *value)
+static void add_label(struct expo *e, const char *name, const char *value)
 {
-	struct buf scratch = {0};
-	char *clean_name = name_of(name);
 	size_t len = strlen(value);
-	const char *clean = text_clean(value, &len, &scratch);
+	const char *at = text_clean(value, &len, &e->scratch), *end = at + len;
 
-	buf_addf(b, "%s%s=\"", b->len > 1 ? "," : "", clean_name);
-	for (size_t i = 0; i < len; i++) {
-		if (clean[i] == '\n')
-			buf_add_str(b, "\\n");
-		else if (clean[i] == '"' || clean[i] == '\\')
-			buf_addf(b, "\\%c", clean[i]);
-		else
-			buf_add_char(b, clean[i]);
+	if (buf_str(&e->text)[e->text.len - 1] != '{')
+		buf_add_char(&e->text, ',');
+	add_name(&e->text, name);
+	buf_add_str(&e->text, "=\"");
+	while (at < end) {
+		size_t plain = 0;
+
+		while (at + plain < end && !strchr("\n\"\\", at[plain]))
+			plain++;
+		buf_add(&e->text, at, plain);
+		at += plain;
+		if (at < end) {
+			buf_add_char(&e->text, '\\');
+			buf_add_char(&e->text, *at == '\n' ? 'n' : *at);
+			at++;
+		}
 	}
-	buf_add_char(b, '"');
-	buf_release(&scratch);
-	free(clean_name);
+	buf_add_char(&e->text, '"');
+}
+
+size_t expo_labels(struct expo *e, const struct expo_label *labels, size_t nlabels)
+{
+	size_t at = e->text.len;
+
+	buf_add_char(&e->text, '{');
+	for (size_t i = 0; i < nlabels; i++)
+		if (labels[i].value)
+			add_label(e, labels[i].name, labels[i].value);
+	if (*e->host)
+		add_label(e, "host_name", e->host);
+	if (e->text.len == at + 1)
+		e->text.len = at; /* none at all */
+	else
+		buf_add_char(&e->text, '}');
+	buf_add_char(&e->text, '\0');
+	return at;
+}
+
+static size_t family_of(struct expo *e, const struct expo_family *f)
+{
+	buf_clear(&e->clean);
+	add_name(&e->clean, f->name);
+	uint64_t key = XXH3_64bits(e->clean.data, e->clean.len);
+	uint64_t at = hmap_get(&e->family_at, key);
+	if (at != HMAP_NONE)
+		return (size_t)at;
+	e->families = xgrow(e->families, &e->families_cap, e->nfamilies + 1, sizeof(*e->families));
+	e->families[e->nfamilies] = (struct expo_rows){
+		.name = xstrndup(e->clean.data, e->clean.len),
+		.type = f->type,
+		.help = f->help,
+		.first = NO_ROW,
+		.last = NO_ROW,
+	};
+	hmap_put(&e->family_at, key, e->nfamilies);
+	return e->nfamilies++;
+}
+
+void expo_add_at(struct expo *e, const struct expo_family *f, double value, size_t labels)
+{
+	size_t at = family_of(e, f);
+	const char *text = e->text.data + labels;
+
+	/* two names may have become one */
+	if (hmap_put(&e->known, XXH3_64bits_withSeed(text, strlen(text), at), 1) != HMAP_NONE)
+		return;
+	e->rows = xgrow(e->rows, &e->cap, e->n + 1, sizeof(*e->rows));
+	e->rows[e->n] = (struct expo_row){.labels = labels, .next = NO_ROW, .value = value};
+	struct expo_rows *rows = &e->families[at];
+	if (rows->first == NO_ROW)
+		rows->first = e->n;
+	else
+		e->rows[rows->last].next = e->n;
+	rows->last = e->n++;
 }
 
 void expo_add(struct expo *e, const struct expo_family *f, double value,
 	      const struct expo_label *labels, size_t nlabels)
 {
-	struct buf b = {0};
-
-	buf_add_char(&b, '{');
-	for (size_t i = 0; i < nlabels; i++)
-		if (labels[i].value)
-			add_label(&b, labels[i].name, labels[i].value);
-	if (*e->host)
-		add_label(&b, "host_name", e->host);
-	buf_add_char(&b, '}');
-	e->rows = xgrow(e->rows, &e->cap, e->n + 1, sizeof(*e->rows));
-	e->rows[e->n++] = (struct expo_row){
-		.name = name_of(f->name),
-		.labels = xstrdup(b.len > 2 ? buf_str(&b) : ""),
-		.type = f->type,
-		.help = f->help,
-		.value = value,
-	};
-	buf_release(&b);
+	expo_add_at(e, f, value, expo_labels(e, labels, nlabels));
 }
 
-static int compare(const void *a, const void *b)
+static int by_name(const void *a, const void *b)
 {
-	const struct expo_row *x = a, *y = b;
-	int c = strcmp(x->name, y->name);
-
-	return c ? c : strcmp(x->labels, y->labels);
+	return strcmp(((const struct expo_rows *)a)->name, ((const struct expo_rows *)b)->name);
 }
 
 static void print_value(struct buf *out, double v)
@@ -106,32 +154,34 @@ static void print_value(struct buf *out, double v)
 
 void expo_print(struct expo *e, struct buf *out)
 {
-	const struct expo_row *before = NULL;
+	if (e->nfamilies)
+		qsort(e->families, e->nfamilies, sizeof(*e->families), by_name);
+	for (size_t i = 0; i < e->nfamilies; i++) {
+		const struct expo_rows *f = &e->families[i];
+		size_t len = strlen(f->name);
 
-	if (e->n)
-		qsort(e->rows, e->n, sizeof(*e->rows), compare);
-	for (size_t i = 0; i < e->n; i++) {
-		const struct expo_row *r = &e->rows[i];
-		bool known = before && !strcmp(before->name, r->name);
-
-		if (known && !strcmp(before->labels, r->labels))
-			continue; /* two names became one: a series may stand there only once */
-		if (!known)
-			buf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", r->name, r->help, r->name,
-				 r->type == EXPO_COUNTER ? "counter" : "gauge");
-		buf_addf(out, "%s%s ", r->name, r->labels);
-		print_value(out, r->value);
-		buf_add_char(out, '\n');
-		before = r;
+		buf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->help, f->name,
+			 f->type == EXPO_COUNTER ? "counter" : "gauge");
+		for (size_t at = f->first; at != NO_ROW; at = e->rows[at].next) {
+			buf_add(out, f->name, len);
+			buf_add_str(out, e->text.data + e->rows[at].labels);
+			buf_add_char(out, ' ');
+			print_value(out, e->rows[at].value);
+			buf_add_char(out, '\n');
+		}
 	}
 }
 
 void expo_release(struct expo *e)
 {
-	for (size_t i = 0; i < e->n; i++) {
-		free(e->rows[i].name);
-		free(e->rows[i].labels);
-	}
+	for (size_t i = 0; i < e->nfamilies; i++)
+		free(e->families[i].name);
+	free(e->families);
 	free(e->rows);
+	buf_release(&e->text);
+	buf_release(&e->scratch);
+	buf_release(&e->clean);
+	hmap_release(&e->family_at);
+	hmap_release(&e->known);
 	*e = (struct expo){0};
 }

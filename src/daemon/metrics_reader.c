@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/background.h"
 #include "daemon/daemon.h"
 #include "daemon/metrics_store.h"
 
@@ -22,14 +23,13 @@
 
 struct reader {
 	struct reader_options o;
-	pthread_t thread;
 	struct event *arrived, *watch;
 	int fd; /* eventfd: the thread tells the loop */
+	_Atomic int users; /* the thread and the loop: the last one frees it */
 
 	pthread_mutex_t lock; /* of everything below */
 	pthread_cond_t wake;
 	bool stop, ended;
-	bool orphan; /* the thread frees it when it comes back */
 	bool paused, pause_done; /* what is asked for, and what is so */
 	enum reader_state state;
 	uint64_t round_began_ns; /* 0: between two rounds */
@@ -52,10 +52,12 @@ static struct stored *take_all(struct reader *r, bool *out_ended)
 	return all;
 }
 
-static void release(struct reader *r)
+static void unref(struct reader *r)
 {
 	bool ended;
 
+	if (atomic_fetch_sub(&r->users, 1) > 1)
+		return;
 	for (struct stored *s = take_all(r, &ended), *next; s; s = next) {
 		next = s->next;
 		stored_free(s);
@@ -145,7 +147,7 @@ static void set_state(struct reader *r, enum reader_state state, const struct er
 	pthread_mutex_unlock(&r->lock);
 }
 
-static void *reader_main(void *arg)
+static void reader_main(void *arg)
 {
 	struct reader *r = arg;
 	const char *name = r->o.source->name;
@@ -169,13 +171,9 @@ static void *reader_main(void *arg)
 	}
 	pthread_mutex_lock(&r->lock);
 	r->ended = true;
-	bool orphan = r->orphan;
-	if (!orphan)
-		tell_loop(r);
 	pthread_mutex_unlock(&r->lock);
-	if (orphan)
-		release(r);
-	return NULL;
+	tell_loop(r);
+	unref(r);
 }
 
 /* --- the loop --- */
@@ -227,18 +225,6 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
 			 r->o.source->name, seconds);
 }
 
-static int start_thread(struct reader *r)
-{
-	sigset_t all, before;
-
-	/* signals are for the loop */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int e = pthread_create(&r->thread, NULL, reader_main, r);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -e;
-}
-
 static struct reader *prepare(struct event_base *base, const struct reader_options *o, int fd)
 {
 	struct reader *r = xcalloc(1, sizeof(*r));
@@ -246,6 +232,7 @@ static struct reader *prepare(struct event_base *base, const struct reader_optio
 
 	r->o = *o;
 	r->fd = fd;
+	r->users = 2;
 	r->last = &r->first;
 	r->round_began_ns = clock_mono_ns(); /* opening may hang as well */
 	pthread_mutex_init(&r->lock, NULL);
@@ -271,33 +258,18 @@ int reader_new(struct event_base *base, const struct reader_options *o, struct r
 		return err_sys(err, -errno, "cannot make an event for source '%s'",
 			       o->source->name);
 	struct reader *r = prepare(base, o, fd);
-	int e = start_thread(r);
+	int e = background_run(o->source->name, reader_main, r);
 	if (e < 0) {
-		event_free(r->arrived);
-		event_free(r->watch);
-		release(r);
+		r->users = 1;
+		reader_free(r);
 		return err_sys(err, e, "cannot start a thread for source '%s'", o->source->name);
 	}
 	*out = r;
 	return 0;
 }
 
-/* Leaves a thread that hangs to itself. False: it has ended just now. */
-static bool abandon(struct reader *r)
-{
-	pthread_mutex_lock(&r->lock);
-	bool hangs = !r->ended;
-	r->orphan = hangs;
-	if (hangs)
-		pthread_detach(r->thread);
-	pthread_mutex_unlock(&r->lock);
-	return hangs;
-}
-
 void reader_free(struct reader *r)
 {
-	struct timespec until;
-
 	if (!r)
 		return;
 	event_free(r->arrived);
@@ -306,18 +278,7 @@ void reader_free(struct reader *r)
 	r->stop = true;
 	pthread_cond_signal(&r->wake);
 	pthread_mutex_unlock(&r->lock);
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec++;
-	if (pthread_timedjoin_np(r->thread, NULL, &until)) {
-		const char *name = r->o.source->name;
-
-		if (abandon(r)) {
-			log_warn("source '%s' still hangs: left behind", name);
-			return;
-		}
-		pthread_join(r->thread, NULL);
-	}
-	release(r);
+	unref(r);
 }
 
 bool reader_pause(struct reader *r, bool paused)

@@ -35,8 +35,8 @@ struct reader_options {
 
 int reader_new(struct event_base *base, const struct reader_options *o, struct reader **out,
 	       struct err *err);
-/* Waits a second for a round that is going on; the thread of one that hangs is left behind. */
-void reader_free(struct reader *r); /* r may be NULL */
+/* Comes back at once; the thread closes the source when its round is over. r may be NULL. */
+void reader_free(struct reader *r);
 
 /* Hardware counters off or on. False: the source has none, or is not there. */
 bool reader_pause(struct reader *r, bool paused);

@@ -120,7 +120,47 @@ static void add_sums(struct stored *s, const struct stored *old)
 	}
 }
 
-void store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
+static bool is_data(const struct stored *s)
+{
+	return !strcmp(s->sample.source, "data");
+}
+
+/* Frees the place of what has been silent longest, if that is long enough; else -1. Looks through
+ * all only when something can have become old enough: anybody may knock as often as he likes. */
+static ssize_t make_room(struct store *st, uint64_t now_ns)
+{
+	ssize_t oldest = -1;
+
+	if (now_ns < st->full_until_ns)
+		return -1;
+	for (size_t i = 0; i < st->n; i++)
+		if (is_data(st->items[i]) &&
+		    (oldest < 0 || st->items[i]->heard_ns < st->items[oldest]->heard_ns))
+			oldest = (ssize_t)i;
+	if (oldest < 0)
+		return -1;
+	uint64_t forget_ns = st->items[oldest]->heard_ns + STORE_FORGET_S * 1000000000ull;
+	if (now_ns < forget_ns) {
+		st->full_until_ns = forget_ns;
+		return -1;
+	}
+	hmap_remove(&st->index, key_of(st->items[oldest]));
+	stored_free(st->items[oldest]);
+	st->items[oldest] = NULL;
+	st->ndata--;
+	return oldest;
+}
+
+/* Where a new one goes, or -1. */
+static ssize_t place_for(struct store *st, bool data, uint64_t now_ns)
+{
+	if (st->n == STORE_MAX || (data && st->ndata == STORE_DATA_MAX))
+		return make_room(st, now_ns);
+	st->items = xgrow(st->items, &st->cap, st->n + 1, sizeof(*st->items));
+	return (ssize_t)st->n++;
+}
+
+bool store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
 {
 	struct stored *s = stored_copy(sample);
 	uint64_t key = key_of(s), at = hmap_get(&st->index, key);
@@ -130,17 +170,19 @@ void store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
 		add_sums(s, st->items[at]);
 		stored_free(st->items[at]);
 		st->items[at] = s;
-		return;
+		return true;
 	}
-	if (st->n == STORE_MAX) {
+	ssize_t place = place_for(st, is_data(s), now_ns);
+	if (place < 0) {
 		st->refused++;
 		stored_free(s);
-		return;
+		return false;
 	}
 	add_sums(s, NULL);
-	st->items = xgrow(st->items, &st->cap, st->n + 1, sizeof(*st->items));
-	hmap_put(&st->index, key, st->n);
-	st->items[st->n++] = s;
+	st->ndata += is_data(s);
+	hmap_put(&st->index, key, (uint64_t)place);
+	st->items[place] = s;
+	return true;
 }
 
 void store_release(struct store *st)

@@ -6,12 +6,15 @@
 #ifndef SONDE_DAEMON_METRICS_STORE_H
 #define SONDE_DAEMON_METRICS_STORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/hmap.h"
 #include "device/metrics.h"
 
 #define STORE_MAX 1024 /* samples kept */
+#define STORE_DATA_MAX 512 /* of them what processes send: devices always find room */
+#define STORE_FORGET_S 600 /* what was silent for so long makes room for others */
 
 /* A sample that owns what it points to: one block of memory. */
 struct stored {
@@ -30,12 +33,14 @@ const char *stored_text(const struct stored *s, const char *name);
 struct store {
 	struct hmap index; /* hash of the key -> position */
 	struct stored **items;
-	size_t n, cap;
+	size_t n, cap, ndata;
+	uint64_t full_until_ns; /* before that nothing can make room */
 	uint64_t refused; /* samples that found no room */
 };
 
-/* Keeps a copy in the place of the last one of its source, device, kind and domain. */
-void store_put(struct store *st, const struct sample *s, uint64_t now_ns);
+/* Keeps a copy in the place of the last one of its source, device, kind and domain. False: there is
+ * no room for one more. */
+bool store_put(struct store *st, const struct sample *s, uint64_t now_ns);
 void store_release(struct store *st);
 
 #endif

@@ -36,11 +36,12 @@ static void add_metric(struct expo *e, const struct stored *s, size_t i)
 		{"device", device_label(&s->sample, device)},
 		{metric_instance_label(m->name), m->instance},
 	};
-	expo_add(e, &(struct expo_family){m->name, EXPO_GAUGE, known->help}, value, labels, 2);
+	size_t at = expo_labels(e, labels, 2);
+	expo_add_at(e, &(struct expo_family){m->name, EXPO_GAUGE, known->help}, value, at);
 	if (known->kind != METRIC_DELTA)
 		return;
 	snprintf(total, sizeof(total), "%s_total", known->name);
-	expo_add(e, &(struct expo_family){total, EXPO_COUNTER, known->help}, s->sums[i], labels, 2);
+	expo_add_at(e, &(struct expo_family){total, EXPO_COUNTER, known->help}, s->sums[i], at);
 }
 
 static void add_texts(struct expo *e, const struct stored *s)
@@ -79,18 +80,20 @@ static void add_activity(struct expo *e, const struct stored *s)
 				      {"kind", stored_text(s, "kind")},
 				      {"domain", stored_text(s, "domain")}};
 
-	expo_add(e, &count, (double)s->records, labels, 3);
-	for (size_t i = 0; i < s->sample.n; i++)
-		if (!strcmp(s->sample.metrics[i].name, "duration"))
-			expo_add(e, &sum, s->sums[i], labels, 3);
+	size_t ours = expo_labels(e, labels, 3);
 	labels[0].name = "deviceId"; /* as today's daemon spells it */
+	size_t todays = expo_labels(e, labels, 3);
+
+	expo_add_at(e, &count, (double)s->records, ours);
 	for (size_t i = 0; i < s->sample.n; i++) {
 		const struct metric *m = &s->sample.metrics[i];
 
-		if (!strcmp(m->name, "duration"))
-			expo_add(e, &last, (double)m->u, labels, 3);
-		else if (!strcmp(m->name, "timestamp"))
-			expo_add(e, &when, (double)m->u, labels, 3);
+		if (!strcmp(m->name, "duration")) {
+			expo_add_at(e, &sum, s->sums[i], ours);
+			expo_add_at(e, &last, (double)m->u, todays);
+		} else if (!strcmp(m->name, "timestamp")) {
+			expo_add_at(e, &when, (double)m->u, todays);
+		}
 	}
 }
 

@@ -273,6 +273,7 @@ static int make_timers(struct rpc_server *s, struct err *err)
 int rpc_server_init(struct rpc_server *s, struct daemon *d, struct err *err)
 {
 	s->daemon = d;
+	s->began_ns = clock_mono_ns();
 	s->max_conns = most_connections();
 	for (int i = 0; i < RPC_LISTS; i++)
 		TAILQ_INIT(&s->lists[i]);
@@ -353,6 +354,11 @@ void rpc_server_free(struct rpc_server *s)
 		event_free(s->accept_again);
 	buf_release(&s->reply);
 	free(s);
+}
+
+double rpc_server_age_s(const struct rpc_server *s)
+{
+	return (double)(clock_mono_ns() - s->began_ns) / 1e9;
 }
 
 json_t *rpc_server_describe(const struct rpc_server *s)

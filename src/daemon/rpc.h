@@ -24,6 +24,9 @@ void rpc_server_free(struct rpc_server *s);
  * Gives how many still have something to be sent. */
 unsigned rpc_server_drain(struct rpc_server *s);
 
+/* For how long it has been there. The time of day may jump; this does not. */
+double rpc_server_age_s(const struct rpc_server *s);
+
 /* {"port":N,"addresses":[…],"connections":N,"calls":N,"refused":{…}} */
 json_t *rpc_server_describe(const struct rpc_server *s);
 

@@ -25,6 +25,7 @@
 
 #define BATCH_NS 200000 /* requests of one connection are served, then others have their turn */
 #define BATCH_BYTES 65536 /* replies made before the peer must take some */
+#define TELL_EVERY_NS (10 * UINT64_C(1000000000))
 #define TAKE_BYTES 16384 /* replies that a peer must take in RPC_TIMEOUT_S */
 
 void rpc_conn_peer(const struct rpc_conn *c, char *out, size_t size)
@@ -143,6 +144,10 @@ static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes
 {
 	struct rpc_server *s = c->server;
 	struct err err = {0};
+
+	/* Certificates are read anew while connections are open. */
+	if (c->ssl && !tls_server_trusts(s->daemon->tls, c->ssl))
+		return refuse(c, RPC_END_HANDSHAKE, "its certificate is not accepted any more");
 	json_t *request = api_parse(body, bytes, &err);
 
 	if (!request)
@@ -325,11 +330,33 @@ void rpc_conn_work(struct rpc_conn *c)
 	settle(c, r);
 }
 
+/* Somebody should know who was turned away and why, but anybody can make it happen: one line in a
+ * while. */
+static void tell_no_tls(const struct rpc_conn *c, const char *why)
+{
+	struct rpc_server *s = c->server;
+	uint64_t now = clock_mono_ns();
+	char peer[80];
+
+	rpc_conn_peer(c, peer, sizeof(peer));
+	if (s->told_ns && now - s->told_ns < TELL_EVERY_NS) {
+		s->untold++;
+		log_debug("no TLS with %s: %s", peer, why);
+		return;
+	}
+	if (s->untold)
+		log_warn("no TLS with %s: %s (and %llu others since the last such line)", peer, why,
+			 (unsigned long long)s->untold);
+	else
+		log_warn("no TLS with %s: %s", peer, why);
+	s->told_ns = now;
+	s->untold = 0;
+}
+
 void rpc_conn_greet(struct rpc_conn *c)
 {
 	short wait = EV_READ;
 	struct err err = {0};
-	char peer[80];
 	int r = rpc_io_handshake(c->ssl, &wait);
 
 	if (r == 0) {
@@ -339,8 +366,7 @@ void rpc_conn_greet(struct rpc_conn *c)
 		wait_for(c, wait);
 	} else {
 		tls_failure(c->ssl, &err);
-		rpc_conn_peer(c, peer, sizeof(peer));
-		log_debug("no TLS with %s: %s", peer, err.text);
+		tell_no_tls(c, err.text);
 		c->broken = true;
 		rpc_conn_close(c, RPC_END_HANDSHAKE);
 	}

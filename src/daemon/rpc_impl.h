@@ -90,6 +90,7 @@ struct rpc_listener {
 
 struct rpc_server {
 	struct daemon *daemon;
+	uint64_t began_ns;
 	struct rpc_listener listeners[RPC_MAX_LISTENERS];
 	unsigned nlisteners;
 	unsigned port;
@@ -104,6 +105,8 @@ struct rpc_server {
 	char input[RPC_INPUT_BYTES];
 	uint64_t calls, accepted, accept_failures;
 	uint64_t ends[RPC_ENDS];
+	uint64_t told_ns,
+		untold; /* of peers without TLS: when the log last said so, how often not */
 };
 
 /* --- rpc.c --- */

@@ -15,6 +15,7 @@
 
 #define MAX_QUEUE 1000
 #define TIMEOUT_MS 5000
+#define MAX_SAID 16 /* pieces of what the receiver says that are thrown away at once */
 
 /* Belongs to the thread. */
 struct relay {
@@ -31,12 +32,16 @@ struct fbrelay {
 	char hostname[256];
 };
 
-/* Whether the receiver has closed meanwhile: a write would still succeed, into nothing. */
+/* Whether the receiver has closed meanwhile: a write would still succeed, into nothing. What it
+ * says is of no interest. */
 static bool is_closed(const struct relay *r)
 {
-	char byte;
+	char said[4096];
+	ssize_t n = 1;
 
-	return recv(r->conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+	for (int i = 0; n > 0 && i < MAX_SAID; i++)
+		n = recv(r->conn.fd, said, sizeof(said), MSG_DONTWAIT);
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 static int deliver(void *arg, const struct outbox_item *items, struct err *err)
@@ -65,6 +70,7 @@ static void end(void *arg)
 
 	net_close(&r->conn);
 	free(r->host);
+	free(r->sink);
 	free(r);
 }
 
@@ -116,7 +122,6 @@ static struct sink *fbrelay_open(struct daemon *d, bool *out_wanted, struct err 
 	if (outbox_new(&o, &f->outbox, err) == 0)
 		return &f->sink;
 	end(r);
-	free(f);
 	return NULL;
 }
 
@@ -124,8 +129,7 @@ static void fbrelay_close(struct sink *sink)
 {
 	struct fbrelay *f = (struct fbrelay *)sink;
 
-	if (outbox_free(f->outbox))
-		free(f);
+	outbox_free(f->outbox);
 }
 
 const struct sink_ops sink_fbrelay = {

@@ -34,7 +34,7 @@ struct sender {
 struct otlp {
 	struct sink sink;
 	struct outbox *outbox;
-	struct hmap last_ns; /* hash of source and device -> time of the last sample */
+	struct hmap last_ns; /* hash of source, device and texts -> time of the last sample */
 	int64_t started_ns;
 };
 
@@ -63,6 +63,8 @@ static void end(void *arg)
 
 	post_free(s->post);
 	buf_release(&s->head);
+	hmap_release(&s->sink->last_ns);
+	free(s->sink);
 	free(s);
 }
 
@@ -82,6 +84,12 @@ static json_t *nanoseconds(int64_t ns)
 	return json_string(text);
 }
 
+/* The name of a marker is no attribute: a job makes a new one at every step if it likes. */
+static bool is_identity(const struct metric *t)
+{
+	return t->type == METRIC_TEXT && strcmp(t->name, "name") && strcmp(t->name, "deviceId");
+}
+
 /* What tells this series from others: device, interface, and the texts of a monitor's record. */
 static json_t *attributes_of(const struct sample *s, const struct metric *m)
 {
@@ -98,8 +106,7 @@ static json_t *attributes_of(const struct sample *s, const struct metric *m)
 	for (size_t i = 0; i < s->n; i++) {
 		const struct metric *t = &s->metrics[i];
 
-		if (t->type == METRIC_TEXT && strcmp(t->name, "name") &&
-		    strcmp(t->name, "deviceId"))
+		if (is_identity(t))
 			json_array_append_new(all, attribute(t->name, sink_string(t->s)));
 	}
 	return all;
@@ -132,6 +139,10 @@ static json_t *metric_json(const struct sample *s, const struct metric *m, int64
 static int64_t since(struct otlp *o, const struct sample *s)
 {
 	uint64_t key = XXH3_64bits_withSeed(s->source, strlen(s->source), (uint64_t)s->device);
+
+	for (size_t i = 0; i < s->n; i++) /* the kind and domain of an activity */
+		if (is_identity(&s->metrics[i]))
+			key = XXH3_64bits_withSeed(s->metrics[i].s, strlen(s->metrics[i].s), key);
 	uint64_t last = hmap_get(&o->last_ns, key);
 
 	if (last != HMAP_NONE || o->last_ns.count < MAX_SERIES)
@@ -198,7 +209,6 @@ static struct sink *start(struct otlp *o, struct sender *s, unsigned max_queue, 
 		.arg = s,
 	};
 
-	s->sink = o;
 	return outbox_new(&box, &o->outbox, err) == 0 ? &o->sink : NULL;
 }
 
@@ -225,12 +235,11 @@ static struct sink *otlp_open(struct daemon *d, bool *out_wanted, struct err *er
 	o->sink.ops = &sink_otlp;
 	o->started_ns = d->started_ns;
 	s->post = post;
+	s->sink = o;
 	make_head(&s->head, c->otlp_service_name ? c->otlp_service_name : "dynolog");
 	struct sink *sink = start(o, s, c->otlp_max_queue, err);
-	if (!sink) {
+	if (!sink)
 		end(s);
-		free(o);
-	}
 	return sink;
 }
 
@@ -238,9 +247,7 @@ static void otlp_close(struct sink *sink)
 {
 	struct otlp *o = (struct otlp *)sink;
 
-	hmap_release(&o->last_ns);
-	if (outbox_free(o->outbox))
-		free(o);
+	outbox_free(o->outbox);
 }
 
 const struct sink_ops sink_otlp = {

@@ -3,25 +3,26 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/background.h"
 
 #define LOG_AREA "metrics"
 #include "base/log.h"
 
 #define MAX_TRIES 6
 #define FIRST_PAUSE_S 1 /* doubled after every try: 31 seconds in all */
+#define LEAVE_S 1 /* for what is queued when the end comes */
 
 struct outbox {
 	struct outbox_options o;
-	pthread_t thread;
-	int end_fd;
+	int end_fd; /* a timer: readable when there is no more time */
+	_Atomic int users; /* the thread and the loop: the last one frees it */
 
 	pthread_mutex_t lock; /* of everything below */
 	pthread_cond_t wake;
@@ -109,10 +110,23 @@ static void deliver_batch(struct outbox *b, const struct outbox_item *batch, uns
 		r = b->o.deliver(b->o.arg, batch, &err);
 		tell_outcome(b, r, &err);
 	}
-	atomic_fetch_add(r < 0 ? b->o.dropped : b->o.delivered, n);
+	unsigned lost = r < 0 ? n : (unsigned)r;
+	atomic_fetch_add(b->o.delivered, n - lost);
+	atomic_fetch_add(b->o.dropped, lost);
 }
 
-static void *outbox_main(void *arg)
+static void unref(struct outbox *b)
+{
+	if (atomic_fetch_sub(&b->users, 1) > 1)
+		return;
+	free_items(b->first);
+	pthread_cond_destroy(&b->wake);
+	pthread_mutex_destroy(&b->lock);
+	close(b->end_fd);
+	free(b);
+}
+
+static void outbox_main(void *arg)
 {
 	struct outbox *b = arg;
 	struct outbox_item *batch;
@@ -123,40 +137,20 @@ static void *outbox_main(void *arg)
 		free_items(batch);
 	}
 	b->o.end(b->o.arg);
-	return NULL;
-}
-
-static void release(struct outbox *b)
-{
-	free_items(b->first);
-	pthread_cond_destroy(&b->wake);
-	pthread_mutex_destroy(&b->lock);
-	close(b->end_fd);
-	free(b);
-}
-
-static int start_thread(struct outbox *b)
-{
-	sigset_t all, before;
-
-	/* signals are for the loop */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int e = pthread_create(&b->thread, NULL, outbox_main, b);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -e;
+	unref(b);
 }
 
 int outbox_new(const struct outbox_options *o, struct outbox **out, struct err *err)
 {
 	pthread_condattr_t attr;
-	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot make an event");
+		return err_sys(err, -errno, "cannot make a timer");
 	struct outbox *b = xcalloc(1, sizeof(*b));
 	b->o = *o;
 	b->end_fd = fd;
+	b->users = 2;
 	b->last = &b->first;
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_condattr_init(&attr);
@@ -164,10 +158,11 @@ int outbox_new(const struct outbox_options *o, struct outbox **out, struct err *
 	pthread_cond_init(&b->wake, &attr);
 	pthread_condattr_destroy(&attr);
 	*out = b; /* before the thread, which may ask for it */
-	int r = start_thread(b);
+	int r = background_run(o->name, outbox_main, b);
 	if (r < 0) {
 		*out = NULL;
-		release(b);
+		b->users = 1;
+		unref(b);
 		return err_sys(err, r, "cannot start a thread");
 	}
 	return 0;
@@ -194,42 +189,17 @@ void outbox_put(struct outbox *b, const void *data, size_t bytes)
 		atomic_fetch_add(b->o.dropped, 1);
 }
 
-static bool ends_until(struct outbox *b, long ms)
+void outbox_free(struct outbox *b)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += ms % 1000 * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	return pthread_timedjoin_np(b->thread, NULL, &until) == 0;
-}
-
-bool outbox_free(struct outbox *b)
-{
-	uint64_t one = 1;
+	const struct itimerspec leave = {.it_value.tv_sec = LEAVE_S};
 
 	pthread_mutex_lock(&b->lock);
+	if (timerfd_settime(b->end_fd, 0, &leave, NULL) < 0)
+		log_debug("cannot tell the thread of %s to end", b->o.name);
 	b->stop = true;
 	pthread_cond_signal(&b->wake);
 	pthread_mutex_unlock(&b->lock);
-	bool ended = ends_until(b, 1000);
-	if (!ended) {
-		/* who waits for a receiver gives up now; who hangs in a file system cannot */
-		if (write(b->end_fd, &one, sizeof(one)) < 0)
-			log_debug("cannot tell the thread of %s to end", b->o.name);
-		ended = ends_until(b, 200);
-	}
-	if (ended) {
-		release(b);
-	} else {
-		log_warn("delivery to %s still hangs: left behind", b->o.name);
-		pthread_detach(b->thread);
-	}
-	return ended;
+	unref(b);
 }
 
 int outbox_end_fd(const struct outbox *b)

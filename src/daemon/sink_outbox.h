@@ -30,21 +30,22 @@ struct outbox_options {
 	unsigned max_items;
 	_Atomic uint64_t *delivered, *dropped; /* counted up */
 	/*
-	 * Runs in the thread. Delivers a chain of items. -EAGAIN: it may work later, the same items
-	 * come again after a while; any other failure drops them. Where
-	 * it waits it must give up when outbox_end_fd() becomes readable.
+	 * Runs in the thread. Delivers a chain of items; gives how many of them it had to leave
+	 * out. -EAGAIN: it may work later, the same items come again after a while; any other
+	 * failure drops them all. Where it waits it must give up when outbox_end_fd() becomes
+	 * readable.
 	 */
 	int (*deliver)(void *arg, const struct outbox_item *items, struct err *err);
-	void (*end)(void *arg); /* frees arg; in the thread, as the last call */
+	/* In the thread, as the last call: frees arg and what the counters are part of. */
+	void (*end)(void *arg);
 	void *arg;
 };
 
 int outbox_new(const struct outbox_options *o, struct outbox **out, struct err *err);
 /* A copy of the bytes. Never waits. */
 void outbox_put(struct outbox *b, const void *data, size_t bytes);
-/* Gives what is queued a second to leave. False: the thread hangs and is left behind, and the
- * counters must stay. */
-bool outbox_free(struct outbox *b);
+/* Comes back at once. What is queued has a second to leave; then the thread calls end(). */
+void outbox_free(struct outbox *b);
 
 /* For deliver(): a descriptor that becomes readable when there is no more time; never read it. */
 int outbox_end_fd(const struct outbox *b);

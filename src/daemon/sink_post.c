@@ -2,6 +2,7 @@
 #include "daemon/sink_post.h"
 
 #include <errno.h>
+#include <openssl/err.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +100,14 @@ static bool given(const char *file)
 	return file && *file;
 }
 
-static int make_tls(struct post *p, const struct post_options *o, struct err *err)
+/* A daemon has nobody to ask: OpenSSL would wait at the terminal. */
+static int no_password(char *buf, int size, int writing, void *arg)
+{
+	(void)buf, (void)size, (void)writing, (void)arg;
+	return -1;
+}
+
+static int load_tls(struct post *p, const struct post_options *o, struct err *err)
 {
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
 
@@ -108,6 +116,7 @@ static int make_tls(struct post *p, const struct post_options *o, struct err *er
 		return err_set(err, -ENOMEM, "cannot prepare TLS");
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_default_passwd_cb(ctx, no_password);
 	if (given(o->ca) ? !SSL_CTX_load_verify_locations(ctx, o->ca, NULL)
 			 : !SSL_CTX_set_default_verify_paths(ctx))
 		return err_set(err, -EINVAL, "cannot read certificates of '%s'",
@@ -115,8 +124,20 @@ static int make_tls(struct post *p, const struct post_options *o, struct err *er
 	if (given(o->cert) && SSL_CTX_use_certificate_chain_file(ctx, o->cert) != 1)
 		return err_set(err, -EINVAL, "cannot read the certificate '%s'", o->cert);
 	if (given(o->key) && SSL_CTX_use_PrivateKey_file(ctx, o->key, SSL_FILETYPE_PEM) != 1)
-		return err_set(err, -EINVAL, "cannot read the key '%s'", o->key);
+		return err_set(err, -EINVAL,
+			       "cannot read the key '%s', or it is encrypted, or not that of the "
+			       "certificate",
+			       o->key);
 	return 0;
+}
+
+static int make_tls(struct post *p, const struct post_options *o, struct err *err)
+{
+	int r = load_tls(p, o, err);
+
+	/* what is left there would be taken for an error of another connection */
+	ERR_clear_error();
+	return r;
 }
 
 int post_new(const struct post_options *o, struct post **out, struct err *err)
@@ -170,7 +191,8 @@ static int read_status(struct net_conn *c, struct err *err)
 		n += (size_t)r;
 	}
 	line[n] = '\0';
-	if (strncmp(line, "HTTP/1.", 7) || n < 12 || line[8] != ' ')
+	if (strncmp(line, "HTTP/1.", 7) || n < 12 || line[8] != ' ' ||
+	    strspn(line + 9, "0123456789") != 3)
 		return err_set(err, -EPROTO, "the answer is no HTTP");
 	return atoi(line + 9);
 }

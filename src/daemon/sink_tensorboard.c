@@ -2,9 +2,9 @@
 /*
  * --metric-log-dir: curves for TensorBoard. Each device has a directory device_N with one event
  * file, tfevents.pb; what happens on no device goes to device_host. A later run leaves the file as
- * it is and makes another one beside it, whose name sorts behind. Files are written by a thread,
- * since the directory may lie on a network; each batch with one write(), so that a daemon that is
- * killed leaves whole records.
+ * it is and makes another one beside it, whose name sorts behind; so does a file that has become
+ * large, or that somebody has removed. Files are written by a thread, since the directory may lie
+ * on a network; each batch with one write(), so that a daemon that is killed leaves whole records.
  *
  * Tags: the kind of a monitor's record, Marker/DOMAIN for markers, SOURCE/NAME for all else.
  */
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -27,7 +28,11 @@
 #include "export/tensorboard.h"
 #include "export/text.h"
 
-#define MAX_FILES 256
+#define LOG_AREA "metrics"
+#include "base/log.h"
+
+#define MAX_FILES 256 /* devices */
+#define FILE_BYTES_MAX (64 << 20) /* about a million points */
 #define MAX_TAGS 4096 /* curves whose steps are counted */
 #define MAX_QUEUE 8192
 #define TAG_BYTES 320
@@ -52,6 +57,8 @@ struct files {
 	struct event_file files[MAX_FILES];
 	unsigned n;
 	struct hmap steps; /* hash of device and tag -> next step */
+	struct tensorboard *sink;
+	bool too_many_told;
 };
 
 struct tensorboard {
@@ -70,54 +77,74 @@ static void device_directory(const struct files *f, int64_t device, struct buf *
 }
 
 /* A file that is not there yet: the name that everybody expects, else a later one. */
-static int create_file(const char *dir, struct err *err)
+static int create_file(const char *dir, struct buf *out_path, struct err *err)
 {
-	struct buf path = {0};
 	int fd = -1;
 
 	for (unsigned long tries = 0; fd < 0 && tries < 1000; tries++) {
-		buf_clear(&path);
-		buf_addf(&path, "%s/tfevents.pb", dir);
+		buf_clear(out_path);
+		buf_addf(out_path, "%s/tfevents.pb", dir);
 		if (tries)
-			buf_addf(&path, ".%010lu", (unsigned long)time(NULL) + tries - 1);
-		fd = open(buf_str(&path), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0640);
+			buf_addf(out_path, ".%010lu", (unsigned long)time(NULL) + tries - 1);
+		fd = open(buf_str(out_path), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC,
+			  0640);
 		if (fd < 0 && errno != EEXIST)
 			break;
 	}
-	if (fd < 0)
-		fd = err_sys(err, -errno, "cannot make '%s'", buf_str(&path));
-	buf_release(&path);
-	return fd;
+	return fd < 0 ? err_sys(err, -errno, "cannot make '%s'", buf_str(out_path)) : fd;
 }
 
-static int open_file(struct files *f, int64_t device, struct event_file **out, struct err *err)
+/* Opens a new file for the device; `why`, if any, is told with its name. */
+static int open_file(const struct files *f, struct event_file *e, const char *why, struct err *err)
 {
-	struct buf dir = {0};
+	struct buf dir = {0}, path = {0}, version = {0};
 
-	if (f->n == MAX_FILES)
-		return err_set(err, -EMFILE, "more than %d devices", MAX_FILES);
-	device_directory(f, device, &dir);
+	device_directory(f, e->device, &dir);
 	int r = fs_mkdirs(buf_str(&dir), err);
 	if (r == 0)
-		r = create_file(buf_str(&dir), err);
+		r = create_file(buf_str(&dir), &path, err);
+	if (r >= 0) {
+		e->fd = r;
+		tensorboard_add_version(&version, (double)time(NULL));
+		buf_add(&version, e->pending.data, e->pending.len);
+		buf_release(&e->pending);
+		e->pending = version;
+	}
+	if (r >= 0 && why)
+		log_info("curves of TensorBoard go on in '%s': %s", buf_str(&path), why);
 	buf_release(&dir);
-	if (r < 0)
-		return r;
-	struct event_file *e = &f->files[f->n++];
-	*e = (struct event_file){.device = device, .fd = r};
-	tensorboard_add_version(&e->pending, (double)time(NULL));
-	*out = e;
-	return 0;
+	buf_release(&path);
+	return r < 0 ? r : 0;
 }
 
-static int find_file(struct files *f, int64_t device, struct event_file **out, struct err *err)
+/* NULL: there are too many devices. */
+static struct event_file *find_file(struct files *f, int64_t device)
 {
 	for (unsigned i = 0; i < f->n; i++)
-		if (f->files[i].device == device) {
-			*out = &f->files[i];
-			return 0;
-		}
-	return open_file(f, device, out, err);
+		if (f->files[i].device == device)
+			return &f->files[i];
+	if (f->n == MAX_FILES)
+		return NULL;
+	f->files[f->n] = (struct event_file){.device = device, .fd = -1};
+	return &f->files[f->n++];
+}
+
+/* A file that can take what is pending. */
+static int ready_file(const struct files *f, struct event_file *e, struct err *err)
+{
+	const char *why = NULL;
+	struct stat st;
+
+	if (e->fd >= 0 && (fstat(e->fd, &st) < 0 || st.st_nlink == 0))
+		why = "the file before it was removed";
+	else if (e->fd >= 0 && st.st_size >= FILE_BYTES_MAX)
+		why = "the file before it has 64 MiB";
+	if (e->fd >= 0 && !why)
+		return 0;
+	if (e->fd >= 0)
+		close(e->fd);
+	e->fd = -1;
+	return open_file(f, e, why, err);
 }
 
 /* 0, 1, 2 … for each curve. */
@@ -155,31 +182,48 @@ static int write_pending(struct event_file *e, struct err *err)
 		}
 		done += (size_t)n;
 	}
-	buf_clear(&e->pending);
 	return r;
 }
 
+static void tell_too_many(struct files *f)
+{
+	if (!f->too_many_told)
+		log_warn("more than %d devices: TensorBoard gets no curves of further ones",
+			 MAX_FILES);
+	f->too_many_told = true;
+}
+
+/* One device that cannot be had is no reason to lose the points of others. */
 static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 {
 	struct files *f = arg;
-	struct event_file *e = NULL;
-	int r = 0;
+	int r = 0, left_out = 0;
 
-	for (const struct outbox_item *i = items; i && r == 0; i = i->next) {
+	for (const struct outbox_item *i = items; i; i = i->next) {
 		const struct point *p = (const struct point *)i->data;
+		struct event_file *e = find_file(f, p->device);
 
-		r = find_file(f, p->device, &e, err);
-		if (r == 0)
+		if (e)
 			tensorboard_add_scalar(&e->pending, (double)p->time_ns / 1e9,
 					       next_step(f, p), p->tag, p->value);
+		else
+			left_out++;
 	}
+	if (left_out)
+		tell_too_many(f);
 	for (unsigned i = 0; i < f->n; i++) {
-		int w = write_pending(&f->files[i], err);
+		struct event_file *e = &f->files[i];
 
+		if (!e->pending.len)
+			continue;
+		int w = ready_file(f, e, err);
+		if (w == 0)
+			w = write_pending(e, err);
+		buf_clear(&e->pending);
 		if (r == 0)
 			r = w;
 	}
-	return r;
+	return r < 0 ? r : left_out;
 }
 
 static void end(void *arg)
@@ -187,11 +231,13 @@ static void end(void *arg)
 	struct files *f = arg;
 
 	for (unsigned i = 0; i < f->n; i++) {
-		close(f->files[i].fd);
+		if (f->files[i].fd >= 0)
+			close(f->files[i].fd);
 		buf_release(&f->files[i].pending);
 	}
 	hmap_release(&f->steps);
 	free(f->dir);
+	free(f->sink);
 	free(f);
 }
 
@@ -279,6 +325,7 @@ static struct sink *tensorboard_open(struct daemon *d, bool *out_wanted, struct 
 	struct tensorboard *t = xcalloc(1, sizeof(*t));
 	struct files *f = xcalloc(1, sizeof(*f));
 	f->dir = absolute.data; /* ended by a NUL */
+	f->sink = t;
 	t->sink.ops = &sink_tensorboard;
 	struct outbox_options o = {
 		.name = "TensorBoard files",
@@ -292,7 +339,6 @@ static struct sink *tensorboard_open(struct daemon *d, bool *out_wanted, struct 
 	if (outbox_new(&o, &t->outbox, err) == 0)
 		return &t->sink;
 	end(f);
-	free(t);
 	return NULL;
 }
 
@@ -300,8 +346,7 @@ static void tensorboard_close(struct sink *sink)
 {
 	struct tensorboard *t = (struct tensorboard *)sink;
 
-	if (outbox_free(t->outbox))
-		free(t);
+	outbox_free(t->outbox);
 }
 
 const struct sink_ops sink_tensorboard = {

@@ -3,7 +3,8 @@
 #define SONDE_DAEMON_SLIM_H
 
 /* Gives back what only starting took: free heap, and pages of the program and its libraries that
- * were read once (relocation, symbol tables). What is needed again comes back from the page cache. */
+ * were read once (relocation, symbol tables). What is needed again comes back from the page cache.
+ */
 void slim_down(void);
 
 #endif

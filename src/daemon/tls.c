@@ -170,6 +170,34 @@ bool tls_peer_verified(const SSL *ssl)
 	return peer && SSL_get_verify_result(ssl) == X509_V_OK;
 }
 
+/* The peer's certificate against the files that are in force now. */
+static bool verify_again(const struct tls_server *t, const SSL *ssl, X509 *peer)
+{
+	X509_STORE_CTX *c = X509_STORE_CTX_new();
+	bool ok = c && X509_STORE_CTX_init(c, SSL_CTX_get_cert_store(t->ctx), peer,
+					   SSL_get_peer_cert_chain(ssl)) == 1;
+
+	if (ok) {
+		X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(c), SECURITY_LEVEL);
+		X509_STORE_CTX_set_verify_cb(c, tls_trouble_verify);
+		ok = X509_STORE_CTX_set_default(c, "ssl_client") == 1 && X509_verify_cert(c) == 1;
+	}
+	X509_STORE_CTX_free(c);
+	ERR_clear_error();
+	return ok;
+}
+
+bool tls_server_trusts(const struct tls_server *t, const SSL *ssl)
+{
+	if (!tls_peer_verified(ssl))
+		return false;
+	X509 *peer = SSL_get_peer_certificate(ssl);
+	bool ok = SSL_get_SSL_CTX(ssl) == t->ctx ? X509_cmp_time(X509_get0_notAfter(peer), NULL) > 0
+						 : verify_again(t, ssl, peer);
+	X509_free(peer);
+	return ok;
+}
+
 json_t *tls_server_describe(const struct tls_server *t)
 {
 	char until[TLS_TIME_BYTES], subject[256] = "";

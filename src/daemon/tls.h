@@ -34,6 +34,9 @@ SSL *tls_server_ssl(struct tls_server *t);
 SSL *tls_server_ssl_optional(struct tls_server *t);
 /* Whether the peer showed a good certificate. */
 bool tls_peer_verified(const SSL *ssl);
+/* The same as of now, for a connection that lasts: a certificate that has expired or was revoked
+ * since is no good any more. */
+bool tls_server_trusts(const struct tls_server *t, const SSL *ssl);
 
 /* {"subject":…,"not_after":"…","days_left":N,"crl":bool} */
 json_t *tls_server_describe(const struct tls_server *t);

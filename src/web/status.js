@@ -90,8 +90,9 @@ function sparkline(points, top) {
 
 function tile(key, time, name, value, text, more, top) {
 	const t = make("div", {className: "tile"},
-		make("div", {className: "name"}, make("span", {textContent: name, title: name})),
-		make("div", {className: "value"}, text, make("small", {textContent: more || ""})));
+		make("div", {className: "name"}, make("span", {textContent: name, title: name}),
+			make("span", {textContent: more || ""})),
+		make("div", {className: "value", textContent: text}));
 	const points = remember(key, time, value);
 	if (points.length > 1)
 		t.append(sparkline(points, top));
@@ -121,7 +122,7 @@ function showMachine(s) {
 	const m = s.metrics, t = s.time_ns, tiles = [];
 	if ("cpu_util" in m)
 		tiles.push(tile("cpu", t, "CPU", m.cpu_util, percent(m.cpu_util),
-			"load " + m.load_1m.toFixed(2), 100));
+			m.load_1m === undefined ? "" : "load " + m.load_1m.toFixed(2), 100));
 	if (m.mem_total)
 		tiles.push(tile("mem", t, "Memory", m.mem_used, bytes(m.mem_used),
 			"of " + bytes(m.mem_total), m.mem_total));
@@ -181,8 +182,9 @@ function showActivity(samples) {
 	$("activity").replaceChildren(...samples.slice(0, 48).map((s) => {
 		const m = s.metrics, on = m.deviceId === "host" ? "host" : "device " + m.deviceId;
 		const name = m.kind + (m.domain ? " / " + m.domain : "");
-		return tile("act " + name + on, s.time_ns, name + ", " + on, m.duration,
-			nanoseconds(m.duration), s.records + " records");
+		const t = tile("act " + name + on, s.time_ns, name, m.duration, nanoseconds(m.duration), on);
+		t.title = s.records + " records";
+		return t;
 	}));
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The daemon as a process: options, signals, log, service manager, limits, and the end."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -164,6 +165,22 @@ def test_reload(build, tmp_path):
         assert d.stop() == 0
 
 
+def test_metrics_that_cannot_be_had_leave_the_old_ones_alone(build, tmp_path):
+    flags = tmp_path / "flags"
+    flags.write_text("--kernel_monitor_reporting_interval_s=1\n")
+    with Daemon(build, tmp_path, "--flagfile", flags) as d:
+
+        def records():
+            samples = d.call({"fn": "getMetrics"})["samples"]
+            return next((s["records"] for s in samples if s["source"] == "kernel"), 0)
+
+        wait_for(lambda: records() >= 3)
+        flags.write_text("--use-otlp\n--otlp-endpoint=nonsense\n")
+        d.reload()
+        d.wait_log(r"endpoint 'nonsense'.*going on with the old one")
+        assert records() >= 3
+
+
 def test_log_file_and_rotation(build, tmp_path):
     log = tmp_path / "daemon.log"
     with Daemon(build, tmp_path, "--log-file", log, wait=False) as d:
@@ -175,6 +192,34 @@ def test_log_file_and_rotation(build, tmp_path):
         wait_for(lambda: log.exists() and "reloaded" in log.read_text())
         assert d.stop() == 0
         assert "ended" in log.read_text()
+
+
+def open_files(pid):
+    """Descriptor -> what it is, without those that are closed meanwhile."""
+    out = {}
+    for f in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            out[int(f.name)] = os.readlink(f)
+    return out
+
+
+@pytest.mark.parametrize("closed", [[0, 1, 2], [2], [0]])
+def test_started_with_closed_files(build, tmp_path, closed):
+    """What is opened next must not take the place of stderr: the log would be written there."""
+
+    def close():
+        for fd in closed:
+            os.close(fd)
+
+    log = tmp_path / "daemon.log"
+    flags = ["--use-JSON", "--kernel-monitor-reporting-interval-s", "1", "--log-file", log]
+    for words in (flags[:3], flags):
+        with Daemon(build, tmp_path, *words, wait=False, preexec_fn=close) as d:
+            wait_for(lambda: any("socket" in target for target in open_files(d.pid).values()))
+            for fd in (0, 1, 2):
+                target = open_files(d.pid).get(fd)
+                assert target in ("/dev/null", str(log), str(d.log_path)), (fd, target)
+            assert d.stop() == 0
 
 
 # --- the end ---

@@ -281,6 +281,9 @@ def test_a_process_of_a_container(daemon):
         assert host_pid not in (inside, None)
         assert order(daemon)["activityProfilersTriggered"] == [inside]
         check_config(json.loads(outside.stdout.readline())["config"])
+        # either number will do
+        assert order(daemon, pids=[host_pid])["activityProfilersTriggered"] == [inside]
+        check_config(json.loads(outside.stdout.readline())["config"])
         os.kill(host_pid, signal.SIGKILL)
         wait_for("it is forgotten", lambda: not processes(daemon), seconds=5)
     finally:

@@ -2,6 +2,7 @@
 """The HTTP port: what it answers, to whom, and that nobody can hold it up."""
 
 import contextlib
+import functools
 import http.client
 import json
 import socket
@@ -209,6 +210,23 @@ def test_pipelined_and_split(daemon):
         assert s.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
+def test_every_pipelined_request_is_answered_after_a_half_close(daemon):
+    assert raw(daemon, get() * 5, shut=True).count(b"HTTP/1.1 200 ") == 5
+
+
+def test_more_pipelined_requests_than_a_tls_record(build, tmp_path, certs):
+    """The rest of a record that was read in part is not forgotten."""
+    tls = ssl.create_default_context(cafile=certs / "client" / "ca.crt")
+    with Daemon(build, tmp_path, "--certs-dir", certs / "server-localhost") as d:
+        with socket.create_connection(("127.0.0.1", d.http_port), 20) as plain:
+            with tls.wrap_socket(plain, server_hostname="localhost") as s:
+                s.sendall(get("/healthz") * 900)
+                s.settimeout(5)
+                got = 0
+                while got < 900:
+                    got += s.recv(65536).count(b"HTTP/1.1 200 ")
+
+
 def test_a_peer_that_sends_no_more_gets_its_answer(daemon):
     assert b"sonde_build_info" in raw(daemon, get("/metrics"), shut=True)
 
@@ -327,3 +345,34 @@ def test_a_certificate_of_another_authority(build, tmp_path, certs):
         except (ssl.SSLError, ConnectionError):
             status = 403
         assert status == 403
+
+
+def test_a_client_revoked_while_it_is_connected(build, tmp_path):
+    """A page that is open asks on and on over one connection: the reload counts for it too."""
+    out = tmp_path / "made"
+    words = [build / "bin" / "sonde", "certs", "--out", out, "--key-type", "ec"]
+    run = functools.partial(subprocess.run, check=True, capture_output=True, timeout=60)
+    run([*words, "localhost", "--clients", "alice,eve"])
+    with Daemon(build, tmp_path, "--certs-dir", out / "server-localhost") as d:
+        peers = {}
+        for name in ("alice", "eve"):
+            own = out / f"client-{name}"
+            tls = ssl.create_default_context(cafile=own / "ca.crt")
+            tls.load_cert_chain(own / "client.crt", own / "client.key")
+            peers[name] = http.client.HTTPSConnection("localhost", d.http_port, context=tls)
+
+        def status(name):
+            peers[name].request("GET", "/api/v1/getStatus")
+            with peers[name].getresponse() as r:
+                r.read()
+                return r.status
+
+        assert status("alice") == status("eve") == 200
+        connected = {n: c.sock.getsockname() for n, c in peers.items()}
+        run([*words, "--revoke", "eve"])
+        d.reload()
+        d.wait_log("reloaded")
+        assert status("alice") == 200 and status("eve") == 403
+        assert connected == {n: c.sock.getsockname() for n, c in peers.items()}
+        for c in peers.values():
+            c.close()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The status page in a real browser: what it shows, what its buttons do, and that texts of processes
-stay texts."""
+"""The status page in a real browser: what it shows, what its buttons do, and that texts of
+processes stay texts."""
 
+import http.server
 import json
 import os
 import pathlib
@@ -10,9 +11,11 @@ import select
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
+import fabric_client
 import pytest
 from daemon import Daemon
 
@@ -131,11 +134,17 @@ def test_the_page(daemon, tmp_path):
             b.until("document.querySelectorAll('#machine .tile').length >= 5")
             b.until("document.querySelectorAll('#machine svg').length >= 5")
             b.until("document.querySelectorAll('#devices .tile').length >= 1")
+            record = {"kind": EVIL, "deviceId": 0, "duration": 5, "timestamp": 1, "domain": EVIL}
+            with fabric_client.Client(daemon.ipc_dir / "dynolog", bind=daemon.ipc_dir) as c:
+                c.data(record)
+            b.until("document.querySelectorAll('#activity .tile').length === 1")
+            assert EVIL in b.js("document.getElementById('activity').textContent")
+            assert b.js("document.getElementById('evil')") is None
             assert "sonde" in b.js("document.title") and "evil" not in b.js("document.title")
 
             # an order for the one process, by its button
-            b.js("document.getElementById('t-kind').value = 'gpu'; "
-                 "document.getElementById('t-kind').dispatchEvent(new Event('change'))")  # fmt: skip
+            b.js("document.getElementById('t-kind').value = 'gpu'")
+            b.js("document.getElementById('t-kind').dispatchEvent(new Event('change'))")
             b.js("document.querySelector('#processes input').click()")
             assert "selected" in b.js(text("#target"))
             b.js("document.querySelector('#trace-form button').click()")
@@ -172,6 +181,58 @@ def test_the_page(daemon, tmp_path):
         p.wait()
 
 
+FOREIGN = """
+const url = "http://HOST:PORT/api/v1/setKinetOnDemandRequest";
+const order = JSON.stringify({config: "ACTIVITIES_LOG_FILE=/tmp/evil", pids: [], job_id: 0});
+const post = (type, mode) => fetch(url, {method: "POST", mode, body: order,
+	headers: {"Content-Type": type}}).then((r) => r.type + r.status, () => "blocked");
+const read = fetch("http://HOST:PORT/api/v1/listProcesses").then((r) => r.text(), () => "blocked");
+Promise.all([post("text/plain", "no-cors"), post("text/plain", "cors"),
+	post("application/json", "cors"), read]).then((all) => window.answers = all);
+const form = Object.assign(document.createElement("form"), {method: "post", action: url,
+	enctype: "text/plain", target: "frame"});
+form.append(Object.assign(document.createElement("input"), {name: order, value: ""}));
+document.body.append(Object.assign(document.createElement("iframe"), {name: "frame"}), form);
+form.submit();
+"""
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_page_of_somebody_else(daemon, tmp_path, host):
+    """It can make the browser send requests to our port, but they order and tell nothing."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><body>free games</body>")
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    p = client(daemon)
+    try:
+        with Browser(tmp_path) as b:
+            b.ask("Page.navigate", url=f"http://localhost:{server.server_address[1]}/")
+            b.until("document.body && document.body.innerText === 'free games'")
+            b.js(FOREIGN.replace("HOST", host).replace("PORT", str(daemon.http_port)) + "; 1")
+            answers = b.until("window.answers")
+            assert answers[1:] == ["blocked"] * 3 and answers[0] in ("opaque0", "blocked")
+            time.sleep(0.5)
+            text = daemon.call({"fn": "listProcesses"})
+            assert [x["state"] for x in text["processes"]] != ["Pending"]
+        p.kill()
+        assert p.stdout.read() == ""  # it was given nothing
+    finally:
+        p.kill()
+        p.wait()
+        server.shutdown()
+        server.server_close()
+
+
 def test_the_page_needs_nothing_else(daemon):
     """No name of another machine, no script or style that the policy would refuse, no markup made
     of texts; every field has its label; small."""
@@ -184,7 +245,8 @@ def test_the_page_needs_nothing_else(daemon):
         size += len(source)
         urls = set(re.findall(r"https?://[^\s\"']*", source)) - {"http://www.w3.org/2000/svg"}
         assert not urls and "innerHTML" not in source and "eval(" not in source
-        assert "document.write" not in source and " style=" not in source and "@import" not in source
+        assert "document.write" not in source and "@import" not in source
+        assert " style=" not in source
     assert size < 40000
     html = (WEB / "status.html").read_text()
     assert not re.search(r"\son\w+=|<script>|<style>", html)

@@ -15,6 +15,7 @@ import termios
 import time
 
 import pytest
+import rpc_client
 from daemon import Daemon
 
 PROMPT = "Please enter the certificate password: "
@@ -146,6 +147,28 @@ def test_revoked_client(build, tmp_path, made):
         (alice / "ca.crl").unlink()  # a client that does not know
         r = d.ctl("--certs-dir", alice, "version")
         assert r.returncode != 0 and "refused our certificate: it is revoked" in r.stderr
+
+
+def test_client_revoked_while_it_is_connected(build, tmp_path):
+    """A connection that goes on asking is not older than the list."""
+    out = tmp_path / "made"
+    run = [build / "bin" / "sonde", "certs", "--out", out, "--key-type", "ec"]
+    subprocess.run([*run, "localhost", "--clients", "alice,eve"], check=True, capture_output=True)
+    ask = {"fn": "getVersion"}
+    with Daemon(build, tmp_path, "--certs-dir", out / "server-localhost") as d:
+        alice, eve = (
+            rpc_client.Connection(d.port, host="localhost", tls=context(out / f"client-{n}"))
+            for n in ("alice", "eve")
+        )
+        assert alice.call(ask) == eve.call(ask)
+        subprocess.run([*run, "--revoke", "eve"], check=True, capture_output=True)
+        d.reload()
+        d.wait_log("reloaded")
+        assert alice.call(ask)["version"]
+        eve.send(rpc_client.frame(ask))
+        assert eve.is_closed()
+        alice.close()
+        eve.close()
 
 
 def test_revoked_server(build, tmp_path, made):

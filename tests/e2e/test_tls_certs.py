@@ -84,6 +84,28 @@ def test_renew_and_revoke(certs):
     assert "until" in certs()
 
 
+def test_runs_that_were_interrupted(certs):
+    """A renewal must not leave a key without its certificate, nor a revocation half known."""
+    certs("a")
+    out = certs.out
+    files = ("server.key", "server.crt")
+    before = [(out / "server-a" / f).read_bytes() for f in files]
+    (out / "server-a" / "server.crt.new").mkdir()  # in the way
+    assert "server.crt" in certs("--renew", "a", status=1)
+    assert before == [(out / "server-a" / f).read_bytes() for f in files]
+    (out / "server-a" / "server.crt.new").rmdir()
+    certs("--renew", "a")
+    after = [(out / "server-a" / f).read_bytes() for f in files]
+    assert all(a != b for a, b in zip(after, before))
+    assert not list(out.rglob("*.new"))
+
+    old = (out / "client" / "ca.crl").read_bytes()
+    certs("--revoke", "a")
+    (out / "client" / "ca.crl").write_bytes(old)
+    assert "revoked before" in certs("--revoke", "a")
+    assert (out / "client" / "ca.crl").read_bytes() == (out / "ca" / "ca.crl").read_bytes() != old
+
+
 def test_what_is_refused(certs):
     assert "name the hosts" in certs(status=1)
     assert "there is no CA" in certs("--revoke", "a", status=1)
@@ -93,7 +115,7 @@ def test_what_is_refused(certs):
     assert "goes alone" in certs("--revoke", "a", "b", status=2)
     assert "1 to 36500" in certs("--days", "0", "a", status=2)
     certs("a")
-    assert "nothing that is valid was issued for 'b'; there are: client, server-a" in certs(
+    assert "nothing was issued for 'b'; there are: client, server-a" in certs(
         "--revoke", "b", status=1
     )
     certs.out.chmod(0o777)

@@ -22,7 +22,7 @@ TEST(expo, families_stand_together)
 	CHECK_STR(buf_str(&out), "# HELP a_total Of a.\n# TYPE a_total counter\n"
 				 "a_total 9007199254740991\n"
 				 "# HELP b Of b.\n# TYPE b gauge\n"
-				 "b -Inf\nb{x=\"1\"} NaN\nb{x=\"2\"} 1.5\n");
+				 "b{x=\"2\"} 1.5\nb{x=\"1\"} NaN\nb -Inf\n");
 	buf_release(&out);
 	expo_release(&e);
 }
@@ -37,6 +37,22 @@ TEST(expo, texts_cannot_break_the_line)
 	expo_print(&e, &out);
 	CHECK_STR(buf_str(&out), "# HELP __n__me Odd.\n# TYPE __n__me gauge\n"
 				 "__n__me{l_1=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xc3\xbc\"} 0\n");
+	buf_release(&out);
+	expo_release(&e);
+}
+
+TEST(expo, names_that_become_one_stand_together_once)
+{
+	struct expo_family dot = {"a.b", EXPO_GAUGE, "One."}, dash = {"a-b", EXPO_GAUGE, "Two."};
+	struct expo e = {0};
+	struct buf out = {0};
+
+	size_t none = expo_labels(&e, NULL, 0);
+	expo_add_at(&e, &dot, 1, none);
+	expo_add_at(&e, &dash, 2, none);
+	expo_add(&e, &dash, 3, &(struct expo_label){"", ""}, 1);
+	expo_print(&e, &out);
+	CHECK_STR(buf_str(&out), "# HELP a_b One.\n# TYPE a_b gauge\na_b 1\na_b{_=\"\"} 3\n");
 	buf_release(&out);
 	expo_release(&e);
 }

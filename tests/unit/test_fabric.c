@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/daemon.h"
 #include "daemon/fabric_data.h"
 #include "daemon/fabric_endpoint.h"
 #include "daemon/fabric_limit.h"
+#include "daemon/fabric_reply.h"
 #include "test.h"
 #include "tmpdir.h"
 
@@ -337,9 +340,22 @@ TEST(fabric_limit, leaves_something_to_the_other_processes_of_a_user)
 	CHECK_INT(take_all(&l, 4321, 100, 2 * (uint64_t)SECOND), 0);
 	for (int i = 0; i < 2000; i++)
 		CHECK(fabric_limit_take(&l, 4321, 100, FABRIC_LIMIT_DATA, 2 * (uint64_t)SECOND));
-	/* another process on its place: soon it has a bucket of its own */
-	CHECK_INT(take_all(&l, 4321, 100 + 1024, 2 * (uint64_t)SECOND), 0);
+	/* another process on its place */
+	CHECK_INT(take_all(&l, 4321, 100 + 1024, 2 * (uint64_t)SECOND), part);
 	CHECK_INT(take_all(&l, 4321, 100 + 1024, 4 * (uint64_t)SECOND), part);
+	fabric_limit_release(&l);
+}
+
+TEST(fabric_limit, a_process_silences_none_of_another_user)
+{
+	struct fabric_limit l = {0};
+	const unsigned part = FABRIC_LIMIT_RATE / FABRIC_LIMIT_PROCESS_PART;
+
+	/* pids can be chosen: by starting processes until one has the pid */
+	for (pid_t pid = 100; pid < 100 + 20 * 1024; pid += 1024)
+		take_all(&l, 4321, pid, 2 * (uint64_t)SECOND);
+	CHECK(fabric_limit_take(&l, 0, 100 + 1024, FABRIC_LIMIT_CONTROL, 2 * (uint64_t)SECOND));
+	CHECK(take_all(&l, 5555, 100, 2 * (uint64_t)SECOND) >= part);
 	fabric_limit_release(&l);
 }
 
@@ -352,10 +368,71 @@ TEST(fabric_limit, knows_a_bounded_number_of_users)
 		CHECK(fabric_limit_take(&l, 100000 + uid, 0, FABRIC_LIMIT_CONTROL, now));
 	CHECK_INT(l.users.count, FABRIC_LIMIT_USERS);
 	CHECK_INT(take_all(&l, 99999, 0, now), FABRIC_LIMIT_RATE - 2 * FABRIC_LIMIT_USERS);
+	/* root has its own, whoever else there is */
+	CHECK_INT(take_all(&l, 0, 0, now), FABRIC_LIMIT_TRUSTED_RATE);
 	now += 2 * (uint64_t)SECOND;
 	CHECK_INT(take_all(&l, 99999, 0, now), FABRIC_LIMIT_RATE);
 	CHECK_INT(l.users.count, 1);
 	fabric_limit_release(&l);
+}
+
+/* --- answers --- */
+
+static int autobound(struct fabric_peer *out)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+
+	CHECK(fd >= 0);
+	CHECK_INT(bind(fd, (struct sockaddr *)&(struct sockaddr_un){.sun_family = AF_UNIX},
+		       sizeof(sa_family_t)),
+		  0);
+	out->address_len = sizeof(out->address);
+	CHECK_INT(getsockname(fd, (struct sockaddr *)&out->address, &out->address_len), 0);
+	return fd;
+}
+
+TEST(fabric_reply, who_reads_nothing_leaves_room_for_others)
+{
+	struct event_base *base = event_base_new();
+	event_base_priority_init(base, DAEMON_PRIORITIES);
+	struct fabric_replies *r = fabric_replies_new(base);
+	struct fabric_peer to = {.uid = 12345};
+	socklen_t len = sizeof(to.send_bytes);
+	const int bytes = 32768;
+	char text[1000] = {0};
+	int deaf[64], n = 0;
+
+	to.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	CHECK_INT(setsockopt(to.fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
+	CHECK_INT(getsockopt(to.fd, SOL_SOCKET, SO_SNDBUF, &to.send_bytes, &len), 0);
+	while (n < 64) {
+		deaf[n++] = autobound(&to);
+		int sent = 0;
+		while (sent < 8 && fabric_reply(r, &to, "req", NULL, 0, 0))
+			sent++;
+		if (!sent)
+			break;
+	}
+	CHECK(n > 1 && n < 64);
+	/* for him, a config, though not without end; for root anything */
+	CHECK(fabric_reply(r, &to, "req", text, sizeof(text), FABRIC_REPLY_NOW));
+	for (int i = 0; i < 8; i++)
+		fabric_reply(r, &to, "req", text, sizeof(text), FABRIC_REPLY_NOW);
+	CHECK(!fabric_reply(r, &to, "req", text, sizeof(text), FABRIC_REPLY_NOW));
+	to.uid = 0;
+	int other = autobound(&to);
+	CHECK(fabric_reply(r, &to, "req", NULL, 0, 0));
+	CHECK(fabric_reply(r, &to, "req", text, sizeof(text), FABRIC_REPLY_NOW));
+	/* and for all when it is read */
+	while (n)
+		close(deaf[--n]);
+	to.uid = 12345;
+	CHECK(fabric_reply(r, &to, "req", NULL, 0, 0));
+	fabric_replies_forget(r, to.fd);
+	close(other);
+	close(to.fd);
+	fabric_replies_free(r);
+	event_base_free(base);
 }
 
 /* --- endpoints --- */
@@ -424,4 +501,85 @@ TEST(fabric_endpoint, says_what_is_wrong)
 	CHECK_INT(fabric_endpoint_path(&e, name, 0600, &err), -ENAMETOOLONG);
 	CHECK_INT(fabric_endpoint_path(&e, tmpfile_path("none/dynolog"), 0600, &err), -ENOENT);
 	CHECK(strstr(err.text, "none/dynolog"));
+}
+
+TEST(fabric_endpoint, knows_that_it_is_lost)
+{
+	const char *path = tmpfile_path("dynolog"), *moved = tmpfile_path("moved");
+	struct fabric_endpoint e, other;
+	struct err err;
+
+	CHECK(fabric_endpoint_free(path, true));
+	CHECK_INT(fabric_endpoint_path(&e, path, 0600, &err), 0);
+	CHECK(!fabric_endpoint_lost(&e) && !fabric_endpoint_free(path, true));
+	CHECK_INT(rename(path, moved), 0);
+	CHECK(fabric_endpoint_lost(&e) && fabric_endpoint_free(path, true));
+	CHECK_INT(fabric_endpoint_path(&other, path, 0600, &err), 0);
+	CHECK(fabric_endpoint_lost(&e) && !fabric_endpoint_lost(&other));
+	fabric_endpoint_close(&e);
+	CHECK_INT(access(path, F_OK), 0);
+	CHECK_INT(access(moved, F_OK), 0);
+	fabric_endpoint_close(&other);
+	CHECK(access(path, F_OK) < 0);
+}
+
+/* A daemon that begins and ends when it is told to, in a child. The end says whether it had the
+ * endpoint then. */
+enum { HAD_NONE = 10, HAD_IT, LOST_IT };
+
+static pid_t beginner(const char *path, int begin, int tried, int end)
+{
+	fflush(NULL);
+	pid_t pid = fork();
+	struct fabric_endpoint e;
+	struct err err;
+	char byte = 0;
+
+	CHECK(pid >= 0);
+	if (pid)
+		return pid;
+	bool good = read(begin, &byte, 1) == 1;
+	bool had = fabric_endpoint_path(&e, path, 0600, &err) == 0;
+	good &= write(tried, &byte, 1) == 1 && read(end, &byte, 1) == 1;
+	if (!good)
+		_exit(1);
+	_exit(!had ? HAD_NONE : fabric_endpoint_lost(&e) ? LOST_IT : HAD_IT);
+}
+
+static void check_one_has_it(const char *path)
+{
+	pid_t pids[4];
+	int begin[2], tried[2], end[2], status, winners = 0;
+	char byte;
+
+	CHECK(!pipe(begin) && !pipe(tried) && !pipe(end));
+	for (int i = 0; i < 4; i++)
+		pids[i] = beginner(path, begin[0], tried[1], end[0]);
+	CHECK_INT(write(begin[1], "....", 4), 4);
+	for (int i = 0; i < 4; i++)
+		CHECK_INT(read(tried[0], &byte, 1), 1);
+	CHECK_INT(write(end[1], "....", 4), 4);
+	for (int i = 0; i < 4; i++) {
+		CHECK_INT(waitpid(pids[i], &status, 0), pids[i]);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) >= HAD_NONE);
+		CHECK(WEXITSTATUS(status) != LOST_IT);
+		winners += WEXITSTATUS(status) == HAD_IT;
+	}
+	CHECK_INT(winners, 1);
+	for (int i = 0; i < 2; i++) {
+		close(begin[i]);
+		close(end[i]);
+		close(tried[i]);
+	}
+}
+
+TEST(fabric_endpoint, of_those_that_begin_at_once_one_has_it)
+{
+	const char *path = tmpfile_path("dynolog");
+
+	for (int round = 0; round < 100; round++) {
+		unlink(path);
+		CHECK_INT(mknod(path, S_IFSOCK | 0600, 0), 0); /* left by a dead one */
+		check_one_has_it(path);
+	}
 }

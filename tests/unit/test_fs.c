@@ -136,6 +136,7 @@ TEST(fs, log_lines)
 	log_debug("c");
 	log_write(LOG_WARN, "other", "/x/y.c", 7, "not this");
 	log_write(LOG_ERROR, "", "/x/y.c", 7, "%05000d", 1);
+	log_err("d\ne\x1b[2J\x7f");
 	log_close();
 	CHECK_INT(fs_read_file("log", 10000, &got, &err), 0);
 	const char *p = buf_str(&got);
@@ -145,6 +146,7 @@ TEST(fs, log_lines)
 	CHECK(strstr(p, "] test: b\n") && strstr(p, " [DEBUG] ") && strstr(p, "] test: c\n"));
 	CHECK(strstr(p, " [ERROR] [y.c:7] 0000"));
 	CHECK(!strstr(p, "not this"));
+	CHECK(strstr(p, "] test: d?e?[2J?\n"));
 	CHECK(got.len > 5000 && got.len < 5600 && p[got.len - 1] == '\n'); /* whole */
 	CHECK_INT(log_configure("loud", &err), -EINVAL);
 	CHECK_INT(log_configure("test=loud", &err), -EINVAL);

@@ -182,6 +182,20 @@ TEST(jobs, matches_by_job_pid_and_ancestor)
 	end(j);
 }
 
+TEST(jobs, numbers_beyond_32_bits_are_nobody_else_s)
+{
+	struct jobs *j = make(100);
+
+	ask1(j, 7);
+	CHECK_STR(order(j, "{\"config\":\"\",\"pids\":[4294967296]}"), NONE);
+	CHECK_STR(order(j, "{\"config\":\"\",\"pids\":[4294967303]}"), NONE);
+	CHECK_STR(order(j, "{\"config\":\"\",\"pids\":[],\"job_id\":4294967296}"), NONE);
+	CHECK(strstr(order(j, "{\"config\":\"\",\"pids\":[],\"job_id\":1e300}"),
+		     "json.exception.out_of_range"));
+	CHECK(strstr(order(j, "{\"config\":\"\",\"pids\":[7.0]}"), "Matched\":[7]"));
+	end(j);
+}
+
 TEST(jobs, a_limit_is_used_up_in_order)
 {
 	struct jobs *j = make(100);
@@ -417,6 +431,189 @@ TEST(jobs, contexts_are_counted_by_device)
 	end(j);
 }
 
+TEST(jobs, what_a_user_says_holds_up_nobody_else)
+{
+	struct jobs *j = make(100);
+	struct jobs_sender liar = {.uid = 12345, .endpoint = "dir"};
+	struct fabric_status s = {.state = FABRIC_RUNNING, .pid = 66};
+
+	ask1(j, 2);
+	tell(j, TRACE, 2, FABRIC_IDLE, -1, -1, -1);
+	tell(j, MONITOR, 2, FABRIC_IDLE, -1, -1, -1);
+	jobs_status(j, &liar, MONITOR, &s);
+	jobs_status(j, &liar, TRACE, &s);
+	ask(j, liar, 3, 0, &(int32_t){66}, 1);
+	/* seen by all, and in the way of the one who says it */
+	CHECK(strstr(text(jobs_get_status(j)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(explain(j, NPU_TRACE), "next poll"));
+	CHECK(strstr(order(j, NPU_TRACE), "\"processesMatched\":[2]"));
+	CHECK(strstr(ask1(j, 2), "PROFILE_START_STEP"));
+	CHECK_STR(ask(j, liar, 3, 0, &(int32_t){66}, 1), "");
+	CHECK(strstr(order(j, "{\"config\":\"NPU_MONITOR_START=true\",\"pids\":[]}"),
+		     "\"processesMatched\":[2]"));
+	CHECK_STR(order(j, "{\"config\":\"PROFILE_START_STEP=1\",\"pids\":[66]}"),
+		  "{\"commandStatus\":\"ineffective\"}");
+	CHECK(strstr(explain(j, "{\"config\":\"PROFILE_START_STEP=1\",\"pids\":[66]}"),
+		     "npu-monitor is running"));
+	end(j);
+}
+
+TEST(jobs, ancestors_of_an_ordinary_user_must_be_true)
+{
+	struct jobs *j = make(100);
+	struct jobs_sender from = {.pid = getpid(), .uid = 12345, .endpoint = "dir"};
+	int32_t me = getpid(), parent = getppid();
+	pid_t other = sleeper();
+
+	ask(j, from, 3, 0, (int32_t[]){me, parent, other, 1}, 4);
+	CHECK(strstr(order(j, "{\"config\":\"\",\"pids\":[1000000,0,-1]}"), "Matched\":[]"));
+	char request[80];
+	snprintf(request, sizeof(request), "{\"config\":\"\",\"pids\":[%d]}", other);
+	CHECK_STR(order(j, request), NONE);
+	snprintf(request, sizeof(request), "{\"config\":\"\",\"pids\":[%d]}", parent);
+	CHECK(!strstr(order(j, request), "Matched\":[]"));
+	/* only so often: until it asks again it has none */
+	for (int i = 0; i < 200; i++)
+		ask(j, from, 3, 0, (int32_t[]){me, parent, i + 1}, 3);
+	ask(j, from, 3, 0, (int32_t[]){me, parent, other, 1}, 4);
+	CHECK_STR(order(j, request), NONE);
+	usleep(1010000);
+	ask(j, from, 3, 0, (int32_t[]){me, parent, other, 1}, 4);
+	CHECK(!strstr(order(j, request), "Matched\":[]"));
+	/* root speaks for others */
+	ask(j, sender(me), 3, 5, (int32_t[]){me, other}, 2);
+	snprintf(request, sizeof(request), "{\"config\":\"\",\"pids\":[%d],\"job_id\":5}", other);
+	CHECK(!strstr(order(j, request), "Matched\":[]"));
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
+	end(j);
+}
+
+TEST(jobs, a_pid_of_this_machine_finds_its_process_first)
+{
+	struct jobs *j = make(100);
+	pid_t inside = sleeper(), other = sleeper();
+	char request[100];
+
+	/* in a container; and one that has the same number there */
+	ask(j, (struct jobs_sender){.pid = other, .uid = 0}, 3, 0, (int32_t[]){inside, 1}, 2);
+	ask(j, sender(inside), 3, 0, (int32_t[]){inside, 900}, 2);
+	snprintf(request, sizeof(request), "{\"config\":\"\",\"pids\":[%d],\"process_limit\":1}",
+		 inside);
+	order(j, request);
+	CHECK_STR(ask(j, sender(other), 3, 0, (int32_t[]){inside, 1}, 2), "");
+	CHECK(strstr(ask(j, sender(inside), 3, 0, (int32_t[]){inside, 900}, 2), "TRACE_ID"));
+	kill(inside, SIGKILL);
+	kill(other, SIGKILL);
+	waitpid(inside, NULL, 0);
+	waitpid(other, NULL, 0);
+	end(j);
+}
+
+TEST(jobs, a_process_is_in_few_jobs)
+{
+	struct jobs *j = make(1000);
+	struct jobs_sender from = {.pid = getpid(), .uid = 12345, .endpoint = "dir"};
+
+	for (int64_t job = 0; job < 100; job++)
+		ask(j, from, 3, job * INT64_C(0x100000001), &(int32_t){getpid()}, 1);
+	CHECK_INT(jobs_counts(j).processes, 16);
+	CHECK_INT(jobs_counts(j).refused, 84);
+	for (int64_t job = 0; job < 100; job++)
+		ask(j, sender(getpid()), 3, job, &(int32_t){7}, 1);
+	CHECK_INT(jobs_counts(j).processes, 116);
+	end(j);
+}
+
+TEST(jobs, users_that_are_not_visible_are_told_apart)
+{
+	struct jobs *j = make(100);
+	struct jobs_sender a = {.uid = 1001, .endpoint = "dir"}, b = {.uid = 1002};
+
+	ask(j, a, 3, 0, &(int32_t){7}, 1);
+	order(j, KINETO);
+	CHECK_STR(ask(j, b, 3, 0, &(int32_t){7}, 1), "");
+	CHECK_INT(jobs_counts(j).processes, 2);
+	CHECK(strstr(ask(j, a, 3, 0, &(int32_t){7}, 1), "/t"));
+	end(j);
+}
+
+TEST(jobs, a_process_may_become_another_user)
+{
+	struct jobs *j = make(1);
+	struct jobs_sender from = {.pid = getpid(), .uid = 1001, .endpoint = "dir"};
+
+	ask(j, from, 3, 0, &(int32_t){getpid()}, 1);
+	order(j, KINETO);
+	from.uid = 1002;
+	CHECK(strstr(ask(j, from, 3, 0, &(int32_t){getpid()}, 1), "/t"));
+	CHECK_INT(jobs_counts(j).processes, 1);
+	/* that is whose limit it uses */
+	ask(j, from, 3, 1, &(int32_t){getpid()}, 1);
+	CHECK_INT(jobs_counts(j).processes, 1);
+	from.uid = 1001;
+	ask(j, from, 3, 1, &(int32_t){getpid()}, 1);
+	CHECK_INT(jobs_counts(j).processes, 2);
+	end(j);
+}
+
+/* As on an old kernel, or with as many processes as there may be files. */
+TEST(jobs, death_is_noticed_without_pidfds)
+{
+	struct jobs *j = make(1000);
+	pid_t pids[200];
+
+	j->max_watched = 0;
+	for (int i = 0; i < 200; i++) {
+		pids[i] = sleeper();
+		ask(j, sender(pids[i]), 3, 0, &(int32_t){pids[i]}, 1);
+	}
+	/* most of them stay zombies: they are gone all the same */
+	for (int i = 0; i < 200; i += 2)
+		kill(pids[i], SIGKILL);
+	waitpid(pids[0], NULL, 0);
+	for (int i = 0; i < 400 && jobs_counts(j).processes > 100; i++)
+		event_base_loop(base, EVLOOP_ONCE);
+	CHECK_INT(jobs_counts(j).processes, 100);
+	CHECK_INT(jobs_counts(j).ended, 100);
+	/* when there are files again, they are watched */
+	j->max_watched = 50;
+	for (int i = 0; i < 8; i++)
+		event_base_loop(base, EVLOOP_ONCE);
+	CHECK_INT(j->nwatched, 50);
+	for (int i = 1; i < 200; i += 2)
+		kill(pids[i], SIGKILL);
+	for (int i = 0; i < 400 && jobs_counts(j).processes; i++)
+		event_base_loop(base, EVLOOP_ONCE);
+	CHECK_INT(jobs_counts(j).processes, 0);
+	CHECK_INT(j->nwatched, 0);
+	/* what a zombie sent comes too late */
+	j->max_watched = 0;
+	ask(j, sender(pids[3]), 3, 0, &(int32_t){pids[3]}, 1);
+	CHECK_INT(jobs_counts(j).processes, 0);
+	for (int i = 1; i < 200; i++)
+		waitpid(pids[i], NULL, 0);
+	end(j);
+}
+
+TEST(jobs, a_pid_that_is_used_again_gets_nothing)
+{
+	struct jobs *j = make(100);
+	int32_t me = getpid();
+
+	j->max_watched = 0;
+	ask(j, sender(me), 3, 0, &me, 1);
+	struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)me);
+	CHECK(peer && peer->start_ticks);
+	order(j, KINETO);
+	peer->start_ticks--; /* it was another that registered */
+	CHECK_STR(ask(j, sender(me), 3, 0, &me, 1), "");
+	CHECK_INT(jobs_counts(j).processes, 1);
+	order(j, KINETO);
+	CHECK(strstr(ask(j, sender(me), 3, 0, &me, 1), "/t"));
+	end(j);
+}
+
 /* --- telling --- */
 
 TEST(jobs, a_list_has_pages)
@@ -466,8 +663,42 @@ TEST(jobs, a_process_is_described)
 	json_decref(r);
 	json_object_set_new(q, "pid", json_integer(1));
 	CHECK(strstr(text(jobs_get_process(j, q)), "failed: no process 1"));
+	json_object_set_new(q, "pid", json_integer(me + (INT64_C(1) << 32)));
+	CHECK(strstr(text(jobs_get_process(j, q)), "failed: no process"));
 	json_decref(q);
 	end(j);
+}
+
+TEST(jobs, what_proc_knows_comes_from_a_thread)
+{
+	struct jobs_proc *p = jobs_proc_new();
+	unsigned seen = 0;
+
+	jobs_proc_wait(p); /* for nothing */
+	jobs_proc_ask(p, getpid(), 5);
+	jobs_proc_ask(p, -1, 6); /* there is none */
+	for (int tries = 0; seen != 3 && tries < 500; tries++) {
+		struct jobs_facts *f;
+		uint64_t id;
+		pid_t pid;
+
+		jobs_proc_wait(p);
+		while ((f = jobs_proc_take(p, &pid, &id))) {
+			seen |= id == 5 ? 1 : 2;
+			CHECK_INT(pid, id == 5 ? getpid() : -1);
+			CHECK(id == 5 ? strstr(f->command, program_invocation_short_name) != NULL
+				      : !f->command_len);
+			CHECK(id == 5 || f->rank == JOBS_NO_RANK);
+			jobs_facts_free(f);
+		}
+		if (seen != 3)
+			usleep(10000);
+	}
+	CHECK_INT(seen, 3);
+	/* nobody waits for what was asked last */
+	for (int i = 0; i < 100; i++)
+		jobs_proc_ask(p, getpid(), 7);
+	jobs_proc_free(p);
 }
 
 TEST(jobs, a_rank_and_its_poller_are_one_row)

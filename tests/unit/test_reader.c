@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "daemon/background.h"
 #include "daemon/daemon.h"
 #include "test.h"
 
@@ -100,6 +101,7 @@ TEST(reader, samples_come_to_the_loop)
 	CHECK_INT(i.failures, 1);
 	CHECK_STR(i.why, "the second one fails");
 	reader_free(r);
+	CHECK_INT(background_wait(10000), 0);
 	CHECK_INT(closed, 1);
 	event_base_free(base);
 }
@@ -117,6 +119,7 @@ TEST(reader, no_hardware)
 	wait_state(r, READER_FAILED);
 	CHECK_STR(reader_info(r).why, "no such thing");
 	reader_free(r);
+	CHECK_INT(background_wait(10000), 0);
 	CHECK_INT(closed, 0);
 	event_base_free(base);
 }

@@ -432,3 +432,34 @@ TEST(tls, reload_is_for_new_connections)
 	certs_free(c);
 	buf_release(&name);
 }
+
+TEST(tls, a_connection_that_lasts_is_judged_as_of_now)
+{
+	struct err err = {0};
+
+	sets_begin();
+	struct certs *c = sets_make("ca", &sets_plain);
+	CHECK_INT(certs_add(c, CERTS_CLIENT, "eve", NULL, false, &err), 1);
+	struct tls_server *t = sets_server("ca/server-a.test");
+	SSL_CTX *good = sets_client("ca/client"), *eve = sets_client("ca/client-eve");
+	struct meeting a = meet(tls_server_ssl_optional(t), tls_client_ssl(good, "localhost"));
+	struct meeting b = meet(tls_server_ssl_optional(t), tls_client_ssl(eve, "localhost"));
+
+	CHECK(tls_server_trusts(t, a.server) && tls_server_trusts(t, b.server));
+	CHECK_INT(certs_revoke(c, "eve", &err), 1);
+	CHECK_INT(tls_server_reload(t, &err), 0);
+	CHECK(tls_server_trusts(t, a.server));
+	CHECK(tls_peer_verified(b.server) && !tls_server_trusts(t, b.server));
+	part(&a);
+	part(&b);
+
+	SSL_CTX *nobody = loose_client(NULL, NULL);
+	a = meet(tls_server_ssl_optional(t), SSL_new(nobody));
+	CHECK(a.ok && !tls_server_trusts(t, a.server));
+	part(&a);
+	SSL_CTX_free(nobody);
+	SSL_CTX_free(good);
+	SSL_CTX_free(eve);
+	tls_server_free(t);
+	certs_free(c);
+}

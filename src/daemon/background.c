@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/background.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define LOG_AREA "daemon"
+#include "base/log.h"
+
+struct background {
+	const char *name;
+	void (*fn)(void *arg);
+	void *arg;
+	struct background *next, **link;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything below */
+static pthread_cond_t one_ended = PTHREAD_COND_INITIALIZER;
+static struct background *running;
+static unsigned count;
+
+static void enlist(struct background *b)
+{
+	pthread_mutex_lock(&lock);
+	b->next = running;
+	b->link = &running;
+	if (b->next)
+		b->next->link = &b->next;
+	running = b;
+	count++;
+	pthread_mutex_unlock(&lock);
+}
+
+static void discharge(struct background *b)
+{
+	pthread_mutex_lock(&lock);
+	*b->link = b->next;
+	if (b->next)
+		b->next->link = b->link;
+	count--;
+	free(b);
+	pthread_cond_broadcast(&one_ended);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *background_main(void *arg)
+{
+	struct background *b = arg;
+
+	b->fn(b->arg);
+	discharge(b);
+	return NULL;
+}
+
+int background_run(const char *name, void (*fn)(void *arg), void *arg)
+{
+	struct background *b = xcalloc(1, sizeof(*b));
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	*b = (struct background){.name = name, .fn = fn, .arg = arg};
+	enlist(b);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	/* signals are for the loop */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int e = pthread_create(&thread, &attr, background_main, b);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	if (e)
+		discharge(b);
+	return -e;
+}
+
+/* A destructor of a driver's library would wait for what the thread inside it holds. */
+static void leave_at_once(int status, void *arg)
+{
+	(void)arg;
+	fflush(NULL);
+	_exit(status);
+}
+
+unsigned background_wait(unsigned ms)
+{
+	struct timespec until;
+	int e = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	pthread_mutex_lock(&lock);
+	while (count && e != ETIMEDOUT)
+		e = pthread_cond_clockwait(&one_ended, &lock, CLOCK_MONOTONIC, &until);
+	unsigned left = count;
+	for (const struct background *b = running; b; b = b->next)
+		log_warn("%s still hangs: left behind", b->name);
+	pthread_mutex_unlock(&lock);
+	if (left)
+		on_exit(leave_at_once, NULL);
+	return left;
+}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Processes that lie about themselves, and more of them than there are files: whoever is meant by
+an order gets it, and nobody else."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import time
+
+import fabric_client as fc
+import pytest
+from daemon import Daemon
+from test_fabric import Served, check_config, order, processes, wait_for
+
+NOBODY = 65534
+NPU_TRACE = "ACTIVITIES_LOG_FILE=/tmp/t\nPROFILE_START_STEP=-1"
+
+
+@pytest.fixture
+def daemon(build, tmp_path):
+    with Daemon(build, tmp_path, ipc=True) as d:
+        d.ipc_dir.chmod(0o711)
+        yield d
+
+
+@contextlib.contextmanager
+def child(work, uid=None):
+    """A process of that user that does work() and then waits for its end."""
+    ready, told = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.close(ready)
+            if uid is not None and uid != os.getuid():
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+            work()
+            os.write(told, b".")
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(told)
+    try:
+        assert os.read(ready, 1) == b"."
+        yield pid
+    finally:
+        os.close(ready)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def need_root():
+    if os.getuid():
+        pytest.skip("cannot become another user")
+
+
+def test_a_false_state_of_another_user_holds_up_nobody(daemon):
+    need_root()
+    server = daemon.ipc_dir / "dynolog"
+
+    def lie():
+        with fc.Client(server) as c:
+            c.send(fc.monitor_status(fc.RUNNING))
+            c.send(fc.trace_status(fc.RUNNING, 1, 1, 2))
+            c.request([os.getpid()])
+
+    with child(lie, NOBODY), fc.Client(server) as c:
+        c.request([os.getpid()])
+        c.send(fc.trace_status(fc.IDLE))
+        c.send(fc.monitor_status(fc.IDLE))
+        wait_for("both are there", lambda: len(processes(daemon)) == 2)
+        assert daemon.call({"fn": "getStatus"})["npumonitor"] == "Running"
+        reply = order(daemon, NPU_TRACE)
+        assert reply["commandStatus"] == "effective"
+        assert reply["activityProfilersTriggered"] == [os.getpid()]
+        check_config(c.request([os.getpid()]), NPU_TRACE)
+
+
+def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon):
+    """It would come first, too: the order is that of the pids."""
+    need_root()
+    server = daemon.ipc_dir / "dynolog"
+    victim = os.getpid()
+
+    def claim():
+        with fc.Client(server) as c:
+            c.request([os.getpid(), 1, 2, 3, victim + 1, victim - 1])
+
+    def claim_more():
+        with fc.Client(server) as c:
+            for i in range(300):
+                c.request([os.getpid(), 2, 3, 1000000 + i])
+
+    with child(claim, NOBODY) as pid, child(claim_more, NOBODY), fc.Client(server) as c:
+        c.request([victim, os.getppid()])
+        (found,) = [p for p in processes(daemon) if p["pid"] == pid]
+        # process 1 is everybody's ancestor here, unless it is in another pid namespace
+        assert set(found["pids"]) <= {pid, 1}
+        reply = daemon.call(
+            {"fn": "setKinetOnDemandRequest", "config": "A=1", "pids": [2, 3, victim],
+             "process_limit": 1}
+        )  # fmt: skip
+        assert reply["processesMatched"] == [victim]
+        assert reply["activityProfilersTriggered"] == [victim]
+        check_config(c.request([victim, os.getppid()]), "A=1")
+
+
+def test_a_launcher_of_an_ordinary_user_still_finds_its_ranks(daemon):
+    need_root()
+    server = daemon.ipc_dir / "dynolog"
+
+    def launch():
+        if not os.fork():
+            with fc.Client(server) as c:
+                c.request([os.getpid(), os.getppid(), 1])
+                os.write(told, b"%d" % os.getpid())
+                time.sleep(30)
+            os._exit(0)
+
+    ready, told = os.pipe()
+    with child(launch, NOBODY) as launcher:
+        rank = int(os.read(ready, 20))
+        try:
+            assert order(daemon, pids=[launcher])["activityProfilersTriggered"] == [rank]
+        finally:
+            os.kill(rank, signal.SIGKILL)
+    os.close(ready)
+    os.close(told)
+
+
+def test_more_processes_than_files(build, tmp_path):
+    """Watching them must not use up the files: others connect, and the dead are forgotten."""
+
+    def few_files():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    with Daemon(build, tmp_path, "--nohttp", ipc=True, preexec_fn=few_files) as d:
+
+        def register():
+            with fc.Client(d.ipc_dir / "dynolog") as c:
+                c.request([os.getpid()])
+
+        with contextlib.ExitStack() as stack:
+            pids = [stack.enter_context(child(register)) for _ in range(120)]
+            assert len(processes(d)) == 120
+            assert len(os.listdir(f"/proc/{d.pid}/fd")) < 48
+            connections = [d.connect() for _ in range(16)]
+            assert all("version" in c.call({"fn": "getVersion"}) for c in connections)
+            for c in connections:
+                c.close()
+            for pid in pids[::2]:
+                os.kill(pid, signal.SIGKILL)
+            # zombies, as where nobody waits for them
+            wait_for("they are forgotten", lambda: len(processes(d)) == 60)
+        wait_for("all are forgotten", lambda: not processes(d))
+        assert d.call({"fn": "getDaemon"})["rpc"]["accept_failures"] == 0
+
+
+# --- endpoints ---
+
+
+def test_an_endpoint_that_was_removed_comes_back(daemon):
+    server = daemon.ipc_dir / "dynolog"
+    server.unlink()
+    daemon.wait_log("was removed or replaced")
+    wait_for("it is back", server.exists)
+    with fc.Client(server) as c:
+        assert c.request() == ""
+    assert daemon.log().count("was removed or replaced") == 1
+
+
+def test_an_endpoint_of_another_daemon_is_taken_when_that_ends(build, tmp_path):
+    with Served(build, tmp_path) as first:
+        words = ["nsenter", "-t", str(first.pid), "-n", "-m", build / "bin" / "sonde", "daemon"]
+        words += ["--port", "0", "--nohttp", "--enable-ipc-monitor"]
+        own = tmp_path / "own"
+        own.mkdir()
+        words += ["--ipc-socket-dir", own]
+        log = tmp_path / "second.log"
+        with open(log, "wb") as f:
+            second = subprocess.Popen(words, stderr=f)
+        try:
+            wait_for("it has its own", lambda: "ready" in log.read_text())
+            assert "no endpoint 'abstract': another daemon" in log.read_text()
+            abstract = fc.Client("@dynolog", netns=first.pid)
+            first.stop()
+            for name in ("'@dynolog'", "'@dynolog_data'", "/dynolog.sock'"):
+                wait_for(name, lambda n=name: n in log.read_text().rpartition("ready")[2])
+            with abstract as c:
+                assert c.request() == ""
+        finally:
+            second.terminate()
+            second.wait()
+
+
+def test_daemons_that_start_at_once_leave_the_system_as_it_was(build, tmp_path):
+    script = """
+        ip link set lo up; cat {q}
+        for i in 1 2 3 4; do
+            mkdir {dir}/$i
+            timeout 1 {sonde} daemon --port 0 --nohttp --enable-ipc-monitor --ipc-dir-only \
+                --ipc-socket-dir {dir}/$i 2>{dir}/$i/log &
+        done
+        wait; cat {q}"""
+    path = pathlib.Path("/proc/sys/net/unix/max_dgram_qlen")
+    text = script.format(q=path, dir=tmp_path, sonde=build / "bin" / "sonde")
+    r = subprocess.run(["unshare", "-n", "sh", "-c", text], capture_output=True, text=True)
+    if r.returncode and "unshare" in r.stderr:
+        pytest.skip(r.stderr)
+    before, after = r.stdout.split()
+    assert before == after, r.stdout
+    assert "ready" in (tmp_path / "1" / "log").read_text()
