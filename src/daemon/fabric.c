@@ -7,60 +7,23 @@
 #include "daemon/fabric.h"
 
 #include <errno.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define LOG_AREA "fabric"
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/fabric_data.h"
-#include "daemon/fabric_drops.h"
-#include "daemon/fabric_endpoint.h"
-#include "daemon/fabric_limit.h"
-#include "daemon/fabric_reply.h"
+#include "daemon/fabric_impl.h"
 #include "daemon/jobs.h"
 #include "wire/fabric.h"
 
-#define ENDPOINTS_MAX 5
 #define TURN_NS 2000000u
 #define STAND_BACK_US 1000 /* at most; less if nothing else is ready */
 #define LOOK_AT_CLOCK 16 /* datagrams */
-#define RETAKE_S 5
-
-/* One that there should be. */
-struct endpoint {
-	struct fabric *fabric;
-	const char *name, *kind; /* "home-data", "home" */
-	char *where; /* the abstract name, or the path */
-	bool is_path;
-	mode_t mode; /* of the path */
-	struct fabric_endpoint socket;
-	struct event *readable; /* NULL: it could not be had so far */
-	bool standing_back;
-	bool told_lost;
-	uint64_t received;
-};
-
-struct fabric {
-	struct daemon *daemon;
-	fabric_data_fn data;
-	void *data_arg;
-	struct endpoint endpoints[ENDPOINTS_MAX];
-	unsigned nendpoints;
-	/* The end of standing back: all others were served, or it is time. */
-	struct event *others_served, *time_is_up;
-	struct event *retake; /* of endpoints that another had, or that were removed */
-	struct fabric_limit limit;
-	struct fabric_replies *replies;
-	struct fabric_drops drops;
-	struct buf text; /* of a config */
-	char *datagram; /* FABRIC_MAX_BYTES, aligned as malloc() does */
-};
 
 /* One datagram with what is known of it. */
 struct incoming {
@@ -197,7 +160,7 @@ static bool read_control(struct msghdr *m, struct jobs_sender *out)
 }
 
 /* Takes one datagram from the socket; negative errno if there is none. */
-static int receive(struct endpoint *e, uint64_t now_ns)
+static int receive(struct fabric_place *e, uint64_t now_ns)
 {
 	struct fabric *f = e->fabric;
 	struct incoming in = {.from.endpoint = e->kind,
@@ -234,7 +197,7 @@ static int receive(struct endpoint *e, uint64_t now_ns)
 	return 0;
 }
 
-static void stand_back(struct endpoint *e, bool until_others_served)
+static void stand_back(struct fabric_place *e, bool until_others_served)
 {
 	const struct timeval at_most = {.tv_usec = STAND_BACK_US};
 	struct fabric *f = e->fabric;
@@ -255,8 +218,8 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	evtimer_del(f->time_is_up);
 	event_del(f->others_served);
-	for (unsigned i = 0; i < f->nendpoints; i++) {
-		struct endpoint *e = &f->endpoints[i];
+	for (unsigned i = 0; i < f->nplaces; i++) {
+		struct fabric_place *e = &f->places[i];
 
 		if (e->standing_back)
 			event_add(e->readable, NULL);
@@ -264,9 +227,9 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
 	}
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+void fabric_on_readable(evutil_socket_t fd, short what, void *arg)
 {
-	struct endpoint *e = arg;
+	struct fabric_place *e = arg;
 	uint64_t now = clock_mono_ns(), end = now + TURN_NS;
 
 	(void)fd;
@@ -287,134 +250,10 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	stand_back(e, true);
 }
 
-/* --- endpoints --- */
-
-static int open_endpoint(struct endpoint *e, struct err *err)
-{
-	struct event_base *base = e->fabric->daemon->base;
-	struct fabric_endpoint made;
-	char text[112];
-	int r = e->is_path ? fabric_endpoint_path(&made, e->where, e->mode, err)
-			   : fabric_endpoint_abstract(&made, e->where, err);
-
-	if (r < 0)
-		return r;
-	e->socket = made;
-	e->readable = event_new(base, e->socket.fd, EV_READ | EV_PERSIST, on_readable, e);
-	BUG_ON(!e->readable);
-	event_priority_set(e->readable, DAEMON_PRIORITY_FABRIC);
-	event_add(e->readable, NULL);
-	e->standing_back = e->told_lost = false;
-	log_info("listening to processes on '%s'", fabric_endpoint_text(&e->socket, text));
-	return 0;
-}
-
-/* Its name has become another's, or nobody's, and a new one has it now. */
-static void replace_endpoint(struct endpoint *e)
-{
-	struct fabric_endpoint old = e->socket;
-	struct event *readable = e->readable;
-	struct err err;
-
-	if (open_endpoint(e, &err) < 0)
-		return;
-	fabric_replies_forget(e->fabric->replies, old.fd);
-	event_free(readable);
-	fabric_endpoint_close(&old);
-}
-
-/* A daemon that had an endpoint may have ended; a file may have been removed by somebody who tidied
- * up, or by a daemon that takes what it finds. */
-static void on_retake(evutil_socket_t fd, short what, void *arg)
-{
-	struct fabric *f = arg;
-	struct err err;
-
-	(void)fd;
-	(void)what;
-	for (unsigned i = 0; i < f->nendpoints; i++) {
-		struct endpoint *e = &f->endpoints[i];
-		bool lost = e->readable && fabric_endpoint_lost(&e->socket);
-
-		if (lost && !e->told_lost)
-			log_warn("'%s' was removed or replaced: processes do not reach it",
-				 e->where);
-		e->told_lost |= lost;
-		if ((e->readable && !lost) || !fabric_endpoint_free(e->where, e->is_path))
-			continue;
-		if (lost)
-			replace_endpoint(e);
-		else
-			(void)open_endpoint(e, &err);
-	}
-}
-
-static void add_endpoint(struct fabric *f, const struct endpoint *wanted)
-{
-	struct endpoint *e = &f->endpoints[f->nendpoints];
-	struct err err;
-
-	BUG_ON(f->nendpoints == ENDPOINTS_MAX);
-	*e = *wanted;
-	e->fabric = f;
-	f->nendpoints++;
-	if (open_endpoint(e, &err) < 0)
-		log_warn("no endpoint '%s': %s", e->name, err.text);
-}
-
-static void open_abstract(struct fabric *f, const char *name, const char *socket_name)
-{
-	add_endpoint(f, &(struct endpoint){
-				.name = name, .kind = "abstract", .where = xstrdup(socket_name)});
-}
-
-static void open_path(struct fabric *f, const char *name, const char *kind, const char *dir,
-		      const char *file, mode_t mode)
-{
-	add_endpoint(f, &(struct endpoint){.name = name,
-					   .kind = kind,
-					   .is_path = true,
-					   .where = xasprintf("%s/%s", dir, file),
-					   .mode = mode});
-}
-
-static const char *socket_dir(const struct daemon_config *config)
-{
-	const char *dir =
-		config->ipc_socket_dir ? config->ipc_socket_dir : getenv("KINETO_IPC_SOCKET_DIR");
-
-	return dir && *dir ? dir : NULL;
-}
-
-static void open_well_known(struct fabric *f)
-{
-	const struct passwd *user = getpwuid(getuid());
-
-	open_abstract(f, "abstract", FABRIC_ABSTRACT_NAME);
-	open_abstract(f, "abstract-data", FABRIC_ABSTRACT_DATA_NAME);
-	if (!user || !user->pw_dir || !*user->pw_dir) {
-		log_warn("no endpoint 'home': user %u has no home directory", (unsigned)getuid());
-		return;
-	}
-	open_path(f, "home", "home", user->pw_dir, FABRIC_HOME_FILE, 0600);
-	open_path(f, "home-data", "home", user->pw_dir, FABRIC_HOME_DATA_FILE, 0600);
-}
-
-static void open_endpoints(struct fabric *f)
-{
-	const struct daemon_config *c = f->daemon->config;
-	const char *dir = socket_dir(c);
-
-	if (!c->ipc_dir_only)
-		open_well_known(f);
-	if (dir)
-		open_path(f, "dir", "dir", dir, FABRIC_DIR_FILE, 0666);
-}
-
 static bool any_open(const struct fabric *f)
 {
-	for (unsigned i = 0; i < f->nendpoints; i++)
-		if (f->endpoints[i].readable)
+	for (unsigned i = 0; i < f->nplaces; i++)
+		if (f->places[i].readable)
 			return true;
 	return false;
 }
@@ -422,7 +261,6 @@ static bool any_open(const struct fabric *f)
 int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric **out,
 		struct err *err)
 {
-	const struct timeval retake = {.tv_sec = RETAKE_S};
 	struct fabric *f = xcalloc(1, sizeof(*f));
 
 	f->daemon = d;
@@ -432,13 +270,10 @@ int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric 
 	f->replies = fabric_replies_new(d->base);
 	f->others_served = event_new(d->base, -1, 0, on_resume, f);
 	f->time_is_up = evtimer_new(d->base, on_resume, f);
-	f->retake = event_new(d->base, -1, EV_PERSIST, on_retake, f);
-	BUG_ON(!f->others_served || !f->time_is_up || !f->retake);
+	BUG_ON(!f->others_served || !f->time_is_up);
 	event_priority_set(f->others_served, DAEMON_PRIORITY_METRICS);
 	event_priority_set(f->time_is_up, DAEMON_PRIORITY_FABRIC);
-	event_priority_set(f->retake, DAEMON_PRIORITY_METRICS);
-	open_endpoints(f);
-	event_add(f->retake, &retake);
+	fabric_places_open(f);
 	if (!any_open(f)) {
 		fabric_free(f);
 		return err_set(err, -EADDRINUSE,
@@ -452,18 +287,9 @@ void fabric_free(struct fabric *f)
 {
 	if (!f)
 		return;
-	for (unsigned i = 0; i < f->nendpoints; i++) {
-		struct endpoint *e = &f->endpoints[i];
-
-		if (e->readable) {
-			event_free(e->readable);
-			fabric_endpoint_close(&e->socket);
-		}
-		free(e->where);
-	}
+	fabric_places_close(f);
 	event_free(f->others_served);
 	event_free(f->time_is_up);
-	event_free(f->retake);
 	fabric_replies_free(f->replies);
 	fabric_limit_release(&f->limit);
 	buf_release(&f->text);
@@ -475,8 +301,8 @@ json_t *fabric_describe(const struct fabric *f)
 {
 	json_t *endpoints = json_array();
 
-	for (unsigned i = 0; i < f->nendpoints; i++) {
-		const struct endpoint *e = &f->endpoints[i];
+	for (unsigned i = 0; i < f->nplaces; i++) {
+		const struct fabric_place *e = &f->places[i];
 		char text[112];
 
 		if (!e->readable)

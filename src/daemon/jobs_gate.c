@@ -31,6 +31,7 @@ static void add(struct jobs_aggregate *a, const struct jobs_process *p, int64_t 
 
 	if (weight(monitor) > weight(a->monitor))
 		a->monitor = monitor;
+	a->monitor_told = a->monitor_told || p->heard & JOBS_HEARD_MONITOR;
 	if (!(p->heard & JOBS_HEARD_TRACE))
 		return;
 	if (!a->leader || more > 0 || (more == 0 && p->status_ms > a->leader->status_ms)) {
@@ -41,7 +42,7 @@ static void add(struct jobs_aggregate *a, const struct jobs_process *p, int64_t 
 
 struct jobs_aggregate jobs_aggregate(const struct jobs *j)
 {
-	struct jobs_aggregate a = {FABRIC_UNINITIALIZED, FABRIC_UNINITIALIZED, NULL};
+	struct jobs_aggregate a = {.trace = FABRIC_UNINITIALIZED, .monitor = FABRIC_UNINITIALIZED};
 	int64_t now = jobs_now_ms();
 	uint64_t key, value;
 	size_t at = 0;
@@ -53,12 +54,34 @@ struct jobs_aggregate jobs_aggregate(const struct jobs *j)
 	return a;
 }
 
+const char *jobs_state_name(int state)
+{
+	static const char *const names[] = {"Uninitialized", "Idle", "Running", "Ready"};
+
+	return state >= FABRIC_UNINITIALIZED && state <= FABRIC_READY ? names[state + 1]
+								      : "unknown";
+}
+
+json_t *jobs_get_status(const struct jobs *j)
+{
+	struct jobs_aggregate a = jobs_aggregate(j);
+	json_t *out = json_pack("{s:i,s:s,s:s}", "current_step",
+				a.leader ? a.leader->current_step : -1, "npumonitor",
+				jobs_state_name(a.monitor), "nputrace", jobs_state_name(a.trace));
+
+	if (a.trace == FABRIC_RUNNING || a.trace == FABRIC_READY) {
+		json_object_set_new(out, "start_step", json_integer(a.leader->start_step));
+		json_object_set_new(out, "stop_step", json_integer(a.leader->stop_step));
+	}
+	return out;
+}
+
 /* --- users --- */
 
-/* Both states in one value of a map. */
+/* All of it in one value of a map. */
 static uint64_t pack(struct jobs_aggregate a)
 {
-	return (uint64_t)(a.trace - FABRIC_UNINITIALIZED) << 8 |
+	return (uint64_t)a.monitor_told << 16 | (uint64_t)(a.trace - FABRIC_UNINITIALIZED) << 8 |
 	       (uint64_t)(a.monitor - FABRIC_UNINITIALIZED);
 }
 
@@ -68,8 +91,9 @@ struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid)
 
 	if (v == HMAP_NONE)
 		v = 0;
-	return (struct jobs_aggregate){(int)(v >> 8) + FABRIC_UNINITIALIZED,
-				       (int)(v & 0xff) + FABRIC_UNINITIALIZED, NULL};
+	return (struct jobs_aggregate){.trace = (int)(v >> 8 & 0xff) + FABRIC_UNINITIALIZED,
+				       .monitor = (int)(v & 0xff) + FABRIC_UNINITIALIZED,
+				       .monitor_told = v >> 16};
 }
 
 void jobs_by_user(const struct jobs *j, struct hmap *out)
@@ -84,7 +108,7 @@ void jobs_by_user(const struct jobs *j, struct hmap *out)
 		     p = p->hash_next) {
 			struct jobs_aggregate a = jobs_of_user(out, p->uid);
 
-			if (p->trace == FABRIC_UNINITIALIZED && p->monitor == FABRIC_UNINITIALIZED)
+			if (!(p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)))
 				continue;
 			a.leader = p; /* the states count here, not who told them last */
 			add(&a, p, now);
@@ -96,6 +120,10 @@ void jobs_by_user(const struct jobs *j, struct hmap *out)
 
 const char *jobs_gate(enum config_kind kind, struct jobs_aggregate a)
 {
+	/* A monitor tells its state when it begins, and that may have been to a daemon before this
+	 * one. Nothing would ever be accepted again if that counted as not being there. */
+	if (!a.monitor_told && a.trace != FABRIC_UNINITIALIZED)
+		a.monitor = FABRIC_IDLE;
 	switch (kind) {
 	case CONFIG_NPU_MONITOR:
 		if (a.trace == FABRIC_RUNNING || a.monitor == FABRIC_UNINITIALIZED)

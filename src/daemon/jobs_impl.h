@@ -148,6 +148,7 @@ void jobs_config_release(struct jobs_config *c); /* c may be NULL */
 /* What processes together do: Running > Ready > Idle > anything else > Uninitialized. */
 struct jobs_aggregate {
 	int trace, monitor;
+	bool monitor_told; /* by any of them, since the daemon began */
 	const struct jobs_process *leader; /* whose steps are told; NULL: nobody told any */
 };
 struct jobs_aggregate jobs_aggregate(const struct jobs *j);
@@ -174,10 +175,33 @@ struct jobs_target {
 bool jobs_target_read(const json_t *request, bool need_pids, struct jobs_target *out,
 		      json_t **out_fault);
 bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process *p);
+/* Whether it is one of them by the number that our own pid namespace has for it. */
+bool jobs_target_names_here(const struct jobs_target *t, const struct jobs_process *p);
 void jobs_target_release(struct jobs_target *t);
 
 /* A number of any JSON kind, as today's daemons convert it; NULL reply on success. */
 json_t *jobs_read_int(const json_t *value, int64_t *out);
 json_t *jobs_type_fault(const char *wanted, const json_t *got);
+
+/* --- jobs_order.c --- */
+
+struct jobs_order {
+	struct jobs_target target;
+	const char *config;
+	int64_t limit;
+	int64_t now_ms;
+	enum config_kind kind;
+	struct hmap reporters; /* processes that told a state: user and pid */
+};
+
+/* False with the reply that says what is wrong with the request. */
+bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *out,
+		     json_t **out_fault);
+void jobs_order_release(struct jobs_order *o);
+/* Whether the process is a client for such an order, and whether it would be given to it. */
+bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p);
+bool jobs_order_wants(const struct jobs_process *p, const void *order);
+/* The order in which a limit is used up: that of the sets of pids. */
+int jobs_by_pids(const void *a, const void *b);
 
 #endif

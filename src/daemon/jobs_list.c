@@ -114,7 +114,8 @@ static const char *summary_state(const struct jobs_process *p, const struct jobs
 
 static const char *client_of(const struct jobs_process *p)
 {
-	if (p->heard & (JOBS_HEARD_CONTEXT | JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR))
+	if (p->heard & (JOBS_HEARD_CONTEXT | JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) ||
+	    !strcmp(p->endpoint, "home"))
 		return "npu";
 	return "kineto";
 }

@@ -189,8 +189,11 @@ def test_an_endpoint_of_another_daemon_is_taken_when_that_ends(build, tmp_path):
             assert "no endpoint 'abstract': another daemon" in log.read_text()
             abstract = fc.Client("@dynolog", netns=first.pid)
             first.stop()
+            stopped = time.monotonic()
             for name in ("'@dynolog'", "'@dynolog_data'", "/dynolog.sock'"):
-                wait_for(name, lambda n=name: n in log.read_text().rpartition("ready")[2])
+                wait_for(name, lambda n=name: n in log.read_text().rpartition("ready")[2], 40)
+            # not at once: it might have been a restart
+            assert time.monotonic() - stopped > 5
             with abstract as c:
                 assert c.request() == ""
         finally:

@@ -496,7 +496,8 @@ TEST(jobs, a_pid_of_this_machine_finds_its_process_first)
 	char request[100];
 
 	/* in a container; and one that has the same number there */
-	ask(j, (struct jobs_sender){.pid = other, .uid = 0}, 3, 0, (int32_t[]){inside, 1}, 2);
+	ask(j, (struct jobs_sender){.pid = other, .endpoint = "dir"}, 3, 0, (int32_t[]){inside, 1},
+	    2);
 	ask(j, sender(inside), 3, 0, (int32_t[]){inside, 900}, 2);
 	snprintf(request, sizeof(request), "{\"config\":\"\",\"pids\":[%d],\"process_limit\":1}",
 		 inside);
@@ -747,6 +748,25 @@ TEST(jobs, each_kind_of_order_reaches_its_kind_of_client)
 	end(j);
 }
 
+TEST(jobs, a_rank_that_was_there_before_the_daemon_takes_orders)
+{
+	struct jobs *j = make(100);
+	struct jobs_sender from = sender(0);
+
+	/* The poller registered with a daemon that has ended; the monitor told that one its state.
+	 */
+	ask(j, from, 3, 0, (int32_t[]){101, 100}, 2);
+	tell(j, TRACE, 100, FABRIC_IDLE, 7, -1, -1);
+	CHECK_STR(order(j, KINETO), NONE);
+	CHECK(strstr(start(j, "0"), "\"commandStatus\":\"effective\""));
+	CHECK(strstr(ask(j, from, 3, 0, (int32_t[]){101, 100}, 2), "NPU_MONITOR_START"));
+	CHECK(strstr(order(j, NPU_TRACE), "\"processesMatched\":[101]"));
+	/* once it has told, the monitor counts */
+	tell(j, MONITOR, 100, FABRIC_UNINITIALIZED, -1, -1, -1);
+	CHECK_STR(start(j, "0"), "{\"commandStatus\":\"ineffective\"}");
+	end(j);
+}
+
 TEST(jobs, says_why_nothing_matched)
 {
 	struct jobs *j = make(100);
@@ -760,7 +780,11 @@ TEST(jobs, says_why_nothing_matched)
 	order(j, "{\"config\":\"\",\"pids\":[],\"job_id\":77}");
 	CHECK(strstr(explain(j, "{\"config\":\"\",\"pids\":[],\"job_id\":77}"),
 		     "previous request"));
-	CHECK(strstr(explain(j, NPU_TRACE), "no NPU framework"));
+	CHECK(strstr(explain(j, NPU_TRACE), "none with this job id"));
+	CHECK(strstr(explain(j, "{\"config\":\"PROFILE_START_STEP=1\",\"pids\":[],\"job_id\":77}"),
+		     "use gputrace"));
+	tell(j, TRACE, 5, FABRIC_IDLE, -1, -1, -1); /* a rank whose poller did not stay */
+	CHECK(strstr(explain(j, NPU_TRACE), "started before this daemon"));
 	end(j);
 }
 
