@@ -7,8 +7,10 @@ import pathlib
 import pwd
 import re
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 
 import fabric_client as fc
@@ -289,6 +291,20 @@ def test_a_process_of_a_container(daemon):
     finally:
         outside.kill()
         outside.wait()
+
+
+def test_a_missing_socket_directory_is_made_for_all(build, tmp_path):
+    """libkineto of every user puts its own socket beside the daemon's."""
+    with tempfile.TemporaryDirectory(prefix="sonde_ipc_") as top:
+        where = pathlib.Path(top) / "made"
+        flags = ("--enable-ipc-monitor", "--ipc-socket-dir", where, "--ipc-dir-only")
+        with Daemon(build, tmp_path, *flags) as d:
+            assert stat.S_IMODE(where.stat().st_mode) == 0o1777
+            assert (where / "dynolog").is_socket()
+            d.stop()
+        where.chmod(0o755)
+        with Daemon(build, tmp_path, *flags) as d:
+            d.wait_log("chmod 1777" if os.getuid() == 0 else "ready")
 
 
 def test_a_daemon_after_a_killed_one(build, tmp_path):

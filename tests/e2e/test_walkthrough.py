@@ -247,6 +247,29 @@ def test_a_client_killed_while_it_traces_is_forgotten(build, tmp_path):
         wait(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
 
 
+def test_a_daemon_that_was_killed_is_replaced_under_running_jobs(build, tmp_path):
+    """What a rank said only once, it said to the daemon before."""
+    with Node(build, tmp_path) as node:
+        node.client("--npu", *FAST)
+        node.wait_status("registered", nputrace="Idle", npumonitor="Idle")
+        node.monitor(*MONITOR_KERNELS)
+        node.wait_status("monitoring", npumonitor="Running")
+        old, ipc_dir = node.daemon, node.daemon.ipc_dir
+        old.process.kill()
+        old.process.wait()
+        flags = ("--enable-ipc-monitor", "--ipc-socket-dir", ipc_dir, "--ipc-dir-only")
+        node.daemon = Daemon(build, tmp_path, *flags, program="dynolog")
+        node.daemon.ipc_dir = ipc_dir
+        node.wait_status("seen again", nputrace="Idle")
+        wait(lambda: node.processes()[0]["processes"][0]["poller"], node.processes)
+        assert "No processes" in node.dyno("gputrace", "--log-file", "/tmp/no.json").stdout
+        assert node.monitor("--npu-monitor-stop")["commandStatus"] == "effective"
+        node.wait_status("stopped", npumonitor="Idle")
+        assert node.trace(tmp_path / "out", -1, 2)["commandStatus"] == "effective"
+        wait(lambda: ascend_traces(tmp_path / "out"), node.said)
+        old.stop()
+
+
 def test_a_monitor_that_ends_by_its_duration_is_free_again(build, tmp_path):
     """The client does not say that its monitor ended."""
     with Node(build, tmp_path) as n:
