@@ -13,7 +13,7 @@
 #include "cli/certs_list.h"
 #include "cli/command.h"
 #include "daemon/certs.h"
-#include "daemon/tls.h"
+#include "daemon/tls_passphrase.h"
 
 #define INSTALLED "/etc/sonde/certs" /* where the set of a host goes */
 #define COPY_LINES_MAX 8
@@ -265,14 +265,14 @@ static int ask_new_password(struct tls_passphrase *p, struct err *err)
 {
 	char again[TLS_PASSPHRASE_BYTES] = "";
 
-	int r = tls_ask_passphrase("the new keys", p->text, sizeof(p->text), err);
+	int r = tls_passphrase_ask("the new keys", p->text, sizeof(p->text), err);
 	if (r == 0)
 		r = err_set(err, -EINVAL, "the password is empty");
 	if (r < 0)
 		return r;
 	p->len = r;
 	fputs("Once more. ", stderr);
-	r = tls_ask_passphrase("the new keys", again, sizeof(again), err);
+	r = tls_passphrase_ask("the new keys", again, sizeof(again), err);
 	if (r >= 0 && strcmp(again, p->text))
 		r = err_set(err, -EINVAL, "the two passwords differ; nothing was made");
 	explicit_bzero(again, sizeof(again));

@@ -34,14 +34,6 @@ static int check(const struct npu_monitor_config *c, struct err *err)
 	return 0;
 }
 
-static bool known_kind(const char *kind, size_t len)
-{
-	for (const char *const *k = ctl_activity_kinds; *k; k++)
-		if (strlen(*k) == len && !strncmp(*k, kind, len))
-			return true;
-	return false;
-}
-
 /* Readers of the filter pass over what they do not understand, without a word. */
 static void hint_filter(const struct ctl *c, const char *filter)
 {
@@ -51,7 +43,8 @@ static void hint_filter(const struct ctl *c, const char *filter)
 		const char *second =
 			colon ? memchr(colon + 1, ':', len - (size_t)(colon + 1 - filter)) : NULL;
 
-		if (!colon || second || !known_kind(filter, (size_t)(colon - filter)))
+		if (!colon || second ||
+		    !ctl_is_one_of(ctl_activity_kinds, filter, (size_t)(colon - filter)))
 			ctl_say(c,
 				"'%.*s' of '--filter' will be ignored: expected Kind:name,name "
 				"with a kind of --mspti-activity-kind",

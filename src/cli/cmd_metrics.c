@@ -10,6 +10,7 @@
 
 #include "analyze/frames.h"
 #include "cli/command.h"
+#include "daemon/sink_text.h"
 #include "device/metrics.h"
 
 static const struct metrics_source *const sources[] = {&host_metrics, &perf_metrics,
@@ -40,46 +41,6 @@ struct look {
 static bool is_wanted(const struct options *o, size_t i)
 {
 	return !o->wanted || o->wanted & 1u << i;
-}
-
-static json_t *to_json(const struct metric *m)
-{
-	json_t *v = NULL;
-
-	switch (m->type) {
-	case METRIC_INT:
-		return json_integer(m->i);
-	case METRIC_UINT:
-		return json_integer((json_int_t)(m->u & INT64_MAX));
-	case METRIC_FLOAT:
-		return json_real(m->f);
-	case METRIC_TEXT:
-		v = json_string(m->s);
-		break;
-	}
-	return v ? v : json_string("(not UTF-8)");
-}
-
-static void add_json(struct look *l, const struct sample *s)
-{
-	json_t *o = json_object(), *metrics = json_object();
-	struct buf key = {0};
-
-	json_object_set_new(o, "source", json_string(s->source));
-	json_object_set_new(o, "time_ns", json_integer(s->time_ns));
-	if (s->device != SAMPLE_NO_DEVICE)
-		json_object_set_new(o, "device", json_integer(s->device));
-	for (size_t i = 0; i < s->n; i++) {
-		const struct metric *m = &s->metrics[i];
-
-		buf_clear(&key);
-		buf_addf(&key, "%s%s%s", m->name, m->instance ? "." : "",
-			 m->instance ? m->instance : "");
-		json_object_set_new(metrics, buf_str(&key), to_json(m));
-	}
-	buf_release(&key);
-	json_object_set_new(o, "metrics", metrics);
-	json_array_append_new(l->samples, o);
 }
 
 static void add_text(struct look *l, const struct sample *s)
@@ -120,7 +81,7 @@ static void on_sample(void *arg, const struct sample *s)
 	if (l->quiet)
 		return;
 	if (l->o->json)
-		add_json(l, s);
+		json_array_append_new(l->samples, sink_sample(s));
 	else
 		add_text(l, s);
 }

@@ -7,18 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "analyze/frames.h"
+#include "base/clock.h"
+#include "base/json_depth.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "cli/ctl_find.h"
 #include "cli/ctl_text.h"
 #include "daemon/client.h"
-#include "daemon/daemon.h"
 #include "daemon/tls.h"
-#include "wire/rpc.h"
 
 #define FIND_TIMEOUT_S 30 /* squeue and kubectl may have to ask a busy server */
 #define REPLY_DEPTH_MAX                                                                            \
@@ -153,13 +152,12 @@ static void take_answer(struct ctl_answer *a, struct client_call *call)
 {
 	json_error_t why;
 
-	a->asked = true;
 	a->seconds = call->seconds;
 	a->err = call->err;
 	if (!call->reply)
 		return;
 	a->reply = json_loadb(call->reply, call->reply_bytes, 0, &why);
-	bool deep = a->reply && ctl_text_depth(call->reply, call->reply_bytes) > REPLY_DEPTH_MAX;
+	bool deep = a->reply && json_depth(call->reply, call->reply_bytes) > REPLY_DEPTH_MAX;
 	if (json_is_object(a->reply) && !deep) {
 		struct buf raw = {0};
 
@@ -196,7 +194,6 @@ int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, 
 				   .timeout_ms = c->common->timeout_s * 1000,
 				   .done = c->hosts.n > 1 && !c->quiet ? one_done : NULL,
 				   .arg = &round};
-	struct timespec now;
 	int r = 0;
 
 	for (size_t i = 0; i < c->hosts.n && r == 0; i++) {
@@ -208,8 +205,7 @@ int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, 
 							    .request = requests[i]};
 		r = check_size(requests[i], err);
 	}
-	clock_gettime(CLOCK_REALTIME, &now);
-	c->asked_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+	c->asked_ns = clock_real_ns();
 	if (r == 0 && round.total)
 		r = client_run(calls, round.total, &o, err);
 	progress_done(&round.progress);

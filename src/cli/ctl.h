@@ -15,6 +15,8 @@
 #include "cli/command.h"
 #include "cli/ctl_group.h"
 #include "cli/ctl_hosts.h"
+#include "daemon/daemon.h"
+#include "wire/rpc.h"
 
 /* The first member of every target of a control command. */
 struct ctl_common {
@@ -27,7 +29,7 @@ struct ctl_common {
 
 #define CTL_COMMON_DEFAULTS                                                                        \
 	{                                                                                          \
-		.port = 1778, .certs_dir = "NO_CERTS", .timeout_s = 5                              \
+		.port = RPC_PORT, .certs_dir = DAEMON_NO_CERTS, .timeout_s = 5                     \
 	}
 
 /* One run of a control command. Zero-initialise; ctl_end() releases. */
@@ -42,7 +44,6 @@ struct ctl {
 
 /* What one host said. */
 struct ctl_answer {
-	bool asked;
 	json_t *reply; /* an object; NULL: it failed */
 	char *raw; /* the same as it came, in one line and fit for a terminal */
 	size_t raw_bytes; /* as they came */
@@ -135,7 +136,7 @@ __attribute__((format(printf, 2, 3))) void ctl_say(const struct ctl *c, const ch
 		 .kind = OPT_TEXT,                                                                 \
 		 .arg = "DIR",                                                                     \
 		 .offset = offsetof(struct ctl_common, certs_dir),                                 \
-		 .default_text = "NO_CERTS",                                                       \
+		 .default_text = DAEMON_NO_CERTS,                                                  \
 		 .help = "Directory with ca.crt, client.crt and client.key, for daemons that "     \
 			 "have certificates; NO_CERTS for those that have none."},                 \
 		{.name = "timeout",                                                                \

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #define NAMED_MAX 5 /* hosts whose clock is told one by one */
@@ -63,7 +63,6 @@ int ctl_clock_start(struct ctl *c, unsigned delay_s, uint64_t *out_ms, struct er
 	struct ctl_answer *answers = ctl_answers_new(c);
 	struct ctl_span *spans = xcalloc(c->hosts.n, sizeof(*spans));
 	size_t *host_of = xcalloc(c->hosts.n, sizeof(*host_of)), n = 0;
-	struct timespec now;
 
 	int r = ctl_ask_all(c, json_pack("{s:s}", "fn", "getTime"), answers, err);
 	for (size_t i = 0; i < c->hosts.n; i++) {
@@ -78,9 +77,7 @@ int ctl_clock_start(struct ctl *c, unsigned delay_s, uint64_t *out_ms, struct er
 	}
 	int64_t middle = ctl_clock_middle(spans, n);
 	warn(c, spans, host_of, n, middle);
-	clock_gettime(CLOCK_REALTIME, &now);
-	int64_t now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-	*out_ms = (uint64_t)(now_ms + middle / 1000000 + (int64_t)delay_s * 1000);
+	*out_ms = (uint64_t)(clock_real_ns() / 1000000 + middle / 1000000 + (int64_t)delay_s * 1000);
 	free(spans);
 	free(host_of);
 	ctl_answers_free(c, answers);

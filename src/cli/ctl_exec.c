@@ -23,6 +23,7 @@ struct stream {
 	int fd; /* -1: at its end */
 	struct buf *to;
 	size_t max;
+	bool cut; /* more than that is left out; else it is too much */
 };
 
 static int start(const char *const *argv, const int out[2], const int complaints[2], pid_t *pid)
@@ -53,7 +54,7 @@ static bool take(struct stream *s)
 	}
 	size_t room = s->max - s->to->len;
 	buf_add(s->to, piece, (size_t)n < room ? (size_t)n : room);
-	return (size_t)n <= room || s->max == COMPLAINT_MAX;
+	return (size_t)n <= room || s->cut;
 }
 
 /* Takes what there is within so many milliseconds. 1: something, 0: nothing, negative: no more. */
@@ -123,8 +124,8 @@ int ctl_exec(const char *const *argv, unsigned timeout_s, struct buf *out, struc
 		close(from[1]);
 		return r;
 	}
-	struct stream s[2] = {{from[0], out, out->len + OUTPUT_MAX},
-			      {complaints[0], &complaint, COMPLAINT_MAX}};
+	struct stream s[2] = {{from[0], out, out->len + OUTPUT_MAX, false},
+			      {complaints[0], &complaint, COMPLAINT_MAX, true}};
 	r = start(argv, from, complaints, &pid);
 	close(from[1]);
 	close(complaints[1]);

@@ -93,23 +93,3 @@ void ctl_text_add_json(struct buf *out, const char *json, size_t len)
 			buf_add(out, json + at, bytes);
 	}
 }
-
-unsigned ctl_text_depth(const char *json, size_t len)
-{
-	unsigned depth = 0, deepest = 0;
-	bool text = false;
-
-	for (size_t i = 0; i < len; i++) {
-		char c = json[i];
-
-		if (c == '"')
-			text = !text;
-		else if (text && c == '\\')
-			i++;
-		else if (!text && (c == '{' || c == '['))
-			deepest = ++depth > deepest ? depth : deepest;
-		else if (!text && (c == '}' || c == ']'))
-			depth--;
-	}
-	return deepest;
-}

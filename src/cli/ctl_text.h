@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What daemons write, made fit for terminals: columns, escapes, and how deep their JSON goes. */
+/* What daemons write, made fit for terminals: columns and escapes. */
 #ifndef SONDE_CLI_CTL_TEXT_H
 #define SONDE_CLI_CTL_TEXT_H
 
@@ -14,8 +14,5 @@ size_t ctl_text_fit(const char *text, size_t len, unsigned width, unsigned *out_
 /* Adds JSON that has been read without an error, as it is but in one line, and with the characters
  * that a terminal would obey (C1, DEL, those that turn the direction) written as \uXXXX. */
 void ctl_text_add_json(struct buf *out, const char *json, size_t len);
-
-/* How many objects and arrays are inside each other, in JSON that has been read. */
-unsigned ctl_text_depth(const char *json, size_t len);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "cli/ctl_config.h"
 
 static void *target(struct args *a, const struct opt *opt)
@@ -20,26 +21,16 @@ static int refuse(const struct opt *opt, const char *value, const char *rule, st
 		       rule);
 }
 
-/* Decimal, a sign or none, blanks around it. */
+/* A number with blanks around it. */
 static bool whole(const char *text, size_t len, int64_t *out)
 {
-	char copy[32], *end;
-
 	while (len && *text == ' ') {
 		text++;
 		len--;
 	}
 	while (len && text[len - 1] == ' ')
 		len--;
-	if (!len || len >= sizeof(copy))
-		return false;
-	memcpy(copy, text, len);
-	copy[len] = '\0';
-	if (copy[0] != '-' && copy[0] != '+' && (copy[0] < '0' || copy[0] > '9'))
-		return false;
-	errno = 0;
-	*out = strtoll(copy, &end, 10);
-	return !errno && !*end && end > copy && end[-1] >= '0' && end[-1] <= '9';
+	return number_read(text, len, out);
 }
 
 CTL_VALUE(ctl_value_u64)
@@ -161,10 +152,10 @@ static bool next_item(const char **text, const char **item, size_t *len)
 	return true;
 }
 
-static bool one_of(const char *const *choices, const char *item, size_t len)
+bool ctl_is_one_of(const char *const *choices, const char *word, size_t len)
 {
 	for (; *choices; choices++)
-		if (strlen(*choices) == len && !strncmp(*choices, item, len))
+		if (strlen(*choices) == len && !strncmp(*choices, word, len))
 			return true;
 	return false;
 }
@@ -191,7 +182,7 @@ static int set_words(struct args *a, const struct opt *opt, const char *value, c
 
 	list[0] = '\0';
 	while (r == 0 && next_item(&value, &item, &len)) {
-		if (one_of(choices, item, len)) {
+		if (ctl_is_one_of(choices, item, len)) {
 			append(list, item, len);
 			continue;
 		}

@@ -17,7 +17,6 @@
 #define MAX_INTERVAL_S 86400
 #define MAX_PROCESSES 1000000
 #define NIC_PREFIXES "eno,ens,enp,enx,eth"
-#define OTLP_ENDPOINT "http://localhost:4318"
 
 void daemon_options_init(struct daemon_options *o)
 {
@@ -37,7 +36,7 @@ void daemon_options_init(struct daemon_options *o)
 						.nic_prefixes = NIC_PREFIXES,
 						.fbrelay_address = "127.0.0.1",
 						.fbrelay_port = 10000,
-						.otlp_endpoint = OTLP_ENDPOINT,
+						.otlp_endpoint = DAEMON_OTLP_ENDPOINT,
 						.otlp_service_name = "dynolog",
 						.otlp_timeout_ms = 30000,
 						.otlp_max_queue = 1000}};
@@ -221,12 +220,13 @@ const struct opt daemon_option_table[] = {
 	 .aliases = json_names,
 	 .help = "Write every sample to the log, as JSON."},
 	TEXT("metric-log-dir", "DIR", metric_log_dir, NULL,
-	     "Write what monitors of NPU jobs send as TensorBoard files below DIR."),
+	     "Write every sample, and what monitors of NPU jobs send, as TensorBoard files "
+	     "below DIR."),
 	FLAG("use-fbrelay", use_fbrelay, "Send samples as JSON over TCP."),
 	TEXT("fbrelay-address", "ADDRESS", fbrelay_address, "127.0.0.1", "Where to."),
 	NUMBER("fbrelay-port", "PORT", fbrelay_port, 1, 65535, "10000", "Where to."),
 	FLAG("use-otlp", use_otlp, "Send samples to an OpenTelemetry collector, OTLP over HTTP."),
-	TEXT("otlp-endpoint", "URL", otlp_endpoint, OTLP_ENDPOINT, "Its address."),
+	TEXT("otlp-endpoint", "URL", otlp_endpoint, DAEMON_OTLP_ENDPOINT, "Its address."),
 	TEXT("otlp-service-name", "NAME", otlp_service_name, "dynolog", "Value of service.name."),
 	TEXT("otlp-headers", "LIST", otlp_headers, NULL, "Further headers: name=value,..."),
 	NUMBER("otlp-timeout-ms", "MS", otlp_timeout_ms, 1, 600000, "30000",

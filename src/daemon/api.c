@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/json_depth.h"
 #include "daemon/fabric.h"
 #include "daemon/jobs.h"
 #include "daemon/metrics.h"
@@ -16,50 +17,13 @@
 
 #define DUMP_FLAGS (JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
 
-static int64_t realtime_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* --- requests --- */
-
-/*
- * How deep objects and arrays are nested; of text that is no JSON, anything. Counted over the bytes
- * before the parser sees them, which calls itself for every level.
- */
-static unsigned nesting(const char *text, size_t len)
-{
-	unsigned depth = 0, deepest = 0;
-	bool quoted = false;
-
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
-
-		if (quoted) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				quoted = false;
-		} else if (c == '"') {
-			quoted = true;
-		} else if (c == '{' || c == '[') {
-			if (++depth > deepest)
-				deepest = depth;
-		} else if ((c == '}' || c == ']') && depth) {
-			depth--;
-		}
-	}
-	return deepest;
-}
 
 json_t *api_parse(const char *text, size_t len, struct err *err)
 {
 	json_error_t why;
 
-	if (nesting(text, len) > RPC_DEPTH_MAX) {
+	if (json_depth(text, len) > RPC_DEPTH_MAX) {
 		err_set(err, -EBADMSG, "nested deeper than %d levels", RPC_DEPTH_MAX);
 		return NULL;
 	}
@@ -97,7 +61,7 @@ static json_t *get_time(struct daemon *d, const json_t *request)
 {
 	(void)d;
 	(void)request;
-	return json_pack("{sI}", "time_ns", (json_int_t)realtime_ns());
+	return json_pack("{sI}", "time_ns", (json_int_t)clock_real_ns());
 }
 
 static json_t *set_request(struct daemon *d, const json_t *request)

@@ -127,6 +127,7 @@ static int lock_dir(struct certs *c, struct err *err)
 	c->lock = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->lock < 0)
 		return err_sys(err, -errno, "cannot open '%s'", c->dir);
+	/* A file system without locks is used without them. */
 	if (flock(c->lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return err_set(err, -EBUSY, "another 'sonde certs' is working in '%s'", c->dir);
 	return 0;

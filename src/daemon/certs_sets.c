@@ -18,6 +18,11 @@ static bool is_server(const char *set)
 	return !strncmp(set, "server-", 7);
 }
 
+static const char *certificate_of(const char *set)
+{
+	return is_server(set) ? "server.crt" : "client.crt";
+}
+
 static bool is_set(const char *name)
 {
 	return is_server(name) || !strcmp(name, "client") || !strncmp(name, "client-", 7);
@@ -79,7 +84,7 @@ static int write_pair(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, 
 	if (r == 0)
 		r = take_new(c, set, server ? "server.key" : "client.key", err);
 	if (r == 0)
-		r = take_new(c, set, server ? "server.crt" : "client.crt", err);
+		r = take_new(c, set, certificate_of(set), err);
 	buf_release(&path);
 	return r;
 }
@@ -130,7 +135,7 @@ int certs_add(struct certs *c, enum certs_kind kind, const char *name, const cha
 
 	certs_set_name(kind, name, &set);
 	certs_path(c, buf_str(&set), NULL, &dir);
-	certs_path(c, buf_str(&set), kind == CERTS_SERVER ? "server.crt" : "client.crt", &crt);
+	certs_path(c, buf_str(&set), certificate_of(buf_str(&set)), &crt);
 	if (!renew && access(buf_str(&crt), F_OK) == 0)
 		r = 0;
 	else if (!renew && access(buf_str(&dir), F_OK) == 0)
@@ -152,7 +157,7 @@ int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct e
 	struct buf path = {0}, name = {0}, hosts = {0};
 	X509 *old = NULL;
 
-	certs_path(c, set, is_server(set) ? "server.crt" : "client.crt", &path);
+	certs_path(c, set, certificate_of(set), &path);
 	int r = certs_read_certificate(buf_str(&path), &old, err);
 	if (r == 0) {
 		tls_name_of(old, &name);
@@ -185,7 +190,7 @@ int certs_each_set(struct certs *c, certs_set_fn fn, void *arg, struct err *err)
 	for (int i = 0; i < n; i++) {
 		const char *set = list[i]->d_name;
 
-		certs_path(c, set, is_server(set) ? "server.crt" : "client.crt", &path);
+		certs_path(c, set, certificate_of(set), &path);
 		if (r >= 0 && access(buf_str(&path), F_OK) == 0)
 			r = fn(arg, set, err);
 		free(list[i]);

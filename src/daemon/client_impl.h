@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Inside the client: client.c has the run of all calls, client_call.c one call from name to reply.
+/*
+ * Inside the client: client.c has the run of all calls, client_call.c one call from name to reply,
+ * client_names.c names to addresses, client_words.c what to say when one fails.
  */
 #ifndef SONDE_DAEMON_CLIENT_IMPL_H
 #define SONDE_DAEMON_CLIENT_IMPL_H

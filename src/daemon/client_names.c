@@ -6,7 +6,6 @@
  */
 #include "daemon/client_names.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>

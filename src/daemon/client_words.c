@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Why a call failed, and what to do next. */
 #include <errno.h>
-#include <netinet/in.h>
 #include <string.h>
 
+#include "daemon/address.h"
 #include "daemon/client_impl.h"
 #include "daemon/rpc_frame.h"
 
@@ -16,20 +16,9 @@ int client_words_name(const struct client_attempt *a, int error, struct err *err
 		       error == EAI_SYSTEM ? "error of the system" : gai_strerror(error));
 }
 
-static int is_loopback(const struct sockaddr *address)
-{
-	if (address->sa_family == AF_INET) {
-		const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
-
-		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	}
-	return address->sa_family == AF_INET6 &&
-	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
-}
-
 int client_words_connect(const struct client_attempt *a, int error, struct err *err)
 {
-	bool remote = a->address && !is_loopback(a->address->ai_addr);
+	bool remote = a->address && !address_is_loopback(a->address->ai_addr);
 
 	if (error == ECONNREFUSED)
 		return err_set(err, -error,

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -77,14 +76,6 @@ static void raise_file_limit(void)
 	files.rlim_cur = files.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
 		log_warn("cannot raise the limit of open files: %s", strerror(errno));
-}
-
-static int64_t realtime_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 static void greet(void)
@@ -335,7 +326,7 @@ int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void
 	fill_standard_files();
 	set_up_memory();
 	p.d.config = &p.config;
-	p.d.started_ns = realtime_ns();
+	p.d.started_ns = clock_real_ns();
 	notify_init(&p.sockets);
 	init_if_first();
 	int r = set_up(&p, err);

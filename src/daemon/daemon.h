@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The node daemon: one process, one thread, one libevent loop. Everything that can be waited for is
- * an event; nothing sleeps and nothing polls. Work that may block (drivers, npu-smi, names) is done
- * by a thread of the module that needs it (device metrics) and comes back as an event.
+ * an event; nothing sleeps and nothing polls. Work that may block (drivers, receivers of metrics,
+ * the memory of other processes) is done by threads (background.h), for which the loop never waits
+ * longer than a moment.
  *
  * Each module has a struct of its own, made by X_new() or X_open() and ended by X_free(); this
  * header holds what they share. Priorities: the fabric first (clients give up after 50 ms), then
@@ -26,6 +27,7 @@ enum daemon_priority {
 
 #define DAEMON_NO_CERTS "NO_CERTS"
 #define DAEMON_MAX_BINDS 16
+#define DAEMON_OTLP_ENDPOINT "http://localhost:4318" /* where none is given */
 
 enum daemon_auto { DAEMON_NO, DAEMON_YES, DAEMON_AUTO };
 

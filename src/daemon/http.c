@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/address.h"
 #include "daemon/http_impl.h"
 
 #define LOG_AREA "http"
@@ -61,16 +62,18 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 	enable_listeners(arg, true);
 }
 
+/* Takes the socket over, also if it fails. */
 static int add_listener(struct http_server *s, int fd, bool metrics_only, struct err *err)
 {
 	struct http_listener *l = &s->listeners[s->nlisteners];
 
-	evutil_make_socket_nonblocking(fd);
 	*l = (struct http_listener){.server = s, .metrics_only = metrics_only};
 	l->listener = evconnlistener_new(s->d->base, on_accept, l,
 					 LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-	if (!l->listener)
+	if (!l->listener) {
+		close(fd);
 		return err_set(err, -ENOMEM, "cannot wait for connections");
+	}
 	evconnlistener_set_error_cb(l->listener, on_accept_error);
 	s->nlisteners++;
 	return 0;
@@ -106,9 +109,7 @@ static unsigned port_of(int fd)
 
 	if (getsockname(fd, (struct sockaddr *)&own, &len) < 0)
 		return 0;
-	if (own.ss_family == AF_INET)
-		return ntohs(((struct sockaddr_in *)&own)->sin_port);
-	return own.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&own)->sin6_port) : 0;
+	return address_port((struct sockaddr *)&own);
 }
 
 /* A listening socket, or a negative errno. */

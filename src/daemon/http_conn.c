@@ -10,7 +10,6 @@
  *
  * After its last reply it is LINGERING until the peer closes.
  */
-#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent_ssl.h>
 #include <stdio.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Inside the HTTP server: listeners (http.c), connections (http_conn.c), answers (http_routes.c).
+/*
+ * Inside the HTTP server: listeners (http.c), connections (http_conn.c), the head of a request
+ * (http_parse.c), whether it comes from a foreign page (http_origin.c), answers (http_routes.c) and
+ * the files of the page (page.c).
  */
 #ifndef SONDE_DAEMON_HTTP_IMPL_H
 #define SONDE_DAEMON_HTTP_IMPL_H

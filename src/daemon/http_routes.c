@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What is answered to which request: the table of paths, and the API that mirrors the RPC. */
-#include <ctype.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/number.h"
 #include "daemon/api.h"
 #include "daemon/http_impl.h"
 #include "daemon/metrics.h"
@@ -54,19 +52,18 @@ static json_t *query_object(const char *query)
 
 	while (query && *query) {
 		size_t len = strcspn(query, "&"), name = strcspn(query, "=&");
-		char key[64], value[128], *end;
+		char key[64], value[128];
+		int64_t number;
 
 		if (name < len && name < sizeof(key) && len - name - 1 < sizeof(value)) {
 			memcpy(key, query, name);
 			key[name] = '\0';
 			memcpy(value, query + name + 1, len - name - 1);
 			value[len - name - 1] = '\0';
-			errno = 0;
-			long long number = strtoll(value, &end, 10);
-			bool is_number =
-				*value && !*end && !errno && !isspace((unsigned char)*value);
 			json_object_set_new(o, key,
-					    is_number ? json_integer(number) : json_string(value));
+					    number_read(value, len - name - 1, &number)
+						    ? json_integer(number)
+						    : json_string(value));
 		}
 		query += len + (query[len] == '&');
 	}

@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/metrics_impl.h"
-#include "daemon/metrics_names.h"
+#include "daemon/sink_text.h"
 
 #define LOG_AREA "metrics"
 #include "base/log.h"
@@ -21,20 +20,12 @@
 static const struct sink_ops *const all_sinks[METRICS_SINKS] = {&sink_json, &sink_tensorboard,
 								&sink_otlp, &sink_fbrelay};
 
-static int64_t now_realtime_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void metrics_sample(struct metrics *m, const struct sample *sample)
 {
 	struct sample s = *sample;
 
 	if (!s.time_ns)
-		s.time_ns = now_realtime_ns();
+		s.time_ns = clock_real_ns();
 	/* What is too much for the store would be too much for receivers and files as well. */
 	if (!store_put(&m->store, &s, clock_mono_ns()))
 		return;
@@ -53,7 +44,6 @@ static void read_once(struct metrics_loop *l)
 {
 	struct err err = {0};
 
-	l->rounds++;
 	if (l->source->read(l->self, sample_arrived, l->hub, &err) >= 0)
 		return;
 	if (!l->failures++)
@@ -199,8 +189,10 @@ bool metrics_pause(struct metrics *m, bool paused, unsigned seconds)
 {
 	if (!pause_readers(m, paused))
 		return false;
-	if (!m->resume)
+	if (!m->resume) {
 		m->resume = evtimer_new(m->d->base, on_resume, m);
+		event_priority_set(m->resume, DAEMON_PRIORITY_METRICS);
+	}
 	event_del(m->resume);
 	if (paused)
 		event_add(m->resume, &(struct timeval){.tv_sec = seconds});
@@ -224,38 +216,11 @@ bool metrics_is_stale(const struct metrics *m, const struct stored *s, uint64_t 
 	return now_ns - s->heard_ns > (uint64_t)interval * STALE_INTERVALS * 1000000000u;
 }
 
-static json_t *metric_json(const struct metric *m)
+static json_t *stored_json(const struct stored *s)
 {
-	switch (m->type) {
-	case METRIC_INT:
-		return json_integer(m->i);
-	case METRIC_UINT:
-		return json_integer((json_int_t)m->u);
-	case METRIC_FLOAT:
-		return json_real(m->f); /* NULL: no number */
-	case METRIC_TEXT:
-		break;
-	}
-	return json_string(m->s);
-}
+	json_t *o = sink_sample(&s->sample);
 
-static json_t *sample_json(const struct stored *s)
-{
-	json_t *values = json_object();
-
-	for (size_t i = 0; i < s->sample.n; i++) {
-		const struct metric *m = &s->sample.metrics[i];
-		char key[256];
-
-		snprintf(key, sizeof(key), "%s%s%s", m->name, m->instance ? "." : "",
-			 m->instance ? m->instance : "");
-		json_object_set_new(values, key, metric_json(m));
-	}
-	json_t *o = json_pack("{s:s, s:I, s:I, s:o}", "source", s->sample.source, "time_ns",
-			      (json_int_t)s->sample.time_ns, "records", (json_int_t)s->records,
-			      "metrics", values);
-	if (s->sample.device != SAMPLE_NO_DEVICE)
-		json_object_set_new(o, "device", json_integer(s->sample.device));
+	json_object_set_new(o, "records", json_integer((json_int_t)s->records));
 	return o;
 }
 
@@ -293,6 +258,6 @@ json_t *metrics_latest(const struct metrics *m)
 
 	for (size_t i = 0; i < m->store.n; i++)
 		if (!metrics_is_stale(m, m->store.items[i], now))
-			json_array_append_new(samples, sample_json(m->store.items[i]));
+			json_array_append_new(samples, stored_json(m->store.items[i]));
 	return json_pack("{s:o, s:o}", "samples", samples, "sources", sources_json(m));
 }

@@ -42,8 +42,8 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err);
 /* Comes back at once: receivers and drivers are left in the background. m may be NULL. */
 void metrics_free(struct metrics *m);
 
-/* A sample from outside the sources: the fabric's "data" messages. */
-void metrics_data(void *metrics, const json_t *record);
+/* Samples from outside the sources: the fabric's "data" messages. */
+void metrics_data(struct metrics *m, const json_t *record);
 void metrics_sample(struct metrics *m, const struct sample *sample);
 
 /* Stops what disturbs profilers (hardware counters of devices), for so many seconds at most, or

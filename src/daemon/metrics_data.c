@@ -4,12 +4,11 @@
  * the time spent in an interval. Anybody may send anything: types and lengths are checked, and how
  * many domains are told apart is limited by the store.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "daemon/metrics_impl.h"
 
 #define LOG_AREA "metrics"
@@ -24,19 +23,16 @@
 /* Senders write -1, or that as 32 or 64 bits without a sign, for what happens on no device. */
 static int device_of(const json_t *v, int64_t *out)
 {
-	long long n;
+	int64_t n;
 
 	if (json_is_integer(v)) {
 		n = json_integer_value(v);
 	} else if (json_is_string(v)) {
 		const char *text = json_string_value(v);
-		char *end;
 
 		if (!strcmp(text, "18446744073709551615") || !strcmp(text, "host"))
 			text = "-1";
-		errno = 0;
-		n = strtoll(text, &end, 10);
-		if (errno || end == text || *end || isspace((unsigned char)*text))
+		if (!number_read(text, strlen(text), &n))
 			return -EINVAL;
 	} else if (json_is_real(v)) {
 		/* 2^64 - 1 does not fit an integer of the JSON library */
@@ -122,10 +118,8 @@ static int data_sample(struct metrics *hub, const json_t *record)
 	return 0;
 }
 
-void metrics_data(void *metrics, const json_t *record)
+void metrics_data(struct metrics *m, const json_t *record)
 {
-	struct metrics *m = metrics;
-
 	if (data_sample(m, record) < 0 && !m->bad_data++)
 		log_warn("a monitor sent a record without kind, deviceId, duration or timestamp: "
 			 "such records are counted and dropped");

@@ -16,7 +16,7 @@ struct metrics_loop {
 	void *self; /* NULL: not opened */
 	struct event *timer;
 	unsigned interval_s;
-	uint64_t rounds, failures;
+	uint64_t failures;
 	char why[256]; /* the last failure */
 	struct metrics *hub;
 };

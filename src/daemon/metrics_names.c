@@ -102,6 +102,23 @@ const char *metric_instance_label(const char *name)
 	return "instance";
 }
 
+void metric_add_key(const struct metric *m, struct buf *out)
+{
+	buf_add_str(out, m->name);
+	if (m->instance) {
+		buf_add_char(out, '.');
+		buf_add_str(out, m->instance);
+	}
+}
+
+const char *metric_text(const struct sample *s, const char *name)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->metrics[i].type == METRIC_TEXT && !strcmp(s->metrics[i].name, name))
+			return s->metrics[i].s;
+	return NULL;
+}
+
 bool metric_number(const struct metric *m, double *out)
 {
 	switch (m->type) {

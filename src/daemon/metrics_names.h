@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "device/metrics.h"
 
 enum metric_kind {
@@ -28,6 +29,12 @@ const struct metric_name *metric_name_find(const char *name);
 /* The label under which the instance of such a metric is exported: "net", "disk", "pid",
  * "instance". */
 const char *metric_instance_label(const char *name);
+
+/* Adds the name under which it is logged: "cpu_util", "rx_bytes.eth0". */
+void metric_add_key(const struct metric *m, struct buf *out);
+
+/* The text of that name in a sample; NULL: none. */
+const char *metric_text(const struct sample *s, const char *name);
 
 /* The value as a number; false: it is text. */
 bool metric_number(const struct metric *m, double *out);

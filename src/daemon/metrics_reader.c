@@ -34,7 +34,7 @@ struct reader {
 	enum reader_state state;
 	uint64_t round_began_ns; /* 0: between two rounds */
 	bool hang_told;
-	uint64_t rounds, failures;
+	uint64_t failures;
 	char why[256];
 	struct stored *first, **last;
 	unsigned waiting;
@@ -112,7 +112,6 @@ static void one_round(struct reader *r, void *self)
 	r->pause_done = paused;
 	r->round_began_ns = 0;
 	r->hang_told = false;
-	r->rounds++;
 	if (e < 0) {
 		r->failures++;
 		snprintf(r->why, sizeof(r->why), "%.255s", err.text);
@@ -301,7 +300,6 @@ struct reader_info reader_info(struct reader *r)
 	i.state = r->state;
 	if (r->round_began_ns)
 		i.round_s = (double)(clock_mono_ns() - r->round_began_ns) / 1e9;
-	i.rounds = r->rounds;
 	i.failures = r->failures;
 	snprintf(i.why, sizeof(i.why), "%s", r->why);
 	pthread_mutex_unlock(&r->lock);

@@ -45,7 +45,7 @@ struct reader_info {
 	const char *source;
 	enum reader_state state;
 	double round_s; /* of a round that is going on: since when; else 0 */
-	uint64_t rounds, failures;
+	uint64_t failures;
 	char why[256]; /* the last failure */
 };
 struct reader_info reader_info(struct reader *r);

@@ -57,17 +57,6 @@ void stored_free(struct stored *s)
 	free(s);
 }
 
-const char *stored_text(const struct stored *s, const char *name)
-{
-	for (size_t i = 0; i < s->sample.n; i++) {
-		const struct metric *m = &s->sample.metrics[i];
-
-		if (m->type == METRIC_TEXT && !strcmp(m->name, name))
-			return m->s;
-	}
-	return NULL;
-}
-
 /* Monitors tell of many kinds, and markers of many domains, on one device. */
 static uint64_t key_of(const struct stored *s)
 {
@@ -75,8 +64,8 @@ static uint64_t key_of(const struct stored *s)
 	struct buf key = {0};
 
 	if (!strcmp(s->sample.source, "data")) {
-		kind = stored_text(s, "kind");
-		domain = stored_text(s, "domain");
+		kind = metric_text(&s->sample, "kind");
+		domain = metric_text(&s->sample, "domain");
 	}
 	buf_add(&key, s->sample.source, strlen(s->sample.source) + 1);
 	buf_add(&key, &s->sample.device, sizeof(s->sample.device));

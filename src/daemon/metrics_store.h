@@ -27,8 +27,6 @@ struct stored {
 
 struct stored *stored_copy(const struct sample *s);
 void stored_free(struct stored *s); /* s may be NULL */
-/* The text of a metric, NULL if there is none of that name. */
-const char *stored_text(const struct stored *s, const char *name);
 
 struct store {
 	struct hmap index; /* hash of the key -> position */

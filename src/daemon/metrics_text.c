@@ -75,10 +75,10 @@ static void add_activity(struct expo *e, const struct stored *s)
 						"Duration of the last record, in nanoseconds."};
 	static const struct expo_family when = {"timestamp", EXPO_GAUGE,
 						"Time of the last record, in ns since 1970."};
-	const char *device = stored_text(s, "deviceId");
+	const char *device = metric_text(&s->sample, "deviceId");
 	struct expo_label labels[] = {{"device", device},
-				      {"kind", stored_text(s, "kind")},
-				      {"domain", stored_text(s, "domain")}};
+				      {"kind", metric_text(&s->sample, "kind")},
+				      {"domain", metric_text(&s->sample, "domain")}};
 
 	size_t ours = expo_labels(e, labels, 3);
 	labels[0].name = "deviceId"; /* as today's daemon spells it */

@@ -11,7 +11,8 @@
 
 #define NOTIFY_MAX_FDS 16
 
-/* Sockets that were open before the program began, by the name that the manager gave them. */
+/* Sockets that were open before the program began, by the name that the manager gave them: each is
+ * a stream socket that listens, and is made non-blocking and close-on-exec. */
 struct notify_sockets {
 	int rpc[NOTIFY_MAX_FDS]; /* "rpc", and those without a name that says something */
 	int nrpc;

@@ -92,9 +92,9 @@ static enum rpc_end why_late(const struct rpc_conn *c)
 static void close_late(struct rpc_conn *c)
 {
 	enum rpc_end why = why_late(c);
-	char peer[80];
+	char peer[ADDRESS_TEXT_BYTES];
 
-	rpc_conn_peer(c, peer, sizeof(peer));
+	rpc_conn_peer(c, peer);
 	log_debug("connection of %s closed: %s", peer, end_names[why]);
 	rpc_conn_close(c, why);
 }
@@ -286,8 +286,10 @@ int rpc_server_new(struct daemon *d, const int *fds, int nfds, struct rpc_server
 	struct rpc_server *s = xcalloc(1, sizeof(*s));
 	int r = rpc_server_init(s, d, err);
 
-	if (r == 0)
-		r = nfds > 0 ? rpc_listen_inherited(s, fds, nfds, err) : rpc_listen(s, err);
+	if (r == 0 && nfds > 0)
+		rpc_listen_inherited(s, fds, nfds);
+	else if (r == 0)
+		r = rpc_listen(s, err);
 	if (r == 0)
 		r = watch_listeners(s, err);
 	if (r < 0) {

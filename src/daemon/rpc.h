@@ -15,7 +15,7 @@
 struct rpc_server;
 
 /* Listens where the configuration says, or on the sockets `fds` that systemd handed over (nfds >
- * 0). Fails if it can listen nowhere. */
+ * 0): those of notify.h, which listen and do not block. Fails if it can listen nowhere. */
 int rpc_server_new(struct daemon *d, const int *fds, int nfds, struct rpc_server **out,
 		   struct err *err);
 void rpc_server_free(struct rpc_server *s);
@@ -27,7 +27,8 @@ unsigned rpc_server_drain(struct rpc_server *s);
 /* For how long it has been there. The time of day may jump; this does not. */
 double rpc_server_age_s(const struct rpc_server *s);
 
-/* {"port":N,"addresses":[…],"connections":N,"calls":N,"refused":{…}} */
+/* {"port":N,"addresses":[…],"connections":N,"max_connections":N,"accepted":N,"accept_failures":N,
+ * "calls":N,"refused":{…}} */
 json_t *rpc_server_describe(const struct rpc_server *s);
 
 #endif

@@ -7,8 +7,6 @@
 #define LOG_AREA "rpc"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,19 +26,14 @@
 #define TELL_EVERY_NS (10 * UINT64_C(1000000000))
 #define TAKE_BYTES 16384 /* replies that a peer must take in RPC_TIMEOUT_S */
 
-void rpc_conn_peer(const struct rpc_conn *c, char *out, size_t size)
+void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES])
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
-	char host[64], port[16];
 
-	snprintf(out, size, "unknown");
 	if (getpeername(c->fd, (struct sockaddr *)&address, &len) < 0 ||
-	    (address.ss_family != AF_INET && address.ss_family != AF_INET6))
-		return;
-	if (!getnameinfo((struct sockaddr *)&address, len, host, sizeof(host), port, sizeof(port),
-			 NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(out, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	    !address_text((struct sockaddr *)&address, len, out))
+		snprintf(out, ADDRESS_TEXT_BYTES, "unknown");
 }
 
 static void queue(struct rpc_turns *turns, struct rpc_conn *c);
@@ -120,9 +113,9 @@ void rpc_conn_free(struct rpc_conn *c)
 
 static enum rpc_end refuse(const struct rpc_conn *c, enum rpc_end why, const char *words)
 {
-	char peer[80];
+	char peer[ADDRESS_TEXT_BYTES];
 
-	rpc_conn_peer(c, peer, sizeof(peer));
+	rpc_conn_peer(c, peer);
 	log_debug("request of %s refused: %s", peer, words);
 	return why;
 }
@@ -336,9 +329,9 @@ static void tell_no_tls(const struct rpc_conn *c, const char *why)
 {
 	struct rpc_server *s = c->server;
 	uint64_t now = clock_mono_ns();
-	char peer[80];
+	char peer[ADDRESS_TEXT_BYTES];
 
-	rpc_conn_peer(c, peer, sizeof(peer));
+	rpc_conn_peer(c, peer);
 	if (s->told_ns && now - s->told_ns < TELL_EVERY_NS) {
 		s->untold++;
 		log_debug("no TLS with %s: %s", peer, why);

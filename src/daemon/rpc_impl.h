@@ -19,6 +19,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "daemon/address.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 #include "daemon/rpc_frame.h"
@@ -85,7 +86,7 @@ struct rpc_turns {
 struct rpc_listener {
 	int fd;
 	struct event *event;
-	char name[80]; /* "127.0.0.1:1778" */
+	char name[ADDRESS_TEXT_BYTES]; /* "127.0.0.1:1778" */
 };
 
 struct rpc_server {
@@ -129,8 +130,8 @@ void rpc_conn_work(struct rpc_conn *c);
 void rpc_conn_greet(struct rpc_conn *c);
 /* Frees what it has; rpc_conn_close() takes it off the server first. */
 void rpc_conn_free(struct rpc_conn *c);
-/* "10.0.0.7:40112" */
-void rpc_conn_peer(const struct rpc_conn *c, char *out, size_t size);
+/* "10.0.0.7:40112", or "unknown" */
+void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES]);
 
 /* --- rpc_turns.c --- */
 
@@ -145,8 +146,8 @@ void rpc_turns_rest(struct rpc_turns *t, uint64_t cost_ns);
 
 /* --- rpc_listen.c --- */
 
-/* Fills listeners and port. */
+/* Each fills listeners and port. */
 int rpc_listen(struct rpc_server *s, struct err *err);
-int rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds, struct err *err);
+void rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The listening sockets: addresses, one port for all of them, and words when one cannot be had. */
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,6 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define LOG_AREA "rpc"
+#include "base/log.h"
+#include "daemon/address.h"
 #include "daemon/rpc_impl.h"
 #include "daemon/rpc_owner.h"
 
@@ -28,18 +30,13 @@ static void name_listener(struct rpc_listener *l, struct rpc_server *s)
 {
 	union address a = {0};
 	socklen_t len = sizeof(a);
-	char host[64], port[16];
 
-	if (getsockname(l->fd, &a.any, &len) < 0 ||
-	    (a.any.sa_family != AF_INET && a.any.sa_family != AF_INET6) ||
-	    getnameinfo(&a.any, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV)) {
+	if (getsockname(l->fd, &a.any, &len) < 0 || !address_text(&a.any, len, l->name)) {
 		snprintf(l->name, sizeof(l->name), "descriptor %d", l->fd);
 		return;
 	}
-	snprintf(l->name, sizeof(l->name), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 	if (!s->port)
-		s->port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+		s->port = address_port(&a.any);
 }
 
 static void add_listener(struct rpc_server *s, int fd)
@@ -114,6 +111,10 @@ static int listen_one(struct rpc_server *s, const struct addrinfo *ai, const cha
 		return explain_bind(error, host, port, err);
 	}
 	add_listener(s, fd);
+	if (!s->daemon->tls && !address_is_loopback(&a.any))
+		log_warn("'%s' is reached from outside and there are no certificates: whoever "
+			 "reaches the port can have every job traced; make some with: sonde certs",
+			 host);
 	return 0;
 }
 
@@ -210,23 +211,8 @@ int rpc_listen(struct rpc_server *s, struct err *err)
 	return r;
 }
 
-int rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds, struct err *err)
+void rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds)
 {
-	for (int i = 0; i < nfds && i < RPC_MAX_LISTENERS; i++) {
-		int listening = 0;
-		socklen_t len = sizeof(listening);
-
-		if (getsockopt(fds[i], SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0 ||
-		    !listening)
-			return err_set(err, -EINVAL,
-				       "descriptor %d, handed over for the RPC, is no listening "
-				       "socket: it needs ListenStream= in the socket unit",
-				       fds[i]);
-		int flags = fcntl(fds[i], F_GETFL);
-		if (flags < 0 || fcntl(fds[i], F_SETFL, flags | O_NONBLOCK) < 0 ||
-		    fcntl(fds[i], F_SETFD, FD_CLOEXEC) < 0)
-			return err_sys(err, -errno, "cannot use descriptor %d", fds[i]);
+	for (int i = 0; i < nfds && i < RPC_MAX_LISTENERS; i++)
 		add_listener(s, fds[i]);
-	}
-	return 0;
 }

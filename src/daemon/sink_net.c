@@ -89,10 +89,10 @@ static int handshake(struct net_conn *c, struct err *err)
 	c->ssl = SSL_new(c->target->tls);
 	if (!c->ssl || !SSL_set_fd(c->ssl, c->fd))
 		return err_set(err, -ENOMEM, "cannot prepare TLS");
-	if (!X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(c->ssl), host)) {
-		SSL_set1_host(c->ssl, host);
-		SSL_set_tlsext_host_name(c->ssl, host);
-	}
+	/* a name that cannot be set would not be checked either */
+	if (!X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(c->ssl), host) &&
+	    (!SSL_set1_host(c->ssl, host) || !SSL_set_tlsext_host_name(c->ssl, host)))
+		return err_set(err, -EPROTO, "cannot speak TLS with '%.200s': no host name", host);
 	for (;;) {
 		ERR_clear_error();
 		int r = SSL_connect(c->ssl);

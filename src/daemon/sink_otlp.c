@@ -4,7 +4,6 @@
  * percentages become ratios, what adds up becomes a sum of deltas. Samples that wait together leave
  * in one request.
  */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,7 +216,7 @@ static struct sink *otlp_open(struct daemon *d, bool *out_wanted, struct err *er
 	const struct daemon_config *c = d->config;
 	struct post_options p = {
 		.endpoint = c->otlp_endpoint && *c->otlp_endpoint ? c->otlp_endpoint
-								  : "http://localhost:4318",
+								  : DAEMON_OTLP_ENDPOINT,
 		.path = METRICS_PATH,
 		.headers = c->otlp_headers,
 		.ca = c->otlp_ca,

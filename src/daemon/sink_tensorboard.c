@@ -35,7 +35,7 @@
 #define FILE_BYTES_MAX (64 << 20) /* about a million points */
 #define MAX_TAGS 4096 /* curves whose steps are counted */
 #define MAX_QUEUE 8192
-#define TAG_BYTES 320
+#define TAG_BYTES 640 /* of an activity: its kind and domain are shorter */
 
 /* One point on its way to the thread. */
 struct point {
@@ -260,18 +260,10 @@ static void put_point(struct tensorboard *t, const struct sample *s, const char 
 	buf_release(&clean);
 }
 
-static const char *text_of(const struct sample *s, const char *name)
-{
-	for (size_t i = 0; i < s->n; i++)
-		if (s->metrics[i].type == METRIC_TEXT && !strcmp(s->metrics[i].name, name))
-			return s->metrics[i].s;
-	return NULL;
-}
-
 static void put_activity(struct tensorboard *t, const struct sample *s)
 {
-	const char *kind = text_of(s, "kind"), *domain = text_of(s, "domain");
-	char tag[TAG_BYTES * 2];
+	const char *kind = metric_text(s, "kind"), *domain = metric_text(s, "domain");
+	char tag[TAG_BYTES];
 	double value;
 
 	bool marker = kind && !strcmp(kind, "Marker");
@@ -288,7 +280,7 @@ static void put_activity(struct tensorboard *t, const struct sample *s)
 static void tensorboard_sample(struct sink *sink, const struct sample *s)
 {
 	struct tensorboard *t = (struct tensorboard *)sink;
-	char tag[TAG_BYTES];
+	struct buf tag = {0};
 	double value;
 
 	if (!strcmp(s->source, "data")) {
@@ -301,10 +293,12 @@ static void tensorboard_sample(struct sink *sink, const struct sample *s)
 		/* a process is no curve: there would be new ones for ever */
 		if (!metric_number(m, &value) || !strcmp(metric_instance_label(m->name), "pid"))
 			continue;
-		snprintf(tag, sizeof(tag), "%s/%s%s%s", s->source, m->name, m->instance ? "." : "",
-			 m->instance ? m->instance : "");
-		put_point(t, s, tag, value);
+		buf_clear(&tag);
+		buf_addf(&tag, "%s/", s->source);
+		metric_add_key(m, &tag);
+		put_point(t, s, buf_str(&tag), value);
 	}
+	buf_release(&tag);
 }
 
 static struct sink *tensorboard_open(struct daemon *d, bool *out_wanted, struct err *err)

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "daemon/metrics_names.h"
 #include "export/text.h"
 
 json_t *sink_string(const char *text)
@@ -19,39 +20,62 @@ json_t *sink_string(const char *text)
 	return s;
 }
 
-static json_t *value_of(const struct metric *m)
+static json_t *plain_value(const struct metric *m)
 {
-	char text[400]; /* the longest double has 309 digits before the point */
-
 	switch (m->type) {
 	case METRIC_INT:
 		return json_integer(m->i);
 	case METRIC_UINT:
-		return json_integer((json_int_t)m->u);
+		return json_integer(m->u < INT64_MAX ? (json_int_t)m->u : INT64_MAX);
 	case METRIC_FLOAT:
-		snprintf(text, sizeof(text), "%.3f", m->f);
-		return json_string(text);
+		return json_real(m->f);
 	case METRIC_TEXT:
 		break;
 	}
 	return sink_string(m->s);
 }
 
-json_t *sink_record(const struct sample *s)
+static json_t *logged_value(const struct metric *m)
+{
+	char text[400]; /* the longest double has 309 digits before the point */
+
+	if (m->type != METRIC_FLOAT)
+		return plain_value(m);
+	snprintf(text, sizeof(text), "%.3f", m->f);
+	return json_string(text);
+}
+
+static json_t *values_of(const struct sample *s, json_t *(*value_of)(const struct metric *m))
 {
 	json_t *o = json_object();
-	char key[256];
+	struct buf key = {0};
+
+	for (size_t i = 0; i < s->n; i++) {
+		buf_clear(&key);
+		metric_add_key(&s->metrics[i], &key);
+		json_object_set_new(o, buf_str(&key), value_of(&s->metrics[i]));
+	}
+	buf_release(&key);
+	return o;
+}
+
+json_t *sink_record(const struct sample *s)
+{
+	json_t *o = values_of(s, logged_value);
 
 	/* records of monitors have their own word for it */
 	if (s->device != SAMPLE_NO_DEVICE && strcmp(s->source, "data"))
 		json_object_set_new(o, "device", json_integer(s->device));
-	for (size_t i = 0; i < s->n; i++) {
-		const struct metric *m = &s->metrics[i];
+	return o;
+}
 
-		snprintf(key, sizeof(key), "%s%s%s", m->name, m->instance ? "." : "",
-			 m->instance ? m->instance : "");
-		json_object_set_new(o, key, value_of(m));
-	}
+json_t *sink_sample(const struct sample *s)
+{
+	json_t *o = json_pack("{s:s, s:I, s:o}", "source", s->source, "time_ns",
+			      (json_int_t)s->time_ns, "metrics", values_of(s, plain_value));
+
+	if (s->device != SAMPLE_NO_DEVICE)
+		json_object_set_new(o, "device", json_integer(s->device));
 	return o;
 }
 

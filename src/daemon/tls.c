@@ -244,10 +244,10 @@ static bool expect_host(SSL *ssl, const char *host)
 	char name[256]; /* no host name is longer */
 	unsigned char address[16];
 
-	if (strlen(host) >= sizeof(name) || !*host)
+	size_t len = strlen(host);
+	if (len >= sizeof(name) || !len)
 		return false;
-	strcpy(name, host);
-	size_t len = strlen(name);
+	memcpy(name, host, len + 1);
 	/* Not part of a name in a certificate: the interface of an address, the dot of the root. */
 	if (strchr(name, ':'))
 		name[strcspn(name, "%")] = '\0';

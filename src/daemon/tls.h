@@ -14,10 +14,6 @@
 
 #include "base/err.h"
 
-/* Asks for the passphrase of `path` on the terminal; fills buf, gives its length or a negative
- * errno. */
-int tls_ask_passphrase(const char *path, char *buf, int size, struct err *err);
-
 /* --- daemon --- */
 
 struct tls_server;

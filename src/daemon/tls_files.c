@@ -161,7 +161,13 @@ static int find_passphrase(const struct tls_source *src, struct unlock *u, struc
 				      "it (mode 600), or restart",
 			       u->path);
 	p->len = 0;
-	r = tls_ask_passphrase(u->path, p->text, sizeof(p->text), err);
+	r = tls_passphrase_ask(u->path, p->text, sizeof(p->text), err);
+	if (r == -ENOTTY)
+		return err_set(
+			err, r,
+			"'%s' is encrypted and there is no terminal to ask for its password; "
+			"put it into 'key.pass' beside it (mode 600)",
+			u->path);
 	if (r > 0)
 		p->len = r;
 	return r < 0 ? r : 1;

@@ -55,8 +55,10 @@ int tls_files_certificates(const char *path, const struct buf *text, STACK_OF(X5
 int tls_files_crls(const char *path, const struct buf *text, STACK_OF(X509_CRL) * *out,
 		   struct err *err);
 
-/* Checks directory, owner and mode, and reads the file dir/name. -ENOENT if it is not there. */
+/* Whether nobody but its owner, who is us or root, can change what is in it. */
 int tls_files_check_dir(const char *dir, struct err *err);
+/* Checks owner and mode of the file (secret: nobody else may read it either), and reads it. -ENOENT
+ * if it is not there. */
 int tls_files_read(const char *path, bool secret, struct buf *out, struct err *err);
 /* Wipes before it frees. */
 void tls_files_forget(struct buf *text);

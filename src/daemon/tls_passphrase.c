@@ -6,11 +6,10 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ui.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "daemon/tls.h"
 
 #define PROMPT "Please enter the certificate password: "
 
@@ -47,13 +46,11 @@ static bool have_terminal(void)
 	return true;
 }
 
-int tls_ask_passphrase(const char *path, char *buf, int size, struct err *err)
+int tls_passphrase_ask(const char *what, char *buf, int size, struct err *err)
 {
 	if (!have_terminal())
-		return err_set(err, -ENOTTY,
-			       "'%s' is encrypted and there is no terminal to ask for its "
-			       "password",
-			       path);
+		return err_set(err, -ENOTTY, "there is no terminal to ask for the password of '%s'",
+			       what);
 	UI *ui = UI_new_method(UI_OpenSSL());
 	int r = ui ? UI_add_input_string(ui, PROMPT, 0, buf, 0, size - 1) : -1;
 	if (r >= 0)
@@ -61,6 +58,6 @@ int tls_ask_passphrase(const char *path, char *buf, int size, struct err *err)
 	UI_free(ui);
 	ERR_clear_error();
 	if (r < 0)
-		return err_set(err, -EINTR, "no password was given for '%s'", path);
+		return err_set(err, -EINTR, "no password was given for '%s'", what);
 	return (int)strlen(buf);
 }

@@ -6,6 +6,8 @@
 #ifndef SONDE_DAEMON_TLS_PASSPHRASE_H
 #define SONDE_DAEMON_TLS_PASSPHRASE_H
 
+#include "base/err.h"
+
 #define TLS_PASSPHRASE_BYTES 256 /* with the NUL */
 
 struct tls_passphrase {
@@ -15,5 +17,9 @@ struct tls_passphrase {
 
 struct tls_passphrase *tls_passphrase_new(void); /* NULL: no memory */
 void tls_passphrase_free(struct tls_passphrase *p); /* p may be NULL */
+
+/* Asks on the terminal for the passphrase of `what`, a file or new keys; fills buf, gives its
+ * length or a negative errno. */
+int tls_passphrase_ask(const char *what, char *buf, int size, struct err *err);
 
 #endif

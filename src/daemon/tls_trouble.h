@@ -14,7 +14,7 @@ void tls_trouble_watch(SSL_CTX *ctx);
 /* Remembers for which host (borrowed only now) this connection is. */
 void tls_trouble_host(SSL *ssl, const char *host);
 
-/* For SSL_set_verify(); also decides which missing revocation list is none of a problem. */
+/* For SSL_set_verify(); also decides which revocation list may be missing. */
 int tls_trouble_verify(int ok, X509_STORE_CTX *store);
 
 #endif

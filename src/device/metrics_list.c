@@ -2,8 +2,8 @@
 #include "device/metrics_list.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 void metric_list_clear(struct metric_list *l)
@@ -50,13 +50,10 @@ void metric_list_text(struct metric_list *l, const char *name, const char *text)
 void metric_list_tell(const struct metric_list *l, const char *source, int64_t device, sample_fn fn,
 		      void *arg)
 {
-	struct timespec now;
-
 	if (!l->n)
 		return;
-	clock_gettime(CLOCK_REALTIME, &now);
 	struct sample sample = {.source = source,
-				.time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
+				.time_ns = clock_real_ns(),
 				.device = device,
 				.metrics = l->metrics,
 				.n = l->n};

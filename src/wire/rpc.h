@@ -6,20 +6,11 @@
 #ifndef SONDE_WIRE_RPC_H
 #define SONDE_WIRE_RPC_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #define RPC_PORT 1778
 #define RPC_HTTP_PORT 1779
 #define RPC_REQUEST_MAX 8191 /* longest request, in bytes of JSON */
 #define RPC_REPLY_MAX (2 << 20) /* longest reply a client takes: many ask a thousand at once */
 #define RPC_DEPTH_MAX 10 /* nested objects and arrays of a request */
 #define RPC_TIMEOUT_S 3 /* a request must be whole within this time */
-
-/* Whether a request may have this length. */
-static inline bool rpc_request_length_ok(int32_t length)
-{
-	return length > 0 && length <= RPC_REQUEST_MAX;
-}
 
 #endif

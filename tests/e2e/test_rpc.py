@@ -206,10 +206,12 @@ def test_bind_to_given_addresses(build, tmp_path):
         for host in ("127.0.0.5", "127.0.0.6"):
             assert "version" in rpc_client.call(d.port, {"fn": "getVersion"}, host=host)
         assert refused("127.0.0.1", d.port)
+        assert "no certificates" not in d.log()
 
 
 def test_bind_to_everything(build, tmp_path):
     with Daemon(build, tmp_path, "--bind", "::" if has_ipv6() else "0.0.0.0") as d:
+        assert "there are no certificates" in d.log()
         assert "version" in rpc_client.call(d.port, {"fn": "getVersion"}, host="127.0.0.1")
         if has_ipv6():
             assert "version" in rpc_client.call(d.port, {"fn": "getVersion"}, host="::1")

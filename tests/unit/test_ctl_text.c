@@ -46,18 +46,6 @@ TEST(ctl_text, json_that_a_terminal_shows)
 	buf_release(&out);
 }
 
-static unsigned depth(const char *json)
-{
-	return ctl_text_depth(json, strlen(json));
-}
-
-TEST(ctl_text, depth)
-{
-	CHECK_INT(depth("7"), 0);
-	CHECK_INT(depth("{\"a\":[{}],\"b\":[]}"), 3);
-	CHECK_INT(depth("{\"[[[\\\"[[\":\"{{\\\\\"}"), 1);
-}
-
 TEST(ctl_text, a_table_with_wide_characters)
 {
 	static const char *const titles[] = {"A", "B", NULL};

@@ -11,14 +11,12 @@
 
 #include "base/log.h"
 #include "test.h"
+#include "tmpdir.h"
 
 /* A new directory, made the current one. */
 static void enter_tmp(void)
 {
-	char dir[] = "/tmp/sonde-fs-XXXXXX";
-
-	CHECK(mkdtemp(dir));
-	CHECK(chdir(dir) == 0);
+	CHECK(chdir(tmpdir()) == 0);
 }
 
 static void check_absolute(const char *path, const char *want)

@@ -10,6 +10,7 @@
 #include "cli/mem_options.h"
 #include "cli/mem_values.h"
 #include "test.h"
+#include "tmpdir.h"
 #include "wire/session.h"
 
 #define WIDE "\xef\xbc\x8c"
@@ -329,10 +330,9 @@ TEST(mem_config, compat)
 
 TEST(mem_config, compare)
 {
-	char dir[] = "/tmp/sonde-cmp-XXXXXX";
 	struct buf one = {0};
 
-	CHECK(mkdtemp(dir) && chdir(dir) == 0);
+	CHECK(chdir(tmpdir()) == 0);
 	buf_add_str(&one, "x");
 	CHECK_INT(fs_write_atomic("a.csv", &one, 0600, NULL), 0);
 	CHECK_INT(fs_write_atomic("b.csv", &one, 0600, NULL), 0);
@@ -364,9 +364,7 @@ static void write_text(const char *path, const char *text, size_t len)
 
 static void enter_tmp(void)
 {
-	char dir[] = "/tmp/sonde-cfg-XXXXXX";
-
-	CHECK(mkdtemp(dir) && chdir(dir) == 0);
+	CHECK(chdir(tmpdir()) == 0);
 }
 
 TEST(mem_config, json_round_trip)

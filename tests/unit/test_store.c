@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/metrics_names.h"
 #include "daemon/metrics_store.h"
 
 #include "test.h"
@@ -74,8 +75,8 @@ TEST(store, activities_are_told_apart_and_bounded)
 	CHECK_INT(st.n, STORE_DATA_MAX);
 	CHECK_INT(st.refused, 20);
 	CHECK_INT(st.items[3]->sums[2], 14);
-	CHECK_STR(stored_text(st.items[3], "domain"), "3");
-	CHECK(!stored_text(st.items[3], "duration"));
+	CHECK_STR(metric_text(&st.items[3]->sample, "domain"), "3");
+	CHECK(!metric_text(&st.items[3]->sample, "duration"));
 	store_release(&st);
 }
 
@@ -107,7 +108,7 @@ TEST(store, activities_that_have_ended_make_room)
 	CHECK(!put_activity(&st, 1, later + 1)); /* it was forgotten */
 	CHECK_INT(st.n, STORE_DATA_MAX);
 	CHECK(put_activity(&st, 5002, later + 2));
-	CHECK_STR(stored_text(st.items[1], "domain"), "5001");
+	CHECK_STR(metric_text(&st.items[1]->sample, "domain"), "5001");
 	CHECK(put_activity(&st, 0, later + 2)); /* it was not */
 	CHECK_INT(st.items[0]->records, 3);
 	CHECK_INT(hmap_check(&st.index), 0);
