@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * How deep JSON is nested, counted over its bytes before a parser sees them: parsers call themselves
- * for every level.
+ * How deep JSON is nested, counted over its bytes before a parser sees them: parsers call
+ * themselves for every level.
  */
 #ifndef SONDE_BASE_JSON_DEPTH_H
 #define SONDE_BASE_JSON_DEPTH_H

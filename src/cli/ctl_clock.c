@@ -77,7 +77,8 @@ int ctl_clock_start(struct ctl *c, unsigned delay_s, uint64_t *out_ms, struct er
 	}
 	int64_t middle = ctl_clock_middle(spans, n);
 	warn(c, spans, host_of, n, middle);
-	*out_ms = (uint64_t)(clock_real_ns() / 1000000 + middle / 1000000 + (int64_t)delay_s * 1000);
+	*out_ms =
+		(uint64_t)(clock_real_ns() / 1000000 + middle / 1000000 + (int64_t)delay_s * 1000);
 	free(spans);
 	free(host_of);
 	ctl_answers_free(c, answers);

@@ -193,9 +193,10 @@ const struct opt daemon_option_table[] = {
 	SECONDS("perf-monitor-reporting-interval-s", perf_interval_s, "60",
 		"Seconds between samples of these."),
 	SWITCH("enable-gpu-monitor", gpu_monitor,
-	       "Sample NVIDIA GPUs through NVML. auto: if there are any."),
+	       "Sample NVIDIA GPUs through NVML. auto: if there are any, from the time when "
+	       "somebody first looks at the metrics."),
 	SWITCH("enable-npu-monitor", npu_monitor,
-	       "Sample Ascend NPUs through DCMI or npu-smi. auto: if there are any."),
+	       "Sample Ascend NPUs through DCMI or npu-smi. auto: as for GPUs."),
 	{.name = "dcgm-reporting-interval-s",
 	 .kind = OPT_UINT,
 	 .arg = "S",

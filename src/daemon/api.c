@@ -87,7 +87,10 @@ static json_t *explain_request(struct daemon *d, const json_t *request)
 static json_t *get_metrics(struct daemon *d, const json_t *request)
 {
 	(void)request;
-	return d->metrics ? metrics_latest(d->metrics) : json_object();
+	if (!d->metrics)
+		return json_object();
+	metrics_look(d->metrics);
+	return metrics_latest(d->metrics);
 }
 
 static json_t *pause_counters(struct daemon *d, const json_t *request)

@@ -112,7 +112,7 @@ static int open_reader(struct metrics *m, const struct metrics_source *source, u
 {
 	const struct daemon_config *c = m->d->config;
 
-	if (want == DAEMON_NO || !c->device_interval_s)
+	if (!c->device_interval_s)
 		return 0;
 	struct reader_options o = {
 		.source = source,
@@ -128,6 +128,36 @@ static int open_reader(struct metrics *m, const struct metrics_source *source, u
 	return r;
 }
 
+/*
+ * A vendor's library takes several times the memory of the whole daemon. Devices that are read only
+ * because they are there are read from the moment that somebody wants to know.
+ */
+static void open_found_devices(struct metrics *m)
+{
+	const struct daemon_config *c = m->d->config;
+	struct err err = {0};
+
+	if (m->looked_at)
+		return;
+	m->looked_at = true;
+	if ((c->npu_monitor == DAEMON_AUTO &&
+	     open_reader(m, &ascend_metrics, DAEMON_AUTO, &err) < 0) ||
+	    (c->gpu_monitor == DAEMON_AUTO && open_reader(m, &cuda_metrics, DAEMON_AUTO, &err) < 0))
+		log_warn("metrics of devices are not read: %s", err.text);
+}
+
+static int open_named_devices(struct metrics *m, struct err *err)
+{
+	const struct daemon_config *c = m->d->config;
+	int r = 0;
+
+	if (c->npu_monitor == DAEMON_YES)
+		r = open_reader(m, &ascend_metrics, DAEMON_YES, err);
+	if (r == 0 && c->gpu_monitor == DAEMON_YES)
+		r = open_reader(m, &cuda_metrics, DAEMON_YES, err);
+	return r;
+}
+
 int metrics_new(struct daemon *d, struct metrics **out, struct err *err)
 {
 	const struct daemon_config *c = d->config;
@@ -136,13 +166,13 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err)
 	m->d = d;
 	int r = open_sinks(m, err);
 	if (r == 0)
-		r = open_reader(m, &ascend_metrics, c->npu_monitor, err);
-	if (r == 0)
-		r = open_reader(m, &cuda_metrics, c->gpu_monitor, err);
+		r = open_named_devices(m, err);
 	if (r < 0) {
 		metrics_free(m);
 		return r;
 	}
+	if (m->nsinks || c->use_prometheus)
+		open_found_devices(m);
 	if (c->kernel_interval_s)
 		loop_open(m, &m->kernel, &host_metrics, c->kernel_interval_s);
 	if (c->enable_perf_monitor && c->perf_interval_s)
@@ -249,6 +279,11 @@ static json_t *sources_json(const struct metrics *m)
 		add_source(sources, r.source, hangs ? "hangs" : reader_state_text(r.state), r.why);
 	}
 	return sources;
+}
+
+void metrics_look(struct metrics *m)
+{
+	open_found_devices(m);
 }
 
 json_t *metrics_latest(const struct metrics *m)

@@ -50,6 +50,10 @@ void metrics_sample(struct metrics *m, const struct sample *sample);
  * lets it go on. False: nothing to pause. */
 bool metrics_pause(struct metrics *m, bool paused, unsigned seconds);
 
+/* Somebody is about to ask for one of the two below. Devices that are read only because they are
+ * there are read from now on. */
+void metrics_look(struct metrics *m);
+
 /* The latest sample of every source, device and kind: the page and getMetrics. */
 json_t *metrics_latest(const struct metrics *m);
 

@@ -29,6 +29,7 @@ struct metrics {
 	struct metrics_loop kernel, perf;
 	struct reader *readers[METRICS_READERS];
 	unsigned nreaders;
+	bool looked_at; /* by anybody, ever: devices that were found are read */
 	struct event *resume; /* of what was paused */
 	uint64_t bad_data; /* messages of monitors that said nothing usable */
 };

@@ -11,10 +11,13 @@ namespace=True, and are skipped where no namespace can be made. Clients are then
 d.popen() or d.run(), which run a program beside the daemon.
 """
 
+import contextlib
 import os
 import pathlib
+import random
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,15 +25,32 @@ import time
 import pytest
 import rpc_client
 
-START_S = 20
+START_S = 30
 
 
-def can_unshare():
-    """Why no network namespace can be made here, or None."""
-    if not shutil.which("unshare") or not shutil.which("nsenter"):
-        return "no unshare or nsenter"
-    r = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True)
-    return r.stderr.strip() or "unshare is not permitted" if r.returncode else None
+def need_namespaces(*flags):
+    """Skips the test where no such namespaces (flags of unshare) can be made, or not entered."""
+    for program in ("unshare", "nsenter", *(["ip"] if "-n" in flags else [])):
+        if not shutil.which(program):
+            pytest.skip(f"no namespaces: no {program} here")
+    test = ["mount", "--bind", "/", "/"] if "-m" in flags else ["true"]
+    r = subprocess.run(["unshare", *flags, *test], capture_output=True, text=True)
+    if r.returncode:
+        pytest.skip(f"no namespaces: {r.stderr.strip() or 'not permitted'}")
+
+
+def free_port():
+    """A port for a program that does not take 0. The kernel gives it to nobody meanwhile: it is
+    not one of those that are chosen."""
+    chosen = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    first, last = map(int, chosen)
+    for _ in range(1000):
+        port = random.randrange(5000, 65536)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            if not first <= port <= last:
+                s.bind(("127.0.0.1", port))
+                return port
+    pytest.skip("no free port")
 
 
 def sanitised(build):
@@ -54,6 +74,8 @@ class Daemon:
     ):
         """flags: further options. ipc: with the IPC monitor. defaults=False: only the given flags.
         program: "dynolog" starts it by that name. wait=False: do not wait until it listens."""
+        if namespace:
+            need_namespaces("-n")
         self.build = pathlib.Path(build).resolve()
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="daemon_", dir=tmp_path))
         self.home = self.dir / "home"
@@ -77,9 +99,6 @@ class Daemon:
         words += map(str, flags)
         self.namespace = namespace
         if namespace:
-            why = can_unshare()
-            if why:
-                pytest.skip(f"no network namespace: {why}")
             words = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *words]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
@@ -166,7 +185,7 @@ class Daemon:
     def reload(self):
         self.process.send_signal(1)
 
-    def stop(self, seconds=10):
+    def stop(self, seconds=30):
         """Ends it as a service manager would; gives its exit status."""
         if self.process.poll() is None:
             self.process.terminate()

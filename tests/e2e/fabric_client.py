@@ -24,7 +24,7 @@ import time
 import uuid
 
 HEADER = struct.Struct("=Q32s")
-ANSWER_S = 10
+ANSWER_S = 30
 RETRY_S = 0.002
 
 IDLE, RUNNING, READY, UNINITIALIZED = 0, 1, 2, -1

@@ -9,7 +9,7 @@ import json
 import socket
 import struct
 
-TIMEOUT_S = 20
+TIMEOUT_S = 30
 
 
 def frame(body):

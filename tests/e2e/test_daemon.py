@@ -15,9 +15,9 @@ import time
 
 import pytest
 import rpc_client
-from daemon import Daemon
+from daemon import Daemon, need_namespaces
 
-DEADLINE_S = 20
+DEADLINE_S = 60  # a resolver may be slow to say that there is no such name
 
 
 def wait_for(what, seconds=DEADLINE_S):
@@ -428,17 +428,23 @@ def switches(pid):
     """Times that threads of the process went to sleep, so far."""
     n = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        n += int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text())[1])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            text = (task / "status").read_text()
+            n += int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text)[1])
     return n
 
 
 def test_no_wake_ups_when_idle(build, tmp_path):
     with Daemon(build, tmp_path, ipc=True) as d:
         d.wait_log("ready")
-        time.sleep(0.5)
-        before = switches(d.pid)
-        time.sleep(3)
-        assert switches(d.pid) - before <= 5
+
+        def woken():
+            before = switches(d.pid)
+            time.sleep(1)
+            return switches(d.pid) - before
+
+        # where there is little time to be had, what belongs to the start comes late
+        wait_for(lambda: not woken())
 
 
 # --- process 1 of a container ---
@@ -459,9 +465,9 @@ def state(pid):
 @pytest.fixture
 def as_first(build, tmp_path):
     """A daemon that is process 1 of its own pid namespace: (Daemon, pid of its process 1)."""
-    test = subprocess.run(["unshare", "-p", "-f", "true"], capture_output=True, text=True)
-    if test.returncode:
-        pytest.skip(f"no pid namespace: {test.stderr.strip()}")
+    need_namespaces("-p", "-f")
+    if not pathlib.Path("/proc/thread-self/children").exists():
+        pytest.skip("the kernel does not tell the children of a process")
     log = open(tmp_path / "log", "w")
     words = ["unshare", "-p", "-f", "--kill-child", build / "bin" / "sonde", "daemon"]
     p = subprocess.Popen([*words, "--port=0", "--http-port=0"], stderr=log)
@@ -484,17 +490,17 @@ def test_first_process_ends_on_request(as_first):
 
 def test_first_process_waits_for_orphans(as_first):
     p, first = as_first
-    orphan = "(sleep 0.2 & ) ; :"
+    own = children(first)
+    orphan = "(sleep 60 & ) ; :"
     subprocess.run(["nsenter", "-t", str(first), "-p", "sh", "-c", orphan], check=True)
-    adopted = wait_for(lambda: [c for c in children(first) if len(children(first)) > 1])
-    wait_for(lambda: len(children(first)) == 1)
-    assert len(adopted) > 1 and all(state(c) != "Z" for c in adopted)
+    (adopted,) = wait_for(lambda: [c for c in children(first) if c not in own])
+    os.kill(adopted, signal.SIGKILL)
+    wait_for(lambda: children(first) == own)
+    assert state(adopted) is None
 
 
 def test_first_process_reports_failure(build):
-    test = subprocess.run(["unshare", "-p", "-f", "true"], capture_output=True, text=True)
-    if test.returncode:
-        pytest.skip(f"no pid namespace: {test.stderr.strip()}")
+    need_namespaces("-p", "-f")
     r = subprocess.run(
         ["unshare", "-p", "-f", build / "bin" / "sonde", "daemon", "--bind=192.0.2.1"],
         capture_output=True, text=True, timeout=DEADLINE_S,

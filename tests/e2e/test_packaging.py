@@ -6,14 +6,13 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
 
 import pytest
 import rpc_client
-from daemon import Daemon
+from daemon import Daemon, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
@@ -92,8 +91,7 @@ def test_socket_unit_starts_the_daemon(build, tmp_path):
     program = shutil.which("systemd-socket-activate")
     if not program:
         pytest.skip("no systemd-socket-activate")
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
+    port = free_port()
     words = [program, "-l", f"127.0.0.1:{port}", "--fdname=rpc", build / "bin" / "sonde", "daemon"]
     with open(tmp_path / "log", "w") as log:
         p = subprocess.Popen([*map(str, words), "--nohttp"], stderr=log)

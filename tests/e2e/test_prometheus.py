@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
-from daemon import Daemon
+from daemon import Daemon, free_port
 from fabric_client import Client
 
 RECORD = {"kind": "Marker", "deviceId": 0, "duration": 5, "timestamp": 1730000000123456789}
@@ -53,9 +53,7 @@ def test_promtool_understands_every_line(daemon):
 
 @contextlib.contextmanager
 def prometheus(tmp_path, port):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        own = s.getsockname()[1]
+    own = free_port()
     config = tmp_path / "prometheus.yml"
     config.write_text(
         "scrape_configs:\n- job_name: sonde\n  scrape_interval: 300ms\n  scrape_timeout: 300ms\n"

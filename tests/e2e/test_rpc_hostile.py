@@ -203,17 +203,17 @@ def test_slow_peers_are_harmless(daemon):
             i += 1
             assert i < len(data) - 1, "they were not ended"
             time.sleep(0.1)
-    assert answered > 10
+    assert answered > 3  # if they had waited for the slow ones, it would be one
     for c in slow:
         c.close()
 
 
 def test_silent_and_half_open_peers_are_dropped(daemon):
-    silent = [daemon.connect() for _ in range(100)]
-    half = [daemon.connect() for _ in range(50)]
-    for c in half:
-        c.send(b"\x10")
     with counted(daemon, "idle", 100), counted(daemon, "slow_request", 50):
+        silent = [daemon.connect() for _ in range(100)]
+        half = [daemon.connect() for _ in range(50)]
+        for c in half:
+            c.send(b"\x10")
         assert "version" in daemon.call({"fn": "getVersion"})
         assert all(c.is_closed() for c in silent + half)
     for c in silent + half:

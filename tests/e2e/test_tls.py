@@ -283,7 +283,7 @@ class Terminal:
         os.setsid()
         fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
 
-    def wait(self, words, seconds=10):
+    def wait(self, words, seconds=30):
         end = time.monotonic() + seconds
         while words not in self.text:
             ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))

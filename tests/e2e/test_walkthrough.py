@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-from daemon import Daemon
+from daemon import Daemon, need_namespaces
 from harness import wait_gone
 
 WAIT_S = 30  # far more than anything here takes
@@ -259,6 +259,7 @@ def test_a_daemon_that_was_killed_is_replaced_under_running_jobs(build, tmp_path
         old.process.wait()
         flags = ("--enable-ipc-monitor", "--ipc-socket-dir", ipc_dir, "--ipc-dir-only")
         node.daemon = Daemon(build, tmp_path, *flags, program="dynolog")
+        node.daemon.ipc_dir.rmdir()
         node.daemon.ipc_dir = ipc_dir
         node.wait_status("seen again", nputrace="Idle")
         wait(lambda: node.processes()[0]["processes"][0]["poller"], node.processes)
@@ -395,7 +396,13 @@ def test_processes_are_listed_and_gone_with_their_end(build, tmp_path):
     with Node(build, tmp_path) as n:
         c = n.client(*KINETO, "--ranks", 2)
         n.wait_said("registered", 2)
-        rows = n.daemon.call({"fn": "listProcesses"})["processes"]
+
+        def listed():
+            return n.daemon.call({"fn": "listProcesses"})["processes"]
+
+        # a list does not wait long for the commands
+        wait(lambda: all(p["command"] for p in listed()), listed)
+        rows = listed()
         assert [p["rank"] for p in rows] == [0, 1]
         assert all("simclient" in p["command"] for p in rows)
         out = n.dyno("ps").stdout
@@ -442,8 +449,7 @@ def test_the_npu_client_by_the_home_directory(build, tmp_path):
         f"exec {build}/bin/dynolog \"$@\"' {passwd} \"$@\"\n"
     )
     wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-    if subprocess.run(["unshare", "-n", "-m", "true"], capture_output=True).returncode:
-        pytest.skip("no mount namespace can be made here")
+    need_namespaces("-n", "-m")
     with Node(build, tmp_path, "--use-JSON", namespace=True, bin_dir=bin_dir) as n:
         assert stat.S_IMODE((home / "dynolog.sock").stat().st_mode) == 0o600
         n.client(*FAST, "--ranks", 2, place=("--home", home))
