@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 import os
 import pathlib
+import signal
 
 import pytest
+
+# A shell in the background ignores Ctrl-C, and so would every job that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
