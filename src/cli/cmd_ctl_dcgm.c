@@ -27,43 +27,42 @@ static void words(const struct ctl *c, const json_t *reply, struct buf *out)
 		buf_add_str(out, "no effect: the daemon does not read profiling counters of a GPU");
 }
 
-static int ask(const struct command *cmd, int argc, char **argv, bool pause)
+static json_t *pause_request(const void *options)
+{
+	const struct dcgm_options *o = options;
+
+	return json_pack("{s:s,s:i}", "fn", "dcgmProfPause", "duration_s", (int)o->duration_s);
+}
+
+static json_t *resume_request(const void *options)
+{
+	(void)options;
+	return json_pack("{s:s}", "fn", "dcgmProfResume");
+}
+
+static int ask(const struct command *cmd, int argc, char **argv,
+	       json_t *(*request)(const void *options))
 {
 	static const char *const titles[] = {"RESULT", NULL};
 	struct dcgm_options o = {CTL_COMMON_DEFAULTS, .duration_s = 300};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
+	const struct ctl_query query = {.request = request,
+					.wrapped = true,
+					.titles = titles,
+					.cells = cells,
+					.words = words,
+					.effect = effect};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0)
-		status = ctl_open(&c, true);
-	if (status < 0) {
-		struct ctl_query q = {.request = json_pack("{s:s}", "fn", "dcgmProfResume"),
-				      .wrapped = true,
-				      .titles = titles,
-				      .cells = cells,
-				      .words = words,
-				      .effect = effect};
-
-		if (pause) {
-			json_object_set_new(q.request, "fn", json_string("dcgmProfPause"));
-			json_object_set_new(q.request, "duration_s", json_integer(o.duration_s));
-		}
-		status = ctl_query_run(&c, &q);
-	}
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_query_command(&query, cmd, &o, argc, argv);
 }
 
 static int pause_run(const struct command *cmd, int argc, char **argv)
 {
-	return ask(cmd, argc, argv, true);
+	return ask(cmd, argc, argv, pause_request);
 }
 
 static int resume_run(const struct command *cmd, int argc, char **argv)
 {
-	return ask(cmd, argc, argv, false);
+	return ask(cmd, argc, argv, resume_request);
 }
 
 static const struct opt pause_options[] = {

@@ -55,35 +55,31 @@ static void words(const struct ctl *c, const json_t *reply, struct buf *out)
 			 "have registered",
 			 ctl_is_dyno(c) ? "dyno" : "sonde ctl");
 	else if (!strcmp(trace, "Idle"))
-		buf_add_str(out, "nothing is being collected; requests are accepted");
+		buf_addf(out,
+			 "nothing is being collected now; a request that a process has yet to "
+			 "fetch shows as Pending in '%s ps'",
+			 ctl_is_dyno(c) ? "dyno" : "sonde ctl");
 	else if (json_is_integer(upstream) && !json_integer_value(upstream))
 		buf_add_str(out, "the daemon is up, but its last sample of the GPUs had gaps");
 	else if (!json_object_get(reply, "nputrace"))
 		buf_add_str(out, "the daemon is up; it is one that tells no states of profilers");
 }
 
+static json_t *request(const void *options)
+{
+	(void)options;
+	return json_pack("{s:s}", "fn", "getStatus");
+}
+
 static int status_run(const struct command *cmd, int argc, char **argv)
 {
 	static const char *const titles[] = {"NPUTRACE", "NPUMONITOR", ">STEP",
 					     ">START",	 ">STOP",      NULL};
+	static const struct ctl_query query = {
+		.request = request, .titles = titles, .cells = cells, .words = words};
 	struct status_options o = {CTL_COMMON_DEFAULTS};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0)
-		status = ctl_open(&c, true);
-	if (status < 0) {
-		struct ctl_query q = {.request = json_pack("{s:s}", "fn", "getStatus"),
-				      .titles = titles,
-				      .cells = cells,
-				      .words = words};
-
-		status = ctl_query_run(&c, &q);
-	}
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_query_command(&query, cmd, &o, argc, argv);
 }
 
 static const char *const usage[] = {"[options]", NULL};

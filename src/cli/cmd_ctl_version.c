@@ -13,26 +13,20 @@ static void cells(const json_t *reply, struct ctl_table *t)
 	ctl_table_cell(t, "%s", version ? version : "-");
 }
 
+static json_t *request(const void *options)
+{
+	(void)options;
+	return json_pack("{s:s}", "fn", "getVersion");
+}
+
 static int version_run(const struct command *cmd, int argc, char **argv)
 {
 	static const char *const titles[] = {"VERSION", NULL};
+	static const struct ctl_query query = {
+		.request = request, .titles = titles, .cells = cells};
 	struct version_options o = {CTL_COMMON_DEFAULTS};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0)
-		status = ctl_open(&c, true);
-	if (status < 0) {
-		struct ctl_query q = {.request = json_pack("{s:s}", "fn", "getVersion"),
-				      .titles = titles,
-				      .cells = cells};
-
-		status = ctl_query_run(&c, &q);
-	}
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_query_command(&query, cmd, &o, argc, argv);
 }
 
 static const char *const usage[] = {"[options]", NULL};

@@ -77,13 +77,13 @@ static int exit_status(const struct ctl *c, const struct ctl_query *q,
 	return status;
 }
 
-int ctl_query_run(struct ctl *c, struct ctl_query *q)
+static int ask_and_tell(struct ctl *c, const struct ctl_query *q, json_t *request)
 {
 	struct ctl_answer *answers = ctl_answers_new(c);
 	struct err err = {0};
 	int status = EXIT_DONE;
 
-	if (ctl_ask_all(c, q->request, answers, &err) < 0) {
+	if (ctl_ask_all(c, request, answers, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 		goto out;
 	}
@@ -97,5 +97,21 @@ int ctl_query_run(struct ctl *c, struct ctl_query *q)
 		status = exit_status(c, q, answers);
 out:
 	ctl_answers_free(c, answers);
+	return status;
+}
+
+int ctl_query_command(const struct ctl_query *q, const struct command *cmd, void *options, int argc,
+		      char **argv)
+{
+	struct args a = {.target = options};
+	struct ctl c = {0};
+
+	int status = ctl_begin(&c, cmd, &a, argc, argv);
+	if (status < 0)
+		status = ctl_open(&c, true);
+	if (status < 0)
+		status = ask_and_tell(&c, q, q->request(options));
+	ctl_end(&c);
+	args_release(&a);
 	return status;
 }

@@ -7,7 +7,7 @@
 #include "cli/ctl_table.h"
 
 struct ctl_query {
-	json_t *request; /* taken */
+	json_t *(*request)(const void *options);
 	bool wrapped; /* one host's answer is printed as "response = …", else as it is */
 	/* For many hosts: titles between HOST and NOTE, ended by NULL, and the cells below them. */
 	const char *const *titles;
@@ -18,7 +18,8 @@ struct ctl_query {
 	bool (*effect)(const json_t *reply);
 };
 
-/* The exit status. */
-int ctl_query_run(struct ctl *c, struct ctl_query *q);
+/* The whole command. `options` begins with a struct ctl_common. Gives the exit status. */
+int ctl_query_command(const struct ctl_query *q, const struct command *cmd, void *options, int argc,
+		      char **argv);
 
 #endif
