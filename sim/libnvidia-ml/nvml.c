@@ -191,21 +191,42 @@ int nvmlDeviceGetPcieThroughput(nvmlDevice_t gpu, int counter, unsigned int *out
 	return r;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
-					    nvmlProcessInfo_t *out)
+/* The variable holds "pid", "pid@gpu", or several with commas between them. */
+static int list_processes(const char *variable, const struct sim_gpu *gpu, unsigned *count,
+			  nvmlProcessInfo_t *out)
 {
-	unsigned pid = env_number("SIM_GPU_PID", 0);
+	const char *at = getenv(variable);
 	unsigned room = *count;
 	int r = check(gpu);
 
 	if (r)
 		return r;
-	*count = pid ? 1 : 0;
-	if (*count > room)
-		return NVML_ERROR_INSUFFICIENT_SIZE;
-	if (pid)
-		*out = (nvmlProcessInfo_t){.pid = pid, .usedGpuMemory = 10 * GIB};
-	return NVML_SUCCESS;
+	*count = 0;
+	while (at && *at) {
+		char *end;
+		unsigned pid = (unsigned)strtoul(at, &end, 10);
+		unsigned on = *end == '@' ? (unsigned)strtoul(end + 1, &end, 10) : gpu->index;
+
+		at = *end ? end + 1 : end;
+		if (!pid || on != gpu->index)
+			continue;
+		if (*count < room)
+			out[*count] = (nvmlProcessInfo_t){.pid = pid, .usedGpuMemory = 10 * GIB};
+		++*count;
+	}
+	return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
+					    nvmlProcessInfo_t *out)
+{
+	return list_processes("SIM_GPU_PID", gpu, count, out);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
+					     nvmlProcessInfo_t *out)
+{
+	return list_processes("SIM_GPU_GRAPHICS_PID", gpu, count, out);
 }
 
 int nvmlGpmQueryDeviceSupport(nvmlDevice_t gpu, nvmlGpmSupport_t *out)

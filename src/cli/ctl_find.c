@@ -7,7 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "cli/ctl_exec.h"
+#include "base/run.h"
 
 #define HOSTS_FILE_MAX (16u << 20)
 
@@ -36,6 +36,14 @@ static void add_nodes(struct buf *nodes, const char *text, size_t len)
 	buf_add(nodes, text, len);
 }
 
+/* What a program says about it: a thousand pods are a few MiB. */
+static int ask(const char *const *argv, const struct ctl_find *f, struct buf *out, struct err *err)
+{
+	const struct run_options o = {.timeout_ms = f->timeout_s * 1000, .max_bytes = 64u << 20};
+
+	return run_program(argv, &o, out, err);
+}
+
 /* Nothing while the job waits. Each task of an array has a line of its own. */
 static int slurm_nodes(const struct ctl_find *f, struct buf *nodes, struct err *err)
 {
@@ -45,7 +53,7 @@ static int slurm_nodes(const struct ctl_find *f, struct buf *nodes, struct err *
 	struct buf said = {0};
 	struct err why = {0};
 
-	int r = ctl_exec(squeue, f->timeout_s, &said, &why);
+	int r = ask(squeue, f, &said, &why);
 	for (const char *at = buf_str(&said); r == 0 && *at; at += *at == '\n') {
 		size_t len = strcspn(at, "\n");
 
@@ -54,7 +62,7 @@ static int slurm_nodes(const struct ctl_find *f, struct buf *nodes, struct err *
 	}
 	buf_clear(&said);
 	/* a job that has just ended is gone from the queue, but still known */
-	if (!nodes->len && ctl_exec(scontrol, f->timeout_s, &said, NULL) == 0) {
+	if (!nodes->len && ask(scontrol, f, &said, NULL) == 0) {
 		const char *at = buf_str(&said);
 
 		r = 0;
@@ -93,7 +101,7 @@ static int from_kubernetes(const struct ctl_find *f, struct ctl_hosts *out, stru
 	struct err why = {0};
 	size_t before = out->n;
 
-	int r = ctl_exec(argv, f->timeout_s, &said, err);
+	int r = ask(argv, f, &said, err);
 	if (r == 0)
 		r = ctl_hosts_add_pods(out, buf_str(&said), said.len, f->port, &why);
 	if (r < 0 && why.code)

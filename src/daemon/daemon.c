@@ -12,9 +12,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/background.h"
 #include "daemon/fabric.h"
 #include "daemon/http.h"
 #include "daemon/init.h"

@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/background.h"
 
 #define THREADS_MAX 4
 #define WAIT_NS 15000000u /* clients of the fabric give up after 50 ms */

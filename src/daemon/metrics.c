@@ -64,7 +64,9 @@ static void loop_open(struct metrics *m, struct metrics_loop *l,
 		      const struct metrics_source *source, unsigned interval_s)
 {
 	const struct daemon_config *c = m->d->config;
-	struct metrics_options o = {c->filter_nics, c->nic_prefixes, c->env_attribution};
+	struct metrics_options o = {.filter_nics = c->filter_nics,
+				    .nic_prefixes = c->nic_prefixes,
+				    .env_attribution = c->env_attribution};
 	struct err err = {0};
 
 	*l = (struct metrics_loop){.source = source, .interval_s = interval_s, .hub = m};
@@ -116,7 +118,9 @@ static int open_reader(struct metrics *m, const struct metrics_source *source, u
 		return 0;
 	struct reader_options o = {
 		.source = source,
-		.options = {c->filter_nics, c->nic_prefixes, c->env_attribution},
+		.options = {.filter_nics = c->filter_nics,
+			    .nic_prefixes = c->nic_prefixes,
+			    .env_attribution = c->env_attribution},
 		.interval_s = c->device_interval_s,
 		.asked_for = want == DAEMON_YES,
 		.fn = sample_arrived,

@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/background.h"
 #include "daemon/daemon.h"
 #include "daemon/metrics_store.h"
 

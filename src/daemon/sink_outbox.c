@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/mem.h"
-#include "daemon/background.h"
 
 #define LOG_AREA "metrics"
 #include "base/log.h"

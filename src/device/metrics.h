@@ -44,7 +44,13 @@ struct metrics_options {
 	bool filter_nics;
 	const char *nic_prefixes; /* comma list */
 	bool env_attribution; /* job, user and partition of the process on a device */
+	/* Only how busy devices are and their memory: nothing that takes long, or that disturbs
+	 * profilers. */
+	bool load_only;
+	unsigned program_timeout_ms; /* for npu-smi and nvidia-smi; 0: ten seconds */
 };
+
+#define METRICS_PROGRAM_MS 10000
 
 struct metrics_source {
 	const char *name; /* as sample.source */
@@ -60,6 +66,6 @@ struct metrics_source {
 extern const struct metrics_source host_metrics; /* /proc: "kernel" */
 extern const struct metrics_source perf_metrics; /* perf_event: "perf" */
 extern const struct metrics_source ascend_metrics; /* DCMI, else npu-smi: "npu" */
-extern const struct metrics_source cuda_metrics; /* NVML: "gpu" */
+extern const struct metrics_source cuda_metrics; /* NVML, else nvidia-smi: "gpu" */
 
 #endif

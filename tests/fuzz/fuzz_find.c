@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/ctl_exec.h"
+#include "base/run.h"
 #include "cli/ctl_find.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,12 +23,13 @@ static struct {
 } said;
 
 /* In place of the one that runs programs. */
-int ctl_exec(const char *const *argv, unsigned timeout_s, struct buf *out, struct err *err)
+int run_program(const char *const *argv, const struct run_options *o, struct buf *out,
+		struct err *err)
 {
 	static const char *const names[] = {"squeue", "scontrol", "kubectl"};
 	size_t which = 0, len = said.len;
 
-	(void)timeout_s;
+	(void)o;
 	while (strcmp(argv[0], names[which]))
 		which++;
 	if (said.failing & 1u << which)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/background.h"
+#include "base/background.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -91,6 +91,35 @@ TEST(npu_smi, two_chips_on_a_card)
 	CHECK_INT(chips[2].has, ASCEND_HAS_HEALTH);
 }
 
+/* Nothing is known of the cards, and not all of the processes: they are there all the same. */
+TEST(npu_smi, processes_alone)
+{
+	CHECK_INT(parse("| NPU  Chip | PROCESS   ID | Process Name | Process memory(MB) | Process "
+			"id in "
+			"container |\n" BAR "| 1  0 | 77 | VLLMWorker_TP | 12 | 5 |\n"
+			"| 1  0 | 78 |  | NA | |\n"
+			"| No running processes found in NPU 2 |\n"
+			"| 3  1 | 79 | a b c |\n"),
+		  2);
+	const struct ascend_memory *m = &chips[0].memory;
+	CHECK_INT(chips[0].card, 1);
+	CHECK_INT(chips[0].has, 0);
+	CHECK_INT(m->nprocesses, 2);
+	CHECK_INT(m->processes[0].pid, 77);
+	CHECK_INT(m->processes[0].inner_pid, 5);
+	CHECK_INT(m->processes[0].bytes, 12 << 20);
+	CHECK_INT(m->processes[1].pid, 78);
+	CHECK_INT(m->processes[1].inner_pid, 0);
+	CHECK(m->processes[1].bytes == ASCEND_NO_BYTES);
+	CHECK_INT(chips[1].memory.processes[0].pid, 79);
+	CHECK(chips[1].memory.processes[0].bytes == ASCEND_NO_BYTES);
+	/* The memory under another heading, and in another place. */
+	CHECK_INT(parse("| NPU Chip | HBM-Usage(MB) | pid | Process name |\n| 0 0 | 7 | 6 | x |\n"),
+		  1);
+	CHECK_INT(m->processes[0].pid, 6);
+	CHECK_INT(m->processes[0].bytes, 7 << 20);
+}
+
 /* An inference card: its memory is not HBM, and its number is not its place. */
 TEST(npu_smi, memory_of_another_kind)
 {
@@ -115,7 +144,8 @@ TEST(npu_smi, nonsense)
 		"| 0 X | OK | 1 2 |\n", /* its second line does not come */
 		"| 0 | 0000:00:00.0 | 5 |\n", /* nor does its first */
 		"| 99999999999999 X | OK | 1 2 |\n| 0 | 0:0:0 | 1 |\n",
-		"| NPU Chip | Process id | n | Process memory(MB) |\n| 0 0 | 1 | x | 2 |\n",
+		"| NPU Chip | Process id | n | Process memory(MB) |\n| 0 0 | 0 | x | 2 |\n",
+		"| NPU Chip | Process id |\n| 0 | 1 |\n| 0 0 | a |\n| 0 0 |\n",
 	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -170,7 +200,7 @@ TEST(npu_smi, is_not_waited_for)
 	/* It closed its output and lives on. */
 	CHECK_INT(run("exec >&- ; sleep 60", 200, &err), -ETIMEDOUT);
 	/* What it started keeps the output open. */
-	CHECK_INT(run("sleep 60 & exit 0", 200, &err), -ETIMEDOUT);
+	CHECK_INT(run("echo hello info; sleep 5 & exit 0", 20000, &err), 0);
 	CHECK(clock_mono_ns() - begin_ns < 30 * 1000000000ull);
 }
 

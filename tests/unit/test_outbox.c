@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/buf.h"
 #include "base/clock.h"
-#include "daemon/background.h"
 #include "test.h"
 
 struct receiver {

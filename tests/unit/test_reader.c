@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "daemon/background.h"
+#include "base/background.h"
 #include "daemon/daemon.h"
 #include "test.h"
 

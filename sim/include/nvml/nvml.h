@@ -80,9 +80,12 @@ int nvmlDeviceGetPowerUsage(nvmlDevice_t gpu, unsigned int *out_mw);
 int nvmlDeviceGetTemperature(nvmlDevice_t gpu, int sensor, unsigned int *out_celsius);
 int nvmlDeviceGetClockInfo(nvmlDevice_t gpu, int clock, unsigned int *out_mhz);
 int nvmlDeviceGetPcieThroughput(nvmlDevice_t gpu, int counter, unsigned int *out_kb_s);
-/* One process where SIM_GPU_PID names it, on every GPU. */
+/* Those that SIM_GPU_PID names, "pid" on every GPU or "pid@gpu", with commas between them;
+ * SIM_GPU_GRAPHICS_PID those that draw. */
 int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
 					    nvmlProcessInfo_t *out);
+int nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
+					     nvmlProcessInfo_t *out);
 /* SIM_GPU_GPM=0 makes the GPUs too old for the rest. */
 int nvmlGpmQueryDeviceSupport(nvmlDevice_t gpu, nvmlGpmSupport_t *out);
 int nvmlGpmSampleAlloc(nvmlGpmSample_t *out);

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,9 @@ _Static_assert(sizeof(struct chip_info) == 100, "layout of libdcmi.so");
 _Static_assert(offsetof(struct hbm_info, usage_mb) == 16, "layout of libdcmi.so");
 _Static_assert(sizeof(struct hbm_info) == 32, "layout of libdcmi.so");
 _Static_assert(offsetof(struct process_info, bytes) == 8, "layout of libdcmi.so");
+
+/* Handles are of one thread each, but what is behind them is one library. */
+static pthread_mutex_t entered = PTHREAD_MUTEX_INITIALIZER;
 
 struct chip {
 	int card;
@@ -129,10 +133,12 @@ int ascend_dcmi_open(struct ascend_dcmi **out, struct err *err)
 	}
 	if (r == 0)
 		r = find_calls(d, err);
+	pthread_mutex_lock(&entered);
 	if (r == 0 && (answer = d->init()) != 0)
 		r = err_set(err, -EIO, "%s does not start: error %d", LIBRARY, answer);
 	if (r == 0)
 		list_chips(d);
+	pthread_mutex_unlock(&entered);
 	if (r == 0 && !d->nchips)
 		r = err_set(err, -ENOENT, "%s knows of no device", LIBRARY);
 	if (r < 0) {
@@ -193,15 +199,32 @@ static int read_memory(const struct ascend_dcmi *d, const struct chip *chip,
 int ascend_dcmi_memory(const struct ascend_dcmi *d, uint32_t device, struct ascend_memory *out,
 		       struct err *err)
 {
-	for (unsigned i = 0; i < d->nchips; i++)
-		if (d->chips[i].device == device)
-			return read_memory(d, &d->chips[i], out, err);
+	for (unsigned i = 0; i < d->nchips; i++) {
+		if (d->chips[i].device != device)
+			continue;
+		pthread_mutex_lock(&entered);
+		int r = read_memory(d, &d->chips[i], out, err);
+		pthread_mutex_unlock(&entered);
+		return r;
+	}
 	return err_set(err, -ENODEV, "%s does not know device %u", LIBRARY, device);
 }
 
 unsigned ascend_dcmi_count(const struct ascend_dcmi *d)
 {
 	return d->nchips;
+}
+
+int ascend_dcmi_processes(const struct ascend_dcmi *d, unsigned n, struct ascend_chip *out)
+{
+	const struct chip *c = &d->chips[n];
+
+	*out = (struct ascend_chip){
+		.device = c->device, .card = (uint32_t)c->card, .index = (uint32_t)c->index};
+	pthread_mutex_lock(&entered);
+	read_processes(d, c, &out->memory);
+	pthread_mutex_unlock(&entered);
+	return out->memory.has_processes ? 0 : -ENOTSUP;
 }
 
 static void read_rate(const struct ascend_dcmi *d, const struct chip *c, enum rate what,
@@ -243,6 +266,7 @@ void ascend_dcmi_chip(const struct ascend_dcmi *d, unsigned n, struct ascend_chi
 
 	*out = (struct ascend_chip){
 		.device = c->device, .card = (uint32_t)c->card, .index = (uint32_t)c->index};
+	pthread_mutex_lock(&entered);
 	if (read_memory(d, c, &out->memory, NULL) == 0)
 		out->has |= ASCEND_HAS_MEMORY;
 	read_rate(d, c, RATE_AICORE, ASCEND_HAS_AICORE, &out->aicore, out);
@@ -252,4 +276,5 @@ void ascend_dcmi_chip(const struct ascend_dcmi *d, unsigned n, struct ascend_chi
 	read_condition(d, c, out);
 	if (d->info && d->info(c->card, c->index, &info) == 0)
 		memcpy(out->name, info.name, sizeof(out->name) - 1);
+	pthread_mutex_unlock(&entered);
 }

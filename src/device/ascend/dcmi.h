@@ -2,7 +2,7 @@
 /*
  * The memory and state of Ascend devices as the vendor's management library (libdcmi.so, loaded at
  * run time) tells it. For our own processes: a call may take milliseconds, or hang with the driver.
- * One thread at a time.
+ * One thread at a time has a handle; the library itself is entered by one at a time.
  */
 #ifndef SONDE_DEVICE_ASCEND_DCMI_H
 #define SONDE_DEVICE_ASCEND_DCMI_H
@@ -13,6 +13,7 @@
 #include "base/err.h"
 
 #define ASCEND_DCMI_PROCESSES 64 /* the library tells of no more */
+#define ASCEND_NO_BYTES UINT64_MAX /* how many is not known */
 
 struct ascend_memory {
 	uint64_t total_bytes;
@@ -21,7 +22,8 @@ struct ascend_memory {
 	unsigned nprocesses;
 	struct {
 		uint32_t pid;
-		uint64_t bytes;
+		uint32_t inner_pid; /* inside its container; 0 if that is not told */
+		uint64_t bytes; /* or ASCEND_NO_BYTES */
 	} processes[ASCEND_DCMI_PROCESSES];
 };
 
@@ -72,5 +74,8 @@ unsigned ascend_dcmi_count(const struct ascend_dcmi *d);
 
 /* Everything about device number n of them; what the library refuses to tell is left out. */
 void ascend_dcmi_chip(const struct ascend_dcmi *d, unsigned n, struct ascend_chip *out);
+
+/* Only who uses it (memory.processes) and its numbers. -ENOTSUP: the library does not tell. */
+int ascend_dcmi_processes(const struct ascend_dcmi *d, unsigned n, struct ascend_chip *out);
 
 #endif

@@ -12,11 +12,10 @@
 #include "device/metrics_list.h"
 #include "device/metrics_owner.h"
 
-#define NPU_SMI_TIMEOUT_MS 10000
-
 struct npu {
 	struct ascend_dcmi *dcmi; /* NULL: by npu-smi */
 	struct npu_smi smi;
+	unsigned timeout_ms; /* for it */
 	bool attribution;
 	struct ascend_chip *chips;
 	struct metric_list record;
@@ -36,7 +35,7 @@ static void npu_close(void *self)
 static int ask_npu_smi(struct npu *n, struct err *err)
 {
 	struct buf text = {0};
-	int r = npu_smi_run(&n->smi, NPU_SMI_TIMEOUT_MS, &text, err);
+	int r = npu_smi_run(&n->smi, n->timeout_ms, &text, err);
 
 	if (r == 0)
 		r = (int)npu_smi_parse(text.data, text.len, n->chips, NPU_SMI_CHIPS);
@@ -64,6 +63,7 @@ static int npu_open(void **out, const struct metrics_options *o, struct err *err
 	int r = 0;
 
 	n->attribution = o->env_attribution;
+	n->timeout_ms = o->program_timeout_ms ? o->program_timeout_ms : METRICS_PROGRAM_MS;
 	if (ascend_dcmi_open(&n->dcmi, &no_library) < 0)
 		r = open_npu_smi(n, &no_library, err);
 	else
@@ -128,7 +128,9 @@ static void tell(struct npu *n, const struct ascend_chip *c, sample_fn fn, void 
 	for (unsigned i = 0; i < c->memory.nprocesses; i++) {
 		pids[i] = c->memory.processes[i].pid;
 		snprintf(names[i], sizeof(names[i]), "%u", pids[i]);
-		metric_list_uint(l, "npu_process_bytes", names[i], c->memory.processes[i].bytes);
+		if (c->memory.processes[i].bytes != ASCEND_NO_BYTES)
+			metric_list_uint(l, "npu_process_bytes", names[i],
+					 c->memory.processes[i].bytes);
 	}
 	if (n->attribution)
 		device_owner_find(pids, c->memory.nprocesses, &owner);

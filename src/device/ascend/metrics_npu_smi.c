@@ -30,8 +30,8 @@ struct parser {
 	unsigned n, cap;
 	struct ascend_chip next; /* from its first line until its second comes */
 	bool have_first;
-	bool processes; /* in the second table */
-	unsigned memory_column;
+	bool processes; /* in the second table, with these columns; 0: there is none */
+	unsigned pid_column, memory_column, inner_column;
 };
 
 static bool is_blank(char c)
@@ -117,9 +117,26 @@ static bool tenths(struct cell word, double *out)
 	return true;
 }
 
-static bool contains(struct cell c, const char *word)
+/* The words one after the other, whatever their case and however many blanks are between them. */
+static bool contains(struct cell c, const char *words)
 {
-	return memmem(c.text, c.len, word, strlen(word)) != NULL;
+	for (size_t from = 0; from < c.len; from++) {
+		size_t at = from;
+		const char *w = words;
+
+		for (; *w && at < c.len; w++) {
+			if (*w == ' ' && is_blank(c.text[at]))
+				while (at < c.len && is_blank(c.text[at]))
+					at++;
+			else if ((c.text[at] | 0x20) == *w)
+				at++;
+			else
+				break;
+		}
+		if (!*w)
+			return true;
+	}
+	return false;
 }
 
 static bool same(struct cell c, const char *word)
@@ -222,36 +239,68 @@ static void second_line(struct parser *p, struct cell *cells)
 	p->chips[p->n++] = *chip;
 }
 
-static void process_line(struct parser *p, struct cell *cells, unsigned n)
+/* One that the first table does not show, or shows in a way that is not known, is made up. */
+static struct ascend_chip *chip_of(struct parser *p, uint64_t npu, uint64_t index)
 {
-	uint64_t npu, index, pid, mb;
-
-	if (n <= p->memory_column || !number(take_word(&cells[0]), UINT16_MAX, &npu) ||
-	    !number(take_word(&cells[0]), UINT16_MAX, &index) ||
-	    !number(cells[1], INT32_MAX, &pid) || !pid ||
-	    !number(cells[p->memory_column], UINT32_MAX, &mb))
-		return;
-	for (unsigned i = 0; i < p->n; i++) {
-		struct ascend_memory *m = &p->chips[i].memory;
-
-		if (p->chips[i].card != npu || p->chips[i].index != index ||
-		    m->nprocesses == ASCEND_DCMI_PROCESSES)
-			continue;
-		m->processes[m->nprocesses].pid = (uint32_t)pid;
-		m->processes[m->nprocesses++].bytes = mb << MB;
-	}
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->chips[i].card == npu && p->chips[i].index == index)
+			return &p->chips[i];
+	if (p->n == p->cap)
+		return NULL;
+	struct ascend_chip *chip = &p->chips[p->n];
+	*chip = (struct ascend_chip){
+		.device = p->n++, .card = (uint32_t)npu, .index = (uint32_t)index};
+	chip->memory.has_processes = true;
+	return chip;
 }
 
-/* The heading of the second table says where the memory stands. */
+static void process_line(struct parser *p, struct cell *cells, unsigned n)
+{
+	uint64_t npu, index, pid, mb, inner;
+
+	if (n <= p->pid_column || !number(take_word(&cells[0]), UINT16_MAX, &npu) ||
+	    !number(take_word(&cells[0]), UINT16_MAX, &index) ||
+	    !number(cells[p->pid_column], INT32_MAX, &pid) || !pid)
+		return;
+	if (n <= p->memory_column || !number(take_word(&cells[p->memory_column]), UINT32_MAX, &mb))
+		mb = UINT64_MAX;
+	if (!p->inner_column || n <= p->inner_column ||
+	    !number(cells[p->inner_column], INT32_MAX, &inner))
+		inner = 0;
+	struct ascend_chip *chip = chip_of(p, npu, index);
+	if (!chip || chip->memory.nprocesses == ASCEND_DCMI_PROCESSES)
+		return;
+	unsigned at = chip->memory.nprocesses++;
+	chip->memory.processes[at].pid = (uint32_t)pid;
+	chip->memory.processes[at].inner_pid = (uint32_t)inner;
+	chip->memory.processes[at].bytes = mb == UINT64_MAX ? ASCEND_NO_BYTES : mb << MB;
+}
+
+/* The heading of the second table says what stands where. */
 static bool is_process_heading(struct parser *p, const struct cell *cells, unsigned n)
 {
-	if (n < 4 || !contains(cells[1], "Process id"))
+	unsigned pid = 0, memory = 0, inner = 0;
+	uint64_t npu;
+
+	if (n < 3)
+		return false;
+	struct cell first = cells[0];
+	if (number(take_word(&first), UINT16_MAX, &npu))
+		return false; /* a process that calls itself so */
+	for (unsigned i = 1; i < n; i++) {
+		if (contains(cells[i], "in container"))
+			inner = i;
+		else if (contains(cells[i], "process id") || same(cells[i], "pid"))
+			pid = pid ? pid : i;
+		else if (contains(cells[i], "memory") || contains(cells[i], "usage"))
+			memory = i;
+	}
+	if (!pid)
 		return false;
 	p->processes = true;
-	p->memory_column = 3;
-	for (unsigned i = 2; i < n; i++)
-		if (contains(cells[i], "memory"))
-			p->memory_column = i;
+	p->pid_column = pid;
+	p->memory_column = memory ? memory : 3;
+	p->inner_column = inner;
 	return true;
 }
 

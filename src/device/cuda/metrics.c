@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The "gpu" source: one record per NVIDIA GPU, under the names that the reference daemon gives to
- * what it gets from DCGM, and some more.
+ * what it gets from DCGM, and some more. Without the library, the few that nvidia-smi tells.
  */
 #include "device/metrics.h"
 
@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "device/cuda/metrics_gpm.h"
+#include "device/cuda/metrics_nvidia_smi.h"
 #include "device/metrics_owner.h"
 
 #define MAX_GPUS 64
@@ -28,7 +29,12 @@ struct gpus {
 	struct nvml nvml;
 	struct gpu list[MAX_GPUS];
 	unsigned n;
-	bool attribution;
+	/* Without the library: */
+	bool by_program;
+	unsigned timeout_ms;
+	pid_t hanging;
+
+	bool attribution, load_only;
 	_Atomic bool paused; /* set by other threads than the one that reads */
 	struct nvml_gpm_query *query;
 	struct metric_list record;
@@ -40,7 +46,8 @@ static void gpu_close(void *self)
 
 	for (unsigned i = 0; i < g->n; i++)
 		gpm_release(&g->list[i].gpm, &g->nvml);
-	nvml_close(&g->nvml);
+	if (!g->by_program)
+		nvml_close(&g->nvml);
 	free(g->query);
 	metric_list_release(&g->record);
 	free(g);
@@ -74,18 +81,41 @@ static int find_gpus(struct gpus *g, struct err *err)
 	return g->n ? 0 : err_set(err, -ENOENT, "the driver knows of no GPU");
 }
 
+static int open_nvml(struct gpus *g, struct err *err)
+{
+	int r = nvml_open(&g->nvml, err);
+
+	return r < 0 ? r : find_gpus(g, err);
+}
+
+static int open_program(struct gpus *g, struct err *err)
+{
+	struct nvidia_smi_gpu list[NVIDIA_SMI_GPUS];
+	int n = nvidia_smi_gpus(g->timeout_ms, &g->hanging, list, NVIDIA_SMI_GPUS, err);
+
+	if (n == 0)
+		n = err_set(err, -ENOENT, "nvidia-smi shows no GPU");
+	return n < 0 ? n : 0;
+}
+
 static int gpu_open(void **out, const struct metrics_options *o, struct err *err)
 {
 	struct gpus *g = xcalloc(1, sizeof(*g));
+	struct err no_library = {0}, no_program = {0};
 
 	g->attribution = o->env_attribution;
+	g->load_only = o->load_only;
+	g->timeout_ms = o->program_timeout_ms ? o->program_timeout_ms : METRICS_PROGRAM_MS;
 	g->query = xcalloc(1, sizeof(*g->query));
-	int r = nvml_open(&g->nvml, err);
-	if (r == 0)
-		r = find_gpus(g, err);
+	int r = open_nvml(g, &no_library);
+	if (r < 0) {
+		nvml_close(&g->nvml);
+		g->by_program = true;
+		r = open_program(g, &no_program);
+	}
 	if (r < 0) {
 		gpu_close(g);
-		return r;
+		return err_set(err, r, "no GPU: %.240s; %.240s", no_library.text, no_program.text);
 	}
 	*out = g;
 	return 0;
@@ -162,33 +192,78 @@ static unsigned list_processes(struct gpus *g, const struct gpu *p, uint32_t *pi
 	return n;
 }
 
+/* What profilers count, too, and the traffic on the bus. */
+static void add_counters(struct gpus *g, struct gpu *p)
+{
+	if (atomic_load(&g->paused))
+		gpm_stop(&p->gpm, &g->nvml);
+	if (atomic_load(&g->paused) ||
+	    !gpm_read(&p->gpm, &g->nvml, p->handle, g->query, &g->record))
+		add_pcie(g, p);
+}
+
+static void add_users(struct gpus *g, struct gpu *p, struct device_owner *owner)
+{
+	uint32_t pids[MAX_PROCESSES];
+	unsigned n = list_processes(g, p, pids);
+
+	if (g->attribution)
+		device_owner_find(pids, n, owner);
+	device_owner_add(owner, &g->record);
+}
+
 static void tell(struct gpus *g, struct gpu *p, sample_fn fn, void *arg)
 {
 	struct metric_list *l = &g->record;
 	struct device_owner owner = {0};
-	uint32_t pids[MAX_PROCESSES];
 
 	metric_list_clear(l);
 	metric_list_text(l, "gpu_name", p->name);
 	metric_list_text(l, "gpu_uuid", p->uuid);
 	/* As the reference daemon calls it; there it is DCGM that could not tell. */
 	metric_list_int(l, "dcgm_error", NULL, !add_state(g, p));
-	if (atomic_load(&g->paused))
-		gpm_stop(&p->gpm, &g->nvml);
-	if (atomic_load(&g->paused) || !gpm_read(&p->gpm, &g->nvml, p->handle, g->query, l))
-		add_pcie(g, p);
-	unsigned n = list_processes(g, p, pids);
-	if (g->attribution)
-		device_owner_find(pids, n, &owner);
-	device_owner_add(&owner, l);
+	if (!g->load_only) {
+		add_counters(g, p);
+		add_users(g, p, &owner);
+	}
 	metric_list_tell(l, cuda_metrics.name, p->index, fn, arg);
+}
+
+static void add_rate(struct metric_list *l, const char *name, int64_t v)
+{
+	if (v >= 0)
+		metric_list_int(l, name, NULL, v);
+}
+
+static int read_program(struct gpus *g, sample_fn fn, void *arg, struct err *err)
+{
+	struct nvidia_smi_gpu list[NVIDIA_SMI_GPUS];
+	struct metric_list *l = &g->record;
+	int n = nvidia_smi_gpus(g->timeout_ms, &g->hanging, list, NVIDIA_SMI_GPUS, err);
+
+	for (int i = 0; i < n; i++) {
+		metric_list_clear(l);
+		add_rate(l, "gpu_device_utilization", list[i].utilization);
+		add_rate(l, "gpu_memory_utilization", list[i].memory_utilization);
+		if (list[i].memory_used_mb >= 0) {
+			metric_list_uint(l, "gpu_memory_used_bytes", NULL,
+					 (uint64_t)list[i].memory_used_mb << 20);
+			metric_list_uint(l, "gpu_memory_total_bytes", NULL,
+					 (uint64_t)list[i].memory_total_mb << 20);
+		}
+		metric_list_tell(l, cuda_metrics.name, list[i].index, fn, arg);
+	}
+	if (n == 0)
+		return err_set(err, -EIO, "nvidia-smi shows no GPU any more");
+	return n < 0 ? n : 0;
 }
 
 static int gpu_read(void *self, sample_fn fn, void *arg, struct err *err)
 {
 	struct gpus *g = self;
 
-	(void)err;
+	if (g->by_program)
+		return read_program(g, fn, arg, err);
 	for (unsigned i = 0; i < g->n; i++)
 		tell(g, &g->list[i], fn, arg);
 	return 0;

@@ -33,6 +33,8 @@ static int find_calls(struct nvml *n, struct err *err)
 		{"nvmlDeviceGetPcieThroughput", NULL, (void **)&n->pcie, false},
 		{"nvmlDeviceGetComputeRunningProcesses_v3",
 		 "nvmlDeviceGetComputeRunningProcesses_v2", (void **)&n->processes, false},
+		{"nvmlDeviceGetGraphicsRunningProcesses_v3",
+		 "nvmlDeviceGetGraphicsRunningProcesses_v2", (void **)&n->graphics, false},
 		{"nvmlGpmQueryDeviceSupport", NULL, (void **)&n->gpm_support, false},
 		{"nvmlGpmSampleAlloc", NULL, (void **)&n->gpm_alloc, false},
 		{"nvmlGpmSampleFree", NULL, (void **)&n->gpm_free, false},

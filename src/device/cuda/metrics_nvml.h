@@ -25,6 +25,7 @@ struct nvml {
 	nvml_result (*clock)(nvml_device d, enum nvml_clock c, unsigned int *out_mhz);
 	nvml_result (*pcie)(nvml_device d, enum nvml_pcie c, unsigned int *out_kb_s);
 	nvml_result (*processes)(nvml_device d, unsigned int *n, struct nvml_process *out);
+	nvml_result (*graphics)(nvml_device d, unsigned int *n, struct nvml_process *out);
 	/* All of them or none: */
 	nvml_result (*gpm_support)(nvml_device d, struct nvml_gpm_support *out);
 	nvml_result (*gpm_alloc)(nvml_gpm_sample *out);

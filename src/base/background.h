@@ -4,8 +4,8 @@
  * them, so a reload never waits for one that is on its way out; only the end of the process gives
  * all of them together a moment.
  */
-#ifndef SONDE_DAEMON_BACKGROUND_H
-#define SONDE_DAEMON_BACKGROUND_H
+#ifndef SONDE_BASE_BACKGROUND_H
+#define SONDE_BASE_BACKGROUND_H
 
 /* Starts a thread that takes no signals. `name` is for messages and outlives it. */
 int background_run(const char *name, void (*fn)(void *arg), void *arg);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/background.h"
+#include "base/background.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-#define LOG_AREA "daemon"
+#define LOG_AREA "background"
 #include "base/log.h"
 
 struct background {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/ctl_exec.h"
+#include "base/run.h"
 
 #include <errno.h>
 
@@ -9,11 +9,12 @@
 static int sh(const char *script, unsigned timeout_s, struct buf *out, struct err *err)
 {
 	const char *argv[] = {"sh", "-c", script, NULL};
+	const struct run_options o = {.timeout_ms = timeout_s * 1000, .max_bytes = 2000000};
 
-	return ctl_exec(argv, timeout_s, out, err);
+	return run_program(argv, &o, out, err);
 }
 
-TEST(ctl_exec, takes_what_is_printed)
+TEST(run, takes_what_is_printed)
 {
 	struct buf out = {0};
 	struct err err = {0};
@@ -25,7 +26,7 @@ TEST(ctl_exec, takes_what_is_printed)
 	buf_release(&out);
 }
 
-TEST(ctl_exec, the_last_line_is_the_complaint)
+TEST(run, the_last_line_is_the_complaint)
 {
 	struct buf out = {0};
 	struct err err = {0};
@@ -35,13 +36,16 @@ TEST(ctl_exec, the_last_line_is_the_complaint)
 		  -EIO);
 	CHECK_STR(err.text, "'sh' failed: no such job");
 	CHECK_INT(sh("exit 3", 10, &out, &err), -EIO);
-	CHECK_STR(err.text, "'sh' failed and did not say why");
+	CHECK_STR(err.text, "'sh' failed with status 3 and did not say why");
 	const char *none[] = {"sonde-no-such-program", NULL};
-	CHECK_INT(ctl_exec(none, 1, &out, &err), -ENOENT);
+	CHECK_INT(run_program(none, &(struct run_options){.timeout_ms = 1000}, &out, &err),
+		  -ENOENT);
+	CHECK(!run_is_there("sonde-no-such-program") && run_is_there("sh"));
+	CHECK_INT(sh("head -c 9000000 /dev/zero", 10, &out, &err), -EFBIG);
 	buf_release(&out);
 }
 
-TEST(ctl_exec, a_program_that_hangs)
+TEST(run, a_program_that_hangs)
 {
 	struct buf out = {0};
 	struct err err = {0};
@@ -53,7 +57,7 @@ TEST(ctl_exec, a_program_that_hangs)
 	buf_release(&out);
 }
 
-TEST(ctl_exec, what_it_leaves_running_is_not_waited_for)
+TEST(run, what_it_leaves_running_is_not_waited_for)
 {
 	struct buf out = {0};
 	struct err err = {0};

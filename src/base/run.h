@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The answer of another program: npu-smi, squeue, kubectl. No shell is involved, and nobody waits
+ * for a program that hangs.
+ */
+#ifndef SONDE_BASE_RUN_H
+#define SONDE_BASE_RUN_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct run_options {
+	unsigned timeout_ms;
+	size_t max_bytes; /* that it may print */
+	/* It leads a process group, so that all that it starts is killed with it. Not for programs
+	 * that may ask for a password. */
+	bool apart;
+	/* May be NULL. Zero at first; whoever was killed and is still there, because it sleeps in a
+	 * driver. While there is one, none is started. */
+	pid_t *hanging;
+};
+
+/*
+ * Runs argv (found by PATH) and adds what it prints to `out`; stdin is empty. It is over when the
+ * program has ended: what it leaves running is not waited for. Fails, with the last line of its
+ * complaint, if it cannot be run (-ENOENT: there is none), is too late (-ETIMEDOUT), prints too
+ * much (-EFBIG) or does not exit with status 0 (-EIO).
+ */
+int run_program(const char *const *argv, const struct run_options *o, struct buf *out,
+		struct err *err);
+
+/* Whether there is such a program in PATH. */
+bool run_is_there(const char *name);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Who uses the devices, by the vendor's library or else its program. Calls may take as long as the
+ * driver likes; the program has a deadline.
+ */
+#ifndef SONDE_DEVICE_METRICS_PROCESSES_H
+#define SONDE_DEVICE_METRICS_PROCESSES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct device_process {
+	pid_t pid; /* as the driver counts: on the host */
+	pid_t inner_pid; /* inside its container; 0 if that is not told */
+	int device; /* -1: not told */
+	uint64_t bytes; /* UINT64_MAX: not known */
+};
+
+/* Zero-initialise and release. A process is there once for each device that it uses. */
+struct device_processes {
+	struct device_process *list;
+	size_t n, cap;
+	const char *how; /* "DCMI", "npu-smi", "NVML", "nvidia-smi" */
+	pid_t hanging; /* a program of before that does not end (base/run.h) */
+};
+
+void device_processes_add(struct device_processes *d, const struct device_process *p);
+void device_processes_release(struct device_processes *d);
+
+/* Add to *out. -ENOENT: there is neither the library with a device nor the program. */
+int ascend_processes(unsigned timeout_ms, struct device_processes *out, struct err *err);
+int cuda_processes(unsigned timeout_ms, struct device_processes *out, struct err *err);
+
+#endif
