@@ -25,14 +25,14 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
 GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
 OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
-OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson -lzstd -lxxhash -ldw -lelf -lpthread -ldl -lm
+OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson -lzstd -lz -lxxhash -ldw -lelf -lpthread -ldl -lm
 
 .PHONY: all
 all: guest own sim
 
 # --- the guest: libsonde_guest.so is the runtime, the others carry the names that jobs preload ---
 
-GUEST_SRC := $(wildcard src/guest/*.c src/collect/*.c src/stack/native*.c)
+GUEST_SRC := $(wildcard src/guest/*.c src/collect/*.c src/stack/native*.c src/stack/python*.c)
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
 HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hal_hooks.c
@@ -70,11 +70,14 @@ $(foreach l,$(HOOK_LIBS),$(eval $(call hook_lib,$(l))))
 
 OWN_SRC := $(wildcard src/wire/*.c src/base/*.c src/recorder/*.c src/analyze/*.c src/export/*.c \
 	src/daemon/*.c src/cli/*.c src/device/*/modules.c src/device/*/dcmi.c src/device/metrics*.c \
-	src/device/*/metrics*.c)
+	src/device/*/metrics*.c src/stack/python*.c src/stack/remote*.c src/sampler/*.c)
 OWN_OBJ := $(OWN_SRC:%.c=$(O)/own/%.o)
 
+PYTHON_SRC := $(wildcard src/python/putils/tools/*.py)
+
 .PHONY: own
-own: $(addprefix $(O)/bin/,sonde msmemscope dynolog dyno)
+own: $(addprefix $(O)/bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) \
+	$(PYTHON_SRC:src/%=$(O)/%)
 
 $(O)/own/%.o: %.c
 	@mkdir -p $(@D)
@@ -91,8 +94,12 @@ $(O)/bin/msmemscope: src/cli/msmemscope.sh
 	@mkdir -p $(@D)
 	install -m 755 $< $@
 
+$(O)/python/%.py: src/python/%.py
+	@mkdir -p $(@D)
+	install -m 755 $< $@
+
 # Names under which the one binary speaks another command line.
-$(O)/bin/dynolog $(O)/bin/dyno: $(O)/bin/sonde
+$(addprefix $(O)/bin/,dynolog dyno python_stack_sniffer py_stack_snap): $(O)/bin/sonde
 	ln -sf sonde $@
 
 # --- the simulated vendor stack: sim/lib*/ become libraries, the other folders programs ---
@@ -263,16 +270,20 @@ soak: all targets
 
 UNITS := $(wildcard packaging/systemd/*)
 SHARED := packaging/README.md $(wildcard $(foreach d,logrotate sysctl slurm kubernetes prometheus grafana,packaging/$(d)/*))
-INSTALLED := $(addprefix bin/,sonde msmemscope dynolog dyno) $(addprefix lib/,libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
+INSTALLED := $(addprefix bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) \
+	$(PYTHON_SRC:src/%=lib/%) $(addprefix lib/,libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
 	$(wildcard include/sonde/*.h) $(patsubst docs/man/%,share/man/man1/%,$(wildcard docs/man/*.1)) \
 	$(UNITS:packaging/systemd/%=lib/systemd/system/%) $(SHARED:packaging/%=share/sonde/%)
 
 .PHONY: install install-packaging install-sim uninstall
 install: guest own install-packaging
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/sonde share/man/man1)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib lib/python/putils/tools include/sonde share/man/man1)
 	install -m 755 $(O)/bin/sonde $(O)/bin/msmemscope $(DESTDIR)$(PREFIX)/bin
 	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/dynolog
 	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/dyno
+	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/python_stack_sniffer
+	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/py_stack_snap
+	install -m 755 $(PYTHON_SRC:src/%=$(O)/%) $(DESTDIR)$(PREFIX)/lib/python/putils/tools
 	install -m 755 $(O)/lib/libsonde_guest.so $(HOOK_LIBS:%=$(O)/lib/%.so) $(DESTDIR)$(PREFIX)/lib
 	$(if $(wildcard include/sonde/*.h),install -m 644 include/sonde/*.h $(DESTDIR)$(PREFIX)/include/sonde)
 	$(if $(wildcard docs/man/*.1),install -m 644 docs/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1)
@@ -299,7 +310,7 @@ install-sim: sim
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
 	rm -rf $(DESTDIR)$(PREFIX)/libexec/sonde-sim
-	rmdir $(addprefix $(DESTDIR)$(PREFIX)/,include/sonde $(patsubst packaging/%/,share/sonde/%,$(sort $(dir $(SHARED)))) \
+	rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/python/putils/tools lib/python/putils lib/python include/sonde $(patsubst packaging/%/,share/sonde/%,$(sort $(dir $(SHARED)))) \
 		share/sonde) 2>/dev/null || true
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -path $(O)/pythons -prune -o -name '*.d' -type f -print 2>/dev/null)

@@ -14,6 +14,7 @@ import sys
 # First match decides. The stack and device folders hold files of both worlds.
 LAYER_OF = [
     ("src/stack/native*", "stack/native"),
+    ("src/stack/python*", "stack/python"),
     ("src/device/metrics*", "device/metrics"),
     ("src/device/*/metrics*", "device/metrics"),
     ("src/device/*/dcmi.*", "device/metrics"),
@@ -22,7 +23,7 @@ LAYER_OF = [
     ("src/device/*", "device/hooks"),
     ("include/sonde/*", "api"),
 ]
-LAYERS = "wire guest base collect stack recorder analyze export daemon cli python".split()
+LAYERS = "wire guest base collect stack sampler recorder analyze export daemon cli python".split()
 
 ALLOWED = {
     "api": "",
@@ -31,19 +32,21 @@ ALLOWED = {
     "device/abi": "",
     "device/names": "",
     # guest world
-    "guest": "wire stack/native api",
+    "guest": "wire stack/native stack/python api",
     "stack/native": "wire",
+    "stack/python": "wire",  # both worlds
     "collect": "guest wire stack/native api",
     "device/hooks": "guest wire collect device/abi api",
     # own world
     "base": "",
-    "stack": "wire base",
+    "stack": "wire base stack/python",
+    "sampler": "base wire stack stack/python export device/metrics",
     "device/metrics": "wire base device/abi",
     "analyze": "base wire export",
     "export": "base wire",
     "recorder": "base wire stack analyze export device/names device/metrics",
     "daemon": "base wire device/metrics export",
-    "cli": "base wire stack analyze export recorder daemon device/metrics api",
+    "cli": "base wire stack stack/python sampler analyze export recorder daemon device/metrics api",
     "python": "guest wire base stack analyze export recorder api",
 }
 

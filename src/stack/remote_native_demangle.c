@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Names as they are shown. The only one who knows all names of C++ is its runtime, which we do not
+ * want to need: it is used where it is.
+ */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/intern.h"
+#include "stack/remote_native_impl.h"
+
+#define NATIVE_TEXT_BYTES 400 /* templates have no bound */
+#define MANGLED_MAX_BYTES 4096
+
+typedef char *(*demangle_fn)(const char *name, char *buffer, size_t *length, int *status);
+
+static demangle_fn runtime(void)
+{
+	static bool tried;
+	static demangle_fn fn;
+
+	if (!tried) {
+		void *lib = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
+		void *found = lib ? dlsym(lib, "__cxa_demangle") : NULL;
+
+		memcpy(&fn, &found, sizeof(fn));
+		tried = true;
+	}
+	return fn;
+}
+
+/* How many bytes of a UTF-8 character begin here; 0 if it is none. */
+static size_t character(const unsigned char *s)
+{
+	size_t n = *s < 0x80 ? 1 : *s >= 0xc2 && *s < 0xe0 ? 2 : *s >= 0xe0 && *s < 0xf0 ? 3 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
+const char *native_text(const char *text, size_t len)
+{
+	char copy[NATIVE_TEXT_BYTES];
+	size_t n = 0;
+
+	for (size_t i = 0; i < len && text[i];) {
+		size_t each = character((const unsigned char *)text + i);
+
+		if (n + (each ? each : 1) > sizeof(copy))
+			break;
+		if (!each || (unsigned char)text[i] < 0x20 || text[i] == 0x7f) {
+			copy[n++] = '?';
+			i++;
+		} else {
+			memcpy(copy + n, text + i, each);
+			n += each;
+			i += each;
+		}
+	}
+	return intern(copy, n);
+}
+
+const char *native_demangle(const char *name)
+{
+	size_t n = strnlen(name, MANGLED_MAX_BYTES);
+	char *plain = NULL;
+	int status = -1;
+
+	if (n > 2 && n < MANGLED_MAX_BYTES && name[0] == '_' && name[1] == 'Z') {
+		demangle_fn fn = runtime();
+
+		plain = fn ? fn(name, NULL, NULL, &status) : NULL;
+	}
+	if (plain && status == 0) {
+		const char *out = native_text(plain, strlen(plain));
+
+		free(plain);
+		return out;
+	}
+	free(plain);
+	/* Without the version that a library's symbol may carry: clock_nanosleep@GLIBC_2.2.5. */
+	const char *version = memchr(name, '@', n);
+	return native_text(name, version && version > name ? (size_t)(version - name) : n);
+}
