@@ -114,7 +114,6 @@ static void say_what_is_missing(const struct mem_config *c)
 		bool asked;
 		const char *what;
 	} missing[] = {
-		{c->py_stack, "--call-stack=python: rows have no Python call stacks"},
 		{c->traceback, "--events=traceback: Python calls are not traced"},
 	};
 

@@ -120,7 +120,7 @@ const struct opt mem_option_table[] = {
 	 .default_text = "off",
 	 .help = "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both. DEPTH is "
 		 "the number of "
-		 "frames, from 0 to 1000, 50 if left out. Python stacks are not in this version."},
+		 "frames, from 0 to 1000, 50 if left out."},
 	{.name = "collect-mode",
 	 .kind = OPT_CHOICE,
 	 .arg = "MODE",

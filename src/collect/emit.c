@@ -79,7 +79,7 @@ void collect_alloc(const struct collect_block *b, const void *caller)
 	}
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
-	put_alloc(b, 0, ns, guest.c_depth ? guest_stack((uint64_t)caller) : 0);
+	put_alloc(b, 0, ns, guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);
 	guest_unhold(held);
 }
 
@@ -97,7 +97,7 @@ void collect_free(const struct collect_block *b, const void *caller)
 	}
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
-	put_free(b, 0, ns, guest.c_depth ? guest_stack((uint64_t)caller) : 0);
+	put_free(b, 0, ns, guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);
 	guest_unhold(held);
 }
 
@@ -133,7 +133,7 @@ void collect_free_end(struct collect_pending p, const struct collect_block *b, b
 			put_free(b, REC_F_SHADOW, p.time_ns, 0);
 		else
 			put_free(b, 0, p.time_ns,
-				 guest.c_depth ? guest_stack((uint64_t)caller) : 0);
+				 guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);
 	}
 	guest_unhold(p.held);
 }
@@ -149,11 +149,12 @@ struct put {
 	bool held;
 };
 
-static struct put put_begin_depth(uint8_t type, uint16_t size, const void *caller, uint32_t depth)
+static struct put put_begin_depth(uint8_t type, uint16_t size, const void *caller, uint32_t depth,
+				  uint32_t py_depth)
 {
 	struct put p = {.size = size, .held = guest_hold(RING_PENDING_NOW)};
 	uint64_t ns = guest_now();
-	uint32_t stack = caller ? guest_stack_depth((uint64_t)caller, depth) : 0;
+	uint32_t stack = caller ? guest_stack_depth((uint64_t)caller, depth, py_depth) : 0;
 
 	p.rec = guest_reserve(size);
 	if (p.rec) {
@@ -165,7 +166,7 @@ static struct put put_begin_depth(uint8_t type, uint16_t size, const void *calle
 
 static struct put put_begin(uint8_t type, uint16_t size, const void *caller)
 {
-	return put_begin_depth(type, size, caller, guest.c_depth);
+	return put_begin_depth(type, size, caller, guest.c_depth, guest.py_depth);
 }
 
 static void put_end(const struct put *p)
@@ -196,10 +197,10 @@ void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, co
 	if (!guest_wants(WANT_ALLOC))
 		return;
 	/* Rare, and often the last thing that a job does: worth more frames than usual. */
-	uint32_t depth = guest.page->oom_depth;
-	if (depth < guest.c_depth)
-		depth = guest.c_depth;
-	struct put p = put_begin_depth(REC_OOM, sizeof(struct rec_oom), caller, depth);
+	uint32_t least = guest.page->oom_depth;
+	struct put p = put_begin_depth(REC_OOM, sizeof(struct rec_oom), caller,
+				       guest.c_depth > least ? guest.c_depth : least,
+				       guest.py_depth > least ? guest.py_depth : least);
 	struct rec_oom *r = p.rec;
 	if (r) {
 		r->size_bytes = size;

@@ -65,7 +65,7 @@ enum guest_mode {
 struct guest_state {
 	_Atomic uint32_t mode; /* enum guest_mode */
 	_Atomic uint32_t want; /* enum session_want */
-	uint32_t c_depth;
+	uint32_t c_depth, py_depth;
 	struct session_page *page;
 	struct arena_head *arena;
 };
@@ -221,17 +221,33 @@ static inline void guest_unhold(bool held)
 void guest_lost(uint64_t n);
 
 /*
- * The id of the native call stack of the hook that was called from `caller`, interned in the
- * arena; 0 when stacks are off or there is no room (counted).
+ * The id of the call stack of the hook that was called from `caller`, native frames and those of
+ * Python as asked for, interned in the arena; 0 when stacks are off or there is no room (counted).
  */
 uint32_t guest_stack(uint64_t caller);
-/* The same with a depth of its own, whatever was asked for. */
-uint32_t guest_stack_depth(uint64_t caller, uint32_t depth);
+/* The same with depths of its own, whatever was asked for. */
+uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth);
+
+static inline bool guest_wants_stacks(void)
+{
+	return guest.c_depth | guest.py_depth;
+}
 
 /* start/stop of tracing: switches the mode of this process. */
 void guest_set_tracing(bool on);
 
 /* --- inside this folder --- */
+
+/*
+ * The id of the words in the arena, equal ones have one; 0 if there is no room. Who meets them
+ * first is told (`fresh` may be NULL) before anybody else can see the id.
+ */
+uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t id, void *arg),
+		      void *arg);
+
+/* The Python stack of this thread, innermost first, as STACK_PYTHON words. Takes no lock, and not
+ * the GIL either. Returns how many, 0 where no Python runs. */
+uint32_t guest_python(uint64_t *out, uint32_t max);
 
 /* Remembers whose memory this is; at load, when no vfork child can be asking. */
 void guest_note_owner(void);

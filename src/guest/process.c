@@ -333,6 +333,7 @@ static uint32_t join(void)
 	atomic_fetch_add(&guest.page->joined, 1);
 	uint32_t want = atomic_load(&guest.page->want);
 	guest.c_depth = guest.page->c_depth;
+	guest.py_depth = guest.page->py_depth;
 	atomic_store(&guest.want, want);
 	uint32_t tracing = !(want & WANT_DEFERRED);
 	atomic_store(&guest.arena->tracing, tracing);

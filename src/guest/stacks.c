@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Interns native call stacks in the arena: equal stacks get one id, whoever meets them first
+ * Interns call stacks in the arena: equal stacks get one id, whoever meets them first
  * stores them. Lock-free: a slot goes from 0 to its final value by one compare-and-swap, after the
  * data behind it is complete.
  */
@@ -81,8 +81,10 @@ static uint32_t stack_store(struct arena_head *a, const uint64_t *pc, uint32_t n
 	return id;
 }
 
-static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t n)
+uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id, void *arg),
+		      void *arg)
 {
+	struct arena_head *a = guest.arena;
 	uint64_t h = hash_pcs(pc, n);
 	uint32_t tag = (uint32_t)(h >> 32) | 1, mine = 0;
 
@@ -90,8 +92,11 @@ static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t 
 		_Atomic uint64_t *slot = arena_stack_slot(a, (uint32_t)(h + i) % ARENA_STACK_SLOTS);
 		uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
 		if (!v) {
-			if (!mine)
+			if (!mine) {
 				mine = stack_store(a, pc, n, tag);
+				if (mine && fresh)
+					fresh(mine, arg);
+			}
 			if (!mine)
 				return 0;
 			if (atomic_compare_exchange_strong(slot, &v, (uint64_t)tag << 32 | mine))
@@ -109,12 +114,16 @@ static uint32_t stack_intern(struct arena_head *a, const uint64_t *pc, uint32_t 
 
 /* Three sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
 #define CAPTURE(name, size)                                                                        \
-	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth)            \
+	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth,            \
+						       uint32_t py_depth)                          \
 	{                                                                                          \
 		uint64_t pc[size];                                                                 \
-		unsigned n = native_capture(pc, depth, caller, report_module, NULL);               \
-		return n ? stack_intern(guest.arena, pc, n) : 0;                                   \
+		uint32_t n = depth ? native_capture(pc, depth, caller, report_module, NULL) : 0;   \
+		n += guest_python(pc + n, py_depth);                                               \
+		return n ? guest_intern(pc, n, NULL, NULL) : NOTHING;                              \
 	}
+
+#define NOTHING UINT32_MAX /* there is no stack, which is no loss */
 
 CAPTURE(capture_small, SMALL_DEPTH)
 CAPTURE(capture_middle, MIDDLE_DEPTH)
@@ -122,23 +131,31 @@ CAPTURE(capture_deep, ARENA_MAX_DEPTH)
 
 uint32_t guest_stack(uint64_t caller)
 {
-	return guest_stack_depth(caller, guest.c_depth);
+	return guest_stack_depth(caller, guest.c_depth, guest.py_depth);
 }
 
-uint32_t guest_stack_depth(uint64_t caller, uint32_t depth)
+uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth)
 {
-	if (!depth || !guest.arena)
+	if (!(depth | py_depth) || !guest.arena)
 		return 0;
 	int saved = errno;
 	uint32_t id;
-	if (depth <= SMALL_DEPTH)
-		id = capture_small(caller, depth);
-	else if (depth <= MIDDLE_DEPTH)
-		id = capture_middle(caller, depth);
+	if (depth > ARENA_MAX_DEPTH)
+		depth = ARENA_MAX_DEPTH;
+	if (py_depth > ARENA_MAX_DEPTH - depth)
+		py_depth = ARENA_MAX_DEPTH - depth;
+	if (depth + py_depth <= SMALL_DEPTH)
+		id = capture_small(caller, depth, py_depth);
+	else if (depth + py_depth <= MIDDLE_DEPTH)
+		id = capture_middle(caller, depth, py_depth);
 	else
-		id = capture_deep(caller, depth < ARENA_MAX_DEPTH ? depth : ARENA_MAX_DEPTH);
-	if (!id)
-		atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
+		id = capture_deep(caller, depth, py_depth);
 	errno = saved;
+	if (id == NOTHING && !depth)
+		return 0;
+	if (!id || id == NOTHING) {
+		atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
+		return 0;
+	}
 	return id;
 }

@@ -341,6 +341,28 @@ static void on_module(struct proc *p, const struct rec_module *r)
 	symbolizer_add_module(p->symbols, r->start, r->end, r->bias, text, len);
 }
 
+/* "file(line): function", as dumps have it. */
+static void on_python(struct proc *p, const struct rec_python *r)
+{
+	size_t len;
+	const char *name = rec_text(&r->head, &len);
+	size_t name_len = strnlen(name, len);
+	struct buf text = {0};
+
+	if (omap_get(&p->places, r->id))
+		return;
+	if (name_len < len)
+		buf_add(&text, name + name_len + 1, len - name_len - 1);
+	buf_addf(&text, "(%u): ", r->line);
+	buf_add(&text, name, name_len);
+	buf_add_char(&text, '\n');
+	for (size_t i = 0; i + 1 < text.len; i++)
+		if ((unsigned char)text.data[i] < ' ')
+			text.data[i] = '?';
+	omap_put(&p->places, r->id, xstrndup(text.data, text.len));
+	buf_release(&text);
+}
+
 static struct proc *proc_of(struct track *t, uint32_t number)
 {
 	return number < t->nprocs ? t->procs[number] : NULL;
@@ -403,6 +425,9 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		break;
 	case REC_MODULE:
 		on_module(p, (const struct rec_module *)r);
+		break;
+	case REC_PYTHON:
+		on_python(p, (const struct rec_python *)r);
 		break;
 	default:
 		break;
@@ -480,6 +505,7 @@ static void free_stack(uint64_t key, void *value, void *arg)
 	(void)key;
 	(void)arg;
 	buf_release(&s->text);
+	buf_release(&s->python);
 	free(s);
 }
 
@@ -502,6 +528,8 @@ static void proc_free(struct proc *p)
 	omap_release(&p->names);
 	omap_each(&p->stacks, free_stack, NULL);
 	omap_release(&p->stacks);
+	omap_each(&p->places, free_text, NULL);
+	omap_release(&p->places);
 	labels_release(p);
 	symbolizer_free(p->symbols);
 	free(p->usage);

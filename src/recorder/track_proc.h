@@ -83,6 +83,7 @@ struct proc {
 	struct omap heaps; /* address → size of a pool's heap, as pointer value */
 	struct omap names; /* hash → text */
 	struct omap stacks; /* id → struct stack_text */
+	struct omap places; /* id → text: where in Python code, see rec_python */
 	struct omap threads; /* tid → struct thread */
 	struct usage *usage;
 	size_t nusage, cap_usage;
@@ -93,7 +94,7 @@ struct proc {
 struct stack_text {
 	uint32_t depth;
 	bool resolved;
-	struct buf text;
+	struct buf text, python;
 	uint64_t pc[];
 };
 

@@ -21,6 +21,7 @@ static const struct {
 	[REC_MODULE] = {sizeof(struct rec_module), offsetof(struct rec_module, len)},
 	[REC_WATCH] = {sizeof(struct rec_watch), offsetof(struct rec_watch, len)},
 	[REC_DEVICE] = {sizeof(struct rec_device), 0},
+	[REC_PYTHON] = {sizeof(struct rec_python), offsetof(struct rec_python, len)},
 };
 
 static size_t text_len(const struct rec *r)

@@ -9,7 +9,7 @@
  *	+--------+-------+--------+------------+----------------+---------------- - -
  *
  * `size` is the whole record in bytes, a multiple of 8. `time_ns` is CLOCK_MONOTONIC. `stack` is
- * the id of an interned native call stack in the same arena (see ring.h), 0 for none.
+ * the id of an interned call stack in the same arena (see ring.h), 0 for none.
  *
  * Text bodies (rec_text and its users) hold `len` bytes without a terminator, padded with zeros.
  *
@@ -46,6 +46,7 @@ enum rec_type {
 	REC_MODULE = 13, /* rec_module + text: a mapped object that stacks point into */
 	REC_WATCH = 14, /* rec_watch + text: a look at a watched block */
 	REC_DEVICE = 15, /* rec_device: memory of a device; the recorder writes these itself */
+	REC_PYTHON = 16, /* rec_python + text: a place in Python code that stacks name */
 	REC_TYPE_END,
 };
 
@@ -293,6 +294,19 @@ struct rec_module {
 	char text[]; /* path */
 };
 
+/* Words of a stack with these bits are no addresses: the rest is the id of a rec_python. */
+#define STACK_PYTHON 0xffff000000000000ull
+
+/* Text: the function, a NUL, and the file. */
+struct rec_python {
+	struct rec head;
+	uint64_t id;
+	uint32_t line; /* 0: none */
+	uint16_t len;
+	uint16_t reserved;
+	char text[];
+};
+
 _Static_assert(sizeof(struct rec) == 16, "rec changed size");
 _Static_assert(sizeof(struct rec_thread) == 24, "rec_thread changed size");
 _Static_assert(sizeof(struct rec_alloc) == 40, "rec_alloc changed size");
@@ -309,6 +323,7 @@ _Static_assert(sizeof(struct rec_oom) == 40, "rec_oom changed size");
 _Static_assert(sizeof(struct rec_watch) == 80, "rec_watch changed size");
 _Static_assert(sizeof(struct rec_device) == 56, "rec_device changed size");
 _Static_assert(sizeof(struct rec_module) == 48, "rec_module changed size");
+_Static_assert(sizeof(struct rec_python) == 32, "rec_python changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

@@ -67,7 +67,7 @@ struct seg {
 struct stack_entry {
 	uint32_t hash;
 	uint32_t depth;
-	uint64_t pc[]; /* innermost first; return addresses */
+	uint64_t pc[]; /* innermost first; return addresses, then STACK_PYTHON words */
 };
 
 struct arena_head {

@@ -25,6 +25,7 @@ static const struct {
 	{REC_MODULE, sizeof(struct rec_module), offsetof(struct rec_module, len)},
 	{REC_WATCH, sizeof(struct rec_watch), offsetof(struct rec_watch, len)},
 	{REC_DEVICE, sizeof(struct rec_device), 0},
+	{REC_PYTHON, sizeof(struct rec_python), offsetof(struct rec_python, len)},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))
