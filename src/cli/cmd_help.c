@@ -80,7 +80,7 @@ static int man(const char *page, struct buf *out, struct err *err)
 			return 0;
 		}
 	for (int i = 0; commands[i]; i++)
-		if (!strcmp(commands[i]->spec.name, page)) {
+		if (!strcmp(commands[i]->page ? commands[i]->page : commands[i]->spec.name, page)) {
 			manpage_command(page, &commands[i]->spec, out);
 			return 0;
 		}

@@ -30,6 +30,7 @@ struct command {
 	const char *name; /* "msmemscope", "mem show" */
 	const char *alias; /* another name, or NULL */
 	bool hidden; /* not in any list */
+	const char *page; /* name of a manual page of its own, or NULL */
 	const char *tag; /* before messages, as in "[tag] Error: "; NULL: "<spec.name>: " */
 	struct args_spec spec;
 	/* argv: the arguments behind the name. Returns the exit status. */
@@ -59,6 +60,8 @@ extern const struct command cmd_daemon;
 extern const struct command cmd_certs;
 extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
 extern const struct command cmd_metrics;
+extern const struct command cmd_stack, cmd_stack_run;
+extern const struct command cmd_snap, cmd_py_stack_snap;
 
 extern const struct command *const commands[]; /* ended by NULL */
 extern const struct command_group command_groups[]; /* ended by a NULL name */

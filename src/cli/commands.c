@@ -15,6 +15,7 @@ const struct command *const commands[] = {
 	&cmd_msmemscope,      &cmd_mem_show,	    &cmd_mem_leaks,    &cmd_mem_gaps,
 	&cmd_mem_inefficient, &cmd_mem_owners,	    &cmd_mem_peak,     &cmd_mem_oom,
 	&cmd_mem_watch,	      &cmd_mem_compare,	    &cmd_mem_export,   &cmd_mem_recover,
+	&cmd_stack_run,	      &cmd_stack,	    &cmd_snap,	       &cmd_py_stack_snap,
 	&cmd_metrics,	      &cmd_ctl_status,	    &cmd_ctl_version,  &cmd_ctl_ps,
 	&cmd_ctl_watch,	      &cmd_ctl_gputrace,    &cmd_ctl_nputrace, &cmd_ctl_npu_monitor,
 	&cmd_ctl_dcgm_pause,  &cmd_ctl_dcgm_resume, &cmd_daemon,       &cmd_certs,
@@ -32,12 +33,14 @@ static const struct args_section sonde_sections[] = {
 	{"ENVIRONMENT",
 	 "SONDE_LOG sets how much our own processes write to their log: debug, info, warning or "
 	 "error, also by area, as in SONDE_LOG=info,merge=debug."},
-	{"SEE ALSO", "msmemscope(1), sonde-mem(1), sonde-ctl(1), dyno(1)"},
+	{"SEE ALSO",
+	 "msmemscope(1), sonde-mem(1), sonde-stack(1), sonde-snap(1), sonde-ctl(1), dyno(1)"},
 	{NULL, NULL},
 };
 static const struct args_example sonde_examples[] = {
 	{"record a training script", "msmemscope -- python train.py"},
 	{"look at what was recorded", "sonde mem show memscopeDumpResults"},
+	{"see what all ranks do over time", "sonde stack -d 10 -o trace.json"},
 	{"start the daemon of this node", "sonde daemon --enable-ipc-monitor"},
 	{"see which jobs it knows", "sonde ctl ps"},
 	{"describe this machine for a bug report", "sonde bugreport"},

@@ -45,7 +45,11 @@ int main(int argc, char **argv)
 	BUG_ON(argc < 1);
 	char *slash = strrchr(argv[0], '/');
 	char *name = slash ? slash + 1 : argv[0];
+	size_t len = strlen(name);
 
+	/* Programs that used to be scripts may be linked under the names of those. */
+	if (len > 3 && !strcmp(name + len - 3, ".py"))
+		name[len - 3] = '\0';
 	const struct command *cmd = command_find(1, &name, &words);
 	if (cmd)
 		return cmd->run(cmd, argc - 1, argv + 1);

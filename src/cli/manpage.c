@@ -214,12 +214,15 @@ void manpage_group(const struct command_group *group, struct buf *out)
 
 		if (!command_in_group(cmd, group))
 			continue;
-		if (!strncmp(cmd->spec.name, "sonde", 5)) {
+		const char *page = cmd->page ? cmd->page : cmd->spec.name;
+		if (!cmd->page && !strncmp(cmd->spec.name, "sonde", 5)) {
 			one_command(out, cmd, group);
 		} else {
 			buf_addf(out, ".SS \"%s\"\n", cmd->spec.name);
 			put_str(out, cmd->spec.summary);
-			buf_addf(out, "; see\n.BR %s (1).\n", cmd->spec.name);
+			buf_add_str(out, "; see\n.BR ");
+			put_str(out, page);
+			buf_add_str(out, " (1).\n");
 		}
 	}
 	tail(out, &group->spec);

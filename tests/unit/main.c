@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Runs the registered tests; arguments select by `suite` or `suite.name` prefix. */
+/* Runs the registered tests; arguments select by `suite` or `suite.name` prefix. What a test leaves
+ * running ends with it: the orphans of a test are the children of this process. */
 #include "test.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +27,27 @@ static int selected(const struct test *t, int argc, char **argv)
 	return argc < 2;
 }
 
+static void end_children(void)
+{
+	char path[64];
+	int pid;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+	/* Those that end may leave us children of their own. */
+	for (;;) {
+		FILE *f = fopen(path, "re");
+		int n = 0;
+
+		for (; f && fscanf(f, "%d", &pid) == 1; n++)
+			kill(pid, SIGKILL);
+		if (f)
+			fclose(f);
+		if (!n)
+			return;
+		waitpid(-1, NULL, 0);
+	}
+}
+
 static int run_one(const struct test *t)
 {
 	int status;
@@ -32,6 +55,7 @@ static int run_one(const struct test *t)
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(120);
 		t->fn();
 		exit(0);
@@ -40,6 +64,7 @@ static int run_one(const struct test *t)
 		return -1;
 	if (WIFSIGNALED(status))
 		fprintf(stderr, "killed by signal %d\n", WTERMSIG(status));
+	end_children();
 	return status;
 }
 
@@ -47,6 +72,7 @@ int main(int argc, char **argv)
 {
 	int passed = 0, failed = 0;
 
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	for (struct test *t = tests; t; t = t->next) {
 		if (!selected(t, argc, argv))
 			continue;

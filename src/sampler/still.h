@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Who has not moved. A rank stands still as long as its calls, the instruction in each of them and
+ * all their variables stay the same; what happens inside the standard library (a wait that looks at
+ * the clock now and then) is no movement.
+ */
+#ifndef SONDE_SAMPLER_STILL_H
+#define SONDE_SAMPLER_STILL_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "sampler/targets.h"
+
+struct still;
+
+struct still *still_new(void);
+void still_free(struct still *s);
+
+/* After every round. */
+void still_round(struct still *s, const struct targets *t, uint64_t now_ns);
+
+/* How many ranks have not moved for `ns`; of jobs without ranks, processes. */
+unsigned still_count(const struct still *s, uint64_t ns, uint64_t now_ns);
+
+/*
+ * Words about those, and the same for programs (an array; either may be NULL). One that stands
+ * where most others do, too, waits for somebody: said. Returns how many there are.
+ */
+unsigned still_report(const struct still *s, uint64_t ns, uint64_t now_ns, struct buf *out,
+		      json_t *json);
+
+#endif
