@@ -113,7 +113,9 @@ static int plan(struct stack_command *c)
 	struct buf text = {0};
 
 	stack_report_plan(&c->o, c->words, &text);
-	int status = command_print(c->cmd, &text);
+	json_t *words = c->o.json ? json_string(buf_str(&text)) : NULL;
+	int status = words ? command_print_json(c->cmd, json_pack("{s:o}", "plan", words))
+			   : command_print(c->cmd, &text);
 	buf_release(&text);
 	return status;
 }

@@ -34,6 +34,40 @@ static bool read_all(int fd, void *out, size_t n)
 	return true;
 }
 
+static json_t *one_json(const struct stack_tracked *who, const bool *runs)
+{
+	if (!who->pid)
+		return json_null();
+	return json_pack("{s:i, s:b}", "pid", (int)who->pid, "running", runs ? *runs : true);
+}
+
+static void add_line(struct buf *out, const char *who, const struct stack_tracked *t,
+		     const bool *runs)
+{
+	const char *state = !runs ? "" : *runs ? " running" : " ended";
+
+	if (t->pid)
+		buf_addf(out, "%s_pid=%d%s\n", who, (int)t->pid, state);
+}
+
+/* The lines that scripts know, or JSON. Without `job` and `sampler` nothing is said about whether
+ * they run: they have just been started. */
+static int tell_pids(const struct command *cmd, const struct stack_options *o,
+		     const struct stack_pidfile *p, const bool *job, const bool *sampler)
+{
+	struct buf text = {0};
+
+	if (o->json)
+		return command_print_json(cmd,
+					  json_pack("{s:o, s:o}", "main", one_json(&p->job, job),
+						    "sniffer", one_json(&p->sampler, sampler)));
+	add_line(&text, "main", &p->job, job);
+	add_line(&text, "sniffer", &p->sampler, sampler);
+	int status = command_print(cmd, &text);
+	buf_release(&text);
+	return status;
+}
+
 static int in_front(const struct command *cmd, const struct stack_options *o, int fd)
 {
 	struct outcome end = {0};
@@ -45,16 +79,13 @@ static int in_front(const struct command *cmd, const struct stack_options *o, in
 	}
 	if (end.status != EXIT_DONE)
 		return command_fail(cmd, &end.err, end.status);
-	if (end.pids.job.pid)
-		printf("main_pid=%d\n", (int)end.pids.job.pid);
-	printf("sniffer_pid=%d\n", (int)end.pids.sampler.pid);
-	fflush(stdout);
+	int status = tell_pids(cmd, o, &end.pids, NULL, NULL);
 	if (!o->quiet)
 		fprintf(stderr,
 			"%s: in the background; '--status' and '--stop' with '-o %s' ask "
 			"after it and end it\n",
 			cmd->spec.name, o->output);
-	return EXIT_DONE;
+	return status;
 }
 
 static int leave_terminal(const char *log, struct err *err)
@@ -148,13 +179,10 @@ int stack_detach_status(const struct command *cmd, const struct stack_options *o
 
 	stack_pidfile_read(o->pid_file, &p, NULL);
 	bool job = stack_tracked_runs(&p.job), sampler = stack_tracked_runs(&p.sampler);
-	if (!job && !sampler)
+	if (!job && !sampler && !o->json)
 		return nothing(cmd, o);
-	if (p.job.pid)
-		printf("main_pid=%d %s\n", (int)p.job.pid, job ? "running" : "ended");
-	if (p.sampler.pid)
-		printf("sniffer_pid=%d %s\n", (int)p.sampler.pid, sampler ? "running" : "ended");
-	return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
+	int status = tell_pids(cmd, o, &p, &job, &sampler);
+	return job || sampler ? status : EXIT_FAILED;
 }
 
 /* Waits for both; false if one still runs. */

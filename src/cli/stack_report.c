@@ -66,8 +66,8 @@ void stack_report_say(struct stack_session *s)
 		 t->processes, t->processes == 1 ? "" : "es", t->rounds, t->rounds == 1 ? "" : "s",
 		 seconds(s), t->samples, t->samples == 1 ? "" : "s");
 	add_count(&line, t->missed, "missed", "missed");
-	add_count(&line, t->retries, "copied twice because it changed",
-		  "copied twice because they changed");
+	add_count(&line, t->retries, "copied more than once because it changed",
+		  "copied more than once because they changed");
 	add_count(&line, t->skipped, "tick skipped", "ticks skipped");
 	add_count(&line, t->native_failed, "without native frames", "without native frames");
 	add_count(&line, t->counters_lost, "counter lost", "counters lost");

@@ -6,27 +6,38 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "base/clock.h"
+
+#define IMPATIENT_NS 500000000u
+
 static volatile sig_atomic_t stop_signal, snapshot_wanted;
+static _Atomic uint64_t stop_ns; /* when the first one came */
 static atomic_int job_pid; /* > 0: runs; 0: has ended */
 static unsigned mode;
-static bool ignored_usr1, ignored_child; /* before we took them */
+static bool ignored_int, ignored_usr1, ignored_child; /* before we took them */
 
 static void on_end(int sig, siginfo_t *info, void *context)
 {
 	int saved = errno;
 
 	(void)context;
+	/* Shells ignore the terminal's for what they start in the background; a kill is meant. */
+	if (sig == SIGINT && ignored_int && info->si_code > 0)
+		return;
 	if (mode & STACK_SIGNALS_JOB && !(mode & STACK_SIGNALS_DETACHED && sig == SIGINT)) {
 		pid_t job = atomic_load(&job_pid);
 
 		/* What the terminal sends goes to its whole process group: the job has it. */
 		if (job > 0 && info->si_code <= 0)
 			kill(job, sig);
-	} else if (stop_signal) {
+	} else if (!stop_signal) {
+		atomic_store(&stop_ns, clock_mono_ns());
+		stop_signal = sig;
+	} else if (clock_mono_ns() - atomic_load(&stop_ns) > IMPATIENT_NS) {
+		/* Not the same one twice, as timeout(1) sends it: somebody does not want to wait.
+		 */
 		signal(sig, SIG_DFL);
 		raise(sig);
-	} else {
-		stop_signal = sig;
 	}
 	errno = saved;
 }
@@ -54,8 +65,8 @@ static void handle_end(int sig)
 {
 	struct sigaction sa = {.sa_sigaction = on_end, .sa_flags = SA_SIGINFO};
 
-	/* nohup and shells that start us in the background mean it. */
-	if (is_ignored(sig))
+	/* nohup means it. */
+	if (is_ignored(sig) && sig != SIGINT)
 		return;
 	sigemptyset(&sa.sa_mask);
 	sigaction(sig, &sa, NULL);
@@ -66,6 +77,7 @@ void stack_signals_install(unsigned flags)
 	struct sigaction sa = {.sa_handler = on_snapshot};
 
 	mode = flags;
+	ignored_int = is_ignored(SIGINT);
 	handle_end(SIGINT);
 	handle_end(SIGTERM);
 	handle_end(SIGHUP);
@@ -82,6 +94,8 @@ void stack_signals_install(unsigned flags)
 
 void stack_signals_forget(void)
 {
+	if (ignored_int)
+		signal(SIGINT, SIG_IGN);
 	if (ignored_usr1)
 		signal(SIGUSR1, SIG_IGN);
 	if (ignored_child)

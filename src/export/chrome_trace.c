@@ -40,6 +40,13 @@ int chrome_trace_new(const struct chrome_trace_options *o, struct chrome_trace *
 
 int chrome_trace_write(struct chrome_trace *t, struct err *err)
 {
+	/* A file that was cut is not written to: it would get a hole. The next flush begins anew.
+	 */
+	t->cut = t->cut || chrome_file_taken(&t->file) == CHROME_CUT;
+	if (t->cut) {
+		buf_clear(&t->pending);
+		return 0;
+	}
 	int r = t->pending.len ? chrome_file_write(&t->file, &t->pending, err) : 0;
 
 	t->failing = r < 0;

@@ -67,6 +67,7 @@ struct chrome_trace {
 	uint64_t begun_ns; /* the current file */
 	uint64_t written_ns; /* the last write of it */
 	uint64_t number; /* of the next file that is rotated */
+	bool cut; /* somebody has: chrome_begin_anew() */
 	bool failing; /* the last write failed: only an explicit flush tries again */
 	struct chrome_copy *copies; /* on their way, or done and not asked about */
 };

@@ -123,6 +123,7 @@ static int begin_next(struct chrome_trace *t, struct chrome_file *next, struct e
 
 	chrome_file_release(&t->file);
 	t->file = *next;
+	t->cut = false;
 	t->begun_ns = t->written_ns = clock_mono_ns();
 	if (t->o.on_rotate)
 		t->o.on_rotate(t->o.arg, t);
@@ -151,7 +152,7 @@ int chrome_rotate(struct chrome_trace *t, struct err *err)
 
 int chrome_begin_anew(struct chrome_trace *t, struct err *err)
 {
-	enum chrome_taken taken = chrome_file_taken(&t->file);
+	enum chrome_taken taken = t->cut ? CHROME_CUT : chrome_file_taken(&t->file);
 	struct chrome_file next;
 
 	if (taken == CHROME_NOT_TAKEN)

@@ -14,11 +14,15 @@
 #include "base/mem.h"
 #include "export/profile_impl.h"
 
+#define NODES_MAX (4u << 20) /* some 300 MB */
+
 struct profile *profile_new(const struct profile_options *o)
 {
 	struct profile *p = xcalloc(1, sizeof(*p));
 
 	p->o = *o;
+	if (!p->o.most_nodes || p->o.most_nodes > NODES_MAX)
+		p->o.most_nodes = NODES_MAX;
 	p->o.title = xstrdup(o->title ? o->title : "");
 	return p;
 }
@@ -118,7 +122,9 @@ static uint32_t find_node(struct profile *p, uint32_t root, uint32_t caller, uin
 
 	if (found != HMAP_NONE)
 		return (uint32_t)found;
-	BUG_ON(p->nnodes >= PROFILE_NONE / 2 || p->nroots >= PROFILE_NONE / 2);
+	if (p->nnodes >= p->o.most_nodes)
+		return PROFILE_NONE;
+	BUG_ON(p->nroots >= PROFILE_NONE / 2);
 	p->nodes = xgrow(p->nodes, &p->nodes_cap, p->nnodes + 1, sizeof(*p->nodes));
 	p->nodes[p->nnodes] = (struct profile_node){
 		.caller = caller, .place = place, .root = root, .before = p->roots[root].last_node};
@@ -132,8 +138,13 @@ void profile_add(struct profile *p, const char *process, const char *thread, int
 {
 	uint32_t root = find_root(p, process, thread, pid, tid), node = PROFILE_NONE;
 
-	for (unsigned i = 0; i < n; i++)
-		node = find_node(p, root, node, find_place(p, &frames[i]));
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t next = find_node(p, root, node, find_place(p, &frames[i]));
+
+		if (next == PROFILE_NONE)
+			break; /* no room: what is further in is not told apart */
+		node = next;
+	}
 	if (node != PROFILE_NONE)
 		p->nodes[node].count += count;
 }

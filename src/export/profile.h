@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Stacks counted instead of drawn over time: collapsed text (flame graphs), speedscope, pprof. The
- * same stacks are kept once; memory grows with distinct stacks, not with samples.
+ * same stacks are kept once; memory grows with distinct stacks, not with samples, and only so far:
+ * when there is no more room, stacks that were never seen end where the known ones do.
  */
 #ifndef SONDE_EXPORT_PROFILE_H
 #define SONDE_EXPORT_PROFILE_H
@@ -27,6 +28,7 @@ struct profile_options {
 	bool lines; /* lines tell frames apart, as they always do in pprof; else functions do */
 	const char *title;
 	int64_t start_real_ns;
+	uint32_t most_nodes; /* of the trees of stacks; 0: as many as is usual */
 };
 
 struct profile *profile_new(const struct profile_options *o);
@@ -37,7 +39,8 @@ void profile_free(struct profile *p);
 void profile_add(struct profile *p, const char *process, const char *thread, int64_t pid,
 		 int64_t tid, const struct profile_frame *frames, unsigned n, uint64_t count);
 
-/* Writes everything so far, in one step (rename). pprof is gzip, as its readers expect. */
+/* Writes everything so far, in one step (rename); into a device or a pipe as it is. pprof is gzip,
+ * as its readers expect. */
 int profile_write(const struct profile *p, const char *path, struct err *err);
 
 #endif

@@ -248,6 +248,15 @@ static void tell_place(uint32_t id, void *arg)
 	guest_publish(size);
 }
 
+/* --- the walk --- */
+
+struct walk {
+	struct python_walk w;
+	uint64_t tstate;
+	bool from_stack; /* the address of what is next was read from the C stack */
+	bool on_stack; /* or what is next may lie there itself */
+};
+
 /* Among the frames that the thread has pushed, which is where most are. */
 static bool is_pushed(uint64_t tstate, uint64_t frame)
 {
@@ -259,43 +268,46 @@ static bool is_pushed(uint64_t tstate, uint64_t frame)
 	       frame < top;
 }
 
-/* The frames of this thread; false if there are none. *out_doubt: see next_frame(). */
-static bool begin_walk(struct python_walk *walk, bool *out_doubt)
+/* The frames of this thread; false if there are none. */
+static bool walk_begin(struct walk *w)
 {
 	const struct python_layout *l = &python.layout;
-	uint64_t tstate = (uint64_t)(uintptr_t)PyGILState_GetThisThreadState();
 
-	if (!tstate || python_walk_begin(walk, &reader, l, tstate) < 0)
-		return false;
-	*out_doubt = l->tstate.cframe != PYTHON_NONE;
-	return !*out_doubt || is_pushed(tstate, walk->at) || is_readable(walk->at, l->frame.size);
+	w->tstate = (uint64_t)(uintptr_t)PyGILState_GetThisThreadState();
+	w->from_stack = l->tstate.cframe != PYTHON_NONE;
+	w->on_stack = false;
+	return w->tstate && python_walk_begin(&w->w, &reader, l, w->tstate) == 0;
 }
 
-/* False at the end, or at something that is no frame. *doubt: what is next was read from the C
- * stack, or lies on it. */
-static bool next_frame(struct python_walk *walk, struct python_raw_frame *f, bool *doubt)
+/* False at the end, or at something that is no frame. */
+static bool walk_next(struct walk *w, struct python_raw_frame *f)
 {
-	if (python_walk_next(walk, f) <= 0)
+	const struct python_layout *l = &python.layout;
+
+	if (w->from_stack && w->w.at && !is_pushed(w->tstate, w->w.at) &&
+	    !is_readable(w->w.at, l->frame.size))
 		return false;
-	if (f->shim ? !is_border(f) : *doubt && !is_in_code(f))
+	if (python_walk_next(&w->w, f) <= 0)
 		return false;
-	*doubt = python.layout.minor >= 12 && is_on_stack(f->back);
+	if (f->shim ? !is_border(f) : (w->from_stack || w->on_stack) && !is_in_code(f))
+		return false;
+	w->from_stack = f->shim;
+	w->on_stack = l->minor >= 12 && is_on_stack(f->back);
 	return true;
 }
 
 uint32_t guest_python(uint64_t *out, uint32_t max)
 {
 	struct python_raw_frame f;
-	struct python_walk walk;
-	bool doubt;
+	struct walk walk;
 	uint32_t n = 0;
 
-	if (!max || !is_ready() || !begin_walk(&walk, &doubt))
+	if (!max || !is_ready() || !walk_begin(&walk))
 		return 0;
 	for (unsigned seen = 0; n < max && seen < MAX_SHIMS + max; seen++) {
 		struct place p;
 
-		if (!next_frame(&walk, &f, &doubt))
+		if (!walk_next(&walk, &f))
 			break;
 		if (f.shim || !f.code || !place_of(&f, &p))
 			continue;

@@ -101,6 +101,9 @@ static void opened(struct targets *s, struct tracked *one, struct python_process
 	one->t.retry_ns = UINT64_MAX;
 	one->back_off_ns = 0;
 	one->tries = 0;
+	/* It may have become another program since it was found. */
+	if (!one->told)
+		tracked_describe(one);
 	if (!one->told && s->inside->o.on_new)
 		s->inside->o.on_new(s->inside->o.arg, &one->t);
 	one->told = true;

@@ -69,6 +69,8 @@ static inline struct tracked *tracked_of(struct target *t)
 
 /* Refused with -ESRCH if it is not there. */
 struct tracked *tracked_new(const struct discovered *d);
+/* Reads rank and command line anew. */
+void tracked_describe(struct tracked *one);
 void tracked_free(struct tracked *one);
 
 /* --- searching beside the samples (targets_search.c) --- */

@@ -128,6 +128,17 @@ static char *label_of(int rank, const char *cmdline)
 	return xasprintf("rank %d: %.*s%s", rank, (int)cut, text, more);
 }
 
+/* What the process is called; it takes the command line. */
+static void take_facts(struct target *t, struct process_facts *f)
+{
+	free(t->cmdline);
+	free(t->label);
+	t->rank = f->rank;
+	t->local_rank = f->local_rank;
+	t->cmdline = f->cmdline ? f->cmdline : xstrdup("");
+	t->label = label_of(t->rank, t->cmdline);
+}
+
 struct tracked *tracked_new(const struct discovered *d)
 {
 	struct tracked *one = xcalloc(1, sizeof(*one));
@@ -156,11 +167,16 @@ struct tracked *tracked_new(const struct discovered *d)
 		one->young_ns = clock_mono_ns() + YOUNG_NS;
 	t->start_ticks = f.start_ticks;
 	t->parent = f.parent;
-	t->rank = f.rank;
-	t->local_rank = f.local_rank;
-	t->cmdline = f.cmdline ? f.cmdline : xstrdup("");
-	t->label = label_of(t->rank, t->cmdline);
+	take_facts(t, &f);
 	return one;
+}
+
+void tracked_describe(struct tracked *one)
+{
+	struct process_facts f;
+
+	if (process_facts(one->t.pid, &f, NULL) == 0)
+		take_facts(&one->t, &f);
 }
 
 void tracked_free(struct tracked *one)

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from pythons import every_python
+from pythons import every_python, one_per_minor
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 STUCK_RANK = TOP / "examples/stuck_rank/launch.py"
@@ -172,6 +172,93 @@ def test_a_job_that_moves_does_not_hang(job):
     )
     out = job.run("-p", moving.pid, "--hang", "0.6", "--for", "2")
     assert out == "no hang of 0.6 s was seen\n"
+
+
+IN_THE_SCRIPT = """
+import time
+print("ready", flush=True)
+for n in range(10000):
+    time.sleep(0.19)
+"""
+IN_AN_OBJECT = """
+import time
+
+class Trainer:
+    n = 0
+
+    def step(self):
+        time.sleep(0.19)
+        self.n += 1
+
+def train():
+    trainer = Trainer()
+    while True:
+        trainer.step()
+
+print("ready", flush=True)
+train()
+"""
+
+
+@pytest.mark.parametrize("python", one_per_minor())
+def test_progress_that_no_local_variable_shows(job, python):
+    script = job.start(IN_THE_SCRIPT, python=python.path, name="script.py")
+    method = job.start(IN_AN_OBJECT, python=python.path, name="object.py")
+    out = job.run("-p", f"{script.pid},{method.pid}", "--hang", "0.6", "--for", "1")
+    assert out == "no hang of 0.6 s was seen\n"
+
+
+def test_others_do_not_move_for_it(job):
+    """What other threads set does not count for one that has not run."""
+    stuck = job.start(
+        """
+        import threading, time
+
+        class Trainer:
+            beat = 0
+
+            def beats(self):
+                while True:
+                    time.sleep(0.01)
+                    self.beat += 1
+
+            def stuck(self):
+                lock = threading.Lock()
+                lock.acquire()
+                lock.acquire()
+
+        t = Trainer()
+        threading.Thread(target=t.beats, daemon=True).start()
+        print("ready", flush=True)
+        t.stuck()
+        """
+    )
+    out = job.run("-p", stuck.pid, "--hang", "0.6", "--for", "5", status=3)
+    assert "has not moved" in out and "stuck at job.py" in out
+
+
+def test_a_look_that_was_stopped_takes_nobody_for_stuck(job):
+    """Time in which nobody looked says nothing."""
+    target = job.start(PARKED)
+    look = subprocess.Popen(
+        [str(job.build / "bin/sonde"), "snap", "-p", str(target.pid), "--hang", "1.5"],
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+    )
+    job.started.append(look)
+    time.sleep(0.4)
+    look.send_signal(signal.SIGSTOP)
+    time.sleep(2.5)
+    look.send_signal(signal.SIGCONT)
+    out, _ = look.communicate(timeout=WAIT_S)
+    seconds = float(re.search(r"has not moved for (\d+\.\d) s", out).group(1))
+    assert look.returncode == 3 and 1.5 <= seconds < 2.5 + 1.5
+
+
+def test_a_process_that_is_not_there(job):
+    for pid in (99999999, 2**31 - 1):
+        err = job.run("-p", pid, status=1)
+        assert f"there is no process {pid}" in err
 
 
 def test_no_hang_when_the_processes_end(job):

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -204,6 +205,45 @@ def test_signals_complete_the_file(jobs, tmp_path, sig):
     assert sampler.returncode == 0
     assert functions(check(read(tmp_path / "t.json"))) == ["<module>", "wait_here"]
     assert "wrote 't.json'" in said and "ui.perfetto.dev" in said
+
+
+def test_the_same_signal_twice_is_one(jobs, tmp_path):
+    """timeout(1) sends it to us and to our process group."""
+    for i in range(8):
+        job = jobs.python(PARKED)
+        sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-o", f"t{i}.json")
+        wait_for(lambda: holds(tmp_path / f"t{i}.json", "wait_here"))
+        sampler.send_signal(signal.SIGINT)
+        time.sleep(i / 2000)
+        sampler.send_signal(signal.SIGINT)
+        sampler.communicate(timeout=30)
+        assert sampler.returncode == 0
+        assert functions(check(read(tmp_path / f"t{i}.json"))) == ["<module>", "wait_here"]
+
+
+def test_a_signal_that_shells_ignore_in_the_background(jobs, tmp_path):
+    job = jobs.python(PARKED)
+    words = [jobs.bin / "sonde", "stack", "-p", job.pid, "-i", "0.01", "-o", "t.json"]
+    script = "trap '' INT; exec " + " ".join(map(str, words))
+    sampler = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+        sampler.send_signal(signal.SIGINT)
+        assert sampler.wait(timeout=30) == 0
+    finally:
+        sampler.kill()
+        sampler.wait()
+
+
+def test_called_what_it_is_when_it_runs_python(jobs, tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text("import time\ntime.sleep(0.6)\n")
+    line = f"sleep 0.3; exec env RANK=5 {sys.executable} {script}"
+    r = jobs.stack("run", "-i", "0.01", "-o", "t.json", "--", "env", "RANK=3", "sh", "-c", line)
+    assert r.returncode == 0, r.stderr
+    events = read(tmp_path / "t.json")
+    names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    assert names and all(n.startswith("rank 5: ") and "late.py" in n for n in names), names
 
 
 def test_a_long_interval_does_not_hold_it_up(jobs, tmp_path):

@@ -5,6 +5,7 @@ programs that are not ours."""
 import collections
 import gzip
 import json
+import os
 import random
 import re
 import resource
@@ -384,3 +385,59 @@ def test_an_empty_profile_is_one(jobs, tmp_path):
         wait_for(out.exists)
     assert json.loads((tmp_path / "speedscope").read_text())["shared"] is not None
     gzip.decompress((tmp_path / "pprof").read_bytes())
+
+
+# --- what others do to the file ---
+
+
+@pytest.mark.parametrize("more", [(), ("--gzip",), ("--rotate-time", "0.3")])
+@pytest.mark.parametrize("how", ["removed", "moved", "cut"])
+def test_a_file_that_is_taken_away_is_begun_anew(jobs, tmp_path, how, more):
+    job = jobs.python(RESTLESS)
+    path, away = tmp_path / "t.json", tmp_path / "away.json"
+    sampler = jobs.begin("-p", job.pid, *FAST, "-o", path, *more)
+    wait_for(lambda: path.exists() and path.stat().st_size > 1000)
+    inode = path.stat().st_ino
+    if how == "removed":
+        path.unlink()
+    elif how == "moved":
+        path.rename(away)
+    else:
+        with open(path, "r+b") as f:
+            f.truncate(0)
+    wait_for(lambda: path.exists() and path.stat().st_ino != inode)
+    begun = path.stat().st_size
+    wait_for(lambda: path.exists() and path.stat().st_size > begun + 500)
+    sampler.send_signal(signal.SIGTERM)
+    _, err = sampler.communicate(timeout=30)
+    assert sampler.returncode == 0, err
+    events = check(read(path))
+    assert "MainThread" in named(events, "thread_name")
+    if how == "moved":
+        check(read(away))
+
+
+def test_two_samplers_do_not_write_the_same_file(jobs, tmp_path):
+    job = jobs.python(RESTLESS)
+    first = jobs.begin("-p", job.pid, *FAST, "-o", "t.json", "--rotate-time", "0.2")
+    wait_for(lambda: (tmp_path / "t.1.json").exists())
+    r = jobs.stack("-p", job.pid, *FAST, "-d", "0.1", "-o", "t.json")
+    assert r.returncode == 1 and "is being written by another process" in r.stderr
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30) == 0
+    check(read(tmp_path / "t.json"))
+    r = jobs.stack("-p", job.pid, *FAST, "-d", "0.1", "-o", "t.json")
+    assert r.returncode == 0, r.stderr
+
+
+def test_a_pipe_stays_a_pipe(jobs, tmp_path):
+    job = jobs.python(RESTLESS)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    sampler = jobs.begin("-p", job.pid, *FAST, "-d", "0.2", "--format", "speedscope", "-o", pipe)
+    profile = json.loads(pipe.read_text())
+    assert sampler.wait(30) == 0 and profile["profiles"]
+    assert pipe.is_fifo()
+    r = jobs.stack("-p", job.pid, "-d", "0.1", "-o", pipe)
+    assert r.returncode == 1 and "needs a file, not a pipe" in r.stderr
+    assert pipe.is_fifo()

@@ -233,6 +233,20 @@ def test_detach_status_stop(jobs, tmp_path):
     assert jobs.stack("--stop", "-o", "t.json").returncode == 1
 
 
+def test_json_of_what_is_in_the_background(jobs, tmp_path):
+    plan = run(jobs, "sleep", "60", opts=("--dry-run", "--json", "-o", "t.json"))
+    assert "job: sleep 60" in json.loads(plan.stdout)["plan"]
+    r = run(jobs, "sleep", "60", opts=("--detach", "--json", "-q", "-o", "t.json"))
+    assert r.returncode == 0, r.stderr
+    begun = json.loads(r.stdout)
+    status = ("run", "--status", "--json", "-o", "t.json")
+    assert json.loads(jobs.stack(*status).stdout) == begun
+    assert begun["main"]["running"] and begun["sniffer"]["running"]
+    assert jobs.stack("--stop", "-o", "t.json").returncode == 0
+    r = jobs.stack(*status)
+    assert r.returncode == 1 and json.loads(r.stdout) == {"main": None, "sniffer": None}
+
+
 def test_sampling_in_the_background(jobs, tmp_path):
     job = jobs.python(PARKED)
     r = jobs.stack(

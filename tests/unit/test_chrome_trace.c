@@ -121,6 +121,43 @@ TEST(chrome_trace, is_an_array_while_it_grows_and_an_object_when_closed)
 	json_decref(j);
 }
 
+TEST(chrome_trace, one_writer_at_a_time)
+{
+	const char *path = tmpfile_path("trace.json");
+	struct chrome_trace_options o = {.path = path};
+	struct chrome_trace *t = open_trace(&o), *second = NULL;
+
+	CHECK_INT(chrome_trace_new(&o, &second, NULL), -EBUSY);
+	CHECK_INT(chrome_trace_close(t, NULL), 0);
+	CHECK_INT(chrome_trace_close(open_trace(&o), NULL), 0);
+}
+
+/* What is left of the old one is complete; the new one has what came after. */
+TEST(chrome_trace, a_file_that_is_taken_away_is_begun_anew)
+{
+	const char *path = tmpfile_path("trace.json"), *away = tmpfile_path("away.json");
+	struct chrome_trace *t = open_trace(&(struct chrome_trace_options){.path = path});
+
+	add_events(t, 0, 3);
+	CHECK_INT(chrome_trace_flush(t, NULL), 0);
+	CHECK_INT(rename(path, away), 0);
+	CHECK_INT(chrome_trace_flush(t, NULL), 0);
+	json_t *j = load(away);
+	CHECK(json_is_object(j));
+	check_count(events_of(j), 3);
+	json_decref(j);
+
+	add_events(t, 0, 100);
+	CHECK_INT(chrome_trace_flush(t, NULL), 0);
+	CHECK_INT(truncate(path, 0), 0);
+	CHECK_INT(chrome_trace_flush(t, NULL), 0);
+	add_events(t, 0, 2);
+	CHECK_INT(chrome_trace_close(t, NULL), 0);
+	j = load(path);
+	check_count(events_of(j), 2);
+	json_decref(j);
+}
+
 TEST(chrome_trace, no_event_crosses_a_page)
 {
 	const char *path = tmpfile_path("trace.json");

@@ -83,6 +83,23 @@ TEST(profile, collapsed_by_line)
 	profile_free(p);
 }
 
+TEST(profile, stacks_are_cut_where_there_is_no_room)
+{
+	struct profile *p = profile_new(
+		&(struct profile_options){.format = PROFILE_COLLAPSED, .most_nodes = 3});
+	struct profile_frame f[] = {{intern("a", 1), intern("", 0), 0, 0},
+				    {intern("b", 1), intern("", 0), 0, 0},
+				    {intern("c", 1), intern("", 0), 0, 0}};
+	struct profile_frame g[] = {f[0], f[2], f[1]};
+
+	profile_add(p, NULL, NULL, 1, 1, f, 3, 2);
+	profile_add(p, NULL, NULL, 1, 1, g, 3, 5);
+	struct buf b = written(p);
+	CHECK_STR(buf_str(&b), "a 5\na;b;c 2\n");
+	buf_release(&b);
+	profile_free(p);
+}
+
 static json_int_t sum(json_t *list)
 {
 	json_int_t total = 0;

@@ -336,6 +336,21 @@ TEST(still, waits_inside_the_library_are_no_movement)
 	still_free(s);
 }
 
+TEST(still, time_without_a_look_does_not_count)
+{
+	struct job j;
+	struct still *s = still_new();
+
+	job_init(&j);
+	add_process(&j, 0, REDUCE);
+	still_round(s, &j.targets, 1 * SECOND);
+	still_round(s, &j.targets, 2 * SECOND);
+	still_round(s, &j.targets, 100 * SECOND);
+	CHECK_INT(still_count(s, 1 * SECOND, 100 * SECOND), 1);
+	CHECK_INT(still_count(s, 2 * SECOND, 100 * SECOND), 0);
+	still_free(s);
+}
+
 TEST(still, the_odd_one_comes_first)
 {
 	struct job j;
