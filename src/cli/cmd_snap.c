@@ -137,10 +137,12 @@ static const struct args_section sections[] = {
 	 "is "
 	 "known by its innermost function that is neither of Python's library nor of an installed "
 	 "package; '>' marks it, and names the call below it in the first line."},
-	{"HANGS", "A rank has not moved when its calls, the instruction in each of them and all "
-		  "their variables are the same as before. What changes inside Python's own "
-		  "library does not count. One that uses the processor meanwhile is said to be "
-		  "busy: it spins in C, or computes for long."},
+	{"HANGS",
+	 "A rank has not moved when its calls, the instruction in each of them, all "
+	 "their variables, the attributes of the objects whose methods run and the "
+	 "variables of the script are the same as before. What changes inside Python's own "
+	 "library does not count. One that uses the processor meanwhile is said to be "
+	 "busy: it spins in C, or computes for long."},
 	{"EXIT STATUS", "0 when it is done, 1 when no process could be looked at, 2 when the "
 			"command line was wrong, 3 when --hang has found one."},
 	{"SEE ALSO", "sonde(1), sonde-stack(1)"},

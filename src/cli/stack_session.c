@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "cli/stack_follow.h"
 #include "cli/stack_say.h"
@@ -63,13 +64,29 @@ static void tell_missing(struct stack_session *s)
 		stack_detail(s, "not recorded: %s", missing);
 }
 
-/* Processor time that we have used, and the most memory that we have had. */
-static double own_cpu(uint64_t *out_rss_bytes)
+/* The most memory that we have had; ru_maxrss also counts what our parent had when it started us.
+ */
+static uint64_t own_rss_bytes(void)
+{
+	struct buf text = {0};
+	uint64_t kb = 0;
+
+	if (fs_read_file("/proc/self/status", 65536, &text, NULL) == 0) {
+		const char *line = strstr(buf_str(&text), "\nVmHWM:");
+
+		if (line)
+			sscanf(line, "\nVmHWM: %" SCNu64, &kb);
+	}
+	buf_release(&text);
+	return kb * 1024;
+}
+
+/* Processor time that we have used. */
+static double own_cpu_s(void)
 {
 	struct rusage u = {0};
 
 	getrusage(RUSAGE_SELF, &u);
-	*out_rss_bytes = (uint64_t)u.ru_maxrss * 1024;
 	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
@@ -86,7 +103,7 @@ int stack_session_open(struct stack_session *s, struct err *err)
 	if (r < 0)
 		return r;
 	stack_say_open(s);
-	s->cpu_before_s = own_cpu(&s->totals.rss_bytes);
+	s->cpu_before_s = own_cpu_s();
 	s->next_flush_ns = s->start_ns + FLUSH_NS;
 	s->next_save_ns = first_due(s->start_ns, s->o->autosave_ns);
 	s->next_snapshot_ns = first_due(s->start_ns, s->o->snapshot_ns);
@@ -415,7 +432,8 @@ int stack_session_close(struct stack_session *s, struct err *err)
 		stack_stage_done(&s->stages, STAGE_FINAL, s->end_ns);
 		if (stat(s->o->output, &st) == 0)
 			s->totals.bytes = (uint64_t)st.st_size;
-		s->totals.cpu_s = own_cpu(&s->totals.rss_bytes) - s->cpu_before_s;
+		s->totals.cpu_s = own_cpu_s() - s->cpu_before_s;
+		s->totals.rss_bytes = own_rss_bytes();
 		log_stages(s);
 	}
 	hmap_release(&s->told);

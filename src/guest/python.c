@@ -130,7 +130,7 @@ static bool is_readable(uint64_t addr, uint32_t bytes)
 	       (addr >> 12 == last >> 12 || is_readable_word(last));
 }
 
-/* The kernel is asked once, not every time: who has been code is not unmapped memory for long. */
+/* The kernel is asked once for each: where a code object was there is hardly ever no memory. */
 static bool is_code(uint64_t addr)
 {
 	static _Atomic uint64_t known[KNOWN_CODES];

@@ -101,6 +101,9 @@ static size_t printable(const unsigned char *s, size_t len)
 	}
 	if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (c >= 0x80 && c < 0xa0))
 		return 0;
+	/* Ends of lines and changes of direction: what follows would not be read as it is. */
+	if ((c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+		return 0;
 	return n;
 }
 

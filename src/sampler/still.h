@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Who has not moved. A rank stands still as long as its calls, the instruction in each of them and
- * all their variables stay the same; what happens inside the standard library (a wait that looks at
- * the clock now and then) is no movement.
+ * all their variables stay the same, and, if it has run at all, attributes of the objects whose
+ * methods run and variables of the script; what happens inside the standard library (a wait that
+ * looks at the clock now and then) is no movement. Neither is time in which nobody looked.
  */
 #ifndef SONDE_SAMPLER_STILL_H
 #define SONDE_SAMPLER_STILL_H

@@ -251,7 +251,7 @@ static void failed(struct targets *s, struct tracked *one, int r)
 {
 	if (r == -ESRCH || life_over(&one->life))
 		gone(s, one);
-	else if (r == -EAGAIN || ++one->fails == MAX_FAILS)
+	else if (life_program(one->t.pid) != one->program || ++one->fails == MAX_FAILS)
 		replace(s, one);
 	else /* the stacks are those of before */
 		for (unsigned i = 0; i < one->t.python->nthreads; i++)

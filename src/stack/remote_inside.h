@@ -15,6 +15,7 @@ struct thread_slot {
 	struct remote_interp *interp;
 	uint64_t seen; /* round in which it was copied, */
 	uint64_t listed; /* and in which it was in the list of threads */
+	bool known; /* was in a list that was read whole */
 	bool fresh; /* copied, not resolved */
 	bool missed; /* could not be copied */
 	uint64_t name_due_ns; /* when to look for its name (again) */

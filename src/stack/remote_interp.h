@@ -31,6 +31,7 @@ struct remote_interp {
 	uint64_t code_generation;
 	bool collecting;
 	uint64_t seen; /* round */
+	uint64_t named_ns; /* when the names of its threads were read */
 	/* the copies */
 	uint8_t bytes[INTERP_AREAS][INTERP_AREA_BYTES];
 	uint8_t gil_bytes[INTERP_GIL_BYTES];

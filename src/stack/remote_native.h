@@ -61,16 +61,9 @@ void native_merge(const struct native_stack *native, const struct stack_frame *p
 /*
  * Native frames for the threads that `wanted` says (NULL: all): after python_resolve(), stacks in
  * p->threads become merged ones, of a moment in which the thread was stopped; they live until the
- * next call. Threads where that fails keep their Python stack. Returns how many failed, and in
- * *first why the first one did.
- */
-unsigned native_add(struct native_process *n, struct python_process *p,
-		    bool (*wanted)(void *arg, const struct python_thread *t), void *arg,
-		    struct err *first);
-
-/*
- * The same in two steps, so that many processes can be looked at in the same moment: first the
- * threads of all are stopped and copied, then the copies are unwound and merged.
+ * next call. Two steps, so that many processes can be looked at in the same moment: first the
+ * threads of all are stopped and copied, then the copies are unwound and merged. Threads where that
+ * fails keep their Python stack. Return how many failed, and in *first why the first one did.
  */
 unsigned native_add_copy(struct native_process *n, struct python_process *p,
 			 bool (*wanted)(void *arg, const struct python_thread *t), void *arg,

@@ -88,7 +88,7 @@ const struct native_counts *native_counts(const struct native_process *p)
 	return &p->counts;
 }
 
-/* --- native_add() --- */
+/* --- native_add_copy(), native_add_merge() --- */
 
 static struct merged *merged_of(struct native_process *n, const struct python_thread *t)
 {
@@ -288,13 +288,4 @@ unsigned native_add_merge(struct native_process *n, struct python_process *p, st
 	forget_unseen(n);
 	n->nwish = 0;
 	return failed;
-}
-
-unsigned native_add(struct native_process *n, struct python_process *p,
-		    bool (*wanted)(void *arg, const struct python_thread *t), void *arg,
-		    struct err *first)
-{
-	unsigned failed = native_add_copy(n, p, wanted, arg, first);
-
-	return failed + native_add_merge(n, p, failed ? NULL : first);
 }

@@ -11,6 +11,7 @@
 
 #define NAME_WAIT_NS 5000000u /* a new thread enters its name a moment after it begins */
 #define NAME_WAIT_MAX_NS 10000000000u
+#define NAMES_EVERY_NS 50000000u
 
 /*
  * How many of the outermost frames are the same calls as in the round before. One whose caller has
@@ -194,8 +195,10 @@ static void find_names(struct python_process *p)
 		struct thread_slot *s = in->slots[i];
 		struct naming n = {p, s->interp};
 
-		if (now < s->name_due_ns)
+		/* All names come at once: threads that come and go have them read now and then. */
+		if (now < s->name_due_ns || now - s->interp->named_ns < NAMES_EVERY_NS)
 			continue;
+		s->interp->named_ns = now;
 		remote_thread_names(&p->remote, &p->place, s->interp->addr, on_name, &n);
 		for (unsigned k = 0; k < in->nslots; k++) {
 			struct thread_slot *other = in->slots[k];

@@ -191,6 +191,8 @@ static void take_list(struct python_process *p, unsigned n)
 	in->slots = in->scratch;
 	in->slots_cap = in->scratch_cap;
 	in->nslots = n;
+	for (unsigned i = 0; i < n; i++)
+		in->slots[i]->known = true;
 	in->scratch = old;
 	in->scratch_cap = old_cap;
 	runtime_prune(&in->runtime, in->round);
@@ -201,23 +203,19 @@ static void drop_unlisted(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
 	uint64_t key, value;
-	bool again = true;
+	unsigned n = 0;
 
-	while (again) {
-		again = false;
-		for (size_t at = 0; hmap_next(&in->by_tstate, &at, &key, &value);) {
-			struct thread_slot *s = (void *)(uintptr_t)value;
-			bool listed = false;
+	for (size_t at = 0; hmap_next(&in->by_tstate, &at, &key, &value);) {
+		struct thread_slot *s = (void *)(uintptr_t)value;
 
-			for (unsigned i = 0; i < in->nslots && !listed; i++)
-				listed = in->slots[i] == s;
-			if (listed)
-				continue;
-			hmap_remove(&in->by_tstate, key);
-			thread_slot_free(s);
-			again = true;
-			break;
-		}
+		if (s->known)
+			continue;
+		in->scratch = xgrow(in->scratch, &in->scratch_cap, n + 1, sizeof(*in->scratch));
+		in->scratch[n++] = s;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		hmap_remove(&in->by_tstate, in->scratch[i]->walk.tstate);
+		thread_slot_free(in->scratch[i]);
 	}
 }
 

@@ -16,6 +16,11 @@
 #include "stack/remote_inside.h"
 
 #define PTHREAD_BYTES 2048
+#ifdef __x86_64__
+#	define GLIBC_TID 720
+#else
+#	define GLIBC_TID 208 /* where nothing of the thread's own lies before its list */
+#endif
 
 static int small_file(const char *path, char *out, size_t cap)
 {
@@ -65,29 +70,59 @@ void tids_init(struct python_process *p)
 	p->inside->tid_offset = PYTHON_NONE;
 }
 
-/* Looks for the process' id in the structure of its first thread, the last in the list. */
+static uint32_t read_first(struct python_process *p, uint64_t address, uint8_t *out)
+{
+	uint32_t n = PTHREAD_BYTES;
+
+	/* The structure lies at the end of a mapping: what follows it may not be there. */
+	while (n >= 256 && remote_read(&p->remote, address, out, n) < 0)
+		n /= 2;
+	return n >= 256 ? n : 0;
+}
+
+/* Other threads have other ids at the same place. The first process of a container is process 1: a
+ * number that stands in many places. */
+static bool others_differ(struct python_process *p, uint32_t at)
+{
+	const struct python_inside *in = p->inside;
+	int32_t id;
+
+	for (unsigned i = 0; i + 1 < in->nslots; i++)
+		if (remote_read(&p->remote, in->slots[i]->walk.thread_id + at, &id, sizeof(id)) ==
+			    0 &&
+		    (id <= 0 || id == in->inner_pid))
+			return false;
+	return true;
+}
+
+static bool is_offset(struct python_process *p, const uint8_t *bytes, uint32_t n, uint32_t at)
+{
+	int32_t id;
+
+	if (at + sizeof(id) > n)
+		return false;
+	memcpy(&id, bytes + at, sizeof(id));
+	return id == p->inside->inner_pid && others_differ(p, at);
+}
+
+/* Looks for the process' id in the structure of its first thread, the last in the list; where glibc
+ * has it first. */
 static void find_offset(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
 	uint8_t bytes[PTHREAD_BYTES];
-	const struct thread_slot *first = in->nslots ? in->slots[in->nslots - 1] : NULL;
-	uint32_t n = sizeof(bytes);
 
-	if (!first || in->tid_offset_tried)
+	if (!in->nslots || in->tid_offset_tried)
 		return;
 	in->tid_offset_tried = true;
-	/* The structure lies at the end of a mapping: what follows it may not be there. */
-	while (n >= 256 && remote_read(&p->remote, first->walk.thread_id, bytes, n) < 0)
-		n /= 2;
-	for (uint32_t at = 0; n >= 256 && at + 4 <= n; at += 4) {
-		int32_t id;
+	uint32_t n = read_first(p, in->slots[in->nslots - 1]->walk.thread_id, bytes);
+	uint32_t at = GLIBC_TID;
 
-		memcpy(&id, bytes + at, sizeof(id));
-		if (id == in->inner_pid) {
-			in->tid_offset = at;
-			return;
-		}
-	}
+	if (!is_offset(p, bytes, n, at))
+		for (at = 0; at < n && !is_offset(p, bytes, n, at);)
+			at += sizeof(int32_t);
+	if (at < n)
+		in->tid_offset = at;
 }
 
 static pid_t inner_tid(struct python_process *p, const struct thread_slot *s)

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """A rank of a small training job with functions of its own, for stack.py to look at.
 
-usage: steps.py --control FILE [--meet FILE] [--steps N] [--seconds N]
+usage: steps.py --control FILE [--meet URL] [--steps N] [--seconds N]
 
-RANK and WORLD_SIZE say which rank of how many it is; with --meet the ranks find each other by that
-file and add up their gradients. FILE of --control is memory shared with whoever maps it: what has
-been done, and how long its functions took by the program's own clock (SLOTS); if the last number
-is set, load_batch() waits for a line on stdin. Prints "ready" when it trains. Ends by itself after
---steps or --seconds, whatever happens to its parent.
+RANK and WORLD_SIZE say which rank of how many it is; with --meet the ranks find each other there
+and add up their gradients. FILE.RANK is memory shared with whoever maps it: what has been done, and
+how long its functions took by the program's own clock (SLOTS); if the last number is set,
+load_batch() waits for a line on stdin. Prints "ready" when it trains. Ends by itself after --steps
+or --seconds, whatever happens to its parent.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import torch
 import torch.distributed
 
 SLOTS = ("steps", "load_batch", "forward", "backward", "reduce_gradients", "update", "stay")
+RANK = int(os.environ.get("RANK", 0))
 STAY = SLOTS.index("stay")
 
 
@@ -65,9 +66,9 @@ def feed_batches(batches):
 
 class Trainer:
     def __init__(self, args):
-        self.control = map_control(args.control)
+        self.control = map_control(f"{args.control}.{RANK}")
         self.device = torch.device("cuda", 0)
-        torch.manual_seed(int(os.environ.get("RANK", 0)))
+        torch.manual_seed(RANK)
         layers = []
         for _ in range(8):
             layers += [torch.nn.Linear(256, 256), torch.nn.LayerNorm(256), torch.nn.GELU()]
@@ -79,7 +80,7 @@ class Trainer:
         ).start()
         self.together = bool(args.meet)
         if self.together:
-            torch.distributed.init_process_group("gloo", init_method="file://" + args.meet)
+            torch.distributed.init_process_group("gloo", init_method=args.meet)
 
     def load_batch(self, step):
         if self.control[STAY]:

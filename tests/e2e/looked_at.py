@@ -13,13 +13,13 @@ LIMIT_S = 30
 
 
 class Program:
-    """A script in an interpreter; `with` ends it."""
+    """A script in an interpreter; `with` ends it. under: words of a program that starts it."""
 
-    def __init__(self, python, script, *words):
+    def __init__(self, python, script, *words, under=()):
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         env.update(PYTHONIOENCODING="utf-8", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
         self.process = subprocess.Popen(
-            [str(python.path), str(SCRIPTS / script), *map(str, words)],
+            [*under, str(python.path), str(SCRIPTS / script), *map(str, words)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -27,6 +27,10 @@ class Program:
             env=env,
         )
         self.pid = self.process.pid
+
+    def child(self):
+        """The pid of the process that it started."""
+        return int(pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text())
 
     def line(self):
         """The next line it prints."""

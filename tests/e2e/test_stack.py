@@ -419,3 +419,11 @@ def test_a_terminal_sees_what_goes_on(jobs, tmp_path, build):
     assert b"wrote 't.json'" in seen
 
 
+
+
+def test_memory_is_that_of_the_sampler(jobs):
+    """Not what the process had that started it: that counts for what the kernel calls the most."""
+    large = b"x" * (200 << 20)
+    r = jobs.stack("--name", "runs nowhere", "-d", "0.1", "-o", "t.json", "--json")
+    assert r.returncode == 0 and len(large) == 200 << 20
+    assert 0 < json.loads(r.stdout)["rss_bytes"] < 100 << 20

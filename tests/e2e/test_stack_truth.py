@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What is shown of a Python process is what is there: names, files, lines, threads, states."""
 
+import os
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -86,6 +89,23 @@ def test_names_of_threads(build, tmp_path, python):
     assert len(names) == 7
     unknown = [t for t in seen.values() if t["frames"][0][0] == "unknown_to_threading"]
     assert [t["name"] for t in unknown] == [""]
+
+
+@pytest.mark.parametrize("python", one_per_minor())
+def test_threads_in_a_container(build, python):
+    """In there they have other numbers; that of the first process, 1, stands everywhere."""
+    under = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    under += ["--user", "--map-root-user"] if os.geteuid() else []
+    if not shutil.which("unshare") or subprocess.run([*under, "true"]).returncode:
+        pytest.skip("may not make namespaces")
+    for threads in (1, 6):
+        with Program(python, "many.py", threads, 8, "parked", under=under) as program:
+            program.ready()
+            pid = program.child()
+            seen = snap(build, pid)
+            assert set(seen) == {int(t) for t in os.listdir(f"/proc/{pid}/task")}
+        assert [tid for tid, t in seen.items() if t["main"]] == [pid]
+        assert seen[pid]["name"] == "MainThread" and len(seen) == threads
 
 
 # --- states ---

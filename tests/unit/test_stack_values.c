@@ -54,7 +54,7 @@ TEST(stack_values, pids)
 	struct stack_options o;
 	struct err err = {0};
 	char p[] = "-p", list[] = "12, 13,12", more[] = "--pid=14", bad[] = "1,x", none[] = ",";
-	char zero[] = "0", big[] = "99999999";
+	char zero[] = "0", big[] = "9999999999";
 
 	CHECK_INT(PARSE(&o, &err, p, list, more), 0);
 	CHECK_INT(o.pids.n, 3);
