@@ -117,7 +117,7 @@ static bool about_to_exec(const struct tracked *one, uint64_t now_ns)
 		return false;
 	if (life_is_in_parent(one->t.pid, one->t.parent))
 		return true;
-	return one->young_ns - now_ns > YOUNG_NS - COPY_NS &&
+	return !one->named && one->young_ns - now_ns > YOUNG_NS - COPY_NS &&
 	       one->program == life_program(one->t.parent);
 }
 

@@ -72,11 +72,12 @@ static bool same_stack(const struct walk_stack *a, const struct walk_stack *b)
 	return true;
 }
 
-/* A thread that stands where it stood needs no proof. */
+/* A thread that stands where it stood needs no proof; one without the GIL cannot move. */
 static bool needs_proof(const struct thread_slot *s)
 {
-	return s->seen && (s->missed || s->walk.now.cut ||
-			   (s->fresh && !same_stack(&s->walk.now, &s->walk.before)));
+	if (!s->seen || s->missed || s->walk.now.cut)
+		return s->seen;
+	return s->fresh && !s->walk.calm && !same_stack(&s->walk.now, &s->walk.before);
 }
 
 /* One more copy, in the place of the last one. */

@@ -54,11 +54,23 @@ static void slot_renew(struct python_process *p, struct thread_slot *s)
 	close_files(s);
 }
 
+/* Where the GIL begins; 0 if there is none. */
+static uint64_t gil_words(const struct python_process *p, const struct remote_interp *i)
+{
+	const struct python_layout *l = &p->place.layout;
+
+	if (l->free_threaded)
+		return 0;
+	return l->minor <= 11 ? p->place.runtime + l->runtime.gil_last_holder - 8 : i->gil;
+}
+
 /* -EFAULT: it is no thread of this interpreter (any more). */
 static int slot_capture(struct python_process *p, struct thread_slot *s, struct remote_interp *i,
 			const struct remote_span *extra, unsigned nextra)
 {
 	uint64_t now = clock_mono_ns();
+
+	s->walk.gil = p->inside->o.exact ? gil_words(p, i) : 0;
 	int ret = walk_thread(&p->inside->walker, &s->walk, extra, nextra);
 
 	if (ret < 0 && ret != -EAGAIN)

@@ -19,7 +19,7 @@
 #ifdef __x86_64__
 #	define GLIBC_TID 720
 #else
-#	define GLIBC_TID 208 /* where nothing of the thread's own lies before its list */
+#	define GLIBC_TID 208
 #endif
 
 static int small_file(const char *path, char *out, size_t cap)

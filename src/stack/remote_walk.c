@@ -13,12 +13,18 @@
 #define BASES 4 /* that must agree */
 #define CFRAME_BYTES 16
 
+/* Of the GIL: all versions have them in this order. */
+struct gil_words {
+	uint64_t interval, last_holder, locked, switches;
+};
+
 /* One try. */
 struct attempt {
 	struct walker *w;
 	struct walk_thread *t;
 	uint8_t tstate[PYTHON_TSTATE_MAX];
 	uint8_t cframe[CFRAME_BYTES];
+	struct gil_words gil[2]; /* before and after */
 	bool incomplete; /* a frame was met that the plan did not know */
 	unsigned hint; /* area of the frame before */
 	unsigned nfound; /* loose frames met: scratch.found */
@@ -128,12 +134,16 @@ static int copy_all(struct attempt *a, const struct remote_span *extra, unsigned
 	scratch.nspans = 0;
 	for (unsigned i = 0; i < nextra; i++)
 		span_add(extra[i].addr, extra[i].out, extra[i].n);
+	if (t->gil)
+		span_add(t->gil, &a->gil[0], sizeof(a->gil[0]));
 	add_copies(t, false);
 	unsigned must = scratch.nspans;
 	span_add(t->tstate, a->tstate, l->tstate.size);
 	if (t->cframe)
 		span_add(t->cframe, a->cframe, CFRAME_BYTES);
 	add_copies(t, true);
+	if (t->gil)
+		span_add(t->gil, &a->gil[1], sizeof(a->gil[1]));
 	int got = read_spans(a->w->remote);
 	if (got < 0)
 		return got;
@@ -141,6 +151,8 @@ static int copy_all(struct attempt *a, const struct remote_span *extra, unsigned
 		return 0;
 	if ((unsigned)got < nextra || (unsigned)got == must)
 		return -EFAULT;
+	if (scratch.spans[got].addr == t->gil)
+		t->gil = 0;
 	plan_without(t, scratch.spans[got].addr, l->frame.size);
 	return -EAGAIN;
 }
@@ -339,6 +351,16 @@ static int follow(struct attempt *a)
 
 /* --- judging them --- */
 
+/* Somebody else had the GIL when it began and when it ended, and it never changed hands. */
+static bool without_gil(const struct attempt *a)
+{
+	const struct gil_words *g = a->gil;
+	uint64_t me = a->t->tstate;
+
+	return a->t->gil && g[0].last_holder != me && g[1].last_holder != me &&
+	       g[0].switches == g[1].switches;
+}
+
 /*
  * A stack ends at the border to the C code that began it, the same one for as long as that runs. A
  * generator that is just about to be entered or left may seem to end it, or stale memory.
@@ -430,6 +452,7 @@ static int attempt(struct walker *w, struct walk_thread *t, const struct remote_
 	t->native_id = l->tstate.native_thread_id == PYTHON_NONE
 			       ? 0
 			       : python_word(a.tstate, l->tstate.native_thread_id);
+	t->calm = without_gil(&a);
 	ret = follow(&a);
 	if (ret == -EFAULT || ret == -EPROTO)
 		return -EAGAIN;

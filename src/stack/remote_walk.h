@@ -44,6 +44,8 @@ struct walk_thread {
 	uint64_t tstate;
 	uint64_t next, interp, thread_id, native_id; /* as last copied */
 	struct walk_stack now, before;
+	uint64_t gil; /* where the GIL's words are; 0: not to be looked at */
+	bool calm; /* it did not have the GIL while it was copied: it cannot have moved */
 	uint64_t base, base_code; /* where its stack ended when it was last believed */
 	/* What the next walk copies. */
 	uint64_t cframe;

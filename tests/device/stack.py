@@ -14,11 +14,13 @@ failed. Takes about four minutes.
 import argparse
 import collections
 import glob
+import gzip
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -27,16 +29,15 @@ import threading
 import time
 import traceback
 
-from steps import SLOTS, STAY, map_control
+from steps import IN_BATCH, IN_SCALE, SLOTS, STAY, map_control
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = str(HERE / "steps.py")
 RANKS = 4
 ODD = 2  # the rank that is kept in load_batch()
 FUNCTIONS = [f"Trainer.{name}" for name in SLOTS[1:STAY]]
-PARTS = 6  # of each kind when the cost is measured
-PART_S = 3
-BEGIN_S = 0.5  # until a sampler is at work
+PARTS = 4  # of each kind when the cost is measured
+PART_S = 0.5
 
 # Memory of the host, a lot of it from C++, and an exit status of its own.
 ON_CPU = """
@@ -167,7 +168,7 @@ class Watch:
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def run(self):
-        while not self.over.wait(0.05):
+        while not self.over.wait(0.1):
             for pid in self.pids:
                 for path in glob.glob(f"/proc/{pid}/task/*/status"):
                     self.look(path)
@@ -195,6 +196,12 @@ class Watch:
 def check_never_traced(run, watch, what):
     run.check(f"{what}: no thread was ever traced or stopped", not watch.seen and watch.looks,
               f"{watch.looks} looks" + (f", {sorted(watch.seen)[:3]}" if watch.seen else ""))
+
+
+def release(p):
+    p.control[STAY] = 0
+    p.stdin.write(b"\n")
+    p.stdin.flush()
 
 
 def goes_on(run, job):
@@ -244,7 +251,7 @@ def places_of(run):
 def check_odd(run, job):
     others = [r for r in range(RANKS) if r != ODD]
     with Watch([p.pid for p in job]) as watch:
-        job[ODD].control[STAY] = 1
+        job[ODD].control[STAY] = IN_BATCH
         stuck = {tuple(others): "Trainer.reduce_gradients", (ODD,): "Trainer.load_batch"}
         run.wait("all ranks to stand", lambda: places_of(run) == stuck, 10)
         r = run.sonde("snap", "--locals", "load_batch")
@@ -265,9 +272,7 @@ def check_odd(run, job):
         run.check("and names it first", "load_batch" in lines[0] and "(rank 2)" in lines[0] and
                   lines[1].startswith("Rank 2 has not moved"), lines[0])
         run.note("\n".join(lines[:4]))
-        job[ODD].control[STAY] = 0
-        job[ODD].stdin.write(b"\n")
-        job[ODD].stdin.flush()
+        release(job[ODD])
     run.check("the job goes on afterwards", goes_on(run, job))
     check_never_traced(run, watch, "snap and --hang")
 
@@ -397,6 +402,11 @@ def check_clocks(run, trace, job, before, after, label):
               f"at most {100 * worst:.1f} points apart; rank 0 in %: " + ", ".join(told))
 
 
+def keep(run, path):
+    with open(path, "rb") as f, gzip.open(pathlib.Path(run.args.out) / f"{path.name}.gz", "wb") as g:
+        shutil.copyfileobj(f, g)
+
+
 def check_timeline(run, job, *words):
     label = " ".join(("stack", *words))
     path = run.work / ("all.json" if words else "main.json")
@@ -443,53 +453,70 @@ def check_timeline(run, job, *words):
     if words:
         with open(f"{path}.log") as f:
             run.note(f.read()[-1500:])
-        subprocess.run(["gzip", "-c", str(path)], check=True,
-                       stdout=open(pathlib.Path(run.args.out) / "trace.json.gz", "wb"))
+        keep(run, path)
 
 
 # --- what it costs ---
 
 
-def steps_per_s(p):
+def steps_per_s(p, seconds):
     before, began = p.control[0], time.perf_counter()
-    time.sleep(PART_S)
+    time.sleep(seconds)
     return (p.control[0] - before) / (time.perf_counter() - began)
 
 
-def part(run, p, words):
-    if words is None:
-        return steps_per_s(p)
+def start_sampler(run, p, name, words):
+    """It stands still until it is measured."""
     sampler = subprocess.Popen(
-        [run.args.bin, "stack", "-p", str(p.pid), "-i", "0.001", "-o", "cost.json", "--json",
-         "-d", str(BEGIN_S + PART_S + 0.2), *words],
+        [run.args.bin, "stack", "-p", str(p.pid), "-i", "0.001", "-o", f"{name}.json", "--json",
+         *words],
         cwd=run.work, env=run.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     run.started.append(sampler)
-    time.sleep(BEGIN_S)
-    rate = steps_per_s(p)
-    told = json.loads(sampler.communicate(timeout=20)[0])
-    part.seen = told["sampled"]["rounds"] / told["seconds"], told["cpu_s"] / told["seconds"]
+    time.sleep(1)
+    sampler.send_signal(signal.SIGSTOP)
+    return sampler
+
+
+def end_sampler(sampler):
+    sampler.send_signal(signal.SIGCONT)
+    sampler.terminate()
+    return json.loads(sampler.communicate(timeout=20)[0])
+
+
+def part(p, sampler):
+    if sampler is None:
+        return steps_per_s(p, PART_S)
+    sampler.send_signal(signal.SIGCONT)
+    time.sleep(0.02)
+    rate = steps_per_s(p, PART_S)
+    sampler.send_signal(signal.SIGSTOP)
     return rate
 
 
 def check_cost(run, p):
-    kinds = (("unsampled", None), ("--all-threads", ["--all-threads"]),
-             ("--all-threads --fast", ["--all-threads", "--fast"]))
+    kinds = {
+        "unsampled": None,
+        "--all-threads": start_sampler(run, p, "proved", ["--all-threads"]),
+        "--all-threads --fast": start_sampler(run, p, "fast", ["--all-threads", "--fast"]),
+    }
     rates = collections.defaultdict(list)
-    seen = {}
     with Watch([p.pid]) as watch:
         for i in range(PARTS):
-            for name, words in kinds if i % 2 else reversed(kinds):
-                rates[name].append(part(run, p, words))
-                if words:
-                    seen[name] = part.seen
+            order = list(kinds)  # who is first changes: a slow drift cancels
+            for name in order[i % 3:] + order[:i % 3]:
+                rates[name].append(part(p, kinds[name]))
     plain = rates["unsampled"]
+    quarters = statistics.quantiles(plain, n=4)
     print(f"      unsampled: {statistics.median(plain):.1f} steps/s "
-          f"({min(plain):.1f} to {max(plain):.1f})")
-    for name, words in kinds[1:]:
-        losses = sorted(100 * (1 - with_ / without) for with_, without in zip(rates[name], plain))
-        told = (f"median loss {statistics.median(losses):.2f} % of {PARTS} pairs "
-                f"({losses[0]:.2f} to {losses[-1]:.2f}); {seen[name][0]:.0f} rounds/s, "
-                f"{100 * seen[name][1]:.0f} % of a core")
+          f"(middle half {quarters[0]:.1f} to {quarters[2]:.1f})")
+    for name in list(kinds)[1:]:
+        s = end_sampler(kinds[name])["sampled"]
+        sampled_s = 1 + PARTS * (PART_S + 0.02)
+        losses = [100 * (1 - with_ / without) for with_, without in zip(rates[name], plain)]
+        quarters = statistics.quantiles(losses, n=4)
+        told = (f"median loss {statistics.median(losses):.2f} % of {PARTS} pairs (middle half "
+                f"{quarters[0]:.1f} to {quarters[2]:.1f}); {s['rounds'] / sampled_s:.0f} rounds/s, "
+                f"{s['missed']} of {s['thread_samples']} missed, {s['retried']} retried")
         run.check(f"{name} at 1 kHz costs a training process less than 1 %",
                   statistics.median(losses) < 1, told)
     check_never_traced(run, watch, "1 kHz")
@@ -502,8 +529,28 @@ def is_torch(name):
     return re.search(r"\b(torch|at|c10)::|THP|^cu[A-Z]|^cuda", name)
 
 
+def check_between(run, p):
+    """C++ that has called a function of Python, which waits."""
+
+    def look():
+        r = run.sonde("snap", "--native", "-t", 0, "-p", p.pid, "--json")
+        frames = json.loads(r.stdout)["groups"][0]["frames"]
+        look.frames = [(f["kind"], f["name"]) for f in reversed(frames)]
+        return ("python", "Scale.forward") in look.frames
+
+    p.control[STAY] = IN_SCALE
+    run.wait("the function that waits", look, 10)
+    release(p)
+    names = [name for _, name in look.frames]
+    here = names.index("Scale.forward") if "Scale.forward" in names else 0
+    kinds = [kind for kind, _ in look.frames[:here]]
+    run.check("C++ is between two functions of Python",
+              here and kinds[-1] == "native" and "python" in kinds and
+              any(is_torch(name) for name in names[:here]), " > ".join(names)[-400:])
+
+
 def check_native(run, p):
-    rate = steps_per_s(p)
+    rate = steps_per_s(p, 3)
     began = time.monotonic()
     r = run.sonde("snap", "--native", "-t", 0, "-p", p.pid, "--all-threads", "--json")
     took = time.monotonic() - began
@@ -528,15 +575,17 @@ def check_native(run, p):
     run.check("CUDA's own", any(re.match(r"cu[A-Z]|cuda[A-Z]", n) for n in names),
               sorted(n for n in names if re.match(r"cu[A-Z]|cuda[A-Z]", n))[:6])
     forward = [n for n in trace.nested if n[2] == "Scale.forward"]
-    run.check("C++ is between two functions of Python",
-              any("THPFunction_apply" in " ".join(n[1]) for n in forward),
+    run.check("the timeline has C++ between two functions of Python",
+              any(is_torch(" ".join(n[1])) for n in forward),
               forward[0] if forward else sorted(trace.nested)[:2])
     run.check("balanced", not trace.unbalanced and not trace.backwards)
+    keep(run, run.work / "native.json")
+    check_between(run, p)
     threads = [pathlib.Path(f).read_text() for f in glob.glob(f"/proc/{p.pid}/task/*/status")]
     run.check("nobody is left traced or stopped",
               all("TracerPid:\t0" in t and not re.search(r"State:\s+[tT]", t) for t in threads),
               f"{len(threads)} threads")
-    later = steps_per_s(p)
+    later = steps_per_s(p, 3)
     run.check("and the process trains as before", later > 0.8 * rate,
               f"{later:.1f} steps/s, before {rate:.1f}")
 
@@ -583,16 +632,27 @@ def check_msmemscope(run):
               plain.returncode == 7 and plain.stdout,
               f"{r.returncode} {r.stdout.strip()!r} {r.stderr[-300:]!r}, "
               f"{time.monotonic() - began:.1f} s, plain {took:.1f} s")
-    dumps = str(out / "**" / "memscope_dump_*.csv")
+    check_dump(run, out)
 
-    def text():
-        files = glob.glob(dumps, recursive=True)
-        return files and pathlib.Path(files[0]).read_text(errors="replace")
 
-    run.wait("the dump", lambda: "make_batches" in (text() or ""), 60)
-    body = text() or ""
-    run.check("and the script's functions are in the dump",
-              "on_cpu.py" in body and "make_batches" in body, f"{len(body) / 1e6:.1f} MB")
+def check_dump(run, out):
+    """The whole of it is gigabytes: importing PyTorch is millions of allocations."""
+
+    def log():
+        return "".join(pathlib.Path(f).read_text() for f in glob.glob(f"{out}/rec*/*.log"))
+
+    run.wait("the recorder", lambda: "processor time" in log(), 60)
+    run.note(log()[-700:])
+    rows = {b"on_cpu.py": 0, b"make_batches": 0}
+    size = 0
+    for path in glob.glob(f"{out}/**/memscope_dump_*.csv", recursive=True):
+        size += os.path.getsize(path)
+        with open(path, "rb") as f:
+            for line in f:
+                for word in rows:
+                    rows[word] += word in line
+    run.check("and the script's functions are in the dump", all(rows.values()),
+              f"{size / 1e6:.0f} MB, {rows}")
 
 
 # --- all of it ---

@@ -6,9 +6,10 @@ usage: steps.py --control FILE [--meet URL] [--steps N] [--seconds N]
 
 RANK and WORLD_SIZE say which rank of how many it is; with --meet the ranks find each other there
 and add up their gradients. FILE.RANK is memory shared with whoever maps it: what has been done, and
-how long its functions took by the program's own clock (SLOTS); if the last number is set,
-load_batch() waits for a line on stdin. Prints "ready" when it trains. Ends by itself after --steps
-or --seconds, whatever happens to its parent.
+how long its functions took by the program's own clock (SLOTS). If the last number is IN_BATCH,
+load_batch() waits for a line on stdin; if it is IN_SCALE, a function does that which C++ has called.
+Prints "ready" when it trains. Ends by itself after --steps or --seconds, whatever happens to its
+parent.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import torch.distributed
 SLOTS = ("steps", "load_batch", "forward", "backward", "reduce_gradients", "update", "stay")
 RANK = int(os.environ.get("RANK", 0))
 STAY = SLOTS.index("stay")
+IN_BATCH, IN_SCALE = 1, 2
 
 
 def map_control(path):
@@ -46,16 +48,18 @@ class Scale(torch.autograd.Function):
     """Python called by C++: in the forward pass from this thread, else from PyTorch's own."""
 
     @staticmethod
-    def forward(ctx, x):
-        for _ in range(4):
+    def forward(ctx, x, wait):
+        if wait:
+            sys.stdin.readline()
+        for _ in range(8):
             x = x * 1.0
         return x
 
     @staticmethod
     def backward(ctx, grad):
-        for _ in range(4):
+        for _ in range(8):
             grad = grad * 1.0
-        return grad
+        return grad, None
 
 
 def feed_batches(batches):
@@ -80,15 +84,19 @@ class Trainer:
         ).start()
         self.together = bool(args.meet)
         if self.together:
-            torch.distributed.init_process_group("gloo", init_method=args.meet)
+            world = int(os.environ["WORLD_SIZE"])
+            torch.distributed.init_process_group(
+                "gloo", init_method=args.meet, rank=RANK, world_size=world
+            )
 
     def load_batch(self, step):
-        if self.control[STAY]:
+        if self.control[STAY] == IN_BATCH:
             sys.stdin.readline()
         return self.batches.get().to(self.device)
 
     def forward(self, batch):
-        return (Scale.apply(self.model(batch)) - batch).square().mean()
+        out = Scale.apply(self.model(batch), self.control[STAY] == IN_SCALE)
+        return (out - batch).square().mean()
 
     def backward(self, loss):
         self.optimizer.zero_grad()

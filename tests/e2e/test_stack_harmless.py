@@ -17,9 +17,9 @@ def newest():
     return pythons()[-1]
 
 
-def wait_for_file(path, seconds=10):
+def wait_for_stacks(path, seconds=20):
     end = time.monotonic() + seconds
-    while not path.exists() or not path.stat().st_size:
+    while not path.exists() or b'"ph":"B"' not in path.read_bytes():
         assert time.monotonic() < end, "the sampler does not write"
         time.sleep(0.01)
 
@@ -60,8 +60,8 @@ def test_target_is_killed(build, tmp_path, how):
     with Program(newest(), "many.py", 8, 32, "mixed") as program:
         program.ready()
         with Sampling(build, program.pid, out) as sampling:
-            wait_for_file(out)
-            time.sleep(0.3)
+            wait_for_stacks(out)
+            time.sleep(0.1)
             os.kill(program.pid, how)
             program.process.wait()
             status, _, err = sampling.result()
@@ -123,7 +123,7 @@ def test_never_traced(build, tmp_path):
             before = voluntary_switches(program.pid)
             time.sleep(0.2)
         with Sampling(build, program.pid, tmp_path / "trace.json") as sampling:
-            wait_for_file(tmp_path / "trace.json")
+            wait_for_stacks(tmp_path / "trace.json")
             for _ in range(50):
                 status = dict(
                     line.split(":", 1)

@@ -18,17 +18,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#if defined(__SANITIZE_THREAD__)
-#	define JOB_TSAN 1
-#elif defined(__has_feature)
-#	if __has_feature(thread_sanitizer)
-#		define JOB_TSAN 1
-#	endif
-#endif
-#ifndef JOB_TSAN
-#	define JOB_TSAN 0
-#endif
-
 #define JOB_MAX_PROCS 16
 
 struct job_event {

@@ -12,6 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether the thread sanitizer is in the program. */
+#define TEST_TSAN 0
+#if defined(__SANITIZE_THREAD__)
+#	undef TEST_TSAN
+#	define TEST_TSAN 1
+#elif defined(__has_feature)
+#	if __has_feature(thread_sanitizer)
+#		undef TEST_TSAN
+#		define TEST_TSAN 1
+#	endif
+#endif
+
 struct test {
 	const char *suite;
 	const char *name;

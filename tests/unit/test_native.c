@@ -415,15 +415,7 @@ TEST(native, code_without_unwind_information)
 
 #endif
 
-#if defined(__has_feature)
-#	if __has_feature(thread_sanitizer)
-#		define HAS_TSAN 1
-#	endif
-#elif defined(__SANITIZE_THREAD__)
-#	define HAS_TSAN 1
-#endif
-
-#if defined(__x86_64__) && !defined(HAS_TSAN) /* which puts signals off */
+#if defined(__x86_64__) && !TEST_TSAN /* which puts signals off */
 
 /* The processor's trap flag: a comparison after every single instruction. */
 static volatile unsigned steps, bad;

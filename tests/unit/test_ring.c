@@ -346,7 +346,7 @@ TEST(ring, threads)
  */
 TEST(ring, threads_and_reader)
 {
-	if (JOB_TSAN)
+	if (TEST_TSAN)
 		return;
 	job_session(WANT_ALLOC, 64, 60000);
 	job_follow(job_start(threads_job));
@@ -514,7 +514,7 @@ static void check_turns(void)
 
 TEST(ring, order_of_free_before)
 {
-	if (JOB_TSAN)
+	if (TEST_TSAN)
 		return;
 	job_session(WANT_ALLOC, 256, 60000);
 	check_turns();
@@ -522,7 +522,7 @@ TEST(ring, order_of_free_before)
 
 TEST(ring, order_of_bracketed_free)
 {
-	if (JOB_TSAN)
+	if (TEST_TSAN)
 		return;
 	bracketed = true;
 	job_session(WANT_ALLOC, 256, 60000);
@@ -558,7 +558,7 @@ TEST(ring, order_while_not_tracing)
 	struct track_sink sink = {.row = count_malloc};
 	struct track *t = track_new(&sink);
 
-	if (JOB_TSAN)
+	if (TEST_TSAN)
 		return;
 	job_session(WANT_ALLOC | WANT_DEFERRED, 256, 60000);
 	job_follow(job_start(deferred_job));
