@@ -384,12 +384,12 @@ int stack_session_run(struct stack_session *s, struct err *err)
 	/* Ticks are met to some microseconds. Set only now, for a job would inherit it. */
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	stack_options_rules(s->o, &s->rules);
-	s->targets = targets_new(
-		&(struct targets_options){.rules = &s->rules,
-					  .python = {.names = true, .exact = !s->o->fast},
-					  .on_new = stack_follow_new,
-					  .on_gone = stack_follow_gone,
-					  .arg = s});
+	s->targets = targets_new(&(struct targets_options){
+		.rules = &s->rules,
+		.python = {.names = true, .exact = !s->o->fast, .main_only = !s->o->all_threads},
+		.on_new = stack_follow_new,
+		.on_gone = stack_follow_gone,
+		.arg = s});
 	if (s->o->debug_discovery)
 		tell_discovery(s);
 	refresh(s, true);

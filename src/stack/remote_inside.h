@@ -34,6 +34,8 @@ struct python_inside {
 	struct thread_slot **scratch; /* the list while it is made anew */
 	size_t scratch_cap;
 	struct hmap by_tstate;
+	struct thread_slot *main; /* MainThread, if it is all that is wanted and known */
+	bool only_main; /* nothing else was copied in the last round */
 	uint64_t round, serial;
 	uint64_t unproved; /* copies that were to be exact, and nobody knows */
 	struct python_thread *threads;

@@ -131,9 +131,11 @@ int python_resolve(struct python_process *p, struct err *err)
 	if (ret < 0)
 		return explain(p, ret, err);
 	in->threads = xgrow(in->threads, &in->threads_cap, in->nslots, sizeof(*in->threads));
-	for (unsigned i = 0; i < in->nslots; i++)
+	p->nthreads = in->only_main ? 1 : in->nslots;
+	for (unsigned i = 0; i < in->nslots && !in->only_main; i++)
 		in->threads[i] = in->slots[in->nslots - 1 - i]->out;
+	if (in->only_main)
+		in->threads[0] = in->main ? in->main->out : in->slots[in->nslots - 1]->out;
 	p->threads = in->threads;
-	p->nthreads = in->nslots;
 	return 0;
 }

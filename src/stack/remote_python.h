@@ -75,6 +75,7 @@ struct python_thread {
 struct python_options {
 	bool states; /* fill in thread_state: a system call per thread more */
 	bool names; /* fill in names of threads */
+	bool main_only; /* only MainThread is wanted; all, if no thread has that name */
 	/*
 	 * Prove that stacks which change are of one moment (python_prove). Costs the thread that
 	 * runs some microseconds: for up to some hundred looks a second. Without it the order of

@@ -231,6 +231,14 @@ static void describe(struct python_process *p, struct thread_slot *s)
 		s->out.name = "MainThread";
 }
 
+static void find_main(struct python_inside *in)
+{
+	in->main = NULL;
+	for (unsigned i = 0; i < in->nslots; i++)
+		if (in->slots[i]->out.main && !strcmp(in->slots[i]->out.name, "MainThread"))
+			in->main = in->slots[i];
+}
+
 int threads_resolve(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
@@ -263,5 +271,7 @@ int threads_resolve(struct python_process *p)
 		describe(p, in->slots[i]);
 	if (in->o.names)
 		find_names(p);
+	if (in->o.main_only)
+		find_main(in);
 	return 0;
 }

@@ -87,6 +87,18 @@ static int slot_capture(struct python_process *p, struct thread_slot *s, struct 
 	return 0;
 }
 
+/* Makes sense of the interpreter's own words, which were just read. */
+static void take_interp(struct python_process *p, struct remote_interp *i)
+{
+	struct python_inside *in = p->inside;
+
+	if (!interp_read(i, &in->runtime, &p->place) &&
+	    remote_read(&p->remote, i->gil, i->gil_bytes, sizeof(i->gil_bytes)) < 0)
+		i->gil = 0;
+	interp_holder(i, &in->runtime, &p->place);
+	i->seen = in->round;
+}
+
 /* The first known thread of the interpreter brings the interpreter's own words along. */
 static int read_interp(struct python_process *p, struct remote_interp *i, bool first)
 {
@@ -109,14 +121,26 @@ static int read_interp(struct python_process *p, struct remote_interp *i, bool f
 		/* The GIL's words are the last: it may be gone with a changed address. */
 		ret = got < 0 ? got : (unsigned)got + (i->gil != 0) >= n ? 0 : -EFAULT;
 	}
-	if (ret < 0)
-		return ret;
-	if (!interp_read(i, &in->runtime, &p->place) &&
-	    remote_read(&p->remote, i->gil, i->gil_bytes, sizeof(i->gil_bytes)) < 0)
-		i->gil = 0;
-	interp_holder(i, &in->runtime, &p->place);
-	i->seen = in->round;
-	return 0;
+	if (ret == 0)
+		take_interp(p, i);
+	return ret;
+}
+
+/* MainThread alone: nothing has to be known about the others. -EFAULT if it is not there. */
+static int capture_main(struct python_process *p)
+{
+	struct python_inside *in = p->inside;
+	struct remote_interp *i = in->main->interp;
+	struct remote_span spans[INTERP_SPANS];
+	unsigned n = runtime_spans(&in->runtime, &p->place, i, true, spans);
+
+	in->round++;
+	int ret = slot_capture(p, in->main, i, spans, n);
+	if (ret == 0)
+		ret = runtime_read(&in->runtime, &p->place);
+	if (ret == 0)
+		take_interp(p, i);
+	return ret;
 }
 
 static int list_threads(struct python_process *p, struct remote_interp *i, unsigned *n)
@@ -195,6 +219,8 @@ static void take_list(struct python_process *p, unsigned n)
 
 		if (s->listed == in->round)
 			continue;
+		if (in->main == s)
+			in->main = NULL;
 		hmap_remove(&in->by_tstate, s->walk.tstate);
 		thread_slot_free(s);
 	}
@@ -238,6 +264,14 @@ int threads_capture(struct python_process *p)
 	struct python_inside *in = p->inside;
 	int ret = -EAGAIN;
 
+	in->only_main = in->main != NULL;
+	if (in->only_main) {
+		ret = capture_main(p);
+		if (ret != -EFAULT)
+			return ret;
+		in->only_main = false;
+		in->main = NULL;
+	}
 	for (unsigned i = 0; i < LIST_TRIES; i++) {
 		unsigned n = 0;
 

@@ -36,7 +36,7 @@ STEPS = str(HERE / "steps.py")
 RANKS = 4
 ODD = 2  # the rank that is kept in load_batch()
 FUNCTIONS = [f"Trainer.{name}" for name in SLOTS[1:STAY]]
-PARTS = 4  # of each kind when the cost is measured
+PARTS = 30  # of each kind when the cost is measured
 PART_S = 0.5
 
 # Memory of the host, a lot of it from C++, and an exit status of its own.
