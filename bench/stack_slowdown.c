@@ -98,10 +98,7 @@ static void burn(double seconds)
 
 static void look(struct scene *s)
 {
-	if (python_capture(s->python, NULL) < 0)
-		stack_die("the program has ended");
-	python_prove(s->python);
-	if (python_resolve(s->python, NULL) < 0)
+	if (python_capture(s->python, NULL) < 0 || python_resolve(s->python, NULL) < 0)
 		stack_die("the program has ended");
 }
 
@@ -171,7 +168,7 @@ static void start(struct scene *s, const struct stack_python *python, int cpu)
 {
 	char threads[8];
 	const char *words[] = {s->path, threads, NULL};
-	struct python_options o = {.names = true, .exact = true};
+	struct python_options o = {.names = true}; /* as `sonde stack --all-threads` at this rate */
 	struct err err = {0};
 
 	snprintf(threads, sizeof(threads), "%d", THREADS);

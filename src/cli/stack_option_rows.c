@@ -86,12 +86,17 @@ const struct opt stack_option_rows[] = {
 	 FLAG(native),
 	 .help = "Functions of C and C++ between those of Python. Each sampled thread is stopped "
 		 "for a moment every time."},
+	{.name = "exact",
+	 FLAG(exact),
+	 .help = "Prove that the stacks of running threads are of one moment, at any rate. The "
+		 "proof "
+		 "is made on the processor of the thread and costs it some microseconds; it is "
+		 "made "
+		 "anyway at up to 200 samples a second."},
 	{.name = "fast",
 	 FLAG(fast),
-	 .help = "Do not prove that the stacks of running threads are of one moment. That proof is "
-		 "made on the processor of the thread and costs it some microseconds; without it, "
-		 "of the stacks of a thread that only calls short functions some in a thousand "
-		 "have a caller at a wrong line. For rates above a kilohertz."},
+	 .help = "Never make that proof. Of the stacks of a thread that only calls short functions "
+		 "some in a thousand then have a caller at a wrong line."},
 
 	{.group = "Counters",
 	 .name = "npu-usage",

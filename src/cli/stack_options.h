@@ -26,7 +26,7 @@ struct stack_options {
 	uint64_t refresh_empty_ns, empty_exit_ns;
 	/* how they are sampled */
 	uint64_t interval_ns, duration_ns;
-	bool all_threads, native, fast;
+	bool all_threads, native, exact, fast;
 	/* counters */
 	bool npu_usage, gpu_usage, host_usage, process_usage;
 	unsigned npu_smi_refresh; /* accepted; all cards are read in one go */

@@ -17,10 +17,12 @@
 #include "cli/stack_follow.h"
 #include "cli/stack_say.h"
 #include "cli/stack_signals.h"
+#include "sampler/hurry.h"
 
 #define MS 1000000ull
 #define CARE_NS (20 * MS) /* between two looks at everything that is not the stacks */
 #define FLUSH_NS (100 * MS)
+#define EXACT_NS (5 * MS)
 #define NAP_NS (100 * MS) /* longest sleep: a signal just before it is seen after it */
 #define COUNTERS_LEAST_NS (100 * MS)
 #define EAGER_NS (5000 * MS) /* a job starts its workers in its first moments: */
@@ -375,6 +377,12 @@ static void tell_nobody(struct stack_session *s)
 	buf_release(&line);
 }
 
+/* Where it costs the job next to nothing, or is asked for. */
+static bool is_exact(const struct stack_options *o)
+{
+	return o->exact || (!o->fast && o->interval_ns >= EXACT_NS);
+}
+
 int stack_session_run(struct stack_session *s, struct err *err)
 {
 	int r = start_counters(s, err);
@@ -383,10 +391,11 @@ int stack_session_run(struct stack_session *s, struct err *err)
 		return r;
 	/* Ticks are met to some microseconds. Set only now, for a job would inherit it. */
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+	sampler_hurry();
 	stack_options_rules(s->o, &s->rules);
 	s->targets = targets_new(&(struct targets_options){
 		.rules = &s->rules,
-		.python = {.names = true, .exact = !s->o->fast, .main_only = !s->o->all_threads},
+		.python = {.names = true, .exact = is_exact(s->o), .main_only = !s->o->all_threads},
 		.on_new = stack_follow_new,
 		.on_gone = stack_follow_gone,
 		.arg = s});

@@ -7,7 +7,7 @@ usage: steps.py --control FILE [--meet URL] [--steps N] [--seconds N]
 RANK and WORLD_SIZE say which rank of how many it is; with --meet the ranks find each other there
 and add up their gradients. FILE.RANK is memory shared with whoever maps it: what has been done, and
 how long its functions took by the program's own clock (SLOTS). If the last number is IN_BATCH,
-load_batch() waits for a line on stdin; if it is IN_SCALE, a function does that which C++ has called.
+load_batch() waits for a line on stdin; if it is IN_SCALE, a function does that C++ has called.
 Prints "ready" when it trains. Ends by itself after --steps or --seconds, whatever happens to its
 parent.
 """

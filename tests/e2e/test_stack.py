@@ -425,8 +425,6 @@ def test_a_terminal_sees_what_goes_on(jobs, tmp_path, build):
     assert b"wrote 't.json'" in seen
 
 
-
-
 def test_memory_is_that_of_the_sampler(jobs):
     """Not what the process had that started it: that counts for what the kernel calls the most."""
     large = b"x" * (200 << 20)

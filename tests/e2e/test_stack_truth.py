@@ -182,7 +182,7 @@ def test_no_stack_that_never_was(build, tmp_path, python):
     out = tmp_path / "stacks"
     with Program(python, "torn.py") as program:
         calls = Calls(program.ready()[0])
-        more = ("--format", "collapsed", "--lines", "-d", "1")
+        more = ("--format", "collapsed", "--lines", "-d", "1", "--exact")
         with Sampling(build, program.pid, out, *more, hz=20000) as s:
             status, _, said = s.result()
     assert status == 0, said
