@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "sampler/hurry.h"
+#include "base/hurry.h"
 #include "stack/remote_native.h"
 
 #define READY_TRIES 20
@@ -24,7 +24,7 @@ void snap_look_init(struct snap_look *l, const struct snap_options *o)
 	struct targets_options t = {.rules = &l->rules,
 				    .python = {.states = true, .names = true, .exact = true},
 				    .on_gone = close_native};
-	sampler_hurry();
+	(void)hurry();
 	l->targets = targets_new(&t);
 }
 

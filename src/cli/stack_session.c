@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/hurry.h"
 #include "base/mem.h"
 #include "cli/stack_follow.h"
 #include "cli/stack_say.h"
 #include "cli/stack_signals.h"
-#include "sampler/hurry.h"
 
 #define MS 1000000ull
 #define CARE_NS (20 * MS) /* between two looks at everything that is not the stacks */
@@ -377,10 +377,13 @@ static void tell_nobody(struct stack_session *s)
 	buf_release(&line);
 }
 
-/* Where it costs the job next to nothing, or is asked for. */
+/* Where it costs the job next to nothing, or is asked for. Not where we would have to wait until
+ * a thread that computes leaves its processor to us. */
 static bool is_exact(const struct stack_options *o)
 {
-	return o->exact || (!o->fast && o->interval_ns >= EXACT_NS);
+	bool in_time = hurry();
+
+	return o->exact || (!o->fast && in_time && o->interval_ns >= EXACT_NS);
 }
 
 int stack_session_run(struct stack_session *s, struct err *err)
@@ -391,7 +394,6 @@ int stack_session_run(struct stack_session *s, struct err *err)
 		return r;
 	/* Ticks are met to some microseconds. Set only now, for a job would inherit it. */
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-	sampler_hurry();
 	stack_options_rules(s->o, &s->rules);
 	s->targets = targets_new(&(struct targets_options){
 		.rules = &s->rules,

@@ -248,6 +248,8 @@ uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t 
 /* The Python stack of this thread, innermost first, as STACK_PYTHON words. Takes no lock, and not
  * the GIL either. Returns how many, 0 where no Python runs. */
 uint32_t guest_python(uint64_t *out, uint32_t max);
+/* Counts a stack, or a part of one, for which there was no room. */
+void guest_lost_stack(void);
 
 /* Remembers whose memory this is; at load, when no vfork child can be asking. */
 void guest_note_owner(void);

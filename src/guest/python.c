@@ -312,8 +312,10 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 		if (f.shim || !f.code || !place_of(&f, &p))
 			continue;
 		uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, tell_place, &p);
-		if (!id)
+		if (!id) {
+			guest_lost_stack();
 			break;
+		}
 		out[n++] = STACK_PYTHON | id;
 	}
 	return n;

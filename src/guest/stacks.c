@@ -129,6 +129,11 @@ CAPTURE(capture_small, SMALL_DEPTH)
 CAPTURE(capture_middle, MIDDLE_DEPTH)
 CAPTURE(capture_deep, ARENA_MAX_DEPTH)
 
+void guest_lost_stack(void)
+{
+	atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
+}
+
 uint32_t guest_stack(uint64_t caller)
 {
 	return guest_stack_depth(caller, guest.c_depth, guest.py_depth);
@@ -154,7 +159,7 @@ uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth)
 	if (id == NOTHING && !depth)
 		return 0;
 	if (!id || id == NOTHING) {
-		atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
+		guest_lost_stack();
 		return 0;
 	}
 	return id;

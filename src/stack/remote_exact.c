@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hurry.h"
 #include "stack/remote_inside.h"
 
 #define TRIES 6
@@ -63,37 +63,14 @@ static bool go_to(int processor)
 	return sched_setaffinity(0, sizeof(only), &only) == 0;
 }
 
-/*
- * On a processor with much to do we would wait for our turn, and the others with us. Who may, goes
- * first for these microseconds; who may not asks for short turns, which come sooner.
- */
-static bool hurry(void)
+/* On a processor with much to do we would wait for our turn, and the others with us. Who may, goes
+ * first for these microseconds. */
+static bool go_first(struct hurry_state *before)
 {
 	const struct sched_param first = {.sched_priority = 1};
-	static bool refused;
 
-	if (!refused && sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0)
-		return true;
-	if (!refused) {
-		struct {
-			uint32_t size, policy;
-			uint64_t flags;
-			int32_t nice;
-			uint32_t priority;
-			uint64_t runtime, deadline, period;
-		} short_turns = {.size = sizeof(short_turns), .runtime = 100000};
-
-		syscall(SYS_sched_setattr, 0, &short_turns, 0);
-	}
-	refused = true;
-	return false;
-}
-
-static void hurry_no_more(void)
-{
-	const struct sched_param ordinary = {0};
-
-	sched_setscheduler(0, SCHED_OTHER, &ordinary);
+	return hurry_save(before) &&
+	       sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0;
 }
 
 static bool same_stack(const struct walk_stack *a, const struct walk_stack *b)
@@ -165,7 +142,7 @@ static bool prove(struct python_process *p, struct thread_slot *s)
 	return left;
 }
 
-static bool prove_all(struct python_process *p, bool *hurried)
+static bool prove_all(struct python_process *p, bool *first, struct hurry_state *before)
 {
 	struct python_inside *in = p->inside;
 	bool left = false;
@@ -177,8 +154,8 @@ static bool prove_all(struct python_process *p, bool *hurried)
 			continue;
 		if (!s->out.tid)
 			tids_find(p, s);
-		if (!*hurried)
-			*hurried = hurry();
+		if (!*first)
+			*first = go_first(before);
 		if (s->out.tid)
 			left |= prove(p, s);
 		else
@@ -189,13 +166,14 @@ static bool prove_all(struct python_process *p, bool *hurried)
 
 void threads_prove(struct python_process *p)
 {
-	bool hurried = false;
+	struct hurry_state before;
+	bool first = false;
 	cpu_set_t home;
 
 	if (sched_getaffinity(0, sizeof(home), &home) < 0)
 		return;
-	if (prove_all(p, &hurried))
+	if (prove_all(p, &first, &before))
 		sched_setaffinity(0, sizeof(home), &home);
-	if (hurried)
-		hurry_no_more();
+	if (first)
+		hurry_restore(&before);
 }

@@ -536,7 +536,8 @@ static int copy_until_good(struct walker *w, struct walk_thread *t, const struct
 			t->base = last.address;
 			t->base_code = last.code;
 		}
-		if (moved)
+		/* Of the innermost one alone it would prove nothing: it may be half made. */
+		if (moved || odd == 1)
 			stacks.times = 0;
 		else if (agree(&stacks, stack_hash(&t->now)) == COPIES) {
 			t->now.odd = true;

@@ -30,7 +30,7 @@ from steps import IN_BATCH, STAY
 
 RANKS = 4
 ODD = 2  # the rank that is kept in load_batch()
-PARTS = 3  # of each kind when the cost is measured
+PARTS = 30  # of each kind when the cost is measured
 PART_S = 0.5
 
 
@@ -174,8 +174,8 @@ def part(p, sampler):
 def check_cost(run, p):
     kinds = {
         "unsampled": None,
-        "--all-threads": start_sampler(run, p, "proved", ["--all-threads"]),
-        "--all-threads --fast": start_sampler(run, p, "fast", ["--all-threads", "--fast"]),
+        "--all-threads": start_sampler(run, p, "plain", ["--all-threads"]),
+        "--all-threads --exact": start_sampler(run, p, "exact", ["--all-threads", "--exact"]),
     }
     rates = collections.defaultdict(list)
     with Watch([p.pid]) as watch:
@@ -225,7 +225,7 @@ def scenario(run):
             if wanted("timeline"):
                 run.stage("timeline", check_timeline, job)
                 run.stage("timeline of all threads", check_timeline, job, "--all-threads")
-                run.stage("without proof", check_timeline, job, "--all-threads", "--fast")
+                run.stage("with proof", check_timeline, job, "--all-threads", "--exact")
             run.check("the job still trains", goes_on(run, job))
         run.end_job(job)
     if wanted("native", "cost"):
