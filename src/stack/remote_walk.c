@@ -11,6 +11,7 @@
 #define ATTEMPTS 16 /* until the plan fits */
 #define COPIES 6 /* of a stack that moves */
 #define BASES 4 /* that must agree */
+#define EMPTY_IS_ODD 2 /* more than an innermost frame alone, see copy_until_good() */
 #define CFRAME_BYTES 16
 
 /* Of the GIL: all versions have them in this order. */
@@ -432,8 +433,9 @@ static bool judge(struct attempt *a, unsigned *out_moved, unsigned *out_odd)
 			*out_moved = i + 1;
 	if (!ends_well(a))
 		*out_moved = t->now.n;
-	/* Nothing at all, where there was a stack before, is hard to believe, too. */
-	*out_odd = t->now.n || !t->before.n ? senseless(a) : 1;
+	/* Nothing at all, where there was a stack before, is hard to believe, too: until it is seen
+	 * again and again. */
+	*out_odd = t->now.n || !t->before.n ? senseless(a) : EMPTY_IS_ODD;
 	return true;
 }
 

@@ -103,7 +103,8 @@ def test_a_hundred_processes_come_and_go(build, tmp_path):
         [newest().path, "-c", script], stdout=subprocess.PIPE, universal_newlines=True
     )
     try:
-        with Sampling(build, parent.pid, out, "--children", hz=500) as sampling:
+        more = ("--children", "--refresh-interval", "0.05")
+        with Sampling(build, parent.pid, out, *more, hz=500) as sampling:
             assert parent.communicate(timeout=60)[0] == "all well\n"
             status, _, err = sampling.stop()
     finally:
