@@ -10,7 +10,7 @@
 #define MAX_CHUNKS 160
 #define MAX_CHUNK_BYTES (16u << 20)
 #define CHUNK_SLACK 1024 /* for frames that come on top until the next walk */
-#define AREA_GAP 1024 /* frames that are no farther apart are copied together: less than a page */
+#define AREA_GAP 3000 /* frames that are no farther apart are copied together: less than a page */
 #define AREA_MAX (64u << 10)
 
 static uint64_t *sorted; /* scratch memory */
