@@ -331,38 +331,6 @@ static void on_name(struct proc *p, const struct rec_name *r)
 		omap_put(&p->names, r->hash, xstrndup(text, len));
 }
 
-static void on_module(struct proc *p, const struct rec_module *r)
-{
-	size_t len;
-	const char *text = rec_text(&r->head, &len);
-
-	if (!p->symbols)
-		p->symbols = symbolizer_new();
-	symbolizer_add_module(p->symbols, r->start, r->end, r->bias, text, len);
-}
-
-/* "file(line): function", as dumps have it. */
-static void on_python(struct proc *p, const struct rec_python *r)
-{
-	size_t len;
-	const char *name = rec_text(&r->head, &len);
-	size_t name_len = strnlen(name, len);
-	struct buf text = {0};
-
-	if (omap_get(&p->places, r->id))
-		return;
-	if (name_len < len)
-		buf_add(&text, name + name_len + 1, len - name_len - 1);
-	buf_addf(&text, "(%u): ", r->line);
-	buf_add(&text, name, name_len);
-	buf_add_char(&text, '\n');
-	for (size_t i = 0; i + 1 < text.len; i++)
-		if ((unsigned char)text.data[i] < ' ')
-			text.data[i] = '?';
-	omap_put(&p->places, r->id, xstrndup(text.data, text.len));
-	buf_release(&text);
-}
-
 static struct proc *proc_of(struct track *t, uint32_t number)
 {
 	return number < t->nprocs ? t->procs[number] : NULL;
@@ -424,10 +392,10 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		device_record(p, (const struct rec_device *)r);
 		break;
 	case REC_MODULE:
-		on_module(p, (const struct rec_module *)r);
+		callstacks_module(p, (const struct rec_module *)r);
 		break;
 	case REC_PYTHON:
-		on_python(p, (const struct rec_python *)r);
+		callstacks_python(p, (const struct rec_python *)r);
 		break;
 	default:
 		break;
@@ -438,12 +406,8 @@ static void track_stack(void *arg, uint32_t number, uint32_t id, const uint64_t 
 {
 	struct proc *p = proc_of(arg, number);
 
-	if (!p || omap_get(&p->stacks, id))
-		return;
-	struct stack_text *s = xcalloc(1, sizeof(*s) + depth * sizeof(pc[0]));
-	s->depth = depth;
-	memcpy(s->pc, pc, depth * sizeof(pc[0]));
-	omap_put(&p->stacks, id, s);
+	if (p)
+		callstacks_add(p, id, pc, depth);
 }
 
 /* "0,2,3": entry i is the physical number of device i. Anything else: no mapping at all. */
@@ -498,17 +462,6 @@ static void free_text(uint64_t key, void *value, void *arg)
 	free(value);
 }
 
-static void free_stack(uint64_t key, void *value, void *arg)
-{
-	struct stack_text *s = value;
-
-	(void)key;
-	(void)arg;
-	buf_release(&s->text);
-	buf_release(&s->python);
-	free(s);
-}
-
 static void free_live(uint64_t key, void *value, void *arg)
 {
 	(void)key;
@@ -526,12 +479,8 @@ static void proc_free(struct proc *p)
 	omap_release(&p->heaps);
 	omap_each(&p->names, free_text, NULL);
 	omap_release(&p->names);
-	omap_each(&p->stacks, free_stack, NULL);
-	omap_release(&p->stacks);
-	omap_each(&p->places, free_text, NULL);
-	omap_release(&p->places);
+	callstacks_release(p);
 	labels_release(p);
-	symbolizer_free(p->symbols);
 	free(p->usage);
 	free(p);
 }

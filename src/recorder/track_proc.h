@@ -121,6 +121,12 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s);
 /* Marks of torch's dispatcher (`memscope-aten-…`): true if it was one. */
 bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
 
+/* Call stacks and what is needed to read them (track_stacks.c). */
+void callstacks_module(struct proc *p, const struct rec_module *r);
+void callstacks_python(struct proc *p, const struct rec_python *r);
+void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t depth);
+void callstacks_release(struct proc *p);
+
 /* Pieces of a row, for other files that make some. rows_put_stack: id 0 is no stack. */
 bool rows_wanted(const struct proc *p, uint32_t device);
 void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type);

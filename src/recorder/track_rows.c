@@ -52,38 +52,6 @@ void rows_put_time(struct proc *p, struct row *row, uint64_t mono_ns)
 	row->time_ns = mono_ns + (uint64_t)p->track->wall_minus_mono_ns;
 }
 
-/* Native addresses come first, places in Python code behind them. */
-static void resolve_stack(struct proc *p, struct stack_text *s)
-{
-	uint32_t native = 0;
-
-	while (native < s->depth && (s->pc[native] & STACK_PYTHON) != STACK_PYTHON)
-		native++;
-	if (!p->symbols)
-		p->symbols = symbolizer_new();
-	symbolizer_stack(p->symbols, s->pc, native, &s->text);
-	for (uint32_t i = native; i < s->depth; i++) {
-		const char *place = omap_get(&p->places, s->pc[i] & ~STACK_PYTHON);
-
-		buf_add_str(&s->python, place ? place : "?(0): ?\n");
-	}
-	s->resolved = true;
-}
-
-void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
-{
-	struct stack_text *s = id ? omap_get(&p->stacks, id) : NULL;
-
-	if (!s)
-		return;
-	if (!s->resolved)
-		resolve_stack(p, s);
-	row->c_stack = s->text.data;
-	row->c_stack_len = s->text.len;
-	row->py_stack = s->python.data;
-	row->py_stack_len = s->python.len;
-}
-
 void rows_emit(struct proc *p, struct row *row)
 {
 	row->id = p->next_row;
