@@ -73,11 +73,8 @@ OWN_SRC := $(wildcard src/wire/*.c src/base/*.c src/recorder/*.c src/analyze/*.c
 	src/device/*/metrics*.c src/stack/python*.c src/stack/remote*.c src/sampler/*.c)
 OWN_OBJ := $(OWN_SRC:%.c=$(O)/own/%.o)
 
-PYTHON_SRC := $(wildcard src/python/putils/tools/*.py)
-
 .PHONY: own
-own: $(addprefix $(O)/bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) \
-	$(PYTHON_SRC:src/%=$(O)/%)
+own: $(addprefix $(O)/bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) python
 
 $(O)/own/%.o: %.c
 	@mkdir -p $(@D)
@@ -94,9 +91,42 @@ $(O)/bin/msmemscope: src/cli/msmemscope.sh
 	@mkdir -p $(@D)
 	install -m 755 $< $@
 
+# --- Python: packages, and one extension for every CPython from 3.8 on ---
+
+PYTHON_SRC := $(shell find src/python -name '*.py' -o -name py.typed)
+# The headers of any CPython from 3.8 on will do; looked for once, and only by who needs them.
+PYTHON_INCLUDE ?= $(eval PYTHON_INCLUDE := $$(shell sh tools/python_include $$(PYTHON)))$(PYTHON_INCLUDE)
+NEED_HEADERS = $(if $(PYTHON_INCLUDE),,$(error no Python.h of CPython 3.8 or later: ./bootstrap build \
+	installs it (package python3-dev or python3-devel), or give PYTHON_INCLUDE=directory))
+# The options of msmemscope are read by the same code as on the command line.
+EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) src/recorder/mem_config.c \
+	src/recorder/mem_options.c src/recorder/mem_values.c \
+	$(addprefix src/base/,args.c args_words.c buf.c err.c fs.c log.c mem.c number.c)
+EXTENSION := $(O)/python/sonde/_sonde.abi3.so
+
+.PHONY: python
+python: $(PYTHON_SRC:src/%=$(O)/%) $(EXTENSION)
+
+# putils/tools are programs, the other files are imported.
 $(O)/python/%.py: src/python/%.py
 	@mkdir -p $(@D)
-	install -m 755 $< $@
+	install -m $(if $(filter putils/%,$*),755,644) $< $@
+
+$(O)/python/%/py.typed: src/python/%/py.typed
+	@mkdir -p $(@D)
+	install -m 644 $< $@
+
+$(O)/extension/%.o: %.c
+	@mkdir -p $(@D)$(NEED_HEADERS)
+	$(CC) $(CPPFLAGS) -isystem $(PYTHON_INCLUDE) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c $< -o $@
+
+# Where the guest's library is: in a build, below a prefix, and (lib64, see packaging/wheel) in a
+# virtual environment, with pip's --target, with its --user and --prefix.
+$(EXTENSION): $(EXTENSION_SRC:%.c=$(O)/extension/%.o) $(O)/lib/libsonde_guest.so
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $(filter %.o,$^) -L$(O)/lib -lsonde_guest -Wl,-z,now \
+		-Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../..:$$ORIGIN/../../..' \
+		-Wl,-rpath,'$$ORIGIN/../lib64:$$ORIGIN/../../../../lib64' -Wl,--disable-new-dtags
 
 # Names under which the one binary speaks another command line.
 $(addprefix $(O)/bin/,dynolog dyno python_stack_sniffer py_stack_snap): $(O)/bin/sonde
@@ -187,11 +217,11 @@ format:
 check-layers:
 	@$(PYTHON) tools/check_layers.py
 check-headers:
-	@sh tools/check_headers $(CPPFLAGS) -std=gnu11 $(WARN)
+	@$(NEED_HEADERS)sh tools/check_headers $(CPPFLAGS) -isystem $(PYTHON_INCLUDE) -std=gnu11 $(WARN)
 check-imports: guest
 	@$(PYTHON) tools/check_imports.py $(O)/guest tools/banned-imports.txt
 check-python:
-	@PYTHONPYCACHEPREFIX=$(abspath $(O))/pycache $(PYTHON) -m compileall -q tests tools src
+	@PYTHONPYCACHEPREFIX=$(abspath $(O))/pycache $(PYTHON) -m compileall -q tests tools src packaging
 check-docs:
 	@$(PYTHON) tools/check_docs.py
 check-clean:
@@ -270,23 +300,35 @@ soak: all targets
 
 UNITS := $(wildcard packaging/systemd/*)
 SHARED := packaging/README.md $(wildcard $(foreach d,logrotate sysctl slurm kubernetes prometheus grafana,packaging/$(d)/*))
+PACKAGES := $(PYTHON_SRC:src/%=%) $(EXTENSION:$(O)/%=%)
 INSTALLED := $(addprefix bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) \
-	$(PYTHON_SRC:src/%=lib/%) $(addprefix lib/,libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
+	$(addprefix lib/,$(PACKAGES) libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
 	$(wildcard include/sonde/*.h) $(patsubst docs/man/%,share/man/man1/%,$(wildcard docs/man/*.1)) \
 	$(UNITS:packaging/systemd/%=lib/systemd/system/%) $(SHARED:packaging/%=share/sonde/%)
 
-.PHONY: install install-packaging install-sim uninstall
-install: guest own install-packaging
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib lib/python/putils/tools include/sonde share/man/man1)
+.PHONY: install install-python install-packaging install-sim uninstall
+install: guest own install-python install-packaging
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/sonde share/man/man1)
 	install -m 755 $(O)/bin/sonde $(O)/bin/msmemscope $(DESTDIR)$(PREFIX)/bin
 	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/dynolog
 	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/dyno
 	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/python_stack_sniffer
 	ln -sf sonde $(DESTDIR)$(PREFIX)/bin/py_stack_snap
-	install -m 755 $(PYTHON_SRC:src/%=$(O)/%) $(DESTDIR)$(PREFIX)/lib/python/putils/tools
 	install -m 755 $(O)/lib/libsonde_guest.so $(HOOK_LIBS:%=$(O)/lib/%.so) $(DESTDIR)$(PREFIX)/lib
 	$(if $(wildcard include/sonde/*.h),install -m 644 include/sonde/*.h $(DESTDIR)$(PREFIX)/include/sonde)
 	$(if $(wildcard docs/man/*.1),install -m 644 docs/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1)
+
+# Beside the libraries, for every Python: PYTHONPATH=PREFIX/lib/python. With PYTHON_SITE=directory
+# one interpreter finds them by itself, through a file in that directory of its packages.
+install-python: python
+	@for f in $(PACKAGES); do \
+		install -D -m $$(test -x $(O)/$$f && echo 755 || echo 644) $(O)/$$f \
+			$(DESTDIR)$(PREFIX)/lib/$$f || exit 1; \
+	done
+ifneq ($(PYTHON_SITE),)
+	install -d $(DESTDIR)$(PYTHON_SITE)
+	echo $(PREFIX)/lib/python >$(DESTDIR)$(PYTHON_SITE)/sonde.pth
+endif
 
 # Units name the programs where this puts them; everything else is for the administrator to pick.
 install-packaging:
@@ -307,10 +349,16 @@ install-sim: sim
 		$(DESTDIR)$(PREFIX)/libexec/sonde-sim
 	ln -sf libnvidia-ml.so $(DESTDIR)$(PREFIX)/libexec/sonde-sim/libnvidia-ml.so.1
 
+# Also what Python has kept of the packages when it imported them.
+PACKAGE_DIRS := $(patsubst %/,lib/%,$(sort $(dir $(PACKAGES))))
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
-	rm -rf $(DESTDIR)$(PREFIX)/libexec/sonde-sim
-	rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/python/putils/tools lib/python/putils lib/python include/sonde $(patsubst packaging/%/,share/sonde/%,$(sort $(dir $(SHARED)))) \
-		share/sonde) 2>/dev/null || true
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/sonde-sim $(PACKAGE_DIRS:%=$(DESTDIR)$(PREFIX)/%/__pycache__)
+	$(if $(PYTHON_SITE),rm -f $(DESTDIR)$(PYTHON_SITE)/sonde.pth)
+	@printf '%s\n' $(addprefix $(DESTDIR)$(PREFIX)/,$(PACKAGE_DIRS) lib/python/putils lib/python include/sonde \
+		$(patsubst packaging/%/,share/sonde/%,$(sort $(dir $(SHARED)))) share/sonde) | \
+		sort -r | xargs rmdir 2>/dev/null || true
 
--include $(shell find $(O) -path $(O)/pythons -prune -o -name '*.d' -type f -print 2>/dev/null)
+# Only where objects are: a build directory may hold much else (interpreters, environments).
+-include $(shell find /dev/null $(wildcard $(addprefix $(O)/,guest own extension simobj targets bench)) \
+	-name '*.d' -type f 2>/dev/null)

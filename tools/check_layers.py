@@ -47,7 +47,7 @@ ALLOWED = {
     "recorder": "base wire stack analyze export device/names device/metrics",
     "daemon": "base wire device/metrics export",
     "cli": "base wire stack stack/python sampler analyze export recorder daemon device/metrics api",
-    "python": "guest wire base stack analyze export recorder api",
+    "python": "guest collect wire base stack analyze export recorder api",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)

@@ -637,6 +637,10 @@ const char *blocks_pool_name(enum row_type type)
 		return "ATB memory pool";
 	case TYPE_MINDSPORE:
 		return "Mindspore memory pool";
+	case TYPE_TORCH:
+		return "Pytorch Caching memory pool";
+	case TYPE_CUDA:
+		return "CUDA memory";
 	case TYPE_HAL:
 		return "HAL memory";
 	case TYPE_HOST:

@@ -158,10 +158,16 @@ void blocks_each(struct blocks *b, struct block_process *p,
 void blocks_each_held(struct blocks *b, struct block_device *d,
 		      void (*fn)(struct block *block, void *arg), void *arg);
 
-/* Is it memory that the driver handed out itself? */
+/* Is it memory of a device that its driver handed out itself? */
+static inline bool blocks_is_device(enum row_type type)
+{
+	return type == TYPE_HAL || type == TYPE_CUDA;
+}
+
+/* The same, and host memory. */
 static inline bool blocks_is_driver(enum row_type type)
 {
-	return type == TYPE_HAL || type == TYPE_HOST;
+	return blocks_is_device(type) || type == TYPE_HOST;
 }
 
 /* Words for people: "Pytorch Caching memory pool", …; "0", "cpu", "N/A". */

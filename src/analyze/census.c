@@ -249,7 +249,7 @@ const char *census_source(enum row_type type)
 	case TYPE_HAL:
 		return "CANN";
 	case TYPE_HOST:
-		return "host";
+		return "HOST";
 	case TYPE_PTA:
 		return "PTA";
 	case TYPE_PTA_WORKSPACE:
@@ -258,6 +258,10 @@ const char *census_source(enum row_type type)
 		return "ATB";
 	case TYPE_MINDSPORE:
 		return "MINDSPORE";
+	case TYPE_TORCH:
+		return "TORCH";
+	case TYPE_CUDA:
+		return "CUDA";
 	default:
 		return "unknown";
 	}

@@ -131,6 +131,7 @@ static bool sort_out(const struct compare *c, const struct row *row, enum compar
 	case TYPE_PTA:
 	case TYPE_PTA_WORKSPACE:
 	case TYPE_MINDSPORE:
+	case TYPE_TORCH:
 		*out = ITEM_FRAMEWORK;
 		return pool;
 	case TYPE_ATB:

@@ -354,17 +354,12 @@ static int family_of(const struct row *row, const struct block *block)
 	for (unsigned i = 0; i < row->nattrs; i++) {
 		const struct attr *at = &row->attrs[i];
 
-		if (at->key != ATTR_TYPE || at->kind != ATTR_TEXT || at->text_len != 3)
-			continue;
-		if (!memcmp(at->text, "PTA", 3))
-			return FAMILY_PTA;
-		return memcmp(at->text, "ATB", 3) ? -1 : FAMILY_ATB;
+		if (at->key == ATTR_TYPE && at->kind == ATTR_TEXT)
+			return inefficient_family(row_type_find(at->text, at->text_len));
 	}
 	if (!block)
 		return -1;
-	return block->pool->type == TYPE_PTA   ? FAMILY_PTA
-	       : block->pool->type == TYPE_ATB ? FAMILY_ATB
-					       : -1;
+	return inefficient_family(block->pool->type);
 }
 
 static void on_access(struct inefficient *a, struct block_process *p, const struct row *row,
@@ -376,7 +371,7 @@ static void on_access(struct inefficient *a, struct block_process *p, const stru
 
 	if (family < 0)
 		return;
-	if (!own || own->pool->type != (family == FAMILY_ATB ? TYPE_ATB : TYPE_PTA))
+	if (!own || inefficient_family(own->pool->type) != family)
 		c = inefficient_clock_find(p, family,
 					   block ? block->pool->device->device : row->device);
 	if (!c)

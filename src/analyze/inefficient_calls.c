@@ -10,10 +10,12 @@
 
 #define NO_KEY UINT64_MAX
 
-static const enum row_type family_pool[FAMILIES] = {
-	[FAMILY_PTA] = TYPE_PTA,
-	[FAMILY_ATB] = TYPE_ATB,
-};
+int inefficient_family(enum row_type pool)
+{
+	if (pool == TYPE_ATB)
+		return FAMILY_ATB;
+	return pool == TYPE_PTA || pool == TYPE_TORCH ? FAMILY_PTA : -1;
+}
 
 /* --- names of operators --- */
 
@@ -100,14 +102,13 @@ static bool had_ops(struct block_process *p, uint32_t device, int family)
 
 struct clock *inefficient_clock(struct block_pool *pool)
 {
-	if (pool->own)
+	int family = inefficient_family(pool->type);
+
+	if (pool->own || family < 0)
 		return pool->own;
-	if (pool->type != TYPE_PTA && pool->type != TYPE_ATB)
-		return NULL;
 	struct clock *c = xcalloc(1, sizeof(*c));
 	c->pool = pool;
-	c->has_ops = had_ops(pool->process, pool->device->device,
-			     pool->type == TYPE_ATB ? FAMILY_ATB : FAMILY_PTA);
+	c->has_ops = had_ops(pool->process, pool->device->device, family);
 	pool->own = c;
 	return c;
 }
@@ -118,7 +119,7 @@ struct clock *inefficient_clock_find(const struct block_process *p, int family, 
 	size_t n = 0;
 
 	for (size_t i = 0; i < p->npools; i++) {
-		if (p->pools[i]->type != family_pool[family] || !p->pools[i]->own)
+		if (inefficient_family(p->pools[i]->type) != family || !p->pools[i]->own)
 			continue;
 		only = p->pools[i]->own;
 		if (p->pools[i]->device->device == device)
@@ -281,7 +282,7 @@ void inefficient_op(struct inefficient *a, struct block_process *p, const struct
 uint32_t inefficient_call(struct block_process *p, const struct row *row, struct clock *c,
 			  uint32_t *out_op)
 {
-	int family = c->pool->type == TYPE_ATB ? FAMILY_ATB : FAMILY_PTA;
+	int family = inefficient_family(c->pool->type);
 	struct thread_ops *t = thread_find(p, row->tid, family);
 
 	if (t && t->depth) {

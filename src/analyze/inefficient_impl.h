@@ -139,7 +139,8 @@ struct inefficient {
 
 /* --- inefficient_calls.c: the clocks --- */
 
-enum { FAMILY_PTA, FAMILY_ATB, FAMILIES };
+enum { FAMILY_PTA, FAMILY_ATB, FAMILIES }; /* pools of torch, of ATB */
+int inefficient_family(enum row_type pool); /* negative: of none of them */
 
 /* The clock of a pool; NULL where it is not judged. */
 struct clock *inefficient_clock(struct block_pool *pool);

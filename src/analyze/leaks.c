@@ -45,7 +45,7 @@ static void on_pool_alloc(const struct block *b)
 {
 	struct block *from = carve_around(carve_of(b->pool->device), b->ptr, b->bytes);
 
-	if (!from || from->own[OWN_FLAGS] & LEAK_CARVED || from->pool->type != TYPE_HAL)
+	if (!from || from->own[OWN_FLAGS] & LEAK_CARVED || !blocks_is_device(from->pool->type))
 		return;
 	uncount(from);
 	from->own[OWN_FLAGS] |= LEAK_CARVED;
@@ -61,7 +61,7 @@ static void on_alloc(struct leaks *l, const struct row *row, struct block *b)
 		on_pool_alloc(b);
 	else if (b->pool->type == TYPE_HAL && attr_is(row, ATTR_ALLOC_TYPE, "create"))
 		b->own[OWN_FLAGS] |= LEAK_CREATED;
-	else if (b->pool->type == TYPE_HAL)
+	else if (blocks_is_device(b->pool->type))
 		carve_add(carve_of(b->pool->device), b);
 	if (b->shadow) /* nobody knows in which step it was allocated */
 		return;
@@ -76,7 +76,7 @@ static void on_end(const struct block_change *c)
 	uncount(b);
 	if (c->what == BLOCKS_LEFT)
 		return;
-	if (b->pool->type == TYPE_HAL)
+	if (blocks_is_device(b->pool->type))
 		carve_remove(carve_of(b->pool->device), b);
 	if (b->shadow || !b->step)
 		return;

@@ -78,7 +78,7 @@ static json_t *left_places(const struct leaks *l, const struct leak_rest *rest, 
 
 	for (size_t i = 0; i < rest->n && json_array_size(list) < top; i++)
 		if (!rest->list[i].carved &&
-		    (!driver || rest->list[i].site->pool->type == TYPE_HAL))
+		    (!driver || blocks_is_device(rest->list[i].site->pool->type)))
 			json_array_append_new(list, left_value(l, &rest->list[i]));
 	return list;
 }

@@ -330,7 +330,7 @@ static void count_left(struct leak_rest *rest, const struct block *b)
 	rest->blocks++;
 	rest->bytes += b->bytes;
 	rest->running |= b->state == BLOCK_ALIVE;
-	if (b->pool->type != TYPE_HAL)
+	if (!blocks_is_device(b->pool->type))
 		return;
 	*(is_carved(b) ? &rest->carved_blocks : &rest->driver_blocks) += 1;
 	*(is_carved(b) ? &rest->carved_bytes : &rest->driver_bytes) += b->bytes;

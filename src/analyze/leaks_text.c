@@ -372,7 +372,7 @@ static void print_left_of(const struct view *g, const struct leak_rest *rest, bo
 	for (size_t i = 0; i < rest->n; i++) {
 		const struct leak_left *left = &rest->list[i];
 
-		if (left->carved || (driver && left->site->pool->type != TYPE_HAL) ||
+		if (left->carved || (driver && !blocks_is_device(left->site->pool->type)) ||
 		    n++ >= g->page.style->top)
 			continue;
 		print_site(g, left->site);

@@ -13,6 +13,7 @@
 #define SECOND_NS 1000000000ull
 #define TOGETHER_NS (2 * SECOND_NS)
 #define SAMPLE_NS (5 * SECOND_NS) /* what others hold is taken from rows no further away */
+#define POOL_FUNCTION "caching allocator" /* as the recorder names a refusal of torch itself */
 #define MAX_STATES 4 /* of one incident: looking at a million blocks takes its time */
 
 static bool number_of(const struct row *row, enum attr_key key, uint64_t *out)
@@ -43,12 +44,38 @@ static uint64_t distance(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
+static bool is_near(const struct oom_incident *i, uint64_t time_ns)
+{
+	return distance(i->last_ns, time_ns) <= SAMPLE_NS;
+}
+
+/* Where the driver does not tell who has what, the rest is everybody else's. */
 static void apply_view(struct oom_incident *i, const struct oom_view *v)
 {
-	if (i->has_others || !v->has_others || distance(i->last_ns, v->time_ns) > SAMPLE_NS)
-		return;
-	i->has_others = true;
-	i->others_bytes = v->others_bytes;
+	bool others = v->has_others && is_near(i, v->time_ns);
+	bool rest = v->has_rest && is_near(i, v->rest_ns);
+
+	if (!i->has_others && (others || rest)) {
+		i->has_others = true;
+		i->others_bytes = others ? v->others_bytes : v->rest_bytes;
+	}
+	if (!i->has_outside && others && rest && oom_is_cuda(i)) {
+		i->has_outside = true;
+		i->others_bytes = v->others_bytes;
+		i->outside_bytes = oom_less(v->rest_bytes, v->others_bytes);
+	}
+}
+
+/* For the last incidents, those that came before it was known. */
+static void apply_to_last(struct oom *o, const struct row *row, const struct oom_view *v)
+{
+	for (size_t i = o->nincidents; i > 0; i--) {
+		struct oom_incident *inc = o->incidents[i - 1];
+		if (distance(row->time_ns, inc->last_ns) > SAMPLE_NS)
+			break;
+		if (inc->process == v->process && inc->device == row->device)
+			apply_view(inc, v);
+	}
 }
 
 static void note_others(struct oom *o, struct block_process *p, const struct row *row,
@@ -56,15 +83,20 @@ static void note_others(struct oom *o, struct block_process *p, const struct row
 {
 	struct oom_view *v = view_of(o, p, row->device);
 
-	*v = (struct oom_view){p, row->device, true, bytes, row->time_ns};
-	/* Of the last incidents, those that came before anything was known. */
-	for (size_t i = o->nincidents; i > 0; i--) {
-		struct oom_incident *inc = o->incidents[i - 1];
-		if (distance(row->time_ns, inc->last_ns) > SAMPLE_NS)
-			break;
-		if (inc->process == p && inc->device == row->device)
-			apply_view(inc, v);
-	}
+	v->has_others = true;
+	v->others_bytes = bytes;
+	v->time_ns = row->time_ns;
+	apply_to_last(o, row, v);
+}
+
+static void note_rest(struct oom *o, struct block_process *p, const struct row *row, uint64_t bytes)
+{
+	struct oom_view *v = view_of(o, p, row->device);
+
+	v->has_rest = true;
+	v->rest_bytes = bytes;
+	v->rest_ns = row->time_ns;
+	apply_to_last(o, row, v);
 }
 
 static uint64_t own_bytes(const struct block_process *p, uint32_t device)
@@ -95,7 +127,7 @@ static void count_own(const struct block_change *c, const struct row *row)
 {
 	uint64_t *own = &c->pool->device->own[OOM_OWN_BYTES];
 
-	if (!c->block || c->pool->type != TYPE_HAL)
+	if (!c->block || !blocks_is_device(c->pool->type))
 		return;
 	if (c->what == BLOCKS_ALLOC) {
 		uint64_t page = page_bytes(row), rest = c->block->bytes % page;
@@ -125,8 +157,7 @@ static void on_snapshot(struct oom *o, struct block_process *p, const struct row
 		return;
 	hmap_put(&o->totals, row->device, total == HMAP_NONE ? total - 1 : total);
 	if (number_of(row, ATTR_FREE_MEM, &unused) || number_of(row, ATTR_FREE, &unused))
-		note_others(o, p, row,
-			    oom_less(oom_less(total, unused), own_bytes(p, row->device)));
+		note_rest(o, p, row, oom_less(oom_less(total, unused), own_bytes(p, row->device)));
 }
 
 /* --- requests that were refused --- */
@@ -158,6 +189,8 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	i->requested = requested;
 	i->step = p->in_step ? p->step : 0;
 	read_function(row, i->function);
+	if (!strcmp(i->function, POOL_FUNCTION))
+		number_of(row, ATTR_FLAG, &i->limit);
 	o->incidents = xgrow(o->incidents, &o->incidents_cap, o->nincidents + 1,
 			     sizeof(struct oom_incident *));
 	o->incidents[o->nincidents++] = i;
@@ -215,7 +248,7 @@ static void on_change(struct oom *o, const struct block_change *c, const struct 
 {
 	struct oom_incident *i = last_of(o, c->process, row->device);
 
-	bool driver = c->pool->type == TYPE_HAL;
+	bool driver = blocks_is_device(c->pool->type);
 
 	if (!i || !i->open)
 		return;

@@ -23,7 +23,9 @@
  *	incidents[]	pid, command, device, tid, time_ns, after_ns, step (0: outside), count,
  *			granted_later, requested_bytes, function, where, c_stack[], python_stack[],
  *			verdict ("real exhaustion", …), reason, advice, own_view_only
- *	  device_memory	total_bytes, process_bytes, others_bytes, free_bytes
+ *	  device_memory	total_bytes (or what the process may use of them), process_bytes,
+ *			outside_bytes (its context and libraries), others_bytes, limit_bytes,
+ *			free_bytes
  *	  pools[]	pool, reserved_bytes, allocated_bytes, blocks, free_bytes, free_pieces,
  *			largest_free_bytes (the last three null where the pool's memory is not seen)
  *	  leak		bytes, blocks, places, first_step, last_step, where

@@ -47,6 +47,7 @@ struct oom_incident {
 	uint64_t count;
 	uint64_t requested;
 	char function[OOM_FUNCTION_BYTES];
+	uint64_t limit; /* bytes that the pool may have in all; 0: not told */
 	bool open; /* the thread has not allocated anything since */
 	bool granted;
 	uint64_t given_back; /* bytes that went back to the driver in between */
@@ -55,6 +56,8 @@ struct oom_incident {
 	uint64_t own_bytes; /* the driver's blocks of this process on the device */
 	bool has_others;
 	uint64_t others_bytes;
+	bool has_outside; /* what this process has besides: context, libraries */
+	uint64_t outside_bytes;
 	struct oom_pool pools[OOM_POOLS];
 	unsigned npools;
 	struct oom_leak leak;
@@ -65,9 +68,12 @@ struct oom_incident {
 struct oom_view {
 	struct block_process *process;
 	uint32_t device;
-	bool has_others;
+	bool has_others; /* the driver told who has what */
 	uint64_t others_bytes;
 	uint64_t time_ns;
+	bool has_rest; /* somebody told how much is free */
+	uint64_t rest_bytes; /* in use, but not by the driver's blocks of this process */
+	uint64_t rest_ns;
 };
 
 struct oom {
@@ -97,11 +103,13 @@ enum oom_verdict { OOM_LEAK, OOM_FRAGMENTATION, OOM_OTHER_PROCESS, OOM_EXHAUSTIO
 struct oom_answer {
 	enum oom_verdict verdict;
 	bool has_total, has_free;
+	bool limited; /* the process may not use all of it: total_bytes is what it may */
 	uint64_t total_bytes, free_bytes; /* of the device, now */
 	const struct oom_pool *pool; /* OOM_FRAGMENTATION: of which; NULL: the device itself */
 };
 
 struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i);
+bool oom_is_cuda(const struct oom_incident *i); /* torch on CUDA */
 const char *oom_verdict_name(enum oom_verdict v);
 /* Sentences: the numbers behind the verdict, and what to do next. */
 void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,

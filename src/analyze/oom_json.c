@@ -62,7 +62,9 @@ static json_t *device_memory_of(const struct oom_incident *i, const struct oom_a
 
 	put_known(object, "total_bytes", a->has_total, a->total_bytes);
 	put_known(object, "process_bytes", i->has_blocks, i->own_bytes);
+	put_known(object, "outside_bytes", i->has_outside, i->outside_bytes);
 	put_known(object, "others_bytes", i->has_others, i->others_bytes);
+	put_known(object, "limit_bytes", i->limit != 0, i->limit);
 	put_known(object, "free_bytes", a->has_free, a->free_bytes);
 	return object;
 }

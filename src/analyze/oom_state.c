@@ -76,7 +76,8 @@ static int by_pool_and_address(const void *pa, const void *pb)
 {
 	const struct block *a = ((const struct item *)pa)->block;
 	const struct block *b = ((const struct item *)pb)->block;
-	bool a_driver = a->pool->type == TYPE_HAL, b_driver = b->pool->type == TYPE_HAL;
+	bool a_driver = blocks_is_device(a->pool->type);
+	bool b_driver = blocks_is_device(b->pool->type);
 
 	if (a_driver != b_driver)
 		return a_driver ? -1 : 1;
@@ -159,7 +160,7 @@ static void map_pools(struct state *s)
 	struct oom_incident *inc = s->incident;
 	size_t ndriver = 0;
 
-	while (ndriver < s->n && s->items[ndriver].block->pool->type == TYPE_HAL)
+	while (ndriver < s->n && blocks_is_device(s->items[ndriver].block->pool->type))
 		ndriver++;
 	for (size_t i = 0; i < ndriver; i++)
 		inc->own_bytes = oom_sum(inc->own_bytes, s->items[i].block->own[OOM_OWN_BYTES]);

@@ -162,8 +162,9 @@ static void print_device(const struct view *g, const struct oom_incident *i,
 		uint64_t bytes;
 		const char *what;
 	} parts[] = {
-		{a->has_total, a->total_bytes, "in all"},
+		{a->has_total, a->total_bytes, a->limited ? "allowed" : "in all"},
 		{i->has_blocks, i->own_bytes, "held by this process"},
+		{i->has_outside, i->outside_bytes, "by its context and libraries"},
 		{i->has_others, i->others_bytes, "by others and the driver"},
 		{a->has_free, a->free_bytes, "free"},
 	};

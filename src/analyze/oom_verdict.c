@@ -67,11 +67,21 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 
 	if (total == HMAP_NONE)
 		total = o->any_total;
+	if (!total)
+		total = i->limit;
 	a.has_total = total != 0;
 	a.total_bytes = total;
 	a.has_free = a.has_total && i->has_others && i->has_blocks;
 	if (a.has_free)
-		a.free_bytes = oom_less(total, oom_sum(i->own_bytes, i->others_bytes));
+		a.free_bytes = oom_less(
+			total, oom_sum(oom_sum(i->own_bytes, i->outside_bytes), i->others_bytes));
+	if (i->limit && i->limit < total) {
+		/* What others leave free is of no use to it. */
+		a.limited = true;
+		a.total_bytes = total = i->limit;
+		if (a.has_free && a.free_bytes > oom_less(i->limit, i->own_bytes))
+			a.free_bytes = oom_less(i->limit, i->own_bytes);
+	}
 	a.pool = shattered(i);
 	if (a.has_total && i->requested > total)
 		return a;
@@ -80,7 +90,7 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 	else if (a.pool ||
 		 (a.has_free && a.free_bytes >= oom_sum(i->requested, total / SLACK_SHARE)))
 		a.verdict = OOM_FRAGMENTATION;
-	else if (held_by_others(i, &a))
+	else if (!a.limited && held_by_others(i, &a))
 		a.verdict = OOM_OTHER_PROCESS;
 	return a;
 }
@@ -151,9 +161,10 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 	char dev[16];
 
 	if (a->has_total && i->requested > a->total_bytes) {
-		add_bytes(out, "", i->requested, " were asked for, and device ");
-		buf_addf(out, "%s has ", blocks_device_name(i->device, dev));
-		add_bytes(out, "", a->total_bytes, " in all.");
+		add_bytes(out, "", i->requested, " were asked for, and ");
+		buf_addf(out, a->limited ? "this process may use of device %s " : "device %s has ",
+			 blocks_device_name(i->device, dev));
+		add_bytes(out, "", a->total_bytes, a->limited ? "." : " in all.");
 		return;
 	}
 	if (i->has_blocks)
@@ -162,8 +173,11 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 		buf_add_str(out, "this process holds what is listed below");
 	if (a->has_total)
 		add_bytes(out, " of the ", a->total_bytes, "");
-	buf_addf(out, " of device %s", blocks_device_name(i->device, dev));
-	if (i->has_others)
+	buf_addf(out, a->limited ? " that it may use of device %s" : " of device %s",
+		 blocks_device_name(i->device, dev));
+	if (i->has_outside)
+		add_bytes(out, ", its context and libraries ", i->outside_bytes, "");
+	if (i->has_others && !a->limited)
 		add_bytes(out, ", others and the driver ", i->others_bytes, "");
 	if (a->has_free)
 		add_bytes(out, ", ", a->free_bytes, " are free");
@@ -196,6 +210,14 @@ void oom_reason(const struct oom *o, const struct oom_incident *i, const struct 
 					   "only.");
 }
 
+bool oom_is_cuda(const struct oom_incident *i)
+{
+	for (unsigned k = 0; k < i->npools; k++)
+		if (i->pools[k].type == TYPE_TORCH)
+			return true;
+	return false;
+}
+
 static void advise_smaller(const struct oom *o, const struct oom_incident *i, struct buf *out)
 {
 	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
@@ -225,15 +247,24 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 			buf_add_str(out, "Let the pool map its memory piece by piece "
 					 "(PYTORCH_NPU_ALLOC_CONF=expandable_segments:True), or "
 					 "allocate what lives long first.");
+		else if (a->pool && a->pool->type == TYPE_TORCH)
+			buf_add_str(out, "Let the pool map its memory piece by piece "
+					 "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or "
+					 "allocate what lives long first.");
 		else
 			buf_add_str(out, "Allocate what lives long first and the large blocks "
 					 "before the small ones.");
 		break;
 	case OOM_OTHER_PROCESS:
-		buf_add_str(out, "See who that is with `npu-smi info`, and wait for it, stop it, "
-				 "or take another device.");
+		buf_addf(out,
+			 "See who that is with `%s`, and wait for it, stop it, or take another "
+			 "device.",
+			 oom_is_cuda(i) ? "nvidia-smi" : "npu-smi info");
 		break;
 	case OOM_EXHAUSTION:
+		if (a->limited)
+			buf_add_str(out, "Let this process use more of the device "
+					 "(torch.cuda.set_per_process_memory_fraction). ");
 		advise_smaller(o, i, out);
 		break;
 	}

@@ -528,6 +528,8 @@ static void add_memory(struct summary *s, const struct row *row)
 		add_malloc(s, p, row, &f);
 	else
 		add_free(s, p, row, &f);
+	if (p->last_pool)
+		summary_use_block(p->last_pool->own, row);
 }
 
 void summary_add(struct summary *s, const struct row *row)
@@ -546,6 +548,9 @@ void summary_add(struct summary *s, const struct row *row)
 	p->seen.rows++;
 	note_time(&p->first_ns, &p->last_ns, row->time_ns);
 	add_other(s, &p->seen, row);
+	struct summary_device *d = hmap_get_ptr(&p->devices, row->device);
+	if (d && row->event == ROW_SNAPSHOT)
+		summary_use_snapshot(d, row);
 }
 
 /* --- what the caller knows besides rows --- */

@@ -11,7 +11,7 @@
  * up for a block which nobody freed: such a block counts as alive at the end, unless the same pool
  * goes on afterwards (then it was freed while nobody recorded, or its address was handed out anew).
  *
- * HAL is the driver: the other pools of a device carve their blocks out of it. A device's peak is
+ * HAL (of NVIDIA: CUDA) is the driver: the other pools of a device carve their blocks out of it. A device's peak is
  * therefore that of HAL where there is one, and never the sum of both.
  *
  * The JSON object (bytes, counts and times are integers; times are ns since the epoch, *_after_ns
@@ -26,13 +26,17 @@
  *	devices[]      device, peak_bytes, peak_time_ns, peak_after_ns, peak_source ("driver" or
  *	               "pools"), peak_is_lower_bound (processes were not merged by time)
  *	processes[]    pid, command (or null), rows, first_time_ns, last_time_ns, counts, lost,
- *	               frees_recorded (false: it has no FREE row at all), pools[]
+ *	               frees_recorded (false: it has no FREE row at all), pools[], gpus[]
  *	  pools[]      device, pool, events (mallocs + frees), mallocs, frees, unmatched_frees,
  *	               synthetic_frees, peak_bytes, peak_blocks, peak_time_ns, peak_after_ns,
  *	               alive_at_end, alive_at_peak: {blocks, bytes, places_total, places[]}
  *	    places[]   blocks, bytes, where (innermost frame that is not plumbing, or null),
  *	               c_stack[], python_stack[] (lines as recorded, innermost first); the `top`
  *	               largest
+ *	  gpus[]       what a GPU has in use: device, time_ns, total_bytes (or null), used_bytes =
+ *	               pool_bytes (of them tensor_bytes) + rest_of_process_bytes (context and
+ *	               libraries) + others_bytes (other processes and the driver); the last two are
+ *	               null where nobody tells them apart, and not_told_bytes is their sum
  *	ooms[]         the first ones: pid, device, time_ns, after_ns, requested_bytes, function
  *	notes[]
  */

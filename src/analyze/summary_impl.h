@@ -42,8 +42,17 @@ struct summary_device {
 	uint32_t device;
 	uint32_t users; /* processes, of the whole device */
 	bool has_driver;
-	struct summary_tally driver; /* HAL and HOST */
+	struct summary_tally driver; /* HAL, CUDA and HOST */
 	struct summary_tally pools; /* the others */
+	/* Of a process' part of a GPU (summary_device.c): */
+	struct {
+		bool known, exact; /* exact: by a snapshot */
+		uint64_t time_ns;
+		uint64_t total, used;
+		uint64_t pool, tensors; /* then */
+		bool has_others;
+		uint64_t others; /* the newest that is known */
+	} use;
 };
 
 struct summary_pool {
@@ -154,5 +163,10 @@ struct summary {
 /* --- summary_groups.c --- */
 
 uint32_t summary_group_of(struct summary *s, struct summary_pool *pool, uint32_t stack);
+
+/* --- summary_device.c: rows that tell of a GPU; d is the process' part of it --- */
+
+void summary_use_block(struct summary_device *d, const struct row *row);
+void summary_use_snapshot(struct summary_device *d, const struct row *row);
 
 #endif

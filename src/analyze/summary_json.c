@@ -108,9 +108,28 @@ static void put_span(json_t *o, uint64_t first_ns, uint64_t last_ns)
 	put_number(o, "duration_ns", any ? last_ns - first_ns : 0);
 }
 
+static json_t *use_value(const struct summary_pool *pool)
+{
+	struct summary_share u;
+
+	if (!summary_use(pool, &u))
+		return NULL;
+	json_t *o = json_object();
+	put_device(o, pool->device);
+	put_number(o, "time_ns", u.time_ns);
+	put_known(o, "total_bytes", u.total != 0, u.total);
+	put_number(o, "used_bytes", u.used);
+	put_number(o, "pool_bytes", u.pool);
+	put_number(o, "tensor_bytes", u.tensors);
+	put_known(o, "rest_of_process_bytes", u.has_others, u.process);
+	put_known(o, "others_bytes", u.has_others, u.others);
+	put_known(o, "not_told_bytes", !u.has_others, u.not_told);
+	return o;
+}
+
 static json_t *process_value(const struct summary *s, const struct summary_process *p, unsigned top)
 {
-	json_t *o = json_object(), *list = json_array();
+	json_t *o = json_object(), *list = json_array(), *uses = json_array();
 	struct summary_pool **pools = summary_pools(p);
 	struct summary_counts c;
 
@@ -122,9 +141,15 @@ static json_t *process_value(const struct summary *s, const struct summary_proce
 	json_object_set_new(o, "counts", counts_value(&c));
 	json_object_set_new(o, "lost", loss_value(&p->lost));
 	put_bool(o, "frees_recorded", !summary_frees_missing(&c));
-	for (size_t i = 0; i < p->npools; i++)
+	for (size_t i = 0; i < p->npools; i++) {
+		json_t *use = use_value(pools[i]);
+
 		json_array_append_new(list, pool_value(s, pools[i], top));
+		if (use)
+			json_array_append_new(uses, use);
+	}
 	json_object_set_new(o, "pools", list);
+	json_object_set_new(o, "gpus", uses);
 	free(pools);
 	return o;
 }

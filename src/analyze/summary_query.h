@@ -40,4 +40,17 @@ struct summary_pool **summary_pools(const struct summary_process *p);
 /* summary_answer.c: the sentences at the head of the text, in one line. */
 void summary_answer(struct summary *s, struct buf *out);
 
+/* What a GPU has in use: used = pool + process + others + not_told. */
+struct summary_share {
+	uint64_t time_ns;
+	uint64_t total; /* 0: not known */
+	uint64_t used, pool, tensors; /* tensors: of pool */
+	bool has_others;
+	uint64_t process, others, not_told;
+};
+
+/* Of a process, by its CUDA pool; false where nothing is known, or for another pool. */
+bool summary_use(const struct summary_pool *pool, struct summary_share *out);
+void summary_use_text(const struct summary *s, const struct summary_pool *pool, struct buf *out);
+
 #endif

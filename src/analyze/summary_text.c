@@ -245,6 +245,20 @@ static void print_peak(const struct view *g)
 	print_places(g, pool, true);
 }
 
+static void print_use(const struct view *g)
+{
+	for (size_t i = 0; i < g->npools; i++) {
+		struct buf t = {0};
+
+		summary_use_text(g->s, g->pools[i], &t);
+		if (t.len) {
+			buf_add_char(g->page.out, '\n');
+			page_paragraph(&g->page, 0, &t);
+		}
+		buf_release(&t);
+	}
+}
+
 static void print_ooms(const struct view *g)
 {
 	char dev[16];
@@ -366,6 +380,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	print_processes(&g);
 	if (g.npools)
 		print_table(&g);
+	print_use(&g);
 	print_counts(&g);
 	print_alive(&g);
 	print_peak(&g);

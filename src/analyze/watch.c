@@ -5,6 +5,7 @@
  * thread may be in the middle of its work. So a change that nobody has announced waits until every
  * operator that was running has ended; if one of them announces the write before, all is well.
  */
+#include "analyze/blocks.h"
 #include "analyze/frames.h"
 #include "analyze/watch_impl.h"
 
@@ -341,7 +342,7 @@ static void on_malloc(struct watch_process *p, const struct row *row)
 	a->pool = row->type;
 	/* Pools carve their blocks out of the driver's: at one address the smaller one counts. */
 	struct watch_allocation *old = omap_get(&p->allocations, row->ptr);
-	if (old && row->type == TYPE_HAL && old->pool != TYPE_HAL) {
+	if (old && blocks_is_device(row->type) && !blocks_is_device(old->pool)) {
 		free(a);
 		return;
 	}

@@ -2,6 +2,7 @@
 /* What was found out about watched memory, for people and for programs. */
 #include "analyze/watch_impl.h"
 
+#include "analyze/blocks.h"
 #include "analyze/json.h"
 #include "analyze/page.h"
 #include "analyze/plain_words.h"
@@ -102,6 +103,7 @@ static void add_neighbour(struct buf *out, const struct watch_finding *f)
 static void add_finding(const struct view *g, const struct watch_finding *f, enum watch_verdict v)
 {
 	struct buf text = {0};
+	char device[16];
 
 	add_block(&text, f);
 	add_when(&text, f);
@@ -112,7 +114,8 @@ static void add_finding(const struct view *g, const struct watch_finding *f, enu
 	}
 	page_paragraph(&g->page, 0, &text);
 	if (f->pid)
-		buf_addf(&text, "process %u, device %u; ", f->pid, f->device);
+		buf_addf(&text, "process %u, device %s; ", f->pid,
+			 blocks_device_name(f->device, device));
 	if (f->allocation)
 		buf_addf(&text, "allocation %llu%s%s; ", (unsigned long long)f->allocation,
 			 pool_text(f) ? " of " : "", pool_text(f) ? pool_text(f) : "");

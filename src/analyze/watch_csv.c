@@ -57,13 +57,22 @@ static bool take_number(const char *s, size_t *n, uint32_t *out)
 	return true;
 }
 
+static bool read_device(const char *s, size_t n, uint32_t *out)
+{
+	if (n == 3 && !memcmp(s, "cpu", 3)) {
+		*out = DEV_HOST;
+		return true;
+	}
+	return read_u32(s, n, out);
+}
+
 /* "<device>_<thread>/", if it is there. */
 static size_t take_place(const char *s, size_t n, struct parts *p)
 {
 	const char *slash = memchr(s, '/', n);
 	size_t k = slash ? (size_t)(slash - s) : 0;
 
-	if (!slash || !take_number(s, &k, &p->tid) || !read_u32(s, k, &p->device)) {
+	if (!slash || !take_number(s, &k, &p->tid) || !read_device(s, k, &p->device)) {
 		p->tid = p->device = 0;
 		return 0;
 	}

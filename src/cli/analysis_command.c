@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,36 @@ static json_t *input_value(struct analysis_run *run)
 	return path ? path : json_null(); /* any bytes make a path, but not JSON */
 }
 
+static json_t *answer_value(struct analysis_run *run, unsigned top)
+{
+	json_t *answer = run->analysis->ops->json(run->analysis, top);
+
+	if (answer)
+		json_object_set_new(answer, "notes", notes_value(&run->notes));
+	if (answer)
+		json_object_set_new(answer, "input", input_value(run));
+	return answer;
+}
+
+/* Not by way of a second file: it may be a pipe, or have no name. */
+static int write_answer(const struct command *cmd, struct analysis_run *run, const char *path)
+{
+	json_t *answer = answer_value(run, UINT_MAX);
+	struct err err = {0};
+	FILE *f = fopen(path, "we");
+
+	if (!f) {
+		err_sys(&err, -errno, "cannot open '%s'", path);
+	} else {
+		bool bad =
+			!answer || json_dumpf(answer, f, JSON_INDENT(2)) < 0 || fputc('\n', f) < 0;
+		if (fclose(f) != 0 || bad)
+			err_sys(&err, -errno, "cannot write '%s'", path);
+	}
+	json_decref(answer);
+	return err.code ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
+}
+
 /* The status for a script. What cannot be told must not look like good news. */
 static int judge(const struct command *cmd, struct analysis *a)
 {
@@ -95,12 +126,7 @@ int analysis_tell(const struct command *cmd, struct analysis_run *run, const voi
 	int status;
 
 	if (o->json) {
-		json_t *answer = run->analysis->ops->json(run->analysis, o->top);
-		if (answer)
-			json_object_set_new(answer, "notes", notes_value(&run->notes));
-		if (answer)
-			json_object_set_new(answer, "input", input_value(run));
-		status = command_print_json(cmd, answer);
+		status = command_print_json(cmd, answer_value(run, o->top));
 	} else {
 		run->analysis->ops->text(run->analysis, &style, &text);
 		buf_str(&run->notes);
@@ -110,6 +136,8 @@ int analysis_tell(const struct command *cmd, struct analysis_run *run, const voi
 		status = command_print(cmd, &text);
 	}
 	buf_release(&text);
+	if (status == EXIT_DONE && o->json_file)
+		status = write_answer(cmd, run, o->json_file);
 	return status == EXIT_DONE && o->fail_on ? judge(cmd, run->analysis) : status;
 }
 

@@ -11,6 +11,7 @@
 /* The options of every such command: the first member of its own struct. */
 struct analysis_options {
 	bool json;
+	const char *json_file;
 	unsigned top;
 	unsigned wait_s;
 	unsigned fail_on; /* 0: never */
@@ -28,6 +29,11 @@ struct analysis_options {
 	 .kind = OPT_FLAG,                                                                         \
 	 .offset = offsetof(struct analysis_options, json),                                        \
 	 .help = "Print JSON instead of text."},                                                   \
+		{.name = "json-file",                                                              \
+		 .kind = OPT_TEXT,                                                                 \
+		 .arg = "FILE",                                                                    \
+		 .offset = offsetof(struct analysis_options, json_file),                           \
+		 .help = "Also write the answer to this file, as JSON and uncut by --top."},       \
 		{.name = "top",                                                                    \
 		 .kind = OPT_UINT,                                                                 \
 		 .arg = "N",                                                                       \

@@ -61,8 +61,12 @@ static int export(const struct command *cmd, const struct export_options *o, con
 			buf_add_str(&to, o->output);
 		else
 			default_output(buf_str(&where), &to);
-		r = export_recording(buf_str(&where), formats[o->format], buf_str(&to),
-				     (enum row_compat)compat, &err);
+		struct export_order order = {
+			.format = formats[o->format],
+			.output_dir = buf_str(&to),
+			.compat = (enum row_compat)compat,
+		};
+		r = export_recording(buf_str(&where), &order, &err);
 	}
 	if (r == 0 && isatty(STDERR_FILENO))
 		fprintf(stderr, "written below %s\n", buf_str(&to));

@@ -13,7 +13,7 @@
 #include "analyze/inefficient.h"
 #include "base/mem.h"
 #include "cli/analysis_command.h"
-#include "cli/mem_values.h"
+#include "recorder/mem_values.h"
 #include "export/dump_amend.h"
 #include "recorder/input.h"
 #include "recorder/mem_config.h"

@@ -22,7 +22,7 @@
 #include "cli/command.h"
 #include "cli/compare_run.h"
 #include "cli/launch.h"
-#include "cli/mem_options.h"
+#include "recorder/mem_options.h"
 #include "recorder/mem_config.h"
 #include "recorder/session.h"
 
@@ -107,21 +107,6 @@ static void say_what(struct job *j)
 	buf_release(&what);
 }
 
-/* Asked for and not in this version: said always, since the answer would otherwise be missed. */
-static void say_what_is_missing(const struct mem_config *c)
-{
-	const struct {
-		bool asked;
-		const char *what;
-	} missing[] = {
-		{c->traceback, "--events=traceback: Python calls are not traced"},
-	};
-
-	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
-		if (missing[i].asked)
-			fprintf(stderr, TAG "Warn: not in this version: %s\n", missing[i].what);
-}
-
 /* Makes the directory with its config.json and starts the recorder. Leaves nothing on failure. */
 static int start_recording(struct job *j, struct err *err)
 {
@@ -185,7 +170,6 @@ static int run_program(struct job *j)
 		return not_recorded(&err);
 	}
 	log_notices(j);
-	say_what_is_missing(&j->options.config);
 	if (terminal) {
 		security_notices(j);
 		command_notices(j->cmd, &j->args);

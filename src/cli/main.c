@@ -3,6 +3,7 @@
  * sonde <command> …; under the name of a compatible program (argv[0]) that program's command line.
  * The list of commands is in commands.c.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,5 +63,8 @@ int main(int argc, char **argv)
 	cmd = command_find(argc - 1, argv + 1, &words);
 	if (!cmd)
 		return run_other(argc - 1, argv + 1);
+	/* As good as argv[0]: what pip installs has scripts for the other names, not links. */
+	if (cmd->alias && !strcmp(argv[1], cmd->alias))
+		program_invocation_short_name = argv[1];
 	return cmd->run(cmd, argc - 1 - words, argv + 1 + words);
 }

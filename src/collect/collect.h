@@ -42,6 +42,8 @@ bool collect_wants(uint32_t want) EXPORTED(collect_wants);
 bool collect_tracing(void) EXPORTED(collect_tracing);
 
 void collect_alloc(const struct collect_block *b, const void *caller) EXPORTED(collect_alloc);
+/* One that was there before anybody looked: nobody knows since when. */
+void collect_alloc_old(const struct collect_block *b) EXPORTED(collect_alloc_old);
 
 /* A free that cannot fail, reported before the memory goes back. Uses addr, device, pool, kind. */
 void collect_free(const struct collect_block *b, const void *caller) EXPORTED(collect_free);
@@ -72,6 +74,10 @@ void collect_mark(uint8_t kind, uint64_t range, const char *message, const char 
 	EXPORTED(collect_mark);
 void collect_op(uint8_t kind, const char *name, const char *attrs, const void *caller)
 	EXPORTED(collect_op);
+/* An operator of torch whose device is known; told whatever collect_wants() says of operators. Its
+ * end also while nothing is traced any more: it may have begun before. */
+void collect_aten(bool begins, uint16_t device, const char *name, const void *caller)
+	EXPORTED(collect_aten);
 void collect_access(const struct collect_block *b, uint8_t access, const char *op,
 		    const char *attrs) EXPORTED(collect_access);
 void collect_system(uint8_t kind, uint64_t value) EXPORTED(collect_system);
@@ -94,9 +100,27 @@ void collect_name(uint64_t hash, const char *text, size_t len) EXPORTED(collect_
 void collect_watch_begin(const char *op) EXPORTED(collect_watch_begin);
 void collect_watch_output(const char *op, uint64_t addr, uint64_t bytes, uint32_t index)
 	EXPORTED(collect_watch_output);
+/* The same for memory that is not, or may not be, of the thread's device: DEV_HOST for the host. */
+void collect_watch_output_on(const char *op, uint16_t device, uint64_t addr, uint64_t bytes,
+			     uint32_t index) EXPORTED(collect_watch_output_on);
 void collect_watch_end(const char *op) EXPORTED(collect_watch_end);
 void collect_watch_launch(void) EXPORTED(collect_watch_launch);
 void collect_watch_launched(void) EXPORTED(collect_watch_launched);
+
+/* What is to be watched in this process, instead of what its recording was started with. */
+void collect_watch_configure(const char *start, uint32_t output, const char *end, bool content)
+	EXPORTED(collect_watch_configure);
+/*
+ * A block that the program names; device DEV_HOST: memory of the host, DEV_NONE: of whatever device
+ * the thread has that looks at it. dumps < 0: no limit. False: no room, or nothing is recorded.
+ */
+bool collect_watch_named(uint16_t device, uint64_t addr, uint64_t bytes, const char *name,
+			 int32_t dumps) EXPORTED(collect_watch_named);
+void collect_watch_unnamed(uint64_t addr) EXPORTED(collect_watch_unnamed);
+/* Is any block watched that the program named? */
+bool collect_watch_any(void) EXPORTED(collect_watch_any);
+/* Is any memory of the host watched? */
+bool collect_watch_host(void) EXPORTED(collect_watch_host);
 
 /*
  * Tells a process from those it was forked from: what was noted under another value was noted in
@@ -106,6 +130,8 @@ uint32_t collect_epoch(void) EXPORTED(collect_epoch);
 
 /* The device that the calling thread works on, DEV_NONE if nobody knows. */
 uint16_t collect_device(void) EXPORTED(collect_device);
+/* What the framework says, for processes without the runtime that would know; DEV_NONE: nothing. */
+void collect_set_device(uint16_t device) EXPORTED(collect_set_device);
 
 /* A new id for a range, counted per process from 1. */
 uint64_t collect_range_id(void) EXPORTED(collect_range_id);
@@ -115,6 +141,85 @@ void collect_set_tracing(bool on) EXPORTED(collect_set_tracing);
 
 /* Steps of the step API: n = 1, 2, … per process. */
 void collect_step(void) EXPORTED(collect_step);
+
+/* --- for the Python package --- */
+
+/*
+ * For a library that was not preloaded: joins the recording that the environment names, or makes
+ * one below `output_dir` (absolute; NULL: the current directory's). Nothing happens if this process
+ * has one already. True: events of this process are or will be recorded.
+ */
+bool collect_begin(const char *output_dir) EXPORTED(collect_begin);
+/* Was it configured by a launcher? Then the program has no say in where its files are. */
+bool collect_is_launched(void) EXPORTED(collect_is_launched);
+/* Has this process joined its recording? Before that nothing has been decided. */
+bool collect_has_joined(void) EXPORTED(collect_has_joined);
+/* Where the recording is; "" if there is none. */
+const char *collect_session_dir(void) EXPORTED(collect_session_dir);
+/* What the recording was asked for; false before this process has joined. */
+bool collect_settings(struct rec_settings *out) EXPORTED(collect_settings);
+/* What is wanted right now (enum session_want), whether tracing or not. */
+uint32_t collect_want(void) EXPORTED(collect_want);
+
+/* From now on this process records something else; `want` is what follows from the settings.
+ * output_dir NULL: files stay where they are. */
+void collect_configure(const struct rec_settings *s, uint32_t want, const char *output_dir)
+	EXPORTED(collect_configure);
+
+/* Waits, at most so long, until the files hold what has happened. False: they do not yet. */
+bool collect_flush(uint32_t timeout_ms) EXPORTED(collect_flush);
+
+/* Also while not tracing. head and len are filled in here; caller may be NULL: no stack. */
+void collect_snapshot(const struct rec_snapshot *r, const char *name, const void *caller)
+	EXPORTED(collect_snapshot);
+
+/*
+ * Calls, as the interpreter sees them; whoever asks has the GIL. collect_traces(): not 0 while they
+ * are recorded, and then another value in each process of a tree; ids and names are told anew under
+ * each. collect_code(): the id of a function by its code object; 0 where there is no room.
+ */
+uint32_t collect_traces(void) EXPORTED(collect_traces);
+uint32_t collect_code(const void *code) EXPORTED(collect_code);
+/* name: a hash that collect_name() has told; see enum rec_call_kind. */
+void collect_call(uint8_t kind, uint64_t name, uint32_t place) EXPORTED(collect_call);
+/* The name of the class of the first argument of the function that this thread has just entered;
+ * valid as long as the class. NULL where it cannot be told. */
+const char *collect_first_class(void) EXPORTED(collect_first_class);
+
+/*
+ * History: what somebody else has noted down and tells afterwards, with times and stacks of his
+ * own (history.c). It has a ring of its own, and its times must not go back; the recorder puts it
+ * between the events of all threads. One thread at a time.
+ */
+struct collect_frame {
+	const char *file, *function; /* not terminated */
+	uint32_t file_len, function_len;
+	uint32_t line;
+};
+/* A place in code, and a stack of them, innermost first; 0: no room, or nothing records. */
+uint32_t collect_frame_place(const struct collect_frame *f) EXPORTED(collect_frame_place);
+uint32_t collect_places(const uint32_t *places, uint32_t n) EXPORTED(collect_places);
+/* time_ns 0: it happened before now, nobody knows when. */
+void collect_alloc_at(const struct collect_block *b, uint64_t time_ns, uint32_t stack)
+	EXPORTED(collect_alloc_at);
+void collect_free_at(const struct collect_block *b, uint64_t time_ns, uint32_t stack)
+	EXPORTED(collect_free_at);
+void collect_heap_at(const struct collect_block *b, uint8_t mode, uint64_t time_ns)
+	EXPORTED(collect_heap_at);
+/* What comes next is not older than this: younger events wait for it, one second at most. 0: they
+ * need not wait any more. */
+void collect_history_until(uint64_t time_ns) EXPORTED(collect_history_until);
+
+/* The stack that an event has that happens here and now, at least as deep as one of refused memory;
+ * and such an event with a stack. */
+uint32_t collect_oom_stack(const void *caller) EXPORTED(collect_oom_stack);
+void collect_oom_with(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, uint32_t stack)
+	EXPORTED(collect_oom_with);
+
+/* Marks for torch_npu's sanitizer, whether tracing or not; the stream is a handle. NULL: none. */
+typedef void (*collect_sanitizer_fn)(const char *message, uint64_t stream);
+void collect_sanitizer_set(collect_sanitizer_fn fn) EXPORTED(collect_sanitizer_set);
+void collect_sanitizer(const char *message, const void *stream) EXPORTED(collect_sanitizer);
 
 #pragma GCC visibility pop
 

@@ -11,6 +11,7 @@
 typedef int (*device_getter)(int32_t *out);
 
 static _Atomic(device_getter) getter;
+static _Atomic uint16_t told = DEV_NONE; /* by the framework; counts where no runtime is */
 
 static device_getter find_in(const char *lib, const char *symbol)
 {
@@ -50,8 +51,13 @@ uint16_t collect_device(void)
 	if (!fn)
 		fn = find();
 	if (!fn || fn(&device) != 0 || device < 0 || device >= (int32_t)DEV_NONE)
-		return DEV_NONE;
+		return atomic_load_explicit(&told, memory_order_relaxed);
 	return (uint16_t)device;
+}
+
+void collect_set_device(uint16_t device)
+{
+	atomic_store_explicit(&told, device, memory_order_relaxed);
 }
 
 /* --- reading memory back, for watch.h --- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "collect/collect.h"
 
+#include "collect/put.h"
 #include "collect/watch.h"
 #include "guest/guest.h"
 
@@ -83,6 +84,15 @@ void collect_alloc(const struct collect_block *b, const void *caller)
 	guest_unhold(held);
 }
 
+void collect_alloc_old(const struct collect_block *b)
+{
+	if (guest_mode() < GUEST_SHADOW || !wants_block(b))
+		return;
+	if (watch_is_on())
+		watch_alloc(b);
+	put_alloc(b, REC_F_SHADOW, guest_now_coarse(), 0);
+}
+
 void collect_free(const struct collect_block *b, const void *caller)
 {
 	uint32_t mode = guest_mode();
@@ -138,44 +148,6 @@ void collect_free_end(struct collect_pending p, const struct collect_block *b, b
 	guest_unhold(p.held);
 }
 
-/*
- * One record from the hold to the publication, for everything but the two hot kinds above. The
- * caller fills what follows the head between put_begin() and put_end(); rec is NULL when there is
- * no room, and put_end() must be called all the same.
- */
-struct put {
-	void *rec;
-	uint16_t size;
-	bool held;
-};
-
-static struct put put_begin_depth(uint8_t type, uint16_t size, const void *caller, uint32_t depth,
-				  uint32_t py_depth)
-{
-	struct put p = {.size = size, .held = guest_hold(RING_PENDING_NOW)};
-	uint64_t ns = guest_now();
-	uint32_t stack = caller ? guest_stack_depth((uint64_t)caller, depth, py_depth) : 0;
-
-	p.rec = guest_reserve(size);
-	if (p.rec) {
-		memset(p.rec, 0, size);
-		*(struct rec *)p.rec = (struct rec){type, 0, size, stack, ns};
-	}
-	return p;
-}
-
-static struct put put_begin(uint8_t type, uint16_t size, const void *caller)
-{
-	return put_begin_depth(type, size, caller, guest.c_depth, guest.py_depth);
-}
-
-static void put_end(const struct put *p)
-{
-	if (p->rec)
-		guest_publish(p->size);
-	guest_unhold(p->held);
-}
-
 void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, int64_t bytes)
 {
 	if (guest_mode() < GUEST_SHADOW)
@@ -192,15 +164,20 @@ void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, in
 	put_end(&p);
 }
 
+/* Rare, and often the last thing that a job does: worth more frames than usual. */
+static uint32_t oom_depth(uint32_t depth)
+{
+	uint32_t least = guest.page->oom_depth;
+
+	return depth > least ? depth : least;
+}
+
 void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller)
 {
 	if (!guest_wants(WANT_ALLOC))
 		return;
-	/* Rare, and often the last thing that a job does: worth more frames than usual. */
-	uint32_t least = guest.page->oom_depth;
 	struct put p = put_begin_depth(REC_OOM, sizeof(struct rec_oom), caller,
-				       guest.c_depth > least ? guest.c_depth : least,
-				       guest.py_depth > least ? guest.py_depth : least);
+				       oom_depth(guest.c_depth), oom_depth(guest.py_depth));
 	struct rec_oom *r = p.rec;
 	if (r) {
 		r->size_bytes = size;
@@ -211,37 +188,28 @@ void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, co
 	put_end(&p);
 }
 
-/* Two texts joined by a NUL, as text bodies hold them; the second may be missing. */
-struct two_texts {
-	const char *a, *b;
-	size_t na, nb;
-	bool cut;
-};
-
-static struct two_texts texts(const char *a, const char *b)
+uint32_t collect_oom_stack(const void *caller)
 {
-	struct two_texts t = {.a = a ? a : "", .b = b ? b : ""};
-
-	t.na = strnlen(t.a, REC_MAX_TEXT);
-	t.cut = t.na == REC_MAX_TEXT && t.a[t.na] != '\0';
-	size_t room = REC_MAX_TEXT - t.na;
-	t.nb = room > 1 ? strnlen(t.b, room - 1) : 0;
-	return t;
+	if (!guest_wants(WANT_ALLOC))
+		return 0;
+	return guest_stack_depth((uint64_t)caller, oom_depth(guest.c_depth),
+				 oom_depth(guest.py_depth));
 }
 
-static uint16_t texts_len(const struct two_texts *t)
+void collect_oom_with(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, uint32_t stack)
 {
-	return (uint16_t)(t->na + (t->nb ? t->nb + 1 : 0));
-}
-
-/* Into a record that is zero already. */
-static void texts_put(struct rec *head, char *out, const struct two_texts *t)
-{
-	memcpy(out, t->a, t->na);
-	if (t->nb)
-		memcpy(out + t->na + 1, t->b, t->nb);
-	if (t->cut)
-		head->flags |= REC_F_TEXT_CUT;
+	if (!guest_wants(WANT_ALLOC))
+		return;
+	struct put p = put_begin(REC_OOM, sizeof(struct rec_oom), NULL);
+	struct rec_oom *r = p.rec;
+	if (r) {
+		r->head.stack = stack;
+		r->size_bytes = size;
+		r->flag = flag;
+		r->device = device;
+		r->kind = kind;
+	}
+	put_end(&p);
 }
 
 void collect_mark(uint8_t kind, uint64_t range, const char *message, const char *domain)
@@ -280,6 +248,23 @@ void collect_op(uint8_t kind, const char *name, const char *attrs, const void *c
 	if (r) {
 		r->device = device;
 		r->kind = kind;
+		r->len = texts_len(&t);
+		texts_put(&r->head, r->text, &t);
+	}
+	put_end(&p);
+}
+
+void collect_aten(bool begins, uint16_t device, const char *name, const void *caller)
+{
+	struct two_texts t = texts(name, NULL);
+
+	if (guest_mode() < (begins ? GUEST_RECORD : GUEST_SHADOW))
+		return;
+	struct put p = put_begin(REC_OP, rec_size(sizeof(struct rec_op), t.na), caller);
+	struct rec_op *r = p.rec;
+	if (r) {
+		r->device = device;
+		r->kind = begins ? OP_ATEN_START : OP_ATEN_END;
 		r->len = texts_len(&t);
 		texts_put(&r->head, r->text, &t);
 	}
@@ -325,6 +310,8 @@ void collect_system(uint8_t kind, uint64_t value)
 {
 	if (guest_mode() == GUEST_RECORD)
 		put_system(kind, value, DEV_NONE);
+	if (kind == SYSTEM_ACL_INIT)
+		guest_bring_package(true);
 }
 
 void collect_step(void)

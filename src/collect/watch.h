@@ -4,13 +4,15 @@
  * device and summed up whenever an operator of its device begins or ends; the recorder's side finds
  * out who changed it.
  *
- * What is watched: the outputs of the operator `watch_start` of the control page, from its end to
- * the end of the operator `watch_end`, then again; and what the program itself names. A block that
- * is freed is not watched any longer.
+ * What is watched: the outputs of the operator `start`, from its end to
+ * the end of the operator `end` (watch_settings()), then again; and what the program itself names.
+ * A block that is freed is not watched any longer.
  *
  * Nothing here runs, and nothing is paid but one bit test, unless WANT_WATCH is set. While it is,
  * every edge of an operator waits for the device. No lock is held meanwhile: a collective operator
  * may need the other threads of the job to get on.
+ *
+ * Host memory is read through the kernel: what has been unmapped is an error, not a fault.
  */
 #ifndef SONDE_COLLECT_WATCH_H
 #define SONDE_COLLECT_WATCH_H
@@ -45,7 +47,7 @@ void watch_mark(const char *message, bool told);
 void watch_alloc(const struct collect_block *b);
 void watch_free(const struct collect_block *b);
 
-/* The program's own blocks; dumps < 0: no limit. False: no room, or nothing is recorded. */
+/* A block of the current device. See collect_watch_named(). */
 bool watch_named(uint64_t addr, uint64_t bytes, const char *name, int32_t dumps);
 void watch_unnamed(uint64_t addr);
 
@@ -54,6 +56,37 @@ void watch_name(uint64_t hash, const char *text, size_t len);
 void watch_launched(uint64_t name_hash);
 
 /* --- between the files of this part --- */
+
+/* What follows from a block that the program names: operators are told, and what they use. */
+#define WATCH_WANTS (WANT_WATCH | WANT_OP | WANT_ACCESS)
+
+#define WATCH_DEVICES 64u
+#define WATCH_NEXT_OUTPUT UINT32_MAX /* of the operator, counted by us */
+
+/* What is watched without being named. The names end with a NUL or with SESSION_NAME_BYTES. */
+struct watch_settings {
+	const char *start, *end;
+	uint32_t output; /* UINT32_MAX: every one */
+	bool content;
+};
+struct watch_settings watch_settings(void);
+
+/* The end was reached, and no start can come again. */
+bool watch_is_over(void);
+
+/* Looks at what can be reached at the edge of an operator, and tells it. */
+struct watch_edge {
+	const char *op;
+	uint32_t call;
+	uint16_t device; /* of the thread */
+	bool after;
+};
+void watch_sample(const struct watch_edge *e, bool host);
+
+/* The same in two parts, where the name comes late. */
+void watch_hold(uint16_t device);
+void watch_tell_held(const struct watch_edge *e);
+void watch_forget_held(void);
 
 /* Does an operator's name mean the one that the user wrote? See watch_names.c. */
 bool watch_name_matches(const char *wanted, size_t room, const char *name);
@@ -80,6 +113,7 @@ struct watch_block {
 	uint64_t addr, bytes;
 	const _Atomic uint32_t *id;
 	uint32_t was;
+	bool host;
 };
 void watch_look(const struct watch_block *b, bool content, struct watch_look *out);
 /* Nobody is told of it: what it wrote is removed. */

@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PIECE (1u << 20)
@@ -123,6 +124,25 @@ static void file_write(struct file *f, const char *data, size_t n)
 
 /* --- the look --- */
 
+/* What is not mapped any more, or never was, is an error. */
+static int host_read(void *out, uint64_t addr, size_t bytes)
+{
+	struct iovec to = {out, bytes}, from = {(void *)(uintptr_t)addr, bytes};
+	long n = syscall(SYS_process_vm_readv, syscall(SYS_getpid), &to, 1ul, &from, 1ul, 0ul);
+
+	if (n == (long)bytes)
+		return 0;
+	return n < 0 ? errno : EFAULT;
+}
+
+static int block_read(const struct watch_block *b, void *out, uint64_t offset, size_t bytes)
+{
+	if (atomic_load(b->id) != b->was)
+		return ECANCELED;
+	return b->host ? host_read(out, b->addr + offset, bytes)
+		       : watch_device->read(out, b->addr + offset, bytes);
+}
+
 static void look_with(char *buffer, const struct watch_block *b, struct file *f,
 		      struct watch_look *out)
 {
@@ -130,8 +150,7 @@ static void look_with(char *buffer, const struct watch_block *b, struct file *f,
 
 	for (uint64_t done = 0; done < b->bytes;) {
 		size_t n = b->bytes - done < PIECE ? (size_t)(b->bytes - done) : PIECE;
-		int r = atomic_load(b->id) == b->was ? watch_device->read(buffer, b->addr + done, n)
-						     : ECANCELED;
+		int r = block_read(b, buffer, done, n);
 		if (r) {
 			out->error = (uint32_t)r;
 			return;

@@ -72,13 +72,6 @@ bool watch_slot_copy(const struct slot *s, struct watched *out, size_t nwords)
 	return atomic_load_explicit(&s->id, memory_order_relaxed) == id;
 }
 
-bool watch_slot_is_of(const struct slot *s, uint16_t device)
-{
-	struct watched v;
-
-	return watch_slot_copy(s, &v, WATCHED_HEAD) && (v.device == device || v.device == DEV_NONE);
-}
-
 bool watch_slot_use(struct slot *s)
 {
 	int32_t left = atomic_load(&s->left);
@@ -184,4 +177,40 @@ void watch_unnamed(uint64_t addr)
 		if (watch_slot_copy(&watch_slots[i], &v, WATCHED_HEAD) && v.named && v.addr == addr)
 			watch_slot_drop(&watch_slots[i], v.id);
 	}
+}
+
+void collect_watch_unnamed(uint64_t addr)
+{
+	if (watch_is_on())
+		watch_unnamed(addr);
+}
+
+static bool any_slot(bool (*is)(const struct watched *))
+{
+	for (uint32_t i = 0; atomic_load(&watch_slots_live) && i < WATCH_SLOTS; i++) {
+		struct watched v;
+		if (watch_slot_copy(&watch_slots[i], &v, WATCHED_HEAD) && is(&v))
+			return true;
+	}
+	return false;
+}
+
+static bool is_named(const struct watched *v)
+{
+	return v->named;
+}
+
+static bool is_host(const struct watched *v)
+{
+	return v->device == DEV_HOST;
+}
+
+bool collect_watch_any(void)
+{
+	return any_slot(is_named);
+}
+
+bool collect_watch_host(void)
+{
+	return any_slot(is_host);
 }

@@ -56,7 +56,6 @@ void watch_slot_drop(struct slot *s, uint32_t id);
 
 /* The first words of it, with its id; false: it is not watched. */
 bool watch_slot_copy(const struct slot *s, struct watched *out, size_t nwords);
-bool watch_slot_is_of(const struct slot *s, uint16_t device);
 
 /* One sample is used up; false: there was none left. */
 bool watch_slot_use(struct slot *s);

@@ -33,6 +33,8 @@ enum row_type {
 	TYPE_PTA_WORKSPACE, /* 26.0 writes PTA */
 	TYPE_ATB,
 	TYPE_MINDSPORE, /* MindSpore; 26.0 writes MINDSPORE */
+	TYPE_TORCH, /* torch's caching pool on devices other than NPU */
+	TYPE_CUDA, /* what that pool has from the CUDA driver */
 	TYPE_READ,
 	TYPE_WRITE,
 	TYPE_UNKNOWN,

@@ -18,6 +18,9 @@ static char session_dir[1024];
 static char program[1024];
 static uint32_t root_pid;
 static bool launched;
+static bool given; /* the environment names the session */
+static bool expected;
+static _Atomic int begun;
 static _Atomic int captured;
 
 /* A text being put together in a fixed buffer; once it overflows it stays empty. */
@@ -164,23 +167,29 @@ static void find_program(void)
 		program[0] = '\0';
 }
 
-/* Without a launcher the first process of the tree names the recording; children inherit it. */
-static void name_session(void)
+static void name_session_in(const char *output)
 {
-	char cwd[768];
 	struct timespec now;
 	struct text t = {session_dir, session_dir + sizeof(session_dir)};
 
-	if (!getcwd(cwd, sizeof(cwd)))
-		return;
 	clock_gettime(CLOCK_REALTIME, &now);
-	add_str(&t, cwd);
-	add_str(&t, "/" DEFAULT_OUTPUT "/" RECORDING_PREFIX);
+	add_str(&t, output);
+	add_str(&t, "/" RECORDING_PREFIX);
 	add_number(&t, (uint64_t)getpid());
 	add_str(&t, "_");
 	add_number(&t, (uint64_t)now.tv_sec);
 	if (!t.at)
 		session_dir[0] = '\0';
+}
+
+/* Without a launcher the first process of the tree names the recording; children inherit it. */
+static void name_session(void)
+{
+	char cwd[768], output[800];
+
+	if (getcwd(cwd, sizeof(cwd)) &&
+	    guest_join_path(output, sizeof(output), cwd, DEFAULT_OUTPUT) == 0)
+		name_session_in(output);
 }
 
 static uint32_t pid_in_name(const char *dir)
@@ -200,10 +209,12 @@ static void capture(void)
 	if (atomic_exchange(&captured, 1))
 		return;
 	guest_env_copy(SESSION_ENV, session_dir, sizeof(session_dir));
-	bool given = session_dir[0] == '/';
+	given = session_dir[0] == '/';
 	/* One that was cut is not the one that was meant. */
 	if (!given || strlen(env_find(SESSION_ENV)) >= sizeof(session_dir))
 		session_dir[0] = '\0';
+	expected = given || strstr(env_find("LD_PRELOAD"), "_hook.so") ||
+		   strstr(env_find("LD_PRELOAD"), "libsonde_guest");
 	find_program();
 	if (!given)
 		name_session();
@@ -218,6 +229,36 @@ const char *guest_session_dir(void)
 {
 	capture();
 	return session_dir;
+}
+
+bool guest_move_session(const char *output)
+{
+	capture();
+	if (given)
+		return false;
+	if (output)
+		name_session_in(output);
+	else
+		name_session();
+	root_pid = pid_in_name(session_dir);
+	return session_dir[0] != '\0';
+}
+
+bool guest_is_expected(void)
+{
+	capture();
+	return expected;
+}
+
+bool guest_has_begun(void)
+{
+	/* Events may come before our constructor. */
+	return atomic_load_explicit(&begun, memory_order_relaxed) || guest_is_expected();
+}
+
+bool guest_note_begun(void)
+{
+	return atomic_exchange(&begun, 1);
 }
 
 uint32_t guest_root_pid(void)

@@ -14,6 +14,21 @@
 /* The directory of the recording; empty: this process is not to be recorded. */
 const char *guest_session_dir(void);
 
+/*
+ * Another place for it, below `output` (absolute; NULL: the current directory's), as long as nobody
+ * but this process has named it and it has not been made. False: it stays where it is.
+ */
+bool guest_move_session(const char *output);
+
+/* Was this library there from the beginning of the process, or is a recording inherited? Else it
+ * was loaded by the Python package, and waits to be asked. */
+bool guest_is_expected(void);
+
+/* Expected, or asked by now: there are no events before. */
+bool guest_has_begun(void);
+/* It is asked; true: it has been before. */
+bool guest_note_begun(void);
+
 /* The pid of the process that the launcher became; 0 without a launcher. */
 uint32_t guest_root_pid(void);
 

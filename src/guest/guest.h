@@ -66,6 +66,9 @@ struct guest_state {
 	_Atomic uint32_t mode; /* enum guest_mode */
 	_Atomic uint32_t want; /* enum session_want */
 	uint32_t c_depth, py_depth;
+	bool configured; /* by the program itself: */
+	struct rec_settings settings;
+	char output_dir[REC_MAX_TEXT]; /* empty: as the recording has it */
 	struct session_page *page;
 	struct arena_head *arena;
 };
@@ -233,6 +236,22 @@ static inline bool guest_wants_stacks(void)
 	return guest.c_depth | guest.py_depth;
 }
 
+/* Names the recording in the environment and sees to an orderly end; once. */
+void guest_begin(void);
+/* The same, below `output` (absolute; NULL: where it was named, or the current directory's). */
+void guest_begin_in(const char *output);
+/* What is found is told on this process' stderr at its end, if nobody has said where. */
+void guest_report_here(void);
+/* Has this process joined its recording? */
+bool guest_has_joined(void);
+/*
+ * What is recorded of this process and of those that it will fork; `want` (enum session_want) is
+ * what follows from the settings. output_dir NULL: as before.
+ */
+void guest_configure(const struct rec_settings *s, uint32_t want, const char *output_dir);
+/* Asks the recorder to bring everything to disk and waits, at most so long. */
+bool guest_flush(uint32_t timeout_ms);
+
 /* start/stop of tracing: switches the mode of this process. */
 void guest_set_tracing(bool on);
 
@@ -248,6 +267,16 @@ uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t 
 /* The Python stack of this thread, innermost first, as STACK_PYTHON words. Takes no lock, and not
  * the GIL either. Returns how many, 0 where no Python runs. */
 uint32_t guest_python(uint64_t *out, uint32_t max);
+/*
+ * A good moment to see whether the Python package is needed in this process and is not there yet.
+ * `device`: an accelerator is in use. Cheap where there is no Python; makes no system call.
+ */
+void guest_bring_package(bool device);
+/* The id of a whole function by the address of its code object, as in STACK_PYTHON words; 0 where
+ * there is no room. The object must not go away meanwhile. */
+uint32_t guest_python_code(uint64_t code);
+/* The name of the class of the first argument of the innermost function; NULL: not known. */
+const char *guest_python_class(void);
 /* Counts a stack, or a part of one, for which there was no room. */
 void guest_lost_stack(void);
 

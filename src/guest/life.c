@@ -189,18 +189,72 @@ static void at_exit(int status, void *arg)
 	errno = saved;
 }
 
-__attribute__((constructor)) static void loaded(void)
+void guest_report_here(void)
+{
+	struct session_page *p = guest.page;
+	struct stat st;
+
+	/* The recorder has the terminal, if there is one. */
+	if (!p || p->report_fd || guest_root_pid() != guest_noted_owner() ||
+	    isatty(STDERR_FILENO) || fstat(STDERR_FILENO, &st) < 0)
+		return;
+	p->report_dev = st.st_dev;
+	p->report_ino = st.st_ino;
+	p->report_fd = STDERR_FILENO;
+}
+
+bool guest_flush(uint32_t timeout_ms)
+{
+	struct timespec step = {0, 20000000};
+	struct session_page *p = guest.page;
+	uint64_t until = guest_now() + (uint64_t)timeout_ms * 1000000u;
+
+	if (!guest_has_joined() || atomic_load(&p->state) != SESSION_LIVE)
+		return false;
+	uint32_t asked = atomic_fetch_add(&p->flush_asked, 1) + 1;
+	for (;;) {
+		uint32_t done = atomic_load(&p->flush_done);
+		if ((int32_t)(done - asked) >= 0)
+			return true;
+		/* The recorder sleeps on this word, which stays as it is. */
+		syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+		if (guest_now() > until || is_gone(atomic_load(&p->recorder_pid)))
+			return false;
+		syscall(SYS_futex, &p->flush_done, FUTEX_WAIT, done, &step, NULL, 0);
+	}
+}
+
+void guest_begin(void)
 {
 	const char *dir = guest_session_dir();
 
-	/* Children of this process belong to the same recording. Before main(): one thread only. */
+	if (guest_note_begun())
+		return;
+	/* Children of this process belong to the same recording. */
 	if (dir[0])
 		setenv(SESSION_ENV, dir, 0);
-	guest_note_owner();
 	if (dir[0] && guest_root_pid() == (uint32_t)getpid()) {
 		/* The page now: at its end the job may have no descriptor left, or a system call
 		 * filter. */
 		guest.page = page_of_session();
 		on_exit(at_exit, NULL);
 	}
+}
+
+void guest_begin_in(const char *output)
+{
+	bool named = guest_has_begun();
+
+	/* Only until it has been made; a forked child belongs to its parent's. */
+	if (!guest.page && (output || !named) && guest_move_session(output) && named)
+		setenv(SESSION_ENV, guest_session_dir(), 1);
+	guest_begin();
+}
+
+/* Before main(), with one thread only, unless the Python package brings us: then it begins. */
+__attribute__((constructor)) static void loaded(void)
+{
+	guest_note_owner();
+	if (guest_is_expected())
+		guest_begin();
 }

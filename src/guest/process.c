@@ -310,10 +310,16 @@ static void drop_parent_arena(void)
 	native_forget(); /* the new arena must be told of every object again */
 }
 
+/* What is to be told before the first event. */
+static struct {
+	bool settings, tracing;
+} owed;
+
 static uint32_t join(void)
 {
 	const char *dir = guest_session_dir();
 	_Atomic uint32_t *epoch = epoch_page();
+	uint32_t parent = atomic_load(&guest.mode);
 
 	drop_parent_arena();
 	if (!dir[0] || !epoch)
@@ -332,12 +338,19 @@ static uint32_t join(void)
 	}
 	atomic_fetch_add(&guest.page->joined, 1);
 	uint32_t want = atomic_load(&guest.page->want);
-	guest.c_depth = guest.page->c_depth;
-	guest.py_depth = guest.page->py_depth;
-	atomic_store(&guest.want, want);
-	uint32_t tracing = !(want & WANT_DEFERRED);
-	atomic_store(&guest.arena->tracing, tracing);
-	return tracing ? GUEST_RECORD : GUEST_SHADOW;
+	bool tracing = !(want & WANT_DEFERRED);
+	if (!guest.configured) {
+		guest.c_depth = guest.page->c_depth;
+		guest.py_depth = guest.page->py_depth;
+		atomic_store(&guest.want, want);
+	}
+	/* A forked child does what its parent did, and says so if that is not what it began with.
+	 */
+	bool traced = parent < GUEST_SHADOW ? tracing : parent == GUEST_RECORD;
+	owed.settings = guest.configured;
+	owed.tracing = traced != tracing;
+	atomic_store(&guest.arena->tracing, traced);
+	return traced ? GUEST_RECORD : GUEST_SHADOW;
 }
 
 /* --- the gate of exit(): see guest.h --- */
@@ -434,12 +447,61 @@ uint32_t guest_attach(void)
 	return atomic_load(&guest.mode);
 }
 
+static void tell_settings(void)
+{
+	size_t len = strnlen(guest.output_dir, sizeof(guest.output_dir) - 1);
+	uint16_t size = rec_size(sizeof(struct rec_config), len);
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t ns = guest_now();
+	struct rec_config *r = guest_reserve(size);
+
+	if (r) {
+		memset(r, 0, size);
+		r->head = (struct rec){REC_CONFIG, 0, size, 0, ns};
+		r->settings = guest.settings;
+		r->len = (uint16_t)len;
+		memcpy(r->text, guest.output_dir, len);
+		guest_publish(size);
+	}
+	guest_unhold(held);
+}
+
+static void tell_tracing(bool on)
+{
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t ns = guest_now();
+	struct rec_system *r = guest_reserve(sizeof(*r));
+
+	if (r) {
+		*r = (struct rec_system){
+			.head = {REC_SYSTEM, 0, sizeof(*r), 0, ns},
+			.device = DEV_NONE,
+			.kind = on ? SYSTEM_START_TRACE : SYSTEM_STOP_TRACE,
+		};
+		guest_publish(sizeof(*r));
+	}
+	guest_unhold(held);
+}
+
+static void tell_owed(void)
+{
+	bool settings = owed.settings, tracing = owed.tracing;
+
+	owed.settings = owed.tracing = false;
+	if (settings)
+		tell_settings();
+	if (tracing)
+		tell_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
+}
+
 uint32_t guest_mode_slow(void)
 {
 	struct guest_thread *t = &guest_self;
 	int saved = errno;
 	uint32_t mode = GUEST_OFF;
 
+	if (!guest_has_begun())
+		return GUEST_OFF;
 	/* The handler of a fault inside our own joining: its event is not recorded. */
 	if (!t->busy) {
 		uint64_t signals;
@@ -451,8 +513,32 @@ uint32_t guest_mode_slow(void)
 		t->busy = 0;
 		guest_restore_signals(&signals);
 	}
+	if (mode >= GUEST_SHADOW && (owed.settings || owed.tracing))
+		tell_owed();
 	errno = saved;
 	return mode;
+}
+
+bool guest_has_joined(void)
+{
+	uint32_t epoch = guest_epoch_now();
+
+	return epoch && epoch < GUEST_EPOCH_EXIT && atomic_load(&guest.mode) >= GUEST_SHADOW;
+}
+
+void guest_configure(const struct rec_settings *s, uint32_t want, const char *output_dir)
+{
+	guest.settings = *s;
+	guest.configured = true;
+	if (output_dir) {
+		size_t n = strnlen(output_dir, sizeof(guest.output_dir) - 1);
+		memcpy(guest.output_dir, output_dir, n);
+		guest.output_dir[n] = '\0';
+	}
+	guest.c_depth = s->c_stack ? s->c_depth : 0;
+	guest.py_depth = s->py_stack ? s->py_depth : 0;
+	atomic_store(&guest.want, want);
+	tell_settings();
 }
 
 void guest_set_tracing(bool on)

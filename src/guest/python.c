@@ -27,11 +27,13 @@
 #define MAX_TABLE (1u << 20)
 #define MAX_SHIMS 1000
 #define KNOWN_CODES 256 /* remembered */
+#define WHOLE UINT64_MAX /* of a place: the function, not an instruction of it */
 #define STACK_BELOW ((uint64_t)4 << 20)
 #define STACK_ABOVE ((uint64_t)64 << 20)
 
 extern char _PyRuntime[] __attribute__((weak));
 extern char PyCode_Type[] __attribute__((weak));
+extern char PyCell_Type[] __attribute__((weak));
 extern char _Py_NoneStruct[] __attribute__((weak));
 extern const unsigned long Py_Version __attribute__((weak));
 extern const char *Py_GetVersion(void) __attribute__((weak));
@@ -212,6 +214,9 @@ static uint32_t line_of(const struct place *p)
 {
 	const struct python_layout *l = &python.layout;
 	struct python_position at;
+
+	if (p->lasti == WHOLE)
+		return (int64_t)p->line > 0 ? (uint32_t)p->line : 0;
 	ssize_t n = python_bytes(&reader, l, p->table, NULL, 0);
 
 	if (n < 0 || n > MAX_TABLE ||
@@ -319,4 +324,58 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 		out[n++] = STACK_PYTHON | id;
 	}
 	return n;
+}
+
+/* --- functions --- */
+
+uint32_t guest_python_code(uint64_t code)
+{
+	struct python_raw_frame f = {.code = code};
+	struct place p;
+
+	if (!is_ready() || !guest.arena || !place_of(&f, &p))
+		return 0;
+	p.lasti = WHOLE;
+	uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, tell_place, &p);
+	if (!id)
+		guest_lost_stack();
+	return id;
+}
+
+/* What the first local variable refers to, through the cell of one that a nested function uses; 0:
+ * nothing. */
+static uint64_t first_local(const struct python_raw_frame *f)
+{
+	const struct python_layout *l = &python.layout;
+	uint64_t object, type;
+
+	if (python_read_word(&reader, f->address + l->frame.locals, &object) < 0)
+		return 0;
+	object &= ~(uint64_t)7;
+	if (!object || python_read_word(&reader, object + l->object.type, &type) < 0)
+		return 0;
+	if (type == (uint64_t)(uintptr_t)PyCell_Type &&
+	    python_read_word(&reader, object + l->object.object_size, &object) < 0)
+		return 0;
+	return object;
+}
+
+const char *guest_python_class(void)
+{
+	const struct python_layout *l = &python.layout;
+	struct python_raw_frame f;
+	struct walk walk;
+	uint64_t type, name;
+
+	if (!is_ready() || !walk_begin(&walk))
+		return NULL;
+	do {
+		if (!walk_next(&walk, &f))
+			return NULL;
+	} while (f.shim);
+	uint64_t object = first_local(&f);
+	if (!object || python_read_word(&reader, object + l->object.type, &type) < 0 ||
+	    python_read_word(&reader, type + l->object.type_name, &name) < 0)
+		return NULL;
+	return (const char *)(uintptr_t)name;
 }

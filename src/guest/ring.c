@@ -305,6 +305,7 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
 			atomic_store_explicit(&c->ring->pending_ns, ns, memory_order_relaxed);
 	}
 	slow_leave(t, &slow);
+	guest_bring_package(false);
 	return held;
 }
 

@@ -11,7 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAX_PROBES 64
+#define FIRST_PROBES 16
+#define MORE_PROBES 64
 #define STACK_COMMIT (256u << 10)
 
 static void report_module(const struct native_module *m, void *arg)
@@ -81,32 +82,68 @@ static uint32_t stack_store(struct arena_head *a, const uint64_t *pc, uint32_t n
 	return id;
 }
 
+struct interning {
+	const uint64_t *pc;
+	uint32_t n, tag, id; /* id: it has been stored, but has no slot yet */
+	bool no_room; /* to store it */
+	void (*fresh)(uint32_t id, void *arg);
+	void *arg;
+};
+
+/* The id of what is in the window of an index or could be put there; 0: neither. */
+static uint32_t find_or_put(struct arena_head *a, struct interning *w, _Atomic uint64_t *index,
+			    uint32_t mask, uint32_t at, uint32_t probes)
+{
+	for (uint32_t i = 0; i < probes; i++) {
+		_Atomic uint64_t *slot = &index[(at + i) & mask];
+		uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
+		if (!v) {
+			if (!w->id) {
+				w->id = stack_store(a, w->pc, w->n, w->tag);
+				if (w->id && w->fresh)
+					w->fresh(w->id, w->arg);
+			}
+			w->no_room = !w->id;
+			if (w->no_room)
+				return 0;
+			if (atomic_compare_exchange_strong(slot, &v,
+							   (uint64_t)w->tag << 32 | w->id))
+				return w->id;
+		}
+		struct stack_entry *e = arena_stack(a, (uint32_t)v);
+		if (v >> 32 == w->tag && e->depth == w->n &&
+		    !memcmp(e->pc, w->pc, (size_t)w->n * 8))
+			return (uint32_t)v;
+	}
+	return 0;
+}
+
+/* The second index is for programs with more stacks than most: it gets its space when needed. */
+static bool has_more(struct arena_head *a)
+{
+	uint64_t bytes = ARENA_MORE_SLOTS * sizeof(uint64_t);
+
+	if (likely(atomic_load_explicit(&a->has_more, memory_order_relaxed)))
+		return true;
+	if (guest_commit(ARENA_OFF_MORE_INDEX, bytes) < 0)
+		return false;
+	atomic_store(&a->has_more, 1);
+	return true;
+}
+
 uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id, void *arg),
 		      void *arg)
 {
 	struct arena_head *a = guest.arena;
 	uint64_t h = hash_pcs(pc, n);
-	uint32_t tag = (uint32_t)(h >> 32) | 1, mine = 0;
+	struct interning w = {pc, n, (uint32_t)(h >> 32) | 1, 0, false, fresh, arg};
+	uint32_t id = find_or_put(a, &w, arena_stack_index(a), ARENA_STACK_SLOTS - 1, (uint32_t)h,
+				  FIRST_PROBES);
 
-	for (uint32_t i = 0; i < MAX_PROBES; i++) {
-		_Atomic uint64_t *slot = arena_stack_slot(a, (uint32_t)(h + i) % ARENA_STACK_SLOTS);
-		uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
-		if (!v) {
-			if (!mine) {
-				mine = stack_store(a, pc, n, tag);
-				if (mine && fresh)
-					fresh(mine, arg);
-			}
-			if (!mine)
-				return 0;
-			if (atomic_compare_exchange_strong(slot, &v, (uint64_t)tag << 32 | mine))
-				return mine;
-		}
-		struct stack_entry *e = arena_stack(a, (uint32_t)v);
-		if (v >> 32 == tag && e->depth == n && !memcmp(e->pc, pc, (size_t)n * 8))
-			return (uint32_t)v;
-	}
-	return 0;
+	if (likely(id) || w.no_room || !has_more(a))
+		return id;
+	return find_or_put(a, &w, arena_more_index(a), ARENA_MORE_SLOTS - 1, (uint32_t)(h >> 16),
+			   MORE_PROBES);
 }
 
 #define SMALL_DEPTH 64

@@ -13,16 +13,34 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "device/ascend/dcmi.h"
+#include "device/cuda/metrics_memory.h"
+#include "device/metrics_processes.h"
 
 #define MS 1000000ull
 #define EVERY_NS (500 * MS)
 #define SETTLE_NS (200 * MS)
 #define MAX_DEVICES 64
 
-struct sample {
+/* A device, and whose it is: numbers of two vendors say nothing about each other. */
+struct wanted {
 	uint32_t device;
+	bool cuda;
+};
+
+struct sample {
+	struct wanted of;
 	uint64_t time_ns;
-	struct ascend_memory memory;
+	uint64_t total_bytes, used_bytes;
+	bool has_processes;
+	struct device_processes processes; /* the thread's: it releases them */
+};
+
+/* The vendors' libraries, opened when a device of theirs is asked about. */
+struct libraries {
+	struct ascend_dcmi *dcmi;
+	struct nvml nvml;
+	bool tried_dcmi, tried_nvml;
+	bool complained;
 };
 
 /* IDLE → ASKED by the recorder; ASKED → DONE by the thread; DONE → IDLE by the recorder. */
@@ -37,7 +55,7 @@ struct device_memory {
 	bool started;
 	/* Of whoever's turn it is by `state`. */
 	_Atomic uint32_t state;
-	uint32_t devices[MAX_DEVICES];
+	struct wanted devices[MAX_DEVICES];
 	unsigned ndevices;
 	struct sample samples[MAX_DEVICES];
 	unsigned nsamples;
@@ -67,43 +85,100 @@ static bool wait_for_question(struct device_memory *m)
 	return asked; /* also when we are to leave: somebody may be waiting for the answer */
 }
 
-static void take_samples(struct device_memory *m, const struct ascend_dcmi *dcmi, bool *complained)
+static void complain(struct libraries *l, const struct err *err)
 {
+	if (!l->complained)
+		log_info("device memory is not known: %s", err->text);
+	l->complained = true;
+}
+
+static int sample_ascend(struct libraries *l, uint32_t device, struct sample *out, struct err *err)
+{
+	struct ascend_memory m;
+
+	if (!l->tried_dcmi) {
+		l->tried_dcmi = true;
+		if (ascend_dcmi_open(&l->dcmi, err) < 0)
+			complain(l, err);
+	}
+	if (!l->dcmi)
+		return -ENOENT;
+	int r = ascend_dcmi_memory(l->dcmi, device, &m, err);
+	if (r < 0)
+		return r;
+	*out = (struct sample){.total_bytes = m.total_bytes,
+			       .used_bytes = m.used_bytes,
+			       .has_processes = m.has_processes};
+	for (unsigned i = 0; i < m.nprocesses; i++)
+		device_processes_add(&out->processes, &(struct device_process){
+							      .pid = (pid_t)m.processes[i].pid,
+							      .bytes = m.processes[i].bytes,
+						      });
+	return 0;
+}
+
+static int sample_cuda(struct libraries *l, uint32_t device, struct sample *out, struct err *err)
+{
+	struct cuda_memory m;
+
+	if (!l->tried_nvml) {
+		l->tried_nvml = true;
+		if (nvml_open(&l->nvml, err) < 0)
+			complain(l, err);
+	}
+	if (!l->nvml.library)
+		return -ENOENT;
+	int r = cuda_memory_read(&l->nvml, device, &m, err);
+	if (r < 0)
+		return r;
+	*out = (struct sample){.total_bytes = m.total_bytes,
+			       .used_bytes = m.used_bytes,
+			       .has_processes = m.has_processes,
+			       .processes = m.processes};
+	return 0;
+}
+
+static void release_samples(struct device_memory *m)
+{
+	for (unsigned i = 0; i < m->nsamples; i++)
+		device_processes_release(&m->samples[i].processes);
 	m->nsamples = 0;
+}
+
+static void take_samples(struct device_memory *m, struct libraries *l)
+{
+	release_samples(m);
 	for (unsigned i = 0; i < m->ndevices; i++) {
+		struct wanted of = m->devices[i];
 		struct sample *s = &m->samples[m->nsamples];
 		struct err err = {0};
-		if (ascend_dcmi_memory(dcmi, m->devices[i], &s->memory, &err) == 0) {
-			s->device = m->devices[i];
-			s->time_ns = clock_mono_ns();
-			m->nsamples++;
-		} else if (!*complained) {
-			log_info("device memory is not known: %s", err.text);
-			*complained = true;
+		int r = of.cuda ? sample_cuda(l, of.device, s, &err)
+				: sample_ascend(l, of.device, s, &err);
+
+		if (r < 0) {
+			complain(l, &err);
+			continue;
 		}
+		s->of = of;
+		s->time_ns = clock_mono_ns();
+		m->nsamples++;
 	}
 }
 
 static void *sampler(void *arg)
 {
 	struct device_memory *m = arg;
-	struct ascend_dcmi *dcmi = NULL;
-	struct err err = {0};
-	bool complained = false;
+	struct libraries l = {0};
 
-	if (ascend_dcmi_open(&dcmi, &err) < 0) {
-		log_info("device memory is not known: %s", err.text);
-		set_state(m, FAILED);
-		return NULL;
-	}
 	while (wait_for_question(m)) {
 		uint64_t begin_ns = clock_mono_ns();
-		take_samples(m, dcmi, &complained);
+		take_samples(m, &l);
 		log_debug("%u samples in %.3f ms", m->nsamples,
 			  (double)(clock_mono_ns() - begin_ns) / 1e6);
 		set_state(m, DONE);
 	}
-	ascend_dcmi_close(dcmi);
+	ascend_dcmi_close(l.dcmi);
+	nvml_close(&l.nvml);
 	return NULL;
 }
 
@@ -169,6 +244,7 @@ void device_memory_free(struct device_memory *m)
 		}
 		pthread_join(m->thread, NULL);
 	}
+	release_samples(m);
 	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
@@ -179,10 +255,10 @@ static void want_device(void *arg, const struct track_device *d)
 	struct device_memory *m = arg;
 
 	for (unsigned i = 0; i < m->ndevices; i++)
-		if (m->devices[i] == d->device)
+		if (m->devices[i].device == d->device && m->devices[i].cuda == d->cuda)
 			return;
 	if (m->ndevices < MAX_DEVICES)
-		m->devices[m->ndevices++] = d->device;
+		m->devices[m->ndevices++] = (struct wanted){d->device, d->cuda};
 }
 
 static void ask(struct device_memory *m, const struct track *t, uint64_t now_ns)
@@ -211,10 +287,10 @@ struct telling {
 	struct buf *batch;
 };
 
-static const struct sample *sample_of(const struct device_memory *m, uint32_t device)
+static const struct sample *sample_of(const struct device_memory *m, const struct track_device *d)
 {
 	for (unsigned i = 0; i < m->nsamples; i++)
-		if (m->samples[i].device == device)
+		if (m->samples[i].of.device == d->device && m->samples[i].of.cuda == d->cuda)
 			return &m->samples[i];
 	return NULL;
 }
@@ -223,20 +299,24 @@ static const struct sample *sample_of(const struct device_memory *m, uint32_t de
  * Who has what. A process that holds memory and is not in the list has another number there, as in
  * a container; then nothing is known of the others either.
  */
-static void share_out(const struct telling *t, const struct track_device *d,
-		      const struct ascend_memory *memory, struct rec_device *r)
+static void share_out(const struct telling *t, const struct track_device *d, const struct sample *s,
+		      struct rec_device *r)
 {
 	bool found = false;
 
-	if (!memory->has_processes)
+	if (!s->has_processes)
 		return;
 	uint64_t mine = 0, others = 0;
-	for (unsigned i = 0; i < memory->nprocesses; i++) {
-		if (memory->processes[i].pid == d->pid) {
-			mine = memory->processes[i].bytes;
+	for (size_t i = 0; i < s->processes.n; i++) {
+		const struct device_process *p = &s->processes.list[i];
+
+		if (p->bytes == UINT64_MAX) /* it is there, but nobody says with how much */
+			return;
+		if ((uint32_t)p->pid == d->pid) {
+			mine = p->bytes;
 			found = true;
-		} else if (!track_has_pid(t->track, memory->processes[i].pid)) {
-			others += memory->processes[i].bytes;
+		} else if (!track_has_pid(t->track, (uint32_t)p->pid)) {
+			others += p->bytes;
 			r->others++;
 		}
 	}
@@ -251,19 +331,19 @@ static void share_out(const struct telling *t, const struct track_device *d,
 static void tell_device(void *arg, const struct track_device *d)
 {
 	struct telling *t = arg;
-	const struct sample *s = sample_of(t->m, d->device);
+	const struct sample *s = sample_of(t->m, d);
 
 	if (!s)
 		return;
 	struct rec_device r = {
 		.head = {.type = REC_DEVICE, .size = sizeof(r), .time_ns = s->time_ns},
-		.total_bytes = s->memory.total_bytes,
-		.used_bytes = s->memory.used_bytes,
+		.total_bytes = s->total_bytes,
+		.used_bytes = s->used_bytes,
 		.process_bytes = DEVICE_UNKNOWN,
 		.others_bytes = DEVICE_UNKNOWN,
 		.device = (uint16_t)d->device,
 	};
-	share_out(t, d, &s->memory, &r);
+	share_out(t, d, s, &r);
 	struct batch_item it = {BATCH_RUN, sizeof(it) + sizeof(r), d->proc, d->pid};
 	buf_add(t->batch, &it, sizeof(it));
 	buf_add(t->batch, &r, sizeof(r));

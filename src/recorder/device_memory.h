@@ -2,8 +2,8 @@
 /*
  * Samples of device memory for the recording: how much each device that the job uses has, how much
  * of it is taken, and by whom. They are asked for by the recorder, never by the job, in a thread of
- * their own, since the driver may take its time to answer. Without the vendor's library there are
- * none.
+ * their own, since the driver may take its time to answer. Without the vendor's library (DCMI or
+ * NVML) there are none.
  *
  * All calls come from the recorder's one thread.
  */

@@ -27,10 +27,21 @@ struct relabels {
 	struct hmap owners; /* allocation_id: number of its text */
 };
 
+/* A process, and the analyses it is meant for (enum mem_analysis). */
+struct known {
+	uint32_t pid;
+	uint32_t wants;
+	char *exe;
+};
+
 struct diagnose {
 	struct amender *amender;
 	bool configured;
+	uint32_t wants; /* of the recording */
+	bool differ; /* some process has its own wishes */
+	struct hmap known; /* pid: struct known */
 	struct analysis *list[MAX_ANALYSES];
+	uint32_t bit[MAX_ANALYSES]; /* who wants it; 0: everybody */
 	size_t n;
 	struct analysis *leaks, *gap, *inefficient, *watch; /* those of the list */
 	struct hmap relabels; /* pid: struct relabels */
@@ -67,13 +78,48 @@ void diagnose_free(struct diagnose *d)
 		relabels_free((struct relabels *)(uintptr_t)value);
 	hmap_release(&d->relabels);
 	names_release(&d->owners);
+	at = 0;
+	while (hmap_next(&d->known, &at, &key, &value)) {
+		free(((struct known *)(uintptr_t)value)->exe);
+		free((void *)(uintptr_t)value);
+	}
+	hmap_release(&d->known);
 	free(d);
 }
 
-static struct analysis *add(struct diagnose *d, struct analysis *a)
+static struct analysis *add(struct diagnose *d, struct analysis *a, uint32_t bit)
 {
+	uint64_t key, value;
+	size_t at = 0;
+
+	while (a->ops->process && hmap_next(&d->known, &at, &key, &value)) {
+		const struct known *k = (const struct known *)(uintptr_t)value;
+		a->ops->process(a, k->pid, k->exe);
+	}
+	d->bit[d->n] = bit;
 	d->list[d->n++] = a;
 	return a;
+}
+
+/* Those that somebody wants and that are not there yet. */
+static void add_wanted(struct diagnose *d, const struct mem_config *cfg)
+{
+	uint32_t had = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		had |= d->bit[i];
+	uint32_t wants = cfg->analysis & ~had;
+	/* Of a few steps alone nothing can be said about growth. */
+	if ((wants & MEM_LEAKS) && !cfg->nsteps) {
+		d->leaks = add(d, leaks_new(NULL), MEM_LEAKS);
+		d->gap = add(d, gap_new(NULL), MEM_LEAKS);
+	}
+	if (wants & MEM_INEFFICIENT)
+		d->inefficient = add(d, inefficient_new(NULL), MEM_INEFFICIENT);
+	if (wants & MEM_OOM)
+		add(d, oom_new(), MEM_OOM);
+	if (cfg->watch.on && !d->watch)
+		d->watch = add(d, watch_new(), 0);
 }
 
 void diagnose_session(struct diagnose *d, const struct mem_config *cfg)
@@ -81,30 +127,43 @@ void diagnose_session(struct diagnose *d, const struct mem_config *cfg)
 	if (d->configured)
 		return;
 	d->configured = true;
-	/* Of a few steps alone nothing can be said about growth. */
-	if ((cfg->analysis & MEM_LEAKS) && !cfg->nsteps) {
-		d->leaks = add(d, leaks_new(NULL));
-		d->gap = add(d, gap_new(NULL));
-	}
-	if (cfg->analysis & MEM_INEFFICIENT)
-		d->inefficient = add(d, inefficient_new(NULL));
-	if (cfg->analysis & MEM_OOM)
-		add(d, oom_new());
-	if (cfg->watch.on)
-		d->watch = add(d, watch_new());
+	d->wants = cfg->analysis;
+	add_wanted(d, cfg);
 }
 
 void diagnose_proc(struct diagnose *d, const struct frame_proc *p)
 {
+	struct known *k = hmap_get_ptr(&d->known, p->pid);
+
+	if (!k) {
+		k = xcalloc(1, sizeof(*k));
+		hmap_put_ptr(&d->known, p->pid, k);
+	}
+	free(k->exe);
+	*k = (struct known){p->pid, d->wants, xstrdup(p->exe)};
 	for (size_t i = 0; i < d->n; i++)
 		if (d->list[i]->ops->process)
 			d->list[i]->ops->process(d->list[i], p->pid, p->exe);
 }
 
+void diagnose_config(struct diagnose *d, uint32_t pid, const struct mem_config *cfg)
+{
+	struct known *k = hmap_get_ptr(&d->known, pid);
+
+	if (!k)
+		return;
+	k->wants = cfg->analysis;
+	d->differ = true;
+	add_wanted(d, cfg);
+}
+
 void diagnose_row(struct diagnose *d, const struct row *row)
 {
+	const struct known *k = d->differ ? hmap_get_ptr(&d->known, row->pid) : NULL;
+
 	for (size_t i = 0; i < d->n; i++)
-		d->list[i]->ops->row(d->list[i], row);
+		if (!k || !d->bit[i] || k->wants & d->bit[i])
+			d->list[i]->ops->row(d->list[i], row);
 }
 
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s)

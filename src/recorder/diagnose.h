@@ -22,6 +22,8 @@ void diagnose_free(struct diagnose *d); /* d may be NULL */
 /* For struct track_sink. */
 void diagnose_session(struct diagnose *d, const struct mem_config *cfg);
 void diagnose_proc(struct diagnose *d, const struct frame_proc *p);
+/* A process has chosen its own analyses. */
+void diagnose_config(struct diagnose *d, uint32_t pid, const struct mem_config *cfg);
 void diagnose_row(struct diagnose *d, const struct row *row);
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s);
 void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, const char *owner);

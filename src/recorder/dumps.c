@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,9 @@ struct device_dump {
 
 struct proc_dump {
 	uint32_t pid;
+	uint32_t same; /* processes that had its number in the same second before */
+	const struct mem_config *cfg; /* its own, if it has one */
+	const struct writer_ops *ops;
 	char *dir;
 	char time_text[FS_TIMESTAMP_BYTES];
 	struct device_dump *devices;
@@ -122,11 +126,11 @@ static void proc_close(struct dumps *d, struct proc_dump *p)
 	for (size_t i = 0; i < p->ndevices; i++) {
 		struct err err = {0};
 		struct writer *w = p->devices[i].writer;
-		if (w && d->ops->flush(w, &err) < 0)
+		if (w && p->ops->flush(w, &err) < 0)
 			remember(d, &err);
 		if (w)
-			d->lost += d->ops->lost_rows(w);
-		if (w && d->ops->close(w, &err) < 0)
+			d->lost += p->ops->lost_rows(w);
+		if (w && p->ops->close(w, &err) < 0)
 			remember(d, &err);
 		if (w && d->closed)
 			d->closed(d->closed_arg, p->pid, p->devices[i].path);
@@ -167,6 +171,17 @@ static uintptr_t times_taken(struct dumps *d, uint32_t pid, time_t seconds)
 	return n;
 }
 
+/* Its directory below `output`, by its number and the time. */
+static void name_dir(struct proc_dump *p, const char *output)
+{
+	free(p->dir);
+	if (p->same)
+		p->dir = xasprintf("%s/msmemscope_%u_%s_%u_ascend", output, p->pid, p->time_text,
+				   p->same);
+	else
+		p->dir = xasprintf("%s/msmemscope_%u_%s_ascend", output, p->pid, p->time_text);
+}
+
 void dumps_proc(void *arg, const struct frame_proc *info)
 {
 	struct dumps *d = arg;
@@ -178,13 +193,9 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 	localtime_r(&seconds, &tm);
 	strftime(p->time_text, sizeof(p->time_text), "%Y%m%d%H%M%S", &tm);
 	p->pid = info->pid;
-	uintptr_t n = times_taken(d, info->pid, seconds);
-	if (n)
-		p->dir = xasprintf("%s/msmemscope_%u_%s_%u_ascend", d->output, info->pid,
-				   p->time_text, (unsigned)n);
-	else
-		p->dir =
-			xasprintf("%s/msmemscope_%u_%s_ascend", d->output, info->pid, p->time_text);
+	p->ops = d->ops;
+	p->same = (uint32_t)times_taken(d, info->pid, seconds);
+	name_dir(p, d->output);
 	size_t had = d->cap_procs;
 	d->procs = xgrow(d->procs, &d->cap_procs, info->proc + 1, sizeof(*d->procs));
 	memset(d->procs + had, 0, (d->cap_procs - had) * sizeof(*d->procs));
@@ -193,10 +204,25 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 	d->procs[info->proc] = p;
 }
 
+void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
+{
+	struct dumps *d = arg;
+	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+
+	if (!p)
+		return;
+	p->cfg = cfg;
+	/* Once there are files, they stay what and where they are. */
+	if (!(d->flags & DUMPS_AS_CONFIGURED) || p->has_config)
+		return;
+	p->ops = cfg->format == MEM_DB ? &db_writer : &csv_writer;
+	name_dir(p, cfg->output_dir);
+}
+
 static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
 {
 	char *path = xasprintf("%s/" MEM_CONFIG_FILE, p->dir);
-	int r = mem_config_write(track_config(d->track), path, err);
+	int r = mem_config_write(p->cfg ? p->cfg : track_config(d->track), path, err);
 
 	free(path);
 	p->has_config = true;
@@ -210,11 +236,14 @@ static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
 static int claim_dir(struct dumps *d, struct proc_dump *p, struct err *err)
 {
 	static const char tail[] = "_ascend";
-	int r = fs_mkdirs(d->flags & DUMPS_REPLACE ? p->dir : d->output, err);
+	char *wanted = xstrdup(p->dir), *output = xstrdup(p->dir);
+	int r = fs_mkdirs(d->flags & DUMPS_REPLACE ? p->dir : dirname(output), err);
 
-	if (r < 0 || (d->flags & DUMPS_REPLACE))
+	free(output);
+	if (r < 0 || (d->flags & DUMPS_REPLACE)) {
+		free(wanted);
 		return r;
-	char *wanted = xstrdup(p->dir);
+	}
 	for (unsigned n = 2; mkdir(p->dir, FS_DIR_MODE) < 0; n++) {
 		if (errno != EEXIST || n > MAX_SUFFIX) {
 			r = err_sys(err, -errno, "cannot make directory '%s'", p->dir);
@@ -268,13 +297,13 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 	char *dir;
 
 	int r = make_device_dir(d, p, device, "dump", &dir, &err);
-	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, d->ops->suffix);
+	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, p->ops->suffix);
 	if (r == 0 && (d->flags & DUMPS_REPLACE)) {
 		unlink(path);
 		remove_leftovers(dir, path);
 	}
 	if (r == 0)
-		r = d->ops->open(path, d->compat, &w, &err);
+		r = p->ops->open(path, d->compat, &w, &err);
 	if (r < 0)
 		remember(d, &err);
 	else
@@ -284,13 +313,13 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 	return w;
 }
 
-static void add_row(struct dumps *d, struct writer *w, const struct row *row)
+static void add_row(struct dumps *d, struct proc_dump *p, struct writer *w, const struct row *row)
 {
 	struct err err = {0};
 
 	if (!w)
 		d->lost++;
-	else if (d->ops->add(w, row, &err) < 0)
+	else if (p->ops->add(w, row, &err) < 0)
 		remember(d, &err);
 }
 
@@ -304,7 +333,7 @@ static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint3
 	dd->device = device;
 	dd->writer = open_writer(d, p, device, &dd->path);
 	for (size_t i = 0; i < p->nheld; i++)
-		add_row(d, dd->writer, &p->held[i]);
+		add_row(d, p, dd->writer, &p->held[i]);
 	return dd;
 }
 
@@ -312,7 +341,7 @@ static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint3
 static void add_everywhere(struct dumps *d, struct proc_dump *p, const struct row *row)
 {
 	for (size_t i = 0; i < p->ndevices; i++)
-		add_row(d, p->devices[i].writer, row);
+		add_row(d, p, p->devices[i].writer, row);
 	if (p->nheld >= MAX_HELD)
 		return;
 	p->held = xgrow(p->held, &p->cap_held, p->nheld + 1, sizeof(*p->held));
@@ -329,7 +358,7 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 	if (row->device == DEV_NONE)
 		add_everywhere(d, p, row);
 	else
-		add_row(d, device_of(d, p, row->device)->writer, row);
+		add_row(d, p, device_of(d, p, row->device)->writer, row);
 }
 
 void dumps_proc_end(void *arg, const struct frame_proc_end *e)
@@ -357,6 +386,43 @@ int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *
 	return r;
 }
 
+static const struct proc_dump *find_proc(const struct dumps *d, uint32_t proc)
+{
+	return proc < d->nprocs ? d->procs[proc] : NULL;
+}
+
+uint32_t dumps_first_device(const struct dumps *d, uint32_t proc)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+
+	return p && p->ndevices ? p->devices[0].device : DEV_NONE;
+}
+
+bool dumps_is_db(const struct dumps *d, uint32_t proc)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+
+	return p && p->ops == &db_writer;
+}
+
+const char *dumps_settle(struct dumps *d, uint32_t proc)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+	struct err err = {0};
+
+	if (!p || !p->ndevices || !p->devices[0].writer)
+		return NULL;
+	if (p->ops->flush(p->devices[0].writer, &err) < 0)
+		remember(d, &err);
+	return p->devices[0].path;
+}
+
+void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why)
+{
+	d->lost += rows;
+	remember(d, why);
+}
+
 bool dumps_replaces(const struct dumps *d)
 {
 	return d->flags & DUMPS_REPLACE;
@@ -373,7 +439,7 @@ void dumps_flush(struct dumps *d)
 		struct proc_dump *p = d->procs[i];
 		for (size_t k = 0; p && k < p->ndevices; k++) {
 			struct err err = {0};
-			if (p->devices[k].writer && d->ops->flush(p->devices[k].writer, &err) < 0)
+			if (p->devices[k].writer && p->ops->flush(p->devices[k].writer, &err) < 0)
 				remember(d, &err);
 		}
 	}
@@ -386,7 +452,7 @@ uint64_t dumps_lost(const struct dumps *d, struct err *out_why)
 	for (size_t i = 0; i < d->nprocs; i++)
 		for (size_t k = 0; d->procs[i] && k < d->procs[i]->ndevices; k++)
 			if (d->procs[i]->devices[k].writer)
-				lost += d->ops->lost_rows(d->procs[i]->devices[k].writer);
+				lost += d->procs[i]->ops->lost_rows(d->procs[i]->devices[k].writer);
 	if (out_why)
 		*out_why = d->why;
 	return lost;

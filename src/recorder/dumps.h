@@ -20,6 +20,7 @@ struct dumps;
 
 enum dumps_flags {
 	DUMPS_REPLACE = 1 << 0, /* files of an unfinished run are written anew */
+	DUMPS_AS_CONFIGURED = 1 << 1, /* a process may choose its format and place by itself */
 };
 
 /* ops and compat NULL/-1: as the configuration of the recording says. */
@@ -35,6 +36,7 @@ void dumps_set_track(struct dumps *d, const struct track *t);
 
 /* For struct track_sink. */
 void dumps_proc(void *arg, const struct frame_proc *p);
+void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg);
 void dumps_row(void *arg, uint32_t proc, const struct row *row);
 void dumps_proc_end(void *arg, const struct frame_proc_end *e);
 
@@ -46,6 +48,15 @@ uint32_t dumps_pid(const struct dumps *d, uint32_t proc);
 int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
 		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err);
 bool dumps_replaces(const struct dumps *d); /* DUMPS_REPLACE */
+
+/* The first device that a process has a file of, DEV_NONE if there is none yet. */
+uint32_t dumps_first_device(const struct dumps *d, uint32_t proc);
+/* Whether its files are databases; then the file of its first device, NULL for none, with all rows
+ * in it: another connection may write to it now. */
+bool dumps_is_db(const struct dumps *d, uint32_t proc);
+const char *dumps_settle(struct dumps *d, uint32_t proc);
+/* Rows of files beside the dumps that could not be written; counted with the others. */
+void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why);
 
 /* Brings all rows to their files. */
 void dumps_flush(struct dumps *d);

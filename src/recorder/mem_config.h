@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "export/row.h"
+#include "wire/record.h"
 
 #define MEM_CONFIG_FILE "config.json"
 #define MEM_LOG_FILE "msmemscope.log"
@@ -61,6 +62,7 @@ enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 
 struct mem_watch {
 	bool on;
+	bool host; /* memory of the host, too: the program has named some */
 	bool full_content;
 	uint32_t output_id; /* MEM_ALL_OUTPUTS: every one */
 	char start[MEM_NAME_BYTES]; /* may be empty */
@@ -105,6 +107,11 @@ void mem_config_link(struct mem_config *c);
 
 /* The bits of enum session_want (wire/session.h) for the guests. */
 uint32_t mem_config_want(const struct mem_config *c);
+
+/* The part that a process may change for itself while it runs; both ways. Values out of range are
+ * cut; mem_config_link() is called. */
+void mem_config_get_settings(const struct mem_config *c, struct rec_settings *out);
+void mem_config_set_settings(struct mem_config *c, const struct rec_settings *s);
 
 /* config.json: sorted keys, four spaces, replaced in one step, mode 0640. */
 int mem_config_write(const struct mem_config *c, const char *path, struct err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Everything that comes out of a stream of rows: dump files, watch files, and the diagnosis. The
+ * Everything that comes out of a stream of rows: dump files, watch files, calls, and the diagnosis. The
  * recorder feeds it while a job runs; an export feeds it from a recording.
  */
 #ifndef SONDE_RECORDER_OUTPUTS_H
@@ -8,6 +8,7 @@
 
 #include "recorder/diagnose.h"
 #include "recorder/dumps.h"
+#include "recorder/trace_files.h"
 #include "recorder/track.h"
 #include "recorder/watch_files.h"
 
@@ -16,6 +17,7 @@ struct outputs {
 	struct dumps *dumps;
 	struct diagnose *diagnose;
 	struct watch_files *watch;
+	struct trace_files *trace;
 };
 
 struct outputs_where {

@@ -40,6 +40,7 @@
 #define NAP_MAX_NS (50 * MS)
 #define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
 #define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
+#define FLUSH_WAIT_NS (500 * MS)
 #define LOCK_WAIT_MS 30000 /* for a former recorder to be through with leaving */
 
 struct recorder {
@@ -240,7 +241,7 @@ static int open_session(struct recorder *rec, struct err *err)
 
 static void open_outputs(struct recorder *rec)
 {
-	struct outputs_where where = {rec->cfg.output_dir, rec->dir, 0, true};
+	struct outputs_where where = {rec->cfg.output_dir, rec->dir, DUMPS_AS_CONFIGURED, true};
 
 	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
 		     rec->cfg.compat);
@@ -428,6 +429,23 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* Somebody wants to read the files: what had happened when he asked is in them. */
+static void answer_flush(struct recorder *rec, uint32_t asked)
+{
+	const struct timespec step = {0, 200000};
+	uint64_t until_ns = clock_mono_ns() + FLUSH_WAIT_NS;
+
+	rec->scanned_ns = 0;
+	for (unsigned quiet = 0; quiet < 2 && clock_mono_ns() < until_ns;) {
+		quiet = work(rec) ? 0 : quiet + 1;
+		if (quiet == 1)
+			nanosleep(&step, NULL);
+	}
+	outputs_flush(&rec->outputs);
+	atomic_store(&rec->page->flush_done, asked);
+	syscall(SYS_futex, &rec->page->flush_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
 static bool root_is_gone(struct recorder *rec)
 {
 	struct pollfd p = {.fd = rec->root_fd, .events = POLLIN};
@@ -467,6 +485,9 @@ static void loop(struct recorder *rec)
 	rec->busy_ns = clock_mono_ns();
 	for (;;) {
 		uint32_t asked = atomic_load(&rec->page->exit_asked);
+		uint32_t flush = atomic_load(&rec->page->flush_asked);
+		if (flush != atomic_load(&rec->page->flush_done))
+			answer_flush(rec, flush);
 		if (work(rec)) {
 			rec->nap_ns = NAP_MIN_NS;
 			rec->busy_ns = clock_mono_ns();

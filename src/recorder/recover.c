@@ -245,8 +245,13 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 		buf_addf(report, "The recording is complete: there is nothing to recover.\n");
 	if (r != 0)
 		goto out;
-	r = export_recording(buf_str(&file), s.cfg.format == MEM_DB ? "db" : "csv",
-			     s.cfg.output_dir, s.cfg.compat, err);
+	struct export_order order = {
+		.format = s.cfg.format == MEM_DB ? "db" : "csv",
+		.output_dir = s.cfg.output_dir,
+		.compat = s.cfg.compat,
+		.as_recorded = true,
+	};
+	r = export_recording(buf_str(&file), &order, err);
 	if (r < 0)
 		goto out;
 	drain_sweep(s.drain);

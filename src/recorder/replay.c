@@ -104,22 +104,25 @@ int replay_recording(const char *file, struct track *t, bool *out_torn, struct e
 	return ret;
 }
 
-int export_recording(const char *path, const char *format, const char *out_dir,
-		     enum row_compat compat, struct err *err)
+int export_recording(const char *path, const struct export_order *order, struct err *err)
 {
-	const struct writer_ops *ops = writer_find(format);
+	const struct writer_ops *ops = writer_find(order->format);
 	struct buf file = {0};
 	struct outputs o = {0};
 	char *dir = NULL;
 
 	if (!ops)
-		return err_set(err, -EINVAL, "unknown format '%s' (csv or db)", format);
+		return err_set(err, -EINVAL, "unknown format '%s' (csv or db)", order->format);
 	int r = replay_find(path, &file, err);
 	if (r < 0)
 		goto out;
 	dir = xstrdup(buf_str(&file));
-	struct outputs_where where = {out_dir, dirname(dir), DUMPS_REPLACE, false};
-	outputs_open(&o, &where, ops, compat);
+	struct outputs_where where = {
+		.output_dir = order->output_dir,
+		.recording_dir = dirname(dir),
+		.flags = DUMPS_REPLACE | (order->as_recorded ? DUMPS_AS_CONFIGURED : 0),
+	};
+	outputs_open(&o, &where, ops, order->compat);
 	r = replay_recording(buf_str(&file), o.track, NULL, err);
 	outputs_flush(&o);
 	struct err why = {0};

@@ -14,8 +14,13 @@ int replay_find(const char *path, struct buf *out_file, struct err *err);
 /* Feeds the whole recording to a sink. Processes without an end in it are ended at its end. */
 int replay_recording(const char *file, struct track *t, bool *out_torn, struct err *err);
 
-/* Writes the dumps of a recording below out_dir, in the given format (csv, db). */
-int export_recording(const char *path, const char *format, const char *out_dir,
-		     enum row_compat compat, struct err *err);
+/* Writes the dumps of a recording. */
+struct export_order {
+	const char *format; /* csv, db */
+	const char *output_dir;
+	enum row_compat compat;
+	bool as_recorded; /* processes that chose another format or place have it */
+};
+int export_recording(const char *path, const struct export_order *order, struct err *err);
 
 #endif

@@ -93,6 +93,7 @@ void session_configure(struct session_page *page, const struct mem_config *cfg)
 	page->py_depth = cfg->py_stack ? cfg->py_depth : 0;
 	page->oom_depth = cfg->analysis & MEM_OOM ? MEM_DEFAULT_DEPTH : 0;
 	page->wait_ms = cfg->wait_ms;
+	mem_config_get_settings(cfg, &page->settings);
 	page->max_segs = (uint32_t)(segs < MIN_SEGS	    ? MIN_SEGS
 				    : segs > ARENA_MAX_SEGS ? ARENA_MAX_SEGS
 							    : segs);

@@ -81,7 +81,7 @@ static void count_used(struct proc *p, const struct block *b, bool more)
 		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
 	if (*used > u->peak_used[map])
 		u->peak_used[map] = *used;
-	if (map == POOL_HAL)
+	if (map == POOL_HAL || map == POOL_CUDA)
 		u->own_bytes += more ? whole_pages(b) : -whole_pages(b);
 }
 
@@ -118,7 +118,8 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	b->page = r->page;
 	b->module = r->module;
 	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
-	b->labels = p->threads.count ? labels_of(p, tid, r->pool) : NULL;
+	if (p->threads.count) /* the time of a shadow record is a rough one, its place is not */
+		b->labels = labels_of(p, tid, r->pool, shadow ? UINT64_MAX : b->time_ns);
 	struct block *old = omap_put(&p->maps[map], r->addr, b);
 	if (old) {
 		/* Its free was never seen (lost, or before we looked): it ended no later than now.
@@ -130,10 +131,8 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 		drop_block(p, old);
 	}
 	count_used(p, b, true);
-	if (p->window) {
-		b->written = true;
+	if (p->window && rows_wanted(p, b->device))
 		rows_malloc(p, b, now_ns, shadow);
-	}
 	if (owed_settle(p, &owed, &r->head, -1)) {
 		omap_remove(&p->maps[map], r->addr);
 		if (b->written)
@@ -241,17 +240,15 @@ static void promote_blocks(struct proc *p, uint64_t time_ns)
 
 	list_blocks(p, &pr);
 	for (size_t i = 0; i < pr.n; i++) {
-		if (pr.list[i]->written)
-			continue;
-		pr.list[i]->written = true;
-		rows_malloc(p, pr.list[i], time_ns, true);
+		if (!pr.list[i]->written && rows_wanted(p, pr.list[i]->device))
+			rows_malloc(p, pr.list[i], time_ns, true);
 	}
 	free(pr.list);
 }
 
 static bool step_is_listed(const struct proc *p)
 {
-	const struct mem_config *c = &p->track->cfg;
+	const struct mem_config *c = p->cfg;
 
 	if (!c->nsteps)
 		return true;
@@ -270,6 +267,28 @@ static void update_window(struct proc *p, uint64_t time_ns)
 		promote_blocks(p, time_ns);
 	}
 	p->window = open;
+}
+
+/* The program has other wishes from now on. What is alive and is now to be told, is told. */
+static void on_config(struct proc *p, const struct rec_config *r)
+{
+	const struct track_sink *sink = &p->track->sink;
+	size_t len;
+	const char *output = rec_text(&r->head, &len);
+	struct mem_config *c = xmalloc(sizeof(*c));
+
+	*c = *p->cfg;
+	mem_config_set_settings(c, &r->settings);
+	if (len && len < sizeof(c->output_dir) && output[0] == '/' && !memchr(output, 0, len)) {
+		memcpy(c->output_dir, output, len);
+		c->output_dir[len] = '\0';
+	}
+	free(p->own_cfg);
+	p->cfg = p->own_cfg = c;
+	if (sink->config)
+		sink->config(sink->arg, p->info.proc, c);
+	if (p->window)
+		promote_blocks(p, r->head.time_ns);
 }
 
 static void on_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
@@ -309,6 +328,7 @@ static void on_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	if (p->window || s->kind == SYSTEM_STOP_TRACE)
 		rows_system(p, tid, s);
 	if (s->kind == SYSTEM_STOP_TRACE) {
+		trace_leave(p, s->head.time_ns);
 		p->tracing = false;
 		update_window(p, s->head.time_ns);
 	}
@@ -359,8 +379,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 			rows_access(p, tid, (const struct rec_access *)r);
 		break;
 	case REC_OP:
-		if (p->window)
-			rows_op(p, tid, (const struct rec_op *)r);
+		rows_op(p, tid, (const struct rec_op *)r);
 		break;
 	case REC_KERNEL:
 		if (p->window)
@@ -376,11 +395,16 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		on_system(p, tid, (const struct rec_system *)r);
 		break;
 	case REC_THREAD:
-		if (!((const struct rec_thread *)r)->level)
+		if (!((const struct rec_thread *)r)->level) {
 			labels_thread_begins(p, tid);
+			trace_thread_begins(p, tid);
+		}
 		break;
 	case REC_LABEL:
 		labels_record(p, tid, (const struct rec_label *)r);
+		break;
+	case REC_SNAPSHOT:
+		snapshot_record(p, tid, (const struct rec_snapshot *)r);
 		break;
 	case REC_OOM:
 		oom_record(p, tid, (const struct rec_oom *)r);
@@ -391,11 +415,17 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	case REC_DEVICE:
 		device_record(p, (const struct rec_device *)r);
 		break;
+	case REC_CONFIG:
+		on_config(p, (const struct rec_config *)r);
+		break;
 	case REC_MODULE:
 		callstacks_module(p, (const struct rec_module *)r);
 		break;
 	case REC_PYTHON:
 		callstacks_python(p, (const struct rec_python *)r);
+		break;
+	case REC_CALL:
+		trace_record(p, tid, (const struct rec_call *)r);
 		break;
 	default:
 		break;
@@ -448,6 +478,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 	p->track = t;
 	p->info = *info;
 	parse_visible(p);
+	p->cfg = &t->cfg;
 	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
 	p->window = p->tracing && !t->cfg.nsteps;
 	t->procs[info->proc] = p;
@@ -481,6 +512,8 @@ static void proc_free(struct proc *p)
 	omap_release(&p->names);
 	callstacks_release(p);
 	labels_release(p);
+	trace_release(p);
+	free(p->own_cfg);
 	free(p->usage);
 	free(p);
 }
@@ -500,6 +533,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 		if (live.list[i]->written)
 			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);
 	free(live.list);
+	trace_leave(p, 0);
 	if (t->sink.proc_end)
 		t->sink.proc_end(t->sink.arg, e);
 	proc_free(p);

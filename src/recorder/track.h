@@ -14,6 +14,7 @@
 #include "recorder/stream.h"
 
 struct track;
+struct trace_row; /* export/trace.h */
 struct watch_sample; /* analyze/watch.h */
 
 #define TRACK_MAX_PROCS (1u << 20) /* processes with a higher number are not followed */
@@ -22,12 +23,17 @@ struct watch_sample; /* analyze/watch.h */
 struct track_sink {
 	void (*session)(void *arg, const struct mem_config *cfg);
 	void (*proc)(void *arg, const struct frame_proc *p);
+	/* Optional: a process has changed its own configuration, which lives until the next time. */
+	void (*config)(void *arg, uint32_t proc, const struct mem_config *cfg);
 	void (*row)(void *arg, uint32_t proc, const struct row *row);
 	/* Optional: the owner of a block has changed after its MALLOC row. */
 	void (*relabel)(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
 			const char *owner);
 	/* Optional: a look at watched memory. */
 	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
+	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
+	 * in its files. */
+	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	void *arg;
 };
@@ -54,6 +60,7 @@ struct track_device {
 	uint32_t proc, pid;
 	uint32_t device;
 	uint64_t used_bytes;
+	bool cuda; /* of NVIDIA: the number is as its own libraries count */
 };
 void track_devices(const struct track *t, void (*fn)(void *arg, const struct track_device *d),
 		   void *arg);

@@ -9,6 +9,9 @@
  *
  * A set of labels never changes once it is made and is shared by all blocks that were allocated
  * under it, so an allocation costs no more than a reference.
+ *
+ * Allocations may be told late: a framework's own history of its pool. So the sets that a thread
+ * had are kept for a while, and a block gets the one of its time.
  */
 #include "base/mem.h"
 #include "recorder/track_proc.h"
@@ -23,6 +26,8 @@
 #define MAX_TEXT 128 /* bytes of one label */
 #define MAX_LABELS 64 /* of one thread at a time */
 #define MAX_THREADS 65536 /* that have pushed labels */
+#define MAX_PAST 1024u /* sets that a thread had, and … */
+#define MAX_ALL_PAST 262144u /* … all of them together */
 
 struct labels {
 	uint32_t refs;
@@ -88,6 +93,16 @@ void labels_text(const struct labels *l, struct buf *out)
 
 /* --- threads --- */
 
+/* Is this one of the user's, inside another one of the same name? Then that one counts. */
+static bool is_open_twice(const struct thread *th, size_t at)
+{
+	for (size_t i = 0; th->labels[at].level >= LEVEL_USER && i < at; i++)
+		if (th->labels[i].level >= LEVEL_USER &&
+		    !strcmp(th->labels[i].text, th->labels[at].text))
+			return true;
+	return false;
+}
+
 static struct labels *thread_labels(const struct thread *th)
 {
 	struct piece pieces[NLEVELS] = {0};
@@ -96,7 +111,7 @@ static struct labels *thread_labels(const struct thread *th)
 	for (size_t i = 0; i < th->nlabels; i++) {
 		const struct label *l = &th->labels[i];
 		unsigned level = l->level < LEVEL_USER ? l->level : user;
-		if (level >= NLEVELS || !*l->text)
+		if (level >= NLEVELS || !*l->text || is_open_twice(th, i))
 			continue;
 		pieces[level] = (struct piece){l->text, strlen(l->text)};
 		user += l->level >= LEVEL_USER;
@@ -114,12 +129,9 @@ static struct labels *operator_labels(const struct labels *now)
 	return labels_make(pieces);
 }
 
-struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool)
+/* What the thread's labels come to. */
+static struct labels *labels_now(struct thread *th)
 {
-	struct thread *th = omap_get(&p->threads, tid);
-
-	if (!th)
-		return NULL;
 	if (th->stale) {
 		labels_put(th->now);
 		labels_put(th->in_operator);
@@ -127,8 +139,35 @@ struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool)
 		th->in_operator = NULL;
 		th->stale = false;
 	}
-	struct labels *l = th->now;
-	if (th->operators && pool == POOL_PTA) {
+	return th->now;
+}
+
+/* What they came to at that time; NULL also when that is forgotten. */
+static struct labels *labels_then(const struct thread *th, uint64_t time_ns)
+{
+	size_t low = 0, high = th->npast;
+
+	while (low < high) { /* the first that lasted longer */
+		size_t mid = (low + high) / 2;
+		if (th->past[(th->first_past + mid) % th->npast].until_ns > time_ns)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	const struct past_labels *then = &th->past[(th->first_past + low) % th->npast];
+	return then->from_ns <= time_ns ? then->labels : NULL;
+}
+
+struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool, uint64_t time_ns)
+{
+	struct thread *th = omap_get(&p->threads, tid);
+
+	if (!th)
+		return NULL;
+	struct labels *l = labels_now(th);
+	if (time_ns < th->since_ns) {
+		l = th->npast ? labels_then(th, time_ns) : NULL;
+	} else if (th->operators && (pool == POOL_PTA || pool == POOL_TORCH)) {
 		if (!th->in_operator)
 			th->in_operator = operator_labels(th->now);
 		l = th->in_operator;
@@ -152,7 +191,7 @@ static struct thread *thread_of(struct proc *p, uint32_t tid)
 /* What they allocate is theirs from the beginning; what they use becomes theirs (see below). */
 void labels_operator(struct proc *p, uint32_t tid, bool begins)
 {
-	struct thread *th = p->track->cfg.analysis & MEM_DECOMPOSE ? thread_of(p, tid) : NULL;
+	struct thread *th = p->cfg->analysis & MEM_DECOMPOSE ? thread_of(p, tid) : NULL;
 
 	if (th && begins)
 		th->operators++;
@@ -160,31 +199,70 @@ void labels_operator(struct proc *p, uint32_t tid, bool begins)
 		th->operators--;
 }
 
-static void label_push(struct proc *p, uint32_t tid, uint8_t level, const char *text)
+/* The labels are about to change: what they were is kept for those that come late. */
+static void keep_past(struct proc *p, struct thread *th, uint64_t now_ns)
 {
-	struct thread *th = level < NLEVELS ? thread_of(p, tid) : NULL;
+	struct past_labels was = {th->since_ns, now_ns, labels_now(th)};
+
+	if (now_ns <= th->since_ns) /* at once: nothing can have been allocated between */
+		return;
+	if (was.labels)
+		was.labels->refs++;
+	th->since_ns = now_ns;
+	if (th->npast < MAX_PAST && p->npast < MAX_ALL_PAST && !th->first_past) {
+		th->past = xgrow(th->past, &th->cap_past, th->npast + 1, sizeof(*th->past));
+		th->past[th->npast++] = was;
+		p->npast++;
+	} else if (th->npast) {
+		struct past_labels *oldest = &th->past[th->first_past];
+		labels_put(oldest->labels);
+		*oldest = was;
+		th->first_past = (th->first_past + 1) % th->npast;
+	} else {
+		labels_put(was.labels);
+	}
+}
+
+static void label_push(struct proc *p, uint32_t tid, const struct rec_label *r, const char *text)
+{
+	struct thread *th = r->level < NLEVELS ? thread_of(p, tid) : NULL;
 
 	if (!th || th->nlabels >= MAX_LABELS)
 		return;
+	keep_past(p, th, r->head.time_ns);
 	th->labels = xgrow(th->labels, &th->cap_labels, th->nlabels + 1, sizeof(*th->labels));
-	th->labels[th->nlabels++] = (struct label){level, xstrdup(text)};
+	th->labels[th->nlabels++] = (struct label){r->level, xstrdup(text)};
 	th->stale = true;
 }
 
-static void label_pop(struct proc *p, uint32_t tid, const char *text)
+/* The innermost of this text at this level (users' are one), else at any; NULL: there is none. */
+static struct label *pushed(const struct thread *th, uint8_t level, const char *text)
 {
-	struct thread *th = omap_get(&p->threads, tid);
+	struct label *found = NULL;
 
-	for (size_t i = th ? th->nlabels : 0; i > 0; i--) {
+	for (size_t i = th->nlabels; i > 0; i--) {
 		struct label *l = &th->labels[i - 1];
 		if (strcmp(l->text, text) != 0)
 			continue;
-		free(l->text);
-		memmove(l, l + 1, (th->nlabels - i) * sizeof(*l));
-		th->nlabels--;
-		th->stale = true;
-		return;
+		if (l->level == level || (l->level >= LEVEL_USER && level >= LEVEL_USER))
+			return l;
+		found = found ? found : l;
 	}
+	return found;
+}
+
+static void label_pop(struct proc *p, uint32_t tid, const struct rec_label *r, const char *text)
+{
+	struct thread *th = omap_get(&p->threads, tid);
+	struct label *l = th ? pushed(th, r->level, text) : NULL;
+
+	if (!l)
+		return;
+	keep_past(p, th, r->head.time_ns);
+	free(l->text);
+	memmove(l, l + 1, (size_t)(th->labels + th->nlabels - (l + 1)) * sizeof(*l));
+	th->nlabels--;
+	th->stale = true;
 }
 
 static void free_thread(uint64_t key, void *value, void *arg)
@@ -196,6 +274,9 @@ static void free_thread(uint64_t key, void *value, void *arg)
 	for (size_t i = 0; i < th->nlabels; i++)
 		free(th->labels[i].text);
 	free(th->labels);
+	for (size_t i = 0; i < th->npast; i++)
+		labels_put(th->past[i].labels);
+	free(th->past);
 	labels_put(th->now);
 	labels_put(th->in_operator);
 	free(th);
@@ -205,8 +286,10 @@ void labels_thread_begins(struct proc *p, uint32_t tid)
 {
 	struct thread *th = omap_remove(&p->threads, tid);
 
-	if (th)
+	if (th) {
+		p->npast -= th->npast;
 		free_thread(tid, th, NULL);
+	}
 }
 
 void labels_release(struct proc *p)
@@ -235,22 +318,26 @@ static void label_block(struct proc *p, struct block *b, unsigned level, const c
 	}
 }
 
-/* The block that a pool cut out comes before the driver's block around it. */
+/* The block that a pool cut out comes before the block around it that the pool cuts from. */
 static void label_address(struct proc *p, uint64_t addr, uint8_t level, const char *text)
 {
+	static const uint8_t maps[] = {POOL_PTA,   POOL_PTA_WORKSPACE, POOL_MINDSPORE,
+				       POOL_ATB,   POOL_TORCH,	       POOL_HOST,
+				       MAP_PINNED, POOL_HAL,	       POOL_CUDA};
 	struct block *b = NULL;
 
-	for (unsigned m = POOL_HAL + 1; !b && m < NMAPS; m++)
-		b = block_around(p, m, addr);
-	if (!b)
-		b = block_around(p, POOL_HAL, addr);
+	_Static_assert(sizeof(maps) == NMAPS - 1, "each pool once");
+	for (size_t i = 0; !b && i < sizeof(maps); i++)
+		b = block_around(p, maps[i], addr);
 	if (b && level < NLEVELS)
 		label_block(p, b, level, text);
 }
 
 void labels_accessed(struct proc *p, struct block *b)
 {
-	if (p->track->cfg.analysis & MEM_DECOMPOSE && b->pool == POOL_PTA &&
+	bool tensors = b->pool == POOL_PTA || b->pool == POOL_TORCH || b->pool == POOL_HOST;
+
+	if (p->cfg->analysis & MEM_DECOMPOSE && tensors &&
 	    (!b->labels || !b->labels->len[LEVEL_DETAIL_2]))
 		label_block(p, b, LEVEL_DETAIL_2, LABEL_OPS);
 }
@@ -305,10 +392,12 @@ void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r)
 	const char *raw = rec_text(&r->head, &len);
 
 	label_text(raw, len, text);
+	if (r->kind != LABEL_ADDR && r->addr) /* for another thread */
+		tid = (uint32_t)r->addr;
 	if (r->kind == LABEL_PUSH)
-		label_push(p, tid, r->level, text);
+		label_push(p, tid, r, text);
 	else if (r->kind == LABEL_POP)
-		label_pop(p, tid, text);
+		label_pop(p, tid, r, text);
 	else if (r->kind == LABEL_ADDR)
 		label_address(p, r->addr, r->level, text);
 }

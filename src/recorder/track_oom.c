@@ -16,6 +16,7 @@
 #define SECOND_NS 1000000000ull
 #define DETAIL_NS (2 * SECOND_NS)
 #define SAMPLE_NS (5 * SECOND_NS) /* an older one says nothing about a row */
+#define OOM_SNAPSHOT "OOM_Snapshot"
 
 /* --- samples of device memory --- */
 
@@ -74,7 +75,8 @@ uint64_t whole_pages(const struct block *b)
 /* The pool that the framework of this process has; the driver's own blocks where there is none. */
 static unsigned main_pool(const struct usage *u)
 {
-	static const uint8_t pools[] = {POOL_PTA, POOL_MINDSPORE, POOL_ATB, POOL_PTA_WORKSPACE};
+	static const uint8_t pools[] = {POOL_PTA, POOL_TORCH, POOL_MINDSPORE, POOL_ATB,
+					POOL_PTA_WORKSPACE};
 	unsigned best = POOL_HAL;
 
 	for (size_t i = 0; i < sizeof(pools); i++)
@@ -102,35 +104,79 @@ static double percent(uint64_t part, uint64_t whole)
 	return whole ? (double)part * 100.0 / (double)whole : 0;
 }
 
+/* Bytes; `name` is borrowed. */
+struct snapshot {
+	uint64_t reserved, peak_reserved, allocated, peak_allocated, total, available;
+	const char *name;
+	size_t name_len;
+};
+
+static void emit_snapshot(struct proc *p, struct row *row, const struct snapshot *s, uint32_t stack)
+{
+	char device[32], framework[32];
+
+	row->name = s->name;
+	row->name_len = (uint32_t)s->name_len;
+	row_attr_number(row, ATTR_RESERVED, s->reserved);
+	row_attr_number(row, ATTR_PEAK_RESERVED, s->peak_reserved);
+	row_attr_number(row, ATTR_ALLOCATED, s->allocated);
+	row_attr_number(row, ATTR_PEAK_ALLOCATED, s->peak_allocated);
+	row_attr_number(row, ATTR_TOTAL_MEM, s->total);
+	row_attr_number(row, ATTR_FREE_MEM, s->available);
+	snprintf(device, sizeof(device), "%f", percent(less(s->total, s->available), s->total));
+	row_attr_text(row, ATTR_DEVICE_UTILIZATION, device, strlen(device));
+	snprintf(framework, sizeof(framework), "%f", percent(s->allocated, s->reserved));
+	row_attr_text(row, ATTR_PT_UTILIZATION, framework, strlen(framework));
+	rows_put_stack(p, row, stack);
+	rows_emit(p, row);
+}
+
 static void put_snapshot(struct proc *p, uint32_t tid, const struct usage *u, uint32_t stack,
 			 uint64_t time_ns)
 {
 	unsigned pool = main_pool(u);
 	bool driver = pool == POOL_HAL;
-	uint64_t reserved = driver ? u->used[pool] : u->total[pool];
-	uint64_t total = u->memory.total_bytes, available = free_bytes(u);
-	char device[32], framework[32];
+	struct snapshot s = {
+		.reserved = driver ? u->used[pool] : u->total[pool],
+		.peak_reserved = driver ? u->peak_used[pool] : u->peak_total[pool],
+		.allocated = u->used[pool],
+		.peak_allocated = u->peak_used[pool],
+		.total = u->memory.total_bytes,
+		.available = free_bytes(u),
+		.name = OOM_SNAPSHOT,
+		.name_len = strlen(OOM_SNAPSHOT),
+	};
 	struct row row;
 
 	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT);
 	rows_put_time(p, &row, time_ns);
 	row.tid = tid;
 	row.device = u->device;
-	row.name = "OOM_Snapshot";
-	row.name_len = strlen(row.name);
-	row_attr_number(&row, ATTR_RESERVED, reserved);
-	row_attr_number(&row, ATTR_PEAK_RESERVED,
-			driver ? u->peak_used[pool] : u->peak_total[pool]);
-	row_attr_number(&row, ATTR_ALLOCATED, u->used[pool]);
-	row_attr_number(&row, ATTR_PEAK_ALLOCATED, u->peak_used[pool]);
-	row_attr_number(&row, ATTR_TOTAL_MEM, total);
-	row_attr_number(&row, ATTR_FREE_MEM, available);
-	snprintf(device, sizeof(device), "%f", percent(total - available, total));
-	row_attr_text(&row, ATTR_DEVICE_UTILIZATION, device, strlen(device));
-	snprintf(framework, sizeof(framework), "%f", percent(u->used[pool], reserved));
-	row_attr_text(&row, ATTR_PT_UTILIZATION, framework, strlen(framework));
-	rows_put_stack(p, &row, stack);
-	rows_emit(p, &row);
+	emit_snapshot(p, &row, &s, stack);
+}
+
+/* What the framework itself says: written at any time, whatever else is recorded. */
+void snapshot_record(struct proc *p, uint32_t tid, const struct rec_snapshot *r)
+{
+	struct snapshot s = {
+		.reserved = r->reserved_bytes,
+		.peak_reserved = r->peak_reserved_bytes,
+		.allocated = r->allocated_bytes,
+		.peak_allocated = r->peak_allocated_bytes,
+		.total = r->total_bytes,
+		.available = r->free_bytes,
+	};
+	struct row row;
+
+	s.name = rec_text(&r->head, &s.name_len);
+	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT);
+	rows_put_time(p, &row, r->head.time_ns);
+	row.tid = tid;
+	row.device = physical_device(p, r->device);
+	emit_snapshot(p, &row, &s, r->head.stack);
+	/* The refusal that follows need not be told the same once more. */
+	if (s.name_len == strlen(OOM_SNAPSHOT) && !memcmp(s.name, OOM_SNAPSHOT, s.name_len))
+		usage_of(p, row.device)->oom_told_ns = r->head.time_ns;
 }
 
 void device_record(struct proc *p, const struct rec_device *r)
@@ -221,7 +267,8 @@ static void choose(uint64_t key, void *value, void *arg)
 
 	(void)key;
 	/* Of the driver every block: host memory that it pinned may be what is missing. */
-	if (b->device != c->device && b->pool != POOL_HAL && b->kind != ALLOC_PINNED)
+	if (b->device != c->device && b->pool != POOL_HAL && b->pool != POOL_CUDA &&
+	    b->kind != ALLOC_PINNED)
 		return;
 	offer(&c->recent, b);
 	offer(&c->largest, b);
@@ -236,6 +283,8 @@ static const char *pool_text(const struct block *b)
 		[POOL_PTA_WORKSPACE] = "PTA_WORKSPACE",
 		[POOL_MINDSPORE] = "MINDSPORE",
 		[POOL_ATB] = "ATB",
+		[POOL_TORCH] = "TORCH",
+		[POOL_CUDA] = "CUDA",
 	};
 
 	return texts[b->pool];
@@ -268,7 +317,7 @@ static void put_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o, en
 
 static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
-	size_t max = p->track->cfg.oom_top;
+	size_t max = p->cfg->oom_top;
 	struct choice c = {
 		.device = o->device,
 		.recent = {xcalloc(max, sizeof(struct block *)), 0, max, is_older},
@@ -288,7 +337,9 @@ static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 
 static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
-	const char *call = o->kind == ALLOC_CREATE ? "halMemCreate" : "halMemAlloc";
+	const char *call = o->kind == ALLOC_REGION   ? "caching allocator"
+			   : o->kind == ALLOC_CREATE ? "halMemCreate"
+						     : "halMemAlloc";
 	struct row row;
 
 	rows_begin(p, &row, ROW_OOM_DETAIL, TYPE_OOM_TRIGGER);
@@ -297,7 +348,7 @@ static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	row.device = o->device;
 	row.name = "OOM_Trigger";
 	row.name_len = strlen(row.name);
-	row.hidden = !(p->track->cfg.analysis & MEM_OOM);
+	row.hidden = !(p->cfg->analysis & MEM_OOM);
 	row_attr_text(&row, ATTR_FUNC, call, strlen(call));
 	row_attr_number(&row, ATTR_REQ_SIZE, o->size_bytes);
 	row_attr_number(&row, ATTR_FLAG, o->flag);
@@ -312,12 +363,13 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	if (!p->window || !rows_wanted(p, o->device))
 		return;
 	p->track->signs.ooms++;
-	bool details = p->track->cfg.analysis & MEM_OOM &&
+	bool details = p->cfg->analysis & MEM_OOM &&
 		       (!p->oom_detail_ns || less(now_ns, p->oom_detail_ns) >= DETAIL_NS);
 	struct usage *u = usage_of(p, o->device);
-	if (details && has_sample(u))
+	bool told = u->oom_told_ns && less(now_ns, u->oom_told_ns) < DETAIL_NS;
+	if (details && !told && has_sample(u))
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
-	u->oom_waits |= details && !has_sample(u);
+	u->oom_waits |= details && !told && !has_sample(u);
 	put_trigger(p, tid, o);
 	if (!details)
 		return;
@@ -343,7 +395,8 @@ void track_devices(const struct track *t, void (*fn)(void *arg, const struct tra
 				.proc = p->info.proc,
 				.pid = p->info.pid,
 				.device = u->device,
-				.used_bytes = u->used[POOL_HAL],
+				.used_bytes = u->used[POOL_HAL] + u->used[POOL_CUDA],
+				.cuda = u->peak_used[POOL_CUDA] > 0,
 			};
 			if (u->device < DEV_NONE)
 				fn(arg, &d);

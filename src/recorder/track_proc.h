@@ -25,6 +25,7 @@ struct block {
 	uint8_t page;
 	uint8_t module;
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
+	bool hidden; /* and it is for the analyses alone */
 	bool labelled_late; /* its owner was told after the MALLOC row */
 	struct labels *labels; /* see track_labels.c; NULL without */
 	struct block *next_free;
@@ -39,6 +40,7 @@ struct usage {
 	uint64_t peak_total[NMAPS];
 	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
 	struct rec_device memory; /* the newest sample; its size is 0 before the first */
+	uint64_t oom_told_ns; /* when the framework itself took the snapshot of a refusal */
 	bool oom_waits; /* memory was refused, and there was no sample to show with it */
 };
 
@@ -54,6 +56,12 @@ struct label {
 	char *text;
 };
 
+/* The labels of a thread at [from_ns, until_ns). */
+struct past_labels {
+	uint64_t from_ns, until_ns;
+	struct labels *labels;
+};
+
 struct thread {
 	struct label *labels;
 	size_t nlabels, cap_labels;
@@ -61,11 +69,16 @@ struct thread {
 	bool stale; /* they have changed since */
 	unsigned operators; /* of torch that run, one inside the other */
 	struct labels *in_operator; /* `now` for what they allocate */
+	uint64_t since_ns; /* when labels last changed */
+	struct past_labels *past; /* what they were before, in a circle */
+	size_t npast, cap_past, first_past;
 };
 
 struct proc {
 	struct track *track;
 	struct frame_proc info;
+	const struct mem_config *cfg; /* the recording's, or its own */
+	struct mem_config *own_cfg;
 	uint64_t next_row;
 	uint64_t next_block;
 	uint64_t step;
@@ -85,6 +98,9 @@ struct proc {
 	struct omap stacks; /* id → struct stack_text */
 	struct omap places; /* id → text: where in Python code, see rec_python */
 	struct omap threads; /* tid → struct thread */
+	struct omap calls; /* tid → functions that run, see track_trace.c */
+	struct omap notes; /* hash → spans that the program named */
+	size_t npast; /* of all threads */
 	struct usage *usage;
 	size_t nusage, cap_usage;
 	uint64_t oom_detail_ns; /* when the blocks were last listed because of refused memory */
@@ -108,8 +124,8 @@ struct track {
 	struct track_signs signs;
 };
 
-/* track_rows.c: rows out. None of them checks whether a row is wanted, except as said. */
-void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool shadow);
+/* track_rows.c: rows out. Whether those of blocks are wanted is the caller's to know. */
+void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow);
 void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint32_t tid,
 	       uint64_t time_ns, bool shadow);
 void rows_relabelled(struct proc *p, const struct block *b); /* after its MALLOC row */
@@ -141,9 +157,19 @@ void rows_emit(struct proc *p, struct row *row);
  */
 void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o);
 void device_record(struct proc *p, const struct rec_device *r);
+void snapshot_record(struct proc *p, uint32_t tid, const struct rec_snapshot *s);
 uint64_t whole_pages(const struct block *b);
 void rows_put_device(const struct usage *u, struct row *row, uint64_t time_ns);
 void rows_put_total(struct proc *p, struct row *row, uint64_t time_ns);
+
+/*
+ * track_trace.c: calls of functions. trace_leave(): no more of them; with a time that is not 0, what
+ * runs then is told.
+ */
+void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r);
+void trace_thread_begins(struct proc *p, uint32_t tid);
+void trace_leave(struct proc *p, uint64_t stop_ns);
+void trace_release(struct proc *p);
 
 /* track_watch.c: looks at watched memory. */
 void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
@@ -167,7 +193,7 @@ void owed_release(struct proc *p, unsigned map);
  * labels_put() gives them back. labels_text() adds them in the order of their levels, joined by
  * '@', also to what is in out already.
  */
-struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool);
+struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool, uint64_t time_ns);
 void labels_put(struct labels *l); /* l may be NULL */
 void labels_text(const struct labels *l, struct buf *out);
 void labels_accessed(struct proc *p, struct block *b); /* by an operator of torch */

@@ -16,10 +16,10 @@
 
 bool rows_wanted(const struct proc *p, uint32_t device)
 {
-	const struct mem_config *c = &p->track->cfg;
+	const struct mem_config *c = p->cfg;
 
 	if (device == DEV_HOST)
-		return c->cpu;
+		return c->cpu || c->watch.host;
 	if (device == DEV_NONE || c->npu_all)
 		return true;
 	return device < MEM_MAX_DEVICES && c->npu_slots >> device & 1;
@@ -27,7 +27,7 @@ bool rows_wanted(const struct proc *p, uint32_t device)
 
 static bool dumps(const struct proc *p, uint32_t event)
 {
-	return p->track->cfg.dump_events & event;
+	return p->cfg->dump_events & event;
 }
 
 void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type)
@@ -69,6 +69,8 @@ static enum row_type type_of_pool(uint8_t pool)
 		[POOL_PTA_WORKSPACE] = TYPE_PTA_WORKSPACE,
 		[POOL_MINDSPORE] = TYPE_MINDSPORE,
 		[POOL_ATB] = TYPE_ATB,
+		[POOL_TORCH] = TYPE_TORCH,
+		[POOL_CUDA] = TYPE_CUDA,
 	};
 
 	return types[pool];
@@ -109,7 +111,7 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 		row_attr_number(row, ATTR_TOTAL, u->used[POOL_HOST]);
 	} else {
 		row_attr_number(row, ATTR_USED, u->used[b->pool]);
-		if (b->pool != POOL_HAL)
+		if (b->pool != POOL_HAL && b->pool != POOL_CUDA)
 			row_attr_number(row, ATTR_TOTAL, u->total[b->pool]);
 		rows_put_device(u, row, time_ns);
 	}
@@ -124,12 +126,16 @@ static void owner_text(const struct proc *p, const struct block *b, struct buf *
 		[POOL_PTA_WORKSPACE] = "PTA_WORKSPACE",
 		[POOL_MINDSPORE] = "MINDSPORE",
 		[POOL_ATB] = "ATB",
+		[POOL_TORCH] = "TORCH",
+		[POOL_CUDA] = "CUDA",
 	};
 
-	if (!(p->track->cfg.analysis & MEM_DECOMPOSE) && !b->labels)
+	if (!(p->cfg->analysis & MEM_DECOMPOSE) && !b->labels)
 		return;
 	if (sources[b->pool])
 		buf_add_str(out, sources[b->pool]);
+	else if (b->pool == POOL_HOST && b->labels) /* without any, nothing is told of host memory */
+		buf_add_str(out, "HOST");
 	if (b->pool == POOL_HAL)
 		buf_addf(out, "@%s", ascend_module_name(b->module));
 	labels_text(b->labels, out);
@@ -147,23 +153,23 @@ void rows_relabelled(struct proc *p, const struct block *b)
 	const struct track_sink *sink = &p->track->sink;
 	struct buf owner = {0};
 
-	if (!sink->relabel || !dumps(p, MEM_ALLOC) || !rows_wanted(p, b->device))
+	if (!sink->relabel || b->hidden)
 		return;
 	owner_text(p, b, &owner);
 	sink->relabel(sink->arg, p->info.proc, p->info.pid, b->id, buf_str(&owner));
 	buf_release(&owner);
 }
 
-void rows_malloc(struct proc *p, const struct block *b, uint64_t time_ns, bool shadow)
+void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 {
 	static const char *const pages[] = {"normal", "huge", "giant"};
 	struct row row;
 	struct buf owner = {0};
 
-	if (!rows_wanted(p, b->device))
-		return;
+	b->written = true;
+	b->hidden = !dumps(p, MEM_ALLOC);
 	rows_begin(p, &row, ROW_MALLOC, type_of_pool(b->pool));
-	row.hidden = !dumps(p, MEM_ALLOC);
+	row.hidden = b->hidden;
 	rows_put_time(p, &row, time_ns);
 	row.tid = b->tid;
 	put_block(p, &row, b, time_ns, shadow);
@@ -183,10 +189,8 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	struct buf owner = {0};
 	struct row row;
 
-	if (!rows_wanted(p, b->device))
-		return;
 	rows_begin(p, &row, ROW_FREE, type_of_pool(b->pool));
-	row.hidden = !dumps(p, MEM_FREE);
+	row.hidden = b->hidden;
 	rows_put_time(p, &row, time_ns);
 	row.tid = tid;
 	put_block(p, &row, b, time_ns, shadow);
@@ -225,8 +229,8 @@ struct access {
 static struct block *block_accessed(struct proc *p, const struct access *a)
 {
 	static const uint8_t others[] = {POOL_PTA, POOL_PTA_WORKSPACE, POOL_ATB, POOL_MINDSPORE,
-					 POOL_HAL};
-	struct block *b = block_around(p, a->pool == POOL_ATB ? POOL_ATB : POOL_PTA, a->addr);
+					 POOL_TORCH, POOL_HAL, POOL_CUDA};
+	struct block *b = block_around(p, a->pool, a->addr);
 
 	for (size_t i = 0; !b && i < sizeof(others); i++)
 		b = block_around(p, others[i], a->addr);
@@ -240,7 +244,7 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 	uint32_t device = a->device == DEV_NONE && b ? b->device : a->device;
 	struct row row;
 
-	if (b && a->pool == POOL_PTA)
+	if (b && a->pool != POOL_ATB)
 		labels_accessed(p, b);
 	if (!rows_wanted(p, device))
 		return;
@@ -258,7 +262,8 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 	row.attrs[row.nattrs++] =
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = a->addr};
 	row_attr_number(&row, ATTR_SIZE, a->size_bytes);
-	put_text(&row, ATTR_TYPE, a->pool == POOL_ATB ? "ATB" : "PTA");
+	uint8_t pool = b && b->pool == POOL_TORCH ? POOL_TORCH : a->pool;
+	put_text(&row, ATTR_TYPE, row_type_text(type_of_pool(pool), ROW_SEED));
 	if (a->nattrs)
 		row_attr_text(&row, ATTR_RAW, a->attrs, a->nattrs);
 	rows_emit(p, &row);
@@ -271,7 +276,7 @@ void rows_access(struct proc *p, uint32_t tid, const struct rec_access *r)
 		.addr = r->addr,
 		.size_bytes = r->size_bytes,
 		.device = physical_device(p, r->device),
-		.pool = r->pool,
+		.pool = r->pool && r->pool < POOL_END ? r->pool : POOL_PTA,
 		.kind = r->kind,
 	};
 
@@ -290,7 +295,7 @@ static void put_op(struct proc *p, uint32_t tid, const struct rec *head, enum ro
 	if (!rows_wanted(p, device))
 		return;
 	rows_begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type);
-	row.hidden = !dumps(p, MEM_LAUNCH) || !(p->track->cfg.level & level);
+	row.hidden = !dumps(p, MEM_LAUNCH) || !(p->cfg->level & level);
 	rows_put_time(p, &row, head->time_ns);
 	row.tid = tid;
 	row.device = device;
@@ -312,6 +317,10 @@ void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o)
 	struct access text = {0};
 
 	if (o->kind > OP_KERNEL_END)
+		return;
+	if (o->kind <= OP_ATEN_END)
+		labels_operator(p, tid, o->kind == OP_ATEN_START);
+	if (!p->window)
 		return;
 	split_text(&o->head, &text.name, &text.nname, &text.attrs, &text.nattrs);
 	put_op(p, tid, &o->head, types[o->kind], physical_device(p, o->device), &text);

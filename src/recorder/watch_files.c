@@ -67,7 +67,10 @@ static void add_clean(struct buf *out, const char *s, size_t n)
 
 void watch_files_name(const struct watch_sample *s, struct buf *out)
 {
-	buf_addf(out, "%u_%u/", s->device, s->tid);
+	if (s->device == DEV_HOST)
+		buf_addf(out, "cpu_%u/", s->tid);
+	else
+		buf_addf(out, "%u_%u/", s->device, s->tid);
 	add_clean(out, s->op, s->op_len);
 	buf_addf(out, "_%u-", s->call);
 	add_clean(out, s->watched, s->watched_len);

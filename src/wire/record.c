@@ -22,6 +22,9 @@ static const struct {
 	[REC_WATCH] = {sizeof(struct rec_watch), offsetof(struct rec_watch, len)},
 	[REC_DEVICE] = {sizeof(struct rec_device), 0},
 	[REC_PYTHON] = {sizeof(struct rec_python), offsetof(struct rec_python, len)},
+	[REC_CONFIG] = {sizeof(struct rec_config), offsetof(struct rec_config, len)},
+	[REC_SNAPSHOT] = {sizeof(struct rec_snapshot), offsetof(struct rec_snapshot, len)},
+	[REC_CALL] = {sizeof(struct rec_call), 0},
 };
 
 static size_t text_len(const struct rec *r)

@@ -47,6 +47,9 @@ enum rec_type {
 	REC_WATCH = 14, /* rec_watch + text: a look at a watched block */
 	REC_DEVICE = 15, /* rec_device: memory of a device; the recorder writes these itself */
 	REC_PYTHON = 16, /* rec_python + text: a place in Python code that stacks name */
+	REC_CONFIG = 17, /* rec_config + text: what this process is to record from now on */
+	REC_SNAPSHOT = 18, /* rec_snapshot + text: what the framework says about a device */
+	REC_CALL = 19, /* rec_call: a function begins or ends, as Python sees it */
 	REC_TYPE_END,
 };
 
@@ -63,6 +66,8 @@ enum rec_pool {
 	POOL_PTA_WORKSPACE = 4,
 	POOL_MINDSPORE = 5,
 	POOL_ATB = 6,
+	POOL_TORCH = 7, /* torch's caching pool on other devices */
+	POOL_CUDA = 8, /* the CUDA driver */
 	POOL_END,
 };
 
@@ -218,13 +223,13 @@ struct rec_system {
 
 enum rec_label_kind {
 	LABEL_PUSH = 0, /* the thread's next allocations belong to text */
-	LABEL_POP = 1, /* ends the innermost push of the same text */
+	LABEL_POP = 1, /* ends the innermost push of the same text; the same level goes first */
 	LABEL_ADDR = 2, /* the block that contains addr belongs to text */
 };
 
 struct rec_label {
 	struct rec head;
-	uint64_t addr;
+	uint64_t addr; /* of a push or a pop: the thread that it is for, 0: the one that tells */
 	uint8_t kind;
 	uint8_t level; /* 0 framework … 3 detail_1, 4 detail_2, 5-7 user */
 	uint16_t len;
@@ -236,9 +241,9 @@ struct rec_label {
 struct rec_oom {
 	struct rec head;
 	uint64_t size_bytes; /* what was asked for */
-	uint64_t flag; /* flag word of the driver call */
+	uint64_t flag; /* flag word of the driver call; of a pool: bytes that it may have in all */
 	uint16_t device;
-	uint8_t kind; /* ALLOC_PLAIN: halMemAlloc, ALLOC_CREATE: halMemCreate */
+	uint8_t kind; /* ALLOC_PLAIN: halMemAlloc, ALLOC_CREATE: halMemCreate, ALLOC_REGION: pool */
 	uint8_t reserved;
 	uint32_t reserved2;
 };
@@ -307,6 +312,73 @@ struct rec_python {
 	char text[];
 };
 
+/* What is recorded of a process: values as in struct mem_config of the recorder. */
+struct rec_settings {
+	uint32_t level;
+	uint32_t dump_events;
+	uint32_t analysis;
+	uint32_t oom_top;
+	uint32_t npu_slots;
+	uint32_t c_depth;
+	uint32_t py_depth;
+	uint8_t npu_all;
+	uint8_t cpu;
+	uint8_t traceback;
+	uint8_t format;
+	uint8_t c_stack;
+	uint8_t py_stack;
+	uint8_t watch; /* SETTINGS_WATCH… */
+	uint8_t reserved;
+};
+
+#define SETTINGS_WATCH 1 /* memory is watched … */
+#define SETTINGS_WATCH_HOST 2 /* … some of it the host's, whatever is recorded of that otherwise */
+
+/* The program itself has changed them. Text: where its dumps go, empty where they went before. */
+struct rec_config {
+	struct rec head;
+	struct rec_settings settings;
+	uint16_t len;
+	uint16_t reserved;
+	char text[];
+};
+
+/* Bytes as the framework's allocator and the device tell them. Text: its name. */
+struct rec_snapshot {
+	struct rec head;
+	uint64_t reserved_bytes;
+	uint64_t peak_reserved_bytes;
+	uint64_t allocated_bytes;
+	uint64_t peak_allocated_bytes;
+	uint64_t total_bytes;
+	uint64_t free_bytes;
+	uint16_t device;
+	uint16_t len;
+	uint32_t reserved;
+	char text[];
+};
+
+/* A call is known by `name` (functions of C) or by `place` (functions of Python). */
+enum rec_call_kind {
+	CALL_PYTHON = 0, /* begins; name, if not 0: what it is called instead */
+	CALL_C = 1, /* begins; place: of the function that calls it, 0 where it is not known */
+	CALL_RETURN = 2, /* place: which ends */
+	CALL_C_RETURN = 3, /* name: which ends */
+	CALL_OPEN = 4, /* place: ran already when tracing began; name: in which thread, 0: this one */
+	CALL_STOP = 5, /* tracing ends in all threads, whatever has not ended */
+	CALL_NOTE = 6, /* begins; name: hash of this one span, whose REC_NAME came before */
+	CALL_NOTE_END = 7, /* name: which ends */
+	CALL_KIND_END,
+};
+
+struct rec_call {
+	struct rec head;
+	uint64_t name; /* hash; its text comes as REC_NAME */
+	uint32_t place; /* id of a rec_python; 0: none */
+	uint8_t kind;
+	uint8_t reserved[3];
+};
+
 _Static_assert(sizeof(struct rec) == 16, "rec changed size");
 _Static_assert(sizeof(struct rec_thread) == 24, "rec_thread changed size");
 _Static_assert(sizeof(struct rec_alloc) == 40, "rec_alloc changed size");
@@ -324,6 +396,10 @@ _Static_assert(sizeof(struct rec_watch) == 80, "rec_watch changed size");
 _Static_assert(sizeof(struct rec_device) == 56, "rec_device changed size");
 _Static_assert(sizeof(struct rec_module) == 48, "rec_module changed size");
 _Static_assert(sizeof(struct rec_python) == 32, "rec_python changed size");
+_Static_assert(sizeof(struct rec_settings) == 36, "rec_settings changed size");
+_Static_assert(sizeof(struct rec_config) == 56, "rec_config changed size");
+_Static_assert(sizeof(struct rec_snapshot) == 72, "rec_snapshot changed size");
+_Static_assert(sizeof(struct rec_call) == 32, "rec_call changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

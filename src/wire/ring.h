@@ -4,10 +4,10 @@
  * process, mapped by both sides, owned by neither side's heap: what a hook has published in it
  * outlives the process.
  *
- *	+-----------+-------------+-----------+--------------+-------------+----------------
- *	| arena_head| ring[]      | seg state | stack index  | stack data  | segments …
- *	+-----------+-------------+-----------+--------------+-------------+----------------
- *	  4 KiB       64 B each     u32 each    u64 each       bump           ARENA_SEG_SIZE each
+ *	+------------+---------+-----------+-------------+------------+--------------+-----------
+ *	| arena_head | ring[]  | seg state | stack index | stack data | second index | segments …
+ *	+------------+---------+-----------+-------------+------------+--------------+-----------
+ *	  4 KiB        64 B      u32 each    u64 each      bump         u64 each       64 KiB each
  *
  * Ring: one per thread that ever produced an event, a chain of segments. The owner appends to the
  * newest segment and publishes with a release store of `used`. A full segment gets a successor
@@ -17,7 +17,9 @@
  * which says so with REC_THREAD.
  *
  * Stacks: interned arrays of return addresses. index[] is an open-addressing table of
- * (hash32 << 32 | id), id = offset into the stack data / 8; written once by compare-and-swap.
+ * (hash32 << 32 | id), id = offset into the stack data / 8; written once by compare-and-swap. What
+ * finds no slot there goes into the second, larger one: few programs need it, and it has no file
+ * space before.
  *
  * Ordering between threads is by time. A hook that has read the clock but not yet published must
  * hold `pending_ns` of its ring at a lower bound of that time (1 = "just now"), so that the
@@ -34,11 +36,12 @@
 #include <stdint.h>
 
 #define ARENA_MAGIC 0x31414e4552414453ull /* "SDARENA1" */
-#define ARENA_VERSION 1
+#define ARENA_VERSION 2
 #define ARENA_MAX_RINGS 4096u
 #define ARENA_MAX_SEGS 16384u
 #define ARENA_SEG_SIZE 65536u
 #define ARENA_STACK_SLOTS 65536u
+#define ARENA_MORE_SLOTS (512u << 10) /* of the second index */
 #define ARENA_STACK_BYTES (32u << 20)
 #define ARENA_MAX_DEPTH 1000u
 
@@ -84,7 +87,7 @@ struct arena_head {
 	uint32_t max_segs;
 	_Atomic uint32_t nrings; /* rings [0, nrings) have been used */
 	_Atomic uint32_t nsegs; /* segments [0, nsegs) have file space */
-	uint32_t reserved;
+	_Atomic uint32_t has_more; /* not 0: the second stack index has file space */
 	_Atomic uint32_t tracing; /* between start and stop */
 	_Atomic uint64_t stack_used; /* bytes of stack data handed out; id 0 stays unused */
 	_Atomic uint64_t stack_committed; /* bytes of it that have file space */
@@ -105,7 +108,8 @@ _Static_assert(sizeof(struct arena_head) <= 4096, "arena_head outgrew its page")
 #define ARENA_OFF_SEG_STATE (ARENA_OFF_RINGS + ARENA_MAX_RINGS * sizeof(struct ring))
 #define ARENA_OFF_STACK_INDEX (ARENA_OFF_SEG_STATE + ARENA_MAX_SEGS * sizeof(uint32_t))
 #define ARENA_OFF_STACK_DATA (ARENA_OFF_STACK_INDEX + ARENA_STACK_SLOTS * sizeof(uint64_t))
-#define ARENA_OFF_SEGS (ARENA_OFF_STACK_DATA + ARENA_STACK_BYTES)
+#define ARENA_OFF_MORE_INDEX (ARENA_OFF_STACK_DATA + ARENA_STACK_BYTES)
+#define ARENA_OFF_SEGS (ARENA_OFF_MORE_INDEX + ARENA_MORE_SLOTS * sizeof(uint64_t))
 
 _Static_assert(ARENA_OFF_SEGS % 4096 == 0, "segments must start on a page");
 
@@ -129,9 +133,14 @@ static inline struct seg *arena_seg(struct arena_head *a, uint32_t i)
 	return (struct seg *)((char *)a + ARENA_OFF_SEGS + (uint64_t)i * ARENA_SEG_SIZE);
 }
 
-static inline _Atomic uint64_t *arena_stack_slot(struct arena_head *a, uint32_t i)
+static inline _Atomic uint64_t *arena_stack_index(struct arena_head *a)
 {
-	return (_Atomic uint64_t *)((char *)a + ARENA_OFF_STACK_INDEX) + i;
+	return (_Atomic uint64_t *)((char *)a + ARENA_OFF_STACK_INDEX);
+}
+
+static inline _Atomic uint64_t *arena_more_index(struct arena_head *a)
+{
+	return (_Atomic uint64_t *)((char *)a + ARENA_OFF_MORE_INDEX);
 }
 
 static inline struct stack_entry *arena_stack(struct arena_head *a, uint32_t id)

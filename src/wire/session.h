@@ -10,6 +10,8 @@
 #ifndef SONDE_WIRE_SESSION_H
 #define SONDE_WIRE_SESSION_H
 
+#include "wire/record.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -40,6 +42,8 @@ enum session_want {
 	WANT_HOST = 1 << 4, /* host memory */
 	WANT_DEFERRED = 1 << 5, /* start not tracing; sonde_start() begins */
 	WANT_WATCH = 1 << 6, /* samples of watched memory, see watch_* below */
+	WANT_TRACE = 1 << 7, /* calls of Python functions */
+	WANT_OWNERS = 1 << 8, /* who owns memory: the framework is asked */
 };
 
 struct session_page {
@@ -75,6 +79,9 @@ struct session_page {
 	uint64_t report_dev, report_ino;
 	_Atomic uint64_t
 		unamended; /* recorder: dump files that lack findings, as amending failed */
+	struct rec_settings settings; /* what `want` and the depths were made of */
+	_Atomic uint32_t flush_asked; /* guest: +1 when files are to hold all that happened */
+	_Atomic uint32_t flush_done; /* recorder: = flush_asked (futex) when they do */
 };
 
 _Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");

@@ -227,6 +227,8 @@ class Process:
         for path in sorted(directory.glob(f"device_*/dump/*.{form}")):
             if path.suffix in (".db-wal", ".db-shm", ".db-journal"):
                 continue
+            if path.name.startswith("python_trace_"):
+                continue
             m = DUMP.fullmatch(str(path.relative_to(directory.parent)))
             assert m, path
             self.pid, device = int(m[1]), m[3]

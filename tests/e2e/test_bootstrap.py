@@ -34,13 +34,14 @@ class System:
         (self.repo / "tools").mkdir(parents=True)
         self.bin.mkdir()
         shutil.copy(ROOT / "bootstrap", self.repo)
+        shutil.copy(ROOT / "tools/python_include", self.repo / "tools")
         (self.repo / "Makefile").write_text(MAKEFILE)
         (self.repo / "tools/demo").write_text("echo the demo\n")
         for name in BASE:
             self.program(name, f'exec {shutil.which(name)} "$@"')
         for name in PRETENDED:
             self.program(name, "exit 0")
-        has = 'case "$*" in *"import tensorboard"*) exit 0 ;; esac'
+        has = 'case "$*" in *"import tensorboard"* | *"import torch"*) exit 0 ;; esac'
         self.program("python3", f'{has}\nexec {sys.executable} "$@"')
         self.user("root")
         # a compiler that has every library, but those whose name a test has put here
@@ -256,3 +257,19 @@ def test_needs_lists_without_installing(system):
     system.manager("dnf")
     assert system.run("needs").stdout.split() == ["libdw", "script"]
     assert system.called() == []
+
+
+def test_needs_for_building_alone(system):
+    (system.absent / "-ldw").touch()
+    system.remove("script")
+    assert system.run("needs", "build").stdout.split() == ["libdw"]
+
+
+def test_headers_of_python_are_needed_to_build(system):
+    """An interpreter without headers, and a compiler that includes what it is given."""
+    system.program("python3", 'echo /nowhere')
+    (system.repo / "tools/python_include").write_text("exit 0\n")
+    system.manager("dnf", "exit 1")
+    r = system.run("needs", "build")
+    assert r.stdout.split() == ["python-headers"], r.stderr
+    assert "dnf could not install: python3-devel" in system.run().stderr

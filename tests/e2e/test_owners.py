@@ -6,7 +6,7 @@ import json
 import pytest
 
 DECOMPOSE = "--analysis=decompose"
-SOURCES = {"HAL": "CANN", "HOST": "host", "MindSpore": "MINDSPORE"}
+SOURCES = {"HAL": "CANN", "MindSpore": "MINDSPORE"}
 KIB = 1024
 
 

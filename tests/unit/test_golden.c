@@ -190,7 +190,8 @@ static void export_and_compare(const char *recording, unsigned version)
 
 	setenv("TZ", "UTC", 1);
 	tzset();
-	if (export_recording(recording, "csv", to, ROW_SEED, &err) < 0) {
+	struct export_order order = {.format = "csv", .output_dir = to, .compat = ROW_SEED};
+	if (export_recording(recording, &order, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		CHECK(0);
 	}

@@ -5,6 +5,8 @@
 #include "rowtext.h"
 
 #define PLAIN "{\"analysisType\":0}"
+#define DECOMPOSE_CPU                                                                              \
+	"{\"analysisType\":2,\"dumpEventType\":15,\"collectCpu\":true,\"collectAllNpu\":true}"
 #define DECOMPOSE "{\"analysisType\":2,\"dumpEventType\":15}"
 
 static struct buf r, told;
@@ -16,10 +18,15 @@ static void done(void)
 	rowtext_done();
 }
 
+static void label_at(uint64_t ns, uint8_t kind, uint8_t level, const char *text, uint64_t addr)
+{
+	TEXT_RECORD(&r, REC_LABEL, rec_label, ns, text, strlen(text), .kind = kind, .level = level,
+		    .addr = addr);
+}
+
 static void label(uint8_t kind, uint8_t level, const char *text, uint64_t addr)
 {
-	TEXT_RECORD(&r, REC_LABEL, rec_label, 1, text, strlen(text), .kind = kind, .level = level,
-		    .addr = addr);
+	label_at(1, kind, level, text, addr);
 }
 
 static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t id, const char *owner)
@@ -78,6 +85,22 @@ static void owner_in(uint32_t tid, uint8_t pool, const char *want)
 static void owner(const char *want)
 {
 	owner_in(7, POOL_PTA, want);
+}
+
+/* Two that say the same of different levels, ended in any order. */
+TEST(labels, same_text_at_two_levels)
+{
+	begin(PLAIN);
+	label(LABEL_PUSH, 2, "activation", 0);
+	label(LABEL_PUSH, 3, "activation", 0);
+	label(LABEL_PUSH, 1, "fsdp2", 0);
+	owner("PTA@fsdp2@activation@activation");
+	label(LABEL_POP, 2, "activation", 0);
+	label(LABEL_PUSH, 2, "backward", 0);
+	owner("PTA@fsdp2@backward@activation");
+	label(LABEL_POP, 2, "activation", 0); /* none left there: the other one */
+	owner("PTA@fsdp2@backward");
+	done();
 }
 
 /* The newest label of each system level, whatever the order of the pushes. */
@@ -280,5 +303,120 @@ TEST(labels, bounds)
 	for (int i = 0; i < 63; i++)
 		label(LABEL_POP, 3, "deep", 0);
 	owner("PTA@x");
+	done();
+}
+
+/* Open twice, it counts once, until both are closed; a system's label of the same name is another.
+ */
+TEST(labels, open_twice)
+{
+	begin(PLAIN);
+	label(LABEL_PUSH, 5, "mine", 0);
+	label(LABEL_PUSH, 5, "mine", 0);
+	label(LABEL_PUSH, 5, "yours", 0);
+	label(LABEL_PUSH, 6, "mine", 0);
+	label(LABEL_PUSH, 5, "third", 0);
+	owner("PTA@mine@yours@third");
+	label(LABEL_POP, 5, "mine", 0);
+	label(LABEL_POP, 5, "mine", 0);
+	owner("PTA@mine@yours@third");
+	label(LABEL_POP, 5, "mine", 0);
+	owner("PTA@yours@third");
+	label(LABEL_PUSH, 3, "yours", 0);
+	owner("PTA@yours@yours@third");
+	done();
+}
+
+/* Labels reach blocks of every source; that of a pool comes before the one it was cut from. */
+TEST(labels, sources)
+{
+	static const struct {
+		uint8_t pool;
+		const char *owner;
+	} pools[] = {{POOL_HAL, "CANN@UNKNOWN@weight"},
+		     {POOL_HOST, "HOST@weight"},
+		     {POOL_PTA, "PTA@weight"},
+		     {POOL_PTA_WORKSPACE, "PTA_WORKSPACE@weight"},
+		     {POOL_MINDSPORE, "MINDSPORE@weight"},
+		     {POOL_ATB, "ATB@weight"},
+		     {POOL_TORCH, "TORCH@weight"},
+		     {POOL_CUDA, "CUDA@weight"}};
+	char want[100];
+
+	for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
+		begin(DECOMPOSE_CPU);
+		add_alloc(&r, 1, 0x1000, 0x1000, pools[i].pool);
+		label(LABEL_ADDR, 3, "weight", 0x1fff);
+		label(LABEL_ADDR, 3, "beyond", 0x2000);
+		snprintf(want, sizeof(want), "0/100 #1 %s\n", pools[i].owner);
+		relabelled(want);
+	}
+	begin(DECOMPOSE_CPU);
+	add_alloc(&r, 1, 0x1000, 0x1000, POOL_HOST);
+	add_alloc(&r, 1, 0x1000, 0x1000, POOL_CUDA);
+	add_alloc(&r, 1, 0x1100, 0x10, POOL_TORCH);
+	label(LABEL_ADDR, 3, "weight", 0x1108);
+	relabelled("0/100 #3 TORCH@weight\n");
+	label(LABEL_ADDR, 3, "", 0x1108); /* takes it back */
+	relabelled("0/100 #3 TORCH\n");
+	owner_in(7, POOL_HOST, ""); /* of host memory without labels nothing is told */
+	done();
+}
+
+/* Told for another thread: its next allocations, not those of the one that tells. */
+TEST(labels, for_another_thread)
+{
+	begin(PLAIN);
+	label(LABEL_PUSH, 3, "backward", 9);
+	owner("");
+	owner_in(9, POOL_PTA, "PTA@backward");
+	label(LABEL_PUSH, 3, "backward", 0);
+	owner("PTA@backward");
+	label(LABEL_POP, 3, "backward", 9);
+	owner("PTA@backward");
+	owner_in(9, POOL_PTA, "");
+	done();
+}
+
+static void owner_then(uint64_t ns, const char *want)
+{
+	static uint64_t addr = 0x100000;
+
+	rowtext_feed(0, 7, &r);
+	buf_clear(&rowtext);
+	add_alloc(&r, ns, addr += 16, 1, POOL_TORCH);
+	rowtext_feed(0, 7, &r);
+	CHECK_STR(last_owner(), want);
+}
+
+/* An allocation that is told late has the labels of its own time. */
+TEST(labels, told_late)
+{
+	begin(PLAIN);
+	label_at(10, LABEL_PUSH, 3, "activation", 0);
+	label_at(20, LABEL_PUSH, 5, "mine", 0);
+	label_at(30, LABEL_POP, 5, "mine", 0);
+	label_at(40, LABEL_POP, 3, "activation", 0);
+	label_at(40, LABEL_PUSH, 3, "backward", 0);
+	label_at(50, LABEL_POP, 3, "backward", 0);
+	owner_then(9, "");
+	owner_then(10, "TORCH@activation");
+	owner_then(25, "TORCH@activation@mine");
+	owner_then(30, "TORCH@activation");
+	owner_then(40, "TORCH@backward");
+	owner_then(49, "TORCH@backward");
+	owner_then(50, "");
+	owner_then(5, "");
+	for (uint64_t ns = 100; ns < 3000; ns++) { /* more than is remembered */
+		label_at(ns, LABEL_PUSH, 3, ns % 2 ? "odd" : "even", 0);
+		label_at(ns, LABEL_POP, 3, ns % 2 ? "odd" : "even", 0);
+		label_at(ns, LABEL_PUSH, 4, ns % 2 ? "odd" : "even", 0);
+		label_at(ns, LABEL_POP, 4, ns % 2 ? "even" : "odd", 0);
+		rowtext_feed(0, 7, &r);
+	}
+	owner_then(2998, "TORCH@even");
+	owner_then(2997, "TORCH@odd");
+	owner_then(2500, "TORCH@even");
+	owner_then(25, "");
 	done();
 }

@@ -342,7 +342,7 @@ TEST(owners, without_owners)
 	take(a, 3, BLK(TYPE_HOST, 9, 0x1, 70, NULL, .device = DEV_HOST));
 	take(a, 3, BLK(TYPE_HOST, 10, 0x2, 30, "loader", .device = DEV_HOST));
 	CHECK_STR(owners_of(a, 0), "PTA 300, PTA free 700, CANN 500");
-	CHECK_STR(owners_of(a, 1), "host 70, loader 30");
+	CHECK_STR(owners_of(a, 1), "HOST 70, loader 30");
 	analysis_free(a);
 	a = make("peak");
 	take(a, 1, s);

@@ -416,10 +416,10 @@ TEST(track, labels)
 	owner(8, ""); /* another thread */
 	label(1, LABEL_PUSH, 3, "detail", 0);
 	label(1, LABEL_PUSH, 5, "outer", 0);
-	owner(7, "PTA@detail@outer@outer");
+	owner(7, "PTA@detail@outer"); /* open twice, it counts once */
 	label(2, LABEL_POP, 5, "detail", 0);
 	label(2, LABEL_POP, 5, "never pushed", 0);
-	owner(7, "PTA@outer@outer");
+	owner(7, "PTA@outer");
 	label(2, LABEL_POP, 5, "outer", 0);
 	label(2, LABEL_POP, 5, "outer", 0);
 	label(2, LABEL_POP, 5, "outer", 0);

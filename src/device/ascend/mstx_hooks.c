@@ -37,7 +37,7 @@ static _Atomic uint32_t nusers;
 
 static void on_mark(const char *message, void *stream)
 {
-	(void)stream;
+	collect_sanitizer(message, stream);
 	collect_mark(MARK_INSTANT, 0, message, NULL);
 }
 

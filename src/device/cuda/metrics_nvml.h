@@ -3,6 +3,8 @@
 #ifndef SONDE_DEVICE_CUDA_METRICS_NVML_H
 #define SONDE_DEVICE_CUDA_METRICS_NVML_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "device/cuda/abi.h"
 
@@ -40,5 +42,10 @@ void nvml_close(struct nvml *n);
 
 /* The library's words for a result. */
 const char *nvml_words(const struct nvml *n, nvml_result r);
+
+/* Who uses the GPU (metrics_processes.c), added to *out; false: the driver does not tell. */
+struct device_processes;
+bool nvml_processes(const struct nvml *n, nvml_device device, int index,
+		    struct device_processes *out);
 
 #endif

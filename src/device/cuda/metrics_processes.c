@@ -40,6 +40,14 @@ static bool add_running(nvml_result (*ask)(nvml_device, unsigned int *, struct n
 	return r == NVML_SUCCESS;
 }
 
+bool nvml_processes(const struct nvml *n, nvml_device device, int index,
+		    struct device_processes *out)
+{
+	bool told = add_running(n->processes, device, index, out);
+
+	return add_running(n->graphics, device, index, out) || told;
+}
+
 static int by_library(struct device_processes *out, struct err *err)
 {
 	struct nvml nvml;
@@ -55,8 +63,7 @@ static int by_library(struct device_processes *out, struct err *err)
 	for (unsigned i = 0; i < count; i++) {
 		if (nvml.handle(i, &device) != NVML_SUCCESS)
 			continue;
-		told |= add_running(nvml.processes, device, (int)i, out);
-		told |= add_running(nvml.graphics, device, (int)i, out);
+		told |= nvml_processes(&nvml, device, (int)i, out);
 	}
 	nvml_close(&nvml);
 	return told ? 0 : err_set(err, -ENOENT, "NVML does not tell who uses the GPUs");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/mem_options.h"
+#include "recorder/mem_options.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "cli/mem_values.h"
+#include "recorder/mem_values.h"
 #include "wire/session.h"
 
 int mem_options_init(struct mem_options *o, struct err *err)

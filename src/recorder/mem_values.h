@@ -4,8 +4,8 @@
  * row of mem_option_table, so with args.target = struct mem_options. A later use of an option
  * replaces an earlier one.
  */
-#ifndef SONDE_CLI_MEM_VALUES_H
-#define SONDE_CLI_MEM_VALUES_H
+#ifndef SONDE_RECORDER_MEM_VALUES_H
+#define SONDE_RECORDER_MEM_VALUES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/mem_values.h"
+#include "recorder/mem_values.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/mem_options.h"
+#include "recorder/mem_options.h"
 
 #define WIDE_COMMA "\xef\xbc\x8c" /* U+FF0C */
 #define INPUT_MAX_BYTES (8ll << 30)
@@ -99,24 +99,41 @@ int mem_parse_steps(struct args *a, const struct opt *opt, const char *value, st
 	return 0;
 }
 
+/* "npu", "gpu:1": the accelerator, in the words of several vendors. -1: every one; -2: no such. */
+static int accelerator(const struct mem_item *i)
+{
+	static const char *const words[] = {"npu", "gpu", "cuda", NULL};
+	const char *colon = memchr(i->text, ':', i->len);
+	struct mem_item name = {i->text, colon ? (size_t)(colon - i->text) : i->len};
+	unsigned id;
+
+	if (item_find(&name, words) < 0)
+		return -2;
+	if (!colon)
+		return -1;
+	return args_number(colon + 1, i->len - name.len - 1, 0, MEM_MAX_DEVICES - 1, &id) ? (int)id
+											  : -2;
+}
+
 int mem_parse_device(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
-	static const char *const words[] = {"npu", "cpu", NULL};
-	static const char accepted[] = "npu, npu:0 to npu:31 or cpu, separated by commas";
+	static const char *const words[] = {"npu", "gpu", "cuda", "cpu", NULL};
+	static const char accepted[] = "npu, npu:0 to npu:31 or cpu, separated by commas; gpu and "
+				       "cuda mean the same as npu";
 	struct mem_config *c = config_of(a);
 	uint32_t slots = 0;
 	bool all = false, cpu = false;
 	struct mem_item i;
-	unsigned id;
 
 	(void)opt;
 	while (mem_list_next(&value, &i)) {
-		if (item_is(&i, "npu"))
-			all = true;
-		else if (item_is(&i, "cpu"))
+		int id = accelerator(&i);
+
+		if (item_is(&i, "cpu"))
 			cpu = true;
-		else if (i.len > 4 && !strncmp(i.text, "npu:", 4) &&
-			 args_number(i.text + 4, i.len - 4, 0, MEM_MAX_DEVICES - 1, &id))
+		else if (id == -1)
+			all = true;
+		else if (id >= 0)
 			slots |= 1u << id;
 		else
 			return refuse(err, "device", &i, words, accepted);
@@ -179,10 +196,6 @@ int mem_parse_events(struct args *a, const struct opt *opt, const char *value, s
 	}
 	if (none && (events || traceback))
 		args_notice(a, "Warn: 'none' mixed with other event types, all events cleared.");
-	else if (traceback)
-		args_notice(a,
-			    "Warn: 'traceback' has no effect here: Python trace events are "
-			    "switched on in the job, by msmemscope.config(events=\"traceback\").");
 	c->dump_events = none ? 0 : events;
 	c->traceback = traceback && !none;
 	return 0;

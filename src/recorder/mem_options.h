@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The option table of `msmemscope` and how its values become a struct mem_config. */
-#ifndef SONDE_CLI_MEM_OPTIONS_H
-#define SONDE_CLI_MEM_OPTIONS_H
+#ifndef SONDE_RECORDER_MEM_OPTIONS_H
+#define SONDE_RECORDER_MEM_OPTIONS_H
 
 #include "base/args.h"
 #include "recorder/mem_config.h"

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What tracing the calls of a Python program costs the program: the time of a call that does
+ * nothing, of a function of Python and of one of C, with and without, for every interpreter
+ * from 3.8 on that is here; two events each. And against what one would write first, in the same
+ * run: a profile function in Python that keeps what happened and when.
+ */
+#include <sys/stat.h>
+
+#include "stack_child.h"
+
+#define OLDEST 8
+#define BUDGET_NS 150 /* per event; a call has two */
+#define WANT_RATIO 2 /* the naive way must cost so many times as much */
+#define ROUNDS 7
+
+static const char *build;
+static char dir[256];
+
+struct cost {
+	double python, native; /* ns per call */
+};
+
+/* 0, or -1 if it could not be measured. */
+static int run(const struct stack_python *p, const char *how, int calls, struct cost *out)
+{
+	char cmd[4096], line[256];
+	int found = 0;
+
+	snprintf(cmd, sizeof(cmd),
+		 "PYTHONPATH='%s/python' '%s' -B " STACK_SCRIPTS
+		 "/trace_cost.py %s %d %d '%s/out' 2>'%s/said'",
+		 build, p->path, how, calls, ROUNDS, dir, dir);
+	FILE *f = popen(cmd, "r");
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "ns_per_call %lf %lf", &out->python, &out->native) == 2)
+			found = 1;
+	return pclose(f) == 0 && found ? 0 : -1;
+}
+
+static void forget_files(void)
+{
+	char cmd[512];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s/out'", dir);
+	if (system(cmd) != 0)
+		fprintf(stderr, "trace_cost: cannot remove %s/out\n", dir);
+}
+
+static bool report(const struct stack_python *p, const char *what, double plain, double traced,
+		   double naive)
+{
+	double event = (traced - plain) / 2 > 1 ? (traced - plain) / 2 : 1;
+	double other = (naive - plain) / 2;
+	bool bad = event > BUDGET_NS || other / event < WANT_RATIO;
+
+	printf("trace_cost: 3.%-2d a call of %-6s %5.1f ns, each of its two events %6.1f ns more "
+	       "(budget %d%s); naive %6.0f ns, x %.1f\n",
+	       p->minor, what, plain, event, BUDGET_NS, bad ? ", OVER" : "", other, other / event);
+	return bad;
+}
+
+/* Whether it is above the budget, or could not be measured. */
+static bool measure(const struct stack_python *p)
+{
+	int calls = stack_quick() ? 20000 : 100000;
+	struct cost plain, traced, naive;
+
+	int r = run(p, "plain", calls, &plain);
+	if (r == 0)
+		r = run(p, "traced", calls, &traced);
+	if (r == 0)
+		r = run(p, "naive", calls / 5, &naive);
+	forget_files();
+	if (r < 0) {
+		printf("trace_cost: 3.%d.%d: could not be measured\n", p->minor, p->micro);
+		return true;
+	}
+	bool bad = report(p, "Python", plain.python, traced.python, naive.python);
+	return report(p, "C", plain.native, traced.native, naive.native) || bad;
+}
+
+int main(void)
+{
+	struct stack_python pythons[STACK_PYTHONS];
+	unsigned n = stack_pythons(pythons), bad = 0;
+	char cmd[512];
+
+	build = getenv("SONDE_BUILD") ? getenv("SONDE_BUILD") : "build";
+	snprintf(dir, sizeof(dir), "%s/sonde-bench-XXXXXX",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	if (!mkdtemp(dir))
+		stack_die(dir);
+	for (unsigned i = 0; i < n; i++)
+		if (pythons[i].minor >= OLDEST)
+			bad += measure(&pythons[i]);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
+	if (system(cmd) != 0)
+		fprintf(stderr, "trace_cost: cannot remove %s\n", dir);
+	return bad != 0;
+}

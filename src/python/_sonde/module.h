@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * sonde._sonde: what the Python packages cannot do in Python. One binary for every CPython from 3.8
+ * on: only the stable ABI is used, and what is not part of it is looked up at run time.
+ *
+ * Each file of this folder adds a table of functions. Everything here may be called from any thread
+ * that holds the GIL, and does nothing, cheaply, while nothing records.
+ */
+#ifndef SONDE_PYTHON_MODULE_H
+#define SONDE_PYTHON_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03080000
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* In every CPython since 3.7, in the stable ABI since 3.10. */
+#ifndef METH_FASTCALL
+#	define METH_FASTCALL 0x0080
+#endif
+typedef PyObject *(*fastcall)(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+#define FASTCALL(fn) (PyCFunction)(void (*)(void))(fastcall)(fn)
+
+extern PyMethodDef control_methods[]; /* control.c: configuration, start, stop, step, state */
+extern PyMethodDef event_methods[]; /* events.c: marks, labels, snapshots, blocks, watches */
+extern PyMethodDef op_methods[]; /* ops.c: operators of torch and the tensors they use */
+extern PyMethodDef history_methods[]; /* history.c: notes of torch's caching allocator */
+extern PyMethodDef sanitizer_methods[]; /* sanitizer.c: marks for torch_npu's sanitizer */
+extern PyMethodDef trace_methods[]; /* trace.c: calls of Python functions */
+
+#endif

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Where the memory of tensors lies, whatever kind of tensors they are.
+
+Asking must leave no trace in the job: modes of torch's functions and of its dispatcher that the
+program has switched on are not told of it, and nothing is kept alive.
+"""
+
+import contextlib
+
+_MAX_DEPTH = 8  # of tensors inside tensors, and of what an optimizer keeps
+
+
+def unseen(torch):
+    """A context in which nobody who listens to torch's functions hears of them."""
+    guard = getattr(torch._C, "DisableTorchFunction", None)
+    return guard() if guard is not None else contextlib.nullcontext()
+
+
+def of(torch, tensors):
+    """A list of addresses, one inside each block that the tensors use. Within unseen()."""
+    plain = (torch.Tensor, torch.nn.Parameter)
+    found = []
+    for tensor in tensors:
+        if type(tensor) in plain:
+            try:
+                found.append(tensor.data_ptr())
+                continue
+            except Exception:  # sparse, or without memory of its own
+                pass
+        try:
+            _look_inside(torch, tensor, found, _MAX_DEPTH)
+        except Exception:  # a kind of tensor that does not want to tell
+            pass
+    return found
+
+
+def _look_inside(torch, tensor, found, depth):
+    parts = _parts(torch, tensor) if depth else ()
+    for part in parts:
+        _look_inside(torch, part, found, depth - 1)
+    if not parts:
+        found.append(tensor.data_ptr())
+
+
+def _parts(torch, tensor):
+    """The tensors that this one is made of: DTensor, sparse, quantized by a library, …"""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        return [getattr(tensor, name) for name in flatten()[0]]
+    local = getattr(tensor, "_local_tensor", None)
+    if local is not None:
+        return [local]
+    if tensor.layout is torch.strided:
+        return []
+    with _undispatched(torch):
+        if tensor.layout is torch.sparse_coo:
+            return [tensor._indices(), tensor._values()]
+        if tensor.layout in _rows_first(torch):
+            return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        if tensor.layout in _columns_first(torch):
+            return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
+
+
+def _rows_first(torch):
+    names = ("sparse_csr", "sparse_bsr")
+    return [getattr(torch, name) for name in names if hasattr(torch, name)]
+
+
+def _columns_first(torch):
+    names = ("sparse_csc", "sparse_bsc")
+    return [getattr(torch, name) for name in names if hasattr(torch, name)]
+
+
+@contextlib.contextmanager
+def _undispatched(torch):
+    guard = getattr(torch._C, "_DisableTorchDispatch", None)
+    held = guard() if guard is not None else None
+    if hasattr(held, "__enter__"):
+        with held:
+            yield
+    else:
+        yield
+        del held  # before 2.0 it lasts as long as the object
+
+
+def inside(torch, thing, depth=_MAX_DEPTH):
+    """All tensors in nested dictionaries, lists and tuples."""
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif depth and isinstance(thing, dict):
+        for value in list(thing.values()):
+            yield from inside(torch, value, depth - 1)
+    elif depth and isinstance(thing, (list, tuple)):
+        for value in thing:
+            yield from inside(torch, value, depth - 1)

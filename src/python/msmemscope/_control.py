@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""config(), start(), stop(), step(): the life of a recording."""
+
+import atexit
+import os
+import threading
+
+from . import _collectors, _say
+
+try:
+    from sonde import _sonde
+except ImportError as why:  # an interpreter without the stable ABI, or half an installation
+    _sonde, _why_not = None, why
+
+KEYS = ("call_stack", "level", "events", "device", "format", "output_path", "analysis", "watch")
+OLD_KEYS = {"data_format": "format", "output": "output_path"}
+ONCE = ("format", "output_path", "watch")
+FLUSH_MS = 2000
+
+_lock = threading.RLock()
+_effective = False  # what may be set once has been set
+_told_missing = False
+
+
+def _forked():
+    """A thread that had the lock is not there in the child, and would never give it back."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def native():
+    """The extension, or an exception that says why there is none."""
+    if _sonde is None:
+        raise RuntimeError(f"msmemscope cannot record in this interpreter: {_why_not}")
+    return _sonde
+
+
+def _check(options):
+    checked = {}
+    for key, value in options.items():
+        if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value):
+            value = ",".join(value)
+        if not isinstance(value, str):
+            raise TypeError(f"Value for argument '{key}' must be a string (use quotes)")
+        if key in OLD_KEYS:
+            _say.warn(f"'{key}' is the old name of '{OLD_KEYS[key]}'")
+            key = OLD_KEYS[key]
+        if key not in KEYS:
+            raise ValueError(
+                f"Set msmemscope trace config failed! There is no '{key}'; "
+                f"expected {', '.join(KEYS)}"
+            )
+        checked[key] = value
+    return checked
+
+
+def config(*args: object, **options: str) -> None:
+    """Say what is to be recorded. Every value is a string, as on the command line.
+
+    call_stack   "c", "python", "c:10,python:5": stacks of memory events, and how deep
+    level        "op", "kernel" (also "0", "1")
+    events       "alloc", "free", "launch", "access", "traceback"; "" for none
+    device       "npu", "npu:0", "gpu", "gpu:0", "cpu"
+    analysis     "leaks", "decompose", "inefficient", "oom"; "" for none
+    format       "csv" or "db"                  once, before recording begins
+    output_path  where files go                 once, before recording begins
+    watch        "first_op,last_op,full-content"  once, before recording begins
+
+    What is not named stays as it is; config() alone changes nothing. Nothing is recorded before
+    start(). A mistake is a ValueError that says what was expected, and nothing is changed.
+
+    >>> import msmemscope
+    >>> msmemscope.config(events="alloc,free", call_stack="python:10", analysis="leaks")
+    """
+    global _effective
+    if args:
+        raise TypeError("config() takes no positional arguments")
+    sonde = native()
+    with _lock:
+        options = _check(options)
+        if _effective or sonde.launched():
+            late = [key for key in ONCE if key in options]
+            if late:
+                _say.warn('Config:"format","output_path","watch" can only be set once.')
+            options = {k: v for k, v in options.items() if k not in late}
+        try:
+            notices = sonde.configure(options)
+        except ValueError as why:
+            raise ValueError(f"Set msmemscope trace config failed! {why}") from None
+        for line in notices.splitlines():
+            _say.warn(line)
+        _effective = True
+        if sonde.tracing():
+            _collectors.refresh(sonde.settings())
+
+
+def start() -> None:
+    """Begin recording, with what config() said or the defaults.
+
+    May be called again after stop(): every window goes into the same files.
+
+    >>> msmemscope.start()
+    >>> train()
+    >>> msmemscope.stop()
+    """
+    sonde = native()
+    with _lock:
+        if not sonde.start():
+            _say.error(
+                "nothing is recorded: the recorder could not be started. Is "
+                f"'{sonde.session()}' a place where files can be made?"
+            )
+            return
+        _say.info("Start tracing.")
+        _say_what_is_missing(sonde)
+        _collectors.refresh(sonde.settings())
+
+
+def stop() -> None:
+    """End recording. The files hold everything up to here when this returns.
+
+    Memory is still followed, at little cost, so that the next start() knows what is in use.
+
+    >>> msmemscope.stop()
+    """
+    sonde = native()
+    with _lock:
+        if not sonde.tracing():
+            return
+        _collectors.refresh(None)
+        sonde.stop()
+        _say.info("Stop tracing.")
+        if not sonde.flush(FLUSH_MS):
+            _say.warn(f"the files are still being written; see {sonde.session()}")
+
+
+def step() -> None:
+    """The end of a training step, and the beginning of the next; counted from 1.
+
+    >>> for batch in loader:
+    ...     train(batch)
+    ...     msmemscope.step()
+    """
+    sonde = native()
+    if sonde.tracing():
+        _collectors.before_step()
+        sonde.step()
+
+
+def _say_what_is_missing(sonde):
+    global _told_missing
+    if not _told_missing:
+        _told_missing = True
+        from . import _missing
+
+        _missing.say(sonde)
+
+
+def _resume():
+    """Imported while a recording is under way: by the command, or by a parent's recording."""
+    if _sonde is None:
+        return
+    if _sonde.launched():
+        _sonde.begin()  # a process joins with its first event, and there may have been none yet
+    if _sonde.tracing():
+        _collectors.refresh(_sonde.settings())
+
+
+@atexit.register
+def _leave():
+    """The interpreter ends: nothing of ours runs while it is taken apart."""
+    if _sonde is not None and _sonde.joined():
+        _collectors.refresh(None)

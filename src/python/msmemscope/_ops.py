@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Operators of torch, and the tensors they use.
+
+A dispatch mode whose body is written in C (_sonde/ops.c). One object serves the whole process; it is
+on the stack of every thread that runs operators to be told: of the one that called start(), of those
+that are started from then on, and of torch's own threads that work for them.
+"""
+
+import sys
+import threading
+
+from sonde import _sonde
+
+from . import _imports, _tensors
+
+LAUNCH, ACCESS = 4, 8  # events; see src/recorder/mem_config.h
+LEVEL_OP = 1
+
+_mode = None
+_enabled = False
+_waiting = None  # for torch
+
+
+def wanted(settings):
+    events = settings["events"]
+    if not (settings["cpu"] or settings["watch"] or _has_accelerator()):
+        return False
+    return bool(
+        (events & LAUNCH and settings["level"] & LEVEL_OP)
+        or events & ACCESS
+        or settings["watch"]
+        or _sonde.wants(_sonde.WANT_WATCH)
+        or _tensors.wanted(settings)
+    )
+
+
+def _has_accelerator():
+    """May this process have tensors elsewhere than on the CPU? Nothing is initialized for that."""
+    torch = sys.modules.get("torch")
+    if torch is None or "torch_npu" in sys.modules:
+        return True
+    version = getattr(torch, "version", None)
+    return getattr(version, "cuda", None) is not None
+
+
+def enable(settings):
+    global _enabled, _waiting
+    _enabled = True
+    _waiting = _imports.when_imported("torch", lambda torch: _begin(torch, settings))
+
+
+def disable():
+    global _enabled
+    _enabled = False
+    if _waiting is not None:
+        _waiting.cancel()
+    _sonde.op_live(False)
+    _tensors.disable()
+    _threads(False)
+    if _mode is not None:
+        _take_off()
+
+
+def before_step():
+    _tensors.before_step()
+
+
+def _begin(torch, settings):
+    global _mode
+    if not _enabled:
+        return
+    if _mode is None:
+        _sonde.op_setup(torch, _take_off)
+        _mode = _make_mode(torch)
+    _tensors.enable(torch, settings)
+    _sonde.op_live(True)
+    _put_on()
+    _threads(True)
+
+
+def _make_mode(torch):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class MemscopeMode(TorchDispatchMode):
+        # Operators that are made of others are told as what they are.
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls):
+            return True  # compiled code is left as it is; what it calls is told
+
+    mode = MemscopeMode()
+    # Without a Python frame in between: torch asks the object, not its class.
+    mode.__torch_dispatch__ = _sonde.op_bound(mode)
+    return mode
+
+
+# The stack belongs to the thread. Its lowest layer is used, not `with`: that keeps flags of torch's
+# in order only where modes end in the opposite order of their beginnings.
+
+
+def _put_on():
+    from torch.utils import _python_dispatch as modes
+
+    if all(m is not _mode for m in _stack()):
+        modes._push_mode(_mode)
+
+
+def _take_off():
+    """Off the stack of this thread, wherever it is in it; the others stay in their order."""
+    from torch.utils import _python_dispatch as modes
+
+    above = []
+    stack = _stack()
+    if all(m is not _mode for m in stack):
+        return
+    while True:
+        mode = modes._pop_mode()
+        if mode is _mode:
+            break
+        above.append(mode)
+    for mode in reversed(above):
+        modes._push_mode(mode)
+
+
+def _stack():
+    from torch.utils import _python_dispatch as modes
+
+    return modes._get_current_dispatch_mode_stack()
+
+
+# Threads of the program's.
+
+_bootstrap = None
+
+
+def _threads(on):
+    """Threads that begin from now on have the mode, too."""
+    global _bootstrap
+    if on and _bootstrap is None:
+        begin = getattr(threading.Thread, "_bootstrap_inner", None)
+        if begin is None:
+            return
+
+        def _bootstrap_inner(self):
+            try:
+                if _enabled and _mode is not None:
+                    _put_on()
+            except Exception:  # torch is being taken apart
+                pass
+            try:
+                begin(self)
+            finally:
+                try:
+                    if _mode is not None:
+                        _take_off()
+                except Exception:
+                    pass
+
+        _bootstrap = (_bootstrap_inner, begin)
+        threading.Thread._bootstrap_inner = _bootstrap_inner
+    elif not on and _bootstrap is not None:
+        if threading.Thread._bootstrap_inner is _bootstrap[0]:
+            threading.Thread._bootstrap_inner = _bootstrap[1]
+            _bootstrap = None

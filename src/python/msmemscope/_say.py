@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Messages, in the form that users of msmemscope know. On stderr: stdout is the job's."""
+
+import os
+import sys
+
+
+def line(text):
+    stream = sys.stderr
+    try:
+        if stream is sys.__stderr__:
+            # Past the buffer: what could not be written would stay there, fail once more when
+            # the interpreter ends, and become the job's exit status.
+            stream.flush()
+            os.write(stream.fileno(), (text + "\n").encode("utf-8", "backslashreplace"))
+        else:
+            print(text, file=stream, flush=True)
+    except (OSError, ValueError, AttributeError):
+        pass  # closed, or there is none: nothing of this is worth an exception in the job
+
+
+def _say(kind, text):
+    line(f"[msmemscope] {kind}: {text}")
+
+
+def info(text):
+    _say("Info", text)
+
+
+def warn(text):
+    _say("Warn", text)
+
+
+_said = set()
+
+
+def info_once(text):
+    if text not in _said:
+        _said.add(text)
+        info(text)
+
+
+def warn_once(text):
+    if text not in _said:
+        _said.add(text)
+        warn(text)
+
+
+def error(text):
+    _say("Error", text)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Memory of tensors on the CPU, where malloc() does not tell of it: no library is preloaded.
+
+What is seen is what operators are given and hand out, and what is there when recording begins.
+"""
+
+import atexit
+import gc
+import weakref
+
+from sonde import _sonde
+
+ALLOC = 1  # see src/recorder/mem_config.h
+
+_ready = False
+
+
+def wanted(settings):
+    return bool(settings["cpu"] and settings["events"] & ALLOC and not _sonde.storage_hooked())
+
+
+def enable(torch, settings):
+    if not wanted(settings):
+        return
+    _setup(torch)
+    _sonde.storage_set(True)
+    _sonde.storage_scan(gc.get_objects())
+
+
+def disable():
+    _sonde.storage_sweep()
+    _sonde.storage_set(False)
+
+
+def before_step():
+    _sonde.storage_sweep()
+
+
+def _setup(torch):
+    global _ready
+    if _ready:
+        return
+    base = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+    storage_of = getattr(base, "untyped_storage", None) or base._storage
+    probe = torch.empty(1)
+    weak = expired = drop = None
+    if not _stays(storage_of, probe):
+        kind = type(storage_of(probe))
+        weak, expired, drop = kind._weak_ref, kind._expired, kind._free_weak_ref
+    _sonde.storage_setup(storage_of, base.storage_offset, base.element_size, weak, expired, drop)
+    atexit.register(_sonde.storage_over)
+    _ready = True
+
+
+def _stays(storage_of, tensor):
+    """Does the object of a storage live as long as the storage?"""
+    reference = weakref.ref(storage_of(tensor))
+    return reference() is not None

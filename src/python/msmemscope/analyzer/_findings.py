@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+from typing import Any, Dict, Iterable
+
+
+class Findings(list):
+    """What an analysis found: a list of dicts, the same that `--json` of the program gives.
+
+    answer  everything that was said, beside the findings: totals, notes, what was looked at
+
+    >>> found = msmemscope.check_leaks("memscope_dump_1.csv", "round", 0)
+    >>> sum(block["bytes"] for block in found)
+    5000
+    >>> found.answer["failed"]
+    False
+    """
+
+    def __init__(self, found: Iterable[Dict[str, Any]] = (), answer: Dict[str, Any] = {}) -> None:
+        super().__init__(found)
+        self.answer: Dict[str, Any] = dict(answer)
+
+    def __repr__(self) -> str:
+        """Short: what was found has been printed, and an interactive session shows this after it."""
+        return f"<{len(self)} finding{'' if len(self) == 1 else 's'}>"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Calls of Python functions, from here to there.
+
+    msmemscope.tracer.start()
+    train()
+    msmemscope.tracer.stop()
+
+The same as ``config(events="…,traceback")`` and ``start()``: a file ``python_trace_<tid>_<time>.csv``
+per thread, with the begin and the end of every call on the clock of the memory events.
+"""
+
+from . import _control, _say, _trace
+
+_EVENTS = ("alloc", "free", "launch", "access")  # in the order of their bits
+
+_began = False  # recording is under way for this alone
+
+
+def _configure(traceback):
+    bits = _control.native().settings()["dump_events"]
+    words = [word for i, word in enumerate(_EVENTS) if bits >> i & 1]
+    words += ["traceback"] if traceback else []
+    _control.config(events=",".join(words) or "none")
+
+
+def start() -> None:
+    """Trace the calls of all threads from now on; begins to record if nothing is recorded yet.
+
+    >>> msmemscope.tracer.start()
+    """
+    global _began
+    native = _control.native()
+    with _control._lock:
+        if native.tracing() and _trace.is_on():
+            _say.warn("Python calls are being traced already.")
+            return
+        _configure(True)
+        if not native.tracing():
+            _control.start()
+            _began = native.tracing()
+
+
+def stop() -> None:
+    """The end of it. Recording goes on if it had begun before.
+
+    >>> msmemscope.tracer.stop()
+    """
+    global _began
+    with _control._lock:
+        if not _trace.is_on():
+            _say.warn("Python calls are not being traced.")
+            return
+        _configure(False)
+        if _began:
+            _control.stop()
+        _began = False

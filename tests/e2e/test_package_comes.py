@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""A job that does not import msmemscope: the package comes by itself when it is needed."""
+
+import pytest
+
+from pythons import every_python, one_per_minor
+
+# Allocates until the package is there, or for as long as it would take.
+LOOK = """
+import json, sys, threading
+before = list(sys.path)
+kept = []
+for i in range(60000):
+    kept.append(bytearray(600))
+    if "msmemscope" in sys.modules:
+        break
+    if len(kept) > 5000:
+        kept.clear()
+print("msmemscope" in sys.modules, sys.path == before, "torch" in sys.modules,
+      len(threading.enumerate()))
+"""
+
+
+def run(record, python, *opts, code=LOOK, **env):
+    r = record(python.path, "-c", code, opts=["--device=cpu", *opts], env=env)
+    assert r.returncode == 0, r.stderr
+    return r
+
+
+@pytest.mark.parametrize("python", every_python(oldest=8))
+def test_it_comes_when_owners_are_asked_for(record, python):
+    r = run(record, python, "--analysis=decompose")
+    assert r.stdout.split() == [b"True", b"True", b"False", b"1"], r.stdout + r.stderr
+    assert r.stderr == b""
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=11, newest=11))
+@pytest.mark.parametrize("opts", [[], ["--analysis=leaks"], ["--events=alloc"]])
+def test_it_does_not_come_otherwise(record, python, opts):
+    assert run(record, python, *opts).stdout.split()[0] == b"False"
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=11, newest=11))
+def test_it_can_be_kept_out(record, python):
+    r = run(record, python, "--analysis=decompose", SONDE_PYTHON="off")
+    assert r.stdout.split()[0] == b"False"
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=7, newest=7))
+def test_an_interpreter_that_is_too_old_is_left_alone(record, python):
+    r = run(record, python, "--analysis=decompose")
+    assert r.stdout.split()[0] == b"False" and r.stderr == b""
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+def test_the_job_is_the_same(record, python):
+    """Exceptions, exit status, output, a half-finished import: as without us."""
+    code = """
+import sys
+kept = [bytearray(600) for i in range(20000)]
+import asyncio, unittest, http.client, xml.dom.minidom, concurrent.futures
+print(sum(map(len, kept)))
+raise SystemExit(7)
+"""
+    r = record(python.path, "-c", code, opts=["--device=cpu", "--analysis=decompose"])
+    assert (r.returncode, r.stdout, r.stderr) == (7, b"12000000\n", b"")

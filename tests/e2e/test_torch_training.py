@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""A real training loop: a leak in the user's own code is found with its line, and what is computed
+does not differ by a bit from a run that nobody looks at."""
+
+import functools
+import json
+import pathlib
+import re
+import subprocess
+
+import pytest
+from python_jobs import Jobs, Left
+from torches import every_torch, torches
+
+TRAIN = pathlib.Path(__file__).resolve().parents[1] / "targets/python/train.py"
+STEPS = 8
+TORCHES = every_torch()
+NEWEST = TORCHES[-1:] if not torches() else [pytest.param(torches()[-1], id=torches()[-1].label)]
+EVERYTHING = [
+    "call_stack=python:10,c:5",
+    "analysis=leaks,decompose,inefficient",
+    "events=alloc,free,launch,access,traceback",
+    "level=op,kernel",
+    "device=cpu,npu",
+]
+STACKS = ["call_stack=python:10", "analysis=leaks", "device=cpu"]
+
+
+@pytest.fixture
+def jobs(build, tmp_path):
+    made = Jobs(build, tmp_path)
+    yield made
+    made.end()
+
+
+def line_of(text):
+    return 1 + TRAIN.read_text().splitlines().index(
+        next(l for l in TRAIN.read_text().splitlines() if text in l)
+    )
+
+
+def train(jobs, torch, leak, *words, cli=None, env=None, out=False):
+    place = jobs.place()
+    command = [torch.path, TRAIN, leak, STEPS, *words]
+    if cli is not None:
+        at = place / "memscopeDumpResults"
+        command = [jobs.build / "bin/msmemscope", f"--output-path={at}", *cli, "--", *command]
+    r = subprocess.run(
+        [str(w) for w in command],
+        cwd=place,
+        env=jobs.env(**(env or {})),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=100,
+    )
+    return Left(place / "memscopeDumpResults", r)
+
+
+@functools.lru_cache(maxsize=None)
+def unrecorded(torch):
+    """What it prints by itself; the leaks are the same computation."""
+    r = subprocess.run(
+        [torch.path, str(TRAIN), "none", str(STEPS)], stdout=subprocess.PIPE, check=True
+    )
+    return r.stdout.decode()
+
+
+def leaks_of(jobs, left):
+    """The answer of `sonde mem leaks`, as JSON and as text."""
+    left.wait()
+    sonde = [str(jobs.build / "bin/sonde"), "mem", "leaks"]
+    j = subprocess.run([*sonde, "--json", str(left.out)], stdout=subprocess.PIPE)
+    t = subprocess.run([*sonde, "--fail-on=leak", str(left.out)], stdout=subprocess.PIPE)
+    answer = json.loads(j.stdout)
+    assert t.returncode == (3 if answer["findings"] else 0), t
+    return answer, t.stdout.decode()
+
+
+def check_list(jobs, left):
+    """One finding: where the tensor was made that the list keeps, with who called that."""
+    answer, text = leaks_of(jobs, left)
+    line = line_of("# the list keeps this")
+    places = [leak for leak in answer["leaks"] if leak["block_bytes"] == 32 * 128 * 4]
+    (place,) = places
+    assert place["bytes_per_step"] == 32 * 128 * 4 and place["kind"] == "growth", place
+    frames = place["python_stack"]
+    assert re.search(rf"train\.py\D+{line}\b", frames[0]) and "forward" in frames[0], frames
+    assert any("train_step" in f for f in frames), frames
+    assert f"train.py:{line}" in text, text
+    return answer
+
+
+# --- the leak ---
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+def test_leak_with_no_preload(jobs, torch):
+    left = train(jobs, torch, "list", *STACKS)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    answer = check_list(jobs, left)
+    assert answer["findings"] == 1, "nothing else is taken for a leak"
+    # Also on the console of the job itself, at its end.
+    assert f"train.py:{line_of('# the list keeps this')}" in left.stderr, left
+
+
+@pytest.mark.parametrize("torch", NEWEST)
+def test_leak_of_a_graph(jobs, torch):
+    """`total += loss` keeps every activation that the gradient would need: no list in sight."""
+    left = train(jobs, torch, "graph", *STACKS)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    answer, text = leaks_of(jobs, left)
+    assert answer["findings"] >= 1, text
+    leaking = "\n".join(f for leak in answer["leaks"] for f in leak["python_stack"])
+    assert "train.py" in leaking and "train_step" in leaking, leaking
+    assert all(leak["python_stack"] for leak in answer["leaks"]), "each with its place"
+
+
+@pytest.mark.parametrize("torch", NEWEST)
+@pytest.mark.parametrize("leak", ["none", "buffer"])
+def test_no_leak_no_finding(jobs, torch, leak):
+    left = train(jobs, torch, leak, *STACKS)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    answer, text = leaks_of(jobs, left)
+    assert answer["findings"] == 0, text
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+def test_leak_below_the_command(jobs, torch):
+    """Every block of the process is followed, not only tensors."""
+    cli = ["--device=cpu", "--call-stack=python:10", "--collect-mode=deferred"]
+    left = train(jobs, torch, "list", "package", cli=cli)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    check_list(jobs, left)
+
+
+@pytest.mark.parametrize("torch", NEWEST)
+def test_leak_with_the_recipe(jobs, torch):
+    left = train(jobs, torch, "list", *STACKS, env=jobs.recipe())
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    check_list(jobs, left)
+
+
+@pytest.mark.parametrize("torch", TORCHES[:1])
+@pytest.mark.deadline(300)
+def test_leak_from_the_first_instruction_on(jobs, torch):
+    """The import of torch alone has more different stacks than most programs ever have. What comes
+    after it still has its own."""
+    cli = ["--device=cpu", "--call-stack=python:10"]
+    left = train(jobs, torch, "list", "step", cli=cli)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    check_list(jobs, left)
+    lost = subprocess.run(
+        [str(jobs.build / "bin/sonde"), "mem", "show", "--json", str(left.out)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert json.loads(lost.stdout)["lost"] == {"events": 0, "stacks": 0, "damaged_bytes": 0}
+
+
+# --- to the last bit ---
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+def test_everything_on_changes_nothing(jobs, torch):
+    left = train(jobs, torch, "none", *EVERYTHING)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    assert "Traceback" not in left.stderr and "not collected" not in left.stderr, left
+
+
+@pytest.mark.parametrize("torch", NEWEST)
+def test_everything_on_below_the_command(jobs, torch):
+    """Nothing in the program: the command brings the package by itself."""
+    cli = [
+        "--call-stack=python:10,c:5",
+        "--analysis=leaks,decompose,inefficient",
+        "--events=alloc,free,launch,access,traceback",
+        "--level=op,kernel",
+    ]
+    left = train(jobs, torch, "none", cli=cli)
+    assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
+    assert "Traceback" not in left.stderr and "not collected" not in left.stderr, left
+
+
+# --- torch's own ways of having processes ---
+
+WORKERS = """
+import torch
+import torch.multiprocessing as mp
+
+def child(n, tensor, done):
+    torch.set_num_threads(1)
+    tensor[n] = n + 1
+    done.put((os.getpid(), float(torch.randn(10).sum())))
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 16
+    def __getitem__(self, i): return torch.full((1000,), float(i))
+
+def main():
+    torch.manual_seed(3)
+    torch.set_num_threads(1)
+    method = sys.argv[1]
+    context = mp.get_context(method)
+    shared = torch.zeros(4).share_memory_()
+    done = context.SimpleQueue()
+    workers = [context.Process(target=child, args=(n, shared, done)) for n in range(4)]
+    [w.start() for w in workers]
+    told = [done.get() for _ in workers]
+    [w.join() for w in workers]
+    assert all(w.exitcode == 0 for w in workers), [w.exitcode for w in workers]
+    print(shared.tolist(), len({pid for pid, _ in told}))
+    loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, shuffle=True,
+                                         multiprocessing_context=method)
+    for epoch in range(2):
+        print([float(b.sum()) for b in loader])
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        msmemscope.config(device="cpu", call_stack="python:5", analysis="leaks,decompose",
+                          events="alloc,free,launch,access,traceback")
+        msmemscope.start()
+        main()
+        msmemscope.stop()
+    else:
+        main()
+"""
+
+
+@pytest.mark.parametrize("torch", NEWEST)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_torch_multiprocessing(jobs, torch, method):
+    plain = jobs.run(torch, WORKERS, method, timeout=110)
+    assert plain.returncode == 0, plain
+    left = jobs.run(torch, WORKERS, method, "record", timeout=110)
+    assert (left.returncode, left.stdout) == (0, plain.stdout), left
+    assert "Traceback" not in left.stderr and "not collected" not in left.stderr, left
+    assert left.of("MALLOC", "HOST")

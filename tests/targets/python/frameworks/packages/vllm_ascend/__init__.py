@@ -1,0 +1,1 @@
+# SPDX-License-Identifier: MulanPSL-2.0
