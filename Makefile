@@ -229,7 +229,7 @@ check-clean:
 
 .PHONY: e2e
 e2e: all targets
-	$(PYTHON) tools/run_e2e.py -q -rs tests/e2e $(ARGS)
+	$(PYTHON) tools/run_e2e.py $(if $(ARGS),,--beside) -q -rs tests/e2e $(ARGS)
 
 # Every tests/fuzz/fuzz_NAME.c, over tests/fuzz/corpus/NAME. `make fuzz-replay` runs the corpus and
 # some fixed mutations of it; `make fuzz FUZZ=NAME` searches for FUZZ_SECONDS.

@@ -12,7 +12,7 @@
 #define OLDEST 8
 #define BUDGET_NS 150 /* per event; a call has two */
 #define WANT_RATIO 2 /* the naive way must cost so many times as much */
-#define ROUNDS 7
+#define CALLS 5000 /* in a round, which fits between two turns of the scheduler */
 
 static const char *build;
 static char dir[256];
@@ -22,7 +22,7 @@ struct cost {
 };
 
 /* 0, or -1 if it could not be measured. */
-static int run(const struct stack_python *p, const char *how, int calls, struct cost *out)
+static int run(const struct stack_python *p, const char *how, struct cost *out)
 {
 	char cmd[4096], line[256];
 	int found = 0;
@@ -30,7 +30,7 @@ static int run(const struct stack_python *p, const char *how, int calls, struct 
 	snprintf(cmd, sizeof(cmd),
 		 "PYTHONPATH='%s/python' '%s' -B " STACK_SCRIPTS
 		 "/trace_cost.py %s %d %d '%s/out' 2>'%s/said'",
-		 build, p->path, how, calls, ROUNDS, dir, dir);
+		 build, p->path, how, CALLS, stack_quick() ? 40 : 120, dir, dir);
 	FILE *f = popen(cmd, "r");
 	if (!f)
 		return -1;
@@ -65,14 +65,13 @@ static bool report(const struct stack_python *p, const char *what, double plain,
 /* Whether it is above the budget, or could not be measured. */
 static bool measure(const struct stack_python *p)
 {
-	int calls = stack_quick() ? 20000 : 100000;
 	struct cost plain, traced, naive;
 
-	int r = run(p, "plain", calls, &plain);
+	int r = run(p, "plain", &plain);
 	if (r == 0)
-		r = run(p, "traced", calls, &traced);
+		r = run(p, "traced", &traced);
 	if (r == 0)
-		r = run(p, "naive", calls / 5, &naive);
+		r = run(p, "naive", &naive);
 	forget_files();
 	if (r < 0) {
 		printf("trace_cost: 3.%d.%d: could not be measured\n", p->minor, p->micro);

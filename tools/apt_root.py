@@ -24,7 +24,7 @@ DISTRIBUTIONS = {
 }
 # Nothing that a program reads, and the packages' own tests.
 NOT_UNPACKED = ["./usr/share/" + name for name in "doc info lintian locale man".split()]
-NOT_UNPACKED += ["*/dist-packages/*/tests", "*/dist-packages/*/bin/*test*"]
+NOT_UNPACKED += ["*/dist-packages/*/tests", "*/dist-packages/torch/bin/*[tT]est*"]
 
 
 class Unavailable(Exception):
@@ -189,6 +189,7 @@ class Elf:
         self.data[offset : offset + len(loader + libraries)] = loader + libraries
         for at, *_ in self.of_type(self.INTERP):
             self.put(at + 8, offset, address, address, len(loader), len(loader))
+        self.yield_to_program()
         tags, end = self.tags()
         if 0 not in tags or tags[0] + 32 > end:
             raise Unavailable("no room in the program for one more entry")
@@ -196,8 +197,8 @@ class Elf:
         self.put(tags[0], self.RPATH, (address + len(loader) - strings) % 2**64)
 
     def yield_to_program(self):
-        """A library's own DT_RUNPATH hides the program's DT_RPATH from what it needs; a DT_RPATH
-        comes before it."""
+        """A DT_RUNPATH hides the DT_RPATH of the program, a DT_RPATH does not; of two in one file
+        the last counts."""
         tags, _ = self.tags()
         if self.RUNPATH in tags:
             self.put(tags[self.RUNPATH], self.RPATH)
@@ -212,10 +213,10 @@ def change(path, how):
         f.write(elf.data)
 
 
-def adapt(root):
-    """Lets the programs find their own loader and libraries when they are simply run."""
+def adapt(root, programs):
+    """Lets programs find their own loader and libraries when they are simply run."""
     loader, libraries = loader_of(root)
-    for program in interpreters(root):
+    for program in programs:
         if not os.path.islink(program):
             change(program, lambda elf: elf.use(loader, libraries))
 
@@ -235,7 +236,7 @@ def fetch(directory, mirror, choose, left_out, finish):
     files = apt.download(choose(apt), left_out)
     root = os.path.join(directory, "root")
     unpack(files, root)
-    adapt(root)
+    adapt(root, interpreters(root))
     finish(root)
     shutil.rmtree(os.path.join(directory, "apt"))
     with open(os.path.join(directory, "done"), "w", encoding="utf-8") as f:

@@ -317,7 +317,10 @@ static const char *meaning(const char *name, size_t len)
 		{"sharded_weight", "sharded weights"},
 		{"gradient", "gradients"},
 		{"optimizer_state", "optimizer state"},
+		{"buffer", "buffers"},
 		{"activation", "activations"},
+		{"backward", "backward pass"},
+		{"optimizer", "optimizer steps"},
 		{"kv_cache", "KV cache"},
 		{"ops", "tensors of operators"},
 	};

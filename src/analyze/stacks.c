@@ -95,10 +95,10 @@ static void learn(struct stacks *s, const struct stack *stack)
 	size_t n = pick(stack, lines);
 	uint64_t hash = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	/* The last one may have been called by anybody: stacks are cut at the depth asked for. */
+	for (size_t i = 0; i + 1 < n; i++) {
 		hash = hash_function(&lines[i], stack->py, hash);
-		uint64_t caller =
-			i + 1 < n ? hash_function(&lines[i + 1], stack->py, hash) >> 1 : 0;
+		uint64_t caller = hash_function(&lines[i + 1], stack->py, hash) >> 1;
 		uint64_t known = hmap_get(&s->callers, hash);
 		if (known == HMAP_NONE)
 			hmap_put(&s->callers, hash, caller);

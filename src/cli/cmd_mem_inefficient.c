@@ -13,10 +13,10 @@
 #include "analyze/inefficient.h"
 #include "base/mem.h"
 #include "cli/analysis_command.h"
-#include "recorder/mem_values.h"
 #include "export/dump_amend.h"
 #include "recorder/input.h"
 #include "recorder/mem_config.h"
+#include "recorder/mem_values.h"
 #include "recorder/replay.h"
 
 struct command_options {

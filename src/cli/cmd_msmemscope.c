@@ -22,8 +22,8 @@
 #include "cli/command.h"
 #include "cli/compare_run.h"
 #include "cli/launch.h"
-#include "recorder/mem_options.h"
 #include "recorder/mem_config.h"
+#include "recorder/mem_options.h"
 #include "recorder/session.h"
 
 #define TAG "[msmemscope] "

@@ -51,6 +51,7 @@ struct pids {
 	const struct input_sink *sink;
 	uint32_t *pid; /* of each process number */
 	size_t cap;
+	uint64_t calls;
 };
 
 static void on_session(void *arg, const struct mem_config *cfg)
@@ -72,6 +73,14 @@ static void on_proc(void *arg, const struct frame_proc *p)
 	if (s->sink->process)
 		s->sink->process(s->sink->arg, p->pid, buf_str(&text));
 	buf_release(&text);
+}
+
+static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
+{
+	struct pids *s = arg;
+
+	(void)proc;
+	s->calls += row != NULL;
 }
 
 static void on_row(void *arg, uint32_t proc, const struct row *row)
@@ -146,6 +155,7 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 				    .proc = on_proc,
 				    .row = on_row,
 				    .watch = on_watch,
+				    .call = on_call,
 				    .proc_end = on_proc_end,
 				    .arg = &pids};
 	struct track *t = track_new(&tracks);
@@ -158,6 +168,8 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 			   "brings back what is left in the buffers.");
 	if (r == 0 && !torn)
 		note_session(file, sink);
+	if (r == 0 && sink->calls)
+		sink->calls(sink->arg, pids.calls);
 	track_free(t);
 	free(pids.pid);
 	return r;

@@ -21,6 +21,7 @@ struct input_sink {
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
 	void (*lost)(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged);
+	void (*calls)(void *arg, uint64_t n); /* of functions, in a recording */
 	void (*note)(void *arg, const char *text); /* a sentence that the reader should know */
 	/*
 	 * Rows of a dump went back in time: asked once at its end. If so, restart() is called and

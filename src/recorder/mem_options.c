@@ -98,8 +98,8 @@ const struct opt mem_option_table[] = {
 	 .parse = mem_parse_device,
 	 .default_text = "npu",
 	 .help = "Whose memory is recorded: npu (every NPU), npu:ID with ID from 0 to 31, cpu "
-		 "(host "
-		 "memory). npu together with npu:ID means every NPU."},
+		 "(host memory). npu together with npu:ID means every NPU. gpu and cuda are other "
+		 "words for npu: the accelerator that there is."},
 	{.name = "level",
 	 .kind = OPT_CALL,
 	 .arg = "LIST",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Everything that comes out of a stream of rows: dump files, watch files, calls, and the diagnosis. The
- * recorder feeds it while a job runs; an export feeds it from a recording.
+ * Everything that comes out of a stream of rows: dump files, watch files, calls, and the diagnosis.
+ * The recorder feeds it while a job runs; an export feeds it from a recording.
  */
 #ifndef SONDE_RECORDER_OUTPUTS_H
 #define SONDE_RECORDER_OUTPUTS_H

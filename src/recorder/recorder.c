@@ -135,8 +135,12 @@ static int config_without_launcher(struct recorder *rec, struct err *err)
 	if (given && given[0] == '/' && mem_config_read(given, &rec->cfg, NULL) == 0) {
 		r = 0;
 	} else {
+		const char *compat = getenv(MEM_COMPAT_ENV);
+
 		r = mem_config_init(&rec->cfg, err);
 		rec->cfg.mode = MEM_DEFERRED;
+		if (compat && mem_compat_find(compat) >= 0)
+			rec->cfg.compat = (enum row_compat)mem_compat_find(compat);
 	}
 	snprintf(rec->cfg.output_dir, sizeof(rec->cfg.output_dir), "%s", dirname(copy));
 	free(copy);

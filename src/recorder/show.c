@@ -7,6 +7,7 @@
 /* `arg` of all of them. */
 struct showing {
 	struct summary *summary;
+	uint64_t calls; /* of functions */
 };
 
 static void on_process(void *arg, uint32_t pid, const char *command)
@@ -31,6 +32,11 @@ static void on_note(void *arg, const char *text)
 	summary_note(((struct showing *)arg)->summary, text);
 }
 
+static void on_calls(void *arg, uint64_t n)
+{
+	((struct showing *)arg)->calls = n;
+}
+
 static bool is_unordered(void *arg)
 {
 	return summary_unordered(((struct showing *)arg)->summary);
@@ -48,11 +54,12 @@ static void restart(void *arg)
 int show_recording(const char *path, bool json, unsigned top, bool colour, struct buf *out,
 		   struct err *err)
 {
-	struct showing s = {summary_new()};
+	struct showing s = {summary_new(), 0};
 	struct input_sink sink = {
 		.process = on_process,
 		.row = on_row,
 		.lost = on_lost,
+		.calls = on_calls,
 		.note = on_note,
 		.unordered = is_unordered,
 		.restart = restart,
@@ -64,6 +71,10 @@ int show_recording(const char *path, bool json, unsigned top, bool colour, struc
 		r = summary_json(s.summary, top, out);
 	else if (r == 0)
 		summary_text(s.summary, top, colour, out);
+	if (r == 0 && s.calls && !json)
+		buf_addf(out,
+			 "\n%llu calls of functions were traced: see the files python_trace_*.\n",
+			 (unsigned long long)s.calls);
 	summary_free(s.summary);
 	return r;
 }

@@ -23,7 +23,8 @@ struct watch_sample; /* analyze/watch.h */
 struct track_sink {
 	void (*session)(void *arg, const struct mem_config *cfg);
 	void (*proc)(void *arg, const struct frame_proc *p);
-	/* Optional: a process has changed its own configuration, which lives until the next time. */
+	/* Optional: a process has changed its own configuration, which lives until the next time.
+	 */
 	void (*config)(void *arg, uint32_t proc, const struct mem_config *cfg);
 	void (*row)(void *arg, uint32_t proc, const struct row *row);
 	/* Optional: the owner of a block has changed after its MALLOC row. */

@@ -79,15 +79,19 @@ void labels_put(struct labels *l)
 
 void labels_text(const struct labels *l, struct buf *out)
 {
-	struct piece pieces[NLEVELS];
+	struct piece pieces[NLEVELS], last = {0};
 
 	labels_pieces(l, pieces);
 	for (unsigned i = 0; i < NLEVELS; i++) {
-		if (!pieces[i].len)
+		/* A framework and the package may say the same, each at a level of its own. */
+		bool again = i < LEVEL_USER && pieces[i].len == last.len &&
+			     !memcmp(pieces[i].text, last.text, last.len);
+		if (!pieces[i].len || again)
 			continue;
+		last = pieces[i];
 		if (out->len)
 			buf_add_char(out, '@');
-		buf_add(out, pieces[i].text, pieces[i].len);
+		buf_add(out, last.text, last.len);
 	}
 }
 

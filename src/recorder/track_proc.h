@@ -163,8 +163,8 @@ void rows_put_device(const struct usage *u, struct row *row, uint64_t time_ns);
 void rows_put_total(struct proc *p, struct row *row, uint64_t time_ns);
 
 /*
- * track_trace.c: calls of functions. trace_leave(): no more of them; with a time that is not 0, what
- * runs then is told.
+ * track_trace.c: calls of functions. trace_leave(): no more of them; with a time that is not 0,
+ * what runs then is told.
  */
 void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r);
 void trace_thread_begins(struct proc *p, uint32_t tid);

@@ -134,7 +134,8 @@ static void owner_text(const struct proc *p, const struct block *b, struct buf *
 		return;
 	if (sources[b->pool])
 		buf_add_str(out, sources[b->pool]);
-	else if (b->pool == POOL_HOST && b->labels) /* without any, nothing is told of host memory */
+	else if (b->pool == POOL_HOST &&
+		 b->labels) /* without any, nothing is told of host memory */
 		buf_add_str(out, "HOST");
 	if (b->pool == POOL_HAL)
 		buf_addf(out, "@%s", ascend_module_name(b->module));
@@ -228,8 +229,8 @@ struct access {
  * driver's. */
 static struct block *block_accessed(struct proc *p, const struct access *a)
 {
-	static const uint8_t others[] = {POOL_PTA, POOL_PTA_WORKSPACE, POOL_ATB, POOL_MINDSPORE,
-					 POOL_TORCH, POOL_HAL, POOL_CUDA};
+	static const uint8_t others[] = {POOL_PTA,   POOL_PTA_WORKSPACE, POOL_ATB, POOL_MINDSPORE,
+					 POOL_TORCH, POOL_HAL,		 POOL_CUDA};
 	struct block *b = block_around(p, a->pool, a->addr);
 
 	for (size_t i = 0; !b && i < sizeof(others); i++)

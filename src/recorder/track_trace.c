@@ -93,6 +93,14 @@ static void put_end(struct proc *p, const struct call *c, uint32_t tid, uint64_t
 	put_row(p, c, tid, c->opened ? "start: " : "", c->start_ns, end_ns);
 }
 
+/* Most threads whose last function has ended have ended, too. */
+static void forget_thread(struct proc *p, uint32_t tid, struct call_stack *s)
+{
+	omap_remove(&p->calls, tid);
+	free(s->calls);
+	free(s);
+}
+
 /* --- calls --- */
 
 static void begin(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t what,
@@ -132,11 +140,13 @@ static void end(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t
 		struct call unseen = {.what = what, .name = name};
 
 		put_row(p, &unseen, tid, "", 0, r->head.time_ns);
-		return;
+	} else {
+		for (; s->n > at; s->n--)
+			put_end(p, &s->calls[s->n - 1], tid, 0);
+		put_end(p, &s->calls[--s->n], tid, r->head.time_ns);
 	}
-	for (; s->n > at; s->n--)
-		put_end(p, &s->calls[s->n - 1], tid, 0);
-	put_end(p, &s->calls[--s->n], tid, r->head.time_ns);
+	if (!s->n)
+		forget_thread(p, tid, s);
 }
 
 /* What has not ended will not: with a stop, where it was then is told as well. */

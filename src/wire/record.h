@@ -331,8 +331,8 @@ struct rec_settings {
 	uint8_t reserved;
 };
 
-#define SETTINGS_WATCH 1 /* memory is watched … */
-#define SETTINGS_WATCH_HOST 2 /* … some of it the host's, whatever is recorded of that otherwise */
+#define SETTINGS_WATCH 1 /* memory is watched */
+#define SETTINGS_WATCH_HOST 2 /* some of it the host's, even if that is not recorded */
 
 /* The program itself has changed them. Text: where its dumps go, empty where they went before. */
 struct rec_config {
@@ -364,7 +364,7 @@ enum rec_call_kind {
 	CALL_C = 1, /* begins; place: of the function that calls it, 0 where it is not known */
 	CALL_RETURN = 2, /* place: which ends */
 	CALL_C_RETURN = 3, /* name: which ends */
-	CALL_OPEN = 4, /* place: ran already when tracing began; name: in which thread, 0: this one */
+	CALL_OPEN = 4, /* place: ran before tracing began; name: in which thread, 0: this one */
 	CALL_STOP = 5, /* tracing ends in all threads, whatever has not ended */
 	CALL_NOTE = 6, /* begins; name: hash of this one span, whose REC_NAME came before */
 	CALL_NOTE_END = 7, /* name: which ends */

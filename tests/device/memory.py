@@ -124,8 +124,8 @@ def python_lines(row):
 # --- stages ---
 
 
-def reconcile(run, title, options=(), env=None, wrap=()):
-    told, where = run.job("train", *options, env=env, wrap=wrap)
+def reconcile(run, title, options=(), env=None, wrap=(), role="train"):
+    told, where = run.job(role, *options, env=env, wrap=wrap)
     rows = rows_of(where)
     steps = balance(rows)
     worst = {"TORCH": 0, "CUDA": 0}
@@ -161,7 +161,8 @@ def train(run):
         (r for r in rows if r["Event"] == "MALLOC" and r["Event Type"] == "TORCH"),
         key=lambda r: int(r["attr"]["size"]),
     )
-    line = python_lines(largest)[0] if python_lines(largest) else ""
+    lines = [text for text in python_lines(largest) if "/site-packages/torch/" not in text]
+    line = lines[0] if lines else ""
     run.check(
         "the Python line of the largest allocation",
         line.startswith(f"{JOB}({told['largest_line']})"),
@@ -221,6 +222,12 @@ def owned_bytes(rows, label):
     return sum(size for i, size in live.items() if label in owner[i].split("@"))
 
 
+def odd(run):
+    told, _, _ = reconcile(run, "threads, a graph, a fork, many windows", role="odd")
+    run.check("a forked child ends as it would", told["child"] == 0, told["child"])
+    run.check("one thread of ours at most", told["threads"] <= 1, told["threads"])
+
+
 def refusal(run):
     told, where = run.job("oom")
     found = json.loads(run.sonde("mem", "oom", "--json", str(where)))
@@ -246,7 +253,12 @@ def refusal(run):
         largest,
     )
     held = one.get("device_memory", {})
-    run.check("what the device has is known", held.get("total_bytes"), held)
+    known = held.get("total_bytes") and sum(
+        held.get(k) or 0 for k in ("process_bytes", "outside_bytes", "others_bytes", "free_bytes")
+    )
+    run.check(
+        "what the device has is known, and adds up", known == held.get("total_bytes"), held
+    )
     names = [r["Name"] for r in rows_of(where) if r["Event"] == "SNAPSHOT"]
     run.check("a snapshot was taken", "OOM_Snapshot" in names, names)
     told, where = run.job("oom_fragmented")
@@ -325,6 +337,7 @@ def main():
                 ],
             ),
         ),
+        "odd": (odd,),
         "users": (others_history,),
         "oom": (refusal,),
         "overhead": (overhead,),

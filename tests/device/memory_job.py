@@ -11,6 +11,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 
 import torch
@@ -82,7 +83,8 @@ def train(args):
     side = torch.cuda.Stream()
     for step in range(1, STEPS * (6 if args.rare_steps else 1) + 1):
         one_step(model, optimizer)
-        scratch = torch.empty(96 * MIB, dtype=torch.uint8, device="cuda"); told["largest_line"] = line()  # noqa: E702,E501
+        scratch = torch.empty(96 * MIB, dtype=torch.uint8, device="cuda")
+        told["largest_line"] = line() - 1
         with torch.cuda.stream(side):
             scratch.add_(1)
         scratch.record_stream(side)  # freed while the other stream is still using it
@@ -149,13 +151,17 @@ def oom(args):
     hoard = 8 << 30
     held = [torch.empty(hoard, dtype=torch.uint8, device="cuda") for _ in range(free // hoard - 1)]
     msmemscope.step()
+    time.sleep(1)  # so that what others have is known, as in a job that runs for a while
+    held.append(torch.empty(1, device="cuda"))
+    msmemscope.take_snapshot(name="full")
     asked = 40 << 30
     try:
-        held.append(torch.empty(asked, dtype=torch.uint8, device="cuda")); where = 0  # noqa: E702
+        held.append(torch.empty(asked, dtype=torch.uint8, device="cuda"))
+        told = {"exception": "none", "message": "", "line": 0}
     except torch.OutOfMemoryError as why:
-        where = why.__traceback__.tb_lineno
         told = {"exception": type(why).__name__, "message": str(why)}
-    told.update(asked=asked, hoard=hoard, line=where)
+        told["line"] = why.__traceback__.tb_lineno
+    told.update(asked=asked, hoard=hoard)
     msmemscope.stop()
     return told
 
@@ -220,6 +226,57 @@ def overhead(args):
         "events_per_step": events / 150,
         "us_per_event": seconds / max(events, 1) * 1e6,
     }
+
+
+def odd(args):
+    """Threads with streams of their own, a graph with its private pool, a fork, many windows."""
+    config(args)
+    held, told = [], {"steps": []}
+
+    def step():
+        torch.cuda.synchronize()
+        msmemscope.step()
+        told["steps"].append({"step": len(told["steps"]) + 1, **stats()})
+
+    def work(n):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for i in range(300):
+                x = torch.ones(1000 * (n + 1) + i, device="cuda")
+                if i % 50 == 0:
+                    held.append(x)
+
+    msmemscope.start()
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    step()
+    graph, x = torch.cuda.CUDAGraph(), torch.ones(1 << 20, device="cuda")
+    with torch.cuda.graph(graph):
+        y = (x * 2 + 1).relu()
+    graph.replay()
+    step()
+    child = os.fork()
+    if child == 0:
+        msmemscope.step()
+        os._exit(0)
+    told["child"] = os.waitpid(child, 0)[1]
+    del graph, y
+    held.clear()
+    torch.cuda.empty_cache()
+    step()
+    missed = _history._importer.missed
+    for _ in range(100):
+        msmemscope.stop()
+        held.append(torch.ones(5000, device="cuda"))
+        msmemscope.start()
+    told["threads"] = sum(t.name == "msmemscope" for t in threading.enumerate())
+    step()
+    told.update(importer())
+    told["missed"] += missed
+    msmemscope.stop()
+    return told
 
 
 def users_history(args):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Offline analysis from Python: check_leaks(), check_inefficient(), analyze(), on real recordings."""
+"""Offline analysis from Python: check_leaks(), check_inefficient(), analyze()."""
 
 import json
 import os
@@ -244,7 +244,7 @@ def test_the_findings_are_not_cut(run, wasteful, tmp_path):
         ("check_inefficient('ok.csv', inefficient_type=[])", "ValueError", "early_allocation"),
         ("check_inefficient('ok.csv', inefficient_type='early')", "ValueError", "late_dealloc"),
         ("check_inefficient('ok.csv', inefficient_type=3)", "ValueError", "temporary_idleness"),
-        ("analyze('gaps', input_path='ok.csv')", "ValueError", "expected one of leaks, inefficient"),
+        ("analyze('gaps', input_path='ok.csv')", "ValueError", "one of leaks, inefficient"),
         ("analyze('leaks', path='ok.csv')", "TypeError", "path"),
         ("get_analyzer_config(None)", "ValueError", "there is no analyzer None"),
         ("check_leaks('ok.csv', 'x', 0)", "RuntimeError", "is not a memory dump"),

@@ -366,7 +366,8 @@ msmemscope.start(); msmemscope.stop()
 """ % str(record.sim / "libascendcl.so")
     env = {"LD_LIBRARY_PATH": f"{record.sim}:{record.build / 'lib'}"}
     said = run(code, **env).stderr.decode()
-    assert said.count("device memory of the driver and memory of pools and marks are not recorded") == 1
+    lacks = "device memory of the driver and memory of pools and marks are not recorded"
+    assert said.count(lacks) == 1
     assert said.count("`source msmemscope --load-api-env`") == 1
     assert said.count("host memory below torch's tensors is not recorded") == 1
     # With the libraries there is nothing to say about the device.

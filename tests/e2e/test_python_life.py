@@ -246,6 +246,7 @@ def test_fork_while_another_thread_is_in_stop(jobs):
     code = """
 import threading
 ending = False
+msmemscope.config(analysis="leaks,decompose", events="alloc,free,launch,access,traceback")
 
 def windows():
     while not ending:
@@ -270,6 +271,75 @@ print("done")
     left = jobs.run(NEWEST, code, options=["-W", "ignore"])
     assert (left.returncode, left.stdout) == (0, "done\n"), left
     assert sorted(s for s in left.sizes() if s >= 1000) == list(range(1000, 1060))
+
+
+def test_imported_before_the_fork_started_after_it(jobs):
+    """Workers that record while their parent does not: each is the first of its own recording, and
+    its files are complete when it has ended."""
+    code = """
+import glob
+os.makedirs("else"); os.chdir("else")  # where they are when they start, not where they were
+for n in range(3):
+    pid = os.fork()
+    if pid == 0:
+        msmemscope.start()
+        take(1000 + n)
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    (dump,) = glob.glob("memscopeDumpResults/msmemscope_%d_*/device_0/dump/*.csv" % pid)
+    assert "size:%d," % (1000 + n) in open(dump).read()
+print("done")
+"""
+    left = jobs.run(NEWEST, code, options=["-W", "ignore"])
+    assert (left.returncode, left.stdout) == (0, "done\n"), left
+    moved = Left(left.out.parent / "else/memscopeDumpResults", left.result)
+    assert sorted(moved.sizes()) == [1000, 1001, 1002] and len(moved.recordings) == 3
+    assert not left.out.exists()
+
+
+@pytest.mark.parametrize("way", ["no preload", "recipe"])
+def test_children_follow_where_the_program_moved_it(jobs, way):
+    code = """
+import subprocess
+if len(sys.argv) == 1:
+    msmemscope.config(output_path=os.path.abspath("elsewhere"))
+    msmemscope.start()
+    take(1)
+    subprocess.run([sys.executable, sys.argv[0], "child"], check=True)
+    pid = os.fork()
+    if pid == 0:
+        msmemscope.start()
+        take(3)
+        msmemscope.stop()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    msmemscope.stop()
+else:
+    msmemscope.start()
+    take(2)
+    msmemscope.stop()
+"""
+    left = jobs.run(NEWEST, code, env=jobs.recipe() if way == "recipe" else {})
+    assert left.returncode == 0, left
+    moved = Left(left.out.parent / "elsewhere", left.result)
+    assert sorted(moved.sizes() + left.sizes()) == [1, 2, 3]
+    assert len(moved.recordings) == 1 and not left.recordings
+
+
+def test_nothing_before_start(jobs):
+    """Labels, marks and blocks of a program that has not called start() leave no trace."""
+    code = """
+take(1)
+_sonde.label_push(1, "x")
+_sonde.label_pop("x")
+_sonde.mark("x")
+msmemscope.config(call_stack="python:3")
+assert os.listdir(".") == ["job.py"] and "SONDE_SESSION" not in os.environ
+msmemscope.start()
+take(2)
+"""
+    left = jobs.run(NEWEST, code)
+    assert left.returncode == 0 and left.sizes() == [2], left
 
 
 @pytest.mark.parametrize("environment", ["kept", "emptied"])

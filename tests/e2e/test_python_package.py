@@ -334,6 +334,7 @@ assert os.listdir(".") == ["job.py"]
 
 # Of the names with an underscore these belong to the stable ABI.
 STABLE = set("""_Py_NoneStruct _Py_TrueStruct _Py_FalseStruct _Py_Dealloc
+    _Py_NotImplementedStruct _Py_EllipsisObject
     _PyArg_ParseTuple_SizeT _PyArg_ParseTupleAndKeywords_SizeT _Py_BuildValue_SizeT
     _PyObject_CallFunction_SizeT _PyObject_CallMethod_SizeT""".split())
 

@@ -3,7 +3,6 @@
 program itself counts, and with what the interpreter tells to a profile function of the program's."""
 
 import collections
-import csv
 import json
 import re
 import signal
@@ -12,18 +11,16 @@ import subprocess
 import time
 
 import pytest
+from harness import Session
 from python_jobs import Jobs
+from python_traces import WORK, Row, names, number, only, read_csv, trace
 from pythons import one_per_minor, pythons
-from torches import a_torch
 
 PER_MINOR = one_per_minor(oldest=8)
 OLD = [p for p in PER_MINOR if p.values[0] and p.values[0].minor < 12]
 NEW = [p for p in PER_MINOR if p.values[0] and p.values[0].minor >= 12]
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
 ANY = [p for p in pythons() if p.minor >= 8][-1]
-HEADER = ["FuncInfo", "StartTime(ns)", "EndTime(ns)", "Thread Id", "Process Id"]
-
-Row = collections.namedtuple("Row", "info start end tid pid")
 
 
 @pytest.fixture
@@ -33,190 +30,7 @@ def jobs(build, tmp_path):
     made.end()
 
 
-def number(text):
-    return None if text == "N/A" else int(text)
-
-
-def read_csv(path):
-    with open(path, newline="", encoding="utf-8") as f:
-        lines = list(csv.reader(f))
-    assert lines[0] == HEADER
-    rows = [Row(x[0], number(x[1]), number(x[2]), int(x[3]), int(x[4])) for x in lines[1:]]
-    tid = int(re.fullmatch(r"python_trace_(\d+)_\d{14}\.csv", path.name)[1])
-    assert all(r.tid == tid for r in rows), "one file per thread"
-    return rows
-
-
-def trace(left, wait=True):
-    """{tid: rows} of all processes."""
-    if wait:
-        left.wait()
-    rows = {}
-    for path in sorted(left.out.glob("*/device_*/dump/python_trace_*.csv")):
-        of_thread = read_csv(path)
-        assert of_thread and of_thread[0].tid not in rows
-        rows[of_thread[0].tid] = of_thread
-    for of_thread in rows.values():
-        check_nesting(of_thread)
-        assert not any("/msmemscope/" in r.info or "/sonde/" in r.info for r in of_thread)
-    return rows
-
-
-def check_nesting(rows):
-    """Two calls of a thread lie one in the other, or one behind the other."""
-    whole = sorted((r.start, -r.end) for r in rows if r.start is not None and r.end is not None)
-    open_ends = []
-    for start, end in whole:
-        end = -end
-        assert start <= end
-        while open_ends and open_ends[-1] <= start:
-            open_ends.pop()
-        assert not open_ends or end <= open_ends[-1], "calls overlap"
-        open_ends.append(end)
-
-
-def names(rows):
-    """Counts what was called: functions of the script by their last name, those of C by theirs."""
-    count = collections.Counter()
-    for r in rows:
-        own = re.search(r"/job\.py\(\d+\): (?:.*\.)?(\S+)$", r.info)
-        native = re.fullmatch(r"<built-in (?:function|method) (\S+).*>", r.info)
-        if own:
-            count[own[1]] += 1
-        elif native:
-            count["C:" + native[1]] += 1
-    return count
-
-
-def only(jobs, python, code, *args, **kw):
-    """The rows of a job with one thread."""
-    left = jobs.run(python, code, *args, **kw)
-    assert left.returncode == 0, left
-    (rows,) = trace(left).values()
-    return left, rows
-
-
 # --- every call ---
-
-WORK = """
-import functools, math, re
-
-def leaf(n):
-    return len([n])
-
-def fails(n):
-    if n:
-        return fails(n - 1)
-    raise ValueError("x")
-
-def catches():
-    try:
-        fails(3)
-    except ValueError:
-        return "".join(["a", "b"])
-
-def counts_to(n):
-    for i in range(n):
-        yield leaf(i)
-
-def stops_early():
-    g = counts_to(100)
-    next(g)
-    next(g)
-    g.close()
-    g = counts_to(3)
-    next(g)
-    try:
-        g.throw(KeyError)
-    except KeyError:
-        pass
-    unstarted = counts_to(3)
-    unstarted.close()
-
-def delegates():
-    yield from counts_to(2)
-
-class Awaited:
-    def __await__(self):
-        yield 1
-        yield 2
-
-async def inner():
-    await Awaited()
-
-async def outer():
-    await inner()
-    await inner()
-
-def drives():
-    c = outer()
-    try:
-        while True:
-            c.send(None)
-    except StopIteration:
-        pass
-
-class Thing:
-    def __init__(self, n):
-        self.n = n
-
-    @property
-    def double(self):
-        return self.n * 2
-
-    @staticmethod
-    def fixed(*args, **kw):
-        return math.sqrt(4.0)
-
-    @classmethod
-    def make(cls):
-        return cls(3)
-
-    def __eq__(self, other):
-        return False
-
-    def __len__(self):
-        return 7
-
-def deep(n):
-    return 0 if n == 0 else 1 + deep(n - 1)
-
-def wrapped(f):
-    @functools.wraps(f)
-    def around(*args):
-        return f(*args)
-    return around
-
-@wrapped
-def hidden(n):
-    return int.from_bytes(b"ab", "big") + n
-
-def work():
-    for i in range(3):
-        leaf(i)
-    catches()
-    sum(counts_to(3))
-    list(delegates())
-    stops_early()
-    drives()
-    t = Thing.make()
-    t.double
-    t.fixed(1, *[2], **{"a": 3})
-    t == 1
-    len(t)
-    sorted([3, 1, 2], key=lambda x: -x)
-    deep(50)
-    hidden(1)
-    getattr(t, "missing", None)
-    try:
-        {}.pop("missing")
-    except KeyError:
-        pass
-    for m in re.finditer("a", "aaa"):
-        m.group(0)
-    list(map(leaf, [1, 2, 3]))
-    exec(compile("def made(): return max(1, 2)\\nmade()", os.path.abspath(__file__), "exec"), {})
-"""
 
 ORACLE = """
 import json
@@ -556,6 +370,7 @@ import threading
 def busy(n):
     while True:
         leaf(n)
+        time.sleep(0.0002)
 
 def last(how):
     leaf(1)
@@ -595,6 +410,38 @@ last(sys.argv[1])
         assert sleep.start and sleep.end is None
     if end == "daemons":
         assert len(found) == 4
+
+
+def test_both_killed(jobs):
+    """The job and its recorder at once: what is left in the buffers comes back."""
+    code = WORK + """
+def last():
+    for i in range(1000):
+        leaf(i)
+    print("ready", flush=True)
+    time.sleep(60)
+
+msmemscope.config(events="traceback")
+msmemscope.start()
+last()
+"""
+    job, place = jobs.start(ANY, code)
+    assert job.stdout.readline() == b"ready\n"
+    time.sleep(0.2)
+    (session,) = [Session(d) for d in (place / "memscopeDumpResults").glob("recording_*")]
+    session.kill_recorder()
+    job.kill()
+    left = jobs.left(job, place)
+    subprocess.run(
+        [jobs.build / "bin/sonde", "mem", "recover", session.dir],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    (rows,) = trace(left).values()
+    assert names(rows)["leaf"] == 1000 and names(rows)["C:len"] == 1000
+    (last,) = [r for r in rows if r.info.endswith(": last")]
+    assert last.start and last.end is None
 
 
 def exported(jobs, left, name):
@@ -713,125 +560,6 @@ msmemscope.stop()
     assert 'a,"b"?c(1): f' in infos and 'x,"y"\nz 训' in infos
 
 
-# --- spans with names ---
-
-NOTES = """
-import asyncio, threading
-R = msmemscope.RecordFunction
-
-with R("before start"):
-    msmemscope.config(events="alloc,free")
-    msmemscope.start()
-
-with R("outer"):
-    with R("inner"):
-        pass
-    again = R("twice")
-    with again, again:
-        pass
-try:
-    with R("fails"):
-        raise ValueError
-except ValueError:
-    pass
-
-@R("function")
-def function(n):
-    "doc"
-    return function(n - 1) if n else 7
-
-assert function(2) == 7 and function.__name__ == "function" and function.__doc__ == "doc"
-
-@R("generator")
-def generator():
-    got = yield 1
-    yield got
-    return 9
-
-g = generator()
-assert next(g) == 1 and g.send(5) == 5
-try:
-    next(g)
-except StopIteration as e:
-    assert e.value == 9
-
-@R("coroutine")
-async def coroutine():
-    await asyncio.sleep(0.001)
-    return 3
-
-@R("async generator")
-async def numbers():
-    try:
-        got = yield 1
-        assert got == "sent"
-        yield 2
-    except KeyError:
-        yield 3
-
-async def main():
-    assert await asyncio.gather(coroutine(), coroutine()) == [3, 3]
-    n = numbers()
-    assert await n.__anext__() == 1
-    assert await n.asend("sent") == 2
-    assert await n.athrow(KeyError()) == 3
-    await n.aclose()
-    assert [x async for x in numbers_quiet()] == [1]
-
-@R("async generator")
-async def numbers_quiet():
-    yield 1
-
-asyncio.new_event_loop().run_until_complete(main())
-t = threading.Thread(target=function, args=(0,))
-t.start()
-t.join()
-with R("n" * 128):
-    pass
-for wrong in ("n" * 129, ""):
-    try:
-        R(wrong)
-        assert False
-    except ValueError as e:
-        assert "128" in str(e)
-try:
-    R(3)
-    assert False
-except TypeError:
-    pass
-open_one = R("not ended").__enter__()
-msmemscope.stop()
-open_one.__exit__(None, None, None)
-with R("after stop"):
-    pass
-msmemscope.start()
-with R("\\ud800 half"):
-    pass
-"""
-
-
-@pytest.mark.parametrize("python", PER_MINOR)
-def test_named_spans(jobs, python):
-    left = jobs.run(python, NOTES)
-    assert left.returncode == 0, left
-    found = {tid: rows for tid, rows in spans(left).items()}
-    rows = [r for of_thread in found.values() for r in of_thread]
-    assert collections.Counter(r.info for r in rows) == {
-        "outer": 1, "inner": 1, "twice": 2, "fails": 1, "function": 4, "generator": 1,
-        "coroutine": 2, "async generator": 2, "n" * 128: 1, "not ended": 1, "? half": 1,
-    }  # fmt: skip
-    assert sorted(len(of_thread) for of_thread in found.values()) == [1, 16]
-    assert [r.info for r in rows if r.end is None] == ["not ended"]
-    at = {r.info: r for r in rows}
-    assert at["outer"].start <= at["inner"].start <= at["inner"].end <= at["outer"].end
-
-
-def spans(left):
-    left.wait()
-    files = left.out.glob("*/device_*/dump/python_trace_*.csv")
-    return {rows[0].tid: rows for rows in map(read_csv, files)}
-
-
 # --- the shortcut ---
 
 
@@ -869,58 +597,6 @@ def test_under_the_command(jobs, python):
     assert left.returncode == 0, left
     (rows,) = trace(left).values()
     assert names(rows)["work"] == 1 and names(rows)["leaf"] > 10
-
-
-# --- torch ---
-
-MODULES = """
-import torch
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(4, 4)
-
-    def forward(self, x):
-        return torch.relu(self.inner(x))
-
-model = torch.nn.Sequential(Block(), Block())
-msmemscope.config(events=sys.argv[1], device="cpu")
-msmemscope.start()
-for step in range(3):
-    model(torch.ones(2, 4)).sum().backward()
-msmemscope.stop()
-"""
-
-
-@pytest.mark.parametrize("events", ["traceback", "alloc,free,launch,access,traceback"])
-def test_modules_of_torch(jobs, events):
-    torch = a_torch()
-    left = jobs.run(torch.path, MODULES, events)
-    assert left.returncode == 0, left
-    found = trace(left)
-    rows = [r for of_thread in found.values() for r in of_thread]
-    modules = collections.Counter(r.info for r in rows if r.info.startswith("nn.Module: "))
-    assert modules == {"nn.Module: Sequential": 3, "nn.Module: Block": 6, "nn.Module: Linear": 6}
-    assert names(rows)["forward"] == 6
-    assert names(rows)["C:relu"] == 6 and names(rows)["C:run_backward"] in (0, 3)
-    assert not any("__torch_dispatch__" in r.info for r in rows)
-    blocks = [r for r in rows if r.info == "nn.Module: Block"]
-    forwards = sorted((r.start, r.end) for r in rows if names([r])["forward"])
-    for r, (start, end) in zip(sorted(blocks, key=lambda r: r.start), forwards):
-        assert r.start <= start <= end <= r.end
-
-
-def test_torch_is_not_imported(jobs):
-    code = WORK + """
-msmemscope.config(events="traceback")
-msmemscope.start()
-work()
-msmemscope.stop()
-assert not {"torch", "numpy"} & set(sys.modules)
-"""
-    left, _ = only(jobs, ANY, code)
-    assert left.returncode == 0
 
 
 # --- much of it ---

@@ -1,39 +1,111 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Operators of a real PyTorch, the tensors they use, and the memory of those on the CPU."""
+"""Operators of a real PyTorch, the tensors they use, and the memory of those on the CPU.
+
+Importing torch takes seconds, so most of what is tried here runs in one process per torch, in
+sections that a mark separates; a test looks at the rows and the output of its own.
+"""
 
 import collections
 import json
 import pathlib
 
+import dumpcheck
 import pytest
 
 from python_jobs import Jobs
-from torches import every_torch
+from torches import a_torch, every_torch
 
 TARGETS = pathlib.Path(__file__).resolve().parents[1] / "targets/python"
 ALL = 'msmemscope.config(events="alloc,free,launch,access", device="npu,cpu", analysis="")\n'
 HOST_HOOK = "libsonde_host_hook.so"
+SECTIONS = {}
 
-torches = pytest.mark.parametrize("torch", every_torch())
+RUNNER = """
+import contextlib, gc, io, json, torch
+out = {}
+for name, code in json.loads(sys.argv[1]).items():
+    msmemscope.config(events="launch", device="npu,cpu", analysis="")
+    msmemscope.start()
+    _sonde.mark("section " + name)
+    msmemscope.stop()
+    names = {"msmemscope": msmemscope, "torch": torch, "os": os, "sys": sys, "time": time}
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(code, names)
+    names.clear()
+    del names
+    gc.collect()
+    out[name] = said.getvalue()
+print(json.dumps(out))
+"""
+
+torches = pytest.mark.parametrize("torch", every_torch(), scope="module")
+
+
+def section(code):
+    """The code of a section, for the test below it, which is given `told`."""
+
+    def add(test):
+        SECTIONS[test.__name__] = code
+        return torches(test)
+
+    return add
+
+
+class Told:
+    def __init__(self, rows, said, processes):
+        self.rows, self.said, self.processes = rows, said, processes
+
+    def of(self, event, *types):
+        return [r for r in self.rows if r.event == event and (not types or r.type in types)]
+
+    def started(self):
+        """The operators, in their order."""
+        return [op(r) for r in self.of("OP_LAUNCH", "ATEN_START")]
+
+
+def check(left):
+    assert left.returncode == 0, left
+    assert "are not collected" not in left.stderr, left
+    assert "do not work" not in left.stderr, left
+    return left
+
+
+@pytest.fixture(scope="module")
+def all_told(build, tmp_path_factory, torch):
+    """{section: Told} of the one process."""
+    jobs = Jobs(build, tmp_path_factory.mktemp("torch"))
+    env = {"OMP_NUM_THREADS": 1}
+    left = check(jobs.run(torch, RUNNER, json.dumps(SECTIONS), env=env, timeout=110))
+    said = json.loads(left.stdout)
+    processes = left.processes
+    main = max(processes, key=lambda p: len(p.rows))
+    rows = collections.defaultdict(list)
+    name = None
+    for row in main.rows:
+        if row.event == "MSTX":
+            name = row.name.strip('"').split()[-1]
+        rows[name].append(row)
+    return {name: Told(rows[name], said[name], processes) for name in SECTIONS}
 
 
 @pytest.fixture
-def jobs(build, tmp_path):
+def told(all_told, request):
+    mine = all_told[request.function.__name__]
+    check_pairs(mine.rows)
+    return mine
+
+
+@pytest.fixture
+def run(build, tmp_path):
+    """For what needs a process of its own."""
     jobs = Jobs(build, tmp_path)
-    yield jobs
+
+    def run(torch, code, *args, hooks=(), **kw):
+        env = {"OMP_NUM_THREADS": 1, **(jobs.recipe(hooks) if hooks else {})}
+        return check(jobs.run(torch, code, *args, env=env, **kw))
+
+    yield run
     jobs.end()
-
-
-@pytest.fixture
-def run(jobs):
-    def run(torch, code, *args, env=None, **kw):
-        left = jobs.run(torch, code, *args, env={"OMP_NUM_THREADS": 1, **(env or {})}, **kw)
-        assert left.returncode == 0, left
-        assert "are not collected" not in left.stderr, left
-        assert "do not work" not in left.stderr, left
-        return left
-
-    return run
 
 
 def op(row):
@@ -54,6 +126,59 @@ def check_pairs(rows):
         elif row.event == "ACCESS":
             assert stack and stack[-1][0] == row.name, row
     assert not any(running.values()), running
+
+
+# The first section: what is there before is looked for only now and then.
+STORAGES = """
+x = torch.ones(1000)           # there before
+msmemscope.start()
+a = torch.ones(2000)
+b = a[500:].view(-1, 2)        # the same memory
+c = a.clone()
+d = torch.tensor([1.0] * 3000)
+e = d.to(torch.float64)
+del a
+msmemscope.step()              # 1: b still holds it
+del b
+msmemscope.step()              # 2: now it is gone
+c.resize_(4000)                # other memory
+c.zero_()
+msmemscope.step()              # 3
+saved = torch.ones(5000, requires_grad=True)
+loss = (saved * 2).exp().sum()  # what it keeps is held by the graph alone
+msmemscope.step()              # 4
+del loss
+msmemscope.step()              # 5
+msmemscope.stop()
+del c, d
+msmemscope.start()
+msmemscope.step()              # 6
+msmemscope.stop()
+print(x.data_ptr())
+"""
+
+
+@section('msmemscope.config(device="cpu", events="alloc,free", analysis="")\n' + STORAGES)
+def test_memory_of_the_cpu_without_a_preload(told):
+    alive, steps = {}, []
+    for row in told.rows:
+        if row.event in ("MALLOC", "FREE"):
+            assert (row.type, row.device) == ("HOST", "cpu")
+        if row.event == "MALLOC":
+            alive[row.attr["allocation_id"]] = int(row.attr["size"]) // 4
+        elif row.event == "FREE":
+            alive.pop(row.attr["allocation_id"], None)
+        elif row.type == "STEP":
+            steps.append(sorted(n for n in alive.values() if n >= 1000))
+    assert steps[0] == [1000, 2000, 2000, 3000, 6000]
+    assert steps[1] == [1000, 2000, 3000, 6000]
+    assert steps[2] == [1000, 3000, 4000, 6000]
+    assert steps[3] == [1000, 3000, 4000, 5000, 5000, 6000]  # exp() keeps its result
+    assert steps[4] == [1000, 3000, 4000, 5000, 6000]
+    assert steps[5] == [1000, 5000, 6000]
+    (first,) = [r for r in told.of("MALLOC") if int(r.ptr, 16) == int(told.said)]
+    assert first.attr["shadow"] == "true"
+    assert not told.of("ACCESS") and not told.of("OP_LAUNCH")
 
 
 # What is done, and what must be told of it: `<` read, `>` written to, by the name of the tensor.
@@ -93,15 +218,15 @@ EXACT = [
     ("a.sum()", "aten.sum.default", "<a[2, 3] >?[]"),
 ]
 
-EXACT_JOB = """
-import json, torch
+EXACT_JOB = ALL + f"LINES = {[e[0] for e in EXACT]!r}" + """
+import json
 aten = torch.ops.aten
 a, b, c, d, e = (torch.ones(*s) for s in ((2, 3), (3, 2), (2, 3), (2, 3), (4, 3)))
 m, i, j, k = torch.ones(2), torch.tensor([0, 0]), torch.tensor([1]), torch.tensor([1, 2])
 z, x, w = torch.tensor(5.0), torch.ones(1, 1, 4), torch.ones(1, 1, 2)
 named = {n: v.data_ptr() for n, v in list(globals().items()) if type(v) is torch.Tensor}
 msmemscope.start()
-for line in json.loads(sys.argv[1]):
+for line in LINES:
     msmemscope.step()
     exec(line)
 msmemscope.stop()
@@ -109,50 +234,45 @@ print(json.dumps(named))
 """
 
 
-@torches
-def test_every_operator_tells_what_it_does_to_its_tensors(run, torch):
-    left = run(torch, "import torch\n" + ALL + EXACT_JOB, json.dumps([e[0] for e in EXACT]))
-    names = {f"0x{p:016x}": n for n, p in json.loads(left.stdout).items()}
-    steps, told = [], None
-    for row in left.rows:
+@section(EXACT_JOB)
+def test_every_operator_tells_what_it_does_to_its_tensors(told):
+    names = {f"0x{p:016x}": n for n, p in json.loads(told.said).items()}
+    steps, now = [], None
+    for row in told.rows:
         if row.type == "STEP":
-            told = []
-            steps.append(told)
+            now = []
+            steps.append(now)
         elif row.event == "OP_LAUNCH":
-            told.append((row.type[5:], op(row)))
+            now.append((row.type[5:], op(row)))
         elif row.event == "ACCESS":
             shape = row.attr["shape"]
             assert shape[:11] == "torch.Size(" and shape[-1] == ")", row
             sign = {"READ": "<", "WRITE": ">"}[row.type]
-            told.append((sign + names.get(row.ptr, "?") + shape[11:-1], op(row)))
+            now.append((sign + names.get(row.ptr, "?") + shape[11:-1], op(row)))
     assert len(steps) == len(EXACT)
     for (line, name, accesses), rows in zip(EXACT, steps):
         rows = [what for what, who in rows if who == name]
         assert rows[0] == "START" and rows[-1] == "END", line
-        got = " ".join(rows[1:-1])
-        assert got == accesses, line
+        assert " ".join(rows[1:-1]) == accesses, line
 
 
-@torches
-def test_attributes_of_an_access(run, torch):
-    left = run(
-        torch,
-        "import torch\n"
-        + ALL
-        + """
+@section(
+    ALL
+    + """
 x = torch.ones(4, 6, dtype=torch.int16)
 msmemscope.start()
 y = x[1:3] + x[1:3]
 msmemscope.stop()
 print(x.data_ptr(), y.data_ptr())
-""",
-    )
-    x, y = map(int, left.stdout.split())
-    reads = [r for r in left.of("ACCESS", "READ") if op(r) == "aten.add.Tensor"]
-    (write,) = [r for r in left.of("ACCESS", "WRITE") if op(r) == "aten.add.Tensor"]
+"""
+)
+def test_attributes_of_an_access(told):
+    x, y = map(int, told.said.split())
+    reads = [r for r in told.of("ACCESS", "READ") if op(r) == "aten.add.Tensor"]
+    (write,) = [r for r in told.of("ACCESS", "WRITE") if op(r) == "aten.add.Tensor"]
     assert [int(r.ptr, 16) for r in reads] == [x + 12, x + 12]
     assert int(write.ptr, 16) == y
-    (block,) = [r for r in left.of("MALLOC") if int(r.ptr, 16) == x]
+    (block,) = [r for r in told.of("MALLOC") if int(r.ptr, 16) == x]
     for row in (*reads, write):
         assert row.device == "cpu"
         assert row.attr["type"] == "HOST" and row.attr["dtype"] == "torch.int16", row
@@ -162,74 +282,53 @@ print(x.data_ptr(), y.data_ptr())
 
 
 TRAIN = """
-import torch
-torch.manual_seed(7)
-model = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.GELU(), torch.nn.Dropout(0.2),
-                            torch.nn.LayerNorm(32), torch.nn.Linear(32, 3))
-adam = torch.optim.Adam(model.parameters())
+def train(record):
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.GELU(), torch.nn.Dropout(0.2),
+                                torch.nn.LayerNorm(32), torch.nn.Linear(32, 3))
+    adam = torch.optim.Adam(model.parameters())
+    losses = []
 
-def step():
-    adam.zero_grad()
-    loss = torch.nn.functional.cross_entropy(model(torch.randn(9, 6)), torch.randint(0, 3, (9,)))
-    loss.backward()
-    adam.step()
-    return loss.item().hex()
+    def step():
+        adam.zero_grad()
+        guess = model(torch.randn(9, 6))
+        loss = torch.nn.functional.cross_entropy(guess, torch.randint(0, 3, (9,)))
+        loss.backward()
+        adam.step()
+        losses.append(loss.item().hex())
 
-losses = [step()]
-if sys.argv[1] == "record":
-    msmemscope.start()
-for _ in range(4):
-    losses.append(step())
-    if sys.argv[1] == "record":
+    step()
+    if record:
+        msmemscope.start()
+    for _ in range(4):
+        step()
         msmemscope.step()
-if sys.argv[1] == "record":
     msmemscope.stop()
-losses.append(step())
-print(losses, [float(p.detach().double().sum()).hex() for p in model.parameters()])
+    step()
+    return losses, [p.detach().double().sum().item().hex() for p in model.parameters()]
+
+plain, recorded = train(False), train(True)
+assert plain == recorded, (plain, recorded)
 """
 
 
-@torches
-@pytest.mark.parametrize("hook", [None, HOST_HOOK])
-def test_training_computes_the_same(run, jobs, torch, hook):
-    env = jobs.recipe([hook]) if hook else {}
-    plain = run(torch, TRAIN, "plain")
-    left = run(torch, ALL + TRAIN, "record", env=env)
-    assert left.stdout == plain.stdout
-    check_pairs(left.rows)
-    steps = [r for r in left.rows if r.type == "STEP"]
-    assert [(r.name, r.device) for r in steps] == [(str(n), "cpu") for n in range(1, 5)]
-    # Every step runs the same operators.
-    by_step = collections.defaultdict(list)
-    n = 0
-    for row in left.rows:
-        n += row.type == "STEP"
-        if row.type == "ATEN_START":
-            by_step[n].append(op(row))
+@section(ALL + TRAIN)
+def test_training_computes_the_same(told):
+    steps = [r for r in told.rows if r.type == "STEP"]
+    assert [r.device for r in steps] == ["cpu"] * 4
+    by_step = [[]]
+    for row in told.rows:
+        if row.type == "STEP":
+            by_step.append([])
+        elif row.type == "ATEN_START":
+            by_step[-1].append(op(row))
     assert by_step[0] == by_step[1] == by_step[2] == by_step[3] and not by_step[4]
     assert any("backward" in name for name in by_step[0])
-    assert all("allocation_id" in r.attr for r in left.of("ACCESS")), left
+    assert all("allocation_id" in r.attr for r in told.of("ACCESS"))
 
 
-@torches
-def test_corners_of_torch_are_left_alone(run, torch):
-    code = f"sys.argv[0] = {str(TARGETS / 'torch_corners.py')!r}\nexec(open(sys.argv[0]).read())\n"
-    plain = run(torch, code, timeout=100)
-    left = run(torch, code, "record", timeout=100)
-    assert left.stdout == plain.stdout
-    mine = [p for p in left.processes if any(r.type == "STOP_TRACE" for r in p.rows)]
-    assert len(mine) == 1
-    for process in left.processes:
-        check_pairs(process.rows)
-    assert len(left.processes) == 3, "the workers of a loader are recorded, too"
-
-
-@torches
-def test_what_is_not_asked_for_is_not_there(run, torch):
-    left = run(
-        torch,
-        """
-import torch
+@section(
+    """
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as stack
 x = torch.ones(3)
 x + 1
@@ -241,30 +340,20 @@ for events, device in (("alloc,free", "npu"), ("", "npu,cpu"), ("launch", "npu,c
     msmemscope.stop()
     print(len(stack()))
     x - 3
-""",
-    )
-    assert left.stdout.split() == ["0", "0", "0", "0", "1", "0"]
-    rows = [r for r in left.rows if r.event != "SYSTEM"]
+"""
+)
+def test_what_is_not_asked_for_is_not_there(told):
+    assert told.said.split() == ["0", "0", "0", "0", "1", "0"]
+    rows = [r for r in told.rows if r.event in ("OP_LAUNCH", "ACCESS", "MALLOC", "FREE")]
     assert [(r.type, op(r)) for r in rows] == [
         ("ATEN_START", "aten.mul.Tensor"),
         ("ATEN_END", "aten.mul.Tensor"),
     ]
 
 
-@torches
-def test_torch_may_come_later(run, torch):
-    left = run(torch, ALL + "msmemscope.start()\nimport torch\ntorch.ones(3) + 1\nmsmemscope.stop()\n")
-    assert "aten.add.Tensor" in [op(r) for r in left.of("OP_LAUNCH", "ATEN_START")]
-    check_pairs(left.rows)
-
-
-@torches
-def test_modes_begin_and_end_in_any_order(run, torch):
-    left = run(
-        torch,
-        "import torch\n"
-        + ALL
-        + """
+@section(
+    ALL
+    + """
 from torch.utils import _python_dispatch as modes
 x = torch.ones(3)
 
@@ -272,6 +361,7 @@ class Mode(modes.TorchDispatchMode):
     def __init__(self, name):
         super().__init__()
         self.name, self.seen = name, []
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.seen.append(str(func))
         return func(*args, **(kwargs or {}))
@@ -283,42 +373,36 @@ a, b, c = Mode("a"), Mode("b"), Mode("c")
 a.__enter__()
 msmemscope.start()
 b.__enter__()
-c.__enter__()
-assert names() == ["a", "ours", "b", "c"], names()
+assert names() == ["ours", "a", "b"], names()
 x.sin()
 msmemscope.stop()
-assert names() == ["a", "b", "c"], names()
+assert names() == ["a", "b"], names()
 x.cos()
-c.__exit__(None, None, None)
 b.__exit__(None, None, None)
 msmemscope.start()
-a_seen = list(a.seen)
-assert names() == ["a", "ours"], names()
+a.__exit__(None, None, None)
+assert names() == ["ours"], names()
 msmemscope.start()
-assert names() == ["a", "ours"], names()
+assert names() == ["ours"], names()
+c.__enter__()
 x.exp()
 msmemscope.stop()
-assert names() == ["a"], names()
-a.__exit__(None, None, None)
+assert names() == ["c"], names()
+c.__exit__(None, None, None)
 assert not names()
-assert a.seen == ["aten.sin.default", "aten.cos.default", "aten.exp.default"], a.seen
-assert b.seen == c.seen == a.seen[:2], (b.seen, c.seen)
+assert a.seen == b.seen == ["aten.sin.default", "aten.cos.default"], (a.seen, b.seen)
+assert c.seen == ["aten.exp.default"], c.seen
 assert not getattr(modes, "_is_in_torch_dispatch_mode", False)
-""",
-    )
-    assert [op(r) for r in left.of("OP_LAUNCH", "ATEN_START")] == [
-        "aten.sin.default",
-        "aten.exp.default",
-    ]
+"""
+)
+def test_modes_begin_and_end_in_any_order(told):
+    assert told.started() == ["aten.sin.default", "aten.exp.default"]
 
 
-@torches
-def test_threads(run, torch):
-    left = run(
-        torch,
-        "import torch, threading\n"
-        + ALL
-        + """
+@section(
+    ALL
+    + """
+import threading
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as stack
 x = torch.ones(3)
 before, go, done = threading.Event(), threading.Event(), threading.Event()
@@ -349,65 +433,64 @@ stopper.start()
 stopper.join()
 assert len(stack()) == 1  # nobody can take it off from there
 x.exp()
-for _ in range(1000):
-    if not stack():
-        break
-    time.sleep(0)
-assert not stack(), "it stays"
+# Before 2.0 it stays there, without a word.
+assert not stack() or torch.__version__ < "2"
 x.tan()
+msmemscope.start()
+msmemscope.stop()
+assert not stack()
 thread.join()
-print(other.native_id if hasattr(other, "native_id") else 0)
-""",
-    )
-    rows = left.of("OP_LAUNCH", "ATEN_START")
-    names = [op(r) for r in rows]
+print(other.native_id)
+"""
+)
+def test_threads(told):
+    names = told.started()
     assert "aten.cos.default" in names and "aten.ones_like.default" in names
     assert not {"aten.sin.default", "aten.exp.default", "aten.tan.default"} & set(names)
-    assert {r.tid for r in rows} == {left.stdout.strip()}
-    check_pairs(left.rows)
+    assert {r.tid for r in told.of("OP_LAUNCH")} == {told.said.strip()}
 
 
-@torches
-def test_stopped_inside_an_operator(run, torch):
-    """By a class that dispatches by itself, or a mode of the program's."""
-    left = run(
-        torch,
-        "import torch\n"
-        + ALL
-        + """
+@section(
+    ALL
+    + """
 from torch.utils import _python_dispatch as modes
 x = torch.ones(3)
+
+class Stopping(torch.Tensor):
+    # Dispatches by itself, inside our operator.
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        msmemscope.stop()
+        return func(*[x for a in args], **(kwargs or {}))
 
 class Mode(modes.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         msmemscope.stop()
         return func(*args, **(kwargs or {}))
 
+msmemscope.start()
 with Mode():
-    msmemscope.start()  # above it
     print(float((x + 1).sum()))
-for _ in range(1000):
-    if not modes._get_current_dispatch_mode_stack():
-        break
-    time.sleep(0)
 assert not modes._get_current_dispatch_mode_stack()
+y = torch.Tensor._make_wrapper_subclass(Stopping, (3,))
+msmemscope.start()
+y.neg()
+assert not modes._get_current_dispatch_mode_stack() or torch.__version__ < "2"
 msmemscope.start()
 x * 2
 msmemscope.stop()
-""",
-    )
-    assert left.stdout == "6.0\n"
-    names = [op(r) for r in left.of("OP_LAUNCH", "ATEN_START")]
-    assert names[-1] == "aten.mul.Tensor"
+assert not modes._get_current_dispatch_mode_stack()
+"""
+)
+def test_stopped_inside_an_operator(told):
+    assert told.said == "6.0\n"
+    assert told.started() == ["aten.mul.Tensor"]
 
 
-@torches
-def test_three_hundred_windows(run, torch):
-    left = run(
-        torch,
-        "import torch\n"
-        + ALL
-        + """
+@section(
+    ALL
+    + """
 import gc
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as stack
 
@@ -428,118 +511,30 @@ for n in range(300):
 objects, memory = zip(*sizes)
 assert objects[2] - objects[0] < 200, objects
 assert memory[2] - memory[0] < 8 << 20, memory
-""",
-        timeout=100,
-    )
-    names = [op(r) for r in left.of("OP_LAUNCH", "ATEN_START")]
-    assert collections.Counter(names) == {"aten.add.Tensor": 300, "aten.mul_.Tensor": 300}
-    check_pairs(left.rows)
-
-
-STORAGES = """
-import torch
-x = torch.ones(1000)           # there before
-msmemscope.start()
-a = torch.ones(2000)
-b = a[500:].view(-1, 2)        # the same memory
-c = a.clone()
-d = torch.tensor([1.0] * 3000)
-e = d.to(torch.float64)
-del a
-msmemscope.step()              # 1: b still holds it
-del b
-msmemscope.step()              # 2: now it is gone
-c.resize_(4000)                # other memory
-c.zero_()
-msmemscope.step()              # 3
-saved = torch.ones(5000, requires_grad=True)
-loss = (saved * 2).exp().sum()  # held by the graph alone
-msmemscope.step()              # 4
-del loss
-msmemscope.step()              # 5
-msmemscope.stop()
-del c, d
-msmemscope.start()
-msmemscope.step()              # 6
-msmemscope.stop()
-print(x.data_ptr())
 """
+)
+def test_three_hundred_windows(told):
+    names = collections.Counter(told.started())
+    assert names == {"aten.add.Tensor": 300, "aten.mul_.Tensor": 300}
 
 
-@torches
-def test_memory_of_the_cpu_without_a_preload(run, torch):
-    left = run(torch, 'msmemscope.config(device="cpu", events="alloc,free", analysis="")\n' + STORAGES)
-    alive, steps = {}, []
-    for row in left.rows:
-        if row.event in ("MALLOC", "FREE"):
-            assert (row.type, row.device) == ("HOST", "cpu")
-        if row.event == "MALLOC":
-            alive[row.attr["allocation_id"]] = int(row.attr["size"]) // 4
-        elif row.event == "FREE":
-            del alive[row.attr["allocation_id"]]
-        elif row.type == "STEP":
-            steps.append(sorted(n for n in alive.values() if n >= 1000))
-    assert steps[0] == [1000, 2000, 2000, 3000, 6000]
-    assert steps[1] == [1000, 2000, 3000, 6000]
-    assert steps[2] == [1000, 3000, 4000, 6000]
-    assert steps[3] == [1000, 3000, 4000, 5000, 5000, 6000]  # exp() keeps its result
-    assert steps[4] == [1000, 3000, 4000, 5000, 6000]
-    assert steps[5] == [1000, 5000, 6000]
-    (first,) = [r for r in left.of("MALLOC") if int(r.ptr, 16) == int(left.stdout)]
-    assert first.attr["shadow"] == "true"
-    assert not left.of("ACCESS") and not left.of("OP_LAUNCH")
-
-
-@torches
-def test_memory_of_the_cpu_is_told_once(run, jobs, torch):
-    """With malloc() hooked, that tells of it, and accesses lie in what it told."""
-    left = run(
-        torch,
-        ALL
-        + """
-import torch
+@section(
+    """
+msmemscope.config(device="cpu", events="alloc,free", analysis="decompose")
 msmemscope.start()
-a = torch.ones(123457)
-b = a + 1
+a = torch.ones(777)
 msmemscope.stop()
-print(a.data_ptr(), b.data_ptr())
-""",
-        env=jobs.recipe([HOST_HOOK]),
-    )
-    ids = {}
-    for pointer in map(int, left.stdout.split()):
-        around = [
-            r
-            for r in left.of("MALLOC", "HOST")
-            if int(r.ptr, 16) <= pointer < int(r.ptr, 16) + int(r.attr["size"])
-        ]
-        assert len(around) == 1, around
-        ids[f"0x{pointer:016x}"] = around[0].attr["allocation_id"]
-    accesses = [r for r in left.of("ACCESS") if r.ptr in ids]
-    assert len(accesses) == 3
-    assert all(r.attr["allocation_id"] == ids[r.ptr] for r in accesses)
-
-
-@torches
-def test_operators_own_what_they_make(run, torch):
-    left = run(
-        torch,
-        'msmemscope.config(device="cpu", events="alloc,free", analysis="decompose")\n'
-        + "import torch\nmsmemscope.start()\na = torch.ones(777)\nmsmemscope.stop()\n",
-    )
-    (row,) = [r for r in left.of("MALLOC") if r.attr["size"] == str(777 * 4)]
+"""
+)
+def test_operators_own_what_they_make(told):
+    (row,) = [r for r in told.of("MALLOC") if r.attr["size"] == str(777 * 4)]
     assert row.attr["owner"].split("@")[-1] == "ops", row
-    assert not left.of("ACCESS") and not left.of("OP_LAUNCH")
+    assert not told.of("ACCESS") and not told.of("OP_LAUNCH")
 
 
-@torches
-def test_children(run, torch):
-    """Of fork() and of torch's own way to start processes."""
-    left = run(
-        torch,
-        "import torch\n"
-        + ALL
-        + """
+@section(
+    ALL
+    + """
 x = torch.ones(3)
 msmemscope.start()
 pid = os.fork()
@@ -551,36 +546,87 @@ assert os.waitpid(pid, 0)[1] == 0
 x.cos()
 msmemscope.stop()
 print(pid)
-""",
-    )
-    child = int(left.stdout)
-    for process in left.processes:
-        names = [op(r) for r in process.rows if r.type == "ATEN_START"]
-        assert names == ["aten.sin.default" if process.pid == child else "aten.cos.default"]
-    assert len(left.processes) == 2
+"""
+)
+def test_a_forked_child_records_its_own(told):
+    assert told.started() == ["aten.cos.default"]
+    (child,) = [p for p in told.processes if p.pid == int(told.said)]
+    rows = [r for r in child.rows if r.event in ("OP_LAUNCH", "ACCESS")]
+    assert [op(r) for r in rows if r.type == "ATEN_START"] == ["aten.sin.default"]
+    check_pairs(rows)
+
+
+# --- what needs a process of its own ---
 
 
 @torches
-def test_the_interpreter_ends_while_recording(run, torch):
-    """With tensors in reference cycles and in globals, and threads at work."""
-    run(
+def test_corners_of_torch_are_left_alone(run, torch):
+    code = f"sys.argv[0] = {str(TARGETS / 'torch_corners.py')!r}\nexec(open(sys.argv[0]).read())\n"
+    left = run(torch, code, timeout=110)
+    assert left.stdout.endswith("same\n"), left.stdout
+    processes = left.processes
+    assert len(processes) == 3, "the workers of a loader are recorded, too"
+    for process in processes:
+        check_pairs(process.rows)
+
+
+@torches
+def test_torch_comes_later_and_the_interpreter_ends_while_recording(run, torch):
+    """With tensors in reference cycles and in globals, and a thread at work."""
+    left = run(
         torch,
-        "import torch, threading\n"
-        + ALL
+        ALL
         + """
+msmemscope.start()
+import threading, torch
+
 class Cycle:
     def __init__(self):
         self.me, self.tensor = self, torch.ones(100)
+
     def __del__(self):
         self.tensor + 1
 
-cycles = [Cycle() for _ in range(20)]
 def work():
     while True:
         torch.ones(10) + 1
-msmemscope.start()
+
+cycles = [Cycle() for _ in range(20)]
 kept = [torch.ones(100) for _ in range(100)]
-threading.Thread(target=work, daemon=True).start()
-time.sleep(0.05)
+if sys.version_info >= (3, 14):  # before that the end of a thread that is inside torch is an abort
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.02)
 """,
     )
+    names = [op(r) for r in left.of("OP_LAUNCH", "ATEN_START")]
+    assert names.count("aten.ones.default") >= 120
+
+
+def test_memory_of_the_cpu_is_told_once(run):
+    """With malloc() hooked, that tells of it, and accesses lie in what it told."""
+    left = run(
+        a_torch(),
+        ALL
+        + """
+import torch
+msmemscope.start()
+a = torch.ones(123457)
+b = a + 1
+msmemscope.stop()
+print(a.data_ptr(), b.data_ptr())
+""",
+        hooks=[HOST_HOOK],
+    )
+    # Everything that Python has allocated stands there, too: only these lines are read.
+    pointers = [f"0x{int(p):016x}" for p in left.stdout.split()]
+    (dump,) = left.wait().out.glob("*/device_cpu/dump/*.csv")
+    with open(dump) as f:
+        lines = [line for line in f if any(p in line for p in pointers)]
+    for p in pointers:
+        mine = [line for line in lines if p in line]
+        (made,) = [n for n, line in enumerate(mine) if "MALLOC,HOST" in line and "493828" in line]
+        block = dumpcheck.parse_attr(mine[made].split('"')[1])
+        accesses = [line for line in mine if ",ACCESS," in line]
+        assert len(accesses) == (2 if p == pointers[0] else 1), mine
+        for line in accesses:
+            assert dumpcheck.parse_attr(line.split('"')[1])["allocation_id"] == block["allocation_id"]

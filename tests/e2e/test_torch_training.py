@@ -5,7 +5,6 @@ does not differ by a bit from a run that nobody looks at."""
 import functools
 import json
 import pathlib
-import re
 import subprocess
 
 import pytest
@@ -39,7 +38,7 @@ def line_of(text):
     )
 
 
-def train(jobs, torch, leak, *words, cli=None, env=None, out=False):
+def train(jobs, torch, leak, *words, cli=None, env=None):
     place = jobs.place()
     command = [torch.path, TRAIN, leak, STEPS, *words]
     if cli is not None:
@@ -78,16 +77,16 @@ def leaks_of(jobs, left):
 
 
 def check_list(jobs, left):
-    """One finding: where the tensor was made that the list keeps, with who called that."""
+    """The line that made what the list keeps, in the first sentence, and who called that."""
     answer, text = leaks_of(jobs, left)
     line = line_of("# the list keeps this")
-    places = [leak for leak in answer["leaks"] if leak["block_bytes"] == 32 * 128 * 4]
-    (place,) = places
-    assert place["bytes_per_step"] == 32 * 128 * 4 and place["kind"] == "growth", place
+    place = answer["leaks"][0]
+    assert place["kind"] == "growth" and 16384 <= place["bytes_per_step"] < 17000, place
+    assert place["where"] == f"Net.forward (train.py:{line})", place
     frames = place["python_stack"]
-    assert re.search(rf"train\.py\D+{line}\b", frames[0]) and "forward" in frames[0], frames
+    assert any(f"/train.py({line}): Net.forward" in f for f in frames[:4]), frames
     assert any("train_step" in f for f in frames), frames
-    assert f"train.py:{line}" in text, text
+    assert f"train.py:{line}" in text.split("\n\n")[0], text
     return answer
 
 
@@ -106,26 +105,27 @@ def test_leak_with_no_preload(jobs, torch):
 
 @pytest.mark.parametrize("torch", NEWEST)
 def test_leak_of_a_graph(jobs, torch):
-    """`total += loss` keeps every activation that the gradient would need: no list in sight."""
+    """The sum of a measure keeps every activation that the gradient would need: no list in sight."""
     left = train(jobs, torch, "graph", *STACKS)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     answer, text = leaks_of(jobs, left)
     assert answer["findings"] >= 1, text
-    leaking = "\n".join(f for leak in answer["leaks"] for f in leak["python_stack"])
-    assert "train.py" in leaking and "train_step" in leaking, leaking
-    assert all(leak["python_stack"] for leak in answer["leaks"]), "each with its place"
+    line = line_of("measured = net(batch)")
+    frames = answer["leaks"][0]["python_stack"]
+    assert any(f"/train.py({line}): train_step" in f for f in frames), answer["leaks"][0]
+    # What else it keeps, the batch for one, is also named by its place.
+    assert all("train.py" in leak["where"] for leak in answer["leaks"]), text
 
 
 @pytest.mark.parametrize("torch", NEWEST)
-@pytest.mark.parametrize("leak", ["none", "buffer"])
-def test_no_leak_no_finding(jobs, torch, leak):
-    left = train(jobs, torch, leak, *STACKS)
+def test_no_leak_no_finding(jobs, torch):
+    left = train(jobs, torch, "buffer", *STACKS)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     answer, text = leaks_of(jobs, left)
     assert answer["findings"] == 0, text
 
 
-@pytest.mark.parametrize("torch", TORCHES)
+@pytest.mark.parametrize("torch", NEWEST)
 def test_leak_below_the_command(jobs, torch):
     """Every block of the process is followed, not only tensors."""
     cli = ["--device=cpu", "--call-stack=python:10", "--collect-mode=deferred"]
@@ -204,12 +204,15 @@ def main():
     context = mp.get_context(method)
     shared = torch.zeros(4).share_memory_()
     done = context.SimpleQueue()
-    workers = [context.Process(target=child, args=(n, shared, done)) for n in range(4)]
+    number = 4 if method == "fork" else 1  # each imports torch once more
+    workers = [context.Process(target=child, args=(n, shared, done)) for n in range(number)]
     [w.start() for w in workers]
     told = [done.get() for _ in workers]
     [w.join() for w in workers]
     assert all(w.exitcode == 0 for w in workers), [w.exitcode for w in workers]
     print(shared.tolist(), len({pid for pid, _ in told}))
+    if method != "fork":
+        return
     loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, shuffle=True,
                                          multiprocessing_context=method)
     for epoch in range(2):
@@ -235,4 +238,6 @@ def test_torch_multiprocessing(jobs, torch, method):
     left = jobs.run(torch, WORKERS, method, "record", timeout=110)
     assert (left.returncode, left.stdout) == (0, plain.stdout), left
     assert "Traceback" not in left.stderr and "not collected" not in left.stderr, left
+    # Forked ones are recorded as their parent is: four children, and two workers for each epoch.
+    assert len(left.processes) == (9 if method == "fork" else 1)
     assert left.of("MALLOC", "HOST")

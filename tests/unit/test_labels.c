@@ -94,7 +94,7 @@ TEST(labels, same_text_at_two_levels)
 	label(LABEL_PUSH, 2, "activation", 0);
 	label(LABEL_PUSH, 3, "activation", 0);
 	label(LABEL_PUSH, 1, "fsdp2", 0);
-	owner("PTA@fsdp2@activation@activation");
+	owner("PTA@fsdp2@activation");
 	label(LABEL_POP, 2, "activation", 0);
 	label(LABEL_PUSH, 2, "backward", 0);
 	owner("PTA@fsdp2@backward@activation");

@@ -113,7 +113,17 @@ TEST(mem_config, device)
 	GOOD("--device=cpu");
 	CHECK(!o.config.npu_all && !o.config.npu_slots);
 	CHECK(mem_config_want(&o.config) & WANT_HOST);
+	GOOD("--device=gpu:1,cuda:4");
+	CHECK(!o.config.npu_all && !o.config.cpu);
+	CHECK_INT(o.config.npu_slots, 1u << 1 | 1u << 4);
+	GOOD("--device=cuda,cpu");
+	CHECK(o.config.npu_all && o.config.cpu);
+	GOOD("--device=gpu");
+	CHECK(o.config.npu_all);
 	bad("--device=npu:32", "'npu:32'", "npu:0 to npu:31");
+	bad("--device=gpu:32", "'gpu:32'", "npu:0 to npu:31");
+	bad("--device=gpu:", "'gpu:'", "invalid device");
+	bad("--device=cuda:0x1", "'cuda:0x1'", "invalid device");
 	bad("--device=npu:", "'npu:'", "invalid device");
 	bad("--device=npu:01", "'npu:01'", "invalid device");
 	bad("--device=npuu", "did you mean 'npu'?", "cpu");

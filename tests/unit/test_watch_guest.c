@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -609,6 +610,70 @@ TEST(watch_guest, named_without_the_option)
 	atomic_store(&job_page->want, WANT_ALLOC);
 	run(named_only_job);
 	CHECK_STR(looks(), "1.1 op#1 mine#0:-1 before\n1.2 op#1 mine#0:-1 after\n");
+}
+
+/* --- memory of the host, which no device is asked for --- */
+
+static void host_job(void)
+{
+	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	device = DEV_NONE; /* nor has the thread one */
+	CHECK(collect_watch_named(DEV_HOST, (uintptr_t)memory[0], BYTES, "mine", -1));
+	CHECK(collect_watch_any() && collect_watch_host());
+	CHECK(collect_watch_named(DEV_HOST, (uintptr_t)page, 8192, "page", -1));
+	call("a", -1);
+	munmap(page + 4096, 4096);
+	errno = 7;
+	call("b", -1); /* half of it is gone: no fault, and not again */
+	CHECK_INT(errno, 7);
+	call("c", -1);
+	collect_watch_unnamed((uintptr_t)memory[0]);
+	CHECK(!collect_watch_any() && !collect_watch_host());
+	call("d", -1);
+	CHECK_INT(reads, 0);
+	CHECK_INT(waits, 0);
+}
+
+TEST(watch_guest, host_memory)
+{
+	session("", "", UINT32_MAX);
+	atomic_store(&job_page->want, WANT_ALLOC);
+	run(host_job);
+	CHECK_STR(looks(), "1.1 a#1 mine#0:-1 before\n2.1 a#1 page#0:-1 before\n"
+			   "1.2 a#1 mine#0:-1 after\n2.2 a#1 page#0:-1 after\n"
+			   "1.3 b#1 mine#0:-1 before\n2.3 b#1 page#0:-1 before failed\n"
+			   "1.4 b#1 mine#0:-1 after\n1.5 c#1 mine#0:-1 before\n"
+			   "1.6 c#1 mine#0:-1 after\n");
+	CHECK_INT(look(0)->device, DEV_HOST);
+	CHECK(look(0)->checksum == sum_of(memory[0], BYTES));
+	CHECK_INT(count_type(REC_CONFIG), 1); /* the recorder is told, once */
+}
+
+static void configured_job(void)
+{
+	device = DEV_NONE;
+	collect_watch_configure("aten.mine", 1, "aten.last", false);
+	begin("op"); /* what the page names does not count any more */
+	collect_watch_output_on("op", DEV_HOST, (uintptr_t)memory[0], BYTES, 1);
+	end("op");
+	begin("aten.mine");
+	collect_watch_output_on("aten.mine", DEV_HOST, (uintptr_t)memory[0], BYTES, 0);
+	collect_watch_output_on("aten.mine", DEV_HOST, (uintptr_t)memory[1], BYTES, 1);
+	end("aten.mine");
+	call("x", -1);
+	call("aten.last", -1);
+	call("x", -1);
+}
+
+TEST(watch_guest, configured_by_the_program)
+{
+	session("op", "x", 0);
+	run(configured_job);
+	CHECK_STR(looks(), "1.1 aten.mine#1 aten.mine#1:1 after\n"
+			   "1.2 x#1 aten.mine#1:1 before\n1.3 x#1 aten.mine#1:1 after\n"
+			   "1.4 aten.last#1 aten.mine#1:1 before\n"
+			   "1.5 aten.last#1 aten.mine#1:1 after\n");
 }
 
 static void many_job(void)

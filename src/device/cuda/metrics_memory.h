@@ -12,7 +12,8 @@
 
 struct cuda_memory {
 	uint64_t total_bytes;
-	uint64_t used_bytes; /* what the driver keeps for itself included */
+	uint64_t
+		used_bytes; /* in both without what the driver keeps for itself, if it tells that */
 	bool has_processes; /* it told who uses it: */
 	struct device_processes processes; /* to be released */
 };

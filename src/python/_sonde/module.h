@@ -30,4 +30,8 @@ extern PyMethodDef history_methods[]; /* history.c: notes of torch's caching all
 extern PyMethodDef sanitizer_methods[]; /* sanitizer.c: marks for torch_npu's sanitizer */
 extern PyMethodDef trace_methods[]; /* trace.c: calls of Python functions */
 
+/* Between these two no calls of this thread are traced: what we do in its place. They nest. */
+void trace_mute(void);
+void trace_unmute(void);
+
 #endif

@@ -21,7 +21,8 @@
 static struct {
 	bool live; /* operators are to be told */
 	bool retiring; /* somebody has been asked to take the mode off */
-	PyObject *retire; /* () takes it off the stack of the thread that calls it */
+	PyObject *retire; /* () takes it off the stack of the thread; NULL: not that way */
+	unsigned long main_thread; /* the one that can be asked to do something in between */
 	PyObject *s_device;
 } ops;
 
@@ -177,13 +178,11 @@ static void tell_tensor(struct call *c, PyObject *tensor, enum op_type type, enu
 		return;
 	bool wanted = use >= USE_READ && c->want & (WANT_ACCESS | WANT_WATCH);
 	bool block = OP_DEVICE(place) == DEV_HOST && op_storage_on();
-	look.addr = 0;
-	if (block) {
-		look.addr = op_address(tensor);
-		if (look.addr)
-			op_storage_seen(tensor, look.addr);
-	}
-	if (wanted && op_look(tensor, type, place, &look))
+	if ((!wanted && !block) || !op_where(tensor, type, place, &look))
+		return;
+	if (block)
+		op_storage_seen(tensor, look.start);
+	if (wanted && op_look(tensor, type, &look))
 		tell_look(c, &look, use, output);
 }
 
@@ -253,6 +252,7 @@ static void end(struct call *c, PyObject *result)
 			     __builtin_return_address(0));
 }
 
+/* Runs in the main thread, as soon as the call is over that led here. */
 static int retire_now(void *arg)
 {
 	(void)arg;
@@ -266,7 +266,8 @@ static int retire_now(void *arg)
 /* Not from inside an operator: torch has taken the mode off for so long, and puts it back. */
 static void retire_soon(void)
 {
-	if (ops.retire && !ops.retiring && Py_AddPendingCall(retire_now, NULL) == 0)
+	if (ops.retire && !ops.retiring && PyThread_get_thread_ident() == ops.main_thread &&
+	    Py_AddPendingCall(retire_now, NULL) == 0)
 		ops.retiring = true;
 }
 
@@ -315,6 +316,7 @@ static PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t narg
 		c.want |= WANT_HOST;
 	c.facts = c.want ? op_facts_of(args[0]) : NULL;
 	enum op_type types = judge_types(args[1]);
+	trace_mute();
 	if (!c.facts || types == TYPE_FAKE) {
 		result = PyObject_Call(args[0], c.args, c.kwargs);
 	} else if (types == TYPE_WRAPPER) {
@@ -324,6 +326,7 @@ static PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t narg
 		c.outputs = c.ntensors = c.at = c.nwritten = 0;
 		result = call_told(&c, args[0]);
 	}
+	trace_unmute();
 	if (!ops.live)
 		retire_soon();
 	return result;
@@ -343,7 +346,7 @@ static PyObject *setup(PyObject *self, PyObject *args)
 	PyObject *torch, *retire;
 
 	(void)self;
-	if (!PyArg_ParseTuple(args, "OO", &torch, &retire))
+	if (!PyArg_ParseTuple(args, "OOk", &torch, &retire, &ops.main_thread))
 		return NULL;
 	if (!ops.s_device)
 		ops.s_device = PyUnicode_InternFromString("device");
@@ -351,7 +354,7 @@ static PyObject *setup(PyObject *self, PyObject *args)
 		return NULL;
 	Py_INCREF(retire);
 	Py_XDECREF(ops.retire);
-	ops.retire = retire;
+	ops.retire = retire == Py_None ? NULL : retire;
 	Py_RETURN_NONE;
 }
 
@@ -375,13 +378,14 @@ static PyObject *set_device(PyObject *self, PyObject *args)
 
 PyMethodDef op_methods[] = {
 	{"op_setup", setup, METH_VARARGS,
-	 "op_setup(torch, retire): retire() takes the mode off this thread's stack"},
+	 "op_setup(torch, retire, main_thread): retire() takes the mode off the stack of the "
+	 "thread that calls it; None"},
 	{"op_bound", bound, METH_O, "op_bound(mode) -> __torch_dispatch__ of the mode"},
 	{"op_live", set_live, METH_O, "op_live(bool): are operators to be told?"},
 	{"set_device", set_device, METH_VARARGS,
 	 "set_device(number): of what belongs to no device of its own; DEV_NONE, DEV_HOST"},
 	{"storage_setup", op_storage_setup, METH_VARARGS,
-	 "storage_setup(storage_of, offset_of, element_size, weak, expired, drop)"},
+	 "storage_setup(storage_of, weak, expired, drop)"},
 	{"storage_set", op_storage_set, METH_O, "storage_set(bool): are storages to be told?"},
 	{"storage_scan", op_storage_scan, METH_O,
 	 "storage_scan(list): tensors among these objects were there before"},

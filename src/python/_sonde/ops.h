@@ -49,6 +49,8 @@ enum op_type {
 
 struct op_look {
 	uint64_t addr, bytes;
+	uint64_t start; /* of its storage */
+	const struct dtype *dtype;
 	uint16_t device; /* DEV_HOST, or a number */
 	uint8_t pool;
 	char text[LOOK_TEXT]; /* dtype:…,shape:… */
@@ -75,16 +77,16 @@ void op_look_end(PyObject *guard);
 int op_place(PyObject *tensor, enum op_type type);
 /* The same of a torch.device. */
 int op_place_named(PyObject *device);
-/* Its first byte; 0: it has no memory. */
-uint64_t op_address(PyObject *tensor);
-/* False: there is nothing to tell. */
-bool op_look(PyObject *tensor, enum op_type type, int place, struct op_look *out);
+/* Its address and that of its storage; false: it has no memory. */
+bool op_where(PyObject *tensor, enum op_type type, int place, struct op_look *out);
+/* The rest of what was begun there; false: there is nothing to tell. */
+bool op_look(PyObject *tensor, enum op_type type, struct op_look *out);
 
 /* --- ops_storage.c: storages of the CPU that nobody else tells of --- */
 
 bool op_storage_on(void);
-/* A tensor of the CPU, its first byte; told at first sight. */
-void op_storage_seen(PyObject *tensor, uint64_t addr);
+/* A tensor of the CPU, and where its storage begins; told at first sight. */
+void op_storage_seen(PyObject *tensor, uint64_t start);
 
 /* For Python; see the table in ops.c. */
 PyObject *op_storage_setup(PyObject *self, PyObject *args);

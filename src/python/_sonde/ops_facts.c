@@ -127,6 +127,17 @@ static bool ends_with(const char *text, const char *end)
 	return n >= k && !strcmp(text + n - k, end);
 }
 
+/* Batch norms write their statistics while training, which their schemas do not say. */
+static bool is_statistic(PyObject *arg)
+{
+	PyObject *bytes = text_of(arg, "name");
+	const char *name = bytes ? PyBytes_AsString(bytes) : "";
+	bool is = !strcmp(name, "running_mean") || !strcmp(name, "running_var");
+
+	Py_XDECREF(bytes);
+	return is;
+}
+
 static enum op_use use_of_arg(PyObject *arg, bool factory)
 {
 	int alias = alias_of(arg);
@@ -135,6 +146,8 @@ static enum op_use use_of_arg(PyObject *arg, bool factory)
 		return USE_NONE;
 	if (alias == 1)
 		return USE_WRITE;
+	if (alias < 0 && is_statistic(arg))
+		return USE_UNKNOWN;
 	return alias == 0 || factory ? USE_SILENT : USE_READ;
 }
 

@@ -22,7 +22,9 @@ static struct {
 	PyObject *no_function, *no_dispatch; /* what classes have that override nothing */
 	PyObject *mode_enabled; /* () -> bool: do modes override functions? NULL: none do */
 	PyObject *guard; /* switches overriding off */
-	PyObject *address; /* (tensor) -> its first byte */
+	PyObject *address; /* (tensor) -> where it begins, or its storage */
+	bool of_storage;
+	PyObject *offset; /* (tensor) -> how many elements lie between those two */
 	PyObject *get_device, *get_dtype, *get_shape; /* behind the back of a class */
 	PyObject *element_size; /* (tensor) -> int */
 	PyObject *devices; /* torch.device: where that is */
@@ -76,6 +78,8 @@ int op_look_setup(PyObject *module)
 	torch.guard = attribute(c, "DisableTorchFunction");
 	/* The first of these does not make a tensor that is copied when written to a copy. */
 	torch.address = attribute(c, "_data_address");
+	torch.of_storage = torch.address;
+	torch.offset = attribute(torch.base, "storage_offset");
 	if (!torch.address)
 		torch.address = attribute(torch.base, "data_ptr");
 	torch.element_size = attribute(torch.base, "element_size");
@@ -87,7 +91,7 @@ int op_look_setup(PyObject *module)
 	torch.s_dtype = PyUnicode_InternFromString("dtype");
 	torch.s_shape = PyUnicode_InternFromString("shape");
 	Py_XDECREF(c);
-	if (!torch.base || !torch.address || !torch.guard || !torch.element_size ||
+	if (!torch.base || !torch.address || !torch.offset || !torch.guard || !torch.element_size ||
 	    !torch.get_device || !torch.get_dtype || !torch.get_shape || !torch.devices) {
 		PyErr_SetString(PyExc_RuntimeError, "this torch has no tensors that we know");
 		return -1;
@@ -354,28 +358,41 @@ static bool look_shape(PyObject *tensor, enum op_type type, const struct dtype *
 	return true;
 }
 
-uint64_t op_address(PyObject *tensor)
+static uint64_t number_by(PyObject *fn, PyObject *tensor)
 {
-	PyObject *at = PyObject_CallFunctionObjArgs(torch.address, tensor, NULL);
-	uint64_t addr = at ? PyLong_AsUnsignedLongLong(at) : 0;
+	PyObject *r = PyObject_CallFunctionObjArgs(fn, tensor, NULL);
+	uint64_t n = r ? PyLong_AsUnsignedLongLong(r) : 0;
 
 	if (PyErr_Occurred()) {
-		PyErr_Clear(); /* no memory, of a kind without addresses, or none yet */
-		addr = 0;
+		PyErr_Clear(); /* of a kind without addresses, or it has no memory yet */
+		n = 0;
 	}
-	Py_XDECREF(at);
-	return addr;
+	Py_XDECREF(r);
+	return n;
 }
 
-bool op_look(PyObject *tensor, enum op_type type, int place, struct op_look *out)
+bool op_where(PyObject *tensor, enum op_type type, int place, struct op_look *out)
 {
+	const struct dtype *d = dtype_of(tensor, type);
+	uint64_t at = d ? number_by(torch.address, tensor) : 0;
+
+	if (!at) {
+		PyErr_Clear();
+		return false;
+	}
+	uint64_t offset = number_by(torch.offset, tensor) * d->bytes;
 	out->device = OP_DEVICE(place);
 	out->pool = OP_POOL(place);
-	out->addr = op_address(tensor);
-	if (!out->addr)
-		return false;
-	const struct dtype *d = dtype_of(tensor, type);
-	bool ok = d && look_shape(tensor, type, d, out);
+	out->dtype = d;
+	out->start = torch.of_storage ? at : at - offset;
+	out->addr = out->start + offset;
+	return true;
+}
+
+bool op_look(PyObject *tensor, enum op_type type, struct op_look *out)
+{
+	bool ok = look_shape(tensor, type, out->dtype, out);
+
 	if (!ok)
 		PyErr_Clear();
 	return ok;

@@ -24,7 +24,7 @@ static struct {
 	bool over; /* the interpreter ends */
 	uint32_t epoch;
 	PyObject *known, *lives;
-	PyObject *storage_of, *offset_of, *element_size; /* (tensor) -> … */
+	PyObject *storage_of; /* (tensor) -> storage */
 	PyObject *weak, *expired,
 		*drop; /* older: (storage) -> number; (number) -> bool; (number) */
 	Py_ssize_t until_sweep;
@@ -176,12 +176,10 @@ static void enter(PyObject *storage, PyObject *start, PyObject *which, bool old)
 
 static void seen(PyObject *tensor, uint64_t addr, bool old)
 {
-	uint64_t offset = number_of(PyObject_CallFunctionObjArgs(st.offset_of, tensor, NULL));
-	uint64_t size = number_of(PyObject_CallFunctionObjArgs(st.element_size, tensor, NULL));
+	PyObject *start = PyLong_FromUnsignedLongLong(addr);
 	PyObject *storage = NULL, *which = NULL;
-	PyObject *start = PyLong_FromUnsignedLongLong(addr - offset * size);
 
-	if (start && (!offset || !is_known(start)))
+	if (start && !is_known(start))
 		storage = PyObject_CallFunctionObjArgs(st.storage_of, tensor, NULL);
 	if (storage)
 		which = st.weak ? PyObject_CallFunctionObjArgs(st.weak, storage, NULL)
@@ -208,16 +206,12 @@ static void sweep(void)
 	Py_XDECREF(list);
 }
 
-void op_storage_seen(PyObject *tensor, uint64_t addr)
+void op_storage_seen(PyObject *tensor, uint64_t start)
 {
 	follow_fork();
-	PyObject *start = PyLong_FromUnsignedLongLong(addr);
 	if (st.expired && --st.until_sweep < 0)
 		sweep();
-	if (start && !is_known(start))
-		seen(tensor, addr, false);
-	PyErr_Clear();
-	Py_XDECREF(start);
+	seen(tensor, start, false);
 }
 
 /* --- from Python --- */
@@ -235,14 +229,12 @@ static void set(PyObject **slot, PyObject *value)
 
 PyObject *op_storage_setup(PyObject *self, PyObject *args)
 {
-	PyObject *of, *offset, *size, *weak, *expired, *drop;
+	PyObject *of, *weak, *expired, *drop;
 
 	(void)self;
-	if (!PyArg_ParseTuple(args, "OOOOOO", &of, &offset, &size, &weak, &expired, &drop))
+	if (!PyArg_ParseTuple(args, "OOOO", &of, &weak, &expired, &drop))
 		return NULL;
 	set(&st.storage_of, of);
-	set(&st.offset_of, offset);
-	set(&st.element_size, size);
 	set(&st.weak, weak);
 	set(&st.expired, expired);
 	set(&st.drop, drop);
@@ -269,12 +261,10 @@ PyObject *op_storage_scan(PyObject *self, PyObject *list)
 			continue;
 		PyObject *guard = op_look_guard();
 		int place = guard ? op_place(tensor, type) : OP_NOWHERE;
-		uint64_t addr = place >= 0 && OP_DEVICE(place) == DEV_HOST ? op_address(tensor) : 0;
-		PyObject *start = addr ? PyLong_FromUnsignedLongLong(addr) : NULL;
-		if (start && !is_known(start))
-			seen(tensor, addr, true);
-		PyErr_Clear();
-		Py_XDECREF(start);
+		struct op_look look;
+		if (place >= 0 && OP_DEVICE(place) == DEV_HOST &&
+		    op_where(tensor, type, place, &look))
+			seen(tensor, look.start, true);
 		op_look_end(guard);
 	}
 	Py_RETURN_NONE;

@@ -55,6 +55,7 @@ static PyObject *stop(PyObject *self, PyObject *args)
 		trace_disarm();
 	else
 		done = PyObject_CallObject(set_events, event_args);
+	trace_closed();
 	collect_call(CALL_STOP, 0, 0);
 	trace_forget_codes();
 	if (set_events != Py_None && !done)

@@ -58,12 +58,12 @@ static const char *own_file(const char *path)
 	return NULL;
 }
 
-static bool is_mute(const char *file, const char *name)
+static bool is_mute(const char *file)
 {
 	for (unsigned i = 0; i < MAX_MUTE; i++)
 		if (mute[i][0] && !strcmp(file, mute[i]))
 			return true;
-	return !strcmp(name, "__torch_dispatch__");
+	return false;
 }
 
 /* The code of torch.nn.Module.__call__, borrowed; torch is not imported for it. */
@@ -103,6 +103,15 @@ static bool ends_with(const char *text, const char *end)
 	return n >= k && !strcmp(text + n - k, end);
 }
 
+/* What torch runs on the way to a dispatch mode such as ours: in 1.x, and in 2.x. */
+static bool is_dispatch(const char *path, const char *name)
+{
+	return (!strcmp(name, "__torch_dispatch__") &&
+		ends_with(path, "/torch/utils/_python_dispatch.py")) ||
+	       (!strcmp(name, "find_torch_dispatch_rule") &&
+		ends_with(path, "/torch/_library/simple_registry.py"));
+}
+
 static uint8_t kind_of(PyObject *object)
 {
 	PyObject *file = utf8_attr(object, "co_filename"), *name = utf8_attr(object, "co_name");
@@ -113,7 +122,9 @@ static uint8_t kind_of(PyObject *object)
 		const char *own = own_file(path);
 
 		if (own)
-			kind = is_mute(own, PyBytes_AsString(name)) ? CODE_MUTE : CODE_OURS;
+			kind = is_mute(own) ? CODE_MUTE : CODE_OURS;
+		else if (is_dispatch(path, PyBytes_AsString(name)))
+			kind = CODE_MUTE;
 		else if (ends_with(path, "/nn/modules/module.py") && module_call_code() == object)
 			kind = CODE_MODULE;
 	}

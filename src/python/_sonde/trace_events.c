@@ -21,6 +21,7 @@ static __thread struct {
 	unsigned session; /* what is of an earlier one does not count */
 } muted;
 static unsigned muted_threads, session;
+static bool is_on;
 
 static bool is_muted(void)
 {
@@ -36,7 +37,13 @@ static void mute(unsigned depth)
 	muted.depth += depth;
 }
 
-static void unmute(void)
+void trace_mute(void)
+{
+	if (is_on)
+		mute(1);
+}
+
+void trace_unmute(void)
 {
 	if (is_muted() && !--muted.depth)
 		muted_threads--;
@@ -77,7 +84,7 @@ void trace_end(PyObject *object)
 		return;
 	const struct code *c = trace_code(object, epoch);
 	if (c->kind == CODE_MUTE)
-		unmute();
+		trace_unmute();
 	else if (c->kind != CODE_OURS && !is_muted())
 		collect_call(CALL_RETURN, 0, c->place);
 }
@@ -155,6 +162,7 @@ int trace_open_stacks(PyObject *tids)
 
 	session++;
 	muted_threads = 0;
+	is_on = true;
 	if (!frames)
 		return -1;
 	while (epoch && PyDict_Next(frames, &at, &ident, &frame)) {
@@ -167,6 +175,11 @@ int trace_open_stacks(PyObject *tids)
 	}
 	Py_DECREF(frames);
 	return 0;
+}
+
+void trace_closed(void)
+{
+	is_on = false;
 }
 
 /* --- sys.monitoring: (code, instruction, …) --- */

@@ -46,6 +46,7 @@ void trace_c_begin(PyObject *object, PyObject *callable, PyObject *self);
 void trace_c_end(PyObject *object, PyObject *callable, PyObject *self);
 /* The functions that run in all threads; tids: {thread ident: number of the kernel's}. */
 int trace_open_stacks(PyObject *tids);
+void trace_closed(void); /* no more events */
 /* For sys.monitoring, and for threading.setprofile(). */
 PyObject *trace_on_begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *trace_on_end(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

@@ -85,12 +85,11 @@ def _undispatched(torch):
 
 
 def inside(torch, thing, depth=_MAX_DEPTH):
-    """All tensors in nested dictionaries, lists and tuples."""
-    if isinstance(thing, torch.Tensor):
-        yield thing
-    elif depth and isinstance(thing, dict):
-        for value in list(thing.values()):
-            yield from inside(torch, value, depth - 1)
-    elif depth and isinstance(thing, (list, tuple)):
-        for value in thing:
-            yield from inside(torch, value, depth - 1)
+    """A list of all tensors in nested dictionaries, lists and tuples."""
+    found = []
+    for value in list(thing.values()) if isinstance(thing, dict) else thing:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif depth and isinstance(value, (dict, list, tuple)):
+            found += inside(torch, value, depth - 1)
+    return found

@@ -13,33 +13,87 @@ It costs nothing while it is not enabled. One that fails says so and is left out
 """
 
 import importlib
+import os
+import threading
 
 from . import _say
 
-NAMES = ("_device", "_history", "_owners", "_frameworks", "_ops", "_trace")
+WHAT = {
+    "_device": "devices are",
+    "_history": "what torch's pool tells is",
+    "_owners": "owners are",
+    "_frameworks": "labels of frameworks are",
+    "_ops": "operators are",
+    "_trace": "calls are",
+}
+NAMES = tuple(WHAT)
 
 _enabled = {}  # name: module; in the order of NAMES
+_loaded = {}
+
+# A child that is forked while another thread imports a module can never import it. So a fork waits
+# for us, which takes milliseconds, once; but not forever: whose import we wait for may be its own.
+_loading = threading.Lock()
+_forking = threading.local()
+FORK_WAITS_S = 1
+
+
+def _before_fork():
+    _forking.waited = _loading.acquire(timeout=FORK_WAITS_S)
+
+
+def _after_fork():
+    if _forking.waited:
+        _loading.release()
+
+
+def _in_child():
+    global _loading
+    _loading = threading.Lock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def _guarded(name, what, *args):
     try:
         return what(*args)
     except Exception as why:  # whatever a framework throws at us must not reach the job
-        _say.warn_once(f"{name.lstrip('_')} are not collected: {type(why).__name__}: {why}")
+        _say.warn_once(f"{WHAT[name]} not collected: {type(why).__name__}: {why}")
         return None
 
 
+def load():
+    """Imports what start() needs, once; what could not be is tried again."""
+    with _loading:
+        for name in ("_missing",) + NAMES:
+            if name not in _loaded:
+                module = _guarded(name, importlib.import_module, "." + name, __package__)
+                if module:
+                    _loaded[name] = module
+
+
 def refresh(settings):
-    """Enables what the settings want, disables the rest; ``None``: everything."""
+    """Enables what the settings want, disables the rest; ``None``: everything.
+
+    Those that were enabled begin again, as settings may have changed. They end in the opposite
+    order: what one has wrapped around another's work comes off first.
+    """
+    for name in reversed(list(_enabled)):
+        _guarded(name, _enabled.pop(name).disable)
+    if settings is None:
+        return
+    load()
     for name in NAMES:
-        module = importlib.import_module("." + name, __package__)
-        want = settings is not None and bool(_guarded(name, module.wanted, settings))
-        if name in _enabled:  # settings may have changed: from the beginning
-            del _enabled[name]
-            _guarded(name, module.disable)
-        if want:
+        module = _loaded.get(name)
+        if module and _guarded(name, module.wanted, settings):
             _enabled[name] = module
             _guarded(name, module.enable, settings)
+
+
+def say_what_is_missing(sonde):
+    if "_missing" in _loaded:
+        _guarded("_missing", _loaded["_missing"].say, sonde)
 
 
 def before_step():

@@ -16,6 +16,7 @@ KEYS = ("call_stack", "level", "events", "device", "format", "output_path", "ana
 OLD_KEYS = {"data_format": "format", "output": "output_path"}
 ONCE = ("format", "output_path", "watch")
 FLUSH_MS = 2000
+LEAVE_S = 5
 
 _lock = threading.RLock()
 _effective = False  # what may be set once has been set
@@ -108,6 +109,7 @@ def start() -> None:
     """
     sonde = native()
     with _lock:
+        _collectors.load()
         if not sonde.start():
             _say.error(
                 "nothing is recorded: the recorder could not be started. Is "
@@ -154,9 +156,7 @@ def _say_what_is_missing(sonde):
     global _told_missing
     if not _told_missing:
         _told_missing = True
-        from . import _missing
-
-        _missing.say(sonde)
+        _collectors.say_what_is_missing(sonde)
 
 
 def _resume():
@@ -172,5 +172,9 @@ def _resume():
 @atexit.register
 def _leave():
     """The interpreter ends: nothing of ours runs while it is taken apart."""
-    if _sonde is not None and _sonde.joined():
-        _collectors.refresh(None)
+    # Whoever is in start() or stop() is waited for, but a thread that hangs there is not.
+    if _sonde is not None and _sonde.joined() and _lock.acquire(timeout=LEAVE_S):
+        try:
+            _collectors.refresh(None)
+        finally:
+            _lock.release()

@@ -5,6 +5,7 @@ While memory is recorded with analysis=decompose, functions of frameworks label 
 inside them. A framework is looked at when the job has imported it, never before.
 """
 
+import os
 import threading
 
 from . import _imports, _say
@@ -19,6 +20,15 @@ _waiting = []  # for frameworks
 _automatic = []  # hooks
 _by_hand = []
 _decomposed_by_hand = False
+
+
+def _forget_threads():
+    """In a forked process: whoever held the lock is not there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def wanted(settings):
@@ -82,9 +92,7 @@ def _register(places, handles, quiet):
                 handles.append(handle)
 
 
-def init_framework_hooks(
-    framework: str, version: str, component: str, hook_type: str
-) -> None:
+def init_framework_hooks(framework: str, version: str, component: str, hook_type: str) -> None:
     """Hook the functions of a framework by hand.
 
     framework  component   hook_type             versions
@@ -157,5 +165,5 @@ def _find(framework, version, component, hook_type):
     makers = [kinds[hook_type] for kinds in found if hook_type in kinds]
     if not makers:
         there = sorted({kind for kinds in found for kind in kinds})
-        return [], f"'{component}' of {framework} has no {hook_type} hooks; there is {_names(there)}"
+        return [], f"{framework} {component} has no {hook_type} hooks; there is {_names(there)}"
     return makers, None

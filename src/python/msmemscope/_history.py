@@ -13,17 +13,14 @@ driver. The reserved bytes of TORCH are those of CUDA.
 """
 
 import bisect
-import importlib
-import inspect
 import os
 import threading
 import time
-import types
 
 from . import _devices, _imports, _say
 from ._control import native
+from ._notes import Notes
 
-MAX_NOTES = 200_000  # that the allocator keeps; some hundred bytes each, a few thousand with stacks
 # Everything else waits a second for what is still to come from here, not longer. Reading lists all
 # blocks that are alive: where those are many it is done the less often.
 STEP_S = 0.2  # the end of a step is an occasion to read if this is how long ago it was done
@@ -131,15 +128,18 @@ class Importer:
         if self.notes is not None:
             return
         notes = Notes(torch)
-        if not notes.possible():
-            _say.warn_once(
-                f"torch {torch.__version__} notes down no times: allocations of its caching pool "
-                "on CUDA are not recorded (2.1 and newer do), snapshots are"
-            )
+        why_not = notes.why_not()
+        if why_not:
+            _say.warn_once(f"allocations on CUDA are not recorded, snapshots are: {why_not}")
             return
         notes.begin(bool(self.depth))
-        self.notes = notes
-        self.take_over(notes.read())
+        try:
+            self.notes = notes
+            self.take_over(notes.read())
+        except BaseException:
+            self.notes = None
+            notes.end()
+            raise
         _watch_for_refusals(torch)
         _Pacer.start()
 
@@ -324,121 +324,6 @@ def _agrees(device, segments):
     return requested == device.live_bytes and reserved == sum(device.segments.values())
 
 
-class Notes:
-    """The allocator's notes: taken for us, or for the program itself, which we then leave alone."""
-
-    def __init__(self, torch):
-        self.torch = torch
-        self.pid = os.getpid()
-        self.memory = torch.cuda.memory
-        self.of_program = False
-        self.seen = {}  # index: (how many of its notes were told, the last of them)
-
-    def possible(self):
-        names = inspect.signature(self.memory._record_memory_history).parameters
-        return "stacks" in names and "max_entries" in names
-
-    def mine(self):
-        """A forked process has no CUDA of its own, and must not ask for its state."""
-        return os.getpid() == self.pid
-
-    def begin(self, stacks):
-        enabled = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
-        self.of_program = bool(enabled and enabled())
-        names = inspect.signature(self.memory._record_memory_history).parameters
-        self.options = {
-            "enabled": "all",
-            "context": "alloc" if stacks else None,
-            "stacks": "python",
-            "max_entries": MAX_NOTES,
-        }
-        if "clear_history" in names:  # those before it always did
-            self.options["clear_history"] = True
-        if "skip_actions" in names:  # that it is over is what counts
-            self.options["skip_actions"] = ["free_requested"]
-        self._take()
-
-    def end(self):
-        if not self.of_program and self.mine():
-            self.memory._record_memory_history(enabled=None)
-
-    def _take(self):
-        if not self.of_program:
-            self.memory._record_memory_history(**self.options)
-
-    def read(self):
-        """What is alive and what has happened. Notes that are ours are thrown away."""
-        with _WithoutInductor(self.torch):
-            snapshot = self.memory._snapshot()
-        self._take()
-        return snapshot
-
-    def forget(self, snapshot):
-        """Of these nothing is to be told."""
-        if self.of_program:
-            for index, entries in enumerate(snapshot["device_traces"]):
-                self._remember(index, entries)
-
-    def begins(self, index, entries):
-        """Where the notes begin that were not told yet."""
-        if not self.of_program:
-            return 0
-        count, last = self.seen.get(index, (0, None))
-        self._remember(index, entries)
-        if last is None:
-            return 0
-        if count <= len(entries) and _same(entries[count - 1], last):
-            return count
-        for at in range(len(entries), 0, -1):  # the oldest have been overwritten
-            if _same(entries[at - 1], last):
-                return at
-        return 0
-
-    def _remember(self, index, entries):
-        if entries:
-            self.seen[index] = (len(entries), entries[-1])
-
-
-class _WithoutInductor:
-    """To read stacks torch asks for its attribute _inductor, which imports all of the compiler: that
-    takes seconds, and fails if another thread is importing parts of it. As long as the program has
-    not asked for it something else stands there, to this thread; to others it is what they want."""
-
-    def __init__(self, torch):
-        self.torch = torch
-        self.stand_in = None
-
-    def __enter__(self):
-        if "_inductor" not in vars(self.torch):
-            self.stand_in = _StandIn(threading.get_ident())
-            self.torch._inductor = self.stand_in
-
-    def __exit__(self, kind, value, traceback):
-        if self.stand_in is not None and vars(self.torch).get("_inductor") is self.stand_in:
-            del self.torch._inductor
-
-
-class _StandIn(types.ModuleType):
-    def __init__(self, thread):
-        super().__init__("torch._inductor")
-        self.__dict__["_thread"] = thread
-
-    def __getattr__(self, name):
-        if threading.get_ident() == self.__dict__["_thread"]:
-            raise AttributeError(name)
-        return getattr(importlib.import_module("torch._inductor"), name)
-
-
-def _same(a, b):
-    """One note in two snapshots: its time is converted anew for each, and may differ a little."""
-    return (
-        a["action"] == b["action"]
-        and a.get("addr") == b.get("addr")
-        and a["size"] == b["size"]
-        and abs(a.get("time_us", 0) - b.get("time_us", 0)) < 100
-    )
-
-
 class _Pacer:
     """Reads the notes of programs that do not call step(), before they are overwritten."""
 
@@ -495,3 +380,15 @@ def _on_refusal(index, size):
         sync()
         snapshot.take_snapshot(index, "OOM_Snapshot")
     return _devices.number_of("cuda", index)
+
+
+def _forget_threads():
+    """In a forked process: whoever held the lock is not there, and CUDA is the parent's."""
+    global _lock, _importer
+    _lock = threading.RLock()
+    _importer = None
+    _Pacer.thread = _Pacer.leave = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

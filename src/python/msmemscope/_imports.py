@@ -25,7 +25,7 @@ import types
 
 from . import _say
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer or signal handler may come in between
 _waiting = {}  # name: [Handle]
 _executing = collections.Counter()  # name: how many threads are in a loader that we wrapped
 _here = threading.local()  # .names: being looked for by this thread
@@ -182,7 +182,6 @@ class _Loader:
             names["__loader__"] = loader
         return loader
 
-
     def _run(self, load, argument):
         name = self._spec.name
         with _lock:
@@ -305,7 +304,7 @@ def _module_is_looked_for():
 def _forget_threads():
     """In a forked process: whoever held the lock is not there."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

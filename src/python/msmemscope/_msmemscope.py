@@ -56,7 +56,7 @@ def _take_snapshot(values):
 
 
 def _report_cpu_tensor(ptr, size, is_alloc, stack=None):
-    """A CPU tensor's memory comes or goes; True if that is recorded. Stacks are made by ourselves."""
+    """A CPU tensor's memory comes or goes; True if that is recorded. Stacks are our own."""
     sonde = _control.native()
     if not sonde.tracing() or not ptr:
         return False

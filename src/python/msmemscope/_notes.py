@@ -1,138 +1,132 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""RecordFunction: spans that the program names, beside the calls of its functions."""
+"""The notes that torch's caching allocator takes of what it does: switched on, read, thrown away."""
 
-import functools
+import importlib
 import inspect
+import os
 import threading
+import types
 
-from . import _control
-
-MAX_NAME = 128
-
-
-class RecordFunction:
-    """A row of its own in the trace of calls, for a block of code or for each call of a function.
-
-    Recorded between start() and stop(), whether calls are traced or not. The name has at most 128
-    characters.
-
-    >>> with msmemscope.RecordFunction("forward"):
-    ...     loss = model(batch)
-
-    >>> @msmemscope.RecordFunction("evaluate")
-    ... def evaluate(model):
-    ...     ...
-
-    Of a generator or a coroutine it is the time from its first step to its end.
-    """
-
-    def __init__(self, name: str) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a RecordFunction is a str, not {type(name).__name__}")
-        if not name or len(name) > MAX_NAME:
-            raise ValueError(
-                f"the name of a RecordFunction has 1 to {MAX_NAME} characters, not {len(name)}"
-            )
-        self.name = name
-        self._open = threading.local()
-
-    def __repr__(self):
-        return f"RecordFunction({self.name!r})"
-
-    def __enter__(self):
-        ids = self._open.__dict__.setdefault("ids", [])
-        ids.append(_begin(self.name))
-        return self
-
-    def __exit__(self, *why):
-        ids = self._open.__dict__.get("ids")
-        if ids:
-            _end(ids.pop())
-        return False
-
-    def __call__(self, function):
-        if not callable(function):
-            raise TypeError(f"RecordFunction({self.name!r}) decorates functions, not {function!r}")
-        if inspect.isasyncgenfunction(function):
-            return _around_async_generator(self.name, function)
-        if inspect.iscoroutinefunction(function):
-            return _around_coroutine(self.name, function)
-        if inspect.isgeneratorfunction(function):
-            return _around_generator(self.name, function)
-        return _around_function(self.name, function)
+MAX_NOTES = 200_000  # that the allocator keeps; some hundred bytes each, a few thousand with stacks
 
 
-def _begin(name):
-    try:
-        # Half of a surrogate pair has no UTF-8, and is no reason to end a job.
-        return _control.native().note_begin(name.encode("utf-8", "replace").decode())
-    except RuntimeError:  # no extension: said elsewhere
+class Notes:
+    """The allocator's notes: taken for us, or for the program itself, which we then leave alone."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.pid = os.getpid()
+        self.memory = torch.cuda.memory
+        self.of_program = False
+        self.seen = {}  # index: (how many of its notes were told, the last of them)
+
+    def why_not(self):
+        """"" if there can be any."""
+        backend = getattr(self.memory, "get_allocator_backend", lambda: "native")()
+        if backend != "native":
+            return f"the allocator '{backend}' takes no notes of what it does (native does)"
+        take = getattr(self.memory, "_record_memory_history", None)
+        names = inspect.signature(take).parameters if take is not None else ()
+        if "stacks" not in names or "max_entries" not in names:
+            return f"torch {self.torch.__version__} takes no notes with times (2.1 and newer do)"
+        return ""
+
+    def mine(self):
+        """A forked process has no CUDA of its own, and must not ask for its state."""
+        return os.getpid() == self.pid
+
+    def begin(self, stacks):
+        enabled = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
+        self.of_program = bool(enabled and enabled())
+        names = inspect.signature(self.memory._record_memory_history).parameters
+        self.options = {
+            "enabled": "all",
+            "context": "alloc" if stacks else None,
+            "stacks": "python",
+            "max_entries": MAX_NOTES,
+        }
+        if "clear_history" in names:  # those before it always did
+            self.options["clear_history"] = True
+        if "skip_actions" in names:  # that it is over is what counts
+            self.options["skip_actions"] = ["free_requested"]
+        self._take()
+
+    def end(self):
+        if not self.of_program and self.mine():
+            self.memory._record_memory_history(enabled=None)
+
+    def _take(self):
+        if not self.of_program:
+            self.memory._record_memory_history(**self.options)
+
+    def read(self):
+        """What is alive and what has happened. Notes that are ours are thrown away."""
+        with _WithoutInductor(self.torch):
+            snapshot = self.memory._snapshot()
+        self._take()
+        return snapshot
+
+    def forget(self, snapshot):
+        """Of these nothing is to be told."""
+        if self.of_program:
+            for index, entries in enumerate(snapshot["device_traces"]):
+                self._remember(index, entries)
+
+    def begins(self, index, entries):
+        """Where the notes begin that were not told yet."""
+        if not self.of_program:
+            return 0
+        count, last = self.seen.get(index, (0, None))
+        self._remember(index, entries)
+        if last is None:
+            return 0
+        if count <= len(entries) and _same(entries[count - 1], last):
+            return count
+        for at in range(len(entries), 0, -1):  # the oldest have been overwritten
+            if _same(entries[at - 1], last):
+                return at
         return 0
 
-
-def _end(note):
-    if note:
-        _control.native().note_end(note)
-
-
-def _around_function(name, function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        note = _begin(name)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _end(note)
-
-    return wrapper
+    def _remember(self, index, entries):
+        if entries:
+            self.seen[index] = (len(entries), entries[-1])
 
 
-def _around_generator(name, function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        note = _begin(name)
-        try:
-            return (yield from function(*args, **kwargs))
-        finally:
-            _end(note)
+class _WithoutInductor:
+    """To read stacks torch asks for its attribute _inductor, which imports all of the compiler: that
+    takes seconds, and fails if another thread is importing parts of it. As long as the program has
+    not asked for it something else stands there, to this thread; to others it is what they want."""
 
-    return wrapper
+    def __init__(self, torch):
+        self.torch = torch
+        self.stand_in = None
 
+    def __enter__(self):
+        if "_inductor" not in vars(self.torch):
+            self.stand_in = _StandIn(threading.get_ident())
+            self.torch._inductor = self.stand_in
 
-def _around_coroutine(name, function):
-    @functools.wraps(function)
-    async def wrapper(*args, **kwargs):
-        note = _begin(name)
-        try:
-            return await function(*args, **kwargs)
-        finally:
-            _end(note)
-
-    return wrapper
+    def __exit__(self, kind, value, traceback):
+        if self.stand_in is not None and vars(self.torch).get("_inductor") is self.stand_in:
+            del self.torch._inductor
 
 
-def _around_async_generator(name, function):
-    @functools.wraps(function)
-    async def wrapper(*args, **kwargs):
-        note = _begin(name)
-        inner = function(*args, **kwargs)
-        value, error = None, None
-        try:
-            while True:
-                step = inner.athrow(error) if error is not None else inner.asend(value)
-                try:
-                    item = await step
-                except StopAsyncIteration:
-                    return
-                value, error = None, None
-                try:
-                    value = yield item
-                except GeneratorExit:
-                    await inner.aclose()
-                    raise
-                except BaseException as why:  # goes where the caller threw it
-                    error = why
-        finally:
-            _end(note)
+class _StandIn(types.ModuleType):
+    def __init__(self, thread):
+        super().__init__("torch._inductor")
+        self.__dict__["_thread"] = thread
 
-    return wrapper
+    def __getattr__(self, name):
+        if threading.get_ident() == self.__dict__["_thread"]:
+            raise AttributeError(name)
+        return getattr(importlib.import_module("torch._inductor"), name)
+
+
+def _same(a, b):
+    """One note in two snapshots: its time is converted anew for each, and may differ a little."""
+    return (
+        a["action"] == b["action"]
+        and a.get("addr") == b.get("addr")
+        and a["size"] == b["size"]
+        and abs(a.get("time_us", 0) - b.get("time_us", 0)) < 100
+    )

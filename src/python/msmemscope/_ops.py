@@ -6,6 +6,7 @@ on the stack of every thread that runs operators to be told: of the one that cal
 that are started from then on, and of torch's own threads that work for them.
 """
 
+import os
 import sys
 import threading
 
@@ -40,7 +41,9 @@ def _has_accelerator():
     if torch is None or "torch_npu" in sys.modules:
         return True
     version = getattr(torch, "version", None)
-    return getattr(version, "cuda", None) is not None
+    if not (getattr(version, "cuda", None) or getattr(version, "hip", None)):
+        return False
+    return any(os.path.exists(node) for node in ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))
 
 
 def enable(settings):
@@ -67,10 +70,15 @@ def before_step():
 
 def _begin(torch, settings):
     global _mode
-    if not _enabled:
+    if not _enabled or not wanted(settings):
         return
     if _mode is None:
-        _sonde.op_setup(torch, _take_off)
+        from torch.utils import _python_dispatch as modes
+
+        # Before 2.0 the stack is handled in Python: nobody else may touch it between two lines.
+        in_python = hasattr(modes, "_TorchDispatchStackMode")
+        retire = None if in_python else _take_off
+        _sonde.op_setup(torch, retire, threading.main_thread().ident)
         _mode = _make_mode(torch)
     _tensors.enable(torch, settings)
     _sonde.op_live(True)
@@ -95,38 +103,39 @@ def _make_mode(torch):
     return mode
 
 
-# The stack belongs to the thread. Its lowest layer is used, not `with`: that keeps flags of torch's
-# in order only where modes end in the opposite order of their beginnings.
-
-
-def _put_on():
-    from torch.utils import _python_dispatch as modes
-
-    if all(m is not _mode for m in _stack()):
-        modes._push_mode(_mode)
-
-
-def _take_off():
-    """Off the stack of this thread, wherever it is in it; the others stay in their order."""
-    from torch.utils import _python_dispatch as modes
-
-    above = []
-    stack = _stack()
-    if all(m is not _mode for m in stack):
-        return
-    while True:
-        mode = modes._pop_mode()
-        if mode is _mode:
-            break
-        above.append(mode)
-    for mode in reversed(above):
-        modes._push_mode(mode)
+# The stack belongs to the thread. We are below all modes of the program: they end by taking off what
+# is on top, and what we see is what they let through. Its lowest layer is used, not `with`: that
+# keeps flags of torch's in order only where modes end in the opposite order of their beginnings.
 
 
 def _stack():
+    """What may be taken off and put back; modes of torch's own that have a place of theirs are not
+    among them."""
     from torch.utils import _python_dispatch as modes
 
-    return modes._get_current_dispatch_mode_stack()
+    stack = modes._get_current_dispatch_mode_stack()
+    return [m for m in stack if getattr(m, "_mode_key", None) is None]
+
+
+def _change(want):
+    """Puts the mode below the stack of this thread, or takes it out; the others stay."""
+    from torch.utils import _python_dispatch as modes
+
+    stack = _stack()
+    if any(m is _mode for m in stack) == want:
+        return
+    for _ in stack:
+        modes._pop_mode()
+    for mode in [_mode] + stack if want else [m for m in stack if m is not _mode]:
+        modes._push_mode(mode)
+
+
+def _put_on():
+    _change(True)
+
+
+def _take_off():
+    _change(False)
 
 
 # Threads of the program's.

@@ -19,7 +19,7 @@ recorder passes over a label that is there already.
 
 Gradients on a device are computed by a thread of autograd's own, one for each device, which torch
 starts for the first of them; from the second time on it is labelled along with the caller. What the
-pool of torch tells by itself (CUDA) has no thread: it gets the labels that the caller has at its time.
+pool of torch tells by itself (CUDA) has no thread: it gets the labels that the caller has then.
 
 A forward that ends by an exception may leave no word of it. So each window remembers the frame that
 it belongs to, and one whose frame is gone is closed by whatever opens the next.
@@ -302,7 +302,7 @@ def _label_optimizer(torch, opt):
     with _addresses.unseen(torch):
         weights = [p for group in opt.param_groups for p in group["params"]]
         gradients = [p.grad for p in weights]
-        states = _addresses.inside(torch, list(opt.state.values()))
+        states = _addresses.inside(torch, opt.state)
         _label(torch, "optimizer_state", states)
         _label(torch, "gradient", [g for g in gradients if g is not None])
         _label(torch, "weight", weights)

@@ -6,6 +6,7 @@ What is seen is what operators are given and hand out, and what is there when re
 
 import atexit
 import gc
+import time
 import weakref
 
 from sonde import _sonde
@@ -13,6 +14,7 @@ from sonde import _sonde
 ALLOC = 1  # see src/recorder/mem_config.h
 
 _ready = False
+_scanned = None  # when, and how long it took
 
 
 def wanted(settings):
@@ -24,7 +26,7 @@ def enable(torch, settings):
         return
     _setup(torch)
     _sonde.storage_set(True)
-    _sonde.storage_scan(gc.get_objects())
+    _scan()
 
 
 def disable():
@@ -34,6 +36,17 @@ def disable():
 
 def before_step():
     _sonde.storage_sweep()
+
+
+def _scan():
+    """Tensors that are there already. All objects are looked at: not in every short window."""
+    global _scanned
+    begin = time.monotonic()
+    if _scanned is not None and begin - _scanned[0] < 20 * _scanned[1]:
+        return
+    _sonde.storage_scan(gc.get_objects())
+    end = time.monotonic()
+    _scanned = (end, end - begin)
 
 
 def _setup(torch):
@@ -47,7 +60,7 @@ def _setup(torch):
     if not _stays(storage_of, probe):
         kind = type(storage_of(probe))
         weak, expired, drop = kind._weak_ref, kind._expired, kind._free_weak_ref
-    _sonde.storage_setup(storage_of, base.storage_offset, base.element_size, weak, expired, drop)
+    _sonde.storage_setup(storage_of, weak, expired, drop)
     atexit.register(_sonde.storage_over)
     _ready = True
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """watcher: memory that is looked at whenever an operator begins or ends."""
 
+import sys
 import weakref
 from typing import Any, Dict, Optional
 
@@ -99,16 +100,21 @@ class Watcher:
     def __init__(self) -> None:
         self._ends: Dict[int, Any] = {}  # address: what ends the watch with its memory
 
-    def watch(self, *args: Any, name: Optional[str] = None, length: Optional[int] = None,
-              dump_nums: int = -1) -> None:
+    def watch(
+        self,
+        *args: Any,
+        name: Optional[str] = None,
+        length: Optional[int] = None,
+        dump_nums: int = -1,
+    ) -> None:
         """Watch a tensor, or `length` bytes at an address.
 
         name       what it is called in the results, at most 64 characters
         dump_nums  how often it is looked at; -1: always. Each operator takes two looks.
 
-        Tensors of npu and cpu, of any class; the watch ends with the tensor's memory. An address
-        is one of the thread's NPU, or of the host where there is none: remove() it yourself before
-        you free it.
+        Tensors of npu and cpu, of any class; the watch ends with the tensor's memory (before torch
+        2.1: with the tensor that was named). An address is one of the thread's NPU, or of the host
+        where there is none: remove() it yourself before you free it.
 
         >>> msmemscope.watcher.watch(tensor, name="kv cache", dump_nums=100)
         >>> msmemscope.watcher.watch(tensor.data_ptr(), length=4096, name="first page")
@@ -160,15 +166,11 @@ class Watcher:
     @staticmethod
     def _address(block):
         if isinstance(block, bool) or not isinstance(block, int):
-            raise TypeError(
-                f"expected a tensor or an address (int), not {type(block).__name__}"
-            )
+            raise TypeError(f"expected a tensor or an address (int), not {type(block).__name__}")
         return _whole("the address", block, 1)
 
     @staticmethod
     def _device_of_address(sonde):
-        import sys
-
         device = sonde.device()
         if device == sonde.DEV_NONE and "torch_npu" not in sys.modules:
             return sonde.DEV_HOST

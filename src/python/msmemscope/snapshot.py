@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Mask = Union[int, Sequence[int], None]
 
 _KB = 1024
+_peak = 0  # bytes of this process, seen by a snapshot
 
 
 def take_snapshot(device_mask: "Mask" = None, name: str = NAME) -> None:
@@ -149,15 +150,17 @@ def _process_snapshot(sonde, name):
     except OSError as why:
         _say.warn_once(f"no snapshot of this process: {why}")
         return
-    used, peak = own.get("VmRSS", 0), own.get("VmHWM", 0)
+    global _peak
+    used = own.get("VmRSS", 0)
+    _peak = max(_peak, used, own.get("VmHWM", 0))  # the kernel's own count lags a little
     total = host.get("MemTotal", 0)
     sonde.snapshot(
         sonde.DEV_HOST,
         name,
         used,
-        max(used, peak),
+        _peak,
         used,
-        max(used, peak),
+        _peak,
         total,
         host.get("MemAvailable", host.get("MemFree", 0)),
     )

@@ -5,8 +5,9 @@
     train()
     msmemscope.tracer.stop()
 
-The same as ``config(events="…,traceback")`` and ``start()``: a file ``python_trace_<tid>_<time>.csv``
-per thread, with the begin and the end of every call on the clock of the memory events.
+The same as ``config(events="…,traceback")`` and ``start()``: for each thread a file
+``python_trace_<tid>_<time>.csv`` with the begin and the end of every call, on the clock of the
+memory events.
 """
 
 from . import _control, _say, _trace

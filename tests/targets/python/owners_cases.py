@@ -130,6 +130,31 @@ def backwards():
     take("behind both", "PTA")
 
 
+def threads_of_autograd():
+    """On a device, gradients are computed by a thread of torch's: here one that looks like it."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from msmemscope import _owners
+
+    def become_one():
+        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
+            comm.write("pt_autograd_0")
+
+    x, uses = torch.ones(3, requires_grad=True), _owners._uses_devices
+    _owners._uses_devices = lambda torch: True
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(become_one).result()
+        for owner in ("PTA", "PTA@backward", "PTA@backward"):
+
+            def there():
+                take("by its thread", owner)
+
+            Backward.during = lambda: pool.submit(there).result()
+            Backward.apply(x).sum().backward()
+            pool.submit(take, "between", "PTA").result()
+    _owners._uses_devices = uses
+
+
 def checkpoints():
     from torch.utils.checkpoint import checkpoint
 
@@ -197,7 +222,8 @@ def schedulers():
     model(torch.ones(3)).sum().backward()
     optimizer.step()
     scheduler.step()
-    block(optimizer.state[model.linear.weight]["momentum_buffer"], "momentum", "PTA@optimizer_state")
+    momentum = optimizer.state[model.linear.weight]["momentum_buffer"]
+    block(momentum, "momentum", "PTA@optimizer_state")
     model(torch.ones(3)).sum().backward()
     optimizer.step()
     copied = copy.deepcopy(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -386,8 +412,8 @@ def main():
     block(early.linear.weight, "older than the recording", "PTA@weight")
     early(torch.ones(3)).sum().backward()
     of_early.step()
-    cases = [forwards, backwards, checkpoints, states, schedulers, modules, sparse, threads]
-    for case in cases + [wrapped, distributed, listeners, compiled, cycles]:
+    cases = [forwards, backwards, threads_of_autograd, checkpoints, states, schedulers, modules]
+    for case in cases + [sparse, threads, wrapped, distributed, listeners, compiled, cycles]:
         case()
     msmemscope.stop()
     print(json.dumps(told))

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Corners of torch, one after the other; prints what each of them computes.
-
-    torch_corners.py [record]
-
-With `record` all of it runs between start() and stop(). The output must be the same.
+"""Corners of torch, one after the other, without recording and then with it: what each of them
+computes must be the same. Prints those that differ, and "same" if none does.
 """
 
 import contextlib
@@ -11,14 +8,12 @@ import copy
 import hashlib
 import io
 import pickle
-import sys
 import threading
 import warnings
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-RECORD = sys.argv[1:] == ["record"]
 CORNERS = []
 VERSION = tuple(int(n) for n in torch.__version__.split("+")[0].split("a")[0].split(".")[:2])
 
@@ -330,6 +325,7 @@ def compiled():
     if VERSION < (2, 6):
         return None
     graphs = []
+    torch._dynamo.reset()
 
     def backend(module, inputs):
         graphs.append(len(list(module.graph.nodes)))
@@ -367,7 +363,8 @@ def loaders():
     from torch.utils.data import DataLoader, TensorDataset
 
     data = TensorDataset(torch.arange(12.0).reshape(6, 2))
-    return [batch for workers in (0, 2) for batch in DataLoader(data, 3, num_workers=workers)]
+    forked = DataLoader(data, 3, num_workers=2, multiprocessing_context="fork")
+    return list(DataLoader(data, 3)), list(forked)
 
 
 @corner
@@ -417,26 +414,33 @@ def default_device():
         torch.set_default_device(None)
 
 
-def main():
-    if RECORD:
-        import msmemscope
-
-        msmemscope.config(
-            events="alloc,free,launch,access", device="npu,cpu", analysis="decompose,inefficient"
-        )
-        msmemscope.start()
+def run_all(after):
+    said = {}
     for fn in CORNERS:
         torch.manual_seed(0)
         with contextlib.redirect_stdout(io.StringIO()):
             try:
-                value = digest(fn())
+                said[fn.__name__] = repr(digest(fn()))
             except Exception as why:
-                value = type(why).__name__, str(why).splitlines()[0]
-        print(fn.__name__, value, flush=True)
-        if RECORD:
-            msmemscope.step()
-    if RECORD:
-        msmemscope.stop()
+                said[fn.__name__] = f"{type(why).__name__}: {why}".splitlines()[0]
+        after()
+    return said
+
+
+def main():
+    import msmemscope
+
+    plain = run_all(lambda: None)
+    msmemscope.config(
+        events="alloc,free,launch,access", device="npu,cpu", analysis="decompose,inefficient"
+    )
+    msmemscope.start()
+    recorded = run_all(msmemscope.step)
+    msmemscope.stop()
+    for name in plain:
+        if plain[name] != recorded[name]:
+            print(f"{name}:\n  {plain[name]}\n  {recorded[name]}")
+    print("same" if plain == recorded else "not the same")
 
 
 if __name__ == "__main__":

@@ -19,5 +19,5 @@ class Findings(list):
         self.answer: Dict[str, Any] = dict(answer)
 
     def __repr__(self) -> str:
-        """Short: what was found has been printed, and an interactive session shows this after it."""
+        """Short: what was found has been printed, and an interactive session shows this, too."""
         return f"<{len(self)} finding{'' if len(self) == 1 else 's'}>"

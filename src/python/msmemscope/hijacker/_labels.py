@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Owner labels of what a thread allocates, from here to there.
 
-Three kinds of window:
+Two kinds of window:
 
 Scope   one call of a function: closed when it is left, however that is
 Opens   begins with a call of one function and ends with a call of another (Closes), of the same
         object. Both may be missed: the first if the framework kept the function before it was
         hooked, the second if something in between raised. So a Bounds around both closes what
         was opened inside it.
-Blocks  no window: addresses that get labels
 
-Labels belong to threads, and only the thread itself can take its label off. A window that ends in
-another thread than it began in is closed by its own thread as soon as that opens or closes the
-next one.
+Labels belong to threads. A window that ends in another thread than it began in (torch computes
+gradients in threads of its own) takes its label off that one.
 """
 
+import os
 import threading
 
 from .. import _control
@@ -22,7 +21,7 @@ from ._hooks import Hook
 
 COMPONENT, PROCESS, DETAIL_1, DETAIL_2 = 1, 2, 3, 4
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer or signal handler may come in between
 _open = {}  # (kind, object id): Window; of Opens, all threads
 
 
@@ -33,10 +32,17 @@ class _Label:
         self.level, self.text, self.uses = level, text, 0
 
 
+class _Labels:
+    """Those of a thread, oldest first."""
+
+    def __init__(self):
+        self.pushed = []
+        self.thread = threading.get_native_id()
+
+
 class _Thread(threading.local):
     def __init__(self):
-        self.labels = []  # those pushed, oldest first
-        self.ended = []  # labels whose windows other threads have closed
+        self.own = _Labels()
 
 
 _thread = _Thread()
@@ -44,33 +50,29 @@ _thread = _Thread()
 
 def _push(labels):
     """The newest label of a level counts, so one that is the newest need not be pushed again."""
-    here, pushed = _thread, []
-    _sweep(here)
-    for level, text in labels:
-        label = next((x for x in reversed(here.labels) if x.level == level), None)
-        if label is None or label.text != text:
-            label = _Label(level, text)
-            here.labels.append(label)
-            if _control._sonde is not None:
-                _control._sonde.label_push(level, text)
-        label.uses += 1
-        pushed.append(label)
-    return pushed
+    here, uses = _thread.own.pushed, []
+    with _lock:
+        for level, text in labels:
+            label = next((x for x in reversed(here) if x.level == level), None)
+            if label is None or label.text != text:
+                label = _Label(level, text)
+                here.append(label)
+                if _control._sonde is not None:
+                    _control._sonde.label_push(level, text)
+            label.uses += 1
+            uses.append(label)
+    return uses
 
 
-def _pop(pushed):
-    here = _thread
-    for label in reversed(pushed):
-        label.uses -= 1
-        if not label.uses and label in here.labels:
-            here.labels.remove(label)
-            if _control._sonde is not None:
-                _control._sonde.label_pop(label.text, 0, label.level)
-
-
-def _sweep(here):
-    while here.ended:
-        _pop(here.ended.pop())
+def _pop(uses, whose):
+    thread = 0 if whose is _thread.own else whose.thread
+    with _lock:
+        for label in reversed(uses):
+            label.uses -= 1
+            if not label.uses and label in whose.pushed:
+                whose.pushed.remove(label)
+                if _control._sonde is not None:
+                    _control._sonde.label_pop(label.text, thread, label.level)
 
 
 class Scope(Hook):
@@ -84,23 +86,19 @@ class Scope(Hook):
         return args, kwargs, _push(self.labels)
 
     def leave(self, token, ok):
-        _pop(token)
+        _pop(token, _thread.own)
 
 
 class _Window:
     def __init__(self, key):
-        self.key, self.pushed = key, []
-        self.home = _thread.ended
+        self.key, self.uses, self.whose = key, [], _thread.own
 
     def close(self):
         with _lock:
             if _open.get(self.key) is not self:
                 return
             del _open[self.key]
-        if self.home is _thread.ended:
-            _pop(self.pushed)
-        else:
-            self.home.append(self.pushed)
+        _pop(self.uses, self.whose)
 
 
 def _open_window(key, labels):
@@ -108,7 +106,7 @@ def _open_window(key, labels):
     with _lock:
         if _open.setdefault(key, window) is not window:
             return
-    window.pushed.extend(_push(labels))
+    window.uses.extend(_push(labels))
 
 
 def close_windows(kind=None):
@@ -116,7 +114,6 @@ def close_windows(kind=None):
     for window in list(_open.values()):
         if kind is None or window.key[0] == kind:
             window.close()
-    _sweep(_thread)
 
 
 class Opens(Hook):
@@ -142,7 +139,6 @@ def _close(keys):
         window = _open.get(key)
         if window is not None:
             window.close()
-    _sweep(_thread)
 
 
 class Closes(Hook):
@@ -180,7 +176,18 @@ class Bounds(Hook):
         before, pushed = token
         for window in list(_open.values()):
             if window.key[0] == self.kind and window not in before:
-                if window.home is _thread.ended or not ok:
+                if window.whose is _thread.own or not ok:
                     window.close()
-        _pop(pushed)
-        _sweep(_thread)
+        _pop(pushed, _thread.own)
+
+
+def _forget_threads():
+    """In a forked process: the labels are those of the process it came from."""
+    global _lock
+    _lock = threading.RLock()
+    _open.clear()
+    _thread.own = _Labels()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

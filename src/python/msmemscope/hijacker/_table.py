@@ -53,9 +53,7 @@ def _vllm_decompose():
     for function in _KV_CACHES:
         places.append(_at(*_RUNNER, function, _vllm.KvCaches(), optional="deepseek" in function))
     for worker in _WORKERS:
-        places.append(
-            _at(*worker, "compile_or_warm_up_model", Scope(*_owned("vllm", "warmup")))
-        )
+        places.append(_at(*worker, "compile_or_warm_up_model", Scope(*_owned("vllm", "warmup"))))
     return places
 
 
@@ -225,9 +223,7 @@ def _mindspeed():
 
 
 FRAMEWORKS = {
-    "vllm_ascend": Framework(
-        "vllm_ascend", "vllm_ascend", {"11.0": _VLLM, "0.11.0": _VLLM}
-    ),
+    "vllm_ascend": Framework("vllm_ascend", "vllm_ascend", {"11.0": _VLLM, "0.11.0": _VLLM}),
     "pytorch": Framework(
         "torch",
         "torch",

@@ -8,6 +8,7 @@ methods, `from x import f`) works again when hooks come back.
 """
 
 import inspect
+import os
 import sys
 import threading
 import types
@@ -175,10 +176,11 @@ def _is_below(now, target):
 
 def _look(target, now, mixin):
     """What is to stand there in place of what does now."""
-    name, owner = target.key[2], target.owner
+    owner = target.owner
     target.raw, target.inherited, target.shares = now, now is None, None
     other = getattr(_function_in(now), _MARK, None)
-    if isinstance(other, Target):  # `from x import f` after f was wrapped there
+    # `from x import f` after f was wrapped there. Not if somebody has copied our mark with the rest.
+    if isinstance(other, Target) and _function_in(other.installed) is _function_in(now):
         target.shares = other.shares or other
         target.raw, target.installed = target.shares.raw, now
         return
@@ -225,3 +227,13 @@ def _uninstall(target):
         delattr(owner, name)
     else:
         setattr(owner, name, target.raw)
+
+
+def _forget_threads():
+    """In a forked process: whoever held the lock is not there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

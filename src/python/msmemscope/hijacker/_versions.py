@@ -13,7 +13,7 @@ import re
 
 
 def parse(text):
-    """"2.6.0+cpu" is (2, 6, 0): of each part the digits at its beginning, three parts."""
+    """ "2.6.0+cpu" is (2, 6, 0): of each part the digits at its beginning, three parts."""
     numbers = []
     for part in text.split(".")[:3]:
         digits = re.match(r"\d+", part)

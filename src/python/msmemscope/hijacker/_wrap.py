@@ -90,7 +90,7 @@ def _plain(target, call):
 
 
 def _drive(step, close, hooks):
-    """Runs a generator or coroutine from pause to pause; `step(how, value)` is its send or throw."""
+    """Runs a generator or coroutine from pause to pause; step(how, value) is its send or throw."""
     how, value = "send", None
     while True:
         entered, _, _ = enter_all(hooks, (), {})

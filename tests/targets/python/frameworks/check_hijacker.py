@@ -2,6 +2,7 @@
 """Checks hijacker and the table of versions in this interpreter."""
 
 import asyncio
+import functools
 import importlib
 import inspect
 import os
@@ -346,6 +347,27 @@ def check_somebody_wraps_us():
     handle = hijack(m.__name__, None, "add", post=post)
     assert m.add is theirs and m.add(1) == 106 and calls == [6]
     release(handle)
+
+
+def check_somebody_wraps_us_and_is_imported_by_name():
+    first, second = subject(), subject()
+    with open(os.path.join(HERE, second + ".py"), "w") as f:
+        f.write(f"from {first} import add\n")
+    one = importlib.import_module(first)
+    handles = [hijack(first, None, "add", pre=lambda *a, **k: (a, k))]
+    ours = one.add
+
+    @functools.wraps(ours)
+    def theirs(*args, **kwargs):
+        return ours(*args, **kwargs) + 100
+
+    one.add = theirs
+    two = importlib.import_module(second)
+    handles.append(hijack(second, None, "add", pre=lambda *a, **k: (a, k)))
+    assert two.add(1) == 106
+    for handle in handles:
+        release(handle)
+    assert one.add is theirs and two.add is theirs
 
 
 def check_reload():

@@ -6,6 +6,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -466,14 +467,25 @@ def check_threads():
 def check_fork():
     module("in_child")
     told = Told("in_child")
-    _imports._lock.acquire()  # as another thread might have
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with _imports._lock:
+            held.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
     pid = os.fork()
     if pid == 0:
+        signal.alarm(20)
         import in_child
 
         os._exit(0 if told == [in_child] else 1)
-    _imports._lock.release()
     _, status = os.waitpid(pid, 0)
+    over.set()
+    holder.join()
     assert status == 0 and not told
     told.handle.cancel()
 

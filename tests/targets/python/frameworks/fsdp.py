@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Sharded models of the real torch, on CPU: fsdp.py fsdp1|fsdp2 RANK WORLD FILE
+"""Sharded models of the real torch, on CPU: fsdp.py RANK WORLD FILE
 
 take() is called at places that are known to be inside or outside of forward and backward passes,
 with sizes to know them by; the same is trained before, while and after memory is recorded, and has
@@ -21,7 +21,7 @@ import torch.distributed as dist  # noqa: E402
 from device_memory import take  # noqa: E402
 from torch import nn  # noqa: E402
 
-KIND, RANK, WORLD, FILE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+RANK, WORLD, FILE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 WIDTH = 64
 BATCH = 1500
 
@@ -175,35 +175,44 @@ def functions():
     return names
 
 
-def main():
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://" + FILE, rank=RANK, world_size=WORLD)
-    early = build(10_000)  # and hooked while it is in use
-    results = [train(build(20_000), 20_000)]
+def check(kind, base):
+    global KIND
+    KIND = kind
+    early = build(base + 10_000)  # and hooked while it is in use
+    results = [train(build(base + 20_000), base + 20_000)]
     before = functions()
     msmemscope.start()
     hooked = [key for key, value in functions().items() if before.get(key) is not value]
     assert hooked, "nothing is hooked"
-    results += [train(early, 10_000), train(build(30_000), 30_000)]
-    fail("forward", 40_000)
-    fail("backward", 50_000)
-    other_thread(60_000)
+    results.append(train(early, base + 10_000))
+    results.append(train(build(base + 30_000), base + 30_000))
+    fail("forward", base + 40_000)
+    fail("backward", base + 50_000)
+    other_thread(base + 60_000)
     if KIND == "fsdp2":
         from torch.distributed.fsdp import register_fsdp_forward_method
 
-        model = build(80_000)
+        model = build(base + 80_000)
         layer = model.layers[0]
         register_fsdp_forward_method(layer, "other_way")
         layer.other_way(torch.randn(4, WIDTH))
-        take(80_904)
+        take(base + 80_904)
     msmemscope.stop()
     assert functions() == before, [k for k, v in functions().items() if before.get(k) is not v]
-    results.append(train(early, 10_000) and train(build(70_000), 70_000))
+    train(early, base + 10_000)
+    results.append(train(build(base + 70_000), base + 70_000))
     msmemscope.start()
-    results.append(train(build(70_000), 70_000))
+    results.append(train(build(base + 70_000), base + 70_000))
     msmemscope.stop()
     assert len(set(results)) == 1, results
-    print("same", results[0])
+    print("same", kind)
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + FILE, rank=RANK, world_size=WORLD)
+    check("fsdp1", 0)
+    check("fsdp2", 100_000)
     dist.destroy_process_group()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Memory of a device that is none: take() is an event of the recording, with a size to know it by."""
+"""Memory of a device that is none: take() is an event of a recording, with a size to know it by."""
 
 import itertools
 import os
