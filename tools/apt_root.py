@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""What tools/fetch_pythons and tools/fetch_torch share: packages of the distribution's newest suite,
-unpacked into a directory of their own with all the libraries they need. Installs nothing.
+"""What tools/fetch_pythons and tools/fetch_torch share: packages of the distribution's newest
+suite, unpacked into a directory of their own with all the libraries they need. Installs nothing.
 
-The mirror is the one that the system's own package sources name. The programs are changed to use the
-loader and the libraries beside them: DIRECTORY/root/usr/bin/python3.X simply runs.
+The mirror is the one that the system's own package sources name. The programs are changed to use
+the loader and the libraries beside them: DIRECTORY/root/usr/bin/python3.X simply runs.
 """
 
 import argparse

@@ -22,7 +22,8 @@ import pytest
 # Jobs, builds and environments of their own: they look at no process but their own and take no name
 # that others use.
 BESIDE = re.compile(
-    r"test_(torch_|python_(?!lines|stacks)|package_|framework_|watcher|describe|wheel|install|bootstrap)"
+    r"test_(torch_|python_(?!lines|stacks)|package_|framework_|watcher|describe"
+    r"|wheel|install|bootstrap)"
 )
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 NOTHING_TO_RUN = 5

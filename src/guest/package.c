@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define MAX_TRIES 50
+#define SOON_BYTES 4096
 #define FILE_INPUT 257 /* Py_file_input */
 #define OFF_ENV "SONDE_PYTHON"
 
@@ -27,6 +28,8 @@ extern void *PyDict_New(void) __attribute__((weak));
 extern int PyDict_SetItemString(void *dict, const char *key, void *value) __attribute__((weak));
 extern void *PyUnicode_DecodeFSDefault(const char *text) __attribute__((weak));
 extern void PyErr_Clear(void) __attribute__((weak));
+extern int PyErr_ExceptionMatches(void *type) __attribute__((weak));
+extern void *PyExc_Exception __attribute__((weak));
 extern void Py_DecRef(void *object) __attribute__((weak));
 
 /* `program` is <prefix>/lib/../bin/sonde. The package is found by its place, not by sys.path. */
@@ -34,11 +37,13 @@ static const char text[] =
 	"import os, sys\n"
 	"if 'msmemscope' not in sys.modules and sys.version_info >= (3, 8):\n"
 	"    top = os.path.dirname(os.path.dirname(os.path.realpath(program)))\n"
-	"    version = 'python%d.%d' % sys.version_info[:2]\n"
-	"    for place in ('python', 'lib/python', 'lib/%s/site-packages' % version,\n"
-	"                  'lib64/%s/site-packages' % version, 'lib/%s/dist-packages' % version,\n"
-	"                  'lib/python3/dist-packages', ''):\n"
-	"        place = os.path.join(top, place)\n"
+	"    places = [os.path.join(top, sub) for sub in ('python', 'lib/python', '')]\n"
+	"    for lib in [os.path.join(top, sub) for sub in ('lib', 'lib64')]:\n"
+	"        if os.path.isdir(lib):\n"
+	"            places += [os.path.join(lib, name, kind) for name in sorted(os.listdir(lib))\n"
+	"                       if name.startswith('python3')\n"
+	"                       for kind in ('site-packages', 'dist-packages')]\n"
+	"    for place in places:\n"
 	"        if os.path.isdir(os.path.join(place, 'msmemscope')):\n"
 	"            sys.path.append(place)\n"
 	"            try:\n"
@@ -57,7 +62,8 @@ enum { IDLE, ASKED, DONE };
 static _Atomic uint32_t state;
 static _Atomic uint32_t tries;
 
-static bool run(void)
+/* 1: the package is there; 0: not yet; -1: an exception that is the job's own is set. */
+static int run(void)
 {
 	void *code = Py_CompileString(text, "<sonde>", FILE_INPUT);
 	void *globals = code ? PyDict_New() : NULL;
@@ -67,27 +73,46 @@ static bool run(void)
 	if (program && PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0 &&
 	    PyDict_SetItemString(globals, "program", program) == 0)
 		result = PyEval_EvalCode(code, globals, globals);
-	if (!result)
+	/* Ctrl-C at this very moment is for the job; our own trouble is not. */
+	bool stop = !result && !PyErr_ExceptionMatches(PyExc_Exception);
+	if (!result && !stop)
 		PyErr_Clear();
 	Py_DecRef(result);
 	Py_DecRef(program);
 	Py_DecRef(globals);
 	Py_DecRef(code);
-	return result;
+	return result ? 1 : stop ? -1 : 0;
+}
+
+/* The next question comes at the next segment of the ring: let that be soon. */
+static void come_back_soon(void)
+{
+	struct guest_cursor *c = &guest_self.cur[0];
+
+	if (!guest_self.level && c->end - c->pos > SOON_BYTES)
+		c->end = c->pos + SOON_BYTES;
 }
 
 static int bring(void *arg)
 {
+	int r = run();
+
 	(void)arg;
-	atomic_store(&state, run() || atomic_fetch_add(&tries, 1) >= MAX_TRIES ? DONE : IDLE);
-	return 0;
+	if (r > 0 || atomic_fetch_add(&tries, 1) >= MAX_TRIES) {
+		atomic_store(&state, DONE);
+	} else {
+		come_back_soon();
+		atomic_store(&state, IDLE);
+	}
+	return r < 0 ? -1 : 0;
 }
 
 static bool has_python(void)
 {
 	return Py_IsInitialized && Py_AddPendingCall && Py_CompileString && PyEval_EvalCode &&
 	       PyEval_GetBuiltins && PyDict_New && PyDict_SetItemString &&
-	       PyUnicode_DecodeFSDefault && PyErr_Clear && Py_DecRef;
+	       PyUnicode_DecodeFSDefault && PyErr_Clear && Py_DecRef && PyErr_ExceptionMatches &&
+	       &PyExc_Exception;
 }
 
 static bool is_off(void)

@@ -80,7 +80,8 @@ def test_one_interpreter_finds_it_by_itself_and_everything_goes_again(build, tmp
     prefix, site = tmp_path / "opt", tmp_path / "site"
     words = [f"PREFIX={prefix}", f"PYTHON_SITE={site}"]
     make(build, "install", *words)
-    code = f"import site; site.addsitedir({str(site)!r}); import msmemscope; print(msmemscope.__file__)"
+    code = f"import site; site.addsitedir({str(site)!r})\n"
+    code += "import msmemscope; print(msmemscope.__file__)"
     python = pythons.pythons()[-1]
     where = run(python.path, "-c", code).strip()  # leaves its bytecode beside the files
     assert where == str(prefix / "lib/python/msmemscope/__init__.py")
@@ -92,15 +93,21 @@ def test_one_interpreter_finds_it_by_itself_and_everything_goes_again(build, tmp
 
 
 def test_staged_below_another_root(build, tmp_path):
-    make(build, "install", f"DESTDIR={tmp_path}", "PREFIX=/usr", "PYTHON_SITE=/usr/lib/python3/site")
+    words = [f"DESTDIR={tmp_path}", "PREFIX=/usr", "PYTHON_SITE=/usr/lib/python3/site"]
+    make(build, "install", *words)
     pth = tmp_path / "usr/lib/python3/site/sonde.pth"
     assert pth.read_text() == "/usr/lib/python\n"
 
 
 def test_without_headers_of_python_make_says_what_to_do(tmp_path):
-    words = ["make", f"O={tmp_path}/cold", "PYTHON_INCLUDE=", f"{tmp_path}/cold/python/sonde/_sonde.abi3.so"]
+    cold = tmp_path / "cold"
     r = subprocess.run(
-        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
+        ["make", f"O={cold}", "PYTHON_INCLUDE=", f"{cold}/python/sonde/_sonde.abi3.so"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=110,
     )
     assert r.returncode == 2
     assert "no Python.h" in r.stderr and "./bootstrap build" in r.stderr

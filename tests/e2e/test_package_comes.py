@@ -53,6 +53,19 @@ def test_an_interpreter_that_is_too_old_is_left_alone(record, python):
 
 
 @pytest.mark.parametrize("python", one_per_minor(oldest=8))
+def test_a_small_job_that_is_busy_importing(record, python):
+    """Modules that the package needs are half there at the first try."""
+    code = """
+import threading, functools, weakref, sys
+for i in range(200):
+    kept = [bytearray(2000) for i in range(10)]
+print("msmemscope" in sys.modules)
+"""
+    r = run(record, python, "--events=alloc,traceback", "--device=npu,cpu", code=code)
+    assert r.stdout == b"True\n"
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=8))
 def test_the_job_is_the_same(record, python):
     """Exceptions, exit status, output, a half-finished import: as without us."""
     code = """

@@ -151,7 +151,8 @@ def rows(out):
 
 
 def files_of(folder):
-    return {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
+    found = (p for p in folder.rglob("*") if not p.is_dir() or p.is_symlink())
+    return {str(p.relative_to(folder)) for p in found}
 
 
 # --- the file ---
@@ -201,9 +202,8 @@ def test_the_same_files_make_the_same_wheel(wheel, build, builder, tmp_path):
 def test_the_source_archive_builds(wheel, build, builder, tmp_path):
     """And pip changes nothing in the tree that it builds from."""
     hook = "import sonde_wheel, sys; print(sonde_wheel.build_sdist(sys.argv[1]))"
-    name = run(
-        sys.executable, "-c", hook, tmp_path, cwd=ROOT, env=environment(PYTHONPATH=ROOT / "packaging/wheel")
-    ).stdout.strip()
+    env = environment(PYTHONPATH=ROOT / "packaging/wheel")
+    name = run(sys.executable, "-c", hook, tmp_path, cwd=ROOT, env=env).stdout.strip()
     with tarfile.open(tmp_path / name) as tar:
         names = {n.split("/", 1)[1] for n in tar.getnames()}
         assert {"PKG-INFO", "pyproject.toml", "Makefile", "bootstrap", "src/cli/main.c"} <= names
@@ -352,7 +352,7 @@ def test_an_editable_installation_uses_the_tree(build, tmp_path):
             (tree / name.name).symlink_to(name)
     # objects are copied, so that what is linked to the tree is not the build under test
     copy = tmp_path / "build"
-    subprocess.run(["cp", "-a", "--reflink=auto", *map(str, editable_parts(build, copy)), copy], check=True)
+    run("cp", "-a", "--reflink=auto", *editable_parts(build, copy), copy)
     venv.pip("install", "-e", tree, env=environment(SONDE_BUILD=copy))
     code = "import msmemscope, os, sonde._sonde; print(os.path.realpath(msmemscope.__file__))"
     where = run(venv.python, "-c", code, cwd=tmp_path).stdout.strip()

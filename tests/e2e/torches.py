@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Every Python interpreter that can import PyTorch: those in $SONDE_TORCHES (colon between them),
-the system's with its own package, and a current one that tools/fetch_torch unpacks into build/torch.
+the system's with its own package, and a current one that tools/fetch_torch unpacks (build/torch).
 
     @pytest.mark.parametrize("torch", every_torch())
     def test_something(torch):

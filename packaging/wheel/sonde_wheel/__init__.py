@@ -36,7 +36,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Python files are used where they are in the tree; after a change of C code: pip install -e ."""
+    """Python files are used where they are; after a change of C code: pip install -e . again."""
     metadata.check_interpreter()
     with compile.built("editable", config_settings) as build:
         entries = archive.of_tree(build.link_packages())

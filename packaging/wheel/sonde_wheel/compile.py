@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Runs make, into a folder of its own below build/ (a temporary one where the tree cannot be written
-to, $SONDE_BUILD where it is set). What was built there before is used again."""
+"""Runs make, into a folder of its own below build/ (a temporary one where the tree cannot be
+written to, $SONDE_BUILD where it is set). What was built there before is used again."""
 
 import contextlib
 import fcntl
@@ -55,11 +55,11 @@ class Build:
     def link_packages(self):
         """A build whose Python files are links to those of the tree."""
         self.make("guest", "own")
-        source = os.path.join(TOP, "src", "python")
-        for folder, _, names in os.walk(os.path.join(self.dir, "python")):
+        source, packages = os.path.join(TOP, "src", "python"), os.path.join(self.dir, "python")
+        for folder, _, names in os.walk(packages):
             for name in names:
                 path = os.path.join(folder, name)
-                original = os.path.join(source, os.path.relpath(path, os.path.join(self.dir, "python")))
+                original = os.path.join(source, os.path.relpath(path, packages))
                 if name.endswith(".py") and os.path.exists(original):
                     os.unlink(path)
                     os.symlink(original, path)
@@ -120,7 +120,7 @@ def built(name, settings):
             folder = os.path.abspath(os.environ["SONDE_BUILD"])
         if not usable(folder):
             if name == "editable":
-                sys.exit(f"sonde: cannot write to {folder}, where an editable installation would be")
+                sys.exit(f"sonde: cannot write to {folder}, which pip install -e needs")
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sonde-wheel-"))
         lock = stack.enter_context(open(os.path.join(folder, "wheel-lock"), "w"))
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -17,6 +17,7 @@
 #define DEPTH 4 /* lists of lists of tensors */
 #define PLACES 16
 #define WRITTEN 8
+#define HOST (WANT_HOST | WANT_WATCH) /* either is a reason to tell of operators of the CPU */
 
 static struct {
 	bool live; /* operators are to be told */
@@ -174,7 +175,7 @@ static void tell_tensor(struct call *c, PyObject *tensor, enum op_type type, enu
 	int place = !output && c->at < c->ntensors ? c->places[c->at++] : op_place(tensor, type);
 	struct op_look look;
 
-	if (place < 0 || (OP_DEVICE(place) == DEV_HOST && !(c->want & WANT_HOST)))
+	if (place < 0 || (OP_DEVICE(place) == DEV_HOST && !(c->want & HOST)))
 		return;
 	bool wanted = use >= USE_READ && c->want & (WANT_ACCESS | WANT_WATCH);
 	bool block = OP_DEVICE(place) == DEV_HOST && op_storage_on();
@@ -222,7 +223,7 @@ static bool begin(struct call *c)
 	if (!op_look_begin(&guard))
 		return false;
 	find_places(c);
-	if (is_accelerator(c->place) || (c->place >= 0 && c->want & WANT_HOST)) {
+	if (is_accelerator(c->place) || (c->place >= 0 && c->want & HOST)) {
 		told = true;
 		if (c->want & (WANT_OP | WANT_OWNERS))
 			collect_aten(true, OP_DEVICE(c->place), c->facts->text,

@@ -59,18 +59,21 @@ def _guarded(name, what, *args):
     try:
         return what(*args)
     except Exception as why:  # whatever a framework throws at us must not reach the job
-        _say.warn_once(f"{WHAT[name]} not collected: {type(why).__name__}: {why}")
+        what_for = WHAT.get(name, "what is missing is")
+        _say.warn_once(f"{what_for} not collected: {type(why).__name__}: {why}")
         return None
 
 
-def load():
-    """Imports what start() needs, once; what could not be is tried again."""
+def load(careful=True):
+    """Imports what start() needs, once; what could not be is tried again. Not careful: raises."""
+
+    def load_one(name):
+        _loaded[name] = importlib.import_module("." + name, __package__)
+
     with _loading:
         for name in ("_missing",) + NAMES:
             if name not in _loaded:
-                module = _guarded(name, importlib.import_module, "." + name, __package__)
-                if module:
-                    _loaded[name] = module
+                _guarded(name, load_one, name) if careful else load_one(name)
 
 
 def refresh(settings):

@@ -166,6 +166,8 @@ def _resume():
     if _sonde.launched():
         _sonde.begin()  # a process joins with its first event, and there may have been none yet
     if _sonde.tracing():
+        # Who imports us in the middle of an import that we need as well tries again later.
+        _collectors.load(careful=False)
         _collectors.refresh(_sonde.settings())
 
 

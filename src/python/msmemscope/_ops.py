@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Operators of torch, and the tensors they use.
 
-A dispatch mode whose body is written in C (_sonde/ops.c). One object serves the whole process; it is
-on the stack of every thread that runs operators to be told: of the one that called start(), of those
-that are started from then on, and of torch's own threads that work for them.
+A dispatch mode whose body is written in C (_sonde/ops.c). One object serves the whole process; it
+is on the stack of every thread that runs operators to be told: of the one that called start(), of
+those that are started from then on, and of torch's own threads that work for them.
 """
 
 import os
@@ -24,15 +24,11 @@ _waiting = None  # for torch
 
 def wanted(settings):
     events = settings["events"]
-    if not (settings["cpu"] or settings["watch"] or _has_accelerator()):
+    watch = settings["watch"] or _sonde.wants(_sonde.WANT_WATCH)
+    if not (settings["cpu"] or watch or _has_accelerator()):
         return False
-    return bool(
-        (events & LAUNCH and settings["level"] & LEVEL_OP)
-        or events & ACCESS
-        or settings["watch"]
-        or _sonde.wants(_sonde.WANT_WATCH)
-        or _tensors.wanted(settings)
-    )
+    launch = events & LAUNCH and settings["level"] & LEVEL_OP
+    return bool(launch or events & ACCESS or watch or _tensors.wanted(settings))
 
 
 def _has_accelerator():
@@ -103,9 +99,10 @@ def _make_mode(torch):
     return mode
 
 
-# The stack belongs to the thread. We are below all modes of the program: they end by taking off what
-# is on top, and what we see is what they let through. Its lowest layer is used, not `with`: that
-# keeps flags of torch's in order only where modes end in the opposite order of their beginnings.
+# The stack belongs to the thread. We are below all modes of the program: they end by taking off
+# what is on top, and what we see is what they let through. Its lowest layer is used, not `with`:
+# that keeps flags of torch's in order only where modes end in the opposite order of their
+# beginnings.
 
 
 def _stack():

@@ -161,7 +161,8 @@ def copies():
 def randomness():
     torch.manual_seed(3)
     gen = torch.Generator().manual_seed(4)
-    return torch.rand(3), torch.randn(3, generator=gen), torch.randperm(5), torch.rand(2).bernoulli()
+    made = torch.randn(3, generator=gen)
+    return torch.rand(3), made, torch.randperm(5), torch.rand(2).bernoulli()
 
 
 class Counting(TorchDispatchMode):
