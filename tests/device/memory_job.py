@@ -17,35 +17,11 @@ import time
 import torch
 
 import msmemscope
+from memory_model import Model, one_step
 from msmemscope import _history
 
 MIB = 1 << 20
 STEPS = 10
-
-
-class Model(torch.nn.Module):
-    def __init__(self, width=256, layers=4, words=4000):
-        super().__init__()
-        self.words = torch.nn.Embedding(words, width)
-        layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True)
-        self.layers = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.out = torch.nn.Linear(width, words)
-
-    def forward(self, x):
-        return self.out(self.layers(self.words(x)))
-
-
-def batch(model, size=8, length=128):
-    return torch.randint(0, model.words.num_embeddings, (size, length), device="cuda")
-
-
-def one_step(model, optimizer, scratch=0):
-    x = batch(model)
-    loss = torch.nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=False)
-    return loss.detach()
 
 
 def stats():
