@@ -54,7 +54,7 @@ $(O)/guest/%.o: %.c
 # C++ exceptions fly through these hooks.
 $(O)/guest/src/device/ascend/atb_hooks.o: GUEST_CFLAGS += -fexceptions
 # Has a thread of its own; older C libraries keep threads in a library apart.
-$(O)/lib/libascend_kernel_hook.so: private GUEST_LDFLAGS += -lpthread
+$(O)/lib/libascend_kernel_hook.so $(O)/lib/libsonde_guest.so: private GUEST_LDFLAGS += -lpthread
 
 $(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
 	@mkdir -p $(@D)

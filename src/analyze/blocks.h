@@ -64,6 +64,7 @@ struct block_process {
 	uint32_t step; /* the step that runs, or ran last; 0 before the first */
 	uint32_t step_ended; /* the last one that has ended */
 	bool in_step;
+	bool by_call; /* steps are ended by calls, so that one always follows */
 	bool finalized; /* it has said that it is through with its devices (ACL_FINI) */
 	uint64_t step_ns; /* when the step began */
 	uint64_t kernels; /* launches so far */

@@ -67,6 +67,7 @@ void steps_call(struct block_steps *s, struct block_process *p, const struct row
 	if (s->source == STEPS_BY_RANGE)
 		return;
 	s->source = STEPS_BY_CALL;
+	p->by_call = true;
 	for (size_t i = 0; i < row->name_len && row->name[i] >= '0' && row->name[i] <= '9'; i++)
 		n = n * 10 + (uint64_t)(row->name[i] - '0');
 	if (!n || n >= UINT32_MAX)

@@ -29,8 +29,15 @@ static uint64_t after_start(struct census *c, const struct census_moment *m)
 	return m->time_ns > first ? m->time_ns - first : 0;
 }
 
-void census_say_when(struct census *c, const struct census_moment *m, bool at_end, struct buf *out)
+bool census_is_after_steps(const struct block_process *p, uint32_t step)
 {
+	return p->by_call && step && step == p->step && step == p->step_ended + 1;
+}
+
+void census_say_when(struct census *c, struct block_device *d, bool at_end, struct buf *out)
+{
+	const struct census_moment *m = census_moment(c, d);
+
 	if (at_end) {
 		buf_add_str(out, " at the end");
 		return;
@@ -42,7 +49,9 @@ void census_say_when(struct census *c, const struct census_moment *m, bool at_en
 	} else {
 		buf_add_str(out, " at the start");
 	}
-	if (m->in_step)
+	if (m->in_step && census_is_after_steps(d->process, m->step))
+		buf_addf(out, ", after step %u", m->step - 1);
+	else if (m->in_step)
 		buf_addf(out, ", in step %u", m->step);
 	else if (m->step)
 		buf_addf(out, ", after step %u", m->step);
@@ -107,8 +116,9 @@ json_t *census_device_json(struct census *c, struct block_device *d, const struc
 	put_device(o, d->device);
 	put_number(o, "time_ns", m->time_ns);
 	put_number(o, "after_ns", after_start(c, m));
-	put_number(o, "step", m->step);
-	put_bool(o, "in_step", m->in_step);
+	bool after = m->in_step && census_is_after_steps(d->process, m->step);
+	put_number(o, "step", after ? m->step - 1 : m->step);
+	put_bool(o, "in_step", m->in_step && !after);
 	put_number(o, "bytes", s->bytes);
 	put_number(o, "driver_bytes", m->driver_bytes);
 	put_number(o, "allocated_in_pools_bytes", m->pool_bytes);

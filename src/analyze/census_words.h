@@ -12,7 +12,10 @@
 void census_say_device(struct census *c, const struct block_device *d, bool begins_sentence,
 		       struct buf *out);
 /* " 3.4 s after the start, in step 3" or " at the end". */
-void census_say_when(struct census *c, const struct census_moment *m, bool at_end, struct buf *out);
+void census_say_when(struct census *c, struct block_device *d, bool at_end, struct buf *out);
+
+/* Is that what came behind the last call that ended a step, and so none of the job's steps? */
+bool census_is_after_steps(const struct block_process *p, uint32_t step);
 /* A line about bytes that lie in no known block of the driver, if there are any. */
 void census_say_outside(const struct block_device *d, const struct census_shares *s,
 			const struct page *g);

@@ -231,6 +231,11 @@ size_t *owner_tree_leaves(const struct owner_tree *t, size_t *out_n)
 
 /* --- for people --- */
 
+static bool is_ops(const struct owner_node *n)
+{
+	return !n->is_free && n->name_len == 3 && !memcmp(n->path + n->path_len - 3, "ops", 3);
+}
+
 static void add_share(struct buf *out, uint64_t part, uint64_t whole)
 {
 	double percent = whole ? (double)part * 100 / (double)whole : 0;
@@ -266,7 +271,7 @@ static void put_line(const struct line *l, unsigned depth, uint64_t bytes, uint6
 	buf_release(&cell);
 }
 
-static void put_rest(const struct line *l, const struct owner_node *n)
+static void put_rest(const struct line *l, const struct owner_node *n, unsigned depth)
 {
 	uint64_t bytes = 0, blocks = 0;
 	char name[48];
@@ -279,23 +284,36 @@ static void put_rest(const struct line *l, const struct owner_node *n)
 		blocks += child->blocks;
 	}
 	int len = snprintf(name, sizeof(name), "%zu more", n->nchildren - l->top);
-	put_line(l, n->depth, bytes, blocks, name, (size_t)len);
+	put_line(l, depth, bytes, blocks, name, (size_t)len);
 }
 
-static void put_node(const struct line *l, size_t number)
+/* What operators used, and all that there is of its parent: a line that says nothing more. */
+static bool is_noise(const struct line *l, const struct owner_node *n)
+{
+	const struct owner_node *parent = &l->tree->nodes[n->parent];
+
+	return is_ops(n) && n->depth > 1 && n->bytes == parent->bytes &&
+	       n->blocks == parent->blocks;
+}
+
+/* `left_out`: how many of the nodes above have no line. */
+static void put_node(const struct line *l, size_t number, unsigned left_out)
 {
 	const struct owner_node *n = &l->tree->nodes[number];
+	unsigned depth = n->depth - left_out;
 
 	if (n->is_free)
-		put_line(l, n->depth - 1, n->bytes, 0, FREE_NAME, strlen(FREE_NAME));
+		put_line(l, depth - 1, n->bytes, 0, FREE_NAME, strlen(FREE_NAME));
+	else if (number && is_noise(l, n))
+		depth = n->depth - ++left_out;
 	else if (number)
-		put_line(l, n->depth - 1, n->bytes, n->blocks, n->path + n->path_len - n->name_len,
+		put_line(l, depth - 1, n->bytes, n->blocks, n->path + n->path_len - n->name_len,
 			 n->name_len);
 	for (size_t i = 0; i < n->nchildren && i < l->top; i++)
-		put_node(l, l->tree->order[n->first + i]);
-	put_rest(l, n);
+		put_node(l, l->tree->order[n->first + i], left_out);
+	put_rest(l, n, depth);
 	if (number && n->nchildren && n->own_blocks)
-		put_line(l, n->depth, n->own_bytes, n->own_blocks, "no label", strlen("no label"));
+		put_line(l, depth, n->own_bytes, n->own_blocks, "no label", strlen("no label"));
 }
 
 void owner_tree_text(const struct owner_tree *t, unsigned top, struct buf *out)
@@ -303,7 +321,7 @@ void owner_tree_text(const struct owner_tree *t, unsigned top, struct buf *out)
 	struct line l = {t, out, top};
 
 	buf_addf(out, "  %12s  %7s  %9s  %s\n", "Bytes", "Share", "Blocks", "Owner");
-	put_node(&l, 0);
+	put_node(&l, 0, 0);
 }
 
 /* What common labels mean. */
@@ -316,11 +334,11 @@ static const char *meaning(const char *name, size_t len)
 		{"weights", "weights"},
 		{"sharded_weight", "sharded weights"},
 		{"gradient", "gradients"},
-		{"optimizer_state", "optimizer state"},
+		{"optimizer_state", "optimizer states"},
 		{"buffer", "buffers"},
 		{"activation", "activations"},
-		{"backward", "backward pass"},
-		{"optimizer", "optimizer steps"},
+		{"backward", "what backward allocated"},
+		{"optimizer", "what the optimizer's steps allocated"},
 		{"kv_cache", "KV cache"},
 		{"ops", "tensors of operators"},
 	};
@@ -331,7 +349,7 @@ static const char *meaning(const char *name, size_t len)
 	return NULL;
 }
 
-void owner_node_words(const struct owner_node *n, struct buf *out)
+static void node_words(const struct owner_node *n, struct buf *out)
 {
 	const char *words = n->depth > 1 && !n->is_free
 				    ? meaning(n->path + n->path_len - n->name_len, n->name_len)
@@ -350,9 +368,30 @@ void owner_node_words(const struct owner_node *n, struct buf *out)
 		buf_add_char(out, ')');
 }
 
-void owner_tree_answer(const struct owner_tree *t, struct buf *out)
+/*
+ * A copy in which what operators used counts as what it is: PTA@activation@ops is one with
+ * PTA@activation. Right below the source there is nothing that says more.
+ */
+static struct owner_tree without_ops(const struct owner_tree *t)
 {
-	uint64_t whole = t->nodes[0].bytes;
+	struct owner_tree copy = {.n = t->n, .nodes = xcalloc(t->n, sizeof(*t->nodes))};
+
+	memcpy(copy.nodes, t->nodes, t->n * sizeof(*t->nodes));
+	for (size_t i = 1; i < t->n; i++) {
+		struct owner_node *n = &copy.nodes[i];
+
+		if (!is_ops(n) || n->depth < 3)
+			continue;
+		copy.nodes[n->parent].own_bytes += n->own_bytes;
+		n->own_bytes = 0;
+	}
+	return copy;
+}
+
+void owner_tree_answer(const struct owner_tree *all, struct buf *out)
+{
+	uint64_t whole = all->nodes[0].bytes;
+	struct owner_tree telling = without_ops(all), *t = &telling;
 	size_t n;
 	size_t *leaves = owner_tree_leaves(t, &n);
 	unsigned said = 0;
@@ -364,11 +403,12 @@ void owner_tree_answer(const struct owner_tree *t, struct buf *out)
 		if (percent < 0.5)
 			break;
 		buf_addf(out, "%s%.0f %% ", said ? ", " : "", percent);
-		owner_node_words(leaf, out);
+		node_words(leaf, out);
 	}
 	if (said && said < n)
 		buf_addf(out, ", and %zu more", n - said);
 	free(leaves);
+	owner_tree_release(t);
 }
 
 /* --- for programs --- */

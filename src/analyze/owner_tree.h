@@ -39,9 +39,10 @@ size_t *owner_tree_leaves(const struct owner_tree *t, size_t *out_n);
 void owner_tree_text(const struct owner_tree *t, unsigned top, struct buf *out);
 json_t *owner_tree_json(const struct owner_tree *t, unsigned top);
 
-/* "weights (PTA@weight)", "free inside the PTA pool", "CANN@HCCL". */
-void owner_node_words(const struct owner_node *n, struct buf *out);
-/* "60 % weights (PTA@weight), 25 % …": the largest leaves. */
+/*
+ * "60 % weights (PTA@weight), 25 % free inside the PTA pool, 5 % CANN@HCCL": the largest leaves.
+ * `ops`, "tensors of operators", is named only where nothing else is known of them.
+ */
 void owner_tree_answer(const struct owner_tree *t, struct buf *out);
 
 #endif

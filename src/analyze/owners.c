@@ -326,7 +326,7 @@ static void say_device(struct owners *o, const struct counted *d, struct buf *ou
 	words_bytes(out, d->shares.bytes);
 	if (o->at.when == OWNERS_PEAK)
 		buf_add_str(out, " at its peak");
-	census_say_when(o->census, d->moment, o->at.when == OWNERS_END, out);
+	census_say_when(o->census, d->device, o->at.when == OWNERS_END, out);
 	owner_tree_build(&tree, o->census, &d->shares);
 	buf_add_str(out, d->shares.bytes ? ": " : "");
 	owner_tree_answer(&tree, out);

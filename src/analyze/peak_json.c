@@ -49,7 +49,8 @@ static json_t *next_json(const struct peak_device *d)
 	if (!d->next.known)
 		return json_null();
 	o = json_object();
-	put_number(o, "step", d->next.step);
+	put_number(o, "step",
+		   census_is_after_steps(d->device->process, d->next.step) ? 0 : d->next.step);
 	put_number(o, "driver_bytes", d->next.driver_bytes);
 	put_number(o, "allocated_in_pools_bytes", d->next.pool_bytes);
 	return o;

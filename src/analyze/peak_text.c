@@ -45,7 +45,9 @@ static void say_next(const struct peak_device *d, struct buf *out)
 	if (!d->next.known || !(d->next.driver_bytes | d->next.pool_bytes))
 		return;
 	buf_add_str(out, " The next highest moment, ");
-	if (d->next.step)
+	if (census_is_after_steps(d->device->process, d->next.step))
+		buf_addf(out, "after step %u, ", d->next.step - 1);
+	else if (d->next.step)
 		buf_addf(out, "in step %u, ", d->next.step);
 	else
 		buf_add_str(out, "outside of steps, ");
@@ -65,7 +67,7 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 	census_say_device(p->census, d->device, true, out);
 	buf_add_str(out, " peaked at ");
 	words_bytes(out, peak_height(d));
-	census_say_when(p->census, d->moment, false, out);
+	census_say_when(p->census, d->device, false, out);
 	buf_add_str(out, d->shares.bytes ? ": " : "");
 	owner_tree_answer(&d->tree, out);
 	buf_add_char(out, '.');
@@ -108,7 +110,7 @@ static void heading(const struct view *g, const struct peak_device *d)
 	census_say_device(g->peak->census, d->device, true, &t);
 	buf_add_str(&t, ": ");
 	words_bytes(&t, peak_height(d));
-	census_say_when(g->peak->census, d->moment, false, &t);
+	census_say_when(g->peak->census, d->device, false, &t);
 	page_heading(&g->page, &t);
 }
 

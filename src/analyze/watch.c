@@ -526,6 +526,39 @@ static void on_change(struct watch *w, struct watch_process *p, struct watch_blo
 	}
 }
 
+/* Two threads may both tell a last sample: the later one counts. */
+static void on_last(struct watch *w, uint32_t pid, const struct watch_block *b,
+		    const struct watch_sample *s)
+{
+	size_t i = w->nended;
+
+	while (i > 0 && (w->ended[i - 1].watch != s->watch || w->ended[i - 1].pid != pid))
+		i--;
+	if (!i && w->nended >= WATCH_MAX_FINDINGS)
+		return;
+	if (!i) {
+		w->ended = xgrow(w->ended, &w->cap_ended, w->nended + 1, sizeof(*w->ended));
+		i = ++w->nended;
+		w->ended[i - 1] = (struct watch_ended){.name = xstrdup(b->name)};
+	}
+	struct watch_ended *e = &w->ended[i - 1];
+	char *name = e->name;
+	free(e->last.op);
+	*e = (struct watch_ended){
+		.pid = pid,
+		.device = b->device,
+		.watch = s->watch,
+		.looks = s->seq,
+		.addr = b->addr,
+		.size_bytes = b->size_bytes,
+		.time_ns = s->time_ns,
+		.name = name,
+		.output = b->output,
+		.call = b->call,
+		.last = edge_copy(&b->last),
+	};
+}
+
 void watch_add(struct analysis *a, uint32_t pid, const struct watch_sample *s)
 {
 	struct watch *w = (struct watch *)a;
@@ -552,6 +585,8 @@ void watch_add(struct analysis *a, uint32_t pid, const struct watch_sample *s)
 	b->checksum = s->checksum;
 	b->seq = s->seq;
 	b->written = false;
+	if (s->last)
+		on_last(w, pid, b, s);
 }
 
 /* --- the analysis --- */
@@ -600,6 +635,11 @@ static void watch_free(struct analysis *a)
 	}
 	for (size_t i = 0; i < w->nfindings; i++)
 		finding_release(&w->findings[i]);
+	for (size_t i = 0; i < w->nended; i++) {
+		free(w->ended[i].name);
+		free(w->ended[i].last.op);
+	}
+	free(w->ended);
 	free(w->processes);
 	free(w->findings);
 	free(w);

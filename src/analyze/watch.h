@@ -40,6 +40,7 @@ struct watch_sample {
 	uint32_t watched_call; /* of that operator */
 	uint32_t call; /* of the operator `op`, counted per thread from 1; 0: not known */
 	bool after; /* at the end of the operator, else at its beginning */
+	bool last; /* the watch was begun for so many samples, and ends with this one */
 	const char *op;
 	size_t op_len;
 	const char *watched; /* operator, or the name that the program gave */

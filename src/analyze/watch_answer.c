@@ -29,6 +29,17 @@ static const char *pool_text(const struct watch_finding *f)
 	return f->pool == TYPE_END ? NULL : words_pool(f->pool);
 }
 
+/* "named 'w'", "output 0 of aten.mul_.Scalar #1" */
+static void add_name(struct buf *out, const char *name, uint32_t output, uint32_t call)
+{
+	if (output == WATCH_NO_OUTPUT) {
+		buf_addf(out, "named '%s'", name);
+	} else {
+		buf_addf(out, "output %u of ", output);
+		add_op(out, name, call);
+	}
+}
+
 /* "Block 0x… (8192 bytes, output 0 of aten.mul_.Scalar #1)" */
 static void add_block(struct buf *out, const struct watch_finding *f)
 {
@@ -37,12 +48,7 @@ static void add_block(struct buf *out, const struct watch_finding *f)
 			 (unsigned long long)f->size_bytes);
 	else
 		buf_add_str(out, "A block (");
-	if (f->output == WATCH_NO_OUTPUT) {
-		buf_addf(out, "named '%s'", f->name);
-	} else {
-		buf_addf(out, "output %u of ", f->output);
-		add_op(out, f->name, f->call);
-	}
+	add_name(out, f->name, f->output, f->call);
 	buf_add_char(out, ')');
 }
 
@@ -163,11 +169,45 @@ static void add_answer(const struct view *g)
 	else if (open)
 		words_of(&text, open, "change");
 	else
-		buf_add_str(&text, "No corruption of what was watched");
+		buf_addf(&text, "No corruption of what was watched%s",
+			 w->nended ? ", as long as it was watched" : "");
 	buf_addf(&text, "%s", bad ? " of memory found." : open ? " of watched memory found." : ".");
-	page_inked(&g->page, bad ? INK_BAD : open ? INK_WARNING : INK_GOOD, buf_str(&text));
+	page_inked(&g->page,
+		   bad		       ? INK_BAD
+		   : open || w->nended ? INK_WARNING
+				       : INK_GOOD,
+		   buf_str(&text));
 	buf_add_char(g->page.out, '\n');
 	buf_release(&text);
+}
+
+/* "The watch of block 0x… (…) ended after operator aten.add.Tensor #50, with its 100th look." */
+static void add_end(struct buf *out, const struct watch_ended *e)
+{
+	buf_addf(out, "The watch of block 0x%llx (%llu bytes, ", (unsigned long long)e->addr,
+		 (unsigned long long)e->size_bytes);
+	add_name(out, e->name, e->output, e->call);
+	buf_addf(out, ") ended %s operator ", e->last.after ? "after" : "at the beginning of");
+	add_op(out, e->last.op, e->last.call);
+	buf_add_str(out, ": it was for ");
+	words_of(out, e->looks, "look");
+	buf_add_str(out, " only (dump_nums). Changes after that were not looked at.");
+}
+
+static void add_ends(const struct view *g)
+{
+	unsigned top = g->page.style->top;
+
+	for (size_t i = 0; i < g->w->nended && i < top; i++) {
+		struct buf text = {0};
+
+		add_end(&text, &g->w->ended[i]);
+		page_paragraph(&g->page, 0, &text);
+	}
+	if (g->w->nended > top)
+		buf_addf(g->page.out, "%zu %swatches ended before the job did%s.\n",
+			 g->w->nended - top, top ? "more " : "",
+			 top ? "" : ", and changes after that were not looked at");
 }
 
 static void add_counts(const struct view *g)
@@ -237,10 +277,17 @@ void watch_text(struct analysis *a, const struct analysis_style *style, struct b
 	if (style->console && !watch_count_of(w, WATCH_CORRUPTED))
 		return;
 	add_answer(&g);
+	if (!watch_count_of(w, WATCH_CORRUPTED) && !watch_count_of(w, WATCH_UNJUDGED))
+		add_ends(&g);
 	add_list(&g, WATCH_CORRUPTED, style->top);
 	add_list(&g, WATCH_UNJUDGED, style->console ? 0 : style->top);
 	if (w->samples)
 		add_counts(&g);
+	if (w->nended &&
+	    (watch_count_of(w, WATCH_CORRUPTED) || watch_count_of(w, WATCH_UNJUDGED))) {
+		buf_add_char(out, '\n');
+		add_ends(&g);
+	}
 	if (!style->console)
 		add_notes(&g);
 }
@@ -315,6 +362,33 @@ static json_t *finding_value(const struct watch_finding *f, enum watch_verdict v
 	return o;
 }
 
+static json_t *ended_value(const struct watch *w)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < w->nended; i++) {
+		const struct watch_ended *e = &w->ended[i];
+		struct buf words = {0};
+		json_t *o = json_object();
+
+		add_end(&words, e);
+		put_text(o, "text", buf_str(&words));
+		put_number(o, "pid", e->pid);
+		put_device(o, e->device);
+		put_number(o, "time_ns", e->time_ns);
+		put_address(o, "address", e->addr);
+		put_number(o, "bytes", e->size_bytes);
+		put_text(o, "name", e->name);
+		put_known(o, "output", e->output != WATCH_NO_OUTPUT, e->output);
+		put_number(o, "call", e->call);
+		put_number(o, "looks", e->looks);
+		json_object_set_new(o, "last", edge_value(&e->last));
+		json_array_append_new(list, o);
+		buf_release(&words);
+	}
+	return list;
+}
+
 static json_t *list_value(struct watch *w, enum watch_verdict v, unsigned top)
 {
 	json_t *list = json_array();
@@ -339,6 +413,8 @@ json_t *watch_json(struct analysis *a, unsigned top)
 	put_number(o, "missed", w->missed);
 	put_number(o, "unwritten", w->unwritten);
 	put_number(o, "bad_lines", w->bad_lines);
+	put_number(o, "ended_early", w->nended);
+	json_object_set_new(o, "ended", ended_value(w));
 	json_object_set_new(o, "corruption", list_value(w, WATCH_CORRUPTED, top));
 	json_object_set_new(o, "change", list_value(w, WATCH_UNJUDGED, top));
 	return o;

@@ -76,6 +76,17 @@ struct watch_finding {
 	size_t nwaits, cap_waits;
 };
 
+/* A watch that used up its samples while its block lived on. */
+struct watch_ended {
+	uint32_t pid, device;
+	uint32_t watch; /* its number */
+	uint32_t looks;
+	uint64_t addr, size_bytes, time_ns;
+	char *name;
+	uint32_t output, call;
+	struct watch_edge last;
+};
+
 struct watch_process {
 	uint32_t pid;
 	struct omap threads; /* tid: struct watch_thread */
@@ -91,6 +102,8 @@ struct watch {
 	struct watch_finding *findings; /* ANNOUNCED ones are taken out */
 	size_t nfindings, cap_findings;
 	uint64_t too_many;
+	struct watch_ended *ended;
+	size_t nended, cap_ended; /* at most WATCH_MAX_FINDINGS are kept */
 	uint64_t serials;
 	uint64_t blocks, samples, announced, failed, missed;
 	uint64_t unwritten; /* contents that no file could take */

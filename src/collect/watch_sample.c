@@ -53,6 +53,7 @@ static void put_sample(struct slot *slot, const struct watched *s, const struct 
 		r->len = len;
 		r->after = e->after;
 		r->content_errno = look->content_errno;
+		r->last = atomic_load(&slot->left) == 0;
 		memcpy(r->text, e->op, nop);
 		memcpy(r->text + nop + 1, s->name, nname);
 		guest_publish(size);

@@ -272,6 +272,9 @@ uint32_t guest_python(uint64_t *out, uint32_t max);
  * `device`: an accelerator is in use. Cheap where there is no Python; makes no system call.
  */
 void guest_bring_package(bool device);
+/* At load, in a process of a launcher's tree: sees to it, if this is a Python interpreter. */
+bool guest_has_python(void);
+void guest_await_python(uint32_t want);
 /* The id of a whole function by the address of its code object, as in STACK_PYTHON words; 0 where
  * there is no room. The object must not go away meanwhile. */
 uint32_t guest_python_code(uint64_t code);

@@ -257,4 +257,10 @@ __attribute__((constructor)) static void loaded(void)
 	guest_note_owner();
 	if (guest_is_expected())
 		guest_begin();
+	if (guest_is_launched() && guest_has_python()) {
+		if (!guest.page)
+			guest.page = page_of_session();
+		if (guest.page)
+			guest_await_python(atomic_load(&guest.page->want));
+	}
 }

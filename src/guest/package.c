@@ -4,18 +4,25 @@
  * was asked for (operators, accesses, owners, calls of functions) can only be seen from Python.
  *
  * The interpreter is asked to call us when it is at a place where Python code may run, in its main
- * thread; nothing is done here and now. It may be in the middle of starting up or of an import that
- * the package needs as well: then it is asked again later, a few times.
+ * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
+ * event to do it at; it asks again while a module of the standard library is only half imported.
+ * Events ask as well: of an NPU that is taken into use, of a child that was forked meanwhile.
  */
 #include "guest/guest.h"
 
 #include "guest/env.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#define MAX_TRIES 50
-#define SOON_BYTES 4096
+#define MAX_TRIES 1000
+#define PAUSE_NS 5000000
+#define PATIENCE_NS 30000000000ull /* of the thread: a start-up that takes longer is none */
+#define NEEDS_PYTHON (WANT_TRACE | WANT_OWNERS | WANT_ACCESS | WANT_WATCH)
+#define STACK_BYTES (256u << 10)
 #define FILE_INPUT 257 /* Py_file_input */
 #define OFF_ENV "SONDE_PYTHON"
 
@@ -29,68 +36,122 @@ extern int PyDict_SetItemString(void *dict, const char *key, void *value) __attr
 extern void *PyUnicode_DecodeFSDefault(const char *text) __attribute__((weak));
 extern void PyErr_Clear(void) __attribute__((weak));
 extern int PyErr_ExceptionMatches(void *type) __attribute__((weak));
-extern void *PyExc_Exception __attribute__((weak));
+extern void *PyDict_GetItemString(void *dict, const char *key) __attribute__((weak));
+extern void PyDict_Clear(void *dict) __attribute__((weak));
+extern int PyObject_IsTrue(void *object) __attribute__((weak));
+extern void *PyExc_MemoryError __attribute__((weak));
+extern void *PyExc_RecursionError __attribute__((weak));
 extern void Py_DecRef(void *object) __attribute__((weak));
 
-/* `program` is <prefix>/lib/../bin/sonde. The package is found by its place, not by sys.path. */
+/*
+ * `program` is <prefix>/lib/../bin/sonde. The package is found by its place: sys.path stays as it
+ * is. If the program has packages of these names, they are taken if they are sonde's, and otherwise
+ * left alone: what it imports must be what it means.
+ *
+ * An exception that a signal handler of the program raises meanwhile is the program's, of whatever
+ * class; all others are ours. Read by Python 2 as well, up to the first condition.
+ */
 static const char text[] =
-	"import os, sys\n"
-	"if 'msmemscope' not in sys.modules and sys.version_info >= (3, 8):\n"
+	"names = ('sonde', 'msmemscope')\n"
+	"def is_ours(place):\n"
+	"    return (os.path.isdir(os.path.join(place, 'msmemscope')) and\n"
+	"            os.path.isdir(os.path.join(place, 'sonde')) and any(\n"
+	"                f.startswith('_sonde') for f in os.listdir(os.path.join(place, "
+	"'sonde'))))\n"
+	"def theirs():\n"
+	"    for name in names:\n"
+	"        if name in sys.modules:\n"
+	"            file = getattr(sys.modules[name], '__file__', None) or '/'\n"
+	"        else:\n"
+	"            spec = PathFinder.find_spec(name)\n"
+	"            file = spec.origin if spec and spec.has_location else None\n"
+	"        if file:\n"
+	"            yield os.path.dirname(os.path.dirname(os.path.realpath(file)))\n"
+	"def places():\n"
 	"    top = os.path.dirname(os.path.dirname(os.path.realpath(program)))\n"
-	"    places = [os.path.join(top, sub) for sub in ('python', 'lib/python', '')]\n"
-	"    for lib in [os.path.join(top, sub) for sub in ('lib', 'lib64')]:\n"
-	"        if os.path.isdir(lib):\n"
-	"            places += [os.path.join(lib, name, kind) for name in sorted(os.listdir(lib))\n"
-	"                       if name.startswith('python3')\n"
-	"                       for kind in ('site-packages', 'dist-packages')]\n"
-	"    for place in places:\n"
-	"        if os.path.isdir(os.path.join(place, 'msmemscope')):\n"
-	"            sys.path.append(place)\n"
-	"            try:\n"
-	"                import msmemscope\n"
-	"            except BaseException:\n"
-	"                for name in [n for n in sys.modules if n.split('.')[0] in\n"
-	"                             ('msmemscope', 'sonde')]:\n"
-	"                    del sys.modules[name]\n"
-	"                raise\n"
-	"            finally:\n"
-	"                sys.path.remove(place)\n"
-	"            break\n";
+	"    for sub in ('python', 'lib/python', ''):\n"
+	"        yield os.path.join(top, sub)\n"
+	"    for lib in (os.path.join(top, 'lib'), os.path.join(top, 'lib64')):\n"
+	"        for name in sorted(os.listdir(lib)) if os.path.isdir(lib) else ():\n"
+	"            if name.startswith('python3'):\n"
+	"                yield os.path.join(lib, name, 'site-packages')\n"
+	"                yield os.path.join(lib, name, 'dist-packages')\n"
+	"class Finder:\n"
+	"    def __init__(self, place):\n"
+	"        self.place = place\n"
+	"    def find_spec(self, name, path=None, target=None):\n"
+	"        return PathFinder.find_spec(name, [self.place]) if name in names else None\n"
+	"def bring(place):\n"
+	"    before, finder = set(sys.modules), Finder(place)\n"
+	"    sys.meta_path.insert(0, finder)\n"
+	"    try:\n"
+	"        import msmemscope\n"
+	"    except BaseException:\n"
+	"        for name in list(sys.modules):\n"
+	"            if name not in before and name.split('.')[0] in names:\n"
+	"                del sys.modules[name]\n"
+	"        raise\n"
+	"    finally:\n"
+	"        sys.meta_path.remove(finder)\n"
+	"def is_programs(trace):\n"
+	"    from _signal import NSIG, getsignal\n"
+	"    codes = []\n"
+	"    for number in range(1, NSIG):\n"
+	"        handler = getsignal(number)\n"
+	"        handler = getattr(handler, 'func', handler)\n"
+	"        for at in (handler, getattr(type(handler), '__call__', None)):\n"
+	"            codes.append(getattr(getattr(at, '__func__', at), '__code__', codes))\n"
+	"    while trace is not None:\n"
+	"        if trace.tb_frame.f_code in codes:\n"
+	"            return True\n"
+	"        trace = trace.tb_next\n"
+	"done = False\n"
+	"try:\n"
+	"    import os, sys\n"
+	"    if 'msmemscope' not in sys.modules and sys.version_info >= (3, 8):\n"
+	"        from importlib.machinery import PathFinder\n"
+	"        found = set(theirs())\n"
+	"        for place in found if found else places():\n"
+	"            if len(found) < 2 and is_ours(place):\n"
+	"                bring(place)\n"
+	"                break\n"
+	"    done = True\n"
+	"except Exception as why:\n"
+	"    if is_programs(getattr(why, '__traceback__', None)):\n"
+	"        raise\n";
 
 enum { IDLE, ASKED, DONE };
 
 static _Atomic uint32_t state;
 static _Atomic uint32_t tries;
 
-/* 1: the package is there; 0: not yet; -1: an exception that is the job's own is set. */
+/* 1: the package is there, or is not to come; 0: not yet; -1: an exception of the job's is set. */
 static int run(void)
 {
 	void *code = Py_CompileString(text, "<sonde>", FILE_INPUT);
 	void *globals = code ? PyDict_New() : NULL;
 	void *program = globals ? PyUnicode_DecodeFSDefault(guest_program()) : NULL;
 	void *result = NULL;
+	int r = 0;
 
 	if (program && PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0 &&
 	    PyDict_SetItemString(globals, "program", program) == 0)
 		result = PyEval_EvalCode(code, globals, globals);
-	/* Ctrl-C at this very moment is for the job; our own trouble is not. */
-	bool stop = !result && !PyErr_ExceptionMatches(PyExc_Exception);
-	if (!result && !stop)
+	/* No room to begin with, for one; anything else that comes out is for the job. */
+	if (result)
+		r = PyObject_IsTrue(PyDict_GetItemString(globals, "done")) == 1;
+	else if (!program || PyErr_ExceptionMatches(PyExc_MemoryError) ||
+		 PyErr_ExceptionMatches(PyExc_RecursionError))
 		PyErr_Clear();
+	else
+		r = -1;
 	Py_DecRef(result);
 	Py_DecRef(program);
+	if (globals)
+		PyDict_Clear(globals); /* its functions refer to it */
 	Py_DecRef(globals);
 	Py_DecRef(code);
-	return result ? 1 : stop ? -1 : 0;
-}
-
-/* The next question comes at the next segment of the ring: let that be soon. */
-static void come_back_soon(void)
-{
-	struct guest_cursor *c = &guest_self.cur[0];
-
-	if (!guest_self.level && c->end - c->pos > SOON_BYTES)
-		c->end = c->pos + SOON_BYTES;
+	return r;
 }
 
 static int bring(void *arg)
@@ -98,21 +159,17 @@ static int bring(void *arg)
 	int r = run();
 
 	(void)arg;
-	if (r > 0 || atomic_fetch_add(&tries, 1) >= MAX_TRIES) {
-		atomic_store(&state, DONE);
-	} else {
-		come_back_soon();
-		atomic_store(&state, IDLE);
-	}
+	atomic_store(&state, r > 0 || atomic_fetch_add(&tries, 1) >= MAX_TRIES ? DONE : IDLE);
 	return r < 0 ? -1 : 0;
 }
 
-static bool has_python(void)
+bool guest_has_python(void)
 {
 	return Py_IsInitialized && Py_AddPendingCall && Py_CompileString && PyEval_EvalCode &&
 	       PyEval_GetBuiltins && PyDict_New && PyDict_SetItemString &&
 	       PyUnicode_DecodeFSDefault && PyErr_Clear && Py_DecRef && PyErr_ExceptionMatches &&
-	       &PyExc_Exception;
+	       PyDict_GetItemString && PyDict_Clear && PyObject_IsTrue && &PyExc_MemoryError &&
+	       &PyExc_RecursionError;
 }
 
 static bool is_off(void)
@@ -123,22 +180,53 @@ static bool is_off(void)
 	return !strcmp(value, "0") || !strcmp(value, "off");
 }
 
+static void ask(void)
+{
+	uint32_t idle = IDLE;
+
+	if (!Py_IsInitialized() || !atomic_compare_exchange_strong(&state, &idle, ASKED))
+		return;
+	if (Py_AddPendingCall(bring, NULL) < 0)
+		atomic_store(&state, IDLE);
+}
+
 void guest_bring_package(bool device)
 {
-	uint32_t want = atomic_load(&guest.want), idle = IDLE;
-
-	if (!(want & (WANT_TRACE | WANT_OWNERS | WANT_ACCESS | WANT_WATCH)) &&
-	    !(device && want & WANT_OP))
-		return;
-	if (atomic_load(&state) != IDLE || !has_python() || !Py_IsInitialized() ||
-	    !guest_is_launched())
-		return;
-	if (!atomic_compare_exchange_strong(&state, &idle, ASKED))
-		return;
+	uint32_t want = atomic_load(&guest.want);
 	int saved = errno;
-	if (is_off())
-		atomic_store(&state, DONE);
-	else if (Py_AddPendingCall(bring, NULL) < 0)
-		atomic_store(&state, IDLE);
+
+	if ((want & NEEDS_PYTHON || (device && want & WANT_OP)) && atomic_load(&state) == IDLE &&
+	    guest_has_python() && guest_is_launched() && !is_off())
+		ask();
 	errno = saved;
+}
+
+static void *keep_asking(void *arg)
+{
+	const struct timespec pause = {0, PAUSE_NS};
+	uint64_t until = guest_now() + PATIENCE_NS;
+
+	(void)arg;
+	while (atomic_load(&state) != DONE && guest_now() < until) {
+		ask();
+		syscall(SYS_nanosleep, &pause, NULL);
+	}
+	return NULL;
+}
+
+void guest_await_python(uint32_t want)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	uint64_t signals;
+
+	if (!(want & NEEDS_PYTHON) || want & WANT_DEFERRED || !guest_has_python() || is_off() ||
+	    pthread_attr_init(&attr) != 0)
+		return;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	guest_block_signals(&signals); /* it takes none of the job's */
+	(void)!pthread_create(&thread, &attr, keep_asking, NULL);
+	guest_restore_signals(&signals);
+	pthread_attr_destroy(&attr);
 }

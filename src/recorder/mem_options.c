@@ -97,9 +97,9 @@ const struct opt mem_option_table[] = {
 	 .arg = "LIST",
 	 .parse = mem_parse_device,
 	 .default_text = "npu",
-	 .help = "Whose memory is recorded: npu (every NPU), npu:ID with ID from 0 to 31, cpu "
-		 "(host memory). npu together with npu:ID means every NPU. gpu and cuda are other "
-		 "words for npu: the accelerator that there is."},
+	 .help = "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
+		 "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu together "
+		 "with npu:ID means every NPU."},
 	{.name = "level",
 	 .kind = OPT_CALL,
 	 .arg = "LIST",
@@ -111,8 +111,9 @@ const struct opt mem_option_table[] = {
 	 .arg = "LIST",
 	 .parse = mem_parse_events,
 	 .default_text = "alloc,free,launch",
-	 .help = "What is recorded: alloc, free, launch, access; none for nothing. alloc and free "
-		 "come together, and access brings both."},
+	 .help = "What is recorded: alloc, free, launch, access, traceback (calls of Python "
+		 "functions); none for nothing. alloc and free come together, and access brings "
+		 "both."},
 	{.name = "call-stack",
 	 .kind = OPT_CALL,
 	 .arg = "LIST",

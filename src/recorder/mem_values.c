@@ -118,8 +118,8 @@ static int accelerator(const struct mem_item *i)
 int mem_parse_device(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	static const char *const words[] = {"npu", "gpu", "cuda", "cpu", NULL};
-	static const char accepted[] = "npu, npu:0 to npu:31 or cpu, separated by commas; gpu and "
-				       "cuda mean the same as npu";
+	static const char accepted[] = "npu, gpu or cuda (every device), npu:0 to npu:31 (or "
+				       "gpu:N, cuda:N), cpu; separated by commas";
 	struct mem_config *c = config_of(a);
 	uint32_t slots = 0;
 	bool all = false, cpu = false;
@@ -177,7 +177,9 @@ int mem_parse_events(struct args *a, const struct opt *opt, const char *value, s
 {
 	static const char *const words[] = {"alloc",	 "free", "launch", "access",
 					    "traceback", "none", NULL};
-	static const char accepted[] = "alloc, free, launch, access, separated by commas, or none";
+	static const char accepted[] =
+		"alloc, free, launch, access, traceback (calls of Python functions), separated by "
+		"commas, or none";
 	struct mem_config *c = config_of(a);
 	uint32_t events = 0;
 	bool none = false, traceback = false;

@@ -28,6 +28,7 @@ void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r)
 		.watched_call = r->watched_call,
 		.call = r->call,
 		.after = r->after != 0,
+		.last = r->last != 0,
 		.op = text,
 		.op_len = nul ? (size_t)(nul - text) : len,
 		.watched = nul ? nul + 1 : "",

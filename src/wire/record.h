@@ -284,7 +284,8 @@ struct rec_watch {
 	uint16_t len;
 	uint8_t after; /* 0 at the beginning of the operator, 1 at its end */
 	uint8_t content_errno; /* why the bytes are in no file, though they were asked for */
-	uint16_t reserved;
+	uint8_t last; /* 1: the watch was begun for so many samples, and ends with this one */
+	uint8_t reserved;
 	char text[];
 };
 

@@ -12,11 +12,9 @@ to understand a failure to --out; exits with 1 if anything failed. Takes about t
 """
 
 import argparse
-import csv
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -24,9 +22,11 @@ import tempfile
 import time
 import traceback
 
+import memory_python
+from memory_dumps import balance, owned_bytes, rows_of
+
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = HERE / "memory_job.py"
-csv.field_size_limit(1 << 30)
 
 
 class Run:
@@ -59,21 +59,43 @@ class Run:
             self.check(name, False, f"{type(e).__name__}: {e}")
             return None
 
-    def job(self, role, *options, env=None, wrap=()):
-        """Runs memory_job.py; (what it says about itself, where its files are)."""
-        where = self.work / f"{role}_{len(os.listdir(self.work))}"
+    def place(self, name):
+        where = self.work / f"{name}_{len(os.listdir(self.work))}"
         where.mkdir()
+        return where
+
+    def job(self, role, *options, env=None, wrap=(), file=JOB, python=sys.executable):
+        """Runs a role of a job; (what it says about itself, where its files are)."""
+        where = self.place(role)
         told = where / "told.json"
         wrap = [word.replace("{where}", str(where)) for word in wrap]
-        words = [*wrap, sys.executable, str(JOB), role, str(where), str(told), *options]
+        words = [*wrap, str(python), str(file), role, str(where), str(told), *options]
         done = subprocess.run(
-            words, env=dict(self.env, **(env or {})), capture_output=True, text=True, timeout=200
+            words, env=env or self.env, capture_output=True, text=True, timeout=200
         )
         (where / "stderr.txt").write_text(done.stderr)
         if done.returncode or not told.exists():
             print(done.stdout[-2000:], done.stderr[-4000:], file=sys.stderr)
             raise RuntimeError(f"the job '{role}' ended with {done.returncode}")
         return json.loads(told.read_text()), where
+
+    def plain(self, words, env=None):
+        """What a program says."""
+        done = subprocess.run(
+            list(map(str, words)), env=env or self.env, capture_output=True, text=True, timeout=200
+        )
+        if done.returncode:
+            raise RuntimeError(f"{words[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def keep(self, where, name):
+        """What is needed to understand a failure."""
+        for n, path in enumerate(sorted(where.rglob("memscope_dump_*.csv"))[:2]):
+            text = path.read_bytes()[:2_000_000]
+            (self.out / f"{name}_{n}.csv").write_bytes(text)
+
+    def reconcile(self, *args, **kw):
+        return reconcile(self, *args, **kw)
 
     def sonde(self, *words):
         done = subprocess.run(
@@ -84,39 +106,6 @@ class Run:
         return done.stdout
 
 
-# --- reading dumps ---
-
-
-def attrs(text):
-    return dict(re.findall(r"(\w+):((?:[^,:{}]|,(?!\w+:))*)", text.strip("{}")))
-
-
-def rows_of(where):
-    rows = []
-    for path in where.rglob("memscope_dump_*.csv"):
-        with open(path, newline="") as f:
-            for row in csv.DictReader(f):
-                row["attr"] = attrs(row["Attr"])
-                row["file"] = path.parent.parent.name
-                rows.append(row)
-    return sorted(rows, key=lambda r: (int(r["Timestamp(ns)"]), int(r["ID"])))
-
-
-def balance(rows):
-    """At the end of each step: bytes alive in both pools, and the total of the last event."""
-    live = {"TORCH": {}, "CUDA": {}}
-    steps = {}
-    for row in rows:
-        kind = row["Event Type"]
-        if kind in live and row["Event"] == "MALLOC":
-            live[kind][row["attr"]["allocation_id"]] = int(row["attr"]["size"])
-        elif kind in live and row["Event"] == "FREE":
-            live[kind].pop(row["attr"]["allocation_id"])
-        elif kind == "STEP":
-            steps[int(row["Name"])] = {k: sum(v.values()) for k, v in live.items()}
-    return steps
-
-
 def python_lines(row):
     return row["Call Stack(Python)"].splitlines()
 
@@ -124,8 +113,8 @@ def python_lines(row):
 # --- stages ---
 
 
-def reconcile(run, title, options=(), env=None, wrap=(), role="train"):
-    told, where = run.job(role, *options, env=env, wrap=wrap)
+def reconcile(run, title, options=(), role="train", **kw):
+    told, where = run.job(role, *options, **kw)
     rows = rows_of(where)
     steps = balance(rows)
     worst = {"TORCH": 0, "CUDA": 0}
@@ -206,22 +195,6 @@ def device_adds_up(run, show, text):
     print(text[: text.find("Still allocated")])
 
 
-def owned_bytes(rows, label):
-    """Alive at the end of the last step, and labelled so: the newest label counts."""
-    live, owner = {}, {}
-    for row in rows:
-        a = row["attr"]
-        if row["Event"] == "MALLOC" and row["Event Type"] == "TORCH":
-            live[a["allocation_id"]] = int(a["size"])
-            owner[a["allocation_id"]] = a.get("owner", "")
-        elif row["Event"] == "FREE" and row["Event Type"] == "TORCH":
-            if a.get("shadow") == "true":  # the process has ended
-                owner[a["allocation_id"]] = a.get("owner", owner[a["allocation_id"]])
-                continue
-            live.pop(a["allocation_id"])
-    return sum(size for i, size in live.items() if label in owner[i].split("@"))
-
-
 def odd(run):
     told, _, _ = reconcile(run, "threads, a graph, a fork, many windows", role="odd")
     run.check("a forked child ends as it would", told["child"] == 0, told["child"])
@@ -272,25 +245,6 @@ def refusal(run):
     )
 
 
-def overhead(run):
-    kinds = {
-        "without stacks": ["--analysis=leaks,oom"],
-        "with stacks": ["--analysis=leaks,oom", "--stacks"],
-        "with stacks and owners": ["--stacks"],
-    }
-    for name, options in kinds.items():
-        told, _ = run.job("overhead", *options)
-        run.facts[f"overhead {name}"] = told
-        off, on = told["off_ms"], told["on_ms"]
-        run.check(
-            f"a step is measured with and without, {name}",
-            off > 0,
-            f"{off:.3f} ms without, {on:.3f} ms with ({(on / off - 1) * 100:+.1f} %), "
-            f"{told['events_per_step']:.0f} notes a step, {told['us_per_event']:.2f} us each, "
-            f"stopped again {told['after_ms']:.3f} ms",
-        )
-
-
 def others_history(run):
     told, where = run.job("users_history")
     run.check(
@@ -308,10 +262,12 @@ def main():
     p.add_argument("--bin", required=True)
     p.add_argument("--python-path", required=True)
     p.add_argument("--lib-dir", default="")
+    p.add_argument("--wheel", default="", help="to be tried in an environment of its own")
     p.add_argument("--out", required=True)
     p.add_argument("--only", default="")
     args = p.parse_args()
     args.bin = os.path.abspath(args.bin)
+    args.wheel = args.wheel and os.path.abspath(args.wheel)
     run = Run(args)
     msmemscope = str(pathlib.Path(args.bin).with_name("msmemscope"))
     stages = {
@@ -323,7 +279,7 @@ def main():
                 r,
                 "expandable segments",
                 ["--stacks", "--empty-cache"],
-                {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+                env=dict(r.env, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
             ),
         ),
         "cli": (
@@ -340,8 +296,8 @@ def main():
         "odd": (odd,),
         "users": (others_history,),
         "oom": (refusal,),
-        "overhead": (overhead,),
     }
+    stages.update((name, (function,)) for name, function in memory_python.STAGES.items())
     for name, (function,) in stages.items():
         if not args.only or name in args.only.split(","):
             run.stage(name, function, run)

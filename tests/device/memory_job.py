@@ -9,7 +9,6 @@ import argparse
 import gc
 import json
 import os
-import statistics
 import sys
 import threading
 import time
@@ -166,42 +165,6 @@ def oom_fragmented(args):
         told["exception"] = type(why).__name__
     msmemscope.stop()
     return told
-
-
-def overhead(args):
-    config(args)
-    model = Model().to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def measure(n, recorded):
-        times = []
-        for _ in range(n):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            one_step(model, optimizer)
-            torch.cuda.synchronize()
-            if recorded:
-                msmemscope.step()
-            times.append((time.perf_counter() - begin) * 1e3)
-        return times
-
-    measure(20, False)
-    before = statistics.median(measure(40, False))
-    on, off = [], []
-    for _ in range(6):
-        msmemscope.start()
-        on += measure(25, True)[3:]
-        msmemscope.stop()
-        off += measure(25, False)[3:]
-    events, seconds = _history.cost()
-    return {
-        "before_ms": before,
-        "on_ms": statistics.median(on),
-        "off_ms": statistics.median([before, statistics.median(off)]),
-        "after_ms": statistics.median(off),
-        "events_per_step": events / 150,
-        "us_per_event": seconds / max(events, 1) * 1e6,
-    }
 
 
 def odd(args):

@@ -53,6 +53,15 @@ def test_an_interpreter_that_is_too_old_is_left_alone(record, python):
 
 
 @pytest.mark.parametrize("python", one_per_minor(oldest=8))
+@pytest.mark.parametrize("events", ["traceback", "access"])
+def test_there_is_no_event_to_come_with(hurt, python, events):
+    """No NPU, host memory not asked for: nothing of ours is ever called."""
+    code = "import sys, time; time.sleep(0.2); sum(range(9)); print('msmemscope' in sys.modules)"
+    r = hurt.run(python.path, "-c", code, opts=[f"--events={events}"])
+    assert r.stdout == b"True\n", r.stderr
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=8))
 def test_a_small_job_that_is_busy_importing(record, python):
     """Modules that the package needs are half there at the first try."""
     code = """

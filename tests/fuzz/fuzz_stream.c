@@ -12,6 +12,7 @@
 #include "analyze/analysis.h"
 #include "analyze/watch.h"
 #include "base/mem.h"
+#include "export/trace.h"
 #include "recorder/track.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -52,6 +53,42 @@ static void on_watch(void *arg, uint32_t proc, const struct watch_sample *s)
 	watch_add(arg, 1, s);
 }
 
+/* Whatever a process says, its configuration is one that somebody could have asked for. */
+static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
+{
+	(void)arg;
+	(void)proc;
+	BUG_ON(cfg->level & ~MEM_LEVEL_ALL || cfg->events & ~MEM_EVENTS_ALL);
+	BUG_ON(cfg->dump_events & ~cfg->events || cfg->analysis & ~MEM_ANALYSIS_ALL);
+	BUG_ON(cfg->c_depth > MEM_MAX_DEPTH || cfg->py_depth > MEM_MAX_DEPTH);
+	BUG_ON(cfg->oom_top > MEM_MAX_OOM || cfg->format > MEM_DB);
+	BUG_ON(!memchr(cfg->output_dir, 0, sizeof(cfg->output_dir)));
+}
+
+static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t id, const char *owner)
+{
+	(void)arg;
+	(void)proc;
+	(void)pid;
+	(void)id;
+	touch(owner, strlen(owner));
+}
+
+static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
+{
+	struct buf line = {0}, scratch = {0};
+
+	(void)arg;
+	(void)proc;
+	if (!row)
+		return;
+	touch(row->text, row->text_len);
+	trace_csv_add(&line, row, &scratch);
+	BUG_ON(!line.len || line.data[line.len - 1] != '\n');
+	buf_release(&line);
+	buf_release(&scratch);
+}
+
 /* A block of exactly its size, at a multiple of 8 as in the recorder. */
 static void frame(struct track *t, uint32_t type, const uint8_t *payload, size_t n)
 {
@@ -68,7 +105,14 @@ static void frame(struct track *t, uint32_t type, const uint8_t *payload, size_t
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct analysis *watch = watch_new();
-	struct track_sink to = {.row = on_row, .watch = on_watch, .arg = watch};
+	struct track_sink to = {
+		.row = on_row,
+		.watch = on_watch,
+		.config = on_config,
+		.relabel = on_relabel,
+		.call = on_call,
+		.arg = watch,
+	};
 	struct track *t = track_new(&to);
 	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
 

@@ -11,8 +11,9 @@ import struct
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 THREAD, ALLOC, FREE, HEAP, ACCESS, OP, KERNEL, NAME, MARK, SYSTEM, LABEL, OOM, MODULE = range(1, 14)
-DEVICE = 15
-HAL, HOST, PTA, WORKSPACE, MINDSPORE, ATB = range(1, 7)
+DEVICE, PYTHON, CONFIG, SNAPSHOT, CALL = range(15, 20)
+HAL, HOST, PTA, WORKSPACE, MINDSPORE, ATB, TORCH, CUDA = range(1, 9)
+IN_PYTHON, IN_C, RETURN, C_RETURN, OPEN, STOP, NOTE, NOTE_END = range(8)
 
 
 def record(kind, ns, body, text=b"", flags=0, stack=0):
@@ -37,8 +38,8 @@ def mark(ns, kind, range_id, text):
     return record(MARK, ns, struct.pack("<QHBBHH", range_id, 0, kind, 0, len(text), 0), text)
 
 
-def label(ns, kind, level, text, addr=0):
-    return record(LABEL, ns, struct.pack("<QBBHHH", addr, kind, level, len(text), 9999, 0), text)
+def label(ns, kind, level, text, addr=0, device=9999):
+    return record(LABEL, ns, struct.pack("<QBBHHH", addr, kind, level, len(text), device, 0), text)
 
 
 def system(ns, kind, value=0):
@@ -81,6 +82,24 @@ def watch(ns, number, seq, call, after, checksum, text, output=0, error=0):
 
 def module(ns, path):
     return record(MODULE, ns, struct.pack("<QQQHHHH", 0x1000, 0x9000, 0, len(path), 0, 0, 0), path)
+
+
+def place(ns, number, line, text):
+    return record(PYTHON, ns, struct.pack("<QIHH", number, line, len(text), 0), text)
+
+
+def config(ns, text=b"", dump=15, analysis=15, npus=2**32 - 1, traceback=0, form=0, watching=0):
+    body = struct.pack("<7I8B", 3, dump, analysis, 2, npus, 5, 5, 0, 1, traceback, form, 1, 1, watching, 0)
+    return record(CONFIG, ns, body + struct.pack("<HH", len(text), 0), text)
+
+
+def snapshot(ns, text, device=0, total=8192, free=64):
+    body = struct.pack("<6QHHI", 96, 128, 48, 64, total, free, device, len(text), 0)
+    return record(SNAPSHOT, ns, body, text)
+
+
+def call(ns, kind, name=0, place=0):
+    return record(CALL, ns, struct.pack("<QIB3x", name, place, kind))
 
 
 EVERY = [
@@ -135,6 +154,63 @@ SHADOW = [
     free(4, 0x20, HOST, kind=2),
 ]
 
+# What the Python package tells: its configuration, what the framework says, calls and spans.
+ASKED = [
+    alloc(1, 0x1000, 64, HAL),
+    alloc(2, 0x5000, 32, HOST, device=10000),
+    config(3, b"/tmp/elsewhere", npus=1, traceback=1),
+    snapshot(4, b"Memory Snapshot"),
+    snapshot(5, b"", device=10000, total=2**64 - 1, free=2**64 - 1),
+    config(6, b"", dump=1, analysis=0, form=1, watching=3),
+    config(7, b"relative/../x", dump=2**32 - 1, analysis=2**32 - 1, form=255, watching=255),
+    snapshot(8, b"x" * 100, device=7, total=0),
+    free(9, 0x1000, HAL),
+]
+CALLS = [
+    place(1, 1, 12, b"train\0/job/train.py"),
+    place(1, 2, 0, b"<module>\0"),
+    name(1, 0xABC, b"<built-in print>"),
+    call(2, OPEN, place=2),
+    call(2, OPEN, name=9, place=2),
+    call(3, IN_PYTHON, place=1),
+    call(4, IN_C, name=0xABC, place=1),
+    call(5, C_RETURN, name=0xABC),
+    name(6, 0xD0, b'span "a", \xff\xc3'),
+    call(6, NOTE, name=0xD0),
+    call(7, IN_PYTHON, name=0xABC, place=2),
+    call(8, IN_PYTHON, place=99),
+    call(9, RETURN, place=1),
+    call(10, RETURN, place=77),
+    call(11, NOTE_END, name=0xD0),
+    call(11, NOTE_END, name=0xD1),
+    call(12, NOTE, name=0xD2),
+    call(13, STOP),
+    call(14, IN_C, name=0xDEF),
+    system(15, 3),
+]
+# A device's history comes late and in one piece: pool and driver, with owners and steps between.
+HISTORY = [
+    system(1, 2),
+    heap(2, TORCH, 1, 0x100000, 1 << 21),
+    alloc(2, 0x100000, 1 << 21, CUDA, stack=1),
+    label(3, 0, 5, b"epoch"),
+    label(3, 0, 6, b"model"),
+    alloc(4, 0x100000, 512, TORCH, kind=3, stack=1),
+    label(4, 2, 1, b"weight", 0x100000, device=0),
+    alloc(5, 0x100200, 512, TORCH, kind=3),
+    label(5, 1, 6, b"model"),
+    label(5, 0, 5, b"other", 9),
+    label(5, 1, 5, b"epoch"),
+    alloc(6, 0x100200, 512, TORCH, kind=3, device=1),
+    system(7, 4, 1),
+    record(OOM, 8, struct.pack("<QQHBBI", 1 << 40, 1 << 30, 0, 3, 0, 0)),
+    free(9, 0x100200, TORCH),
+    free(10, 0x100000, TORCH, stack=1),
+    heap(11, TORCH, 2, 0x100000, 0),
+    free(11, 0x100000, CUDA),
+    free(12, 0x999000, TORCH),
+]
+
 
 def run(proc, tid, records):
     data = b"".join(records)
@@ -156,7 +232,7 @@ def frame(kind, payload):
 
 
 def proc(number, pid):
-    return struct.pack("<IIIIQQ256s512s256s", number, pid, 1, 0, 1, 1, b"/bin/job", b"job\0-x", b"0,1")
+    return struct.pack("<4I3Q256s512s256s", number, pid, 1, 0, 1, 1, 1, b"/bin/job", b"job\0-x", b"0,1")
 
 
 def proc_end(number):
@@ -256,7 +332,15 @@ OOMS = {
 }
 
 SEEDS = {
-    "record": {"every": b"".join(EVERY), "one": EVERY[1], "text": EVERY[9], "watch": b"".join(WATCH)},
+    "record": {
+        "every": b"".join(EVERY),
+        "one": EVERY[1],
+        "text": EVERY[9],
+        "watch": b"".join(WATCH),
+        "asked": b"".join(ASKED),
+        "calls": b"".join(CALLS),
+        "history": b"".join(HISTORY),
+    },
     "stream": {
         "every": frame(1, b'{"dumpEventType":15,"analysisType":15}')
         + frame(2, proc(1, 5))
@@ -270,6 +354,16 @@ SEEDS = {
         "shadow": frame(1, b'{"collectMode":1,"collectCpu":true}') + frame(3, run(0, 7, SHADOW)),
         "steps": frame(1, b'{"SelectedStepList":{"stepCount":1,"stepIdList":[1]}}')
         + frame(3, run(0, 7, EVERY[1:5] + EVERY[9:18])),
+        "asked": frame(1, b'{"dumpEventType":15}')
+        + frame(2, proc(1, 5))
+        + frame(3, run(0, 7, ASKED) + run(1, 7, EVERY[1:5] + ASKED[2:]))
+        + frame(4, proc_end(1))
+        + frame(5, b""),
+        "calls": frame(3, run(0, 7, CALLS[:9]) + run(0, 9, CALLS[5:12]))
+        + frame(3, run(0, 7, CALLS[9:] + CALLS[3:10]))
+        + frame(4, proc_end(0)),
+        "history": frame(1, b'{"analysisType":15,"oomTopK":2,"dumpEventType":15}')
+        + frame(3, stack(0, 1, [0xFFFF000000000001, 0x2020]) + run(0, 7, CALLS[:2] + HISTORY)),
     },
     "arena": {
         "valid": b"",

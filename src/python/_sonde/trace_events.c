@@ -182,13 +182,13 @@ void trace_closed(void)
 	is_on = false;
 }
 
-/* --- sys.monitoring: (code, instruction, …) --- */
+/* --- sys.monitoring: (code, instruction, …); what is something else came from elsewhere --- */
 
 #define CALLBACK(name, nargs_wanted, action)                                                       \
 	PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs)                    \
 	{                                                                                          \
 		(void)self;                                                                        \
-		if (nargs >= (nargs_wanted))                                                       \
+		if (nargs >= (nargs_wanted) && Py_TYPE(args[0]) == trace_code_type)                \
 			action;                                                                    \
 		Py_RETURN_NONE;                                                                    \
 	}

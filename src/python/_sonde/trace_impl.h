@@ -37,6 +37,7 @@ uint64_t trace_name(PyObject *callable, PyObject *self, uint32_t epoch);
 uint64_t trace_text(const char *text, size_t len, uint32_t epoch);
 /* Are functions of C's laid out as expected? Says so with an exception if not. */
 int trace_check_names(void);
+extern PyTypeObject *trace_code_type, *trace_frame_type; /* by trace_check_names() */
 
 /* trace_events.c. `object` is the code of the function, or of the one that calls a function of C's.
  */

@@ -50,6 +50,7 @@ static struct {
 	uint32_t epoch;
 } told[TOLD];
 static PyTypeObject *descriptor_type, *function_type, *method_type;
+PyTypeObject *trace_code_type, *trace_frame_type;
 
 static const char *type_name(const void *type)
 {
@@ -135,6 +136,8 @@ int trace_check_names(void)
 	bool same = false;
 
 	method_type = dlsym(RTLD_DEFAULT, "PyCMethod_Type"); /* from 3.9 on */
+	trace_code_type = dlsym(RTLD_DEFAULT, "PyCode_Type");
+	trace_frame_type = dlsym(RTLD_DEFAULT, "PyFrame_Type");
 	if (plain) {
 		const struct c_function *f = (const struct c_function *)bound;
 		const struct c_descriptor *d = (const struct c_descriptor *)plain;

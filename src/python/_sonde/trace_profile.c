@@ -264,7 +264,8 @@ PyObject *trace_on_thread(PyObject *self, PyObject *const *args, Py_ssize_t narg
 		      {"c_exception", WHAT_C_EXCEPTION}};
 
 	(void)self;
-	if (nargs < 3 || !api.set_profile)
+	if (nargs < 3 || !api.set_profile || Py_TYPE(args[0]) != trace_frame_type ||
+	    !PyUnicode_Check(args[1]))
 		Py_RETURN_NONE;
 	api.set_profile(api.on ? on_event : NULL, api.on ? Py_None : NULL);
 	for (size_t i = 0; api.on && i < sizeof(events) / sizeof(events[0]); i++)

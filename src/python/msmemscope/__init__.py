@@ -29,6 +29,12 @@ Importing it needs nothing but Python, and starts nothing by itself. `sonde mem 
 commands that read what was recorded.
 """
 
+import sys
+
+if sys.version_info < (3, 8):  # read by older ones up to here
+    raise ImportError("msmemscope needs CPython 3.8 or later, this is " + sys.version.split()[0])
+del sys
+
 from . import _control
 from ._control import config, start, step, stop
 from .snapshot import TakeSnapshot, take_snapshot
@@ -58,7 +64,7 @@ __all__ = [
 
 # What takes a moment to import is imported when it is used.
 _LAZY = {
-    "RecordFunction": ("_notes", "RecordFunction"),
+    "RecordFunction": ("_spans", "RecordFunction"),
     "analyze": ("analyzer", "analyze"),
     "analyzer": ("analyzer", None),
     "check_inefficient": ("analyzer", "check_inefficient"),
@@ -78,7 +84,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # for those who read types and do not run this
     from . import analyzer, describe, hijacker, tracer
     from ._frameworks import cleanup_framework_hooks, init_framework_hooks
-    from ._notes import RecordFunction
+    from ._spans import RecordFunction
     from ._sanitizer import enable_npu_sanitizer
     from ._watch import watcher
     from .analyzer import (

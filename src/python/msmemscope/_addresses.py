@@ -7,6 +7,8 @@ program has switched on are not told of it, and nothing is kept alive.
 
 import contextlib
 
+from . import _signals
+
 _MAX_DEPTH = 8  # of tensors inside tensors, and of what an optimizer keeps
 
 
@@ -25,12 +27,12 @@ def of(torch, tensors):
             try:
                 found.append(tensor.data_ptr())
                 continue
-            except Exception:  # sparse, or without memory of its own
-                pass
+            except Exception as why:  # sparse, or without memory of its own
+                _signals.pass_on(why)
         try:
             _look_inside(torch, tensor, found, _MAX_DEPTH)
-        except Exception:  # a kind of tensor that does not want to tell
-            pass
+        except Exception as why:  # a kind of tensor that does not want to tell
+            _signals.pass_on(why)
     return found
 
 

@@ -16,7 +16,7 @@ import importlib
 import os
 import threading
 
-from . import _say
+from . import _say, _signals
 
 WHAT = {
     "_device": "devices are",
@@ -59,6 +59,7 @@ def _guarded(name, what, *args):
     try:
         return what(*args)
     except Exception as why:  # whatever a framework throws at us must not reach the job
+        _signals.pass_on(why)
         what_for = WHAT.get(name, "what is missing is")
         _say.warn_once(f"{what_for} not collected: {type(why).__name__}: {why}")
         return None

@@ -20,7 +20,9 @@ LEAVE_S = 5
 
 _lock = threading.RLock()
 _effective = False  # what may be set once has been set
-_told_missing = False
+_moved = False  # config() has said where files go
+_tried = False  # start() has been called
+_told_first = False  # what start() says once
 
 
 def _forked():
@@ -66,9 +68,9 @@ def config(*args: object, **options: str) -> None:
     events       "alloc", "free", "launch", "access", "traceback"; "" for none
     device       "npu", "npu:0", "gpu", "gpu:0", "cpu"
     analysis     "leaks", "decompose", "inefficient", "oom"; "" for none
-    format       "csv" or "db"                  once, before recording begins
-    output_path  where files go                 once, before recording begins
-    watch        "first_op,last_op,full-content"  once, before recording begins
+    format       "csv" or "db"                    with the first config() only
+    output_path  where files go                   with the first config() only
+    watch        "first_op,last_op,full-content"  with the first config() only
 
     What is not named stays as it is; config() alone changes nothing. Nothing is recorded before
     start(). A mistake is a ValueError that says what was expected, and nothing is changed.
@@ -76,7 +78,7 @@ def config(*args: object, **options: str) -> None:
     >>> import msmemscope
     >>> msmemscope.config(events="alloc,free", call_stack="python:10", analysis="leaks")
     """
-    global _effective
+    global _effective, _moved
     if args:
         raise TypeError("config() takes no positional arguments")
     sonde = native()
@@ -85,7 +87,7 @@ def config(*args: object, **options: str) -> None:
         if _effective or sonde.launched():
             late = [key for key in ONCE if key in options]
             if late:
-                _say.warn('Config:"format","output_path","watch" can only be set once.')
+                _say_late(sonde, late)
             options = {k: v for k, v in options.items() if k not in late}
         try:
             notices = sonde.configure(options)
@@ -94,6 +96,7 @@ def config(*args: object, **options: str) -> None:
         for line in notices.splitlines():
             _say.warn(line)
         _effective = True
+        _moved = _moved or "output_path" in options
         if sonde.tracing():
             _collectors.refresh(sonde.settings())
 
@@ -107,17 +110,23 @@ def start() -> None:
     >>> train()
     >>> msmemscope.stop()
     """
+    global _tried
     sonde = native()
     with _lock:
         _collectors.load()
+        _tried = True
+        already = sonde.tracing()
         if not sonde.start():
             _say.error(
                 "nothing is recorded: the recorder could not be started. Is "
                 f"'{sonde.session()}' a place where files can be made?"
             )
             return
-        _say.info("Start tracing.")
-        _say_what_is_missing(sonde)
+        if already:
+            _say.info_once(f"already recording into {_output(sonde)}")
+        else:
+            _say.info("Start tracing.")
+        _say_first(sonde)
         _collectors.refresh(sonde.settings())
 
 
@@ -131,6 +140,7 @@ def stop() -> None:
     sonde = native()
     with _lock:
         if not sonde.tracing():
+            _say_nothing_is_recorded(sonde)
             return
         _collectors.refresh(None)
         sonde.stop()
@@ -150,13 +160,35 @@ def step() -> None:
     if sonde.tracing():
         _collectors.before_step()
         sonde.step()
+    elif not _tried:  # steps between two windows are nothing to talk about
+        _say_nothing_is_recorded(sonde)
 
 
-def _say_what_is_missing(sonde):
-    global _told_missing
-    if not _told_missing:
-        _told_missing = True
+def _output(sonde):
+    """Where the files go. A process that joins a recording is not told, but that is there too."""
+    return sonde.settings()["output_path"] if _moved else os.path.dirname(sonde.session())
+
+
+def _say_late(sonde, late):
+    whose = "the options of the msmemscope command" if sonde.launched() else "the first config()"
+    _say.warn(
+        'Config:"format","output_path","watch" can only be set once. '
+        f"Ignored: {', '.join(late)} (what counts is {whose}); files go to {_output(sonde)}"
+    )
+
+
+def _say_first(sonde):
+    global _told_first
+    if not _told_first:
+        _told_first = True
+        session = _say.quoted(sonde.session())
+        _say.info(f"recording into {_output(sonde)} (look at it with: sonde mem show {session})")
         _collectors.say_what_is_missing(sonde)
+
+
+def _say_nothing_is_recorded(sonde):
+    if sonde.joined() or not _tried:  # else start() has said why
+        _say.info_once("nothing is being recorded: call start() first")
 
 
 def _resume():

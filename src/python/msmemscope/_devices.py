@@ -42,6 +42,29 @@ def _module_of(name):
     return sys.modules.get("torch." + name) if "torch" in sys.modules else None
 
 
+def _gpu_is_here():
+    return any(os.path.exists(node) for node in ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))
+
+
+def may_be_used():
+    """May this process have tensors elsewhere than on the CPU? Nothing is initialized for that."""
+    torch = sys.modules.get("torch")
+    if torch is None or "torch_npu" in sys.modules:
+        return True
+    version = getattr(torch, "version", None)
+    if not (getattr(version, "cuda", None) or getattr(version, "hip", None)):
+        return False
+    return _gpu_is_here()
+
+
+def are_here():
+    """Could this process use one, now or later? Told by the machine and by the build of torch."""
+    if "torch_npu" in sys.modules or os.path.exists("/dev/davinci_manager"):
+        return True
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return _gpu_is_here() and may_be_used() and not hidden
+
+
 def accelerators():
     """Those that are in use; [] without torch, and before anything was put on a device."""
     found = []

@@ -5,7 +5,9 @@ While memory is recorded with analysis=decompose, functions of frameworks label 
 inside them. A framework is looked at when the job has imported it, never before.
 """
 
+import importlib.machinery
 import os
+import sys
 import threading
 
 from . import _imports, _say
@@ -83,6 +85,21 @@ def _installed(framework, module):
         return "0"
 
 
+def _here(framework):
+    return _installed(framework, sys.modules[framework.package])
+
+
+def _may_come(name):
+    """Is it imported, or could it be? Its package's directory tells, without importing it."""
+    top, *rest = name.split(".")
+    dirs = [d for d in getattr(sys.modules.get(top), "__path__", ()) if os.path.isdir(d)]
+    if not dirs or name in sys.modules:
+        return True
+    paths = [os.path.join(d, *rest) for d in dirs]
+    endings = ("", *importlib.machinery.all_suffixes())
+    return any(os.path.exists(path + end) for path in paths for end in endings)
+
+
 def _register(places, handles, quiet):
     for p in places:
         key, calm = (p.module, p.cls, p.function), quiet or p.optional
@@ -92,7 +109,7 @@ def _register(places, handles, quiet):
                 handles.append(handle)
 
 
-def init_framework_hooks(framework: str, version: str, component: str, hook_type: str) -> None:
+def init_framework_hooks(framework: str, version: str, component: str, hook_type: str) -> bool:
     """Hook the functions of a framework by hand.
 
     framework  component   hook_type             versions
@@ -116,12 +133,19 @@ def init_framework_hooks(framework: str, version: str, component: str, hook_type
     if why:
         _say.error(f"no hooks were set: {why}")
         return False
+    found = [make() for make in makers]
+    if not any(_may_come(p.after or p.module) for places in found for p in places):
+        _say.info(
+            f"no hooks were set: {framework} {_here(FRAMEWORKS[framework])}, which this program "
+            f"has imported, has none of the modules of {component} {version}"
+        )
+        return False
     if hook_type == "decompose":
         with _lock:
             _decomposed_by_hand = True
         disable()
-    for make in makers:
-        _register(make(), _by_hand, quiet=False)
+    for places in found:
+        _register(places, _by_hand, quiet=False)
     return True
 
 

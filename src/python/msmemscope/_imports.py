@@ -23,7 +23,7 @@ import sys
 import threading
 import types
 
-from . import _say
+from . import _say, _signals
 
 _lock = threading.RLock()  # a finalizer or signal handler may come in between
 _waiting = {}  # name: [Handle]
@@ -61,6 +61,7 @@ class Handle:
             if callback is not None:
                 callback(module)
         except Exception as why:  # the import goes on as if we were not there
+            _signals.pass_on(why)
             _say.warn_once(f"hooks of '{self.name}' do not work: {type(why).__name__}: {why}")
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""What cannot be recorded because a library was not there when the process began."""
+"""What will not be recorded: there is no such device, or a library was not there when the process
+began."""
 
 import sys
 
-from . import _say
+from . import _devices, _say
 
 RECIPE = (
     "after `source msmemscope --load-api-env` (or with: msmemscope --collect-mode=deferred -- "
@@ -47,9 +48,14 @@ def say(sonde):
         if lacks:
             verb = "is" if len(lacks) == 1 else "are"
             _say.warn_once(f"{' and '.join(lacks)} {verb} not recorded: start {RECIPE}")
-    if settings["cpu"] and "libsonde_host_hook.so" not in loaded:
-        devices = "npu,cpu" if npu else "cpu"
+    elif settings["dump_events"] and not settings["cpu"] and not _devices.are_here():
         _say.warn_once(
-            "host memory below torch's tensors is not recorded: start "
-            + HOST_RECIPE.format(devices)
+            "no NPU and no GPU is in use here, and nothing else was asked for: no memory is "
+            'recorded. For tensors on the CPU: msmemscope.config(device="cpu")'
         )
+    if settings["cpu"] and "libsonde_host_hook.so" not in loaded:
+        what = "host memory below torch's tensors is not recorded"
+        if "torch" not in sys.modules:
+            what = "nothing of host memory is recorded (but torch's tensors, once it is imported)"
+        devices = "npu,cpu" if npu else "cpu"
+        _say.warn_once(f"{what}: start {HOST_RECIPE.format(devices)}")

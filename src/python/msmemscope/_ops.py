@@ -6,13 +6,11 @@ is on the stack of every thread that runs operators to be told: of the one that 
 those that are started from then on, and of torch's own threads that work for them.
 """
 
-import os
-import sys
 import threading
 
 from sonde import _sonde
 
-from . import _imports, _tensors
+from . import _devices, _imports, _tensors
 
 LAUNCH, ACCESS = 4, 8  # events; see src/recorder/mem_config.h
 LEVEL_OP = 1
@@ -25,21 +23,10 @@ _waiting = None  # for torch
 def wanted(settings):
     events = settings["events"]
     watch = settings["watch"] or _sonde.wants(_sonde.WANT_WATCH)
-    if not (settings["cpu"] or watch or _has_accelerator()):
+    if not (settings["cpu"] or watch or _devices.may_be_used()):
         return False
     launch = events & LAUNCH and settings["level"] & LEVEL_OP
     return bool(launch or events & ACCESS or watch or _tensors.wanted(settings))
-
-
-def _has_accelerator():
-    """May this process have tensors elsewhere than on the CPU? Nothing is initialized for that."""
-    torch = sys.modules.get("torch")
-    if torch is None or "torch_npu" in sys.modules:
-        return True
-    version = getattr(torch, "version", None)
-    if not (getattr(version, "cuda", None) or getattr(version, "hip", None)):
-        return False
-    return any(os.path.exists(node) for node in ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))
 
 
 def enable(settings):

@@ -34,7 +34,7 @@ import weakref
 
 from sonde import _sonde
 
-from . import _addresses, _history, _imports, _say
+from . import _addresses, _history, _imports, _say, _signals
 
 DECOMPOSE = 2  # of settings["analysis"]
 DETAIL_1 = 3
@@ -79,6 +79,7 @@ def _hook_torch(torch):
         try:
             hook(torch)
         except Exception as why:  # one of them may be unknown to this version
+            _signals.pass_on(why)
             _say.warn_once(f"some owners are not told: {hook.__name__}: {why}")
 
 
@@ -90,6 +91,7 @@ def _guard(function):
         try:
             return function(*args)
         except Exception as why:
+            _signals.pass_on(why)
             _say.warn_once(f"some owners are not told: {type(why).__name__}: {why}")
             return None
 

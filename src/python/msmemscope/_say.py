@@ -19,6 +19,13 @@ def line(text):
         pass  # closed, or there is none: nothing of this is worth an exception in the job
 
 
+def quoted(path):
+    """As a word of a shell."""
+    if all(c.isalnum() or c in "./_-~+,:@%" for c in path):
+        return path
+    return "'" + path.replace("'", "'\\''") + "'"
+
+
 def _say(kind, text):
     line(f"[msmemscope] {kind}: {text}")
 

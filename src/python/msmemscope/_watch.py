@@ -11,6 +11,16 @@ MAX_NAME = 64
 MAX_LENGTH = (1 << 63) - 1
 
 
+class _Required:
+    """Stands in the signature, so that what is watched can be looked at before its name."""
+
+    def __repr__(self):
+        return "<required>"
+
+
+_REQUIRED: Any = _Required()
+
+
 def _whole(what, value, least):
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be an int, not {type(value).__name__}")
@@ -103,7 +113,7 @@ class Watcher:
     def watch(
         self,
         *args: Any,
-        name: Optional[str] = None,
+        name: str = _REQUIRED,
         length: Optional[int] = None,
         dump_nums: int = -1,
     ) -> None:
@@ -116,12 +126,14 @@ class Watcher:
         2.1: with the tensor that was named). An address is one of the thread's NPU, or of the host
         where there is none: remove() it yourself before you free it.
 
-        >>> msmemscope.watcher.watch(tensor, name="kv cache", dump_nums=100)
+        >>> msmemscope.watcher.watch(tensor, name="kv cache")
         >>> msmemscope.watcher.watch(tensor.data_ptr(), length=4096, name="first page")
         """
         if len(args) != 1:
             raise TypeError("watch() takes exactly one tensor or address, then name=")
         block = args[0]
+        if not _is_tensor(block):
+            self._address(block)
         _check_name(name)
         _check_looks(dump_nums)
         sonde = _control.native()

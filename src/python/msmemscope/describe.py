@@ -26,7 +26,7 @@ import inspect
 import sys
 import types
 
-from . import _addresses
+from . import _addresses, _say
 
 try:
     from sonde import _sonde
@@ -82,7 +82,13 @@ def _label_memory(thing, text):
         found = [thing]
     elif isinstance(thing, getattr(torch, "Tensor", ())):
         with _addresses.unseen(torch):
-            found = _addresses.of(torch, [thing])
+            found = [addr for addr in _addresses.of(torch, [thing]) if addr]
+        if not found:
+            _say.warn_once(
+                "describer() was given a tensor that has no memory (empty, or on 'meta'): there "
+                "is nothing to label"
+            )
+            return
     else:
         raise NotImplementedError(
             f"Unsupported tensor type: {type(thing).__name__}; "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The analyses by their names."""
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, Dict, List
 
 from ._findings import Findings
@@ -46,4 +46,16 @@ def analyze(analyzer_type: str, **parameters: Any) -> Findings:
     >>> msmemscope.analyze("leaks", input_path="memscope_dump_1.csv", mstx_info="round")
     """
     analyzer = _find(analyzer_type)
+    _check_names(analyzer_type, analyzer.config_class, parameters)
     return analyzer(analyzer.config_class(**parameters)).analyze()
+
+
+def _check_names(analyzer_type: str, config: Any, parameters: Dict[str, Any]) -> None:
+    known = fields(config)
+    names = ", ".join(f.name for f in known)
+    for name in parameters:
+        if name not in [f.name for f in known]:
+            raise TypeError(f"analyze({analyzer_type!r}) takes no {name}=; expected {names}")
+    for f in known:
+        if f.default is MISSING and f.name not in parameters:
+            raise TypeError(f"analyze({analyzer_type!r}) needs {f.name}=; it takes {names}")

@@ -11,7 +11,7 @@ per_step: of a generator or coroutine, enter() and leave() bracket each stretch 
 the pauses in between, in which the thread does something else.
 """
 
-from .. import _say
+from .. import _say, _signals
 
 
 class Hook:
@@ -30,6 +30,7 @@ class Hook:
 
 
 def complain(what, why):
+    _signals.pass_on(why)
     _say.warn_once(f"a hook of {what} does not work: {type(why).__name__}: {why}")
 
 
