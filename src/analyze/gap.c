@@ -216,8 +216,8 @@ static void gap_text(struct analysis *a, const struct analysis_style *style, str
 		buf_addf(&t, " %zu more pools are in the tables below.", n - MAX_SAID);
 	if (!n && !style->console)
 		buf_add_str(&t, "There is no step after the first in which memory was in use, so "
-				"there is nothing to compare. Mark the steps of the job with mstx "
-				"ranges named \"step start\", or with sonde_step().");
+				"there is nothing to compare. Mark the steps of the "
+				"job: " WORDS_MARK_STEPS);
 	if (t.len)
 		page_paragraph(&page, 0, &t);
 	for (size_t i = 0; i < n; i++)

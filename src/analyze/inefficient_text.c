@@ -339,6 +339,17 @@ static void print_kind(const struct view *g, int kind)
 
 /* --- what is not known --- */
 
+static void say_no_stacks(const struct view *g, struct buf *out)
+{
+	const struct blocks *b = g->v->a->blocks;
+	bool python = false;
+
+	for (size_t i = 0; i < blocks_nprocesses(b); i++)
+		python |= words_is_python(blocks_process_at(b, i)->command);
+	words_stacks_hint(out, python);
+	buf_add_char(out, '\n');
+}
+
 static void print_doubts(const struct view *g)
 {
 	uint64_t blocks = 0, bytes = 0;
@@ -361,8 +372,7 @@ static void print_doubts(const struct view *g)
 		buf_add_str(&t, "No operators were recorded, so each access counts as a call of "
 				"its own; --events=launch records them.\n");
 	if (g->v->sites.n && blocks_stacks(g->v->a->blocks)->count < 2)
-		buf_add_str(&t, "No call stacks were recorded; --call-stack=c shows where "
-				"blocks come from.\n");
+		say_no_stacks(g, &t);
 	page_remarks(&g->page, &t);
 }
 

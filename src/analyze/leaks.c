@@ -102,6 +102,7 @@ static void leaks_row(struct analysis *a, const struct row *row)
 	struct leaks *l = (struct leaks *)a;
 	struct block_change c;
 
+	l->dumped |= row->event == ROW_MALLOC && !row->hidden;
 	switch (blocks_add(l->blocks, row, &c)) {
 	case BLOCKS_ALLOC:
 		on_alloc(l, row, c.block);

@@ -34,6 +34,7 @@ struct leak_site {
 	uint64_t size; /* without a call stack: of each block */
 	struct leak_site *parent; /* of such a site: the one for all sizes up to a power of two */
 	bool is_parent;
+	bool before; /* all that was there when recording began and has no call stack */
 	bool pinned;
 	uint32_t first_step; /* that had a block of it; 0: none yet */
 	uint32_t ends; /* step ends of the process that the values below know of */
@@ -67,6 +68,7 @@ struct leaks {
 	uint32_t *stacks; /* of each call stack: the first one that means the same */
 	size_t nstacks, stacks_cap;
 	struct hmap by_stack;
+	bool dumped; /* a row of a block was asked for, not only for the analyses */
 };
 
 static inline struct leak_site *leak_site_of(const struct block *b)

@@ -120,6 +120,11 @@ static void trim_quotes(const char **text, size_t *len)
 		(*len)--;
 }
 
+static bool is_text(const char *name, size_t len, const char *text)
+{
+	return len == strlen(text) && !memcmp(name, text, len);
+}
+
 static bool is_wanted(const struct marks *m, const struct row *row)
 {
 	const char *name = row->name;
@@ -128,7 +133,31 @@ static bool is_wanted(const struct marks *m, const struct row *row)
 	if (row->event != ROW_MSTX || row->type != TYPE_MARK)
 		return false;
 	trim_quotes(&name, &len);
-	return len == strlen(m->text) && !memcmp(name, m->text, len);
+	return is_text(name, len, m->text);
+}
+
+/* What there is to choose from, should there be no mark of that name. */
+static void note_others(struct marks *m, const struct row *row)
+{
+	const char *name = row->name;
+	size_t len = name ? row->name_len : 0;
+
+	m->steps += row->event == ROW_SYSTEM && row->type == TYPE_STEP;
+	if (row->event != ROW_MSTX || (row->type != TYPE_MARK && row->type != TYPE_RANGE_START))
+		return;
+	trim_quotes(&name, &len);
+	if (row->type == TYPE_RANGE_START) {
+		m->ranges += is_text(name, len, "step start");
+		return;
+	}
+	if (m->names.count >= MARKS_MAX_NAMES)
+		return;
+	uint32_t number = names_of(&m->names, name ? name : "", len);
+	size_t old = m->cap_counts;
+	m->counts = xgrow(m->counts, &m->cap_counts, number + 1u, sizeof(*m->counts));
+	if (m->cap_counts > old)
+		memset(m->counts + old, 0, (m->cap_counts - old) * sizeof(*m->counts));
+	m->counts[number]++;
 }
 
 static void marks_row(struct analysis *a, const struct row *row)
@@ -136,6 +165,7 @@ static void marks_row(struct analysis *a, const struct row *row)
 	struct marks *m = (struct marks *)a;
 	struct block_change c;
 
+	note_others(m, row);
 	enum block_what what = blocks_add(m->blocks, row, &c);
 	if (what == BLOCKS_ALLOC || ((what == BLOCKS_FREE || what == BLOCKS_LEFT) && c.block)) {
 		struct mark_process *p = process_of(c.process);
@@ -178,6 +208,8 @@ static void marks_free(struct analysis *a)
 		free(p);
 	}
 	blocks_free(m->blocks);
+	names_release(&m->names);
+	free(m->counts);
 	free(m->text);
 	free(m);
 }

@@ -13,6 +13,8 @@
  * The JSON object:
  *
  *	mark, start
+ *	marks[]        the `top` most frequent marks of any name: name, count
+ *	steps          how many the program told, by a call or by ranges
  *	findings       leaked blocks
  *	failed         true: some device has too few marks
  *	devices[]      pid, device ("0", "cpu"), marks (how many there are), marks_of_process (true:

@@ -5,6 +5,7 @@
 
 #include "analyze/blocks.h"
 #include "analyze/leaks_marks.h"
+#include "analyze/names.h"
 
 /* A block that was allocated between A and B and is not freed yet. */
 struct mark_entry {
@@ -41,7 +42,15 @@ struct marks {
 	char *text;
 	unsigned start;
 	struct blocks *blocks;
+	struct names
+		names; /* of the marks there are, and how many of each; at most MARKS_MAX_NAMES */
+	uint64_t *counts;
+	size_t cap_counts;
+	uint64_t steps; /* that the program told by a call */
+	uint64_t ranges; /* … by ranges */
 };
+
+#define MARKS_MAX_NAMES 10000u
 
 /* --- leaks_marks_tell.c --- */
 

@@ -13,6 +13,8 @@
 #include "wire/record.h"
 
 #define MAX_ALLOCATIONS 1000
+#define MAX_NAMES 5 /* of other marks */
+#define MAX_NAME_BYTES 80
 #define MIB 1048576.0
 
 enum trouble { TROUBLE_NONE, TROUBLE_FEW, TROUBLE_START };
@@ -247,6 +249,63 @@ static void say_result(const struct marks *m, const struct result *r, struct buf
 	free(places);
 }
 
+static bool has_marks(const struct results *all)
+{
+	for (size_t i = 0; i < all->n; i++)
+		if (all->list[i].window->marks)
+			return true;
+	return false;
+}
+
+static int more_often(const void *pa, const void *pb, void *arg)
+{
+	const struct marks *m = arg;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+
+	if (m->counts[a] != m->counts[b])
+		return m->counts[a] > m->counts[b] ? -1 : 1;
+	return (a > b) - (a < b);
+}
+
+/* Numbers of the names of marks, the most frequent first. Gives an array of names.count. */
+static uint32_t *names_by_count(const struct marks *m)
+{
+	uint32_t *list = xcalloc(m->names.count + 1, sizeof(*list));
+
+	for (size_t i = 0; i < m->names.count; i++)
+		list[i] = (uint32_t)i;
+	qsort_r(list, m->names.count, sizeof(*list), more_often, (void *)m);
+	return list;
+}
+
+/* There is no mark of that name: what there is instead. */
+static void say_instead(const struct marks *m, struct buf *out)
+{
+	uint32_t *list = names_by_count(m);
+	size_t n = m->names.count, len;
+
+	for (size_t i = 0; i < n && i < MAX_NAMES; i++) {
+		const char *name = names_get(&m->names, list[i], &len);
+
+		buf_add_str(out, i ? ", \"" : " The marks in this file are \"");
+		frame_add_printable(out, name, len < MAX_NAME_BYTES ? len : MAX_NAME_BYTES);
+		buf_add_str(out, len < MAX_NAME_BYTES ? "\" (" : "…\" (");
+		words_count(out, m->counts[list[i]]);
+		buf_add_char(out, ')');
+	}
+	if (n > MAX_NAMES) {
+		buf_add_str(out, " and ");
+		words_of(out, n - MAX_NAMES, "other");
+	}
+	buf_add_str(out, n ? "." : " There are no marks at all.");
+	free(list);
+	if (m->steps || m->ranges)
+		buf_addf(out,
+			 " The steps of this job were told by %s: `sonde mem leaks` without --mark "
+			 "uses them.",
+			 m->steps ? "step()" : "ranges named \"step start\"");
+}
+
 static void print_answer(const struct marks *m, const struct results *all, const struct page *g)
 {
 	struct buf t = {0};
@@ -259,6 +318,8 @@ static void print_answer(const struct marks *m, const struct results *all, const
 	if (!all->n)
 		buf_add_str(&t, "There is nothing to look at: neither an allocation nor such a "
 				"mark was recorded.");
+	if (!has_marks(all) && (all->n || m->names.count || m->steps || m->ranges))
+		say_instead(m, &t);
 	page_paragraph(g, 0, &t);
 }
 
@@ -408,6 +469,24 @@ static json_t *result_value(const struct marks *m, const struct result *r, unsig
 	return o;
 }
 
+static json_t *names_value(const struct marks *m, unsigned top)
+{
+	uint32_t *names = names_by_count(m);
+	json_t *list = json_array();
+	size_t len;
+
+	for (size_t i = 0; i < m->names.count && i < top; i++) {
+		const char *name = names_get(&m->names, names[i], &len);
+		json_t *o = json_object();
+
+		json_object_set_new(o, "name", text_value(name, len));
+		put_number(o, "count", m->counts[names[i]]);
+		json_array_append_new(list, o);
+	}
+	free(names);
+	return list;
+}
+
 json_t *marks_json(struct analysis *a, unsigned top)
 {
 	struct marks *m = (struct marks *)a;
@@ -415,6 +494,8 @@ json_t *marks_json(struct analysis *a, unsigned top)
 	struct results all = {0};
 
 	judge(m, &all);
+	json_object_set_new(o, "marks", names_value(m, top));
+	put_number(o, "steps", m->steps + m->ranges);
 	put_text(o, "mark", m->text);
 	put_number(o, "start", m->start);
 	put_number(o, "findings", marks_findings(a));

@@ -156,7 +156,8 @@ static struct leak_site *site_find(struct leaks *l, const struct leak_site *like
 		if (!s)
 			return make ? site_new(l, like, key) : NULL;
 		if (s->pool == like->pool && s->stack == like->stack && s->size == like->size &&
-		    s->pinned == like->pinned && s->is_parent == like->is_parent)
+		    s->pinned == like->pinned && s->is_parent == like->is_parent &&
+		    s->before == like->before)
 			return s;
 	}
 }
@@ -174,6 +175,10 @@ struct leak_site *leak_site_for(struct leaks *l, const struct block *b, bool pin
 
 	if (b->stack) {
 		like.stack = stack_for(l, b->stack);
+		return site_find(l, &like, true);
+	}
+	if (b->shadow) {
+		like.before = true;
 		return site_find(l, &like, true);
 	}
 	like.size = b->bytes;

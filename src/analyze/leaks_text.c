@@ -29,6 +29,10 @@ static void add_device(struct buf *out, const struct leak_site *s)
 /* What stands for the place of blocks without a call stack; block_bytes 0: their sizes differ. */
 static void add_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
 {
+	if (s->before) {
+		buf_add_str(out, "allocated before recording began");
+		return;
+	}
 	buf_add_str(out, block_bytes ? "blocks of " : "blocks of up to ");
 	words_bytes(out, block_bytes ? block_bytes : s->size);
 	buf_add_str(out, " without a call stack");
@@ -127,10 +131,10 @@ static void say_no_steps(const struct view *g, struct buf *out)
 		buf_add_str(out, "There is nothing to look at: no allocation was recorded.");
 		return;
 	}
-	buf_add_str(out,
-		    "No step ended in this recording, so growth cannot be told from memory "
-		    "that is kept on purpose. Mark the steps of the job with mstx ranges named "
-		    "\"step start\", or with sonde_step().");
+	buf_add_str(out, "No step ended in this recording, so growth cannot be told from memory "
+			 "that is kept on purpose. Mark the steps of the job: " WORDS_MARK_STEPS);
+	if (!g->l->dumped)
+		return;
 	if (!blocks) {
 		buf_add_str(out, " Everything that was allocated was freed again.");
 		return;
@@ -365,21 +369,67 @@ static void print_not_growing(const struct view *g)
 
 /* --- what was left at the end --- */
 
-static void print_left_of(const struct view *g, const struct leak_rest *rest, bool driver)
+/* Equal for places that read the same. */
+static uint64_t looks_of(const struct view *g, const struct leak_site *s)
 {
+	uint64_t h = page_stack_hash(stacks_get(blocks_stacks(g->l->blocks), s->stack));
+
+	if (!s->stack && !s->before)
+		h += s->size * 2 + s->is_parent + 1;
+	return (h ^ (uint64_t)s->pool->number << 1 ^ s->pinned) * 0x9e3779b97f4a7c15u;
+}
+
+static int more_first(const void *pa, const void *pb)
+{
+	const struct leak_left *a = pa, *b = pb;
+
+	if (a->bytes != b->bytes)
+		return a->bytes > b->bytes ? -1 : 1;
+	return (a->site->number > b->site->number) - (a->site->number < b->site->number);
+}
+
+/* What is to be listed, the largest first; call stacks that differ further out are one. */
+static struct leak_left *list_left(const struct view *g, const struct leak_rest *rest, bool driver,
+				   size_t *out_n)
+{
+	struct leak_left *list = xcalloc(rest->n + 1, sizeof(*list));
+	struct hmap seen = {0};
 	size_t n = 0;
 
 	for (size_t i = 0; i < rest->n; i++) {
 		const struct leak_left *left = &rest->list[i];
 
-		if (left->carved || (driver && !blocks_is_device(left->site->pool->type)) ||
-		    n++ >= g->page.style->top)
+		if (left->carved || (driver && !blocks_is_device(left->site->pool->type)))
 			continue;
+		uint64_t looks = looks_of(g, left->site), at = hmap_get(&seen, looks);
+		if (at == HMAP_NONE) {
+			hmap_put(&seen, looks, n);
+			list[n++] = *left;
+		} else {
+			list[at].blocks += left->blocks;
+			list[at].bytes += left->bytes;
+		}
+	}
+	qsort(list, n, sizeof(*list), more_first);
+	hmap_release(&seen);
+	*out_n = n;
+	return list;
+}
+
+static void print_left_of(const struct view *g, const struct leak_rest *rest, bool driver)
+{
+	size_t n;
+	struct leak_left *list = list_left(g, rest, driver, &n);
+
+	for (size_t i = 0; i < n && i < g->page.style->top; i++) {
+		const struct leak_left *left = &list[i];
+
 		print_site(g, left->site);
 		words_held(g->page.out, left->bytes, left->blocks);
 		buf_add_char(g->page.out, '\n');
 		print_frames(g, left->site, left->site->is_parent ? 0 : left->site->size);
 	}
+	free(list);
 	if (n > g->page.style->top && g->page.style->top) {
 		buf_addf(g->page.out, "  Process %u: and ", rest->process->pid);
 		words_of(g->page.out, n - g->page.style->top, "more place");
@@ -400,6 +450,8 @@ static void print_without_steps(const struct view *g)
 	bool none = !count_steps(g).processes;
 	size_t n = 0;
 
+	if (!g->l->dumped) /* who did not ask for allocations is not told what is left of them */
+		return;
 	for (size_t i = 0; i < g->a->nrests; i++) {
 		const struct leak_rest *rest = &g->a->rests[i];
 
@@ -438,6 +490,8 @@ static void print_driver_left(const struct view *g)
 {
 	bool any = false;
 
+	if (!g->l->dumped && !g->page.style->console)
+		return;
 	for (size_t i = 0; i < g->a->nrests; i++) {
 		const struct leak_rest *rest = &g->a->rests[i];
 
@@ -458,13 +512,19 @@ static void print_driver_left(const struct view *g)
 
 static void print_hint(const struct view *g)
 {
-	bool any = false;
+	bool any = false, python = false;
 
-	for (size_t i = 0; i < g->a->growing; i++)
-		any |= !g->a->places[i].site->stack;
+	for (size_t i = 0; i < g->a->growing; i++) {
+		const struct leak_site *s = g->a->places[i].site;
+
+		any |= !s->stack;
+		python |= !s->stack && words_is_python(s->pool->process->command);
+	}
 	if (any)
-		buf_add_str(g->page.out, "\nRecord with --call-stack=c to see where blocks "
-					 "without a call stack come from.\n");
+		buf_addf(g->page.out,
+			 "\nRecord with --call-stack=%s to see where blocks without a call stack "
+			 "come from.\n",
+			 python ? "python" : "c");
 }
 
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "analyze/frames.h"
 #include "analyze/plain_words.h"
@@ -88,6 +89,26 @@ void page_stack(const struct page *g, unsigned indent, struct stack stack)
 	add_frames(g, indent, stack.py, true);
 	add_frames(g, indent, stack.c, false);
 	page_ink(g, INK_PLAIN);
+}
+
+static uint64_t hash_frames(const char *text, bool python, uint64_t h)
+{
+	struct frame_line lines[MAX_FRAMES];
+	size_t n = text ? frames_pick(text, python, lines, MAX_FRAMES) : 0;
+	struct buf words = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		frame_describe(&lines[i], python, &words);
+		buf_add_char(&words, '\n');
+	}
+	h = XXH3_64bits_withSeed(words.data, words.len, h);
+	buf_release(&words);
+	return h;
+}
+
+uint64_t page_stack_hash(struct stack stack)
+{
+	return hash_frames(stack.c, false, hash_frames(stack.py, true, 1));
 }
 
 void page_more(const struct page *g, unsigned indent, size_t n, const char *noun)

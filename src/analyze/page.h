@@ -42,6 +42,8 @@ void page_paragraph(const struct page *g, unsigned indent, struct buf *text);
 void page_remarks(const struct page *g, struct buf *text);
 
 /* The frames of a call stack that are worth showing, one in a line: Python's, then those of C. */
+/* Equal for call stacks that page_stack() prints the same. */
+uint64_t page_stack_hash(struct stack stack);
 void page_stack(const struct page *g, unsigned indent, struct stack stack);
 
 /* "and 3 more places", if there are more than were shown. */

@@ -121,13 +121,15 @@ static void add_places(struct peak_device *d)
 
 	for (size_t i = 0; i < d->nblocks; i++) {
 		const struct census_share *s = &d->shares.list[i];
-		uint64_t k = hmap_get(&by_stack, s->block->stack);
+		bool before = s->block->shadow && !s->block->stack;
+		uint64_t key = before ? UINT32_MAX : s->block->stack, k = hmap_get(&by_stack, key);
 
 		if (k == HMAP_NONE) {
 			k = d->nplaces++;
-			hmap_put(&by_stack, s->block->stack, k);
+			hmap_put(&by_stack, key, k);
 			d->places = xgrow(d->places, &cap, d->nplaces, sizeof(*d->places));
-			d->places[k] = (struct peak_place){.stack = s->block->stack};
+			d->places[k] =
+				(struct peak_place){.stack = s->block->stack, .before = before};
 		}
 		d->places[k].bytes += s->bytes;
 		d->places[k].blocks++;

@@ -32,6 +32,7 @@ struct peak {
 /* Bytes of one call stack. */
 struct peak_place {
 	uint32_t stack;
+	bool before; /* no call stack, since they were there when recording began */
 	uint64_t bytes, blocks;
 };
 

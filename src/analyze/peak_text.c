@@ -7,6 +7,7 @@
 #include "analyze/frames.h"
 #include "analyze/peak_impl.h"
 #include "analyze/plain_words.h"
+#include "base/mem.h"
 
 #define MAX_ANSWERS 3 /* devices in the first paragraph */
 #define MAX_DEVICES 16 /* described; JSON has all */
@@ -49,6 +50,8 @@ static void say_next(const struct peak_device *d, struct buf *out)
 		buf_addf(out, "after step %u, ", d->next.step - 1);
 	else if (d->next.step)
 		buf_addf(out, "in step %u, ", d->next.step);
+	else if (d->device->process->by_call) /* the first one ends without having begun */
+		buf_add_str(out, "in the first step, ");
 	else
 		buf_add_str(out, "outside of steps, ");
 	if (!gain) {
@@ -141,6 +144,42 @@ static void pool_lines(const struct view *g, const struct peak_device *d)
 	}
 }
 
+static int larger_first(const void *pa, const void *pb)
+{
+	const struct peak_place *a = pa, *b = pb;
+
+	if (a->bytes != b->bytes)
+		return a->bytes > b->bytes ? -1 : 1;
+	return (a->stack > b->stack) - (a->stack < b->stack);
+}
+
+/* Call stacks that read the same are one. Gives an array. */
+static struct peak_place *merge_places(const struct stacks *stacks, const struct peak_device *d,
+				       size_t *out_n)
+{
+	struct peak_place *list = xcalloc(d->nplaces + 1, sizeof(*list));
+	struct hmap seen = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->nplaces; i++) {
+		const struct peak_place *p = &d->places[i];
+		uint64_t looks = page_stack_hash(stacks_get(stacks, p->stack)) + p->before;
+		uint64_t at = hmap_get(&seen, looks);
+
+		if (at == HMAP_NONE) {
+			hmap_put(&seen, looks, n);
+			list[n++] = *p;
+		} else {
+			list[at].bytes += p->bytes;
+			list[at].blocks += p->blocks;
+		}
+	}
+	qsort(list, n, sizeof(*list), larger_first);
+	hmap_release(&seen);
+	*out_n = n;
+	return list;
+}
+
 static void place_lines(const struct view *g, const struct peak_device *d)
 {
 	struct stacks *stacks = blocks_stacks(census_blocks(g->peak->census));
@@ -148,17 +187,22 @@ static void place_lines(const struct view *g, const struct peak_device *d)
 	if (stacks->count < 2)
 		return;
 	buf_add_str(g->page.out, "\n  By call stack\n");
-	for (size_t i = 0; i < d->nplaces && i < g->page.style->top; i++) {
-		const struct peak_place *place = &d->places[i];
+	size_t n;
+	struct peak_place *list = merge_places(stacks, d, &n);
+	for (size_t i = 0; i < n && i < g->page.style->top; i++) {
+		const struct peak_place *place = &list[i];
 		struct stack s = stacks_get(stacks, place->stack);
 
 		buf_add_str(g->page.out, "    ");
 		words_held(g->page.out, place->bytes, place->blocks);
-		buf_add_str(g->page.out, place->stack ? "\n" : ", no call stack recorded\n");
+		buf_add_str(g->page.out, place->stack	 ? "\n"
+					 : place->before ? ", allocated before recording began\n"
+							 : ", no call stack recorded\n");
 		page_stack(&g->page, 8, s);
 	}
-	if (d->nplaces > g->page.style->top)
-		buf_addf(g->page.out, "    and %zu more\n", d->nplaces - g->page.style->top);
+	if (n > g->page.style->top)
+		buf_addf(g->page.out, "    and %zu more\n", n - g->page.style->top);
+	free(list);
 }
 
 /* The place and who called it, since places are often a helper that everybody uses. */
@@ -255,8 +299,9 @@ void peak_text(struct analysis *a, const struct analysis_style *style, struct bu
 		buf_addf(out, "\n%zu more are in the JSON.\n", n - MAX_DEVICES);
 	if (!style->console)
 		census_doubts(g.peak->census, n > 0, &g.page);
-	if (!style->console && n && blocks_stacks(census_blocks(g.peak->census))->count < 2)
-		buf_add_str(out, "No call stacks were recorded; --call-stack=c shows where "
-				 "blocks come from.\n");
+	if (!style->console && n && blocks_stacks(census_blocks(g.peak->census))->count < 2) {
+		words_stacks_hint(out, words_is_python(list[0].device->process->command));
+		buf_add_char(out, '\n');
+	}
 	peak_devices_free(list, n);
 }

@@ -2,6 +2,7 @@
 #include "analyze/plain_words.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "wire/record.h"
 
@@ -76,4 +77,19 @@ void words_device(struct buf *out, uint32_t device, bool begins_sentence)
 		buf_add_str(out, begins_sentence ? "An unknown device" : "an unknown device");
 	else
 		buf_addf(out, "%s %u", begins_sentence ? "Device" : "device", device);
+}
+
+bool words_is_python(const char *command)
+{
+	size_t len = command ? strcspn(command, " ") : 0;
+	const char *slash = len ? memrchr(command, '/', len) : NULL;
+
+	return len && !strncmp(slash ? slash + 1 : command, "python", strlen("python"));
+}
+
+void words_stacks_hint(struct buf *out, bool python)
+{
+	buf_addf(out, "No call stacks were recorded; %s shows where blocks come from.",
+		 python ? "--call-stack=python (call_stack=\"python\" of msmemscope.config())"
+			: "--call-stack=c");
 }

@@ -28,6 +28,17 @@ static inline const char *words_pool(enum row_type type)
 	return row_type_text(type, ROW_SEED);
 }
 
+/* Does this command line run Python? NULL: not known. */
+bool words_is_python(const char *command);
+/* What to record so that call stacks are there: "--call-stack=python (call_stack=… )". */
+void words_stacks_hint(struct buf *out, bool python);
+
+/* How a job says where its steps are; ends a sentence that begins with "Mark the steps of the job".
+ */
+#define WORDS_MARK_STEPS                                                                           \
+	"msmemscope.step() at the end of each (Python), mstx ranges named \"step start\", or "     \
+	"sonde_step()."
+
 static inline const char *words_was(uint64_t n)
 {
 	return n == 1 ? "was" : "were";

@@ -376,7 +376,8 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 	pool->mallocs++;
 	if (!f->has_key)
 		return;
-	uint32_t group = summary_group_of(s, pool, stacks_of(&s->stacks, row));
+	uint32_t stack = stacks_of(&s->stacks, row);
+	uint32_t group = summary_group_of(s, pool, !stack && f->shadow ? SUMMARY_BEFORE : stack);
 	struct summary_block b = {.bytes = f->bytes, .group = group};
 	uint64_t old = hmap_put(&p->blocks, f->key, pack_block(s, b));
 	if (old != HMAP_NONE) { /* its FREE is missing */
@@ -586,4 +587,16 @@ void summary_note(struct summary *s, const char *text)
 bool summary_unordered(const struct summary *s)
 {
 	return s->unordered;
+}
+
+void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db)
+{
+	s->calls = calls;
+	s->call_threads = threads;
+	s->calls_in_db = db;
+}
+
+void summary_asked(struct summary *s, const struct summary_asked *asked)
+{
+	s->asked = *asked;
 }

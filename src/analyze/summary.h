@@ -70,6 +70,17 @@ void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_
 /* A sentence for the reader, such as "The recording was cut off." */
 void summary_note(struct summary *s, const char *text);
 
+/* Calls of Python functions that were traced, and by how many threads; db: into a table. */
+void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db);
+
+/* What a recording was asked for, to tell what was left out from what never happened. */
+struct summary_asked {
+	bool known;
+	bool memory; /* allocations and frees */
+	bool host; /* of the host, too */
+};
+void summary_asked(struct summary *s, const struct summary_asked *asked);
+
 /* Did MALLOC or FREE rows of a process go back in time, so that the answer is not exact? */
 bool summary_unordered(const struct summary *s);
 

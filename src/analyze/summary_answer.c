@@ -9,6 +9,28 @@
 
 #define MAX_DEVICES 3
 
+/* Why there are no memory events, as far as the recording knows what it was asked for. */
+static void say_why_none(const struct summary *s, struct buf *out)
+{
+	if (!s->asked.known)
+		return;
+	if (!s->asked.memory)
+		buf_add_str(out, " Allocations and frees were not asked for (--events).");
+	else if (!s->asked.host)
+		buf_add_str(out, " Tensors on the CPU are recorded with --device=cpu, in Python "
+				 "msmemscope.config(device=\"cpu\"): see docs/python.md.");
+}
+
+void summary_say_calls(const struct summary *s, struct buf *out)
+{
+	words_of(out, s->calls, "call");
+	buf_addf(out, " of Python functions %s traced, of ", words_was(s->calls));
+	words_of(out, s->call_threads, "thread");
+	buf_add_str(out, s->calls_in_db ? ": see the table python_trace_<pid> of the .db in "
+					: ": see the files python_trace_<thread>_<time>.csv in ");
+	buf_add_str(out, "msmemscope_<pid>_<time>_ascend/device_*/dump.");
+}
+
 static void say_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	uint64_t memory = c->mallocs + c->frees;
@@ -27,6 +49,8 @@ static void say_size(const struct summary *s, const struct summary_counts *c, st
 	buf_add_str(out, " in ");
 	words_time(out, s->last_ns - s->first_ns);
 	buf_add_char(out, '.');
+	if (!memory)
+		say_why_none(s, out);
 }
 
 /* The largest pool that lives on a device besides the driver's. */
@@ -235,14 +259,25 @@ void summary_answer(struct summary *s, struct buf *out)
 
 	summary_count_all(s, &c);
 	summary_loss_all(s, &lost);
-	if (!c.rows) {
+	if (s->calls && !c.mallocs && !c.frees) {
+		summary_say_calls(s, out);
+		say_why_none(s, out);
+		if (!lost.events)
+			return;
+	} else if (!c.rows && s->asked.known && !s->asked.memory) {
+		buf_add_str(out, "There are no events in this recording.");
+		say_why_none(s, out);
+		return;
+	} else if (!c.rows) {
 		buf_add_str(out,
 			    "There are no events in this recording. A job without NPU memory has "
-			    "some with --device=npu,cpu; a deferred one from sonde_start() on; a "
-			    "statically linked program never.");
+			    "some with --device=npu,cpu, in Python "
+			    "msmemscope.config(device=\"cpu\"), see docs/python.md; a deferred one "
+			    "from sonde_start() on; a statically linked program never.");
 		return;
+	} else {
+		say_size(s, &c, out);
 	}
-	say_size(s, &c, out);
 	say_devices(s, out);
 	say_alive(s, &c, out);
 	say_ooms(s, &c, out);

@@ -20,10 +20,12 @@
 
 #include "analyze/frames.h"
 #include "analyze/stacks.h"
+#include "analyze/summary.h"
 #include "base/hmap.h"
 #include "export/row.h"
 
 #define SUMMARY_MAX_OOMS 16
+#define SUMMARY_BEFORE UINT32_MAX /* as a call stack: none, allocated before recording began */
 #define SUMMARY_NIL UINT32_MAX /* end of a list of blocks or groups */
 
 struct summary_held {
@@ -158,6 +160,9 @@ struct summary {
 	unsigned nooms; /* in the array; the counts have them all */
 	char **notes;
 	size_t nnotes, notes_cap;
+	uint64_t calls, call_threads; /* of Python functions */
+	bool calls_in_db;
+	struct summary_asked asked;
 };
 
 /* --- summary_groups.c --- */

@@ -25,6 +25,7 @@ static json_t *place_value(const struct summary *s, const struct summary_place *
 
 	put_number(o, "blocks", place->held.blocks);
 	put_number(o, "bytes", place->held.bytes);
+	put_bool(o, "older_than_recording", place->before);
 	put_stack(o, &s->stacks, place->number);
 	return o;
 }
@@ -219,6 +220,8 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	summary_loss_all(s, &lost);
 	put_span(o, s->first_ns, s->last_ns);
 	put_number(o, "rows", c.rows);
+	put_number(o, "python_calls", s->calls);
+	put_number(o, "python_call_threads", s->call_threads);
 	put_bool(o, "time_ordered", !s->unordered);
 	json_object_set_new(o, "counts", counts_value(&c));
 	json_object_set_new(o, "lost", loss_value(&lost));

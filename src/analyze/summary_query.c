@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analyze/page.h"
 #include "base/mem.h"
 
 static void add_counts(struct summary_counts *to, const struct summary_counts *from)
@@ -122,13 +123,38 @@ struct summary_place *summary_places(const struct summary *s, const struct summa
 		if (!held.blocks)
 			continue;
 		places = xgrow(places, &cap, n + 1, sizeof(*places));
-		places[n++] = (struct summary_place){stacks_get(&s->stacks, s->groups[i].stack),
-						     s->groups[i].stack, held};
+		bool before = s->groups[i].stack == SUMMARY_BEFORE;
+		uint32_t stack = before ? 0 : s->groups[i].stack;
+		places[n++] =
+			(struct summary_place){stacks_get(&s->stacks, stack), stack, before, held};
 	}
 	if (n)
 		qsort(places, n, sizeof(*places), larger_first);
 	*out_n = n;
 	return places;
+}
+
+size_t summary_merge_places(struct summary_place *places, size_t n)
+{
+	struct hmap seen = {0};
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t looks = page_stack_hash(places[i].stack) + places[i].before;
+		uint64_t at = hmap_get(&seen, looks);
+
+		if (at == HMAP_NONE) {
+			hmap_put(&seen, looks, kept);
+			places[kept++] = places[i];
+		} else {
+			places[at].held.blocks += places[i].held.blocks;
+			places[at].held.bytes += places[i].held.bytes;
+		}
+	}
+	if (kept)
+		qsort(places, kept, sizeof(*places), larger_first);
+	hmap_release(&seen);
+	return kept;
 }
 
 static int by_device_and_type(const void *pa, const void *pb)

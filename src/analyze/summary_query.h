@@ -14,6 +14,7 @@
 struct summary_place {
 	struct stack stack;
 	uint32_t number; /* of the stack */
+	bool before; /* none, since they were there when recording began */
 	struct summary_held held;
 };
 
@@ -34,11 +35,16 @@ struct summary_tally summary_whole_peak(const struct summary *s, const struct su
 struct summary_place *summary_places(const struct summary *s, const struct summary_pool *pool,
 				     bool at_peak, size_t *out_n);
 
+/* Puts those that read the same together; returns how many are left, the largest first. */
+size_t summary_merge_places(struct summary_place *places, size_t n);
+
 /* The pools of a process by device and type. Gives an array of npools. */
 struct summary_pool **summary_pools(const struct summary_process *p);
 
 /* summary_answer.c: the sentences at the head of the text, in one line. */
 void summary_answer(struct summary *s, struct buf *out);
+/* "1,234 calls of Python functions were traced, of 2 threads: see …" */
+void summary_say_calls(const struct summary *s, struct buf *out);
 
 /* What a GPU has in use: used = pool + process + others + not_told. */
 struct summary_share {

@@ -115,12 +115,24 @@ static void print_processes(const struct view *g)
 		buf_addf(g->page.out, "and %zu more processes\n", named - MAX_PROCESSES);
 }
 
+static void print_calls(const struct view *g, const struct summary_counts *c)
+{
+	struct buf t = {0};
+
+	if (!g->s->calls || (!c->mallocs && !c->frees)) /* then it is the answer */
+		return;
+	buf_add_char(g->page.out, '\n');
+	summary_say_calls(g->s, &t);
+	page_paragraph(&g->page, 0, &t);
+}
+
 static void print_counts(const struct view *g)
 {
 	struct summary_counts c;
 	struct buf t = {0};
 
 	summary_count_all(g->s, &c);
+	print_calls(g, &c);
 	const struct {
 		uint64_t n;
 		const char *noun;
@@ -157,7 +169,8 @@ static void print_place(const struct view *g, const struct summary_place *place)
 	words_held(g->page.out, place->held.bytes, place->held.blocks);
 	page_ink(&g->page, INK_PLAIN);
 	if (!place->stack.c && !place->stack.py)
-		buf_add_str(g->page.out, ", no call stack recorded");
+		buf_add_str(g->page.out, place->before ? ", allocated before recording began"
+						       : ", no call stack recorded");
 	buf_add_char(g->page.out, '\n');
 	page_stack(&g->page, 8, place->stack);
 }
@@ -168,6 +181,7 @@ static void print_places(const struct view *g, const struct summary_pool *pool, 
 	size_t n;
 	struct summary_place *places = summary_places(g->s, pool, at_peak, &n);
 
+	n = summary_merge_places(places, n);
 	for (size_t i = 0; i < n; i++) {
 		if (i < g->page.style->top) {
 			print_place(g, &places[i]);
@@ -285,6 +299,16 @@ static void print_ooms(const struct view *g)
 
 /* --- what is missing --- */
 
+static void say_no_stacks(const struct view *g, struct buf *out)
+{
+	bool python = false;
+
+	for (size_t i = 0; i < g->npools; i++)
+		python |= words_is_python(g->pools[i]->process->cmdline);
+	words_stacks_hint(out, python);
+	buf_add_char(out, '\n');
+}
+
 static void print_doubts(const struct view *g)
 {
 	struct summary_counts c;
@@ -307,8 +331,7 @@ static void print_doubts(const struct view *g)
 		buf_add_str(&t, "The rows were not in the order of time, so the peaks are not "
 				"exact.\n");
 	if (g->page.style->top && any_left && g->s->stacks.count < 2)
-		buf_add_str(&t, "No call stacks were recorded; --call-stack=c shows where "
-				"blocks come from.\n");
+		say_no_stacks(g, &t);
 	for (size_t i = 0; i < g->s->nnotes; i++) {
 		frame_add_printable(&t, g->s->notes[i], strlen(g->s->notes[i]));
 		buf_add_char(&t, '\n');

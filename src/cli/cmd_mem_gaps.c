@@ -63,8 +63,9 @@ const struct command cmd_mem_gaps = {
 		 .description = "For every pool of a device: the least memory in use within a "
 				"step, divided by the most, in the steps where this was lowest "
 				"(MinGap) and highest (MaxGap). The first step is the warm-up and "
-				"left out. Steps are mstx ranges named \"step start\", or "
-				"sonde_step(). --fail-on=uneven: status 3 if the two differ by "
+				"left out. Steps end with msmemscope.step() in Python or with "
+				"sonde_step(), or are mstx ranges named \"step start\". "
+				"--fail-on=uneven: status 3 if the two differ by "
 				"more than --spread.",
 		 .usage = usage,
 		 .options = options,

@@ -115,8 +115,9 @@ const struct command cmd_mem_leaks = {
 			 "alive when the last step ends, and which places (call stacks) add to it "
 			 "step by step. Memory that was taken once, a cache that has "
 			 "filled up and a buffer of the last few steps are listed apart. The first "
-			 "step is the warm-up. Steps are mstx ranges named \"step start\", or "
-			 "sonde_step(). --fail-on=leak: status 3 if a place grows. With fewer than "
+			 "step is the warm-up. Steps end with msmemscope.step() in Python or with "
+			 "sonde_step(), or are mstx ranges named \"step start\". --fail-on=leak: "
+			 "status 3 if a place grows. With fewer than "
 			 "three steps none does.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",

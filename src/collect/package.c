@@ -61,6 +61,11 @@ void collect_configure(const struct rec_settings *s, uint32_t want, const char *
 		guest_configure(&all, want, output_dir);
 }
 
+void collect_hide_file(const void *name)
+{
+	guest_hide_file((uint64_t)(uintptr_t)name);
+}
+
 bool collect_flush(uint32_t timeout_ms)
 {
 	return guest_flush(timeout_ms);

@@ -280,6 +280,9 @@ void guest_await_python(uint32_t want);
 uint32_t guest_python_code(uint64_t code);
 /* The name of the class of the first argument of the innermost function; NULL: not known. */
 const char *guest_python_class(void);
+/* Functions of this file are left out of Python stacks; the name is that of their code objects, and
+ * stays where it is. */
+void guest_hide_file(uint64_t name);
 /* Counts a stack, or a part of one, for which there was no room. */
 void guest_lost_stack(void);
 

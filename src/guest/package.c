@@ -42,6 +42,8 @@ extern int PyObject_IsTrue(void *object) __attribute__((weak));
 extern void *PyExc_MemoryError __attribute__((weak));
 extern void *PyExc_RecursionError __attribute__((weak));
 extern void Py_DecRef(void *object) __attribute__((weak));
+extern void *PySys_GetObject(const char *name) __attribute__((weak));
+extern void *PyObject_GetAttrString(void *object, const char *name) __attribute__((weak));
 
 /*
  * `program` is <prefix>/lib/../bin/sonde. The package is found by its place: sys.path stays as it
@@ -154,9 +156,33 @@ static int run(void)
 	return r;
 }
 
+static bool is_true(void *object, const char *name)
+{
+	void *value = object ? PyObject_GetAttrString(object, name) : NULL;
+	bool is = value && PyObject_IsTrue(value) == 1;
+
+	PyErr_Clear();
+	Py_DecRef(value);
+	return is;
+}
+
+/* Until its module site is through, sys.path does not say yet what the program can import. */
+static bool is_starting(void)
+{
+	void *modules = PySys_GetObject("modules");
+	void *site = modules ? PyDict_GetItemString(modules, "site") : NULL;
+	void *spec = site ? PyObject_GetAttrString(site, "__spec__") : NULL;
+	bool is = site ? is_true(spec, "_initializing")
+		       : !is_true(PySys_GetObject("flags"), "no_site");
+
+	PyErr_Clear();
+	Py_DecRef(spec);
+	return is;
+}
+
 static int bring(void *arg)
 {
-	int r = run();
+	int r = is_starting() ? 0 : run();
 
 	(void)arg;
 	atomic_store(&state, r > 0 || atomic_fetch_add(&tries, 1) >= MAX_TRIES ? DONE : IDLE);
@@ -168,8 +194,8 @@ bool guest_has_python(void)
 	return Py_IsInitialized && Py_AddPendingCall && Py_CompileString && PyEval_EvalCode &&
 	       PyEval_GetBuiltins && PyDict_New && PyDict_SetItemString &&
 	       PyUnicode_DecodeFSDefault && PyErr_Clear && Py_DecRef && PyErr_ExceptionMatches &&
-	       PyDict_GetItemString && PyDict_Clear && PyObject_IsTrue && &PyExc_MemoryError &&
-	       &PyExc_RecursionError;
+	       PyDict_GetItemString && PyDict_Clear && PyObject_IsTrue && PySys_GetObject &&
+	       PyObject_GetAttrString && &PyExc_MemoryError && &PyExc_RecursionError;
 }
 
 static bool is_off(void)

@@ -28,6 +28,8 @@
 #define MAX_SHIMS 1000
 #define KNOWN_CODES 256 /* remembered */
 #define WHOLE UINT64_MAX /* of a place: the function, not an instruction of it */
+#define HIDDEN_FILES 512 /* some ten times what there are */
+#define HIDDEN_PROBES 8
 #define STACK_BELOW ((uint64_t)4 << 20)
 #define STACK_ABOVE ((uint64_t)64 << 20)
 
@@ -301,6 +303,34 @@ static bool walk_next(struct walk *w, struct python_raw_frame *f)
 	return true;
 }
 
+/* --- files that nobody wants to see: their names, as the code objects point to them --- */
+
+static _Atomic uint64_t hidden[HIDDEN_FILES];
+
+void guest_hide_file(uint64_t name)
+{
+	for (unsigned i = 0; i < HIDDEN_PROBES; i++) {
+		_Atomic uint64_t *slot = &hidden[((name >> 4) + i) % HIDDEN_FILES];
+		uint64_t none = 0;
+
+		if (atomic_compare_exchange_strong(slot, &none, name) || none == name)
+			return;
+	}
+}
+
+static bool is_hidden(uint64_t name)
+{
+	for (unsigned i = 0; i < HIDDEN_PROBES; i++) {
+		uint64_t there = atomic_load_explicit(&hidden[((name >> 4) + i) % HIDDEN_FILES],
+						      memory_order_relaxed);
+		if (there == name)
+			return true;
+		if (!there)
+			return false;
+	}
+	return false;
+}
+
 uint32_t guest_python(uint64_t *out, uint32_t max)
 {
 	struct python_raw_frame f;
@@ -314,7 +344,7 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 
 		if (!walk_next(&walk, &f))
 			break;
-		if (f.shim || !f.code || !place_of(&f, &p))
+		if (f.shim || !f.code || !place_of(&f, &p) || is_hidden(p.file))
 			continue;
 		uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, tell_place, &p);
 		if (!id) {

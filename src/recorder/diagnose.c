@@ -36,6 +36,7 @@ struct known {
 
 struct diagnose {
 	struct amender *amender;
+	bool literal; /* the words of an earlier release, which scripts may wait for */
 	bool configured;
 	uint32_t wants; /* of the recording */
 	bool differ; /* some process has its own wishes */
@@ -55,6 +56,7 @@ struct diagnose *diagnose_new(enum row_compat compat, bool aside)
 	struct diagnose *d = xcalloc(1, sizeof(*d));
 
 	d->amender = amender_new(compat, aside);
+	d->literal = compat != ROW_SEED;
 	return d;
 }
 
@@ -280,6 +282,12 @@ static void add_text(struct analysis *a, const struct analysis_style *style, str
 		out->len = before;
 }
 
+/* What a leak adds from step to step makes steps uneven, too: that is no second piece of news. */
+static bool is_told_by_leaks(const struct diagnose *d, const struct analysis *a)
+{
+	return a == d->gap && !d->literal && d->leaks && is_finding(d, d->leaks);
+}
+
 void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
 {
 	struct analysis_style style = {.colour = colour, .top = TOP, .console = true};
@@ -287,6 +295,6 @@ void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
 	/* What was found comes first, then what else there is to say. */
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < d->n; i++)
-			if (is_finding(d, d->list[i]) == !pass)
+			if (is_finding(d, d->list[i]) == !pass && !is_told_by_leaks(d, d->list[i]))
 				add_text(d->list[i], &style, out);
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "export/dump_reader.h"
+#include "export/trace.h"
 #include "recorder/replay.h"
 #include "recorder/session.h"
 #include "recorder/track.h"
@@ -52,6 +53,8 @@ struct pids {
 	uint32_t *pid; /* of each process number */
 	size_t cap;
 	uint64_t calls;
+	struct hmap threads; /* that made some: process and thread */
+	uint64_t newest; /* of them */
 };
 
 static void on_session(void *arg, const struct mem_config *cfg)
@@ -75,12 +78,25 @@ static void on_proc(void *arg, const struct frame_proc *p)
 	buf_release(&text);
 }
 
-static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
+static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 {
 	struct pids *s = arg;
 
 	(void)proc;
-	s->calls += row != NULL;
+	if (s->sink->config)
+		s->sink->config(s->sink->arg, cfg);
+}
+
+static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
+{
+	struct pids *s = arg;
+
+	if (!row)
+		return;
+	uint64_t thread = (uint64_t)proc << 32 | row->tid;
+	if (!s->calls++ || thread != s->newest)
+		hmap_put(&s->threads, thread, 1);
+	s->newest = thread;
 }
 
 static void on_row(void *arg, uint32_t proc, const struct row *row)
@@ -153,6 +169,7 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 	struct pids pids = {.sink = sink};
 	struct track_sink tracks = {.session = on_session,
 				    .proc = on_proc,
+				    .config = on_config,
 				    .row = on_row,
 				    .watch = on_watch,
 				    .call = on_call,
@@ -169,8 +186,9 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 	if (r == 0 && !torn)
 		note_session(file, sink);
 	if (r == 0 && sink->calls)
-		sink->calls(sink->arg, pids.calls);
+		sink->calls(sink->arg, pids.calls, pids.threads.count);
 	track_free(t);
+	hmap_release(&pids.threads);
 	free(pids.pid);
 	return r;
 }
@@ -505,13 +523,52 @@ struct feeding {
 	const struct input_analysis *what;
 	struct analysis *analysis;
 	struct buf *notes;
+	struct input_asked asked;
+	bool shown, hidden; /* rows of blocks, that were asked for and that were not */
 };
 
 static void feed_row(void *arg, const struct row *row)
 {
 	struct feeding *f = arg;
 
+	if (row->event == ROW_MALLOC || row->event == ROW_FREE)
+		*(row->hidden ? &f->hidden : &f->shown) = true;
 	f->analysis->ops->row(f->analysis, row);
+}
+
+void input_asked_add(struct input_asked *a, const struct mem_config *cfg, bool own)
+{
+	if (own && !a->own)
+		*a = (struct input_asked){.own = true, .db = a->db};
+	a->known = true;
+	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
+	a->host |= cfg->cpu;
+	a->db |= cfg->format == MEM_DB;
+}
+
+static void feed_session(void *arg, const struct mem_config *cfg)
+{
+	input_asked_add(&((struct feeding *)arg)->asked, cfg, false);
+}
+
+static void feed_config(void *arg, const struct mem_config *cfg)
+{
+	input_asked_add(&((struct feeding *)arg)->asked, cfg, true);
+}
+
+/* Why there may be less than the reader expects. */
+static void note_missing(struct feeding *f)
+{
+	if (f->hidden && !f->shown)
+		buf_add_str(f->notes,
+			    "Allocations and frees were not asked for (--events), so they are in "
+			    "no dump; they were recorded for the analyses alone.\n");
+	else if (f->asked.known && !f->asked.memory && !f->hidden && !f->shown)
+		buf_add_str(f->notes, "Allocations and frees were not asked for (--events).\n");
+	else if (f->asked.known && !f->hidden && !f->shown && !f->asked.host)
+		buf_add_str(f->notes,
+			    "Tensors on the CPU are recorded with --device=cpu, in Python "
+			    "msmemscope.config(device=\"cpu\"): see docs/python.md.\n");
 }
 
 static void feed_process(void *arg, uint32_t pid, const char *command)
@@ -563,8 +620,10 @@ static void feed_restart(void *arg)
 int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
 		  struct buf *notes, struct err *err)
 {
-	struct feeding f = {what, what->make(what->options), notes};
+	struct feeding f = {.what = what, .analysis = what->make(what->options), .notes = notes};
 	struct input_sink sink = {
+		.session = feed_session,
+		.config = feed_config,
 		.process = feed_process,
 		.row = feed_row,
 		.lost = feed_lost,
@@ -576,9 +635,11 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 	sink.attrs = f.analysis->ops->attrs;
 	int r = input_read(path, &sink, err);
 
-	if (r < 0)
+	if (r < 0) {
 		analysis_free(f.analysis);
-	else
-		*out = f.analysis;
-	return r;
+		return r;
+	}
+	note_missing(&f);
+	*out = f.analysis;
+	return 0;
 }

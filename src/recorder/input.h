@@ -17,11 +17,13 @@ struct watch_sample;
 struct input_sink {
 	/* Each is optional. */
 	void (*session)(void *arg, const struct mem_config *cfg); /* of a recording */
+	void (*config)(void *arg, const struct mem_config *cfg); /* … that a process has made */
 	void (*process)(void *arg, uint32_t pid, const char *command);
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
 	void (*lost)(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged);
-	void (*calls)(void *arg, uint64_t n); /* of functions, in a recording */
+	/* Calls of functions in a recording, and by how many threads; told at its end. */
+	void (*calls)(void *arg, uint64_t calls, uint64_t threads);
 	void (*note)(void *arg, const char *text); /* a sentence that the reader should know */
 	/*
 	 * Rows of a dump went back in time: asked once at its end. If so, restart() is called and
@@ -35,6 +37,18 @@ struct input_sink {
 	void (*file)(void *arg, const char *path, bool is_dump);
 	void *arg;
 };
+
+/*
+ * What a recording was asked for: by what it was started with, or by what its processes have said
+ * since. Zero-initialise; from session() and config() of the sink.
+ */
+struct input_asked {
+	bool known, own;
+	bool memory; /* allocations and frees, in the dump */
+	bool host; /* those of the host, too */
+	bool db; /* as a database */
+};
+void input_asked_add(struct input_asked *a, const struct mem_config *cfg, bool own);
 
 int input_read(const char *path, const struct input_sink *sink, struct err *err);
 

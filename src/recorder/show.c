@@ -7,8 +7,19 @@
 /* `arg` of all of them. */
 struct showing {
 	struct summary *summary;
-	uint64_t calls; /* of functions */
+	struct input_asked asked;
+	bool hidden; /* allocations that were not asked for */
 };
+
+static void on_session(void *arg, const struct mem_config *cfg)
+{
+	input_asked_add(&((struct showing *)arg)->asked, cfg, false);
+}
+
+static void on_config(void *arg, const struct mem_config *cfg)
+{
+	input_asked_add(&((struct showing *)arg)->asked, cfg, true);
+}
 
 static void on_process(void *arg, uint32_t pid, const char *command)
 {
@@ -18,8 +29,11 @@ static void on_process(void *arg, uint32_t pid, const char *command)
 /* Rows that were not asked for serve analyses; of them only the refusal of memory is news. */
 static void on_row(void *arg, const struct row *row)
 {
+	struct showing *s = arg;
+
 	if (!row->hidden || row->event == ROW_OOM_DETAIL)
-		summary_add(((struct showing *)arg)->summary, row);
+		summary_add(s->summary, row);
+	s->hidden |= row->hidden && row->event == ROW_MALLOC;
 }
 
 static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
@@ -32,9 +46,11 @@ static void on_note(void *arg, const char *text)
 	summary_note(((struct showing *)arg)->summary, text);
 }
 
-static void on_calls(void *arg, uint64_t n)
+static void on_calls(void *arg, uint64_t calls, uint64_t threads)
 {
-	((struct showing *)arg)->calls = n;
+	struct showing *s = arg;
+
+	summary_calls(s->summary, calls, threads, s->asked.db);
 }
 
 static bool is_unordered(void *arg)
@@ -54,8 +70,10 @@ static void restart(void *arg)
 int show_recording(const char *path, bool json, unsigned top, bool colour, struct buf *out,
 		   struct err *err)
 {
-	struct showing s = {summary_new(), 0};
+	struct showing s = {.summary = summary_new()};
 	struct input_sink sink = {
+		.session = on_session,
+		.config = on_config,
 		.process = on_process,
 		.row = on_row,
 		.lost = on_lost,
@@ -67,14 +85,13 @@ int show_recording(const char *path, bool json, unsigned top, bool colour, struc
 	};
 	int r = input_read(path, &sink, err);
 
+	summary_asked(s.summary, &(struct summary_asked){.known = s.asked.known,
+							 .memory = s.asked.memory && !s.hidden,
+							 .host = s.asked.host});
 	if (r == 0 && json)
 		r = summary_json(s.summary, top, out);
 	else if (r == 0)
 		summary_text(s.summary, top, colour, out);
-	if (r == 0 && s.calls && !json)
-		buf_addf(out,
-			 "\n%llu calls of functions were traced: see the files python_trace_*.\n",
-			 (unsigned long long)s.calls);
 	summary_free(s.summary);
 	return r;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Rows are written while a window is open: the process is tracing (start/stop) and, with --steps,
- * inside a listed step. Blocks are followed all the time. When a window opens, blocks that were
- * allocated before it get their MALLOC row then (shadow:true, time of the opening), so that every
- * FREE row has its MALLOC row; a FREE row is written whenever its MALLOC row was.
+ * What is alive: blocks, pools, names, and who gets which record. A FREE row is written whenever the
+ * MALLOC row of its block was; when that is, is said in track_window.c.
  */
 #include "recorder/track.h"
 
@@ -14,9 +12,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define STEP_MESSAGE "step start"
-#define SANITIZER_PREFIX "sanitizer-op:" /* for torch's sanitizer, not for people */
 
 /* --- blocks and pools --- */
 
@@ -200,146 +195,6 @@ static void on_heap(struct proc *p, const struct rec_heap *r)
 	}
 }
 
-/* --- windows and steps --- */
-
-struct promote {
-	struct proc *p;
-	uint64_t time_ns;
-	struct block **list;
-	size_t n, cap;
-};
-
-static void collect_block(uint64_t key, void *value, void *arg)
-{
-	struct promote *pr = arg;
-
-	(void)key;
-	pr->list = xgrow(pr->list, &pr->cap, pr->n + 1, sizeof(*pr->list));
-	pr->list[pr->n++] = value;
-}
-
-static int by_id(const void *a, const void *b)
-{
-	const struct block *x = *(struct block *const *)a, *y = *(struct block *const *)b;
-
-	return (x->id > y->id) - (x->id < y->id);
-}
-
-/* All blocks of a process in the order of their allocation. */
-static void list_blocks(struct proc *p, struct promote *out)
-{
-	for (unsigned m = 0; m < NMAPS; m++)
-		omap_each(&p->maps[m], collect_block, out);
-	if (out->n)
-		qsort(out->list, out->n, sizeof(*out->list), by_id);
-}
-
-static void promote_blocks(struct proc *p, uint64_t time_ns)
-{
-	struct promote pr = {.p = p};
-
-	list_blocks(p, &pr);
-	for (size_t i = 0; i < pr.n; i++) {
-		if (!pr.list[i]->written && rows_wanted(p, pr.list[i]->device))
-			rows_malloc(p, pr.list[i], time_ns, true);
-	}
-	free(pr.list);
-}
-
-static bool step_is_listed(const struct proc *p)
-{
-	const struct mem_config *c = p->cfg;
-
-	if (!c->nsteps)
-		return true;
-	for (uint32_t i = 0; i < c->nsteps; i++)
-		if (c->steps[i] == p->step && (p->step_range || p->by_call))
-			return true;
-	return false;
-}
-
-static void update_window(struct proc *p, uint64_t time_ns)
-{
-	bool open = p->tracing && step_is_listed(p);
-
-	if (open && !p->window) {
-		p->window = true;
-		promote_blocks(p, time_ns);
-	}
-	p->window = open;
-}
-
-/* The program has other wishes from now on. What is alive and is now to be told, is told. */
-static void on_config(struct proc *p, const struct rec_config *r)
-{
-	const struct track_sink *sink = &p->track->sink;
-	size_t len;
-	const char *output = rec_text(&r->head, &len);
-	struct mem_config *c = xmalloc(sizeof(*c));
-
-	*c = *p->cfg;
-	mem_config_set_settings(c, &r->settings);
-	if (len && len < sizeof(c->output_dir) && output[0] == '/' && !memchr(output, 0, len)) {
-		memcpy(c->output_dir, output, len);
-		c->output_dir[len] = '\0';
-	}
-	free(p->own_cfg);
-	p->cfg = p->own_cfg = c;
-	if (sink->config)
-		sink->config(sink->arg, p->info.proc, c);
-	if (p->window)
-		promote_blocks(p, r->head.time_ns);
-}
-
-static void on_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
-{
-	size_t len;
-	const char *text = rec_text(&m->head, &len);
-
-	if (rows_aten(p, tid, m))
-		return;
-	if (len >= strlen(SANITIZER_PREFIX) &&
-	    !memcmp(text, SANITIZER_PREFIX, strlen(SANITIZER_PREFIX)))
-		return;
-	bool begins = m->kind == MARK_RANGE_START && len == strlen(STEP_MESSAGE) &&
-		      !memcmp(text, STEP_MESSAGE, len);
-	if (begins && !p->by_call) {
-		p->by_range = true;
-		p->step++;
-		p->step_range = m->range;
-		update_window(p, m->head.time_ns);
-	}
-	if (p->window)
-		rows_mark(p, tid, m);
-	if (m->kind == MARK_RANGE_END && m->range && m->range == p->step_range) {
-		p->step_range = 0;
-		update_window(p, m->head.time_ns);
-	}
-}
-
-static void on_system(struct proc *p, uint32_t tid, const struct rec_system *s)
-{
-	if (s->kind == SYSTEM_START_TRACE) {
-		p->tracing = true;
-		update_window(p, s->head.time_ns);
-	}
-	if (s->kind == SYSTEM_STEP && p->by_range)
-		return;
-	if (p->window || s->kind == SYSTEM_STOP_TRACE)
-		rows_system(p, tid, s);
-	if (s->kind == SYSTEM_STOP_TRACE) {
-		trace_leave(p, s->head.time_ns);
-		p->tracing = false;
-		update_window(p, s->head.time_ns);
-	}
-	if (s->kind == SYSTEM_STEP) {
-		/* The call ends step n; what follows is step n + 1. */
-		p->by_call = true;
-		p->step = s->value + 1;
-		update_window(p, s->head.time_ns);
-	}
-}
-
 /* --- the stream --- */
 
 static void on_name(struct proc *p, const struct rec_name *r)
@@ -354,6 +209,36 @@ static void on_name(struct proc *p, const struct rec_name *r)
 static struct proc *proc_of(struct track *t, uint32_t number)
 {
 	return number < t->nprocs ? t->procs[number] : NULL;
+}
+
+/* What tells about other records: names, places, labels. */
+static void record_about_others(struct proc *p, uint32_t tid, const struct rec *r)
+{
+	switch (r->type) {
+	case REC_NAME:
+		on_name(p, (const struct rec_name *)r);
+		break;
+	case REC_THREAD:
+		if (!((const struct rec_thread *)r)->level) {
+			labels_thread_begins(p, tid);
+			trace_thread_begins(p, tid);
+		}
+		break;
+	case REC_LABEL:
+		labels_record(p, tid, (const struct rec_label *)r);
+		break;
+	case REC_CONFIG:
+		window_config(p, (const struct rec_config *)r);
+		break;
+	case REC_MODULE:
+		callstacks_module(p, (const struct rec_module *)r);
+		break;
+	case REC_PYTHON:
+		callstacks_python(p, (const struct rec_python *)r);
+		break;
+	default:
+		break;
+	}
 }
 
 static void track_record(void *arg, uint32_t number, uint32_t tid, const struct rec *r)
@@ -385,23 +270,11 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		if (p->window)
 			rows_kernel(p, tid, (const struct rec_kernel *)r);
 		break;
-	case REC_NAME:
-		on_name(p, (const struct rec_name *)r);
-		break;
 	case REC_MARK:
-		on_mark(p, tid, (const struct rec_mark *)r);
+		window_mark(p, tid, (const struct rec_mark *)r);
 		break;
 	case REC_SYSTEM:
-		on_system(p, tid, (const struct rec_system *)r);
-		break;
-	case REC_THREAD:
-		if (!((const struct rec_thread *)r)->level) {
-			labels_thread_begins(p, tid);
-			trace_thread_begins(p, tid);
-		}
-		break;
-	case REC_LABEL:
-		labels_record(p, tid, (const struct rec_label *)r);
+		window_system(p, tid, (const struct rec_system *)r);
 		break;
 	case REC_SNAPSHOT:
 		snapshot_record(p, tid, (const struct rec_snapshot *)r);
@@ -415,19 +288,11 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	case REC_DEVICE:
 		device_record(p, (const struct rec_device *)r);
 		break;
-	case REC_CONFIG:
-		on_config(p, (const struct rec_config *)r);
-		break;
-	case REC_MODULE:
-		callstacks_module(p, (const struct rec_module *)r);
-		break;
-	case REC_PYTHON:
-		callstacks_python(p, (const struct rec_python *)r);
-		break;
 	case REC_CALL:
 		trace_record(p, tid, (const struct rec_call *)r);
 		break;
 	default:
+		record_about_others(p, tid, r);
 		break;
 	}
 }
@@ -523,12 +388,12 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	struct track *t = arg;
 	struct proc *p = proc_of(t, e->proc);
-	struct promote live = {.p = p};
+	struct block_list live = {0};
 
 	if (!p)
 		return;
 	uint64_t end_ns = p->tracing && e->time_ns > p->last_ns ? e->time_ns : p->last_ns + 1;
-	list_blocks(p, &live);
+	window_list(p, &live);
 	for (size_t i = 0; i < live.n; i++)
 		if (live.list[i]->written)
 			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);

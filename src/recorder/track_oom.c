@@ -229,7 +229,7 @@ static void sift_down(struct best *s, size_t i)
 static void offer(struct best *s, const struct block *b)
 {
 	if (s->n == s->max) {
-		if (!s->worse(s->heap[0], b))
+		if (!s->max || !s->worse(s->heap[0], b))
 			return;
 		s->heap[0] = b;
 		sift_down(s, 0);

@@ -86,6 +86,7 @@ struct proc {
 	bool tracing;
 	bool by_range; /* steps come from "step start" ranges … */
 	bool by_call; /* … or from the step call; the first seen wins */
+	bool two_kinds_said; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
 	int visible[MAX_VISIBLE];
@@ -201,6 +202,19 @@ void labels_operator(struct proc *p, uint32_t tid, bool begins); /* one of torch
 void labels_thread_begins(struct proc *p, uint32_t tid); /* those of a dead namesake are gone */
 void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r);
 void labels_release(struct proc *p);
+
+/*
+ * track_window.c: when rows are written. window_list() gives all blocks of a process in the order
+ * of their allocation; the list is the caller's to free.
+ */
+struct block_list {
+	struct block **list;
+	size_t n, cap;
+};
+void window_list(struct proc *p, struct block_list *out);
+void window_config(struct proc *p, const struct rec_config *r);
+void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
+void window_system(struct proc *p, uint32_t tid, const struct rec_system *s);
 
 /* track.c */
 struct usage *usage_of(struct proc *p, uint32_t device);

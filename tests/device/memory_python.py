@@ -50,7 +50,7 @@ def operators(run):
         accesses and not lost,
         f"{len(accesses)} accesses, {len(lost)} without; {lost[:3]}",
     )
-    others = {r["Thread ID"] for r in launches} - {str(told["main"])}
+    others = {r["Thread Id"] for r in launches} - {str(told["main"])}
     run.check("operators of autograd's thread are told", others, f"threads {sorted(others)}")
     check_exact(run, told["exact"], rows)
     if lost:
@@ -191,7 +191,7 @@ def processes(run):
         told, where = run.job("spawned", *options, file=JOB, wrap=wrap)
         by_process = collections.defaultdict(list)
         for row in rows_of(where):
-            by_process[int(row["Process ID"])].append(row)
+            by_process[int(row["Process Id"])].append(row)
         worst = 0
         for one in told:
             steps = balance(by_process[one["pid"]])

@@ -317,9 +317,8 @@ assert _control.native().settings()["output_path"] == os.path.abspath("here")
 assert os.listdir(".") == []                            # nothing before start()
 """
     said = run(code).stderr.decode().splitlines()
-    assert said == [
-        '[msmemscope] Warn: Config:"format","output_path","watch" can only be set once.'
-    ]
+    assert len(said) == 1
+    assert 'Warn: Config:"format","output_path","watch" can only be set once. ' in said[0]
 
 
 def test_old_names(run):
@@ -369,7 +368,7 @@ msmemscope.start(); msmemscope.stop()
     lacks = "device memory of the driver and memory of pools and marks are not recorded"
     assert said.count(lacks) == 1
     assert said.count("`source msmemscope --load-api-env`") == 1
-    assert said.count("host memory below torch's tensors is not recorded") == 1
+    assert said.count("nothing of host memory is recorded") == 1
     # With the libraries there is nothing to say about the device.
     lib = record.build / "lib"
     env["LD_PRELOAD"] = ":".join(str(lib / name) for name in HOOKS)
@@ -377,11 +376,11 @@ msmemscope.start(); msmemscope.stop()
 
 
 def test_nothing_is_missing_where_nothing_is_asked(run):
-    r = run("import msmemscope\nmsmemscope.start(); msmemscope.stop()")
-    assert r.stderr.decode().splitlines() == [
-        "[msmemscope] Info: Start tracing.",
-        "[msmemscope] Info: Stop tracing.",
-    ]
+    code = "import msmemscope\nmsmemscope.config(events='none')\nmsmemscope.start(); msmemscope.stop()"
+    first, where, last = run(code).stderr.decode().splitlines()
+    assert first == "[msmemscope] Info: Start tracing."
+    assert where.startswith("[msmemscope] Info: recording into /")
+    assert last == "[msmemscope] Info: Stop tracing."
 
 
 # --- the sanitizer ---

@@ -77,19 +77,6 @@ def test_immediate(jobs, python):
     assert left.sizes() == [11, 101, 102]
 
 
-def test_too_old_an_interpreter_says_so(build, tmp_path):
-    """3.7 is older than the stable ABI in use: the import works or says why, nothing crashes."""
-    for python in every_python(oldest=7, newest=7):
-        r = subprocess.run(
-            [python.values[0].path, "-c", "import msmemscope; msmemscope.start()"],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(build / "python")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert r.returncode in (0, 1), r
-
-
 # --- the document's recipe, as it stands there ---
 
 DOCUMENT = """

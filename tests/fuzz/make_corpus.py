@@ -351,6 +351,7 @@ SEEDS = {
         + frame(3, run(0, 7, WATCH)),
         "device": frame(1, b'{"analysisType":8,"oomTopK":2}')
         + frame(3, run(0, 7, [oom(1), device(2), *EVERY[1:5], device(3, 2**64 - 1), oom(4)])),
+        "no_blocks": frame(1, b'{"analysisType":8,"oomTopK":0}') + frame(3, run(0, 7, [*EVERY[1:5], oom(9)])),
         "shadow": frame(1, b'{"collectMode":1,"collectCpu":true}') + frame(3, run(0, 7, SHADOW)),
         "steps": frame(1, b'{"SelectedStepList":{"stepCount":1,"stepIdList":[1]}}')
         + frame(3, run(0, 7, EVERY[1:5] + EVERY[9:18])),

@@ -254,6 +254,18 @@ static PyObject *launched(PyObject *self, PyObject *args)
 	return PyBool_FromLong(collect_is_launched());
 }
 
+static PyObject *hide_file(PyObject *self, PyObject *name)
+{
+	(void)self;
+	if (!PyUnicode_Check(name)) {
+		PyErr_SetString(PyExc_TypeError, "hide_file() takes the co_filename of a function");
+		return NULL;
+	}
+	Py_INCREF(name); /* for good */
+	collect_hide_file(name);
+	Py_RETURN_NONE;
+}
+
 static PyObject *session(PyObject *self, PyObject *args)
 {
 	(void)self;
@@ -275,6 +287,8 @@ PyMethodDef control_methods[] = {
 	{"wants", wants, METH_VARARGS, "wants(bits) -> bool: any of WANT_*, right now?"},
 	{"joined", joined, METH_NOARGS, "joined() -> bool: is there a recording?"},
 	{"launched", launched, METH_NOARGS, "launched() -> bool: by the msmemscope command?"},
+	{"hide_file", hide_file, METH_O,
+	 "hide_file(co_filename): its functions are left out of Python stacks"},
 	{"session", session, METH_NOARGS, "session() -> the directory of the recording"},
 	{NULL, NULL, 0, NULL},
 };

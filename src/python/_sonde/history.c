@@ -324,8 +324,12 @@ static int tell(struct import *im, PyObject *entry)
 	}
 }
 
-static PyObject *history(PyObject *self, PyObject *args)
+static PyObject *history(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+	static const char *const names[] = {"notes",	"begin",  "depth",
+					    "device",	"live",	  "waiting",
+					    "segments", "unmap",  "wall_minus_mono_ns",
+					    "last_ns",	"now_ns", NULL};
 	static struct import im; /* too large for a stack; the package's lock guards it */
 	PyObject *entries;
 	Py_ssize_t begin;
@@ -336,9 +340,10 @@ static PyObject *history(PyObject *self, PyObject *args)
 	(void)self;
 	memset(&im, 0, sizeof(im));
 	if (make_keys() < 0 ||
-	    !PyArg_ParseTuple(args, "O!nIO!O!O!OLKKI", &PyList_Type, &entries, &begin, &device,
-			      &PyDict_Type, &im.live, &PyDict_Type, &im.waiting, &PyDict_Type,
-			      &im.segments, &im.unmap, &offset, &last_ns, &now_ns, &depth))
+	    !PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "O!$nIIO!O!O!OLKK", (char **)names, &PyList_Type, &entries,
+		    &begin, &depth, &device, &PyDict_Type, &im.live, &PyDict_Type, &im.waiting,
+		    &PyDict_Type, &im.segments, &im.unmap, &offset, &last_ns, &now_ns))
 		return NULL;
 	im.device = device <= DEV_HOST ? (uint16_t)device : DEV_NONE;
 	im.wall_minus_mono_ns = offset;
@@ -440,10 +445,9 @@ static PyObject *oom_observer(PyObject *self, PyObject *args)
 }
 
 PyMethodDef history_methods[] = {
-	{"history", history, METH_VARARGS,
-	 "history(notes, begin, device, live, waiting, segments, unmap, wall_minus_mono_ns, "
-	 "last_ns, "
-	 "now_ns, depth) -> (events, missed, grown by, last_ns)"},
+	{"history", (PyCFunction)(void (*)(void))history, METH_VARARGS | METH_KEYWORDS,
+	 "history(notes, *, begin, depth, device, live, waiting, segments, unmap, "
+	 "wall_minus_mono_ns, last_ns, now_ns) -> (events, missed, grown by, last_ns)"},
 	{"history_alloc", history_alloc, METH_VARARGS,
 	 "history_alloc(address, size, device, pool, time_ns, frames, depth); time 0: not known"},
 	{"history_free", history_free, METH_VARARGS,

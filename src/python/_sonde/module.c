@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "python/_sonde/module.h"
 
+#include "recorder/mem_config.h"
 #include "wire/record.h"
 #include "wire/session.h"
 
@@ -8,11 +9,31 @@ static const struct {
 	const char *name;
 	long value;
 } constants[] = {
-	{"DEV_NONE", DEV_NONE},	      {"DEV_HOST", DEV_HOST},	    {"POOL_HOST", POOL_HOST},
-	{"POOL_PTA", POOL_PTA},	      {"POOL_TORCH", POOL_TORCH},   {"POOL_CUDA", POOL_CUDA},
-	{"WANT_ALLOC", WANT_ALLOC},   {"WANT_ACCESS", WANT_ACCESS}, {"WANT_OP", WANT_OP},
-	{"WANT_KERNEL", WANT_KERNEL}, {"WANT_HOST", WANT_HOST},	    {"WANT_WATCH", WANT_WATCH},
-	{"WANT_TRACE", WANT_TRACE},   {"WANT_OWNERS", WANT_OWNERS},
+	{"DEV_NONE", DEV_NONE},
+	{"DEV_HOST", DEV_HOST},
+	{"POOL_HOST", POOL_HOST},
+	{"POOL_PTA", POOL_PTA},
+	{"POOL_TORCH", POOL_TORCH},
+	{"POOL_CUDA", POOL_CUDA},
+	{"WANT_ALLOC", WANT_ALLOC},
+	{"WANT_ACCESS", WANT_ACCESS},
+	{"WANT_OP", WANT_OP},
+	{"WANT_KERNEL", WANT_KERNEL},
+	{"WANT_HOST", WANT_HOST},
+	{"WANT_WATCH", WANT_WATCH},
+	{"WANT_TRACE", WANT_TRACE},
+	{"WANT_OWNERS", WANT_OWNERS},
+	/* of settings() */
+	{"EVENT_ALLOC", MEM_ALLOC},
+	{"EVENT_FREE", MEM_FREE},
+	{"EVENT_LAUNCH", MEM_LAUNCH},
+	{"EVENT_ACCESS", MEM_ACCESS},
+	{"LEVEL_OP", MEM_LEVEL_OP},
+	{"LEVEL_KERNEL", MEM_LEVEL_KERNEL},
+	{"ANALYSIS_LEAKS", MEM_LEAKS},
+	{"ANALYSIS_DECOMPOSE", MEM_DECOMPOSE},
+	{"ANALYSIS_INEFFICIENT", MEM_INEFFICIENT},
+	{"ANALYSIS_OOM", MEM_OOM},
 };
 
 static struct PyModuleDef definition = {

@@ -14,12 +14,13 @@ It costs nothing while it is not enabled. One that fails says so and is left out
 
 import importlib
 import os
+import sys
 import threading
 
-from . import _say, _signals
+from . import _fork, _say, _signals
 
 WHAT = {
-    "_device": "devices are",
+    "_current_device": "devices are",
     "_history": "what torch's pool tells is",
     "_owners": "owners are",
     "_frameworks": "labels of frameworks are",
@@ -29,11 +30,12 @@ WHAT = {
 NAMES = tuple(WHAT)
 
 _enabled = {}  # name: module; in the order of NAMES
+_hidden = set()  # names of modules
 _loaded = {}
 
 # A child that is forked while another thread imports a module can never import it. So a fork waits
 # for us, which takes milliseconds, once; but not forever: whose import we wait for may be its own.
-_loading = threading.Lock()
+_loading = _fork.lock(globals(), "_loading", threading.Lock)
 _forking = threading.local()
 FORK_WAITS_S = 1
 
@@ -47,12 +49,13 @@ def _after_fork():
         _loading.release()
 
 
-def _in_child():
-    global _loading
-    _loading = threading.Lock()
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+def _native():
+    from sonde import _sonde
+
+    return _sonde
 
 
 def _guarded(name, what, *args):
@@ -77,6 +80,20 @@ def load(careful=True):
                 _guarded(name, load_one, name) if careful else load_one(name)
 
 
+def _hide_files():
+    """Our own functions are of no interest in the stacks of memory events."""
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] not in ("msmemscope", "sonde") or name in _hidden:
+            continue
+        _hidden.add(name)
+        things = list(vars(module).values())
+        things += [t for c in things if isinstance(c, type) for t in vars(c).values()]
+        for thing in things:
+            code = getattr(thing, "__code__", None)
+            if code is not None and getattr(thing, "__module__", None) == name:
+                _native().hide_file(code.co_filename)
+
+
 def refresh(settings):
     """Enables what the settings want, disables the rest; ``None``: everything.
 
@@ -88,6 +105,7 @@ def refresh(settings):
     if settings is None:
         return
     load()
+    _guarded("", _hide_files)
     for name in NAMES:
         module = _loaded.get(name)
         if module and _guarded(name, module.wanted, settings):

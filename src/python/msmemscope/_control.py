@@ -3,9 +3,8 @@
 
 import atexit
 import os
-import threading
 
-from . import _collectors, _say
+from . import _collectors, _fork, _say
 
 try:
     from sonde import _sonde
@@ -18,20 +17,11 @@ ONCE = ("format", "output_path", "watch")
 FLUSH_MS = 2000
 LEAVE_S = 5
 
-_lock = threading.RLock()
+_lock = _fork.lock(globals())
 _effective = False  # what may be set once has been set
 _moved = False  # config() has said where files go
 _tried = False  # start() has been called
 _told_first = False  # what start() says once
-
-
-def _forked():
-    """A thread that had the lock is not there in the child, and would never give it back."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def native():
@@ -170,10 +160,10 @@ def _output(sonde):
 
 
 def _say_late(sonde, late):
-    whose = "the options of the msmemscope command" if sonde.launched() else "the first config()"
+    by = "the options of the msmemscope command hold" if sonde.launched() else "the first call holds"
     _say.warn(
         'Config:"format","output_path","watch" can only be set once. '
-        f"Ignored: {', '.join(late)} (what counts is {whose}); files go to {_output(sonde)}"
+        f"Ignored: {', '.join(late)} ({by}); files go to {_output(sonde)}"
     )
 
 

@@ -59,7 +59,7 @@ def may_be_used():
 
 def are_here():
     """Could this process use one, now or later? Told by the machine and by the build of torch."""
-    if "torch_npu" in sys.modules or os.path.exists("/dev/davinci_manager"):
+    if "torch_npu" in sys.modules or any(n.startswith("davinci") for n in os.listdir("/dev")):
         return True
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return _gpu_is_here() and may_be_used() and not hidden

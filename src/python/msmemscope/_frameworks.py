@@ -8,33 +8,23 @@ inside them. A framework is looked at when the job has imported it, never before
 import importlib.machinery
 import os
 import sys
-import threading
 
-from . import _imports, _say
+from . import _control, _fork, _imports, _say
 from .hijacker import _labels, _targets, _versions
 from .hijacker._table import FRAMEWORKS
 
-MEM_DECOMPOSE = 1 << 1  # of settings["analysis"]
 KINDS = ("decompose", "snapshot")
 
-_lock = threading.RLock()
+_lock = _fork.lock(globals())
 _waiting = []  # for frameworks
 _automatic = []  # hooks
 _by_hand = []
 _decomposed_by_hand = False
 
 
-def _forget_threads():
-    """In a forked process: whoever held the lock is not there."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_threads)
-
-
 def wanted(settings):
-    return bool(settings["analysis"] & MEM_DECOMPOSE) and not _decomposed_by_hand
+    decompose = settings["analysis"] & _control.native().ANALYSIS_DECOMPOSE
+    return bool(decompose) and not _decomposed_by_hand
 
 
 def enable(settings):
@@ -86,7 +76,7 @@ def _installed(framework, module):
 
 
 def _here(framework):
-    return _installed(framework, sys.modules[framework.package])
+    return _installed(framework, sys.modules.get(framework.package))
 
 
 def _may_come(name):

@@ -13,11 +13,11 @@ driver. The reserved bytes of TORCH are those of CUDA.
 """
 
 import bisect
-import os
+import functools
 import threading
 import time
 
-from . import _devices, _imports, _say
+from . import _devices, _fork, _imports, _say
 from ._control import native
 from ._notes import Notes
 
@@ -27,7 +27,7 @@ STEP_S = 0.2  # the end of a step is an occasion to read if this is how long ago
 IDLE_S = 0.5  # and without one this is
 SHARE = 0.05  # of the time, at most
 
-_lock = threading.RLock()
+_lock = _fork.lock(globals())
 _importer = None  # while enabled
 _hook = None
 _queued = False  # torch will tell when CUDA is there
@@ -35,7 +35,7 @@ _queued = False  # torch will tell when CUDA is there
 
 def wanted(settings):
     on_device = settings["npu_all"] or settings["npu_slots"]
-    return bool(on_device and settings["events"] & native().WANT_ALLOC)
+    return bool(on_device and settings["events"] & native().EVENT_ALLOC)
 
 
 def enable(settings):
@@ -200,16 +200,16 @@ class Importer:
             begin = notes.begins(index, entries) if notes is not None else 0
             events, missed, grown, device.last_ns = self.sonde.history(
                 entries,
-                begin,
-                device.number,
-                device.live,
-                device.waiting,
-                device.segments,
-                lambda address, size, ns, d=device: self._unmap(d, address, size, ns),
-                offset,
-                device.last_ns,
-                now_ns,
-                self.depth,
+                begin=begin,
+                depth=self.depth,
+                device=device.number,
+                live=device.live,
+                waiting=device.waiting,
+                segments=device.segments,
+                unmap=functools.partial(self._unmap, device),
+                wall_minus_mono_ns=offset,
+                last_ns=device.last_ns,
+                now_ns=now_ns,
             )
             device.live_bytes += grown
             self.events += events
@@ -382,13 +382,9 @@ def _on_refusal(index, size):
     return _devices.number_of("cuda", index)
 
 
-def _forget_threads():
-    """In a forked process: whoever held the lock is not there, and CUDA is the parent's."""
-    global _lock, _importer
-    _lock = threading.RLock()
+@_fork.in_child
+def _forget_cuda():
+    """It is the parent's, and so is the thread that reads its notes."""
+    global _importer
     _importer = None
     _Pacer.thread = _Pacer.leave = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

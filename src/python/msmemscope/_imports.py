@@ -18,14 +18,13 @@ ours. Each is called once: a reload is not told.
 import collections
 import importlib.machinery
 import importlib.util
-import os
 import sys
 import threading
 import types
 
-from . import _say, _signals
+from . import _fork, _say, _signals
 
-_lock = threading.RLock()  # a finalizer or signal handler may come in between
+_lock = _fork.lock(globals())  # a finalizer or signal handler may come in between
 _waiting = {}  # name: [Handle]
 _executing = collections.Counter()  # name: how many threads are in a loader that we wrapped
 _here = threading.local()  # .names: being looked for by this thread
@@ -300,13 +299,3 @@ def _module_is_looked_for():
                 return True
             frame = frame.f_back
     return False
-
-
-def _forget_threads():
-    """In a forked process: whoever held the lock is not there."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

@@ -12,9 +12,6 @@ from sonde import _sonde
 
 from . import _devices, _imports, _tensors
 
-LAUNCH, ACCESS = 4, 8  # events; see src/recorder/mem_config.h
-LEVEL_OP = 1
-
 _mode = None
 _enabled = False
 _waiting = None  # for torch
@@ -25,8 +22,9 @@ def wanted(settings):
     watch = settings["watch"] or _sonde.wants(_sonde.WANT_WATCH)
     if not (settings["cpu"] or watch or _devices.may_be_used()):
         return False
-    launch = events & LAUNCH and settings["level"] & LEVEL_OP
-    return bool(launch or events & ACCESS or watch or _tensors.wanted(settings))
+    launch = events & _sonde.EVENT_LAUNCH and settings["level"] & _sonde.LEVEL_OP
+    access = events & _sonde.EVENT_ACCESS
+    return bool(launch or access or watch or _tensors.wanted(settings))
 
 
 def enable(settings):

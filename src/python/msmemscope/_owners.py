@@ -36,7 +36,6 @@ from sonde import _sonde
 
 from . import _addresses, _history, _imports, _say, _signals
 
-DECOMPOSE = 2  # of settings["analysis"]
 DETAIL_1 = 3
 SYNC_S = 0.5  # less than the recorder waits for what the pool of torch has noted down
 
@@ -58,7 +57,7 @@ _here = _Here()
 
 
 def wanted(settings):
-    return bool(settings["analysis"] & DECOMPOSE)
+    return bool(settings["analysis"] & _sonde.ANALYSIS_DECOMPOSE)
 
 
 def enable(settings):

@@ -2,10 +2,9 @@
 """RecordFunction: spans that the program names, beside the calls of its functions."""
 
 import functools
-import inspect
 import threading
 
-from . import _control
+from . import _around, _control
 
 MAX_NAME = 128
 
@@ -53,13 +52,8 @@ class RecordFunction:
     def __call__(self, function):
         if not callable(function):
             raise TypeError(f"RecordFunction({self.name!r}) decorates functions, not {function!r}")
-        if inspect.isasyncgenfunction(function):
-            return _around_async_generator(self.name, function)
-        if inspect.iscoroutinefunction(function):
-            return _around_coroutine(self.name, function)
-        if inspect.isgeneratorfunction(function):
-            return _around_generator(self.name, function)
-        return _around_function(self.name, function)
+        made = _around.in_steps(function, functools.partial(_Span, self.name))
+        return made if made is not None else _around_function(self.name, function)
 
 
 def _begin(name):
@@ -75,63 +69,26 @@ def _end(note):
         _control.native().note_end(note)
 
 
+class _Span(_around.Around):
+    def __init__(self, name, args, kwargs):
+        super().__init__(args, kwargs)
+        self._name, self._note = name, 0
+
+    def __enter__(self):
+        self._note = _begin(self._name)
+        return self
+
+    def __exit__(self, *error):
+        _end(self._note)
+        return False
+
+
 def _around_function(name, function):
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         note = _begin(name)
         try:
             return function(*args, **kwargs)
-        finally:
-            _end(note)
-
-    return wrapper
-
-
-def _around_generator(name, function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        note = _begin(name)
-        try:
-            return (yield from function(*args, **kwargs))
-        finally:
-            _end(note)
-
-    return wrapper
-
-
-def _around_coroutine(name, function):
-    @functools.wraps(function)
-    async def wrapper(*args, **kwargs):
-        note = _begin(name)
-        try:
-            return await function(*args, **kwargs)
-        finally:
-            _end(note)
-
-    return wrapper
-
-
-def _around_async_generator(name, function):
-    @functools.wraps(function)
-    async def wrapper(*args, **kwargs):
-        note = _begin(name)
-        inner = function(*args, **kwargs)
-        value, error = None, None
-        try:
-            while True:
-                step = inner.athrow(error) if error is not None else inner.asend(value)
-                try:
-                    item = await step
-                except StopAsyncIteration:
-                    return
-                value, error = None, None
-                try:
-                    value = yield item
-                except GeneratorExit:
-                    await inner.aclose()
-                    raise
-                except BaseException as why:  # goes where the caller threw it
-                    error = why
         finally:
             _end(note)
 

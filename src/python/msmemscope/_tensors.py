@@ -11,14 +11,13 @@ import weakref
 
 from sonde import _sonde
 
-ALLOC = 1  # see src/recorder/mem_config.h
-
 _ready = False
 _scanned = None  # when, and how long it took
 
 
 def wanted(settings):
-    return bool(settings["cpu"] and settings["events"] & ALLOC and not _sonde.storage_hooked())
+    alloc = settings["events"] & _sonde.EVENT_ALLOC
+    return bool(settings["cpu"] and alloc and not _sonde.storage_hooked())
 
 
 def enable(torch, settings):

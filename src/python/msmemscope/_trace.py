@@ -11,13 +11,21 @@ import threading
 
 import sonde
 
-from . import _control, _say
+from . import _control, _fork, _say
 
 # Ids that no well-known kind of tool has: 0 is for debuggers, 1 for coverage, 2 for profilers.
 TOOLS = (3, 4, 5)
 NAME = "msmemscope"
 # Nothing inside their functions is the program's.
-MUTE = ["__init__.py", "_collectors.py", "_control.py", "_say.py", "_trace.py", "tracer.py"]
+MUTE = [
+    "__init__.py",
+    "_collectors.py",
+    "_control.py",
+    "_fork.py",
+    "_say.py",
+    "_trace.py",
+    "tracer.py",
+]
 
 _tool = None  # an id of sys.monitoring's
 _on = False
@@ -134,6 +142,7 @@ def before_step():
         _say_others(_control.native().trace_arm())
 
 
+@_fork.in_child
 def _after_fork():
     """A child's calls are its own: what runs in it began before it was there."""
     global _pid
@@ -143,6 +152,3 @@ def _after_fork():
             _control.native().trace_open({threading.get_ident(): threading.get_native_id()})
         except Exception:  # of no use to the job
             pass
-
-
-os.register_at_fork(after_in_child=_after_fork)

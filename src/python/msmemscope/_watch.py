@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """watcher: memory that is looked at whenever an operator begins or ends."""
 
+import collections
 import sys
 import weakref
 from typing import Any, Dict, Optional
@@ -9,6 +10,8 @@ from . import _collectors, _control, _say
 
 MAX_NAME = 64
 MAX_LENGTH = (1 << 63) - 1
+
+_Memory = collections.namedtuple("_Memory", "device addr length")
 
 
 class _Required:
@@ -112,7 +115,7 @@ class Watcher:
 
     def watch(
         self,
-        *args: Any,
+        *tensor_or_address: Any,
         name: str = _REQUIRED,
         length: Optional[int] = None,
         dump_nums: int = -1,
@@ -129,46 +132,44 @@ class Watcher:
         >>> msmemscope.watcher.watch(tensor, name="kv cache")
         >>> msmemscope.watcher.watch(tensor.data_ptr(), length=4096, name="first page")
         """
-        if len(args) != 1:
+        if len(tensor_or_address) != 1:
             raise TypeError("watch() takes exactly one tensor or address, then name=")
-        block = args[0]
-        if not _is_tensor(block):
-            self._address(block)
-        _check_name(name)
-        _check_looks(dump_nums)
+        block = tensor_or_address[0]
         sonde = _control.native()
         owner = None
         if _is_tensor(block):
             if length is not None:
                 raise TypeError("length= is for an address; a tensor is watched as a whole")
             block = _local(block)
-            device = _device(block, sonde)
-            addr, length = _place(block)
+            memory = _Memory(_device(block, sonde), *_place(block))
             owner = _owner(block)
         else:
             addr = self._address(block)
             if length is None:
                 raise TypeError("an address needs length=, the number of bytes")
             length = _whole("length", length, 1)
-            device = self._device_of_address(sonde)
-        self._begin(sonde, device, addr, length, name, dump_nums)
+            memory = _Memory(self._device_of_address(sonde), addr, length)
+        _check_name(name)
+        _check_looks(dump_nums)
+        self._begin(memory, name, dump_nums)
         if owner is not None:
-            end = weakref.finalize(owner, self._gone, addr)
+            end = weakref.finalize(owner, self._gone, memory.addr)
             end.atexit = False
-            self._ends[addr] = end
+            self._ends[memory.addr] = end
 
-    def remove(self, *args: Any, length: Optional[int] = None) -> None:
+    def remove(self, *tensor_or_address: Any, length: Optional[int] = None) -> None:
         """Watch a tensor or an address no longer. What is not watched is no mistake.
 
         >>> msmemscope.watcher.remove(tensor)
         >>> msmemscope.watcher.remove(address, length=4096)
         """
-        if len(args) != 1:
+        if len(tensor_or_address) != 1:
             raise TypeError("remove() takes exactly one tensor or address")
         if length is not None:
             _whole("length", length, 1)
+        block = tensor_or_address[0]
         sonde = _control.native()
-        addr = _place(_local(args[0]))[0] if _is_tensor(args[0]) else self._address(args[0])
+        addr = _place(_local(block))[0] if _is_tensor(block) else self._address(block)
         with _control._lock:
             self._forget(addr)
             sonde.unwatch(addr)
@@ -193,13 +194,14 @@ class Watcher:
         if end is not None:
             end.detach()
 
-    def _begin(self, sonde, device, addr, length, name, looks):
+    def _begin(self, memory, name, looks):
+        sonde = _control.native()
         with _control._lock:
             before = sonde.settings()["watch"]
-            self._forget(addr)
+            self._forget(memory.addr)
             if not sonde.begin():
                 _say.error(f"'{name}' is not watched: the recorder could not be started")
-            elif not sonde.watch(device, addr, length, name, looks):
+            elif not sonde.watch(*memory, name, looks):
                 _say.error(f"'{name}' is not watched: 256 blocks are watched already")
             elif not before and sonde.tracing():
                 _collectors.refresh(sonde.settings())  # operators are told from here on

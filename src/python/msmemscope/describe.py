@@ -22,11 +22,9 @@ its own code runs, not while it waits; a ``with`` block inside one holds on to i
 """
 
 import functools
-import inspect
 import sys
-import types
 
-from . import _addresses, _say
+from . import _addresses, _around, _say
 
 try:
     from sonde import _sonde
@@ -121,12 +119,9 @@ class _Label:
     def __call__(self, function):
         if not callable(function) or isinstance(function, type):
             raise TypeError(f"{self!r} decorates functions, not {function!r}")
-        if inspect.isasyncgenfunction(function):
-            return self._around_async_generator(function)
-        if inspect.iscoroutinefunction(function):
-            return self._around_coroutine(function)
-        if inspect.isgeneratorfunction(function):
-            return self._around_generator(function)
+        made = _around.in_steps(function, self._of_a_call)
+        if made is not None:
+            return made
 
         @functools.wraps(function)
         def described(*args, **kwargs):
@@ -135,58 +130,5 @@ class _Label:
 
         return described
 
-    def _around_generator(self, function):
-        @functools.wraps(function)
-        def described(*args, **kwargs):
-            return (yield from self._stretches(function(*args, **kwargs)))
-
-        return described
-
-    def _around_coroutine(self, function):
-        @functools.wraps(function)
-        async def described(*args, **kwargs):
-            return await self._awaited(function(*args, **kwargs))
-
-        return described
-
-    def _around_async_generator(self, function):
-        @functools.wraps(function)
-        async def described(*args, **kwargs):
-            generator = function(*args, **kwargs)
-            step = generator.asend(None)
-            while True:
-                try:
-                    value = await self._awaited(step)
-                except StopAsyncIteration:
-                    return
-                try:
-                    step = generator.asend((yield value))
-                except GeneratorExit:
-                    await self._awaited(generator.aclose())
-                    raise
-                except BaseException as why:
-                    step = generator.athrow(why)
-
-        return described
-
-    def _stretches(self, inner):
-        """Runs a generator; the label is there while its code runs, and not between."""
-        go_on, argument = inner.send, None
-        while True:
-            try:
-                with self:
-                    value = go_on(argument)
-            except StopIteration as end:
-                return end.value
-            try:
-                go_on, argument = inner.send, (yield value)
-            except GeneratorExit:
-                with self:
-                    inner.close()
-                raise
-            except BaseException as why:
-                go_on, argument = inner.throw, why
-
-    @types.coroutine
-    def _awaited(self, inner):
-        return (yield from self._stretches(inner))
+    def _of_a_call(self, args, kwargs):
+        return _around.Around(args, kwargs, step=self)

@@ -12,14 +12,15 @@ memory events.
 
 from . import _control, _say, _trace
 
-_EVENTS = ("alloc", "free", "launch", "access")  # in the order of their bits
+_EVENTS = ("alloc", "free", "launch", "access")
 
 _began = False  # recording is under way for this alone
 
 
 def _configure(traceback):
-    bits = _control.native().settings()["dump_events"]
-    words = [word for i, word in enumerate(_EVENTS) if bits >> i & 1]
+    native = _control.native()
+    bits = native.settings()["dump_events"]
+    words = [word for word in _EVENTS if bits & getattr(native, "EVENT_" + word.upper())]
     words += ["traceback"] if traceback else []
     _control.config(events=",".join(words) or "none")
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-from typing import Any, Dict, Iterable
+"""What the analyses return."""
+
+from typing import Any, Dict, Iterable, Optional
 
 
 class Findings(list):
@@ -14,9 +16,11 @@ class Findings(list):
     False
     """
 
-    def __init__(self, found: Iterable[Dict[str, Any]] = (), answer: Dict[str, Any] = {}) -> None:
+    def __init__(
+        self, found: Iterable[Dict[str, Any]] = (), answer: Optional[Dict[str, Any]] = None
+    ) -> None:
         super().__init__(found)
-        self.answer: Dict[str, Any] = dict(answer)
+        self.answer: Dict[str, Any] = dict(answer or {})
 
     def __repr__(self) -> str:
         """Short: what was found has been printed, and an interactive session shows this, too."""

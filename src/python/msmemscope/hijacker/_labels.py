@@ -13,15 +13,14 @@ Labels belong to threads. A window that ends in another thread than it began in 
 gradients in threads of its own) takes its label off that one.
 """
 
-import os
 import threading
 
-from .. import _control
+from .. import _control, _fork
 from ._hooks import Hook
 
 COMPONENT, PROCESS, DETAIL_1, DETAIL_2 = 1, 2, 3, 4
 
-_lock = threading.RLock()  # a finalizer or signal handler may come in between
+_lock = _fork.lock(globals())  # a finalizer or signal handler may come in between
 _open = {}  # (kind, object id): Window; of Opens, all threads
 
 
@@ -181,13 +180,8 @@ class Bounds(Hook):
         _pop(pushed, _thread.own)
 
 
-def _forget_threads():
-    """In a forked process: the labels are those of the process it came from."""
-    global _lock
-    _lock = threading.RLock()
+@_fork.in_child
+def _forget_labels():
+    """They are those of the process it came from."""
     _open.clear()
     _thread.own = _Labels()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

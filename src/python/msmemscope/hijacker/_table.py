@@ -13,12 +13,10 @@ from . import _vllm
 from ._labels import COMPONENT, DETAIL_1, PROCESS, Bounds, Closes, Opens, Scope
 from ._snapshots import Snapshot
 
-Place = collections.namedtuple("Place", "module cls function hook after mixin optional")
+Place = collections.namedtuple(
+    "Place", "module cls function hook after mixin optional", defaults=(None, False, False)
+)
 Framework = collections.namedtuple("Framework", "package distribution entries")
-
-
-def _at(module, cls, function, hook, after=None, mixin=False, optional=False):
-    return Place(module, cls, function, hook, after, mixin, optional)
 
 
 def _owned(component, process):
@@ -45,20 +43,20 @@ _KV_CACHES = (  # models of DeepSeek have their own in 0.11
 
 def _vllm_decompose():
     places = [
-        _at(*_RUNNER, "profile_run", Scope(*_owned("vllm", "profile"))),
-        _at(*_RUNNER, "execute_model", Scope(*_owned("vllm", "serve"))),
-        _at(*_RUNNER, "capture_model", _detail("graph_pool")),
-        _at(*_RUNNER, "load_model", _vllm.Weights()),
+        Place(*_RUNNER, "profile_run", Scope(*_owned("vllm", "profile"))),
+        Place(*_RUNNER, "execute_model", Scope(*_owned("vllm", "serve"))),
+        Place(*_RUNNER, "capture_model", _detail("graph_pool")),
+        Place(*_RUNNER, "load_model", _vllm.Weights()),
     ]
     for function in _KV_CACHES:
-        places.append(_at(*_RUNNER, function, _vllm.KvCaches(), optional="deepseek" in function))
+        places.append(Place(*_RUNNER, function, _vllm.KvCaches(), optional="deepseek" in function))
     for worker in _WORKERS:
-        places.append(_at(*worker, "compile_or_warm_up_model", Scope(*_owned("vllm", "warmup"))))
+        places.append(Place(*worker, "compile_or_warm_up_model", Scope(*_owned("vllm", "warmup"))))
     return places
 
 
 def _snapshots(*targets):
-    return [_at(*target, Snapshot(*target)) for target in targets]
+    return [Place(*target, Snapshot(*target)) for target in targets]
 
 
 def _vllm_snapshots():
@@ -79,7 +77,7 @@ _RUNTIME = _FSDP + "._runtime_utils"
 
 def _backward_ends(kind, after):
     """However a backward pass ends, its windows do."""
-    return [_at("torch.autograd", None, name, Bounds(kind), after) for name in ("backward", "grad")]
+    return [Place("torch.autograd", None, name, Bounds(kind), after=after) for name in ("backward", "grad")]
 
 
 def _handle_or_state(state, module, handle, *rest):
@@ -95,19 +93,19 @@ def _fsdp1():
     kind = "fsdp1 backward"
     flat = (_FSDP + "._flat_param", "FlatParamHandle")
     return [
-        _at(
+        Place(
             _FSDP + ".fully_sharded_data_parallel",
             "FullyShardedDataParallel",
             "forward",
             Scope(*activation),
         ),
-        _at(_RUNTIME, None, "_pre_backward_hook", Opens(kind, backward, _handle_or_state)),
-        _at(_RUNTIME, None, "_post_backward_hook", Closes(kind, _second)),
-        _at(_RUNTIME, None, "_post_backward_final_callback", Closes(kind, None)),
+        Place(_RUNTIME, None, "_pre_backward_hook", Opens(kind, backward, _handle_or_state)),
+        Place(_RUNTIME, None, "_post_backward_hook", Closes(kind, _second)),
+        Place(_RUNTIME, None, "_post_backward_final_callback", Closes(kind, None)),
         *_backward_ends(kind, _RUNTIME),
-        _at(*flat, "_init_flat_param_and_metadata", _detail("sharded_weight")),
-        _at(*flat, "_alloc_padded_unsharded_flat_param", _detail("all_gather")),
-        _at(_RUNTIME, None, "_reduce_grad", _detail("gradient")),
+        Place(*flat, "_init_flat_param_and_metadata", _detail("sharded_weight")),
+        Place(*flat, "_alloc_padded_unsharded_flat_param", _detail("all_gather")),
+        Place(_RUNTIME, None, "_reduce_grad", _detail("gradient")),
     ]
 
 
@@ -129,22 +127,22 @@ def _fsdp2():
     return [
         # A module keeps its _pre_forward when it is sharded, which may be before we are here.
         # Its call is found in its class, whenever.
-        _at(
+        Place(
             _FSDP2 + "_fully_shard",
             "FSDPModule",
             "__call__",
             Bounds(forward_kind, *activation),
             mixin=True,
         ),
-        _at(*_STATE, "_pre_forward", Opens(forward_kind, activation)),
-        _at(*_STATE, "_post_forward", Closes(forward_kind)),
-        _at(*_STATE, "_pre_backward", Opens(kind, backward, _groups)),
-        _at(_FSDP2 + "_fsdp_param_group", "FSDPParamGroup", "post_backward", Closes(kind)),
-        _at(*_STATE, "_root_post_backward_final_callback", Closes(kind, None)),
+        Place(*_STATE, "_pre_forward", Opens(forward_kind, activation)),
+        Place(*_STATE, "_post_forward", Closes(forward_kind)),
+        Place(*_STATE, "_pre_backward", Opens(kind, backward, _groups)),
+        Place(_FSDP2 + "_fsdp_param_group", "FSDPParamGroup", "post_backward", Closes(kind)),
+        Place(*_STATE, "_root_post_backward_final_callback", Closes(kind, None)),
         *_backward_ends(kind, _STATE[0]),
-        _at(*_PARAM, "_init_sharded_param", _detail("sharded_weight")),
-        _at(*_PARAM, "init_all_gather_outputs", _detail("all_gather_output")),
-        _at(*_PARAM, "alloc_all_gather_outputs", _detail("all_gather_output"), optional=True),
+        Place(*_PARAM, "_init_sharded_param", _detail("sharded_weight")),
+        Place(*_PARAM, "init_all_gather_outputs", _detail("all_gather_output")),
+        Place(*_PARAM, "alloc_all_gather_outputs", _detail("all_gather_output"), optional=True),
     ]
 
 
@@ -152,8 +150,8 @@ def _fsdp2_until_2_9():
     places = _fsdp2()
     for module in ("_fsdp_collectives", "_fsdp_param_group"):  # and imported by name
         places += [
-            _at(_FSDP2 + module, None, "foreach_all_gather", _detail("all_gather_output")),
-            _at(_FSDP2 + module, None, "foreach_reduce", _detail("gradient")),
+            Place(_FSDP2 + module, None, "foreach_all_gather", _detail("all_gather_output")),
+            Place(_FSDP2 + module, None, "foreach_reduce", _detail("gradient")),
         ]
     return places
 
@@ -161,8 +159,8 @@ def _fsdp2_until_2_9():
 def _fsdp2_from_2_10():
     module = _FSDP2 + "_fsdp_collectives"
     return _fsdp2() + [
-        _at(module, "DefaultAllGather", "allocate", _detail("all_gather_output")),
-        _at(module, "DefaultReduceScatter", "allocate", _detail("gradient")),
+        Place(module, "DefaultAllGather", "allocate", _detail("all_gather_output")),
+        Place(module, "DefaultReduceScatter", "allocate", _detail("gradient")),
     ]
 
 

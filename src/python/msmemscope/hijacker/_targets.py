@@ -8,16 +8,14 @@ methods, `from x import f`) works again when hooks come back.
 """
 
 import inspect
-import os
 import sys
-import threading
 import types
 
-from .. import _imports, _say
+from .. import _fork, _imports, _say
 from ._hooks import Functions
 from ._wrap import wrap
 
-_lock = threading.RLock()
+_lock = _fork.lock(globals())
 _targets = {}  # (module, class, function): Target
 _handles = {}  # Handle: None, in the order in which they came
 
@@ -227,13 +225,3 @@ def _uninstall(target):
         delattr(owner, name)
     else:
         setattr(owner, name, target.raw)
-
-
-def _forget_threads():
-    """In a forked process: whoever held the lock is not there."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

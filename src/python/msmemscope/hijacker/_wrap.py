@@ -6,10 +6,9 @@ kept one when it was taken off.
 """
 
 import functools
-import inspect
 import sys
-import types
 
+from .._around import Around, in_steps
 from ._hooks import complain
 
 
@@ -55,15 +54,10 @@ def tracer_at_work():
 
 def wrap(target, function, call):
     """What takes the place of `function`; `call` is called for it."""
-    if inspect.iscoroutinefunction(function):
-        make = _coroutine
-    elif inspect.isasyncgenfunction(function):
-        make = _async_generator
-    elif inspect.isgeneratorfunction(function):
-        make = _generator
-    else:
-        make = _plain
-    made = make(target, call)
+    made = in_steps(function, functools.partial(_Hooked, target), call)
+    if made is not None:
+        return made
+    made = _plain(target, call)
     if function is not None:
         return functools.wraps(function)(made)
     made.__name__, made.__qualname__ = target.key[2], target.what
@@ -89,97 +83,34 @@ def _plain(target, call):
     return wrapper
 
 
-def _drive(step, close, hooks):
-    """Runs a generator or coroutine from pause to pause; step(how, value) is its send or throw."""
-    how, value = "send", None
-    while True:
-        entered, _, _ = enter_all(hooks, (), {})
-        ok = False
-        try:
-            item = step(how, value)
-            ok = True
-        except StopIteration as end:
-            ok = True
-            return end.value
-        finally:
-            leave_all(entered, ok)
-        try:
-            how, value = "send", (yield item)
-        except GeneratorExit:
-            close()
-            raise
-        except BaseException as why:
-            how, value = "throw", why
+class _Hooked(Around):
+    """A call in steps: some hooks are around all of it, some around each step."""
+
+    def __init__(self, target, args, kwargs):
+        self._hooks, self._entered = target.hooks, ()
+        steps = tuple(h for h in self._hooks if h.per_step)
+        super().__init__(args, kwargs, _Step(steps) if steps else None)
+
+    def __enter__(self):
+        whole = tuple(h for h in self._hooks if not h.per_step)
+        self._entered, self.args, self.kwargs = enter_all(whole, self.args, self.kwargs)
+        return self
+
+    def __exit__(self, kind, *error):
+        leave_all(self._entered, kind is None)
+        return False
+
+    def result(self, ret):
+        return result_of(self._hooks, ret, self.args, self.kwargs)
 
 
-def _stepper(it):
-    return lambda how, value: it.send(value) if how == "send" else it.throw(value)
+class _Step:
+    def __init__(self, hooks):
+        self._hooks, self._entered = hooks, ()
 
+    def __enter__(self):
+        self._entered, _, _ = enter_all(self._hooks, (), {})
 
-_drive_awaitable = types.coroutine(_drive)
-
-
-def _split(hooks):
-    whole = tuple(h for h in hooks if not h.per_step)
-    return whole, tuple(h for h in hooks if h.per_step)
-
-
-def _generator(target, call):
-    def wrapper(*args, **kwargs):
-        hooks = target.hooks
-        whole, steps = _split(hooks)
-        entered, args, kwargs = enter_all(whole, args, kwargs)
-        ok = False
-        try:
-            it = call(*args, **kwargs)
-            ret = yield from _drive(_stepper(it), it.close, steps)
-            ok = True
-        finally:
-            leave_all(entered, ok)
-        return result_of(hooks, ret, args, kwargs)
-
-    return wrapper
-
-
-def _coroutine(target, call):
-    async def wrapper(*args, **kwargs):
-        hooks = target.hooks
-        whole, steps = _split(hooks)
-        entered, args, kwargs = enter_all(whole, args, kwargs)
-        ok = False
-        try:
-            it = call(*args, **kwargs)
-            ret = await _drive_awaitable(_stepper(it), it.close, steps)
-            ok = True
-        finally:
-            leave_all(entered, ok)
-        return result_of(hooks, ret, args, kwargs)
-
-    return wrapper
-
-
-def _async_generator(target, call):
-    async def wrapper(*args, **kwargs):
-        whole, steps = _split(target.hooks)
-        entered, args, kwargs = enter_all(whole, args, kwargs)
-        ok = False
-        it = call(*args, **kwargs)
-        try:
-            step = it.asend(None)
-            while True:
-                try:
-                    item = await _drive_awaitable(_stepper(step), step.close, steps)
-                except StopAsyncIteration:
-                    break
-                try:
-                    step = it.asend((yield item))
-                except GeneratorExit:
-                    raise
-                except BaseException as why:
-                    step = it.athrow(why)
-            ok = True
-        finally:
-            leave_all(entered, ok)
-            await it.aclose()
-
-    return wrapper
+    def __exit__(self, kind, *error):
+        leave_all(self._entered, kind is None or issubclass(kind, StopIteration))
+        return False
