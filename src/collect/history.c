@@ -159,9 +159,13 @@ void collect_heap_at(const struct collect_block *b, uint8_t mode, uint64_t time_
 
 void collect_history_until(uint64_t time_ns)
 {
+	if (!writer_is_ready())
+		return;
 	history.until_ns = time_ns;
-	if (writer_is_ready())
-		set_hold(time_ns);
+	/* It is the ring that is waited for: it must be there before its first event. */
+	if (time_ns && !own_ring() && history_reserve(sizeof(struct rec_heap)))
+		history.writer.level = LEVEL;
+	set_hold(time_ns);
 }
 
 /* --- stacks --- */

@@ -181,11 +181,24 @@ static bool is_on_stack(uint64_t addr)
 
 /* --- places --- */
 
-/* What tells a place in the code from all others, also from one in a code object that was at the
- * same address before. */
+/*
+ * What tells a place in the code from all others, also from one in a code object that was at the
+ * same address before. All that it refers to may have been elsewhere, too, and have come to the
+ * same addresses: a part of the hash of its name, which every name in a code object has, stands
+ * above the line.
+ */
 struct place {
 	uint64_t code, lasti, name, file, table, line;
 };
+
+static uint64_t hash_of_name(uint64_t name)
+{
+	uint64_t hash; /* behind its length */
+
+	return python_read_word(&reader, name + python.layout.object.object_size + 8, &hash) < 0
+		       ? 0
+		       : hash;
+}
 
 static bool place_of(const struct python_raw_frame *f, struct place *out)
 {
@@ -203,8 +216,9 @@ static bool place_of(const struct python_raw_frame *f, struct place *out)
 		.name = python_word(bytes, named),
 		.file = python_word(bytes, l->code.filename),
 		.table = python_word(bytes, l->code.linetable),
-		.line = (uint64_t)(int64_t)first_line,
+		.line = (uint32_t)first_line,
 	};
+	out->line |= hash_of_name(out->name) << 32;
 	if (l->minor == 10)
 		out->lasti = f->instr * 2;
 	if (l->minor >= 11)
@@ -218,7 +232,7 @@ static uint32_t line_of(const struct place *p)
 	struct python_position at;
 
 	if (p->lasti == WHOLE)
-		return (int64_t)p->line > 0 ? (uint32_t)p->line : 0;
+		return (int32_t)p->line > 0 ? (uint32_t)p->line : 0;
 	ssize_t n = python_bytes(&reader, l, p->table, NULL, 0);
 
 	if (n < 0 || n > MAX_TABLE ||

@@ -83,10 +83,11 @@ void labels_text(const struct labels *l, struct buf *out)
 
 	labels_pieces(l, pieces);
 	for (unsigned i = 0; i < NLEVELS; i++) {
+		if (!pieces[i].len)
+			continue;
 		/* A framework and the package may say the same, each at a level of its own. */
-		bool again = i < LEVEL_USER && pieces[i].len == last.len &&
-			     !memcmp(pieces[i].text, last.text, last.len);
-		if (!pieces[i].len || again)
+		if (i < LEVEL_USER && pieces[i].len == last.len &&
+		    !memcmp(pieces[i].text, last.text, last.len))
 			continue;
 		last = pieces[i];
 		if (out->len)

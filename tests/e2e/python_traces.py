@@ -193,3 +193,48 @@ def work():
     list(map(leaf, [1, 2, 3]))
     exec(compile("def made(): return max(1, 2)\\nmade()", os.path.abspath(__file__), "exec"), {})
 """
+
+# Threads of many kinds; prints [tid, how many leaves it has called] of each.
+THREADS = """
+import _thread, json, threading
+
+def leaf(n):
+    return n
+
+def loop(n, told):
+    told.append((threading.get_native_id(), n))
+    for i in range(n):
+        leaf(i)
+
+def waits(event, n, told):
+    event.wait()
+    loop(n, told)
+
+def starts(n, told):
+    loop(n, told)
+    t = threading.Thread(target=loop, args=(n + 1, told))
+    t.start()
+    t.join()
+
+def main():
+    told, event = [], threading.Event()
+    before = [threading.Thread(target=waits, args=(event, 100 + i, told)) for i in range(3)]
+    for t in before:
+        t.start()
+    msmemscope.config(events="traceback")
+    msmemscope.start()
+    event.set()
+    after = [threading.Thread(target=starts, args=(200 + 2 * i, told)) for i in range(3)]
+    for t in after:
+        t.start()
+    _thread.start_new_thread(loop, (300, told))
+    for t in before + after:
+        t.join()
+    while len(told) < 10:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    msmemscope.stop()
+    print(json.dumps(told))
+
+main()
+"""

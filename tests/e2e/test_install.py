@@ -111,3 +111,32 @@ def test_without_headers_of_python_make_says_what_to_do(tmp_path):
     )
     assert r.returncode == 2
     assert "no Python.h" in r.stderr and "./bootstrap build" in r.stderr
+
+
+def newest_headers():
+    """Of an interpreter from 3.12 on, where None is not counted."""
+    code = "import sysconfig; print(sysconfig.get_path('include'))"
+    for python in reversed([p for p in pythons.pythons() if p.minor >= 12]):
+        folder = pathlib.Path(run(python.path, "-c", code).strip())
+        if (folder / "Python.h").exists():
+            return folder
+    return pytest.skip("no Python.h of 3.12 or later")
+
+
+def test_newer_headers_make_it_for_older_interpreters(tmp_path):
+    """Who counts references to None, too few of them, ends in the middle of the job."""
+    old = [p for p in pythons.pythons() if 8 <= p.minor <= 11]
+    if not old:
+        pytest.skip("no Python up to 3.11")
+    words = ["DEBUG=1", f"PYTHON_INCLUDE={newest_headers()}", "python"]
+    run("make", "-j2", f"O={tmp_path}/o", *words, cwd=ROOT)
+    code = """
+import sys
+from sonde import _sonde
+before = sys.getrefcount(None)
+for _ in range(1000):
+    _sonde.stop()
+assert sys.getrefcount(None) > before - 100
+"""
+    for python in {p.path: p for p in (old[0], old[-1])}:
+        run(python, "-c", code, PYTHONPATH=tmp_path / "o/python")

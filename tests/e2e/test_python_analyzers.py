@@ -115,6 +115,7 @@ print(list(found), found.answer["failed"])
     )
     assert "INFO: Start index 3 is out of bounds. Device 0 has a total of 5 MSTX events.\n" in text
     assert text.count("[] True\n") == 2
+    assert '"round" (5)' in " ".join(text.split())
 
 
 def test_inside_a_recorded_job(record, leaky):

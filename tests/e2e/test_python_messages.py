@@ -207,6 +207,7 @@ x = torch.ones(12345) + 1
 
 def test_what_is_watched_comes_before_its_name(jobs):
     code = """
+import inspect
 for block in ([1, 2, 3], None, "x"):
     try:
         msmemscope.watcher.watch(block)

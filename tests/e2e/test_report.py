@@ -26,7 +26,7 @@ def run(record, *words, opts=(), **kw):
 def test_a_finding_goes_to_stderr(record):
     plain, got, report = run(record, *LEAK)
     assert got.stdout == plain.stdout
-    assert FOUND in got.stderr and GAPS in got.stderr
+    assert FOUND in got.stderr and GAPS not in got.stderr, "uneven because of the leak"
     assert got.stderr == report
     assert b"\x1b" not in got.stderr
 
@@ -47,6 +47,7 @@ def test_stdout_for_scripts_that_read_it_there(record, opts):
     plain, got, report = run(record, *LEAK, opts=opts)
     assert got.stderr == plain.stderr
     assert sorted((plain.stdout + report).splitlines()) == sorted(got.stdout.splitlines())
+    assert (GAPS in report) == (opts == ["--compat=26.0"])
 
 
 @pytest.mark.parametrize("opts", [["--report=off"], ["--analysis=none"]])

@@ -313,3 +313,59 @@ def test_a_torch_without_a_gpu_is_left_alone(build, tmp_path, torch):
     )
     assert done.returncode == 0, done.stderr
     assert "unharmed" in done.stdout and "CUDA" not in done.stderr
+
+
+# Nothing is alive when recording begins; the first notes are read later, and by another thread.
+FIRST_NOTES = """
+import json, sys, threading, time
+import msmemscope
+from msmemscope import _history
+from sonde import _sonde
+
+def snapshot(notes):
+    blocks = [{"address": n["addr"], "size": n["size"], "requested_size": n["size"],
+               "state": "active_allocated"} for n in notes if n["action"] == "alloc"]
+    size = sum(b["size"] for b in blocks)
+    segment = {"address": 1 << 40, "total_size": 1 << 30, "requested_size": size, "device": 0,
+               "blocks": blocks}
+    return {"segments": [segment], "device_traces": [notes]}
+
+msmemscope.config(output_path=sys.argv[1], analysis="decompose", device="gpu")
+msmemscope.start()
+importer = _history._importer
+importer.take_over({"segments": [], "device_traces": []})
+notes = []
+def note(action, addr, size):
+    notes.append({"action": action, "addr": addr, "size": size, "time_us": time.time_ns() // 1000,
+                  "stream": 0})
+    time.sleep(0.002)
+note("segment_alloc", 1 << 40, 1 << 30)
+for label in ("first", "second"):
+    _sonde.label_push(3, label)
+    time.sleep(0.002)
+    note("alloc", (1 << 40) + 512 * len(notes), 512)
+    _sonde.label_pop(label, 0, 3)
+    time.sleep(0.002)
+time.sleep(0.3)
+reader = threading.Thread(target=importer.tell, args=(snapshot(notes),))
+reader.start()
+reader.join()
+msmemscope.step()
+msmemscope.stop()
+print(importer.missed)
+"""
+
+
+def test_the_first_notes_find_their_labels(build, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_NOTES, str(tmp_path)],
+        env=dict(os.environ, PYTHONPATH=str(build / "python")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    rows = [r for r in rows_of(tmp_path) if r["Event"] == "MALLOC" and r["Event Type"] == "TORCH"]
+    assert [r["attr"]["owner"] for r in rows] == ["TORCH@first", "TORCH@second"]

@@ -215,6 +215,31 @@ os._exit(0)
     assert got["failed"] == 1
     names = [name for _, name, _ in job.looks()]
     assert (names.count("middle"), names.count("three"), names.count("page")) == (4, 3, 2)
+    (end,) = got["ended"]
+    assert (end["name"], end["looks"], got["ended_early"]) == ("three", 3, 1)
+
+
+def test_what_comes_after_the_last_look(job):
+    """Not seen, and said so: that is not the same as all is well."""
+    job("""
+msmemscope.start()
+t, other = torch.zeros(1000), torch.ones(3)
+bad = operator("bad", overwrite(t))
+watcher.watch(t, name="four", dump_nums=4)
+for _ in range(5):
+    other = other * 2
+other = bad(other)
+other = other * 2
+msmemscope.stop()
+""")
+    got = job.answer()
+    assert got["corruptions"] == 0
+    (end,) = got["ended"]
+    assert end["last"] == {"operator": "aten.mul.Tensor", "call": 2, "tid": end["pid"], "at": "end"}
+    text = " ".join(job.record.sonde("mem", "watch", job.out).stdout.decode().split())
+    assert "No corruption of what was watched." not in text
+    assert "ended after operator aten.mul.Tensor #2: it was for 4 looks only" in text
+    assert "Changes after that were not looked at." in text
 
 
 def test_before_start_between_windows_and_after_config(job):

@@ -537,6 +537,7 @@ TEST(leaks, without_steps_growth_cannot_be_told)
 	CHECK_STR(only_kind(a), "");
 	const char *text = text_answer(a, false);
 	CHECK_HAS(text, "No step ended in this recording, so growth cannot be told");
+	CHECK_HAS(text, "msmemscope.step()");
 	CHECK_HAS(text, "sonde_step()");
 	CHECK_HAS(text, "Left at the end\n  Process 10, device 0, PTA: 10.00 MiB in 10 blocks\n"
 			"      leak_one_buffer (train.c:120)\n");

@@ -98,6 +98,37 @@ TEST(leaks_marks, too_few)
 	analysis_free(j.a);
 }
 
+TEST(leaks_marks, none_of_that_name)
+{
+	struct job j = begin(0);
+
+	take_one(&j, MIB, LEAK);
+	for (unsigned i = 0; i < 6; i++) {
+		char name[] = "mark 0";
+
+		name[5] = (char)('0' + i);
+		for (unsigned k = 0; k <= i; k++)
+			mark(&j, name);
+	}
+	const char *text = text_answer(j.a, false);
+	CHECK_HAS(text, "there are 0 marks \"round\", and three are needed. The marks in this");
+	CHECK_HAS(text, "\"mark 5\" (6)");
+	CHECK_HAS(text, "\"mark 1\" (2) and 1 other.");
+	CHECK_LACKS(text, "mark 0");
+	CHECK_LACKS(text, "step()");
+	struct row step = {
+		.event = ROW_SYSTEM, .type = TYPE_STEP, .pid = 10, .name = "1", .name_len = 1};
+	step.time_ns = UINT64_MAX / 2;
+	j.a->ops->row(j.a, &step);
+	CHECK_HAS(text_answer(j.a, false), "were told by step()");
+	json_t *o = json_answer(j.a);
+	CHECK_STR(json_string_value(at(o, "marks.0.name")), "mark 5");
+	CHECK_INT(NUM(o, "marks.0.count"), 6);
+	CHECK_INT(NUM(o, "steps"), 1);
+	json_decref(o);
+	analysis_free(j.a);
+}
+
 TEST(leaks_marks, start_out_of_bounds)
 {
 	struct job j = begin(2);

@@ -600,3 +600,40 @@ TEST(owners, nonsense)
 		analysis_free(a);
 	}
 }
+
+TEST(owners, what_operators_used_is_what_it_is)
+{
+	struct analysis *a = make("end");
+
+	take(a, 0, BLK(TYPE_HOST, 1, 0x10000, 400, "HOST@activation@ops"));
+	take(a, 1, BLK(TYPE_HOST, 2, 0x20000, 100, "HOST@activation"));
+	take(a, 2, BLK(TYPE_HOST, 3, 0x30000, 300, "HOST@backward@ops"));
+	take(a, 3, BLK(TYPE_HOST, 4, 0x40000, 120, "HOST@optimizer_state@ops"));
+	take(a, 4, BLK(TYPE_HOST, 5, 0x50000, 80, "HOST@ops"));
+	CHECK_HAS(answer_of(a),
+		  ": 50 % activations (HOST@activation), 30 % what backward allocated "
+		  "(HOST@backward), 12 % optimizer states (HOST@optimizer_state), 8 % tensors of "
+		  "operators (HOST@ops).");
+	CHECK_HAS(text_of(a), "         500 B   50.0 %          2    activation\n"
+			      "         400 B   40.0 %          1      ops\n"
+			      "         100 B   10.0 %          1      no label\n"
+			      "         300 B   30.0 %          1    backward\n"
+			      "         120 B   12.0 %          1    optimizer_state\n"
+			      "          80 B    8.0 %          1    ops\n");
+	analysis_free(a);
+}
+
+TEST(owners, a_line_that_says_nothing_more_is_left_out)
+{
+	struct analysis *a = make("end");
+
+	take(a, 0, BLK(TYPE_PTA, 1, 0x10000, 400, "PTA@weight@ops@mine"));
+	CHECK_HAS(text_of(a), "         400 B  100.0 %          1  PTA\n"
+			      "         400 B  100.0 %          1    weight\n"
+			      "         400 B  100.0 %          1      mine\n");
+	json_t *o = a->ops->json(a, 10); /* programs get it all */
+	CHECK_STR(json_string_value(at(o, "devices.0.owners.0.below.0.below.0.owner")),
+		  "PTA@weight@ops");
+	json_decref(o);
+	analysis_free(a);
+}

@@ -200,3 +200,26 @@ TEST(peak, older_than_the_recording)
 	CHECK_HAS(text_of(a), "1.95 KiB       >2.0 ms    to the end  CANN@APP\n");
 	analysis_free(a);
 }
+
+TEST(peak, behind_the_last_call_of_a_step)
+{
+	struct analysis *a = peak_new(NULL);
+
+	take(a, 1, segment);
+	step_call(a, 2, "1");
+	take(a, 3, hccl);
+	give(a, 4, hccl, NULL);
+	step_call(a, 5, "2");
+	take(a, 6, weight);
+	CHECK_HAS(answer_of(a), "in step 2");
+	CHECK_HAS(answer_of(a), "The next highest moment, after step 2, was 500 B lower");
+	take(a, 7, hccl);
+	take(a, 8, BLK(TYPE_HAL, 9, 0x50000, 500, "CANN@HCCL"));
+	CHECK_HAS(answer_of(a), ", after step 2: ");
+	CHECK_HAS(answer_of(a), "The next highest moment, in step 2, was 500 B lower");
+	json_t *o = a->ops->json(a, 10);
+	CHECK_INT(NUM(o, "devices.0.step"), 2);
+	CHECK(json_is_false(at(o, "devices.0.in_step")));
+	json_decref(o);
+	analysis_free(a);
+}

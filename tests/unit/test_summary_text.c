@@ -7,9 +7,10 @@ TEST(summary_text, of_nothing)
 	struct summary *s = summary_new();
 
 	CHECK_STR(text_of(s), "There are no events in this recording. A job without NPU memory has "
-			      "some with --device=npu,cpu;\n"
-			      "a deferred one from sonde_start() on; a statically linked program "
-			      "never.\n\nNo events were lost.\n");
+			      "some with --device=npu,cpu,\n"
+			      "in Python msmemscope.config(device=\"cpu\"), see docs/python.md; a "
+			      "deferred one from sonde_start()\n"
+			      "on; a statically linked program never.\n\nNo events were lost.\n");
 	json_t *o = json_of(s, 10);
 	CHECK_INT(NUM(o, "rows"), 0);
 	CHECK_INT(NUM(o, "first_time_ns"), 0);
@@ -297,5 +298,67 @@ TEST(summary_text, frames_that_are_inlined_or_unknown)
 	CHECK_HAS(t, "    100 B in 1 block\n        scale [inlined] (math.h:12)\n"
 		     "        train_step (train.c:120)\n");
 	CHECK_HAS(t, "    50 B in 1 block\n        [0x7f2ac485a050]\n");
+	summary_free(s);
+}
+
+TEST(summary_text, calls_alone)
+{
+	struct summary *s = summary_new();
+
+	summary_calls(s, 1234567, 3, false);
+	summary_asked(s, &(struct summary_asked){.known = true});
+	CHECK_HAS(text_of(s), "1,234,567 calls of Python functions were traced, of 3 threads: see "
+			      "the files\npython_trace_<thread>_<time>.csv in ");
+	CHECK_HAS(text_of(s), "were not asked for (--events).\n");
+	CHECK_LACKS(text_of(s), "no events");
+	summary_calls(s, 1, 1, true);
+	CHECK_HAS(text_of(s), "1 call of Python functions was traced, of 1 thread: see the table "
+			      "python_trace_<pid>");
+	json_t *o = json_of(s, 10);
+	CHECK_INT(NUM(o, "python_calls"), 1);
+	json_decref(o);
+	add(s, ROW_MALLOC, 0, (struct blk){10, 0, TYPE_PTA, 1, MIB, NULL, NULL}, false);
+	CHECK_HAS(text_of(s), "1 process made 1 memory event");
+	CHECK_HAS(text_of(s), "\n1 call of Python functions was traced");
+	summary_free(s);
+}
+
+TEST(summary_text, why_there_is_no_memory)
+{
+	struct summary *s = summary_new();
+	struct row row = base_row(ROW_SYSTEM, TYPE_STEP, 10, 0);
+
+	summary_add(s, &row);
+	summary_asked(s, &(struct summary_asked){.known = true, .memory = true});
+	CHECK_HAS(text_of(s), "recorded with --device=cpu");
+	summary_asked(s, &(struct summary_asked){.known = true, .memory = true, .host = true});
+	CHECK_LACKS(text_of(s), "--device=cpu");
+	summary_free(s);
+}
+
+TEST(summary_text, places_that_read_the_same)
+{
+	struct summary *s = summary_new();
+	struct blk b = {10, 0, TYPE_PTA, 1, MIB, "/opt/job/train(f+0x10) [0x55ad]\n", NULL};
+
+	add(s, ROW_MALLOC, 0, b, false);
+	b.id = 2;
+	b.c_stack = "/opt/job/train(f+0x20) [0x55bd]\n";
+	add(s, ROW_MALLOC, 1, b, false);
+	b.id = 3;
+	b.c_stack = NULL;
+	add(s, ROW_MALLOC, 2, b, true);
+	CHECK_HAS(text_of(s), "    2.00 MiB in 2 blocks\n        f (train)\n");
+	CHECK_HAS(text_of(s), "    1.00 MiB in 1 block, allocated before recording began\n");
+	summary_free(s);
+}
+
+TEST(summary_text, call_stacks_of_python)
+{
+	struct summary *s = summary_new();
+
+	summary_process(s, 10, "/opt/bin/python3.11 train.py");
+	add(s, ROW_MALLOC, 0, (struct blk){10, 0, TYPE_PTA, 1, MIB, NULL, NULL}, false);
+	CHECK_HAS(text_of(s), "--call-stack=python");
 	summary_free(s);
 }

@@ -161,6 +161,27 @@ static long long number(const char *key)
 
 #define MUL "torch._ops.aten.mul_.Scalar"
 
+TEST(watch, looks_that_are_used_up)
+{
+	begin_test();
+	calls("aten.add.Tensor", 1, 7, 0, 7);
+	CHECK_HAS("No corruption of what was watched. ");
+	struct watch_sample s = sample(1, "aten.add.Tensor", 2, true, 7);
+	s.last = true;
+	watch_add(w, PID, &s);
+	begins(1, "aten.mul.Tensor");
+	ends(1, "aten.mul.Tensor");
+	CHECK_HAS("No corruption of what was watched, as long as it was watched. ");
+	CHECK_HAS("ended after operator aten.add.Tensor #2: it was for 3 looks only "
+		  "(dump_nums). Changes after that were not looked at.");
+	json_t *o = w->ops->json(w, 10);
+	CHECK_INT((long long)json_integer_value(json_object_get(o, "ended_early")), 1);
+	json_t *e = json_array_get(json_object_get(o, "ended"), 0);
+	CHECK_INT((long long)json_integer_value(json_object_get(e, "looks")), 3);
+	json_decref(o);
+	analysis_free(w);
+}
+
 TEST(watch, nothing_watched)
 {
 	begin_test();

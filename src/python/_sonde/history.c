@@ -341,7 +341,7 @@ static PyObject *history(PyObject *self, PyObject *args, PyObject *kwargs)
 	memset(&im, 0, sizeof(im));
 	if (make_keys() < 0 ||
 	    !PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!$nIIO!O!O!OLKK", (char **)names, &PyList_Type, &entries,
+		    args, kwargs, "O!nIIO!O!O!OLKK", (char **)names, &PyList_Type, &entries,
 		    &begin, &depth, &device, &PyDict_Type, &im.live, &PyDict_Type, &im.waiting,
 		    &PyDict_Type, &im.segments, &im.unmap, &offset, &last_ns, &now_ns))
 		return NULL;
@@ -446,7 +446,7 @@ static PyObject *oom_observer(PyObject *self, PyObject *args)
 
 PyMethodDef history_methods[] = {
 	{"history", (PyCFunction)(void (*)(void))history, METH_VARARGS | METH_KEYWORDS,
-	 "history(notes, *, begin, depth, device, live, waiting, segments, unmap, "
+	 "history(notes, begin, depth, device, live, waiting, segments, unmap, "
 	 "wall_minus_mono_ns, last_ns, now_ns) -> (events, missed, grown by, last_ns)"},
 	{"history_alloc", history_alloc, METH_VARARGS,
 	 "history_alloc(address, size, device, pool, time_ns, frames, depth); time 0: not known"},

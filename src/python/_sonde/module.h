@@ -16,6 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Headers from 3.12 on count no references to None, which interpreters up to 3.11 do. */
+#undef Py_RETURN_NONE
+#define Py_RETURN_NONE return Py_INCREF(Py_None), Py_None
+
 /* In every CPython since 3.7, in the stable ABI since 3.10. */
 #ifndef METH_FASTCALL
 #	define METH_FASTCALL 0x0080

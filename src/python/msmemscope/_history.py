@@ -161,11 +161,12 @@ class Importer:
             )
             self.missed = 0
 
-    def read(self):
+    def read(self, busy=False):
         if self.notes is None or not self.notes.mine():
             return
         begin = time.perf_counter()
-        self.tell(self.notes.read(), self.notes)
+        self.tell(self.notes.read(busy), self.notes)
+        self.notes.told()
         self.read_at = time.perf_counter()
         self.read_took = self.read_at - begin
         self.seconds += self.read_took
@@ -188,6 +189,9 @@ class Importer:
             self._repair(self.device(index), by_device.get(index, ()))
         if self.notes is not None:
             self.notes.forget(snapshot)
+        # From now on others wait for what the allocator does; and whoever calls this is the thread
+        # whose labels it gets.
+        self.sonde.history_until(time.monotonic_ns())
 
     def tell(self, snapshot, notes=None):
         """The notes of a snapshot that were not told yet, and then whatever is missing."""
@@ -353,7 +357,7 @@ class _Pacer:
                     if leave.is_set() or _importer is None or _importer.notes is None:
                         return
                     if _importer.is_due(IDLE_S):
-                        _importer.read()
+                        _importer.read(busy=True)
             except Exception as why:
                 _say.warn_once(f"memory of CUDA is read too late: {type(why).__name__}: {why}")
                 return

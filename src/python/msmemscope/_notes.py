@@ -8,6 +8,7 @@ import threading
 import types
 
 MAX_NOTES = 200_000  # that the allocator keeps; some hundred bytes each, a few thousand with stacks
+MANY_NOTES = 20_000  # are read again rather than lost
 
 
 class Notes:
@@ -19,6 +20,7 @@ class Notes:
         self.memory = torch.cuda.memory
         self.of_program = False
         self.seen = {}  # index: (how many of its notes were told, the last of them)
+        self.thrown_away = False  # … since the last snapshot
 
     def why_not(self):
         """"" if there can be any."""
@@ -59,23 +61,31 @@ class Notes:
         if not self.of_program:
             self.memory._record_memory_history(**self.options)
 
-    def read(self):
-        """What is alive and what has happened. Notes that are ours are thrown away."""
+    def read(self, busy=False):
+        """What is alive and what has happened. Notes that are ours are thrown away: those of what
+        other threads do between the two calls are lost. So while they are busy it is done only
+        when there are many."""
         with _WithoutInductor(self.torch):
             snapshot = self.memory._snapshot()
-        self._take()
+        if not busy or max(map(len, snapshot["device_traces"]), default=0) > MANY_NOTES:
+            self._take()
+            self.thrown_away = not self.of_program
         return snapshot
+
+    def told(self):
+        """All notes of the last snapshot have been."""
+        if self.thrown_away:
+            self.seen.clear()
+            self.thrown_away = False
 
     def forget(self, snapshot):
         """Of these nothing is to be told."""
-        if self.of_program:
-            for index, entries in enumerate(snapshot["device_traces"]):
-                self._remember(index, entries)
+        for index, entries in enumerate(snapshot["device_traces"]):
+            self._remember(index, entries)
+        self.told()
 
     def begins(self, index, entries):
         """Where the notes begin that were not told yet."""
-        if not self.of_program:
-            return 0
         count, last = self.seen.get(index, (0, None))
         self._remember(index, entries)
         if last is None:

@@ -6,6 +6,7 @@ is on the stack of every thread that runs operators to be told: of the one that 
 those that are started from then on, and of torch's own threads that work for them.
 """
 
+import functools
 import threading
 
 from sonde import _sonde
@@ -61,10 +62,31 @@ def _begin(torch, settings):
         retire = None if in_python else _take_off
         _sonde.op_setup(torch, retire, threading.main_thread().ident)
         _mode = _make_mode(torch)
+        if in_python:
+            _mend_as_subclass(torch)
     _tensors.enable(torch, settings)
     _sonde.op_live(True)
     _put_on()
     _threads(True)
+
+
+def _mend_as_subclass(torch):
+    """Before 2.0 it fails below any mode, and so do all functions of tensors of a class with
+    __torch_function__. It stays: threads may have our mode for longer than we are enabled."""
+    original = torch.Tensor.as_subclass
+
+    @functools.wraps(original)
+    def as_subclass(self, cls):
+        stack = _stack()
+        if len(stack) != 1 or stack[0] is not _mode:
+            return original(self, cls)
+        _take_off()
+        try:
+            return original(self, cls)
+        finally:
+            _put_on()
+
+    torch.Tensor.as_subclass = as_subclass
 
 
 def _make_mode(torch):

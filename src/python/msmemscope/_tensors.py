@@ -11,6 +11,8 @@ import weakref
 
 from sonde import _sonde
 
+from . import _addresses
+
 _ready = False
 _scanned = None  # when, and how long it took
 
@@ -54,7 +56,13 @@ def _setup(torch):
         return
     base = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
     storage_of = getattr(base, "untyped_storage", None) or base._storage
-    probe = torch.empty(1)
+    # Modes of the program's, and where it wants tensors to be, do not matter for this one.
+    with _addresses.unseen(torch):
+        off = torch._C._DisableTorchDispatch()  # as long as it lives
+        try:
+            probe = torch.empty(1, device="cpu")
+        finally:
+            del off
     weak = expired = drop = None
     if not _stays(storage_of, probe):
         kind = type(storage_of(probe))

@@ -77,7 +77,10 @@ _RUNTIME = _FSDP + "._runtime_utils"
 
 def _backward_ends(kind, after):
     """However a backward pass ends, its windows do."""
-    return [Place("torch.autograd", None, name, Bounds(kind), after=after) for name in ("backward", "grad")]
+    return [
+        Place("torch.autograd", None, name, Bounds(kind), after=after)
+        for name in ("backward", "grad")
+    ]
 
 
 def _handle_or_state(state, module, handle, *rest):
