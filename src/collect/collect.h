@@ -166,8 +166,8 @@ uint32_t collect_want(void) EXPORTED(collect_want);
 void collect_configure(const struct rec_settings *s, uint32_t want, const char *output_dir)
 	EXPORTED(collect_configure);
 
-/* Our own functions are not told in Python stacks: `name` is the object co_filename of a file, which
- * must live as long as the process. */
+/* Our own functions are not told in Python stacks: `name` is the object co_filename of a file,
+ * which must live as long as the process. */
 void collect_hide_file(const void *name) EXPORTED(collect_hide_file);
 
 /* Waits, at most so long, until the files hold what has happened. False: they do not yet. */

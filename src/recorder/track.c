@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What is alive: blocks, pools, names, and who gets which record. A FREE row is written whenever the
- * MALLOC row of its block was; when that is, is said in track_window.c.
+ * What is alive: blocks, pools, names, and who gets which record. A FREE row is written whenever
+ * the MALLOC row of its block was; when that is, is said in track_window.c.
  */
 #include "recorder/track.h"
 

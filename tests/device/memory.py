@@ -3,12 +3,15 @@
 """msmemscope against a real PyTorch on a real NVIDIA GPU. By hand, on a machine that has both.
 
 usage: memory.py --bin BUILD/bin/sonde --python-path BUILD/python [--lib-dir DIR] --out DIR
+                 [--wheel FILE] [--only STAGE,…]
 
 Trains a small transformer on CUDA (memory_job.py) and compares what the recording says with what
 torch says, to the byte and at every step: pool, driver, snapshots, owners, the line of Python that
-allocates most. Provokes refusals of memory and asks `sonde mem oom` why. Measures what a step costs
-with and without. Prints PASS or FAIL for each statement and writes results.json and what is needed
-to understand a failure to --out; exits with 1 if anything failed. Takes about three minutes.
+allocates most. Provokes refusals of memory and asks `sonde mem oom` why. Operators, accesses, calls
+of Python, a compiled model, two processes, shards, the installed wheel: memory_python.py. Measures
+what a step costs with and without (memory_cost_job.py). Prints PASS or FAIL for each statement and
+writes results.json and what is needed to understand a failure to --out; exits with 1 if anything
+failed. Takes about seven minutes.
 """
 
 import argparse

@@ -111,7 +111,8 @@ def idle(args):
         import msmemscope
 
         if not args.launched:
-            msmemscope.config(output_path=args.dir, analysis="decompose", events="alloc,free,launch")
+            msmemscope.config(output_path=args.dir)
+            msmemscope.config(analysis="decompose", events="alloc,free,launch")
         msmemscope.start()
         steps.times(5, msmemscope.step)
         msmemscope.stop()

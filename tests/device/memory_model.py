@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The model that the jobs beside this file train. By itself: a program that knows of nobody who looks
-at it. Trains, and says what came out as JSON. usage: memory_model.py [DEVICE]
+"""The model that the jobs beside this file train. By itself: a program that knows of nobody who
+looks at it. Trains, and says what came out as JSON. usage: memory_model.py [DEVICE]
 """
 
 import hashlib

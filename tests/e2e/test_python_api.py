@@ -376,7 +376,7 @@ msmemscope.start(); msmemscope.stop()
 
 
 def test_nothing_is_missing_where_nothing_is_asked(run):
-    code = "import msmemscope\nmsmemscope.config(events='none')\nmsmemscope.start(); msmemscope.stop()"
+    code = "import msmemscope as m\nm.config(events='none')\nm.start(); m.stop()"
     first, where, last = run(code).stderr.decode().splitlines()
     assert first == "[msmemscope] Info: Start tracing."
     assert where.startswith("[msmemscope] Info: recording into /")

@@ -43,7 +43,8 @@ def count(left, text):
 def shown(jobs, left):
     """Runs the command that start() names."""
     (line,) = [line for line in said(left) if "recording into" in line and "look at" in line]
-    place, command = re.match(r"Info: recording into (.*) \(look at it with: (.*)\)$", line).groups()
+    form = r"Info: recording into (.*) \(look at it with: (.*)\)$"
+    place, command = re.match(form, line).groups()
     words = shlex.split(command)
     assert words[:3] == ["sonde", "mem", "show"]
     r = subprocess.run([jobs.build / "bin/sonde", *words[1:]], stdout=subprocess.PIPE)

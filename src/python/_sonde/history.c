@@ -341,8 +341,8 @@ static PyObject *history(PyObject *self, PyObject *args, PyObject *kwargs)
 	memset(&im, 0, sizeof(im));
 	if (make_keys() < 0 ||
 	    !PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!nIIO!O!O!OLKK", (char **)names, &PyList_Type, &entries,
-		    &begin, &depth, &device, &PyDict_Type, &im.live, &PyDict_Type, &im.waiting,
+		    args, kwargs, "O!nIIO!O!O!OLKK", (char **)names, &PyList_Type, &entries, &begin,
+		    &depth, &device, &PyDict_Type, &im.live, &PyDict_Type, &im.waiting,
 		    &PyDict_Type, &im.segments, &im.unmap, &offset, &last_ns, &now_ns))
 		return NULL;
 	im.device = device <= DEV_HOST ? (uint16_t)device : DEV_NONE;

@@ -160,7 +160,9 @@ def _output(sonde):
 
 
 def _say_late(sonde, late):
-    by = "the options of the msmemscope command hold" if sonde.launched() else "the first call holds"
+    by = "the first call holds"
+    if sonde.launched():
+        by = "the options of the msmemscope command hold"
     _say.warn(
         'Config:"format","output_path","watch" can only be set once. '
         f"Ignored: {', '.join(late)} ({by}); files go to {_output(sonde)}"
