@@ -30,7 +30,8 @@ extern int Py_IsInitialized(void) __attribute__((weak));
 extern int Py_AddPendingCall(int (*fn)(void *), void *arg) __attribute__((weak));
 extern void *Py_CompileString(const char *text, const char *name, int start) __attribute__((weak));
 extern void *PyEval_EvalCode(void *code, void *globals, void *locals) __attribute__((weak));
-extern void *PyEval_GetBuiltins(void) __attribute__((weak));
+extern void *PyImport_AddModule(const char *name) __attribute__((weak));
+extern void *PyEval_GetFrame(void) __attribute__((weak));
 extern void *PyDict_New(void) __attribute__((weak));
 extern int PyDict_SetItemString(void *dict, const char *key, void *value) __attribute__((weak));
 extern void *PyUnicode_DecodeFSDefault(const char *text) __attribute__((weak));
@@ -39,8 +40,7 @@ extern int PyErr_ExceptionMatches(void *type) __attribute__((weak));
 extern void *PyDict_GetItemString(void *dict, const char *key) __attribute__((weak));
 extern void PyDict_Clear(void *dict) __attribute__((weak));
 extern int PyObject_IsTrue(void *object) __attribute__((weak));
-extern void *PyExc_MemoryError __attribute__((weak));
-extern void *PyExc_RecursionError __attribute__((weak));
+extern void *PyExc_Exception __attribute__((weak));
 extern void Py_DecRef(void *object) __attribute__((weak));
 extern void *PySys_GetObject(const char *name) __attribute__((weak));
 extern void *PyObject_GetAttrString(void *object, const char *name) __attribute__((weak));
@@ -120,6 +120,7 @@ static const char text[] =
 	"    done = True\n"
 	"except Exception as why:\n"
 	"    if is_programs(getattr(why, '__traceback__', None)):\n"
+	"        programs = True\n"
 	"        raise\n";
 
 enum { IDLE, ASKED, DONE };
@@ -136,14 +137,15 @@ static int run(void)
 	void *result = NULL;
 	int r = 0;
 
-	if (program && PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0 &&
+	/* Not those of the code that runs now: it may be kept from having any. */
+	void *builtins = program ? PyImport_AddModule("builtins") : NULL;
+	if (builtins && PyDict_SetItemString(globals, "__builtins__", builtins) == 0 &&
 	    PyDict_SetItemString(globals, "program", program) == 0)
 		result = PyEval_EvalCode(code, globals, globals);
-	/* No room to begin with, for one; anything else that comes out is for the job. */
 	if (result)
 		r = PyObject_IsTrue(PyDict_GetItemString(globals, "done")) == 1;
-	else if (!program || PyErr_ExceptionMatches(PyExc_MemoryError) ||
-		 PyErr_ExceptionMatches(PyExc_RecursionError))
+	else if (PyErr_ExceptionMatches(PyExc_Exception) &&
+		 !(globals && PyDict_GetItemString(globals, "programs")))
 		PyErr_Clear();
 	else
 		r = -1;
@@ -182,7 +184,9 @@ static bool is_starting(void)
 
 static int bring(void *arg)
 {
-	int r = is_starting() ? 0 : run();
+	/* Without a frame it is the interpreter that ends, and what it could not raise is printed.
+	 */
+	int r = is_starting() || !PyEval_GetFrame() ? 0 : run();
 
 	(void)arg;
 	atomic_store(&state, r > 0 || atomic_fetch_add(&tries, 1) >= MAX_TRIES ? DONE : IDLE);
@@ -192,10 +196,10 @@ static int bring(void *arg)
 bool guest_has_python(void)
 {
 	return Py_IsInitialized && Py_AddPendingCall && Py_CompileString && PyEval_EvalCode &&
-	       PyEval_GetBuiltins && PyDict_New && PyDict_SetItemString &&
+	       PyImport_AddModule && PyEval_GetFrame && PyDict_New && PyDict_SetItemString &&
 	       PyUnicode_DecodeFSDefault && PyErr_Clear && Py_DecRef && PyErr_ExceptionMatches &&
 	       PyDict_GetItemString && PyDict_Clear && PyObject_IsTrue && PySys_GetObject &&
-	       PyObject_GetAttrString && &PyExc_MemoryError && &PyExc_RecursionError;
+	       PyObject_GetAttrString && &PyExc_Exception;
 }
 
 static bool is_off(void)
