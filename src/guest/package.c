@@ -35,6 +35,8 @@ extern void *PyEval_GetFrame(void) __attribute__((weak));
 extern void *PyDict_New(void) __attribute__((weak));
 extern int PyDict_SetItemString(void *dict, const char *key, void *value) __attribute__((weak));
 extern void *PyUnicode_DecodeFSDefault(const char *text) __attribute__((weak));
+extern int PyGILState_Ensure(void) __attribute__((weak));
+extern void PyGILState_Release(int state) __attribute__((weak));
 extern void PyErr_Clear(void) __attribute__((weak));
 extern int PyErr_ExceptionMatches(void *type) __attribute__((weak));
 extern void *PyDict_GetItemString(void *dict, const char *key) __attribute__((weak));
@@ -196,10 +198,10 @@ static int bring(void *arg)
 bool guest_has_python(void)
 {
 	return Py_IsInitialized && Py_AddPendingCall && Py_CompileString && PyEval_EvalCode &&
-	       PyImport_AddModule && PyEval_GetFrame && PyDict_New && PyDict_SetItemString &&
-	       PyUnicode_DecodeFSDefault && PyErr_Clear && Py_DecRef && PyErr_ExceptionMatches &&
-	       PyDict_GetItemString && PyDict_Clear && PyObject_IsTrue && PySys_GetObject &&
-	       PyObject_GetAttrString && &PyExc_Exception;
+	       PyImport_AddModule && PyGILState_Ensure && PyGILState_Release && PyEval_GetFrame &&
+	       PyDict_New && PyDict_SetItemString && PyUnicode_DecodeFSDefault && PyErr_Clear &&
+	       Py_DecRef && PyErr_ExceptionMatches && PyDict_GetItemString && PyDict_Clear &&
+	       PyObject_IsTrue && PySys_GetObject && PyObject_GetAttrString && &PyExc_Exception;
 }
 
 static bool is_off(void)
@@ -231,6 +233,15 @@ void guest_bring_package(bool device)
 	errno = saved;
 }
 
+/*
+ * From 3.9 to 3.12 the main thread does not learn what another has asked for before it has a reason
+ * to look. Somebody who waits for the GIL is one.
+ */
+static void make_it_look(void)
+{
+	PyGILState_Release(PyGILState_Ensure());
+}
+
 static void *keep_asking(void *arg)
 {
 	const struct timespec pause = {0, PAUSE_NS};
@@ -240,6 +251,8 @@ static void *keep_asking(void *arg)
 	while (atomic_load(&state) != DONE && guest_now() < until) {
 		ask();
 		syscall(SYS_nanosleep, &pause, NULL);
+		if (atomic_load(&state) == ASKED && Py_IsInitialized())
+			make_it_look();
 	}
 	return NULL;
 }

@@ -120,6 +120,32 @@ def test_modules_of_the_job_with_our_names(record, tmp_path, python, name, first
     assert r.stdout.decode().split() == ["begins", str(own / f"{name}.py"), "True"]
 
 
+@pytest.mark.parametrize("python", PER_MINOR)
+def test_a_job_without_a_single_event(record, python):
+    """Nothing but calls, one thread, no signals: the interpreter has no reason to look up."""
+    code = """
+import sys, time
+begin = time.monotonic()
+while "msmemscope" not in sys.modules and time.monotonic() - begin < 20:
+    pass
+print("msmemscope" in sys.modules)
+"""
+    r = record(python.path, "-c", code, opts=["--events=traceback"])
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"True\n", b"")
+
+
+@pytest.mark.parametrize("python", PER_MINOR)
+def test_code_that_is_kept_from_having_builtins(record, python):
+    code = """
+names = {"__builtins__": {}, "numbers": range, "take": bytearray}
+for i in range(20):
+    kept = eval("[take(600) for i in numbers(1000)]", names)
+print(len(kept))
+"""
+    r = record(python.path, "-c", code, opts=["--device=cpu", "--analysis=decompose"])
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"1000\n", b"")
+
+
 # --- its signals ---
 
 ALARM = """
