@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DEFAULT_OUTPUT "memscopeDumpResults"
@@ -22,6 +23,7 @@ static bool given; /* the environment names the session */
 static bool expected;
 static _Atomic int begun;
 static _Atomic int captured;
+enum { CAPTURE_NOT, CAPTURE_NOW, CAPTURE_DONE };
 
 /* A text being put together in a fixed buffer; once it overflows it stays empty. */
 struct text {
@@ -204,10 +206,22 @@ static uint32_t pid_in_name(const char *dir)
 	return pid;
 }
 
+/*
+ * Once. Threads that come meanwhile wait for it; not forever, since it may be this thread's own
+ * work that a signal handler has interrupted.
+ */
 static void capture(void)
 {
-	if (atomic_exchange(&captured, 1))
+	const struct timespec moment = {0, 20000};
+	int state = CAPTURE_NOT;
+
+	if (atomic_load_explicit(&captured, memory_order_acquire) == CAPTURE_DONE)
 		return;
+	if (!atomic_compare_exchange_strong(&captured, &state, CAPTURE_NOW)) {
+		for (int i = 0; i < 500 && atomic_load(&captured) != CAPTURE_DONE; i++)
+			syscall(SYS_nanosleep, &moment, NULL);
+		return;
+	}
 	guest_env_copy(SESSION_ENV, session_dir, sizeof(session_dir));
 	given = session_dir[0] == '/';
 	/* One that was cut is not the one that was meant. */
@@ -223,6 +237,7 @@ static void capture(void)
 	size_t n = strlen(session_dir);
 	launched = n && !strncmp(env_find(CONFIG_ENV), session_dir, n) &&
 		   env_find(CONFIG_ENV)[n] == '/';
+	atomic_store_explicit(&captured, CAPTURE_DONE, memory_order_release);
 }
 
 const char *guest_session_dir(void)
