@@ -52,6 +52,8 @@ extern void *PyObject_GetAttrString(void *object, const char *name) __attribute_
  * is. If the program has packages of these names, they are taken if they are sonde's, and otherwise
  * left alone: what it imports must be what it means.
  *
+ * Up to 3.11 an import in the middle of taking the lock of another one makes that fail: not now.
+ *
  * An exception that a signal handler of the program raises meanwhile is the program's, of whatever
  * class; all others are ours. Read by Python 2 as well, up to the first condition.
  */
@@ -109,17 +111,28 @@ static const char text[] =
 	"        if trace.tb_frame.f_code in codes:\n"
 	"            return True\n"
 	"        trace = trace.tb_next\n"
+	"def is_locking():\n"
+	"    frame = sys._getframe()\n"
+	"    while frame is not None:\n"
+	"        code, frame = frame.f_code, frame.f_back\n"
+	"        if code.co_filename == '<frozen importlib._bootstrap>' and code.co_name in (\n"
+	"                'acquire', 'release', 'has_deadlock', '__enter__', '__exit__',\n"
+	"                '_get_module_lock', '_lock_unlock_module', 'cb'):\n"
+	"            return True\n"
 	"done = False\n"
 	"try:\n"
-	"    import os, sys\n"
-	"    if 'msmemscope' not in sys.modules and sys.version_info >= (3, 8):\n"
+	"    import sys\n"
+	"    locking = is_locking()\n"
+	"    if (not locking and 'msmemscope' not in sys.modules and\n"
+	"            sys.version_info >= (3, 8)):\n"
+	"        import os\n"
 	"        from importlib.machinery import PathFinder\n"
 	"        found = set(theirs())\n"
 	"        for place in found if found else places():\n"
 	"            if len(found) < 2 and is_ours(place):\n"
 	"                bring(place)\n"
 	"                break\n"
-	"    done = True\n"
+	"    done = not locking\n"
 	"except Exception as why:\n"
 	"    if is_programs(getattr(why, '__traceback__', None)):\n"
 	"        programs = True\n"

@@ -19,6 +19,8 @@ for i in range(60000):
 print("msmemscope" in sys.modules, sys.path == before, "torch" in sys.modules,
       len(threading.enumerate()))
 """
+# Every allocation is in the dump and is checked there: where it must not come, some will do.
+LOOK_SHORTLY = LOOK.replace("60000", "15000")
 
 
 def run(record, python, *opts, code=LOOK, **env):
@@ -37,18 +39,18 @@ def test_it_comes_when_owners_are_asked_for(record, python):
 @pytest.mark.parametrize("python", one_per_minor(oldest=11, newest=11))
 @pytest.mark.parametrize("opts", [[], ["--analysis=leaks"], ["--events=alloc"]])
 def test_it_does_not_come_otherwise(record, python, opts):
-    assert run(record, python, *opts).stdout.split()[0] == b"False"
+    assert run(record, python, *opts, code=LOOK_SHORTLY).stdout.split()[0] == b"False"
 
 
 @pytest.mark.parametrize("python", one_per_minor(oldest=11, newest=11))
 def test_it_can_be_kept_out(record, python):
-    r = run(record, python, "--analysis=decompose", SONDE_PYTHON="off")
+    r = run(record, python, "--analysis=decompose", code=LOOK_SHORTLY, SONDE_PYTHON="off")
     assert r.stdout.split()[0] == b"False"
 
 
 @pytest.mark.parametrize("python", one_per_minor(oldest=7, newest=7))
 def test_an_interpreter_that_is_too_old_is_left_alone(record, python):
-    r = run(record, python, "--analysis=decompose")
+    r = run(record, python, "--analysis=decompose", code=LOOK_SHORTLY)
     assert r.stdout.split()[0] == b"False" and r.stderr == b""
 
 
@@ -65,9 +67,11 @@ def test_there_is_no_event_to_come_with(hurt, python, events):
 def test_a_small_job_that_is_busy_importing(record, python):
     """Modules that the package needs are half there at the first try."""
     code = """
-import threading, functools, weakref, sys
-for i in range(200):
+import threading, functools, weakref, sys, time
+end = time.monotonic() + 5
+while "msmemscope" not in sys.modules and time.monotonic() < end:
     kept = [bytearray(2000) for i in range(10)]
+    time.sleep(0.001)
 print("msmemscope" in sys.modules)
 """
     r = run(record, python, "--events=alloc,traceback", "--device=npu,cpu", code=code)
