@@ -79,6 +79,26 @@ print("msmemscope" in sys.modules)
 
 
 @pytest.mark.parametrize("python", one_per_minor(oldest=8))
+def test_not_while_an_import_takes_its_lock(record, python):
+    """Up to 3.11 the import that was interrupted there would fail."""
+    code = """
+import sys, time
+def wait(seconds):
+    end = time.monotonic() + seconds
+    while "msmemscope" not in sys.modules and time.monotonic() < end:
+        kept = [bytearray(2000) for i in range(10)]
+        time.sleep(0.001)
+    return "msmemscope" in sys.modules
+there = {"wait": wait}
+text = "def acquire(): return wait(0) == wait(0.2)\\nsame = acquire()"
+exec(compile(text, "<frozen importlib._bootstrap>", "exec"), there)
+print(there["same"], wait(5))
+"""
+    r = run(record, python, "--events=alloc,traceback", "--device=npu,cpu", code=code)
+    assert r.stdout == b"True True\n"
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=8))
 def test_the_job_is_the_same(record, python):
     """Exceptions, exit status, output, a half-finished import: as without us."""
     code = """
