@@ -7,14 +7,14 @@
  */
 #include <sys/stat.h>
 
+#include "scratch.h"
 #include "stack_child.h"
 
 #define BUDGET_NS 2000 /* with ten frames, on top of the same event without */
 #define WANT_RATIO 2 /* the cheaper one of the others must cost so many times as much */
 #define ROUNDS 6
 
-static const char *build;
-static char dir[256];
+static struct scratch scratch;
 
 /* Runs the job behind these words and returns the number that it prints; negative on failure. */
 static double run(const struct stack_python *p, const char *before, const char *how, int events)
@@ -24,7 +24,7 @@ static double run(const struct stack_python *p, const char *before, const char *
 
 	snprintf(cmd, sizeof(cmd),
 		 "%s '%s' -B " STACK_SCRIPTS "/ten_frames.py %s/bench/libpython_pairs.so %s %d %d",
-		 before, p->path, build, how, events, ROUNDS);
+		 before, p->path, scratch.build, how, events, ROUNDS);
 	FILE *f = popen(cmd, "r");
 	if (!f)
 		return -1;
@@ -38,8 +38,8 @@ static double recorded(const struct stack_python *p, const char *options)
 	char before[1024];
 
 	snprintf(before, sizeof(before),
-		 "SIM_NPU_STATE=%s/npu %s/bin/msmemscope --output=%s/out --device=cpu %s --", dir,
-		 build, dir, options);
+		 "SIM_NPU_STATE=%s/npu %s/bin/msmemscope --output=%s/out --device=cpu %s --",
+		 scratch.dir, scratch.build, scratch.dir, options);
 	return run(p, before, "plain", stack_quick() ? 10240 : 40960);
 }
 
@@ -66,17 +66,11 @@ int main(void)
 {
 	struct stack_python pythons[STACK_PYTHONS];
 	unsigned n = stack_pythons(pythons), bad = 0;
-	char cmd[512];
 
-	build = getenv("SONDE_BUILD") ? getenv("SONDE_BUILD") : "build";
-	snprintf(dir, sizeof(dir), "%s/sonde-bench-XXXXXX",
-		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	if (!mkdtemp(dir))
-		stack_die(dir);
+	if (!scratch_open(&scratch))
+		return 1;
 	for (unsigned i = 0; i < n; i++)
 		bad += measure(&pythons[i]) != 0;
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	if (system(cmd) != 0)
-		fprintf(stderr, "python_stack: cannot remove %s\n", dir);
+	scratch_remove(&scratch);
 	return bad != 0;
 }

@@ -11,18 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WANT_RATIO 1.05 /* nothing, and what the machine adds */
-#define QUICK_RATIO 1.25 /* a short run tells only what is far off */
+#include "torch_child.h"
+
 #define TURNS 3
 #define TRIES 3 /* somebody else's work may fall into all of one side's chunks */
 
-static double want_ratio(void)
-{
-	return getenv("BENCH_QUICK") ? QUICK_RATIO : WANT_RATIO;
-}
-
-static const char *build;
-static char dir[256];
+static struct scratch scratch;
 
 /* Runs the job; the one or two numbers that it prints. */
 static bool run(const char *python, const char *how, double out[2])
@@ -33,7 +27,7 @@ static bool run(const char *python, const char *how, double out[2])
 	snprintf(cmd, sizeof(cmd),
 		 "here=$PWD; cd '%s' && PYTHONPATH='%s/python' '%s' -B "
 		 "\"$here\"/tests/targets/python/idle_training.py %s %d 2>said",
-		 dir, build, python, how, getenv("BENCH_QUICK") ? 10 : 40);
+		 scratch.dir, scratch.build, python, how, getenv("BENCH_QUICK") ? 10 : 40);
 	FILE *f = popen(cmd, "r");
 	if (!f)
 		return false;
@@ -69,40 +63,18 @@ static int measure(const char *label, const char *python)
 				printf("torch_idle: %s: could not be measured\n", label);
 				return -1;
 			}
-		over = imported[0] / plain[0] > want_ratio() ||
-		       windows[1] / windows[0] > want_ratio();
+		over = imported[0] / plain[0] > torch_want_ratio() ||
+		       windows[1] / windows[0] > torch_want_ratio();
 	}
 	printf("torch_idle: %s: a step takes %.1f us; with the package imported x %.3f, in a "
 	       "window "
 	       "that asks for nothing x %.3f (must be at most %.2f%s)\n",
 	       label, plain[0] / 1000, imported[0] / plain[0], windows[1] / windows[0],
-	       want_ratio(), over ? ", OVER" : "");
+	       torch_want_ratio(), over ? ", OVER" : "");
 	return over;
 }
 
 int main(void)
 {
-	char label[128], python[1024], cmd[512];
-	int bad = 0, n = 0;
-
-	build = getenv("SONDE_BUILD") ? getenv("SONDE_BUILD") : "build";
-	snprintf(dir, sizeof(dir), "%s/sonde-bench-XXXXXX",
-		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	FILE *f = popen("python3 -B tests/e2e/torches.py", "r");
-	if (!f || !mkdtemp(dir)) {
-		fprintf(stderr, "torch_idle: %s\n", strerror(errno));
-		return 1;
-	}
-	while (fscanf(f, "%127s %1023s%*[^\n]", label, python) == 2)
-		if (python[0] == '/') {
-			bad += measure(label, python) != 0;
-			n++;
-		}
-	pclose(f);
-	if (!n)
-		printf("torch_idle: no PyTorch here, nothing to measure\n");
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	if (system(cmd) != 0)
-		fprintf(stderr, "torch_idle: cannot remove %s\n", dir);
-	return bad != 0;
+	return torch_each("torch_idle", &scratch, measure);
 }

@@ -14,21 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "torch_child.h"
+
 #define BUDGET_US 3.0 /* of one event, on top of the mode that does nothing */
-#define WANT_RATIO 1.05 /* of what is not enabled: nothing, and what the machine adds */
-#define QUICK_RATIO 1.25 /* a short run tells only what is far off */
 #define TRIES 3
 
 enum way { PLAIN, EMPTY, LAUNCH, ACCESS, MEMORY, NOTHING, NWAYS };
-static double want_ratio(void)
-{
-	return getenv("BENCH_QUICK") ? QUICK_RATIO : WANT_RATIO;
-}
-
 static const char *const ways[NWAYS] = {"plain", "empty", "launch", "access", "memory", "nothing"};
 
-static const char *build;
-static char dir[256];
+static struct scratch scratch;
 
 static bool run(const char *python, double best[NWAYS])
 {
@@ -39,7 +33,7 @@ static bool run(const char *python, double best[NWAYS])
 	snprintf(cmd, sizeof(cmd),
 		 "here=$PWD; cd '%s' && PYTHONPATH='%s/python' '%s' -B "
 		 "\"$here\"/tests/targets/python/torch_ops_cost.py %d 2>said",
-		 dir, build, python, getenv("BENCH_QUICK") ? 3 : 15);
+		 scratch.dir, scratch.build, python, getenv("BENCH_QUICK") ? 3 : 15);
 	FILE *f = popen(cmd, "r");
 	if (!f)
 		return false;
@@ -58,7 +52,8 @@ static bool run(const char *python, double best[NWAYS])
 static bool is_over(const double t[NWAYS])
 {
 	return (t[LAUNCH] - t[EMPTY]) / 2 > BUDGET_US || (t[ACCESS] - t[EMPTY]) / 7 > BUDGET_US ||
-	       t[MEMORY] / t[PLAIN] > want_ratio() || t[NOTHING] / t[PLAIN] > want_ratio();
+	       t[MEMORY] / t[PLAIN] > torch_want_ratio() ||
+	       t[NOTHING] / t[PLAIN] > torch_want_ratio();
 }
 
 /* 0: within the budgets, 1: above, -1: it could not be measured. */
@@ -81,34 +76,12 @@ static int measure(const char *label, const char *python)
 	       "%.2f)%s\n",
 	       label, t[PLAIN], t[EMPTY] / t[PLAIN], t[LAUNCH] / t[PLAIN],
 	       (t[LAUNCH] - t[EMPTY]) / 2, t[ACCESS] / t[PLAIN], (t[ACCESS] - t[EMPTY]) / 7,
-	       BUDGET_US, t[MEMORY] / t[PLAIN], t[NOTHING] / t[PLAIN], want_ratio(),
+	       BUDGET_US, t[MEMORY] / t[PLAIN], t[NOTHING] / t[PLAIN], torch_want_ratio(),
 	       over ? " OVER" : "");
 	return over;
 }
 
 int main(void)
 {
-	char label[128], python[1024], cmd[512];
-	int bad = 0, n = 0;
-
-	build = getenv("SONDE_BUILD") ? getenv("SONDE_BUILD") : "build";
-	snprintf(dir, sizeof(dir), "%s/sonde-bench-XXXXXX",
-		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	FILE *f = popen("python3 -B tests/e2e/torches.py", "r");
-	if (!f || !mkdtemp(dir)) {
-		fprintf(stderr, "torch_ops: %s\n", strerror(errno));
-		return 1;
-	}
-	while (fscanf(f, "%127s %1023s%*[^\n]", label, python) == 2)
-		if (python[0] == '/') {
-			bad += measure(label, python) != 0;
-			n++;
-		}
-	pclose(f);
-	if (!n)
-		printf("torch_ops: no PyTorch here, nothing to measure\n");
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	if (system(cmd) != 0)
-		fprintf(stderr, "torch_ops: cannot remove %s\n", dir);
-	return bad != 0;
+	return torch_each("torch_ops", &scratch, measure);
 }

@@ -7,6 +7,7 @@
  */
 #include <sys/stat.h>
 
+#include "scratch.h"
 #include "stack_child.h"
 
 #define OLDEST 8
@@ -14,8 +15,7 @@
 #define WANT_RATIO 2 /* the naive way must cost so many times as much */
 #define CALLS 5000 /* in a round, which fits between two turns of the scheduler */
 
-static const char *build;
-static char dir[256];
+static struct scratch scratch;
 
 struct cost {
 	double python, native; /* ns per call */
@@ -30,7 +30,8 @@ static int run(const struct stack_python *p, const char *how, struct cost *out)
 	snprintf(cmd, sizeof(cmd),
 		 "PYTHONPATH='%s/python' '%s' -B " STACK_SCRIPTS
 		 "/trace_cost.py %s %d %d '%s/out' 2>'%s/said'",
-		 build, p->path, how, CALLS, stack_quick() ? 40 : 120, dir, dir);
+		 scratch.build, p->path, how, CALLS, stack_quick() ? 40 : 120, scratch.dir,
+		 scratch.dir);
 	FILE *f = popen(cmd, "r");
 	if (!f)
 		return -1;
@@ -44,9 +45,9 @@ static void forget_files(void)
 {
 	char cmd[512];
 
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s/out'", dir);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s/out'", scratch.dir);
 	if (system(cmd) != 0)
-		fprintf(stderr, "trace_cost: cannot remove %s/out\n", dir);
+		fprintf(stderr, "trace_cost: cannot remove %s/out\n", scratch.dir);
 }
 
 static bool report(const struct stack_python *p, const char *what, double plain, double traced,
@@ -85,18 +86,12 @@ int main(void)
 {
 	struct stack_python pythons[STACK_PYTHONS];
 	unsigned n = stack_pythons(pythons), bad = 0;
-	char cmd[512];
 
-	build = getenv("SONDE_BUILD") ? getenv("SONDE_BUILD") : "build";
-	snprintf(dir, sizeof(dir), "%s/sonde-bench-XXXXXX",
-		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	if (!mkdtemp(dir))
-		stack_die(dir);
+	if (!scratch_open(&scratch))
+		return 1;
 	for (unsigned i = 0; i < n; i++)
 		if (pythons[i].minor >= OLDEST)
 			bad += measure(&pythons[i]);
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	if (system(cmd) != 0)
-		fprintf(stderr, "trace_cost: cannot remove %s\n", dir);
+	scratch_remove(&scratch);
 	return bad != 0;
 }

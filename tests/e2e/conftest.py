@@ -45,3 +45,13 @@ def hurts(build, tmp_path):
 @pytest.fixture
 def hurt(hurts):
     return hurts()
+
+
+@pytest.fixture
+def jobs(build, tmp_path):
+    """Runs programs in Python that use the package (python_jobs.py); none outlives its test."""
+    from python_jobs import Jobs
+
+    made = Jobs(build, tmp_path)
+    yield made
+    made.end()

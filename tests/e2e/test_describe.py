@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from python_jobs import Jobs
 from pythons import one_per_minor
 from torches import every_torch
 
@@ -29,13 +28,6 @@ END = """
 msmemscope.stop()
 print(json.dumps(told))
 """
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import subprocess
 
 import pytest
 from harness import SOAK
-from python_jobs import Jobs
 from pythons import every_python, one_per_minor, pythons
 from torches import torches
 
@@ -18,13 +17,6 @@ EVERY = every_python(oldest=8)
 PER_MINOR = one_per_minor(oldest=8)
 OLDEST_AND_NEWEST = [PER_MINOR[0], PER_MINOR[-1]]
 NEWEST = [p for p in pythons() if p.minor >= 8][-1]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 def run(jobs, python, code, *args, **kw):

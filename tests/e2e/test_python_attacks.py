@@ -4,20 +4,12 @@
 import re
 
 import pytest
-from python_jobs import Jobs
 from python_traces import trace
 from pythons import one_per_minor
 from torches import every_torch
 
 PER_MINOR = one_per_minor(oldest=8)
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 # --- the extension is given anything ---

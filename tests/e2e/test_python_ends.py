@@ -10,19 +10,12 @@ import time
 
 import pytest
 from harness import wait_gone
-from python_jobs import PRELUDE, Jobs, Left, wait_for
+from python_jobs import PRELUDE, Left, wait_for
 from pythons import one_per_minor, pythons
 
 PER_MINOR = one_per_minor(oldest=8)
 NEWEST = [p for p in pythons() if p.minor >= 8][-1]
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 # --- ends ---

@@ -7,19 +7,12 @@ import os
 import subprocess
 
 import pytest
-from python_jobs import PRELUDE, Jobs, Left
+from python_jobs import PRELUDE, Left
 from pythons import one_per_minor, pythons
 
 PER_MINOR = one_per_minor(oldest=8)
 NEWEST = [p for p in pythons() if p.minor >= 8][-1]
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 # --- windows ---

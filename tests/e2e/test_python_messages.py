@@ -7,7 +7,6 @@ import shlex
 import subprocess
 
 import pytest
-from python_jobs import Jobs
 from pythons import every_python, one_per_minor, pythons
 from torches import every_torch
 
@@ -18,13 +17,6 @@ CPU = 'msmemscope.config(device="cpu")'
 NOTHING = "nothing is being recorded: call start() first"
 
 has_device = any(re.match("nvidia|davinci|kfd|dxg", name) for name in os.listdir("/dev"))
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 def said(left):

@@ -11,7 +11,7 @@ import zipfile
 
 import dumpcheck
 import pytest
-from python_jobs import PRELUDE, Jobs, Left
+from python_jobs import PRELUDE, Left
 from pythons import every_python, one_per_minor, pythons
 from recording import HOOKS
 
@@ -34,13 +34,6 @@ msmemscope.step()
 msmemscope.stop()
 print("done")
 """
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 def check_windows(left):

@@ -5,20 +5,12 @@ torch."""
 import collections
 
 import pytest
-from python_jobs import Jobs
 from python_traces import WORK, names, only, read_csv, trace
 from pythons import one_per_minor, pythons
 from torches import every_torch
 
 PER_MINOR = one_per_minor(oldest=8)
 ANY = [p for p in pythons() if p.minor >= 8][-1]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 # --- spans with names ---

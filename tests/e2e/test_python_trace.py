@@ -7,7 +7,6 @@ import json
 import re
 
 import pytest
-from python_jobs import Jobs
 from python_traces import THREADS, WORK, names, only, trace
 from pythons import one_per_minor
 
@@ -15,13 +14,6 @@ PER_MINOR = one_per_minor(oldest=8)
 OLD = [p for p in PER_MINOR if p.values[0] and p.values[0].minor < 12]
 NEW = [p for p in PER_MINOR if p.values[0] and p.values[0].minor >= 12]
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 # --- every call ---

@@ -10,20 +10,12 @@ import time
 
 import pytest
 from harness import Session
-from python_jobs import Jobs
 from python_traces import THREADS, WORK, Row, names, number, only, read_csv, trace
 from pythons import one_per_minor, pythons
 
 PER_MINOR = one_per_minor(oldest=8)
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
 ANY = [p for p in pythons() if p.minor >= 8][-1]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 # --- processes and their ends ---

@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 
 import pytest
-from python_jobs import Jobs, Left
+from python_jobs import Left
 from torches import every_torch, torches
 
 TRAIN = pathlib.Path(__file__).resolve().parents[1] / "targets/python/train.py"
@@ -23,13 +23,6 @@ EVERYTHING = [
     "device=cpu,npu",
 ]
 STACKS = ["call_stack=python:10", "analysis=leaks", "device=cpu"]
-
-
-@pytest.fixture
-def jobs(build, tmp_path):
-    made = Jobs(build, tmp_path)
-    yield made
-    made.end()
 
 
 def line_of(text):
