@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define MAX_TRIES 1000
+#define EARLY_TRIES 100 /* about a second */
 #define PAUSE_NS 5000000
 #define PATIENCE_NS 30000000000ull /* of the thread: a start-up that takes longer is none */
 #define NEEDS_PYTHON (WANT_TRACE | WANT_OWNERS | WANT_ACCESS | WANT_WATCH)
@@ -51,6 +52,9 @@ extern void *PyObject_GetAttrString(void *object, const char *name) __attribute_
  * `program` is <prefix>/lib/../bin/sonde. The package is found by its place: sys.path stays as it
  * is. If the program has packages of these names, they are taken if they are sonde's, and otherwise
  * left alone: what it imports must be what it means.
+ *
+ * The folder of the script comes into sys.path last: not before the script itself runs. Programs
+ * that have none, embedded Python, are recognised by their age.
  *
  * Up to 3.11 an import in the middle of taking the lock of another one makes that fail: not now.
  *
@@ -119,11 +123,17 @@ static const char text[] =
 	"                'acquire', 'release', 'has_deadlock', '__enter__', '__exit__',\n"
 	"                '_get_module_lock', '_lock_unlock_module', 'cb'):\n"
 	"            return True\n"
+	"def is_early():\n"
+	"    frame = sys._getframe()\n"
+	"    while frame.f_back is not None:\n"
+	"        frame = frame.f_back\n"
+	"    return 'early' in globals() and frame.f_globals.get('__name__') not in (\n"
+	"        '__main__', 'runpy')\n"
 	"done = False\n"
 	"try:\n"
 	"    import sys\n"
-	"    locking = is_locking()\n"
-	"    if (not locking and 'msmemscope' not in sys.modules and\n"
+	"    not_now = is_locking() or is_early()\n"
+	"    if (not not_now and 'msmemscope' not in sys.modules and\n"
 	"            sys.version_info >= (3, 8)):\n"
 	"        import os\n"
 	"        from importlib.machinery import PathFinder\n"
@@ -132,7 +142,7 @@ static const char text[] =
 	"            if len(found) < 2 and is_ours(place):\n"
 	"                bring(place)\n"
 	"                break\n"
-	"    done = not locking\n"
+	"    done = not not_now\n"
 	"except Exception as why:\n"
 	"    if is_programs(getattr(why, '__traceback__', None)):\n"
 	"        programs = True\n"
@@ -155,7 +165,9 @@ static int run(void)
 	/* Not those of the code that runs now: it may be kept from having any. */
 	void *builtins = program ? PyImport_AddModule("builtins") : NULL;
 	if (builtins && PyDict_SetItemString(globals, "__builtins__", builtins) == 0 &&
-	    PyDict_SetItemString(globals, "program", program) == 0)
+	    PyDict_SetItemString(globals, "program", program) == 0 &&
+	    (atomic_load(&tries) >= EARLY_TRIES ||
+	     PyDict_SetItemString(globals, "early", program) == 0))
 		result = PyEval_EvalCode(code, globals, globals);
 	if (result)
 		r = PyObject_IsTrue(PyDict_GetItemString(globals, "done")) == 1;
