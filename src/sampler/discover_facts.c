@@ -12,6 +12,7 @@
 
 #define CMDLINE_BYTES 4096 /* what lies behind is not looked at */
 #define ENVIRON_BYTES (256u << 10)
+#define PROGRAM_READS 3
 
 uint64_t process_start_ticks(pid_t pid)
 {
@@ -46,8 +47,11 @@ static int first_of(const char *env, size_t len, const char *const *names)
 	return v;
 }
 
-/* Of another user's process the environment is not ours to read: then nothing is known. */
-static void read_ranks(pid_t pid, struct process_facts *out)
+/*
+ * Of another user's process the environment is not ours to read: then nothing is known.
+ * False when it has none (yet).
+ */
+static bool read_ranks(pid_t pid, struct process_facts *out)
 {
 	static const char *const ranks[] = {"RANK",
 					    "OMPI_COMM_WORLD_RANK",
@@ -76,6 +80,7 @@ static void read_ranks(pid_t pid, struct process_facts *out)
 	out->local_rank = first_of(env, len, local_ranks);
 	out->world_size = first_of(env, len, sizes);
 	free(env);
+	return n != 0;
 }
 
 static char *read_cmdline(pid_t pid, const char *comm)
@@ -96,6 +101,25 @@ static char *read_cmdline(pid_t pid, const char *comm)
 	return all;
 }
 
+/*
+ * A program that is being replaced (exec) must not lend its environment to the command line of the
+ * next one: both are of one program when the command line is the same before and after.
+ */
+static void read_program(pid_t pid, const char *comm, struct process_facts *out)
+{
+	out->cmdline = read_cmdline(pid, comm);
+	for (int i = 0; i < PROGRAM_READS; i++) {
+		bool told = read_ranks(pid, out);
+		char *again = read_cmdline(pid, comm);
+		bool same = !strcmp(again, out->cmdline);
+
+		free(out->cmdline);
+		out->cmdline = again;
+		if (same && told)
+			break;
+	}
+}
+
 int process_facts(pid_t pid, struct process_facts *out, struct err *err)
 {
 	struct proc_stat s;
@@ -107,8 +131,7 @@ int process_facts(pid_t pid, struct process_facts *out, struct err *err)
 		return err_sys(err, r, "cannot read '/proc/%d/stat'", (int)pid);
 	*out = (struct process_facts){
 		.start_ticks = s.start_ticks, .parent = s.parent, .state = s.state};
-	read_ranks(pid, out);
-	out->cmdline = read_cmdline(pid, s.comm);
+	read_program(pid, s.comm, out);
 	return 0;
 }
 
