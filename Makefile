@@ -25,7 +25,9 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
 GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
 OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
-OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson -lzstd -lz -lxxhash -ldw -lelf -lpthread -ldl -lm
+# Workbooks are written where there is a library for it; src/export/activity_xlsx.c asks the same.
+XLSX_LIBS := $(shell printf '\#include <stddef.h>\n\#include <xlsxwriter.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo -lxlsxwriter)
+OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson $(XLSX_LIBS) -lzstd -lz -lxxhash -ldw -lelf -lpthread -ldl -lm
 
 .PHONY: all
 all: guest own sim
@@ -41,6 +43,9 @@ HOOKS_libascend_mstx_hook := src/device/ascend/mstx_hooks.c
 HOOKS_libatb_abi_0_hook := $(addprefix src/device/ascend/,atb_hooks.c atb_text.c)
 HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/malloc_hooks.c
+# The monitor: what asks the daemon, and the sources of activities.
+HOOKS_libsonde_monitor := $(wildcard src/monitor/*.c src/device/*/activity*.c) src/wire/order.c src/wire/fabric.c \
+	src/guest/env.c
 HOOK_LIBS := $(patsubst HOOKS_%,%,$(filter HOOKS_%,$(.VARIABLES)))
 HOOK_SRC := $(sort $(foreach l,$(HOOK_LIBS),$(HOOKS_$(l))))
 
@@ -54,7 +59,7 @@ $(O)/guest/%.o: %.c
 # C++ exceptions fly through these hooks.
 $(O)/guest/src/device/ascend/atb_hooks.o: GUEST_CFLAGS += -fexceptions
 # Has a thread of its own; older C libraries keep threads in a library apart.
-$(O)/lib/libascend_kernel_hook.so $(O)/lib/libsonde_guest.so: private GUEST_LDFLAGS += -lpthread
+$(O)/lib/libascend_kernel_hook.so $(O)/lib/libsonde_guest.so $(O)/lib/libsonde_monitor.so: private GUEST_LDFLAGS += -lpthread
 
 $(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
 	@mkdir -p $(@D)
@@ -103,9 +108,12 @@ EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) src/recorder/mem_config.c \
 	src/recorder/mem_options.c src/recorder/mem_values.c \
 	$(addprefix src/base/,args.c args_words.c buf.c err.c fs.c log.c mem.c number.c)
 EXTENSION := $(O)/python/sonde/_sonde.abi3.so
+# The monitor's: apart, since it brings libsonde_monitor.so along.
+MONITOR_EXTENSION := $(O)/python/sonde/_monitor.abi3.so
+MONITOR_EXTENSION_SRC := $(wildcard src/python/_monitor/*.c)
 
 .PHONY: python
-python: $(PYTHON_SRC:src/%=$(O)/%) $(EXTENSION)
+python: $(PYTHON_SRC:src/%=$(O)/%) $(EXTENSION) $(MONITOR_EXTENSION)
 
 # putils/tools are programs, the other files are imported.
 $(O)/python/%.py: src/python/%.py
@@ -123,8 +131,12 @@ $(O)/extension/%.o: %.c
 # Where the guest's library is: in a build, below a prefix, and (lib64, see packaging/wheel) in a
 # virtual environment, with pip's --target, with its --user and --prefix.
 $(EXTENSION): $(EXTENSION_SRC:%.c=$(O)/extension/%.o) $(O)/lib/libsonde_guest.so
+$(MONITOR_EXTENSION): $(MONITOR_EXTENSION_SRC:%.c=$(O)/extension/%.o) \
+	$(O)/lib/libsonde_monitor.so $(O)/lib/libsonde_guest.so
+$(EXTENSION) $(MONITOR_EXTENSION):
 	@mkdir -p $(@D)
-	$(CC) -shared -o $@ $(filter %.o,$^) -L$(O)/lib -lsonde_guest -Wl,-z,now \
+	$(CC) -shared -o $@ $(filter %.o,$^) -L$(O)/lib \
+		$(patsubst lib%.so,-l%,$(notdir $(filter %.so,$^))) -Wl,-z,now \
 		-Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../..:$$ORIGIN/../../..' \
 		-Wl,-rpath,'$$ORIGIN/../lib64:$$ORIGIN/../../../../lib64' -Wl,--disable-new-dtags
 
@@ -195,7 +207,8 @@ targets: $(TARGETS)
 TEST_LIBS := $(O)/libown.a $(O)/libguest.a
 $(O)/libown.a: $(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
 $(O)/libguest.a: $(GUEST_SRC:%.c=$(O)/own/%.o) \
-	$(patsubst %,$(O)/own/src/device/ascend/%.o,stars atb_text)
+	$(patsubst %,$(O)/own/src/device/ascend/%.o,stars atb_text) \
+	$(patsubst %.c,$(O)/own/%.o,$(wildcard src/device/*/activity*.c))
 $(TEST_LIBS):
 	@rm -f $@
 	ar rcs $@ $^
@@ -300,7 +313,7 @@ soak: all targets
 
 UNITS := $(wildcard packaging/systemd/*)
 SHARED := packaging/README.md $(wildcard $(foreach d,logrotate sysctl slurm kubernetes prometheus grafana,packaging/$(d)/*))
-PACKAGES := $(PYTHON_SRC:src/%=%) $(EXTENSION:$(O)/%=%)
+PACKAGES := $(PYTHON_SRC:src/%=%) $(patsubst $(O)/%,%,$(EXTENSION) $(MONITOR_EXTENSION))
 INSTALLED := $(addprefix bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) \
 	$(addprefix lib/,$(PACKAGES) libsonde_guest.so $(HOOK_LIBS:%=%.so)) \
 	$(wildcard include/sonde/*.h) $(patsubst docs/man/%,share/man/man1/%,$(wildcard docs/man/*.1)) \

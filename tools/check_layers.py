@@ -23,7 +23,7 @@ LAYER_OF = [
     ("src/device/*", "device/hooks"),
     ("include/sonde/*", "api"),
 ]
-LAYERS = "wire guest base collect stack sampler recorder analyze export daemon cli python".split()
+LAYERS = "wire guest base collect monitor stack sampler recorder analyze export daemon cli python".split()
 
 ALLOWED = {
     "api": "",
@@ -37,6 +37,7 @@ ALLOWED = {
     "stack/python": "wire",  # both worlds
     "collect": "guest wire stack/native api",
     "device/hooks": "guest wire collect device/abi api",
+    "monitor": "guest wire collect device/hooks api",
     # own world
     "base": "",
     "stack": "wire base stack/python",
@@ -47,7 +48,7 @@ ALLOWED = {
     "recorder": "base wire stack analyze export device/names device/metrics",
     "daemon": "base wire device/metrics export",
     "cli": "base wire stack stack/python sampler analyze export recorder daemon device/metrics api",
-    "python": "guest collect wire base stack analyze export recorder api",
+    "python": "guest collect monitor wire base stack analyze export recorder api",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)

@@ -3,17 +3,19 @@
 
 #include "hal/ascend_hal.h"
 #include "runtime/rt.h"
-#include "sim/frame.h"
+#include "sim/feed.h"
 #include "sim/state.h"
+
+#define ACL_CALL(expression) SIM_CALL(MSPTI_ACTIVITY_KIND_ACL_API, expression)
 
 aclError aclInit(const char *config)
 {
-	return sim_layer(aclInitImpl(config));
+	ACL_CALL(aclInitImpl(config));
 }
 
 aclError aclFinalize(void)
 {
-	return sim_layer(aclFinalizeImpl());
+	ACL_CALL(aclFinalizeImpl());
 }
 
 const char *aclrtGetSocName(void)
@@ -32,7 +34,7 @@ aclError aclrtGetDeviceCount(uint32_t *out_count)
 
 aclError aclrtSetDevice(int32_t device)
 {
-	return sim_layer(aclrtSetDeviceImpl(device));
+	ACL_CALL(aclrtSetDeviceImpl(device));
 }
 
 aclError aclrtResetDevice(int32_t device)
@@ -43,27 +45,27 @@ aclError aclrtResetDevice(int32_t device)
 
 aclError aclrtGetDevice(int32_t *out_device)
 {
-	return sim_layer(aclrtGetDeviceImpl(out_device));
+	ACL_CALL(aclrtGetDeviceImpl(out_device));
 }
 
 aclError aclrtMalloc(void **out_ptr, size_t size, aclrtMemMallocPolicy policy)
 {
-	return sim_layer(aclrtMallocImpl(out_ptr, size, policy));
+	ACL_CALL(aclrtMallocImpl(out_ptr, size, policy));
 }
 
 aclError aclrtFree(void *ptr)
 {
-	return sim_layer(aclrtFreeImpl(ptr));
+	ACL_CALL(aclrtFreeImpl(ptr));
 }
 
 aclError aclrtMallocHost(void **out_ptr, size_t size)
 {
-	return sim_layer(rtMallocHost(out_ptr, size, HAL_MODULE_APP));
+	ACL_CALL(rtMallocHost(out_ptr, size, HAL_MODULE_APP));
 }
 
 aclError aclrtFreeHost(void *ptr)
 {
-	return sim_layer(rtFreeHost(ptr));
+	ACL_CALL(rtFreeHost(ptr));
 }
 
 /* Pages are not really pinned: the simulator must run without privileges. */
@@ -80,68 +82,68 @@ aclError aclrtHostUnregister(void *ptr)
 
 aclError aclrtMemcpy(void *dst, size_t dst_max, const void *src, size_t n, aclrtMemcpyKind kind)
 {
-	return sim_layer(rtMemcpy(dst, dst_max, src, n, kind));
+	ACL_CALL(rtMemcpy(dst, dst_max, src, n, kind));
 }
 
 aclError aclrtMemcpyAsync(void *dst, size_t dst_max, const void *src, size_t n,
 			  aclrtMemcpyKind kind, aclrtStream stream)
 {
-	return sim_layer(rtMemcpyAsync(dst, dst_max, src, n, kind, stream));
+	ACL_CALL(rtMemcpyAsync(dst, dst_max, src, n, kind, stream));
 }
 
 aclError aclrtMemset(void *ptr, size_t max, int32_t value, size_t n)
 {
-	return sim_layer(rtMemset(ptr, max, (uint32_t)value, n));
+	ACL_CALL(rtMemset(ptr, max, (uint32_t)value, n));
 }
 
 aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *out_free, size_t *out_total)
 {
 	(void)attr;
-	return sim_layer(rtMemGetInfo(out_free, out_total));
+	ACL_CALL(rtMemGetInfo(out_free, out_total));
 }
 
 aclError aclrtCreateStream(aclrtStream *out_stream)
 {
-	return sim_layer(rtStreamCreate(out_stream, 0));
+	ACL_CALL(rtStreamCreate(out_stream, 0));
 }
 
 aclError aclrtDestroyStream(aclrtStream stream)
 {
-	return sim_layer(rtStreamDestroy(stream));
+	ACL_CALL(rtStreamDestroy(stream));
 }
 
 aclError aclrtSynchronizeStream(aclrtStream stream)
 {
-	return sim_layer(rtStreamSynchronize(stream));
+	ACL_CALL(rtStreamSynchronize(stream));
 }
 
 aclError aclrtSynchronizeDevice(void)
 {
-	return sim_layer(rtDeviceSynchronize());
+	ACL_CALL(rtDeviceSynchronize());
 }
 
 aclError aclrtStreamGetId(aclrtStream stream, int32_t *out_id)
 {
-	return sim_layer(aclrtStreamGetIdImpl(stream, out_id));
+	ACL_CALL(aclrtStreamGetIdImpl(stream, out_id));
 }
 
 aclError aclrtLaunchKernel(void *function, uint32_t blocks, const void *args, size_t size,
 			   aclrtStream stream)
 {
-	return sim_layer(aclrtLaunchKernelImpl(function, blocks, args, size, stream));
+	ACL_CALL(aclrtLaunchKernelImpl(function, blocks, args, size, stream));
 }
 
 aclError aclrtLaunchKernelV2(void *function, uint32_t blocks, const void *args, size_t size,
 			     void *config, aclrtStream stream)
 {
-	return sim_layer(aclrtLaunchKernelV2Impl(function, blocks, args, size, config, stream));
+	ACL_CALL(aclrtLaunchKernelV2Impl(function, blocks, args, size, config, stream));
 }
 
 aclError aclrtLaunchKernelWithConfig(void *function, uint32_t blocks, aclrtStream stream,
 				     void *config, void *args_handle, void *reserve)
 {
-	return sim_layer(aclrtLaunchKernelWithConfigImpl(function, blocks, stream, config,
-							 args_handle, reserve));
+	ACL_CALL(aclrtLaunchKernelWithConfigImpl(function, blocks, stream, config, args_handle,
+						 reserve));
 }
 
 aclError aclrtLaunchKernelWithHostArgs(void *function, uint32_t blocks, aclrtStream stream,
@@ -149,6 +151,6 @@ aclError aclrtLaunchKernelWithHostArgs(void *function, uint32_t blocks, aclrtStr
 				       void *placeholders, size_t placeholder_count)
 {
 	(void)placeholders, (void)placeholder_count;
-	return sim_layer(aclrtLaunchKernelWithHostArgsImpl(function, blocks, stream, config,
-							   host_args, size));
+	ACL_CALL(aclrtLaunchKernelWithHostArgsImpl(function, blocks, stream, config, host_args,
+						   size));
 }

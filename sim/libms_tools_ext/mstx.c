@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "marks.h"
+
 /* Members in the order of their ids, from 1. */
 static struct {
 	void (*mark)(const char *, void *);
@@ -116,6 +118,7 @@ static inline void prepare(void)
 void mstxMarkA(const char *message, void *stream)
 {
 	prepare();
+	marks_instant(NULL, message, stream);
 	if (core.mark)
 		core.mark(message, stream);
 }
@@ -123,52 +126,60 @@ void mstxMarkA(const char *message, void *stream)
 mstxRangeId mstxRangeStartA(const char *message, void *stream)
 {
 	prepare();
-	return core.range_start ? core.range_start(message, stream) : 0;
+	mstxRangeId id = core.range_start ? core.range_start(message, stream) : 0;
+	return marks_start(NULL, message, stream, id);
 }
 
 void mstxRangeEnd(mstxRangeId id)
 {
 	prepare();
-	if (core.range_end)
+	marks_end(id);
+	if (core.range_end && !marks_is_ours(id))
 		core.range_end(id);
 }
 
 mstxDomainHandle_t mstxDomainCreateA(const char *name)
 {
 	prepare();
-	return domain_slots.create ? domain_slots.create(name) : NULL;
+	return marks_domain(domain_slots.create ? domain_slots.create(name) : NULL, name);
 }
 
 void mstxDomainDestroy(mstxDomainHandle_t domain)
 {
 	prepare();
 	if (domain_slots.destroy)
-		domain_slots.destroy(domain);
+		domain_slots.destroy(marks_tools_domain(domain));
 }
 
 void mstxDomainMarkA(mstxDomainHandle_t domain, const char *message, void *stream)
 {
 	prepare();
+	marks_instant(domain, message, stream);
 	if (domain_slots.mark)
-		domain_slots.mark(domain, message, stream);
+		domain_slots.mark(marks_tools_domain(domain), message, stream);
 }
 
 mstxRangeId mstxDomainRangeStartA(mstxDomainHandle_t domain, const char *message, void *stream)
 {
 	prepare();
-	return domain_slots.range_start ? domain_slots.range_start(domain, message, stream) : 0;
+	mstxRangeId id = 0;
+	if (domain_slots.range_start)
+		id = domain_slots.range_start(marks_tools_domain(domain), message, stream);
+	return marks_start(domain, message, stream, id);
 }
 
 void mstxDomainRangeEnd(mstxDomainHandle_t domain, mstxRangeId id)
 {
 	prepare();
-	if (domain_slots.range_end)
-		domain_slots.range_end(domain, id);
+	marks_end(id);
+	if (domain_slots.range_end && !marks_is_ours(id))
+		domain_slots.range_end(marks_tools_domain(domain), id);
 }
 
 mstxMemHeapHandle_t mstxMemHeapRegister(mstxDomainHandle_t domain, const mstxMemHeapDesc_t *desc)
 {
 	prepare();
+	domain = marks_tools_domain(domain);
 	return memory_slots.heap_register ? memory_slots.heap_register(domain, desc) : NULL;
 }
 
@@ -176,14 +187,14 @@ void mstxMemHeapUnregister(mstxDomainHandle_t domain, mstxMemHeapHandle_t heap)
 {
 	prepare();
 	if (memory_slots.heap_unregister)
-		memory_slots.heap_unregister(domain, heap);
+		memory_slots.heap_unregister(marks_tools_domain(domain), heap);
 }
 
 void mstxMemRegionsRegister(mstxDomainHandle_t domain, const mstxMemRegionsRegisterBatch_t *batch)
 {
 	prepare();
 	if (memory_slots.regions_register)
-		memory_slots.regions_register(domain, batch);
+		memory_slots.regions_register(marks_tools_domain(domain), batch);
 }
 
 void mstxMemRegionsUnregister(mstxDomainHandle_t domain,
@@ -191,5 +202,5 @@ void mstxMemRegionsUnregister(mstxDomainHandle_t domain,
 {
 	prepare();
 	if (memory_slots.regions_unregister)
-		memory_slots.regions_unregister(domain, batch);
+		memory_slots.regions_unregister(marks_tools_domain(domain), batch);
 }

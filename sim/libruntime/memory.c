@@ -4,7 +4,9 @@
 
 #include "hal/ascend_hal.h"
 #include "runtime/rt.h"
+#include "sim/feed.h"
 #include "sim/state.h"
+#include "stream.h"
 
 static int from_drv(int code)
 {
@@ -28,7 +30,7 @@ static int current_phy(uint32_t *out_phy)
 	return r ? r : rtGetPhyId(device, out_phy);
 }
 
-int rtMalloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
+static int device_malloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
 {
 	uint32_t phy;
 	int r = current_phy(&phy);
@@ -41,17 +43,25 @@ int rtMalloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
 		flag |= HAL_FLAG_HUGE;
 	else if (page == RT_PAGE_GIANT)
 		flag |= HAL_FLAG_GIANT;
+	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMORY);
 	r = halMemAlloc(out_ptr, size, flag);
+	if (begin && !r)
+		tell_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATE, *out_ptr,
+			    sim_hal_block_bytes(*out_ptr), begin);
 	return from_drv(r);
 }
 
-int rtFree(void *ptr)
+static int device_free(void *ptr)
 {
+	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMORY);
+	uint64_t bytes = begin ? sim_hal_block_bytes(ptr) : 0;
 	int r = halMemFree(ptr);
+	if (begin && !r)
+		tell_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE, ptr, bytes, begin);
 	return from_drv(r);
 }
 
-int rtMallocHost(void **out_ptr, uint64_t size, uint16_t module)
+static int host_malloc(void **out_ptr, uint64_t size, uint16_t module)
 {
 	uint32_t phy = 0;
 	(void)current_phy(&phy);
@@ -61,7 +71,7 @@ int rtMallocHost(void **out_ptr, uint64_t size, uint16_t module)
 	return from_drv(r);
 }
 
-int rtFreeHost(void *ptr)
+static int host_free(void *ptr)
 {
 	int r = halMemFree(ptr);
 	return from_drv(r);
@@ -73,29 +83,40 @@ static int untouchable(const void *ptr)
 	return sim_hal_is_device(ptr) && !sim_hal_backed(ptr);
 }
 
-int rtMemcpy(void *dst, uint64_t dst_max, const void *src, uint64_t n, uint32_t kind)
+void memory_copy(void *dst, const void *src, uint64_t n)
 {
-	if (!dst || !src || n > dst_max || kind > RT_DEVICE_TO_DEVICE)
-		return RT_ERROR_PARAM_INVALID;
 	if (untouchable(dst))
-		return RT_ERROR_NONE;
+		return;
 	if (untouchable(src))
 		memset(dst, 0, n);
 	else
 		memmove(dst, src, n);
+}
+
+static int copy(void *dst, uint64_t dst_max, const void *src, uint64_t n, uint32_t kind)
+{
+	if (!dst || !src || n > dst_max || kind > RT_DEVICE_TO_DEVICE)
+		return RT_ERROR_PARAM_INVALID;
+	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMCPY);
+	memory_copy(dst, src, n);
+	if (begin)
+		tell_memcpy((int32_t)kind, n, begin);
 	return RT_ERROR_NONE;
 }
 
-int rtMemset(void *ptr, uint64_t max, uint32_t value, uint64_t n)
+static int set(void *ptr, uint64_t max, uint32_t value, uint64_t n)
 {
 	if (!ptr || n > max)
 		return RT_ERROR_PARAM_INVALID;
+	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMSET);
 	if (!untouchable(ptr))
 		memset(ptr, (int)value, n);
+	if (begin)
+		tell_memset(value, n, begin);
 	return RT_ERROR_NONE;
 }
 
-int rtMemGetInfo(size_t *out_free, size_t *out_total)
+static int get_info(size_t *out_free, size_t *out_total)
 {
 	uint32_t phy;
 	int r = current_phy(&phy);
@@ -106,4 +127,39 @@ int rtMemGetInfo(size_t *out_free, size_t *out_total)
 	*out_total = total;
 	*out_free = used < total ? total - used : 0;
 	return RT_ERROR_NONE;
+}
+
+int rtMalloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
+{
+	RT_CALL(device_malloc(out_ptr, size, page, module));
+}
+
+int rtFree(void *ptr)
+{
+	RT_CALL(device_free(ptr));
+}
+
+int rtMallocHost(void **out_ptr, uint64_t size, uint16_t module)
+{
+	RT_CALL(host_malloc(out_ptr, size, module));
+}
+
+int rtFreeHost(void *ptr)
+{
+	RT_CALL(host_free(ptr));
+}
+
+int rtMemcpy(void *dst, uint64_t dst_max, const void *src, uint64_t n, uint32_t kind)
+{
+	RT_CALL(copy(dst, dst_max, src, n, kind));
+}
+
+int rtMemset(void *ptr, uint64_t max, uint32_t value, uint64_t n)
+{
+	RT_CALL(set(ptr, max, value, n));
+}
+
+int rtMemGetInfo(size_t *out_free, size_t *out_total)
+{
+	RT_CALL(get_info(out_free, out_total));
 }

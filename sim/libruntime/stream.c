@@ -2,6 +2,7 @@
 #include "stream.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "hal/ascend_hal.h"
 #include "runtime/rt.h"
+#include "sim/feed.h"
 #include "sim/state.h"
 
 #define MAX_STREAMS 1024 /* ids stay below the bits that real records use as flags */
@@ -16,12 +18,12 @@
 #define INLINE_ARGS 192
 #define DEFAULT_SCALE 0.02
 #define AHEAD_NS 1000000ull
+#define SPIN_NS 100000ull
 
 struct task {
-	const struct sim_kernel *kernel;
+	struct work work;
 	size_t size;
 	void *heap_args; /* when INLINE_ARGS is too small */
-	uint16_t id;
 	_Alignas(16) unsigned char args[INLINE_ARGS];
 };
 
@@ -36,8 +38,11 @@ struct stream {
 	pthread_cond_t done;
 	uint64_t head; /* tasks finished */
 	uint64_t tail; /* tasks submitted */
-	uint64_t clock_ns;
+	uint64_t clock_ns; /* its thread's own */
+	uint64_t done_ns; /* clock_ns when the last finished task was */
+	_Atomic int error; /* of a task, for good */
 	double scale;
+	_Atomic double slow;
 	struct task *queue;
 };
 
@@ -60,18 +65,44 @@ static void sleep_until(uint64_t mono_ns)
 		;
 }
 
+/* When a task that begins at @begin has ended. */
+static uint64_t execute(struct stream *s, struct task *t, uint64_t begin)
+{
+	const struct sim_kernel *k = t->work.kernel;
+	const void *args = t->heap_args ? t->heap_args : t->args;
+	if (k->timed) {
+		struct sim_running at = {.begin_ns = begin,
+					 .correlation = t->work.correlation,
+					 .scale = s->scale,
+					 .device = s->device,
+					 .stream = stream_id(s)};
+		uint64_t end = k->timed(&at, args, t->size);
+		if (at.error)
+			s->error = at.error;
+		return end;
+	}
+	if (k->fn)
+		k->fn(args, t->size);
+	double slow = atomic_load_explicit(&s->slow, memory_order_relaxed);
+	return begin + (uint64_t)((double)kernel_duration(k) * s->scale * slow);
+}
+
 static void run_task(struct stream *s, struct task *t)
 {
 	uint64_t now = sim_now_ns();
 	uint64_t begin = s->clock_ns > now ? s->clock_ns : now;
-	if (t->kernel->fn)
-		t->kernel->fn(t->heap_args ? t->heap_args : t->args, t->size);
-	uint64_t cost = (uint64_t)((double)t->kernel->duration_ns * s->scale);
-	s->clock_ns = begin + cost;
+	if (t->work.kind == WORK_MARK) {
+		s->clock_ns = begin;
+		tell_task(s, &t->work, begin, begin);
+		return;
+	}
+	s->clock_ns = execute(s, t, begin);
 	if (s->clock_ns > sim_now_ns() + AHEAD_NS)
 		sleep_until(s->clock_ns);
-	sim_state_busy(s->device, cost);
-	sim_stars_task(s->device, stream_id(s), t->id, begin, s->clock_ns);
+	sim_state_busy(s->device, s->clock_ns - begin);
+	sim_stars_task(s->device, stream_id(s), t->work.task, begin, s->clock_ns);
+	if (!t->work.kernel->timed)
+		tell_task(s, &t->work, begin, s->clock_ns);
 	free(t->heap_args);
 	t->heap_args = NULL;
 }
@@ -93,6 +124,7 @@ static void *stream_main(void *arg)
 		run_task(s, t);
 		pthread_mutex_lock(&s->lock);
 		s->head++;
+		s->done_ns = s->clock_ns;
 		if (s->head == s->tail || s->tail - s->head == QUEUE / 2)
 			pthread_cond_broadcast(&s->done);
 	}
@@ -131,6 +163,7 @@ static struct stream *stream_start(int device)
 		return NULL;
 	s->device = device;
 	s->scale = read_time_scale();
+	atomic_store(&s->slow, 1.0);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->work, NULL);
 	pthread_cond_init(&s->done, NULL);
@@ -184,8 +217,7 @@ uint16_t stream_next_task(struct stream *s)
 	return __atomic_fetch_add(&s->next_task, 1, __ATOMIC_RELAXED);
 }
 
-int stream_submit(struct stream *s, const struct sim_kernel *k, uint16_t task, const void *args,
-		  size_t size)
+int stream_submit(struct stream *s, const struct work *w, const void *args, size_t size)
 {
 	void *heap_args = NULL;
 	if (!args)
@@ -200,8 +232,7 @@ int stream_submit(struct stream *s, const struct sim_kernel *k, uint16_t task, c
 	while (s->tail - s->head >= QUEUE)
 		pthread_cond_wait(&s->done, &s->lock);
 	struct task *t = &s->queue[s->tail % QUEUE];
-	t->kernel = k;
-	t->id = task;
+	t->work = *w;
 	t->size = size;
 	t->heap_args = heap_args;
 	if (!heap_args && size)
@@ -212,18 +243,33 @@ int stream_submit(struct stream *s, const struct sim_kernel *k, uint16_t task, c
 	return RT_ERROR_NONE;
 }
 
-static void stream_drain(struct stream *s)
+/* Until the device's clock says so, too; short waits are not worth a timer. */
+static void wait_for_clock(uint64_t when)
+{
+	uint64_t now = sim_now_ns();
+	if (when > now + SPIN_NS)
+		sleep_until(when);
+	while (now < when) {
+		sched_yield();
+		now = sim_now_ns();
+	}
+}
+
+static int stream_drain(struct stream *s)
 {
 	pthread_mutex_lock(&s->lock);
 	uint64_t until = s->tail;
 	while (s->head < until)
 		pthread_cond_wait(&s->done, &s->lock);
+	uint64_t when = s->done_ns;
+	int error = s->error;
 	pthread_mutex_unlock(&s->lock);
+	wait_for_clock(when);
+	return error;
 }
 
-int rtStreamCreate(void **out_stream, int32_t priority)
+static int stream_create(void **out_stream)
 {
-	(void)priority;
 	int device = current_device();
 	if (!out_stream)
 		return RT_ERROR_PARAM_INVALID;
@@ -238,7 +284,7 @@ int rtStreamCreate(void **out_stream, int32_t priority)
 	return RT_ERROR_NONE;
 }
 
-int rtStreamDestroy(void *stream)
+static int stream_destroy(void *stream)
 {
 	struct stream *s = stream ? stream_resolve(stream) : NULL;
 	if (!s)
@@ -248,6 +294,7 @@ int rtStreamDestroy(void *stream)
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
+	wait_for_clock(s->done_ns); /* the next one with this number comes after it */
 	pthread_mutex_lock(&table_lock);
 	free(s->queue);
 	s->queue = NULL;
@@ -256,13 +303,45 @@ int rtStreamDestroy(void *stream)
 	return RT_ERROR_NONE;
 }
 
-int rtStreamSynchronize(void *stream)
+static int stream_synchronize(void *stream)
 {
 	struct stream *s = stream_resolve(stream);
-	if (!s)
-		return RT_ERROR_STREAM_INVALID;
-	stream_drain(s);
-	return RT_ERROR_NONE;
+	return s ? stream_drain(s) : RT_ERROR_STREAM_INVALID;
+}
+
+static int device_synchronize(void)
+{
+	int device = current_device();
+	int error = RT_ERROR_NONE;
+	if (device < 0)
+		return RT_ERROR_CONTEXT_NULL;
+	for (int i = 0; i < MAX_STREAMS; i++)
+		if (streams[i].used && streams[i].device == device) {
+			int r = stream_drain(&streams[i]);
+			error = error ? error : r;
+		}
+	return error;
+}
+
+int rtStreamCreate(void **out_stream, int32_t priority)
+{
+	(void)priority;
+	RT_CALL(stream_create(out_stream));
+}
+
+int rtStreamDestroy(void *stream)
+{
+	RT_CALL(stream_destroy(stream));
+}
+
+int rtStreamSynchronize(void *stream)
+{
+	RT_CALL(stream_synchronize(stream));
+}
+
+int rtDeviceSynchronize(void)
+{
+	RT_CALL(device_synchronize());
 }
 
 int rtGetStreamId(void *stream, int32_t *out_id)
@@ -274,13 +353,9 @@ int rtGetStreamId(void *stream, int32_t *out_id)
 	return RT_ERROR_NONE;
 }
 
-int rtDeviceSynchronize(void)
+void sim_stream_slow(void *stream, double factor)
 {
-	int device = current_device();
-	if (device < 0)
-		return RT_ERROR_CONTEXT_NULL;
-	for (int i = 0; i < MAX_STREAMS; i++)
-		if (streams[i].used && streams[i].device == device)
-			stream_drain(&streams[i]);
-	return RT_ERROR_NONE;
+	struct stream *s = stream_resolve(stream);
+	if (s)
+		atomic_store(&s->slow, factor);
 }

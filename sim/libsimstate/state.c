@@ -19,6 +19,7 @@
 static struct sim_state *state;
 static struct sim_proc *_Atomic self;
 static int state_fd = -1;
+static char state_dir[480];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t self_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -64,16 +65,27 @@ static void after_fork_in_child(void)
 	pthread_mutex_init(&self_lock, NULL);
 }
 
-static int open_state_file(void)
+static void name_state_dir(void)
 {
-	char path[512];
 	const char *dir = getenv("SIM_NPU_STATE");
 	if (dir && *dir)
-		snprintf(path, sizeof(path), "%s", dir);
+		snprintf(state_dir, sizeof(state_dir), "%s", dir);
 	else
-		snprintf(path, sizeof(path), "/tmp/sim-npu-%u", (unsigned)getuid());
-	(void)mkdir(path, 0700);
-	strncat(path, "/usage", sizeof(path) - strlen(path) - 1);
+		snprintf(state_dir, sizeof(state_dir), "/tmp/sim-npu-%u", (unsigned)getuid());
+	(void)mkdir(state_dir, 0700);
+}
+
+const char *sim_state_dir(void)
+{
+	static pthread_once_t named = PTHREAD_ONCE_INIT;
+	pthread_once(&named, name_state_dir);
+	return state_dir;
+}
+
+static int open_state_file(void)
+{
+	char path[sizeof(state_dir) + 8];
+	snprintf(path, sizeof(path), "%s/usage", sim_state_dir());
 	return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
@@ -110,8 +122,8 @@ struct sim_state *sim_state_get(void)
 	return state;
 }
 
-/* The start time of a live process, 0 when there is none; a zombie holds no device memory. */
-static uint64_t proc_start_ticks(int pid)
+/* A zombie holds no device memory. */
+uint64_t sim_process_start(int pid)
 {
 	char path[64];
 	char text[1024];
@@ -140,7 +152,7 @@ static uint64_t proc_start_ticks(int pid)
 static int slot_alive(const struct sim_proc *p)
 {
 	int pid = atomic_load(&p->pid);
-	return pid > 0 && proc_start_ticks(pid) == p->start_ticks;
+	return pid > 0 && sim_process_start(pid) == p->start_ticks;
 }
 
 static uint64_t slot_bytes(const struct sim_proc *p, int device)
@@ -199,7 +211,7 @@ static struct sim_proc *claim_slot(struct sim_state *s)
 			continue;
 		memset(p->cell, 0, sizeof(p->cell));
 		memset(p->name, 0, sizeof(p->name));
-		p->start_ticks = proc_start_ticks(getpid());
+		p->start_ticks = sim_process_start(getpid());
 		int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
 		if (fd >= 0) {
 			ssize_t n = read(fd, p->name, sizeof(p->name) - 1);

@@ -5,6 +5,8 @@
  *   process 0 (the parent)   process 1   ...      forked before the device is touched
  *     rank thread per device   rank threads
  *
+ * With --ranks, the parent is a launcher instead (ranks.c), and a process has one rank.
+ *
  * Only rank 0 prints while it runs. Every rank leaves its hash in memory shared with the parent,
  * which folds them in rank order: the result does not depend on who was first.
  */
@@ -20,14 +22,9 @@
 
 #include "acl/acl.h"
 #include "rank.h"
+#include "sim/kernel.h"
 
 #define MAX_RANKS 1024
-
-struct rank_result {
-	uint64_t hash;
-	uint64_t allocations;
-	int failed;
-};
 
 struct meeting;
 
@@ -101,11 +98,18 @@ static void leave(struct meeting *m)
 static void train(struct rank *r, struct meeting *meeting)
 {
 	struct loader *loader = r->leader ? loader_new(r->opt, r->device) : NULL;
-	for (int step = 1; step <= r->opt->steps; step++) {
+	for (int step = 1; step <= r->opt->steps || r->opt->forever; step++) {
 		uint64_t begin = now_ms();
 		meet(meeting);
 		r->hash ^= loader_step(loader, step);
 		double loss = train_step(r, step);
+		if (r->failed) {
+			fprintf(stderr,
+				"simtrain: rank %d: step %d failed: another rank is gone or too "
+				"late\n",
+				r->index, step);
+			break;
+		}
 		if (r->index == 0 && !r->opt->quiet) {
 			printf("step %d loss %.6f\n", step, loss);
 			fflush(stdout);
@@ -131,6 +135,12 @@ static void *rank_main(void *arg)
 		leave(t->meeting);
 		return NULL;
 	}
+	if (r.index == t->opt->slow_rank)
+		sim_stream_slow(r.stream, t->opt->slow_factor);
+	if (t->opt->ranks && ranks_connect(&r)) {
+		leave(t->meeting);
+		return NULL;
+	}
 	if (memory_open(&r) || train_setup(&r)) {
 		fprintf(stderr, "simtrain: rank %d: out of memory while setting up\n", r.index);
 		leave(t->meeting);
@@ -141,10 +151,11 @@ static void *rank_main(void *arg)
 	train_finish(&r);
 	(void)aclrtSynchronizeStream(r.stream);
 	(void)aclrtDestroyStream(r.stream);
+	ranks_disconnect(&r);
 	memory_close(&r);
 	t->result->hash = r.hash;
 	t->result->allocations = r.allocations;
-	t->result->failed = 0;
+	t->result->failed = r.failed;
 	return NULL;
 }
 
@@ -161,9 +172,9 @@ static int run_process(const struct train_options *o, int proc, struct rank_resu
 		fprintf(stderr, "simtrain: no devices\n");
 		return 1;
 	}
-	ops_register();
+	ops_register(o);
 	for (int i = 0; i < o->devices; i++) {
-		int index = proc * o->devices + i;
+		int index = o->ranks ? o->rank : proc * o->devices + i;
 		t[i] = (struct rank_thread){.opt = o,
 					    .index = index,
 					    .local = i,
@@ -198,14 +209,41 @@ static int wait_children(const pid_t *child, int n)
 	return failed;
 }
 
-static void print_result(const struct train_options *o, const struct rank_result *results)
+void print_result(const struct train_options *o, const struct rank_result *results)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
-	for (int i = 0; i < o->procs * o->devices; i++) {
+	int ranks = o->ranks ? o->ranks : o->procs * o->devices;
+	for (int i = 0; i < ranks; i++) {
 		h = (h ^ results[i].hash) * 0x100000001b3ull;
 		h = (h ^ results[i].allocations) * 0x100000001b3ull;
 	}
 	printf("result %016llx\n", (unsigned long long)h);
+}
+
+static void print_head(const struct train_options *o)
+{
+	if (o->quiet)
+		return;
+	printf("simtrain: %d steps, %d layers, %d process(es) x %d device(s), pool %s, seed %llu\n",
+	       o->steps, o->layers, o->ranks ? o->ranks : o->procs, o->devices, o->pool_name,
+	       (unsigned long long)o->seed);
+	fflush(stdout); /* before the forks: nobody else prints it again */
+}
+
+static int run_all(const struct train_options *o, struct rank_result *results)
+{
+	pid_t child[64] = {0};
+	for (int p = 1; p < o->procs; p++) {
+		child[p] = fork();
+		if (child[p] < 0) {
+			fprintf(stderr, "simtrain: fork: %s\n", strerror(errno));
+			return 1;
+		}
+		if (!child[p])
+			exit(run_process(o, p, results));
+	}
+	int failed = run_process(o, 0, results);
+	return failed | wait_children(child, o->procs);
 }
 
 int main(int argc, char **argv)
@@ -214,6 +252,18 @@ int main(int argc, char **argv)
 	int r = options_parse(&o, argc, argv);
 	if (r)
 		return r < 0 ? 2 : 0;
+	if (o.slower_kernel[0] && ops_slow(o.slower_kernel, 1)) {
+		fprintf(stderr, "simtrain: --slower: no kernel '%s' computes here, MatMulV2 does\n",
+			o.slower_kernel);
+		return 2;
+	}
+	if (o.ranks && o.rank >= 0) {
+		struct rank_result *mine = ranks_attach(&o);
+		return mine ? run_process(&o, 0, mine) : 2;
+	}
+	print_head(&o);
+	if (o.ranks)
+		return ranks_launch(&o, argv);
 	struct rank_result *results =
 		mmap(NULL, MAX_RANKS * sizeof(*results), PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -221,25 +271,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "simtrain: no memory: %s\n", strerror(errno));
 		return 1;
 	}
-	if (!o.quiet)
-		printf("simtrain: %d steps, %d layers, %d process(es) x %d device(s), pool %s, "
-		       "seed %llu\n",
-		       o.steps, o.layers, o.procs, o.devices, o.pool_name,
-		       (unsigned long long)o.seed);
-	fflush(stdout); /* before the forks: nobody else prints it again */
-	pid_t child[64] = {0};
-	for (int p = 1; p < o.procs; p++) {
-		child[p] = fork();
-		if (child[p] < 0) {
-			fprintf(stderr, "simtrain: fork: %s\n", strerror(errno));
-			return 1;
-		}
-		if (!child[p])
-			exit(run_process(&o, p, results));
-	}
-	int failed = run_process(&o, 0, results);
-	failed |= wait_children(child, o.procs);
-	if (failed)
+	if (run_all(&o, results))
 		return 1;
 	print_result(&o, results);
 	return 0;

@@ -24,7 +24,16 @@ static const char help[] =
 	"                   device P*devices (wrapping around) [1]\n"
 	"  --threads N      extra host threads per process that prepare batches [0]\n"
 	"  --step-ms N      a step takes at least N milliseconds [0: as fast as it goes]\n"
+	"  --forever        no last step: until it is killed\n"
 	"  --seed N         sizes and values follow from it [1]\n"
+	"\n"
+	"A job of ranks:\n"
+	"  --ranks N        a launcher starts N programs with RANK, WORLD_SIZE in their "
+	"environment,\n"
+	"                   one device each, that reduce their gradients together (libhccl)\n"
+	"  --slow-rank R:FACTOR   kernels of rank R take FACTOR times as long\n"
+	"  --slower KERNEL:FACTOR[@STEP]   so does one kernel, on every rank, from step STEP on "
+	"[1]\n"
 	"\n"
 	"Memory:\n"
 	"  --pool NAME      pta (torch_npu) | mindspore | atb | hal (no pool, the driver alone) "
@@ -41,12 +50,14 @@ static const char help[] =
 	"  --fault crash[:HOW]    the job ends: segv | abort | kill | exit (status 3) [segv]\n"
 	"  --fault-step K         first step with the fault (leak: and all later ones) [3]\n"
 	"\n"
+	"  --bad-names      names of kernels and a mark are not UTF-8\n"
 	"  --quiet          print only the result line\n"
 	"  -h, --help\n"
 	"\n"
 	"Examples:\n"
 	"  simtrain --steps 5 --layers 8 --devices 2\n"
 	"  simtrain --fault leak:2097152 --steps 20\n"
+	"  simtrain --ranks 8 --step-ms 100 --forever --quiet --slow-rank 3:2\n"
 	"  msmemscope --events=alloc,free,launch,access -- simtrain --aten --fault late\n";
 
 static int parse_number(const char *name, const char *text, int min, int max, int *out)
@@ -127,6 +138,67 @@ static int parse_fault(struct train_options *o, const char *text)
 	return -1;
 }
 
+/* FACTOR behind the colon, up to @stop. */
+static int parse_factor(const char *text, char stop, double *out, const char **end)
+{
+	char *at;
+	*out = strtod(text, &at);
+	*end = at;
+	return at == text || (*at && *at != stop) || !(*out > 0 && *out <= 1000) ? -1 : 0;
+}
+
+static int parse_slow_rank(struct train_options *o, const char *text)
+{
+	char *colon;
+	const char *end;
+	long rank = strtol(text, &colon, 10);
+	if (colon == text || *colon != ':' || rank < 0 || rank >= MAX_TRAIN_RANKS ||
+	    parse_factor(colon + 1, 0, &o->slow_factor, &end)) {
+		fprintf(stderr, "simtrain: --slow-rank '%s' is not RANK:FACTOR, as 3:2.5\n", text);
+		return -1;
+	}
+	o->slow_rank = (int)rank;
+	return 0;
+}
+
+static int parse_slower(struct train_options *o, const char *text)
+{
+	size_t n = strcspn(text, ":");
+	const char *end = NULL;
+	if (!n || n >= sizeof(o->slower_kernel) || !text[n] ||
+	    parse_factor(text + n + 1, '@', &o->slower_factor, &end)) {
+		fprintf(stderr,
+			"simtrain: --slower '%s' is not KERNEL:FACTOR@STEP, as MatMulV2:1.5@20\n",
+			text);
+		return -1;
+	}
+	memcpy(o->slower_kernel, text, n);
+	o->slower_kernel[n] = 0;
+	return *end ? parse_number("slower ...@", end + 1, 1, 1000000000, &o->slower_step) : 0;
+}
+
+/* What a launcher tells its ranks: RANK:FD. */
+static int parse_rank_of(struct train_options *o, const char *text)
+{
+	return sscanf(text, "%d:%d", &o->rank, &o->world_fd) == 2 && o->rank >= 0 ? 0 : -1;
+}
+
+static int check_ranks(const struct train_options *o)
+{
+	if (o->ranks && (o->devices > 1 || o->procs > 1)) {
+		fprintf(stderr, "simtrain: --ranks makes the processes: leave out --devices and "
+				"--procs\n");
+		return -1;
+	}
+	int ranks = o->ranks ? o->ranks : o->devices * o->procs;
+	if (o->slow_rank >= ranks || (o->rank >= 0 && o->rank >= ranks)) {
+		fprintf(stderr, "simtrain: --slow-rank %d: the last rank is %d\n", o->slow_rank,
+			ranks - 1);
+		return -1;
+	}
+	return 0;
+}
+
 enum {
 	O_STEPS,
 	O_LAYERS,
@@ -140,6 +212,12 @@ enum {
 	O_FAULT,
 	O_ATEN,
 	O_QUIET,
+	O_FOREVER,
+	O_BAD_NAMES,
+	O_RANKS,
+	O_SLOW_RANK,
+	O_SLOWER,
+	O_RANK_OF,
 	O_HELP
 };
 
@@ -156,6 +234,12 @@ static const struct option longs[] = {
 	{"fault", 1, NULL, O_FAULT},
 	{"aten", 0, NULL, O_ATEN},
 	{"quiet", 0, NULL, O_QUIET},
+	{"forever", 0, NULL, O_FOREVER},
+	{"bad-names", 0, NULL, O_BAD_NAMES},
+	{"ranks", 1, NULL, O_RANKS},
+	{"slow-rank", 1, NULL, O_SLOW_RANK},
+	{"slower", 1, NULL, O_SLOWER},
+	{"rank-of", 1, NULL, O_RANK_OF},
 	{"help", 0, NULL, O_HELP},
 	{NULL, 0, NULL, 0},
 };
@@ -190,6 +274,20 @@ static int apply(struct train_options *o, int option, const char *arg)
 	case O_QUIET:
 		o->quiet = 1;
 		return 0;
+	case O_FOREVER:
+		o->forever = 1;
+		return 0;
+	case O_BAD_NAMES:
+		o->bad_names = 1;
+		return 0;
+	case O_RANKS:
+		return parse_number("ranks", arg, 1, MAX_TRAIN_RANKS, &o->ranks);
+	case O_SLOW_RANK:
+		return parse_slow_rank(o, arg);
+	case O_SLOWER:
+		return parse_slower(o, arg);
+	case O_RANK_OF:
+		return parse_rank_of(o, arg);
 	case O_HELP:
 	case 'h':
 		fputs(help, stdout);
@@ -208,6 +306,10 @@ int options_parse(struct train_options *o, int argc, char **argv)
 				    .seed = 1,
 				    .pool_name = "pta",
 				    .leak_bytes = 1 << 20,
+				    .rank = -1,
+				    .world_fd = -1,
+				    .slow_rank = -1,
+				    .slower_step = 1,
 				    .fault_step = 3};
 	int c;
 	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
@@ -219,5 +321,5 @@ int options_parse(struct train_options *o, int argc, char **argv)
 		fprintf(stderr, "simtrain: '%s' is not an option\n", argv[optind]);
 		return -1;
 	}
-	return 0;
+	return check_ranks(o);
 }

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define MAX_TRAIN_RANKS 64
+
 enum train_pool { TRAIN_PTA, TRAIN_MINDSPORE, TRAIN_ATB, TRAIN_HAL };
 
 enum train_fault {
@@ -35,6 +37,16 @@ struct train_options {
 	size_t leak_bytes;
 	enum train_crash crash;
 	int fault_step;
+	int forever;
+	int bad_names;
+	int ranks; /* 0: not a job of ranks */
+	int rank; /* of this process, -1 in the launcher */
+	int world_fd; /* what launcher and ranks share */
+	int slow_rank; /* -1: none */
+	double slow_factor;
+	char slower_kernel[64]; /* "": none */
+	double slower_factor;
+	int slower_step;
 };
 
 /* Prints what is wrong to stderr and returns -1; 1 after --help; 0 to go on. */

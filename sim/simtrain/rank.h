@@ -37,6 +37,14 @@ struct rank {
 	struct tensor late;
 	void *hccl_buffer;
 	struct drv_mem_handle *segment; /* physical memory as for expandable segments */
+	void *comm; /* HcclComm of a job of ranks */
+	int failed; /* the device has: there is no point in going on */
+};
+
+struct rank_result {
+	uint64_t hash;
+	uint64_t allocations;
+	int failed;
 };
 
 /* mem.c: the memory a framework would give. A failure is reported by a NULL ptr. */
@@ -55,7 +63,9 @@ struct op {
 	size_t overrun; /* bytes written past the first output: the out-of-bounds fault */
 };
 void op_run(struct rank *r, const struct op *op);
-void ops_register(void);
+void ops_register(const struct train_options *o);
+/* From now on the kernel takes @factor times as long; -1 when there is none of this name. */
+int ops_slow(const char *kernel, double factor);
 
 /* train.c */
 int train_setup(struct rank *r);
@@ -69,6 +79,14 @@ void fault_step_begin(struct rank *r);
 void fault_after_forward(struct rank *r);
 void fault_after_backward(struct rank *r);
 void fault_step_end(struct rank *r);
+
+/* ranks.c: a launcher and its ranks. */
+int ranks_launch(const struct train_options *o, char **argv);
+/* In a rank: where its result goes, and the communicator of all. */
+struct rank_result *ranks_attach(const struct train_options *o);
+int ranks_connect(struct rank *r);
+void ranks_disconnect(struct rank *r);
+void print_result(const struct train_options *o, const struct rank_result *results);
 
 /* loader.c: host threads that prepare batches. */
 struct loader;

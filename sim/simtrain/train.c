@@ -198,7 +198,7 @@ static NOINLINE void optimizer_step(struct rank *r)
 		mstxMarkA("optimizer", r->stream);
 	for (int i = 0; i < r->opt->layers; i++) {
 		struct layer *l = &r->model->layer[i];
-		if (r->opt->devices * r->opt->procs > 1)
+		if (r->comm || r->opt->devices * r->opt->procs > 1)
 			all_reduce_gradients(r, l);
 		update_layer(r, l);
 	}
@@ -209,7 +209,8 @@ static double read_loss(struct rank *r)
 {
 	uint64_t loss = 0;
 	uint64_t weight = 0;
-	(void)aclrtSynchronizeStream(r->stream);
+	if (aclrtSynchronizeStream(r->stream))
+		r->failed = 1;
 	(void)aclrtMemcpy(&loss, sizeof(loss), r->model->loss.ptr, sizeof(loss),
 			  ACL_MEMCPY_DEVICE_TO_HOST);
 	(void)aclrtMemcpy(&weight, sizeof(weight), r->model->layer[0].weight[0].ptr, sizeof(weight),
@@ -221,7 +222,11 @@ static double read_loss(struct rank *r)
 NOINLINE double train_step(struct rank *r, int step)
 {
 	r->step = step;
+	if (step == r->opt->slower_step && r->leader && r->opt->slower_kernel[0])
+		(void)ops_slow(r->opt->slower_kernel, r->opt->slower_factor);
 	mstxRangeId range = r->leader ? mstxRangeStartA("step start", r->stream) : 0;
+	if (r->leader && r->opt->bad_names)
+		mstxMarkA("mark \xff\xfe that is not text", NULL);
 	fault_step_begin(r);
 	forward(r);
 	fault_after_forward(r);

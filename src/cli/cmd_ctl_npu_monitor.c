@@ -8,8 +8,6 @@
 #include "cli/ctl_order.h"
 #include "cli/ctl_values.h"
 
-#define PROCESS_LIMIT 3 /* as ever; --process-limit raises it */
-
 struct npu_monitor_options {
 	struct ctl_common common;
 	struct npu_monitor_config config;
@@ -91,7 +89,7 @@ static int npu_monitor_run(const struct command *cmd, int argc, char **argv)
 	struct npu_monitor_options o = {
 		.common = CTL_COMMON_DEFAULTS,
 		.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
-		.process_limit = PROCESS_LIMIT,
+		.process_limit = CTL_NO_LIMIT,
 	};
 	struct args a = {.target = &o};
 	struct ctl c = {0};
@@ -156,8 +154,8 @@ static const struct opt options[] = {
 	 .min = 0,
 	 .max = INT32_MAX,
 	 .offset = AT(process_limit),
-	 .default_text = "3",
-	 .help = "At most so many processes of a host are told."},
+	 .help = "At most so many processes of a host are told; by default all that ask for "
+		 "themselves, and 3 of frameworks, where one asks for all ranks."},
 	{.group = "Files",
 	 .name = "log-file",
 	 .kind = OPT_CALL,

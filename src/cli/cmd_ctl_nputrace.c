@@ -91,7 +91,7 @@ static int nputrace_run(const struct command *cmd, int argc, char **argv)
 		.common = CTL_COMMON_DEFAULTS,
 		.config = {.start_step = NOT_GIVEN, .iterations = NOT_GIVEN},
 		.pids = "0",
-		.process_limit = 3,
+		.process_limit = CTL_NO_LIMIT,
 	};
 	struct args a = {.target = &o};
 	struct ctl c = {0};
@@ -161,8 +161,8 @@ static const struct opt options[] = {
 	 .min = 0,
 	 .max = INT32_MAX,
 	 .offset = AT(process_limit),
-	 .default_text = "3",
-	 .help = "At most so many processes of a host are traced."},
+	 .help = "At most so many processes of a host are traced; by default all that ask for "
+		 "themselves, and 3 of frameworks, where one asks for all ranks."},
 	{.name = "job-id",
 	 .kind = OPT_CALL,
 	 .arg = "ID",

@@ -60,8 +60,10 @@ extern const struct command cmd_daemon;
 extern const struct command cmd_certs;
 extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
 extern const struct command cmd_metrics;
+extern const struct command cmd_activity_show, cmd_activity_export;
 extern const struct command cmd_stack, cmd_stack_run;
 extern const struct command cmd_snap, cmd_py_stack_snap;
+extern const struct command cmd_activity_summary;
 
 extern const struct command *const commands[]; /* ended by NULL */
 extern const struct command_group command_groups[]; /* ended by a NULL name */

@@ -12,14 +12,41 @@
 #include "cli/ctl_group.h"
 
 const struct command *const commands[] = {
-	&cmd_msmemscope,      &cmd_mem_show,	    &cmd_mem_leaks,    &cmd_mem_gaps,
-	&cmd_mem_inefficient, &cmd_mem_owners,	    &cmd_mem_peak,     &cmd_mem_oom,
-	&cmd_mem_watch,	      &cmd_mem_compare,	    &cmd_mem_export,   &cmd_mem_recover,
-	&cmd_stack_run,	      &cmd_stack,	    &cmd_snap,	       &cmd_py_stack_snap,
-	&cmd_metrics,	      &cmd_ctl_status,	    &cmd_ctl_version,  &cmd_ctl_ps,
-	&cmd_ctl_watch,	      &cmd_ctl_gputrace,    &cmd_ctl_nputrace, &cmd_ctl_npu_monitor,
-	&cmd_ctl_dcgm_pause,  &cmd_ctl_dcgm_resume, &cmd_daemon,       &cmd_certs,
-	&cmd_recorder,	      &cmd_bugreport,	    &cmd_help,	       NULL,
+	&cmd_msmemscope,
+	&cmd_mem_show,
+	&cmd_mem_leaks,
+	&cmd_mem_gaps,
+	&cmd_mem_inefficient,
+	&cmd_mem_owners,
+	&cmd_mem_peak,
+	&cmd_mem_oom,
+	&cmd_mem_watch,
+	&cmd_mem_compare,
+	&cmd_mem_export,
+	&cmd_mem_recover,
+	&cmd_stack_run,
+	&cmd_stack,
+	&cmd_snap,
+	&cmd_py_stack_snap,
+	&cmd_metrics,
+	&cmd_ctl_status,
+	&cmd_ctl_version,
+	&cmd_ctl_ps,
+	&cmd_ctl_watch,
+	&cmd_ctl_gputrace,
+	&cmd_ctl_nputrace,
+	&cmd_ctl_npu_monitor,
+	&cmd_ctl_dcgm_pause,
+	&cmd_ctl_dcgm_resume,
+	&cmd_daemon,
+	&cmd_certs,
+	&cmd_activity_summary,
+	&cmd_activity_show,
+	&cmd_activity_export,
+	&cmd_recorder,
+	&cmd_bugreport,
+	&cmd_help,
+	NULL,
 };
 
 static const char *const sonde_usage[] = {"<command> [options]", "help [command]", "help --json",
@@ -87,6 +114,24 @@ static const struct args_example mem_examples[] = {
 	{NULL, NULL},
 };
 
+static const char *const activity_usage[] = {"<command> [options]", NULL};
+static const struct args_section activity_sections[] = {
+	{"FILES", "A monitor that was told a directory (--log-file of npu-monitor) leaves one file "
+		  "per process "
+		  "and session there, or with Jsonl several:\n\n"
+		  "  msmonitor_<pid>_<time>_<rank>.db       SQLite: readable at every moment\n"
+		  "  msmonitor_<pid>_<time>_<rank>.jsonl    one activity per line"},
+	{"EXIT STATUS",
+	 "0 when the work is done, 1 when it failed, 2 when the command line was wrong."},
+	{"SEE ALSO", "sonde(1), sonde-ctl(1), dyno(1)"},
+	{NULL, NULL},
+};
+static const struct args_example activity_examples[] = {
+	{"where the time of devices went", "sonde activity show /tmp/monitor"},
+	{"a timeline for ui.perfetto.dev", "sonde activity export -o trace.json /tmp/monitor"},
+	{NULL, NULL},
+};
+
 const struct command_group command_groups[] = {
 	{.name = "",
 	 .page = "sonde",
@@ -109,6 +154,15 @@ const struct command_group command_groups[] = {
 		  .usage = mem_usage,
 		  .examples = mem_examples,
 		  .sections = mem_sections}},
+	{.name = "activity",
+	 .page = "sonde-activity",
+	 .spec = {.name = "sonde activity",
+		  .summary = "work with the kernels, collectives and calls that a monitor recorded",
+		  .description = "Tells where the time of devices went, and writes what was "
+				 "recorded in other forms.",
+		  .usage = activity_usage,
+		  .examples = activity_examples,
+		  .sections = activity_sections}},
 	{.name = "ctl",
 	 .page = "sonde-ctl",
 	 .run = ctl_run,

@@ -27,6 +27,11 @@ static const struct ctl_host *host_or_null(const struct run *r, size_t i)
 	return r->c->hosts.n > 1 ? &r->c->hosts.v[i] : NULL;
 }
 
+static unsigned limit_of(const struct ctl_order *o)
+{
+	return o->process_limit == CTL_NO_LIMIT ? CTL_USUAL_LIMIT : o->process_limit;
+}
+
 static json_t *request_for(const struct run *r, size_t i, const char *fn)
 {
 	struct buf config = {0};
@@ -35,7 +40,9 @@ static json_t *request_for(const struct run *r, size_t i, const char *fn)
 	json_t *request =
 		json_pack("{s:s, s:s, s:I, s:o, s:I}", "fn", fn, "config", buf_str(&config),
 			  "job_id", (json_int_t)r->o->job_id, "pids", ctl_pids(r->o->pids),
-			  "process_limit", (json_int_t)r->o->process_limit);
+			  "process_limit", (json_int_t)limit_of(r->o));
+	if (r->o->kind != CTL_GPUTRACE && r->o->process_limit == CTL_USUAL_LIMIT)
+		json_object_set_new(request, "process_limit_is_meant", json_true());
 	buf_release(&config);
 	return request;
 }
@@ -97,7 +104,9 @@ static void note(const struct run *r, size_t i, struct buf *out)
 			 (long long)json_integer_value(
 				 json_object_get(r->status[i].reply, "current_step")));
 	else
-		ctl_outcome_rest(o, r->o->process_limit, out);
+		ctl_outcome_rest(o, limit_of(r->o), out);
+	if (o->state == CTL_TRIGGERED)
+		ctl_outcome_without(r->answers[i].reply, out);
 	if (o->state == CTL_REFUSED && said)
 		buf_addf(out, ": %s", said);
 }

@@ -9,10 +9,16 @@
 #include "cli/ctl.h"
 #include "cli/ctl_outcome.h"
 
+/* A --process-limit that nobody has given. */
+#define CTL_NO_LIMIT UINT32_MAX
+#define CTL_USUAL_LIMIT 3 /* as ever; see process_limit */
+
 struct ctl_order {
 	enum ctl_kind kind;
 	uint64_t job_id;
 	const char *pids;
+	/* CTL_NO_LIMIT: the usual one, which is for frameworks: one process of those asks for all
+	 * ranks of a node. Daemons of ours tell every process that asks for itself. */
 	unsigned process_limit;
 	int64_t start_step; /* of nputrace; -1: none */
 	bool fail_on_no_process;

@@ -118,3 +118,20 @@ void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struc
 			 "all with --process-limit %zu",
 			 left, process_limit, o->matched);
 }
+
+void ctl_outcome_without(const json_t *reply, struct buf *out)
+{
+	const json_t *list = json_object_get(reply, "notHonoured");
+	size_t n = json_array_size(list);
+
+	if (!n)
+		return;
+	buf_addf(out, "%sthe monitor of sonde in these processes goes on without ",
+		 out->len ? "; " : "");
+	for (size_t i = 0; i < n; i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+
+		buf_addf(out, "%s%s", !i ? "" : i + 1 == n ? " and " : ", ", name ? name : "?");
+	}
+	buf_addf(out, ", which %s not there for it", n == 1 ? "is" : "are");
+}

@@ -44,4 +44,7 @@ void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json
  * Nothing, if there is nothing. */
 void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struct buf *out);
 
+/* Adds the options that a process has told it will do without. Nothing, if there are none. */
+void ctl_outcome_without(const json_t *reply, struct buf *out);
+
 #endif

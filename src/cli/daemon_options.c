@@ -23,6 +23,7 @@ void daemon_options_init(struct daemon_options *o)
 	*o = (struct daemon_options){.config = {.port = RPC_PORT,
 						.certs_dir = DAEMON_NO_CERTS,
 						.max_processes_per_uid = 16384,
+						.regression_percent = 20,
 						.http = true,
 						.http_port = RPC_HTTP_PORT,
 						.prometheus_address = "127.0.0.1",
@@ -166,6 +167,9 @@ const struct opt daemon_option_table[] = {
 	     "Serve jobs by that socket alone, so that several daemons can live on one machine."),
 	NUMBER("max-processes-per-uid", "N", max_processes_per_uid, 1, MAX_PROCESSES, "16384",
 	       "How many processes one user may register."),
+	NUMBER("regression-percent", "N", regression_percent, 0, 10000, "20",
+	       "A kernel that takes so much longer than it used to, three reports of the monitor "
+	       "in a row, is a regression: it is logged and told by 'sonde top'. 0: never."),
 
 	{.group = "HTTP",
 	 .name = "http",

@@ -14,8 +14,9 @@
 
 #include "base/mem.h"
 #include "recorder/session.h"
+#include "wire/session.h"
 
-#define PREFIX "recording_"
+#define PREFIX SESSION_PREFIX
 #define POLL_MS 20
 
 static bool holds(const char *dir, const char *name)

@@ -220,6 +220,41 @@ uint32_t collect_oom_stack(const void *caller) EXPORTED(collect_oom_stack);
 void collect_oom_with(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, uint32_t stack)
 	EXPORTED(collect_oom_with);
 
+/*
+ * Activities (activity.c): what the vendor's library tells afterwards. Times are of the wall clock,
+ * as that library has them; texts may be NULL and are not needed after the call. Also while not
+ * tracing. Any thread.
+ */
+struct collect_activity {
+	uint64_t start_ns, end_ns;
+	uint64_t correlation;
+	uint64_t amount;
+	uint64_t more; /* where the kind has a number there, and no text */
+	const char *name, *detail, *more_text;
+	uint32_t where[2];
+	uint8_t kind; /* enum activity_kind */
+	uint8_t flag;
+	uint8_t place; /* enum activity_place */
+	uint8_t async;
+	uint16_t data_type;
+};
+void collect_activity(const struct collect_activity *a) EXPORTED(collect_activity);
+/* text may be longer than a record: it goes in pieces of MONITOR_ORDER (or _GROUPS) before. */
+void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,
+		     size_t len) EXPORTED(collect_monitor);
+/*
+ * Joins the recording of this process, or begins one below `dir` (absolute) that lasts as long as
+ * the process and keeps nothing but what windows of the monitor write. The environment stays as it
+ * is. True: activities are recorded.
+ */
+bool collect_begin_monitor(const char *dir) EXPORTED(collect_begin_monitor);
+/* How many steps have ended, by collect_step(); and who wants to know at once. NULL: nobody. */
+uint64_t collect_steps(void) EXPORTED(collect_steps);
+/* In a Python program: sees to it that the steps of its optimizers are counted. */
+void collect_bring_steps(void) EXPORTED(collect_bring_steps);
+typedef void (*collect_step_fn)(uint64_t ended);
+void collect_on_step(collect_step_fn fn) EXPORTED(collect_on_step);
+
 /* Marks for torch_npu's sanitizer, whether tracing or not; the stream is a handle. NULL: none. */
 typedef void (*collect_sanitizer_fn)(const char *message, uint64_t stream);
 void collect_sanitizer_set(collect_sanitizer_fn fn) EXPORTED(collect_sanitizer_set);

@@ -8,7 +8,8 @@
 #include <string.h>
 
 static _Atomic uint64_t ranges;
-static _Atomic uint64_t steps;
+static _Atomic uint64_t steps, recorded_steps;
+static _Atomic(collect_step_fn) on_step;
 
 bool collect_wants(uint32_t want)
 {
@@ -316,8 +317,23 @@ void collect_system(uint8_t kind, uint64_t value)
 
 void collect_step(void)
 {
+	uint64_t n = atomic_fetch_add(&steps, 1) + 1;
+	collect_step_fn fn = atomic_load_explicit(&on_step, memory_order_acquire);
+
 	if (guest_mode() == GUEST_RECORD)
-		put_system(SYSTEM_STEP, atomic_fetch_add(&steps, 1) + 1, collect_device());
+		put_system(SYSTEM_STEP, atomic_fetch_add(&recorded_steps, 1) + 1, collect_device());
+	if (fn)
+		fn(n);
+}
+
+uint64_t collect_steps(void)
+{
+	return atomic_load(&steps);
+}
+
+void collect_on_step(collect_step_fn fn)
+{
+	atomic_store_explicit(&on_step, fn, memory_order_release);
 }
 
 void collect_set_tracing(bool on)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What only the Python package calls: never from a hook, so some of it may take its time. */
+/* What only the Python package and the monitor call: never from a hook, so some of it may take its
+ * time. */
 #include "collect/collect.h"
 
 #include "collect/put.h"
@@ -18,6 +19,17 @@ bool collect_begin(const char *output_dir)
 	if (!guest_is_launched())
 		guest_report_here();
 	return true;
+}
+
+bool collect_begin_monitor(const char *dir)
+{
+	guest_begin_monitor(dir);
+	return guest_mode() >= GUEST_SHADOW && guest_revive();
+}
+
+void collect_bring_steps(void)
+{
+	guest_bring_steps();
 }
 
 bool collect_is_launched(void)

@@ -79,6 +79,11 @@ static json_t *get_process(struct daemon *d, const json_t *request)
 	return jobs_get_process(d->jobs, request);
 }
 
+static json_t *get_top(struct daemon *d, const json_t *request)
+{
+	return jobs_get_top(d->jobs, request);
+}
+
 static json_t *explain_request(struct daemon *d, const json_t *request)
 {
 	return jobs_explain(d->jobs, request);
@@ -148,6 +153,7 @@ static const struct {
 	{"listProcesses", list_processes},
 	{"getProcess", get_process},
 	{"explainRequest", explain_request},
+	{"getTop", get_top},
 	{"getMetrics", get_metrics},
 	{"getDaemon", get_daemon},
 	{"getTime", get_time},

@@ -5,6 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
+#define WARM_UP_MS 12000 /* libkineto's five seconds, and two of its questions */
+#define ITERATION_MS 20000 /* a step may take long; few take so long */
+#define LATEST_MS 600000
+
 static bool is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\r';
@@ -64,29 +68,45 @@ enum config_kind config_kind(const char *text)
 	return CONFIG_KINETO;
 }
 
-static bool is_true(const char *value, size_t len)
+bool config_is_true(const char *text, const char *key)
 {
+	size_t len;
+	const char *value = config_value(text, key, &len);
+
 	return value &&
 	       ((len == 4 && !strncasecmp(value, "true", 4)) || (len == 1 && *value == '1'));
 }
 
+/* 0: there is none, or nothing that is a number. */
+static double number(const char *text, const char *key)
+{
+	char digits[32];
+	size_t len;
+	const char *value = config_value(text, key, &len);
+
+	if (!value || len >= sizeof(digits))
+		return 0;
+	memcpy(digits, value, len);
+	digits[len] = '\0';
+	return strtod(digits, NULL);
+}
+
 int64_t config_monitor_ms(const char *text)
 {
-	const char *value;
-	char number[32];
+	if (!config_is_true(text, "NPU_MONITOR_START") || config_is_true(text, "NPU_MONITOR_STOP"))
+		return 0;
+	double seconds = number(text, "DURATION");
+	return seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1000) : 0;
+}
+
+int64_t config_trace_begins_ms(const char *text, int64_t now_ms)
+{
+	double start = number(text, "PROFILE_START_TIME") - (double)now_ms;
 	size_t len;
 
-	value = config_value(text, "NPU_MONITOR_START", &len);
-	if (!is_true(value, len))
-		return 0;
-	value = config_value(text, "NPU_MONITOR_STOP", &len);
-	if (is_true(value, len))
-		return 0;
-	value = config_value(text, "DURATION", &len);
-	if (!value || len >= sizeof(number))
-		return 0;
-	memcpy(number, value, len);
-	number[len] = '\0';
-	double seconds = strtod(number, NULL);
-	return seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1000) : 0;
+	if (config_value(text, "ACTIVITIES_ITERATIONS", &len))
+		return ITERATION_MS;
+	if (!(start > 0))
+		start = 0;
+	return WARM_UP_MS + (int64_t)(start < LATEST_MS ? start : LATEST_MS);
 }

@@ -21,6 +21,12 @@ enum config_kind config_kind(const char *text);
 /* The value of the first line with this key, not ended by a NUL; NULL if there is none. */
 const char *config_value(const char *text, const char *key, size_t *out_len);
 
+bool config_is_true(const char *text, const char *key);
+
+/* How long after its delivery PyTorch's profiler is busy with this text at the latest, or has been;
+ * `now_ms` is since the epoch. */
+int64_t config_trace_begins_ms(const char *text, int64_t now_ms);
+
 /* How long the monitor runs that this text starts, in milliseconds; 0: without end, or it starts
  * none. */
 int64_t config_monitor_ms(const char *text);

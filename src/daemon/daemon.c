@@ -181,8 +181,11 @@ static void on_reload(evutil_socket_t sig, short what, void *arg)
 		    (unsigned long long)(clock_mono_ns() / 1000));
 	const struct daemon_config *next = p->reload ? p->reload(p->reload_arg, &err) : NULL;
 	/* The log first: what follows belongs into the new file. */
-	if (next)
+	if (next) {
 		reload_take(&p->config, next, RELOAD_LOG);
+		reload_take(&p->config, next, RELOAD_JOBS);
+		jobs_set_regression(p->d.jobs, p->config.regression_percent);
+	}
 	open_log(p);
 	if (next)
 		apply_config(p, next);
@@ -273,6 +276,7 @@ static int open_modules(struct process *p, struct err *err)
 	struct daemon *d = &p->d;
 
 	d->jobs = jobs_new(d->base, c->max_processes_per_uid);
+	jobs_set_regression(d->jobs, c->regression_percent);
 	int r = metrics_new(d, &d->metrics, err);
 	if (r >= 0 && c->enable_ipc_monitor)
 		r = fabric_open(d, on_data, p, &d->fabric, err);

@@ -43,6 +43,7 @@ struct daemon_config {
 	const char *ipc_socket_dir; /* NULL: $KINETO_IPC_SOCKET_DIR, if set */
 	bool ipc_dir_only; /* neither abstract names nor the home directory */
 	unsigned max_processes_per_uid;
+	unsigned regression_percent; /* a kernel that takes so much longer is told of; 0: none */
 	/* http */
 	bool http;
 	unsigned http_port; /* 0: the kernel chooses */

@@ -24,11 +24,13 @@
 #define TURN_NS 2000000u
 #define STAND_BACK_US 1000 /* at most; less if nothing else is ready */
 #define LOOK_AT_CLOCK 16 /* datagrams */
+#define REPORT_TOKENS 32 /* of a sondeTop */
 
 /* One datagram with what is known of it. */
 struct incoming {
 	struct jobs_sender from;
 	struct fabric_peer peer;
+	struct jobs_address guest; /* where from.guest points, if it is one */
 	size_t bytes;
 };
 
@@ -82,6 +84,23 @@ static void on_data(struct fabric *f, const struct incoming *in, const struct fa
 	json_decref(record);
 }
 
+/* Types that only programs of ours send. */
+static void on_own(struct fabric *f, const struct incoming *in, const struct fabric_message *m)
+{
+	if (!strcmp(m->type, FABRIC_CAN)) {
+		if (!jobs_can(f->daemon->jobs, &in->from, m->payload, m->payload_bytes))
+			drop(f, in, FABRIC_DROP_REFUSED);
+		return;
+	}
+	if (strcmp(m->type, FABRIC_TOP)) {
+		drop(f, in, FABRIC_DROP_UNKNOWN_TYPE);
+		return;
+	}
+	int r = jobs_top(f->daemon->jobs, &in->from, m->payload, m->payload_bytes);
+	if (r < 0)
+		drop(f, in, r == -EINVAL ? FABRIC_DROP_BAD_JSON : FABRIC_DROP_REFUSED);
+}
+
 static void dispatch(struct fabric *f, const struct incoming *in, const struct fabric_message *m)
 {
 	switch (m->kind) {
@@ -101,17 +120,29 @@ static void dispatch(struct fabric *f, const struct incoming *in, const struct f
 	case FABRIC_OTHER:
 		break;
 	}
-	drop(f, in, FABRIC_DROP_UNKNOWN_TYPE);
+	on_own(f, in, m);
+}
+
+/* A report costs as much work as many other datagrams. */
+static bool take_tokens(struct fabric *f, const struct incoming *in, const struct fabric_message *m,
+			uint64_t now_ns)
+{
+	bool is_report = m->kind == FABRIC_OTHER && m->type && !strcmp(m->type, FABRIC_TOP);
+	enum fabric_limit_class class =
+		m->kind == FABRIC_DATA || is_report ? FABRIC_LIMIT_DATA : FABRIC_LIMIT_CONTROL;
+	unsigned n = is_report ? REPORT_TOKENS + (unsigned)(in->bytes / 1024) : 1;
+
+	while (n && fabric_limit_take(&f->limit, in->from.uid, in->from.pid, class, now_ns))
+		n--;
+	return !n;
 }
 
 static void handle(struct fabric *f, const struct incoming *in, uint64_t now_ns)
 {
 	struct fabric_message m = {.kind = FABRIC_OTHER};
 	enum fabric_fault fault = fabric_parse(f->datagram, in->bytes, &m);
-	enum fabric_limit_class class =
-		m.kind == FABRIC_DATA ? FABRIC_LIMIT_DATA : FABRIC_LIMIT_CONTROL;
 
-	if (!fabric_limit_take(&f->limit, in->from.uid, in->from.pid, class, now_ns))
+	if (!take_tokens(f, in, &m, now_ns))
 		drop(f, in, FABRIC_DROP_RATE);
 	else if (!in->bytes)
 		drop(f, in, FABRIC_DROP_EMPTY);
@@ -159,6 +190,48 @@ static bool read_control(struct msghdr *m, struct jobs_sender *out)
 	return known;
 }
 
+/* Its name is the last part of a path, or abstract. */
+static bool is_guest(const struct sockaddr_un *a, socklen_t len)
+{
+	static const char guest[] = FABRIC_GUEST_NAME;
+	char path[sizeof(a->sun_path) + 1] = "";
+	size_t n = len > sizeof(sa_family_t) ? len - sizeof(sa_family_t) : 0;
+
+	if (n > sizeof(a->sun_path))
+		n = sizeof(a->sun_path);
+	memcpy(path, a->sun_path, n);
+	const char *slash = path[0] ? strrchr(path, '/') : NULL;
+	const char *name = path[0] ? (slash ? slash + 1 : path) : path + 1;
+	return n > 1 && !strncmp(name, guest, sizeof(guest) - 1);
+}
+
+static void note_guest(struct fabric_place *e, struct incoming *in)
+{
+	if (!is_guest(&in->peer.address, in->peer.address_len))
+		return;
+	in->guest = (struct jobs_address){e, in->peer.address, in->peer.address_len};
+	in->from.guest = &in->guest;
+}
+
+/* A guest is told that something waits for it. It asks from time to time in any case. */
+static void poke(void *arg, uid_t uid, const struct jobs_address *to)
+{
+	struct fabric *f = arg;
+
+	for (unsigned i = 0; i < f->nplaces; i++) {
+		const struct fabric_place *e = &f->places[i];
+
+		if (e != to->place || !e->readable)
+			continue;
+		struct fabric_peer peer = {.fd = e->socket.fd,
+					   .send_bytes = e->socket.send_bytes,
+					   .uid = uid,
+					   .address = to->address,
+					   .address_len = to->len};
+		fabric_reply(f->replies, &peer, FABRIC_POKE, NULL, 0, FABRIC_REPLY_NOW);
+	}
+}
+
 /* Takes one datagram from the socket; negative errno if there is none. */
 static int receive(struct fabric_place *e, uint64_t now_ns)
 {
@@ -186,6 +259,7 @@ static int receive(struct fabric_place *e, uint64_t now_ns)
 	in.bytes = (size_t)n;
 	in.peer.uid = in.from.uid;
 	in.peer.address_len = m.msg_namelen;
+	note_guest(e, &in);
 	if (!known)
 		drop(f, &in, FABRIC_DROP_NO_CREDENTIALS);
 	else if (m.msg_flags & MSG_CTRUNC)
@@ -279,6 +353,7 @@ int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric 
 		return err_set(err, -EADDRINUSE,
 			       "no endpoint for processes can be had, for the reasons above");
 	}
+	jobs_on_poke(d->jobs, poke, f);
 	*out = f;
 	return 0;
 }
@@ -287,6 +362,7 @@ void fabric_free(struct fabric *f)
 {
 	if (!f)
 		return;
+	jobs_on_poke(f->daemon->jobs, NULL, NULL);
 	fabric_places_close(f);
 	event_free(f->others_served);
 	event_free(f->time_is_up);

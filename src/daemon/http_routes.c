@@ -200,6 +200,8 @@ void http_route(const struct http_call *call, struct http_reply *out)
 		http_fail(out, 404, "this address has /metrics and /healthz only");
 	} else if (api) {
 		route_api(call, r->path + strlen(API_PREFIX), out);
+	} else if (!strcmp(r->path, "/api/top")) {
+		route_api(call, "getTop", out);
 	} else {
 		route_page(call, out);
 	}

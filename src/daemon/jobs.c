@@ -31,8 +31,17 @@ bool jobs_is_silent(const struct jobs_process *p, int64_t now_ms)
 	return now_ms - p->last_ms > JOBS_SILENT_S * 1000;
 }
 
+/* One that steps aside will go on: that is what Ready says of a trace, too. */
+static bool is_paused(const struct jobs_process *p)
+{
+	return p->guest && p->guest->pause != JOBS_PAUSE_NONE && p->guest->wanted &&
+	       p->monitor == FABRIC_IDLE;
+}
+
 int jobs_monitor_state(const struct jobs_process *p, int64_t now_ms)
 {
+	if (is_paused(p))
+		return FABRIC_READY;
 	if (p->monitor == FABRIC_RUNNING && p->monitor_until_ms && now_ms > p->monitor_until_ms)
 		return FABRIC_IDLE;
 	return p->monitor;
@@ -96,9 +105,10 @@ static bool is_itself(const struct jobs_sender *from, int32_t pid)
 
 /* --- processes --- */
 
-static uint64_t identity(int64_t job_id, pid_t sender, int32_t pid)
+/* A guest of ours and the framework in the same process are two. */
+static uint64_t identity(int64_t job_id, pid_t sender, int32_t pid, bool guest)
 {
-	return mix(mix(mix(2, (uint64_t)job_id), (uint32_t)sender), (uint32_t)pid);
+	return mix(mix(mix(guest ? 3 : 2, (uint64_t)job_id), (uint32_t)sender), (uint32_t)pid);
 }
 
 static pid_t sender_of(const struct jobs_process *p)
@@ -106,21 +116,22 @@ static pid_t sender_of(const struct jobs_process *p)
 	return p->peer ? p->peer->pid : 0;
 }
 
-static struct jobs_process *find_process(const struct jobs *j, const struct jobs_sender *from,
-					 int64_t job_id, int32_t pid)
+struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, int64_t job_id,
+			       int32_t pid, bool guest)
 {
-	struct jobs_process *p = hmap_get_ptr(&j->processes, identity(job_id, from->pid, pid));
+	struct jobs_process *p =
+		hmap_get_ptr(&j->processes, identity(job_id, sender, pid, guest));
 
 	/* those that are not visible have but their user to tell them apart */
-	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != from->pid ||
-		     (!p->peer && p->uid != from->uid)))
+	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != sender ||
+		     !p->guest == guest || (!p->peer && p->uid != uid)))
 		p = p->hash_next;
 	return p;
 }
 
 static void link_process(struct jobs *j, struct jobs_process *p, pid_t sender)
 {
-	uint64_t key = identity(p->job_id, sender, p->pid);
+	uint64_t key = identity(p->job_id, sender, p->pid, p->guest != NULL);
 
 	p->hash_next = hmap_get_ptr(&j->processes, key);
 	hmap_put_ptr(&j->processes, key, p);
@@ -137,7 +148,7 @@ static void link_process(struct jobs *j, struct jobs_process *p, pid_t sender)
 
 static void unlink_from_chain(struct jobs *j, const struct jobs_process *p)
 {
-	uint64_t key = identity(p->job_id, sender_of(p), p->pid);
+	uint64_t key = identity(p->job_id, sender_of(p), p->pid, p->guest != NULL);
 	struct jobs_process *first = hmap_get_ptr(&j->processes, key);
 
 	if (first == p) {
@@ -168,6 +179,8 @@ static void forget_user(struct jobs *j, uid_t uid)
 
 void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 {
+	jobs_arbiter_forget(j, p);
+	jobs_top_forget(j, p);
 	unlink_from_chain(j, p);
 	forget_user(j, p->uid);
 	jobs_count_down(&j->per_job, (uint64_t)p->job_id);
@@ -179,6 +192,7 @@ void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 	if (j->delivering == p)
 		j->delivering = NULL;
 	jobs_config_release(p->pending);
+	jobs_guest_free(j, p->guest);
 	free(p->pids);
 	free(p);
 }
@@ -208,6 +222,8 @@ static struct jobs_process *process_new(struct jobs *j, const struct jobs_sender
 	p->current_step = p->start_step = p->stop_step = -1;
 	p->trace = p->monitor = FABRIC_UNINITIALIZED;
 	p->first_ms = p->last_ms = jobs_now_ms();
+	if (from->guest)
+		p->guest = jobs_guest_new(p, from->guest);
 	link_process(j, p, from->pid);
 	if (!event_pending(j->sweep, EV_TIMEOUT, NULL))
 		event_add(j->sweep, &sweep);
@@ -246,6 +262,7 @@ static struct jobs_process *admit(struct jobs *j, const struct jobs_sender *from
 /* It has become another user since. */
 static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
 {
+	jobs_top_forget(j, p);
 	forget_user(j, p->uid);
 	p->uid = uid;
 	jobs_count_up(&j->per_uid, uid);
@@ -254,10 +271,13 @@ static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
 struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
 			       int32_t pid, int *out_code)
 {
-	struct jobs_process *p = find_process(j, from, job_id, pid);
+	struct jobs_process *p =
+		jobs_find(j, from->pid, from->uid, job_id, pid, from->guest != NULL);
 
 	if (p) {
 		p->last_ms = jobs_now_ms();
+		if (p->guest)
+			jobs_guest_heard(p->guest, from->guest);
 		if (p->uid != from->uid)
 			change_user(j, p, from->uid);
 		return p;
@@ -330,6 +350,7 @@ struct jobs *jobs_new(struct event_base *base, unsigned max_per_uid)
 	j->max_per_uid = max_per_uid;
 	j->own_uid = getuid();
 	jobs_peers_init(j);
+	jobs_arbiter_init(j);
 	j->sweep = event_new(base, -1, 0, sweep_due, j);
 	BUG_ON(!j->sweep);
 	event_priority_set(j->sweep, DAEMON_PRIORITY_METRICS);
@@ -346,7 +367,9 @@ void jobs_free(struct jobs *j)
 	for (size_t i = 0; i < n; i++)
 		jobs_process_forget(j, all[i]);
 	free(all);
+	jobs_arbiter_release(j);
 	jobs_peers_release(j);
+	hmap_release(&j->top_bytes);
 	jobs_proc_free(j->proc);
 	event_free(j->sweep);
 	hmap_release(&j->processes);

@@ -28,6 +28,16 @@ struct jobs_sender {
 	uid_t uid;
 	gid_t gid;
 	const char *endpoint; /* by which it came: "abstract", "home", "dir"; a literal */
+	/* Of a guest library of ours (FABRIC_GUEST_NAME): where it can be reached. NULL: it is
+	 * another client, such as the framework in the same process. */
+	const struct jobs_address *guest;
+};
+
+/* Where a datagram came from and by which socket. */
+struct jobs_address {
+	const void *place; /* of the fabric */
+	struct sockaddr_un address;
+	socklen_t len;
 };
 
 struct jobs;
@@ -47,6 +57,20 @@ int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fa
 int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
 		 unsigned npids, struct buf *out);
 void jobs_delivered(struct jobs *j, bool sent);
+
+/* How guests are told that there is something to ask for; NULL: not at all. It may get lost. */
+typedef void (*jobs_poke_fn)(void *arg, uid_t uid, const struct jobs_address *to);
+void jobs_on_poke(struct jobs *j, jobs_poke_fn fn, void *arg);
+
+/* "sondeCan": the keys of configs that a guest honours. False: nobody knows who that is. */
+bool jobs_can(struct jobs *j, const struct jobs_sender *from, const char *keys, size_t len);
+
+/* "sondeTop": what took the time of an interval. Negative errno: no such report (-EINVAL), not of a
+ * process that the sender may speak for (-EPERM), no room for it (-EDQUOT). */
+int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
+
+/* A kernel counts as slower when it takes so many percent more than before; 0: never. */
+void jobs_set_regression(struct jobs *j, unsigned percent);
 
 /* "npuTraceStatus", "npuMonitorStatus" */
 void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
@@ -70,6 +94,13 @@ json_t *jobs_explain(const struct jobs *j, const json_t *request);
  * the request narrow it. What /proc knows (cmdline, rank) is read here and not before. */
 json_t *jobs_list(struct jobs *j, const json_t *request);
 
+/* What takes the time of devices: docs/top.md. Keys pids, job_id, limit (rows of a process). */
+json_t *jobs_get_top(struct jobs *j, const json_t *request);
+
+/* The same as lines of /metrics: how busy devices are, and what has become slower. */
+struct expo;
+void jobs_expose_top(const struct jobs *j, struct expo *e);
+
 /* One process: everything known about {"pid":N}; {"status":"failed: …"} if there is none. */
 json_t *jobs_get_process(struct jobs *j, const json_t *request);
 
@@ -79,6 +110,10 @@ struct jobs_counts {
 	uint64_t refused; /* by the limit per user */
 	uint64_t ended; /* forgotten because they died */
 	uint64_t silent; /* forgotten because they were not heard of */
+	uint64_t pauses; /* of monitors, for a trace by PyTorch's own profiler */
+	uint64_t unpaused; /* of them such that did not step aside in time */
+	uint64_t reports; /* of what takes time, that were taken */
+	uint64_t regressions; /* that are going on */
 };
 struct jobs_counts jobs_counts(const struct jobs *j);
 

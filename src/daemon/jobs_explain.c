@@ -5,6 +5,19 @@
 
 #include "daemon/jobs_impl.h"
 
+/* Why an order of this kind is not for such a client. */
+static const char *not_for(const struct jobs_order *o, const struct jobs_process *p)
+{
+	if (p->guest)
+		return o->kind == CONFIG_KINETO
+			       ? "has sonde's monitor but not PyTorch's own profiler: use "
+				 "nputrace, or start it with KINETO_USE_DAEMON=1"
+			       : "leaves this to the NPU framework in the same process";
+	return o->kind == CONFIG_KINETO
+		       ? "is an NPU framework: use nputrace"
+		       : "is PyTorch's own profiler, not an NPU framework: use gputrace";
+}
+
 /* Why one process would not get it; NULL: it would. */
 static const char *why_not(const struct jobs_order *o, const struct hmap *by_user,
 			   const struct jobs_process *p)
@@ -18,9 +31,7 @@ static const char *why_not(const struct jobs_order *o, const struct hmap *by_use
 	if (!jobs_target_matches(&o->target, p))
 		return "neither it nor an ancestor is among the pids";
 	if (!jobs_order_understood(o, p))
-		return o->kind == CONFIG_KINETO
-			       ? "is an NPU framework: use nputrace"
-			       : "is PyTorch's own profiler, not an NPU framework: use gputrace";
+		return not_for(o, p);
 	if (jobs_is_silent(p, o->now_ms))
 		return "has not asked for work for two minutes";
 	if (!jobs_gate_open(o->kind, of_user))
@@ -30,9 +41,21 @@ static const char *why_not(const struct jobs_order *o, const struct hmap *by_use
 	return NULL;
 }
 
+/* What becomes of it when it takes it. */
+static const char *what_then(const struct jobs *j, const struct jobs_order *o,
+			     const struct jobs_process *p)
+{
+	const char *waits = jobs_arbiter_reason(j, p, o->kind);
+
+	if (waits)
+		return waits;
+	return p->guest ? "takes it at once" : "takes it at its next poll";
+}
+
 struct tally {
 	size_t in_job, matched, ready, pending;
 	size_t other_kind; /* ask for work, but of the other kind */
+	size_t guests; /* of them libraries of ours */
 	size_t only_report; /* do not ask for work */
 	const char *gated; /* why those that match have to wait; NULL: none has to */
 };
@@ -46,8 +69,10 @@ static void count(struct tally *t, const struct jobs_order *o, const struct jobs
 		return;
 	t->in_job++;
 	t->only_report += !(p->heard & JOBS_HEARD_REQUEST);
-	t->other_kind += p->heard & JOBS_HEARD_REQUEST && !jobs_order_understood(o, p) &&
-			 jobs_target_matches(&o->target, p);
+	bool other = p->heard & JOBS_HEARD_REQUEST && !jobs_order_understood(o, p) &&
+		     jobs_target_matches(&o->target, p);
+	t->other_kind += other;
+	t->guests += other && p->guest;
 	if (!jobs_order_wants(p, o))
 		return;
 	t->matched++;
@@ -79,7 +104,7 @@ static json_t *explain_each(const struct jobs *j, const struct jobs_order *o, js
 			json_array_append_new(
 				each, json_pack("{s:i,s:I,s:b,s:s}", "pid", p->pid, "job_id",
 						(json_int_t)p->job_id, "matched", match, "reason",
-						reason ? reason : "takes it at its next poll"));
+						reason ? reason : what_then(j, o, p)));
 	}
 	hmap_release(&by_user);
 	free(all);
@@ -97,6 +122,9 @@ static const char *why_none(const struct jobs *j, const struct jobs_order *o, co
 	if (!t->in_job)
 		return "processes are registered, but none with this job id: see 'dyno ps', and "
 		       "give --job-id";
+	if (t->other_kind && t->guests == t->other_kind && o->kind == CONFIG_KINETO)
+		return "these processes have sonde's monitor but not PyTorch's own profiler: use "
+		       "nputrace, or start them with KINETO_USE_DAEMON=1";
 	if (t->other_kind)
 		return o->kind == CONFIG_KINETO
 			       ? "these processes belong to an NPU framework: use nputrace"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Inside of jobs: the registry that jobs.c keeps, jobs_messages.c fills, jobs_order.c gives
  * configs to and jobs_list.c tells of; jobs_peers.c knows who lives, jobs_kin.c who is whose child,
- * jobs_gate.c whether the NPU's profiler is free. */
+ * jobs_gate.c whether the NPU's profiler is free, jobs_guest.c what libraries of ours can do,
+ * jobs_arbiter.c when they step aside for PyTorch's profiler, jobs_top.c what takes time. */
 #ifndef SONDE_DAEMON_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_IMPL_H
 
@@ -15,7 +16,8 @@
 /* A text that waits for processes, shared by all of them. */
 struct jobs_config {
 	unsigned refs;
-	bool is_monitor;
+	bool is_monitor, starts, stops; /* it is about a monitor: starts one, stops one */
+	int64_t wait_ms; /* a trace by PyTorch's profiler has begun so long after delivery */
 	int64_t monitor_ms; /* the monitor that it starts ends by itself after this time; 0: never
 			     */
 	size_t len;
@@ -43,6 +45,30 @@ enum jobs_heard {
 	JOBS_FOR_ANOTHER = 1 << 4, /* who sends is not the process that is spoken of */
 };
 
+/* A monitor that steps aside for a trace by PyTorch's profiler in the same process. */
+enum jobs_pause {
+	JOBS_PAUSE_NONE,
+	JOBS_PAUSE_ASKED, /* it was told to, and the trace is held back */
+	JOBS_PAUSE_KEPT, /* the trace may go on, or does */
+	JOBS_PAUSE_ENDING, /* it was told to resume */
+};
+
+/* What is known of a guest beyond what is known of every client. */
+struct jobs_guest {
+	TAILQ_ENTRY(jobs_guest) place; /* among jobs.pauses, unless it is JOBS_PAUSE_NONE */
+	struct jobs_process *self;
+	struct jobs_process *tracer; /* for whom it steps aside; NULL: he is gone */
+	struct jobs_config *errand; /* of ours, goes before what is pending; NULL: none */
+	struct jobs_address address;
+	uint64_t can; /* bits of jobs_guest.c; 0: it did not tell */
+	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is looked at again */
+	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */
+	uint8_t pause; /* enum jobs_pause */
+	uint8_t tries;
+	bool was_busy; /* the trace, since it was delivered */
+	bool wanted; /* the monitor is to run again */
+};
+
 #define JOBS_STATE_UNKNOWN 3 /* any number that is no enum fabric_state */
 
 /* Kept small: ten thousand of them fit in four megabytes. Times are CLOCK_MONOTONIC. */
@@ -52,6 +78,8 @@ struct jobs_process {
 	struct jobs_peer *peer; /* NULL: not visible from our pid namespace */
 	int32_t *pids; /* sorted; NULL until it asks for a config */
 	struct jobs_config *pending;
+	struct jobs_guest *guest; /* NULL: it is none of ours */
+	struct toplist *top; /* NULL: it reported nothing */
 	const char *endpoint;
 	int64_t job_id;
 	int64_t first_ms, last_ms;
@@ -89,12 +117,24 @@ struct jobs {
 	struct jobs_process *delivering; /* of the last jobs_request() with a config */
 	int64_t monitor_ms; /* of the last config handed out that starts a monitor */
 	uint64_t orders; /* makes trace ids differ */
+	jobs_poke_fn poke;
+	void *poke_arg;
+	TAILQ_HEAD(jobs_pauses, jobs_guest) pauses;
+	struct event *pause_due;
+	struct hmap top_bytes; /* uid to the memory that reports of its processes take */
+	unsigned regression_percent;
+	int64_t log_minute; /* in which `logged` lines were written about regressions */
+	unsigned logged;
 	struct jobs_counts counts;
 };
 
 /* The process, made at its first word. NULL, and *out_code says why, if it is refused. */
 struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
 			       int32_t pid, int *out_code);
+
+/* The process that calls itself so, as a guest or not; NULL: none. sender is 0 if not visible. */
+struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, int64_t job_id,
+			       int32_t pid, bool guest);
 
 /* Root and the daemon's own user, who may speak for others, as a launcher does. */
 bool jobs_is_trusted(const struct jobs *j, uid_t uid);
@@ -141,7 +181,47 @@ typedef int (*jobs_order_fn)(const void *a, const void *b);
 struct jobs_process **jobs_collect(const struct jobs *j, jobs_want_fn want, const void *arg,
 				   jobs_order_fn order, size_t *out_n);
 
+struct jobs_config *jobs_config_new(const char *text);
 void jobs_config_release(struct jobs_config *c); /* c may be NULL */
+
+/* --- jobs_guest.c --- */
+
+struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_address *from);
+void jobs_guest_free(struct jobs *j, struct jobs_guest *g); /* g may be NULL */
+/* It has come from there now. */
+void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from);
+/* Something waits for it. p may be no guest. */
+void jobs_poke(const struct jobs *j, const struct jobs_process *p);
+/* The guest in the same process; the other client in the same process as a guest, the one that
+ * asks for traces by PyTorch's profiler. NULL: none. */
+struct jobs_process *jobs_guest_of(const struct jobs *j, const struct jobs_process *p);
+struct jobs_process *jobs_tracer_of(const struct jobs *j, const struct jobs_process *p);
+/* Adds to the set the bits of options of a config that the guest does not honour. */
+void jobs_guest_lacks(const struct jobs_guest *g, const char *config, uint64_t *set);
+/* As people type them: ["--l2-cache"]. */
+json_t *jobs_lacking(uint64_t set);
+
+/* --- jobs_arbiter.c: the monitor and PyTorch's profiler exclude each other in a process --- */
+
+void jobs_arbiter_init(struct jobs *j);
+void jobs_arbiter_release(struct jobs *j);
+/* A trace by PyTorch's profiler was ordered: the guest in that process steps aside. */
+void jobs_arbiter_order(struct jobs *j, struct jobs_process *p);
+/* Whether what is pending may be handed out now. */
+bool jobs_arbiter_lets(struct jobs *j, struct jobs_process *p);
+/* p has asked; its pending config has been delivered; it has told the state of its monitor. */
+void jobs_arbiter_asked(struct jobs *j, struct jobs_process *p);
+void jobs_arbiter_delivered(struct jobs *j, struct jobs_process *p, const struct jobs_config *c);
+void jobs_arbiter_told(struct jobs *j, struct jobs_process *p);
+/* p is being forgotten. */
+void jobs_arbiter_forget(struct jobs *j, struct jobs_process *p);
+/* Why what is pending would be held back, in plain words; NULL: it would not. */
+const char *jobs_arbiter_reason(const struct jobs *j, const struct jobs_process *p,
+				enum config_kind kind);
+
+/* --- jobs_top.c --- */
+
+void jobs_top_forget(struct jobs *j, struct jobs_process *p);
 
 /* --- jobs_gate.c: an NPU has one profiling resource for trace and monitor --- */
 
@@ -191,7 +271,9 @@ struct jobs_order {
 	int64_t limit;
 	int64_t now_ms;
 	enum config_kind kind;
-	struct hmap reporters; /* processes that told a state: user and pid */
+	bool each_guest; /* the limit is not for guests */
+	struct hmap reporters; /* processes of frameworks that told a state: user and pid */
+	struct hmap frameworks; /* the same and those that may be of one */
 };
 
 /* False with the reply that says what is wrong with the request. */

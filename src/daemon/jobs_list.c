@@ -97,15 +97,35 @@ static json_t *user_of(struct last_user *last, uint32_t uid)
 
 /* --- one process --- */
 
-/* One word for what it does. */
-static const char *summary_state(const struct jobs_process *p, const struct jobs_process *asks,
-				 int64_t now_ms)
+/*
+ * An NPU framework has a child that talks to the daemon for the rank: the rank tells its steps, the
+ * child asks for work and knows the device. To people that is one process, the rank; and so is a
+ * framework with a guest of ours beside it.
+ */
+struct row {
+	const struct jobs_process *p;
+	const struct jobs_process *poller; /* asks for work in its place; NULL: it does itself */
+	const struct jobs_process *guest; /* in the same process, beside p; NULL: none */
+	bool folded; /* into another row */
+};
+
+/* Who tells of steps: a framework, or the guest beside a client that does not. */
+static const struct jobs_process *teller(const struct row *r)
 {
+	return r->guest && !(r->p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)) ? r->guest
+										    : r->p;
+}
+
+/* One word for what it does. */
+static const char *summary_state(const struct row *r, int64_t now_ms)
+{
+	const struct jobs_process *p = teller(r), *asks = r->poller ? r->poller : r->p;
+
 	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY)
 		return jobs_state_name(p->trace);
 	if (jobs_monitor_state(p, now_ms) == FABRIC_RUNNING)
 		return "Monitoring";
-	if (asks->pending)
+	if (asks->pending || (r->guest && r->guest->pending))
 		return "Pending";
 	if ((asks->heard & JOBS_HEARD_REQUEST) && !(asks->mask & FABRIC_ACTIVITIES))
 		return "Busy";
@@ -114,6 +134,8 @@ static const char *summary_state(const struct jobs_process *p, const struct jobs
 
 static const char *client_of(const struct jobs_process *p)
 {
+	if (p->guest)
+		return "sonde";
 	if (p->heard & (JOBS_HEARD_CONTEXT | JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) ||
 	    !strcmp(p->endpoint, "home"))
 		return "npu";
@@ -129,43 +151,49 @@ static json_t *numbers(const int32_t *n, unsigned count)
 	return out;
 }
 
-static json_t *describe(const struct jobs_process *p, const struct jobs_process *poller,
-			int64_t now_ms, struct last_user *last)
+static json_t *clients(const struct row *r)
 {
-	const struct jobs_process *asks = poller ? poller : p;
+	json_t *list = json_pack("[s]", client_of(r->p));
+
+	if (r->guest)
+		json_array_append_new(list, json_string(client_of(r->guest)));
+	return list;
+}
+
+static json_t *describe(const struct row *r, int64_t now_ms, struct last_user *last)
+{
+	const struct jobs_process *p = r->p, *asks = r->poller ? r->poller : p, *tells = teller(r);
 	int32_t device = p->device >= 0 ? p->device : asks->device;
 	int64_t last_ms = p->last_ms > asks->last_ms ? p->last_ms : asks->last_ms;
+	bool pending = asks->pending || (r->guest && r->guest->pending);
+
+	if (r->guest && r->guest->last_ms > last_ms)
+		last_ms = r->guest->last_ms;
+	if (device < 0 && r->guest)
+		device = r->guest->device;
 	json_t *o = json_pack(
 		"{s:i,s:I,s:s,s:s,s:s,s:b,s:b,s:f,s:f,s:I,s:i,s:o,s:s,s:s}", "pid", p->pid,
-		"job_id", (json_int_t)p->job_id, "state", summary_state(p, asks, now_ms), "client",
-		client_of(p), "endpoint", p->endpoint, "pending", !!asks->pending, "polls",
+		"job_id", (json_int_t)p->job_id, "state", summary_state(r, now_ms), "client",
+		client_of(p), "endpoint", p->endpoint, "pending", pending, "polls",
 		!!(asks->heard & JOBS_HEARD_REQUEST), "last_seen_s",
 		(double)(now_ms - last_ms) / 1000, "known_s", (double)(now_ms - p->first_ms) / 1000,
-		"uid", (json_int_t)p->uid, "current_step", p->current_step, "pids",
-		numbers(asks->pids, asks->npids), "nputrace", jobs_state_name(p->trace),
-		"npumonitor", jobs_state_name(jobs_monitor_state(p, now_ms)));
+		"uid", (json_int_t)p->uid, "current_step", tells->current_step, "pids",
+		numbers(asks->pids, asks->npids), "nputrace", jobs_state_name(tells->trace),
+		"npumonitor", jobs_state_name(jobs_monitor_state(tells, now_ms)));
 
+	json_object_set_new(o, "clients", clients(r));
 	json_object_set_new(o, "device", device >= 0 ? json_integer(device) : json_null());
-	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY) {
-		json_object_set_new(o, "start_step", json_integer(p->start_step));
-		json_object_set_new(o, "stop_step", json_integer(p->stop_step));
+	if (tells->trace == FABRIC_RUNNING || tells->trace == FABRIC_READY) {
+		json_object_set_new(o, "start_step", json_integer(tells->start_step));
+		json_object_set_new(o, "stop_step", json_integer(tells->stop_step));
 	}
-	json_object_set_new(o, "poller", poller ? json_integer(poller->pid) : json_null());
+	json_object_set_new(o, "poller", r->poller ? json_integer(r->poller->pid) : json_null());
 	json_object_set_new(o, "user", user_of(last, p->uid));
 	add_facts(o, p->peer);
 	return o;
 }
 
 /* --- many --- */
-
-/*
- * An NPU framework has a child that talks to the daemon for the rank: the rank tells its steps, the
- * child asks for work and knows the device. To people that is one process, the rank.
- */
-struct row {
-	const struct jobs_process *p;
-	const struct jobs_process *poller; /* asks for work in its place; NULL: it does itself */
-};
 
 static bool is_polled_for(const struct jobs_process *p)
 {
@@ -178,10 +206,48 @@ static struct row *rank_of(const struct hmap *ranks, struct row *rows, const str
 	for (unsigned i = 0; i < p->npids; i++) {
 		uint64_t at = hmap_get(ranks, (uint32_t)p->pids[i]);
 
-		if (at != HMAP_NONE && rows[at].p->job_id == p->job_id && rows[at].p->uid == p->uid)
+		if (at != HMAP_NONE && rows[at].p->job_id == p->job_id &&
+		    rows[at].p->uid == p->uid && !rows[at].p->guest == !p->guest)
 			return &rows[at];
 	}
 	return NULL;
+}
+
+static uint64_t process_key(const struct jobs_process *p)
+{
+	uint64_t who = p->peer ? p->peer->id << 1 | 1 : (uint64_t)p->uid << 1;
+
+	return who << 32 ^ (uint32_t)p->pid;
+}
+
+static bool same_process(const struct jobs_process *a, const struct jobs_process *b)
+{
+	return a->peer == b->peer && a->pid == b->pid && a->uid == b->uid;
+}
+
+/* Puts guests into the rows of the other clients of their processes; gives the number of rows. */
+static size_t fold_guests(struct row *rows, size_t n)
+{
+	struct hmap others = {0};
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (!rows[i].p->guest)
+			hmap_put(&others, process_key(rows[i].p), i);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t at = rows[i].p->guest ? hmap_get(&others, process_key(rows[i].p))
+					       : HMAP_NONE;
+
+		if (at == HMAP_NONE || rows[at].guest || !same_process(rows[at].p, rows[i].p))
+			continue;
+		rows[at].guest = rows[i].p;
+		rows[i].folded = true;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (!rows[i].folded)
+			rows[kept++] = rows[i];
+	hmap_release(&others);
+	return kept;
 }
 
 /* Folds the pollers into their ranks; gives the number of rows. */
@@ -204,7 +270,7 @@ static size_t make_rows(struct jobs_process **all, size_t n, struct row *rows)
 			rows[made++].p = all[i];
 	}
 	hmap_release(&ranks);
-	return made;
+	return fold_guests(rows, made);
 }
 
 /* Has everything read that /proc knows of them. What cannot be had now is as it was. */
@@ -290,7 +356,7 @@ json_t *jobs_list(struct jobs *j, const json_t *request)
 	if ((size_t)offset < end)
 		learn(j, rows + offset, end - (size_t)offset, now);
 	for (size_t i = (size_t)offset; i < end; i++)
-		json_array_append_new(told, describe(rows[i].p, rows[i].poller, now, &last));
+		json_array_append_new(told, describe(&rows[i], now, &last));
 	free(all);
 	free(rows);
 	json_decref(last.name);
@@ -326,7 +392,7 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 			best = i;
 	if (n)
 		learn(j, &rows[best], 1, now);
-	json_t *reply = n ? describe(rows[best].p, rows[best].poller, now, &last)
+	json_t *reply = n ? describe(&rows[best], now, &last)
 			  : json_pack("{s:o}", "status",
 				      json_sprintf("failed: no process %lld is registered",
 						   (long long)n64));

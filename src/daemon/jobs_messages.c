@@ -82,6 +82,16 @@ static void set_pids(struct jobs *j, struct jobs_process *p, const int32_t *pids
 	p->npids = (uint8_t)n;
 }
 
+/* What it is given now; NULL: nothing. */
+static const struct jobs_config *due_config(struct jobs *j, struct jobs_process *p)
+{
+	if (p->guest && p->guest->errand)
+		return p->guest->errand;
+	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES) || !jobs_arbiter_lets(j, p))
+		return NULL;
+	return p->pending;
+}
+
 int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
 		 unsigned npids, struct buf *out)
 {
@@ -100,9 +110,11 @@ int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fa
 	set_pids(j, p, r->pids, npids);
 	p->heard |= JOBS_HEARD_REQUEST;
 	p->mask = (uint8_t)(r->mask & (FABRIC_EVENTS | FABRIC_ACTIVITIES));
-	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES))
+	jobs_arbiter_asked(j, p);
+	const struct jobs_config *due = due_config(j, p);
+	if (!due)
 		return 0;
-	buf_add(out, p->pending->text, p->pending->len);
+	buf_add(out, due->text, due->len);
 	buf_add_char(out, '\n');
 	j->delivering = p;
 	return 0;
@@ -115,11 +127,19 @@ void jobs_delivered(struct jobs *j, bool sent)
 	j->delivering = NULL;
 	if (!p || !sent)
 		return;
-	if (p->pending->is_monitor)
-		j->monitor_ms = p->pending->monitor_ms;
-	jobs_config_release(p->pending);
-	p->pending = NULL;
-	j->counts.delivered++;
+	struct jobs_config **which = p->guest && p->guest->errand ? &p->guest->errand : &p->pending;
+	struct jobs_config *c = *which;
+	*which = NULL;
+	if (which == &p->pending) {
+		if (c->is_monitor && !p->guest)
+			j->monitor_ms = c->monitor_ms;
+		j->counts.delivered++;
+		jobs_arbiter_delivered(j, p, c);
+	}
+	jobs_config_release(c);
+	/* it asks for one at a time */
+	if (which != &p->pending && p->pending)
+		jobs_poke(j, p);
 }
 
 static int8_t known_state(int32_t state)
@@ -130,8 +150,8 @@ static int8_t known_state(int32_t state)
 
 static void set_monitor(const struct jobs *j, struct jobs_process *p, int8_t state)
 {
-	/* A monitor with an end does not tell when it has come. */
-	if (state == FABRIC_RUNNING && jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
+	/* The monitor of a framework does not tell when its end has come; that of a guest does. */
+	if (!p->guest && state == FABRIC_RUNNING && jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
 		p->monitor_until_ms = j->monitor_ms ? p->last_ms + j->monitor_ms : 0;
 	p->monitor = state;
 	p->heard |= JOBS_HEARD_MONITOR;
@@ -148,6 +168,7 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 	p->status_ms = p->last_ms;
 	if (kind == FABRIC_MONITOR_STATUS) {
 		set_monitor(j, p, known_state(s->state));
+		jobs_arbiter_told(j, p);
 		return;
 	}
 	p->trace = known_state(s->state);

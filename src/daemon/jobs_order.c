@@ -7,10 +7,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
 
 #define DEFAULT_PROCESS_LIMIT 1000
+/* What the dyno of today always sends with npu-monitor, and without being asked with nputrace. It
+ * is meant for frameworks, of which one process asks for all ranks of a node. */
+#define UNMEANT_LIMIT 3
 #define INDENT "    " /* in front of the lines of a config, as always */
 
 static uint64_t reporter_key(uint32_t uid, int32_t pid)
@@ -18,16 +22,28 @@ static uint64_t reporter_key(uint32_t uid, int32_t pid)
 	return (uint64_t)uid << 32 | (uint32_t)pid;
 }
 
-static void note_reporters(const struct jobs *j, struct hmap *out)
+/* Processes with a framework in them; a guest is none. */
+static void note_frameworks(const struct jobs *j, struct jobs_order *o)
 {
+	const unsigned reports = JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
 	uint64_t key, value;
 	size_t at = 0;
 
 	while (hmap_next(&j->processes, &at, &key, &value))
 		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
-		     p = p->hash_next)
-			if (p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR))
-				hmap_put(out, reporter_key(p->uid, p->pid), 1);
+		     p = p->hash_next) {
+			uint64_t who = reporter_key(p->uid, p->pid);
+
+			if (p->guest)
+				continue;
+			if (p->heard & reports)
+				hmap_put(&o->reporters, who, 1);
+			if (jobs_is_silent(p, o->now_ms))
+				continue;
+			if (p->heard & (reports | JOBS_HEARD_CONTEXT) ||
+			    !strcmp(p->endpoint, "home"))
+				hmap_put(&o->frameworks, who, 1);
+		}
 }
 
 bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *o,
@@ -52,13 +68,16 @@ bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_or
 	o->kind = config_kind(o->config);
 	if (!jobs_target_read(request, true, &o->target, out_fault))
 		return false;
-	note_reporters(j, &o->reporters);
+	const json_t *meant = json_object_get(request, "process_limit_is_meant");
+	o->each_guest = o->kind != CONFIG_KINETO && o->limit == UNMEANT_LIMIT && !json_is_true(meant);
+	note_frameworks(j, o);
 	return true;
 }
 
 void jobs_order_release(struct jobs_order *o)
 {
 	hmap_release(&o->reporters);
+	hmap_release(&o->frameworks);
 	jobs_target_release(&o->target);
 }
 
@@ -79,9 +98,16 @@ static bool is_npu_client(const struct jobs_order *o, const struct jobs_process 
 	return false;
 }
 
-/* Old versions of both kinds do nothing but register, and could be either. */
+/*
+ * A guest takes what is for NPUs, unless there is a framework in the same process, whose own
+ * profiler it is for. Old versions of both kinds of frameworks do nothing but register, and could
+ * be either.
+ */
 bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p)
 {
+	if (p->guest)
+		return o->kind != CONFIG_KINETO &&
+		       hmap_get(&o->frameworks, reporter_key(p->uid, p->pid)) == HMAP_NONE;
 	if (o->kind == CONFIG_KINETO)
 		return !is_npu_client(o, p);
 	return is_npu_client(o, p) || p->heard & JOBS_HEARD_CONTEXT;
@@ -124,20 +150,48 @@ static uint64_t trace_id(struct jobs *j)
 	return XXH64(&seed, sizeof(seed), 0);
 }
 
+struct jobs_config *jobs_config_new(const char *text)
+{
+	size_t len = strlen(text);
+	struct jobs_config *c = xcalloc(1, sizeof(*c) + len + 1);
+
+	c->refs = 1;
+	c->len = len;
+	memcpy(c->text, text, len);
+	return c;
+}
+
 static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *o)
 {
 	char *text = xasprintf("\n" INDENT "%s\n" INDENT "REQUEST_TRACE_ID=%llu", o->config,
 			       (unsigned long long)trace_id(j));
-	size_t len = strlen(text);
-	struct jobs_config *c = xmalloc(sizeof(*c) + len + 1);
+	struct jobs_config *c = jobs_config_new(text);
 
-	c->refs = 1;
 	c->is_monitor = o->kind == CONFIG_NPU_MONITOR;
+	c->starts = config_is_true(o->config, "NPU_MONITOR_START");
+	c->stops = config_is_true(o->config, "NPU_MONITOR_STOP");
 	c->monitor_ms = config_monitor_ms(o->config);
-	c->len = len;
-	memcpy(c->text, text, len + 1);
+	c->wait_ms = config_trace_begins_ms(o->config, (int64_t)(clock_real_ns() / 1000000));
 	free(text);
 	return c;
+}
+
+/* A monitor that has not been told to start yet need not be told when it is to stop, nor twice. */
+static bool replaces(const struct jobs_process *p, const struct jobs_config *c)
+{
+	return p->guest && p->pending->is_monitor && c->is_monitor && (c->stops || c->starts);
+}
+
+static void install(struct jobs *j, const struct jobs_order *o, struct jobs_process *p,
+		    struct jobs_config *c)
+{
+	jobs_config_release(p->pending);
+	p->pending = c;
+	c->refs++;
+	if (p->guest)
+		jobs_poke(j, p);
+	else if (o->kind == CONFIG_KINETO)
+		jobs_arbiter_order(j, p);
 }
 
 static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_process **matched,
@@ -146,26 +200,33 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 	json_t *pids = json_array(), *triggered = json_array();
 	struct jobs_config *config = make_config(j, o);
 	int64_t given = 0, busy = 0;
+	uint64_t lacks = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		struct jobs_process *p = matched[i];
+		bool counts = !p->guest || !o->each_guest;
 
 		json_array_append_new(pids, json_integer(p->pid));
-		if (given >= o->limit)
+		if (counts && given >= o->limit)
 			continue;
-		if (p->pending) {
+		if (p->pending && !replaces(p, config)) {
 			busy++;
 			continue;
 		}
-		p->pending = config;
-		config->refs++;
-		given++;
+		install(j, o, p, config);
+		given += counts;
 		json_array_append_new(triggered, json_integer(p->pid));
+		if (p->guest)
+			jobs_guest_lacks(p->guest, o->config, &lacks);
 	}
 	jobs_config_release(config);
-	return json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy", (json_int_t)busy,
-			 "activityProfilersTriggered", triggered, "eventProfilersBusy", 0,
-			 "eventProfilersTriggered", "processesMatched", pids);
+	json_t *reply = json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy",
+				  (json_int_t)busy, "activityProfilersTriggered", triggered,
+				  "eventProfilersBusy", 0, "eventProfilersTriggered",
+				  "processesMatched", pids);
+	if (lacks)
+		json_object_set_new(reply, "notHonoured", jobs_lacking(lacks));
+	return reply;
 }
 
 /* Those that are named by their pid here come first: others may call themselves anything. */

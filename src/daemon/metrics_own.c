@@ -42,6 +42,12 @@ static void add_jobs(struct expo *e, const struct jobs *j)
 	counter(e, "sonde_processes_silent_total", "Processes forgotten because they were silent.",
 		c.silent);
 	drop(e, "limit_per_user", c.refused);
+	counter(e, "sonde_monitor_pauses_total",
+		"How often a monitor was told to step aside for a trace in the same process.",
+		c.pauses);
+	counter(e, "sonde_top_reports_total",
+		"Reports of what takes the time of devices that were taken.", c.reports);
+	jobs_expose_top(j, e);
 }
 
 static void add_fabric(struct expo *e, const struct fabric *f)

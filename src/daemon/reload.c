@@ -22,6 +22,7 @@ static const struct field fields[] = {
 	{"--ipc-socket-dir", AT(ipc_socket_dir), IS_TEXT, RELOAD_FIXED},
 	{"--ipc-dir-only", AT(ipc_dir_only), IS_BOOL, RELOAD_FIXED},
 	{"--max-processes-per-uid", AT(max_processes_per_uid), IS_UINT, RELOAD_FIXED},
+	{"--regression-percent", AT(regression_percent), IS_UINT, RELOAD_JOBS},
 	{"--http", AT(http), IS_BOOL, RELOAD_FIXED},
 	{"--http-port", AT(http_port), IS_UINT, RELOAD_FIXED},
 	{"--use-prometheus", AT(use_prometheus), IS_BOOL, RELOAD_FIXED},

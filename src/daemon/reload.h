@@ -13,6 +13,7 @@ enum reload_part {
 	RELOAD_FIXED = 1 << 0, /* needs a restart */
 	RELOAD_METRICS = 1 << 1, /* sources and sinks */
 	RELOAD_LOG = 1 << 2,
+	RELOAD_JOBS = 1 << 3, /* what is made of their reports */
 };
 
 /* The parts that differ, as a mask; adds the names of the fixed options that do to out_fixed. */

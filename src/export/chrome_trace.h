@@ -88,6 +88,10 @@ void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int6
 /* ph "i", scope thread */
 void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
 		    const char *name, const struct chrome_arg *args, unsigned n);
+/* ph "s" and "f": an arrow, from what surrounds the one to what surrounds the other. Both have the
+ * same name and id. */
+void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, int64_t tid,
+		 const char *name, uint64_t id);
 /* ph "C": every arg is a series; id tells tracks of the same name apart (NULL: none). */
 void chrome_counter(struct chrome_trace *t, int64_t ts_ns, int64_t pid, const char *name,
 		    const char *id, const struct chrome_arg *args, unsigned n);

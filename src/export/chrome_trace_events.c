@@ -112,6 +112,10 @@ static char *put_event(char *p, const char *end, const struct event *e,
 	}
 	if (e->phase == 'i')
 		p = PUT(p, ",\"s\":\"t\"");
+	if (e->phase == 's' || e->phase == 'f')
+		p = PUT(p, ",\"cat\":\"flow\"");
+	if (e->phase == 'f')
+		p = PUT(p, ",\"bp\":\"e\"");
 	p = PUT(p, ",\"pid\":");
 	p = put_i64(p, e->pid);
 	p = PUT(p, ",\"tid\":");
@@ -203,6 +207,22 @@ void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t 
 		.phase = 'i', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
 
 	add(t, &e, args, n);
+}
+
+void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, int64_t tid,
+		 const char *name, uint64_t id)
+{
+	char text[PUT_U64_MAX + 1];
+	struct event e = {.phase = end ? 'f' : 's',
+			  .timed = true,
+			  .ts_ns = ts_ns,
+			  .pid = pid,
+			  .tid = tid,
+			  .name = name,
+			  .id = text};
+
+	*put_u64(text, id) = '\0';
+	add(t, &e, NULL, 0);
 }
 
 void chrome_counter(struct chrome_trace *t, int64_t ts_ns, int64_t pid, const char *name,

@@ -6,13 +6,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define DEFAULT_OUTPUT "memscopeDumpResults"
-#define RECORDING_PREFIX "recording_"
 #define CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
 
 static char session_dir[1024];
@@ -90,7 +90,8 @@ size_t guest_read_file(const char *path, char *out, size_t size)
 	return (size_t)n;
 }
 
-uint64_t guest_start_ticks(uint32_t pid)
+/* A numeric field of /proc/PID/stat behind the name; 0 where it cannot be read. */
+static uint64_t stat_field(uint32_t pid, int wanted)
 {
 	char text[1024], path[64];
 	struct text t = {path, path + sizeof(path)};
@@ -103,11 +104,33 @@ uint64_t guest_start_ticks(uint32_t pid)
 	text[sizeof(text) - 1] = '\0';
 	/* The second field is the name in parentheses and may contain anything, spaces too. */
 	const char *p = strrchr(text, ')');
-	for (int field = 2; p && field < 22; field++)
+	for (int field = 2; p && field < wanted; field++)
 		p = strchr(p + 1, ' ');
 	for (p = p ? p + 1 : ""; *p >= '0' && *p <= '9'; p++)
 		v = v * 10 + (uint64_t)(*p - '0');
 	return v;
+}
+
+uint64_t guest_start_ticks(uint32_t pid)
+{
+	return stat_field(pid, 22);
+}
+
+uint32_t guest_parent(uint32_t pid)
+{
+	return (uint32_t)stat_field(pid, 4);
+}
+
+bool guest_is_gone(uint32_t pid)
+{
+	struct timespec now = {0};
+	struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+
+	if (p.fd < 0)
+		return syscall(SYS_kill, pid, 0) < 0 && errno == ESRCH;
+	bool gone = syscall(SYS_ppoll, &p, 1, &now, NULL, 0) > 0;
+	close(p.fd);
+	return gone;
 }
 
 int guest_join_path(char *out, size_t size, const char *dir, const char *name)
@@ -169,14 +192,15 @@ static void find_program(void)
 		program[0] = '\0';
 }
 
-static void name_session_in(const char *output)
+static void name_session_in(const char *output, const char *prefix)
 {
 	struct timespec now;
 	struct text t = {session_dir, session_dir + sizeof(session_dir)};
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	add_str(&t, output);
-	add_str(&t, "/" RECORDING_PREFIX);
+	add_str(&t, "/");
+	add_str(&t, prefix);
 	add_number(&t, (uint64_t)getpid());
 	add_str(&t, "_");
 	add_number(&t, (uint64_t)now.tv_sec);
@@ -191,7 +215,7 @@ static void name_session(void)
 
 	if (getcwd(cwd, sizeof(cwd)) &&
 	    guest_join_path(output, sizeof(output), cwd, DEFAULT_OUTPUT) == 0)
-		name_session_in(output);
+		name_session_in(output, SESSION_PREFIX);
 }
 
 static uint32_t pid_in_name(const char *dir)
@@ -199,9 +223,9 @@ static uint32_t pid_in_name(const char *dir)
 	const char *slash = strrchr(dir, '/');
 	uint32_t pid = 0;
 
-	if (!slash || strncmp(slash + 1, RECORDING_PREFIX, strlen(RECORDING_PREFIX)) != 0)
+	if (!slash || strncmp(slash + 1, SESSION_PREFIX, strlen(SESSION_PREFIX)) != 0)
 		return 0;
-	for (const char *p = slash + 1 + strlen(RECORDING_PREFIX); *p >= '0' && *p <= '9'; p++)
+	for (const char *p = slash + 1 + strlen(SESSION_PREFIX); *p >= '0' && *p <= '9'; p++)
 		pid = pid * 10 + (uint32_t)(*p - '0');
 	return pid;
 }
@@ -252,11 +276,20 @@ bool guest_move_session(const char *output)
 	if (given)
 		return false;
 	if (output)
-		name_session_in(output);
+		name_session_in(output, SESSION_PREFIX);
 	else
 		name_session();
 	root_pid = pid_in_name(session_dir);
 	return session_dir[0] != '\0';
+}
+
+void guest_name_monitor_session(const char *dir)
+{
+	capture();
+	if (given)
+		return;
+	name_session_in(dir, SESSION_MONITOR_PREFIX);
+	root_pid = (uint32_t)getpid();
 }
 
 bool guest_is_expected(void)

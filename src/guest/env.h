@@ -20,6 +20,9 @@ const char *guest_session_dir(void);
  */
 bool guest_move_session(const char *output);
 
+/* The same for a session of the monitor (SESSION_MONITOR_PREFIX); `dir` is absolute. */
+void guest_name_monitor_session(const char *dir);
+
 /* Was this library there from the beginning of the process, or is a recording inherited? Else it
  * was loaded by the Python package, and waits to be asked. */
 bool guest_is_expected(void);
@@ -46,6 +49,12 @@ size_t guest_read_file(const char *path, char *out, size_t size);
 
 /* When a process started, in clock ticks since boot: field 22 of /proc/PID/stat. */
 uint64_t guest_start_ticks(uint32_t pid);
+
+/* Has it ended; whether its parent has noticed or not? */
+bool guest_is_gone(uint32_t pid);
+
+/* Its parent, field 4; 0: not known. */
+uint32_t guest_parent(uint32_t pid);
 
 /* dir + "/" + name; -1 when it does not fit. */
 int guest_join_path(char *out, size_t size, const char *dir, const char *name);

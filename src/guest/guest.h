@@ -185,7 +185,7 @@ static inline void guest_publish(uint32_t size)
 }
 
 /* Room that a hold makes sure of: for any record without text. */
-#define GUEST_ROOM 64
+#define GUEST_ROOM 96
 
 /*
  * The thread's first event: it gets its ring before the clock is read, or others overtake it. And a
@@ -240,6 +240,10 @@ static inline bool guest_wants_stacks(void)
 void guest_begin(void);
 /* The same, below `output` (absolute; NULL: where it was named, or the current directory's). */
 void guest_begin_in(const char *output);
+/* For the monitor: a session below `dir` if there is none; the environment stays as it is. */
+void guest_begin_monitor(const char *dir);
+/* A recorder that was killed is called again: for windows that begin now. False: there is none. */
+bool guest_revive(void);
 /* What is found is told on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */
@@ -275,6 +279,8 @@ void guest_bring_package(bool device);
 /* At load, in a process of a launcher's tree: sees to it, if this is a Python interpreter. */
 bool guest_has_python(void);
 void guest_await_python(uint32_t want);
+/* Into a Python program, what counts the steps of its training. */
+void guest_bring_steps(void);
 /* The id of a whole function by the address of its code object, as in STACK_PYTHON words; 0 where
  * there is no room. The object must not go away meanwhile. */
 uint32_t guest_python_code(uint64_t code);

@@ -52,19 +52,6 @@ static struct session_page *page_of_session(void)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* Ended; whether its parent has noticed or not. */
-static bool is_gone(uint32_t pid)
-{
-	struct timespec now = {0};
-	struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-
-	if (p.fd < 0)
-		return syscall(SYS_kill, pid, 0) < 0 && errno == ESRCH;
-	bool gone = syscall(SYS_ppoll, &p, 1, &now, NULL, 0) > 0;
-	close(p.fd);
-	return gone;
-}
-
 /* Is the descriptor still the file that the launcher had there? Programs reuse numbers. */
 static bool is_still(int fd, uint64_t dev, uint64_t ino)
 {
@@ -163,7 +150,7 @@ static void ask_and_wait(void)
 		seen = progress;
 		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
 			return;
-		if (is_gone(atomic_load(&p->recorder_pid)))
+		if (guest_is_gone(atomic_load(&p->recorder_pid)))
 			break;
 		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}
@@ -218,7 +205,7 @@ bool guest_flush(uint32_t timeout_ms)
 			return true;
 		/* The recorder sleeps on this word, which stays as it is. */
 		syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-		if (guest_now() > until || is_gone(atomic_load(&p->recorder_pid)))
+		if (guest_now() > until || guest_is_gone(atomic_load(&p->recorder_pid)))
 			return false;
 		syscall(SYS_futex, &p->flush_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}
@@ -249,6 +236,14 @@ void guest_begin_in(const char *output)
 	if (!guest.page && (output || !named) && guest_move_session(output) && named)
 		setenv(SESSION_ENV, guest_session_dir(), 1);
 	guest_begin();
+}
+
+void guest_begin_monitor(const char *dir)
+{
+	if (guest_has_begun() || guest.page)
+		return;
+	guest_name_monitor_session(dir);
+	(void)guest_note_begun();
 }
 
 /* Before main(), with one thread only, unless the Python package brings us: then it begins. */

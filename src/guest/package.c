@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Brings the Python package into a Python program that is recorded and does not import it: what
- * was asked for (operators, accesses, owners, calls of functions) can only be seen from Python.
+ * Brings Python modules of ours into a Python program that does not import them: what was asked for
+ * (operators, accesses, owners, calls of functions; steps of training) can only be seen from
+ * Python.
  *
  * The interpreter is asked to call us when it is at a place where Python code may run, in its main
  * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
@@ -95,7 +96,7 @@ static const char text[] =
 	"    before, finder = set(sys.modules), Finder(place)\n"
 	"    sys.meta_path.insert(0, finder)\n"
 	"    try:\n"
-	"        import msmemscope\n"
+	"        __import__(wanted)\n"
 	"    except BaseException:\n"
 	"        for name in list(sys.modules):\n"
 	"            if name not in before and name.split('.')[0] in names:\n"
@@ -133,7 +134,7 @@ static const char text[] =
 	"try:\n"
 	"    import sys\n"
 	"    not_now = is_locking() or is_early()\n"
-	"    if (not not_now and 'msmemscope' not in sys.modules and\n"
+	"    if (not not_now and wanted not in sys.modules and\n"
 	"            sys.version_info >= (3, 8)):\n"
 	"        import os\n"
 	"        from importlib.machinery import PathFinder\n"
@@ -150,23 +151,31 @@ static const char text[] =
 
 enum { IDLE, ASKED, DONE };
 
-static _Atomic uint32_t state;
-static _Atomic uint32_t tries;
+struct wanted {
+	const char *name; /* of the module */
+	_Atomic uint32_t state;
+	_Atomic uint32_t tries;
+};
 
-/* 1: the package is there, or is not to come; 0: not yet; -1: an exception of the job's is set. */
-static int run(void)
+static struct wanted package = {.name = "msmemscope"};
+static struct wanted steps = {.name = "sonde._steps"};
+
+/* 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set. */
+static int run(struct wanted *w)
 {
 	void *code = Py_CompileString(text, "<sonde>", FILE_INPUT);
 	void *globals = code ? PyDict_New() : NULL;
 	void *program = globals ? PyUnicode_DecodeFSDefault(guest_program()) : NULL;
+	void *name = program ? PyUnicode_DecodeFSDefault(w->name) : NULL;
 	void *result = NULL;
 	int r = 0;
 
 	/* Not those of the code that runs now: it may be kept from having any. */
-	void *builtins = program ? PyImport_AddModule("builtins") : NULL;
+	void *builtins = name ? PyImport_AddModule("builtins") : NULL;
 	if (builtins && PyDict_SetItemString(globals, "__builtins__", builtins) == 0 &&
 	    PyDict_SetItemString(globals, "program", program) == 0 &&
-	    (atomic_load(&tries) >= EARLY_TRIES ||
+	    PyDict_SetItemString(globals, "wanted", name) == 0 &&
+	    (atomic_load(&w->tries) >= EARLY_TRIES ||
 	     PyDict_SetItemString(globals, "early", program) == 0))
 		result = PyEval_EvalCode(code, globals, globals);
 	if (result)
@@ -177,6 +186,7 @@ static int run(void)
 	else
 		r = -1;
 	Py_DecRef(result);
+	Py_DecRef(name);
 	Py_DecRef(program);
 	if (globals)
 		PyDict_Clear(globals); /* its functions refer to it */
@@ -211,12 +221,12 @@ static bool is_starting(void)
 
 static int bring(void *arg)
 {
+	struct wanted *w = arg;
 	/* Without a frame it is the interpreter that ends, and what it could not raise is printed.
 	 */
-	int r = is_starting() || !PyEval_GetFrame() ? 0 : run();
+	int r = is_starting() || !PyEval_GetFrame() ? 0 : run(w);
 
-	(void)arg;
-	atomic_store(&state, r > 0 || atomic_fetch_add(&tries, 1) >= MAX_TRIES ? DONE : IDLE);
+	atomic_store(&w->state, r > 0 || atomic_fetch_add(&w->tries, 1) >= MAX_TRIES ? DONE : IDLE);
 	return r < 0 ? -1 : 0;
 }
 
@@ -237,14 +247,14 @@ static bool is_off(void)
 	return !strcmp(value, "0") || !strcmp(value, "off");
 }
 
-static void ask(void)
+static void ask(struct wanted *w)
 {
 	uint32_t idle = IDLE;
 
-	if (!Py_IsInitialized() || !atomic_compare_exchange_strong(&state, &idle, ASKED))
+	if (!Py_IsInitialized() || !atomic_compare_exchange_strong(&w->state, &idle, ASKED))
 		return;
-	if (Py_AddPendingCall(bring, NULL) < 0)
-		atomic_store(&state, IDLE);
+	if (Py_AddPendingCall(bring, w) < 0)
+		atomic_store(&w->state, IDLE);
 }
 
 void guest_bring_package(bool device)
@@ -252,9 +262,10 @@ void guest_bring_package(bool device)
 	uint32_t want = atomic_load(&guest.want);
 	int saved = errno;
 
-	if ((want & NEEDS_PYTHON || (device && want & WANT_OP)) && atomic_load(&state) == IDLE &&
-	    guest_has_python() && guest_is_launched() && !is_off())
-		ask();
+	if ((want & NEEDS_PYTHON || (device && want & WANT_OP)) &&
+	    atomic_load(&package.state) == IDLE && guest_has_python() && guest_is_launched() &&
+	    !is_off())
+		ask(&package);
 	errno = saved;
 }
 
@@ -271,30 +282,41 @@ static void *keep_asking(void *arg)
 {
 	const struct timespec pause = {0, PAUSE_NS};
 	uint64_t until = guest_now() + PATIENCE_NS;
+	struct wanted *w = arg;
 
-	(void)arg;
-	while (atomic_load(&state) != DONE && guest_now() < until) {
-		ask();
+	while (atomic_load(&w->state) != DONE && guest_now() < until) {
+		ask(w);
 		syscall(SYS_nanosleep, &pause, NULL);
-		if (atomic_load(&state) == ASKED && Py_IsInitialized())
+		if (atomic_load(&w->state) == ASKED && Py_IsInitialized())
 			make_it_look();
 	}
 	return NULL;
 }
 
-void guest_await_python(uint32_t want)
+static void await(struct wanted *w)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
 	uint64_t signals;
 
-	if (!(want & NEEDS_PYTHON) || want & WANT_DEFERRED || !guest_has_python() || is_off() ||
-	    pthread_attr_init(&attr) != 0)
+	if (!guest_has_python() || is_off() || pthread_attr_init(&attr) != 0)
 		return;
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	guest_block_signals(&signals); /* it takes none of the job's */
-	(void)!pthread_create(&thread, &attr, keep_asking, NULL);
+	(void)!pthread_create(&thread, &attr, keep_asking, w);
 	guest_restore_signals(&signals);
 	pthread_attr_destroy(&attr);
+}
+
+void guest_await_python(uint32_t want)
+{
+	if (want & NEEDS_PYTHON && !(want & WANT_DEFERRED))
+		await(&package);
+}
+
+void guest_bring_steps(void)
+{
+	if (atomic_load(&steps.state) == IDLE)
+		await(&steps);
 }

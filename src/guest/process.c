@@ -174,6 +174,19 @@ static bool session_wait_live(struct session_page *page, const char *dir)
 	return atomic_load(&page->state) != SESSION_FINISHED;
 }
 
+bool guest_revive(void)
+{
+	uint32_t live = SESSION_LIVE;
+	struct session_page *page = guest.page;
+
+	if (!page || !guest_has_joined())
+		return false;
+	if (atomic_load(&page->state) == SESSION_LIVE &&
+	    guest_is_gone(atomic_load(&page->recorder_pid)))
+		atomic_compare_exchange_strong(&page->state, &live, SESSION_FINISHED);
+	return session_wait_live(page, guest_session_dir());
+}
+
 /*
  * Whose memory this is. A child of vfork() or clone(CLONE_VM) that has the first event of all is
  * its parent to us: the arena must not end with it.

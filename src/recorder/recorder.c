@@ -6,8 +6,11 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "recorder/activity.h"
 #include "recorder/device_memory.h"
 #include "recorder/drain.h"
+#include "recorder/leave_job.h"
+#include "recorder/monitor_session.h"
 #include "recorder/outputs.h"
 #include "recorder/recording.h"
 #include "recorder/report.h"
@@ -38,6 +41,7 @@
 #define FLUSH_NS (200 * MS)
 #define NAP_MIN_NS (1 * MS)
 #define NAP_MAX_NS (50 * MS)
+#define MONITOR_NAP_MAX_NS (250 * MS) /* it is told when there is something to write at once */
 #define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
 #define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
@@ -49,8 +53,9 @@ struct recorder {
 	struct session_page *page;
 	struct mem_config cfg;
 	struct drain *drain;
-	struct recording_writer *out;
+	struct recording_writer *out; /* NULL: nothing is kept */
 	struct outputs outputs;
+	struct activities *activities;
 	struct device_memory *devices;
 	struct buf batch;
 	int lock_fd; /* one recorder per session, whoever starts how many */
@@ -63,67 +68,12 @@ struct recorder {
 	uint32_t known_procs; /* of a former recorder of this session */
 	uint64_t unamended; /* files, as last told */
 	bool called; /* by a process of the job, not by a launcher */
+	bool monitor; /* see monitor_session.h */
 	struct report report;
 	bool left; /* nothing more to do, and everybody can see it */
 };
 
 /* --- setting up --- */
-
-static void close_others(int keep)
-{
-	struct rlimit files = {.rlim_cur = 1024};
-
-	if (keep < 3)
-		keep = 2;
-	else if (keep > 3)
-		(void)syscall(SYS_close_range, 3u, (unsigned)keep - 1, 0u);
-	if (syscall(SYS_close_range, (unsigned)keep + 1, UINT32_MAX, 0u) == 0)
-		return;
-	getrlimit(RLIMIT_NOFILE, &files); /* a kernel before 5.9 */
-	for (int fd = 3; fd < (int)(files.rlim_cur < 65536 ? files.rlim_cur : 65536); fd++)
-		if (fd != keep)
-			close(fd);
-}
-
-/* The job's limits are not meant for us; what its owner may lift is lifted. */
-static void lift_limits(void)
-{
-	static const int which[] = {RLIMIT_NOFILE, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_AS,
-				    RLIMIT_DATA};
-	struct rlimit limit;
-
-	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++) {
-		if (getrlimit(which[i], &limit) < 0)
-			continue;
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(which[i], &limit);
-	}
-}
-
-/* Nothing of the job: not its descriptors, not its terminal's signals, not its directory. */
-static void leave_the_job(struct recorder *rec, int ready)
-{
-	sigset_t none;
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-	rec->report.terminal = isatty(STDERR_FILENO);
-	dup2(null, STDIN_FILENO);
-	dup2(null, STDOUT_FILENO);
-	if (!rec->report.terminal)
-		dup2(null, STDERR_FILENO);
-	close_others(ready);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	for (int sig = 1; sig < 32; sig++)
-		signal(sig, SIG_DFL);
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
-	signal(SIGINT, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN);
-	lift_limits();
-	setsid();
-	(void)!chdir("/");
-}
 
 /* A job without a launcher: the file it was given, or the defaults, and then it starts silent. */
 static int config_without_launcher(struct recorder *rec, struct err *err)
@@ -174,18 +124,26 @@ static void count_proc(void *arg, const struct frame_proc *p)
 static int append(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
 {
 	struct err err = {0};
-	int r = recording_append(rec->out, type, payload, bytes, &err);
 
+	if (!rec->out)
+		return 0;
+	int r = recording_append(rec->out, type, payload, bytes, &err);
 	if (r < 0)
 		log_err("%s", err.text);
 	return r;
+}
+
+static void pass_on(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
+{
+	stream_frame(&track_stream, rec->outputs.track, type, payload, bytes, NULL);
+	stream_frame(&activities_stream, rec->activities, type, payload, bytes, NULL);
 }
 
 /* Into the recording, then to whoever lives on it. */
 static void tell(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
 {
 	append(rec, type, payload, bytes);
-	stream_frame(&track_stream, rec->outputs.track, type, payload, bytes, NULL);
+	pass_on(rec, type, payload, bytes);
 }
 
 /* The configuration and what else a reader of the recording needs to know, as JSON. */
@@ -216,9 +174,11 @@ static int open_recording(struct recorder *rec, struct err *err)
 	static const struct stream_ops count = {.proc = count_proc};
 	char *path = xasprintf("%s/" SESSION_RECORDING, rec->dir);
 
+	int r = 0;
 	if (access(path, F_OK) == 0)
 		stream_file(path, &count, rec, NULL, NULL);
-	int r = recording_create(&rec->out, path, err);
+	if (!rec->monitor)
+		r = recording_create(&rec->out, path, err);
 	free(path);
 	return r;
 }
@@ -249,6 +209,7 @@ static void open_outputs(struct recorder *rec)
 
 	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
 		     rec->cfg.compat);
+	rec->activities = activities_new();
 	rec->devices = device_memory_new();
 	rec->report.dir = rec->dir;
 	rec->report.page = rec->page;
@@ -278,8 +239,7 @@ static void sample_devices(struct recorder *rec, bool events)
 	buf_clear(&rec->batch);
 	if (device_memory_poll(rec->devices, rec->outputs.track, events, &rec->batch) &&
 	    append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0)
-		stream_frame(&track_stream, rec->outputs.track, FRAME_BATCH, rec->batch.data,
-			     rec->batch.len, NULL);
+		pass_on(rec, FRAME_BATCH, rec->batch.data, rec->batch.len);
 }
 
 /* One look at everything; true if there was something to do. */
@@ -308,8 +268,7 @@ static bool work(struct recorder *rec)
 			rec->lost += n;
 			drain_drop(rec->drain);
 		}
-		stream_frame(&track_stream, rec->outputs.track, FRAME_BATCH, rec->batch.data,
-			     rec->batch.len, NULL);
+		pass_on(rec, FRAME_BATCH, rec->batch.data, rec->batch.len);
 		rec->events += n;
 	}
 	sample_devices(rec, n > 0);
@@ -329,6 +288,7 @@ static bool work(struct recorder *rec)
 		rec->flushed_ns = now;
 		outputs_flush(&rec->outputs);
 	}
+	activities_tick(rec->activities, now);
 	return n > 0;
 }
 
@@ -345,6 +305,7 @@ static void finish(struct recorder *rec)
 	drain_sweep(rec->drain);
 	append(rec, FRAME_END, NULL, 0);
 	outputs_flush(&rec->outputs);
+	activities_flush(rec->activities);
 	uint64_t lost = dumps_lost(rec->outputs.dumps, &why);
 	atomic_fetch_add(&rec->page->rows_lost, lost - rec->rows_lost);
 	rec->rows_lost = lost;
@@ -427,6 +388,7 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 		if (!work(rec))
 			nanosleep(&step, NULL);
 	outputs_flush(&rec->outputs);
+	activities_flush(rec->activities);
 	report_tell(&rec->report, rec->outputs.diagnose);
 	rec->left = nobody_is_left(rec, until_ns) && leave(rec);
 	atomic_store(&rec->page->exit_done, asked);
@@ -446,6 +408,7 @@ static void answer_flush(struct recorder *rec, uint32_t asked)
 			nanosleep(&step, NULL);
 	}
 	outputs_flush(&rec->outputs);
+	activities_flush(rec->activities);
 	atomic_store(&rec->page->flush_done, asked);
 	syscall(SYS_futex, &rec->page->flush_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -467,9 +430,10 @@ static bool root_is_gone(struct recorder *rec)
 static void nap(struct recorder *rec, uint32_t asked)
 {
 	struct timespec t = {0, (long)rec->nap_ns};
+	uint64_t max_ns = rec->monitor ? MONITOR_NAP_MAX_NS : NAP_MAX_NS;
 
 	syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
-	rec->nap_ns = rec->nap_ns * 2 > NAP_MAX_NS ? NAP_MAX_NS : rec->nap_ns * 2;
+	rec->nap_ns = rec->nap_ns * 2 > max_ns ? max_ns : rec->nap_ns * 2;
 }
 
 static bool try_finish(struct recorder *rec)
@@ -544,7 +508,8 @@ int recorder_main(const char *session_dir)
 	struct err err = {0};
 
 	rec.called = ready < 0;
-	leave_the_job(&rec, ready);
+	rec.monitor = is_monitor_session(rec.dir);
+	leave_the_job(ready, &rec.report.terminal);
 	int r = open_session(&rec, &err);
 	if (r == 0) {
 		char *log = xasprintf("%s/" MEM_LOG_FILE, rec.dir);
@@ -563,15 +528,22 @@ int recorder_main(const char *session_dir)
 	report_ready(ready, r, &err);
 	if (r == 0) {
 		loop(&rec);
-		say_goodbye(&rec);
+		if (!rec.monitor)
+			say_goodbye(&rec);
 	}
 	device_memory_free(rec.devices);
+	if (rec.activities)
+		activities_free(rec.activities);
 	if (rec.outputs.track)
 		outputs_close(&rec.outputs);
 	recording_close(rec.out);
 	drain_free(rec.drain);
 	session_unmap(rec.page);
 	buf_release(&rec.batch);
+	if (r == 0 && rec.monitor)
+		monitor_session_remove(rec.dir);
+	if (r == 0 && rec.monitor && strcmp(rec.ring_dir, rec.dir) != 0)
+		rmdir(rec.ring_dir);
 	free(rec.ring_dir);
 	free(rec.dir);
 	return r;

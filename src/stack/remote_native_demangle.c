@@ -1,35 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/*
- * Names as they are shown. The only one who knows all names of C++ is its runtime, which we do not
- * want to need: it is used where it is.
- */
-#include <dlfcn.h>
-#include <stdbool.h>
+/* Names as they are shown. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/demangle.h"
 #include "base/intern.h"
 #include "stack/remote_native_impl.h"
 
 #define NATIVE_TEXT_BYTES 400 /* templates have no bound */
 #define MANGLED_MAX_BYTES 4096
-
-typedef char *(*demangle_fn)(const char *name, char *buffer, size_t *length, int *status);
-
-static demangle_fn runtime(void)
-{
-	static bool tried;
-	static demangle_fn fn;
-
-	if (!tried) {
-		void *lib = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
-		void *found = lib ? dlsym(lib, "__cxa_demangle") : NULL;
-
-		memcpy(&fn, &found, sizeof(fn));
-		tried = true;
-	}
-	return fn;
-}
 
 /* How many bytes of a UTF-8 character begin here; 0 if it is none. */
 static size_t character(const unsigned char *s)
@@ -66,22 +45,15 @@ const char *native_text(const char *text, size_t len)
 
 const char *native_demangle(const char *name)
 {
-	size_t n = strnlen(name, MANGLED_MAX_BYTES);
-	char *plain = NULL;
-	int status = -1;
+	char *plain = demangle(name);
 
-	if (n > 2 && n < MANGLED_MAX_BYTES && name[0] == '_' && name[1] == 'Z') {
-		demangle_fn fn = runtime();
-
-		plain = fn ? fn(name, NULL, NULL, &status) : NULL;
-	}
-	if (plain && status == 0) {
+	if (plain) {
 		const char *out = native_text(plain, strlen(plain));
 
 		free(plain);
 		return out;
 	}
-	free(plain);
+	size_t n = strnlen(name, MANGLED_MAX_BYTES);
 	/* Without the version that a library's symbol may carry: clock_nanosleep@GLIBC_2.2.5. */
 	const char *version = memchr(name, '@', n);
 	return native_text(name, version && version > name ? (size_t)(version - name) : n);

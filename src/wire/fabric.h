@@ -26,6 +26,18 @@
 #define FABRIC_HOME_DATA_FILE "dynolog_data.sock"
 #define FABRIC_DIR_FILE "dynolog"
 #define FABRIC_CLIENT_NAME "dynoconfigclient" /* + a UUID */
+/* + a UUID: a guest library of ours, which is told apart from the framework in the same process */
+#define FABRIC_GUEST_NAME "sondeclient"
+
+/*
+ * Types of our own, beside those that everybody knows:
+ *	sondeCan   guest to daemon: the config keys that it honours, separated by spaces
+ *	sondePoke  daemon to guest, no payload: there is something to ask for
+ *	sondeTop   recorder to daemon: what took the time of an interval, as JSON (docs/top.md)
+ */
+#define FABRIC_CAN "sondeCan"
+#define FABRIC_POKE "sondePoke"
+#define FABRIC_TOP "sondeTop"
 
 struct fabric_header {
 	uint64_t size; /* of the payload */

@@ -25,6 +25,8 @@ static const struct {
 	[REC_CONFIG] = {sizeof(struct rec_config), offsetof(struct rec_config, len)},
 	[REC_SNAPSHOT] = {sizeof(struct rec_snapshot), offsetof(struct rec_snapshot, len)},
 	[REC_CALL] = {sizeof(struct rec_call), 0},
+	[REC_ACTIVITY] = {sizeof(struct rec_activity), 0},
+	[REC_MONITOR] = {sizeof(struct rec_monitor), offsetof(struct rec_monitor, len)},
 };
 
 static size_t text_len(const struct rec *r)

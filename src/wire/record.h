@@ -50,6 +50,8 @@ enum rec_type {
 	REC_CONFIG = 17, /* rec_config + text: what this process is to record from now on */
 	REC_SNAPSHOT = 18, /* rec_snapshot + text: what the framework says about a device */
 	REC_CALL = 19, /* rec_call: a function begins or ends, as Python sees it */
+	REC_ACTIVITY = 20, /* rec_activity: what a device or a thread did */
+	REC_MONITOR = 21, /* rec_monitor + text: what the monitor was told to do, and does */
 	REC_TYPE_END,
 };
 
@@ -380,6 +382,97 @@ struct rec_call {
 	uint8_t reserved[3];
 };
 
+/* Kinds of activities, and of their sources' marks; the numbers are MSPTI's. */
+enum activity_kind {
+	ACTIVITY_MARKER = 1,
+	ACTIVITY_KERNEL = 2,
+	ACTIVITY_API = 3,
+	ACTIVITY_HCCL = 4,
+	ACTIVITY_MEMORY = 5,
+	ACTIVITY_MEMSET = 6,
+	ACTIVITY_MEMCPY = 7,
+	ACTIVITY_EXTERNAL = 8, /* never recorded */
+	ACTIVITY_COMMUNICATION = 9,
+	ACTIVITY_ACL_API = 10,
+	ACTIVITY_NODE_API = 11,
+	ACTIVITY_RUNTIME_API = 12,
+	ACTIVITY_KIND_END,
+};
+#define ACTIVITY_BIT(kind) (1u << (kind))
+#define ACTIVITY_APIS                                                                              \
+	(ACTIVITY_BIT(ACTIVITY_API) | ACTIVITY_BIT(ACTIVITY_ACL_API) |                             \
+	 ACTIVITY_BIT(ACTIVITY_NODE_API) | ACTIVITY_BIT(ACTIVITY_RUNTIME_API))
+
+enum activity_place { ACTIVITY_ON_HOST = 0, ACTIVITY_ON_DEVICE = 1 };
+
+enum activity_mark { /* flag of a marker: */
+		     ACTIVITY_MARK_INSTANT = 1,
+		     ACTIVITY_MARK_START = 2,
+		     ACTIVITY_MARK_END = 4,
+		     /* of a mark that a stream passes, too, there are records of the host and of
+			the device */
+		     ACTIVITY_MARK_INSTANT_DEVICE = 8,
+		     ACTIVITY_MARK_START_DEVICE = 16,
+		     ACTIVITY_MARK_END_DEVICE = 32,
+};
+
+#define ACTIVITY_NOWHERE UINT32_MAX
+
+/*
+ * Told after it has ended: head.time_ns is when. Its own times may lie seconds before, and come in
+ * no order. Texts are hashes; each comes as REC_NAME of the same process before its first use. 0:
+ * none.
+ *
+ *	kind            name      detail      more       amount          flag
+ *	marker          message   domain                                 activity_mark
+ *	kernel          kernel    its type
+ *	… api           function
+ *	hccl            operator  group                  bytes per s
+ *	memory                                address    bytes           0 allocated, 1 released
+ *	memset                                value      bytes
+ *	memcpy                                           bytes           MSPTI's copy kind
+ *	communication   operator  group       algorithm  elements
+ */
+struct rec_activity {
+	struct rec head;
+	uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC; of a marker both are its time */
+	uint64_t correlation; /* of a marker its id; a launch and its kernel have the same one */
+	uint64_t name;
+	uint64_t detail;
+	uint64_t more;
+	uint64_t amount;
+	uint32_t where[2]; /* on the host: process and thread; else device and stream */
+	uint8_t kind; /* enum activity_kind */
+	uint8_t flag;
+	uint8_t place; /* enum activity_place */
+	uint8_t async;
+	uint16_t data_type; /* of a communication, as MSPTI numbers them */
+	uint16_t reserved;
+};
+
+enum rec_monitor_kind {
+	MONITOR_ORDER = 0, /* text: the next piece of an order (wire/order.h) */
+	MONITOR_START = 1, /* a window begins; the pieces before this are its order */
+	MONITOR_CHANGE = 2, /* the pieces before this are another order for it */
+	MONITOR_STOP = 3, /* everything that it is to hold has been told */
+	MONITOR_LOST = 4, /* value: activities that the source could not tell, more than before */
+	MONITOR_STEP = 5, /* value: number of the step that begins now; while a trace runs */
+	MONITOR_GROUPS =
+		6, /* text: the next piece of what is known about the job's groups (JSON) */
+};
+
+/* Windows are counted per process, from 1. */
+struct rec_monitor {
+	struct rec head;
+	uint64_t window;
+	uint64_t value;
+	int32_t rank; /* -1: not known */
+	uint8_t kind;
+	uint8_t reserved;
+	uint16_t len;
+	char text[];
+};
+
 _Static_assert(sizeof(struct rec) == 16, "rec changed size");
 _Static_assert(sizeof(struct rec_thread) == 24, "rec_thread changed size");
 _Static_assert(sizeof(struct rec_alloc) == 40, "rec_alloc changed size");
@@ -401,6 +494,8 @@ _Static_assert(sizeof(struct rec_settings) == 36, "rec_settings changed size");
 _Static_assert(sizeof(struct rec_config) == 56, "rec_config changed size");
 _Static_assert(sizeof(struct rec_snapshot) == 72, "rec_snapshot changed size");
 _Static_assert(sizeof(struct rec_call) == 32, "rec_call changed size");
+_Static_assert(sizeof(struct rec_activity) == 88, "rec_activity changed size");
+_Static_assert(sizeof(struct rec_monitor) == 40, "rec_monitor changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

@@ -18,6 +18,9 @@
 #define SESSION_ENV "SONDE_SESSION"
 #define SESSION_FILE "session"
 #define SESSION_RECORDING "events.sonde"
+/* <prefix><pid>_<time>: what a directory is called that no launcher made. */
+#define SESSION_PREFIX "recording_"
+#define SESSION_MONITOR_PREFIX "monitor_" /* made by the monitor: nothing of it is kept */
 #define SESSION_REPORT "report.txt"
 #define SESSION_RING_SUFFIX ".ring" /* <pid>-<start_ticks>.ring in ring_dir */
 #define SESSION_MAGIC 0x314e4f4953534553ull /* "SESSION1" */

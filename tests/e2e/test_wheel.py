@@ -177,12 +177,15 @@ def test_the_wheel_is_what_it_says(wheel):
     for end in (
         "/data/lib64/libsonde_guest.so",
         "/data/lib64/libsonde_host_hook.so",
+        "/data/lib64/libsonde_monitor.so",
         "/data/include/sonde/sonde.h",
         "/data/share/man/man1/msmemscope.1",
         ".dist-info/licenses/LICENSE",
     ):
         assert any(n.endswith(end) for n in names), end
     for name in ("sonde/_sonde.abi3.so", "msmemscope/__init__.py", "msmemscope/py.typed"):
+        assert name in names
+    for name in ("sonde/_monitor.abi3.so", "msmonitor/py.typed", "IPCMonitor/__init__.py"):
         assert name in names
     assert not any("__pycache__" in n or n.startswith("/") for n in names)
 
@@ -237,6 +240,11 @@ def test_in_a_fresh_environment(wheel, python, tmp_path):
     assert r.stdout == "done\n"
     assert "1 process made" in show(venv.bin / "sonde", tmp_path / "run")
     assert any("12345678" in r["Attr"] for r in rows(tmp_path / "run"))
+
+    # the monitor finds its libraries, and says that there is no device
+    job = "from msmonitor import *; Monitor().start([ActivityKind.Kernel])"
+    r = run(venv.python, "-c", job, cwd=tmp_path)
+    assert "neither libmspti.so nor libcupti" in r.stderr
 
     # with nothing preloaded
     assert run(venv.python, "package_job.py", cwd=tmp_path).stdout == "done\n"
@@ -325,6 +333,8 @@ def test_one_folder_serves_every_interpreter(target, python, tmp_path):
     env = environment(PYTHONPATH=target)
     assert run(python.path, "job.py", cwd=tmp_path, env=env).stdout == "done\n"
     show(target / "bin/sonde", tmp_path / "out")
+    job = "import sonde; sonde.step(); print(sonde._monitor.steps())"
+    assert run(python.path, "-c", job, cwd=tmp_path, env=env).stdout == "1\n"
 
 
 def test_with_a_real_torch(target, tmp_path):

@@ -29,6 +29,8 @@ static const struct {
 	{REC_CONFIG, sizeof(struct rec_config), offsetof(struct rec_config, len)},
 	{REC_SNAPSHOT, sizeof(struct rec_snapshot), offsetof(struct rec_snapshot, len)},
 	{REC_CALL, sizeof(struct rec_call), 0},
+	{REC_ACTIVITY, sizeof(struct rec_activity), 0},
+	{REC_MONITOR, sizeof(struct rec_monitor), offsetof(struct rec_monitor, len)},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))
@@ -147,7 +149,8 @@ TEST(record, unknown_types)
 	for (unsigned type = 0; type < 256; type++) {
 		r.head.type = (uint8_t)type;
 		CHECK(rec_check(&r.head, sizeof(r)) == (type == REC_ALLOC || type == REC_HEAP ||
-							type == REC_OOM || type == REC_ACCESS));
+							type == REC_OOM || type == REC_ACCESS ||
+							type == REC_MONITOR));
 	}
 }
 

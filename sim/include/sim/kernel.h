@@ -18,6 +18,26 @@ typedef void (*sim_kernel_fn)(const void *args, size_t size);
  */
 void *sim_kernel_register(const char *name, uint64_t duration_ns, sim_kernel_fn fn);
 
+/* Where and when a kernel runs that keeps its own time. */
+struct sim_running {
+	uint64_t begin_ns; /* CLOCK_MONOTONIC: its predecessor has ended */
+	uint64_t correlation; /* of the call that launched it; 0: nobody wanted to know */
+	double scale; /* of all durations */
+	int device; /* physical */
+	int stream;
+	int error; /* may be set: what synchronising this stream returns from now on */
+};
+
+/* Returns when it ended, not before begin_ns. It may wait, and tells libmspti about itself. */
+typedef uint64_t (*sim_timed_fn)(struct sim_running *at, const void *args, size_t size);
+
+void *sim_kernel_register_timed(const char *name, sim_timed_fn fn);
+
+/* From now on the kernel of this name takes @factor times its nominal duration. */
+void sim_kernel_slow(const char *name, double factor);
+/* From now on every kernel on this stream does; not those that keep their own time. */
+void sim_stream_slow(void *stream, double factor);
+
 /* What the launch functions accept as their opaque argument handle. */
 struct sim_launch_args {
 	const void *data;

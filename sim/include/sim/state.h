@@ -66,6 +66,10 @@ uint64_t sim_hbm_bytes(void);
 /* From SIM_NPU_SOC (default Ascend910B3). */
 const char *sim_soc_name(void);
 uint64_t sim_now_ns(void);
+/* The directory that processes of one machine share; made if it is missing. */
+const char *sim_state_dir(void);
+/* The start time of a live process, 0 when there is none; a zombie is none. */
+uint64_t sim_process_start(int pid);
 
 /* Never NULL: without a writable directory the state is private to the process. */
 struct sim_state *sim_state_get(void);

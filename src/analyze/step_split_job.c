@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "analyze/step_split_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/hmap.h"
+#include "base/mem.h"
+
+#define NOTABLE_PERCENT 2 /* differences of less are the noise of clocks and machines */
+
+void split_job_add(struct split_job *j, struct split_rank *r)
+{
+	j->ranks = xgrow(j->ranks, &j->cap, j->nranks + 1, sizeof(*j->ranks));
+	j->ranks[j->nranks++] = r;
+}
+
+void split_job_note(struct split_job *j, const char *line)
+{
+	char *notes = j->notes ? xasprintf("%s%s\n", j->notes, line) : xasprintf("%s\n", line);
+
+	free(j->notes);
+	j->notes = notes;
+}
+
+void split_row_label(const struct split_row *row, struct buf *out)
+{
+	if (row->rank->rank >= 0)
+		buf_addf(out, "rank %d", row->rank->rank);
+	else
+		buf_addf(out, "process %u", row->rank->pid);
+	if (row->rank->ndevices > 1)
+		buf_addf(out, " (device %u)", row->device->device);
+}
+
+double split_overlap(const struct split_times *t)
+{
+	if (!t->comm_ns)
+		return -1;
+	return 100.0 * (double)(t->comm_ns - t->part_ns[SPLIT_COMM]) / (double)t->comm_ns;
+}
+
+/* --- rows --- */
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct split_rank *x = *(struct split_rank *const *)a;
+	const struct split_rank *y = *(struct split_rank *const *)b;
+
+	if (x->rank != y->rank) /* those that are not known last */
+		return (uint32_t)x->rank < (uint32_t)y->rank ? -1 : 1;
+	int host = strcmp(x->host, y->host);
+	if (host)
+		return host;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+static struct split_times mean_of(struct split_times sum, uint64_t n)
+{
+	uint64_t rest;
+
+	if (!n)
+		return (struct split_times){0};
+	sum.comm_ns /= n;
+	rest = sum.step_ns /= n;
+	/* Rounding must not make them more than the whole. */
+	for (unsigned p = 0; p < SPLIT_IDLE; p++)
+		rest -= sum.part_ns[p] /= n;
+	sum.part_ns[SPLIT_IDLE] = rest;
+	if (sum.comm_ns < sum.part_ns[SPLIT_COMM])
+		sum.comm_ns = sum.part_ns[SPLIT_COMM];
+	return sum;
+}
+
+static void make_rows(struct split_job *j)
+{
+	size_t n = 0;
+	struct split_times sum = {0};
+	uint64_t counted = 0;
+
+	for (size_t i = 0; i < j->nranks; i++)
+		n += j->ranks[i]->ndevices ? j->ranks[i]->ndevices : 1;
+	j->rows = xcalloc(n + 1, sizeof(*j->rows));
+	for (size_t i = 0; i < j->nranks; i++) {
+		const struct split_rank *r = j->ranks[i];
+		size_t devices = r->ndevices ? r->ndevices : 1;
+
+		for (size_t k = 0; k < devices; k++) {
+			struct split_row *row = &j->rows[j->nrows++];
+			struct split_times all = {0};
+
+			row->rank = r;
+			row->device = r->ndevices ? &r->devices[k] : NULL;
+			for (size_t s = 0; !r->ndevices && s < r->nsteps; s++)
+				if (r->steps[s].whole)
+					all.step_ns += r->steps[s].end_ns - r->steps[s].start_ns;
+			all.part_ns[SPLIT_IDLE] = all.step_ns;
+			row->mean = mean_of(row->device ? row->device->all : all, r->whole_steps);
+			if (!r->whole_steps)
+				continue;
+			split_times_add(&sum, &row->mean);
+			counted++;
+		}
+	}
+	j->mean = mean_of(sum, counted);
+}
+
+/* --- who is slowest --- */
+
+typedef uint64_t (*measure_fn)(const struct split_row *row, const void *arg);
+
+static uint64_t step_of(const struct split_row *row, const void *arg)
+{
+	(void)arg;
+	return row->mean.step_ns;
+}
+
+static uint64_t own_of(const struct split_row *row, const void *arg)
+{
+	(void)arg;
+	return row->mean.step_ns - row->mean.part_ns[SPLIT_COMM];
+}
+
+static uint64_t part_of(const struct split_row *row, const void *arg)
+{
+	return row->mean.part_ns[*(const enum split_part *)arg];
+}
+
+/* In a step; the name is compared as text, since ranks have their own. */
+static uint64_t kernel_ns_of(const struct split_row *row, const void *arg)
+{
+	const struct split_kernel *k = arg;
+
+	for (size_t i = 0; i < row->rank->nkernels; i++) {
+		const struct split_kernel *own = &row->rank->kernels[i];
+
+		if (own->part == k->part && !strcmp(own->name, k->name))
+			return own->total_ns / row->rank->whole_steps;
+	}
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* The median of all rows but one. */
+static uint64_t median_of_others(const struct split_job *j, size_t but, measure_fn fn,
+				 const void *arg)
+{
+	uint64_t *v = xcalloc(j->nrows, sizeof(*v)), median = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < j->nrows; i++)
+		if (i != but && j->rows[i].rank->whole_steps)
+			v[n++] = fn(&j->rows[i], arg);
+	if (n) {
+		qsort(v, n, sizeof(*v), by_value);
+		median = n % 2 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
+	}
+	free(v);
+	return median;
+}
+
+static size_t most(const struct split_job *j, measure_fn fn)
+{
+	size_t at = j->nrows;
+
+	for (size_t i = 0; i < j->nrows; i++)
+		if (j->rows[i].rank->whole_steps &&
+		    (at == j->nrows || fn(&j->rows[i], NULL) > fn(&j->rows[at], NULL)))
+			at = i;
+	return at;
+}
+
+static bool is_notable(uint64_t more, uint64_t less, uint64_t of)
+{
+	return more > less && (more - less) * 100 > of * NOTABLE_PERCENT;
+}
+
+/* Among the parts that count for the verdict, the one that is longer by the most. */
+static void find_part(const struct split_job *j, struct split_slowest *s)
+{
+	bool first = true;
+
+	for (enum split_part p = 0; p < SPLIT_PARTS; p++) {
+		if (p == SPLIT_COMM && s->verdict == SPLIT_WAITED_FOR)
+			continue;
+		uint64_t own = j->rows[s->row].mean.part_ns[p];
+		uint64_t others = median_of_others(j, s->row, part_of, &p);
+
+		if (!first && (int64_t)(own - others) <= (int64_t)(s->why_ns - s->why_others_ns))
+			continue;
+		first = false;
+		s->why = p;
+		s->why_ns = own;
+		s->why_others_ns = others;
+	}
+}
+
+#define LOOK_AT_KERNELS 50 /* those that take the most time */
+
+static void find_kernel(const struct split_job *j, struct split_slowest *s)
+{
+	const struct split_rank *r = j->rows[s->row].rank;
+	uint64_t most_ns = 0;
+	unsigned looked = 0;
+
+	for (size_t i = 0; i < r->nkernels && looked < LOOK_AT_KERNELS; i++) {
+		const struct split_kernel *k = &r->kernels[i];
+
+		if (k->part != s->why)
+			continue;
+		looked++;
+		uint64_t own = k->total_ns / r->whole_steps;
+		uint64_t others = median_of_others(j, s->row, kernel_ns_of, k);
+		if (own <= others || own - others <= most_ns)
+			continue;
+		most_ns = own - others;
+		s->kernel = k->name;
+		s->kernel_ns = own;
+		s->kernel_others_ns = others;
+	}
+}
+
+static void find_slowest(struct split_job *j)
+{
+	struct split_slowest *s = &j->slowest;
+	size_t counted = 0;
+
+	for (size_t i = 0; i < j->nrows; i++)
+		counted += j->rows[i].rank->whole_steps > 0;
+	if (counted < 2)
+		return;
+	s->verdict = SPLIT_SLOW_STEPS;
+	s->row = most(j, step_of);
+	s->ns = step_of(&j->rows[s->row], NULL);
+	s->others_ns = median_of_others(j, s->row, step_of, NULL);
+	if (!is_notable(s->ns, s->others_ns, s->others_ns)) {
+		s->verdict = SPLIT_WAITED_FOR;
+		s->row = most(j, own_of);
+		s->ns = own_of(&j->rows[s->row], NULL);
+		s->others_ns = median_of_others(j, s->row, own_of, NULL);
+		/* Without communication nobody waits. */
+		if (!j->mean.comm_ns || !is_notable(s->ns, s->others_ns, j->mean.step_ns)) {
+			s->verdict = SPLIT_EVEN;
+			return;
+		}
+	}
+	find_part(j, s);
+	if (s->why != SPLIT_IDLE)
+		find_kernel(j, s);
+}
+
+/* --- kernels of all ranks --- */
+
+static int by_total(const void *a, const void *b)
+{
+	const struct split_sum *x = a, *y = b;
+
+	if (x->total_ns != y->total_ns)
+		return x->total_ns > y->total_ns ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static struct split_sum *sum_of(struct split_job *j, struct hmap *index, size_t *cap,
+				const struct split_kernel *k)
+{
+	uint64_t key = XXH64(k->name, strlen(k->name), k->part);
+	uint64_t at = hmap_get(index, key);
+
+	if (at == HMAP_NONE) {
+		j->sums = xgrow(j->sums, cap, j->nsums + 1, sizeof(*j->sums));
+		j->sums[j->nsums] = (struct split_sum){.name = k->name, .part = k->part};
+		at = j->nsums++;
+		hmap_put(index, key, at);
+	}
+	return &j->sums[at];
+}
+
+static void sum_kernels(struct split_job *j)
+{
+	struct hmap index = {0};
+	size_t cap = 0;
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		const struct split_rank *r = j->ranks[i];
+
+		j->busy_ns += r->other_ns;
+		for (size_t n = 0; n < r->nkernels; n++) {
+			const struct split_kernel *k = &r->kernels[n];
+			struct split_sum *s = sum_of(j, &index, &cap, k);
+
+			j->busy_ns += k->total_ns;
+			s->calls += k->calls;
+			s->total_ns += k->total_ns;
+			if (!s->ranks++ || k->p99_ns > s->p99_ns) {
+				s->p99_ns = k->p99_ns;
+				s->p99_rank = r->rank;
+			}
+		}
+	}
+	hmap_release(&index);
+	if (j->nsums)
+		qsort(j->sums, j->nsums, sizeof(*j->sums), by_total);
+}
+
+void split_job_judge(struct split_job *j)
+{
+	if (j->nranks)
+		qsort(j->ranks, j->nranks, sizeof(*j->ranks), by_rank);
+	make_rows(j);
+	find_slowest(j);
+	sum_kernels(j);
+}
+
+void split_job_release(struct split_job *j)
+{
+	for (size_t i = 0; i < j->nranks; i++)
+		split_rank_free(j->ranks[i]);
+	free(j->ranks);
+	free(j->rows);
+	free(j->sums);
+	free(j->notes);
+	*j = (struct split_job){0};
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Activities and what the monitor says about them. Texts become hashes, and each text is told once
+ * per arena: `told` holds what was, a word per text. The table forgets when it is full (a program
+ * may put a number into every mark), and what it has forgotten is told again.
+ *
+ * A text is noted there after its record is in the ring, and looked up before the clock is read for
+ * the record that uses it: so, by time, it comes first, whichever threads the two are of.
+ */
+#include "collect/collect.h"
+
+#include "collect/put.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TOLD_SLOTS 16384u
+#define TOLD_PROBES 8u /* one cache line */
+#define LOOK_NS 100000000ull
+#define CLOCK_SET_NS 1000000
+#define TRIES 100
+#define TRY_NS 20000000
+
+/* The upper bits of the hash, the lower ones of the epoch: what a forked child finds of its parent
+ * is nothing. Never 0. */
+static _Atomic uint64_t told[TOLD_SLOTS] __attribute__((aligned(64)));
+
+static inline uint64_t told_word(uint64_t hash)
+{
+	return (hash & ~0xffffull) | 0x8000u | (guest_epoch_now() & 0x7fff);
+}
+
+static inline _Atomic uint64_t *told_slots(uint64_t hash)
+{
+	return &told[hash % TOLD_SLOTS / TOLD_PROBES * TOLD_PROBES];
+}
+
+static inline bool is_told(uint64_t hash)
+{
+	_Atomic uint64_t *slots = told_slots(hash);
+	uint64_t word = told_word(hash);
+
+	for (uint32_t i = 0; i < TOLD_PROBES; i++)
+		if (atomic_load_explicit(&slots[i], memory_order_acquire) == word)
+			return true;
+	return false;
+}
+
+/* In place of nothing, or of another process' text, or of any. */
+static void note_told(uint64_t hash)
+{
+	static _Atomic uint32_t turn;
+	_Atomic uint64_t *slots = told_slots(hash);
+	uint64_t word = told_word(hash);
+	uint32_t at = TOLD_PROBES;
+
+	for (uint32_t i = 0; i < TOLD_PROBES && at == TOLD_PROBES; i++)
+		if (((atomic_load_explicit(&slots[i], memory_order_relaxed) ^ word) & 0xffff) != 0)
+			at = i;
+	if (at == TOLD_PROBES)
+		at = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % TOLD_PROBES;
+	atomic_store_explicit(&slots[at], word, memory_order_release);
+}
+
+/* Eight bytes at a time; never 0, which is no text. */
+static inline uint64_t hash_text(const char *text, size_t len)
+{
+	uint64_t h = 0x9ae16a3b2f90404full ^ len * 0x9e3779b97f4a7c15ull, word;
+
+	for (; len >= 8; text += 8, len -= 8) {
+		memcpy(&word, text, 8);
+		h = (h ^ word) * 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	word = 0;
+	memcpy(&word, text, len);
+	h = (h ^ word) * 0xc4ceb9fe1a85ec53ull;
+	h = (h ^ h >> 29) * 0xff51afd7ed558ccdull;
+	h ^= h >> 32;
+	return h ? h : 1;
+}
+
+static bool tell_name(uint64_t hash, const char *text, size_t len)
+{
+	struct put p = put_begin(REC_NAME, rec_size(sizeof(struct rec_name), len), NULL);
+	struct rec_name *r = p.rec;
+
+	if (r) {
+		r->hash = hash;
+		r->len = (uint16_t)len;
+		memcpy(r->text, text, len);
+		if (len == REC_MAX_TEXT)
+			r->head.flags |= text[len] ? REC_F_TEXT_CUT : 0;
+	}
+	put_end(&p);
+	if (r)
+		note_told(hash);
+	return r;
+}
+
+/* False: there was no room for the text, and that has been counted. */
+static inline bool name_of(const char *text, uint64_t *out_hash)
+{
+	*out_hash = 0;
+	if (!text || !*text)
+		return true;
+	size_t len = strnlen(text, REC_MAX_TEXT);
+	*out_hash = hash_text(text, len);
+	return likely(is_told(*out_hash)) || tell_name(*out_hash, text, len);
+}
+
+/* --- time --- */
+
+/*
+ * The recording has one difference between the clocks, and every file adds it: taken off here, the
+ * vendor's own numbers come out there. Unless somebody has set the clock since: then what is true
+ * now is taken off, so that activities stay where other events are.
+ */
+static _Atomic int64_t set_to; /* the difference after the clock was set; 0: it was not */
+
+static int64_t difference_now(void)
+{
+	int64_t best = 0;
+	uint64_t narrowest = UINT64_MAX;
+
+	for (int i = 0; i < 3; i++) {
+		struct timespec t;
+		uint64_t before = guest_now();
+		clock_gettime(CLOCK_REALTIME, &t);
+		uint64_t width = guest_now() - before;
+		if (width >= narrowest)
+			continue;
+		narrowest = width;
+		best = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - (int64_t)(before + width / 2);
+	}
+	return best;
+}
+
+static void look_at_clock(int64_t stored)
+{
+	int64_t now = difference_now(), off = now - stored;
+
+	atomic_store_explicit(&set_to, off > CLOCK_SET_NS || off < -CLOCK_SET_NS ? now : 0,
+			      memory_order_relaxed);
+}
+
+static inline int64_t wall_minus_mono(uint64_t now_ns)
+{
+	static _Atomic uint64_t looked_ns;
+	uint64_t looked = atomic_load_explicit(&looked_ns, memory_order_relaxed);
+	int64_t stored = guest.page->wall_minus_mono_ns;
+
+	if (unlikely(now_ns - looked > LOOK_NS) &&
+	    atomic_compare_exchange_strong(&looked_ns, &looked, now_ns))
+		look_at_clock(stored);
+	int64_t set = atomic_load_explicit(&set_to, memory_order_relaxed);
+	return unlikely(set != 0) ? set : stored;
+}
+
+/* Before the machine was started: a time that the vendor has not filled in. */
+static inline uint64_t mono_of(uint64_t wall_ns, int64_t difference)
+{
+	uint64_t ns = wall_ns - (uint64_t)difference;
+
+	return likely((int64_t)ns >= 0) ? ns : 0;
+}
+
+/* --- */
+
+static inline void fill(struct rec_activity *r, const struct collect_activity *a, uint64_t now_ns)
+{
+	int64_t difference = wall_minus_mono(now_ns);
+
+	r->head = (struct rec){REC_ACTIVITY, 0, sizeof(*r), 0, now_ns};
+	r->start_ns = mono_of(a->start_ns, difference);
+	r->end_ns = mono_of(a->end_ns, difference);
+	r->correlation = a->correlation;
+	r->amount = a->amount;
+	r->where[0] = a->where[0];
+	r->where[1] = a->where[1];
+	r->kind = a->kind;
+	r->flag = a->flag;
+	r->place = a->place;
+	r->async = a->async;
+	r->data_type = a->data_type;
+	r->reserved = 0;
+}
+
+_Static_assert(sizeof(struct rec_activity) <= GUEST_ROOM, "a hold makes sure of too little room");
+
+void collect_activity(const struct collect_activity *a)
+{
+	uint64_t name, detail, more;
+
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	/* Without its names nobody can use it: it is the one that is lost. */
+	if (!name_of(a->name, &name) || !name_of(a->detail, &detail) ||
+	    !name_of(a->more_text, &more))
+		return;
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t now_ns = guest_now();
+	struct rec_activity *r = guest_reserve(sizeof(*r));
+	if (likely(r != NULL)) {
+		fill(r, a, now_ns);
+		r->name = name;
+		r->detail = detail;
+		r->more = a->more_text ? more : a->more;
+		guest_publish(sizeof(*r));
+	}
+	guest_unhold(held);
+}
+
+static bool put_monitor(const struct rec_monitor *m, const char *text, size_t len)
+{
+	struct put p = put_begin(REC_MONITOR, rec_size(sizeof(struct rec_monitor), len), NULL);
+	struct rec_monitor *r = p.rec;
+
+	if (r) {
+		r->window = m->window;
+		r->value = m->value;
+		r->rank = m->rank;
+		r->kind = m->kind;
+		r->len = (uint16_t)len;
+		if (len)
+			memcpy(r->text, text, len);
+	}
+	put_end(&p);
+	return r;
+}
+
+/*
+ * A window without its beginning or end is worth a wait. Steps are told by the job's threads, which
+ * do not wait.
+ */
+static void tell_monitor(const struct rec_monitor *m, const char *text, size_t len)
+{
+	struct timespec nap = {0, TRY_NS};
+	int tries = m->kind == MONITOR_STEP ? 1 : TRIES;
+
+	while (!put_monitor(m, text, len) && --tries > 0 && guest_mode() >= GUEST_SHADOW) {
+		guest_lost(UINT64_MAX); /* takes it back: it is not lost yet */
+		syscall(SYS_nanosleep, &nap, NULL);
+	}
+}
+
+static uint8_t piece_kind(uint8_t kind)
+{
+	return kind == MONITOR_START || kind == MONITOR_CHANGE ? MONITOR_ORDER : kind;
+}
+
+void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,
+		     size_t len)
+{
+	struct rec_monitor m = {.window = window, .value = value, .rank = rank, .kind = kind};
+
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	if (len > REC_MAX_TEXT) {
+		m.kind = kind == MONITOR_STOP ? MONITOR_GROUPS : piece_kind(kind);
+		for (size_t n; len; text += n, len -= n) {
+			n = len < REC_MAX_TEXT ? len : REC_MAX_TEXT;
+			tell_monitor(&m, text, n);
+		}
+		if (m.kind == kind)
+			return; /* pieces are all that there is */
+		m.kind = kind;
+	}
+	tell_monitor(&m, text, len);
+}

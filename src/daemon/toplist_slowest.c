@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The rank that the others wait for; see top.h. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "daemon/toplist.h"
+
+#define WORTH 0.02 /* of the time: less is noise */
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Of all but one. */
+static double median_without(const double *v, size_t n, size_t left_out, double *scratch)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (i != left_out)
+			scratch[kept++] = v[i];
+	qsort(scratch, kept, sizeof(*scratch), by_size);
+	/* the lower of the two in the middle: no rank is named for what one other does */
+	return scratch[(kept - 1) / 2];
+}
+
+static struct toplist_slowest by_steps(const struct toplist_rank *ranks, size_t n, double *v,
+				       double *scratch)
+{
+	struct toplist_slowest none = {0}, found = {.by = TOPLIST_SLOW_STEPS};
+
+	for (size_t i = 0; i < n; i++) {
+		v[i] = (double)ranks[i].step_mean_ns;
+		if (!ranks[i].step_mean_ns)
+			return none;
+		if (v[i] > v[found.at])
+			found.at = i;
+	}
+	double usual = median_without(v, n, found.at, scratch);
+	found.ratio = (v[found.at] - usual) / usual;
+	found.behind_ns = (uint64_t)(v[found.at] - usual);
+	return found.ratio >= WORTH ? found : none;
+}
+
+/* How long a step takes, of those that say so; 0: nobody does. */
+static double step_of(const struct toplist_rank *ranks, size_t n)
+{
+	double sum = 0;
+	size_t known = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (ranks[i].step_mean_ns) {
+			sum += (double)ranks[i].step_mean_ns;
+			known++;
+		}
+	return known ? sum / (double)known : 0;
+}
+
+static struct toplist_slowest by_waiting(const struct toplist_rank *ranks, size_t n, double *v,
+					 double *scratch)
+{
+	struct toplist_slowest none = {0}, found = {.by = TOPLIST_SLOW_WAITING};
+	bool any = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!ranks[i].interval_ns)
+			return none;
+		v[i] = (double)ranks[i].comm_ns / (double)ranks[i].interval_ns;
+		any = any || ranks[i].comm_ns;
+		if (v[i] < v[found.at])
+			found.at = i;
+	}
+	if (!any)
+		return none; /* they do not communicate, or nobody looks at it */
+	double waits = median_without(v, n, found.at, scratch);
+	found.ratio = waits - v[found.at];
+	found.behind_ns = (uint64_t)(found.ratio * step_of(ranks, n));
+	return found.ratio >= WORTH ? found : none;
+}
+
+struct toplist_slowest toplist_slowest(const struct toplist_rank *ranks, size_t n)
+{
+	struct toplist_slowest found = {0};
+
+	if (n < 2)
+		return found;
+	double *v = xcalloc(2 * n, sizeof(*v));
+	found = by_steps(ranks, n, v, v + n);
+	if (found.by == TOPLIST_SLOW_NONE)
+		found = by_waiting(ranks, n, v, v + n);
+	free(v);
+	return found;
+}

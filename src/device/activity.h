@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Where activities come from: one ops table per vendor's library. A source turns what that library
+ * has noted into collect_activity() calls and keeps nothing. While it is off it holds nothing of
+ * the library: no subscription, no callbacks, no buffers.
+ *
+ * start, change, flush and stop are called by one thread at a time, which may wait; what the
+ * library calls back comes by any thread.
+ */
+#ifndef SONDE_DEVICE_ACTIVITY_H
+#define SONDE_DEVICE_ACTIVITY_H
+
+#include "wire/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct activity_source {
+	const char *name; /* of the library, for people */
+	uint32_t kinds; /* that it can tell, ACTIVITY_BIT() each */
+	/* Is it in this process, or can be? Loads nothing. */
+	bool (*is_there)(void);
+	/* Both take the kinds that it can tell out of those given. 0 or a negative errno. */
+	int (*start)(uint32_t kinds);
+	int (*change)(uint32_t kinds);
+	/* What has ended before this call has been told when it returns. */
+	void (*flush)(void);
+	/* The same; then everything is given back. */
+	void (*stop)(void);
+	/* Activities that were not told for want of room, since start. */
+	uint64_t (*lost)(void);
+	/* What it could not do, in words for people; "": all is well. */
+	const char *(*trouble)(void);
+	/* Somebody else in this process uses the library: nothing is told until he is done. */
+	bool (*is_aside)(void);
+};
+
+extern const struct activity_source mspti_source; /* ascend/activity.c */
+extern const struct activity_source cupti_source; /* cuda/activity.c */
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Reads activities out of files: DB and Jsonl, ours and those of msmonitor. They may come from
+ * anywhere: every byte is checked, and what is no such file is refused with words. Two things that
+ * a killed writer leaves behind are no errors: a last line without an end, and a DB whose texts
+ * were never written.
+ */
+#ifndef SONDE_EXPORT_ACTIVITY_READ_H
+#define SONDE_EXPORT_ACTIVITY_READ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "export/activity.h"
+
+/* What a file says besides. Zero-initialise and release. */
+struct activity_about {
+	const char *format; /* "DB", "Jsonl" */
+	uint32_t pid; /* 0: not known */
+	int32_t rank; /* -1: not known */
+	uint64_t start_ns, end_ns; /* of the session; 0: not known */
+	uint64_t lost; /* that the writer missed, as far as it says */
+	uint64_t activities;
+	uint64_t skipped; /* lines or rows of a kind that is not known here */
+	char *groups; /* parallel_group_info; NULL */
+	bool torn; /* the last line has no end */
+	bool nameless; /* there are no texts */
+};
+
+void activity_about_release(struct activity_about *a);
+
+/* Texts of the activity live as long as the program, equal ones have equal pointers. Not 0 ends
+ * reading, and is what activity_read() returns. */
+typedef int (*activity_read_fn)(void *arg, const struct activity *a);
+
+/* Activities come in the order of the file: of a DB table by table. */
+int activity_read(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
+		  struct err *err);
+
+/* Whether a file of this name may be one: it ends with .db or .jsonl. */
+bool activity_read_is_name(const char *name);
+
+/* One line without its end. 1: an activity, 0: something else, -EBADMSG: not well formed. */
+int activity_read_line(const char *line, size_t len, struct activity *out,
+		       struct activity_about *about, struct err *err);
+
+/* activity_read_db.c, activity_read_jsonl.c */
+int activity_read_db(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
+		     struct err *err);
+int activity_read_jsonl(const char *path, activity_read_fn fn, void *arg,
+			struct activity_about *about, struct err *err);
+
+#endif

@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Activities out of a DB. The file may come from anywhere: its schema is not trusted, only plain
+ * tables are read, and tables may be missing.
+ *
+ * Nothing has an index. Texts of our own files lie in the order of their ids, so that one is found
+ * by the number of its row; those of msmonitor are read as a whole. Kernels and their tasks are
+ * read side by side, as they were written.
+ */
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/hmap.h"
+#include "base/intern.h"
+#include "base/mem.h"
+#include "export/activity_common.h"
+#include "export/activity_db_tables.h"
+#include "export/activity_read.h"
+#include "export/text.h"
+
+#define BUSY_MS 5000
+#define MAX_CELL (64 << 20)
+
+struct db_reading {
+	sqlite3 *db;
+	const char *path;
+	activity_read_fn fn;
+	void *arg;
+	struct activity_about *about;
+	struct err *err;
+	struct buf scratch;
+	struct hmap texts; /* id to interned text */
+	sqlite3_stmt
+		*text; /* by the number of its row; NULL: all are in the map, or there are none */
+	struct hmap marks; /* connectionId to the number of its row in MSTX_EVENTS */
+	const char *(*mark_texts)[2];
+	size_t nmarks, marks_cap;
+	sqlite3_stmt *info; /* COMPUTE_TASK_INFO, at the next row */
+	bool info_there;
+	struct hmap infos; /* globalTaskId to id of the name, when they are not side by side */
+	bool infos_loaded;
+	const char *mark_type; /* "MsTx", interned */
+};
+
+static int db_error(struct db_reading *r, int rc)
+{
+	int code = (rc & 0xff) == SQLITE_BUSY	  ? -EBUSY
+		   : (rc & 0xff) == SQLITE_NOTADB ? -EINVAL
+						  : -EIO;
+
+	return err_set(r->err, code, "cannot read \"%s\": %s", r->path, sqlite3_errmsg(r->db));
+}
+
+static bool has_table(struct db_reading *r, const char *name)
+{
+	static const char sql[] = "SELECT 1 FROM sqlite_master WHERE type='table' AND name=? AND "
+				  "rootpage>0";
+	sqlite3_stmt *stmt = NULL;
+	bool there = false;
+
+	if (sqlite3_prepare_v2(r->db, sql, -1, &stmt, NULL) == SQLITE_OK) {
+		sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+		there = sqlite3_step(stmt) == SQLITE_ROW;
+	}
+	sqlite3_finalize(stmt);
+	return there;
+}
+
+/* --- opening --- */
+
+static void harden(sqlite3 *db)
+{
+	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, MAX_CELL);
+	sqlite3_busy_timeout(db, BUSY_MS);
+}
+
+static int try_schema(sqlite3 *db)
+{
+	int rc = sqlite3_exec(db, "PRAGMA cell_size_check=ON;", NULL, NULL, NULL);
+
+	return rc == SQLITE_OK
+		       ? sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL)
+		       : rc;
+}
+
+/* Everything that means something in a URI is escaped. */
+static char *immutable_uri(const char *path)
+{
+	struct buf b = {0};
+
+	buf_add_str(&b, "file:");
+	for (; *path; path++) {
+		if (strchr("%?#", *path))
+			buf_addf(&b, "%%%02x", (unsigned char)*path);
+		else
+			buf_add_char(&b, *path);
+	}
+	buf_add_str(&b, "?immutable=1");
+	buf_str(&b);
+	return b.data;
+}
+
+/* Beside a file whose writer was killed there may be a journal, which we must not play back, and in
+ * a directory without write permission a log cannot be read: then the file is taken as it is. */
+static int open_db(struct db_reading *r)
+{
+	const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
+	char *real = realpath(r->path, NULL);
+	const char *path = real ? real : r->path;
+	int rc = sqlite3_open_v2(path, &r->db, flags, NULL);
+
+	if (rc == SQLITE_OK) {
+		harden(r->db);
+		rc = try_schema(r->db);
+	}
+	if ((rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_CANTOPEN) {
+		char *uri = immutable_uri(path);
+
+		sqlite3_close(r->db);
+		rc = sqlite3_open_v2(uri, &r->db, flags | SQLITE_OPEN_URI, NULL);
+		free(uri);
+		if (rc == SQLITE_OK) {
+			harden(r->db);
+			rc = try_schema(r->db);
+		}
+	}
+	free(real);
+	return rc == SQLITE_OK ? 0 : db_error(r, rc);
+}
+
+/* --- texts --- */
+
+static const char *column_text(struct db_reading *r, sqlite3_stmt *stmt, int i)
+{
+	const char *text = (const char *)sqlite3_column_text(stmt, i);
+	size_t len = text ? (size_t)sqlite3_column_bytes(stmt, i) : 0;
+	const char *clean = text ? text_clean(text, &len, &r->scratch) : "";
+
+	return intern(len ? clean : "", len);
+}
+
+static int load_texts(struct db_reading *r)
+{
+	sqlite3_stmt *stmt = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "SELECT id,value FROM STRING_IDS", -1, &stmt, NULL);
+
+	while (rc == SQLITE_OK && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+		const char *text = column_text(r, stmt, 1);
+
+		hmap_put(&r->texts, (uint64_t)sqlite3_column_int64(stmt, 0), (uintptr_t)text);
+		rc = SQLITE_OK;
+	}
+	sqlite3_finalize(stmt);
+	return rc == SQLITE_DONE ? 0 : db_error(r, rc);
+}
+
+static int begin_texts(struct db_reading *r)
+{
+	static const char sql[] = "SELECT id,value FROM STRING_IDS WHERE rowid=?";
+
+	r->mark_type = intern(ACTIVITY_TASK_MARK, strlen(ACTIVITY_TASK_MARK));
+	if (!has_table(r, "STRING_IDS")) {
+		r->about->nameless = true;
+		return 0;
+	}
+	/* a table without row numbers is no mistake */
+	if (sqlite3_prepare_v2(r->db, sql, -1, &r->text, NULL) != SQLITE_OK)
+		return load_texts(r);
+	return 0;
+}
+
+/* The text of an id; where there is none something to tell one from another. */
+static int find_text(struct db_reading *r, int64_t id, const char **out)
+{
+	uint64_t known = hmap_get(&r->texts, (uint64_t)id);
+	char number[32];
+
+	if (known == HMAP_NONE && r->text) {
+		sqlite3_reset(r->text);
+		sqlite3_bind_int64(r->text, 1, id < INT64_MAX ? id + 1 : id);
+		int rc = sqlite3_step(r->text);
+		if (rc == SQLITE_ROW && sqlite3_column_int64(r->text, 0) == id) {
+			known = (uintptr_t)column_text(r, r->text, 1);
+			hmap_put(&r->texts, (uint64_t)id, known);
+		} else {
+			sqlite3_finalize(r->text);
+			r->text = NULL;
+			int got = load_texts(r);
+			if (got < 0)
+				return got;
+			known = hmap_get(&r->texts, (uint64_t)id);
+		}
+	}
+	if (known == HMAP_NONE) {
+		sqlite3_snprintf(sizeof(number), number, "#%lld", (long long)id);
+		known = (uintptr_t)intern(number, strlen(number));
+		hmap_put(&r->texts, (uint64_t)id, known);
+	}
+	*out = (const char *)(uintptr_t)known;
+	return 0;
+}
+
+/* --- tables --- */
+
+static uint64_t u64(sqlite3_stmt *stmt, int i)
+{
+	return (uint64_t)sqlite3_column_int64(stmt, i);
+}
+
+/* A number of 32 bits; what does not fit is nowhere. */
+static uint32_t u32(sqlite3_stmt *stmt, int i)
+{
+	sqlite3_int64 v = sqlite3_column_int64(stmt, i);
+
+	return v >= 0 && v < ACTIVITY_NOWHERE ? (uint32_t)v : ACTIVITY_NOWHERE;
+}
+
+static struct activity activity_at(sqlite3_stmt *stmt, uint8_t kind)
+{
+	return (struct activity){.kind = kind,
+				 .start_ns = u64(stmt, 0),
+				 .end_ns = u64(stmt, 1),
+				 .name = "",
+				 .detail = "",
+				 .more = "",
+				 .device = ACTIVITY_NOWHERE,
+				 .stream = ACTIVITY_NOWHERE,
+				 .place = ACTIVITY_ON_DEVICE};
+}
+
+static int tell(struct db_reading *r, const struct activity *a)
+{
+	r->about->activities++;
+	return r->fn(r->arg, a);
+}
+
+typedef int (*row_fn)(struct db_reading *r, sqlite3_stmt *stmt);
+
+static int each_row(struct db_reading *r, const char *table, const char *columns, row_fn fn)
+{
+	sqlite3_stmt *stmt = NULL;
+	int got = 0;
+
+	if (!has_table(r, table))
+		return 0;
+	char *sql = xasprintf("SELECT %s FROM %s", columns, table);
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &stmt, NULL);
+	free(sql);
+	if (rc != SQLITE_OK)
+		got = db_error(r, rc);
+	while (got == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW)
+		got = fn(r, stmt);
+	if (got == 0 && rc != SQLITE_DONE)
+		got = db_error(r, rc);
+	sqlite3_finalize(stmt);
+	return got;
+}
+
+static void set_thread(struct activity *a, uint64_t global)
+{
+	a->place = ACTIVITY_ON_HOST;
+	a->pid = (uint32_t)(global >> 32);
+	a->tid = (uint32_t)global;
+}
+
+static int api_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	sqlite3_int64 type = sqlite3_column_int64(stmt, 2);
+	struct activity a = activity_at(stmt, type == API_TYPE_ACL	 ? ACTIVITY_ACL_API
+					      : type == API_TYPE_RUNTIME ? ACTIVITY_RUNTIME_API
+									 : ACTIVITY_API);
+
+	set_thread(&a, u64(stmt, 3));
+	a.correlation = u64(stmt, 4);
+	int got = find_text(r, sqlite3_column_int64(stmt, 5), &a.name);
+	return got < 0 ? got : tell(r, &a);
+}
+
+static int communication_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_COMMUNICATION);
+	int got = find_text(r, sqlite3_column_int64(stmt, 2), &a.name);
+
+	if (got == 0)
+		got = find_text(r, sqlite3_column_int64(stmt, 3), &a.detail);
+	if (got == 0)
+		got = find_text(r, sqlite3_column_int64(stmt, 4), &a.more);
+	a.data_type = (uint16_t)sqlite3_column_int64(stmt, 5);
+	a.amount = u64(stmt, 6);
+	a.device = u32(stmt, 7);
+	a.correlation = u64(stmt, 8);
+	return got < 0 ? got : tell(r, &a);
+}
+
+/* Kept for the device's half, whose texts they are. */
+static int mark_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_MARKER);
+	int got = find_text(r, sqlite3_column_int64(stmt, 3), &a.name);
+
+	if (got == 0)
+		got = find_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+	if (got < 0)
+		return got;
+	set_thread(&a, u64(stmt, 4));
+	a.flag = sqlite3_column_int64(stmt, 2) == MSTX_TYPE_RANGE ? ACTIVITY_MARK_START
+								  : ACTIVITY_MARK_INSTANT;
+	a.correlation = u64(stmt, 6) - ACTIVITY_MARK_OFFSET;
+	r->mark_texts = xgrow(r->mark_texts, &r->marks_cap, r->nmarks + 1, sizeof(*r->mark_texts));
+	r->mark_texts[r->nmarks][0] = a.name;
+	r->mark_texts[r->nmarks][1] = a.detail;
+	hmap_put(&r->marks, a.correlation, r->nmarks++);
+	return tell(r, &a);
+}
+
+static int device_mark(struct db_reading *r, struct activity *a)
+{
+	a->kind = ACTIVITY_MARKER;
+	a->flag = a->start_ns == a->end_ns ? ACTIVITY_MARK_INSTANT : ACTIVITY_MARK_START;
+	a->correlation -= ACTIVITY_MARK_OFFSET;
+	uint64_t mark = hmap_get(&r->marks, a->correlation);
+	a->name = mark == HMAP_NONE ? "" : r->mark_texts[mark][0];
+	a->detail = mark == HMAP_NONE ? "default" : r->mark_texts[mark][1];
+	return tell(r, a);
+}
+
+static int next_info(struct db_reading *r)
+{
+	int rc = sqlite3_step(r->info);
+
+	r->info_there = rc == SQLITE_ROW;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : db_error(r, rc);
+}
+
+static int load_infos(struct db_reading *r)
+{
+	int got = 0;
+
+	r->infos_loaded = true;
+	sqlite3_reset(r->info);
+	for (got = next_info(r); got == 0 && r->info_there; got = next_info(r))
+		hmap_put(&r->infos, u64(r->info, 0), u64(r->info, 1));
+	return got;
+}
+
+/* The name of the kernel that a task ran; its type where nobody says. */
+static int find_kernel(struct db_reading *r, uint64_t task, struct activity *a)
+{
+	int got = 0;
+
+	a->name = a->detail;
+	if (!r->info)
+		return 0;
+	if (!r->infos_loaded && r->info_there && u64(r->info, 0) == task) {
+		got = find_text(r, sqlite3_column_int64(r->info, 1), &a->name);
+		return got < 0 ? got : next_info(r);
+	}
+	if (!r->infos_loaded)
+		got = load_infos(r);
+	uint64_t name = got < 0 ? HMAP_NONE : hmap_get(&r->infos, task);
+	return name == HMAP_NONE ? got : find_text(r, (int64_t)name, &a->name);
+}
+
+static int task_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_KERNEL);
+	int got = find_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+
+	if (got < 0)
+		return got;
+	a.device = u32(stmt, 2);
+	a.correlation = u64(stmt, 3);
+	a.stream = u32(stmt, 6);
+	/* Without texts a mark is known by its id. */
+	if (a.detail == r->mark_type ||
+	    (r->about->nameless && a.correlation >= ACTIVITY_MARK_OFFSET &&
+	     hmap_get(&r->marks, a.correlation - ACTIVITY_MARK_OFFSET) != HMAP_NONE))
+		return device_mark(r, &a);
+	got = find_kernel(r, u64(stmt, 4), &a);
+	return got < 0 ? got : tell(r, &a);
+}
+
+static int hccl_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_HCCL);
+	int got = find_text(r, sqlite3_column_int64(stmt, 4), &a.name);
+
+	if (got == 0)
+		got = find_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+	a.device = u32(stmt, 2);
+	a.stream = u32(stmt, 3);
+	a.amount = u64(stmt, 6);
+	return got < 0 ? got : tell(r, &a);
+}
+
+static struct activity bytes_at(sqlite3_stmt *stmt, uint8_t kind)
+{
+	struct activity a = activity_at(stmt, kind);
+
+	a.device = u32(stmt, 2);
+	a.stream = u32(stmt, 3);
+	a.correlation = u64(stmt, 4);
+	a.amount = u64(stmt, 5);
+	return a;
+}
+
+static int memory_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = bytes_at(stmt, ACTIVITY_MEMORY);
+
+	a.flag = sqlite3_column_int64(stmt, 6) != 0;
+	a.number = u64(stmt, 7);
+	return tell(r, &a);
+}
+
+static int set_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = bytes_at(stmt, ACTIVITY_MEMSET);
+
+	a.number = u64(stmt, 6);
+	a.async = sqlite3_column_int64(stmt, 7) != 0;
+	return tell(r, &a);
+}
+
+static int copy_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = bytes_at(stmt, ACTIVITY_MEMCPY);
+
+	a.flag = (uint8_t)sqlite3_column_int64(stmt, 6);
+	a.async = sqlite3_column_int64(stmt, 7) != 0;
+	return tell(r, &a);
+}
+
+static int session_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	r->about->start_ns = u64(stmt, 0);
+	r->about->end_ns = u64(stmt, 1);
+	return 0;
+}
+
+static int rank_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	sqlite3_int64 rank = sqlite3_column_int64(stmt, 0);
+
+	if (rank >= 0 && rank <= INT32_MAX)
+		r->about->rank = (int32_t)rank;
+	return 0;
+}
+
+static int loss_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	r->about->lost += u64(stmt, 0);
+	return 0;
+}
+
+static int meta_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	const char *name = (const char *)sqlite3_column_text(stmt, 0);
+	const char *value = (const char *)sqlite3_column_text(stmt, 1);
+
+	if (name && value && !strcmp(name, "parallel_group_info")) {
+		free(r->about->groups);
+		r->about->groups = xstrdup(value);
+	}
+	return 0;
+}
+
+/* Marks come before tasks, which have their texts from them. */
+static const struct {
+	const char *table, *columns;
+	row_fn fn;
+} tables[] = {
+	{"SESSION_TIME_INFO", "startTimeNs,endTimeNs", session_row},
+	{"RANK_DEVICE_MAP", "rankId", rank_row},
+	{"META_DATA", "name,value", meta_row},
+	{"ACTIVITY_LOSS", "lost", loss_row},
+	{"MSTX_EVENTS", "startNs,endNs,eventType,message,globalTid,domainId,connectionId",
+	 mark_row},
+	{"CANN_API", "startNs,endNs,type,globalTid,connectionId,name", api_row},
+	{"TASK", "startNs,endNs,deviceId,connectionId,globalTaskId,taskType,streamId", task_row},
+	{"COMMUNICATION_OP",
+	 "startNs,endNs,opType,groupName,algType,dataType,count,deviceId,connectionId",
+	 communication_row},
+	{"HCCL", "startNs,endNs,deviceId,streamId,name,groupName,bytesPerSecond", hccl_row},
+	{"MEMORY_OP", "startNs,endNs,deviceId,streamId,connectionId,bytes,operation,address",
+	 memory_row},
+	{"MEMSET", "startNs,endNs,deviceId,streamId,connectionId,bytes,value,isAsync", set_row},
+	{"MEMCPY", "startNs,endNs,deviceId,streamId,connectionId,bytes,copyKind,isAsync", copy_row},
+};
+#define NTABLES (sizeof(tables) / sizeof(tables[0]))
+
+static int begin_infos(struct db_reading *r)
+{
+	static const char sql[] = "SELECT globalTaskId,name FROM COMPUTE_TASK_INFO";
+
+	if (!has_table(r, "COMPUTE_TASK_INFO"))
+		return 0;
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &r->info, NULL);
+	return rc == SQLITE_OK ? next_info(r) : db_error(r, rc);
+}
+
+static int read_all(struct db_reading *r)
+{
+	bool any = false;
+	int got = open_db(r);
+
+	for (unsigned i = 0; got == 0 && i < NTABLES && !any; i++)
+		any = has_table(r, tables[i].table);
+	if (got == 0 && !any)
+		got = err_set(r->err, -EINVAL,
+			      "\"%s\" is not a DB of activities: it has none of their tables",
+			      r->path);
+	/* all of it as of one moment, however many tables there are */
+	if (got == 0 && sqlite3_exec(r->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
+		got = db_error(r, SQLITE_IOERR);
+	if (got == 0)
+		got = begin_texts(r);
+	if (got == 0)
+		got = begin_infos(r);
+	for (unsigned i = 0; got == 0 && i < NTABLES; i++)
+		got = each_row(r, tables[i].table, tables[i].columns, tables[i].fn);
+	return got;
+}
+
+int activity_read_db(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
+		     struct err *err)
+{
+	struct db_reading r = {.path = path, .fn = fn, .arg = arg, .about = about, .err = err};
+	int got = read_all(&r);
+
+	sqlite3_finalize(r.text);
+	sqlite3_finalize(r.info);
+	sqlite3_close(r.db);
+	hmap_release(&r.texts);
+	hmap_release(&r.marks);
+	hmap_release(&r.infos);
+	free(r.mark_texts);
+	buf_release(&r.scratch);
+	return got;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Orders of npu-monitor: on, off, another set of kinds, another interval; and their end. */
+#include "monitor/impl.h"
+
+#include "collect/collect.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FLUSH_NS 1000000000ull /* what is older than this survives whatever happens to the job */
+#define NEVER UINT64_MAX
+
+static struct turn turn;
+static struct {
+	uint32_t pid; /* whose this is: what a parent does goes on there, not in a forked child */
+	bool running; /* as the daemon sees it */
+	bool paused; /* another profiler has the device: the source is off, the window stays */
+	uint32_t kinds;
+	uint64_t window;
+	uint64_t until_ns, flush_ns;
+	uint64_t lost; /* by sources that were stopped meanwhile */
+	const struct activity_source *source;
+} now;
+
+static void forget_parents(void)
+{
+	uint32_t pid = (uint32_t)getpid();
+
+	if (now.pid == pid)
+		return;
+	memset(&now, 0, sizeof(now));
+	now.until_ns = NEVER;
+	now.pid = pid;
+}
+
+void control_take(void)
+{
+	turn_take(&turn);
+	forget_parents();
+}
+
+bool control_try(uint32_t wait_ms)
+{
+	if (!turn_try(&turn, wait_ms))
+		return false;
+	forget_parents();
+	return true;
+}
+
+void control_give(void)
+{
+	turn_give(&turn);
+}
+
+bool control_is_running(void)
+{
+	return now.running && now.pid == (uint32_t)getpid();
+}
+
+bool control_can_take(void)
+{
+	return !trace_is_on();
+}
+
+void control_tell_status(void)
+{
+	struct fabric_status trace = trace_status();
+	struct fabric_status monitor = {
+		.state = now.running && !now.paused ? FABRIC_RUNNING : FABRIC_IDLE,
+		.current_step = -1,
+		.start_step = -1,
+		.stop_step = -1,
+	};
+
+	link_tell("npuTraceStatus", &trace);
+	link_tell("npuMonitorStatus", &monitor);
+}
+
+static int fail(char *why, size_t cap, int code, const char *a, const char *b, const char *c)
+{
+	struct text t = {why, why + cap};
+
+	if (cap)
+		why[0] = '\0';
+	text_str(&t, a);
+	if (b)
+		text_str(&t, b);
+	if (c)
+		text_str(&t, c);
+	return code;
+}
+
+static void source_off(void)
+{
+	if (!now.source)
+		return;
+	now.source->stop();
+	now.lost += now.source->lost();
+	now.source = NULL;
+}
+
+static int source_on(char *why, size_t cap)
+{
+	now.source = source_find();
+	if (!now.source)
+		return fail(why, cap, -ENODEV, "there is neither libmspti.so nor libcupti here",
+			    NULL, NULL);
+	int r = now.source->start(now.kinds);
+	const char *trouble = now.source->trouble();
+	if (r < 0) {
+		const char *name = now.source->name;
+		now.source = NULL;
+		return fail(why, cap, r, name, " cannot be used: ",
+			    trouble[0] ? trouble
+				       : "another profiler has it, or the device is not "
+					 "ready");
+	}
+	if (trouble[0])
+		say(now.source->name, ": ", trouble, NULL);
+	now.flush_ns = guest_now() + FLUSH_NS;
+	return 0;
+}
+
+void control_stop(void)
+{
+	if (!now.running)
+		return;
+	source_off();
+	window_close(now.window, now.lost);
+	now.running = now.paused = false;
+	now.until_ns = NEVER;
+}
+
+static int start(const struct monitor_order *o, const char *text, size_t len, char *why, size_t cap)
+{
+	if (trace_is_on())
+		return fail(why, cap, -EBUSY, "a trace is being taken", NULL, NULL);
+	int r = o->log_file.len ? window_check_dir(&o->log_file) : 0;
+	if (r < 0)
+		return fail(why, cap, r, "no files can be written below NPU_MONITOR_LOG_FILE: ",
+			    r == -EINVAL ? "an absolute path is needed" : "is it writable?", NULL);
+	now.kinds = o->kinds;
+	now.lost = 0;
+	/* The window is there before the first activity is. */
+	now.window = window_open(text, len);
+	if (!now.window)
+		return fail(why, cap, -EIO, "nothing can be recorded", NULL, NULL);
+	r = source_on(why, cap);
+	if (r < 0) {
+		window_close(now.window, 0);
+		return r;
+	}
+	now.until_ns = o->duration_ms ? guest_now() + o->duration_ms * MS_NS : NEVER;
+	now.running = true;
+	return 0;
+}
+
+static void change(const struct monitor_order *o, const char *text, size_t len)
+{
+	window_change(now.window, text, len);
+	if (now.kinds != o->kinds && now.source)
+		(void)now.source->change(o->kinds);
+	now.kinds = o->kinds;
+}
+
+static int monitor(const char *text, size_t len, char *why, size_t cap)
+{
+	struct monitor_order o;
+	const char *wrong = monitor_order_read(text, len, &o);
+
+	if (wrong)
+		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
+	if (o.stop)
+		control_stop();
+	else if (now.running)
+		change(&o, text, len);
+	else if (o.start)
+		return start(&o, text, len, why, cap);
+	return 0;
+}
+
+/* The daemon lets another profiler have the device, and gives it back. */
+static void pause_order(const char *text, size_t len)
+{
+	struct order_text t;
+	char why[1];
+	bool on = order_find(text, len, "SONDE_PAUSE", &t) && order_is(&t, "true");
+
+	if (!now.running || on == now.paused)
+		return;
+	if (on)
+		source_off();
+	else if (source_on(why, 0) < 0)
+		return; /* tried again */
+	now.paused = on;
+}
+
+int control_order(const char *text, size_t len, char *why, size_t cap)
+{
+	int r = 0;
+
+	switch (order_kind(text, len)) {
+	case ORDER_MONITOR:
+		r = monitor(text, len, why, cap);
+		break;
+	case ORDER_TRACE:
+		r = now.running ? fail(why, cap, -EBUSY, "npu-monitor is running", NULL, NULL)
+				: trace_order(text, len, why, cap);
+		break;
+	case ORDER_PAUSE:
+		pause_order(text, len);
+		break;
+	default:
+		r = fail(why, cap, -EINVAL, "neither npu-monitor nor nputrace", NULL, NULL);
+	}
+	control_tell_status();
+	return r;
+}
+
+uint64_t control_look(uint64_t now_ns)
+{
+	uint64_t next = trace_look(now_ns);
+
+	if (!now.running)
+		return next;
+	if (now_ns >= now.until_ns) {
+		control_stop();
+		control_tell_status();
+		return next;
+	}
+	if (now.source && now_ns >= now.flush_ns) {
+		now.source->flush();
+		now.flush_ns = now_ns + FLUSH_NS;
+	}
+	uint64_t due = now.flush_ns < now.until_ns ? now.flush_ns : now.until_ns;
+	return due < next ? due : next;
+}
+
+void control_exit(void)
+{
+	control_stop();
+	trace_end();
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Steps of the job: by step() of our API (Python's optimizer hook calls it, too), or by mstx ranges
+ * with the message "step start". Whichever comes first counts.
+ */
+#include "monitor/impl.h"
+
+#include "collect/collect.h"
+#include "device/ascend/real.h"
+
+#include <string.h>
+
+#define STEP_MESSAGE "step start"
+
+static _Atomic uint64_t ranges; /* begun */
+static _Atomic bool by_range, watched;
+
+static void on_step(uint64_t ended)
+{
+	monitor_wake();
+	if (atomic_load_explicit(&watched, memory_order_acquire) && !atomic_load(&by_range))
+		trace_step(ended);
+}
+
+__attribute__((constructor)) static void listen_to_steps(void)
+{
+	collect_on_step(on_step);
+}
+
+int64_t steps_now(void)
+{
+	if (atomic_load(&by_range))
+		return (int64_t)atomic_load(&ranges) - 1;
+	uint64_t ended = collect_steps();
+	return ended ? (int64_t)ended : -1;
+}
+
+void steps_watch(bool on)
+{
+	atomic_store_explicit(&watched, on, memory_order_release);
+}
+
+/* --- mstx --- */
+
+uint64_t mstxRangeStartA(const char *message, void *stream);
+
+static void on_range(const char *message)
+{
+	if (!message || strcmp(message, STEP_MESSAGE) != 0)
+		return;
+	if (!atomic_load(&by_range)) {
+		if (collect_steps())
+			return;
+		atomic_store(&by_range, true);
+	}
+	uint64_t step = atomic_fetch_add(&ranges, 1);
+	monitor_wake();
+	if (atomic_load_explicit(&watched, memory_order_acquire))
+		trace_step(step);
+}
+
+__attribute__((visibility("default"))) uint64_t mstxRangeStartA(const char *message, void *stream)
+{
+	static const char *const libs[] = {"libms_tools_ext.so", NULL};
+	__typeof__(&mstxRangeStartA) real = REAL(mstxRangeStartA, NULL, libs);
+
+	on_range(message);
+	return real ? real(message, stream) : 0;
+}

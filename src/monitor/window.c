@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What the recorder is told: windows, and where their files belong. */
+#include "monitor/impl.h"
+
+#include "collect/collect.h"
+#include "guest/env.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CLOSE_WAIT_MS 10000
+
+static uint64_t windows;
+static struct {
+	char json[ORDER_MAX_BYTES];
+	size_t len;
+} groups;
+
+/* A directory that somebody else could have prepared for us is not used. */
+static bool is_private(const char *dir)
+{
+	struct stat st;
+
+	return guest_mkdirs(dir) == 0 && lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) &&
+	       st.st_uid == geteuid() && !(st.st_mode & 022);
+}
+
+static bool begin(void)
+{
+	if (collect_has_joined())
+		return collect_begin_monitor(surroundings.work_dir);
+	return surroundings.work_dir[0] && is_private(surroundings.work_dir) &&
+	       collect_begin_monitor(surroundings.work_dir);
+}
+
+/* The order as it came, and where the recorder finds the daemon. */
+static size_t with_daemon(char *out, size_t cap, const char *text, size_t len)
+{
+	struct text t = {out, out + cap};
+
+	text_add(&t, text, len);
+	text_str(&t, "\nSONDE_DAEMON=");
+	text_str(&t, link_data_address());
+	return t.at ? (size_t)(t.at - out) : 0;
+}
+
+static void tell(uint8_t kind, uint64_t window, const char *text, size_t len)
+{
+	char all[ORDER_MAX_BYTES + 512];
+	size_t n = with_daemon(all, sizeof(all), text, len);
+
+	collect_monitor(kind, window, 0, surroundings.rank, n ? all : text, n ? n : len);
+}
+
+uint64_t window_open(const char *text, size_t len)
+{
+	if (!begin()) {
+		say("nothing can be recorded: no place for it below '", surroundings.work_dir,
+		    "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
+		return 0;
+	}
+	windows++;
+	if (groups.len)
+		collect_monitor(MONITOR_GROUPS, windows, 0, surroundings.rank, groups.json,
+				groups.len);
+	tell(MONITOR_START, windows, text, len);
+	return windows;
+}
+
+void window_change(uint64_t window, const char *text, size_t len)
+{
+	tell(MONITOR_CHANGE, window, text, len);
+}
+
+void window_step(uint64_t window, uint64_t step)
+{
+	collect_monitor(MONITOR_STEP, window, step, surroundings.rank, NULL, 0);
+}
+
+void window_close(uint64_t window, uint64_t lost)
+{
+	if (groups.len)
+		collect_monitor(MONITOR_GROUPS, window, 0, surroundings.rank, groups.json,
+				groups.len);
+	if (lost)
+		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
+	collect_monitor(MONITOR_STOP, window, 0, surroundings.rank, NULL, 0);
+	(void)collect_flush(CLOSE_WAIT_MS);
+}
+
+int window_check_dir(const struct order_text *dir)
+{
+	char path[1024];
+
+	if (dir->len >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, dir->at, dir->len);
+	path[dir->len] = '\0';
+	if (path[0] != '/')
+		return -EINVAL; /* of whose directory would it be part? */
+	if (guest_mkdirs(path) < 0)
+		return -errno;
+	return access(path, W_OK | X_OK) < 0 ? -errno : 0;
+}
+
+void control_set_groups(const char *json, size_t len)
+{
+	groups.len = len < sizeof(groups.json) ? len : 0;
+	memcpy(groups.json, json, groups.len);
+}

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""The name of the library below IPCMonitor, for programs that go past it."""
+
+from msmonitor import PyDynamicMonitorProxy as _Proxy
+
+_proxy = _Proxy()
+init_dyno = _proxy.init_dyno
+poll_dyno = _proxy.poll_dyno
+enable_dyno_npu_monitor = _proxy.enable_dyno_npu_monitor
+finalize_dyno = _proxy.finalize_dyno
+update_profiler_status = _proxy.update_profiler_status
+set_cluster_config_data = _proxy.set_cluster_config_data

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/activity_top.h"
+
+#include "base/hmap.h"
+#include "base/mem.h"
+#include "export/json_text.h"
+#include "recorder/activity_busy.h"
+#include "recorder/activity_histogram.h"
+#include "wire/fabric.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NS_PER_S 1000000000ull
+#define MAX_NAME_BYTES 256
+#define TAIL_BYTES 512 /* room for what comes behind the rows */
+/* The source tells what it has every so often: an interval in which it told nothing is joined with
+ * the next, up to so many. */
+#define MAX_JOINED 3
+
+enum busy_class { BUSY_ALL, BUSY_KERNEL, BUSY_COMM, BUSY_COPY, BUSY_CLASSES };
+
+struct top_device {
+	int64_t number; /* -1: the host */
+	struct busy busy[BUSY_CLASSES];
+	struct hmap rows; /* address of the name, and kind -> index */
+};
+
+struct top_row {
+	const char *name;
+	uint64_t calls, total_ns, min_ns, max_ns;
+	struct histogram durations;
+	int64_t device;
+	uint8_t kind;
+};
+
+struct top {
+	const struct window *w;
+	uint64_t from_ns; /* wall clock */
+	uint64_t due_ns; /* monotonic; 0: not known yet */
+	unsigned joined;
+	bool any; /* something came in this interval */
+	struct top_device devices[TOP_MAX_DEVICES];
+	unsigned ndevices;
+	struct top_row *rows;
+	size_t nrows, cap;
+	uint64_t others, others_ns; /* that were not told apart */
+	uint64_t step_ns, steps,
+		steps_ns; /* when the last began; those that ended, and their time */
+	bool stepped; /* somebody told steps */
+	struct buf json, scratch;
+	char host[256];
+};
+
+struct top *top_new(const struct window *w)
+{
+	struct top *t = xcalloc(1, sizeof(*t));
+
+	t->w = w;
+	t->from_ns = w->start_ns;
+	gethostname(t->host, sizeof(t->host) - 1);
+	return t;
+}
+
+static uint64_t interval_s(const struct top *t)
+{
+	uint32_t wanted = t->w->monitor.interval_s;
+
+	return wanted && wanted < TOP_INTERVAL_S ? wanted : TOP_INTERVAL_S;
+}
+
+/* JSON has no larger numbers. */
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+/* --- taking --- */
+
+static struct top_device *device_of(struct top *t, int64_t number)
+{
+	for (unsigned i = 0; i < t->ndevices; i++)
+		if (t->devices[i].number == number)
+			return &t->devices[i];
+	if (t->ndevices == TOP_MAX_DEVICES)
+		return NULL;
+	struct top_device *d = &t->devices[t->ndevices++];
+	d->number = number;
+	return d;
+}
+
+static void add_busy(struct top_device *d, const struct activity *a)
+{
+	static const uint8_t class[ACTIVITY_KIND_END] = {
+		[ACTIVITY_KERNEL] = BUSY_KERNEL,      [ACTIVITY_HCCL] = BUSY_COMM,
+		[ACTIVITY_COMMUNICATION] = BUSY_COMM, [ACTIVITY_MEMSET] = BUSY_COPY,
+		[ACTIVITY_MEMCPY] = BUSY_COPY,
+	};
+
+	if (!class[a->kind] || d->number < 0)
+		return;
+	busy_add(&d->busy[BUSY_ALL], a->start_ns, a->end_ns);
+	busy_add(&d->busy[class[a->kind]], a->start_ns, a->end_ns);
+}
+
+/* Some kinds have no names. */
+static const char *name_of(const struct activity *a)
+{
+	static const char *const copies[] = {"unknown", "HtoH", "HtoD", "DtoH", "DtoD", "default"};
+
+	if (a->name[0])
+		return a->name;
+	if (a->kind == ACTIVITY_MEMCPY)
+		return copies[a->flag < sizeof(copies) / sizeof(copies[0]) ? a->flag : 0];
+	if (a->kind == ACTIVITY_MEMORY)
+		return a->flag ? "release" : "allocate";
+	return a->name;
+}
+
+static struct top_row *row_of(struct top *t, struct top_device *d, const struct activity *a)
+{
+	const char *name = name_of(a);
+	uint64_t key = (uint64_t)(uintptr_t)name << 4 | a->kind;
+	uint64_t at = hmap_get(&d->rows, key);
+
+	if (at != HMAP_NONE)
+		return &t->rows[at];
+	if (t->nrows == TOP_MAX_ROWS)
+		return NULL;
+	t->rows = xgrow(t->rows, &t->cap, t->nrows + 1, sizeof(*t->rows));
+	hmap_put(&d->rows, key, t->nrows);
+	struct top_row *r = &t->rows[t->nrows++];
+	*r = (struct top_row){
+		.name = name, .kind = a->kind, .device = d->number, .min_ns = UINT64_MAX};
+	return r;
+}
+
+void top_step(struct top *t, uint64_t wall_ns)
+{
+	t->stepped = true;
+	if (t->step_ns && wall_ns > t->step_ns) {
+		t->steps++;
+		t->steps_ns += wall_ns - t->step_ns;
+	}
+	if (wall_ns > t->step_ns)
+		t->step_ns = wall_ns;
+	t->any = true;
+}
+
+static void add_mark(struct top *t, const struct activity *a)
+{
+	bool told = t->stepped;
+
+	if (told || a->place != ACTIVITY_ON_HOST || strcmp(a->name, "step start") != 0)
+		return;
+	top_step(t, a->start_ns);
+	t->stepped = false;
+}
+
+void top_add(struct top *t, const struct activity *a)
+{
+	uint64_t ns = a->end_ns - a->start_ns;
+
+	if (a->kind == ACTIVITY_MARKER) {
+		add_mark(t, a);
+		return;
+	}
+	t->any = true;
+	int64_t number = a->place == ACTIVITY_ON_HOST || a->device == ACTIVITY_NOWHERE
+				 ? -1
+				 : (int64_t)a->device;
+	struct top_device *d = device_of(t, number);
+	struct top_row *r = NULL;
+	if (d) {
+		add_busy(d, a);
+		r = row_of(t, d, a);
+	}
+	if (!r) {
+		t->others++;
+		t->others_ns = sum(t->others_ns, ns);
+		return;
+	}
+	r->calls++;
+	r->total_ns = sum(r->total_ns, ns);
+	if (ns < r->min_ns)
+		r->min_ns = ns;
+	if (ns > r->max_ns)
+		r->max_ns = ns;
+	histogram_add(&r->durations, ns);
+}
+
+/* --- telling --- */
+
+static int by_time(const void *a, const void *b)
+{
+	const struct top_row *x = a, *y = b;
+
+	return (x->total_ns < y->total_ns) - (x->total_ns > y->total_ns);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct top_device *const *x = a, *const *y = b;
+
+	return ((*x)->number > (*y)->number) - ((*x)->number < (*y)->number);
+}
+
+static void put_devices(struct top *t, struct buf *out)
+{
+	struct top_device *sorted[TOP_MAX_DEVICES];
+	const char *comma = "";
+
+	for (unsigned i = 0; i < t->ndevices; i++)
+		sorted[i] = &t->devices[i];
+	qsort(sorted, t->ndevices, sizeof(sorted[0]), by_number);
+	buf_add_str(out, "\"devices\":[");
+	for (unsigned i = 0; i < t->ndevices; i++) {
+		struct busy *b = sorted[i]->busy;
+		if (sorted[i]->number < 0)
+			continue;
+		buf_addf(out, "%s{\"device\":%lld,\"busy_ns\":%llu", comma,
+			 (long long)sorted[i]->number, (unsigned long long)busy_take(&b[BUSY_ALL]));
+		buf_addf(out, ",\"kernel_ns\":%llu",
+			 (unsigned long long)busy_take(&b[BUSY_KERNEL]));
+		buf_addf(out, ",\"comm_ns\":%llu", (unsigned long long)busy_take(&b[BUSY_COMM]));
+		buf_addf(out, ",\"copy_ns\":%llu}", (unsigned long long)busy_take(&b[BUSY_COPY]));
+		comma = ",";
+	}
+	buf_add_str(out, "],");
+}
+
+static uint64_t quantile(const struct top_row *r, double part)
+{
+	uint64_t ns = histogram_quantile(&r->durations, part);
+
+	return ns < r->min_ns ? r->min_ns : ns > r->max_ns ? r->max_ns : ns;
+}
+
+static void put_row(const struct top_row *r, struct buf *out, struct buf *scratch)
+{
+	buf_addf(out, "{\"kind\":\"%s\",\"device\":%lld,\"name\":", activity_kind_name(r->kind),
+		 (long long)r->device);
+	char *p = buf_room(out, JSON_TEXT_ROOM(MAX_NAME_BYTES));
+	out->len = (size_t)(put_json_text(p, r->name, MAX_NAME_BYTES, scratch) - out->data);
+	buf_addf(out, ",\"calls\":%llu,\"total_ns\":%llu,\"min_ns\":%llu,\"max_ns\":%llu",
+		 (unsigned long long)r->calls, (unsigned long long)r->total_ns,
+		 (unsigned long long)r->min_ns, (unsigned long long)r->max_ns);
+	buf_addf(out, ",\"p50_ns\":%llu,\"p99_ns\":%llu}", (unsigned long long)quantile(r, 0.5),
+		 (unsigned long long)quantile(r, 0.99));
+}
+
+/* Rows with the most time; what has no place is among the others. */
+static void put_rows(struct top *t, struct buf *out)
+{
+	unsigned rows = 0, host = 0;
+
+	if (t->nrows)
+		qsort(t->rows, t->nrows, sizeof(*t->rows), by_time);
+	buf_add_str(out, "\"rows\":[");
+	for (size_t i = 0; i < t->nrows; i++) {
+		const struct top_row *r = &t->rows[i];
+		size_t before = out->len;
+		bool fits = rows < TOP_ROWS && (r->device >= 0 || host < TOP_HOST_ROWS);
+
+		if (fits) {
+			if (rows)
+				buf_add_char(out, ',');
+			put_row(r, out, &t->scratch);
+			fits = out->len + TAIL_BYTES <= TOP_MAX_BYTES;
+		}
+		if (!fits) {
+			out->len = before;
+			t->others += r->calls;
+			t->others_ns = sum(t->others_ns, r->total_ns);
+			continue;
+		}
+		rows++;
+		host += r->device < 0;
+	}
+	buf_add_str(out, "],");
+}
+
+static void clear_interval(struct top *t, uint64_t to_ns)
+{
+	for (size_t i = 0; i < t->nrows; i++)
+		histogram_release(&t->rows[i].durations);
+	for (unsigned i = 0; i < t->ndevices; i++)
+		hmap_release(&t->devices[i].rows);
+	t->nrows = 0;
+	t->others = t->others_ns = 0;
+	t->steps = t->steps_ns = 0;
+	t->from_ns = to_ns;
+	t->joined = 0;
+	t->any = false;
+}
+
+void top_report(struct top *t, uint64_t to_ns, struct buf *out)
+{
+	size_t names = t->nrows;
+
+	if (to_ns < t->from_ns)
+		to_ns = t->from_ns;
+	buf_addf(out, "{\"pid\":%u,\"rank\":%d,\"host\":", t->w->pid, t->w->rank);
+	json_text_add(out, t->host, &t->scratch);
+	buf_addf(out, ",\"from\":%llu,\"to\":%llu,\"lost\":%llu,\"interval_s\":%llu,",
+		 (unsigned long long)t->from_ns, (unsigned long long)to_ns,
+		 (unsigned long long)t->w->lost, (unsigned long long)interval_s(t));
+	put_devices(t, out);
+	put_rows(t, out);
+	buf_addf(out, "\"others\":{\"calls\":%llu,\"total_ns\":%llu},\"names\":%zu",
+		 (unsigned long long)t->others, (unsigned long long)t->others_ns, names);
+	if (t->step_ns)
+		buf_addf(out, ",\"steps\":{\"count\":%llu,\"mean_ns\":%llu}",
+			 (unsigned long long)t->steps,
+			 (unsigned long long)(t->steps ? t->steps_ns / t->steps : 0));
+	buf_add_char(out, '}');
+	clear_interval(t, to_ns);
+}
+
+static void report(struct top *t, uint64_t now_ns, struct sender *to)
+{
+	buf_clear(&t->json);
+	top_report(t, now_ns + (uint64_t)t->w->wall_minus_mono_ns, &t->json);
+	if (to)
+		sender_put(to, FABRIC_TOP, t->json.data, t->json.len);
+	t->due_ns = now_ns + interval_s(t) * NS_PER_S;
+}
+
+void top_tick(struct top *t, uint64_t now_ns, struct sender *to)
+{
+	uint64_t period = interval_s(t) * NS_PER_S;
+
+	if (!t->due_ns || t->due_ns > now_ns + period)
+		t->due_ns = now_ns + period;
+	if (now_ns < t->due_ns)
+		return;
+	if (!t->any && ++t->joined < MAX_JOINED)
+		t->due_ns = now_ns + period;
+	else
+		report(t, now_ns, to);
+}
+
+void top_send(struct top *t, uint64_t now_ns, struct sender *to)
+{
+	if (t->any)
+		report(t, now_ns, to);
+}
+
+void top_free(struct top *t)
+{
+	if (!t)
+		return;
+	clear_interval(t, 0);
+	for (unsigned i = 0; i < t->ndevices; i++)
+		for (unsigned k = 0; k < BUSY_CLASSES; k++)
+			busy_release(&t->devices[i].busy[k]);
+	free(t->rows);
+	buf_release(&t->json);
+	buf_release(&t->scratch);
+	free(t);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What a trace says about itself, and the split of its steps. */
+#include "analyze/json.h"
+#include "base/mem.h"
+#include "recorder/activity_trace_impl.h"
+#include "wire/honours.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- steps --- */
+
+/* The last moment that anything is known of. */
+static uint64_t last_moment(const struct trace_state *t)
+{
+	uint64_t last = t->last_ns;
+
+	for (size_t i = 0; i < t->nheld; i++)
+		if (t->held[i].end_ns > last)
+			last = t->held[i].end_ns;
+	return last;
+}
+
+static void split_by_time(const struct trace_state *t, struct step_split *s)
+{
+	bool cut = t->w->killed && t->last_ns < t->to_ns;
+	struct split_step step = {SPLIT_NO_NUMBER, t->from_ns, cut ? t->last_ns : t->to_ns, !cut};
+
+	step_split_step(s, &step);
+}
+
+static void split_by_steps(const struct trace_state *t, struct step_split *s)
+{
+	for (size_t i = 0; i < t->nbounds && t->bounds[i].ns < t->to_ns; i++) {
+		bool whole = i + 1 < t->nbounds;
+		struct split_step step = {t->bounds[i].number, t->bounds[i].ns, 0, whole};
+
+		step.end_ns = whole ? t->bounds[i + 1].ns : last_moment(t);
+		step_split_step(s, &step);
+	}
+}
+
+bool trace_is_complete(const struct trace_state *t)
+{
+	return t->w->trace.steps ? t->to_ns != TRACE_NOT_YET
+				 : !t->w->killed || t->last_ns >= t->to_ns;
+}
+
+static char *note_of(const struct trace_state *t)
+{
+	struct buf out = {0};
+
+	if (!trace_is_complete(t))
+		buf_addf(&out, "the process %s before the last step of the trace had ended",
+			 t->w->killed ? "was killed or ended" : "stopped");
+	if (t->w->trace.stack && !t->calls.n)
+		buf_addf(&out, "%sno calls of Python were told for --with-stack",
+			 out.len ? "; " : "");
+	if (t->left_out)
+		buf_addf(&out, "%s%llu records had no place in the trace", out.len ? "; " : "",
+			 (unsigned long long)t->left_out);
+	buf_add_char(&out, '\0');
+	return out.data;
+}
+
+struct split_rank *trace_split(const struct trace_state *t)
+{
+	struct split_rank *r = split_rank_new();
+	struct step_split *s = step_split_new();
+
+	free(r->host);
+	free(r->request);
+	free(r->note);
+	r->host = trace_host_name();
+	r->request = xstrdup(t->request);
+	r->note = note_of(t);
+	r->rank = t->w->rank;
+	r->pid = t->w->pid;
+	r->lost = t->w->lost;
+	r->left_out = t->left_out;
+	if (t->w->trace.steps)
+		split_by_steps(t, s);
+	else
+		split_by_time(t, s);
+	for (size_t i = 0; i < t->nheld; i++) {
+		enum trace_belongs b = trace_belongs(t, &t->held[i]);
+
+		if (b != TRACE_OUT && t->held[i].place == ACTIVITY_ON_DEVICE)
+			step_split_add(s, &t->held[i], b == TRACE_IN);
+	}
+	step_split_finish(s, r);
+	return r;
+}
+
+/* A host name that can be part of a file's. */
+char *trace_host_name(void)
+{
+	char host[256] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	for (char *p = host; *p; p++)
+		if (*p == '/' || (unsigned char)*p <= ' ')
+			*p = '_';
+	return xstrdup(*host ? host : "localhost");
+}
+
+/* --- about --- */
+
+static json_t *asked_json(const struct trace_state *t)
+{
+	json_t *o = json_object();
+	const char *end = t->w->text + t->w->text_len;
+
+	for (const char *line = t->w->text; line < end;) {
+		const char *stop = memchr(line, '\n', (size_t)(end - line));
+		size_t len = (size_t)((stop ? stop : end) - line);
+		const char *sign = memchr(line, '=', len);
+
+		if (sign) {
+			const char *key = line;
+			size_t n = (size_t)(sign - line);
+			struct order_text value;
+
+			while (n && *key == ' ')
+				key++, n--;
+			char *name = xstrndup(key, n);
+			if (order_find(t->w->text, t->w->text_len, name, &value))
+				json_object_set_new(o, name, text_value(value.at, value.len));
+			free(name);
+		}
+		line += len + 1;
+	}
+	return o;
+}
+
+static json_t *refused_json(const struct trace_state *t)
+{
+	static const struct trace_refusal refusals[] = TRACE_REFUSALS;
+	json_t *list = json_array();
+	struct order_text v;
+
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+		if (order_find(t->w->text, t->w->text_len, refusals[i].key, &v) && v.len &&
+		    !order_is(&v, refusals[i].off) && !order_is(&v, "None"))
+			json_array_append_new(list, json_string(refusals[i].key));
+	if (t->w->trace.host_sys & ORDER_HOST_OSRT)
+		json_array_append_new(list, json_string("PROFILE_HOST_SYS=osrt"));
+	return list;
+}
+
+/* Members of the trace's object, without the braces around them. */
+char *trace_about(const struct trace_state *t, const struct split_rank *r)
+{
+	json_t *all = json_object(), *o = json_object(), *rank = json_object();
+	size_t n = r->nsteps;
+
+	put_known(rank, "rank", r->rank >= 0, (uint64_t)(uint32_t)r->rank);
+	json_object_set_new(all, "distributedInfo", rank);
+	put_text(o, "request", r->request);
+	put_text(o, "host", r->host);
+	put_number(o, "pid", r->pid);
+	put_known(o, "start_step", n && r->steps[0].number != SPLIT_NO_NUMBER,
+		  n ? r->steps[0].number : 0);
+	put_known(o, "stop_step", n && r->steps[0].number != SPLIT_NO_NUMBER,
+		  n ? r->steps[n - 1].number + 1 : 0);
+	put_bool(o, "complete", trace_is_complete(t));
+	put_number(o, "lost", r->lost);
+	put_number(o, "left_out", r->left_out);
+	put_text(o, "note", r->note);
+	json_object_set_new(o, "asked", asked_json(t));
+	json_object_set_new(o, "not_honoured", refused_json(t));
+	json_object_set_new(all, "sonde", o);
+	char *text = json_dumps(all, JSON_COMPACT);
+	json_decref(all);
+	if (!text)
+		return NULL;
+	char *inner = xstrndup(text + 1, strlen(text) - 2);
+	free(text);
+	return inner;
+}

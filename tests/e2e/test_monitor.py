@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""npu-monitor inside a job that has our library, on the simulated NPU."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+from daemon import Daemon
+from monitored import Job, dyno, environment, lines, state, until
+
+START = ("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1)
+STOP = ("npu-monitor", "--npu-monitor-stop")
+
+
+@pytest.fixture
+def daemon(build, tmp_path):
+    with Daemon(build, tmp_path, "--use_JSON", ipc=True) as d:
+        yield d
+
+
+@pytest.fixture
+def job(build, daemon, tmp_path):
+    with Job(build, daemon, tmp_path, rank=3) as j:
+        until(lambda: state(daemon) == "Idle", "the job")
+        yield j
+
+
+@pytest.fixture
+def order(build, daemon):
+    def give(*args, becomes=None, **kw):
+        out = dyno(build, daemon, *args, **kw)
+        if becomes:
+            until(lambda: state(daemon) == becomes, becomes)
+        return out
+
+    return give
+
+
+def files(where, ending):
+    return sorted(pathlib.Path(where).glob(f"*{ending}"))
+
+
+def reports(daemon):
+    """What the daemon was told, as it logs it."""
+    out = []
+    for line in daemon.log().splitlines():
+        _, found, text = line.partition(" data = ")
+        if found and '"kind"' in text:
+            out.append(json.loads(text))
+    return out
+
+
+def kernels(db):
+    with contextlib.closing(sqlite3.connect(f"file:{db}?mode=ro", uri=True)) as c:
+        return c.execute(
+            "select s.value, t.startNs, t.endNs, t.connectionId from TASK t"
+            " join COMPUTE_TASK_INFO i using (globalTaskId) join STRING_IDS s on s.id = i.name"
+            " order by t.startNs"
+        ).fetchall()
+
+
+def recorders(tmp_path):
+    """Processes of ours that work for jobs of this test."""
+    out = []
+    for p in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = p.read_bytes().split(b"\0")
+            if words[:2] == [b"sonde", b"recorder"] and str(tmp_path).encode() in words[2]:
+                out.append(int(p.parent.name))
+    return out
+
+
+def test_metrics_and_nothing_is_lost_at_stop(daemon, job, order):
+    order(*START[:2], "--report-interval-s", 3600, "--mspti-activity-kind", "Kernel,Marker,AclAPI",
+          becomes="Running")  # fmt: skip
+    time.sleep(0.5)
+    assert not reports(daemon)  # the interval is an hour
+    order(*STOP, becomes="Idle")
+    told = until(lambda: reports(daemon), "the last report")
+    kinds = {(r["kind"], r["deviceId"]) for r in told}
+    assert {("Kernel", "0"), ("AclAPI", "host")} <= kinds, kinds
+    assert any(r["kind"] == "Marker" and r.get("name") == "step start" for r in told)
+    assert all(int(r["duration"]) >= 0 for r in told)
+
+
+def test_reports_come_every_interval(daemon, job, order):
+    order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
+    told = lambda: [r for r in reports(daemon) if r["kind"] == "Kernel"]
+    until(lambda: len(told()) >= 3, "three reports")
+    assert all(int(r["duration"]) > 0 for r in told())
+    order(*STOP, becomes="Idle")
+
+
+def test_jsonl(daemon, job, order, tmp_path):
+    order(*START, "--mspti-activity-kind", "Kernel,API,AclAPI,RuntimeAPI,NodeAPI,Marker",
+          "--log-file", tmp_path / "out", "--export-type", "Jsonl", becomes="Running")  # fmt: skip
+    time.sleep(0.5)
+    order(*STOP, becomes="Idle")
+    [path] = files(tmp_path / "out", ".jsonl")
+    assert path.name.startswith(f"msmonitor_{job.pid}_") and path.name.endswith("_3.jsonl")
+    rows = lines(path)
+    launched = {r["correlationId"]: r for r in rows if r["kind"].endswith("API")}
+    ran = [r for r in rows if r["kind"] == "Kernel"]
+    assert ran and all(r["endNs"] >= r["startNs"] for r in ran)
+    # whatever was launched before the window is not in it; all others follow their launch
+    both = [(r, launched[r["correlationId"]]) for r in ran if r["correlationId"] in launched]
+    assert len(both) > len(ran) / 2
+    assert all(r["startNs"] >= call["startNs"] for r, call in both)
+    marks = [r for r in rows if r["kind"] == "Marker"]
+    assert {m["sourceKind"] for m in marks} == {"Host", "Device"}
+    assert rows[-1] == {"device": [0], "kind": "rank_device_map", "rank": 3}
+    now = time.time_ns()
+    assert all(now - 60e9 < r["startNs"] < now for r in ran)
+
+
+def test_kinds_and_filter_change_while_it_runs(daemon, job, order, tmp_path):
+    out = ("--log-file", tmp_path / "out", "--export-type", "Jsonl")
+    seen = lambda: lines(files(tmp_path / "out", ".jsonl")[0])
+    order(*START, "--mspti-activity-kind", "Kernel", *out, becomes="Running")
+    until(lambda: files(tmp_path / "out", ".jsonl") and seen(), "the first kernels")
+    order(*START, "--mspti-activity-kind", "AclAPI", *out)
+    until(lambda: seen()[-1]["kind"] == "AclAPI", "calls instead")
+    time.sleep(1.2)  # what was in buffers is out
+    before = len(seen())
+    order(*START, "--mspti-activity-kind", "Kernel,AclAPI", "--filter", "Kernel:Gelu", *out)
+    until(lambda: seen()[-1].get("name") == "Gelu", "the filter")
+    time.sleep(1.2)
+    order(*STOP, becomes="Idle")
+    rows = [r for r in seen() if r["kind"] in ("Kernel", "AclAPI")]
+    assert {r["name"] for r in rows[before:] if r["kind"] == "Kernel"} == {"Gelu"}
+    assert len(files(tmp_path / "out", ".jsonl")) == 1  # it is one window
+
+
+def test_duration(daemon, job, order, tmp_path):
+    order(*START, "--mspti-activity-kind", "Kernel", "--duration", "1.5", "--log-file",
+          tmp_path / "out", becomes="Running")  # fmt: skip
+    until(lambda: state(daemon) == "Idle", "its end")
+    assert kernels(files(tmp_path / "out", ".db")[0])
+    assert "effective" in order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
+    order(*STOP, becomes="Idle")
+
+
+@pytest.mark.parametrize("form", ["DB", "Jsonl"])
+def test_killed(build, daemon, job, order, tmp_path, form):
+    order(*START, "--mspti-activity-kind", "Kernel,Marker", "--log-file", tmp_path / "out",
+          "--export-type", form, becomes="Running")  # fmt: skip
+    time.sleep(2.2)
+    job.process.kill()
+    job.process.wait()
+    dead = time.monotonic()
+    until(lambda: state(daemon) in ("Idle", "Uninitialized"), "Idle")
+    took = time.monotonic() - dead
+    assert took < 1, f"Idle after {took:.2f} s"
+    [path] = files(tmp_path / "out", "." + form.lower())
+    if form == "DB":
+        assert len(kernels(path)) > 100
+    else:
+        assert len([r for r in lines(path) if r["kind"] == "Kernel"]) > 100
+    with Job(build, daemon, tmp_path, rank=0):
+        until(lambda: state(daemon, "nputrace") == "Idle", "another job")
+        out = order("nputrace", "--start-step", -1, "--iterations", 1, "--log-file", tmp_path / "t")
+        assert '"commandStatus":"effective"' in out
+        until(lambda: list((tmp_path / "t").glob("*_sonde/trace.json")), "its trace")
+    until(lambda: not recorders(pathlib.Path("/tmp")), "their recorders to leave", 20)
+
+
+def test_a_job_that_ends_is_in_the_file_to_its_last_kernel(build, daemon, tmp_path, order):
+    with Job(build, daemon, tmp_path, steps=150) as j:
+        until(lambda: state(daemon) == "Idle", "the job")
+        order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "out",
+              becomes="Running")  # fmt: skip
+        assert j.process.wait(60) == 0
+        rows = kernels(files(tmp_path / "out", ".db")[0])
+    # the last step launches every kernel of a step, which the ones before did, too
+    names = [r[0] for r in rows]
+    assert names[-1] == "ApplyAdamW" and names.count("ApplyAdamW") % 8 == 0
+
+
+def test_names_that_are_no_text(build, daemon, tmp_path, order):
+    with Job(build, daemon, tmp_path, "--bad-names") as j:
+        until(lambda: state(daemon) == "Idle", "the job")
+        for form in ("Jsonl", "DB"):
+            order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / form,
+                  "--export-type", form, becomes="Running")  # fmt: skip
+            time.sleep(0.3)
+            order(*STOP, becomes="Idle")
+        assert j.process.poll() is None
+    names = {r["name"] for r in lines(files(tmp_path / "Jsonl", ".jsonl")[0]) if "name" in r}
+    assert any("\ufffd" in n for n in names), names
+    assert any("\ufffd" in r[0] for r in kernels(files(tmp_path / "DB", ".db")[0]))
+
+
+def test_off_it_holds_nothing(daemon, job, order, tmp_path):
+    maps = lambda: pathlib.Path(f"/proc/{job.pid}/maps").read_text()
+    place = pathlib.Path(f"/tmp/sonde-monitor-{os.getuid()}")
+    mine = lambda: list(place.glob(f"monitor_{job.pid}_*"))
+    assert not mine()  # no recorder before it is needed
+    order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
+    until(lambda: mine(), "its session")
+    order(*STOP, becomes="Idle")
+    before = maps().count("\n")
+    for _ in range(5):
+        order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
+        order(*STOP, becomes="Idle")
+    assert maps().count("\n") <= before + 3  # buffers went back
+    job.process.kill()
+    until(lambda: not mine(), "the session to go with the job", 20)
+
+
+def test_a_recorder_that_was_killed(daemon, job, order, tmp_path):
+    order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
+    place = f"/tmp/sonde-monitor-{os.getuid()}/monitor_{job.pid}_"
+    mine = [p for p in recorders("/tmp/sonde-monitor") if place in
+            pathlib.Path(f"/proc/{p}/cmdline").read_text()]  # fmt: skip
+    assert len(mine) == 1
+    os.kill(mine[0], signal.SIGKILL)
+    order(*STOP, becomes="Idle")
+    order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "out",
+          becomes="Running")  # fmt: skip
+    time.sleep(0.5)
+    order(*STOP, becomes="Idle")
+    assert kernels(files(tmp_path / "out", ".db")[0])
+    assert job.process.poll() is None
+
+
+def test_a_daemon_that_comes_later_and_again(build, tmp_path):
+    with Daemon(build, tmp_path, ipc=True) as first:
+        env = environment(build, first)
+        first.process.kill()
+        job = subprocess.Popen([build / "sim" / "simtrain", "--quiet", "--steps", "1000000",
+                                "--step-ms", "20"], env=env, stdout=subprocess.DEVNULL)  # fmt: skip
+        try:
+            for _ in range(2):
+                with Daemon(build, tmp_path, "--port", "0", "--http-port", "0",
+                            "--enable-ipc-monitor", "--ipc-socket-dir", first.ipc_dir,
+                            "--ipc-dir-only", defaults=False) as d:  # fmt: skip
+                    until(lambda d=d: state(d) == "Idle", "the job")
+                    dyno(build, d, *START, "--mspti-activity-kind", "Kernel")
+                    until(lambda d=d: state(d) == "Running", "Running")
+                    d.process.kill()
+                    d.process.wait()
+                    (first.ipc_dir / "dynolog").unlink(missing_ok=True)
+                with Daemon(build, tmp_path, "--port", "0", "--http-port", "0",
+                            "--enable-ipc-monitor", "--ipc-socket-dir", first.ipc_dir,
+                            "--ipc-dir-only", defaults=False) as d:  # fmt: skip
+                    until(lambda d=d: state(d) == "Running", "what runs since before")
+                    dyno(build, d, *STOP)
+                    until(lambda d=d: state(d) == "Idle", "Idle")
+            assert job.poll() is None
+        finally:
+            job.kill()
+            job.wait()
+
+
+def test_files_that_cannot_be_made(daemon, job, order, tmp_path):
+    (tmp_path / "file").write_text("")
+    out = order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "file" / "x")
+    assert '"commandStatus":"effective"' in out
+    until(lambda: "not carried out" in job.said(), "words")
+    assert "NPU_MONITOR_LOG_FILE" in job.said()
+    assert state(daemon) == "Idle" and job.process.poll() is None
+
+
+def test_the_job_does_not_notice(build, daemon, tmp_path):
+    """Same output, same status, with the library and without, monitored and not."""
+    run = lambda env, *args: subprocess.run(
+        [build / "sim" / "simtrain", "--steps", "60", *args], env=env, capture_output=True,
+        text=True, cwd=tmp_path, timeout=60)  # fmt: skip
+    plain = run(environment(build, daemon, guest=False))
+    quiet = run(environment(build, daemon))
+    assert (quiet.stdout, quiet.stderr, quiet.returncode) == (plain.stdout, plain.stderr, 0)
+    with subprocess.Popen(
+        [build / "sim" / "simtrain", "--steps", "60", "--step-ms", "40"], text=True, cwd=tmp_path,
+        env=environment(build, daemon), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as p:  # fmt: skip
+        until(lambda: state(daemon) == "Idle", "the job")
+        dyno(build, daemon, *START, "--mspti-activity-kind", "Kernel,Marker")
+        out, err = p.communicate()
+    assert (out, err, p.returncode) == (plain.stdout, plain.stderr, 0)
+
+
+def test_processes_that_are_no_jobs_cost_nothing(build, daemon, tmp_path):
+    script = "ls / > /dev/null; cat /proc/self/status | grep Threads; true"
+    r = subprocess.run(["bash", "-c", script], env=environment(build, daemon), text=True,
+                       capture_output=True, cwd=tmp_path)  # fmt: skip
+    assert (r.stdout, r.stderr, r.returncode) == ("Threads:\t1\n", "", 0)
+    assert not daemon.call({"fn": "listProcesses"}).get("processes", [])
