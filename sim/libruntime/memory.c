@@ -30,12 +30,8 @@ static int current_phy(uint32_t *out_phy)
 	return r ? r : rtGetPhyId(device, out_phy);
 }
 
-static int device_malloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
+static unsigned long long device_flag(uint32_t phy, uint32_t page, uint16_t module)
 {
-	uint32_t phy;
-	int r = current_phy(&phy);
-	if (r)
-		return r;
 	unsigned long long flag = phy | (unsigned long long)HAL_VIRT_DEV << HAL_FLAG_VIRT_SHIFT |
 				  HAL_FLAG_HBM |
 				  (unsigned long long)module << HAL_FLAG_MODULE_SHIFT;
@@ -43,38 +39,57 @@ static int device_malloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t 
 		flag |= HAL_FLAG_HUGE;
 	else if (page == RT_PAGE_GIANT)
 		flag |= HAL_FLAG_GIANT;
+	return flag;
+}
+
+/* These four call the driver themselves: what stands between them would show in call stacks. */
+
+int rtMalloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
+{
+	struct sim_call call;
+	uint32_t phy;
+	sim_call_open(&call, MSPTI_ACTIVITY_KIND_RUNTIME_API, __func__);
+	int r = current_phy(&phy);
+	if (r)
+		return sim_call_close(&call, r);
 	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMORY);
-	r = halMemAlloc(out_ptr, size, flag);
+	r = halMemAlloc(out_ptr, size, device_flag(phy, page, module));
 	if (begin && !r)
 		tell_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATE, *out_ptr,
 			    sim_hal_block_bytes(*out_ptr), begin);
-	return from_drv(r);
+	return sim_call_close(&call, from_drv(r));
 }
 
-static int device_free(void *ptr)
+int rtFree(void *ptr)
 {
+	struct sim_call call;
+	sim_call_open(&call, MSPTI_ACTIVITY_KIND_RUNTIME_API, __func__);
 	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMORY);
 	uint64_t bytes = begin ? sim_hal_block_bytes(ptr) : 0;
 	int r = halMemFree(ptr);
 	if (begin && !r)
 		tell_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE, ptr, bytes, begin);
-	return from_drv(r);
+	return sim_call_close(&call, from_drv(r));
 }
 
-static int host_malloc(void **out_ptr, uint64_t size, uint16_t module)
+int rtMallocHost(void **out_ptr, uint64_t size, uint16_t module)
 {
+	struct sim_call call;
 	uint32_t phy = 0;
+	sim_call_open(&call, MSPTI_ACTIVITY_KIND_RUNTIME_API, __func__);
 	(void)current_phy(&phy);
 	unsigned long long flag = phy | (unsigned long long)HAL_VIRT_HOST << HAL_FLAG_VIRT_SHIFT |
 				  (unsigned long long)module << HAL_FLAG_MODULE_SHIFT;
 	int r = halMemAlloc(out_ptr, size, flag);
-	return from_drv(r);
+	return sim_call_close(&call, from_drv(r));
 }
 
-static int host_free(void *ptr)
+int rtFreeHost(void *ptr)
 {
+	struct sim_call call;
+	sim_call_open(&call, MSPTI_ACTIVITY_KIND_RUNTIME_API, __func__);
 	int r = halMemFree(ptr);
-	return from_drv(r);
+	return sim_call_close(&call, from_drv(r));
 }
 
 /* Device bytes without backing read as zeros and swallow what is written. */
@@ -127,26 +142,6 @@ static int get_info(size_t *out_free, size_t *out_total)
 	*out_total = total;
 	*out_free = used < total ? total - used : 0;
 	return RT_ERROR_NONE;
-}
-
-int rtMalloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
-{
-	RT_CALL(device_malloc(out_ptr, size, page, module));
-}
-
-int rtFree(void *ptr)
-{
-	RT_CALL(device_free(ptr));
-}
-
-int rtMallocHost(void **out_ptr, uint64_t size, uint16_t module)
-{
-	RT_CALL(host_malloc(out_ptr, size, module));
-}
-
-int rtFreeHost(void *ptr)
-{
-	RT_CALL(host_free(ptr));
 }
 
 int rtMemcpy(void *dst, uint64_t dst_max, const void *src, uint64_t n, uint32_t kind)

@@ -249,14 +249,15 @@ static bool is_mark(const struct sum_name *n)
 
 typedef bool (*name_test)(const struct sum_name *n);
 
+/* Shares are of all work of devices, or of what is in the section. */
 static const struct {
 	const char *title, *key;
-	name_test test;
+	name_test test, all;
 } sections[] = {
-	{"Work of devices", "kernels", is_kernel},
-	{"Communication", "communication", is_communication},
-	{"Calls on the host", "calls", is_host},
-	{"Marks", "marks", is_mark},
+	{"Work of devices", "kernels", is_kernel, sum_is_work},
+	{"Communication", "communication", is_communication, sum_is_work},
+	{"Calls on the host", "calls", is_host, is_host},
+	{"Marks", "marks", is_mark, is_mark},
 };
 #define NSECTIONS (sizeof(sections) / sizeof(sections[0]))
 
@@ -284,7 +285,7 @@ static uint64_t section_ns(const struct activity_sum *s, name_test test)
 
 static void add_section(const struct activity_sum *s, unsigned which, unsigned top, struct buf *out)
 {
-	uint64_t all = section_ns(s, sections[which].test);
+	uint64_t all = section_ns(s, sections[which].all);
 	size_t shown = 0, names = 0;
 
 	for (size_t i = 0; i < s->nnames; i++) {
@@ -362,9 +363,10 @@ static json_t *name_json(const struct sum_name *n, uint64_t all)
 	return o;
 }
 
-static json_t *section_json(const struct activity_sum *s, name_test test, unsigned top)
+static json_t *section_json(const struct activity_sum *s, unsigned which, unsigned top)
 {
-	uint64_t all = section_ns(s, test);
+	uint64_t all = section_ns(s, sections[which].all);
+	name_test test = sections[which].test;
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < s->nnames && json_array_size(list) < top; i++)
@@ -412,7 +414,7 @@ json_t *activity_show_json(const struct activity_sum *s, unsigned top)
 		json_array_append_new(processes, rank_json(&s->ranks[i]));
 	json_object_set_new(o, "processes", processes);
 	for (unsigned i = 0; i < NSECTIONS; i++)
-		json_object_set_new(o, sections[i].key, section_json(s, sections[i].test, top));
+		json_object_set_new(o, sections[i].key, section_json(s, i, top));
 	for (uint8_t k = 0; k < ACTIVITY_KIND_END; k++)
 		if (s->kind_count[k])
 			json_object_set_new(kinds, activity_kind_name(k),

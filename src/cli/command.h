@@ -63,6 +63,7 @@ extern const struct command cmd_metrics;
 extern const struct command cmd_activity_show, cmd_activity_export;
 extern const struct command cmd_stack, cmd_stack_run;
 extern const struct command cmd_snap, cmd_py_stack_snap;
+extern const struct command cmd_top, cmd_monitor;
 extern const struct command cmd_activity_summary;
 
 extern const struct command *const commands[]; /* ended by NULL */

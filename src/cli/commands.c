@@ -28,6 +28,8 @@ const struct command *const commands[] = {
 	&cmd_stack,
 	&cmd_snap,
 	&cmd_py_stack_snap,
+	&cmd_monitor,
+	&cmd_top,
 	&cmd_metrics,
 	&cmd_ctl_status,
 	&cmd_ctl_version,

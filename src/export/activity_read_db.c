@@ -8,204 +8,13 @@
  * read side by side, as they were written.
  */
 #include <errno.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/hmap.h"
-#include "base/intern.h"
 #include "base/mem.h"
 #include "export/activity_common.h"
 #include "export/activity_db_tables.h"
-#include "export/activity_read.h"
-#include "export/text.h"
-
-#define BUSY_MS 5000
-#define MAX_CELL (64 << 20)
-
-struct db_reading {
-	sqlite3 *db;
-	const char *path;
-	activity_read_fn fn;
-	void *arg;
-	struct activity_about *about;
-	struct err *err;
-	struct buf scratch;
-	struct hmap texts; /* id to interned text */
-	sqlite3_stmt
-		*text; /* by the number of its row; NULL: all are in the map, or there are none */
-	struct hmap marks; /* connectionId to the number of its row in MSTX_EVENTS */
-	const char *(*mark_texts)[2];
-	size_t nmarks, marks_cap;
-	sqlite3_stmt *info; /* COMPUTE_TASK_INFO, at the next row */
-	bool info_there;
-	struct hmap infos; /* globalTaskId to id of the name, when they are not side by side */
-	bool infos_loaded;
-	const char *mark_type; /* "MsTx", interned */
-};
-
-static int db_error(struct db_reading *r, int rc)
-{
-	int code = (rc & 0xff) == SQLITE_BUSY	  ? -EBUSY
-		   : (rc & 0xff) == SQLITE_NOTADB ? -EINVAL
-						  : -EIO;
-
-	return err_set(r->err, code, "cannot read \"%s\": %s", r->path, sqlite3_errmsg(r->db));
-}
-
-static bool has_table(struct db_reading *r, const char *name)
-{
-	static const char sql[] = "SELECT 1 FROM sqlite_master WHERE type='table' AND name=? AND "
-				  "rootpage>0";
-	sqlite3_stmt *stmt = NULL;
-	bool there = false;
-
-	if (sqlite3_prepare_v2(r->db, sql, -1, &stmt, NULL) == SQLITE_OK) {
-		sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
-		there = sqlite3_step(stmt) == SQLITE_ROW;
-	}
-	sqlite3_finalize(stmt);
-	return there;
-}
-
-/* --- opening --- */
-
-static void harden(sqlite3 *db)
-{
-	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, MAX_CELL);
-	sqlite3_busy_timeout(db, BUSY_MS);
-}
-
-static int try_schema(sqlite3 *db)
-{
-	int rc = sqlite3_exec(db, "PRAGMA cell_size_check=ON;", NULL, NULL, NULL);
-
-	return rc == SQLITE_OK
-		       ? sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL)
-		       : rc;
-}
-
-/* Everything that means something in a URI is escaped. */
-static char *immutable_uri(const char *path)
-{
-	struct buf b = {0};
-
-	buf_add_str(&b, "file:");
-	for (; *path; path++) {
-		if (strchr("%?#", *path))
-			buf_addf(&b, "%%%02x", (unsigned char)*path);
-		else
-			buf_add_char(&b, *path);
-	}
-	buf_add_str(&b, "?immutable=1");
-	buf_str(&b);
-	return b.data;
-}
-
-/* Beside a file whose writer was killed there may be a journal, which we must not play back, and in
- * a directory without write permission a log cannot be read: then the file is taken as it is. */
-static int open_db(struct db_reading *r)
-{
-	const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
-	char *real = realpath(r->path, NULL);
-	const char *path = real ? real : r->path;
-	int rc = sqlite3_open_v2(path, &r->db, flags, NULL);
-
-	if (rc == SQLITE_OK) {
-		harden(r->db);
-		rc = try_schema(r->db);
-	}
-	if ((rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_CANTOPEN) {
-		char *uri = immutable_uri(path);
-
-		sqlite3_close(r->db);
-		rc = sqlite3_open_v2(uri, &r->db, flags | SQLITE_OPEN_URI, NULL);
-		free(uri);
-		if (rc == SQLITE_OK) {
-			harden(r->db);
-			rc = try_schema(r->db);
-		}
-	}
-	free(real);
-	return rc == SQLITE_OK ? 0 : db_error(r, rc);
-}
-
-/* --- texts --- */
-
-static const char *column_text(struct db_reading *r, sqlite3_stmt *stmt, int i)
-{
-	const char *text = (const char *)sqlite3_column_text(stmt, i);
-	size_t len = text ? (size_t)sqlite3_column_bytes(stmt, i) : 0;
-	const char *clean = text ? text_clean(text, &len, &r->scratch) : "";
-
-	return intern(len ? clean : "", len);
-}
-
-static int load_texts(struct db_reading *r)
-{
-	sqlite3_stmt *stmt = NULL;
-	int rc = sqlite3_prepare_v2(r->db, "SELECT id,value FROM STRING_IDS", -1, &stmt, NULL);
-
-	while (rc == SQLITE_OK && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-		const char *text = column_text(r, stmt, 1);
-
-		hmap_put(&r->texts, (uint64_t)sqlite3_column_int64(stmt, 0), (uintptr_t)text);
-		rc = SQLITE_OK;
-	}
-	sqlite3_finalize(stmt);
-	return rc == SQLITE_DONE ? 0 : db_error(r, rc);
-}
-
-static int begin_texts(struct db_reading *r)
-{
-	static const char sql[] = "SELECT id,value FROM STRING_IDS WHERE rowid=?";
-
-	r->mark_type = intern(ACTIVITY_TASK_MARK, strlen(ACTIVITY_TASK_MARK));
-	if (!has_table(r, "STRING_IDS")) {
-		r->about->nameless = true;
-		return 0;
-	}
-	/* a table without row numbers is no mistake */
-	if (sqlite3_prepare_v2(r->db, sql, -1, &r->text, NULL) != SQLITE_OK)
-		return load_texts(r);
-	return 0;
-}
-
-/* The text of an id; where there is none something to tell one from another. */
-static int find_text(struct db_reading *r, int64_t id, const char **out)
-{
-	uint64_t known = hmap_get(&r->texts, (uint64_t)id);
-	char number[32];
-
-	if (known == HMAP_NONE && r->text) {
-		sqlite3_reset(r->text);
-		sqlite3_bind_int64(r->text, 1, id < INT64_MAX ? id + 1 : id);
-		int rc = sqlite3_step(r->text);
-		if (rc == SQLITE_ROW && sqlite3_column_int64(r->text, 0) == id) {
-			known = (uintptr_t)column_text(r, r->text, 1);
-			hmap_put(&r->texts, (uint64_t)id, known);
-		} else {
-			sqlite3_finalize(r->text);
-			r->text = NULL;
-			int got = load_texts(r);
-			if (got < 0)
-				return got;
-			known = hmap_get(&r->texts, (uint64_t)id);
-		}
-	}
-	if (known == HMAP_NONE) {
-		sqlite3_snprintf(sizeof(number), number, "#%lld", (long long)id);
-		known = (uintptr_t)intern(number, strlen(number));
-		hmap_put(&r->texts, (uint64_t)id, known);
-	}
-	*out = (const char *)(uintptr_t)known;
-	return 0;
-}
+#include "export/activity_read_db_impl.h"
 
 /* --- tables --- */
 
@@ -248,17 +57,17 @@ static int each_row(struct db_reading *r, const char *table, const char *columns
 	sqlite3_stmt *stmt = NULL;
 	int got = 0;
 
-	if (!has_table(r, table))
+	if (!db_reading_has(r, table))
 		return 0;
 	char *sql = xasprintf("SELECT %s FROM %s", columns, table);
 	int rc = sqlite3_prepare_v2(r->db, sql, -1, &stmt, NULL);
 	free(sql);
 	if (rc != SQLITE_OK)
-		got = db_error(r, rc);
+		got = db_reading_error(r, rc);
 	while (got == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW)
 		got = fn(r, stmt);
 	if (got == 0 && rc != SQLITE_DONE)
-		got = db_error(r, rc);
+		got = db_reading_error(r, rc);
 	sqlite3_finalize(stmt);
 	return got;
 }
@@ -279,19 +88,19 @@ static int api_row(struct db_reading *r, sqlite3_stmt *stmt)
 
 	set_thread(&a, u64(stmt, 3));
 	a.correlation = u64(stmt, 4);
-	int got = find_text(r, sqlite3_column_int64(stmt, 5), &a.name);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.name);
 	return got < 0 ? got : tell(r, &a);
 }
 
 static int communication_row(struct db_reading *r, sqlite3_stmt *stmt)
 {
 	struct activity a = activity_at(stmt, ACTIVITY_COMMUNICATION);
-	int got = find_text(r, sqlite3_column_int64(stmt, 2), &a.name);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 2), &a.name);
 
 	if (got == 0)
-		got = find_text(r, sqlite3_column_int64(stmt, 3), &a.detail);
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 3), &a.detail);
 	if (got == 0)
-		got = find_text(r, sqlite3_column_int64(stmt, 4), &a.more);
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 4), &a.more);
 	a.data_type = (uint16_t)sqlite3_column_int64(stmt, 5);
 	a.amount = u64(stmt, 6);
 	a.device = u32(stmt, 7);
@@ -303,10 +112,10 @@ static int communication_row(struct db_reading *r, sqlite3_stmt *stmt)
 static int mark_row(struct db_reading *r, sqlite3_stmt *stmt)
 {
 	struct activity a = activity_at(stmt, ACTIVITY_MARKER);
-	int got = find_text(r, sqlite3_column_int64(stmt, 3), &a.name);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 3), &a.name);
 
 	if (got == 0)
-		got = find_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
 	if (got < 0)
 		return got;
 	set_thread(&a, u64(stmt, 4));
@@ -336,7 +145,7 @@ static int next_info(struct db_reading *r)
 	int rc = sqlite3_step(r->info);
 
 	r->info_there = rc == SQLITE_ROW;
-	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : db_error(r, rc);
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : db_reading_error(r, rc);
 }
 
 static int load_infos(struct db_reading *r)
@@ -359,19 +168,19 @@ static int find_kernel(struct db_reading *r, uint64_t task, struct activity *a)
 	if (!r->info)
 		return 0;
 	if (!r->infos_loaded && r->info_there && u64(r->info, 0) == task) {
-		got = find_text(r, sqlite3_column_int64(r->info, 1), &a->name);
+		got = db_reading_text(r, sqlite3_column_int64(r->info, 1), &a->name);
 		return got < 0 ? got : next_info(r);
 	}
 	if (!r->infos_loaded)
 		got = load_infos(r);
 	uint64_t name = got < 0 ? HMAP_NONE : hmap_get(&r->infos, task);
-	return name == HMAP_NONE ? got : find_text(r, (int64_t)name, &a->name);
+	return name == HMAP_NONE ? got : db_reading_text(r, (int64_t)name, &a->name);
 }
 
 static int task_row(struct db_reading *r, sqlite3_stmt *stmt)
 {
 	struct activity a = activity_at(stmt, ACTIVITY_KERNEL);
-	int got = find_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
 
 	if (got < 0)
 		return got;
@@ -390,10 +199,10 @@ static int task_row(struct db_reading *r, sqlite3_stmt *stmt)
 static int hccl_row(struct db_reading *r, sqlite3_stmt *stmt)
 {
 	struct activity a = activity_at(stmt, ACTIVITY_HCCL);
-	int got = find_text(r, sqlite3_column_int64(stmt, 4), &a.name);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 4), &a.name);
 
 	if (got == 0)
-		got = find_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
 	a.device = u32(stmt, 2);
 	a.stream = u32(stmt, 3);
 	a.amount = u64(stmt, 6);
@@ -500,28 +309,28 @@ static int begin_infos(struct db_reading *r)
 {
 	static const char sql[] = "SELECT globalTaskId,name FROM COMPUTE_TASK_INFO";
 
-	if (!has_table(r, "COMPUTE_TASK_INFO"))
+	if (!db_reading_has(r, "COMPUTE_TASK_INFO"))
 		return 0;
 	int rc = sqlite3_prepare_v2(r->db, sql, -1, &r->info, NULL);
-	return rc == SQLITE_OK ? next_info(r) : db_error(r, rc);
+	return rc == SQLITE_OK ? next_info(r) : db_reading_error(r, rc);
 }
 
 static int read_all(struct db_reading *r)
 {
 	bool any = false;
-	int got = open_db(r);
+	int got = db_reading_open(r);
 
 	for (unsigned i = 0; got == 0 && i < NTABLES && !any; i++)
-		any = has_table(r, tables[i].table);
+		any = db_reading_has(r, tables[i].table);
 	if (got == 0 && !any)
 		got = err_set(r->err, -EINVAL,
 			      "\"%s\" is not a DB of activities: it has none of their tables",
 			      r->path);
 	/* all of it as of one moment, however many tables there are */
 	if (got == 0 && sqlite3_exec(r->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
-		got = db_error(r, SQLITE_IOERR);
+		got = db_reading_error(r, SQLITE_IOERR);
 	if (got == 0)
-		got = begin_texts(r);
+		got = db_reading_texts(r);
 	if (got == 0)
 		got = begin_infos(r);
 	for (unsigned i = 0; got == 0 && i < NTABLES; i++)

@@ -4,7 +4,6 @@
  * but the duration. Rows go to temporary files at once, so that memory does not grow with them.
  */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,19 +20,17 @@
 void activity_us_text(uint64_t ns, char *out)
 {
 	double us = (double)ns / 1000.0;
-	int digits = 1, exponent = 0;
 
-	/* as few digits as tell this number from its neighbours */
-	for (; digits < 17; digits++) {
-		snprintf(out, 32, "%.*e", digits - 1, us);
+	/* as few digits as tell this number from its neighbours; 15 are always enough to be kept */
+	for (int digits = 15; digits <= 17; digits++) {
+		snprintf(out, 32, "%.*g", digits, us);
 		if (strtod(out, NULL) == us)
 			break;
 	}
-	snprintf(out, 32, "%.*e", digits - 1, us);
-	exponent = atoi(strchr(out, 'e') + 1);
-	int decimals = digits - 1 - exponent;
-	if (exponent < 16)
-		snprintf(out, 32, "%.*f", decimals > 1 ? decimals : 1, us);
+	if (us < 1e16 && strchr(out, 'e'))
+		snprintf(out, 32, "%.1f", us);
+	else if (!strpbrk(out, ".e"))
+		memcpy(out + strlen(out), ".0", 3);
 }
 
 #if __has_include(<xlsxwriter.h>)

@@ -79,6 +79,8 @@ static uint32_t kinds_of(const struct trace_order *o)
 	if (o->activities & ORDER_DEVICE)
 		kinds |= ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_MEMCPY) |
 			 ACTIVITY_BIT(ACTIVITY_MEMSET) | ACTIVITY_BIT(ACTIVITY_COMMUNICATION);
+	if (o->memory)
+		kinds |= ACTIVITY_BIT(ACTIVITY_MEMORY);
 	if (o->marks)
 		kinds |= ACTIVITY_BIT(ACTIVITY_MARKER);
 	return kinds;

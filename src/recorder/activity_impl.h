@@ -60,6 +60,7 @@ const char *window_name(struct window *w, uint64_t hash);
 extern const struct window_ops window_metrics; /* activity_metrics.c: to the daemon */
 extern const struct window_ops window_file; /* activity_file.c: DB or Jsonl */
 extern const struct window_ops window_trace; /* activity_trace.c: nputrace */
+bool window_trace_writes(void); /* something that has closed is not in its files yet */
 void window_trace_wait(void); /* until all that has closed is in its files */
 
 #endif

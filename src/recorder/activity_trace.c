@@ -190,25 +190,38 @@ static void add_bound(struct trace_state *t, uint64_t number, uint64_t ns)
 	t->bounds[t->nbounds++] = (struct trace_bound){number, ns};
 }
 
+static void begin_at(struct trace_state *t, uint64_t ns)
+{
+	t->from_ns = ns;
+	forget_before(t);
+}
+
+/* Instead of steps there is one, 0, when all is ready: from then on the time counts. */
+static void step_of_time(struct trace_state *t, uint64_t step, uint64_t ns)
+{
+	if (step || t->nbounds)
+		return;
+	add_bound(t, step, ns);
+	begin_at(t, ns);
+	t->to_ns = ns + t->w->trace.duration_ms * NS_PER_MS;
+}
+
 static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
 {
 	struct trace_state *t = w->state;
-	bool by_steps = w->trace.steps > 0;
 
+	if (t && !w->trace.steps)
+		step_of_time(t, step, wall_ns);
 	/* Steps only go on; whoever says otherwise has made a mistake. */
-	if (!t || t->to_ns <= wall_ns || (by_steps && step < first_step(t)) ||
+	if (!t || !w->trace.steps || t->to_ns <= wall_ns || step < first_step(t) ||
 	    (t->nbounds &&
 	     (step <= t->bounds[t->nbounds - 1].number || wall_ns < t->bounds[t->nbounds - 1].ns)))
 		return;
 	if (wall_ns > t->last_ns)
 		t->last_ns = wall_ns;
 	add_bound(t, step, wall_ns);
-	if (!by_steps)
-		return;
-	if (t->from_ns == TRACE_NOT_YET) {
-		t->from_ns = wall_ns;
-		forget_before(t);
-	}
+	if (t->from_ns == TRACE_NOT_YET)
+		begin_at(t, wall_ns);
 	uint64_t first = w->trace.start_step < 0 ? t->bounds[0].number : first_step(t);
 	if (step - first >= w->trace.steps)
 		t->to_ns = wall_ns;
@@ -354,8 +367,8 @@ static void window_close(struct window *w)
 		trace_writer_add(t);
 		return;
 	}
-	log_warn("process %u: the trace of request %s has nothing in it: its first step %s",
-		 w->pid, t->request, t->nbounds ? "was not told" : "has not begun");
+	log_warn("process %u: the trace of request %s has nothing in it: its first step %s", w->pid,
+		 t->request, t->nbounds ? "was not told" : "has not begun");
 	trace_free(t);
 }
 

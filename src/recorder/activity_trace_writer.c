@@ -95,6 +95,14 @@ void trace_writer_add(struct trace_state *t)
 		write_one(t);
 }
 
+bool window_trace_writes(void)
+{
+	pthread_mutex_lock(&queue.lock);
+	bool runs = queue.runs;
+	pthread_mutex_unlock(&queue.lock);
+	return runs;
+}
+
 void window_trace_wait(void)
 {
 	pthread_mutex_lock(&queue.lock);

@@ -45,6 +45,7 @@
 #define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
 #define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
+#define TRACE_WAIT_NS (8000 * MS) /* who asks for a flush waits a little longer than that */
 #define LOCK_WAIT_MS 30000 /* for a former recorder to be through with leaving */
 
 struct recorder {
@@ -409,6 +410,10 @@ static void answer_flush(struct recorder *rec, uint32_t asked)
 	}
 	outputs_flush(&rec->outputs);
 	activities_flush(rec->activities);
+	until_ns = clock_mono_ns() + TRACE_WAIT_NS;
+	while (activities_are_writing(rec->activities) && clock_mono_ns() < until_ns)
+		if (!work(rec))
+			nanosleep(&step, NULL);
 	atomic_store(&rec->page->flush_done, asked);
 	syscall(SYS_futex, &rec->page->flush_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }

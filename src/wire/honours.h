@@ -21,10 +21,10 @@ struct trace_refusal {
 #define TRACE_REFUSALS                                                                             \
 	{                                                                                          \
 		{"PROFILE_RECORD_SHAPES", "false"}, {"PROFILE_WITH_FLOPS", "false"},               \
-		{"PROFILE_WITH_MODULES", "false"}, {"PROFILE_PROFILER_LEVEL", "Level0"},           \
-		{"PROFILE_AIC_METRICS", "AiCoreNone"}, {"PROFILE_L2_CACHE", "false"},              \
-		{"PROFILE_OP_ATTR", "false"}, {"PROFILE_SYS_IO", "false"},                         \
-		{"PROFILE_SYS_INTERCONNECTION", "false"},                                          \
+			{"PROFILE_WITH_MODULES", "false"}, {"PROFILE_PROFILER_LEVEL", "Level0"},   \
+			{"PROFILE_AIC_METRICS", "AiCoreNone"}, {"PROFILE_L2_CACHE", "false"},      \
+			{"PROFILE_OP_ATTR", "false"}, {"PROFILE_SYS_IO", "false"},                 \
+			{"PROFILE_SYS_INTERCONNECTION", "false"},                                  \
 	}
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The CUPTI source alone, inside a job, without a recorder: what it tells is added up here. By hand:
+ * The CUPTI source alone, inside a job, without a recorder: what it tells is added up here. Built
+ * by hand:
  *
  *	gcc -shared -fPIC -O2 -std=gnu11 -D_GNU_SOURCE -Isrc -Iinclude -o libactivity_driver.so \
  *		tests/device/activity_driver.c src/device/cuda/activity*.c -ldl -lpthread

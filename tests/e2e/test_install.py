@@ -56,7 +56,7 @@ def test_packages_are_beside_the_libraries(prefix):
     expected |= {str(p.relative_to(source)) for p in source.rglob("py.typed")}
     packages = prefix / "lib/python"
     found = {str(p.relative_to(packages)) for p in packages.rglob("*") if p.is_file()}
-    assert found == expected | {"sonde/_sonde.abi3.so"}
+    assert found == expected | {"sonde/_sonde.abi3.so", "sonde/_monitor.abi3.so"}
     for name in found:
         is_program = name.startswith("putils/tools/") or name.endswith(".so")
         assert os.access(packages / name, os.X_OK) == is_program, name

@@ -217,6 +217,40 @@ print("done")
     assert run(COMMON.format(before="", after="") + code, python=torch.path).stdout == "done\n"
 
 
+# As torch_npu does it: by functions that the loader binds, past which ctypes goes.
+TRAIN = """
+import ctypes, sys, time
+import torch
+assert ctypes.CDLL(None).rtSetDevice(0) == 0
+p = torch.nn.Parameter(torch.ones(2))
+p.grad = torch.ones(2)
+o = torch.optim.SGD([p], lr=0.1)
+while True:
+    o.step()
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("torch", torches.every_torch())
+def test_an_unmodified_program(build, tmp_path, torch):
+    """Nothing is imported, nothing on Python's path: the module comes by itself."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    with Daemon(build, tmp_path, ipc=True) as d:
+        env = clean_env(
+            tmp_path,
+            LD_PRELOAD=f"{build}/lib/libsonde_monitor.so:{build}/sim/libruntime.so",
+            KINETO_IPC_SOCKET_DIR=d.ipc_dir,
+            MSMONITOR_USE_DAEMON=1,
+        )
+        p = subprocess.Popen([torch.path, tmp_path / "train.py"], env=env)
+        try:
+            until(lambda: d.call({"fn": "getStatus"})["current_step"] > 10, 60)
+        finally:
+            p.kill()
+            p.wait()
+
+
 def test_without_pytorch(run):
     r = run("import sys, sonde._steps\nassert 'torch' not in sys.modules\nprint('done')")
     assert (r.stdout, r.stderr) == ("done\n", "")

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The summary of a rank that somebody left in a directory: read or refused, told, and read again. */
+/* The summary of a rank that somebody left in a directory: read or refused, told, and read again.
+ */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -252,7 +252,7 @@ static void consumer_complete(uint8_t *buffer, size_t size, size_t valid)
 }
 
 /* "2,9": numbers of kinds. The first refusal, or 0. */
-static int consumer_start(const char *kinds)
+static inline int consumer_start(const char *kinds)
 {
 	if (mspti_load() ||
 	    mspti.msptiActivityRegisterCallbacks(consumer_request, consumer_complete))

@@ -8,7 +8,7 @@
 #include "acl/acl.h"
 #include "sim/kernel.h"
 
-static void *open_stream(int device)
+static inline void *open_stream(int device)
 {
 	void *stream = NULL;
 	(void)aclInit(NULL);
@@ -17,7 +17,7 @@ static void *open_stream(int device)
 	return stream;
 }
 
-static void launch(const char *name, uint64_t ns, void *stream)
+static inline void launch(const char *name, uint64_t ns, void *stream)
 {
 	if (aclrtLaunchKernel(sim_kernel_register(name, ns, NULL), 1, NULL, 0, stream))
 		exit(3);

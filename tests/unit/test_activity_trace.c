@@ -285,6 +285,20 @@ TEST(activity_trace, a_time_instead_of_steps)
 	json_decref(o);
 }
 
+/* Making ready takes a while: the guest tells when the time begins. */
+TEST(activity_trace, a_time_that_begins_later)
+{
+	begin("ACTIVITIES_ITERATIONS=0\nACTIVITIES_DURATION_MSECS=50\nPROFILE_START_STEP=-1");
+	api(1, 12 * MS, 1);
+	step_begins(40 * MS, 0);
+	api(2, 41 * MS, 2);
+	api(3, 91 * MS, 3);
+	step_begins(92 * MS, 1);
+	api(4, 93 * MS, 4);
+	finish();
+	CHECK_STR(names(), "n2");
+}
+
 TEST(activity_trace, killed_in_a_step)
 {
 	begin("PROFILE_ANALYSE=true");

@@ -415,7 +415,7 @@ static uintptr_t moves_to;
 static cupti_result wrong_next(uint8_t *buffer, size_t valid, void **record)
 {
 	(void)valid;
-	*record = *record ? buffer + moves_to : buffer;
+	*record = (void *)((uintptr_t)buffer + (*record ? moves_to : 0));
 	return CUPTI_OK;
 }
 

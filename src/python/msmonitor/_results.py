@@ -42,6 +42,12 @@ class Results:
             return []
         return [os.path.join(self.dir, name) for name in names]
 
+    def empty_file(self) -> str:
+        """For who needs one where nothing has happened."""
+        path = os.path.join(self.dir, "empty.jsonl")
+        with open(path, "a"):
+            return path
+
     def records(self) -> Iterator[Any]:
         """(kind, record) of every activity."""
         for path in self.files():
@@ -97,7 +103,7 @@ def save(results: Results, path: str) -> str:
     fd, beside = tempfile.mkstemp(prefix=".msmonitor_", suffix=SUFFIX, dir=directory)
     os.close(fd)
     try:
-        _export(results.files() or [os.devnull], beside)
+        _export(results.files() or [results.empty_file()], beside)
         os.chmod(beside, FILE_MODE)
         os.replace(beside, path)
     except BaseException:

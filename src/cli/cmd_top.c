@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * sonde top: what takes the time of devices, now. A terminal shows the latest; a file or a pipe
+ * gets a block for each interval. A monitor that is off is started, and stopped again at the end.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/ctl_config.h"
+#include "cli/ctl_table.h"
+#include "cli/ctl_values.h"
+#include "cli/top_screen.h"
+#include "cli/top_text.h"
+
+#define ANY_JOB UINT64_MAX
+#define NS_PER_S 1000000000ull
+#define USUAL_KINDS "Kernel,Communication"
+#define PATIENCE_S 20 /* for a first report, beyond two intervals */
+#define LOOK_NS (NS_PER_S / 4) /* how often a report that is awaited is looked for */
+#define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
+
+struct top_options {
+	struct ctl_common common;
+	uint64_t job_id;
+	const char *pids;
+	unsigned interval_s, lines, count;
+	unsigned by;
+	char kinds[CTL_TEXT_MAX + 1];
+	bool once, no_start;
+};
+
+struct top_run {
+	struct ctl *c;
+	const struct top_options *o;
+	struct ctl_answer *answers; /* of the last look; NULL: none */
+	bool *started; /* for each host: the monitor was off, and we started it */
+	bool screen;
+	unsigned by;
+	int64_t shown_ns; /* end of the interval that was shown last */
+};
+
+/* --- asking --- */
+
+static void narrow(const struct top_options *o, json_t *request)
+{
+	if (o->job_id != ANY_JOB)
+		json_object_set_new(request, "job_id", json_integer((json_int_t)o->job_id));
+	if (o->pids)
+		json_object_set_new(request, "pids", ctl_pids(o->pids));
+}
+
+static int look(struct top_run *t, struct err *err)
+{
+	json_t *request =
+		json_pack("{s:s,s:i}", "fn", "getTop", "limit", (int)(t->o->lines + EXTRA_ROWS));
+
+	narrow(t->o, request);
+	ctl_answers_free(t->c, t->answers);
+	t->answers = ctl_answers_new(t->c);
+	return ctl_ask_all(t->c, request, t->answers, err);
+}
+
+/* A daemon that does not know the function closes the connection. */
+static void explain_old(struct top_run *t)
+{
+	for (size_t i = 0; i < t->c->hosts.n; i++) {
+		struct ctl_answer *a = &t->answers[i];
+
+		if (a->reply && !json_is_array(json_object_get(a->reply, "processes"))) {
+			const char *said = json_string_value(json_object_get(a->reply, "status"));
+
+			err_set(&a->err, -1, "the daemon does not tell what takes time: %.300s",
+				said ? said : "is it one of sonde?");
+			json_decref(a->reply);
+			a->reply = NULL;
+		}
+	}
+}
+
+/* --- the monitor --- */
+
+static json_t *order(const struct top_options *o, bool start)
+{
+	struct npu_monitor_config config = {.start = start,
+					    .stop = !start,
+					    .report_interval_s = o->interval_s,
+					    .log_file = "",
+					    .filter = ""};
+	struct buf text = {0};
+
+	snprintf(config.kinds, sizeof(config.kinds), "%s", *o->kinds ? o->kinds : USUAL_KINDS);
+	npu_monitor_config_text(&config, &text);
+	json_t *request =
+		json_pack("{s:s,s:s,s:o,s:I}", "fn", "setKinetOnDemandRequest", "config",
+			  buf_str(&text), "pids", o->pids ? ctl_pids(o->pids) : json_pack("[i]", 0),
+			  "job_id", o->job_id == ANY_JOB ? (json_int_t)0 : (json_int_t)o->job_id);
+	buf_release(&text);
+	return request;
+}
+
+/* Sends it to the hosts for which want() is true; gives the number of processes told. */
+static size_t send_order(struct top_run *t, bool start, const bool *want, bool *out_told)
+{
+	json_t **requests = xcalloc(t->c->hosts.n, sizeof(*requests));
+	struct ctl_answer *answers = ctl_answers_new(t->c);
+	json_t *request = order(t->o, start);
+	size_t told = 0;
+
+	for (size_t i = 0; i < t->c->hosts.n; i++)
+		requests[i] = want[i] ? request : NULL;
+	if (ctl_ask(t->c, requests, answers, NULL) == 0)
+		for (size_t i = 0; i < t->c->hosts.n; i++) {
+			size_t n = json_array_size(
+				json_object_get(answers[i].reply, "activityProfilersTriggered"));
+
+			told += n;
+			if (out_told)
+				out_told[i] = n > 0;
+		}
+	json_decref(request);
+	free(requests);
+	ctl_answers_free(t->c, answers);
+	return told;
+}
+
+/* Where processes can be monitored, and none is. */
+static void start_monitors(struct top_run *t)
+{
+	bool *off = xcalloc(t->c->hosts.n + 1, sizeof(*off));
+	bool any = false;
+
+	for (size_t i = 0; i < t->c->hosts.n; i++) {
+		const json_t *r = t->answers[i].reply;
+
+		off[i] = json_integer_value(json_object_get(r, "known")) > 0 &&
+			 !json_integer_value(json_object_get(r, "running")) &&
+			 !json_integer_value(json_object_get(r, "paused")) && !t->started[i];
+		any = any || off[i];
+	}
+	if (any) {
+		size_t n = send_order(t, true, off, t->started);
+
+		if (n && !t->screen)
+			ctl_say(t->c,
+				"the monitor was off: it is started in %zu process%s with %s, and "
+				"stopped again at the end",
+				n, n == 1 ? "" : "es", *t->o->kinds ? t->o->kinds : USUAL_KINDS);
+	}
+	free(off);
+}
+
+static void stop_monitors(struct top_run *t)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < t->c->hosts.n; i++)
+		any = any || t->started[i];
+	if (any && !send_order(t, false, t->started, NULL))
+		ctl_say(t->c, "the monitor that was started could not be stopped: 'sonde ctl "
+			      "npu-monitor --npu-monitor-stop' does");
+	else if (any)
+		ctl_say(t->c, "the monitor is stopped again");
+}
+
+/* --- showing --- */
+
+static bool write_out(const struct buf *out)
+{
+	return fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0;
+}
+
+static struct top_look how(const struct top_run *t)
+{
+	unsigned width = ctl_terminal(STDOUT_FILENO, NULL);
+	const char *none = getenv("NO_COLOR");
+
+	return (struct top_look){.by = (enum top_by)t->by,
+				 .lines = t->o->lines,
+				 .width = width,
+				 .colours = width && !(none && *none)};
+}
+
+static void heading(const struct top_run *t, const struct top_model *m, struct buf *out)
+{
+	time_t now = time(NULL);
+	char clock[16];
+	struct tm tm;
+
+	localtime_r(&now, &tm);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+	buf_addf(out, "%s  %zu process%s on %zu host%s, monitor on in %u", clock, m->nprocesses,
+		 m->nprocesses == 1 ? "" : "es", t->c->hosts.n, t->c->hosts.n == 1 ? "" : "s",
+		 m->running);
+	if (t->screen)
+		buf_addf(out, ", every %u s   q: end, k: kernels, r: ranks, b: both",
+			 t->o->interval_s);
+	buf_add_char(out, '\n');
+}
+
+static bool show(struct top_run *t, const struct top_model *m)
+{
+	struct top_look l = how(t);
+	struct buf out = {0};
+
+	if (t->o->common.json) {
+		json_t *o = top_text_json(m, t->c, t->answers, &l);
+		size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+		char *text = json_dumps(o, flags);
+
+		buf_addf(&out, "%s\n", text ? text : "{}");
+		free(text);
+		json_decref(o);
+	} else {
+		heading(t, m, &out);
+		top_text_answer(m, t->c, &l, &out);
+		top_text_tables(m, t->c, &l, &out);
+		if (!t->screen)
+			buf_add_char(&out, '\n');
+	}
+	bool good = t->screen ? screen_draw(&out) : write_out(&out);
+	buf_release(&out);
+	t->shown_ns = m->newest_ns;
+	return good;
+}
+
+/* --- the loop --- */
+
+/* Whether there is a report that has not been shown. */
+static bool is_news(const struct top_run *t, const struct top_model *m)
+{
+	return m->newest_ns > t->shown_ns;
+}
+
+static bool take_key(struct top_run *t, int key)
+{
+	switch (key) {
+	case 'k':
+		t->by = TOP_BY_KERNEL;
+		break;
+	case 'r':
+		t->by = TOP_BY_RANK;
+		break;
+	case 'b':
+		t->by = TOP_BY_BOTH;
+		break;
+	default:
+		break;
+	}
+	return key != 'q' && key != 'Q' && key != 4; /* Ctrl-D */
+}
+
+enum outcome { GO_ON, DONE, NOTHING, BROKEN };
+
+/* One look, and what comes of it. */
+static enum outcome round_of(struct top_run *t, struct top_model *m, unsigned *shown,
+			     uint64_t patience_ns)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (t->screen)
+		return show(t, m) ? GO_ON : BROKEN;
+	if (is_news(t, m)) {
+		if (!show(t, m))
+			return BROKEN;
+		(*shown)++;
+	}
+	if (t->o->once && *shown)
+		return DONE;
+	if (t->o->count && *shown >= t->o->count)
+		return DONE;
+	/* who waits for the first report of a monitor that is on gets it, or learns that none comes
+	 */
+	bool hopeless = !m->running && !m->paused && (t->o->no_start || !m->known);
+	return !*shown && (now > patience_ns || (hopeless && t->o->once)) ? NOTHING : GO_ON;
+}
+
+static int loop(struct top_run *t)
+{
+	uint64_t patience = clock_mono_ns() + (2 * t->o->interval_s + PATIENCE_S) * NS_PER_S;
+	enum outcome outcome = GO_ON;
+	struct err err = {0};
+	unsigned shown = 0;
+
+	while (outcome == GO_ON && !screen_must_end()) {
+		struct top_model m;
+
+		if (look(t, &err) < 0)
+			return command_fail(t->c->cmd, &err, EXIT_FAILED);
+		explain_old(t);
+		if (!t->o->no_start)
+			start_monitors(t);
+		top_model_make(&m, t->c, t->answers, t->o->kinds);
+		outcome = round_of(t, &m, &shown, patience);
+		if (outcome == NOTHING) {
+			struct top_look l = {.by = TOP_BY_BOTH};
+			struct buf words = {0};
+
+			top_text_answer(&m, t->c, &l, &words);
+			if (words.len)
+				ctl_say(t->c, "%.*s", (int)strcspn(buf_str(&words), "\n"),
+					buf_str(&words));
+			buf_release(&words);
+		}
+		top_model_release(&m);
+		if (outcome == GO_ON) {
+			uint64_t wait = t->screen ? t->o->interval_s * NS_PER_S : LOOK_NS;
+			int key = screen_wait(clock_mono_ns() + wait, t->screen);
+
+			if (!take_key(t, key))
+				outcome = DONE;
+		}
+	}
+	if (outcome == BROKEN && !t->screen)
+		return EXIT_FAILED;
+	return outcome == NOTHING ? EXIT_FINDING : EXIT_DONE;
+}
+
+static int top(struct ctl *c, const struct top_options *o)
+{
+	struct top_run t = {.c = c,
+			    .o = o,
+			    .by = o->by,
+			    .started = xcalloc(c->hosts.n + 1, sizeof(bool)),
+			    .screen = isatty(STDOUT_FILENO) && !o->common.json && !o->once &&
+				      !o->count};
+
+	c->quiet = true;
+	screen_signals();
+	if (t.screen)
+		screen_enter();
+	int status = loop(&t);
+	if (t.screen)
+		screen_leave();
+	if (t.answers && status != EXIT_FINDING) {
+		int failed = ctl_failures(c, t.answers);
+
+		status = status == EXIT_DONE ? failed : status;
+	} else if (t.answers && ctl_failures(c, t.answers) != EXIT_DONE) {
+		status = EXIT_FAILED;
+	}
+	stop_monitors(&t);
+	ctl_answers_free(c, t.answers);
+	free(t.started);
+	return status;
+}
+
+static int top_run(const struct command *cmd, int argc, char **argv)
+{
+	struct top_options o = {CTL_COMMON_DEFAULTS, .job_id = ANY_JOB, .interval_s = 2,
+				.lines = 15};
+	struct args a = {.target = &o};
+	struct ctl c = {0};
+
+	int status = ctl_begin(&c, cmd, &a, argc, argv);
+	if (status < 0)
+		status = ctl_open(&c, false);
+	if (status < 0)
+		status = top(&c, &o);
+	ctl_end(&c);
+	args_release(&a);
+	return status;
+}
+
+static const char *const by_choices[] = {"both", "kernel", "rank", NULL};
+
+#define AT(member) offsetof(struct top_options, member)
+static const struct opt options[] = {
+	{.group = "What to show",
+	 .name = "by",
+	 .kind = OPT_CHOICE,
+	 .arg = "WHAT",
+	 .choices = by_choices,
+	 .offset = AT(by),
+	 .default_text = "both",
+	 .help = "A table by kernel, by rank, or both."},
+	{.name = "top",
+	 .letters = "n",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = 160,
+	 .offset = AT(lines),
+	 .default_text = "15",
+	 .help = "Lines of the table by kernel."},
+	{.name = "kinds",
+	 .kind = OPT_CALL,
+	 .arg = "KINDS",
+	 .parse = ctl_value_kinds,
+	 .offset = AT(kinds),
+	 .default_text = USUAL_KINDS,
+	 .help = "Kinds of activities to start the monitor with and to show, separated by commas: "
+		 "Kernel, Communication, Hccl, MemCpy, MemSet, API, AclAPI, NodeAPI, RuntimeAPI, "
+		 "Marker, Memory. Of a monitor that is on already, all that it reports are shown "
+		 "unless this is given."},
+	{.name = "pids",
+	 .kind = OPT_CALL,
+	 .arg = "PIDS",
+	 .parse = ctl_value_pids,
+	 .offset = AT(pids),
+	 .help = "Only these processes and their descendants, separated by commas."},
+	{.name = "job-id",
+	 .kind = OPT_CALL,
+	 .arg = "ID",
+	 .parse = ctl_value_u64,
+	 .offset = AT(job_id),
+	 .help = "Only processes of this job."},
+	{.group = "When",
+	 .name = "interval",
+	 .kind = OPT_UINT,
+	 .arg = "SECONDS",
+	 .min = 1,
+	 .max = 3600,
+	 .offset = AT(interval_s),
+	 .default_text = "2",
+	 .help = "How often the screen is drawn, and a monitor that is started here reports."},
+	{.name = "once",
+	 .kind = OPT_FLAG,
+	 .offset = AT(once),
+	 .help = "Show the next report and end."},
+	{.name = "count",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 0,
+	 .max = UINT32_MAX,
+	 .offset = AT(count),
+	 .default_text = "0, until it is stopped",
+	 .help = "Show so many reports, one after the other, and end."},
+	{.name = "no-start",
+	 .kind = OPT_FLAG,
+	 .offset = AT(no_start),
+	 .help = "Only look: do not start a monitor that is off."},
+	CTL_COMMON_ROWS,
+};
+
+static const char *const usage[] = {"[options]", NULL};
+
+static const struct args_section sections[] = {
+	{"WHAT IS SHOWN",
+	 "The answer comes first, in sentences: how busy the devices are and with what, which rank "
+	 "is the slowest and by how much, what has become slower than it was, what is missing.\n\n"
+	 "SHARE is of the time that all devices spent; kernels that run at the same time count "
+	 "both. CHANGE compares the mean time of a call with that of the report before. P99 is the "
+	 "highest of any rank. Of names of C++ people see what they mean.\n\n"
+	 "Ranks that step together take equally long: the slowest is the one that the others wait "
+	 "for, and so the one that spends the least time communicating. Where steps differ, it is "
+	 "the one with the longest."},
+	{"THE MONITOR",
+	 "The numbers come from the monitor in the processes (npu-monitor). If it is off, it is "
+	 "started with the kinds Kernel and Communication, and stopped when this ends, also by "
+	 "Ctrl-C. One that is on already is left as it is."},
+	{"EXIT STATUS", "0 when it was ended, 1 when a host could not be asked, 2 when the command "
+			"line was wrong, "
+			"3 when nothing was reported."},
+	{"SEE ALSO", "sonde(1), sonde-ctl(1)"},
+	{NULL, NULL},
+};
+
+static const struct args_example examples[] = {
+	{"what takes the time of this machine's devices", "sonde top"},
+	{"one answer, for a script", "sonde top --once --json | jq -r .answer"},
+	{"the ranks of a Slurm job", "sonde top --slurm-job 4711 --by rank"},
+	{NULL, NULL},
+};
+
+const struct command cmd_top = {
+	.name = "top",
+	.page = "sonde-top",
+	.spec = {.name = "sonde top",
+		 .summary = "what takes the time of the devices, live",
+		 .description =
+			 "Shows what the devices of running jobs spend their time on, by kernel "
+			 "and "
+			 "by rank, again every two seconds: share, calls, mean and 99th "
+			 "percentile, "
+			 "change against the report before; which rank is the slowest and by how "
+			 "much; what has become slower. Jobs that were started with 'sonde "
+			 "monitor' "
+			 "or that use torch_npu or MindSpore with sonde's modules can be shown.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .sections = sections,
+		 .flags = ARGS_GFLAGS},
+	.run = top_run,
+};
