@@ -133,19 +133,21 @@ static void put_activity(struct job *j, uint64_t n, bool numbered)
 		.name = 2 + n * 31 % (NAMES - 1),
 		.where = {(uint32_t)(n % 8), (uint32_t)(n / 8 % 4)},
 	};
+	/* a thousand ranges a second; ten thousand if they are to fill the table of names */
+	uint64_t every = numbered ? 50 : 500;
 	char text[32];
 
 	r.end_ns = r.start_ns + 5000 + n * 104729 % 20000;
 	if (n % 10 == 3) {
 		r.kind = ACTIVITY_API;
 		r.place = ACTIVITY_ON_HOST;
-	} else if (n % 500 < 2) { /* a thousand ranges a second */
+	} else if (n % every < 2) {
 		r.kind = ACTIVITY_MARKER;
 		r.place = ACTIVITY_ON_HOST;
 		r.end_ns = r.start_ns = at;
-		r.correlation = n / 500;
-		r.flag = n % 500 ? ACTIVITY_MARK_END : ACTIVITY_MARK_START;
-		r.name = n % 500 ? 0 : 1;
+		r.correlation = n / every;
+		r.flag = n % every ? ACTIVITY_MARK_END : ACTIVITY_MARK_START;
+		r.name = n % every ? 0 : 1;
 		if (numbered && r.name) {
 			r.name = 1000 + n;
 			snprintf(text, sizeof(text), "step %llu", (unsigned long long)n);

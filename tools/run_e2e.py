@@ -6,8 +6,8 @@ A test that hangs becomes a failed test with a traceback instead of a run that n
 deadline is SONDE_TEST_DEADLINE seconds (default 120) or what the test asks for by
 @pytest.mark.deadline(seconds).
 
-With --beside the files that match BESIDE run in a process of their own while all others run one by
-one as ever: most of those wait for something most of the time, or ask for the whole machine.
+With --beside the files that match one of LANES run in a process of their own for each lane, while
+all others run one by one as ever: most tests wait for something most of the time.
 """
 
 import os
@@ -21,25 +21,34 @@ import pytest
 
 # Jobs, builds and environments of their own: they look at no process but their own and take no name
 # that others use.
-BESIDE = re.compile(
-    r"test_(torch_|python_(?!lines|stacks)|package_|framework_|watcher|describe"
-    r"|wheel|install|bootstrap)"
-)
+LANES = {
+    "python": re.compile(
+        r"test_(torch_|python_(?!lines|stacks)|package_|framework_|watcher|describe"
+        r"|wheel|install|bootstrap)"
+    ),
+    "monitor": re.compile(
+        r"test_(monitor|quick_start|trace_|top|guest_clients|cupti|activity_|sim_)"
+    ),
+}
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 NOTHING_TO_RUN = 5
 
 
-class Lane:
-    """Leaves only the tests of one of the two lanes."""
+def lane_of(name):
+    return next((lane for lane, files in LANES.items() if files.match(name)), None)
 
-    def __init__(self, beside):
-        self.beside = beside
+
+class Lane:
+    """Leaves only the tests of one lane; None: those of no other."""
+
+    def __init__(self, lane):
+        self.lane = lane
 
     def pytest_collection_modifyitems(self, config, items):
         mine, others = [], []
         for item in items:
             name = os.path.basename(item.nodeid.split("::")[0])
-            (mine if bool(BESIDE.match(name)) == self.beside else others).append(item)
+            (mine if lane_of(name) == self.lane else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = mine
 
@@ -72,31 +81,34 @@ def run(arguments, *plugins):
     return int(pytest.main(arguments, plugins=[Deadline(), *plugins]))
 
 
-def run_both(arguments):
-    """The other lane is this program once more; what it says comes when it has ended."""
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        other = subprocess.Popen(
-            [sys.executable, __file__, "--beside-only", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            counts = Counts()
-            statuses = [run(arguments, Lane(False), counts)]
-            statuses.append(other.wait())
-        except BaseException:
-            other.kill()
-            raise
+def run_lanes(arguments):
+    """Each other lane is this program once more; what it says comes when all have ended."""
+    others = []
+    counts = Counts()
+    try:
+        for lane in LANES:
+            said = tempfile.TemporaryFile("w+", errors="replace")
+            others.append((lane, said, subprocess.Popen(
+                [sys.executable, __file__, "--lane", lane, *arguments],
+                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)))  # fmt: skip
+        statuses = [run(arguments, Lane(None), counts)]
+        statuses += [process.wait() for _, _, process in others]
+    except BaseException:
+        for _, _, process in others:
+            process.kill()
+        raise
+    for lane, said, _ in others:
         said.seek(0)
         text = said.read()
-    print("\n--- beside them", text, sep="\n", end="")
-    print(counts.with_those_of(text))
+        said.close()
+        print(f"\n--- beside them: {lane}", text, sep="\n", end="")
+        counts.add(text)
+    print(counts)
     return max(0 if s == NOTHING_TO_RUN else s for s in statuses)
 
 
 class Counts:
-    """How many tests of this process ended how, with those of another one's last line."""
+    """How many tests of this process ended how, with those of the other ones' last lines."""
 
     def __init__(self):
         self.of = {}
@@ -105,19 +117,22 @@ class Counts:
         for word in ("passed", "failed", "error", "skipped"):
             self.of[word] = len(terminalreporter.stats.get(word, []))
 
-    def with_those_of(self, text):
+    def add(self, text):
         lines = [line for line in text.splitlines() if COUNT.search(line)]
         for number, word in COUNT.findall(lines[-1]) if lines else []:
-            self.of[word.rstrip("s") if word == "errors" else word] += int(number)
+            word = "error" if word == "errors" else word
+            self.of[word] = self.of.get(word, 0) + int(number)
+
+    def __str__(self):
         words = {w: n for w, n in self.of.items() if n or w == "passed"}
-        return "both: " + ", ".join(f"{n} {w}" for w, n in words.items())
+        return "all: " + ", ".join(f"{n} {w}" for w, n in words.items())
 
 
 def main(arguments):
     if arguments[:1] == ["--beside"]:
-        return run_both(arguments[1:])
-    if arguments[:1] == ["--beside-only"]:
-        return run(arguments[1:], Lane(True))
+        return run_lanes(arguments[1:])
+    if arguments[:1] == ["--lane"]:
+        return run(arguments[2:], Lane(arguments[1]))
     return run(arguments)
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "base/intern.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,10 +67,8 @@ static void grow(void)
 	nslots = n;
 }
 
-const char *intern(const char *text, size_t len)
+static const char *find(const char *text, size_t len, uint64_t hash)
 {
-	uint64_t hash = XXH3_64bits(text, len);
-
 	if (count * 2 >= nslots)
 		grow();
 	size_t at = hash & (nslots - 1);
@@ -80,4 +79,15 @@ const char *intern(const char *text, size_t len)
 	slots[at] = entry_new(text, len, hash);
 	count++;
 	return slots[at]->text;
+}
+
+const char *intern(const char *text, size_t len)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	uint64_t hash = XXH3_64bits(text, len);
+
+	pthread_mutex_lock(&lock);
+	const char *found = find(text, len, hash);
+	pthread_mutex_unlock(&lock);
+	return found;
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/*
- * Texts that live as long as the program, each once: equal texts have equal pointers. Not thread
- * safe.
- */
+/* Texts that live as long as the program, each once: equal texts have equal pointers. Any thread. */
 #ifndef SONDE_BASE_INTERN_H
 #define SONDE_BASE_INTERN_H
 

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "cli/ctl_config.h"
 #include "cli/ctl_table.h"
+#include "cli/ctl_text.h"
 #include "cli/ctl_values.h"
 #include "cli/top_screen.h"
 #include "cli/top_text.h"
@@ -185,21 +186,26 @@ static struct top_look how(const struct top_run *t)
 				 .colours = width && !(none && *none)};
 }
 
-static void heading(const struct top_run *t, const struct top_model *m, struct buf *out)
+static void heading(const struct top_run *t, const struct top_model *m, unsigned width,
+		    struct buf *out)
 {
 	time_t now = time(NULL);
+	struct buf line = {0};
+	unsigned columns;
 	char clock[16];
 	struct tm tm;
 
 	localtime_r(&now, &tm);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	buf_addf(out, "%s  %zu process%s on %zu host%s, monitor on in %u", clock, m->nprocesses,
+	buf_addf(&line, "%s  %zu process%s on %zu host%s, monitor on in %u", clock, m->nprocesses,
 		 m->nprocesses == 1 ? "" : "es", t->c->hosts.n, t->c->hosts.n == 1 ? "" : "s",
 		 m->running);
 	if (t->screen)
-		buf_addf(out, ", every %u s   q: end, k: kernels, r: ranks, b: both",
+		buf_addf(&line, ", every %u s   q: end, k: kernels, r: ranks, b: both",
 			 t->o->interval_s);
+	buf_add(out, line.data, ctl_text_fit(line.data, line.len, width, &columns));
 	buf_add_char(out, '\n');
+	buf_release(&line);
 }
 
 static bool show(struct top_run *t, const struct top_model *m)
@@ -216,7 +222,7 @@ static bool show(struct top_run *t, const struct top_model *m)
 		free(text);
 		json_decref(o);
 	} else {
-		heading(t, m, &out);
+		heading(t, m, l.width, &out);
 		top_text_answer(m, t->c, &l, &out);
 		top_text_tables(m, t->c, &l, &out);
 		if (!t->screen)

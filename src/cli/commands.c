@@ -63,7 +63,8 @@ static const struct args_section sonde_sections[] = {
 	 "SONDE_LOG sets how much our own processes write to their log: debug, info, warning or "
 	 "error, also by area, as in SONDE_LOG=info,merge=debug."},
 	{"SEE ALSO",
-	 "msmemscope(1), sonde-mem(1), sonde-stack(1), sonde-snap(1), sonde-ctl(1), dyno(1)"},
+	 "msmemscope(1), sonde-mem(1), sonde-activity(1), sonde-stack(1), sonde-snap(1), "
+	 "sonde-ctl(1), dyno(1)"},
 	{NULL, NULL},
 };
 static const struct args_example sonde_examples[] = {

@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "cli/ctl_table.h"
-#include "cli/ctl_text.h"
 
 #define ENTER "\033[?1049h\033[?25l"
 #define LEAVE "\033[?25h\033[?1049l"
@@ -131,21 +130,20 @@ void screen_leave(void)
 
 bool screen_draw(const struct buf *text)
 {
-	unsigned rows, width = ctl_terminal(STDOUT_FILENO, &rows);
+	unsigned rows;
 	const char *line = text->len ? text->data : "";
 	const char *end = line + text->len;
 	struct buf out = {0};
 
+	ctl_terminal(STDOUT_FILENO, &rows);
 	buf_add_str(&out, HOME);
 	for (unsigned row = 1; line < end && row < rows; row++) {
 		const char *stop = memchr(line, '\n', (size_t)(end - line));
 		size_t len = (size_t)((stop ? stop : end) - line);
 
-		buf_add(&out, line, len); /* cut to the width where it was made */
-		buf_add_str(&out, CLEAR_LINE "\n");
+		buf_addf(&out, CLEAR_LINE "%.*s\n", (int)len, line);
 		line += len + 1;
 	}
-	(void)width;
 	buf_add_str(&out, CLEAR_BELOW);
 	bool good = fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
 	buf_release(&out);

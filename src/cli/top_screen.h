@@ -18,8 +18,8 @@ bool screen_must_end(void);
 void screen_enter(void);
 void screen_leave(void);
 
-/* Shows the text from the first line on, cut where the terminal ends. False: it cannot be written.
- */
+/* Shows the text from the first line on, as many lines as there is room for; they are no longer
+ * than the terminal is wide. False: it cannot be written. */
 bool screen_draw(const struct buf *text);
 
 /* Waits for a key, the time, or another reason to draw again. The key; 0: none. `screen`: there is

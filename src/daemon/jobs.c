@@ -119,8 +119,7 @@ static pid_t sender_of(const struct jobs_process *p)
 struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, int64_t job_id,
 			       int32_t pid, bool guest)
 {
-	struct jobs_process *p =
-		hmap_get_ptr(&j->processes, identity(job_id, sender, pid, guest));
+	struct jobs_process *p = hmap_get_ptr(&j->processes, identity(job_id, sender, pid, guest));
 
 	/* those that are not visible have but their user to tell them apart */
 	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != sender ||

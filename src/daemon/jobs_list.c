@@ -235,8 +235,8 @@ static size_t fold_guests(struct row *rows, size_t n)
 		if (!rows[i].p->guest)
 			hmap_put(&others, process_key(rows[i].p), i);
 	for (size_t i = 0; i < n; i++) {
-		uint64_t at = rows[i].p->guest ? hmap_get(&others, process_key(rows[i].p))
-					       : HMAP_NONE;
+		uint64_t at =
+			rows[i].p->guest ? hmap_get(&others, process_key(rows[i].p)) : HMAP_NONE;
 
 		if (at == HMAP_NONE || rows[at].guest || !same_process(rows[at].p, rows[i].p))
 			continue;

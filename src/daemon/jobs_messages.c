@@ -151,7 +151,8 @@ static int8_t known_state(int32_t state)
 static void set_monitor(const struct jobs *j, struct jobs_process *p, int8_t state)
 {
 	/* The monitor of a framework does not tell when its end has come; that of a guest does. */
-	if (!p->guest && state == FABRIC_RUNNING && jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
+	if (!p->guest && state == FABRIC_RUNNING &&
+	    jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
 		p->monitor_until_ms = j->monitor_ms ? p->last_ms + j->monitor_ms : 0;
 	p->monitor = state;
 	p->heard |= JOBS_HEARD_MONITOR;

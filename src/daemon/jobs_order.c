@@ -69,7 +69,8 @@ bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_or
 	if (!jobs_target_read(request, true, &o->target, out_fault))
 		return false;
 	const json_t *meant = json_object_get(request, "process_limit_is_meant");
-	o->each_guest = o->kind != CONFIG_KINETO && o->limit == UNMEANT_LIMIT && !json_is_true(meant);
+	o->each_guest =
+		o->kind != CONFIG_KINETO && o->limit == UNMEANT_LIMIT && !json_is_true(meant);
 	note_frameworks(j, o);
 	return true;
 }
@@ -220,10 +221,10 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 			jobs_guest_lacks(p->guest, o->config, &lacks);
 	}
 	jobs_config_release(config);
-	json_t *reply = json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy",
-				  (json_int_t)busy, "activityProfilersTriggered", triggered,
-				  "eventProfilersBusy", 0, "eventProfilersTriggered",
-				  "processesMatched", pids);
+	json_t *reply =
+		json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy", (json_int_t)busy,
+			  "activityProfilersTriggered", triggered, "eventProfilersBusy", 0,
+			  "eventProfilersTriggered", "processesMatched", pids);
 	if (lacks)
 		json_object_set_new(reply, "notHonoured", jobs_lacking(lacks));
 	return reply;

@@ -109,7 +109,8 @@ struct toplist_slowest {
  * Ranks that step together take equally long for a step: whoever is late is waited for, by the
  * others, in communication. So where steps differ the longest are those of the slowest rank; where
  * they do not, it is the one that spends the least time communicating, and by as much as the others
- * spend more. Nobody is named for less than two percent.
+ * spend more. Nobody is named for less than two percent, nor for less than twice what the others
+ * differ by themselves.
  */
 struct toplist_slowest toplist_slowest(const struct toplist_rank *ranks, size_t n);
 

@@ -6,6 +6,7 @@
 #include "daemon/toplist.h"
 
 #define WORTH 0.02 /* of the time: less is noise */
+#define SPREADS 2 /* times the usual deviation of the others: less is noise, too */
 
 static int by_size(const void *a, const void *b)
 {
@@ -27,6 +28,19 @@ static double median_without(const double *v, size_t n, size_t left_out, double 
 	return scratch[(kept - 1) / 2];
 }
 
+/* How far the others are from each other: what is no more than usual names nobody. */
+static double spread_without(const double *v, size_t n, size_t left_out, double middle,
+			     double *scratch)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (i != left_out)
+			scratch[kept++] = v[i] > middle ? v[i] - middle : middle - v[i];
+	qsort(scratch, kept, sizeof(*scratch), by_size);
+	return scratch[kept / 2];
+}
+
 static struct toplist_slowest by_steps(const struct toplist_rank *ranks, size_t n, double *v,
 				       double *scratch)
 {
@@ -42,7 +56,8 @@ static struct toplist_slowest by_steps(const struct toplist_rank *ranks, size_t 
 	double usual = median_without(v, n, found.at, scratch);
 	found.ratio = (v[found.at] - usual) / usual;
 	found.behind_ns = (uint64_t)(v[found.at] - usual);
-	return found.ratio >= WORTH ? found : none;
+	double spread = spread_without(v, n, found.at, usual, scratch) / usual;
+	return found.ratio >= WORTH && found.ratio >= SPREADS * spread ? found : none;
 }
 
 /* How long a step takes, of those that say so; 0: nobody does. */
@@ -78,7 +93,8 @@ static struct toplist_slowest by_waiting(const struct toplist_rank *ranks, size_
 	double waits = median_without(v, n, found.at, scratch);
 	found.ratio = waits - v[found.at];
 	found.behind_ns = (uint64_t)(found.ratio * step_of(ranks, n));
-	return found.ratio >= WORTH ? found : none;
+	double spread = spread_without(v, n, found.at, waits, scratch);
+	return found.ratio >= WORTH && found.ratio >= SPREADS * spread ? found : none;
 }
 
 struct toplist_slowest toplist_slowest(const struct toplist_rank *ranks, size_t n)

@@ -395,12 +395,15 @@ static int chrome_close(struct activity_writer *w, const struct activity_closing
 
 	if (!w)
 		return 0;
+	if (!w->trace && !w->failed && !w->dir) /* who names a file wants one, if an empty one */
+		w->failed = r = begin(w, err);
 	if (w->trace && c && c->lost) {
 		struct chrome_arg arg = int_arg("count", c->lost);
 
 		chrome_meta(w->trace, w->who.pid, 0, "lost activities", &arg, 1);
 	}
-	r = chrome_trace_close(w->trace, err);
+	if (w->trace)
+		r = chrome_trace_close(w->trace, err);
 	hmap_release(&w->named);
 	hmap_release(&w->tracks);
 	hmap_release(&w->names);

@@ -29,7 +29,8 @@ def demangle(name, lib=[]):
     if not lib:
         lib.append(ctypes.CDLL("libstdc++.so.6").__cxa_demangle)
         lib[0].restype = ctypes.c_char_p
-    return (lib[0](name.encode(), None, None, ctypes.byref(ctypes.c_int())) or name.encode()).decode()
+    plain = lib[0](name.encode(), None, None, ctypes.byref(ctypes.c_int()))
+    return plain.decode() if plain else name
 
 
 class Job:

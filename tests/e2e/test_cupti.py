@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The monitor in CUDA jobs, on a simulated driver and libcupti: the real library's ABI and manners."""
+"""The monitor in CUDA jobs, on a simulated driver and libcupti with the real ABI and manners."""
 
 import collections
 import os
@@ -216,12 +216,41 @@ def test_a_profile_that_runs_already_is_not_disturbed(cuda, build, tmp_path):
         job.tell("profile on", "kernels profiled 100 1000")
         job.start()
         assert KERNEL in enabled(job) and 5 in enabled(job)
-        job.tell("kernels both 100 1000", "sleep 1500")
-        assert job.tell("profile off") == "kernels 200 unfinished 0 foreign 0 clock 0"
+        job.tell("kernels both 100 1000", "sleep 3200")
+        job.tell("kernels late 50 1000", "sleep 20")
+        assert job.tell("profile off") == "kernels 250 unfinished 0 foreign 0 clock 0"
         until(lambda: enabled(job) == [KERNEL], "the monitor to begin", 10)
         job.tell("kernels after 10 1000")
         job.stop()
         assert job.names() == {"after": 10}
+
+
+def test_a_profiler_that_registers_once(cuda):
+    """It switches kinds on and off, and relies on the callbacks and the clock of the first time."""
+    job = cuda()
+    job.start("Marker")  # from here on it is seen who uses the library
+    assert job.profile("kernels profiled 10 1000", "sleep 10")["kernels"] == 10
+    job.stop()
+    job.tell("sleep 400")
+    for stopped in (False, True):
+        job.start()
+        assert enabled(job) == [KERNEL]
+        if stopped:
+            job.stop()
+        job.tell("profile more", "kernels more 30 1000", "sleep 10")
+        assert job.tell("profile off") == "kernels 30 unfinished 0 foreign 0 clock 0"
+        job.tell("sleep 400")
+        job.stop()
+
+
+def test_kinds_that_others_switch_off_stay_on(cuda):
+    job = cuda()
+    job.start()
+    job.tell(f"disable {KERNEL}", "disable 5")
+    assert enabled(job) == [KERNEL]
+    job.tell("kernels gemm 5 1000")
+    job.stop()
+    assert job.names() == {"gemm": 5} and enabled(job) == []
 
 
 def test_a_profiler_that_finalizes_the_library(cuda):

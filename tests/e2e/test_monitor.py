@@ -65,15 +65,13 @@ def kernels(db):
         ).fetchall()
 
 
-def recorders(tmp_path):
-    """Processes of ours that work for jobs of this test."""
-    out = []
+def recorder_of(job):
+    """The process of ours that works for this job; None: there is none."""
     for p in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = p.read_bytes().split(b"\0")
-            if words[:2] == [b"sonde", b"recorder"] and str(tmp_path).encode() in words[2]:
-                out.append(int(p.parent.name))
-    return out
+            if words[:2] == [b"sonde", b"recorder"] and b"/monitor_%d_" % job.pid in words[2]:
+                return int(p.parent.name)
 
 
 def test_metrics_and_nothing_is_lost_at_stop(daemon, job, order):
@@ -167,7 +165,7 @@ def test_killed(build, daemon, job, order, tmp_path, form):
         out = order("nputrace", "--start-step", -1, "--iterations", 1, "--log-file", tmp_path / "t")
         assert '"commandStatus":"effective"' in out
         until(lambda: list((tmp_path / "t").glob("*_sonde/trace.json")), "its trace")
-    until(lambda: not recorders(pathlib.Path("/tmp")), "their recorders to leave", 20)
+    until(lambda: not recorder_of(job), "its recorder to leave", 20)
 
 
 def test_a_job_that_ends_is_in_the_file_to_its_last_kernel(build, daemon, tmp_path, order):
@@ -215,11 +213,7 @@ def test_off_it_holds_nothing(daemon, job, order, tmp_path):
 
 def test_a_recorder_that_was_killed(daemon, job, order, tmp_path):
     order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
-    place = f"/tmp/sonde-monitor-{os.getuid()}/monitor_{job.pid}_"
-    mine = [p for p in recorders("/tmp/sonde-monitor") if place in
-            pathlib.Path(f"/proc/{p}/cmdline").read_text()]  # fmt: skip
-    assert len(mine) == 1
-    os.kill(mine[0], signal.SIGKILL)
+    os.kill(until(lambda: recorder_of(job), "its recorder"), signal.SIGKILL)
     order(*STOP, becomes="Idle")
     order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "out",
           becomes="Running")  # fmt: skip

@@ -331,7 +331,70 @@ OOMS = {
     + "\n",
 }
 
+# fuzz_activity_stream.c makes a batch of one record out of these.
+MONITOR_ORDER = (
+    b"NPU_MONITOR_START=true\nNPU_MONITOR_STOP=false\nREPORT_INTERVAL_S=1\nDURATION=0\n"
+    b"MSPTI_ACTIVITY_KIND=Kernel\nNPU_MONITOR_LOG_FILE=\nNPU_MONITOR_EXPORT_TYPE=Jsonl\n"
+    b"NPU_MONITOR_FILTER=Kernel:b\n"
+)
+NEXT = frame(255, b"")
+
+
+def told(number, text):
+    return frame(16 + NAME, struct.pack("<QHHHH", number, len(text), 0, 0, 0) + text)
+
+
+def monitor(kind, window, value=0, text=b""):
+    return frame(16 + 21, struct.pack("<QQiBBH", window, value, -1, kind, 0, len(text)) + text)
+
+
+def activity(kind, start, end, flag=0, place=1, number=1, text=0, where=(0, 1)):
+    times = struct.pack("<QQQQQQQ", start, end, number, text, text, text, 0)
+    return frame(16 + 20, times + struct.pack("<IIBBBBHH", *where, kind, flag, place, 0, 0, 0))
+
+
+def moment(flag, place, ns, number, text=0):
+    return activity(1, ns, ns, flag, place, number, text, (1, 2) if place else (77, 8))
+
+
+TOLD = told(1, b"abc") + told(2, b"\xff\xfe bad") + told(3, b"step start")
+KINDS = b"".join(activity(k, 2000, 3000, text=1) for k in range(14))
+MOMENTS = b"".join(
+    moment(*m)
+    for m in (
+        (16, 0, 2000, 10, 1), (16, 1, 2100, 10), (32, 0, 2200, 10), (32, 1, 2300, 10),
+        (2, 0, 3000, 11, 2), (4, 0, 3100, 11), (1, 0, 3200, 12, 3),
+        (8, 1, 3300, 13), (8, 0, 3200, 13, 1), (4, 0, 4000, 99), (7, 0, 4000, 99),
+    )
+)  # fmt: skip
+RAN = activity(2, 9000, 9500, text=1)
+ACTIVITIES = {
+    "kinds": TOLD + KINDS + NEXT + NEXT + KINDS + NEXT + NEXT,
+    "marks": TOLD + MOMENTS + NEXT + MOMENTS + NEXT,
+    "windows": TOLD
+    + monitor(0, 9, text=MONITOR_ORDER[:50])
+    + monitor(1, 9, text=MONITOR_ORDER[50:])
+    + RAN
+    + monitor(2, 9, text=MONITOR_ORDER.replace(b"Kernel:b", b"Kernel:a"))
+    + RAN
+    + b"".join(monitor(kind, 9, 5) for kind in (4, 5))
+    + monitor(6, 9, text=b"{}")
+    + monitor(3, 9, text=b"{}")
+    + b"".join(monitor(kind, 9, text=b"nothing") for kind in (1, 2))
+    + NEXT,
+    "trace": TOLD
+    + b"".join(monitor(5, 4, i) + activity(2, 5000 * i, 5000 * i + 900, text=1) for i in range(1, 5))
+    + monitor(3, 4)
+    + frame(4, proc_end(0))
+    + frame(5, b""),
+    "times": b"".join(
+        activity(2, *t) for t in ((2**64 - 1, 2**64 - 1), (0, 0), (2000, 2**62), (0, 3000), (3000, 2000))
+    )
+    + NEXT,
+}
+
 SEEDS = {
+    "activity_stream": ACTIVITIES,
     "record": {
         "every": b"".join(EVERY),
         "one": EVERY[1],

@@ -7,9 +7,10 @@
  *	kernels NAME COUNT NS		all launched at once, one after the other on the device
  *	copy KIND BYTES | set VALUE BYTES | alloc KIND BYTES | free KIND BYTES
  *	profile on | profile off	off tells: kernels, those without an end, foreign buffers
+ *	profile more			on again, with the callbacks that it registered before
  *	mark TEXT | push TEXT | pop
  *	order TEXT			for the monitor in this process; ';' stands for a line's end
- *	enabled KIND | sleep MS | fork TEXT | finalize
+ *	enabled KIND | disable KIND | sleep MS | fork TEXT | finalize
  */
 #include "cupti/cupti.h"
 #include "cupti/nvtx.h"
@@ -28,7 +29,7 @@
 #define CLOCK_BEHIND 1000000000000000000ull
 
 static struct {
-	unsigned kernels, unfinished, foreign, of_monitor, wrong_clock;
+	unsigned kernels, unfinished, foreign, wrong_clock;
 	uint8_t *mine[64];
 	unsigned nmine;
 } profile;
@@ -82,11 +83,13 @@ static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t 
 	}
 }
 
-static void profile_on(void)
+static void profile_on(int more)
 {
 	memset(&profile, 0, sizeof(profile));
-	cuptiActivityRegisterTimestampCallback(profile_clock);
-	cuptiActivityRegisterCallbacks(on_request, on_complete);
+	if (!more) {
+		cuptiActivityRegisterTimestampCallback(profile_clock);
+		cuptiActivityRegisterCallbacks(on_request, on_complete);
+	}
 	cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
 	cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME);
 	cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
@@ -176,8 +179,8 @@ static void carry_out(char *line)
 		cuInit(0);
 	else if (sscanf(line, "kernels %1023s %u %llu", name, &n, &ns) == 3)
 		kernels(name, n, ns);
-	else if (!strcmp(line, "profile on"))
-		profile_on();
+	else if (!strcmp(line, "profile on") || !strcmp(line, "profile more"))
+		profile_on(line[8] == 'm');
 	else if (!strcmp(line, "profile off"))
 		profile_off();
 	else if (!strcmp(line, "finalize"))
@@ -188,6 +191,8 @@ static void carry_out(char *line)
 		nap(ns * 1000000);
 	else if (sscanf(line, "enabled %u", &n) == 1)
 		printf("%d ", simCuptiEnabled((int)n));
+	else if (sscanf(line, "disable %u", &n) == 1)
+		cuptiActivityDisable((int)n);
 	else if (sscanf(line, "fork %1023s", name) == 1)
 		in_child(name);
 	else if (!strncmp(line, "mark ", 5))

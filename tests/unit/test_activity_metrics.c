@@ -131,6 +131,15 @@ TEST(activity_metrics, the_interval_changes_while_it_runs)
 	CHECK_STR(stage_next(&s, "data"), "");
 	tick(&s, 66 * SECOND);
 	CHECK(strstr(stage_next(&s, "data"), "Kernel"));
+	/* so does that of what `sonde top` is told */
+	stage_monitor(&s, 302, MONITOR_CHANGE, 1, stage_order(&s, "Kernel", "REPORT_INTERVAL_S=1"));
+	stage_monitor(&s, 303, MONITOR_CHANGE, 1, stage_order(&s, "Kernel", "REPORT_INTERVAL_S=0"));
+	ACTIVITY(&s, ACTIVITY_KERNEL, 200, 250, ON_DEVICE(0, 2));
+	stage_tell(&s);
+	tick(&s, 70 * SECOND);
+	json_t *top = stage_top(&s);
+	CHECK_INT(number_in(top, "interval_s"), 1);
+	json_decref(top);
 	stage_close(&s);
 }
 

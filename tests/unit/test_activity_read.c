@@ -342,10 +342,12 @@ TEST(activity_read, the_reader_may_stop)
 
 	CHECK_INT(activity_read(write_with(&activity_db, dir, k, 3), stop, &n, &about, NULL), 42);
 	CHECK_INT(n, 2);
+	activity_about_release(&about);
 	n = 0;
 	CHECK_INT(activity_read(write_with(&activity_jsonl, dir, k, 3), stop, &n, &about, NULL),
 		  42);
 	CHECK_INT(n, 2);
+	activity_about_release(&about);
 	activity_dir_remove(dir);
 }
 

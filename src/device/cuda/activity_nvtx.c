@@ -36,7 +36,7 @@ static __thread struct {
 	uint32_t period;
 	uint32_t depth; /* of what was pushed in that period */
 	uint32_t epoch, process, thread; /* who this is, under that epoch */
-	uint64_t ids[DEPTH];
+	uint32_t ids[DEPTH]; /* few bytes: what is loaded late has little room for these */
 } mine __attribute__((tls_model("initial-exec")));
 
 void nvtx_switch(bool on)
@@ -179,8 +179,10 @@ static int push(const char *text, const char *domain)
 		mine.depth = 0;
 	}
 	uint32_t level = mine.depth++;
-	if (level < DEPTH)
-		mine.ids[level] = start(text, domain);
+	if (level < DEPTH) {
+		mine.ids[level] = (uint32_t)collect_range_id();
+		tell(ACTIVITY_MARK_START, mine.ids[level], text, domain);
+	}
 	return (int)level;
 }
 

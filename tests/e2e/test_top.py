@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""What takes the time of devices: reports to the daemon, getTop, `sonde top`, `sonde monitor`."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+import urllib.request
+
+import pytest
+from daemon import Daemon
+from fabric_client import IDLE, RUNNING, Client, datagram, monitor_status
+from test_guest_clients import Guest, until
+
+SECOND = 1_000_000_000
+GEMM = "_Z4gemmILi128EEvPKfS1_Pfi"
+
+
+@pytest.fixture
+def node(build, tmp_path):
+    with Daemon(build, tmp_path, ipc=True) as d:
+        yield d
+
+
+def row(name, calls, mean, kind="Kernel", device=0):
+    return {
+        "kind": kind, "device": device, "name": name, "calls": calls, "total_ns": calls * mean,
+        "min_ns": mean // 2, "max_ns": mean * 3, "p50_ns": mean, "p99_ns": mean * 2,
+    }  # fmt: skip
+
+
+def report(pid=None, rank=0, rows=None, end=None, comm=0.1, **more):
+    end = end or time.time_ns()
+    rows = [row(GEMM, 100, 2_000_000), row("softmax", 50, 1_000_000)] if rows is None else rows
+    return {
+        "pid": os.getpid() if pid is None else pid, "rank": rank, "host": "h",
+        "from": end - SECOND, "to": end, "lost": 0, "interval_s": 1,
+        "devices": [{"device": 0, "busy_ns": 600_000_000, "kernel_ns": 400_000_000,
+                     "comm_ns": int(comm * SECOND), "copy_ns": 10_000_000}],
+        "rows": rows, "others": {"calls": 3, "total_ns": 50_000_000}, "names": 7, **more,
+    }  # fmt: skip
+
+
+def send(client, r):
+    client.send(datagram("sondeTop", r if isinstance(r, bytes) else json.dumps(r).encode()))
+
+
+def top(d, **request):
+    return d.call({"fn": "getTop", **request})
+
+
+def dropped(d):
+    return d.call({"fn": "getDaemon"})["endpoints"]["dropped"]
+
+
+def sonde(d, *words, **kw):
+    return d.run(d.build / "bin" / "sonde", *words, "--port", d.port, **kw)
+
+
+# --- the daemon ---
+
+
+def test_a_report_is_kept_until_its_process_ends(node):
+    with Guest(node) as g:
+        send(g, report(steps={"count": 5, "mean_ns": 200_000_000}))
+        send(g, report(rows=[row(GEMM, 100, 3_000_000)]))
+        r = until(lambda: top(node).get("processes"))
+        until(lambda: top(node)["processes"][0]["rows"][0]["before_calls"] == 100)
+        (p,) = top(node)["processes"]
+        assert (p["pid"], p["rank"], p["lost"], p["names"]) == (os.getpid(), 0, 0, 7)
+        (gemm,) = p["rows"]
+        assert gemm["mean_ns"] == 3_000_000 and gemm["before_total_ns"] == 200_000_000
+        assert gemm["share"] == pytest.approx(300 / 350)
+        with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/api/top") as f:
+            assert json.load(f)["processes"][0]["rows"] == p["rows"]
+        url = f"http://127.0.0.1:{node.http_port}/api/v1/getTop?pids=1&limit=3"
+        with urllib.request.urlopen(url) as f:
+            assert json.load(f)["processes"] == []
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics").read()
+        assert b'what="busy"' in metrics and b"sonde_regressions" in metrics
+    child = "import sys,os,time; sys.path[:0]=%r\nimport test_top as t\nclass D: ipc_dir=%r\n" % (
+        sys.path, None,
+    )  # fmt: skip
+    code = child.replace("ipc_dir=None", f"ipc_dir=__import__('pathlib').Path({str(node.ipc_dir)!r})")
+    code += "g=t.Guest(D)\nt.send(g,t.report(rank=4))\nprint(1,flush=True)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as p:
+        p.stdout.readline()
+        until(lambda: any(x["pid"] == p.pid for x in top(node)["processes"]))
+        p.kill()
+    until(lambda: not any(x["pid"] == p.pid for x in top(node)["processes"]), seconds=5)
+    assert r
+
+
+def test_what_is_no_report_is_dropped_and_counted(node):
+    good = report()
+    bad = [
+        b"", b"[]", b"{}", b"nonsense", b'{"pid":1' * 50, b"[" * 2000 + b"]" * 2000,
+        json.dumps(good).encode()[:-1], json.dumps(good).encode() + b"x",
+        b'{"pid":"\xff"}',
+    ]  # fmt: skip
+    for key, value in (
+        ("pid", -1), ("pid", "1"), ("pid", 2**40), ("from", -5), ("to", 1.5), ("rows", 7),
+        ("rows", [7]), ("rows", [{}]), ("rows", [row("x", 1, 1)] * 513), ("devices", [[]]),
+        ("rows", [{**row("x", 1, 1), "calls": 0}]), ("rows", [{**row("x", 1, 1), "name": 3}]),
+        ("rows", [{**row("x", 1, 1), "name": "n" * 1025}]), ("lost", -1), ("others", []),
+        ("rows", [{**row("x", 1, 1), "total_ns": -1}]), ("steps", 3), ("rank", "0"),
+        ("rows", [{**row("x", 1, 1), "kind": "k" * 33}]), ("to", 10),
+    ):  # fmt: skip
+        bad.append(json.dumps({**good, key: value}).encode())
+    with Guest(node) as g:
+        for b in bad:
+            send(g, b)
+        until(lambda: dropped(node)["bad_json"] == len(bad))
+        assert top(node)["processes"] == []
+        # of a process that nobody knows, though it is there
+        send(g, report(pid=os.getppid()))
+        until(lambda: dropped(node)["refused"] == 1)
+        # the edges of what is a report
+        send(g, report(rows=[row("n" * 1024, 1, 0)], rank=None, others=None, steps=None))
+        send(g, {k: v for k, v in good.items() if k in ("pid", "from", "to")})
+        until(lambda: top(node)["processes"] and not top(node)["processes"][0]["rows"])
+
+
+def test_only_the_owner_may_report(node):
+    if os.getuid() != 0:
+        pytest.skip("needs another user")
+    os.chmod(node.ipc_dir, 0o777)
+    with Guest(node):
+        with Client(node.ipc_dir / "dynolog", bind=None) as c:
+            if not os.fork():
+                os.setgid(12345)
+                os.setuid(12345)
+                send(c, report(pid=os.getppid()))
+                os._exit(0)
+            os.wait()
+        until(lambda: dropped(node)["refused"] == 1)
+        assert top(node)["processes"] == []
+
+
+def test_a_kernel_that_becomes_slower_is_told_once_and_when_it_is_over(node):
+    def interval(mean, other=1_000_000):
+        send(g, report(rows=[row(GEMM, 100, mean), row("softmax", 50, other)], rank=3))
+
+    with Guest(node) as g:
+        interval(9_000_000)  # the first launches are slow, and decide nothing
+        for noise in (0, 3, -2, 1):
+            interval(2_000_000 + noise * 10_000)
+        for _ in range(2):  # one slow interval is none, nor are two
+            interval(3_000_000)
+        interval(2_000_000)
+        until(lambda: top(node)["processes"][0]["rows"][0]["mean_ns"] == 2_000_000)
+        assert top(node)["regressions"] == [] and "regression" not in node.log()
+        for _ in range(6):
+            interval(2_600_000)
+        (r,) = until(lambda: top(node)["regressions"])
+        assert (r["name"], r["rank"], r["kind"], r["mean_ns"]) == (GEMM, 3, "Kernel", 2_600_000)
+        assert abs(r["baseline_ns"] - 2_000_000) < 50_000
+        node.wait_log(rf"rank 3, Kernel '{GEMM}': regression, it takes 2600.000 us, \d+ % more")
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics").read()
+        line = re.search(rb"sonde_regression_ratio\{[^}]*gemm[^}]*\} ([\d.]+)", metrics)
+        assert 1.25 < float(line[1]) < 1.35
+        assert re.search(rb"sonde_regressions\{[^}]*\} 1\n", metrics)
+        for _ in range(3):
+            interval(2_010_000)
+        until(lambda: not top(node)["regressions"])
+        node.wait_log("no regression any more")
+        assert node.log().count("regression, it takes") == 1
+
+
+def test_regressions_can_be_switched_off(build, tmp_path):
+    with Daemon(build, tmp_path, "--regression-percent", "0", ipc=True) as d, Guest(d) as g:
+        for mean in [2_000_000] * 6 + [9_000_000] * 6:
+            send(g, report(rows=[row(GEMM, 100, mean)]))
+        until(lambda: top(d)["processes"][0]["rows"][0]["mean_ns"] == 9_000_000)
+        assert top(d)["regressions"] == []
+
+
+def test_names_of_others_do_not_write_lines_into_the_log(node):
+    evil = "k\n2026-01-01 sonde: everything is fine\x1b[2J"
+    with Guest(node) as g:
+        for mean in [2_000_000] * 6 + [9_000_000] * 4:
+            send(g, report(rows=[row(evil, 100, mean)]))
+        node.wait_log("regression, it takes")
+        assert "\n2026-01-01 sonde" not in node.log() and "\x1b" not in node.log()
+        r = sonde(node, "top", "--once", "--no-start")
+        assert "\x1b" not in r.stdout and "\n2026-01-01" not in r.stdout
+
+
+# --- the command ---
+
+
+@contextlib.contextmanager
+def working(d, can_stop=True, interval=0.3):
+    """A guest that reports while it is told to; gives the texts of its orders."""
+    g, texts, end = Guest(d), [], threading.Event()
+    mean = [2_000_000]
+
+    def work():
+        running = False
+        while not end.is_set():
+            text = g.request()
+            if text:
+                texts.append(text)
+                if "NPU_MONITOR_START=true" in text or "NPU_MONITOR_STOP=true" in text:
+                    running = "NPU_MONITOR_START=true" in text
+                    g.send(monitor_status(RUNNING if running else IDLE))
+            if running:
+                send(g, report(rows=[row(GEMM, 100, mean[0]), row("a\x1bb", 9, 10)]))
+                mean[0] += 100_000
+            g.receive(interval)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield texts
+    finally:
+        end.set()
+        thread.join()
+        g.close()
+
+
+def test_top_starts_the_monitor_shows_and_stops_it(node):
+    with working(node) as texts:
+        r = sonde(node, "top", "--once", "--interval", "1")
+        assert r.returncode == 0, r.stderr
+        assert "the monitor was off: it is started in 1 process" in r.stderr
+        assert "the monitor is stopped again" in r.stderr
+        start, stop = until(lambda: len(texts) == 2 and texts)
+        assert "MSPTI_ACTIVITY_KIND=Kernel,Communication\n" in start
+        assert "REPORT_INTERVAL_S=1\n" in start and "NPU_MONITOR_STOP=true" in stop
+        assert "Devices are busy 60 % of the time" in r.stdout
+        assert "gemm<128>(float const*, float const*, float*, int)" in r.stdout
+        assert re.search(r"80\.0 % +100 +200 ms +2\.00 ms +4\.00 ms +- +Kernel", r.stdout)
+        assert "\x1b" not in r.stdout
+
+
+def test_top_only_looks(node):
+    with working(node) as texts:
+        r = sonde(node, "top", "--once", "--no-start")
+        assert r.returncode == 3 and "the monitor is off" in r.stderr
+        assert not r.stdout and not texts
+        node.ctl("npu-monitor", "--npu-monitor-start")
+        r = sonde(node, "top", "--count", "3", "--json")
+        assert r.returncode == 0
+        looks = [json.loads(line) for line in r.stdout.splitlines()]
+        assert len(looks) == 3 and looks[2]["kernels"][0]["change"] > 0
+        assert looks[0]["ranks"][0]["rank"] == 0 and looks[0]["running"] == 1
+        assert len(texts) == 1, "one that was on is left as it is"
+
+
+def test_top_of_nobody(node):
+    r = sonde(node, "top", "--once")
+    assert r.returncode == 3 and "sonde monitor -- COMMAND" in r.stderr
+    r = node.run(node.build / "bin" / "sonde", "top", "--once", "--port", "1")
+    assert r.returncode == 1 and "cannot" in r.stderr.lower() or "refused" in r.stderr.lower()
+
+
+def test_top_names_the_slowest_rank(node):
+    with Guest(node) as g:
+        for rank, comm in enumerate((0.31, 0.30, 0.05, 0.29)):
+            code = (
+                f"import sys,time,pathlib; sys.path[:0]={sys.path!r}\nimport test_top as t\n"
+                f"class D: ipc_dir=pathlib.Path({str(node.ipc_dir)!r})\n"
+                f"g=t.Guest(D)\nt.send(g,t.report(rank={rank},comm={comm},"
+                "steps={'count':10,'mean_ns':100_000_000}))\nprint(1,flush=True)\ntime.sleep(60)"
+            )
+            p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+            p.stdout.readline()
+            node.children = [*getattr(node, "children", []), p]
+        try:
+            until(lambda: len(top(node)["processes"]) == 4)
+            s = top(node)["slowest"]
+            assert s["rank"] == 2 and s["by"] == "waiting" and 0.23 < s["ratio"] < 0.26
+            r = sonde(node, "top", "--once", "--no-start")
+            assert "Rank 2 is the slowest" in r.stdout
+            assert "the others wait 25 % of the time for it, 25.0 ms a step" in r.stdout
+            assert re.search(r"^ +2 .* slowest", r.stdout, re.M)
+            # twice the same rank is two jobs
+            send(g, report(rank=2))
+            until(lambda: top(node)["slowest"] is None)
+            r = sonde(node, "top", "--once", "--no-start", "--by", "rank")
+            assert "several jobs" in r.stdout and "NAME" not in r.stdout
+        finally:
+            for p in node.children:
+                p.kill()
+                p.wait()
+                p.stdout.close()
+
+
+def screen_of(d, *words, keys=b"", seconds=20, end=None, rows=30, columns=100, want=b"busy"):
+    """Runs sonde top on a terminal; gives what it wrote and its exit status."""
+    pid, fd = pty.fork()
+    if not pid:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+        os.chdir(d.dir)
+        os.execve(
+            d.build / "bin" / "sonde",
+            ["sonde", "top", "--port", str(d.port), *words],
+            {**d.env, "TERM": "xterm"},
+        )
+    seen, limit, sent = b"", time.monotonic() + seconds, False
+    while True:
+        assert time.monotonic() < limit, seen[-2000:]
+        try:
+            seen += os.read(fd, 65536)
+        except OSError:
+            break
+        if not sent and want in seen:
+            sent = True
+            if end:
+                os.kill(pid, end)
+            else:
+                os.write(fd, keys)
+    os.close(fd)
+    return seen, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_top_on_a_terminal(node):
+    with working(node) as texts:
+        seen, status = screen_of(node, "--interval", "1", keys=b"q")
+        assert status == 0, seen
+        assert seen.startswith(b"\x1b[?1049h") and b"\x1b[?25h\x1b[?1049l" in seen
+        assert b"\x1b[1mDevices are busy" in seen and b"gemm<128>" in seen
+        assert b"a\x1bb" not in seen
+        assert b"the monitor is stopped again" in seen
+        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_top_stops_the_monitor_whatever_ends_it(node, end):
+    with working(node) as texts:
+        seen, status = screen_of(node, "--interval", "1", end=end, rows=5, columns=20)
+        assert status == 0, seen
+        assert seen.count(b"\x1b[?1049l") == 1
+        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+        for line in re.split(rb"\r?\n", seen[: seen.rindex(b"\x1b[?1049l")]):
+            plain = re.sub(rb"\x1b\[[?0-9;]*[a-zA-Z]", b"", line).decode()
+            assert len(plain) <= 20, plain
+
+
+def test_top_stops_the_monitor_when_nobody_reads(node):
+    with working(node) as texts:
+        words = [node.build / "bin" / "sonde", "top", "--port", str(node.port), "--interval", "1"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+            assert p.stdout.readline()
+            p.stdout.close()
+            assert p.wait(20) == 1
+        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+
+
+# --- running a job so that it can be monitored ---
+
+
+def monitor(build, *words, env=None, **kw):
+    clean = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME")}
+    return subprocess.run(
+        [build / "bin" / "sonde", "monitor", *words], env={**clean, **(env or {})},
+        capture_output=True, text=True, timeout=60, **kw,
+    )  # fmt: skip
+
+
+def test_monitor_runs_the_job_with_what_it_needs(build, tmp_path):
+    lib = f"{build.resolve()}/lib/libsonde_monitor.so"
+    if not os.path.exists(lib):
+        pytest.skip("libsonde_monitor.so is not built")
+    show = [sys.executable, "-S", "-c", "import os,json; print(json.dumps(dict(os.environ)))"]
+    r = monitor(build, "--", *show)
+    env = json.loads(r.stdout)
+    assert env["LD_PRELOAD"] == lib and env["MSMONITOR_USE_DAEMON"] == "1"
+    assert env["CUDA_INJECTION64_PATH"] == env["NVTX_INJECTION64_PATH"] == lib
+    assert env["KINETO_USE_DAEMON"] == "1"
+    assert "sonde top" in r.stderr and r.stderr.count("\n") == 1
+    # what is there stays
+    home = tmp_path / "ascend"
+    (home / "lib64").mkdir(parents=True)
+    mspti = home / "lib64" / "libmspti.so"
+    os.symlink(lib, mspti)
+    before = {"CUDA_INJECTION64_PATH": "/theirs", "LD_PRELOAD": "", "ASCEND_HOME_PATH": str(home)}
+    r = monitor(build, "--quiet", "--", *show, env=before)
+    env = json.loads(r.stdout)
+    assert env["CUDA_INJECTION64_PATH"] == "/theirs" and env["NVTX_INJECTION64_PATH"] == lib
+    assert env["LD_PRELOAD"] == f"{lib}:{mspti}" and not r.stderr
+    r = monitor(build, "--quiet", "--", *show, env={"LD_PRELOAD": lib})
+    assert json.loads(r.stdout)["LD_PRELOAD"] == lib
+    r = monitor(build, "--mspti", "none", "--print-env", env=before)
+    assert f"export LD_PRELOAD='{lib}'\n" in r.stdout and "libmspti" not in r.stdout
+    words = f"{r.stdout}\necho $MSMONITOR_USE_DAEMON$NVTX_INJECTION64_PATH"
+    assert subprocess.run(["sh", "-c", words], capture_output=True, text=True).stdout == f"1{lib}\n"
+
+
+def test_monitor_is_the_job(build):
+    if not os.path.exists(build / "lib" / "libsonde_monitor.so"):
+        pytest.skip("libsonde_monitor.so is not built")
+    assert monitor(build, "--", "sh", "-c", "exit 7").returncode == 7
+    assert monitor(build, "--", "sh", "-c", "kill -9 $$").returncode == -9
+    r = monitor(build, "--", "/no/such/program")
+    assert r.returncode == 127 and "/no/such/program" in r.stderr
+    r = monitor(build)
+    assert r.returncode == 2 and "no program to run" in r.stderr
+    r = monitor(build, "--mspti", "/no/such/lib.so", "--", "true")
+    assert r.returncode == 1 and "/no/such/lib.so" in r.stderr

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What guests and recorders of ours say: a line is a report of what takes time, or, if it begins
+ * with '+', the keys that a guest honours. What is told of them is a reply that can be printed and
+ * read by `sonde top`, and memory is bounded whatever was said.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/top_text.h"
+#include "daemon/daemon.h"
+#include "daemon/jobs.h"
+#include "daemon/metrics_expo.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Everybody is the same process, as reports name it in the seeds. */
+static struct jobs *make_jobs(struct event_base *base, const struct jobs_sender *from)
+{
+	struct jobs *j = jobs_new(base, 16);
+
+	jobs_set_regression(j, 20);
+	for (int32_t pid = 1; pid < 4; pid++)
+		jobs_context(j, from, &(struct fabric_context){.pid = pid});
+	return j;
+}
+
+static void look(const char *text, size_t len)
+{
+	struct ctl_host host = {.name = (char *)"h", .label = (char *)"h"};
+	struct ctl c = {.hosts = {.v = &host, .n = 1}};
+	struct ctl_answer answer = {.reply = json_loadb(text, len, 0, NULL)};
+	struct top_look how = {.lines = 20, .width = 60, .colours = true};
+	struct buf out = {0};
+	struct top_model m;
+
+	top_model_make(&m, &c, &answer, "");
+	top_text_answer(&m, &c, &how, &out);
+	top_text_tables(&m, &c, &how, &out);
+	json_t *o = top_text_json(&m, &c, &answer, &how);
+	BUG_ON(!o);
+	json_decref(o);
+	top_model_release(&m);
+	buf_release(&out);
+	json_decref(answer.reply);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct event_base *base;
+	static const struct jobs_address address = {.len = 20};
+	struct jobs_sender from = {.endpoint = "dir", .guest = &address};
+	struct buf lines = {0};
+	struct expo e;
+
+	log_set_level(LOG_ERROR);
+	if (!base) {
+		base = event_base_new();
+		event_base_priority_init(base, DAEMON_PRIORITIES);
+	}
+	struct jobs *j = make_jobs(base, &from);
+	for (size_t at = 0; at < size;) {
+		const uint8_t *stop = memchr(data + at, '\n', size - at);
+		size_t len = stop ? (size_t)(stop - data) - at : size - at;
+		const char *line = (const char *)data + at;
+
+		if (len && *line == '+')
+			jobs_can(j, &from, line + 1, len - 1);
+		else
+			jobs_top(j, &from, line, len);
+		at += len + 1;
+	}
+	json_t *request = json_object(), *reply = jobs_get_top(j, request);
+	char *text = json_dumps(reply, JSON_COMPACT);
+	BUG_ON(!text);
+	look(text, strlen(text));
+	look((const char *)data, size); /* a daemon that tells anything */
+	expo_init(&e);
+	jobs_expose_top(j, &e);
+	expo_print(&e, &lines);
+	expo_release(&e);
+	buf_release(&lines);
+	free(text);
+	json_decref(reply);
+	json_decref(request);
+	jobs_free(j);
+	return 0;
+}
