@@ -284,7 +284,8 @@ static const struct opt export_option_rows[] = {
 	 .choices = formats,
 	 .offset = offsetof(struct export_options, format),
 	 .default_text = "chrome",
-	 .help = "chrome (a timeline for Perfetto), xlsx (a workbook with a sheet per kind), csv "
+	 .help = "Which: chrome (a timeline for Perfetto), xlsx (a workbook with a sheet per "
+		 "kind), csv "
 		 "(one "
 		 "table), jsonl or db."},
 	{.name = "output",

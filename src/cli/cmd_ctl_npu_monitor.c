@@ -204,8 +204,10 @@ const struct command cmd_ctl_npu_monitor = {
 		 .summary = "monitor the times of operators in NPU processes",
 		 .description =
 			 "Starts, changes and stops the monitor of operators in processes of "
-			 "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1. It "
-			 "costs little and may run for days; stop it before nputrace.",
+			 "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1, "
+			 "and "
+			 "in all that were started by 'sonde monitor', on NPUs and GPUs. It costs "
+			 "little and may run for days; stop it before nputrace.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

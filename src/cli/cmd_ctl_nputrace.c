@@ -298,8 +298,10 @@ const struct command cmd_ctl_nputrace = {
 		 .summary = "trace NPU processes with the profiler of their framework",
 		 .description =
 			 "Makes processes of torch_npu or MindSpore that were started with "
-			 "MSMONITOR_USE_DAEMON=1 profile some of their steps, as often as you like "
-			 "and without stopping them. Not while npu-monitor is running.",
+			 "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "
+			 "profile some of their steps, as often as you like and without stopping "
+			 "them. Not while npu-monitor is running. Options that sonde's own monitor "
+			 "has no answer to are named.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -57,8 +57,8 @@ static void nobody(enum ctl_kind kind, struct buf *out)
 	else
 		buf_add_str(out, "no process has registered: start the daemon with "
 				 "--enable-ipc-monitor first, then the job with "
-				 "MSMONITOR_USE_DAEMON=1, as the same user, and wait for its first "
-				 "steps");
+				 "MSMONITOR_USE_DAEMON=1 or by 'sonde monitor', as the same user, "
+				 "and wait for its first steps");
 }
 
 /* From the states alone. */

@@ -252,6 +252,11 @@ bool collect_begin_monitor(const char *dir) EXPORTED(collect_begin_monitor);
 uint64_t collect_steps(void) EXPORTED(collect_steps);
 /* In a Python program: sees to it that the steps of its optimizers are counted. */
 void collect_bring_steps(void) EXPORTED(collect_bring_steps);
+/* The recorder may look at this process' stacks, from outside; or no longer. False: not yet, try
+ * again. Not by a thread of the job. */
+bool collect_let_recorder_look(bool on) EXPORTED(collect_let_recorder_look);
+/* Is this a Python program? */
+bool collect_has_python(void) EXPORTED(collect_has_python);
 typedef void (*collect_step_fn)(uint64_t ended);
 void collect_on_step(collect_step_fn fn) EXPORTED(collect_on_step);
 

@@ -32,6 +32,16 @@ void collect_bring_steps(void)
 	guest_bring_steps();
 }
 
+bool collect_let_recorder_look(bool on)
+{
+	return guest_let_recorder_look(on);
+}
+
+bool collect_has_python(void)
+{
+	return guest_has_python();
+}
+
 bool collect_is_launched(void)
 {
 	return guest_is_launched();

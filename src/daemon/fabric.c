@@ -97,7 +97,7 @@ static void on_own(struct fabric *f, const struct incoming *in, const struct fab
 		return;
 	}
 	int r = jobs_top(f->daemon->jobs, &in->from, m->payload, m->payload_bytes);
-	if (r < 0)
+	if (r < 0 && r != -ESRCH)
 		drop(f, in, r == -EINVAL ? FABRIC_DROP_BAD_JSON : FABRIC_DROP_REFUSED);
 }
 

@@ -65,8 +65,9 @@ void jobs_on_poke(struct jobs *j, jobs_poke_fn fn, void *arg);
 /* "sondeCan": the keys of configs that a guest honours. False: nobody knows who that is. */
 bool jobs_can(struct jobs *j, const struct jobs_sender *from, const char *keys, size_t len);
 
-/* "sondeTop": what took the time of an interval. Negative errno: no such report (-EINVAL), not of a
- * process that the sender may speak for (-EPERM), no room for it (-EDQUOT). */
+/* "sondeTop": what took the time of an interval. Negative errno: no such report (-EINVAL), of a
+ * process that nobody knows (-ESRCH, counted), or for which the sender may not speak (-EPERM), no
+ * room for it (-EDQUOT). */
 int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
 
 /* A kernel counts as slower when it takes so many percent more than before; 0: never. */
@@ -113,6 +114,8 @@ struct jobs_counts {
 	uint64_t pauses; /* of monitors, for a trace by PyTorch's own profiler */
 	uint64_t unpaused; /* of them such that did not step aside in time */
 	uint64_t reports; /* of what takes time, that were taken */
+	uint64_t late_reports; /* of processes that are not known: the last one comes after its end
+				*/
 	uint64_t regressions; /* that are going on */
 };
 struct jobs_counts jobs_counts(const struct jobs *j);

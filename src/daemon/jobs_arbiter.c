@@ -11,8 +11,9 @@
  *	  -> the guest gets "SONDE_PAUSE=false"                               ENDING
  *	its monitor is running again, or does not want to                     NONE
  *
- * What gets lost is said again. A guest that hears nothing for SONDE_PAUSE_S seconds resumes by
- * itself, so that the end of this daemon leaves nobody waiting.
+ * What gets lost is said again. SONDE_PAUSE_S says for how many seconds a guest steps aside if it
+ * hears nothing more: it may then resume by itself, so that the end of this daemon leaves nobody
+ * waiting.
  *
  * The other way round, what would start a guest's monitor or trace waits with us while libkineto
  * is busy in the same process.

@@ -117,8 +117,8 @@ static const char *why_none(const struct jobs *j, const struct jobs_order *o, co
 
 	if (!j->counts.processes)
 		return "no process has registered with this daemon: start the daemon first, then "
-		       "the job with KINETO_USE_DAEMON=1 (PyTorch) or MSMONITOR_USE_DAEMON=1 "
-		       "(torch_npu, MindSpore)";
+		       "the job with KINETO_USE_DAEMON=1 (PyTorch), MSMONITOR_USE_DAEMON=1 "
+		       "(torch_npu, MindSpore) or 'sonde monitor'";
 	if (!t->in_job)
 		return "processes are registered, but none with this job id: see 'dyno ps', and "
 		       "give --job-id";

@@ -147,10 +147,14 @@ const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a)
 {
 	if (a.trace == FABRIC_UNINITIALIZED && a.monitor == FABRIC_UNINITIALIZED)
 		return "no NPU framework has reported to this daemon: start the daemon first, then "
-		       "the job with MSMONITOR_USE_DAEMON=1";
+		       "the job with MSMONITOR_USE_DAEMON=1, or by 'sonde monitor'";
 	if (kind == CONFIG_NPU_TRACE && a.monitor == FABRIC_RUNNING)
 		return "npu-monitor is running, and only one of the two can: stop it with 'dyno "
 		       "npu-monitor --npu-monitor-stop'";
+	if (kind == CONFIG_NPU_TRACE && a.monitor == FABRIC_READY)
+		return "npu-monitor steps aside for a trace by PyTorch's own profiler, and is on "
+		       "again afterwards: wait, and stop it with 'dyno npu-monitor "
+		       "--npu-monitor-stop'";
 	if (kind == CONFIG_NPU_MONITOR && a.trace == FABRIC_RUNNING)
 		return "nputrace is collecting, and only one of the two can: wait until 'dyno "
 		       "status' says Idle";

@@ -35,20 +35,25 @@ struct wanted {
 	const struct jobs *j;
 	const struct jobs_sender *from;
 	int32_t pid;
+	bool *is_known; /* out: there is a process with that pid, of anybody */
 };
 
 static bool may_speak_for(const struct jobs_process *p, const void *arg)
 {
 	const struct wanted *w = arg;
 
-	return p->pid == w->pid && (p->uid == w->from->uid || jobs_is_trusted(w->j, w->from->uid));
+	if (p->pid != w->pid)
+		return false;
+	*w->is_known = true;
+	return p->uid == w->from->uid || jobs_is_trusted(w->j, w->from->uid);
 }
 
 /* The process that a recorder speaks of; of several with that number in different containers the
  * one in the recorder's own. The guest, if there is one beside another client. NULL: none. */
-static struct jobs_process *find(const struct jobs *j, const struct jobs_sender *from, int32_t pid)
+static struct jobs_process *find(const struct jobs *j, const struct jobs_sender *from, int32_t pid,
+				 bool *is_known)
 {
-	struct wanted w = {j, from, pid};
+	struct wanted w = {j, from, pid, is_known};
 	struct jobs_process *found = NULL;
 	size_t n;
 	struct jobs_process **all = jobs_collect(j, may_speak_for, &w, NULL, &n);
@@ -147,10 +152,12 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 
 	if (!r)
 		return -EINVAL;
-	struct jobs_process *p = find(j, from, r->pid);
+	bool is_known = false;
+	struct jobs_process *p = find(j, from, r->pid, &is_known);
 	if (!p) {
 		toplist_report_free(r);
-		return -EPERM;
+		j->counts.late_reports += !is_known;
+		return is_known ? -EPERM : -ESRCH;
 	}
 	uint64_t used = hmap_get(&j->top_bytes, p->uid);
 	if (!jobs_is_trusted(j, p->uid) && used != HMAP_NONE && used + r->bytes > USER_BYTES) {

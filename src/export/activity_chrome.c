@@ -183,6 +183,15 @@ static void find_track(struct activity_writer *w, const struct activity *a, int6
 		name_track(w, *pid, *tid, "thread_name", text);
 }
 
+void activity_chrome_thread(struct activity_writer *w, int64_t pid, int64_t tid, const char *name)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text), "thread %lld, %.100s", (long long)tid, name);
+	if (is_new(w, (uint64_t)pid, (uint64_t)tid))
+		name_track(w, pid, tid, "thread_name", text);
+}
+
 /* --- arrows --- */
 
 static void ends_release(struct ends *e)

@@ -17,4 +17,7 @@ void activity_chrome_about(struct activity_writer *w, const char *members);
 struct chrome_trace *activity_chrome_trace(struct activity_writer *w, int64_t *out_base_ns,
 					   struct err *err);
 
+/* What a thread is called, instead of its number alone: before its first activity. */
+void activity_chrome_thread(struct activity_writer *w, int64_t pid, int64_t tid, const char *name);
+
 #endif

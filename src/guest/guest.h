@@ -244,6 +244,12 @@ void guest_begin_in(const char *output);
 void guest_begin_monitor(const char *dir);
 /* A recorder that was killed is called again: for windows that begin now. False: there is none. */
 bool guest_revive(void);
+/*
+ * Whether the recorder may read this process' memory: sees to it, and takes it back. False: there is
+ * no recorder yet. By a thread of our own.
+ */
+bool guest_let_recorder_look(bool on);
+bool guest_is_readable(void);
 /* What is found is told on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */

@@ -22,6 +22,9 @@ static struct {
 	const struct activity_source *source;
 } now;
 
+/* The window whose steps are told, 0: none. */
+static _Atomic uint64_t steps_of;
+
 static void forget_parents(void)
 {
 	uint32_t pid = (uint32_t)getpid();
@@ -29,8 +32,17 @@ static void forget_parents(void)
 	if (now.pid == pid)
 		return;
 	memset(&now, 0, sizeof(now));
+	atomic_store(&steps_of, 0);
 	now.until_ns = NEVER;
 	now.pid = pid;
+}
+
+void control_step(uint64_t step)
+{
+	uint64_t window = atomic_load_explicit(&steps_of, memory_order_relaxed);
+
+	if (window)
+		window_step(window, step);
 }
 
 void control_take(void)
@@ -125,6 +137,7 @@ void control_stop(void)
 {
 	if (!now.running)
 		return;
+	atomic_store(&steps_of, 0);
 	source_off();
 	window_close(now.window, now.lost);
 	now.running = now.paused = false;
@@ -152,6 +165,7 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 	}
 	now.until_ns = o->duration_ms ? guest_now() + o->duration_ms * MS_NS : NEVER;
 	now.running = true;
+	atomic_store(&steps_of, now.window);
 	return 0;
 }
 

@@ -80,6 +80,8 @@ bool control_can_take(void);
 void control_stop(void);
 void control_tell_status(void);
 void control_set_groups(const char *json, size_t len);
+/* By the job's own thread: this step begins. */
+void control_step(uint64_t step);
 /* The process ends: what has been recorded goes where it belongs. */
 void control_exit(void);
 
@@ -97,12 +99,18 @@ void trace_end(void);
 struct fabric_status trace_status(void);
 /* By the job's own thread: this step begins. */
 void trace_step(uint64_t step);
+/* Pauses of Python's collector that the trace wants, in ms; < 0: it wants none. Any thread. */
+double trace_gc_ms(void);
+
+/* --- gc.c: Python's collector --- */
+
+void gc_wanted_changed(void);
+bool gc_is_heard(void); /* somebody tells its pauses */
 
 /* --- steps.c --- */
 
 /* The step that the job is in, as far as it tells; -1: it has told none. */
 int64_t steps_now(void);
-void steps_watch(bool on); /* trace_step() is called for each */
 
 /* --- window.c: what the recorder is told --- */
 
@@ -110,6 +118,8 @@ void steps_watch(bool on); /* trace_step() is called for each */
 uint64_t window_open(const char *text, size_t len);
 void window_change(uint64_t window, const char *text, size_t len);
 void window_step(uint64_t window, uint64_t step);
+/* A key of its order that is not carried out, and why. */
+void window_note(uint64_t window, const char *key, const char *words);
 /* Everything has been told: the recorder writes it, which is waited for a moment. */
 void window_close(uint64_t window, uint64_t lost);
 /* Can files be made below this path? Makes it. 0 or a negative errno. */

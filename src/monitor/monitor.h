@@ -44,6 +44,17 @@ void monitor_set_rank(int32_t rank) MONITOR_EXPORTED(monitor_set_rank);
  */
 const char *monitor_source(void) MONITOR_EXPORTED(monitor_source);
 
+/*
+ * Python's collector, for the extension that can listen to it. Pauses of at least so many ms are
+ * wanted; < 0: none. Cheap.
+ */
+double monitor_gc_ms(void) MONITOR_EXPORTED(monitor_gc_ms);
+/* Called by our thread when that has changed; NULL: nobody. */
+void monitor_on_gc(void (*fn)(void)) MONITOR_EXPORTED(monitor_on_gc);
+void monitor_gc_heard(bool on) MONITOR_EXPORTED(monitor_gc_heard);
+/* One of them, by the thread that it held up; CLOCK_REALTIME. */
+void monitor_gc_pause(uint64_t start_ns, uint64_t end_ns) MONITOR_EXPORTED(monitor_gc_pause);
+
 #pragma GCC visibility pop
 
 #endif

@@ -13,13 +13,19 @@
 #define STEP_MESSAGE "step start"
 
 static _Atomic uint64_t ranges; /* begun */
-static _Atomic bool by_range, watched;
+static _Atomic bool by_range;
+
+static void begins(uint64_t step)
+{
+	monitor_wake();
+	trace_step(step);
+	control_step(step);
+}
 
 static void on_step(uint64_t ended)
 {
-	monitor_wake();
-	if (atomic_load_explicit(&watched, memory_order_acquire) && !atomic_load(&by_range))
-		trace_step(ended);
+	if (!atomic_load(&by_range))
+		begins(ended);
 }
 
 __attribute__((constructor)) static void listen_to_steps(void)
@@ -35,11 +41,6 @@ int64_t steps_now(void)
 	return ended ? (int64_t)ended : -1;
 }
 
-void steps_watch(bool on)
-{
-	atomic_store_explicit(&watched, on, memory_order_release);
-}
-
 /* --- mstx --- */
 
 uint64_t mstxRangeStartA(const char *message, void *stream);
@@ -53,10 +54,7 @@ static void on_range(const char *message)
 			return;
 		atomic_store(&by_range, true);
 	}
-	uint64_t step = atomic_fetch_add(&ranges, 1);
-	monitor_wake();
-	if (atomic_load_explicit(&watched, memory_order_acquire))
-		trace_step(step);
+	begins(atomic_fetch_add(&ranges, 1));
 }
 
 __attribute__((visibility("default"))) uint64_t mstxRangeStartA(const char *message, void *stream)

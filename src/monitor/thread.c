@@ -33,11 +33,13 @@ static struct {
 static const char honoured[] =
 	"NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
 	"NPU_MONITOR_LOG_FILE NPU_MONITOR_EXPORT_TYPE JSONL_ROTATE_LOG_LINES "
-	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_HONOURS;
+	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_HONOURS TRACE_HONOURS_PYTHON;
 
 static void tell_all(void)
 {
-	link_send(FABRIC_CAN, honoured, sizeof(honoured) - 1);
+	size_t python = collect_has_python() ? 0 : sizeof(TRACE_HONOURS_PYTHON) - 1;
+
+	link_send(FABRIC_CAN, honoured, sizeof(honoured) - 1 - python);
 	control_tell_status();
 }
 

@@ -30,24 +30,42 @@ static struct {
 	_Atomic bool warm; /* the source is on */
 	struct turn warming;
 	int64_t start, stop;
+	bool next; /* it begins with the next step, whichever that is */
 	bool by_time;
 	uint64_t end_ns; /* of a trace by time */
 	uint64_t window;
+	uint32_t pid; /* whose trace it is: a forked child has none */
 	uint32_t kinds;
+	_Atomic bool wants_stacks; /* and the recorder has not been let in yet */
+	bool let_in;
+	double gc_ms; /* < 0: not asked for */
+	bool gc_heard; /* somebody listens */
 	const struct activity_source *source;
 	_Atomic uint64_t begun_ns, last_ns, ended_ns; /* of steps */
 	char text[ORDER_MAX_BYTES];
 	size_t len;
 } t;
 
+static int phase_now(void)
+{
+	int phase = atomic_load(&t.phase);
+
+	return phase != TRACE_IDLE && t.pid == (uint32_t)getpid() ? phase : TRACE_IDLE;
+}
+
 bool trace_is_on(void)
 {
-	return atomic_load(&t.phase) != TRACE_IDLE;
+	return phase_now() != TRACE_IDLE;
+}
+
+double trace_gc_ms(void)
+{
+	return phase_now() != TRACE_IDLE ? t.gc_ms : -1;
 }
 
 struct fabric_status trace_status(void)
 {
-	int phase = atomic_load(&t.phase);
+	int phase = phase_now();
 	struct fabric_status s = {
 		.state = phase == TRACE_IDLE	? FABRIC_IDLE
 			 : phase == TRACE_READY ? FABRIC_READY
@@ -102,8 +120,10 @@ static void warm_up(uint32_t wait_ms)
 		return;
 	if (!atomic_load(&t.warm) && trace_is_on()) {
 		t.window = window_open(t.text, t.len);
-		if (t.window && t.source->start(t.kinds) < 0)
+		if (t.window && t.source->start(t.kinds) < 0) {
 			say("nputrace: ", t.source->name, ": ", t.source->trouble());
+			window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
+		}
 		atomic_store(&t.warm, true);
 	}
 	turn_give(&t.warming);
@@ -112,13 +132,20 @@ static void warm_up(uint32_t wait_ms)
 static void arm(const struct trace_order *o, int64_t current)
 {
 	t.by_time = !o->steps;
-	t.start = o->start_step >= 0 ? o->start_step : current + 1;
+	t.next = o->start_step < 0;
+	t.start = t.next ? current + 1 : o->start_step;
 	t.stop = t.start + (int64_t)o->steps;
 	t.kinds = kinds_of(o);
 	t.window = 0;
+	t.pid = (uint32_t)getpid();
+	t.gc_ms = o->gc_ms;
+	t.gc_heard = t.let_in = false;
+	atomic_store(&t.wants_stacks, o->stack);
 	atomic_store(&t.warm, false);
 	atomic_store(&t.begun_ns, 0);
 	atomic_store(&t.phase, TRACE_READY);
+	if (t.gc_ms >= 0)
+		gc_wanted_changed();
 	if (t.by_time) {
 		t.start = 0;
 		t.stop = 1;
@@ -126,8 +153,6 @@ static void arm(const struct trace_order *o, int64_t current)
 		window_step(t.window, 0);
 		t.end_ns = guest_now() + o->duration_ms * MS_NS;
 		atomic_store(&t.phase, TRACE_RUNNING);
-	} else {
-		steps_watch(true);
 	}
 }
 
@@ -160,10 +185,16 @@ int trace_order(const char *text, size_t len, char *why, size_t cap)
 
 void trace_step(uint64_t step)
 {
-	int phase = atomic_load(&t.phase);
+	int phase = phase_now();
+
+	if (phase == TRACE_IDLE || t.by_time)
+		return;
 	int64_t n = (int64_t)step;
 	uint64_t ns = guest_now();
-
+	if (phase == TRACE_READY && t.next) {
+		t.stop += n - t.start;
+		t.start = n;
+	}
 	if (phase == TRACE_READY && n == t.start) {
 		warm_up(JOB_WAITS_MS);
 		window_step(t.window, step);
@@ -194,36 +225,65 @@ static uint64_t finish_ns(void)
 	return atomic_load(&t.ended_ns) + (more < FINISH_MOST_NS ? more : FINISH_MOST_NS);
 }
 
+static void close_window(void)
+{
+	if (t.gc_ms >= 0 && !t.gc_heard)
+		window_note(t.window, "PROFILE_GC_DETECT_THRESHOLD",
+			    "the package sonde is not in the Python of this process");
+	window_close(t.window, t.source->lost());
+}
+
 void trace_end(void)
 {
 	if (!trace_is_on())
 		return;
-	steps_watch(false);
 	if (atomic_load(&t.warm)) {
 		t.source->stop();
 		if (t.window)
-			window_close(t.window, t.source->lost());
+			close_window();
 	}
+	if (t.let_in)
+		(void)collect_let_recorder_look(false);
 	atomic_store(&t.phase, TRACE_IDLE);
 	atomic_store(&t.warm, false);
+	if (t.gc_ms >= 0)
+		gc_wanted_changed();
+}
+
+/* What can be seen to only when the window is open. */
+static void look_at_python(void)
+{
+	if (atomic_load(&t.warm) && atomic_load(&t.wants_stacks) && t.window &&
+	    collect_let_recorder_look(true)) {
+		atomic_store(&t.wants_stacks, false);
+		t.let_in = true;
+	}
+	if (!t.gc_heard && t.gc_ms >= 0 && phase_now() <= TRACE_RUNNING)
+		t.gc_heard = gc_is_heard();
 }
 
 uint64_t trace_look(uint64_t now_ns)
 {
 	static int told;
-	int phase = atomic_load(&t.phase);
+	int phase = phase_now();
 
 	if (phase == TRACE_READY && steps_now() + 1 >= t.start)
 		warm_up(0);
+	if (phase != TRACE_IDLE)
+		look_at_python();
 	if (phase == TRACE_RUNNING && t.by_time && now_ns >= t.end_ns) {
 		window_step(t.window, 1);
 		atomic_store(&t.last_ns, now_ns);
 		atomic_store(&t.ended_ns, now_ns);
 		atomic_store(&t.phase, TRACE_FINISHING);
 	}
-	if (phase == TRACE_FINISHING && now_ns >= finish_ns())
+	if (phase == TRACE_FINISHING && now_ns >= finish_ns()) {
+		if (!atomic_load(&t.begun_ns) && !t.by_time)
+			say("nputrace: nothing was traced: that step had begun already", NULL, NULL,
+			    NULL);
 		trace_end();
-	phase = atomic_load(&t.phase);
+	}
+	phase = phase_now();
 	if (phase != told) {
 		told = phase;
 		control_tell_status();

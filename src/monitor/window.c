@@ -78,6 +78,19 @@ void window_step(uint64_t window, uint64_t step)
 	collect_monitor(MONITOR_STEP, window, step, surroundings.rank, NULL, 0);
 }
 
+void window_note(uint64_t window, const char *key, const char *words)
+{
+	char line[512];
+	struct text t = {line, line + sizeof(line)};
+
+	text_str(&t, key);
+	text_str(&t, " ");
+	text_str(&t, words);
+	if (t.at)
+		collect_monitor(MONITOR_NOTE, window, 0, surroundings.rank, line,
+				(size_t)(t.at - line));
+}
+
 void window_close(uint64_t window, uint64_t lost)
 {
 	if (groups.len)

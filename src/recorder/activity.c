@@ -220,6 +220,14 @@ static void on_step(struct followed *p, const struct rec_monitor *r)
 				       wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
 }
 
+static void on_note(struct followed *p, const struct rec_monitor *r, const char *text, size_t len)
+{
+	struct follow *f = find_window(p, r->window);
+
+	if (f && !f->failed && f->w.ops->note)
+		f->w.ops->note(&f->w, text, len);
+}
+
 static void on_monitor(struct activities *a, struct followed *p, const struct rec_monitor *r)
 {
 	size_t len;
@@ -254,6 +262,9 @@ static void on_monitor(struct activities *a, struct followed *p, const struct re
 		return;
 	case MONITOR_STEP:
 		on_step(p, r);
+		return;
+	case MONITOR_NOTE:
+		on_note(p, r, text, len);
 		return;
 	}
 }

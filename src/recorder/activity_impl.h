@@ -39,6 +39,8 @@ struct window_ops {
 	/* Filtered; markers are ranges or instants by now. */
 	void (*activity)(struct window *w, const struct activity *a);
 	void (*step)(struct window *w, uint64_t step, uint64_t wall_ns); /* begins now */
+	/* "KEY words": what of its order is not carried out; any bytes. */
+	void (*note)(struct window *w, const char *text, size_t len);
 	/* Every other record of the process: memory, calls, marks, stacks; r->time_ns is monotonic.
 	 */
 	void (*record)(struct window *w, uint32_t tid, const struct rec *r);

@@ -14,6 +14,7 @@
 #define LOG_AREA "trace"
 #include "base/log.h"
 #include "base/mem.h"
+#include "export/text.h"
 #include "recorder/activity_trace_impl.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@
 
 #define NS_PER_MS 1000000u
 #define LAUNCHES_BEFORE 500000u /* that are remembered at least while no step has begun */
+#define MAX_NOTES_BYTES 4096
 #define MARK_KEY (1ull << 63) /* of a mark's id among the correlations */
 
 size_t trace_max_activities = TRACE_MAX_ACTIVITIES;
@@ -134,10 +136,15 @@ enum trace_belongs trace_belongs(const struct trace_state *t, const struct activ
 
 /* --- what was asked for --- */
 
+bool trace_is_gc(const struct activity *a)
+{
+	return !strcmp(a->name, TRACE_GC_MARK) && !strcmp(a->detail, TRACE_GC_DOMAIN);
+}
+
 static bool is_long_gc(const struct trace_order *o, const struct activity *a)
 {
-	return o->gc_ms >= 0 && !strcmp(a->name, TRACE_GC_MARK) && a->end_ns > a->start_ns &&
-	       (double)(a->end_ns - a->start_ns) > o->gc_ms * NS_PER_MS;
+	return o->gc_ms >= 0 && trace_is_gc(a) && a->end_ns > a->start_ns &&
+	       (double)(a->end_ns - a->start_ns) >= o->gc_ms * NS_PER_MS;
 }
 
 static bool mark_wanted(const struct trace_order *o, const struct activity *a)
@@ -190,6 +197,11 @@ static void add_bound(struct trace_state *t, uint64_t number, uint64_t ns)
 	t->bounds[t->nbounds++] = (struct trace_bound){number, ns};
 }
 
+static uint64_t mono_of(const struct trace_state *t, uint64_t wall_ns)
+{
+	return wall_ns == TRACE_NOT_YET ? wall_ns : wall_ns - (uint64_t)t->w->wall_minus_mono_ns;
+}
+
 static void begin_at(struct trace_state *t, uint64_t ns)
 {
 	t->from_ns = ns;
@@ -206,14 +218,12 @@ static void step_of_time(struct trace_state *t, uint64_t step, uint64_t ns)
 	t->to_ns = ns + t->w->trace.duration_ms * NS_PER_MS;
 }
 
-static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
+static void step_of_steps(struct trace_state *t, uint64_t step, uint64_t wall_ns)
 {
-	struct trace_state *t = w->state;
+	const struct window *w = t->w;
 
-	if (t && !w->trace.steps)
-		step_of_time(t, step, wall_ns);
 	/* Steps only go on; whoever says otherwise has made a mistake. */
-	if (!t || !w->trace.steps || t->to_ns <= wall_ns || step < first_step(t) ||
+	if (t->to_ns <= wall_ns || step < first_step(t) ||
 	    (t->nbounds &&
 	     (step <= t->bounds[t->nbounds - 1].number || wall_ns < t->bounds[t->nbounds - 1].ns)))
 		return;
@@ -225,6 +235,19 @@ static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
 	uint64_t first = w->trace.start_step < 0 ? t->bounds[0].number : first_step(t);
 	if (step - first >= w->trace.steps)
 		t->to_ns = wall_ns;
+}
+
+static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
+{
+	struct trace_state *t = w->state;
+
+	if (!t)
+		return;
+	if (w->trace.steps)
+		step_of_steps(t, step, wall_ns);
+	else
+		step_of_time(t, step, wall_ns);
+	trace_python_steps(t->python, mono_of(t, t->from_ns), mono_of(t, t->to_ns));
 }
 
 /* --- what comes --- */
@@ -239,7 +262,7 @@ static void window_activity(struct window *w, const struct activity *a)
 		t->last_ns = a->end_ns;
 	if (is_on_host(a) && (is_api(a) || a->kind == ACTIVITY_MARKER))
 		note_launch(t, a);
-	if (a->kind == ACTIVITY_MARKER && is_on_host(a))
+	if (a->kind == ACTIVITY_MARKER && is_on_host(a) && !trace_is_gc(a))
 		t->source_marks = true;
 	if (a->kind == ACTIVITY_MEMORY && w->trace.memory)
 		trace_memory_activity(t, a);
@@ -280,6 +303,19 @@ static void window_record(struct window *w, uint32_t tid, const struct rec *r)
 	default:
 		break;
 	}
+}
+
+static void window_note(struct window *w, const char *text, size_t len)
+{
+	struct trace_state *t = w->state;
+	struct buf scratch = {0};
+
+	if (!t || t->notes.len > MAX_NOTES_BYTES || !len || memchr(text, '\0', len))
+		return;
+	text = text_clean(text, &len, &scratch);
+	buf_add(&t->notes, text, len);
+	buf_add_char(&t->notes, '\0');
+	buf_release(&scratch);
 }
 
 static void window_tick(struct window *w, uint64_t now_mono_ns)
@@ -330,6 +366,8 @@ static int window_open(struct window *w, struct err *err)
 		t->from_ns = w->start_ns;
 		t->to_ns = w->start_ns + o->duration_ms * NS_PER_MS;
 	}
+	if (o->stack)
+		t->python = trace_python_start(w->pid);
 	w->state = t;
 	return 0;
 }
@@ -337,6 +375,9 @@ static int window_open(struct window *w, struct err *err)
 void trace_free(struct trace_state *t)
 {
 	keep_first(t, 0);
+	trace_python_free(t->python);
+	free(t->unseen);
+	buf_release(&t->notes);
 	free(t->own.text);
 	free(t->own.groups);
 	free(t->parent);
@@ -363,6 +404,7 @@ static void window_close(struct window *w)
 	if (!t)
 		return;
 	w->state = NULL;
+	trace_python_stop(t->python);
 	if (t->from_ns != TRACE_NOT_YET && t->from_ns != t->to_ns) {
 		trace_writer_add(t);
 		return;
@@ -376,6 +418,7 @@ const struct window_ops window_trace = {
 	.open = window_open,
 	.activity = window_activity,
 	.step = window_step,
+	.note = window_note,
 	.record = window_record,
 	.tick = window_tick,
 	.forget = window_forget,

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LATE_NS 2000000 /* of the first look at stacks */
+
 /* --- steps --- */
 
 /* The last moment that anything is known of. */
@@ -48,18 +50,54 @@ bool trace_is_complete(const struct trace_state *t)
 				 : !t->w->killed || t->last_ns >= t->to_ns;
 }
 
+static struct buf *next_note(struct buf *out)
+{
+	if (out->len)
+		buf_add_str(out, "; ");
+	return out;
+}
+
+static bool has_no_stacks(const struct trace_state *t)
+{
+	return t->w->trace.stack && !t->calls.n;
+}
+
+static void note_stacks(const struct trace_state *t, struct buf *out)
+{
+	uint64_t first = t->first_look_ns;
+
+	if (has_no_stacks(t))
+		buf_addf(next_note(out), "no calls of Python for --with-stack: %s",
+			 t->unseen ? t->unseen : "no stack was seen in its steps");
+	else if (t->w->trace.stack && !t->calls.told && first > t->from_ns + LATE_NS)
+		buf_addf(next_note(out),
+			 "calls of Python are seen from %.1f ms after its beginning on",
+			 (double)(first - t->from_ns) / 1e6);
+}
+
+/* What the process itself could not do, one after the other. */
+static const char *next_told(const struct trace_state *t, const char *at)
+{
+	const char *first = t->notes.data;
+	const char *next = at ? at + strlen(at) + 1 : first;
+
+	return next < first + t->notes.len ? next : NULL;
+}
+
 static char *note_of(const struct trace_state *t)
 {
 	struct buf out = {0};
 
 	if (!trace_is_complete(t))
-		buf_addf(&out, "the process %s before the last step of the trace had ended",
+		buf_addf(next_note(&out),
+			 "the process %s before the last step of the trace had ended",
 			 t->w->killed ? "was killed or ended" : "stopped");
-	if (t->w->trace.stack && !t->calls.n)
-		buf_addf(&out, "%sno calls of Python were told for --with-stack",
-			 out.len ? "; " : "");
+	note_stacks(t, &out);
+	for (const char *at = next_told(t, NULL); at; at = next_told(t, at))
+		buf_addf(next_note(&out), "%.*s:%s", (int)strcspn(at, " "), at,
+			 at + strcspn(at, " "));
 	if (t->left_out)
-		buf_addf(&out, "%s%llu records had no place in the trace", out.len ? "; " : "",
+		buf_addf(next_note(&out), "%llu records had no place in the trace",
 			 (unsigned long long)t->left_out);
 	buf_add_char(&out, '\0');
 	return out.data;
@@ -145,6 +183,10 @@ static json_t *refused_json(const struct trace_state *t)
 		if (order_find(t->w->text, t->w->text_len, refusals[i].key, &v) && v.len &&
 		    !order_is(&v, refusals[i].off) && !order_is(&v, "None"))
 			json_array_append_new(list, json_string(refusals[i].key));
+	for (const char *at = next_told(t, NULL); at; at = next_told(t, at))
+		json_array_append_new(list, json_stringn(at, strcspn(at, " ")));
+	if (has_no_stacks(t))
+		json_array_append_new(list, json_string("PROFILE_WITH_STACK"));
 	if (t->w->trace.host_sys & ORDER_HOST_OSRT)
 		json_array_append_new(list, json_string("PROFILE_HOST_SYS=osrt"));
 	return list;

@@ -61,7 +61,7 @@ static int put_marks(struct trace_state *t, const struct activity_writer_ops *op
 	for (size_t i = 0; i < t->nmarks; i++) {
 		const struct activity *a = &t->marks[i];
 
-		if ((t->source_marks && strcmp(a->name, TRACE_GC_MARK)) || !trace_wanted(t, a))
+		if ((t->source_marks && !trace_is_gc(a)) || !trace_wanted(t, a))
 			continue;
 		int r = ops->put(w, a, err);
 		if (r < 0 && r != -ENOTSUP)
@@ -149,6 +149,7 @@ static int write_into(struct trace_state *t, const char *dir, struct err *err)
 	trace_memory_finish(t);
 	if (t->nheld)
 		qsort(t->held, t->nheld, sizeof(*t->held), by_start);
+	trace_python_finish(t);
 	struct split_rank *rank = trace_split(t);
 	int r = write_activities(t, &activity_chrome, dir, rank, err);
 	if (r == 0)

@@ -10,6 +10,7 @@
 #include "base/hmap.h"
 #include "recorder/activity_impl.h"
 #include "recorder/activity_names.h"
+#include "recorder/activity_trace_python.h"
 
 #define TRACE_MAX_ACTIVITIES 4000000u /* 88 bytes each */
 #define TRACE_MAX_TOTAL 12000000u /* of all traces of a recorder at one time */
@@ -39,6 +40,8 @@ struct trace_calls {
 	size_t n, cap;
 	struct hmap threads; /* tid to what runs in it */
 	struct hmap notes; /* name of a span to its index in the list */
+	struct hmap names; /* of threads of Python, by tid; they outlive the trace */
+	bool told; /* the process tells calls itself */
 };
 
 /* Memory that was taken (freed: given back) as a record or an activity told it. */
@@ -101,6 +104,10 @@ struct trace_state {
 	struct trace_calls calls;
 	struct trace_memory memory;
 	struct trace_samples samples;
+	struct trace_python *python; /* who looks at its stacks; NULL: nobody */
+	uint64_t first_look_ns;
+	struct buf notes; /* what the process could not do: "KEY words", each with NUL behind it */
+	char *unseen; /* why there was nothing to see; NULL */
 };
 
 /* Is a moment of the host in the steps? */
@@ -118,7 +125,10 @@ enum trace_belongs {
 enum trace_belongs trace_belongs(const struct trace_state *t, const struct activity *a);
 /* Was it asked for? */
 bool trace_wanted(const struct trace_state *t, const struct activity *a);
-#define TRACE_GC_MARK "gc" /* the name of marks that are pauses of Python's collector */
+/* Pauses of Python's collector are ranges with this name in this domain. */
+#define TRACE_GC_MARK "gc"
+#define TRACE_GC_DOMAIN "python"
+bool trace_is_gc(const struct activity *a);
 
 /* Holds a copy with texts of its own, or counts it as left out; then NULL. */
 struct activity *trace_hold(struct trace_state *t, const struct activity *a);
@@ -132,6 +142,9 @@ void trace_record_place(struct trace_state *t, const struct rec_python *r);
 void trace_record_call(struct trace_state *t, uint32_t tid, const struct rec_call *r);
 void trace_calls_end(struct trace_state *t); /* those that have not, by now */
 void trace_calls_release(struct trace_calls *c);
+
+/* activity_trace_python_nest.c: what was seen of its Python is among the calls of the trace. */
+void trace_python_finish(struct trace_state *t);
 
 /* activity_trace_memory.c */
 void trace_memory_record(struct trace_state *t, uint32_t tid, const struct rec *r);

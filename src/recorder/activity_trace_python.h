@@ -8,8 +8,14 @@
 #define SONDE_RECORDER_ACTIVITY_TRACE_PYTHON_H
 
 #include "base/hmap.h"
-#include "recorder/activity_trace_impl.h"
-#include "stack/remote_python.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct python_process;
+struct trace_state;
+
+#define SEEN_NEVER UINT64_MAX
 
 #define SEEN_MAX_CALLS 1000000u
 #define SEEN_KEPT_NS 1000000000ull /* of what has ended, while no step has begun */
@@ -47,7 +53,7 @@ struct seen {
 	uint64_t round;
 	uint64_t first_ns, last_ns; /* looks; 0: there was none */
 	uint64_t samples; /* stacks of threads */
-	uint64_t from_ns; /* of the steps; TRACE_NOT_YET */
+	uint64_t from_ns; /* of the steps; SEEN_NEVER */
 	bool full;
 	uint64_t *old; /* scratch memory */
 	size_t old_cap;
@@ -65,5 +71,17 @@ void seen_release(struct seen *s);
  * is known of them, to where no other call is in progress.
  */
 void seen_nest(struct trace_state *t, const struct seen *s);
+
+/*
+ * activity_trace_python.c: looks from now until the steps are over or it is told to stop.
+ * SEEN_NEVER: not known yet.
+ */
+struct trace_python;
+struct trace_python *trace_python_start(uint32_t pid);
+void trace_python_steps(struct trace_python *p, uint64_t from_ns, uint64_t to_ns);
+void trace_python_stop(struct trace_python *p); /* waits for nothing */
+/* Waits until it has stopped. *out_why, where nothing was seen: the reason. */
+const struct seen *trace_python_wait(struct trace_python *p, const char **out_why);
+void trace_python_free(struct trace_python *p);
 
 #endif

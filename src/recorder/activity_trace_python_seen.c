@@ -2,8 +2,8 @@
 /* From stacks to calls: what ended and what began between two looks. */
 #include "recorder/activity_trace_python.h"
 
-#include "base/intern.h"
 #include "base/mem.h"
+#include "stack/remote_python.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,21 +22,21 @@ struct seen_open {
 /* Those that ended before the steps are of no use; while none has begun, those of long ago. */
 static void make_room(struct seen *s, uint64_t now_ns)
 {
-	uint64_t before = s->from_ns != TRACE_NOT_YET ? s->from_ns : now_ns - SEEN_KEPT_NS;
+	uint64_t before = s->from_ns != SEEN_NEVER ? s->from_ns : now_ns - SEEN_KEPT_NS;
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n; i++)
 		if (s->calls[i].end.ns > before)
 			s->calls[n++] = s->calls[i];
 	/* Steps that have begun do not begin again: there will be no more room. */
-	s->full = s->from_ns != TRACE_NOT_YET && n > SEEN_MAX_CALLS / 2;
+	s->full = s->from_ns != SEEN_NEVER && n > SEEN_MAX_CALLS / 2;
 	s->n = n;
 }
 
 static void add_call(struct seen *s, const struct seen_thread *th, const struct seen_open *o,
 		     uint32_t depth, struct seen_moment end)
 {
-	if (s->from_ns != TRACE_NOT_YET && end.ns <= s->from_ns)
+	if (s->from_ns != SEEN_NEVER && end.ns <= s->from_ns)
 		return;
 	if (s->n >= SEEN_MAX_CALLS && !s->full)
 		make_room(s, end.ns);

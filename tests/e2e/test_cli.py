@@ -205,7 +205,9 @@ def test_help_json_and_text_agree(cli):
     assert record["version"]["names"] == ["-v", "-V", "--version"]
 
 
-@pytest.mark.parametrize("page", ["msmemscope", "sonde", "sonde-mem", "sonde-stack", "sonde-snap"])
+@pytest.mark.parametrize(
+    "page", ["msmemscope", "sonde", "sonde-mem", "sonde-activity", "sonde-stack", "sonde-snap"]
+)
 def test_manual_pages_are_fresh(cli, page):
     r = cli("sonde", "help", "--man", page)
     assert r.returncode == 0

@@ -141,6 +141,7 @@ ONLY_WITH = {
     "npu": r"npu_|aicore_|hbm_",
     "gpu": r"gpu_",
     "tls": r"sonde_certificate_",
+    "monitored jobs": r"sonde_(device_time_ratio|step_seconds|regression_ratio)$",
     "rest": r"up$|sonde_source_round_seconds$|disk_",
 }
 
@@ -192,7 +193,9 @@ def test_metrics_of_dashboard_and_alerts_exist(build, tmp_path):
             assert time.monotonic() < end, told
             time.sleep(0.1)
     missing = asked - names
-    known = "".join(p.read_text() for p in (ROOT / "src" / "daemon").glob("metrics*.c"))
+    daemon = ROOT / "src" / "daemon"
+    sources = [*daemon.glob("metrics*.c"), *daemon.glob("jobs_top*.c")]
+    known = "".join(p.read_text() for p in sources)
     for name in missing:
         assert any(re.match(p, name) for p in ONLY_WITH.values()), name
         assert name == "up" or re.sub("_total$", "", name) in known, name

@@ -20,6 +20,7 @@ import pytest
 from daemon import Daemon
 from fabric_client import IDLE, RUNNING, Client, datagram, monitor_status
 from test_guest_clients import Guest, until
+from test_page import Browser
 
 SECOND = 1_000_000_000
 GEMM = "_Z4gemmILi128EEvPKfS1_Pfi"
@@ -123,7 +124,7 @@ def test_what_is_no_report_is_dropped_and_counted(node):
         assert top(node)["processes"] == []
         # of a process that nobody knows, though it is there
         send(g, report(pid=os.getppid()))
-        until(lambda: dropped(node)["refused"] == 1)
+        until(lambda: node.call({"fn": "getDaemon"})["jobs"]["late_reports"] == 1)
         # the edges of what is a report
         send(g, report(rows=[row("n" * 1024, 1, 0)], rank=None, others=None, steps=None))
         send(g, {k: v for k, v in good.items() if k in ("pid", "from", "to")})
@@ -193,6 +194,28 @@ def test_names_of_others_do_not_write_lines_into_the_log(node):
         assert "\n2026-01-01 sonde" not in node.log() and "\x1b" not in node.log()
         r = sonde(node, "top", "--once", "--no-start")
         assert "\x1b" not in r.stdout and "\n2026-01-01" not in r.stdout
+
+
+def test_the_status_page_shows_it(node, tmp_path):
+    evil = "<img src=x onerror=document.title='evil'>"
+    with Guest(node) as g, Browser(tmp_path) as b:
+        g.send(monitor_status(RUNNING))
+        for mean in [2_000_000] * 6 + [9_000_000] * 4:
+            send(g, report(rows=[row(evil, 100, mean), row("other", 10, 1000)]))
+        b.ask("Page.navigate", url=f"http://localhost:{node.http_port}/")
+        b.until("document.querySelectorAll('#top tr').length === 2")
+        first = b.js("document.querySelector('#top tr').innerText")
+        assert evil in first and "900 ms" in first and "Kernel" in first and "95 %" in first
+        words = b.js("document.getElementById('top-words').textContent")
+        assert "on rank 0 takes 9 ms, 350 % more than usual" in words
+        assert b.js("document.querySelector('#top img, #top-words img')") is None
+        assert "evil" not in b.js("document.title")
+        # a button reaches the guest
+        b.js("document.getElementById('m-stop').click()")
+        said = b.until("!document.getElementById('result').hidden && "
+                       "document.getElementById('result').textContent")  # fmt: skip
+        assert "The monitor stops in 1 process" in said
+        assert "NPU_MONITOR_STOP=true" in g.request()
 
 
 # --- the command ---
@@ -355,6 +378,59 @@ def test_top_stops_the_monitor_when_nobody_reads(node):
             p.stdout.close()
             assert p.wait(20) == 1
         until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+
+
+# --- the whole way: a job on the simulated stack, its monitor, its recorder, the daemon ---
+
+
+@contextlib.contextmanager
+def job(d, *words):
+    """simtrain, started as people start their jobs."""
+    simtrain, mspti = d.build / "sim" / "simtrain", d.build / "sim" / "libmspti.so"
+    for needed in (d.build / "lib" / "libsonde_monitor.so", simtrain, mspti):
+        if not needed.exists():
+            pytest.skip(f"{needed.name} is not built")
+    env = {"KINETO_IPC_SOCKET_DIR": str(d.ipc_dir)}
+    p = d.popen(
+        d.build / "bin" / "sonde", "monitor", "--mspti", mspti, "--", simtrain, "--forever",
+        "--quiet", *words, env=env, start_new_session=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield p
+    finally:
+        os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
+
+
+def test_top_of_a_job_with_a_slow_rank(node):
+    with job(node, "--ranks", "4", "--step-ms", "20", "--slow-rank", "2:400"):
+        until(lambda: top(node)["known"] == 4)
+        r = sonde(node, "top", "--count", "4", "--interval", "1", "--json")
+        assert r.returncode == 0, r.stderr
+        assert "started in 4 processes" in r.stderr and "stopped again" in r.stderr
+        looks = [json.loads(line) for line in r.stdout.splitlines()]
+        last = looks[-1]
+        assert [x["rank"] for x in last["ranks"]] == [0, 1, 2, 3] and last["lost"] == 0
+        assert {k["kind"] for k in last["kernels"]} == {"Kernel", "Communication"}
+        assert any(x["slowest"] and x["slowest"]["rank"] == 2 for x in looks), r.stdout
+        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        # and the monitor can be had again, for something else
+        r = node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1")
+        assert "4 processes are told" in r.stderr
+        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
+    # killed while it was monitored
+    until(lambda: node.call({"fn": "getStatus"})["npumonitor"] != "Running", seconds=5)
+
+
+def test_a_kernel_of_a_job_becomes_slower(node):
+    with job(node, "--ranks", "1", "--step-ms", "10", "--slower", "FlashAttentionScore:3@700"):
+        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1",
+                 "--mspti-activity-kind", "Kernel")  # fmt: skip
+        (r,) = until(lambda: top(node)["regressions"], seconds=60)
+        assert r["name"] == "FlashAttentionScore" and 2.5 < r["mean_ns"] / r["baseline_ns"] < 3.5
+        node.wait_log("Kernel 'FlashAttentionScore': regression, it takes")
 
 
 # --- running a job so that it can be monitored ---

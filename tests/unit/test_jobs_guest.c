@@ -274,11 +274,12 @@ TEST(jobs_guest, reports_are_of_processes_of_the_same_user)
 	struct jobs_sender other = {.uid = 12345, .endpoint = "dir"};
 	struct jobs *j = make();
 
-	CHECK_INT(report(j, sender(0, false), 42, 1), -EPERM);
+	CHECK_INT(report(j, sender(0, false), 42, 1), -ESRCH);
 	guest(j, 42);
 	CHECK_INT(report(j, sender(0, false), 42, 1), 0);
 	CHECK_INT(report(j, other, 42, 1), -EPERM);
-	CHECK_INT(report(j, sender(0, false), 43, 1), -EPERM);
+	CHECK_INT(report(j, sender(0, false), 43, 1), -ESRCH);
+	CHECK_INT(jobs_counts(j).late_reports, 2);
 	CHECK_INT(jobs_top(j, &other, "{", 1), -EINVAL);
 	CHECK_INT(jobs_counts(j).reports, 1);
 	end(j);

@@ -7,9 +7,7 @@
  * Whatever may wait for the daemon, for the recorder or for the vendor's library does so without
  * the GIL. Errors are values here; words are for the packages to say.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x03080000
-#include <Python.h>
+#include "python/_monitor/module.h"
 
 #include "collect/collect.h"
 #include "monitor/monitor.h"
@@ -155,6 +153,7 @@ static PyObject *step(PyObject *self, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS
 	collect_step();
 	Py_END_ALLOW_THREADS
+	gc_settle(true);
 	Py_RETURN_NONE;
 }
 
@@ -200,5 +199,7 @@ PyMODINIT_FUNC PyInit__monitor(void)
 
 	if (m && PyModule_AddStringConstant(m, "__version__", SONDE_VERSION) < 0)
 		Py_CLEAR(m);
+	if (m)
+		gc_begin();
 	return m;
 }
