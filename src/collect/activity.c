@@ -267,4 +267,6 @@ void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank
 		m.kind = kind;
 	}
 	tell_monitor(&m, text, len);
+	if (kind == MONITOR_START)
+		guest_wake_recorder(); /* it sleeps long where nothing happens */
 }

@@ -5,51 +5,20 @@
 #include <string.h>
 #include <strings.h>
 
+#include "wire/order.h"
+
 #define WARM_UP_MS 12000 /* libkineto's five seconds, and two of its questions */
 #define ITERATION_MS 20000 /* a step may take long; few take so long */
 #define LATEST_MS 600000
 
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\t' || c == '\r';
-}
-
-static const char *skip_blanks(const char *s, const char *end)
-{
-	while (s < end && is_blank(*s))
-		s++;
-	return s;
-}
-
-static const char *trim_end(const char *s, const char *end)
-{
-	while (end > s && is_blank(end[-1]))
-		end--;
-	return end;
-}
-
 const char *config_value(const char *text, const char *key, size_t *out_len)
 {
-	size_t key_len = strlen(key);
+	struct order_text value;
 
-	for (const char *line = text; *line;) {
-		const char *end = line + strcspn(line, "\n");
-		const char *equals = memchr(line, '=', (size_t)(end - line));
-
-		if (equals) {
-			const char *k = skip_blanks(line, equals);
-
-			if ((size_t)(trim_end(k, equals) - k) == key_len &&
-			    !memcmp(k, key, key_len)) {
-				const char *v = skip_blanks(equals + 1, end);
-
-				*out_len = (size_t)(trim_end(v, end) - v);
-				return v;
-			}
-		}
-		line = end + (*end == '\n');
-	}
-	return NULL;
+	if (!order_find(text, strlen(text), key, &value))
+		return NULL;
+	*out_len = value.len;
+	return value.at;
 }
 
 enum config_kind config_kind(const char *text)

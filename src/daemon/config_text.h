@@ -18,7 +18,7 @@ enum config_kind {
 
 enum config_kind config_kind(const char *text);
 
-/* The value of the first line with this key, not ended by a NUL; NULL if there is none. */
+/* The value of the last line with this key, not ended by a NUL; NULL if there is none. */
 const char *config_value(const char *text, const char *key, size_t *out_len);
 
 bool config_is_true(const char *text, const char *key);

@@ -8,12 +8,13 @@
 
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
+#include "wire/order.h"
 
 #define CAN_TOLD 1u /* the first bit: it said what it can */
 #define CAN_BYTES 4096 /* of what it says */
 
 /* A key of a config, the option that sets it, and what it is without. An option with two keys has
- * two rows. */
+ * two rows; an item of a list that not everybody knows has one, KEY.item. */
 static const struct {
 	const char *key, *option, *usual;
 } keys[] = {
@@ -37,6 +38,7 @@ static const struct {
 	{"PROFILE_DATA_SIMPLIFICATION", "--data-simplification", "true"},
 	{"PROFILE_EXPORT_TYPE", "--export-type", "Text"},
 	{"PROFILE_HOST_SYS", "--host-sys", "None"},
+	{"PROFILE_HOST_SYS.osrt", "--host-sys osrt", NULL},
 	{"PROFILE_SYS_IO", "--sys-io", "false"},
 	{"PROFILE_SYS_INTERCONNECTION", "--sys-interconnection", "false"},
 	{"PROFILE_MSTX_DOMAIN_INCLUDE", "--mstx-domain-include", "None"},
@@ -194,15 +196,35 @@ static bool is_usual(const char *value, size_t len, const char *usual)
 	return strlen(usual) == len && !memcmp(value, usual, len);
 }
 
+/* Does the list of this key have the item? */
+static bool has_item(const char *config, const char *key, const char *dot)
+{
+	char *name = xstrndup(key, (size_t)(dot - key));
+	struct order_text list;
+	bool has = order_find(config, strlen(config), name, &list) &&
+		   order_lists(&list, dot + 1, strlen(dot + 1));
+
+	free(name);
+	return has;
+}
+
 void jobs_guest_lacks(const struct jobs_guest *g, const char *config, uint64_t *set)
 {
 	if (!(g->can & CAN_TOLD))
 		return;
 	for (size_t i = 0; i < KEYS; i++) {
+		const char *dot = strchr(keys[i].key, '.'), *value;
 		size_t len;
-		const char *value = config_value(config, keys[i].key, &len);
 
-		if (!value || g->can & bit(i))
+		if (g->can & bit(i))
+			continue;
+		if (dot) { /* the row of the key itself is above */
+			if (!(*set & bit(i - 1)) && has_item(config, keys[i].key, dot))
+				*set |= bit(i);
+			continue;
+		}
+		value = config_value(config, keys[i].key, &len);
+		if (!value)
 			continue;
 		if (!keys[i].usual || !is_usual(value, len, keys[i].usual))
 			*set |= bit(i);

@@ -244,6 +244,8 @@ void guest_begin_in(const char *output);
 void guest_begin_monitor(const char *dir);
 /* A recorder that was killed is called again: for windows that begin now. False: there is none. */
 bool guest_revive(void);
+/* There is something that should not wait until it looks by itself. */
+void guest_wake_recorder(void);
 /*
  * Whether the recorder may read this process' memory: sees to it, and takes it back. False: there is
  * no recorder yet. By a thread of our own.

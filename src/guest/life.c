@@ -190,6 +190,16 @@ void guest_report_here(void)
 	p->report_fd = STDERR_FILENO;
 }
 
+/* It sleeps on this word, which stays as it is. */
+void guest_wake_recorder(void)
+{
+	int saved = errno;
+
+	if (guest_has_joined())
+		syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	errno = saved;
+}
+
 bool guest_flush(uint32_t timeout_ms)
 {
 	struct timespec step = {0, 20000000};
@@ -203,8 +213,7 @@ bool guest_flush(uint32_t timeout_ms)
 		uint32_t done = atomic_load(&p->flush_done);
 		if ((int32_t)(done - asked) >= 0)
 			return true;
-		/* The recorder sleeps on this word, which stays as it is. */
-		syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+		guest_wake_recorder();
 		if (guest_now() > until || guest_is_gone(atomic_load(&p->recorder_pid)))
 			return false;
 		syscall(SYS_futex, &p->flush_done, FUTEX_WAIT, done, &step, NULL, 0);

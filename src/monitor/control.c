@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define FLUSH_NS 1000000000ull /* what is older than this survives whatever happens to the job */
+#define PAUSE_S 90
+#define MAX_PAUSE_S 3600
+#define RETRY_NS 2000000000ull
 #define NEVER UINT64_MAX
 
 static struct turn turn;
@@ -17,7 +20,7 @@ static struct {
 	bool paused; /* another profiler has the device: the source is off, the window stays */
 	uint32_t kinds;
 	uint64_t window;
-	uint64_t until_ns, flush_ns;
+	uint64_t until_ns, flush_ns, resume_ns;
 	uint64_t lost; /* by sources that were stopped meanwhile */
 	const struct activity_source *source;
 } now;
@@ -106,7 +109,7 @@ static void source_off(void)
 {
 	if (!now.source)
 		return;
-	now.source->stop();
+	source_stop(now.source);
 	now.lost += now.source->lost();
 	now.source = NULL;
 }
@@ -117,7 +120,7 @@ static int source_on(char *why, size_t cap)
 	if (!now.source)
 		return fail(why, cap, -ENODEV, "there is neither libmspti.so nor libcupti here",
 			    NULL, NULL);
-	int r = now.source->start(now.kinds);
+	int r = source_start(now.source, now.kinds);
 	const char *trouble = now.source->trouble();
 	if (r < 0) {
 		const char *name = now.source->name;
@@ -133,15 +136,23 @@ static int source_on(char *why, size_t cap)
 	return 0;
 }
 
-void control_stop(void)
+void control_stop(uint32_t wait_ms)
 {
 	if (!now.running)
 		return;
 	atomic_store(&steps_of, 0);
 	source_off();
-	window_close(now.window, now.lost);
+	window_close(now.window, now.lost, wait_ms);
 	now.running = now.paused = false;
 	now.until_ns = NEVER;
+}
+
+/* More than any machine lives is for ever. */
+static uint64_t end_of(uint64_t duration_ms)
+{
+	if (!duration_ms || duration_ms > NEVER / 4 / MS_NS)
+		return NEVER;
+	return guest_now() + duration_ms * MS_NS;
 }
 
 static int start(const struct monitor_order *o, const char *text, size_t len, char *why, size_t cap)
@@ -160,10 +171,10 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 		return fail(why, cap, -EIO, "nothing can be recorded", NULL, NULL);
 	r = source_on(why, cap);
 	if (r < 0) {
-		window_close(now.window, 0);
+		window_close(now.window, 0, WINDOW_WAIT_MS);
 		return r;
 	}
-	now.until_ns = o->duration_ms ? guest_now() + o->duration_ms * MS_NS : NEVER;
+	now.until_ns = end_of(o->duration_ms);
 	now.running = true;
 	atomic_store(&steps_of, now.window);
 	return 0;
@@ -173,7 +184,7 @@ static void change(const struct monitor_order *o, const char *text, size_t len)
 {
 	window_change(now.window, text, len);
 	if (now.kinds != o->kinds && now.source)
-		(void)now.source->change(o->kinds);
+		(void)source_change(now.source, o->kinds);
 	now.kinds = o->kinds;
 }
 
@@ -185,7 +196,7 @@ static int monitor(const char *text, size_t len, char *why, size_t cap)
 	if (wrong)
 		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
 	if (o.stop)
-		control_stop();
+		control_stop(WINDOW_WAIT_MS);
 	else if (now.running)
 		change(&o, text, len);
 	else if (o.start)
@@ -193,20 +204,37 @@ static int monitor(const char *text, size_t len, char *why, size_t cap)
 	return 0;
 }
 
-/* The daemon lets another profiler have the device, and gives it back. */
+static void resume(uint64_t now_ns)
+{
+	char why[1];
+
+	if (source_on(why, 0) == 0)
+		now.paused = false;
+	else
+		now.resume_ns = now_ns + RETRY_NS;
+}
+
+/*
+ * The daemon lets another profiler have the device, for so long or until it says otherwise: one
+ * that ends meanwhile does not leave us waiting.
+ */
 static void pause_order(const char *text, size_t len)
 {
 	struct order_text t;
-	char why[1];
 	bool on = order_find(text, len, "SONDE_PAUSE", &t) && order_is(&t, "true");
+	uint64_t now_ns = guest_now(), seconds = PAUSE_S;
 
-	if (!now.running || on == now.paused)
+	if (!now.running || (!on && !now.paused))
 		return;
-	if (on)
-		source_off();
-	else if (source_on(why, 0) < 0)
-		return; /* tried again */
-	now.paused = on;
+	if (!on) {
+		resume(now_ns);
+		return;
+	}
+	if (order_find(text, len, "SONDE_PAUSE_S", &t))
+		(void)order_number(&t, MAX_PAUSE_S, &seconds);
+	source_off();
+	now.paused = true;
+	now.resume_ns = now_ns + seconds * 1000 * MS_NS;
 }
 
 int control_order(const char *text, size_t len, char *why, size_t cap)
@@ -238,20 +266,26 @@ uint64_t control_look(uint64_t now_ns)
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {
-		control_stop();
+		control_stop(WINDOW_WAIT_MS);
 		control_tell_status();
 		return next;
 	}
+	if (now.paused && now_ns >= now.resume_ns) {
+		resume(now_ns);
+		control_tell_status();
+	}
 	if (now.source && now_ns >= now.flush_ns) {
-		now.source->flush();
+		source_flush(now.source);
 		now.flush_ns = now_ns + FLUSH_NS;
 	}
-	uint64_t due = now.flush_ns < now.until_ns ? now.flush_ns : now.until_ns;
+	uint64_t due = now.paused ? now.resume_ns : now.flush_ns;
+	if (now.until_ns < due)
+		due = now.until_ns;
 	return due < next ? due : next;
 }
 
 void control_exit(void)
 {
-	control_stop();
-	trace_end();
+	control_stop(WINDOW_WAIT_EXIT_MS);
+	trace_end(WINDOW_WAIT_EXIT_MS);
 }

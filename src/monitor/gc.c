@@ -10,7 +10,7 @@
 
 #define GC_NAME "gc"
 #define GC_DOMAIN "python"
-#define GC_IDS (1ull << 62) /* no mark of a source has such an id */
+#define GC_IDS (1ull << 52) /* no mark of a source has such an id */
 
 static void (*_Atomic listener)(void);
 static _Atomic uint32_t heard; /* the process in which somebody listens */

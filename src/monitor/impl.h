@@ -11,7 +11,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define MS_NS 1000000ull
@@ -26,6 +28,7 @@ struct turn {
 void turn_take(struct turn *t);
 bool turn_try(struct turn *t, uint32_t wait_ms);
 void turn_give(struct turn *t);
+bool turn_is_mine(const struct turn *t);
 
 /* --- text.c: texts in fixed buffers, and what is said to people --- */
 
@@ -35,18 +38,49 @@ struct text {
 void text_add(struct text *t, const char *s, size_t n);
 void text_str(struct text *t, const char *s);
 void text_number(struct text *t, int64_t v);
-/* Up to four pieces in one line of stderr, which begins with [msmonitor]; NULL ends them. */
+/*
+ * Up to four pieces in one line of stderr, which begins with [msmonitor]; NULL ends them. Not if
+ * that is another file than it was when we came, nor if somebody would have to wait.
+ */
 void say(const char *a, const char *b, const char *c, const char *d);
 /* What of the environment counts, taken when the library is loaded. */
 struct surroundings {
 	bool wanted; /* MSMONITOR_USE_DAEMON */
 	bool rank_given; /* by the program, not by the environment */
 	int32_t rank;
-	char home[256], socket_dir[256], daemon[256], work_dir[512];
+	char home[256], socket_dir[256], daemon[256];
 };
 extern struct surroundings surroundings;
 /* A process that was forked may have given itself a rank: by a thread of the job. */
 void surroundings_look_again(void);
+/* Where sessions are; "": nowhere. Of the user that this process belongs to now. */
+const char *surroundings_work_dir(void);
+
+/* --- socket.c: our end of the fabric. All with the link's turn taken but for the last two. --- */
+
+struct place {
+	struct sockaddr_un addr;
+	socklen_t len;
+	bool of_anybody; /* whoever comes first may have it */
+};
+
+struct message {
+	const char *type; /* "": no message that can be read */
+	const char *payload;
+	size_t len;
+	uint32_t uid; /* of who sent it */
+};
+
+/* 0: it is there, 1: it is a new one, or a negative errno. */
+int socket_open(const char *prefix);
+void socket_close(void);
+/* From now on this is the only one that is sent to and heard. */
+int socket_connect(const struct place *to);
+int socket_send(const char *type, const void *payload, size_t len);
+/* The next message, if one is there; false: none, or there is no socket. */
+bool socket_take(struct message *out);
+bool socket_is_ours(void);
+bool socket_wait(uint64_t until_ns);
 
 /* --- link.c: the daemon --- */
 
@@ -61,7 +95,7 @@ void link_send(const char *type, const void *payload, size_t len);
 bool link_wait(uint32_t ms);
 /* Where data go, as SONDE_DAEMON has it; "" before anybody has answered. */
 const char *link_data_address(void);
-void link_close(void);
+void link_close(uint32_t wait_ms);
 /* Another kind of client: the framework itself asks, by the Python module. */
 void link_be_framework(void);
 int link_register(int32_t device);
@@ -77,7 +111,7 @@ int control_order(const char *text, size_t len, char *why, size_t cap);
 uint64_t control_look(uint64_t now_ns);
 bool control_is_running(void);
 bool control_can_take(void);
-void control_stop(void);
+void control_stop(uint32_t wait_ms); /* at most, for the files */
 void control_tell_status(void);
 void control_set_groups(const char *json, size_t len);
 /* By the job's own thread: this step begins. */
@@ -89,13 +123,20 @@ void control_exit(void);
 
 /* The library that tells activities in this process; NULL: there is none. */
 const struct activity_source *source_find(void);
+/* As of the source; while one is under way a fork waits for it, for a moment. */
+int source_start(const struct activity_source *s, uint32_t kinds);
+int source_change(const struct activity_source *s, uint32_t kinds);
+void source_flush(const struct activity_source *s);
+void source_stop(const struct activity_source *s);
+/* Sees to it that a forked child finds the vendor's library as it would without us. */
+void source_mind_forks(void);
 
 /* --- trace.c: nputrace; with the control's turn taken but for trace_step() --- */
 
 int trace_order(const char *text, size_t len, char *why, size_t cap);
 uint64_t trace_look(uint64_t now_ns);
 bool trace_is_on(void);
-void trace_end(void);
+void trace_end(uint32_t wait_ms);
 struct fabric_status trace_status(void);
 /* By the job's own thread: this step begins. */
 void trace_step(uint64_t step);
@@ -120,8 +161,10 @@ void window_change(uint64_t window, const char *text, size_t len);
 void window_step(uint64_t window, uint64_t step);
 /* A key of its order that is not carried out, and why. */
 void window_note(uint64_t window, const char *key, const char *words);
-/* Everything has been told: the recorder writes it, which is waited for a moment. */
-void window_close(uint64_t window, uint64_t lost);
+#define WINDOW_WAIT_MS 10000 /* by our thread */
+#define WINDOW_WAIT_EXIT_MS 3000 /* by a thread that ends the job */
+/* Everything has been told: the recorder writes it, which is waited for at most so long. */
+void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
 /* Can files be made below this path? Makes it. 0 or a negative errno. */
 int window_check_dir(const struct order_text *dir);
 

@@ -1,122 +1,43 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The daemon, as a client of its fabric sees it: datagrams that may get lost, a daemon that comes
- * and goes. Nothing is kept but a socket. It may be closed by the job, which closes descriptors
- * that it does not know; so before each use we look whether it still is ours.
+ * and goes, and answers when it likes. Nothing is kept but a socket, and an order that came late.
+ *
+ * Who can choose where we look can give orders: a path that the environment names, or one in the
+ * home directory. The abstract name is anybody's who comes first, so there it has to be root, or
+ * the user of this process.
  */
 #include "monitor/impl.h"
 
 #include "guest/env.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 #define ANSWER_MS 100
 #define MAX_ANCESTORS 10
-#define DATAGRAM_BYTES (ORDER_MAX_BYTES + sizeof(struct fabric_header))
-
-struct place {
-	struct sockaddr_un addr;
-	socklen_t len;
-};
 
 static struct {
 	struct turn turn;
-	int fd;
-	uint32_t pid; /* whose it is: a forked child makes its own */
-	bool open, framework, poked;
-	struct place own, daemon;
+	bool framework;
+	_Atomic bool poked;
+	struct place daemon;
 	bool found; /* the daemon has answered from this place */
 	char data[300];
-	_Alignas(8) char datagram[DATAGRAM_BYTES];
-} self = {.fd = -1};
-
-static bool is_still_ours(void)
-{
-	struct sockaddr_un addr;
-	socklen_t len = sizeof(addr);
-
-	return self.open && self.pid == (uint32_t)getpid() &&
-	       getsockname(self.fd, (struct sockaddr *)&addr, &len) == 0 && len == self.own.len &&
-	       !memcmp(&addr, &self.own.addr, len);
-}
-
-static void add_uuid(struct text *t)
-{
-	static const char digits[] = "0123456789abcdef";
-	unsigned char raw[16];
-
-	if (getrandom(raw, sizeof(raw), GRND_NONBLOCK) != (ssize_t)sizeof(raw)) {
-		uint64_t mix[2] = {guest_now(), (uint64_t)getpid() << 32 | (uint64_t)(uintptr_t)t};
-		memcpy(raw, mix, sizeof(raw));
-	}
-	for (int i = 0; i < 16; i++) {
-		char pair[2] = {digits[raw[i] >> 4], digits[raw[i] & 15]};
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			text_add(t, "-", 1);
-		text_add(t, pair, 2);
-	}
-}
-
-static int own_name(char *out, size_t cap)
-{
-	struct text t = {out, out + cap};
-
-	if (surroundings.socket_dir[0]) {
-		text_str(&t, surroundings.socket_dir);
-		text_str(&t, "/");
-	}
-	text_str(&t, self.framework ? FABRIC_CLIENT_NAME : FABRIC_GUEST_NAME);
-	add_uuid(&t);
-	return t.at ? 0 : -ENAMETOOLONG;
-}
-
-static void forget_socket(void)
-{
-	if (is_still_ours()) {
-		if (self.own.addr.sun_path[0])
-			unlink(self.own.addr.sun_path);
-		close(self.fd);
-	}
-	self.open = self.found = false;
-	self.fd = -1;
-}
+	char late[ORDER_MAX_BYTES]; /* an order that nobody waited for any more */
+	size_t late_len;
+} self;
 
 static int open_socket(void)
 {
-	char name[300];
+	int r = socket_open(self.framework ? FABRIC_CLIENT_NAME : FABRIC_GUEST_NAME);
 
-	if (is_still_ours())
-		return 0;
-	/* Who shares it with its parent gives back only its own descriptor. */
-	if (self.open && self.pid != (uint32_t)getpid())
-		close(self.fd);
-	self.open = self.found = false;
-	int r = own_name(name, sizeof(name));
-	if (r == 0)
-		r = surroundings.socket_dir[0]
-			    ? fabric_path_address(name, &self.own.addr, &self.own.len)
-			    : fabric_abstract_address(name, &self.own.addr, &self.own.len);
-	if (r < 0)
-		return r;
-	self.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (self.fd < 0)
-		return -errno;
-	if (bind(self.fd, (struct sockaddr *)&self.own.addr, self.own.len) < 0) {
-		r = -errno;
-		close(self.fd);
-		self.fd = -1;
-		return r;
+	if (r != 0) { /* a new one, or none */
+		self.found = false;
+		self.late_len = 0;
 	}
-	if (surroundings.socket_dir[0])
-		(void)!chmod(name, 0666);
-	self.pid = (uint32_t)getpid();
-	self.open = true;
-	return 0;
+	return r < 0 ? r : 0;
 }
 
 /* --- where the daemon may be --- */
@@ -129,6 +50,7 @@ static bool named_place(const char *where, struct place *out, char *data)
 	text_str(&t, where);
 	int r = abstract ? fabric_abstract_address(where + 1, &out->addr, &out->len)
 			 : fabric_path_address(where, &out->addr, &out->len);
+	out->of_anybody = false;
 	return r == 0 && t.at;
 }
 
@@ -142,6 +64,7 @@ static bool path_place(const char *dir, const char *file, const char *data_file,
 	if (dir[0] != '/' || guest_join_path(path, sizeof(path), dir, file) < 0 ||
 	    stat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
 		return false;
+	out->of_anybody = false;
 	text_str(&t, dir);
 	text_str(&t, "/");
 	text_str(&t, data_file);
@@ -167,91 +90,80 @@ static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 	case 2:
 		*ok = named_place("@" FABRIC_ABSTRACT_DATA_NAME, out, data) &&
 		      fabric_abstract_address(FABRIC_ABSTRACT_NAME, &out->addr, &out->len) == 0;
+		out->of_anybody = true;
 		return true;
 	default:
 		return false;
 	}
 }
 
-/* --- datagrams --- */
+/* --- messages --- */
 
-static int send_to(const struct place *to, const char *type, const void *payload, size_t len)
+static bool may_order(const struct place *at, uint32_t uid)
 {
-	struct fabric_header h;
-	struct iovec parts[] = {{&h, sizeof(h)}, {(void *)(uintptr_t)payload, len}};
-	struct msghdr m = {.msg_name = (void *)(uintptr_t)&to->addr,
-			   .msg_namelen = to->len,
-			   .msg_iov = parts,
-			   .msg_iovlen = len ? 2 : 1};
+	static _Atomic bool said;
 
-	fabric_header_init(&h, type, len);
-	return sendmsg(self.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
-static bool wait_readable(uint64_t until_ns)
-{
-	struct pollfd p = {.fd = self.fd, .events = POLLIN};
-
-	for (;;) {
-		uint64_t now = guest_now();
-		int ms = now >= until_ns ? 0 : (int)((until_ns - now + MS_NS - 1) / MS_NS);
-		int r = poll(&p, 1, ms);
-		if (r > 0)
-			return p.revents & POLLIN;
-		if (r == 0 || errno != EINTR)
-			return false;
-	}
-}
-
-struct message {
-	const char *type; /* "": no message that can be read */
-	const char *payload;
-	size_t len;
-};
-
-/* The next message, if one is there; false: none. */
-static bool take_message(struct message *m)
-{
-	const struct fabric_header *h = (const struct fabric_header *)self.datagram;
-	ssize_t n = recv(self.fd, self.datagram, sizeof(self.datagram), MSG_DONTWAIT | MSG_TRUNC);
-
-	*m = (struct message){"", self.datagram + sizeof(*h), 0};
-	if (n < 0)
-		return false;
-	if ((size_t)n < sizeof(*h) || (size_t)n > sizeof(self.datagram) ||
-	    h->size != (size_t)n - sizeof(*h) || !memchr(h->type, '\0', sizeof(h->type)))
+	if (!at->of_anybody || uid == 0 || uid == (uint32_t)geteuid())
 		return true;
-	m->type = h->type;
-	m->len = (size_t)h->size;
+	if (!atomic_exchange(&said, true))
+		say("the daemon '@" FABRIC_ABSTRACT_NAME "' is another user's, and is not obeyed"
+		    " (SONDE_DAEMON=@" FABRIC_ABSTRACT_NAME " says that it may give orders)",
+		    NULL, NULL, NULL);
+	return false;
+}
+
+/* The next message of whom we may listen to; its type is "" otherwise. False: there is none. */
+static bool take_message(const struct place *from, struct message *m)
+{
+	if (!socket_take(m))
+		return false;
+	if (m->type[0] && !may_order(from, m->uid))
+		m->type = "";
 	if (!strcmp(m->type, FABRIC_POKE))
-		self.poked = true;
+		atomic_store(&self.poked, true);
 	return true;
 }
 
-static int fill_request(char *out, bool free)
+static int32_t find_ancestors(int32_t *out)
 {
-	struct fabric_request *r = (struct fabric_request *)out;
-	uint32_t pid = (uint32_t)getpid();
+	uint32_t pid = (uint32_t)getppid();
 	int32_t n = 0;
 
+	out[n++] = (int32_t)getpid();
+	while (pid > 1 && n <= MAX_ANCESTORS) {
+		out[n++] = (int32_t)pid;
+		pid = guest_parent(pid);
+	}
+	return n;
+}
+
+/* Looked for once: they change when the first of them does, at best. */
+static int fill_request(char *out, bool free)
+{
+	static int32_t known[MAX_ANCESTORS + 2], n, parent;
+	struct fabric_request *r = (struct fabric_request *)out;
+
+	if (!n || known[0] != getpid() || parent != getppid()) {
+		parent = getppid();
+		n = find_ancestors(known);
+	}
 	r->mask = free ? FABRIC_EVENTS | FABRIC_ACTIVITIES : FABRIC_EVENTS;
 	r->job_id = 0;
-	while (pid > 0 && (n == 0 || pid > 1) && n <= MAX_ANCESTORS) {
-		r->pids[n++] = (int32_t)pid;
-		pid = n == 1 ? (uint32_t)getppid() : guest_parent(pid);
-	}
 	r->npids = n;
+	memcpy(r->pids, known, (size_t)n * sizeof(known[0]));
 	return (int)(sizeof(*r) + (size_t)n * sizeof(r->pids[0]));
 }
 
 /* The answer of type "req" within the time; -ETIMEDOUT. An order that came late counts, too. */
-static int await_answer(char *out, size_t cap)
+static int await_answer(const struct place *from, char *out, size_t cap)
 {
 	uint64_t until = guest_now() + ANSWER_MS * MS_NS;
 	struct message m;
 
-	while (wait_readable(until)) {
-		if (!take_message(&m) || strcmp(m.type, "req") != 0)
+	while (socket_wait(until)) {
+		if (!take_message(from, &m))
+			return -ETIMEDOUT; /* the job has closed it: anew next time */
+		if (strcmp(m.type, "req") != 0)
 			continue;
 		if (m.len > cap)
 			return 0; /* longer than any order */
@@ -261,39 +173,67 @@ static int await_answer(char *out, size_t cap)
 	return -ETIMEDOUT;
 }
 
-static int ask_place(const struct place *to, bool free, char *out, size_t cap)
+static int ask_again(bool free, char *out, size_t cap)
 {
 	_Alignas(8) char
 		request[sizeof(struct fabric_request) + (MAX_ANCESTORS + 2) * sizeof(int32_t)];
 	int len = fill_request(request, free);
-	int r = send_to(to, "req", request, (size_t)len);
+	int r = socket_send("req", request, (size_t)len);
 
-	return r < 0 ? r : await_answer(out, cap);
+	return r < 0 ? r : await_answer(&self.daemon, out, cap);
 }
 
-int link_ask(bool free, char *out, size_t cap)
+static int ask_place(const struct place *to, bool free, char *out, size_t cap)
+{
+	int r = socket_connect(to);
+
+	self.daemon = *to;
+	return r < 0 ? r : ask_again(free, out, cap);
+}
+
+static int look_for_daemon(bool free, char *out, size_t cap)
 {
 	struct place to;
 	char data[sizeof(self.data)];
 	bool ok;
+	int r = -ENOENT;
 
-	turn_take(&self.turn);
-	self.poked = false;
-	int r = open_socket();
-	if (r == 0 && self.found)
-		r = ask_place(&self.daemon, free, out, cap);
-	/* A daemon that is slow is not another daemon. */
-	if (r < 0 && r != -ETIMEDOUT)
-		self.found = false;
-	for (unsigned i = 0; self.open && !self.found && place_at(i, &to, data, &ok); i++) {
+	for (unsigned i = 0; place_at(i, &to, data, &ok); i++) {
 		if (!ok || (r = ask_place(&to, free, out, cap)) < 0)
 			continue;
-		self.daemon = to;
 		memcpy(self.data, data, sizeof(data));
 		self.found = true;
+		return r;
 	}
-	if (!self.found && r >= 0)
-		r = -ENOENT;
+	return r < 0 ? r : -ENOENT;
+}
+
+static int take_late(char *out, size_t cap)
+{
+	size_t n = self.late_len;
+
+	self.late_len = 0;
+	if (n > cap)
+		return 0;
+	memcpy(out, self.late, n);
+	return (int)n;
+}
+
+int link_ask(bool free, char *out, size_t cap)
+{
+	turn_take(&self.turn);
+	atomic_store(&self.poked, false);
+	int r = open_socket();
+	if (r == 0 && self.late_len) {
+		r = take_late(out, cap);
+	} else if (r == 0) {
+		r = self.found ? ask_again(free, out, cap) : -ENOENT;
+		/* A daemon that is slow is not another daemon. */
+		if (r < 0 && r != -ETIMEDOUT)
+			self.found = false;
+		if (!self.found)
+			r = look_for_daemon(free, out, cap);
+	}
 	turn_give(&self.turn);
 	return r;
 }
@@ -306,7 +246,7 @@ static bool find_by_sending(const char *type, const void *payload, size_t len)
 	bool ok;
 
 	for (unsigned i = 0; place_at(i, &to, data, &ok); i++) {
-		if (!ok || send_to(&to, type, payload, len) < 0)
+		if (!ok || socket_connect(&to) < 0 || socket_send(type, payload, len) < 0)
 			continue;
 		self.daemon = to;
 		memcpy(self.data, data, sizeof(data));
@@ -318,8 +258,12 @@ static bool find_by_sending(const char *type, const void *payload, size_t len)
 void link_send(const char *type, const void *payload, size_t len)
 {
 	turn_take(&self.turn);
-	if (open_socket() == 0 && (!self.found || send_to(&self.daemon, type, payload, len) < 0))
-		self.found = find_by_sending(type, payload, len);
+	if (open_socket() == 0) {
+		int r = self.found ? socket_send(type, payload, len) : -ENOENT;
+		/* One that has no room now is there; what it is told is told again. */
+		if (r < 0 && r != -EAGAIN)
+			self.found = find_by_sending(type, payload, len);
+	}
 	turn_give(&self.turn);
 }
 
@@ -343,24 +287,35 @@ int link_register(int32_t device)
 	return r < 0 ? r : 0;
 }
 
+static void keep_late(const struct message *m)
+{
+	if (strcmp(m->type, "req") != 0 || !m->len || m->len > sizeof(self.late))
+		return;
+	memcpy(self.late, m->payload, m->len);
+	self.late_len = m->len;
+	atomic_store(&self.poked, true);
+}
+
 bool link_wait(uint32_t ms)
 {
 	uint64_t until = guest_now() + ms * MS_NS;
 	struct message m;
 
-	if (!is_still_ours()) {
+	if (!socket_is_ours()) {
 		struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
 		syscall(SYS_nanosleep, &t, NULL);
 		return false;
 	}
-	while (!self.poked && wait_readable(until)) {
+	while (!atomic_load(&self.poked) && socket_wait(until)) {
 		turn_take(&self.turn);
-		bool any = is_still_ours() && take_message(&m);
+		bool any = take_message(&self.daemon, &m);
+		if (any)
+			keep_late(&m);
 		turn_give(&self.turn);
 		if (!any)
 			break;
 	}
-	return self.poked;
+	return atomic_load(&self.poked);
 }
 
 const char *link_data_address(void)
@@ -371,15 +326,19 @@ const char *link_data_address(void)
 void link_be_framework(void)
 {
 	turn_take(&self.turn);
-	if (!self.framework)
-		forget_socket();
+	if (!self.framework) {
+		socket_close();
+		self.found = false;
+	}
 	self.framework = true;
 	turn_give(&self.turn);
 }
 
-void link_close(void)
+void link_close(uint32_t wait_ms)
 {
-	turn_take(&self.turn);
-	forget_socket();
+	if (!turn_try(&self.turn, wait_ms))
+		return;
+	socket_close();
+	self.found = false;
 	turn_give(&self.turn);
 }

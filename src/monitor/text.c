@@ -3,11 +3,18 @@
 
 #include "guest/env.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <sys/stat.h>
 #include <time.h>
 
 struct surroundings surroundings = {.rank = -1};
+static struct {
+	bool known;
+	dev_t device;
+	ino_t file;
+} first_stderr;
 
 void text_add(struct text *t, const char *s, size_t n)
 {
@@ -40,6 +47,17 @@ void text_number(struct text *t, int64_t v)
 	text_add(t, tmp + i, sizeof(tmp) - i);
 }
 
+/* Programs reuse numbers; and a pipe that nobody reads has no room. */
+static bool can_say(void)
+{
+	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+	struct stat st;
+
+	return first_stderr.known && fstat(STDERR_FILENO, &st) == 0 &&
+	       st.st_dev == first_stderr.device && st.st_ino == first_stderr.file &&
+	       poll(&p, 1, 0) > 0 && p.revents & POLLOUT;
+}
+
 void say(const char *a, const char *b, const char *c, const char *d)
 {
 	const char *pieces[] = {a, b, c, d};
@@ -49,10 +67,25 @@ void say(const char *a, const char *b, const char *c, const char *d)
 	text_str(&t, "[msmonitor] ");
 	for (int i = 0; i < 4 && pieces[i]; i++)
 		text_str(&t, pieces[i]);
-	if (!t.at)
+	if (!t.at || !can_say())
 		return;
 	*t.at++ = '\n';
+	/* A reader that is gone, a limit of file sizes: no reason to die. */
+	const struct timespec none = {0};
+	sigset_t ours, before, pending;
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &ours, &before);
+	sigpending(&pending);
 	(void)!write(STDERR_FILENO, line, (size_t)(t.at - line));
+	/* What was pending before stays. */
+	if (sigismember(&pending, SIGPIPE))
+		sigdelset(&ours, SIGPIPE);
+	if (sigismember(&pending, SIGXFSZ))
+		sigdelset(&ours, SIGXFSZ);
+	(void)sigtimedwait(&ours, NULL, &none);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static bool is_one(const char *v)
@@ -88,24 +121,35 @@ void surroundings_look_again(void)
 		surroundings.rank = rank_of_environment();
 }
 
-/* As mkdtemp's users choose: a place of this user below the usual one. */
-static void choose_work_dir(void)
-{
-	char base[256];
-	struct text t = {surroundings.work_dir,
-			 surroundings.work_dir + sizeof(surroundings.work_dir)};
+static char given_dir[256], temp_dir[256];
 
-	guest_env_copy("SONDE_MONITOR_DIR", base, sizeof(base));
-	if (base[0] != '/') {
-		guest_env_copy("TMPDIR", base, sizeof(base));
-		text_str(&t, base[0] == '/' ? base : "/tmp");
-		text_str(&t, "/sonde-monitor-");
-		text_number(&t, (int64_t)getuid());
+/* As mkdtemp's users choose: a place of this user below the usual one. */
+const char *surroundings_work_dir(void)
+{
+	static char dir[512];
+	struct text t = {dir, dir + sizeof(dir)};
+
+	if (given_dir[0] == '/') {
+		text_str(&t, given_dir);
 	} else {
-		text_str(&t, base);
+		text_str(&t, temp_dir[0] == '/' ? temp_dir : "/tmp");
+		text_str(&t, "/sonde-monitor-");
+		text_number(&t, (int64_t)geteuid());
 	}
 	if (!t.at)
-		surroundings.work_dir[0] = '\0';
+		dir[0] = '\0';
+	return dir;
+}
+
+static void look_at_stderr(void)
+{
+	struct stat st;
+
+	if (fstat(STDERR_FILENO, &st) < 0)
+		return;
+	first_stderr.known = true;
+	first_stderr.device = st.st_dev;
+	first_stderr.file = st.st_ino;
 }
 
 __attribute__((constructor)) static void look_around(void)
@@ -119,7 +163,15 @@ __attribute__((constructor)) static void look_around(void)
 	guest_env_copy("KINETO_IPC_SOCKET_DIR", surroundings.socket_dir,
 		       sizeof(surroundings.socket_dir));
 	guest_env_copy("SONDE_DAEMON", surroundings.daemon, sizeof(surroundings.daemon));
-	choose_work_dir();
+	guest_env_copy("SONDE_MONITOR_DIR", given_dir, sizeof(given_dir));
+	guest_env_copy("TMPDIR", temp_dir, sizeof(temp_dir));
+	if (surroundings.wanted)
+		look_at_stderr();
+}
+
+static uint64_t self_word(void)
+{
+	return (uint64_t)getpid() << 32 | (uint64_t)syscall(SYS_gettid);
 }
 
 void turn_take(struct turn *t)
@@ -130,7 +182,7 @@ void turn_take(struct turn *t)
 
 bool turn_try(struct turn *t, uint32_t wait_ms)
 {
-	uint64_t pid = (uint64_t)getpid(), me = pid << 32 | (uint64_t)syscall(SYS_gettid);
+	uint64_t me = self_word(), pid = me >> 32;
 	uint64_t until = guest_now() + wait_ms * MS_NS;
 	const struct timespec moment = {0, 200000};
 
@@ -150,4 +202,9 @@ bool turn_try(struct turn *t, uint32_t wait_ms)
 void turn_give(struct turn *t)
 {
 	atomic_store(&t->owner, 0);
+}
+
+bool turn_is_mine(const struct turn *t)
+{
+	return atomic_load(&t->owner) == self_word();
 }

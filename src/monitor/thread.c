@@ -7,6 +7,7 @@
 #include "monitor/impl.h"
 
 #include "collect/collect.h"
+#include "guest/env.h"
 #include "wire/honours.h"
 
 #include <errno.h>
@@ -21,10 +22,13 @@
 #define TELL_EVERY 5 /* times that we ask: a daemon that was started anew knows nothing of us */
 #define STEP_TELL_NS (1000 * MS_NS)
 #define STACK_BYTES (512u << 10)
+#define EXIT_WAITS_MS 1000 /* for our thread to be through with what it does */
 
 static struct {
 	_Atomic uint32_t pid; /* of the process whose thread runs */
 	_Atomic bool asks; /* the thread asks; else a framework does */
+	_Atomic bool ended; /* exit() is under way: what is not done will not be */
+	bool found; /* the daemon has answered */
 	bool exit_asked;
 	char order[ORDER_MAX_BYTES];
 } self;
@@ -34,6 +38,16 @@ static const char honoured[] =
 	"NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
 	"NPU_MONITOR_LOG_FILE NPU_MONITOR_EXPORT_TYPE JSONL_ROTATE_LOG_LINES "
 	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_HONOURS TRACE_HONOURS_PYTHON;
+
+/* False: the job ends, and the vendor's library with it. */
+static bool take_control(void)
+{
+	control_take();
+	if (!atomic_load(&self.ended))
+		return true;
+	control_give();
+	return false;
+}
 
 static void tell_all(void)
 {
@@ -47,7 +61,8 @@ static void carry_out(size_t len)
 {
 	char why[256] = "";
 
-	control_take();
+	if (!take_control())
+		return;
 	int r = control_order(self.order, len, why, sizeof(why));
 	control_give();
 	if (r < 0)
@@ -57,19 +72,19 @@ static void carry_out(size_t len)
 static void ask(void)
 {
 	static unsigned asked;
-	static bool found;
 	int n = link_ask(control_can_take(), self.order, sizeof(self.order));
 
 	if (n < 0) {
-		found = found && n == -ETIMEDOUT;
+		self.found = self.found && n == -ETIMEDOUT;
 		return;
 	}
-	if (!found || ++asked % TELL_EVERY == 0) {
-		control_take();
+	if (!self.found || ++asked % TELL_EVERY == 0) {
+		if (!take_control())
+			return;
 		tell_all();
 		control_give();
 	}
-	found = true;
+	self.found = true;
 	if (n > 0)
 		carry_out((size_t)n);
 }
@@ -89,13 +104,34 @@ static void tell_steps(uint64_t now_ns)
 	link_tell("npuTraceStatus", &s);
 }
 
+/*
+ * A process ends with its last thread, which we must not be: main() may have left by pthread_exit()
+ * and the others have returned. The list of robust futexes of a thread is gone when it is, and to
+ * ask for that takes no descriptor.
+ */
+static bool is_last_thread(void)
+{
+	const char *p, *word = "\nThreads:\t";
+	char status[4096];
+	void *head = &head;
+	size_t len;
+
+	if (syscall(SYS_get_robust_list, getpid(), &head, &len) < 0 || head)
+		return false;
+	size_t n = guest_read_file("/proc/self/status", status, sizeof(status) - 1);
+	status[n] = '\0';
+	p = strstr(status, word);
+	/* Its first thread, which is kept until the end, and us. */
+	return p && strstr(status, "\nState:\tZ") && !strncmp(p + strlen(word), "2\n", 2);
+}
+
 static void *run(void *arg)
 {
 	uint64_t ask_ns = 0;
 
 	(void)arg;
 	prctl(PR_SET_NAME, "sonde-monitor");
-	for (;;) {
+	while (!atomic_load(&self.ended) && !is_last_thread()) {
 		uint64_t now = guest_now();
 
 		if (atomic_load(&self.asks)) {
@@ -106,7 +142,8 @@ static void *run(void *arg)
 			}
 			tell_steps(now);
 		}
-		control_take();
+		if (!take_control())
+			break;
 		uint64_t next = control_look(guest_now());
 		control_give();
 		if (next > ask_ns || !atomic_load(&self.asks))
@@ -121,10 +158,15 @@ static void *run(void *arg)
 
 static void at_exit(void)
 {
-	if (atomic_load(&self.pid) != (uint32_t)getpid() || !control_try(1000))
+	if (atomic_load(&self.pid) != (uint32_t)getpid())
 		return;
-	control_exit();
-	control_give();
+	bool ours = control_try(EXIT_WAITS_MS);
+	atomic_store(&self.ended, true);
+	if (ours) {
+		control_exit();
+		control_give();
+	}
+	link_close(EXIT_WAITS_MS);
 }
 
 /* No handler of the job runs in our thread. */
@@ -154,8 +196,13 @@ static void have_thread(void)
 {
 	uint32_t pid = (uint32_t)getpid(), who = atomic_load(&self.pid);
 
-	if (who != pid && atomic_compare_exchange_strong(&self.pid, &who, pid))
-		start_thread();
+	if (who == pid || !atomic_compare_exchange_strong(&self.pid, &who, pid))
+		return;
+	/* What a forked child finds here is its parent's. */
+	self.found = false;
+	atomic_store(&self.ended, false);
+	source_mind_forks();
+	start_thread();
 }
 
 /* --- who else asks --- */
@@ -227,7 +274,7 @@ void monitor_end(void)
 	control_give();
 	link_tell("npuTraceStatus", &s);
 	link_tell("npuMonitorStatus", &s);
-	link_close();
+	link_close(UINT32_MAX);
 }
 
 int monitor_order(const char *text, size_t len, char *why, size_t cap)
@@ -239,7 +286,7 @@ int monitor_order(const char *text, size_t len, char *why, size_t cap)
 		control_tell_status(); /* finds the daemon, which metrics go to */
 	int r = control_order(text, len, why, cap);
 	control_give();
-	if (control_is_running())
+	if (control_is_running() || trace_is_on())
 		have_thread(); /* flushes, and the end of a duration */
 	return r;
 }

@@ -3,12 +3,14 @@
  * nputrace: the activities of the steps [start, stop).
  *
  *	order -> READY -- one step before, or at once --> source on
- *	         -- step `start` begins --> RUNNING -- step `stop` begins --> the device finishes
+ *	         -- step `start` begins --> BEGINNING -- source on --> RUNNING
+ *	         -- step `stop` begins --> FINISHING -- the device finishes
  *	         -- source off, files written --> IDLE
  *
- * The boundaries are told by the job's own thread, at the moment; the recorder cuts there. Warming
- * up before the first step costs no accuracy, so it is done by our thread; should that be late, the
- * job's thread does it.
+ * The boundaries are told by the job's own threads, at the moment; the recorder cuts there. Warming
+ * up before the first step costs no accuracy. It may take long, where a recorder has to be started
+ * on a busy machine, so our thread does it; the job waits for it once, a moment, and if that was
+ * not enough a later step is the first.
  */
 #include "monitor/impl.h"
 
@@ -18,17 +20,19 @@
 #include <string.h>
 
 #define NEVER UINT64_MAX
-#define LOOK_NS (2 * MS_NS) /* while a trace is on its way */
+#define LOOK_NS (2 * MS_NS) /* while the first step is near */
+#define LOOK_SELDOM_NS (20 * MS_NS)
+#define STEP_LEAST_NS (MS_NS / 2) /* that a step takes, for how near that is */
 #define FINISH_LEAST_NS (200 * MS_NS)
 #define FINISH_MOST_NS (3000 * MS_NS)
 #define JOB_WAITS_MS 500 /* at most, for the source to be on at the first step */
 
-enum phase { TRACE_IDLE, TRACE_READY, TRACE_RUNNING, TRACE_FINISHING };
+enum phase { TRACE_IDLE, TRACE_READY, TRACE_BEGINNING, TRACE_RUNNING, TRACE_FINISHING };
 
 static struct {
 	_Atomic int phase; /* enum phase */
 	_Atomic bool warm; /* the source is on */
-	struct turn warming;
+	_Atomic bool waited; /* the job has, for that */
 	int64_t start, stop;
 	bool next; /* it begins with the next step, whichever that is */
 	bool by_time;
@@ -67,9 +71,9 @@ struct fabric_status trace_status(void)
 {
 	int phase = phase_now();
 	struct fabric_status s = {
-		.state = phase == TRACE_IDLE	? FABRIC_IDLE
-			 : phase == TRACE_READY ? FABRIC_READY
-						: FABRIC_RUNNING,
+		.state = phase == TRACE_IDLE	 ? FABRIC_IDLE
+			 : phase < TRACE_RUNNING ? FABRIC_READY
+						 : FABRIC_RUNNING,
 		.current_step = (int32_t)steps_now(),
 		.start_step = phase == TRACE_IDLE ? -1 : (int32_t)t.start,
 		.stop_step = phase == TRACE_IDLE ? -1 : (int32_t)t.stop,
@@ -113,20 +117,28 @@ static bool is_meant(const struct trace_order *o)
 	return !o->ranks.len || order_lists(&o->ranks, rank, strlen(rank));
 }
 
-/* By whoever comes first: our thread, or the job's at its first step. */
-static void warm_up(uint32_t wait_ms)
+static bool move(int from, int to)
 {
-	if (atomic_load(&t.warm) || !turn_try(&t.warming, wait_ms))
+	return atomic_compare_exchange_strong(&t.phase, &from, to);
+}
+
+/* By our thread, with the control's turn taken. */
+static void warm_up(void)
+{
+	if (atomic_load(&t.warm))
 		return;
-	if (!atomic_load(&t.warm) && trace_is_on()) {
-		t.window = window_open(t.text, t.len);
-		if (t.window && t.source->start(t.kinds) < 0) {
-			say("nputrace: ", t.source->name, ": ", t.source->trouble());
-			window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
-		}
-		atomic_store(&t.warm, true);
+	t.window = window_open(t.text, t.len);
+	if (!t.window) { /* which has been said */
+		atomic_store(&t.last_ns, guest_now());
+		atomic_store(&t.ended_ns, guest_now());
+		atomic_store(&t.phase, TRACE_FINISHING);
+		return;
 	}
-	turn_give(&t.warming);
+	if (source_start(t.source, t.kinds) < 0) {
+		say("nputrace: ", t.source->name, ": ", t.source->trouble());
+		window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
+	}
+	atomic_store(&t.warm, true);
 }
 
 static void arm(const struct trace_order *o, int64_t current)
@@ -142,6 +154,7 @@ static void arm(const struct trace_order *o, int64_t current)
 	t.gc_heard = t.let_in = false;
 	atomic_store(&t.wants_stacks, o->stack);
 	atomic_store(&t.warm, false);
+	atomic_store(&t.waited, false);
 	atomic_store(&t.begun_ns, 0);
 	atomic_store(&t.phase, TRACE_READY);
 	if (t.gc_ms >= 0)
@@ -149,10 +162,11 @@ static void arm(const struct trace_order *o, int64_t current)
 	if (t.by_time) {
 		t.start = 0;
 		t.stop = 1;
-		warm_up(0);
-		window_step(t.window, 0);
 		t.end_ns = guest_now() + o->duration_ms * MS_NS;
-		atomic_store(&t.phase, TRACE_RUNNING);
+		warm_up();
+		if (t.window)
+			window_step(t.window, 0);
+		(void)move(TRACE_READY, TRACE_RUNNING);
 	}
 }
 
@@ -183,38 +197,67 @@ int trace_order(const char *text, size_t len, char *why, size_t cap)
 	return 0;
 }
 
+/* --- by the job's threads; several may tell steps --- */
+
+static bool await_warm(void)
+{
+	const struct timespec moment = {0, 200000};
+	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
+
+	if (!atomic_load(&t.warm) && atomic_exchange(&t.waited, true))
+		return false;
+	while (!atomic_load(&t.warm) && atomic_load(&t.phase) == TRACE_BEGINNING &&
+	       guest_now() < until)
+		syscall(SYS_nanosleep, &moment, NULL);
+	return atomic_load(&t.warm);
+}
+
+static void begin_with(int64_t n)
+{
+	if (!move(TRACE_READY, TRACE_BEGINNING))
+		return;
+	if (t.next) {
+		t.stop += n - t.start;
+		t.start = n;
+	}
+	uint64_t ns = guest_now();
+	if (!await_warm()) {
+		(void)move(TRACE_BEGINNING, TRACE_READY);
+		return;
+	}
+	window_step(t.window, (uint64_t)n);
+	atomic_store(&t.begun_ns, ns);
+	atomic_store(&t.last_ns, ns);
+	(void)move(TRACE_BEGINNING, TRACE_RUNNING);
+}
+
+/* What is told here has happened, in whichever order threads come. */
+static void end_from(int phase, uint64_t ns)
+{
+	atomic_store(&t.ended_ns, ns);
+	if (move(phase, TRACE_FINISHING) && phase == TRACE_RUNNING)
+		window_step(t.window, (uint64_t)t.stop);
+}
+
 void trace_step(uint64_t step)
 {
 	int phase = phase_now();
 
-	if (phase == TRACE_IDLE || t.by_time)
+	if ((phase != TRACE_READY && phase != TRACE_RUNNING) || t.by_time)
 		return;
 	int64_t n = (int64_t)step;
 	uint64_t ns = guest_now();
-	if (phase == TRACE_READY && t.next) {
-		t.stop += n - t.start;
-		t.start = n;
-	}
-	if (phase == TRACE_READY && n == t.start) {
-		warm_up(JOB_WAITS_MS);
+	if (phase == TRACE_READY && (t.next || (n >= t.start && n < t.stop))) {
+		begin_with(n);
+	} else if (n >= t.stop) {
+		end_from(phase, ns);
+	} else if (phase == TRACE_RUNNING) {
 		window_step(t.window, step);
-		atomic_store(&t.begun_ns, ns);
 		atomic_store(&t.last_ns, ns);
-		atomic_store(&t.phase, TRACE_RUNNING);
-	} else if (phase == TRACE_READY && n > t.start) {
-		/* Steps were not counted one by one: there is nothing to be had. */
-		atomic_store(&t.ended_ns, ns);
-		atomic_store(&t.phase, TRACE_FINISHING);
-	} else if (phase == TRACE_RUNNING && n <= t.stop) {
-		window_step(t.window, step);
-		if (n == t.stop) {
-			atomic_store(&t.ended_ns, ns);
-			atomic_store(&t.phase, TRACE_FINISHING);
-		} else {
-			atomic_store(&t.last_ns, ns);
-		}
 	}
 }
+
+/* --- */
 
 /* What was launched in the last step is executed some time later. */
 static uint64_t finish_ns(void)
@@ -225,22 +268,21 @@ static uint64_t finish_ns(void)
 	return atomic_load(&t.ended_ns) + (more < FINISH_MOST_NS ? more : FINISH_MOST_NS);
 }
 
-static void close_window(void)
+static void close_window(uint32_t wait_ms)
 {
 	if (t.gc_ms >= 0 && !t.gc_heard)
 		window_note(t.window, "PROFILE_GC_DETECT_THRESHOLD",
 			    "the package sonde is not in the Python of this process");
-	window_close(t.window, t.source->lost());
+	window_close(t.window, t.source->lost(), wait_ms);
 }
 
-void trace_end(void)
+void trace_end(uint32_t wait_ms)
 {
 	if (!trace_is_on())
 		return;
 	if (atomic_load(&t.warm)) {
-		t.source->stop();
-		if (t.window)
-			close_window();
+		source_stop(t.source);
+		close_window(wait_ms);
 	}
 	if (t.let_in)
 		(void)collect_let_recorder_look(false);
@@ -262,13 +304,24 @@ static void look_at_python(void)
 		t.gc_heard = gc_is_heard();
 }
 
+/* A trace of a step that is far away costs nothing until then. */
+static uint64_t look_ns(int phase)
+{
+	int64_t left = t.start - 1 - steps_now();
+
+	if (phase > TRACE_BEGINNING || left > (int64_t)(LOOK_SELDOM_NS / STEP_LEAST_NS))
+		return LOOK_SELDOM_NS;
+	return left * (int64_t)STEP_LEAST_NS > (int64_t)LOOK_NS ? (uint64_t)left * STEP_LEAST_NS
+								: LOOK_NS;
+}
+
 uint64_t trace_look(uint64_t now_ns)
 {
 	static int told;
 	int phase = phase_now();
 
-	if (phase == TRACE_READY && steps_now() + 1 >= t.start)
-		warm_up(0);
+	if ((phase == TRACE_READY || phase == TRACE_BEGINNING) && steps_now() + 1 >= t.start)
+		warm_up();
 	if (phase != TRACE_IDLE)
 		look_at_python();
 	if (phase == TRACE_RUNNING && t.by_time && now_ns >= t.end_ns) {
@@ -281,12 +334,12 @@ uint64_t trace_look(uint64_t now_ns)
 		if (!atomic_load(&t.begun_ns) && !t.by_time)
 			say("nputrace: nothing was traced: that step had begun already", NULL, NULL,
 			    NULL);
-		trace_end();
+		trace_end(WINDOW_WAIT_MS);
 	}
 	phase = phase_now();
 	if (phase != told) {
 		told = phase;
 		control_tell_status();
 	}
-	return phase == TRACE_IDLE ? NEVER : now_ns + LOOK_NS;
+	return phase == TRACE_IDLE ? NEVER : now_ns + look_ns(phase);
 }

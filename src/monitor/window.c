@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CLOSE_WAIT_MS 10000
-
 static uint64_t windows;
 static struct {
 	char json[ORDER_MAX_BYTES];
@@ -28,10 +26,9 @@ static bool is_private(const char *dir)
 
 static bool begin(void)
 {
-	if (collect_has_joined())
-		return collect_begin_monitor(surroundings.work_dir);
-	return surroundings.work_dir[0] && is_private(surroundings.work_dir) &&
-	       collect_begin_monitor(surroundings.work_dir);
+	const char *dir = surroundings_work_dir();
+
+	return (collect_has_joined() || (dir[0] && is_private(dir))) && collect_begin_monitor(dir);
 }
 
 /* The order as it came, and where the recorder finds the daemon. */
@@ -56,7 +53,7 @@ static void tell(uint8_t kind, uint64_t window, const char *text, size_t len)
 uint64_t window_open(const char *text, size_t len)
 {
 	if (!begin()) {
-		say("nothing can be recorded: no place for it below '", surroundings.work_dir,
+		say("nothing can be recorded: no place for it below '", surroundings_work_dir(),
 		    "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
 		return 0;
 	}
@@ -91,7 +88,7 @@ void window_note(uint64_t window, const char *key, const char *words)
 				(size_t)(t.at - line));
 }
 
-void window_close(uint64_t window, uint64_t lost)
+void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
 {
 	if (groups.len)
 		collect_monitor(MONITOR_GROUPS, window, 0, surroundings.rank, groups.json,
@@ -99,7 +96,7 @@ void window_close(uint64_t window, uint64_t lost)
 	if (lost)
 		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
 	collect_monitor(MONITOR_STOP, window, 0, surroundings.rank, NULL, 0);
-	(void)collect_flush(CLOSE_WAIT_MS);
+	(void)collect_flush(wait_ms);
 }
 
 int window_check_dir(const struct order_text *dir)
@@ -108,6 +105,8 @@ int window_check_dir(const struct order_text *dir)
 
 	if (dir->len >= sizeof(path))
 		return -ENAMETOOLONG;
+	if (memchr(dir->at, '\0', dir->len))
+		return -EINVAL;
 	memcpy(path, dir->at, dir->len);
 	path[dir->len] = '\0';
 	if (path[0] != '/')

@@ -86,6 +86,15 @@ bool activities_are_writing(const struct activities *a)
 	return window_trace_writes();
 }
 
+bool activities_are_tracing(const struct activities *a)
+{
+	for (const struct followed *p = a->first; p; p = p->next)
+		for (const struct follow *f = p->windows; f; f = f->next)
+			if (!f->failed && f->w.kind == ORDER_TRACE)
+				return true;
+	return false;
+}
+
 /* --- texts --- */
 
 const char *window_name(struct window *w, uint64_t hash)

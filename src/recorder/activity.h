@@ -4,8 +4,8 @@
  * was ordered to: metrics for the daemon, a DB, Jsonl, or the trace of some steps. Fed by the event
  * stream like the track, beside it.
  *
- * Memory is bounded: by distinct names, by marks that have not ended (limited, and counted), by what
- * a trace may hold.
+ * Memory is bounded: by distinct names, by marks that have not ended (limited, and counted), by
+ * what a trace may hold.
  */
 #ifndef SONDE_RECORDER_ACTIVITY_H
 #define SONDE_RECORDER_ACTIVITY_H
@@ -25,6 +25,8 @@ extern const struct stream_ops activities_stream;
 
 /* Reports that are due; now is CLOCK_MONOTONIC. Cheap if nothing is. */
 void activities_tick(struct activities *a, uint64_t now_ns);
+/* Is the trace of some steps being taken? Then reports are due often. */
+bool activities_are_tracing(const struct activities *a);
 /* Everything is in its file or on its way to the daemon. */
 void activities_flush(struct activities *a);
 /* Traces that have ended are still being written, beside everything else. */

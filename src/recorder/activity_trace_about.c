@@ -78,7 +78,7 @@ static void note_stacks(const struct trace_state *t, struct buf *out)
 /* What the process itself could not do, one after the other. */
 static const char *next_told(const struct trace_state *t, const char *at)
 {
-	const char *first = t->notes.data;
+	const char *first = t->notes.len ? t->notes.data : "";
 	const char *next = at ? at + strlen(at) + 1 : first;
 
 	return next < first + t->notes.len ? next : NULL;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EVERY_NS 50000000u
+#define EVERY_NS 20000000u
 #define FILE_BYTES 65536u
 #define SECTOR 512u
 

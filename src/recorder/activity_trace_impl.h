@@ -99,7 +99,6 @@ struct trace_state {
 	size_t nmarks, cap_marks;
 	struct hmap open_marks; /* ranges that have not ended: index in marks */
 	bool source_marks; /* the source tells marks: records of them would be twice */
-	bool source_memory; /* and memory */
 	uint64_t left_out;
 	struct trace_calls calls;
 	struct trace_memory memory;

@@ -113,13 +113,23 @@ static void settle(struct trace_memory *m, size_t i)
 	hmap_put(&m->sums, key, b->held_bytes);
 }
 
+/* Is it told by a hook of the driver, too? */
+static bool has_driver(const struct trace_memory *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (m->list[i].pool == POOL_HAL || m->list[i].pool == POOL_CUDA)
+			return true;
+	return false;
+}
+
 void trace_memory_finish(struct trace_state *t)
 {
 	struct trace_memory *m = &t->memory;
+	bool twice = has_driver(m);
 	size_t n = 0;
 
 	for (size_t i = 0; i < m->n; i++)
-		if (trace_within(t, m->list[i].ns))
+		if (trace_within(t, m->list[i].ns) && (m->list[i].pool || !twice))
 			m->list[n++] = m->list[i];
 	m->n = n;
 	if (n)

@@ -42,6 +42,7 @@
 #define NAP_MIN_NS (1 * MS)
 #define NAP_MAX_NS (50 * MS)
 #define MONITOR_NAP_MAX_NS (250 * MS) /* it is told when there is something to write at once */
+#define TRACE_NAP_MAX_NS (5 * MS)
 #define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
 #define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
@@ -437,6 +438,10 @@ static void nap(struct recorder *rec, uint32_t asked)
 	struct timespec t = {0, (long)rec->nap_ns};
 	uint64_t max_ns = rec->monitor ? MONITOR_NAP_MAX_NS : NAP_MAX_NS;
 
+	if (activities_are_tracing(rec->activities))
+		max_ns = TRACE_NAP_MAX_NS;
+	if (rec->nap_ns > max_ns)
+		t.tv_nsec = (long)max_ns;
 	syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
 	rec->nap_ns = rec->nap_ns * 2 > max_ns ? max_ns : rec->nap_ns * 2;
 }

@@ -6,7 +6,8 @@
 #ifndef SONDE_WIRE_HONOURS_H
 #define SONDE_WIRE_HONOURS_H
 
-/* Separated by spaces, as FABRIC_CAN has them. Of PROFILE_HOST_SYS all but osrt. */
+/* Separated by spaces, as FABRIC_CAN has them. Of PROFILE_HOST_SYS all but osrt, which would be
+ * PROFILE_HOST_SYS.osrt. */
 #define TRACE_HONOURS                                                                              \
 	"ACTIVITIES_LOG_FILE PROFILE_START_ITERATION PROFILE_START_STEP ACTIVITIES_ITERATIONS "    \
 	"ACTIVITIES_DURATION_MSECS PROFILE_ACTIVITIES PROFILE_PROFILE_MEMORY PROFILE_ANALYSE "     \

@@ -140,7 +140,7 @@ static bool read_bool(const struct order_text *t, bool *out)
 	return *out || order_is(t, "false");
 }
 
-static bool read_number(const struct order_text *t, uint64_t max, uint64_t *out)
+bool order_number(const struct order_text *t, uint64_t max, uint64_t *out)
 {
 	uint64_t v = 0;
 
@@ -163,7 +163,7 @@ static bool read_signed(const struct order_text *t, int64_t max, int64_t *out)
 
 	digits.at += minus;
 	digits.len -= minus;
-	if (!read_number(&digits, (uint64_t)max, &v))
+	if (!order_number(&digits, (uint64_t)max, &v))
 		return false;
 	*out = minus ? -(int64_t)v : (int64_t)v;
 	return true;
@@ -238,7 +238,7 @@ static void read_rotation(const char *text, size_t len, struct monitor_order *ou
 	int64_t files;
 
 	if (order_find(text, len, "JSONL_ROTATE_LOG_LINES", &t) &&
-	    read_number(&t, UINT32_MAX, &lines))
+	    order_number(&t, UINT32_MAX, &lines))
 		out->jsonl_lines = (uint32_t)lines;
 	if (order_find(text, len, "JSONL_ROTATE_LOG_FILES", &t) &&
 	    read_signed(&t, INT32_MAX, &files) && (files == -1 || files >= 2))
@@ -256,7 +256,7 @@ const char *monitor_order_read(const char *text, size_t len, struct monitor_orde
 	if (!order_find(text, len, "NPU_MONITOR_STOP", &t) || !read_bool(&t, &out->stop))
 		return "NPU_MONITOR_STOP";
 	if (!order_find(text, len, "REPORT_INTERVAL_S", &t) ||
-	    !read_number(&t, UINT32_MAX, &interval))
+	    !order_number(&t, UINT32_MAX, &interval))
 		return "REPORT_INTERVAL_S";
 	out->interval_s = (uint32_t)interval;
 	if (!order_find(text, len, "DURATION", &t) || !read_duration(&t, &out->duration_ms))
@@ -348,10 +348,10 @@ static const char *read_length(const char *text, size_t len, struct trace_order 
 	    (!read_signed(&t, INT32_MAX, &out->start_step) || out->start_step < -1))
 		return "PROFILE_START_STEP";
 	if (order_find(text, len, "ACTIVITIES_ITERATIONS", &t) &&
-	    !read_number(&t, INT32_MAX, &out->steps))
+	    !order_number(&t, INT32_MAX, &out->steps))
 		return "ACTIVITIES_ITERATIONS";
 	if (order_find(text, len, "ACTIVITIES_DURATION_MSECS", &t) &&
-	    !read_number(&t, INT32_MAX, &out->duration_ms))
+	    !order_number(&t, INT32_MAX, &out->duration_ms))
 		return "ACTIVITIES_DURATION_MSECS";
 	return out->steps || out->duration_ms ? NULL : "ACTIVITIES_ITERATIONS";
 }

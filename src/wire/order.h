@@ -21,6 +21,7 @@ struct order_text {
 /* The value of the last line with this key; false: there is none. */
 bool order_find(const char *text, size_t len, const char *key, struct order_text *out);
 bool order_is(const struct order_text *t, const char *word); /* in any case of letters */
+bool order_number(const struct order_text *t, uint64_t max, uint64_t *out); /* digits only */
 /* The n-th item of a list that is separated by `by`, without blanks; false: there are not so many.
  */
 bool order_item(const struct order_text *list, char by, unsigned n, struct order_text *out);

@@ -47,6 +47,7 @@ class Fake:
         self.ipc_dir = pathlib.Path(tempfile.mkdtemp(prefix="sonde_ipc_"))
         self.sock = self.make()
         self.orders, self.told, self.states, self.clients = [], [], {}, []
+        self.history = []
         self.delay, self.times, self.silent = 0, 1, False
         self.ended = False
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -78,6 +79,7 @@ class Fake:
             if kind.endswith("Status"):
                 state, current, first, last, pid = struct.unpack_from("=5i", payload)
                 self.states[kind, pid] = self.states[kind] = state
+                self.history.append((kind, state, current, first, last))
             if kind != "req":
                 continue
             pid = struct.unpack_from("=iiqi", payload)[3]

@@ -2,41 +2,34 @@
 """What each option of nputrace does in a job that has only our library: through dyno, the daemon,
 the guest and its recorder, on the simulated NPU."""
 
-import bisect
 import collections
+import contextlib
 import csv
 import json
+import os
 import re
+import shutil
+import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 from daemon import Daemon
 from monitored import Job, dyno, environment, until
 
-MS = 1000  # of the timeline's microseconds
-
-# A Python program that calls the NPU as frameworks do: by functions that the loader binds. Each
-# step lasts some 30 ms, half of it in work(), which waits; then gc, if asked for.
+# A Python program that calls the NPU as frameworks do: by functions that the loader binds. A step
+# has some 10 ms of forward() and 15 ms of wait().
 PROGRAM = """
 import ctypes, gc, os, sys, threading, time
 {head}
-npu = ctypes.CDLL(None)
-npu.sim_kernel_register.restype = ctypes.c_void_p
+npu = mstx = ctypes.CDLL(None)
+npu.sim_kernel_register.restype = mstx.mstxDomainCreateA.restype = ctypes.c_void_p
+mstx.mstxRangeStartA.restype = mstx.mstxDomainRangeStartA.restype = ctypes.c_uint64
 stream = ctypes.c_void_p()
 assert npu.rtSetDevice(0) == 0
 assert npu.rtStreamCreate(ctypes.byref(stream), 0) == 0
 kernel = ctypes.c_void_p(npu.sim_kernel_register(b"MatMul", ctypes.c_uint64(100000), None))
-
-
-def launch():
-    assert npu.rtKernelLaunch(kernel, 8, None, 0, None, stream) == 0
-
-
-def forward():
-    for _ in range(5):
-        launch()
-        busy(0.002)
 
 
 def busy(seconds):
@@ -45,20 +38,26 @@ def busy(seconds):
         pass
 
 
+def forward():
+    for _ in range(5):
+        assert npu.rtKernelLaunch(kernel, 8, None, 0, None, stream) == 0
+        busy(0.002)
+
+
 def wait():
-    assert npu.rtStreamSynchronize(stream) == 0
     time.sleep(0.015)
+    assert npu.rtStreamSynchronize(stream) == 0
+
+
+def train():
+    forward()
+    wait()
 
 
 def helper():
     while True:
         busy(0.001)
         time.sleep(0.005)
-
-
-def train():
-    forward()
-    wait()
 
 {before}
 while True:
@@ -74,14 +73,20 @@ def program(head="import sonde", before="", step="sonde.step()"):
 class PythonJob(Job):
     """A program in Python, with the same environment as simtrain."""
 
-    def __init__(self, build, daemon, tmp_path, code, python=sys.executable, rank=0, **env):
+    def __init__(self, build, daemon, tmp_path, code, *before, python=sys.executable, rank=0, **env):
+        """before: words in front of the command."""
         script = tmp_path / "train.py"
         script.write_text(code)
         all_of = environment(build, daemon, rank, **{"PYTHONPATH": build / "python", **env})
-        all_of["LD_PRELOAD"] += f":{build}/sim/libruntime.so"
+        for name in ("libruntime.so", "libms_tools_ext.so"):
+            all_of["LD_PRELOAD"] += f":{build}/sim/{name}"
         self.err = open(tmp_path / f"rank{rank}.err", "w+")
         self.process = subprocess.Popen(
-            [python, script], env=all_of, stdin=subprocess.DEVNULL, stderr=self.err, cwd=tmp_path
+            [*before, python, script],
+            env=all_of,
+            stdin=subprocess.DEVNULL,
+            stderr=self.err,
+            cwd=tmp_path,
         )
         self.pid = self.process.pid
 
@@ -112,7 +117,7 @@ class Trace:
         return self.slices(kind=kind)
 
     def counters(self):
-        """name: values in order of time, and of which process."""
+        """{name: values in order of time}"""
         found = collections.defaultdict(list)
         for e in self.events:
             if e["ph"] == "C":
@@ -166,24 +171,266 @@ def dirs(out):
     return sorted(out.glob("*_sonde")) if out.exists() else []
 
 
-@pytest.fixture
-def node(build, tmp_path):
+@contextlib.contextmanager
+def daemon_for(build, tmp_path):
     with Daemon(build, tmp_path, ipc=True) as d:
         yield Node(build, tmp_path, d)
 
 
 @pytest.fixture
-def simtrain(build, tmp_path, node):
-    with Job(build, node.daemon, tmp_path, rank=3) as j:
-        node.wait_step()
-        yield j
+def node(build, tmp_path):
+    with daemon_for(build, tmp_path) as n:
+        yield n
 
 
-@pytest.fixture
-def python_job(build, tmp_path, node):
-    with PythonJob(build, node.daemon, tmp_path, program()) as j:
+@pytest.fixture(scope="module")
+def simtrain(build, tmp_path_factory):
+    """A job without Python, and its node; it trains on while the tests ask for one trace after the
+    other."""
+    place = tmp_path_factory.mktemp("simtrain")
+    with daemon_for(build, place) as n, Job(build, n.daemon, place, rank=3) as j:
+        n.wait_step()
+        n.job = j
+        yield n
+        assert j.process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def python_job(build, tmp_path_factory):
+    """The same in Python; with marks of three domains, and a heap that is collected in every step."""
+    place = tmp_path_factory.mktemp("python")
+    before = """
+domains = [mstx.mstxDomainCreateA(name) for name in (b"data", b"model")]
+heap = [[i] for i in range(100000)]
+blocks = []
+log = open("callbacks", "w", 1)
+threading.Thread(target=helper, name="loader", daemon=True).start()
+
+
+def marks():
+    mstx.mstxMarkA(b"plain mark", None)
+    for d in map(ctypes.c_void_p, domains):
+        mark = mstx.mstxDomainRangeStartA(d, b"range", None)
+        mstx.mstxDomainRangeEnd(d, ctypes.c_uint64(mark))
+
+
+def memory():
+    while blocks:
+        assert npu.rtFree(blocks.pop()) == 0
+    for _ in range(2):
+        blocks.append(ctypes.c_void_p())
+        assert npu.rtMalloc(ctypes.byref(blocks[-1]), ctypes.c_uint64(4 << 20), 0, 0) == 0
+
+
+def collect():
+    gc.collect()
+"""
+    code = program(before=before, step="sonde.step(); marks(); memory(); collect(); "
+                   "print(sonde._monitor.steps(), len(gc.callbacks), file=log)")  # fmt: skip
+    with daemon_for(build, place) as n, PythonJob(build, n.daemon, place, code) as j:
+        n.wait_step()
+        n.job = j
+        yield n
+        assert j.process.poll() is None
+        assert j.said() == ""
+
+
+# --- which steps ---
+
+
+def test_exactly_the_steps_that_were_asked_for(simtrain):
+    first = simtrain.wait_step() + 120
+    t = simtrain.trace(start=first, steps=3)
+    assert t.numbers() == [first, first + 1, first + 2] and t.about["complete"]
+    assert "notHonoured" not in t.answer and t.about["not_honoured"] == []
+    assert (t.about["start_step"], t.about["stop_step"]) == (first, first + 3)
+
+
+def test_the_next_step_and_one_trace_after_the_other(simtrain):
+    made = []
+    for steps in (1, 2, 1):
+        now = simtrain.wait_step()
+        made.append(simtrain.trace(steps=steps))
+        assert made[-1].numbers()[0] > now and len(made[-1].numbers()) == steps
+    last = [t.numbers()[-1] for t in made]
+    assert last == sorted(set(last))
+    kernels = [collections.Counter(e["name"] for e in t.kind("Kernel")) for t in made]
+    assert kernels[0] == kernels[2] and kernels[1] == kernels[0] + kernels[2]
+
+
+def test_a_step_that_has_passed(simtrain):
+    now = simtrain.wait_step(3)
+    _, out = simtrain.order(start=now - 2)
+    until(lambda: "that step has begun already" in simtrain.job.said(), "the refusal")
+    simtrain.wait("Idle")
+    time.sleep(0.3)
+    assert not dirs(out)
+    assert simtrain.trace(steps=1).about["complete"]
+
+
+def test_a_time_instead_of_steps(simtrain):
+    """As other clients than dyno can ask for it."""
+    out = simtrain.tmp / "time"
+    config = f"ACTIVITIES_LOG_FILE={out}\nPROFILE_PROFILER_LEVEL=Level0\n"
+    answer = simtrain.daemon.call(
+        {
+            "fn": "setKinetOnDemandRequest",
+            "config": config + "ACTIVITIES_DURATION_MSECS=200",
+            "job_id": 0,
+            "pids": [0],
+            "process_limit": 3,
+        }
+    )
+    assert answer["commandStatus"] == "effective", answer
+    (t,) = simtrain.traces(out)
+    assert [(e["name"], round(e["dur"])) for e in t.steps] == [("trace", 200000)]
+    assert t.about["start_step"] is None and t.about["complete"] and t.kind("Kernel")
+    for e in t.kind("Kernel"):
+        assert t.from_ <= e["ts"] or True
+    assert all(t.from_ <= e["ts"] < t.to for e in t.kind("AclAPI"))
+
+
+def test_only_the_ranks_of_the_list(build, node, tmp_path):
+    with contextlib.ExitStack() as jobs:
+        for rank in range(3):
+            jobs.enter_context(Job(build, node.daemon, tmp_path, rank=rank))
+        until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
         node.wait_step()
-        yield j
+        answer, out = node.order("--rank-list", "1,2", steps=1)
+        assert len(answer["activityProfilersTriggered"]) == 3 and "notHonoured" not in answer
+        assert [t.rank for t in node.traces(out, 2)] == [1, 2]
+        time.sleep(0.3)
+        assert len(dirs(out)) == 2
+
+
+# --- what is in it ---
+
+
+@pytest.mark.parametrize("activities", ["CPU", "NPU", "NPU,CPU"])
+def test_activities(simtrain, activities):
+    t = simtrain.trace("--activities", activities)
+    kinds = collections.Counter(e["args"]["kind"] for e in t.slices() if "args" in e)
+    host = {k for k in kinds if k.endswith("API")}
+    assert bool(host) == ("CPU" in activities), kinds
+    assert (kinds["Kernel"] > 0) == ("NPU" in activities), kinds
+    assert set(kinds) - host <= {"Kernel", "MemCpy", "MemSet", "Communication"}
+    with contextlib.closing(sqlite3.connect(next(t.path.glob("*.db")))) as c:
+        tables = {"Kernel": "COMPUTE_TASK_INFO", "AclAPI": "CANN_API"}
+        for kind, table in tables.items():
+            (n,) = c.execute(f"select count(*) from {table}").fetchone()
+            assert (n > 0) == (kinds[kind] > 0), (table, n, kinds)
+
+
+@pytest.mark.parametrize(
+    "options, domains",
+    [
+        ((), set()),
+        (("--msprof-tx",), {"default", "data", "model"}),
+        (("--msprof-tx", "--mstx-domain-include", "data"), {"data"}),
+        (("--msprof-tx", "--mstx-domain-include", "default,model"), {"default", "model"}),
+        (("--msprof-tx", "--mstx-domain-exclude", "data"), {"default", "model"}),
+    ],
+)
+def test_marks_and_their_domains(python_job, options, domains):
+    t = python_job.trace(*options)
+    marks = [e for e in t.events if e.get("args", {}).get("kind") == "Marker"]
+    assert {e["args"]["domain"] for e in marks} == domains
+    for e in marks:
+        assert t.from_ <= e["ts"] < t.to
+        assert (e["name"] == "plain mark") == (e["args"]["domain"] == "default")
+    assert len(marks) == len(domains) * len(t.steps)
+
+
+def check_memory(t, pools):
+    """The csv, its sums, and the counters that are the same."""
+    with open(t.path / "memory.csv") as f:
+        rows = list(csv.DictReader(f))
+    assert {r["Pool"] for r in rows} == pools and {r["Device"] for r in rows} <= {"0", "cpu"}
+    times = [int(r["Time(ns)"]) for r in rows]
+    assert times == sorted(times)
+    base = json.loads((t.path / "trace.json").read_text())["baseTimeNanoseconds"]
+    assert ns(t.from_) <= times[0] - base and times[-1] - base < ns(t.to)
+    held, shown = collections.defaultdict(dict), collections.defaultdict(list)
+    for r in rows:
+        key = r["Pool"], r["Device"]
+        if r["Event"] == "MALLOC":
+            held[key][r["Address"]] = int(r["Bytes"])
+        elif r["Bytes"] == "N/A":
+            continue
+        else:
+            assert held[key].pop(r["Address"]) == int(r["Bytes"])
+        assert int(r["Held(bytes)"]) == sum(held[key].values())
+        name = f"memory {key[0]}" + ("" if key[1] == "cpu" else f", device {key[1]}")
+        shown[name].append(int(r["Held(bytes)"]))
+    counters = {k: v for k, v in t.counters().items() if k.startswith("memory ")}
+    assert counters == shown and shown
+    assert max(map(max, shown.values())) > 0
+
+
+def test_memory_of_the_device(python_job):
+    """As the vendor's library tells it: blocks of one step are freed in the next."""
+    t = python_job.trace("--profile-memory", steps=3)
+    check_memory(t, {"device"})
+    with open(t.path / "memory.csv") as f:
+        rows = [(r["Event"], r["Bytes"]) for r in csv.DictReader(f)]
+    block, unknown = str(4 << 20), "N/A"
+    step = [("MALLOC", block), ("MALLOC", block)]
+    assert rows == [("FREE", unknown)] * 2 + step + ([("FREE", block)] * 2 + step) * 2
+
+
+def test_without_memory(simtrain):
+    t = simtrain.trace(steps=1)
+    assert not (t.path / "memory.csv").exists() and not t.counters()
+
+
+@pytest.mark.parametrize("what", ["cpu", "mem", "disk", "network", "cpu,mem,disk,network,osrt"])
+def test_what_the_host_does(simtrain, what):
+    t = simtrain.trace("--host-sys", what, steps=8)
+    names = {
+        "cpu": {"cpu busy", "cpu"},
+        "mem": {"memory used", "resident memory"},
+        "disk": {"disk read", "disk written", "read from disk", "written to disk"},
+        "network": {"network in", "network out"},
+        "osrt": set(),
+    }
+    counters = t.counters()
+    assert set(counters) == set().union(*(names[w] for w in what.split(",")))
+    assert all(len(v) >= 2 and min(v) >= 0 for v in counters.values())
+    if "mem" in what:
+        rss = int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{simtrain.job.pid}/status").read())[1])
+        assert rss * 512 < max(counters["resident memory"]) < rss * 2048
+    if "cpu" in what:
+        assert 0 < max(counters["cpu busy"]) <= 100
+    osrt = "osrt" in what
+    assert t.about["not_honoured"] == (["PROFILE_HOST_SYS=osrt"] if osrt else [])
+    assert t.answer.get("notHonoured", []) == (["--host-sys osrt"] if osrt else [])
+
+
+def test_files_whatever_was_asked_to_be_exported(simtrain):
+    for export in "Text", "Db":
+        t = simtrain.trace("--export-type", export, "--analyse", steps=1)
+        names = sorted(re.sub(r"\d+", "N", p.name) for p in t.path.iterdir())
+        assert names == ["msmonitor_N_N_N.db", "summary.json", "summary.txt", "trace.json"]
+        assert not t.about["not_honoured"]
+
+
+def test_what_is_not_there_is_named(simtrain):
+    t = simtrain.trace(
+        "--record-shapes", "--with-flops", "--with-modules", "--with-stack", "--l2-cache",
+        "--op-attr", "--sys-io", "--sys-interconnection", "--gc-detect-threshold", 1,
+        "--profiler-level", "Level1", "--aic-metrics", "PipeUtilization", steps=1,
+    )  # fmt: skip
+    named = {
+        "--record-shapes", "--with-flops", "--with-modules", "--with-stack", "--l2-cache",
+        "--op-attr", "--sys-io", "--sys-interconnection", "--gc-detect-threshold",
+        "--profiler-level", "--aic-metrics",
+    }  # fmt: skip
+    assert set(t.answer["notHonoured"]) == named
+    as_keys = {"PROFILE_" + w[2:].upper().replace("-", "_") for w in named}
+    assert set(t.about["not_honoured"]) == as_keys
+    assert len(t.about["not_honoured"]) == len(named)
+    assert "no Python" in t.about["note"], t.about["note"]
+    assert t.kind("Kernel")
 
 
 # --- --with-stack ---
@@ -215,11 +462,148 @@ def functions(trace, pattern=""):
     return total, calls
 
 
-def test_with_stack(node, python_job):
-    t = node.trace("--with-stack", steps=5)
-    assert "notHonoured" not in t.answer and not t.about["not_honoured"], t.about
-    length = (t.to - t.from_) / 1e6
+def test_with_stack(python_job):
+    t = python_job.trace("--with-stack", steps=5)
+    assert "notHonoured" not in t.answer and t.about["not_honoured"] == []
     seconds, calls = functions(t)
-    print(seconds, length, len(calls), t.about["note"])
-    check_nested([e for e in t.slices() if e["pid"] == python_job.pid and e["tid"] < 999999999])
-    assert all(ns(t.from_) <= ns(e["ts"]) for e in calls)
+    check_nested(
+        [e for e in t.slices() if e["pid"] == python_job.job.pid and e["tid"] < 999999999]
+    )
+    for e in calls:
+        assert ns(t.from_) <= ns(e["ts"]) and ns(e["ts"] + e["dur"]) <= ns(t.to) + 1
+    # Of a step, forward() has some 10 ms, wait() 15 ms; nothing is exact on a busy machine.
+    length = (t.to - t.from_) / 1e6
+    assert 0.1 * length < seconds["wait"] < 0.95 * length, seconds
+    assert 0.05 * length < seconds["forward"] < 0.9 * length, seconds
+    assert seconds["busy"] and seconds["train"] <= length * 1.001
+    assert seconds["wait"] + seconds["forward"] <= seconds["<module>"] * 1.001
+    names = {e["tid"]: e["args"]["name"] for e in t.events if e["name"] == "thread_name"}
+    of_thread = {names[e["tid"]] for e in calls if e["name"].endswith(": helper")}
+    assert len(of_thread) == 1 and of_thread.pop().endswith(", loader")
+    assert names[python_job.job.pid].endswith(", MainThread")
+
+
+def test_without_stack(python_job):
+    assert not functions(python_job.trace())[1]
+
+
+def test_calls_of_the_library_lie_in_the_functions_that_make_them(python_job):
+    t = python_job.trace("--with-stack", steps=20)
+    _, calls = functions(t, "forward$")
+    spans = [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])) for e in calls]
+    launches = [ns(e["ts"]) for e in t.slices("rtKernelLaunch")]
+    inside = sum(any(a <= at < b for a, b in spans) for at in launches)
+    # The first of the five is in the millisecond in which forward() was not seen yet.
+    assert len(launches) == 100 and inside >= 60, (len(launches), inside)
+
+
+DENIED = "libc = ctypes.CDLL(None); assert libc.prctl(4, 0, 0, 0, 0) == 0  # PR_SET_DUMPABLE"
+
+
+def test_stacks_that_may_not_be_read(build, node, tmp_path):
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() == 0 and not setpriv:
+        pytest.skip("no setpriv: we may read everything")
+    without = [setpriv, "--bounding-set=-sys_ptrace"] if os.geteuid() == 0 else []
+    code = program(before=DENIED)
+    with PythonJob(build, node.daemon, tmp_path, code, *without) as job:
+        node.wait_step()
+        t = node.trace("--with-stack")
+        assert t.about["not_honoured"] == ["PROFILE_WITH_STACK"]
+        assert f"may not read process {job.pid}" in t.about["note"], t.about["note"]
+        assert t.kind("Kernel") and job.said() == ""
+
+
+def test_stacks_of_a_job_that_is_killed(build, node, tmp_path):
+    with PythonJob(build, node.daemon, tmp_path, program()) as job:
+        node.wait_step()
+        answer, out = node.order("--with-stack", steps=10**6)
+        node.wait("Running")
+        time.sleep(0.5)
+        job.process.kill()
+        job.process.wait()
+        found = until(lambda: dirs(out), "the trace")
+        t = Trace(found[0])
+        assert not t.about["complete"] and "killed" in t.about["note"]
+        seconds, _ = functions(t)
+        assert seconds["wait"] > 0.05, seconds
+
+
+# --- --gc-detect-threshold ---
+
+
+def callbacks(node):
+    """{step: how many there are in gc.callbacks}"""
+    lines = (node.tmp / "callbacks").read_text().split("\n")[:-1]
+    return {int(step): int(n) for step, n in (line.split() for line in lines)}
+
+
+def test_pauses_of_the_collector(python_job):
+    before = python_job.wait_step()
+    t = python_job.trace("--gc-detect-threshold", 0, steps=4)
+    assert "notHonoured" not in t.answer and t.about["not_honoured"] == []
+    pauses = [e for e in t.slices("^gc$", kind="Marker") if e["dur"] > 500]
+    assert len(pauses) == len(t.steps), pauses
+    assert all(e["args"]["domain"] == "python" for e in pauses)
+    # one in each step, right behind its beginning
+    for step, pause in zip(t.steps, sorted(pauses, key=lambda e: e["ts"])):
+        assert step["ts"] <= pause["ts"] and pause["ts"] + pause["dur"] <= step["ts"] + step["dur"]
+    # it listens to the steps of the trace, not before, and not for ever
+    until(lambda: list(callbacks(python_job).values())[-1] == 0, "the end of it")
+    told = callbacks(python_job)
+    assert told[before] == 0
+    assert all(told[n] == 1 for n in t.numbers())
+
+
+def test_pauses_below_the_threshold(python_job):
+    t = python_job.trace("--gc-detect-threshold", "60000.5", "--msprof-tx")
+    assert not t.slices("^gc$") and t.about["not_honoured"] == []
+    assert {e["args"]["domain"] for e in t.slices(kind="Marker")} == {"data", "model"}
+
+
+def test_pauses_of_a_program_that_does_not_know_us(build, node, tmp_path):
+    """Its steps are mstx ranges; the package comes by itself, and listens by itself."""
+    code = program(
+        head="",
+        before="heap = [[i] for i in range(100000)]",
+        step='r = mstx.mstxRangeStartA(b"step start", None); gc.collect(); '
+        "mstx.mstxRangeEnd(ctypes.c_uint64(r))",
+    )
+    with PythonJob(build, node.daemon, tmp_path, code, PYTHONPATH="") as job:
+        node.wait_step()
+        t = node.trace("--gc-detect-threshold", 0, "--with-stack", steps=3)
+        assert t.about["not_honoured"] == [], t.about["note"]
+        assert len([e for e in t.slices("^gc$") if e["dur"] > 500]) == 3
+        assert job.said() == ""
+
+
+def test_pauses_that_nobody_can_tell(build, node, tmp_path):
+    code = program(
+        head="step = ctypes.CDLL(None).sonde_impl_step", step="step()  # of the C API"
+    )
+    with PythonJob(build, node.daemon, tmp_path, code, PYTHONPATH="", SONDE_PYTHON="0"):
+        node.wait_step()
+        t = node.trace("--gc-detect-threshold", 0)
+        assert t.about["not_honoured"] == ["PROFILE_GC_DETECT_THRESHOLD"]
+        assert "the package sonde is not in the Python" in t.about["note"]
+
+
+# --- in a job that is recorded by msmemscope ---
+
+
+@pytest.mark.parametrize("pool, pools", [("pta", {"PTA"}), ("hal", {"HAL"})])
+def test_recorded_by_msmemscope(build, node, tmp_path, pool, pools):
+    words = [
+        build / "bin" / "msmemscope", "--events=alloc,free", "--output", tmp_path / "dump",
+        build / "sim" / "simtrain", "--quiet", "--steps", "300", "--step-ms", "20", "--pool", pool,
+    ]  # fmt: skip
+    env = environment(build, node.daemon, 0)
+    job = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    try:
+        node.wait_step()
+        t = node.trace("--profile-memory")
+        check_memory(t, pools)
+        assert t.kind("Kernel") and t.about["complete"]
+    finally:
+        job.kill()
+        job.wait()

@@ -115,9 +115,11 @@ static int check_own(int round)
 	usleep(1000 * (round % 7));
 	for (int i = 0; i < n; i++) {
 		int got = -1;
-		if (recv(fds[i], &got, sizeof(got), MSG_DONTWAIT) != (ssize_t)sizeof(got) ||
-		    got != i)
+		ssize_t r = recv(fds[i], &got, sizeof(got), MSG_DONTWAIT);
+		if (r != (ssize_t)sizeof(got) || got != i) {
+			printf("number %d: %zd (%d) bytes, %d instead of %d\n", fds[i], r, errno, got, i);
 			bad++;
+		}
 	}
 	return bad;
 }

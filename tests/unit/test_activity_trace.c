@@ -462,6 +462,51 @@ TEST(activity_trace, marks_of_records)
 	json_decref(trace);
 }
 
+/* The monitor tells them as a source tells its marks: that is no reason to leave out others. */
+TEST(activity_trace, pauses_of_the_collector)
+{
+	begin("PROFILE_MSPROF_TX=true\nPROFILE_GC_DETECT_THRESHOLD=5");
+	step_begins(100 * MS, 5);
+	stage_name(&st, 500, "gc");
+	stage_name(&st, 501, "python");
+	for (unsigned i = 0; i < 2; i++) {
+		MARK(&st, ACTIVITY_MARK_START, 110 * MS, 50 + i, .name = 500, .detail = 501);
+		MARK(&st, ACTIVITY_MARK_END, (114 + i) * MS, 50 + i);
+	}
+	TEXT_RECORD(&st.recs, REC_MARK, rec_mark, 131 * MS, "n2", 2, .kind = MARK_INSTANT);
+	stage_tell(&st);
+	step_begins(300 * MS, 7);
+	finish();
+	json_t *trace = load("trace.json");
+	CHECK_INT(json_number_value(json_object_get(event(trace, "gc", "X"), "dur")), 5000);
+	CHECK_STR(names_in(trace), "n2");
+	json_decref(trace);
+}
+
+/* What the process could not do, and what nobody could see. */
+TEST(activity_trace, notes)
+{
+	begin("PROFILE_WITH_STACK=true");
+	step_begins(100 * MS, 5);
+	stage_monitor(&st, 101 * MS, MONITOR_NOTE, 1, "PROFILE_X is \xff too much");
+	stage_monitor(&st, 101 * MS, MONITOR_NOTE, 2, "PROFILE_Y of another window");
+	for (unsigned i = 0; i < 1000; i++) /* it stays small */
+		stage_monitor(&st, 102 * MS, MONITOR_NOTE, 1, "PROFILE_X again and again");
+	stage_tell(&st);
+	step_begins(300 * MS, 7);
+	finish();
+	json_t *trace = load("trace.json");
+	const json_t *refused = at(trace, "sonde", "not_honoured");
+	const char *note = json_string_value(at(trace, "sonde", "note"));
+	size_t n = json_array_size(refused);
+	CHECK(n > 10 && n < 500);
+	CHECK_STR(json_string_value(json_array_get(refused, 0)), "PROFILE_X");
+	CHECK_STR(json_string_value(json_array_get(refused, n - 1)), "PROFILE_WITH_STACK");
+	CHECK(strstr(note, "; PROFILE_X: is ") && !strstr(note, "PROFILE_Y"));
+	CHECK(!strncmp(note, "no calls of Python for --with-stack: ", 37));
+	json_decref(trace);
+}
+
 TEST(activity_trace, memory)
 {
 	begin("PROFILE_PROFILE_MEMORY=true");
