@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Texts that live as long as the program, each once: equal texts have equal pointers. Any thread. */
+/* Texts that live as long as the program, each once: equal texts have equal pointers. Any thread.
+ */
 #ifndef SONDE_BASE_INTERN_H
 #define SONDE_BASE_INTERN_H
 

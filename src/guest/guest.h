@@ -247,8 +247,8 @@ bool guest_revive(void);
 /* There is something that should not wait until it looks by itself. */
 void guest_wake_recorder(void);
 /*
- * Whether the recorder may read this process' memory: sees to it, and takes it back. False: there is
- * no recorder yet. By a thread of our own.
+ * Whether the recorder may read this process' memory: sees to it, and takes it back. False: there
+ * is no recorder yet. By a thread of our own.
  */
 bool guest_let_recorder_look(bool on);
 bool guest_is_readable(void);

@@ -9,6 +9,9 @@
  * The asking is not done by a destructor: those of the driver and of frameworks may run later and
  * give memory back. on_exit() before main() comes before the loader's own registration, and so runs
  * after every destructor.
+ *
+ * Nothing in the other files of this folder needs this one: the unit tests take them without it, and
+ * so without its constructor, which would look at the environment before they have made theirs.
  */
 #include "guest/guest.h"
 
@@ -188,16 +191,6 @@ void guest_report_here(void)
 	p->report_dev = st.st_dev;
 	p->report_ino = st.st_ino;
 	p->report_fd = STDERR_FILENO;
-}
-
-/* It sleeps on this word, which stays as it is. */
-void guest_wake_recorder(void)
-{
-	int saved = errno;
-
-	if (guest_has_joined())
-		syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	errno = saved;
 }
 
 bool guest_flush(uint32_t timeout_ms)

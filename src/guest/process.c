@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/kcmp.h>
 #include <signal.h>
 #include <string.h>
@@ -185,6 +186,16 @@ bool guest_revive(void)
 	    guest_is_gone(atomic_load(&page->recorder_pid)))
 		atomic_compare_exchange_strong(&page->state, &live, SESSION_FINISHED);
 	return session_wait_live(page, guest_session_dir());
+}
+
+/* It sleeps on this word, which stays as it is. */
+void guest_wake_recorder(void)
+{
+	int saved = errno;
+
+	if (guest_has_joined())
+		syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	errno = saved;
 }
 
 /*

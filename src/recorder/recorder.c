@@ -435,15 +435,16 @@ static bool root_is_gone(struct recorder *rec)
 /* Sleeps until the next look; the end of the launched process wakes us at once. */
 static void nap(struct recorder *rec, uint32_t asked)
 {
-	struct timespec t = {0, (long)rec->nap_ns};
 	uint64_t max_ns = rec->monitor ? MONITOR_NAP_MAX_NS : NAP_MAX_NS;
 
 	if (activities_are_tracing(rec->activities))
 		max_ns = TRACE_NAP_MAX_NS;
 	if (rec->nap_ns > max_ns)
-		t.tv_nsec = (long)max_ns;
-	syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
-	rec->nap_ns = rec->nap_ns * 2 > max_ns ? max_ns : rec->nap_ns * 2;
+		rec->nap_ns = max_ns;
+	struct timespec t = {0, (long)rec->nap_ns};
+	long r = syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
+	/* What we were woken for may be too young to be read right now. */
+	rec->nap_ns = r == 0 ? NAP_MIN_NS : rec->nap_ns * 2;
 }
 
 static bool try_finish(struct recorder *rec)

@@ -16,6 +16,7 @@ import time
 
 import pytest
 from daemon import Daemon
+from monitor_programs import ENDS
 from monitored import Job, dyno, environment, until
 
 # A Python program that calls the NPU as frameworks do: by functions that the loader binds. A step
@@ -87,6 +88,7 @@ class PythonJob(Job):
             stdin=subprocess.DEVNULL,
             stderr=self.err,
             cwd=tmp_path,
+            start_new_session=True,
         )
         self.pid = self.process.pid
 
@@ -529,6 +531,41 @@ def test_stacks_of_a_job_that_is_killed(build, node, tmp_path):
         assert seconds["wait"] > 0.05, seconds
 
 
+def test_calls_that_the_process_tells_itself(build, node, tmp_path):
+    """They are exact: one of each function per step."""
+    before = f"msmemscope.config(output={str(tmp_path / 'dump')!r}); msmemscope.start()\n"
+    code = program(head="import sonde, msmemscope", before=before + "msmemscope.tracer.start()")
+    with PythonJob(build, node.daemon, tmp_path, code) as job:
+        node.wait_step()
+        t = node.trace("--with-stack", steps=3)
+        _, calls = functions(t)
+        names = collections.Counter(e["name"].rpartition(": ")[2] for e in calls)
+        told = {k: names[k] for k in ("train", "forward", "wait", "busy")}
+        assert told == {"train": 3, "forward": 3, "wait": 3, "busy": 15}, job.said()
+
+
+def test_ranks_of_one_recorder(build, node, tmp_path):
+    """Processes that were forked share it, and the thread that looks at their stacks."""
+    before = """
+for rank in range(1, 3):
+    if os.fork() == 0:
+        os.environ["RANK"] = str(rank)
+        break
+"""
+    code = program(head="import sonde\n" + before)
+    with PythonJob(build, node.daemon, tmp_path, code) as job:
+        until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
+        node.wait_step(10)
+        _, out = node.order("--with-stack", steps=5)
+        traces = node.traces(out, 3)
+        os.killpg(job.pid, 9)
+        for t in traces:
+            seconds, calls = functions(t)
+            assert {"forward", "wait", "train"} <= set(seconds), t.about
+            assert len({e["pid"] for e in calls}) == 1
+        assert len({t.about["pid"] for t in traces}) == 3
+
+
 # --- --gc-detect-threshold ---
 
 
@@ -575,6 +612,18 @@ def test_pauses_of_a_program_that_does_not_know_us(build, node, tmp_path):
         assert t.about["not_honoured"] == [], t.about["note"]
         assert len([e for e in t.slices("^gc$") if e["dur"] > 500]) == 3
         assert job.said() == ""
+
+
+@pytest.mark.parametrize("python", ENDS)
+def test_other_interpreters(build, node, tmp_path, python):
+    code = program(before="heap = [[i] for i in range(100000)]", step="sonde.step(); gc.collect()")
+    with PythonJob(build, node.daemon, tmp_path, code, python=python.path) as job:
+        node.wait_step()
+        t = node.trace("--gc-detect-threshold", 0, "--with-stack", steps=3)
+        assert t.about["not_honoured"] == [], t.about["note"]
+        assert len([e for e in t.slices("^gc$") if e["dur"] > 500]) == 3
+        seconds, _ = functions(t)
+        assert {"forward", "wait"} <= set(seconds) and job.said() == ""
 
 
 def test_pauses_that_nobody_can_tell(build, node, tmp_path):
