@@ -293,6 +293,11 @@ void step_split_free(struct step_split *s)
 	free(s);
 }
 
+bool split_rank_is_complete(const struct split_rank *r)
+{
+	return r->nsteps && r->whole_steps == r->nsteps;
+}
+
 struct split_rank *split_rank_new(void)
 {
 	struct split_rank *r = xcalloc(1, sizeof(*r));
@@ -300,6 +305,8 @@ struct split_rank *split_rank_new(void)
 	r->rank = -1;
 	r->host = xstrdup("");
 	r->request = xstrdup("");
+	r->job = xstrdup("");
+	r->parent = xstrdup("");
 	r->dir = xstrdup("");
 	r->note = xstrdup("");
 	return r;
@@ -318,6 +325,8 @@ void split_rank_free(struct split_rank *r)
 	free(r->steps);
 	free(r->host);
 	free(r->request);
+	free(r->job);
+	free(r->parent);
 	free(r->dir);
 	free(r->note);
 	free(r);

@@ -57,6 +57,8 @@ struct split_rank {
 	uint32_t pid;
 	char *host;
 	char *request; /* REQUEST_TRACE_ID */
+	char *job; /* the same text in all ranks of a job, another one in others; "": not known */
+	char *parent; /* who has started it: ranks of a job on one host have the same; "" */
 	char *dir; /* where it was read from or written to; not in the JSON */
 	char *note; /* what the reader should know first: that it was killed, or "" */
 	uint64_t lost; /* activities that the source or the rings could not tell */
@@ -73,6 +75,9 @@ struct split_rank {
 };
 
 void split_times_add(struct split_times *sum, const struct split_times *t);
+
+/* To the end of its last step; else the device's work is not all there, or there was no step. */
+bool split_rank_is_complete(const struct split_rank *r);
 
 struct split_rank *split_rank_new(void);
 void split_rank_free(struct split_rank *r); /* may be NULL */

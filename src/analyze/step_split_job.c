@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "analyze/step_split_several.h"
 #include "base/hmap.h"
 #include "base/mem.h"
 
@@ -73,11 +74,21 @@ static struct split_times mean_of(struct split_times sum, uint64_t n)
 	return sum;
 }
 
+/* Without a device: the steps are all that is known of it. */
+static struct split_times bare_steps(const struct split_rank *r)
+{
+	struct split_times all = {0};
+
+	for (size_t s = 0; s < r->nsteps; s++)
+		if (r->steps[s].whole)
+			all.step_ns += r->steps[s].end_ns - r->steps[s].start_ns;
+	all.part_ns[SPLIT_IDLE] = all.step_ns;
+	return all;
+}
+
 static void make_rows(struct split_job *j)
 {
 	size_t n = 0;
-	struct split_times sum = {0};
-	uint64_t counted = 0;
 
 	for (size_t i = 0; i < j->nranks; i++)
 		n += j->ranks[i]->ndevices ? j->ranks[i]->ndevices : 1;
@@ -88,22 +99,41 @@ static void make_rows(struct split_job *j)
 
 		for (size_t k = 0; k < devices; k++) {
 			struct split_row *row = &j->rows[j->nrows++];
-			struct split_times all = {0};
 
 			row->rank = r;
 			row->device = r->ndevices ? &r->devices[k] : NULL;
-			for (size_t s = 0; !r->ndevices && s < r->nsteps; s++)
-				if (r->steps[s].whole)
-					all.step_ns += r->steps[s].end_ns - r->steps[s].start_ns;
-			all.part_ns[SPLIT_IDLE] = all.step_ns;
-			row->mean = mean_of(row->device ? row->device->all : all, r->whole_steps);
-			if (!r->whole_steps)
-				continue;
+			row->mean = mean_of(row->device ? row->device->all : bare_steps(r),
+					    r->whole_steps);
+		}
+	}
+}
+
+/*
+ * A trace that was cut lacks what the device's library had not told yet: its device looks idle. So
+ * does one of which nothing was told at all, among others that have.
+ */
+static void choose_rows(struct split_job *j)
+{
+	struct split_times sum = {0}, some = {0};
+	uint64_t judged = 0, counted = 0;
+	bool devices = false;
+
+	for (size_t i = 0; i < j->nrows; i++)
+		devices |= j->rows[i].device != NULL;
+	for (size_t i = 0; i < j->nrows; i++) {
+		struct split_row *row = &j->rows[i];
+
+		row->judged = split_rank_is_complete(row->rank) && (row->device || !devices);
+		if (row->judged) {
 			split_times_add(&sum, &row->mean);
+			judged++;
+		}
+		if (row->rank->whole_steps) {
+			split_times_add(&some, &row->mean);
 			counted++;
 		}
 	}
-	j->mean = mean_of(sum, counted);
+	j->mean = judged ? mean_of(sum, judged) : mean_of(some, counted);
 }
 
 /* --- who is slowest --- */
@@ -156,7 +186,7 @@ static uint64_t median_of_others(const struct split_job *j, size_t but, measure_
 	size_t n = 0;
 
 	for (size_t i = 0; i < j->nrows; i++)
-		if (i != but && j->rows[i].rank->whole_steps)
+		if (i != but && j->rows[i].judged)
 			v[n++] = fn(&j->rows[i], arg);
 	if (n) {
 		qsort(v, n, sizeof(*v), by_value);
@@ -171,7 +201,7 @@ static size_t most(const struct split_job *j, measure_fn fn)
 	size_t at = j->nrows;
 
 	for (size_t i = 0; i < j->nrows; i++)
-		if (j->rows[i].rank->whole_steps &&
+		if (j->rows[i].judged &&
 		    (at == j->nrows || fn(&j->rows[i], NULL) > fn(&j->rows[at], NULL)))
 			at = i;
 	return at;
@@ -233,7 +263,7 @@ static void find_slowest(struct split_job *j)
 	size_t counted = 0;
 
 	for (size_t i = 0; i < j->nrows; i++)
-		counted += j->rows[i].rank->whole_steps > 0;
+		counted += j->rows[i].judged;
 	if (counted < 2)
 		return;
 	s->verdict = SPLIT_SLOW_STEPS;
@@ -314,13 +344,22 @@ void split_job_judge(struct split_job *j)
 	if (j->nranks)
 		qsort(j->ranks, j->nranks, sizeof(*j->ranks), by_rank);
 	make_rows(j);
-	find_slowest(j);
+	choose_rows(j);
 	sum_kernels(j);
+	if (!j->part && split_job_is_several(j)) {
+		j->slowest.verdict = SPLIT_SEVERAL_JOBS;
+		split_job_part(j);
+	} else {
+		find_slowest(j);
+	}
 }
 
 void split_job_release(struct split_job *j)
 {
-	for (size_t i = 0; i < j->nranks; i++)
+	for (size_t i = 0; i < j->njobs; i++)
+		split_job_release(&j->jobs[i]);
+	free(j->jobs);
+	for (size_t i = 0; i < j->nranks && !j->part; i++)
 		split_rank_free(j->ranks[i]);
 	free(j->ranks);
 	free(j->rows);

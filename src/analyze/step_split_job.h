@@ -6,6 +6,10 @@
  * Ranks that wait for each other in collectives have steps of the same length. The slow one is then
  * the one that waits least: it has most time outside of communication, and the others wait that
  * long for it.
+ *
+ * Only what can be compared is: traces that go to the end of their last step, of ranks that have told
+ * work of a device if any has. If ranks come more than once, or say that they are of several jobs,
+ * each job is judged by itself.
  */
 #ifndef SONDE_ANALYZE_STEP_SPLIT_JOB_H
 #define SONDE_ANALYZE_STEP_SPLIT_JOB_H
@@ -17,10 +21,12 @@ struct split_row {
 	const struct split_rank *rank;
 	const struct split_device *device;
 	struct split_times mean; /* of a whole step */
+	bool judged; /* it is compared with others, and in the mean of all */
 };
 
 enum split_verdict {
 	SPLIT_NOT_JUDGED, /* fewer than two to compare */
+	SPLIT_SEVERAL_JOBS, /* see `jobs` */
 	SPLIT_EVEN,
 	SPLIT_SLOW_STEPS, /* its steps are longer */
 	SPLIT_WAITED_FOR, /* all steps are equally long, but the others wait in them */
@@ -53,11 +59,14 @@ struct split_job {
 	size_t nranks, cap;
 	struct split_row *rows; /* in the order of ranks */
 	size_t nrows;
-	struct split_times mean; /* of a step, of all rows */
+	struct split_times mean; /* of a step, of the rows that are judged; if none is, of all */
 	struct split_slowest slowest;
 	struct split_sum *sums; /* by total time, the most first */
 	size_t nsums;
 	uint64_t busy_ns; /* total of all kernels, those without a name here too */
+	struct split_job *jobs; /* judged apart, of the same ranks; none if they cannot be told */
+	size_t njobs;
+	bool part; /* of another, whose ranks they are */
 	char *notes; /* lines about what could not be read; NULL: none */
 };
 

@@ -95,7 +95,10 @@ json_t *split_rank_json(const struct split_rank *r)
 	put_number(o, "pid", r->pid);
 	put_text(o, "host", r->host);
 	put_text(o, "request", r->request);
+	put_text(o, "job", r->job);
+	put_text(o, "parent", r->parent);
 	put_text(o, "note", r->note);
+	put_bool(o, "complete", split_rank_is_complete(r));
 	put_number(o, "lost", r->lost);
 	put_number(o, "left_out", r->left_out);
 	put_number(o, "after_ns", r->after_ns);
@@ -134,6 +137,12 @@ static bool get_text(const json_t *o, const char *key, char **out)
 	free(*out);
 	*out = xstrdup(v);
 	return true;
+}
+
+/* What older traces have not. */
+static bool get_text_if(const json_t *o, const char *key, char **out)
+{
+	return !json_object_get(o, key) || get_text(o, key, out);
 }
 
 static bool get_step(const json_t *o, uint64_t from, struct split_step *out)
@@ -261,6 +270,7 @@ static bool get_rank(const json_t *o, struct split_rank *r)
 		return false;
 	r->pid = (uint32_t)pid;
 	return get_text(o, "host", &r->host) && get_text(o, "request", &r->request) &&
+	       get_text_if(o, "job", &r->job) && get_text_if(o, "parent", &r->parent) &&
 	       get_text(o, "note", &r->note) && get(o, "lost", &r->lost) &&
 	       get(o, "left_out", &r->left_out) && get(o, "after_ns", &r->after_ns) &&
 	       get(o, "other_names", &r->other_names) && get(o, "other_calls", &r->other_calls) &&

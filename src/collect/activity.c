@@ -188,12 +188,22 @@ static inline void fill(struct rec_activity *r, const struct collect_activity *a
 
 _Static_assert(sizeof(struct rec_activity) <= GUEST_ROOM, "a hold makes sure of too little room");
 
+static _Atomic(collect_activity_fn) on_activity;
+
+void collect_on_activity(collect_activity_fn fn)
+{
+	atomic_store_explicit(&on_activity, fn, memory_order_release);
+}
+
 void collect_activity(const struct collect_activity *a)
 {
 	uint64_t name, detail, more;
+	collect_activity_fn fn = atomic_load_explicit(&on_activity, memory_order_acquire);
 
 	if (guest_mode() < GUEST_SHADOW)
 		return;
+	if (unlikely(fn != NULL))
+		fn(a);
 	/* Without its names nobody can use it: it is the one that is lost. */
 	if (!name_of(a->name, &name) || !name_of(a->detail, &detail) ||
 	    !name_of(a->more_text, &more))

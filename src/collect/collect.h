@@ -239,6 +239,9 @@ struct collect_activity {
 	uint16_t data_type;
 };
 void collect_activity(const struct collect_activity *a) EXPORTED(collect_activity);
+/* Who wants to see each of them as it is told; NULL: nobody. */
+typedef void (*collect_activity_fn)(const struct collect_activity *a);
+void collect_on_activity(collect_activity_fn fn) EXPORTED(collect_on_activity);
 /* text may be longer than a record: it goes in pieces of MONITOR_ORDER (or _GROUPS) before. */
 void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,
 		     size_t len) EXPORTED(collect_monitor);
@@ -252,9 +255,9 @@ bool collect_begin_monitor(const char *dir) EXPORTED(collect_begin_monitor);
 uint64_t collect_steps(void) EXPORTED(collect_steps);
 /* In a Python program: sees to it that the steps of its optimizers are counted. */
 void collect_bring_steps(void) EXPORTED(collect_bring_steps);
-/* The recorder may look at this process' stacks, from outside; or no longer. False: not yet, try
- * again. Not by a thread of the job. */
-bool collect_let_recorder_look(bool on) EXPORTED(collect_let_recorder_look);
+/* The recorder may look at this process' stacks, from outside, if it asks for that; or no longer.
+ * Now and then, by one thread of ours. */
+void collect_let_recorder_look(bool on) EXPORTED(collect_let_recorder_look);
 /* Is this a Python program? */
 bool collect_has_python(void) EXPORTED(collect_has_python);
 typedef void (*collect_step_fn)(uint64_t ended);

@@ -32,9 +32,12 @@ void collect_bring_steps(void)
 	guest_bring_steps();
 }
 
-bool collect_let_recorder_look(bool on)
+void collect_let_recorder_look(bool on)
 {
-	return guest_let_recorder_look(on);
+	if (on)
+		guest_let_recorder_look();
+	else
+		guest_end_look();
 }
 
 bool collect_has_python(void)

@@ -22,6 +22,7 @@ static bool launched;
 static bool given; /* the environment names the session */
 static bool expected;
 static _Atomic int begun;
+static _Atomic uint32_t monitor_of;
 static _Atomic int captured;
 enum { CAPTURE_NOT, CAPTURE_NOW, CAPTURE_DONE };
 
@@ -290,6 +291,20 @@ void guest_name_monitor_session(const char *dir)
 		return;
 	name_session_in(dir, SESSION_MONITOR_PREFIX);
 	root_pid = (uint32_t)getpid();
+	atomic_store(&monitor_of, root_pid);
+}
+
+uint32_t guest_monitor_pid(void)
+{
+	return atomic_load_explicit(&monitor_of, memory_order_relaxed);
+}
+
+bool guest_unname_monitor_session(uint32_t of)
+{
+	if (!of || !atomic_compare_exchange_strong(&monitor_of, &of, 0))
+		return false;
+	atomic_store(&begun, 0);
+	return true;
 }
 
 bool guest_is_expected(void)

@@ -22,6 +22,10 @@ bool guest_move_session(const char *output);
 
 /* The same for a session of the monitor (SESSION_MONITOR_PREFIX); `dir` is absolute. */
 void guest_name_monitor_session(const char *dir);
+/* The process whose monitor named the session; 0: it is no such one. */
+uint32_t guest_monitor_pid(void);
+/* As before it was named. True: this call did it. */
+bool guest_unname_monitor_session(uint32_t of);
 
 /* Was this library there from the beginning of the process, or is a recording inherited? Else it
  * was loaded by the Python package, and waits to be asked. */

@@ -242,16 +242,16 @@ void guest_begin(void);
 void guest_begin_in(const char *output);
 /* For the monitor: a session below `dir` if there is none; the environment stays as it is. */
 void guest_begin_monitor(const char *dir);
+/* That session is another process', or could not be joined: it is left. False: it stays. */
+bool guest_leave_monitor(void);
 /* A recorder that was killed is called again: for windows that begin now. False: there is none. */
 bool guest_revive(void);
 /* There is something that should not wait until it looks by itself. */
 void guest_wake_recorder(void);
-/*
- * Whether the recorder may read this process' memory: sees to it, and takes it back. False: there
- * is no recorder yet. By a thread of our own.
- */
-bool guest_let_recorder_look(bool on);
-bool guest_is_readable(void);
+/* If the recorder was refused this process' memory: lets it in; and out again. By one thread of our
+ * own. */
+void guest_let_recorder_look(void);
+void guest_end_look(void);
 /* What is found is told on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */

@@ -242,6 +242,7 @@ void guest_begin_in(const char *output)
 
 void guest_begin_monitor(const char *dir)
 {
+	(void)guest_leave_monitor();
 	if (guest_has_begun() || guest.page)
 		return;
 	guest_name_monitor_session(dir);

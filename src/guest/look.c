@@ -1,60 +1,19 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Lets the recorder read this process' memory where the kernel would not: under Yama (its
- * ptrace_scope 1) a process is read by its ancestors only, and by whom it names. There is one such
- * name, and it cannot be asked for. MPI and others have named "anybody" for their own sake: so a
- * child tries first whether one that is no ancestor can read us, and then nothing is touched.
+ * Lets the recorder read this process' memory where the kernel does not: under Yama (ptrace_scope
+ * 1) a process is read by its ancestors only, and by whom it names. There is one such name, it
+ * cannot be asked for, and others may need theirs (MPI names "anybody"). So the recorder tries
+ * first, and says so if it was refused.
  */
 #include "guest/guest.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define CHILD_STACK 16384
 #define SCOPE_FILE "/proc/sys/kernel/yama/ptrace_scope"
 
-struct child {
-	int pid; /* whom to read */
-	volatile bool could; /* the memory is shared */
-};
-
-static int try_to_read(void *arg)
-{
-	struct child *c = arg;
-	char byte;
-	struct iovec to = {&byte, 1}, from = {(void *)&c->could, 1};
-
-	c->could = syscall(SYS_process_vm_readv, c->pid, &to, 1ul, &from, 1ul, 0ul) == 1;
-	_exit(0);
-}
-
-/* Can a process read this one that is none of its ancestors? The job's wait() does not see it. */
-bool guest_is_readable(void)
-{
-	struct child c = {.pid = (int)getpid()};
-	uint64_t signals;
-
-	char *stack =
-		mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (stack == MAP_FAILED)
-		return false;
-	guest_block_signals(&signals); /* no handler of the job may run in the child */
-	int pid = clone(try_to_read, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK, &c);
-	while (pid > 0 && syscall(SYS_wait4, pid, NULL, __WCLONE, NULL) < 0 && errno == EINTR)
-		;
-	guest_restore_signals(&signals);
-	munmap(stack, CHILD_STACK);
-	return c.could;
-}
-
+/* Above 1 a name does not help. */
 static bool is_restricted(void)
 {
 	char scope = 0;
@@ -65,25 +24,27 @@ static bool is_restricted(void)
 	if (read(fd, &scope, 1) != 1)
 		scope = 0;
 	close(fd);
-	return scope == '1'; /* above that a name does not help */
+	return scope == '1';
 }
 
-bool guest_let_recorder_look(bool on)
-{
-	static uint32_t named; /* the process that has named one */
-	uint32_t pid = (uint32_t)getpid();
-	uint32_t recorder = guest.page ? atomic_load(&guest.page->recorder_pid) : 0;
+static uint32_t named_by; /* the process that has named its recorder */
 
-	if (!on) {
-		if (named == pid)
-			prctl(PR_SET_PTRACER, 0ul, 0ul, 0ul, 0ul);
-		named = 0;
-		return true;
-	}
-	if (!recorder)
-		return false; /* not yet */
-	if (is_restricted() && !guest_is_readable() &&
+void guest_let_recorder_look(void)
+{
+	uint32_t pid = (uint32_t)getpid(), asked = pid;
+
+	if (!guest.page || atomic_load(&guest.page->look_pid) != pid ||
+	    !atomic_compare_exchange_strong(&guest.page->look_pid, &asked, 0))
+		return;
+	uint32_t recorder = atomic_load(&guest.page->recorder_pid);
+	if (recorder && is_restricted() &&
 	    prctl(PR_SET_PTRACER, (unsigned long)recorder, 0ul, 0ul, 0ul) == 0)
-		named = pid;
-	return true;
+		named_by = pid;
+}
+
+void guest_end_look(void)
+{
+	if (named_by == (uint32_t)getpid())
+		prctl(PR_SET_PTRACER, 0ul, 0ul, 0ul, 0ul);
+	named_by = 0;
 }

@@ -423,6 +423,26 @@ static void wait_at_gate(void)
 		nap();
 }
 
+/*
+ * A monitor's session is of one process. A child that was forked is none of it: it would call its
+ * parent's recorder back to a directory that is gone. Nor does it last if it could not be joined,
+ * where there may be room next time.
+ */
+bool guest_leave_monitor(void)
+{
+	uint32_t of = guest_monitor_pid();
+	_Atomic uint32_t *epoch = epoch_page();
+
+	if (!of || !epoch || (of == owner_pid() && atomic_load(&guest.mode) != GUEST_OFF) ||
+	    !guest_unname_monitor_session(of))
+		return false;
+	drop_parent_arena();
+	guest.page = NULL;
+	atomic_store(&guest.mode, GUEST_NEW);
+	atomic_store(epoch, 0);
+	return true;
+}
+
 /* The outcome is published as an epoch: threads compare it with the one they joined under. */
 static uint32_t join_and_publish(void)
 {
@@ -532,7 +552,8 @@ uint32_t guest_mode_slow(void)
 		guest_block_signals(&signals);
 		t->busy = 1;
 		atomic_signal_fence(memory_order_seq_cst);
-		mode = guest_attach();
+		if (guest_epoch_now() != 0 || !guest_leave_monitor())
+			mode = guest_attach();
 		atomic_signal_fence(memory_order_seq_cst);
 		t->busy = 0;
 		guest_restore_signals(&signals);

@@ -74,7 +74,7 @@ bool control_is_running(void)
 
 bool control_can_take(void)
 {
-	return !trace_is_on();
+	return !trace_has_begun();
 }
 
 void control_tell_status(void)
@@ -118,8 +118,7 @@ static int source_on(char *why, size_t cap)
 {
 	now.source = source_find();
 	if (!now.source)
-		return fail(why, cap, -ENODEV, "there is neither libmspti.so nor libcupti here",
-			    NULL, NULL);
+		return fail(why, cap, -ENODEV, SOURCE_NONE, NULL, NULL);
 	int r = source_start(now.source, now.kinds);
 	const char *trouble = now.source->trouble();
 	if (r < 0) {
@@ -157,12 +156,12 @@ static uint64_t end_of(uint64_t duration_ms)
 
 static int start(const struct monitor_order *o, const char *text, size_t len, char *why, size_t cap)
 {
-	if (trace_is_on())
+	if (trace_has_begun())
 		return fail(why, cap, -EBUSY, "a trace is being taken", NULL, NULL);
-	int r = o->log_file.len ? window_check_dir(&o->log_file) : 0;
+	trace_end(WINDOW_WAIT_MS); /* one that only waits for its step gives way */
+	int r = o->log_file.len ? window_check_dir(&o->log_file, why, cap) : 0;
 	if (r < 0)
-		return fail(why, cap, r, "no files can be written below NPU_MONITOR_LOG_FILE: ",
-			    r == -EINVAL ? "an absolute path is needed" : "is it writable?", NULL);
+		return r;
 	now.kinds = o->kinds;
 	now.lost = 0;
 	/* The window is there before the first activity is. */
@@ -195,6 +194,8 @@ static int monitor(const char *text, size_t len, char *why, size_t cap)
 
 	if (wrong)
 		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
+	if (o.stop && !trace_has_begun())
+		trace_end(WINDOW_WAIT_MS);
 	if (o.stop)
 		control_stop(WINDOW_WAIT_MS);
 	else if (now.running)

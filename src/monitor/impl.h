@@ -121,6 +121,9 @@ void control_exit(void);
 
 /* --- source.c --- */
 
+#define SOURCE_NONE                                                                                \
+	"there is neither libmspti.so nor libcupti here: start the job by 'sonde monitor --mspti " \
+	"…/libmspti.so -- …' on an NPU; on a GPU it must have used CUDA"
 /* The library that tells activities in this process; NULL: there is none. */
 const struct activity_source *source_find(void);
 /* As of the source; while one is under way a fork waits for it, for a moment. */
@@ -148,6 +151,17 @@ double trace_gc_ms(void);
 void gc_wanted_changed(void);
 bool gc_is_heard(void); /* somebody tells its pauses */
 
+/* Has it begun? One that only waits for its step can be replaced. */
+bool trace_has_begun(void);
+
+/* --- pending.c: launches of the traced steps that have not run yet --- */
+
+void pending_begin(void); /* watches from here on; nothing counts yet */
+void pending_from_now(void);
+void pending_until_now(void);
+uint64_t pending_launches(void); /* 0 as well where it cannot be known */
+void pending_end(void);
+
 /* --- steps.c --- */
 
 /* The step that the job is in, as far as it tells; -1: it has told none. */
@@ -165,7 +179,8 @@ void window_note(uint64_t window, const char *key, const char *words);
 #define WINDOW_WAIT_EXIT_MS 3000 /* by a thread that ends the job */
 /* Everything has been told: the recorder writes it, which is waited for at most so long. */
 void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
-/* Can files be made below this path? Makes it. 0 or a negative errno. */
-int window_check_dir(const struct order_text *dir);
+/* Can files be made below this path, seen from the job's directory? Makes it. 0, or a negative
+ * errno and words. */
+int window_check_dir(const struct order_text *dir, char *why, size_t cap);
 
 #endif

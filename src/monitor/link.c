@@ -78,16 +78,18 @@ static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 		*ok = n == 0 && named_place(surroundings.daemon, out, data);
 		return n == 0;
 	}
-	switch (n) {
-	case 0:
+	/* Our own name is a path there then, which other daemons do not take. */
+	if (surroundings.socket_dir[0]) {
 		*ok = path_place(surroundings.socket_dir, FABRIC_DIR_FILE, FABRIC_DIR_FILE, out,
 				 data);
-		return true;
-	case 1:
+		return n == 0;
+	}
+	switch (n) {
+	case 0:
 		*ok = path_place(surroundings.home, FABRIC_HOME_FILE, FABRIC_HOME_DATA_FILE, out,
 				 data);
 		return true;
-	case 2:
+	case 1:
 		*ok = named_place("@" FABRIC_ABSTRACT_DATA_NAME, out, data) &&
 		      fabric_abstract_address(FABRIC_ABSTRACT_NAME, &out->addr, &out->len) == 0;
 		out->of_anybody = true;

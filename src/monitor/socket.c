@@ -79,18 +79,33 @@ static int choose_name(const char *prefix)
 		       : fabric_abstract_address(name, &self.name, &self.name_len);
 }
 
-static void move_up(void)
+static uint64_t cookie_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) < 0 ? 0 : cookie;
+}
+
+/* This may take milliseconds, where the table has to grow: the low number may be the job's then. */
+static bool move_up(void)
 {
 	struct rlimit limit;
+	uint64_t cookie = cookie_of(self.fd);
 	int from = NUMBER;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= NUMBER)
 		from = (int)(limit.rlim_cur / 4 * 3);
-	int fd = fcntl(self.fd, F_DUPFD_CLOEXEC, from);
+	int fd = cookie ? fcntl(self.fd, F_DUPFD_CLOEXEC, from) : -1;
 	if (fd < 0)
-		return;
-	close(self.fd);
+		return true;
+	bool ours = cookie_of(fd) == cookie;
+	if (!ours)
+		close(fd); /* of what the job has opened meanwhile */
+	if (cookie_of(self.fd) == cookie)
+		close(self.fd);
 	self.fd = fd;
+	return ours;
 }
 
 static int make(const char *prefix)
@@ -103,7 +118,8 @@ static int make(const char *prefix)
 	self.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (self.fd < 0)
 		return -errno;
-	move_up();
+	if (!move_up())
+		return -EBADF;
 	if (setsockopt(self.fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
 	    bind(self.fd, (struct sockaddr *)&self.name, self.name_len) < 0) {
 		r = -errno;

@@ -57,6 +57,22 @@ static void tell_all(void)
 	control_tell_status();
 }
 
+/* For who gave the order: the daemon tells him. */
+static void answer(size_t len, const char *why)
+{
+	char line[320];
+	struct text t = {line, line + sizeof(line)};
+	struct order_text id;
+
+	if (!order_find(self.order, len, "REQUEST_TRACE_ID", &id))
+		return;
+	text_add(&t, id.at, id.len);
+	text_str(&t, " ");
+	text_str(&t, why);
+	if (t.at)
+		link_send(FABRIC_SAID, line, (size_t)(t.at - line));
+}
+
 static void carry_out(size_t len)
 {
 	char why[256] = "";
@@ -67,6 +83,7 @@ static void carry_out(size_t len)
 	control_give();
 	if (r < 0)
 		say("the daemon's order was not carried out: ", why, NULL, NULL);
+	answer(len, r < 0 ? why : "");
 }
 
 static void ask(void)

@@ -25,6 +25,10 @@
 #define STEP_LEAST_NS (MS_NS / 2) /* that a step takes, for how near that is */
 #define FINISH_LEAST_NS (200 * MS_NS)
 #define FINISH_MOST_NS (3000 * MS_NS)
+#define PENDING_MOST_NS (60000 * MS_NS) /* that launches are waited for in all, */
+#define PENDING_STILL_NS (15000 * MS_NS) /* and while none of them runs */
+#define FLUSH_NS (1000 * MS_NS) /* what is older survives whatever happens to the job */
+#define FINISH_FLUSH_NS (50 * MS_NS)
 #define JOB_WAITS_MS 500 /* at most, for the source to be on at the first step */
 
 enum phase { TRACE_IDLE, TRACE_READY, TRACE_BEGINNING, TRACE_RUNNING, TRACE_FINISHING };
@@ -40,12 +44,13 @@ static struct {
 	uint64_t window;
 	uint32_t pid; /* whose trace it is: a forked child has none */
 	uint32_t kinds;
-	_Atomic bool wants_stacks; /* and the recorder has not been let in yet */
-	bool let_in;
+	bool stacks; /* the recorder may look at them */
 	double gc_ms; /* < 0: not asked for */
 	bool gc_heard; /* somebody listens */
 	const struct activity_source *source;
 	_Atomic uint64_t begun_ns, last_ns, ended_ns; /* of steps */
+	uint64_t flush_ns;
+	uint64_t pending, moved_ns; /* launches that have not run, and since when it is so many */
 	char text[ORDER_MAX_BYTES];
 	size_t len;
 } t;
@@ -60,6 +65,11 @@ static int phase_now(void)
 bool trace_is_on(void)
 {
 	return phase_now() != TRACE_IDLE;
+}
+
+bool trace_has_begun(void)
+{
+	return phase_now() > TRACE_READY;
 }
 
 double trace_gc_ms(void)
@@ -89,7 +99,6 @@ static int refuse(char *why, size_t cap, int code, const char *words)
 	if (cap)
 		why[0] = '\0';
 	text_str(&out, words);
-	say("nputrace: ", words, NULL, NULL);
 	return code;
 }
 
@@ -134,10 +143,12 @@ static void warm_up(void)
 		atomic_store(&t.phase, TRACE_FINISHING);
 		return;
 	}
+	pending_begin();
 	if (source_start(t.source, t.kinds) < 0) {
 		say("nputrace: ", t.source->name, ": ", t.source->trouble());
 		window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
 	}
+	t.flush_ns = guest_now() + FLUSH_NS;
 	atomic_store(&t.warm, true);
 }
 
@@ -149,10 +160,11 @@ static void arm(const struct trace_order *o, int64_t current)
 	t.stop = t.start + (int64_t)o->steps;
 	t.kinds = kinds_of(o);
 	t.window = 0;
+	t.pending = t.moved_ns = 0;
 	t.pid = (uint32_t)getpid();
 	t.gc_ms = o->gc_ms;
-	t.gc_heard = t.let_in = false;
-	atomic_store(&t.wants_stacks, o->stack);
+	t.gc_heard = false;
+	t.stacks = o->stack;
 	atomic_store(&t.warm, false);
 	atomic_store(&t.waited, false);
 	atomic_store(&t.begun_ns, 0);
@@ -164,8 +176,10 @@ static void arm(const struct trace_order *o, int64_t current)
 		t.stop = 1;
 		t.end_ns = guest_now() + o->duration_ms * MS_NS;
 		warm_up();
-		if (t.window)
+		if (t.window) {
+			pending_from_now();
 			window_step(t.window, 0);
+		}
 		(void)move(TRACE_READY, TRACE_RUNNING);
 	}
 }
@@ -178,19 +192,21 @@ int trace_order(const char *text, size_t len, char *why, size_t cap)
 
 	if (wrong)
 		return refuse(why, cap, -EINVAL, wrong);
-	if (trace_is_on())
+	if (trace_has_begun())
 		return refuse(why, cap, -EBUSY, "one is being taken already");
 	if (!is_meant(&o))
 		return 0;
 	if (o.steps && o.start_step >= 0 && o.start_step <= current)
 		return refuse(why, cap, -ERANGE, "that step has begun already");
-	if (window_check_dir(&o.log_file) < 0)
-		return refuse(why, cap, -EACCES, "no files can be written below its --log-file");
+	int r = window_check_dir(&o.log_file, why, cap);
+	if (r < 0)
+		return r;
 	t.source = source_find();
 	if (!t.source)
-		return refuse(why, cap, -ENODEV, "there is neither libmspti.so nor libcupti here");
+		return refuse(why, cap, -ENODEV, SOURCE_NONE);
 	if (len > sizeof(t.text))
 		return refuse(why, cap, -E2BIG, "the order is too long");
+	trace_end(WINDOW_WAIT_MS); /* one that has not begun gives way */
 	memcpy(t.text, text, len);
 	t.len = len;
 	arm(&o, current);
@@ -225,6 +241,7 @@ static void begin_with(int64_t n)
 		(void)move(TRACE_BEGINNING, TRACE_READY);
 		return;
 	}
+	pending_from_now();
 	window_step(t.window, (uint64_t)n);
 	atomic_store(&t.begun_ns, ns);
 	atomic_store(&t.last_ns, ns);
@@ -235,8 +252,10 @@ static void begin_with(int64_t n)
 static void end_from(int phase, uint64_t ns)
 {
 	atomic_store(&t.ended_ns, ns);
-	if (move(phase, TRACE_FINISHING) && phase == TRACE_RUNNING)
+	if (move(phase, TRACE_FINISHING) && phase == TRACE_RUNNING) {
 		window_step(t.window, (uint64_t)t.stop);
+		pending_until_now();
+	}
 }
 
 void trace_step(uint64_t step)
@@ -268,8 +287,35 @@ static uint64_t finish_ns(void)
 	return atomic_load(&t.ended_ns) + (more < FINISH_MOST_NS ? more : FINISH_MOST_NS);
 }
 
+/* Everything that the steps launched has run; or it does not come, and the trace says how much. */
+static bool is_finished(uint64_t now_ns)
+{
+	uint64_t left = pending_launches(), ended = atomic_load(&t.ended_ns);
+
+	if (now_ns < finish_ns())
+		return false;
+	if (left != t.pending || !t.moved_ns)
+		t.moved_ns = now_ns;
+	t.pending = left;
+	return !left || now_ns >= ended + PENDING_MOST_NS ||
+	       now_ns >= t.moved_ns + PENDING_STILL_NS;
+}
+
+static void note_pending(void)
+{
+	char words[128];
+	struct text out = {words, words + sizeof(words)};
+
+	if (!t.pending)
+		return;
+	text_number(&out, (int64_t)t.pending);
+	text_str(&out, " launches of these steps had not run when the trace was closed");
+	window_note(t.window, "PROFILE_ACTIVITIES", words);
+}
+
 static void close_window(uint32_t wait_ms)
 {
+	note_pending();
 	if (t.gc_ms >= 0 && !t.gc_heard)
 		window_note(t.window, "PROFILE_GC_DETECT_THRESHOLD",
 			    "the package sonde is not in the Python of this process");
@@ -282,24 +328,22 @@ void trace_end(uint32_t wait_ms)
 		return;
 	if (atomic_load(&t.warm)) {
 		source_stop(t.source);
+		pending_end();
+		t.pending = atomic_load(&t.begun_ns) ? pending_launches() : 0;
 		close_window(wait_ms);
 	}
-	if (t.let_in)
-		(void)collect_let_recorder_look(false);
+	if (t.stacks)
+		collect_let_recorder_look(false);
 	atomic_store(&t.phase, TRACE_IDLE);
 	atomic_store(&t.warm, false);
 	if (t.gc_ms >= 0)
 		gc_wanted_changed();
 }
 
-/* What can be seen to only when the window is open. */
 static void look_at_python(void)
 {
-	if (atomic_load(&t.warm) && atomic_load(&t.wants_stacks) && t.window &&
-	    collect_let_recorder_look(true)) {
-		atomic_store(&t.wants_stacks, false);
-		t.let_in = true;
-	}
+	if (t.stacks)
+		collect_let_recorder_look(true);
 	if (!t.gc_heard && t.gc_ms >= 0 && phase_now() <= TRACE_RUNNING)
 		t.gc_heard = gc_is_heard();
 }
@@ -315,6 +359,16 @@ static uint64_t look_ns(int phase)
 								: LOOK_NS;
 }
 
+static void flush(uint64_t now_ns, uint64_t every_ns)
+{
+	if (t.flush_ns > now_ns + every_ns)
+		t.flush_ns = now_ns + every_ns; /* it was less urgent before */
+	if (now_ns < t.flush_ns)
+		return;
+	source_flush(t.source);
+	t.flush_ns = now_ns + every_ns;
+}
+
 uint64_t trace_look(uint64_t now_ns)
 {
 	static int told;
@@ -327,10 +381,14 @@ uint64_t trace_look(uint64_t now_ns)
 	if (phase == TRACE_RUNNING && t.by_time && now_ns >= t.end_ns) {
 		window_step(t.window, 1);
 		atomic_store(&t.last_ns, now_ns);
+		atomic_store(&t.begun_ns, now_ns);
 		atomic_store(&t.ended_ns, now_ns);
+		pending_until_now();
 		atomic_store(&t.phase, TRACE_FINISHING);
 	}
-	if (phase == TRACE_FINISHING && now_ns >= finish_ns()) {
+	if (phase >= TRACE_RUNNING && atomic_load(&t.warm))
+		flush(now_ns, phase == TRACE_FINISHING ? FINISH_FLUSH_NS : FLUSH_NS);
+	if (phase == TRACE_FINISHING && is_finished(now_ns)) {
 		if (!atomic_load(&t.begun_ns) && !t.by_time)
 			say("nputrace: nothing was traced: that step had begun already", NULL, NULL,
 			    NULL);

@@ -31,12 +31,31 @@ static bool begin(void)
 	return (collect_has_joined() || (dir[0] && is_private(dir))) && collect_begin_monitor(dir);
 }
 
-/* The order as it came, and where the recorder finds the daemon. */
-static size_t with_daemon(char *out, size_t cap, const char *text, size_t len)
+static int absolute(const struct order_text *dir, char *out, size_t cap);
+
+/* A path that the recorder would look for elsewhere. The last line with a key counts. */
+static void add_absolute(struct text *t, const char *text, size_t len, const char *key)
+{
+	char path[1024];
+	struct order_text dir;
+
+	if (!order_find(text, len, key, &dir) || !dir.len || dir.at[0] == '/' ||
+	    absolute(&dir, path, sizeof(path)) < 0)
+		return;
+	text_str(t, "\n");
+	text_str(t, key);
+	text_str(t, "=");
+	text_str(t, path);
+}
+
+/* The order as it came, and what the recorder cannot know: our directory, our daemon. */
+static size_t with_places(char *out, size_t cap, const char *text, size_t len)
 {
 	struct text t = {out, out + cap};
 
 	text_add(&t, text, len);
+	add_absolute(&t, text, len, "NPU_MONITOR_LOG_FILE");
+	add_absolute(&t, text, len, "ACTIVITIES_LOG_FILE");
 	text_str(&t, "\nSONDE_DAEMON=");
 	text_str(&t, link_data_address());
 	return t.at ? (size_t)(t.at - out) : 0;
@@ -44,8 +63,8 @@ static size_t with_daemon(char *out, size_t cap, const char *text, size_t len)
 
 static void tell(uint8_t kind, uint64_t window, const char *text, size_t len)
 {
-	char all[ORDER_MAX_BYTES + 512];
-	size_t n = with_daemon(all, sizeof(all), text, len);
+	char all[ORDER_MAX_BYTES + 2048];
+	size_t n = with_places(all, sizeof(all), text, len);
 
 	collect_monitor(kind, window, 0, surroundings.rank, n ? all : text, n ? n : len);
 }
@@ -99,21 +118,68 @@ void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
 	(void)collect_flush(wait_ms);
 }
 
-int window_check_dir(const struct order_text *dir)
+static const char *words_of(int code)
 {
-	char path[1024];
+	switch (-code) {
+	case EACCES:
+	case EPERM:
+		return "permission denied";
+	case ENOTDIR:
+	case EEXIST:
+		return "a part of it is no directory";
+	case ENOENT:
+		return "a part of it is not there";
+	case EROFS:
+		return "the file system is read-only";
+	case ENOSPC:
+		return "no space left";
+	case ENAMETOOLONG:
+		return "it is too long";
+	default:
+		return "it cannot be used";
+	}
+}
 
-	if (dir->len >= sizeof(path))
-		return -ENAMETOOLONG;
+/* As the job sees it. */
+static int absolute(const struct order_text *dir, char *out, size_t cap)
+{
+	struct text t = {out, out + cap};
+
 	if (memchr(dir->at, '\0', dir->len))
 		return -EINVAL;
-	memcpy(path, dir->at, dir->len);
-	path[dir->len] = '\0';
-	if (path[0] != '/')
-		return -EINVAL; /* of whose directory would it be part? */
+	if (dir->at[0] != '/') {
+		ssize_t n = readlink("/proc/self/cwd", out, cap - 1);
+		if (n <= 0)
+			return -ENOENT;
+		t.at += n;
+		text_str(&t, "/");
+	}
+	text_add(&t, dir->at, dir->len);
+	return t.at ? 0 : -ENAMETOOLONG;
+}
+
+static int make_dir(const char *path)
+{
 	if (guest_mkdirs(path) < 0)
 		return -errno;
 	return access(path, W_OK | X_OK) < 0 ? -errno : 0;
+}
+
+int window_check_dir(const struct order_text *dir, char *why, size_t cap)
+{
+	char path[1024] = "";
+	struct text t = {why, why + cap};
+	int r = absolute(dir, path, sizeof(path));
+
+	if (r == 0)
+		r = make_dir(path);
+	if (r == 0)
+		return 0;
+	text_str(&t, "no files can be written below '");
+	text_str(&t, path);
+	text_str(&t, "': ");
+	text_str(&t, words_of(r));
+	return r;
 }
 
 void control_set_groups(const char *json, size_t len)

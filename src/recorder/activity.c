@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define MAX_PLACES_BYTES (16u << 20)
-#define MAX_ORDER_BYTES (ORDER_MAX_BYTES + 1024u) /* what the guest adds included */
+#define MAX_ORDER_BYTES (ORDER_MAX_BYTES + 2048u) /* what the guest adds included */
 #define FLUSH_NS 20000000ull
 
 struct activities {

@@ -11,6 +11,7 @@
 
 #include "base/background.h"
 #include "base/clock.h"
+#include "base/hurry.h"
 #include "base/mem.h"
 #include "stack/remote_python.h"
 
@@ -46,6 +47,13 @@ static struct {
 	bool runs;
 } looker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+static _Atomic uint32_t *ask_word;
+
+void trace_python_ask_through(_Atomic uint32_t *word)
+{
+	ask_word = word;
+}
+
 /* --- one process --- */
 
 static bool is_over(const struct trace_python *p)
@@ -59,6 +67,15 @@ static bool may_pass(int code)
 	return code == -EAGAIN || code == -EPERM;
 }
 
+static void ask_to_be_let_in(const struct trace_python *p, int code)
+{
+	uint32_t nobody = 0;
+
+	/* Another process may be asked at the moment: then the next time. */
+	if (code == -EPERM && ask_word)
+		atomic_compare_exchange_strong(ask_word, &nobody, (uint32_t)p->pid);
+}
+
 static void find_python(struct trace_python *p, uint64_t now_ns)
 {
 	static const struct python_options options = {.names = true};
@@ -69,6 +86,7 @@ static void find_python(struct trace_python *p, uint64_t now_ns)
 	if (r < 0) {
 		p->process = NULL;
 		p->try_ns = clock_mono_ns() + TRY_NS;
+		ask_to_be_let_in(p, r);
 		if (!may_pass(r))
 			atomic_store(&p->stop, true);
 	}
@@ -118,6 +136,10 @@ static uint64_t own_cpu_ns(void)
 
 static void give_back(struct trace_python *p)
 {
+	uint32_t own = (uint32_t)p->pid;
+
+	if (ask_word) /* it may have ended without an answer */
+		atomic_compare_exchange_strong(ask_word, &own, 0);
 	python_process_close(p->process);
 	p->process = NULL;
 	seen_end(&p->seen);
@@ -189,6 +211,7 @@ static void look(void *arg)
 	struct trace_python *all = NULL;
 
 	(void)arg;
+	(void)hurry(); /* or a busy job is seen only where it rests */
 	while (take_fresh(&all)) {
 		find_all(all); /* costs much, once */
 		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();

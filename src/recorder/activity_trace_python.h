@@ -77,6 +77,9 @@ void seen_nest(struct trace_state *t, const struct seen *s);
  * SEEN_NEVER: not known yet.
  */
 struct trace_python;
+/* Where a process is told that we were refused its memory: its pid, 0 when it has seen it. NULL:
+ * nowhere. For all. */
+void trace_python_ask_through(_Atomic uint32_t *word);
 struct trace_python *trace_python_start(uint32_t pid);
 void trace_python_steps(struct trace_python *p, uint64_t from_ns, uint64_t to_ns);
 void trace_python_stop(struct trace_python *p); /* waits for nothing */

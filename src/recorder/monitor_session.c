@@ -5,6 +5,8 @@
 #include "recorder/mem_config.h"
 #include "wire/session.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +16,47 @@ bool is_monitor_session(const char *dir)
 	const char *slash = strrchr(dir, '/');
 
 	return slash && !strncmp(slash + 1, SESSION_MONITOR_PREFIX, strlen(SESSION_MONITOR_PREFIX));
+}
+
+#define LOOK_NS 200000000ull
+#define FIELD_START_CODE 26
+#define FIELD_START_STACK 28
+
+/* Where its code and its stack begin, which is elsewhere after every exec(); 0: not known. */
+static uint64_t mark_of(uint32_t pid)
+{
+	char path[64], text[2048];
+	uint64_t mark = 0;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	/* The name, in parentheses, may hold anything. */
+	const char *p = strrchr(text, ')');
+	for (int field = 2; p && field <= FIELD_START_STACK; field++) {
+		if (field == FIELD_START_CODE || field == FIELD_START_STACK)
+			mark = mark * 31 + strtoull(p, NULL, 10);
+		p = strchr(p + 1, ' ');
+	}
+	return p ? mark : 0;
+}
+
+void monitor_image_note(struct monitor_image *image, uint32_t pid)
+{
+	image->pid = pid;
+	image->mark = mark_of(pid);
+}
+
+bool monitor_image_is_gone(struct monitor_image *image, uint64_t now_ns)
+{
+	if (!image->pid || !image->mark || now_ns - image->looked_ns < LOOK_NS)
+		return false;
+	image->looked_ns = now_ns;
+	uint64_t mark = mark_of(image->pid);
+	return mark && mark != image->mark;
 }
 
 /* Only what we know to be ours; anything else stays, and the directory with it. */

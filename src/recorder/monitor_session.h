@@ -8,8 +8,21 @@
 #define SONDE_RECORDER_MONITOR_SESSION_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 bool is_monitor_session(const char *dir);
 void monitor_session_remove(const char *dir);
+
+/*
+ * The program that the process of the session runs. By exec() it becomes another, which may have no
+ * monitor: then nobody says that the windows have ended, and the process lives on.
+ */
+struct monitor_image {
+	uint32_t pid;
+	uint64_t mark, looked_ns;
+};
+void monitor_image_note(struct monitor_image *image, uint32_t pid);
+/* Whether it is another by now. Looks from time to time; `pid` 0: it is not known. */
+bool monitor_image_is_gone(struct monitor_image *image, uint64_t now_ns);
 
 #endif

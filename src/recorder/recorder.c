@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "recorder/activity.h"
+#include "recorder/activity_trace_python.h"
 #include "recorder/device_memory.h"
 #include "recorder/drain.h"
 #include "recorder/leave_job.h"
@@ -71,6 +72,7 @@ struct recorder {
 	uint64_t unamended; /* files, as last told */
 	bool called; /* by a process of the job, not by a launcher */
 	bool monitor; /* see monitor_session.h */
+	struct monitor_image image;
 	struct report report;
 	bool left; /* nothing more to do, and everybody can see it */
 };
@@ -212,6 +214,7 @@ static void open_outputs(struct recorder *rec)
 	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
 		     rec->cfg.compat);
 	rec->activities = activities_new();
+	trace_python_ask_through(&rec->page->look_pid);
 	rec->devices = device_memory_new();
 	rec->report.dir = rec->dir;
 	rec->report.page = rec->page;
@@ -227,6 +230,19 @@ static void on_new_proc(void *arg, const struct frame_proc *p)
 
 	log_info("process %u joined: %s", p->pid, p->exe);
 	tell(rec, FRAME_PROC, p, sizeof(*p));
+	if (rec->monitor)
+		monitor_image_note(&rec->image, p->pid);
+}
+
+static void look_for_exec(struct recorder *rec, uint64_t now)
+{
+	if (!monitor_image_is_gone(&rec->image, now))
+		return;
+	struct drain_proc *p = drain_find(rec->drain, rec->image.pid);
+	if (p)
+		p->dead = true;
+	rec->root_gone = true;
+	rec->image.pid = 0;
 }
 
 static void beat(struct recorder *rec, uint64_t now)
@@ -260,6 +276,7 @@ static bool work(struct recorder *rec)
 	if (now - rec->checked_ns >= CHECK_NS) {
 		rec->checked_ns = now;
 		drain_check_alive(rec->drain, false);
+		look_for_exec(rec, now);
 	}
 	buf_clear(&rec->batch);
 	uint32_t n = drain_round(rec->drain, &rec->batch);

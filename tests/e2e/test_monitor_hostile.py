@@ -165,7 +165,7 @@ def recorders(place):
 
 
 def rows(where):
-    return [r for f in pathlib.Path(where).glob("*.jsonl") for r in lines(f)]
+    return [r for f in sorted(pathlib.Path(where).glob("*.jsonl")) for r in lines(f)]
 
 
 # --- orders ---
@@ -360,8 +360,8 @@ def test_exec_ends_the_window(fake, run, place, tmp_path):
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
     comm = pathlib.Path(f"/proc/{p.pid}/comm")
     until(lambda: comm.read_text() == "sleep\n", "exec")
-    until(lambda: rows(tmp_path / "out")[-1:] and rows(tmp_path / "out")[-1]["kind"] ==
-          "rank_device_map", "the end of the file", 10)  # fmt: skip
+    ended = lambda: rows(tmp_path / "out")[-1:] and rows(tmp_path / "out")[-1]["kind"]
+    until(lambda: ended() == "rank_device_map", "the end of the file", 10)
     until(lambda: not recorders(place), "the recorder to leave", 10)
     assert p.poll() is None
 
@@ -372,6 +372,9 @@ def test_daemonized(fake, run, place, tmp_path):
     fake.order(STOP, becomes=IDLE)
     p.wait(20)
     until(lambda: not recorders(place), "its recorder to leave")
+    assert p.stdout.readline() == "ready\n"
+    took = float(p.stdout.readline().split()[1])
+    assert took < 0.5, took  # it does not wait for one
     pid = until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
     try:
         fake.order(start(log=tmp_path / "second"), becomes=RUNNING, pid=pid)

@@ -187,6 +187,10 @@ static int daemonize(void)
 	setsid();
 	syscall(SYS_close_range, 3u, ~0u, 0u);
 	(void)!chdir("/");
+	sleep(3); /* by now whoever worked for the parent has left */
+	double from = seconds();
+	sonde_step();
+	printf("step %.3f\n", seconds() - from);
 	return train(60);
 }
 
@@ -389,7 +393,7 @@ int main(int argc, char **argv)
 		return child_steps(s);
 	if (!strcmp(what, "exec")) {
 		begin();
-		for (double end = seconds() + s; seconds() < end;)
+		for (double end = seconds() + s; seconds() < end; usleep(2000))
 			one_step();
 		execl("/bin/sleep", "sleep", "60", (char *)NULL);
 	}
