@@ -14,16 +14,24 @@ typedef void (*slot)(void);
 typedef const void *(*export_fn)(uint32_t table);
 typedef int (*init_fn)(export_fn get);
 
-static slot mark_fn, push_fn, pop_fn;
-static slot *core[16] = {[2] = &mark_fn, [9] = &push_fn, [11] = &pop_fn};
+static slot mark_fn, start_fn, end_fn, push_fn, pop_fn;
+static slot domain_push_fn, domain_pop_fn, domain_create_fn;
+static slot *core[16] = {
+	[2] = &mark_fn, [5] = &start_fn, [7] = &end_fn, [9] = &push_fn, [11] = &pop_fn,
+};
+static slot *core2[16] = {
+	[4] = &domain_push_fn,
+	[5] = &domain_pop_fn,
+	[12] = &domain_create_fn,
+};
 
 __attribute__((weak)) init_fn InitializeInjectionNvtx2_fnptr;
 
 static int module(int which, slot ***table, unsigned int *size)
 {
-	if (which != 1)
+	if (which != 1 && which != 5)
 		return 0;
-	*table = core;
+	*table = which == 1 ? core : core2;
 	*size = 16;
 	return 1;
 }
@@ -72,4 +80,37 @@ int nvtxRangePop(void)
 {
 	look_for_tool();
 	return pop_fn ? ((int (*)(void))pop_fn)() : -2;
+}
+
+uint64_t nvtxRangeStartA(const char *message)
+{
+	look_for_tool();
+	return start_fn ? ((uint64_t(*)(const char *))start_fn)(message) : 0;
+}
+
+void nvtxRangeEnd(uint64_t id)
+{
+	look_for_tool();
+	if (end_fn)
+		((void (*)(uint64_t))end_fn)(id);
+}
+
+void *nvtxDomainCreateA(const char *name)
+{
+	look_for_tool();
+	return domain_create_fn ? ((void *(*)(const char *))domain_create_fn)(name) : NULL;
+}
+
+int nvtxDomainRangePushEx(void *domain, const nvtxEventAttributes_t *event)
+{
+	look_for_tool();
+	if (!domain_push_fn)
+		return -2;
+	return ((int (*)(void *, const nvtxEventAttributes_t *))domain_push_fn)(domain, event);
+}
+
+int nvtxDomainRangePop(void *domain)
+{
+	look_for_tool();
+	return domain_pop_fn ? ((int (*)(void *))domain_pop_fn)(domain) : -2;
 }

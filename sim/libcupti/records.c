@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #define LONGEST 256
+#define CBID_COPY 41
+#define CBID_SET 51
 #define CBID_LAUNCH 211
 #define CBID_DRIVER_LAUNCH 307
 
@@ -139,6 +141,10 @@ int cuptiGetCallbackName(int domain, uint32_t cbid, const char **name)
 {
 	if (domain == 2 && cbid == CBID_LAUNCH)
 		*name = "cudaLaunchKernel_v7000";
+	else if (domain == 2 && cbid == CBID_COPY)
+		*name = "cudaMemcpyAsync_v3020";
+	else if (domain == 2 && cbid == CBID_SET)
+		*name = "cudaMemsetAsync_v3020";
 	else if (domain == 1 && cbid == CBID_DRIVER_LAUNCH)
 		*name = "cuLaunchKernel";
 	else
@@ -212,6 +218,7 @@ void simCudaMemcpy(uint32_t device, uint32_t stream, uint8_t kind, uint64_t byte
 	PUT(40, stream);
 	PUT(peer ? 60 : 44, id);
 	note(r, peer ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY, now, now + ns);
+	note_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_COPY, id, now);
 }
 
 void simCudaMemset(uint32_t device, uint32_t stream, uint32_t value, uint64_t bytes)
@@ -226,6 +233,7 @@ void simCudaMemset(uint32_t device, uint32_t stream, uint32_t value, uint64_t by
 	PUT(40, stream);
 	PUT(44, id);
 	note(r, CUPTI_ACTIVITY_KIND_MEMSET, now, now + 100);
+	note_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_SET, id, now);
 }
 
 void simCudaMemory(uint32_t device, int released, uint32_t kind, uint64_t address, uint64_t bytes)

@@ -16,6 +16,9 @@
 
 #define MAX_RANK_BYTES (256u << 20)
 #define MAX_RANKS 65536u
+#define MAX_TROUBLE_BYTES 4096
+#define MAX_TROUBLES 8 /* that are told */
+#define NS_PER_S 1000000000u
 #define FILE_MODE 0640
 #define LOCK_TRIES 100 /* of 50 ms */
 
@@ -44,11 +47,16 @@ static int read_rank(struct split_job *j, const char *dir, struct err *err)
 	return r;
 }
 
+static bool ends_with(const char *name, const char *suffix)
+{
+	size_t len = strlen(name), end = strlen(suffix);
+
+	return len > end && !strcmp(name + len - end, suffix);
+}
+
 static bool is_rank_dir(const char *name)
 {
-	size_t len = strlen(name), end = strlen(SPLIT_DIR_SUFFIX);
-
-	return name[0] != '.' && len > end && !strcmp(name + len - end, SPLIT_DIR_SUFFIX);
+	return name[0] != '.' && ends_with(name, SPLIT_DIR_SUFFIX);
 }
 
 static int read_all(struct split_job *j, const char *dir, struct err *err)
@@ -132,6 +140,102 @@ static void keep_one_request(struct split_job *j, const char *request)
 	j->cap = n + 1;
 }
 
+/* --- what is not there, and why --- */
+
+struct troubles {
+	const char *request; /* of which they must be; NULL: of any, but not older than */
+	uint64_t since_ns;
+	unsigned n, being_written;
+};
+
+static bool is_of_request(const char *text, const char *request)
+{
+	size_t len = strlen(SPLIT_TROUBLE_REQUEST), id = strlen(request);
+
+	for (const char *p = text; (p = strstr(p, SPLIT_TROUBLE_REQUEST)); p += len)
+		if (!strncmp(p + len, request, id) && strchr(" ,:.\n", p[len + id]))
+			return true;
+	return false;
+}
+
+/* Its words, line by line; the name alone where there was no room for any. */
+static void read_trouble(struct split_job *j, const char *path, struct troubles *t)
+{
+	struct stat st;
+	struct buf text = {0};
+	struct err err = {0};
+
+	if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) ||
+	    fs_read_file(path, MAX_TROUBLE_BYTES, &text, &err) < 0) {
+		buf_release(&text);
+		return;
+	}
+	uint64_t when = (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+	bool wanted = !t->request ? when >= t->since_ns
+				  : !text.len || is_of_request(buf_str(&text), t->request);
+	if (wanted && t->n++ < MAX_TROUBLES) {
+		while (text.len && text.data[text.len - 1] == '\n')
+			text.len--;
+		char *line = text.len ? xasprintf("%.*s", (int)text.len, text.data)
+				      : xasprintf("'%s' is empty: a trace could not be written, "
+						  "most likely for want of room on the disk.",
+						  path);
+		split_job_note(j, line);
+		free(line);
+	}
+	buf_release(&text);
+}
+
+static void read_troubles(struct split_job *j, const char *dir, struct troubles *t)
+{
+	size_t len = strlen(dir);
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	while (len > 1 && dir[len - 1] == '/')
+		len--;
+	char *beside = xasprintf("%.*s" SPLIT_TROUBLE_SUFFIX, (int)len, dir);
+	read_trouble(j, beside, t);
+	free(beside);
+	while (d && (e = readdir(d))) {
+		t->being_written += e->d_name[0] == '.' &&
+				    strstr(e->d_name, SPLIT_DIR_SUFFIX ".") &&
+				    ends_with(e->d_name, ".tmp");
+		if (e->d_name[0] == '.' ||
+		    !ends_with(e->d_name, SPLIT_DIR_SUFFIX SPLIT_TROUBLE_SUFFIX))
+			continue;
+		char *path = xasprintf("%s/%s", dir, e->d_name);
+		read_trouble(j, path, t);
+		free(path);
+	}
+	if (d)
+		closedir(d);
+	if (t->n > MAX_TROUBLES) {
+		char *line = xasprintf("%u more could not be written.", t->n - MAX_TROUBLES);
+		split_job_note(j, line);
+		free(line);
+	}
+}
+
+static int say_none(const struct split_job *j, const char *dir, const struct troubles *t,
+		    struct err *err)
+{
+	const char *of = t->request ? " of request " : "", *id = t->request ? t->request : "";
+
+	if (j->notes)
+		return err_set(err, -ENOENT, "no trace%s%s of sonde is in '%s': %.*s", of, id, dir,
+			       (int)strlen(j->notes) - 1, j->notes);
+	if (t->being_written)
+		return err_set(err, -ENOENT,
+			       "no trace%s%s of sonde is in '%s' yet: one is being written", of, id,
+			       dir);
+	return err_set(err, -ENOENT,
+		       "no trace%s%s of sonde is in '%s': give the --log-file of nputrace. If this "
+		       "is it, its last step has not ended yet, or its first was over when the "
+		       "order came: 'dyno status' tells, and the job's stderr",
+		       of, id, dir);
+}
+
 int split_job_read(struct split_job *j, const char *dir, const char *request, struct err *err)
 {
 	char *own = xasprintf("%s/" SPLIT_RANK_FILE, dir);
@@ -139,15 +243,17 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 	int r = is_rank ? read_rank(j, dir, err) : read_all(j, dir, err);
 
 	free(own);
-	if (r < 0)
+	if (r < 0 && (is_rank || r != -ENOENT))
 		return r;
-	if (!is_rank)
-		keep_one_request(j, request);
-	if (!j->nranks)
-		return err_set(err, -ENOENT,
-			       "no trace%s%s of sonde is in '%s': give the --log-file of nputrace",
-			       request ? " of request " : "", request ? request : "", dir);
-	return 0;
+	if (is_rank)
+		return 0;
+	keep_one_request(j, request);
+	const struct split_rank *last = newest(j);
+	struct troubles t = {.request = request, .since_ns = last ? begins(last) : 0};
+	read_troubles(j, dir, &t);
+	if (j->nranks)
+		return 0;
+	return r < 0 && !j->notes ? r : say_none(j, dir, &t, err);
 }
 
 /* --- writing --- */

@@ -12,12 +12,17 @@
 #define SPLIT_DIR_SUFFIX "_sonde"
 #define SPLIT_RANK_FILE "summary.json"
 #define SPLIT_RANK_TEXT "summary.txt"
+/* Behind the name of the directory that could not be written: why. If nothing can be written into
+ * the log file's directory, behind that one's name. */
+#define SPLIT_TROUBLE_SUFFIX ".error.txt"
+#define SPLIT_TROUBLE_REQUEST "request "
 #define SPLIT_TOP 25 /* lines of a table in files */
 
 /*
  * Adds the ranks that lie below `dir`, or the one that lies in it. request: only those of it; NULL:
  * those of the newest, and those that traced the same steps at the same time for another daemon.
- * Directories that cannot be read are noted. -ENOENT: there is none.
+ * Directories that cannot be read are noted, and so is what could not be written. -ENOENT: there
+ * is none.
  */
 int split_job_read(struct split_job *j, const char *dir, const char *request, struct err *err);
 

@@ -7,9 +7,9 @@
  * the one that waits least: it has most time outside of communication, and the others wait that
  * long for it.
  *
- * Only what can be compared is: traces that go to the end of their last step, of ranks that have told
- * work of a device if any has. If ranks come more than once, or say that they are of several jobs,
- * each job is judged by itself.
+ * Only what can be compared is: traces that go to the end of their last step, of ranks that have
+ * told work of a device if any has. If ranks come more than once, or say that they are of several
+ * jobs, each job is judged by itself.
  */
 #ifndef SONDE_ANALYZE_STEP_SPLIT_JOB_H
 #define SONDE_ANALYZE_STEP_SPLIT_JOB_H

@@ -37,6 +37,7 @@ static json_t *rows_json(const struct split_job *j)
 
 		put_row(o, &j->rows[i]);
 		put_number(o, "steps", j->rows[i].rank->whole_steps);
+		put_bool(o, "judged", j->rows[i].judged);
 		json_object_set_new(o, "mean", mean_json(&j->rows[i].mean));
 		json_array_append_new(list, o);
 	}
@@ -47,6 +48,7 @@ static json_t *slowest_json(const struct split_job *j)
 {
 	static const char *const verdicts[] = {
 		[SPLIT_NOT_JUDGED] = "not judged",
+		[SPLIT_SEVERAL_JOBS] = "several jobs",
 		[SPLIT_EVEN] = "even",
 		[SPLIT_SLOW_STEPS] = "longer steps",
 		[SPLIT_WAITED_FOR] = "others wait",
@@ -93,6 +95,29 @@ static json_t *kernels_json(const struct split_job *j)
 	return list;
 }
 
+static void put_answer(json_t *o, const struct split_job *j)
+{
+	json_object_set_new(o, "mean", mean_json(&j->mean));
+	json_object_set_new(o, "slowest", slowest_json(j));
+	json_object_set_new(o, "rows", rows_json(j));
+	json_object_set_new(o, "kernels", kernels_json(j));
+}
+
+static json_t *jobs_json(const struct split_job *j)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < j->njobs; i++) {
+		json_t *o = json_object();
+
+		put_text(o, "job", j->jobs[i].ranks[0]->job);
+		put_text(o, "parent", j->jobs[i].ranks[0]->parent);
+		put_answer(o, &j->jobs[i]);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
 json_t *split_job_json(const struct split_job *j)
 {
 	json_t *o = json_object(), *ranks = json_array();
@@ -101,10 +126,8 @@ json_t *split_job_json(const struct split_job *j)
 	if (j->notes)
 		buf_add_str(&notes, j->notes);
 	put_text(o, "request", j->nranks ? j->ranks[0]->request : NULL);
-	json_object_set_new(o, "mean", mean_json(&j->mean));
-	json_object_set_new(o, "slowest", slowest_json(j));
-	json_object_set_new(o, "rows", rows_json(j));
-	json_object_set_new(o, "kernels", kernels_json(j));
+	put_answer(o, j);
+	json_object_set_new(o, "jobs", jobs_json(j));
 	json_object_set_new(o, "notes", lines_value(&notes));
 	for (size_t i = 0; i < j->nranks; i++) {
 		json_t *rank = split_rank_json(j->ranks[i]);

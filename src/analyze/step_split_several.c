@@ -77,9 +77,10 @@ static void divide(struct split_job *j, key_fn key)
 	free(old);
 }
 
+/* If every process were a job of its own, their ranks would all be the same. */
 static bool is_told_apart(const struct split_job *j)
 {
-	bool several = false;
+	bool several = j->ranks[0]->rank == j->ranks[j->nranks - 1]->rank;
 
 	for (size_t i = 0; i < j->njobs; i++) {
 		if (has_twice(j->jobs[i].ranks, j->jobs[i].nranks))

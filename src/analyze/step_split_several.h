@@ -5,11 +5,12 @@
 
 #include "analyze/step_split_job.h"
 
-/* Ranks come more than once, or say themselves that they are of different jobs. In order of ranks. */
+/* Ranks come more than once, or say themselves that they are of different jobs. In order of ranks.
+ */
 bool split_job_is_several(const struct split_job *j);
 
 /* Makes and judges j->jobs: by what ranks say their job is, then by who has started them. There are
- * none if a rank would still come twice, or if every process would be a job. */
+ * none if a rank would still come twice, or if every process of different ranks would be a job. */
 void split_job_part(struct split_job *j);
 
 #endif

@@ -123,7 +123,7 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 	const struct split_slowest *s = &j->slowest;
 	size_t at = out->len;
 
-	if (s->verdict == SPLIT_NOT_JUDGED)
+	if (s->verdict < SPLIT_EVEN)
 		return;
 	if (s->verdict == SPLIT_EVEN) {
 		buf_add_str(out, "No rank is notably slower than the others.\n");
@@ -160,22 +160,52 @@ static void add_lines(struct buf *out, const char *text)
 	}
 }
 
+/* "Rank 3", at the beginning of a line. */
+static void say_rank(const struct split_rank *r, struct buf *out)
+{
+	struct split_row row = {.rank = r, .device = r->devices};
+	size_t at = out->len;
+
+	split_row_label(&row, out);
+	capital(out, at);
+}
+
+#define INCOMPLETE_SHOWN 8
+
+/* First of all: what is said below is not about these. */
+static void say_incomplete(const struct split_job *j, struct buf *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		const struct split_rank *r = j->ranks[i];
+
+		if (split_rank_is_complete(r) || n++ >= INCOMPLETE_SHOWN)
+			continue;
+		say_rank(r, out);
+		buf_add_str(out, ": ");
+		add_name(out, *r->note ? r->note : "its trace does not go to the end of its steps",
+			 400);
+		buf_add_str(out, j->nranks > 1 ? ". It is not compared with the others.\n" : ".\n");
+	}
+	if (n > INCOMPLETE_SHOWN)
+		buf_addf(out, "So are the traces of %zu more: %zu of %zu are not complete.\n",
+			 n - INCOMPLETE_SHOWN, n, j->nranks);
+}
+
 static void say_notes(const struct split_job *j, struct buf *out)
 {
 	uint64_t lost = 0, left_out = 0, bare = 0;
 
 	for (size_t i = 0; i < j->nranks; i++) {
 		const struct split_rank *r = j->ranks[i];
-		struct split_row row = {.rank = r, .device = r->devices};
-		size_t at = out->len;
 
 		lost += r->lost;
 		left_out += r->left_out;
 		bare += !r->ndevices;
-		if (!*r->note)
+		if (!*r->note || !split_rank_is_complete(r))
 			continue;
-		split_row_label(&row, out);
-		capital(out, at);
+		say_rank(r, out);
 		buf_add_str(out, ": ");
 		add_name(out, r->note, 400);
 		buf_add_char(out, '\n');
@@ -190,7 +220,9 @@ static void say_notes(const struct split_job *j, struct buf *out)
 	}
 	if (bare) {
 		words_of(out, bare, "rank");
-		buf_add_str(out, " told no work of a device.\n");
+		buf_add_str(out, " told no work of a device");
+		buf_add_str(out, bare < j->nranks ? ", and cannot be compared with the others.\n"
+						  : ".\n");
 	}
 	add_lines(out, j->notes);
 }
@@ -324,16 +356,51 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 	rest_of(out, n, j->nsums);
 }
 
-void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
+static void say_answer(const struct split_job *j, unsigned top, struct buf *out)
 {
-	if (!j->nranks) {
-		buf_add_str(out, "There is no trace of a rank.\n");
-		return;
-	}
+	say_incomplete(j, out);
 	say_split(j, out);
 	say_slowest(j, out);
 	say_notes(j, out);
 	table_ranks(j, top, out);
 	table_steps(j, top, out);
 	table_kernels(j, top, out);
+}
+
+static void say_job(const struct split_job *j, size_t i, struct buf *out)
+{
+	const struct split_rank *r = j->jobs[i].ranks[0];
+
+	buf_addf(out, "\nJob %zu of %zu", i + 1, j->njobs);
+	if (*r->job || *r->parent) {
+		buf_add_str(out, *r->job ? " (" : " (started by ");
+		add_name(out, *r->job ? r->job : r->parent, NAME_COLUMNS);
+		buf_add_char(out, ')');
+	}
+	buf_add_char(out, '\n');
+}
+
+void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
+{
+	if (!j->nranks) {
+		buf_add_str(out, "There is no trace of a rank.\n");
+		return;
+	}
+	if (j->slowest.verdict != SPLIT_SEVERAL_JOBS) {
+		say_answer(j, top, out);
+		return;
+	}
+	if (!j->njobs) {
+		buf_add_str(out, "Ranks come more than once: these are several jobs, which cannot "
+				 "be told apart here. Nothing is compared; trace one of them with "
+				 "--pids or --job-id.\n");
+		say_answer(j, top, out);
+		return;
+	}
+	buf_addf(out, "These are %zu jobs in one trace. Each is judged by itself.\n", j->njobs);
+	add_lines(out, j->notes);
+	for (size_t i = 0; i < j->njobs; i++) {
+		say_job(j, i, out);
+		say_answer(&j->jobs[i], top, out);
+	}
 }

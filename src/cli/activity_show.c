@@ -58,7 +58,7 @@ struct totals {
 	uint64_t first_ns, last_ns, activities, lost, work_ns;
 	uint64_t parts[SPLIT_PARTS], hidden_ns, time_ns; /* of all devices */
 	size_t devices;
-	bool torn, nameless;
+	bool torn, nameless, open; /* a file has no end */
 };
 
 static struct totals totals_of(const struct activity_sum *s)
@@ -75,6 +75,7 @@ static struct totals totals_of(const struct activity_sum *s)
 		t.lost += r->lost;
 		t.torn |= r->torn;
 		t.nameless |= r->nameless;
+		t.open |= r->end == ACTIVITY_END_MISSING;
 		t.devices += r->ndevices;
 		for (size_t d = 0; d < r->ndevices; d++) {
 			for (unsigned p = 0; p < SPLIT_PARTS; p++)
@@ -154,10 +155,27 @@ static void add_first_name(const struct activity_sum *s, const struct totals *t,
 		buf_add_str(out, ", mean ");
 		words_time(out, mean_ns(n));
 		buf_add_str(out, ", p99 ");
-		words_time(out, histogram_quantile(&n->times, 0.99));
+		words_time(out, sum_p99_ns(n));
 		buf_add_str(out, ".\n");
 		return;
 	}
+}
+
+static void add_loss(const struct totals *t, struct buf *out)
+{
+	if (t->lost) {
+		words_count(out, t->lost);
+		buf_add_str(out,
+			    t->lost == 1 ? " activity was lost.\n" : " activities were lost.\n");
+	} else if (!t->open && !t->torn) {
+		buf_add_str(out, "As far as the files say nothing was lost.\n");
+	}
+	if (t->torn)
+		buf_add_str(out, "A file ends inside of a line: its writer was killed, or is still "
+				 "writing.\n");
+	else if (t->open)
+		buf_add_str(out, "A file was not closed: its writer was killed, or is still "
+				 "writing. What is missing at its end nobody knows.\n");
 }
 
 static void add_answer(const struct activity_sum *s, const struct totals *t, struct buf *out)
@@ -180,16 +198,7 @@ static void add_answer(const struct activity_sum *s, const struct totals *t, str
 		add_busy(s, t, out);
 		add_first_name(s, t, out);
 	}
-	if (t->lost) {
-		words_count(out, t->lost);
-		buf_add_str(out,
-			    t->lost == 1 ? " activity was lost.\n" : " activities were lost.\n");
-	} else {
-		buf_add_str(out, "As far as the files say nothing was lost.\n");
-	}
-	if (t->torn)
-		buf_add_str(out, "A file ends inside of a line: its writer was killed, or is still "
-				 "writing.\n");
+	add_loss(t, out);
 	if (t->nameless)
 		buf_add_str(out,
 			    "A DB has no texts, because its writer was killed: names are shown "
@@ -265,7 +274,7 @@ static void add_row(const struct sum_name *n, uint64_t all, struct buf *out)
 {
 	buf_addf(out, "  %5.1f%%  %12.3f %10llu %12.1f %12.1f %12.1f  ", percent(n->total_ns, all),
 		 (double)n->total_ns / 1e6, (unsigned long long)n->calls, (double)mean_ns(n) / 1e3,
-		 (double)histogram_quantile(&n->times, 0.99) / 1e3, (double)n->max_ns / 1e3);
+		 (double)sum_p99_ns(n) / 1e3, (double)n->max_ns / 1e3);
 	add_name(out, n->name, NAME_MAX_BYTES);
 	if (*n->group) {
 		buf_add_str(out, " in ");
@@ -353,9 +362,8 @@ static json_t *name_json(const struct sum_name *n, uint64_t all)
 		"{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "name", text_json(n->name),
 		"shown", text_json(plain ? plain : n->name), "kind", activity_kind_name(n->kind),
 		"calls", (json_int_t)n->calls, "total_ns", (json_int_t)n->total_ns, "mean_ns",
-		(json_int_t)mean_ns(n), "p99_ns", (json_int_t)histogram_quantile(&n->times, 0.99),
-		"max_ns", (json_int_t)n->max_ns, "share",
-		all ? (double)n->total_ns / (double)all : 0.0);
+		(json_int_t)mean_ns(n), "p99_ns", (json_int_t)sum_p99_ns(n), "max_ns",
+		(json_int_t)n->max_ns, "share", all ? (double)n->total_ns / (double)all : 0.0);
 
 	free(plain);
 	if (o && *n->group)
@@ -387,15 +395,18 @@ static json_t *device_json(const struct sum_device *d)
 static json_t *rank_json(const struct sum_rank *r)
 {
 	json_t *devices = json_array();
+	json_t *closed = r->end == ACTIVITY_END_UNKNOWN
+				 ? json_null()
+				 : json_boolean(r->end == ACTIVITY_END_THERE);
 
 	for (size_t i = 0; i < r->ndevices; i++)
 		json_array_append_new(devices, device_json(&r->devices[i]));
-	return json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o}", "pid",
+	return json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o}", "pid",
 			 (json_int_t)r->pid, "rank", (json_int_t)r->rank, "format", r->format,
 			 "files", (json_int_t)r->files, "activities", (json_int_t)r->activities,
 			 "skipped", (json_int_t)r->skipped, "lost", (json_int_t)r->lost, "first_ns",
 			 (json_int_t)r->first_ns, "last_ns", (json_int_t)r->last_ns, "torn",
-			 r->torn, "nameless", r->nameless, "devices", devices);
+			 r->torn, "nameless", r->nameless, "closed", closed, "devices", devices);
 }
 
 json_t *activity_show_json(const struct activity_sum *s, unsigned top)

@@ -105,8 +105,16 @@ static void add_about(struct activity_sum *s, struct sum_rank *r,
 	r->skipped = about->skipped;
 	r->torn = about->torn;
 	r->nameless = about->nameless;
+	r->end = about->end;
+	r->end_of_ns = r->first_ns;
 	if (!same)
 		return;
+	/* Files of one session follow each other, and only the last has an end. That one may hold
+	 * nothing else. */
+	if (r->first_ns ? r->first_ns >= same->end_of_ns : r->end == ACTIVITY_END_THERE) {
+		same->end = r->end;
+		same->end_of_ns = r->first_ns ? r->first_ns : same->end_of_ns;
+	}
 	same->files++;
 	same->activities += r->activities;
 	same->lost += r->lost;
@@ -211,6 +219,13 @@ void activity_sum_finish(struct activity_sum *s)
 		if (r->ndevices)
 			qsort(r->devices, r->ndevices, sizeof(*r->devices), by_device);
 	}
+}
+
+uint64_t sum_p99_ns(const struct sum_name *n)
+{
+	uint64_t p99 = histogram_quantile(&n->times, 0.99);
+
+	return p99 < n->max_ns ? p99 : n->max_ns;
 }
 
 bool sum_is_work(const struct sum_name *n)

@@ -24,6 +24,9 @@ struct sum_name {
 	struct histogram times;
 };
 
+/* Within a bucket of the histogram, but never more than the longest. */
+uint64_t sum_p99_ns(const struct sum_name *n);
+
 struct sum_device {
 	uint32_t device;
 	struct spans
@@ -41,6 +44,8 @@ struct sum_rank {
 	uint64_t activities, lost, skipped;
 	uint64_t first_ns, last_ns; /* of activities */
 	bool torn, nameless;
+	enum activity_end end; /* of its last file */
+	uint64_t end_of_ns; /* when that file begins */
 	struct sum_device *devices;
 	size_t ndevices, devices_cap;
 };

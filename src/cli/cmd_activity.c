@@ -8,8 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "analyze/step_split_files.h"
 #include "base/mem.h"
 #include "cli/activity_show.h"
+#include "cli/activity_stdout.h"
 #include "cli/activity_sum.h"
 #include "cli/command.h"
 #include "export/activity_export.h"
@@ -53,8 +55,15 @@ static int is_wanted(const struct dirent *e)
 	return e->d_name[0] != '.' && activity_read_is_name(e->d_name);
 }
 
+static int is_trace(const struct dirent *e)
+{
+	size_t len = strlen(e->d_name), end = strlen(SPLIT_DIR_SUFFIX);
+
+	return e->d_name[0] != '.' && len > end && !strcmp(e->d_name + len - end, SPLIT_DIR_SUFFIX);
+}
+
 /* Names have their times in them: in this order those of one process follow each other. */
-static int add_dir(struct paths *p, const char *dir, struct err *err)
+static int add_files(struct paths *p, const char *dir, struct err *err)
 {
 	struct dirent **found = NULL;
 	int n = scandir(dir, &found, is_wanted, alphasort);
@@ -66,11 +75,41 @@ static int add_dir(struct paths *p, const char *dir, struct err *err)
 		free(found[i]);
 	}
 	free(found);
-	return n ? 0
-		 : err_set(err, -ENOENT,
-			   "there is no .db or .jsonl file in \"%s\"; a monitor writes them with "
-			   "--log-file",
-			   dir);
+	return 0;
+}
+
+/* A directory below it for each process: as nputrace leaves them. */
+static int add_traces(struct paths *p, const char *dir, struct err *err)
+{
+	struct dirent **found = NULL;
+	int n = scandir(dir, &found, is_trace, alphasort), r = 0;
+
+	for (int i = 0; i < n; i++) {
+		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
+
+		if (r == 0)
+			r = add_files(p, path, err);
+		free(path);
+		free(found[i]);
+	}
+	free(found);
+	return r;
+}
+
+static int add_dir(struct paths *p, const char *dir, struct err *err)
+{
+	size_t before = p->n;
+	int r = add_files(p, dir, err);
+
+	if (r == 0 && p->n == before)
+		r = add_traces(p, dir, err);
+	if (r < 0 || p->n > before)
+		return r;
+	return err_set(err, -ENOENT,
+		       "there is no .db or .jsonl file in \"%s\", nor a trace; npu-monitor and "
+		       "nputrace write them with --log-file, and 'sonde activity summary' says if "
+		       "a trace could not be written",
+		       dir);
 }
 
 static int find_paths(struct paths *p, char **words, int n, struct err *err)
@@ -213,22 +252,43 @@ static int copy_all(const struct paths *p, struct copying *c, struct err *err)
 	return r;
 }
 
-static int convert(const struct paths *p, const struct export_options *o, struct err *err)
+struct exporting {
+	const struct paths *paths;
+	unsigned format;
+};
+
+static int convert(void *arg, const char *output, struct err *err)
 {
-	struct copying c = {.ops = ops_of(o->format), .err = err};
+	const struct exporting *e = arg;
+	const struct paths *p = e->paths;
+	struct copying c = {.ops = ops_of(e->format), .err = err};
 	struct activity_origin who = {.rank = -1};
 	const struct activity_options all = {.lines_per_file = 500000, .files = -1};
 	int r = look_ahead(p, &c, &who, err);
 
 	if (r < 0)
 		return r;
-	c.writer = c.ops->open(o->output, &who, &all);
+	c.writer = c.ops->open(output, &who, &all);
 	r = copy_all(p, &c, err);
 	const struct activity_closing end = {
 		.end_ns = c.end_ns, .groups = c.groups, .lost = c.lost};
 	int closed = c.ops->close(c.writer, &end, r < 0 ? NULL : err);
 	free(c.groups);
 	return r < 0 ? r : closed;
+}
+
+static int export_to(const struct paths *p, const struct export_options *o, struct err *err)
+{
+	struct exporting e = {p, o->format};
+
+	if (strcmp(o->output, "-"))
+		return convert(&e, o->output, err);
+	if (o->format == FORMAT_XLSX || o->format == FORMAT_DB)
+		return err_set(err, -EINVAL,
+			       "%s is no text and cannot be printed: give --output a name ('./-' "
+			       "for a file that is called so)",
+			       formats[o->format]);
+	return activity_stdout(convert, &e, err);
 }
 
 static int activity_export_run(const struct command *cmd, int argc, char **argv)
@@ -247,7 +307,7 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		int r = find_paths(&p, a.words, a.nwords, &err);
 
 		if (r == 0)
-			r = convert(&p, &o, &err);
+			r = export_to(&p, &o, &err);
 		status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 	}
 	paths_release(&p);
@@ -294,7 +354,7 @@ static const struct opt export_option_rows[] = {
 	 .arg = "PATH",
 	 .offset = offsetof(struct export_options, output),
 	 .help = "The file to write, of jsonl and db the directory. A file that is there is "
-		 "replaced."},
+		 "replaced. '-' prints chrome, csv and jsonl."},
 	OPT_END,
 };
 
@@ -310,6 +370,8 @@ static const struct args_example show_examples[] = {
 static const struct args_example export_examples[] = {
 	{"a timeline for ui.perfetto.dev",
 	 "sonde activity export -o trace.json msmonitor_4711_20260131120000000_0.db"},
+	{"kernels by their time, with other tools",
+	 "sonde activity export --format=csv -o - /tmp/monitor | grep ^Kernel | sort -t, -k5 -n"},
 	{"a workbook of the files of one process",
 	 "sonde activity export --format=xlsx -o kernels.xlsx msmonitor_4711_*.jsonl"},
 	{NULL, NULL},
@@ -321,7 +383,8 @@ const struct command cmd_activity_show = {
 		 .summary = "tell where the time of devices went",
 		 .description =
 			 "Reads what a monitor has written (DB or Jsonl, of this program or of "
-			 "msmonitor; a directory means all of them in it) and tells how busy the "
+			 "msmonitor; a directory means all of them in it, and if there are none, "
+			 "in the directories of traces below it) and tells how busy the "
 			 "devices were, which kernels and collectives took how much of their time, "
 			 "and how many activities were lost. Files that are still being written, "
 			 "and those of a job that was killed, are read like all others.",

@@ -17,6 +17,11 @@
 
 #define LIBRARY "libsonde_monitor.so"
 #define MSPTI "libmspti.so"
+#ifdef __aarch64__
+#	define DEBIAN_DIR "aarch64-linux-gnu"
+#else
+#	define DEBIAN_DIR "x86_64-linux-gnu"
+#endif
 
 struct monitor_options {
 	const char *mspti;
@@ -34,6 +39,7 @@ struct monitor_run {
 	struct monitor_options o;
 	struct setting settings[8];
 	unsigned n;
+	bool no_mspti; /* nor is one preloaded already */
 };
 
 static void set(struct monitor_run *m, const char *name, char *value)
@@ -64,6 +70,23 @@ static bool is_readable(const char *path)
 	return access(path, R_OK) == 0;
 }
 
+/* The job may go elsewhere before it starts the next program; its loader cannot take names with
+ * blanks or colons. */
+static char *absolute(const char *path, struct err *err)
+{
+	char *whole = realpath(path, NULL);
+
+	if (!whole) {
+		err_sys(err, -errno, "cannot find '%s'", path);
+	} else if (strpbrk(whole, ": \t\n")) {
+		err_set(err, -EINVAL, "'%s' cannot be preloaded: there is a blank or a colon in it",
+			whole);
+		free(whole);
+		whole = NULL;
+	}
+	return whole;
+}
+
 /* MSPTI tells of some kinds only if it is there from the start. NULL: there is none. */
 static char *find_mspti(const struct monitor_options *o, struct err *err)
 {
@@ -76,7 +99,7 @@ static char *find_mspti(const struct monitor_options *o, struct err *err)
 		return NULL;
 	}
 	if (o->mspti)
-		return xstrdup(o->mspti);
+		return absolute(o->mspti, err);
 	for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
 		const char *home = getenv(homes[i]);
 		char *path = home && *home ? xasprintf("%s/lib64/" MSPTI, home) : NULL;
@@ -120,7 +143,7 @@ static int set_libraries(struct monitor_run *m, struct err *err)
 
 	if (r < 0)
 		return r;
-	char *library = xasprintf("%s/%s", buf_str(&dir), LIBRARY);
+	char *library = xasprintf("%s/%s", buf_str(&dir), LIBRARY); /* absolute already */
 	char *mspti = find_mspti(&m->o, err);
 	buf_release(&dir);
 	if (!is_readable(library))
@@ -132,6 +155,7 @@ static int set_libraries(struct monitor_run *m, struct err *err)
 		add_library(&preload, library);
 		if (mspti)
 			add_library(&preload, mspti);
+		m->no_mspti = !m->o.mspti && !has_library(buf_str(&preload), MSPTI);
 		set(m, "LD_PRELOAD", xstrdup(buf_str(&preload)));
 		/* the driver of a GPU loads it by these */
 		set_unless(m, "CUDA_INJECTION64_PATH", library);
@@ -204,16 +228,48 @@ static bool has_daemon(void)
 	return found;
 }
 
+/* Anything that speaks for an NVIDIA GPU: then nobody misses MSPTI. */
+static bool has_cuda(void)
+{
+	static const char *const there[] = {
+		"/dev/nvidiactl",
+		"/proc/driver/nvidia",
+		"/usr/lib64/libcuda.so.1",
+		"/usr/lib/libcuda.so.1",
+		"/usr/lib/" DEBIAN_DIR "/libcuda.so.1",
+	};
+	static const char *const set[] = {"CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+					  "CUDA_VERSION", "NVIDIA_VISIBLE_DEVICES"};
+	const char *path = getenv("LD_LIBRARY_PATH");
+	bool found = false;
+
+	for (size_t i = 0; i < sizeof(there) / sizeof(there[0]); i++)
+		found |= access(there[i], F_OK) == 0;
+	for (size_t i = 0; i < sizeof(set) / sizeof(set[0]); i++)
+		found |= getenv(set[i]) != NULL;
+	while (path && *path && !found) {
+		size_t n = strcspn(path, ":;");
+		char *file = xasprintf("%.*s/libcuda.so.1", (int)n, path);
+
+		found = access(file, F_OK) == 0;
+		free(file);
+		path += n + (path[n] != '\0');
+	}
+	return found;
+}
+
 static void say_next(const struct monitor_run *m, const char *program)
 {
 	if (m->o.quiet)
 		return;
 	fprintf(stderr,
 		"%s: '%s' can be monitored while it runs: %s'sonde top' shows where the "
-		"time goes\n",
+		"time goes%s\n",
 		m->cmd->spec.name, program,
-		has_daemon() ? ""
-			     : "start 'sonde daemon --enable-ipc-monitor' on this node, then ");
+		has_daemon() ? "" : "start 'sonde daemon --enable-ipc-monitor' on this node, then ",
+		m->no_mspti && !has_cuda() ? ". No " MSPTI " is found, which NPUs need: --mspti "
+					     "PATH gives it, or source set_env.sh of CANN"
+					   : "");
 }
 
 /* --- running --- */

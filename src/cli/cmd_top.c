@@ -15,6 +15,7 @@
 #include "cli/ctl_table.h"
 #include "cli/ctl_text.h"
 #include "cli/ctl_values.h"
+#include "cli/top_news.h"
 #include "cli/top_screen.h"
 #include "cli/top_text.h"
 
@@ -22,6 +23,7 @@
 #define NS_PER_S 1000000000ull
 #define USUAL_KINDS "Kernel,Communication"
 #define PATIENCE_S 20 /* for a first report, beyond two intervals */
+#define LATE_S 2 /* that the last process is waited for, beyond two intervals */
 #define LOOK_NS (NS_PER_S / 4) /* how often a report that is awaited is looked for */
 #define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
 
@@ -42,7 +44,7 @@ struct top_run {
 	bool *started; /* for each host: the monitor was off, and we started it */
 	bool screen;
 	unsigned by;
-	int64_t shown_ns; /* end of the interval that was shown last */
+	struct top_news news;
 };
 
 /* --- asking --- */
@@ -230,16 +232,15 @@ static bool show(struct top_run *t, const struct top_model *m)
 	}
 	bool good = t->screen ? screen_draw(&out) : write_out(&out);
 	buf_release(&out);
-	t->shown_ns = m->newest_ns;
+	top_news_shown(&t->news, m);
 	return good;
 }
 
 /* --- the loop --- */
 
-/* Whether there is a report that has not been shown. */
-static bool is_news(const struct top_run *t, const struct top_model *m)
+static bool is_news(struct top_run *t, const struct top_model *m)
 {
-	return m->newest_ns > t->shown_ns;
+	return top_news_is(&t->news, m, t->o->once, (2 * t->o->interval_s + LATE_S) * NS_PER_S);
 }
 
 static bool take_key(struct top_run *t, int key)
@@ -298,18 +299,17 @@ static int loop(struct top_run *t)
 		if (look(t, &err) < 0)
 			return command_fail(t->c->cmd, &err, EXIT_FAILED);
 		explain_old(t);
+		top_news_look(&t->news, t->c, t->answers);
 		if (!t->o->no_start)
 			start_monitors(t);
 		top_model_make(&m, t->c, t->answers, t->o->kinds);
 		outcome = round_of(t, &m, &shown, patience);
 		if (outcome == NOTHING) {
-			struct top_look l = {.by = TOP_BY_BOTH};
 			struct buf words = {0};
 
-			top_text_answer(&m, t->c, &l, &words);
+			top_text_nothing(&m, &words);
 			if (words.len)
-				ctl_say(t->c, "%.*s", (int)strcspn(buf_str(&words), "\n"),
-					buf_str(&words));
+				ctl_say(t->c, "%s", buf_str(&words));
 			buf_release(&words);
 		}
 		top_model_release(&m);
@@ -336,6 +336,7 @@ static int top(struct ctl *c, const struct top_options *o)
 				      !o->count};
 
 	c->quiet = true;
+	top_news_begin(&t.news, c);
 	screen_signals();
 	if (t.screen)
 		screen_enter();
@@ -352,6 +353,7 @@ static int top(struct ctl *c, const struct top_options *o)
 	stop_monitors(&t);
 	ctl_answers_free(c, t.answers);
 	free(t.started);
+	top_news_release(&t.news);
 	return status;
 }
 
@@ -427,7 +429,9 @@ static const struct opt options[] = {
 	{.name = "once",
 	 .kind = OPT_FLAG,
 	 .offset = AT(once),
-	 .help = "Show the next report and end."},
+	 .help = "Show one report and end: the first of an interval that begins after this "
+		 "command, "
+		 "or after the monitor that it starts."},
 	{.name = "count",
 	 .kind = OPT_UINT,
 	 .arg = "N",
@@ -435,12 +439,13 @@ static const struct opt options[] = {
 	 .max = UINT32_MAX,
 	 .offset = AT(count),
 	 .default_text = "0, until it is stopped",
-	 .help = "Show so many reports, one after the other, and end."},
+	 .help = "Show so many reports, the latest and those that follow, and end."},
 	{.name = "no-start",
 	 .kind = OPT_FLAG,
 	 .offset = AT(no_start),
 	 .help = "Only look: do not start a monitor that is off."},
-	CTL_COMMON_ROWS,
+	CTL_ROWS_JSON("Print JSON: a line with one object for each report, of all hosts together; "
+		      ".answer has the sentences."),
 };
 
 static const char *const usage[] = {"[options]", NULL};
@@ -450,7 +455,8 @@ static const struct args_section sections[] = {
 	 "The answer comes first, in sentences: how busy the devices are and with what, which rank "
 	 "is the slowest and by how much, what has become slower than it was, what is missing.\n\n"
 	 "SHARE is of the time that all devices spent; kernels that run at the same time count "
-	 "both. CHANGE compares the mean time of a call with that of the report before. P99 is the "
+	 "both. MEAN of communication has the time in it that a rank waits for the others. CHANGE "
+	 "compares the mean time of a call with that of the report before. P99 is the "
 	 "highest of any rank. Of names of C++ people see what they mean.\n\n"
 	 "Ranks that step together take equally long: the slowest is the one that the others wait "
 	 "for, and so the one that spends the least time communicating. Where steps differ, it is "

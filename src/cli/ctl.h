@@ -92,7 +92,9 @@ int ctl_failures(const struct ctl *c, const struct ctl_answer *answers);
 __attribute__((format(printf, 2, 3))) void ctl_say(const struct ctl *c, const char *fmt, ...);
 
 /* Rows of the common options, for the end of a table; the heading comes first. */
-#define CTL_COMMON_ROWS                                                                            \
+#define CTL_COMMON_ROWS CTL_ROWS_JSON("Print JSON: an array with one object for each host.")
+/* The same for a command whose JSON is another. */
+#define CTL_ROWS_JSON(json_help)                                                                   \
 	{.group = "Hosts",                                                                         \
 	 .name = "hostname",                                                                       \
 	 .kind = OPT_TEXT,                                                                         \
@@ -150,7 +152,7 @@ __attribute__((format(printf, 2, 3))) void ctl_say(const struct ctl *c, const ch
 		{.name = "json",                                                                   \
 		 .kind = OPT_FLAG,                                                                 \
 		 .offset = offsetof(struct ctl_common, json),                                      \
-		 .help = "Print JSON: an array with one object for each host."},                   \
+		 .help = json_help},                                                               \
 		{.name = "strict",                                                                 \
 		 .kind = OPT_FLAG,                                                                 \
 		 .offset = offsetof(struct ctl_common, strict),                                    \

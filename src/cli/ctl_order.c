@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/ctl_table.h"
 #include "cli/ctl_values.h"
+
+#define HEAR_TRIES 30 /* of 50 ms */
 
 /* One order under way: an element of each for every host. */
 struct run {
@@ -18,6 +21,7 @@ struct run {
 	json_t **requests;
 	struct ctl_answer *answers;
 	struct ctl_answer *explained; /* of hosts where nothing was triggered */
+	struct ctl_answer *said; /* what processes say to it, where they say anything */
 	struct ctl_answer *status; /* of those that could not explain, or to see the step */
 	struct ctl_outcome *outcomes;
 };
@@ -85,6 +89,70 @@ static int ask_further(struct run *r, struct err *err)
 	return status_code;
 }
 
+static bool someone_thinks(const struct ctl_answer *a)
+{
+	return json_array_size(json_object_get(a->reply, "waiting")) > 0;
+}
+
+/*
+ * Libraries of ours answer within moments, and only they do: so long it is waited for them. Their
+ * not answering is no failure, they may be busy.
+ */
+static int hear_them(struct run *r, struct err *err)
+{
+	const struct timespec moment = {0, 50000000};
+	json_t **requests = xcalloc(r->c->hosts.n, sizeof(json_t *));
+	int status = 0;
+	bool any = true;
+
+	for (int tries = 0; tries < HEAR_TRIES && any && status == 0; tries++) {
+		any = false;
+		for (size_t i = 0; i < r->c->hosts.n; i++) {
+			json_t *id = json_object_get(r->answers[i].reply, "requestTraceId");
+			bool ask = id && (!tries || someone_thinks(&r->said[i]));
+
+			requests[i] =
+				ask ? json_pack("{s:s, s:O}", "fn", "getAnswers", "request", id)
+				    : NULL;
+			any = any || ask;
+			if (ask) {
+				json_decref(r->said[i].reply);
+				free(r->said[i].raw);
+				r->said[i] = (struct ctl_answer){0};
+			}
+		}
+		if (any && tries)
+			nanosleep(&moment, NULL);
+		if (any)
+			status = ctl_ask(r->c, requests, r->said, err);
+		for (size_t i = 0; i < r->c->hosts.n; i++)
+			json_decref(requests[i]);
+	}
+	free(requests);
+	return status;
+}
+
+static size_t failures(const struct run *r, size_t i)
+{
+	return json_array_size(json_object_get(r->said[i].reply, "failed"));
+}
+
+/* Who did not do it, and why; the first tells for all that say the same. */
+static void note_failures(const struct run *r, size_t i, struct buf *out)
+{
+	json_t *failed = json_object_get(r->said[i].reply, "failed");
+	json_t *first = json_array_get(failed, 0);
+	const char *why = json_string_value(json_object_get(first, "why"));
+
+	if (!first)
+		return;
+	if (out->len)
+		buf_add_str(out, "; ");
+	buf_addf(out, "%zu of %zu did not carry it out: %s (process %lld)", failures(r, i),
+		 r->outcomes[i].triggered, why ? why : "it did not say why",
+		 (long long)json_integer_value(json_object_get(first, "pid")));
+}
+
 /* What there is to know about a host, in words. */
 static void note(const struct run *r, size_t i, struct buf *out)
 {
@@ -107,6 +175,8 @@ static void note(const struct run *r, size_t i, struct buf *out)
 		ctl_outcome_rest(o, limit_of(r->o), out);
 	if (o->state == CTL_TRIGGERED)
 		ctl_outcome_without(r->answers[i].reply, out);
+	if (o->state == CTL_TRIGGERED)
+		note_failures(r, i, out);
 	if (o->state == CTL_REFUSED && said)
 		buf_addf(out, ": %s", said);
 }
@@ -271,7 +341,7 @@ static int exit_status(const struct run *r)
 		enum ctl_state s = r->outcomes[i].state;
 
 		refused = refused || s == CTL_REFUSED;
-		without = without || !triggered(r, i) || step_passed(r, i);
+		without = without || !triggered(r, i) || step_passed(r, i) || failures(r, i);
 		unmatched = unmatched || (s < CTL_REFUSED && !r->outcomes[i].matched);
 	}
 	int status = ctl_failures(r->c, r->answers);
@@ -301,6 +371,8 @@ static int carry_out(struct run *r, struct err *err)
 	int status = ctl_ask(r->c, r->requests, r->answers, err);
 	for (size_t i = 0; i < r->c->hosts.n; i++)
 		r->outcomes[i] = ctl_outcome_read(r->answers[i].reply);
+	if (status == 0)
+		status = hear_them(r, err);
 	return status == 0 ? ask_further(r, err) : status;
 }
 
@@ -311,6 +383,7 @@ int ctl_order_run(struct ctl *c, const struct ctl_order *o)
 			.requests = xcalloc(c->hosts.n, sizeof(json_t *)),
 			.answers = ctl_answers_new(c),
 			.explained = ctl_answers_new(c),
+			.said = ctl_answers_new(c),
 			.status = ctl_answers_new(c),
 			.outcomes = xcalloc(c->hosts.n, sizeof(struct ctl_outcome))};
 	struct err err = {0};
@@ -328,6 +401,7 @@ int ctl_order_run(struct ctl *c, const struct ctl_order *o)
 	free(r.requests);
 	ctl_answers_free(c, r.answers);
 	ctl_answers_free(c, r.explained);
+	ctl_answers_free(c, r.said);
 	ctl_answers_free(c, r.status);
 	free(r.outcomes);
 	return status;

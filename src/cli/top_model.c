@@ -118,7 +118,9 @@ bool top_line_change(const struct top_line *l, double *out_ratio)
 
 static double part(const json_t *device, const char *key, double interval_s)
 {
-	return interval_s > 0 ? number(device, key) / (interval_s * 1e9) : 0;
+	double p = interval_s > 0 ? number(device, key) / (interval_s * 1e9) : 0;
+
+	return p < 1 ? p : 1;
 }
 
 static void add_device(struct top_process *p, const json_t *device)
@@ -132,6 +134,16 @@ static void add_device(struct top_process *p, const json_t *device)
 	p->kernel = part(device, "kernel_ns", p->interval_s);
 	p->comm = part(device, "comm_ns", p->interval_s);
 	p->copy = part(device, "copy_ns", p->interval_s);
+	p->told_late = part(device, "late_ns", p->interval_s);
+}
+
+static void add_losses(struct top_losses *all, const struct top_losses *l)
+{
+	all->lost += l->lost;
+	all->incomplete += l->incomplete;
+	all->crowded += l->crowded;
+	all->unwritten += l->unwritten;
+	all->unsent += l->unsent;
 }
 
 static void add_process(struct maker *k, size_t host, const json_t *o)
@@ -142,10 +154,16 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 				.pid = id(o, "pid"),
 				.rank = id(o, "rank"),
 				.device = -1,
+				.from_ns = id(o, "from"),
+				.to_ns = id(o, "to"),
 				.interval_s = number(o, "interval_s"),
 				.age_s = number(o, "age_s"),
 				.late = json_is_true(json_object_get(o, "late")),
-				.lost = number(o, "lost"),
+				.losses = {.lost = number(o, "lost"),
+					   .incomplete = number(o, "incomplete"),
+					   .crowded = number(o, "crowded"),
+					   .unwritten = number(o, "unwritten"),
+					   .unsent = number(o, "unsent")},
 				.steps = number(steps, "count"),
 				.step_ns = number(steps, "mean_ns")};
 	size_t i;
@@ -156,9 +174,7 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	double others = p.late ? 0 : number(json_object_get(o, "others"), "total_ns");
 	m->total_ns += others;
 	m->others_ns += others;
-	m->lost += p.lost;
-	if (!p.late && json_integer_value(json_object_get(o, "to")) > m->newest_ns)
-		m->newest_ns = json_integer_value(json_object_get(o, "to"));
+	add_losses(&m->losses, &p.losses);
 	m->processes =
 		xgrow(m->processes, &m->processes_cap, m->nprocesses + 1, sizeof(*m->processes));
 	m->processes[m->nprocesses++] = p;

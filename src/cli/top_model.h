@@ -21,13 +21,20 @@ struct top_line {
 	bool on_device;
 };
 
+/* What is missing since monitors were started. */
+struct top_losses {
+	double lost, incomplete, crowded, unwritten, unsent;
+};
+
 struct top_process {
 	size_t host;
 	int64_t pid, rank, device; /* -1: not known */
+	int64_t from_ns, to_ns; /* wall clock of its host */
 	double interval_s, age_s;
 	double busy, kernel, comm, copy; /* parts of the interval, of its busiest device */
+	double told_late; /* such a part that was told too late to be among them */
 	double step_ns, steps; /* 0: not known */
-	double lost;
+	struct top_losses losses;
 	bool late; /* reports no more */
 	char *top_name; /* what took most of its time; owned, or NULL */
 	double top_share;
@@ -40,12 +47,12 @@ struct top_model {
 	size_t nprocesses, processes_cap;
 	json_t *regressions; /* an array; each with "host" */
 	double total_ns; /* of devices: what shares are of */
-	double others_ns, lost;
+	double others_ns;
+	struct top_losses losses;
 	struct toplist_slowest slowest; /* at: index in processes */
 	unsigned known, running, paused; /* processes that can be monitored, and are */
 	unsigned failed; /* hosts */
 	bool several_jobs; /* ranks come twice: nothing can be said about the slowest */
-	int64_t newest_ns; /* end of the newest interval */
 };
 
 /* kinds: a comma list of those to show, "" for all. Borrows the answers until the release. */

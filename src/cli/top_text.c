@@ -18,6 +18,8 @@
 #define NAME_COLUMNS 60 /* of a kernel in a sentence */
 #define SAID 3 /* regressions that are said in words; the others are counted */
 #define RANKS 64 /* in the table */
+#define NO_MORE 0.0005 /* that is no percent any more */
+#define WORTH_SAYING 0.02 /* of the time, that it was told too late */
 
 /* "1.23 ms": three digits and a unit. */
 static const char *duration(double ns, char out[16])
@@ -135,24 +137,83 @@ static void say_slowest(const struct top_model *m, const struct ctl *c, struct b
 	buf_add_char(s, '.');
 }
 
+/* It is said until the daemon is sure that it is over, and meanwhile it may be as usual. */
 static void say_regression(const struct ctl *c, const json_t *r, struct buf *s)
 {
 	double mean = json_number_value(json_object_get(r, "mean_ns"));
 	double usual = json_number_value(json_object_get(r, "baseline_ns"));
 	const json_t *rank = json_object_get(r, "rank");
 	const char *name = json_string_value(json_object_get(r, "name"));
+	const char *kind = json_string_value(json_object_get(r, "kind"));
 	const char *host = json_string_value(json_object_get(r, "host"));
+	double slower = usual > 0 ? mean / usual - 1 : 0;
+	bool is_slower = slower >= NO_MORE;
+	bool waits = kind && (!strcmp(kind, "Communication") || !strcmp(kind, "Hccl"));
 	char time[16], more[16], since[16];
 
-	buf_add_str(s, "Slower than before: ");
+	buf_add_str(s, is_slower ? "Slower than before: " : "No longer slower: ");
 	add_name(s, name ? name : "?");
 	if (json_is_integer(rank))
 		buf_addf(s, " on rank %lld", (long long)json_integer_value(rank));
 	if (c->hosts.n > 1)
 		buf_addf(s, " (%s)", host ? host : "?");
-	buf_addf(s, " takes %s, %s more than usual, since %s.", duration(mean, time),
-		 percent(usual > 0 ? mean / usual - 1 : 0, more),
-		 clock_of(json_integer_value(json_object_get(r, "since")), since));
+	buf_addf(s, " takes %s", duration(mean, time));
+	if (is_slower)
+		buf_addf(s, ", %s more than usual, since ", percent(slower, more));
+	else
+		buf_add_str(s, " again, as usual; it was slower since ");
+	buf_add_str(s, clock_of(json_integer_value(json_object_get(r, "since")), since));
+	if (is_slower && waits)
+		buf_add_str(s, "; the time it waits for other ranks is in it");
+	buf_add_char(s, '.');
+}
+
+static void say_losses(const struct top_losses *l, const struct top_look *look, struct buf *s,
+		       struct buf *out)
+{
+	const struct {
+		double n;
+		const char *one, *many, *what;
+	} losses[] = {
+		{l->lost, "activity is", "activities are",
+		 "missing from these numbers: there was no room"},
+		{l->crowded, "activity is", "activities are",
+		 "in no sum of the metrics: more than 256 devices"},
+		{l->incomplete, "mark is", "marks are",
+		 "not told: the end or the beginning did not come"},
+		{l->unwritten, "activity is", "activities are",
+		 "not in the files of npu-monitor: they could not be written"},
+		{l->unsent, "report", "reports",
+		 "did not reach the daemon, which was away or too slow"},
+	};
+
+	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+		if (losses[i].n <= 0)
+			continue;
+		buf_addf(s, "%.0f %s %s.", losses[i].n,
+			 losses[i].n > 1 ? losses[i].many : losses[i].one, losses[i].what);
+		say(out, look, YELLOW, s);
+	}
+}
+
+/* Kernels longer than an interval, or a source that tells late. */
+static void say_late(const struct top_model *m, const struct top_look *look, struct buf *s,
+		     struct buf *out)
+{
+	double most = 0;
+	char part[16];
+
+	for (size_t i = 0; i < m->nprocesses; i++)
+		if (!m->processes[i].late && m->processes[i].told_late > most)
+			most = m->processes[i].told_late;
+	if (most < WORTH_SAYING)
+		return;
+	buf_addf(
+		s,
+		"Activities of up to %s of the time were told too late for their interval: devices "
+		"are busier than this says.",
+		percent(most, part));
+	say(out, look, YELLOW, s);
 }
 
 static void say_rest(const struct top_model *m, const struct ctl *c, const struct top_look *look,
@@ -160,11 +221,8 @@ static void say_rest(const struct top_model *m, const struct ctl *c, const struc
 {
 	size_t late = m->nprocesses - fresh(m);
 
-	if (m->lost > 0) {
-		buf_addf(s, "%.0f activities are missing from these numbers: there was no room.",
-			 m->lost);
-		say(out, look, YELLOW, s);
-	}
+	say_losses(&m->losses, look, s, out);
+	say_late(m, look, s, out);
 	if (late) {
 		buf_addf(s, "%zu of %zu processes do not report any more.", late, m->nprocesses);
 		say(out, look, YELLOW, s);
@@ -185,7 +243,7 @@ static void say_rest(const struct top_model *m, const struct ctl *c, const struc
 	}
 }
 
-static void say_nothing(const struct top_model *m, struct buf *s)
+void top_text_nothing(const struct top_model *m, struct buf *s)
 {
 	if (m->failed && !m->known)
 		return;
@@ -208,7 +266,7 @@ void top_text_answer(const struct top_model *m, const struct ctl *c, const struc
 	if (fresh(m))
 		say_busy(m, &s);
 	else
-		say_nothing(m, &s);
+		top_text_nothing(m, &s);
 	if (s.len)
 		say(out, look, BOLD, &s);
 	if (fresh(m) && !m->nlines) {
@@ -306,7 +364,7 @@ static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, s
 	else if (m->slowest.by != TOPLIST_SLOW_NONE && m->slowest.at == i)
 		ctl_table_cell(t, "slowest");
 	else
-		ctl_table_cell(t, "%s", p->lost > 0 ? "incomplete" : "");
+		ctl_table_cell(t, "%s", p->losses.lost > 0 ? "incomplete" : "");
 	ctl_table_cell(t, "%.1000s", p->top_name ? p->top_name : "-");
 }
 
@@ -364,15 +422,29 @@ static json_t *kernel_json(const struct top_model *m, const struct top_line *l)
 			 "change", change, "processes", (int)l->processes);
 }
 
+static void losses_json(const struct top_losses *l, json_t *out)
+{
+	json_t *o =
+		json_pack("{s:f,s:f,s:f,s:f,s:f}", "lost", l->lost, "incomplete", l->incomplete,
+			  "crowded", l->crowded, "unwritten", l->unwritten, "unsent", l->unsent);
+
+	json_object_update(out, o);
+	json_decref(o);
+}
+
 static json_t *rank_json(const struct ctl *c, const struct top_process *p)
 {
-	return json_pack("{s:o,s:I,s:s,s:I,s:f,s:f,s:f,s:f,s:o,s:f,s:f,s:f,s:b}", "rank",
-			 p->rank >= 0 ? json_integer(p->rank) : json_null(), "pid",
-			 (json_int_t)p->pid, "host", c->hosts.v[p->host].label, "device",
-			 (json_int_t)p->device, "busy", p->busy, "kernels", p->kernel,
-			 "communication", p->comm, "copies", p->copy, "step_ns",
-			 optional(p->step_ns), "interval_s", p->interval_s, "age_s", p->age_s,
-			 "lost", p->lost, "late", p->late);
+	json_t *o = json_pack("{s:o,s:I,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:I,s:I,s:f,s:f,s:b}",
+			      "rank", p->rank >= 0 ? json_integer(p->rank) : json_null(), "pid",
+			      (json_int_t)p->pid, "host", c->hosts.v[p->host].label, "device",
+			      (json_int_t)p->device, "busy", p->busy, "kernels", p->kernel,
+			      "communication", p->comm, "copies", p->copy, "told_late",
+			      p->told_late, "step_ns", optional(p->step_ns), "from",
+			      (json_int_t)p->from_ns, "to", (json_int_t)p->to_ns, "interval_s",
+			      p->interval_s, "age_s", p->age_s, "late", p->late);
+
+	losses_json(&p->losses, o);
+	return o;
 }
 
 static json_t *slowest_json(const struct top_model *m)
@@ -411,12 +483,12 @@ json_t *top_text_json(const struct top_model *m, const struct ctl *c,
 	for (size_t i = 0; i < m->nprocesses; i++)
 		json_array_append_new(processes, rank_json(c, &m->processes[i]));
 	top_text_answer(m, c, &plain, &words);
-	json_t *o =
-		json_pack("{s:I,s:s,s:o,s:o,s:o,s:O,s:o,s:f,s:i,s:i,s:i}", "time_ns",
-			  (json_int_t)clock_real_ns(), "answer", buf_str(&words), "kernels", lines,
-			  "ranks", processes, "slowest", slowest_json(m), "regressions",
-			  m->regressions, "hosts", hosts_json(c, answers), "lost", m->lost, "known",
-			  (int)m->known, "running", (int)m->running, "paused", (int)m->paused);
+	json_t *o = json_pack("{s:I,s:s,s:o,s:o,s:o,s:O,s:o,s:i,s:i,s:i}", "time_ns",
+			      (json_int_t)clock_real_ns(), "answer", buf_str(&words), "kernels",
+			      lines, "ranks", processes, "slowest", slowest_json(m), "regressions",
+			      m->regressions, "hosts", hosts_json(c, answers), "known",
+			      (int)m->known, "running", (int)m->running, "paused", (int)m->paused);
+	losses_json(&m->losses, o);
 	buf_release(&words);
 	return o;
 }

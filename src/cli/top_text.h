@@ -18,6 +18,8 @@ struct top_look {
  * missing. What matters is first. */
 void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		     struct buf *out);
+/* Why there is nothing to show. */
+void top_text_nothing(const struct top_model *m, struct buf *out);
 void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		     struct buf *out);
 /* One object. */

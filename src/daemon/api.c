@@ -89,6 +89,11 @@ static json_t *explain_request(struct daemon *d, const json_t *request)
 	return jobs_explain(d->jobs, request);
 }
 
+static json_t *get_answers(struct daemon *d, const json_t *request)
+{
+	return jobs_answers(d->jobs, request);
+}
+
 static json_t *get_metrics(struct daemon *d, const json_t *request)
 {
 	(void)request;
@@ -156,6 +161,7 @@ static const struct {
 	{"getProcess", get_process},
 	{"explainRequest", explain_request},
 	{"getTop", get_top},
+	{"getAnswers", get_answers},
 	{"getMetrics", get_metrics},
 	{"getDaemon", get_daemon},
 	{"getTime", get_time},

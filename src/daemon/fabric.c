@@ -92,6 +92,11 @@ static void on_own(struct fabric *f, const struct incoming *in, const struct fab
 			drop(f, in, FABRIC_DROP_REFUSED);
 		return;
 	}
+	if (!strcmp(m->type, FABRIC_SAID)) {
+		if (!jobs_said(f->daemon->jobs, &in->from, m->payload, m->payload_bytes))
+			drop(f, in, FABRIC_DROP_REFUSED);
+		return;
+	}
 	if (strcmp(m->type, FABRIC_TOP)) {
 		drop(f, in, FABRIC_DROP_UNKNOWN_TYPE);
 		return;

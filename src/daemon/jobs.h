@@ -77,6 +77,9 @@ void jobs_set_regression(struct jobs *j, unsigned percent);
 void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
 		 const struct fabric_status *s);
 
+/* "sondeSaid": what a guest says to an order. False: it is none of ours, or no such text. */
+bool jobs_said(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
+
 /* --- questions and orders, as JSON of the RPC ---
  *
  * All give a new reference. `request` is a checked JSON object. */
@@ -86,6 +89,10 @@ json_t *jobs_get_status(const struct jobs *j);
 
 /* setKinetOnDemandRequest: gate, match, install; the reply of the spec. */
 json_t *jobs_set_request(struct jobs *j, const json_t *request);
+
+/* getAnswers: what guests have said to the order {"request":"its id"}, which the reply to it names:
+ * {"done":N,"failed":[{"pid":…,"why":"…"}],"waiting":[pids]}. */
+json_t *jobs_answers(const struct jobs *j, const json_t *request);
 
 /* Why such a request would match what it matches: {"matched":[…],"reason":"plain words",
  * "processes":[{"pid":…,"matched":bool,"reason":"…"}]}. Changes nothing. */

@@ -15,6 +15,7 @@
 
 /* A text that waits for processes, shared by all of them. */
 struct jobs_config {
+	uint64_t id; /* REQUEST_TRACE_ID; 0: an errand of ours */
 	unsigned refs;
 	bool is_monitor, starts, stops; /* it is about a monitor: starts one, stops one */
 	int64_t wait_ms; /* a trace by PyTorch's profiler has begun so long after delivery */
@@ -61,6 +62,8 @@ struct jobs_guest {
 	struct jobs_config *errand; /* of ours, goes before what is pending; NULL: none */
 	struct jobs_address address;
 	uint64_t can; /* bits of jobs_guest.c; 0: it did not tell */
+	uint64_t asked_id, said_id; /* the last order that it was given, and that it answered */
+	char *said; /* why it did not carry that out; NULL: it did */
 	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is looked at again */
 	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */
 	uint8_t pause; /* enum jobs_pause */
@@ -189,6 +192,7 @@ void jobs_config_release(struct jobs_config *c); /* c may be NULL */
 struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_address *from);
 void jobs_guest_free(struct jobs *j, struct jobs_guest *g); /* g may be NULL */
 /* It has come from there now. */
+void jobs_asked(struct jobs_process *p, uint64_t id); /* it is given this order */
 void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from);
 /* Something waits for it. p may be no guest. */
 void jobs_poke(const struct jobs *j, const struct jobs_process *p);

@@ -164,9 +164,12 @@ struct jobs_config *jobs_config_new(const char *text)
 
 static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *o)
 {
+	uint64_t id = trace_id(j);
 	char *text = xasprintf("\n" INDENT "%s\n" INDENT "REQUEST_TRACE_ID=%llu", o->config,
-			       (unsigned long long)trace_id(j));
+			       (unsigned long long)id);
 	struct jobs_config *c = jobs_config_new(text);
+
+	c->id = id;
 
 	c->is_monitor = o->kind == CONFIG_NPU_MONITOR;
 	c->starts = config_is_true(o->config, "NPU_MONITOR_START");
@@ -189,6 +192,7 @@ static void install(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 	jobs_config_release(p->pending);
 	p->pending = c;
 	c->refs++;
+	jobs_asked(p, c->id);
 	if (p->guest)
 		jobs_poke(j, p);
 	else if (o->kind == CONFIG_KINETO)
@@ -202,6 +206,7 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 	struct jobs_config *config = make_config(j, o);
 	int64_t given = 0, busy = 0;
 	uint64_t lacks = 0;
+	bool guests = false;
 
 	for (size_t i = 0; i < n; i++) {
 		struct jobs_process *p = matched[i];
@@ -217,9 +222,11 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 		install(j, o, p, config);
 		given += counts;
 		json_array_append_new(triggered, json_integer(p->pid));
+		guests = guests || p->guest;
 		if (p->guest)
 			jobs_guest_lacks(p->guest, o->config, &lacks);
 	}
+	uint64_t id = config->id;
 	jobs_config_release(config);
 	json_t *reply =
 		json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy", (json_int_t)busy,
@@ -227,6 +234,9 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 			  "eventProfilersTriggered", "processesMatched", pids);
 	if (lacks)
 		json_object_set_new(reply, "notHonoured", jobs_lacking(lacks));
+	if (guests)
+		json_object_set_new(reply, "requestTraceId",
+				    json_sprintf("%llu", (unsigned long long)id));
 	return reply;
 }
 

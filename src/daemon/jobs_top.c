@@ -159,6 +159,10 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 		j->counts.late_reports += !is_known;
 		return is_known ? -EPERM : -ESRCH;
 	}
+	if (r->partial && !p->top) { /* nothing to add it to, and no interval of its own */
+		toplist_report_free(r);
+		return 0;
+	}
 	uint64_t used = hmap_get(&j->top_bytes, p->uid);
 	if (!jobs_is_trusted(j, p->uid) && used != HMAP_NONE && used + r->bytes > USER_BYTES) {
 		toplist_report_free(r);

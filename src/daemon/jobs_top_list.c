@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
 #include "daemon/toplist.h"
@@ -95,13 +96,29 @@ static json_t *devices_json(const struct toplist_report *r)
 	for (size_t i = 0; i < r->ndevices; i++) {
 		const struct toplist_device *d = &r->devices[i];
 
-		json_array_append_new(list, json_pack("{s:i,s:I,s:I,s:I,s:I}", "device", d->device,
-						      "busy_ns", (json_int_t)d->busy_ns,
+		json_array_append_new(list, json_pack("{s:i,s:I,s:I,s:I,s:I,s:I}", "device",
+						      d->device, "busy_ns", (json_int_t)d->busy_ns,
 						      "kernel_ns", (json_int_t)d->kernel_ns,
 						      "comm_ns", (json_int_t)d->comm_ns, "copy_ns",
-						      (json_int_t)d->copy_ns));
+						      (json_int_t)d->copy_ns, "late_ns",
+						      (json_int_t)d->late_ns));
 	}
 	return list;
+}
+
+static void add_losses(json_t *o, const struct toplist_losses *l)
+{
+	const struct {
+		const char *key;
+		uint64_t n;
+	} losses[] = {{"lost", l->lost},
+		      {"incomplete", l->incomplete},
+		      {"crowded", l->crowded},
+		      {"unwritten", l->unwritten},
+		      {"unsent", l->unsent}};
+
+	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
+		json_object_set_new(o, losses[i].key, json_integer((json_int_t)losses[i].n));
 }
 
 static bool is_late(const struct reply *out, const struct toplist_report *r)
@@ -120,15 +137,16 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 		steps = json_pack("{s:I,s:I}", "count", (json_int_t)r->steps, "mean_ns",
 				  (json_int_t)r->step_mean_ns);
 	json_t *o = json_pack(
-		"{s:i,s:o,s:I,s:I,s:o,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:s,s:o,s:o}", "pid", p->pid,
+		"{s:i,s:o,s:I,s:I,s:o,s:I,s:I,s:f,s:f,s:b,s:I,s:s,s:o,s:o}", "pid", p->pid,
 		"host_pid", p->peer ? json_integer(p->peer->pid) : json_null(), "job_id",
 		(json_int_t)p->job_id, "uid", (json_int_t)p->uid, "rank",
 		r->rank >= 0 ? json_integer(r->rank) : json_null(), "from", (json_int_t)r->from_ns,
 		"to", (json_int_t)r->to_ns, "interval_s", (double)r->interval_ns / 1e9, "age_s",
-		(double)(out->now_ms - r->taken_ms) / 1000, "late", is_late(out, r), "lost",
-		(json_int_t)r->lost, "names", (json_int_t)r->names, "npumonitor",
+		(double)(out->now_ms - r->taken_ms) / 1000, "late", is_late(out, r), "names",
+		(json_int_t)r->names, "npumonitor",
 		jobs_state_name(jobs_monitor_state(p, out->now_ms)), "steps", steps, "devices",
 		devices_json(r));
+	add_losses(o, &r->losses);
 	add_rows(out, p->top, o);
 	json_array_append_new(out->processes, o);
 }
@@ -230,10 +248,11 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		if (reported++ < PROCESSES)
 			add_process(out, p);
 	}
-	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I}", "processes", out->processes,
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I}", "processes", out->processes,
 			 "regressions", out->regressions, "slowest", slowest_json(out), "total",
 			 (json_int_t)reported, "known", (json_int_t)n, "running",
-			 (json_int_t)running, "paused", (json_int_t)paused);
+			 (json_int_t)running, "paused", (json_int_t)paused, "now",
+			 (json_int_t)clock_real_ns());
 }
 
 /* A link has no lists: ?pids=12 is meant as [12]. */

@@ -256,6 +256,12 @@ void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 	struct hmap rows = t->before_rows;
 	uint64_t total = toplist_report_total(r);
 
+	if (r->partial) {
+		if (t->last)
+			t->last->losses = r->losses;
+		toplist_report_free(r);
+		return;
+	}
 	toplist_report_free(t->before);
 	t->before = t->last;
 	t->before_rows = t->last_rows;

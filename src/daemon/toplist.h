@@ -26,7 +26,17 @@ struct toplist_row {
 
 struct toplist_device {
 	int32_t device;
-	uint64_t busy_ns, kernel_ns, comm_ns, copy_ns;
+	uint64_t busy_ns, kernel_ns, comm_ns, copy_ns; /* at most the interval */
+	uint64_t late_ns; /* that was told too late to be in them */
+};
+
+/* What is missing since the monitor was started. */
+struct toplist_losses {
+	uint64_t lost; /* activities that were not recorded */
+	uint64_t incomplete; /* marks without an end, or without a name */
+	uint64_t crowded; /* activities in no sum: there are too many devices */
+	uint64_t unwritten; /* activities that did not get into their file */
+	uint64_t unsent; /* reports that did not reach the daemon */
 };
 
 /* One interval, as it was sent. */
@@ -35,7 +45,8 @@ struct toplist_report {
 	int32_t rank; /* -1: not known */
 	int64_t from_ns, to_ns; /* wall clock */
 	uint64_t interval_ns;
-	uint64_t lost; /* activities that are missing */
+	bool partial; /* much shorter than an interval should be: the end of a monitor */
+	struct toplist_losses losses;
 	uint64_t other_calls, other_ns; /* of names that are not in rows */
 	uint64_t names; /* all of them */
 	uint64_t steps, step_mean_ns; /* 0: not known */
@@ -72,8 +83,8 @@ struct toplist_regression {
 /* Called when one begins (over: false) and when it is over. */
 typedef void (*toplist_regression_fn)(void *arg, const struct toplist_regression *r, bool over);
 
-/* Takes the report over, in the place of the one before it. percent: how much more time is too
- * much; 0: nothing is. */
+/* Takes the report over, in the place of the one before it; of a partial one only the losses, into
+ * the one before it, if there is one. percent: how much more time is too much; 0: nothing is. */
 void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 		  toplist_regression_fn fn, void *arg);
 

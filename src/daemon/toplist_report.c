@@ -59,13 +59,21 @@ static bool read_row(const json_t *o, struct toplist_row *r)
 	       read_uint(o, "p99_ns", false, &r->p99_ns) && r->calls > 0;
 }
 
-static bool read_device(const json_t *o, struct toplist_device *d)
+static bool read_device(const json_t *o, struct toplist_device *d, uint64_t interval_ns)
 {
-	return json_is_object(o) && read_number(o, "device", &d->device) &&
-	       read_uint(o, "busy_ns", false, &d->busy_ns) &&
-	       read_uint(o, "kernel_ns", false, &d->kernel_ns) &&
-	       read_uint(o, "comm_ns", false, &d->comm_ns) &&
-	       read_uint(o, "copy_ns", false, &d->copy_ns);
+	uint64_t *parts[] = {&d->busy_ns, &d->kernel_ns, &d->comm_ns, &d->copy_ns};
+	bool good = json_is_object(o) && read_number(o, "device", &d->device) &&
+		    read_uint(o, "busy_ns", false, &d->busy_ns) &&
+		    read_uint(o, "kernel_ns", false, &d->kernel_ns) &&
+		    read_uint(o, "comm_ns", false, &d->comm_ns) &&
+		    read_uint(o, "copy_ns", false, &d->copy_ns) &&
+		    read_uint(o, "late_ns", false, &d->late_ns);
+
+	/* whatever it says: nothing is busy for longer than the time is */
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (*parts[i] > interval_ns)
+			*parts[i] = interval_ns;
+	return good;
 }
 
 /* A list that is not there is empty. */
@@ -89,7 +97,7 @@ static bool read_lists(const json_t *o, struct toplist_report *r)
 		if (!read_row(json_array_get(rows, i), &r->rows[i]))
 			return false;
 	for (size_t i = 0; i < r->ndevices; i++)
-		if (!read_device(json_array_get(devices, i), &r->devices[i]))
+		if (!read_device(json_array_get(devices, i), &r->devices[i], r->interval_ns))
 			return false;
 	return true;
 }
@@ -101,7 +109,13 @@ static bool read_optional(const json_t *o, struct toplist_report *r)
 	if ((others && !json_is_null(others) && !json_is_object(others)) ||
 	    (steps && !json_is_null(steps) && !json_is_object(steps)))
 		return false;
-	return read_uint(o, "lost", false, &r->lost) && read_uint(o, "names", false, &r->names) &&
+	struct toplist_losses *l = &r->losses;
+	return read_uint(o, "lost", false, &l->lost) &&
+	       read_uint(o, "incomplete", false, &l->incomplete) &&
+	       read_uint(o, "crowded", false, &l->crowded) &&
+	       read_uint(o, "unwritten", false, &l->unwritten) &&
+	       read_uint(o, "unsent", false, &l->unsent) &&
+	       read_uint(o, "names", false, &r->names) &&
 	       read_uint(others, "calls", false, &r->other_calls) &&
 	       read_uint(others, "total_ns", false, &r->other_ns) &&
 	       read_uint(steps, "count", false, &r->steps) &&
@@ -119,8 +133,10 @@ static bool read_times(const json_t *o, struct toplist_report *r)
 	r->to_ns = (int64_t)to;
 	/* what was measured, rather than what was asked for; a daemon must not divide by 0 */
 	r->interval_ns = to - from;
-	if (!r->interval_ns && s > 0 && s < LONGEST_S)
-		r->interval_ns = (uint64_t)(s * NS_PER_S);
+	double wanted_ns = s > 0 && s < LONGEST_S ? s * NS_PER_S : 0;
+	r->partial = (double)r->interval_ns * 2 < wanted_ns;
+	if (!r->interval_ns)
+		r->interval_ns = (uint64_t)wanted_ns;
 	return r->interval_ns > 0 && (double)r->interval_ns < LONGEST_S * NS_PER_S;
 }
 

@@ -35,6 +35,17 @@ struct activity_source {
 	bool (*is_aside)(void);
 };
 
+/* The process ends: what still runs on a device is not waited for any more. Any thread. */
+void cupti_hurry(void);
+
+/* A range with this message is a step of the job. */
+#define ACTIVITY_STEP_MESSAGE "step start"
+/*
+ * Who is told when a program begins a range by NVTX that may have that message (the first character
+ * is the same), whether the source is on or not; by the program's own thread.
+ */
+void nvtx_on_range(void (*fn)(const char *message));
+
 extern const struct activity_source mspti_source; /* ascend/activity.c */
 extern const struct activity_source cupti_source; /* cuda/activity.c */
 

@@ -238,21 +238,11 @@ static int db_flush(struct activity_writer *w, struct err *err)
 static int db_close(struct activity_writer *w, const struct activity_closing *c, struct err *err)
 {
 	uint64_t key, value;
-	int r = 0, ended;
 
 	if (!w)
 		return 0;
-	if (c)
-		db_file_lost(&w->f, c->lost);
-	/* Without a file there is nothing to close: the first activity makes it. */
-	if (w->f.db && db_file_begin(&w->f, err, &r)) {
-		if (c && c->groups)
-			r = db_file_groups(&w->f, c->groups, err);
-		ended = db_file_commit(&w->f, c ? c->end_ns : (uint64_t)clock_real_ns(), true,
-				       r < 0 ? NULL : err);
-		r = r < 0 ? r : ended;
-	}
-	ended = db_file_close(&w->f, r < 0 ? NULL : err);
+	int r = db_file_finish(&w->f, c, err);
+	int ended = db_file_close(&w->f, r < 0 ? NULL : err);
 	for (size_t at = 0; hmap_next(&w->groups, &at, &key, &value);)
 		free((void *)(uintptr_t)value);
 	hmap_release(&w->groups);

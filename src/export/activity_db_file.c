@@ -73,6 +73,35 @@ static void forget(struct db_file *f)
 	f->in_batch = false;
 }
 
+static int execf(sqlite3 *db, const char *fmt, long long a, long long b)
+{
+	char *sql = sqlite3_mprintf(fmt, a, b);
+	int rc = sql ? sqlite3_exec(db, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+
+	sqlite3_free(sql);
+	return rc;
+}
+
+static int put_loss(struct db_file *f)
+{
+	return execf(f->db, "UPDATE ACTIVITY_LOSS SET lost=%lld,closed=%lld", (long long)f->lost,
+		     f->closing);
+}
+
+/* In a transaction of its own. The file does not grow by it. */
+static void tell_loss(struct db_file *f)
+{
+	if (sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+		return;
+	int rc = put_loss(f);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(f->db, "COMMIT", NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		f->lost_told = f->lost;
+	else if (!sqlite3_get_autocommit(f->db))
+		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
 static int fail(struct db_file *f, int rc, struct err *err)
 {
 	int before = f->failed;
@@ -87,6 +116,8 @@ static int fail(struct db_file *f, int rc, struct err *err)
 	if (f->db && !sqlite3_get_autocommit(f->db))
 		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
 	forget(f);
+	if (f->db && (rc & 0xff) != SQLITE_BUSY)
+		tell_loss(f);
 	return before ? 0 : f->failed;
 }
 
@@ -102,15 +133,6 @@ static int insert_text(sqlite3 *db, const char *sql, const char *a, const char *
 	if (rc == SQLITE_OK)
 		rc = run(stmt);
 	sqlite3_finalize(stmt);
-	return rc;
-}
-
-static int execf(sqlite3 *db, const char *fmt, long long a, long long b)
-{
-	char *sql = sqlite3_mprintf(fmt, a, b);
-	int rc = sql ? sqlite3_exec(db, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
-
-	sqlite3_free(sql);
 	return rc;
 }
 
@@ -230,31 +252,30 @@ static int open_db(struct db_file *f, struct err *err)
 	return r;
 }
 
+static int begin(struct db_file *f, struct err *err)
+{
+	int rc = sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+
+	if (rc != SQLITE_OK)
+		return fail(f, rc, err);
+	f->in_batch = true;
+	f->begun_ns = clock_mono_ns();
+	return 0;
+}
+
 bool db_file_begin(struct db_file *f, struct err *err, int *out_r)
 {
 	*out_r = 0;
 	if (f->in_batch)
 		return true;
-	if (f->failed && clock_mono_ns() < f->retry_ns) {
-		f->lost++;
-		return false;
+	if (!f->failed || clock_mono_ns() >= f->retry_ns) {
+		if (!f->db)
+			*out_r = open_db(f, err);
+		if (f->db)
+			*out_r = begin(f, err);
 	}
-	if (!f->db) {
-		*out_r = open_db(f, err);
-		if (!f->db) {
-			f->lost++;
-			return false;
-		}
-	}
-	int rc = sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	if (rc != SQLITE_OK) {
-		*out_r = fail(f, rc, err);
-		f->lost++;
-		return false;
-	}
-	f->in_batch = true;
-	f->begun_ns = clock_mono_ns();
-	return true;
+	f->lost += !f->in_batch;
+	return f->in_batch;
 }
 
 static int prepare(struct db_file *f, enum activity_table table)
@@ -362,8 +383,8 @@ static int put_state(struct db_file *f, uint64_t end_ns)
 	if (rc == SQLITE_OK)
 		rc = execf(f->db, "UPDATE SESSION_TIME_INFO SET endTimeNs=%lld", (long long)end_ns,
 			   0);
-	if (rc == SQLITE_OK && f->lost != f->lost_told)
-		rc = execf(f->db, "UPDATE ACTIVITY_LOSS SET lost=%lld", (long long)f->lost, 0);
+	if (rc == SQLITE_OK && (f->lost != f->lost_told || f->closing))
+		rc = put_loss(f);
 	return rc;
 }
 
@@ -379,6 +400,8 @@ static void committed(struct db_file *f)
 
 int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *err)
 {
+	if (!f->in_batch && f->db && f->lost != f->lost_told)
+		tell_loss(f);
 	if (!f->in_batch)
 		return 0;
 	int rc = put_state(f, end_ns);
@@ -407,13 +430,10 @@ int db_file_end(struct db_file *f, struct err *err)
 	return db_file_commit(f, (uint64_t)clock_real_ns(), f->rows >= PENDING_ROWS, err);
 }
 
-int db_file_groups(struct db_file *f, const char *json, struct err *err)
+static int put_groups(struct db_file *f, const char *json, struct err *err)
 {
 	size_t len = strlen(json);
 	const char *clean = text_clean(json, &len, &f->scratch);
-
-	if (!f->in_batch)
-		return 0;
 	char *whole = xstrndup(clean, len);
 	int rc = insert_text(f->db, "INSERT INTO META_DATA VALUES('parallel_group_info',?)", whole,
 			     NULL);
@@ -421,9 +441,27 @@ int db_file_groups(struct db_file *f, const char *json, struct err *err)
 	return rc == SQLITE_OK ? 0 : fail(f, rc, err);
 }
 
-void db_file_lost(struct db_file *f, uint64_t n)
+int db_file_finish(struct db_file *f, const struct activity_closing *c, struct err *err)
 {
-	f->lost += n;
+	uint64_t end_ns = c ? c->end_ns : (uint64_t)clock_real_ns();
+
+	f->lost += c ? c->lost : 0;
+	f->closing = true;
+	/* Without a file there is nothing to close: the first activity makes it. */
+	if (!f->db)
+		return 0;
+	int r = f->in_batch ? 0 : begin(f, err);
+	if (f->in_batch)
+		r = db_file_commit(f, end_ns, true, err);
+	/* Behind all else: if there is no room for it, the rest stays. */
+	if (!f->failed && c && c->groups) {
+		r = begin(f, err);
+		if (f->in_batch)
+			r = put_groups(f, c->groups, err);
+		if (f->in_batch)
+			r = db_file_commit(f, end_ns, true, err);
+	}
+	return r;
 }
 
 int db_file_close(struct db_file *f, struct err *err)

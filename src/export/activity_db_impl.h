@@ -34,6 +34,7 @@ struct db_file {
 	uint64_t begun_ns; /* CLOCK_MONOTONIC */
 	uint64_t lost; /* that could not be written */
 	uint64_t lost_told; /* as the file has it */
+	bool closing; /* what is written now is the last */
 	uint64_t last_ms; /* of file names */
 	uint64_t retry_ns; /* not before, after a failure */
 	int failed; /* the negative errno that rows are dropped for */
@@ -55,8 +56,9 @@ int db_file_end(struct db_file *f, struct err *err);
 
 /* end_ns: wall clock, of the session. `wait`: for readers, seconds if need be. */
 int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *err);
-int db_file_groups(struct db_file *f, const char *json, struct err *err);
-void db_file_lost(struct db_file *f, uint64_t n); /* more, elsewhere */
+/* What is known only now; c may be NULL. A disk that is full does not keep the loss from being
+ * told: it is a number in a page that is there. */
+int db_file_finish(struct db_file *f, const struct activity_closing *c, struct err *err);
 int db_file_close(struct db_file *f, struct err *err);
 
 #endif

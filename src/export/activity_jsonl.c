@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -359,6 +360,57 @@ static void put_last(struct activity_writer *w, struct buf *line)
 	buf_clear(line);
 }
 
+#define LOSS_LINE "{\"kind\":\"loss\",\"lost\":%llu"
+#define LOSS_MOST (sizeof(LOSS_LINE) + 24)
+#define LAST_BYTES 65536
+
+/* How many lines at the end of the text have to go for so many bytes; *out_start: of the first. */
+static uint64_t lines_for(const char *text, size_t len, size_t need, size_t *out_start)
+{
+	uint64_t lines = 0;
+	size_t start = len;
+
+	while (start && len - start < need) {
+		const char *end = start > 1 ? memrchr(text, '\n', start - 1) : NULL;
+
+		start = end ? (size_t)(end + 1 - text) : 0;
+		lines++;
+	}
+	*out_start = start;
+	return len - start >= need ? lines : 0;
+}
+
+/*
+ * There is no room for a single byte more: the loss takes the place of the last lines, which count
+ * as lost, too. In one write and with blanks, so that there are whole lines at every moment.
+ */
+static void put_loss_over(struct activity_writer *w, uint64_t lost)
+{
+	size_t len = w->size < LAST_BYTES ? (size_t)w->size : LAST_BYTES, start;
+	char *text = xmalloc(LAST_BYTES + 1), line[LOSS_MOST + 1];
+	off_t at = (off_t)(w->size - len);
+
+	if (pread(w->fd, text, len, at) == (ssize_t)len) {
+		uint64_t lines = lines_for(text, len, LOSS_MOST, &start);
+		int n = snprintf(line, sizeof(line), LOSS_LINE, (unsigned long long)(lost + lines));
+
+		if (lines && (start || !at)) {
+			memset(text + start, ' ', len - start);
+			memcpy(text + start, line, (size_t)n);
+			memcpy(text + len - 2, "}\n", 2);
+			(void)!pwrite(w->fd, text + start, len - start, at + (off_t)start);
+		}
+	}
+	free(text);
+}
+
+static void drop_pending(struct activity_writer *w)
+{
+	w->lost += w->npending;
+	w->npending = 0;
+	buf_clear(&w->pending);
+}
+
 static void put_closing(struct activity_writer *w, const struct activity_closing *c)
 {
 	struct buf line = {0};
@@ -374,9 +426,9 @@ static void put_closing(struct activity_writer *w, const struct activity_closing
 		buf_addf(&line, "],\"kind\":\"rank_device_map\",\"rank\":%d", w->who.rank);
 		put_last(w, &line);
 	}
-	if (w->lost + c->lost) {
-		buf_addf(&line, "{\"kind\":\"loss\",\"lost\":%llu",
-			 (unsigned long long)(w->lost + c->lost));
+	/* Something must say that this is the end. */
+	if (w->lost + c->lost || (!c->groups && !w->ndevices)) {
+		buf_addf(&line, LOSS_LINE, (unsigned long long)(w->lost + c->lost));
 		put_last(w, &line);
 	}
 	buf_release(&line);
@@ -391,10 +443,15 @@ static int jsonl_close(struct activity_writer *w, const struct activity_closing 
 	if (w->fd >= 0) {
 		w->failed = 0;
 		r = jsonl_flush(w, err); /* room for what comes */
-		if (c)
+		bool full = w->pending.len;
+		if (full)
+			drop_pending(w);
+		else if (c)
 			put_closing(w, c);
 		int last = jsonl_flush(w, r < 0 ? NULL : err);
 		r = r < 0 ? r : last;
+		if (c && (full || w->pending.len))
+			put_loss_over(w, w->lost + c->lost);
 		if (close(w->fd) < 0 && errno != EINTR && r == 0)
 			r = err_sys(err, -errno, "cannot close \"%s\"", w->path);
 	}

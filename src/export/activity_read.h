@@ -15,6 +15,13 @@
 #include "base/err.h"
 #include "export/activity.h"
 
+/* Whether the file has its end: nobody knows what else a writer would have had to say. */
+enum activity_end {
+	ACTIVITY_END_UNKNOWN, /* a DB of msmonitor does not tell */
+	ACTIVITY_END_MISSING, /* its writer was killed, or is still writing */
+	ACTIVITY_END_THERE,
+};
+
 /* What a file says besides. Zero-initialise and release. */
 struct activity_about {
 	const char *format; /* "DB", "Jsonl" */
@@ -25,6 +32,7 @@ struct activity_about {
 	uint64_t activities;
 	uint64_t skipped; /* lines or rows of a kind that is not known here */
 	char *groups; /* parallel_group_info; NULL */
+	enum activity_end end;
 	bool torn; /* the last line has no end */
 	bool nameless; /* there are no texts */
 };

@@ -269,6 +269,19 @@ static int loss_row(struct db_reading *r, sqlite3_stmt *stmt)
 	return 0;
 }
 
+/* Not every file of ours has this column. */
+static void read_end(struct db_reading *r)
+{
+	sqlite3_stmt *stmt = NULL;
+
+	if (sqlite3_prepare_v2(r->db, "SELECT closed FROM ACTIVITY_LOSS", -1, &stmt, NULL) ==
+		    SQLITE_OK &&
+	    sqlite3_step(stmt) == SQLITE_ROW)
+		r->about->end =
+			sqlite3_column_int64(stmt, 0) ? ACTIVITY_END_THERE : ACTIVITY_END_MISSING;
+	sqlite3_finalize(stmt);
+}
+
 static int meta_row(struct db_reading *r, sqlite3_stmt *stmt)
 {
 	const char *name = (const char *)sqlite3_column_text(stmt, 0);
@@ -331,6 +344,8 @@ static int read_all(struct db_reading *r)
 		got = db_reading_error(r, SQLITE_IOERR);
 	if (got == 0)
 		got = db_reading_texts(r);
+	if (got == 0 && db_reading_has(r, "ACTIVITY_LOSS"))
+		read_end(r);
 	if (got == 0)
 		got = begin_infos(r);
 	for (unsigned i = 0; got == 0 && i < NTABLES; i++)

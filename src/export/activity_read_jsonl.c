@@ -97,10 +97,11 @@ static int set_field(const struct line *l, const struct activity_field *f, struc
 	return 0;
 }
 
-/* Lines that are no activities. */
+/* Lines that are no activities: all but those of unknown kinds are written at the end. */
 static int read_other(const struct line *l, const char *kind, struct activity_about *about)
 {
 	const struct member *m;
+	bool last = true;
 
 	if (!strcmp(kind, "parallel_group_info")) {
 		m = line_find(l, "value");
@@ -123,7 +124,10 @@ static int read_other(const struct line *l, const char *kind, struct activity_ab
 			about->lost += m->number;
 	} else {
 		about->skipped++;
+		last = false;
 	}
+	if (last)
+		about->end = ACTIVITY_END_THERE;
 	return 0;
 }
 
@@ -208,6 +212,9 @@ static int one_line(struct reading *r, const char *line, size_t len, struct err 
 	if (!got)
 		return 0;
 	r->about->activities++;
+	/* A session with devices has a line about them at its end, whoever wrote it. */
+	if (r->about->end != ACTIVITY_END_THERE && a.place == ACTIVITY_ON_DEVICE)
+		r->about->end = ACTIVITY_END_MISSING;
 	return r->fn(r->arg, &a);
 }
 

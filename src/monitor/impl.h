@@ -166,6 +166,8 @@ void pending_end(void);
 
 /* The step that the job is in, as far as it tells; -1: it has told none. */
 int64_t steps_now(void);
+/* The job begins a range; "step start" makes it a step. By the job's own thread. */
+void monitor_range_begins(const char *message);
 
 /* --- window.c: what the recorder is told --- */
 

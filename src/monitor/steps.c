@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Steps of the job: by step() of our API (Python's optimizer hook calls it, too), or by mstx ranges
- * with the message "step start". Whichever comes first counts.
+ * Steps of the job: by step() of our API (Python's optimizer hook calls it, too), or by ranges with
+ * the message "step start", of mstx or of NVTX. Whichever comes first counts.
  */
 #include "monitor/impl.h"
 
@@ -9,8 +9,6 @@
 #include "device/ascend/real.h"
 
 #include <string.h>
-
-#define STEP_MESSAGE "step start"
 
 static _Atomic uint64_t ranges; /* begun */
 static _Atomic bool by_range;
@@ -28,9 +26,22 @@ static void on_step(uint64_t ended)
 		begins(ended);
 }
 
+void monitor_range_begins(const char *message)
+{
+	if (!message || strcmp(message, ACTIVITY_STEP_MESSAGE) != 0)
+		return;
+	if (!atomic_load(&by_range)) {
+		if (collect_steps())
+			return;
+		atomic_store(&by_range, true);
+	}
+	begins(atomic_fetch_add(&ranges, 1));
+}
+
 __attribute__((constructor)) static void listen_to_steps(void)
 {
 	collect_on_step(on_step);
+	nvtx_on_range(monitor_range_begins);
 }
 
 int64_t steps_now(void)
@@ -45,23 +56,11 @@ int64_t steps_now(void)
 
 uint64_t mstxRangeStartA(const char *message, void *stream);
 
-static void on_range(const char *message)
-{
-	if (!message || strcmp(message, STEP_MESSAGE) != 0)
-		return;
-	if (!atomic_load(&by_range)) {
-		if (collect_steps())
-			return;
-		atomic_store(&by_range, true);
-	}
-	begins(atomic_fetch_add(&ranges, 1));
-}
-
 __attribute__((visibility("default"))) uint64_t mstxRangeStartA(const char *message, void *stream)
 {
 	static const char *const libs[] = {"libms_tools_ext.so", NULL};
 	__typeof__(&mstxRangeStartA) real = REAL(mstxRangeStartA, NULL, libs);
 
-	on_range(message);
+	monitor_range_begins(message);
 	return real ? real(message, stream) : 0;
 }

@@ -177,6 +177,7 @@ static void at_exit(void)
 {
 	if (atomic_load(&self.pid) != (uint32_t)getpid())
 		return;
+	cupti_hurry();
 	bool ours = control_try(EXIT_WAITS_MS);
 	atomic_store(&self.ended, true);
 	if (ours) {

@@ -27,7 +27,7 @@ extern const struct stream_ops activities_stream;
 void activities_tick(struct activities *a, uint64_t now_ns);
 /* Is the trace of some steps being taken? Then reports are due often. */
 bool activities_are_tracing(const struct activities *a);
-/* Everything is in its file or on its way to the daemon. */
+/* Everything is in its file, and reports that were due are on their way to the daemon. */
 void activities_flush(struct activities *a);
 /* Traces that have ended are still being written, beside everything else. */
 bool activities_are_writing(const struct activities *a);

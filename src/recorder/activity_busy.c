@@ -44,25 +44,30 @@ static void append(struct busy *b, struct busy_span s)
 	struct busy_span *last = b->n ? &b->spans[b->n - 1] : NULL;
 
 	if (last && s.from <= last->to) {
-		if (s.to > last->to) {
-			b->covered += s.to - last->to;
+		if (s.to > last->to)
 			last->to = s.to;
-		}
 		return;
 	}
 	b->spans[b->n++] = s;
-	b->covered += s.to - s.from;
 }
 
-/* Forgets the older half when there are too many. */
-static void forget_old(struct busy *b)
+static void drop_first(struct busy *b, size_t n)
+{
+	b->n -= n;
+	if (n && b->n)
+		memmove(b->spans, b->spans + n, b->n * sizeof(*b->spans));
+}
+
+/* Sums up the older half when there are too many. */
+static void sum_up_old(struct busy *b)
 {
 	if (b->n <= BUSY_SPANS)
 		return;
 	size_t gone = b->n - BUSY_SPANS / 2;
+	for (size_t i = 0; i < gone; i++)
+		b->covered += b->spans[i].to - b->spans[i].from;
 	b->floor = b->spans[gone - 1].to;
-	b->n -= gone;
-	memmove(b->spans, b->spans + gone, b->n * sizeof(*b->spans));
+	drop_first(b, gone);
 }
 
 /* The end of the list is taken off and put back, merged with what has come. */
@@ -90,19 +95,28 @@ void busy_merge(struct busy *b)
 		if (s.to <= s.from)
 			continue;
 		append(b, s);
-		if (is_old)
-			b->covered -= s.to - s.from; /* it was counted when it came */
 	}
 	free(old);
 	b->npending = 0;
-	forget_old(b);
+	sum_up_old(b);
 }
 
-uint64_t busy_take(struct busy *b)
+uint64_t busy_take(struct busy *b, uint64_t to)
 {
+	size_t done = 0;
+
 	busy_merge(b);
 	uint64_t covered = b->covered;
+	for (; done < b->n && b->spans[done].to <= to; done++)
+		covered += b->spans[done].to - b->spans[done].from;
+	drop_first(b, done);
+	if (b->n && b->spans[0].from < to) { /* it goes on */
+		covered += to - b->spans[0].from;
+		b->spans[0].from = to;
+	}
 	b->covered = 0;
+	if (b->floor < to)
+		b->floor = to;
 	return covered;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * How long something was busy: the length of the union of intervals that overlap and come late and
- * in no order. busy_take() gives what has become covered since it was last called, so that the sum
- * of all answers is right whenever an interval came. Memory is bounded: what lies before the newest
- * BUSY_SPANS gaps counts as covered.
+ * How long something was busy: the length of the union of intervals that overlap and come in no
+ * order. busy_take() gives the part of it up to a moment, which is never more than the time that
+ * has passed since the moment before; what comes for a time that has been told is nobody's. Memory
+ * is bounded: of more than BUSY_SPANS gaps the older half is summed up early.
  */
 #ifndef SONDE_RECORDER_ACTIVITY_BUSY_H
 #define SONDE_RECORDER_ACTIVITY_BUSY_H
@@ -24,8 +24,8 @@ struct busy {
 	size_t n, cap;
 	struct busy_span *pending; /* not yet in spans */
 	size_t npending;
-	uint64_t floor; /* everything before it counts as covered */
-	uint64_t covered; /* since busy_take() */
+	uint64_t floor; /* everything before it has been told, or summed up */
+	uint64_t covered; /* summed up, and not told */
 };
 
 void busy_merge(struct busy *b); /* of this file alone */
@@ -37,7 +37,14 @@ static inline void busy_add(struct busy *b, uint64_t from, uint64_t to)
 	b->pending[b->npending++] = (struct busy_span){from, to};
 }
 
-uint64_t busy_take(struct busy *b);
+/* What is before it does not count. Of one that is new. */
+static inline void busy_begin(struct busy *b, uint64_t from)
+{
+	b->floor = from;
+}
+
+/* From the end of what was told before up to `to`, which is not before that. */
+uint64_t busy_take(struct busy *b, uint64_t to);
 void busy_release(struct busy *b);
 
 #endif

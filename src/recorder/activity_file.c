@@ -26,7 +26,7 @@ struct file_state {
 	char *dir;
 	struct activity_options options;
 	uint64_t flushed_ns;
-	uint64_t written, failed, unsupported;
+	uint64_t written, unsupported;
 	bool dirty; /* something was written since */
 	bool said, said_unsupported;
 	struct top *top;
@@ -41,13 +41,6 @@ static void complain(struct window *w, const char *what, const struct err *err)
 		log_err("process %u: %s: %s; what cannot be written is counted", w->pid, what,
 			err->text);
 	s->said = true;
-}
-
-static uint64_t lost(const struct window *w)
-{
-	const struct file_state *s = w->state;
-
-	return w->lost + s->failed;
 }
 
 static void open_writer(struct window *w)
@@ -65,7 +58,7 @@ static void close_writer(struct window *w)
 	struct activity_closing c = {
 		.end_ns = clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns,
 		.groups = w->groups,
-		.lost = lost(w),
+		.lost = w->lost + w->unwritten,
 	};
 
 	if (s->format->close(s->writer, &c, &err) < 0)
@@ -91,7 +84,7 @@ static void file_activity(struct window *w, const struct activity *a)
 				 w->pid, s->format->name, activity_kind_name(a->kind));
 		s->said_unsupported = true;
 	} else {
-		s->failed++;
+		w->unwritten++;
 		complain(w, "cannot write activities", &err);
 	}
 }
@@ -129,11 +122,7 @@ static void file_tick(struct window *w, uint64_t now_ns)
 
 static void file_flush(struct window *w)
 {
-	struct file_state *s = w->state;
-	uint64_t now = clock_mono_ns();
-
-	flush_writer(w, now);
-	top_send(s->top, now, s->to);
+	flush_writer(w, clock_mono_ns());
 }
 
 /* Its tables point to texts: it ends, and another one begins, as when there are many lines. */
@@ -141,7 +130,7 @@ static void file_forget(struct window *w)
 {
 	struct file_state *s = w->state;
 
-	top_send(s->top, clock_mono_ns(), s->to);
+	top_hold(s->top);
 	close_writer(w);
 	open_writer(w);
 }
@@ -199,10 +188,10 @@ static void file_close(struct window *w)
 {
 	struct file_state *s = w->state;
 
-	top_send(s->top, clock_mono_ns(), s->to);
+	top_end(s->top, clock_mono_ns(), s->to);
 	close_writer(w);
 	log_info("process %u: %llu activities in files, %llu failed, %llu of kinds without a place",
-		 w->pid, (unsigned long long)s->written, (unsigned long long)s->failed,
+		 w->pid, (unsigned long long)s->written, (unsigned long long)w->unwritten,
 		 (unsigned long long)s->unsupported);
 	top_free(s->top);
 	free(s->dir);

@@ -148,6 +148,7 @@ void follow_close(struct followed *p, struct follow *f, bool killed)
 	p->nwindows--;
 	f->w.killed = killed;
 	marks_clear(&f->marks);
+	f->w.incomplete = f->marks.dropped + f->marks.malformed;
 	if (!f->failed) {
 		set_groups(p, &f->w);
 		f->w.ops->close(&f->w);
@@ -245,6 +246,7 @@ static void follow_mark(struct follow *f, const struct rec_activity *r, struct a
 	if (opens && !r->detail)
 		a->detail = f->w.names->domain->text;
 	marks_add(&f->marks, a, keep, on_mark, f);
+	f->w.incomplete = f->marks.dropped + f->marks.malformed;
 }
 
 void follow_activity(struct follow *f, const struct rec_activity *r)

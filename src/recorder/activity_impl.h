@@ -24,6 +24,9 @@ struct window {
 	struct trace_order trace; /* of ORDER_TRACE */
 	char *groups; /* parallel_group_info, NULL */
 	uint64_t lost; /* activities that did not come */
+	uint64_t incomplete; /* marks that did not become a range or an instant */
+	uint64_t crowded; /* activities that are in no sum: there are too many devices */
+	uint64_t unwritten; /* activities that did not get into their file */
 	bool killed; /* the process has ended without closing it */
 	const struct window_ops *ops;
 	void *state; /* of the ops */

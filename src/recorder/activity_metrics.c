@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Metrics: for every kind and device the time that was spent in an interval, and every mark that
+ * Metrics: for every kind and device the time that was spent in an interval, and every range that
  * ended in it, as datagrams of the type "data" that any dynolog daemon of the NPU tools reads. Keys
  * are in alphabetical order, kinds in that of their numbers.
  */
@@ -44,7 +44,6 @@ struct metrics_state {
 	struct mark_report *marks;
 	size_t nmarks, cap;
 	uint64_t more_marks, more_ns; /* beyond MAX_MARKS */
-	uint64_t crowded; /* activities of devices beyond MAX_DEVICES */
 	uint64_t reported_ns; /* monotonic; 0: not yet begun */
 	uint64_t interval_s;
 	struct top *top;
@@ -59,10 +58,11 @@ static uint64_t saturate(uint64_t a, uint64_t b)
 
 /* --- taking --- */
 
+/* An instant takes no time: among the times of ranges it would be one of 0. */
 static void add_mark(struct metrics_state *s, const struct activity *a, uint64_t ns)
 {
-	const uint8_t pairs = ACTIVITY_MARK_START_DEVICE | ACTIVITY_MARK_INSTANT_DEVICE;
-
+	if (a->flag & (ACTIVITY_MARK_INSTANT | ACTIVITY_MARK_INSTANT_DEVICE))
+		return;
 	if (s->nmarks == MAX_MARKS) {
 		s->more_marks++;
 		s->more_ns = saturate(s->more_ns, ns);
@@ -74,14 +74,15 @@ static void add_mark(struct metrics_state *s, const struct activity *a, uint64_t
 		.domain = a->detail,
 		.start_ns = a->start_ns,
 		.ns = ns,
-		.device = a->place == ACTIVITY_ON_DEVICE ? (int64_t)a->device
-			  : a->flag & pairs		 ? HOST_OF_PAIR
-							 : -1,
+		.device = a->place == ACTIVITY_ON_DEVICE	 ? (int64_t)a->device
+			  : a->flag & ACTIVITY_MARK_START_DEVICE ? HOST_OF_PAIR
+								 : -1,
 	};
 }
 
-static void add_sum(struct metrics_state *s, const struct activity *a, uint64_t ns)
+static void add_sum(struct window *w, const struct activity *a, uint64_t ns)
 {
+	struct metrics_state *s = w->state;
 	struct sums *sums = &s->kinds[a->kind];
 	bool api = ACTIVITY_APIS & ACTIVITY_BIT(a->kind);
 	int64_t device = api ? -1 : (int64_t)a->device;
@@ -90,7 +91,7 @@ static void add_sum(struct metrics_state *s, const struct activity *a, uint64_t 
 	while (i < sums->n && sums->list[i].device != device)
 		i++;
 	if (i == MAX_DEVICES) {
-		s->crowded++;
+		w->crowded++;
 		return;
 	}
 	if (i == sums->n) {
@@ -108,7 +109,7 @@ static void metrics_activity(struct window *w, const struct activity *a)
 	if (a->kind == ACTIVITY_MARKER)
 		add_mark(s, a, ns);
 	else
-		add_sum(s, a, ns);
+		add_sum(w, a, ns);
 	top_add(s->top, a);
 }
 
@@ -212,13 +213,13 @@ static void metrics_tick(struct window *w, uint64_t now_ns)
 	top_tick(s->top, now_ns, s->to);
 }
 
-static void metrics_flush(struct window *w)
+/* Marks point to texts, and can be told at any time; an interval is over when it is. */
+static void metrics_forget(struct window *w)
 {
 	struct metrics_state *s = w->state;
-	uint64_t now = clock_mono_ns();
 
-	report(w, now);
-	top_send(s->top, now, s->to);
+	send_marks(s, clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns);
+	top_hold(s->top);
 }
 
 /* --- */
@@ -249,8 +250,10 @@ static int metrics_open(struct window *w, struct err *err)
 static void metrics_close(struct window *w)
 {
 	struct metrics_state *s = w->state;
+	uint64_t now = clock_mono_ns();
 
-	metrics_flush(w);
+	report(w, now);
+	top_end(s->top, now, s->to);
 	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
 		free(s->kinds[kind].list);
 	free(s->marks);
@@ -266,7 +269,6 @@ const struct window_ops window_metrics = {
 	.activity = metrics_activity,
 	.step = metrics_step,
 	.tick = metrics_tick,
-	.flush = metrics_flush,
-	.forget = metrics_flush,
+	.forget = metrics_forget,
 	.close = metrics_close,
 };

@@ -6,6 +6,7 @@
 #include "export/json_text.h"
 #include "recorder/activity_busy.h"
 #include "recorder/activity_histogram.h"
+#include "recorder/activity_names.h"
 #include "wire/fabric.h"
 
 #include <stdlib.h>
@@ -15,15 +16,15 @@
 #define NS_PER_S 1000000000ull
 #define MAX_NAME_BYTES 256
 #define TAIL_BYTES 512 /* room for what comes behind the rows */
-/* The source tells what it has every so often: an interval in which it told nothing is joined with
- * the next, up to so many. */
-#define MAX_JOINED 3
+/* A source that has told nothing for so long has nothing to tell: nothing happens. */
+#define SILENT_NS (3 * NS_PER_S)
 
 enum busy_class { BUSY_ALL, BUSY_KERNEL, BUSY_COMM, BUSY_COPY, BUSY_CLASSES };
 
 struct top_device {
 	int64_t number; /* -1: the host */
 	struct busy busy[BUSY_CLASSES];
+	uint64_t late_ns; /* of activities, before the interval in which they were told */
 	struct hmap rows; /* address of the name, and kind -> index */
 };
 
@@ -37,10 +38,11 @@ struct top_row {
 
 struct top {
 	const struct window *w;
-	uint64_t from_ns; /* wall clock */
-	uint64_t due_ns; /* monotonic; 0: not known yet */
-	unsigned joined;
+	uint64_t from_ns; /* wall clock, as all here */
+	uint64_t newest_ns; /* when the last of what was told ended */
+	uint64_t seen_ns, seen_at_ns; /* the same at the last look, and since when (monotonic) */
 	bool any; /* something came in this interval */
+	uint64_t unsent; /* reports that did not reach the daemon */
 	struct top_device devices[TOP_MAX_DEVICES];
 	unsigned ndevices;
 	struct top_row *rows;
@@ -87,10 +89,12 @@ static struct top_device *device_of(struct top *t, int64_t number)
 		return NULL;
 	struct top_device *d = &t->devices[t->ndevices++];
 	d->number = number;
+	for (unsigned k = 0; k < BUSY_CLASSES; k++)
+		busy_begin(&d->busy[k], t->from_ns);
 	return d;
 }
 
-static void add_busy(struct top_device *d, const struct activity *a)
+static void add_busy(const struct top *t, struct top_device *d, const struct activity *a)
 {
 	static const uint8_t class[ACTIVITY_KIND_END] = {
 		[ACTIVITY_KERNEL] = BUSY_KERNEL,      [ACTIVITY_HCCL] = BUSY_COMM,
@@ -102,6 +106,10 @@ static void add_busy(struct top_device *d, const struct activity *a)
 		return;
 	busy_add(&d->busy[BUSY_ALL], a->start_ns, a->end_ns);
 	busy_add(&d->busy[class[a->kind]], a->start_ns, a->end_ns);
+	if (a->start_ns < t->from_ns) {
+		uint64_t until = a->end_ns < t->from_ns ? a->end_ns : t->from_ns;
+		d->late_ns = sum(d->late_ns, until - a->start_ns);
+	}
 }
 
 /* Some kinds have no names. */
@@ -162,6 +170,8 @@ void top_add(struct top *t, const struct activity *a)
 {
 	uint64_t ns = a->end_ns - a->start_ns;
 
+	if (a->end_ns > t->newest_ns)
+		t->newest_ns = a->end_ns;
 	if (a->kind == ACTIVITY_MARKER) {
 		add_mark(t, a);
 		return;
@@ -173,7 +183,7 @@ void top_add(struct top *t, const struct activity *a)
 	struct top_device *d = device_of(t, number);
 	struct top_row *r = NULL;
 	if (d) {
-		add_busy(d, a);
+		add_busy(t, d, a);
 		r = row_of(t, d, a);
 	}
 	if (!r) {
@@ -206,7 +216,15 @@ static int by_number(const void *a, const void *b)
 	return ((*x)->number > (*y)->number) - ((*x)->number < (*y)->number);
 }
 
-static void put_devices(struct top *t, struct buf *out)
+/* Times of a clock that runs ahead must not make more of it than there was. */
+static unsigned long long busy_of(const struct top *t, struct busy *b, uint64_t to_ns)
+{
+	uint64_t ns = busy_take(b, to_ns);
+
+	return ns < to_ns - t->from_ns ? ns : to_ns - t->from_ns;
+}
+
+static void put_devices(struct top *t, uint64_t to_ns, struct buf *out)
 {
 	struct top_device *sorted[TOP_MAX_DEVICES];
 	const char *comma = "";
@@ -220,11 +238,12 @@ static void put_devices(struct top *t, struct buf *out)
 		if (sorted[i]->number < 0)
 			continue;
 		buf_addf(out, "%s{\"device\":%lld,\"busy_ns\":%llu", comma,
-			 (long long)sorted[i]->number, (unsigned long long)busy_take(&b[BUSY_ALL]));
-		buf_addf(out, ",\"kernel_ns\":%llu",
-			 (unsigned long long)busy_take(&b[BUSY_KERNEL]));
-		buf_addf(out, ",\"comm_ns\":%llu", (unsigned long long)busy_take(&b[BUSY_COMM]));
-		buf_addf(out, ",\"copy_ns\":%llu}", (unsigned long long)busy_take(&b[BUSY_COPY]));
+			 (long long)sorted[i]->number, busy_of(t, &b[BUSY_ALL], to_ns));
+		buf_addf(out, ",\"kernel_ns\":%llu", busy_of(t, &b[BUSY_KERNEL], to_ns));
+		buf_addf(out, ",\"comm_ns\":%llu", busy_of(t, &b[BUSY_COMM], to_ns));
+		buf_addf(out, ",\"copy_ns\":%llu,\"late_ns\":%llu}",
+			 busy_of(t, &b[BUSY_COPY], to_ns), (unsigned long long)sorted[i]->late_ns);
+		sorted[i]->late_ns = 0;
 		comma = ",";
 	}
 	buf_add_str(out, "],");
@@ -291,8 +310,19 @@ static void clear_interval(struct top *t, uint64_t to_ns)
 	t->others = t->others_ns = 0;
 	t->steps = t->steps_ns = 0;
 	t->from_ns = to_ns;
-	t->joined = 0;
 	t->any = false;
+}
+
+/* What is missing since the window began. */
+static void put_losses(const struct top *t, struct buf *out)
+{
+	const struct window *w = t->w;
+
+	buf_addf(out, "\"lost\":%llu,\"incomplete\":%llu,\"crowded\":%llu,",
+		 (unsigned long long)w->lost, (unsigned long long)w->incomplete,
+		 (unsigned long long)w->crowded);
+	buf_addf(out, "\"unwritten\":%llu,\"unsent\":%llu,", (unsigned long long)w->unwritten,
+		 (unsigned long long)t->unsent);
 }
 
 void top_report(struct top *t, uint64_t to_ns, struct buf *out)
@@ -303,10 +333,11 @@ void top_report(struct top *t, uint64_t to_ns, struct buf *out)
 		to_ns = t->from_ns;
 	buf_addf(out, "{\"pid\":%u,\"rank\":%d,\"host\":", t->w->pid, t->w->rank);
 	json_text_add(out, t->host, &t->scratch);
-	buf_addf(out, ",\"from\":%llu,\"to\":%llu,\"lost\":%llu,\"interval_s\":%llu,",
+	buf_addf(out, ",\"from\":%llu,\"to\":%llu,\"interval_s\":%llu,",
 		 (unsigned long long)t->from_ns, (unsigned long long)to_ns,
-		 (unsigned long long)t->w->lost, (unsigned long long)interval_s(t));
-	put_devices(t, out);
+		 (unsigned long long)interval_s(t));
+	put_losses(t, out);
+	put_devices(t, to_ns, out);
 	put_rows(t, out);
 	buf_addf(out, "\"others\":{\"calls\":%llu,\"total_ns\":%llu},\"names\":%zu",
 		 (unsigned long long)t->others, (unsigned long long)t->others_ns, names);
@@ -318,33 +349,68 @@ void top_report(struct top *t, uint64_t to_ns, struct buf *out)
 	clear_interval(t, to_ns);
 }
 
-static void report(struct top *t, uint64_t now_ns, struct sender *to)
+static uint64_t wall(const struct top *t, uint64_t now_ns)
 {
+	return now_ns + (uint64_t)t->w->wall_minus_mono_ns;
+}
+
+static void report(struct top *t, uint64_t to_ns, struct sender *to)
+{
+	t->unsent = to ? sender_lost(to) : 0;
 	buf_clear(&t->json);
-	top_report(t, now_ns + (uint64_t)t->w->wall_minus_mono_ns, &t->json);
+	top_report(t, to_ns, &t->json);
 	if (to)
 		sender_put(to, FABRIC_TOP, t->json.data, t->json.len);
-	t->due_ns = now_ns + interval_s(t) * NS_PER_S;
+}
+
+/* Up to when everything has been told that is not much longer than a quarter of an interval. */
+static uint64_t known_until(const struct top *t, uint64_t now_wall, uint64_t period)
+{
+	uint64_t known = t->newest_ns < now_wall ? t->newest_ns : now_wall;
+
+	return known > period / 4 ? known - period / 4 : 0;
+}
+
+/* The source tells in pieces: behind one, what is nearly an interval is one. */
+static bool is_due(struct top *t, uint64_t now_ns, uint64_t known, uint64_t period)
+{
+	if (t->newest_ns != t->seen_ns) {
+		t->seen_ns = t->newest_ns;
+		t->seen_at_ns = now_ns;
+	}
+	if (known < t->from_ns)
+		return false;
+	bool pauses = now_ns - t->seen_at_ns >= period / 8;
+	return known - t->from_ns >= (pauses ? period / 10 * 7 : period);
 }
 
 void top_tick(struct top *t, uint64_t now_ns, struct sender *to)
 {
-	uint64_t period = interval_s(t) * NS_PER_S;
+	uint64_t period = interval_s(t) * NS_PER_S, now_wall = wall(t, now_ns);
+	uint64_t known = known_until(t, now_wall, period);
+	uint64_t silent = now_wall > SILENT_NS ? now_wall - SILENT_NS : 0;
+	bool due = is_due(t, now_ns, known, period);
 
-	if (!t->due_ns || t->due_ns > now_ns + period)
-		t->due_ns = now_ns + period;
-	if (now_ns < t->due_ns)
+	if (silent > known) {
+		known = silent;
+		due = known > t->from_ns && known - t->from_ns >= period;
+	}
+	if (!due)
 		return;
-	if (!t->any && ++t->joined < MAX_JOINED)
-		t->due_ns = now_ns + period;
-	else
-		report(t, now_ns, to);
+	report(t, known, to);
+	t->newest_ns = t->seen_ns = known; /* a time that cannot be does not hold for ever */
 }
 
-void top_send(struct top *t, uint64_t now_ns, struct sender *to)
+void top_end(struct top *t, uint64_t now_ns, struct sender *to)
 {
 	if (t->any)
-		report(t, now_ns, to);
+		report(t, wall(t, now_ns), to);
+}
+
+void top_hold(struct top *t)
+{
+	for (size_t i = 0; i < t->nrows; i++)
+		texts_put(t->w->names, t->rows[i].name, strlen(t->rows[i].name));
 }
 
 void top_free(struct top *t)

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * What took the time of an interval, for `sonde top`: the datagram sondeTop. Devices with the time
- * that they were busy, and the kernels, copies and calls with the most time. Every interval stands
- * for itself; what comes late counts when it comes.
+ * that they were busy, and the kernels, copies and calls with the most time.
+ *
+ * The source tells what has ended, every second or so. An interval therefore ends some time before
+ * the newest activity that was told, when what began in it and is not long has come too: reports do
+ * not depend on when exactly the source tells. Of devices only the time inside the interval counts,
+ * so that they are never busy for longer than it is; what comes too late for that is told apart.
+ * Rows count each call once, in the report after it was told.
  */
 #ifndef SONDE_RECORDER_ACTIVITY_TOP_H
 #define SONDE_RECORDER_ACTIVITY_TOP_H
@@ -31,11 +36,13 @@ void top_add(struct top *t, const struct activity *a);
 /* A step begins. Marks "step start" do the same, as long as nobody calls this. */
 void top_step(struct top *t, uint64_t wall_ns);
 
-/* The report up to now (wall clock) as JSON; then everything is empty again. */
+/* The report up to this moment (wall clock) as JSON; then everything is empty again. */
 void top_report(struct top *t, uint64_t to_ns, struct buf *out);
 /* Sends it if it is due; now is CLOCK_MONOTONIC. `to` may be NULL. */
 void top_tick(struct top *t, uint64_t now_ns, struct sender *to);
-/* Sends it if there is anything in it. */
-void top_send(struct top *t, uint64_t now_ns, struct sender *to);
+/* The last one: up to now, if there is anything in it. */
+void top_end(struct top *t, uint64_t now_ns, struct sender *to);
+/* Texts that are not used are about to go: those of rows are. */
+void top_hold(struct top *t);
 
 #endif

@@ -360,6 +360,8 @@ static int window_open(struct window *w, struct err *err)
 	t->w = w;
 	t->parent = xstrndup(o->log_file.at, o->log_file.len);
 	t->request = request_of(w);
+	t->job = trace_job_of(w->pid);
+	t->started_by = trace_parent_of(w->pid);
 	t->from_ns = t->to_ns = TRACE_NOT_YET;
 	t->last_ns = w->start_ns;
 	if (!o->steps) {
@@ -382,6 +384,8 @@ void trace_free(struct trace_state *t)
 	free(t->own.groups);
 	free(t->parent);
 	free(t->request);
+	free(t->job);
+	free(t->started_by);
 	free(t->bounds);
 	free(t->held);
 	free(t->marks);

@@ -110,9 +110,13 @@ struct split_rank *trace_split(const struct trace_state *t)
 
 	free(r->host);
 	free(r->request);
+	free(r->job);
+	free(r->parent);
 	free(r->note);
 	r->host = trace_host_name();
 	r->request = xstrdup(t->request);
+	r->job = xstrdup(t->job);
+	r->parent = xstrdup(t->started_by);
 	r->note = note_of(t);
 	r->rank = t->w->rank;
 	r->pid = t->w->pid;

@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
@@ -247,6 +248,41 @@ static void remove_left_overs(const char *parent)
 	free(host);
 }
 
+/* --- if it cannot be written --- */
+
+static bool leave_words(const char *path, const struct buf *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+		      FILE_MODE);
+	bool left = fd >= 0 && write(fd, text->data, text->len) == (ssize_t)text->len;
+
+	if (fd >= 0)
+		close(fd);
+	return left;
+}
+
+/* The recorder's log goes with the job: whoever looks for the trace finds this instead. What was
+ * half written is gone by now, so there is room for it. */
+static void leave_trouble(const struct trace_state *t, const char *name, const struct err *why)
+{
+	char *path = xasprintf("%s/%s" SPLIT_TROUBLE_SUFFIX, t->parent, name);
+	char *beside = xasprintf("%s" SPLIT_TROUBLE_SUFFIX, t->parent);
+	bool full = why->code == -ENOSPC || why->code == -EDQUOT;
+	struct buf text = {0};
+
+	buf_addf(&text, "The trace of " SPLIT_TROUBLE_REQUEST "%s, process %u", t->request,
+		 t->w->pid);
+	if (t->w->rank >= 0)
+		buf_addf(&text, ", rank %d", t->w->rank);
+	buf_addf(&text, ", was not written: %s. %s, and ask for it again.\n", why->text,
+		 full ? "Make room there" : "Give --log-file a directory that the job can write");
+	if (!leave_words(path, &text) && !leave_words(beside, &text))
+		log_err("not even '%s' can be written", path);
+	buf_release(&text);
+	free(path);
+	free(beside);
+}
+
 int trace_files_write(struct trace_state *t, struct err *err)
 {
 	char *name = dir_name(t, t->from_ns), *final = NULL;
@@ -263,6 +299,8 @@ int trace_files_write(struct trace_state *t, struct err *err)
 		log_info("process %u: the trace is in '%s'", t->w->pid, final);
 	else
 		remove_dir(tmp);
+	if (r < 0)
+		leave_trouble(t, name, err);
 	if (r == 0 && t->w->trace.analyse && split_files_write(t->parent, t->request, &late) < 0)
 		log_err("the summary of request %s is not complete: %s", t->request, late.text);
 	free(name);

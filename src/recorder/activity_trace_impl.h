@@ -84,6 +84,7 @@ struct trace_state {
 	struct trace_state *next; /* that is to be written */
 	char *parent; /* ACTIVITIES_LOG_FILE */
 	char *request;
+	char *job, *started_by; /* activity_trace_job.c */
 	uint64_t from_ns, to_ns; /* of the steps; TRACE_NOT_YET */
 	uint64_t last_ns; /* of anything that was told */
 	struct trace_bound *bounds; /* from the first step of the trace on */
@@ -156,6 +157,11 @@ void trace_memory_release(struct trace_memory *m);
 /* activity_trace_host.c */
 void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns);
 void trace_host_release(struct trace_samples *s);
+
+/* activity_trace_job.c: a text that all ranks of a job have, and who has started the process; new,
+ * "" if it is not known. */
+char *trace_job_of(uint32_t pid);
+char *trace_parent_of(uint32_t pid);
 
 /* activity_trace_about.c */
 struct split_rank *trace_split(const struct trace_state *t); /* new */

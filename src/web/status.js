@@ -227,6 +227,12 @@ function topRow(l, total) {
 		cell(l.kind, "kind"), make("td", {className: "command", textContent: l.name, title: l.name}));
 }
 
+const LOSSES = [["lost", "activities are missing from these numbers: there was no room."],
+	["crowded", "activities are in no sum of the metrics: more than 256 devices."],
+	["incomplete", "marks are not told: the end or the beginning did not come."],
+	["unwritten", "activities are not in the files of npu-monitor: they could not be written."],
+	["unsent", "reports did not reach the daemon, which was away or too slow."]];
+
 function topWords(t) {
 	const words = [], s = t.slowest, rank = (r) => r.rank === null ? "process " + r.pid : "rank " + r.rank;
 	if (s)
@@ -234,10 +240,19 @@ function topWords(t) {
 			"its steps take " + percent(100 * s.ratio) + " longer than those of the others" :
 			"the others wait " + percent(100 * s.ratio) + " of the time for it") +
 			(s.behind_ns ? ", " + nanoseconds(s.behind_ns) + " a step." : ".")]);
-	for (const r of t.regressions.slice(0, 5))
-		words.push(["bad", r.name + " on " + rank(r) + " takes " + nanoseconds(r.mean_ns) + ", " +
-			percent(100 * (r.mean_ns / r.baseline_ns - 1)) + " more than usual, since " +
-			new Date(r.since / 1e6).toLocaleTimeString() + "."]);
+	for (const r of t.regressions.slice(0, 5)) {
+		const more = r.baseline_ns ? r.mean_ns / r.baseline_ns - 1 : 0, slower = more >= 0.0005;
+		const waits = slower && (r.kind === "Communication" || r.kind === "Hccl");
+		words.push([slower ? "bad" : "", r.name + " on " + rank(r) + " takes " + nanoseconds(r.mean_ns) +
+			(slower ? ", " + percent(100 * more) + " more than usual, since " :
+				" again, as usual; it was slower since ") + new Date(r.since / 1e6).toLocaleTimeString() +
+			(waits ? "; the time it waits for other ranks is in it." : ".")]);
+	}
+	for (const [key, what] of LOSSES) {
+		const n = t.processes.reduce((sum, p) => sum + (p[key] || 0), 0);
+		if (n)
+			words.push(["warn", n + " " + what]);
+	}
 	if (t.paused)
 		words.push(["", "The monitor steps aside for a trace by PyTorch's own profiler."]);
 	return words;

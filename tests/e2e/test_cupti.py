@@ -2,93 +2,15 @@
 """The monitor in CUDA jobs, on a simulated driver and libcupti with the real ABI and manners."""
 
 import collections
-import os
-import pathlib
-import subprocess
+import contextlib
+import sqlite3
 
 import pytest
+from cuda_jobs import KERNEL, CudaJob, enabled
 from daemon import Daemon
-from monitored import dyno, lines, state, until
+from monitored import dyno, state, until
 
 VERSIONS = ["18", "28", "130001", "130401"]  # CUDA 12.0, 12.9, 13.0, 13.4
-KERNEL = 10  # of CUPTI's kinds
-
-
-class CudaJob:
-    """tests/targets/cuda_job.c, which does what it is told."""
-
-    def __init__(self, build, tmp_path, preload=False, inject=True, nvtx=True, **env):
-        self.build, self.out = build, tmp_path / "out"
-        self.out.mkdir()
-        self.lib = str(build / "lib" / "libsonde_monitor.so")
-        self.env = dict(os.environ, MONITOR_LIB=self.lib, **env)
-        for name, wanted in (
-            ("CUDA_INJECTION64_PATH", inject),
-            ("NVTX_INJECTION64_PATH", inject and nvtx),
-            ("LD_PRELOAD", preload),
-        ):
-            self.env.pop(name, None)
-            if wanted:
-                self.env[name] = self.lib
-        self.process = subprocess.Popen(
-            [build / "targets" / "cuda_job"],
-            env=self.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        self.pid = self.process.pid
-
-    def __enter__(self):
-        self.tell("init")
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def tell(self, *commands):
-        """What it said to the last of them."""
-        for command in commands:
-            self.process.stdin.write(command + "\n")
-            self.process.stdin.flush()
-            said = self.process.stdout.readline().strip()
-            assert said.endswith("ok"), said
-        return said[:-2].strip()
-
-    def order(self, start=True, kinds="Kernel"):
-        text = (
-            f"NPU_MONITOR_START={start};NPU_MONITOR_STOP={not start};REPORT_INTERVAL_S=1;"
-            f"DURATION=0;MSPTI_ACTIVITY_KIND={kinds};NPU_MONITOR_LOG_FILE={self.out};"
-            "NPU_MONITOR_EXPORT_TYPE=Jsonl"
-        )
-        return self.tell(f"order {text}")
-
-    def start(self, kinds="Kernel"):
-        assert self.order(True, kinds) == "0"
-
-    def stop(self):
-        assert self.order(False) == "0"
-
-    def profile(self, *commands):
-        """Runs them under the job's own profiler; the numbers that it ends with."""
-        self.tell("profile on", *commands)
-        words = self.tell("profile off").split()
-        return dict(zip(words[::2], map(int, words[1::2])))
-
-    def end(self):
-        self.process.stdin.close()
-        assert self.process.wait(30) == 0
-
-    def rows(self):
-        files = sorted(pathlib.Path(self.out).glob("*.jsonl"))
-        return [row for f in files for row in lines(f)]
-
-    def names(self, kind="Kernel"):
-        return collections.Counter(r["name"] for r in self.rows() if r["kind"] == kind)
 
 
 @pytest.fixture
@@ -102,10 +24,6 @@ def cuda(build, tmp_path):
     yield make
     for job in made:
         job.__exit__()
-
-
-def enabled(job):
-    return [k for k in range(1, 60) if job.tell(f"enabled {k}") == "1"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -163,6 +81,67 @@ def test_all_kinds(cuda):
     assert {(r["processId"], r["threadId"]) for r in marks} == {(job.pid, job.pid)}
 
 
+def test_calls_of_the_driver_have_one_name(cuda):
+    """Asked for under several, they come under the first, and that is said."""
+    job = cuda(MSMONITOR_USE_DAEMON="1", SONDE_DAEMON="/nobody/there")
+    job.start("NodeAPI,AclAPI,API")
+    job.tell("kernels gemm 2 1000")
+    job.stop()
+    assert {r["kind"] for r in job.rows() if "API" in r["kind"]} == {"API"}
+    assert "CUPTI: calls of the driver are told once" in job.said()
+
+
+MEMORY = ["copy 1 4096", "copy 2 8192", "copy 8 16", "copy 10 32", "set 7 1024",
+          "alloc 3 1048576", "free 3 1048576", "alloc 2 512"]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_copies_sets_and_memory(cuda, version):
+    job = cuda(SIM_CUPTI_VERSION=version)
+    job.start("MemCpy,MemSet,Memory")
+    job.tell("kernels gemm 2 1000", *MEMORY)
+    job.stop()
+    assert {r["kind"] for r in job.rows()} >= {"MemCpy", "MemSet", "Memory"}
+    assert not job.rows("Kernel") and not job.rows("RuntimeAPI")
+    copies = [(r["copyKind"], r["bytes"], r["async"]) for r in job.rows("MemCpy")]
+    assert copies == [("HtoD", 4096, True), ("DtoH", 8192, True), ("DtoD", 16, True),
+                      ("DtoD", 32, True)]  # fmt: skip
+    assert {r["endNs"] - r["startNs"] for r in job.rows("MemCpy")} == {1000}
+    assert {(r["deviceId"], r["streamId"]) for r in job.rows("MemCpy")} == {(0, 7)}
+    assert len({r["correlationId"] for r in job.rows("MemCpy")}) == 4
+    (was_set,) = job.rows("MemSet")
+    assert (was_set["value"], was_set["bytes"], was_set["streamId"]) == (7, 1024, 7)
+    memory = [(r["operation"], r["bytes"], r["address"]) for r in job.rows("Memory")]
+    address = memory[0][2]
+    assert memory == [("allocate", 1048576, address), ("release", 1048576, address),
+                      ("allocate", 512, address)]  # fmt: skip
+
+
+def test_copies_sets_and_memory_in_a_db_by_the_daemon(cuda, build, tmp_path):
+    with Daemon(build, tmp_path, ipc=True) as daemon:
+        job = cuda(MSMONITOR_USE_DAEMON="1", KINETO_IPC_SOCKET_DIR=str(daemon.ipc_dir))
+        until(lambda: state(daemon) == "Idle", "the job")
+        kinds = ("--mspti-activity-kind", "MemCpy,MemSet,Memory,RuntimeAPI")
+        where = ("--log-file", job.out, "--export-type", "DB")
+        dyno(build, daemon, "npu-monitor", "--npu-monitor-start", *kinds, *where)
+        until(lambda: enabled(job) == [1, 2, 5, 22, 49], "the source")
+        job.tell(*MEMORY)
+        dyno(build, daemon, "npu-monitor", "--npu-monitor-stop")
+        until(lambda: state(daemon) == "Idle", "the end")
+    (path,) = job.out.glob("*.db")
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        copies = db.execute("select copyKind, bytes, isAsync from MEMCPY").fetchall()
+        assert copies == [(2, 4096, 1), (3, 8192, 1), (4, 16, 1), (4, 32, 1)]
+        assert db.execute("select value, bytes from MEMSET").fetchall() == [(7, 1024)]
+        memory = db.execute("select operation, bytes from MEMORY_OP").fetchall()
+        assert memory == [(0, 1048576), (1, 1048576), (0, 512)]
+        calls = db.execute(
+            "select s.value, count(*) from CANN_API c join STRING_IDS s on s.id = c.name"
+            " group by 1 order by 1"
+        ).fetchall()
+        assert calls == [("cudaMemcpyAsync", 4), ("cudaMemsetAsync", 1)]
+
+
 def test_off_means_off(cuda):
     job = cuda()
     assert enabled(job) == []
@@ -186,9 +165,16 @@ def test_what_still_runs_is_waited_for(cuda):
     for _ in range(5):
         job.tell("kernels long 10 300000000", "kernels short 10 1000", "sleep 280")
     job.stop()
-    # Those of the last 200 ms may have had no end when it was stopped.
-    seen = job.names()
-    assert seen["long"] >= 40 and seen["short"] >= 40
+    assert job.names() == {"long": 50, "short": 50}
+
+
+def test_what_runs_too_long_is_lost_and_counted(cuda):
+    job = cuda()
+    job.start()
+    job.tell("kernels short 5 1000", "kernels endless 3 60000000000")
+    job.stop()
+    assert job.names() == {"short": 5}
+    assert [r["lost"] for r in job.rows("loss")] == [3]
 
 
 @pytest.mark.parametrize("how", ["injected", "preloaded"])

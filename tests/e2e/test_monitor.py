@@ -257,7 +257,7 @@ def test_files_that_cannot_be_made(daemon, job, order, tmp_path):
     out = order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "file" / "x")
     assert '"commandStatus":"effective"' in out
     until(lambda: "not carried out" in job.said(), "words")
-    assert "NPU_MONITOR_LOG_FILE" in job.said()
+    assert "a part of it is no directory" in job.said()
     assert state(daemon) == "Idle" and job.process.poll() is None
 
 

@@ -121,3 +121,12 @@ def test_files_that_cannot_be_made(daemon, start, trace, tmp_path, where, words)
     said = until(lambda: (tmp_path / "job.err").read_text(), "words")
     assert words in said and said.count("\n") == 1
     assert state(daemon, "nputrace") == "Idle" and job.poll() is None
+    # and who gave the order is told, too
+    ctl = daemon.ctl("nputrace", "--start-step", "-1", "--iterations", "1", "--log-file", where)
+    assert ctl.returncode == 3
+    assert "1 of 1 did not carry it out: no files can be written below" in ctl.stderr
+    assert words in ctl.stderr and f"(process {job.pid})" in ctl.stderr
+    ctl = daemon.ctl("nputrace", "--start-step", "-1", "--iterations", "1", "--log-file",
+                     tmp_path / "good")  # fmt: skip
+    assert ctl.returncode == 0 and "did not" not in ctl.stderr
+    assert "did not carry out its order: no files" in daemon.log()

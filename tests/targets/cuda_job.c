@@ -8,12 +8,18 @@
  *	copy KIND BYTES | set VALUE BYTES | alloc KIND BYTES | free KIND BYTES
  *	profile on | profile off	off tells: kernels, those without an end, foreign buffers
  *	profile more			on again, with the callbacks that it registered before
- *	mark TEXT | push TEXT | pop
+ *	totals FILE			of the last profile, as JSON: {name: [count, microseconds]}
+ *	mark TEXT | push TEXT | pop	NVTX
+ *	start TEXT | end | dpush TEXT | dpop	a range of any thread; one of the domain "trainer"
+ *	step				sonde_step()
+ *	train COUNT push|step|none	steps with kernels, marks, a copy and a set, told like that;
+ *					tells how long one took
  *	order TEXT			for the monitor in this process; ';' stands for a line's end
  *	enabled KIND | disable KIND | sleep MS | fork TEXT | finalize
  */
 #include "cupti/cupti.h"
 #include "cupti/nvtx.h"
+#include "sonde/sonde.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,6 +38,11 @@ static struct {
 	unsigned kernels, unfinished, foreign, wrong_clock;
 	uint8_t *mine[64];
 	unsigned nmine;
+	struct {
+		const char *name;
+		unsigned count;
+		uint64_t ns;
+	} totals[64];
 } profile;
 
 static uint64_t profile_clock(void)
@@ -59,6 +70,35 @@ static int is_mine(const uint8_t *buffer)
 	return 0;
 }
 
+static void add_up(const char *record, uint64_t ns)
+{
+	const char *name;
+
+	memcpy(&name, record + 104, sizeof(name));
+	for (unsigned i = 0; i < 64; i++) {
+		if (!profile.totals[i].name)
+			profile.totals[i].name = name;
+		if (strcmp(profile.totals[i].name, name) != 0)
+			continue;
+		profile.totals[i].count++;
+		profile.totals[i].ns += ns;
+		return;
+	}
+}
+
+static void write_totals(const char *path)
+{
+	FILE *f = fopen(path, "w");
+
+	for (unsigned i = 0; f && i < 64 && profile.totals[i].name; i++)
+		fprintf(f, "%s\"%s\": [%u, %.3f]", i ? ", " : "{", profile.totals[i].name,
+			profile.totals[i].count, (double)profile.totals[i].ns / 1000);
+	if (f) {
+		fputs(profile.totals[0].name ? "}\n" : "{}\n", f);
+		fclose(f);
+	}
+}
+
 static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
 	void *r = NULL;
@@ -72,13 +112,15 @@ static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t 
 	}
 	while (cuptiActivityGetNextRecord(buffer, valid, &r) == CUPTI_SUCCESS) {
 		uint32_t kind;
-		uint64_t end, now = profile_clock();
+		uint64_t start, end, now = profile_clock();
 		memcpy(&kind, r, 4);
+		memcpy(&start, (char *)r + 16, 8);
 		memcpy(&end, (char *)r + 24, 8);
 		if (kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
 			continue;
 		profile.kernels++;
 		profile.unfinished += !end;
+		add_up(r, end ? end - start : 0);
 		profile.wrong_clock += end && (end > now || now - end > 60000000000ull);
 	}
 }
@@ -121,6 +163,75 @@ static void kernels(const char *name, unsigned n, uint64_t ns)
 
 	for (unsigned i = 0; i < n; i++)
 		simCudaKernel(keep, 0, 7, ns);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void train_step(const char *how)
+{
+	nvtxRangePushA(!strcmp(how, "push") ? "step start" : "step");
+	simCudaMemcpy(0, 7, 1, 4096, 2000);
+	simCudaMemset(0, 7, 0, 64);
+	nvtxRangePushA("forward");
+	for (int i = 0; i < 4; i++)
+		simCudaKernel("gemm", 0, 7, 50000);
+	nvtxRangePop();
+	simCudaKernel("softmax", 0, 7, 20000);
+	nap(250000);
+	nvtxRangePop();
+	if (!strcmp(how, "step"))
+		sonde_step();
+}
+
+static void train(unsigned n, const char *how)
+{
+	uint64_t began = now_ns();
+
+	for (unsigned i = 0; i < n; i++)
+		train_step(how);
+	printf("%.9f ", n ? (double)(now_ns() - began) / n / 1e9 : 0.0);
+}
+
+static void push_in_domain(const char *text)
+{
+	static void *domain;
+	nvtxEventAttributes_t e = {
+		.version = 2, .size = sizeof(e), .messageType = 1, .message = text};
+
+	if (!domain)
+		domain = nvtxDomainCreateA("trainer");
+	printf("%d ", text ? nvtxDomainRangePushEx(domain, &e) : nvtxDomainRangePop(domain));
+}
+
+static int range(const char *line)
+{
+	static uint64_t id;
+
+	if (!strncmp(line, "mark ", 5))
+		nvtxMarkA(line + 5);
+	else if (!strncmp(line, "push ", 5))
+		printf("%d ", nvtxRangePushA(line + 5));
+	else if (!strcmp(line, "pop"))
+		printf("%d ", nvtxRangePop());
+	else if (!strncmp(line, "start ", 6))
+		id = nvtxRangeStartA(line + 6);
+	else if (!strcmp(line, "end"))
+		nvtxRangeEnd(id);
+	else if (!strncmp(line, "dpush ", 6))
+		push_in_domain(line + 6);
+	else if (!strcmp(line, "dpop"))
+		push_in_domain(NULL);
+	else if (!strcmp(line, "step"))
+		sonde_step();
+	else
+		return 0;
+	return 1;
 }
 
 static int order(char *text)
@@ -195,13 +306,11 @@ static void carry_out(char *line)
 		cuptiActivityDisable((int)n);
 	else if (sscanf(line, "fork %1023s", name) == 1)
 		in_child(name);
-	else if (!strncmp(line, "mark ", 5))
-		nvtxMarkA(line + 5);
-	else if (!strncmp(line, "push ", 5))
-		printf("%d ", nvtxRangePushA(line + 5));
-	else if (!strcmp(line, "pop"))
-		printf("%d ", nvtxRangePop());
-	else
+	else if (sscanf(line, "train %u %1023s", &n, name) == 2)
+		train(n, name);
+	else if (sscanf(line, "totals %1023s", name) == 1)
+		write_totals(name);
+	else if (!range(line))
 		memory(line);
 }
 

@@ -37,18 +37,26 @@ static inline void stage_proc(struct stage *s, uint32_t number, uint32_t pid)
 	stage_frame(s, FRAME_PROC, &p, sizeof(p));
 }
 
-static inline void stage_open(struct stage *s)
+/* The socket of a daemon that is there, or there again. */
+static inline int stage_listen(const struct stage *s)
 {
 	struct sockaddr_un address;
 	socklen_t len;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+
+	CHECK(fabric_abstract_address(s->where + 1, &address, &len) == 0);
+	CHECK(bind(fd, (struct sockaddr *)&address, len) == 0);
+	return fd;
+}
+
+static inline void stage_open(struct stage *s)
+{
 	char session[64];
 
 	memset(s, 0, sizeof(*s));
 	s->a = activities_new();
 	snprintf(s->where, sizeof(s->where), "@sonde-unit-%d", (int)getpid());
-	s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-	CHECK(fabric_abstract_address(s->where + 1, &address, &len) == 0);
-	CHECK(bind(s->fd, (struct sockaddr *)&address, len) == 0);
+	s->fd = stage_listen(s);
 	snprintf(session, sizeof(session), "{\"wallMinusMono\":%lld}", WALL);
 	stage_frame(s, FRAME_SESSION, session, strlen(session));
 	stage_proc(s, 0, 77);

@@ -302,6 +302,45 @@ TEST(activity_db, full_disk)
 	activity_dir_remove(dir);
 }
 
+/* It stays full, until the writer closes or is killed: the loss is known all the same. */
+TEST(activity_db, a_disk_that_stays_full_tells_the_loss)
+{
+	char *dir = activity_dir();
+	struct activity k = kernel_of("k", 0);
+	struct activity_writer *w = activity_db.open(dir, &origin, NULL);
+	struct rlimit limit, small;
+	struct err err = {0};
+	char path[512], groups[20000];
+	struct stat st;
+
+	memset(groups, 'g', sizeof(groups) - 1);
+	groups[sizeof(groups) - 1] = '\0';
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK_INT(activity_db.put(w, &k, &err), 0);
+	CHECK_INT(activity_db.flush(w, &err), 0);
+	snprintf(path, sizeof(path), "%s", activity_db.path(w));
+	CHECK_STR(query(path, "SELECT lost,closed FROM ACTIVITY_LOSS"), "0|0");
+	CHECK_INT(stat(path, &st), 0);
+	CHECK_INT(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small = (struct rlimit){(rlim_t)st.st_size, limit.rlim_max};
+	CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
+	for (int i = 0; i < 20000; i++)
+		activity_db.put(w, &k, &err);
+	activity_db.flush(w, &err);
+	CHECK_STR(query(path, "SELECT lost,closed FROM ACTIVITY_LOSS"), "20000|0");
+	activity_db.put(w, &k, &err);
+	activity_db.flush(w, &err);
+	CHECK_STR(query(path, "SELECT lost,closed FROM ACTIVITY_LOSS"), "20001|0");
+	CHECK(activity_db.close(
+		      w, &(struct activity_closing){.end_ns = T0, .lost = 5, .groups = groups},
+		      &err) < 0);
+	CHECK_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK_STR(query(path, "PRAGMA integrity_check"), "ok");
+	CHECK_STR(query(path, "SELECT lost,closed FROM ACTIVITY_LOSS"), "20006|1");
+	CHECK_STR(query(path, "SELECT count(*) FROM TASK"), "1");
+	activity_dir_remove(dir);
+}
+
 TEST(activity_db, unwritable_place)
 {
 	struct activity k = kernel_of("k", 0);

@@ -7,6 +7,7 @@
 #include "activity_samples.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "export/activity_read.h"
 
 static const struct activity_closing closing = {.end_ns = T0 + 1000,
 						.groups = "{\"group_name_0\":{}}"};
@@ -32,6 +33,13 @@ static char *write_all(const char *dir, const struct activity *list, unsigned n,
 	snprintf(path, sizeof(path), "%s", activity_jsonl.path(w));
 	CHECK_INT(activity_jsonl.close(w, c, &err), 0);
 	return path;
+}
+
+static int ignore(void *arg, const struct activity *a)
+{
+	(void)arg;
+	(void)a;
+	return 0;
 }
 
 TEST(activity_jsonl, lines_are_those_of_the_tool)
@@ -275,6 +283,74 @@ TEST(activity_jsonl, full_disk_leaves_whole_lines)
 	for (const char *p = text, *next; (next = strchr(p, '\n')); p = next + 1)
 		lines += !strncmp(p, "{\"correlationId\"", 16);
 	CHECK_INT(lines + lost, 100000);
+	activity_dir_remove(dir);
+}
+
+/* What cannot be added takes the place of something. */
+TEST(activity_jsonl, a_disk_that_stays_full_tells_the_loss)
+{
+	char *dir = activity_dir(), path[512];
+	struct activity_writer *w = activity_jsonl.open(
+		dir, &origin, &(struct activity_options){.lines_per_file = 500000});
+	struct activity k = kernel_of("k", 0);
+	struct rlimit limit, small = {100000, 0};
+	long lost = 0, lines = 0;
+
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK_INT(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small.rlim_max = limit.rlim_max;
+	CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
+	for (int i = 0; i < 2000; i++)
+		activity_jsonl.put(w, &k, NULL);
+	snprintf(path, sizeof(path), "%s", activity_jsonl.path(w));
+	CHECK(activity_jsonl.close(w, &closing, NULL) < 0);
+	CHECK_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	const char *text = content(path), *next;
+	for (const char *p = text; (next = strchr(p, '\n')); p = next + 1) {
+		json_t *o = json_loadb(p, (size_t)(next - p), 0, NULL);
+
+		CHECK(json_is_object(o));
+		lines += json_object_get(o, "correlationId") != NULL;
+		if (json_object_get(o, "lost"))
+			lost = (long)json_integer_value(json_object_get(o, "lost"));
+		json_decref(o);
+	}
+	CHECK(lines > 100);
+	CHECK_INT(lines + lost, 2000);
+	struct activity_about about = {.rank = -1};
+	CHECK_INT(activity_read(path, ignore, NULL, &about, NULL), 0);
+	CHECK_INT(about.lost, lost);
+	CHECK_INT(about.end, ACTIVITY_END_THERE);
+	activity_about_release(&about);
+	activity_dir_remove(dir);
+}
+
+static enum activity_end end_of(const char *path)
+{
+	struct activity_about about = {.rank = -1};
+
+	CHECK_INT(activity_read(path, ignore, NULL, &about, NULL), 0);
+	activity_about_release(&about);
+	return about.end;
+}
+
+TEST(activity_jsonl, its_end_can_be_known)
+{
+	char *dir = activity_dir(), path[512];
+	struct activity a[ALL_KINDS];
+	struct activity_writer *w = activity_jsonl.open(dir, &origin, NULL);
+	const struct activity_closing bare = {.end_ns = T0};
+
+	all_kinds(a);
+	CHECK_INT(activity_jsonl.put(w, &a[3], NULL), 0);
+	CHECK_INT(activity_jsonl.flush(w, NULL), 0);
+	snprintf(path, sizeof(path), "%s", activity_jsonl.path(w));
+	CHECK_INT(end_of(path), ACTIVITY_END_MISSING);
+	CHECK_INT(activity_jsonl.close(w, &bare, NULL), 0);
+	CHECK_INT(end_of(path), ACTIVITY_END_THERE);
+	/* Calls alone: there is no map of devices. */
+	CHECK_INT(end_of(write_all(dir, &a[4], 1, NULL)), ACTIVITY_END_UNKNOWN);
+	CHECK_INT(end_of(write_all(dir, &a[4], 1, &bare)), ACTIVITY_END_THERE);
 	activity_dir_remove(dir);
 }
 

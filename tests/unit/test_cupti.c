@@ -44,6 +44,7 @@ static struct {
 	cupti_clock_fn clock;
 	uint64_t on;
 	unsigned registered, flushes, forced;
+	unsigned runs; /* so many flushes that are not forced find that something runs */
 	int thread_ids;
 	size_t dropped;
 	cupti_result refuses;
@@ -108,6 +109,10 @@ static cupti_result fake_flush(uint32_t flag)
 	lib.forced += flag & 1;
 	if (!lib.complete)
 		return 7;
+	if (lib.runs && !(flag & 1)) {
+		lib.runs--;
+		return CUPTI_OK;
+	}
 	lib.buffer = NULL;
 	if (b)
 		lib.complete(NULL, 0, b, lib.size, lib.used);
@@ -517,6 +522,62 @@ TEST(cupti, a_flush_is_forced_only_at_the_end)
 	CHECK_INT(lib.forced, forced + 1);
 }
 
+/* Every flush of the last ones is followed by 2 ms of waiting. */
+TEST(cupti, the_end_waits_for_what_runs)
+{
+	use_13();
+	CHECK_INT(cupti_source.start(ALL), 0);
+	put_kernel("long", 10, 20);
+	unsigned flushes = lib.flushes, forced = lib.forced;
+	lib.runs = 300;
+	cupti_source.stop();
+	CHECK_INT(ntold, 1);
+	CHECK_INT(cupti_source.lost(), 0);
+	CHECK_INT(lib.flushes, flushes + 302);
+	CHECK_INT(lib.forced, forced + 1);
+}
+
+TEST(cupti, the_end_waits_no_longer_than_it_may)
+{
+	use_13();
+	CHECK_INT(cupti_source.start(ALL), 0);
+	put_kernel("endless", 10, 0);
+	lib.runs = 100000;
+	cupti_source.stop();
+	CHECK(lib.runs < 99000 && lib.runs > 96000);
+	CHECK_INT(ntold, 0);
+	CHECK_INT(cupti_source.lost(), 1);
+	/* Nothing is in the buffer that is out: nothing runs. */
+	size_t max;
+	CHECK_INT(cupti_source.start(ALL), 0);
+	lib.request(&lib.buffer, &lib.size, &max);
+	lib.used = 0;
+	lib.runs = 100000;
+	cupti_source.stop();
+	CHECK(lib.runs > 99800);
+	/* Nobody waits for long when the process ends. */
+	CHECK_INT(cupti_source.start(ALL), 0);
+	put_kernel("endless", 10, 0);
+	lib.runs = 100000;
+	cupti_hurry();
+	cupti_source.stop();
+	CHECK(lib.runs > 99800);
+}
+
+TEST(cupti, a_library_that_keeps_buffers_is_waited_for_once)
+{
+	use_13();
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_INT(cupti_source.start(ALL), 0);
+		put_kernel("ended", 10, 20);
+		lib.runs = 100000;
+		cupti_source.stop();
+		CHECK_INT(ntold, i + 1);
+		CHECK_INT(cupti_source.lost(), 0);
+		CHECK(i ? lib.runs > 99800 : lib.runs < 99000);
+	}
+}
+
 TEST(cupti, kinds_change_while_it_is_on)
 {
 	use_13();
@@ -564,6 +625,7 @@ TEST(cupti, calls_of_the_driver_are_told_once)
 		CHECK_INT(ntold, 1);
 		CHECK_INT(told[0].a.kind, cases[i].told_as);
 		CHECK_STR(told[0].name, "");
+		CHECK((strstr(cupti_trouble(), "told once") != NULL) == (i > 0));
 	}
 }
 

@@ -205,6 +205,49 @@ TEST(nvtx, domains_and_registered_texts)
 	CHECK_STR(told[4].domain, "");
 }
 
+static unsigned nranges;
+static char last_range[64];
+
+static void on_range(const char *message)
+{
+	nranges++;
+	snprintf(last_range, sizeof(last_range), "%s", message);
+}
+
+/* Ranges that may be steps are told whether it is on or not; marks are none. */
+TEST(nvtx, ranges_that_may_be_steps)
+{
+	attach(16, 16);
+	void *d = domain("trainer");
+	struct nvtx_event e = {.size = sizeof(e), .message_type = NVTX_ASCII};
+
+	push("step start"); /* nobody listens yet */
+	nvtx_on_range(on_range);
+	for (unsigned on = 0; on < 2; on++) {
+		nvtx_switch(on != 0);
+		nranges = 0;
+		push("step start");
+		start("step start");
+		e.message = "step start";
+		domain_push(d, &e);
+		((uint64_t(*)(void *, const struct nvtx_event *))core2[2])(d, &e);
+		((int (*)(const struct nvtx_event *))core[8])(&e);
+		((uint64_t(*)(const struct nvtx_event *))core[4])(&e);
+		CHECK_INT(nranges, 6);
+		CHECK_STR(last_range, "step start");
+		mark("step start");
+		domain_mark(d, &e);
+		push("forward");
+		push("");
+		push(NULL);
+		domain_push(d, NULL);
+		CHECK_INT(nranges, 6);
+	}
+	nvtx_on_range(NULL);
+	push("step start");
+	CHECK_INT(nranges, 6);
+}
+
 TEST(nvtx, registering_ends_somewhere)
 {
 	static char name[2000];

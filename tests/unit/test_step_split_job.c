@@ -104,6 +104,187 @@ TEST(step_split_job, names_of_the_job_do_no_harm)
 	split_job_release(&j);
 }
 
+/* --- what cannot be compared --- */
+
+/* Killed in its third step, before the device's library had told much of what it did. */
+static struct split_rank *killed_rank(int rank, bool tells)
+{
+	struct step_split *s = step_split_new();
+	struct split_rank *r = split_rank_new();
+
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t at = BEGAN + i * 100 * MS;
+
+		step_split_step(s, &(struct split_step){10 + i, at, at + 100 * MS, i < 2});
+		if (tells && !i)
+			work(s, ACTIVITY_KERNEL, "matmul", at, at + 60 * MS);
+	}
+	step_split_finish(s, r);
+	r->rank = rank;
+	r->pid = 100 + (uint32_t)rank;
+	free(r->note);
+	r->note = strdup("the process was killed or ended before the last step");
+	return r;
+}
+
+TEST(step_split_job, a_killed_rank_is_not_blamed)
+{
+	for (unsigned tells = 0; tells < 2; tells++) {
+		struct split_job j = {0};
+
+		for (int i = 0; i < 3; i++)
+			split_job_add(&j, i == 1 ? killed_rank(i, tells)
+						 : rank_of(&(struct plan){i, 100 * MS, 60 * MS,
+									  20 * MS, 0, 0}));
+		const char *text = job_text(&j);
+		CHECK_INT(j.slowest.verdict, SPLIT_EVEN);
+		CHECK_INT(j.mean.part_ns[SPLIT_IDLE], 20 * MS);
+		CHECK(!strstr(text, "slowest") && !strstr(text, "host does not launch"));
+		CHECK(strstr(text, "Rank 1: the process was killed or ended before the last step. "
+				   "It is not compared with the others.\nSteps 10") == text);
+		json_t *o = split_job_json(&j),
+		       *row = json_array_get(json_object_get(o, "rows"), 1);
+		CHECK(json_is_false(json_object_get(row, "judged")));
+		json_decref(o);
+		split_job_release(&j);
+	}
+}
+
+TEST(step_split_job, all_were_killed)
+{
+	struct split_job j = {0};
+
+	for (int i = 0; i < 20; i++)
+		split_job_add(&j, killed_rank(i, i != 4));
+	const char *text = job_text(&j);
+	CHECK_INT(j.slowest.verdict, SPLIT_NOT_JUDGED);
+	CHECK_INT(j.mean.step_ns, 100 * MS);
+	CHECK_HAS(text, "12 more: 20 of 20 are not complete");
+	CHECK(!strstr(text, "slowest"));
+	split_job_release(&j);
+}
+
+TEST(step_split_job, without_work_of_a_device)
+{
+	struct split_job j = {0};
+
+	for (int i = 0; i < 3; i++) {
+		struct split_rank *r = rank_of(
+			&(struct plan){i, (i == 1 ? 130 : 100) * MS, 60 * MS, 20 * MS, 0, 0});
+
+		if (i == 1) {
+			free(r->devices[0].steps);
+			r->ndevices = 0;
+		}
+		split_job_add(&j, r);
+	}
+	const char *text = job_text(&j);
+	CHECK_INT(j.slowest.verdict, SPLIT_EVEN);
+	CHECK_HAS(text, "1 rank told no work of a device, and cannot be compared with the others");
+	split_job_release(&j);
+}
+
+/* --- several jobs --- */
+
+static struct split_rank *rank_of_job(int rank, uint32_t pid, uint64_t compute, const char *job,
+				      const char *parent)
+{
+	struct split_rank *r =
+		rank_of(&(struct plan){rank, 100 * MS, compute, 90 * MS - compute, 0, 0});
+
+	r->pid = pid;
+	free(r->job);
+	free(r->parent);
+	r->job = strdup(job);
+	r->parent = strdup(parent);
+	return r;
+}
+
+TEST(step_split_job, two_jobs_by_their_parents)
+{
+	struct split_job j = {0};
+
+	/* In the first job rank 1 is late, the second is even. */
+	split_job_add(&j, rank_of_job(0, 500, 40 * MS, "", "node0:9"));
+	split_job_add(&j, rank_of_job(1, 501, 80 * MS, "", "node0:9"));
+	split_job_add(&j, rank_of_job(0, 600, 20 * MS, "", "node0:7"));
+	split_job_add(&j, rank_of_job(1, 601, 20 * MS, "", "node0:7"));
+	const char *text = job_text(&j);
+	CHECK_INT(j.slowest.verdict, SPLIT_SEVERAL_JOBS);
+	CHECK_INT(j.njobs, 2);
+	CHECK(strstr(text, "These are 2 jobs in one trace.") == text);
+	CHECK_HAS(text, "Job 1 of 2 (started by node0:9)\nSteps 10 to 12 of 2 ranks");
+	CHECK_HAS(text, "Rank 1 is the slowest");
+	CHECK_HAS(strstr(text, "Job 2 of 2"), "No rank is notably slower");
+	CHECK_INT(j.jobs[0].slowest.verdict, SPLIT_WAITED_FOR);
+	CHECK_INT(j.jobs[1].slowest.verdict, SPLIT_EVEN);
+	json_t *o = split_job_json(&j), *jobs = json_object_get(o, "jobs");
+	CHECK_INT(json_array_size(jobs), 2);
+	CHECK_STR(json_string_value(json_object_get(json_object_get(o, "slowest"), "verdict")),
+		  "several jobs");
+	CHECK_INT(json_array_size(json_object_get(json_array_get(jobs, 1), "rows")), 2);
+	json_decref(o);
+	split_job_release(&j);
+}
+
+TEST(step_split_job, two_jobs_that_say_so)
+{
+	struct split_job j = {0};
+
+	/* On two hosts each, so that their parents say nothing; no rank comes twice. */
+	split_job_add(&j, rank_of_job(0, 500, 40 * MS, "a:1", "node0:9"));
+	split_job_add(&j, rank_of_job(1, 501, 40 * MS, "a:1", "node1:9"));
+	split_job_add(&j, rank_of_job(2, 600, 20 * MS, "b:1", "node0:7"));
+	split_job_add(&j, rank_of_job(3, 601, 20 * MS, "b:1", "node1:7"));
+	job_text(&j);
+	CHECK_INT(j.njobs, 2);
+	CHECK_INT(j.jobs[0].nranks, 2);
+	CHECK_STR(j.jobs[1].ranks[0]->job, "b:1");
+	split_job_release(&j);
+	/* Two that had the same environment. */
+	for (int i = 0; i < 4; i++)
+		split_job_add(&j, rank_of_job(i / 2, 500 + (uint32_t)i, 40 * MS, "a:1",
+					      i % 2 ? "node0:9" : "node0:7"));
+	job_text(&j);
+	CHECK_INT(j.njobs, 2);
+	split_job_release(&j);
+}
+
+TEST(step_split_job, jobs_that_cannot_be_told_apart)
+{
+	struct split_job j = {0};
+	static const char *const parents[] = {"", "n:1", "n:2", "n:3", "n:4"};
+
+	for (unsigned own = 0; own < 2; own++) {
+		for (int i = 0; i < 4; i++)
+			split_job_add(&j,
+				      rank_of_job(i / 2, 500 + (uint32_t)i, (i == 1 ? 80 : 40) * MS,
+						  "", parents[own ? i + 1 : 0]));
+		const char *text = job_text(&j);
+		CHECK_INT(j.njobs, 0);
+		CHECK(strstr(text, "Ranks come more than once: these are several jobs") == text);
+		CHECK(!strstr(text, "slowest"));
+		split_job_release(&j);
+	}
+	/* Jobs of one rank each. */
+	for (int i = 0; i < 2; i++)
+		split_job_add(&j, rank_of_job(0, 500 + (uint32_t)i, 40 * MS, "", parents[i + 1]));
+	CHECK_HAS(job_text(&j), "Job 2 of 2 (started by n:2)");
+	split_job_release(&j);
+}
+
+TEST(step_split_job, one_job_on_two_hosts_is_one)
+{
+	struct split_job j = {0};
+
+	for (int i = 0; i < 4; i++)
+		split_job_add(&j, rank_of_job(i, 500 + (uint32_t)i, 40 * MS, "",
+					      i < 2 ? "n0:1" : "n1:1"));
+	job_text(&j);
+	CHECK_INT(j.slowest.verdict, SPLIT_EVEN);
+	split_job_release(&j);
+}
+
 /* --- files --- */
 
 static void put_rank(const char *dir, struct split_rank *r)

@@ -60,8 +60,9 @@ int cuptiFinalize(void);
 
 /* --- the job's side --- */
 
-/* Launched now, begins at once, takes so long; the call itself is noted as cudaLaunchKernel. The
- * name must live as long as the process. Returns the correlation id. */
+/* Launched now, begins at once, takes so long; the call itself is noted as cudaLaunchKernel (those
+ * below as cudaMemcpyAsync and cudaMemsetAsync). The name must live as long as the process. Returns
+ * the correlation id. */
 uint32_t simCudaKernel(const char *name, uint32_t device, uint32_t stream, uint64_t ns);
 void simCudaMemcpy(uint32_t device, uint32_t stream, uint8_t kind, uint64_t bytes, uint64_t ns);
 void simCudaMemset(uint32_t device, uint32_t stream, uint32_t value, uint64_t bytes);

@@ -15,8 +15,9 @@
  * A flush returns the buffers in which everything has ended; what is behind a kernel that still
  * runs comes later. Forced, it returns all of them, and what still runs has no end in there: of a
  * job that is ahead of its device, nearly all is lost so (on an H200: 46,219 of 48,400 kernels,
- *with a forced flush every 20 ms). So it is forced only when nothing is on any more, after a
- *moment.
+ * with a forced flush every 20 ms). So it is forced only when nothing is on any more and what was
+ * launched before has ended, which is waited for, within bounds; what has no end then is lost, and
+ * counted.
  *
  * Nothing is registered before start, and after stop nothing is on. The library has no call to take
  * callbacks back; ours stay registered, where nobody else had any, and are never called while
@@ -35,7 +36,10 @@
 #define TURN_MS 5000
 #define NAP_NS 200000
 #define FETCH_MS 1000
-#define LAST_MS 200
+#define LAST_LEAST_MS 200 /* for what has ended: the library takes a moment to return it */
+#define LAST_MOST_MS 3000 /* for what still runs, if nobody else waits for the library */
+#define LAST_NAP_MS 2
+#define LAST_ASIDE_MS 1000 /* the same, while a thread of the job waits */
 
 static struct {
 	const struct cupti *fns;
@@ -48,37 +52,12 @@ static struct {
 	_Atomic bool aside;
 	_Atomic uint64_t lost;
 	_Atomic uint32_t walking; /* threads that are telling */
+	_Atomic bool hurry; /* the process ends */
+	bool keeps; /* the library has kept buffers in which everything had ended */
 	const char *trouble;
 } self = {.trouble = ""};
 
 void (*cupti_tell)(const struct collect_activity *a) = collect_activity;
-
-/* --- one at a time --- */
-
-static _Atomic uint64_t turn; /* process and thread; 0: nobody's */
-
-bool cupti_take(uint32_t wait_ms)
-{
-	uint64_t me = (uint64_t)(uint32_t)syscall(SYS_getpid) << 32 | (uint32_t)syscall(SYS_gettid);
-	struct timespec nap = {0, NAP_NS};
-
-	for (uint64_t left = (uint64_t)wait_ms * 1000000 / NAP_NS + 1; left; left--) {
-		uint64_t owner = atomic_load(&turn);
-		if (owner == me)
-			return false;
-		/* Of another process: it was held when this one was forked. */
-		if ((!owner || owner >> 32 != me >> 32) &&
-		    atomic_compare_exchange_strong(&turn, &owner, me))
-			return true;
-		syscall(SYS_nanosleep, &nap, NULL);
-	}
-	return false;
-}
-
-void cupti_give(void)
-{
-	atomic_store(&turn, 0);
-}
 
 /* --- what the library calls --- */
 
@@ -155,19 +134,45 @@ static void fetch(void)
 	wait_for_walkers();
 }
 
-/* When nothing is on any more: what runs is waited for, a moment. */
-static void fetch_last(void)
+void cupti_hurry(void)
 {
-	struct timespec nap = {0, 2000000};
+	atomic_store(&self.hurry, true);
+}
 
-	for (unsigned left = LAST_MS / 2; left; left--) {
+/* How long what still runs is waited for, as things are. */
+static uint32_t patience_ms(uint32_t most)
+{
+	if (self.keeps || atomic_load(&self.hurry) || cupti_is_awaited())
+		return LAST_LEAST_MS;
+	/* Buffers without a record in them were only asked for. */
+	return cupti_buffers_in_use() ? most : LAST_LEAST_MS;
+}
+
+/*
+ * When nothing is on any more. A buffer comes back when everything in it has ended: as long as one
+ * is out something runs. If that was waited for in vain, and then nothing lacks its end, this
+ * library keeps buffers for other reasons, and is not waited for so long again.
+ */
+static void fetch_last(uint32_t most_ms)
+{
+	const struct timespec nap = {0, LAST_NAP_MS * 1000000};
+	uint32_t waited = 0;
+	bool out;
+
+	for (;;) {
 		(void)self.fns->flush(0);
-		if (!cupti_buffers_out())
+		out = cupti_buffers_out() != 0;
+		if (!out || waited >= patience_ms(most_ms))
 			break;
 		syscall(SYS_nanosleep, &nap, NULL);
+		waited += LAST_NAP_MS;
 	}
+	wait_for_walkers();
+	uint64_t lost = atomic_load(&self.lost);
 	(void)self.fns->flush(CUPTI_FLUSH_FORCED);
 	wait_for_walkers();
+	if (out && waited >= LAST_ASIDE_MS && atomic_load(&self.lost) == lost)
+		self.keeps = true;
 }
 
 /* --- having the library, and not --- */
@@ -276,12 +281,12 @@ static int hold(uint32_t kinds)
 	return -EIO;
 }
 
-static void let_go(void)
+static void let_go(uint32_t wait_ms)
 {
 	if (!cupti_is_held())
 		return;
 	switch_kinds(cupti_kinds(self.held), 0);
-	fetch_last();
+	fetch_last(wait_ms);
 	self.held = 0;
 	number_threads(false);
 	cupti_watch_restore(self.fns);
@@ -291,7 +296,7 @@ void cupti_step_aside(void)
 {
 	if (!cupti_is_held())
 		return;
-	let_go();
+	let_go(LAST_ASIDE_MS);
 	atomic_store(&self.aside, true);
 }
 
@@ -351,13 +356,21 @@ static void source_stop(void)
 {
 	nvtx_switch(false);
 	bool mine = cupti_take(TURN_MS);
-	let_go();
+	let_go(LAST_MOST_MS);
 	atomic_store(&self.on, false);
 	atomic_store(&self.kinds, 0);
 	atomic_store(&self.aside, false);
 	if (mine)
 		cupti_give();
 	cupti_buffers_free();
+}
+
+/* For more than one name under which calls of the driver are told. */
+static bool asks_twice(uint32_t kinds)
+{
+	uint32_t names = kinds & (ACTIVITY_APIS & ~ACTIVITY_BIT(ACTIVITY_RUNTIME_API));
+
+	return (names & (names - 1)) != 0;
 }
 
 static int source_start(uint32_t kinds)
@@ -383,6 +396,9 @@ static int source_start(uint32_t kinds)
 		return r;
 	}
 	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
+	if (!self.trouble[0] && asks_twice(kinds))
+		self.trouble = "calls of the driver are told once, under the first of API, AclAPI "
+			       "and NodeAPI that was asked for: the others stay empty";
 	return 0;
 }
 
@@ -395,7 +411,7 @@ static int source_change(uint32_t kinds)
 		return -EBUSY;
 	int r = 0;
 	if (!cupti_kinds(kinds)) {
-		let_go();
+		let_go(LAST_MOST_MS);
 	} else if (cupti_is_held()) {
 		fetch(); /* of a kind that is not told any more, too */
 		switch_kinds(cupti_kinds(self.held), cupti_kinds(kinds));

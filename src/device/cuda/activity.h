@@ -17,12 +17,6 @@
 /* What has gone wrong since start, in words for people; "" if nothing has. For the thread that
  * calls start. */
 const char *cupti_trouble(void);
-/*
- * One at a time: those who switch, and those of the job's threads that use the library for others.
- * False: it is this very thread that has the turn, or nobody gave it up in time.
- */
-bool cupti_take(uint32_t wait_ms);
-void cupti_give(void);
 /* With the turn: whoever comes finds the library as if we were not there. */
 void cupti_step_aside(void);
 bool cupti_is_held(void);
@@ -31,6 +25,16 @@ bool cupti_uses(uint32_t kind);
 
 /* Who is told; collect_activity() but in tests. */
 extern void (*cupti_tell)(const struct collect_activity *a);
+
+/* --- activity_turn.c --- */
+
+/*
+ * One at a time: those who switch, and those of the job's threads that use the library for others.
+ * False: it is this very thread that has the turn, or nobody gave it up in time.
+ */
+bool cupti_take(uint32_t wait_ms);
+void cupti_give(void);
+bool cupti_is_awaited(void); /* does anybody wait for his turn? */
 
 /* --- activity_lib.c: the library --- */
 
@@ -59,6 +63,7 @@ bool cupti_buffer_is_ours(const uint8_t *buffer);
 void cupti_buffer_give(uint8_t *buffer, bool keep);
 void cupti_buffers_free(void); /* those that the library does not have */
 unsigned cupti_buffers_out(void);
+unsigned cupti_buffers_in_use(void); /* of these, with something in them */
 
 /* --- activity_walk.c: records --- */
 

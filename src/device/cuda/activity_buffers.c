@@ -6,7 +6,11 @@
 #include "device/cuda/activity.h"
 
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 enum { SLOT_EMPTY, SLOT_FREE, SLOT_BUSY, SLOT_OUT };
 
@@ -35,11 +39,20 @@ static uint8_t *take_new(unsigned i)
 	return p;
 }
 
+static uint8_t *take_again(unsigned i)
+{
+	uint8_t *p = atomic_load(&slots[i].at);
+
+	memset(p, 0, sizeof(uint32_t)); /* no record has the kind 0 */
+	atomic_store(&slots[i].state, SLOT_OUT);
+	return p;
+}
+
 uint8_t *cupti_buffer_take(void)
 {
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
-		if (move(i, SLOT_FREE, SLOT_OUT))
-			return atomic_load(&slots[i].at);
+		if (move(i, SLOT_FREE, SLOT_BUSY))
+			return take_again(i);
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
 		if (move(i, SLOT_EMPTY, SLOT_BUSY))
 			return take_new(i);
@@ -84,6 +97,25 @@ void cupti_buffers_free(void)
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
 		if (move(i, SLOT_FREE, SLOT_BUSY))
 			unmap(i);
+}
+
+/* By the kernel, since a buffer may come back and be unmapped this very moment. */
+static bool has_record(unsigned i)
+{
+	uint32_t kind = 1;
+	struct iovec from = {atomic_load(&slots[i].at), sizeof(kind)}, to = {&kind, sizeof(kind)};
+
+	(void)syscall(SYS_process_vm_readv, syscall(SYS_getpid), &to, 1ul, &from, 1ul, 0ul);
+	return kind != 0;
+}
+
+unsigned cupti_buffers_in_use(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
+		n += atomic_load(&slots[i].state) == SLOT_OUT && has_record(i);
+	return n;
 }
 
 unsigned cupti_buffers_out(void)

@@ -5,8 +5,9 @@
  * (preloaded, ours is the one that is found; otherwise activity_watch.c sets theirs). It hands us
  * its table of functions. Nothing here may depend on being called once.
  *
- * While off a mark costs one load. Ranges are told if they begin while on; of those that are pushed
- * each thread keeps the ids, which belong to the period in which it is on.
+ * While off a mark costs one load, and a range a look at the first character of its message: some
+ * are steps of the job. Ranges are told if they begin while on; of those that are pushed each
+ * thread keeps the ids, which belong to the period in which it is on.
  */
 #include "device/cuda/activity.h"
 
@@ -25,6 +26,7 @@
 #define DEPTH 32
 
 static _Atomic uint32_t period; /* odd: on */
+static void (*_Atomic range_begins)(const char *message);
 
 /* Names of domains and registered texts live as long as the process. */
 static char domains[DOMAINS][DOMAIN_BYTES];
@@ -50,6 +52,26 @@ void nvtx_switch(bool on)
 static inline bool is_on(void)
 {
 	return atomic_load_explicit(&period, memory_order_relaxed) & 1;
+}
+
+void nvtx_on_range(void (*fn)(const char *message))
+{
+	atomic_store(&range_begins, fn);
+}
+
+__attribute__((noinline)) static void tell_step(const char *message)
+{
+	void (*fn)(const char *) = atomic_load(&range_begins);
+
+	if (fn)
+		fn(message);
+}
+
+/* Before the range itself, which is the first thing in that step. */
+static inline void look_for_step(const char *message)
+{
+	if (message && message[0] == ACTIVITY_STEP_MESSAGE[0])
+		tell_step(message);
 }
 
 /* A thread of a forked child has another number than the one that it is a copy of. */
@@ -210,12 +232,16 @@ static void on_mark_event(const struct nvtx_event *e)
 
 static uint64_t on_start(const char *text)
 {
+	look_for_step(text);
 	return is_on() ? start(text, "") : 0;
 }
 
 static uint64_t on_start_event(const struct nvtx_event *e)
 {
-	return is_on() ? start(text_of(e), "") : 0;
+	const char *text = text_of(e);
+
+	look_for_step(text);
+	return is_on() ? start(text, "") : 0;
 }
 
 static void on_end(uint64_t id)
@@ -226,12 +252,16 @@ static void on_end(uint64_t id)
 
 static int on_push(const char *text)
 {
+	look_for_step(text);
 	return is_on() ? push(text, "") : NVTX_NOT_TRACKED;
 }
 
 static int on_push_event(const struct nvtx_event *e)
 {
-	return is_on() ? push(text_of(e), "") : NVTX_NOT_TRACKED;
+	const char *text = text_of(e);
+
+	look_for_step(text);
+	return is_on() ? push(text, "") : NVTX_NOT_TRACKED;
 }
 
 static int on_pop(void)
@@ -247,7 +277,10 @@ static void on_domain_mark(const void *domain, const struct nvtx_event *e)
 
 static uint64_t on_domain_start(const void *domain, const struct nvtx_event *e)
 {
-	return is_on() ? start(text_of(e), domain_name(domain)) : 0;
+	const char *text = text_of(e);
+
+	look_for_step(text);
+	return is_on() ? start(text, domain_name(domain)) : 0;
 }
 
 static void on_domain_end(const void *domain, uint64_t id)
@@ -258,7 +291,10 @@ static void on_domain_end(const void *domain, uint64_t id)
 
 static int on_domain_push(const void *domain, const struct nvtx_event *e)
 {
-	return is_on() ? push(text_of(e), domain_name(domain)) : NVTX_NOT_TRACKED;
+	const char *text = text_of(e);
+
+	look_for_step(text);
+	return is_on() ? push(text, domain_name(domain)) : NVTX_NOT_TRACKED;
 }
 
 static int on_domain_pop(const void *domain)
