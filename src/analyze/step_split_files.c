@@ -222,9 +222,14 @@ static int say_none(const struct split_job *j, const char *dir, const struct tro
 {
 	const char *of = t->request ? " of request " : "", *id = t->request ? t->request : "";
 
-	if (j->notes)
-		return err_set(err, -ENOENT, "no trace%s%s of sonde is in '%s': %.*s", of, id, dir,
-			       (int)strlen(j->notes) - 1, j->notes);
+	if (j->notes) {
+		char more[64] = "";
+
+		if (t->n > 1)
+			snprintf(more, sizeof(more), " So it was with %u more.", t->n - 1);
+		return err_set(err, -ENOENT, "no trace%s%s of sonde is in '%s'. %.*s%s", of, id,
+			       dir, (int)strcspn(j->notes, "\n"), j->notes, more);
+	}
 	if (t->being_written)
 		return err_set(err, -ENOENT,
 			       "no trace%s%s of sonde is in '%s' yet: one is being written", of, id,

@@ -356,12 +356,16 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 	rest_of(out, n, j->nsums);
 }
 
-static void say_answer(const struct split_job *j, unsigned top, struct buf *out)
+static void say_answer(const struct split_job *j, struct buf *out)
 {
 	say_incomplete(j, out);
 	say_split(j, out);
 	say_slowest(j, out);
 	say_notes(j, out);
+}
+
+static void add_tables(const struct split_job *j, unsigned top, struct buf *out)
+{
 	table_ranks(j, top, out);
 	table_steps(j, top, out);
 	table_kernels(j, top, out);
@@ -380,27 +384,37 @@ static void say_job(const struct split_job *j, size_t i, struct buf *out)
 	buf_add_char(out, '\n');
 }
 
-void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
+/* All answers come first. */
+static void say_jobs(const struct split_job *j, unsigned top, struct buf *out)
 {
-	if (!j->nranks) {
-		buf_add_str(out, "There is no trace of a rank.\n");
-		return;
-	}
-	if (j->slowest.verdict != SPLIT_SEVERAL_JOBS) {
-		say_answer(j, top, out);
-		return;
-	}
-	if (!j->njobs) {
-		buf_add_str(out, "Ranks come more than once: these are several jobs, which cannot "
-				 "be told apart here. Nothing is compared; trace one of them with "
-				 "--pids or --job-id.\n");
-		say_answer(j, top, out);
-		return;
-	}
 	buf_addf(out, "These are %zu jobs in one trace. Each is judged by itself.\n", j->njobs);
 	add_lines(out, j->notes);
 	for (size_t i = 0; i < j->njobs; i++) {
 		say_job(j, i, out);
-		say_answer(&j->jobs[i], top, out);
+		say_answer(&j->jobs[i], out);
 	}
+	for (size_t i = 0; i < j->njobs; i++) {
+		say_job(j, i, out);
+		add_tables(&j->jobs[i], top, out);
+	}
+}
+
+void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
+{
+	bool several = j->slowest.verdict == SPLIT_SEVERAL_JOBS;
+
+	if (!j->nranks) {
+		buf_add_str(out, "There is no trace of a rank.\n");
+		return;
+	}
+	if (several && j->njobs) {
+		say_jobs(j, top, out);
+		return;
+	}
+	if (several)
+		buf_add_str(out, "Ranks come more than once: these are several jobs, which cannot "
+				 "be told apart here. Nothing is compared; trace one of them with "
+				 "--pids or --job-id.\n");
+	say_answer(j, out);
+	add_tables(j, top, out);
 }

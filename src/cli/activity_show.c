@@ -167,7 +167,7 @@ static void add_loss(const struct totals *t, struct buf *out)
 		words_count(out, t->lost);
 		buf_add_str(out,
 			    t->lost == 1 ? " activity was lost.\n" : " activities were lost.\n");
-	} else if (!t->open && !t->torn) {
+	} else if (!t->open && !t->torn && !t->nameless) {
 		buf_add_str(out, "As far as the files say nothing was lost.\n");
 	}
 	if (t->torn)

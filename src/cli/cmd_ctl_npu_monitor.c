@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* sonde ctl npu-monitor: starts and stops the monitor of operators in NPU processes. */
+/* sonde ctl npu-monitor: starts and stops the monitor of operators in jobs. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,6 +56,9 @@ static void hints(const struct ctl *c, const struct npu_monitor_config *config)
 	hint_filter(c, config->filter);
 	if (config->start && config->stop)
 		ctl_say(c, "both --npu-monitor-start and --npu-monitor-stop: it stops");
+	if (*config->log_file && config->log_file[0] != '/')
+		ctl_say(c, "'--log-file' is a relative path: it is taken from the directory in "
+			   "which each job runs");
 	if (config->duration_s > 0 && config->duration_s < (float)config->report_interval_s &&
 	    !config->stop)
 		ctl_say(c, "--duration is shorter than --report-interval-s: it may end before the "
@@ -117,7 +120,8 @@ static const struct opt options[] = {
 	{.name = "npu-monitor-stop",
 	 .kind = OPT_FLAG,
 	 .offset = AT(config.stop),
-	 .help = "Stop it. Without either, a running monitor gets the new interval, kinds and "
+	 .help = "Stop it, or cancel a trace that has not begun. Without either, a running monitor "
+		 "gets the new interval, kinds and "
 		 "filter."},
 	{.name = "report-interval-s",
 	 .kind = OPT_UINT,
@@ -162,8 +166,8 @@ static const struct opt options[] = {
 	 .arg = "DIR",
 	 .parse = ctl_value_path,
 	 .offset = AT(config.log_file),
-	 .help = "Directory, on the hosts, for the data themselves. Without it metrics go to the "
-		 "daemon."},
+	 .help = "Directory, on the hosts, for the data themselves; a relative one is taken from "
+		 "the directory in which each job runs. Without it metrics go to the daemon."},
 	{.name = "export-type",
 	 .kind = OPT_CHOICE,
 	 .arg = "TYPE",
@@ -201,7 +205,7 @@ const struct command cmd_ctl_npu_monitor = {
 	.name = "ctl npu-monitor",
 	.alias = "dyno npu-monitor",
 	.spec = {.name = "sonde ctl npu-monitor",
-		 .summary = "monitor the times of operators in NPU processes",
+		 .summary = "monitor the times of operators of jobs on NPUs and GPUs",
 		 .description =
 			 "Starts, changes and stops the monitor of operators in processes of "
 			 "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1, "

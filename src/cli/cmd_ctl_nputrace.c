@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* sonde ctl nputrace: a trace by the profilers of torch_npu and MindSpore. */
+/* sonde ctl nputrace: a trace of steps, by sonde's monitor or the profiler of an NPU framework. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -59,8 +59,8 @@ static void hints(const struct ctl *c, const struct nputrace_config *config)
 	if (config->async_mode && !config->analyse)
 		ctl_say(c, "'--async-mode' does nothing without '--analyse'");
 	if (config->log_file[0] != '/')
-		ctl_say(c, "'--log-file' is a relative path: each process takes it from its own "
-			   "working directory");
+		ctl_say(c, "'--log-file' is a relative path: it is taken from the directory in "
+			   "which each job runs");
 	if (c->hosts.n > 1 && config->start_step < 0)
 		ctl_say(c, "with --start-step -1 each host starts at the step it happens to be at; "
 			   "give a step that none has reached to start all at the same");
@@ -135,7 +135,8 @@ static const struct opt options[] = {
 	 .arg = "DIR",
 	 .parse = ctl_value_path,
 	 .offset = AT(config.log_file),
-	 .help = "Directory for the data, on the hosts. Required."},
+	 .help = "Directory for the data, on the hosts; a relative one is taken from the directory "
+		 "in which each job runs. Required."},
 	{.name = "start-step",
 	 .kind = OPT_CALL,
 	 .arg = "N",
@@ -295,7 +296,7 @@ const struct command cmd_ctl_nputrace = {
 	.name = "ctl nputrace",
 	.alias = "dyno nputrace",
 	.spec = {.name = "sonde ctl nputrace",
-		 .summary = "trace NPU processes with the profiler of their framework",
+		 .summary = "trace some steps of jobs on NPUs and GPUs",
 		 .description =
 			 "Makes processes of torch_npu or MindSpore that were started with "
 			 "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -74,17 +75,16 @@ static bool is_readable(const char *path)
  * blanks or colons. */
 static char *absolute(const char *path, struct err *err)
 {
-	char *whole = realpath(path, NULL);
+	struct buf whole = {0};
 
-	if (!whole) {
-		err_sys(err, -errno, "cannot find '%s'", path);
-	} else if (strpbrk(whole, ": \t\n")) {
-		err_set(err, -EINVAL, "'%s' cannot be preloaded: there is a blank or a colon in it",
-			whole);
-		free(whole);
-		whole = NULL;
-	}
-	return whole;
+	if (fs_absolute(path, &whole, err) < 0)
+		return NULL;
+	if (!strpbrk(buf_str(&whole), ": \t\n"))
+		return whole.data;
+	err_set(err, -EINVAL, "'%s' cannot be preloaded: there is a blank or a colon in it",
+		buf_str(&whole));
+	buf_release(&whole);
+	return NULL;
 }
 
 /* MSPTI tells of some kinds only if it is there from the start. NULL: there is none. */
@@ -104,9 +104,11 @@ static char *find_mspti(const struct monitor_options *o, struct err *err)
 		const char *home = getenv(homes[i]);
 		char *path = home && *home ? xasprintf("%s/lib64/" MSPTI, home) : NULL;
 
-		if (path && is_readable(path) && !strpbrk(path, ": \t\n"))
-			return path;
+		char *whole = path && is_readable(path) ? absolute(path, NULL) : NULL;
+
 		free(path);
+		if (whole)
+			return whole;
 	}
 	return NULL;
 }

@@ -173,8 +173,11 @@ static void note(const struct run *r, size_t i, struct buf *out)
 				 json_object_get(r->status[i].reply, "current_step")));
 	else
 		ctl_outcome_rest(o, limit_of(r->o), out);
-	if (o->state == CTL_TRIGGERED)
+	if (o->state == CTL_TRIGGERED) {
 		ctl_outcome_without(r->answers[i].reply, out);
+		ctl_outcome_traces(r->answers[i].reply, ctl_is_dyno(r->c) ? "dyno" : "sonde ctl",
+				   out);
+	}
 	if (o->state == CTL_TRIGGERED)
 		note_failures(r, i, out);
 	if (o->state == CTL_REFUSED && said)

@@ -135,3 +135,45 @@ void ctl_outcome_without(const json_t *reply, struct buf *out)
 	}
 	buf_addf(out, ", which %s not there for it", n == 1 ? "is" : "are");
 }
+
+static void add_pids(const json_t *list, struct buf *out)
+{
+	const size_t most = 4;
+	size_t n = json_array_size(list);
+
+	buf_addf(out, " (pid%s", n == 1 ? "" : "s");
+	for (size_t i = 0; i < n && i < most; i++)
+		buf_addf(out, "%s%lld", i ? ", " : " ",
+			 (long long)json_integer_value(json_array_get(list, i)));
+	buf_add_str(out, n > most ? ", …)" : ")");
+}
+
+void ctl_outcome_traces(const json_t *reply, const char *name, struct buf *out)
+{
+	const json_t *replaced = json_object_get(reply, "tracesReplaced");
+	const json_t *dropped = json_object_get(reply, "tracesDropped");
+	const json_t *unknown = json_object_get(reply, "stepsUnknown");
+	size_t n = json_array_size(replaced), d = json_array_size(dropped),
+	       u = json_array_size(unknown);
+
+	if (n) {
+		buf_addf(out, "%sit takes the place of %s that had not begun", out->len ? "; " : "",
+			 n == 1 ? "a trace" : "traces");
+		add_pids(replaced, out);
+	}
+	if (d) {
+		buf_addf(out, "%s%s that had not begun %s dropped", out->len ? "; " : "",
+			 d == 1 ? "a trace" : "traces", d == 1 ? "is" : "are");
+		add_pids(dropped, out);
+	}
+	if (!u)
+		return;
+	buf_addf(out, "%s%zu process%s no steps yet", out->len ? "; " : "", u,
+		 u == 1 ? " tells" : "es tell");
+	add_pids(unknown, out);
+	buf_addf(out,
+		 ": the trace begins when the job does, by an mstx range \"step start\", "
+		 "sonde_step() of C, sonde.step() of Python, or an optimizer of PyTorch; '%s "
+		 "npu-monitor --npu-monitor-stop' cancels one that has not begun",
+		 name);
+}

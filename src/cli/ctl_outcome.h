@@ -47,4 +47,8 @@ void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struc
 /* Adds the options that a process has told it will do without. Nothing, if there are none. */
 void ctl_outcome_without(const json_t *reply, struct buf *out);
 
+/* Adds what it means for traces that have not begun, and for those that cannot begin yet. Nothing,
+ * if there are none. */
+void ctl_outcome_traces(const json_t *reply, const char *name, struct buf *out);
+
 #endif

@@ -3,11 +3,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "analyze/frames.h"
 #include "base/clock.h"
+#include "base/demangle.h"
 #include "cli/ctl_table.h"
 #include "cli/ctl_text.h"
 
@@ -152,7 +154,9 @@ static void say_regression(const struct ctl *c, const json_t *r, struct buf *s)
 	char time[16], more[16], since[16];
 
 	buf_add_str(s, is_slower ? "Slower than before: " : "No longer slower: ");
-	add_name(s, name ? name : "?");
+	char *plain = name ? demangle(name) : NULL;
+	add_name(s, plain ? plain : name ? name : "?");
+	free(plain);
 	if (json_is_integer(rank))
 		buf_addf(s, " on rank %lld", (long long)json_integer_value(rank));
 	if (c->hosts.n > 1)

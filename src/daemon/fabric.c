@@ -359,6 +359,7 @@ int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric 
 			       "no endpoint for processes can be had, for the reasons above");
 	}
 	jobs_on_poke(d->jobs, poke, f);
+	jobs_on_gone(d->jobs, fabric_places_tidy, f);
 	*out = f;
 	return 0;
 }
@@ -368,6 +369,7 @@ void fabric_free(struct fabric *f)
 	if (!f)
 		return;
 	jobs_on_poke(f->daemon->jobs, NULL, NULL);
+	jobs_on_gone(f->daemon->jobs, NULL, NULL);
 	fabric_places_close(f);
 	event_free(f->others_served);
 	event_free(f->time_is_up);

@@ -122,10 +122,10 @@ static int remove_file(const char *path, const struct stat *file, struct err *er
 }
 
 /*
- * Removes what a dead daemon left. The file is looked at through a descriptor that followed no
+ * Removes what a dead process left. The file is looked at through a descriptor that followed no
  * link, since others may write to the directory: what is asked and what answers is the same file.
  */
-static int remove_stale(const char *path, struct err *err)
+static int remove_stale(const char *path, uid_t owner, struct err *err)
 {
 	struct stat st;
 	int file = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -137,7 +137,7 @@ static int remove_stale(const char *path, struct err *err)
 		r = err_sys(err, -errno, "cannot look at '%s'", path);
 	else if (!S_ISSOCK(st.st_mode))
 		r = err_set(err, -EEXIST, "'%s' is there and is no socket", path);
-	else if (st.st_uid != geteuid())
+	else if (st.st_uid != owner)
 		r = err_set(err, -EPERM, "'%s' belongs to user %u", path, st.st_uid);
 	else if (!nobody_listens(file))
 		r = err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
@@ -205,7 +205,7 @@ static int take_path(int fd, const struct sockaddr_un *address, socklen_t len, m
 	int r = bind_with_mode(fd, address, len, mode);
 
 	if (r == -EADDRINUSE) {
-		int lock = lock_directory(path), removed = remove_stale(path, err);
+		int lock = lock_directory(path), removed = remove_stale(path, geteuid(), err);
 
 		if (removed == 0)
 			r = bind_with_mode(fd, address, len, mode);
@@ -240,6 +240,11 @@ int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mod
 	made.send_bytes = send_buffer(made.fd);
 	*e = made;
 	return 0;
+}
+
+int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err)
+{
+	return remove_stale(path, owner, err);
 }
 
 bool fabric_endpoint_free(const char *name, bool is_path)

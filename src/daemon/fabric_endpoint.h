@@ -28,6 +28,10 @@ struct fabric_endpoint {
 int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct err *err);
 int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err);
 
+/* Removes the file of a socket, if it is one of this user that nobody listens on; follows no link.
+ */
+int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err);
+
 /* Whether nobody has the name now, as far as can be told without taking it. */
 bool fabric_endpoint_free(const char *name, bool is_path);
 

@@ -10,6 +10,7 @@
 #include "daemon/fabric_endpoint.h"
 #include "daemon/fabric_limit.h"
 #include "daemon/fabric_reply.h"
+#include "daemon/jobs.h"
 
 #define FABRIC_PLACES 5
 
@@ -55,5 +56,8 @@ void fabric_on_readable(evutil_socket_t fd, short what, void *arg);
 /* Opens all that can be had, and sees to it that they stay. */
 void fabric_places_open(struct fabric *f);
 void fabric_places_close(struct fabric *f);
+/* A guest is gone that was reached by one of the places, at this address: the file of its socket is
+ * removed, if it lies beside ours. */
+void fabric_places_tidy(void *arg, uid_t uid, const struct jobs_address *at);
 
 #endif

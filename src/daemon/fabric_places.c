@@ -215,6 +215,41 @@ void fabric_places_open(struct fabric *f)
 	look_again(f);
 }
 
+/* --- what guests leave --- */
+
+/* The name of a guest's own making: nothing else in the directory is touched. */
+static bool is_guest_file(const char *name)
+{
+	size_t prefix = strlen(FABRIC_GUEST_NAME);
+
+	return !strncmp(name, FABRIC_GUEST_NAME, prefix) && name[prefix] &&
+	       !name[prefix + strspn(name + prefix, "0123456789abcdef-")];
+}
+
+/* Of the path that the guest told only the last part counts, and only in our own directory. */
+void fabric_places_tidy(void *arg, uid_t uid, const struct jobs_address *at)
+{
+	struct fabric *f = arg;
+	char told[sizeof(at->address.sun_path) + 1] = "";
+	struct err err = {0};
+
+	memcpy(told, at->address.sun_path, sizeof(at->address.sun_path));
+	const char *name = told[0] == '/' ? strrchr(told, '/') + 1 : NULL;
+	if (!name || !is_guest_file(name))
+		return;
+	for (unsigned i = 0; i < f->nplaces; i++) {
+		const struct fabric_place *e = &f->places[i];
+
+		if (e != at->place || strcmp(e->kind, "dir"))
+			continue;
+		int dir = (int)(strrchr(e->where, '/') + 1 - e->where);
+		char *path = xasprintf("%.*s%s", dir, e->where, name);
+		if (fabric_endpoint_remove_dead(path, uid, &err) < 0)
+			log_debug("what a process has left stays: %s", err.text);
+		free(path);
+	}
+}
+
 void fabric_places_close(struct fabric *f)
 {
 	for (unsigned i = 0; i < f->nplaces; i++) {

@@ -331,6 +331,7 @@ static void sweep_due(evutil_socket_t fd, short what, void *arg)
 	for (size_t i = 0; i < n; i++) {
 		if (unseen[i]->peer)
 			unlink_from_peer(unseen[i]);
+		jobs_guest_gone(j, unseen[i]);
 		jobs_process_forget(j, unseen[i]);
 	}
 	j->counts.silent += n;

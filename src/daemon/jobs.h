@@ -62,6 +62,11 @@ void jobs_delivered(struct jobs *j, bool sent);
 typedef void (*jobs_poke_fn)(void *arg, uid_t uid, const struct jobs_address *to);
 void jobs_on_poke(struct jobs *j, jobs_poke_fn fn, void *arg);
 
+/* Called when a guest has died, or was not heard of for long: it may have left its socket's file.
+ */
+typedef void (*jobs_gone_fn)(void *arg, uid_t uid, const struct jobs_address *at);
+void jobs_on_gone(struct jobs *j, jobs_gone_fn fn, void *arg);
+
 /* "sondeCan": the keys of configs that a guest honours. False: nobody knows who that is. */
 bool jobs_can(struct jobs *j, const struct jobs_sender *from, const char *keys, size_t len);
 

@@ -47,6 +47,8 @@ static const char *what_then(const struct jobs *j, const struct jobs_order *o,
 {
 	const char *waits = jobs_arbiter_reason(j, p, o->kind);
 
+	if (!waits)
+		waits = jobs_trace_effect(o, p);
 	if (waits)
 		return waits;
 	return p->guest ? "takes it at once" : "takes it at its next poll";

@@ -95,6 +95,18 @@ void jobs_on_poke(struct jobs *j, jobs_poke_fn fn, void *arg)
 	j->poke_arg = arg;
 }
 
+void jobs_on_gone(struct jobs *j, jobs_gone_fn fn, void *arg)
+{
+	j->gone = fn;
+	j->gone_arg = arg;
+}
+
+void jobs_guest_gone(const struct jobs *j, const struct jobs_process *p)
+{
+	if (j->gone && p->guest)
+		j->gone(j->gone_arg, p->uid, &p->guest->address);
+}
+
 void jobs_poke(const struct jobs *j, const struct jobs_process *p)
 {
 	if (j->poke && p->guest)

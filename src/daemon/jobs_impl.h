@@ -122,6 +122,8 @@ struct jobs {
 	uint64_t orders; /* makes trace ids differ */
 	jobs_poke_fn poke;
 	void *poke_arg;
+	jobs_gone_fn gone;
+	void *gone_arg;
 	TAILQ_HEAD(jobs_pauses, jobs_guest) pauses;
 	struct event *pause_due;
 	struct hmap top_bytes; /* uid to the memory that reports of its processes take */
@@ -191,8 +193,8 @@ void jobs_config_release(struct jobs_config *c); /* c may be NULL */
 
 struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_address *from);
 void jobs_guest_free(struct jobs *j, struct jobs_guest *g); /* g may be NULL */
-/* It has come from there now. */
 void jobs_asked(struct jobs_process *p, uint64_t id); /* it is given this order */
+/* It has come from there now. */
 void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from);
 /* Something waits for it. p may be no guest. */
 void jobs_poke(const struct jobs *j, const struct jobs_process *p);
@@ -204,6 +206,21 @@ struct jobs_process *jobs_tracer_of(const struct jobs *j, const struct jobs_proc
 void jobs_guest_lacks(const struct jobs_guest *g, const char *config, uint64_t *set);
 /* As people type them: ["--l2-cache"]. */
 json_t *jobs_lacking(uint64_t set);
+/* Its socket may have left a file. p may be no guest. */
+void jobs_guest_gone(const struct jobs *j, const struct jobs_process *p);
+
+struct jobs_order;
+
+/* --- jobs_effects.c --- */
+
+/*
+ * Adds the pid to what the order means there, before it is given: "stepsUnknown", a trace of steps
+ * that nobody tells; "tracesReplaced", "tracesDropped", one that has not begun gives way.
+ */
+void jobs_trace_effects(const struct jobs_order *o, const struct jobs_config *c,
+			const struct jobs_process *p, json_t *out);
+/* The same in words, for a guest; NULL: nothing of the kind. */
+const char *jobs_trace_effect(const struct jobs_order *o, const struct jobs_process *p);
 
 /* --- jobs_arbiter.c: the monitor and PyTorch's profiler exclude each other in a process --- */
 

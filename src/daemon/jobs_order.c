@@ -180,10 +180,15 @@ static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *
 	return c;
 }
 
-/* A monitor that has not been told to start yet need not be told when it is to stop, nor twice. */
+/*
+ * A monitor that has not been told to start yet need not be told when it is to stop, nor twice. A
+ * trace that a guest has not fetched gives way to what one that it waits with gives way to.
+ */
 static bool replaces(const struct jobs_process *p, const struct jobs_config *c)
 {
-	return p->guest && p->pending->is_monitor && c->is_monitor && (c->stops || c->starts);
+	bool switches = c->is_monitor && (c->stops || c->starts);
+
+	return p->guest && (switches || (!p->pending->is_monitor && !c->is_monitor));
 }
 
 static void install(struct jobs *j, const struct jobs_order *o, struct jobs_process *p,
@@ -207,6 +212,7 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 	int64_t given = 0, busy = 0;
 	uint64_t lacks = 0;
 	bool guests = false;
+	json_t *effects = json_object();
 
 	for (size_t i = 0; i < n; i++) {
 		struct jobs_process *p = matched[i];
@@ -219,6 +225,7 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 			busy++;
 			continue;
 		}
+		jobs_trace_effects(o, config, p, effects);
 		install(j, o, p, config);
 		given += counts;
 		json_array_append_new(triggered, json_integer(p->pid));
@@ -232,6 +239,8 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 		json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy", (json_int_t)busy,
 			  "activityProfilersTriggered", triggered, "eventProfilersBusy", 0,
 			  "eventProfilersTriggered", "processesMatched", pids);
+	json_object_update(reply, effects);
+	json_decref(effects);
 	if (lacks)
 		json_object_set_new(reply, "notHonoured", jobs_lacking(lacks));
 	if (guests)

@@ -141,6 +141,7 @@ void jobs_peer_forget(struct jobs *j, struct jobs_peer *peer)
 
 	for (struct jobs_process *p = peer->first; p; p = next) {
 		next = p->peer_next;
+		jobs_guest_gone(j, p);
 		jobs_process_forget(j, p);
 	}
 	unwatch(j, peer);

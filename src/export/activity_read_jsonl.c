@@ -279,6 +279,8 @@ int activity_read_jsonl(const char *path, activity_read_fn fn, void *arg,
 	}
 	if (got == 0 && b.len)
 		got = last_line(&r, &b, err);
+	else if (got == 0 && !r.line)
+		about->end = ACTIVITY_END_MISSING; /* not even the first line found room */
 	buf_release(&b);
 	close(fd);
 	return got;

@@ -318,7 +318,9 @@ static void close_window(uint32_t wait_ms)
 	note_pending();
 	if (t.gc_ms >= 0 && !t.gc_heard)
 		window_note(t.window, "PROFILE_GC_DETECT_THRESHOLD",
-			    "the package sonde is not in the Python of this process");
+			    collect_has_python()
+				    ? "the package sonde is not in the Python of this process"
+				    : "there is no Python in this process");
 	window_close(t.window, t.source->lost(), wait_ms);
 }
 

@@ -402,6 +402,13 @@ async function order(config, client, done) {
 			why.push(reply.status);
 		else if (!n && explained.reason)
 			why.push(explained.reason);
+		if (reply.tracesReplaced)
+			why.push("It takes the place of a trace that had not begun: " + reply.tracesReplaced.join(", ") + ".");
+		if (reply.tracesDropped)
+			why.push("A trace that had not begun is dropped: " + reply.tracesDropped.join(", ") + ".");
+		if (reply.stepsUnknown)
+			why.push("No steps are told yet by " + reply.stepsUnknown.join(", ") + ": the trace begins when " +
+				"the job tells them. Stopping the monitor cancels a trace that has not begun.");
 		if (reply.notHonoured)
 			why.push("Without " + reply.notHonoured.join(", ") + ": sonde's own monitor has no such thing.");
 	}

@@ -1,394 +1,400 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The monitor in a PyTorch job on a real NVIDIA GPU. By hand, on a machine that has both.
+"""The monitor in PyTorch jobs on a real NVIDIA GPU. By hand, on a machine that has both.
 
-usage: activity.py --build DIR --out DIR [--lib-dir DIR] [--driver libactivity_driver.so]
+usage: activity.py --build DIR --out DIR [--sim] [--only STAGE,…]
 
-DIR has bin/sonde, lib/libsonde_monitor.so and python/; --lib-dir what those need on that machine.
-With --driver the source is measured alone, without daemon and recorder (activity_driver.c).
+DIR has bin/, lib/ and python/: a build, or what tools/device_bundle makes of one for a machine that
+cannot build. Jobs are plain PyTorch (activity_job.py), two of them started by `sonde monitor`, two
+not at all touched; dyno does the rest. Each statement is a line that ends with ok or FAILED and the
+numbers; the exit status is 1 if one failed. About five minutes on an H200, never more than seven.
 
-The job (activity_job.py) is plain PyTorch: the driver brings the monitor into it, dyno switches it.
-Kernel by kernel, counts and times are compared with what torch.profiler says of as many steps, in
-all three kinds of files; both in one process, in either order; Kineto's trace by the daemon in
-between; the time of a step with the monitor on and off, in turns. Prints PASS or FAIL for each
-statement and exits with 1 if anything failed. About three minutes.
+With --sim the jobs are tests/targets/cuda_job.c on the simulated driver: everything but Kineto can
+be tried out where there is no GPU. Its times mean nothing.
 """
 
 import argparse
+import collections
 import contextlib
 import glob
 import json
 import os
-import pathlib
-import re
-import socket
-import sqlite3
+import shutil
 import statistics
-import struct
-import subprocess
 import sys
 import time
-import traceback
 
-HERE = pathlib.Path(__file__).resolve().parent
+import activity_files as files
+from activity_run import Run
+
 STEPS = 40
-TIMED = 20
-ROUNDS = 12
-KERNEL_AND_MARKER = 1 << 2 | 1 << 1
-LIMIT_S = 280
+SHARE = 0.005  # of the device's time: kernels with less are counted, and not timed
+NEAR = 1.0  # percent
+TIMED, ROUNDS = 20, 12
+BATCH = 10
+COPY, SET = 4 << 20, (90, 12345)  # bytes that a step copies; value and bytes that it sets
+SIM_COPY, SIM_SET = 4096, (0, 64)
+MEMORY = 64 << 20
+TRACED = 5
 
 
-class Run:
-    def __init__(self, args):
-        self.args = args
-        self.build = pathlib.Path(args.build).resolve()
-        self.out = pathlib.Path(args.out).resolve()
-        self.work = self.out / "work"
-        self.work.mkdir(parents=True, exist_ok=True)
-        self.lib = self.build / "lib" / "libsonde_monitor.so"
-        self.tool = str(pathlib.Path(args.driver).resolve() if args.driver else self.lib)
-        self.env = dict(os.environ)
-        if args.lib_dir:
-            self.env["LD_LIBRARY_PATH"] = os.path.abspath(args.lib_dir)
-        self.failed = 0
-        self.began = time.monotonic()
-        self.daemon = self.job = self.port = None
-        self.profiled = 0.0  # when the last profile was over
-
-    def check(self, name, good, detail=""):
-        self.failed += not good
-        at = time.monotonic() - self.began
-        print(f"{'PASS' if good else 'FAIL'}  {at:5.1f} s  {name}: {detail}", flush=True)
-        return good
-
-    def stage(self, function):
-        try:
-            function(self)
-        except Exception as e:  # one stage's failure does not keep the others from running
-            traceback.print_exc()
-            self.check(function.__name__, False, f"{type(e).__name__}: {e}")
-
-    def wait(self, condition, seconds, what):
-        end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > min(end, self.began + LIMIT_S):
-                raise TimeoutError(what)
-            time.sleep(0.02)
-
-    # --- the job ---
-
-    def start_job(self):
-        env = dict(self.env, CUDA_INJECTION64_PATH=self.tool, NVTX_INJECTION64_PATH=self.tool)
-        if not self.args.driver:
-            env.update(
-                MSMONITOR_USE_DAEMON="1",
-                KINETO_USE_DAEMON="1",
-                KINETO_IPC_SOCKET_DIR=str(self.work),
-                PYTHONPATH=str(self.build / "python"),
-            )
-        more = ["--driver", self.tool] if self.args.driver else []
-        self.job = subprocess.Popen(
-            [sys.executable, str(HERE / "activity_job.py"), *more],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(self.out / "job.err", "w"),
-            text=True,
-            cwd=self.work,
-        )
-        self.answer()
-
-    def answer(self):
-        for line in self.job.stdout:
-            if line.startswith("ok"):
-                return line[2:].strip()
-        raise RuntimeError("the job has ended: see job.err")
-
-    def tell(self, *words):
-        self.job.stdin.write(" ".join(map(str, words)) + "\n")
-        self.job.stdin.flush()
-        return self.answer()
-
-    def profile(self, steps=STEPS):
-        path = self.work / "profile.json"
-        self.tell("profile", steps, path)
-        self.profiled = time.monotonic()
-        return json.loads(path.read_text())
-
-    # --- the daemon ---
-
-    def start_daemon(self):
-        log = self.out / "daemon.log"
-        self.daemon = subprocess.Popen(
-            [
-                *(str(self.build / "bin" / "sonde"), "daemon", "--port", "0", "--nohttp"),
-                *("--enable-ipc-monitor", "--ipc-socket-dir", str(self.work)),
-            ],
-            env=self.env,
-            stdout=open(log, "w"),
-            stderr=subprocess.STDOUT,
-        )
-
-        def port():
-            m = re.search(r"System assigned port = (\d+)", log.read_text())
-            self.port = int(m.group(1)) if m else None
-            return self.port
-
-        self.wait(port, 10, "the daemon")
-
-    def call(self, request):
-        body = json.dumps(request).encode()
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as s:
-            s.sendall(struct.pack("=i", len(body)) + body)
-            with s.makefile("rb") as f:
-                return json.loads(f.read(struct.unpack("=i", f.read(4))[0]))
-
-    def dyno(self, *words):
-        done = subprocess.run(
-            [str(self.build / "bin" / "dyno"), "--port", str(self.port), *map(str, words)],
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=30,
-        )
-        return done.stdout
-
-    def until_state(self, state):
-        self.wait(lambda: self.call({"fn": "getStatus"})["npumonitor"] == state, 20, state)
-
-    # --- the monitor, by either ---
-
-    def start(self, export=None):
-        """Gives where its files will be."""
-        if self.args.driver:
-            self.tell("start", KERNEL_AND_MARKER)
-            self.until_it_sees()
-            return None
-        words = ["--mspti-activity-kind", "Kernel,Marker", "--report-interval-s", 1]
-        where = self.work / f"{export}{time.monotonic_ns()}"
-        if export:
-            where.mkdir()
-            words += ["--log-file", where, "--export-type", export]
-        self.dyno("npu-monitor", "--npu-monitor-start", *words)
-        self.until_state("Running")
-        self.until_it_sees()
-        return where
-
-    def until_it_sees(self):
-        """It waits for what a profiler may still fetch, two seconds; it looks once a second."""
-        if not self.args.driver:
-            time.sleep(max(0, self.profiled + 3.5 - time.monotonic()))
-            return
-        for _ in range(50):
-            if self.tell("aside") == "0":
-                return
-            time.sleep(0.1)
-            self.tell("flush")
-
-    def stop(self):
-        if self.args.driver:
-            self.tell("stop")
-            return
-        self.dyno("npu-monitor", "--npu-monitor-stop")
-        self.until_state("Idle")
-
-    def read(self, where, export):
-        if self.args.driver:
-            path = self.work / "totals.json"
-            lost = self.tell("totals", path)
-            self.check("nothing is lost", lost == "0", lost)
-            return json.loads(path.read_text())
-        return totals(READERS[export](where))
+def percent(x):
+    return f"{x:+.2f} %"
 
 
-# --- files ---
+def differing(got, want):
+    """Names whose counts are not the same."""
+    return {n: (got.get(n, 0), want.get(n, 0)) for n in {*got, *want} if got.get(n) != want.get(n)}
 
 
-def demangled(names):
-    """By name as it is in the file."""
-    names = sorted(names)
-    try:
-        r = subprocess.run(
-            ["c++filt"], input="\n".join(names), stdout=subprocess.PIPE, text=True, check=True
-        )
-        return dict(zip(names, r.stdout.splitlines()))
-    except (OSError, subprocess.CalledProcessError):
-        return {n: n for n in names}
+def counts_of(totals):
+    return {n: t[0] for n, t in totals.items()}
 
 
-def totals(rows):
-    """[count, microseconds] by name."""
-    rows = list(rows)
-    plain = demangled({name for name, _, _ in rows})
-    out = {}
-    for name, start, end in rows:
-        t = out.setdefault(plain[name], [0, 0.0])
-        t[0] += 1
-        t[1] += (end - start) / 1000
-    return out
+# --- 1: the same as PyTorch's profiler says ---
 
 
-def read_jsonl(where):
-    for path in glob.glob(f"{where}/*.jsonl"):
-        with open(path) as f:
-            for row in map(json.loads, f):
-                if row["kind"] == "Kernel":
-                    yield row["name"], row["startNs"], row["endNs"]
+def check_times(run, label, got, before, after):
+    """Kernel by kernel, against the mean of the profiles before and after."""
+    mean = {n: (t[1] + after.get(n, t)[1]) / 2 for n, t in before.items()}
+    whole = sum(mean.values())
+    rows = []
+    for name in (n for n, us in mean.items() if us >= SHARE * whole):
+        off = (got.get(name, [0, 0.0])[1] / mean[name] - 1) * 100
+        noise = abs(before[name][1] - after.get(name, [0, 0.0])[1]) / mean[name] * 100
+        rows.append((abs(off), noise, name))
+    worst = max(rows)
+    told = f"{len(rows)} kernels with {SHARE * 100} % of the time or more, worst {worst[0]:.2f} %"
+    told += f", profiles differ from each other by {max(r[1] for r in rows):.2f} % at most"
+    for off, noise, name in sorted(rows, reverse=True):
+        if off > NEAR:
+            why = "not decidable: the profiles differ by more" if noise > NEAR else "it is wrong"
+            run.report.note(f"{name[:90]}: {off:.2f} %, profiles {noise:.2f} %: {why}")
+    run.report.check(f"{label}: kernel by kernel within 1 %", worst[0] <= NEAR, told)
+    both = (sum(t[1] for t in got.values()) / whole - 1) * 100
+    run.report.check(f"{label}: all kernels together", abs(both) <= NEAR, percent(both))
 
 
-def read_db(where):
-    for path in glob.glob(f"{where}/*.db"):
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as c:
-            yield from c.execute(
-                "select s.value, t.startNs, t.endNs from TASK t"
-                " join COMPUTE_TASK_INFO i using (globalTaskId) join STRING_IDS s on s.id = i.name"
-            )
-
-
-def read_xlsx(path):
-    import openpyxl
-
-    rows = openpyxl.load_workbook(path, read_only=True)["Kernel"].iter_rows(values_only=True)
-    next(rows)
-    for row in rows:
-        yield row[0], float(row[1]) * 1000, float(row[2]) * 1000
-
-
-READERS = {"Jsonl": read_jsonl, "DB": read_db}
-
-
-def compare(got, want):
-    """Counts that differ, and the largest difference of a kernel that has 1 % of the time, in %."""
-    counts = {n: (got.get(n, [0])[0], want.get(n, [0])[0]) for n in got.keys() | want.keys()}
-    wrong = {n: c for n, c in counts.items() if c[0] != c[1]}
-    whole = sum(t[1] for t in want.values())
-    worst = max(
-        (abs(got[n][1] / t[1] - 1) * 100, n)
-        for n, t in want.items()
-        if n in got and t[1] > whole / 100
-    )
-    return wrong, worst, (sum(t[1] for t in got.values()) / whole - 1) * 100
-
-
-# --- what is shown ---
+def window(run, export):
+    where = run.daemon.start(run.job, export=export)
+    run.job.steps(STEPS)
+    took = run.daemon.stop()
+    read = files.Db(where) if export == "DB" else files.Jsonl(where)
+    run.report.note(f"{export}: complete {took:.2f} s after it was stopped")
+    return where, read
 
 
 def agreement(run):
-    """Profile, monitor, profile: the profiler differs from itself, too."""
-    before = run.profile()
-    seen = {}
-    for export in ["Jsonl", "DB"]:
-        where = run.start(export)
-        run.tell("steps", STEPS)
-        run.stop()
-        seen[export] = run.read(where, export)
-        if run.args.driver:
-            break
-    after = run.profile()
-    mean = {n: [t[0], (t[1] + after.get(n, t)[1]) / 2] for n, t in before.items()}
-    _, noise, _ = compare(before, after)
-    print(f"      two profiles differ by {noise[0]:.2f} % at most")
-    for export, got in seen.items():
-        wrong, worst, whole = compare(got, mean)
-        run.check(f"{export}: every kernel is counted", not wrong, str(wrong)[:300])
-        run.check(f"{export}: all kernels together", abs(whole) <= 1, f"{whole:+.3f} %")
-        told = f"{worst[0]:.2f} %: {worst[1][:80]}"
-        run.check(f"{export}: kernel by kernel", worst[0] <= max(1, noise[0]), told)
-    if not run.args.driver:
-        xlsx(run, mean)
+    """Profile, monitor, profile, monitor, profile: as many steps each."""
+    profiles, seen = [run.job.profile(STEPS)], {}
+    for export in ("DB", "Jsonl"):
+        where, seen[export] = window(run, export)
+        if export == "DB":
+            run.db = where
+        profiles.append(run.job.profile(STEPS))
+    for i, (export, read) in enumerate(seen.items()):
+        got = files.totals(read.kernels)
+        wrong = differing(counts_of(got), counts_of(profiles[i]))
+        n = f"{len(read.kernels)} of {len(got)} names"
+        run.report.check(f"{export}: every kernel is counted", not wrong, str(wrong)[:300] or n)
+        check_times(run, export, got, profiles[i], profiles[i + 1])
+        run.report.check(f"{export}: nothing is lost", read.lost == 0 and read.sound, read.lost)
+        marks = collections.Counter(m[0] for m in read.marks)
+        good = marks["step"] == marks["forward"] == STEPS
+        run.report.check(f"{export}: NVTX ranges of every step", good, dict(marks))
+    same = files.counts(seen["DB"].kernels) == files.counts(seen["Jsonl"].kernels)
+    run.report.check("DB and Jsonl count the same in as many steps", same)
+    counted = counts_of(profiles[0])
+    run.report.check(
+        "a step is like the other", all(c % STEPS == 0 for c in counted.values()), len(counted)
+    )
+    run.per_step = {n: c // STEPS for n, c in counted.items()}
 
 
-def xlsx(run, mean):
-    path = run.work / "kernels.xlsx"
-    run.tell("xlsx", 4, path)
-    got = totals(read_xlsx(path))
-    want = {n: [t[0] * 4 // STEPS, t[1] * 4 / STEPS] for n, t in mean.items()}
-    wrong, _, whole = compare(got, want)
-    run.check("xlsx: every kernel is counted", not wrong, str(wrong)[:300])
-    run.check("xlsx: all kernels together", abs(whole) <= 2, f"{whole:+.3f} %")
+def same_steps(run):
+    """One window as DB, Jsonl and xlsx, read by stock libraries."""
+    out = run.work / "exported"
+    run.sonde("activity", "export", "--format=jsonl", "-o", out, run.db)
+    run.sonde("activity", "export", "--format=xlsx", "-o", f"{out}.xlsx", run.db)
+    db, jsonl, xlsx = files.Db(run.db), files.Jsonl(out), files.Xlsx(f"{out}.xlsx")
+    n = f"{len(db.kernels)} kernels, {len(db.marks)} marks"
+    good = sorted(jsonl.kernels) == sorted(db.kernels) and sorted(jsonl.marks) == sorted(db.marks)
+    run.report.check("Jsonl has the rows of the DB", good and jsonl.sound, n)
+    cells = sorted(map(files.kernel_cells, db.kernels))
+    good = sorted(map(files.cells_kernel, xlsx.kernels)) == cells
+    good = good and len(xlsx.marks) == len(db.marks)
+    run.report.check("xlsx has the rows of the DB", good, f"{n}, read by {xlsx.by}")
+    if not run.sim:
+        path = run.work / "saved.xlsx"
+        run.job.tell("xlsx", 4, path, run.build / "python")
+        saved = collections.Counter(files.demangled(r[0]) for r in files.Xlsx(path).kernels)
+        wrong = differing(saved, {n: 4 * c for n, c in run.per_step.items()})
+        run.report.check("Monitor.save() has every kernel", not wrong, str(wrong)[:300])
 
 
-def beside_a_profiler(run):
-    alone = run.profile(20)
-    where = run.start("Jsonl")
-    run.tell("steps", STEPS)
-    beside = run.profile(20)
-    wrong, _, _ = compare(beside, alone)
-    run.check("a profile taken while the monitor is on is whole", not wrong, str(wrong)[:300])
-    run.until_it_sees()
-    run.tell("steps", STEPS)
-    run.stop()
-    got = run.read(where, "Jsonl")
-    want = {n: [t[0] * 2 * STEPS // 20, t[1]] for n, t in alone.items()}
-    wrong, _, _ = compare(got, want)
-    run.check("and so is what the monitor saw before and after", not wrong, str(wrong)[:300])
-    again = run.profile(20)
-    wrong, _, _ = compare(again, alone)
-    run.check("and a profile afterwards", not wrong, str(wrong)[:300])
+# --- 2: what it costs ---
 
 
-def kineto_trace(run):
-    """gputrace of the daemon while the monitor is on."""
-    if run.args.driver:
-        return
-    run.start("Jsonl")
-    stem = f"/tmp/activity_{os.getpid()}"
-    run.dyno("gputrace", "--iterations", 5, "--log-file", stem + ".json")
-    path = f"{stem}_{run.job.pid}.json"
-
-    def whole():
-        run.tell("steps", 10)
-        with contextlib.suppress(OSError, ValueError):
-            with open(path) as f:
-                return json.load(f)["traceEvents"]
-        return None
-
-    run.wait(whole, 60, "Kineto's trace")
-    kernels = [e for e in whole() if e.get("cat") == "kernel"]
-    run.check("Kineto's trace by the daemon has kernels", len(kernels) > 1000, str(len(kernels)))
-    run.stop()
-    os.unlink(path)
+def timed(job):
+    job.steps(3)
+    return job.steps(TIMED)
 
 
 def overhead(run):
-    on, off = [], []
-    for _ in range(ROUNDS):
-        run.start()
-        run.tell("steps", 2)
-        on.append(float(run.tell("steps", TIMED)))
-        run.stop()
-        run.tell("steps", 2)
-        off.append(float(run.tell("steps", TIMED)))
-    ratio = statistics.median(a / b for a, b in zip(on, off)) - 1
-    spread = statistics.median(abs(a / b - 1) for a, b in zip(off, off[1:]))
-    told = f"{ratio * 100:+.2f} % (two rounds without it differ by {spread * 100:.2f} %)"
-    run.check("a step takes at most 2 % longer with Kernel and Marker", ratio <= 0.02, told)
-    print("      on  ms", *(f"{x * 1e3:.2f}" for x in on))
-    print("      off ms", *(f"{x * 1e3:.2f}" for x in off))
+    """Time of a step: on, off, untouched, in turns."""
+    seen = collections.defaultdict(list)
+    for _ in range(3 if run.sim else ROUNDS):
+        run.daemon.start(run.job)
+        seen["on"].append(timed(run.job))
+        run.daemon.stop()
+        seen["off"].append(timed(run.job))
+        seen["plain1"].append(timed(run.plain[0]))
+        seen["off2"].append(timed(run.other))
+        seen["plain2"].append(timed(run.plain[1]))
+
+    def more(a, b):
+        """How much longer it takes, by the median of neighbours."""
+        return (statistics.median(x / y for x, y in zip(seen[a], seen[b])) - 1) * 100
+
+    on = more("on", "off")
+    spread = statistics.median(abs(a / b - 1) for a, b in zip(seen["off"], seen["off"][1:])) * 100
+    told = f"{percent(on)}; two rounds without it differ by {spread:.2f} %"
+    run.report.check("at most 2 % longer with Kernel and Marker", on <= 2, told)
+    pairs = [more("off", "plain1"), more("off2", "plain1"), more("off2", "plain2")]
+    off = statistics.median(pairs)
+    alike = max(abs(more("plain1", "plain2")), abs(more("off", "off2")))
+    told = f"{percent(off)}; pairs {', '.join(map(percent, pairs))}; "
+    told += f"two jobs of the same kind differ by {alike:.2f} %"
+    run.report.check("nothing while off", off <= max(alike, 0.3), told)
+    for name, values in seen.items():
+        run.report.note(f"{name:6} ms " + " ".join(f"{x * 1e3:.2f}" for x in values))
+
+
+# --- 3: traces ---
+
+
+def trace(run):
+    """nputrace of some steps, which nobody tells but PyTorch's optimizer."""
+    where = run.work / "trace"
+    run.job.begin_steps(200 if not run.sim else 4000)
+    words = ("--start-step", -1, "--iterations", TRACED, "--analyse", "--msprof-tx")
+    good, said = run.daemon.trace(where, *words)
+    run.report.check("nputrace is accepted", good, "" if good else said[-300:])
+    run.job.answer()
+    (made,) = run.report.wait(lambda: glob.glob(f"{where}/*_sonde"), 30, "a trace")
+    run.daemon.until("Idle", "nputrace")
+    with open(f"{made}/trace.json") as f:
+        got = json.load(f)
+    about, spans = got["sonde"], [e for e in got["traceEvents"] if e["ph"] == "X"]
+    steps = about["stop_step"] - about["start_step"]
+    good = about["complete"] and steps == TRACED and about["lost"] == about["left_out"] == 0
+    run.report.check(f"a trace of exactly {TRACED} steps", good, str(about)[:300])
+
+    def of(kind):
+        return [e for e in spans if e.get("args", {}).get("kind") == kind]
+
+    counted = collections.Counter(files.demangled(e["name"]) for e in of("Kernel"))
+    wrong = differing(counted, {n: TRACED * c for n, c in run.per_step.items()})
+    told = str(wrong)[:300] if wrong else f"{sum(counted.values())} kernels"
+    run.report.check("with every kernel that they launched, and no other", not wrong, told)
+    calls = collections.Counter(e["name"] for e in of("RuntimeAPI"))
+    copy, (_, size) = (SIM_COPY, SIM_SET) if run.sim else (COPY, SET)
+    copies = sum(e["args"]["bytes"] == copy for e in of("MemCpy"))
+    sets = sum(e["args"]["bytes"] == size for e in of("MemSet"))
+    marks = sum(e["name"] == "forward" for e in of("Marker"))
+    told = f"{copies} copies, {sets} sets, {marks} marks, {sum(calls.values())} calls"
+    good = copies == sets == marks == TRACED and calls["cudaLaunchKernel"]
+    run.report.check("and copies, sets, marks and calls of each step", good, told)
+    words = glob.glob(f"{where}/summary_*.txt")
+    text = open(words[0]).read() if words else ""
+    run.report.check("--analyse says where the time went", "a step takes" in text)
+    run.report.note(text.splitlines()[0] if text else "no summary")
+    with contextlib.suppress(OSError):
+        shutil.copy(words[0], run.out / "summary.txt")
+
+
+def kinds(run):
+    """Copies, sets, memory and calls."""
+    where = run.daemon.start(run.job, "Kernel,MemCpy,MemSet,Memory,RuntimeAPI,API", "DB")
+    run.job.memory(MEMORY)
+    run.job.steps(BATCH)
+    run.daemon.stop()
+    db = files.Db(where)
+    copy, (value, size) = (SIM_COPY, SIM_SET) if run.sim else (COPY, SET)
+    n = sum(c[:2] == (2, copy) and c[2] > 0 for c in db.copies)
+    run.report.check("MemCpy: a copy to the device in every step", n == BATCH, f"{n}, {copy} bytes")
+    n = sum(s[:2] == (value, size) for s in db.sets)
+    run.report.check("MemSet: a set in every step", n == BATCH, f"{n}, value {value}, {size} bytes")
+    taken = [m[2] for m in db.memory if m[:2] == (0, MEMORY)]
+    given = [m[2] for m in db.memory if m[:2] == (1, MEMORY)]
+    good = len(taken) == 1 and taken == given
+    run.report.check("Memory: what the driver gave and got back", good, len(db.memory))
+    calls = collections.Counter()
+    for kind, name, n in db.calls:
+        calls[name] += n
+    kernels = len(db.kernels)
+    n = sum(c for name, c in calls.items() if name.startswith(("cudaLaunch", "cuLaunch")))
+    told = f"{n} launches, {kernels} kernels, {len(calls)} different calls"
+    run.report.check("RuntimeAPI and API: a launch for each kernel", n >= kernels > 0, told)
+    run.report.check("nothing of it is lost", db.lost == 0, db.lost)
+
+
+# --- 4: beside others ---
+
+
+def batches_of(run, n, between=None):
+    """Trains so many times; (begin, end) of each on the wall clock."""
+    out = []
+    for _ in range(n):
+        began = time.time_ns()
+        run.job.steps(BATCH)
+        out.append((began, time.time_ns()))
+        if between and between():
+            break
+    return out
+
+
+def check_batches(run, label, kernels, batches):
+    """All of them whole but one piece in the middle, in which others had the device."""
+    times = sorted((k[1], files.demangled(k[0])) for k in kernels)
+    want = {n: BATCH * c for n, c in run.per_step.items()}
+    whole = []
+    for began, end in batches:
+        whole.append(collections.Counter(n for t, n in times if began <= t < end) == want)
+    before = next((i for i, w in enumerate(whole) if not w), len(whole))
+    after = next((i for i, w in enumerate(reversed(whole)) if not w), len(whole))
+    gap = whole[before : len(whole) - after]
+    told = f"{before} whole batches before, {after} after, {len(gap)} between"
+    run.report.check(f"{label}, whole before and after", before and after and not any(gap), told)
+
+
+def beside_profiler(run):
+    """torch.profiler in the program while the monitor is on."""
+    alone = counts_of(run.job.profile(BATCH))
+    where = run.daemon.start(run.job, export="Jsonl")
+    batches = batches_of(run, 3)
+    beside = counts_of(run.job.profile(BATCH))
+    wrong = differing(beside, alone)
+    run.report.check("a profile while the monitor is on is whole", not wrong, str(wrong)[:300])
+    run.daemon.until_it_sees(run.job)
+    batches += batches_of(run, 3)
+    run.daemon.stop()
+    check_batches(run, "the monitor's file", files.Jsonl(where).kernels, batches)
+    wrong = differing(counts_of(run.job.profile(BATCH)), alone)
+    run.report.check("and so is a profile afterwards", not wrong, str(wrong)[:300])
+
+
+def beside_kineto(run):
+    """gputrace by the daemon while the monitor is on."""
+    if run.sim:
+        run.report.note("not shown: there is no Kineto in a simulated job")
+        return
+    where = run.daemon.start(run.job, export="Jsonl")
+    batches = batches_of(run, 3)
+    stem = f"/tmp/activity_{os.getpid()}"
+    run.daemon.dyno("gputrace", "--iterations", 5, "--log-file", stem + ".json")
+    path, ends, found = f"{stem}_{run.job.pid}.json", time.monotonic() + 60, {}
+
+    def read():
+        with contextlib.suppress(OSError, ValueError):
+            with open(path) as f:
+                found.update(json.load(f))
+        return found or time.monotonic() > ends
+
+    batches += batches_of(run, 10**6, read)
+    events = found.get("traceEvents", [])
+    counted = collections.Counter(
+        files.demangled(e["name"]) for e in events if e.get("cat") == "kernel"
+    )
+    # An iteration may straddle an edge of the trace: half a step more or less is Kineto's business.
+    steps = [c / (run.per_step[n] or 1) for n, c in counted.items() if n in run.per_step]
+    good = len(steps) == len(run.per_step) and all(4 <= s <= 6 for s in steps)
+    told = f"{sum(counted.values())} kernels, {min(steps, default=0)} to {max(steps, default=0)}"
+    run.report.check("Kineto's trace is whole", good, f"{told} steps of 5 that were asked for")
+    run.daemon.until("Running", seconds=30)
+    time.sleep(1.5)  # its source is on by then; it says so before
+    batches += batches_of(run, 3)
+    run.daemon.stop()
+    check_batches(run, "the monitor's file", files.Jsonl(where).kernels, batches)
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+# --- 5: the end ---
+
+
+def kill(run, daemon, job, where, read, states):
+    """What is older than a second or two survives."""
+    job.steps(BATCH)
+    time.sleep(2.5)
+    job.begin_steps(10000)
+    time.sleep(0.5)
+    job.kill()
+    began = time.monotonic()
+    run.report.wait(lambda: daemon.status()["npumonitor"] in states, 20, str(states))
+    took, kind = time.monotonic() - began, read.__name__
+    run.report.check(f"{kind}: not Running a second after", took <= 1, f"{took:.3f} s")
+    got = read(where)
+    counted = files.counts(got.kernels)
+    short = {n: counted[n] for n, c in run.per_step.items() if counted[n] < BATCH * c}
+    told = str(short)[:300] if short else f"{len(got.kernels)} kernels"
+    run.report.check(f"{kind}: readable, with what was older", got.sound and not short, told)
+
+
+def killed(run):
+    """Jobs that are killed while they are monitored; another one came meanwhile."""
+    where = run.daemon.start(run.job, export="DB")
+    late = run.start_late()
+    kill(run, run.daemon, run.job, where, files.Db, ["Idle"])
+    late.begin_steps(100 if not run.sim else 4000)
+    where = run.work / "late"
+    good, said = run.daemon.trace(where, "--start-step", -1, "--iterations", 1)
+    run.report.check("nputrace is accepted at once", good, "" if good else said[-300:])
+    late.answer()
+    made = run.report.wait(lambda: glob.glob(f"{where}/*_sonde"), 30, "a trace")
+    run.report.check("and carried out", len(made) == 1, made)
+    where = run.second.start(run.other, export="Jsonl")
+    kill(run, run.second, run.other, where, files.Jsonl, ["Idle", "Uninitialized"])
+
+
+STAGES = (
+    agreement, same_steps, overhead, trace, beside_profiler, beside_kineto, kinds, killed,
+)  # fmt: skip
+
+
+def about(run):
+    if run.sim:
+        return
+    import torch
+
+    cupti = [line.split()[-1] for line in open(f"/proc/{run.job.pid}/maps") if "libcupti" in line]
+    run.report.note(
+        f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, Python"
+        f" {sys.version.split()[0]}, {sorted(set(cupti)) or 'no libcupti yet'}"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--build", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--lib-dir")
-    parser.add_argument("--driver")
-    run = Run(parser.parse_args())
+    parser.add_argument("--sim", action="store_true")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    only = {"agreement", *args.only.split(",")} if args.only else None
+    run = Run(args)
     try:
-        if not run.args.driver:
-            run.start_daemon()
-        run.start_job()
-        if not run.args.driver:
-            run.until_state("Idle")
-        for stage in (agreement, beside_a_profiler, kineto_trace, overhead):
-            run.stage(stage)
+        run.ready()
+        about(run)
+        for stage in STAGES:
+            if not only or stage.__name__ in only:
+                run.report.stage(stage, run)
     finally:
-        for process in (run.job, run.daemon):
-            if process and process.poll() is None:
-                process.terminate()
-                process.wait(20)
-    return 1 if run.failed else 0
+        run.end()
+        shutil.rmtree(run.work, ignore_errors=True)
+    report = run.report
+    print(f"{report.held} ok, {len(report.failed)} FAILED, {report.elapsed():.0f} s", flush=True)
+    return 1 if report.failed or not report.held else 0
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
-"""A transformer that trains as its standard input says, for activity.py. Plain PyTorch.
+"""A transformer that trains as its standard input says, for activity.py. Plain PyTorch: every step
+does the same, with NVTX ranges, a copy from pinned memory, and a set by the CUDA runtime.
 
     steps N              trains so many steps; answers with the seconds that one took
     profile N FILE       the same under torch.profiler; per kernel [count, microseconds] as JSON
-    xlsx N FILE          the same under msmonitor.Monitor, which saves FILE
-    start|stop|flush     of the source alone (--driver: activity_driver.c), KINDS as bits
-    totals FILE          what the driver has added up, in the form of "profile"
+    xlsx N FILE PACKAGES the same under msmonitor.Monitor, which saves FILE
+    memory BYTES         takes so much from the driver, and gives it back
 
 Answers "ok …" to each. Ends with its input.
 """
 
-import argparse
 import ctypes
 import json
 import sys
@@ -19,32 +18,41 @@ import time
 
 import torch
 import torch.profiler
+from activity_files import demangled
 
 MARKS = ("step", "forward", "ProfilerStep")
+SET_VALUE, SET_BYTES = 90, 12345
 
 
-def demangle(name, lib=[]):
-    if not name.startswith("_Z"):
-        return name
-    if not lib:
-        lib.append(ctypes.CDLL("libstdc++.so.6").__cxa_demangle)
-        lib[0].restype = ctypes.c_char_p
-    plain = lib[0](name.encode(), None, None, ctypes.byref(ctypes.c_int()))
-    return plain.decode() if plain else name
+def runtime():
+    """The libcudart that PyTorch uses."""
+    with open("/proc/self/maps") as f:
+        paths = {line.split()[-1] for line in f if "libcudart" in line}
+    return ctypes.CDLL(min(paths))
 
 
 class Job:
-    def __init__(self, driver):
+    def __init__(self):
         torch.manual_seed(0)
-        self.driver = ctypes.CDLL(driver) if driver else None
         layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
         self.model = torch.nn.TransformerEncoder(layer, 8).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.x = torch.randn(16, 256, 512, device="cuda")
+        self.host = torch.randn(8, 256, 512).pin_memory()  # 4 MiB
+        self.x = self.host.cuda()
+        self.area = torch.empty(SET_BYTES, dtype=torch.uint8, device="cuda")
+        self.runtime = runtime()
         self.train(20)
+
+    def fill(self):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        at = ctypes.c_void_p(self.area.data_ptr())
+        size = ctypes.c_size_t(SET_BYTES)
+        assert self.runtime.cudaMemsetAsync(at, SET_VALUE, size, stream) == 0
 
     def step(self):
         torch.cuda.nvtx.range_push("step")
+        self.x.copy_(self.host, non_blocking=True)
+        self.fill()
         self.optimizer.zero_grad(set_to_none=True)
         torch.cuda.nvtx.range_push("forward")
         loss = (self.model(self.x) - self.x).square().mean()
@@ -71,14 +79,15 @@ class Job:
                 continue
             if e.name.startswith(("Memcpy", "Memset") + MARKS):
                 continue
-            t = totals.setdefault(demangle(e.name), [0, 0.0])
+            t = totals.setdefault(demangled(e.name), [0, 0.0])
             t[0] += 1
             t[1] += e.device_time_total
         with open(path, "w") as f:
             json.dump(totals, f)
         return sum(t[0] for t in totals.values())
 
-    def xlsx(self, n, path):
+    def xlsx(self, n, path, packages):
+        sys.path.insert(0, packages)
         from msmonitor import ActivityKind, Monitor
 
         monitor = Monitor()
@@ -88,20 +97,12 @@ class Job:
         monitor.save(path)
         return len(monitor.get_result().get(ActivityKind.Kernel, []))
 
-    def totals(self, path):
-        self.driver.drv_write((path + ".tsv").encode())
-        totals = {}
-        with open(path + ".tsv") as f:
-            for line in f:
-                kind, n, ns, name = line.rstrip("\n").split("\t", 3)
-                if kind == "2":
-                    t = totals.setdefault(demangle(name), [0, 0.0])
-                    t[0] += int(n)
-                    t[1] += int(ns) / 1000
-        with open(path, "w") as f:
-            json.dump(totals, f)
-        self.driver.drv_lost.restype = ctypes.c_uint64
-        return self.driver.drv_lost()
+    def memory(self, size):
+        block = torch.empty(size, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        del block
+        torch.cuda.empty_cache()
+        return ""
 
     def do(self, command, *args):
         if command == "steps":
@@ -109,22 +110,12 @@ class Job:
         if command == "profile":
             return self.profile(int(args[0]), args[1])
         if command == "xlsx":
-            return self.xlsx(int(args[0]), args[1])
-        if command == "totals":
-            return self.totals(args[0])
-        if command == "start":
-            self.driver.drv_reset()
-            return self.driver.drv_start(int(args[0]))
-        if command == "aside":
-            return self.driver.drv_aside()
-        getattr(self.driver, "drv_" + command)()
-        return ""
+            return self.xlsx(int(args[0]), *args[1:])
+        return self.memory(int(args[0]))
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--driver")
-    job = Job(parser.parse_args().driver)
+    job = Job()
     print("ok ready", flush=True)
     for line in sys.stdin:
         print("ok", job.do(*line.split()), flush=True)

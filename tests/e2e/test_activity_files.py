@@ -267,6 +267,66 @@ def test_show_tells_loss_and_a_torn_end(files):
     assert files.show(path)["lost"] == 1234
 
 
+def test_show_says_that_a_file_was_not_closed(files):
+    path = files.jsonl()
+    db = files.export("db", path)
+    for whole in (path, db):
+        assert files.show(whole)["processes"][0]["closed"] is True
+        assert "nothing was lost" in files.good("show", whole)
+    with sqlite3.connect(db) as data:
+        data.execute("UPDATE ACTIVITY_LOSS SET closed=0")
+    path.write_text("".join(line(**a) for a in WANT))
+    for killed in (path, db):
+        assert files.show(killed)["processes"][0]["closed"] is False
+        text = files.good("show", killed)
+        assert "was not closed: its writer was killed, or is still writing" in text
+        assert "nothing was lost" not in text
+    # of files that follow each other only the last has an end
+    last = path.with_name("msmonitor_100_20261115230000000_0.jsonl")
+    last.write_text(line(device=[0], kind="rank_device_map", rank=0))
+    assert "nothing was lost" in files.good("show", path.parent)
+    with sqlite3.connect(db) as data:  # before there was such a column
+        data.execute("DROP TABLE ACTIVITY_LOSS")
+        data.execute("CREATE TABLE ACTIVITY_LOSS(lost INTEGER)")
+        data.execute("INSERT INTO ACTIVITY_LOSS VALUES(3)")
+    said = files.show(db)
+    assert said["lost"] == 3 and said["processes"][0]["closed"] is None
+
+
+def test_show_looks_into_traces(files):
+    below = files.tmp / "trace" / "node0_100_20261115220000000_sonde"
+    below.mkdir(parents=True)
+    files.jsonl().rename(below / "msmonitor_100_20261115220000000_0.jsonl")
+    assert files.show(files.tmp / "trace")["activities"] == len(WANT)
+    (files.tmp / "empty").mkdir()
+    r = files.sonde("show", files.tmp / "empty")
+    assert r.returncode == 1 and "sonde activity summary" in r.stderr
+
+
+def test_p99_is_no_more_than_the_longest(files):
+    path = files.tmp / "x.jsonl"
+    path.write_text("".join(
+        line(kind="Kernel", name="k", startNs=T0 + i * 100000, endNs=T0 + i * 100000 + took,
+             deviceId=0, streamId=2, type="T", correlationId=i)
+        for i, took in enumerate([10500] * 200)))
+    (kernel,) = files.show(path)["kernels"]
+    assert kernel["p99_ns"] <= kernel["max_ns"] == 10500
+
+
+def test_export_to_the_standard_output(files, tmp_path):
+    path = files.jsonl()
+    files.env["TMPDIR"] = str(tmp_path)
+    for form in ("chrome", "csv", "jsonl"):
+        r = files.sonde("export", f"--format={form}", "-o", "-", path, cwd=tmp_path)
+        assert (r.returncode, r.stderr) == (0, "")
+        assert r.stdout == files.export(form, path).read_text()
+    for form in ("xlsx", "db"):
+        r = files.sonde("export", f"--format={form}", "-o", "-", path, cwd=tmp_path)
+        assert r.returncode == 1 and not r.stdout and "is no text" in r.stderr
+    assert not (tmp_path / "-").exists()
+    assert not list(tmp_path.glob("sonde-export-*"))
+
+
 def test_a_db_of_the_tool_that_was_killed(files):
     """Data tables only, as msmonitor leaves them: no STRING_IDS."""
     path = files.tmp / "msmonitor_77_20261115220000000_-1.db"

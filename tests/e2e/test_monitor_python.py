@@ -64,6 +64,25 @@ m.start([ActivityKind.Kernel]); m.stop(); m.save("x"); sonde.step()
     assert r.stderr.count("nothing can be monitored in this interpreter") == 1
 
 
+def test_without_a_device_nothing_is_raised(programs):
+    """The first program of docs/monitor-python.md, where there is neither MSPTI nor CUPTI."""
+    code = """
+from msmonitor import ActivityKind, Monitor
+print(Monitor().get_result())
+with Monitor([ActivityKind.Kernel, ActivityKind.Communication]) as monitor:
+    pass
+for kernel in monitor.get_result()[ActivityKind.Kernel]:
+    print(kernel.name, kernel.endNs - kernel.startNs)
+monitor.save("steps.xlsx")
+print(monitor.get_result() == {ActivityKind.Kernel: [], ActivityKind.Communication: []})
+"""
+    r = programs.run(code, LD_LIBRARY_PATH="")
+    assert r.stdout == "{}\nTrue\n"
+    assert "neither libmspti.so nor libcupti" in r.stderr and "sonde monitor" in r.stderr
+    assert "start() has not succeeded" in r.stderr
+    assert "Traceback" not in r.stderr and not (programs.tmp / "steps.xlsx").exists()
+
+
 # --- PyDynamicMonitorProxy ---
 
 WRONG = """

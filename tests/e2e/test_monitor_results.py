@@ -206,7 +206,7 @@ with Monitor([ActivityKind.Kernel]) as m:
     print(m.running, m.get_result())
 """
     r = programs.run(code, LD_LIBRARY_PATH="/nonexistent")
-    assert r.stdout == "False {}\n"
+    assert r.stdout == "False {<ActivityKind.Kernel: 2>: []}\n"
     assert "libmspti" in r.stderr and "libcupti" in r.stderr
 
 

@@ -192,7 +192,8 @@ def test_names_of_others_do_not_write_lines_into_the_log(node):
             send(g, report(rows=[row(evil, 100, mean)]))
         node.wait_log("regression, it takes")
         assert "\n2026-01-01 sonde" not in node.log() and "\x1b" not in node.log()
-        r = sonde(node, "top", "--once", "--no-start")
+        r = sonde(node, "top", "--count", "1", "--no-start")
+        assert "k?2026" in r.stdout or "k\\n2026" in r.stdout, r.stdout
         assert "\x1b" not in r.stdout and "\n2026-01-01" not in r.stdout
 
 
@@ -262,8 +263,100 @@ def test_top_starts_the_monitor_shows_and_stops_it(node):
         assert "REPORT_INTERVAL_S=1\n" in start and "NPU_MONITOR_STOP=true" in stop
         assert "Devices are busy 60 % of the time" in r.stdout
         assert "gemm<128>(float const*, float const*, float*, int)" in r.stdout
-        assert re.search(r"80\.0 % +100 +200 ms +2\.00 ms +4\.00 ms +- +Kernel", r.stdout)
+        assert re.search(r"8\d\.\d % +100 +2\d\d ms +2\.\d0 ms +4\.\d0 ms .*Kernel", r.stdout)
         assert "\x1b" not in r.stdout
+
+
+def test_once_is_an_interval_that_began_after_the_command(node):
+    with Guest(node) as g:
+        g.send(monitor_status(RUNNING))
+        send(g, report(lost=3))  # one that is over
+        until(lambda: top(node)["processes"])
+        end, sent = threading.Event(), []
+
+        def work():
+            begun = time.time_ns()
+            while not end.wait(0.7):
+                now = time.time_ns()
+                send(g, {**report(end=now), "from": begun})
+                sent.append(begun)
+                begun = now
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            start = time.time_ns()
+            r = sonde(node, "top", "--once", "--json")
+            (look,) = map(json.loads, r.stdout.splitlines())
+            assert look["ranks"][0]["from"] in [x for x in sent if x > start][:2], r.stdout
+            # who wants what is known already gets it
+            r = sonde(node, "top", "--count", "1", "--json")
+            assert json.loads(r.stdout)["ranks"][0]["from"] < time.time_ns() - SECOND // 2
+        finally:
+            end.set()
+            thread.join()
+
+
+def test_what_a_monitor_tells_at_its_end_is_no_interval(node):
+    end = time.time_ns()
+    with Guest(node) as g:
+        moment = {"from": end - SECOND // 20, "interval_s": 2, "lost": 4}
+        send(g, {**report(end=end), **moment})  # nothing to add it to
+        until(lambda: node.call({"fn": "getDaemon"})["jobs"]["late_reports"] == 0)
+        assert top(node)["processes"] == []
+        send(g, report(end=end, interval_s=1))
+        until(lambda: top(node)["processes"])
+        busy = [{"device": 0, "busy_ns": 18 * SECOND, "comm_ns": 7}]
+        send(g, {**report(end=end + SECOND, devices=busy), **moment, "to": end + SECOND // 20,
+                 "from": end, "incomplete": 5, "crowded": 6, "unwritten": 7, "unsent": 8})  # fmt: skip
+        (p,) = until(lambda: [x for x in top(node)["processes"] if x["lost"] == 4])
+        assert p["interval_s"] == 1 and p["devices"][0]["busy_ns"] == 600_000_000
+        assert (p["incomplete"], p["crowded"], p["unwritten"], p["unsent"]) == (5, 6, 7, 8)
+        # and whoever says so: a device is not busier than the time
+        send(g, report(end=end + 2 * SECOND, devices=busy))
+        until(lambda: top(node)["processes"][0]["devices"][0]["busy_ns"] == SECOND)
+
+
+def test_what_is_missing_is_said(node):
+    losses = {"lost": 4, "incomplete": 1, "crowded": 6, "unwritten": 7, "unsent": 8}
+    with Guest(node) as g:
+        late = [{"device": 0, "busy_ns": SECOND // 2, "late_ns": SECOND // 4}]
+        send(g, report(devices=late, **losses))
+        until(lambda: top(node)["processes"])
+        r = sonde(node, "top", "--count", "1", "--no-start", "--json")
+        look = json.loads(r.stdout)
+        assert {k: look[k] for k in losses} == losses == {k: look["ranks"][0][k] for k in losses}
+        for words in (
+            "4 activities are missing from these numbers", "1 mark is not told",
+            "6 activities are in no sum", "7 activities are not in the files",
+            "8 reports did not reach the daemon", "25 % of the time were told too late",
+        ):  # fmt: skip
+            assert words in look["answer"], look["answer"]
+        for p in look["ranks"]:
+            assert p["told_late"] == 0.25
+
+
+def test_what_is_no_longer_slower_is_said_to_be_so(node):
+    def interval(mean, kind="Kernel"):
+        send(g, report(rows=[row(GEMM, 100, mean, kind), row("x", 50, 1_000_000)], rank=3))
+        until(lambda: top(node)["processes"][0]["rows"][0]["mean_ns"] == mean)
+
+    def answer():
+        return json.loads(sonde(node, "top", "--count", "1", "--no-start", "--json").stdout)["answer"]
+
+    with Guest(node) as g:
+        send(g, report())
+        until(lambda: top(node)["processes"])
+        for mean in [2_000_000] * 6 + [2_600_000] * 3:
+            interval(mean)
+        assert re.search(r"Slower than before: 'void gemm<128>.* takes 2.60 ms, 30 % more", answer())
+        interval(1_990_000)
+        words = answer()
+        assert re.search(r"No longer slower: 'void gemm.* takes 1.99 ms again, as usual; it was", words)
+        assert "Slower than before" not in words and "-0" not in words and "waits" not in words
+        for mean in [1_000_000] * 6 + [1_500_000] * 3:
+            interval(mean, "Communication")
+        assert "the time it waits for other ranks is in it." in answer()
 
 
 def test_top_only_looks(node):
@@ -303,14 +396,14 @@ def test_top_names_the_slowest_rank(node):
             until(lambda: len(top(node)["processes"]) == 4)
             s = top(node)["slowest"]
             assert s["rank"] == 2 and s["by"] == "waiting" and 0.23 < s["ratio"] < 0.26
-            r = sonde(node, "top", "--once", "--no-start")
+            r = sonde(node, "top", "--count", "1", "--no-start")
             assert "Rank 2 is the slowest" in r.stdout
             assert "the others wait 25 % of the time for it, 25.0 ms a step" in r.stdout
             assert re.search(r"^ +2 .* slowest", r.stdout, re.M)
             # twice the same rank is two jobs
             send(g, report(rank=2))
             until(lambda: top(node)["slowest"] is None)
-            r = sonde(node, "top", "--once", "--no-start", "--by", "rank")
+            r = sonde(node, "top", "--count", "1", "--no-start", "--by", "rank")
             assert "several jobs" in r.stdout and "NAME" not in r.stdout
         finally:
             for p in node.children:
@@ -406,6 +499,15 @@ def job(d, *words):
 def test_top_of_a_job_with_a_slow_rank(node):
     with job(node, "--ranks", "4", "--step-ms", "20", "--slow-rank", "2:400"):
         until(lambda: top(node)["known"] == 4)
+        for _ in range(3):  # one right behind the other: none sees the end of that before it
+            before = time.time_ns()
+            r = sonde(node, "top", "--once", "--json", "--interval", "1")
+            (once,) = map(json.loads, r.stdout.splitlines())
+            assert len(once["ranks"]) == 4, r.stdout
+            for x in once["ranks"]:
+                assert x["from"] >= before and x["interval_s"] >= 0.5, x
+                assert 0 < x["kernels"] <= x["busy"] <= 1 and x["told_late"] < 0.2, x
+            assert once["slowest"]["rank"] == 2, r.stdout
         r = sonde(node, "top", "--count", "4", "--interval", "1", "--json")
         assert r.returncode == 0, r.stderr
         assert "started in 4 processes" in r.stderr and "stopped again" in r.stderr
@@ -419,8 +521,9 @@ def test_top_of_a_job_with_a_slow_rank(node):
         r = node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1")
         assert "4 processes are told" in r.stderr
         until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
-    # killed while it was monitored
-    until(lambda: node.call({"fn": "getStatus"})["npumonitor"] != "Running", seconds=5)
+    # killed while it was monitored: nobody is there any more, and nothing that it left
+    until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized", seconds=5)
+    until(lambda: not [f for f in os.listdir(node.ipc_dir) if f.startswith("sondeclient")])
 
 
 def test_a_kernel_of_a_job_becomes_slower(node):
@@ -434,6 +537,10 @@ def test_a_kernel_of_a_job_becomes_slower(node):
 
 
 # --- running a job so that it can be monitored ---
+
+
+GPU_SIGNS = ["/dev/nvidiactl", "/proc/driver/nvidia", "/usr/lib64/libcuda.so.1",
+             "/usr/lib/libcuda.so.1", f"/usr/lib/{os.uname().machine}-linux-gnu/libcuda.so.1"]  # fmt: skip
 
 
 def monitor(build, *words, env=None, **kw):
@@ -455,6 +562,17 @@ def test_monitor_runs_the_job_with_what_it_needs(build, tmp_path):
     assert env["CUDA_INJECTION64_PATH"] == env["NVTX_INJECTION64_PATH"] == lib
     assert env["KINETO_USE_DAEMON"] == "1"
     assert "sonde top" in r.stderr and r.stderr.count("\n") == 1
+    # what NPUs need is missed only where nothing speaks for a GPU
+    assert ("--mspti" in r.stderr) == (not any(map(os.path.exists, GPU_SIGNS)))
+    assert "--mspti" not in monitor(build, "--", "true", env={"CUDA_HOME": "/x"}).stderr
+    assert "--mspti" not in monitor(build, "--mspti", "none", "--", "true").stderr
+    # a job that goes elsewhere finds its libraries
+    os.symlink(lib, tmp_path / "libmspti.so")
+    words = ["--quiet", "--mspti", "./libmspti.so", "--", *show]
+    r = monitor(build, *words, cwd=tmp_path)
+    assert json.loads(r.stdout)["LD_PRELOAD"] == f"{lib}:{tmp_path}/libmspti.so"
+    r = monitor(build, *words[:3], "--", "sh", "-c", "cd / && exec true", cwd=tmp_path)
+    assert (r.returncode, r.stderr) == (0, "")
     # what is there stays
     home = tmp_path / "ascend"
     (home / "lib64").mkdir(parents=True)

@@ -270,6 +270,7 @@ def test_what_is_not_there_is_named(simtrain):
     assert set(t.about["not_honoured"]) == as_keys
     assert len(t.about["not_honoured"]) == len(named)
     assert "no Python" in t.about["note"], t.about["note"]
+    assert "the package sonde" not in t.about["note"], t.about["note"]
     assert t.kind("Kernel")
 
 

@@ -330,8 +330,9 @@ static enum activity_end end_of(const char *path)
 	struct activity_about about = {.rank = -1};
 
 	CHECK_INT(activity_read(path, ignore, NULL, &about, NULL), 0);
+	enum activity_end end = about.end;
 	activity_about_release(&about);
-	return about.end;
+	return end;
 }
 
 TEST(activity_jsonl, its_end_can_be_known)

@@ -308,7 +308,7 @@ TEST(activity_windows, jsonl)
 			    "\"sourceKind\":\"Host\",\"startNs\":1700000000000000300,"
 			    "\"threadId\":88}\n");
 	/* `sonde top` is told as well */
-	activities_tick(s.a, 4000000000);
+	activities_tick(s.a, 6000000000);
 	json_t *top = stage_top(&s);
 	CHECK_INT(json_array_size(json_object_get(top, "rows")), 1);
 	json_decref(top);

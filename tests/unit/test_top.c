@@ -252,6 +252,46 @@ TEST(top, only_reports_are_reports)
 	toplist_report_free(r);
 }
 
+/* What a monitor tells at its end is of a moment: it is no interval. */
+TEST(top, a_report_of_a_moment_only_adds_what_is_missing)
+{
+	static const char moment[] =
+		"{\"pid\":7,\"from\":1700000009000000000,\"to\":1700000009090000000,"
+		"\"interval_s\":2,\"lost\":1,\"incomplete\":2,\"crowded\":3,\"unwritten\":4,"
+		"\"unsent\":5,\"devices\":[{\"device\":0,\"busy_ns\":1700000000}],\"rows\":[{"
+		"\"kind\":\"Kernel\",\"name\":\"k\",\"calls\":90,\"total_ns\":90}]}";
+	struct toplist *t = toplist_new();
+
+	learn(t);
+	const struct toplist_report *last_one = toplist_last(t);
+	struct toplist_report *r = read_text(moment);
+	CHECK(r->partial && r->devices[0].busy_ns == r->interval_ns);
+	toplist_take(t, r, 20, count, NULL);
+	CHECK(toplist_last(t) == last_one && last_one->rows[0].calls == 100);
+	CHECK_INT(toplist_before(t, &last_one->rows[0])->calls, 100);
+	const struct toplist_losses *l = &last_one->losses;
+	CHECK(l->lost == 1 && l->incomplete == 2 && l->crowded == 3 && l->unwritten == 4 &&
+	      l->unsent == 5);
+	toplist_free(t);
+	t = toplist_new();
+	toplist_take(t, read_text(moment), 20, count, NULL);
+	CHECK(!toplist_last(t));
+	toplist_free(t);
+}
+
+TEST(top, no_device_is_busier_than_the_time)
+{
+	struct toplist_report *r =
+		read_text("{\"pid\":7,\"from\":1000,\"to\":2000,\"devices\":[{\"device\":0,"
+			  "\"busy_ns\":18880,\"kernel_ns\":1001,\"comm_ns\":1000,"
+			  "\"copy_ns\":9223372036854775807,\"late_ns\":5000}]}");
+	const struct toplist_device *d = &r->devices[0];
+
+	CHECK(d->busy_ns == 1000 && d->kernel_ns == 1000 && d->comm_ns == 1000);
+	CHECK(d->copy_ns == 1000 && d->late_ns == 5000);
+	toplist_report_free(r);
+}
+
 /* --- the slowest rank --- */
 
 static struct toplist_slowest slowest(const unsigned *step_ms, const unsigned *comm_percent,

@@ -70,6 +70,7 @@ class Monitor:
         if cls._only is None:
             only = super().__new__(cls)
             only._kinds = []
+            only._asked = []
             only._results = None
             only._running = False
             only._started_here = []
@@ -79,6 +80,7 @@ class Monitor:
 
     def __init__(self, kinds: Optional[List[ActivityKind]] = None) -> None:
         self._kinds: List[ActivityKind]
+        self._asked: List[ActivityKind]  # of the last start(), whether it could be or not
         self._results: Optional[_results.Results]
         self._running: bool
         self._started_here: List[bool]  # of each `with` that we are in
@@ -110,6 +112,7 @@ class Monitor:
         if complaint:
             _say.error(f"Monitor.start(): {complaint}")
             return
+        self._asked = sorted(set(kinds))
         native = _native.get()
         if native is None:
             return
@@ -121,7 +124,7 @@ class Monitor:
                 )
                 return
             self._forget()
-            kinds = sorted(set(kinds))
+            kinds = self._asked
             try:
                 results = _results.Results()
             except OSError as why:
@@ -151,14 +154,16 @@ class Monitor:
     def get_result(self) -> Dict[ActivityKind, List[Any]]:
         """What was recorded, by kind: lists of API, Kernel, Communication and Marker.
 
-        Also while recording: what has arrived so far, at most a second old.
+        Also while recording: what has arrived so far, at most a second old. Every kind that
+        start() was given is there, with an empty list if there is nothing of it, even if nothing
+        could be recorded here.
 
         >>> for call in monitor.get_result()[ActivityKind.API]:
         ...     print(call.name, call.endNs - call.startNs)
         """
         with self._lock:
             results = self._started("get_result")
-            found: Dict[ActivityKind, List[Any]] = {}
+            found: Dict[ActivityKind, List[Any]] = {kind: [] for kind in self._asked}
             if results is None:
                 return found
             for kind in self._kinds:
@@ -196,7 +201,8 @@ class Monitor:
 
     def _started(self, what: str) -> Optional[_results.Results]:
         if self._results is None:
-            _say.warn(f"Monitor.{what}(): nothing was recorded; call start() first")
+            why = "start() has not succeeded" if self._asked else "call start() first"
+            _say.warn(f"Monitor.{what}(): nothing was recorded; {why}")
             return None
         native = _native.get() if self._is_on() else None
         if native is not None:
