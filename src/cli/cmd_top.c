@@ -466,8 +466,7 @@ static const struct args_section sections[] = {
 	 "started with the kinds Kernel and Communication, and stopped when this ends, also by "
 	 "Ctrl-C. One that is on already is left as it is."},
 	{"EXIT STATUS", "0 when it was ended, 1 when a host could not be asked, 2 when the command "
-			"line was wrong, "
-			"3 when nothing was reported."},
+			"line was wrong, 3 when nothing was reported."},
 	{"SEE ALSO", "sonde(1), sonde-ctl(1)"},
 	{NULL, NULL},
 };
@@ -486,13 +485,11 @@ const struct command cmd_top = {
 		 .summary = "what takes the time of the devices, live",
 		 .description =
 			 "Shows what the devices of running jobs spend their time on, by kernel "
-			 "and "
-			 "by rank, again every two seconds: share, calls, mean and 99th "
-			 "percentile, "
-			 "change against the report before; which rank is the slowest and by how "
-			 "much; what has become slower. Jobs that were started with 'sonde "
-			 "monitor' "
-			 "or that use torch_npu or MindSpore with sonde's modules can be shown.",
+			 "and by rank, again every two seconds: share, calls, mean and 99th "
+			 "percentile, change against the report before; which rank is the slowest "
+			 "and by how much; what has become slower. Jobs that were started with "
+			 "'sonde monitor' or that use torch_npu or MindSpore with sonde's modules "
+			 "can be shown.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

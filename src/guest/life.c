@@ -10,8 +10,8 @@
  * give memory back. on_exit() before main() comes before the loader's own registration, and so runs
  * after every destructor.
  *
- * Nothing in the other files of this folder needs this one: the unit tests take them without it, and
- * so without its constructor, which would look at the environment before they have made theirs.
+ * Nothing in the other files of this folder needs this one: the unit tests take them without it,
+ * and so without its constructor, which would look at the environment before they have made theirs.
  */
 #include "guest/guest.h"
 

@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 #define ASK_NS (2000 * MS_NS)
@@ -234,17 +235,40 @@ static int is_framework(struct dl_phdr_info *info, size_t size, void *arg)
 	return strstr(name, "libtorch_npu.so") || strstr(name, "libmindspore") ? 1 : 0;
 }
 
+/* The process that is awake, in a page that the kernel empties in a forked child. */
+static _Atomic uint32_t *_Atomic awake;
+
+static void make_page(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	_Atomic uint32_t *none = NULL;
+
+	if (p == MAP_FAILED)
+		return;
+	/* Another thread may be as far. */
+	if (madvise(p, 4096, MADV_WIPEONFORK) < 0 ||
+	    !atomic_compare_exchange_strong(&awake, &none, p))
+		munmap(p, 4096);
+}
+
+/* Every step asks, so it is not a system call. True: it is awake already. */
+static bool note_awake(void)
+{
+	static _Atomic uint32_t known; /* where there is no such page */
+
+	if (!atomic_load_explicit(&awake, memory_order_relaxed))
+		make_page();
+	_Atomic uint32_t *who = atomic_load_explicit(&awake, memory_order_relaxed);
+	if (who)
+		return atomic_load_explicit(who, memory_order_relaxed) || atomic_exchange(who, 1);
+	uint32_t pid = (uint32_t)getpid();
+	return atomic_exchange(&known, pid) == pid;
+}
+
 void monitor_wake(void)
 {
-	static _Atomic uint32_t awake; /* pid */
-	uint32_t pid;
-
-	if (!surroundings.wanted)
+	if (!surroundings.wanted || note_awake())
 		return;
-	pid = (uint32_t)getpid();
-	if (atomic_load_explicit(&awake, memory_order_relaxed) == pid)
-		return;
-	atomic_store(&awake, pid);
 	/* torch_npu and MindSpore ask by themselves, through our Python module. */
 	if (dl_iterate_phdr(is_framework, NULL))
 		return;

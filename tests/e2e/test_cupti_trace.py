@@ -5,8 +5,10 @@ its recorder."""
 import collections
 import contextlib
 import json
+import pathlib
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 from cuda_jobs import CudaJob, enabled
@@ -202,3 +204,13 @@ def test_one_trace_after_the_other_and_the_monitor_between(node):
             job.stop()
             assert job.names()[f"s{job.step - 1}"] == 4
         until(lambda: enabled(job) == [], "the end")
+
+
+def test_the_script_for_real_gpus_can_be_tried_out(build, tmp_path):
+    """tests/device/activity.py: its statements hold on the simulated driver, too."""
+    script = pathlib.Path(__file__).resolve().parents[1] / "device/activity.py"
+    words = ["--build", build, "--out", tmp_path, "--sim", "--only", "same_steps,trace,kinds"]
+    done = subprocess.run(
+        [sys.executable, script, *words], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "FAILED" not in done.stdout[:-40], done.stdout + done.stderr

@@ -15,6 +15,7 @@ from fabric_client import (
     ACTIVITIES,
     EVENTS,
     IDLE,
+    READY,
     RUNNING,
     Client,
     datagram,
@@ -218,6 +219,48 @@ def test_options_that_a_guest_does_not_honour_are_named(node):
     with Guest(node):  # one that does not say
         r = node.ctl(*words, "--l2-cache")
         assert "notHonoured" not in r.stdout
+
+
+def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
+    words = ["nputrace", "--log-file", "prof", "--start-step", "900", "--iterations", "2"]
+    me = [os.getpid()]
+    with Guest(node) as guest:
+        # it has told no step so far
+        r = node.run(node.build / "bin" / "dyno", "--port", node.port, *words)
+        assert f'"stepsUnknown":{me}'.replace(" ", "") in r.stdout, r.stdout
+        assert "1 process tells no steps yet" in r.stderr and "sonde_step()" in r.stderr
+        assert "'dyno npu-monitor --npu-monitor-stop' cancels" in r.stderr
+        assert "'--log-file' is a relative path: it is taken from the directory" in r.stderr
+        assert "    prof\n" in r.stdout, "the path as it was given"
+        assert "PROFILE_START_STEP=900" in guest.request()
+        guest.send(trace_status(READY, 7, 900, 902))
+        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
+        assert "in the place of" in explain(node, TRACE)["processes"][0]["reason"]
+        r = node.ctl(*words)
+        assert f'"tracesReplaced":{me}' in r.stdout and "stepsUnknown" not in r.stdout
+        assert f"it takes the place of a trace that had not begun (pid {me[0]})" in r.stderr
+        # not fetched yet: the same
+        assert order(node, TRACE)["tracesReplaced"] == me
+        assert "PROFILE_START_STEP=5" in guest.request() and guest.request() == ""
+        # the monitor may start, and the trace that waits is dropped
+        assert "is dropped" in explain(node, MONITOR)["processes"][0]["reason"]
+        r = node.ctl("npu-monitor", "--npu-monitor-start", "--log-file", "here")
+        assert '"commandStatus":"effective"' in r.stdout and f'"tracesDropped":{me}' in r.stdout
+        assert "a trace that had not begun is dropped" in r.stderr
+        assert "'--log-file' is a relative path" in r.stderr
+        assert "NPU_MONITOR_START=true" in guest.request()
+        guest.send(trace_status(IDLE, 8))
+        guest.send(monitor_status(IDLE))
+        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
+        # a stop cancels one that was not fetched
+        assert "tracesDropped" not in order(node, TRACE)
+        assert order(node, STOP)["tracesDropped"] == me
+        assert "NPU_MONITOR_STOP=true" in guest.request() and guest.request() == ""
+        # but new settings do not
+        guest.send(trace_status(READY, 7, 900, 902))
+        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
+        change = MONITOR.replace("START=true", "START=false")
+        assert "tracesDropped" not in order(node, change)
 
 
 def test_the_monitor_steps_aside_for_a_trace_and_resumes(node):

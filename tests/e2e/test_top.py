@@ -539,8 +539,13 @@ def test_a_kernel_of_a_job_becomes_slower(node):
 # --- running a job so that it can be monitored ---
 
 
-GPU_SIGNS = ["/dev/nvidiactl", "/proc/driver/nvidia", "/usr/lib64/libcuda.so.1",
-             "/usr/lib/libcuda.so.1", f"/usr/lib/{os.uname().machine}-linux-gnu/libcuda.so.1"]  # fmt: skip
+GPU_SIGNS = [
+    "/dev/nvidiactl",
+    "/proc/driver/nvidia",
+    "/usr/lib64/libcuda.so.1",
+    "/usr/lib/libcuda.so.1",
+    f"/usr/lib/{os.uname().machine}-linux-gnu/libcuda.so.1",
+]
 
 
 def monitor(build, *words, env=None, **kw):

@@ -117,7 +117,8 @@ static int check_own(int round)
 		int got = -1;
 		ssize_t r = recv(fds[i], &got, sizeof(got), MSG_DONTWAIT);
 		if (r != (ssize_t)sizeof(got) || got != i) {
-			printf("number %d: %zd (%d) bytes, %d instead of %d\n", fds[i], r, errno, got, i);
+			printf("number %d: %zd (%d) bytes, %d instead of %d\n", fds[i], r, errno,
+			       got, i);
 			bad++;
 		}
 	}

@@ -39,6 +39,8 @@
 #define LAST_LEAST_MS 200 /* for what has ended: the library takes a moment to return it */
 #define LAST_MOST_MS 3000 /* for what still runs, if nobody else waits for the library */
 #define LAST_NAP_MS 2
+#define SOON_MS 2500 /* longer than activity_watch.c finds that others may not be done */
+#define SOON_NAP_MS 10
 #define LAST_ASIDE_MS 1000 /* the same, while a thread of the job waits */
 
 static struct {
@@ -312,6 +314,27 @@ static int resume(void)
 	return busy ? 0 : hold(kinds);
 }
 
+/*
+ * A profile that has ended a moment ago has not been fetched, perhaps: what is told from here on is
+ * to be all there is. One that goes on is not waited for.
+ */
+static int resume_soon(void)
+{
+	const struct timespec nap = {0, SOON_NAP_MS * 1000000};
+	int r = resume();
+
+	for (unsigned left = SOON_MS / SOON_NAP_MS; left && r == 0; left--) {
+		if (!atomic_load(&self.aside) || cupti_watch_goes_on())
+			break;
+		cupti_give(); /* it may well be that they come once more */
+		syscall(SYS_nanosleep, &nap, NULL);
+		if (!cupti_take(TURN_MS))
+			return -EBUSY;
+		r = resume();
+	}
+	return r;
+}
+
 /* --- the source --- */
 
 static bool source_is_there(void)
@@ -389,7 +412,7 @@ static int source_start(uint32_t kinds)
 	atomic_store(&self.lost, 0);
 	atomic_store(&self.kinds, kinds);
 	atomic_store(&self.on, true);
-	r = resume();
+	r = resume_soon();
 	cupti_give();
 	if (r < 0) {
 		source_stop();

@@ -98,6 +98,8 @@ bool nccl_kernel_read(const char *name, struct nccl_kernel *out);
 void cupti_watch(const struct cupti *fns);
 /* Do they have it, or have had it so recently that they may not have fetched everything? */
 bool cupti_watch_busy(void);
+/* Is anything of theirs on? */
+bool cupti_watch_goes_on(void);
 /* With the turn: the library is as they left it, as far as they have told. */
 void cupti_watch_restore(const struct cupti *fns);
 /* A buffer that is none of ours is theirs. */

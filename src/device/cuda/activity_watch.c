@@ -169,6 +169,11 @@ bool cupti_watch_busy(void)
 	return last && now - last < (other.fetched ? AFTER_FETCH_NS : AFTER_CALL_NS);
 }
 
+bool cupti_watch_goes_on(void)
+{
+	return other.kinds != 0;
+}
+
 void cupti_watch_restore(const struct cupti *fns)
 {
 	cupti_complete_fn complete = atomic_load(&other.complete);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The job behind monitor_idle. Prints a line per round:
+ *
+ *	ns STEP RANGE WORK	of sonde_step(), of an mstx range, of a step of a job that launches
+ *
+ * usage: job_monitor ROUNDS [file that says when to begin]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "acl/acl.h"
+#include "sim/kernel.h"
+#include "sonde/sonde.h"
+
+#define CALLS 20000
+#define STEPS 100
+#define LAUNCHES 50 /* in a step */
+#define KERNEL_NS 2000
+#define HOST_WORK 20000 /* turns of a loop between two launches: some microseconds */
+
+uint64_t mstxRangeStartA(const char *message, void *stream);
+void mstxRangeEnd(uint64_t id);
+
+static void *stream, *kernel;
+
+/* Of this thread: what ours spends elsewhere is told by the whole step. */
+static double now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double steps(void)
+{
+	double from = now(CLOCK_THREAD_CPUTIME_ID);
+
+	for (int i = 0; i < CALLS; i++)
+		sonde_step();
+	return (now(CLOCK_THREAD_CPUTIME_ID) - from) / CALLS;
+}
+
+static double ranges(void)
+{
+	double from = now(CLOCK_THREAD_CPUTIME_ID);
+
+	for (int i = 0; i < CALLS; i++)
+		mstxRangeEnd(mstxRangeStartA("forward", NULL));
+	return (now(CLOCK_THREAD_CPUTIME_ID) - from) / CALLS;
+}
+
+static void one_step(void)
+{
+	for (int i = 0; i < LAUNCHES; i++) {
+		if (aclrtLaunchKernel(kernel, 1, NULL, 0, stream))
+			exit(3);
+		for (volatile int k = 0; k < HOST_WORK; k++)
+			;
+	}
+	if (aclrtSynchronizeStream(stream))
+		exit(3);
+	sonde_step();
+}
+
+/* Processor time of the whole process, its device's and our threads included. */
+static double work(void)
+{
+	double from = now(CLOCK_PROCESS_CPUTIME_ID);
+
+	for (int i = 0; i < STEPS; i++)
+		one_step();
+	return (now(CLOCK_PROCESS_CPUTIME_ID) - from) / STEPS;
+}
+
+int main(int argc, char **argv)
+{
+	struct stat st;
+
+	if (argc < 2 || aclInit(NULL) || aclrtSetDevice(0) || aclrtCreateStream(&stream))
+		return 3;
+	kernel = sim_kernel_register("Add", KERNEL_NS, NULL);
+	one_step();
+	for (int i = 0; argc > 2 && i < 10000 && stat(argv[2], &st) < 0; i++)
+		usleep(5000);
+	for (int i = 0; i < atoi(argv[1]); i++)
+		printf("ns %.1f %.1f %.1f\n", steps(), ranges(), work());
+	return 0;
+}
