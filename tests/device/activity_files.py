@@ -61,8 +61,8 @@ class Db:
                 "select e.name, s.value, count(*) from CANN_API c join STRING_IDS s on"
                 " s.id = c.name join ENUM_API_TYPE e on e.id = c.type group by 1, 2"
             ).fetchall()
-            self.copies = c.execute("select copyKind, bytes, endNs - startNs from MEMCPY").fetchall()
-            self.sets = c.execute("select value, bytes, endNs - startNs from MEMSET").fetchall()
+            self.copies = c.execute("select copyKind, bytes from MEMCPY").fetchall()
+            self.sets = c.execute("select value, bytes from MEMSET").fetchall()
             self.memory = c.execute("select operation, bytes, address from MEMORY_OP").fetchall()
             self.lost = sum(n for (n,) in c.execute("select lost from ACTIVITY_LOSS"))
 

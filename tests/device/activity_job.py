@@ -98,6 +98,7 @@ class Job:
         return len(monitor.get_result().get(ActivityKind.Kernel, []))
 
     def memory(self, size):
+        torch.cuda.empty_cache()
         block = torch.empty(size, dtype=torch.uint8, device="cuda")
         torch.cuda.synchronize()
         del block
@@ -116,7 +117,7 @@ class Job:
 
 def main():
     job = Job()
-    print("ok ready", flush=True)
+    print("ok", torch.cuda.get_device_name(0), "torch", torch.__version__, flush=True)
     for line in sys.stdin:
         print("ok", job.do(*line.split()), flush=True)
 

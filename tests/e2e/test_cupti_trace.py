@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""nputrace in CUDA jobs, on a simulated driver and libcupti: through dyno, the daemon, the guest and
-its recorder."""
+"""nputrace in CUDA jobs, on a simulated driver and libcupti: through dyno, the daemon, the guest
+and its recorder."""
 
 import collections
 import contextlib
@@ -143,7 +143,7 @@ def test_only_the_device_and_no_marks(node):
         _, out = job.ready("--activities", "NPU", after=2, steps=1)
         job.train(5)
         (t,) = node.traces(out)
-    assert names(t.kind("Kernel")).total() == 4 and t.kind("MemCpy") and t.kind("MemSet")
+    assert len(t.kind("Kernel")) == 4 and t.kind("MemCpy") and t.kind("MemSet")
     assert not t.kind("RuntimeAPI") and not t.kind("API") and not t.kind("Marker")
 
 
@@ -177,6 +177,19 @@ def test_what_never_ends_is_lost_and_counted(node):
         (t,) = node.traces(out)
     assert not t.slices("endless") and t.about["lost"] == 3
     assert names(t.kind("Kernel"))[f"s{first}"] == 4
+
+
+def test_right_after_a_profile(node):
+    """The library is not taken before the profiler is done with it; then the trace begins."""
+    with training(node) as job:
+        assert job.profile("kernels profiled 100 1000", "sleep 5")["kernels"] == 100
+        answer, out = node.order(steps=2)
+        assert answer["commandStatus"] == "effective"
+        node.wait("Ready")
+        until(lambda: job.train(1) or node.status()["nputrace"] != "Ready", "the first step")
+        job.train(3)
+        (t,) = node.traces(out)
+    assert names(t.kind("Kernel")) == {f"s{n}": 4 for n in t.numbers()} and len(t.numbers()) == 2
 
 
 def test_steps_told_by_the_program_win(node):
@@ -213,4 +226,4 @@ def test_the_script_for_real_gpus_can_be_tried_out(build, tmp_path):
     done = subprocess.run(
         [sys.executable, script, *words], capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0 and "FAILED" not in done.stdout[:-40], done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr

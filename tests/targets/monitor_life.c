@@ -169,7 +169,7 @@ static int stderr_is_a_file(const char *path)
 	close(2);
 	if (open(path, O_RDWR | O_CREAT | O_TRUNC, 0600) != 2)
 		return 3;
-	return train(4);
+	return train(2);
 }
 
 static int daemonize(void)

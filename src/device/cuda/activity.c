@@ -315,22 +315,24 @@ static int resume(void)
 }
 
 /*
- * A profile that has ended a moment ago has not been fetched, perhaps: what is told from here on is
- * to be all there is. One that goes on is not waited for.
+ * Without the turn. A profile that has ended a moment ago has not been fetched, perhaps: that is
+ * waited for, so that from now on everything is told. One that goes on is not.
  */
 static int resume_soon(void)
 {
 	const struct timespec nap = {0, SOON_NAP_MS * 1000000};
-	int r = resume();
+	int r = 0;
 
 	for (unsigned left = SOON_MS / SOON_NAP_MS; left && r == 0; left--) {
-		if (!atomic_load(&self.aside) || cupti_watch_goes_on())
+		if (!atomic_load(&self.aside) || !cupti_take(TURN_MS))
 			break;
-		cupti_give(); /* it may well be that they come once more */
+		bool goes_on = cupti_watch_goes_on();
+		if (!goes_on)
+			r = resume();
+		cupti_give();
+		if (goes_on)
+			break;
 		syscall(SYS_nanosleep, &nap, NULL);
-		if (!cupti_take(TURN_MS))
-			return -EBUSY;
-		r = resume();
 	}
 	return r;
 }
@@ -412,8 +414,10 @@ static int source_start(uint32_t kinds)
 	atomic_store(&self.lost, 0);
 	atomic_store(&self.kinds, kinds);
 	atomic_store(&self.on, true);
-	r = resume_soon();
+	r = resume();
 	cupti_give();
+	if (r == 0)
+		r = resume_soon();
 	if (r < 0) {
 		source_stop();
 		return r;

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Monitored jobs that do what jobs do: fork, exec, exit, signals, threads, descriptors."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+from fake_daemon import *  # noqa: F403
+from monitored import environment, until
+
+def test_the_last_thread_ends_the_process(fake, run):
+    p = run("last-thread")
+    assert finish(p, 20) == (0, "ready\n", "")
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_descriptors_are_the_jobs(fake, run, on):
+    p = run("close-all", 2.5)
+    if on:
+        fake.order(start(), becomes=RUNNING)
+    status, out, err = finish(p)
+    assert status == 0, out + err
+
+
+def test_a_child_keeps_its_own_files(fake, run):
+    p = run("child-with-files")
+    status, out, err = finish(p)
+    assert status == 0, out + err
+
+
+def test_stderr_that_became_a_file(fake, run, tmp_path):
+    p = run("stderr", tmp_path / "mine")
+    fake.order(start(log="/dev/null/x"))
+    fake.order(trace("/proc/x"))
+    assert finish(p)[0] == 0
+    assert (tmp_path / "mine").read_text() == ""
+
+
+def test_stderr_that_nobody_reads(build, fake, place, tmp_path):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    p = subprocess.Popen([build / "targets" / "monitor_life", "train", "2"], stderr=writer,
+                         env=environment(build, fake, SONDE_MONITOR_DIR=place),
+                         stdout=subprocess.DEVNULL, cwd=tmp_path)  # fmt: skip
+    try:
+        fake.order(start(log="/dev/null/x"))
+        fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
+        assert p.wait(30) == 0
+    finally:
+        p.kill()
+        p.wait()
+        os.close(reader)
+        os.close(writer)
+    assert rows(tmp_path / "out")
+
+
+@pytest.mark.parametrize("what", ["nothing", "monitor", "orders"])
+def test_forks(fake, run, what):
+    p = run("forks", 3)
+    fake.only = p.pid
+    if what != "nothing":
+        fake.order(start("Kernel,Marker,AclAPI,RuntimeAPI"), becomes=RUNNING)
+    end = time.monotonic() + 2.5
+    while what == "orders" and time.monotonic() < end:
+        fake.orders += [STOP, start()]
+        fake.poke(p.pid)
+        time.sleep(0.05)
+    status, out, err = finish(p, 90)
+    assert status == 0, out + err
+
+
+def test_exits_of_many_threads(fake, run, tmp_path):
+    for after in (0.5, 0.9):
+        p = run("exits", after)
+        fake.order(start(log=tmp_path / str(p.pid)), becomes=RUNNING, pid=p.pid)
+        status, _, err = finish(p, 30)
+        assert status == 7, (status, err)
+        assert rows(tmp_path / str(p.pid))
+
+
+def test_exit_during_orders(fake, run, tmp_path):
+    for i in range(6):
+        p = run("exits", 0.1 * i)
+        fake.orders += [start(log=tmp_path / "out"), STOP] * 3
+        until(lambda: fake.clients and fake.clients[-1][0] == p.pid or p.poll() is not None)
+        while p.poll() is None:
+            fake.poke()
+            time.sleep(0.01)
+        fake.orders.clear()
+        status, _, err = finish(p, 30)
+        assert status == 7, (status, err)
+
+
+def test_signals_are_the_jobs(fake, run):
+    p = run("signals", 2)
+    fake.order(start(), becomes=RUNNING)
+    status, out, err = finish(p)
+    assert (status, err) == (0, ""), out + err
+
+
+def test_exec_ends_the_window(fake, run, place, tmp_path):
+    p = run("exec", 2)
+    fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
+    comm = pathlib.Path(f"/proc/{p.pid}/comm")
+    until(lambda: comm.read_text() == "sleep\n", "exec")
+    ended = lambda: rows(tmp_path / "out")[-1:] and rows(tmp_path / "out")[-1]["kind"]
+    until(lambda: ended() == "rank_device_map", "the end of the file", 10)
+    until(lambda: not recorders(place), "the recorder to leave", 10)
+    assert p.poll() is None
+
+
+def test_daemonized(fake, run, place, tmp_path):
+    p = run("daemonize")
+    fake.order(start(log=tmp_path / "first"), becomes=RUNNING)
+    fake.order(STOP, becomes=IDLE)
+    p.wait(20)
+    until(lambda: not recorders(place), "its recorder to leave")
+    assert p.stdout.readline() == "ready\n"
+    took = float(p.stdout.readline().split()[1])
+    assert took < 0.5, took  # it does not wait for one
+    pid = until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
+    try:
+        fake.order(start(log=tmp_path / "second"), becomes=RUNNING, pid=pid)
+        fake.order(STOP, becomes=IDLE, pid=pid)
+        assert rows(tmp_path / "second") or list((tmp_path / "second").iterdir())
+    finally:
+        os.kill(pid, signal.SIGKILL)
