@@ -2,7 +2,8 @@
 /* Inside of jobs: the registry that jobs.c keeps, jobs_messages.c fills, jobs_order.c gives
  * configs to and jobs_list.c tells of; jobs_peers.c knows who lives, jobs_kin.c who is whose child,
  * jobs_gate.c whether the NPU's profiler is free, jobs_guest.c what libraries of ours can do,
- * jobs_arbiter.c when they step aside for PyTorch's profiler, jobs_top.c what takes time. */
+ * jobs_arbiter.c when they step aside for PyTorch's profiler, jobs_effects.c what becomes of traces
+ * that wait, jobs_top.c what takes time. */
 #ifndef SONDE_DAEMON_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_IMPL_H
 

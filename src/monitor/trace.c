@@ -45,6 +45,7 @@ static struct {
 	uint32_t pid; /* whose trace it is: a forked child has none */
 	uint32_t kinds;
 	bool stacks; /* the recorder may look at them */
+	bool aside; /* another had the source, at some time */
 	double gc_ms; /* < 0: not asked for */
 	bool gc_heard; /* somebody listens */
 	const struct activity_source *source;
@@ -161,6 +162,7 @@ static void arm(const struct trace_order *o, int64_t current)
 	t.kinds = kinds_of(o);
 	t.window = 0;
 	t.pending = t.moved_ns = 0;
+	t.aside = false;
 	t.pid = (uint32_t)getpid();
 	t.gc_ms = o->gc_ms;
 	t.gc_heard = false;
@@ -313,8 +315,17 @@ static void note_pending(void)
 	window_note(t.window, "PROFILE_ACTIVITIES", words);
 }
 
+static void note_others(void)
+{
+	if (t.aside)
+		window_note(t.window, "PROFILE_ACTIVITIES",
+			    "another profiler in this process had the device meanwhile: what ran "
+			    "then is missing");
+}
+
 static void close_window(uint32_t wait_ms)
 {
+	note_others();
 	note_pending();
 	if (t.gc_ms >= 0 && !t.gc_heard)
 		window_note(t.window, "PROFILE_GC_DETECT_THRESHOLD",
@@ -380,6 +391,8 @@ uint64_t trace_look(uint64_t now_ns)
 		warm_up();
 	if (phase != TRACE_IDLE)
 		look_at_python();
+	if (phase >= TRACE_RUNNING && atomic_load(&t.warm) && t.source->is_aside())
+		t.aside = true;
 	if (phase == TRACE_RUNNING && t.by_time && now_ns >= t.end_ns) {
 		window_step(t.window, 1);
 		atomic_store(&t.last_ns, now_ns);

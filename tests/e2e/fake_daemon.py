@@ -158,7 +158,10 @@ def run(build, fake, place, tmp_path):
         words = [*wrap, program or build / "targets" / "monitor_life", *args]
         p = subprocess.Popen(
             [str(w) for w in words],
-            env=environment(build, fake, **{"SONDE_MONITOR_DIR": place, **(env or {})}),
+            env={
+                **environment(build, fake, SONDE_MONITOR_DIR=place),
+                **{k: str(v) for k, v in (env or {}).items()},
+            },
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, **kw,
         )  # fmt: skip
         started.append(p)

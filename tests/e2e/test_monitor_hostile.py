@@ -9,7 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
+import sys
 import time
 
 import pytest
@@ -214,32 +214,61 @@ def test_a_full_disk_and_room_again(fake, run, place, tmp_path):
     assert list((tmp_path / "out").iterdir())
 
 
-def test_another_users_daemon_is_not_obeyed(build, fake, run, tmp_path):
-    """The abstract name is anybody's who takes it first."""
-    need_namespaces("-n")
-    script = """
-import os, socket, sys, time
+OTHERS_DAEMON = """
+import os, socket, sys
 sys.path.insert(0, sys.argv[1])
 from fabric_client import address, datagram
 os.setuid(65534)
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind(address("@dynolog"))
-print("up", flush=True)
+if os.fork():
+    os._exit(0)
 while True:
     _, peer = s.recvfrom(1 << 16)
     s.sendto(datagram("req", sys.argv[2].encode()), peer)
 """
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_another_users_daemon(run, tmp_path, trusted):
+    """The abstract name is anybody's who takes it first: it is not obeyed unless one says so."""
+    need_namespaces("-n")
+    script = tmp_path / "daemon.py"
+    script.write_text(OTHERS_DAEMON)
     here = pathlib.Path(__file__).parent
-    order = start(log=tmp_path / "no")
-    with tempfile.TemporaryDirectory() as home:
-        words = f"python3 -c '{script}' {here} '{order}' & exec \"$@\""
-        p = run("train", 2, wrap=("unshare", "-n", "sh", "-c", words, "sh"),
-                env={"KINETO_IPC_SOCKET_DIR": "", "HOME": home}, start_new_session=True)  # fmt: skip
-        try:
-            out, err = p.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            err = ""
-        finally:
-            with contextlib.suppress(OSError):
-                os.killpg(p.pid, signal.SIGKILL)
-    assert not (tmp_path / "no").exists()
+    words = f'{sys.executable} {script} {here} "$ORDER" && exec "$@"'
+    p = run(
+        *("train", 1),
+        wrap=("unshare", "-n", "sh", "-c", words, "sh"),
+        env={
+            "KINETO_IPC_SOCKET_DIR": "",
+            "HOME": "",
+            "ORDER": start(log=tmp_path / "out"),
+            **({"SONDE_DAEMON": "@dynolog"} if trusted else {}),
+        },
+        start_new_session=True,
+    )
+    try:
+        out, err = p.stdout.read(15), ""
+        assert p.wait(30) == 0, out
+    finally:
+        os.killpg(p.pid, signal.SIGKILL)
+    err = p.communicate()[1]
+    assert (tmp_path / "out").exists() == trusted, err
+    assert ("is another user's" in err) != trusted, err
+
+
+def test_what_tells_activities(build):
+    """MSPTI where there is an NPU's runtime, not where its library could be had only."""
+    ask = (
+        "import ctypes; f = ctypes.CDLL(None).sonde_monitor_source; f.restype = ctypes.c_char_p;"
+        " print(f().decode())"
+    )
+    for more, name in (("", ""), (f":{build}/sim/libascendcl.so", "MSPTI")):
+        env = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(build / "sim"),
+            "LD_PRELOAD": f"{build}/lib/libsonde_monitor.so{more}",
+        }
+        r = subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True)
+        assert r.stdout.strip() == name, r

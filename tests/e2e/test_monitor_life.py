@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Monitored jobs that do what jobs do: fork, exec, exit, signals, threads, descriptors."""
 
+import collections
 import contextlib
+import csv
 import os
 import pathlib
 import signal
@@ -133,3 +135,35 @@ def test_daemonized(fake, run, place, tmp_path):
         assert rows(tmp_path / "second") or list((tmp_path / "second").iterdir())
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_memory_is_recorded_beside_it(build, fake, place, tmp_path):
+    """msmemscope and the monitor in one process: the same rows, and activities beside them."""
+
+    def rows_of(name, guest):
+        out = tmp_path / name
+        out.mkdir()
+        p = subprocess.Popen(
+            [
+                *(build / "bin" / "msmemscope", "--events=alloc,free", f"--output={out}", "--"),
+                *(build / "sim" / "simtrain", "--quiet", "--steps", "60", "--step-ms", "30"),
+            ],
+            env=environment(build, fake, guest=guest, SONDE_MONITOR_DIR=place),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=out,
+        )
+        if guest:
+            fake.order(start("Kernel", log=tmp_path / "activities"), becomes=RUNNING)
+        assert p.wait(60) == 0
+        counts = collections.Counter()
+        for path in out.glob("**/*.csv"):
+            with open(path) as f:
+                counts.update((r["Event"], r["Event Type"]) for r in csv.DictReader(f))
+        return counts
+
+    plain = rows_of("plain", False)
+    assert plain[("MALLOC", "PTA")] > 100
+    assert rows_of("monitored", True) == plain
+    assert rows(tmp_path / "activities")
+    assert not list(place.iterdir())  # its recorder is the one that is there

@@ -53,7 +53,7 @@ static void one_step(void)
 	sonde_step();
 }
 
-static int train(double for_s)
+static int train(double for_s, useconds_t pause_us)
 {
 	double longest = 0;
 
@@ -63,7 +63,7 @@ static int train(double for_s)
 		one_step();
 		double took = seconds() - from;
 		longest = took > longest ? took : longest;
-		usleep(2000);
+		usleep(pause_us);
 	}
 	printf("longest %.3f\n", longest);
 	return 0;
@@ -169,7 +169,7 @@ static int stderr_is_a_file(const char *path)
 	close(2);
 	if (open(path, O_RDWR | O_CREAT | O_TRUNC, 0600) != 2)
 		return 3;
-	return train(2);
+	return train(2, 2000);
 }
 
 static int daemonize(void)
@@ -192,7 +192,7 @@ static int daemonize(void)
 	double from = seconds();
 	sonde_step();
 	printf("step %.3f\n", seconds() - from);
-	return train(60);
+	return train(60, 2000);
 }
 
 /* --- fork --- */
@@ -371,7 +371,9 @@ int main(int argc, char **argv)
 	double s = atof(more);
 
 	if (!strcmp(what, "train"))
-		return train(s);
+		return train(s, 2000);
+	if (!strcmp(what, "hurry"))
+		return train(s, 0);
 	if (!strcmp(what, "last-thread"))
 		return last_thread();
 	if (!strcmp(what, "close-all"))

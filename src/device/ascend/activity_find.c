@@ -82,7 +82,8 @@ static bool is_loaded(const char *library)
 /* Is there anything in this process that it could tell about? */
 static bool is_used_with_ascend(void)
 {
-	return dlsym(RTLD_DEFAULT, "aclInit") || is_loaded("libruntime.so") ||
+	/* The next one: the first is ours (src/monitor/entry.c). */
+	return dlsym(RTLD_NEXT, "aclInit") || is_loaded("libruntime.so") ||
 	       is_loaded("libascendcl.so") || is_loaded("libacl_rt.so");
 }
 
