@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "export/activity_db_impl.h"
+#include "export/sqlite_use.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,32 +34,6 @@ static const char setup_sql[] = "PRAGMA page_size=4096;"
 				"PRAGMA cache_spill=OFF;"
 				"PRAGMA cache_size=-16384;"
 				"PRAGMA temp_store=MEMORY;";
-
-static int sql_errno(sqlite3 *db, int rc)
-{
-	int sys = sqlite3_system_errno(db);
-
-	switch (rc & 0xff) {
-	case SQLITE_FULL:
-		return -ENOSPC;
-	case SQLITE_BUSY:
-	case SQLITE_LOCKED:
-		return -EBUSY;
-	case SQLITE_NOMEM:
-		return -ENOMEM;
-	case SQLITE_CORRUPT:
-	case SQLITE_NOTADB:
-		return -EBADMSG;
-	default:
-		return sys > 0 ? -sys : -EIO;
-	}
-}
-
-static int run(sqlite3_stmt *stmt)
-{
-	sqlite3_step(stmt);
-	return sqlite3_reset(stmt);
-}
 
 /* What the transaction has made is not there any more. */
 static void forget(struct db_file *f)
@@ -131,7 +106,7 @@ static int insert_text(sqlite3 *db, const char *sql, const char *a, const char *
 	if (rc == SQLITE_OK && b)
 		rc = sqlite3_bind_text(stmt, 2, b, -1, SQLITE_TRANSIENT);
 	if (rc == SQLITE_OK)
-		rc = run(stmt);
+		rc = sql_run(stmt);
 	sqlite3_finalize(stmt);
 	return rc;
 }
@@ -306,7 +281,7 @@ int db_file_row(struct db_file *f, enum activity_table table, const int64_t *val
 	for (int i = 0; rc == SQLITE_OK && i < activity_tables[table].n; i++)
 		rc = sqlite3_bind_int64(*insert, i + 1, values[i]);
 	if (rc == SQLITE_OK)
-		rc = run(*insert);
+		rc = sql_run(*insert);
 	return rc == SQLITE_OK ? 0 : fail(f, rc, err);
 }
 
@@ -327,7 +302,7 @@ int64_t db_file_new_text(struct db_file *f, const char *text)
 	if (rc == SQLITE_OK)
 		rc = sqlite3_bind_text(*insert, 2, clean, (int)len, SQLITE_TRANSIENT);
 	if (rc == SQLITE_OK)
-		rc = run(*insert);
+		rc = sql_run(*insert);
 	if (rc != SQLITE_OK) {
 		fail(f, rc, NULL);
 		return 0;

@@ -6,6 +6,7 @@
 #include "base/intern.h"
 #include "export/activity_db_tables.h"
 #include "export/activity_read_db_impl.h"
+#include "export/sqlite_use.h"
 #include "export/text.h"
 
 #define BUSY_MS 5000
@@ -56,23 +57,6 @@ static int try_schema(sqlite3 *db)
 		       : rc;
 }
 
-/* Everything that means something in a URI is escaped. */
-static char *immutable_uri(const char *path)
-{
-	struct buf b = {0};
-
-	buf_add_str(&b, "file:");
-	for (; *path; path++) {
-		if (strchr("%?#", *path))
-			buf_addf(&b, "%%%02x", (unsigned char)*path);
-		else
-			buf_add_char(&b, *path);
-	}
-	buf_add_str(&b, "?immutable=1");
-	buf_str(&b);
-	return b.data;
-}
-
 /* Beside a file whose writer was killed there may be a journal, which we must not play back, and in
  * a directory without write permission a log cannot be read: then the file is taken as it is. */
 int db_reading_open(struct db_reading *r)
@@ -87,7 +71,7 @@ int db_reading_open(struct db_reading *r)
 		rc = try_schema(r->db);
 	}
 	if ((rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_CANTOPEN) {
-		char *uri = immutable_uri(path);
+		char *uri = sql_immutable_uri(path);
 
 		sqlite3_close(r->db);
 		rc = sqlite3_open_v2(uri, &r->db, flags | SQLITE_OPEN_URI, NULL);

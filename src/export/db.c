@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "export/cell.h"
+#include "export/sqlite_use.h"
 #include "export/text.h"
 #include "wire/record.h"
 
@@ -67,35 +68,6 @@ struct writer {
 	uint32_t pid, tid, device_bound; /* values that are bound, once `ids_bound` */
 	bool ids_bound;
 };
-
-static int sql_errno(sqlite3 *db, int rc)
-{
-	int sys = sqlite3_system_errno(db);
-
-	switch (rc & 0xff) {
-	case SQLITE_FULL:
-		return -ENOSPC;
-	case SQLITE_BUSY:
-	case SQLITE_LOCKED:
-		return -EBUSY;
-	case SQLITE_NOMEM:
-		return -ENOMEM;
-	case SQLITE_READONLY:
-	case SQLITE_PERM:
-		return -EACCES;
-	case SQLITE_NOTADB:
-	case SQLITE_CORRUPT:
-		return -EBADMSG;
-	default:
-		return sys > 0 ? -sys : -EIO;
-	}
-}
-
-static int run(sqlite3_stmt *stmt)
-{
-	sqlite3_step(stmt);
-	return sqlite3_reset(stmt);
-}
 
 /* The open transaction is gone with all its rows. Reports it unless that was done before. */
 static int fail(struct writer *w, int rc, struct err *err)
@@ -230,7 +202,7 @@ static int commit(struct writer *w, struct err *err)
 {
 	if (!w->in_batch)
 		return 0;
-	int rc = run(w->commit);
+	int rc = sql_run(w->commit);
 	if (rc != SQLITE_OK)
 		return fail(w, rc, err);
 	w->in_batch = false;
@@ -264,13 +236,13 @@ static int db_add(struct writer *w, const struct row *row, struct err *err)
 	}
 	w->rows++;
 	if (!w->in_batch)
-		rc = run(w->begin);
+		rc = sql_run(w->begin);
 	if (rc != SQLITE_OK)
 		return fail(w, rc, err);
 	w->in_batch = true;
 	rc = bind_row(w, row);
 	if (rc == SQLITE_OK)
-		rc = run(w->insert);
+		rc = sql_run(w->insert);
 	if (rc != SQLITE_OK)
 		return fail(w, rc, err);
 	return w->rows < BATCH_ROWS ? 0 : commit(w, err);

@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "export/csv_lex.h"
+#include "export/sqlite_use.h"
 #include "export/text.h"
 
 #define BUSY_MS 5000
@@ -116,23 +117,6 @@ static bool has_log(const char *path)
 	return has;
 }
 
-/* Everything that means something in a URI is escaped. */
-static char *immutable_uri(const char *path)
-{
-	struct buf b = {0};
-
-	buf_add_str(&b, "file:");
-	for (; *path; path++) {
-		if (strchr("%?#", *path))
-			buf_addf(&b, "%%%02x", (unsigned char)*path);
-		else
-			buf_add_char(&b, *path);
-	}
-	buf_add_str(&b, "?immutable=1");
-	buf_str(&b);
-	return b.data;
-}
-
 static int open_db(struct db_source *s)
 {
 	const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
@@ -143,7 +127,7 @@ static int open_db(struct db_source *s)
 	if (has_log(path)) {
 		rc = sqlite3_open_v2(path, &s->db, flags, NULL);
 	} else {
-		char *uri = immutable_uri(path);
+		char *uri = sql_immutable_uri(path);
 
 		rc = sqlite3_open_v2(uri, &s->db, flags | SQLITE_OPEN_URI, NULL);
 		free(uri);

@@ -7,6 +7,10 @@
 
 #define MAX_PATH_BYTES 4096
 #define MAX_DURATION_S 1e12
+#define NONE                                                                                       \
+	{                                                                                          \
+		"", 0                                                                              \
+	}
 
 static const char *const kind_names[ACTIVITY_KIND_END] = {
 	[ACTIVITY_MARKER] = "Marker",
@@ -95,7 +99,7 @@ bool order_is(const struct order_text *t, const char *word)
 
 bool order_item(const struct order_text *list, char by, unsigned n, struct order_text *out)
 {
-	const char *at = list->at, *end = list->at + list->len;
+	const char *at = list->len ? list->at : "", *end = at + list->len;
 
 	for (;; n--) {
 		const char *stop = at < end ? memchr(at, by, (size_t)(end - at)) : NULL;
@@ -250,7 +254,7 @@ const char *monitor_order_read(const char *text, size_t len, struct monitor_orde
 	struct order_text t;
 	uint64_t interval;
 
-	*out = (struct monitor_order){0};
+	*out = (struct monitor_order){.log_file = NONE, .filter = NONE, .daemon = NONE};
 	if (!order_find(text, len, "NPU_MONITOR_START", &t) || !read_bool(&t, &out->start))
 		return "NPU_MONITOR_START";
 	if (!order_find(text, len, "NPU_MONITOR_STOP", &t) || !read_bool(&t, &out->stop))
@@ -360,7 +364,7 @@ const char *trace_order_read(const char *text, size_t len, struct trace_order *o
 {
 	struct order_text t;
 
-	*out = (struct trace_order){.gc_ms = -1};
+	*out = (struct trace_order){.gc_ms = -1, .log_file = NONE, .ranks = NONE};
 	if (!order_find(text, len, "ACTIVITIES_LOG_FILE", &out->log_file) || !out->log_file.len ||
 	    out->log_file.len > MAX_PATH_BYTES)
 		return "ACTIVITIES_LOG_FILE";
