@@ -22,7 +22,6 @@ g.send(t.monitor_status(t.RUNNING))
 g.request()
 {more}
 print(g.path, flush=True)
-{then}
 time.sleep(60)
 """
 
@@ -36,8 +35,8 @@ def node(build, tmp_path):
 class Job:
     """A process with a guest, whose monitor is on."""
 
-    def __init__(self, node, more="", then=""):
-        code = CHILD.format(path=sys.path, ipc=str(node.ipc_dir), more=more, then=then)
+    def __init__(self, node, more=""):
+        code = CHILD.format(path=sys.path, ipc=str(node.ipc_dir), more=more)
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -103,7 +102,7 @@ def test_only_that_file_is_removed(node, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.bind(str(victim))  # nobody listens there, either
     # a link in the place of the file; another kind of file; one that a child still listens on
-    jobs = [Job(node), Job(node), Job(node, then="if not os.fork(): time.sleep(60)")]
+    jobs = [Job(node), Job(node), Job(node, more="if not os.fork(): time.sleep(60)")]
     try:
         os.unlink(jobs[0].file)
         os.symlink(victim, jobs[0].file)
