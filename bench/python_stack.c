@@ -69,8 +69,10 @@ int main(void)
 
 	if (!scratch_open(&scratch))
 		return 1;
+	/* A short run looks at the oldest, the newest and some between. */
 	for (unsigned i = 0; i < n; i++)
-		bad += measure(&pythons[i]) != 0;
+		if (!stack_quick() || i % 3 == 0 || i + 1 == n)
+			bad += measure(&pythons[i]) != 0;
 	scratch_remove(&scratch);
 	return bad != 0;
 }
