@@ -349,15 +349,9 @@ TEST(ring, threads)
 	job_cleanup();
 }
 
-/*
- * The same while it runs and with a budget of a quarter: segments go round. Not under the thread
- * sanitizer: what orders two owners of a segment is the reader's store in between, through another
- * mapping of the file, and that store it cannot see.
- */
+/* The same while it runs and with a budget of a quarter: segments go round. */
 TEST(ring, threads_and_reader)
 {
-	if (TEST_TSAN)
-		return;
 	job_session(WANT_ALLOC, 64, 60000);
 	job_follow(job_start(threads_job));
 	check_threads();
@@ -524,16 +518,12 @@ static void check_turns(void)
 
 TEST(ring, order_of_free_before)
 {
-	if (TEST_TSAN)
-		return;
 	job_session(WANT_ALLOC, 256, 60000);
 	check_turns();
 }
 
 TEST(ring, order_of_bracketed_free)
 {
-	if (TEST_TSAN)
-		return;
 	bracketed = true;
 	job_session(WANT_ALLOC, 256, 60000);
 	check_turns();
@@ -568,8 +558,6 @@ TEST(ring, order_while_not_tracing)
 	struct track_sink sink = {.row = count_malloc};
 	struct track *t = track_new(&sink);
 
-	if (TEST_TSAN)
-		return;
 	job_session(WANT_ALLOC | WANT_DEFERRED, 256, 60000);
 	job_follow(job_start(deferred_job));
 	CHECK_INT(job_nevents, 2 * PASSES + 10 + 1);
