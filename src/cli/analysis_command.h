@@ -24,24 +24,13 @@ struct analysis_options {
 
 /* The rows of an option table that fill them. */
 #define ANALYSIS_OPTIONS                                                                           \
-	{.group = "Output options",                                                                \
-	 .name = "json",                                                                           \
-	 .kind = OPT_FLAG,                                                                         \
-	 .offset = offsetof(struct analysis_options, json),                                        \
-	 .help = "Print JSON instead of text."},                                                   \
+	COMMAND_JSON_OPTION(struct analysis_options),                                              \
 		{.name = "json-file",                                                              \
 		 .kind = OPT_TEXT,                                                                 \
 		 .arg = "FILE",                                                                    \
 		 .offset = offsetof(struct analysis_options, json_file),                           \
 		 .help = "Also write the answer to this file, as JSON and uncut by --top."},       \
-		{.name = "top",                                                                    \
-		 .kind = OPT_UINT,                                                                 \
-		 .arg = "N",                                                                       \
-		 .min = 0,                                                                         \
-		 .max = 1000000,                                                                   \
-		 .offset = offsetof(struct analysis_options, top),                                 \
-		 .default_text = "10",                                                             \
-		 .help = "How many of each kind are listed."},                                     \
+		COMMAND_TOP_OPTION(struct analysis_options, "How many of each kind are listed."),  \
 	{                                                                                          \
 		.name = "wait", .kind = OPT_UINT, .arg = "SECONDS", .min = 0, .max = 86400,        \
 		.offset = offsetof(struct analysis_options, wait_s), .default_text = "10",         \

@@ -319,19 +319,8 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 
 static const struct opt show_option_rows[] = {
 	COMMAND_HELP_OPTION,
-	{.group = "Output options",
-	 .name = "json",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct show_options, json),
-	 .help = "Print JSON instead of text."},
-	{.name = "top",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 0,
-	 .max = 1000000,
-	 .offset = offsetof(struct show_options, top),
-	 .default_text = "10",
-	 .help = "How many names each table has."},
+	COMMAND_JSON_OPTION(struct show_options),
+	COMMAND_TOP_OPTION(struct show_options, "How many names each table has."),
 	OPT_END,
 };
 

@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/args.h"
 #include "base/buf.h"
@@ -106,6 +107,18 @@ int command_group_show(const struct command_group *group, bool asked);
 	{                                                                                          \
 		.group = "General options", .name = "help", .letters = "h", .kind = OPT_STOP,      \
 		.help = "Show this text and exit."                                                 \
+	}
+
+/* Members bool json and unsigned top of the options' struct. */
+#define COMMAND_JSON_OPTION(struct_)                                                               \
+	{                                                                                          \
+		.group = "Output options", .name = "json", .kind = OPT_FLAG,                       \
+		.offset = offsetof(struct_, json), .help = "Print JSON instead of text."           \
+	}
+#define COMMAND_TOP_OPTION(struct_, help_)                                                         \
+	{                                                                                          \
+		.name = "top", .kind = OPT_UINT, .arg = "N", .min = 0, .max = 1000000,             \
+		.offset = offsetof(struct_, top), .default_text = "10", .help = help_              \
 	}
 
 #endif

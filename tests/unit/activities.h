@@ -6,8 +6,10 @@
 #include "recorder/activity.h"
 #include "records.h"
 #include "test.h"
+#include "tmpdir.h"
 #include "wire/fabric.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
@@ -174,6 +176,28 @@ static inline void stage_close(struct stage *s)
 	activities_free(s->a);
 	buf_release(&s->recs);
 	close(s->fd);
+}
+
+/* The only entry of out/ in the test's directory whose name ends so; NULL: there is none. */
+static inline const char *stage_left(const char *suffix)
+{
+	static char path[2048];
+	DIR *d = opendir(tmpfile_path("out"));
+	struct dirent *e;
+	bool found = false;
+
+	while (d && (e = readdir(d))) {
+		size_t len = strlen(e->d_name), n = strlen(suffix);
+
+		if (len < n || strcmp(e->d_name + len - n, suffix))
+			continue;
+		CHECK(!found);
+		found = true;
+		snprintf(path, sizeof(path), "%s/%s", tmpfile_path("out"), e->d_name);
+	}
+	if (d)
+		closedir(d);
+	return found ? path : NULL;
 }
 
 #endif

@@ -61,35 +61,13 @@ static void finish(void)
 
 /* --- what it left --- */
 
-/* The only directory below out/ whose name ends so; NULL: there is none. */
-static const char *find(const char *suffix)
-{
-	static char path[2048];
-	DIR *d = opendir(tmpfile_path("out"));
-	struct dirent *e;
-	bool found = false;
-
-	while (d && (e = readdir(d))) {
-		size_t len = strlen(e->d_name), n = strlen(suffix);
-
-		if (len < n || strcmp(e->d_name + len - n, suffix))
-			continue;
-		CHECK(!found);
-		found = true;
-		snprintf(path, sizeof(path), "%s/%s", tmpfile_path("out"), e->d_name);
-	}
-	if (d)
-		closedir(d);
-	return found ? path : NULL;
-}
-
 static json_t *load(const char *name)
 {
 	char path[4096];
 	json_error_t why;
 
-	CHECK(find("_sonde"));
-	snprintf(path, sizeof(path), "%s/%s", find("_sonde"), name);
+	CHECK(stage_left("_sonde"));
+	snprintf(path, sizeof(path), "%s/%s", stage_left("_sonde"), name);
 	json_t *o = json_load_file(path, 0, &why);
 	if (!o)
 		fprintf(stderr, "%s: %s\n", path, why.text);
@@ -187,9 +165,9 @@ TEST(activity_trace, exactly_the_steps)
 			  json_object_get(at(trace, "sonde", "asked"), "ACTIVITIES_ITERATIONS")),
 		  "2");
 	json_decref(trace);
-	CHECK(!find(".tmp"));
+	CHECK(!stage_left(".tmp"));
 	struct stat info;
-	CHECK(stat(find("_sonde"), &info) == 0 && (info.st_mode & 0777) == (0750 & 0777));
+	CHECK(stat(stage_left("_sonde"), &info) == 0 && (info.st_mode & 0777) == (0750 & 0777));
 }
 
 static int count_rows(void *arg, int n, char **values, char **columns)
@@ -210,12 +188,12 @@ TEST(activity_trace, the_db_has_the_same)
 	begin("");
 	some_steps();
 	finish();
-	d = opendir(find("_sonde"));
+	d = opendir(stage_left("_sonde"));
 	while ((e = readdir(d)))
 		if (strstr(e->d_name, ".db")) {
 			char path[4096];
 
-			snprintf(path, sizeof(path), "%s/%s", find("_sonde"), e->d_name);
+			snprintf(path, sizeof(path), "%s/%s", stage_left("_sonde"), e->d_name);
 			CHECK_INT(sqlite3_open(path, &db), SQLITE_OK);
 		}
 	closedir(d);
@@ -246,7 +224,7 @@ TEST(activity_trace, summary_of_the_steps)
 	CHECK_INT(json_array_size(json_object_get(o, "kernels")), 3);
 	json_decref(o);
 	char path[4096];
-	snprintf(path, sizeof(path), "%s/summary.txt", find("_sonde"));
+	snprintf(path, sizeof(path), "%s/summary.txt", stage_left("_sonde"));
 	CHECK(access(path, R_OK) == 0);
 	CHECK(access(tmpfile_path("out/summary_4711.txt"), R_OK) == 0);
 	CHECK(access(tmpfile_path("out/summary_4711.json"), R_OK) == 0);
@@ -327,7 +305,7 @@ TEST(activity_trace, nothing_without_a_step)
 	step_begins(20 * MS, 4);
 	api(1, 25 * MS, 1);
 	finish();
-	CHECK(!find("_sonde") && !find(".tmp"));
+	CHECK(!stage_left("_sonde") && !stage_left(".tmp"));
 }
 
 TEST(activity_trace, nothing_without_a_place)
@@ -335,7 +313,7 @@ TEST(activity_trace, nothing_without_a_place)
 	begin("ACTIVITIES_LOG_FILE=relative/out");
 	some_steps();
 	finish();
-	CHECK(!find("_sonde"));
+	CHECK(!stage_left("_sonde"));
 	CHECK(access("relative", F_OK) < 0);
 }
 
@@ -352,7 +330,7 @@ TEST(activity_trace, what_is_left_of_killed_recorders_goes)
 	begin("");
 	some_steps();
 	finish();
-	CHECK(find("_sonde") && !find(".tmp"));
+	CHECK(stage_left("_sonde") && !stage_left(".tmp"));
 }
 
 TEST(activity_trace, what_has_no_place_is_counted)
@@ -529,7 +507,7 @@ TEST(activity_trace, memory)
 	json_decref(trace);
 	struct buf text = {0};
 	char path[4096];
-	snprintf(path, sizeof(path), "%s/memory.csv", find("_sonde"));
+	snprintf(path, sizeof(path), "%s/memory.csv", stage_left("_sonde"));
 	CHECK_INT(fs_read_file(path, 1 << 20, &text, NULL), 0);
 	CHECK(strstr(buf_str(&text), ",MALLOC,PTA,1,7,0x0000000000000001,1000,1000\n"));
 	CHECK(strstr(buf_str(&text), ",FREE,PTA,1,7,0x0000000000000063,N/A,N/A\n"));

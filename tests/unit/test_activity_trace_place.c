@@ -50,28 +50,6 @@ static void finish(void)
 	stage_close(&st);
 }
 
-/* The only entry of out/ whose name ends so; NULL: there is none. */
-static const char *find(const char *suffix)
-{
-	static char path[2048];
-	DIR *d = opendir(tmpfile_path("out"));
-	struct dirent *e;
-	bool found = false;
-
-	while (d && (e = readdir(d))) {
-		size_t len = strlen(e->d_name), n = strlen(suffix);
-
-		if (len < n || strcmp(e->d_name + len - n, suffix))
-			continue;
-		CHECK(!found);
-		found = true;
-		snprintf(path, sizeof(path), "%s/%s", tmpfile_path("out"), e->d_name);
-	}
-	if (d)
-		closedir(d);
-	return found ? path : NULL;
-}
-
 TEST(activity_trace_place, all_files_have_one_mode)
 {
 	char path[4096];
@@ -81,13 +59,13 @@ TEST(activity_trace_place, all_files_have_one_mode)
 	begin("PROFILE_ANALYSE=true\nPROFILE_PROFILE_MEMORY=true");
 	some_steps();
 	finish();
-	DIR *d = opendir(find("_sonde"));
+	DIR *d = opendir(stage_left("_sonde"));
 	while (d && (e = readdir(d))) {
 		struct stat file;
 
 		if (e->d_name[0] == '.')
 			continue;
-		snprintf(path, sizeof(path), "%s/%s", find("_sonde"), e->d_name);
+		snprintf(path, sizeof(path), "%s/%s", stage_left("_sonde"), e->d_name);
 		CHECK_INT(stat(path, &file), 0);
 		CHECK_INT(file.st_mode & 0777, 0640);
 		n++;
@@ -104,7 +82,7 @@ TEST(activity_trace_place, who_its_job_is)
 	begin("");
 	some_steps();
 	finish();
-	snprintf(path, sizeof(path), "%s/summary.json", find("_sonde"));
+	snprintf(path, sizeof(path), "%s/summary.json", stage_left("_sonde"));
 	json_t *o = json_load_file(path, 0, NULL);
 	CHECK(json_is_string(json_object_get(o, "job")));
 	CHECK(json_is_string(json_object_get(o, "parent")));
@@ -158,9 +136,9 @@ TEST(activity_trace_place, a_full_disk_is_told)
 	CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
 	finish();
 	CHECK_INT(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	CHECK(!find("_sonde") && !find(".tmp"));
-	CHECK(find("_sonde.error.txt"));
-	CHECK_INT(fs_read_file(find("_sonde.error.txt"), 4096, &text, &err), 0);
+	CHECK(!stage_left("_sonde") && !stage_left(".tmp"));
+	CHECK(stage_left("_sonde.error.txt"));
+	CHECK_INT(fs_read_file(stage_left("_sonde.error.txt"), 4096, &text, &err), 0);
 	CHECK(strstr(buf_str(&text), "request 4711"));
 	CHECK(strstr(buf_str(&text), "File too large"));
 	buf_release(&text);
