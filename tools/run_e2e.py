@@ -27,7 +27,7 @@ LANES = {
         r"|wheel|install|bootstrap)"
     ),
     "monitor": re.compile(
-        r"test_(monitor|quick_start|trace_|top|guest_|cupti|activity_|sim_)"
+        r"test_(monitor|quick_start|trace_|top|guest_|cupti|activity_|sim_|kineto_)"
     ),
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
