@@ -23,11 +23,14 @@ import pytest
 # that others use.
 LANES = {
     "python": re.compile(
-        r"test_(torch_|python_(?!lines|stacks)|package_|framework_|watcher|describe"
-        r"|wheel|install|bootstrap)"
+        r"test_(torch_|python_(?!lines|stacks)|package_|framework_|describe)"
     ),
     "monitor": re.compile(
-        r"test_(monitor|quick_start|trace_|top|guest_|cupti|activity_|sim_|kineto_)"
+        r"test_(monitor|quick_start|trace_|top|guest_|cupti|activity_|sim_|kineto_"
+        r"|wheel|install|bootstrap)"
+    ),
+    "memory": re.compile(
+        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher)"
     ),
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")

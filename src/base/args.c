@@ -166,10 +166,23 @@ static int set_text(struct args *a, const struct opt *opt, const char *value, st
 
 static int read_flagfile(struct args *a, const char *path, struct err *err);
 
+static uint64_t given_bit(const struct args *a, const struct opt *opt)
+{
+	ptrdiff_t row = opt - a->spec->options;
+
+	return row < 64 ? UINT64_C(1) << row : 0;
+}
+
+bool args_given(const struct args *a, const struct opt *opt)
+{
+	return a->given & given_bit(a, opt);
+}
+
 static int apply(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	char *at = (char *)a->target + opt->offset;
 
+	a->given |= given_bit(a, opt);
 	switch (opt->kind) {
 	case OPT_FLAG:
 	case OPT_SWITCH:

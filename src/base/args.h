@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -102,6 +103,7 @@ struct args {
 	const struct opt *stopped; /* the OPT_STOP option met, if any */
 	char **words; /* the other words, ended by NULL */
 	int nwords;
+	uint64_t given; /* see args_given() */
 	/* the parser's own */
 	const struct args_spec *spec;
 	char **lines; /* of files: values point into them */
@@ -116,6 +118,9 @@ struct args {
 int args_parse(struct args *a, const struct args_spec *spec, int argc, char **argv,
 	       struct err *err);
 void args_release(struct args *a);
+/* Whether this option was given, even with the value that it has anyway: one of the first 64 rows.
+ */
+bool args_given(const struct args *a, const struct opt *opt);
 
 /* Adds a line to a->notices; no newline at the end of fmt. */
 __attribute__((format(printf, 2, 3))) void args_notice(struct args *a, const char *fmt, ...);

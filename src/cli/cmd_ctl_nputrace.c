@@ -6,6 +6,7 @@
 
 #include "cli/ctl_config.h"
 #include "cli/ctl_order.h"
+#include "cli/ctl_stop.h"
 #include "cli/ctl_values.h"
 
 #define NOT_GIVEN INT64_MIN
@@ -13,6 +14,7 @@
 struct nputrace_options {
 	struct ctl_common common;
 	struct nputrace_config config;
+	bool stop;
 	uint64_t job_id;
 	const char *pids;
 	unsigned process_limit;
@@ -85,6 +87,13 @@ static int trace(struct ctl *c, const struct nputrace_options *o)
 	return ctl_order_run(c, &order);
 }
 
+static int stop(struct ctl *c, const struct nputrace_options *o)
+{
+	return ctl_stop_run(c, &(struct ctl_stop){.job_id = o->job_id, .pids = o->pids});
+}
+
+static int check_stop(const struct args *a, struct err *err);
+
 static int nputrace_run(const struct command *cmd, int argc, char **argv)
 {
 	struct nputrace_options o = {
@@ -98,12 +107,12 @@ static int nputrace_run(const struct command *cmd, int argc, char **argv)
 	struct err err = {0};
 
 	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0 && check(&o.config, &err) < 0)
+	if (status < 0 && (o.stop ? check_stop(&a, &err) : check(&o.config, &err)) < 0)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	if (status < 0)
 		status = ctl_open(&c, true);
 	if (status < 0)
-		status = trace(&c, &o);
+		status = o.stop ? stop(&c, &o) : trace(&c, &o);
 	ctl_end(&c);
 	args_release(&a);
 	return status;
@@ -129,6 +138,13 @@ static int set_gc_threshold(struct args *a, const struct opt *opt, const char *v
 		.name = option, .kind = OPT_FLAG, .offset = AT(config.member), .help = text        \
 	}
 static const struct opt options[] = {
+	{.group = "End of a trace",
+	 .name = "stop",
+	 .kind = OPT_FLAG,
+	 .offset = AT(stop),
+	 .help = "End the trace that waits or runs in the processes that --job-id and --pids name: "
+		 "what was recorded so far is written, and says so; one that has not begun is "
+		 "dropped. For jobs that hang. Not with options that describe a trace."},
 	{.group = "When and where",
 	 .name = "log-file",
 	 .kind = OPT_CALL,
@@ -279,8 +295,27 @@ static const struct opt options[] = {
 	CTL_COMMON_ROWS,
 };
 
+/* Before those that all commands have come those that describe a trace; but for these. */
+static int check_stop(const struct args *a, struct err *err)
+{
+	static const char *const fit[] = {"stop", "job-id", "pids", NULL};
+
+	for (const struct opt *o = a->spec->options; strcmp(o->name, "hostname") != 0; o++) {
+		const char *const *f = fit;
+
+		while (*f && strcmp(*f, o->name) != 0)
+			f++;
+		if (!*f && args_given(a, o))
+			return err_set(err, -EINVAL,
+				       "'--%s' describes a new trace, and '--stop' ends one: give "
+				       "one of the two",
+				       o->name);
+	}
+	return 0;
+}
+
 static const char *const usage[] = {"--log-file <dir> --start-step <n> --iterations <n> [options]",
-				    NULL};
+				    "--stop [--pids <pids>] [options]", NULL};
 
 static const struct args_example examples[] = {
 	{"two steps from step 10 on, analysed",
@@ -289,6 +324,7 @@ static const struct args_example examples[] = {
 	{"the next step of rank 0",
 	 "sonde ctl nputrace --start-step -1 --iterations 1 --rank-list 0 --log-file "
 	 "/tmp/profile_data"},
+	{"the job hangs: have what was traced so far", "sonde ctl nputrace --stop"},
 	{NULL, NULL},
 };
 
@@ -302,7 +338,9 @@ const struct command cmd_ctl_nputrace = {
 			 "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "
 			 "profile some of their steps, as often as you like and without stopping "
 			 "them. Not while npu-monitor is running. Options that sonde's own monitor "
-			 "has no answer to are named.",
+			 "has no answer to are named. --stop ends a trace before its last step, in "
+			 "processes of 'sonde monitor'; those whose trace a framework's own "
+			 "profiler takes are named, and it goes on there.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * sonde top: what takes the time of devices, now. A terminal shows the latest; a file or a pipe
- * gets a block for each interval. A monitor that is off is started, and stopped again at the end.
+ * gets a block for each interval. A monitor that is off is started, and stopped again at the end;
+ * see top_monitor.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "cli/ctl_table.h"
 #include "cli/ctl_text.h"
 #include "cli/ctl_values.h"
+#include "cli/top_monitor.h"
 #include "cli/top_news.h"
 #include "cli/top_screen.h"
 #include "cli/top_text.h"
@@ -23,6 +25,8 @@
 #define NS_PER_S 1000000000ull
 #define USUAL_KINDS "Kernel,Communication"
 #define PATIENCE_S 20 /* for a first report, beyond two intervals */
+#define ENOUGH_ROWS 10 /* for a line about keys */
+#define OVER_S 4 /* that what has ended may begin anew, before it is said to be over */
 #define LATE_S 2 /* that the last process is waited for, beyond two intervals */
 #define LOOK_NS (NS_PER_S / 4) /* how often a report that is awaited is looked for */
 #define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
@@ -41,7 +45,10 @@ struct top_run {
 	struct ctl *c;
 	const struct top_options *o;
 	struct ctl_answer *answers; /* of the last look; NULL: none */
-	bool *started; /* for each host: the monitor was off, and we started it */
+	struct top_monitor monitor;
+	bool empty; /* nothing is there to show yet: it is looked for more often */
+	uint64_t over_ns; /* since then there has been nothing to look at; 0: there is */
+	bool over_said;
 	bool screen;
 	unsigned by;
 	struct top_news news;
@@ -60,7 +67,8 @@ static void narrow(const struct top_options *o, json_t *request)
 static int look(struct top_run *t, struct err *err)
 {
 	json_t *request =
-		json_pack("{s:s,s:i}", "fn", "getTop", "limit", (int)(t->o->lines + EXTRA_ROWS));
+		json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", (int)(t->o->lines + EXTRA_ROWS),
+			  "lease", (json_int_t)t->monitor.lease);
 
 	narrow(t->o, request);
 	ctl_answers_free(t->c, t->answers);
@@ -85,91 +93,6 @@ static void explain_old(struct top_run *t)
 	}
 }
 
-/* --- the monitor --- */
-
-static json_t *order(const struct top_options *o, bool start)
-{
-	struct npu_monitor_config config = {.start = start,
-					    .stop = !start,
-					    .report_interval_s = o->interval_s,
-					    .log_file = "",
-					    .filter = ""};
-	struct buf text = {0};
-
-	snprintf(config.kinds, sizeof(config.kinds), "%s", *o->kinds ? o->kinds : USUAL_KINDS);
-	npu_monitor_config_text(&config, &text);
-	json_t *request =
-		json_pack("{s:s,s:s,s:o,s:I}", "fn", "setKinetOnDemandRequest", "config",
-			  buf_str(&text), "pids", o->pids ? ctl_pids(o->pids) : json_pack("[i]", 0),
-			  "job_id", o->job_id == ANY_JOB ? (json_int_t)0 : (json_int_t)o->job_id);
-	buf_release(&text);
-	return request;
-}
-
-/* Sends it to the hosts for which want() is true; gives the number of processes told. */
-static size_t send_order(struct top_run *t, bool start, const bool *want, bool *out_told)
-{
-	json_t **requests = xcalloc(t->c->hosts.n, sizeof(*requests));
-	struct ctl_answer *answers = ctl_answers_new(t->c);
-	json_t *request = order(t->o, start);
-	size_t told = 0;
-
-	for (size_t i = 0; i < t->c->hosts.n; i++)
-		requests[i] = want[i] ? request : NULL;
-	if (ctl_ask(t->c, requests, answers, NULL) == 0)
-		for (size_t i = 0; i < t->c->hosts.n; i++) {
-			size_t n = json_array_size(
-				json_object_get(answers[i].reply, "activityProfilersTriggered"));
-
-			told += n;
-			if (out_told)
-				out_told[i] = n > 0;
-		}
-	json_decref(request);
-	free(requests);
-	ctl_answers_free(t->c, answers);
-	return told;
-}
-
-/* Where processes can be monitored, and none is. */
-static void start_monitors(struct top_run *t)
-{
-	bool *off = xcalloc(t->c->hosts.n + 1, sizeof(*off));
-	bool any = false;
-
-	for (size_t i = 0; i < t->c->hosts.n; i++) {
-		const json_t *r = t->answers[i].reply;
-
-		off[i] = json_integer_value(json_object_get(r, "known")) > 0 &&
-			 !json_integer_value(json_object_get(r, "running")) &&
-			 !json_integer_value(json_object_get(r, "paused")) && !t->started[i];
-		any = any || off[i];
-	}
-	if (any) {
-		size_t n = send_order(t, true, off, t->started);
-
-		if (n && !t->screen)
-			ctl_say(t->c,
-				"the monitor was off: it is started in %zu process%s with %s, and "
-				"stopped again at the end",
-				n, n == 1 ? "" : "es", *t->o->kinds ? t->o->kinds : USUAL_KINDS);
-	}
-	free(off);
-}
-
-static void stop_monitors(struct top_run *t)
-{
-	bool any = false;
-
-	for (size_t i = 0; i < t->c->hosts.n; i++)
-		any = any || t->started[i];
-	if (any && !send_order(t, false, t->started, NULL))
-		ctl_say(t->c, "the monitor that was started could not be stopped: 'sonde ctl "
-			      "npu-monitor --npu-monitor-stop' does");
-	else if (any)
-		ctl_say(t->c, "the monitor is stopped again");
-}
-
 /* --- showing --- */
 
 static bool write_out(const struct buf *out)
@@ -179,35 +102,57 @@ static bool write_out(const struct buf *out)
 
 static struct top_look how(const struct top_run *t)
 {
-	unsigned width = ctl_terminal(STDOUT_FILENO, NULL);
+	unsigned rows, width = ctl_terminal(STDOUT_FILENO, &rows);
 	const char *none = getenv("NO_COLOR");
 
 	return (struct top_look){.by = (enum top_by)t->by,
 				 .lines = t->o->lines,
 				 .width = width,
+				 .rows = t->screen && rows ? rows - 1 : 0,
 				 .colours = width && !(none && *none)};
 }
 
-static void heading(const struct top_run *t, const struct top_model *m, unsigned width,
+/* The first of them for which there is room, or the last; ended by NULL. */
+static const char *fitting(const char *const *texts, unsigned width)
+{
+	unsigned columns;
+
+	for (; width && texts[1]; texts++) {
+		ctl_text_fit(*texts, strlen(*texts), 0, &columns);
+		if (columns <= width)
+			break;
+	}
+	return *texts;
+}
+
+/* One line, and one for the keys if they have no room beside. */
+static void heading(const struct top_run *t, const struct top_model *m, const struct top_look *l,
 		    struct buf *out)
 {
+	static const char *const keys[] = {"q: end, k: kernels, r: ranks, b: both",
+					   "q: end; k, r, b: tables", "q: end", NULL};
+	char clock[16], number[48], all[192], some[128];
+	const char *const texts[] = {all, some, clock, NULL};
 	time_t now = time(NULL);
-	struct buf line = {0};
-	unsigned columns;
-	char clock[16];
 	struct tm tm;
 
 	localtime_r(&now, &tm);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	buf_addf(&line, "%s  %zu process%s on %zu host%s, monitor on in %u", clock, m->nprocesses,
-		 m->nprocesses == 1 ? "" : "es", t->c->hosts.n, t->c->hosts.n == 1 ? "" : "s",
-		 m->running);
+	snprintf(number, sizeof(number), "%zu process%s", m->nprocesses,
+		 m->nprocesses == 1 ? "" : "es");
+	snprintf(some, sizeof(some), "%s  %s, monitor on in %u", clock, number, m->running);
+	snprintf(all, sizeof(all), "%s  %s on %zu host%s, monitor on in %u", clock, number,
+		 t->c->hosts.n, t->c->hosts.n == 1 ? "" : "s", m->running);
 	if (t->screen)
-		buf_addf(&line, ", every %u s   q: end, k: kernels, r: ranks, b: both",
+		snprintf(all + strlen(all), sizeof(all) - strlen(all), ", every %u s",
 			 t->o->interval_s);
-	buf_add(out, line.data, ctl_text_fit(line.data, line.len, width, &columns));
+	const char *line = fitting(texts, l->width);
+	buf_add_str(out, line);
+	if (t->screen && strlen(line) + 3 + strlen(keys[0]) <= l->width)
+		buf_addf(out, "   %s", keys[0]);
+	else if (t->screen && l->rows >= ENOUGH_ROWS)
+		buf_addf(out, "\n%s", fitting(keys, l->width));
 	buf_add_char(out, '\n');
-	buf_release(&line);
 }
 
 static bool show(struct top_run *t, const struct top_model *m)
@@ -224,7 +169,7 @@ static bool show(struct top_run *t, const struct top_model *m)
 		free(text);
 		json_decref(o);
 	} else {
-		heading(t, m, l.width, &out);
+		heading(t, m, &l, &out);
 		top_text_answer(m, t->c, &l, &out);
 		top_text_tables(m, t->c, &l, &out);
 		if (!t->screen)
@@ -261,7 +206,30 @@ static bool take_key(struct top_run *t, int key)
 	return key != 'q' && key != 'Q' && key != 4; /* Ctrl-D */
 }
 
-enum outcome { GO_ON, DONE, NOTHING, BROKEN };
+enum outcome { GO_ON, DONE, NOTHING, BROKEN, UNREACHABLE };
+
+/* Nothing more comes: the monitor has ended while we looked, or who was looked at has. It may be a
+ * matter of moments, when a daemon or a job is started anew. */
+static bool is_over(struct top_run *t, const struct top_model *m, uint64_t now)
+{
+	bool over = !m->running && !m->paused && (m->ended || (m->was_known && !m->known));
+
+	if (!over)
+		t->over_ns = 0;
+	else if (!t->over_ns)
+		t->over_ns = now;
+	return over && now - t->over_ns > OVER_S * NS_PER_S;
+}
+
+static void say_nothing(const struct top_run *t, const struct top_model *m)
+{
+	struct buf words = {0};
+
+	top_text_nothing(m, &words);
+	if (words.len)
+		ctl_say(t->c, "%s", buf_str(&words));
+	buf_release(&words);
+}
 
 /* One look, and what comes of it. */
 static enum outcome round_of(struct top_run *t, struct top_model *m, unsigned *shown,
@@ -280,50 +248,112 @@ static enum outcome round_of(struct top_run *t, struct top_model *m, unsigned *s
 		return DONE;
 	if (t->o->count && *shown >= t->o->count)
 		return DONE;
-	/* who waits for the first report of a monitor that is on gets it, or learns that none comes
-	 */
+	/* who waits for so many reports, or the first of a monitor that is on, gets them, or learns
+	 * that none comes */
+	bool over = is_over(t, m, now), bounded = t->o->once || t->o->count;
 	bool hopeless = !m->running && !m->paused && (t->o->no_start || !m->known);
-	return !*shown && (now > patience_ns || (hopeless && t->o->once)) ? NOTHING : GO_ON;
+	if ((over && bounded) || (!*shown && (now > patience_ns || (hopeless && t->o->once))))
+		return NOTHING;
+	if (over && !t->over_said)
+		say_nothing(t, m);
+	t->over_said = over;
+	return GO_ON;
+}
+
+static bool nobody_answers(const struct top_run *t)
+{
+	for (size_t i = 0; i < t->c->hosts.n; i++)
+		if (t->answers[i].reply)
+			return false;
+	return true;
+}
+
+/* Until the next look. False: somebody wants to end. */
+static bool wait(struct top_run *t)
+{
+	uint64_t moment = t->screen && !t->empty ? t->o->interval_s * NS_PER_S : LOOK_NS;
+	uint64_t until = clock_mono_ns() + moment;
+	int key = 0;
+
+	for (bool again = true; again && !screen_must_end();) {
+		uint64_t due = top_monitor_due(&t->monitor);
+
+		again = due < until;
+		key = screen_wait(again ? due : until, t->screen);
+		if (clock_mono_ns() >= top_monitor_due(&t->monitor))
+			top_monitor_renew(&t->monitor);
+		else
+			again = false; /* a key, or a terminal of another size */
+	}
+	return take_key(t, key);
+}
+
+static enum outcome look_and_show(struct top_run *t, unsigned *shown, uint64_t patience)
+{
+	struct top_model m;
+
+	explain_old(t);
+	top_news_look(&t->news, t->c, t->answers);
+	top_monitor_look(&t->monitor, t->answers);
+	top_model_make(&m, t->c, t->answers, t->o->kinds);
+	top_monitor_tell(&t->monitor, t->answers, &m);
+	enum outcome outcome = round_of(t, &m, shown, patience);
+	if (outcome == NOTHING)
+		say_nothing(t, &m);
+	t->empty = !m.nprocesses;
+	top_model_release(&m);
+	return outcome;
 }
 
 static int loop(struct top_run *t)
 {
 	uint64_t patience = clock_mono_ns() + (2 * t->o->interval_s + PATIENCE_S) * NS_PER_S;
+	uint64_t heard = 0;
 	enum outcome outcome = GO_ON;
 	struct err err = {0};
 	unsigned shown = 0;
 
 	while (outcome == GO_ON && !screen_must_end()) {
-		struct top_model m;
-
-		if (look(t, &err) < 0)
-			return command_fail(t->c->cmd, &err, EXIT_FAILED);
-		explain_old(t);
-		top_news_look(&t->news, t->c, t->answers);
-		if (!t->o->no_start)
-			start_monitors(t);
-		top_model_make(&m, t->c, t->answers, t->o->kinds);
-		outcome = round_of(t, &m, &shown, patience);
-		if (outcome == NOTHING) {
-			struct buf words = {0};
-
-			top_text_nothing(&m, &words);
-			if (words.len)
-				ctl_say(t->c, "%s", buf_str(&words));
-			buf_release(&words);
+		if (look(t, &err) < 0) {
+			outcome = UNREACHABLE;
+			break;
 		}
-		top_model_release(&m);
-		if (outcome == GO_ON) {
-			uint64_t wait = t->screen ? t->o->interval_s * NS_PER_S : LOOK_NS;
-			int key = screen_wait(clock_mono_ns() + wait, t->screen);
-
-			if (!take_key(t, key))
-				outcome = DONE;
+		if (!nobody_answers(t)) {
+			if (!heard && t->screen)
+				screen_enter();
+			heard = clock_mono_ns();
+		} else if (!heard ||
+			   (!t->screen && clock_mono_ns() - heard > PATIENCE_S * NS_PER_S)) {
+			outcome = UNREACHABLE;
+			break;
 		}
+		outcome = look_and_show(t, &shown, patience);
+		if (outcome == GO_ON && !wait(t))
+			outcome = DONE;
 	}
-	if (outcome == BROKEN && !t->screen)
+	if (heard && t->screen)
+		screen_leave();
+	if (err.code < 0) {
+		ctl_answers_free(t->c, t->answers); /* nobody was asked */
+		t->answers = NULL;
+		return command_fail(t->c->cmd, &err, EXIT_FAILED);
+	}
+	if (outcome == UNREACHABLE || (outcome == BROKEN && !t->screen))
 		return EXIT_FAILED;
 	return outcome == NOTHING ? EXIT_FINDING : EXIT_DONE;
+}
+
+/* Which hosts failed at the last look. One says why, and what to do about it. */
+static int tell_failures(const struct top_run *t, int status)
+{
+	const struct ctl *c = t->c;
+
+	if (c->hosts.n > 1 && nobody_answers(t)) {
+		ctl_say(c, "none of %zu hosts answers; %s", c->hosts.n, t->answers[0].err.text);
+		return EXIT_FAILED;
+	}
+	int failed = ctl_failures(c, t->answers);
+	return status == EXIT_DONE || failed != EXIT_DONE ? failed : status;
 }
 
 static int top(struct ctl *c, const struct top_options *o)
@@ -331,28 +361,25 @@ static int top(struct ctl *c, const struct top_options *o)
 	struct top_run t = {.c = c,
 			    .o = o,
 			    .by = o->by,
-			    .started = xcalloc(c->hosts.n + 1, sizeof(bool)),
 			    .screen = isatty(STDOUT_FILENO) && !o->common.json && !o->once &&
 				      !o->count};
 
+	t.monitor = (struct top_monitor){.c = c,
+					 .pids = o->pids,
+					 .job_id = o->job_id == ANY_JOB ? 0 : (int64_t)o->job_id,
+					 .interval_s = o->interval_s,
+					 .kinds = *o->kinds ? o->kinds : USUAL_KINDS,
+					 .only_look = o->no_start,
+					 .quiet = t.screen};
 	c->quiet = true;
 	top_news_begin(&t.news, c);
+	top_monitor_begin(&t.monitor);
 	screen_signals();
-	if (t.screen)
-		screen_enter();
 	int status = loop(&t);
-	if (t.screen)
-		screen_leave();
-	if (t.answers && status != EXIT_FINDING) {
-		int failed = ctl_failures(c, t.answers);
-
-		status = status == EXIT_DONE ? failed : status;
-	} else if (t.answers && ctl_failures(c, t.answers) != EXIT_DONE) {
-		status = EXIT_FAILED;
-	}
-	stop_monitors(&t);
+	if (t.answers)
+		status = tell_failures(&t, status);
+	top_monitor_end(&t.monitor);
 	ctl_answers_free(c, t.answers);
-	free(t.started);
 	top_news_release(&t.news);
 	return status;
 }
@@ -464,9 +491,12 @@ static const struct args_section sections[] = {
 	{"THE MONITOR",
 	 "The numbers come from the monitor in the processes (npu-monitor). If it is off, it is "
 	 "started with the kinds Kernel and Communication, and stopped when this ends, also by "
-	 "Ctrl-C. One that is on already is left as it is."},
+	 "Ctrl-C; if this is killed, it ends by itself some ten seconds later. One that is on "
+	 "already, "
+	 "or that somebody else orders meanwhile, is left as he wants it: it is shown, and stays "
+	 "on. If he ends it, or its --duration does, that is said, and it is not started again."},
 	{"EXIT STATUS", "0 when it was ended, 1 when a host could not be asked, 2 when the command "
-			"line was wrong, 3 when nothing was reported."},
+			"line was wrong, 3 when nothing was reported, or less than --count."},
 	{"SEE ALSO", "sonde(1), sonde-ctl(1)"},
 	{NULL, NULL},
 };

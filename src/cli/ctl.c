@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "analyze/frames.h"
 #include "base/clock.h"
@@ -119,8 +118,6 @@ int ctl_open(struct ctl *c, bool tell)
 		return ctl_fail(c, &err,
 				err.code == -EINVAL || err.code == -E2BIG ? EXIT_USAGE
 									  : EXIT_FAILED);
-	if (tell && !o->json && ctl_is_dyno(c) && getuid() == 0)
-		ctl_say(c, "running as root, which it does not need");
 	if (open_tls(c, tell && !o->json && c->hosts.n == 1, &err) < 0)
 		return ctl_fail(c, &err, EXIT_FAILED);
 	fflush(stdout);

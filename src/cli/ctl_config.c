@@ -141,6 +141,8 @@ void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out
 	add_text(out, "JSONL_ROTATE_LOG_LINES", c->rotate_lines);
 	add_text(out, "JSONL_ROTATE_LOG_FILES", c->rotate_files);
 	add_text(out, "NPU_MONITOR_FILTER", c->filter);
+	if (c->lease)
+		add_uint(out, "SONDE_LEASE", c->lease);
 }
 
 /* Where the ending begins that a number goes in front of; NULL: there is none. */

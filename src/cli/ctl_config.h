@@ -63,6 +63,7 @@ struct npu_monitor_config {
 	unsigned export_type;
 	char rotate_lines[16], rotate_files[16];
 	const char *filter;
+	uint64_t lease; /* of who renews the duration; 0: nobody */
 };
 void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out);
 

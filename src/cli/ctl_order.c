@@ -12,7 +12,8 @@
 #include "cli/ctl_table.h"
 #include "cli/ctl_values.h"
 
-#define HEAR_TRIES 30 /* of 50 ms */
+#define HEAR_MS 1500
+#define HEAR_EVERY_MS 50
 
 /* One order under way: an element of each for every host. */
 struct run {
@@ -98,34 +99,35 @@ static bool someone_thinks(const struct ctl_answer *a)
  * Libraries of ours answer within moments, and only they do: so long it is waited for them. Their
  * not answering is no failure, they may be busy.
  */
-static int hear_them(struct run *r, struct err *err)
+int ctl_order_hear(struct ctl *c, unsigned ms, const struct ctl_answer *answers,
+		   struct ctl_answer *said, struct err *err)
 {
-	const struct timespec moment = {0, 50000000};
-	json_t **requests = xcalloc(r->c->hosts.n, sizeof(json_t *));
+	const struct timespec moment = {0, HEAR_EVERY_MS * 1000000};
+	json_t **requests = xcalloc(c->hosts.n, sizeof(json_t *));
 	int status = 0;
 	bool any = true;
 
-	for (int tries = 0; tries < HEAR_TRIES && any && status == 0; tries++) {
+	for (unsigned tries = 0; tries * HEAR_EVERY_MS < ms && any && status == 0; tries++) {
 		any = false;
-		for (size_t i = 0; i < r->c->hosts.n; i++) {
-			json_t *id = json_object_get(r->answers[i].reply, "requestTraceId");
-			bool ask = id && (!tries || someone_thinks(&r->said[i]));
+		for (size_t i = 0; i < c->hosts.n; i++) {
+			json_t *id = json_object_get(answers[i].reply, "requestTraceId");
+			bool ask = id && (!tries || someone_thinks(&said[i]));
 
 			requests[i] =
 				ask ? json_pack("{s:s, s:O}", "fn", "getAnswers", "request", id)
 				    : NULL;
 			any = any || ask;
 			if (ask) {
-				json_decref(r->said[i].reply);
-				free(r->said[i].raw);
-				r->said[i] = (struct ctl_answer){0};
+				json_decref(said[i].reply);
+				free(said[i].raw);
+				said[i] = (struct ctl_answer){0};
 			}
 		}
 		if (any && tries)
 			nanosleep(&moment, NULL);
 		if (any)
-			status = ctl_ask(r->c, requests, r->said, err);
-		for (size_t i = 0; i < r->c->hosts.n; i++)
+			status = ctl_ask(c, requests, said, err);
+		for (size_t i = 0; i < c->hosts.n; i++)
 			json_decref(requests[i]);
 	}
 	free(requests);
@@ -195,13 +197,18 @@ static const char *heading(enum ctl_kind kind)
 
 static void print_files(const struct run *r, const json_t *pids)
 {
+	size_t n = json_array_size(pids), i;
+	/* a directory for all of them, in which each makes its own */
+	bool one = r->o->kind == CTL_NPUTRACE && n > 1;
 	struct buf path = {0};
 	json_t *pid;
-	size_t i;
 
-	printf("Matched %zu processes\nTrace output files will be written to:\n",
-	       json_array_size(pids));
-	json_array_foreach(pids, i, pid)
+	printf("Matched %zu processes\nTrace output files will be written to:\n", n);
+	if (one) {
+		r->o->file(r->o->options, host_or_null(r, 0), 0, &path);
+		printf("    %s (%zu processes)\n", buf_str(&path), n);
+	}
+	json_array_foreach(one ? NULL : pids, i, pid)
 	{
 		buf_clear(&path);
 		r->o->file(r->o->options, host_or_null(r, 0), json_integer_value(pid), &path);
@@ -375,7 +382,7 @@ static int carry_out(struct run *r, struct err *err)
 	for (size_t i = 0; i < r->c->hosts.n; i++)
 		r->outcomes[i] = ctl_outcome_read(r->answers[i].reply);
 	if (status == 0)
-		status = hear_them(r, err);
+		status = ctl_order_hear(r->c, HEAR_MS, r->answers, r->said, err);
 	return status == 0 ? ask_further(r, err) : status;
 }
 

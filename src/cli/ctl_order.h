@@ -32,6 +32,11 @@ struct ctl_order {
 		     struct buf *out);
 };
 
+/* Asks what processes say to what they were told, for so long at most: the answers of the hosts
+ * name it. `said` has an element for every host, zeroed; one without a reply: nobody was told. */
+int ctl_order_hear(struct ctl *c, unsigned ms, const struct ctl_answer *answers,
+		   struct ctl_answer *said, struct err *err);
+
 /* The exit status. */
 int ctl_order_run(struct ctl *c, const struct ctl_order *o);
 

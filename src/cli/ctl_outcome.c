@@ -174,6 +174,6 @@ void ctl_outcome_traces(const json_t *reply, const char *name, struct buf *out)
 	buf_addf(out,
 		 ": the trace begins when the job does, by an mstx range \"step start\", "
 		 "sonde_step() of C, sonde.step() of Python, or an optimizer of PyTorch; '%s "
-		 "npu-monitor --npu-monitor-stop' cancels one that has not begun",
+		 "nputrace --stop' drops one that has not begun",
 		 name);
 }

@@ -13,6 +13,8 @@
 #include "base/mem.h"
 #include "cli/ctl_text.h"
 
+#define GAP 2 /* between columns */
+
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
 {
 	struct buf clean = {0};
@@ -78,6 +80,41 @@ static const char *title(const struct ctl_table *t, size_t column)
 	return t->titles[column] + (t->titles[column][0] == '>');
 }
 
+/* How wide a line is if the last column has no more than `least`. */
+static size_t line_width(const size_t *wide, size_t columns, unsigned hidden, unsigned least)
+{
+	size_t last = wide[columns - 1], sum = last < least ? last : least;
+
+	for (size_t i = 0; i + 1 < columns; i++)
+		sum += hidden >> i & 1 ? 0 : wide[i] + GAP;
+	return sum;
+}
+
+static unsigned column_bit(const struct ctl_table *t, const char *name)
+{
+	for (size_t i = 0; t->titles[i]; i++)
+		if (!strcmp(title(t, i), name))
+			return 1u << i;
+	return 0;
+}
+
+void ctl_table_hide(struct ctl_table *t, const char *name)
+{
+	t->hidden |= column_bit(t, name);
+}
+
+/* The columns that are not shown. */
+static unsigned make_room(const struct ctl_table *t, const size_t *wide, size_t columns,
+			  unsigned width)
+{
+	unsigned hidden = t->hidden;
+
+	for (size_t i = 0; width && t->drop && t->drop[i]; i++)
+		if (line_width(wide, columns, hidden, t->least) > width)
+			hidden |= column_bit(t, t->drop[i]);
+	return hidden;
+}
+
 void ctl_table_print(const struct ctl_table *t, unsigned width, struct buf *out)
 {
 	size_t wide[CTL_TABLE_COLUMNS] = {0}, columns = 0;
@@ -88,15 +125,18 @@ void ctl_table_print(const struct ctl_table *t, unsigned width, struct buf *out)
 	for (size_t i = 0; i < t->n; i++)
 		if (length(t->cells[i]) > wide[i % columns])
 			wide[i % columns] = length(t->cells[i]);
+	unsigned hidden = make_room(t, wide, columns, width);
 	for (size_t i = 0; i < t->n + columns; i++) {
 		size_t column = i % columns;
 		const char *text = i < columns ? title(t, column) : t->cells[i - columns];
 		size_t blanks = wide[column] - length(text);
 		bool number = t->titles[column][0] == '>';
 
-		pad(&line, number ? blanks : 0);
-		buf_add_str(&line, text);
-		pad(&line, (number ? 0 : blanks) + 2);
+		if (!(hidden >> column & 1)) {
+			pad(&line, number ? blanks : 0);
+			buf_add_str(&line, text);
+			pad(&line, (number ? 0 : blanks) + GAP);
+		}
 		if (column + 1 == columns) {
 			add_cut(out, buf_str(&line), width);
 			buf_clear(&line);

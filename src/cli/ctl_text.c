@@ -22,6 +22,7 @@ static const struct range none[] = {
 	{0x1dc0, 0x1dff}, {0x200b, 0x200f}, {0x2060, 0x2060}, {0x20d0, 0x20ff},
 	{0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xfeff, 0xfeff}, {0xe0100, 0xe01ef}};
 
+#define INDENT 2u /* of lines that go on with a sentence */
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static bool is_in(const struct range *ranges, size_t n, uint32_t c)
@@ -70,6 +71,41 @@ size_t ctl_text_fit(const char *text, size_t len, unsigned width, unsigned *out_
 	}
 	*out_columns = columns;
 	return at;
+}
+
+/* Bytes of the next line. */
+static size_t line_of(const char *text, size_t len, unsigned width)
+{
+	unsigned columns;
+	size_t fit = ctl_text_fit(text, len, width, &columns), bytes;
+
+	if (fit == len)
+		return len;
+	for (size_t at = fit + 1; at-- > 1;) /* the sign stays with its number */
+		if (text[at] == ' ' && (at + 1 == len || text[at + 1] != '%'))
+			return at;
+	if (!fit) /* a character that is wider than all there is */
+		take_char(text, len, &bytes);
+	return fit ? fit : bytes;
+}
+
+void ctl_text_add_wrapped(struct buf *out, const char *text, size_t len, unsigned width,
+			  const char *before, const char *behind)
+{
+	unsigned indent = 0;
+
+	do {
+		size_t n = line_of(text, len, width - indent);
+
+		buf_addf(out, "%s%*s%.*s%s\n", before, (int)indent, "", (int)n, text, behind);
+		text += n;
+		len -= n;
+		while (len && *text == ' ') {
+			text++;
+			len--;
+		}
+		indent = width > 3 * INDENT ? INDENT : 0;
+	} while (len);
 }
 
 static bool is_obeyed(uint32_t c)

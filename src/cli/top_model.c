@@ -146,6 +146,22 @@ static void add_losses(struct top_losses *all, const struct top_losses *l)
 	all->unsent += l->unsent;
 }
 
+/* A daemon that does not tell the kinds tells times of all of them. */
+static bool collects(const json_t *process, const char *one, const char *other)
+{
+	const json_t *kinds = json_object_get(process, "kinds"), *v;
+	size_t i;
+
+	json_array_foreach(kinds, i, v)
+	{
+		const char *kind = json_string_value(v);
+
+		if (kind && (!strcmp(kind, one) || !strcmp(kind, other)))
+			return true;
+	}
+	return !json_is_array(kinds);
+}
+
 static void add_process(struct maker *k, size_t host, const json_t *o)
 {
 	struct top_model *m = k->m;
@@ -158,6 +174,9 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 				.to_ns = id(o, "to"),
 				.interval_s = number(o, "interval_s"),
 				.age_s = number(o, "age_s"),
+				.has_kernel = collects(o, "Kernel", "Kernel"),
+				.has_comm = collects(o, "Communication", "Hccl"),
+				.has_copy = collects(o, "MemCpy", "MemSet"),
 				.late = json_is_true(json_object_get(o, "late")),
 				.losses = {.lost = number(o, "lost"),
 					   .incomplete = number(o, "incomplete"),
@@ -220,6 +239,44 @@ static int by_rank(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
+struct cause {
+	struct toplist_regression slow;
+	json_t *o;
+	size_t at; /* as it came */
+};
+
+static int by_cause(const void *a, const void *b)
+{
+	const struct cause *x = a, *y = b;
+	int order = toplist_by_cause(&x->slow, &y->slow);
+
+	return order ? order : x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Each daemon puts its own in order; here those of all are. */
+static void sort_regressions(struct top_model *m)
+{
+	size_t n = json_array_size(m->regressions), i;
+	struct cause *causes = xcalloc(n + 1, sizeof(*causes));
+	json_t *o, *sorted = json_array();
+
+	json_array_foreach(m->regressions, i, o) causes[i] =
+		(struct cause){{.kind = text(o, "kind"),
+				.name = text(o, "name"),
+				.mean_ns = (uint64_t)number(o, "mean_ns"),
+				.baseline_ns = (uint64_t)number(o, "baseline_ns"),
+				.calls = (uint64_t)number(o, "calls")},
+			       o,
+			       i};
+	if (n)
+		qsort(causes, n, sizeof(*causes), by_cause);
+	for (i = 0; i < n; i++)
+		json_array_append(sorted, causes[i].o);
+	free(causes);
+	json_decref(m->regressions);
+	m->regressions = sorted;
+}
+
 static void find_slowest(struct top_model *m)
 {
 	struct toplist_rank *ranks = xcalloc(m->nprocesses + 1, sizeof(*ranks));
@@ -256,12 +313,13 @@ void top_model_make(struct top_model *m, const struct ctl *c, const struct ctl_a
 	for (size_t i = 0; i < c->hosts.n; i++)
 		if (answers[i].reply)
 			add_host(&k, c, i, answers[i].reply);
-		else
-			m->failed++;
+		else if (!m->failed++)
+			m->why_failed = answers[i].err.text;
 	if (m->nlines)
 		qsort(m->lines, m->nlines, sizeof(*m->lines), by_time);
 	if (m->nprocesses)
 		qsort(m->processes, m->nprocesses, sizeof(*m->processes), by_rank);
+	sort_regressions(m);
 	find_slowest(m);
 	hmap_release(&k.lines);
 }

@@ -32,6 +32,7 @@ struct top_process {
 	int64_t from_ns, to_ns; /* wall clock of its host */
 	double interval_s, age_s;
 	double busy, kernel, comm, copy; /* parts of the interval, of its busiest device */
+	bool has_kernel, has_comm, has_copy; /* whether that is collected */
 	double told_late; /* such a part that was told too late to be among them */
 	double step_ns, steps; /* 0: not known */
 	struct top_losses losses;
@@ -45,13 +46,18 @@ struct top_model {
 	size_t nlines, lines_cap;
 	struct top_process *processes; /* by rank */
 	size_t nprocesses, processes_cap;
-	json_t *regressions; /* an array; each with "host" */
+	json_t *regressions; /* an array; each with "host"; the likely cause is the first */
 	double total_ns; /* of devices: what shares are of */
 	double others_ns;
 	struct top_losses losses;
 	struct toplist_slowest slowest; /* at: index in processes */
 	unsigned known, running, paused; /* processes that can be monitored, and are */
 	unsigned failed; /* hosts */
+	const char *why_failed; /* what the first of them said */
+	unsigned ended, stopped; /* hosts whose monitor is off after somebody's order; to stop it */
+	bool starting; /* it is started from here, and not on yet */
+	bool lost_monitor; /* the one that was started here has become another's */
+	bool was_known; /* there were processes that can be monitored */
 	bool several_jobs; /* ranks come twice: nothing can be said about the slowest */
 };
 

@@ -10,7 +10,6 @@
 #include "analyze/frames.h"
 #include "base/clock.h"
 #include "base/demangle.h"
-#include "cli/ctl_table.h"
 #include "cli/ctl_text.h"
 
 #define BOLD "\033[1m"
@@ -19,12 +18,10 @@
 #define PLAIN "\033[0m"
 #define NAME_COLUMNS 60 /* of a kernel in a sentence */
 #define SAID 3 /* regressions that are said in words; the others are counted */
-#define RANKS 64 /* in the table */
 #define NO_MORE 0.0005 /* that is no percent any more */
 #define WORTH_SAYING 0.02 /* of the time, that it was told too late */
 
-/* "1.23 ms": three digits and a unit. */
-static const char *duration(double ns, char out[16])
+const char *top_duration(double ns, char out[16])
 {
 	static const char *const units[] = {"ns", "us", "ms", "s"};
 	unsigned unit = 0;
@@ -41,7 +38,7 @@ static const char *duration(double ns, char out[16])
 	return out;
 }
 
-static const char *percent(double ratio, char out[16])
+const char *top_percent(double ratio, char out[16])
 {
 	snprintf(out, 16, "%.*f %%", fabs(ratio) >= 0.0995 ? 0 : 1, ratio * 100);
 	return out;
@@ -58,13 +55,14 @@ static const char *clock_of(int64_t ns, char out[16])
 }
 
 /* Somebody else's name, cut: the end of a long C++ name says little. */
-static void add_name(struct buf *out, const char *name)
+static void add_name(struct buf *out, const char *name, const struct top_look *look)
 {
+	unsigned columns, most = look->width / 2 && look->width / 2 < NAME_COLUMNS ? look->width / 2
+										   : NAME_COLUMNS;
 	struct buf clean = {0};
-	unsigned columns;
 
 	frame_add_printable(&clean, name, strlen(name));
-	size_t fit = ctl_text_fit(buf_str(&clean), clean.len, NAME_COLUMNS, &columns);
+	size_t fit = ctl_text_fit(buf_str(&clean), clean.len, most, &columns);
 	buf_addf(out, "'%.*s%s'", (int)fit, buf_str(&clean), fit < clean.len ? "…" : "");
 	buf_release(&clean);
 }
@@ -72,15 +70,10 @@ static void add_name(struct buf *out, const char *name)
 static void say(struct buf *out, const struct top_look *look, const char *colour,
 		struct buf *sentence)
 {
-	unsigned columns;
-	size_t fit = ctl_text_fit(buf_str(sentence), sentence->len, look->width, &columns);
+	bool coloured = look->colours && colour;
 
-	if (look->colours && colour)
-		buf_add_str(out, colour);
-	buf_add(out, sentence->data, fit);
-	if (look->colours && colour)
-		buf_add_str(out, PLAIN);
-	buf_add_char(out, '\n');
+	ctl_text_add_wrapped(out, buf_str(sentence), sentence->len, look->width,
+			     coloured ? colour : "", coloured ? PLAIN : "");
 	buf_clear(sentence);
 }
 
@@ -95,28 +88,65 @@ static size_t fresh(const struct top_model *m)
 	return n;
 }
 
-static void say_busy(const struct top_model *m, struct buf *s)
+/* A part of the time: what it is in, on average, and of how many processes that is known. */
+struct part {
+	const char *name;
+	double sum;
+	size_t n;
+};
+
+static void add_part(struct part *p, bool known, double value)
 {
-	double busy = 0, kernel = 0, comm = 0, copy = 0, n = (double)fresh(m);
-	char a[16], b[16], d[16], e[16];
+	p->sum += known ? value : 0;
+	p->n += known;
+}
+
+static void say_parts(const struct part *parts, size_t n, struct buf *s)
+{
+	const char *between = ": ";
+	char text[16];
+
+	for (size_t i = 0; i < n; i++)
+		if (parts[i].n) {
+			buf_addf(s, "%s%s %s", between, parts[i].name,
+				 top_percent(parts[i].sum / (double)parts[i].n, text));
+			between = ", ";
+		}
+	between = "; not collected: ";
+	for (size_t i = 0; i < n; i++)
+		if (!parts[i].n) {
+			buf_addf(s, "%s%s", between, parts[i].name);
+			between = ", ";
+		}
+	buf_add_char(s, '.');
+}
+
+static void say_busy(const struct top_model *m, const struct top_look *look, struct buf *s)
+{
+	struct part busy = {0},
+		    parts[] = {{"kernels", 0, 0}, {"communication", 0, 0}, {"copies", 0, 0}};
+	char text[16];
 
 	for (size_t i = 0; i < m->nprocesses; i++) {
 		const struct top_process *p = &m->processes[i];
 
 		if (p->late)
 			continue;
-		busy += p->busy / n;
-		kernel += p->kernel / n;
-		comm += p->comm / n;
-		copy += p->copy / n;
+		add_part(&busy, p->has_kernel || p->has_comm || p->has_copy, p->busy);
+		add_part(&parts[0], p->has_kernel, p->kernel);
+		add_part(&parts[1], p->has_comm, p->comm);
+		add_part(&parts[2], p->has_copy, p->copy);
 	}
-	buf_addf(s, "Devices are busy %s of the time: kernels %s, communication %s, copies %s.",
-		 percent(busy, a), percent(kernel, b), percent(comm, d), percent(copy, e));
+	if (!busy.n) /* who tells of marks alone is no idle device */
+		return;
+	buf_addf(s, "Devices are busy %s of the time",
+		 top_percent(busy.sum / (double)busy.n, text));
+	say_parts(parts, sizeof(parts) / sizeof(parts[0]), s);
 	if (!m->nlines || m->total_ns <= 0 || !m->lines[0].on_device)
 		return;
 	buf_add_str(s, " Most of it, ");
-	buf_addf(s, "%s, is ", percent(m->lines[0].total_ns / m->total_ns, a));
-	add_name(s, m->lines[0].name);
+	buf_addf(s, "%s, is ", top_percent(m->lines[0].total_ns / m->total_ns, text));
+	add_name(s, m->lines[0].name, look);
 	buf_add_char(s, '.');
 }
 
@@ -129,47 +159,98 @@ static void say_slowest(const struct top_model *m, const struct ctl *c, struct b
 		 (long long)p->pid);
 	if (c->hosts.n > 1)
 		buf_addf(s, " on %s", c->hosts.v[p->host].label);
-	percent(m->slowest.ratio, ratio);
+	top_percent(m->slowest.ratio, ratio);
 	if (m->slowest.by == TOPLIST_SLOW_STEPS)
 		buf_addf(s, "): its steps take %s longer than those of the others", ratio);
 	else
 		buf_addf(s, "): the others wait %s of the time for it", ratio);
 	if (m->slowest.behind_ns)
-		buf_addf(s, ", %s a step", duration((double)m->slowest.behind_ns, behind));
+		buf_addf(s, ", %s a step", top_duration((double)m->slowest.behind_ns, behind));
 	buf_add_char(s, '.');
 }
 
-/* It is said until the daemon is sure that it is over, and meanwhile it may be as usual. */
-static void say_regression(const struct ctl *c, const json_t *r, struct buf *s)
+static double slower_by(const json_t *r)
 {
-	double mean = json_number_value(json_object_get(r, "mean_ns"));
 	double usual = json_number_value(json_object_get(r, "baseline_ns"));
-	const json_t *rank = json_object_get(r, "rank");
-	const char *name = json_string_value(json_object_get(r, "name"));
-	const char *kind = json_string_value(json_object_get(r, "kind"));
-	const char *host = json_string_value(json_object_get(r, "host"));
-	double slower = usual > 0 ? mean / usual - 1 : 0;
-	bool is_slower = slower >= NO_MORE;
-	bool waits = kind && (!strcmp(kind, "Communication") || !strcmp(kind, "Hccl"));
-	char time[16], more[16], since[16];
+	double slower =
+		usual > 0 ? json_number_value(json_object_get(r, "mean_ns")) / usual - 1 : 0;
 
-	buf_add_str(s, is_slower ? "Slower than before: " : "No longer slower: ");
-	char *plain = name ? demangle(name) : NULL;
-	add_name(s, plain ? plain : name ? name : "?");
-	free(plain);
+	return slower >= NO_MORE ? slower : 0;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+	const char *text = json_string_value(json_object_get(o, key));
+
+	return text ? text : "?";
+}
+
+/* The same kernel on another rank. */
+static bool is_same(const json_t *a, const json_t *b)
+{
+	return !slower_by(a) == !slower_by(b) && !strcmp(text_of(a, "kind"), text_of(b, "kind")) &&
+	       !strcmp(text_of(a, "name"), text_of(b, "name"));
+}
+
+static void say_where(const struct ctl *c, const json_t *r, size_t more, struct buf *s)
+{
+	const json_t *rank = json_object_get(r, "rank");
+
 	if (json_is_integer(rank))
 		buf_addf(s, " on rank %lld", (long long)json_integer_value(rank));
 	if (c->hosts.n > 1)
-		buf_addf(s, " (%s)", host ? host : "?");
-	buf_addf(s, " takes %s", duration(mean, time));
-	if (is_slower)
-		buf_addf(s, ", %s more than usual, since ", percent(slower, more));
+		buf_addf(s, " (%s)", text_of(r, "host"));
+	if (more)
+		buf_addf(s, " and %zu more", more);
+}
+
+/* It is said until the daemon is sure that it is over, and meanwhile it may be as usual. `more`:
+ * other ranks of which the same is true. */
+static void say_regression(const struct ctl *c, const struct top_look *look, const json_t *r,
+			   size_t more, struct buf *s)
+{
+	double mean = json_number_value(json_object_get(r, "mean_ns")), slower = slower_by(r);
+	const char *name = text_of(r, "name");
+	char time[16], part[16], since[16];
+
+	buf_add_str(s, slower > 0 ? "Slower than before: " : "No longer slower: ");
+	char *plain = demangle(name);
+	add_name(s, plain ? plain : name, look);
+	free(plain);
+	say_where(c, r, more, s);
+	buf_addf(s, " takes %s", top_duration(mean, time));
+	if (slower > 0)
+		buf_addf(s, ", %s more than usual, since ", top_percent(slower, part));
 	else
 		buf_add_str(s, " again, as usual; it was slower since ");
 	buf_add_str(s, clock_of(json_integer_value(json_object_get(r, "since")), since));
-	if (is_slower && waits)
+	if (slower > 0 && toplist_waits(text_of(r, "kind"), name))
 		buf_add_str(s, "; the time it waits for other ranks is in it");
 	buf_add_char(s, '.');
+}
+
+/* One line for a kernel, whatever ranks it is slower on; the likely cause first. */
+static void say_regressions(const struct top_model *m, const struct ctl *c,
+			    const struct top_look *look, struct buf *s, struct buf *out)
+{
+	size_t n = json_array_size(m->regressions), kernels = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const json_t *r = json_array_get(m->regressions, i);
+		size_t before = 0, behind = 0;
+
+		for (size_t k = 0; k < n; k++)
+			if (k != i && is_same(r, json_array_get(m->regressions, k)))
+				++*(k < i ? &before : &behind);
+		if (before || kernels++ >= SAID)
+			continue;
+		say_regression(c, look, r, behind, s);
+		say(out, look, RED, s);
+	}
+	if (kernels > SAID) {
+		buf_addf(s, "%zu more have become slower.", kernels - SAID);
+		say(out, look, RED, s);
+	}
 }
 
 static void say_losses(const struct top_losses *l, const struct top_look *look, struct buf *s,
@@ -216,7 +297,7 @@ static void say_late(const struct top_model *m, const struct top_look *look, str
 		s,
 		"Activities of up to %s of the time were told too late for their interval: devices "
 		"are busier than this says.",
-		percent(most, part));
+		top_percent(most, part));
 	say(out, look, YELLOW, s);
 }
 
@@ -225,6 +306,11 @@ static void say_rest(const struct top_model *m, const struct ctl *c, const struc
 {
 	size_t late = m->nprocesses - fresh(m);
 
+	if (m->lost_monitor) {
+		buf_add_str(s, "The monitor runs by somebody else's order now: it is shown as it "
+			       "comes, and stays on when this ends.");
+		say(out, look, NULL, s);
+	}
 	say_losses(&m->losses, look, s, out);
 	say_late(m, look, s, out);
 	if (late) {
@@ -242,14 +328,27 @@ static void say_rest(const struct top_model *m, const struct ctl *c, const struc
 		say(out, look, NULL, s);
 	}
 	if (m->failed) {
-		buf_addf(s, "%u of %zu hosts did not answer.", m->failed, c->hosts.n);
+		buf_addf(s, "%u of %zu hosts did not answer: %.300s.", m->failed, c->hosts.n,
+			 m->why_failed);
 		say(out, look, RED, s);
 	}
 }
 
+/* It was on while we looked, and is not any more. */
+static bool say_ended(const struct top_model *m, struct buf *s)
+{
+	if (m->ended && !m->running && !m->paused)
+		buf_addf(s, "The monitor %s. 'sonde top', started anew, starts it.",
+			 m->stopped ? "was stopped by an order"
+				    : "has ended: its --duration is over");
+	else if (m->was_known && !m->known && !m->failed)
+		buf_add_str(s, "The processes have ended.");
+	return s->len > 0;
+}
+
 void top_text_nothing(const struct top_model *m, struct buf *s)
 {
-	if (m->failed && !m->known)
+	if (say_ended(m, s) || (m->failed && !m->known))
 		return;
 	if (!m->known)
 		buf_add_str(s, "No process that can be monitored has registered: start jobs with "
@@ -257,153 +356,46 @@ void top_text_nothing(const struct top_model *m, struct buf *s)
 	else if (m->running)
 		buf_add_str(s, "The monitor is on; the first report is on its way.");
 	else
-		buf_addf(s, "%u process%s, and the monitor is off.", m->known,
-			 m->known == 1 ? " can be monitored" : "es can be monitored");
+		buf_addf(s, "%u process%s can be monitored, and the monitor is %s.", m->known,
+			 m->known == 1 ? "" : "es",
+			 m->starting ? "told to start, but not on yet" : "off");
+}
+
+static void say_first(const struct top_model *m, const struct top_look *look, struct buf *s,
+		      struct buf *out)
+{
+	if (!fresh(m)) {
+		top_text_nothing(m, s);
+		if (s->len)
+			say(out, look, BOLD, s);
+		return;
+	}
+	if (say_ended(m, s))
+		say(out, look, YELLOW, s);
+	say_busy(m, look, s);
+	if (s->len)
+		say(out, look, BOLD, s);
+	if (!m->nlines) {
+		buf_add_str(s, "Nothing is told of kernels: the monitor runs with other kinds. "
+			       "'sonde ctl npu-monitor --mspti-activity-kind Kernel,Communication' "
+			       "changes that.");
+		say(out, look, YELLOW, s);
+	}
 }
 
 void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		     struct buf *out)
 {
-	size_t n = json_array_size(m->regressions);
 	struct buf s = {0};
 
-	if (fresh(m))
-		say_busy(m, &s);
-	else
-		top_text_nothing(m, &s);
-	if (s.len)
-		say(out, look, BOLD, &s);
-	if (fresh(m) && !m->nlines) {
-		buf_add_str(&s,
-			    "Nothing is told of kernels: the monitor runs with other kinds. 'sonde "
-			    "ctl npu-monitor --mspti-activity-kind Kernel,Communication' "
-			    "changes that.");
-		say(out, look, YELLOW, &s);
-	}
+	say_first(m, look, &s, out);
 	if (m->slowest.by != TOPLIST_SLOW_NONE) {
 		say_slowest(m, c, &s);
 		say(out, look, YELLOW, &s);
 	}
-	for (size_t i = 0; i < n && i < SAID; i++) {
-		say_regression(c, json_array_get(m->regressions, i), &s);
-		say(out, look, RED, &s);
-	}
-	if (n > SAID) {
-		buf_addf(&s, "%zu more have become slower.", n - SAID);
-		say(out, look, RED, &s);
-	}
+	say_regressions(m, c, look, &s, out);
 	say_rest(m, c, look, &s, out);
 	buf_release(&s);
-}
-
-/* --- tables --- */
-
-static void change_cell(const struct top_line *l, struct ctl_table *t)
-{
-	double ratio;
-
-	if (!top_line_change(l, &ratio))
-		ctl_table_cell(t, "-");
-	else
-		ctl_table_cell(t, "%+.1f %%", ratio * 100);
-}
-
-static void kernels(const struct top_model *m, const struct top_look *look, struct buf *out)
-{
-	static const char *const titles[] = {">SHARE",	">CALLS", ">TOTAL", ">MEAN", ">P99",
-					     ">CHANGE", "KIND",	  "NAME",   NULL};
-	struct ctl_table t = {.titles = titles};
-	char text[16];
-
-	for (size_t i = 0; i < m->nlines && i < look->lines; i++) {
-		const struct top_line *l = &m->lines[i];
-
-		if (l->on_device && m->total_ns > 0)
-			ctl_table_cell(&t, "%.1f %%", l->total_ns / m->total_ns * 100);
-		else
-			ctl_table_cell(&t, "-");
-		ctl_table_cell(&t, "%.0f", l->calls);
-		ctl_table_cell(&t, "%s", duration(l->total_ns, text));
-		ctl_table_cell(&t, "%s", duration(l->calls > 0 ? l->total_ns / l->calls : 0, text));
-		if (l->p99_ns > 0)
-			ctl_table_cell(&t, "%s", duration(l->p99_ns, text));
-		else
-			ctl_table_cell(&t, "-");
-		change_cell(l, &t);
-		ctl_table_cell(&t, "%s", l->kind);
-		ctl_table_cell(&t, "%.1000s", l->name);
-	}
-	ctl_table_print(&t, look->width, out);
-	ctl_table_release(&t);
-}
-
-static void id_cell(int64_t n, struct ctl_table *t)
-{
-	if (n < 0)
-		ctl_table_cell(t, "-");
-	else
-		ctl_table_cell(t, "%lld", (long long)n);
-}
-
-static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, struct ctl_table *t)
-{
-	const struct top_process *p = &m->processes[i];
-	char text[16];
-
-	id_cell(p->rank, t);
-	if (c->hosts.n > 1)
-		ctl_table_cell(t, "%s", c->hosts.v[p->host].label);
-	id_cell(p->pid, t);
-	id_cell(p->device, t);
-	ctl_table_cell(t, "%s", percent(p->busy, text));
-	ctl_table_cell(t, "%s", percent(p->kernel, text));
-	ctl_table_cell(t, "%s", percent(p->comm, text));
-	ctl_table_cell(t, "%s", percent(p->copy, text));
-	if (p->step_ns > 0)
-		ctl_table_cell(t, "%s", duration(p->step_ns, text));
-	else
-		ctl_table_cell(t, "-");
-	if (p->late)
-		ctl_table_cell(t, "silent for %.0f s", p->age_s);
-	else if (m->slowest.by != TOPLIST_SLOW_NONE && m->slowest.at == i)
-		ctl_table_cell(t, "slowest");
-	else
-		ctl_table_cell(t, "%s", p->losses.lost > 0 ? "incomplete" : "");
-	ctl_table_cell(t, "%.1000s", p->top_name ? p->top_name : "-");
-}
-
-static void ranks(const struct top_model *m, const struct ctl *c, const struct top_look *look,
-		  struct buf *out)
-{
-	static const char *const one[] = {">RANK",    ">PID",	      ">DEV",	 ">BUSY",
-					  ">KERNELS", ">COMM",	      ">COPIES", ">STEP",
-					  "NOTE",     "MOST TIME IN", NULL};
-	static const char *const many[] = {">RANK", "HOST",	">PID",		">DEV",
-					   ">BUSY", ">KERNELS", ">COMM",	">COPIES",
-					   ">STEP", "NOTE",	"MOST TIME IN", NULL};
-	struct ctl_table t = {.titles = c->hosts.n > 1 ? many : one};
-
-	for (size_t i = 0; i < m->nprocesses && i < RANKS; i++)
-		rank_row(m, c, i, &t);
-	ctl_table_print(&t, look->width, out);
-	if (m->nprocesses > RANKS)
-		buf_addf(out, "and %zu more\n", m->nprocesses - RANKS);
-	ctl_table_release(&t);
-}
-
-void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_look *look,
-		     struct buf *out)
-{
-	bool by_rank = look->by == TOP_BY_RANK || (look->by == TOP_BY_BOTH && m->nprocesses > 1);
-
-	if (look->by != TOP_BY_RANK && m->nlines) {
-		buf_add_char(out, '\n');
-		kernels(m, look, out);
-	}
-	if (by_rank && m->nprocesses) {
-		buf_add_char(out, '\n');
-		ranks(m, c, look, out);
-	}
 }
 
 /* --- for programs --- */
@@ -411,6 +403,11 @@ void top_text_tables(const struct top_model *m, const struct ctl *c, const struc
 static json_t *optional(double v)
 {
 	return v > 0 ? json_real(v) : json_null();
+}
+
+static json_t *known_part(bool known, double part)
+{
+	return known ? json_real(part) : json_null();
 }
 
 static json_t *kernel_json(const struct top_model *m, const struct top_line *l)
@@ -438,14 +435,16 @@ static void losses_json(const struct top_losses *l, json_t *out)
 
 static json_t *rank_json(const struct ctl *c, const struct top_process *p)
 {
-	json_t *o = json_pack("{s:o,s:I,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:I,s:I,s:f,s:f,s:b}",
-			      "rank", p->rank >= 0 ? json_integer(p->rank) : json_null(), "pid",
-			      (json_int_t)p->pid, "host", c->hosts.v[p->host].label, "device",
-			      (json_int_t)p->device, "busy", p->busy, "kernels", p->kernel,
-			      "communication", p->comm, "copies", p->copy, "told_late",
-			      p->told_late, "step_ns", optional(p->step_ns), "from",
-			      (json_int_t)p->from_ns, "to", (json_int_t)p->to_ns, "interval_s",
-			      p->interval_s, "age_s", p->age_s, "late", p->late);
+	json_t *o = json_pack(
+		"{s:o,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:f,s:o,s:I,s:I,s:f,s:f,s:b}", "rank",
+		p->rank >= 0 ? json_integer(p->rank) : json_null(), "pid", (json_int_t)p->pid,
+		"host", c->hosts.v[p->host].label, "device", (json_int_t)p->device, "busy",
+		known_part(p->has_kernel || p->has_comm || p->has_copy, p->busy), "kernels",
+		known_part(p->has_kernel, p->kernel), "communication",
+		known_part(p->has_comm, p->comm), "copies", known_part(p->has_copy, p->copy),
+		"told_late", p->told_late, "step_ns", optional(p->step_ns), "from",
+		(json_int_t)p->from_ns, "to", (json_int_t)p->to_ns, "interval_s", p->interval_s,
+		"age_s", p->age_s, "late", p->late);
 
 	losses_json(&p->losses, o);
 	return o;

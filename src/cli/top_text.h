@@ -10,7 +10,8 @@ enum top_by { TOP_BY_BOTH, TOP_BY_KERNEL, TOP_BY_RANK };
 struct top_look {
 	enum top_by by;
 	unsigned lines; /* of the table of kernels */
-	unsigned width; /* 0: lines are not cut */
+	unsigned width; /* of the terminal; 0: there is none, and lines are as long as they are */
+	unsigned rows; /* that there is room for in all; 0: for everything */
 	bool colours;
 };
 
@@ -20,8 +21,12 @@ void top_text_answer(const struct top_model *m, const struct ctl *c, const struc
 		     struct buf *out);
 /* Why there is nothing to show. */
 void top_text_nothing(const struct top_model *m, struct buf *out);
+/* As many lines of each as there is room for behind what is in `out`. */
 void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		     struct buf *out);
+/* "1.23 ms", three digits and a unit; "9.7 %". */
+const char *top_duration(double ns, char out[16]);
+const char *top_percent(double ratio, char out[16]);
 /* One object. */
 json_t *top_text_json(const struct top_model *m, const struct ctl *c,
 		      const struct ctl_answer *answers, const struct top_look *look);

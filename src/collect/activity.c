@@ -195,6 +195,29 @@ void collect_on_activity(collect_activity_fn fn)
 	atomic_store_explicit(&on_activity, fn, memory_order_release);
 }
 
+static _Atomic uint64_t put_count __attribute__((aligned(64)));
+static struct {
+	uint32_t epoch; /* of the session that was joined last, */
+	uint64_t from; /* and what had been put before */
+} counted __attribute__((aligned(64)));
+
+void activities_joined(void)
+{
+	uint32_t epoch = guest_epoch_now();
+
+	if (counted.epoch != epoch)
+		counted.from = atomic_load(&put_count);
+	counted.epoch = epoch;
+}
+
+uint64_t activities_unwritten(const struct session_page *page, const struct arena_head *arena)
+{
+	uint64_t put = atomic_load(&put_count) - counted.from;
+	uint64_t written = atomic_load(&page->activities_written);
+
+	return (put > written ? put - written : 0) + atomic_load(&arena->lost_events);
+}
+
 void collect_activity(const struct collect_activity *a)
 {
 	uint64_t name, detail, more;
@@ -217,6 +240,7 @@ void collect_activity(const struct collect_activity *a)
 		r->detail = detail;
 		r->more = a->more_text ? more : a->more;
 		guest_publish(sizeof(*r));
+		atomic_fetch_add_explicit(&put_count, 1, memory_order_relaxed);
 	}
 	guest_unhold(held);
 }

@@ -246,11 +246,22 @@ void collect_on_activity(collect_activity_fn fn) EXPORTED(collect_on_activity);
 void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,
 		     size_t len) EXPORTED(collect_monitor);
 /*
- * Joins the recording of this process, or begins one below `dir` (absolute) that lasts as long as
- * the process and keeps nothing but what windows of the monitor write. The environment stays as it
- * is. True: activities are recorded.
+ * Joins the recording of this process, or begins one below `dir` (absolute; NULL: there is no such
+ * place) that lasts as long as the process and keeps nothing but what windows of the monitor write:
+ * another one if the recorder of that was killed. The environment stays as it is. True: activities
+ * are recorded.
  */
 bool collect_begin_monitor(const char *dir) EXPORTED(collect_begin_monitor);
+/* How many activities went with recorders that were killed; each is told once. */
+uint64_t collect_lost_with_recorder(void) EXPORTED(collect_lost_with_recorder);
+/* Was it killed, or has it left? Every second or so: makes a few system calls, and gives back what
+ * a session that was left has held. */
+bool collect_recorder_is_gone(void) EXPORTED(collect_recorder_is_gone);
+/* Is the session one that collect_begin_monitor() began? */
+bool collect_is_monitors(void) EXPORTED(collect_is_monitors);
+/* Who wants to know when collect_begin() takes the process out of that one, before and after. */
+struct guest_mover;
+void collect_on_move(const struct guest_mover *m) EXPORTED(collect_on_move);
 /* How many steps have ended, by collect_step(); and who wants to know at once. NULL: nobody. */
 uint64_t collect_steps(void) EXPORTED(collect_steps);
 /* In a Python program: sees to it that the steps of its optimizers are counted. */

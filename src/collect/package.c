@@ -11,20 +11,66 @@
 #include <errno.h>
 #include <string.h>
 
+/* Where a recording should have been, if that is not where the process is. */
+static const char *missed = "";
+
 bool collect_begin(const char *output_dir)
 {
 	guest_begin_in(output_dir);
-	if (guest_mode() < GUEST_SHADOW)
+	missed = guest_monitor_pid() ? guest_next_session() : "";
+	if (guest_mode() < GUEST_SHADOW || guest_monitor_pid())
 		return false;
 	if (!guest_is_launched())
 		guest_report_here();
 	return true;
 }
 
+static uint64_t lost_with_recorder;
+
 bool collect_begin_monitor(const char *dir)
 {
+	struct session_page *page;
+	struct arena_head *arena;
+	bool there = true;
+
 	guest_begin_monitor(dir);
-	return guest_mode() >= GUEST_SHADOW && guest_revive();
+	if (guest_mode() < GUEST_SHADOW)
+		return false;
+	page = guest.page;
+	arena = guest.arena;
+	if (!guest_monitor_pid()) {
+		there = guest_revive();
+	} else if (guest_recorder_is_gone()) {
+		there = dir && guest_move(dir, true);
+		if (there) /* the former ones are still there to be read */
+			lost_with_recorder += activities_unwritten(page, arena);
+	}
+	activities_joined();
+	return there;
+}
+
+uint64_t collect_lost_with_recorder(void)
+{
+	uint64_t n = lost_with_recorder;
+
+	lost_with_recorder = 0;
+	return n;
+}
+
+bool collect_recorder_is_gone(void)
+{
+	guest_release_formers();
+	return guest_recorder_is_gone();
+}
+
+bool collect_is_monitors(void)
+{
+	return guest_monitor_pid() != 0;
+}
+
+void collect_on_move(const struct guest_mover *m)
+{
+	guest_on_move(m);
 }
 
 void collect_bring_steps(void)
@@ -57,7 +103,7 @@ bool collect_has_joined(void)
 
 const char *collect_session_dir(void)
 {
-	return guest_session_dir();
+	return missed[0] ? missed : guest_session_dir();
 }
 
 bool collect_settings(struct rec_settings *out)

@@ -69,6 +69,11 @@ static json_t *set_request(struct daemon *d, const json_t *request)
 	return jobs_set_request(d->jobs, request);
 }
 
+static json_t *stop_trace(struct daemon *d, const json_t *request)
+{
+	return jobs_stop_trace(d->jobs, request);
+}
+
 static json_t *list_processes(struct daemon *d, const json_t *request)
 {
 	return jobs_list(d->jobs, request);
@@ -155,6 +160,7 @@ static const struct {
 	{"getStatus", get_status},
 	{"getVersion", get_version},
 	{"setKinetOnDemandRequest", set_request},
+	{"stopTrace", stop_trace},
 	{"dcgmProfPause", pause_counters},
 	{"dcgmProfResume", resume_counters},
 	{"listProcesses", list_processes},

@@ -62,7 +62,11 @@ static double number(const char *text, const char *key)
 
 int64_t config_monitor_ms(const char *text)
 {
-	if (!config_is_true(text, "NPU_MONITOR_START") || config_is_true(text, "NPU_MONITOR_STOP"))
+	size_t len;
+	bool runs = config_is_true(text, "NPU_MONITOR_START") ||
+		    config_value(text, "SONDE_LEASE", &len);
+
+	if (!runs || config_is_true(text, "NPU_MONITOR_STOP"))
 		return 0;
 	double seconds = number(text, "DURATION");
 	return seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1000) : 0;

@@ -27,8 +27,8 @@ bool config_is_true(const char *text, const char *key);
  * `now_ms` is since the epoch. */
 int64_t config_trace_begins_ms(const char *text, int64_t now_ms);
 
-/* How long the monitor runs that this text starts, in milliseconds; 0: without end, or it starts
- * none. */
+/* How long the monitor runs that this text starts or renews, in milliseconds; 0: without end, or it
+ * does neither. */
 int64_t config_monitor_ms(const char *text);
 
 #endif

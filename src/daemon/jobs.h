@@ -95,8 +95,15 @@ json_t *jobs_get_status(const struct jobs *j);
 /* setKinetOnDemandRequest: gate, match, install; the reply of the spec. */
 json_t *jobs_set_request(struct jobs *j, const json_t *request);
 
+/* stopTrace: ends the traces of nputrace that wait or run in the processes that job_id and pids
+ * name: {"processesMatched":[pids],"activityProfilersTriggered":[guests that are told],
+ * "tracesDropped":[pids whose order had not been fetched],"notStopped":[{"pid":…,"why":"…"}],
+ * "requestTraceId":"for getAnswers, if somebody was told"}. */
+json_t *jobs_stop_trace(struct jobs *j, const json_t *request);
+
 /* getAnswers: what guests have said to the order {"request":"its id"}, which the reply to it names:
- * {"done":N,"failed":[{"pid":…,"why":"…"}],"waiting":[pids]}. */
+ * {"done":N,"failed":[{"pid":…,"why":"…"}],"told":[{"pid":…,"what":"…"}],"waiting":[pids]}; "told"
+ * is what became of it where it was done, if they say so. */
 json_t *jobs_answers(const struct jobs *j, const json_t *request);
 
 /* Why such a request would match what it matches: {"matched":[…],"reason":"plain words",

@@ -37,10 +37,10 @@
 #define GONE_MS 30000 /* libkineto asks every five seconds */
 #define TRACE_MS 60000 /* a trace of the guest's own may take so long */
 
-static bool is_busy(const struct jobs_process *tracer, int64_t now)
+bool jobs_tracer_is_busy(const struct jobs_process *tracer, int64_t now_ms)
 {
 	return tracer && (tracer->heard & JOBS_HEARD_REQUEST) &&
-	       !(tracer->mask & FABRIC_ACTIVITIES) && now - tracer->last_ms < GONE_MS;
+	       !(tracer->mask & FABRIC_ACTIVITIES) && now_ms - tracer->last_ms < GONE_MS;
 }
 
 /* --- the timer --- */
@@ -154,7 +154,8 @@ bool jobs_arbiter_lets(struct jobs *j, struct jobs_process *p)
 {
 	if (!p->guest)
 		return lets_tracer(j, p);
-	return p->pending->stops || !jobs_arbiter_reason(j, p, CONFIG_NPU_MONITOR);
+	return p->pending->stops || p->pending->renews ||
+	       !jobs_arbiter_reason(j, p, CONFIG_NPU_MONITOR);
 }
 
 void jobs_arbiter_asked(struct jobs *j, struct jobs_process *p)
@@ -165,7 +166,7 @@ void jobs_arbiter_asked(struct jobs *j, struct jobs_process *p)
 	if (!guest)
 		return;
 	struct jobs_guest *g = guest->guest;
-	bool busy = is_busy(p, now);
+	bool busy = jobs_tracer_is_busy(p, now);
 	if (g->pause == JOBS_PAUSE_NONE) {
 		if (busy && guest->monitor == FABRIC_RUNNING) {
 			/* not by an order of ours: somebody has called torch.profiler */
@@ -187,7 +188,7 @@ void jobs_arbiter_asked(struct jobs *j, struct jobs_process *p)
 void jobs_arbiter_delivered(struct jobs *j, struct jobs_process *p, const struct jobs_config *c)
 {
 	if (p->guest) {
-		if (c->is_monitor)
+		if (c->is_monitor && !c->renews)
 			p->guest->wanted = !c->stops;
 		return;
 	}
@@ -312,7 +313,7 @@ const char *jobs_arbiter_reason(const struct jobs *j, const struct jobs_process 
 
 		if (kind != CONFIG_KINETO &&
 		    (pause == JOBS_PAUSE_ASKED || pause == JOBS_PAUSE_KEPT ||
-		     is_busy(jobs_tracer_of(j, p), now)))
+		     jobs_tracer_is_busy(jobs_tracer_of(j, p), now)))
 			return "waits until the trace by PyTorch's own profiler in the same "
 			       "process is over";
 		return NULL;

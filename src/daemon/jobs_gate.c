@@ -157,6 +157,6 @@ const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a)
 		       "--npu-monitor-stop'";
 	if (kind == CONFIG_NPU_MONITOR && a.trace == FABRIC_RUNNING)
 		return "nputrace is collecting, and only one of the two can: wait until 'dyno "
-		       "status' says Idle";
+		       "status' says Idle, or end it with 'dyno nputrace --stop'";
 	return "the NPU framework reports a state in which it takes no request; see 'dyno status'";
 }

@@ -77,6 +77,7 @@ void jobs_guest_free(struct jobs *j, struct jobs_guest *g)
 	BUG_ON(g->pause != JOBS_PAUSE_NONE);
 	(void)j;
 	jobs_config_release(g->errand);
+	jobs_config_release(g->stop);
 	free(g->said);
 	free(g);
 }

@@ -3,7 +3,7 @@
  * configs to and jobs_list.c tells of; jobs_peers.c knows who lives, jobs_kin.c who is whose child,
  * jobs_gate.c whether the NPU's profiler is free, jobs_guest.c what libraries of ours can do,
  * jobs_arbiter.c when they step aside for PyTorch's profiler, jobs_effects.c what becomes of traces
- * that wait, jobs_top.c what takes time. */
+ * that wait, jobs_stop.c ends them, jobs_lease.c whose a monitor is, jobs_top.c what takes time. */
 #ifndef SONDE_DAEMON_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_IMPL_H
 
@@ -19,6 +19,9 @@ struct jobs_config {
 	uint64_t id; /* REQUEST_TRACE_ID; 0: an errand of ours */
 	unsigned refs;
 	bool is_monitor, starts, stops; /* it is about a monitor: starts one, stops one */
+	bool is_npu_trace; /* of nputrace, for a framework or a guest */
+	bool renews; /* it only lets a monitor that was lent go on */
+	uint64_t lease; /* of who lends it; 0: nobody */
 	int64_t wait_ms; /* a trace by PyTorch's profiler has begun so long after delivery */
 	int64_t monitor_ms; /* the monitor that it starts ends by itself after this time; 0: never
 			     */
@@ -61,10 +64,12 @@ struct jobs_guest {
 	struct jobs_process *self;
 	struct jobs_process *tracer; /* for whom it steps aside; NULL: he is gone */
 	struct jobs_config *errand; /* of ours, goes before what is pending; NULL: none */
+	struct jobs_config *stop; /* of a trace; the same, and may be while another errand is */
 	struct jobs_address address;
 	uint64_t can; /* bits of jobs_guest.c; 0: it did not tell */
 	uint64_t asked_id, said_id; /* the last order that it was given, and that it answered */
 	char *said; /* why it did not carry that out; NULL: it did */
+	bool did; /* it did, and `said` is what became of it */
 	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is looked at again */
 	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */
 	uint8_t pause; /* enum jobs_pause */
@@ -89,6 +94,8 @@ struct jobs_process {
 	int64_t first_ms, last_ms;
 	int64_t status_ms; /* when it last told its state */
 	int64_t monitor_until_ms; /* 0: until it says so */
+	uint64_t lease; /* of the monitor's last order; 0: nobody's, or not known */
+	int64_t lent_ms; /* when that was given or renewed */
 	uint64_t claim; /* hash of the pids that it sent, when they were last looked into */
 	int32_t pid; /* as it knows itself */
 	int32_t device; /* -1: not told */
@@ -98,6 +105,8 @@ struct jobs_process {
 	uint8_t npids;
 	uint8_t heard; /* enum jobs_heard, and JOBS_FOR_ANOTHER */
 	uint8_t mask; /* enum fabric_mask of its last request */
+	bool ordered; /* the monitor was switched by an order that is known; ended: off */
+	bool ended;
 };
 
 struct jobs {
@@ -235,11 +244,33 @@ bool jobs_arbiter_lets(struct jobs *j, struct jobs_process *p);
 void jobs_arbiter_asked(struct jobs *j, struct jobs_process *p);
 void jobs_arbiter_delivered(struct jobs *j, struct jobs_process *p, const struct jobs_config *c);
 void jobs_arbiter_told(struct jobs *j, struct jobs_process *p);
+/* PyTorch's own profiler is at work, as far as one can know. */
+bool jobs_tracer_is_busy(const struct jobs_process *tracer, int64_t now_ms);
 /* p is being forgotten. */
 void jobs_arbiter_forget(struct jobs *j, struct jobs_process *p);
 /* Why what is pending would be held back, in plain words; NULL: it would not. */
 const char *jobs_arbiter_reason(const struct jobs *j, const struct jobs_process *p,
 				enum config_kind kind);
+
+/* --- jobs_lease.c: monitors that are lent to who looks on --- */
+
+uint64_t jobs_lease_of(const char *config); /* 0: none */
+/* Whether an order with a lease would be heeded, and disturbs nobody. */
+bool jobs_lease_lets(const struct jobs_process *p, const struct jobs_config *c);
+/* It is given this order, with a lease or without; it has fetched it. */
+void jobs_lease_given(struct jobs_process *p, const struct jobs_config *c);
+void jobs_lease_delivered(struct jobs_process *p, const struct jobs_config *c);
+
+/* Numbers of processes, as who has this lease sees them. */
+struct jobs_leases {
+	size_t own, others; /* on, by an order of his; of somebody else's */
+	size_t lapsed; /* off, and his was the last order: not on yet, or not any more */
+	size_t ended, stopped; /* off after somebody else's order; the part that was to stop it */
+	size_t free; /* off, and nobody has said anything about it */
+};
+void jobs_lease_count(const struct jobs_process *p, uint64_t lease, int64_t now_ms,
+		      struct jobs_leases *out);
+json_t *jobs_leases_json(const struct jobs_leases *l);
 
 /* --- jobs_top.c --- */
 
@@ -277,6 +308,8 @@ struct jobs_target {
 bool jobs_target_read(const json_t *request, bool need_pids, struct jobs_target *out,
 		      json_t **out_fault);
 bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process *p);
+/* Whether it is one of them by the number that it calls itself by. */
+bool jobs_target_names(const struct jobs_target *t, int32_t pid);
 /* Whether it is one of them by the number that our own pid namespace has for it. */
 bool jobs_target_names_here(const struct jobs_target *t, const struct jobs_process *p);
 void jobs_target_release(struct jobs_target *t);
@@ -302,6 +335,10 @@ struct jobs_order {
 bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *out,
 		     json_t **out_fault);
 void jobs_order_release(struct jobs_order *o);
+/* The part of it that says for whom it is; o->kind and o->now_ms are set. */
+bool jobs_order_aim(const struct jobs *j, const json_t *request, struct jobs_order *o,
+		    json_t **out_fault);
+uint64_t jobs_trace_id(struct jobs *j); /* a new REQUEST_TRACE_ID */
 /* Whether the process is a client for such an order, and whether it would be given to it. */
 bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p);
 bool jobs_order_wants(const struct jobs_process *p, const void *order);

@@ -82,11 +82,23 @@ static void set_pids(struct jobs *j, struct jobs_process *p, const int32_t *pids
 	p->npids = (uint8_t)n;
 }
 
+/* What a guest is given whatever it does; NULL: nothing. */
+static struct jobs_config **urgent(struct jobs_process *p)
+{
+	struct jobs_guest *g = p->guest;
+
+	if (!g)
+		return NULL;
+	return g->errand ? &g->errand : g->stop ? &g->stop : NULL;
+}
+
 /* What it is given now; NULL: nothing. */
 static const struct jobs_config *due_config(struct jobs *j, struct jobs_process *p)
 {
-	if (p->guest && p->guest->errand)
-		return p->guest->errand;
+	struct jobs_config **first = urgent(p);
+
+	if (first)
+		return *first;
 	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES) || !jobs_arbiter_lets(j, p))
 		return NULL;
 	return p->pending;
@@ -127,18 +139,19 @@ void jobs_delivered(struct jobs *j, bool sent)
 	j->delivering = NULL;
 	if (!p || !sent)
 		return;
-	struct jobs_config **which = p->guest && p->guest->errand ? &p->guest->errand : &p->pending;
+	struct jobs_config **first = urgent(p), **which = first ? first : &p->pending;
 	struct jobs_config *c = *which;
 	*which = NULL;
-	if (which == &p->pending) {
-		if (c->is_monitor && !p->guest)
+	if (!first) {
+		jobs_lease_delivered(p, c);
+		if (c->is_monitor && !p->guest && !c->renews)
 			j->monitor_ms = c->monitor_ms;
 		j->counts.delivered++;
 		jobs_arbiter_delivered(j, p, c);
 	}
 	jobs_config_release(c);
 	/* it asks for one at a time */
-	if (which != &p->pending && p->pending)
+	if (first && (urgent(p) || p->pending))
 		jobs_poke(j, p);
 }
 

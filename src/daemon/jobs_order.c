@@ -46,6 +46,15 @@ static void note_frameworks(const struct jobs *j, struct jobs_order *o)
 		}
 }
 
+bool jobs_order_aim(const struct jobs *j, const json_t *request, struct jobs_order *o,
+		    json_t **out_fault)
+{
+	if (!jobs_target_read(request, true, &o->target, out_fault))
+		return false;
+	note_frameworks(j, o);
+	return true;
+}
+
 bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *o,
 		     json_t **out_fault)
 {
@@ -66,12 +75,11 @@ bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_or
 	}
 	o->config = json_string_value(config);
 	o->kind = config_kind(o->config);
-	if (!jobs_target_read(request, true, &o->target, out_fault))
+	if (!jobs_order_aim(j, request, o, out_fault))
 		return false;
 	const json_t *meant = json_object_get(request, "process_limit_is_meant");
 	o->each_guest =
 		o->kind != CONFIG_KINETO && o->limit == UNMEANT_LIMIT && !json_is_true(meant);
-	note_frameworks(j, o);
 	return true;
 }
 
@@ -134,7 +142,7 @@ int jobs_by_pids(const void *a, const void *b)
 	return x->npids < y->npids ? -1 : x->npids > y->npids;
 }
 
-static uint64_t trace_id(struct jobs *j)
+uint64_t jobs_trace_id(struct jobs *j)
 {
 	struct {
 		char host[64];
@@ -164,16 +172,18 @@ struct jobs_config *jobs_config_new(const char *text)
 
 static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *o)
 {
-	uint64_t id = trace_id(j);
+	uint64_t id = jobs_trace_id(j);
 	char *text = xasprintf("\n" INDENT "%s\n" INDENT "REQUEST_TRACE_ID=%llu", o->config,
 			       (unsigned long long)id);
 	struct jobs_config *c = jobs_config_new(text);
 
 	c->id = id;
-
 	c->is_monitor = o->kind == CONFIG_NPU_MONITOR;
+	c->is_npu_trace = o->kind == CONFIG_NPU_TRACE;
 	c->starts = config_is_true(o->config, "NPU_MONITOR_START");
 	c->stops = config_is_true(o->config, "NPU_MONITOR_STOP");
+	c->lease = c->is_monitor ? jobs_lease_of(o->config) : 0;
+	c->renews = c->lease && !c->starts && !c->stops;
 	c->monitor_ms = config_monitor_ms(o->config);
 	c->wait_ms = config_trace_begins_ms(o->config, (int64_t)(clock_real_ns() / 1000000));
 	free(text);
@@ -188,6 +198,8 @@ static bool replaces(const struct jobs_process *p, const struct jobs_config *c)
 {
 	bool switches = c->is_monitor && (c->stops || c->starts);
 
+	if (c->lease || p->pending->lease) /* who looks on gives way; see jobs_lease_lets() */
+		return true;
 	return p->guest && (switches || (!p->pending->is_monitor && !c->is_monitor));
 }
 
@@ -197,7 +209,9 @@ static void install(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 	jobs_config_release(p->pending);
 	p->pending = c;
 	c->refs++;
-	jobs_asked(p, c->id);
+	if (!c->renews) /* who waits for the answer to his own order is to get it */
+		jobs_asked(p, c->id);
+	jobs_lease_given(p, c);
 	if (p->guest)
 		jobs_poke(j, p);
 	else if (o->kind == CONFIG_KINETO)
@@ -221,7 +235,8 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 		json_array_append_new(pids, json_integer(p->pid));
 		if (counts && given >= o->limit)
 			continue;
-		if (p->pending && !replaces(p, config)) {
+		if ((config->lease && !jobs_lease_lets(p, config)) ||
+		    (p->pending && !replaces(p, config))) {
 			busy++;
 			continue;
 		}

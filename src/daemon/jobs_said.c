@@ -40,9 +40,12 @@ static void note(struct jobs_process *p, uint64_t id, const char *words, size_t 
 	free(g->said);
 	g->said = NULL;
 	g->said_id = id;
+	g->did = !len || *words == '+';
 	if (!len)
 		return;
-	g->said = words_of(words, len);
+	g->said = words_of(words + g->did, len - g->did);
+	if (g->did)
+		return;
 	log_warn("process %d did not carry out its order: %s", (int)p->pid, g->said);
 }
 
@@ -68,33 +71,40 @@ void jobs_asked(struct jobs_process *p, uint64_t id)
 		p->guest->asked_id = id;
 }
 
-static void add(const struct jobs_process *p, uint64_t id, json_int_t *done, json_t *failed,
-		json_t *waiting)
+struct answers {
+	json_int_t done;
+	json_t *failed, *waiting, *told;
+};
+
+static void add(const struct jobs_process *p, uint64_t id, struct answers *out)
 {
 	const struct jobs_guest *g = p->guest;
 
 	if (!g || g->asked_id != id)
 		return;
-	if (g->said_id != id)
-		json_array_append_new(waiting, json_integer(p->pid));
-	else if (g->said)
-		json_array_append_new(
-			failed, json_pack("{sIss}", "pid", (json_int_t)p->pid, "why", g->said));
-	else
-		++*done;
+	if (g->said_id != id) {
+		json_array_append_new(out->waiting, json_integer(p->pid));
+		return;
+	}
+	out->done += g->did;
+	if (g->said)
+		json_array_append_new(g->did ? out->told : out->failed,
+				      json_pack("{sIss}", "pid", (json_int_t)p->pid,
+						g->did ? "what" : "why", g->said));
 }
 
 json_t *jobs_answers(const struct jobs *j, const json_t *request)
 {
 	const char *text = json_string_value(json_object_get(request, "request"));
-	json_t *waiting = json_array(), *failed = json_array();
+	struct answers all = {
+		.failed = json_array(), .waiting = json_array(), .told = json_array()};
 	uint64_t id = text ? strtoull(text, NULL, 10) : 0, key, value;
-	json_int_t done = 0;
 	size_t at = 0;
 
 	while (id && hmap_next(&j->processes, &at, &key, &value))
 		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
 		     p = p->hash_next)
-			add(p, id, &done, failed, waiting);
-	return json_pack("{sIsoso}", "done", done, "failed", failed, "waiting", waiting);
+			add(p, id, &all);
+	return json_pack("{sIsososo}", "done", all.done, "failed", all.failed, "told", all.told,
+			 "waiting", all.waiting);
 }

@@ -109,7 +109,7 @@ bool jobs_target_read(const json_t *request, bool need_pids, struct jobs_target 
 	return false;
 }
 
-static bool is_named(const struct jobs_target *t, int32_t pid)
+bool jobs_target_names(const struct jobs_target *t, int32_t pid)
 {
 	return bsearch(&pid, t->pids, t->npids, sizeof(*t->pids), by_number);
 }
@@ -118,7 +118,7 @@ static bool is_named(const struct jobs_target *t, int32_t pid)
  * another one, but this is what npu-smi and nvidia-smi show. */
 bool jobs_target_names_here(const struct jobs_target *t, const struct jobs_process *p)
 {
-	return p->peer && !(p->heard & JOBS_FOR_ANOTHER) && is_named(t, p->peer->pid);
+	return p->peer && !(p->heard & JOBS_FOR_ANOTHER) && jobs_target_names(t, p->peer->pid);
 }
 
 bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process *p)
@@ -126,7 +126,7 @@ bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process 
 	if (t->all || jobs_target_names_here(t, p))
 		return true;
 	for (unsigned i = 0; i < p->npids; i++)
-		if (is_named(t, p->pids[i]))
+		if (jobs_target_names(t, p->pids[i]))
 			return true;
 	return false;
 }

@@ -27,17 +27,19 @@ static void add_devices(struct expo *e, const struct toplist_report *r, struct e
 		const struct {
 			const char *what;
 			uint64_t ns;
-		} parts[] = {{"busy", d->busy_ns},
-			     {"kernel", d->kernel_ns},
-			     {"communication", d->comm_ns},
-			     {"copy", d->copy_ns}};
+			uint32_t kinds;
+		} parts[] = {{"busy", d->busy_ns, TOPLIST_BUSY},
+			     {"kernel", d->kernel_ns, TOPLIST_KERNELS},
+			     {"communication", d->comm_ns, TOPLIST_COMMUNICATION},
+			     {"copy", d->copy_ns, TOPLIST_COPIES}};
 		char device[16];
 
 		snprintf(device, sizeof(device), "%d", (int)d->device);
 		labels[2] = (struct expo_label){"device", device};
 		for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]); k++) {
 			labels[3] = (struct expo_label){"what", parts[k].what};
-			expo_add(e, &family, (double)parts[k].ns / all, labels, 4);
+			if (toplist_collects(r, parts[k].kinds))
+				expo_add(e, &family, (double)parts[k].ns / all, labels, 4);
 		}
 	}
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
 #include "daemon/toplist.h"
+#include "wire/order.h"
 #include "wire/rpc.h"
 
 #define ROWS 20 /* of a process, if nobody says how many */
@@ -17,14 +18,23 @@
 #define ROW_BYTES 300 /* of a row without its name */
 #define LATE 3 /* intervals without a report: its numbers say nothing about now */
 
+struct regression {
+	struct toplist_regression slow;
+	const struct jobs_process *p;
+};
+
 struct reply {
 	const struct jobs *j;
 	int64_t now_ms;
 	size_t rows; /* of each process */
 	size_t bytes; /* left */
-	json_t *processes, *regressions;
+	json_t *processes;
+	struct regression *regressions;
+	size_t nregressions, regressions_cap;
 	struct toplist_rank *ranks;
 	size_t nranks;
+	uint64_t lease; /* of who asks; 0: he has none */
+	struct jobs_leases leases;
 	bool rank_twice;
 };
 
@@ -106,6 +116,16 @@ static json_t *devices_json(const struct toplist_report *r)
 	return list;
 }
 
+static json_t *kinds_json(const struct toplist_report *r)
+{
+	json_t *list = r->kinds ? json_array() : json_null();
+
+	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
+		if (r->kinds & ACTIVITY_BIT(kind))
+			json_array_append_new(list, json_string(activity_kind_name(kind)));
+	return list;
+}
+
 static void add_losses(json_t *o, const struct toplist_losses *l)
 {
 	const struct {
@@ -146,6 +166,7 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 		(json_int_t)r->names, "npumonitor",
 		jobs_state_name(jobs_monitor_state(p, out->now_ms)), "steps", steps, "devices",
 		devices_json(r));
+	json_object_set_new(o, "kinds", kinds_json(r));
 	add_losses(o, &r->losses);
 	add_rows(out, p->top, o);
 	json_array_append_new(out->processes, o);
@@ -153,20 +174,45 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 
 static void add_regressions(struct reply *out, const struct jobs_process *p)
 {
-	const struct toplist_report *r = toplist_last(p->top);
 	struct toplist_regression slow;
 	size_t at = 0;
 
-	while (json_array_size(out->regressions) < MAX_REGRESSIONS &&
-	       toplist_next_regression(p->top, &at, &slow))
-		json_array_append_new(out->regressions,
-				      json_pack("{s:i,s:o,s:s,s:s,s:i,s:I,s:I,s:I}", "pid", p->pid,
-						"rank",
-						r->rank >= 0 ? json_integer(r->rank) : json_null(),
-						"kind", slow.kind, "name", slow.name, "device",
-						slow.device, "mean_ns", (json_int_t)slow.mean_ns,
-						"baseline_ns", (json_int_t)slow.baseline_ns,
-						"since", (json_int_t)slow.since_ns));
+	while (toplist_next_regression(p->top, &at, &slow)) {
+		out->regressions = xgrow(out->regressions, &out->regressions_cap,
+					 out->nregressions + 1, sizeof(*out->regressions));
+		out->regressions[out->nregressions++] = (struct regression){slow, p};
+	}
+}
+
+static int by_cause(const void *a, const void *b)
+{
+	const struct regression *x = a, *y = b;
+	int order = toplist_by_cause(&x->slow, &y->slow);
+
+	return order ? order : x->p->pid < y->p->pid ? -1 : x->p->pid > y->p->pid;
+}
+
+static json_t *regressions_json(struct reply *out)
+{
+	json_t *list = json_array();
+
+	if (out->nregressions)
+		qsort(out->regressions, out->nregressions, sizeof(*out->regressions), by_cause);
+	for (size_t i = 0; i < out->nregressions && i < MAX_REGRESSIONS; i++) {
+		const struct toplist_regression *slow = &out->regressions[i].slow;
+		const struct jobs_process *p = out->regressions[i].p;
+		int32_t rank = toplist_last(p->top)->rank;
+
+		json_array_append_new(
+			list,
+			json_pack("{s:i,s:o,s:s,s:s,s:i,s:I,s:I,s:I,s:I}", "pid", p->pid, "rank",
+				  rank >= 0 ? json_integer(rank) : json_null(), "kind", slow->kind,
+				  "name", slow->name, "device", slow->device, "mean_ns",
+				  (json_int_t)slow->mean_ns, "baseline_ns",
+				  (json_int_t)slow->baseline_ns, "calls", (json_int_t)slow->calls,
+				  "since", (json_int_t)slow->since_ns));
+	}
+	return list;
 }
 
 /* A rank's device that communicates most is the one that is waited with. */
@@ -241,6 +287,7 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 
 		running += state == FABRIC_RUNNING;
 		paused += state == FABRIC_READY;
+		jobs_lease_count(p, out->lease, out->now_ms, &out->leases);
 		if (!p->top)
 			continue;
 		add_regressions(out, p);
@@ -248,8 +295,9 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		if (reported++ < PROCESSES)
 			add_process(out, p);
 	}
-	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I}", "processes", out->processes,
-			 "regressions", out->regressions, "slowest", slowest_json(out), "total",
+	return json_pack("{s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I}", "processes", out->processes,
+			 "regressions", regressions_json(out), "orders",
+			 jobs_leases_json(&out->leases), "slowest", slowest_json(out), "total",
 			 (json_int_t)reported, "known", (json_int_t)n, "running",
 			 (json_int_t)running, "paused", (json_int_t)paused, "now",
 			 (json_int_t)clock_real_ns());
@@ -275,6 +323,7 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 	const json_t *limit = json_object_get(request, "limit");
 	struct filter f = {.any_job = !json_object_get(request, "job_id")};
 	int64_t rows = ROWS;
+	json_int_t lease = json_integer_value(json_object_get(request, "lease"));
 	json_t *fault = limit ? jobs_read_int(limit, &rows) : NULL;
 	size_t n;
 
@@ -287,9 +336,10 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 			    .rows = (size_t)rows,
 			    .bytes = REPLY_BYTES,
 			    .processes = json_array(),
-			    .regressions = json_array(),
+			    .lease = lease > 0 ? (uint64_t)lease : 0,
 			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
 	json_t *reply = tell(&out, all, n);
+	free(out.regressions);
 	free(out.ranks);
 	free(all);
 	jobs_target_release(&f.target);

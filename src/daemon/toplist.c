@@ -24,7 +24,7 @@
 
 struct known {
 	uint64_t key;
-	uint64_t baseline_ns, mean_ns;
+	uint64_t baseline_ns, mean_ns, calls;
 	uint64_t recent[WINDOW];
 	uint64_t seen; /* number of the last interval that counted */
 	int64_t since_ns;
@@ -111,7 +111,35 @@ static struct toplist_regression regression_of(const struct known *k)
 					   .device = k->device,
 					   .mean_ns = k->mean_ns,
 					   .baseline_ns = k->baseline_ns,
+					   .calls = k->calls,
 					   .since_ns = k->since_ns};
+}
+
+/* Where communication is not asked for by itself, it is among the kernels. */
+bool toplist_waits(const char *kind, const char *name)
+{
+	return !strcmp(kind, "Communication") || !strcmp(kind, "Hccl") ||
+	       !strncmp(name, "nccl", 4) || !strncmp(name, "hcom_", 5);
+}
+
+/* What it costs in an interval; 0: it is as usual again. */
+static double cost(const struct toplist_regression *r)
+{
+	return r->mean_ns > r->baseline_ns
+		       ? (double)(r->mean_ns - r->baseline_ns) * (double)r->calls
+		       : 0;
+}
+
+int toplist_by_cause(const struct toplist_regression *a, const struct toplist_regression *b)
+{
+	double x = cost(a), y = cost(b);
+	bool v = toplist_waits(a->kind, a->name), w = toplist_waits(b->kind, b->name);
+
+	if (!x != !y) /* what is going on comes before what is not any more */
+		return !x ? 1 : -1;
+	if (v != w)
+		return v ? 1 : -1;
+	return x > y ? -1 : x < y;
 }
 
 static void end_slow(struct toplist *t, struct known *k, toplist_regression_fn fn, void *arg)
@@ -279,6 +307,7 @@ void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 			continue;
 		k->seen = t->intervals;
 		k->mean_ns = row->total_ns / row->calls;
+		k->calls = row->calls;
 		judge(t, k, row, percent, fn, arg);
 	}
 	for (size_t i = 0; t->nslow && i < t->nknown; i++)

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wire/record.h"
+
 #define TOPLIST_MAX_ROWS 512
 #define TOPLIST_MAX_DEVICES 64
 #define TOPLIST_MAX_NAME 1024 /* bytes */
@@ -45,6 +47,7 @@ struct toplist_report {
 	int32_t rank; /* -1: not known */
 	int64_t from_ns, to_ns; /* wall clock */
 	uint64_t interval_ns;
+	uint32_t kinds; /* that are collected, ACTIVITY_BIT() each; 0: not told */
 	bool partial; /* much shorter than an interval should be: the end of a monitor */
 	struct toplist_losses losses;
 	uint64_t other_calls, other_ns; /* of names that are not in rows */
@@ -66,6 +69,14 @@ void toplist_report_free(struct toplist_report *r); /* r may be NULL */
 uint64_t toplist_report_total(const struct toplist_report *r);
 bool toplist_on_device(const struct toplist_row *row);
 
+/* What a device can be busy with, as a set of kinds. */
+#define TOPLIST_KERNELS ACTIVITY_BIT(ACTIVITY_KERNEL)
+#define TOPLIST_COMMUNICATION (ACTIVITY_BIT(ACTIVITY_COMMUNICATION) | ACTIVITY_BIT(ACTIVITY_HCCL))
+#define TOPLIST_COPIES (ACTIVITY_BIT(ACTIVITY_MEMCPY) | ACTIVITY_BIT(ACTIVITY_MEMSET))
+#define TOPLIST_BUSY (TOPLIST_KERNELS | TOPLIST_COMMUNICATION | TOPLIST_COPIES)
+/* Whether any of these kinds is told. */
+bool toplist_collects(const struct toplist_report *r, uint32_t kinds);
+
 struct toplist;
 
 struct toplist *toplist_new(void);
@@ -77,8 +88,14 @@ struct toplist_regression {
 	const char *kind, *name;
 	int32_t device;
 	uint64_t mean_ns, baseline_ns;
+	uint64_t calls; /* of the last interval in which there were enough */
 	int64_t since_ns; /* wall clock: end of the first interval in which it did */
 };
+
+/* Whether it takes longer only, as far as one can know, because others are late. */
+bool toplist_waits(const char *kind, const char *name);
+/* The likely cause comes first: what computes before what waits for it, then what costs most. */
+int toplist_by_cause(const struct toplist_regression *a, const struct toplist_regression *b);
 
 /* Called when one begins (over: false) and when it is over. */
 typedef void (*toplist_regression_fn)(void *arg, const struct toplist_regression *r, bool over);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "daemon/toplist.h"
 #include "wire/fabric.h"
+#include "wire/order.h"
 
 #define NS_PER_S 1e9
 #define LONGEST_S 1e6
@@ -102,6 +103,26 @@ static bool read_lists(const json_t *o, struct toplist_report *r)
 	return true;
 }
 
+/* Kinds that are new to us are passed over. */
+static bool read_kinds(const json_t *o, struct toplist_report *r)
+{
+	const json_t *kinds = json_object_get(o, "kinds"), *v;
+	size_t i;
+
+	if (!kinds || json_is_null(kinds))
+		return true;
+	json_array_foreach(kinds, i, v)
+	{
+		struct order_text name = {json_string_value(v), json_string_length(v)};
+		uint32_t kind = name.at ? activity_kind_find(&name) : 0;
+
+		if (!name.at)
+			return false;
+		r->kinds |= kind ? ACTIVITY_BIT(kind) : 0;
+	}
+	return json_is_array(kinds);
+}
+
 static bool read_optional(const json_t *o, struct toplist_report *r)
 {
 	const json_t *others = json_object_get(o, "others"), *steps = json_object_get(o, "steps");
@@ -144,7 +165,7 @@ static bool read_report(const json_t *o, struct toplist_report *r)
 {
 	return json_is_object(o) && read_number(o, "pid", &r->pid) && r->pid > 0 &&
 	       read_number(o, "rank", &r->rank) && read_times(o, r) && read_optional(o, r) &&
-	       read_lists(o, r);
+	       read_kinds(o, r) && read_lists(o, r);
 }
 
 static const char *keep(char **at, const char *text)
@@ -213,6 +234,11 @@ bool toplist_on_device(const struct toplist_row *row)
 		if (!strcmp(row->kind, kinds[i]))
 			return true;
 	return false;
+}
+
+bool toplist_collects(const struct toplist_report *r, uint32_t kinds)
+{
+	return !r->kinds || r->kinds & kinds;
 }
 
 uint64_t toplist_report_total(const struct toplist_report *r)

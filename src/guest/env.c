@@ -14,8 +14,13 @@
 
 #define DEFAULT_OUTPUT "memscopeDumpResults"
 #define CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
+#define MAX_SAME_SECOND 60
 
-static char session_dir[1024];
+#define NAME_BYTES 1024
+
+/* Two, so that whoever reads one is not disturbed while the next is put together. */
+static char names[2][NAME_BYTES];
+static char *_Atomic session_dir = names[0];
 static char program[1024];
 static uint32_t root_pid;
 static bool launched;
@@ -91,20 +96,30 @@ size_t guest_read_file(const char *path, char *out, size_t size)
 	return (size_t)n;
 }
 
-/* A numeric field of /proc/PID/stat behind the name; 0 where it cannot be read. */
-static uint64_t stat_field(uint32_t pid, int wanted)
+/*
+ * /proc/PID/stat from the end of the second field on, which is the name in parentheses and may
+ * contain anything, spaces too. NULL: it cannot be read.
+ */
+static const char *stat_behind_name(uint32_t pid, char *text, size_t size)
 {
-	char text[1024], path[64];
+	char path[64];
 	struct text t = {path, path + sizeof(path)};
-	uint64_t v = 0;
 
 	add_str(&t, "/proc/");
 	add_number(&t, pid);
 	add_str(&t, "/stat");
-	guest_read_file(path, text, sizeof(text) - 1);
-	text[sizeof(text) - 1] = '\0';
-	/* The second field is the name in parentheses and may contain anything, spaces too. */
-	const char *p = strrchr(text, ')');
+	guest_read_file(path, text, size - 1);
+	text[size - 1] = '\0';
+	return strrchr(text, ')');
+}
+
+/* A numeric field behind the name; 0 where it cannot be read. */
+static uint64_t stat_field(uint32_t pid, int wanted)
+{
+	char text[1024];
+	uint64_t v = 0;
+	const char *p = stat_behind_name(pid, text, sizeof(text));
+
 	for (int field = 2; p && field < wanted; field++)
 		p = strchr(p + 1, ' ');
 	for (p = p ? p + 1 : ""; *p >= '0' && *p <= '9'; p++)
@@ -120,6 +135,27 @@ uint64_t guest_start_ticks(uint32_t pid)
 uint32_t guest_parent(uint32_t pid)
 {
 	return (uint32_t)stat_field(pid, 4);
+}
+
+static bool is_zombie(uint32_t pid)
+{
+	char text[1024];
+	const char *p = stat_behind_name(pid, text, sizeof(text));
+
+	return p && p[1] && (p[2] == 'Z' || p[2] == 'X');
+}
+
+#define TICKS 100 /* a second has, in what the kernel shows */
+
+bool guest_is_another(uint32_t pid, uint64_t seen_ns)
+{
+	const uint64_t tick_ns = 1000000000u / TICKS;
+	uint64_t ago = (guest_now() - seen_ns) / tick_ns;
+	struct timespec boot;
+
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	uint64_t now = (uint64_t)boot.tv_sec * TICKS + (uint64_t)boot.tv_nsec / tick_ns;
+	return is_zombie(pid) || guest_start_ticks(pid) + ago > now + TICKS;
 }
 
 bool guest_is_gone(uint32_t pid)
@@ -193,29 +229,46 @@ static void find_program(void)
 		program[0] = '\0';
 }
 
-static void name_session_in(const char *output, const char *prefix)
+static void name_in(char *out, const char *output, const char *prefix, uint64_t seconds)
 {
-	struct timespec now;
-	struct text t = {session_dir, session_dir + sizeof(session_dir)};
+	struct text t = {out, out + NAME_BYTES};
 
-	clock_gettime(CLOCK_REALTIME, &now);
 	add_str(&t, output);
 	add_str(&t, "/");
 	add_str(&t, prefix);
 	add_number(&t, (uint64_t)getpid());
 	add_str(&t, "_");
-	add_number(&t, (uint64_t)now.tv_sec);
+	add_number(&t, seconds);
 	if (!t.at)
-		session_dir[0] = '\0';
+		out[0] = '\0';
+}
+
+static uint64_t seconds_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec;
+}
+
+static void name_session_in(const char *output, const char *prefix)
+{
+	name_in(session_dir, output, prefix, seconds_now());
+}
+
+static bool default_output(char *out, size_t size)
+{
+	char cwd[768];
+
+	return getcwd(cwd, sizeof(cwd)) && guest_join_path(out, size, cwd, DEFAULT_OUTPUT) == 0;
 }
 
 /* Without a launcher the first process of the tree names the recording; children inherit it. */
 static void name_session(void)
 {
-	char cwd[768], output[800];
+	char output[800];
 
-	if (getcwd(cwd, sizeof(cwd)) &&
-	    guest_join_path(output, sizeof(output), cwd, DEFAULT_OUTPUT) == 0)
+	if (default_output(output, sizeof(output)))
 		name_session_in(output, SESSION_PREFIX);
 }
 
@@ -247,10 +300,10 @@ static void capture(void)
 			syscall(SYS_nanosleep, &moment, NULL);
 		return;
 	}
-	guest_env_copy(SESSION_ENV, session_dir, sizeof(session_dir));
+	guest_env_copy(SESSION_ENV, session_dir, NAME_BYTES);
 	given = session_dir[0] == '/';
 	/* One that was cut is not the one that was meant. */
-	if (!given || strlen(env_find(SESSION_ENV)) >= sizeof(session_dir))
+	if (!given || strlen(env_find(SESSION_ENV)) >= NAME_BYTES)
 		session_dir[0] = '\0';
 	expected = given || strstr(env_find("LD_PRELOAD"), "_hook.so") ||
 		   strstr(env_find("LD_PRELOAD"), "libsonde_guest");
@@ -305,6 +358,42 @@ bool guest_unname_monitor_session(uint32_t of)
 		return false;
 	atomic_store(&begun, 0);
 	return true;
+}
+
+static char *next_name(void)
+{
+	return session_dir == names[0] ? names[1] : names[0];
+}
+
+const char *guest_name_next_session(const char *output, bool monitor)
+{
+	const char *prefix = monitor ? SESSION_MONITOR_PREFIX : SESSION_PREFIX;
+	char usual[800] = "", *name = next_name();
+	uint64_t seconds = seconds_now();
+
+	if (!output && !default_output(usual, sizeof(usual))) {
+		name[0] = '\0';
+		return name;
+	}
+	/* That of this second may be there already. */
+	for (int i = 0; i < MAX_SAME_SECOND; i++) {
+		name_in(name, output ? output : usual, prefix, seconds + (uint64_t)i);
+		if (access(name, F_OK) < 0)
+			break;
+	}
+	return name;
+}
+
+const char *guest_next_session(void)
+{
+	return next_name();
+}
+
+void guest_take_next_session(bool monitor)
+{
+	session_dir = next_name();
+	root_pid = (uint32_t)getpid();
+	atomic_store(&monitor_of, monitor ? root_pid : 0);
 }
 
 bool guest_is_expected(void)

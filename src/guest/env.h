@@ -27,6 +27,15 @@ uint32_t guest_monitor_pid(void);
 /* As before it was named. True: this call did it. */
 bool guest_unname_monitor_session(uint32_t of);
 
+/*
+ * For a process that goes on in another session (guest_move()): a name that no directory has yet,
+ * below `output` (NULL: the current directory's), for the monitor or for a recording. It counts
+ * when it is taken; "": there is none.
+ */
+const char *guest_name_next_session(const char *output, bool monitor);
+const char *guest_next_session(void);
+void guest_take_next_session(bool monitor);
+
 /* Was this library there from the beginning of the process, or is a recording inherited? Else it
  * was loaded by the Python package, and waits to be asked. */
 bool guest_is_expected(void);
@@ -56,6 +65,10 @@ uint64_t guest_start_ticks(uint32_t pid);
 
 /* Has it ended; whether its parent has noticed or not? */
 bool guest_is_gone(uint32_t pid);
+
+/* It lived then (CLOCK_MONOTONIC), and was heard of no more: is what has its number now a zombie,
+ * or younger than that? */
+bool guest_is_another(uint32_t pid, uint64_t seen_ns);
 
 /* Its parent, field 4; 0: not known. */
 uint32_t guest_parent(uint32_t pid);

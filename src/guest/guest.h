@@ -240,12 +240,30 @@ static inline bool guest_wants_stacks(void)
 void guest_begin(void);
 /* The same, below `output` (absolute; NULL: where it was named, or the current directory's). */
 void guest_begin_in(const char *output);
-/* For the monitor: a session below `dir` if there is none; the environment stays as it is. */
+/* For the monitor: a session below `dir` (NULL: there is no such place) if there is none; the
+ * environment stays as it is. */
 void guest_begin_monitor(const char *dir);
 /* That session is another process', or could not be joined: it is left. False: it stays. */
 bool guest_leave_monitor(void);
+/*
+ * From the monitor's own session into another one, which is made below `output` (absolute; NULL:
+ * the current directory's): of the monitor again, since its recorder was killed, or a recording.
+ * Threads go on meanwhile; what they are about to write is in the old one. False: it stays. By
+ * threads of ours and the Python package: it takes its time.
+ */
+bool guest_move(const char *output, bool monitor);
+/* Now and then: what was left so is needed no more. */
+void guest_release_formers(void);
+/* The monitor, which is told when the Python package takes the process into a recording. */
+struct guest_mover {
+	void (*before)(void);
+	void (*after)(bool moved);
+};
+void guest_on_move(const struct guest_mover *m);
 /* A recorder that was killed is called again: for windows that begin now. False: there is none. */
 bool guest_revive(void);
+/* Was it killed, or has it left? */
+bool guest_recorder_is_gone(void);
 /* There is something that should not wait until it looks by itself. */
 void guest_wake_recorder(void);
 /* If the recorder was refused this process' memory: lets it in; and out again. By one thread of our
@@ -315,8 +333,22 @@ uint32_t guest_attach(void);
 void guest_block_signals(uint64_t *out_old);
 void guest_restore_signals(const uint64_t *old);
 
+/* The process whose memory this is. */
+uint32_t guest_owner_pid(void);
+/* An arena of this process, mapped; NULL: there is no room for one. */
+struct arena_head *guest_make_arena(const struct session_page *page, const char *dir);
+
 /* Makes file space of [off, off + len) of the arena real; 0 or negative errno. */
-int guest_commit(uint64_t off, uint64_t len);
+int guest_commit(struct arena_head *a, uint64_t off, uint64_t len);
+
+/* The page of a session, which is made, with a recorder, if it is not there; NULL: there is none.
+ */
+struct session_page *guest_session_map(const char *dir, bool make);
+/*
+ * A recorder that left is called back; one that is starting is given a moment to configure. False:
+ * there is none and there will be none.
+ */
+bool guest_session_wait(struct session_page *page, const char *dir);
 
 /* Starts a recorder for the session directory, detached, invisible to the job's wait(). */
 int guest_spawn_recorder(const char *dir);

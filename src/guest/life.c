@@ -213,16 +213,11 @@ bool guest_flush(uint32_t timeout_ms)
 	}
 }
 
-void guest_begin(void)
+/* Children of this process belong to the same recording, and its end is waited for. */
+static void be_recorded(const char *dir, int replace)
 {
-	const char *dir = guest_session_dir();
-
-	if (guest_note_begun())
-		return;
-	/* Children of this process belong to the same recording. */
-	if (dir[0])
-		setenv(SESSION_ENV, dir, 0);
-	if (dir[0] && guest_root_pid() == (uint32_t)getpid()) {
+	setenv(SESSION_ENV, dir, replace);
+	if (guest_root_pid() == (uint32_t)getpid()) {
 		/* The page now: at its end the job may have no descriptor left, or a system call
 		 * filter. */
 		guest.page = page_of_session();
@@ -230,10 +225,45 @@ void guest_begin(void)
 	}
 }
 
+void guest_begin(void)
+{
+	const char *dir = guest_session_dir();
+
+	if (guest_note_begun())
+		return;
+	if (dir[0])
+		be_recorded(dir, 0);
+}
+
+static const struct guest_mover *_Atomic mover;
+
+void guest_on_move(const struct guest_mover *m)
+{
+	atomic_store(&mover, m);
+}
+
+/* The monitor was here first, whose session keeps nothing: it comes along into a recording. */
+static void record_instead(const char *output)
+{
+	const struct guest_mover *m = atomic_load(&mover);
+
+	if (m)
+		m->before();
+	bool moved = guest_move(output, false);
+	if (moved)
+		be_recorded(guest_session_dir(), 1);
+	if (m)
+		m->after(moved);
+}
+
 void guest_begin_in(const char *output)
 {
+	(void)guest_leave_monitor(); /* a parent's */
+	if (guest_monitor_pid()) {
+		record_instead(output);
+		return;
+	}
 	bool named = guest_has_begun();
-
 	/* Only until it has been made; a forked child belongs to its parent's. */
 	if (!guest.page && (output || !named) && guest_move_session(output) && named)
 		setenv(SESSION_ENV, guest_session_dir(), 1);
@@ -243,7 +273,7 @@ void guest_begin_in(const char *output)
 void guest_begin_monitor(const char *dir)
 {
 	(void)guest_leave_monitor();
-	if (guest_has_begun() || guest.page)
+	if (!dir || guest_has_begun() || guest.page)
 		return;
 	guest_name_monitor_session(dir);
 	(void)guest_note_begun();

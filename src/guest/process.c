@@ -13,21 +13,17 @@
 #include "stack/native.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/kcmp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define AS_SHARE 16
-#define FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
 #define JOIN_WAIT_NS 1000000000ull
-#define LIVE_WAIT_NS 2000000000ull
+#define FORMER_NS 10000000000ull
+#define MAX_FORMERS 8
 #define GATE_CLOSE_NS 100000000ull
 #define GATE_OPEN_NS 50000000ull
 
@@ -37,14 +33,8 @@ struct guest_state guest;
 static _Atomic uint32_t never = UINT32_MAX;
 _Atomic uint32_t *_Atomic guest_epoch = &never;
 
-struct owner {
-	uint32_t pid;
-	uint64_t ticks; /* when it started */
-};
-
 static _Atomic uint32_t joining; /* 0, or the pid that is at it */
 static uint32_t epochs; /* counts on in forked children */
-static char arena_path[1200];
 
 static void nap(void)
 {
@@ -68,25 +58,6 @@ void guest_restore_signals(const uint64_t *old)
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, old, NULL, sizeof(*old));
 }
 
-int guest_commit(uint64_t off, uint64_t len)
-{
-	uint64_t from = off & ~4095ull, to = (off + len + 4095) & ~4095ull;
-
-#ifdef MADV_POPULATE_WRITE
-	if (madvise((char *)guest.arena + from, to - from, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	if (errno != EINVAL)
-		return -errno;
-#endif
-	/* An older kernel: by the file, if it still is where it was made. */
-	int fd = open(arena_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
-	int r = fallocate(fd, 0, (off_t)from, (off_t)(to - from)) < 0 ? -errno : 0;
-	close(fd);
-	return r;
-}
-
 /* The epoch lives in a page that the kernel empties in a forked child. */
 static _Atomic uint32_t *epoch_page(void)
 {
@@ -105,104 +76,11 @@ static _Atomic uint32_t *epoch_page(void)
 	return page;
 }
 
-/* Without a launcher: the page of a new session, and a recorder to fill it in. */
-static int session_make(const char *dir)
-{
-	char path[1200];
-	struct session_page init = {
-		.magic = SESSION_MAGIC, .version = SESSION_VERSION, .root_pid = guest_root_pid()};
-
-	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
-		return -1;
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd >= 0)
-		(void)!fchmod(fd, 0600);
-	if (fd < 0)
-		return errno == EEXIST ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
-	if (fallocate(fd, 0, 0, SESSION_BYTES) < 0 ||
-	    pwrite(fd, &init, sizeof(init), 0) != (ssize_t)sizeof(init)) {
-		close(fd);
-		return -1;
-	}
-	if (guest_spawn_recorder(dir) < 0) {
-		unlink(path);
-		close(fd);
-		return -1;
-	}
-	return fd;
-}
-
-static struct session_page *session_map(const char *dir, bool make)
-{
-	char path[1200];
-
-	if (guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
-		return NULL;
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 && errno == ENOENT && make)
-		fd = session_make(dir);
-	if (fd < 0)
-		return NULL;
-	struct stat st;
-	void *p = MAP_FAILED;
-	if (fstat(fd, &st) == 0 && st.st_size >= SESSION_BYTES)
-		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (p == MAP_FAILED)
-		return NULL;
-	struct session_page *page = p;
-	if (page->magic != SESSION_MAGIC || page->version != SESSION_VERSION) {
-		munmap(p, SESSION_BYTES);
-		return NULL;
-	}
-	return page;
-}
-
-/*
- * A recorder that left is called back; one that is starting is given a moment to configure. False:
- * there is none and there will be none.
- */
-static bool session_wait_live(struct session_page *page, const char *dir)
-{
-	uint32_t finished = SESSION_FINISHED, called = SESSION_NEW;
-
-	if (atomic_compare_exchange_strong(&page->state, &finished, SESSION_NEW) &&
-	    guest_spawn_recorder(dir) < 0)
-		atomic_compare_exchange_strong(&page->state, &called, SESSION_FINISHED);
-	uint64_t until = guest_now() + LIVE_WAIT_NS;
-	while (atomic_load(&page->state) == SESSION_NEW && guest_now() < until)
-		nap();
-	return atomic_load(&page->state) != SESSION_FINISHED;
-}
-
-bool guest_revive(void)
-{
-	uint32_t live = SESSION_LIVE;
-	struct session_page *page = guest.page;
-
-	if (!page || !guest_has_joined())
-		return false;
-	if (atomic_load(&page->state) == SESSION_LIVE &&
-	    guest_is_gone(atomic_load(&page->recorder_pid)))
-		atomic_compare_exchange_strong(&page->state, &live, SESSION_FINISHED);
-	return session_wait_live(page, guest_session_dir());
-}
-
-/* It sleeps on this word, which stays as it is. */
-void guest_wake_recorder(void)
-{
-	int saved = errno;
-
-	if (guest_has_joined())
-		syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	errno = saved;
-}
-
 /*
  * Whose memory this is. A child of vfork() or clone(CLONE_VM) that has the first event of all is
  * its parent to us: the arena must not end with it.
  */
-static uint32_t owner_pid(void)
+uint32_t guest_owner_pid(void)
 {
 	_Atomic uint32_t *page = epoch_page();
 	uint32_t pid = (uint32_t)getpid(), parent = (uint32_t)getppid();
@@ -226,102 +104,7 @@ uint32_t guest_noted_owner(void)
 
 void guest_note_owner(void)
 {
-	(void)owner_pid();
-}
-
-static void fill_head(struct arena_head *a, const struct owner *o, uint64_t image_ns,
-		      uint32_t max_segs)
-{
-	a->version = ARENA_VERSION;
-	a->pid = o->pid;
-	a->ppid = o->pid == (uint32_t)getpid() ? (uint32_t)getppid() : 0;
-	a->image_ns = image_ns;
-	a->start_ticks = o->ticks;
-	struct stat ns;
-	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
-	a->file_bytes = arena_bytes(max_segs);
-	a->max_rings = ARENA_MAX_RINGS;
-	a->max_segs = max_segs;
-	a->nsegs = FIRST_SEGS;
-	a->stack_used = sizeof(uint64_t);
-	guest_read_file("/proc/self/cmdline", a->cmdline, sizeof(a->cmdline));
-	ssize_t n = readlink("/proc/self/exe", a->exe, sizeof(a->exe) - 1);
-	a->exe[n > 0 ? n : 0] = '\0';
-	guest_env_copy("ASCEND_RT_VISIBLE_DEVICES", a->visible_devices, sizeof(a->visible_devices));
-	atomic_thread_fence(memory_order_release);
-	*(volatile uint64_t *)&a->magic = ARENA_MAGIC; /* last: now the recorder may look */
-}
-
-/* Sparse beyond the first segments; guest_commit() makes the rest real as it is needed. */
-static int arena_create(const char *dir, const struct owner *o, uint64_t *out_image_ns)
-{
-	/*
-	 * The name is never used twice: after exec() the recorder may be done with the file of the
-	 * former image or not, and must take this one for a new process either way.
-	 */
-	*out_image_ns = guest_now();
-	if (!guest_arena_name(arena_path, sizeof(arena_path), dir, o->pid, o->ticks, *out_image_ns))
-		return -ENAMETOOLONG;
-	int fd = open(arena_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return -errno;
-	(void)!fchmod(fd, 0600); /* whatever the job's umask: the recorder must read it */
-	return fd;
-}
-
-/*
- * Segments of a new arena. A file larger than the job's limit would earn it a SIGXFSZ: then fewer,
- * or, where not even the smallest arena fits, none.
- */
-static uint32_t allowed_segs(uint32_t wanted)
-{
-	struct rlimit limit;
-
-	if (wanted < FIRST_SEGS)
-		wanted = FIRST_SEGS;
-	if (wanted > ARENA_MAX_SEGS)
-		wanted = ARENA_MAX_SEGS;
-	uint64_t most = UINT64_MAX;
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0)
-		most = limit.rlim_cur;
-	/* Address space that is limited belongs to the job: a small share of it will do. */
-	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-	    limit.rlim_cur / AS_SHARE < most)
-		most = limit.rlim_cur / AS_SHARE;
-	if (arena_bytes(wanted) <= most)
-		return wanted;
-	if (arena_bytes(FIRST_SEGS) > most)
-		return 0;
-	return (uint32_t)((most - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
-}
-
-static struct arena_head *arena_make(const struct session_page *page, const char *dir)
-{
-	uint32_t max_segs = allowed_segs(page->max_segs);
-	uint64_t image_ns = 0;
-	struct owner o = {.pid = owner_pid()};
-
-	o.ticks = guest_start_ticks(o.pid);
-	if (!max_segs)
-		return NULL;
-	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, &image_ns);
-	if (fd < 0)
-		return NULL;
-	void *p = MAP_FAILED;
-	/* Space for everything but stack data now; a full disk says so here and not by SIGBUS. */
-	if (ftruncate(fd, (off_t)arena_bytes(max_segs)) == 0 &&
-	    fallocate(fd, 0, 0, ARENA_OFF_STACK_DATA) == 0 &&
-	    fallocate(fd, 0, ARENA_OFF_SEGS, FIRST_SEGS * ARENA_SEG_SIZE) == 0)
-		p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (p == MAP_FAILED) {
-		unlink(arena_path);
-		return NULL;
-	}
-	/* Read-ahead would fill megabytes of a file that is nothing but holes yet. */
-	madvise(p, arena_bytes(max_segs), MADV_RANDOM);
-	fill_head(p, &o, image_ns, max_segs);
-	return p;
+	(void)guest_owner_pid();
 }
 
 /* A forked child must not keep its parent's arena mapped: it would hold the file's space. */
@@ -339,30 +122,14 @@ static struct {
 	bool settings, tracing;
 } owed;
 
-static uint32_t join(void)
+/* The mode in the session that was joined; `before` is what it was in another one, or in a parent.
+ */
+static uint32_t adopt(uint32_t before)
 {
-	const char *dir = guest_session_dir();
-	_Atomic uint32_t *epoch = epoch_page();
-	uint32_t parent = atomic_load(&guest.mode);
-
-	drop_parent_arena();
-	if (!dir[0] || !epoch)
-		return GUEST_OFF;
-	/* The directory of a launcher is not made again: somebody removed it. */
-	if (!guest.page)
-		guest.page = session_map(dir, !guest_is_launched());
-	if (!guest.page)
-		return GUEST_OFF;
-	if (session_wait_live(guest.page, dir))
-		guest.arena = arena_make(guest.page, dir);
-	/* Again: the recorder may have left just now. */
-	if (!guest.arena || !session_wait_live(guest.page, dir)) {
-		atomic_fetch_add(&guest.page->unrecorded, 1);
-		return GUEST_OFF;
-	}
-	atomic_fetch_add(&guest.page->joined, 1);
 	uint32_t want = atomic_load(&guest.page->want);
 	bool tracing = !(want & WANT_DEFERRED);
+
+	atomic_fetch_add(&guest.page->joined, 1);
 	if (!guest.configured) {
 		guest.c_depth = guest.page->c_depth;
 		guest.py_depth = guest.page->py_depth;
@@ -370,11 +137,34 @@ static uint32_t join(void)
 	}
 	/* A forked child does what its parent did, and says so if that is not what it began with.
 	 */
-	bool traced = parent < GUEST_SHADOW ? tracing : parent == GUEST_RECORD;
+	bool traced = before < GUEST_SHADOW ? tracing : before == GUEST_RECORD;
 	owed.settings = guest.configured;
 	owed.tracing = traced != tracing;
 	atomic_store(&guest.arena->tracing, traced);
 	return traced ? GUEST_RECORD : GUEST_SHADOW;
+}
+
+static uint32_t join(void)
+{
+	const char *dir = guest_session_dir();
+	_Atomic uint32_t *epoch = epoch_page();
+
+	drop_parent_arena();
+	if (!dir[0] || !epoch)
+		return GUEST_OFF;
+	/* The directory of a launcher is not made again: somebody removed it. */
+	if (!guest.page)
+		guest.page = guest_session_map(dir, !guest_is_launched());
+	if (!guest.page)
+		return GUEST_OFF;
+	if (guest_session_wait(guest.page, dir))
+		guest.arena = guest_make_arena(guest.page, dir);
+	/* Again: the recorder may have left just now. */
+	if (!guest.arena || !guest_session_wait(guest.page, dir)) {
+		atomic_fetch_add(&guest.page->unrecorded, 1);
+		return GUEST_OFF;
+	}
+	return adopt(atomic_load(&guest.mode));
 }
 
 /* --- the gate of exit(): see guest.h --- */
@@ -433,7 +223,7 @@ bool guest_leave_monitor(void)
 	uint32_t of = guest_monitor_pid();
 	_Atomic uint32_t *epoch = epoch_page();
 
-	if (!of || !epoch || (of == owner_pid() && atomic_load(&guest.mode) != GUEST_OFF) ||
+	if (!of || !epoch || (of == guest_owner_pid() && atomic_load(&guest.mode) != GUEST_OFF) ||
 	    !guest_unname_monitor_session(of))
 		return false;
 	drop_parent_arena();
@@ -536,6 +326,112 @@ static void tell_owed(void)
 		tell_settings();
 	if (tracing)
 		tell_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
+}
+
+/*
+ * What was left by guest_move(). Threads may still be inside a hook with it: it goes when none has
+ * been for long.
+ */
+static struct former {
+	struct arena_head *arena;
+	struct session_page *page;
+	uint64_t left_ns;
+} formers[MAX_FORMERS];
+
+static bool is_in_use(struct arena_head *a)
+{
+	for (uint32_t i = 0; i < atomic_load(&a->nrings) && i < a->max_rings; i++)
+		if (atomic_load(&arena_ring(a, i)->pending_ns))
+			return true;
+	return false;
+}
+
+static void release_formers(void)
+{
+	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
+		uint64_t patience = FORMER_NS + (f->arena ? f->page->wait_ms * 1000000ull : 0);
+		if (!f->arena || guest_now() < f->left_ns + patience || is_in_use(f->arena))
+			continue;
+		munmap(f->arena, f->arena->file_bytes);
+		munmap(f->page, SESSION_BYTES);
+		f->arena = NULL;
+	}
+}
+
+void guest_release_formers(void)
+{
+	uint32_t nobody = 0;
+
+	if (!atomic_compare_exchange_strong(&joining, &nobody, (uint32_t)getpid()))
+		return;
+	release_formers();
+	atomic_store(&joining, 0);
+}
+
+/* Its recorder, if it lives, reads to the end and goes. */
+static void leave(struct arena_head *a, struct session_page *page)
+{
+	atomic_store(&a->left, 1);
+	syscall(SYS_futex, &page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	for (struct former *f = formers; f < formers + MAX_FORMERS; f++)
+		if (!f->arena) {
+			*f = (struct former){a, page, guest_now()};
+			return;
+		}
+}
+
+/* Everything is ready before anything changes: other threads are between two events. */
+static bool switch_to(const char *dir, bool monitor)
+{
+	struct session_page *page = guest_session_map(dir, true), *former_page = guest.page;
+	struct arena_head *arena = NULL, *former = guest.arena;
+
+	if (page && guest_session_wait(page, dir))
+		arena = guest_make_arena(page, dir);
+	if (!arena && page) {
+		page->root_pid = 0; /* its recorder need not wait for us */
+		munmap(page, SESSION_BYTES);
+	}
+	if (!arena)
+		return false;
+	guest_take_next_session(monitor);
+	guest.page = page;
+	guest.arena = arena;
+	native_forget();
+	atomic_store(&guest.mode, adopt(atomic_load(&guest.mode)));
+	uint32_t epoch = epochs; /* unless exit() has closed the gate */
+	if (++epochs >= GUEST_EPOCH_EXIT)
+		epochs = 1;
+	atomic_compare_exchange_strong(epoch_page(), &epoch, epochs);
+	leave(former, former_page);
+	return true;
+}
+
+bool guest_move(const char *output, bool monitor)
+{
+	uint32_t pid = (uint32_t)getpid(), who = 0;
+	uint64_t until = guest_now() + JOIN_WAIT_NS, signals;
+	bool moved = false;
+
+	while (!atomic_compare_exchange_strong(&joining, &who, pid)) {
+		if (who != pid)
+			continue; /* a parent's thread was at it */
+		who = 0;
+		if (guest_now() > until)
+			return false;
+		nap();
+	}
+	guest_block_signals(&signals);
+	release_formers();
+	if (guest_has_joined() && guest_monitor_pid() == guest_owner_pid()) {
+		const char *dir = guest_name_next_session(output, monitor);
+		moved = dir[0] && switch_to(dir, monitor);
+	}
+	atomic_store(&joining, 0);
+	guest_restore_signals(&signals);
+	if (moved)
+		tell_owed();
+	return moved;
 }
 
 uint32_t guest_mode_slow(void)

@@ -86,7 +86,7 @@ static int seg_take(struct arena_head *a)
 		uint32_t more = n + SEGS_PER_COMMIT;
 		if (more > a->max_segs)
 			more = a->max_segs;
-		if (guest_commit(ARENA_OFF_SEGS + (uint64_t)n * ARENA_SEG_SIZE,
+		if (guest_commit(a, ARENA_OFF_SEGS + (uint64_t)n * ARENA_SEG_SIZE,
 				 (uint64_t)(more - n) * ARENA_SEG_SIZE) < 0)
 			return -1;
 		/* Another thread may have grown it meanwhile; then its segments are tried next. */
@@ -138,12 +138,15 @@ static int seg_get(struct arena_head *a)
 static bool seg_next(struct guest_cursor *c)
 {
 	struct arena_head *a = guest.arena;
-	int i = seg_get(a);
+	struct ring *r = c->ring;
 
+	/* The process may have moved to another arena just now: the ring is of the former one. */
+	if (r < arena_ring(a, 0) || r >= arena_ring(a, a->max_rings))
+		return false;
+	int i = seg_get(a);
 	if (i < 0)
 		return false;
 	struct seg *s = arena_seg(a, (uint32_t)i);
-	struct ring *r = c->ring;
 	/*
 	 * All that its last user wrote lies before what that one published. The recorder, which
 	 * gave it back, knows; a thread sanitizer does not see another process.
@@ -219,6 +222,7 @@ static bool thread_ready(struct guest_thread *t)
 		return false;
 	/* Read before the ring is made: exit() may close the gate at any moment from here. */
 	epoch = guest_epoch_now();
+	atomic_thread_fence(memory_order_acquire); /* the arena is that of this epoch, or younger */
 	if (epoch == GUEST_EPOCH_EXIT)
 		return false;
 	t->tid = (uint32_t)syscall(SYS_gettid);

@@ -61,7 +61,7 @@ static uint32_t stack_room(struct arena_head *a, uint32_t n)
 		uint64_t want = (off + bytes + STACK_COMMIT - 1) & ~(uint64_t)(STACK_COMMIT - 1);
 		if (want > ARENA_STACK_BYTES)
 			want = ARENA_STACK_BYTES;
-		if (guest_commit(ARENA_OFF_STACK_DATA + have, want - have) < 0)
+		if (guest_commit(a, ARENA_OFF_STACK_DATA + have, want - have) < 0)
 			return 0;
 		if (atomic_compare_exchange_strong(&a->stack_committed, &have, want))
 			break;
@@ -125,7 +125,7 @@ static bool has_more(struct arena_head *a)
 
 	if (likely(atomic_load_explicit(&a->has_more, memory_order_relaxed)))
 		return true;
-	if (guest_commit(ARENA_OFF_MORE_INDEX, bytes) < 0)
+	if (guest_commit(a, ARENA_OFF_MORE_INDEX, bytes) < 0)
 		return false;
 	atomic_store(&a->has_more, 1);
 	return true;

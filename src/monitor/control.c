@@ -11,6 +11,7 @@
 #define PAUSE_S 90
 #define MAX_PAUSE_S 3600
 #define RETRY_NS 2000000000ull
+#define RECORDER_NS 1000000000ull /* between looks whether the recorder lives */
 #define NEVER UINT64_MAX
 
 static struct turn turn;
@@ -20,7 +21,8 @@ static struct {
 	bool paused; /* another profiler has the device: the source is off, the window stays */
 	uint32_t kinds;
 	uint64_t window;
-	uint64_t until_ns, flush_ns, resume_ns;
+	uint64_t until_ns, flush_ns, resume_ns, looked_ns;
+	uint64_t lease; /* of who renews it; 0: it stays until somebody ends it, or its time */
 	uint64_t lost; /* by sources that were stopped meanwhile */
 	const struct activity_source *source;
 } now;
@@ -144,6 +146,7 @@ void control_stop(uint32_t wait_ms)
 	window_close(now.window, now.lost, wait_ms);
 	now.running = now.paused = false;
 	now.until_ns = NEVER;
+	now.lease = 0;
 }
 
 /* More than any machine lives is for ever. */
@@ -165,7 +168,7 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 	now.kinds = o->kinds;
 	now.lost = 0;
 	/* The window is there before the first activity is. */
-	now.window = window_open(text, len);
+	now.window = renew_first(text, len);
 	if (!now.window)
 		return fail(why, cap, -EIO, "nothing can be recorded", NULL, NULL);
 	r = source_on(why, cap);
@@ -174,6 +177,7 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 		return r;
 	}
 	now.until_ns = end_of(o->duration_ms);
+	now.lease = o->lease;
 	now.running = true;
 	atomic_store(&steps_of, now.window);
 	return 0;
@@ -181,10 +185,42 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 
 static void change(const struct monitor_order *o, const char *text, size_t len)
 {
-	window_change(now.window, text, len);
+	renew_change(now.window, text, len);
 	if (now.kinds != o->kinds && now.source)
 		(void)source_change(now.source, o->kinds);
 	now.kinds = o->kinds;
+}
+
+/*
+ * By somebody who only looks on, as `sonde top` does, and may be gone at any moment: what he starts
+ * ends unless he renews it. What others have ordered is left as it is, here where it is known; he
+ * knows only what was so a moment ago.
+ */
+static int leased(const struct monitor_order *o, const char *text, size_t len, char *why,
+		  size_t cap)
+{
+	bool own = now.running && now.lease == o->lease;
+
+	if (own && o->stop)
+		control_stop(WINDOW_WAIT_MS);
+	else if (own)
+		now.until_ns = end_of(o->duration_ms);
+	else if (!now.running && o->start && !o->stop)
+		return trace_is_on() ? fail(why, cap, -EBUSY, "a trace is on", NULL, NULL)
+				     : start(o, text, len, why, cap);
+	return 0;
+}
+
+/* Somebody orders one for himself where one was only lent: all of his order counts. */
+static int take_over(const struct monitor_order *o, const char *text, size_t len, char *why,
+		     size_t cap)
+{
+	int r = o->log_file.len ? window_check_dir(&o->log_file, why, cap) : 0;
+
+	if (r < 0)
+		return r;
+	control_stop(WINDOW_WAIT_MS);
+	return start(o, text, len, why, cap);
 }
 
 static int monitor(const char *text, size_t len, char *why, size_t cap)
@@ -194,10 +230,14 @@ static int monitor(const char *text, size_t len, char *why, size_t cap)
 
 	if (wrong)
 		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
+	if (o.lease)
+		return leased(&o, text, len, why, cap);
 	if (o.stop && !trace_has_begun())
 		trace_end(WINDOW_WAIT_MS);
 	if (o.stop)
 		control_stop(WINDOW_WAIT_MS);
+	else if (now.running && now.lease && o.start)
+		return take_over(&o, text, len, why, cap);
 	else if (now.running)
 		change(&o, text, len);
 	else if (o.start)
@@ -253,6 +293,9 @@ int control_order(const char *text, size_t len, char *why, size_t cap)
 	case ORDER_PAUSE:
 		pause_order(text, len);
 		break;
+	case ORDER_TRACE_STOP:
+		trace_stop(why, cap);
+		break;
 	default:
 		r = fail(why, cap, -EINVAL, "neither npu-monitor nor nputrace", NULL, NULL);
 	}
@@ -260,10 +303,75 @@ int control_order(const char *text, size_t len, char *why, size_t cap)
 	return r;
 }
 
+/* --- going on in another session --- */
+
+static bool reopen(void)
+{
+	uint64_t window = renew_again();
+
+	if (window) {
+		now.window = window;
+		atomic_store(&steps_of, window);
+	}
+	return window != 0;
+}
+
+/* What the vendor's library has told and will tell now is of the old one: it is counted there. */
+static void bring_up_to_now(void)
+{
+	if (now.source)
+		source_flush(now.source);
+}
+
+static void look_at_recorder(uint64_t now_ns)
+{
+	if (now_ns < now.looked_ns + RECORDER_NS)
+		return;
+	now.looked_ns = now_ns;
+	if (!collect_recorder_is_gone())
+		return;
+	enum renewal when = renew_when(now_ns);
+	if (when == RENEW_NOW) {
+		bring_up_to_now();
+		if (reopen())
+			renew_tell_lost(now.window);
+	} else if (when == RENEW_NEVER) {
+		renew_give_up();
+		control_stop(0);
+		control_tell_status();
+	}
+}
+
+static void before_move(void)
+{
+	control_take();
+	trace_cut("the program has begun to record memory (msmemscope): the trace ends here",
+		  WINDOW_WAIT_EXIT_MS);
+	if (!now.running)
+		return;
+	bring_up_to_now();
+	window_leave(now.window, now.lost);
+	now.lost = 0;
+}
+
+static void after_move(bool moved)
+{
+	if (moved && now.running && !reopen())
+		control_stop(0);
+	control_tell_status();
+	control_give();
+}
+
+const struct guest_mover control_mover = {before_move, after_move};
+
+/* --- */
+
 uint64_t control_look(uint64_t now_ns)
 {
 	uint64_t next = trace_look(now_ns);
 
+	if (now.running)
+		look_at_recorder(now_ns);
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {

@@ -100,12 +100,18 @@ void link_close(uint32_t wait_ms);
 void link_be_framework(void);
 int link_register(int32_t device);
 
+/* --- thread.c --- */
+
+/* For who gave the order, by its REQUEST_TRACE_ID: the daemon tells him. */
+void answer(const char *order, size_t len, bool done, const char *words);
+
 /* --- control.c: orders, and what follows from them --- */
 
 /* All with the control's turn taken. */
 void control_take(void);
 bool control_try(uint32_t wait_ms);
 void control_give(void);
+/* why: of one that is carried out, what became of it, or "". */
 int control_order(const char *text, size_t len, char *why, size_t cap);
 /* What is due by now; gives when to come again. */
 uint64_t control_look(uint64_t now_ns);
@@ -118,6 +124,8 @@ void control_set_groups(const char *json, size_t len);
 void control_step(uint64_t step);
 /* The process ends: what has been recorded goes where it belongs. */
 void control_exit(void);
+/* The program begins to record memory: windows come along (guest_begin_in()). */
+extern const struct guest_mover control_mover;
 
 /* --- source.c --- */
 
@@ -138,8 +146,13 @@ void source_mind_forks(void);
 
 int trace_order(const char *text, size_t len, char *why, size_t cap);
 uint64_t trace_look(uint64_t now_ns);
+/* Somebody does not want to wait for its last step: one that has begun ends here and is written,
+ * another one is dropped. Words for what became of it. */
+void trace_stop(char *what, size_t cap);
 bool trace_is_on(void);
 void trace_end(uint32_t wait_ms);
+/* If the recorder has been told of it: it ends now, and who gave the order is told why. */
+void trace_cut(const char *why, uint32_t wait_ms);
 struct fabric_status trace_status(void);
 /* By the job's own thread: this step begins. */
 void trace_step(uint64_t step);
@@ -162,6 +175,19 @@ void pending_until_now(void);
 uint64_t pending_launches(void); /* 0 as well where it cannot be known */
 void pending_end(void);
 
+/* --- renew.c: an order whose recorder was killed --- */
+
+/* As window_open() and window_change(), for npu-monitor. */
+uint64_t renew_first(const char *text, size_t len);
+void renew_change(uint64_t window, const char *text, size_t len);
+/* Another window with the same order, in the session that is there now; 0: there can be none. */
+uint64_t renew_again(void);
+/* The recorder has gone: is another one to be tried? */
+enum renewal { RENEW_NOW, RENEW_LATER, RENEW_NEVER };
+enum renewal renew_when(uint64_t now_ns);
+void renew_give_up(void); /* says so */
+void renew_tell_lost(uint64_t window); /* says what it cost */
+
 /* --- steps.c --- */
 
 /* The step that the job is in, as far as it tells; -1: it has told none. */
@@ -175,12 +201,16 @@ void monitor_range_begins(const char *message);
 uint64_t window_open(const char *text, size_t len);
 void window_change(uint64_t window, const char *text, size_t len);
 void window_step(uint64_t window, uint64_t step);
+/* It ends now, before its last step has. */
+void window_end(uint64_t window);
 /* A key of its order that is not carried out, and why. */
 void window_note(uint64_t window, const char *key, const char *words);
 #define WINDOW_WAIT_MS 10000 /* by our thread */
 #define WINDOW_WAIT_EXIT_MS 3000 /* by a thread that ends the job */
 /* Everything has been told: the recorder writes it, which is waited for at most so long. */
 void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
+/* The process goes on in another session: what only we know about this window. */
+void window_leave(uint64_t window, uint64_t lost);
 /* Can files be made below this path, seen from the job's directory? Makes it. 0, or a negative
  * errno and words. */
 int window_check_dir(const struct order_text *dir, char *why, size_t cap);

@@ -58,18 +58,17 @@ static void tell_all(void)
 	control_tell_status();
 }
 
-/* For who gave the order: the daemon tells him. */
-static void answer(size_t len, const char *why)
+void answer(const char *order, size_t len, bool done, const char *words)
 {
 	char line[320];
 	struct text t = {line, line + sizeof(line)};
 	struct order_text id;
 
-	if (!order_find(self.order, len, "REQUEST_TRACE_ID", &id))
+	if (!order_find(order, len, "REQUEST_TRACE_ID", &id))
 		return;
 	text_add(&t, id.at, id.len);
-	text_str(&t, " ");
-	text_str(&t, why);
+	text_str(&t, done && words[0] ? " +" : " ");
+	text_str(&t, words);
 	if (t.at)
 		link_send(FABRIC_SAID, line, (size_t)(t.at - line));
 }
@@ -84,7 +83,7 @@ static void carry_out(size_t len)
 	control_give();
 	if (r < 0)
 		say("the daemon's order was not carried out: ", why, NULL, NULL);
-	answer(len, r < 0 ? why : "");
+	answer(self.order, len, r >= 0, why);
 }
 
 static void ask(void)

@@ -7,6 +7,9 @@
  *	         -- step `stop` begins --> FINISHING -- the device finishes
  *	         -- source off, files written --> IDLE
  *
+ * Who gave the order may end it at any time (trace_stop()): steps of a job that hangs do not come.
+ * What has begun goes on to FINISHING from where it is, what has not to IDLE.
+ *
  * The boundaries are told by the job's own threads, at the moment; the recorder cuts there. Warming
  * up before the first step costs no accuracy. It may take long, where a recorder has to be started
  * on a busy machine, so our thread does it; the job waits for it once, a moment, and if that was
@@ -27,7 +30,10 @@
 #define FINISH_MOST_NS (3000 * MS_NS)
 #define PENDING_MOST_NS (60000 * MS_NS) /* that launches are waited for in all, */
 #define PENDING_STILL_NS (15000 * MS_NS) /* and while none of them runs */
+#define STOPPED_MOST_NS (10000 * MS_NS) /* the same for who has said that he does not wait: */
+#define STOPPED_STILL_NS (2000 * MS_NS) /* in a job that hangs they never run */
 #define FLUSH_NS (1000 * MS_NS) /* what is older survives whatever happens to the job */
+#define RECORDER_NS (1000 * MS_NS) /* between looks whether the recorder lives */
 #define FINISH_FLUSH_NS (50 * MS_NS)
 #define JOB_WAITS_MS 500 /* at most, for the source to be on at the first step */
 
@@ -40,6 +46,7 @@ static struct {
 	int64_t start, stop;
 	bool next; /* it begins with the next step, whichever that is */
 	bool by_time;
+	bool stopped; /* by request: what does not come soon is not waited for */
 	uint64_t end_ns; /* of a trace by time */
 	uint64_t window;
 	uint32_t pid; /* whose trace it is: a forked child has none */
@@ -162,7 +169,7 @@ static void arm(const struct trace_order *o, int64_t current)
 	t.kinds = kinds_of(o);
 	t.window = 0;
 	t.pending = t.moved_ns = 0;
-	t.aside = false;
+	t.aside = t.stopped = false;
 	t.pid = (uint32_t)getpid();
 	t.gc_ms = o->gc_ms;
 	t.gc_heard = false;
@@ -260,6 +267,17 @@ static void end_from(int phase, uint64_t ns)
 	}
 }
 
+/* By our thread: not where a step has ended. */
+static void end_here(uint64_t now_ns)
+{
+	if (t.by_time) {
+		atomic_store(&t.last_ns, now_ns);
+		atomic_store(&t.begun_ns, now_ns);
+	}
+	atomic_store(&t.ended_ns, now_ns);
+	pending_until_now();
+}
+
 void trace_step(uint64_t step)
 {
 	int phase = phase_now();
@@ -284,7 +302,7 @@ void trace_step(uint64_t step)
 static uint64_t finish_ns(void)
 {
 	uint64_t step = atomic_load(&t.ended_ns) - atomic_load(&t.last_ns);
-	uint64_t more = FINISH_LEAST_NS + (t.by_time ? 0 : step);
+	uint64_t more = FINISH_LEAST_NS + (t.by_time || t.stopped ? 0 : step);
 
 	return atomic_load(&t.ended_ns) + (more < FINISH_MOST_NS ? more : FINISH_MOST_NS);
 }
@@ -293,14 +311,15 @@ static uint64_t finish_ns(void)
 static bool is_finished(uint64_t now_ns)
 {
 	uint64_t left = pending_launches(), ended = atomic_load(&t.ended_ns);
+	uint64_t most = t.stopped ? STOPPED_MOST_NS : PENDING_MOST_NS;
+	uint64_t still = t.stopped ? STOPPED_STILL_NS : PENDING_STILL_NS;
 
 	if (now_ns < finish_ns())
 		return false;
 	if (left != t.pending || !t.moved_ns)
 		t.moved_ns = now_ns;
 	t.pending = left;
-	return !left || now_ns >= ended + PENDING_MOST_NS ||
-	       now_ns >= t.moved_ns + PENDING_STILL_NS;
+	return !left || now_ns >= ended + most || now_ns >= t.moved_ns + still;
 }
 
 static void note_pending(void)
@@ -353,6 +372,113 @@ void trace_end(uint32_t wait_ms)
 		gc_wanted_changed();
 }
 
+void trace_cut(const char *why, uint32_t wait_ms)
+{
+	if (!trace_is_on() || !atomic_load(&t.warm))
+		return;
+	if (move(TRACE_RUNNING, TRACE_FINISHING)) {
+		window_end(t.window);
+		end_here(guest_now());
+	}
+	window_note(t.window, "PROFILE_ACTIVITIES", why);
+	trace_end(wait_ms);
+	say("nputrace: ", why, NULL, NULL);
+	answer(t.text, t.len, false, why);
+}
+
+/* Without its recorder there is nobody who could write it. */
+static void look_at_recorder(uint64_t now_ns)
+{
+	static uint64_t looked_ns;
+
+	if (!atomic_load(&t.warm) || now_ns < looked_ns + RECORDER_NS)
+		return;
+	looked_ns = now_ns;
+	if (collect_recorder_is_gone())
+		trace_cut("the recorder of this process was killed, and the trace is lost with it",
+			  0);
+}
+
+/* --- ended by request --- */
+
+/*
+ * A thread of the job may be about to begin it: with the source on that takes it moments; with the
+ * source off it waits for us, in vain.
+ */
+static void await_begun(void)
+{
+	const struct timespec moment = {0, 200000};
+	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
+
+	while (atomic_load(&t.warm) && phase_now() == TRACE_BEGINNING && guest_now() < until)
+		syscall(SYS_nanosleep, &moment, NULL);
+}
+
+/* From here on no thread of the job begins it. */
+static bool drop(void)
+{
+	if (!move(TRACE_READY, TRACE_FINISHING) && !move(TRACE_BEGINNING, TRACE_FINISHING))
+		return false;
+	trace_end(WINDOW_WAIT_MS);
+	return true;
+}
+
+/* False: its last step has ended meanwhile. */
+static bool end_early(uint64_t now_ns)
+{
+	if (!move(TRACE_RUNNING, TRACE_FINISHING))
+		return false;
+	window_end(t.window);
+	end_here(now_ns);
+	return true;
+}
+
+static void say_early(struct text *out, uint64_t now_ns)
+{
+	if (t.by_time) {
+		text_str(out, "ended ");
+		text_number(out, t.end_ns > now_ns ? (int64_t)((t.end_ns - now_ns) / MS_NS) : 0);
+		text_str(out, " ms before its time was over");
+		return;
+	}
+	text_str(out, "ended in step ");
+	text_number(out, steps_now());
+	if (t.stop - t.start == 1) {
+		text_str(out, ", before its end");
+		return;
+	}
+	text_str(out, "; steps ");
+	text_number(out, t.start);
+	text_str(out, " to ");
+	text_number(out, t.stop - 1);
+	text_str(out, " were asked for");
+}
+
+void trace_stop(char *what, size_t cap)
+{
+	struct text out = {what, what + cap};
+
+	await_begun();
+	if (!trace_is_on()) {
+		text_str(&out, "none");
+	} else if (drop()) {
+		text_str(&out, "dropped before its first step");
+	} else {
+		uint64_t now = guest_now();
+		bool again = t.stopped;
+
+		t.stopped = true;
+		if (end_early(now))
+			say_early(&out, now);
+		else
+			text_str(&out, again ? "ended already, and about to be written"
+					     : "ended after its last step; what that launched is "
+					       "not waited for any longer");
+	}
+}
+
+/* --- */
+
 static void look_at_python(void)
 {
 	if (t.stacks)
@@ -385,8 +511,9 @@ static void flush(uint64_t now_ns, uint64_t every_ns)
 uint64_t trace_look(uint64_t now_ns)
 {
 	static int told;
-	int phase = phase_now();
 
+	look_at_recorder(now_ns);
+	int phase = phase_now();
 	if ((phase == TRACE_READY || phase == TRACE_BEGINNING) && steps_now() + 1 >= t.start)
 		warm_up();
 	if (phase != TRACE_IDLE)
@@ -395,10 +522,7 @@ uint64_t trace_look(uint64_t now_ns)
 		t.aside = true;
 	if (phase == TRACE_RUNNING && t.by_time && now_ns >= t.end_ns) {
 		window_step(t.window, 1);
-		atomic_store(&t.last_ns, now_ns);
-		atomic_store(&t.begun_ns, now_ns);
-		atomic_store(&t.ended_ns, now_ns);
-		pending_until_now();
+		end_here(now_ns);
 		atomic_store(&t.phase, TRACE_FINISHING);
 	}
 	if (phase >= TRACE_RUNNING && atomic_load(&t.warm))

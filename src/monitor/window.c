@@ -27,8 +27,10 @@ static bool is_private(const char *dir)
 static bool begin(void)
 {
 	const char *dir = surroundings_work_dir();
+	bool usable = dir[0] && is_private(dir);
 
-	return (collect_has_joined() || (dir[0] && is_private(dir))) && collect_begin_monitor(dir);
+	collect_on_move(&control_mover);
+	return (collect_has_joined() || usable) && collect_begin_monitor(usable ? dir : NULL);
 }
 
 static int absolute(const struct order_text *dir, char *out, size_t cap);
@@ -94,6 +96,11 @@ void window_step(uint64_t window, uint64_t step)
 	collect_monitor(MONITOR_STEP, window, step, surroundings.rank, NULL, 0);
 }
 
+void window_end(uint64_t window)
+{
+	collect_monitor(MONITOR_END, window, 0, surroundings.rank, NULL, 0);
+}
+
 void window_note(uint64_t window, const char *key, const char *words)
 {
 	char line[512];
@@ -107,13 +114,18 @@ void window_note(uint64_t window, const char *key, const char *words)
 				(size_t)(t.at - line));
 }
 
-void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
+void window_leave(uint64_t window, uint64_t lost)
 {
 	if (groups.len)
 		collect_monitor(MONITOR_GROUPS, window, 0, surroundings.rank, groups.json,
 				groups.len);
 	if (lost)
 		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
+}
+
+void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
+{
+	window_leave(window, lost);
 	collect_monitor(MONITOR_STOP, window, 0, surroundings.rank, NULL, 0);
 	(void)collect_flush(wait_ms);
 }

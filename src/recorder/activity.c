@@ -29,6 +29,7 @@ struct activities {
 	struct followed *first; /* the same as a list */
 	struct followed *last_used;
 	struct senders *senders;
+	uint64_t seen;
 };
 
 struct activities *activities_new(void)
@@ -185,6 +186,8 @@ static void start_window(struct activities *a, struct followed *p, const struct 
 		.wall_minus_mono_ns = a->wall_minus_mono_ns,
 		.names = &p->names,
 		.senders = a->senders,
+		.seen = &a->seen,
+		.written = a->seen,
 	};
 
 	if (old)
@@ -227,6 +230,14 @@ static void on_step(struct followed *p, const struct rec_monitor *r)
 		if (counts_step(f, r))
 			f->w.ops->step(&f->w, r->value,
 				       wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
+}
+
+static void on_early_end(struct followed *p, const struct rec_monitor *r)
+{
+	struct follow *f = find_window(p, r->window);
+
+	if (f && !f->failed && f->w.ops->end)
+		f->w.ops->end(&f->w, wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
 }
 
 static void on_note(struct followed *p, const struct rec_monitor *r, const char *text, size_t len)
@@ -274,6 +285,9 @@ static void on_monitor(struct activities *a, struct followed *p, const struct re
 		return;
 	case MONITOR_NOTE:
 		on_note(p, r, text, len);
+		return;
+	case MONITOR_END:
+		on_early_end(p, r);
 		return;
 	}
 }
@@ -324,6 +338,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 	if (r->type == REC_ACTIVITY) {
 		for (struct follow *f = p->windows; f; f = f->next)
 			follow_activity(f, (const struct rec_activity *)r);
+		a->seen++;
 		return;
 	}
 	if (r->type == REC_MONITOR) {
@@ -371,6 +386,17 @@ void activities_tick(struct activities *a, uint64_t now_ns)
 			if (!f->failed && f->w.ops->tick)
 				f->w.ops->tick(&f->w, now_ns);
 	senders_tick(a->senders, now_ns);
+}
+
+uint64_t activities_written(const struct activities *a)
+{
+	uint64_t least = a->seen;
+
+	for (const struct followed *p = a->first; p; p = p->next)
+		for (const struct follow *f = p->windows; f; f = f->next)
+			if (!f->failed && f->w.written < least)
+				least = f->w.written;
+	return least;
 }
 
 void activities_flush(struct activities *a)

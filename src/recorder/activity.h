@@ -29,6 +29,9 @@ void activities_tick(struct activities *a, uint64_t now_ns);
 bool activities_are_tracing(const struct activities *a);
 /* Everything is in its file, and reports that were due are on their way to the daemon. */
 void activities_flush(struct activities *a);
+/* How many of the activities that came so far are where every window wants them: in a file, sent.
+ */
+uint64_t activities_written(const struct activities *a);
 /* Traces that have ended are still being written, beside everything else. */
 bool activities_are_writing(const struct activities *a);
 

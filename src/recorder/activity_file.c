@@ -103,11 +103,10 @@ static void flush_writer(struct window *w, uint64_t now_ns)
 	struct err err = {0};
 
 	s->flushed_ns = now_ns;
-	if (!s->dirty)
-		return;
-	s->dirty = false;
-	if (s->format->flush(s->writer, &err) < 0)
+	if (s->dirty && s->format->flush(s->writer, &err) < 0)
 		complain(w, "cannot write activities", &err);
+	s->dirty = false;
+	w->written = *w->seen;
 }
 
 static void file_tick(struct window *w, uint64_t now_ns)

@@ -27,6 +27,8 @@ struct window {
 	uint64_t incomplete; /* marks that did not become a range or an instant */
 	uint64_t crowded; /* activities that are in no sum: there are too many devices */
 	uint64_t unwritten; /* activities that did not get into their file */
+	const uint64_t *seen; /* activities that have come so far, of all processes, */
+	uint64_t written; /* and how many of them nobody can take from this window any more */
 	bool killed; /* the process has ended without closing it */
 	const struct window_ops *ops;
 	void *state; /* of the ops */
@@ -42,6 +44,8 @@ struct window_ops {
 	/* Filtered; markers are ranges or instants by now. */
 	void (*activity)(struct window *w, const struct activity *a);
 	void (*step)(struct window *w, uint64_t step, uint64_t wall_ns); /* begins now */
+	/* Nothing from now on is of it: somebody did not want to wait for its last step. */
+	void (*end)(struct window *w, uint64_t wall_ns);
 	/* "KEY words": what of its order is not carried out; any bytes. */
 	void (*note)(struct window *w, const char *text, size_t len);
 	/* Every other record of the process: memory, calls, marks, stacks; r->time_ns is monotonic.

@@ -200,6 +200,7 @@ static void report(struct window *w, uint64_t now_ns)
 		if (kind != ACTIVITY_MARKER)
 			send_kind(s, kind, wall_ns);
 	s->reported_ns = now_ns;
+	w->written = *w->seen;
 }
 
 static void metrics_tick(struct window *w, uint64_t now_ns)

@@ -313,6 +313,21 @@ static void clear_interval(struct top *t, uint64_t to_ns)
 	t->any = false;
 }
 
+/* What is not collected is not there, which is not the same as taking no time. */
+static void put_kinds(const struct top *t, struct buf *out)
+{
+	const char *comma = "";
+
+	buf_add_str(out, "\"kinds\":[");
+	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++) {
+		if (!activity_kind_name(kind) || !(t->w->monitor.kinds & ACTIVITY_BIT(kind)))
+			continue;
+		buf_addf(out, "%s\"%s\"", comma, activity_kind_name(kind));
+		comma = ",";
+	}
+	buf_add_str(out, "],");
+}
+
 /* What is missing since the window began. */
 static void put_losses(const struct top *t, struct buf *out)
 {
@@ -337,6 +352,7 @@ void top_report(struct top *t, uint64_t to_ns, struct buf *out)
 		 (unsigned long long)t->from_ns, (unsigned long long)to_ns,
 		 (unsigned long long)interval_s(t));
 	put_losses(t, out);
+	put_kinds(t, out);
 	put_devices(t, to_ns, out);
 	put_rows(t, out);
 	buf_addf(out, "\"others\":{\"calls\":%llu,\"total_ns\":%llu},\"names\":%zu",

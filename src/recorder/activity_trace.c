@@ -233,8 +233,10 @@ static void step_of_steps(struct trace_state *t, uint64_t step, uint64_t wall_ns
 	if (t->from_ns == TRACE_NOT_YET)
 		begin_at(t, wall_ns);
 	uint64_t first = w->trace.start_step < 0 ? t->bounds[0].number : first_step(t);
-	if (step - first >= w->trace.steps)
+	if (step - first >= w->trace.steps) {
 		t->to_ns = wall_ns;
+		t->ended = false; /* it was all over by then */
+	}
 }
 
 static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
@@ -247,6 +249,22 @@ static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
 		step_of_steps(t, step, wall_ns);
 	else
 		step_of_time(t, step, wall_ns);
+	trace_python_steps(t->python, mono_of(t, t->from_ns), mono_of(t, t->to_ns));
+}
+
+/* Threads tell in no order: a step may have begun since, and been told before. */
+static void window_end(struct window *w, uint64_t wall_ns)
+{
+	struct trace_state *t = w->state;
+
+	if (!t || t->from_ns == TRACE_NOT_YET || wall_ns <= t->from_ns || wall_ns >= t->to_ns)
+		return;
+	while (t->nbounds && t->bounds[t->nbounds - 1].ns >= wall_ns)
+		t->nbounds--;
+	t->to_ns = wall_ns;
+	if (wall_ns > t->last_ns)
+		t->last_ns = wall_ns;
+	t->ended = true;
 	trace_python_steps(t->python, mono_of(t, t->from_ns), mono_of(t, t->to_ns));
 }
 
@@ -422,6 +440,7 @@ const struct window_ops window_trace = {
 	.open = window_open,
 	.activity = window_activity,
 	.step = window_step,
+	.end = window_end,
 	.note = window_note,
 	.record = window_record,
 	.tick = window_tick,

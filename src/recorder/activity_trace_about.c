@@ -28,7 +28,8 @@ static uint64_t last_moment(const struct trace_state *t)
 static void split_by_time(const struct trace_state *t, struct step_split *s)
 {
 	bool cut = t->w->killed && t->last_ns < t->to_ns;
-	struct split_step step = {SPLIT_NO_NUMBER, t->from_ns, cut ? t->last_ns : t->to_ns, !cut};
+	struct split_step step = {SPLIT_NO_NUMBER, t->from_ns, cut ? t->last_ns : t->to_ns,
+				  !cut && !t->ended};
 
 	step_split_step(s, &step);
 }
@@ -39,13 +40,15 @@ static void split_by_steps(const struct trace_state *t, struct step_split *s)
 		bool whole = i + 1 < t->nbounds;
 		struct split_step step = {t->bounds[i].number, t->bounds[i].ns, 0, whole};
 
-		step.end_ns = whole ? t->bounds[i + 1].ns : last_moment(t);
+		step.end_ns = whole ? t->bounds[i + 1].ns : t->ended ? t->to_ns : last_moment(t);
 		step_split_step(s, &step);
 	}
 }
 
 bool trace_is_complete(const struct trace_state *t)
 {
+	if (t->ended)
+		return false;
 	return t->w->trace.steps ? t->to_ns != TRACE_NOT_YET
 				 : !t->w->killed || t->last_ns >= t->to_ns;
 }
@@ -55,6 +58,27 @@ static struct buf *next_note(struct buf *out)
 	if (out->len)
 		buf_add_str(out, "; ");
 	return out;
+}
+
+static void note_end(const struct trace_state *t, struct buf *out)
+{
+	uint64_t steps = t->w->trace.steps, first = t->nbounds ? t->bounds[0].number : 0;
+
+	if (!t->ended)
+		return;
+	buf_add_str(next_note(out), "ended by request ");
+	if (!steps)
+		buf_addf(out, "after %.0f ms; %llu ms were asked for",
+			 (double)(t->to_ns - t->from_ns) / 1e6,
+			 (unsigned long long)t->w->trace.duration_ms);
+	else
+		buf_addf(out, "in step %llu",
+			 (unsigned long long)(t->nbounds ? t->bounds[t->nbounds - 1].number : 0));
+	if (steps == 1)
+		buf_add_str(out, ", before its end");
+	else if (steps)
+		buf_addf(out, "; steps %llu to %llu were asked for", (unsigned long long)first,
+			 (unsigned long long)(first + steps - 1));
 }
 
 static bool has_no_stacks(const struct trace_state *t)
@@ -88,7 +112,8 @@ static char *note_of(const struct trace_state *t)
 {
 	struct buf out = {0};
 
-	if (!trace_is_complete(t))
+	note_end(t, &out);
+	if (!trace_is_complete(t) && (!t->ended || t->w->killed))
 		buf_addf(next_note(&out),
 			 "the process %s before the last step of the trace had ended",
 			 t->w->killed ? "was killed or ended" : "stopped");

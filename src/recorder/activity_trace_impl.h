@@ -86,6 +86,7 @@ struct trace_state {
 	char *request;
 	char *job, *started_by; /* activity_trace_job.c */
 	uint64_t from_ns, to_ns; /* of the steps; TRACE_NOT_YET */
+	bool ended; /* by request, at to_ns: before the last step has */
 	uint64_t last_ns; /* of anything that was told */
 	struct trace_bound *bounds; /* from the first step of the trace on */
 	size_t nbounds, cap_bounds;

@@ -184,6 +184,19 @@ bool arena_name_is_dead(const char *name)
 	       !ticks_match(start_ticks_of(pid, false), ticks);
 }
 
+bool arena_is_left(const char *dir, const char *name)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+	uint64_t bytes = 0;
+	struct arena_head *h = map_head(path, &bytes);
+	bool left = h && atomic_load(&h->left);
+
+	if (h)
+		munmap(h, bytes);
+	free(path);
+	return left;
+}
+
 bool arena_process_lives(const struct arena *a)
 {
 	struct pollfd p = {.fd = a->pidfd, .events = POLLIN};

@@ -56,6 +56,8 @@ void arena_remove(const char *dir, const char *name);
 bool arena_name_is_dead(const char *name);
 
 bool arena_process_lives(const struct arena *a);
+/* By its file: has that process gone on in another session? */
+bool arena_is_left(const char *dir, const char *name);
 
 /* Is it its turn to be read? */
 static inline bool arena_is_due(const struct arena *a)

@@ -57,6 +57,9 @@ void drain_set_cursor(struct drain *d, const struct batch_cursor *c);
  */
 unsigned drain_check_alive(struct drain *d, bool all_dead);
 
+/* Has one gone on in another session (arena_head.left)? It has ended, as far as this one goes. */
+bool drain_has_left(const struct drain *d);
+
 /* A process that is alive, as the last drain_check_alive() found; 0: none. */
 uint32_t drain_living_pid(const struct drain *d);
 

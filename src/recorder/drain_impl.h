@@ -44,6 +44,7 @@ struct drain {
 	size_t nruns, cap_runs;
 	uint32_t *run_begin; /* first entry of each run */
 	size_t cap_begin;
+	bool left; /* see drain_has_left() */
 	struct frame_proc *known; /* told by a former recorder */
 	size_t nknown, cap_known;
 };

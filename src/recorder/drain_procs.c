@@ -196,9 +196,16 @@ static void find_dead(struct drain *d)
 	int n = poll(d->fds, d->narenas, 0);
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
-		if (a->pidfd >= 0 ? n > 0 && d->fds[i].revents : !arena_process_lives(a))
+		bool left = atomic_load(&a->head->left);
+		if (left || (a->pidfd >= 0 ? n > 0 && d->fds[i].revents : !arena_process_lives(a)))
 			a->proc.dead = true;
+		d->left |= left;
 	}
+}
+
+bool drain_has_left(const struct drain *d)
+{
+	return d->left;
 }
 
 unsigned drain_check_alive(struct drain *d, bool all_dead)

@@ -2,10 +2,13 @@
 #include "recorder/monitor_session.h"
 
 #include "base/mem.h"
+#include "recorder/arena.h"
 #include "recorder/mem_config.h"
-#include "wire/session.h"
+#include "recorder/session.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,4 +74,67 @@ void monitor_session_remove(const char *dir)
 		free(path);
 	}
 	rmdir(dir);
+}
+
+static bool is_ring(const char *name)
+{
+	size_t len = strlen(name), tail = strlen(SESSION_RING_SUFFIX);
+
+	return len > tail && !strcmp(name + len - tail, SESSION_RING_SUFFIX);
+}
+
+/* One for each ring; stops where fn says no. */
+static bool each_ring(const char *dir, bool (*fn)(const char *dir, const char *name))
+{
+	DIR *d = opendir(dir);
+	bool all = d != NULL;
+
+	for (struct dirent *e = d ? readdir(d) : NULL; e && all; e = readdir(d))
+		if (is_ring(e->d_name))
+			all = fn(dir, e->d_name);
+	if (d)
+		closedir(d);
+	return all;
+}
+
+static bool ring_is_done(const char *dir, const char *name)
+{
+	return arena_name_is_dead(name) || arena_is_left(dir, name);
+}
+
+static bool ring_remove(const char *dir, const char *name)
+{
+	arena_remove(dir, name);
+	return true;
+}
+
+/* A session that has not begun yet has had no recorder; one that ended has no directory. */
+static bool is_abandoned(const char *dir)
+{
+	struct session_page *page;
+
+	if (session_map(dir, false, &page, NULL) < 0)
+		return false;
+	bool is = atomic_load(&page->state) == SESSION_LIVE && atomic_load(&page->recorder_pid) &&
+		  !session_is_live(dir, page) && each_ring(dir, ring_is_done);
+	session_unmap(page);
+	return is;
+}
+
+void monitor_session_sweep(const char *dir)
+{
+	char *copy = xstrdup(dir), *place = dirname(copy);
+	DIR *d = opendir(place);
+
+	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+		char *path = xasprintf("%s/%s", place, e->d_name);
+		if (is_monitor_session(path) && strcmp(path, dir) != 0 && is_abandoned(path)) {
+			each_ring(path, ring_remove);
+			monitor_session_remove(path);
+		}
+		free(path);
+	}
+	if (d)
+		closedir(d);
+	free(copy);
 }

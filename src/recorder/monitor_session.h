@@ -12,6 +12,8 @@
 
 bool is_monitor_session(const char *dir);
 void monitor_session_remove(const char *dir);
+/* What killed recorders have left beside this one, of processes that need it no more. */
+void monitor_session_sweep(const char *dir);
 
 /*
  * The program that the process of the session runs. By exec() it becomes another, which may have no

@@ -44,6 +44,7 @@
 #define NAP_MAX_NS (50 * MS)
 #define MONITOR_NAP_MAX_NS (250 * MS) /* it is told when there is something to write at once */
 #define TRACE_NAP_MAX_NS (5 * MS)
+#define SWEEP_NS (1000 * MS)
 #define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
 #define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
@@ -73,6 +74,7 @@ struct recorder {
 	bool called; /* by a process of the job, not by a launcher */
 	bool monitor; /* see monitor_session.h */
 	struct monitor_image image;
+	uint64_t sweep_ns;
 	struct report report;
 	bool left; /* nothing more to do, and everybody can see it */
 };
@@ -234,8 +236,17 @@ static void on_new_proc(void *arg, const struct frame_proc *p)
 		monitor_image_note(&rec->image, p->pid);
 }
 
-static void look_for_exec(struct recorder *rec, uint64_t now)
+/* A monitor's process that has become another program, or goes on in another session. */
+static void look_for_leavers(struct recorder *rec, uint64_t now)
 {
+	if (rec->monitor && now >= rec->sweep_ns) {
+		/* Whose recorder was killed says that he has left when he has come to us. */
+		if (rec->sweep_ns)
+			monitor_session_sweep(rec->dir);
+		rec->sweep_ns = now + SWEEP_NS * (rec->sweep_ns ? 60 : 1);
+	}
+	if (rec->monitor && drain_has_left(rec->drain))
+		rec->root_gone = true;
 	if (!monitor_image_is_gone(&rec->image, now))
 		return;
 	struct drain_proc *p = drain_find(rec->drain, rec->image.pid);
@@ -249,6 +260,7 @@ static void beat(struct recorder *rec, uint64_t now)
 {
 	atomic_store(&rec->page->beat_ns, now);
 	atomic_store(&rec->page->progress, rec->events);
+	atomic_store(&rec->page->activities_written, activities_written(rec->activities));
 }
 
 /* Samples of device memory, if some have come: part of the recording like everything else. */
@@ -276,7 +288,7 @@ static bool work(struct recorder *rec)
 	if (now - rec->checked_ns >= CHECK_NS) {
 		rec->checked_ns = now;
 		drain_check_alive(rec->drain, false);
-		look_for_exec(rec, now);
+		look_for_leavers(rec, now);
 	}
 	buf_clear(&rec->batch);
 	uint32_t n = drain_round(rec->drain, &rec->batch);

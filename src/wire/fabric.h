@@ -33,9 +33,10 @@
  * Types of our own, beside those that everybody knows:
  *	sondeCan   guest to daemon: the config keys that it honours, separated by spaces
  *	sondeSaid  guest to daemon, for each order: its REQUEST_TRACE_ID, and, behind a space, why
- *it was not carried out; nothing behind it: it was sondePoke  daemon to guest, no payload: there is
- *something to ask for sondeTop   recorder to daemon: what took the time of an interval, as JSON
- *(docs/top.md)
+ *	           it was not carried out; nothing behind it: it was; '+' and words: it was, and
+ *	           this is what became of it
+ *	sondePoke  daemon to guest, no payload: there is something to ask for
+ *	sondeTop   recorder to daemon: what took the time of an interval, as JSON (docs/top.md)
  */
 #define FABRIC_CAN "sondeCan"
 #define FABRIC_SAID "sondeSaid"

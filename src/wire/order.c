@@ -131,6 +131,8 @@ enum order_kind order_kind(const char *text, size_t len)
 		return ORDER_MONITOR;
 	if (order_find(text, len, "SONDE_PAUSE", &t))
 		return ORDER_PAUSE;
+	if (order_find(text, len, "SONDE_TRACE_STOP", &t) && order_is(&t, "true"))
+		return ORDER_TRACE_STOP;
 	if (order_find(text, len, "ACTIVITIES_LOG_FILE", &t))
 		return ORDER_TRACE;
 	return ORDER_NONE;
@@ -276,6 +278,9 @@ const char *monitor_order_read(const char *text, size_t len, struct monitor_orde
 	order_find(text, len, "NPU_MONITOR_FILTER", &out->filter);
 	/* "@name": an abstract socket; else a path */
 	order_find(text, len, "SONDE_DAEMON", &out->daemon);
+	if (order_find(text, len, "SONDE_LEASE", &t) &&
+	    (!order_number(&t, INT64_MAX, &out->lease) || !out->lease || !out->duration_ms))
+		return "SONDE_LEASE";
 	read_rotation(text, len, out);
 	return NULL;
 }

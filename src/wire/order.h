@@ -26,8 +26,9 @@ bool order_number(const struct order_text *t, uint64_t max, uint64_t *out); /* d
  */
 bool order_item(const struct order_text *list, char by, unsigned n, struct order_text *out);
 
-enum order_kind { ORDER_NONE, ORDER_MONITOR, ORDER_TRACE, ORDER_PAUSE };
-/* NPU_MONITOR_START: monitor; SONDE_PAUSE: pause; ACTIVITIES_LOG_FILE: trace. */
+enum order_kind { ORDER_NONE, ORDER_MONITOR, ORDER_TRACE, ORDER_PAUSE, ORDER_TRACE_STOP };
+/* NPU_MONITOR_START: monitor; SONDE_PAUSE: pause; SONDE_TRACE_STOP=true: the trace that waits or
+ * runs ends now; ACTIVITIES_LOG_FILE: trace. */
 enum order_kind order_kind(const char *text, size_t len);
 
 enum order_export { ORDER_METRICS, ORDER_DB, ORDER_JSONL };
@@ -43,6 +44,7 @@ struct monitor_order {
 	struct order_text filter;
 	uint32_t jsonl_lines; /* per file; 0: not said */
 	int32_t jsonl_files; /* kept, -1 all of them; 0: not said */
+	uint64_t lease; /* SONDE_LEASE: who renews the duration, or lets it end; 0: nobody */
 	struct order_text
 		daemon; /* SONDE_DAEMON: where metrics go, as the guest adds it; see order.c */
 };

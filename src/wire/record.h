@@ -460,6 +460,7 @@ enum rec_monitor_kind {
 	MONITOR_GROUPS =
 		6, /* text: the next piece of what is known about the job's groups (JSON) */
 	MONITOR_NOTE = 7, /* text: a key of the order, a blank, why it is not carried out */
+	MONITOR_END = 8, /* by request the trace ends now, before its last step has ended */
 };
 
 /* Windows are counted per process, from 1. */

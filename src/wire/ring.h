@@ -78,7 +78,7 @@ struct arena_head {
 	uint32_t version;
 	uint32_t pid;
 	uint32_t ppid;
-	uint32_t reserved0;
+	_Atomic uint32_t left; /* not 0: the process goes on elsewhere, nothing more comes */
 	uint64_t image_ns; /* when it was made: exec() under the same pid makes another */
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat: tells a reused pid apart */
 	uint64_t pid_ns; /* inode of /proc/PID/ns/pid: where that number counts; 0: not known */

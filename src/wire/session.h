@@ -85,6 +85,7 @@ struct session_page {
 	struct rec_settings settings; /* what `want` and the depths were made of */
 	_Atomic uint32_t flush_asked; /* guest: +1 when files are to hold all that happened */
 	_Atomic uint32_t flush_done; /* recorder: = flush_asked (futex) when they do */
+	_Atomic uint64_t activities_written; /* recorder: of the monitor, and where they belong */
 	_Atomic uint32_t look_pid; /* recorder: whose memory it was refused; guest: 0, seen */
 };
 

@@ -229,7 +229,7 @@ def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
         r = node.run(node.build / "bin" / "dyno", "--port", node.port, *words)
         assert f'"stepsUnknown":{me}'.replace(" ", "") in r.stdout, r.stdout
         assert "1 process tells no steps yet" in r.stderr and "sonde_step()" in r.stderr
-        assert "'dyno npu-monitor --npu-monitor-stop' cancels" in r.stderr
+        assert "'dyno nputrace --stop' drops one that has not begun" in r.stderr
         assert "'--log-file' is a relative path: it is taken from the directory" in r.stderr
         assert "    prof\n" in r.stdout, "the path as it was given"
         assert "PROFILE_START_STEP=900" in guest.request()

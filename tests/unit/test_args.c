@@ -132,6 +132,23 @@ TEST(args, forms)
 	done(r);
 }
 
+/* Also by another spelling, and with the value that it has anyway. */
+TEST(args, what_was_given)
+{
+	struct run *r = PARSE("--prose=a", "--col", "red", "-x", "word");
+	const char *given[] = {"other", "text", "colour"};
+
+	CHECK_INT(r->r, 0);
+	for (const struct opt *o = table; o->name; o++) {
+		bool want = false;
+
+		for (unsigned i = 0; i < 3; i++)
+			want = want || !strcmp(given[i], o->name);
+		CHECK_INT(args_given(&r->a, o), want);
+	}
+	done(r);
+}
+
 TEST(args, letters)
 {
 	struct run *r = PARSE("-Fxtabc", "-", "-t", "d");

@@ -61,3 +61,53 @@ TEST(ctl_text, a_table_with_wide_characters)
 	ctl_table_release(&t);
 	buf_release(&out);
 }
+
+/* On a narrow terminal what matters least goes, and what is left stands below its title. */
+TEST(ctl_text, a_table_makes_room_for_its_last_column)
+{
+	static const char *const titles[] = {">N", "KIND", "HOST", "NAME", NULL};
+	static const char *const drop[] = {"KIND", "N", "no such column", NULL};
+	struct ctl_table t = {.titles = titles, .drop = drop, .least = 6};
+	struct buf out = {0};
+
+	ctl_table_cell(&t, "12345");
+	ctl_table_cell(&t, "Kernel");
+	ctl_table_cell(&t, "n1");
+	ctl_table_cell(&t, "elementwise");
+	ctl_table_print(&t, 27, &out);
+	CHECK_STR(buf_str(&out), "    N  KIND    HOST  NAME\n12345  Kernel  n1    elemen\n");
+	buf_clear(&out);
+	ctl_table_print(&t, 26, &out);
+	CHECK_STR(buf_str(&out), "    N  HOST  NAME\n12345  n1    elementwise\n");
+	buf_clear(&out);
+	ctl_table_print(&t, 10, &out);
+	CHECK_STR(buf_str(&out), "HOST  NAME\nn1    elem\n");
+	buf_clear(&out);
+	ctl_table_hide(&t, "HOST");
+	ctl_table_print(&t, 0, &out);
+	CHECK_STR(buf_str(&out), "    N  KIND    NAME\n12345  Kernel  elementwise\n");
+	ctl_table_release(&t);
+	buf_release(&out);
+}
+
+static void check_wrapped(const char *text, unsigned width, const char *lines)
+{
+	struct buf out = {0};
+
+	ctl_text_add_wrapped(&out, text, strlen(text), width, "<", ">");
+	CHECK_STR(buf_str(&out), lines);
+	buf_release(&out);
+}
+
+TEST(ctl_text, sentences_are_broken_between_words)
+{
+	check_wrapped("", 10, "<>\n");
+	check_wrapped("one two", 0, "<one two>\n");
+	check_wrapped("one two", 7, "<one two>\n");
+	check_wrapped("one two", 6, "<one>\n<two>\n");
+	check_wrapped("one  two three", 9, "<one  two>\n<  three>\n");
+	check_wrapped("it is 73 % of all", 8, "<it is>\n<  73 %>\n<  of all>\n");
+	check_wrapped("abcdefgh ij", 4, "<abcd>\n<efgh>\n<ij>\n");
+	check_wrapped("训练", 1, "<训>\n<练>\n");
+	check_wrapped("训练 xx", 4, "<训练>\n<xx>\n");
+}

@@ -494,6 +494,25 @@ TEST(drain, end_of_a_process)
 	drain_free(d);
 }
 
+TEST(drain, a_process_that_goes_on_elsewhere)
+{
+	struct arena_head *a = living("1.ring");
+
+	begin();
+	hand_alloc(a, hand_ring(a, 1), hand_now() - 10 * MS, 7);
+	CHECK_INT(scan(), 1);
+	CHECK_INT(drain_check_alive(d, false), 1);
+	CHECK(!drain_has_left(d));
+	atomic_store(&a->left, 1);
+	CHECK_INT(drain_check_alive(d, false), 0);
+	CHECK(drain_has_left(d));
+	CHECK(!drain_next_dead(d)); /* not before it is read to its end */
+	all();
+	CHECK_STR(addrs(), "7 ");
+	CHECK(drain_next_dead(d));
+	drain_free(d);
+}
+
 /* exec(): a second arena under the same pid and start; the first one gets no more. */
 TEST(drain, exec)
 {

@@ -252,6 +252,160 @@ TEST(jobs_guest, traces_one_after_the_other)
 	}
 }
 
+/* --- the end of traces --- */
+
+static const char *stop(struct jobs *j, const char *target)
+{
+	static char *text;
+	json_t *q = json_loads(target, 0, NULL);
+
+	CHECK(q != NULL);
+	json_t *r = jobs_stop_trace(j, q);
+	free(text);
+	text = json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS);
+	json_decref(r);
+	json_decref(q);
+	return text;
+}
+
+#define EVERYBODY "{\"pids\":[0]}"
+
+TEST(jobs_guest, a_guest_is_told_to_end_its_trace_whatever_it_does)
+{
+	struct jobs *j = make();
+
+	guest(j, 5);
+	guest(j, 6);
+	tell(j, FABRIC_TRACE_STATUS, 5, FABRIC_RUNNING);
+	ask(j, true, FABRIC_EVENTS, 5); /* takes no new order */
+	CHECK(strstr(stop(j, EVERYBODY), "\"activityProfilersTriggered\":[5,6]"));
+	CHECK_INT(pokes, 2);
+	const char *text = ask(j, true, FABRIC_EVENTS, 5);
+	CHECK(strstr(text, "SONDE_TRACE_STOP=true\nREQUEST_TRACE_ID="));
+	CHECK_STR(ask(j, true, FABRIC_EVENTS, 5), "");
+	/* one that was not fetched gives way to the next, and comes before a new trace */
+	stop(j, EVERYBODY);
+	order(j, TRACE, "");
+	CHECK(strstr(ask(j, true, 3, 6), "SONDE_TRACE_STOP=true"));
+	CHECK(strstr(ask(j, true, 3, 6), "PROFILE_START_STEP=3"));
+	CHECK_STR(ask(j, true, 3, 6), "");
+	CHECK_STR(stop(j, "{\"pids\":[7]}"), "{\"activityProfilersTriggered\":[],\"notStopped\":[],"
+					     "\"processesMatched\":[],\"tracesDropped\":[]}");
+	CHECK(strstr(stop(j, "{\"pids\":\"x\"}"), "type must be array"));
+	CHECK(strstr(stop(j, "{}"), "failed"));
+	end(j);
+}
+
+TEST(jobs_guest, a_trace_that_was_not_fetched_is_taken_back)
+{
+	struct jobs *j = make();
+
+	guest(j, 5);
+	order(j, TRACE, "");
+	CHECK(strstr(stop(j, EVERYBODY), "\"tracesDropped\":[5]"));
+	CHECK(strstr(ask(j, true, 3, 5), "SONDE_TRACE_STOP=true"));
+	CHECK_STR(ask(j, true, 3, 5), "");
+	/* but nothing else is */
+	order(j, MONITOR, "");
+	CHECK(strstr(stop(j, EVERYBODY), "\"tracesDropped\":[]"));
+	CHECK(strstr(ask(j, true, 3, 5), "SONDE_TRACE_STOP=true"));
+	CHECK(strstr(ask(j, true, 3, 5), "NPU_MONITOR_START=true"));
+	end(j);
+}
+
+TEST(jobs_guest, a_stop_does_not_get_lost_beside_a_pause)
+{
+	struct jobs *j = make();
+
+	ask(j, false, 3, 42);
+	guest(j, 42);
+	tell(j, FABRIC_MONITOR_STATUS, 42, FABRIC_RUNNING);
+	stop(j, EVERYBODY);
+	order(j, KINETO, "");
+	pokes = 0;
+	CHECK(strstr(ask(j, true, 3, 42), "SONDE_PAUSE=true"));
+	CHECK_INT(pokes, 1); /* there is more */
+	CHECK(strstr(ask(j, true, 3, 42), "SONDE_TRACE_STOP=true"));
+	CHECK_STR(ask(j, true, 3, 42), "");
+	end(j);
+}
+
+TEST(jobs_guest, frameworks_that_trace_are_named)
+{
+	struct jobs *j = make();
+	struct jobs_sender from = sender(0, false);
+	struct fabric_status s = {FABRIC_RUNNING, 3, 4, 6, 8, 0, 0};
+
+	ask(j, false, 3, 7); /* PyTorch's profiler, which does nothing */
+	CHECK(strstr(stop(j, EVERYBODY), "\"processesMatched\":[]"));
+	order(j, KINETO, "");
+	CHECK(strstr(stop(j, EVERYBODY), "\"tracesDropped\":[]")); /* none of nputrace */
+	CHECK(strstr(ask(j, false, 3, 7), "ACTIVITIES_LOG_FILE"));
+	ask(j, false, FABRIC_EVENTS, 7);
+	const char *said = stop(j, EVERYBODY);
+	CHECK(strstr(said, "\"pid\":7,\"why\":\"its trace is taken by PyTorch's own"));
+	CHECK(!strstr(said, "requestTraceId"));
+	/* the rank of an NPU framework does nothing but report, and may be named all the same */
+	jobs_status(j, &from, FABRIC_TRACE_STATUS, &s);
+	CHECK(strstr(stop(j, "{\"pids\":[8]}"),
+		     "\"notStopped\":[{\"pid\":8,\"why\":\"its trace is taken by the framework"));
+	s.state = FABRIC_IDLE;
+	jobs_status(j, &from, FABRIC_TRACE_STATUS, &s);
+	CHECK(strstr(stop(j, "{\"pids\":[8]}"), "\"notStopped\":[]"));
+	CHECK(strstr(stop(j, "{\"pids\":[8],\"job_id\":3}"), "\"processesMatched\":[]"));
+	end(j);
+}
+
+/* --- what guests say --- */
+
+static const char *answers(struct jobs *j, const char *id)
+{
+	static char *text;
+	json_t *q = json_pack("{ss}", "request", id);
+	json_t *r = jobs_answers(j, q);
+
+	free(text);
+	text = json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS);
+	json_decref(r);
+	json_decref(q);
+	return text;
+}
+
+static bool say_to(struct jobs *j, const char *text, size_t len)
+{
+	struct jobs_sender from = sender(getuid(), true);
+
+	from.pid = getpid();
+	return jobs_said(j, &from, text, len);
+}
+
+TEST(jobs_guest, what_became_of_an_order)
+{
+	struct jobs *j = make();
+	struct jobs_sender from = sender(getuid(), true);
+	int code;
+
+	from.pid = getpid();
+	struct jobs_process *p = jobs_hear(j, &from, 0, getpid(), &code);
+	CHECK(p && p->guest);
+	jobs_asked(p, 77);
+	CHECK(strstr(answers(j, "77"), "\"done\":0,\"failed\":[],\"told\":[],\"waiting\":["));
+	CHECK(say_to(j, "77 ", 3));
+	CHECK_STR(answers(j, "77"), "{\"done\":1,\"failed\":[],\"told\":[],\"waiting\":[]}");
+	CHECK(say_to(j, "77 +ended in step 4", 19));
+	CHECK(strstr(answers(j, "77"), "\"done\":1,\"failed\":[],\"told\":[{"));
+	CHECK(strstr(answers(j, "77"), "\"what\":\"ended in step 4\""));
+	CHECK(say_to(j, "77 not \xff\n so", 12));
+	CHECK(strstr(answers(j, "77"), "\"done\":0,\"failed\":[{"));
+	CHECK(strstr(answers(j, "77"), "\"why\":\"not ?? so\""));
+	CHECK(say_to(j, "77 +", 4));
+	CHECK(strstr(answers(j, "77"), "\"what\":\"\""));
+	CHECK(say_to(j, "78 of another", 13));
+	CHECK(strstr(answers(j, "78"), "\"done\":0,\"failed\":[]"));
+	CHECK(!say_to(j, "77", 2) && !say_to(j, "", 0));
+	end(j);
+}
+
 /* --- reports --- */
 
 static int report(struct jobs *j, struct jobs_sender from, int pid, unsigned rows)

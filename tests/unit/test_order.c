@@ -101,6 +101,23 @@ TEST(order, monitor_faults)
 		CHECK_STR(read_with(wrong[i][0], wrong[i][1], &o), wrong[i][0]);
 }
 
+TEST(order, a_lease_has_a_number_and_an_end)
+{
+	static const char *const wrong[] = {"", "0", "-1", "x", "9223372036854775808"};
+	struct monitor_order o;
+
+	CHECK(!read_with("DURATION", "12\nSONDE_LEASE = 9223372036854775807", &o));
+	CHECK(o.lease == INT64_MAX && o.duration_ms == 12000);
+	CHECK(!read_with("DURATION", "12", &o) && !o.lease);
+	CHECK_STR(read_with("DURATION", "0\nSONDE_LEASE=7", &o), "SONDE_LEASE");
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "12\nSONDE_LEASE=%s", wrong[i]);
+		CHECK_STR(read_with("DURATION", text, &o), "SONDE_LEASE");
+	}
+}
+
 /* As the daemon hands it on: indented, with its own line behind. */
 TEST(order, trace)
 {
@@ -148,6 +165,15 @@ TEST(order, filter)
 	CHECK(passes("Nothing:x", ACTIVITY_KERNEL, "MatMul")); /* says nothing */
 	CHECK(passes("Kernel:a:b", ACTIVITY_KERNEL, "MatMul"));
 	CHECK(!passes("Kernel:", ACTIVITY_KERNEL, "MatMul"));
+}
+
+TEST(order, the_end_of_a_trace)
+{
+	static const char given[] = "SONDE_TRACE_STOP=true\nREQUEST_TRACE_ID=7";
+
+	CHECK_INT(order_kind(given, strlen(given)), ORDER_TRACE_STOP);
+	CHECK_INT(order_kind("SONDE_TRACE_STOP=false", 22), ORDER_NONE);
+	CHECK_INT(order_kind("SONDE_TRACE_STOP=", 17), ORDER_NONE);
 }
 
 TEST(order, pause)

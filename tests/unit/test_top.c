@@ -292,6 +292,58 @@ TEST(top, no_device_is_busier_than_the_time)
 	toplist_report_free(r);
 }
 
+TEST(top, what_is_collected_is_told)
+{
+	static const char head_of[] = "{\"pid\":7,\"from\":1000,\"to\":2000,\"kinds\":";
+	char text[160];
+
+	snprintf(text, sizeof(text), "%s[\"Kernel\",\"Hccl\",\"of tomorrow\"]}", head_of);
+	struct toplist_report *r = read_text(text);
+	CHECK(toplist_collects(r, TOPLIST_KERNELS) && toplist_collects(r, TOPLIST_COMMUNICATION));
+	CHECK(!toplist_collects(r, TOPLIST_COPIES) && toplist_collects(r, TOPLIST_BUSY));
+	toplist_report_free(r);
+	r = read_text("{\"pid\":7,\"from\":1000,\"to\":2000}"); /* by an older recorder */
+	CHECK(toplist_collects(r, TOPLIST_COPIES));
+	toplist_report_free(r);
+	for (int i = 0; i < 3; i++) {
+		static const char *const bad[] = {"{}", "[1]", "\"Kernel\""};
+
+		snprintf(text, sizeof(text), "%s%s}", head_of, bad[i]);
+		CHECK(!read_text(text));
+	}
+}
+
+/* --- what is to blame --- */
+
+static int order_of(struct toplist_regression a, struct toplist_regression b)
+{
+	CHECK_INT(toplist_by_cause(&b, &a), -toplist_by_cause(&a, &b));
+	return toplist_by_cause(&a, &b);
+}
+
+TEST(top, the_cause_is_before_what_waits_for_it)
+{
+	struct toplist_regression gemm = {"Kernel", "gemm", .mean_ns = 1200, .baseline_ns = 1000};
+	struct toplist_regression add = gemm, wait = gemm, nccl = gemm, usual = gemm;
+
+	gemm.calls = add.calls = wait.calls = nccl.calls = usual.calls = 100;
+	wait.kind = "Communication";
+	wait.mean_ns = 90000;
+	nccl.name = "ncclDevKernel_AllReduce";
+	nccl.mean_ns = 80000;
+	add.calls = 1000;
+	usual.mean_ns = 1000;
+	usual.calls = 100000;
+	CHECK(order_of(gemm, wait) < 0);
+	CHECK(order_of(gemm, nccl) < 0);
+	CHECK(order_of(wait, nccl) < 0);
+	CHECK(order_of(add, gemm) < 0); /* it costs more */
+	CHECK(order_of(wait, usual) < 0); /* as usual again: nothing is wrong with it any more */
+	CHECK_INT(order_of(gemm, gemm), 0);
+	CHECK(toplist_waits("Hccl", "x") && toplist_waits("Kernel", "hcom_allReduce_"));
+	CHECK(!toplist_waits("Kernel", "MatMul"));
+}
+
 /* --- the slowest rank --- */
 
 static struct toplist_slowest slowest(const unsigned *step_ms, const unsigned *comm_percent,

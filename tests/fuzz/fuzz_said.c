@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What guests say to their orders: any bytes, a line each, to an order with the number 7. What is
+ * told of them is JSON, of bounded length, and `nputrace --stop` makes rows of it.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/ctl_stop.h"
+#include "daemon/daemon.h"
+#include "daemon/jobs_impl.h"
+
+#define MOST_WORDS 1600 /* of two guests, 256 bytes each, as JSON escapes them */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Two guests of one process: what it says is said by both. */
+static void add_guests(struct jobs *j, const struct jobs_sender *from)
+{
+	for (int64_t job = 0; job < 2; job++) {
+		int code = 0;
+		struct jobs_process *p = jobs_hear(j, from, job, from->pid, &code);
+
+		BUG_ON(!p || !p->guest);
+		jobs_asked(p, 7);
+	}
+}
+
+static void say(struct jobs *j, const struct jobs_sender *from, const uint8_t *line, size_t len)
+{
+	/* In memory of its exact length, so that a step beyond it shows. */
+	char *copy = xmalloc(len ? len : 1);
+
+	if (len)
+		memcpy(copy, line, len);
+	jobs_said(j, from, copy, len);
+	free(copy);
+}
+
+static void look(const struct jobs *j)
+{
+	json_t *request = json_pack("{ss}", "request", "7"), *said = jobs_answers(j, request);
+	json_t *reply = json_pack("{s[i]}", "processesMatched", 1);
+	size_t n = 0;
+
+	char *text = json_dumps(said, JSON_COMPACT | JSON_ENSURE_ASCII);
+	BUG_ON(!text || strlen(text) > 2 * MOST_WORDS + 256);
+	size_t told = json_array_size(json_object_get(said, "told")) +
+		      json_array_size(json_object_get(said, "failed")) +
+		      json_array_size(json_object_get(said, "waiting"));
+	BUG_ON(told > 2);
+	struct ctl_stop_row *rows = ctl_stop_read(reply, said, &n);
+	BUG_ON(!n || n > 3);
+	for (size_t i = 0; i < n; i++)
+		BUG_ON(rows[i].state >= CTL_STOPPED_STATES || !rows[i].words);
+	free(rows);
+	free(text);
+	json_decref(request);
+	json_decref(said);
+	json_decref(reply);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct event_base *base;
+	static const struct jobs_address address = {.len = 20};
+	struct jobs_sender from = {
+		.pid = getpid(), .uid = getuid(), .endpoint = "dir", .guest = &address};
+
+	log_set_level(LOG_ERROR);
+	if (!base) {
+		base = event_base_new();
+		event_base_priority_init(base, DAEMON_PRIORITIES);
+	}
+	struct jobs *j = jobs_new(base, 16);
+	say(j, &from, data, size); /* nobody is there yet */
+	add_guests(j, &from);
+	look(j);
+	for (size_t at = 0; at < size;) {
+		const uint8_t *stop = memchr(data + at, '\n', size - at);
+		size_t len = stop ? (size_t)(stop - data) - at : size - at;
+
+		say(j, &from, data + at, len);
+		look(j);
+		at += len + 1;
+	}
+	say(j, &from, data, size); /* with newlines in it */
+	look(j);
+	jobs_free(j);
+	return 0;
+}
