@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Inner node: n children, key[i] = smallest key that may lie below child i (key[0] is not used for
- * searching). Removal leaves nodes underfull and drops them when they are empty: blocks come and
- * go in bursts, and rebalancing would cost more than it saves.
+ * Inner node: n children, key[i] = smallest key that may lie below child i, in rising order.
+ * Removal leaves nodes underfull and drops them when they are empty: blocks come and go in bursts,
+ * and rebalancing would cost more than it saves.
  */
 #include "base/omap.h"
 
@@ -136,6 +136,8 @@ void *omap_put(struct omap *m, uint64_t key, void *value)
 	}
 	struct omap_node *nd = m->root;
 	for (unsigned h = m->height; h; h--) {
+		if (key < nd->key[0])
+			nd->key[0] = key; /* or a child that is split would stand before it */
 		unsigned i = child_of(nd, key);
 		struct omap_node *child = nd->ptr[i];
 		if (child->n == FANOUT) {

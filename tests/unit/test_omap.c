@@ -61,3 +61,21 @@ TEST(omap, empties_and_fills_again)
 	}
 	omap_release(&m);
 }
+
+/* Whatever the order in which keys come, all of them are found. */
+TEST(omap, keys_in_many_orders)
+{
+	for (int round = 0; round < 300; round++) {
+		struct omap m = {0};
+		uint64_t first = state;
+		int n = 200 + round * 13;
+
+		for (int i = 0; i < n; i++)
+			CHECK(!omap_put(&m, next(), &m));
+		CHECK(omap_check(&m));
+		state = first;
+		for (int i = 0; i < n; i++)
+			CHECK(omap_get(&m, next()) == &m);
+		omap_release(&m);
+	}
+}
