@@ -25,12 +25,11 @@ LANES = {
     "python": re.compile(
         r"test_(torch_|python_(?!lines|stacks)|package_|framework_|describe)"
     ),
-    "monitor": re.compile(
-        r"test_(monitor|quick_start|trace_|top|guest_|cupti|activity_|sim_|kineto_"
-        r"|wheel|install|bootstrap)"
-    ),
+    "waiting": re.compile(r"test_(top|guest_|trace_stop|monitor_recorder|kineto_)"),
+    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
     "memory": re.compile(
-        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher)"
+        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher"
+        r"|wheel|install|bootstrap)"
     ),
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")

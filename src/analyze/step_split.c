@@ -309,6 +309,7 @@ struct split_rank *split_rank_new(void)
 	r->parent = xstrdup("");
 	r->dir = xstrdup("");
 	r->note = xstrdup("");
+	r->waiting_for = xstrdup("");
 	return r;
 }
 
@@ -329,5 +330,6 @@ void split_rank_free(struct split_rank *r)
 	free(r->parent);
 	free(r->dir);
 	free(r->note);
+	free(r->waiting_for);
 	free(r);
 }

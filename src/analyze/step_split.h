@@ -61,6 +61,12 @@ struct split_rank {
 	char *parent; /* who has started it: ranks of a job on one host have the same; "" */
 	char *dir; /* where it was read from or written to; not in the JSON */
 	char *note; /* what the reader should know first: that it was killed, or "" */
+	uint32_t world, local_world; /* of how many ranks it is one, of its host; 0: not known */
+	bool chosen; /* the order named ranks: that others left nothing is no wonder */
+	bool ended; /* by request, with all that its device's library had told by then */
+	uint64_t waiting; /* launches that had not run at the end */
+	uint64_t waiting_ns; /* when the first of them was made; 0: there is none */
+	char *waiting_for; /* what that one runs, as it did a step before; "": not known */
 	uint64_t lost; /* activities that the source or the rings could not tell */
 	uint64_t left_out; /* that the trace had no room for */
 	uint64_t after_ns; /* device time that was launched in the steps and ran after them */

@@ -241,6 +241,15 @@ static int say_none(const struct split_job *j, const char *dir, const struct tro
 		       of, id, dir);
 }
 
+/* Those of other hosts may have the number that their own daemon gave. */
+static bool is_of_several_hosts(const struct split_job *j)
+{
+	for (size_t i = 0; i < j->nranks; i++)
+		if (j->ranks[i]->local_world && j->ranks[i]->local_world < j->ranks[i]->world)
+			return true;
+	return false;
+}
+
 int split_job_read(struct split_job *j, const char *dir, const char *request, struct err *err)
 {
 	char *own = xasprintf("%s/" SPLIT_RANK_FILE, dir);
@@ -253,6 +262,7 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 	if (is_rank)
 		return 0;
 	keep_one_request(j, request);
+	j->gathered = !request || !is_of_several_hosts(j);
 	const struct split_rank *last = newest(j);
 	struct troubles t = {.request = request, .since_ns = last ? begins(last) : 0};
 	read_troubles(j, dir, &t);

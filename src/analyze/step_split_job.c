@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 #define NOTABLE_PERCENT 2 /* differences of less are the noise of clocks and machines */
+#define SPREADS 2 /* times the usual deviation of the others: less is noise, too */
 
 void split_job_add(struct split_job *j, struct split_rank *r)
 {
@@ -102,19 +103,96 @@ static void make_rows(struct split_job *j)
 
 			row->rank = r;
 			row->device = r->ndevices ? &r->devices[k] : NULL;
-			row->mean = mean_of(row->device ? row->device->all : bare_steps(r),
-					    r->whole_steps);
+			row->steps = r->whole_steps;
+			row->mean =
+				mean_of(row->device ? row->device->all : bare_steps(r), row->steps);
 		}
 	}
 }
 
+/* --- what they have in common --- */
+
+/* Numbers of steps, the last one not in it. */
+struct range {
+	uint64_t from, to;
+};
+
+/* A device that waits for work that was launched in a step is not idle in it, though it looks so.
+ */
+static bool is_comparable(const struct split_rank *r, size_t step)
+{
+	const struct split_step *s = &r->steps[step];
+
+	return s->whole && s->number != SPLIT_NO_NUMBER &&
+	       (!r->waiting_ns || s->end_ns <= r->waiting_ns);
+}
+
+static struct range comparable_steps(const struct split_rank *r)
+{
+	struct range own = {0};
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (!is_comparable(r, i))
+			continue;
+		if (!own.to)
+			own.from = r->steps[i].number;
+		own.to = r->steps[i].number + 1;
+	}
+	return own;
+}
+
+/* Empty: nobody was ended by request, or they share no step. */
+static struct range common_steps(const struct split_job *j)
+{
+	struct range all = {0, UINT64_MAX};
+	bool ended = false;
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		const struct split_rank *r = j->ranks[i];
+		struct range own = comparable_steps(r);
+
+		if (own.from == own.to || !(r->ended || split_rank_is_complete(r)))
+			continue;
+		ended |= !split_rank_is_complete(r);
+		all.from = own.from > all.from ? own.from : all.from;
+		all.to = own.to < all.to ? own.to : all.to;
+	}
+	return ended && all.from < all.to ? all : (struct range){0};
+}
+
+/* Makes the mean that of these steps; false: it has none of them. */
+static bool keep_steps(struct split_row *row, struct range common)
+{
+	const struct split_rank *r = row->rank;
+	struct split_times sum = {0};
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		uint64_t ns = r->steps[i].end_ns - r->steps[i].start_ns;
+		struct split_times bare = {.step_ns = ns, .part_ns = {[SPLIT_IDLE] = ns}};
+
+		if (!is_comparable(r, i) || r->steps[i].number < common.from ||
+		    r->steps[i].number >= common.to)
+			continue;
+		split_times_add(&sum, row->device ? &row->device->steps[i] : &bare);
+		n++;
+	}
+	if (!n)
+		return false;
+	row->mean = mean_of(sum, n);
+	row->steps = n;
+	return true;
+}
+
 /*
  * A trace that was cut lacks what the device's library had not told yet: its device looks idle. So
- * does one of which nothing was told at all, among others that have.
+ * does one of which nothing was told at all, among others that have. Who was ended by request has
+ * told everything, but only some steps: those are compared that all have.
  */
 static void choose_rows(struct split_job *j)
 {
 	struct split_times sum = {0}, some = {0};
+	struct range common = common_steps(j);
 	uint64_t judged = 0, counted = 0;
 	bool devices = false;
 
@@ -123,7 +201,11 @@ static void choose_rows(struct split_job *j)
 	for (size_t i = 0; i < j->nrows; i++) {
 		struct split_row *row = &j->rows[i];
 
-		row->judged = split_rank_is_complete(row->rank) && (row->device || !devices);
+		row->judged =
+			(split_rank_is_complete(row->rank) || (row->rank->ended && common.to)) &&
+			(row->device || !devices) && (!common.to || keep_steps(row, common));
+		if (row->judged && common.to && row->steps > j->slowest.common)
+			j->slowest.common = row->steps;
 		if (row->judged) {
 			split_times_add(&sum, &row->mean);
 			judged++;
@@ -140,6 +222,12 @@ static void choose_rows(struct split_job *j)
 
 typedef uint64_t (*measure_fn)(const struct split_row *row, const void *arg);
 
+/* How far a measure is from what is usual. */
+struct distance {
+	measure_fn fn;
+	uint64_t from;
+};
+
 static uint64_t step_of(const struct split_row *row, const void *arg)
 {
 	(void)arg;
@@ -150,6 +238,14 @@ static uint64_t own_of(const struct split_row *row, const void *arg)
 {
 	(void)arg;
 	return row->mean.step_ns - row->mean.part_ns[SPLIT_COMM];
+}
+
+static uint64_t distance_of(const struct split_row *row, const void *arg)
+{
+	const struct distance *d = arg;
+	uint64_t v = d->fn(row, NULL);
+
+	return v > d->from ? v - d->from : d->from - v;
 }
 
 static uint64_t part_of(const struct split_row *row, const void *arg)
@@ -166,7 +262,7 @@ static uint64_t kernel_ns_of(const struct split_row *row, const void *arg)
 		const struct split_kernel *own = &row->rank->kernels[i];
 
 		if (own->part == k->part && !strcmp(own->name, k->name))
-			return own->total_ns / row->rank->whole_steps;
+			return own->total_ns / row->rank->whole_steps; /* judged: it has some */
 	}
 	return 0;
 }
@@ -207,9 +303,21 @@ static size_t most(const struct split_job *j, measure_fn fn)
 	return at;
 }
 
-static bool is_notable(uint64_t more, uint64_t less, uint64_t of)
+/*
+ * The row with the most of it, and how much time a step that explains: 0 if it is no more than
+ * noise, by the time of a step or by how far the others are from each other.
+ */
+static uint64_t excess(const struct split_job *j, measure_fn fn, struct split_slowest *s)
 {
-	return more > less && (more - less) * 100 > of * NOTABLE_PERCENT;
+	s->row = most(j, fn);
+	s->ns = fn(&j->rows[s->row], NULL);
+	s->others_ns = median_of_others(j, s->row, fn, NULL);
+	if (s->ns <= s->others_ns)
+		return 0;
+	struct distance d = {fn, s->others_ns};
+	uint64_t more = s->ns - s->others_ns, spread = median_of_others(j, s->row, distance_of, &d);
+	return more * 100 > j->mean.step_ns * NOTABLE_PERCENT && more >= SPREADS * spread ? more
+											  : 0;
 }
 
 /* Among the parts that count for the verdict, the one that is longer by the most. */
@@ -266,21 +374,20 @@ static void find_slowest(struct split_job *j)
 		counted += j->rows[i].judged;
 	if (counted < 2)
 		return;
-	s->verdict = SPLIT_SLOW_STEPS;
-	s->row = most(j, step_of);
-	s->ns = step_of(&j->rows[s->row], NULL);
-	s->others_ns = median_of_others(j, s->row, step_of, NULL);
-	if (!is_notable(s->ns, s->others_ns, s->others_ns)) {
-		s->verdict = SPLIT_WAITED_FOR;
-		s->row = most(j, own_of);
-		s->ns = own_of(&j->rows[s->row], NULL);
-		s->others_ns = median_of_others(j, s->row, own_of, NULL);
-		/* Without communication nobody waits. */
-		if (!j->mean.comm_ns || !is_notable(s->ns, s->others_ns, j->mean.step_ns)) {
-			s->verdict = SPLIT_EVEN;
-			return;
-		}
+	struct split_slowest longer = *s, waited = *s;
+	uint64_t by_steps = excess(j, step_of, &longer);
+	/* Without communication nobody waits. */
+	uint64_t by_waiting = j->mean.comm_ns ? excess(j, own_of, &waited) : 0;
+	longer.verdict = SPLIT_SLOW_STEPS;
+	waited.verdict = SPLIT_WAITED_FOR;
+	if (!by_steps && !by_waiting) {
+		s->verdict = SPLIT_EVEN;
+		return;
 	}
+	/* What explains more time: a step that is a little longer does not hide that all wait for
+	 * another rank. What makes its own steps longer is of both, and is told as that. */
+	bool same = longer.row == waited.row;
+	*s = by_waiting > by_steps + (same ? by_steps / 2 : 0) ? waited : longer;
 	find_part(j, s);
 	if (s->why != SPLIT_IDLE)
 		find_kernel(j, s);

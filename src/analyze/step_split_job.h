@@ -8,8 +8,9 @@
  * long for it.
  *
  * Only what can be compared is: traces that go to the end of their last step, of ranks that have
- * told work of a device if any has. If ranks come more than once, or say that they are of several
- * jobs, each job is judged by itself.
+ * told work of a device if any has. If traces were ended by request, these too, and of all the
+ * whole steps that they have in common. If ranks come more than once, or say that they are of
+ * several jobs, each job is judged by itself.
  */
 #ifndef SONDE_ANALYZE_STEP_SPLIT_JOB_H
 #define SONDE_ANALYZE_STEP_SPLIT_JOB_H
@@ -20,7 +21,8 @@
 struct split_row {
 	const struct split_rank *rank;
 	const struct split_device *device;
-	struct split_times mean; /* of a whole step */
+	struct split_times mean; /* of a whole step; if some are compared, of those */
+	uint32_t steps; /* that the mean is of */
 	bool judged; /* it is compared with others, and in the mean of all */
 };
 
@@ -36,6 +38,7 @@ enum split_verdict {
 struct split_slowest {
 	enum split_verdict verdict;
 	size_t row;
+	uint32_t common; /* whole steps that were compared; 0: all that each has */
 	uint64_t ns, others_ns; /* of the step, or of what of it is no communication */
 	enum split_part why; /* the part that is longer by the most */
 	uint64_t why_ns, why_others_ns;
@@ -67,6 +70,7 @@ struct split_job {
 	struct split_job *jobs; /* judged apart, of the same ranks; none if they cannot be told */
 	size_t njobs;
 	bool part; /* of another, whose ranks they are */
+	bool gathered; /* all ranks that have left anything are here: who is not, has not */
 	char *notes; /* lines about what could not be read; NULL: none */
 };
 

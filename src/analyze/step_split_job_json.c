@@ -4,6 +4,9 @@
 
 #include "analyze/json.h"
 #include "analyze/step_split_job.h"
+#include "analyze/step_split_missing.h"
+
+#define MOST_MISSING 65536 /* numbers in the list: a size may be any */
 
 static json_t *mean_json(const struct split_times *t)
 {
@@ -36,7 +39,7 @@ static json_t *rows_json(const struct split_job *j)
 		json_t *o = json_object();
 
 		put_row(o, &j->rows[i]);
-		put_number(o, "steps", j->rows[i].rank->whole_steps);
+		put_number(o, "steps", j->rows[i].steps);
 		put_bool(o, "judged", j->rows[i].judged);
 		json_object_set_new(o, "mean", mean_json(&j->rows[i].mean));
 		json_array_append_new(list, o);
@@ -57,6 +60,7 @@ static json_t *slowest_json(const struct split_job *j)
 	json_t *o = json_object();
 
 	put_text(o, "verdict", verdicts[s->verdict]);
+	put_known(o, "common_steps", s->common, s->common);
 	if (s->verdict < SPLIT_SLOW_STEPS)
 		return o;
 	put_row(o, &j->rows[s->row]);
@@ -95,8 +99,23 @@ static json_t *kernels_json(const struct split_job *j)
 	return list;
 }
 
+static json_t *missing_json(const struct split_job *j)
+{
+	json_t *list = json_array();
+	struct split_gap gap = {0};
+
+	while (split_gap_next(j, &gap))
+		for (uint32_t r = gap.from; r < gap.to; r++) {
+			if (json_array_size(list) >= MOST_MISSING)
+				return list;
+			json_array_append_new(list, json_integer(r));
+		}
+	return list;
+}
+
 static void put_answer(json_t *o, const struct split_job *j)
 {
+	json_object_set_new(o, "missing", missing_json(j));
 	json_object_set_new(o, "mean", mean_json(&j->mean));
 	json_object_set_new(o, "slowest", slowest_json(j));
 	json_object_set_new(o, "rows", rows_json(j));

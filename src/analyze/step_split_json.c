@@ -98,7 +98,14 @@ json_t *split_rank_json(const struct split_rank *r)
 	put_text(o, "job", r->job);
 	put_text(o, "parent", r->parent);
 	put_text(o, "note", r->note);
+	put_known(o, "world_size", r->world, r->world);
+	put_known(o, "local_world_size", r->local_world, r->local_world);
+	put_bool(o, "ranks_chosen", r->chosen);
 	put_bool(o, "complete", split_rank_is_complete(r));
+	put_bool(o, "ended_by_request", r->ended);
+	put_number(o, "not_run", r->waiting);
+	put_known(o, "not_run_since_ns", r->waiting_ns, r->waiting_ns);
+	put_text(o, "not_run_first", r->waiting_for);
 	put_number(o, "lost", r->lost);
 	put_number(o, "left_out", r->left_out);
 	put_number(o, "after_ns", r->after_ns);
@@ -143,6 +150,30 @@ static bool get_text(const json_t *o, const char *key, char **out)
 static bool get_text_if(const json_t *o, const char *key, char **out)
 {
 	return !json_object_get(o, key) || get_text(o, key, out);
+}
+
+static bool get_if(const json_t *o, const char *key, uint64_t max, uint64_t *out)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return !v || json_is_null(v) || get_small(o, key, max, out);
+}
+
+/* How far it got, and of how many it is one. */
+static bool get_end(const json_t *o, struct split_rank *r)
+{
+	uint64_t world = 0, local_world = 0;
+
+	r->chosen = json_is_true(json_object_get(o, "ranks_chosen"));
+	r->ended = json_is_true(json_object_get(o, "ended_by_request"));
+	if (!get_if(o, "world_size", INT32_MAX, &world) ||
+	    !get_if(o, "local_world_size", INT32_MAX, &local_world))
+		return false;
+	r->world = (uint32_t)world;
+	r->local_world = (uint32_t)local_world;
+	return get_if(o, "not_run", INT64_MAX, &r->waiting) &&
+	       get_if(o, "not_run_since_ns", INT64_MAX, &r->waiting_ns) &&
+	       get_text_if(o, "not_run_first", &r->waiting_for);
 }
 
 static bool get_step(const json_t *o, uint64_t from, struct split_step *out)
@@ -271,7 +302,7 @@ static bool get_rank(const json_t *o, struct split_rank *r)
 	r->pid = (uint32_t)pid;
 	return get_text(o, "host", &r->host) && get_text(o, "request", &r->request) &&
 	       get_text_if(o, "job", &r->job) && get_text_if(o, "parent", &r->parent) &&
-	       get_text(o, "note", &r->note) && get(o, "lost", &r->lost) &&
+	       get_text(o, "note", &r->note) && get_end(o, r) && get(o, "lost", &r->lost) &&
 	       get(o, "left_out", &r->left_out) && get(o, "after_ns", &r->after_ns) &&
 	       get(o, "other_names", &r->other_names) && get(o, "other_calls", &r->other_calls) &&
 	       get_small(o, "other_ns", INT64_MAX / 2, &r->other_ns) &&

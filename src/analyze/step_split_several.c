@@ -100,8 +100,10 @@ void split_job_part(struct split_job *j)
 	divide(j, job_of);
 	divide(j, parent_of);
 	if (is_told_apart(j)) {
-		for (size_t i = 0; i < j->njobs; i++)
+		for (size_t i = 0; i < j->njobs; i++) {
+			j->jobs[i].gathered = j->gathered;
 			split_job_judge(&j->jobs[i]);
+		}
 		return;
 	}
 	for (size_t i = 0; i < j->njobs; i++)

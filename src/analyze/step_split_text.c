@@ -7,6 +7,7 @@
 
 #include "analyze/frames.h"
 #include "analyze/plain_words.h"
+#include "analyze/step_split_missing.h"
 
 #define NAME_COLUMNS 60
 
@@ -125,8 +126,14 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 
 	if (s->verdict < SPLIT_EVEN)
 		return;
+	if (s->common) {
+		buf_add_str(out, "in the ");
+		words_of(out, s->common, "whole step");
+		buf_add_str(out, " that all of them have, ");
+	}
 	if (s->verdict == SPLIT_EVEN) {
-		buf_add_str(out, "No rank is notably slower than the others.\n");
+		buf_add_str(out, "no rank is notably slower than the others.\n");
+		capital(out, at);
 		return;
 	}
 	split_row_label(&j->rows[s->row], out);
@@ -170,9 +177,17 @@ static void say_rank(const struct split_rank *r, struct buf *out)
 	capital(out, at);
 }
 
+static bool is_judged(const struct split_job *j, const struct split_rank *r)
+{
+	for (size_t i = 0; i < j->nrows; i++)
+		if (j->rows[i].rank == r && j->rows[i].judged)
+			return true;
+	return false;
+}
+
 #define INCOMPLETE_SHOWN 8
 
-/* First of all: what is said below is not about these. */
+/* Before what is said below, which is not about these, or only about a part of their steps. */
 static void say_incomplete(const struct split_job *j, struct buf *out)
 {
 	size_t n = 0;
@@ -186,7 +201,9 @@ static void say_incomplete(const struct split_job *j, struct buf *out)
 		buf_add_str(out, ": ");
 		add_name(out, *r->note ? r->note : "its trace does not go to the end of its steps",
 			 400);
-		buf_add_str(out, j->nranks > 1 ? ". It is not compared with the others.\n" : ".\n");
+		buf_add_str(out, j->nranks > 1 && !is_judged(j, r)
+					 ? ". It is not compared with the others.\n"
+					 : ".\n");
 	}
 	if (n > INCOMPLETE_SHOWN)
 		buf_addf(out, "So are the traces of %zu more: %zu of %zu are not complete.\n",
@@ -273,7 +290,7 @@ static void table_ranks(const struct split_job *j, unsigned top, struct buf *out
 			buf_addf(out, " %6u", row->device->device);
 		else
 			buf_addf(out, " %6s", "-");
-		buf_addf(out, " %5u", row->rank->whole_steps);
+		buf_addf(out, " %5u", row->steps);
 		add_times(out, &row->mean);
 	}
 	rest_of(out, n, j->nrows);
@@ -358,6 +375,7 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 
 static void say_answer(const struct split_job *j, struct buf *out)
 {
+	split_missing_say(j, out);
 	say_incomplete(j, out);
 	say_split(j, out);
 	say_slowest(j, out);

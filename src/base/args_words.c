@@ -2,6 +2,8 @@
 /* Words of a command line by themselves: numbers, sizes, lists, and what was nearly typed. */
 #include "base/args.h"
 
+#include <ctype.h>
+
 bool args_size(const char *s, uint64_t *out_bytes)
 {
 	static const char units[] = "kmgt";
@@ -57,6 +59,20 @@ void args_list_choices(const char *const *choices, struct buf *out)
 	}
 }
 
+static bool same_letter(char a, char b)
+{
+	return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* One of the words that a name is put together from, such as `kind` of `activity-kind`. */
+static bool is_part(const char *word, size_t len, const char *name)
+{
+	for (const char *at = strchr(name, '-'); at; at = strchr(at + 1, '-'))
+		if (!strncmp(at + 1, word, len) && (!at[len + 1] || at[len + 1] == '-'))
+			return true;
+	return false;
+}
+
 /* Edit distance with neighbour swaps; both words are short, longer ones are far by definition. */
 static unsigned distance(const char *a, size_t la, const char *b, size_t lb)
 {
@@ -71,7 +87,7 @@ static unsigned distance(const char *a, size_t la, const char *b, size_t lb)
 		d[0][j] = (unsigned char)j;
 	for (size_t i = 1; i <= la; i++) {
 		for (size_t j = 1; j <= lb; j++) {
-			unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			unsigned best = d[i - 1][j - 1] + !same_letter(a[i - 1], b[j - 1]);
 
 			if (d[i - 1][j] + 1u < best)
 				best = d[i - 1][j] + 1u;
@@ -97,7 +113,7 @@ const char *args_nearest(const char *word, size_t len, const char *const *names)
 		unsigned d = distance(word, len, names[i], strlen(names[i]));
 
 		/* A word cut off or written on, such as `leak` for `leaks`. */
-		if (d > 1 && !strncmp(word, names[i], len))
+		if (d > 1 && (!strncmp(word, names[i], len) || is_part(word, len, names[i])))
 			d = 1;
 		if (d <= least && (!found || d < least)) {
 			least = d;

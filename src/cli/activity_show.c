@@ -55,7 +55,7 @@ static void add_moment(struct buf *out, uint64_t ns)
 }
 
 struct totals {
-	uint64_t first_ns, last_ns, activities, lost, work_ns;
+	uint64_t first_ns, last_ns, activities, lost, rotated_files, work_ns;
 	uint64_t parts[SPLIT_PARTS], hidden_ns, time_ns; /* of all devices */
 	size_t devices;
 	bool torn, nameless, open; /* a file has no end */
@@ -73,6 +73,7 @@ static struct totals totals_of(const struct activity_sum *s)
 		t.last_ns = r->last_ns > t.last_ns ? r->last_ns : t.last_ns;
 		t.activities += r->activities;
 		t.lost += r->lost;
+		t.rotated_files += r->rotated_files;
 		t.torn |= r->torn;
 		t.nameless |= r->nameless;
 		t.open |= r->end == ACTIVITY_END_MISSING;
@@ -167,8 +168,15 @@ static void add_loss(const struct totals *t, struct buf *out)
 		words_count(out, t->lost);
 		buf_add_str(out,
 			    t->lost == 1 ? " activity was lost.\n" : " activities were lost.\n");
-	} else if (!t->open && !t->torn && !t->nameless) {
+	} else if (!t->open && !t->torn && !t->nameless && !t->rotated_files) {
 		buf_add_str(out, "As far as the files say nothing was lost.\n");
+	}
+	if (t->rotated_files) {
+		words_of(out, t->rotated_files, "older file");
+		buf_addf(out,
+			 " %s removed to make room (--json-rotate-log-files): what %s held is not "
+			 "in these numbers.\n",
+			 words_was(t->rotated_files), t->rotated_files == 1 ? "it" : "they");
 	}
 	if (t->torn)
 		buf_add_str(out, "A file ends inside of a line: its writer was killed, or is still "
@@ -243,7 +251,12 @@ static bool is_kernel(const struct sum_name *n)
 
 static bool is_communication(const struct sum_name *n)
 {
-	return n->kind == ACTIVITY_COMMUNICATION || n->kind == ACTIVITY_HCCL;
+	return n->kind == ACTIVITY_COMMUNICATION || (n->kind == ACTIVITY_HCCL && !n->again);
+}
+
+static bool is_again(const struct sum_name *n)
+{
+	return n->again;
 }
 
 static bool is_host(const struct sum_name *n)
@@ -265,6 +278,7 @@ static const struct {
 } sections[] = {
 	{"Work of devices", "kernels", is_kernel, sum_is_work},
 	{"Communication", "communication", is_communication, sum_is_work},
+	{"The same collectives as Hccl tells them", "hccl", is_again, is_again},
 	{"Calls on the host", "calls", is_host, is_host},
 	{"Marks", "marks", is_mark, is_mark},
 };
@@ -401,12 +415,14 @@ static json_t *rank_json(const struct sum_rank *r)
 
 	for (size_t i = 0; i < r->ndevices; i++)
 		json_array_append_new(devices, device_json(&r->devices[i]));
-	return json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o}", "pid",
-			 (json_int_t)r->pid, "rank", (json_int_t)r->rank, "format", r->format,
-			 "files", (json_int_t)r->files, "activities", (json_int_t)r->activities,
-			 "skipped", (json_int_t)r->skipped, "lost", (json_int_t)r->lost, "first_ns",
-			 (json_int_t)r->first_ns, "last_ns", (json_int_t)r->last_ns, "torn",
-			 r->torn, "nameless", r->nameless, "closed", closed, "devices", devices);
+	return json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o}",
+			 "pid", (json_int_t)r->pid, "rank", (json_int_t)r->rank, "format",
+			 r->format, "files", (json_int_t)r->files, "activities",
+			 (json_int_t)r->activities, "skipped", (json_int_t)r->skipped, "lost",
+			 (json_int_t)r->lost, "rotated_files", (json_int_t)r->rotated_files,
+			 "first_ns", (json_int_t)r->first_ns, "last_ns", (json_int_t)r->last_ns,
+			 "torn", r->torn, "nameless", r->nameless, "closed", closed, "devices",
+			 devices);
 }
 
 json_t *activity_show_json(const struct activity_sum *s, unsigned top)

@@ -35,11 +35,11 @@ static int print_file(const char *path, struct err *err)
 	ssize_t n = 0;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot read \"%s\"", path);
+		return err_sys(err, -errno, "cannot read '%s'", path);
 	while (r == 0 && (n = read(fd, piece, sizeof(piece))) > 0)
 		r = write_all(piece, (size_t)n, err);
 	if (r == 0 && n < 0)
-		r = err_sys(err, -errno, "cannot read \"%s\"", path);
+		r = err_sys(err, -errno, "cannot read '%s'", path);
 	close(fd);
 	return r;
 }
@@ -77,7 +77,7 @@ int activity_stdout(stdout_make_fn make, void *arg, struct err *err)
 
 	if (!mkdtemp(dir)) {
 		int code = err_sys(err, -errno,
-				   "cannot make a directory for what is to be printed in \"%s\"",
+				   "cannot make a directory for what is to be printed in '%s'",
 				   tmp && *tmp ? tmp : "/tmp");
 		free(dir);
 		return code;

@@ -70,6 +70,7 @@ static int on_activity(void *arg, const struct activity *a)
 	struct sum_name *n = find_name(s, a);
 	enum split_part part = split_part_of(a);
 
+	r->kinds |= UINT64_C(1) << a->kind;
 	s->kind_count[a->kind]++;
 	s->kind_ns[a->kind] += ns;
 	n->calls++;
@@ -102,6 +103,7 @@ static void add_about(struct activity_sum *s, struct sum_rank *r,
 	r->files = 1;
 	r->activities = about->activities;
 	r->lost = about->lost;
+	r->rotated_files = about->rotated_files;
 	r->skipped = about->skipped;
 	r->torn = about->torn;
 	r->nameless = about->nameless;
@@ -118,6 +120,8 @@ static void add_about(struct activity_sum *s, struct sum_rank *r,
 	same->files++;
 	same->activities += r->activities;
 	same->lost += r->lost;
+	same->rotated_files += r->rotated_files;
+	same->kinds |= r->kinds;
 	same->skipped += r->skipped;
 	same->torn |= r->torn;
 	same->nameless |= r->nameless;
@@ -205,8 +209,23 @@ static int by_device(const void *a, const void *b)
 	return x->device < y->device ? -1 : x->device > y->device;
 }
 
+/* Both kinds tell of the same collectives where both were asked for. */
+static void mark_again(struct activity_sum *s)
+{
+	const uint64_t hccl = UINT64_C(1) << ACTIVITY_HCCL;
+	const uint64_t both = hccl | UINT64_C(1) << ACTIVITY_COMMUNICATION;
+
+	for (size_t i = 0; i < s->nranks; i++)
+		if ((s->ranks[i].kinds & both) == hccl)
+			return; /* of this process nothing else tells of them */
+	for (size_t i = 0; i < s->nnames; i++)
+		s->names[i].again =
+			s->names[i].kind == ACTIVITY_HCCL && s->kind_count[ACTIVITY_COMMUNICATION];
+}
+
 void activity_sum_finish(struct activity_sum *s)
 {
+	mark_again(s);
 	if (s->nnames)
 		qsort(s->names, s->nnames, sizeof(*s->names), by_total);
 	if (s->nranks)
@@ -232,7 +251,7 @@ bool sum_is_work(const struct sum_name *n)
 {
 	struct activity a = {.kind = n->kind, .name = n->name};
 
-	return split_part_of(&a) != SPLIT_IDLE;
+	return !n->again && split_part_of(&a) != SPLIT_IDLE;
 }
 
 void activity_sum_release(struct activity_sum *s)

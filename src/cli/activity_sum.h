@@ -20,6 +20,7 @@ struct sum_name {
 	const char *name; /* as the file has it */
 	const char *group; /* of a communication, else "" */
 	uint8_t kind;
+	bool again; /* a collective that is told as Communication, too: counts once */
 	uint64_t calls, total_ns, max_ns, amount;
 	struct histogram times;
 };
@@ -42,6 +43,8 @@ struct sum_rank {
 	int32_t rank;
 	unsigned files;
 	uint64_t activities, lost, skipped;
+	uint64_t rotated_files; /* that went to make room for newer ones */
+	uint64_t kinds; /* that there are: a bit for each */
 	uint64_t first_ns, last_ns; /* of activities */
 	bool torn, nameless;
 	enum activity_end end; /* of its last file */

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "analyze/plain_words.h"
 #include "analyze/step_split_files.h"
 #include "base/mem.h"
+#include "cli/activity_convert.h"
 #include "cli/activity_show.h"
 #include "cli/activity_stdout.h"
 #include "cli/activity_sum.h"
@@ -69,7 +71,7 @@ static int add_files(struct paths *p, const char *dir, struct err *err)
 	int n = scandir(dir, &found, is_wanted, alphasort);
 
 	if (n < 0)
-		return err_sys(err, -errno, "cannot read \"%s\"", dir);
+		return err_sys(err, -errno, "cannot read '%s'", dir);
 	for (int i = 0; i < n; i++) {
 		paths_add(p, xasprintf("%s/%s", dir, found[i]->d_name));
 		free(found[i]);
@@ -106,7 +108,7 @@ static int add_dir(struct paths *p, const char *dir, struct err *err)
 	if (r < 0 || p->n > before)
 		return r;
 	return err_set(err, -ENOENT,
-		       "there is no .db or .jsonl file in \"%s\", nor a trace; npu-monitor and "
+		       "there is no .db or .jsonl file in '%s', nor a trace; npu-monitor and "
 		       "nputrace write them with --log-file, and 'sonde activity summary' says if "
 		       "a trace could not be written",
 		       dir);
@@ -119,7 +121,7 @@ static int find_paths(struct paths *p, char **words, int n, struct err *err)
 
 	for (int i = 0; r == 0 && i < n; i++) {
 		if (stat(words[i], &st) < 0)
-			r = err_sys(err, -errno, "cannot open \"%s\"", words[i]);
+			r = err_sys(err, -errno, "cannot open '%s'", words[i]);
 		else if (S_ISDIR(st.st_mode))
 			r = add_dir(p, words[i], err);
 		else
@@ -174,15 +176,6 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 
 /* --- export --- */
 
-struct copying {
-	const struct activity_writer_ops *ops;
-	struct activity_writer *writer; /* NULL: not opened */
-	struct err *err;
-	uint64_t lost;
-	uint64_t start_ns, end_ns;
-	char *groups;
-};
-
 static const struct activity_writer_ops *ops_of(unsigned format)
 {
 	static const struct activity_writer_ops *const all[] = {
@@ -196,99 +189,70 @@ static const struct activity_writer_ops *ops_of(unsigned format)
 	return all[format];
 }
 
-static int note_start(void *arg, const struct activity *a)
-{
-	struct copying *c = arg;
-
-	if (!c->start_ns || a->start_ns < c->start_ns)
-		c->start_ns = a->start_ns;
-	return 0;
-}
-
-static int copy_activity(void *arg, const struct activity *a)
-{
-	struct copying *c = arg;
-	int r = c->ops->put(c->writer, a, c->err);
-
-	c->end_ns = a->end_ns > c->end_ns ? a->end_ns : c->end_ns;
-	return r == -ENOTSUP && c->ops != &activity_xlsx_file ? 0 : r;
-}
-
-/* Who it was, and when it began: files have their names and times from that. */
-static int look_ahead(const struct paths *p, struct copying *c, struct activity_origin *who,
-		      struct err *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < p->n; i++) {
-		struct activity_about about = {.rank = -1};
-
-		r = activity_read(p->list[i], note_start, c, &about, err);
-		if (!who->pid) {
-			who->pid = about.pid;
-			who->rank = about.rank;
-		}
-		if (about.start_ns && about.start_ns < c->start_ns)
-			c->start_ns = about.start_ns;
-		activity_about_release(&about);
-	}
-	who->start_ns = c->start_ns;
-	return r;
-}
-
-static int copy_all(const struct paths *p, struct copying *c, struct err *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < p->n; i++) {
-		struct activity_about about = {.rank = -1};
-
-		r = activity_read(p->list[i], copy_activity, c, &about, err);
-		c->lost += about.lost;
-		if (about.groups && !c->groups)
-			c->groups = xstrdup(about.groups);
-		activity_about_release(&about);
-	}
-	return r;
-}
-
 struct exporting {
 	const struct paths *paths;
 	unsigned format;
+	struct converted done;
 };
 
 static int convert(void *arg, const char *output, struct err *err)
 {
-	const struct exporting *e = arg;
-	const struct paths *p = e->paths;
-	struct copying c = {.ops = ops_of(e->format), .err = err};
-	struct activity_origin who = {.rank = -1};
-	const struct activity_options all = {.lines_per_file = 500000, .files = -1};
-	int r = look_ahead(p, &c, &who, err);
+	struct exporting *e = arg;
 
-	if (r < 0)
-		return r;
-	c.writer = c.ops->open(output, &who, &all);
-	r = copy_all(p, &c, err);
-	const struct activity_closing end = {
-		.end_ns = c.end_ns, .groups = c.groups, .lost = c.lost};
-	int closed = c.ops->close(c.writer, &end, r < 0 ? NULL : err);
-	free(c.groups);
-	return r < 0 ? r : closed;
+	return activity_convert(e->paths->list, e->paths->n, ops_of(e->format), output, &e->done,
+				err);
 }
 
-static int export_to(const struct paths *p, const struct export_options *o, struct err *err)
+/* What is where now; on stderr, as the standard output may be the product. */
+static void say_written(const struct command *cmd, const struct converted *c, const char *output,
+			bool several)
 {
-	struct exporting e = {p, o->format};
+	struct buf text = {0};
 
-	if (strcmp(o->output, "-"))
-		return convert(&e, o->output, err);
-	if (o->format == FORMAT_XLSX || o->format == FORMAT_DB)
-		return err_set(err, -EINVAL,
-			       "%s is no text and cannot be printed: give --output a name ('./-' "
-			       "for a file that is called so)",
-			       formats[o->format]);
-	return activity_stdout(convert, &e, err);
+	if (!*c->path) {
+		fprintf(stderr, "%s: there are no activities: nothing was written\n",
+			cmd->spec.name);
+		return;
+	}
+	words_of(&text, c->activities, "activit");
+	text.len -= c->activities != 1; /* the s */
+	buf_add_str(&text, c->activities == 1 ? "y" : "ies");
+	if (c->processes > 1)
+		buf_addf(&text, " of %zu processes", c->processes);
+	if (several)
+		buf_addf(&text, " are in the directory '%s' now, a file for each process", output);
+	else
+		buf_addf(&text, " %s in '%s' now", c->activities == 1 ? "is" : "are", c->path);
+	fprintf(stderr, "%s: %s\n", cmd->spec.name, buf_str(&text));
+	buf_release(&text);
+}
+
+static bool is_of_one_process(unsigned format)
+{
+	return format == FORMAT_DB || format == FORMAT_JSONL;
+}
+
+static int export_to(const struct command *cmd, const struct paths *p,
+		     const struct export_options *o, struct err *err)
+{
+	struct exporting e = {.paths = p, .format = o->format};
+	int r;
+
+	if (!strcmp(o->output, "-")) {
+		if (o->format == FORMAT_XLSX || o->format == FORMAT_DB)
+			return err_set(err, -EINVAL,
+				       "%s is no text and cannot be printed: give --output a name "
+				       "('./-' for a file that is called so)",
+				       formats[o->format]);
+		r = activity_stdout(convert, &e, err);
+	} else {
+		r = convert(&e, o->output, err);
+		if (r == 0)
+			say_written(cmd, &e.done, o->output,
+				    e.done.processes > 1 && is_of_one_process(o->format));
+	}
+	converted_release(&e.done);
+	return r;
 }
 
 static int activity_export_run(const struct command *cmd, int argc, char **argv)
@@ -307,7 +271,7 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		int r = find_paths(&p, a.words, a.nwords, &err);
 
 		if (r == 0)
-			r = export_to(&p, &o, &err);
+			r = export_to(cmd, &p, &o, &err);
 		status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 	}
 	paths_release(&p);
@@ -342,8 +306,8 @@ static const struct opt export_option_rows[] = {
 	 .kind = OPT_TEXT,
 	 .arg = "PATH",
 	 .offset = offsetof(struct export_options, output),
-	 .help = "The file to write, of jsonl and db the directory. A file that is there is "
-		 "replaced. '-' prints chrome, csv and jsonl."},
+	 .help = "The file to write, of jsonl and db the directory, in which each process gets its "
+		 "own. A file that is there is replaced. '-' prints chrome, csv and jsonl."},
 	OPT_END,
 };
 
@@ -389,9 +353,11 @@ const struct command cmd_activity_export = {
 	.name = "activity export",
 	.spec = {.name = "sonde activity export",
 		 .summary = "write activities in another form",
-		 .description = "Reads what a monitor has written and writes it as a timeline, a "
-				"workbook, a table, Jsonl or DB. Several files become one. Prints "
-				"nothing when all went well.",
+		 .description =
+			 "Reads what a monitor has written and writes it as a timeline, a "
+			 "workbook, a table, Jsonl or DB. Several files become one, of Jsonl "
+			 "and DB those of each process. A line on stderr says what was "
+			 "written.",
 		 .usage = export_usage,
 		 .options = export_option_rows,
 		 .examples = export_examples,

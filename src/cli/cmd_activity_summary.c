@@ -91,7 +91,9 @@ const struct command cmd_activity_summary = {
 			 "where the time of a step goes: compute, communication that no compute "
 			 "hides, copies, idle; how much of the communication runs behind compute; "
 			 "which rank is slowest, by how much and in what; and which kernels took "
-			 "the time. The directory is the --log-file of nputrace, or that of one "
+			 "the time. Ranks that have left no trace come first, with where the "
+			 "others stand: in a hang, those wait for them. The directory is the "
+			 "--log-file of nputrace, or that of one "
 			 "rank below it. With --analyse the same is left there as "
 			 "summary_<request>.txt and .json.",
 		 .usage = usage,

@@ -32,37 +32,117 @@ static int check(const struct npu_monitor_config *c, struct err *err)
 	return 0;
 }
 
-/* Readers of the filter pass over what they do not understand, without a word. */
+/* One part of a filter, "Kind:name,name". */
+struct filter_part {
+	const char *text;
+	size_t len, kind_len;
+	bool good;
+};
+
+/* Takes the next part off *filter; blanks and empty parts do not count. */
+static bool next_part(const char **filter, struct filter_part *p)
+{
+	const char *text = *filter + strspn(*filter, "; ");
+
+	if (!*text)
+		return false;
+	size_t len = strcspn(text, ";"), colon = strcspn(text, ":;"), kind_len = colon;
+	bool one_colon = colon < len && !memchr(text + colon + 1, ':', len - colon - 1);
+	while (kind_len && text[kind_len - 1] == ' ')
+		kind_len--;
+	*p = (struct filter_part){text, len, kind_len,
+				  one_colon && ctl_is_one_of(ctl_activity_kinds, text, kind_len)};
+	*filter = text + len;
+	return true;
+}
+
+static void add_bad_part(const struct filter_part *p, struct buf *out)
+{
+	const char *near = args_nearest(p->text, p->kind_len, ctl_activity_kinds);
+
+	buf_addf(out, "'%.*s' of '--filter'", (int)p->len, p->text);
+	if (p->kind_len < p->len && near && strncmp(near, p->text, p->kind_len))
+		buf_addf(out, ": there is no such kind; did you mean '%s'?", near);
+	else
+		buf_add_str(out, ": expected Kind:name,name with a kind of --mspti-activity-kind");
+}
+
+/* Readers of the filter pass over what they do not understand, without a word. So does dyno, whose
+ * users have scripts; who asks sonde hears it before anything happens. */
+static int check_filter(const char *filter, struct err *err)
+{
+	struct filter_part p;
+	struct buf words = {0};
+	int r = 0;
+
+	while (r == 0 && next_part(&filter, &p))
+		if (!p.good) {
+			add_bad_part(&p, &words);
+			r = err_set(err, -EINVAL, "%s", buf_str(&words));
+		}
+	buf_release(&words);
+	return r;
+}
+
+static bool names_kind(const char *filter, const char *kind, size_t len)
+{
+	struct filter_part p;
+
+	while (next_part(&filter, &p))
+		if (p.good && p.kind_len == len && !strncmp(p.text, kind, len))
+			return true;
+	return false;
+}
+
+/* With a filter, kinds that it does not name are dropped, but for those without names. */
+static void hint_dropped(const struct ctl *c, const struct npu_monitor_config *config)
+{
+	static const char *const nameless[] = {"Memory", "MemSet", "MemCpy", NULL};
+	const char *kind = *config->kinds ? config->kinds : ctl_activity_kinds[0];
+	struct buf dropped = {0};
+
+	while (*config->filter && *kind) {
+		size_t len = strcspn(kind, ",");
+
+		if (!ctl_is_one_of(nameless, kind, len) && !names_kind(config->filter, kind, len))
+			buf_addf(&dropped, "%s%.*s", dropped.len ? ", " : "", (int)len, kind);
+		kind += len + (kind[len] == ',');
+	}
+	if (dropped.len)
+		ctl_say(c, "nothing is collected of %s: '--filter' does not name it",
+			buf_str(&dropped));
+	buf_release(&dropped);
+}
+
 static void hint_filter(const struct ctl *c, const char *filter)
 {
-	while (*filter) {
-		size_t len = strcspn(filter, ";");
-		const char *colon = memchr(filter, ':', len);
-		const char *second =
-			colon ? memchr(colon + 1, ':', len - (size_t)(colon + 1 - filter)) : NULL;
+	struct filter_part p;
+	struct buf words = {0};
 
-		if (!colon || second ||
-		    !ctl_is_one_of(ctl_activity_kinds, filter, (size_t)(colon - filter)))
-			ctl_say(c,
-				"'%.*s' of '--filter' will be ignored: expected Kind:name,name "
-				"with a kind of --mspti-activity-kind",
-				(int)len, filter);
-		filter += len + (filter[len] == ';');
+	while (next_part(&filter, &p)) {
+		if (p.good)
+			continue;
+		buf_clear(&words);
+		add_bad_part(&p, &words);
+		ctl_say(c, "ignored: %s", buf_str(&words));
 	}
+	buf_release(&words);
 }
 
 static void hints(const struct ctl *c, const struct npu_monitor_config *config)
 {
-	hint_filter(c, config->filter);
 	if (config->start && config->stop)
 		ctl_say(c, "both --npu-monitor-start and --npu-monitor-stop: it stops");
 	if (*config->log_file && config->log_file[0] != '/')
 		ctl_say(c, "'--log-file' is a relative path: it is taken from the directory in "
 			   "which each job runs");
 	if (config->duration_s > 0 && config->duration_s < (float)config->report_interval_s &&
-	    !config->stop)
+	    !config->stop && !*config->log_file)
 		ctl_say(c, "--duration is shorter than --report-interval-s: it may end before the "
 			   "first report");
+	hint_filter(c, config->filter);
+	if (!config->stop)
+		hint_dropped(c, config);
 }
 
 static int monitor(struct ctl *c, const struct npu_monitor_options *o)
@@ -72,19 +152,22 @@ static int monitor(struct ctl *c, const struct npu_monitor_options *o)
 		.pids = "0",
 		.process_limit = o->process_limit,
 		.start_step = -1,
-		.success = o->config.stop ? "each stops its monitor at its next poll, within some "
-					    "seconds"
-			   : o->config.start
-				   ? "each starts its monitor at its next poll, within some "
-				     "seconds; stop it with --npu-monitor-stop before nputrace"
-				   : "a monitor that is running takes the new settings at its "
-				     "next poll; --npu-monitor-start starts one",
+		.each = o->config.stop ? "stops its monitor, if that is running, at its next poll, "
+					 "within some seconds"
+			: o->config.start
+				? "starts its monitor, or changes the one that is running, at its "
+				  "next poll, within some seconds; stop it with --npu-monitor-stop "
+				  "before nputrace"
+				: "changes its monitor at its next poll, if that is running; "
+				  "--npu-monitor-start starts one",
 		.options = o,
 		.config = config_text,
 	};
+	int status = ctl_order_run(c, &order);
 
-	hints(c, &o->config);
-	return ctl_order_run(c, &order);
+	if (status != EXIT_FAILED)
+		hints(c, &o->config); /* last, where they are seen */
+	return status;
 }
 
 static int npu_monitor_run(const struct command *cmd, int argc, char **argv)
@@ -100,6 +183,8 @@ static int npu_monitor_run(const struct command *cmd, int argc, char **argv)
 
 	int status = ctl_begin(&c, cmd, &a, argc, argv);
 	if (status < 0 && check(&o.config, &err) < 0)
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	if (status < 0 && !ctl_is_dyno(&c) && check_filter(o.config.filter, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	if (status < 0)
 		status = ctl_open(&c, true);

@@ -76,8 +76,8 @@ static int trace(struct ctl *c, const struct nputrace_options *o)
 		.pids = o->pids,
 		.process_limit = o->process_limit,
 		.start_step = o->config.start_step,
-		.success = "each takes it at its next poll, within some seconds; 'status' goes "
-			   "through Ready and Running and back to Idle",
+		.each = "takes it at its next poll, within some seconds; 'status' goes "
+			"through Ready and Running and back to Idle",
 		.options = o,
 		.config = config_text,
 		.file = file,

@@ -4,6 +4,7 @@
  * gets a block for each interval. A monitor that is off is started, and stopped again at the end;
  * see top_monitor.h.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #define NS_PER_S 1000000000ull
 #define USUAL_KINDS "Kernel,Communication"
 #define PATIENCE_S 20 /* for a first report, beyond two intervals */
+#define MUTE_S 6 /* the same for clients that may send none */
 #define ENOUGH_ROWS 10 /* for a line about keys */
 #define OVER_S 4 /* that what has ended may begin anew, before it is said to be over */
 #define LATE_S 2 /* that the last process is waited for, beyond two intervals */
@@ -49,6 +51,7 @@ struct top_run {
 	bool empty; /* nothing is there to show yet: it is looked for more often */
 	uint64_t over_ns; /* since then there has been nothing to look at; 0: there is */
 	bool over_said;
+	uint64_t mute_ns; /* since then only such are monitored as may send no reports; 0: not so */
 	bool screen;
 	unsigned by;
 	struct top_news news;
@@ -95,9 +98,13 @@ static void explain_old(struct top_run *t)
 
 /* --- showing --- */
 
-static bool write_out(const struct buf *out)
+static bool write_out(const struct top_run *t, const struct buf *out)
 {
-	return fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0;
+	if (fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0)
+		return true;
+	if (errno != EPIPE) /* who has read enough knows that */
+		ctl_say(t->c, "cannot write the output: %s", strerror(errno));
+	return false;
 }
 
 static struct top_look how(const struct top_run *t)
@@ -109,7 +116,7 @@ static struct top_look how(const struct top_run *t)
 				 .lines = t->o->lines,
 				 .width = width,
 				 .rows = t->screen && rows ? rows - 1 : 0,
-				 .colours = width && !(none && *none)};
+				 .colours = width && !(none && *none) && screen_is_able()};
 }
 
 /* The first of them for which there is room, or the last; ended by NULL. */
@@ -175,7 +182,7 @@ static bool show(struct top_run *t, const struct top_model *m)
 		if (!t->screen)
 			buf_add_char(&out, '\n');
 	}
-	bool good = t->screen ? screen_draw(&out) : write_out(&out);
+	bool good = t->screen ? screen_draw(&out) : write_out(t, &out);
 	buf_release(&out);
 	top_news_shown(&t->news, m);
 	return good;
@@ -221,11 +228,23 @@ static bool is_over(struct top_run *t, const struct top_model *m, uint64_t now)
 	return over && now - t->over_ns > OVER_S * NS_PER_S;
 }
 
+/* All that are monitored are clients of others, and none has reported for longer than one of ours
+ * would take. */
+static bool is_mute(struct top_run *t, const struct top_model *m, uint64_t now)
+{
+	if (m->nprocesses || m->running > m->mute || !m->known)
+		t->mute_ns = 0;
+	else if (m->mute && !t->mute_ns)
+		t->mute_ns = now;
+	/* whether it is on is not known of such at every moment */
+	return t->mute_ns && now - t->mute_ns > (2 * t->o->interval_s + MUTE_S) * NS_PER_S;
+}
+
 static void say_nothing(const struct top_run *t, const struct top_model *m)
 {
 	struct buf words = {0};
 
-	top_text_nothing(m, &words);
+	top_text_nothing(m, t->c, &words);
 	if (words.len)
 		ctl_say(t->c, "%s", buf_str(&words));
 	buf_release(&words);
@@ -251,7 +270,7 @@ static enum outcome round_of(struct top_run *t, struct top_model *m, unsigned *s
 	/* who waits for so many reports, or the first of a monitor that is on, gets them, or learns
 	 * that none comes */
 	bool over = is_over(t, m, now), bounded = t->o->once || t->o->count;
-	bool hopeless = !m->running && !m->paused && (t->o->no_start || !m->known);
+	bool hopeless = (!m->running && !m->paused && (t->o->no_start || !m->known)) || m->is_mute;
 	if ((over && bounded) || (!*shown && (now > patience_ns || (hopeless && t->o->once))))
 		return NOTHING;
 	if (over && !t->over_said)
@@ -295,8 +314,10 @@ static enum outcome look_and_show(struct top_run *t, unsigned *shown, uint64_t p
 	explain_old(t);
 	top_news_look(&t->news, t->c, t->answers);
 	top_monitor_look(&t->monitor, t->answers);
+	top_monitor_drop_old(&t->monitor, t->answers);
 	top_model_make(&m, t->c, t->answers, t->o->kinds);
 	top_monitor_tell(&t->monitor, t->answers, &m);
+	m.is_mute = is_mute(t, &m, clock_mono_ns());
 	enum outcome outcome = round_of(t, &m, shown, patience);
 	if (outcome == NOTHING)
 		say_nothing(t, &m);
@@ -361,8 +382,7 @@ static int top(struct ctl *c, const struct top_options *o)
 	struct top_run t = {.c = c,
 			    .o = o,
 			    .by = o->by,
-			    .screen = isatty(STDOUT_FILENO) && !o->common.json && !o->once &&
-				      !o->count};
+			    .screen = screen_is_able() && !o->common.json && !o->once && !o->count};
 
 	t.monitor = (struct top_monitor){.c = c,
 					 .pids = o->pids,
@@ -491,7 +511,8 @@ static const struct args_section sections[] = {
 	{"THE MONITOR",
 	 "The numbers come from the monitor in the processes (npu-monitor). If it is off, it is "
 	 "started with the kinds Kernel and Communication, and stopped when this ends, also by "
-	 "Ctrl-C; if this is killed, it ends by itself some ten seconds later. One that is on "
+	 "Ctrl-C, when it is waited for until it is off; if this is killed, it ends by itself some "
+	 "ten seconds later. One that is on "
 	 "already, "
 	 "or that somebody else orders meanwhile, is left as he wants it: it is shown, and stays "
 	 "on. If he ends it, or its --duration does, that is said, and it is not started again."},

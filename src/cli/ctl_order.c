@@ -139,6 +139,23 @@ static size_t failures(const struct run *r, size_t i)
 	return json_array_size(json_object_get(r->said[i].reply, "failed"));
 }
 
+/* Of those that were told, who has not said that it cannot be done. */
+static size_t takers(const struct run *r, size_t i)
+{
+	size_t failed = failures(r, i), told = r->outcomes[i].triggered;
+
+	return told > failed ? told - failed : 0;
+}
+
+/* What becomes of it in so many processes. */
+static void add_next(const struct ctl_order *o, size_t processes, struct buf *out)
+{
+	if (o->each)
+		buf_addf(out, "%s %s", processes == 1 ? "it" : "each", o->each);
+	else
+		buf_add_str(out, o->success);
+}
+
 /* Who did not do it, and why; the first tells for all that say the same. */
 static void note_failures(const struct run *r, size_t i, struct buf *out)
 {
@@ -203,7 +220,11 @@ static void print_files(const struct run *r, const json_t *pids)
 	struct buf path = {0};
 	json_t *pid;
 
-	printf("Matched %zu processes\nTrace output files will be written to:\n", n);
+	printf("Matched %zu processes\n", n);
+	/* dyno has always said where, and scripts read it */
+	if (!takers(r, 0) && !ctl_is_dyno(r->c))
+		return;
+	printf("Trace output files will be written to:\n");
 	if (one) {
 		r->o->file(r->o->options, host_or_null(r, 0), 0, &path);
 		printf("    %s (%zu processes)\n", buf_str(&path), n);
@@ -239,18 +260,22 @@ static void print_reply(const struct run *r)
 static int tell_one(const struct run *r)
 {
 	const struct ctl_outcome *o = &r->outcomes[0];
-	struct buf words = {0};
+	struct buf words = {0}, next = {0};
+	size_t told = takers(r, 0);
 
 	print_reply(r);
 	int status = ctl_written(r->c);
 	note(r, 0, &words);
-	if (o->state == CTL_TRIGGERED && !step_passed(r, 0))
-		ctl_say(r->c, "%zu process%s told; %s", o->triggered,
-			o->triggered == 1 ? " is" : "es are", r->o->success);
+	if (o->state == CTL_TRIGGERED && told && !step_passed(r, 0)) {
+		add_next(r->o, told, &next);
+		ctl_say(r->c, "%zu process%s told; %s", told, told == 1 ? " is" : "es are",
+			buf_str(&next));
+	}
 	if (words.len)
 		ctl_say(r->c, "%s%s", o->state == CTL_TRIGGERED ? "" : "nothing was triggered: ",
 			buf_str(&words));
 	buf_release(&words);
+	buf_release(&next);
 	return status;
 }
 
@@ -280,8 +305,8 @@ static int tell_many(const struct run *r)
 	static const char *const titles[] = {"HOST",	   "STATE", ">MATCHED",
 					     ">TRIGGERED", "NOTE",  NULL};
 	struct ctl_table t = {.titles = titles};
-	struct buf text = {0};
-	size_t matched = 0, triggered = 0;
+	struct buf text = {0}, next = {0};
+	size_t matched = 0, told = 0;
 
 	for (int failed = 0; failed < 2; failed++)
 		for (size_t i = 0; i < r->c->hosts.n; i++)
@@ -289,13 +314,16 @@ static int tell_many(const struct run *r)
 				add_row(r, i, &t);
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
 		matched += r->outcomes[i].matched;
-		triggered += r->outcomes[i].triggered;
+		told += takers(r, i);
 	}
+	if (told)
+		add_next(r->o, told, &next);
 	ctl_table_print(&t, 0, &text);
 	int status = command_print(r->c->cmd, &text);
 	ctl_say(r->c, "%zu hosts: %zu processes matched, %zu told%s%s", r->c->hosts.n, matched,
-		triggered, triggered ? "; " : "", triggered ? r->o->success : "");
+		told, told ? "; " : "", buf_str(&next));
 	ctl_table_release(&t);
+	buf_release(&next);
 	buf_release(&text);
 	return status;
 }

@@ -23,7 +23,8 @@ struct ctl_order {
 	int64_t start_step; /* of nputrace; -1: none */
 	bool fail_on_no_process;
 	bool memory; /* processes write snapshots of their memory, too */
-	const char *success; /* what happens next, in words */
+	/* What happens next, in words: a sentence, or what each process does then. */
+	const char *success, *each;
 	const void *options;
 	/* Adds the config text. host: NULL if there is only one. */
 	void (*config)(const void *options, const struct ctl_host *host, struct buf *out);

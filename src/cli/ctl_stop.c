@@ -76,6 +76,26 @@ static int by_pid(const void *a, const void *b)
 	return x->state < y->state ? -1 : x->state > y->state;
 }
 
+/* Whose answer is not there: another order came before it, which has the answer now; the process
+ * has ended; the daemon was started anew. */
+static void add_unheard(struct rows *r, const json_t *told)
+{
+	size_t heard = r->n, i;
+	json_t *pid;
+
+	json_array_foreach(told, i, pid)
+	{
+		bool is = false;
+
+		for (size_t k = 0; k < heard && !is; k++)
+			is = r->list[k].pid == json_integer_value(pid);
+		if (!is)
+			add(r, pid, CTL_NOT_ENDED,
+			    "it was told, but what became of it is not known: another order came "
+			    "meanwhile, or the process or the daemon ended");
+	}
+}
+
 /* That there is no trace is said of a process only if nothing else is: two of its clients may have
  * been asked, and an order that was taken back is none that it has. */
 static size_t without_repetition(struct ctl_stop_row *rows, size_t n)
@@ -94,12 +114,13 @@ struct ctl_stop_row *ctl_stop_read(const json_t *reply, const json_t *said, size
 	struct rows r = {0};
 
 	add_told(&r, json_object_get(said, "told"));
-	add_pids(&r, json_object_get(reply, "tracesDropped"), CTL_DROPPED,
-		 "dropped before it was fetched");
 	add_reasons(&r, json_object_get(said, "failed"));
-	add_reasons(&r, json_object_get(reply, "notStopped"));
 	add_pids(&r, json_object_get(said, "waiting"), CTL_NOT_ENDED,
 		 "it was told, and has not answered yet");
+	add_unheard(&r, json_object_get(reply, "activityProfilersTriggered"));
+	add_pids(&r, json_object_get(reply, "tracesDropped"), CTL_DROPPED,
+		 "dropped before it was fetched");
+	add_reasons(&r, json_object_get(reply, "notStopped"));
 	add_pids(&r, json_object_get(reply, "processesMatched"), CTL_NO_TRACE, "");
 	if (r.n)
 		qsort(r.list, r.n, sizeof(*r.list), by_pid);

@@ -186,10 +186,13 @@ static int set_words(struct args *a, const struct opt *opt, const char *value, c
 			append(list, item, len);
 			continue;
 		}
-		args_list_choices(choices, &all);
-		r = err_set(err, -EINVAL,
-			    "invalid value for '--%s': invalid %s '%.*s', expected %s", opt->name,
-			    what, (int)(len < 100 ? len : 100), item, buf_str(&all));
+		const char *near = args_nearest(item, len, choices);
+		if (near)
+			buf_addf(&all, "did you mean '%s'?", near);
+		else
+			buf_add_str(&all, "expected "), args_list_choices(choices, &all);
+		r = err_set(err, -EINVAL, "invalid value for '--%s': invalid %s '%.*s'; %s",
+			    opt->name, what, (int)(len < 100 ? len : 100), item, buf_str(&all));
 		buf_release(&all);
 	}
 	return r;

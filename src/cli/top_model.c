@@ -162,6 +162,13 @@ static bool collects(const json_t *process, const char *one, const char *other)
 	return !json_is_array(kinds);
 }
 
+static bool is_off(const json_t *process)
+{
+	const char *state = text(process, "npumonitor");
+
+	return *state && strcmp(state, "Running") && strcmp(state, "Ready");
+}
+
 static void add_process(struct maker *k, size_t host, const json_t *o)
 {
 	struct top_model *m = k->m;
@@ -178,6 +185,7 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 				.has_comm = collects(o, "Communication", "Hccl"),
 				.has_copy = collects(o, "MemCpy", "MemSet"),
 				.late = json_is_true(json_object_get(o, "late")),
+				.filtered = json_is_true(json_object_get(o, "filter")),
 				.losses = {.lost = number(o, "lost"),
 					   .incomplete = number(o, "incomplete"),
 					   .crowded = number(o, "crowded"),
@@ -187,6 +195,8 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 				.step_ns = number(steps, "mean_ns")};
 	size_t i;
 
+	if (p.late && is_off(o)) /* nobody expects a report */
+		return;
 	json_array_foreach(json_object_get(o, "devices"), i, v) add_device(&p, v);
 	/* what was reported long ago is of no interval of now */
 	json_array_foreach(p.late ? NULL : json_object_get(o, "rows"), i, v) add_row(k, v, &p);
@@ -208,6 +218,9 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 	m->known += (unsigned)number(reply, "known");
 	m->running += (unsigned)number(reply, "running");
 	m->paused += (unsigned)number(reply, "paused");
+	m->mute += (unsigned)number(reply, "mute");
+	m->tracing += (unsigned)number(reply, "tracing");
+	m->registered += (unsigned)number(reply, "registered");
 	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);
 	json_array_foreach(json_object_get(reply, "regressions"), i, v)
 	{

@@ -37,6 +37,7 @@ struct top_process {
 	double step_ns, steps; /* 0: not known */
 	struct top_losses losses;
 	bool late; /* reports no more */
+	bool filtered; /* what it reports is what a filter lets through */
 	char *top_name; /* what took most of its time; owned, or NULL */
 	double top_share;
 };
@@ -52,6 +53,10 @@ struct top_model {
 	struct top_losses losses;
 	struct toplist_slowest slowest; /* at: index in processes */
 	unsigned known, running, paused; /* processes that can be monitored, and are */
+	unsigned mute; /* whose monitor is on, and is none of ours: it may report to nobody here */
+	bool is_mute; /* for so long, and all of them, that no report will come */
+	unsigned tracing; /* in which a trace is on, or waits */
+	unsigned registered; /* processes that can be monitored, whether asked for or not */
 	unsigned failed; /* hosts */
 	const char *why_failed; /* what the first of them said */
 	unsigned ended, stopped; /* hosts whose monitor is off after somebody's order; to stop it */

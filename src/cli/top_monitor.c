@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -15,6 +16,9 @@
  * of them must not cost the others theirs. */
 #define LEASE_S 7
 #define RENEWALS 4 /* in that time: some may get lost */
+#define OFF_S 5 /* that one may take to be off */
+#define LOOK_NS (NS_PER_S / 20) /* how often it is looked whether it is */
+#define NAMED 8 /* processes whose monitor is still on */
 
 enum order { START, RENEW, STOP };
 
@@ -136,7 +140,7 @@ static void say_started(const struct top_monitor *m, size_t n)
 			n, n == 1 ? "" : "es", m->kinds);
 }
 
-static void start(struct top_monitor *m, const bool *want)
+static void start(struct top_monitor *m, const bool *want, const struct ctl_answer *answers)
 {
 	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), new = 0;
 
@@ -147,6 +151,8 @@ static void start(struct top_monitor *m, const bool *want)
 		if (!told[i])
 			continue;
 		new += h->tried ? 0 : told[i];
+		if (!h->tried)
+			h->since_ns = count(answers[i].reply, "now");
 		h->tried = h->is_own = true;
 		h->ran = false;
 		if (m->renew_ns == UINT64_MAX)
@@ -171,8 +177,37 @@ void top_monitor_look(struct top_monitor *m, const struct ctl_answer *answers)
 		any = any || want[i];
 	}
 	if (any)
-		start(m, want);
+		start(m, want, answers);
 	free(want);
+}
+
+static bool is_old(const json_t *process, int64_t since_ns)
+{
+	return count(process, "to") <= since_ns;
+}
+
+static void drop_of(json_t *list, const json_t *pid)
+{
+	for (size_t i = json_array_size(list); i-- > 0;)
+		if (json_equal(json_object_get(json_array_get(list, i), "pid"), pid))
+			json_array_remove(list, i);
+}
+
+void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers)
+{
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		json_t *processes = json_object_get(answers[i].reply, "processes");
+		json_t *slower = json_object_get(answers[i].reply, "regressions");
+
+		for (size_t k = json_array_size(processes); m->hosts[i].since_ns && k-- > 0;) {
+			const json_t *p = json_array_get(processes, k);
+
+			if (!is_old(p, m->hosts[i].since_ns))
+				continue;
+			drop_of(slower, json_object_get(p, "pid"));
+			json_array_remove(processes, k);
+		}
+	}
 }
 
 void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answers,
@@ -222,40 +257,91 @@ void top_monitor_renew(struct top_monitor *m)
 	free(own);
 }
 
-static void say_end(const struct top_monitor *m, size_t told, size_t failed)
+/* --- the end --- */
+
+/* Adds the pids whose monitor is on, though it was told to stop; hosts that do not answer have
+ * nobody to name. */
+static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf *out)
 {
-	bool lost = false;
+	json_t *request = json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", 0, "lease",
+				    (json_int_t)m->lease);
+	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
+	struct ctl_answer *answers = ctl_answers_new(m->c);
+	size_t found = 0, k;
+	json_t *pid;
 
 	for (size_t i = 0; i < m->c->hosts.n; i++)
-		lost = lost || m->hosts[i].is_lost;
+		requests[i] = want[i] ? request : NULL;
+	(void)ctl_ask(m->c, requests, answers, NULL);
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		json_array_foreach(json_object_get(answers[i].reply, "lingering"), k, pid)
+		{
+			if (found++ >= NAMED)
+				continue;
+			buf_addf(out, "%s%lld", out->len ? ", " : "",
+				 (long long)json_integer_value(pid));
+			if (m->c->hosts.n > 1)
+				buf_addf(out, " (%s)", m->c->hosts.v[i].label);
+		}
+	}
+	json_decref(request);
+	free(requests);
+	ctl_answers_free(m->c, answers);
+	return found;
+}
+
+/* Who is told that it is off may order something else at once, which one that is on refuses. */
+static size_t wait_until_off(struct top_monitor *m, const bool *want, struct buf *out)
+{
+	const struct timespec moment = {0, LOOK_NS};
+	uint64_t until = clock_mono_ns() + OFF_S * NS_PER_S;
+	size_t on = find_lingering(m, want, out);
+
+	while (on && clock_mono_ns() < until) {
+		nanosleep(&moment, NULL);
+		buf_clear(out);
+		on = find_lingering(m, want, out);
+	}
+	if (on > NAMED)
+		buf_add_str(out, ", …");
+	return on;
+}
+
+static void stop(struct top_monitor *m, const bool *want)
+{
+	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), sum = 0;
+	size_t failed = send_order(m, STOP, want, told);
+	struct buf pids = {0};
+
+	for (size_t i = 0; i < m->c->hosts.n; i++)
+		sum += told[i];
+	size_t on = sum ? wait_until_off(m, want, &pids) : 0;
 	if (failed)
 		ctl_say(m->c,
 			"the monitor could not be told to stop: it ends by itself within %u s",
 			lease_s(m));
-	else if (told)
+	if (on)
+		ctl_say(m->c,
+			"the monitor was told to stop, and is still on in %zu process%s (%s): it "
+			"ends by itself within %u s",
+			on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
+	else if (sum && !failed)
 		ctl_say(m->c, "the monitor is stopped again");
-	if (lost)
-		ctl_say(m->c, "the monitor stays on: somebody else has ordered it meanwhile");
+	buf_release(&pids);
+	free(told);
 }
 
 void top_monitor_end(struct top_monitor *m)
 {
-	bool *want = xcalloc(m->c->hosts.n + 1, sizeof(*want)), any = false;
-	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), sum = 0, failed = 0;
+	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own)), lost = false;
 
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
-		const struct top_monitor_host *h = &m->hosts[i];
-
-		want[i] = h->is_own;
-		any = any || want[i];
-	}
-	if (any)
-		failed = send_order(m, STOP, want, told);
+	if (find_own(m, own))
+		stop(m, own);
 	for (size_t i = 0; i < m->c->hosts.n; i++)
-		sum += told[i];
-	say_end(m, sum, failed);
-	free(told);
-	free(want);
+		lost = lost || m->hosts[i].is_lost;
+	if (lost)
+		ctl_say(m->c, "the monitor stays on: somebody else has ordered it meanwhile");
+	free(own);
 	free(m->hosts);
 	m->hosts = NULL;
 }

@@ -24,6 +24,7 @@ struct top_monitor {
 		bool tried; /* it was started by us */
 		bool ran; /* and was on since */
 		bool was_on; /* by whomever */
+		int64_t since_ns; /* wall clock of the host before it was started; 0: it was not */
 		bool is_own, is_lost; /* at the last look: it is ours; it was, and is another's */
 	} * hosts;
 	bool was_known; /* there were processes to look at */
@@ -33,6 +34,9 @@ void top_monitor_begin(struct top_monitor *m); /* what the caller sets is set */
 
 /* After each look: starts what is to be started, and adds to the model what is to be said. */
 void top_monitor_look(struct top_monitor *m, const struct ctl_answer *answers);
+/* Takes what an earlier monitor has reported out of the answers of hosts where ours was started:
+ * that is long ago, and says nothing of now. */
+void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers);
 void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answers,
 		      struct top_model *model);
 
@@ -40,7 +44,7 @@ void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answ
 uint64_t top_monitor_due(const struct top_monitor *m);
 void top_monitor_renew(struct top_monitor *m);
 
-/* Stops what is ours, says so, and releases all. */
+/* Stops what is ours, waits until it is off, for some seconds, says so, and releases all. */
 void top_monitor_end(struct top_monitor *m);
 
 #endif

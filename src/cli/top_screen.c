@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <termios.h>
 #include <unistd.h>
@@ -92,6 +93,13 @@ static void handle(int signal_number, void (*fn)(int))
 	if (sigaction(signal_number, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
 		return;
 	sigaction(signal_number, &ours, NULL);
+}
+
+bool screen_is_able(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb"));
 }
 
 void screen_signals(void)

@@ -11,6 +11,9 @@
 
 #include "base/buf.h"
 
+/* Standard output is a terminal that can draw. */
+bool screen_is_able(void);
+
 /* Ends are to be noticed (screen_must_end()) rather than to end us. */
 void screen_signals(void);
 bool screen_must_end(void);

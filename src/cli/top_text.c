@@ -121,6 +121,14 @@ static void say_parts(const struct part *parts, size_t n, struct buf *s)
 	buf_add_char(s, '.');
 }
 
+static bool is_filtered(const struct top_model *m)
+{
+	for (size_t i = 0; i < m->nprocesses; i++)
+		if (!m->processes[i].late && m->processes[i].filtered)
+			return true;
+	return false;
+}
+
 static void say_busy(const struct top_model *m, const struct top_look *look, struct buf *s)
 {
 	struct part busy = {0},
@@ -139,8 +147,14 @@ static void say_busy(const struct top_model *m, const struct top_look *look, str
 	}
 	if (!busy.n) /* who tells of marks alone is no idle device */
 		return;
-	buf_addf(s, "Devices are busy %s of the time",
-		 top_percent(busy.sum / (double)busy.n, text));
+	top_percent(busy.sum / (double)busy.n, text);
+	if (is_filtered(m))
+		buf_addf(s,
+			 "What the monitor's --filter lets through, and these numbers are of "
+			 "nothing else, keeps devices busy %s of the time",
+			 text);
+	else
+		buf_addf(s, "Devices are busy %s of the time", text);
 	say_parts(parts, sizeof(parts) / sizeof(parts[0]), s);
 	if (!m->nlines || m->total_ns <= 0 || !m->lines[0].on_device)
 		return;
@@ -213,7 +227,10 @@ static void say_regression(const struct ctl *c, const struct top_look *look, con
 	const char *name = text_of(r, "name");
 	char time[16], part[16], since[16];
 
-	buf_add_str(s, slower > 0 ? "Slower than before: " : "No longer slower: ");
+	bool waits = toplist_waits(text_of(r, "kind"), name);
+	buf_add_str(s, slower <= 0 ? "No longer slower: "
+		       : waits	   ? "Waits longer than before: "
+				   : "Slower than before: ");
 	char *plain = demangle(name);
 	add_name(s, plain ? plain : name, look);
 	free(plain);
@@ -224,9 +241,15 @@ static void say_regression(const struct ctl *c, const struct top_look *look, con
 	else
 		buf_add_str(s, " again, as usual; it was slower since ");
 	buf_add_str(s, clock_of(json_integer_value(json_object_get(r, "since")), since));
-	if (slower > 0 && toplist_waits(text_of(r, "kind"), name))
+	if (slower > 0 && waits)
 		buf_add_str(s, "; the time it waits for other ranks is in it");
 	buf_add_char(s, '.');
+}
+
+/* Who waits longer is not slower himself: that is said, and is no alarm. */
+static bool alarms(const json_t *r)
+{
+	return slower_by(r) > 0 && !toplist_waits(text_of(r, "kind"), text_of(r, "name"));
 }
 
 /* One line for a kernel, whatever ranks it is slower on; the likely cause first. */
@@ -245,11 +268,11 @@ static void say_regressions(const struct top_model *m, const struct ctl *c,
 		if (before || kernels++ >= SAID)
 			continue;
 		say_regression(c, look, r, behind, s);
-		say(out, look, RED, s);
+		say(out, look, alarms(r) ? RED : NULL, s);
 	}
 	if (kernels > SAID) {
 		buf_addf(s, "%zu more have become slower.", kernels - SAID);
-		say(out, look, RED, s);
+		say(out, look, NULL, s);
 	}
 }
 
@@ -260,8 +283,7 @@ static void say_losses(const struct top_losses *l, const struct top_look *look, 
 		double n;
 		const char *one, *many, *what;
 	} losses[] = {
-		{l->lost, "activity is", "activities are",
-		 "missing from these numbers: there was no room"},
+		{l->lost, "activity is", "activities are", "missing from these numbers"},
 		{l->crowded, "activity is", "activities are",
 		 "in no sum of the metrics: more than 256 devices"},
 		{l->incomplete, "mark is", "marks are",
@@ -334,51 +356,24 @@ static void say_rest(const struct top_model *m, const struct ctl *c, const struc
 	}
 }
 
-/* It was on while we looked, and is not any more. */
-static bool say_ended(const struct top_model *m, struct buf *s)
-{
-	if (m->ended && !m->running && !m->paused)
-		buf_addf(s, "The monitor %s. 'sonde top', started anew, starts it.",
-			 m->stopped ? "was stopped by an order"
-				    : "has ended: its --duration is over");
-	else if (m->was_known && !m->known && !m->failed)
-		buf_add_str(s, "The processes have ended.");
-	return s->len > 0;
-}
-
-void top_text_nothing(const struct top_model *m, struct buf *s)
-{
-	if (say_ended(m, s) || (m->failed && !m->known))
-		return;
-	if (!m->known)
-		buf_add_str(s, "No process that can be monitored has registered: start jobs with "
-			       "'sonde monitor -- COMMAND', after the daemon.");
-	else if (m->running)
-		buf_add_str(s, "The monitor is on; the first report is on its way.");
-	else
-		buf_addf(s, "%u process%s can be monitored, and the monitor is %s.", m->known,
-			 m->known == 1 ? "" : "es",
-			 m->starting ? "told to start, but not on yet" : "off");
-}
-
-static void say_first(const struct top_model *m, const struct top_look *look, struct buf *s,
-		      struct buf *out)
+static void say_first(const struct top_model *m, const struct ctl *c, const struct top_look *look,
+		      struct buf *s, struct buf *out)
 {
 	if (!fresh(m)) {
-		top_text_nothing(m, s);
+		top_text_nothing(m, c, s);
 		if (s->len)
 			say(out, look, BOLD, s);
 		return;
 	}
-	if (say_ended(m, s))
+	if (top_text_ended(m, s) || top_text_off(m, s))
 		say(out, look, YELLOW, s);
 	say_busy(m, look, s);
 	if (s->len)
 		say(out, look, BOLD, s);
 	if (!m->nlines) {
-		buf_add_str(s, "Nothing is told of kernels: the monitor runs with other kinds. "
-			       "'sonde ctl npu-monitor --mspti-activity-kind Kernel,Communication' "
-			       "changes that.");
+		buf_add_str(s, "Nothing is told of kernels: the monitor runs with other kinds. '");
+		top_text_command(s, c, "npu-monitor --mspti-activity-kind Kernel,Communication");
+		buf_add_str(s, "' changes that.");
 		say(out, look, YELLOW, s);
 	}
 }
@@ -388,7 +383,7 @@ void top_text_answer(const struct top_model *m, const struct ctl *c, const struc
 {
 	struct buf s = {0};
 
-	say_first(m, look, &s, out);
+	say_first(m, c, look, &s, out);
 	if (m->slowest.by != TOPLIST_SLOW_NONE) {
 		say_slowest(m, c, &s);
 		say(out, look, YELLOW, &s);
@@ -417,10 +412,10 @@ static json_t *kernel_json(const struct top_model *m, const struct top_line *l)
 	json_t *share = l->on_device && m->total_ns > 0 ? json_real(l->total_ns / m->total_ns)
 							: json_null();
 
-	return json_pack("{s:s,s:s,s:o,s:f,s:f,s:f,s:o,s:o,s:i}", "kind", l->kind, "name", l->name,
-			 "share", share, "calls", l->calls, "total_ns", l->total_ns, "mean_ns",
-			 l->calls > 0 ? l->total_ns / l->calls : 0, "p99_ns", optional(l->p99_ns),
-			 "change", change, "processes", (int)l->processes);
+	return json_pack("{s:s,s:s,s:o,s:I,s:f,s:f,s:o,s:o,s:i}", "kind", l->kind, "name", l->name,
+			 "share", share, "calls", (json_int_t)l->calls, "total_ns", l->total_ns,
+			 "mean_ns", l->calls > 0 ? l->total_ns / l->calls : 0, "p99_ns",
+			 optional(l->p99_ns), "change", change, "processes", (int)l->processes);
 }
 
 static void losses_json(const struct top_losses *l, json_t *out)

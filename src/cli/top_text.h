@@ -19,8 +19,14 @@ struct top_look {
  * missing. What matters is first. */
 void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		     struct buf *out);
+/* That it was on while we looked, and is not any more; that what is shown is of monitors that are
+ * off. False: it is not so. */
+bool top_text_ended(const struct top_model *m, struct buf *out);
+bool top_text_off(const struct top_model *m, struct buf *out);
+/* A command of `sonde ctl` that somebody can type here as it is. */
+void top_text_command(struct buf *out, const struct ctl *c, const char *words);
 /* Why there is nothing to show. */
-void top_text_nothing(const struct top_model *m, struct buf *out);
+void top_text_nothing(const struct top_model *m, const struct ctl *c, struct buf *out);
 /* As many lines of each as there is room for behind what is in `out`. */
 void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		     struct buf *out);

@@ -25,9 +25,9 @@
  * is nothing. Never 0. */
 static _Atomic uint64_t told[TOLD_SLOTS] __attribute__((aligned(64)));
 
-static inline uint64_t told_word(uint64_t hash)
+static inline uint64_t told_word(uint64_t hash, uint32_t epoch)
 {
-	return (hash & ~0xffffull) | 0x8000u | (guest_epoch_now() & 0x7fff);
+	return (hash & ~0xffffull) | 0x8000u | (epoch & 0x7fff);
 }
 
 static inline _Atomic uint64_t *told_slots(uint64_t hash)
@@ -35,10 +35,10 @@ static inline _Atomic uint64_t *told_slots(uint64_t hash)
 	return &told[hash % TOLD_SLOTS / TOLD_PROBES * TOLD_PROBES];
 }
 
-static inline bool is_told(uint64_t hash)
+static inline bool is_told(uint64_t hash, uint32_t epoch)
 {
 	_Atomic uint64_t *slots = told_slots(hash);
-	uint64_t word = told_word(hash);
+	uint64_t word = told_word(hash, epoch);
 
 	for (uint32_t i = 0; i < TOLD_PROBES; i++)
 		if (atomic_load_explicit(&slots[i], memory_order_acquire) == word)
@@ -47,11 +47,11 @@ static inline bool is_told(uint64_t hash)
 }
 
 /* In place of nothing, or of another process' text, or of any. */
-static void note_told(uint64_t hash)
+static void note_told(uint64_t hash, uint32_t epoch)
 {
 	static _Atomic uint32_t turn;
 	_Atomic uint64_t *slots = told_slots(hash);
-	uint64_t word = told_word(hash);
+	uint64_t word = told_word(hash, epoch);
 	uint32_t at = TOLD_PROBES;
 
 	for (uint32_t i = 0; i < TOLD_PROBES && at == TOLD_PROBES; i++)
@@ -84,6 +84,7 @@ static bool tell_name(uint64_t hash, const char *text, size_t len)
 {
 	struct put p = put_begin(REC_NAME, rec_size(sizeof(struct rec_name), len), NULL);
 	struct rec_name *r = p.rec;
+	uint32_t epoch = guest_self.epoch; /* of the arena that has it: the process may move on */
 
 	if (r) {
 		r->hash = hash;
@@ -94,19 +95,19 @@ static bool tell_name(uint64_t hash, const char *text, size_t len)
 	}
 	put_end(&p);
 	if (r)
-		note_told(hash);
+		note_told(hash, epoch);
 	return r;
 }
 
 /* False: there was no room for the text, and that has been counted. */
-static inline bool name_of(const char *text, uint64_t *out_hash)
+static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
 {
 	*out_hash = 0;
 	if (!text || !*text)
 		return true;
 	size_t len = strnlen(text, REC_MAX_TEXT);
 	*out_hash = hash_text(text, len);
-	return likely(is_told(*out_hash)) || tell_name(*out_hash, text, len);
+	return likely(is_told(*out_hash, epoch)) || tell_name(*out_hash, text, len);
 }
 
 /* --- time --- */
@@ -218,23 +219,23 @@ uint64_t activities_unwritten(const struct session_page *page, const struct aren
 	return (put > written ? put - written : 0) + atomic_load(&arena->lost_events);
 }
 
-void collect_activity(const struct collect_activity *a)
+/* False: the process has moved, and its names are in the arena that was left. */
+static inline bool put_activity(const struct collect_activity *a)
 {
 	uint64_t name, detail, more;
-	collect_activity_fn fn = atomic_load_explicit(&on_activity, memory_order_acquire);
+	uint32_t epoch = guest_epoch_now();
 
-	if (guest_mode() < GUEST_SHADOW)
-		return;
-	if (unlikely(fn != NULL))
-		fn(a);
 	/* Without its names nobody can use it: it is the one that is lost. */
-	if (!name_of(a->name, &name) || !name_of(a->detail, &detail) ||
-	    !name_of(a->more_text, &more))
-		return;
+	if (!name_of(a->name, epoch, &name) || !name_of(a->detail, epoch, &detail) ||
+	    !name_of(a->more_text, epoch, &more))
+		return true;
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t now_ns = guest_now();
 	struct rec_activity *r = guest_reserve(sizeof(*r));
-	if (likely(r != NULL)) {
+	bool moved = unlikely(r && guest_self.epoch != epoch);
+	if (moved) {
+		guest_publish(0); /* not used */
+	} else if (likely(r != NULL)) {
 		fill(r, a, now_ns);
 		r->name = name;
 		r->detail = detail;
@@ -243,6 +244,19 @@ void collect_activity(const struct collect_activity *a)
 		atomic_fetch_add_explicit(&put_count, 1, memory_order_relaxed);
 	}
 	guest_unhold(held);
+	return !moved;
+}
+
+void collect_activity(const struct collect_activity *a)
+{
+	collect_activity_fn fn = atomic_load_explicit(&on_activity, memory_order_acquire);
+
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	if (unlikely(fn != NULL))
+		fn(a);
+	if (unlikely(!put_activity(a)) && !put_activity(a))
+		guest_lost(1);
 }
 
 static bool put_monitor(const struct rec_monitor *m, const char *text, size_t len)

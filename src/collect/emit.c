@@ -128,9 +128,7 @@ struct collect_pending collect_free_begin(const struct collect_block *b)
 		return p;
 	p.held = guest_hold(RING_PENDING_NOW);
 	p.time_ns = guest_now();
-	if (p.held)
-		atomic_store_explicit(&guest_self.cur[guest_self.level].ring->pending_ns, p.time_ns,
-				      memory_order_relaxed);
+	guest_hold_at(p.held, p.time_ns);
 	return p;
 }
 

@@ -56,6 +56,7 @@ static const char *what_then(const struct jobs *j, const struct jobs_order *o,
 
 struct tally {
 	size_t in_job, matched, ready, pending;
+	size_t limited; /* of those that are ready, such as the limit counts */
 	size_t other_kind; /* ask for work, but of the other kind */
 	size_t guests; /* of them libraries of ours */
 	size_t only_report; /* do not ask for work */
@@ -79,6 +80,7 @@ static void count(struct tally *t, const struct jobs_order *o, const struct jobs
 		return;
 	t->matched++;
 	t->ready += !reason;
+	t->limited += !reason && (!p->guest || !o->each_guest);
 	if (!jobs_gate_open(o->kind, of_user))
 		t->gated = jobs_gate_reason(o->kind, of_user);
 	else
@@ -152,9 +154,11 @@ static const char *explain_all(const struct jobs *j, const struct jobs_order *o,
 		       "again after its next poll";
 	if (!t->ready && t->gated)
 		return t->gated;
-	if ((int64_t)t->ready > o->limit)
+	if ((int64_t)t->limited > o->limit)
 		return "more processes match than --process-limit allows";
-	return "it is taken at the next poll of each process";
+	/* who was refused asks why afterwards, and by then it may be over */
+	return "nothing is in its way now, it is taken at the next poll of each process: if it was "
+	       "refused a moment ago, try again";
 }
 
 json_t *jobs_explain(const struct jobs *j, const json_t *request)

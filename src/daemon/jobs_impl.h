@@ -70,6 +70,7 @@ struct jobs_guest {
 	uint64_t asked_id, said_id; /* the last order that it was given, and that it answered */
 	char *said; /* why it did not carry that out; NULL: it did */
 	bool did; /* it did, and `said` is what became of it */
+	uint8_t complaints; /* that were logged, about this order */
 	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is looked at again */
 	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */
 	uint8_t pause; /* enum jobs_pause */
@@ -95,6 +96,7 @@ struct jobs_process {
 	int64_t status_ms; /* when it last told its state */
 	int64_t monitor_until_ms; /* 0: until it says so */
 	uint64_t lease; /* of the monitor's last order; 0: nobody's, or not known */
+	uint64_t left; /* the lease by which it was told to stop; 0: something else came since */
 	int64_t lent_ms; /* when that was given or renewed */
 	uint64_t claim; /* hash of the pids that it sent, when they were last looked into */
 	int32_t pid; /* as it knows itself */
@@ -271,6 +273,8 @@ struct jobs_leases {
 void jobs_lease_count(const struct jobs_process *p, uint64_t lease, int64_t now_ms,
 		      struct jobs_leases *out);
 json_t *jobs_leases_json(const struct jobs_leases *l);
+/* Whether who has this lease has told it to stop, and it has not yet. */
+bool jobs_lease_lingers(const struct jobs_process *p, uint64_t lease, int64_t now_ms);
 
 /* --- jobs_top.c --- */
 

@@ -59,11 +59,12 @@ void jobs_lease_given(struct jobs_process *p, const struct jobs_config *c)
 		return;
 	if (c->lease) {
 		p->lease = c->stops ? 0 : c->lease;
+		p->left = c->stops ? c->lease : 0;
 		p->ordered = !c->stops;
 		p->ended = false;
 		p->lent_ms = jobs_now_ms();
 	} else if (c->starts || c->stops) { /* one that only changes it leaves it whose it is */
-		p->lease = 0;
+		p->lease = p->left = 0;
 		p->ordered = true;
 		p->ended = c->stops;
 	}
@@ -90,6 +91,12 @@ void jobs_lease_count(const struct jobs_process *p, uint64_t lease, int64_t now_
 	out->ended += p->ordered && !p->lease;
 	out->stopped += p->ended;
 	out->free += !own && (!p->ordered || p->lease);
+}
+
+bool jobs_lease_lingers(const struct jobs_process *p, uint64_t lease, int64_t now_ms)
+{
+	return lease && p->left == lease &&
+	       (is_on(p, now_ms) || (p->pending && p->pending->lease == lease));
 }
 
 json_t *jobs_leases_json(const struct jobs_leases *l)

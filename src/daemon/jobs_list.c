@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
+#include "daemon/toplist.h"
 
 #define PAGE 256 /* processes in one reply: a longer one would hold up the others */
 #define COMMAND_BYTES 512
@@ -160,6 +161,14 @@ static json_t *clients(const struct row *r)
 	return list;
 }
 
+/* Guests do not tell it; what they report does, if there is one. */
+static int32_t reported_device(const struct jobs_process *p)
+{
+	const struct toplist_report *r = p && p->top ? toplist_last(p->top) : NULL;
+
+	return r && r->ndevices == 1 ? r->devices[0].device : -1;
+}
+
 static json_t *describe(const struct row *r, int64_t now_ms, struct last_user *last)
 {
 	const struct jobs_process *p = r->p, *asks = r->poller ? r->poller : p, *tells = teller(r);
@@ -171,6 +180,10 @@ static json_t *describe(const struct row *r, int64_t now_ms, struct last_user *l
 		last_ms = r->guest->last_ms;
 	if (device < 0 && r->guest)
 		device = r->guest->device;
+	if (device < 0)
+		device = reported_device(p);
+	if (device < 0)
+		device = reported_device(r->guest);
 	json_t *o = json_pack(
 		"{s:i,s:I,s:s,s:s,s:s,s:b,s:b,s:f,s:f,s:I,s:i,s:o,s:s,s:s}", "pid", p->pid,
 		"job_id", (json_int_t)p->job_id, "state", summary_state(r, now_ms), "client",

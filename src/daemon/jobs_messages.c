@@ -104,6 +104,16 @@ static const struct jobs_config *due_config(struct jobs *j, struct jobs_process 
 	return p->pending;
 }
 
+/* A guest takes orders from the first time that it asks; its states follow at once. */
+static void be_idle_until_told(struct jobs_process *p)
+{
+	if (!(p->heard & JOBS_HEARD_TRACE))
+		p->trace = FABRIC_IDLE;
+	if (!(p->heard & JOBS_HEARD_MONITOR))
+		p->monitor = FABRIC_IDLE;
+	p->heard |= JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
+}
+
 int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
 		 unsigned npids, struct buf *out)
 {
@@ -120,6 +130,8 @@ int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fa
 	if (!p)
 		return code;
 	set_pids(j, p, r->pids, npids);
+	if (p->guest && !(p->heard & JOBS_HEARD_REQUEST))
+		be_idle_until_told(p);
 	p->heard |= JOBS_HEARD_REQUEST;
 	p->mask = (uint8_t)(r->mask & (FABRIC_EVENTS | FABRIC_ACTIVITIES));
 	jobs_arbiter_asked(j, p);

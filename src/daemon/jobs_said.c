@@ -12,12 +12,17 @@
 #include "daemon/jobs_impl.h"
 
 #define MAX_WORDS 256
+#define MAX_COMPLAINTS 4 /* about one order that are worth a line: anybody can say anything */
 
 /* Of a text from outside, what can be shown. */
 static char *words_of(const char *text, size_t len)
 {
-	char *words = xstrndup(text, len < MAX_WORDS ? len : MAX_WORDS);
+	size_t n = len < MAX_WORDS ? len : MAX_WORDS;
 
+	/* not in the middle of a character */
+	for (int i = 0; n < len && n && i < 3 && ((unsigned char)text[n] & 0xc0) == 0x80; i++)
+		n--;
+	char *words = xstrndup(text, n);
 	for (char *p = words; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			*p = '?';
@@ -35,7 +40,7 @@ static void note(struct jobs_process *p, uint64_t id, const char *words, size_t 
 {
 	struct jobs_guest *g = p->guest;
 
-	if (!g || g->asked_id != id)
+	if (!g || !id || g->asked_id != id)
 		return;
 	free(g->said);
 	g->said = NULL;
@@ -44,8 +49,9 @@ static void note(struct jobs_process *p, uint64_t id, const char *words, size_t 
 	if (!len)
 		return;
 	g->said = words_of(words + g->did, len - g->did);
-	if (g->did)
+	if (g->did || g->complaints == MAX_COMPLAINTS)
 		return;
+	g->complaints++;
 	log_warn("process %d did not carry out its order: %s", (int)p->pid, g->said);
 }
 
@@ -67,8 +73,10 @@ bool jobs_said(struct jobs *j, const struct jobs_sender *from, const char *text,
 
 void jobs_asked(struct jobs_process *p, uint64_t id)
 {
-	if (p->guest)
-		p->guest->asked_id = id;
+	if (!p->guest)
+		return;
+	p->guest->asked_id = id;
+	p->guest->complaints = 0;
 }
 
 struct answers {

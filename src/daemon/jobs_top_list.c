@@ -35,6 +35,9 @@ struct reply {
 	size_t nranks;
 	uint64_t lease; /* of who asks; 0: he has none */
 	struct jobs_leases leases;
+	json_t *lingering; /* pids whose monitor is not off yet, though he has told it to be */
+	bool left; /* he has told a framework to stop, which asks for its ranks */
+	size_t mute, tracing;
 	bool rank_twice;
 };
 
@@ -167,6 +170,7 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 		jobs_state_name(jobs_monitor_state(p, out->now_ms)), "steps", steps, "devices",
 		devices_json(r));
 	json_object_set_new(o, "kinds", kinds_json(r));
+	json_object_set_new(o, "filter", json_boolean(r->filtered));
 	add_losses(o, &r->losses);
 	add_rows(out, p->top, o);
 	json_array_append_new(out->processes, o);
@@ -256,13 +260,27 @@ struct filter {
 	bool any_job;
 };
 
+static bool can_be_monitored(const struct jobs_process *p, const void *unused)
+{
+	(void)unused;
+	return p->top || p->guest || p->heard & JOBS_HEARD_MONITOR;
+}
+
 static bool is_meant(const struct jobs_process *p, const void *arg)
 {
 	const struct filter *f = arg;
 
-	return (f->any_job || p->job_id == f->target.job_id) &&
-	       (p->top || p->guest || p->heard & JOBS_HEARD_MONITOR) &&
+	return (f->any_job || p->job_id == f->target.job_id) && can_be_monitored(p, NULL) &&
 	       jobs_target_matches(&f->target, p);
+}
+
+/* Whoever is asked for. */
+static size_t count_all(const struct jobs *j)
+{
+	size_t n;
+
+	free(jobs_collect(j, can_be_monitored, NULL, NULL, &n));
+	return n;
 }
 
 static int by_rank(const void *a, const void *b)
@@ -277,6 +295,28 @@ static int by_rank(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
+static bool is_left(const struct jobs_process *p, const void *lease)
+{
+	return !p->guest && p->left && p->left == *(const uint64_t *)lease;
+}
+
+static bool has_left(const struct jobs *j, uint64_t lease)
+{
+	size_t n;
+
+	free(jobs_collect(j, is_left, &lease, NULL, &n));
+	return n > 0;
+}
+
+/* Of a framework one process is told, and another says what it does. */
+static bool lingers(const struct reply *out, const struct jobs_process *p, int state)
+{
+	bool is_asked_for = !p->guest && !(p->heard & JOBS_HEARD_REQUEST);
+
+	return jobs_lease_lingers(p, out->lease, out->now_ms) ||
+	       (out->left && is_asked_for && !p->ordered && state == FABRIC_RUNNING);
+}
+
 static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 {
 	size_t reported = 0, running = 0, paused = 0;
@@ -288,6 +328,10 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		running += state == FABRIC_RUNNING;
 		paused += state == FABRIC_READY;
 		jobs_lease_count(p, out->lease, out->now_ms, &out->leases);
+		if (lingers(out, p, state))
+			json_array_append_new(out->lingering, json_integer(p->pid));
+		out->tracing += p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY;
+		out->mute += state == FABRIC_RUNNING && !p->top && !p->guest;
 		if (!p->top)
 			continue;
 		add_regressions(out, p);
@@ -295,12 +339,13 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		if (reported++ < PROCESSES)
 			add_process(out, p);
 	}
-	return json_pack("{s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I}", "processes", out->processes,
-			 "regressions", regressions_json(out), "orders",
-			 jobs_leases_json(&out->leases), "slowest", slowest_json(out), "total",
-			 (json_int_t)reported, "known", (json_int_t)n, "running",
-			 (json_int_t)running, "paused", (json_int_t)paused, "now",
-			 (json_int_t)clock_real_ns());
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
+			 out->processes, "regressions", regressions_json(out), "orders",
+			 jobs_leases_json(&out->leases), "lingering", out->lingering, "slowest",
+			 slowest_json(out), "total", (json_int_t)reported, "known", (json_int_t)n,
+			 "running", (json_int_t)running, "paused", (json_int_t)paused, "mute",
+			 (json_int_t)out->mute, "tracing", (json_int_t)out->tracing, "registered",
+			 (json_int_t)count_all(out->j), "now", (json_int_t)clock_real_ns());
 }
 
 /* A link has no lists: ?pids=12 is meant as [12]. */
@@ -336,8 +381,10 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 			    .rows = (size_t)rows,
 			    .bytes = REPLY_BYTES,
 			    .processes = json_array(),
+			    .lingering = json_array(),
 			    .lease = lease > 0 ? (uint64_t)lease : 0,
 			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
+	out.left = has_left(j, out.lease);
 	json_t *reply = tell(&out, all, n);
 	free(out.regressions);
 	free(out.ranks);

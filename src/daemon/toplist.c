@@ -13,6 +13,7 @@
 
 #include "base/hmap.h"
 #include "base/mem.h"
+#include "wire/order.h"
 
 #define WINDOW 5 /* means of which the median is taken */
 #define ENOUGH 3 /* of them to begin with; and intervals that make a regression, or end one */
@@ -21,6 +22,7 @@
 #define NOISE 4 /* times the usual deviation is no noise any more */
 #define UNSEEN 20 /* intervals without a name: what was said of it is over, or it is forgotten */
 #define MAX_SLOW 64
+#define WAITS_ON 15 /* intervals after which longer waiting is the usual one */
 
 struct known {
 	uint64_t key;
@@ -32,6 +34,7 @@ struct known {
 	int32_t device;
 	uint8_t n, next; /* of recent */
 	uint8_t above, below; /* intervals in a row */
+	uint8_t waits_on; /* and such in which one that is slow still was, if it waits */
 	bool slow;
 };
 
@@ -154,7 +157,7 @@ static void end_slow(struct toplist *t, struct known *k, toplist_regression_fn f
 	free(k->name);
 	k->kind = k->name = NULL;
 	k->slow = false;
-	k->above = k->below = 0;
+	k->above = k->below = k->waits_on = 0;
 	t->nslow--;
 }
 
@@ -172,6 +175,14 @@ static void begin_slow(struct toplist *t, struct known *k, const struct toplist_
 	struct toplist_regression r = regression_of(k);
 	if (fn)
 		fn(arg, &r, false);
+}
+
+/* How long one waits is no property of what waits: another balance of the ranks is as good. */
+static void get_used(struct toplist *t, struct known *k, toplist_regression_fn fn, void *arg)
+{
+	end_slow(t, k, fn, arg);
+	k->n = k->next = 0;
+	remember(k, k->mean_ns);
 }
 
 static void judge(struct toplist *t, struct known *k, const struct toplist_row *row,
@@ -192,8 +203,11 @@ static void judge(struct toplist *t, struct known *k, const struct toplist_row *
 		return;
 	}
 	k->below = 0;
-	if (k->slow)
+	if (k->slow) {
+		if (toplist_waits(row->kind, row->name) && ++k->waits_on >= WAITS_ON)
+			get_used(t, k, fn, arg);
 		return;
+	}
 	if (!k->above++)
 		k->since_ns = t->last->to_ns;
 	if (k->above >= ENOUGH)
@@ -278,6 +292,15 @@ size_t toplist_bytes(const struct toplist *t)
 	return bytes + rows + t->nslow * 2 * TOPLIST_MAX_NAME;
 }
 
+/* What is not collected any more is not slow any more, as far as anybody knows. */
+static bool is_collected(const struct toplist_report *r, const struct known *k)
+{
+	struct order_text name = {k->kind, k->kind ? strlen(k->kind) : 0};
+	uint32_t kind = name.at ? activity_kind_find(&name) : 0;
+
+	return !kind || toplist_collects(r, ACTIVITY_BIT(kind));
+}
+
 void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 		  toplist_regression_fn fn, void *arg)
 {
@@ -311,7 +334,8 @@ void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 		judge(t, k, row, percent, fn, arg);
 	}
 	for (size_t i = 0; t->nslow && i < t->nknown; i++)
-		if (!percent || t->intervals - t->known[i].seen > UNSEEN)
+		if (!percent || t->intervals - t->known[i].seen > UNSEEN ||
+		    !is_collected(r, &t->known[i]))
 			end_slow(t, &t->known[i], fn, arg);
 }
 

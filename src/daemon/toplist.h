@@ -48,6 +48,7 @@ struct toplist_report {
 	int64_t from_ns, to_ns; /* wall clock */
 	uint64_t interval_ns;
 	uint32_t kinds; /* that are collected, ACTIVITY_BIT() each; 0: not told */
+	bool filtered; /* by names: it tells only of some */
 	bool partial; /* much shorter than an interval should be: the end of a monitor */
 	struct toplist_losses losses;
 	uint64_t other_calls, other_ns; /* of names that are not in rows */

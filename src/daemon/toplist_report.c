@@ -131,6 +131,7 @@ static bool read_optional(const json_t *o, struct toplist_report *r)
 	    (steps && !json_is_null(steps) && !json_is_object(steps)))
 		return false;
 	struct toplist_losses *l = &r->losses;
+	r->filtered = json_is_true(json_object_get(o, "filter"));
 	return read_uint(o, "lost", false, &l->lost) &&
 	       read_uint(o, "incomplete", false, &l->incomplete) &&
 	       read_uint(o, "crowded", false, &l->crowded) &&

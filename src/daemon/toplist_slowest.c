@@ -6,6 +6,7 @@
 #include "daemon/toplist.h"
 
 #define WORTH 0.02 /* of the time: less is noise */
+#define SIMPLER 1.5 /* times as much must others wait for a rank whose own steps are long */
 #define SPREADS 2 /* times the usual deviation of the others: less is noise, too */
 
 static int by_size(const void *a, const void *b)
@@ -97,16 +98,25 @@ static struct toplist_slowest by_waiting(const struct toplist_rank *ranks, size_
 	return found.ratio >= WORTH && found.ratio >= SPREADS * spread ? found : none;
 }
 
+/* Both are shares of the time: what explains more of it is the reason. Long steps of a rank that
+ * does not wait are the simpler one. */
+static struct toplist_slowest larger(struct toplist_slowest longer, struct toplist_slowest waited)
+{
+	if (longer.by == TOPLIST_SLOW_NONE || waited.by == TOPLIST_SLOW_NONE)
+		return longer.by == TOPLIST_SLOW_NONE ? waited : longer;
+	double needed = longer.ratio * (longer.at == waited.at ? SIMPLER : 1);
+	return waited.ratio > needed ? waited : longer;
+}
+
 struct toplist_slowest toplist_slowest(const struct toplist_rank *ranks, size_t n)
 {
-	struct toplist_slowest found = {0};
+	struct toplist_slowest none = {0};
 
 	if (n < 2)
-		return found;
+		return none;
 	double *v = xcalloc(2 * n, sizeof(*v));
-	found = by_steps(ranks, n, v, v + n);
-	if (found.by == TOPLIST_SLOW_NONE)
-		found = by_waiting(ranks, n, v, v + n);
+	struct toplist_slowest found =
+		larger(by_steps(ranks, n, v, v + n), by_waiting(ranks, n, v, v + n));
 	free(v);
 	return found;
 }

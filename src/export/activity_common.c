@@ -204,7 +204,7 @@ int activity_file_new(const char *dir, const struct activity_origin *who, const 
 		}
 		/* somebody of this process has begun one in the same millisecond */
 		if (errno != EEXIST || ms == end)
-			r = err_sys(err, -errno, "cannot create \"%s\"", path);
+			r = err_sys(err, -errno, "cannot create '%s'", path);
 		free(path);
 		if (r < 0)
 			return r;

@@ -16,12 +16,13 @@
 
 static const char header[] =
 	"kind,name,startNs,endNs,durationNs,deviceId,streamId,processId,threadId,correlationId,"
-	"type,commName,algType,dataType,domain,amount,number,what\n";
+	"type,commName,algType,dataType,domain,amount,number,what,rank\n";
 
 struct activity_writer {
 	char *path;
 	int fd;
 	int failed;
+	struct activity_origin who;
 	struct buf text, scratch;
 };
 
@@ -30,8 +31,8 @@ static struct activity_writer *csv_open(const char *path, const struct activity_
 {
 	struct activity_writer *w = xcalloc(1, sizeof(*w));
 
-	(void)who;
 	(void)options;
+	w->who = *who;
 	w->path = xstrdup(path);
 	w->fd = -1;
 	buf_add_str(&w->text, header);
@@ -45,15 +46,15 @@ static int write_out(struct activity_writer *w, struct err *err)
 	if (w->fd < 0)
 		w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
 	if (w->fd < 0)
-		return w->failed = err_sys(err, -errno, "cannot write \"%s\"", w->path);
+		return w->failed = err_sys(err, -errno, "cannot write '%s'", w->path);
 	for (size_t done = 0; done < w->text.len;) {
 		ssize_t n = write(w->fd, w->text.data + done, w->text.len - done);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return w->failed = err_sys(err, n < 0 ? -errno : -EIO,
-						   "cannot write \"%s\"", w->path);
+			return w->failed = err_sys(err, n < 0 ? -errno : -EIO, "cannot write '%s'",
+						   w->path);
 		done += (size_t)n;
 	}
 	buf_clear(&w->text);
@@ -117,7 +118,7 @@ static int csv_put(struct activity_writer *w, const struct activity *a, struct e
 	add_number(w, true, activity_ns(a));
 	add_number(w, device, a->device);
 	add_number(w, device, a->stream);
-	add_number(w, !device, a->pid);
+	add_number(w, !device || w->who.pid, device ? w->who.pid : a->pid);
 	add_number(w, !device, a->tid);
 	add_number(w, true, a->correlation);
 	add_text(w, a->kind == ACTIVITY_KERNEL ? a->detail : "");
@@ -131,6 +132,7 @@ static int csv_put(struct activity_writer *w, const struct activity *a, struct e
 		   a->amount);
 	add_number(w, memory, a->number);
 	add_text(w, what(a));
+	add_number(w, w->who.rank >= 0, (uint64_t)w->who.rank);
 	w->text.data[w->text.len - 1] = '\n';
 	return w->text.len < WRITE_AT ? w->failed : write_out(w, err);
 }
@@ -142,12 +144,17 @@ static int csv_close(struct activity_writer *w, const struct activity_closing *c
 		return 0;
 	int r = write_out(w, err);
 	if (w->fd >= 0 && close(w->fd) < 0 && errno != EINTR && r == 0)
-		r = err_sys(err, -errno, "cannot close \"%s\"", w->path);
+		r = err_sys(err, -errno, "cannot close '%s'", w->path);
 	buf_release(&w->text);
 	buf_release(&w->scratch);
 	free(w->path);
 	free(w);
 	return r;
+}
+
+static void csv_whose(struct activity_writer *w, const struct activity_origin *who)
+{
+	w->who = *who;
 }
 
 static const char *csv_path(const struct activity_writer *w)
@@ -162,4 +169,5 @@ const struct activity_writer_ops activity_csv_file = {
 	.flush = write_out,
 	.close = csv_close,
 	.path = csv_path,
+	.whose = csv_whose,
 };

@@ -86,7 +86,7 @@ static int fail(struct db_file *f, int rc, struct err *err)
 	f->retry_ns = clock_mono_ns() + RETRY_NS;
 	if (!before)
 		err_set(err, f->failed,
-			"cannot write \"%s\", activities are dropped until it works again: %s",
+			"cannot write '%s', activities are dropped until it works again: %s",
 			f->path, words);
 	if (f->db && !sqlite3_get_autocommit(f->db))
 		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
@@ -446,7 +446,7 @@ int db_file_close(struct db_file *f, struct err *err)
 	for (unsigned i = 0; i < TABLE_END; i++)
 		sqlite3_finalize(f->inserts[i]);
 	if (f->db && sqlite3_close(f->db) != SQLITE_OK)
-		r = err_set(err, -EIO, "cannot close \"%s\"", f->path);
+		r = err_set(err, -EIO, "cannot close '%s'", f->path);
 	hmap_release(&f->by_pointer);
 	hmap_release(&f->by_hash);
 	buf_release(&f->scratch);

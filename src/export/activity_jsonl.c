@@ -48,6 +48,7 @@ struct activity_writer {
 	uint64_t since_ns; /* the oldest of them */
 	char **files; /* that may have to go, oldest first */
 	size_t nfiles, files_cap;
+	uint64_t rotated; /* files that had to go */
 	uint32_t *devices; /* ascending */
 	size_t ndevices, devices_cap;
 	uint64_t lost;
@@ -178,7 +179,7 @@ static int fail(struct activity_writer *w, int code, struct err *err)
 	w->retry_ns = clock_mono_ns() + RETRY_NS;
 	if (before)
 		return 0;
-	return err_sys(err, code, "cannot write \"%s\", activities are dropped if that lasts",
+	return err_sys(err, code, "cannot write '%s', activities are dropped if that lasts",
 		       *w->path ? w->path : w->dir);
 }
 
@@ -235,6 +236,7 @@ static void remove_oldest(struct activity_writer *w)
 {
 	while (w->files_max > 0 && w->nfiles > (size_t)w->files_max) {
 		unlink(w->files[0]);
+		w->rotated++;
 		free(w->files[0]);
 		memmove(w->files, w->files + 1, --w->nfiles * sizeof(*w->files));
 	}
@@ -414,6 +416,7 @@ static void drop_pending(struct activity_writer *w)
 static void put_closing(struct activity_writer *w, const struct activity_closing *c)
 {
 	struct buf line = {0};
+	int r = 0;
 
 	if (c->groups) {
 		buf_add_str(&line, "{\"kind\":\"parallel_group_info\",\"value\":");
@@ -427,8 +430,11 @@ static void put_closing(struct activity_writer *w, const struct activity_closing
 		put_last(w, &line);
 	}
 	/* Something must say that this is the end. */
-	if (w->lost + c->lost || (!c->groups && !w->ndevices)) {
+	if (w->lost + c->lost || w->rotated || (!c->groups && !w->ndevices)) {
+		make_room(w, &r, NULL); /* which may cost a file: one more to tell */
 		buf_addf(&line, LOSS_LINE, (unsigned long long)(w->lost + c->lost));
+		if (w->rotated)
+			buf_addf(&line, ",\"rotatedFiles\":%llu", (unsigned long long)w->rotated);
 		put_last(w, &line);
 	}
 	buf_release(&line);
@@ -453,7 +459,7 @@ static int jsonl_close(struct activity_writer *w, const struct activity_closing 
 		if (c && (full || w->pending.len))
 			put_loss_over(w, w->lost + c->lost);
 		if (close(w->fd) < 0 && errno != EINTR && r == 0)
-			r = err_sys(err, -errno, "cannot close \"%s\"", w->path);
+			r = err_sys(err, -errno, "cannot close '%s'", w->path);
 	}
 	for (size_t i = 0; i < w->nfiles; i++)
 		free(w->files[i]);

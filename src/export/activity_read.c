@@ -11,6 +11,8 @@
 
 #include "export/activity_common.h"
 
+#define HEAD_BYTES 256
+
 static const char magic[] = "SQLite format 3"; /* with its NUL */
 
 void activity_about_release(struct activity_about *a)
@@ -40,31 +42,42 @@ static void read_name(const char *path, struct activity_about *about)
 	}
 }
 
+/* What the other commands write for people to look at. */
+static bool is_timeline(const char *head)
+{
+	return strstr(head, "\"traceEvents\"") || (head[0] == '[' && strstr(head, "\"ph\""));
+}
+
 int activity_read(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
 		  struct err *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	char head[sizeof(magic)] = "";
+	char head[HEAD_BYTES + 1] = "";
 	struct stat st;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open \"%s\"", path);
+		return err_sys(err, -errno, "cannot open '%s'", path);
 	int r = 0;
 	if (fstat(fd, &st) < 0)
-		r = err_sys(err, -errno, "cannot read \"%s\"", path);
+		r = err_sys(err, -errno, "cannot read '%s'", path);
 	else if (!S_ISREG(st.st_mode))
-		r = err_set(err, -EINVAL, "\"%s\" is not a file of activities", path);
-	ssize_t n = r < 0 ? 0 : pread(fd, head, sizeof(head), 0);
+		r = err_set(err, -EINVAL, "'%s' is not a file of activities", path);
+	ssize_t n = r < 0 ? 0 : pread(fd, head, HEAD_BYTES, 0);
 	close(fd);
 	if (r < 0)
 		return r;
 	if (n < 0)
-		return err_sys(err, -EIO, "cannot read \"%s\"", path);
+		return err_sys(err, -EIO, "cannot read '%s'", path);
+	if (is_timeline(head))
+		return err_set(err, -EINVAL,
+			       "'%s' is a timeline, for chrome://tracing and ui.perfetto.dev: give "
+			       "the directory it is in, or the .db or .jsonl file of activities",
+			       path);
 	about->rank = -1;
 	read_name(path, about);
 	size_t len = strlen(path);
-	bool db = n == sizeof(magic) ? !memcmp(head, magic, sizeof(magic))
-				     : len > 3 && !strcmp(path + len - 3, ".db");
+	bool db = n >= (ssize_t)sizeof(magic) ? !memcmp(head, magic, sizeof(magic))
+					      : len > 3 && !strcmp(path + len - 3, ".db");
 	about->format = db ? "DB" : "Jsonl";
 	return db ? activity_read_db(path, fn, arg, about, err)
 		  : activity_read_jsonl(path, fn, arg, about, err);

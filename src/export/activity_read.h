@@ -29,6 +29,7 @@ struct activity_about {
 	int32_t rank; /* -1: not known */
 	uint64_t start_ns, end_ns; /* of the session; 0: not known */
 	uint64_t lost; /* that the writer missed, as far as it says */
+	uint64_t rotated_files; /* removed before the end to make room for newer ones */
 	uint64_t activities;
 	uint64_t skipped; /* lines or rows of a kind that is not known here */
 	char *groups; /* parallel_group_info; NULL */

@@ -337,7 +337,7 @@ static int read_all(struct db_reading *r)
 		any = db_reading_has(r, tables[i].table);
 	if (got == 0 && !any)
 		got = err_set(r->err, -EINVAL,
-			      "\"%s\" is not a DB of activities: it has none of their tables",
+			      "'%s' is not a DB of activities: it has none of their tables",
 			      r->path);
 	/* all of it as of one moment, however many tables there are */
 	if (got == 0 && sqlite3_exec(r->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)

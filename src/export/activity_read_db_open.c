@@ -18,7 +18,7 @@ int db_reading_error(struct db_reading *r, int rc)
 		   : (rc & 0xff) == SQLITE_NOTADB ? -EINVAL
 						  : -EIO;
 
-	return err_set(r->err, code, "cannot read \"%s\": %s", r->path, sqlite3_errmsg(r->db));
+	return err_set(r->err, code, "cannot read '%s': %s", r->path, sqlite3_errmsg(r->db));
 }
 
 bool db_reading_has(struct db_reading *r, const char *name)

@@ -122,6 +122,9 @@ static int read_other(const struct line *l, const char *kind, struct activity_ab
 		m = line_find(l, "lost");
 		if (m && m->type == VALUE_NUMBER)
 			about->lost += m->number;
+		m = line_find(l, "rotatedFiles");
+		if (m && m->type == VALUE_NUMBER)
+			about->rotated_files += m->number;
 	} else {
 		about->skipped++;
 		last = false;
@@ -207,7 +210,7 @@ static int one_line(struct reading *r, const char *line, size_t len, struct err 
 		return 0;
 	int got = activity_read_line(line, len, &a, r->about, &why);
 	if (got < 0)
-		return err_set(err, got, "\"%s\", line %llu: %s", r->path,
+		return err_set(err, got, "'%s', line %llu: %s", r->path,
 			       (unsigned long long)r->line, why.text);
 	if (!got)
 		return 0;
@@ -248,7 +251,7 @@ static int last_line(struct reading *r, struct buf *b, struct err *err)
 	if (got >= 0)
 		return one_line(r, b->data, b->len, err);
 	if (!r->line && b->data[0] != '{')
-		return err_set(err, -EBADMSG, "\"%s\" is not a file of activities", r->path);
+		return err_set(err, -EBADMSG, "'%s' is not a file of activities", r->path);
 	r->about->torn = true;
 	return 0;
 }
@@ -262,17 +265,17 @@ int activity_read_jsonl(const char *path, activity_read_fn fn, void *arg,
 	int got = 0;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open \"%s\"", path);
+		return err_sys(err, -errno, "cannot open '%s'", path);
 	for (;;) {
 		ssize_t n = read_piece(fd, &b);
 
 		if (n < 0)
-			got = err_sys(err, (int)n, "cannot read \"%s\"", path);
+			got = err_sys(err, (int)n, "cannot read '%s'", path);
 		if (n <= 0)
 			break;
 		got = take_lines(&r, &b, err);
 		if (got == 0 && b.len > MAX_LINE)
-			got = err_set(err, -EBADMSG, "\"%s\", line %llu: too long", path,
+			got = err_set(err, -EBADMSG, "'%s', line %llu: too long", path,
 				      (unsigned long long)r.line + 1);
 		if (got)
 			break;

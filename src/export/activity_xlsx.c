@@ -172,7 +172,7 @@ static struct activity_writer *xlsx_open(const char *path, const struct activity
 static int fail(struct activity_writer *w, int code, const char *words, struct err *err)
 {
 	w->failed = code;
-	return err_set(err, code, "cannot write \"%s\": %s", w->path, words);
+	return err_set(err, code, "cannot write '%s': %s", w->path, words);
 }
 
 static int make_dir(const char *path, struct err *err)
@@ -384,7 +384,7 @@ static int xlsx_put(struct activity_writer *w, const struct activity *a, struct 
 {
 	(void)a;
 	return err_set(err, -ENOTSUP,
-		       "cannot write \"%s\": this program was built without libxlsxwriter; install "
+		       "cannot write '%s': this program was built without libxlsxwriter; install "
 		       "its headers and build again, or choose another format",
 		       w->path);
 }

@@ -122,6 +122,7 @@ struct arena_head *guest_make_arena(const struct session_page *page, const char 
 	struct owner o = {.pid = guest_owner_pid()};
 	struct file *file = files[0].arena && files[0].arena == guest.arena ? &files[1] : &files[0];
 
+	file->arena = NULL; /* the path is not its own any more, whatever becomes of this */
 	o.ticks = guest_start_ticks(o.pid);
 	if (!max_segs)
 		return NULL;

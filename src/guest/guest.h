@@ -65,12 +65,12 @@ enum guest_mode {
 struct guest_state {
 	_Atomic uint32_t mode; /* enum guest_mode */
 	_Atomic uint32_t want; /* enum session_want */
-	uint32_t c_depth, py_depth;
+	_Atomic uint32_t c_depth, py_depth;
 	bool configured; /* by the program itself: */
 	struct rec_settings settings;
 	char output_dir[REC_MAX_TEXT]; /* empty: as the recording has it */
-	struct session_page *page;
-	struct arena_head *arena;
+	struct session_page *_Atomic page; /* these two change when the process moves */
+	struct arena_head *_Atomic arena;
 };
 
 extern struct guest_state guest;
@@ -163,6 +163,9 @@ static inline void *guest_reserve(uint32_t size)
 	return c->pos;
 }
 
+/* Counts `n` events that could not be written. */
+void guest_lost(uint64_t n);
+
 static inline void guest_publish(uint32_t size)
 {
 	struct guest_thread *t = &guest_self;
@@ -175,6 +178,7 @@ static inline void guest_publish(uint32_t size)
 	 */
 	if (unlikely(c->end - c->pos < (ptrdiff_t)size)) {
 		t->level--;
+		guest_lost(1);
 		return;
 	}
 	c->pos += size;
@@ -206,10 +210,21 @@ static inline bool guest_hold(uint64_t ns)
 	if (unlikely(t->level >= GUEST_LEVELS || t->epoch != guest_epoch_now() ||
 		     c->end - c->pos < GUEST_ROOM))
 		return guest_hold_slow(t, ns);
-	if (unlikely(atomic_load_explicit(&c->ring->pending_ns, memory_order_relaxed)))
+	/* A signal handler may have taken this thread to another arena just now, or to none. */
+	struct ring *ring = c->ring;
+	if (unlikely(!ring || atomic_load_explicit(&ring->pending_ns, memory_order_relaxed)))
 		return false;
-	atomic_store_explicit(&c->ring->pending_ns, ns, memory_order_relaxed);
+	atomic_store_explicit(&ring->pending_ns, ns, memory_order_relaxed);
 	return true;
+}
+
+/* The time of what is held is known by now. */
+static inline void guest_hold_at(bool held, uint64_t ns)
+{
+	struct guest_thread *t = &guest_self;
+
+	if (likely(held) && likely(t->level < GUEST_LEVELS) && likely(t->cur[t->level].ring))
+		atomic_store_explicit(&t->cur[t->level].ring->pending_ns, ns, memory_order_relaxed);
 }
 
 static inline void guest_unhold(bool held)
@@ -219,9 +234,6 @@ static inline void guest_unhold(bool held)
 	if (likely(held) && likely(t->level < GUEST_LEVELS) && likely(t->cur[t->level].ring))
 		atomic_store_explicit(&t->cur[t->level].ring->pending_ns, 0, memory_order_release);
 }
-
-/* Counts `n` events that could not be written. */
-void guest_lost(uint64_t n);
 
 /*
  * The id of the call stack of the hook that was called from `caller`, native frames and those of
@@ -233,7 +245,8 @@ uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth);
 
 static inline bool guest_wants_stacks(void)
 {
-	return guest.c_depth | guest.py_depth;
+	return atomic_load_explicit(&guest.c_depth, memory_order_relaxed) |
+	       atomic_load_explicit(&guest.py_depth, memory_order_relaxed);
 }
 
 /* Names the recording in the environment and sees to an orderly end; once. */
@@ -335,6 +348,8 @@ void guest_restore_signals(const uint64_t *old);
 
 /* The process whose memory this is. */
 uint32_t guest_owner_pid(void);
+/* Is this a ring of an arena that guest_move() has left a moment ago: certainly mapped yet? */
+bool guest_has_just_left(const struct ring *r);
 /* An arena of this process, mapped; NULL: there is no room for one. */
 struct arena_head *guest_make_arena(const struct session_page *page, const char *dir);
 

@@ -23,6 +23,7 @@
 
 #define JOIN_WAIT_NS 1000000000ull
 #define FORMER_NS 10000000000ull
+#define LOOK_NS (FORMER_NS / 2) /* the most that one look at a former arena counts for */
 #define MAX_FORMERS 8
 #define GATE_CLOSE_NS 100000000ull
 #define GATE_OPEN_NS 50000000ull
@@ -107,11 +108,40 @@ void guest_note_owner(void)
 	(void)guest_owner_pid();
 }
 
-/* A forked child must not keep its parent's arena mapped: it would hold the file's space. */
+/*
+ * What was left by guest_move(). Threads may still be inside a hook with it: it goes when none has
+ * been for long. That is time in which this process ran; one that was stopped meanwhile has threads
+ * that are where they were.
+ */
+static struct former {
+	struct arena_head *_Atomic arena;
+	struct session_page *page;
+	_Atomic uint64_t left_ns;
+	uint64_t looked_ns, age_ns;
+} formers[MAX_FORMERS];
+
+static void drop_former(struct former *f)
+{
+	struct arena_head *a = f->arena;
+
+	f->arena = NULL;
+	munmap(a, a->file_bytes);
+	munmap(f->page, SESSION_BYTES);
+}
+
+/* A forked child must not keep its parent's arenas mapped: it would hold the files' space. */
 static void drop_parent_arena(void)
 {
 	/* Unless the fork happened in a signal handler inside a hook, which is still to write. */
-	if (guest.arena && !guest_self.level)
+	bool may_drop = !guest_self.level;
+
+	for (struct former *f = formers; may_drop && f < formers + MAX_FORMERS; f++) {
+		if (f->arena == guest.arena)
+			f->arena = NULL; /* its parent was about to leave it */
+		if (f->arena)
+			drop_former(f);
+	}
+	if (guest.arena && may_drop)
 		munmap(guest.arena, guest.arena->file_bytes);
 	guest.arena = NULL;
 	native_forget(); /* the new arena must be told of every object again */
@@ -328,15 +358,18 @@ static void tell_owed(void)
 		tell_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
 }
 
-/*
- * What was left by guest_move(). Threads may still be inside a hook with it: it goes when none has
- * been for long.
- */
-static struct former {
-	struct arena_head *arena;
-	struct session_page *page;
-	uint64_t left_ns;
-} formers[MAX_FORMERS];
+bool guest_has_just_left(const struct ring *r)
+{
+	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
+		struct arena_head *a = f->arena;
+		if (!a || r < arena_ring(a, 0) || r >= arena_ring(a, ARENA_MAX_RINGS))
+			continue;
+		/* Unless its place has been given to a younger one meanwhile. */
+		uint64_t left_ns = f->left_ns;
+		return f->arena == a && guest_now() < left_ns + FORMER_NS / 2;
+	}
+	return false;
+}
 
 static bool is_in_use(struct arena_head *a)
 {
@@ -348,13 +381,16 @@ static bool is_in_use(struct arena_head *a)
 
 static void release_formers(void)
 {
+	uint64_t now = guest_now();
+
 	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
-		uint64_t patience = FORMER_NS + (f->arena ? f->page->wait_ms * 1000000ull : 0);
-		if (!f->arena || guest_now() < f->left_ns + patience || is_in_use(f->arena))
+		if (!f->arena)
 			continue;
-		munmap(f->arena, f->arena->file_bytes);
-		munmap(f->page, SESSION_BYTES);
-		f->arena = NULL;
+		uint64_t since = now - f->looked_ns;
+		f->age_ns += since < LOOK_NS ? since : LOOK_NS;
+		f->looked_ns = now;
+		if (f->age_ns >= FORMER_NS + f->page->wait_ms * 1000000ull && !is_in_use(f->arena))
+			drop_former(f);
 	}
 }
 
@@ -368,23 +404,29 @@ void guest_release_formers(void)
 	atomic_store(&joining, 0);
 }
 
-/* Its recorder, if it lives, reads to the end and goes. */
-static void leave(struct arena_head *a, struct session_page *page)
+/* NULL: it has moved too often in a short time. */
+static struct former *free_former(void)
 {
-	atomic_store(&a->left, 1);
-	syscall(SYS_futex, &page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 	for (struct former *f = formers; f < formers + MAX_FORMERS; f++)
-		if (!f->arena) {
-			*f = (struct former){a, page, guest_now()};
-			return;
-		}
+		if (!f->arena)
+			return f;
+	return NULL;
+}
+
+/* Its recorder, if it lives, reads to the end and goes. */
+static void leave(struct former *f)
+{
+	struct arena_head *a = f->arena;
+
+	atomic_store(&a->left, 1);
+	syscall(SYS_futex, &f->page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 /* Everything is ready before anything changes: other threads are between two events. */
-static bool switch_to(const char *dir, bool monitor)
+static bool switch_to(const char *dir, bool monitor, struct former *f)
 {
-	struct session_page *page = guest_session_map(dir, true), *former_page = guest.page;
-	struct arena_head *arena = NULL, *former = guest.arena;
+	struct session_page *page = guest_session_map(dir, true);
+	struct arena_head *arena = NULL;
 
 	if (page && guest_session_wait(page, dir))
 		arena = guest_make_arena(page, dir);
@@ -394,16 +436,21 @@ static bool switch_to(const char *dir, bool monitor)
 	}
 	if (!arena)
 		return false;
-	guest_take_next_session(monitor);
+	f->page = guest.page;
+	f->left_ns = f->looked_ns = guest_now();
+	f->age_ns = 0;
+	f->arena = guest.arena; /* threads that see the next epoch find it here */
+	/* In this order: a child that is forked in between is one of a monitored process. */
 	guest.page = page;
 	guest.arena = arena;
+	guest_take_next_session(monitor);
 	native_forget();
 	atomic_store(&guest.mode, adopt(atomic_load(&guest.mode)));
 	uint32_t epoch = epochs; /* unless exit() has closed the gate */
 	if (++epochs >= GUEST_EPOCH_EXIT)
 		epochs = 1;
 	atomic_compare_exchange_strong(epoch_page(), &epoch, epochs);
-	leave(former, former_page);
+	leave(f);
 	return true;
 }
 
@@ -424,8 +471,9 @@ bool guest_move(const char *output, bool monitor)
 	guest_block_signals(&signals);
 	release_formers();
 	if (guest_has_joined() && guest_monitor_pid() == guest_owner_pid()) {
-		const char *dir = guest_name_next_session(output, monitor);
-		moved = dir[0] && switch_to(dir, monitor);
+		struct former *f = free_former();
+		const char *dir = f ? guest_name_next_session(output, monitor) : "";
+		moved = dir[0] && switch_to(dir, monitor, f);
 	}
 	atomic_store(&joining, 0);
 	guest_restore_signals(&signals);

@@ -14,6 +14,8 @@
 #define SEGS_PER_COMMIT 16 /* 1 MiB of file space at a time */
 #define RECORDER_DEAD_NS 3000000000ull
 #define WAIT_STEP_NS 200000
+/* No handler runs closer to what it interrupted: the kernel saves the registers between them. */
+#define SIGNAL_FRAME_BYTES 512
 
 __thread struct guest_thread guest_self __attribute__((tls_model("initial-exec")));
 
@@ -211,6 +213,23 @@ static bool cursor_open(struct guest_thread *t, uint32_t level)
 	return true;
 }
 
+/*
+ * The process has moved. What this thread holds in the former arena nobody else will end. Unless it
+ * is inside a hook that is to publish there, and this is a signal handler's: that one comes first.
+ */
+static bool leave_former(struct guest_thread *t)
+{
+	for (int i = 0; i < GUEST_LEVELS; i++) {
+		struct ring *r = t->cur[i].ring;
+		if (!r || !guest_has_just_left(r))
+			continue;
+		if (t->level)
+			return false;
+		atomic_store_explicit(&r->pending_ns, 0, memory_order_release);
+	}
+	return true;
+}
+
 /* Attaches thread and process as needed; the epoch is set only when cursor 0 stands. */
 static bool thread_ready(struct guest_thread *t)
 {
@@ -225,7 +244,11 @@ static bool thread_ready(struct guest_thread *t)
 	atomic_thread_fence(memory_order_acquire); /* the arena is that of this epoch, or younger */
 	if (epoch == GUEST_EPOCH_EXIT)
 		return false;
-	t->tid = (uint32_t)syscall(SYS_gettid);
+	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+	/* A forked child has its parent's, which are not its own to end. */
+	if (tid == t->tid && !leave_former(t))
+		return false;
+	t->tid = tid;
 	for (int i = 0; i < GUEST_LEVELS; i++)
 		t->cur[i] = (struct guest_cursor){0};
 	t->level = 0;
@@ -250,8 +273,9 @@ static char *reserve(struct guest_thread *t, uint32_t size)
 
 /*
  * Reservations whose hook is gone, because a signal handler left it by longjmp(): every frame that
- * is still there lies deeper in the stack than the hook that calls now. On an alternate signal
- * stack addresses cannot be compared, but nothing has left it yet.
+ * is still there lies above the hook that calls now, by more than a signal frame. Two hooks that
+ * are called by the same function do not. On an alternate signal stack addresses cannot be
+ * compared, but nothing has left it yet.
  */
 static void forget_abandoned(struct guest_thread *t, uint64_t sp)
 {
@@ -263,7 +287,7 @@ static void forget_abandoned(struct guest_thread *t, uint64_t sp)
 		uint32_t top = t->level < GUEST_LEVELS ? t->level - 1 : GUEST_LEVELS - 1;
 		uint64_t at = t->sp[top], base = (uint64_t)alt.ss_sp;
 		bool on_alt = !(alt.ss_flags & SS_DISABLE) && at >= base && at < base + alt.ss_size;
-		if (at > sp && !on_alt)
+		if (at > sp + SIGNAL_FRAME_BYTES && !on_alt)
 			break;
 		t->level = top;
 		if (t->cur[top].ring)

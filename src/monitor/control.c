@@ -149,6 +149,36 @@ void control_stop(uint32_t wait_ms)
 	now.lease = 0;
 }
 
+static bool reopen(void)
+{
+	uint64_t window = renew_again();
+
+	if (window) {
+		now.window = window;
+		atomic_store(&steps_of, window);
+	}
+	return window != 0;
+}
+
+/* What the vendor's library has told and will tell now is of the old one: it is counted there. */
+static void bring_up_to_now(void)
+{
+	if (now.source)
+		source_flush(now.source);
+}
+
+/* By an order, or in time. Of a recorder that was killed since the last look it is still to be told
+ * what was lost with it, which is known when there is another one. */
+static void end(void)
+{
+	if (now.running && collect_is_monitors() && collect_recorder_is_gone()) {
+		bring_up_to_now();
+		if (reopen())
+			renew_tell_lost(now.window, false);
+	}
+	control_stop(WINDOW_WAIT_MS);
+}
+
 /* More than any machine lives is for ever. */
 static uint64_t end_of(uint64_t duration_ms)
 {
@@ -202,7 +232,7 @@ static int leased(const struct monitor_order *o, const char *text, size_t len, c
 	bool own = now.running && now.lease == o->lease;
 
 	if (own && o->stop)
-		control_stop(WINDOW_WAIT_MS);
+		end();
 	else if (own)
 		now.until_ns = end_of(o->duration_ms);
 	else if (!now.running && o->start && !o->stop)
@@ -219,7 +249,7 @@ static int take_over(const struct monitor_order *o, const char *text, size_t len
 
 	if (r < 0)
 		return r;
-	control_stop(WINDOW_WAIT_MS);
+	end();
 	return start(o, text, len, why, cap);
 }
 
@@ -235,7 +265,7 @@ static int monitor(const char *text, size_t len, char *why, size_t cap)
 	if (o.stop && !trace_has_begun())
 		trace_end(WINDOW_WAIT_MS);
 	if (o.stop)
-		control_stop(WINDOW_WAIT_MS);
+		end();
 	else if (now.running && now.lease && o.start)
 		return take_over(&o, text, len, why, cap);
 	else if (now.running)
@@ -305,24 +335,6 @@ int control_order(const char *text, size_t len, char *why, size_t cap)
 
 /* --- going on in another session --- */
 
-static bool reopen(void)
-{
-	uint64_t window = renew_again();
-
-	if (window) {
-		now.window = window;
-		atomic_store(&steps_of, window);
-	}
-	return window != 0;
-}
-
-/* What the vendor's library has told and will tell now is of the old one: it is counted there. */
-static void bring_up_to_now(void)
-{
-	if (now.source)
-		source_flush(now.source);
-}
-
 static void look_at_recorder(uint64_t now_ns)
 {
 	if (now_ns < now.looked_ns + RECORDER_NS)
@@ -334,7 +346,7 @@ static void look_at_recorder(uint64_t now_ns)
 	if (when == RENEW_NOW) {
 		bring_up_to_now();
 		if (reopen())
-			renew_tell_lost(now.window);
+			renew_tell_lost(now.window, true);
 	} else if (when == RENEW_NEVER) {
 		renew_give_up();
 		control_stop(0);
@@ -375,7 +387,7 @@ uint64_t control_look(uint64_t now_ns)
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {
-		control_stop(WINDOW_WAIT_MS);
+		end();
 		control_tell_status();
 		return next;
 	}

@@ -186,7 +186,8 @@ uint64_t renew_again(void);
 enum renewal { RENEW_NOW, RENEW_LATER, RENEW_NEVER };
 enum renewal renew_when(uint64_t now_ns);
 void renew_give_up(void); /* says so */
-void renew_tell_lost(uint64_t window); /* says what it cost */
+/* Says what it cost. */
+void renew_tell_lost(uint64_t window, bool goes_on);
 
 /* --- steps.c --- */
 

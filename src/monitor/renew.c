@@ -80,10 +80,11 @@ void renew_give_up(void)
 			  "was killed; 'sonde mem recover' finishes its files";
 
 	say(why, NULL, NULL, NULL);
-	answer(kept.order.text, kept.order.len, false, why);
+	const struct kept *last = kept.change.len ? &kept.change : &kept.order;
+	answer(last->text, last->len, false, why);
 }
 
-void renew_tell_lost(uint64_t window)
+void renew_tell_lost(uint64_t window, bool goes_on)
 {
 	char number[24];
 	struct text t = {number, number + sizeof(number)};
@@ -92,6 +93,7 @@ void renew_tell_lost(uint64_t window)
 	text_number(&t, (int64_t)lost);
 	if (lost)
 		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
-	say("the recorder of this process was killed: npu-monitor goes on with another one; ",
-	    number, " activities are lost", NULL);
+	say("the recorder of this process was killed: ",
+	    goes_on ? "npu-monitor goes on with another one; " : "", number,
+	    " activities are lost");
 }

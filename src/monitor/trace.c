@@ -36,6 +36,7 @@
 #define RECORDER_NS (1000 * MS_NS) /* between looks whether the recorder lives */
 #define FINISH_FLUSH_NS (50 * MS_NS)
 #define JOB_WAITS_MS 500 /* at most, for the source to be on at the first step */
+#define LOST "the recorder of this process was killed, and the trace is lost with it"
 
 enum phase { TRACE_IDLE, TRACE_READY, TRACE_BEGINNING, TRACE_RUNNING, TRACE_FINISHING };
 
@@ -387,6 +388,14 @@ void trace_cut(const char *why, uint32_t wait_ms)
 }
 
 /* Without its recorder there is nobody who could write it. */
+static bool is_lost(void)
+{
+	if (!trace_is_on() || !atomic_load(&t.warm) || !collect_recorder_is_gone())
+		return false;
+	trace_cut(LOST, 0);
+	return true;
+}
+
 static void look_at_recorder(uint64_t now_ns)
 {
 	static uint64_t looked_ns;
@@ -394,9 +403,7 @@ static void look_at_recorder(uint64_t now_ns)
 	if (!atomic_load(&t.warm) || now_ns < looked_ns + RECORDER_NS)
 		return;
 	looked_ns = now_ns;
-	if (collect_recorder_is_gone())
-		trace_cut("the recorder of this process was killed, and the trace is lost with it",
-			  0);
+	(void)is_lost();
 }
 
 /* --- ended by request --- */
@@ -461,6 +468,8 @@ void trace_stop(char *what, size_t cap)
 	await_begun();
 	if (!trace_is_on()) {
 		text_str(&out, "none");
+	} else if (is_lost()) {
+		text_str(&out, LOST);
 	} else if (drop()) {
 		text_str(&out, "dropped before its first step");
 	} else {
@@ -527,7 +536,7 @@ uint64_t trace_look(uint64_t now_ns)
 	}
 	if (phase >= TRACE_RUNNING && atomic_load(&t.warm))
 		flush(now_ns, phase == TRACE_FINISHING ? FINISH_FLUSH_NS : FLUSH_NS);
-	if (phase == TRACE_FINISHING && is_finished(now_ns)) {
+	if (phase == TRACE_FINISHING && is_finished(now_ns) && !is_lost()) {
 		if (!atomic_load(&t.begun_ns) && !t.by_time)
 			say("nputrace: nothing was traced: that step had begun already", NULL, NULL,
 			    NULL);

@@ -326,6 +326,8 @@ static void put_kinds(const struct top *t, struct buf *out)
 		comma = ",";
 	}
 	buf_add_str(out, "],");
+	if (t->w->monitor.filter.len)
+		buf_add_str(out, "\"filter\":true,");
 }
 
 /* What is missing since the window began. */

@@ -380,6 +380,7 @@ static int window_open(struct window *w, struct err *err)
 	t->request = request_of(w);
 	t->job = trace_job_of(w->pid);
 	t->started_by = trace_parent_of(w->pid);
+	trace_world_of(w->pid, &t->world, &t->local_world);
 	t->from_ns = t->to_ns = TRACE_NOT_YET;
 	t->last_ns = w->start_ns;
 	if (!o->steps) {

@@ -5,6 +5,7 @@
 #include "recorder/activity_trace_impl.h"
 #include "wire/honours.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,30 @@ static const char *next_told(const struct trace_state *t, const char *at)
 	return next < first + t->notes.len ? next : NULL;
 }
 
+#define KEY_PREFIX "PROFILE_"
+
+/*
+ * "KEY words" as people read it: a key is the option that sets it, PROFILE_GC_DETECT_THRESHOLD
+ * --gc-detect-threshold. That devices are looked at is no option that anybody has to give.
+ */
+static void add_told(const char *told, struct buf *out)
+{
+	size_t key = strcspn(told, " "), prefix = strlen(KEY_PREFIX);
+
+	if (strncmp(told, KEY_PREFIX, prefix) || !told[key]) {
+		buf_add_str(out, told);
+		return;
+	}
+	if (strncmp(told, "PROFILE_ACTIVITIES ", key + 1)) {
+		buf_add_str(out, "--");
+		for (size_t i = prefix; i < key; i++)
+			buf_add_char(out,
+				     told[i] == '_' ? '-' : (char)tolower((unsigned char)told[i]));
+		buf_add_str(out, ": ");
+	}
+	buf_add_str(out, told + key + 1);
+}
+
 static char *note_of(const struct trace_state *t)
 {
 	struct buf out = {0};
@@ -119,8 +144,7 @@ static char *note_of(const struct trace_state *t)
 			 t->w->killed ? "was killed or ended" : "stopped");
 	note_stacks(t, &out);
 	for (const char *at = next_told(t, NULL); at; at = next_told(t, at))
-		buf_addf(next_note(&out), "%.*s:%s", (int)strcspn(at, " "), at,
-			 at + strcspn(at, " "));
+		add_told(at, next_note(&out));
 	if (t->left_out)
 		buf_addf(next_note(&out), "%llu records had no place in the trace",
 			 (unsigned long long)t->left_out);
@@ -147,6 +171,11 @@ struct split_rank *trace_split(const struct trace_state *t)
 	r->pid = t->w->pid;
 	r->lost = t->w->lost;
 	r->left_out = t->left_out;
+	r->world = t->world;
+	r->local_world = t->local_world;
+	r->chosen = t->w->trace.ranks.len > 0;
+	r->ended = t->ended && !t->w->killed;
+	trace_waits(t, r);
 	if (t->w->trace.steps)
 		split_by_steps(t, s);
 	else

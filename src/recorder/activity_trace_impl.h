@@ -85,6 +85,7 @@ struct trace_state {
 	char *parent; /* ACTIVITIES_LOG_FILE */
 	char *request;
 	char *job, *started_by; /* activity_trace_job.c */
+	uint32_t world, local_world; /* likewise */
 	uint64_t from_ns, to_ns; /* of the steps; TRACE_NOT_YET */
 	bool ended; /* by request, at to_ns: before the last step has */
 	uint64_t last_ns; /* of anything that was told */
@@ -163,6 +164,11 @@ void trace_host_release(struct trace_samples *s);
  * "" if it is not known. */
 char *trace_job_of(uint32_t pid);
 char *trace_parent_of(uint32_t pid);
+/* How many ranks the job has, and on this host; 0: not known. */
+void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local);
+
+/* activity_trace_waits.c: which launches of the steps had not run at the end, into r. */
+void trace_waits(const struct trace_state *t, struct split_rank *r);
 
 /* activity_trace_about.c */
 struct split_rank *trace_split(const struct trace_state *t); /* new */

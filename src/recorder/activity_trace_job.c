@@ -2,7 +2,7 @@
 /*
  * Which job a process is of, for a trace that several jobs of a node were asked for: launchers give
  * all their ranks the address at which they meet, schedulers a number; else it is known who has
- * started it.
+ * started it. And how many ranks the job has, so that one that leaves nothing is missed.
  */
 #include "base/buf.h"
 #include "base/fs.h"
@@ -68,6 +68,40 @@ char *trace_job_of(uint32_t pid)
 	buf_release(&env);
 	buf_release(&out);
 	return job;
+}
+
+static uint32_t number_of(const struct buf *env, const char *const *names)
+{
+	for (; *names; names++) {
+		const char *text = value_of(env, *names);
+		char *end;
+		unsigned long v = strtoul(text, &end, 10);
+
+		if (*text >= '0' && *text <= '9' && !*end && v <= INT32_MAX)
+			return (uint32_t)v;
+	}
+	return 0;
+}
+
+void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local)
+{
+	static const char *const world[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+					    "PMI_SIZE",	  "SLURM_NTASKS",
+					    "RANK_SIZE",  NULL};
+	static const char *const local[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+					    "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE", NULL};
+	char path[64];
+	struct buf env = {0};
+	struct err err = {0};
+
+	*out_world = *out_local = 0;
+	snprintf(path, sizeof(path), "/proc/%u/environ", pid);
+	if (fs_read_file(path, MAX_ENVIRONMENT, &env, &err) == 0 && env.len) {
+		buf_add_char(&env, '\0');
+		*out_world = number_of(&env, world);
+		*out_local = number_of(&env, local);
+	}
+	buf_release(&env);
 }
 
 char *trace_parent_of(uint32_t pid)

@@ -227,7 +227,7 @@ function topRow(l, total) {
 		cell(l.kind, "kind"), make("td", {className: "command", textContent: l.name, title: l.name}));
 }
 
-const LOSSES = [["lost", "activities are missing from these numbers: there was no room."],
+const LOSSES = [["lost", "activities are missing from these numbers."],
 	["crowded", "activities are in no sum of the metrics: more than 256 devices."],
 	["incomplete", "marks are not told: the end or the beginning did not come."],
 	["unwritten", "activities are not in the files of npu-monitor: they could not be written."],

@@ -64,8 +64,11 @@ class Files:
                               universal_newlines=True, timeout=60, **more)
 
     def good(self, *words):
+        """What it prints; an export says in one line on stderr what it has written."""
         r = self.sonde(*words)
-        assert (r.returncode, r.stderr) == (0, ""), r.stderr
+        assert r.returncode == 0, r.stderr
+        said = r"sonde activity export: .*\n" if words[0] == "export" else ""
+        assert re.fullmatch(said, r.stderr), r.stderr
         return r.stdout
 
     def show(self, *words):
@@ -156,6 +159,44 @@ def test_csv(files):
     assert {r["dataType"] for r in rows if r["kind"] == "Communication"} == {"FP32"}
 
 
+def test_csv_tells_ranks_apart(files):
+    """Kernels of two ranks that both see device 0 as theirs."""
+    for rank in range(2):
+        path = files.jsonl(rank, n=5)
+        path.write_text(path.read_text().replace('"deviceId":1', '"deviceId":0'))
+    with open(files.export("csv", files.tmp / "in"), newline="") as f:
+        kernels = [r for r in csv.DictReader(f) if r["kind"] == "Kernel"]
+    assert [(k["processId"], k["rank"]) for k in kernels] == [("100", "0")] * 5 + [("101", "1")] * 5
+
+
+@pytest.mark.parametrize("form", ["db", "jsonl"])
+def test_each_process_gets_its_own_file(files, form):
+    for rank in range(4):
+        files.jsonl(rank)
+    out = files.tmp / "all.db"
+    r = files.sonde("export", f"--format={form}", "-o", out, files.tmp / "in")
+    assert r.returncode == 0 and r.stdout == "" and r.stderr.count("\n") == 1
+    assert f"of 4 processes are in the directory '{out}' now, a file for each process" in r.stderr
+    names = sorted(p.name for p in out.iterdir())
+    assert [re.sub(r"_\d{17}_", "_", n) for n in names] == [
+        f"msmonitor_{100 + rank}_{rank}.{form}" for rank in range(4)]
+    before, after = files.show(files.tmp / "in"), files.show(out)
+    assert [(p["pid"], p["rank"]) for p in after["processes"]] == [(100 + n, n) for n in range(4)]
+    for key in ("kernels", "communication", "kinds", "activities", "busy_share"):
+        assert before[key] == after[key], key
+
+
+def test_an_export_says_what_it_wrote(files):
+    path = files.jsonl(n=3)
+    out = files.tmp / "book"
+    count = len(list(activities(n=3)))
+    r = files.sonde("export", "--format=xlsx", "-o", out, path)
+    assert r.stderr == f"sonde activity export: {count} activities are in '{out}.xlsx' now\n"
+    path.write_text("")
+    r = files.sonde("export", "--format=db", "-o", files.tmp / "db", path)
+    assert r.returncode == 0 and "there are no activities: nothing was written" in r.stderr
+
+
 def test_xlsx(files):
     path = files.export("xlsx", files.jsonl())
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o640
@@ -243,6 +284,48 @@ def test_show_counts_right(files):
     assert sum(device[p] for p in parts) == last - first
     assert device["communication_ns"] + device["hidden_communication_ns"] == sum(
         a["endNs"] - a["startNs"] for a in WANT if a["kind"] == "Communication")
+
+
+def hccl_of(lines):
+    """The same collectives as calls of HCCL."""
+    for a in lines:
+        if a["kind"] == "Communication":
+            yield dict(kind="Hccl", name="HcclAllReduce", bytesPerSecond=1, **{
+                k: a[k] for k in ("commName", "deviceId", "startNs", "endNs", "streamId")})
+
+
+def test_collectives_that_are_told_twice_count_once(files):
+    path = files.jsonl()
+    once = files.show(path)
+    path.write_text("".join(line(**a) for a in hccl_of(WANT)) + path.read_text())
+    twice = files.show(path)
+    for key in ("kernels", "communication", "busy_share"):
+        assert once[key] == twice[key], key
+    (again,) = twice["hccl"]
+    assert (again["name"], again["calls"], again["share"]) == ("HcclAllReduce", 8, 1.0)
+    assert once["hccl"] == [] and twice["kinds"]["Hccl"] == 8
+    assert "as Hccl tells them" in files.good("show", path)
+    # where nothing else tells of them they count
+    path.write_text("".join(line(**a) for a in WANT if a["kind"] != "Communication")
+                    + "".join(line(**a) for a in hccl_of(WANT)))
+    alone = files.show(path)
+    assert [c["kind"] for c in alone["communication"]] == ["Hccl"] and not alone["hccl"]
+    assert alone["communication"][0]["share"] == once["communication"][0]["share"]
+
+
+def test_files_that_rotation_removed_are_told(files):
+    path = files.jsonl(end='{"kind":"loss","lost":0,"rotatedFiles":7}\n')
+    text = files.good("show", path)
+    assert "7 older files were removed to make room" in text and "nothing was lost" not in text
+    (process,) = files.show(path)["processes"]
+    assert process["rotated_files"] == 7 and process["lost"] == 0
+
+
+def test_a_timeline_is_no_file_of_activities(files):
+    trace = files.export("chrome", files.jsonl(n=3))
+    r = files.sonde("show", trace)
+    assert r.returncode == 1
+    assert f"'{trace}' is a timeline" in r.stderr and "perfetto" in r.stderr
 
 
 def test_show_in_words(files):

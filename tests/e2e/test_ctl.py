@@ -207,6 +207,9 @@ def test_json(node, client):
         ([*NPUTRACE, "--gc-detect-threshold", "soon"], "expected a number or None"),
         ([*NPUTRACE, "--mstx-domain-include", "x" * 1025], "too long, max allowed: 1024"),
         (["npu-monitor", "--mspti-activity-kind", "Kernel,Nix"], "invalid MSPTI activity kind 'Nix'"),
+        (["npu-monitor", "--mspti-activity-kind", "kernel"], "did you mean 'Kernel'?"),
+        (["npu-monitor", "--mspti-activity-kind", "Marker,Comunication"], "did you mean 'Communication'?"),
+        (["npu-monitor", "--kind", "Kernel"], "did you mean '--mspti-activity-kind'?"),
         (["npu-monitor", "--duration", "-1"], "must be a positive number"),
         (["npu-monitor", "--json-rotate-log-lines", "99"], "must be an integer in [100, 500000]"),
         (["npu-monitor", "--json-rotate-log-files", "1"], "must be -1 or an integer greater than or equal to 2"),
@@ -229,6 +232,54 @@ def test_wrong_command_lines(build, words, said):
         assert r.returncode == 2, r
         assert said in r.stderr, r.stderr
         assert r.stdout == ""
+
+
+@pytest.fixture
+def monitored(build, tmp_path):
+    """A daemon and a process of a framework that fetches what it is told."""
+    with Daemon(build, tmp_path, ipc=True) as d, Client(d.ipc_dir / "dynolog", bind=d.ipc_dir) as c:
+        pid = os.getpid()
+        c.context(0, pid)
+        c.request([pid])
+        c.send(trace_status(IDLE, 1, pid=pid))
+        c.send(monitor_status(IDLE, pid=pid))
+
+        def order(program, *words, status=0):
+            r = run(d, program, "npu-monitor", *words)
+            assert r.returncode == status, r.stderr
+            c.request([pid])
+            return r.stderr
+
+        yield order
+
+
+def test_one_process_is_told_in_the_singular(monitored):
+    assert "1 process is told; it starts its monitor, or changes" in monitored("ctl", "--npu-monitor-start")
+    assert "1 process is told; it stops its monitor, if that is running" in monitored("ctl", "--npu-monitor-stop")
+    assert "it changes its monitor" in monitored("ctl", "--report-interval-s", "5")
+
+
+def test_a_filter_that_drops_what_is_asked_for(monitored):
+    start = ("--npu-monitor-start", "--mspti-activity-kind", "Kernel,MemCpy,API")
+    said = monitored("ctl", *start, "--filter", "API:launch")
+    assert said.splitlines()[-1].endswith("nothing is collected of Kernel: '--filter' does not name it")
+    assert "nothing is" not in monitored("ctl", *start, "--filter", "API:launch; Kernel : MatMul;")
+    assert "nothing is" not in monitored("ctl", *start)
+
+
+def test_a_filter_of_a_kind_that_is_not_there(monitored):
+    start = ("--npu-monitor-start", "--mspti-activity-kind", "Kernel", "--filter", "Kernel:Add;Kernal:MatMul")
+    said = monitored("ctl", *start, status=2)
+    assert "'Kernal:MatMul' of '--filter': there is no such kind; did you mean 'Kernel'?" in said
+    # scripts of dyno go on, and it is the last thing that is said
+    last = monitored("dyno", *start).splitlines()[-1]
+    assert "ignored: 'Kernal:MatMul'" in last and "did you mean 'Kernel'?" in last
+
+
+def test_a_duration_shorter_than_the_interval(monitored):
+    short = ("--npu-monitor-start", "--duration", "5")
+    assert "may end before the first report" in monitored("ctl", *short)
+    assert "may end" not in monitored("ctl", *short, "--log-file", "/tmp/out")
 
 
 @pytest.mark.parametrize("words", [[",,"], ["--clients", ","]])

@@ -4,6 +4,7 @@ monitor and PyTorch's own profiler keep out of each other's way."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -128,6 +129,22 @@ def test_a_guest_leaves_nputrace_to_the_framework_in_its_process(node):
         reply = order(node, TRACE)
         assert reply["processesMatched"] == reply["activityProfilersTriggered"] == [os.getpid()]
         assert guest.request() == "" and "PROFILE_START_STEP=5" in torch_npu.request()
+
+
+def test_what_a_guest_says_does_not_fill_the_log(node):
+    """Why an order was not carried out is worth a line, and not one for each time it is said."""
+    with Guest(node) as g:
+        for _ in range(2):
+            number = order(node, MONITOR)["requestTraceId"]
+            assert g.request()
+            for i in range(500):
+                g.send(datagram("sondeSaid", f"{number} no, {i}".encode()))
+            g.send(datagram("sondeSaid", b"0 nothing"))
+            answers = lambda n=number: node.call({"fn": "getAnswers", "request": n})["failed"]
+            until(lambda: answers() and answers()[0]["why"] == "no, 499")
+            assert g.request() == ""
+        lines = re.findall("did not carry out its order: (.*)", node.log())
+        assert 2 <= len(lines) <= 20 and lines.count("no, 0") == 2 and "nothing" not in lines
 
 
 CHILD = """

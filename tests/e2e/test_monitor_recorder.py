@@ -128,9 +128,13 @@ def test_what_was_changed_stays_changed(daemon, job, order):
     order(*STOP, becomes="Idle")
 
 
-def test_not_for_ever(daemon, job, order):
+@pytest.mark.parametrize("changed", [False, True], ids=["as ordered", "changed"])
+def test_not_for_ever(daemon, job, order, changed):
     """Something kills every recorder: there is an end, and a reason. The next order counts anew."""
     order(*START, *KERNELS, becomes="Running")
+    if changed:
+        order(*START, "--mspti-activity-kind", "AclAPI")
+        until(lambda: any(r["kind"] == "AclAPI" for r in reports(daemon)), "the other kind")
     ended = lambda: "npu-monitor has ended: its recorder was killed, again and again" in job.said()
     killed = []
     while not ended() and len(killed) < 20:
@@ -147,6 +151,20 @@ def test_not_for_ever(daemon, job, order):
     order(*STOP, becomes="Idle")
 
 
+def test_killed_at_the_last_moment(job, order, tmp_path):
+    """Nobody has seen that it is gone when the end comes: what that cost is told all the same."""
+    out = tmp_path / "out"
+    for n in range(3):
+        order(*START, *KERNELS, "--log-file", out / str(n), "--export-type", "Jsonl",
+              becomes="Running")  # fmt: skip
+        until(lambda n=n: files(out / str(n), ".jsonl"), "a file")
+        time.sleep(0.5)
+        kill(recorder_of(job))
+        order(*STOP, becomes="Idle")
+    lost = [int(x) for x in re.findall(r"was killed: (?:\D*; )?(\d+) activities", job.said())]
+    assert len(lost) == 3 and all(lost), job.said()
+
+
 def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
     trace = lambda: state(daemon, "nputrace")
     order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "first")
@@ -155,6 +173,14 @@ def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
     until(lambda: trace() == "Idle", "its end")
     assert "the recorder of this process was killed, and the trace is lost" in job.said()
     assert "the trace is lost with it" in daemon.log()
+    # and who ends it before that is noticed is not told that files are on their way
+    order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "other")
+    until(lambda: trace() == "Running", "the trace")
+    kill(recorder_of(job))
+    told = order("nputrace", "--stop")
+    assert "ended in step" not in told and "files are complete" not in told, told
+    assert job.said().count("the trace is lost with it") == 2
+    until(lambda: trace() == "Idle", "its end")
     out = tmp_path / "second"
     order("nputrace", "--start-step", -1, "--iterations", 2, "--log-file", out)
     until(lambda: list(out.glob("*_sonde/trace.json")), "the next trace")

@@ -412,7 +412,8 @@ def test_top_names_the_slowest_rank(node):
                 p.stdout.close()
 
 
-def screen_of(d, *words, keys=b"", seconds=20, end=None, rows=30, columns=100, want=b"busy"):
+def screen_of(d, *words, keys=b"", seconds=20, end=None, rows=30, columns=100, want=b"busy",
+              term="xterm"):  # fmt: skip
     """Runs sonde top on a terminal; gives what it wrote and its exit status."""
     pid, fd = pty.fork()
     if not pid:
@@ -421,7 +422,7 @@ def screen_of(d, *words, keys=b"", seconds=20, end=None, rows=30, columns=100, w
         os.execve(
             d.build / "bin" / "sonde",
             ["sonde", "top", "--port", str(d.port), *words],
-            {**d.env, "TERM": "xterm"},
+            {**d.env, "TERM": term},
         )
     seen, limit, sent = b"", time.monotonic() + seconds, False
     while True:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import time
@@ -12,7 +13,7 @@ import time
 import pytest
 from daemon import Daemon
 from fabric_client import EVENTS, IDLE, READY, RUNNING, Client, monitor_status, trace_status
-from monitored import Job, dyno, until
+from monitored import Job, dyno, environment, until
 from traced_steps import PythonJob, Trace, daemon_for, dirs, program
 
 # It hangs at the beginning of a step while there is a file "hang", and says in which. If there is a
@@ -208,6 +209,79 @@ def test_ranks_that_are_ended_one_after_the_other(build, node, tmp_path):
         for rank, last in enumerate(lasts):
             assert f"Rank {rank}: ended by request in step {last}; steps {start} to" in words
         assert f"Steps {start} to {max(lasts)} of 3 ranks: a step takes" in words
+
+
+# --- ranks that wait for each other ---
+
+
+@contextlib.contextmanager
+def ranks_together(build, node, n):
+    """A job whose ranks meet in collectives; gives their pids by rank."""
+    p = subprocess.Popen(
+        [build / "sim" / "simtrain", "--forever", "--quiet", "--ranks", str(n), "--step-ms", "10"],
+        env=environment(build, node.daemon, SIM_NPU_TIME_SCALE=1), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node.tmp,
+    )  # fmt: skip
+    try:
+        listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
+        until(lambda: len([x for x in listed() if x["current_step"] > 3]) == n, "all ranks")
+        yield p, {x["rank"]: x["pid"] for x in listed() if x["current_step"] > 3}
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
+
+
+def summary(build, out, *words):
+    command = [build / "bin" / "sonde", "activity", "summary", out, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_rank_that_all_wait_for_is_named_first(build, node):
+    with ranks_together(build, node, 4) as (_, pids):
+        start = node.wait_step() + 100
+        _, out = node.order(start=start, steps=100000)
+        listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
+        until(lambda: all(x["current_step"] > start + 20 for x in listed() if x["pid"] in
+                          pids.values()), "all of them to trace")  # fmt: skip
+        os.kill(pids[2], signal.SIGSTOP)
+        try:
+            time.sleep(0.5)
+            stop(node, "--pids", ",".join(str(pids[r]) for r in (0, 1, 3)))
+            until(lambda: len(dirs(out)) == 3, "three traces")
+            told = summary(build, out)
+            made = json.loads(summary(build, out, "--json"))
+        finally:
+            os.kill(pids[2], signal.SIGCONT)
+    assert re.match(
+        r"Rank 2 of 4 has left no trace here; the others stand in step \d+ with (\d+ to )?\d+ "
+        r"launch(es)? that had not run, first hcom_allReduce_\.\nRank 0: ended by request", told
+    ), told  # fmt: skip
+    assert "PROFILE_" not in told and "not compared" not in told
+    assert re.search(r"^In the \d+ whole steps that all of them have, ", told, re.M), told
+    assert made["missing"] == [2] and made["slowest"]["common_steps"] >= 15
+    assert made["slowest"]["verdict"] != "not judged"
+    assert all(row["judged"] and row["steps"] == made["slowest"]["common_steps"]
+               for row in made["rows"])  # fmt: skip
+    assert all(r["not_run"] and r["not_run_first"] == "hcom_allReduce_" for r in made["ranks"])
+    for r in made["ranks"]:
+        assert f"; {r['not_run']} launches of these steps had not run" in r["note"]
+    assert {r["world_size"] for r in made["ranks"]} == {4}
+
+
+def test_ranks_that_were_not_asked_for_are_not_missed(build, node):
+    with ranks_together(build, node, 3):
+        _, out = node.order("--rank-list", "0,2", steps=3)
+        until(lambda: len(dirs(out)) == 2, "two traces")
+        assert "left no trace" not in summary(build, out)
+        _, out = node.order(steps=3)
+        last = until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
+        assert "left no trace" not in summary(build, out)
+        assert "left no trace" not in summary(build, last[0])
+        # as a recorder that was killed leaves it
+        gone = next(d for d in last if Trace(d).rank == 2)
+        gone.rename(out / "gone")
+        assert summary(build, out).startswith("Rank 2 of 3 has left no trace here.\nSteps ")
 
 
 # --- nothing to end ---

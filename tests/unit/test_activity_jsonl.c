@@ -205,9 +205,12 @@ TEST(activity_jsonl, keeps_so_many_files)
 	CHECK_INT(list(dir, names, 16), 3);
 	CHECK_STR(names[0], "msmonitor_1_20200101000000000_0.jsonl");
 	CHECK_INT(lines_of(dir, names[1]), 100);
-	CHECK_INT(lines_of(dir, names[2]), 51);
+	CHECK_INT(lines_of(dir, names[2]), 52); /* with the map of devices and what was removed */
 	snprintf(path, sizeof(path), "%s/%s", dir, names[1]);
 	CHECK(strstr(content(path), "\"correlationId\":800,"));
+	CHECK(!strstr(content(path), "rotatedFiles"));
+	snprintf(path, sizeof(path), "%s/%s", dir, names[2]);
+	CHECK(strstr(content(path), "{\"kind\":\"loss\",\"lost\":0,\"rotatedFiles\":8}\n"));
 	activity_dir_remove(dir);
 }
 

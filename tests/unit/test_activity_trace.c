@@ -468,6 +468,7 @@ TEST(activity_trace, notes)
 	step_begins(100 * MS, 5);
 	stage_monitor(&st, 101 * MS, MONITOR_NOTE, 1, "PROFILE_X is \xff too much");
 	stage_monitor(&st, 101 * MS, MONITOR_NOTE, 2, "PROFILE_Y of another window");
+	stage_monitor(&st, 101 * MS, MONITOR_NOTE, 1, "PROFILE_ACTIVITIES the device was busy");
 	for (unsigned i = 0; i < 1000; i++) /* it stays small */
 		stage_monitor(&st, 102 * MS, MONITOR_NOTE, 1, "PROFILE_X again and again");
 	stage_tell(&st);
@@ -480,7 +481,8 @@ TEST(activity_trace, notes)
 	CHECK(n > 10 && n < 500);
 	CHECK_STR(json_string_value(json_array_get(refused, 0)), "PROFILE_X");
 	CHECK_STR(json_string_value(json_array_get(refused, n - 1)), "PROFILE_WITH_STACK");
-	CHECK(strstr(note, "; PROFILE_X: is ") && !strstr(note, "PROFILE_Y"));
+	CHECK(strstr(note, "; --x: is ") && !strstr(note, "PROFILE_") && !strstr(note, "--y"));
+	CHECK(strstr(note, "; the device was busy;") != NULL);
 	CHECK(!strncmp(note, "no calls of Python for --with-stack: ", 37));
 	json_decref(trace);
 }

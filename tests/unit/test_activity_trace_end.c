@@ -126,6 +126,28 @@ TEST(activity_trace_end, in_its_second_step)
 	json_decref(rank);
 }
 
+/* What its device waits for is what ran in the same place of the step before. */
+TEST(activity_trace_end, launches_that_do_not_run)
+{
+	begin("");
+	step_begins(100 * MS, 5);
+	launch(101 * MS, 110 * MS, 1, false);
+	launch(102 * MS, 120 * MS, 2, true);
+	step_begins(200 * MS, 6);
+	launch(201 * MS, 210 * MS, 3, false);
+	for (uint64_t i = 0; i < 4; i++) /* two, each with a call inside it */
+		ACTIVITY(&st, ACTIVITY_RUNTIME_API, (202 + i) * MS, (204 + i) * MS, .name = 2,
+			 .correlation = 4 + i / 2, ON_HOST(77, 7));
+	stage_monitor(&st, 250 * MS, MONITOR_END, 1, "");
+	stage_tell(&st);
+	finish();
+	json_t *rank = load("summary.json");
+	CHECK_INT(json_integer_value(json_object_get(rank, "not_run")), 2);
+	CHECK_STR(json_string_value(json_object_get(rank, "not_run_first")), "late kernel");
+	CHECK(json_is_true(json_object_get(rank, "ended_by_request")));
+	json_decref(rank);
+}
+
 /* The rings of the job's threads and of ours are read one after the other. */
 TEST(activity_trace_end, a_later_step_was_told_before)
 {

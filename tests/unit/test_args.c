@@ -282,9 +282,20 @@ TEST(args, nearest)
 	CHECK_STR(args_nearest("leak", 4, names), "leaks");
 	CHECK_STR(args_nearest("ineficient", 10, names), "inefficient");
 	CHECK_STR(args_nearest("dec", 3, names), "decompose");
+	CHECK_STR(args_nearest("LEAKS", 5, names), "leaks");
 	CHECK(!args_nearest("zebra", 5, names));
 	CHECK(!args_nearest("", 0, names));
 	CHECK(!args_nearest("x", 1, names));
+}
+
+TEST(args, nearest_is_a_part_of_the_name)
+{
+	static const char *const names[] = {"log-file", "mspti-activity-kind", "duration", NULL};
+
+	CHECK_STR(args_nearest("kind", 4, names), "mspti-activity-kind");
+	CHECK_STR(args_nearest("activity", 8, names), "mspti-activity-kind");
+	CHECK_STR(args_nearest("file", 4, names), "log-file");
+	CHECK(!args_nearest("ctivity", 7, names));
 }
 
 TEST(args, help)

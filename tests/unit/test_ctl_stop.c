@@ -52,6 +52,26 @@ TEST(ctl_stop, more_than_one_of_a_process)
 		  "1 ended: ended|1 dropped: dropped before it was fetched|1 not ended: PyTorch");
 }
 
+/* The second of two who end it at the same time gets the answer, or the daemon has been started
+ * anew: that there is no trace is not what the process has said. */
+TEST(ctl_stop, an_answer_that_is_not_there)
+{
+	const char *unknown =
+		"1 not ended: it was told, but what became of it is not known: another order came "
+		"meanwhile, or the process or the daemon ended";
+
+	CHECK_STR(read_rows("{\"processesMatched\":[1],\"activityProfilersTriggered\":[1]}",
+			    "{\"done\":0,\"told\":[],\"failed\":[],\"waiting\":[]}"),
+		  unknown);
+	CHECK_STR(read_rows("{\"processesMatched\":[1],\"activityProfilersTriggered\":[1]}", NULL),
+		  unknown);
+	CHECK_STR(read_rows("{\"processesMatched\":[1,2],\"activityProfilersTriggered\":[1,2],"
+			    "\"tracesDropped\":[2]}",
+			    "{\"told\":[{\"pid\":1,\"what\":\"none\"}],\"waiting\":[2]}"),
+		  "1 no trace|2 dropped: dropped before it was fetched|"
+		  "2 not ended: it was told, and has not answered yet");
+}
+
 TEST(ctl_stop, answers_that_are_none)
 {
 	CHECK_STR(read_rows(NULL, NULL), "");

@@ -127,6 +127,17 @@ TEST(jobs_guest, a_guest_and_a_framework_are_two_clients_of_one_process)
 	end(j);
 }
 
+TEST(jobs_guest, takes_orders_from_its_first_word_on)
+{
+	struct jobs *j = make();
+
+	ask(j, true, 3, 42); /* its states follow a moment later */
+	CHECK_STR(monitor_state(j), "Idle");
+	CHECK(strstr(order(j, MONITOR, ""), "\"activityProfilersTriggered\":[42]"));
+	CHECK(strstr(ask(j, true, 3, 42), "NPU_MONITOR_START"));
+	end(j);
+}
+
 TEST(jobs_guest, a_limit_that_nobody_meant_is_none)
 {
 	struct jobs *j = make();
@@ -403,6 +414,12 @@ TEST(jobs_guest, what_became_of_an_order)
 	CHECK(say_to(j, "78 of another", 13));
 	CHECK(strstr(answers(j, "78"), "\"done\":0,\"failed\":[]"));
 	CHECK(!say_to(j, "77", 2) && !say_to(j, "", 0));
+	/* more than is kept: it ends where a character does */
+	char text[600] = "77 +x";
+	for (int i = 0; i < 200; i++)
+		memcpy(text + 5 + 2 * i, "\xc3\xa9", 2);
+	CHECK(say_to(j, text, 405));
+	CHECK(strstr(answers(j, "77"), "\"what\":\"x\xc3\xa9") && !strchr(answers(j, "77"), '?'));
 	end(j);
 }
 

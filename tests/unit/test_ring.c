@@ -54,7 +54,7 @@ static void fill(struct rec_alloc *r, uint64_t addr)
 /* As handlers that hit hooks: each in a frame of its own, deeper than the one it interrupts. */
 static __attribute__((noinline)) void handler_in_handler(void)
 {
-	volatile char frame[256] = {0};
+	volatile char frame[2048] = {0};
 
 	CHECK(!guest_reserve(sizeof(struct rec_alloc))); /* dropped, counted */
 	CHECK_INT(guest_self.level, 2);
@@ -63,7 +63,7 @@ static __attribute__((noinline)) void handler_in_handler(void)
 
 static __attribute__((noinline)) void handler(const struct rec_alloc *outer)
 {
-	volatile char frame[256] = {0};
+	volatile char frame[2048] = {0};
 	struct rec_alloc *inner = guest_reserve(sizeof(*inner));
 
 	CHECK(inner && inner != outer);
@@ -105,6 +105,78 @@ TEST(ring, levels)
 		CHECK_INT(job_events[i].tid, pid);
 	CHECK_INT(job_ends[0].lost_events, 1);
 	CHECK_INT(job_ends[0].damaged, 0);
+	job_cleanup();
+}
+
+/* What a handler leaves by longjmp() while its hook is open. */
+static void abandon(void)
+{
+	CHECK(guest_reserve(sizeof(struct rec_alloc)));
+}
+
+/* Hooks differ in what they need of the stack. */
+static __attribute__((noinline)) void emit_deeper(uint64_t addr)
+{
+	volatile char frame[128] = {0};
+
+	emit(addr, 1);
+	CHECK_INT(frame[0], 0);
+}
+
+static __attribute__((noinline)) void emit_in_a_handler(uint64_t addr)
+{
+	volatile char frame[2048] = {0};
+
+	emit(addr, 1);
+	CHECK_INT(frame[0], 0);
+}
+
+static void jumping_job(void)
+{
+	emit(1, 1);
+	abandon();
+	emit_in_a_handler(2); /* that may have been called inside of it */
+	abandon();
+	CHECK_INT(guest_self.level, 2);
+	emit_in_a_handler(3);
+	CHECK_INT(guest_self.level, 2);
+	emit_deeper(4);
+	CHECK_INT(guest_self.level, 0);
+}
+
+/* Who calls next from where the abandoned hooks were called is no handler, however deep it is. */
+TEST(ring, hooks_left_by_a_jump)
+{
+	job_session(WANT_ALLOC, 64, 0);
+	job_follow(job_start(jumping_job));
+	CHECK_INT(job_nevents, 3);
+	CHECK_INT(JOB_ALLOC(0)->addr, 1);
+	CHECK_INT(JOB_ALLOC(1)->addr, 2);
+	CHECK_INT(JOB_ALLOC(2)->addr, 4);
+	CHECK_INT(job_ends[0].lost_events, 1);
+	CHECK_INT(job_ends[0].damaged, 0);
+	job_cleanup();
+}
+
+/* Two fibers inside hooks at once: the room was enough for one of them. */
+static void fibers_job(void)
+{
+	emit(1, 1);
+	struct guest_cursor *c = &guest_self.cur[0];
+	struct rec_alloc *r = guest_reserve(sizeof(*r));
+	CHECK(r);
+	fill(r, 2);
+	c->end = c->pos + sizeof(*r) - 8;
+	guest_publish(sizeof(*r));
+	CHECK_INT(guest_self.level, 0);
+}
+
+TEST(ring, a_record_without_room_is_counted)
+{
+	job_session(WANT_ALLOC, 64, 0);
+	job_follow(job_start(fibers_job));
+	CHECK_INT(job_nevents, 1);
+	CHECK_INT(job_ends[0].lost_events, 1);
 	job_cleanup();
 }
 

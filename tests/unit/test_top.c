@@ -383,6 +383,65 @@ TEST(top, the_slowest_rank_is_the_one_that_others_wait_for)
 	CHECK_INT(slowest(same, (unsigned[]){10, 10, 40, 10}, 4).by, TOPLIST_SLOW_NONE);
 	CHECK_INT(slowest(same, (unsigned[]){10, 10, 9, 10}, 4).by, TOPLIST_SLOW_NONE);
 	CHECK_INT(slowest(same, none, 4).by, TOPLIST_SLOW_NONE);
+	/* some jitter of steps is less than what all wait for another */
+	s = slowest((unsigned[]){100, 103, 100, 100}, (unsigned[]){32, 32, 2, 31}, 4);
+	CHECK(s.by == TOPLIST_SLOW_WAITING && s.at == 2);
+	s = slowest((unsigned[]){100, 140, 100, 100}, (unsigned[]){12, 12, 2, 12}, 4);
+	CHECK(s.by == TOPLIST_SLOW_STEPS && s.at == 1);
 	CHECK_INT(slowest(same, (unsigned[]){10}, 1).by, TOPLIST_SLOW_NONE);
 	CHECK_INT(toplist_slowest(NULL, 0).by, TOPLIST_SLOW_NONE);
+}
+
+static void wait_interval(struct toplist *t, unsigned long long mean, const char *kinds)
+{
+	static unsigned long long now = 1700000000000000000;
+	struct buf b = {0};
+
+	now += 1000000000;
+	buf_addf(&b, "{\"pid\":7,\"from\":%llu,\"to\":%llu,%s\"rows\":[", now - 1000000000, now,
+		 kinds);
+	buf_addf(&b,
+		 "{\"kind\":\"Communication\",\"device\":0,\"name\":\"hcom_allReduce_\","
+		 "\"calls\":100,\"total_ns\":%llu}",
+		 100 * mean);
+	toplist_take(t, finish(&b), 20, count, NULL);
+}
+
+TEST(top, who_waits_longer_for_good_is_used_to_it)
+{
+	struct toplist *t = toplist_new();
+
+	begun = over = 0;
+	for (int i = 0; i < 5; i++)
+		wait_interval(t, 1000000, "");
+	for (int i = 0; i < 10; i++)
+		wait_interval(t, 2000000, "");
+	CHECK_INT(begun, 1);
+	CHECK_INT(over, 0);
+	for (int i = 0; i < 100; i++)
+		wait_interval(t, 2000000, "");
+	CHECK_INT(begun, 1);
+	CHECK_INT(over, 1);
+	CHECK_INT(toplist_regressions(t), 0);
+	for (int i = 0; i < 4; i++) /* and longer still is longer again */
+		wait_interval(t, 4000000, "");
+	CHECK_INT(begun, 2);
+	toplist_free(t);
+}
+
+TEST(top, what_is_not_collected_any_more_is_not_slow)
+{
+	struct toplist *t = toplist_new();
+
+	begun = over = 0;
+	for (int i = 0; i < 8; i++)
+		wait_interval(t, i < 5 ? 1000000 : 2000000, "\"kinds\":[\"Communication\"],");
+	CHECK_INT(toplist_regressions(t), 1);
+	struct buf b = {0};
+	buf_add_str(&b, "{\"pid\":7,\"from\":1800000000000000000,\"to\":1800000001000000000,"
+			"\"kinds\":[\"Kernel\"],\"rows\":[");
+	toplist_take(t, finish(&b), 20, count, NULL);
+	CHECK_INT(toplist_regressions(t), 0);
+	CHECK_INT(over, 1);
+	toplist_free(t);
 }
