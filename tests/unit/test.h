@@ -24,6 +24,13 @@
 #	endif
 #endif
 
+/*
+ * Bytes of zero on the stack of this function. What has a known size a sanitizer may put elsewhere.
+ */
+static volatile size_t on_stack_bytes __attribute__((unused));
+#define ON_STACK(bytes)                                                                            \
+	(on_stack_bytes = (bytes), memset(__builtin_alloca(on_stack_bytes), 0, (bytes)))
+
 struct test {
 	const char *suite;
 	const char *name;

@@ -287,7 +287,7 @@ TEST(move, names)
 
 static __attribute__((noinline)) void emit_in_a_handler(uint64_t addr)
 {
-	volatile char frame[2048] = {0};
+	volatile char *frame = ON_STACK(2048);
 
 	emit(addr);
 	CHECK_INT(frame[0], 0);

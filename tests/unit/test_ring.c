@@ -51,20 +51,26 @@ static void fill(struct rec_alloc *r, uint64_t addr)
 		.head = {REC_ALLOC, 0, sizeof(*r), 0, guest_now()}, .addr = addr, .pool = POOL_HAL};
 }
 
+/* A hook that looks where its stack is: in a frame of its own. */
+static __attribute__((noinline)) struct rec_alloc *reserve(void)
+{
+	return guest_reserve(sizeof(struct rec_alloc));
+}
+
 /* As handlers that hit hooks: each in a frame of its own, deeper than the one it interrupts. */
 static __attribute__((noinline)) void handler_in_handler(void)
 {
-	volatile char frame[2048] = {0};
+	volatile char *frame = ON_STACK(2048);
 
-	CHECK(!guest_reserve(sizeof(struct rec_alloc))); /* dropped, counted */
+	CHECK(!reserve()); /* dropped, counted */
 	CHECK_INT(guest_self.level, 2);
 	CHECK_INT(frame[0], 0);
 }
 
 static __attribute__((noinline)) void handler(const struct rec_alloc *outer)
 {
-	volatile char frame[2048] = {0};
-	struct rec_alloc *inner = guest_reserve(sizeof(*inner));
+	volatile char *frame = ON_STACK(2048);
+	struct rec_alloc *inner = reserve();
 
 	CHECK(inner && inner != outer);
 	CHECK_INT(guest_self.level, 2);
@@ -77,7 +83,7 @@ static __attribute__((noinline)) void handler(const struct rec_alloc *outer)
 static void nesting_job(void)
 {
 	emit(1, 1);
-	struct rec_alloc *outer = guest_reserve(sizeof(*outer));
+	struct rec_alloc *outer = reserve();
 	CHECK(outer);
 	CHECK_INT(guest_self.level, 1);
 	handler(outer);
@@ -111,21 +117,24 @@ TEST(ring, levels)
 /* What a handler leaves by longjmp() while its hook is open. */
 static void abandon(void)
 {
-	CHECK(guest_reserve(sizeof(struct rec_alloc)));
+	CHECK(reserve());
 }
 
 /* Hooks differ in what they need of the stack. */
 static __attribute__((noinline)) void emit_deeper(uint64_t addr)
 {
-	volatile char frame[128] = {0};
+	volatile char *frame = ON_STACK(16);
+	struct rec_alloc *r = reserve();
 
-	emit(addr, 1);
+	CHECK(r);
+	fill(r, addr);
+	guest_publish(sizeof(*r));
 	CHECK_INT(frame[0], 0);
 }
 
 static __attribute__((noinline)) void emit_in_a_handler(uint64_t addr)
 {
-	volatile char frame[2048] = {0};
+	volatile char *frame = ON_STACK(2048);
 
 	emit(addr, 1);
 	CHECK_INT(frame[0], 0);
