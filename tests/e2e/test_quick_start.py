@@ -114,6 +114,7 @@ def scalars(folder):
 
 
 def test_1_the_job_is_seen(dyno, job):
+    until(lambda: dyno("ps", "--json").count('"pid":') == RANKS, "every rank")
     until(lambda: status(dyno)["npumonitor"] == "Idle", "the job")
     out = status(dyno)
     assert out["nputrace"] == "Idle" and "start_step" not in out

@@ -278,7 +278,7 @@ def test_what_is_not_there_is_named(simtrain):
 
 
 def test_with_stack(python_job):
-    t = python_job.trace("--with-stack", steps=5)
+    t = python_job.trace("--with-stack", steps=20)
     assert "notHonoured" not in t.answer and t.about["not_honoured"] == []
     seconds, calls = functions(t)
     check_nested(
@@ -370,7 +370,7 @@ for rank in range(1, 3):
     with PythonJob(build, node.daemon, tmp_path, code, *command) as job:
         until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
         node.wait_step(10)
-        _, out = node.order("--with-stack", steps=5)
+        _, out = node.order("--with-stack", steps=30)
         traces = node.traces(out, 3)
         os.killpg(job.pid, 9)
         for t in traces:
