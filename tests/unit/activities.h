@@ -200,4 +200,19 @@ static inline const char *stage_left(const char *suffix)
 	return found ? path : NULL;
 }
 
+/* A file of the trace that it left. */
+static inline json_t *stage_load(const char *name)
+{
+	char path[4096];
+	json_error_t why;
+
+	CHECK(stage_left("_sonde"));
+	snprintf(path, sizeof(path), "%s/%s", stage_left("_sonde"), name);
+	json_t *o = json_load_file(path, 0, &why);
+	if (!o)
+		fprintf(stderr, "%s: %s\n", path, why.text);
+	CHECK(o);
+	return o;
+}
+
 #endif

@@ -61,20 +61,6 @@ static void finish(void)
 
 /* --- what it left --- */
 
-static json_t *load(const char *name)
-{
-	char path[4096];
-	json_error_t why;
-
-	CHECK(stage_left("_sonde"));
-	snprintf(path, sizeof(path), "%s/%s", stage_left("_sonde"), name);
-	json_t *o = json_load_file(path, 0, &why);
-	if (!o)
-		fprintf(stderr, "%s: %s\n", path, why.text);
-	CHECK(o);
-	return o;
-}
-
 static const json_t *event(const json_t *trace, const char *name, const char *phase)
 {
 	const json_t *list = json_object_get(trace, "traceEvents"), *found = NULL, *e;
@@ -109,7 +95,7 @@ static const char *names_in(const json_t *trace)
 
 static const char *names(void)
 {
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	const char *text = names_in(trace);
 
 	json_decref(trace);
@@ -151,7 +137,7 @@ TEST(activity_trace, exactly_the_steps)
 	some_steps();
 	finish();
 	CHECK_STR(names(), "n3 n4 n22 n23 n24");
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	const json_t *s = event(trace, "step 5", "X");
 	CHECK(s && event(trace, "step 6", "X") && !event(trace, "step 7", "X"));
 	CHECK(!event(trace, "step 4", "X"));
@@ -214,7 +200,7 @@ TEST(activity_trace, summary_of_the_steps)
 	begin("PROFILE_ANALYSE=true");
 	some_steps();
 	finish();
-	json_t *o = load("summary.json");
+	json_t *o = stage_load("summary.json");
 	json_t *steps = json_object_get(json_array_get(json_object_get(o, "devices"), 0), "steps");
 	CHECK_INT(json_array_size(steps), 2);
 	CHECK_INT(number_in(json_array_get(steps, 0), "compute_ns"), 60 * MS);
@@ -240,7 +226,7 @@ TEST(activity_trace, the_next_step)
 	api(3, 35 * MS, 3);
 	finish();
 	CHECK_STR(names(), "n2");
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK_INT(json_integer_value(at(trace, "sonde", "start_step")), 4);
 	CHECK_INT(json_integer_value(at(trace, "sonde", "stop_step")), 5);
 	json_decref(trace);
@@ -255,7 +241,7 @@ TEST(activity_trace, a_time_instead_of_steps)
 	api(2, 61 * MS, 2);
 	finish();
 	CHECK_STR(names(), "n1 n20");
-	json_t *o = load("summary.json");
+	json_t *o = stage_load("summary.json");
 	json_t *step = json_array_get(json_object_get(o, "steps"), 0);
 	CHECK_INT(number_in(step, "end_ns") - number_in(step, "start_ns"), 50 * MS);
 	CHECK(json_is_null(json_object_get(step, "step")) &&
@@ -288,11 +274,11 @@ TEST(activity_trace, killed_in_a_step)
 	stage_end(&st);
 	stage_close(&st);
 	CHECK_STR(names(), "n1 n2 n20");
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK(json_is_false(at(trace, "sonde", "complete")));
 	CHECK(strstr(json_string_value(at(trace, "sonde", "note")), "killed"));
 	json_decref(trace);
-	json_t *o = load("summary.json"), *steps = json_object_get(o, "steps");
+	json_t *o = stage_load("summary.json"), *steps = json_object_get(o, "steps");
 	CHECK_INT(json_array_size(steps), 2);
 	CHECK(json_is_true(json_object_get(json_array_get(steps, 0), "whole")));
 	CHECK(json_is_false(json_object_get(json_array_get(steps, 1), "whole")));
@@ -339,7 +325,7 @@ TEST(activity_trace, what_has_no_place_is_counted)
 	begin("PROFILE_ANALYSE=true");
 	some_steps();
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK(json_integer_value(at(trace, "sonde", "left_out")) > 0);
 	CHECK(strstr(json_string_value(at(trace, "sonde", "note")), "had no place"));
 	json_decref(trace);
@@ -433,7 +419,7 @@ TEST(activity_trace, marks_of_records)
 	stage_tell(&st);
 	step_begins(300 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK_STR(names_in(trace), "n1 n2");
 	CHECK_INT(json_number_value(json_object_get(event(trace, "n1", "X"), "dur")), 20000);
 	CHECK_INT(json_number_value(json_object_get(event(trace, "gc", "X"), "dur")), 9000);
@@ -455,7 +441,7 @@ TEST(activity_trace, pauses_of_the_collector)
 	stage_tell(&st);
 	step_begins(300 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK_INT(json_number_value(json_object_get(event(trace, "gc", "X"), "dur")), 5000);
 	CHECK_STR(names_in(trace), "n2");
 	json_decref(trace);
@@ -474,7 +460,7 @@ TEST(activity_trace, notes)
 	stage_tell(&st);
 	step_begins(300 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	const json_t *refused = at(trace, "sonde", "not_honoured");
 	const char *note = json_string_value(at(trace, "sonde", "note"));
 	size_t n = json_array_size(refused);
@@ -501,7 +487,7 @@ TEST(activity_trace, memory)
 	stage_tell(&st);
 	step_begins(300 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	const json_t *pta = event(trace, "memory PTA, device 1", "C");
 	CHECK(pta && json_number_value(at(pta, "args", "bytes")) == 0);
 	const json_t *hal = event(trace, "memory HAL, device 1", "C");
@@ -534,7 +520,7 @@ TEST(activity_trace, calls_of_python)
 	stage_tell(&st);
 	step_begins(300 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	const json_t *outer = event(trace, "a.py(3): outer", "X");
 	CHECK(outer && json_number_value(json_object_get(outer, "dur")) == 10000);
 	CHECK_INT(json_integer_value(json_object_get(outer, "tid")), 7);
@@ -554,7 +540,7 @@ TEST(activity_trace, what_the_host_does)
 		activities_tick(st.a, now += 60 * MS);
 	step_begins(300 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK(event(trace, "memory used", "C"));
 	CHECK(event(trace, "disk read", "C") && event(trace, "network in", "C"));
 	const json_t *refused = at(trace, "sonde", "not_honoured");

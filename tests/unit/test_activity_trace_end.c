@@ -49,17 +49,6 @@ static void finish(void)
 
 /* --- what it left --- */
 
-static json_t *load(const char *name)
-{
-	char path[4096];
-
-	CHECK(stage_left("_sonde"));
-	snprintf(path, sizeof(path), "%s/%s", stage_left("_sonde"), name);
-	json_t *o = json_load_file(path, 0, NULL);
-	CHECK(o);
-	return o;
-}
-
 /* How many events have this name; *out_us: how long the last of them is. */
 static unsigned events(const json_t *trace, const char *name, double *out_us)
 {
@@ -85,7 +74,7 @@ static unsigned events(const json_t *trace, const char *name, double *out_us)
 static const char *note(const char *step, double *out_us)
 {
 	static char text[512];
-	json_t *trace = load("trace.json"), *about = json_object_get(trace, "sonde");
+	json_t *trace = stage_load("trace.json"), *about = json_object_get(trace, "sonde");
 
 	snprintf(text, sizeof(text), "%s", json_string_value(json_object_get(about, "note")));
 	CHECK(json_is_false(json_object_get(about, "complete")));
@@ -111,7 +100,7 @@ TEST(activity_trace_end, in_its_second_step)
 	finish();
 	CHECK_STR(note("step 6", &us), "ended by request in step 6; steps 5 to 6 were asked for");
 	CHECK_INT(us, 50000);
-	json_t *trace = load("trace.json"), *rank = load("summary.json");
+	json_t *trace = stage_load("trace.json"), *rank = stage_load("summary.json");
 	CHECK_INT(events(trace, "launch", NULL), 2);
 	CHECK_INT(events(trace, "kernel", NULL), 2);
 	CHECK_INT(events(trace, "late launch", NULL) + events(trace, "late kernel", NULL), 0);
@@ -141,7 +130,7 @@ TEST(activity_trace_end, launches_that_do_not_run)
 	stage_monitor(&st, 250 * MS, MONITOR_END, 1, "");
 	stage_tell(&st);
 	finish();
-	json_t *rank = load("summary.json");
+	json_t *rank = stage_load("summary.json");
 	CHECK_INT(json_integer_value(json_object_get(rank, "not_run")), 2);
 	CHECK_STR(json_string_value(json_object_get(rank, "not_run_first")), "late kernel");
 	CHECK(json_is_true(json_object_get(rank, "ended_by_request")));
@@ -170,7 +159,7 @@ TEST(activity_trace_end, its_last_step_had_ended_by_then)
 	step_begins(150 * MS, 6);
 	step_begins(200 * MS, 7);
 	finish();
-	json_t *trace = load("trace.json"), *about = json_object_get(trace, "sonde");
+	json_t *trace = stage_load("trace.json"), *about = json_object_get(trace, "sonde");
 	CHECK(json_is_true(json_object_get(about, "complete")));
 	CHECK_STR(json_string_value(json_object_get(about, "note")), "");
 	CHECK_INT(json_integer_value(json_object_get(about, "stop_step")), 7);
@@ -225,7 +214,7 @@ TEST(activity_trace_end, a_time_instead_of_steps)
 	finish();
 	CHECK_STR(note("trace", &us), "ended by request after 100 ms; 300 ms were asked for");
 	CHECK_INT(us, 100000);
-	json_t *trace = load("trace.json");
+	json_t *trace = stage_load("trace.json");
 	CHECK_INT(events(trace, "kernel", NULL), 1);
 	CHECK_INT(events(trace, "late kernel", NULL) + events(trace, "late launch", NULL), 0);
 	json_decref(trace);
