@@ -48,6 +48,24 @@ static bool is_timeline(const char *head)
 	return strstr(head, "\"traceEvents\"") || (head[0] == '[' && strstr(head, "\"ph\""));
 }
 
+int activity_read_refuse(const char *path, const char *why, struct err *err)
+{
+	return err_set(err, -EINVAL,
+		       "'%s' is neither a DB nor Jsonl of activities: %s; npu-monitor and nputrace "
+		       "write such files, *.db and *.jsonl, with --log-file",
+		       path, why);
+}
+
+/* A file that its writer has made and was killed before the first line is Jsonl, too. */
+static bool is_jsonl(const char *path, const char *head, size_t n)
+{
+	size_t blank = strspn(head, " \t\r\n"), len = strlen(path);
+
+	if (!n)
+		return len > 6 && !strcmp(path + len - 6, ".jsonl");
+	return blank == n || head[blank] == '{';
+}
+
 int activity_read(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
 		  struct err *err)
 {
@@ -75,9 +93,10 @@ int activity_read(const char *path, activity_read_fn fn, void *arg, struct activ
 			       path);
 	about->rank = -1;
 	read_name(path, about);
-	size_t len = strlen(path);
-	bool db = n >= (ssize_t)sizeof(magic) ? !memcmp(head, magic, sizeof(magic))
-					      : len > 3 && !strcmp(path + len - 3, ".db");
+	bool db = n >= (ssize_t)sizeof(magic) && !memcmp(head, magic, sizeof(magic));
+	if (!db && !is_jsonl(path, head, (size_t)n))
+		return activity_read_refuse(
+			path, n ? "it begins like neither of them" : "it is empty", err);
 	about->format = db ? "DB" : "Jsonl";
 	return db ? activity_read_db(path, fn, arg, about, err)
 		  : activity_read_jsonl(path, fn, arg, about, err);

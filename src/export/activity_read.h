@@ -51,6 +51,9 @@ int activity_read(const char *path, activity_read_fn fn, void *arg, struct activ
 /* Whether a file of this name may be one: it ends with .db or .jsonl. */
 bool activity_read_is_name(const char *name);
 
+/* What it is not, why, and what is expected; -EINVAL. */
+int activity_read_refuse(const char *path, const char *why, struct err *err);
+
 /* One line without its end. 1: an activity, 0: something else, -EBADMSG: not well formed. */
 int activity_read_line(const char *line, size_t len, struct activity *out,
 		       struct activity_about *about, struct err *err);

@@ -336,9 +336,8 @@ static int read_all(struct db_reading *r)
 	for (unsigned i = 0; got == 0 && i < NTABLES && !any; i++)
 		any = db_reading_has(r, tables[i].table);
 	if (got == 0 && !any)
-		got = err_set(r->err, -EINVAL,
-			      "'%s' is not a DB of activities: it has none of their tables",
-			      r->path);
+		got = activity_read_refuse(
+			r->path, "it is a DB of something else, with none of their tables", r->err);
 	/* all of it as of one moment, however many tables there are */
 	if (got == 0 && sqlite3_exec(r->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
 		got = db_reading_error(r, SQLITE_IOERR);

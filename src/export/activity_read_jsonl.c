@@ -19,6 +19,7 @@
 #define MAX_LINE (64u << 20)
 #define MAX_TEXT (1u << 20) /* of a name */
 #define PIECE (1u << 20)
+#define NO_LINE "its first line is no JSON object with a \"kind\""
 
 static const char *interned(const struct member *m)
 {
@@ -202,13 +203,15 @@ struct reading {
 
 static int one_line(struct reading *r, const char *line, size_t len, struct err *err)
 {
-	struct activity a;
+	struct activity a = {0};
 	struct err why = {0};
 
 	r->line++;
 	if (!len)
 		return 0;
 	int got = activity_read_line(line, len, &a, r->about, &why);
+	if (got < 0 && r->line == 1 && !a.kind)
+		return activity_read_refuse(r->path, NO_LINE, err);
 	if (got < 0)
 		return err_set(err, got, "'%s', line %llu: %s", r->path,
 			       (unsigned long long)r->line, why.text);
@@ -251,7 +254,7 @@ static int last_line(struct reading *r, struct buf *b, struct err *err)
 	if (got >= 0)
 		return one_line(r, b->data, b->len, err);
 	if (!r->line && b->data[0] != '{')
-		return err_set(err, -EBADMSG, "'%s' is not a file of activities", r->path);
+		return activity_read_refuse(r->path, NO_LINE, err);
 	r->about->torn = true;
 	return 0;
 }

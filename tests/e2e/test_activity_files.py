@@ -2,6 +2,7 @@
 """Files of activities: every form says the same, and `sonde activity show` says what is in them."""
 
 import collections
+import contextlib
 import csv
 import json
 import os
@@ -462,6 +463,33 @@ def test_mistakes_are_told(files):
     bad.write_text(path.read_text() + '{"kind":"Kernel"}\n' + path.read_text())
     r = files.sonde("show", bad)
     assert r.returncode == 1 and re.search(r"line 1\d: \"correlationId\" is missing", r.stderr)
+
+
+@pytest.mark.parametrize(
+    "name, data, why",
+    [
+        ("bad.db", random.Random(7).randbytes(5000), "it begins like neither of them"),
+        ("bad.jsonl", random.Random(8).randbytes(5000), "it begins like neither of them"),
+        ("notes.txt", b"a line\nanother\n", "it begins like neither of them"),
+        ("config.json", b'{\n  "kind": 1\n}\n', 'its first line is no JSON object with a "kind"'),
+        ("empty.db", b"", "it is empty"),
+        ("other.db", None, "it is a DB of something else, with none of their tables"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_as_such(files, name, data, why):
+    path = files.tmp / name
+    if data is None:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE people(name TEXT)")
+    else:
+        path.write_bytes(data)
+    out = files.tmp / "out.json"
+    for words in ("show", path), ("export", "-o", out, path):
+        r = files.sonde(*words)
+        assert (r.returncode, r.stdout) == (1, "")
+        says = f"'{path}' is neither a DB nor Jsonl of activities: {why}; npu-monitor and nputrace "
+        assert says + "write such files, *.db and *.jsonl, with --log-file" in r.stderr, r.stderr
+    assert not out.exists()
 
 
 def test_a_full_disk_fails_and_says_so(files):

@@ -320,11 +320,48 @@ TEST(activity_read, what_is_no_such_file)
 	memcpy(junk, "SQLite format 3", 16);
 	put_file(path, junk, sizeof(junk));
 	CHECK(activity_read(path, keep, &got, &about, &err) < 0);
-	put_file(path, "hello", 5);
-	CHECK(activity_read(path, keep, &got, &about, &err) < 0);
 	free(path);
 	activity_dir_remove(dir);
-	CHECK(read_text("hello", &got, &about, &err) < 0);
+}
+
+TEST(activity_read, what_is_of_another_kind_is_named_and_what_is_expected_too)
+{
+	static const struct {
+		const char *name, *text;
+		size_t len;
+		const char *why;
+	} cases[] = {
+		{"x.db", "\x7f\xff\0\x01 bytes that nobody knows", 28, "begins like neither"},
+		{"x.jsonl", "\x7f\xff\0\x01 and lines\n\n", 16, "begins like neither"},
+		{"x.db", "hello", 5, "begins like neither"},
+		{"x.jsonl", "hello", 5, "begins like neither"},
+		{"x.txt", "some words\nand more of them\n", 28, "begins like neither"},
+		{"x.json", "[1, 2]\n", 7, "begins like neither"},
+		{"x.json", "{\n  \"a\": 1\n}\n", 13, "first line is no JSON object"},
+		{"x.jsonl", "{\"a\": 1}\n{\"a\": 2}\n", 18, "with a \"kind\""},
+		{"x.db", "", 0, "it is empty"},
+		{"x", "", 0, "it is empty"},
+	};
+	char *dir = activity_dir();
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *path = xasprintf("%s/%s", dir, cases[i].name);
+		char *says = xasprintf("'%s' is neither a DB nor Jsonl of activities: ", path);
+		struct activity_about about = {0};
+		struct got got = {0};
+		struct err err = {0};
+
+		put_file(path, cases[i].text, cases[i].len);
+		CHECK_INT(activity_read(path, keep, &got, &about, &err), -EINVAL);
+		if (strstr(err.text, says) != err.text || !strstr(err.text, cases[i].why))
+			CHECK_STR(err.text, cases[i].why);
+		CHECK(strstr(err.text, "*.db and *.jsonl, with --log-file"));
+		activity_about_release(&about);
+		unlink(path);
+		free(says);
+		free(path);
+	}
+	activity_dir_remove(dir);
 }
 
 static int stop(void *arg, const struct activity *a)
