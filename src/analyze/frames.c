@@ -2,8 +2,10 @@
 #include "analyze/frames.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/demangle.h"
 #include "export/text.h"
 
 #define MAX_SHOWN 120 /* bytes of a name */
@@ -218,18 +220,32 @@ void frame_add_printable(struct buf *out, const char *text, size_t len)
 	buf_release(&scratch);
 }
 
-static void add_name(struct buf *out, struct frame_line name)
+static void add_cut(struct buf *out, struct frame_line name, size_t max)
 {
 	size_t len = name.len;
 
-	if (len > MAX_SHOWN) {
-		len = MAX_SHOWN - 3;
+	if (len > max) {
+		len = max - 3;
 		while (len && (name.text[len] & 0xc0) == 0x80)
 			len--;
 	}
 	frame_add_printable(out, name.text, len);
 	if (len < name.len)
 		buf_add_str(out, "...");
+}
+
+static void add_name(struct buf *out, struct frame_line name)
+{
+	add_cut(out, name, MAX_SHOWN);
+}
+
+void frame_add_name(struct buf *out, const char *name, size_t max)
+{
+	char *plain = demangle(name);
+	const char *text = plain ? plain : name;
+
+	add_cut(out, (struct frame_line){text, strlen(text)}, max);
+	free(plain);
 }
 
 void frame_describe(const struct frame_line *line, bool python, struct buf *out)

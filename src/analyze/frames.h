@@ -34,5 +34,8 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 
 /* Adds text in which control characters are replaced. */
 void frame_add_printable(struct buf *out, const char *text, size_t len);
+/* The same of a name, as people write it if it is one of C++; of more than `max` bytes the first,
+ * and "...". */
+void frame_add_name(struct buf *out, const char *name, size_t max);
 
 #endif

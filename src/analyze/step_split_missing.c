@@ -129,10 +129,8 @@ static void add_launches(const struct stand *s, struct buf *out)
 		 s->most == 1 ? "" : "es");
 	if (!s->longest)
 		return;
-	const char *name = s->longest->waiting_for;
-	size_t len = strlen(name);
 	buf_add_str(out, ", first ");
-	frame_add_printable(out, name, len < NAME_COLUMNS ? len : NAME_COLUMNS);
+	frame_add_name(out, s->longest->waiting_for, NAME_COLUMNS);
 }
 
 static void say_stand(const struct split_job *j, struct buf *out)

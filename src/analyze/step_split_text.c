@@ -21,16 +21,6 @@ static double ms(uint64_t ns)
 	return (double)ns / 1e6;
 }
 
-/* Names are the job's: they must not reach a terminal as they are. */
-static void add_name(struct buf *out, const char *name, size_t most)
-{
-	size_t len = strlen(name);
-
-	frame_add_printable(out, name, len < most ? len : most);
-	if (len > most)
-		buf_add_str(out, "...");
-}
-
 static void capital(struct buf *out, size_t at)
 {
 	if (out->len > at && out->data[at] >= 'a' && out->data[at] <= 'z')
@@ -107,7 +97,7 @@ static void say_why(const struct split_job *j, struct buf *out)
 	words_time(out, s->why_others_ns);
 	if (s->kernel) {
 		buf_add_str(out, "; most of the difference is in ");
-		add_name(out, s->kernel, NAME_COLUMNS);
+		frame_add_name(out, s->kernel, NAME_COLUMNS);
 		buf_add_str(out, " (");
 		words_time(out, s->kernel_ns);
 		buf_add_str(out, ", others ");
@@ -199,8 +189,9 @@ static void say_incomplete(const struct split_job *j, struct buf *out)
 			continue;
 		say_rank(r, out);
 		buf_add_str(out, ": ");
-		add_name(out, *r->note ? r->note : "its trace does not go to the end of its steps",
-			 400);
+		frame_add_name(out,
+			       *r->note ? r->note : "its trace does not go to the end of its steps",
+			       400);
 		buf_add_str(out, j->nranks > 1 && !is_judged(j, r)
 					 ? ". It is not compared with the others.\n"
 					 : ".\n");
@@ -224,7 +215,7 @@ static void say_notes(const struct split_job *j, struct buf *out)
 			continue;
 		say_rank(r, out);
 		buf_add_str(out, ": ");
-		add_name(out, r->note, 400);
+		frame_add_name(out, r->note, 400);
 		buf_add_char(out, '\n');
 	}
 	if (lost) {
@@ -367,7 +358,7 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 			 percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
 			 ms(s->total_ns), (double)s->total_ns / 1e3 / (double)s->calls,
 			 (double)s->p99_ns / 1e3, split_part_name(s->part));
-		add_name(out, s->name, 2 * NAME_COLUMNS);
+		frame_add_name(out, s->name, 2 * NAME_COLUMNS);
 		buf_add_char(out, '\n');
 	}
 	rest_of(out, n, j->nsums);
@@ -396,7 +387,7 @@ static void say_job(const struct split_job *j, size_t i, struct buf *out)
 	buf_addf(out, "\nJob %zu of %zu", i + 1, j->njobs);
 	if (*r->job || *r->parent) {
 		buf_add_str(out, *r->job ? " (" : " (started by ");
-		add_name(out, *r->job ? r->job : r->parent, NAME_COLUMNS);
+		frame_add_name(out, *r->job ? r->job : r->parent, NAME_COLUMNS);
 		buf_add_char(out, ')');
 	}
 	buf_add_char(out, '\n');

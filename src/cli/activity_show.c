@@ -25,22 +25,9 @@ static uint64_t mean_ns(const struct sum_name *n)
 	return n->calls ? n->total_ns / n->calls : 0;
 }
 
-/* As people write it; names of C++ are mangled in the files. */
-static void add_name(struct buf *out, const char *name, size_t max)
+static void add_name(struct buf *out, const char *name)
 {
-	char *plain = demangle(name);
-	const char *text = plain ? plain : *name ? name : "(no name)";
-	size_t len = strlen(text);
-
-	if (len > max) {
-		len = max - 3;
-		while (len && ((unsigned char)text[len] & 0xc0) == 0x80)
-			len--;
-	}
-	frame_add_printable(out, text, len);
-	if (text[len])
-		buf_add_str(out, "...");
-	free(plain);
+	frame_add_name(out, *name ? name : "(no name)", NAME_MAX_BYTES);
 }
 
 static void add_moment(struct buf *out, uint64_t ns)
@@ -150,7 +137,7 @@ static void add_first_name(const struct activity_sum *s, const struct totals *t,
 		if (!sum_is_work(n))
 			continue;
 		buf_addf(out, "Most device time: ");
-		add_name(out, n->name, NAME_MAX_BYTES);
+		add_name(out, n->name);
 		buf_addf(out, ", %.1f %% of it in ", percent(n->total_ns, t->work_ns));
 		words_of(out, n->calls, "call");
 		buf_add_str(out, ", mean ");
@@ -289,10 +276,10 @@ static void add_row(const struct sum_name *n, uint64_t all, struct buf *out)
 	buf_addf(out, "  %5.1f%%  %12.3f %10llu %12.1f %12.1f %12.1f  ", percent(n->total_ns, all),
 		 (double)n->total_ns / 1e6, (unsigned long long)n->calls, (double)mean_ns(n) / 1e3,
 		 (double)sum_p99_ns(n) / 1e3, (double)n->max_ns / 1e3);
-	add_name(out, n->name, NAME_MAX_BYTES);
+	add_name(out, n->name);
 	if (*n->group) {
 		buf_add_str(out, " in ");
-		add_name(out, n->group, NAME_MAX_BYTES);
+		add_name(out, n->group);
 	}
 	buf_add_char(out, '\n');
 }

@@ -90,7 +90,7 @@ static bool tell_name(uint64_t hash, const char *text, size_t len)
 		r->hash = hash;
 		r->len = (uint16_t)len;
 		memcpy(r->text, text, len);
-		if (len == REC_MAX_TEXT)
+		if (len == REC_MAX_NAME)
 			r->head.flags |= text[len] ? REC_F_TEXT_CUT : 0;
 	}
 	put_end(&p);
@@ -105,7 +105,7 @@ static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
 	*out_hash = 0;
 	if (!text || !*text)
 		return true;
-	size_t len = strnlen(text, REC_MAX_TEXT);
+	size_t len = strnlen(text, REC_MAX_NAME);
 	*out_hash = hash_text(text, len);
 	return likely(is_told(*out_hash, epoch)) || tell_name(*out_hash, text, len);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/demangle.h"
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
 #include "daemon/toplist.h"
@@ -126,13 +127,15 @@ static bool may_log(struct jobs *j)
 static void tell_regression(void *arg, const struct toplist_regression *r, bool over)
 {
 	struct telling *t = arg;
-	char name[128], kind[TOPLIST_MAX_KIND + 1];
+	char name[200], kind[TOPLIST_MAX_KIND + 1];
 
 	if (!may_log(t->j)) {
 		t->untold++;
 		return;
 	}
-	clean(r->name, name, sizeof(name));
+	char *plain = demangle(r->name);
+	clean(plain ? plain : r->name, name, sizeof(name));
+	free(plain);
 	clean(r->kind, kind, sizeof(kind));
 	if (over)
 		log_info("process %d, rank %d, %s '%s': it takes %.3f us, which is no regression "

@@ -11,7 +11,6 @@
 
 #define PROCESSES 256 /* that are told of */
 #define SLOW 64 /* names */
-#define NAME_BYTES 160
 #define LATE_MS 180000 /* an hour-old report is none of now */
 
 static void add_devices(struct expo *e, const struct toplist_report *r, struct expo_label *labels)
@@ -54,13 +53,12 @@ static void add_slow(struct expo *e, const struct toplist *t, struct expo_label 
 	size_t at = 0;
 
 	while (*left && toplist_next_regression(t, &at, &r)) {
-		char device[16], name[NAME_BYTES];
+		char device[16];
 
 		snprintf(device, sizeof(device), "%d", (int)r.device);
-		snprintf(name, sizeof(name), "%s", r.name);
 		labels[2] = (struct expo_label){"device", device};
 		labels[3] = (struct expo_label){"kind", r.kind};
-		labels[4] = (struct expo_label){"name", name};
+		labels[4] = (struct expo_label){"name", r.name};
 		expo_add(e, &family, r.baseline_ns ? (double)r.mean_ns / (double)r.baseline_ns : 1,
 			 labels, 5);
 		(*left)--;

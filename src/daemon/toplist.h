@@ -15,7 +15,7 @@
 
 #define TOPLIST_MAX_ROWS 512
 #define TOPLIST_MAX_DEVICES 64
-#define TOPLIST_MAX_NAME 1024 /* bytes */
+#define TOPLIST_MAX_NAME (REC_MAX_NAME + 16) /* bytes: one that was cut says so */
 #define TOPLIST_MAX_KIND 32
 #define TOPLIST_MAX_KNOWN 1024 /* names whose usual time is known */
 #define TOPLIST_DEPTH 6 /* objects and arrays inside one another */

@@ -12,7 +12,7 @@
 #include "export/json_text.h"
 #include "export/text.h"
 
-#define NAME_MAX_BYTES 480
+#define NAME_MAX_BYTES 2048 /* half a page: names of templates differ at their end */
 #define TEXT_MAX_BYTES 400
 #define ARG_MAX_BYTES (TEXT_MAX_BYTES + 80) /* with key and punctuation */
 #define CLOSING_BYTES 2 /* what must still fit into the page behind an event */

@@ -10,7 +10,7 @@
 
 #define CHROME_PAGE 4096u /* of a file, as far as an interrupted write is concerned */
 #define CHROME_OTHER_MAX 4000u /* bytes of other_json that fit into one with the rest */
-#define CHROME_EVENT_MAX 2048u
+#define CHROME_EVENT_MAX (CHROME_PAGE - 8u) /* with what closes the file behind it, in a page */
 #define CHROME_BATCH 65536u /* bytes of events that are written without being asked to */
 #define CHROME_PENDING_MAX (1u << 20) /* and that are kept when they cannot be written */
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define NS_PER_S 1000000000ull
-#define MAX_NAME_BYTES 256
+#define MAX_NAME_BYTES REC_MAX_NAME /* a name that is cut may be another one's, too */
 #define TAIL_BYTES 512 /* room for what comes behind the rows */
 /* A source that has told nothing for so long has nothing to tell: nothing happens. */
 #define SILENT_NS (3 * NS_PER_S)

@@ -25,7 +25,8 @@
 
 #define REC_VERSION 1
 #define REC_MAX_TEXT 1024 /* longer text is cut by the hook */
-#define REC_MAX_SIZE 2048 /* no record is larger */
+#define REC_MAX_NAME 4096 /* of REC_NAME: templates of C++ make long names that differ at their end */
+#define REC_MAX_SIZE (REC_MAX_NAME + 64) /* no record is larger */
 
 #define DEV_NONE 9999u /* no device is known */
 #define DEV_HOST 10000u /* host memory */
@@ -57,7 +58,7 @@ enum rec_type {
 
 enum rec_flags {
 	REC_F_SHADOW = 1 << 0, /* written while not tracing: coarse time, no stack */
-	REC_F_TEXT_CUT = 1 << 1, /* the text was longer than REC_MAX_TEXT */
+	REC_F_TEXT_CUT = 1 << 1, /* the text was longer than REC_MAX_TEXT or REC_MAX_NAME */
 };
 
 /* Who handed the memory out. */

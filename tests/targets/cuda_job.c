@@ -282,13 +282,13 @@ static void memory(char *line)
 
 static void carry_out(char *line)
 {
-	char name[1024];
+	char name[8192]; /* as long as a line */
 	unsigned n;
 	unsigned long long ns;
 
 	if (!strcmp(line, "init"))
 		cuInit(0);
-	else if (sscanf(line, "kernels %1023s %u %llu", name, &n, &ns) == 3)
+	else if (sscanf(line, "kernels %8191s %u %llu", name, &n, &ns) == 3)
 		kernels(name, n, ns);
 	else if (!strcmp(line, "profile on") || !strcmp(line, "profile more"))
 		profile_on(line[8] == 'm');
@@ -304,11 +304,11 @@ static void carry_out(char *line)
 		printf("%d ", simCuptiEnabled((int)n));
 	else if (sscanf(line, "disable %u", &n) == 1)
 		cuptiActivityDisable((int)n);
-	else if (sscanf(line, "fork %1023s", name) == 1)
+	else if (sscanf(line, "fork %8191s", name) == 1)
 		in_child(name);
-	else if (sscanf(line, "train %u %1023s", &n, name) == 2)
+	else if (sscanf(line, "train %u %8191s", &n, name) == 2)
 		train(n, name);
-	else if (sscanf(line, "totals %1023s", name) == 1)
+	else if (sscanf(line, "totals %8191s", name) == 1)
 		write_totals(name);
 	else if (!range(line))
 		memory(line);

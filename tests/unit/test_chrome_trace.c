@@ -238,9 +238,15 @@ TEST(chrome_trace, texts_of_any_bytes)
 		{.key = "escapes", .type = CHROME_TEXT, .text = longest},
 		{.key = "four", .type = CHROME_TEXT, .text = longest},
 		{.key = "five", .type = CHROME_TEXT, .text = longest},
+		{.key = "six", .type = CHROME_TEXT, .text = longest},
+		{.key = "seven", .type = CHROME_TEXT, .text = longest},
+		{.key = "eight", .type = CHROME_TEXT, .text = longest},
+		{.key = "nine", .type = CHROME_TEXT, .text = longest},
+		{.key = "ten", .type = CHROME_TEXT, .text = longest},
 	};
-	chrome_begin(t, 0, 1, 1, "训练\"\\\n\t\x1f🚀", args, 5);
-	chrome_begin(t, 0, 1, 1, longest, args, 5);
+	unsigned n = sizeof(args) / sizeof(args[0]);
+	chrome_begin(t, 0, 1, 1, "训练\"\\\n\t\x1f🚀", args, n);
+	chrome_begin(t, 0, 1, 1, longest, args, n);
 	CHECK_INT(chrome_trace_close(t, NULL), 0);
 	json_t *j = load(path);
 	json_t *first = json_array_get(events_of(j), 0);
@@ -251,11 +257,13 @@ TEST(chrome_trace, texts_of_any_bytes)
 	got = json_string_value(event_arg(first, "long"));
 	CHECK(strlen(got) <= 410 && strlen(got) > 390);
 	CHECK_STR(got + strlen(got) - 6, "训…");
-	CHECK(event_arg(first, "four"));
-	CHECK(!event_arg(first, "five"));
+	CHECK(event_arg(first, "eight"));
+	CHECK(!event_arg(first, "ten"));
+	got = json_string_value(json_object_get(json_array_get(events_of(j), 1), "name"));
+	CHECK(strlen(got) > 300 && !strcmp(got + strlen(got) - 3, "…"));
 	json_decref(j);
 	struct buf b = content(path);
-	CHECK(b.len < 2 * 2048 + 200);
+	CHECK(b.len <= 3 * 4096);
 	buf_release(&b);
 }
 

@@ -123,7 +123,7 @@ TEST(collect_activity, fields)
 	job_cleanup();
 }
 
-static char longer[3000];
+static char longer[6000];
 
 static void tell(const char *name)
 {
@@ -140,7 +140,7 @@ static void names_job(void)
 		tell(longer);
 		tell("two");
 		tell(longer + 500); /* the same text, once it is cut */
-		tell(longer + sizeof(longer) - 1 - REC_MAX_TEXT); /* the same, and not cut */
+		tell(longer + sizeof(longer) - 1 - REC_MAX_NAME); /* the same, and not cut */
 	}
 }
 
@@ -150,7 +150,7 @@ TEST(collect_activity, a_name_is_told_once)
 	memset(longer, 'n', sizeof(longer) - 1);
 	CHECK_INT(count_type(REC_NAME), 3);
 	CHECK_INT(count_type(REC_ACTIVITY), 15);
-	uint64_t one = name_at(0, "one", 3), cut = name_at(2, longer, REC_MAX_TEXT);
+	uint64_t one = name_at(0, "one", 3), cut = name_at(2, longer, REC_MAX_NAME);
 	CHECK_INT(job_record(2)->flags, REC_F_TEXT_CUT);
 	CHECK(activity(1)->name == one && activity(3)->name == cut);
 	CHECK(activity(6)->name == cut && activity(7)->name == cut && activity(8)->name == one);
