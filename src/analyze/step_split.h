@@ -62,7 +62,7 @@ struct split_rank {
 	char *dir; /* where it was read from or written to; not in the JSON */
 	char *note; /* what the reader should know first: that it was killed, or "" */
 	uint32_t world, local_world; /* of how many ranks it is one, of its host; 0: not known */
-	bool chosen; /* the order named ranks: that others left nothing is no wonder */
+	bool chosen; /* the order was not for all: that others left nothing is no wonder */
 	bool ended; /* by request, with all that its device's library had told by then */
 	uint64_t waiting; /* launches that had not run at the end */
 	uint64_t waiting_ns; /* when the first of them was made; 0: there is none */

@@ -2,7 +2,7 @@
 /*
  * Ranks that should have left a trace and have not: stopped, hung where nobody could end it, or
  * killed with who recorded it. They are known from the numbers of the others and from how many the
- * job has; not if the order named ranks, or a process does not know which it is.
+ * job has; not if the order was for some of them, or a process does not know which it is.
  */
 #ifndef SONDE_ANALYZE_STEP_SPLIT_MISSING_H
 #define SONDE_ANALYZE_STEP_SPLIT_MISSING_H

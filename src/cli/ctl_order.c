@@ -48,6 +48,9 @@ static json_t *request_for(const struct run *r, size_t i, const char *fn)
 			  "process_limit", (json_int_t)limit_of(r->o));
 	if (r->o->kind != CTL_GPUTRACE && r->o->process_limit == CTL_USUAL_LIMIT)
 		json_object_set_new(request, "process_limit_is_meant", json_true());
+	/* dyno prints the answer, and scripts know which keys it has */
+	if (!ctl_is_dyno(r->c))
+		json_object_set_new(request, "with_reason", json_true());
 	buf_release(&config);
 	return request;
 }
@@ -66,6 +69,14 @@ static bool step_passed(const struct run *r, size_t i)
 	       json_integer_value(step) > r->o->start_step;
 }
 
+/* Who explains it: a daemon of ours that was asked to says why at once, while it is so. */
+static const json_t *explanation(const struct run *r, size_t i)
+{
+	const json_t *reply = r->answers[i].reply;
+
+	return json_is_string(json_object_get(reply, "reason")) ? reply : r->explained[i].reply;
+}
+
 /* Second questions: why nothing happened, and whether the step is over. Their failure is none. */
 static int ask_further(struct run *r, struct err *err)
 {
@@ -73,7 +84,7 @@ static int ask_further(struct run *r, struct err *err)
 	json_t *status = json_pack("{s:s}", "fn", "getStatus");
 
 	for (size_t i = 0; i < r->c->hosts.n; i++)
-		if (r->answers[i].reply && !triggered(r, i))
+		if (r->answers[i].reply && !triggered(r, i) && !explanation(r, i))
 			requests[i] = request_for(r, i, "explainRequest");
 	int status_code = ctl_ask(r->c, requests, r->explained, err);
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
@@ -181,7 +192,7 @@ static void note(const struct run *r, size_t i, struct buf *out)
 	if (o->state == CTL_FAILED)
 		buf_add_str(out, r->answers[i].err.text);
 	else if (o->state != CTL_TRIGGERED)
-		ctl_outcome_why(r->o->kind, o, r->explained[i].reply, r->status[i].reply,
+		ctl_outcome_why(r->o->kind, o, explanation(r, i), r->status[i].reply,
 				ctl_is_dyno(r->c) ? "dyno" : "sonde ctl", out);
 	else if (step_passed(r, i))
 		buf_addf(out,

@@ -33,9 +33,9 @@ struct ctl_outcome {
 struct ctl_outcome ctl_outcome_read(const json_t *reply);
 
 /*
- * Adds plain words for an order that did not trigger: those of the daemon (its answer to
- * explainRequest) or, where it does not know that function, what its answer to getStatus suggests.
- * Either may be NULL. `name` is "dyno" or "sonde ctl".
+ * Adds plain words for an order that did not trigger: those of the daemon (the "reason" in its
+ * answer, or in the one to explainRequest) or, where it does not know that function, what its
+ * answer to getStatus suggests. Either may be NULL. `name` is "dyno" or "sonde ctl".
  */
 void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json_t *explained,
 		     const json_t *status, const char *name, struct buf *out);

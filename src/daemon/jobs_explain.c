@@ -161,6 +161,16 @@ static const char *explain_all(const struct jobs *j, const struct jobs_order *o,
 	       "refused a moment ago, try again";
 }
 
+const char *jobs_order_refused(const struct jobs *j, const struct jobs_order *o)
+{
+	json_t *matched = json_array();
+	struct tally t = {0};
+
+	json_decref(explain_each(j, o, matched, &t));
+	json_decref(matched);
+	return explain_all(j, o, &t);
+}
+
 json_t *jobs_explain(const struct jobs *j, const json_t *request)
 {
 	struct tally t = {0};

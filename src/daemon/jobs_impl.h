@@ -20,6 +20,7 @@ struct jobs_config {
 	unsigned refs;
 	bool is_monitor, starts, stops; /* it is about a monitor: starts one, stops one */
 	bool is_npu_trace; /* of nputrace, for a framework or a guest */
+	bool leaves_out; /* processes that would have taken it; guests are told so */
 	bool renews; /* it only lets a monitor that was lent go on */
 	uint64_t lease; /* of who lends it; 0: nobody */
 	int64_t wait_ms; /* a trace by PyTorch's profiler has begun so long after delivery */
@@ -331,6 +332,8 @@ struct jobs_order {
 	int64_t now_ms;
 	enum config_kind kind;
 	bool each_guest; /* the limit is not for guests */
+	bool leaves_out; /* by its pids or its limit: some who would have taken it */
+	bool with_reason; /* who gives it wants to know why nobody gets it */
 	struct hmap reporters; /* processes of frameworks that told a state: user and pid */
 	struct hmap frameworks; /* the same and those that may be of one */
 };
@@ -346,6 +349,8 @@ uint64_t jobs_trace_id(struct jobs *j); /* a new REQUEST_TRACE_ID */
 /* Whether the process is a client for such an order, and whether it would be given to it. */
 bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p);
 bool jobs_order_wants(const struct jobs_process *p, const void *order);
+/* jobs_explain.c: why nobody gets it now, in plain words. */
+const char *jobs_order_refused(const struct jobs *j, const struct jobs_order *o);
 /* The order in which a limit is used up: that of the sets of pids. */
 int jobs_by_pids(const void *a, const void *b);
 

@@ -139,6 +139,8 @@ int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fa
 	if (!due)
 		return 0;
 	buf_add(out, due->text, due->len);
+	if (p->guest && due->leaves_out) /* frameworks get what they know */
+		buf_add_str(out, "\nSONDE_OTHERS_LEFT_OUT=true");
 	buf_add_char(out, '\n');
 	j->delivering = p;
 	return 0;

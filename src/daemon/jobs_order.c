@@ -77,6 +77,7 @@ bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_or
 	o->kind = config_kind(o->config);
 	if (!jobs_order_aim(j, request, o, out_fault))
 		return false;
+	o->with_reason = json_is_true(json_object_get(request, "with_reason"));
 	const json_t *meant = json_object_get(request, "process_limit_is_meant");
 	o->each_guest =
 		o->kind != CONFIG_KINETO && o->limit == UNMEANT_LIMIT && !json_is_true(meant);
@@ -180,6 +181,7 @@ static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *
 	c->id = id;
 	c->is_monitor = o->kind == CONFIG_NPU_MONITOR;
 	c->is_npu_trace = o->kind == CONFIG_NPU_TRACE;
+	c->leaves_out = c->is_npu_trace && o->leaves_out;
 	c->starts = config_is_true(o->config, "NPU_MONITOR_START");
 	c->stops = config_is_true(o->config, "NPU_MONITOR_STOP");
 	c->lease = c->is_monitor ? jobs_lease_of(o->config) : 0;
@@ -218,6 +220,12 @@ static void install(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 		jobs_arbiter_order(j, p);
 }
 
+/* Whether the limit is meant for such a one. */
+static bool is_counted(const struct jobs_order *o, const struct jobs_process *p)
+{
+	return !p->guest || !o->each_guest;
+}
+
 static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_process **matched,
 		    size_t n)
 {
@@ -230,7 +238,7 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 
 	for (size_t i = 0; i < n; i++) {
 		struct jobs_process *p = matched[i];
-		bool counts = !p->guest || !o->each_guest;
+		bool counts = is_counted(o, p);
 
 		json_array_append_new(pids, json_integer(p->pid));
 		if (counts && given >= o->limit)
@@ -280,6 +288,22 @@ static void named_first(const struct jobs_target *t, struct jobs_process **match
 	free(rest);
 }
 
+/* Ranks that were not asked leave no trace, and nobody is to wonder why. */
+static bool leaves_out(const struct jobs *j, const struct jobs_order *o,
+		       struct jobs_process *const *matched, size_t n)
+{
+	struct jobs_order to_all = *o;
+	int64_t counted = 0;
+	size_t all = n;
+
+	for (size_t i = 0; i < n; i++)
+		counted += is_counted(o, matched[i]);
+	to_all.target.all = true;
+	if (!o->target.all)
+		free(jobs_collect(j, jobs_order_wants, &to_all, NULL, &all));
+	return counted > o->limit || all > n;
+}
+
 /* Leaves those of users whose NPUs are free for it; the verdict for the others if none is left. */
 static const char *pass_gate(const struct jobs *j, enum config_kind kind,
 			     struct jobs_process **matched, size_t *n)
@@ -318,6 +342,7 @@ json_t *jobs_set_request(struct jobs *j, const json_t *request)
 	struct jobs_process **matched = jobs_collect(j, jobs_order_wants, &o, jobs_by_pids, &n);
 	if (!o.target.all)
 		named_first(&o.target, matched, n);
+	o.leaves_out = leaves_out(j, &o, matched, n);
 	if (o.kind == CONFIG_KINETO) {
 		reply = give(j, &o, matched, n);
 	} else {
@@ -327,6 +352,8 @@ json_t *jobs_set_request(struct jobs *j, const json_t *request)
 		json_object_set_new(reply, "commandStatus", json_string(verdict));
 	}
 	free(matched);
+	if (o.with_reason && !json_array_size(json_object_get(reply, "activityProfilersTriggered")))
+		json_object_set_new(reply, "reason", json_string(jobs_order_refused(j, &o)));
 	jobs_order_release(&o);
 	return reply;
 }

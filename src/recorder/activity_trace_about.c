@@ -173,7 +173,7 @@ struct split_rank *trace_split(const struct trace_state *t)
 	r->left_out = t->left_out;
 	r->world = t->world;
 	r->local_world = t->local_world;
-	r->chosen = t->w->trace.ranks.len > 0;
+	r->chosen = t->w->trace.ranks.len > 0 || t->w->trace.others_left_out;
 	r->ended = t->ended && !t->w->killed;
 	trace_waits(t, r);
 	if (t->w->trace.steps)

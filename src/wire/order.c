@@ -394,6 +394,7 @@ const char *trace_order_read(const char *text, size_t len, struct trace_order *o
 	out->domain_exclude = words(text, len, "PROFILE_MSTX_DOMAIN_EXCLUDE");
 	if (flag(text, len, "PROFILE_IS_RANK"))
 		out->ranks = words(text, len, "PROFILE_RANK_LIST");
+	out->others_left_out = flag(text, len, "SONDE_OTHERS_LEFT_OUT");
 	return NULL;
 }
 

@@ -63,6 +63,7 @@ struct trace_order {
 	uint32_t host_sys; /* enum order_host_sys */
 	struct order_text domain_include, domain_exclude; /* empty: all */
 	struct order_text ranks; /* empty: all */
+	bool others_left_out; /* SONDE_OTHERS_LEFT_OUT: not every process was asked */
 };
 enum order_host_sys {
 	ORDER_HOST_CPU = 1,

@@ -135,7 +135,10 @@ def monitor_then_trace(node, client):
     assert r.stdout.splitlines()[-1] == 'response = {"commandStatus":"ineffective"}'
     assert "nothing was triggered" in r.stderr and "npu-monitor" in r.stderr
     dyno(node, "--strict", *NPUTRACE, status=3)
-    ctl(node, *NPUTRACE, status=3)
+    r = ctl(node, *NPUTRACE, status=3)
+    answer = json.loads(r.stdout.splitlines()[-1][len("response = ") :])
+    assert answer["commandStatus"] == "ineffective"
+    assert answer["reason"].startswith("npu-monitor is running") and answer["reason"] in r.stderr
     # stopping is always possible
     dyno(node, "npu-monitor", "--npu-monitor-stop")
     assert "NPU_MONITOR_STOP=true" in client.request([pid])

@@ -191,6 +191,29 @@ def test_a_daemon_of_others_gets_general_advice(build):
         assert r.stdout == "" and r.stderr
 
 
+def test_a_refusal_that_says_why_needs_no_second_question(build):
+    refused = {"commandStatus": "ineffective", "reason": "the other half is at work"}
+    both = {
+        "setKinetOnDemandRequest": lambda r: refused if r.get("with_reason") else
+        {"commandStatus": "ineffective"},
+        "explainRequest": lambda r: {"reason": "asked afterwards", "matched": [], "processes": []},
+    }  # fmt: skip
+    words = ("nputrace", "--log-file", "/tmp/p", "--start-step", "9", "--iterations", "1")
+    with Fake(**both) as f, Fake(**both) as g:
+        there = ("--hostname", at(f))
+        r = sonde(build, *words, *there, status=3)
+        assert "nothing was triggered: the other half is at work" in r.stderr
+        assert [a["fn"] for a in f.asked] == ["setKinetOnDemandRequest"]
+        r = sonde(build, *words, "--hostname", at(f, g), status=3)
+        assert all(row.endswith("  the other half is at work") for row in rows(r.stdout).values())
+        # what dyno prints of an answer is as it ever was
+        del f.asked[:]
+        r = sonde(build, *there, *words, program=("dyno",))
+        assert r.stdout.splitlines()[-1] == 'response = {"commandStatus": "ineffective"}'
+        assert "nothing was triggered: asked afterwards" in r.stderr
+        assert "with_reason" not in f.asked[0] and f.asked[-1]["fn"] == "explainRequest"
+
+
 # --- where hosts come from ---
 
 

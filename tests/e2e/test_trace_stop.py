@@ -239,7 +239,7 @@ def summary(build, out, *words):
 
 def test_the_rank_that_all_wait_for_is_named_first(build, node):
     with ranks_together(build, node, 4) as (_, pids):
-        start = node.wait_step() + 100
+        start = node.wait_step() + 400
         _, out = node.order(start=start, steps=100000)
         listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
         until(lambda: all(x["current_step"] > start + 20 for x in listed() if x["pid"] in
@@ -270,10 +270,20 @@ def test_the_rank_that_all_wait_for_is_named_first(build, node):
 
 
 def test_ranks_that_were_not_asked_for_are_not_missed(build, node):
-    with ranks_together(build, node, 3):
-        _, out = node.order("--rank-list", "0,2", steps=3)
-        until(lambda: len(dirs(out)) == 2, "two traces")
-        assert "left no trace" not in summary(build, out)
+    with ranks_together(build, node, 3) as (launcher, pids):
+        for some in (
+            ("--rank-list", "0,2"), ("--pids", f"{pids[0]},{pids[2]}"), ("--process-limit", "2"),
+        ):  # fmt: skip
+            _, out = node.order(*some, steps=3)
+            until(lambda: len(dirs(out)) == 2, "two traces")
+            assert "left no trace" not in summary(build, out), some
+            made = json.loads(summary(build, out, "--json"))
+            assert made["missing"] == [] and all(r["ranks_chosen"] for r in made["ranks"])
+        # whose pid is that of all
+        _, out = node.order("--pids", launcher.pid, steps=3)
+        last = until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
+        last[0].rename(out / "gone")
+        assert "has left no trace here" in summary(build, out)
         _, out = node.order(steps=3)
         last = until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
         assert "left no trace" not in summary(build, out)
@@ -373,8 +383,9 @@ def test_a_framework_beside_a_guest_that_traces(node, job):
     node.wait("Running")
     with framework(node) as torch_npu:
         torch_npu.send(trace_status(RUNNING, 3, 4, 6))
-        until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 2, "both")
-        time.sleep(0.2)
+        listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
+        tracing = {job.pid: "Running", os.getpid(): "Running"}
+        until(lambda: {x["pid"]: x["nputrace"] for x in listed()} == tracing, "both")
         rows, r = stop(node)
         assert rows[job.pid][0] == "ended" and rows[os.getpid()][0] == "not ended"
         assert r.returncode == 3

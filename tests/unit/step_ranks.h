@@ -3,7 +3,7 @@
 #ifndef SONDE_TESTS_UNIT_STEP_RANKS_H
 #define SONDE_TESTS_UNIT_STEP_RANKS_H
 
-#include "analyze/step_split.h"
+#include "analyze/step_split_job.h"
 #include "test.h"
 
 static inline void work(struct step_split *s, uint8_t kind, const char *name, uint64_t start,
@@ -58,6 +58,17 @@ static inline struct split_rank *rank_of(const struct plan *p)
 	free(r->request);
 	r->request = strdup("4711");
 	return r;
+}
+
+/* What is said of a job; until the next one is judged. */
+static inline const char *job_text(struct split_job *j)
+{
+	static struct buf out;
+
+	split_job_judge(j);
+	buf_clear(&out);
+	split_job_text(j, 10, &out);
+	return buf_str(&out);
 }
 
 static inline struct buf text_of(const struct split_rank *r)

@@ -307,6 +307,30 @@ TEST(jobs, npu_requests_wait_for_each_other)
 	end(j);
 }
 
+TEST(jobs, a_refusal_says_why_to_who_asks_for_it)
+{
+	static const char trace[] =
+		"{\"config\":\"PROFILE_START_STEP=1\",\"pids\":[],\"with_reason\":true}";
+	struct jobs *j = make(100);
+
+	CHECK(strstr(order(j, trace), "{\"commandStatus\":\"ineffective\",\"reason\":\"no "
+				      "process has registered with this daemon: "));
+	ask1(j, 1);
+	tell(j, TRACE, 1, FABRIC_IDLE, -1, -1, -1);
+	tell(j, MONITOR, 1, FABRIC_RUNNING, -1, -1, -1);
+	CHECK_STR(
+		order(j, trace),
+		"{\"commandStatus\":\"ineffective\",\"reason\":\"npu-monitor is running, and only "
+		"one of the two can: stop it with 'dyno npu-monitor --npu-monitor-stop'\"}");
+	CHECK_STR(order(j, NPU_TRACE), "{\"commandStatus\":\"ineffective\"}");
+	tell(j, MONITOR, 1, FABRIC_IDLE, -1, -1, -1);
+	CHECK(!strstr(order(j, trace), "reason")); /* nobody is refused */
+	CHECK(strstr(order(j, trace), "\"reason\":\"every process that matches has yet to fetch"));
+	CHECK(strstr(order(j, "{\"config\":\"A=1\",\"pids\":[5],\"with_reason\":true}"),
+		     "\"processesMatched\":[],\"reason\":\"no registered process has one of"));
+	end(j);
+}
+
 TEST(jobs, a_monitor_with_an_end_is_idle_after_it)
 {
 	struct jobs *j = make(100);

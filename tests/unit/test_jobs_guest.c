@@ -198,6 +198,50 @@ TEST(jobs_guest, a_stop_takes_the_place_of_a_start_that_was_not_fetched)
 	end(j);
 }
 
+static void framework(struct jobs *j, int32_t pid)
+{
+	struct jobs_sender from = sender(0, false);
+	struct fabric_status s = {FABRIC_IDLE, -1, -1, -1, pid, 0, 0};
+
+	ask(j, false, 3, pid);
+	jobs_status(j, &from, FABRIC_TRACE_STATUS, &s);
+	jobs_status(j, &from, FABRIC_MONITOR_STATUS, &s);
+}
+
+/* Of 5, 6 and 7, which are guests, and 9, a framework: how many are told that others are not. */
+static unsigned told_of_others(struct jobs *j, const char *more)
+{
+	unsigned n = 0;
+
+	CHECK(strstr(order(j, TRACE, more), "\"commandStatus\":\"effective\""));
+	for (int32_t pid = 5; pid < 8; pid++)
+		n += !!strstr(ask(j, true, 3, pid), "\nSONDE_OTHERS_LEFT_OUT=true\n");
+	CHECK(!strstr(ask(j, false, 3, 9), "SONDE_"));
+	return n;
+}
+
+TEST(jobs_guest, a_trace_knows_whether_others_were_left_out)
+{
+	struct jobs *j = make();
+
+	for (int32_t pid = 5; pid < 8; pid++)
+		guest(j, pid);
+	framework(j, 9);
+	CHECK_INT(told_of_others(j, ""), 0);
+	CHECK_INT(told_of_others(j, ",\"pids\":[5,6,7,9]"), 0);
+	CHECK_INT(told_of_others(j, ",\"pids\":[5,9]"), 1);
+	CHECK_INT(told_of_others(j, ",\"pids\":[5,6,7]"), 3);
+	CHECK_INT(told_of_others(j, ",\"process_limit\":2"), 2);
+	CHECK_INT(told_of_others(j, ",\"process_limit\":4"), 0);
+	/* what the usual dyno sends is not meant for guests */
+	CHECK_INT(told_of_others(j, ",\"process_limit\":3"), 0);
+	CHECK_INT(told_of_others(j, ",\"process_limit\":3,\"process_limit_is_meant\":true"), 3);
+	/* a monitor needs not know */
+	order(j, MONITOR, ",\"pids\":[5]");
+	CHECK(!strstr(ask(j, true, 3, 5), "SONDE_"));
+	end(j);
+}
+
 TEST(jobs_guest, the_monitor_steps_aside_and_resumes)
 {
 	struct jobs *j = make();

@@ -139,6 +139,11 @@ TEST(order, trace)
 	CHECK(o.gc_ms == 1.25 && o.host_sys == (ORDER_HOST_CPU | ORDER_HOST_NETWORK));
 	CHECK(text_is(&o.domain_include, "a,b") && !o.domain_exclude.len);
 	CHECK(order_lists(&o.ranks, "3", 1) && !order_lists(&o.ranks, "1", 1));
+	CHECK(!o.others_left_out);
+	CHECK(!trace_order_read("ACTIVITIES_LOG_FILE=/x\nACTIVITIES_ITERATIONS=2\n"
+				"SONDE_OTHERS_LEFT_OUT=true\n",
+				73, &o) &&
+	      o.others_left_out);
 	CHECK_STR(trace_order_read("ACTIVITIES_LOG_FILE=/x", 22, &o), "ACTIVITIES_ITERATIONS");
 	CHECK_STR(trace_order_read("ACTIVITIES_ITERATIONS=2", 23, &o), "ACTIVITIES_LOG_FILE");
 	CHECK_STR(trace_order_read("ACTIVITIES_LOG_FILE=/x\nPROFILE_START_STEP=-2", 44, &o),

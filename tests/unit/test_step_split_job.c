@@ -12,16 +12,6 @@
 
 /* --- jobs --- */
 
-static const char *job_text(struct split_job *j)
-{
-	static struct buf out;
-
-	split_job_judge(j);
-	buf_clear(&out);
-	split_job_text(j, 10, &out);
-	return buf_str(&out);
-}
-
 TEST(step_split_job, the_others_wait_for_the_slow_one)
 {
 	struct split_job j = {0};

@@ -3,16 +3,6 @@
 #include "analyze/step_split_job.h"
 #include "step_ranks.h"
 
-static const char *job_text(struct split_job *j)
-{
-	static struct buf out;
-
-	split_job_judge(j);
-	buf_clear(&out);
-	split_job_text(j, 10, &out);
-	return buf_str(&out);
-}
-
 /* Steps 10 and 11 are whole, 12 was not over when the trace was ended. */
 static struct split_rank *ended_rank(int rank, uint64_t compute)
 {
