@@ -233,8 +233,26 @@ const LOSSES = [["lost", "activities are missing from these numbers."],
 	["unwritten", "activities are not in the files of npu-monitor: they could not be written."],
 	["unsent", "reports did not reach the daemon, which was away or too slow."]];
 
-function topWords(t) {
-	const words = [], s = t.slowest, rank = (r) => r.rank === null ? "process " + r.pid : "rank " + r.rank;
+const PARTS = [["kernels", "Kernel", "Kernel"], ["communication", "Communication", "Hccl"],
+	["copies", "MemCpy", "MemSet"]];
+
+/* What the numbers are of, in the words of sonde top. */
+function topAbout(t, fresh) {
+	const words = [], collects = (p, kinds) => !p.kinds || p.kinds.some((k) => kinds.includes(k));
+	const missing = PARTS.filter(([, ...kinds]) => !fresh.some((p) => collects(p, kinds)));
+	if (!t.running && !t.paused)
+		words.push(["", "The monitor is off: these are its last numbers, of " +
+			Math.max(...fresh.map((p) => p.age_s)).toFixed(0) + " s ago."]);
+	if (fresh.some((p) => p.filter))
+		words.push(["", "These numbers are of what the monitor's --filter lets through, and of nothing else."]);
+	if (missing.length)
+		words.push(["", "Not collected: " + missing.map(([name]) => name).join(", ") + "."]);
+	return words;
+}
+
+function topWords(t, fresh) {
+	const words = fresh.length ? topAbout(t, fresh) : [], s = t.slowest;
+	const rank = (r) => r.rank === null ? "process " + r.pid : "rank " + r.rank;
 	if (s)
 		words.push(["warn", "Rank " + s.rank + " is the slowest: " + (s.by === "steps" ?
 			"its steps take " + percent(100 * s.ratio) + " longer than those of the others" :
@@ -261,7 +279,7 @@ function topWords(t) {
 function showTop(t) {
 	const fresh = t.processes.filter((p) => !p.late), all = sumUp(fresh);
 	$("top-section").hidden = !fresh.length;
-	$("top-words").replaceChildren(...topWords(t).map(([kind, text]) =>
+	$("top-words").replaceChildren(...topWords(t, fresh).map(([kind, text]) =>
 		make("p", {className: "note " + kind, textContent: text})));
 	$("top").replaceChildren(...all.lines.slice(0, 15).map((l) => topRow(l, all.total || 1)));
 }

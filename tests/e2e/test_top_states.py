@@ -12,6 +12,7 @@ import pytest
 from daemon import Daemon
 from fabric_client import IDLE, READY, RUNNING, Client, monitor_status, trace_status
 from test_guest_clients import TRACE, Guest, explain, until
+from test_page import Browser, text
 from test_top import GEMM, job, report, row, screen_of, send, sonde, top
 from test_top_words import last_screen, look, ranks, sentences
 
@@ -173,6 +174,22 @@ def test_a_filter_is_said(node):
         answer = look(node)["answer"]
         assert "What the monitor's --filter lets through" in answer
         assert "keeps devices busy 60 % of the time" in answer and "Devices are" not in answer
+
+
+def test_the_status_page_says_what_the_numbers_are_of(node, tmp_path):
+    words = text("#top-words")
+    minute = {"from": time.time_ns() - 60 * 10**9, "interval_s": 60}  # not late for a while
+    with Browser(tmp_path) as b, Guest(node) as g:
+        g.send(monitor_status(RUNNING))
+        send(g, report(filter=True, kinds=["Kernel", "MemSet"], **minute))
+        b.ask("Page.navigate", url=f"http://localhost:{node.http_port}/")
+        said = b.until(f"document.querySelector('#top-words p') && {words}")
+        assert "of what the monitor's --filter lets through, and of nothing else." in said
+        assert "Not collected: communication." in said and "is off" not in said
+        send(g, report(**minute))
+        b.until(f"document.querySelector('#top tr') && !{words}")
+        g.send(monitor_status(IDLE))
+        b.until(f"{words}.startsWith('The monitor is off: these are its last numbers, of ')")
 
 
 def test_a_recorder_tells_that_there_is_a_filter(node):
