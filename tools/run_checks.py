@@ -131,6 +131,12 @@ def counts(log_path):
     return out
 
 
+def unsteady(log_path):
+    """Lines about tests that passed at the second attempt only (tools/run_e2e.py)."""
+    with open(log_path, errors="replace") as f:
+        return [line.rstrip() for line in f if line.startswith("unsteady: ")]
+
+
 def tail(log_path, lines=60):
     with open(log_path, errors="replace") as f:
         return "".join(f.readlines()[-lines:])
@@ -174,6 +180,8 @@ def main():
         note = ", ".join(f"{n} {w}" for w, n in found.items() if n)
         verdict = "ok" if status == 0 else f"FAILED (status {status})"
         print(f"{s.name:12} {seconds:6.1f} s  {verdict}  {note}".rstrip(), flush=True)
+        for line in unsteady(path) if s.counts else []:
+            print(f"{'':12} {line}", flush=True)
         if status:
             red = True
             print(f"\n--- the end of {path}\n{tail(path)}---")
