@@ -6,7 +6,9 @@ does the same, with NVTX ranges, a copy from pinned memory, and a set by the CUD
     steps N              trains so many steps; answers with the seconds that one took
     profile N FILE       the same under torch.profiler; per kernel [count, microseconds] as JSON
     xlsx N FILE PACKAGES the same under msmonitor.Monitor, which saves FILE
+    launches             microseconds that the host needs for the smallest launch that there is
     memory BYTES         takes so much from the driver, and gives it back
+    batch N              steps are N times as large from now on; those above count with 1
 
 Answers "ok …" to each. Ends with its input.
 """
@@ -22,6 +24,7 @@ from activity_files import demangled
 
 MARKS = ("step", "forward", "ProfilerStep")
 SET_VALUE, SET_BYTES = 90, 12345
+LAUNCHES = 1000
 
 
 def runtime():
@@ -37,11 +40,16 @@ class Job:
         layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
         self.model = torch.nn.TransformerEncoder(layer, 8).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.host = torch.randn(8, 256, 512).pin_memory()  # 4 MiB
-        self.x = self.host.cuda()
         self.area = torch.empty(SET_BYTES, dtype=torch.uint8, device="cuda")
+        self.small = torch.zeros(16, device="cuda")
         self.runtime = runtime()
+        self.batch(1)
         self.train(20)
+
+    def batch(self, times):
+        self.host = torch.randn(8 * times, 256, 512).pin_memory()  # 4 MiB each
+        self.x = self.host.cuda()
+        return ""
 
     def fill(self):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -97,6 +105,18 @@ class Job:
         monitor.save(path)
         return len(monitor.get_result().get(ActivityKind.Kernel, []))
 
+    def launches(self):
+        """The least of many: whatever else the machine does makes it more."""
+        least = float("inf")
+        for _ in range(15):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(LAUNCHES):
+                self.small.add_(1)
+            least = min(least, time.perf_counter() - began)
+        torch.cuda.synchronize()
+        return least / LAUNCHES * 1e6
+
     def memory(self, size):
         torch.cuda.empty_cache()
         block = torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -112,6 +132,10 @@ class Job:
             return self.profile(int(args[0]), args[1])
         if command == "xlsx":
             return self.xlsx(int(args[0]), *args[1:])
+        if command == "launches":
+            return self.launches()
+        if command == "batch":
+            return self.batch(int(args[0]))
         return self.memory(int(args[0]))
 
 

@@ -18,7 +18,7 @@ import time
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT_S = 380  # nothing begins later
+LIMIT_S = 420  # nothing begins later
 ANSWER_S = 60
 # What would be an injection, if somebody has it in his environment.
 OURS = re.compile(r"SONDE_|MSMONITOR_|KINETO_|(CUDA|NVTX)_INJECTION64_PATH$|LD_PRELOAD$")
@@ -162,6 +162,20 @@ class TorchJob(Job):
     def memory(self, size):
         self.tell("memory", size)
 
+    def batch(self, times):
+        self.tell("batch", times)
+
+    def launches(self):
+        return float(self.tell("launches"))
+
+
+class StressJob(Job):
+    """Many threads, graphs and copies at once: activity_stress_job.py."""
+
+    def __init__(self, run, name, daemon):
+        words = [sys.executable, str(HERE / "activity_stress_job.py")]
+        super().__init__(run, name, words, True, daemon)
+
 
 class SimJob(Job):
     """tests/targets/cuda_job.c: for trying this out where there is no GPU."""
@@ -189,6 +203,12 @@ class SimJob(Job):
         self.tell("totals", path)
         self.profiled = time.monotonic()
         return json.loads(path.read_text())
+
+    def batch(self, times):
+        pass
+
+    def launches(self):
+        return self.steps(20) * 1e6
 
     def memory(self, size):
         self.tell("alloc 3", size)
@@ -270,7 +290,7 @@ class Daemon:
 
 
 class Run:
-    """Two monitored jobs with a daemon each, and two that nobody has touched."""
+    """Two monitored jobs with a daemon each, two that nobody has touched, and a daemon for more."""
 
     def __init__(self, args):
         self.report = Report()
@@ -279,13 +299,15 @@ class Run:
         self.out = pathlib.Path(args.out).resolve()
         self.out.mkdir(parents=True, exist_ok=True)
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="sonde_activity_", dir="/tmp"))
-        self.daemon, self.second = Daemon(self, "daemon"), Daemon(self, "daemon2")
+        names = ("daemon", "daemon2", "daemon3")
+        self.daemon, self.second, self.third = (Daemon(self, name) for name in names)
         kind = self.kind = SimJob if args.sim else TorchJob
         self.job = kind(self, "job", daemon=self.daemon)
         self.other = kind(self, "job2", daemon=self.second)
         self.plain = [kind(self, f"plain{i}", monitored=False) for i in (1, 2)]
         self.jobs = [self.job, self.other, *self.plain]
         self.per_step = {}  # kernels by name, of one step
+        self.profiled = {}  # totals, as the profiler has them
         self.db = None  # what the first window left
 
     def ready(self):
@@ -302,9 +324,21 @@ class Run:
         self.report.wait(lambda: self.daemon.status()["nputrace"] != "Uninitialized", 30, "it")
         return job
 
+    def batch(self, times):
+        """For those whose steps are timed."""
+        for job in (self.other, *self.plain):
+            job.batch(times)
+
     def sonde(self, *words):
-        subprocess.run([str(self.build / "bin/sonde"), *map(str, words)], check=True, timeout=60)
+        done = subprocess.run(
+            [str(self.build / "bin/sonde"), *map(str, words)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        return done.stdout
 
     def end(self):
-        for x in (*self.jobs, self.daemon, self.second):
+        for x in (*self.jobs, self.daemon, self.second, self.third):
             x.end()

@@ -21,7 +21,9 @@
  *
  * Nothing is registered before start, and after stop nothing is on. The library has no call to take
  * callbacks back; ours stay registered, where nobody else had any, and are never called while
- * nothing is on. It is not finalized either: that would throw out everybody.
+ * nothing is on. It is not finalized either: that would throw out everybody, and crashes whoever
+ * has a launch on its way in another thread (H200, CUDA 13.0; also at the end of a call, where
+ * NVIDIA allows it).
  *
  * Times are CLOCK_REALTIME: we register that clock, and another's is put back when we step aside.
  */
