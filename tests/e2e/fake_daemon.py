@@ -123,9 +123,11 @@ class Fake:
     def order(self, text, becomes=None, pid=None, kind="npuMonitorStatus"):
         pid = pid or self.only
         until(lambda: [p for p, _ in self.clients if pid in (None, p)], "a client")
+        before, self.only = self.only, pid  # others ask, too
         self.orders.append(text)
         self.poke(pid)
         until(lambda: not self.orders, "it to be taken")
+        self.only = before
         if becomes is not None:
             key = (kind, pid) if pid else kind
             until(lambda: self.states.get(key) == becomes, f"state {becomes}")

@@ -119,7 +119,7 @@ class Programs:
             p.communicate()
 
 
-def until(what, seconds=20):
+def until(what, seconds=60):
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it does not come"

@@ -55,6 +55,13 @@ def state(daemon, key="npumonitor"):
     return daemon.call({"fn": "getStatus"})[key]
 
 
+def trains(daemon):
+    """Until the job has made steps since this was called: it tells them once in a while."""
+    for _ in range(2):  # some of those that it tells first were before
+        before = state(daemon, "current_step")
+        until(lambda before=before: state(daemon, "current_step") > before, "steps")
+
+
 class Job:
     """simtrain as one rank; it trains until the test ends unless args say otherwise."""
 
@@ -89,5 +96,12 @@ class Job:
 
 
 def lines(path):
-    with open(path) as f:
-        return [json.loads(line) for line in f]
+    """Of a file that may still grow: the end of a line that has begun is waited for."""
+
+    def whole():
+        with open(path, "rb") as f:
+            data = f.read()
+        return [data] if data[-1:] in (b"", b"\n") else None
+
+    (data,) = until(whole, f"the end of a line in {path}")
+    return [json.loads(line) for line in data.split(b"\n")[:-1]]

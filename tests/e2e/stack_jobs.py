@@ -121,7 +121,7 @@ class Jobs:
             job.communicate()
 
 
-def wait_for(what, seconds=20):
+def wait_for(what, seconds=60):
     """Until what() gives something true, which is returned."""
     end = time.monotonic() + seconds
     while True:

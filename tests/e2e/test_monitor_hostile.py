@@ -22,12 +22,12 @@ from monitored import environment, until
 
 
 def test_strangers_give_no_orders(fake, run, tmp_path):
-    p = run("train", 3)
+    p = run("train", 7)
     until(lambda: fake.clients, "the job")
     name = fake.clients[-1][1]
-    refused = 0
+    refused, end = 0, time.monotonic() + 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        for _ in range(200):  # whenever it is: while it waits for an answer, and while it does not
+        while time.monotonic() < end:  # while it waits for an answer, and while it does not
             try:
                 stranger.sendto(datagram("req", start(log=tmp_path / "no").encode()), name)
             except OSError:
@@ -37,18 +37,19 @@ def test_strangers_give_no_orders(fake, run, tmp_path):
     assert not (tmp_path / "no").exists()
     fake.order(start(log=tmp_path / "yes"), becomes=RUNNING)  # the daemon does
     assert finish(p)[0] == 0
-    assert rows(tmp_path / "yes")
+    until(lambda: rows(tmp_path / "yes"), "what was written")
 
 
 def test_a_daemon_that_answers_late_or_twice(fake, run, tmp_path):
-    p = run("train", 5)
+    p = run("train", 10)
     fake.delay, fake.times = 0.4, 3
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
+    until(lambda: rows(tmp_path / "out"), "what it does")
     fake.order(STOP, becomes=IDLE)
     fake.delay, fake.times = 0, 1
     fake.order(start(log=tmp_path / "more"), becomes=RUNNING)
     assert finish(p)[0] == 0
-    assert rows(tmp_path / "out") and rows(tmp_path / "more")
+    until(lambda: rows(tmp_path / "more"), "what was written")
 
 
 GARBAGE = [
@@ -71,7 +72,7 @@ GARBAGE = [
 
 
 def test_orders_that_are_none(fake, run, tmp_path):
-    p = run("train", 4)
+    p = run("train", 10)
     for text in GARBAGE:
         fake.order(text)
     until(lambda: fake.clients, "the job")
@@ -79,13 +80,13 @@ def test_orders_that_are_none(fake, run, tmp_path):
     for data in (b"", b"x", b"\0" * 39, HEADER.pack(2**63, b"req"), HEADER.pack(5, b"r" * 32)):
         fake.sock.sendto(data, peer)
     fake.order(start(log=tmp_path / "out", duration=999999999999), becomes=RUNNING)
+    until(lambda: rows(tmp_path / "out"), "what it does")
     fake.order(STOP, becomes=IDLE)
-    status, _, _ = finish(p)
-    assert status == 0 and rows(tmp_path / "out")
+    assert finish(p)[0] == 0
 
 
 def test_thousands_of_orders(fake, run, place, tmp_path):
-    p = run("train", 40)
+    p = run("train", 110)
     look = lambda pid: [
         len(os.listdir(f"/proc/{pid}/fd")),
         pathlib.Path(f"/proc/{pid}/maps").read_text().count("\n"),
@@ -112,7 +113,7 @@ def test_thousands_of_orders(fake, run, place, tmp_path):
 
 
 def test_steps_of_many_threads(fake, run, tmp_path):
-    p = run("steppers", 20)
+    p = run("steppers", 110)
     for i in range(4):
         log = tmp_path / f"t{i}"
         fake.order(trace(log, steps=1 + i % 2))
@@ -157,7 +158,7 @@ def test_a_recorder_that_stands_still(fake, run, place, tmp_path):
 def test_not_asked_for_nothing_happens(build, fake, place, tmp_path):
     env = environment(build, fake, SONDE_MONITOR_DIR=place)
     del env["MSMONITOR_USE_DAEMON"]
-    p = subprocess.Popen([build / "targets" / "monitor_life", "train", "1"], env=env, text=True,
+    p = subprocess.Popen([build / "targets" / "monitor_life", "train", "3"], env=env, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)  # fmt: skip
     assert p.stdout.readline() == "ready\n"
     names = {t.joinpath("comm").read_text() for t in pathlib.Path(f"/proc/{p.pid}/task").iterdir()}
@@ -170,11 +171,12 @@ def test_not_asked_for_nothing_happens(build, fake, place, tmp_path):
 def test_small_limits(build, fake, run, tmp_path, limit):
     if not shutil.which("prlimit"):
         pytest.skip("no prlimit here")
-    p = run("train", 2, wrap=("prlimit", limit))
+    p = run("train", 4, wrap=("prlimit", limit))
     fake.order(start(log=tmp_path / "out"))
     status, out, err = finish(p)
     assert status == 0 and "longest" in out, (status, out, err)
-    assert rows(tmp_path / "out") or "nothing can be recorded" in err
+    if "nothing can be recorded" not in err:
+        until(lambda: rows(tmp_path / "out"), "what was written")
 
 
 def test_places_that_others_prepared(build, fake, run, place, tmp_path):
@@ -190,7 +192,7 @@ def test_places_that_others_prepared(build, fake, run, place, tmp_path):
     os.chown(places["foreign"], 65534, 65534)
     places["none"] = pathlib.Path("/proc/none")
     for where in places.values():
-        p = run("train", 1, env={"SONDE_MONITOR_DIR": where})
+        p = run("train", 3, env={"SONDE_MONITOR_DIR": where})
         fake.order(start(log=tmp_path / "out"))
         status, _, err = finish(p)
         assert status == 0 and f"no place for it below '{where}'" in err, err
@@ -201,17 +203,17 @@ def test_places_that_others_prepared(build, fake, run, place, tmp_path):
 def test_a_full_disk_and_room_again(fake, run, place, tmp_path):
     need_namespaces("-m")
     script = f'mount -t tmpfs -o size=100k none {place} && chmod 700 {place} && exec "$@"'
-    p = run("train", 8, wrap=("unshare", "-m", "sh", "-c", script, "sh"))
+    p = run("train", 100, wrap=("unshare", "-m", "sh", "-c", script, "sh"))
     fake.order(start(log=tmp_path / "out"))
     time.sleep(0.5)
     assert fake.states["npuMonitorStatus"] == IDLE
     subprocess.run(["nsenter", "-t", str(p.pid), "-m", "mount", "-o", "remount,size=200m",
                     str(place)], check=True)  # fmt: skip
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
+    until(lambda: rows(tmp_path / "out"), "what it does")
     fake.order(STOP, becomes=IDLE)
     p.terminate()
     p.communicate()
-    assert list((tmp_path / "out").iterdir())
 
 
 OTHERS_DAEMON = """
@@ -225,7 +227,10 @@ if os.fork():
     os._exit(0)
 while True:
     _, peer = s.recvfrom(1 << 16)
-    s.sendto(datagram("req", sys.argv[2].encode()), peer)
+    try:
+        s.sendto(datagram("req", sys.argv[2].encode()), peer)
+    except (OSError, TypeError):  # one that has ended; a recorder, which has no name
+        pass
 """
 
 
@@ -238,7 +243,7 @@ def test_another_users_daemon(run, tmp_path, trusted):
     here = pathlib.Path(__file__).parent
     words = f'{sys.executable} {script} {here} "$ORDER" && exec "$@"'
     p = run(
-        *("train", 1),
+        *("train", 4),
         wrap=("unshare", "-n", "sh", "-c", words, "sh"),
         env={
             "KINETO_IPC_SOCKET_DIR": "",
@@ -254,7 +259,9 @@ def test_another_users_daemon(run, tmp_path, trusted):
     finally:
         os.killpg(p.pid, signal.SIGKILL)
     err = p.communicate()[1]
-    assert (tmp_path / "out").exists() == trusted, err
+    if trusted:
+        until((tmp_path / "out").exists, err)
+    assert (tmp_path / "out").exists() == trusted
     assert ("is another user's" in err) != trusted, err
 
 

@@ -21,7 +21,7 @@ def test_the_last_thread_ends_the_process(fake, run):
 
 @pytest.mark.parametrize("on", [False, True])
 def test_descriptors_are_the_jobs(fake, run, on):
-    p = run("close-all", 2.5)
+    p = run("close-all", 4)
     if on:
         fake.order(start(), becomes=RUNNING)
     status, out, err = finish(p)
@@ -49,7 +49,7 @@ def test_stderr_that_nobody_reads(build, fake, place, tmp_path):
         while True:
             os.write(writer, b"x" * 4096)
     os.set_blocking(writer, True)
-    p = subprocess.Popen([build / "targets" / "monitor_life", "train", "2"], stderr=writer,
+    p = subprocess.Popen([build / "targets" / "monitor_life", "train", "4"], stderr=writer,
                          env=environment(build, fake, SONDE_MONITOR_DIR=place),
                          stdout=subprocess.DEVNULL, cwd=tmp_path)  # fmt: skip
     try:
@@ -61,12 +61,12 @@ def test_stderr_that_nobody_reads(build, fake, place, tmp_path):
         p.wait()
         os.close(reader)
         os.close(writer)
-    assert rows(tmp_path / "out")
+    until(lambda: rows(tmp_path / "out"), "what was written")
 
 
 @pytest.mark.parametrize("what", ["nothing", "monitor", "orders"])
 def test_forks(fake, run, what):
-    p = run("forks", 3)
+    p = run("forks", 4)
     fake.only = p.pid
     if what != "nothing":
         fake.order(start("Kernel,Marker,AclAPI,RuntimeAPI"), becomes=RUNNING)
@@ -80,7 +80,7 @@ def test_forks(fake, run, what):
 
 
 def test_exits_of_many_threads(fake, run, tmp_path):
-    for after in (1.0, 1.4):
+    for after in (3.0, 3.4):
         p = run("exits", after)
         log = tmp_path / str(p.pid)
         fake.order(start(log=log), becomes=RUNNING, pid=p.pid)
@@ -104,37 +104,39 @@ def test_exit_during_orders(fake, run, tmp_path):
 
 
 def test_signals_are_the_jobs(fake, run):
-    p = run("signals", 2)
+    p = run("signals", 4)
     fake.order(start(), becomes=RUNNING)
     status, out, err = finish(p)
     assert (status, err) == (0, ""), out + err
 
 
 def test_exec_ends_the_window(fake, run, place, tmp_path):
-    p = run("exec", 2)
+    p = run("exec", 4)
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
     comm = pathlib.Path(f"/proc/{p.pid}/comm")
     until(lambda: comm.read_text() == "sleep\n", "exec")
     ended = lambda: rows(tmp_path / "out")[-1:] and rows(tmp_path / "out")[-1]["kind"]
-    until(lambda: ended() == "rank_device_map", "the end of the file", 10)
-    until(lambda: not recorders(place), "the recorder to leave", 10)
+    until(lambda: ended() == "rank_device_map", "the end of the file")
+    until(lambda: not recorders(place), "the recorder to leave")
     assert p.poll() is None
 
 
 def test_daemonized(fake, run, place, tmp_path):
-    p = run("daemonize")
+    p = run("daemonize", stdin=subprocess.PIPE)
     fake.order(start(log=tmp_path / "first"), becomes=RUNNING)
     fake.order(STOP, becomes=IDLE)
+    p.stdin.write("now\n")
+    p.stdin.flush()
     p.wait(20)
     until(lambda: not recorders(place), "its recorder to leave")
     assert p.stdout.readline() == "ready\n"
     took = float(p.stdout.readline().split()[1])
-    assert took < 0.5, took  # it does not wait for one
+    assert took < 2, took  # it does not wait for one
     pid = until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
     try:
         fake.order(start(log=tmp_path / "second"), becomes=RUNNING, pid=pid)
+        until(lambda: rows(tmp_path / "second"), "what it does")
         fake.order(STOP, becomes=IDLE, pid=pid)
-        assert rows(tmp_path / "second") or list((tmp_path / "second").iterdir())
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -148,7 +150,7 @@ def test_memory_is_recorded_beside_it(build, fake, place, tmp_path):
         p = subprocess.Popen(
             [
                 *(build / "bin" / "msmemscope", "--events=alloc,free", f"--output={out}", "--"),
-                *(build / "sim" / "simtrain", "--quiet", "--steps", "60", "--step-ms", "30"),
+                *(build / "sim" / "simtrain", "--quiet", "--steps", "60", "--step-ms", "80"),
             ],
             env=environment(build, fake, guest=guest, SONDE_MONITOR_DIR=place),
             stdout=subprocess.DEVNULL,
@@ -167,5 +169,5 @@ def test_memory_is_recorded_beside_it(build, fake, place, tmp_path):
     plain = rows_of("plain", False)
     assert plain[("MALLOC", "PTA")] > 100
     assert rows_of("monitored", True) == plain
-    assert rows(tmp_path / "activities")
+    until(lambda: rows(tmp_path / "activities"), "what was written")
     assert not list(place.iterdir())  # its recorder is the one that is there

@@ -16,9 +16,9 @@ import pytest
 from daemon import Daemon
 from fake_daemon import *  # noqa: F403
 from monitor_programs import NPU, Programs
-from monitored import Job, dyno, environment, state, until
+from monitored import Job, dyno, environment, state, trains, until
 from python_jobs import PRELUDE, Left
-from test_monitor import files, kernels, reports
+from test_monitor import ONE_FILE, files, kernels, reports, so_far
 from test_monitor import recorder_of as any_recorder_of
 
 START = ("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1)
@@ -73,6 +73,7 @@ def losses(job):
 def test_metrics_go_on(daemon, job, order, place):
     order(*START, *KERNELS, becomes="Running")
     until(lambda: reports(daemon), "a report")
+    trains(daemon)
     first = kill(recorder_of(job))
     recorder_of(job, first)
     before = len(reports(daemon))
@@ -80,25 +81,27 @@ def test_metrics_go_on(daemon, job, order, place):
     assert state(daemon) == "Running"
     [lost] = losses(job)
     assert lost > 0  # since the last report, at least
-    until(lambda: len(list(place.iterdir())) == 1, "what the first one left to go", 20)
+    until(lambda: len(list(place.iterdir())) == 1, "what the first one left to go")
     maps = pathlib.Path(f"/proc/{job.pid}/maps")
-    until(lambda: ".ring (deleted)" not in maps.read_text(), "its rings to be given back", 40)
+    until(lambda: ".ring (deleted)" not in maps.read_text(), "its rings to be given back")
     order(*STOP, becomes="Idle")
 
 
 @pytest.mark.parametrize("form, ending", [("DB", ".db"), ("Jsonl", ".jsonl")])
-def test_files_go_on(build, job, order, tmp_path, form, ending):
+def test_files_go_on(build, daemon, job, order, tmp_path, form, ending):
     """What was written stays as it was; the rest is in another file, which knows what is lost."""
     out = tmp_path / "out"
-    order(*START, *KERNELS, "--log-file", out, "--export-type", form, becomes="Running")
+    words = ONE_FILE if form == "Jsonl" else ("--export-type", form)
+    order(*START, *KERNELS, "--log-file", out, *words, becomes="Running")
     until(lambda: files(out, ending) and files(out, ending)[0].stat().st_size > 30000, "a file")
-    time.sleep(1)
+    trains(daemon)
     first = kill(recorder_of(job))
+    until(lambda: any_recorder_of(job) != first, "its last write")
     [path] = files(out, ending)
     was = path.read_bytes()
     recorder_of(job, first)
     until(lambda: len(files(out, ending)) == 2, "another file")
-    time.sleep(1.5)
+    trains(daemon)
     order(*STOP, becomes="Idle")
     assert path.read_bytes() == was
     assert len(files(out, ending)) == 2
@@ -144,7 +147,7 @@ def test_not_for_ever(daemon, job, order, changed):
         time.sleep(0.1)
     assert 3 <= len(killed) < 10
     until(lambda: state(daemon) == "Idle", "Idle")
-    assert "again and again" in daemon.log()
+    daemon.wait_log("again and again")
     order(*START, *KERNELS, becomes="Running")
     before = len(reports(daemon))
     until(lambda: len(reports(daemon)) > before, "a report")
@@ -161,8 +164,9 @@ def test_killed_at_the_last_moment(job, order, tmp_path):
         time.sleep(0.5)
         kill(recorder_of(job))
         order(*STOP, becomes="Idle")
-    lost = [int(x) for x in re.findall(r"was killed: (?:\D*; )?(\d+) activities", job.said())]
-    assert len(lost) == 3 and all(lost), job.said()
+    told = lambda: re.findall(r"was killed: (?:\D*; )?(\d+) activities", job.said())
+    until(lambda: len(told()) == 3, "what was lost")
+    assert all(map(int, told())), job.said()
 
 
 def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
@@ -171,15 +175,16 @@ def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
     until(lambda: trace() == "Running", "the trace")
     kill(recorder_of(job))
     until(lambda: trace() == "Idle", "its end")
-    assert "the recorder of this process was killed, and the trace is lost" in job.said()
-    assert "the trace is lost with it" in daemon.log()
+    killed = "the recorder of this process was killed, and the trace is lost"
+    until(lambda: killed in job.said(), "words")
+    daemon.wait_log("the trace is lost with it")
     # and who ends it before that is noticed is not told that files are on their way
     order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "other")
     until(lambda: trace() == "Running", "the trace")
     kill(recorder_of(job))
     told = order("nputrace", "--stop")
     assert "ended in step" not in told and "files are complete" not in told, told
-    assert job.said().count("the trace is lost with it") == 2
+    until(lambda: job.said().count("the trace is lost with it") == 2, "words")
     until(lambda: trace() == "Idle", "its end")
     out = tmp_path / "second"
     order("nputrace", "--start-step", -1, "--iterations", 2, "--log-file", out)
@@ -217,7 +222,7 @@ def test_threads_of_the_job_do_not_wait(build, daemon, place, tmp_path, order):
 @pytest.mark.parametrize("what, status", [("forks", 0), ("exits", 7)])
 def test_jobs_with_many_threads_and_children(fake, run, place, what, status):
     """Every recorder is killed while they do what jobs do."""
-    p = run(what, 6)
+    p = run(what, 9)
     fake.only = p.pid
     fake.order(start("Kernel,Marker,AclAPI,RuntimeAPI"), becomes=RUNNING)
     killed = []
@@ -347,12 +352,12 @@ def test_memory_is_recorded_as_ever(build, daemon, programs, place, order, tmp_p
     job = Trainer(programs, build, tmp_path / "job", daemon, place, config=config, child=CHILD)
     until(lambda: state(daemon) == "Idle", "the job")
     order(*START, *KERNELS, "--log-file", tmp_path / "activities", becomes="Running")
-    time.sleep(0.5)
+    until(lambda: so_far(tmp_path / "activities"), "kernels")
     session = job.train()
     assert os.path.dirname(session) == str(tmp_path / "job" / out)
     until(lambda: not list(place.iterdir()), "the monitor's own session to end")
     assert state(daemon) == "Running"
-    time.sleep(0.5)
+    until(lambda: len(files(tmp_path / "activities", ".db")) == 2, "another file")
     order(*STOP, becomes="Idle")
     left = job.finish(out)
 
@@ -394,11 +399,11 @@ def test_memory_while_a_trace_is_taken(build, daemon, programs, place, order, tm
     out = tmp_path / "trace"
     order("nputrace", "--start-step", -1, "--iterations", 10000, "--log-file", out)
     until(lambda: state(daemon, "nputrace") == "Running", "the trace")
-    time.sleep(0.5)
+    trains(daemon)
     job.train()
     until(lambda: state(daemon, "nputrace") == "Idle", "its end")
     left = job.finish()
-    [trace] = out.glob("*_sonde/trace.json")
+    [trace] = until(lambda: list(out.glob("*_sonde/trace.json")), "its file")
     assert "MatMul_0" in trace.read_text()
     assert "has begun to record memory" in left.stderr
     assert told(left) and len(left.recordings) == 1

@@ -151,12 +151,12 @@ def test_4_monitor_off(dyno, job):
 
 
 def test_5_trace_of_two_steps(dyno, job, place):
-    first = until(lambda: status(dyno)["current_step"] + 60, "steps")
+    first = until(lambda: status(dyno)["current_step"], "steps") + 150
     out = dyno("nputrace", "--start-step", first, "--iterations", 2, "--activities", "CPU,NPU",
                "--analyse", "--data-simplification", "false", "--log-file",
                place / "profile_data")  # fmt: skip
     assert response(out)["commandStatus"] == "effective"
-    seen = status(dyno)
+    seen = until(lambda: status(dyno)["nputrace"] == "Ready" and status(dyno), "Ready")
     assert (seen["nputrace"], seen["start_step"], seen["stop_step"]) == ("Ready", first, first + 2)
     done = lambda: list((place / "profile_data").glob("*_sonde/trace.json"))
     until(lambda: len(done()) == RANKS, "a trace of every rank")

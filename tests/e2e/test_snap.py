@@ -79,6 +79,14 @@ class Job:
             assert time.monotonic() < end, out
             time.sleep(0.05)
 
+    def asleep(self, process):
+        """Waits until it is: what it prints is read before it gets to where it stays."""
+        path, end = pathlib.Path(f"/proc/{process.pid}/stat"), time.monotonic() + WAIT_S
+        while path.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, "it does not rest"
+            time.sleep(0.01)
+        return process
+
     def close(self):
         for process in self.started:
             process.kill()
@@ -99,8 +107,7 @@ PARKED = """
     import sys, threading, time
 
     def wait_here():
-        print("ready", flush=True)
-        sys.stdin.read()
+        print("ready", flush=True); sys.stdin.read()  # one line: it may be seen at either
 
     wait_here()
 """
@@ -137,6 +144,7 @@ def test_the_stuck_rank_is_in_the_first_line(job):
 
 def test_a_hang_is_found_and_said_whose_it_is(job):
     launcher = job.start_ranks(4, 2)
+    job.until("3 in all_reduce", "--parent", launcher.pid)
     out = job.run("--parent", launcher.pid, "--hang", "0.5", status=3)
     lines = out.split("\n")
     first = (
@@ -161,7 +169,7 @@ def test_a_job_that_moves_does_not_hang(job):
         import time
 
         def step(n):
-            time.sleep(0.19)
+            time.sleep(0.05)
 
         print("ready", flush=True)
         n = 0
@@ -179,7 +187,7 @@ IN_THE_SCRIPT = """
 import time
 print("ready", flush=True)
 for n in range(10000):
-    time.sleep(0.19)
+    time.sleep(0.05)
 """
 IN_AN_OBJECT = """
 import time
@@ -188,7 +196,7 @@ class Trainer:
     n = 0
 
     def step(self):
-        time.sleep(0.19)
+        time.sleep(0.05)
         self.n += 1
 
 def train():
@@ -263,7 +271,7 @@ def test_a_process_that_is_not_there(job):
 
 
 def test_no_hang_when_the_processes_end(job):
-    ending = job.start("import time\nprint('ready', flush=True)\ntime.sleep(1)\n")
+    ending = job.start("import time\nprint('ready', flush=True)\ntime.sleep(3)\n")
     out = job.run("-p", ending.pid, "--hang", "20")
     assert out == "no hang of 20.0 s was seen; the processes have ended\n"
 
@@ -410,7 +418,7 @@ def test_wrong_command_lines(job):
 
 
 def test_native_frames_in_the_groups(job):
-    target = job.start(PARKED)
+    target = job.asleep(job.start(PARKED))
     out = job.run("-p", target.pid, "--native", "-t", "0")
     assert out.startswith(f"pid {target.pid} is in wait_here at job.py:")
     assert re.search(r"\n    \S*read\S* \(.*libc", out), out

@@ -146,7 +146,7 @@ def test_native_frames(jobs, tmp_path):
 
 
 def test_it_ends_with_the_processes(jobs, tmp_path):
-    short, shorter = jobs.python(BUSY, "0.4"), jobs.python(BUSY, "0.2", name="other.py")
+    short, shorter = jobs.python(BUSY, "3"), jobs.python(BUSY, "2", name="other.py")
     r = jobs.stack("-p", f"{short.pid},{shorter.pid}", "-i", "0.01", "-o", "t.json")
     assert r.returncode == 0
     assert "all processes have ended" in r.stderr
@@ -283,7 +283,7 @@ def test_a_snapshot_on_request(jobs, tmp_path):
 
 def test_ticks_that_were_missed_are_not_made_up_for(jobs, tmp_path):
     job = jobs.python(PARKED)
-    sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-d", "1", "-o", "t.json", "--json")
+    sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-d", "3", "-o", "t.json", "--json")
     wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
     sampler.send_signal(signal.SIGSTOP)
     time.sleep(0.4)
@@ -291,7 +291,7 @@ def test_ticks_that_were_missed_are_not_made_up_for(jobs, tmp_path):
     out, _ = sampler.communicate(timeout=30)
     sampled = samples_of(out)
     assert sampled["skipped_ticks"] >= 30
-    assert sampled["rounds"] + sampled["skipped_ticks"] <= 101
+    assert sampled["rounds"] + sampled["skipped_ticks"] <= 301
 
 
 def test_nothing_to_sample(jobs, tmp_path):
@@ -351,13 +351,13 @@ def test_whoever_uses_an_npu(jobs, tmp_path):
     tool = jobs.script(SMI % (helper.pid, worker.pid), "npu-smi")
     tool.chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    r = jobs.stack("-i", "0.05", "-d", "1", "-o", "t.json", env=env)
+    r = jobs.stack("-i", "0.05", "-d", "2", "-o", "t.json", env=env)
     assert r.returncode == 0, r.stderr
     events = check(read(tmp_path / "t.json"))
     assert pids(events) == {worker.pid}
     counters = {e["name"]: e["args"] for e in events if e["ph"] == "C"}
     assert counters["npu_aicore_usage_rate"] == {"aicore": 63}
-    r = jobs.stack(*"-i 0.05 -d 1 -o all.json --debug-pid-discovery".split(), env=env)
+    r = jobs.stack(*"-i 0.05 -d 2 -o all.json --debug-pid-discovery".split(), env=env)
     assert f"process {helper.pid} on card 0 with 702 MB" in r.stderr
     assert pids(check(read(tmp_path / "all.json"))) == {helper.pid, worker.pid}
 
@@ -389,7 +389,7 @@ def test_descendants(jobs, tmp_path, how):
 def test_counters_beside_the_stacks(jobs, tmp_path):
     job = jobs.python(PARKED)
     r = jobs.stack(
-        *f"-p {job.pid} -i 0.05 -d 0.6 -o t.json --cpu-mem-usage --process-usage --json".split()
+        *f"-p {job.pid} -i 0.05 -d 1.5 -o t.json --cpu-mem-usage --process-usage --json".split()
     )
     assert r.returncode == 0, r.stderr
     assert json.loads(r.stdout)["counters"] > 0
@@ -421,7 +421,7 @@ def test_a_terminal_sees_what_goes_on(jobs, tmp_path, build):
     except OSError:
         pass
     os.close(main)
-    assert re.search(rb"\r\x1b\[K0\.\d s: 1 process, \d+ rounds", seen), seen
+    assert re.search(rb"\r\x1b\[K\d\.\d s: 1 process, \d+ rounds", seen), seen
     assert b"wrote 't.json'" in seen
 
 

@@ -259,13 +259,19 @@ def test_orphans(build, tmp_path):
     job = "import os, subprocess, sys, time\n" \
           f"open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n')\n" \
           "if len(sys.argv) > 1:\n" \
-          "    time.sleep(1)\n" \
+          f"    while not os.path.exists({str(tmp_path / 'alone')!r}):\n" \
+          "        time.sleep(0.01)\n" \
           "    subprocess.Popen([sys.executable, sys.argv[0]])\n" \
           "time.sleep(60)\n"
     line = " ".join(python(tmp_path, "orphan.py", job, "first"))
-    with running(["sh", "-c", f"{line} & echo ready; sleep 0.5"]) as shell:
+    with running(["sh", "-c", f"{line} & echo ready; read go"]) as shell:
         with stack(build, tmp_path, "--parent", shell.pid, "-i", "0.01",
                    "--refresh-interval", "0.05") as s:
+            wait_seen(tmp_path, "/orphan.py")
+            shell.stdin.write(b"go\n")
+            shell.stdin.flush()
+            shell.wait(timeout=20)
+            (tmp_path / "alone").touch()
             until(lambda: len((tmp_path / "pids").read_text().split()) == 2
                   if (tmp_path / "pids").exists() else False, True)
             for pid in (tmp_path / "pids").read_text().split():

@@ -46,7 +46,7 @@ def balanced(path):
 @pytest.mark.parametrize("python", one_per_minor())
 def test_target_notices_nothing(build, tmp_path, python):
     """Its signals, system calls, children, numbers and exit status while sampled at 2 kHz."""
-    with Program(python, "invariants.py", "0.6") as program:
+    with Program(python, "invariants.py", "1") as program:
         with Sampling(build, program.pid, tmp_path / "trace.json") as sampling:
             status, out, err = program.result()
             assert sampling.result()[0] == 0
@@ -122,7 +122,7 @@ def test_never_traced(build, tmp_path):
         before = -1
         while before != voluntary_switches(program.pid):  # the last of them comes to rest
             before = voluntary_switches(program.pid)
-            time.sleep(0.2)
+            time.sleep(0.5)
         with Sampling(build, program.pid, tmp_path / "trace.json") as sampling:
             wait_for_stacks(tmp_path / "trace.json")
             for _ in range(50):

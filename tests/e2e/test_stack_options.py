@@ -73,7 +73,7 @@ def test_every_option_that_scripts_know(jobs):
 def test_everything_at_once_under_the_old_name(jobs, tmp_path):
     job = jobs.python(PARKED)
     r = jobs.sonde(
-        *f"""-p {job.pid} -i 0.02 -d 0.3 -o t.json --autosave-interval 0.1 --autosave-output
+        *f"""-p {job.pid} -i 0.02 -d 1 -o t.json --autosave-interval 0.1 --autosave-output
         a.json --autosave-snapshot-interval 0.15 --autosave-snapshot-output s.json --all-thread
         --npu-aicore-usage --npu-smi-refresh-interval 1 --npu-smi-timeout 0.5 --cpu-mem-usage
         --cpu-mem-timeout 1.0 -v --debug-pid-discovery --min-hbm-usage-mb 5000 --gpu-usage

@@ -78,7 +78,7 @@ TREE = """
 import os, subprocess, sys, time
 
 def worker(n):
-    end = time.monotonic() + 1.2
+    end = time.monotonic() + 3
     while time.monotonic() < end:
         time.sleep(0.01)
 
@@ -172,7 +172,7 @@ def test_a_duration_ends_the_sampling_only(jobs, tmp_path):
 
 def test_words_of_the_shell_wrapper(jobs, tmp_path):
     script = jobs.script(PARKED)
-    clock = subprocess.Popen(["sleep", "0.6"], stdout=subprocess.PIPE)
+    clock = subprocess.Popen(["sleep", "3"], stdout=subprocess.PIPE)
     r = run(
         jobs,
         *[sys.executable, script, "2"],

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from looked_at import Program, Sampling, snap
+from looked_at import LIMIT_S, Program, Sampling, snap
 from pythons import every_python, one_per_minor
 
 
@@ -117,11 +117,15 @@ def test_threads_in_a_container(build, python):
 )
 def test_gil_collector_and_state(build, python, how, gil, collects):
     with Program(python, "collector.py", how) as program:
-        tid = int(program.ready()[1][0])
-        time.sleep(0.05)
-        seen = snap(build, program.pid)
-    worker = seen.pop(tid)
-    assert worker["frames"][-1][0].endswith("spin" if gil else "wait")
+        tid, place = int(program.ready()[1][0]), "spin" if gil else "wait"
+        end = time.monotonic() + LIMIT_S
+        arrived = False
+        while not arrived and time.monotonic() < end:  # what it says comes before it rests
+            seen = snap(build, program.pid)
+            worker = seen.pop(tid)
+            others = {t["state"] for t in seen.values()}
+            arrived = worker["frames"][-1][0].endswith(place) and others == {"idle"}
+    assert worker["frames"][-1][0].endswith(place)
     assert (worker["gil"], worker["gc"]) == (gil, collects)
     assert worker["state"] == ("running" if gil else "idle")
     for thread in seen.values():

@@ -97,7 +97,7 @@ def test_a_report_is_kept_until_its_process_ends(node):
         p.stdout.readline()
         until(lambda: any(x["pid"] == p.pid for x in top(node)["processes"]))
         p.kill()
-    until(lambda: not any(x["pid"] == p.pid for x in top(node)["processes"]), seconds=5)
+    until(lambda: not any(x["pid"] == p.pid for x in top(node)["processes"]))
     assert r
 
 
@@ -148,8 +148,12 @@ def test_only_the_owner_may_report(node):
 
 
 def test_a_kernel_that_becomes_slower_is_told_once_and_when_it_is_over(node):
+    sent = []
+
     def interval(mean, other=1_000_000):
-        send(g, report(rows=[row(GEMM, 100, mean), row("softmax", 50, other)], rank=3))
+        sent.append(mean)
+        rows = [row(GEMM, 100, mean), row("softmax", 50, other)]
+        send(g, report(rows=rows, rank=3, names=len(sent)))
 
     with Guest(node) as g:
         interval(9_000_000)  # the first launches are slow, and decide nothing
@@ -158,7 +162,7 @@ def test_a_kernel_that_becomes_slower_is_told_once_and_when_it_is_over(node):
         for _ in range(2):  # one slow interval is none, nor are two
             interval(3_000_000)
         interval(2_000_000)
-        until(lambda: top(node)["processes"][0]["rows"][0]["mean_ns"] == 2_000_000)
+        until(lambda: [p["names"] for p in top(node)["processes"]] == [len(sent)])
         assert top(node)["regressions"] == [] and "regression" not in node.log()
         for _ in range(6):
             interval(2_600_000)
@@ -181,7 +185,8 @@ def test_regressions_can_be_switched_off(build, tmp_path):
     with Daemon(build, tmp_path, "--regression-percent", "0", ipc=True) as d, Guest(d) as g:
         for mean in [2_000_000] * 6 + [9_000_000] * 6:
             send(g, report(rows=[row(GEMM, 100, mean)]))
-        until(lambda: top(d)["processes"][0]["rows"][0]["mean_ns"] == 9_000_000)
+        means = lambda: [p["rows"][0]["mean_ns"] for p in top(d)["processes"]]
+        until(lambda: means() == [9_000_000])
         assert top(d)["regressions"] == []
 
 
@@ -258,12 +263,16 @@ def test_top_starts_the_monitor_shows_and_stops_it(node):
         assert r.returncode == 0, r.stderr
         assert "the monitor was off: it is started in 1 process" in r.stderr
         assert "the monitor is stopped again" in r.stderr
-        start, stop = until(lambda: len(texts) == 2 and texts)
+        # whoever has to wait for long renews it meanwhile
+        told = lambda: [x for x in texts if "START=true" in x or "STOP=true" in x]
+        start, stop = until(lambda: len(told()) == 2 and told())
         assert "MSPTI_ACTIVITY_KIND=Kernel,Communication\n" in start
         assert "REPORT_INTERVAL_S=1\n" in start and "NPU_MONITOR_STOP=true" in stop
         assert "Devices are busy 60 % of the time" in r.stdout
         assert "gemm<128>(float const*, float const*, float*, int)" in r.stdout
-        assert re.search(r"8\d\.\d % +100 +2\d\d ms +2\.\d0 ms +4\.\d0 ms .*Kernel", r.stdout)
+        # by then some reports may have come, and each has a mean that is longer
+        seen = re.search(r"\d\.\d % +100 +(\d)(\d)0 ms +\1\.\2\d ms +(\S+) ms .*Kernel", r.stdout)
+        assert float(seen[3]) == pytest.approx(2 * float(f"{seen[1]}.{seen[2]}")), r.stdout
         assert "\x1b" not in r.stdout
 
 
@@ -285,10 +294,17 @@ def test_once_is_an_interval_that_began_after_the_command(node):
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            start = time.time_ns()
-            r = sonde(node, "top", "--once", "--json")
-            (look,) = map(json.loads, r.stdout.splitlines())
-            assert look["ranks"][0]["from"] in [x for x in sent if x > start][:2], r.stdout
+            soon = []
+            for _ in range(5):
+                start = time.time_ns()
+                r = sonde(node, "top", "--once", "--json")
+                (look,) = map(json.loads, r.stdout.splitlines())
+                began, after = look["ranks"][0]["from"], [x for x in sent if x > start]
+                assert began in after, r.stdout
+                soon.append(began in after[:2])
+                if soon[-1]:
+                    break
+            assert soon[-1], "it may come late once, where there is little time to be had"
             # who wants what is known already gets it
             r = sonde(node, "top", "--count", "1", "--json")
             assert json.loads(r.stdout)["ranks"][0]["from"] < time.time_ns() - SECOND // 2
@@ -365,6 +381,7 @@ def test_top_only_looks(node):
         assert r.returncode == 3 and "the monitor is off" in r.stderr
         assert not r.stdout and not texts
         node.ctl("npu-monitor", "--npu-monitor-start")
+        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         r = sonde(node, "top", "--count", "3", "--json")
         assert r.returncode == 0
         looks = [json.loads(line) for line in r.stdout.splitlines()]
@@ -386,12 +403,16 @@ def test_top_names_the_slowest_rank(node):
             code = (
                 f"import sys,time,pathlib; sys.path[:0]={sys.path!r}\nimport test_top as t\n"
                 f"class D: ipc_dir=pathlib.Path({str(node.ipc_dir)!r})\n"
-                f"g=t.Guest(D)\nt.send(g,t.report(rank={rank},comm={comm},"
-                "steps={'count':10,'mean_ns':100_000_000}))\nprint(1,flush=True)\ntime.sleep(60)"
+                "g=t.Guest(D)\nprint(1,flush=True)\nsys.stdin.readline()\n"
+                f"t.send(g,t.report(rank={rank},comm={comm},"
+                "steps={'count':10,'mean_ns':100_000_000}))\ntime.sleep(60)"
             )
-            p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+            words = [sys.executable, "-c", code]
+            p = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             p.stdout.readline()
             node.children = [*getattr(node, "children", []), p]
+        for p in node.children:  # all at once: none is late when the last one comes
+            p.stdin.close()
         try:
             until(lambda: len(top(node)["processes"]) == 4)
             s = top(node)["slowest"]
@@ -412,9 +433,10 @@ def test_top_names_the_slowest_rank(node):
                 p.stdout.close()
 
 
-def screen_of(d, *words, keys=b"", seconds=20, end=None, rows=30, columns=100, want=b"busy",
-              term="xterm"):  # fmt: skip
-    """Runs sonde top on a terminal; gives what it wrote and its exit status."""
+def screen_of(d, *words, keys=b"", seconds=60, end=None, rows=30, columns=100, want=b"busy",
+              term="xterm", when=b"busy", then=None):  # fmt: skip
+    """Runs sonde top on a terminal; gives what it wrote and its exit status. then: what is done
+    when that is seen."""
     pid, fd = pty.fork()
     if not pid:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
@@ -431,6 +453,9 @@ def screen_of(d, *words, keys=b"", seconds=20, end=None, rows=30, columns=100, w
             seen += os.read(fd, 65536)
         except OSError:
             break
+        if then and when in seen:
+            then()
+            then = None
         if not sent and want in seen:
             sent = True
             if end:
@@ -470,7 +495,7 @@ def test_top_stops_the_monitor_when_nobody_reads(node):
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
             assert p.stdout.readline()
             p.stdout.close()
-            assert p.wait(20) == 1
+            assert p.wait(60) == 1
         until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
 
 
@@ -525,12 +550,12 @@ def test_top_of_a_job_with_a_slow_rank(node):
         assert "4 processes are told" in r.stderr
         until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
     # killed while it was monitored: nobody is there any more, and nothing that it left
-    until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized", seconds=5)
+    until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized")
     until(lambda: not [f for f in os.listdir(node.ipc_dir) if f.startswith("sondeclient")])
 
 
 def test_a_kernel_of_a_job_becomes_slower(node):
-    with job(node, "--ranks", "1", "--step-ms", "10", "--slower", "FlashAttentionScore:3@700"):
+    with job(node, "--ranks", "1", "--step-ms", "10", "--slower", "FlashAttentionScore:3@1200"):
         until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
         node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1",
                  "--mspti-activity-kind", "Kernel")  # fmt: skip

@@ -153,7 +153,7 @@ def test_one_that_was_on_is_left_as_it_is(node):
 def test_the_end_of_a_duration_is_said(node):
     with job(node, "--ranks", "1", "--step-ms", "20"):
         until(lambda: top(node)["known"] == 1)
-        node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1, "--duration", 6,
+        node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1, "--duration", 8,
                  "--mspti-activity-kind", "Kernel")  # fmt: skip
         until(lambda: state(node) == "Running")
         r = sonde(node, "top", "--count", "1000", *SHORT)
@@ -302,11 +302,8 @@ def test_on_a_screen_the_end_is_the_first_line(node):
         g.send(monitor_status(RUNNING))
         send(g, report())
         until(lambda: top(node)["processes"])
-        stopper = subprocess.Popen(
-            ["sh", "-c", f"sleep 3; exec {node.build}/bin/sonde ctl --port {node.port} "
-             "npu-monitor --npu-monitor-stop"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        told = []
+
         def work():
             until(lambda: "STOP=true" in g.request())
             g.send(monitor_status(0))
@@ -314,9 +311,10 @@ def test_on_a_screen_the_end_is_the_first_line(node):
         thread = threading.Thread(target=work)
         thread.start()
         want = b"was stopped by an order"
-        seen, status = screen_of(node, *SHORT, keys=b"q", want=want, seconds=40)
+        seen, status = screen_of(node, *SHORT, keys=b"q", want=want,
+                                 then=lambda: told.append(give(node, STOP)))  # fmt: skip
         thread.join()
-        assert stopper.wait() == 0 and status == 0, seen
+        assert told == [1] and status == 0, seen
         assert b"is stopped again" not in seen
 
 

@@ -42,20 +42,24 @@ def ranks(d, n):
     code = (
         f"import sys,json,pathlib; sys.path[:0]={sys.path!r}\nimport test_top as t\n"
         f"class D: ipc_dir=pathlib.Path({str(d.ipc_dir)!r})\n"
-        "g=t.Guest(D)\nfor line in sys.stdin: t.send(g,t.report(**json.loads(line)))"
+        "g=t.Guest(D)\nprint('ready',flush=True)\n"
+        "for line in sys.stdin: t.send(g,t.report(**json.loads(line)))"
     )
-    words = [sys.executable, "-c", code]
-    all_ = [subprocess.Popen(words, stdin=subprocess.PIPE, text=True) for _ in range(n)]
+    words, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    all_ = [subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) for _ in range(n)]
 
     def tell(rank, **what):
         all_[rank].stdin.write(json.dumps({"rank": rank, **what}) + "\n")
         all_[rank].stdin.flush()
 
     try:
+        for p in all_:  # what is told to the first is not old when the last one is there
+            assert p.stdout.readline() == "ready\n"
         yield tell
     finally:
         for p in all_:
             p.stdin.close()
+            p.stdout.close()
             p.kill()
             p.wait()
 
@@ -163,10 +167,8 @@ def test_a_daemon_that_ends_is_said_to(build, tmp_path):
         send(g, report())
         until(lambda: top(d)["processes"])
         d.port  # noqa: B018 (the log goes with it)
-        killer = subprocess.Popen(["sh", "-c", f"sleep 3; kill -9 {d.pid}"])
         want = b"1 of 1 hosts did not answer"
-        seen, status = screen_of(d, "--interval", "1", keys=b"q", want=want)
-        killer.wait()
+        seen, status = screen_of(d, "--interval", "1", keys=b"q", want=want, then=d.process.kill)
         assert status == 1 and b"connection refused" in seen[seen.rindex(b"\x1b[?1049l") :]
 
 

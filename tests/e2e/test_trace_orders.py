@@ -10,9 +10,10 @@ import pytest
 from daemon import Daemon
 from monitored import dyno, environment, state, until
 
-# Step 5 launches six kernels of half a second each; the host goes on at once.
+# Step 5 launches six kernels of half a second each; the host goes on at once. It is not begun while
+# there is a file "hold".
 PROGRAM = """
-import ctypes, sys, time
+import ctypes, os, sys, time
 import sonde
 npu = ctypes.CDLL(None)
 npu.sim_kernel_register.restype = ctypes.c_void_p
@@ -26,7 +27,9 @@ while True:
     for _ in range(6 if step == 5 else 0):
         npu.rtKernelLaunch(slow, 8, None, 0, None, stream)
     npu.rtKernelLaunch(fast, 8, None, 0, None, stream)
-    time.sleep(0.2 if step < 5 else 0.05)
+    time.sleep(0.05)
+    while step == 4 and os.path.exists("hold"):
+        time.sleep(0.01)
     step += 1
     if len(sys.argv) == 1:
         sonde.step()
@@ -71,9 +74,12 @@ def finished(where):
     return list(where.glob("*_sonde/trace.json"))
 
 
-def test_what_a_queue_still_holds_is_waited_for(start, trace, tmp_path):
+def test_what_a_queue_still_holds_is_waited_for(daemon, start, trace, tmp_path):
+    (tmp_path / "hold").touch()
     start()
     trace(5, 3, "out")  # a directory of the job's
+    until(lambda: state(daemon, "nputrace") == "Ready", "Ready")
+    (tmp_path / "hold").unlink()
     [path] = until(lambda: finished(tmp_path / "out"), "the trace")
     whole = json.loads(path.read_text())
     seen = Counter(e["name"] for e in whole["traceEvents"]

@@ -45,7 +45,7 @@ class Traced:
 
     def wait(self, ranks):
         """Until all is written and the recorder has gone."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if len(self.directories()) == ranks and not list(self.sessions.iterdir()):
                 return

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -169,18 +170,18 @@ static int stderr_is_a_file(const char *path)
 	close(2);
 	if (open(path, O_RDWR | O_CREAT | O_TRUNC, 0600) != 2)
 		return 3;
-	return train(2, 2000);
+	return train(4, 2000);
 }
 
+/* It is told to on its standard input. */
 static int daemonize(void)
 {
+	struct pollfd told = {.fd = 0, .events = POLLIN};
 	int pipes[2];
 
 	begin();
-	for (int i = 0; i < 100; i++) {
+	while (!poll(&told, 1, 10))
 		one_step();
-		usleep(10000);
-	}
 	if (pipe(pipes))
 		return 3;
 	if (fork())
@@ -342,14 +343,12 @@ static int many_steppers(double for_s)
 	return 0;
 }
 
-/* The parent steps and ends; its child goes on by itself. */
+/* The parent steps for some time; then its child goes on by itself, for as long. */
 static int child_steps(double for_s)
 {
 	begin();
-	for (int i = 0; i < 400; i++) {
+	for (double end = seconds() + for_s; seconds() < end; usleep(2000))
 		one_step();
-		usleep(2000);
-	}
 	pid_t pid = fork();
 	if (!pid) {
 		for (double end = seconds() + for_s; seconds() < end;) {
