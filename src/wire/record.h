@@ -25,7 +25,7 @@
 
 #define REC_VERSION 1
 #define REC_MAX_TEXT 1024 /* longer text is cut by the hook */
-#define REC_MAX_NAME 4096 /* of REC_NAME: templates of C++ make long names that differ at their end */
+#define REC_MAX_NAME 4096 /* of REC_NAME: names of templates differ at their end */
 #define REC_MAX_SIZE (REC_MAX_NAME + 64) /* no record is larger */
 
 #define DEV_NONE 9999u /* no device is known */
