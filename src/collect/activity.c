@@ -62,18 +62,33 @@ static void note_told(uint64_t hash, uint32_t epoch)
 	atomic_store_explicit(&slots[at], word, memory_order_release);
 }
 
+/* The last n bytes of a text, fewer than eight. Of one that has eight, without a loop over them. */
+static inline uint64_t last_bytes(const char *end, size_t n, bool has_eight)
+{
+	uint64_t word = 0;
+
+	if (!n)
+		return 0;
+	if (likely(has_eight)) {
+		memcpy(&word, end - 8, 8);
+		return word >> (64 - 8 * n); /* the first byte is the lowest */
+	}
+	memcpy(&word, end - n, n);
+	return word;
+}
+
 /* Eight bytes at a time; never 0, which is no text. */
 static inline uint64_t hash_text(const char *text, size_t len)
 {
 	uint64_t h = 0x9ae16a3b2f90404full ^ len * 0x9e3779b97f4a7c15ull, word;
+	bool has_eight = len >= 8;
 
 	for (; len >= 8; text += 8, len -= 8) {
 		memcpy(&word, text, 8);
 		h = (h ^ word) * 0xff51afd7ed558ccdull;
 		h ^= h >> 32;
 	}
-	word = 0;
-	memcpy(&word, text, len);
+	word = last_bytes(text + len, len, has_eight);
 	h = (h ^ word) * 0xc4ceb9fe1a85ec53ull;
 	h = (h ^ h >> 29) * 0xff51afd7ed558ccdull;
 	h ^= h >> 32;
@@ -196,34 +211,37 @@ void collect_on_activity(collect_activity_fn fn)
 	atomic_store_explicit(&on_activity, fn, memory_order_release);
 }
 
-static _Atomic uint64_t put_count __attribute__((aligned(64)));
-static struct {
-	uint32_t epoch; /* of the session that was joined last, */
-	uint64_t from; /* and what had been put before */
-} counted __attribute__((aligned(64)));
-
-void activities_joined(void)
+/*
+ * In the ring that takes it, whose line is this thread's anyway: a count for all would be one that
+ * all threads fight for. Before the publication: a signal handler has another ring until then. One
+ * that has forked has left none to its child.
+ */
+static inline void count_put(void)
 {
-	uint32_t epoch = guest_epoch_now();
+	uint32_t level = guest_self.level;
+	struct ring *r = likely(level) ? guest_self.cur[level - 1].ring : NULL;
 
-	if (counted.epoch != epoch)
-		counted.from = atomic_load(&put_count);
-	counted.epoch = epoch;
+	if (unlikely(!r))
+		return;
+	uint64_t before = atomic_load_explicit(&r->activities, memory_order_relaxed);
+	atomic_store_explicit(&r->activities, before + 1, memory_order_relaxed);
 }
 
-uint64_t activities_unwritten(const struct session_page *page, const struct arena_head *arena)
+uint64_t activities_unwritten(const struct session_page *page, struct arena_head *arena)
 {
-	uint64_t put = atomic_load(&put_count) - counted.from;
-	uint64_t written = atomic_load(&page->activities_written);
+	uint64_t written = atomic_load(&page->activities_written), put = 0;
+	uint32_t n = atomic_load(&arena->nrings);
 
+	for (uint32_t i = 0; i < n && i < arena->max_rings; i++)
+		put += atomic_load(&arena_ring(arena, i)->activities);
 	return (put > written ? put - written : 0) + atomic_load(&arena->lost_events);
 }
 
 /* False: the process has moved, and its names are in the arena that was left. */
-static inline bool put_activity(const struct collect_activity *a)
+static inline __attribute__((always_inline)) bool put_activity(const struct collect_activity *a)
 {
 	uint64_t name, detail, more;
-	uint32_t epoch = guest_epoch_now();
+	uint32_t epoch = guest_self.epoch;
 
 	/* Without its names nobody can use it: it is the one that is lost. */
 	if (!name_of(a->name, epoch, &name) || !name_of(a->detail, epoch, &detail) ||
@@ -240,11 +258,17 @@ static inline bool put_activity(const struct collect_activity *a)
 		r->name = name;
 		r->detail = detail;
 		r->more = a->more_text ? more : a->more;
+		count_put();
 		guest_publish(sizeof(*r));
-		atomic_fetch_add_explicit(&put_count, 1, memory_order_relaxed);
 	}
 	guest_unhold(held);
 	return !moved;
+}
+
+static __attribute__((noinline)) void put_again(const struct collect_activity *a)
+{
+	if (!put_activity(a))
+		guest_lost(1);
 }
 
 void collect_activity(const struct collect_activity *a)
@@ -255,8 +279,8 @@ void collect_activity(const struct collect_activity *a)
 		return;
 	if (unlikely(fn != NULL))
 		fn(a);
-	if (unlikely(!put_activity(a)) && !put_activity(a))
-		guest_lost(1);
+	if (unlikely(!put_activity(a)))
+		put_again(a);
 }
 
 static bool put_monitor(const struct rec_monitor *m, const char *text, size_t len)

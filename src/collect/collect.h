@@ -252,10 +252,16 @@ void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank
  * are recorded.
  */
 bool collect_begin_monitor(const char *dir) EXPORTED(collect_begin_monitor);
+/*
+ * That, or collect_begin(), has failed only because recorders were killed so often in a short time:
+ * what they left takes the room, for half a minute if collect_release_formers() is called now and
+ * then.
+ */
+bool collect_must_wait(void) EXPORTED(collect_must_wait);
+void collect_release_formers(void) EXPORTED(collect_release_formers);
 /* How many activities went with recorders that were killed; each is told once. */
 uint64_t collect_lost_with_recorder(void) EXPORTED(collect_lost_with_recorder);
-/* Was it killed, or has it left? Every second or so: makes a few system calls, and gives back what
- * a session that was left has held. */
+/* Was it killed, or has it left? Every second or so: makes a few system calls. */
 bool collect_recorder_is_gone(void) EXPORTED(collect_recorder_is_gone);
 /* Is the session one that collect_begin_monitor() began? */
 bool collect_is_monitors(void) EXPORTED(collect_is_monitors);

@@ -45,7 +45,6 @@ bool collect_begin_monitor(const char *dir)
 		if (there) /* the former ones are still there to be read */
 			lost_with_recorder += activities_unwritten(page, arena);
 	}
-	activities_joined();
 	return there;
 }
 
@@ -57,9 +56,18 @@ uint64_t collect_lost_with_recorder(void)
 	return n;
 }
 
-bool collect_recorder_is_gone(void)
+bool collect_must_wait(void)
+{
+	return guest_monitor_pid() && guest_moved_too_often();
+}
+
+void collect_release_formers(void)
 {
 	guest_release_formers();
+}
+
+bool collect_recorder_is_gone(void)
+{
 	return guest_recorder_is_gone();
 }
 

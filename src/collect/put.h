@@ -78,11 +78,8 @@ static inline void texts_put(struct rec *head, char *out, const struct two_texts
 		head->flags |= REC_F_TEXT_CUT;
 }
 
-/*
- * How many activities were told in the session that was joined last (activity.c), and which of them
- * its recorder has not brought to where they belong: they are gone with it.
- */
-void activities_joined(void);
-uint64_t activities_unwritten(const struct session_page *page, const struct arena_head *arena);
+/* Activities (activity.c) in that arena that its recorder has not brought to where they belong:
+ * they are gone with it. */
+uint64_t activities_unwritten(const struct session_page *page, struct arena_head *arena);
 
 #endif

@@ -196,6 +196,8 @@ static inline void guest_publish(uint32_t size)
  * full segment: who waits for room while it holds back the recorder waits for itself.
  */
 bool guest_hold_slow(struct guest_thread *t, uint64_t ns);
+/* What was held is a ring of the former arena by now. */
+bool guest_hold_again(struct guest_thread *t, struct ring *former, uint64_t ns);
 
 /*
  * Between guest_hold() and guest_unhold() the recorder does not overtake the time that is about to
@@ -215,7 +217,8 @@ static inline bool guest_hold(uint64_t ns)
 	if (unlikely(!ring || atomic_load_explicit(&ring->pending_ns, memory_order_relaxed)))
 		return false;
 	atomic_store_explicit(&ring->pending_ns, ns, memory_order_relaxed);
-	return true;
+	atomic_signal_fence(memory_order_seq_cst);
+	return likely(c->ring == ring) || guest_hold_again(t, ring, ns);
 }
 
 /* The time of what is held is known by now. */
@@ -265,6 +268,8 @@ bool guest_leave_monitor(void);
  * threads of ours and the Python package: it takes its time.
  */
 bool guest_move(const char *output, bool monitor);
+/* It stays because it has moved so often of late; half a minute later it can. */
+bool guest_moved_too_often(void);
 /* Now and then: what was left so is needed no more. */
 void guest_release_formers(void);
 /* The monitor, which is told when the Python package takes the process into a recording. */

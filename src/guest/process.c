@@ -26,6 +26,7 @@
 #define LOOK_NS (FORMER_NS / 2) /* the most that one look at a former arena counts for */
 #define MAX_FORMERS 8
 #define GATE_CLOSE_NS 100000000ull
+#define LEAVE_NS 1000000000ull
 #define GATE_OPEN_NS 50000000ull
 
 struct guest_state guest;
@@ -205,9 +206,9 @@ static struct {
 } gate;
 
 /* Threads inside a hook hold pending_ns (guest_hold); who comes later meets the gate. */
-static void wait_for_hooks(struct arena_head *a)
+static void wait_for_hooks(struct arena_head *a, uint64_t most_ns)
 {
-	uint64_t until = guest_now() + GATE_CLOSE_NS;
+	uint64_t until = guest_now() + most_ns;
 	uint32_t n = atomic_load(&a->nrings);
 
 	if (n > 1)
@@ -226,7 +227,7 @@ void guest_close_gate(void)
 	atomic_store(&gate.open_ns, UINT64_MAX);
 	atomic_store(&gate.tid, (uint32_t)syscall(SYS_gettid));
 	atomic_store(epoch, GUEST_EPOCH_EXIT);
-	wait_for_hooks(guest.arena);
+	wait_for_hooks(guest.arena, GATE_CLOSE_NS);
 }
 
 void guest_open_gate(void)
@@ -263,6 +264,15 @@ bool guest_leave_monitor(void)
 	return true;
 }
 
+static uint32_t count_epoch(struct arena_head *a)
+{
+	if (++epochs == 0 || epochs >= GUEST_EPOCH_EXIT)
+		epochs = 1;
+	if (a)
+		atomic_store(&a->epoch, epochs);
+	return epochs;
+}
+
 /* The outcome is published as an epoch: threads compare it with the one they joined under. */
 static uint32_t join_and_publish(void)
 {
@@ -270,8 +280,7 @@ static uint32_t join_and_publish(void)
 	_Atomic uint32_t *page = epoch_page();
 
 	atomic_store(&guest.mode, mode);
-	if (++epochs == 0 || epochs >= GUEST_EPOCH_EXIT)
-		epochs = 1;
+	(void)count_epoch(guest.arena);
 	atomic_store(&gate.tid, 0);
 	if (page) {
 		atomic_store(page, epochs);
@@ -404,7 +413,6 @@ void guest_release_formers(void)
 	atomic_store(&joining, 0);
 }
 
-/* NULL: it has moved too often in a short time. */
 static struct former *free_former(void)
 {
 	for (struct former *f = formers; f < formers + MAX_FORMERS; f++)
@@ -413,11 +421,20 @@ static struct former *free_former(void)
 	return NULL;
 }
 
-/* Its recorder, if it lives, reads to the end and goes. */
+bool guest_moved_too_often(void)
+{
+	return !free_former();
+}
+
+/*
+ * Its recorder, if it lives, reads to the end and goes. What a hook is about to write there would
+ * come too late, and no loss of it would be known: hooks are waited for, though not for ever.
+ */
 static void leave(struct former *f)
 {
 	struct arena_head *a = f->arena;
 
+	wait_for_hooks(a, LEAVE_NS);
 	atomic_store(&a->left, 1);
 	syscall(SYS_futex, &f->page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -440,16 +457,15 @@ static bool switch_to(const char *dir, bool monitor, struct former *f)
 	f->left_ns = f->looked_ns = guest_now();
 	f->age_ns = 0;
 	f->arena = guest.arena; /* threads that see the next epoch find it here */
+	uint32_t epoch = epochs, next = count_epoch(arena);
 	/* In this order: a child that is forked in between is one of a monitored process. */
 	guest.page = page;
 	guest.arena = arena;
 	guest_take_next_session(monitor);
 	native_forget();
 	atomic_store(&guest.mode, adopt(atomic_load(&guest.mode)));
-	uint32_t epoch = epochs; /* unless exit() has closed the gate */
-	if (++epochs >= GUEST_EPOCH_EXIT)
-		epochs = 1;
-	atomic_compare_exchange_strong(epoch_page(), &epoch, epochs);
+	/* Unless exit() has closed the gate. */
+	atomic_compare_exchange_strong(epoch_page(), &epoch, next);
 	leave(f);
 	return true;
 }

@@ -184,9 +184,8 @@ static void write_thread_record(struct guest_thread *t, struct guest_cursor *c, 
 			      memory_order_release);
 }
 
-static bool cursor_open(struct guest_thread *t, uint32_t level)
+static bool cursor_open(struct guest_thread *t, struct arena_head *a, uint32_t level)
 {
-	struct arena_head *a = guest.arena;
 	struct guest_cursor *c = &t->cur[level];
 	struct ring *r = ring_inherit(a, t->tid, level);
 
@@ -216,46 +215,66 @@ static bool cursor_open(struct guest_thread *t, uint32_t level)
 /*
  * The process has moved. What this thread holds in the former arena nobody else will end. Unless it
  * is inside a hook that is to publish there, and this is a signal handler's: that one comes first.
+ * A hook that holds and has not come so far publishes in the next arena, and holds there from now
+ * on, or it would be one that nobody waits for: out_held.
  */
-static bool leave_former(struct guest_thread *t)
+static bool leave_former(struct guest_thread *t, uint64_t *out_held)
 {
 	for (int i = 0; i < GUEST_LEVELS; i++) {
 		struct ring *r = t->cur[i].ring;
-		if (!r || !guest_has_just_left(r))
+		/* Where that was may be another arena by now, and the ring another thread's. */
+		if (!r || !guest_has_just_left(r) || atomic_load(&r->owner) != t->tid)
 			continue;
 		if (t->level)
 			return false;
+		if (i == 0)
+			*out_held = atomic_load_explicit(&r->pending_ns, memory_order_relaxed);
 		atomic_store_explicit(&r->pending_ns, 0, memory_order_release);
 	}
 	return true;
 }
 
-/* Attaches thread and process as needed; the epoch is set only when cursor 0 stands. */
+/*
+ * Attaches thread and process as needed; the epoch is set only when cursor 0 stands. It is that of
+ * the arena: while the process moves, its next one can be seen before the epoch that goes with it.
+ */
 static bool thread_ready(struct guest_thread *t)
 {
 	uint32_t epoch = guest_epoch_now();
 
 	if (epoch && epoch != UINT32_MAX && t->epoch == epoch)
 		return true;
-	if (guest_attach() < GUEST_SHADOW)
+	if (guest_attach() < GUEST_SHADOW || guest_epoch_now() == GUEST_EPOCH_EXIT)
 		return false;
-	/* Read before the ring is made: exit() may close the gate at any moment from here. */
-	epoch = guest_epoch_now();
 	atomic_thread_fence(memory_order_acquire); /* the arena is that of this epoch, or younger */
-	if (epoch == GUEST_EPOCH_EXIT)
-		return false;
+	struct arena_head *a = guest.arena;
 	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+	uint64_t held = 0;
+	epoch = atomic_load(&a->epoch);
 	/* A forked child has its parent's, which are not its own to end. */
-	if (tid == t->tid && !leave_former(t))
-		return false;
+	if (tid == t->tid && (t->epoch == epoch || !leave_former(t, &held)))
+		return t->epoch == epoch;
 	t->tid = tid;
 	for (int i = 0; i < GUEST_LEVELS; i++)
 		t->cur[i] = (struct guest_cursor){0};
 	t->level = 0;
-	if (!cursor_open(t, 0))
+	if (!cursor_open(t, a, 0))
 		return false;
+	if (held)
+		atomic_store_explicit(&t->cur[0].ring->pending_ns, held, memory_order_relaxed);
 	t->epoch = epoch;
-	return true;
+	/* Who leaves this one either sees the hold, or has left it by now. */
+	atomic_thread_fence(memory_order_seq_cst);
+	return guest.arena == a || thread_ready(t);
+}
+
+/* The cursor of this level; in the arena where the others are. */
+static bool cursor_stands(struct guest_thread *t)
+{
+	struct arena_head *a = guest.arena;
+
+	return t->cur[t->level].ring ||
+	       (atomic_load(&a->epoch) == t->epoch && cursor_open(t, a, t->level));
 }
 
 static char *reserve(struct guest_thread *t, uint32_t size)
@@ -263,7 +282,7 @@ static char *reserve(struct guest_thread *t, uint32_t size)
 	if (!thread_ready(t) || t->level >= GUEST_LEVELS)
 		return NULL;
 	struct guest_cursor *c = &t->cur[t->level];
-	if (!c->ring && !cursor_open(t, t->level))
+	if (!cursor_stands(t))
 		return NULL;
 	if (c->end - c->pos < (ptrdiff_t)size && !seg_next(c))
 		return NULL;
@@ -328,8 +347,7 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
 
 	if (t->level >= GUEST_LEVELS || budget_is_spent() || !slow_enter(t, &slow))
 		return false;
-	if (thread_ready(t) && t->level < GUEST_LEVELS &&
-	    (t->cur[t->level].ring || cursor_open(t, t->level))) {
+	if (thread_ready(t) && t->level < GUEST_LEVELS && cursor_stands(t)) {
 		struct guest_cursor *c = &t->cur[t->level];
 		held = !atomic_load_explicit(&c->ring->pending_ns, memory_order_relaxed);
 		if (held && c->end - c->pos < GUEST_ROOM)
@@ -340,6 +358,14 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
 	slow_leave(t, &slow);
 	guest_bring_package(false);
 	return held;
+}
+
+/* A hold that has come along is this one: nobody else was inside a hook. */
+bool guest_hold_again(struct guest_thread *t, struct ring *former, uint64_t ns)
+{
+	atomic_store_explicit(&former->pending_ns, 0, memory_order_release);
+	guest_unhold(true);
+	return guest_hold_slow(t, ns);
 }
 
 char *guest_reserve_slow(struct guest_thread *t, uint32_t size, uint64_t sp)

@@ -200,7 +200,7 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 	/* The window is there before the first activity is. */
 	now.window = renew_first(text, len);
 	if (!now.window)
-		return fail(why, cap, -EIO, "nothing can be recorded", NULL, NULL);
+		return fail(why, cap, -EIO, window_why_not(), NULL, NULL);
 	r = source_on(why, cap);
 	if (r < 0) {
 		window_close(now.window, 0, WINDOW_WAIT_MS);
@@ -340,7 +340,8 @@ static void look_at_recorder(uint64_t now_ns)
 	if (now_ns < now.looked_ns + RECORDER_NS)
 		return;
 	now.looked_ns = now_ns;
-	if (!collect_recorder_is_gone())
+	collect_release_formers(); /* of windows that have ended, too */
+	if (!now.running || !collect_recorder_is_gone())
 		return;
 	enum renewal when = renew_when(now_ns);
 	if (when == RENEW_NOW) {
@@ -382,8 +383,7 @@ uint64_t control_look(uint64_t now_ns)
 {
 	uint64_t next = trace_look(now_ns);
 
-	if (now.running)
-		look_at_recorder(now_ns);
+	look_at_recorder(now_ns);
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {

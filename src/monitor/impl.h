@@ -200,6 +200,8 @@ void monitor_range_begins(const char *message);
 
 /* A recording for this process, and the number of the next window; 0: there can be none. */
 uint64_t window_open(const char *text, size_t len);
+/* After that, for who gave the order. */
+const char *window_why_not(void);
 void window_change(uint64_t window, const char *text, size_t len);
 void window_step(uint64_t window, uint64_t step);
 /* It ends now, before its last step has. */

@@ -9,6 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define WINDOW_MUST_WAIT                                                                           \
+	"nothing can be recorded now: something has killed the recorders of this process, again "  \
+	"and again; order it again in half a minute"
+
 static uint64_t windows;
 static struct {
 	char json[ORDER_MAX_BYTES];
@@ -71,11 +75,20 @@ static void tell(uint8_t kind, uint64_t window, const char *text, size_t len)
 	collect_monitor(kind, window, 0, surroundings.rank, n ? all : text, n ? n : len);
 }
 
+const char *window_why_not(void)
+{
+	return collect_must_wait() ? WINDOW_MUST_WAIT : "nothing can be recorded";
+}
+
 uint64_t window_open(const char *text, size_t len)
 {
 	if (!begin()) {
-		say("nothing can be recorded: no place for it below '", surroundings_work_dir(),
-		    "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
+		if (collect_must_wait())
+			say(WINDOW_MUST_WAIT, NULL, NULL, NULL);
+		else
+			say("nothing can be recorded: no place for it below '",
+			    surroundings_work_dir(),
+			    "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
 		return 0;
 	}
 	windows++;

@@ -55,7 +55,8 @@ struct ring {
 	_Atomic uint64_t pending_ns;
 	_Atomic uint64_t lost; /* events dropped by this ring's owners */
 	uint64_t next_seq; /* of the next segment */
-	uint64_t reserved[3];
+	_Atomic uint64_t activities; /* REC_ACTIVITY, of all its owners */
+	uint64_t reserved[2];
 };
 
 struct seg {
@@ -96,6 +97,7 @@ struct arena_head {
 	char exe[256];
 	char cmdline[512]; /* arguments separated by NUL */
 	char visible_devices[256]; /* ASCEND_RT_VISIBLE_DEVICES as it was at the first event */
+	_Atomic uint32_t epoch; /* guest: under which threads take rings of it */
 };
 
 _Static_assert(sizeof(struct ring) == 64, "ring changed size");

@@ -31,7 +31,7 @@ int guest_spawn_recorder(const char *dir)
 	if (session_map(dir, false, &page, NULL) < 0)
 		return -1;
 	atomic_store(&page->want, WANT_ALLOC);
-	page->max_segs = 64;
+	page->max_segs = 1024; /* one for each ring, at least */
 	atomic_store(&page->recorder_pid, (uint32_t)getppid());
 	atomic_store(&page->beat_ns, hand_now());
 	atomic_store(&page->state, SESSION_LIVE);
@@ -338,8 +338,10 @@ static unsigned move_on(void)
 static void forking_job(void)
 {
 	begin();
+	CHECK(!guest_moved_too_often());
 	unsigned n = move_on();
 	CHECK(n > 3 && n < 50);
+	CHECK(guest_moved_too_often());
 	CHECK_INT(arenas_mapped(), n);
 	pid_t pid = fork();
 	CHECK(pid >= 0);

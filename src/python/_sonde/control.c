@@ -254,6 +254,13 @@ static PyObject *launched(PyObject *self, PyObject *args)
 	return PyBool_FromLong(collect_is_launched());
 }
 
+static PyObject *must_wait(PyObject *self, PyObject *args)
+{
+	(void)self;
+	(void)args;
+	return PyBool_FromLong(collect_must_wait());
+}
+
 static PyObject *hide_file(PyObject *self, PyObject *name)
 {
 	(void)self;
@@ -287,6 +294,8 @@ PyMethodDef control_methods[] = {
 	{"wants", wants, METH_VARARGS, "wants(bits) -> bool: any of WANT_*, right now?"},
 	{"joined", joined, METH_NOARGS, "joined() -> bool: is there a recording?"},
 	{"launched", launched, METH_NOARGS, "launched() -> bool: by the msmemscope command?"},
+	{"must_wait", must_wait, METH_NOARGS,
+	 "must_wait() -> bool: no recording yet, since a monitor's recorders were killed so often"},
 	{"hide_file", hide_file, METH_O,
 	 "hide_file(co_filename): its functions are left out of Python stacks"},
 	{"session", session, METH_NOARGS, "session() -> the directory of the recording"},

@@ -107,6 +107,12 @@ def start() -> None:
         _tried = True
         already = sonde.tracing()
         if not sonde.start():
+            if sonde.must_wait():
+                _say.error(
+                    "nothing is recorded: something has killed the recorders of npu-monitor, "
+                    "again and again; call start() again in half a minute"
+                )
+                return
             _say.error(
                 "nothing is recorded: the recorder could not be started. Is "
                 f"'{sonde.session()}' a place where files can be made?"

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Something kills every recorder of the monitor, and somebody orders it again and again."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+from fake_daemon import *  # noqa: F403
+from monitored import until
+
+WORDS = "something has killed the recorders of this process, again and again; order it again in"
+ROUNDS = 40
+ROOM_S = 16  # what was left is needed no more after ten, and is looked at once a second
+
+
+def kill_all(place):
+    for pid in recorders(place):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_too_often(fake, run, place, tmp_path):
+    """The reason is not the place, and is gone by itself: nothing has to be ordered for that."""
+    run("train", 300, wrap=("sh", "-c", 'exec "$0" "$@" 2>said'))
+    said = lambda: (tmp_path / "said").read_text()
+    for _ in range(ROUNDS):
+        fake.order(start("Kernel"))
+        until(lambda: recorders(place) or WORDS in said(), "a recorder, or the reason why not")
+        kill_all(place)
+        if WORDS in said():
+            break
+        fake.order(STOP, becomes=IDLE)
+        kill_all(place)
+    else:
+        pytest.skip("this machine is too slow to be too fast")
+    assert "no place for it" not in said(), said()
+    # who gave the order has the reason, too, unless the end of the last one met it
+    fake.order(start("Kernel"))
+    until(lambda: f"not carried out: nothing can be recorded now: {WORDS}" in said(), "the reason")
+    fake.order(STOP, becomes=IDLE)
+    time.sleep(ROOM_S)
+    fake.order(start("Kernel"), becomes=RUNNING)
