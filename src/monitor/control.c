@@ -137,16 +137,17 @@ static int source_on(char *why, size_t cap)
 	return 0;
 }
 
-void control_stop(uint32_t wait_ms)
+bool control_stop(uint32_t wait_ms)
 {
 	if (!now.running)
-		return;
+		return true;
 	atomic_store(&steps_of, 0);
 	source_off();
-	window_close(now.window, now.lost, wait_ms);
+	bool written = window_close(now.window, now.lost, wait_ms);
 	now.running = now.paused = false;
 	now.until_ns = NEVER;
 	now.lease = 0;
+	return written;
 }
 
 static bool reopen(void)
@@ -167,16 +168,30 @@ static void bring_up_to_now(void)
 		source_flush(now.source);
 }
 
+/* One that was killed while it wrote the end. */
+static void tell_what_went_with_it(void)
+{
+	uint64_t window = renew_again();
+
+	if (!window)
+		return;
+	renew_tell_lost(window, false);
+	(void)window_close(window, 0, WINDOW_WAIT_MS);
+}
+
 /* By an order, or in time. Of a recorder that was killed since the last look it is still to be told
  * what was lost with it, which is known when there is another one. */
 static void end(void)
 {
-	if (now.running && collect_is_monitors() && collect_recorder_is_gone()) {
+	bool ours = now.running && collect_is_monitors();
+
+	if (ours && collect_recorder_is_gone()) {
 		bring_up_to_now();
 		if (reopen())
 			renew_tell_lost(now.window, false);
 	}
-	control_stop(WINDOW_WAIT_MS);
+	if (!control_stop(WINDOW_WAIT_MS) && ours && collect_recorder_is_gone())
+		tell_what_went_with_it();
 }
 
 /* More than any machine lives is for ever. */
@@ -203,7 +218,7 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 		return fail(why, cap, -EIO, window_why_not(), NULL, NULL);
 	r = source_on(why, cap);
 	if (r < 0) {
-		window_close(now.window, 0, WINDOW_WAIT_MS);
+		(void)window_close(now.window, 0, WINDOW_WAIT_MS);
 		return r;
 	}
 	now.until_ns = end_of(o->duration_ms);
@@ -350,7 +365,7 @@ static void look_at_recorder(uint64_t now_ns)
 			renew_tell_lost(now.window, true);
 	} else if (when == RENEW_NEVER) {
 		renew_give_up();
-		control_stop(0);
+		(void)control_stop(0);
 		control_tell_status();
 	}
 }
@@ -370,7 +385,7 @@ static void before_move(void)
 static void after_move(bool moved)
 {
 	if (moved && now.running && !reopen())
-		control_stop(0);
+		(void)control_stop(0);
 	control_tell_status();
 	control_give();
 }
@@ -407,6 +422,6 @@ uint64_t control_look(uint64_t now_ns)
 
 void control_exit(void)
 {
-	control_stop(WINDOW_WAIT_EXIT_MS);
+	(void)control_stop(WINDOW_WAIT_EXIT_MS);
 	trace_end(WINDOW_WAIT_EXIT_MS);
 }

@@ -117,7 +117,7 @@ int control_order(const char *text, size_t len, char *why, size_t cap);
 uint64_t control_look(uint64_t now_ns);
 bool control_is_running(void);
 bool control_can_take(void);
-void control_stop(uint32_t wait_ms); /* at most, for the files */
+bool control_stop(uint32_t wait_ms); /* at most, for the files; whether they are written */
 void control_tell_status(void);
 void control_set_groups(const char *json, size_t len);
 /* By the job's own thread: this step begins. */
@@ -211,7 +211,7 @@ void window_note(uint64_t window, const char *key, const char *words);
 #define WINDOW_WAIT_MS 10000 /* by our thread */
 #define WINDOW_WAIT_EXIT_MS 3000 /* by a thread that ends the job */
 /* Everything has been told: the recorder writes it, which is waited for at most so long. */
-void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
+bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
 /* The process goes on in another session: what only we know about this window. */
 void window_leave(uint64_t window, uint64_t lost);
 /* Can files be made below this path, seen from the job's directory? Makes it. 0, or a negative

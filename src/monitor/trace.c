@@ -352,7 +352,7 @@ static void close_window(uint32_t wait_ms)
 			    collect_has_python()
 				    ? "the package sonde is not in the Python of this process"
 				    : "there is no Python in this process");
-	window_close(t.window, t.source->lost(), wait_ms);
+	(void)window_close(t.window, t.source->lost(), wait_ms);
 }
 
 void trace_end(uint32_t wait_ms)

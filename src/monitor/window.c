@@ -136,11 +136,11 @@ void window_leave(uint64_t window, uint64_t lost)
 		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
 }
 
-void window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
+bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
 {
 	window_leave(window, lost);
 	collect_monitor(MONITOR_STOP, window, 0, surroundings.rank, NULL, 0);
-	(void)collect_flush(wait_ms);
+	return collect_flush(wait_ms);
 }
 
 static const char *words_of(int code)

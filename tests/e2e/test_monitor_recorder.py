@@ -66,6 +66,19 @@ def kill(pid):
     return pid
 
 
+def kill_and_wait(pid):
+    """Until it is dead: on a busy machine that takes a while."""
+    stat = pathlib.Path(f"/proc/{kill(pid)}/stat")
+
+    def is_dead():
+        with contextlib.suppress(OSError):
+            return stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+        return True
+
+    until(is_dead, "its death")
+    return pid
+
+
 def losses(job):
     return [int(n) for n in re.findall(r"goes on with another one; (\d+) activities", job.said())]
 
@@ -169,6 +182,20 @@ def test_killed_at_the_last_moment(job, order, tmp_path):
     assert all(map(int, told())), job.said()
 
 
+def test_killed_while_it_writes_the_end(job, order, tmp_path):
+    order(*START, *KERNELS, "--log-file", tmp_path / "out", "--export-type", "Jsonl",
+          becomes="Running")  # fmt: skip
+    until(lambda: files(tmp_path / "out", ".jsonl"), "a file")
+    pid = recorder_of(job)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    order(*STOP)
+    time.sleep(0.5)
+    kill(pid)
+    told = lambda: re.search(r"was killed: (\d+) activities are lost", job.said())
+    assert int(until(told, "what was lost")[1])
+
+
 def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
     trace = lambda: state(daemon, "nputrace")
     order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "first")
@@ -181,7 +208,7 @@ def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
     # and who ends it before that is noticed is not told that files are on their way
     order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "other")
     until(lambda: trace() == "Running", "the trace")
-    kill(recorder_of(job))
+    kill_and_wait(recorder_of(job))
     told = order("nputrace", "--stop")
     assert "ended in step" not in told and "files are complete" not in told, told
     until(lambda: job.said().count("the trace is lost with it") == 2, "words")
