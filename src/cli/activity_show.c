@@ -107,6 +107,27 @@ static void add_idlest(const struct activity_sum *s, const struct totals *t, str
 	buf_addf(out, ": %.1f %%.", least);
 }
 
+/* Whoever did not ask for them must not take their time for idleness. */
+static void add_absent(const struct activity_sum *s, struct buf *out)
+{
+	static const struct {
+		const char *name;
+		uint8_t kinds[2];
+	} parts[] = {{"kernels", {ACTIVITY_KERNEL, ACTIVITY_KERNEL}},
+		     {"communication", {ACTIVITY_COMMUNICATION, ACTIVITY_HCCL}},
+		     {"copies", {ACTIVITY_MEMCPY, ACTIVITY_MEMSET}}};
+	const char *before = " There is nothing here of ";
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		if (s->kind_count[parts[i].kinds[0]] || s->kind_count[parts[i].kinds[1]])
+			continue;
+		buf_addf(out, "%s%s", before, parts[i].name);
+		before = ", ";
+	}
+	if (*before == ',')
+		buf_add_str(out, ": what was not collected counts as idle.");
+}
+
 static void add_busy(const struct activity_sum *s, const struct totals *t, struct buf *out)
 {
 	if (!t->devices) {
@@ -126,6 +147,7 @@ static void add_busy(const struct activity_sum *s, const struct totals *t, struc
 			 percent(t->parts[SPLIT_COPY], t->time_ns));
 	buf_add_char(out, '.');
 	add_idlest(s, t, out);
+	add_absent(s, out);
 	buf_add_char(out, '\n');
 }
 

@@ -55,9 +55,10 @@ static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answ
 		ctl_say(c, "no registered process has that job or one of those ids; without "
 			   "--job-id and --pids all are listed");
 	else if (answered && !found)
-		ctl_say(c, "no process has registered: start jobs after the daemon, with "
-			   "KINETO_USE_DAEMON=1 (PyTorch) or MSMONITOR_USE_DAEMON=1 (torch_npu, "
-			   "MindSpore), and the daemon with --enable-ipc-monitor");
+		ctl_say(c, "no process has registered: start jobs after the daemon, by 'sonde "
+			   "monitor -- COMMAND', or with KINETO_USE_DAEMON=1 (PyTorch) or "
+			   "MSMONITOR_USE_DAEMON=1 (torch_npu, MindSpore), and the daemon with "
+			   "--enable-ipc-monitor");
 	ctl_table_release(&t);
 	buf_release(&text);
 	return status;

@@ -221,6 +221,8 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 	m->mute += (unsigned)number(reply, "mute");
 	m->tracing += (unsigned)number(reply, "tracing");
 	m->registered += (unsigned)number(reply, "registered");
+	if (!m->refused && json_is_object(json_object_get(reply, "refused")))
+		m->refused = json_object_get(reply, "refused");
 	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);
 	json_array_foreach(json_object_get(reply, "regressions"), i, v)
 	{

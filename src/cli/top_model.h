@@ -61,6 +61,8 @@ struct top_model {
 	const char *why_failed; /* what the first of them said */
 	unsigned ended, stopped; /* hosts whose monitor is off after somebody's order; to stop it */
 	bool starting; /* it is started from here, and not on yet */
+	const json_t
+		*refused; /* "pid" and "why" of one that does not start it; NULL: none said so */
 	bool lost_monitor; /* the one that was started here has become another's */
 	bool was_known; /* there were processes that can be monitored */
 	bool several_jobs; /* ranks come twice: nothing can be said about the slowest */

@@ -2,6 +2,10 @@
 /* Why there is nothing to show, and what to do about it. */
 #include "cli/top_text.h"
 
+#include <string.h>
+
+#include "analyze/frames.h"
+
 bool top_text_ended(const struct top_model *m, struct buf *s)
 {
 	if (m->ended && !m->running && !m->paused)
@@ -65,6 +69,14 @@ static void say_mute(const struct ctl *c, struct buf *s)
 
 static void say_no_monitor(const struct top_model *m, const struct ctl *c, struct buf *s)
 {
+	if (m->starting && !m->tracing && m->refused) {
+		const char *why = json_string_value(json_object_get(m->refused, "why"));
+		buf_addf(s, "The monitor does not start in process %lld: ",
+			 (long long)json_integer_value(json_object_get(m->refused, "pid")));
+		frame_add_printable(s, why ? why : "", why ? strlen(why) : 0);
+		buf_add_char(s, '.');
+		return;
+	}
 	if (m->starting && !m->tracing) {
 		buf_addf(s, "Starting the monitor in %u process%s …", m->known, es(m->known));
 		return;

@@ -36,6 +36,7 @@ struct reply {
 	uint64_t lease; /* of who asks; 0: he has none */
 	struct jobs_leases leases;
 	json_t *lingering; /* pids whose monitor is not off yet, though he has told it to be */
+	json_t *refused; /* who did not carry out his last order, and why */
 	bool left; /* he has told a framework to stop, which asks for its ranks */
 	size_t mute, tracing;
 	bool rank_twice;
@@ -317,6 +318,15 @@ static bool lingers(const struct reply *out, const struct jobs_process *p, int s
 	       (out->left && is_asked_for && !p->ordered && state == FABRIC_RUNNING);
 }
 
+static void note_refusal(struct reply *out, const struct jobs_process *p, int state)
+{
+	const struct jobs_guest *g = p->guest;
+
+	if (!out->refused && g && g->said && !g->did && g->said_id == g->asked_id &&
+	    state != FABRIC_RUNNING)
+		out->refused = json_pack("{s:i,s:s}", "pid", p->pid, "why", g->said);
+}
+
 static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 {
 	size_t reported = 0, running = 0, paused = 0;
@@ -328,6 +338,7 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		running += state == FABRIC_RUNNING;
 		paused += state == FABRIC_READY;
 		jobs_lease_count(p, out->lease, out->now_ms, &out->leases);
+		note_refusal(out, p, state);
 		if (lingers(out, p, state))
 			json_array_append_new(out->lingering, json_integer(p->pid));
 		out->tracing += p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY;
@@ -339,11 +350,12 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		if (reported++ < PROCESSES)
 			add_process(out, p);
 	}
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
 			 out->processes, "regressions", regressions_json(out), "orders",
 			 jobs_leases_json(&out->leases), "lingering", out->lingering, "slowest",
-			 slowest_json(out), "total", (json_int_t)reported, "known", (json_int_t)n,
-			 "running", (json_int_t)running, "paused", (json_int_t)paused, "mute",
+			 slowest_json(out), "refused", out->refused ? out->refused : json_null(),
+			 "total", (json_int_t)reported, "known", (json_int_t)n, "running",
+			 (json_int_t)running, "paused", (json_int_t)paused, "mute",
 			 (json_int_t)out->mute, "tracing", (json_int_t)out->tracing, "registered",
 			 (json_int_t)count_all(out->j), "now", (json_int_t)clock_real_ns());
 }

@@ -336,6 +336,7 @@ def test_show_in_words(files):
     first = text.split("\n\n")[0]
     assert re.search(r"\d activities of 2 processes in .* ms, from 20\d\d-", first)
     assert re.search(r"Devices were busy \d+\.\d % of the time", first)
+    assert "There is nothing here of copies: what was not collected counts as idle." in first
     assert "Most device time: " in first
     assert "nothing was lost" in first
     assert SHOWN in text or MANGLED in text

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -246,3 +247,17 @@ def test_a_signal_while_it_waits_for_the_end(node):
         seen, status = screen_of(node, *SHORT, end=signal.SIGINT)
         assert status == 0 and b"the monitor is stopped again" in seen, seen
         assert node.call({"fn": "getStatus"})["npumonitor"] == "Idle"
+
+
+def test_why_the_monitor_does_not_start_is_said(node, build, tmp_path):
+    """There is no library of a vendor in that process."""
+    env = dict(os.environ, KINETO_IPC_SOCKET_DIR=str(node.ipc_dir), SONDE_MONITOR_DIR=str(tmp_path))
+    words = [build / "bin/sonde", "monitor", "--quiet", "--", build / "sim/simtrain", "--quiet",
+             "--forever"]  # fmt: skip
+    with subprocess.Popen(words, env=env) as p:
+        try:
+            until(lambda: top(node)["known"] == 1)
+            said = sonde(node, "top", "--once", *SHORT).stderr
+            assert f"The monitor does not start in process {p.pid}: there is neither" in said, said
+        finally:
+            p.kill()
