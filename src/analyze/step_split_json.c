@@ -12,7 +12,7 @@
 
 #define FORMAT "sonde-steps"
 #define VERSION 1
-#define MAX_TEXT 4096
+#define MAX_TEXT (4 * REC_MAX_NAME) /* what is no character becomes three bytes */
 
 /* --- out --- */
 

@@ -356,6 +356,14 @@ static void say_rest(const struct top_model *m, const struct ctl *c, const struc
 	}
 }
 
+static bool collects(const struct top_model *m)
+{
+	for (size_t i = 0; i < m->nprocesses; i++)
+		if (m->processes[i].has_kernel || m->processes[i].has_comm)
+			return true;
+	return false;
+}
+
 static void say_first(const struct top_model *m, const struct ctl *c, const struct top_look *look,
 		      struct buf *s, struct buf *out)
 {
@@ -370,7 +378,10 @@ static void say_first(const struct top_model *m, const struct ctl *c, const stru
 	say_busy(m, look, s);
 	if (s->len)
 		say(out, look, BOLD, s);
-	if (!m->nlines) {
+	if (!m->nlines && collects(m)) {
+		buf_add_str(s, "Nothing of what is collected ran in this interval.");
+		say(out, look, YELLOW, s);
+	} else if (!m->nlines) {
 		buf_add_str(s, "Nothing is told of kernels: the monitor runs with other kinds. '");
 		top_text_command(s, c, "npu-monitor --mspti-activity-kind Kernel,Communication");
 		buf_add_str(s, "' changes that.");

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/demangle.h"
 #include "base/mem.h"
 #include "daemon/jobs_impl.h"
 #include "daemon/toplist.h"
@@ -108,7 +107,7 @@ static void clean(const char *text, char *out, size_t cap)
 	size_t n = 0;
 
 	for (; text[n] && n < cap - 1; n++)
-		out[n] = (unsigned char)text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+		out[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
 	out[n] = '\0';
 }
 
@@ -133,9 +132,7 @@ static void tell_regression(void *arg, const struct toplist_regression *r, bool 
 		t->untold++;
 		return;
 	}
-	char *plain = demangle(r->name);
-	clean(plain ? plain : r->name, name, sizeof(name));
-	free(plain);
+	clean(r->name, name, sizeof(name));
 	clean(r->kind, kind, sizeof(kind));
 	if (over)
 		log_info("process %d, rank %d, %s '%s': it takes %.3f us, which is no regression "

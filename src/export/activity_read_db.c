@@ -155,7 +155,8 @@ static int load_infos(struct db_reading *r)
 	r->infos_loaded = true;
 	sqlite3_reset(r->info);
 	for (got = next_info(r); got == 0 && r->info_there; got = next_info(r))
-		hmap_put(&r->infos, u64(r->info, 0), u64(r->info, 1));
+		if (u64(r->info, 1) != HMAP_NONE) /* no text has that number */
+			hmap_put(&r->infos, u64(r->info, 0), u64(r->info, 1));
 	return got;
 }
 

@@ -190,8 +190,15 @@ static void end(void)
 		if (reopen())
 			renew_tell_lost(now.window, false);
 	}
-	if (!control_stop(WINDOW_WAIT_MS) && ours && collect_recorder_is_gone())
+	if (control_stop(WINDOW_WAIT_MS) || !ours)
+		return;
+	if (collect_recorder_is_gone())
 		tell_what_went_with_it();
+	else
+		say("the recorder of this process has not written the end of its files yet: they "
+		    "are "
+		    "whole when it has, unless it is killed",
+		    NULL, NULL, NULL);
 }
 
 /* More than any machine lives is for ever. */

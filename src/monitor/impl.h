@@ -199,7 +199,8 @@ void monitor_range_begins(const char *message);
 /* --- window.c: what the recorder is told --- */
 
 /* A recording for this process, and the number of the next window; 0: there can be none. */
-uint64_t window_open(const char *text, size_t len);
+/* since_ns: when it began, if it goes on from a session that was left; 0: it begins. */
+uint64_t window_open(const char *text, size_t len, uint64_t since_ns);
 /* After that, for who gave the order. */
 const char *window_why_not(void);
 void window_change(uint64_t window, const char *text, size_t len);

@@ -22,6 +22,7 @@ struct kept {
 static struct {
 	struct kept order, change;
 	uint64_t tries, tried_ns;
+	uint64_t since_ns; /* it was ordered */
 } kept;
 
 static void keep(struct kept *k, const char *text, size_t len)
@@ -35,7 +36,8 @@ uint64_t renew_first(const char *text, size_t len)
 	keep(&kept.order, text, len);
 	kept.change.len = 0;
 	kept.tries = 0;
-	uint64_t window = window_open(text, len);
+	kept.since_ns = guest_now();
+	uint64_t window = window_open(text, len, 0);
 	(void)collect_lost_with_recorder(); /* of windows before this one */
 	return window;
 }
@@ -48,7 +50,8 @@ void renew_change(uint64_t window, const char *text, size_t len)
 
 uint64_t renew_again(void)
 {
-	uint64_t window = kept.order.len ? window_open(kept.order.text, kept.order.len) : 0;
+	uint64_t window =
+		kept.order.len ? window_open(kept.order.text, kept.order.len, kept.since_ns) : 0;
 
 	if (window && kept.change.len)
 		window_change(window, kept.change.text, kept.change.len);

@@ -145,7 +145,7 @@ static void warm_up(void)
 {
 	if (atomic_load(&t.warm))
 		return;
-	t.window = window_open(t.text, t.len);
+	t.window = window_open(t.text, t.len, 0);
 	if (!t.window) { /* which has been said */
 		atomic_store(&t.last_ns, guest_now());
 		atomic_store(&t.ended_ns, guest_now());

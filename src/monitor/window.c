@@ -67,12 +67,12 @@ static size_t with_places(char *out, size_t cap, const char *text, size_t len)
 	return t.at ? (size_t)(t.at - out) : 0;
 }
 
-static void tell(uint8_t kind, uint64_t window, const char *text, size_t len)
+static void tell(uint8_t kind, uint64_t window, uint64_t since_ns, const char *text, size_t len)
 {
 	char all[ORDER_MAX_BYTES + 2048];
 	size_t n = with_places(all, sizeof(all), text, len);
 
-	collect_monitor(kind, window, 0, surroundings.rank, n ? all : text, n ? n : len);
+	collect_monitor(kind, window, since_ns, surroundings.rank, n ? all : text, n ? n : len);
 }
 
 const char *window_why_not(void)
@@ -80,7 +80,7 @@ const char *window_why_not(void)
 	return collect_must_wait() ? WINDOW_MUST_WAIT : "nothing can be recorded";
 }
 
-uint64_t window_open(const char *text, size_t len)
+uint64_t window_open(const char *text, size_t len, uint64_t since_ns)
 {
 	if (!begin()) {
 		if (collect_must_wait())
@@ -95,13 +95,13 @@ uint64_t window_open(const char *text, size_t len)
 	if (groups.len)
 		collect_monitor(MONITOR_GROUPS, windows, 0, surroundings.rank, groups.json,
 				groups.len);
-	tell(MONITOR_START, windows, text, len);
+	tell(MONITOR_START, windows, since_ns, text, len);
 	return windows;
 }
 
 void window_change(uint64_t window, const char *text, size_t len)
 {
-	tell(MONITOR_CHANGE, window, text, len);
+	tell(MONITOR_CHANGE, window, 0, text, len);
 }
 
 void window_step(uint64_t window, uint64_t step)

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define MAX_PLACES_BYTES (16u << 20)
+#define MAX_AHEAD_BYTES (4u << 20)
 #define MAX_ORDER_BYTES (ORDER_MAX_BYTES + 2048u) /* what the guest adds included */
 #define FLUSH_NS 20000000ull
 
@@ -66,6 +67,7 @@ static void forget_proc(struct activities *a, struct followed *p)
 	buf_release(&p->order);
 	buf_release(&p->groups);
 	buf_release(&p->places);
+	buf_release(&p->ahead);
 	free(p);
 }
 
@@ -174,6 +176,34 @@ static void add_groups(struct followed *p, const char *text, size_t len)
 		buf_add(&p->groups, text, len);
 }
 
+/*
+ * A process that moves to this session tells activities before it tells what they are for. What
+ * comes behind the end of a window and before the next order is nobody's.
+ */
+static void keep_ahead(struct followed *p, const struct rec *r)
+{
+	if (p->ahead.len + r->size <= MAX_AHEAD_BYTES)
+		buf_add(&p->ahead, r, r->size);
+	else
+		p->too_many_ahead++;
+}
+
+static void take_ahead(struct followed *p, bool goes_on)
+{
+	struct follow *f = p->windows;
+
+	for (size_t at = 0; goes_on && at < p->ahead.len;) {
+		const struct rec *r = (const struct rec *)(p->ahead.data + at);
+		follow_activity(f, (const struct rec_activity *)r);
+		at += r->size;
+	}
+	if (goes_on)
+		f->w.lost += p->too_many_ahead;
+	buf_release(&p->ahead);
+	p->ahead = (struct buf){0};
+	p->too_many_ahead = 0;
+}
+
 static void start_window(struct activities *a, struct followed *p, const struct rec_monitor *r)
 {
 	struct follow *old = find_window(p, r->window);
@@ -183,6 +213,7 @@ static void start_window(struct activities *a, struct followed *p, const struct 
 		.rank = r->rank,
 		.id = r->window,
 		.start_ns = wall_of(r->head.time_ns, a->wall_minus_mono_ns),
+		.since_ns = wall_of(r->value ? r->value : r->head.time_ns, a->wall_minus_mono_ns),
 		.wall_minus_mono_ns = a->wall_minus_mono_ns,
 		.names = &p->names,
 		.senders = a->senders,
@@ -194,6 +225,7 @@ static void start_window(struct activities *a, struct followed *p, const struct 
 		follow_close(p, old, true);
 	if (!p->order_too_long && p->nwindows < MAX_WINDOWS) {
 		follow_open(p, &w);
+		take_ahead(p, r->value != 0);
 		return;
 	}
 	if (!p->refused++)
@@ -338,6 +370,8 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 	if (r->type == REC_ACTIVITY) {
 		for (struct follow *f = p->windows; f; f = f->next)
 			follow_activity(f, (const struct rec_activity *)r);
+		if (!p->windows)
+			keep_ahead(p, r);
 		a->seen++;
 		return;
 	}

@@ -227,7 +227,7 @@ static void on_mark(void *arg, const struct activity *a)
 {
 	struct follow *f = arg;
 
-	if (a->end_ns < f->w.start_ns)
+	if (a->end_ns < f->w.since_ns)
 		f->early++;
 	else
 		f->w.ops->activity(&f->w, a);
@@ -284,7 +284,7 @@ void follow_activity(struct follow *f, const struct rec_activity *r)
 	}
 	if (r->kind == ACTIVITY_MARKER)
 		follow_mark(f, r, &a, name);
-	else if (a.end_ns < f->w.start_ns)
+	else if (a.end_ns < f->w.since_ns)
 		f->early++;
 	else if (!passes(f, r->kind, name))
 		f->filtered++;

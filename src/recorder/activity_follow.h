@@ -50,6 +50,8 @@ struct followed {
 	struct buf groups;
 	bool groups_whole; /* the next piece begins another text */
 	struct buf places; /* records REC_PYTHON */
+	struct buf ahead; /* records REC_ACTIVITY: a window that goes on here has not come yet */
+	uint64_t too_many_ahead; /* for which there was no room */
 };
 
 /* 0 and the end of time are what a sum that does not fit becomes. */

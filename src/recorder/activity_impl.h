@@ -16,6 +16,8 @@ struct window {
 	int32_t rank;
 	uint64_t id;
 	uint64_t start_ns; /* wall clock */
+	uint64_t since_ns; /* what ended before is of no window: start_ns, or the beginning of the
+			    * one in another session that goes on here */
 	int64_t wall_minus_mono_ns;
 	char *text; /* of the order, which points into it */
 	size_t text_len;

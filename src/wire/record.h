@@ -453,7 +453,8 @@ struct rec_activity {
 
 enum rec_monitor_kind {
 	MONITOR_ORDER = 0, /* text: the next piece of an order (wire/order.h) */
-	MONITOR_START = 1, /* a window begins; the pieces before this are its order */
+	MONITOR_START = 1, /* a window begins; the pieces before this are its order; value: 0, or
+			    * when it began in a session that was left */
 	MONITOR_CHANGE = 2, /* the pieces before this are another order for it */
 	MONITOR_STOP = 3, /* everything that it is to hold has been told */
 	MONITOR_LOST = 4, /* value: activities that the source could not tell, more than before */

@@ -352,6 +352,15 @@ def test_show_tells_loss_and_a_torn_end(files):
     assert files.show(path)["lost"] == 1234
 
 
+def test_a_name_with_no_number(files):
+    """Of a DB that somebody has damaged."""
+    db = files.export("db", files.jsonl())
+    with sqlite3.connect(db) as data:
+        data.execute("UPDATE COMPUTE_TASK_INFO SET name=-1, globalTaskId=globalTaskId+5")
+    r = files.sonde("show", db)
+    assert r.returncode in (0, 1) and "bug at" not in r.stderr, r.stderr
+
+
 def test_show_says_that_a_file_was_not_closed(files):
     path = files.jsonl()
     db = files.export("db", path)

@@ -82,3 +82,20 @@ def test_a_trace_and_its_summary_have_them_as_people_write_them(node, job):
     assert {name for name, _ in LENGTHS_US} <= told
     text = next(out.glob("summary_*.txt")).read_text()
     assert SHORT[1] in text and SHORT[0] not in text and "_Z900" not in text
+
+
+def test_one_that_is_cut_in_a_character(node, job):
+    name = "k" * 4095 + "é" + "k" * 9
+
+    def step():
+        job.tell("push step start", f"kernels {name} 1 1000", "sleep 5", "pop")
+
+    for _ in range(3):
+        step()
+    node.wait_step(2)
+    _, out = node.order("--analyse", start=5, steps=2)
+    node.wait("Ready")
+    for _ in range(6):
+        step()
+    node.traces(out)
+    assert "kkk" in until(lambda: [f.read_text() for f in out.glob("summary_*.txt")], "words")[0]

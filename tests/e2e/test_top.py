@@ -24,7 +24,6 @@ from test_page import Browser
 
 SECOND = 1_000_000_000
 GEMM = "_Z4gemmILi128EEvPKfS1_Pfi"
-SHOWN = "void gemm<128>(float const*, float const*, float*, int)"
 
 
 @pytest.fixture
@@ -170,7 +169,7 @@ def test_a_kernel_that_becomes_slower_is_told_once_and_when_it_is_over(node):
         (r,) = until(lambda: top(node)["regressions"])
         assert (r["name"], r["rank"], r["kind"], r["mean_ns"]) == (GEMM, 3, "Kernel", 2_600_000)
         assert abs(r["baseline_ns"] - 2_000_000) < 50_000
-        node.wait_log(rf"rank 3, Kernel '{re.escape(SHOWN)}': regression, it takes 2600.000 us, \d+ % more")
+        node.wait_log(rf"rank 3, Kernel '{GEMM}': regression, it takes 2600.000 us, \d+ % more")
         metrics = urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics").read()
         line = re.search(rb"sonde_regression_ratio\{[^}]*gemm[^}]*\} ([\d.]+)", metrics)
         assert 1.25 < float(line[1]) < 1.35
@@ -192,12 +191,13 @@ def test_regressions_can_be_switched_off(build, tmp_path):
 
 
 def test_names_of_others_do_not_write_lines_into_the_log(node):
-    evil = "k\n2026-01-01 sonde: everything is fine\x1b[2J"
+    evil = "k\n2026-01-01 sonde: everything is fine\x1b[2J\x9b31m\u202e"
     with Guest(node) as g:
         for mean in [2_000_000] * 6 + [9_000_000] * 4:
             send(g, report(rows=[row(evil, 100, mean)]))
         node.wait_log("regression, it takes")
         assert "\n2026-01-01 sonde" not in node.log() and "\x1b" not in node.log()
+        assert node.log().isascii()
         r = sonde(node, "top", "--count", "1", "--no-start")
         assert "k?2026" in r.stdout or "k\\n2026" in r.stdout, r.stdout
         assert "\x1b" not in r.stdout and "\n2026-01-01" not in r.stdout
