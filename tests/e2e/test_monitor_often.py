@@ -38,7 +38,10 @@ def test_too_often(fake, run, place, tmp_path):
     assert "no place for it" not in said(), said()
     # who gave the order has the reason, too, unless the end of the last one met it
     fake.order(start("Kernel"))
-    until(lambda: f"not carried out: nothing can be recorded now: {WORDS}" in said(), "the reason")
+    refused = f"not carried out: nothing can be recorded now: {WORDS}"
+    until(lambda: refused in said() or recorders(place), "the reason")
+    if refused not in said():
+        pytest.skip("this machine is so slow that there is room again")
     fake.order(STOP, becomes=IDLE)
     time.sleep(ROOM_S)
     fake.order(start("Kernel"), becomes=RUNNING)
