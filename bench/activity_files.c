@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "activity/files/export.h"
+#include "activity/read/read.h"
 #include "base/clock.h"
-#include "export/activity_export.h"
-#include "export/activity_read.h"
 #include "scratch.h"
 
 #define NAMES 500

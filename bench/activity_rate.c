@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "device/ascend/activity.h"
+#include "device/ascend/activity/mspti.h"
 #include "recorder/drain.h"
 #include "recorder/session.h"
 #include "recorder/stream.h"

@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "recorder/activity.h"
+#include "activity/windows/windows.h"
+#include "base/containers/buf.h"
 #include "scratch.h"
 #include "wire/fabric.h"
 

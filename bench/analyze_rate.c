@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "export/dump_reader.h"
-#include "export/writer.h"
+#include "memory/dump/writer.h"
+#include "memory/input/reader.h"
 #include "wire/record.h"
 
 #define WANT_ROWS_PER_S 1.5e6 /* of one processor */

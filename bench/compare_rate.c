@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "export/writer.h"
+#include "memory/dump/writer.h"
 
 #define NAMES 200
 #define LAYER 60 /* operators of a layer */

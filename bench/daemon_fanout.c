@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "daemon/client.h"
+#include "client/client.h"
 
 #define TIMEOUT_MS 1000
 #define BUDGET_S 2.0

@@ -24,8 +24,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "daemon/tls.h"
 #include "daemon_child.h"
+#include "net/tls/tls.h"
 
 #define CLIENTS 8
 #define ROUNDS 3

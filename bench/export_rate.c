@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "export/writer.h"
+#include "memory/dump/writer.h"
 
 #define ROUNDS 5
 #define FLUSH_EVERY 4096 /* rows, as a recorder at full load would */

@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "stack/python_layout.h"
+#include "unwind/python/layout.h"
 
 #define STACK_PYTHONS (PYTHON_NEWEST - PYTHON_OLDEST + 1)
 

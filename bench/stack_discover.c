@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sampler/discover.h"
+#include "sampler/discover/discover.h"
 
 #define FAMILY 64
 #define ROUNDS 3

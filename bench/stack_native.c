@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "stack/remote_native.h"
+#include "unwind/remote/native/native.h"
 
 #define DEPTH 24
 #define LEAST_GAIN 20 /* how many times shorter than the debugger's stop ours must be */

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <sys/uio.h>
 
-#include "stack/remote_python.h"
+#include "unwind/remote/python.h"
 
 #include "stack_child.h"
 

@@ -4,7 +4,7 @@
  * are, and what the sampler itself costs. Beside it the same processes one after the other, each
  * resolved before the next is copied. Fails if the median is not below 1 ms.
  */
-#include "sampler/targets.h"
+#include "sampler/rounds/targets.h"
 
 #include "stack_child.h"
 

@@ -14,7 +14,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#include "stack/remote_python.h"
+#include "unwind/remote/python.h"
 
 #include "stack_child.h"
 

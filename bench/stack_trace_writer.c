@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/intern.h"
-#include "sampler/events.h"
+#include "base/containers/intern.h"
+#include "sampler/rounds/events.h"
 
 #define THREADS 16
 #define DEPTH 32

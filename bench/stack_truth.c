@@ -8,8 +8,8 @@
  */
 #include <inttypes.h>
 
-#include "base/intern.h"
-#include "stack/remote_python.h"
+#include "base/containers/intern.h"
+#include "unwind/remote/python.h"
 
 #include "stack_child.h"
 

@@ -4,7 +4,7 @@
  * processes with 1, 16 and 256 threads of 32 frames, all of them running, and for 8 processes at
  * once. Fails if it is more than the tenth that docs/nputrace.md says (and what the clock is off).
  */
-#include "recorder/activity_trace_python.h"
+#include "activity/trace/python.h"
 #include "stack_child.h"
 
 #define MOST 0.115

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "stack/native.h"
+#include "unwind/native/native.h"
 
 #define DEPTH 20
 #define ROUNDS 5

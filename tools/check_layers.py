@@ -11,19 +11,34 @@ import os
 import re
 import sys
 
-# First match decides. The stack and device folders hold files of both worlds.
+# First match decides: layers are finer than folders where a folder serves both worlds, or where only
+# one part of it is for others.
 LAYER_OF = [
-    ("src/stack/native*", "stack/native"),
-    ("src/stack/python*", "stack/python"),
-    ("src/device/metrics*", "device/metrics"),
-    ("src/device/*/metrics*", "device/metrics"),
-    ("src/device/*/dcmi.*", "device/metrics"),
+    ("include/sonde/*", "api"),
+    ("src/guest/runtime/*", "guest/runtime"),
+    ("src/guest/collect/*", "guest/collect"),
+    ("src/guest/watch/*", "guest/collect"),
+    ("src/guest/monitor/*", "guest/monitor"),
     ("src/device/*/abi*.h", "device/abi"),
     ("src/device/*/modules.*", "device/names"),
-    ("src/device/*", "device/hooks"),
-    ("include/sonde/*", "api"),
+    ("src/device/*/hooks/*", "device/hooks"),
+    ("src/device/*/activity/*", "device/hooks"),
+    ("src/device/activity.h", "device/hooks"),
+    ("src/device/*", "device/metrics"),
+    ("src/unwind/native/*", "unwind/native"),
+    ("src/unwind/python/*", "unwind/python"),
+    ("src/unwind/remote/*", "unwind/remote"),
+    ("src/unwind/symbols/*", "unwind/symbols"),
+    ("src/recorder/stream.*", "recorder/stream"),
+    ("src/recorder/recording.*", "recorder/stream"),
+    ("src/recorder/session.*", "recorder/stream"),
+    ("src/memory/options/*", "memory/options"),
+    ("src/memory/dump/row.h", "memory/row"),
+    ("src/activity/live/toplist*", "activity/toplist"),
 ]
-LAYERS = "wire guest base collect monitor stack sampler recorder analyze export daemon cli python".split()
+LAYERS = (
+    "wire base formats sampler recorder memory activity net client certs daemon cli python"
+).split()
 
 ALLOWED = {
     "api": "",
@@ -32,23 +47,37 @@ ALLOWED = {
     "device/abi": "",
     "device/names": "",
     # guest world
-    "guest": "wire stack/native stack/python api",
-    "stack/native": "wire",
-    "stack/python": "wire",  # both worlds
-    "collect": "guest wire stack/native api",
-    "device/hooks": "guest wire collect device/abi api",
-    "monitor": "guest wire collect device/hooks api",
-    # own world
+    "unwind/native": "wire",
+    "unwind/python": "wire",  # both worlds
+    "guest/runtime": "wire unwind/native unwind/python api",
+    "guest/collect": "guest/runtime wire unwind/native api",
+    "device/hooks": "guest/runtime guest/collect wire device/abi api",
+    "guest/monitor": "guest/runtime guest/collect wire device/hooks api",
+    # own world: tools
     "base": "",
-    "stack": "wire base stack/python",
-    "sampler": "base wire stack stack/python export device/metrics",
-    "device/metrics": "wire base device/abi",
-    "analyze": "base wire export",
-    "export": "base wire",
-    "recorder": "base wire stack analyze export device/names device/metrics",
-    "daemon": "base wire device/metrics export",
-    "cli": "base wire stack stack/python sampler analyze export recorder daemon device/metrics api",
-    "python": "guest collect monitor wire base stack analyze export recorder api",
+    "formats": "base",
+    "unwind/symbols": "base wire",
+    "unwind/remote": "base wire unwind/python unwind/symbols",
+    "device/metrics": "base wire device/abi",
+    "net": "base",
+    "client": "base wire net",
+    "certs": "base net",
+    # own world: subjects
+    "recorder/stream": "base wire recorder memory/options",
+    "recorder": "base wire recorder/stream memory memory/options activity",
+    "memory/row": "wire base",
+    "memory/options": "base wire memory/row",
+    "memory": "base wire formats unwind/symbols recorder/stream memory/options memory/row"
+    " device/names device/metrics",
+    "activity/toplist": "base wire",
+    "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
+    "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
+    "daemon": "base wire net device/metrics formats activity/toplist",
+    # own world: what people type, and what they import
+    "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"
+    " recorder/stream memory memory/options memory/row activity activity/toplist net client certs"
+    " daemon device/metrics api",
+    "python": "guest/runtime guest/collect guest/monitor wire base memory/options memory/row api",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/err.h"
 
 #define FS_DIR_MODE 0750

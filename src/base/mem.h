@@ -12,7 +12,7 @@ __attribute__((malloc, returns_nonnull)) void *xmalloc(size_t size);
 __attribute__((malloc, returns_nonnull)) void *xcalloc(size_t n, size_t size);
 /*
  * Zeroed memory that has its cache lines for itself. What one thread writes all the time must not
- * lie beside what another reads: that costs more than all the work (dump_ahead.c).
+ * lie beside what another reads: that costs more than all the work (memory/input/read_ahead.c).
  */
 __attribute__((malloc, returns_nonnull)) void *xcalloc_apart(size_t size);
 #define MEM_APART 128 /* two lines: processors fetch them in pairs */

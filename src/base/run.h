@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/err.h"
 
 struct run_options {

@@ -8,9 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "analyze/frames.h"
+#include "base/text/printable.h"
 #include "cli/command.h"
-#include "daemon/sink_text.h"
+#include "daemon/sinks/text.h"
 #include "device/metrics.h"
 
 static const struct metrics_source *const sources[] = {&host_metrics, &perf_metrics,
@@ -58,7 +58,7 @@ static void add_text(struct look *l, const struct sample *s)
 		buf_addf(out, "  %s", m->name);
 		if (m->instance) {
 			buf_add_char(out, '.');
-			frame_add_printable(out, m->instance, strlen(m->instance));
+			text_add_printable(out, m->instance, strlen(m->instance));
 		}
 		buf_addf(out, "%*s", out->len - from < 34 ? (int)(34 - (out->len - from)) : 1, "");
 		if (m->type == METRIC_INT)
@@ -68,7 +68,7 @@ static void add_text(struct look *l, const struct sample *s)
 		else if (m->type == METRIC_FLOAT)
 			buf_addf(out, "%.3f", m->f);
 		else
-			frame_add_printable(out, m->s, strlen(m->s));
+			text_add_printable(out, m->s, strlen(m->s));
 		buf_add_char(out, '\n');
 	}
 }

@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/args.h"
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/err.h"
+#include "base/text/args.h"
 
 enum exit_status {
 	EXIT_DONE = 0,

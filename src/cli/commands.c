@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "analyze/frames.h"
-#include "cli/ctl_group.h"
+#include "base/text/printable.h"
+#include "cli/ctl/group.h"
 
 const struct command *const commands[] = {
 	&cmd_msmemscope,
@@ -281,7 +281,7 @@ static void say(const struct command *cmd, const char *kind, const char *text, s
 {
 	struct buf clean = {0};
 
-	frame_add_printable(&clean, text, len);
+	text_add_printable(&clean, text, len);
 	if (cmd->tag)
 		fprintf(stderr, "[%s] %s%s\n", cmd->tag, kind, buf_str(&clean));
 	else

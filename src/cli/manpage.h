@@ -3,7 +3,7 @@
 #ifndef SONDE_CLI_MANPAGE_H
 #define SONDE_CLI_MANPAGE_H
 
-#include "base/args.h"
+#include "base/text/args.h"
 #include "cli/command.h"
 
 /* The page of one command with its options. */

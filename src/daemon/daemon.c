@@ -15,16 +15,16 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/fabric.h"
-#include "daemon/http.h"
+#include "daemon/fabric/fabric.h"
+#include "daemon/http/http.h"
 #include "daemon/init.h"
-#include "daemon/jobs.h"
-#include "daemon/metrics.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/notify.h"
 #include "daemon/reload.h"
-#include "daemon/rpc.h"
-#include "daemon/slim.h"
-#include "daemon/tls.h"
+#include "daemon/rpc/rpc.h"
+#include "daemon/startup_memory.h"
+#include "net/tls/tls.h"
 
 #define DRAIN_NS 1000000000u /* how long answers may take once the end is asked for */
 #define DRAIN_TICK_US 10000

@@ -6,7 +6,7 @@
 #ifndef SONDE_DAEMON_RELOAD_H
 #define SONDE_DAEMON_RELOAD_H
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "daemon/daemon.h"
 
 enum reload_part {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 
 #define PIECE 16384
 #define MAX_ENVIRON (256u << 10) /* what lies behind it is not looked at */

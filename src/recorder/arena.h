@@ -7,8 +7,8 @@
 #define SONDE_RECORDER_ARENA_H
 
 #include "recorder/drain.h"
+#include "wire/control_page.h"
 #include "wire/ring.h"
-#include "wire/session.h"
 
 #include <stdbool.h>
 #include <stdint.h>

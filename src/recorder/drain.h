@@ -11,7 +11,7 @@
 #ifndef SONDE_RECORDER_DRAIN_H
 #define SONDE_RECORDER_DRAIN_H
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/err.h"
 #include "wire/recording.h"
 #include "wire/ring.h"

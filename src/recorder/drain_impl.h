@@ -3,7 +3,7 @@
 #ifndef SONDE_RECORDER_DRAIN_IMPL_H
 #define SONDE_RECORDER_DRAIN_IMPL_H
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "recorder/arena.h"
 #include "recorder/drain.h"
 

@@ -2,8 +2,8 @@
 #include "recorder/monitor_session.h"
 
 #include "base/mem.h"
+#include "memory/options/config.h"
 #include "recorder/arena.h"
-#include "recorder/mem_config.h"
 #include "recorder/session.h"
 
 #include <dirent.h>

@@ -2,22 +2,22 @@
 #define LOG_AREA "recorder"
 #include "recorder/recorder.h"
 
+#include "activity/trace/python.h"
+#include "activity/windows/windows.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "recorder/activity.h"
-#include "recorder/activity_trace_python.h"
-#include "recorder/device_memory.h"
+#include "memory/outputs/outputs.h"
+#include "memory/outputs/report.h"
+#include "memory/track/device_memory.h"
+#include "memory/track/track.h"
 #include "recorder/drain.h"
 #include "recorder/leave_job.h"
 #include "recorder/monitor_session.h"
-#include "recorder/outputs.h"
 #include "recorder/recording.h"
-#include "recorder/report.h"
 #include "recorder/session.h"
 #include "recorder/stream.h"
-#include "recorder/track.h"
 
 #include <errno.h>
 #include <fcntl.h>

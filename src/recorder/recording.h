@@ -3,7 +3,7 @@
 #ifndef SONDE_RECORDER_RECORDING_H
 #define SONDE_RECORDER_RECORDING_H
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/err.h"
 #include "wire/recording.h"
 

@@ -2,9 +2,9 @@
 #include "recorder/recover.h"
 
 #include "base/mem.h"
+#include "memory/outputs/replay.h"
 #include "recorder/drain.h"
 #include "recorder/recording.h"
-#include "recorder/replay.h"
 #include "recorder/session.h"
 #include "recorder/stream.h"
 

@@ -6,7 +6,7 @@
 #ifndef SONDE_RECORDER_RECOVER_H
 #define SONDE_RECORDER_RECOVER_H
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/err.h"
 
 /* Adds to `report` what was found and done, in plain words. -EBUSY while a recorder is alive. */

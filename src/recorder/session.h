@@ -7,8 +7,8 @@
 #define SONDE_RECORDER_SESSION_H
 
 #include "base/err.h"
-#include "recorder/mem_config.h"
-#include "wire/session.h"
+#include "memory/options/config.h"
+#include "wire/control_page.h"
 
 #include <stdbool.h>
 

@@ -452,7 +452,7 @@ struct rec_activity {
 };
 
 enum rec_monitor_kind {
-	MONITOR_ORDER = 0, /* text: the next piece of an order (wire/order.h) */
+	MONITOR_ORDER = 0, /* text: the next piece of an order (wire/request.h) */
 	MONITOR_START = 1, /* a window begins; the pieces before this are its order; value: 0, or
 			    * when it began in a session that was left */
 	MONITOR_CHANGE = 2, /* the pieces before this are another order for it */

@@ -24,7 +24,7 @@ def counted(path):
 
 
 class Session:
-    """The control page of a recording (src/wire/session.h)."""
+    """The control page of a recording (src/wire/control_page.h)."""
 
     def __init__(self, directory):
         self.dir = pathlib.Path(directory)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The daemon with certificates: who gets in, who does not and is told why, and what it refuses to
-start with. tests/unit/test_tls.c has the cases that no tool can make."""
+start with. tests/unit/net/tls/test_tls.c has the cases that no tool can make."""
 
 import fcntl
 import os

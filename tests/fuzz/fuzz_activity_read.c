@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "activity/read/read.h"
 #include "base/mem.h"
-#include "export/activity_read.h"
-#include "wire/order.h"
+#include "wire/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

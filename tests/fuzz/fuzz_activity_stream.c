@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "activity/windows/windows.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "recorder/activity.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "export/cell.h"
-#include "export/dump_amend.h"
-#include "export/dump_reader.h"
+#include "memory/dump/amend.h"
+#include "memory/dump/cell.h"
+#include "memory/input/reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "export/cell.h"
+#include "memory/dump/cell.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "daemon/tls_check.h"
-#include "daemon/tls_files.h"
-#include "daemon/tls_names.h"
+#include "net/tls/check.h"
+#include "net/tls/files.h"
+#include "net/tls/names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "recorder/mem_config.h"
+#include "memory/options/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

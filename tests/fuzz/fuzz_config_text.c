@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config_text.h"
+#include "daemon/jobs/config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

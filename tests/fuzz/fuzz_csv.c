@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "export/cell.h"
-#include "export/dump_reader.h"
+#include "memory/dump/cell.h"
+#include "memory/input/reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

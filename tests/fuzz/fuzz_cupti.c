@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/cuda/activity.h"
+#include "device/cuda/activity/cupti.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

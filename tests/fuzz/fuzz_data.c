@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/metrics_impl.h"
+#include "daemon/metrics/metrics_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

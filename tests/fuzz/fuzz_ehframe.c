@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stack/native_cfi.h"
+#include "unwind/native/cfi.h"
 
 #define BASE 0x400000u
 

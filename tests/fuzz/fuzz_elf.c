@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stack/remote_find_elf.h"
-#include "stack/remote_find_maps.h"
-#include "stack/remote_find_scan.h"
-#include "stack/remote_find_sections.h"
-#include "stack/remote_find_version.h"
+#include "unwind/remote/find/elf.h"
+#include "unwind/remote/find/maps.h"
+#include "unwind/remote/find/scan.h"
+#include "unwind/remote/find/sections.h"
+#include "unwind/remote/find/version.h"
 
 #define BASE 0x400000u
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/jobs_impl.h"
+#include "daemon/jobs/jobs_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/run.h"
-#include "cli/ctl_find.h"
+#include "client/schedulers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

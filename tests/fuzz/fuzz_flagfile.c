@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/daemon_options.h"
+#include "cli/daemon/daemon_options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

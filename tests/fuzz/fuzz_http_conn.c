@@ -11,10 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/mem.h"
-#include "daemon/http_impl.h"
-#include "daemon/jobs.h"
+#include "daemon/http/http_impl.h"
+#include "daemon/jobs/jobs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

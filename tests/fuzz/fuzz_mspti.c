@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "collect/collect.h"
-#include "device/ascend/activity.h"
+#include "device/ascend/activity/mspti.h"
+#include "guest/collect/collect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

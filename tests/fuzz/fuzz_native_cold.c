@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "stack/remote_native_impl.h"
+#include "unwind/remote/native/native_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

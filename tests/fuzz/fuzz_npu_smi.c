@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/ascend/metrics_npu_smi.h"
+#include "device/ascend/metrics/npu_smi.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

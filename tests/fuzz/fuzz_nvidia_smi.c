@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #include "base/mem.h"
-#include "device/cuda/metrics_nvidia_smi.h"
+#include "device/cuda/metrics/nvidia_smi.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

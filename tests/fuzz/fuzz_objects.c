@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../unit/python_image.h"
-#include "stack/remote_objects.h"
+#include "unwind/remote/objects/objects.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

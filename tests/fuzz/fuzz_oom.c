@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyze/oom.h"
 #include "base/mem.h"
-#include "export/cell.h"
-#include "export/dump_reader.h"
+#include "memory/analysis/oom/oom.h"
+#include "memory/dump/cell.h"
+#include "memory/input/reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

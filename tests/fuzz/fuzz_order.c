@@ -3,8 +3,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "wire/order.h"
 #include "wire/record.h"
+#include "wire/request.h"
 
 static size_t sum; /* so that what is pointed to is read */
 

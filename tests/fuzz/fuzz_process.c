@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "sampler/counters_impl.h"
-#include "sampler/discover_impl.h"
-#include "sampler/discover_proc.h"
+#include "sampler/counters/counters_impl.h"
+#include "sampler/discover/discover_impl.h"
+#include "sampler/discover/proc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

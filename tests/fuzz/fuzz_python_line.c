@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stack/python_line.h"
+#include "unwind/python/line.h"
 
 #define HEAD 6
 #define RUNS_MAX 200 /* looking one up begins at the beginning every time */

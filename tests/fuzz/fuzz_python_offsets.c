@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stack/python_layout.h"
+#include "unwind/python/layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "stack/remote_inside.h"
+#include "unwind/remote/process_state.h"
 
 #define BASE 0x500000000000ull
 #define BYTES (64u << 10)

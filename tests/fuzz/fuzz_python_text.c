@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stack/python_text.h"
+#include "unwind/python/text.h"
 
 #define BASE 0x10000u
 #define HEAD 4

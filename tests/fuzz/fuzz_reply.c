@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/ctl_outcome.h"
-#include "cli/ctl_processes.h"
-#include "daemon/rpc_frame.h"
+#include "cli/ctl/outcome.h"
+#include "cli/ctl/processes.h"
+#include "net/rpc_frame.h"
 #include "peer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,11 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/mem.h"
-#include "daemon/jobs.h"
-#include "daemon/rpc_frame.h"
-#include "daemon/rpc_impl.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/rpc/rpc_impl.h"
+#include "net/rpc_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "daemon/api.h"
-#include "daemon/jobs.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/rpc/api.h"
 #include "wire/rpc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

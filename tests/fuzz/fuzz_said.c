@@ -10,9 +10,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/ctl_stop.h"
+#include "cli/ctl/stop.h"
 #include "daemon/daemon.h"
-#include "daemon/jobs_impl.h"
+#include "daemon/jobs/jobs_impl.h"
 
 #define MOST_WORDS 1600 /* of two guests, 256 bytes each, as JSON escapes them */
 

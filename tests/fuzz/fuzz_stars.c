@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/ascend/stars.h"
+#include "device/ascend/hooks/stars.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyze/analysis.h"
-#include "analyze/watch.h"
 #include "base/mem.h"
-#include "export/trace.h"
-#include "recorder/track.h"
+#include "memory/analysis/common/analysis.h"
+#include "memory/analysis/watch/watch.h"
+#include "memory/dump/calls.h"
+#include "memory/track/track.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

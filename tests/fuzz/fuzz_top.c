@@ -9,10 +9,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/top_text.h"
+#include "cli/top/text.h"
 #include "daemon/daemon.h"
-#include "daemon/jobs.h"
-#include "daemon/metrics_expo.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/metrics/prometheus_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

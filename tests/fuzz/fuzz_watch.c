@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyze/analysis.h"
-#include "analyze/watch.h"
 #include "base/mem.h"
+#include "memory/analysis/common/analysis.h"
+#include "memory/analysis/watch/watch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

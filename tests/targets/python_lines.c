@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* Alone, without the rest of the program: it needs nothing else. */
-#include "stack/python_line.c"
+#include "unwind/python/line.c"
 
 #define NOT_SAID -2
 #define TABLE_MAX (64u << 20)

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As in collect/collect.h, whose symbols are looked up. */
+/* As in guest/collect/collect.h, whose symbols are looked up. */
 struct collect_activity {
 	uint64_t start_ns, end_ns;
 	uint64_t correlation;

@@ -3,7 +3,7 @@
 #ifndef SONDE_TESTS_UNIT_ACTIVITIES_H
 #define SONDE_TESTS_UNIT_ACTIVITIES_H
 
-#include "recorder/activity.h"
+#include "activity/windows/windows.h"
 #include "records.h"
 #include "test.h"
 #include "tmpdir.h"

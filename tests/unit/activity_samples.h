@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "export/activity.h"
+#include "activity/files/activity.h"
 #include "test.h"
 
 #define T0 1794723775000000000ull

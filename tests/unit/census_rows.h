@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyze/analysis.h"
+#include "memory/analysis/common/analysis.h"
 #include "test.h"
 #include "wire/record.h"
 

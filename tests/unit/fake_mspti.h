@@ -6,7 +6,7 @@
 #ifndef SONDE_TESTS_UNIT_FAKE_MSPTI_H
 #define SONDE_TESTS_UNIT_FAKE_MSPTI_H
 
-#include "device/ascend/activity.h"
+#include "device/ascend/activity/mspti.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef SONDE_TESTS_UNIT_INEFFICIENT_ROWS_H
 #define SONDE_TESTS_UNIT_INEFFICIENT_ROWS_H
 
-#include "analyze/inefficient.h"
+#include "memory/analysis/inefficient/inefficient.h"
 #include "summary_rows.h"
 
 #define PID 10

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-#include "analyze/analysis.h"
+#include "memory/analysis/common/analysis.h"
 #include "summary_rows.h"
 
 #define STACK_OF(name) "/opt/job/train(" name "+0x20) [0x55aa] /opt/job/src/train.c:120\n"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "stack/python_layout.h"
+#include "unwind/python/layout.h"
 
 #define IMAGE_BYTES 65536
 

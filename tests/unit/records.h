@@ -3,7 +3,7 @@
 #ifndef SONDE_TESTS_UNIT_RECORDS_H
 #define SONDE_TESTS_UNIT_RECORDS_H
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "wire/record.h"
 #include "wire/recording.h"
 

@@ -3,8 +3,8 @@
 #ifndef SONDE_TESTS_UNIT_ROWTEXT_H
 #define SONDE_TESTS_UNIT_ROWTEXT_H
 
-#include "base/buf.h"
-#include "recorder/track.h"
+#include "base/containers/buf.h"
+#include "memory/track/track.h"
 #include "records.h"
 #include "test.h"
 

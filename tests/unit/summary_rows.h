@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "analyze/summary.h"
+#include "memory/analysis/summary/summary.h"
 #include "test.h"
 #include "wire/record.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
+#include "base/containers/buf.h"
 #include "base/fs.h"
 #include "test.h"
 

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "daemon/certs.h"
-#include "daemon/tls.h"
+#include "certs/certs.h"
+#include "net/tls/tls.h"
 
 void sets_begin(void);
 /* The path of something in the directory; the last eight stay valid. */

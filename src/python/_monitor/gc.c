@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Listens to Python's collector while a trace wants its pauses (src/monitor/gc.c), and is not in
- * gc.callbacks at any other time. It comes and goes with a step of the program, or where the
+ * Listens to Python's collector while a trace wants its pauses (src/guest/monitor/gc.c), and is not
+ * in gc.callbacks at any other time. It comes and goes with a step of the program, or where the
  * interpreter lets others run (a pending call): none of our threads ever waits for the GIL.
  */
 #include "python/_monitor/module.h"
 
-#include "monitor/monitor.h"
+#include "guest/monitor/monitor.h"
 
 #include <stdint.h>
 #include <time.h>

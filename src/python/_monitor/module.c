@@ -9,9 +9,9 @@
  */
 #include "python/_monitor/module.h"
 
-#include "collect/collect.h"
-#include "monitor/monitor.h"
-#include "wire/order.h"
+#include "guest/collect/collect.h"
+#include "guest/monitor/monitor.h"
+#include "wire/request.h"
 
 #include <string.h>
 

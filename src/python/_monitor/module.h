@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Inside sonde._monitor. */
-#ifndef SONDE_PYTHON_MONITOR_MODULE_H
-#define SONDE_PYTHON_MONITOR_MODULE_H
+#ifndef SONDE_PYTHON__MONITOR_MODULE_H
+#define SONDE_PYTHON__MONITOR_MODULE_H
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03080000

@@ -9,9 +9,9 @@
 #include "python/_sonde/module.h"
 
 #include "base/mem.h"
-#include "collect/collect.h"
-#include "recorder/mem_options.h"
-#include "wire/session.h"
+#include "guest/collect/collect.h"
+#include "memory/options/options.h"
+#include "wire/control_page.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* Marks, labels, snapshots, blocks of memory, watches: one function per kind of fact. */
 #include "python/_sonde/module.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 #include "sonde/sonde.h"
 
 static PyObject *mark(PyObject *self, PyObject *args)

@@ -13,7 +13,7 @@
  */
 #include "python/_sonde/module.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #include <string.h>
 

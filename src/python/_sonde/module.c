@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "python/_sonde/module.h"
 
-#include "recorder/mem_config.h"
+#include "memory/options/config.h"
+#include "wire/control_page.h"
 #include "wire/record.h"
-#include "wire/session.h"
 
 static const struct {
 	const char *name;

@@ -6,8 +6,8 @@
  * Each file of this folder adds a table of functions. Everything here may be called from any thread
  * that holds the GIL, and does nothing, cheaply, while nothing records.
  */
-#ifndef SONDE_PYTHON_MODULE_H
-#define SONDE_PYTHON_MODULE_H
+#ifndef SONDE_PYTHON__SONDE_MODULE_H
+#define SONDE_PYTHON__SONDE_MODULE_H
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03080000

@@ -12,7 +12,7 @@
  */
 #include "python/_sonde/ops.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #define DEPTH 4 /* lists of lists of tensors */
 #define PLACES 16

@@ -3,8 +3,8 @@
  * Operators of torch, between the files that tell of them. torch is used through its Python objects
  * only: no header of its, one binary for every version. Everything here holds the GIL.
  */
-#ifndef SONDE_PYTHON_OPS_H
-#define SONDE_PYTHON_OPS_H
+#ifndef SONDE_PYTHON__SONDE_OPS_H
+#define SONDE_PYTHON__SONDE_OPS_H
 
 #include "python/_sonde/module.h"
 

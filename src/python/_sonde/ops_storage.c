@@ -12,7 +12,7 @@
  */
 #include "python/_sonde/ops.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #include <dlfcn.h>
 #include <string.h>

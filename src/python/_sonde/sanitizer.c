@@ -7,7 +7,7 @@
  */
 #include "python/_sonde/module.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #include <dlfcn.h>
 #include <string.h>

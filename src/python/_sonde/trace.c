@@ -5,7 +5,7 @@
  */
 #include "python/_sonde/trace_impl.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* From what the interpreter tells to records. */
 #include "python/_sonde/trace_impl.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * with the GIL, inside somebody's function call: it makes no objects on the usual path, runs no
  * Python code, and leaves exceptions and errno as they were.
  */
-#ifndef SONDE_PYTHON_TRACE_IMPL_H
-#define SONDE_PYTHON_TRACE_IMPL_H
+#ifndef SONDE_PYTHON__SONDE_TRACE_IMPL_H
+#define SONDE_PYTHON__SONDE_TRACE_IMPL_H
 
 #include "python/_sonde/module.h"
 

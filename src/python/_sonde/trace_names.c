@@ -6,7 +6,7 @@
  */
 #include "python/_sonde/trace_impl.h"
 
-#include "collect/collect.h"
+#include "guest/collect/collect.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

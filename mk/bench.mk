@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+# bench/NAME.c is a program that measures, prints its lines and fails above its budget. Two kinds
+# are helpers and do not run by themselves: lib*.c is a library to preload, job_*.c a job on the
+# simulated stack.
+
+BENCH_LIBS := $(patsubst bench/%.c,$(O)/bench/%.so,$(wildcard bench/lib*.c))
+BENCH_JOBS := $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/job_*.c))
+BENCHES := $(filter-out $(BENCH_JOBS) $(BENCH_LIBS:.so=),$(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c)))
+
+$(BENCHES): $(O)/bench/%: $(O)/own/bench/%.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(LINK_TEST)
+
+$(BENCH_LIBS): $(O)/bench/%.so: bench/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Isim/include $(CFLAGS) -fPIC -shared -MMD -MP -o $@ $< -lpthread -ldl
+
+$(BENCH_JOBS): $(O)/bench/%: bench/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
+	@mkdir -p $(@D)
+	$(CC) -Isim/include $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< -L$(O)/sim \
+		$(SIM_LIBS:lib%=-l%) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN/../sim' -lpthread -ldl
+
+.PHONY: bench bench-quick bench-programs soak
+bench-programs: $(BENCHES) $(BENCH_LIBS) $(BENCH_JOBS)
+bench bench-quick: all targets bench-programs
+	@status=0; for b in $(sort $(BENCHES)); do \
+		$(if $(filter bench-quick,$@),BENCH_QUICK=1) SONDE_BUILD=$(abspath $(O)) $$b || \
+		{ echo "$$b: failed"; status=1; }; \
+	done; exit $$status
+
+soak: all targets
+	SOAK=1 SONDE_TEST_DEADLINE=14400 $(PYTHON) tools/run_e2e.py -q -rs -m soak tests/e2e $(ARGS)
+	+$(MAKE) bench

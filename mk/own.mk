@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+# Our own processes: one binary, many names.
+
+# Everything that is neither guest code nor Python; what unwinds Python serves both worlds.
+OWN_SRC := $(shell find src -name '*.c' -not -path 'src/guest/*' -not -path 'src/device/*/hooks/*' \
+	-not -path 'src/device/*/activity/*' -not -path 'src/unwind/native/*' -not -path 'src/python/*')
+OWN_OBJ := $(OWN_SRC:%.c=$(O)/own/%.o)
+
+.PHONY: own
+own: $(addprefix $(O)/bin/,sonde msmemscope dynolog dyno python_stack_sniffer py_stack_snap) python
+
+$(O)/own/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(OWN_CFLAGS) -MMD -MP -c $< -o $@
+
+# The status page is inside the program.
+$(O)/own/src/daemon/http/status_page.o: $(wildcard src/web/*)
+
+$(O)/bin/sonde: $(OWN_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(OWN_CFLAGS) -o $@ $^ $(OWN_LIBS)
+
+$(O)/bin/msmemscope: src/cli/msmemscope.sh
+	@mkdir -p $(@D)
+	install -m 755 $< $@
+
+# Names under which the one binary speaks another command line.
+$(addprefix $(O)/bin/,dynolog dyno python_stack_sniffer py_stack_snap): $(O)/bin/sonde
+	ln -sf sonde $@

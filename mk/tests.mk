@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+# Unit tests, the programs that end-to-end tests look at, fuzz targets.
+
+$(O)/own/tests/unit/%.o: CPPFLAGS += -Itests/unit
+UNIT_OBJ := $(patsubst %.c,$(O)/own/%.o,$(shell find tests/unit -name '*.c')) \
+	$(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
+$(O)/unit: $(UNIT_OBJ)
+	$(CC) $(OWN_CFLAGS) -o $@ $^ $(OWN_LIBS)
+
+.PHONY: unit
+unit: $(O)/unit
+	$(O)/unit
+
+TARGETS := $(patsubst tests/targets/%.c,$(O)/targets/%,$(wildcard tests/targets/*.c))
+$(O)/targets/%: tests/targets/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
+	@mkdir -p $(@D)
+	$(CC) -Isim/include $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< -L$(O)/sim \
+		$(SIM_LIBS:lib%=-l%) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN/../sim' -lpthread -ldl
+
+.PHONY: targets
+targets: $(TARGETS)
+
+# What fuzz targets and benchmarks link with: archives, so that a program takes only what it names.
+# Guest code is in it too, compiled once more for our own processes and sanitised where SAN says so.
+TEST_LIBS := $(O)/libown.a $(O)/libguest.a
+$(O)/libown.a: $(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
+$(O)/libguest.a: $(GUEST_SRC:%.c=$(O)/own/%.o) \
+	$(patsubst %,$(O)/own/src/device/ascend/hooks/%.o,stars atb_text) \
+	$(patsubst %.c,$(O)/own/%.o,$(wildcard src/device/*/activity/*.c))
+$(TEST_LIBS):
+	@rm -f $@
+	ar qcs $@ $^
+$(O)/unit: $(O)/libguest.a
+LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN_LIBS)
+.SECONDARY: $(patsubst %.c,$(O)/own/%.o,$(wildcard tests/fuzz/*.c bench/*.c))
+
+.PHONY: e2e
+e2e: all targets
+	$(PYTHON) tools/run_e2e.py $(if $(ARGS),,--beside) -q -rs tests/e2e $(ARGS)
+
+# Every tests/fuzz/fuzz_NAME.c, over tests/fuzz/corpus/NAME. `make fuzz-replay` runs the corpus and
+# some fixed mutations of it; `make fuzz FUZZ=NAME` searches for FUZZ_SECONDS.
+
+FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_MUTATIONS ?= 2000
+FUZZ_SECONDS ?= 60
+
+$(O)/own/tests/fuzz/%.o: OWN_CFLAGS += -Wno-missing-prototypes
+
+$(O)/replay/%: $(O)/own/tests/fuzz/fuzz_%.o $(O)/own/tests/fuzz/replay.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(LINK_TEST)
+
+$(O)/fuzz/%: $(O)/own/tests/fuzz/fuzz_%.o $(TEST_LIBS)
+	@mkdir -p $(@D)
+	$(LINK_TEST) -fsanitize=fuzzer
+
+.PHONY: fuzz fuzz-replay fuzz-replay-run
+fuzz-replay-run: $(FUZZERS:%=$(O)/replay/%)
+	@for f in $(FUZZERS); do \
+		$(O)/replay/$$f -n $(FUZZ_MUTATIONS) -o $(O)/replay/crash-$$f \
+			tests/fuzz/corpus/$$f || exit 1; \
+	done
+fuzz-replay:
+	+$(MAKE) O=$(O)-asan CC=clang SAN=address,undefined fuzz-replay-run
+fuzz:
+	@test -n '$(filter $(FUZZ),$(FUZZERS))' || { echo 'make fuzz FUZZ=NAME: $(FUZZERS)'; exit 2; }
+	+$(MAKE) O=$(O)-fuzz CC=clang SAN=fuzzer-no-link,address,undefined $(O)-fuzz/fuzz/$(FUZZ)
+	@mkdir -p $(O)-fuzz/corpus/$(FUZZ)
+	$(O)-fuzz/fuzz/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(O)-fuzz/ \
+		$(O)-fuzz/corpus/$(FUZZ) $(wildcard tests/fuzz/corpus/$(FUZZ))

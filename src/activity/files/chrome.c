@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Activities as a timeline: a process per device with its streams as threads, the threads of the
+ * host, arrows from calls to what they have launched, marks on tracks of their own, since they need
+ * not be nested. Names of C++ are shown as people write them.
+ *
+ * Times count from the beginning of a day (UTC), so that readers who take them for floating point
+ * lose nothing, and the traces of several ranks fit together; baseTimeNanoseconds says which day.
+ */
+#include "activity/files/chrome.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "activity/files/common.h"
+#include "activity/files/export.h"
+#include "base/clock.h"
+#include "base/containers/hmap.h"
+#include "base/containers/intern.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "formats/chrome_trace/chrome_trace.h"
+#include "unwind/symbols/demangle.h"
+#include "wire/request.h"
+
+#define TRACE_NAME "trace.json"
+#define FILE_MODE 0640
+#define PID_DEVICE 1000001000 /* and the number of the device */
+#define TID_MARKS 1000000000 /* and a number for each track */
+#define HOUR_NS 3600000000000ull
+#define DAY_NS (24 * HOUR_NS)
+#define LAUNCHES_MAX (1u << 18) /* of which twice as many are remembered */
+#define FLOW "launch"
+
+/* Where a call or what it launched is, for the arrow between them. */
+struct end {
+	int64_t ts_ns, pid, tid;
+	uint64_t next; /* of the same correlation; HMAP_NONE */
+};
+
+/* By correlation, in two generations: what is in the older one is forgotten when the younger one is
+ * full. */
+struct ends {
+	struct hmap young, old;
+	struct end *young_list, *old_list;
+	size_t n, cap;
+};
+
+struct activity_writer {
+	struct chrome_trace *trace; /* NULL: not there yet */
+	char *dir; /* is made if need be; NULL: it is there */
+	char *path;
+	bool begun; /* the path is that of a file */
+	char *about; /* members of the object; NULL: none */
+	struct activity_origin who;
+	int64_t base_ns;
+	struct hmap named; /* tracks that have a name */
+	struct hmap tracks; /* of marks: hash of where and domain to tid */
+	struct hmap names; /* text to what is shown */
+	struct hmap held; /* device to bytes that are allocated */
+	struct ends calls, launched;
+	uint64_t flows, lost;
+	int failed;
+};
+
+static struct activity_writer *chrome_open_file(const char *path, const struct activity_origin *who,
+						const struct activity_options *options)
+{
+	struct activity_writer *w = xcalloc(1, sizeof(*w));
+	uint64_t day = who->start_ns > HOUR_NS ? who->start_ns - HOUR_NS : 0;
+
+	(void)options;
+	w->path = xstrdup(path);
+	w->who = *who;
+	w->base_ns = (int64_t)(day - day % DAY_NS);
+	return w;
+}
+
+static struct activity_writer *chrome_open(const char *dir, const struct activity_origin *who,
+					   const struct activity_options *options)
+{
+	char *path = xasprintf("%s/" TRACE_NAME, dir);
+	struct activity_writer *w = chrome_open_file(path, who, options);
+
+	w->dir = xstrdup(dir);
+	free(path);
+	return w;
+}
+
+/* As the files beside it: others have no business with what a job does. */
+static void keep_to_group(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+		(void)!chmod(path, st.st_mode & FILE_MODE);
+}
+
+static int begin(struct activity_writer *w, struct err *err)
+{
+	struct chrome_trace_options o = {.path = w->path};
+	int r = w->dir ? fs_mkdirs(w->dir, err) : 0;
+
+	if (r < 0)
+		return r;
+	char *other =
+		xasprintf("\"baseTimeNanoseconds\":%lld,\"otherData\":{\"start_real_ns\":\"%llu\","
+			  "\"rank\":\"%d\"}%s%s",
+			  (long long)w->base_ns, (unsigned long long)w->who.start_ns, w->who.rank,
+			  w->about ? "," : "", w->about ? w->about : "");
+	o.other_json = other;
+	r = chrome_trace_new(&o, &w->trace, err);
+	free(other);
+	w->begun = r == 0;
+	if (r == 0)
+		keep_to_group(w->path);
+	return r;
+}
+
+void activity_chrome_about(struct activity_writer *w, const char *members)
+{
+	free(w->about);
+	w->about = xstrdup(members);
+}
+
+struct chrome_trace *activity_chrome_trace(struct activity_writer *w, int64_t *out_base_ns,
+					   struct err *err)
+{
+	if (!w->trace && !w->failed)
+		w->failed = begin(w, err);
+	*out_base_ns = w->base_ns;
+	return w->trace;
+}
+
+/* --- tracks --- */
+
+static void name_track(struct activity_writer *w, int64_t pid, int64_t tid, const char *what,
+		       const char *text)
+{
+	const struct chrome_arg arg = {.key = "name", .type = CHROME_TEXT, .text = text};
+
+	chrome_meta(w->trace, pid, tid, what, &arg, 1);
+}
+
+static bool is_new(struct activity_writer *w, uint64_t a, uint64_t b)
+{
+	const uint64_t key[2] = {a, b};
+
+	return hmap_put(&w->named, XXH3_64bits(key, sizeof(key)), 1) == HMAP_NONE;
+}
+
+static void name_process(struct activity_writer *w, int64_t pid, const struct activity *a)
+{
+	char text[64];
+
+	if (!is_new(w, (uint64_t)pid, UINT64_MAX))
+		return;
+	if (a->place == ACTIVITY_ON_DEVICE)
+		snprintf(text, sizeof(text), "device %u", a->device);
+	else if (w->who.rank >= 0)
+		snprintf(text, sizeof(text), "process %u, rank %d", a->pid, w->who.rank);
+	else
+		snprintf(text, sizeof(text), "process %u", a->pid);
+	name_track(w, pid, 0, "process_name", text);
+}
+
+/* The track of an activity; of a mark one beside it. */
+static void find_track(struct activity_writer *w, const struct activity *a, int64_t *pid,
+		       int64_t *tid)
+{
+	bool device = a->place == ACTIVITY_ON_DEVICE;
+	char text[160];
+
+	*pid = device ? PID_DEVICE + (int64_t)a->device : a->pid;
+	*tid = device ? (int64_t)a->stream : (int64_t)a->tid;
+	name_process(w, *pid, a);
+	int n = snprintf(text, sizeof(text), device ? "stream %lld" : "thread %lld",
+			 (long long)*tid);
+	if (a->kind == ACTIVITY_MARKER) {
+		const uint64_t key[3] = {(uint64_t)*pid, (uint64_t)*tid, (uintptr_t)a->detail};
+		uint64_t hash = XXH3_64bits(key, sizeof(key));
+		uint64_t track = hmap_get(&w->tracks, hash);
+
+		if (track == HMAP_NONE) {
+			track = TID_MARKS + w->tracks.count;
+			hmap_put(&w->tracks, hash, track);
+		}
+		*tid = (int64_t)track;
+		snprintf(text + n, sizeof(text) - (size_t)n, ", marks: %.100s", a->detail);
+	}
+	if (is_new(w, (uint64_t)*pid, (uint64_t)*tid))
+		name_track(w, *pid, *tid, "thread_name", text);
+}
+
+void activity_chrome_thread(struct activity_writer *w, int64_t pid, int64_t tid, const char *name)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text), "thread %lld, %.100s", (long long)tid, name);
+	if (is_new(w, (uint64_t)pid, (uint64_t)tid))
+		name_track(w, pid, tid, "thread_name", text);
+}
+
+/* --- arrows --- */
+
+static void ends_release(struct ends *e)
+{
+	hmap_release(&e->young);
+	hmap_release(&e->old);
+	free(e->young_list);
+	free(e->old_list);
+}
+
+static void ends_add(struct ends *e, uint64_t correlation, struct end end)
+{
+	if (e->n == LAUNCHES_MAX) {
+		hmap_release(&e->old);
+		free(e->old_list);
+		e->old = e->young;
+		e->old_list = e->young_list;
+		e->young = (struct hmap){0};
+		e->young_list = NULL;
+		e->n = e->cap = 0;
+	}
+	end.next = hmap_put(&e->young, correlation, e->n);
+	e->young_list = xgrow(e->young_list, &e->cap, e->n + 1, sizeof(end));
+	e->young_list[e->n++] = end;
+}
+
+static void arrow(struct activity_writer *w, const struct end *from, const struct end *to)
+{
+	w->flows++;
+	chrome_flow(w->trace, false, from->ts_ns, from->pid, from->tid, FLOW, w->flows);
+	chrome_flow(w->trace, true, to->ts_ns, to->pid, to->tid, FLOW, w->flows);
+}
+
+static const struct end *ends_find(const struct ends *e, uint64_t correlation)
+{
+	uint64_t i = hmap_get(&e->young, correlation);
+
+	if (i != HMAP_NONE)
+		return &e->young_list[i];
+	i = hmap_get(&e->old, correlation);
+	return i != HMAP_NONE ? &e->old_list[i] : NULL;
+}
+
+/* Everything that waited for this call. */
+static void arrows_to(struct activity_writer *w, struct hmap *m, const struct end *list,
+		      uint64_t correlation, const struct end *from)
+{
+	uint64_t i = hmap_remove(m, correlation);
+
+	for (; i != HMAP_NONE; i = list[i].next)
+		arrow(w, from, &list[i]);
+}
+
+/* Calls and what they launch come in any order. Of several calls with one id the first counts. */
+static void connect(struct activity_writer *w, const struct activity *a, struct end end)
+{
+	if (!a->correlation || a->kind == ACTIVITY_MARKER || a->kind == ACTIVITY_MEMORY)
+		return;
+	if (activity_is_api(a->kind)) {
+		if (ends_find(&w->calls, a->correlation))
+			return;
+		ends_add(&w->calls, a->correlation, end);
+		arrows_to(w, &w->launched.young, w->launched.young_list, a->correlation, &end);
+		arrows_to(w, &w->launched.old, w->launched.old_list, a->correlation, &end);
+	} else if (a->place == ACTIVITY_ON_DEVICE) {
+		const struct end *from = ends_find(&w->calls, a->correlation);
+
+		if (from)
+			arrow(w, from, &end);
+		else
+			ends_add(&w->launched, a->correlation, end);
+	}
+}
+
+/* --- events --- */
+
+static const char *shown_name(struct activity_writer *w, const char *name)
+{
+	if (name[0] != '_' || name[1] != 'Z')
+		return name;
+	uint64_t known = hmap_get(&w->names, (uintptr_t)name);
+	if (known != HMAP_NONE)
+		return (const char *)(uintptr_t)known;
+	char *plain = demangle(name);
+	const char *shown = plain ? intern(plain, strlen(plain)) : name;
+	free(plain);
+	hmap_put(&w->names, (uintptr_t)name, (uintptr_t)shown);
+	return shown;
+}
+
+static struct chrome_arg text_arg(const char *key, const char *text)
+{
+	return (struct chrome_arg){.key = key, .type = CHROME_TEXT, .text = text};
+}
+
+static struct chrome_arg int_arg(const char *key, uint64_t v)
+{
+	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
+}
+
+static unsigned add_args(const struct activity *a, struct chrome_arg *args)
+{
+	unsigned n = 0;
+
+	args[n++] = text_arg("kind", activity_kind_name(a->kind));
+	switch (a->kind) {
+	case ACTIVITY_MARKER:
+		args[n++] = text_arg("domain", a->detail);
+		args[n++] = int_arg("id", a->correlation);
+		return n;
+	case ACTIVITY_KERNEL:
+		args[n++] = text_arg("type", a->detail);
+		break;
+	case ACTIVITY_COMMUNICATION:
+		args[n++] = text_arg("group", a->detail);
+		args[n++] = text_arg("algorithm", a->more);
+		args[n++] = int_arg("count", a->amount);
+		args[n++] = text_arg("data type", activity_data_type(a->data_type));
+		break;
+	case ACTIVITY_HCCL:
+		args[n++] = text_arg("group", a->detail);
+		args[n++] = int_arg("bytes per second", a->amount);
+		return n;
+	case ACTIVITY_MEMCPY:
+	case ACTIVITY_MEMSET:
+		args[n++] = int_arg("bytes", a->amount);
+		break;
+	default:
+		break;
+	}
+	args[n++] = int_arg("correlation", a->correlation);
+	return n;
+}
+
+static const char *event_name(struct activity_writer *w, const struct activity *a, char *room,
+			      size_t size)
+{
+	if (a->kind == ACTIVITY_MEMCPY)
+		snprintf(room, size, "MemCpy %s", activity_copy_kind(a->flag));
+	else if (a->kind == ACTIVITY_MEMSET)
+		snprintf(room, size, "MemSet");
+	else
+		return shown_name(w, a->name);
+	return room;
+}
+
+/* How much memory of a device the job has, of what was allocated since the beginning. */
+static void put_memory(struct activity_writer *w, const struct activity *a)
+{
+	int64_t pid = PID_DEVICE + (int64_t)a->device;
+	uint64_t before = hmap_get(&w->held, a->device);
+	uint64_t held = before == HMAP_NONE ? 0 : before;
+
+	if (!a->flag)
+		held += a->amount;
+	else
+		held = held > a->amount ? held - a->amount : 0;
+	hmap_put(&w->held, a->device, held);
+	name_process(w, pid, &(struct activity){.place = ACTIVITY_ON_DEVICE, .device = a->device});
+	struct chrome_arg arg = int_arg("bytes", held);
+	chrome_counter(w->trace, (int64_t)a->start_ns - w->base_ns, pid, "allocated", NULL, &arg,
+		       1);
+}
+
+static void put_event(struct activity_writer *w, const struct activity *a)
+{
+	int64_t ts = (int64_t)a->start_ns - w->base_ns, pid, tid;
+	struct chrome_arg args[8];
+	char room[64];
+
+	if (a->kind == ACTIVITY_MEMORY) {
+		put_memory(w, a);
+		return;
+	}
+	find_track(w, a, &pid, &tid);
+	const char *name = event_name(w, a, room, sizeof(room));
+	unsigned n = add_args(a, args);
+	if (activity_is_instant(a))
+		chrome_instant(w->trace, ts, pid, tid, name, args, n);
+	else
+		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid, name, args, n);
+	connect(w, a, (struct end){.ts_ns = ts, .pid = pid, .tid = tid});
+}
+
+static int chrome_put(struct activity_writer *w, const struct activity *a, struct err *err)
+{
+	if (!activity_kind_name(a->kind))
+		return -ENOTSUP;
+	if (!w->trace && !w->failed)
+		w->failed = begin(w, err);
+	if (!w->trace) {
+		int r = w->lost ? 0 : w->failed; /* told once */
+
+		w->lost++;
+		return r;
+	}
+	put_event(w, a);
+	return 0;
+}
+
+static int chrome_flush(struct activity_writer *w, struct err *err)
+{
+	return w->trace ? chrome_trace_flush(w->trace, err) : 0;
+}
+
+static int chrome_close(struct activity_writer *w, const struct activity_closing *c,
+			struct err *err)
+{
+	int r = 0;
+
+	if (!w)
+		return 0;
+	if (!w->trace && !w->failed && !w->dir) /* who names a file wants one, if an empty one */
+		w->failed = r = begin(w, err);
+	if (w->trace && c && c->lost) {
+		struct chrome_arg arg = int_arg("count", c->lost);
+
+		chrome_meta(w->trace, w->who.pid, 0, "lost activities", &arg, 1);
+	}
+	if (w->trace)
+		r = chrome_trace_close(w->trace, err);
+	hmap_release(&w->named);
+	hmap_release(&w->tracks);
+	hmap_release(&w->names);
+	hmap_release(&w->held);
+	ends_release(&w->calls);
+	ends_release(&w->launched);
+	free(w->about);
+	free(w->dir);
+	free(w->path);
+	free(w);
+	return r;
+}
+
+static const char *chrome_path(const struct activity_writer *w)
+{
+	return w->begun ? w->path : "";
+}
+
+const struct activity_writer_ops activity_chrome_file = {
+	.name = "Chrome trace",
+	.open = chrome_open_file,
+	.put = chrome_put,
+	.flush = chrome_flush,
+	.close = chrome_close,
+	.path = chrome_path,
+};
+
+const struct activity_writer_ops activity_chrome = {
+	.name = "Chrome trace",
+	.open = chrome_open,
+	.put = chrome_put,
+	.flush = chrome_flush,
+	.close = chrome_close,
+	.path = chrome_path,
+};

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Activities as one table of comma-separated values, RFC 4180, for spreadsheets and pandas. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "activity/files/common.h"
+#include "activity/files/export.h"
+#include "base/mem.h"
+#include "base/text/text.h"
+#include "wire/request.h"
+
+#define WRITE_AT (256u << 10)
+
+static const char header[] =
+	"kind,name,startNs,endNs,durationNs,deviceId,streamId,processId,threadId,correlationId,"
+	"type,commName,algType,dataType,domain,amount,number,what,rank\n";
+
+struct activity_writer {
+	char *path;
+	int fd;
+	int failed;
+	struct activity_origin who;
+	struct buf text, scratch;
+};
+
+static struct activity_writer *csv_open(const char *path, const struct activity_origin *who,
+					const struct activity_options *options)
+{
+	struct activity_writer *w = xcalloc(1, sizeof(*w));
+
+	(void)options;
+	w->who = *who;
+	w->path = xstrdup(path);
+	w->fd = -1;
+	buf_add_str(&w->text, header);
+	return w;
+}
+
+static int write_out(struct activity_writer *w, struct err *err)
+{
+	if (w->failed)
+		return w->failed;
+	if (w->fd < 0)
+		w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+	if (w->fd < 0)
+		return w->failed = err_sys(err, -errno, "cannot write '%s'", w->path);
+	for (size_t done = 0; done < w->text.len;) {
+		ssize_t n = write(w->fd, w->text.data + done, w->text.len - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return w->failed = err_sys(err, n < 0 ? -errno : -EIO, "cannot write '%s'",
+						   w->path);
+		done += (size_t)n;
+	}
+	buf_clear(&w->text);
+	return 0;
+}
+
+static void add_text(struct activity_writer *w, const char *text)
+{
+	size_t len = strlen(text);
+	const char *s = text_clean(text, &len, &w->scratch);
+	bool quoted = len && (memchr(s, ',', len) || memchr(s, '"', len) || memchr(s, '\n', len) ||
+			      memchr(s, '\r', len));
+
+	if (quoted)
+		buf_add_char(&w->text, '"');
+	for (size_t i = 0; i < len; i++) {
+		if (s[i] == '"')
+			buf_add_char(&w->text, '"');
+		buf_add_char(&w->text, s[i]);
+	}
+	if (quoted)
+		buf_add_char(&w->text, '"');
+	buf_add_char(&w->text, ',');
+}
+
+static void add_number(struct activity_writer *w, bool there, uint64_t v)
+{
+	char *p = buf_room(&w->text, PUT_U64_MAX + 1), *end = there ? put_u64(p, v) : p;
+
+	*end++ = ',';
+	w->text.len += (size_t)(end - p);
+}
+
+/* What was done, where a word says it. */
+static const char *what(const struct activity *a)
+{
+	switch (a->kind) {
+	case ACTIVITY_MEMCPY:
+		return activity_copy_kind(a->flag);
+	case ACTIVITY_MEMORY:
+		return a->flag ? "release" : "allocate";
+	case ACTIVITY_MARKER:
+		return activity_is_instant(a) ? "instant" : "range";
+	default:
+		return "";
+	}
+}
+
+static int csv_put(struct activity_writer *w, const struct activity *a, struct err *err)
+{
+	bool device = a->place == ACTIVITY_ON_DEVICE;
+	bool communication = a->kind == ACTIVITY_COMMUNICATION;
+	bool memory = a->kind == ACTIVITY_MEMORY || a->kind == ACTIVITY_MEMSET;
+
+	if (!activity_kind_name(a->kind))
+		return -ENOTSUP;
+	add_text(w, activity_kind_name(a->kind));
+	add_text(w, a->name);
+	add_number(w, true, a->start_ns);
+	add_number(w, true, a->end_ns);
+	add_number(w, true, activity_ns(a));
+	add_number(w, device, a->device);
+	add_number(w, device, a->stream);
+	add_number(w, !device || w->who.pid, device ? w->who.pid : a->pid);
+	add_number(w, !device, a->tid);
+	add_number(w, true, a->correlation);
+	add_text(w, a->kind == ACTIVITY_KERNEL ? a->detail : "");
+	add_text(w, communication || a->kind == ACTIVITY_HCCL ? a->detail : "");
+	add_text(w, communication ? a->more : "");
+	add_text(w, communication ? activity_data_type(a->data_type) : "");
+	add_text(w, a->kind == ACTIVITY_MARKER ? a->detail : "");
+	add_number(w,
+		   memory || communication || a->kind == ACTIVITY_HCCL ||
+			   a->kind == ACTIVITY_MEMCPY,
+		   a->amount);
+	add_number(w, memory, a->number);
+	add_text(w, what(a));
+	add_number(w, w->who.rank >= 0, (uint64_t)w->who.rank);
+	w->text.data[w->text.len - 1] = '\n';
+	return w->text.len < WRITE_AT ? w->failed : write_out(w, err);
+}
+
+static int csv_close(struct activity_writer *w, const struct activity_closing *c, struct err *err)
+{
+	(void)c;
+	if (!w)
+		return 0;
+	int r = write_out(w, err);
+	if (w->fd >= 0 && close(w->fd) < 0 && errno != EINTR && r == 0)
+		r = err_sys(err, -errno, "cannot close '%s'", w->path);
+	buf_release(&w->text);
+	buf_release(&w->scratch);
+	free(w->path);
+	free(w);
+	return r;
+}
+
+static void csv_whose(struct activity_writer *w, const struct activity_origin *who)
+{
+	w->who = *who;
+}
+
+static const char *csv_path(const struct activity_writer *w)
+{
+	return w->path;
+}
+
+const struct activity_writer_ops activity_csv_file = {
+	.name = "csv",
+	.open = csv_open,
+	.put = csv_put,
+	.flush = write_out,
+	.close = csv_close,
+	.path = csv_path,
+	.whose = csv_whose,
+};

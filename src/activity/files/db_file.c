@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "activity/files/db_impl.h"
+#include "formats/sqlite_use.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "activity/files/db_vfs.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text/text.h"
+
+#define BATCH_ROWS 131072 /* in one transaction before it is committed unasked */
+#define BATCH_NS 1000000000u
+#define RETRY_NS 1000000000u
+#define PENDING_ROWS 2000000 /* that wait for somebody who reads, before any are dropped */
+#define BUSY_MS 50 /* for readers, while things happen */
+#define BUSY_LAST_MS 5000 /* and at the end */
+
+/*
+ * No log and no journal beside the file: it alone is all there is, for whoever copies it and for
+ * readers that may not write. No page leaves the cache before the commit, whose writes the VFS puts
+ * in order (activity/files/db_vfs.h). Nothing is synced: what was written is with the kernel, so a
+ * killed process loses nothing.
+ */
+static const char setup_sql[] = "PRAGMA page_size=4096;"
+				"PRAGMA journal_mode=MEMORY;"
+				"PRAGMA synchronous=OFF;"
+				"PRAGMA cache_spill=OFF;"
+				"PRAGMA cache_size=-16384;"
+				"PRAGMA temp_store=MEMORY;";
+
+/* What the transaction has made is not there any more. */
+static void forget(struct db_file *f)
+{
+	hmap_release(&f->by_pointer);
+	hmap_release(&f->by_hash);
+	f->by_pointer = f->by_hash = (struct hmap){0};
+	f->texts = f->texts_committed;
+	f->ndevices = f->devices_put = f->devices_committed;
+	f->lost += f->rows;
+	f->rows = 0;
+	f->in_batch = false;
+}
+
+static int execf(sqlite3 *db, const char *fmt, long long a, long long b)
+{
+	char *sql = sqlite3_mprintf(fmt, a, b);
+	int rc = sql ? sqlite3_exec(db, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+
+	sqlite3_free(sql);
+	return rc;
+}
+
+static int put_loss(struct db_file *f)
+{
+	return execf(f->db, "UPDATE ACTIVITY_LOSS SET lost=%lld,closed=%lld", (long long)f->lost,
+		     f->closing);
+}
+
+/* In a transaction of its own. The file does not grow by it. */
+static void tell_loss(struct db_file *f)
+{
+	if (sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+		return;
+	int rc = put_loss(f);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(f->db, "COMMIT", NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		f->lost_told = f->lost;
+	else if (!sqlite3_get_autocommit(f->db))
+		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static int fail(struct db_file *f, int rc, struct err *err)
+{
+	int before = f->failed;
+	const char *words = f->db ? sqlite3_errmsg(f->db) : sqlite3_errstr(rc);
+
+	f->failed = f->db ? sql_errno(f->db, rc) : -EIO;
+	f->retry_ns = clock_mono_ns() + RETRY_NS;
+	if (!before)
+		err_set(err, f->failed,
+			"cannot write '%s', activities are dropped until it works again: %s",
+			f->path, words);
+	if (f->db && !sqlite3_get_autocommit(f->db))
+		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
+	forget(f);
+	if (f->db && (rc & 0xff) != SQLITE_BUSY)
+		tell_loss(f);
+	return before ? 0 : f->failed;
+}
+
+static int insert_text(sqlite3 *db, const char *sql, const char *a, const char *b)
+{
+	sqlite3_stmt *stmt = NULL;
+	int rc = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_text(stmt, 1, a, -1, SQLITE_TRANSIENT);
+	if (rc == SQLITE_OK && b)
+		rc = sqlite3_bind_text(stmt, 2, b, -1, SQLITE_TRANSIENT);
+	if (rc == SQLITE_OK)
+		rc = sql_run(stmt);
+	sqlite3_finalize(stmt);
+	return rc;
+}
+
+static int host_row(sqlite3 *db)
+{
+	struct buf name = {0}, scratch = {0};
+	char uid[24];
+
+	sqlite3_snprintf(sizeof(uid), uid, "%llu", (unsigned long long)activity_host_uid());
+	activity_host_name(&name);
+	size_t len = name.len;
+	const char *clean = text_clean(buf_str(&name), &len, &scratch);
+	char *whole = xstrndup(clean, len);
+	int rc = insert_text(db, "INSERT INTO HOST_INFO VALUES(?,?)", uid, whole);
+	free(whole);
+	buf_release(&name);
+	buf_release(&scratch);
+	return rc;
+}
+
+static int put_constants(const struct db_file *f, sqlite3 *db)
+{
+	const char *name;
+	uint16_t type;
+	int rc = sqlite3_exec(db, activity_constant_sql, NULL, NULL, NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, activity_state_sql, NULL, NULL, NULL);
+	for (unsigned i = 0; rc == SQLITE_OK && activity_data_type_at(i, &type, &name); i++) {
+		char *sql = sqlite3_mprintf("INSERT INTO ENUM_HCCL_DATA_TYPE VALUES(%u,%Q)", type,
+					    name);
+
+		rc = sql ? sqlite3_exec(db, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+		sqlite3_free(sql);
+	}
+	if (rc == SQLITE_OK)
+		rc = host_row(db);
+	if (rc == SQLITE_OK)
+		rc = execf(db, "INSERT INTO SESSION_TIME_INFO VALUES(%lld,%lld)",
+			   (long long)f->who.start_ns, (long long)f->who.start_ns);
+	if (rc == SQLITE_OK)
+		rc = execf(db, "INSERT INTO RANK_DEVICE_MAP VALUES(%lld,%lld)", f->who.rank, -1);
+	return rc;
+}
+
+static int create_table(sqlite3 *db, const struct activity_table_spec *s)
+{
+	char *sql = xasprintf("CREATE TABLE %s(%s)", s->name, s->columns);
+	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+
+	free(sql);
+	return rc;
+}
+
+/* All that is constant, and the tables: the file is there with them or not at all. */
+static int write_skeleton(struct db_file *f, const char *path)
+{
+	static const char sql[] = "PRAGMA page_size=4096;PRAGMA journal_mode=OFF;"
+				  "PRAGMA synchronous=OFF;BEGIN";
+	sqlite3 *db = NULL;
+	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+	int rc = sqlite3_open_v2(path, &db, flags, "unix");
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		rc = put_constants(f, db);
+	for (unsigned i = 0; rc == SQLITE_OK && i < TABLE_END; i++)
+		rc = create_table(db, &activity_tables[i]);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+	sqlite3_close(db);
+	return rc;
+}
+
+static int open_path(struct db_file *f)
+{
+	char *temporary = xasprintf("%s.tmp", f->path);
+	int rc = write_skeleton(f, temporary);
+
+	if (rc == SQLITE_OK && (chmod(temporary, 0640) < 0 || rename(temporary, f->path) < 0))
+		rc = SQLITE_IOERR;
+	if (rc != SQLITE_OK)
+		unlink(temporary);
+	free(temporary);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_open_v2(f->path, &f->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+				     activity_db_vfs());
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(f->db, setup_sql, NULL, NULL, NULL);
+	return rc;
+}
+
+static int open_db(struct db_file *f, struct err *err)
+{
+	char *path = NULL;
+	int fd = activity_file_new(f->dir, &f->who, "db", &f->last_ms, &path, err);
+
+	if (fd < 0) {
+		int before = f->failed;
+
+		f->failed = fd;
+		f->retry_ns = clock_mono_ns() + RETRY_NS;
+		return before ? 0 : fd;
+	}
+	close(fd);
+	free(f->path);
+	f->path = path;
+	int rc = open_path(f);
+	if (rc == SQLITE_OK)
+		return 0;
+	int r = fail(f, rc, err);
+	sqlite3_close(f->db);
+	f->db = NULL;
+	unlink(path);
+	*path = '\0';
+	return r;
+}
+
+static int begin(struct db_file *f, struct err *err)
+{
+	int rc = sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+
+	if (rc != SQLITE_OK)
+		return fail(f, rc, err);
+	f->in_batch = true;
+	f->begun_ns = clock_mono_ns();
+	return 0;
+}
+
+bool db_file_begin(struct db_file *f, struct err *err, int *out_r)
+{
+	*out_r = 0;
+	if (f->in_batch)
+		return true;
+	if (!f->failed || clock_mono_ns() >= f->retry_ns) {
+		if (!f->db)
+			*out_r = open_db(f, err);
+		if (f->db)
+			*out_r = begin(f, err);
+	}
+	f->lost += !f->in_batch;
+	return f->in_batch;
+}
+
+static int prepare(struct db_file *f, enum activity_table table)
+{
+	const struct activity_table_spec *s = &activity_tables[table];
+	struct buf sql = {0};
+
+	buf_addf(&sql, "INSERT INTO %s VALUES(?", s->name);
+	for (int i = 1; i < s->n; i++)
+		buf_add_str(&sql, ",?");
+	buf_add_char(&sql, ')');
+	int rc = sqlite3_prepare_v3(f->db, buf_str(&sql), -1, SQLITE_PREPARE_PERSISTENT,
+				    &f->inserts[table], NULL);
+	buf_release(&sql);
+	return rc;
+}
+
+int db_file_row(struct db_file *f, enum activity_table table, const int64_t *values,
+		struct err *err)
+{
+	sqlite3_stmt **insert = &f->inserts[table];
+	int rc = SQLITE_OK;
+
+	if (!f->in_batch)
+		return 0; /* an earlier row of the same activity has failed */
+	if (!*insert)
+		rc = prepare(f, table);
+	for (int i = 0; rc == SQLITE_OK && i < activity_tables[table].n; i++)
+		rc = sqlite3_bind_int64(*insert, i + 1, values[i]);
+	if (rc == SQLITE_OK)
+		rc = sql_run(*insert);
+	return rc == SQLITE_OK ? 0 : fail(f, rc, err);
+}
+
+/* Its failure is noticed by the row that uses it: the transaction is gone then. */
+int64_t db_file_new_text(struct db_file *f, const char *text)
+{
+	sqlite3_stmt **insert = &f->inserts[TABLE_STRING_IDS];
+	size_t len = strlen(text);
+	const char *clean = text_clean(text, &len, &f->scratch);
+	int rc = SQLITE_OK;
+
+	if (!f->in_batch)
+		return 0;
+	if (!*insert)
+		rc = prepare(f, TABLE_STRING_IDS);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_int64(*insert, 1, (int64_t)f->texts);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_text(*insert, 2, clean, (int)len, SQLITE_TRANSIENT);
+	if (rc == SQLITE_OK)
+		rc = sql_run(*insert);
+	if (rc != SQLITE_OK) {
+		fail(f, rc, NULL);
+		return 0;
+	}
+	return (int64_t)f->texts++;
+}
+
+int64_t db_file_text(struct db_file *f, const char *text)
+{
+	uint64_t key = (uintptr_t)text;
+	uint64_t id = hmap_get(&f->by_pointer, key);
+
+	if (id != HMAP_NONE)
+		return (int64_t)id;
+	uint64_t hash = XXH3_64bits(text, strlen(text));
+	id = hmap_get(&f->by_hash, hash);
+	if (id == HMAP_NONE) {
+		id = (uint64_t)db_file_new_text(f, text);
+		if (!f->in_batch)
+			return 0;
+		hmap_put(&f->by_hash, hash, id);
+	}
+	hmap_put(&f->by_pointer, key, id);
+	return (int64_t)id;
+}
+
+void db_file_device(struct db_file *f, uint32_t device)
+{
+	if (device == ACTIVITY_NOWHERE)
+		return;
+	for (size_t i = f->ndevices; i-- > 0;)
+		if (f->devices[i] == device)
+			return;
+	f->devices = xgrow(f->devices, &f->devices_cap, f->ndevices + 1, sizeof(*f->devices));
+	f->devices[f->ndevices++] = device;
+}
+
+/* What has changed since the last commit. */
+static int put_state(struct db_file *f, uint64_t end_ns)
+{
+	int rc = SQLITE_OK;
+
+	if (f->ndevices && !f->devices_put)
+		rc = sqlite3_exec(f->db, "DELETE FROM NPU_INFO;DELETE FROM RANK_DEVICE_MAP", NULL,
+				  NULL, NULL);
+	for (size_t i = f->devices_put; rc == SQLITE_OK && i < f->ndevices; i++) {
+		rc = execf(f->db, "INSERT INTO NPU_INFO VALUES(%lld,'UNKNOWN')", f->devices[i], 0);
+		if (rc == SQLITE_OK)
+			rc = execf(f->db, "INSERT INTO RANK_DEVICE_MAP VALUES(%lld,%lld)",
+				   f->who.rank, f->devices[i]);
+	}
+	f->devices_put = f->ndevices;
+	if (rc == SQLITE_OK)
+		rc = execf(f->db, "UPDATE SESSION_TIME_INFO SET endTimeNs=%lld", (long long)end_ns,
+			   0);
+	if (rc == SQLITE_OK && (f->lost != f->lost_told || f->closing))
+		rc = put_loss(f);
+	return rc;
+}
+
+static void committed(struct db_file *f)
+{
+	f->texts_committed = f->texts;
+	f->devices_committed = f->ndevices;
+	f->lost_told = f->lost;
+	f->in_batch = false;
+	f->rows = 0;
+	f->failed = 0;
+}
+
+int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *err)
+{
+	if (!f->in_batch && f->db && f->lost != f->lost_told)
+		tell_loss(f);
+	if (!f->in_batch)
+		return 0;
+	int rc = put_state(f, end_ns);
+	if (rc == SQLITE_OK) {
+		sqlite3_busy_timeout(f->db, wait ? BUSY_LAST_MS : BUSY_MS);
+		rc = sqlite3_exec(f->db, "COMMIT", NULL, NULL, NULL);
+	}
+	if ((rc & 0xff) == SQLITE_BUSY && !wait && f->rows < PENDING_ROWS) {
+		f->begun_ns = clock_mono_ns(); /* somebody reads: later */
+		return 0;
+	}
+	if (rc != SQLITE_OK)
+		return fail(f, rc, err);
+	committed(f);
+	return 0;
+}
+
+int db_file_end(struct db_file *f, struct err *err)
+{
+	if (!f->in_batch)
+		return 0;
+	f->rows++;
+	bool old = f->rows % 256 == 0 && clock_mono_ns() - f->begun_ns > BATCH_NS;
+	if (!old && f->rows % BATCH_ROWS)
+		return 0;
+	return db_file_commit(f, (uint64_t)clock_real_ns(), f->rows >= PENDING_ROWS, err);
+}
+
+static int put_groups(struct db_file *f, const char *json, struct err *err)
+{
+	size_t len = strlen(json);
+	const char *clean = text_clean(json, &len, &f->scratch);
+	char *whole = xstrndup(clean, len);
+	int rc = insert_text(f->db, "INSERT INTO META_DATA VALUES('parallel_group_info',?)", whole,
+			     NULL);
+	free(whole);
+	return rc == SQLITE_OK ? 0 : fail(f, rc, err);
+}
+
+int db_file_finish(struct db_file *f, const struct activity_closing *c, struct err *err)
+{
+	uint64_t end_ns = c ? c->end_ns : (uint64_t)clock_real_ns();
+
+	f->lost += c ? c->lost : 0;
+	f->closing = true;
+	/* Without a file there is nothing to close: the first activity makes it. */
+	if (!f->db)
+		return 0;
+	int r = f->in_batch ? 0 : begin(f, err);
+	if (f->in_batch)
+		r = db_file_commit(f, end_ns, true, err);
+	/* Behind all else: if there is no room for it, the rest stays. */
+	if (!f->failed && c && c->groups) {
+		r = begin(f, err);
+		if (f->in_batch)
+			r = put_groups(f, c->groups, err);
+		if (f->in_batch)
+			r = db_file_commit(f, end_ns, true, err);
+	}
+	return r;
+}
+
+int db_file_close(struct db_file *f, struct err *err)
+{
+	int r = 0;
+
+	for (unsigned i = 0; i < TABLE_END; i++)
+		sqlite3_finalize(f->inserts[i]);
+	if (f->db && sqlite3_close(f->db) != SQLITE_OK)
+		r = err_set(err, -EIO, "cannot close '%s'", f->path);
+	hmap_release(&f->by_pointer);
+	hmap_release(&f->by_hash);
+	buf_release(&f->scratch);
+	free(f->devices);
+	free(f->path);
+	free(f->dir);
+	return r;
+}

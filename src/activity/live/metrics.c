@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Metrics: for every kind and device the time that was spent in an interval, and every range that
+ * ended in it, as datagrams of the type "data" that any dynolog daemon of the NPU tools reads. Keys
+ * are in alphabetical order, kinds in that of their numbers.
+ */
+#include "activity/live/send.h"
+#include "activity/live/top.h"
+#include "activity/windows/windows_impl.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "formats/json_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_PER_S 1000000000ull
+#define DEFAULT_INTERVAL_S 60
+#define MAX_DEVICES 256u /* of a kind */
+#define MAX_MARKS 10000u /* of an interval; the others are told as one */
+/* The daemon drops longer ones; the cut needs up to ten bytes more. */
+#define MAX_NAME_BYTES 240
+#define MAX_DOMAIN_BYTES 112
+#define HOST_OF_PAIR 4294967295 /* the device of the host's half of a mark that a stream passes */
+
+struct sum {
+	int64_t device;
+	uint64_t ns;
+};
+
+struct sums {
+	struct sum *list;
+	size_t n, cap;
+};
+
+struct mark_report {
+	const char *name, *domain;
+	int64_t device;
+	uint64_t start_ns, ns;
+};
+
+struct metrics_state {
+	struct sums kinds[ACTIVITY_KIND_END];
+	struct mark_report *marks;
+	size_t nmarks, cap;
+	uint64_t more_marks, more_ns; /* beyond MAX_MARKS */
+	uint64_t reported_ns; /* monotonic; 0: not yet begun */
+	uint64_t interval_s;
+	struct top *top;
+	struct sender *to; /* NULL: nobody wants to know */
+	struct buf json, scratch;
+};
+
+static uint64_t saturate(uint64_t a, uint64_t b)
+{
+	return a > INT64_MAX - b ? INT64_MAX : a + b; /* JSON has no larger numbers */
+}
+
+/* --- taking --- */
+
+/* An instant takes no time: among the times of ranges it would be one of 0. */
+static void add_mark(struct metrics_state *s, const struct activity *a, uint64_t ns)
+{
+	if (a->flag & (ACTIVITY_MARK_INSTANT | ACTIVITY_MARK_INSTANT_DEVICE))
+		return;
+	if (s->nmarks == MAX_MARKS) {
+		s->more_marks++;
+		s->more_ns = saturate(s->more_ns, ns);
+		return;
+	}
+	s->marks = xgrow(s->marks, &s->cap, s->nmarks + 1, sizeof(*s->marks));
+	s->marks[s->nmarks++] = (struct mark_report){
+		.name = a->name,
+		.domain = a->detail,
+		.start_ns = a->start_ns,
+		.ns = ns,
+		.device = a->place == ACTIVITY_ON_DEVICE	 ? (int64_t)a->device
+			  : a->flag & ACTIVITY_MARK_START_DEVICE ? HOST_OF_PAIR
+								 : -1,
+	};
+}
+
+static void add_sum(struct window *w, const struct activity *a, uint64_t ns)
+{
+	struct metrics_state *s = w->state;
+	struct sums *sums = &s->kinds[a->kind];
+	bool api = ACTIVITY_APIS & ACTIVITY_BIT(a->kind);
+	int64_t device = api ? -1 : (int64_t)a->device;
+	size_t i = 0;
+
+	while (i < sums->n && sums->list[i].device != device)
+		i++;
+	if (i == MAX_DEVICES) {
+		w->crowded++;
+		return;
+	}
+	if (i == sums->n) {
+		sums->list = xgrow(sums->list, &sums->cap, i + 1, sizeof(*sums->list));
+		sums->list[sums->n++] = (struct sum){.device = device};
+	}
+	sums->list[i].ns = saturate(sums->list[i].ns, ns);
+}
+
+static void metrics_activity(struct window *w, const struct activity *a)
+{
+	struct metrics_state *s = w->state;
+	uint64_t ns = a->end_ns - a->start_ns;
+
+	if (a->kind == ACTIVITY_MARKER)
+		add_mark(s, a, ns);
+	else
+		add_sum(w, a, ns);
+	top_add(s->top, a);
+}
+
+static void metrics_step(struct window *w, uint64_t step, uint64_t wall_ns)
+{
+	struct metrics_state *s = w->state;
+
+	(void)step;
+	top_step(s->top, wall_ns);
+}
+
+/* --- telling --- */
+
+static void put_text(struct metrics_state *s, const char *text, size_t max)
+{
+	char *p = buf_room(&s->json, JSON_TEXT_ROOM(max));
+
+	s->json.len = (size_t)(put_json_text(p, text, max, &s->scratch) - s->json.data);
+}
+
+static void send_json(struct metrics_state *s)
+{
+	if (s->to)
+		sender_put(s->to, "data", s->json.data, s->json.len);
+	buf_clear(&s->json);
+}
+
+static void send_mark(struct metrics_state *s, const struct mark_report *m)
+{
+	buf_addf(&s->json, "\"deviceId\":%lld,\"domain\":", (long long)m->device);
+	put_text(s, m->domain, MAX_DOMAIN_BYTES);
+	buf_addf(&s->json,
+		 ",\"duration\":%llu,\"kind\":\"Marker\",\"name\":", (unsigned long long)m->ns);
+	put_text(s, m->name, MAX_NAME_BYTES);
+	buf_addf(&s->json, ",\"timestamp\":%llu}", (unsigned long long)m->start_ns);
+	send_json(s);
+}
+
+static void send_marks(struct metrics_state *s, uint64_t wall_ns)
+{
+	for (size_t i = 0; i < s->nmarks; i++) {
+		buf_add_char(&s->json, '{');
+		send_mark(s, &s->marks[i]);
+	}
+	if (s->more_marks) {
+		struct mark_report more = {.name = "…other",
+					   .domain = "…other",
+					   .device = -1,
+					   .start_ns = wall_ns,
+					   .ns = s->more_ns};
+		buf_addf(&s->json, "{\"count\":%llu,", (unsigned long long)s->more_marks);
+		send_mark(s, &more);
+	}
+	s->nmarks = 0;
+	s->more_marks = s->more_ns = 0;
+}
+
+static int by_device(const void *a, const void *b)
+{
+	const struct sum *x = a, *y = b;
+
+	return (x->device > y->device) - (x->device < y->device);
+}
+
+static void send_kind(struct metrics_state *s, uint32_t kind, uint64_t wall_ns)
+{
+	struct sums *sums = &s->kinds[kind];
+
+	if (sums->n)
+		qsort(sums->list, sums->n, sizeof(*sums->list), by_device);
+	for (size_t i = 0; i < sums->n; i++) {
+		buf_addf(&s->json,
+			 "{\"deviceId\":%lld,\"duration\":%llu,\"kind\":\"%s\",\"timestamp\":%llu}",
+			 (long long)sums->list[i].device, (unsigned long long)sums->list[i].ns,
+			 activity_kind_name(kind), (unsigned long long)wall_ns);
+		send_json(s);
+	}
+	sums->n = 0;
+}
+
+static void report(struct window *w, uint64_t now_ns)
+{
+	struct metrics_state *s = w->state;
+	uint64_t wall_ns = now_ns + (uint64_t)w->wall_minus_mono_ns;
+
+	send_marks(s, wall_ns);
+	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
+		if (kind != ACTIVITY_MARKER)
+			send_kind(s, kind, wall_ns);
+	s->reported_ns = now_ns;
+	w->written = *w->seen;
+}
+
+static void metrics_tick(struct window *w, uint64_t now_ns)
+{
+	struct metrics_state *s = w->state;
+
+	if (!s->reported_ns)
+		s->reported_ns = now_ns;
+	if (now_ns > s->reported_ns && now_ns - s->reported_ns >= s->interval_s * NS_PER_S)
+		report(w, now_ns);
+	top_tick(s->top, now_ns, s->to);
+}
+
+/* Marks point to texts, and can be told at any time; an interval is over when it is. */
+static void metrics_forget(struct window *w)
+{
+	struct metrics_state *s = w->state;
+
+	send_marks(s, clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns);
+	top_hold(s->top);
+}
+
+/* --- */
+
+static void metrics_change(struct window *w)
+{
+	struct metrics_state *s = w->state;
+	struct sender *to = senders_find(w->senders, &w->monitor.daemon);
+
+	if (w->monitor.interval_s)
+		s->interval_s = w->monitor.interval_s;
+	if (to)
+		s->to = to;
+}
+
+static int metrics_open(struct window *w, struct err *err)
+{
+	struct metrics_state *s = xcalloc(1, sizeof(*s));
+
+	(void)err;
+	s->interval_s = DEFAULT_INTERVAL_S;
+	s->top = top_new(w);
+	w->state = s;
+	metrics_change(w);
+	return 0;
+}
+
+static void metrics_close(struct window *w)
+{
+	struct metrics_state *s = w->state;
+	uint64_t now = clock_mono_ns();
+
+	report(w, now);
+	top_end(s->top, now, s->to);
+	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
+		free(s->kinds[kind].list);
+	free(s->marks);
+	top_free(s->top);
+	buf_release(&s->json);
+	buf_release(&s->scratch);
+	free(s);
+}
+
+const struct window_ops window_metrics = {
+	.open = metrics_open,
+	.change = metrics_change,
+	.activity = metrics_activity,
+	.step = metrics_step,
+	.tick = metrics_tick,
+	.forget = metrics_forget,
+	.close = metrics_close,
+};

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Activities out of a DB. The file may come from anywhere: its schema is not trusted, only plain
+ * tables are read, and tables may be missing.
+ *
+ * Nothing has an index. Texts of our own files lie in the order of their ids, so that one is found
+ * by the number of its row; those of msmonitor are read as a whole. Kernels and their tasks are
+ * read side by side, as they were written.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "activity/files/common.h"
+#include "activity/files/db_tables.h"
+#include "activity/read/read_db_impl.h"
+#include "base/mem.h"
+
+/* --- tables --- */
+
+static uint64_t u64(sqlite3_stmt *stmt, int i)
+{
+	return (uint64_t)sqlite3_column_int64(stmt, i);
+}
+
+/* A number of 32 bits; what does not fit is nowhere. */
+static uint32_t u32(sqlite3_stmt *stmt, int i)
+{
+	sqlite3_int64 v = sqlite3_column_int64(stmt, i);
+
+	return v >= 0 && v < ACTIVITY_NOWHERE ? (uint32_t)v : ACTIVITY_NOWHERE;
+}
+
+static struct activity activity_at(sqlite3_stmt *stmt, uint8_t kind)
+{
+	return (struct activity){.kind = kind,
+				 .start_ns = u64(stmt, 0),
+				 .end_ns = u64(stmt, 1),
+				 .name = "",
+				 .detail = "",
+				 .more = "",
+				 .device = ACTIVITY_NOWHERE,
+				 .stream = ACTIVITY_NOWHERE,
+				 .place = ACTIVITY_ON_DEVICE};
+}
+
+static int tell(struct db_reading *r, const struct activity *a)
+{
+	r->about->activities++;
+	return r->fn(r->arg, a);
+}
+
+typedef int (*row_fn)(struct db_reading *r, sqlite3_stmt *stmt);
+
+static int each_row(struct db_reading *r, const char *table, const char *columns, row_fn fn)
+{
+	sqlite3_stmt *stmt = NULL;
+	int got = 0;
+
+	if (!db_reading_has(r, table))
+		return 0;
+	char *sql = xasprintf("SELECT %s FROM %s", columns, table);
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &stmt, NULL);
+	free(sql);
+	if (rc != SQLITE_OK)
+		got = db_reading_error(r, rc);
+	while (got == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW)
+		got = fn(r, stmt);
+	if (got == 0 && rc != SQLITE_DONE)
+		got = db_reading_error(r, rc);
+	sqlite3_finalize(stmt);
+	return got;
+}
+
+static void set_thread(struct activity *a, uint64_t global)
+{
+	a->place = ACTIVITY_ON_HOST;
+	a->pid = (uint32_t)(global >> 32);
+	a->tid = (uint32_t)global;
+}
+
+static int api_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	sqlite3_int64 type = sqlite3_column_int64(stmt, 2);
+	struct activity a = activity_at(stmt, type == API_TYPE_ACL	 ? ACTIVITY_ACL_API
+					      : type == API_TYPE_RUNTIME ? ACTIVITY_RUNTIME_API
+									 : ACTIVITY_API);
+
+	set_thread(&a, u64(stmt, 3));
+	a.correlation = u64(stmt, 4);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.name);
+	return got < 0 ? got : tell(r, &a);
+}
+
+static int communication_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_COMMUNICATION);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 2), &a.name);
+
+	if (got == 0)
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 3), &a.detail);
+	if (got == 0)
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 4), &a.more);
+	a.data_type = (uint16_t)sqlite3_column_int64(stmt, 5);
+	a.amount = u64(stmt, 6);
+	a.device = u32(stmt, 7);
+	a.correlation = u64(stmt, 8);
+	return got < 0 ? got : tell(r, &a);
+}
+
+/* Kept for the device's half, whose texts they are. */
+static int mark_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_MARKER);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 3), &a.name);
+
+	if (got == 0)
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+	if (got < 0)
+		return got;
+	set_thread(&a, u64(stmt, 4));
+	a.flag = sqlite3_column_int64(stmt, 2) == MSTX_TYPE_RANGE ? ACTIVITY_MARK_START
+								  : ACTIVITY_MARK_INSTANT;
+	a.correlation = u64(stmt, 6) - ACTIVITY_MARK_OFFSET;
+	r->mark_texts = xgrow(r->mark_texts, &r->marks_cap, r->nmarks + 1, sizeof(*r->mark_texts));
+	r->mark_texts[r->nmarks][0] = a.name;
+	r->mark_texts[r->nmarks][1] = a.detail;
+	hmap_put(&r->marks, a.correlation, r->nmarks++);
+	return tell(r, &a);
+}
+
+static int device_mark(struct db_reading *r, struct activity *a)
+{
+	a->kind = ACTIVITY_MARKER;
+	a->flag = a->start_ns == a->end_ns ? ACTIVITY_MARK_INSTANT : ACTIVITY_MARK_START;
+	a->correlation -= ACTIVITY_MARK_OFFSET;
+	uint64_t mark = hmap_get(&r->marks, a->correlation);
+	a->name = mark == HMAP_NONE ? "" : r->mark_texts[mark][0];
+	a->detail = mark == HMAP_NONE ? "default" : r->mark_texts[mark][1];
+	return tell(r, a);
+}
+
+static int next_info(struct db_reading *r)
+{
+	int rc = sqlite3_step(r->info);
+
+	r->info_there = rc == SQLITE_ROW;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : db_reading_error(r, rc);
+}
+
+static int load_infos(struct db_reading *r)
+{
+	int got = 0;
+
+	r->infos_loaded = true;
+	sqlite3_reset(r->info);
+	for (got = next_info(r); got == 0 && r->info_there; got = next_info(r))
+		if (u64(r->info, 1) != HMAP_NONE) /* no text has that number */
+			hmap_put(&r->infos, u64(r->info, 0), u64(r->info, 1));
+	return got;
+}
+
+/* The name of the kernel that a task ran; its type where nobody says. */
+static int find_kernel(struct db_reading *r, uint64_t task, struct activity *a)
+{
+	int got = 0;
+
+	a->name = a->detail;
+	if (!r->info)
+		return 0;
+	if (!r->infos_loaded && r->info_there && u64(r->info, 0) == task) {
+		got = db_reading_text(r, sqlite3_column_int64(r->info, 1), &a->name);
+		return got < 0 ? got : next_info(r);
+	}
+	if (!r->infos_loaded)
+		got = load_infos(r);
+	uint64_t name = got < 0 ? HMAP_NONE : hmap_get(&r->infos, task);
+	return name == HMAP_NONE ? got : db_reading_text(r, (int64_t)name, &a->name);
+}
+
+static int task_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_KERNEL);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+
+	if (got < 0)
+		return got;
+	a.device = u32(stmt, 2);
+	a.correlation = u64(stmt, 3);
+	a.stream = u32(stmt, 6);
+	/* Without texts a mark is known by its id. */
+	if (a.detail == r->mark_type ||
+	    (r->about->nameless && a.correlation >= ACTIVITY_MARK_OFFSET &&
+	     hmap_get(&r->marks, a.correlation - ACTIVITY_MARK_OFFSET) != HMAP_NONE))
+		return device_mark(r, &a);
+	got = find_kernel(r, u64(stmt, 4), &a);
+	return got < 0 ? got : tell(r, &a);
+}
+
+static int hccl_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = activity_at(stmt, ACTIVITY_HCCL);
+	int got = db_reading_text(r, sqlite3_column_int64(stmt, 4), &a.name);
+
+	if (got == 0)
+		got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+	a.device = u32(stmt, 2);
+	a.stream = u32(stmt, 3);
+	a.amount = u64(stmt, 6);
+	return got < 0 ? got : tell(r, &a);
+}
+
+static struct activity bytes_at(sqlite3_stmt *stmt, uint8_t kind)
+{
+	struct activity a = activity_at(stmt, kind);
+
+	a.device = u32(stmt, 2);
+	a.stream = u32(stmt, 3);
+	a.correlation = u64(stmt, 4);
+	a.amount = u64(stmt, 5);
+	return a;
+}
+
+static int memory_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = bytes_at(stmt, ACTIVITY_MEMORY);
+
+	a.flag = sqlite3_column_int64(stmt, 6) != 0;
+	a.number = u64(stmt, 7);
+	return tell(r, &a);
+}
+
+static int set_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = bytes_at(stmt, ACTIVITY_MEMSET);
+
+	a.number = u64(stmt, 6);
+	a.async = sqlite3_column_int64(stmt, 7) != 0;
+	return tell(r, &a);
+}
+
+static int copy_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	struct activity a = bytes_at(stmt, ACTIVITY_MEMCPY);
+
+	a.flag = (uint8_t)sqlite3_column_int64(stmt, 6);
+	a.async = sqlite3_column_int64(stmt, 7) != 0;
+	return tell(r, &a);
+}
+
+static int session_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	r->about->start_ns = u64(stmt, 0);
+	r->about->end_ns = u64(stmt, 1);
+	return 0;
+}
+
+static int rank_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	sqlite3_int64 rank = sqlite3_column_int64(stmt, 0);
+
+	if (rank >= 0 && rank <= INT32_MAX)
+		r->about->rank = (int32_t)rank;
+	return 0;
+}
+
+static int loss_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	r->about->lost += u64(stmt, 0);
+	return 0;
+}
+
+/* Not every file of ours has this column. */
+static void read_end(struct db_reading *r)
+{
+	sqlite3_stmt *stmt = NULL;
+
+	if (sqlite3_prepare_v2(r->db, "SELECT closed FROM ACTIVITY_LOSS", -1, &stmt, NULL) ==
+		    SQLITE_OK &&
+	    sqlite3_step(stmt) == SQLITE_ROW)
+		r->about->end =
+			sqlite3_column_int64(stmt, 0) ? ACTIVITY_END_THERE : ACTIVITY_END_MISSING;
+	sqlite3_finalize(stmt);
+}
+
+static int meta_row(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	const char *name = (const char *)sqlite3_column_text(stmt, 0);
+	const char *value = (const char *)sqlite3_column_text(stmt, 1);
+
+	if (name && value && !strcmp(name, "parallel_group_info")) {
+		free(r->about->groups);
+		r->about->groups = xstrdup(value);
+	}
+	return 0;
+}
+
+/* Marks come before tasks, which have their texts from them. */
+static const struct {
+	const char *table, *columns;
+	row_fn fn;
+} tables[] = {
+	{"SESSION_TIME_INFO", "startTimeNs,endTimeNs", session_row},
+	{"RANK_DEVICE_MAP", "rankId", rank_row},
+	{"META_DATA", "name,value", meta_row},
+	{"ACTIVITY_LOSS", "lost", loss_row},
+	{"MSTX_EVENTS", "startNs,endNs,eventType,message,globalTid,domainId,connectionId",
+	 mark_row},
+	{"CANN_API", "startNs,endNs,type,globalTid,connectionId,name", api_row},
+	{"TASK", "startNs,endNs,deviceId,connectionId,globalTaskId,taskType,streamId", task_row},
+	{"COMMUNICATION_OP",
+	 "startNs,endNs,opType,groupName,algType,dataType,count,deviceId,connectionId",
+	 communication_row},
+	{"HCCL", "startNs,endNs,deviceId,streamId,name,groupName,bytesPerSecond", hccl_row},
+	{"MEMORY_OP", "startNs,endNs,deviceId,streamId,connectionId,bytes,operation,address",
+	 memory_row},
+	{"MEMSET", "startNs,endNs,deviceId,streamId,connectionId,bytes,value,isAsync", set_row},
+	{"MEMCPY", "startNs,endNs,deviceId,streamId,connectionId,bytes,copyKind,isAsync", copy_row},
+};
+#define NTABLES (sizeof(tables) / sizeof(tables[0]))
+
+static int begin_infos(struct db_reading *r)
+{
+	static const char sql[] = "SELECT globalTaskId,name FROM COMPUTE_TASK_INFO";
+
+	if (!db_reading_has(r, "COMPUTE_TASK_INFO"))
+		return 0;
+	int rc = sqlite3_prepare_v2(r->db, sql, -1, &r->info, NULL);
+	return rc == SQLITE_OK ? next_info(r) : db_reading_error(r, rc);
+}
+
+static int read_all(struct db_reading *r)
+{
+	bool any = false;
+	int got = db_reading_open(r);
+
+	for (unsigned i = 0; got == 0 && i < NTABLES && !any; i++)
+		any = db_reading_has(r, tables[i].table);
+	if (got == 0 && !any)
+		got = activity_read_refuse(
+			r->path, "it is a DB of something else, with none of their tables", r->err);
+	/* all of it as of one moment, however many tables there are */
+	if (got == 0 && sqlite3_exec(r->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
+		got = db_reading_error(r, SQLITE_IOERR);
+	if (got == 0)
+		got = db_reading_texts(r);
+	if (got == 0 && db_reading_has(r, "ACTIVITY_LOSS"))
+		read_end(r);
+	if (got == 0)
+		got = begin_infos(r);
+	for (unsigned i = 0; got == 0 && i < NTABLES; i++)
+		got = each_row(r, tables[i].table, tables[i].columns, tables[i].fn);
+	return got;
+}
+
+int activity_read_db(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
+		     struct err *err)
+{
+	struct db_reading r = {.path = path, .fn = fn, .arg = arg, .about = about, .err = err};
+	int got = read_all(&r);
+
+	sqlite3_finalize(r.text);
+	sqlite3_finalize(r.info);
+	sqlite3_close(r.db);
+	hmap_release(&r.texts);
+	hmap_release(&r.marks);
+	hmap_release(&r.infos);
+	free(r.mark_texts);
+	buf_release(&r.scratch);
+	return got;
+}

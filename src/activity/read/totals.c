@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "activity/read/totals.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+
+#define TIDY_AT 65536 /* spans; and whenever there are twice as many as after the last time */
+
+/* What has no name of its own; the same pointer for the same text. */
+static const char *copy_name(const struct activity *a)
+{
+	static const char *const kinds[] = {"memcpy",	   "memcpy HtoH", "memcpy HtoD",
+					    "memcpy DtoH", "memcpy DtoD", "memcpy default"};
+
+	if (a->kind == ACTIVITY_MEMSET)
+		return "memset";
+	if (a->kind == ACTIVITY_MEMORY)
+		return a->flag ? "release" : "allocate";
+	return kinds[a->flag < sizeof(kinds) / sizeof(kinds[0]) ? a->flag : 0];
+}
+
+static struct sum_name *find_name(struct activity_sum *s, const struct activity *a)
+{
+	bool grouped = a->kind == ACTIVITY_COMMUNICATION || a->kind == ACTIVITY_HCCL;
+	const char *name = a->kind == ACTIVITY_MEMCPY || a->kind == ACTIVITY_MEMSET ||
+					   a->kind == ACTIVITY_MEMORY
+				   ? copy_name(a)
+				   : a->name;
+	const char *group = grouped ? a->detail : "";
+	const uint64_t key[3] = {(uintptr_t)name, grouped ? (uintptr_t)group : 0, a->kind};
+	uint64_t hash = XXH3_64bits(key, sizeof(key));
+	uint64_t i = hmap_get(&s->by_name, hash);
+
+	if (i != HMAP_NONE)
+		return &s->names[i];
+	hmap_put(&s->by_name, hash, s->nnames);
+	s->names = xgrow(s->names, &s->names_cap, s->nnames + 1, sizeof(*s->names));
+	s->names[s->nnames] = (struct sum_name){.name = name, .group = group, .kind = a->kind};
+	return &s->names[s->nnames++];
+}
+
+static struct sum_device *find_device(struct sum_rank *r, uint32_t device)
+{
+	for (size_t i = r->ndevices; i-- > 0;)
+		if (r->devices[i].device == device)
+			return &r->devices[i];
+	if (r->ndevices >= SPLIT_MAX_DEVICES)
+		return NULL;
+	r->devices = xgrow(r->devices, &r->devices_cap, r->ndevices + 1, sizeof(*r->devices));
+	r->devices[r->ndevices] = (struct sum_device){.device = device};
+	return &r->devices[r->ndevices++];
+}
+
+/* Neighbours that touch become one, whenever there may be many of them. */
+static void add_span(struct spans *s, const struct activity *a)
+{
+	spans_add(s, a->start_ns, a->end_ns);
+	if (s->n >= TIDY_AT && (s->n & (s->n - 1)) == 0)
+		spans_tidy(s);
+}
+
+static int on_activity(void *arg, const struct activity *a)
+{
+	struct activity_sum *s = arg;
+	struct sum_rank *r = &s->ranks[s->current];
+	uint64_t ns = a->end_ns > a->start_ns ? a->end_ns - a->start_ns : 0;
+	struct sum_name *n = find_name(s, a);
+	enum split_part part = split_part_of(a);
+
+	r->kinds |= UINT64_C(1) << a->kind;
+	s->kind_count[a->kind]++;
+	s->kind_ns[a->kind] += ns;
+	n->calls++;
+	n->total_ns += ns;
+	n->amount += a->amount;
+	n->max_ns = ns > n->max_ns ? ns : n->max_ns;
+	histogram_add(&n->times, ns);
+	if (!r->first_ns || a->start_ns < r->first_ns)
+		r->first_ns = a->start_ns;
+	if (a->end_ns > r->last_ns)
+		r->last_ns = a->end_ns;
+	struct sum_device *d = part == SPLIT_IDLE ? NULL : find_device(r, a->device);
+	if (d)
+		add_span(&d->work[part], a);
+	return 0;
+}
+
+static void add_about(struct activity_sum *s, struct sum_rank *r,
+		      const struct activity_about *about)
+{
+	struct sum_rank *same = NULL;
+
+	for (size_t i = 0; i < s->current && about->pid; i++)
+		if (s->ranks[i].pid == about->pid && s->ranks[i].rank == about->rank &&
+		    !strcmp(s->ranks[i].format, about->format))
+			same = &s->ranks[i];
+	r->format = about->format;
+	r->pid = about->pid;
+	r->rank = about->rank;
+	r->files = 1;
+	r->activities = about->activities;
+	r->lost = about->lost;
+	r->rotated_files = about->rotated_files;
+	r->skipped = about->skipped;
+	r->torn = about->torn;
+	r->nameless = about->nameless;
+	r->end = about->end;
+	r->end_of_ns = r->first_ns;
+	if (!same)
+		return;
+	/* Files of one session follow each other, and only the last has an end. That one may hold
+	 * nothing else. */
+	if (r->first_ns ? r->first_ns >= same->end_of_ns : r->end == ACTIVITY_END_THERE) {
+		same->end = r->end;
+		same->end_of_ns = r->first_ns ? r->first_ns : same->end_of_ns;
+	}
+	same->files++;
+	same->activities += r->activities;
+	same->lost += r->lost;
+	same->rotated_files += r->rotated_files;
+	same->kinds |= r->kinds;
+	same->skipped += r->skipped;
+	same->torn |= r->torn;
+	same->nameless |= r->nameless;
+	if (r->first_ns && (!same->first_ns || r->first_ns < same->first_ns))
+		same->first_ns = r->first_ns;
+	if (r->last_ns > same->last_ns)
+		same->last_ns = r->last_ns;
+	for (size_t i = 0; i < r->ndevices; i++) {
+		struct sum_device *to = find_device(same, r->devices[i].device);
+
+		for (unsigned p = 0; p < SPLIT_IDLE; p++) {
+			struct spans *from = &r->devices[i].work[p];
+
+			for (size_t k = 0; to && k < from->n; k++)
+				spans_add(&to->work[p], from->at[k].start, from->at[k].end);
+			spans_release(from);
+		}
+	}
+	free(r->devices);
+	s->nranks--;
+}
+
+int activity_sum_file(struct activity_sum *s, const char *path, struct err *err)
+{
+	struct activity_about about = {.rank = -1};
+
+	s->ranks = xgrow(s->ranks, &s->ranks_cap, s->nranks + 1, sizeof(*s->ranks));
+	s->current = s->nranks++;
+	s->ranks[s->current] = (struct sum_rank){.rank = -1, .format = ""};
+	int r = activity_read(path, on_activity, s, &about, err);
+	if (r == 0)
+		add_about(s, &s->ranks[s->current], &about);
+	activity_about_release(&about);
+	return r;
+}
+
+/* Compute counts first, then communication that is not hidden behind it, then copies. */
+static void split_device(const struct sum_rank *r, struct sum_device *d)
+{
+	uint64_t all = r->last_ns - r->first_ns, busy = 0;
+	struct spans seen = {0}, next = {0}, rest = {0};
+
+	for (unsigned p = 0; p < SPLIT_IDLE; p++) {
+		spans_tidy(&d->work[p]);
+		uint64_t whole = spans_length(&d->work[p]);
+
+		spans_minus(&d->work[p], &seen, &rest);
+		d->part_ns[p] = spans_length(&rest);
+		busy += d->part_ns[p];
+		if (p == SPLIT_COMM)
+			d->hidden_ns = whole - d->part_ns[p];
+		spans_union(&seen, &d->work[p], &next);
+		struct spans swap = seen;
+		seen = next;
+		next = swap;
+	}
+	d->part_ns[SPLIT_IDLE] = all > busy ? all - busy : 0;
+	spans_release(&seen);
+	spans_release(&next);
+	spans_release(&rest);
+}
+
+static int by_total(const void *a, const void *b)
+{
+	const struct sum_name *x = a, *y = b;
+
+	if (x->total_ns != y->total_ns)
+		return x->total_ns > y->total_ns ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct sum_rank *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+static int by_device(const void *a, const void *b)
+{
+	const struct sum_device *x = a, *y = b;
+
+	return x->device < y->device ? -1 : x->device > y->device;
+}
+
+/* Both kinds tell of the same collectives where both were asked for. */
+static void mark_again(struct activity_sum *s)
+{
+	const uint64_t hccl = UINT64_C(1) << ACTIVITY_HCCL;
+	const uint64_t both = hccl | UINT64_C(1) << ACTIVITY_COMMUNICATION;
+
+	for (size_t i = 0; i < s->nranks; i++)
+		if ((s->ranks[i].kinds & both) == hccl)
+			return; /* of this process nothing else tells of them */
+	for (size_t i = 0; i < s->nnames; i++)
+		s->names[i].again =
+			s->names[i].kind == ACTIVITY_HCCL && s->kind_count[ACTIVITY_COMMUNICATION];
+}
+
+void activity_sum_finish(struct activity_sum *s)
+{
+	mark_again(s);
+	if (s->nnames)
+		qsort(s->names, s->nnames, sizeof(*s->names), by_total);
+	if (s->nranks)
+		qsort(s->ranks, s->nranks, sizeof(*s->ranks), by_rank);
+	for (size_t i = 0; i < s->nranks; i++) {
+		struct sum_rank *r = &s->ranks[i];
+
+		for (size_t d = 0; d < r->ndevices; d++)
+			split_device(r, &r->devices[d]);
+		if (r->ndevices)
+			qsort(r->devices, r->ndevices, sizeof(*r->devices), by_device);
+	}
+}
+
+uint64_t sum_p99_ns(const struct sum_name *n)
+{
+	uint64_t p99 = histogram_quantile(&n->times, 0.99);
+
+	return p99 < n->max_ns ? p99 : n->max_ns;
+}
+
+bool sum_is_work(const struct sum_name *n)
+{
+	struct activity a = {.kind = n->kind, .name = n->name};
+
+	return !n->again && split_part_of(&a) != SPLIT_IDLE;
+}
+
+void activity_sum_release(struct activity_sum *s)
+{
+	for (size_t i = 0; i < s->nnames; i++)
+		histogram_release(&s->names[i].times);
+	for (size_t i = 0; i < s->nranks; i++) {
+		struct sum_rank *r = &s->ranks[i];
+
+		for (size_t d = 0; d < r->ndevices; d++)
+			for (unsigned p = 0; p < SPLIT_IDLE; p++)
+				spans_release(&r->devices[d].work[p]);
+		free(r->devices);
+	}
+	free(s->names);
+	free(s->ranks);
+	hmap_release(&s->by_name);
+	*s = (struct activity_sum){0};
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The answer in words: what matters first, then tables. */
+#include "activity/steps/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "activity/steps/missing.h"
+#include "base/text/plain_words.h"
+#include "base/text/printable.h"
+#include "unwind/symbols/demangle.h"
+
+#define NAME_COLUMNS 60
+
+static double percent(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static double ms(uint64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
+static void capital(struct buf *out, size_t at)
+{
+	if (out->len > at && out->data[at] >= 'a' && out->data[at] <= 'z')
+		out->data[at] = (char)(out->data[at] - 'a' + 'A');
+}
+
+/* --- the words --- */
+
+static const struct split_rank *longest(const struct split_job *j)
+{
+	const struct split_rank *r = j->ranks[0];
+
+	for (size_t i = 1; i < j->nranks; i++)
+		if (j->ranks[i]->nsteps > r->nsteps)
+			r = j->ranks[i];
+	return r;
+}
+
+static void say_which(const struct split_job *j, struct buf *out)
+{
+	const struct split_rank *r = longest(j);
+
+	if (!r->nsteps)
+		buf_add_str(out, "No step");
+	else if (r->steps[0].number == SPLIT_NO_NUMBER)
+		buf_add_str(out, "The time of the trace");
+	else if (r->nsteps == 1)
+		buf_addf(out, "Step %llu", (unsigned long long)r->steps[0].number);
+	else
+		buf_addf(out, "Steps %llu to %llu", (unsigned long long)r->steps[0].number,
+			 (unsigned long long)r->steps[r->nsteps - 1].number);
+	buf_add_str(out, " of ");
+	words_of(out, j->nranks, "rank");
+}
+
+static void say_split(const struct split_job *j, struct buf *out)
+{
+	const struct split_times *m = &j->mean;
+
+	say_which(j, out);
+	if (!m->step_ns) {
+		buf_add_str(out, ": no step was traced from its beginning to its end.\n");
+		return;
+	}
+	buf_add_str(out, ": a step takes ");
+	words_time(out, m->step_ns);
+	buf_addf(out,
+		 ": %.1f %% compute, %.1f %% communication that no compute hides, %.1f %% copies, "
+		 "%.1f %% idle.\n",
+		 percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
+		 percent(m->part_ns[SPLIT_COMM], m->step_ns),
+		 percent(m->part_ns[SPLIT_COPY], m->step_ns),
+		 percent(m->part_ns[SPLIT_IDLE], m->step_ns));
+	if (m->comm_ns) {
+		buf_add_str(out, "Communication takes ");
+		words_time(out, m->comm_ns);
+		buf_addf(out, " of a step; %.1f %% of it runs behind compute.\n", split_overlap(m));
+	}
+}
+
+static void say_why(const struct split_job *j, struct buf *out)
+{
+	const struct split_slowest *s = &j->slowest;
+	static const char *const words[SPLIT_PARTS] = {
+		[SPLIT_COMPUTE] = "it computes",
+		[SPLIT_COMM] = "it communicates",
+		[SPLIT_COPY] = "it copies",
+		[SPLIT_IDLE] = "its device has nothing to do for",
+	};
+
+	buf_addf(out, "The reason: %s ", words[s->why]);
+	words_time(out, s->why_ns);
+	buf_add_str(out, " of a step, the others ");
+	words_time(out, s->why_others_ns);
+	if (s->kernel) {
+		buf_add_str(out, "; most of the difference is in ");
+		demangle_add_name(out, s->kernel, NAME_COLUMNS);
+		buf_add_str(out, " (");
+		words_time(out, s->kernel_ns);
+		buf_add_str(out, ", others ");
+		words_time(out, s->kernel_others_ns);
+		buf_add_char(out, ')');
+	}
+	if (s->why == SPLIT_IDLE)
+		buf_add_str(out, ": its host does not launch in time");
+	buf_add_str(out, ".\n");
+}
+
+static void say_slowest(const struct split_job *j, struct buf *out)
+{
+	const struct split_slowest *s = &j->slowest;
+	size_t at = out->len;
+
+	if (s->verdict < SPLIT_EVEN)
+		return;
+	if (s->common) {
+		buf_add_str(out, "in the ");
+		words_of(out, s->common, "whole step");
+		buf_add_str(out, " that all of them have, ");
+	}
+	if (s->verdict == SPLIT_EVEN) {
+		buf_add_str(out, "no rank is notably slower than the others.\n");
+		capital(out, at);
+		return;
+	}
+	split_row_label(&j->rows[s->row], out);
+	capital(out, at);
+	if (s->verdict == SPLIT_SLOW_STEPS) {
+		buf_add_str(out, " is the slowest: its steps take ");
+		words_time(out, s->ns);
+		buf_add_str(out, ", those of the others ");
+	} else {
+		buf_add_str(out, " is the slowest: the others wait for it in communication. It "
+				 "spends ");
+		words_time(out, s->ns);
+		buf_add_str(out, " of a step outside of that, the others ");
+	}
+	words_time(out, s->others_ns);
+	buf_add_str(out, " (");
+	words_time(out, s->ns - s->others_ns);
+	buf_addf(out, ", %.1f %% of a step more).\n",
+		 percent(s->ns - s->others_ns, j->mean.step_ns));
+	say_why(j, out);
+}
+
+static void add_lines(struct buf *out, const char *text)
+{
+	while (text && *text) {
+		size_t len = strcspn(text, "\n");
+
+		text_add_printable(out, text, len);
+		buf_add_char(out, '\n');
+		text += len + (text[len] == '\n');
+	}
+}
+
+/* "Rank 3", at the beginning of a line. */
+static void say_rank(const struct split_rank *r, struct buf *out)
+{
+	struct split_row row = {.rank = r, .device = r->devices};
+	size_t at = out->len;
+
+	split_row_label(&row, out);
+	capital(out, at);
+}
+
+static bool is_judged(const struct split_job *j, const struct split_rank *r)
+{
+	for (size_t i = 0; i < j->nrows; i++)
+		if (j->rows[i].rank == r && j->rows[i].judged)
+			return true;
+	return false;
+}
+
+#define INCOMPLETE_SHOWN 8
+
+/* Before what is said below, which is not about these, or only about a part of their steps. */
+static void say_incomplete(const struct split_job *j, struct buf *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		const struct split_rank *r = j->ranks[i];
+
+		if (split_rank_is_complete(r) || n++ >= INCOMPLETE_SHOWN)
+			continue;
+		say_rank(r, out);
+		buf_add_str(out, ": ");
+		demangle_add_name(
+			out, *r->note ? r->note : "its trace does not go to the end of its steps",
+			400);
+		buf_add_str(out, j->nranks > 1 && !is_judged(j, r)
+					 ? ". It is not compared with the others.\n"
+					 : ".\n");
+	}
+	if (n > INCOMPLETE_SHOWN)
+		buf_addf(out, "So are the traces of %zu more: %zu of %zu are not complete.\n",
+			 n - INCOMPLETE_SHOWN, n, j->nranks);
+}
+
+static void say_notes(const struct split_job *j, struct buf *out)
+{
+	uint64_t lost = 0, left_out = 0, bare = 0;
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		const struct split_rank *r = j->ranks[i];
+
+		lost += r->lost;
+		left_out += r->left_out;
+		bare += !r->ndevices;
+		if (!*r->note || !split_rank_is_complete(r))
+			continue;
+		say_rank(r, out);
+		buf_add_str(out, ": ");
+		demangle_add_name(out, r->note, 400);
+		buf_add_char(out, '\n');
+	}
+	if (lost) {
+		words_of(out, lost, "record");
+		buf_add_str(out, " could not be told and are missing: times are lower bounds.\n");
+	}
+	if (left_out) {
+		words_of(out, left_out, "record");
+		buf_add_str(out, " had no place in the trace: ask for fewer steps.\n");
+	}
+	if (bare) {
+		words_of(out, bare, "rank");
+		buf_add_str(out, " told no work of a device");
+		buf_add_str(out, bare < j->nranks ? ", and cannot be compared with the others.\n"
+						  : ".\n");
+	}
+	add_lines(out, j->notes);
+}
+
+/* --- tables --- */
+
+static void add_overlap(struct buf *out, const struct split_times *t)
+{
+	if (t->comm_ns)
+		buf_addf(out, " %8.1f %%", split_overlap(t));
+	else
+		buf_addf(out, " %10s", "-");
+}
+
+static void add_times(struct buf *out, const struct split_times *t)
+{
+	buf_addf(out, " %11.3f", ms(t->step_ns));
+	for (unsigned p = 0; p < SPLIT_PARTS; p++)
+		buf_addf(out, " %11.3f", ms(t->part_ns[p]));
+	add_overlap(out, t);
+	buf_add_char(out, '\n');
+}
+
+#define TIMES_HEAD "     step ms     compute       comm.        copy        idle      hidden\n"
+
+static void rest_of(struct buf *out, size_t shown, size_t all)
+{
+	if (shown < all)
+		buf_addf(out, "... and %zu more\n", all - shown);
+}
+
+static void table_ranks(const struct split_job *j, unsigned top, struct buf *out)
+{
+	size_t n = j->nrows < top ? j->nrows : top;
+
+	buf_add_str(out, "\nRanks (means of a step; comm.: what no compute hides; hidden: how much "
+			 "it does)\n"
+			 "  rank        pid device steps" TIMES_HEAD);
+	for (size_t i = 0; i < n; i++) {
+		const struct split_row *row = &j->rows[i];
+
+		if (row->rank->rank >= 0)
+			buf_addf(out, "%6d", row->rank->rank);
+		else
+			buf_addf(out, "%6s", "?");
+		buf_addf(out, " %10u", row->rank->pid);
+		if (row->device)
+			buf_addf(out, " %6u", row->device->device);
+		else
+			buf_addf(out, " %6s", "-");
+		buf_addf(out, " %5u", row->steps);
+		add_times(out, &row->mean);
+	}
+	rest_of(out, n, j->nrows);
+}
+
+/* Mean over the rows that have this step; *out_slow: the one that took longest. */
+static bool step_mean(const struct split_job *j, uint64_t number, struct split_times *out,
+		      const struct split_row **out_slow)
+{
+	uint64_t n = 0, most = 0;
+
+	*out = (struct split_times){0};
+	*out_slow = NULL;
+	for (size_t i = 0; i < j->nrows; i++) {
+		const struct split_row *row = &j->rows[i];
+
+		for (size_t k = 0; k < row->rank->nsteps; k++) {
+			const struct split_step *s = &row->rank->steps[k];
+			uint64_t ns = s->end_ns - s->start_ns;
+			struct split_times bare = {.step_ns = ns, .part_ns = {[SPLIT_IDLE] = ns}};
+
+			if (s->number != number || !s->whole)
+				continue;
+			split_times_add(out, row->device ? &row->device->steps[k] : &bare);
+			n++;
+			if (ns >= most) {
+				most = ns;
+				*out_slow = row;
+			}
+		}
+	}
+	if (!n)
+		return false;
+	out->step_ns /= n;
+	out->comm_ns /= n;
+	for (unsigned p = 0; p < SPLIT_PARTS; p++)
+		out->part_ns[p] /= n;
+	return true;
+}
+
+static void table_steps(const struct split_job *j, unsigned top, struct buf *out)
+{
+	const struct split_rank *r = longest(j);
+	size_t n = r->nsteps < top ? r->nsteps : top;
+
+	if (r->nsteps && r->steps[0].number == SPLIT_NO_NUMBER)
+		return;
+	buf_add_str(out, "\nSteps (means of all ranks)\n          step" TIMES_HEAD);
+	for (size_t i = 0; i < n; i++) {
+		struct split_times t;
+		const struct split_row *slow;
+
+		if (!step_mean(j, r->steps[i].number, &t, &slow))
+			continue;
+		buf_addf(out, "%14llu", (unsigned long long)r->steps[i].number);
+		add_times(out, &t);
+	}
+	rest_of(out, n, r->nsteps);
+}
+
+static void table_kernels(const struct split_job *j, unsigned top, struct buf *out)
+{
+	size_t n = j->nsums < top ? j->nsums : top;
+
+	if (!j->nsums)
+		return;
+	buf_add_str(out, "\nWhat took the time of the devices (all ranks; p99: the highest of a "
+			 "rank)\n   share       calls    total ms     mean us      p99 us  part"
+			 "           name\n");
+	for (size_t i = 0; i < n; i++) {
+		const struct split_sum *s = &j->sums[i];
+
+		buf_addf(out, "%6.1f %% %11llu %11.3f %11.1f %11.1f  %-14s ",
+			 percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
+			 ms(s->total_ns), (double)s->total_ns / 1e3 / (double)s->calls,
+			 (double)s->p99_ns / 1e3, split_part_name(s->part));
+		demangle_add_name(out, s->name, 2 * NAME_COLUMNS);
+		buf_add_char(out, '\n');
+	}
+	rest_of(out, n, j->nsums);
+}
+
+static void say_answer(const struct split_job *j, struct buf *out)
+{
+	split_missing_say(j, out);
+	say_incomplete(j, out);
+	say_split(j, out);
+	say_slowest(j, out);
+	say_notes(j, out);
+}
+
+static void add_tables(const struct split_job *j, unsigned top, struct buf *out)
+{
+	table_ranks(j, top, out);
+	table_steps(j, top, out);
+	table_kernels(j, top, out);
+}
+
+static void say_job(const struct split_job *j, size_t i, struct buf *out)
+{
+	const struct split_rank *r = j->jobs[i].ranks[0];
+
+	buf_addf(out, "\nJob %zu of %zu", i + 1, j->njobs);
+	if (*r->job || *r->parent) {
+		buf_add_str(out, *r->job ? " (" : " (started by ");
+		demangle_add_name(out, *r->job ? r->job : r->parent, NAME_COLUMNS);
+		buf_add_char(out, ')');
+	}
+	buf_add_char(out, '\n');
+}
+
+/* All answers come first. */
+static void say_jobs(const struct split_job *j, unsigned top, struct buf *out)
+{
+	buf_addf(out, "These are %zu jobs in one trace. Each is judged by itself.\n", j->njobs);
+	add_lines(out, j->notes);
+	for (size_t i = 0; i < j->njobs; i++) {
+		say_job(j, i, out);
+		say_answer(&j->jobs[i], out);
+	}
+	for (size_t i = 0; i < j->njobs; i++) {
+		say_job(j, i, out);
+		add_tables(&j->jobs[i], top, out);
+	}
+}
+
+void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
+{
+	bool several = j->slowest.verdict == SPLIT_SEVERAL_JOBS;
+
+	if (!j->nranks) {
+		buf_add_str(out, "There is no trace of a rank.\n");
+		return;
+	}
+	if (several && j->njobs) {
+		say_jobs(j, top, out);
+		return;
+	}
+	if (several)
+		buf_add_str(out, "Ranks come more than once: these are several jobs, which cannot "
+				 "be told apart here. Nothing is compared; trace one of them with "
+				 "--pids or --job-id.\n");
+	say_answer(j, out);
+	add_tables(j, top, out);
+}

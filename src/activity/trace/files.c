@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The files of a trace: a directory of its own, which gets its name when all is in it. Whoever
+ * kills the recorder meanwhile leaves nothing but a hidden directory, which the next trace there
+ * removes.
+ */
+#define LOG_AREA "trace"
+#include "activity/steps/files.h"
+#include "activity/trace/trace_impl.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FILE_MODE 0640
+#define NS_PER_S 1000000000u
+#define NS_PER_MS 1000000u
+
+/* --- activities --- */
+
+static int by_start(const void *a, const void *b)
+{
+	const struct activity *x = a, *y = b;
+
+	return x->start_ns < y->start_ns ? -1 : x->start_ns > y->start_ns;
+}
+
+static int put_all(struct trace_state *t, const struct activity_writer_ops *ops,
+		   struct activity_writer *w, const struct activity *list, size_t n,
+		   struct err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct activity *a = &list[i];
+
+		if (!trace_wanted(t, a) || trace_belongs(t, a) != TRACE_IN)
+			continue;
+		/* Memory is in the timeline as the sum of it. */
+		if (a->kind == ACTIVITY_MEMORY && ops == &activity_chrome)
+			continue;
+		int r = ops->put(w, a, err);
+		if (r < 0 && r != -ENOTSUP)
+			return r;
+	}
+	return 0;
+}
+
+/* Marks of records are all there is, or twice what the source tells: except those of Python. */
+static int put_marks(struct trace_state *t, const struct activity_writer_ops *ops,
+		     struct activity_writer *w, struct err *err)
+{
+	for (size_t i = 0; i < t->nmarks; i++) {
+		const struct activity *a = &t->marks[i];
+
+		if ((t->source_marks && !trace_is_gc(a)) || !trace_wanted(t, a))
+			continue;
+		int r = ops->put(w, a, err);
+		if (r < 0 && r != -ENOTSUP)
+			return r;
+	}
+	return 0;
+}
+
+static int write_activities(struct trace_state *t, const struct activity_writer_ops *ops,
+			    const char *dir, const struct split_rank *rank, struct err *err)
+{
+	struct activity_origin who = {t->w->pid, t->w->rank, t->from_ns};
+	struct activity_closing closing = {
+		.end_ns = t->last_ns, .groups = t->w->groups, .lost = t->w->lost + t->left_out};
+	struct activity_writer *w = ops->open(dir, &who, NULL);
+	int r = 0;
+
+	if (!w)
+		return err_set(err, -ENOMEM, "no writer for '%s'", dir);
+	if (ops == &activity_chrome)
+		r = trace_timeline(t, w, rank, err);
+	if (r == 0)
+		r = put_all(t, ops, w, t->held, t->nheld, err);
+	if (r == 0)
+		r = put_marks(t, ops, w, err);
+	int closed = ops->close(w, &closing, r == 0 ? err : NULL);
+	return r < 0 ? r : closed;
+}
+
+/* --- the summary --- */
+
+static int write_json(const struct split_rank *rank, const char *dir, struct err *err)
+{
+	json_t *o = split_rank_json(rank);
+	char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+	char *path = xasprintf("%s/" SPLIT_RANK_FILE, dir);
+	struct buf out = {0};
+	int r;
+
+	json_decref(o);
+	if (text) {
+		buf_addf(&out, "%s\n", text);
+		r = fs_write_atomic(path, &out, FILE_MODE, err);
+	} else {
+		r = err_set(err, -ENOMEM, "out of memory");
+	}
+	buf_release(&out);
+	free(path);
+	free(text);
+	return r;
+}
+
+/* Takes the rank. */
+static int write_words(struct split_rank *rank, const char *dir, struct err *err)
+{
+	struct split_job job = {0};
+	struct buf out = {0};
+	char *path = xasprintf("%s/" SPLIT_RANK_TEXT, dir);
+
+	split_job_add(&job, rank);
+	split_job_judge(&job);
+	split_job_text(&job, SPLIT_TOP, &out);
+	int r = fs_write_atomic(path, &out, FILE_MODE, err);
+	split_job_release(&job);
+	buf_release(&out);
+	free(path);
+	return r;
+}
+
+static int write_memory(struct trace_state *t, const char *dir, struct err *err)
+{
+	struct buf out = {0};
+	char *path = xasprintf("%s/memory.csv", dir);
+
+	trace_memory_csv(t, &out);
+	int r = fs_write_atomic(path, &out, FILE_MODE, err);
+	buf_release(&out);
+	free(path);
+	return r;
+}
+
+static int write_into(struct trace_state *t, const char *dir, struct err *err)
+{
+	trace_calls_end(t);
+	trace_memory_finish(t);
+	if (t->nheld)
+		qsort(t->held, t->nheld, sizeof(*t->held), by_start);
+	trace_python_finish(t);
+	struct split_rank *rank = trace_split(t);
+	int r = write_activities(t, &activity_chrome, dir, rank, err);
+	if (r == 0)
+		r = write_activities(t, &activity_db, dir, rank, err);
+	if (r == 0 && t->w->trace.memory)
+		r = write_memory(t, dir, err);
+	if (r == 0)
+		r = write_json(rank, dir, err);
+	if (r == 0 && t->w->trace.analyse) {
+		r = write_words(rank, dir, err);
+		rank = NULL;
+	}
+	split_rank_free(rank);
+	return r;
+}
+
+/* --- the directory --- */
+
+/* <host>_<pid>_<YYYYmmddHHMMSSmmm>_sonde, in local time. */
+static char *dir_name(const struct trace_state *t, uint64_t ns)
+{
+	char *host = trace_host_name(), when[32] = "";
+	time_t s = (time_t)(ns / NS_PER_S);
+	struct tm tm;
+
+	if (localtime_r(&s, &tm))
+		strftime(when, sizeof(when), "%Y%m%d%H%M%S", &tm);
+	char *name = xasprintf("%s_%u_%s%03u" SPLIT_DIR_SUFFIX, host, t->w->pid, when,
+			       (unsigned)(ns % NS_PER_S / NS_PER_MS));
+	free(host);
+	return name;
+}
+
+/* Gives the complete directory its name: a later one if that is taken. */
+static int give_name(struct trace_state *t, const char *tmp, char **out, struct err *err)
+{
+	uint64_t ns = t->from_ns;
+	int code = -EEXIST;
+
+	for (unsigned i = 0; i < 1000 && (code == -EEXIST || code == -ENOTEMPTY); i++) {
+		char *name = dir_name(t, ns + (uint64_t)i * NS_PER_MS);
+
+		*out = xasprintf("%s/%s", t->parent, name);
+		free(name);
+		if (rename(tmp, *out) == 0)
+			return 0;
+		code = -errno;
+		free(*out);
+	}
+	return err_sys(err, code, "cannot rename '%s'", tmp);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st;
+	(void)flag;
+	(void)ftw;
+	return remove(path);
+}
+
+static void remove_dir(const char *path)
+{
+	nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ".<host>_<pid>_<time>_sonde.<pid of its recorder>.tmp": whose recorder is no more. */
+static bool is_left_over(const char *name, const char *host)
+{
+	const char *at = strstr(name, SPLIT_DIR_SUFFIX ".");
+	size_t len = strlen(host);
+	char *end;
+
+	if (name[0] != '.' || strncmp(name + 1, host, len) || name[1 + len] != '_' || !at)
+		return false;
+	long pid = strtol(at + strlen(SPLIT_DIR_SUFFIX "."), &end, 10);
+	return !strcmp(end, ".tmp") && pid > 1 && pid != getpid() && kill((pid_t)pid, 0) < 0 &&
+	       errno == ESRCH;
+}
+
+static void remove_left_overs(const char *parent)
+{
+	DIR *d = opendir(parent);
+	char *host = trace_host_name();
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (is_left_over(e->d_name, host)) {
+			char *path = xasprintf("%s/%s", parent, e->d_name);
+
+			remove_dir(path);
+			free(path);
+		}
+	if (d)
+		closedir(d);
+	free(host);
+}
+
+/* --- if it cannot be written --- */
+
+static bool leave_words(const char *path, const struct buf *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+		      FILE_MODE);
+	bool left = fd >= 0 && write(fd, text->data, text->len) == (ssize_t)text->len;
+
+	if (fd >= 0)
+		close(fd);
+	return left;
+}
+
+/* The recorder's log goes with the job: whoever looks for the trace finds this instead. What was
+ * half written is gone by now, so there is room for it. */
+static void leave_trouble(const struct trace_state *t, const char *name, const struct err *why)
+{
+	char *path = xasprintf("%s/%s" SPLIT_TROUBLE_SUFFIX, t->parent, name);
+	char *beside = xasprintf("%s" SPLIT_TROUBLE_SUFFIX, t->parent);
+	bool full = why->code == -ENOSPC || why->code == -EDQUOT;
+	struct buf text = {0};
+
+	buf_addf(&text, "The trace of " SPLIT_TROUBLE_REQUEST "%s, process %u", t->request,
+		 t->w->pid);
+	if (t->w->rank >= 0)
+		buf_addf(&text, ", rank %d", t->w->rank);
+	buf_addf(&text, ", was not written: %s. %s, and ask for it again.\n", why->text,
+		 full ? "Make room there" : "Give --log-file a directory that the job can write");
+	if (!leave_words(path, &text) && !leave_words(beside, &text))
+		log_err("not even '%s' can be written", path);
+	buf_release(&text);
+	free(path);
+	free(beside);
+}
+
+int trace_files_write(struct trace_state *t, struct err *err)
+{
+	char *name = dir_name(t, t->from_ns), *final = NULL;
+	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid());
+	struct err late = {0};
+	int r = fs_mkdirs(tmp, err);
+
+	remove_left_overs(t->parent);
+	if (r == 0)
+		r = write_into(t, tmp, err);
+	if (r == 0)
+		r = give_name(t, tmp, &final, err);
+	if (final)
+		log_info("process %u: the trace is in '%s'", t->w->pid, final);
+	else
+		remove_dir(tmp);
+	if (r < 0)
+		leave_trouble(t, name, err);
+	if (r == 0 && t->w->trace.analyse && split_files_write(t->parent, t->request, &late) < 0)
+		log_err("the summary of request %s is not complete: %s", t->request, late.text);
+	free(name);
+	free(tmp);
+	free(final);
+	return r;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The thread that looks: one for all traces that want stacks, since the reader of other processes'
+ * memory has room for one walk at a time; beside the draining, which must not wait for it. It runs
+ * while there is a trace to look for.
+ *
+ * A trace hands its struct trace_python over and gets it back when it is `done`: from the first
+ * until then it belongs to the thread, but for what is atomic.
+ */
+#include "activity/trace/python.h"
+
+#include "base/background.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/sched_latency.h"
+#include "unwind/remote/python.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MS 1000000ull
+#define EVERY_NS (1 * MS)
+#define SHARE 10 /* of a processor, that looking takes at most: one in so many */
+#define REST_MOST_NS (100 * MS)
+#define TRY_NS (20 * MS) /* between two attempts to find Python, or to be let in */
+
+struct trace_python {
+	struct trace_python *next;
+	pid_t pid;
+	_Atomic uint64_t from_ns, to_ns; /* of the steps */
+	_Atomic bool stop;
+	bool done; /* with the lock */
+	struct python_process *process; /* NULL: not there yet */
+	uint64_t try_ns;
+	bool captured; /* in this round */
+	struct seen seen;
+	struct err why; /* there is nothing to be seen */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct trace_python *fresh; /* that the thread has not taken yet */
+	bool runs;
+} looker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static _Atomic uint32_t *ask_word;
+
+void trace_python_ask_through(_Atomic uint32_t *word)
+{
+	ask_word = word;
+}
+
+/* --- one process --- */
+
+static bool is_over(const struct trace_python *p)
+{
+	return atomic_load(&p->stop) || p->seen.last_ns >= atomic_load(&p->to_ns);
+}
+
+/* What may pass: Python begins later than the process, and it lets us in when it has the order. */
+static bool may_pass(int code)
+{
+	return code == -EAGAIN || code == -EPERM;
+}
+
+static void ask_to_be_let_in(const struct trace_python *p, int code)
+{
+	uint32_t nobody = 0;
+
+	/* Another process may be asked at the moment: then the next time. */
+	if (code == -EPERM && ask_word)
+		atomic_compare_exchange_strong(ask_word, &nobody, (uint32_t)p->pid);
+}
+
+static void find_python(struct trace_python *p, uint64_t now_ns)
+{
+	static const struct python_options options = {.names = true};
+
+	if (now_ns < p->try_ns)
+		return;
+	int r = python_process_open(p->pid, &options, &p->process, &p->why);
+	if (r < 0) {
+		p->process = NULL;
+		p->try_ns = clock_mono_ns() + TRY_NS;
+		ask_to_be_let_in(p, r);
+		if (!may_pass(r))
+			atomic_store(&p->stop, true);
+	}
+}
+
+static void failed(struct trace_python *p, int code)
+{
+	python_process_close(p->process);
+	p->process = NULL;
+	p->try_ns = 0;
+	if (!may_pass(code))
+		atomic_store(&p->stop, true); /* it has ended */
+}
+
+static void capture(struct trace_python *p)
+{
+	p->captured = false;
+	p->seen.from_ns = atomic_load(&p->from_ns);
+	if (!p->process)
+		return;
+	int r = python_capture(p->process, &p->why);
+	p->captured = r == 0;
+	if (r < 0)
+		failed(p, r);
+}
+
+static void resolve(struct trace_python *p)
+{
+	if (!p->captured)
+		return;
+	int r = python_resolve(p->process, &p->why);
+	if (r < 0)
+		failed(p, r);
+	else
+		seen_look(&p->seen, p->process);
+}
+
+/* --- the thread --- */
+
+static uint64_t own_cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void give_back(struct trace_python *p)
+{
+	uint32_t own = (uint32_t)p->pid;
+
+	if (ask_word) /* it may have ended without an answer */
+		atomic_compare_exchange_strong(ask_word, &own, 0);
+	python_process_close(p->process);
+	p->process = NULL;
+	seen_end(&p->seen);
+	pthread_mutex_lock(&looker.lock);
+	p->done = true;
+	pthread_cond_broadcast(&looker.changed);
+	pthread_mutex_unlock(&looker.lock);
+}
+
+/* All at the same moment, then the work that can wait. */
+static void look_at_all(struct trace_python *all)
+{
+	for (struct trace_python *p = all; p; p = p->next)
+		capture(p);
+	for (struct trace_python *p = all; p; p = p->next)
+		resolve(p);
+}
+
+static void find_all(struct trace_python *all)
+{
+	uint64_t now = clock_mono_ns();
+
+	for (struct trace_python *p = all; p; p = p->next)
+		if (!p->process && !is_over(p))
+			find_python(p, now);
+}
+
+static void drop_over(struct trace_python **all)
+{
+	for (struct trace_python **at = all; *at;) {
+		struct trace_python *p = *at;
+
+		if (is_over(p)) {
+			*at = p->next;
+			give_back(p);
+		} else {
+			at = &p->next;
+		}
+	}
+}
+
+static void sleep_until(uint64_t ns)
+{
+	struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+		;
+}
+
+/* Takes who is new; false: there is nobody left. */
+static bool take_fresh(struct trace_python **all)
+{
+	pthread_mutex_lock(&looker.lock);
+	while (looker.fresh) {
+		struct trace_python *p = looker.fresh;
+
+		looker.fresh = p->next;
+		p->next = *all;
+		*all = p;
+	}
+	if (!*all)
+		looker.runs = false;
+	pthread_mutex_unlock(&looker.lock);
+	return *all;
+}
+
+static void look(void *arg)
+{
+	struct trace_python *all = NULL;
+
+	(void)arg;
+	(void)hurry(); /* or a busy job is seen only where it rests */
+	while (take_fresh(&all)) {
+		find_all(all); /* costs much, once */
+		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();
+
+		look_at_all(all);
+		uint64_t rest = (own_cpu_ns() - cpu) * SHARE;
+		if (rest > REST_MOST_NS)
+			rest = REST_MOST_NS;
+		drop_over(&all);
+		if (all)
+			sleep_until(begun + (rest > EVERY_NS ? rest : EVERY_NS));
+	}
+}
+
+/* --- for the trace --- */
+
+struct trace_python *trace_python_start(uint32_t pid)
+{
+	struct trace_python *p = xcalloc(1, sizeof(*p));
+
+	p->pid = (pid_t)pid;
+	atomic_store(&p->from_ns, SEEN_NEVER);
+	atomic_store(&p->to_ns, SEEN_NEVER);
+	pthread_mutex_lock(&looker.lock);
+	p->next = looker.fresh;
+	looker.fresh = p;
+	int r = looker.runs ? 0 : background_run("stacks of a trace", look, NULL);
+	looker.runs = r >= 0;
+	if (r < 0) {
+		looker.fresh = p->next;
+		p->done = true;
+		err_set(&p->why, r, "no thread could be had to look at its stacks");
+	}
+	pthread_mutex_unlock(&looker.lock);
+	return p;
+}
+
+void trace_python_steps(struct trace_python *p, uint64_t from_ns, uint64_t to_ns)
+{
+	if (!p)
+		return;
+	atomic_store(&p->from_ns, from_ns);
+	atomic_store(&p->to_ns, to_ns);
+}
+
+void trace_python_stop(struct trace_python *p)
+{
+	if (p)
+		atomic_store(&p->stop, true);
+}
+
+static void wait_for(struct trace_python *p)
+{
+	trace_python_stop(p);
+	pthread_mutex_lock(&looker.lock);
+	while (!p->done)
+		pthread_cond_wait(&looker.changed, &looker.lock);
+	pthread_mutex_unlock(&looker.lock);
+}
+
+const struct seen *trace_python_wait(struct trace_python *p, const char **out_why)
+{
+	wait_for(p);
+	*out_why = p->why.code ? p->why.text : "there was no time to look";
+	return &p->seen;
+}
+
+void trace_python_free(struct trace_python *p)
+{
+	if (!p)
+		return;
+	wait_for(p);
+	seen_release(&p->seen);
+	free(p);
+}

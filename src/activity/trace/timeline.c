@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What is in a trace's timeline beside activities: steps, calls, memory, what the host does. */
+#include "activity/files/chrome.h"
+#include "activity/trace/trace_impl.h"
+#include "base/mem.h"
+#include "formats/chrome_trace/chrome_trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define TID_STEPS 999999999 /* above the numbers of threads, below those of marks */
+#define TID_NAME "steps"
+
+struct timeline {
+	struct chrome_trace *trace;
+	int64_t base_ns;
+	int64_t pid;
+};
+
+static int64_t ts(const struct timeline *l, uint64_t ns)
+{
+	return (int64_t)ns - l->base_ns;
+}
+
+static void name_track(const struct timeline *l, int64_t tid, const char *what, const char *text)
+{
+	const struct chrome_arg arg = {.key = "name", .type = CHROME_TEXT, .text = text};
+
+	chrome_meta(l->trace, l->pid, tid, what, &arg, 1);
+}
+
+static void put_steps(const struct timeline *l, const struct split_rank *r)
+{
+	name_track(l, TID_STEPS, "thread_name", TID_NAME);
+	for (size_t i = 0; i < r->nsteps; i++) {
+		const struct split_step *s = &r->steps[i];
+		char name[32] = "trace";
+
+		if (s->number != SPLIT_NO_NUMBER)
+			snprintf(name, sizeof(name), "step %llu", (unsigned long long)s->number);
+		chrome_complete(l->trace, ts(l, s->start_ns), (int64_t)(s->end_ns - s->start_ns),
+				l->pid, TID_STEPS, name, NULL, 0);
+	}
+}
+
+static void put_calls(const struct timeline *l, const struct trace_state *t,
+		      struct activity_writer *w)
+{
+	uint64_t tid, name;
+
+	for (size_t at = 0; hmap_next(&t->calls.names, &at, &tid, &name);)
+		activity_chrome_thread(w, l->pid, (int64_t)tid, (const char *)(uintptr_t)name);
+	for (size_t i = 0; i < t->calls.n; i++) {
+		const struct trace_call *c = &t->calls.list[i];
+
+		chrome_complete(l->trace, ts(l, c->start_ns), (int64_t)(c->end_ns - c->start_ns),
+				l->pid, c->tid, c->text, NULL, 0);
+	}
+}
+
+static void put_counter(const struct timeline *l, uint64_t ns, const char *name, const char *key,
+			double value)
+{
+	const struct chrome_arg arg = {.key = key, .type = CHROME_FLOAT, .f = value};
+
+	chrome_counter(l->trace, ts(l, ns), l->pid, name, NULL, &arg, 1);
+}
+
+static void put_memory(const struct timeline *l, const struct trace_state *t)
+{
+	for (size_t i = 0; i < t->memory.n; i++) {
+		const struct trace_block *b = &t->memory.list[i];
+		char name[64];
+
+		if (!b->known)
+			continue;
+		if (b->device < DEV_NONE)
+			snprintf(name, sizeof(name), "memory %s, device %u",
+				 trace_pool_name(b->pool), b->device);
+		else
+			snprintf(name, sizeof(name), "memory %s", trace_pool_name(b->pool));
+		put_counter(l, b->ns, name, "bytes", (double)b->held_bytes);
+	}
+}
+
+/* --- the host --- */
+
+static double grown(uint64_t now, uint64_t before)
+{
+	return now > before ? (double)(now - before) : 0;
+}
+
+static void put_load(const struct timeline *host, const struct timeline *own,
+		     const struct trace_sample *a, const struct trace_sample *b)
+{
+	double s = grown(b->ns, a->ns) / 1e9;
+	double ticks = (double)sysconf(_SC_CLK_TCK);
+
+	if (b->cpu_all > a->cpu_all)
+		put_counter(host, b->ns, "cpu busy", "percent",
+			    100 * grown(b->cpu_busy, a->cpu_busy) / grown(b->cpu_all, a->cpu_all));
+	if (b->own_cpu && ticks > 0)
+		put_counter(own, b->ns, "cpu", "percent of one",
+			    100 * grown(b->own_cpu, a->own_cpu) / ticks / s);
+	if (b->mem_total)
+		put_counter(host, b->ns, "memory used", "bytes",
+			    grown(b->mem_total, b->mem_available));
+	if (b->own_rss)
+		put_counter(own, b->ns, "resident memory", "bytes", (double)b->own_rss);
+}
+
+static void put_traffic(const struct timeline *host, const struct timeline *own,
+			const struct trace_sample *a, const struct trace_sample *b, uint32_t what)
+{
+	double s = grown(b->ns, a->ns) / 1e9;
+
+	if (what & ORDER_HOST_DISK) {
+		put_counter(host, b->ns, "disk read", "bytes per s",
+			    grown(b->disk_read, a->disk_read) / s);
+		put_counter(host, b->ns, "disk written", "bytes per s",
+			    grown(b->disk_written, a->disk_written) / s);
+		put_counter(own, b->ns, "read from disk", "bytes per s",
+			    grown(b->own_read, a->own_read) / s);
+		put_counter(own, b->ns, "written to disk", "bytes per s",
+			    grown(b->own_written, a->own_written) / s);
+	}
+	if (what & ORDER_HOST_NETWORK) {
+		put_counter(host, b->ns, "network in", "bytes per s",
+			    grown(b->net_in, a->net_in) / s);
+		put_counter(host, b->ns, "network out", "bytes per s",
+			    grown(b->net_out, a->net_out) / s);
+	}
+}
+
+static void put_host(const struct timeline *own, const struct trace_state *t)
+{
+	const struct trace_samples *s = &t->samples;
+	struct timeline host = *own;
+
+	if (s->n < 2)
+		return;
+	host.pid = CHROME_PID_HOST;
+	name_track(&host, 0, "process_name", "host");
+	for (size_t i = 1; i < s->n; i++) {
+		if (s->list[i].ns <= s->list[i - 1].ns || s->list[i].ns < t->from_ns)
+			continue;
+		put_load(&host, own, &s->list[i - 1], &s->list[i]);
+		put_traffic(&host, own, &s->list[i - 1], &s->list[i], t->w->trace.host_sys);
+	}
+}
+
+int trace_timeline(const struct trace_state *t, struct activity_writer *w,
+		   const struct split_rank *rank, struct err *err)
+{
+	struct timeline l = {.pid = t->w->pid};
+	char *about = trace_about(t, rank), name[64];
+
+	if (!about)
+		return err_set(err, -ENOMEM, "out of memory");
+	activity_chrome_about(w, about);
+	free(about);
+	l.trace = activity_chrome_trace(w, &l.base_ns, err);
+	if (!l.trace)
+		return err && err->code ? err->code : -EIO;
+	if (rank->rank >= 0)
+		snprintf(name, sizeof(name), "process %u, rank %d", rank->pid, rank->rank);
+	else
+		snprintf(name, sizeof(name), "process %u", rank->pid);
+	name_track(&l, 0, "process_name", name);
+	put_steps(&l, rank);
+	put_calls(&l, t, w);
+	put_memory(&l, t);
+	put_host(&l, t);
+	return 0;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Files: activities in the format and directory of the order. What goes wrong with the files is
+ * said once and counted; the window goes on, for a disk that is full may not stay so.
+ */
+#define LOG_AREA "activity"
+#include "activity/live/send.h"
+#include "activity/live/top.h"
+#include "activity/windows/windows_impl.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FLUSH_NS 1000000000ull /* at least so often */
+
+struct file_state {
+	const struct activity_writer_ops *format;
+	struct activity_writer *writer;
+	char *dir;
+	struct activity_options options;
+	uint64_t flushed_ns;
+	uint64_t written, unsupported;
+	bool dirty; /* something was written since */
+	bool said, said_unsupported;
+	struct top *top;
+	struct sender *to;
+};
+
+static void complain(struct window *w, const char *what, const struct err *err)
+{
+	struct file_state *s = w->state;
+
+	if (!s->said)
+		log_err("process %u: %s: %s; what cannot be written is counted", w->pid, what,
+			err->text);
+	s->said = true;
+}
+
+static void open_writer(struct window *w)
+{
+	struct file_state *s = w->state;
+	struct activity_origin who = {.pid = w->pid, .rank = w->rank, .start_ns = w->start_ns};
+
+	s->writer = s->format->open(s->dir, &who, &s->options);
+}
+
+static void close_writer(struct window *w)
+{
+	struct file_state *s = w->state;
+	struct err err = {0};
+	struct activity_closing c = {
+		.end_ns = clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns,
+		.groups = w->groups,
+		.lost = w->lost + w->unwritten,
+	};
+
+	if (s->format->close(s->writer, &c, &err) < 0)
+		complain(w, "cannot finish its files", &err);
+	s->writer = NULL;
+}
+
+static void file_activity(struct window *w, const struct activity *a)
+{
+	struct file_state *s = w->state;
+	struct err err = {0};
+
+	top_add(s->top, a);
+	int r = s->format->put(s->writer, a, &err);
+	if (r == 0) {
+		s->written++;
+		s->dirty = true;
+	} else if (r == -ENOTSUP) {
+		s->unsupported++;
+		if (!s->said_unsupported)
+			log_warn("process %u: %s has no place for activities of the kind %s; they "
+				 "are counted",
+				 w->pid, s->format->name, activity_kind_name(a->kind));
+		s->said_unsupported = true;
+	} else {
+		w->unwritten++;
+		complain(w, "cannot write activities", &err);
+	}
+}
+
+static void file_step(struct window *w, uint64_t step, uint64_t wall_ns)
+{
+	struct file_state *s = w->state;
+
+	(void)step;
+	top_step(s->top, wall_ns);
+}
+
+static void flush_writer(struct window *w, uint64_t now_ns)
+{
+	struct file_state *s = w->state;
+	struct err err = {0};
+
+	s->flushed_ns = now_ns;
+	if (s->dirty && s->format->flush(s->writer, &err) < 0)
+		complain(w, "cannot write activities", &err);
+	s->dirty = false;
+	w->written = *w->seen;
+}
+
+static void file_tick(struct window *w, uint64_t now_ns)
+{
+	struct file_state *s = w->state;
+
+	/* an interval is a second or more */
+	if (now_ns - s->flushed_ns >= FLUSH_NS)
+		flush_writer(w, now_ns);
+	top_tick(s->top, now_ns, s->to);
+}
+
+static void file_flush(struct window *w)
+{
+	flush_writer(w, clock_mono_ns());
+}
+
+/* Its tables point to texts: it ends, and another one begins, as when there are many lines. */
+static void file_forget(struct window *w)
+{
+	struct file_state *s = w->state;
+
+	top_hold(s->top);
+	close_writer(w);
+	open_writer(w);
+}
+
+/* --- */
+
+static void file_change(struct window *w)
+{
+	struct file_state *s = w->state;
+	struct sender *to = senders_find(w->senders, &w->monitor.daemon);
+
+	if (to)
+		s->to = to;
+}
+
+/* The directory as the process means it. The guest makes it absolute; others may not. */
+static char *directory_of(const struct window *w)
+{
+	const struct order_text *t = &w->monitor.log_file;
+	char link[64], cwd[PATH_MAX];
+
+	if (t->at[0] == '/')
+		return xstrndup(t->at, t->len);
+	snprintf(link, sizeof(link), "/proc/%u/cwd", w->pid);
+	ssize_t n = readlink(link, cwd, sizeof(cwd));
+	if (n <= 0 || (size_t)n == sizeof(cwd))
+		return NULL;
+	return xasprintf("%.*s/%.*s", (int)n, cwd, (int)t->len, t->at);
+}
+
+static int file_open(struct window *w, struct err *err)
+{
+	const struct monitor_order *o = &w->monitor;
+
+	if (!o->log_file.len || memchr(o->log_file.at, 0, o->log_file.len))
+		return err_set(err, -EINVAL, "the order names no directory for files");
+	char *dir = directory_of(w);
+	if (!dir)
+		return err_set(err, -ENOENT,
+			       "the directory '%.*s' is relative, and the process has gone: give "
+			       "an absolute one",
+			       (int)o->log_file.len, o->log_file.at);
+	struct file_state *s = xcalloc(1, sizeof(*s));
+	s->format = o->format == ORDER_JSONL ? &activity_jsonl : &activity_db;
+	s->dir = dir;
+	s->options = (struct activity_options){o->jsonl_lines, o->jsonl_files};
+	s->top = top_new(w);
+	w->state = s;
+	file_change(w);
+	open_writer(w);
+	return 0;
+}
+
+static void file_close(struct window *w)
+{
+	struct file_state *s = w->state;
+
+	top_end(s->top, clock_mono_ns(), s->to);
+	close_writer(w);
+	log_info("process %u: %llu activities in files, %llu failed, %llu of kinds without a place",
+		 w->pid, (unsigned long long)s->written, (unsigned long long)w->unwritten,
+		 (unsigned long long)s->unsupported);
+	top_free(s->top);
+	free(s->dir);
+	free(s);
+}
+
+const struct window_ops window_file = {
+	.open = file_open,
+	.change = file_change,
+	.activity = file_activity,
+	.step = file_step,
+	.tick = file_tick,
+	.flush = file_flush,
+	.forget = file_forget,
+	.close = file_close,
+};

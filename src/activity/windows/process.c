@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "activity"
+#include "activity/windows/process.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ABSURD_NS (600 * 1000000000ull) /* nothing is told so long before it ends */
+
+/* --- life --- */
+
+/* Reads the order; points into the text of the window. */
+static int read_order(struct window *w, struct err *err)
+{
+	const char *wrong;
+
+	w->kind = order_kind(w->text, w->text_len);
+	if (w->kind == ORDER_MONITOR)
+		wrong = monitor_order_read(w->text, w->text_len, &w->monitor);
+	else if (w->kind == ORDER_TRACE)
+		wrong = trace_order_read(w->text, w->text_len, &w->trace);
+	else
+		return err_set(err, -EINVAL, "its order is none for a monitor or a trace");
+	if (wrong)
+		return err_set(err, -EINVAL, "its order has no good value for %s", wrong);
+	return 0;
+}
+
+static void set_text(struct window *w, const struct buf *order)
+{
+	w->text = xstrndup(order->len ? order->data : "", order->len);
+	w->text_len = order->len;
+}
+
+static const struct window_ops *ops_for(const struct window *w)
+{
+	if (w->kind == ORDER_TRACE)
+		return &window_trace;
+	return w->monitor.format == ORDER_METRICS ? &window_metrics : &window_file;
+}
+
+/* What it wants of what comes. A trace sorts out by itself. */
+static void settle(struct follow *f)
+{
+	bool trace = f->w.kind == ORDER_TRACE;
+
+	f->kinds = trace ? UINT32_MAX : f->w.monitor.kinds;
+	f->filter = trace ? (struct order_text){"", 0} : f->w.monitor.filter;
+	follow_new_filter(f);
+}
+
+static void set_groups(struct followed *p, struct window *w)
+{
+	struct buf scratch = {0};
+	size_t len = p->groups.len;
+
+	free(w->groups);
+	w->groups = NULL;
+	if (!len)
+		return;
+	const char *text = text_clean(p->groups.data, &len, &scratch);
+	w->groups = xstrndup(text, len);
+	buf_release(&scratch);
+}
+
+static void tell_places(const struct followed *p, struct window *w)
+{
+	for (size_t at = 0; at < p->places.len;) {
+		const struct rec *r = (const struct rec *)(p->places.data + at);
+
+		w->ops->record(w, 0, r);
+		at += r->size;
+	}
+}
+
+void follow_open(struct followed *p, const struct window *w)
+{
+	struct follow *f = xcalloc(1, sizeof(*f));
+	struct err err = {0};
+
+	f->w = *w;
+	set_text(&f->w, &p->order);
+	set_groups(p, &f->w);
+	f->next = p->windows;
+	p->windows = f;
+	p->nwindows++;
+	int r = read_order(&f->w, &err);
+	if (r == 0) {
+		f->w.ops = ops_for(&f->w);
+		settle(f);
+		r = f->w.ops->open(&f->w, &err);
+	}
+	f->failed = r < 0;
+	if (!f->failed && f->w.ops->record)
+		tell_places(p, &f->w);
+	if (f->failed && !p->refused++)
+		log_err("process %u: a window of its monitor writes nothing: %s", p->pid, err.text);
+}
+
+void follow_change(struct followed *p, struct follow *f)
+{
+	struct window next = f->w;
+	struct err err = {0};
+
+	if (f->failed || f->w.kind != ORDER_MONITOR)
+		return;
+	set_text(&next, &p->order);
+	int r = read_order(&next, &err);
+	if (r == 0 && next.kind != ORDER_MONITOR)
+		r = err_set(&err, -EINVAL, "its order is for something else");
+	if (r < 0) {
+		if (!p->unread++)
+			log_err("process %u: its monitor goes on as before: %s", p->pid, err.text);
+		free(next.text);
+		return;
+	}
+	if (!next.monitor.interval_s)
+		next.monitor.interval_s = f->w.monitor.interval_s;
+	free(f->w.text);
+	f->w = next;
+	settle(f);
+	if (f->w.ops->change)
+		f->w.ops->change(&f->w);
+}
+
+static void sum_up(const struct follow *f)
+{
+	log_info("process %u, window %llu: %llu activities; not wanted %llu, filtered %llu, before "
+		 "it began %llu, with impossible times %llu, incomplete marks %llu, lost %llu",
+		 f->w.pid, (unsigned long long)f->w.id, (unsigned long long)f->told,
+		 (unsigned long long)f->unwanted, (unsigned long long)f->filtered,
+		 (unsigned long long)f->early, (unsigned long long)(f->absurd + f->marks.malformed),
+		 (unsigned long long)f->marks.dropped, (unsigned long long)f->w.lost);
+}
+
+void follow_close(struct followed *p, struct follow *f, bool killed)
+{
+	struct follow **at = &p->windows;
+
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	p->nwindows--;
+	f->w.killed = killed;
+	marks_clear(&f->marks);
+	f->w.incomplete = f->marks.dropped + f->marks.malformed;
+	if (!f->failed) {
+		set_groups(p, &f->w);
+		f->w.ops->close(&f->w);
+	}
+	sum_up(f);
+	marks_release(&f->marks);
+	follow_new_filter(f);
+	free(f->w.text);
+	free(f->w.groups);
+	free(f);
+}
+
+/* --- the filter --- */
+
+void follow_new_filter(struct follow *f)
+{
+	for (uint32_t i = 0; i < ACTIVITY_KIND_END; i++) {
+		free(f->answers[i].by_id);
+		f->answers[i] = (struct filter_answers){0};
+	}
+}
+
+static bool ask_filter(struct follow *f, uint8_t kind, const struct name *name)
+{
+	struct filter_answers *a = &f->answers[kind];
+
+	if (name->id >= a->n) {
+		size_t old = a->n;
+
+		a->by_id = xgrow(a->by_id, &a->n, name->id + 1u, 1);
+		memset(a->by_id + old, FILTER_UNKNOWN, a->n - old);
+	}
+	bool keep = order_filter(&f->filter, kind, name->text, name->len);
+	a->by_id[name->id] = keep ? FILTER_KEEP : FILTER_DROP;
+	return keep;
+}
+
+static inline bool passes(struct follow *f, uint8_t kind, const struct name *name)
+{
+	const struct filter_answers *a = &f->answers[kind];
+
+	if (!f->filter.len)
+		return true;
+	if (name->id < a->n && a->by_id[name->id] != FILTER_UNKNOWN)
+		return a->by_id[name->id] == FILTER_KEEP;
+	return ask_filter(f, kind, name);
+}
+
+/* --- activities --- */
+
+/* False: these are no times at all. What the vendor did not fill in is 0. */
+static inline bool set_times(struct follow *f, const struct rec_activity *r, struct activity *a)
+{
+	if (r->end_ns > r->head.time_ns + ABSURD_NS || r->end_ns > INT64_MAX)
+		return false;
+	a->end_ns = wall_of(r->end_ns, f->w.wall_minus_mono_ns);
+	a->start_ns = r->start_ns && r->start_ns < r->end_ns
+			      ? wall_of(r->start_ns, f->w.wall_minus_mono_ns)
+			      : a->end_ns;
+	return true;
+}
+
+static inline void set_place(const struct rec_activity *r, struct activity *a)
+{
+	bool host = r->place == ACTIVITY_ON_HOST;
+
+	a->place = r->place;
+	a->pid = host ? r->where[0] : 0;
+	a->tid = host ? r->where[1] : 0;
+	a->device = host ? ACTIVITY_NOWHERE : r->where[0];
+	a->stream = host ? ACTIVITY_NOWHERE : r->where[1];
+}
+
+/* A range or an instant that is complete. */
+static void on_mark(void *arg, const struct activity *a)
+{
+	struct follow *f = arg;
+
+	if (a->end_ns < f->w.since_ns)
+		f->early++;
+	else
+		f->w.ops->activity(&f->w, a);
+}
+
+static void follow_mark(struct follow *f, const struct rec_activity *r, struct activity *a,
+			const struct name *name)
+{
+	bool opens = mark_opens(a), keep = true;
+
+	if (opens)
+		keep = passes(f, ACTIVITY_MARKER, name);
+	if (!keep)
+		f->filtered++;
+	a->start_ns = a->end_ns;
+	if (opens && !r->detail)
+		a->detail = f->w.names->domain->text;
+	marks_add(&f->marks, a, keep, on_mark, f);
+	f->w.incomplete = f->marks.dropped + f->marks.malformed;
+}
+
+void follow_activity(struct follow *f, const struct rec_activity *r)
+{
+	struct texts *names = f->w.names;
+	struct activity a;
+
+	if (f->failed || !f->w.ops->activity)
+		return;
+	f->told++;
+	if (!activity_kind_name(r->kind) || !(f->kinds & ACTIVITY_BIT(r->kind)) ||
+	    r->place > ACTIVITY_ON_DEVICE) {
+		f->unwanted++;
+		return;
+	}
+	if (!set_times(f, r, &a)) {
+		f->absurd++;
+		return;
+	}
+	const struct name *name = texts_find(names, r->name);
+	a.name = name->text;
+	a.detail = texts_find(names, r->detail)->text;
+	a.more = "";
+	a.number = r->more;
+	a.correlation = r->correlation;
+	a.amount = r->amount;
+	a.kind = r->kind;
+	a.flag = r->flag;
+	a.async = r->async;
+	a.data_type = r->data_type;
+	set_place(r, &a);
+	if (r->kind == ACTIVITY_COMMUNICATION) {
+		a.more = texts_find(names, r->more)->text;
+		a.number = 0;
+	}
+	if (r->kind == ACTIVITY_MARKER)
+		follow_mark(f, r, &a, name);
+	else if (a.end_ns < f->w.since_ns)
+		f->early++;
+	else if (!passes(f, r->kind, name))
+		f->filtered++;
+	else
+		f->w.ops->activity(&f->w, &a);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* A process and its windows, as they are followed; inside activity.c and
+ * activity/windows/process.c. */
+#ifndef SONDE_ACTIVITY_WINDOWS_PROCESS_H
+#define SONDE_ACTIVITY_WINDOWS_PROCESS_H
+
+#include "activity/live/send.h"
+#include "activity/windows/marks.h"
+#include "activity/windows/names.h"
+#include "activity/windows/windows_impl.h"
+#include "base/containers/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MAX_WINDOWS 8u /* of a process at a time */
+#define MAX_GROUPS_BYTES (1u << 20)
+
+/* What the filter says about the names of a kind, by their ids: 0 not asked yet. */
+enum filter_answer { FILTER_UNKNOWN, FILTER_KEEP, FILTER_DROP };
+
+struct filter_answers {
+	uint8_t *by_id;
+	size_t n;
+};
+
+struct follow {
+	struct window w;
+	struct follow *next;
+	bool failed; /* it writes nothing */
+	uint32_t kinds; /* that it wants */
+	struct order_text filter;
+	struct filter_answers answers[ACTIVITY_KIND_END];
+	struct marks marks;
+	/* activities: of kinds that it does not want; that the filter does not let through; that
+	 * had ended before; with times that cannot be */
+	uint64_t told, unwanted, filtered, early, absurd;
+};
+
+/* One process. */
+struct followed {
+	struct followed *next;
+	uint32_t number, pid;
+	struct texts names;
+	struct follow *windows;
+	unsigned nwindows;
+	uint64_t refused; /* windows that were not opened, or write nothing */
+	uint64_t unread; /* orders for a change that could not be read */
+	struct buf order; /* pieces that have come */
+	bool order_too_long;
+	struct buf groups;
+	bool groups_whole; /* the next piece begins another text */
+	struct buf places; /* records REC_PYTHON */
+	struct buf ahead; /* records REC_ACTIVITY: a window that goes on here has not come yet */
+	uint64_t too_many_ahead; /* for which there was no room */
+};
+
+/* 0 and the end of time are what a sum that does not fit becomes. */
+static inline uint64_t wall_of(uint64_t mono_ns, int64_t wall_minus_mono_ns)
+{
+	int64_t ns;
+
+	if (mono_ns > INT64_MAX ||
+	    __builtin_add_overflow((int64_t)mono_ns, wall_minus_mono_ns, &ns))
+		return INT64_MAX;
+	return ns < 0 ? 0 : (uint64_t)ns;
+}
+
+/* The order is what p->order holds. */
+void follow_open(struct followed *p, const struct window *w);
+void follow_change(struct followed *p, struct follow *f);
+void follow_close(struct followed *p, struct follow *f, bool killed);
+
+void follow_activity(struct follow *f, const struct rec_activity *r);
+/* What the filter said is asked again. */
+void follow_new_filter(struct follow *f);
+
+#endif

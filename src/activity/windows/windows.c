@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Windows of the monitors of all processes. Nothing that a process says is trusted: its pieces of
+ * orders may never end, its windows may never close, its activities may be of any kind and time.
+ *
+ * Per activity: which windows want the kind; the texts behind its hashes; the filter, decided once
+ * for each kind and name; the clock of the wall. Marks are put together first
+ * (activity/windows/marks.h).
+ */
+#define LOG_AREA "activity"
+#include "activity/windows/windows.h"
+
+#include "activity/windows/process.h"
+#include "base/containers/hmap.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PLACES_BYTES (16u << 20)
+#define MAX_AHEAD_BYTES (4u << 20)
+#define MAX_ORDER_BYTES (ORDER_MAX_BYTES + 2048u) /* what the guest adds included */
+#define FLUSH_NS 20000000ull
+
+struct activities {
+	int64_t wall_minus_mono_ns;
+	struct hmap procs; /* number -> struct followed */
+	struct followed *first; /* the same as a list */
+	struct followed *last_used;
+	struct senders *senders;
+	uint64_t seen;
+};
+
+struct activities *activities_new(void)
+{
+	struct activities *a = xcalloc(1, sizeof(*a));
+
+	a->senders = senders_new();
+	return a;
+}
+
+static struct followed *find_proc(struct activities *a, uint32_t number)
+{
+	if (a->last_used && a->last_used->number == number)
+		return a->last_used;
+	struct followed *p = hmap_get_ptr(&a->procs, number);
+	if (p)
+		a->last_used = p;
+	return p;
+}
+
+static void forget_proc(struct activities *a, struct followed *p)
+{
+	struct followed **at = &a->first;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	hmap_remove(&a->procs, p->number);
+	if (a->last_used == p)
+		a->last_used = NULL;
+	while (p->windows)
+		follow_close(p, p->windows, true);
+	texts_release(&p->names);
+	buf_release(&p->order);
+	buf_release(&p->groups);
+	buf_release(&p->places);
+	buf_release(&p->ahead);
+	free(p);
+}
+
+void activities_free(struct activities *a)
+{
+	if (!a)
+		return;
+	while (a->first)
+		forget_proc(a, a->first);
+	window_trace_wait();
+	hmap_release(&a->procs);
+	senders_free(a->senders);
+	free(a);
+}
+
+bool activities_are_writing(const struct activities *a)
+{
+	(void)a;
+	return window_trace_writes();
+}
+
+bool activities_are_tracing(const struct activities *a)
+{
+	for (const struct followed *p = a->first; p; p = p->next)
+		for (const struct follow *f = p->windows; f; f = f->next)
+			if (!f->failed && f->w.kind == ORDER_TRACE)
+				return true;
+	return false;
+}
+
+/* --- texts --- */
+
+const char *window_name(struct window *w, uint64_t hash)
+{
+	return texts_find(w->names, hash)->text;
+}
+
+static void keep_text(void *arg, const char *text)
+{
+	texts_put(arg, text, strlen(text));
+}
+
+static bool can_forget(const struct followed *p)
+{
+	for (const struct follow *f = p->windows; f; f = f->next)
+		if (!f->failed && !f->w.ops->forget)
+			return false;
+	return texts_may_forget(&p->names);
+}
+
+static void forget_names(struct followed *p)
+{
+	for (struct follow *f = p->windows; f; f = f->next) {
+		if (!f->failed)
+			f->w.ops->forget(&f->w);
+		marks_texts(&f->marks, keep_text, &p->names);
+		follow_new_filter(f); /* ids have another meaning now */
+	}
+	texts_forget(&p->names);
+}
+
+static void on_name(struct followed *p, const struct rec_name *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	if (texts_tell(&p->names, r->hash, text, len))
+		return;
+	if (can_forget(p)) {
+		forget_names(p);
+		if (texts_tell(&p->names, r->hash, text, len))
+			return;
+	}
+	if (!p->names.refused)
+		log_warn("process %u has told more than %u names: further ones are \"…other\"",
+			 p->pid, NAMES_MAX);
+	texts_refuse(&p->names);
+}
+
+/* --- what the monitor says --- */
+
+static struct follow *find_window(struct followed *p, uint64_t id)
+{
+	struct follow *f = p->windows;
+
+	while (f && f->w.id != id)
+		f = f->next;
+	return f;
+}
+
+static void add_order(struct followed *p, const char *text, size_t len)
+{
+	if (p->order.len + len > MAX_ORDER_BYTES)
+		p->order_too_long = true;
+	else
+		buf_add(&p->order, text, len);
+}
+
+/* A piece that is not full is the last one of its text. */
+static void add_groups(struct followed *p, const char *text, size_t len)
+{
+	if (p->groups_whole)
+		buf_clear(&p->groups);
+	p->groups_whole = len < REC_MAX_TEXT;
+	if (p->groups.len + len <= MAX_GROUPS_BYTES)
+		buf_add(&p->groups, text, len);
+}
+
+/*
+ * A process that moves to this session tells activities before it tells what they are for. What
+ * comes behind the end of a window and before the next order is nobody's.
+ */
+static void keep_ahead(struct followed *p, const struct rec *r)
+{
+	if (p->ahead.len + r->size <= MAX_AHEAD_BYTES)
+		buf_add(&p->ahead, r, r->size);
+	else
+		p->too_many_ahead++;
+}
+
+static void take_ahead(struct followed *p, bool goes_on)
+{
+	struct follow *f = p->windows;
+
+	for (size_t at = 0; goes_on && at < p->ahead.len;) {
+		const struct rec *r = (const struct rec *)(p->ahead.data + at);
+		follow_activity(f, (const struct rec_activity *)r);
+		at += r->size;
+	}
+	if (goes_on)
+		f->w.lost += p->too_many_ahead;
+	buf_release(&p->ahead);
+	p->ahead = (struct buf){0};
+	p->too_many_ahead = 0;
+}
+
+static void start_window(struct activities *a, struct followed *p, const struct rec_monitor *r)
+{
+	struct follow *old = find_window(p, r->window);
+	struct window w = {
+		.proc = p->number,
+		.pid = p->pid,
+		.rank = r->rank,
+		.id = r->window,
+		.start_ns = wall_of(r->head.time_ns, a->wall_minus_mono_ns),
+		.since_ns = wall_of(r->value ? r->value : r->head.time_ns, a->wall_minus_mono_ns),
+		.wall_minus_mono_ns = a->wall_minus_mono_ns,
+		.names = &p->names,
+		.senders = a->senders,
+		.seen = &a->seen,
+		.written = a->seen,
+	};
+
+	if (old)
+		follow_close(p, old, true);
+	if (!p->order_too_long && p->nwindows < MAX_WINDOWS) {
+		follow_open(p, &w);
+		take_ahead(p, r->value != 0);
+		return;
+	}
+	if (!p->refused++)
+		log_err("process %u: a window is not opened: its order has more than %u bytes, or "
+			"%u are open",
+			p->pid, MAX_ORDER_BYTES, MAX_WINDOWS);
+}
+
+static void stop_window(struct followed *p, const struct rec_monitor *r)
+{
+	struct follow *f = find_window(p, r->window);
+
+	if (f)
+		follow_close(p, f, false);
+}
+
+static void on_lost(struct followed *p, const struct rec_monitor *r)
+{
+	for (struct follow *f = p->windows; f; f = f->next)
+		if (!r->window || f->w.id == r->window)
+			f->w.lost += r->value;
+}
+
+/* Those of another trace are none of a trace's business; metrics take what they can get. */
+static bool counts_step(const struct follow *f, const struct rec_monitor *r)
+{
+	return !f->failed && f->w.ops->step &&
+	       (!r->window || f->w.id == r->window || f->w.kind == ORDER_MONITOR);
+}
+
+static void on_step(struct followed *p, const struct rec_monitor *r)
+{
+	for (struct follow *f = p->windows; f; f = f->next)
+		if (counts_step(f, r))
+			f->w.ops->step(&f->w, r->value,
+				       wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
+}
+
+static void on_early_end(struct followed *p, const struct rec_monitor *r)
+{
+	struct follow *f = find_window(p, r->window);
+
+	if (f && !f->failed && f->w.ops->end)
+		f->w.ops->end(&f->w, wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
+}
+
+static void on_note(struct followed *p, const struct rec_monitor *r, const char *text, size_t len)
+{
+	struct follow *f = find_window(p, r->window);
+
+	if (f && !f->failed && f->w.ops->note)
+		f->w.ops->note(&f->w, text, len);
+}
+
+static void on_monitor(struct activities *a, struct followed *p, const struct rec_monitor *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	switch (r->kind) {
+	case MONITOR_ORDER:
+		add_order(p, text, len);
+		return;
+	case MONITOR_GROUPS:
+		add_groups(p, text, len);
+		return;
+	case MONITOR_START:
+	case MONITOR_CHANGE:
+		add_order(p, text, len);
+		if (r->kind == MONITOR_START)
+			start_window(a, p, r);
+		else if (!p->order_too_long && find_window(p, r->window))
+			follow_change(p, find_window(p, r->window));
+		buf_clear(&p->order);
+		p->order_too_long = false;
+		p->groups_whole = true;
+		return;
+	case MONITOR_STOP:
+		if (len)
+			add_groups(p, text, len);
+		p->groups_whole = true;
+		stop_window(p, r);
+		return;
+	case MONITOR_LOST:
+		on_lost(p, r);
+		return;
+	case MONITOR_STEP:
+		on_step(p, r);
+		return;
+	case MONITOR_NOTE:
+		on_note(p, r, text, len);
+		return;
+	case MONITOR_END:
+		on_early_end(p, r);
+		return;
+	}
+}
+
+/* --- the stream --- */
+
+static void on_session(void *arg, const char *json, size_t len)
+{
+	struct activities *a = arg;
+	json_error_t why;
+	json_t *root = json_loadb(json, len, 0, &why);
+
+	if (json_is_integer(json_object_get(root, "wallMinusMono")))
+		a->wall_minus_mono_ns = json_integer_value(json_object_get(root, "wallMinusMono"));
+	json_decref(root);
+}
+
+static void on_proc(void *arg, const struct frame_proc *told)
+{
+	struct activities *a = arg;
+	struct followed *old = find_proc(a, told->proc);
+
+	if (old)
+		forget_proc(a, old);
+	struct followed *p = xcalloc(1, sizeof(*p));
+	p->number = told->proc;
+	p->pid = told->pid;
+	p->groups_whole = true;
+	p->next = a->first;
+	a->first = p;
+	hmap_put_ptr(&a->procs, p->number, p);
+}
+
+/* Places in Python code are told once: a trace that begins later needs them, too. */
+static void keep_place(struct followed *p, const struct rec *r)
+{
+	if (p->places.len + r->size <= MAX_PLACES_BYTES)
+		buf_add(&p->places, r, r->size);
+}
+
+static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	struct activities *a = arg;
+	struct followed *p = find_proc(a, proc);
+
+	if (!p)
+		return;
+	if (r->type == REC_ACTIVITY) {
+		for (struct follow *f = p->windows; f; f = f->next)
+			follow_activity(f, (const struct rec_activity *)r);
+		if (!p->windows)
+			keep_ahead(p, r);
+		a->seen++;
+		return;
+	}
+	if (r->type == REC_MONITOR) {
+		on_monitor(a, p, (const struct rec_monitor *)r);
+		return;
+	}
+	if (r->type == REC_NAME)
+		on_name(p, (const struct rec_name *)r);
+	else if (r->type == REC_PYTHON)
+		keep_place(p, r);
+	for (struct follow *f = p->windows; f; f = f->next)
+		if (!f->failed && f->w.ops->record)
+			f->w.ops->record(&f->w, tid, r);
+}
+
+static void on_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct activities *a = arg;
+	struct followed *p = find_proc(a, e->proc);
+
+	if (!p)
+		return;
+	for (struct follow *f = p->windows; f; f = f->next)
+		f->w.lost += e->lost_events;
+	forget_proc(a, p);
+}
+
+static void on_end(void *arg)
+{
+	activities_flush(arg);
+}
+
+const struct stream_ops activities_stream = {
+	.session = on_session,
+	.proc = on_proc,
+	.record = on_record,
+	.proc_end = on_proc_end,
+	.end = on_end,
+};
+
+void activities_tick(struct activities *a, uint64_t now_ns)
+{
+	for (struct followed *p = a->first; p; p = p->next)
+		for (struct follow *f = p->windows; f; f = f->next)
+			if (!f->failed && f->w.ops->tick)
+				f->w.ops->tick(&f->w, now_ns);
+	senders_tick(a->senders, now_ns);
+}
+
+uint64_t activities_written(const struct activities *a)
+{
+	uint64_t least = a->seen;
+
+	for (const struct followed *p = a->first; p; p = p->next)
+		for (const struct follow *f = p->windows; f; f = f->next)
+			if (!f->failed && f->w.written < least)
+				least = f->w.written;
+	return least;
+}
+
+void activities_flush(struct activities *a)
+{
+	for (struct followed *p = a->first; p; p = p->next)
+		for (struct follow *f = p->windows; f; f = f->next)
+			if (!f->failed && f->w.ops->flush)
+				f->w.ops->flush(&f->w);
+	senders_flush(a->senders, FLUSH_NS);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Windows of the monitor, and what they write; inside the activity files of this folder. */
+#ifndef SONDE_ACTIVITY_WINDOWS_WINDOWS_IMPL_H
+#define SONDE_ACTIVITY_WINDOWS_WINDOWS_IMPL_H
+
+#include "activity/files/activity.h"
+#include "activity/windows/windows.h"
+#include "wire/request.h"
+
+struct window_ops;
+
+/* From MONITOR_START to MONITOR_STOP, or to the end of the process. */
+struct window {
+	uint32_t proc; /* number in the recording */
+	uint32_t pid;
+	int32_t rank;
+	uint64_t id;
+	uint64_t start_ns; /* wall clock */
+	uint64_t since_ns; /* what ended before is of no window: start_ns, or the beginning of the
+			    * one in another session that goes on here */
+	int64_t wall_minus_mono_ns;
+	char *text; /* of the order, which points into it */
+	size_t text_len;
+	enum order_kind kind;
+	struct monitor_order monitor; /* of ORDER_MONITOR */
+	struct trace_order trace; /* of ORDER_TRACE */
+	char *groups; /* parallel_group_info, NULL */
+	uint64_t lost; /* activities that did not come */
+	uint64_t incomplete; /* marks that did not become a range or an instant */
+	uint64_t crowded; /* activities that are in no sum: there are too many devices */
+	uint64_t unwritten; /* activities that did not get into their file */
+	const uint64_t *seen; /* activities that have come so far, of all processes, */
+	uint64_t written; /* and how many of them nobody can take from this window any more */
+	bool killed; /* the process has ended without closing it */
+	const struct window_ops *ops;
+	void *state; /* of the ops */
+	struct texts *names; /* of the process; see window_name() */
+	struct senders *senders; /* activity/live/send.h: ways to daemons */
+};
+
+/* Any but open and close may be NULL. */
+struct window_ops {
+	/* Fails: the window is followed but writes nothing. */
+	int (*open)(struct window *w, struct err *err);
+	void (*change)(struct window *w); /* w->monitor is another one */
+	/* Filtered; markers are ranges or instants by now. */
+	void (*activity)(struct window *w, const struct activity *a);
+	void (*step)(struct window *w, uint64_t step, uint64_t wall_ns); /* begins now */
+	/* Nothing from now on is of it: somebody did not want to wait for its last step. */
+	void (*end)(struct window *w, uint64_t wall_ns);
+	/* "KEY words": what of its order is not carried out; any bytes. */
+	void (*note)(struct window *w, const char *text, size_t len);
+	/* Every other record of the process: memory, calls, marks, stacks; r->time_ns is monotonic.
+	 */
+	void (*record)(struct window *w, uint32_t tid, const struct rec *r);
+	void (*tick)(struct window *w, uint64_t now_mono_ns);
+	void (*flush)(struct window *w);
+	/*
+	 * Texts that were not used for long are about to go: nothing may point to a text after
+	 * this. NULL: it holds on to them, and while it is open the process cannot have more names
+	 * than there is room for.
+	 */
+	void (*forget)(struct window *w);
+	void (*close)(struct window *w);
+};
+
+/* The text behind a hash that the process told (REC_NAME), before the window or in it; never NULL,
+ * valid UTF-8, lives as the texts of a struct activity. */
+const char *window_name(struct window *w, uint64_t hash);
+
+extern const struct window_ops window_metrics; /* activity/live/metrics.c: to the daemon */
+extern const struct window_ops window_file; /* activity/windows/file.c: DB or Jsonl */
+extern const struct window_ops window_trace; /* activity/trace/trace.c: nputrace */
+bool window_trace_writes(void); /* something that has closed is not in its files yet */
+void window_trace_wait(void); /* until all that has closed is in its files */
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Text from outside, made safe for a terminal: valid UTF-8 without control characters. */
+#ifndef SONDE_BASE_TEXT_PRINTABLE_H
+#define SONDE_BASE_TEXT_PRINTABLE_H
+
+#include "base/containers/buf.h"
+
+#include <stddef.h>
+
+/* Adds the text with every control character and every mark that turns its direction as '?'. */
+void text_add_printable(struct buf *out, const char *text, size_t len);
+/* The same; of more than `max` bytes the first ones, and "...". */
+void text_add_shortened(struct buf *out, const char *text, size_t len, size_t max);
+
+#endif

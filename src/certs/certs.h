@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * A directory with a certificate authority and what it has issued:
+ *
+ *	ca/ca.crt ca.key ca.crl     the CA: stays where it was made
+ *	ca/issued/SET-SERIAL.crt    every certificate it has ever signed
+ *	server-HOST/                a set: ca.crt server.crt server.key ca.crl
+ *	client/ client-NAME/        a set: ca.crt client.crt client.key ca.crl
+ *
+ * A set is what --certs-dir needs. Sets may be moved away; the CA remembers what it has issued and
+ * can revoke it all the same. Directories have mode 0700, files 0600. What exists is only
+ * overwritten where it is told to.
+ */
+#ifndef SONDE_CERTS_CERTS_H
+#define SONDE_CERTS_CERTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/containers/buf.h"
+#include "base/err.h"
+#include "certs/issue.h"
+#include "net/tls/passphrase.h"
+
+struct certs;
+
+struct certs_options {
+	unsigned days; /* how long what is issued now is valid */
+	enum certs_key key; /* of what is made now */
+	bool encrypt; /* keys made now, with the passphrase */
+	struct tls_passphrase *passphrase; /* borrowed; also tried for an encrypted ca.key */
+};
+
+/* Opens the directory and locks it; makes the CA if there is none and `create` says so, else that
+ * is an error. */
+int certs_open(const char *dir, const struct certs_options *o, bool create, struct certs **out,
+	       struct err *err);
+void certs_free(struct certs *c); /* c may be NULL */
+bool certs_is_new(const struct certs *c);
+
+/* Adds the name of the set of a server or client: "server-HOST", "client", "client-NAME". */
+void certs_set_name(enum certs_kind kind, const char *name, struct buf *out);
+
+/* Makes the set of a server (hosts: "NAME,OTHER,…") or a client. 1 if it was made, 0 if it was
+ * there and `renew` is false. */
+int certs_add(struct certs *c, enum certs_kind kind, const char *name, const char *hosts,
+	      bool renew, struct err *err);
+
+/* Makes the set anew, with a new key, for the hosts it has been for; adds its host or client. */
+int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct err *err);
+
+/* Revokes all that was issued for a set, or for a host or client of that name; gives how many
+ * certificates that were, 0 if all of them are revoked already, and brings the list into every set
+ * that is here. */
+int certs_revoke(struct certs *c, const char *name, struct err *err);
+
+/* Brings ca.crt and ca.crl into every set that is here. */
+int certs_publish(struct certs *c, struct err *err);
+
+/* Calls for each set that is here, in order of name; ends at the first negative result. */
+typedef int (*certs_set_fn)(void *arg, const char *set, struct err *err);
+int certs_each_set(struct certs *c, certs_set_fn fn, void *arg, struct err *err);
+
+/* Calls for each certificate that was issued, in order of set. */
+struct certs_issued {
+	const char *set;
+	X509 *x;
+	bool revoked;
+};
+typedef int (*certs_issued_fn)(void *arg, const struct certs_issued *i, struct err *err);
+int certs_each_issued(struct certs *c, certs_issued_fn fn, void *arg, struct err *err);
+
+#endif

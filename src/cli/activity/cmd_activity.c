@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde activity show and export: what a monitor has written, in words or in another form. */
+#include <dirent.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "activity/files/export.h"
+#include "activity/read/convert.h"
+#include "activity/read/read.h"
+#include "activity/read/totals.h"
+#include "activity/steps/files.h"
+#include "base/mem.h"
+#include "base/text/plain_words.h"
+#include "cli/activity/show.h"
+#include "cli/activity/to_stdout.h"
+#include "cli/command.h"
+
+struct show_options {
+	bool json;
+	unsigned top;
+};
+
+enum format { FORMAT_CHROME, FORMAT_XLSX, FORMAT_CSV, FORMAT_JSONL, FORMAT_DB };
+static const char *const formats[] = {"chrome", "xlsx", "csv", "jsonl", "db", NULL};
+
+struct export_options {
+	unsigned format;
+	const char *output;
+};
+
+/* --- which files --- */
+
+struct paths {
+	char **list;
+	size_t n, cap;
+};
+
+static void paths_release(struct paths *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->list[i]);
+	free(p->list);
+}
+
+static void paths_add(struct paths *p, char *path)
+{
+	p->list = xgrow(p->list, &p->cap, p->n + 1, sizeof(*p->list));
+	p->list[p->n++] = path;
+}
+
+static int is_wanted(const struct dirent *e)
+{
+	return e->d_name[0] != '.' && activity_read_is_name(e->d_name);
+}
+
+static int is_trace(const struct dirent *e)
+{
+	size_t len = strlen(e->d_name), end = strlen(SPLIT_DIR_SUFFIX);
+
+	return e->d_name[0] != '.' && len > end && !strcmp(e->d_name + len - end, SPLIT_DIR_SUFFIX);
+}
+
+/* Names have their times in them: in this order those of one process follow each other. */
+static int add_files(struct paths *p, const char *dir, struct err *err)
+{
+	struct dirent **found = NULL;
+	int n = scandir(dir, &found, is_wanted, alphasort);
+
+	if (n < 0)
+		return err_sys(err, -errno, "cannot read '%s'", dir);
+	for (int i = 0; i < n; i++) {
+		paths_add(p, xasprintf("%s/%s", dir, found[i]->d_name));
+		free(found[i]);
+	}
+	free(found);
+	return 0;
+}
+
+/* A directory below it for each process: as nputrace leaves them. */
+static int add_traces(struct paths *p, const char *dir, struct err *err)
+{
+	struct dirent **found = NULL;
+	int n = scandir(dir, &found, is_trace, alphasort), r = 0;
+
+	for (int i = 0; i < n; i++) {
+		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
+
+		if (r == 0)
+			r = add_files(p, path, err);
+		free(path);
+		free(found[i]);
+	}
+	free(found);
+	return r;
+}
+
+static int add_dir(struct paths *p, const char *dir, struct err *err)
+{
+	size_t before = p->n;
+	int r = add_files(p, dir, err);
+
+	if (r == 0 && p->n == before)
+		r = add_traces(p, dir, err);
+	if (r < 0 || p->n > before)
+		return r;
+	return err_set(err, -ENOENT,
+		       "there is no .db or .jsonl file in '%s', nor a trace; npu-monitor and "
+		       "nputrace write them with --log-file, and 'sonde activity summary' says if "
+		       "a trace could not be written",
+		       dir);
+}
+
+static int find_paths(struct paths *p, char **words, int n, struct err *err)
+{
+	struct stat st;
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < n; i++) {
+		if (stat(words[i], &st) < 0)
+			r = err_sys(err, -errno, "cannot open '%s'", words[i]);
+		else if (S_ISDIR(st.st_mode))
+			r = add_dir(p, words[i], err);
+		else
+			paths_add(p, xstrdup(words[i]));
+	}
+	return r;
+}
+
+/* --- show --- */
+
+static int show(const struct command *cmd, const struct show_options *o, const struct paths *p)
+{
+	struct activity_sum sum = {0};
+	struct buf text = {0};
+	struct err err = {0};
+	int r = 0, status;
+
+	for (size_t i = 0; r == 0 && i < p->n; i++)
+		r = activity_sum_file(&sum, p->list[i], &err);
+	if (r < 0) {
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	} else {
+		activity_sum_finish(&sum);
+		if (o->json) {
+			status = command_print_json(cmd, activity_show_json(&sum, o->top));
+		} else {
+			activity_show_text(&sum, o->top, &text);
+			status = command_print(cmd, &text);
+		}
+	}
+	activity_sum_release(&sum);
+	buf_release(&text);
+	return status;
+}
+
+static int activity_show_run(const struct command *cmd, int argc, char **argv)
+{
+	struct show_options o = {.top = 10};
+	struct args a = {.target = &o};
+	struct paths p = {0};
+	struct err err = {0};
+	int status = command_parse(cmd, &a, argc, argv);
+
+	if (status < 0)
+		status = find_paths(&p, a.words, a.nwords, &err) < 0
+				 ? command_fail(cmd, &err, EXIT_FAILED)
+				 : show(cmd, &o, &p);
+	paths_release(&p);
+	args_release(&a);
+	return status;
+}
+
+/* --- export --- */
+
+static const struct activity_writer_ops *ops_of(unsigned format)
+{
+	static const struct activity_writer_ops *const all[] = {
+		[FORMAT_CHROME] = &activity_chrome_file,
+		[FORMAT_XLSX] = &activity_xlsx_file,
+		[FORMAT_CSV] = &activity_csv_file,
+		[FORMAT_JSONL] = &activity_jsonl,
+		[FORMAT_DB] = &activity_db,
+	};
+
+	return all[format];
+}
+
+struct exporting {
+	const struct paths *paths;
+	unsigned format;
+	struct converted done;
+};
+
+static int convert(void *arg, const char *output, struct err *err)
+{
+	struct exporting *e = arg;
+
+	return activity_convert(e->paths->list, e->paths->n, ops_of(e->format), output, &e->done,
+				err);
+}
+
+/* What is where now; on stderr, as the standard output may be the product. */
+static void say_written(const struct command *cmd, const struct converted *c, const char *output,
+			bool several)
+{
+	struct buf text = {0};
+
+	if (!*c->path) {
+		fprintf(stderr, "%s: there are no activities: nothing was written\n",
+			cmd->spec.name);
+		return;
+	}
+	words_of(&text, c->activities, "activit");
+	text.len -= c->activities != 1; /* the s */
+	buf_add_str(&text, c->activities == 1 ? "y" : "ies");
+	if (c->processes > 1)
+		buf_addf(&text, " of %zu processes", c->processes);
+	if (several)
+		buf_addf(&text, " are in the directory '%s' now, a file for each process", output);
+	else
+		buf_addf(&text, " %s in '%s' now", c->activities == 1 ? "is" : "are", c->path);
+	fprintf(stderr, "%s: %s\n", cmd->spec.name, buf_str(&text));
+	buf_release(&text);
+}
+
+static bool is_of_one_process(unsigned format)
+{
+	return format == FORMAT_DB || format == FORMAT_JSONL;
+}
+
+static int export_to(const struct command *cmd, const struct paths *p,
+		     const struct export_options *o, struct err *err)
+{
+	struct exporting e = {.paths = p, .format = o->format};
+	int r;
+
+	if (!strcmp(o->output, "-")) {
+		if (o->format == FORMAT_XLSX || o->format == FORMAT_DB)
+			return err_set(err, -EINVAL,
+				       "%s is no text and cannot be printed: give --output a name "
+				       "('./-' for a file that is called so)",
+				       formats[o->format]);
+		r = activity_stdout(convert, &e, err);
+	} else {
+		r = convert(&e, o->output, err);
+		if (r == 0)
+			say_written(cmd, &e.done, o->output,
+				    e.done.processes > 1 && is_of_one_process(o->format));
+	}
+	converted_release(&e.done);
+	return r;
+}
+
+static int activity_export_run(const struct command *cmd, int argc, char **argv)
+{
+	struct export_options o = {0};
+	struct args a = {.target = &o};
+	struct paths p = {0};
+	struct err err = {0};
+	int status = command_parse(cmd, &a, argc, argv);
+
+	if (status < 0 && !o.output) {
+		err_set(&err, -EINVAL, "option '--output' is missing: where is it to be written?");
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	}
+	if (status < 0) {
+		int r = find_paths(&p, a.words, a.nwords, &err);
+
+		if (r == 0)
+			r = export_to(cmd, &p, &o, &err);
+		status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
+	}
+	paths_release(&p);
+	args_release(&a);
+	return status;
+}
+
+/* --- what they say about themselves --- */
+
+static const struct opt show_option_rows[] = {
+	COMMAND_HELP_OPTION,
+	COMMAND_JSON_OPTION(struct show_options),
+	COMMAND_TOP_OPTION(struct show_options, "How many names each table has."),
+	OPT_END,
+};
+
+static const struct opt export_option_rows[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "Output options",
+	 .name = "format",
+	 .kind = OPT_CHOICE,
+	 .arg = "FORMAT",
+	 .choices = formats,
+	 .offset = offsetof(struct export_options, format),
+	 .default_text = "chrome",
+	 .help = "Which: chrome (a timeline for Perfetto), xlsx (a workbook with a sheet per "
+		 "kind), csv "
+		 "(one "
+		 "table), jsonl or db."},
+	{.name = "output",
+	 .letters = "o",
+	 .kind = OPT_TEXT,
+	 .arg = "PATH",
+	 .offset = offsetof(struct export_options, output),
+	 .help = "The file to write, of jsonl and db the directory, in which each process gets its "
+		 "own. A file that is there is replaced. '-' prints chrome, csv and jsonl."},
+	OPT_END,
+};
+
+static const char *const show_usage[] = {"[options] <file or directory>...", NULL};
+static const char *const export_usage[] = {"[options] -o PATH <file or directory>...", NULL};
+
+static const struct args_example show_examples[] = {
+	{"where the time of devices went", "sonde activity show /tmp/monitor"},
+	{"for another program", "sonde activity show --json --top=100 /tmp/monitor/*.db"},
+	{NULL, NULL},
+};
+
+static const struct args_example export_examples[] = {
+	{"a timeline for ui.perfetto.dev",
+	 "sonde activity export -o trace.json msmonitor_4711_20260131120000000_0.db"},
+	{"kernels by their time, with other tools",
+	 "sonde activity export --format=csv -o - /tmp/monitor | grep ^Kernel | sort -t, -k5 -n"},
+	{"a workbook of the files of one process",
+	 "sonde activity export --format=xlsx -o kernels.xlsx msmonitor_4711_*.jsonl"},
+	{NULL, NULL},
+};
+
+const struct command cmd_activity_show = {
+	.name = "activity show",
+	.spec = {.name = "sonde activity show",
+		 .summary = "tell where the time of devices went",
+		 .description =
+			 "Reads what a monitor has written (DB or Jsonl, of this program or of "
+			 "msmonitor; a directory means all of them in it, and if there are none, "
+			 "in the directories of traces below it) and tells how busy the "
+			 "devices were, which kernels and collectives took how much of their time, "
+			 "and how many activities were lost. Files that are still being written, "
+			 "and those of a job that was killed, are read like all others.",
+		 .usage = show_usage,
+		 .options = show_option_rows,
+		 .examples = show_examples,
+		 .min_words = 1,
+		 .max_words = -1},
+	.run = activity_show_run,
+};
+
+const struct command cmd_activity_export = {
+	.name = "activity export",
+	.spec = {.name = "sonde activity export",
+		 .summary = "write activities in another form",
+		 .description =
+			 "Reads what a monitor has written and writes it as a timeline, a "
+			 "workbook, a table, Jsonl or DB. Several files become one, of Jsonl "
+			 "and DB those of each process. A line on stderr says what was "
+			 "written.",
+		 .usage = export_usage,
+		 .options = export_option_rows,
+		 .examples = export_examples,
+		 .min_words = 1,
+		 .max_words = -1},
+	.run = activity_export_run,
+};

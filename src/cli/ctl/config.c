@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/ctl/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const ctl_activities[] = {"CPU,NPU", "NPU,CPU", "CPU", "NPU", NULL};
+const char *const ctl_profiler_levels[] = {"Level0", "Level1", "Level2", "Level_none", NULL};
+const char *const ctl_aic_metrics[] = {"AiCoreNone", "PipeUtilization", "ArithmeticUtilization",
+				       "Memory",     "MemoryL0",	"ResourceConflictRatio",
+				       "MemoryUB",   "L2Cache",		"MemoryAccess",
+				       NULL};
+const char *const ctl_export_types[] = {"Text", "Db", NULL};
+const char *const ctl_true_false[] = {"true", "false", NULL};
+const char *const ctl_host_systems[] = {"cpu", "mem", "disk", "network", "osrt", NULL};
+const char *const ctl_monitor_exports[] = {"DB", "Jsonl", NULL};
+const char *const ctl_activity_kinds[] = {"Marker", "Kernel",  "API",	     "Hccl",
+					  "Memory", "MemSet",  "MemCpy",     "Communication",
+					  "AclAPI", "NodeAPI", "RuntimeAPI", NULL};
+
+static void add_text(struct buf *out, const char *key, const char *value)
+{
+	buf_addf(out, "%s%s=%s", out->len ? "\n" : "", key, value);
+}
+
+static void add_bool(struct buf *out, const char *key, bool value)
+{
+	add_text(out, key, value ? "true" : "false");
+}
+
+static void add_int(struct buf *out, const char *key, int64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRId64, value);
+	add_text(out, key, text);
+}
+
+static void add_uint(struct buf *out, const char *key, uint64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	add_text(out, key, text);
+}
+
+static void add_or_none(struct buf *out, const char *key, const char *value)
+{
+	add_text(out, key, value && *value ? value : "None");
+}
+
+void ctl_add_float(struct buf *out, float v)
+{
+	char digits[32];
+	int precision = 0;
+
+	/* 9 digits always suffice */
+	do
+		snprintf(digits, sizeof(digits), "%.*e", precision, (double)v);
+	while (strtof(digits, NULL) != v && precision++ < 9);
+	int exponent = atoi(strchr(digits, 'e') + 1);
+	int behind = precision - exponent;
+	buf_addf(out, "%.*f", behind > 0 ? behind : 0, atof(digits));
+}
+
+void gputrace_config_text(const struct gputrace_config *c, struct buf *out)
+{
+	add_text(out, "ACTIVITIES_LOG_FILE", c->log_file);
+	if (c->iterations > 0) {
+		add_int(out, "PROFILE_START_ITERATION", 0);
+		add_uint(out, "PROFILE_START_ITERATION_ROUNDUP", c->roundup);
+		add_int(out, "ACTIVITIES_ITERATIONS", c->iterations);
+	} else {
+		add_uint(out, "PROFILE_START_TIME", c->start_time_ms);
+		add_uint(out, "ACTIVITIES_DURATION_MSECS", c->duration_ms);
+	}
+	add_bool(out, "PROFILE_REPORT_INPUT_SHAPES", c->record_shapes);
+	if (c->profile_memory) {
+		add_bool(out, "PROFILE_PROFILE_MEMORY", true);
+		add_bool(out, "PROFILE_MEMORY", true);
+		add_uint(out, "PROFILE_MEMORY_DURATION_MSECS", c->duration_ms);
+	}
+	add_bool(out, "PROFILE_WITH_STACK", c->with_stacks);
+	add_bool(out, "PROFILE_WITH_FLOPS", c->with_flops);
+	add_bool(out, "PROFILE_WITH_MODULES", c->with_modules);
+}
+
+static void nputrace_levels(const struct nputrace_config *c, struct buf *out)
+{
+	add_text(out, "PROFILE_ACTIVITIES", ctl_activities[c->activities]);
+	add_bool(out, "PROFILE_ANALYSE", c->analyse);
+	add_bool(out, "PROFILE_ASYNC_MODE", c->async_mode);
+	add_text(out, "PROFILE_PROFILER_LEVEL", ctl_profiler_levels[c->profiler_level]);
+	add_text(out, "PROFILE_AIC_METRICS", ctl_aic_metrics[c->aic_metrics]);
+	add_bool(out, "PROFILE_L2_CACHE", c->l2_cache);
+	add_bool(out, "PROFILE_OP_ATTR", c->op_attr);
+	add_bool(out, "PROFILE_MSPROF_TX", c->msprof_tx);
+	if (c->gc_given) {
+		buf_add_str(out, "\nPROFILE_GC_DETECT_THRESHOLD=");
+		ctl_add_float(out, c->gc_threshold_ms);
+	} else {
+		add_text(out, "PROFILE_GC_DETECT_THRESHOLD", "None");
+	}
+}
+
+void nputrace_config_text(const struct nputrace_config *c, struct buf *out)
+{
+	add_text(out, "ACTIVITIES_LOG_FILE", c->log_file);
+	add_int(out, "PROFILE_START_ITERATION", 0);
+	add_int(out, "PROFILE_START_STEP", c->start_step);
+	add_int(out, "ACTIVITIES_ITERATIONS", c->iterations);
+	add_bool(out, "PROFILE_RECORD_SHAPES", c->record_shapes);
+	add_bool(out, "PROFILE_PROFILE_MEMORY", c->profile_memory);
+	add_bool(out, "PROFILE_WITH_STACK", c->with_stack);
+	add_bool(out, "PROFILE_WITH_FLOPS", c->with_flops);
+	add_bool(out, "PROFILE_WITH_MODULES", c->with_modules);
+	nputrace_levels(c, out);
+	add_text(out, "PROFILE_DATA_SIMPLIFICATION", ctl_true_false[c->data_simplification]);
+	add_text(out, "PROFILE_EXPORT_TYPE", ctl_export_types[c->export_type]);
+	add_or_none(out, "PROFILE_HOST_SYS", c->host_sys);
+	add_bool(out, "PROFILE_SYS_IO", c->sys_io);
+	add_bool(out, "PROFILE_SYS_INTERCONNECTION", c->sys_interconnection);
+	add_or_none(out, "PROFILE_MSTX_DOMAIN_INCLUDE", c->domain_include);
+	add_or_none(out, "PROFILE_MSTX_DOMAIN_EXCLUDE", c->domain_exclude);
+	add_bool(out, "PROFILE_IS_RANK", c->rank_list[0]);
+	add_or_none(out, "PROFILE_RANK_LIST", c->rank_list);
+}
+
+void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out)
+{
+	add_bool(out, "NPU_MONITOR_START", c->start);
+	add_bool(out, "NPU_MONITOR_STOP", c->stop);
+	add_uint(out, "REPORT_INTERVAL_S", c->report_interval_s);
+	buf_add_str(out, "\nDURATION=");
+	ctl_add_float(out, c->duration_s);
+	add_text(out, "MSPTI_ACTIVITY_KIND", c->kinds[0] ? c->kinds : ctl_activity_kinds[0]);
+	add_text(out, "NPU_MONITOR_LOG_FILE", c->log_file);
+	add_text(out, "NPU_MONITOR_EXPORT_TYPE", ctl_monitor_exports[c->export_type]);
+	add_text(out, "JSONL_ROTATE_LOG_LINES", c->rotate_lines);
+	add_text(out, "JSONL_ROTATE_LOG_FILES", c->rotate_files);
+	add_text(out, "NPU_MONITOR_FILTER", c->filter);
+	if (c->lease)
+		add_uint(out, "SONDE_LEASE", c->lease);
+}
+
+/* Where the ending begins that a number goes in front of; NULL: there is none. */
+static const char *ending(const char *log_file)
+{
+	const char *at = strstr(log_file, ".pt.trace.json");
+
+	return at ? at : strstr(log_file, ".json");
+}
+
+bool gputrace_file(const char *log_file, int64_t pid, struct buf *out)
+{
+	const char *at = ending(log_file);
+
+	if (!at) {
+		buf_add_str(out, log_file);
+		return false;
+	}
+	buf_add(out, log_file, (size_t)(at - log_file));
+	buf_addf(out, "_%" PRId64 "%s", pid, at);
+	return true;
+}
+
+void gputrace_log_of_host(const char *log_file, const char *host, struct buf *out)
+{
+	const char *at = ending(log_file);
+	size_t len = at ? (size_t)(at - log_file) : strlen(log_file);
+
+	buf_add(out, log_file, len);
+	buf_add_char(out, '_');
+	for (; *host; host++)
+		if (!strchr("[]", *host))
+			buf_add_char(out, strchr(":%/", *host) ? '-' : *host);
+	buf_add_str(out, log_file + len);
+}

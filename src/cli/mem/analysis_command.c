@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/mem/analysis_command.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/text/printable.h"
+#include "memory/input/input.h"
+#include "memory/input/recording_path.h"
+
+int analysis_read(const struct command *cmd, const char *path,
+		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out)
+{
+	const struct analysis_options *o = options;
+	struct input_analysis what = {make, options};
+	struct err err = {0};
+
+	*out = (struct analysis_run){0};
+	int r = recording_resolve(path, &out->path, &err);
+	out->resolved = r == 0 && strcmp(path, buf_str(&out->path)) != 0;
+	if (r == 0) {
+		if (recording_wait(buf_str(&out->path), o->wait_s))
+			buf_add_str(&out->notes, "The recorder is still writing; this is what "
+						 "there is so far.\n");
+		r = input_analyse(buf_str(&out->path), &what, &out->analysis, &out->notes, &err);
+	}
+	return r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
+}
+
+static void add_notes(const struct buf *notes, struct buf *text)
+{
+	size_t at = 0;
+
+	while (at < notes->len) {
+		const char *line = notes->data + at;
+		size_t len = strcspn(line, "\n");
+
+		buf_add_str(text, at ? "Note: " : "\nNote: ");
+		text_add_printable(text, line, len);
+		buf_add_char(text, '\n');
+		at += len + 1;
+	}
+}
+
+static json_t *notes_value(struct buf *notes)
+{
+	json_t *list = json_array();
+	struct buf clean = {0};
+	size_t at = 0;
+
+	buf_str(notes);
+	while (at < notes->len) {
+		const char *line = notes->data + at;
+		size_t len = strcspn(line, "\n");
+
+		buf_clear(&clean);
+		text_add_printable(&clean, line, len);
+		json_array_append_new(list, json_string(buf_str(&clean)));
+		at += len + 1;
+	}
+	buf_release(&clean);
+	return list;
+}
+
+static json_t *input_value(struct analysis_run *run)
+{
+	json_t *path = json_string(buf_str(&run->path));
+
+	return path ? path : json_null(); /* any bytes make a path, but not JSON */
+}
+
+static json_t *answer_value(struct analysis_run *run, unsigned top)
+{
+	json_t *answer = run->analysis->ops->json(run->analysis, top);
+
+	if (answer)
+		json_object_set_new(answer, "notes", notes_value(&run->notes));
+	if (answer)
+		json_object_set_new(answer, "input", input_value(run));
+	return answer;
+}
+
+/* Not by way of a second file: it may be a pipe, or have no name. */
+static int write_answer(const struct command *cmd, struct analysis_run *run, const char *path)
+{
+	json_t *answer = answer_value(run, UINT_MAX);
+	struct err err = {0};
+	FILE *f = fopen(path, "we");
+
+	if (!f) {
+		err_sys(&err, -errno, "cannot open '%s'", path);
+	} else {
+		bool bad =
+			!answer || json_dumpf(answer, f, JSON_INDENT(2)) < 0 || fputc('\n', f) < 0;
+		if (fclose(f) != 0 || bad)
+			err_sys(&err, -errno, "cannot write '%s'", path);
+	}
+	json_decref(answer);
+	return err.code ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
+}
+
+/* The status for a script. What cannot be told must not look like good news. */
+static int judge(const struct command *cmd, struct analysis *a)
+{
+	struct err err = {0};
+
+	if (a->ops->findings(a))
+		return EXIT_FINDING;
+	if (!a->ops->judged || a->ops->judged(a))
+		return EXIT_DONE;
+	err_set(&err, -ENODATA, "--fail-on: the input does not have what it takes to tell");
+	return command_fail(cmd, &err, EXIT_FAILED);
+}
+
+int analysis_tell(const struct command *cmd, struct analysis_run *run, const void *options)
+{
+	const struct analysis_options *o = options;
+	struct analysis_style style = {.colour = isatty(STDOUT_FILENO), .top = o->top};
+	struct buf text = {0};
+	int status;
+
+	if (o->json) {
+		status = command_print_json(cmd, answer_value(run, o->top));
+	} else {
+		run->analysis->ops->text(run->analysis, &style, &text);
+		buf_str(&run->notes);
+		add_notes(&run->notes, &text);
+		if (run->resolved)
+			buf_addf(&text, "\nRead from %s\n", buf_str(&run->path));
+		status = command_print(cmd, &text);
+	}
+	buf_release(&text);
+	if (status == EXIT_DONE && o->json_file)
+		status = write_answer(cmd, run, o->json_file);
+	return status == EXIT_DONE && o->fail_on ? judge(cmd, run->analysis) : status;
+}
+
+void analysis_release(struct analysis_run *run)
+{
+	analysis_free(run->analysis);
+	buf_release(&run->path);
+	buf_release(&run->notes);
+}
+
+int analysis_command(const struct command *cmd, const char *path,
+		     struct analysis *(*make)(void *options), void *options)
+{
+	struct analysis_run run;
+	int status = analysis_read(cmd, path, make, options, &run);
+
+	if (status == EXIT_DONE)
+		status = analysis_tell(cmd, &run, options);
+	analysis_release(&run);
+	return status;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde mem compare: two recordings or dumps, call by call. */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/mem/compare_run.h"
+#include "memory/analysis/compare/compare.h"
+#include "memory/options/config.h"
+
+#define DEFAULT_OUTPUT "memscopeDumpResults"
+
+struct compare_options {
+	bool json;
+	unsigned top;
+	unsigned wait_s;
+	unsigned level; /* index in levels */
+	unsigned fail_on;
+	const char *output;
+};
+
+static const char *const levels[] = {"op", "kernel", "op,kernel", NULL};
+static const unsigned level_bits[] = {COMPARE_OPERATORS, COMPARE_KERNELS,
+				      COMPARE_OPERATORS | COMPARE_KERNELS};
+static const char *const findings[] = {"nothing", "diff", NULL};
+
+static int mem_compare_run(const struct command *cmd, int argc, char **argv)
+{
+	struct compare_options o = {.top = 10, .wait_s = 10, .output = DEFAULT_OUTPUT};
+	struct args a = {.target = &o};
+	char output[MEM_PATH_BYTES];
+	struct err err = {0};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0 && mem_path(o.output, output, &err) < 0)
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	if (status < 0) {
+		struct compare_job job = {
+			.input = {a.words[0], a.words[1]},
+			.output_dir = output,
+			.level = level_bits[o.level],
+			.top = o.top,
+			.wait_s = o.wait_s,
+			.json = o.json,
+			.fail_on_difference = o.fail_on != 0,
+		};
+
+		status = compare_run(cmd, &job);
+	}
+	args_release(&a);
+	return status;
+}
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "Analysis options",
+	 .name = "level",
+	 .kind = OPT_CHOICE,
+	 .arg = "LEVEL",
+	 .choices = levels,
+	 .offset = offsetof(struct compare_options, level),
+	 .default_text = "op",
+	 .help = "What is compared: op (calls of operators: rows ATEN_END and ATB_END), kernel "
+		 "(launches: KERNEL_LAUNCH), or op,kernel (both in one sequence)."},
+	COMMAND_JSON_OPTION(struct compare_options),
+	{.name = "output-path",
+	 .letters = "o",
+	 .kind = OPT_TEXT,
+	 .arg = "DIR",
+	 .offset = offsetof(struct compare_options, output),
+	 .default_text = DEFAULT_OUTPUT,
+	 .help = "Where the result is written, as compare/memory_compare_<time>.csv."},
+	COMMAND_TOP_OPTION(struct compare_options,
+			   "How many names, and how many single differences, are listed."),
+	{.name = "fail-on",
+	 .kind = OPT_CHOICE,
+	 .arg = "WHAT",
+	 .choices = findings,
+	 .offset = offsetof(struct compare_options, fail_on),
+	 .default_text = "nothing",
+	 .help = "Exit with status 3 if there is a difference (diff), for scripts and CI jobs."},
+	{.name = "wait",
+	 .kind = OPT_UINT,
+	 .arg = "SECONDS",
+	 .min = 0,
+	 .max = 86400,
+	 .offset = offsetof(struct compare_options, wait_s),
+	 .default_text = "10",
+	 .help = "How long to wait for a recorder that is still finishing its files."},
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <base> <compare>", NULL};
+
+static const struct args_example examples[] = {
+	{"two runs, by their output paths", "sonde mem compare before after"},
+	{"kernel by kernel, and fail if anything differs",
+	 "sonde mem compare --level=kernel --fail-on=diff before after"},
+	{"two dump files, for another program", "sonde mem compare --json a.csv b.db"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_compare = {
+	.name = "mem compare",
+	.spec = {.name = "sonde mem compare",
+		 .summary = "compare two runs call by call",
+		 .description =
+			 "Pairs the operator calls (or kernel launches) of two runs, device by "
+			 "device, and tells which stand in one of them only and where the memory "
+			 "of a call differs. The result is written as a csv file, too.\n\n"
+			 "Each of the two is a dump file (csv or db), a recording, or a directory: "
+			 "then the newest dump below it is taken, with those of the other devices "
+			 "of that process, or, without dumps, the newest recording.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 2,
+		 .max_words = 2},
+	.run = mem_compare_run,
+};

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde mem export: writes the dump files of a recording anew, in the form asked for. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "memory/input/recording_path.h"
+#include "memory/options/config.h"
+#include "memory/outputs/replay.h"
+
+struct export_options {
+	unsigned format;
+	const char *output;
+	const char *compat;
+};
+
+static const char *const formats[] = {"csv", "db", NULL};
+
+/* Beside the recording, if nothing was said. */
+static void default_output(const char *recording, struct buf *out)
+{
+	const char *slash = strrchr(recording, '/');
+	struct stat st;
+
+	if (stat(recording, &st) == 0 && S_ISDIR(st.st_mode))
+		buf_addf(out, "%s/export", recording);
+	else if (slash)
+		buf_addf(out, "%.*s/export", (int)(slash - recording), recording);
+	else
+		buf_add_str(out, "export");
+}
+
+static int find_compat(const struct export_options *o, struct err *err)
+{
+	const char *env = getenv(MEM_COMPAT_ENV);
+	const char *text = o->compat ? o->compat : env && *env ? env : "current";
+	int compat = mem_compat_find(text);
+
+	if (compat < 0)
+		return err_set(err, -EINVAL, "invalid compat '%.100s': expected 26.0 or current",
+			       text);
+	return compat;
+}
+
+static int export(const struct command *cmd, const struct export_options *o, const char *path)
+{
+	struct buf where = {0}, to = {0};
+	struct err err = {0};
+
+	int compat = find_compat(o, &err);
+	if (compat < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
+	int r = recording_resolve(path, &where, &err);
+	if (r == 0) {
+		if (o->output)
+			buf_add_str(&to, o->output);
+		else
+			default_output(buf_str(&where), &to);
+		struct export_order order = {
+			.format = formats[o->format],
+			.output_dir = buf_str(&to),
+			.compat = (enum row_compat)compat,
+		};
+		r = export_recording(buf_str(&where), &order, &err);
+	}
+	if (r == 0 && isatty(STDERR_FILENO))
+		fprintf(stderr, "written below %s\n", buf_str(&to));
+	buf_release(&where);
+	buf_release(&to);
+	return r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
+}
+
+static int mem_export_run(const struct command *cmd, int argc, char **argv)
+{
+	struct export_options o = {0};
+	struct args a = {.target = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0)
+		status = export(cmd, &o, a.words[0]);
+	args_release(&a);
+	return status;
+}
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "Output options",
+	 .name = "format",
+	 .kind = OPT_CHOICE,
+	 .arg = "FORMAT",
+	 .choices = formats,
+	 .offset = offsetof(struct export_options, format),
+	 .default_text = "csv",
+	 .help = "Form of the dump: csv, or db (SQLite, for MindStudio Insight)."},
+	{.name = "output-path",
+	 .letters = "o",
+	 .kind = OPT_TEXT,
+	 .arg = "DIR",
+	 .offset = offsetof(struct export_options, output),
+	 .default_text = "export in the recording",
+	 .help = "Where the files go. Made if it is missing."},
+	{.name = "compat",
+	 .kind = OPT_TEXT,
+	 .arg = "VERSION",
+	 .offset = offsetof(struct export_options, compat),
+	 .default_text = "current",
+	 .help = "Write event and attribute names as another version does: 26.0, or current. The "
+		 "environment variable " MEM_COMPAT_ENV " does the same."},
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <recording>", NULL};
+
+static const struct args_example examples[] = {
+	{"a database of what was recorded as csv",
+	 "sonde mem export --format=db memscopeDumpResults"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_export = {
+	.name = "mem export",
+	.spec = {.name = "sonde mem export",
+		 .summary = "write a recording as csv or db",
+		 .description = "Reads a recording from its beginning and writes its dump files as "
+				"if it had been recorded in that form. Prints nothing when all "
+				"went well.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = mem_export_run,
+};

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * sonde mem inefficient: memory that was held while nobody used it. A dump file gets the findings
+ * into its rows, as users of check_inefficient() expect.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "cli/mem/analysis_command.h"
+#include "memory/analysis/inefficient/inefficient.h"
+#include "memory/dump/amend.h"
+#include "memory/input/input.h"
+#include "memory/options/config.h"
+#include "memory/options/values.h"
+#include "memory/outputs/replay.h"
+
+struct command_options {
+	struct analysis_options common;
+	struct inefficient_options what;
+	bool no_write;
+	const char *compat;
+};
+
+/* --- values of options --- */
+
+static int parse_type(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	struct command_options *o = a->target;
+	struct mem_item item;
+	const char *at = value;
+	unsigned kinds = 0;
+
+	while (mem_list_next(&at, &item)) {
+		enum inefficient_kind kind = inefficient_kind_find(item.text, item.len);
+
+		if (kind == INEFFICIENT_KINDS) {
+			kinds = 0;
+			break;
+		}
+		kinds |= 1u << kind;
+	}
+	if (!kinds)
+		return err_set(err, -EINVAL,
+			       "invalid value '%.100s' for --%s: expected early_allocation, "
+			       "late_deallocation and temporary_idleness (or early, late, idle), "
+			       "separated by commas",
+			       value, opt->name);
+	o->what.kinds = kinds;
+	return 0;
+}
+
+static int find_compat(const struct command_options *o, struct err *err)
+{
+	const char *env = getenv(MEM_COMPAT_ENV);
+	const char *text = o->compat ? o->compat : env && *env ? env : "current";
+	int compat = mem_compat_find(text);
+
+	if (compat < 0)
+		return err_set(err, -EINVAL, "invalid compat '%.100s': expected 26.0 or current",
+			       text);
+	return compat;
+}
+
+/* --- findings into the rows --- */
+
+struct lookup {
+	struct analysis *analysis;
+	struct amendment found;
+};
+
+static const struct amendment *find_amendment(void *arg, uint32_t pid, uint64_t allocation_id)
+{
+	struct lookup *l = arg;
+	const char *text = inefficient_of(l->analysis, pid, allocation_id);
+
+	if (!text)
+		return NULL;
+	l->found =
+		(struct amendment){.pid = pid, .allocation_id = allocation_id, .inefficient = text};
+	return &l->found;
+}
+
+static bool ends_in(const char *path, const char *suffix)
+{
+	size_t len = strlen(path), n = strlen(suffix);
+
+	return len > n && !strcmp(path + len - n, suffix);
+}
+
+/* The dump files behind the path; none for a recording. */
+static int dumps_of(const char *path, char ***out, size_t *out_n, struct err *err)
+{
+	struct buf file = {0};
+	struct stat st;
+	int r = 0;
+
+	*out = NULL;
+	*out_n = 0;
+	if (stat(path, &st) < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
+	if (S_ISDIR(st.st_mode)) {
+		if (replay_find(path, &file, NULL) < 0)
+			r = input_dumps(path, out, out_n, err);
+	} else if (ends_in(path, ".csv") || ends_in(path, ".db")) {
+		*out = xmalloc(sizeof(char *));
+		(*out)[(*out_n)++] = xstrdup(path);
+	}
+	buf_release(&file);
+	return r;
+}
+
+static int amend(struct analysis_run *run, enum row_compat compat, struct err *err)
+{
+	struct lookup lookup = {.analysis = run->analysis};
+	char **dumps;
+	size_t n;
+
+	if (!inefficient_marked(run->analysis))
+		return 0;
+	int r = dumps_of(buf_str(&run->path), &dumps, &n, err);
+	if (r == 0 && !n)
+		buf_add_str(&run->notes, "A recording is not changed: `sonde mem export` writes "
+					 "dump files of it.\n");
+	for (size_t i = 0; i < n && r == 0; i++) {
+		uint64_t rows = 0;
+
+		r = dump_amend(dumps[i], compat, find_amendment, &lookup, &rows, err);
+		if (r == 0 && rows)
+			buf_addf(&run->notes, "%llu MALLOC row%s of '%s' %s marked.\n",
+				 (unsigned long long)rows, rows == 1 ? "" : "s", dumps[i],
+				 rows == 1 ? "was" : "were");
+	}
+	for (size_t i = 0; i < n; i++)
+		free(dumps[i]);
+	free(dumps);
+	return r;
+}
+
+/* --- the command --- */
+
+static struct analysis *make(void *options)
+{
+	return inefficient_new(&((struct command_options *)options)->what);
+}
+
+static int inefficient(const struct command *cmd, struct command_options *o, const char *path)
+{
+	struct analysis_run run = {0};
+	struct err err = {0};
+	int r = 0, compat = find_compat(o, &err);
+
+	if (compat < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
+	int status = analysis_read(cmd, path, make, o, &run);
+	if (status == EXIT_DONE && !o->no_write)
+		r = amend(&run, (enum row_compat)compat, &err);
+	if (status == EXIT_DONE)
+		status = analysis_tell(cmd, &run, o);
+	if (r < 0)
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	analysis_release(&run);
+	return status;
+}
+
+static int mem_inefficient_run(const struct command *cmd, int argc, char **argv)
+{
+	struct command_options o = {.common = ANALYSIS_DEFAULTS};
+	struct args a = {.target = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0)
+		status = inefficient(cmd, &o, a.words[0]);
+	args_release(&a);
+	return status;
+}
+
+static const char *const fail_on[] = {"nothing", "waste", NULL};
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "What is looked for",
+	 .name = "mem-size",
+	 .kind = OPT_SIZE,
+	 .arg = "BYTES",
+	 .offset = offsetof(struct command_options, what.min_bytes),
+	 .default_text = "0",
+	 .help = "Pass over blocks that are smaller. K, M and G behind the number stand for KiB, "
+		 "MiB and GiB."},
+	{.name = "type",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = parse_type,
+	 .default_text = "all",
+	 .help = "Only these: early_allocation, late_deallocation, temporary_idleness (or early, "
+		 "late, idle), separated by commas."},
+	{.name = "idle-threshold",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = UINT32_MAX - 1,
+	 .offset = offsetof(struct command_options, what.idle_calls),
+	 .default_text = "3000",
+	 .help = "A block is idle if more than so many calls lie between two uses. A call is an "
+		 "operator, or an allocation, free or access outside of one."},
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if memory is held for nothing (waste)"),
+	{.group = "Rows of a dump",
+	 .name = "no-write",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct command_options, no_write),
+	 .help = "Leave the dump file as it is. Without this its MALLOC rows get the attribute "
+		 "inefficient."},
+	{.name = "compat",
+	 .kind = OPT_TEXT,
+	 .arg = "VERSION",
+	 .offset = offsetof(struct command_options, compat),
+	 .default_text = "current",
+	 .help = "Name that attribute as another version does: 26.0 (inefficient_type), or "
+		 "current. The environment variable " MEM_COMPAT_ENV " does the same."},
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <recording or dump>", NULL};
+
+static const struct args_example examples[] = {
+	{"what the newest recording wasted", "sonde mem inefficient memscopeDumpResults"},
+	{"large blocks only, and leave the file as it is",
+	 "sonde mem inefficient --mem-size=1M --no-write memscope_dump_1.csv"},
+	{"fail a CI job that wastes memory",
+	 "sonde mem inefficient --fail-on=waste memscopeDumpResults"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_inefficient = {
+	.name = "mem inefficient",
+	.spec = {.name = "sonde mem inefficient",
+		 .summary = "find memory that is held while nobody uses it",
+		 .description =
+			 "Finds blocks of PyTorch's and ATB's pools that were allocated too early, "
+			 "freed too late, or left idle in between, says how many bytes of the peak "
+			 "each of these costs, and where the blocks come from.\n\n"
+			 "Needs accesses: record with --analysis=inefficient. Every block that the "
+			 "rules hit is marked in the rows of a dump file, which changes the file; "
+			 "--no-write leaves it alone, and a recording is never changed. Reported "
+			 "are those that lay unused for more than half of their lives; "
+			 "--fail-on=waste: status 3 if there is one.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = mem_inefficient_run,
+};

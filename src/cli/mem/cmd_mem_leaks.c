@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde mem leaks: which places of a job lose memory. */
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "cli/mem/analysis_command.h"
+#include "memory/analysis/leaks/leaks.h"
+#include "memory/analysis/leaks/marks.h"
+
+struct leak_options {
+	struct analysis_options common;
+	struct leaks_options leaks;
+	const char *mark;
+	unsigned start;
+	bool start_given;
+};
+
+static struct analysis *make(void *options)
+{
+	const struct leak_options *o = options;
+
+	return o->mark ? leaks_marks_new(o->mark, o->start) : leaks_new(&o->leaks);
+}
+
+static int parse_start(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	struct leak_options *o = a->target;
+
+	(void)opt;
+	if (!args_number(value, strlen(value), 0, 1000000000, &o->start))
+		return err_set(err, -EINVAL, "--start '%s' is not a number from 0 to 1000000000",
+			       value);
+	o->start_given = true;
+	return 0;
+}
+
+static int look(const struct command *cmd, const char *path, struct leak_options *o)
+{
+	struct analysis_run run;
+	struct err err = {0};
+
+	if (o->start_given && !o->mark) {
+		err_set(&err, -EINVAL, "--start counts the marks that --mark names: give both");
+		return command_fail(cmd, &err, EXIT_USAGE);
+	}
+	int status = analysis_read(cmd, path, make, o, &run);
+	if (status == EXIT_DONE) {
+		status = analysis_tell(cmd, &run, o);
+		if (o->mark && leaks_marks_failed(run.analysis))
+			status = EXIT_FAILED;
+	}
+	analysis_release(&run);
+	return status;
+}
+
+static int mem_leaks_run(const struct command *cmd, int argc, char **argv)
+{
+	struct leak_options o = {.common = ANALYSIS_DEFAULTS, .leaks = LEAKS_OPTIONS_DEFAULT};
+	struct args a = {.target = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0)
+		status = look(cmd, a.words[0], &o);
+	args_release(&a);
+	return status;
+}
+
+static const char *const fail_on[] = {"nothing", "leak", NULL};
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "What counts",
+	 .name = "min-bytes",
+	 .kind = OPT_SIZE,
+	 .arg = "BYTES",
+	 .offset = offsetof(struct leak_options, leaks.min_bytes),
+	 .default_text = "0; for host memory 1024 in a step",
+	 .help = "Leave out places that lost fewer bytes in all."},
+	{.name = "mark",
+	 .kind = OPT_TEXT,
+	 .arg = "TEXT",
+	 .offset = offsetof(struct leak_options, mark),
+	 .help = "Look between marks of the program instead of at steps: what was allocated "
+		 "between the first and the second mark with this text and not freed by the "
+		 "third."},
+	{.name = "start",
+	 .kind = OPT_CALL,
+	 .arg = "N",
+	 .parse = parse_start,
+	 .default_text = "0",
+	 .help = "With --mark: which of these marks is the first, counted from 0."},
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if a place leaks (leak)"),
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <recording or dump>", NULL};
+
+static const struct args_example examples[] = {
+	{"the newest recording of an output path", "sonde mem leaks memscopeDumpResults"},
+	{"fail a CI job that leaks", "sonde mem leaks --fail-on=leak memscopeDumpResults"},
+	{"a job without steps that calls mstxMarkA(\"round\", NULL)",
+	 "sonde mem leaks --mark=round --start=1 memscopeDumpResults"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_leaks = {
+	.name = "mem leaks",
+	.spec = {.name = "sonde mem leaks",
+		 .summary = "find the places of a job that lose memory",
+		 .description =
+			 "Tells whether a job leaks, where, and how much in a step. Looks at what "
+			 "is "
+			 "alive when the last step ends, and which places (call stacks) add to it "
+			 "step by step. Memory that was taken once, a cache that has "
+			 "filled up and a buffer of the last few steps are listed apart. The first "
+			 "step is the warm-up. Steps end with msmemscope.step() in Python or with "
+			 "sonde_step(), or are mstx ranges named \"step start\". --fail-on=leak: "
+			 "status 3 if a place grows. With fewer than "
+			 "three steps none does.\n\n"
+			 "With --mark three marks take the place of steps. The exit status is 1 if "
+			 "a device has fewer than three of them.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = mem_leaks_run,
+};

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde mem owners: who owns what at a moment, in words or as JSON. */
+#include <string.h>
+
+#include "cli/mem/analysis_command.h"
+#include "memory/analysis/owners/owners.h"
+
+struct owners_options {
+	struct analysis_options common; /* first */
+	struct owners_at at;
+};
+
+static int parse_at(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	struct owners_options *o = a->target;
+
+	(void)opt;
+	return owners_at_parse(value, strlen(value), &o->at, err);
+}
+
+static struct analysis *make(void *options)
+{
+	struct owners_options *o = options;
+
+	return owners_new(&o->at);
+}
+
+static int owners(const struct command *cmd, struct owners_options *o, const char *path)
+{
+	struct analysis_run run;
+	struct err err = {0};
+	int status = analysis_read(cmd, path, make, o, &run);
+
+	if (status == EXIT_DONE && owners_reached(run.analysis, &err) < 0)
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	else if (status == EXIT_DONE)
+		status = analysis_tell(cmd, &run, o);
+	analysis_release(&run);
+	return status;
+}
+
+static int mem_owners_run(const struct command *cmd, int argc, char **argv)
+{
+	struct owners_options o = {.common = ANALYSIS_DEFAULTS};
+	struct args a = {.target = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0)
+		status = owners(cmd, &o, a.words[0]);
+	args_release(&a);
+	return status;
+}
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "Analysis options",
+	 .name = "at",
+	 .kind = OPT_CALL,
+	 .arg = "MOMENT",
+	 .parse = parse_at,
+	 .default_text = "peak",
+	 .help = "Which moment: peak (of each device), end, step:N (the highest moment of that "
+		 "step), +12.5s or +300ms (after the first row), or a time in nanoseconds since "
+		 "the epoch, as rows have it."},
+	ANALYSIS_OPTIONS,
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <recording or dump>", NULL};
+
+static const struct args_example examples[] = {
+	{"who holds the memory at the peak", "sonde mem owners memscopeDumpResults"},
+	{"in the middle of a run", "sonde mem owners --at=+90s memscopeDumpResults"},
+	{"in step 20, for another program",
+	 "sonde mem owners --at=step:20 --json memscopeDumpResults"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_owners = {
+	.name = "mem owners",
+	.spec = {.name = "sonde mem owners",
+		 .summary = "who owns the memory at the peak, or at any moment",
+		 .description =
+			 "Divides the memory that a process holds of a device at one moment among "
+			 "its owners: frameworks and their pools, labels (weights, gradients, your "
+			 "own), CANN modules, and what lies unused inside the pools. The parts add "
+			 "up to what the driver handed out. CANN is the Ascend software below the "
+			 "frameworks. Record with --analysis=decompose to have owners.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = mem_owners_run,
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde mem peak: what was alive when a device held most, in words or as JSON. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/mem/analysis_command.h"
+#include "memory/analysis/peak/peak.h"
+
+struct peak_command {
+	struct analysis_options common; /* first */
+	struct peak_options peak;
+};
+
+static struct analysis *make(void *options)
+{
+	struct peak_command *o = options;
+
+	return peak_new(&o->peak);
+}
+
+static int mem_peak_run(const struct command *cmd, int argc, char **argv)
+{
+	struct peak_command o = {.common = ANALYSIS_DEFAULTS};
+	struct args a = {.target = &o};
+	struct err err = {0};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0 && o.common.fail_on && !o.peak.limit_bytes) {
+		err_set(&err, -EINVAL, "--fail-on=limit needs --limit=BYTES");
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	} else if (status < 0) {
+		status = analysis_command(cmd, a.words[0], make, &o);
+	}
+	args_release(&a);
+	return status;
+}
+
+static const char *const fail_on[] = {"nothing", "limit", NULL};
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "Analysis options",
+	 .name = "limit",
+	 .kind = OPT_SIZE,
+	 .arg = "BYTES",
+	 .min = 1,
+	 .offset = offsetof(struct peak_command, peak.limit_bytes),
+	 .help = "What a device may peak at in one process: bytes, or 60GiB, 900MiB, 60G "
+		 "(GiB), 64GB (of 1000). --fail-on=limit looks at it."},
+	ANALYSIS_OPTIONS,
+	ANALYSIS_FAIL_OPTION(fail_on, "if a device peaked above --limit (limit)"),
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <recording or dump>", NULL};
+
+static const struct args_example examples[] = {
+	{"what to make smaller", "sonde mem peak memscopeDumpResults"},
+	{"in a CI job", "sonde mem peak --limit=30GiB --fail-on=limit memscopeDumpResults"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_peak = {
+	.name = "mem peak",
+	.spec = {.name = "sonde mem peak",
+		 .summary = "what was alive at the peak, and what would lower it",
+		 .description =
+			 "Explains the highest moment of each device: when it was, how much the "
+			 "driver and the pools held, by owner and by call stack, the blocks that "
+			 "weigh most with their age and how long they lived on, and how far below "
+			 "the next highest step lies. Record with --analysis=decompose to see "
+			 "owners, and with --call-stack=c to see places. --fail-on=limit: status 3 "
+			 "if a device peaked above --limit.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = mem_peak_run,
+};

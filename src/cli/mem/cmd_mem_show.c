@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde mem show: what is in a recording or a dump, in words or as JSON. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "memory/input/recording_path.h"
+#include "memory/outputs/show.h"
+
+struct show_options {
+	bool json;
+	unsigned top;
+	unsigned wait_s;
+};
+
+static int show(const struct command *cmd, const struct show_options *o, const char *path)
+{
+	struct buf where = {0}, text = {0};
+	struct err err = {0};
+	int status;
+
+	int r = recording_resolve(path, &where, &err);
+	if (r == 0) {
+		if (recording_wait(buf_str(&where), o->wait_s))
+			fprintf(stderr,
+				"%s: the recorder is still writing; this is what there is\n",
+				cmd->spec.name);
+		r = show_recording(buf_str(&where), o->json, o->top, isatty(STDOUT_FILENO), &text,
+				   &err);
+	}
+	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : command_print(cmd, &text);
+	buf_release(&where);
+	buf_release(&text);
+	return status;
+}
+
+static int mem_show_run(const struct command *cmd, int argc, char **argv)
+{
+	struct show_options o = {.top = 10, .wait_s = 10};
+	struct args a = {.target = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0)
+		status = show(cmd, &o, a.words[0]);
+	args_release(&a);
+	return status;
+}
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	COMMAND_JSON_OPTION(struct show_options),
+	COMMAND_TOP_OPTION(struct show_options,
+			   "How many places that still hold memory are listed for each pool."),
+	{.name = "wait",
+	 .kind = OPT_UINT,
+	 .arg = "SECONDS",
+	 .min = 0,
+	 .max = 86400,
+	 .offset = offsetof(struct show_options, wait_s),
+	 .default_text = "10",
+	 .help = "How long to wait for a recorder that is still finishing its files after the end "
+		 "of the job."},
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] <recording or dump>", NULL};
+
+static const struct args_example examples[] = {
+	{"the newest recording of an output path", "sonde mem show memscopeDumpResults"},
+	{"for another program", "sonde mem show --json --top=100 memscopeDumpResults"},
+	{NULL, NULL},
+};
+
+const struct command cmd_mem_show = {
+	.name = "mem show",
+	.spec = {.name = "sonde mem show",
+		 .summary = "summarise a recording or a dump",
+		 .description =
+			 "Tells what a recording or a dump file (csv or db) holds; begin here. For "
+			 "every device and pool the events, the peak and when it was, what was "
+			 "still alive at the end and from where, and how many events were "
+			 "lost, if any.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = mem_show_run,
+};

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/mem/compare_run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/text/printable.h"
+#include "memory/analysis/compare/compare.h"
+#include "memory/input/input.h"
+#include "memory/input/recording_path.h"
+#include "wire/control_page.h"
+
+#define PROJECT_PREFIX "msmemscope_"
+#define PROJECT_SUFFIX "_ascend"
+
+static const char *const side_names[] = {"base", "compare"};
+
+/* The files that make up one side. */
+struct files {
+	char **list;
+	size_t n, cap;
+};
+
+static void files_release(struct files *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		free(f->list[i]);
+	free(f->list);
+}
+
+static void files_add(struct files *f, char *path)
+{
+	f->list = xgrow(f->list, &f->cap, f->n + 1, sizeof(*f->list));
+	f->list[f->n++] = path;
+}
+
+/* --- which files a directory stands for --- */
+
+struct found {
+	char *path;
+	size_t dir; /* length of its directory */
+	size_t project; /* length up to the last part that is a msmemscope_…_ascend; 0: none */
+	struct timespec time;
+};
+
+static size_t project_of(const char *path)
+{
+	size_t found = 0;
+
+	for (const char *p = path; (p = strchr(p, '/'));) {
+		const char *name = ++p;
+		size_t len = strcspn(name, "/");
+
+		if (len >= strlen(PROJECT_PREFIX) + strlen(PROJECT_SUFFIX) && name[len] == '/' &&
+		    !strncmp(name, PROJECT_PREFIX, strlen(PROJECT_PREFIX)) &&
+		    !strncmp(name + len - strlen(PROJECT_SUFFIX), PROJECT_SUFFIX,
+			     strlen(PROJECT_SUFFIX)))
+			found = (size_t)(name - path) + len;
+	}
+	return found;
+}
+
+static bool newer(const struct found *a, const struct found *b)
+{
+	if (a->time.tv_sec != b->time.tv_sec)
+		return a->time.tv_sec > b->time.tv_sec;
+	if (a->time.tv_nsec != b->time.tv_nsec)
+		return a->time.tv_nsec > b->time.tv_nsec;
+	return strcmp(a->path, b->path) > 0;
+}
+
+static bool same_start(const char *a, size_t na, const char *b, size_t nb)
+{
+	return na == nb && !strncmp(a, b, na);
+}
+
+/*
+ * The newest dump; where it lies in the directory of a process, the newest of each of that
+ * process's devices too.
+ */
+static void choose(struct found *all, size_t n, struct files *out)
+{
+	const struct found *newest = &all[0];
+
+	for (size_t i = 1; i < n; i++)
+		if (newer(&all[i], newest))
+			newest = &all[i];
+	for (size_t i = 0; i < n; i++) {
+		bool take = &all[i] == newest;
+
+		if (newest->project)
+			take = same_start(all[i].path, all[i].project, newest->path,
+					  newest->project);
+		for (size_t k = 0; k < n && take; k++)
+			take = k == i || !newer(&all[k], &all[i]) ||
+			       !same_start(all[k].path, all[k].dir, all[i].path, all[i].dir);
+		if (take)
+			files_add(out, xstrdup(all[i].path));
+	}
+}
+
+static int find_dumps(const char *dir, struct files *out, struct err *err)
+{
+	struct files dumps = {0};
+	int r = input_dumps(dir, &dumps.list, &dumps.n, err);
+
+	if (r == 0) {
+		struct found *all = xcalloc(dumps.n, sizeof(*all));
+
+		for (size_t i = 0; i < dumps.n; i++) {
+			struct stat st = {0};
+
+			(void)stat(dumps.list[i], &st);
+			all[i].path = dumps.list[i];
+			all[i].dir = (size_t)(strrchr(dumps.list[i], '/') - dumps.list[i]);
+			all[i].project = project_of(dumps.list[i]);
+			all[i].time = st.st_mtim;
+		}
+		choose(all, dumps.n, out);
+		free(all);
+	}
+	files_release(&dumps);
+	return r;
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool holds_recording(const char *dir)
+{
+	char *path = xasprintf("%s/%s", dir, SESSION_RECORDING);
+	bool found = access(path, F_OK) == 0;
+
+	free(path);
+	return found;
+}
+
+/* A file or a recording stands for itself; else its dumps, else the newest recording in it. */
+static int find_files(const char *path, unsigned wait_s, struct files *out, struct err *err)
+{
+	struct buf recording = {0};
+	int r = recording_resolve(path, &recording, err);
+
+	if (r < 0)
+		goto out;
+	(void)recording_wait(buf_str(&recording), wait_s);
+	if (!is_directory(path) || holds_recording(path)) {
+		files_add(out, xstrdup(path));
+		goto out;
+	}
+	r = find_dumps(path, out, err);
+	if (r < 0 && holds_recording(buf_str(&recording))) {
+		files_add(out, xstrdup(buf_str(&recording)));
+		r = 0;
+	}
+out:
+	buf_release(&recording);
+	return r;
+}
+
+/* --- reading --- */
+
+struct reading {
+	struct compare *compare;
+	enum compare_side side;
+	struct buf notes;
+};
+
+static void on_row(void *arg, const struct row *row)
+{
+	struct reading *r = arg;
+
+	compare_add(r->compare, r->side, row);
+}
+
+static void on_note(void *arg, const char *text)
+{
+	struct reading *r = arg;
+
+	buf_addf(&r->notes, "Of %s: %s\n", side_names[r->side], text);
+}
+
+static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
+{
+	struct reading *r = arg;
+
+	(void)stacks;
+	if (events || damaged)
+		buf_addf(&r->notes,
+			 "Of %s: %llu events and %llu bytes of process %u are missing.\n",
+			 side_names[r->side], (unsigned long long)events,
+			 (unsigned long long)damaged, pid);
+}
+
+static int read_files(struct reading *rd, const struct files *files, struct err *err)
+{
+	struct input_sink sink = {.row = on_row, .note = on_note, .lost = on_lost, .arg = rd};
+	int r = 0;
+
+	for (size_t i = 0; i < files->n && r == 0; i++)
+		r = input_read(files->list[i], &sink, err);
+	return r;
+}
+
+static void pass_on_notes(struct compare *c, const char *lines)
+{
+	while (*lines) {
+		size_t len = strcspn(lines, "\n");
+		char *line = xstrndup(lines, len);
+
+		compare_note(c, line);
+		free(line);
+		lines += len + 1;
+	}
+}
+
+static int read_side(struct compare *c, enum compare_side side, const struct compare_job *job,
+		     struct err *err)
+{
+	struct reading rd = {.compare = c, .side = side};
+	struct files files = {0};
+	int r = find_files(job->input[side], job->wait_s, &files, err);
+
+	if (r == 0)
+		r = read_files(&rd, &files, err);
+	if (r == 0 && compare_unordered(c, side)) {
+		compare_restart(c, side);
+		buf_clear(&rd.notes);
+		r = read_files(&rd, &files, err);
+	}
+	if (r == 0)
+		pass_on_notes(c, buf_str(&rd.notes));
+	buf_release(&rd.notes);
+	files_release(&files);
+	return r;
+}
+
+/* --- the answer --- */
+
+static int print_json(const struct command *cmd, const struct compare *c,
+		      const struct compare_job *job, const char *csv)
+{
+	json_t *o = compare_json(c, job->top);
+	struct buf path = {0};
+
+	text_add_printable(&path, csv, strlen(csv)); /* a path need not be UTF-8 */
+	if (o)
+		json_object_set_new(o, "csv", json_string(buf_str(&path)));
+	buf_release(&path);
+	return command_print_json(cmd, o);
+}
+
+static int print_text(const struct command *cmd, const struct compare *c,
+		      const struct compare_job *job, const char *csv)
+{
+	struct buf text = {0};
+
+	compare_text(c, job->top, isatty(STDOUT_FILENO), &text);
+	buf_addf(&text, "\nEvery call is in %s\n", csv);
+	int status = command_print(cmd, &text);
+	buf_release(&text);
+	return status;
+}
+
+/* The line that scripts look for, then the reason. */
+static int failed(const struct command *cmd, const struct err *err)
+{
+	if (cmd->tag)
+		fprintf(stderr, "[%s] ERROR: Memory comparison failed!\n", cmd->tag);
+	return command_fail(cmd, err, EXIT_FAILED);
+}
+
+int compare_run(const struct command *cmd, const struct compare_job *job)
+{
+	struct compare *c = compare_new(job->level);
+	char *dir = xasprintf("%s/compare", job->output_dir);
+	struct buf csv = {0};
+	struct err err = {0};
+	int status;
+
+	int r = read_side(c, COMPARE_BASE, job, &err);
+	if (r == 0)
+		r = read_side(c, COMPARE_OTHER, job, &err);
+	if (r == 0)
+		r = compare_finish(c, &err);
+	if (r == 0)
+		r = compare_csv(c, dir, &csv, &err);
+	if (r < 0)
+		status = failed(cmd, &err);
+	else if (job->json)
+		status = print_json(cmd, c, job, buf_str(&csv));
+	else
+		status = print_text(cmd, c, job, buf_str(&csv));
+	if (status == EXIT_DONE && job->fail_on_difference && compare_differences(c))
+		status = EXIT_FINDING;
+	buf_release(&csv);
+	free(dir);
+	compare_free(c);
+	return status;
+}

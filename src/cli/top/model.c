@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/top/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/containers/hmap.h"
+#include "base/mem.h"
+#include "unwind/symbols/demangle.h"
+
+static double number(const json_t *o, const char *key)
+{
+	double v = json_number_value(json_object_get(o, key));
+
+	return v > 0 ? v : 0;
+}
+
+static int64_t id(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_integer(v) && json_integer_value(v) >= 0 ? json_integer_value(v) : -1;
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+	const char *v = json_string_value(json_object_get(o, key));
+
+	return v ? v : "";
+}
+
+static char *readable(const char *name)
+{
+	char *plain = demangle(name);
+
+	return plain ? plain : xstrdup(*name ? name : "(no name)");
+}
+
+/* --- kernels --- */
+
+struct maker {
+	struct top_model *m;
+	struct hmap lines; /* hash of kind and name to its place */
+	const char *kinds;
+};
+
+static bool is_listed(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	while (*list) {
+		size_t n = strcspn(list, ",");
+
+		if (n == len && !strncmp(list, word, len))
+			return true;
+		list += n + (list[n] == ',');
+	}
+	return false;
+}
+
+static struct top_line *line_of(struct maker *k, const char *kind, const char *name)
+{
+	struct top_model *m = k->m;
+	uint64_t key = XXH3_64bits_withSeed(name, strlen(name), XXH3_64bits(kind, strlen(kind)));
+	uint64_t at = hmap_get(&k->lines, key);
+
+	if (at != HMAP_NONE)
+		return &m->lines[at];
+	hmap_put(&k->lines, key, m->nlines);
+	m->lines = xgrow(m->lines, &m->lines_cap, m->nlines + 1, sizeof(*m->lines));
+	struct top_line *l = &m->lines[m->nlines++];
+	*l = (struct top_line){.kind = kind, .name = readable(name)};
+	return l;
+}
+
+static void add_row(struct maker *k, const json_t *row, struct top_process *p)
+{
+	const char *kind = text(row, "kind"), *name = text(row, "name");
+	double ns = number(row, "total_ns"), share = number(row, "share");
+	double before = number(row, "before_calls");
+	bool on_device = json_is_number(json_object_get(row, "share"));
+
+	if (on_device)
+		k->m->total_ns += ns;
+	if (*k->kinds && !is_listed(k->kinds, kind))
+		return;
+	struct top_line *l = line_of(k, kind, name);
+	l->calls += number(row, "calls");
+	l->total_ns += ns;
+	l->on_device = on_device;
+	l->processes++;
+	if (number(row, "p99_ns") > l->p99_ns)
+		l->p99_ns = number(row, "p99_ns");
+	if (before > 0) {
+		l->before_calls += before;
+		l->before_total_ns += number(row, "before_total_ns");
+		l->comparable_calls += number(row, "calls");
+		l->comparable_ns += ns;
+	}
+	if (on_device && share > p->top_share) {
+		p->top_share = share;
+		free(p->top_name);
+		p->top_name = readable(name);
+	}
+}
+
+bool top_line_change(const struct top_line *l, double *out_ratio)
+{
+	if (l->before_calls <= 0 || l->before_total_ns <= 0 || l->comparable_calls <= 0)
+		return false;
+	*out_ratio =
+		l->comparable_ns / l->comparable_calls / (l->before_total_ns / l->before_calls) - 1;
+	return true;
+}
+
+/* --- processes --- */
+
+static double part(const json_t *device, const char *key, double interval_s)
+{
+	double p = interval_s > 0 ? number(device, key) / (interval_s * 1e9) : 0;
+
+	return p < 1 ? p : 1;
+}
+
+static void add_device(struct top_process *p, const json_t *device)
+{
+	double busy = part(device, "busy_ns", p->interval_s);
+
+	if (p->device >= 0 && busy < p->busy)
+		return;
+	p->device = id(device, "device");
+	p->busy = busy;
+	p->kernel = part(device, "kernel_ns", p->interval_s);
+	p->comm = part(device, "comm_ns", p->interval_s);
+	p->copy = part(device, "copy_ns", p->interval_s);
+	p->told_late = part(device, "late_ns", p->interval_s);
+}
+
+static void add_losses(struct top_losses *all, const struct top_losses *l)
+{
+	all->lost += l->lost;
+	all->incomplete += l->incomplete;
+	all->crowded += l->crowded;
+	all->unwritten += l->unwritten;
+	all->unsent += l->unsent;
+}
+
+/* A daemon that does not tell the kinds tells times of all of them. */
+static bool collects(const json_t *process, const char *one, const char *other)
+{
+	const json_t *kinds = json_object_get(process, "kinds"), *v;
+	size_t i;
+
+	json_array_foreach(kinds, i, v)
+	{
+		const char *kind = json_string_value(v);
+
+		if (kind && (!strcmp(kind, one) || !strcmp(kind, other)))
+			return true;
+	}
+	return !json_is_array(kinds);
+}
+
+static bool is_off(const json_t *process)
+{
+	const char *state = text(process, "npumonitor");
+
+	return *state && strcmp(state, "Running") && strcmp(state, "Ready");
+}
+
+static void add_process(struct maker *k, size_t host, const json_t *o)
+{
+	struct top_model *m = k->m;
+	const json_t *steps = json_object_get(o, "steps"), *v;
+	struct top_process p = {.host = host,
+				.pid = id(o, "pid"),
+				.rank = id(o, "rank"),
+				.device = -1,
+				.from_ns = id(o, "from"),
+				.to_ns = id(o, "to"),
+				.interval_s = number(o, "interval_s"),
+				.age_s = number(o, "age_s"),
+				.has_kernel = collects(o, "Kernel", "Kernel"),
+				.has_comm = collects(o, "Communication", "Hccl"),
+				.has_copy = collects(o, "MemCpy", "MemSet"),
+				.late = json_is_true(json_object_get(o, "late")),
+				.filtered = json_is_true(json_object_get(o, "filter")),
+				.losses = {.lost = number(o, "lost"),
+					   .incomplete = number(o, "incomplete"),
+					   .crowded = number(o, "crowded"),
+					   .unwritten = number(o, "unwritten"),
+					   .unsent = number(o, "unsent")},
+				.steps = number(steps, "count"),
+				.step_ns = number(steps, "mean_ns")};
+	size_t i;
+
+	if (p.late && is_off(o)) /* nobody expects a report */
+		return;
+	json_array_foreach(json_object_get(o, "devices"), i, v) add_device(&p, v);
+	/* what was reported long ago is of no interval of now */
+	json_array_foreach(p.late ? NULL : json_object_get(o, "rows"), i, v) add_row(k, v, &p);
+	double others = p.late ? 0 : number(json_object_get(o, "others"), "total_ns");
+	m->total_ns += others;
+	m->others_ns += others;
+	add_losses(&m->losses, &p.losses);
+	m->processes =
+		xgrow(m->processes, &m->processes_cap, m->nprocesses + 1, sizeof(*m->processes));
+	m->processes[m->nprocesses++] = p;
+}
+
+static void add_host(struct maker *k, const struct ctl *c, size_t host, const json_t *reply)
+{
+	struct top_model *m = k->m;
+	size_t i;
+	json_t *v;
+
+	m->known += (unsigned)number(reply, "known");
+	m->running += (unsigned)number(reply, "running");
+	m->paused += (unsigned)number(reply, "paused");
+	m->mute += (unsigned)number(reply, "mute");
+	m->tracing += (unsigned)number(reply, "tracing");
+	m->registered += (unsigned)number(reply, "registered");
+	if (!m->refused && json_is_object(json_object_get(reply, "refused")))
+		m->refused = json_object_get(reply, "refused");
+	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);
+	json_array_foreach(json_object_get(reply, "regressions"), i, v)
+	{
+		json_t *copy = json_copy(v);
+
+		json_object_set_new(copy, "host", json_string(c->hosts.v[host].label));
+		json_array_append_new(m->regressions, copy);
+	}
+}
+
+/* --- all of it --- */
+
+static int by_time(const void *a, const void *b)
+{
+	const struct top_line *x = a, *y = b;
+
+	return x->total_ns > y->total_ns ? -1 : x->total_ns < y->total_ns;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct top_process *x = a, *y = b;
+	uint64_t r = (uint64_t)x->rank, s = (uint64_t)y->rank; /* -1 comes last */
+
+	if (r != s)
+		return r < s ? -1 : 1;
+	if (x->host != y->host)
+		return x->host < y->host ? -1 : 1;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+struct cause {
+	struct toplist_regression slow;
+	json_t *o;
+	size_t at; /* as it came */
+};
+
+static int by_cause(const void *a, const void *b)
+{
+	const struct cause *x = a, *y = b;
+	int order = toplist_by_cause(&x->slow, &y->slow);
+
+	return order ? order : x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Each daemon puts its own in order; here those of all are. */
+static void sort_regressions(struct top_model *m)
+{
+	size_t n = json_array_size(m->regressions), i;
+	struct cause *causes = xcalloc(n + 1, sizeof(*causes));
+	json_t *o, *sorted = json_array();
+
+	json_array_foreach(m->regressions, i, o) causes[i] =
+		(struct cause){{.kind = text(o, "kind"),
+				.name = text(o, "name"),
+				.mean_ns = (uint64_t)number(o, "mean_ns"),
+				.baseline_ns = (uint64_t)number(o, "baseline_ns"),
+				.calls = (uint64_t)number(o, "calls")},
+			       o,
+			       i};
+	if (n)
+		qsort(causes, n, sizeof(*causes), by_cause);
+	for (i = 0; i < n; i++)
+		json_array_append(sorted, causes[i].o);
+	free(causes);
+	json_decref(m->regressions);
+	m->regressions = sorted;
+}
+
+static void find_slowest(struct top_model *m)
+{
+	struct toplist_rank *ranks = xcalloc(m->nprocesses + 1, sizeof(*ranks));
+	size_t *at = xcalloc(m->nprocesses + 1, sizeof(*at)), n = 0;
+
+	for (size_t i = 0; i < m->nprocesses; i++) {
+		const struct top_process *p = &m->processes[i];
+
+		if (p->rank < 0 || p->late || p->rank > INT32_MAX)
+			continue;
+		m->several_jobs = m->several_jobs || (n && ranks[n - 1].rank == p->rank);
+		at[n] = i;
+		ranks[n++] =
+			(struct toplist_rank){.rank = (int32_t)p->rank,
+					      .interval_ns = (uint64_t)(p->interval_s * 1e9),
+					      .comm_ns = (uint64_t)(p->comm * p->interval_s * 1e9),
+					      .steps = (uint64_t)p->steps,
+					      .step_mean_ns = (uint64_t)p->step_ns};
+	}
+	if (!m->several_jobs) {
+		m->slowest = toplist_slowest(ranks, n);
+		m->slowest.at = at[m->slowest.at];
+	}
+	free(ranks);
+	free(at);
+}
+
+void top_model_make(struct top_model *m, const struct ctl *c, const struct ctl_answer *answers,
+		    const char *kinds)
+{
+	struct maker k = {.m = m, .kinds = kinds};
+
+	*m = (struct top_model){.regressions = json_array()};
+	for (size_t i = 0; i < c->hosts.n; i++)
+		if (answers[i].reply)
+			add_host(&k, c, i, answers[i].reply);
+		else if (!m->failed++)
+			m->why_failed = answers[i].err.text;
+	if (m->nlines)
+		qsort(m->lines, m->nlines, sizeof(*m->lines), by_time);
+	if (m->nprocesses)
+		qsort(m->processes, m->nprocesses, sizeof(*m->processes), by_rank);
+	sort_regressions(m);
+	find_slowest(m);
+	hmap_release(&k.lines);
+}
+
+void top_model_release(struct top_model *m)
+{
+	for (size_t i = 0; i < m->nlines; i++)
+		free(m->lines[i].name);
+	for (size_t i = 0; i < m->nprocesses; i++)
+		free(m->processes[i].top_name);
+	free(m->lines);
+	free(m->processes);
+	json_decref(m->regressions);
+	*m = (struct top_model){0};
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What `sonde top` knows at a moment: the answers of all hosts to getTop, put together. Numbers of
+ * daemons are somebody else's: whatever they are, there is something to show.
+ */
+#ifndef SONDE_CLI_TOP_MODEL_H
+#define SONDE_CLI_TOP_MODEL_H
+
+#include "activity/live/toplist.h"
+#include "cli/ctl/ctl.h"
+
+/* A kernel, or whatever else took time, of all processes together. */
+struct top_line {
+	const char *kind; /* borrowed from the answers, as all texts here */
+	char *name; /* as people write it; owned */
+	double calls, total_ns;
+	double before_calls, before_total_ns; /* of processes that had it before; 0: none */
+	double comparable_calls, comparable_ns; /* of the same processes now */
+	double p99_ns; /* the highest of any process */
+	unsigned processes;
+	bool on_device;
+};
+
+/* What is missing since monitors were started. */
+struct top_losses {
+	double lost, incomplete, crowded, unwritten, unsent;
+};
+
+struct top_process {
+	size_t host;
+	int64_t pid, rank, device; /* -1: not known */
+	int64_t from_ns, to_ns; /* wall clock of its host */
+	double interval_s, age_s;
+	double busy, kernel, comm, copy; /* parts of the interval, of its busiest device */
+	bool has_kernel, has_comm, has_copy; /* whether that is collected */
+	double told_late; /* such a part that was told too late to be among them */
+	double step_ns, steps; /* 0: not known */
+	struct top_losses losses;
+	bool late; /* reports no more */
+	bool filtered; /* what it reports is what a filter lets through */
+	char *top_name; /* what took most of its time; owned, or NULL */
+	double top_share;
+};
+
+struct top_model {
+	struct top_line *lines; /* those that take most first */
+	size_t nlines, lines_cap;
+	struct top_process *processes; /* by rank */
+	size_t nprocesses, processes_cap;
+	json_t *regressions; /* an array; each with "host"; the likely cause is the first */
+	double total_ns; /* of devices: what shares are of */
+	double others_ns;
+	struct top_losses losses;
+	struct toplist_slowest slowest; /* at: index in processes */
+	unsigned known, running, paused; /* processes that can be monitored, and are */
+	unsigned mute; /* whose monitor is on, and is none of ours: it may report to nobody here */
+	bool is_mute; /* for so long, and all of them, that no report will come */
+	unsigned tracing; /* in which a trace is on, or waits */
+	unsigned registered; /* processes that can be monitored, whether asked for or not */
+	unsigned failed; /* hosts */
+	const char *why_failed; /* what the first of them said */
+	unsigned ended, stopped; /* hosts whose monitor is off after somebody's order; to stop it */
+	bool starting; /* it is started from here, and not on yet */
+	const json_t
+		*refused; /* "pid" and "why" of one that does not start it; NULL: none said so */
+	bool lost_monitor; /* the one that was started here has become another's */
+	bool was_known; /* there were processes that can be monitored */
+	bool several_jobs; /* ranks come twice: nothing can be said about the slowest */
+};
+
+/* kinds: a comma list of those to show, "" for all. Borrows the answers until the release. */
+void top_model_make(struct top_model *m, const struct ctl *c, const struct ctl_answer *answers,
+		    const char *kinds);
+void top_model_release(struct top_model *m);
+
+/* How much more time a call takes than in the interval before; false: not known. */
+bool top_line_change(const struct top_line *l, double *out_ratio);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/top/monitor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/ctl/config.h"
+#include "cli/ctl/values.h"
+
+#define NS_PER_S 1000000000ull
+/* A monitor that is not renewed for so long ends, and longer if hosts may take long to answer: one
+ * of them must not cost the others theirs. */
+#define LEASE_S 7
+#define RENEWALS 4 /* in that time: some may get lost */
+#define OFF_S 5 /* that one may take to be off */
+#define LOOK_NS (NS_PER_S / 20) /* how often it is looked whether it is */
+#define NAMED 8 /* processes whose monitor is still on */
+
+enum order { START, RENEW, STOP };
+
+static unsigned lease_s(const struct top_monitor *m)
+{
+	return LEASE_S + m->c->common->timeout_s;
+}
+
+void top_monitor_begin(struct top_monitor *m)
+{
+	m->hosts = xcalloc(m->c->hosts.n + 1, sizeof(*m->hosts));
+	m->renew_ns = UINT64_MAX;
+	if (getrandom(&m->lease, sizeof(m->lease), 0) != sizeof(m->lease))
+		m->lease = clock_real_ns();
+	m->lease = (m->lease & INT64_MAX) | 1; /* as JSON has numbers, and not 0 */
+}
+
+static json_t *request_for(const struct top_monitor *m, enum order order)
+{
+	struct npu_monitor_config config = {.start = order == START,
+					    .stop = order == STOP,
+					    .report_interval_s = m->interval_s,
+					    .duration_s = (float)lease_s(m),
+					    .log_file = "",
+					    .filter = "",
+					    .lease = m->lease};
+	struct buf text = {0};
+
+	snprintf(config.kinds, sizeof(config.kinds), "%s", m->kinds);
+	npu_monitor_config_text(&config, &text);
+	json_t *request =
+		json_pack("{s:s,s:s,s:o,s:I}", "fn", "setKinetOnDemandRequest", "config",
+			  buf_str(&text), "pids", m->pids ? ctl_pids(m->pids) : json_pack("[i]", 0),
+			  "job_id", (json_int_t)m->job_id);
+	buf_release(&text);
+	return request;
+}
+
+/* To the hosts that are wanted; out_told: how many processes of each are told. Gives the number of
+ * hosts that do not answer. */
+static size_t send_order(struct top_monitor *m, enum order order, const bool *want,
+			 size_t *out_told)
+{
+	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
+	struct ctl_answer *answers = ctl_answers_new(m->c);
+	json_t *request = request_for(m, order);
+	size_t failed = 0;
+
+	for (size_t i = 0; i < m->c->hosts.n; i++)
+		requests[i] = want[i] ? request : NULL;
+	(void)ctl_ask(m->c, requests, answers, NULL);
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		failed += want[i] && !answers[i].reply;
+		out_told[i] = json_array_size(
+			json_object_get(answers[i].reply, "activityProfilersTriggered"));
+	}
+	json_decref(request);
+	free(requests);
+	ctl_answers_free(m->c, answers);
+	return failed;
+}
+
+/* --- what a host says --- */
+
+struct said {
+	json_int_t known, on; /* processes that can be monitored; whose monitor is on, or paused */
+	json_int_t own, others, lapsed, ended, stopped, free; /* struct jobs_leases */
+};
+
+static json_int_t count(const json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+static struct said said_by(const json_t *reply)
+{
+	const json_t *orders = json_object_get(reply, "orders");
+
+	return (struct said){.known = count(reply, "known"),
+			     .on = count(reply, "running") + count(reply, "paused"),
+			     .own = count(orders, "own"),
+			     .others = count(orders, "others"),
+			     .lapsed = count(orders, "lapsed"),
+			     .ended = count(orders, "ended"),
+			     .stopped = count(orders, "stopped"),
+			     .free = count(orders, "free")};
+}
+
+/*
+ * Where nobody is monitored when we come; later where ours is on, or was, and processes have joined
+ * or have been without us for too long. Not after somebody else has ended it while we looked.
+ */
+static bool is_to_start(const struct top_monitor_host *h, const struct said *s)
+{
+	if (!s->known)
+		return false;
+	if (!h->tried && !h->was_on)
+		return !s->on;
+	if (s->others || s->ended || s->on > s->own)
+		return false;
+	return s->free || (s->lapsed && h->ran);
+}
+
+static void note(struct top_monitor_host *h, const struct said *s)
+{
+	h->was_on = h->was_on || s->on;
+	h->ran = h->ran || s->own;
+	/* a daemon that was started anew does not know whose it is */
+	h->is_own = h->tried && (s->on > s->others || (s->lapsed && !h->ran));
+	h->is_lost = h->tried && s->others;
+}
+
+static void say_started(const struct top_monitor *m, size_t n)
+{
+	if (n && !m->quiet)
+		ctl_say(m->c,
+			"the monitor was off: it is started in %zu process%s with %s, and stopped "
+			"again at the end",
+			n, n == 1 ? "" : "es", m->kinds);
+}
+
+static void start(struct top_monitor *m, const bool *want, const struct ctl_answer *answers)
+{
+	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), new = 0;
+
+	send_order(m, START, want, told);
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		struct top_monitor_host *h = &m->hosts[i];
+
+		if (!told[i])
+			continue;
+		new += h->tried ? 0 : told[i];
+		if (!h->tried)
+			h->since_ns = count(answers[i].reply, "now");
+		h->tried = h->is_own = true;
+		h->ran = false;
+		if (m->renew_ns == UINT64_MAX)
+			m->renew_ns = clock_mono_ns() + lease_s(m) * NS_PER_S / RENEWALS;
+	}
+	free(told);
+	say_started(m, new);
+}
+
+void top_monitor_look(struct top_monitor *m, const struct ctl_answer *answers)
+{
+	bool *want = xcalloc(m->c->hosts.n + 1, sizeof(*want)), any = false;
+
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		if (!answers[i].reply)
+			continue;
+		struct said s = said_by(answers[i].reply);
+
+		note(&m->hosts[i], &s);
+		m->was_known = m->was_known || s.known;
+		want[i] = !m->only_look && is_to_start(&m->hosts[i], &s);
+		any = any || want[i];
+	}
+	if (any)
+		start(m, want, answers);
+	free(want);
+}
+
+static bool is_old(const json_t *process, int64_t since_ns)
+{
+	return count(process, "to") <= since_ns;
+}
+
+static void drop_of(json_t *list, const json_t *pid)
+{
+	for (size_t i = json_array_size(list); i-- > 0;)
+		if (json_equal(json_object_get(json_array_get(list, i), "pid"), pid))
+			json_array_remove(list, i);
+}
+
+void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers)
+{
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		json_t *processes = json_object_get(answers[i].reply, "processes");
+		json_t *slower = json_object_get(answers[i].reply, "regressions");
+
+		for (size_t k = json_array_size(processes); m->hosts[i].since_ns && k-- > 0;) {
+			const json_t *p = json_array_get(processes, k);
+
+			if (!is_old(p, m->hosts[i].since_ns))
+				continue;
+			drop_of(slower, json_object_get(p, "pid"));
+			json_array_remove(processes, k);
+		}
+	}
+}
+
+void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answers,
+		      struct top_model *model)
+{
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		const struct top_monitor_host *h = &m->hosts[i];
+		struct said s = said_by(answers[i].reply);
+
+		model->lost_monitor = model->lost_monitor || h->is_lost;
+		model->starting = model->starting || (h->is_own && !s.on);
+		if (h->was_on && !s.on && s.ended) {
+			model->ended++;
+			model->stopped += s.stopped > 0;
+		}
+	}
+	model->was_known = m->was_known;
+}
+
+/* --- the lease --- */
+
+uint64_t top_monitor_due(const struct top_monitor *m)
+{
+	return m->renew_ns;
+}
+
+static bool find_own(const struct top_monitor *m, bool *out)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		out[i] = m->hosts[i].is_own;
+		any = any || out[i];
+	}
+	return any;
+}
+
+void top_monitor_renew(struct top_monitor *m)
+{
+	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own));
+	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told));
+
+	if (find_own(m, own))
+		send_order(m, RENEW, own, told);
+	m->renew_ns = clock_mono_ns() + lease_s(m) * NS_PER_S / RENEWALS;
+	free(told);
+	free(own);
+}
+
+/* --- the end --- */
+
+/* Adds the pids whose monitor is on, though it was told to stop; hosts that do not answer have
+ * nobody to name. */
+static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf *out)
+{
+	json_t *request = json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", 0, "lease",
+				    (json_int_t)m->lease);
+	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
+	struct ctl_answer *answers = ctl_answers_new(m->c);
+	size_t found = 0, k;
+	json_t *pid;
+
+	for (size_t i = 0; i < m->c->hosts.n; i++)
+		requests[i] = want[i] ? request : NULL;
+	(void)ctl_ask(m->c, requests, answers, NULL);
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		json_array_foreach(json_object_get(answers[i].reply, "lingering"), k, pid)
+		{
+			if (found++ >= NAMED)
+				continue;
+			buf_addf(out, "%s%lld", out->len ? ", " : "",
+				 (long long)json_integer_value(pid));
+			if (m->c->hosts.n > 1)
+				buf_addf(out, " (%s)", m->c->hosts.v[i].label);
+		}
+	}
+	json_decref(request);
+	free(requests);
+	ctl_answers_free(m->c, answers);
+	return found;
+}
+
+/* Who is told that it is off may order something else at once, which one that is on refuses. */
+static size_t wait_until_off(struct top_monitor *m, const bool *want, struct buf *out)
+{
+	const struct timespec moment = {0, LOOK_NS};
+	uint64_t until = clock_mono_ns() + OFF_S * NS_PER_S;
+	size_t on = find_lingering(m, want, out);
+
+	while (on && clock_mono_ns() < until) {
+		nanosleep(&moment, NULL);
+		buf_clear(out);
+		on = find_lingering(m, want, out);
+	}
+	if (on > NAMED)
+		buf_add_str(out, ", …");
+	return on;
+}
+
+static void stop(struct top_monitor *m, const bool *want)
+{
+	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), sum = 0;
+	size_t failed = send_order(m, STOP, want, told);
+	struct buf pids = {0};
+
+	for (size_t i = 0; i < m->c->hosts.n; i++)
+		sum += told[i];
+	size_t on = sum ? wait_until_off(m, want, &pids) : 0;
+	if (failed)
+		ctl_say(m->c,
+			"the monitor could not be told to stop: it ends by itself within %u s",
+			lease_s(m));
+	if (on)
+		ctl_say(m->c,
+			"the monitor was told to stop, and is still on in %zu process%s (%s): it "
+			"ends by itself within %u s",
+			on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
+	else if (sum && !failed)
+		ctl_say(m->c, "the monitor is stopped again");
+	buf_release(&pids);
+	free(told);
+}
+
+void top_monitor_end(struct top_monitor *m)
+{
+	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own)), lost = false;
+
+	if (find_own(m, own))
+		stop(m, own);
+	for (size_t i = 0; i < m->c->hosts.n; i++)
+		lost = lost || m->hosts[i].is_lost;
+	if (lost)
+		ctl_say(m->c, "the monitor stays on: somebody else has ordered it meanwhile");
+	free(own);
+	free(m->hosts);
+	m->hosts = NULL;
+}

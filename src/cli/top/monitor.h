@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The monitor that `sonde top` shows. Where it is off it is started, on a lease that is renewed as
+ * long as this runs: whatever becomes of us, it ends some seconds later. Where somebody else has
+ * ordered one, before or meanwhile, it is his: it is shown, and neither renewed nor stopped.
+ */
+#ifndef SONDE_CLI_TOP_MONITOR_H
+#define SONDE_CLI_TOP_MONITOR_H
+
+#include "cli/top/model.h"
+
+struct top_monitor {
+	struct ctl *c;
+	const char *pids; /* NULL: all */
+	int64_t job_id;
+	unsigned interval_s;
+	const char *kinds;
+	bool only_look; /* nothing is started */
+	bool quiet; /* there is a screen: it says what there is to say */
+	/* From here on its own. */
+	uint64_t lease;
+	uint64_t renew_ns; /* when that is due (monotonic) */
+	struct top_monitor_host {
+		bool tried; /* it was started by us */
+		bool ran; /* and was on since */
+		bool was_on; /* by whomever */
+		int64_t since_ns; /* wall clock of the host before it was started; 0: it was not */
+		bool is_own, is_lost; /* at the last look: it is ours; it was, and is another's */
+	} * hosts;
+	bool was_known; /* there were processes to look at */
+};
+
+void top_monitor_begin(struct top_monitor *m); /* what the caller sets is set */
+
+/* After each look: starts what is to be started, and adds to the model what is to be said. */
+void top_monitor_look(struct top_monitor *m, const struct ctl_answer *answers);
+/* Takes what an earlier monitor has reported out of the answers of hosts where ours was started:
+ * that is long ago, and says nothing of now. */
+void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers);
+void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answers,
+		      struct top_model *model);
+
+/* When top_monitor_renew() has something to do; UINT64_MAX: never. */
+uint64_t top_monitor_due(const struct top_monitor *m);
+void top_monitor_renew(struct top_monitor *m);
+
+/* Stops what is ours, waits until it is off, for some seconds, says so, and releases all. */
+void top_monitor_end(struct top_monitor *m);
+
+#endif

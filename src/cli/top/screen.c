@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "cli/top/screen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text/table.h"
+
+#define ENTER "\033[?1049h\033[?25l"
+#define LEAVE "\033[?25h\033[?1049l"
+#define HOME "\033[H"
+#define CLEAR_LINE "\033[K"
+#define CLEAR_BELOW "\033[J"
+
+static volatile sig_atomic_t must_end, must_draw;
+static struct termios before;
+static bool keys; /* the terminal tells single ones */
+static int wake[2] = {-1, -1}; /* a signal is noticed even when it comes just before poll() */
+
+static void rouse(void)
+{
+	int saved = errno;
+	ssize_t n = write(wake[1], "", 1);
+
+	(void)n;
+	errno = saved;
+}
+
+static void on_end(int signal_number)
+{
+	(void)signal_number;
+	must_end = 1;
+	rouse();
+}
+
+static void on_resize(int signal_number)
+{
+	(void)signal_number;
+	must_draw = 1;
+	rouse();
+}
+
+static void write_text(const char *text)
+{
+	ssize_t n = write(STDOUT_FILENO, text, strlen(text));
+
+	(void)n;
+}
+
+static void set_keys(bool on)
+{
+	struct termios t = before;
+
+	if (!keys)
+		return;
+	if (on) {
+		t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+		t.c_cc[VMIN] = 1;
+		t.c_cc[VTIME] = 0;
+	}
+	tcsetattr(STDIN_FILENO, TCSANOW, &t);
+}
+
+/* Ctrl-Z: the shell gets its own terminal back, and we ours when we go on. */
+static void on_stop(int signal_number)
+{
+	int saved = errno;
+
+	(void)signal_number;
+	set_keys(false);
+	write_text(LEAVE);
+	raise(SIGSTOP);
+	write_text(ENTER);
+	set_keys(true);
+	must_draw = 1;
+	rouse();
+	errno = saved;
+}
+
+static void handle(int signal_number, void (*fn)(int))
+{
+	struct sigaction now, ours = {.sa_handler = fn};
+
+	/* whoever starts us may want us not to hear it, as nohup does */
+	if (sigaction(signal_number, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+		return;
+	sigaction(signal_number, &ours, NULL);
+}
+
+bool screen_is_able(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb"));
+}
+
+void screen_signals(void)
+{
+	static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+	if (wake[0] < 0 && pipe2(wake, O_CLOEXEC | O_NONBLOCK) < 0)
+		wake[0] = wake[1] = -1;
+	signal(SIGPIPE, SIG_IGN); /* there is something to do at the end */
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		handle(ends[i], on_end);
+}
+
+bool screen_must_end(void)
+{
+	return must_end;
+}
+
+void screen_enter(void)
+{
+	/* reading from a terminal in the background would stop us */
+	keys = isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
+	       tcgetattr(STDIN_FILENO, &before) == 0;
+	write_text(ENTER);
+	set_keys(true);
+	handle(SIGWINCH, on_resize);
+	handle(SIGTSTP, on_stop);
+}
+
+void screen_leave(void)
+{
+	signal(SIGTSTP, SIG_DFL);
+	set_keys(false);
+	write_text(LEAVE);
+}
+
+bool screen_draw(const struct buf *text)
+{
+	unsigned rows;
+	const char *line = text->len ? text->data : "";
+	const char *end = line + text->len;
+	struct buf out = {0};
+
+	ctl_terminal(STDOUT_FILENO, &rows);
+	buf_add_str(&out, HOME);
+	for (unsigned row = 1; line < end && row < rows; row++) {
+		const char *stop = memchr(line, '\n', (size_t)(end - line));
+		size_t len = (size_t)((stop ? stop : end) - line);
+
+		buf_addf(&out, CLEAR_LINE "%.*s\n", (int)len, line);
+		line += len + 1;
+	}
+	buf_add_str(&out, CLEAR_BELOW);
+	bool good = fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
+	buf_release(&out);
+	return good;
+}
+
+static int read_key(void)
+{
+	unsigned char c;
+	ssize_t n = read(STDIN_FILENO, &c, 1);
+
+	if (n == 1)
+		return c;
+	if (n == 0)
+		keys = false; /* nobody is there any more */
+	return 0;
+}
+
+int screen_wait(uint64_t until_ns, bool screen)
+{
+	uint64_t now;
+
+	while ((now = clock_mono_ns()) < until_ns && !must_end && !must_draw) {
+		struct pollfd fds[2] = {
+			{.fd = wake[0], .events = POLLIN},
+			{.fd = screen && keys ? STDIN_FILENO : -1, .events = POLLIN}};
+		char drop[64];
+		int key = 0;
+
+		if (poll(fds, 2, (int)((until_ns - now) / 1000000) + 1) <= 0)
+			continue;
+		if (fds[0].revents)
+			while (read(wake[0], drop, sizeof(drop)) > 0)
+				continue;
+		if (fds[1].revents)
+			key = read_key();
+		if (key)
+			return key;
+	}
+	must_draw = 0;
+	return 0;
+}

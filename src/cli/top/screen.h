@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The terminal of a command that draws the same screen again and again and listens to keys.
+ * Whatever ends it, the terminal is as it was. One of a process.
+ */
+#ifndef SONDE_CLI_TOP_SCREEN_H
+#define SONDE_CLI_TOP_SCREEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/containers/buf.h"
+
+/* Standard output is a terminal that can draw. */
+bool screen_is_able(void);
+
+/* Ends are to be noticed (screen_must_end()) rather than to end us. */
+void screen_signals(void);
+bool screen_must_end(void);
+
+void screen_enter(void);
+void screen_leave(void);
+
+/* Shows the text from the first line on, as many lines as there is room for; they are no longer
+ * than the terminal is wide. False: it cannot be written. */
+bool screen_draw(const struct buf *text);
+
+/* Waits for a key, the time, or another reason to draw again. The key; 0: none. `screen`: there is
+ * one, with keys. */
+int screen_wait(uint64_t until_ns, bool screen);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Lists of hosts as people write them: "a,b:1778", "node[01-16,20]", "r[1-2]n[1-4]:1778",
+ * "10.0.0.1", "fe80::1", "[fe80::1]:1778"; files of such lists; and the pods of `kubectl get pods
+ * -o json`. A host that is named twice is in the list once.
+ */
+#ifndef SONDE_CLIENT_HOSTS_H
+#define SONDE_CLIENT_HOSTS_H
+
+#include <stddef.h>
+
+#include "base/containers/hmap.h"
+#include "base/err.h"
+
+#define CTL_HOSTS_MAX 65536u
+
+struct ctl_host {
+	char *name; /* what is connected to */
+	char *label; /* what users are told: with the port, if it is not the usual one */
+	unsigned port;
+};
+
+/* Zero-initialise and release. */
+struct ctl_hosts {
+	struct ctl_host *v;
+	size_t n, cap;
+	unsigned usual_port;
+	size_t written; /* those named, with the ones named twice */
+	struct hmap seen; /* hash of name and port to index */
+};
+
+/* Adds the hosts of a comma list; `port` is for those that name none. */
+int ctl_hosts_add(struct ctl_hosts *h, const char *text, unsigned port, struct err *err);
+
+/* Adds the hosts of a file: a list on each line, `#` begins a comment, and words such as slots=8
+ * behind the list are passed over. */
+int ctl_hosts_add_lines(struct ctl_hosts *h, const char *text, size_t len, unsigned port,
+			struct err *err);
+
+/* Adds the running pods of a kubectl answer: their address, or that of their node. */
+int ctl_hosts_add_pods(struct ctl_hosts *h, const char *json, size_t len, unsigned port,
+		       struct err *err);
+
+void ctl_hosts_release(struct ctl_hosts *h);
+
+#endif

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/fabric/endpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/containers/buf.h"
+#include "daemon/fabric/queue.h"
+#include "wire/fabric.h"
+
+/*
+ * Answers count against the buffer of the socket that sent them until they are read: a few clients
+ * that never read would silence the endpoint for everyone with the usual 208 KiB.
+ */
+#define SEND_BUFFER_BYTES (16 << 20)
+#define LOCK_TRIES 15 /* of a millisecond */
+
+static int socket_new(struct err *err)
+{
+	const int on = 1, bytes = SEND_BUFFER_BYTES;
+	int fd = fabric_queue_socket();
+
+	if (fd < 0)
+		return err_sys(err, fd, "cannot make a datagram socket");
+	/* Before bind(), so that no datagram comes without credentials. */
+	if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
+		int r = err_sys(err, -errno, "cannot ask for credentials of senders");
+
+		close(fd);
+		return r;
+	}
+	/* Beyond the system's limit needs privilege; without it the limit will do. */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) < 0)
+		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+	return fd;
+}
+
+static int send_buffer(int fd)
+{
+	int bytes = 0;
+	socklen_t len = sizeof(bytes);
+
+	return getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len) < 0 ? 0 : bytes;
+}
+
+int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct err *err)
+{
+	struct fabric_endpoint made = {.fd = -1};
+	socklen_t len;
+	int r = fabric_abstract_address(name, &made.address, &len);
+
+	if (r < 0)
+		return err_sys(err, r, "cannot use the name '%s'", name);
+	made.fd = socket_new(err);
+	if (made.fd < 0)
+		return made.fd;
+	if (bind(made.fd, (struct sockaddr *)&made.address, len) < 0) {
+		r = errno == EADDRINUSE
+			    ? err_set(err, -errno, "another daemon has the name '@%s'", name)
+			    : err_sys(err, -errno, "cannot bind '@%s'", name);
+		close(made.fd);
+		return r;
+	}
+	made.send_bytes = send_buffer(made.fd);
+	*e = made;
+	return 0;
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Whether nobody listens on the socket file behind this O_PATH descriptor. */
+static bool nobody_listens(int file)
+{
+	struct sockaddr_un address;
+	socklen_t len;
+	char link[32];
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return false;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", file);
+	fabric_path_address(link, &address, &len);
+	bool dead = connect(fd, (struct sockaddr *)&address, len) < 0 && errno == ECONNREFUSED;
+	close(fd);
+	return dead;
+}
+
+/*
+ * Takes the file away from its name, if it still is there: another daemon that starts now may have
+ * put its own in the place, which must not be lost. Only moving it says for sure which one it was.
+ */
+static int remove_file(const char *path, const struct stat *file, struct err *err)
+{
+	struct buf aside = {0};
+	struct stat moved;
+	int r = 0;
+
+	buf_addf(&aside, "%s.%d.old", path, (int)getpid());
+	if (rename(path, buf_str(&aside)) < 0) {
+		if (errno != ENOENT)
+			r = err_sys(err, -errno, "cannot remove '%s', left by another daemon",
+				    path);
+	} else if (lstat(buf_str(&aside), &moved) == 0 && is_same_file(file, &moved)) {
+		unlink(buf_str(&aside));
+	} else {
+		if (link(buf_str(&aside), path) == 0)
+			unlink(buf_str(&aside));
+		r = err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
+	}
+	buf_release(&aside);
+	return r;
+}
+
+/*
+ * Removes what a dead process left. The file is looked at through a descriptor that followed no
+ * link, since others may write to the directory: what is asked and what answers is the same file.
+ */
+static int remove_stale(const char *path, uid_t owner, struct err *err)
+{
+	struct stat st;
+	int file = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	int r = 0;
+
+	if (file < 0)
+		return errno == ENOENT ? 0 : err_sys(err, -errno, "cannot look at '%s'", path);
+	if (fstat(file, &st) < 0)
+		r = err_sys(err, -errno, "cannot look at '%s'", path);
+	else if (!S_ISSOCK(st.st_mode))
+		r = err_set(err, -EEXIST, "'%s' is there and is no socket", path);
+	else if (st.st_uid != owner)
+		r = err_set(err, -EPERM, "'%s' belongs to user %u", path, st.st_uid);
+	else if (!nobody_listens(file))
+		r = err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
+	else
+		r = remove_file(path, &st, err);
+	close(file);
+	return r;
+}
+
+/*
+ * Those that replace a file take turns, by a lock on the directory: what one of them has found dead
+ * is still there when it is removed. Anybody who may read the directory can hold the lock, so it is
+ * not waited for for long. -1: it could not be had.
+ */
+static int lock_directory(const char *path)
+{
+	const struct timespec wait = {.tv_nsec = 1000000};
+	char dir[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) + 1 : 0;
+
+	if (len >= sizeof(dir))
+		return -1;
+	memcpy(dir, path, len);
+	dir[len] = '\0';
+	int fd = open(len ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int tries = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+		if (errno != EWOULDBLOCK || tries == LOCK_TRIES) {
+			close(fd);
+			return -1;
+		}
+		nanosleep(&wait, NULL);
+	}
+	return fd;
+}
+
+static void unlock_directory(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+/*
+ * The mode is there from the first moment and by no chmod() of a path, which could be another file
+ * by then: the kernel gives the file the mode of the socket, less the umask.
+ */
+static int bind_with_mode(int fd, const struct sockaddr_un *address, socklen_t len, mode_t mode)
+{
+	int r = 0;
+
+	if (fchmod(fd, mode) < 0)
+		return -errno;
+	mode_t mask = umask(0);
+	if (bind(fd, (const struct sockaddr *)address, len) < 0)
+		r = -errno;
+	umask(mask);
+	return r;
+}
+
+/* A file that is in the way is removed if it was left behind. */
+static int take_path(int fd, const struct sockaddr_un *address, socklen_t len, mode_t mode,
+		     struct err *err)
+{
+	const char *path = address->sun_path;
+	int r = bind_with_mode(fd, address, len, mode);
+
+	if (r == -EADDRINUSE) {
+		int lock = lock_directory(path), removed = remove_stale(path, geteuid(), err);
+
+		if (removed == 0)
+			r = bind_with_mode(fd, address, len, mode);
+		unlock_directory(lock);
+		if (removed < 0)
+			return removed;
+	}
+	return r < 0 ? err_sys(err, r, "cannot bind '%s'", path) : 0;
+}
+
+int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err)
+{
+	struct fabric_endpoint made = {.fd = -1, .is_path = true};
+	struct stat st;
+	socklen_t len;
+	int r = fabric_path_address(path, &made.address, &len);
+
+	if (r < 0)
+		return err_sys(err, r, "cannot use the path '%s'", path);
+	made.fd = socket_new(err);
+	if (made.fd < 0)
+		return made.fd;
+	r = take_path(made.fd, &made.address, len, mode, err);
+	if (r == 0 && lstat(path, &st) < 0)
+		r = err_sys(err, -errno, "cannot look at '%s'", path);
+	if (r < 0) {
+		close(made.fd);
+		return r;
+	}
+	made.device = st.st_dev;
+	made.inode = st.st_ino;
+	made.send_bytes = send_buffer(made.fd);
+	*e = made;
+	return 0;
+}
+
+int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err)
+{
+	return remove_stale(path, owner, err);
+}
+
+bool fabric_endpoint_free(const char *name, bool is_path)
+{
+	struct sockaddr_un address;
+	socklen_t len;
+
+	if ((is_path ? fabric_path_address(name, &address, &len)
+		     : fabric_abstract_address(name, &address, &len)) < 0)
+		return false;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	bool is_free = connect(fd, (struct sockaddr *)&address, len) < 0 &&
+		       (errno == ECONNREFUSED || errno == ENOENT);
+	close(fd);
+	return is_free;
+}
+
+bool fabric_endpoint_lost(const struct fabric_endpoint *e)
+{
+	struct stat st;
+
+	if (!e->is_path)
+		return false;
+	if (lstat(e->address.sun_path, &st) < 0)
+		return errno == ENOENT || errno == ENOTDIR;
+	return st.st_dev != e->device || st.st_ino != e->inode;
+}
+
+void fabric_endpoint_close(struct fabric_endpoint *e)
+{
+	/* As long as it is open nobody takes the file for one that was left behind. */
+	if (e->is_path && !fabric_endpoint_lost(e))
+		unlink(e->address.sun_path);
+	close(e->fd);
+	e->fd = -1;
+}
+
+const char *fabric_endpoint_text(const struct fabric_endpoint *e, char buf[112])
+{
+	if (e->is_path)
+		snprintf(buf, 112, "%.108s", e->address.sun_path);
+	else
+		snprintf(buf, 112, "@%.107s", e->address.sun_path + 1);
+	return buf;
+}

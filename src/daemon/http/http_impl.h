@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Inside the HTTP server: listeners (http.c), connections (daemon/http/connection.c), the head of a
+ * request (daemon/http/parse.c), whether it comes from a foreign page (daemon/http/origin.c),
+ * answers (daemon/http/routes.c) and the files of the page (page.c).
+ */
+#ifndef SONDE_DAEMON_HTTP_HTTP_IMPL_H
+#define SONDE_DAEMON_HTTP_HTTP_IMPL_H
+
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/containers/buf.h"
+#include "daemon/daemon.h"
+#include "daemon/http/parse.h"
+
+#define HTTP_MAX_LISTENERS 8
+#define HTTP_MAX_CONNECTIONS 64
+#define HTTP_BODY_MAX 8000 /* of a call: what the RPC takes, less the name of the function */
+
+struct http_server;
+
+struct http_listener {
+	struct http_server *server;
+	struct evconnlistener *listener;
+	bool metrics_only; /* for Prometheus: may be reachable from elsewhere */
+};
+
+struct http_server {
+	struct daemon *d;
+	struct http_listener listeners[HTTP_MAX_LISTENERS];
+	unsigned nlisteners;
+	struct event *accept_again; /* after a rest, or a time without free descriptors */
+	unsigned port;
+	struct http_conn *conns; /* newest first */
+	unsigned nconns;
+	uint64_t requests, refused;
+};
+
+/* Takes the accepted socket. */
+void http_conn_new(struct http_listener *l, evutil_socket_t fd);
+void http_conn_free(struct http_conn *c);
+
+/* --- answers --- */
+
+struct http_call {
+	struct daemon *d;
+	const struct http_request *request;
+	const char *body;
+	size_t body_bytes;
+	bool metrics_only;
+	bool tls;
+	bool trusted; /* plain on loopback, or a good client certificate */
+	const struct sockaddr *own_address; /* to which the peer connected */
+};
+
+struct http_reply {
+	int status;
+	const char *content_type;
+	const char *allow; /* methods, with status 405; or NULL */
+	bool page; /* a file of the status page */
+	struct buf body;
+};
+
+/* Always fills the reply; the caller releases the body. */
+void http_route(const struct http_call *call, struct http_reply *out);
+/* A JSON object {"error":"…"}. */
+__attribute__((format(printf, 3, 4))) void http_fail(struct http_reply *out, int status,
+						     const char *fmt, ...);
+
+/* Whether the request may come from a page of ours or from no page at all; words if not. */
+bool http_from_here(const struct http_call *call, const char **out_why);
+
+/* Files of the status page; NULL: there is none of that path. */
+struct page_file {
+	const char *path, *content_type;
+	const char *bytes, *end;
+};
+const struct page_file *page_find(const char *path);
+
+#endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What is known about processes, for people: the registry, and what /proc adds to it. */
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "activity/live/toplist.h"
+#include "base/mem.h"
+#include "daemon/jobs/jobs_impl.h"
+
+#define PAGE 256 /* processes in one reply: a longer one would hold up the others */
+#define COMMAND_BYTES 512
+#define FRESH_MS 5000 /* so long, what was read of a process is not read again */
+
+/* --- what only /proc and the password file know --- */
+
+json_t *jobs_command_line(const struct jobs_facts *f)
+{
+	char text[COMMAND_BYTES];
+
+	if (!f || !f->command_len)
+		return json_null();
+	json_t *made = json_stringn(f->command, f->command_len);
+	if (made)
+		return made;
+	/* cut inside a character, or no UTF-8 at all */
+	size_t len = f->command_len < sizeof(text) ? f->command_len : sizeof(text);
+	for (size_t i = 0; i < len; i++)
+		text[i] = (unsigned char)f->command[i] < 0x80 ? f->command[i] : '?';
+	return json_stringn(text, len);
+}
+
+static json_t *rank_number(const struct jobs_facts *f, int64_t rank)
+{
+	return f && rank != JOBS_NO_RANK ? json_integer((json_int_t)rank) : json_null();
+}
+
+static void add_facts(json_t *o, const struct jobs_peer *peer)
+{
+	const struct jobs_facts *f = peer ? peer->facts : NULL;
+
+	json_object_set_new(o, "host_pid", peer ? json_integer(peer->pid) : json_null());
+	json_object_set_new(o, "command", jobs_command_line(f));
+	json_object_set_new(o, "rank", rank_number(f, f ? f->rank : 0));
+	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
+}
+
+static void take_facts(struct jobs *j, int64_t now_ms)
+{
+	struct jobs_facts *facts;
+	uint64_t id;
+	pid_t pid;
+
+	while ((facts = jobs_proc_take(j->proc, &pid, &id))) {
+		struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)pid);
+
+		if (!peer || peer->id != id) {
+			jobs_facts_free(facts); /* of one that is gone */
+			continue;
+		}
+		facts->read_ms = now_ms;
+		jobs_facts_free(peer->facts);
+		peer->facts = facts;
+		peer->asked = false;
+	}
+}
+
+/* Only the file: a name service may be slow, and this runs in the loop. */
+static json_t *user_name(uint32_t uid)
+{
+	json_t *name = NULL;
+	struct passwd *entry;
+	FILE *f = fopen("/etc/passwd", "re");
+
+	while (f && !name && (entry = fgetpwent(f)))
+		if (entry->pw_uid == uid)
+			name = json_string(entry->pw_name);
+	if (f)
+		fclose(f);
+	return name ? name : json_null();
+}
+
+/* The same for the next process of the same user, without a look. */
+struct last_user {
+	uint32_t uid;
+	json_t *name; /* NULL: none yet */
+};
+
+static json_t *user_of(struct last_user *last, uint32_t uid)
+{
+	if (!last->name || last->uid != uid) {
+		json_decref(last->name);
+		last->name = user_name(uid);
+		last->uid = uid;
+	}
+	return json_incref(last->name);
+}
+
+/* --- one process --- */
+
+/*
+ * An NPU framework has a child that talks to the daemon for the rank: the rank tells its steps, the
+ * child asks for work and knows the device. To people that is one process, the rank; and so is a
+ * framework with a guest of ours beside it.
+ */
+struct row {
+	const struct jobs_process *p;
+	const struct jobs_process *poller; /* asks for work in its place; NULL: it does itself */
+	const struct jobs_process *guest; /* in the same process, beside p; NULL: none */
+	bool folded; /* into another row */
+};
+
+/* Who tells of steps: a framework, or the guest beside a client that does not. */
+static const struct jobs_process *teller(const struct row *r)
+{
+	return r->guest && !(r->p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)) ? r->guest
+										    : r->p;
+}
+
+/* One word for what it does. */
+static const char *summary_state(const struct row *r, int64_t now_ms)
+{
+	const struct jobs_process *p = teller(r), *asks = r->poller ? r->poller : r->p;
+
+	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY)
+		return jobs_state_name(p->trace);
+	if (jobs_monitor_state(p, now_ms) == FABRIC_RUNNING)
+		return "Monitoring";
+	if (asks->pending || (r->guest && r->guest->pending))
+		return "Pending";
+	if ((asks->heard & JOBS_HEARD_REQUEST) && !(asks->mask & FABRIC_ACTIVITIES))
+		return "Busy";
+	return jobs_is_silent(asks, now_ms) ? "Silent" : "Idle";
+}
+
+static const char *client_of(const struct jobs_process *p)
+{
+	if (p->guest)
+		return "sonde";
+	if (p->heard & (JOBS_HEARD_CONTEXT | JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) ||
+	    !strcmp(p->endpoint, "home"))
+		return "npu";
+	return "kineto";
+}
+
+static json_t *numbers(const int32_t *n, unsigned count)
+{
+	json_t *out = json_array();
+
+	for (unsigned i = 0; i < count; i++)
+		json_array_append_new(out, json_integer(n[i]));
+	return out;
+}
+
+static json_t *clients(const struct row *r)
+{
+	json_t *list = json_pack("[s]", client_of(r->p));
+
+	if (r->guest)
+		json_array_append_new(list, json_string(client_of(r->guest)));
+	return list;
+}
+
+/* Guests do not tell it; what they report does, if there is one. */
+static int32_t reported_device(const struct jobs_process *p)
+{
+	const struct toplist_report *r = p && p->top ? toplist_last(p->top) : NULL;
+
+	return r && r->ndevices == 1 ? r->devices[0].device : -1;
+}
+
+static json_t *describe(const struct row *r, int64_t now_ms, struct last_user *last)
+{
+	const struct jobs_process *p = r->p, *asks = r->poller ? r->poller : p, *tells = teller(r);
+	int32_t device = p->device >= 0 ? p->device : asks->device;
+	int64_t last_ms = p->last_ms > asks->last_ms ? p->last_ms : asks->last_ms;
+	bool pending = asks->pending || (r->guest && r->guest->pending);
+
+	if (r->guest && r->guest->last_ms > last_ms)
+		last_ms = r->guest->last_ms;
+	if (device < 0 && r->guest)
+		device = r->guest->device;
+	if (device < 0)
+		device = reported_device(p);
+	if (device < 0)
+		device = reported_device(r->guest);
+	json_t *o = json_pack(
+		"{s:i,s:I,s:s,s:s,s:s,s:b,s:b,s:f,s:f,s:I,s:i,s:o,s:s,s:s}", "pid", p->pid,
+		"job_id", (json_int_t)p->job_id, "state", summary_state(r, now_ms), "client",
+		client_of(p), "endpoint", p->endpoint, "pending", pending, "polls",
+		!!(asks->heard & JOBS_HEARD_REQUEST), "last_seen_s",
+		(double)(now_ms - last_ms) / 1000, "known_s", (double)(now_ms - p->first_ms) / 1000,
+		"uid", (json_int_t)p->uid, "current_step", tells->current_step, "pids",
+		numbers(asks->pids, asks->npids), "nputrace", jobs_state_name(tells->trace),
+		"npumonitor", jobs_state_name(jobs_monitor_state(tells, now_ms)));
+
+	json_object_set_new(o, "clients", clients(r));
+	json_object_set_new(o, "device", device >= 0 ? json_integer(device) : json_null());
+	if (tells->trace == FABRIC_RUNNING || tells->trace == FABRIC_READY) {
+		json_object_set_new(o, "start_step", json_integer(tells->start_step));
+		json_object_set_new(o, "stop_step", json_integer(tells->stop_step));
+	}
+	json_object_set_new(o, "poller", r->poller ? json_integer(r->poller->pid) : json_null());
+	json_object_set_new(o, "user", user_of(last, p->uid));
+	add_facts(o, p->peer);
+	return o;
+}
+
+/* --- many --- */
+
+static bool is_polled_for(const struct jobs_process *p)
+{
+	return !(p->heard & JOBS_HEARD_REQUEST);
+}
+
+/* The row of the process for which this one asks; NULL if it asks for itself. */
+static struct row *rank_of(const struct hmap *ranks, struct row *rows, const struct jobs_process *p)
+{
+	for (unsigned i = 0; i < p->npids; i++) {
+		uint64_t at = hmap_get(ranks, (uint32_t)p->pids[i]);
+
+		if (at != HMAP_NONE && rows[at].p->job_id == p->job_id &&
+		    rows[at].p->uid == p->uid && !rows[at].p->guest == !p->guest)
+			return &rows[at];
+	}
+	return NULL;
+}
+
+static uint64_t process_key(const struct jobs_process *p)
+{
+	uint64_t who = p->peer ? p->peer->id << 1 | 1 : (uint64_t)p->uid << 1;
+
+	return who << 32 ^ (uint32_t)p->pid;
+}
+
+static bool same_process(const struct jobs_process *a, const struct jobs_process *b)
+{
+	return a->peer == b->peer && a->pid == b->pid && a->uid == b->uid;
+}
+
+/* Puts guests into the rows of the other clients of their processes; gives the number of rows. */
+static size_t fold_guests(struct row *rows, size_t n)
+{
+	struct hmap others = {0};
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (!rows[i].p->guest)
+			hmap_put(&others, process_key(rows[i].p), i);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t at =
+			rows[i].p->guest ? hmap_get(&others, process_key(rows[i].p)) : HMAP_NONE;
+
+		if (at == HMAP_NONE || rows[at].guest || !same_process(rows[at].p, rows[i].p))
+			continue;
+		rows[at].guest = rows[i].p;
+		rows[i].folded = true;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (!rows[i].folded)
+			rows[kept++] = rows[i];
+	hmap_release(&others);
+	return kept;
+}
+
+/* Folds the pollers into their ranks; gives the number of rows. */
+static size_t make_rows(struct jobs_process **all, size_t n, struct row *rows)
+{
+	struct hmap ranks = {0};
+	size_t made = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (is_polled_for(all[i])) {
+			hmap_put(&ranks, (uint32_t)all[i]->pid, made);
+			rows[made++].p = all[i];
+		}
+	for (size_t i = 0; i < n; i++) {
+		struct row *rank = is_polled_for(all[i]) ? NULL : rank_of(&ranks, rows, all[i]);
+
+		if (rank)
+			rank->poller = all[i];
+		else if (!is_polled_for(all[i]))
+			rows[made++].p = all[i];
+	}
+	hmap_release(&ranks);
+	return fold_guests(rows, made);
+}
+
+/* Has everything read that /proc knows of them. What cannot be had now is as it was. */
+static void learn(struct jobs *j, const struct row *rows, size_t n, int64_t now_ms)
+{
+	if (!j->proc)
+		j->proc = jobs_proc_new();
+	for (size_t i = 0; i < n; i++) {
+		struct jobs_peer *peer = rows[i].p->peer;
+
+		if (!peer || peer->asked ||
+		    (peer->facts && now_ms - peer->facts->read_ms < FRESH_MS))
+			continue;
+		peer->asked = true;
+		jobs_proc_ask(j->proc, peer->pid, peer->id);
+	}
+	jobs_proc_wait(j->proc);
+	take_facts(j, now_ms);
+}
+
+struct filter {
+	struct jobs_target target;
+	bool any_job;
+};
+
+static bool listed(const struct jobs_process *p, const void *arg)
+{
+	const struct filter *f = arg;
+
+	if (!f->any_job && p->job_id != f->target.job_id)
+		return false;
+	if (jobs_target_matches(&f->target, p))
+		return true;
+	for (size_t i = 0; i < f->target.npids; i++)
+		if (f->target.pids[i] == p->pid)
+			return true;
+	return false;
+}
+
+static int by_job_and_pid(const void *a, const void *b)
+{
+	const struct jobs_process *x = ((const struct row *)a)->p;
+	const struct jobs_process *y = ((const struct row *)b)->p;
+
+	if (x->job_id != y->job_id)
+		return x->job_id < y->job_id ? -1 : 1;
+	if (x->pid != y->pid)
+		return x->pid < y->pid ? -1 : 1;
+	pid_t p = x->peer ? x->peer->pid : 0, q = y->peer ? y->peer->pid : 0;
+	return p < q ? -1 : p > q;
+}
+
+static json_t *read_bound(const json_t *request, const char *key, int64_t max, int64_t *out)
+{
+	const json_t *value = json_object_get(request, key);
+	json_t *fault = value ? jobs_read_int(value, out) : NULL;
+
+	if (*out < 0)
+		*out = 0;
+	if (*out > max)
+		*out = max;
+	return fault;
+}
+
+json_t *jobs_list(struct jobs *j, const json_t *request)
+{
+	struct filter f = {.any_job = !json_object_get(request, "job_id")};
+	struct last_user last = {0};
+	int64_t offset = 0, limit = PAGE, now = jobs_now_ms();
+	json_t *fault = read_bound(request, "offset", INT32_MAX, &offset);
+	size_t n;
+
+	if (!fault)
+		fault = read_bound(request, "limit", PAGE, &limit);
+	if (fault || !jobs_target_read(request, false, &f.target, &fault))
+		return fault;
+	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
+	struct row *rows = xcalloc(n + 1, sizeof(*rows));
+	n = make_rows(all, n, rows);
+	qsort(rows, n, sizeof(*rows), by_job_and_pid);
+	json_t *told = json_array();
+	size_t end = (size_t)(offset + limit) < n ? (size_t)(offset + limit) : n;
+	if ((size_t)offset < end)
+		learn(j, rows + offset, end - (size_t)offset, now);
+	for (size_t i = (size_t)offset; i < end; i++)
+		json_array_append_new(told, describe(&rows[i], now, &last));
+	free(all);
+	free(rows);
+	json_decref(last.name);
+	jobs_target_release(&f.target);
+	return json_pack("{s:o,s:I,s:o}", "processes", told, "total", (json_int_t)n, "next",
+			 end < n && limit ? json_integer((json_int_t)end) : json_null());
+}
+
+json_t *jobs_get_process(struct jobs *j, const json_t *request)
+{
+	const json_t *pid = json_object_get(request, "pid");
+	struct filter f = {.any_job = true};
+	struct last_user last = {0};
+	int64_t n64, now = jobs_now_ms();
+	int32_t number;
+	size_t n;
+
+	if (!pid)
+		return json_pack("{s:s}", "status", "failed: no pid given");
+	json_t *fault = jobs_read_int(pid, &n64);
+	if (fault)
+		return fault;
+	number = n64 > 0 && n64 <= INT32_MAX ? (int32_t)n64 : -1; /* no process has that */
+	f.target.pids = &number;
+	f.target.npids = 1;
+	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
+	struct row *rows = xcalloc(n + 1, sizeof(*rows));
+	n = make_rows(all, n, rows);
+	/* the process itself before those that descend from it */
+	size_t best = 0;
+	for (size_t i = 0; i < n; i++)
+		if (rows[i].p->pid == number)
+			best = i;
+	if (n)
+		learn(j, &rows[best], 1, now);
+	json_t *reply = n ? describe(&rows[best], now, &last)
+			  : json_pack("{s:o}", "status",
+				      json_sprintf("failed: no process %lld is registered",
+						   (long long)n64));
+	free(rows);
+	free(all);
+	json_decref(last.name);
+	return reply;
+}

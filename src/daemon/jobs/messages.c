@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What processes say, and what they are given. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "daemon/jobs/jobs_impl.h"
+
+#define LOOKS_PER_S 100
+
+int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fabric_context *c)
+{
+	int code = 0;
+	struct jobs_process *p = jobs_hear(j, from, c->job_id, c->pid, &code);
+
+	if (!p)
+		return code;
+	if (p->heard & JOBS_HEARD_CONTEXT)
+		jobs_count_down(&j->per_device, jobs_device_key(p->job_id, p->device));
+	p->heard |= JOBS_HEARD_CONTEXT;
+	p->device = c->gpu;
+	return (int)jobs_count_up(&j->per_device, jobs_device_key(p->job_id, p->device));
+}
+
+static int by_number(const void *a, const void *b)
+{
+	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Looking for ancestors reads /proc: what it costs to be lied to is bounded for each user. */
+static bool may_look(struct jobs *j, uid_t uid)
+{
+	uint64_t second = (uint64_t)jobs_now_ms() / 1000, v = hmap_get(&j->looks, uid);
+	uint64_t n = v != HMAP_NONE && v >> 16 == second ? (v & 0xffff) + 1 : 1;
+
+	if (n > LOOKS_PER_S)
+		return false;
+	hmap_put(&j->looks, uid, second << 16 | n);
+	return true;
+}
+
+/*
+ * Those of the pids by which it may be found. Whoever could name any pid as that of an ancestor
+ * would get what others are meant to get, so an ordinary user's process must have them.
+ */
+static unsigned believe(struct jobs *j, struct jobs_process *p, const int32_t *pids, unsigned n,
+			int32_t *out)
+{
+	uint64_t claim = XXH64(pids, n * sizeof(*pids), 0);
+
+	if (!p->peer || jobs_is_trusted(j, p->uid)) {
+		memcpy(out, pids, n * sizeof(*pids));
+		return n;
+	}
+	if (p->npids && p->claim == claim)
+		return 0; /* as it was */
+	bool look = n == 1 || may_look(j, p->uid);
+	p->claim = look ? claim : 0;
+	if (!look) {
+		out[0] = pids[0];
+		return 1; /* until it asks again */
+	}
+	return jobs_true_ancestors(p->peer->pid, pids, n, out);
+}
+
+/* Its ancestors, which change when one of them ends. */
+static void set_pids(struct jobs *j, struct jobs_process *p, const int32_t *pids, unsigned n)
+{
+	int32_t sorted[FABRIC_MAX_PIDS];
+
+	n = believe(j, p, pids, n, sorted);
+	if (!n)
+		return;
+	qsort(sorted, n, sizeof(*sorted), by_number);
+	if (p->npids == n && !memcmp(p->pids, sorted, n * sizeof(*sorted)))
+		return;
+	p->pids = xrealloc(p->pids, n * sizeof(*sorted));
+	memcpy(p->pids, sorted, n * sizeof(*sorted));
+	p->npids = (uint8_t)n;
+}
+
+/* What a guest is given whatever it does; NULL: nothing. */
+static struct jobs_config **urgent(struct jobs_process *p)
+{
+	struct jobs_guest *g = p->guest;
+
+	if (!g)
+		return NULL;
+	return g->errand ? &g->errand : g->stop ? &g->stop : NULL;
+}
+
+/* What it is given now; NULL: nothing. */
+static const struct jobs_config *due_config(struct jobs *j, struct jobs_process *p)
+{
+	struct jobs_config **first = urgent(p);
+
+	if (first)
+		return *first;
+	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES) || !jobs_arbiter_lets(j, p))
+		return NULL;
+	return p->pending;
+}
+
+/* A guest takes orders from the first time that it asks; its states follow at once. */
+static void be_idle_until_told(struct jobs_process *p)
+{
+	if (!(p->heard & JOBS_HEARD_TRACE))
+		p->trace = FABRIC_IDLE;
+	if (!(p->heard & JOBS_HEARD_MONITOR))
+		p->monitor = FABRIC_IDLE;
+	p->heard |= JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
+}
+
+int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
+		 unsigned npids, struct buf *out)
+{
+	int code = 0;
+
+	j->delivering = NULL;
+	BUG_ON(npids < 1 || npids > FABRIC_MAX_PIDS);
+	struct jobs_process *p = jobs_hear(j, from, r->job_id, r->pids[0], &code);
+	/* the config of one that has died is not for another who got its pid */
+	if (p && p->pending && p->peer && !jobs_peer_lives(p->peer)) {
+		jobs_peer_forget(j, p->peer);
+		p = jobs_hear(j, from, r->job_id, r->pids[0], &code);
+	}
+	if (!p)
+		return code;
+	set_pids(j, p, r->pids, npids);
+	if (p->guest && !(p->heard & JOBS_HEARD_REQUEST))
+		be_idle_until_told(p);
+	p->heard |= JOBS_HEARD_REQUEST;
+	p->mask = (uint8_t)(r->mask & (FABRIC_EVENTS | FABRIC_ACTIVITIES));
+	jobs_arbiter_asked(j, p);
+	const struct jobs_config *due = due_config(j, p);
+	if (!due)
+		return 0;
+	buf_add(out, due->text, due->len);
+	if (p->guest && due->leaves_out) /* frameworks get what they know */
+		buf_add_str(out, "\nSONDE_OTHERS_LEFT_OUT=true");
+	buf_add_char(out, '\n');
+	j->delivering = p;
+	return 0;
+}
+
+void jobs_delivered(struct jobs *j, bool sent)
+{
+	struct jobs_process *p = j->delivering;
+
+	j->delivering = NULL;
+	if (!p || !sent)
+		return;
+	struct jobs_config **first = urgent(p), **which = first ? first : &p->pending;
+	struct jobs_config *c = *which;
+	*which = NULL;
+	if (!first) {
+		jobs_lease_delivered(p, c);
+		if (c->is_monitor && !p->guest && !c->renews)
+			j->monitor_ms = c->monitor_ms;
+		j->counts.delivered++;
+		jobs_arbiter_delivered(j, p, c);
+	}
+	jobs_config_release(c);
+	/* it asks for one at a time */
+	if (first && (urgent(p) || p->pending))
+		jobs_poke(j, p);
+}
+
+static int8_t known_state(int32_t state)
+{
+	return state >= FABRIC_UNINITIALIZED && state <= FABRIC_READY ? (int8_t)state
+								      : JOBS_STATE_UNKNOWN;
+}
+
+static void set_monitor(const struct jobs *j, struct jobs_process *p, int8_t state)
+{
+	/* The monitor of a framework does not tell when its end has come; that of a guest does. */
+	if (!p->guest && state == FABRIC_RUNNING &&
+	    jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
+		p->monitor_until_ms = j->monitor_ms ? p->last_ms + j->monitor_ms : 0;
+	p->monitor = state;
+	p->heard |= JOBS_HEARD_MONITOR;
+}
+
+void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
+		 const struct fabric_status *s)
+{
+	int code = 0;
+	struct jobs_process *p = jobs_hear(j, from, s->job_id, s->pid, &code);
+
+	if (!p)
+		return;
+	p->status_ms = p->last_ms;
+	if (kind == FABRIC_MONITOR_STATUS) {
+		set_monitor(j, p, known_state(s->state));
+		jobs_arbiter_told(j, p);
+		return;
+	}
+	p->trace = known_state(s->state);
+	p->current_step = s->current_step;
+	p->start_step = s->start_step;
+	p->stop_step = s->stop_step;
+	p->heard |= JOBS_HEARD_TRACE;
+}

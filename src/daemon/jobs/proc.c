@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * A thread takes questions until there are none and ends. One that has been with the same question
+ * for long counts as hanging, and the next question starts another, up to a few. What the threads
+ * and the loop share is counted, and freed by whoever leaves last.
+ */
+#include "daemon/jobs/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/background.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define THREADS_MAX 4
+#define WAIT_NS 15000000u /* clients of the fabric give up after 50 ms */
+#define HANGS_NS 15000000u
+#define COMMAND_BYTES 512
+#define ENVIRON_BYTES 65536
+
+struct question {
+	STAILQ_ENTRY(question) next;
+	pid_t pid;
+	uint64_t id;
+	struct jobs_facts *facts;
+};
+
+STAILQ_HEAD(questions, question);
+
+struct jobs_proc {
+	pthread_mutex_t lock;
+	pthread_cond_t answers;
+	struct questions asked, answered;
+	uint64_t
+		began_ns[THREADS_MAX]; /* what each thread is reading; 0: there is no such thread */
+	unsigned unanswered; /* asked, or being read */
+	unsigned since_wait; /* of these, asked since jobs_proc_wait() */
+	unsigned users; /* the threads, and the loop */
+	bool closed; /* the loop has left */
+};
+
+struct reader {
+	struct jobs_proc *proc;
+	unsigned place; /* in began_ns */
+};
+
+/* --- reading --- */
+
+/* The beginning of a file of the process; the number of bytes, 0 if it may not be read. */
+static size_t read_file(pid_t pid, const char *name, char *out, size_t size)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return 0;
+	size_t len = 0;
+	while (len < size) {
+		ssize_t n = read(fd, out + len, size - len);
+
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	close(fd);
+	return len;
+}
+
+/* Words separated by blanks; what is no printable character becomes '?'. */
+static size_t clean_command(char *text, size_t len)
+{
+	while (len && !text[len - 1])
+		len--;
+	for (size_t i = 0; i < len; i++)
+		if (!text[i])
+			text[i] = ' ';
+		else if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			text[i] = '?';
+	return len;
+}
+
+/* The value of the first of these variables that holds a number. `env` has a NUL behind it. */
+static int64_t number_of(const char *env, size_t len, const char *const *names)
+{
+	for (; *names; names++) {
+		size_t name_len = strlen(*names);
+
+		for (const char *at = env; at < env + len;
+		     at += strnlen(at, (size_t)(env + len - at)) + 1) {
+			char *end;
+
+			if ((size_t)(env + len - at) <= name_len || strncmp(at, *names, name_len) ||
+			    at[name_len] != '=')
+				continue;
+			errno = 0;
+			long n = strtol(at + name_len + 1, &end, 10);
+			if (end > at + name_len + 1 && !*end && !errno)
+				return n;
+		}
+	}
+	return JOBS_NO_RANK;
+}
+
+struct jobs_facts *jobs_facts_new(const char *command, size_t len, const char *env, size_t env_len)
+{
+	static const char *const rank[] = {"RANK",     "RANK_ID",   "OMPI_COMM_WORLD_RANK",
+					   "PMI_RANK", "PMIX_RANK", "SLURM_PROCID",
+					   NULL};
+	static const char *const local[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+					    "SLURM_LOCALID", NULL};
+	struct jobs_facts *f = xmalloc(sizeof(*f) + len + 1);
+
+	f->read_ms = 0;
+	memcpy(f->command, command, len);
+	f->command_len = clean_command(f->command, len);
+	f->command[f->command_len] = '\0';
+	f->rank = number_of(env, env_len, rank);
+	f->local_rank = number_of(env, env_len, local);
+	return f;
+}
+
+static struct jobs_facts *read_facts(pid_t pid)
+{
+	char command[COMMAND_BYTES];
+	char *env = xmalloc(ENVIRON_BYTES + 1);
+	size_t len = read_file(pid, "cmdline", command, COMMAND_BYTES);
+	size_t env_len = read_file(pid, "environ", env, ENVIRON_BYTES);
+
+	env[env_len] = '\0';
+	struct jobs_facts *f = jobs_facts_new(command, len, env, env_len);
+	free(env);
+	return f;
+}
+
+void jobs_facts_free(struct jobs_facts *f)
+{
+	free(f);
+}
+
+/* --- threads --- */
+
+static void questions_free(struct questions *list)
+{
+	struct question *q;
+
+	while ((q = STAILQ_FIRST(list))) {
+		STAILQ_REMOVE_HEAD(list, next);
+		jobs_facts_free(q->facts);
+		free(q);
+	}
+}
+
+/* With the lock held, which is gone afterwards. */
+static void leave(struct jobs_proc *p)
+{
+	bool last = --p->users == 0;
+
+	pthread_mutex_unlock(&p->lock);
+	if (!last)
+		return;
+	questions_free(&p->asked);
+	questions_free(&p->answered);
+	pthread_cond_destroy(&p->answers);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+static void read_all(void *arg)
+{
+	struct reader *r = arg;
+	struct jobs_proc *p = r->proc;
+	struct question *q;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->closed && (q = STAILQ_FIRST(&p->asked))) {
+		STAILQ_REMOVE_HEAD(&p->asked, next);
+		p->began_ns[r->place] = clock_mono_ns();
+		pthread_mutex_unlock(&p->lock);
+		q->facts = read_facts(q->pid);
+		pthread_mutex_lock(&p->lock);
+		STAILQ_INSERT_TAIL(&p->answered, q, next);
+		p->unanswered--;
+		pthread_cond_signal(&p->answers);
+	}
+	p->began_ns[r->place] = 0;
+	free(r);
+	leave(p);
+}
+
+/* A place for another thread: none if one is there that gets on. -1: no. */
+static int free_place(const struct jobs_proc *p, uint64_t now_ns)
+{
+	int place = -1;
+
+	for (int i = 0; i < THREADS_MAX; i++)
+		if (!p->began_ns[i])
+			place = place < 0 ? i : place;
+		else if (now_ns - p->began_ns[i] < HANGS_NS)
+			return -1;
+	return place;
+}
+
+/* With the lock held. */
+static void start_thread(struct jobs_proc *p)
+{
+	uint64_t now = clock_mono_ns();
+	int place = free_place(p, now);
+
+	if (place < 0)
+		return;
+	struct reader *r = xmalloc(sizeof(*r));
+	*r = (struct reader){p, (unsigned)place};
+	p->began_ns[place] = now;
+	p->users++;
+	if (background_run("reading of processes", read_all, r) < 0) {
+		p->began_ns[place] = 0;
+		p->users--;
+		free(r);
+	}
+}
+
+static bool all_hang(const struct jobs_proc *p, uint64_t now_ns)
+{
+	for (int i = 0; i < THREADS_MAX; i++)
+		if (p->began_ns[i] && now_ns - p->began_ns[i] < HANGS_NS)
+			return false;
+	return true;
+}
+
+/* --- the loop's side --- */
+
+struct jobs_proc *jobs_proc_new(void)
+{
+	struct jobs_proc *p = xcalloc(1, sizeof(*p));
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->answers, &attr);
+	pthread_condattr_destroy(&attr);
+	STAILQ_INIT(&p->asked);
+	STAILQ_INIT(&p->answered);
+	p->users = 1;
+	return p;
+}
+
+void jobs_proc_free(struct jobs_proc *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->closed = true;
+	leave(p);
+}
+
+void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uint64_t id)
+{
+	struct question *q = xcalloc(1, sizeof(*q));
+
+	q->pid = pid;
+	q->id = id;
+	pthread_mutex_lock(&p->lock);
+	STAILQ_INSERT_TAIL(&p->asked, q, next);
+	p->unanswered++;
+	p->since_wait++;
+	start_thread(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void jobs_proc_wait(struct jobs_proc *p)
+{
+	uint64_t now = clock_mono_ns(), end = now + WAIT_NS;
+	struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+
+	pthread_mutex_lock(&p->lock);
+	if (!STAILQ_EMPTY(&p->asked))
+		start_thread(p); /* the one that had them may hang by now */
+	unsigned before = p->unanswered > p->since_wait ? p->unanswered - p->since_wait : 0;
+	while (p->unanswered > before && !all_hang(p, clock_mono_ns()))
+		if (pthread_cond_timedwait(&p->answers, &p->lock, &until))
+			break;
+	p->since_wait = 0;
+	pthread_mutex_unlock(&p->lock);
+}
+
+struct jobs_facts *jobs_proc_take(struct jobs_proc *p, pid_t *out_pid, uint64_t *out_id)
+{
+	struct jobs_facts *facts = NULL;
+
+	pthread_mutex_lock(&p->lock);
+	struct question *q = STAILQ_FIRST(&p->answered);
+	if (q) {
+		STAILQ_REMOVE_HEAD(&p->answered, next);
+		facts = q->facts;
+		*out_pid = q->pid;
+		*out_id = q->id;
+	}
+	pthread_mutex_unlock(&p->lock);
+	free(q);
+	return facts;
+}

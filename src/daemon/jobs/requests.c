@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Orders: who they are for, whether they may go out now, and giving them out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/jobs/jobs_impl.h"
+
+#define DEFAULT_PROCESS_LIMIT 1000
+/* What the dyno of today always sends with npu-monitor, and without being asked with nputrace. It
+ * is meant for frameworks, of which one process asks for all ranks of a node. */
+#define UNMEANT_LIMIT 3
+#define INDENT "    " /* in front of the lines of a config, as always */
+
+static uint64_t reporter_key(uint32_t uid, int32_t pid)
+{
+	return (uint64_t)uid << 32 | (uint32_t)pid;
+}
+
+/* Processes with a framework in them; a guest is none. */
+static void note_frameworks(const struct jobs *j, struct jobs_order *o)
+{
+	const unsigned reports = JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
+	uint64_t key, value;
+	size_t at = 0;
+
+	while (hmap_next(&j->processes, &at, &key, &value))
+		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
+		     p = p->hash_next) {
+			uint64_t who = reporter_key(p->uid, p->pid);
+
+			if (p->guest)
+				continue;
+			if (p->heard & reports)
+				hmap_put(&o->reporters, who, 1);
+			if (jobs_is_silent(p, o->now_ms))
+				continue;
+			if (p->heard & (reports | JOBS_HEARD_CONTEXT) ||
+			    !strcmp(p->endpoint, "home"))
+				hmap_put(&o->frameworks, who, 1);
+		}
+}
+
+bool jobs_order_aim(const struct jobs *j, const json_t *request, struct jobs_order *o,
+		    json_t **out_fault)
+{
+	if (!jobs_target_read(request, true, &o->target, out_fault))
+		return false;
+	note_frameworks(j, o);
+	return true;
+}
+
+bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *o,
+		     json_t **out_fault)
+{
+	const json_t *config = json_object_get(request, "config");
+	const json_t *limit = json_object_get(request, "process_limit");
+	json_t *fault = NULL;
+
+	*o = (struct jobs_order){.limit = DEFAULT_PROCESS_LIMIT, .now_ms = jobs_now_ms()};
+	if (!config)
+		fault = json_pack("{s:s}", "status", "failed");
+	else if (!json_is_string(config))
+		fault = jobs_type_fault("string", config);
+	else if (limit)
+		fault = jobs_read_int(limit, &o->limit);
+	if (fault) {
+		*out_fault = fault;
+		return false;
+	}
+	o->config = json_string_value(config);
+	o->kind = config_kind(o->config);
+	if (!jobs_order_aim(j, request, o, out_fault))
+		return false;
+	o->with_reason = json_is_true(json_object_get(request, "with_reason"));
+	const json_t *meant = json_object_get(request, "process_limit_is_meant");
+	o->each_guest =
+		o->kind != CONFIG_KINETO && o->limit == UNMEANT_LIMIT && !json_is_true(meant);
+	return true;
+}
+
+void jobs_order_release(struct jobs_order *o)
+{
+	hmap_release(&o->reporters);
+	hmap_release(&o->frameworks);
+	jobs_target_release(&o->target);
+}
+
+/* --- giving it out --- */
+
+/*
+ * An NPU framework reports states, libkineto does not. Whoever polls for a rank may have said so to
+ * a daemon that has ended since; then the rank, which goes on reporting, or the socket in the home
+ * directory, which only NPU frameworks look for, gives it away.
+ */
+static bool is_npu_client(const struct jobs_order *o, const struct jobs_process *p)
+{
+	if (p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) || !strcmp(p->endpoint, "home"))
+		return true;
+	for (unsigned i = 0; i < p->npids; i++)
+		if (hmap_get(&o->reporters, reporter_key(p->uid, p->pids[i])) != HMAP_NONE)
+			return true;
+	return false;
+}
+
+/*
+ * A guest takes what is for NPUs, unless there is a framework in the same process, whose own
+ * profiler it is for. Old versions of both kinds of frameworks do nothing but register, and could
+ * be either.
+ */
+bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p)
+{
+	if (p->guest)
+		return o->kind != CONFIG_KINETO &&
+		       hmap_get(&o->frameworks, reporter_key(p->uid, p->pid)) == HMAP_NONE;
+	if (o->kind == CONFIG_KINETO)
+		return !is_npu_client(o, p);
+	return is_npu_client(o, p) || p->heard & JOBS_HEARD_CONTEXT;
+}
+
+bool jobs_order_wants(const struct jobs_process *p, const void *arg)
+{
+	const struct jobs_order *o = arg;
+
+	return (p->heard & JOBS_HEARD_REQUEST) && p->job_id == o->target.job_id &&
+	       jobs_order_understood(o, p) && !jobs_is_silent(p, o->now_ms) &&
+	       jobs_target_matches(&o->target, p);
+}
+
+int jobs_by_pids(const void *a, const void *b)
+{
+	const struct jobs_process *x = *(struct jobs_process *const *)a;
+	const struct jobs_process *y = *(struct jobs_process *const *)b;
+
+	for (unsigned i = 0; i < x->npids && i < y->npids; i++)
+		if (x->pids[i] != y->pids[i])
+			return x->pids[i] < y->pids[i] ? -1 : 1;
+	return x->npids < y->npids ? -1 : x->npids > y->npids;
+}
+
+uint64_t jobs_trace_id(struct jobs *j)
+{
+	struct {
+		char host[64];
+		struct timespec now;
+		uint64_t order;
+		pid_t pid;
+	} seed;
+
+	memset(&seed, 0, sizeof(seed));
+	(void)gethostname(seed.host, sizeof(seed.host) - 1);
+	clock_gettime(CLOCK_REALTIME, &seed.now);
+	seed.order = ++j->orders;
+	seed.pid = getpid();
+	return XXH64(&seed, sizeof(seed), 0);
+}
+
+struct jobs_config *jobs_config_new(const char *text)
+{
+	size_t len = strlen(text);
+	struct jobs_config *c = xcalloc(1, sizeof(*c) + len + 1);
+
+	c->refs = 1;
+	c->len = len;
+	memcpy(c->text, text, len);
+	return c;
+}
+
+static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *o)
+{
+	uint64_t id = jobs_trace_id(j);
+	char *text = xasprintf("\n" INDENT "%s\n" INDENT "REQUEST_TRACE_ID=%llu", o->config,
+			       (unsigned long long)id);
+	struct jobs_config *c = jobs_config_new(text);
+
+	c->id = id;
+	c->is_monitor = o->kind == CONFIG_NPU_MONITOR;
+	c->is_npu_trace = o->kind == CONFIG_NPU_TRACE;
+	c->leaves_out = c->is_npu_trace && o->leaves_out;
+	c->starts = config_is_true(o->config, "NPU_MONITOR_START");
+	c->stops = config_is_true(o->config, "NPU_MONITOR_STOP");
+	c->lease = c->is_monitor ? jobs_lease_of(o->config) : 0;
+	c->renews = c->lease && !c->starts && !c->stops;
+	c->monitor_ms = config_monitor_ms(o->config);
+	c->wait_ms = config_trace_begins_ms(o->config, (int64_t)(clock_real_ns() / 1000000));
+	free(text);
+	return c;
+}
+
+/*
+ * A monitor that has not been told to start yet need not be told when it is to stop, nor twice. A
+ * trace that a guest has not fetched gives way to what one that it waits with gives way to.
+ */
+static bool replaces(const struct jobs_process *p, const struct jobs_config *c)
+{
+	bool switches = c->is_monitor && (c->stops || c->starts);
+
+	if (c->lease || p->pending->lease) /* who looks on gives way; see jobs_lease_lets() */
+		return true;
+	return p->guest && (switches || (!p->pending->is_monitor && !c->is_monitor));
+}
+
+static void install(struct jobs *j, const struct jobs_order *o, struct jobs_process *p,
+		    struct jobs_config *c)
+{
+	jobs_config_release(p->pending);
+	p->pending = c;
+	c->refs++;
+	if (!c->renews) /* who waits for the answer to his own order is to get it */
+		jobs_asked(p, c->id);
+	jobs_lease_given(p, c);
+	if (p->guest)
+		jobs_poke(j, p);
+	else if (o->kind == CONFIG_KINETO)
+		jobs_arbiter_order(j, p);
+}
+
+/* Whether the limit is meant for such a one. */
+static bool is_counted(const struct jobs_order *o, const struct jobs_process *p)
+{
+	return !p->guest || !o->each_guest;
+}
+
+static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_process **matched,
+		    size_t n)
+{
+	json_t *pids = json_array(), *triggered = json_array();
+	struct jobs_config *config = make_config(j, o);
+	int64_t given = 0, busy = 0;
+	uint64_t lacks = 0;
+	bool guests = false;
+	json_t *effects = json_object();
+
+	for (size_t i = 0; i < n; i++) {
+		struct jobs_process *p = matched[i];
+		bool counts = is_counted(o, p);
+
+		json_array_append_new(pids, json_integer(p->pid));
+		if (counts && given >= o->limit)
+			continue;
+		if ((config->lease && !jobs_lease_lets(p, config)) ||
+		    (p->pending && !replaces(p, config))) {
+			busy++;
+			continue;
+		}
+		jobs_trace_effects(o, config, p, effects);
+		install(j, o, p, config);
+		given += counts;
+		json_array_append_new(triggered, json_integer(p->pid));
+		guests = guests || p->guest;
+		if (p->guest)
+			jobs_guest_lacks(p->guest, o->config, &lacks);
+	}
+	uint64_t id = config->id;
+	jobs_config_release(config);
+	json_t *reply =
+		json_pack("{s:I,s:o,s:i,s:[],s:o}", "activityProfilersBusy", (json_int_t)busy,
+			  "activityProfilersTriggered", triggered, "eventProfilersBusy", 0,
+			  "eventProfilersTriggered", "processesMatched", pids);
+	json_object_update(reply, effects);
+	json_decref(effects);
+	if (lacks)
+		json_object_set_new(reply, "notHonoured", jobs_lacking(lacks));
+	if (guests)
+		json_object_set_new(reply, "requestTraceId",
+				    json_sprintf("%llu", (unsigned long long)id));
+	return reply;
+}
+
+/* Those that are named by their pid here come first: others may call themselves anything. */
+static void named_first(const struct jobs_target *t, struct jobs_process **matched, size_t n)
+{
+	struct jobs_process **rest = xcalloc(n + 1, sizeof(*rest));
+	size_t nrest = 0, first = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (jobs_target_names_here(t, matched[i]))
+			matched[first++] = matched[i];
+		else
+			rest[nrest++] = matched[i];
+	if (nrest)
+		memcpy(matched + first, rest, nrest * sizeof(*rest));
+	free(rest);
+}
+
+/* Ranks that were not asked leave no trace, and nobody is to wonder why. */
+static bool leaves_out(const struct jobs *j, const struct jobs_order *o,
+		       struct jobs_process *const *matched, size_t n)
+{
+	struct jobs_order to_all = *o;
+	int64_t counted = 0;
+	size_t all = n;
+
+	for (size_t i = 0; i < n; i++)
+		counted += is_counted(o, matched[i]);
+	to_all.target.all = true;
+	if (!o->target.all)
+		free(jobs_collect(j, jobs_order_wants, &to_all, NULL, &all));
+	return counted > o->limit || all > n;
+}
+
+/* Leaves those of users whose NPUs are free for it; the verdict for the others if none is left. */
+static const char *pass_gate(const struct jobs *j, enum config_kind kind,
+			     struct jobs_process **matched, size_t *n)
+{
+	const char *verdict = "unknown";
+	struct hmap by_user;
+	size_t kept = 0;
+
+	if (!*n) {
+		struct jobs_aggregate all = jobs_aggregate(j);
+
+		return jobs_gate_open(kind, all) ? "ineffective" : jobs_gate(kind, all);
+	}
+	jobs_by_user(j, &by_user);
+	for (size_t i = 0; i < *n; i++) {
+		struct jobs_aggregate a = jobs_of_user(&by_user, matched[i]->uid);
+
+		if (jobs_gate_open(kind, a))
+			matched[kept++] = matched[i];
+		else if (strcmp(jobs_gate(kind, a), "unknown"))
+			verdict = jobs_gate(kind, a);
+	}
+	hmap_release(&by_user);
+	*n = kept;
+	return kept ? "effective" : verdict;
+}
+
+json_t *jobs_set_request(struct jobs *j, const json_t *request)
+{
+	json_t *reply = NULL;
+	struct jobs_order o;
+	size_t n;
+
+	if (!jobs_order_read(j, request, &o, &reply))
+		return reply;
+	struct jobs_process **matched = jobs_collect(j, jobs_order_wants, &o, jobs_by_pids, &n);
+	if (!o.target.all)
+		named_first(&o.target, matched, n);
+	o.leaves_out = leaves_out(j, &o, matched, n);
+	if (o.kind == CONFIG_KINETO) {
+		reply = give(j, &o, matched, n);
+	} else {
+		const char *verdict = pass_gate(j, o.kind, matched, &n);
+
+		reply = n ? give(j, &o, matched, n) : json_object();
+		json_object_set_new(reply, "commandStatus", json_string(verdict));
+	}
+	free(matched);
+	if (o.with_reason && !json_array_size(json_object_get(reply, "activityProfilersTriggered")))
+		json_object_set_new(reply, "reason", json_string(jobs_order_refused(j, &o)));
+	jobs_order_release(&o);
+	return reply;
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* getTop: what takes the time of the devices, process by process. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "activity/live/toplist.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/jobs/jobs_impl.h"
+#include "wire/request.h"
+#include "wire/rpc.h"
+
+#define ROWS 20 /* of a process, if nobody says how many */
+#define MAX_ROWS 200
+#define PROCESSES 256 /* in one reply */
+#define MAX_REGRESSIONS 256
+#define REPLY_BYTES (RPC_REPLY_MAX / 2) /* of rows; a reply has some more */
+#define ROW_BYTES 300 /* of a row without its name */
+#define LATE 3 /* intervals without a report: its numbers say nothing about now */
+
+struct regression {
+	struct toplist_regression slow;
+	const struct jobs_process *p;
+};
+
+struct reply {
+	const struct jobs *j;
+	int64_t now_ms;
+	size_t rows; /* of each process */
+	size_t bytes; /* left */
+	json_t *processes;
+	struct regression *regressions;
+	size_t nregressions, regressions_cap;
+	struct toplist_rank *ranks;
+	size_t nranks;
+	uint64_t lease; /* of who asks; 0: he has none */
+	struct jobs_leases leases;
+	json_t *lingering; /* pids whose monitor is not off yet, though he has told it to be */
+	json_t *refused; /* who did not carry out his last order, and why */
+	bool left; /* he has told a framework to stop, which asks for its ranks */
+	size_t mute, tracing;
+	bool rank_twice;
+};
+
+static json_t *number_or_null(uint64_t n)
+{
+	return n ? json_integer((json_int_t)n) : json_null();
+}
+
+static json_t *row_json(const struct toplist *t, const struct toplist_row *r, double total)
+{
+	const struct toplist_row *before = toplist_before(t, r);
+
+	return json_pack(
+		"{s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "kind", r->kind,
+		"name", r->name, "device", r->device, "calls", (json_int_t)r->calls, "total_ns",
+		(json_int_t)r->total_ns, "mean_ns", (json_int_t)(r->total_ns / r->calls), "min_ns",
+		(json_int_t)r->min_ns, "max_ns", (json_int_t)r->max_ns, "p50_ns",
+		(json_int_t)r->p50_ns, "p99_ns", (json_int_t)r->p99_ns, "share",
+		toplist_on_device(r) && total > 0 ? json_real((double)r->total_ns / total)
+						  : json_null(),
+		"before_calls", before ? json_integer((json_int_t)before->calls) : json_null(),
+		"before_total_ns",
+		before ? json_integer((json_int_t)before->total_ns) : json_null(), "usual_ns",
+		number_or_null(toplist_usual(t, r)));
+}
+
+static int by_total(const void *a, const void *b)
+{
+	const struct toplist_row *x = *(const struct toplist_row *const *)a;
+	const struct toplist_row *y = *(const struct toplist_row *const *)b;
+
+	return x->total_ns > y->total_ns ? -1 : x->total_ns < y->total_ns;
+}
+
+/* The first rows, and what is left of the others. */
+static void add_rows(struct reply *out, const struct toplist *t, json_t *o)
+{
+	const struct toplist_report *r = toplist_last(t);
+	const struct toplist_row **sorted = xcalloc(r->nrows + 1, sizeof(*sorted));
+	double total = (double)toplist_report_total(r);
+	uint64_t calls = r->other_calls, ns = r->other_ns;
+	json_t *rows = json_array();
+
+	for (size_t i = 0; i < r->nrows; i++)
+		sorted[i] = &r->rows[i];
+	qsort(sorted, r->nrows, sizeof(*sorted), by_total);
+	for (size_t i = 0; i < r->nrows; i++) {
+		size_t bytes = ROW_BYTES + strlen(sorted[i]->name);
+
+		if (i < out->rows && bytes <= out->bytes) {
+			json_array_append_new(rows, row_json(t, sorted[i], total));
+			out->bytes -= bytes;
+		} else if (toplist_on_device(sorted[i])) {
+			calls += sorted[i]->calls;
+			ns += sorted[i]->total_ns;
+		}
+	}
+	free(sorted);
+	json_object_set_new(o, "rows", rows);
+	json_object_set_new(
+		o, "others",
+		json_pack("{s:I,s:I}", "calls", (json_int_t)calls, "total_ns", (json_int_t)ns));
+}
+
+static json_t *devices_json(const struct toplist_report *r)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < r->ndevices; i++) {
+		const struct toplist_device *d = &r->devices[i];
+
+		json_array_append_new(list, json_pack("{s:i,s:I,s:I,s:I,s:I,s:I}", "device",
+						      d->device, "busy_ns", (json_int_t)d->busy_ns,
+						      "kernel_ns", (json_int_t)d->kernel_ns,
+						      "comm_ns", (json_int_t)d->comm_ns, "copy_ns",
+						      (json_int_t)d->copy_ns, "late_ns",
+						      (json_int_t)d->late_ns));
+	}
+	return list;
+}
+
+static json_t *kinds_json(const struct toplist_report *r)
+{
+	json_t *list = r->kinds ? json_array() : json_null();
+
+	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
+		if (r->kinds & ACTIVITY_BIT(kind))
+			json_array_append_new(list, json_string(activity_kind_name(kind)));
+	return list;
+}
+
+static void add_losses(json_t *o, const struct toplist_losses *l)
+{
+	const struct {
+		const char *key;
+		uint64_t n;
+	} losses[] = {{"lost", l->lost},
+		      {"incomplete", l->incomplete},
+		      {"crowded", l->crowded},
+		      {"unwritten", l->unwritten},
+		      {"unsent", l->unsent}};
+
+	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
+		json_object_set_new(o, losses[i].key, json_integer((json_int_t)losses[i].n));
+}
+
+static bool is_late(const struct reply *out, const struct toplist_report *r)
+{
+	int64_t ms = (int64_t)(r->interval_ns / 1000000);
+
+	return out->now_ms - r->taken_ms > LATE * (ms > 1000 ? ms : 1000);
+}
+
+static void add_process(struct reply *out, const struct jobs_process *p)
+{
+	const struct toplist_report *r = toplist_last(p->top);
+	json_t *steps = json_null();
+
+	if (r->steps)
+		steps = json_pack("{s:I,s:I}", "count", (json_int_t)r->steps, "mean_ns",
+				  (json_int_t)r->step_mean_ns);
+	json_t *o = json_pack(
+		"{s:i,s:o,s:I,s:I,s:o,s:I,s:I,s:f,s:f,s:b,s:I,s:s,s:o,s:o}", "pid", p->pid,
+		"host_pid", p->peer ? json_integer(p->peer->pid) : json_null(), "job_id",
+		(json_int_t)p->job_id, "uid", (json_int_t)p->uid, "rank",
+		r->rank >= 0 ? json_integer(r->rank) : json_null(), "from", (json_int_t)r->from_ns,
+		"to", (json_int_t)r->to_ns, "interval_s", (double)r->interval_ns / 1e9, "age_s",
+		(double)(out->now_ms - r->taken_ms) / 1000, "late", is_late(out, r), "names",
+		(json_int_t)r->names, "npumonitor",
+		jobs_state_name(jobs_monitor_state(p, out->now_ms)), "steps", steps, "devices",
+		devices_json(r));
+	json_object_set_new(o, "kinds", kinds_json(r));
+	json_object_set_new(o, "filter", json_boolean(r->filtered));
+	add_losses(o, &r->losses);
+	add_rows(out, p->top, o);
+	json_array_append_new(out->processes, o);
+}
+
+static void add_regressions(struct reply *out, const struct jobs_process *p)
+{
+	struct toplist_regression slow;
+	size_t at = 0;
+
+	while (toplist_next_regression(p->top, &at, &slow)) {
+		out->regressions = xgrow(out->regressions, &out->regressions_cap,
+					 out->nregressions + 1, sizeof(*out->regressions));
+		out->regressions[out->nregressions++] = (struct regression){slow, p};
+	}
+}
+
+static int by_cause(const void *a, const void *b)
+{
+	const struct regression *x = a, *y = b;
+	int order = toplist_by_cause(&x->slow, &y->slow);
+
+	return order ? order : x->p->pid < y->p->pid ? -1 : x->p->pid > y->p->pid;
+}
+
+static json_t *regressions_json(struct reply *out)
+{
+	json_t *list = json_array();
+
+	if (out->nregressions)
+		qsort(out->regressions, out->nregressions, sizeof(*out->regressions), by_cause);
+	for (size_t i = 0; i < out->nregressions && i < MAX_REGRESSIONS; i++) {
+		const struct toplist_regression *slow = &out->regressions[i].slow;
+		const struct jobs_process *p = out->regressions[i].p;
+		int32_t rank = toplist_last(p->top)->rank;
+
+		json_array_append_new(
+			list,
+			json_pack("{s:i,s:o,s:s,s:s,s:i,s:I,s:I,s:I,s:I}", "pid", p->pid, "rank",
+				  rank >= 0 ? json_integer(rank) : json_null(), "kind", slow->kind,
+				  "name", slow->name, "device", slow->device, "mean_ns",
+				  (json_int_t)slow->mean_ns, "baseline_ns",
+				  (json_int_t)slow->baseline_ns, "calls", (json_int_t)slow->calls,
+				  "since", (json_int_t)slow->since_ns));
+	}
+	return list;
+}
+
+/* A rank's device that communicates most is the one that is waited with. */
+static void note_rank(struct reply *out, const struct jobs_process *p)
+{
+	const struct toplist_report *r = toplist_last(p->top);
+	struct toplist_rank rank = {.rank = r->rank,
+				    .pid = p->pid,
+				    .interval_ns = r->interval_ns,
+				    .steps = r->steps,
+				    .step_mean_ns = r->step_mean_ns};
+
+	if (r->rank < 0 || is_late(out, r))
+		return;
+	for (size_t i = 0; i < r->ndevices; i++) {
+		if (r->devices[i].comm_ns > rank.comm_ns)
+			rank.comm_ns = r->devices[i].comm_ns;
+		if (r->devices[i].kernel_ns > rank.kernel_ns)
+			rank.kernel_ns = r->devices[i].kernel_ns;
+	}
+	for (size_t i = 0; i < out->nranks; i++)
+		out->rank_twice = out->rank_twice || out->ranks[i].rank == rank.rank;
+	out->ranks[out->nranks++] = rank;
+}
+
+static json_t *slowest_json(const struct reply *out)
+{
+	struct toplist_slowest s = toplist_slowest(out->ranks, out->nranks);
+
+	if (s.by == TOPLIST_SLOW_NONE ||
+	    out->rank_twice) /* several jobs: they have nothing in common */
+		return json_null();
+	const struct toplist_rank *r = &out->ranks[s.at];
+	return json_pack("{s:i,s:i,s:s,s:f,s:o}", "rank", r->rank, "pid", r->pid, "by",
+			 s.by == TOPLIST_SLOW_STEPS ? "steps" : "waiting", "ratio", s.ratio,
+			 "behind_ns", number_or_null(s.behind_ns));
+}
+
+struct filter {
+	struct jobs_target target;
+	bool any_job;
+};
+
+static bool can_be_monitored(const struct jobs_process *p, const void *unused)
+{
+	(void)unused;
+	return p->top || p->guest || p->heard & JOBS_HEARD_MONITOR;
+}
+
+static bool is_meant(const struct jobs_process *p, const void *arg)
+{
+	const struct filter *f = arg;
+
+	return (f->any_job || p->job_id == f->target.job_id) && can_be_monitored(p, NULL) &&
+	       jobs_target_matches(&f->target, p);
+}
+
+/* Whoever is asked for. */
+static size_t count_all(const struct jobs *j)
+{
+	size_t n;
+
+	free(jobs_collect(j, can_be_monitored, NULL, NULL, &n));
+	return n;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct jobs_process *x = *(struct jobs_process *const *)a;
+	const struct jobs_process *y = *(struct jobs_process *const *)b;
+	int64_t r = x->top ? (uint32_t)toplist_last(x->top)->rank : INT64_MAX;
+	int64_t s = y->top ? (uint32_t)toplist_last(y->top)->rank : INT64_MAX;
+
+	if (r != s)
+		return r < s ? -1 : 1;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+static bool is_left(const struct jobs_process *p, const void *lease)
+{
+	return !p->guest && p->left && p->left == *(const uint64_t *)lease;
+}
+
+static bool has_left(const struct jobs *j, uint64_t lease)
+{
+	size_t n;
+
+	free(jobs_collect(j, is_left, &lease, NULL, &n));
+	return n > 0;
+}
+
+/* Of a framework one process is told, and another says what it does. */
+static bool lingers(const struct reply *out, const struct jobs_process *p, int state)
+{
+	bool is_asked_for = !p->guest && !(p->heard & JOBS_HEARD_REQUEST);
+
+	return jobs_lease_lingers(p, out->lease, out->now_ms) ||
+	       (out->left && is_asked_for && !p->ordered && state == FABRIC_RUNNING);
+}
+
+static void note_refusal(struct reply *out, const struct jobs_process *p, int state)
+{
+	const struct jobs_guest *g = p->guest;
+
+	if (!out->refused && g && g->said && !g->did && g->said_id == g->asked_id &&
+	    state != FABRIC_RUNNING)
+		out->refused = json_pack("{s:i,s:s}", "pid", p->pid, "why", g->said);
+}
+
+static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
+{
+	size_t reported = 0, running = 0, paused = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct jobs_process *p = all[i];
+		int state = jobs_monitor_state(p, out->now_ms);
+
+		running += state == FABRIC_RUNNING;
+		paused += state == FABRIC_READY;
+		jobs_lease_count(p, out->lease, out->now_ms, &out->leases);
+		note_refusal(out, p, state);
+		if (lingers(out, p, state))
+			json_array_append_new(out->lingering, json_integer(p->pid));
+		out->tracing += p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY;
+		out->mute += state == FABRIC_RUNNING && !p->top && !p->guest;
+		if (!p->top)
+			continue;
+		add_regressions(out, p);
+		note_rank(out, p);
+		if (reported++ < PROCESSES)
+			add_process(out, p);
+	}
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
+			 out->processes, "regressions", regressions_json(out), "orders",
+			 jobs_leases_json(&out->leases), "lingering", out->lingering, "slowest",
+			 slowest_json(out), "refused", out->refused ? out->refused : json_null(),
+			 "total", (json_int_t)reported, "known", (json_int_t)n, "running",
+			 (json_int_t)running, "paused", (json_int_t)paused, "mute",
+			 (json_int_t)out->mute, "tracing", (json_int_t)out->tracing, "registered",
+			 (json_int_t)count_all(out->j), "now", (json_int_t)clock_real_ns());
+}
+
+/* A link has no lists: ?pids=12 is meant as [12]. */
+static bool read_filter(const json_t *request, struct filter *f, json_t **fault)
+{
+	const json_t *pids = json_object_get(request, "pids");
+	json_t *one = NULL;
+
+	if (json_is_integer(pids)) {
+		one = json_copy((json_t *)(uintptr_t)request);
+		json_object_set_new(one, "pids", json_pack("[I]", json_integer_value(pids)));
+	}
+	bool good = jobs_target_read(one ? one : request, false, &f->target, fault);
+	json_decref(one);
+	return good;
+}
+
+json_t *jobs_get_top(struct jobs *j, const json_t *request)
+{
+	const json_t *limit = json_object_get(request, "limit");
+	struct filter f = {.any_job = !json_object_get(request, "job_id")};
+	int64_t rows = ROWS;
+	json_int_t lease = json_integer_value(json_object_get(request, "lease"));
+	json_t *fault = limit ? jobs_read_int(limit, &rows) : NULL;
+	size_t n;
+
+	if (fault || !read_filter(request, &f, &fault))
+		return fault;
+	rows = rows < 0 ? 0 : rows > MAX_ROWS ? MAX_ROWS : rows;
+	struct jobs_process **all = jobs_collect(j, is_meant, &f, by_rank, &n);
+	struct reply out = {.j = j,
+			    .now_ms = jobs_now_ms(),
+			    .rows = (size_t)rows,
+			    .bytes = REPLY_BYTES,
+			    .processes = json_array(),
+			    .lingering = json_array(),
+			    .lease = lease > 0 ? (uint64_t)lease : 0,
+			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
+	out.left = has_left(j, out.lease);
+	json_t *reply = tell(&out, all, n);
+	free(out.regressions);
+	free(out.ranks);
+	free(all);
+	jobs_target_release(&f.target);
+	return reply;
+}

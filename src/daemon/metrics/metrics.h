@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Metrics: sources make samples on their intervals, every sink gets every sample. A sample is one
+ * record of one source: what the kernel tells, one device, one message of a monitor.
+ */
+#ifndef SONDE_DAEMON_METRICS_METRICS_H
+#define SONDE_DAEMON_METRICS_METRICS_H
+
+#include <event2/event.h>
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/containers/buf.h"
+#include "base/err.h"
+#include "daemon/daemon.h"
+#include "device/metrics.h"
+
+/* A sink is one file sink_<name>.c with one const struct sink_ops and a line in metrics.c. */
+struct sink;
+
+struct sink_ops {
+	const char *name;
+	/* NULL with words in err: it cannot work; *out_wanted false: it is not asked for. */
+	struct sink *(*open)(struct daemon *d, bool *out_wanted, struct err *err);
+	void (*sample)(struct sink *s, const struct sample *sample);
+	void (*close)(
+		struct sink *s); /* comes back at once; what may take time goes on by itself */
+};
+
+struct sink {
+	const struct sink_ops *ops;
+	_Atomic uint64_t delivered, dropped; /* records */
+};
+
+extern const struct sink_ops sink_json, sink_tensorboard, sink_otlp, sink_fbrelay;
+
+struct metrics;
+
+int metrics_new(struct daemon *d, struct metrics **out, struct err *err);
+/* Comes back at once: receivers and drivers are left in the background. m may be NULL. */
+void metrics_free(struct metrics *m);
+
+/* Samples from outside the sources: the fabric's "data" messages. */
+void metrics_data(struct metrics *m, const json_t *record);
+void metrics_sample(struct metrics *m, const struct sample *sample);
+
+/* Stops what disturbs profilers (hardware counters of devices), for so many seconds at most, or
+ * lets it go on. False: nothing to pause. */
+bool metrics_pause(struct metrics *m, bool paused, unsigned seconds);
+
+/* Somebody is about to ask for one of the two below. Devices that are read only because they are
+ * there are read from now on. */
+void metrics_look(struct metrics *m);
+
+/* The latest sample of every source, device and kind: the page and getMetrics. */
+json_t *metrics_latest(const struct metrics *m);
+
+/* Text of /metrics: the latest samples, and the daemon's own counters. */
+void metrics_prometheus(const struct metrics *m, struct buf *out);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/rpc/api.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text/json_depth.h"
+#include "daemon/fabric/fabric.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/metrics/metrics.h"
+#include "daemon/rpc/rpc.h"
+#include "net/tls/tls.h"
+#include "wire/rpc.h"
+
+#define DUMP_FLAGS (JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
+
+/* --- requests --- */
+
+json_t *api_parse(const char *text, size_t len, struct err *err)
+{
+	json_error_t why;
+
+	if (json_depth(text, len) > RPC_DEPTH_MAX) {
+		err_set(err, -EBADMSG, "nested deeper than %d levels", RPC_DEPTH_MAX);
+		return NULL;
+	}
+	json_t *request = json_loadb(text, len, 0, &why);
+	/* Clients send job ids of 64 bits without a sign: such a number is taken as a float. */
+	if (!request && json_error_code(&why) == json_error_numeric_overflow)
+		request = json_loadb(text, len, JSON_DECODE_INT_AS_REAL, &why);
+	if (!request) {
+		err_set(err, -EBADMSG, "no JSON: %s at byte %d", why.text, why.position);
+		return NULL;
+	}
+	if (json_object_get(request, "fn"))
+		return request;
+	err_set(err, -EBADMSG, "no object with a member \"fn\"");
+	json_decref(request);
+	return NULL;
+}
+
+/* --- functions --- */
+
+static json_t *get_status(struct daemon *d, const json_t *request)
+{
+	(void)request;
+	return jobs_get_status(d->jobs);
+}
+
+static json_t *get_version(struct daemon *d, const json_t *request)
+{
+	(void)d;
+	(void)request;
+	return json_pack("{ss}", "version", SONDE_VERSION);
+}
+
+static json_t *get_time(struct daemon *d, const json_t *request)
+{
+	(void)d;
+	(void)request;
+	return json_pack("{sI}", "time_ns", (json_int_t)clock_real_ns());
+}
+
+static json_t *set_request(struct daemon *d, const json_t *request)
+{
+	return jobs_set_request(d->jobs, request);
+}
+
+static json_t *stop_trace(struct daemon *d, const json_t *request)
+{
+	return jobs_stop_trace(d->jobs, request);
+}
+
+static json_t *list_processes(struct daemon *d, const json_t *request)
+{
+	return jobs_list(d->jobs, request);
+}
+
+static json_t *get_process(struct daemon *d, const json_t *request)
+{
+	return jobs_get_process(d->jobs, request);
+}
+
+static json_t *get_top(struct daemon *d, const json_t *request)
+{
+	return jobs_get_top(d->jobs, request);
+}
+
+static json_t *explain_request(struct daemon *d, const json_t *request)
+{
+	return jobs_explain(d->jobs, request);
+}
+
+static json_t *get_answers(struct daemon *d, const json_t *request)
+{
+	return jobs_answers(d->jobs, request);
+}
+
+static json_t *get_metrics(struct daemon *d, const json_t *request)
+{
+	(void)request;
+	if (!d->metrics)
+		return json_object();
+	metrics_look(d->metrics);
+	return metrics_latest(d->metrics);
+}
+
+static json_t *pause_counters(struct daemon *d, const json_t *request)
+{
+	const json_t *duration = json_object_get(request, "duration_s");
+	double seconds = json_number_value(duration);
+
+	if (!json_is_number(duration) || !(seconds >= 0 && seconds <= UINT32_MAX))
+		return json_pack("{ss}", "status", "failed");
+	bool paused = d->metrics && metrics_pause(d->metrics, true, (unsigned)seconds);
+	return json_pack("{sb}", "status", paused);
+}
+
+static json_t *resume_counters(struct daemon *d, const json_t *request)
+{
+	(void)request;
+	bool resumed = d->metrics && metrics_pause(d->metrics, false, 0);
+	return json_pack("{sb}", "status", resumed);
+}
+
+static json_t *describe_jobs(const struct jobs *j)
+{
+	struct jobs_counts c = jobs_counts(j);
+
+	return json_pack("{sI sI sI sI sI sI sI sI sI sI sI}", "processes", (json_int_t)c.processes,
+			 "jobs", (json_int_t)c.jobs, "delivered", (json_int_t)c.delivered,
+			 "refused", (json_int_t)c.refused, "ended", (json_int_t)c.ended, "silent",
+			 (json_int_t)c.silent, "pauses", (json_int_t)c.pauses, "unpaused",
+			 (json_int_t)c.unpaused, "reports", (json_int_t)c.reports, "late_reports",
+			 (json_int_t)c.late_reports, "regressions", (json_int_t)c.regressions);
+}
+
+static json_t *get_daemon(struct daemon *d, const json_t *request)
+{
+	char host[256] = "";
+	json_t *fabric = d->fabric ? fabric_describe(d->fabric) : json_null();
+	json_t *rpc = d->rpc ? rpc_server_describe(d->rpc) : json_null();
+	json_t *tls = d->tls ? tls_server_describe(d->tls) : json_null();
+
+	(void)request;
+	gethostname(host, sizeof(host) - 1);
+	return json_pack("{ss si sf ss so so so so}", "version", SONDE_VERSION, "pid",
+			 (int)getpid(), "uptime_s", d->rpc ? rpc_server_age_s(d->rpc) : 0.0,
+			 "hostname", host, "endpoints", fabric, "rpc", rpc, "tls", tls, "jobs",
+			 describe_jobs(d->jobs));
+}
+
+static const struct {
+	const char *name;
+	json_t *(*call)(struct daemon *d, const json_t *request);
+} functions[] = {
+	{"getStatus", get_status},
+	{"getVersion", get_version},
+	{"setKinetOnDemandRequest", set_request},
+	{"stopTrace", stop_trace},
+	{"dcgmProfPause", pause_counters},
+	{"dcgmProfResume", resume_counters},
+	{"listProcesses", list_processes},
+	{"getProcess", get_process},
+	{"explainRequest", explain_request},
+	{"getTop", get_top},
+	{"getAnswers", get_answers},
+	{"getMetrics", get_metrics},
+	{"getDaemon", get_daemon},
+	{"getTime", get_time},
+};
+#define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
+
+json_t *api_call(struct daemon *d, const json_t *request)
+{
+	const char *name = json_string_value(json_object_get(request, "fn"));
+
+	for (size_t i = 0; name && i < FUNCTIONS; i++)
+		if (!strcmp(functions[i].name, name))
+			return functions[i].call(d, request);
+	return NULL;
+}
+
+const char *const *api_names(void)
+{
+	static const char *names[FUNCTIONS + 1];
+
+	for (size_t i = 0; i < FUNCTIONS; i++)
+		names[i] = functions[i].name;
+	return names;
+}
+
+/* --- replies --- */
+
+static int add_piece(const char *piece, size_t n, void *buf)
+{
+	buf_add(buf, piece, n);
+	return 0;
+}
+
+void api_print(const json_t *reply, struct buf *out)
+{
+	json_dump_callback(reply, add_piece, out, DUMP_FLAGS);
+}

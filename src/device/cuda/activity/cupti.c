@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Activities from CUPTI, and from NVTX.
+ *
+ *	asked for                 of CUPTI            told as
+ *	Kernel                    CONCURRENT_KERNEL   Kernel
+ *	Communication, Hccl       CONCURRENT_KERNEL   kernels of NCCL; not as Kernel then
+ *	MemCpy                    MEMCPY, MEMCPY2     MemCpy
+ *	MemSet                    MEMSET              MemSet
+ *	Memory                    MEMORY2             Memory: what the driver gives out
+ *	RuntimeAPI                RUNTIME             RuntimeAPI: cuda…()
+ *	API, AclAPI, NodeAPI      DRIVER              cu…(), once, as the first of these asked for
+ *	Marker                    – (NVTX)            Marker, of the host
+ *
+ * A flush returns the buffers in which everything has ended; what is behind a kernel that still
+ * runs comes later. Forced, it returns all of them, and what still runs has no end in there: of a
+ * job that is ahead of its device, nearly all is lost so (on an H200: 46,219 of 48,400 kernels,
+ * with a forced flush every 20 ms). So it is forced only when nothing is on any more and what was
+ * launched before has ended, which is waited for, within bounds; what has no end then is lost, and
+ * counted.
+ *
+ * Nothing is registered before start, and after stop nothing is on. The library has no call to take
+ * callbacks back; ours stay registered, where nobody else had any, and are never called while
+ * nothing is on. It is not finalized either: that would throw out everybody, and crashes whoever
+ * has a launch on its way in another thread (H200, CUDA 13.0; also at the end of a call, where
+ * NVIDIA allows it).
+ *
+ * Times are CLOCK_REALTIME: we register that clock, and another's is put back when we step aside.
+ */
+#include "device/cuda/activity/cupti.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TURN_MS 5000
+#define NAP_NS 200000
+#define FETCH_MS 1000
+#define LAST_LEAST_MS 200 /* for what has ended: the library takes a moment to return it */
+#define LAST_MOST_MS 3000 /* for what still runs, if nobody else waits for the library */
+#define LAST_NAP_MS 2
+#define SOON_MS                                                                                    \
+	2500 /* longer than device/cuda/activity/watch.c finds that others may not be done */
+#define SOON_NAP_MS 10
+#define LAST_ASIDE_MS 1000 /* the same, while a thread of the job waits */
+
+static struct {
+	const struct cupti *fns;
+	bool newer;
+	uint32_t held; /* kinds of ours that the library tells right now; 0: it is not ours */
+	pid_t process; /* that holds them: a forked child does not */
+	int thread_ids; /* what numbered threads before; -1: not known */
+	_Atomic bool on;
+	_Atomic uint32_t kinds;
+	_Atomic bool aside;
+	_Atomic uint64_t lost;
+	_Atomic uint32_t walking; /* threads that are telling */
+	_Atomic bool hurry; /* the process ends */
+	bool keeps; /* the library has kept buffers in which everything had ended */
+	const char *trouble;
+} self = {.trouble = ""};
+
+void (*cupti_tell)(const struct collect_activity *a) = collect_activity;
+
+/* --- what the library calls --- */
+
+static uint64_t wall_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void on_request(uint8_t **buffer, size_t *size, size_t *max_records)
+{
+	*buffer = cupti_buffer_take();
+	*size = *buffer ? CUPTI_BUFFER_BYTES : 0;
+	*max_records = 0;
+}
+
+static void count_dropped(const struct cupti *fns, void *context, uint32_t stream)
+{
+	size_t dropped = 0;
+
+	if (fns->dropped(context, stream, &dropped) == CUPTI_OK && dropped)
+		atomic_fetch_add(&self.lost, dropped);
+}
+
+static void tell_buffer(uint8_t *buffer, size_t valid)
+{
+	struct cupti_walk w = {
+		.fns = self.fns,
+		.kinds = atomic_load(&self.kinds),
+		.newer = self.newer,
+		.tell = cupti_tell,
+	};
+
+	if (!cupti_walk_buffer(&w, buffer, valid))
+		w.strange++;
+	if (w.strange && w.newer)
+		self.trouble = "this libcupti is newer than what the monitor knows";
+	atomic_fetch_add(&self.lost, w.strange + w.untimed);
+}
+
+static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+	if (!buffer)
+		return;
+	if (!cupti_buffer_is_ours(buffer)) {
+		cupti_watch_complete(context, stream, buffer, size, valid);
+		return;
+	}
+	atomic_fetch_add(&self.walking, 1);
+	tell_buffer(buffer, valid <= CUPTI_BUFFER_BYTES ? valid : 0);
+	count_dropped(self.fns, context, stream);
+	cupti_buffer_give(buffer, atomic_load(&self.on));
+	atomic_fetch_sub(&self.walking, 1);
+}
+
+static void wait_for_walkers(void)
+{
+	struct timespec nap = {0, NAP_NS};
+
+	for (unsigned left = FETCH_MS * 1000000ull / NAP_NS; left; left--) {
+		if (!atomic_load(&self.walking))
+			break;
+		syscall(SYS_nanosleep, &nap, NULL);
+	}
+	count_dropped(self.fns, NULL, 0);
+}
+
+/* Not forced: buffers with kernels that still run would come too, and these without their ends. */
+static void fetch(void)
+{
+	(void)self.fns->flush(0);
+	wait_for_walkers();
+}
+
+void cupti_hurry(void)
+{
+	atomic_store(&self.hurry, true);
+}
+
+/* How long what still runs is waited for, as things are. */
+static uint32_t patience_ms(uint32_t most)
+{
+	if (self.keeps || atomic_load(&self.hurry) || cupti_is_awaited())
+		return LAST_LEAST_MS;
+	/* Buffers without a record in them were only asked for. */
+	return cupti_buffers_in_use() ? most : LAST_LEAST_MS;
+}
+
+/*
+ * When nothing is on any more. A buffer comes back when everything in it has ended: as long as one
+ * is out something runs. If that was waited for in vain, and then nothing lacks its end, this
+ * library keeps buffers for other reasons, and is not waited for so long again.
+ */
+static void fetch_last(uint32_t most_ms)
+{
+	const struct timespec nap = {0, LAST_NAP_MS * 1000000};
+	uint32_t waited = 0;
+	bool out;
+
+	for (;;) {
+		(void)self.fns->flush(0);
+		out = cupti_buffers_out() != 0;
+		if (!out || waited >= patience_ms(most_ms))
+			break;
+		syscall(SYS_nanosleep, &nap, NULL);
+		waited += LAST_NAP_MS;
+	}
+	wait_for_walkers();
+	uint64_t lost = atomic_load(&self.lost);
+	(void)self.fns->flush(CUPTI_FLUSH_FORCED);
+	wait_for_walkers();
+	if (out && waited >= LAST_ASIDE_MS && atomic_load(&self.lost) == lost)
+		self.keeps = true;
+}
+
+/* --- having the library, and not --- */
+
+#define HAS(kinds, kind) ((kinds)&ACTIVITY_BIT(kind))
+
+/* The kinds of CUPTI that tell these, as bits below 64. */
+static uint64_t cupti_kinds(uint32_t kinds)
+{
+	uint64_t out = 0;
+
+	if (HAS(kinds, ACTIVITY_KERNEL) || HAS(kinds, ACTIVITY_COMMUNICATION) ||
+	    HAS(kinds, ACTIVITY_HCCL))
+		out |= 1ull << CUPTI_KERNEL;
+	if (HAS(kinds, ACTIVITY_MEMCPY))
+		out |= 1ull << CUPTI_MEMCPY | 1ull << CUPTI_MEMCPY2;
+	if (HAS(kinds, ACTIVITY_MEMSET))
+		out |= 1ull << CUPTI_MEMSET;
+	if (HAS(kinds, ACTIVITY_MEMORY))
+		out |= 1ull << CUPTI_MEMORY2;
+	if (HAS(kinds, ACTIVITY_RUNTIME_API))
+		out |= 1ull << CUPTI_RUNTIME;
+	if (kinds & (ACTIVITY_APIS & ~ACTIVITY_BIT(ACTIVITY_RUNTIME_API)))
+		out |= 1ull << CUPTI_DRIVER;
+	return out;
+}
+
+bool cupti_is_held(void)
+{
+	return self.held && self.process == getpid();
+}
+
+bool cupti_uses(uint32_t kind)
+{
+	return cupti_is_held() && kind < CUPTI_KIND_END && (cupti_kinds(self.held) >> kind & 1);
+}
+
+static void say_why(cupti_result r)
+{
+	if (r == CUPTI_MULTIPLE_SUBSCRIBERS)
+		self.trouble = "another profiler (Nsight?) has CUPTI in this process";
+	else if (r == CUPTI_NOT_INITIALIZED)
+		self.trouble = "CUPTI cannot be used here: does the driver allow profiling?";
+	else
+		self.trouble = "CUPTI refuses some kinds of activities on this device";
+}
+
+/* How many are on afterwards of those that are to be. */
+static unsigned switch_kinds(uint64_t from, uint64_t to)
+{
+	unsigned on = 0;
+
+	for (uint32_t k = 0; k < CUPTI_KIND_END; k++) {
+		bool was = from >> k & 1, is = to >> k & 1;
+		if (was && !is)
+			(void)self.fns->disable(k);
+		if (is && !was) {
+			cupti_result r = self.fns->enable(k);
+			if (r != CUPTI_OK) {
+				say_why(r);
+				continue;
+			}
+		}
+		on += is;
+	}
+	return on;
+}
+
+static void number_threads(bool ours)
+{
+	if (!self.fns->set_thread_ids || !self.fns->get_thread_ids)
+		return;
+	if (ours) {
+		if (self.fns->get_thread_ids(&self.thread_ids) != CUPTI_OK)
+			self.thread_ids = -1;
+		(void)self.fns->set_thread_ids(CUPTI_THREAD_ID_SYSTEM);
+	} else if (self.thread_ids >= 0) {
+		(void)self.fns->set_thread_ids(self.thread_ids);
+	}
+}
+
+/* With the turn, as everything below. */
+static int hold(uint32_t kinds)
+{
+	uint64_t wanted = cupti_kinds(kinds);
+
+	if (!wanted)
+		return 0; /* marks need no library */
+	/* What others left in it goes to them, before it is ours. Nobody had it: it refuses. */
+	(void)self.fns->flush(CUPTI_FLUSH_FORCED);
+	number_threads(true);
+	if (self.fns->register_clock)
+		(void)self.fns->register_clock(wall_clock);
+	cupti_result r = self.fns->register_callbacks(on_request, on_complete);
+	if (r != CUPTI_OK) {
+		say_why(r);
+		return -EBUSY;
+	}
+	self.held = kinds;
+	self.process = getpid();
+	if (switch_kinds(0, wanted))
+		return 0;
+	self.held = 0;
+	number_threads(false);
+	cupti_watch_restore(self.fns);
+	return -EIO;
+}
+
+static void let_go(uint32_t wait_ms)
+{
+	if (!cupti_is_held())
+		return;
+	switch_kinds(cupti_kinds(self.held), 0);
+	fetch_last(wait_ms);
+	self.held = 0;
+	number_threads(false);
+	cupti_watch_restore(self.fns);
+}
+
+void cupti_step_aside(void)
+{
+	if (!cupti_is_held())
+		return;
+	let_go(LAST_ASIDE_MS);
+	atomic_store(&self.aside, true);
+}
+
+/* As soon as the others are done. */
+static int resume(void)
+{
+	uint32_t kinds = atomic_load(&self.kinds);
+
+	if (!atomic_load(&self.on) || cupti_is_held() || !cupti_kinds(kinds))
+		return 0;
+	bool busy = cupti_watch_busy();
+	atomic_store(&self.aside, busy);
+	return busy ? 0 : hold(kinds);
+}
+
+/*
+ * Without the turn. A profile that has ended a moment ago has not been fetched, perhaps: that is
+ * waited for, so that from now on everything is told. One that goes on is not.
+ */
+static int resume_soon(void)
+{
+	const struct timespec nap = {0, SOON_NAP_MS * 1000000};
+	int r = 0;
+
+	for (unsigned left = SOON_MS / SOON_NAP_MS; left && r == 0; left--) {
+		if (!atomic_load(&self.aside) || !cupti_take(TURN_MS))
+			break;
+		bool goes_on = cupti_watch_goes_on();
+		if (!goes_on)
+			r = resume();
+		cupti_give();
+		if (goes_on)
+			break;
+		syscall(SYS_nanosleep, &nap, NULL);
+	}
+	return r;
+}
+
+/* --- the source --- */
+
+static bool source_is_there(void)
+{
+	const char *why;
+
+	/* From the moment that it is there: who used it before is not known. */
+	if (cupti_is_loaded() && cupti_take(TURN_MS)) {
+		const struct cupti *fns = cupti_find(&why);
+		if (fns)
+			cupti_watch(fns);
+		cupti_give();
+	}
+	return cupti_can_be_found();
+}
+
+static int find_library(void)
+{
+	const char *why;
+	uint32_t version = 0;
+	const struct cupti *fns = cupti_find(&why);
+
+	self.trouble = why;
+	if (!fns)
+		return -ENOENT;
+	if (fns->version(&version) != CUPTI_OK || version < CUPTI_VERSION_OLDEST) {
+		self.trouble = "libcupti is older than CUDA 12.0";
+		return -ENOTSUP;
+	}
+	self.newer = version > CUPTI_VERSION_NEWEST;
+	self.fns = fns;
+	return 0;
+}
+
+#define CUPTI_SOURCE_KINDS                                                                         \
+	(ACTIVITY_APIS | ACTIVITY_BIT(ACTIVITY_MARKER) | ACTIVITY_BIT(ACTIVITY_KERNEL) |           \
+	 ACTIVITY_BIT(ACTIVITY_HCCL) | ACTIVITY_BIT(ACTIVITY_MEMORY) |                             \
+	 ACTIVITY_BIT(ACTIVITY_MEMSET) | ACTIVITY_BIT(ACTIVITY_MEMCPY) |                           \
+	 ACTIVITY_BIT(ACTIVITY_COMMUNICATION))
+
+static void source_stop(void)
+{
+	nvtx_switch(false);
+	bool mine = cupti_take(TURN_MS);
+	let_go(LAST_MOST_MS);
+	atomic_store(&self.on, false);
+	atomic_store(&self.kinds, 0);
+	atomic_store(&self.aside, false);
+	if (mine)
+		cupti_give();
+	cupti_buffers_free();
+}
+
+/* For more than one name under which calls of the driver are told. */
+static bool asks_twice(uint32_t kinds)
+{
+	uint32_t names = kinds & (ACTIVITY_APIS & ~ACTIVITY_BIT(ACTIVITY_RUNTIME_API));
+
+	return (names & (names - 1)) != 0;
+}
+
+static int source_start(uint32_t kinds)
+{
+	kinds &= CUPTI_SOURCE_KINDS;
+	if (!kinds)
+		return -ENOTSUP;
+	if (!cupti_take(TURN_MS))
+		return -EBUSY;
+	int r = find_library();
+	if (r < 0) {
+		cupti_give();
+		return r;
+	}
+	cupti_watch(self.fns);
+	atomic_store(&self.lost, 0);
+	atomic_store(&self.kinds, kinds);
+	atomic_store(&self.on, true);
+	r = resume();
+	cupti_give();
+	if (r == 0)
+		r = resume_soon();
+	if (r < 0) {
+		source_stop();
+		return r;
+	}
+	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
+	if (!self.trouble[0] && asks_twice(kinds))
+		self.trouble = "calls of the driver are told once, under the first of API, AclAPI "
+			       "and NodeAPI that was asked for: the others stay empty";
+	return 0;
+}
+
+static int source_change(uint32_t kinds)
+{
+	kinds &= CUPTI_SOURCE_KINDS;
+	if (!kinds || !atomic_load(&self.on))
+		return -ENOTSUP;
+	if (!cupti_take(TURN_MS))
+		return -EBUSY;
+	int r = 0;
+	if (!cupti_kinds(kinds)) {
+		let_go(LAST_MOST_MS);
+	} else if (cupti_is_held()) {
+		fetch(); /* of a kind that is not told any more, too */
+		switch_kinds(cupti_kinds(self.held), cupti_kinds(kinds));
+		self.held = kinds;
+	}
+	atomic_store(&self.kinds, kinds);
+	atomic_store(&self.aside, false);
+	r = resume();
+	cupti_give();
+	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
+	return r;
+}
+
+static void source_flush(void)
+{
+	if (!atomic_load(&self.on))
+		return;
+	if (!cupti_take(TURN_MS))
+		return;
+	cupti_watch(self.fns);
+	if (cupti_is_held())
+		fetch();
+	else
+		(void)resume();
+	cupti_give();
+}
+
+static uint64_t source_lost(void)
+{
+	return atomic_load(&self.lost);
+}
+
+static bool source_is_aside(void)
+{
+	return atomic_load(&self.aside);
+}
+
+const char *cupti_trouble(void)
+{
+	return self.trouble;
+}
+
+const struct activity_source cupti_source = {
+	.name = "CUPTI",
+	.kinds = CUPTI_SOURCE_KINDS,
+	.is_there = source_is_there,
+	.start = source_start,
+	.change = source_change,
+	.flush = source_flush,
+	.stop = source_stop,
+	.lost = source_lost,
+	.trouble = cupti_trouble,
+	.is_aside = source_is_aside,
+};

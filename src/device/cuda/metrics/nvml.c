@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "device/cuda/metrics/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+
+#define LIBRARY "libnvidia-ml.so.1"
+
+static int find_calls(struct nvml *n, struct err *err)
+{
+	const struct {
+		const char *name;
+		const char *older; /* takes the same arguments */
+		void **to;
+		bool needed;
+	} calls[] = {
+		{"nvmlInit_v2", "nvmlInit", (void **)&n->init, true},
+		{"nvmlShutdown", NULL, (void **)&n->shutdown, true},
+		{"nvmlErrorString", NULL, (void **)&n->words, true},
+		{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount", (void **)&n->count, true},
+		{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex", (void **)&n->handle,
+		 true},
+		{"nvmlDeviceGetName", NULL, (void **)&n->name, false},
+		{"nvmlDeviceGetUUID", NULL, (void **)&n->uuid, false},
+		{"nvmlDeviceGetMinorNumber", NULL, (void **)&n->minor, false},
+		{"nvmlDeviceGetUtilizationRates", NULL, (void **)&n->utilization, false},
+		{"nvmlDeviceGetMemoryInfo", NULL, (void **)&n->memory, false},
+		{"nvmlDeviceGetMemoryInfo_v2", NULL, (void **)&n->memory_v2, false},
+		{"nvmlDeviceGetPowerUsage", NULL, (void **)&n->power, false},
+		{"nvmlDeviceGetTemperature", NULL, (void **)&n->temperature, false},
+		{"nvmlDeviceGetClockInfo", NULL, (void **)&n->clock, false},
+		{"nvmlDeviceGetPcieThroughput", NULL, (void **)&n->pcie, false},
+		{"nvmlDeviceGetComputeRunningProcesses_v3",
+		 "nvmlDeviceGetComputeRunningProcesses_v2", (void **)&n->processes, false},
+		{"nvmlDeviceGetGraphicsRunningProcesses_v3",
+		 "nvmlDeviceGetGraphicsRunningProcesses_v2", (void **)&n->graphics, false},
+		{"nvmlGpmQueryDeviceSupport", NULL, (void **)&n->gpm_support, false},
+		{"nvmlGpmSampleAlloc", NULL, (void **)&n->gpm_alloc, false},
+		{"nvmlGpmSampleFree", NULL, (void **)&n->gpm_free, false},
+		{"nvmlGpmSampleGet", NULL, (void **)&n->gpm_take, false},
+		{"nvmlGpmMetricsGet", NULL, (void **)&n->gpm_get, false},
+	};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		*calls[i].to = dlsym(n->library, calls[i].name);
+		if (!*calls[i].to && calls[i].older)
+			*calls[i].to = dlsym(n->library, calls[i].older);
+		if (!*calls[i].to && calls[i].needed)
+			return err_set(err, -ENOENT, "%s has no %s", LIBRARY, calls[i].name);
+	}
+	if (!n->gpm_alloc || !n->gpm_free || !n->gpm_take || !n->gpm_get)
+		n->gpm_support = NULL;
+	return 0;
+}
+
+int nvml_open(struct nvml *n, struct err *err)
+{
+	*n = (struct nvml){0};
+	n->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	if (!n->library) {
+		const char *why = dlerror();
+		return err_set(err, -ENOENT, "cannot load %s: %s", LIBRARY, why ? why : "?");
+	}
+	int r = find_calls(n, err);
+	if (r == 0) {
+		nvml_result result = n->init();
+		if (result == NVML_SUCCESS)
+			return 0;
+		r = err_set(err, -ENOENT, "%s does not start: %s", LIBRARY, nvml_words(n, result));
+	}
+	dlclose(n->library);
+	n->library = NULL;
+	return r;
+}
+
+void nvml_close(struct nvml *n)
+{
+	if (!n->library)
+		return;
+	n->shutdown();
+	dlclose(n->library);
+	n->library = NULL;
+}
+
+const char *nvml_words(const struct nvml *n, nvml_result r)
+{
+	const char *text = n->words(r);
+
+	return text ? text : "unknown error";
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * libsonde_host_hook.so: the malloc family. Preloaded only when host memory is asked for.
+ *
+ * The functions behind are found once, without the heap: dlsym() may itself allocate in older
+ * libcs, so until they are known requests are served from a small static arena that is never
+ * given back. A job that brings its own malloc (jemalloc, tcmalloc) has it behind us; a job whose
+ * executable defines malloc itself never reaches us, and is not disturbed.
+ *
+ * A free is reported before the memory goes back: another thread may get the address at once.
+ */
+#include "guest/collect/collect.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define CALLER __builtin_return_address(0)
+
+static char boot[65536] __attribute__((aligned(16)));
+static _Atomic size_t boot_used;
+
+static struct {
+	void *(*malloc)(size_t);
+	void (*free)(void *);
+	void *(*calloc)(size_t, size_t);
+	void *(*realloc)(void *, size_t);
+	void *(*reallocarray)(void *, size_t, size_t);
+	int (*posix_memalign)(void **, size_t, size_t);
+	void *(*aligned_alloc)(size_t, size_t);
+	void *(*memalign)(size_t, size_t);
+	void *(*valloc)(size_t);
+	void *(*pvalloc)(size_t);
+	size_t (*malloc_usable_size)(void *);
+} real;
+
+static _Atomic int found; /* 0 no, 1 being looked up, 2 yes */
+
+/* Every block is preceded by its size, so that realloc can copy it out. */
+static void *boot_alloc(size_t align, size_t size)
+{
+	if (align < 16)
+		align = 16;
+	if (size > sizeof(boot) / 2 || align > 4096)
+		return NULL;
+	size_t need = (size + align + 31) & ~(size_t)15;
+	size_t at = atomic_fetch_add(&boot_used, need);
+	if (at + need > sizeof(boot))
+		return NULL;
+	uintptr_t p = ((uintptr_t)boot + at + 16 + align - 1) & ~(uintptr_t)(align - 1);
+	((size_t *)p)[-1] = size;
+	return (void *)p;
+}
+
+static bool is_boot(const void *p)
+{
+	return (const char *)p >= boot && (const char *)p < boot + sizeof(boot);
+}
+
+static void look_up(void)
+{
+	int none = 0;
+
+	if (!atomic_compare_exchange_strong(&found, &none, 1))
+		return; /* this very thread, inside dlsym, or another: the boot arena serves */
+	*(void **)&real.free = dlsym(RTLD_NEXT, "free");
+	*(void **)&real.calloc = dlsym(RTLD_NEXT, "calloc");
+	*(void **)&real.realloc = dlsym(RTLD_NEXT, "realloc");
+	*(void **)&real.reallocarray = dlsym(RTLD_NEXT, "reallocarray");
+	*(void **)&real.posix_memalign = dlsym(RTLD_NEXT, "posix_memalign");
+	*(void **)&real.aligned_alloc = dlsym(RTLD_NEXT, "aligned_alloc");
+	*(void **)&real.memalign = dlsym(RTLD_NEXT, "memalign");
+	*(void **)&real.valloc = dlsym(RTLD_NEXT, "valloc");
+	*(void **)&real.pvalloc = dlsym(RTLD_NEXT, "pvalloc");
+	*(void **)&real.malloc_usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
+	*(void **)&real.malloc = dlsym(RTLD_NEXT, "malloc");
+	atomic_store_explicit(&found, 2, memory_order_release);
+}
+
+static inline bool ready(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&found, memory_order_acquire) == 2, 1))
+		return true;
+	look_up();
+	return atomic_load_explicit(&found, memory_order_acquire) == 2;
+}
+
+static inline void *allocated(void *p, size_t size, const void *caller)
+{
+	struct collect_block b = {
+		.addr = (uint64_t)p,
+		.size_bytes = size,
+		.device = DEV_HOST,
+		.pool = POOL_HOST,
+		.kind = ALLOC_PLAIN,
+		.module = MODULE_NONE,
+	};
+
+	if (p)
+		collect_alloc(&b, caller);
+	return p;
+}
+
+static inline void freeing(void *p, const void *caller)
+{
+	struct collect_block b = {
+		.addr = (uint64_t)p, .device = DEV_HOST, .pool = POOL_HOST, .kind = ALLOC_PLAIN};
+
+	collect_free(&b, caller);
+}
+
+EXPORT void *malloc(size_t size)
+{
+	if (!ready())
+		return boot_alloc(16, size);
+	return allocated(real.malloc(size), size, CALLER);
+}
+
+EXPORT void free(void *p)
+{
+	if (!p || is_boot(p) || !ready())
+		return;
+	freeing(p, CALLER);
+	real.free(p);
+}
+
+EXPORT void *calloc(size_t n, size_t size)
+{
+	size_t bytes;
+	bool fits = !__builtin_mul_overflow(n, size, &bytes);
+
+	/* Static memory is zero and used once. */
+	if (!ready())
+		return fits ? boot_alloc(16, bytes) : NULL;
+	return allocated(real.calloc(n, size), bytes, CALLER);
+}
+
+static void *reallocate(void *old, size_t size, const void *caller)
+{
+	if (!ready() || is_boot(old)) {
+		void *p = ready() ? malloc(size) : boot_alloc(16, size);
+		if (p && old)
+			memcpy(p, old, ((size_t *)old)[-1] < size ? ((size_t *)old)[-1] : size);
+		return p;
+	}
+	/*
+	 * Whether the old block goes away is known only afterwards, when its address may already
+	 * be somebody else's: its free is held at a time before the call.
+	 */
+	struct collect_block b = {
+		.addr = (uint64_t)old, .device = DEV_HOST, .pool = POOL_HOST, .kind = ALLOC_PLAIN};
+	struct collect_pending p = collect_free_begin(&b);
+	void *new = real.realloc(old, size);
+	collect_free_end(p, &b, old && (new || size == 0), caller);
+	return allocated(new, size, caller);
+}
+
+EXPORT void *realloc(void *old, size_t size)
+{
+	return reallocate(old, size, CALLER);
+}
+
+/* How it fails is the allocator's own; otherwise it is realloc(), as the C library does it. */
+EXPORT void *reallocarray(void *old, size_t n, size_t size)
+{
+	size_t bytes;
+
+	if (!__builtin_mul_overflow(n, size, &bytes))
+		return reallocate(old, bytes, CALLER);
+	if (ready() && real.reallocarray)
+		return real.reallocarray(old, n, size);
+	errno = ENOMEM;
+	return NULL;
+}
+
+EXPORT int posix_memalign(void **out, size_t align, size_t size)
+{
+	if (!ready()) {
+		void *p = boot_alloc(align, size);
+		if (!p)
+			return ENOMEM;
+		*out = p;
+		return 0;
+	}
+	int r = real.posix_memalign(out, align, size);
+	if (r == 0)
+		allocated(*out, size, CALLER);
+	return r;
+}
+
+EXPORT void *aligned_alloc(size_t align, size_t size)
+{
+	if (!ready())
+		return boot_alloc(align, size);
+	return allocated(real.aligned_alloc(align, size), size, CALLER);
+}
+
+EXPORT void *memalign(size_t align, size_t size)
+{
+	if (!ready())
+		return boot_alloc(align, size);
+	return allocated(real.memalign(align, size), size, CALLER);
+}
+
+EXPORT void *valloc(size_t size)
+{
+	if (!ready())
+		return boot_alloc(4096, size);
+	return allocated(real.valloc(size), size, CALLER);
+}
+
+EXPORT void *pvalloc(size_t size)
+{
+	if (!ready())
+		return boot_alloc(4096, size);
+	return allocated(real.pvalloc(size), size, CALLER);
+}
+
+/* Blocks of the boot arena are not the allocator's: it must not be asked about them. */
+EXPORT size_t malloc_usable_size(void *p)
+{
+	if (!p)
+		return 0;
+	if (is_boot(p) || !ready())
+		return ((size_t *)p)[-1];
+	return real.malloc_usable_size(p);
+}

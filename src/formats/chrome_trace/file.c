@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * One trace on disk.
+ *
+ *	growing		blanks [ event , event … \n]		the closing is written over
+ *	1		{"traceEvents":[ … \n]			lacks its }
+ *	2		{"traceEvents":[ … \n],"displayTimeUnit":"ms",…}
+ *
+ * A write may hold many pages: a kernel that is told to end the writer stops between two of them,
+ * and every page ends behind an event.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "formats/chrome_trace/chrome_trace_impl.h"
+
+#define OBJECT_HEAD "{\"traceEvents\":"
+#define BLANK_HEAD "               "
+#define UNIT "\"displayTimeUnit\":\"ms\""
+#define GZIP_HEAD "{" UNIT ",\"traceEvents\":["
+#define CLOSING "\n]"
+#define PACKED_CLOSING CLOSING "}\n"
+#define CLOSING_LEN (sizeof(CLOSING) - 1)
+_Static_assert(sizeof(OBJECT_HEAD) == sizeof(BLANK_HEAD), "one takes the place of the other");
+
+static int write_at(int fd, const char *data, size_t n, uint64_t at)
+{
+	while (n) {
+		ssize_t r = pwrite(fd, data, n, (off_t)at);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -errno;
+		if (r == 0)
+			return -EIO;
+		data += r;
+		n -= (size_t)r;
+		at += (uint64_t)r;
+	}
+	return 0;
+}
+
+static int failed(const struct chrome_file *f, int code, struct err *err)
+{
+	return err_sys(err, code, "cannot write '%s'", f->path);
+}
+
+/* Adds one member with the text to f->packed. */
+static void pack(struct chrome_file *f, const char *text, size_t n)
+{
+	size_t bound = deflateBound(f->z, n);
+
+	f->z->next_in = (Bytef *)(uintptr_t)text;
+	f->z->avail_in = (uInt)n;
+	f->z->next_out = (Bytef *)buf_room(&f->packed, bound);
+	f->z->avail_out = (uInt)bound;
+	BUG_ON(deflate(f->z, Z_FINISH) != Z_STREAM_END);
+	f->packed.len += bound - f->z->avail_out;
+	deflateReset(f->z);
+}
+
+/* After a write that failed: nothing behind `end` but the closing, which was there before. */
+static void restore(struct chrome_file *f, const char *closing, size_t n)
+{
+	if (ftruncate(f->fd, (off_t)f->end) == 0)
+		(void)write_at(f->fd, closing, n, f->end);
+}
+
+static int write_packed(struct chrome_file *f, const char *text, size_t n, struct err *err)
+{
+	buf_clear(&f->packed);
+	if (n)
+		pack(f, text, n);
+	size_t written = f->packed.len;
+	pack(f, PACKED_CLOSING, sizeof(PACKED_CLOSING) - 1);
+	int r = write_at(f->fd, f->packed.data, f->packed.len, f->end);
+	if (r < 0) {
+		restore(f, f->packed.data + written, f->packed.len - written);
+		return failed(f, r, err);
+	}
+	f->end += written;
+	return 0;
+}
+
+int chrome_file_write(struct chrome_file *f, struct buf *events, struct err *err)
+{
+	size_t n = events->len;
+
+	if (f->gzip)
+		return write_packed(f, events->data, n, err);
+	memcpy(buf_room(events, CLOSING_LEN), CLOSING, CLOSING_LEN);
+	int r = write_at(f->fd, events->data, n + CLOSING_LEN, f->end);
+	if (r < 0) {
+		restore(f, CLOSING, CLOSING_LEN);
+		return failed(f, r, err);
+	}
+	f->end += n;
+	return 0;
+}
+
+static int write_head(struct chrome_file *f, struct err *err)
+{
+	static const char head[] = BLANK_HEAD "[" CLOSING;
+
+	if (f->gzip)
+		return write_packed(f, GZIP_HEAD, sizeof(GZIP_HEAD) - 1, err);
+	int r = write_at(f->fd, head, sizeof(head) - 1, 0);
+	f->end = sizeof(head) - 1 - CLOSING_LEN;
+	return r < 0 ? failed(f, r, err) : 0;
+}
+
+/* A file that is there and no plain one, such as /dev/null, is written as it is. Whoever comes to
+ * the same path sees by the lock that the file is in use: chrome_file_in_use(). */
+static int open_where(struct chrome_file *f)
+{
+	static atomic_uint serial;
+	struct stat st;
+
+	if (stat(f->path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))
+			return errno = ESPIPE, -1;
+		return open(f->path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	}
+	f->temporary = xasprintf("%s.%ld-%u.tmp", f->path, (long)getpid(),
+				 atomic_fetch_add_explicit(&serial, 1, memory_order_relaxed));
+	/* left behind by an earlier process of this number, or put there for us to write to */
+	unlink(f->temporary);
+	int fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd >= 0)
+		(void)flock(fd, LOCK_EX | LOCK_NB); /* where there are no locks we go without */
+	return fd;
+}
+
+bool chrome_file_in_use(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	struct stat st;
+	bool used = false;
+
+	if (fd < 0)
+		return false;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		used = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	close(fd);
+	return used;
+}
+
+enum chrome_taken chrome_file_taken(const struct chrome_file *f)
+{
+	struct stat st;
+
+	if (f->temporary || fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return CHROME_NOT_TAKEN;
+	if ((uint64_t)st.st_size < f->end)
+		return CHROME_CUT;
+	return stat(f->path, &st) < 0 && errno == ENOENT ? CHROME_MOVED : CHROME_NOT_TAKEN;
+}
+
+/* A link stays one, and a change of directory does not matter. */
+static char *whole_path(const char *path)
+{
+	char *real = realpath(path, NULL);
+	struct buf absolute = {0};
+
+	if (real)
+		return real;
+	if (fs_absolute(path, &absolute, NULL) < 0)
+		buf_add_str(&absolute, path);
+	return (char *)(uintptr_t)buf_str(&absolute);
+}
+
+int chrome_file_open(struct chrome_file *f, const char *path, bool gzip, uint64_t end,
+		     struct err *err)
+{
+	int r = 0;
+
+	*f = (struct chrome_file){.path = whole_path(path), .gzip = gzip, .end = end};
+	f->fd = open_where(f);
+	if (f->fd < 0) {
+		r = errno == ESPIPE ? err_set(err, -ESPIPE,
+					      "cannot write '%s': a timeline needs a file, not a "
+					      "pipe",
+					      f->path)
+				    : err_sys(err, -errno, "cannot write '%s'", f->path);
+		free(f->temporary);
+		f->temporary = NULL;
+	}
+	/* 16: a gzip header; the levels above 3 cost more than they save. */
+	if (r == 0 && gzip) {
+		f->z = xcalloc(1, sizeof(*f->z));
+		BUG_ON(deflateInit2(f->z, 3, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK);
+	}
+	if (r == 0 && !end)
+		r = write_head(f, err);
+	if (r < 0)
+		chrome_file_release(f);
+	return r;
+}
+
+int chrome_file_publish(struct chrome_file *f, struct err *err)
+{
+	if (!f->temporary)
+		return 0;
+	if (rename(f->temporary, f->path) < 0)
+		return err_sys(err, -errno, "cannot replace '%s'", f->path);
+	free(f->temporary);
+	f->temporary = NULL;
+	return 0;
+}
+
+static int complete_packed(struct chrome_file *f, const struct buf *rest, struct err *err)
+{
+	struct buf text = {0};
+
+	buf_add(&text, CLOSING, CLOSING_LEN);
+	buf_add(&text, rest->data, rest->len);
+	buf_clear(&f->packed);
+	pack(f, text.data, text.len);
+	buf_release(&text);
+	int r = write_at(f->fd, f->packed.data, f->packed.len, f->end);
+	if (r < 0) {
+		buf_clear(&f->packed);
+		pack(f, PACKED_CLOSING, sizeof(PACKED_CLOSING) - 1);
+		restore(f, f->packed.data, f->packed.len);
+		return failed(f, r, err);
+	}
+	/* What was there before may have been longer. */
+	if (ftruncate(f->fd, (off_t)(f->end + f->packed.len)) < 0 && errno != EINVAL)
+		return failed(f, -errno, err);
+	return 0;
+}
+
+static int complete_plain(struct chrome_file *f, struct buf *rest, struct err *err)
+{
+	uint64_t at = f->end + CLOSING_LEN;
+	size_t room = CHROME_PAGE - at % CHROME_PAGE;
+	int r = write_at(f->fd, OBJECT_HEAD, sizeof(OBJECT_HEAD) - 1, 0);
+
+	if (r == 0 && rest->len > room) {
+		char blanks[CHROME_PAGE];
+
+		memset(blanks, ' ', room);
+		r = write_at(f->fd, blanks, room, at);
+		at += room;
+	}
+	if (r == 0)
+		r = write_at(f->fd, rest->data, rest->len, at);
+	if (r == 0)
+		return 0;
+	if (write_at(f->fd, BLANK_HEAD, sizeof(BLANK_HEAD) - 1, 0) == 0)
+		restore(f, CLOSING, CLOSING_LEN);
+	return failed(f, r, err);
+}
+
+int chrome_file_complete(struct chrome_file *f, const char *other_json, struct err *err)
+{
+	struct buf rest = {0};
+	int r;
+
+	if (!f->gzip)
+		buf_add_str(&rest, "," UNIT);
+	if (other_json && *other_json) {
+		buf_add_char(&rest, ',');
+		buf_add_str(&rest, other_json);
+	}
+	buf_add_str(&rest, "}\n");
+	r = f->gzip ? complete_packed(f, &rest, err) : complete_plain(f, &rest, err);
+	buf_release(&rest);
+	return r;
+}
+
+int chrome_file_sync(struct chrome_file *f, struct err *err)
+{
+	/* What is no plain file cannot be synced. */
+	if (fsync(f->fd) < 0 && errno != EINVAL && errno != EROFS)
+		return failed(f, -errno, err);
+	return 0;
+}
+
+void chrome_file_release(struct chrome_file *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->temporary)
+		unlink(f->temporary);
+	free(f->temporary);
+	free(f->path);
+	if (f->z)
+		deflateEnd(f->z);
+	free(f->z);
+	buf_release(&f->packed);
+	*f = (struct chrome_file){.fd = -1};
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Stacks counted instead of drawn over time: collapsed text (flame graphs), speedscope, pprof. The
+ * same stacks are kept once; memory grows with distinct stacks, not with samples, and only so far:
+ * when there is no more room, stacks that were never seen end where the known ones do.
+ */
+#ifndef SONDE_FORMATS_PROFILE_PROFILE_H
+#define SONDE_FORMATS_PROFILE_PROFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum profile_format { PROFILE_COLLAPSED, PROFILE_SPEEDSCOPE, PROFILE_PPROF };
+
+/* Texts are compared and kept by pointer: they are interned (base/containers/intern.h). */
+struct profile_frame {
+	const char *name, *file;
+	int32_t line, first_line;
+};
+
+struct profile;
+
+struct profile_options {
+	enum profile_format format;
+	uint64_t period_ns; /* what one sample stands for */
+	bool lines; /* lines tell frames apart, as they always do in pprof; else functions do */
+	const char *title;
+	int64_t start_real_ns;
+	uint32_t most_nodes; /* of the trees of stacks; 0: as many as is usual */
+};
+
+struct profile *profile_new(const struct profile_options *o);
+void profile_free(struct profile *p);
+
+/* process and thread are root frames that are not Python ("process 41 rank 3", "thread 42
+ * MainThread"), interned; NULL ones are left out. Frames outermost first. */
+void profile_add(struct profile *p, const char *process, const char *thread, int64_t pid,
+		 int64_t tid, const struct profile_frame *frames, unsigned n, uint64_t count);
+
+/* Writes everything so far, in one step (rename); into a device or a pipe as it is. pprof is gzip,
+ * as its readers expect. */
+int profile_write(const struct profile *p, const char *path, struct err *err);
+
+#endif

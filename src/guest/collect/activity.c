@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Activities and what the monitor says about them. Texts become hashes, and each text is told once
+ * per arena: `told` holds what was, a word per text. The table forgets when it is full (a program
+ * may put a number into every mark), and what it has forgotten is told again.
+ *
+ * A text is noted there after its record is in the ring, and looked up before the clock is read for
+ * the record that uses it: so, by time, it comes first, whichever threads the two are of.
+ */
+#include "guest/collect/collect.h"
+
+#include "guest/collect/put.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TOLD_SLOTS 16384u
+#define TOLD_PROBES 8u /* one cache line */
+#define LOOK_NS 100000000ull
+#define CLOCK_SET_NS 1000000
+#define TRIES 100
+#define TRY_NS 20000000
+
+/* The upper bits of the hash, the lower ones of the epoch: what a forked child finds of its parent
+ * is nothing. Never 0. */
+static _Atomic uint64_t told[TOLD_SLOTS] __attribute__((aligned(64)));
+
+static inline uint64_t told_word(uint64_t hash, uint32_t epoch)
+{
+	return (hash & ~0xffffull) | 0x8000u | (epoch & 0x7fff);
+}
+
+static inline _Atomic uint64_t *told_slots(uint64_t hash)
+{
+	return &told[hash % TOLD_SLOTS / TOLD_PROBES * TOLD_PROBES];
+}
+
+static inline bool is_told(uint64_t hash, uint32_t epoch)
+{
+	_Atomic uint64_t *slots = told_slots(hash);
+	uint64_t word = told_word(hash, epoch);
+
+	for (uint32_t i = 0; i < TOLD_PROBES; i++)
+		if (atomic_load_explicit(&slots[i], memory_order_acquire) == word)
+			return true;
+	return false;
+}
+
+/* In place of nothing, or of another process' text, or of any. */
+static void note_told(uint64_t hash, uint32_t epoch)
+{
+	static _Atomic uint32_t turn;
+	_Atomic uint64_t *slots = told_slots(hash);
+	uint64_t word = told_word(hash, epoch);
+	uint32_t at = TOLD_PROBES;
+
+	for (uint32_t i = 0; i < TOLD_PROBES && at == TOLD_PROBES; i++)
+		if (((atomic_load_explicit(&slots[i], memory_order_relaxed) ^ word) & 0xffff) != 0)
+			at = i;
+	if (at == TOLD_PROBES)
+		at = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % TOLD_PROBES;
+	atomic_store_explicit(&slots[at], word, memory_order_release);
+}
+
+/* The last n bytes of a text, fewer than eight. Of one that has eight, without a loop over them. */
+static inline uint64_t last_bytes(const char *end, size_t n, bool has_eight)
+{
+	uint64_t word = 0;
+
+	if (!n)
+		return 0;
+	if (likely(has_eight)) {
+		memcpy(&word, end - 8, 8);
+		return word >> (64 - 8 * n); /* the first byte is the lowest */
+	}
+	memcpy(&word, end - n, n);
+	return word;
+}
+
+/* Eight bytes at a time; never 0, which is no text. */
+static inline uint64_t hash_text(const char *text, size_t len)
+{
+	uint64_t h = 0x9ae16a3b2f90404full ^ len * 0x9e3779b97f4a7c15ull, word;
+	bool has_eight = len >= 8;
+
+	for (; len >= 8; text += 8, len -= 8) {
+		memcpy(&word, text, 8);
+		h = (h ^ word) * 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	word = last_bytes(text + len, len, has_eight);
+	h = (h ^ word) * 0xc4ceb9fe1a85ec53ull;
+	h = (h ^ h >> 29) * 0xff51afd7ed558ccdull;
+	h ^= h >> 32;
+	return h ? h : 1;
+}
+
+static bool tell_name(uint64_t hash, const char *text, size_t len)
+{
+	struct put p = put_begin(REC_NAME, rec_size(sizeof(struct rec_name), len), NULL);
+	struct rec_name *r = p.rec;
+	uint32_t epoch = guest_self.epoch; /* of the arena that has it: the process may move on */
+
+	if (r) {
+		r->hash = hash;
+		r->len = (uint16_t)len;
+		memcpy(r->text, text, len);
+		if (len == REC_MAX_NAME)
+			r->head.flags |= text[len] ? REC_F_TEXT_CUT : 0;
+	}
+	put_end(&p);
+	if (r)
+		note_told(hash, epoch);
+	return r;
+}
+
+/* False: there was no room for the text, and that has been counted. */
+static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
+{
+	*out_hash = 0;
+	if (!text || !*text)
+		return true;
+	size_t len = strnlen(text, REC_MAX_NAME);
+	*out_hash = hash_text(text, len);
+	return likely(is_told(*out_hash, epoch)) || tell_name(*out_hash, text, len);
+}
+
+/* --- time --- */
+
+/*
+ * The recording has one difference between the clocks, and every file adds it: taken off here, the
+ * vendor's own numbers come out there. Unless somebody has set the clock since: then what is true
+ * now is taken off, so that activities stay where other events are.
+ */
+static _Atomic int64_t set_to; /* the difference after the clock was set; 0: it was not */
+
+static int64_t difference_now(void)
+{
+	int64_t best = 0;
+	uint64_t narrowest = UINT64_MAX;
+
+	for (int i = 0; i < 3; i++) {
+		struct timespec t;
+		uint64_t before = guest_now();
+		clock_gettime(CLOCK_REALTIME, &t);
+		uint64_t width = guest_now() - before;
+		if (width >= narrowest)
+			continue;
+		narrowest = width;
+		best = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - (int64_t)(before + width / 2);
+	}
+	return best;
+}
+
+static void look_at_clock(int64_t stored)
+{
+	int64_t now = difference_now(), off = now - stored;
+
+	atomic_store_explicit(&set_to, off > CLOCK_SET_NS || off < -CLOCK_SET_NS ? now : 0,
+			      memory_order_relaxed);
+}
+
+static inline int64_t wall_minus_mono(uint64_t now_ns)
+{
+	static _Atomic uint64_t looked_ns;
+	uint64_t looked = atomic_load_explicit(&looked_ns, memory_order_relaxed);
+	int64_t stored = guest.page->wall_minus_mono_ns;
+
+	if (unlikely(now_ns - looked > LOOK_NS) &&
+	    atomic_compare_exchange_strong(&looked_ns, &looked, now_ns))
+		look_at_clock(stored);
+	int64_t set = atomic_load_explicit(&set_to, memory_order_relaxed);
+	return unlikely(set != 0) ? set : stored;
+}
+
+/* Before the machine was started: a time that the vendor has not filled in. */
+static inline uint64_t mono_of(uint64_t wall_ns, int64_t difference)
+{
+	uint64_t ns = wall_ns - (uint64_t)difference;
+
+	return likely((int64_t)ns >= 0) ? ns : 0;
+}
+
+/* --- */
+
+static inline void fill(struct rec_activity *r, const struct collect_activity *a, uint64_t now_ns)
+{
+	int64_t difference = wall_minus_mono(now_ns);
+
+	r->head = (struct rec){REC_ACTIVITY, 0, sizeof(*r), 0, now_ns};
+	r->start_ns = mono_of(a->start_ns, difference);
+	r->end_ns = mono_of(a->end_ns, difference);
+	r->correlation = a->correlation;
+	r->amount = a->amount;
+	r->where[0] = a->where[0];
+	r->where[1] = a->where[1];
+	r->kind = a->kind;
+	r->flag = a->flag;
+	r->place = a->place;
+	r->async = a->async;
+	r->data_type = a->data_type;
+	r->reserved = 0;
+}
+
+_Static_assert(sizeof(struct rec_activity) <= GUEST_ROOM, "a hold makes sure of too little room");
+
+static _Atomic(collect_activity_fn) on_activity;
+
+void collect_on_activity(collect_activity_fn fn)
+{
+	atomic_store_explicit(&on_activity, fn, memory_order_release);
+}
+
+/*
+ * In the ring that takes it, whose line is this thread's anyway: a count for all would be one that
+ * all threads fight for. Before the publication: a signal handler has another ring until then. One
+ * that has forked has left none to its child.
+ */
+static inline void count_put(void)
+{
+	uint32_t level = guest_self.level;
+	struct ring *r = likely(level) ? guest_self.cur[level - 1].ring : NULL;
+
+	if (unlikely(!r))
+		return;
+	uint64_t before = atomic_load_explicit(&r->activities, memory_order_relaxed);
+	atomic_store_explicit(&r->activities, before + 1, memory_order_relaxed);
+}
+
+uint64_t activities_unwritten(const struct session_page *page, struct arena_head *arena)
+{
+	uint64_t written = atomic_load(&page->activities_written), put = 0;
+	uint32_t n = atomic_load(&arena->nrings);
+
+	for (uint32_t i = 0; i < n && i < arena->max_rings; i++)
+		put += atomic_load(&arena_ring(arena, i)->activities);
+	return (put > written ? put - written : 0) + atomic_load(&arena->lost_events);
+}
+
+/* False: the process has moved, and its names are in the arena that was left. */
+static inline __attribute__((always_inline)) bool put_activity(const struct collect_activity *a)
+{
+	uint64_t name, detail, more;
+	uint32_t epoch = guest_self.epoch;
+
+	/* Without its names nobody can use it: it is the one that is lost. */
+	if (!name_of(a->name, epoch, &name) || !name_of(a->detail, epoch, &detail) ||
+	    !name_of(a->more_text, epoch, &more))
+		return true;
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t now_ns = guest_now();
+	struct rec_activity *r = guest_reserve(sizeof(*r));
+	bool moved = unlikely(r && guest_self.epoch != epoch);
+	if (moved) {
+		guest_publish(0); /* not used */
+	} else if (likely(r != NULL)) {
+		fill(r, a, now_ns);
+		r->name = name;
+		r->detail = detail;
+		r->more = a->more_text ? more : a->more;
+		count_put();
+		guest_publish(sizeof(*r));
+	}
+	guest_unhold(held);
+	return !moved;
+}
+
+static __attribute__((noinline)) void put_again(const struct collect_activity *a)
+{
+	if (!put_activity(a))
+		guest_lost(1);
+}
+
+void collect_activity(const struct collect_activity *a)
+{
+	collect_activity_fn fn = atomic_load_explicit(&on_activity, memory_order_acquire);
+
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	if (unlikely(fn != NULL))
+		fn(a);
+	if (unlikely(!put_activity(a)))
+		put_again(a);
+}
+
+static bool put_monitor(const struct rec_monitor *m, const char *text, size_t len)
+{
+	struct put p = put_begin(REC_MONITOR, rec_size(sizeof(struct rec_monitor), len), NULL);
+	struct rec_monitor *r = p.rec;
+
+	if (r) {
+		r->window = m->window;
+		r->value = m->value;
+		r->rank = m->rank;
+		r->kind = m->kind;
+		r->len = (uint16_t)len;
+		if (len)
+			memcpy(r->text, text, len);
+	}
+	put_end(&p);
+	return r;
+}
+
+/*
+ * A window without its beginning or end is worth a wait. Steps are told by the job's threads, which
+ * do not wait.
+ */
+static void tell_monitor(const struct rec_monitor *m, const char *text, size_t len)
+{
+	struct timespec nap = {0, TRY_NS};
+	int tries = m->kind == MONITOR_STEP ? 1 : TRIES;
+
+	while (!put_monitor(m, text, len) && --tries > 0 && guest_mode() >= GUEST_SHADOW) {
+		guest_lost(UINT64_MAX); /* takes it back: it is not lost yet */
+		syscall(SYS_nanosleep, &nap, NULL);
+	}
+}
+
+static uint8_t piece_kind(uint8_t kind)
+{
+	return kind == MONITOR_START || kind == MONITOR_CHANGE ? MONITOR_ORDER : kind;
+}
+
+void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,
+		     size_t len)
+{
+	struct rec_monitor m = {.window = window, .value = value, .rank = rank, .kind = kind};
+
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	if (len > REC_MAX_TEXT) {
+		m.kind = kind == MONITOR_STOP ? MONITOR_GROUPS : piece_kind(kind);
+		for (size_t n; len; text += n, len -= n) {
+			n = len < REC_MAX_TEXT ? len : REC_MAX_TEXT;
+			tell_monitor(&m, text, n);
+		}
+		if (m.kind == kind)
+			return; /* pieces are all that there is */
+		m.kind = kind;
+	}
+	tell_monitor(&m, text, len);
+	if (kind == MONITOR_START)
+		guest_wake_recorder(); /* it sleeps long where nothing happens */
+}

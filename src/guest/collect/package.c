@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What only the Python package and the monitor call: never from a hook, so some of it may take its
+ * time. */
+#include "guest/collect/collect.h"
+
+#include "guest/collect/put.h"
+#include "guest/runtime/env.h"
+#include "guest/runtime/guest.h"
+#include "guest/watch/watch.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Where a recording should have been, if that is not where the process is. */
+static const char *missed = "";
+
+bool collect_begin(const char *output_dir)
+{
+	guest_begin_in(output_dir);
+	missed = guest_monitor_pid() ? guest_next_session() : "";
+	if (guest_mode() < GUEST_SHADOW || guest_monitor_pid())
+		return false;
+	if (!guest_is_launched())
+		guest_report_here();
+	return true;
+}
+
+static uint64_t lost_with_recorder;
+
+bool collect_begin_monitor(const char *dir)
+{
+	struct session_page *page;
+	struct arena_head *arena;
+	bool there = true;
+
+	guest_begin_monitor(dir);
+	if (guest_mode() < GUEST_SHADOW)
+		return false;
+	page = guest.page;
+	arena = guest.arena;
+	if (!guest_monitor_pid()) {
+		there = guest_revive();
+	} else if (guest_recorder_is_gone()) {
+		there = dir && guest_move(dir, true);
+		if (there) /* the former ones are still there to be read */
+			lost_with_recorder += activities_unwritten(page, arena);
+	}
+	return there;
+}
+
+uint64_t collect_lost_with_recorder(void)
+{
+	uint64_t n = lost_with_recorder;
+
+	lost_with_recorder = 0;
+	return n;
+}
+
+bool collect_must_wait(void)
+{
+	return guest_monitor_pid() && guest_moved_too_often();
+}
+
+void collect_release_formers(void)
+{
+	guest_release_formers();
+}
+
+bool collect_recorder_is_gone(void)
+{
+	return guest_recorder_is_gone();
+}
+
+bool collect_is_monitors(void)
+{
+	return guest_monitor_pid() != 0;
+}
+
+void collect_on_move(const struct guest_mover *m)
+{
+	guest_on_move(m);
+}
+
+void collect_bring_steps(void)
+{
+	guest_bring_steps();
+}
+
+void collect_let_recorder_look(bool on)
+{
+	if (on)
+		guest_let_recorder_look();
+	else
+		guest_end_look();
+}
+
+bool collect_has_python(void)
+{
+	return guest_has_python();
+}
+
+bool collect_is_launched(void)
+{
+	return guest_is_launched();
+}
+
+bool collect_has_joined(void)
+{
+	return guest_has_joined();
+}
+
+const char *collect_session_dir(void)
+{
+	return missed[0] ? missed : guest_session_dir();
+}
+
+bool collect_settings(struct rec_settings *out)
+{
+	if (!guest_has_joined())
+		return false;
+	*out = guest.page->settings;
+	return true;
+}
+
+uint32_t collect_want(void)
+{
+	return atomic_load(&guest.want);
+}
+
+void collect_configure(const struct rec_settings *s, uint32_t want, const char *output_dir)
+{
+	struct rec_settings all = *s;
+
+	/* Blocks that the program named are watched whatever else is wanted. */
+	if (collect_watch_any())
+		want |= WATCH_WANTS;
+	if (collect_watch_host())
+		all.watch |= SETTINGS_WATCH | SETTINGS_WATCH_HOST;
+	if (guest_mode() >= GUEST_SHADOW)
+		guest_configure(&all, want, output_dir);
+}
+
+void collect_hide_file(const void *name)
+{
+	guest_hide_file((uint64_t)(uintptr_t)name);
+}
+
+bool collect_flush(uint32_t timeout_ms)
+{
+	return guest_flush(timeout_ms);
+}
+
+void collect_snapshot(const struct rec_snapshot *r, const char *name, const void *caller)
+{
+	struct two_texts t = texts(name, NULL);
+
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	struct put p = put_begin(REC_SNAPSHOT, rec_size(sizeof(*r), t.na), caller);
+	struct rec_snapshot *out = p.rec;
+	if (out) {
+		memcpy((char *)out + sizeof(out->head), (const char *)r + sizeof(r->head),
+		       sizeof(*r) - sizeof(r->head));
+		out->len = (uint16_t)t.na;
+		texts_put(&out->head, out->text, &t);
+	}
+	put_end(&p);
+}
+
+uint32_t collect_traces(void)
+{
+	return guest_wants(WANT_TRACE) ? guest_epoch_now() : 0;
+}
+
+uint32_t collect_code(const void *code)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return 0;
+	int saved = errno;
+	uint32_t id = guest_python_code((uint64_t)(uintptr_t)code);
+	errno = saved;
+	return id;
+}
+
+void collect_call(uint8_t kind, uint64_t name, uint32_t place)
+{
+	if (guest_mode() != GUEST_RECORD)
+		return;
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t ns = guest_now();
+	struct rec_call *r = guest_reserve(sizeof(*r));
+	if (likely(r)) {
+		*r = (struct rec_call){
+			.head = {REC_CALL, 0, sizeof(*r), 0, ns},
+			.name = name,
+			.place = place,
+			.kind = kind,
+		};
+		guest_publish(sizeof(*r));
+	}
+	guest_unhold(held);
+}
+
+const char *collect_first_class(void)
+{
+	return guest_python_class();
+}

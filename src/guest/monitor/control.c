@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Orders of npu-monitor: on, off, another set of kinds, another interval; and their end. */
+#include "guest/monitor/impl.h"
+
+#include "guest/collect/collect.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FLUSH_NS 1000000000ull /* what is older than this survives whatever happens to the job */
+#define PAUSE_S 90
+#define MAX_PAUSE_S 3600
+#define RETRY_NS 2000000000ull
+#define RECORDER_NS 1000000000ull /* between looks whether the recorder lives */
+#define NEVER UINT64_MAX
+
+static struct turn turn;
+static struct {
+	uint32_t pid; /* whose this is: what a parent does goes on there, not in a forked child */
+	bool running; /* as the daemon sees it */
+	bool paused; /* another profiler has the device: the source is off, the window stays */
+	uint32_t kinds;
+	uint64_t window;
+	uint64_t until_ns, flush_ns, resume_ns, looked_ns;
+	uint64_t lease; /* of who renews it; 0: it stays until somebody ends it, or its time */
+	uint64_t lost; /* by sources that were stopped meanwhile */
+	const struct activity_source *source;
+} now;
+
+/* The window whose steps are told, 0: none. */
+static _Atomic uint64_t steps_of;
+
+static void forget_parents(void)
+{
+	uint32_t pid = (uint32_t)getpid();
+
+	if (now.pid == pid)
+		return;
+	memset(&now, 0, sizeof(now));
+	atomic_store(&steps_of, 0);
+	now.until_ns = NEVER;
+	now.pid = pid;
+}
+
+void control_step(uint64_t step)
+{
+	uint64_t window = atomic_load_explicit(&steps_of, memory_order_relaxed);
+
+	if (window)
+		window_step(window, step);
+}
+
+void control_take(void)
+{
+	turn_take(&turn);
+	forget_parents();
+}
+
+bool control_try(uint32_t wait_ms)
+{
+	if (!turn_try(&turn, wait_ms))
+		return false;
+	forget_parents();
+	return true;
+}
+
+void control_give(void)
+{
+	turn_give(&turn);
+}
+
+bool control_is_running(void)
+{
+	return now.running && now.pid == (uint32_t)getpid();
+}
+
+bool control_can_take(void)
+{
+	return !trace_has_begun();
+}
+
+void control_tell_status(void)
+{
+	struct fabric_status trace = trace_status();
+	struct fabric_status monitor = {
+		.state = now.running && !now.paused ? FABRIC_RUNNING : FABRIC_IDLE,
+		.current_step = -1,
+		.start_step = -1,
+		.stop_step = -1,
+	};
+
+	link_tell("npuTraceStatus", &trace);
+	link_tell("npuMonitorStatus", &monitor);
+}
+
+static int fail(char *why, size_t cap, int code, const char *a, const char *b, const char *c)
+{
+	struct text t = {why, why + cap};
+
+	if (cap)
+		why[0] = '\0';
+	text_str(&t, a);
+	if (b)
+		text_str(&t, b);
+	if (c)
+		text_str(&t, c);
+	return code;
+}
+
+static void source_off(void)
+{
+	if (!now.source)
+		return;
+	source_stop(now.source);
+	now.lost += now.source->lost();
+	now.source = NULL;
+}
+
+static int source_on(char *why, size_t cap)
+{
+	now.source = source_find();
+	if (!now.source)
+		return fail(why, cap, -ENODEV, SOURCE_NONE, NULL, NULL);
+	int r = source_start(now.source, now.kinds);
+	const char *trouble = now.source->trouble();
+	if (r < 0) {
+		const char *name = now.source->name;
+		now.source = NULL;
+		return fail(why, cap, r, name, " cannot be used: ",
+			    trouble[0] ? trouble
+				       : "another profiler has it, or the device is not "
+					 "ready");
+	}
+	if (trouble[0])
+		say(now.source->name, ": ", trouble, NULL);
+	now.flush_ns = guest_now() + FLUSH_NS;
+	return 0;
+}
+
+bool control_stop(uint32_t wait_ms)
+{
+	if (!now.running)
+		return true;
+	atomic_store(&steps_of, 0);
+	source_off();
+	bool written = window_close(now.window, now.lost, wait_ms);
+	now.running = now.paused = false;
+	now.until_ns = NEVER;
+	now.lease = 0;
+	return written;
+}
+
+static bool reopen(void)
+{
+	uint64_t window = renew_again();
+
+	if (window) {
+		now.window = window;
+		atomic_store(&steps_of, window);
+	}
+	return window != 0;
+}
+
+/* What the vendor's library has told and will tell now is of the old one: it is counted there. */
+static void bring_up_to_now(void)
+{
+	if (now.source)
+		source_flush(now.source);
+}
+
+/* One that was killed while it wrote the end. */
+static void tell_what_went_with_it(void)
+{
+	uint64_t window = renew_again();
+
+	if (!window)
+		return;
+	renew_tell_lost(window, false);
+	(void)window_close(window, 0, WINDOW_WAIT_MS);
+}
+
+/* By an order, or in time. Of a recorder that was killed since the last look it is still to be told
+ * what was lost with it, which is known when there is another one. */
+static void end(void)
+{
+	bool ours = now.running && collect_is_monitors();
+
+	if (ours && collect_recorder_is_gone()) {
+		bring_up_to_now();
+		if (reopen())
+			renew_tell_lost(now.window, false);
+	}
+	if (control_stop(WINDOW_WAIT_MS) || !ours)
+		return;
+	if (collect_recorder_is_gone())
+		tell_what_went_with_it();
+	else
+		say("the recorder of this process has not written the end of its files yet: they "
+		    "are "
+		    "whole when it has, unless it is killed",
+		    NULL, NULL, NULL);
+}
+
+/* More than any machine lives is for ever. */
+static uint64_t end_of(uint64_t duration_ms)
+{
+	if (!duration_ms || duration_ms > NEVER / 4 / MS_NS)
+		return NEVER;
+	return guest_now() + duration_ms * MS_NS;
+}
+
+static int start(const struct monitor_order *o, const char *text, size_t len, char *why, size_t cap)
+{
+	if (trace_has_begun())
+		return fail(why, cap, -EBUSY, "a trace is being taken", NULL, NULL);
+	trace_end(WINDOW_WAIT_MS); /* one that only waits for its step gives way */
+	int r = o->log_file.len ? window_check_dir(&o->log_file, why, cap) : 0;
+	if (r < 0)
+		return r;
+	now.kinds = o->kinds;
+	now.lost = 0;
+	/* The window is there before the first activity is. */
+	now.window = renew_first(text, len);
+	if (!now.window)
+		return fail(why, cap, -EIO, window_why_not(), NULL, NULL);
+	r = source_on(why, cap);
+	if (r < 0) {
+		(void)window_close(now.window, 0, WINDOW_WAIT_MS);
+		return r;
+	}
+	now.until_ns = end_of(o->duration_ms);
+	now.lease = o->lease;
+	now.running = true;
+	atomic_store(&steps_of, now.window);
+	return 0;
+}
+
+static void change(const struct monitor_order *o, const char *text, size_t len)
+{
+	renew_change(now.window, text, len);
+	if (now.kinds != o->kinds && now.source)
+		(void)source_change(now.source, o->kinds);
+	now.kinds = o->kinds;
+}
+
+/*
+ * By somebody who only looks on, as `sonde top` does, and may be gone at any moment: what he starts
+ * ends unless he renews it. What others have ordered is left as it is, here where it is known; he
+ * knows only what was so a moment ago.
+ */
+static int leased(const struct monitor_order *o, const char *text, size_t len, char *why,
+		  size_t cap)
+{
+	bool own = now.running && now.lease == o->lease;
+
+	if (own && o->stop)
+		end();
+	else if (own)
+		now.until_ns = end_of(o->duration_ms);
+	else if (!now.running && o->start && !o->stop)
+		return trace_is_on() ? fail(why, cap, -EBUSY, "a trace is on", NULL, NULL)
+				     : start(o, text, len, why, cap);
+	return 0;
+}
+
+/* Somebody orders one for himself where one was only lent: all of his order counts. */
+static int take_over(const struct monitor_order *o, const char *text, size_t len, char *why,
+		     size_t cap)
+{
+	int r = o->log_file.len ? window_check_dir(&o->log_file, why, cap) : 0;
+
+	if (r < 0)
+		return r;
+	end();
+	return start(o, text, len, why, cap);
+}
+
+static int monitor(const char *text, size_t len, char *why, size_t cap)
+{
+	struct monitor_order o;
+	const char *wrong = monitor_order_read(text, len, &o);
+
+	if (wrong)
+		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
+	if (o.lease)
+		return leased(&o, text, len, why, cap);
+	if (o.stop && !trace_has_begun())
+		trace_end(WINDOW_WAIT_MS);
+	if (o.stop)
+		end();
+	else if (now.running && now.lease && o.start)
+		return take_over(&o, text, len, why, cap);
+	else if (now.running)
+		change(&o, text, len);
+	else if (o.start)
+		return start(&o, text, len, why, cap);
+	return 0;
+}
+
+static void resume(uint64_t now_ns)
+{
+	char why[1];
+
+	if (source_on(why, 0) == 0)
+		now.paused = false;
+	else
+		now.resume_ns = now_ns + RETRY_NS;
+}
+
+/*
+ * The daemon lets another profiler have the device, for so long or until it says otherwise: one
+ * that ends meanwhile does not leave us waiting.
+ */
+static void pause_order(const char *text, size_t len)
+{
+	struct order_text t;
+	bool on = order_find(text, len, "SONDE_PAUSE", &t) && order_is(&t, "true");
+	uint64_t now_ns = guest_now(), seconds = PAUSE_S;
+
+	if (!now.running || (!on && !now.paused))
+		return;
+	if (!on) {
+		resume(now_ns);
+		return;
+	}
+	if (order_find(text, len, "SONDE_PAUSE_S", &t))
+		(void)order_number(&t, MAX_PAUSE_S, &seconds);
+	source_off();
+	now.paused = true;
+	now.resume_ns = now_ns + seconds * 1000 * MS_NS;
+}
+
+int control_order(const char *text, size_t len, char *why, size_t cap)
+{
+	int r = 0;
+
+	switch (order_kind(text, len)) {
+	case ORDER_MONITOR:
+		r = monitor(text, len, why, cap);
+		break;
+	case ORDER_TRACE:
+		r = now.running ? fail(why, cap, -EBUSY, "npu-monitor is running", NULL, NULL)
+				: trace_order(text, len, why, cap);
+		break;
+	case ORDER_PAUSE:
+		pause_order(text, len);
+		break;
+	case ORDER_TRACE_STOP:
+		trace_stop(why, cap);
+		break;
+	default:
+		r = fail(why, cap, -EINVAL, "neither npu-monitor nor nputrace", NULL, NULL);
+	}
+	control_tell_status();
+	return r;
+}
+
+/* --- going on in another session --- */
+
+static void look_at_recorder(uint64_t now_ns)
+{
+	if (now_ns < now.looked_ns + RECORDER_NS)
+		return;
+	now.looked_ns = now_ns;
+	collect_release_formers(); /* of windows that have ended, too */
+	if (!now.running || !collect_recorder_is_gone())
+		return;
+	enum renewal when = renew_when(now_ns);
+	if (when == RENEW_NOW) {
+		bring_up_to_now();
+		if (reopen())
+			renew_tell_lost(now.window, true);
+	} else if (when == RENEW_NEVER) {
+		renew_give_up();
+		(void)control_stop(0);
+		control_tell_status();
+	}
+}
+
+static void before_move(void)
+{
+	control_take();
+	trace_cut("the program has begun to record memory (msmemscope): the trace ends here",
+		  WINDOW_WAIT_EXIT_MS);
+	if (!now.running)
+		return;
+	bring_up_to_now();
+	window_leave(now.window, now.lost);
+	now.lost = 0;
+}
+
+static void after_move(bool moved)
+{
+	if (moved && now.running && !reopen())
+		(void)control_stop(0);
+	control_tell_status();
+	control_give();
+}
+
+const struct guest_mover control_mover = {before_move, after_move};
+
+/* --- */
+
+uint64_t control_look(uint64_t now_ns)
+{
+	uint64_t next = trace_look(now_ns);
+
+	look_at_recorder(now_ns);
+	if (!now.running)
+		return next;
+	if (now_ns >= now.until_ns) {
+		end();
+		control_tell_status();
+		return next;
+	}
+	if (now.paused && now_ns >= now.resume_ns) {
+		resume(now_ns);
+		control_tell_status();
+	}
+	if (now.source && now_ns >= now.flush_ns) {
+		source_flush(now.source);
+		now.flush_ns = now_ns + FLUSH_NS;
+	}
+	uint64_t due = now.paused ? now.resume_ns : now.flush_ns;
+	if (now.until_ns < due)
+		due = now.until_ns;
+	return due < next ? due : next;
+}
+
+void control_exit(void)
+{
+	(void)control_stop(WINDOW_WAIT_EXIT_MS);
+	trace_end(WINDOW_WAIT_EXIT_MS);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Where activities come from in this process. */
+#include "guest/monitor/impl.h"
+
+#include <pthread.h>
+
+#define FORK_WAITS_MS 200
+
+/* Held while a thread of ours is in the vendor's library. */
+static struct turn inside;
+
+static const struct activity_source *const sources[] = {&mspti_source, &cupti_source};
+
+const struct activity_source *source_find(void)
+{
+	const struct activity_source *found = NULL;
+
+	turn_take(&inside);
+	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]) && !found; i++)
+		if (sources[i]->is_there())
+			found = sources[i];
+	turn_give(&inside);
+	return found;
+}
+
+int source_start(const struct activity_source *s, uint32_t kinds)
+{
+	turn_take(&inside);
+	int r = s->start(kinds);
+	turn_give(&inside);
+	return r;
+}
+
+int source_change(const struct activity_source *s, uint32_t kinds)
+{
+	turn_take(&inside);
+	int r = s->change(kinds);
+	turn_give(&inside);
+	return r;
+}
+
+void source_flush(const struct activity_source *s)
+{
+	turn_take(&inside);
+	s->flush();
+	turn_give(&inside);
+}
+
+void source_stop(const struct activity_source *s)
+{
+	turn_take(&inside);
+	s->stop();
+	turn_give(&inside);
+}
+
+/* --- fork: what we hold of the vendor's library at that moment nobody would give back --- */
+
+static void before_fork(void)
+{
+	if (!turn_is_mine(&inside))
+		(void)turn_try(&inside, FORK_WAITS_MS);
+}
+
+static void after_fork(void)
+{
+	if (turn_is_mine(&inside))
+		turn_give(&inside);
+}
+
+void source_mind_forks(void)
+{
+	static _Atomic bool done; /* children inherit it */
+
+	if (!atomic_exchange(&done, true))
+		(void)pthread_atfork(before_fork, after_fork, NULL);
+}
+
+const char *monitor_source(void)
+{
+	const struct activity_source *s = source_find();
+
+	return s ? s->name : "";
+}

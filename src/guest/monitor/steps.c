@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Steps of the job: by step() of our API (Python's optimizer hook calls it, too), or by ranges with
+ * the message "step start", of mstx or of NVTX. Whichever comes first counts.
+ */
+#include "guest/monitor/impl.h"
+
+#include "device/ascend/hooks/real.h"
+#include "guest/collect/collect.h"
+
+#include <string.h>
+
+static _Atomic uint64_t ranges; /* begun */
+static _Atomic bool by_range;
+
+static void begins(uint64_t step)
+{
+	monitor_wake();
+	trace_step(step);
+	control_step(step);
+}
+
+static void on_step(uint64_t ended)
+{
+	if (!atomic_load(&by_range))
+		begins(ended);
+}
+
+void monitor_range_begins(const char *message)
+{
+	if (!message || strcmp(message, ACTIVITY_STEP_MESSAGE) != 0)
+		return;
+	if (!atomic_load(&by_range)) {
+		if (collect_steps())
+			return;
+		atomic_store(&by_range, true);
+	}
+	begins(atomic_fetch_add(&ranges, 1));
+}
+
+__attribute__((constructor)) static void listen_to_steps(void)
+{
+	collect_on_step(on_step);
+	nvtx_on_range(monitor_range_begins);
+}
+
+int64_t steps_now(void)
+{
+	if (atomic_load(&by_range))
+		return (int64_t)atomic_load(&ranges) - 1;
+	uint64_t ended = collect_steps();
+	return ended ? (int64_t)ended : -1;
+}
+
+/* --- mstx --- */
+
+uint64_t mstxRangeStartA(const char *message, void *stream);
+
+__attribute__((visibility("default"))) uint64_t mstxRangeStartA(const char *message, void *stream)
+{
+	static const char *const libs[] = {"libms_tools_ext.so", NULL};
+	__typeof__(&mstxRangeStartA) real = REAL(mstxRangeStartA, NULL, libs);
+
+	monitor_range_begins(message);
+	return real ? real(message, stream) : 0;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The thread: asks the daemon, looks what is due, sleeps. One per process image; a forked child has
+ * none until it uses a device or tells a step itself. And the same for the Python modules, whose
+ * framework does the asking.
+ */
+#include "guest/monitor/impl.h"
+
+#include "guest/collect/collect.h"
+#include "guest/runtime/env.h"
+#include "wire/trace_capabilities.h"
+
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#define ASK_NS (2000 * MS_NS)
+#define TELL_EVERY 5 /* times that we ask: a daemon that was started anew knows nothing of us */
+#define STEP_TELL_NS (1000 * MS_NS)
+#define STACK_BYTES (512u << 10)
+#define EXIT_WAITS_MS 1000 /* for our thread to be through with what it does */
+
+static struct {
+	_Atomic uint32_t pid; /* of the process whose thread runs */
+	_Atomic bool asks; /* the thread asks; else a framework does */
+	_Atomic bool ended; /* exit() is under way: what is not done will not be */
+	bool found; /* the daemon has answered */
+	bool exit_asked;
+	char order[ORDER_MAX_BYTES];
+} self;
+
+/* The config keys that we honour; the others are named in the answer to who asks. */
+static const char honoured[] =
+	"NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
+	"NPU_MONITOR_LOG_FILE NPU_MONITOR_EXPORT_TYPE JSONL_ROTATE_LOG_LINES "
+	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_HONOURS TRACE_HONOURS_PYTHON;
+
+/* False: the job ends, and the vendor's library with it. */
+static bool take_control(void)
+{
+	control_take();
+	if (!atomic_load(&self.ended))
+		return true;
+	control_give();
+	return false;
+}
+
+static void tell_all(void)
+{
+	size_t python = collect_has_python() ? 0 : sizeof(TRACE_HONOURS_PYTHON) - 1;
+
+	link_send(FABRIC_CAN, honoured, sizeof(honoured) - 1 - python);
+	control_tell_status();
+}
+
+void answer(const char *order, size_t len, bool done, const char *words)
+{
+	char line[320];
+	struct text t = {line, line + sizeof(line)};
+	struct order_text id;
+
+	if (!order_find(order, len, "REQUEST_TRACE_ID", &id))
+		return;
+	text_add(&t, id.at, id.len);
+	text_str(&t, done && words[0] ? " +" : " ");
+	text_str(&t, words);
+	if (t.at)
+		link_send(FABRIC_SAID, line, (size_t)(t.at - line));
+}
+
+static void carry_out(size_t len)
+{
+	char why[256] = "";
+
+	if (!take_control())
+		return;
+	int r = control_order(self.order, len, why, sizeof(why));
+	control_give();
+	if (r < 0)
+		say("the daemon's order was not carried out: ", why, NULL, NULL);
+	answer(self.order, len, r >= 0, why);
+}
+
+static void ask(void)
+{
+	static unsigned asked;
+	int n = link_ask(control_can_take(), self.order, sizeof(self.order));
+
+	if (n < 0) {
+		self.found = self.found && n == -ETIMEDOUT;
+		return;
+	}
+	if (!self.found || ++asked % TELL_EVERY == 0) {
+		if (!take_control())
+			return;
+		tell_all();
+		control_give();
+	}
+	self.found = true;
+	if (n > 0)
+		carry_out((size_t)n);
+}
+
+/* The step that the job is in, for who asks for the status. */
+static void tell_steps(uint64_t now_ns)
+{
+	static uint64_t due_ns;
+	static int64_t told = -1;
+	int64_t step = steps_now();
+
+	if (step == told || now_ns < due_ns)
+		return;
+	told = step;
+	due_ns = now_ns + STEP_TELL_NS;
+	struct fabric_status s = trace_status();
+	link_tell("npuTraceStatus", &s);
+}
+
+/*
+ * A process ends with its last thread, which we must not be: main() may have left by pthread_exit()
+ * and the others have returned. The list of robust futexes of a thread is gone when it is, and to
+ * ask for that takes no descriptor.
+ */
+static bool is_last_thread(void)
+{
+	const char *p, *word = "\nThreads:\t";
+	char status[4096];
+	void *head = &head;
+	size_t len;
+
+	if (syscall(SYS_get_robust_list, getpid(), &head, &len) < 0 || head)
+		return false;
+	size_t n = guest_read_file("/proc/self/status", status, sizeof(status) - 1);
+	status[n] = '\0';
+	p = strstr(status, word);
+	/* Its first thread, which is kept until the end, and us. */
+	return p && strstr(status, "\nState:\tZ") && !strncmp(p + strlen(word), "2\n", 2);
+}
+
+static void *run(void *arg)
+{
+	uint64_t ask_ns = 0;
+
+	(void)arg;
+	prctl(PR_SET_NAME, "sonde-monitor");
+	while (!atomic_load(&self.ended) && !is_last_thread()) {
+		uint64_t now = guest_now();
+
+		if (atomic_load(&self.asks)) {
+			if (now >= ask_ns) {
+				(void)source_find(); /* it looks who else uses its library */
+				ask();
+				ask_ns = guest_now() + ASK_NS;
+			}
+			tell_steps(now);
+		}
+		if (!take_control())
+			break;
+		uint64_t next = control_look(guest_now());
+		control_give();
+		if (next > ask_ns || !atomic_load(&self.asks))
+			next = atomic_load(&self.asks) ? ask_ns : next;
+		now = guest_now();
+		uint64_t wait = next <= now ? 0 : (next - now) / MS_NS + 1;
+		if (link_wait(wait > 1000 ? 1000 : (uint32_t)wait))
+			ask_ns = 0;
+	}
+	return NULL;
+}
+
+static void at_exit(void)
+{
+	if (atomic_load(&self.pid) != (uint32_t)getpid())
+		return;
+	cupti_hurry();
+	bool ours = control_try(EXIT_WAITS_MS);
+	atomic_store(&self.ended, true);
+	if (ours) {
+		control_exit();
+		control_give();
+	}
+	link_close(EXIT_WAITS_MS);
+}
+
+/* No handler of the job runs in our thread. */
+static void start_thread(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all, before;
+
+	if (pthread_attr_init(&attr) != 0)
+		return;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int r = pthread_create(&thread, &attr, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	if (r != 0)
+		say("no thread can be made: this process cannot be monitored", NULL, NULL, NULL);
+	if (r == 0 && !self.exit_asked)
+		self.exit_asked = atexit(at_exit) == 0;
+}
+
+/* Once per process; cheap afterwards. */
+static void have_thread(void)
+{
+	uint32_t pid = (uint32_t)getpid(), who = atomic_load(&self.pid);
+
+	if (who == pid || !atomic_compare_exchange_strong(&self.pid, &who, pid))
+		return;
+	/* What a forked child finds here is its parent's. */
+	self.found = false;
+	atomic_store(&self.ended, false);
+	source_mind_forks();
+	start_thread();
+}
+
+/* --- who else asks --- */
+
+static int is_framework(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	const char *name = info->dlpi_name ? info->dlpi_name : "";
+
+	(void)size;
+	(void)arg;
+	return strstr(name, "libtorch_npu.so") || strstr(name, "libmindspore") ? 1 : 0;
+}
+
+/* The process that is awake, in a page that the kernel empties in a forked child. */
+static _Atomic uint32_t *_Atomic awake;
+
+static void make_page(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	_Atomic uint32_t *none = NULL;
+
+	if (p == MAP_FAILED)
+		return;
+	/* Another thread may be as far. */
+	if (madvise(p, 4096, MADV_WIPEONFORK) < 0 ||
+	    !atomic_compare_exchange_strong(&awake, &none, p))
+		munmap(p, 4096);
+}
+
+/* Every step asks, so it is not a system call. True: it is awake already. */
+static bool note_awake(void)
+{
+	static _Atomic uint32_t known; /* where there is no such page */
+
+	if (!atomic_load_explicit(&awake, memory_order_relaxed))
+		make_page();
+	_Atomic uint32_t *who = atomic_load_explicit(&awake, memory_order_relaxed);
+	if (who)
+		return atomic_load_explicit(who, memory_order_relaxed) || atomic_exchange(who, 1);
+	uint32_t pid = (uint32_t)getpid();
+	return atomic_exchange(&known, pid) == pid;
+}
+
+void monitor_wake(void)
+{
+	if (!surroundings.wanted || note_awake())
+		return;
+	/* torch_npu and MindSpore ask by themselves, through our Python module. */
+	if (dl_iterate_phdr(is_framework, NULL))
+		return;
+	surroundings_look_again();
+	atomic_store(&self.asks, true);
+	have_thread();
+	collect_bring_steps();
+}
+
+int monitor_register(int32_t device)
+{
+	atomic_store(&self.asks, false);
+	link_be_framework();
+	int r = link_register(device);
+	if (r == 0) {
+		control_take();
+		control_tell_status();
+		control_give();
+	}
+	return r;
+}
+
+int monitor_poll(char *out, size_t cap)
+{
+	return link_ask(true, out, cap);
+}
+
+void monitor_tell_trace(int32_t state, int32_t current, int32_t start, int32_t stop)
+{
+	struct fabric_status s = {state, current, start, stop, 0, 0, 0};
+
+	if (!atomic_load(&self.asks))
+		link_be_framework(); /* the rank; a child of it has registered, and asks */
+	link_tell("npuTraceStatus", &s);
+	if (state == FABRIC_UNINITIALIZED)
+		link_tell("npuMonitorStatus", &s);
+}
+
+void monitor_end(void)
+{
+	struct fabric_status s = {FABRIC_UNINITIALIZED, -1, -1, -1, 0, 0, 0};
+
+	control_take();
+	control_exit();
+	control_give();
+	link_tell("npuTraceStatus", &s);
+	link_tell("npuMonitorStatus", &s);
+	link_close(UINT32_MAX);
+}
+
+int monitor_order(const char *text, size_t len, char *why, size_t cap)
+{
+	if (cap)
+		why[0] = '\0';
+	control_take();
+	if (!link_data_address()[0])
+		control_tell_status(); /* finds the daemon, which metrics go to */
+	int r = control_order(text, len, why, cap);
+	control_give();
+	if (control_is_running() || trace_is_on())
+		have_thread(); /* flushes, and the end of a duration */
+	return r;
+}
+
+bool monitor_is_running(void)
+{
+	return control_is_running();
+}
+
+void monitor_set_groups(const char *json, size_t len)
+{
+	control_take();
+	control_set_groups(json, len);
+	control_give();
+}
+
+void monitor_set_rank(int32_t rank)
+{
+	surroundings.rank = rank;
+	surroundings.rank_given = true;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What the recorder is told: windows, and where their files belong. */
+#include "guest/monitor/impl.h"
+
+#include "guest/collect/collect.h"
+#include "guest/runtime/env.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define WINDOW_MUST_WAIT                                                                           \
+	"nothing can be recorded now: something has killed the recorders of this process, again "  \
+	"and again; order it again in half a minute"
+
+static uint64_t windows;
+static struct {
+	char json[ORDER_MAX_BYTES];
+	size_t len;
+} groups;
+
+/* A directory that somebody else could have prepared for us is not used. */
+static bool is_private(const char *dir)
+{
+	struct stat st;
+
+	return guest_mkdirs(dir) == 0 && lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) &&
+	       st.st_uid == geteuid() && !(st.st_mode & 022);
+}
+
+static bool begin(void)
+{
+	const char *dir = surroundings_work_dir();
+	bool usable = dir[0] && is_private(dir);
+
+	collect_on_move(&control_mover);
+	return (collect_has_joined() || usable) && collect_begin_monitor(usable ? dir : NULL);
+}
+
+static int absolute(const struct order_text *dir, char *out, size_t cap);
+
+/* A path that the recorder would look for elsewhere. The last line with a key counts. */
+static void add_absolute(struct text *t, const char *text, size_t len, const char *key)
+{
+	char path[1024];
+	struct order_text dir;
+
+	if (!order_find(text, len, key, &dir) || !dir.len || dir.at[0] == '/' ||
+	    absolute(&dir, path, sizeof(path)) < 0)
+		return;
+	text_str(t, "\n");
+	text_str(t, key);
+	text_str(t, "=");
+	text_str(t, path);
+}
+
+/* The order as it came, and what the recorder cannot know: our directory, our daemon. */
+static size_t with_places(char *out, size_t cap, const char *text, size_t len)
+{
+	struct text t = {out, out + cap};
+
+	text_add(&t, text, len);
+	add_absolute(&t, text, len, "NPU_MONITOR_LOG_FILE");
+	add_absolute(&t, text, len, "ACTIVITIES_LOG_FILE");
+	text_str(&t, "\nSONDE_DAEMON=");
+	text_str(&t, link_data_address());
+	return t.at ? (size_t)(t.at - out) : 0;
+}
+
+static void tell(uint8_t kind, uint64_t window, uint64_t since_ns, const char *text, size_t len)
+{
+	char all[ORDER_MAX_BYTES + 2048];
+	size_t n = with_places(all, sizeof(all), text, len);
+
+	collect_monitor(kind, window, since_ns, surroundings.rank, n ? all : text, n ? n : len);
+}
+
+const char *window_why_not(void)
+{
+	return collect_must_wait() ? WINDOW_MUST_WAIT : "nothing can be recorded";
+}
+
+uint64_t window_open(const char *text, size_t len, uint64_t since_ns)
+{
+	if (!begin()) {
+		if (collect_must_wait())
+			say(WINDOW_MUST_WAIT, NULL, NULL, NULL);
+		else
+			say("nothing can be recorded: no place for it below '",
+			    surroundings_work_dir(),
+			    "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
+		return 0;
+	}
+	windows++;
+	if (groups.len)
+		collect_monitor(MONITOR_GROUPS, windows, 0, surroundings.rank, groups.json,
+				groups.len);
+	tell(MONITOR_START, windows, since_ns, text, len);
+	return windows;
+}
+
+void window_change(uint64_t window, const char *text, size_t len)
+{
+	tell(MONITOR_CHANGE, window, 0, text, len);
+}
+
+void window_step(uint64_t window, uint64_t step)
+{
+	collect_monitor(MONITOR_STEP, window, step, surroundings.rank, NULL, 0);
+}
+
+void window_end(uint64_t window)
+{
+	collect_monitor(MONITOR_END, window, 0, surroundings.rank, NULL, 0);
+}
+
+void window_note(uint64_t window, const char *key, const char *words)
+{
+	char line[512];
+	struct text t = {line, line + sizeof(line)};
+
+	text_str(&t, key);
+	text_str(&t, " ");
+	text_str(&t, words);
+	if (t.at)
+		collect_monitor(MONITOR_NOTE, window, 0, surroundings.rank, line,
+				(size_t)(t.at - line));
+}
+
+void window_leave(uint64_t window, uint64_t lost)
+{
+	if (groups.len)
+		collect_monitor(MONITOR_GROUPS, window, 0, surroundings.rank, groups.json,
+				groups.len);
+	if (lost)
+		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
+}
+
+bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
+{
+	window_leave(window, lost);
+	collect_monitor(MONITOR_STOP, window, 0, surroundings.rank, NULL, 0);
+	return collect_flush(wait_ms);
+}
+
+static const char *words_of(int code)
+{
+	switch (-code) {
+	case EACCES:
+	case EPERM:
+		return "permission denied";
+	case ENOTDIR:
+	case EEXIST:
+		return "a part of it is no directory";
+	case ENOENT:
+		return "a part of it is not there";
+	case EROFS:
+		return "the file system is read-only";
+	case ENOSPC:
+		return "no space left";
+	case ENAMETOOLONG:
+		return "it is too long";
+	default:
+		return "it cannot be used";
+	}
+}
+
+/* As the job sees it. */
+static int absolute(const struct order_text *dir, char *out, size_t cap)
+{
+	struct text t = {out, out + cap};
+
+	if (memchr(dir->at, '\0', dir->len))
+		return -EINVAL;
+	if (dir->at[0] != '/') {
+		ssize_t n = readlink("/proc/self/cwd", out, cap - 1);
+		if (n <= 0)
+			return -ENOENT;
+		t.at += n;
+		text_str(&t, "/");
+	}
+	text_add(&t, dir->at, dir->len);
+	return t.at ? 0 : -ENAMETOOLONG;
+}
+
+static int make_dir(const char *path)
+{
+	if (guest_mkdirs(path) < 0)
+		return -errno;
+	return access(path, W_OK | X_OK) < 0 ? -errno : 0;
+}
+
+int window_check_dir(const struct order_text *dir, char *why, size_t cap)
+{
+	char path[1024] = "";
+	struct text t = {why, why + cap};
+	int r = absolute(dir, path, sizeof(path));
+
+	if (r == 0)
+		r = make_dir(path);
+	if (r == 0)
+		return 0;
+	text_str(&t, "no files can be written below '");
+	text_str(&t, path);
+	text_str(&t, "': ");
+	text_str(&t, words_of(r));
+	return r;
+}
+
+void control_set_groups(const char *json, size_t len)
+{
+	groups.len = len < sizeof(groups.json) ? len : 0;
+	memcpy(groups.json, json, groups.len);
+}

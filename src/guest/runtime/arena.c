@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Making arenas (wire/ring.h), and making their space real. */
+#include "guest/runtime/guest.h"
+
+#include "guest/runtime/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define AS_SHARE 16
+#define FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
+
+struct owner {
+	uint32_t pid;
+	uint64_t ticks; /* when it started */
+};
+
+/* The one in use, and that which comes or was before. */
+static struct file {
+	struct arena_head *arena;
+	char path[1200];
+} files[2];
+
+int guest_commit(struct arena_head *a, uint64_t off, uint64_t len)
+{
+	uint64_t from = off & ~4095ull, to = (off + len + 4095) & ~4095ull;
+	int r = -ESTALE;
+
+#ifdef MADV_POPULATE_WRITE
+	if (madvise((char *)a + from, to - from, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	if (errno != EINVAL)
+		return -errno;
+#endif
+	/* An older kernel: by the file, if it still is where it was made. */
+	for (int i = 0; i < 2; i++) {
+		if (files[i].arena != a)
+			continue;
+		int fd = open(files[i].path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		if (fd < 0)
+			return -errno;
+		r = fallocate(fd, 0, (off_t)from, (off_t)(to - from)) < 0 ? -errno : 0;
+		close(fd);
+	}
+	return r;
+}
+
+static void fill_head(struct arena_head *a, const struct owner *o, uint64_t image_ns,
+		      uint32_t max_segs)
+{
+	a->version = ARENA_VERSION;
+	a->pid = o->pid;
+	a->ppid = o->pid == (uint32_t)getpid() ? (uint32_t)getppid() : 0;
+	a->image_ns = image_ns;
+	a->start_ticks = o->ticks;
+	struct stat ns;
+	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
+	a->file_bytes = arena_bytes(max_segs);
+	a->max_rings = ARENA_MAX_RINGS;
+	a->max_segs = max_segs;
+	a->nsegs = FIRST_SEGS;
+	a->stack_used = sizeof(uint64_t);
+	guest_read_file("/proc/self/cmdline", a->cmdline, sizeof(a->cmdline));
+	ssize_t n = readlink("/proc/self/exe", a->exe, sizeof(a->exe) - 1);
+	a->exe[n > 0 ? n : 0] = '\0';
+	guest_env_copy("ASCEND_RT_VISIBLE_DEVICES", a->visible_devices, sizeof(a->visible_devices));
+	atomic_thread_fence(memory_order_release);
+	*(volatile uint64_t *)&a->magic = ARENA_MAGIC; /* last: now the recorder may look */
+}
+
+/* Sparse beyond the first segments; guest_commit() makes the rest real as it is needed. */
+static int arena_create(const char *dir, const struct owner *o, char *path, uint64_t *out_image_ns)
+{
+	/*
+	 * The name is never used twice: after exec() the recorder may be done with the file of the
+	 * former image or not, and must take this one for a new process either way.
+	 */
+	*out_image_ns = guest_now();
+	if (!guest_arena_name(path, sizeof(files[0].path), dir, o->pid, o->ticks, *out_image_ns))
+		return -ENAMETOOLONG;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	(void)!fchmod(fd, 0600); /* whatever the job's umask: the recorder must read it */
+	return fd;
+}
+
+/*
+ * Segments of a new arena. A file larger than the job's limit would earn it a SIGXFSZ: then fewer,
+ * or, where not even the smallest arena fits, none.
+ */
+static uint32_t allowed_segs(uint32_t wanted)
+{
+	struct rlimit limit;
+
+	if (wanted < FIRST_SEGS)
+		wanted = FIRST_SEGS;
+	if (wanted > ARENA_MAX_SEGS)
+		wanted = ARENA_MAX_SEGS;
+	uint64_t most = UINT64_MAX;
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0)
+		most = limit.rlim_cur;
+	/* Address space that is limited belongs to the job: a small share of it will do. */
+	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	    limit.rlim_cur / AS_SHARE < most)
+		most = limit.rlim_cur / AS_SHARE;
+	if (arena_bytes(wanted) <= most)
+		return wanted;
+	if (arena_bytes(FIRST_SEGS) > most)
+		return 0;
+	return (uint32_t)((most - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
+}
+
+struct arena_head *guest_make_arena(const struct session_page *page, const char *dir)
+{
+	uint32_t max_segs = allowed_segs(page->max_segs);
+	uint64_t image_ns = 0;
+	struct owner o = {.pid = guest_owner_pid()};
+	struct file *file = files[0].arena && files[0].arena == guest.arena ? &files[1] : &files[0];
+
+	file->arena = NULL; /* the path is not its own any more, whatever becomes of this */
+	o.ticks = guest_start_ticks(o.pid);
+	if (!max_segs)
+		return NULL;
+	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, file->path, &image_ns);
+	if (fd < 0)
+		return NULL;
+	void *p = MAP_FAILED;
+	/* Space for everything but stack data now; a full disk says so here and not by SIGBUS. */
+	if (ftruncate(fd, (off_t)arena_bytes(max_segs)) == 0 &&
+	    fallocate(fd, 0, 0, ARENA_OFF_STACK_DATA) == 0 &&
+	    fallocate(fd, 0, ARENA_OFF_SEGS, FIRST_SEGS * ARENA_SEG_SIZE) == 0)
+		p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED) {
+		unlink(file->path);
+		return NULL;
+	}
+	/* Read-ahead would fill megabytes of a file that is nothing but holes yet. */
+	madvise(p, arena_bytes(max_segs), MADV_RANDOM);
+	fill_head(p, &o, image_ns, max_segs);
+	file->arena = p;
+	return p;
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "guest/runtime/env.h"
+
+#include "guest/runtime/guest.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define DEFAULT_OUTPUT "memscopeDumpResults"
+#define CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
+#define MAX_SAME_SECOND 60
+
+#define NAME_BYTES 1024
+
+/* Two, so that whoever reads one is not disturbed while the next is put together. */
+static char names[2][NAME_BYTES];
+static char *_Atomic session_dir = names[0];
+static char program[1024];
+static uint32_t root_pid;
+static bool launched;
+static bool given; /* the environment names the session */
+static bool expected;
+static _Atomic int begun;
+static _Atomic uint32_t monitor_of;
+static _Atomic int captured;
+enum { CAPTURE_NOT, CAPTURE_NOW, CAPTURE_DONE };
+
+/* A text being put together in a fixed buffer; once it overflows it stays empty. */
+struct text {
+	char *at;
+	char *end;
+};
+
+static void add(struct text *t, const char *s, size_t n)
+{
+	if (!t->at || n >= (size_t)(t->end - t->at)) {
+		t->at = NULL;
+		return;
+	}
+	memcpy(t->at, s, n);
+	t->at += n;
+	*t->at = '\0';
+}
+
+static void add_str(struct text *t, const char *s)
+{
+	add(t, s, strlen(s));
+}
+
+static void add_number(struct text *t, uint64_t v)
+{
+	char tmp[20];
+	size_t i = sizeof(tmp);
+
+	do {
+		tmp[--i] = (char)('0' + v % 10);
+		v /= 10;
+	} while (v);
+	add(t, tmp + i, sizeof(tmp) - i);
+}
+
+static const char *env_find(const char *name)
+{
+	size_t n = strlen(name);
+
+	for (char **e = environ; e && *e; e++)
+		if (!strncmp(*e, name, n) && (*e)[n] == '=')
+			return *e + n + 1;
+	return "";
+}
+
+void guest_env_copy(const char *name, char *out, size_t size)
+{
+	size_t n = strnlen(env_find(name), size - 1);
+
+	memcpy(out, env_find(name), n);
+	out[n] = '\0';
+}
+
+size_t guest_read_file(const char *path, char *out, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, size);
+
+	if (fd >= 0)
+		close(fd);
+	if (n < 0)
+		n = 0;
+	memset(out + n, 0, size - (size_t)n);
+	return (size_t)n;
+}
+
+/*
+ * /proc/PID/stat from the end of the second field on, which is the name in parentheses and may
+ * contain anything, spaces too. NULL: it cannot be read.
+ */
+static const char *stat_behind_name(uint32_t pid, char *text, size_t size)
+{
+	char path[64];
+	struct text t = {path, path + sizeof(path)};
+
+	add_str(&t, "/proc/");
+	add_number(&t, pid);
+	add_str(&t, "/stat");
+	guest_read_file(path, text, size - 1);
+	text[size - 1] = '\0';
+	return strrchr(text, ')');
+}
+
+/* A numeric field behind the name; 0 where it cannot be read. */
+static uint64_t stat_field(uint32_t pid, int wanted)
+{
+	char text[1024];
+	uint64_t v = 0;
+	const char *p = stat_behind_name(pid, text, sizeof(text));
+
+	for (int field = 2; p && field < wanted; field++)
+		p = strchr(p + 1, ' ');
+	for (p = p ? p + 1 : ""; *p >= '0' && *p <= '9'; p++)
+		v = v * 10 + (uint64_t)(*p - '0');
+	return v;
+}
+
+uint64_t guest_start_ticks(uint32_t pid)
+{
+	return stat_field(pid, 22);
+}
+
+uint32_t guest_parent(uint32_t pid)
+{
+	return (uint32_t)stat_field(pid, 4);
+}
+
+static bool is_zombie(uint32_t pid)
+{
+	char text[1024];
+	const char *p = stat_behind_name(pid, text, sizeof(text));
+
+	return p && p[1] && (p[2] == 'Z' || p[2] == 'X');
+}
+
+#define TICKS 100 /* a second has, in what the kernel shows */
+
+bool guest_is_another(uint32_t pid, uint64_t seen_ns)
+{
+	const uint64_t tick_ns = 1000000000u / TICKS;
+	uint64_t ago = (guest_now() - seen_ns) / tick_ns;
+	struct timespec boot;
+
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	uint64_t now = (uint64_t)boot.tv_sec * TICKS + (uint64_t)boot.tv_nsec / tick_ns;
+	return is_zombie(pid) || guest_start_ticks(pid) + ago > now + TICKS;
+}
+
+bool guest_is_gone(uint32_t pid)
+{
+	struct timespec now = {0};
+	struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+
+	if (p.fd < 0)
+		return syscall(SYS_kill, pid, 0) < 0 && errno == ESRCH;
+	bool gone = syscall(SYS_ppoll, &p, 1, &now, NULL, 0) > 0;
+	close(p.fd);
+	return gone;
+}
+
+int guest_join_path(char *out, size_t size, const char *dir, const char *name)
+{
+	struct text t = {out, out + size};
+
+	add_str(&t, dir);
+	add_str(&t, "/");
+	add_str(&t, name);
+	return t.at ? 0 : -1;
+}
+
+char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
+		       uint64_t image_ns)
+{
+	struct text t = {out, out + size};
+
+	add_str(&t, dir);
+	add_str(&t, "/");
+	add_number(&t, pid);
+	add_str(&t, "-");
+	add_number(&t, ticks);
+	add_str(&t, "-");
+	add_number(&t, image_ns);
+	add_str(&t, SESSION_RING_SUFFIX);
+	return t.at;
+}
+
+int guest_mkdirs(const char *path)
+{
+	char part[1024];
+	size_t n = strlen(path);
+
+	if (n >= sizeof(part))
+		return -1;
+	for (size_t i = 1; i <= n; i++) {
+		if (path[i] != '/' && path[i] != '\0')
+			continue;
+		memcpy(part, path, i);
+		part[i] = '\0';
+		if (mkdir(part, 0750) < 0 && errno != EEXIST)
+			return -1;
+	}
+	return 0;
+}
+
+/* <libdir>/../bin/sonde */
+static void find_program(void)
+{
+	Dl_info info;
+	struct text t = {program, program + sizeof(program)};
+
+	if (!dladdr((void *)find_program, &info) || !info.dli_fname || info.dli_fname[0] != '/')
+		return;
+	const char *slash = strrchr(info.dli_fname, '/');
+	add(&t, info.dli_fname, (size_t)(slash - info.dli_fname));
+	add_str(&t, "/../bin/sonde");
+	if (!t.at)
+		program[0] = '\0';
+}
+
+static void name_in(char *out, const char *output, const char *prefix, uint64_t seconds)
+{
+	struct text t = {out, out + NAME_BYTES};
+
+	add_str(&t, output);
+	add_str(&t, "/");
+	add_str(&t, prefix);
+	add_number(&t, (uint64_t)getpid());
+	add_str(&t, "_");
+	add_number(&t, seconds);
+	if (!t.at)
+		out[0] = '\0';
+}
+
+static uint64_t seconds_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec;
+}
+
+static void name_session_in(const char *output, const char *prefix)
+{
+	name_in(session_dir, output, prefix, seconds_now());
+}
+
+static bool default_output(char *out, size_t size)
+{
+	char cwd[768];
+
+	return getcwd(cwd, sizeof(cwd)) && guest_join_path(out, size, cwd, DEFAULT_OUTPUT) == 0;
+}
+
+/* Without a launcher the first process of the tree names the recording; children inherit it. */
+static void name_session(void)
+{
+	char output[800];
+
+	if (default_output(output, sizeof(output)))
+		name_session_in(output, SESSION_PREFIX);
+}
+
+static uint32_t pid_in_name(const char *dir)
+{
+	const char *slash = strrchr(dir, '/');
+	uint32_t pid = 0;
+
+	if (!slash || strncmp(slash + 1, SESSION_PREFIX, strlen(SESSION_PREFIX)) != 0)
+		return 0;
+	for (const char *p = slash + 1 + strlen(SESSION_PREFIX); *p >= '0' && *p <= '9'; p++)
+		pid = pid * 10 + (uint32_t)(*p - '0');
+	return pid;
+}
+
+/*
+ * Once. Threads that come meanwhile wait for it; not forever, since it may be this thread's own
+ * work that a signal handler has interrupted.
+ */
+static void capture(void)
+{
+	const struct timespec moment = {0, 20000};
+	int state = CAPTURE_NOT;
+
+	if (atomic_load_explicit(&captured, memory_order_acquire) == CAPTURE_DONE)
+		return;
+	if (!atomic_compare_exchange_strong(&captured, &state, CAPTURE_NOW)) {
+		for (int i = 0; i < 500 && atomic_load(&captured) != CAPTURE_DONE; i++)
+			syscall(SYS_nanosleep, &moment, NULL);
+		return;
+	}
+	guest_env_copy(SESSION_ENV, session_dir, NAME_BYTES);
+	given = session_dir[0] == '/';
+	/* One that was cut is not the one that was meant. */
+	if (!given || strlen(env_find(SESSION_ENV)) >= NAME_BYTES)
+		session_dir[0] = '\0';
+	expected = given || strstr(env_find("LD_PRELOAD"), "_hook.so") ||
+		   strstr(env_find("LD_PRELOAD"), "libsonde_guest");
+	find_program();
+	if (!given)
+		name_session();
+	root_pid = pid_in_name(session_dir);
+	/* Only a launcher leaves the configuration in the session's own directory. */
+	size_t n = strlen(session_dir);
+	launched = n && !strncmp(env_find(CONFIG_ENV), session_dir, n) &&
+		   env_find(CONFIG_ENV)[n] == '/';
+	atomic_store_explicit(&captured, CAPTURE_DONE, memory_order_release);
+}
+
+const char *guest_session_dir(void)
+{
+	capture();
+	return session_dir;
+}
+
+bool guest_move_session(const char *output)
+{
+	capture();
+	if (given)
+		return false;
+	if (output)
+		name_session_in(output, SESSION_PREFIX);
+	else
+		name_session();
+	root_pid = pid_in_name(session_dir);
+	return session_dir[0] != '\0';
+}
+
+void guest_name_monitor_session(const char *dir)
+{
+	capture();
+	if (given)
+		return;
+	name_session_in(dir, SESSION_MONITOR_PREFIX);
+	root_pid = (uint32_t)getpid();
+	atomic_store(&monitor_of, root_pid);
+}
+
+uint32_t guest_monitor_pid(void)
+{
+	return atomic_load_explicit(&monitor_of, memory_order_relaxed);
+}
+
+bool guest_unname_monitor_session(uint32_t of)
+{
+	if (!of || !atomic_compare_exchange_strong(&monitor_of, &of, 0))
+		return false;
+	atomic_store(&begun, 0);
+	return true;
+}
+
+static char *next_name(void)
+{
+	return session_dir == names[0] ? names[1] : names[0];
+}
+
+const char *guest_name_next_session(const char *output, bool monitor)
+{
+	const char *prefix = monitor ? SESSION_MONITOR_PREFIX : SESSION_PREFIX;
+	char usual[800] = "", *name = next_name();
+	uint64_t seconds = seconds_now();
+
+	if (!output && !default_output(usual, sizeof(usual))) {
+		name[0] = '\0';
+		return name;
+	}
+	/* That of this second may be there already. */
+	for (int i = 0; i < MAX_SAME_SECOND; i++) {
+		name_in(name, output ? output : usual, prefix, seconds + (uint64_t)i);
+		if (access(name, F_OK) < 0)
+			break;
+	}
+	return name;
+}
+
+const char *guest_next_session(void)
+{
+	return next_name();
+}
+
+void guest_take_next_session(bool monitor)
+{
+	session_dir = next_name();
+	root_pid = (uint32_t)getpid();
+	atomic_store(&monitor_of, monitor ? root_pid : 0);
+}
+
+bool guest_is_expected(void)
+{
+	capture();
+	return expected;
+}
+
+bool guest_has_begun(void)
+{
+	/* Events may come before our constructor. */
+	return atomic_load_explicit(&begun, memory_order_relaxed) || guest_is_expected();
+}
+
+bool guest_note_begun(void)
+{
+	return atomic_exchange(&begun, 1);
+}
+
+uint32_t guest_root_pid(void)
+{
+	capture();
+	return root_pid;
+}
+
+bool guest_is_launched(void)
+{
+	capture();
+	return launched;
+}
+
+const char *guest_program(void)
+{
+	capture();
+	return program;
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Loading and the orderly end. Loading only looks at the environment. At the end of the launched
+ * process (and only there) the recorder is asked to bring everything to disk and waited for, so
+ * that whoever waits for the job finds complete files. A job that is killed or calls _exit() skips
+ * this, and the recorder finishes a moment later by itself. Where stderr is no terminal, the
+ * launched process also passes on what the recorder found.
+ *
+ * The asking is not done by a destructor: those of the driver and of frameworks may run later and
+ * give memory back. on_exit() before main() comes before the loader's own registration, and so runs
+ * after every destructor.
+ *
+ * Nothing in the other files of this folder needs this one: the unit tests take them without it,
+ * and so without its constructor, which would look at the environment before they have made theirs.
+ */
+#include "guest/runtime/guest.h"
+
+#include "guest/runtime/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STALLED_NS 3000000000ull
+#define WAIT_AT_MOST_NS 60000000000ull
+#define TELL_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
+#define TELL_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
+
+static struct session_page *page_of_session(void)
+{
+	char path[1200];
+
+	if (guest.page)
+		return guest.page;
+	if (guest_join_path(path, sizeof(path), guest_session_dir(), SESSION_FILE) < 0)
+		return NULL;
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return NULL;
+	void *p = MAP_FAILED;
+	if (lseek(fd, 0, SEEK_END) >= SESSION_BYTES)
+		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p != MAP_FAILED && ((struct session_page *)p)->magic != SESSION_MAGIC) {
+		munmap(p, SESSION_BYTES);
+		p = MAP_FAILED;
+	}
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Is the descriptor still the file that the launcher had there? Programs reuse numbers. */
+static bool is_still(int fd, uint64_t dev, uint64_t ino)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+}
+
+/* Is there room? A file always has some; a pipe that nobody reads never gets any. */
+static bool has_room(int fd, uint64_t until_ns)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	for (uint64_t now = guest_now(); now < until_ns; now = guest_now()) {
+		struct timespec left = {0, (long)(until_ns - now)};
+		long r = syscall(SYS_ppoll, &p, 1, &left, NULL, 0);
+		if (r > 0)
+			return true;
+		if (r < 0 && errno != EINTR)
+			return false;
+	}
+	return false;
+}
+
+/* In pieces that go at once where poll() finds room. */
+static bool pass_on(int fd, const char *text, size_t n, uint64_t until_ns)
+{
+	while (n && has_room(fd, until_ns)) {
+		ssize_t r = write(fd, text, n < TELL_BYTES ? n : TELL_BYTES);
+		if (r < 0 && errno != EINTR && errno != EAGAIN)
+			return false;
+		text += r > 0 ? r : 0;
+		n -= r > 0 ? (size_t)r : 0;
+	}
+	return n == 0;
+}
+
+/*
+ * Copies the report that the recorder has left. Nothing that can be wrong with the place where it
+ * goes is a reason to die: not a reader that is gone, not a limit of file sizes. Nor to wait: a
+ * reader that sleeps gets what fits.
+ */
+static void tell_report(const struct session_page *p)
+{
+	const struct timespec none = {0};
+	uint64_t until_ns = guest_now() + TELL_AT_MOST_NS;
+	char path[1200], text[TELL_BYTES];
+	sigset_t ours, before, pending;
+	ssize_t n;
+
+	if (!is_still((int)p->report_fd, p->report_dev, p->report_ino) ||
+	    guest_join_path(path, sizeof(path), guest_session_dir(), SESSION_REPORT) < 0)
+		return;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
+	sigprocmask(SIG_BLOCK, &ours, &before);
+	sigpending(&pending);
+	while ((n = read(fd, text, sizeof(text))) > 0)
+		if (!pass_on((int)p->report_fd, text, (size_t)n, until_ns))
+			break;
+	close(fd);
+	/* What was pending before us stays. */
+	if (sigismember(&pending, SIGPIPE))
+		sigdelset(&ours, SIGPIPE);
+	if (sigismember(&pending, SIGXFSZ))
+		sigdelset(&ours, SIGXFSZ);
+	(void)sigtimedwait(&ours, NULL, &none);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static void ask_and_wait(void)
+{
+	struct timespec step = {0, 100000000};
+	struct session_page *p = page_of_session();
+	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
+		return;
+	/* Nobody has had an event: nothing to wait for, and no system call that a filter forbids.
+	 */
+	if (!atomic_load(&p->joined))
+		return;
+	guest_close_gate();
+	uint32_t asked = atomic_fetch_add(&p->exit_asked, 1) + 1;
+	syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	uint64_t begin = guest_now(), moved = begin, seen = 0;
+	for (;;) {
+		uint32_t done = atomic_load(&p->exit_done);
+		uint64_t now = guest_now(), progress = atomic_load(&p->progress);
+		if (done >= asked || atomic_load(&p->state) != SESSION_LIVE)
+			break;
+		if (progress != seen)
+			moved = now;
+		seen = progress;
+		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
+			return;
+		if (guest_is_gone(atomic_load(&p->recorder_pid)))
+			break;
+		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
+	}
+	if (p->report_fd && atomic_load(&p->report_ready))
+		tell_report(p);
+}
+
+void guest_finish(void)
+{
+	if (guest_root_pid() != guest_noted_owner())
+		return;
+	ask_and_wait();
+	guest_open_gate();
+}
+
+static void at_exit(int status, void *arg)
+{
+	int saved = errno;
+
+	(void)status;
+	(void)arg;
+	guest_finish();
+	errno = saved;
+}
+
+void guest_report_here(void)
+{
+	struct session_page *p = guest.page;
+	struct stat st;
+
+	/* The recorder has the terminal, if there is one. */
+	if (!p || p->report_fd || guest_root_pid() != guest_noted_owner() ||
+	    isatty(STDERR_FILENO) || fstat(STDERR_FILENO, &st) < 0)
+		return;
+	p->report_dev = st.st_dev;
+	p->report_ino = st.st_ino;
+	p->report_fd = STDERR_FILENO;
+}
+
+bool guest_flush(uint32_t timeout_ms)
+{
+	struct timespec step = {0, 20000000};
+	struct session_page *p = guest.page;
+	uint64_t until = guest_now() + (uint64_t)timeout_ms * 1000000u;
+
+	if (!guest_has_joined() || atomic_load(&p->state) != SESSION_LIVE)
+		return false;
+	uint32_t asked = atomic_fetch_add(&p->flush_asked, 1) + 1;
+	for (;;) {
+		uint32_t done = atomic_load(&p->flush_done);
+		if ((int32_t)(done - asked) >= 0)
+			return true;
+		guest_wake_recorder();
+		if (guest_now() > until || guest_is_gone(atomic_load(&p->recorder_pid)))
+			return false;
+		syscall(SYS_futex, &p->flush_done, FUTEX_WAIT, done, &step, NULL, 0);
+	}
+}
+
+/* Children of this process belong to the same recording, and its end is waited for. */
+static void be_recorded(const char *dir, int replace)
+{
+	setenv(SESSION_ENV, dir, replace);
+	if (guest_root_pid() == (uint32_t)getpid()) {
+		/* The page now: at its end the job may have no descriptor left, or a system call
+		 * filter. */
+		guest.page = page_of_session();
+		on_exit(at_exit, NULL);
+	}
+}
+
+void guest_begin(void)
+{
+	const char *dir = guest_session_dir();
+
+	if (guest_note_begun())
+		return;
+	if (dir[0])
+		be_recorded(dir, 0);
+}
+
+static const struct guest_mover *_Atomic mover;
+
+void guest_on_move(const struct guest_mover *m)
+{
+	atomic_store(&mover, m);
+}
+
+/* The monitor was here first, whose session keeps nothing: it comes along into a recording. */
+static void record_instead(const char *output)
+{
+	const struct guest_mover *m = atomic_load(&mover);
+
+	if (m)
+		m->before();
+	bool moved = guest_move(output, false);
+	if (moved)
+		be_recorded(guest_session_dir(), 1);
+	if (m)
+		m->after(moved);
+}
+
+void guest_begin_in(const char *output)
+{
+	(void)guest_leave_monitor(); /* a parent's */
+	if (guest_monitor_pid()) {
+		record_instead(output);
+		return;
+	}
+	bool named = guest_has_begun();
+	/* Only until it has been made; a forked child belongs to its parent's. */
+	if (!guest.page && (output || !named) && guest_move_session(output) && named)
+		setenv(SESSION_ENV, guest_session_dir(), 1);
+	guest_begin();
+}
+
+void guest_begin_monitor(const char *dir)
+{
+	(void)guest_leave_monitor();
+	if (!dir || guest_has_begun() || guest.page)
+		return;
+	guest_name_monitor_session(dir);
+	(void)guest_note_begun();
+}
+
+/* Before main(), with one thread only, unless the Python package brings us: then it begins. */
+__attribute__((constructor)) static void loaded(void)
+{
+	guest_note_owner();
+	if (guest_is_expected())
+		guest_begin();
+	if (guest_is_launched() && guest_has_python()) {
+		if (!guest.page)
+			guest.page = page_of_session();
+		if (guest.page)
+			guest_await_python(atomic_load(&guest.page->want));
+	}
+}

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Joining the recording: control page, arena, epoch. Once per process image, at its first event;
+ * a process that never has one opens nothing.
+ *
+ * Who does it is settled by one compare-and-swap on `joining`; other threads that have their first
+ * event at that moment wait for the outcome (bounded); the joining thread's own signal handlers
+ * wait until it is done.
+ */
+#include "guest/runtime/guest.h"
+
+#include "guest/runtime/env.h"
+#include "unwind/native/native.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/kcmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define JOIN_WAIT_NS 1000000000ull
+#define FORMER_NS 10000000000ull
+#define LOOK_NS (FORMER_NS / 2) /* the most that one look at a former arena counts for */
+#define MAX_FORMERS 8
+#define GATE_CLOSE_NS 100000000ull
+#define LEAVE_NS 1000000000ull
+#define GATE_OPEN_NS 50000000ull
+
+struct guest_state guest;
+
+/* Until a process has joined, the epoch is a value that no thread carries. */
+static _Atomic uint32_t never = UINT32_MAX;
+_Atomic uint32_t *_Atomic guest_epoch = &never;
+
+static _Atomic uint32_t joining; /* 0, or the pid that is at it */
+static uint32_t epochs; /* counts on in forked children */
+
+static void nap(void)
+{
+	struct timespec t = {0, 500000};
+
+	syscall(SYS_nanosleep, &t, NULL);
+}
+
+void guest_block_signals(uint64_t *out_old)
+{
+	uint64_t all = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) |
+			 1ull << (SIGFPE - 1) | 1ull << (SIGTRAP - 1));
+
+	*out_old = 0;
+	/* Not by the C library, which leaves its own out: cancelling a thread is a jump too. */
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, out_old, sizeof(all));
+}
+
+void guest_restore_signals(const uint64_t *old)
+{
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, old, NULL, sizeof(*old));
+}
+
+/* The epoch lives in a page that the kernel empties in a forked child. */
+static _Atomic uint32_t *epoch_page(void)
+{
+	static _Atomic uint32_t *page;
+
+	if (page)
+		return page;
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (madvise(p, 4096, MADV_WIPEONFORK) < 0) {
+		munmap(p, 4096);
+		return NULL;
+	}
+	page = p;
+	return page;
+}
+
+/*
+ * Whose memory this is. A child of vfork() or clone(CLONE_VM) that has the first event of all is
+ * its parent to us: the arena must not end with it.
+ */
+uint32_t guest_owner_pid(void)
+{
+	_Atomic uint32_t *page = epoch_page();
+	uint32_t pid = (uint32_t)getpid(), parent = (uint32_t)getppid();
+
+	/* Noted when the library was loaded, and wiped by fork: then the kernel is asked. */
+	if (page && atomic_load(&page[1]))
+		return atomic_load(&page[1]);
+	if (parent && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0)
+		pid = parent;
+	if (page)
+		atomic_store(&page[1], pid);
+	return pid;
+}
+
+uint32_t guest_noted_owner(void)
+{
+	_Atomic uint32_t *page = epoch_page();
+
+	return page ? atomic_load(&page[1]) : 0;
+}
+
+void guest_note_owner(void)
+{
+	(void)guest_owner_pid();
+}
+
+/*
+ * What was left by guest_move(). Threads may still be inside a hook with it: it goes when none has
+ * been for long. That is time in which this process ran; one that was stopped meanwhile has threads
+ * that are where they were.
+ */
+static struct former {
+	struct arena_head *_Atomic arena;
+	struct session_page *page;
+	_Atomic uint64_t left_ns;
+	uint64_t looked_ns, age_ns;
+} formers[MAX_FORMERS];
+
+static void drop_former(struct former *f)
+{
+	struct arena_head *a = f->arena;
+
+	f->arena = NULL;
+	munmap(a, a->file_bytes);
+	munmap(f->page, SESSION_BYTES);
+}
+
+/* A forked child must not keep its parent's arenas mapped: it would hold the files' space. */
+static void drop_parent_arena(void)
+{
+	/* Unless the fork happened in a signal handler inside a hook, which is still to write. */
+	bool may_drop = !guest_self.level;
+
+	for (struct former *f = formers; may_drop && f < formers + MAX_FORMERS; f++) {
+		if (f->arena == guest.arena)
+			f->arena = NULL; /* its parent was about to leave it */
+		if (f->arena)
+			drop_former(f);
+	}
+	if (guest.arena && may_drop)
+		munmap(guest.arena, guest.arena->file_bytes);
+	guest.arena = NULL;
+	native_forget(); /* the new arena must be told of every object again */
+}
+
+/* What is to be told before the first event. */
+static struct {
+	bool settings, tracing;
+} owed;
+
+/* The mode in the session that was joined; `before` is what it was in another one, or in a parent.
+ */
+static uint32_t adopt(uint32_t before)
+{
+	uint32_t want = atomic_load(&guest.page->want);
+	bool tracing = !(want & WANT_DEFERRED);
+
+	atomic_fetch_add(&guest.page->joined, 1);
+	if (!guest.configured) {
+		guest.c_depth = guest.page->c_depth;
+		guest.py_depth = guest.page->py_depth;
+		atomic_store(&guest.want, want);
+	}
+	/* A forked child does what its parent did, and says so if that is not what it began with.
+	 */
+	bool traced = before < GUEST_SHADOW ? tracing : before == GUEST_RECORD;
+	owed.settings = guest.configured;
+	owed.tracing = traced != tracing;
+	atomic_store(&guest.arena->tracing, traced);
+	return traced ? GUEST_RECORD : GUEST_SHADOW;
+}
+
+static uint32_t join(void)
+{
+	const char *dir = guest_session_dir();
+	_Atomic uint32_t *epoch = epoch_page();
+
+	drop_parent_arena();
+	if (!dir[0] || !epoch)
+		return GUEST_OFF;
+	/* The directory of a launcher is not made again: somebody removed it. */
+	if (!guest.page)
+		guest.page = guest_session_map(dir, !guest_is_launched());
+	if (!guest.page)
+		return GUEST_OFF;
+	if (guest_session_wait(guest.page, dir))
+		guest.arena = guest_make_arena(guest.page, dir);
+	/* Again: the recorder may have left just now. */
+	if (!guest.arena || !guest_session_wait(guest.page, dir)) {
+		atomic_fetch_add(&guest.page->unrecorded, 1);
+		return GUEST_OFF;
+	}
+	return adopt(atomic_load(&guest.mode));
+}
+
+/* --- the gate of exit(): see guest.h --- */
+
+static struct {
+	_Atomic uint32_t tid; /* the thread that exits; 0: nobody does */
+	_Atomic uint64_t open_ns; /* from here on nobody is kept */
+} gate;
+
+/* Threads inside a hook hold pending_ns (guest_hold); who comes later meets the gate. */
+static void wait_for_hooks(struct arena_head *a, uint64_t most_ns)
+{
+	uint64_t until = guest_now() + most_ns;
+	uint32_t n = atomic_load(&a->nrings);
+
+	if (n > 1)
+		nap(); /* longer than a store that was under way needs to become visible */
+	for (uint32_t i = 0; i < n && i < a->max_rings; i++)
+		while (atomic_load(&arena_ring(a, i)->pending_ns) && guest_now() < until)
+			nap();
+}
+
+void guest_close_gate(void)
+{
+	_Atomic uint32_t *epoch = atomic_load(&guest_epoch);
+
+	if (!guest.arena || guest_epoch_now() == 0 || epoch == &never)
+		return;
+	atomic_store(&gate.open_ns, UINT64_MAX);
+	atomic_store(&gate.tid, (uint32_t)syscall(SYS_gettid));
+	atomic_store(epoch, GUEST_EPOCH_EXIT);
+	wait_for_hooks(guest.arena, GATE_CLOSE_NS);
+}
+
+void guest_open_gate(void)
+{
+	if (atomic_load(&gate.tid))
+		atomic_store(&gate.open_ns, guest_now() + GATE_OPEN_NS);
+}
+
+static void wait_at_gate(void)
+{
+	if ((uint32_t)syscall(SYS_gettid) == atomic_load(&gate.tid))
+		return;
+	while (guest_now() < atomic_load(&gate.open_ns))
+		nap();
+}
+
+/*
+ * A monitor's session is of one process. A child that was forked is none of it: it would call its
+ * parent's recorder back to a directory that is gone. Nor does it last if it could not be joined,
+ * where there may be room next time.
+ */
+bool guest_leave_monitor(void)
+{
+	uint32_t of = guest_monitor_pid();
+	_Atomic uint32_t *epoch = epoch_page();
+
+	if (!of || !epoch || (of == guest_owner_pid() && atomic_load(&guest.mode) != GUEST_OFF) ||
+	    !guest_unname_monitor_session(of))
+		return false;
+	drop_parent_arena();
+	guest.page = NULL;
+	atomic_store(&guest.mode, GUEST_NEW);
+	atomic_store(epoch, 0);
+	return true;
+}
+
+static uint32_t count_epoch(struct arena_head *a)
+{
+	if (++epochs == 0 || epochs >= GUEST_EPOCH_EXIT)
+		epochs = 1;
+	if (a)
+		atomic_store(&a->epoch, epochs);
+	return epochs;
+}
+
+/* The outcome is published as an epoch: threads compare it with the one they joined under. */
+static uint32_t join_and_publish(void)
+{
+	uint32_t mode = join();
+	_Atomic uint32_t *page = epoch_page();
+
+	atomic_store(&guest.mode, mode);
+	(void)count_epoch(guest.arena);
+	atomic_store(&gate.tid, 0);
+	if (page) {
+		atomic_store(page, epochs);
+		atomic_store(&guest_epoch, page);
+	}
+	return mode;
+}
+
+static bool joined(void)
+{
+	uint32_t epoch = guest_epoch_now();
+
+	return epoch && (epoch != UINT32_MAX || atomic_load(&guest.mode) == GUEST_OFF);
+}
+
+uint32_t guest_attach(void)
+{
+	uint32_t pid = (uint32_t)getpid();
+	uint64_t until = guest_now() + JOIN_WAIT_NS;
+
+	if (guest_epoch_now() == GUEST_EPOCH_EXIT) {
+		wait_at_gate();
+		return GUEST_OFF;
+	}
+	while (!joined()) {
+		uint32_t who = atomic_load(&joining);
+		if (who != pid && atomic_compare_exchange_strong(&joining, &who, pid)) {
+			if (!joined())
+				join_and_publish();
+			atomic_store(&joining, 0);
+			break;
+		}
+		if (guest_now() > until)
+			return GUEST_OFF;
+		nap();
+	}
+	return atomic_load(&guest.mode);
+}
+
+static void tell_settings(void)
+{
+	size_t len = strnlen(guest.output_dir, sizeof(guest.output_dir) - 1);
+	uint16_t size = rec_size(sizeof(struct rec_config), len);
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t ns = guest_now();
+	struct rec_config *r = guest_reserve(size);
+
+	if (r) {
+		memset(r, 0, size);
+		r->head = (struct rec){REC_CONFIG, 0, size, 0, ns};
+		r->settings = guest.settings;
+		r->len = (uint16_t)len;
+		memcpy(r->text, guest.output_dir, len);
+		guest_publish(size);
+	}
+	guest_unhold(held);
+}
+
+static void tell_tracing(bool on)
+{
+	bool held = guest_hold(RING_PENDING_NOW);
+	uint64_t ns = guest_now();
+	struct rec_system *r = guest_reserve(sizeof(*r));
+
+	if (r) {
+		*r = (struct rec_system){
+			.head = {REC_SYSTEM, 0, sizeof(*r), 0, ns},
+			.device = DEV_NONE,
+			.kind = on ? SYSTEM_START_TRACE : SYSTEM_STOP_TRACE,
+		};
+		guest_publish(sizeof(*r));
+	}
+	guest_unhold(held);
+}
+
+static void tell_owed(void)
+{
+	bool settings = owed.settings, tracing = owed.tracing;
+
+	owed.settings = owed.tracing = false;
+	if (settings)
+		tell_settings();
+	if (tracing)
+		tell_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
+}
+
+bool guest_has_just_left(const struct ring *r)
+{
+	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
+		struct arena_head *a = f->arena;
+		if (!a || r < arena_ring(a, 0) || r >= arena_ring(a, ARENA_MAX_RINGS))
+			continue;
+		/* Unless its place has been given to a younger one meanwhile. */
+		uint64_t left_ns = f->left_ns;
+		return f->arena == a && guest_now() < left_ns + FORMER_NS / 2;
+	}
+	return false;
+}
+
+static bool is_in_use(struct arena_head *a)
+{
+	for (uint32_t i = 0; i < atomic_load(&a->nrings) && i < a->max_rings; i++)
+		if (atomic_load(&arena_ring(a, i)->pending_ns))
+			return true;
+	return false;
+}
+
+static void release_formers(void)
+{
+	uint64_t now = guest_now();
+
+	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
+		if (!f->arena)
+			continue;
+		uint64_t since = now - f->looked_ns;
+		f->age_ns += since < LOOK_NS ? since : LOOK_NS;
+		f->looked_ns = now;
+		if (f->age_ns >= FORMER_NS + f->page->wait_ms * 1000000ull && !is_in_use(f->arena))
+			drop_former(f);
+	}
+}
+
+void guest_release_formers(void)
+{
+	uint32_t nobody = 0;
+
+	if (!atomic_compare_exchange_strong(&joining, &nobody, (uint32_t)getpid()))
+		return;
+	release_formers();
+	atomic_store(&joining, 0);
+}
+
+static struct former *free_former(void)
+{
+	for (struct former *f = formers; f < formers + MAX_FORMERS; f++)
+		if (!f->arena)
+			return f;
+	return NULL;
+}
+
+bool guest_moved_too_often(void)
+{
+	return !free_former();
+}
+
+/*
+ * Its recorder, if it lives, reads to the end and goes. What a hook is about to write there would
+ * come too late, and no loss of it would be known: hooks are waited for, though not for ever.
+ */
+static void leave(struct former *f)
+{
+	struct arena_head *a = f->arena;
+
+	wait_for_hooks(a, LEAVE_NS);
+	atomic_store(&a->left, 1);
+	syscall(SYS_futex, &f->page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Everything is ready before anything changes: other threads are between two events. */
+static bool switch_to(const char *dir, bool monitor, struct former *f)
+{
+	struct session_page *page = guest_session_map(dir, true);
+	struct arena_head *arena = NULL;
+
+	if (page && guest_session_wait(page, dir))
+		arena = guest_make_arena(page, dir);
+	if (!arena && page) {
+		page->root_pid = 0; /* its recorder need not wait for us */
+		munmap(page, SESSION_BYTES);
+	}
+	if (!arena)
+		return false;
+	f->page = guest.page;
+	f->left_ns = f->looked_ns = guest_now();
+	f->age_ns = 0;
+	f->arena = guest.arena; /* threads that see the next epoch find it here */
+	uint32_t epoch = epochs, next = count_epoch(arena);
+	/* In this order: a child that is forked in between is one of a monitored process. */
+	guest.page = page;
+	guest.arena = arena;
+	guest_take_next_session(monitor);
+	native_forget();
+	atomic_store(&guest.mode, adopt(atomic_load(&guest.mode)));
+	/* Unless exit() has closed the gate. */
+	atomic_compare_exchange_strong(epoch_page(), &epoch, next);
+	leave(f);
+	return true;
+}
+
+bool guest_move(const char *output, bool monitor)
+{
+	uint32_t pid = (uint32_t)getpid(), who = 0;
+	uint64_t until = guest_now() + JOIN_WAIT_NS, signals;
+	bool moved = false;
+
+	while (!atomic_compare_exchange_strong(&joining, &who, pid)) {
+		if (who != pid)
+			continue; /* a parent's thread was at it */
+		who = 0;
+		if (guest_now() > until)
+			return false;
+		nap();
+	}
+	guest_block_signals(&signals);
+	release_formers();
+	if (guest_has_joined() && guest_monitor_pid() == guest_owner_pid()) {
+		struct former *f = free_former();
+		const char *dir = f ? guest_name_next_session(output, monitor) : "";
+		moved = dir[0] && switch_to(dir, monitor, f);
+	}
+	atomic_store(&joining, 0);
+	guest_restore_signals(&signals);
+	if (moved)
+		tell_owed();
+	return moved;
+}
+
+uint32_t guest_mode_slow(void)
+{
+	struct guest_thread *t = &guest_self;
+	int saved = errno;
+	uint32_t mode = GUEST_OFF;
+
+	if (!guest_has_begun())
+		return GUEST_OFF;
+	/* The handler of a fault inside our own joining: its event is not recorded. */
+	if (!t->busy) {
+		uint64_t signals;
+		guest_block_signals(&signals);
+		t->busy = 1;
+		atomic_signal_fence(memory_order_seq_cst);
+		if (guest_epoch_now() != 0 || !guest_leave_monitor())
+			mode = guest_attach();
+		atomic_signal_fence(memory_order_seq_cst);
+		t->busy = 0;
+		guest_restore_signals(&signals);
+	}
+	if (mode >= GUEST_SHADOW && (owed.settings || owed.tracing))
+		tell_owed();
+	errno = saved;
+	return mode;
+}
+
+bool guest_has_joined(void)
+{
+	uint32_t epoch = guest_epoch_now();
+
+	return epoch && epoch < GUEST_EPOCH_EXIT && atomic_load(&guest.mode) >= GUEST_SHADOW;
+}
+
+void guest_configure(const struct rec_settings *s, uint32_t want, const char *output_dir)
+{
+	guest.settings = *s;
+	guest.configured = true;
+	if (output_dir) {
+		size_t n = strnlen(output_dir, sizeof(guest.output_dir) - 1);
+		memcpy(guest.output_dir, output_dir, n);
+		guest.output_dir[n] = '\0';
+	}
+	guest.c_depth = s->c_stack ? s->c_depth : 0;
+	guest.py_depth = s->py_stack ? s->py_depth : 0;
+	atomic_store(&guest.want, want);
+	tell_settings();
+}
+
+void guest_set_tracing(bool on)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	atomic_store(&guest.arena->tracing, on);
+	atomic_store(&guest.mode, on ? GUEST_RECORD : GUEST_SHADOW);
+}

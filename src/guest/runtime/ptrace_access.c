@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Lets the recorder read this process' memory where the kernel does not: under Yama (ptrace_scope
+ * 1) a process is read by its ancestors only, and by whom it names. There is one such name, it
+ * cannot be asked for, and others may need theirs (MPI names "anybody"). So the recorder tries
+ * first, and says so if it was refused.
+ */
+#include "guest/runtime/guest.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define SCOPE_FILE "/proc/sys/kernel/yama/ptrace_scope"
+
+/* Above 1 a name does not help. */
+static bool is_restricted(void)
+{
+	char scope = 0;
+	int fd = open(SCOPE_FILE, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	if (read(fd, &scope, 1) != 1)
+		scope = 0;
+	close(fd);
+	return scope == '1';
+}
+
+static uint32_t named_by; /* the process that has named its recorder */
+
+void guest_let_recorder_look(void)
+{
+	uint32_t pid = (uint32_t)getpid(), asked = pid;
+
+	if (!guest.page || atomic_load(&guest.page->look_pid) != pid ||
+	    !atomic_compare_exchange_strong(&guest.page->look_pid, &asked, 0))
+		return;
+	uint32_t recorder = atomic_load(&guest.page->recorder_pid);
+	if (recorder && is_restricted() &&
+	    prctl(PR_SET_PTRACER, (unsigned long)recorder, 0ul, 0ul, 0ul) == 0)
+		named_by = pid;
+}
+
+void guest_end_look(void)
+{
+	if (named_by == (uint32_t)getpid())
+		prctl(PR_SET_PTRACER, 0ul, 0ul, 0ul, 0ul);
+	named_by = 0;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The control page of a session (wire/control_page.h), and the recorder behind it. */
+#include "guest/runtime/guest.h"
+
+#include "guest/runtime/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LIVE_WAIT_NS 2000000000ull
+#define START_NS 10000000000ull /* a recorder that has not begun by then will not */
+#define SILENT_NS 3000000000ull /* without a sign of life it is looked at more closely */
+
+static void nap(void)
+{
+	struct timespec t = {0, 500000};
+
+	syscall(SYS_nanosleep, &t, NULL);
+}
+
+/* Without a launcher: the page of a new session, and a recorder to fill it in. */
+static int session_make(const char *dir)
+{
+	char path[1200];
+	struct session_page init = {
+		.magic = SESSION_MAGIC, .version = SESSION_VERSION, .root_pid = guest_root_pid()};
+
+	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
+		return -1;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0)
+		(void)!fchmod(fd, 0600);
+	if (fd < 0)
+		return errno == EEXIST ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+	if (fallocate(fd, 0, 0, SESSION_BYTES) < 0 ||
+	    pwrite(fd, &init, sizeof(init), 0) != (ssize_t)sizeof(init)) {
+		close(fd);
+		return -1;
+	}
+	if (guest_spawn_recorder(dir) < 0) {
+		unlink(path);
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+struct session_page *guest_session_map(const char *dir, bool make)
+{
+	char path[1200];
+
+	if (guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
+		return NULL;
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 && errno == ENOENT && make)
+		fd = session_make(dir);
+	if (fd < 0)
+		return NULL;
+	struct stat st;
+	void *p = MAP_FAILED;
+	if (fstat(fd, &st) == 0 && st.st_size >= SESSION_BYTES)
+		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED)
+		return NULL;
+	struct session_page *page = p;
+	if (page->magic != SESSION_MAGIC || page->version != SESSION_VERSION) {
+		munmap(p, SESSION_BYTES);
+		return NULL;
+	}
+	return page;
+}
+
+bool guest_session_wait(struct session_page *page, const char *dir)
+{
+	uint32_t finished = SESSION_FINISHED, called = SESSION_NEW;
+
+	if (atomic_compare_exchange_strong(&page->state, &finished, SESSION_NEW) &&
+	    guest_spawn_recorder(dir) < 0)
+		atomic_compare_exchange_strong(&page->state, &called, SESSION_FINISHED);
+	uint64_t until = guest_now() + LIVE_WAIT_NS;
+	while (atomic_load(&page->state) == SESSION_NEW && guest_now() < until)
+		nap();
+	return atomic_load(&page->state) != SESSION_FINISHED;
+}
+
+bool guest_revive(void)
+{
+	uint32_t live = SESSION_LIVE;
+	struct session_page *page = guest.page;
+
+	if (!page || !guest_has_joined())
+		return false;
+	if (atomic_load(&page->state) == SESSION_LIVE &&
+	    guest_is_gone(atomic_load(&page->recorder_pid)))
+		atomic_compare_exchange_strong(&page->state, &live, SESSION_FINISHED);
+	return guest_session_wait(page, guest_session_dir());
+}
+
+/* It sleeps on this word, which stays as it is. */
+void guest_wake_recorder(void)
+{
+	int saved = errno;
+
+	if (guest_has_joined())
+		syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	errno = saved;
+}
+
+/*
+ * One that stands still (a debugger, a disk that hangs) has not gone. Its number may be somebody
+ * else's by now, or belong to a zombie where nobody waits for orphans.
+ */
+bool guest_recorder_is_gone(void)
+{
+	const struct session_page *page = guest.page;
+	uint64_t now = guest_now();
+
+	if (!guest_has_joined())
+		return false;
+	uint32_t state = atomic_load(&page->state), pid = atomic_load(&page->recorder_pid);
+	if (state == SESSION_NEW)
+		return now - guest.arena->image_ns > START_NS;
+	if (state == SESSION_FINISHED || guest_is_gone(pid))
+		return true;
+	uint64_t beat = atomic_load(&page->beat_ns);
+	return now > beat + SILENT_NS && guest_is_another(pid, beat);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Interns call stacks in the arena: equal stacks get one id, whoever meets them first
+ * stores them. Lock-free: a slot goes from 0 to its final value by one compare-and-swap, after the
+ * data behind it is complete.
+ */
+#include "guest/runtime/guest.h"
+
+#include "unwind/native/native.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FIRST_PROBES 16
+#define MORE_PROBES 64
+#define STACK_COMMIT (256u << 10)
+
+static void report_module(const struct native_module *m, void *arg)
+{
+	size_t len = strnlen(m->path, REC_MAX_TEXT);
+	uint16_t size = rec_size(sizeof(struct rec_module), len);
+	struct rec_module *r = guest_reserve(size);
+
+	(void)arg;
+	if (!r)
+		return;
+	*r = (struct rec_module){
+		.head = {.type = REC_MODULE, .size = size, .time_ns = guest_now()},
+		.start = m->start,
+		.end = m->end,
+		.bias = m->bias,
+		.len = (uint16_t)len,
+	};
+	memset((char *)r + size - 8, 0, 8 * (size > sizeof(*r)));
+	memcpy(r->text, m->path, len);
+	guest_publish(size);
+}
+
+static uint64_t hash_pcs(const uint64_t *pc, uint32_t n)
+{
+	uint64_t h = 0x9e3779b97f4a7c15ull ^ n;
+
+	for (uint32_t i = 0; i < n; i++) {
+		h ^= pc[i];
+		h *= 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	return h;
+}
+
+/* Room for a stack of n addresses; 0 when the budget or the disk is full. */
+static uint32_t stack_room(struct arena_head *a, uint32_t n)
+{
+	uint64_t bytes = sizeof(struct stack_entry) + (uint64_t)n * 8;
+	uint64_t off = atomic_fetch_add_explicit(&a->stack_used, bytes, memory_order_relaxed);
+
+	if (off + bytes > ARENA_STACK_BYTES)
+		return 0;
+	uint64_t have = atomic_load(&a->stack_committed);
+	while (off + bytes > have) {
+		uint64_t want = (off + bytes + STACK_COMMIT - 1) & ~(uint64_t)(STACK_COMMIT - 1);
+		if (want > ARENA_STACK_BYTES)
+			want = ARENA_STACK_BYTES;
+		if (guest_commit(a, ARENA_OFF_STACK_DATA + have, want - have) < 0)
+			return 0;
+		if (atomic_compare_exchange_strong(&a->stack_committed, &have, want))
+			break;
+	}
+	return (uint32_t)(off / 8);
+}
+
+static uint32_t stack_store(struct arena_head *a, const uint64_t *pc, uint32_t n, uint32_t hash)
+{
+	uint32_t id = stack_room(a, n);
+
+	if (!id)
+		return 0;
+	struct stack_entry *e = arena_stack(a, id);
+	e->hash = hash;
+	e->depth = n;
+	memcpy(e->pc, pc, (size_t)n * 8);
+	return id;
+}
+
+struct interning {
+	const uint64_t *pc;
+	uint32_t n, tag, id; /* id: it has been stored, but has no slot yet */
+	bool no_room; /* to store it */
+	void (*fresh)(uint32_t id, void *arg);
+	void *arg;
+};
+
+/* The id of what is in the window of an index or could be put there; 0: neither. */
+static uint32_t find_or_put(struct arena_head *a, struct interning *w, _Atomic uint64_t *index,
+			    uint32_t mask, uint32_t at, uint32_t probes)
+{
+	for (uint32_t i = 0; i < probes; i++) {
+		_Atomic uint64_t *slot = &index[(at + i) & mask];
+		uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
+		if (!v) {
+			if (!w->id) {
+				w->id = stack_store(a, w->pc, w->n, w->tag);
+				if (w->id && w->fresh)
+					w->fresh(w->id, w->arg);
+			}
+			w->no_room = !w->id;
+			if (w->no_room)
+				return 0;
+			if (atomic_compare_exchange_strong(slot, &v,
+							   (uint64_t)w->tag << 32 | w->id))
+				return w->id;
+		}
+		struct stack_entry *e = arena_stack(a, (uint32_t)v);
+		if (v >> 32 == w->tag && e->depth == w->n &&
+		    !memcmp(e->pc, w->pc, (size_t)w->n * 8))
+			return (uint32_t)v;
+	}
+	return 0;
+}
+
+/* The second index is for programs with more stacks than most: it gets its space when needed. */
+static bool has_more(struct arena_head *a)
+{
+	uint64_t bytes = ARENA_MORE_SLOTS * sizeof(uint64_t);
+
+	if (likely(atomic_load_explicit(&a->has_more, memory_order_relaxed)))
+		return true;
+	if (guest_commit(a, ARENA_OFF_MORE_INDEX, bytes) < 0)
+		return false;
+	atomic_store(&a->has_more, 1);
+	return true;
+}
+
+uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id, void *arg),
+		      void *arg)
+{
+	struct arena_head *a = guest.arena;
+	uint64_t h = hash_pcs(pc, n);
+	struct interning w = {pc, n, (uint32_t)(h >> 32) | 1, 0, false, fresh, arg};
+	uint32_t id = find_or_put(a, &w, arena_stack_index(a), ARENA_STACK_SLOTS - 1, (uint32_t)h,
+				  FIRST_PROBES);
+
+	if (likely(id) || w.no_room || !has_more(a))
+		return id;
+	return find_or_put(a, &w, arena_more_index(a), ARENA_MORE_SLOTS - 1, (uint32_t)(h >> 16),
+			   MORE_PROBES);
+}
+
+#define SMALL_DEPTH 64
+#define MIDDLE_DEPTH 256
+
+/* Three sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
+#define CAPTURE(name, size)                                                                        \
+	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth,            \
+						       uint32_t py_depth)                          \
+	{                                                                                          \
+		uint64_t pc[size];                                                                 \
+		uint32_t n = depth ? native_capture(pc, depth, caller, report_module, NULL) : 0;   \
+		n += guest_python(pc + n, py_depth);                                               \
+		return n ? guest_intern(pc, n, NULL, NULL) : NOTHING;                              \
+	}
+
+#define NOTHING UINT32_MAX /* there is no stack, which is no loss */
+
+CAPTURE(capture_small, SMALL_DEPTH)
+CAPTURE(capture_middle, MIDDLE_DEPTH)
+CAPTURE(capture_deep, ARENA_MAX_DEPTH)
+
+void guest_lost_stack(void)
+{
+	atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
+}
+
+uint32_t guest_stack(uint64_t caller)
+{
+	return guest_stack_depth(caller, guest.c_depth, guest.py_depth);
+}
+
+uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth)
+{
+	if (!(depth | py_depth) || !guest.arena)
+		return 0;
+	int saved = errno;
+	uint32_t id;
+	if (depth > ARENA_MAX_DEPTH)
+		depth = ARENA_MAX_DEPTH;
+	if (py_depth > ARENA_MAX_DEPTH - depth)
+		py_depth = ARENA_MAX_DEPTH - depth;
+	if (depth + py_depth <= SMALL_DEPTH)
+		id = capture_small(caller, depth, py_depth);
+	else if (depth + py_depth <= MIDDLE_DEPTH)
+		id = capture_middle(caller, depth, py_depth);
+	else
+		id = capture_deep(caller, depth, py_depth);
+	errno = saved;
+	if (id == NOTHING && !depth)
+		return 0;
+	if (!id || id == NOTHING) {
+		guest_lost_stack();
+		return 0;
+	}
+	return id;
+}

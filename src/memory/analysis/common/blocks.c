@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Where a block is kept:
+ *
+ *	alive, or left at the end	in the map of its process (left ones are in a list, too)
+ *	ended, but held			in the list of its device
+ *	ended just now			b->gone, until the next row
+ */
+#include "memory/analysis/common/blocks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "memory/analysis/common/blocks_steps.h"
+#include "wire/record.h"
+
+#define SLAB 512 /* blocks that are allocated at once */
+#define KEY_BY_ADDRESS (1ull << 63)
+
+/* A pool and what only this file knows of it. */
+struct pool_node {
+	struct block_pool pool;
+	struct block *left; /* blocks with a FREE that was made up */
+	uint64_t left_ns; /* time of the newest */
+};
+
+struct block_process_state {
+	struct hmap by_key; /* struct block */
+	struct hmap by_pool; /* device and type: struct pool_node */
+	struct hmap by_device; /* struct block_device */
+	size_t pools_cap, devices_cap;
+	struct pool_node *last_pool;
+	uint64_t order_ns; /* of the newest row that has to be in order */
+	bool named;
+	struct block_steps steps;
+};
+
+struct owner {
+	char *text;
+	size_t len;
+};
+
+struct blocks {
+	struct block_process **processes;
+	size_t nprocesses, processes_cap;
+	struct hmap by_pid; /* the newest process of that pid */
+	struct block_process *last_process;
+	struct stacks stacks;
+	struct owner *owners;
+	size_t nowners, owners_cap;
+	struct hmap by_owner; /* hash of the text: number */
+	uint32_t last_owner;
+	struct block *unused; /* list */
+	struct block *gone;
+	struct block **slabs;
+	size_t nslabs, slabs_cap;
+	uint64_t next_seq;
+	uint64_t rows, first_ns, last_ns;
+	uint32_t npools;
+	bool unordered;
+};
+
+struct blocks *blocks_new(void)
+{
+	struct blocks *b = xcalloc(1, sizeof(*b));
+
+	b->first_ns = UINT64_MAX;
+	b->owners = xgrow(NULL, &b->owners_cap, 1, sizeof(*b->owners));
+	b->owners[b->nowners++] = (struct owner){xstrdup(""), 0};
+	return b;
+}
+
+static void process_free(struct block_process *p)
+{
+	for (size_t i = 0; i < p->npools; i++)
+		free(p->pools[i]);
+	for (size_t i = 0; i < p->ndevices; i++)
+		free(p->devices[i]);
+	hmap_release(&p->state->by_key);
+	hmap_release(&p->state->by_pool);
+	hmap_release(&p->state->by_device);
+	free(p->pools);
+	free(p->devices);
+	free(p->command);
+	free(p->state);
+	free(p);
+}
+
+void blocks_free(struct blocks *b)
+{
+	if (!b)
+		return;
+	for (size_t i = 0; i < b->nprocesses; i++)
+		process_free(b->processes[i]);
+	for (size_t i = 0; i < b->nowners; i++)
+		free(b->owners[i].text);
+	for (size_t i = 0; i < b->nslabs; i++)
+		free(b->slabs[i]);
+	hmap_release(&b->by_pid);
+	hmap_release(&b->by_owner);
+	stacks_release(&b->stacks);
+	free(b->processes);
+	free(b->owners);
+	free(b->slabs);
+	free(b);
+}
+
+/* --- blocks --- */
+
+static struct block *block_new(struct blocks *b)
+{
+	struct block *block = b->unused;
+
+	if (!block) {
+		b->slabs = xgrow(b->slabs, &b->slabs_cap, b->nslabs + 1, sizeof(struct block *));
+		block = xmalloc(SLAB * sizeof(*block));
+		b->slabs[b->nslabs++] = block;
+		for (size_t i = 0; i < SLAB; i++)
+			block[i].next = i + 1 < SLAB ? &block[i + 1] : NULL;
+	}
+	b->unused = block->next;
+	memset(block, 0, sizeof(*block));
+	block->seq = b->next_seq++;
+	return block;
+}
+
+static void block_release(struct blocks *b, struct block *block)
+{
+	block->next = b->unused;
+	b->unused = block;
+}
+
+/* A block that is in no map any more. */
+static void block_ended(struct blocks *b, struct block *block, uint64_t time_ns)
+{
+	struct block_device *d = block->pool->device;
+
+	block->state = BLOCK_FREED;
+	block->free_ns = time_ns;
+	if (block->seq < d->hold_seq) {
+		block->next = d->held;
+		d->held = block;
+	} else {
+		block->next = b->gone;
+		b->gone = block;
+	}
+}
+
+static void count_alive(struct block *block, bool more)
+{
+	struct block_pool *pool = block->pool;
+	uint64_t *sum = blocks_is_driver(pool->type) ? &pool->device->driver_bytes
+						     : &pool->device->pool_bytes;
+
+	/* Sums may wrap with foreign sizes; they come back the same way. */
+	*sum += more ? block->bytes : -block->bytes;
+	pool->live_bytes += more ? block->bytes : -block->bytes;
+	pool->live_blocks += more ? 1 : -1ull;
+}
+
+/* The pool goes on after made-up frees: those blocks were not there at the end of anything. */
+static void pool_resume(struct blocks *b, struct pool_node *node)
+{
+	struct hmap *by_key = &node->pool.process->state->by_key;
+	struct block *block = node->left, *next;
+
+	for (; block; block = next) {
+		next = block->next;
+		/* A block with the same key may have come after it. */
+		if (hmap_get_ptr(by_key, block->key) == block)
+			hmap_remove(by_key, block->key);
+		block_ended(b, block, block->free_ns);
+	}
+	node->left = NULL;
+	node->left_ns = 0;
+}
+
+void blocks_hold(struct blocks *b, struct block_device *d)
+{
+	struct block *block = d->held, *next;
+
+	for (; block; block = next) {
+		next = block->next;
+		block_release(b, block);
+	}
+	d->held = NULL;
+	d->hold_seq = b->next_seq;
+}
+
+void blocks_each(struct blocks *b, struct block_process *p,
+		 void (*fn)(struct block *block, void *arg), void *arg)
+{
+	for (size_t i = 0; i < b->nprocesses; i++) {
+		uint64_t key, value;
+		size_t at = 0;
+
+		if (p && b->processes[i] != p)
+			continue;
+		while (hmap_next(&b->processes[i]->state->by_key, &at, &key, &value))
+			fn((struct block *)(uintptr_t)value, arg);
+	}
+}
+
+void blocks_each_held(struct blocks *b, struct block_device *d,
+		      void (*fn)(struct block *block, void *arg), void *arg)
+{
+	uint64_t key, value;
+	size_t at = 0;
+
+	(void)b;
+	while (hmap_next(&d->process->state->by_key, &at, &key, &value)) {
+		struct block *block = (struct block *)(uintptr_t)value;
+
+		if (block->pool->device == d && block->seq < d->hold_seq)
+			fn(block, arg);
+	}
+	for (struct block *block = d->held, *next; block; block = next) {
+		next = block->next;
+		fn(block, arg);
+	}
+}
+
+/* --- processes, devices, pools --- */
+
+static struct block_process *process_new(struct blocks *b, uint32_t pid)
+{
+	struct block_process *p = xcalloc(1, sizeof(*p));
+
+	p->pid = pid;
+	p->first_ns = UINT64_MAX;
+	p->state = xcalloc(1, sizeof(*p->state));
+	b->processes = xgrow(b->processes, &b->processes_cap, b->nprocesses + 1,
+			     sizeof(struct block_process *));
+	b->processes[b->nprocesses++] = p;
+	hmap_put_ptr(&b->by_pid, pid, p);
+	b->last_process = p;
+	return p;
+}
+
+static struct block_process *process_of(struct blocks *b, uint32_t pid)
+{
+	struct block_process *p = b->last_process;
+
+	if (p && p->pid == pid)
+		return p;
+	p = hmap_get_ptr(&b->by_pid, pid);
+	if (!p)
+		return process_new(b, pid);
+	b->last_process = p;
+	return p;
+}
+
+void blocks_process(struct blocks *b, uint32_t pid, const char *command)
+{
+	struct block_process *p = hmap_get_ptr(&b->by_pid, pid);
+
+	if (!p || (p->state->named && p->first_ns != UINT64_MAX))
+		p = process_new(b, pid);
+	p->state->named = true;
+	free(p->command);
+	p->command = command && *command ? xstrdup(command) : NULL;
+}
+
+static struct block_device *device_of(struct block_process *p, uint32_t device)
+{
+	struct block_device *d = hmap_get_ptr(&p->state->by_device, device);
+
+	if (d)
+		return d;
+	d = xcalloc(1, sizeof(*d));
+	d->process = p;
+	d->device = device;
+	p->devices = xgrow(p->devices, &p->state->devices_cap, p->ndevices + 1,
+			   sizeof(struct block_device *));
+	p->devices[p->ndevices++] = d;
+	hmap_put_ptr(&p->state->by_device, device, d);
+	return d;
+}
+
+static struct pool_node *pool_new(struct blocks *b, struct block_process *p, uint32_t device,
+				  enum row_type type)
+{
+	struct pool_node *node = xcalloc(1, sizeof(*node));
+	struct block_pool *pool = &node->pool;
+
+	pool->process = p;
+	pool->device = device_of(p, device);
+	pool->type = type;
+	pool->number = b->npools++;
+	if (blocks_is_driver(type))
+		pool->device->has_driver = true;
+	p->pools =
+		xgrow(p->pools, &p->state->pools_cap, p->npools + 1, sizeof(struct block_pool *));
+	p->pools[p->npools++] = pool;
+	return node;
+}
+
+static struct pool_node *pool_of(struct blocks *b, struct block_process *p, const struct row *row)
+{
+	enum row_type type = (unsigned)row->type < TYPE_END ? row->type : TYPE_END;
+	struct pool_node *node = p->state->last_pool;
+
+	if (node && node->pool.device->device == row->device && node->pool.type == type)
+		return node;
+	uint64_t key = (uint64_t)row->device << 16 | type;
+	node = hmap_get_ptr(&p->state->by_pool, key);
+	if (!node) {
+		node = pool_new(b, p, row->device, type);
+		hmap_put_ptr(&p->state->by_pool, key, node);
+	}
+	p->state->last_pool = node;
+	return node;
+}
+
+/* --- owners --- */
+
+uint32_t blocks_owner_find(struct blocks *b, const char *text, size_t len)
+{
+	const struct owner *last = &b->owners[b->last_owner];
+
+	if (!len)
+		return 0;
+	if (last->len == len && !memcmp(last->text, text, len))
+		return b->last_owner;
+	for (uint64_t hash = XXH3_64bits(text, len);; hash++) {
+		uint64_t found = hmap_get(&b->by_owner, hash);
+
+		if (found == HMAP_NONE) {
+			b->owners = xgrow(b->owners, &b->owners_cap, b->nowners + 1,
+					  sizeof(*b->owners));
+			b->owners[b->nowners] = (struct owner){xstrndup(text, len), len};
+			found = b->nowners++;
+			hmap_put(&b->by_owner, hash, found);
+		}
+		if (b->owners[found].len == len && !memcmp(b->owners[found].text, text, len)) {
+			b->last_owner = (uint32_t)found;
+			return b->last_owner;
+		}
+	}
+}
+
+const char *blocks_owner(const struct blocks *b, uint32_t number)
+{
+	return number < b->nowners ? b->owners[number].text : "";
+}
+
+size_t blocks_nowners(const struct blocks *b)
+{
+	return b->nowners;
+}
+
+/* --- rows --- */
+
+/* What the attributes of a MALLOC, FREE or ACCESS row say. */
+struct facts {
+	bool has_id, shadow;
+	uint64_t id, bytes;
+	const struct attr *owner, *used, *total, *device_used;
+};
+
+static void read_facts(const struct row *row, struct facts *f)
+{
+	*f = (struct facts){0};
+	for (unsigned i = 0; i < row->nattrs; i++) {
+		const struct attr *a = &row->attrs[i];
+
+		switch (a->key) {
+		case ATTR_ALLOCATION_ID:
+			f->has_id = a->kind == ATTR_NUMBER;
+			f->id = a->number;
+			break;
+		case ATTR_SIZE:
+			f->bytes = a->kind == ATTR_NUMBER ? a->number : 0;
+			break;
+		case ATTR_SHADOW:
+			f->shadow = true;
+			break;
+		case ATTR_OWNER:
+			f->owner = a;
+			break;
+		case ATTR_USED:
+			f->used = a;
+			break;
+		case ATTR_TOTAL:
+			f->total = a;
+			break;
+		case ATTR_DEVICE_USED:
+			f->device_used = a;
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+static uint64_t key_of(const struct row *row, const struct facts *f)
+{
+	if (f->has_id)
+		return f->id & ~KEY_BY_ADDRESS;
+	return (row->ptr ^ (uint64_t)row->device << 48 ^ (uint64_t)row->type << 56) |
+	       KEY_BY_ADDRESS;
+}
+
+static void apply_owner(struct blocks *b, struct block *block, const struct facts *f)
+{
+	if (f->owner && f->owner->text)
+		block->owner = blocks_owner_find(b, f->owner->text, f->owner->text_len);
+}
+
+static void note_usage(struct block_pool *pool, const struct facts *f)
+{
+	if (f->used && f->used->kind == ATTR_NUMBER)
+		pool->used = f->used->number;
+	if (f->total && f->total->kind == ATTR_NUMBER)
+		pool->reserved = f->total->number;
+	if (f->device_used && f->device_used->kind == ATTR_NUMBER)
+		pool->device->used_bytes = f->device_used->number;
+}
+
+static void on_malloc(struct blocks *b, const struct row *row, struct block_change *c)
+{
+	struct block_process *p = c->process;
+	struct pool_node *node = pool_of(b, p, row);
+	struct facts f;
+
+	read_facts(row, &f);
+	if (node->left && !f.shadow && row->time_ns > node->left_ns)
+		pool_resume(b, node);
+	struct block *block = block_new(b);
+	block->key = key_of(row, &f);
+	block->ptr = row->ptr;
+	block->bytes = f.bytes;
+	block->time_ns = row->time_ns;
+	block->row = row->id;
+	block->kernels = p->kernels;
+	block->pool = &node->pool;
+	block->stack = stacks_of(&b->stacks, row);
+	block->step = p->step;
+	block->tid = row->tid;
+	block->shadow = f.shadow;
+	apply_owner(b, block, &f);
+	uint64_t old = hmap_put(&p->state->by_key, block->key, (uintptr_t)block);
+	if (old != HMAP_NONE) { /* its free was not seen */
+		struct block *former = (struct block *)(uintptr_t)old;
+		if (former->state == BLOCK_ALIVE) {
+			count_alive(former, false);
+			block_ended(b, former, row->time_ns);
+		} /* else it stays in the list of left ones */
+	}
+	count_alive(block, true);
+	node->pool.mallocs++;
+	note_usage(&node->pool, &f);
+	*c = (struct block_change){
+		.what = BLOCKS_ALLOC, .process = p, .pool = &node->pool, .block = block};
+}
+
+/* Takes a block that is alive out of the map; one that was left is found, but stays. */
+static struct block *take_alive(struct hmap *by_key, uint64_t key)
+{
+	uint64_t found = hmap_remove(by_key, key);
+
+	if (found == HMAP_NONE)
+		return NULL;
+	struct block *block = (struct block *)(uintptr_t)found;
+	if (block->state != BLOCK_ALIVE)
+		hmap_put(by_key, key, found);
+	return block;
+}
+
+static void on_free(struct blocks *b, const struct row *row, struct block_change *c)
+{
+	struct block_process *p = c->process;
+	struct hmap *by_key = &p->state->by_key;
+	struct facts f;
+
+	read_facts(row, &f);
+	uint64_t key = key_of(row, &f);
+	struct block *block = f.shadow ? hmap_get_ptr(by_key, key) : take_alive(by_key, key);
+	struct pool_node *node = block ? (struct pool_node *)block->pool : pool_of(b, p, row);
+	c->what = f.shadow ? BLOCKS_LEFT : BLOCKS_FREE;
+	c->pool = &node->pool;
+	if (!f.shadow) {
+		node->pool.frees++;
+		note_usage(&node->pool, &f);
+	}
+	if (!block || block->state != BLOCK_ALIVE) {
+		node->pool.unmatched_frees += !f.shadow;
+		return;
+	}
+	c->block = block;
+	apply_owner(b, block, &f);
+	count_alive(block, false);
+	if (f.shadow) {
+		block->state = BLOCK_LEFT;
+		block->free_ns = row->time_ns;
+		block->next = node->left;
+		node->left = block;
+		if (row->time_ns > node->left_ns)
+			node->left_ns = row->time_ns;
+		return;
+	}
+	block_ended(b, block, row->time_ns);
+}
+
+static void on_access(struct blocks *b, const struct row *row, struct block_change *c)
+{
+	struct facts f;
+
+	read_facts(row, &f);
+	c->what = BLOCKS_ACCESS;
+	if (!f.has_id)
+		return;
+	struct block *block = hmap_get_ptr(&c->process->state->by_key, key_of(row, &f));
+	if (!block || block->state != BLOCK_ALIVE)
+		return;
+	apply_owner(b, block, &f);
+	c->block = block;
+	c->pool = block->pool;
+}
+
+static bool is_ordered_event(const struct row *row)
+{
+	return row->event == ROW_MALLOC || row->event == ROW_FREE || row->event == ROW_ACCESS ||
+	       row->event == ROW_OP_LAUNCH || row->event == ROW_MSTX ||
+	       (row->event == ROW_SYSTEM && row->type == TYPE_STEP);
+}
+
+static void check_order(struct blocks *b, struct block_process *p, const struct row *row)
+{
+	if (!is_ordered_event(row))
+		return;
+	if (row->time_ns < p->state->order_ns)
+		b->unordered = true;
+	p->state->order_ns = row->time_ns;
+}
+
+static void note_times(struct blocks *b, struct block_process *p, const struct row *row)
+{
+	b->rows++;
+	if (row->time_ns < b->first_ns)
+		b->first_ns = row->time_ns;
+	if (row->time_ns > b->last_ns)
+		b->last_ns = row->time_ns;
+	if (row->time_ns < p->first_ns)
+		p->first_ns = row->time_ns;
+	if (row->time_ns > p->last_ns)
+		p->last_ns = row->time_ns;
+}
+
+enum block_what blocks_add(struct blocks *b, const struct row *row, struct block_change *out)
+{
+	struct block_process *p = process_of(b, row->pid);
+
+	for (struct block *next; b->gone; b->gone = next) {
+		next = b->gone->next;
+		block_release(b, b->gone);
+	}
+	note_times(b, p, row);
+	check_order(b, p, row);
+	*out = (struct block_change){.process = p};
+	switch (row->event) {
+	case ROW_MALLOC:
+		on_malloc(b, row, out);
+		break;
+	case ROW_FREE:
+		on_free(b, row, out);
+		break;
+	case ROW_ACCESS:
+		on_access(b, row, out);
+		break;
+	case ROW_KERNEL_LAUNCH:
+		p->kernels += row->type == TYPE_KERNEL_LAUNCH;
+		break;
+	case ROW_MSTX:
+		if (row->type == TYPE_RANGE_START || row->type == TYPE_RANGE_END)
+			steps_range(&p->state->steps, p, row, out);
+		break;
+	case ROW_SYSTEM:
+		if (row->type == TYPE_STEP)
+			steps_call(&p->state->steps, p, row, out);
+		p->finalized |= row->type == TYPE_ACL_FINI;
+		break;
+	default:
+		break;
+	}
+	return out->what;
+}
+
+/* --- looking at it --- */
+
+bool blocks_unordered(const struct blocks *b)
+{
+	return b->unordered;
+}
+
+size_t blocks_nprocesses(const struct blocks *b)
+{
+	return b->nprocesses;
+}
+
+struct block_process *blocks_process_at(const struct blocks *b, size_t i)
+{
+	return b->processes[i];
+}
+
+uint64_t blocks_rows(const struct blocks *b)
+{
+	return b->rows;
+}
+
+uint64_t blocks_first_ns(const struct blocks *b)
+{
+	return b->first_ns;
+}
+
+uint64_t blocks_last_ns(const struct blocks *b)
+{
+	return b->last_ns;
+}
+
+struct stacks *blocks_stacks(struct blocks *b)
+{
+	return &b->stacks;
+}
+
+const char *blocks_pool_name(enum row_type type)
+{
+	switch (type) {
+	case TYPE_PTA:
+		return "Pytorch Caching memory pool";
+	case TYPE_PTA_WORKSPACE:
+		return "Pytorch Workspace memory pool";
+	case TYPE_ATB:
+		return "ATB memory pool";
+	case TYPE_MINDSPORE:
+		return "Mindspore memory pool";
+	case TYPE_TORCH:
+		return "Pytorch Caching memory pool";
+	case TYPE_CUDA:
+		return "CUDA memory";
+	case TYPE_HAL:
+		return "HAL memory";
+	case TYPE_HOST:
+		return "Host memory";
+	default:
+		return "memory";
+	}
+}
+
+const char *blocks_device_name(uint32_t device, char text[16])
+{
+	if (device == DEV_HOST)
+		return "cpu";
+	if (device == DEV_NONE)
+		return "N/A";
+	snprintf(text, 16, "%u", device);
+	return text;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What rows say about memory, kept up to date row by row: processes, their devices and pools, the
+ * blocks that are alive, and the steps. The analyses stand on this; each has a table of its own.
+ *
+ *	struct block_change c;
+ *	switch (blocks_add(b, row, &c)) {
+ *	case BLOCKS_ALLOC: …
+ *
+ * Rows must come in order of time within a process (blocks_unordered() tells when they do not).
+ * Memory grows with blocks that are alive, or held, at once, and with distinct call stacks and
+ * owners, never with rows. Not thread safe.
+ *
+ * A block is known by process and allocation_id, or, in dumps without one, by its pool and address.
+ * A FREE row with shadow:true was made up for a block that nobody freed: such a block has been
+ * LEFT and stays in the table, unless its process goes on afterwards with the same pool (then the
+ * address was handed out anew and the free had not been seen).
+ *
+ * HAL is the driver: the other pools of a device carve their blocks out of it.
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_COMMON_BLOCKS_H
+#define SONDE_MEMORY_ANALYSIS_COMMON_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/containers/hmap.h"
+#include "memory/analysis/common/stacks.h"
+#include "memory/dump/row.h"
+
+struct blocks;
+
+/* What one process has of one device. */
+struct block_device {
+	struct block_process *process;
+	uint32_t device; /* a number, DEV_HOST or DEV_NONE */
+	bool has_driver; /* there are HAL (on the host: HOST) blocks */
+	uint64_t driver_bytes; /* alive, HAL and HOST */
+	uint64_t pool_bytes; /* alive, the others */
+	uint64_t total_bytes, used_bytes; /* of the whole device where rows say so, else 0 */
+	/* blocks_hold() */
+	uint64_t hold_seq;
+	struct block *held;
+	uint64_t own[4]; /* the analysis' own, 0 at first */
+};
+
+struct block_pool {
+	struct block_process *process;
+	struct block_device *device;
+	enum row_type type;
+	uint32_t number; /* of all pools, from 0 */
+	uint64_t live_bytes, live_blocks;
+	uint64_t mallocs, frees;
+	uint64_t unmatched_frees; /* of the frees: no MALLOC was seen */
+	uint64_t used, reserved; /* attributes `used` and `total` of the newest row; 0 without */
+	void *own; /* the analysis' own, NULL at first; never freed here */
+};
+
+struct block_process {
+	uint32_t pid; /* UINT32_MAX: not known */
+	char *command; /* or NULL */
+	uint64_t first_ns, last_ns; /* times of rows */
+	uint32_t step; /* the step that runs, or ran last; 0 before the first */
+	uint32_t step_ended; /* the last one that has ended */
+	bool in_step;
+	bool by_call; /* steps are ended by calls, so that one always follows */
+	bool finalized; /* it has said that it is through with its devices (ACL_FINI) */
+	uint64_t step_ns; /* when the step began */
+	uint64_t kernels; /* launches so far */
+	struct block_pool **pools;
+	size_t npools;
+	struct block_device **devices;
+	size_t ndevices;
+	void *own; /* the analysis' own, NULL at first; never freed here */
+	struct block_process_state *state; /* blocks.c */
+};
+
+enum block_state { BLOCK_ALIVE, BLOCK_LEFT, BLOCK_FREED };
+
+struct block {
+	uint64_t key; /* allocation_id, or what stands for it */
+	uint64_t ptr;
+	uint64_t bytes;
+	uint64_t time_ns; /* of its MALLOC row */
+	uint64_t free_ns; /* of its end, once it is LEFT or FREED */
+	uint64_t row; /* ID of its MALLOC row */
+	uint64_t seq; /* allocations in the order of rows */
+	uint64_t kernels; /* launches of its process before it */
+	struct block_pool *pool;
+	uint32_t stack; /* see stacks.h */
+	uint32_t owner; /* blocks_owner() */
+	uint32_t step; /* in which it was allocated */
+	uint32_t tid;
+	uint8_t state; /* enum block_state */
+	bool shadow; /* was there when recording began; time_ns is that moment */
+	struct block *next; /* of lists in here */
+	uint64_t own[4]; /* the analysis' own, 0 at first */
+};
+
+enum block_what {
+	BLOCKS_OTHER, /* nothing of the below; process may be NULL */
+	BLOCKS_ALLOC, /* block, pool */
+	BLOCKS_FREE, /* block (good until the next row, or while held), pool; block NULL: unknown */
+	BLOCKS_LEFT, /* the same for a block that nobody freed */
+	BLOCKS_ACCESS, /* block, or NULL where it is not known */
+};
+
+struct block_change {
+	enum block_what what;
+	struct block_process *process; /* whose row it was */
+	struct block_pool *pool;
+	struct block *block;
+	uint32_t step_ended; /* not 0: this row ended the step … */
+	uint32_t step_begun; /* … and, or, began this one */
+};
+
+/* The attributes that blocks_add() looks at; those of an analysis come on top. */
+#define BLOCKS_ATTRS                                                                               \
+	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
+	 1ull << ATTR_OWNER | 1ull << ATTR_USED | 1ull << ATTR_TOTAL | 1ull << ATTR_DEVICE_USED)
+
+struct blocks *blocks_new(void);
+void blocks_free(struct blocks *b); /* b may be NULL */
+
+enum block_what blocks_add(struct blocks *b, const struct row *row, struct block_change *out);
+
+/* Names a process; a second call for a pid that had rows in between begins another process. */
+void blocks_process(struct blocks *b, uint32_t pid, const char *command);
+
+/* A row of MALLOC, FREE, ACCESS, operators or steps was older than its predecessor. */
+bool blocks_unordered(const struct blocks *b);
+
+size_t blocks_nprocesses(const struct blocks *b);
+struct block_process *blocks_process_at(const struct blocks *b, size_t i);
+
+uint64_t blocks_rows(const struct blocks *b);
+uint64_t blocks_first_ns(const struct blocks *b); /* UINT64_MAX without any row */
+uint64_t blocks_last_ns(const struct blocks *b);
+
+struct stacks *blocks_stacks(struct blocks *b);
+/* The text of an owner, "" for number 0; and the number of a text. */
+const char *blocks_owner(const struct blocks *b, uint32_t number);
+uint32_t blocks_owner_find(struct blocks *b, const char *text, size_t len);
+size_t blocks_nowners(const struct blocks *b); /* numbers are below this */
+
+/*
+ * Remembers this moment of a device: blocks that are alive now stay in the table when they end,
+ * until the next call for the device. This is how the blocks of a peak, or of the end of a step,
+ * can still be looked at when it is known which moment it was. Costs what ended since the last one.
+ */
+void blocks_hold(struct blocks *b, struct block_device *d);
+
+/* Blocks of the process (NULL: of all) that are ALIVE or LEFT now. */
+void blocks_each(struct blocks *b, struct block_process *p,
+		 void (*fn)(struct block *block, void *arg), void *arg);
+
+/* Blocks that were alive when blocks_hold() was called, whatever became of them. */
+void blocks_each_held(struct blocks *b, struct block_device *d,
+		      void (*fn)(struct block *block, void *arg), void *arg);
+
+/* Is it memory of a device that its driver handed out itself? */
+static inline bool blocks_is_device(enum row_type type)
+{
+	return type == TYPE_HAL || type == TYPE_CUDA;
+}
+
+/* The same, and host memory. */
+static inline bool blocks_is_driver(enum row_type type)
+{
+	return blocks_is_device(type) || type == TYPE_HOST;
+}
+
+/* Words for people: "Pytorch Caching memory pool", …; "0", "cpu", "N/A". */
+const char *blocks_pool_name(enum row_type type);
+const char *blocks_device_name(uint32_t device, char text[16]);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Who held what at a moment of a device: the rows, followed so that any moment of the past that was
+ * chosen while it was the present (census_take()) can be counted when the answer is wanted.
+ *
+ * The count adds up. The driver's bytes are divided into shares: driver blocks that pools cut
+ * their blocks from are divided among those blocks, the rest of them being free inside the pool;
+ * other driver blocks are shares themselves. Pools do not cut out of one another twice: a byte
+ * belongs to the innermost block around it.
+ *
+ * A pool that maps its memory (halMemCreate) cannot be found by addresses, since the driver's
+ * block has a handle in their place: its blocks are charged to such memory by their sizes.
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_COMMON_BREAKDOWN_H
+#define SONDE_MEMORY_ANALYSIS_COMMON_BREAKDOWN_H
+
+#include "memory/analysis/common/blocks.h"
+
+struct census;
+
+#define CENSUS_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that census_row() looks at */
+
+/* A pool at the moment. */
+struct census_pool {
+	struct block_pool *pool;
+	uint64_t live_bytes, live_blocks;
+	uint64_t reserved; /* from the driver, as its rows say; 0 where they do not */
+};
+
+struct census_moment {
+	bool taken;
+	bool at_end; /* what is alive when the rows end, not what was held */
+	uint64_t time_ns;
+	uint64_t rows; /* up to it */
+	uint32_t step; /* that ran or ran last, 0 before the first */
+	bool in_step;
+	uint64_t driver_bytes, pool_bytes;
+	struct census_pool *pools;
+	size_t npools, cap_pools;
+};
+
+/* A part of the bytes: those of a block, or those free inside a pool (block is NULL). */
+struct census_share {
+	struct block *block;
+	struct block_pool *pool;
+	uint64_t bytes;
+};
+
+struct census_shares {
+	struct census_share *list;
+	size_t n, cap;
+	uint64_t bytes; /* of all of them */
+	uint64_t outside_bytes; /* of those: in no driver block that is known */
+};
+
+struct census *census_new(void);
+void census_free(struct census *c); /* c may be NULL */
+
+/* blocks_add() and what else has to be noted. */
+enum block_what census_row(struct census *c, const struct row *row, struct block_change *out);
+struct blocks *census_blocks(struct census *c);
+
+/* The moment of a device; taken is false before the first census_take(). */
+struct census_moment *census_moment(struct census *c, struct block_device *d);
+
+/* Is the device fuller now than at its moment: by the driver's bytes, then by those of pools? */
+bool census_is_higher(const struct block_device *d, const struct census_moment *m);
+
+/* Makes this moment the one to count. */
+void census_take(struct census *c, struct block_device *d);
+/* The same for the end of the rows; only when they have ended. */
+void census_take_end(struct census *c, struct block_device *d);
+void census_forget(struct census *c, struct block_device *d);
+
+/* Counts the device's moment. Release the result. */
+void census_count(struct census *c, struct block_device *d, struct census_shares *out);
+void census_shares_release(struct census_shares *s);
+
+/* What stands for an owner where none was recorded: PTA, CANN, host, … */
+const char *census_source(enum row_type type);
+
+/* Did any row have an owner? */
+bool census_has_owners(struct census *c);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/common/frames.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/printable.h"
+#include "base/text/text.h"
+
+#define MAX_SHOWN 120 /* bytes of a name */
+
+/* A line taken apart; len 0 for what it does not have. */
+struct frame {
+	struct frame_line module; /* without its folder */
+	struct frame_line function;
+	struct frame_line source; /* file:line, without its folder */
+};
+
+/* Modules that only pass an allocation on: ours, the vendor's, the frameworks' pools, the C and
+ * C++ run time. */
+static const char *const plumbing_modules[] = {
+	"libsonde",	  "libleaks_ascend", "libascend_",	"libatb_abi_", "libascendcl",
+	"libruntime.",	  "libacl_rt",	     "libms_tools_ext", "libprofapi",  "libc.so",
+	"libc-",	  "libpthread",	     "ld-linux",	"libstdc++",   "linux-vdso",
+	"libmsmemscope_", "libsimpool",	     "libtorch",	"libc10",      "libmindspore",
+	"libatb.",
+};
+static const char *const plumbing_folders[] = {"site-packages/", "dist-packages/", "/lib/python3",
+					       "<frozen"};
+/* Outermost frames that every thread has. */
+static const char *const roots[] = {
+	"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone",
+	"clone3", "__clone3",	       "__libc_start_main_impl"};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+struct frame_line frame_trim(const char *text, size_t len)
+{
+	struct frame_line t = {text, text ? len : 0};
+
+	while (t.len && strchr("\" \n\r", t.text[0])) {
+		t.text++;
+		t.len--;
+	}
+	while (t.len && strchr("\" \n\r", t.text[t.len - 1]))
+		t.len--;
+	if ((t.len == 2 && !memcmp(t.text, "NA", 2)) || (t.len == 3 && !memcmp(t.text, "N/A", 3)))
+		t.len = 0;
+	return t;
+}
+
+bool frame_next(const char **text, struct frame_line *out)
+{
+	const char *p = *text;
+
+	p += strspn(p, "\r\n");
+	if (!*p)
+		return false;
+	out->text = p;
+	out->len = strcspn(p, "\r\n");
+	*text = p + out->len;
+	return true;
+}
+
+static struct frame_line part(const char *from, const char *to)
+{
+	return (struct frame_line){from, to > from ? (size_t)(to - from) : 0};
+}
+
+static struct frame_line base_name(struct frame_line path)
+{
+	const char *slash = path.len ? memrchr(path.text, '/', path.len) : NULL;
+
+	return slash ? part(slash + 1, path.text + path.len) : path;
+}
+
+static bool begins(struct frame_line t, const char *with)
+{
+	size_t n = strlen(with);
+
+	return t.len >= n && !memcmp(t.text, with, n);
+}
+
+/* What stands behind the address: "file:line", "at file:line" or "(file:line)". */
+static struct frame_line source_of(struct frame_line rest)
+{
+	const char *p = rest.text, *end = rest.text + rest.len;
+
+	while (p < end && (*p == ' ' || *p == '('))
+		p++;
+	while (end > p && (end[-1] == ' ' || end[-1] == ')'))
+		end--;
+	struct frame_line t = part(p, end);
+	if (begins(t, "at "))
+		t = part(p + 3, end);
+	return memchr(t.text, ':', t.len) ? base_name(t) : part(p, p);
+}
+
+/* module(function+offset) [address] source */
+static bool take_c(const struct frame_line *line, struct frame *out)
+{
+	const char *end = line->text + line->len;
+	const char *addr = memmem(line->text, line->len, " [0x", 4);
+	const char *body_end = addr ? addr : end;
+	const char *open = memchr(line->text, '(', (size_t)(body_end - line->text));
+	const char *close = open ? memrchr(open, ')', (size_t)(body_end - open)) : NULL;
+
+	if (!close || open == line->text)
+		return false;
+	out->module = base_name(part(line->text, open));
+	const char *plus = memrchr(open, '+', (size_t)(close - open));
+	out->function = part(open + 1, plus && plus[1] == '0' ? plus : close);
+	if (!out->function.len)
+		out->function = part(line->text, line->text);
+	const char *bracket = addr ? memchr(addr, ']', (size_t)(end - addr)) : NULL;
+	out->source = bracket ? source_of(part(bracket + 1, end)) : part(end, end);
+	return true;
+}
+
+/* file(line): function */
+static bool take_python(const struct frame_line *line, struct frame *out)
+{
+	const char *end = line->text + line->len;
+	const char *mid = memmem(line->text, line->len, "): ", 3);
+	const char *open = mid ? memrchr(line->text, '(', (size_t)(mid - line->text)) : NULL;
+
+	if (!open || open == line->text || open + 1 == mid)
+		return false;
+	for (const char *p = open + 1; p < mid; p++)
+		if (!isdigit((unsigned char)*p))
+			return false;
+	out->module = part(line->text, open);
+	out->function = part(mid + 3, end);
+	out->source = part(open + 1, mid);
+	return true;
+}
+
+static bool is_plumbing(const struct frame_line *line, bool python)
+{
+	struct frame f;
+
+	if (python) {
+		for (size_t i = 0; i < COUNT(plumbing_folders); i++)
+			if (memmem(line->text, line->len, plumbing_folders[i],
+				   strlen(plumbing_folders[i])))
+				return true;
+		return false;
+	}
+	if (!take_c(line, &f))
+		return begins(*line, "[0x"); /* code of no object */
+	for (size_t i = 0; i < COUNT(plumbing_modules); i++)
+		if (begins(f.module, plumbing_modules[i]))
+			return true;
+	return false;
+}
+
+static bool is_root(const struct frame_line *line)
+{
+	struct frame f;
+
+	if (!take_c(line, &f))
+		return false;
+	for (size_t i = 0; i < COUNT(roots); i++)
+		if (f.function.len == strlen(roots[i]) && begins(f.function, roots[i]))
+			return true;
+	return false;
+}
+
+size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max)
+{
+	struct frame_line line;
+	const char *p = text;
+	size_t n = 0;
+
+	while (n < max && frame_next(&p, &line)) {
+		if (!n && is_plumbing(&line, python))
+			continue;
+		if (!python && is_root(&line))
+			break;
+		out[n++] = line;
+	}
+	if (n)
+		return n;
+	for (p = text; n < max && frame_next(&p, &line);)
+		out[n++] = line;
+	return n;
+}
+
+static void add_name(struct buf *out, struct frame_line name)
+{
+	text_add_shortened(out, name.text, name.len, MAX_SHOWN);
+}
+
+void frame_describe(const struct frame_line *line, bool python, struct buf *out)
+{
+	struct frame f;
+
+	if (python ? !take_python(line, &f) : !take_c(line, &f)) {
+		add_name(out, *line);
+		return;
+	}
+	if (!f.function.len) { /* no symbol: module(+offset) [address] */
+		const char *addr = memmem(line->text, line->len, " [0x", 4);
+		add_name(out, part(f.module.text, addr ? addr : line->text + line->len));
+		return;
+	}
+	add_name(out, f.function);
+	buf_add_str(out, " (");
+	if (python) {
+		add_name(out, base_name(f.module));
+		buf_add_char(out, ':');
+	}
+	add_name(out, f.source.len ? f.source : f.module);
+	buf_add_char(out, ')');
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/common/stacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "memory/analysis/common/frames.h"
+
+#define MAX_WRAPPERS 8
+#define SEVERAL (1ull << 63)
+
+static struct frame_line trim(const char *data, size_t len)
+{
+	struct frame_line t = frame_trim(data, len);
+
+	if (t.len > STACKS_MAX_BYTES)
+		t.len = STACKS_MAX_BYTES;
+	return t;
+}
+
+static uint32_t add(struct stacks *s, uint64_t check, struct frame_line c, struct frame_line py)
+{
+	if (!s->count)
+		s->count = 1; /* number 0 is none */
+	s->list = xgrow(s->list, &s->cap, s->count + 1, sizeof(*s->list));
+	s->list[0] = (struct stack){0};
+	s->list[s->count] = (struct stack){
+		.check = check,
+		.c = c.len ? xstrndup(c.text, c.len) : NULL,
+		.py = py.len ? xstrndup(py.text, py.len) : NULL,
+	};
+	return (uint32_t)s->count++;
+}
+
+/* Texts are told apart by 128 bits of hash: comparing them too would read each twice. */
+uint32_t stacks_of(struct stacks *s, const struct row *row)
+{
+	if (!row->c_stack_len && !row->py_stack_len)
+		return 0;
+	struct frame_line c = trim(row->c_stack, row->c_stack_len);
+	struct frame_line py = trim(row->py_stack, row->py_stack_len);
+	if (!c.len && !py.len)
+		return 0;
+	XXH128_hash_t h = XXH3_128bits(c.len ? c.text : "", c.len);
+	if (py.len) {
+		XXH128_hash_t more = XXH3_128bits_withSeed(py.text, py.len, h.low64);
+		h.low64 ^= more.low64;
+		h.high64 += more.high64;
+	}
+	for (;; h.low64++) {
+		uint64_t found = hmap_get(&s->by_hash, h.low64);
+
+		if (found == HMAP_NONE)
+			break;
+		if (s->list[found].check == h.high64)
+			return (uint32_t)found;
+	}
+	uint32_t number = add(s, h.high64, c, py);
+	hmap_put(&s->by_hash, h.low64, number);
+	return number;
+}
+
+struct stack stacks_get(const struct stacks *s, uint32_t number)
+{
+	return number < s->count ? s->list[number] : (struct stack){0};
+}
+
+/* The frames that matter: Python's where there are any. */
+static size_t pick(const struct stack *stack, struct frame_line *out)
+{
+	if (stack->py)
+		return frames_pick(stack->py, true, out, MAX_WRAPPERS);
+	return stack->c ? frames_pick(stack->c, false, out, MAX_WRAPPERS) : 0;
+}
+
+/* Of the function alone, without its line: goes on from the hash of the frames inside. */
+static uint64_t hash_function(const struct frame_line *line, bool python, uint64_t inner)
+{
+	struct buf text = {0};
+
+	frame_describe(line, python, &text);
+	const char *end = memmem(text.data, text.len, " (", 2);
+	size_t len = end ? (size_t)(end - text.data) : text.len;
+	uint64_t h = XXH3_64bits_withSeed(text.data, len, inner);
+	buf_release(&text);
+	return h;
+}
+
+/* For frames from the innermost on: the hash with their only caller, SEVERAL if there are more. */
+static void learn(struct stacks *s, const struct stack *stack)
+{
+	struct frame_line lines[MAX_WRAPPERS];
+	size_t n = pick(stack, lines);
+	uint64_t hash = 0;
+
+	/* The last one may have been called by anybody: stacks are cut at the depth asked for. */
+	for (size_t i = 0; i + 1 < n; i++) {
+		hash = hash_function(&lines[i], stack->py, hash);
+		uint64_t caller = hash_function(&lines[i + 1], stack->py, hash) >> 1;
+		uint64_t known = hmap_get(&s->callers, hash);
+		if (known == HMAP_NONE)
+			hmap_put(&s->callers, hash, caller);
+		else if (known != caller)
+			hmap_put(&s->callers, hash, SEVERAL);
+	}
+}
+
+bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out)
+{
+	struct stacks *known = (struct stacks *)s; /* what it has learned is a cache */
+	struct frame_line lines[MAX_WRAPPERS];
+	struct stack stack = stacks_get(s, number);
+	size_t n = pick(&stack, lines), i;
+	uint64_t hash = 0;
+
+	if (!n)
+		return false;
+	for (; known->learned < s->count; known->learned++)
+		learn(known, &s->list[known->learned]);
+	for (i = 0; i < n; i++) {
+		hash = hash_function(&lines[i], stack.py, hash);
+		if (hmap_get(&s->callers, hash) != SEVERAL)
+			break;
+	}
+	frame_describe(&lines[i < n ? i : 0], stack.py, out);
+	return true;
+}
+
+void stacks_release(struct stacks *s)
+{
+	for (size_t i = 1; i < s->count; i++) {
+		free(s->list[i].c);
+		free(s->list[i].py);
+	}
+	free(s->list);
+	hmap_release(&s->by_hash);
+	hmap_release(&s->callers);
+	*s = (struct stacks){0};
+}

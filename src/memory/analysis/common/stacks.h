@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The call stacks of rows, each kept once and known by a small number. Number 0 is "no call stack
+ * recorded". Zero-initialise and release.
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_COMMON_STACKS_H
+#define SONDE_MEMORY_ANALYSIS_COMMON_STACKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/containers/buf.h"
+#include "base/containers/hmap.h"
+#include "memory/dump/row.h"
+
+#define STACKS_MAX_BYTES (64u << 10) /* the rest of a longer text is cut off */
+
+struct stack {
+	uint64_t check; /* the upper half of the hash; the lower one is the key */
+	char *c; /* lines as recorded, innermost first; NULL for none */
+	char *py;
+};
+
+struct stacks {
+	struct stack *list;
+	size_t count, cap;
+	struct hmap by_hash;
+	struct hmap callers; /* stacks_where() */
+	size_t learned;
+};
+
+/* The number of the row's call stack. */
+uint32_t stacks_of(struct stacks *s, const struct row *row);
+
+/* What is behind a number; good until the next stacks_of(). */
+struct stack stacks_get(const struct stacks *s, uint32_t number);
+
+/*
+ * Adds the function that names the place of a call stack; false for number 0. The innermost one is
+ * often a wrapper through which everything is allocated: functions that were called from several
+ * others, with the same ones inside, are passed over.
+ */
+bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out);
+
+void stacks_release(struct stacks *s);
+
+#endif

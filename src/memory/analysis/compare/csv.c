@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The result as memory_compare_<time>.csv: a line ",,,Base,Compare", a header, then a line for
+ * every call in the order of its device's sequence, devices by number. Fields are quoted where they
+ * need it (RFC 4180), and a name that a spreadsheet would take for a formula gets an apostrophe in
+ * front.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/text/text.h"
+#include "memory/analysis/compare/compare_impl.h"
+
+#define FLUSH_AT (256u << 10)
+#define MAX_SUFFIX 1000
+#define LINE_FIXED (32 + 4 * (PUT_U64_MAX + 2)) /* all of a line but its name */
+
+static const char head[] =
+	",,,Base,Compare\n"
+	"Event,Name,Device Id,Allocated Memory(byte),Allocated Memory(byte),Diff Memory(byte)\n";
+
+/* Every name as it is written, made once. */
+struct cells {
+	struct buf text;
+	size_t *ends;
+};
+
+struct output {
+	const struct compare *compare;
+	struct cells names;
+	struct buf buf;
+	int fd;
+	char *path;
+	struct progress progress;
+	uint64_t done, total;
+};
+
+static void add_cell(struct buf *out, const char *text, size_t len, struct buf *scratch)
+{
+	text = text_clean(text, &len, scratch);
+	bool formula = len && memchr("=+-@", text[0], 4);
+	bool quote = false;
+
+	for (size_t i = 0; i < len && !quote; i++)
+		quote = text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r';
+	if (quote)
+		buf_add_char(out, '"');
+	if (formula)
+		buf_add_char(out, '\'');
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '"')
+			buf_add_char(out, '"');
+		buf_add_char(out, text[i]);
+	}
+	if (quote)
+		buf_add_char(out, '"');
+}
+
+static void make_cells(struct cells *cells, const struct names *names)
+{
+	struct buf scratch = {0};
+
+	cells->ends = xmalloc(names->count * sizeof(*cells->ends));
+	for (size_t i = 0; i < names->count; i++) {
+		size_t len;
+		const char *text = names_get(names, (uint32_t)i, &len);
+
+		add_cell(&cells->text, text, len, &scratch);
+		cells->ends[i] = cells->text.len;
+	}
+	buf_release(&scratch);
+}
+
+static int flush(struct output *o, struct err *err)
+{
+	size_t at = 0;
+
+	while (at < o->buf.len) {
+		ssize_t n = write(o->fd, o->buf.data + at, o->buf.len - at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return err_sys(err, n ? -errno : -EIO, "cannot write \"%s\"", o->path);
+		at += (size_t)n;
+	}
+	buf_clear(&o->buf);
+	return 0;
+}
+
+static char *put_size(char *p, bool there, uint64_t size)
+{
+	p = there ? put_u64(p, size) : put_bytes(p, "N/A", 3);
+	*p++ = ',';
+	return p;
+}
+
+static void put_line(struct output *o, const struct compare_line *line)
+{
+	size_t start = line->name ? o->names.ends[line->name - 1] : 0;
+	size_t len = o->names.ends[line->name] - start;
+	uint64_t base = line->size[COMPARE_BASE], compare = line->size[COMPARE_OTHER];
+	char *p = buf_room(&o->buf, LINE_FIXED + len);
+
+	p = line->kernel ? put_bytes(p, "KERNEL_LAUNCH,", 14) : put_bytes(p, "OP_LAUNCH,", 10);
+	if (len)
+		p = put_bytes(p, o->names.text.data + start, len);
+	*p++ = ',';
+	p = put_u64(p, line->pair->device);
+	*p++ = ',';
+	p = put_size(p, line->kind != ALIGN_COMPARE, base);
+	p = put_size(p, line->kind != ALIGN_BASE, compare);
+	if (compare < base)
+		*p++ = '-';
+	p = put_u64(p, compare_distance(base, compare));
+	*p++ = '\n';
+	o->buf.len = (size_t)(p - o->buf.data);
+}
+
+static int put_all(struct output *o, struct err *err)
+{
+	int r = 0;
+
+	buf_add(&o->buf, head, sizeof(head) - 1);
+	for (size_t i = 0; i < o->compare->npairs && r == 0; i++) {
+		struct compare_walk w = {.compare = o->compare, .pair = &o->compare->pairs[i]};
+		struct compare_line line;
+
+		while (r == 0 && compare_next(&w, &line)) {
+			put_line(o, &line);
+			progress_show(&o->progress, "writing the result", ++o->done, o->total);
+			if (o->buf.len >= FLUSH_AT)
+				r = flush(o, err);
+		}
+	}
+	progress_done(&o->progress);
+	return r < 0 ? r : flush(o, err);
+}
+
+/* A file that was not there before. */
+static int create(struct output *o, const char *dir, struct err *err)
+{
+	char now[FS_TIMESTAMP_BYTES];
+	int r = fs_mkdirs(dir, err);
+
+	if (r < 0)
+		return r;
+	fs_timestamp(now);
+	for (int i = 1; i <= MAX_SUFFIX; i++) {
+		char suffix[16] = "";
+
+		if (i > 1)
+			snprintf(suffix, sizeof(suffix), "_%d", i);
+		free(o->path);
+		o->path = xasprintf("%s/memory_compare_%s%s.csv", dir, now, suffix);
+		o->fd = open(o->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (o->fd >= 0)
+			return 0;
+		if (errno != EEXIST)
+			break;
+	}
+	return err_sys(err, -errno, "cannot create \"%s\"", o->path);
+}
+
+int compare_csv(const struct compare *c, const char *dir, struct buf *out_path, struct err *err)
+{
+	const struct compare_counts *t = &c->counts;
+	struct output o = {.compare = c, .fd = -1};
+	int r = create(&o, dir, err);
+
+	if (r == 0) {
+		o.total = t->both + t->only_base + t->only_compare;
+		make_cells(&o.names, &c->names);
+		r = put_all(&o, err);
+		if (close(o.fd) < 0 && r == 0)
+			r = err_sys(err, -errno, "cannot write \"%s\"", o.path);
+		if (r < 0)
+			(void)unlink(o.path);
+		else
+			buf_add_str(out_path, o.path);
+	}
+	buf_release(&o.names.text);
+	free(o.names.ends);
+	buf_release(&o.buf);
+	free(o.path);
+	return r;
+}

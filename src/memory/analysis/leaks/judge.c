@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What each place does, from the blocks that were alive when the last step ended.
+ *
+ * 1. Blocks that were allocated in step 2 or later are listed, in the order of their sites.
+ * 2. Of a site's, the lost ones are older, in steps, than any block of the site that was freed.
+ * 3. The site grows if these come from two steps or more, and if it still goes on: both the steps
+ *    of the lost blocks and the levels of the site (how many blocks it never fell below again) go
+ *    up to now, measured by the distance between them so far.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "memory/analysis/leaks/leaks_impl.h"
+
+#define SHORT_JOB_STEPS 4
+
+struct list {
+	struct block **blocks;
+	size_t n, cap;
+};
+
+static void list_add(struct list *l, struct block *b)
+{
+	l->blocks = xgrow(l->blocks, &l->cap, l->n + 1, sizeof(*l->blocks));
+	l->blocks[l->n++] = b;
+}
+
+static bool is_carved(const struct block *b)
+{
+	return b->own[OWN_FLAGS] & (LEAK_CARVED | LEAK_RESERVED);
+}
+
+/* --- what was there at the last step end --- */
+
+/* The held blocks of one device. */
+struct held {
+	struct list *list;
+	const struct leak_process *process;
+	uint64_t carved_bytes; /* of the driver's memory that pools were cut from */
+	uint64_t created_bytes; /* of memory without an address */
+};
+
+static void take_held(struct block *b, void *arg)
+{
+	struct held *h = arg;
+
+	if (b->state == BLOCK_LEFT && b->free_ns < h->process->end_ns)
+		return;
+	b->own[OWN_FLAGS] &= ~(uint64_t)LEAK_RESERVED;
+	if (is_carved(b))
+		h->carved_bytes += b->bytes;
+	if (b->own[OWN_FLAGS] & LEAK_CREATED)
+		h->created_bytes += b->bytes;
+	if (!b->shadow && b->step >= 2 && b->step <= h->process->last_step)
+		list_add(h->list, b);
+}
+
+/*
+ * Physical memory behind handles has no address, so it cannot be seen whether a pool was cut from
+ * it. It was, if the pools have taken at least as much as there is of it.
+ */
+static void assign_created(struct block_device *d, const struct held *h, size_t from)
+{
+	uint64_t reserved = 0;
+
+	for (size_t i = 0; i < d->process->npools; i++) {
+		const struct block_pool *pool = d->process->pools[i];
+		const struct leak_pool *own = pool->own;
+
+		if (pool->device == d && own && !blocks_is_driver(pool->type))
+			reserved += own->reserved_at_end;
+	}
+	if (!h->created_bytes || reserved < h->carved_bytes ||
+	    reserved - h->carved_bytes < h->created_bytes)
+		return;
+	for (size_t i = from; i < h->list->n; i++)
+		if (h->list->blocks[i]->own[OWN_FLAGS] & LEAK_CREATED)
+			h->list->blocks[i]->own[OWN_FLAGS] |= LEAK_RESERVED;
+}
+
+static void list_held(struct leaks *l, struct list *out)
+{
+	for (size_t i = 0; i < blocks_nprocesses(l->blocks); i++) {
+		struct block_process *p = blocks_process_at(l->blocks, i);
+		const struct leak_process *own = p->own;
+
+		if (!own || !own->ends)
+			continue;
+		for (size_t k = 0; k < p->ndevices; k++) {
+			struct held h = {.list = out, .process = own};
+			size_t from = out->n;
+
+			blocks_each_held(l->blocks, p->devices[k], take_held, &h);
+			assign_created(p->devices[k], &h, from);
+		}
+	}
+}
+
+static int by_site(const void *pa, const void *pb)
+{
+	const struct block *a = *(struct block *const *)pa, *b = *(struct block *const *)pb;
+	uint32_t x = leak_site_of(a)->number, y = leak_site_of(b)->number;
+
+	if (x != y)
+		return x > y ? 1 : -1;
+	if (is_carved(a) != is_carved(b))
+		return is_carved(a) ? 1 : -1;
+	return (a->seq > b->seq) - (a->seq < b->seq);
+}
+
+/* --- one place --- */
+
+static void sum_up(struct leak_place *place, struct block **list, size_t n)
+{
+	place->list = list;
+	place->blocks = n;
+	place->bytes = 0;
+	place->steps = 0;
+	place->block_bytes = list[0]->bytes;
+	for (size_t i = 0; i < n; i++) {
+		place->bytes += list[i]->bytes;
+		place->steps += !i || list[i]->step != list[i - 1]->step;
+		if (list[i]->bytes != list[0]->bytes)
+			place->block_bytes = 0;
+	}
+	place->first_step = list[0]->step;
+	place->last_step = list[n - 1]->step;
+}
+
+/* Did `n` steps from first to last come so that the next one is not overdue now? */
+static bool goes_on(uint64_t n, uint32_t first, uint32_t last, uint32_t now)
+{
+	uint64_t patience = n < 6 ? n : 6;
+
+	if (n < 2)
+		return false;
+	return now <= last || 2 * (uint64_t)(now - last) * (n - 1) <= patience * (last - first);
+}
+
+static bool levels_go_on(const struct leak_site *s, uint32_t now)
+{
+	size_t base = s->nlevels && s->levels[0].step <= 1;
+
+	return s->nlevels > base && goes_on(s->nlevels - base, s->levels[base].step,
+					    s->levels[s->nlevels - 1].step, now);
+}
+
+/* A short job: two steps are all it had, and the blocks of the last one are still there. */
+static bool grows_in_short_job(const struct leak_site *s, struct block **list, size_t n,
+			       uint32_t last_step)
+{
+	return last_step <= SHORT_JOB_STEPS && !s->freed_at_end && list[n - 1]->step == last_step &&
+	       s->first_step * 2 <= last_step + 2;
+}
+
+static void judge(struct leak_site *s, struct block **list, size_t n, struct leak_place *out)
+{
+	const struct leak_process *p = s->pool->process->own;
+	uint32_t last = p->last_step,
+		 newest = last > s->life_at_end ? last - s->life_at_end - 1 : 0;
+	size_t lost = 0;
+
+	while (lost < n && list[lost]->step <= newest)
+		lost++;
+	if (!lost) {
+		out->kind = LEAK_ROLLING;
+		for (; lost < n && list[lost]->step < last;)
+			lost++;
+	} else {
+		sum_up(out, list, lost);
+		bool steps = out->steps > 1
+				     ? goes_on(out->steps, out->first_step, out->last_step, newest)
+				     : grows_in_short_job(s, list, n, last);
+		out->kind = steps && levels_go_on(s, last) ? LEAK_GROWTH
+			    : out->steps > 1		   ? LEAK_STOPPED
+							   : LEAK_ONCE;
+	}
+	if (!lost)
+		return;
+	sum_up(out, list, lost);
+	out->span = newest >= out->first_step ? newest - out->first_step + 1 : 1;
+	out->bytes_per_step = out->bytes / out->span;
+}
+
+static bool is_ignored(const struct leaks *l, const struct leak_place *place)
+{
+	if (place->kind != LEAK_GROWTH)
+		return false;
+	if (l->min_bytes != UINT64_MAX)
+		return place->bytes < l->min_bytes;
+	return place->site->pool->type == TYPE_HOST &&
+	       place->bytes_per_step < LEAKS_HOST_MIN_BYTES_PER_STEP;
+}
+
+static void put_place(struct leaks *l, struct leak_place *place, struct leak_answer *out)
+{
+	if (!place->blocks) /* all are of the last step */
+		return;
+	place->ignored = is_ignored(l, place);
+	out->places[out->nplaces++] = *place;
+	out->growing += place->kind == LEAK_GROWTH && !place->ignored;
+	out->ignored += place->ignored;
+}
+
+/* Driver memory of the pools; that of the last step may be a passing need. */
+static void add_carved(struct leaks *l, struct block **list, size_t n, struct leak_answer *out)
+{
+	struct leak_place place = {.site = leak_site_of(list[0]), .kind = LEAK_OF_POOL};
+	const struct leak_process *p = place.site->pool->process->own;
+
+	while (n && list[n - 1]->step == p->last_step)
+		n--;
+	if (n)
+		sum_up(&place, list, n);
+	put_place(l, &place, out);
+}
+
+/*
+ * Blocks of one size without a call stack are a place of their own only if it grows. Else they are
+ * looked at once more together with similar sizes: leaks may differ in size.
+ */
+static void add_place(struct leaks *l, struct leak_site *s, struct list list, struct list *others,
+		      struct leak_answer *out)
+{
+	struct leak_place place = {.site = s};
+
+	leak_site_settle(s);
+	judge(s, list.blocks, list.n, &place);
+	if (!others || (!s->parent && !s->is_parent) || (s->parent && place.kind == LEAK_GROWTH)) {
+		put_place(l, &place, out);
+		return;
+	}
+	for (size_t i = 0; i < list.n; i++)
+		list_add(others, list.blocks[i]);
+}
+
+static int by_kind(const void *pa, const void *pb)
+{
+	const struct leak_place *a = pa, *b = pb;
+
+	if (a->kind != b->kind)
+		return a->kind > b->kind ? 1 : -1;
+	if (a->ignored != b->ignored)
+		return a->ignored ? 1 : -1;
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes ? 1 : -1;
+	return (a->site->number > b->site->number) - (a->site->number < b->site->number);
+}
+
+static struct leak_site *parent_of(const struct block *b)
+{
+	struct leak_site *s = leak_site_of(b);
+
+	return s->parent ? s->parent : s;
+}
+
+static int by_parent(const void *pa, const void *pb)
+{
+	const struct block *a = *(struct block *const *)pa, *b = *(struct block *const *)pb;
+	uint32_t x = parent_of(a)->number, y = parent_of(b)->number;
+
+	if (x != y)
+		return x > y ? 1 : -1;
+	return (a->seq > b->seq) - (a->seq < b->seq);
+}
+
+static void judge_others(struct leaks *l, struct list *list, struct leak_answer *out)
+{
+	size_t end;
+
+	out->others = list->blocks;
+	if (list->n)
+		qsort(list->blocks, list->n, sizeof(*list->blocks), by_parent);
+	for (size_t i = 0; i < list->n; i = end) {
+		struct leak_site *s = parent_of(list->blocks[i]);
+
+		for (end = i + 1; end < list->n && parent_of(list->blocks[end]) == s; end++)
+			;
+		add_place(l, s, (struct list){.blocks = &list->blocks[i], .n = end - i}, NULL, out);
+	}
+}
+
+static void judge_places(struct leaks *l, struct leak_answer *out)
+{
+	struct list list = {0}, others = {0};
+	size_t end;
+
+	list_held(l, &list);
+	out->blocks = list.blocks;
+	if (list.n)
+		qsort(list.blocks, list.n, sizeof(*list.blocks), by_site);
+	out->places = xcalloc(2 * l->nsites + 1, sizeof(*out->places));
+	for (size_t i = 0; i < list.n; i = end) {
+		struct block **first = &list.blocks[i];
+		struct leak_site *s = leak_site_of(*first);
+
+		for (end = i + 1; end < list.n && leak_site_of(list.blocks[end]) == s &&
+				  is_carved(list.blocks[end]) == is_carved(*first);
+		     end++)
+			;
+		if (is_carved(*first))
+			add_carved(l, first, end - i, out);
+		else
+			add_place(l, s, (struct list){.blocks = first, .n = end - i}, &others, out);
+	}
+	judge_others(l, &others, out);
+	if (out->nplaces)
+		qsort(out->places, out->nplaces, sizeof(*out->places), by_kind);
+}
+
+/* --- what was left at the end --- */
+
+static void take_left(struct block *b, void *arg)
+{
+	list_add(arg, b);
+}
+
+static int larger_first(const void *pa, const void *pb)
+{
+	const struct leak_left *a = pa, *b = pb;
+
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes ? 1 : -1;
+	return (a->site->number > b->site->number) - (a->site->number < b->site->number);
+}
+
+static void count_left(struct leak_rest *rest, const struct block *b)
+{
+	rest->blocks++;
+	rest->bytes += b->bytes;
+	rest->running |= b->state == BLOCK_ALIVE;
+	if (!blocks_is_device(b->pool->type))
+		return;
+	*(is_carved(b) ? &rest->carved_blocks : &rest->driver_blocks) += 1;
+	*(is_carved(b) ? &rest->carved_bytes : &rest->driver_bytes) += b->bytes;
+}
+
+static void rest_of(struct leaks *l, struct block_process *p, struct leak_rest *out)
+{
+	struct list list = {0};
+	struct leak_left *last = NULL;
+
+	*out = (struct leak_rest){.process = p};
+	blocks_each(l->blocks, p, take_left, &list);
+	if (!list.n)
+		return;
+	qsort(list.blocks, list.n, sizeof(*list.blocks), by_site);
+	out->list = xcalloc(list.n, sizeof(*out->list));
+	for (size_t i = 0; i < list.n; i++) {
+		const struct block *b = list.blocks[i];
+
+		if (!last || last->site != leak_site_of(b) || last->carved != is_carved(b)) {
+			last = &out->list[out->n++];
+			last->site = leak_site_of(b);
+			last->carved = is_carved(b);
+		}
+		last->blocks++;
+		last->bytes += b->bytes;
+		count_left(out, b);
+	}
+	qsort(out->list, out->n, sizeof(*out->list), larger_first);
+	free(list.blocks);
+}
+
+void leaks_judge(struct leaks *l, struct leak_answer *out)
+{
+	size_t n = blocks_nprocesses(l->blocks);
+
+	*out = (struct leak_answer){0};
+	judge_places(l, out);
+	out->rests = xcalloc(n + 1, sizeof(*out->rests));
+	for (size_t i = 0; i < n; i++) {
+		struct block_process *p = blocks_process_at(l->blocks, i);
+
+		out->judged |= p->step_ended >= LEAKS_MIN_STEPS;
+
+		if (p->npools)
+			rest_of(l, p, &out->rests[out->nrests++]);
+	}
+}
+
+void leak_answer_release(struct leak_answer *a)
+{
+	for (size_t i = 0; i < a->nrests; i++)
+		free(a->rests[i].list);
+	free(a->rests);
+	free(a->places);
+	free(a->blocks);
+	free(a->others);
+	*a = (struct leak_answer){0};
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The inside of the leak analysis, shared by leaks*.c only.
+ *
+ * leaks.c follows the rows and keeps a leak_site for every place; memory/analysis/leaks/judge.c
+ * looks at the blocks of the last step end and says what each place does;
+ * memory/analysis/leaks/text.c and memory/analysis/leaks/json.c tell it.
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
+#define SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
+
+#include "memory/analysis/common/blocks.h"
+#include "memory/analysis/leaks/leaks.h"
+#include "memory/analysis/leaks/parent_blocks.h"
+
+/* What block->own holds. */
+enum { OWN_SITE, OWN_FLAGS };
+enum leak_block_flags {
+	LEAK_COUNTED = 1 << 0, /* in the site's `live` */
+	LEAK_CARVED = 1 << 1, /* a pool has cut blocks from it */
+	LEAK_CREATED = 1 << 2, /* halMemCreate(): its ptr is a handle and no address */
+	LEAK_RESERVED =
+		1 << 3, /* such a one, and the pools must have it (memory/analysis/leaks/judge.c) */
+};
+
+/* From the end of `step` on, the site never held fewer than `live` blocks at the end of a step. */
+struct leak_level {
+	uint64_t live;
+	uint32_t step;
+};
+
+struct leak_site {
+	struct block_pool *pool;
+	uint32_t number; /* of all sites, from 0 */
+	uint32_t stack;
+	uint64_t size; /* without a call stack: of each block */
+	struct leak_site *parent; /* of such a site: the one for all sizes up to a power of two */
+	bool is_parent;
+	bool before; /* all that was there when recording began and has no call stack */
+	bool pinned;
+	uint32_t first_step; /* that had a block of it; 0: none yet */
+	uint32_t ends; /* step ends of the process that the values below know of */
+	uint32_t changed_step; /* of its newest block */
+	uint64_t live; /* blocks now; neither shadows nor carved ones */
+	uint64_t freed, freed_at_end; /* so far, and at the last step end */
+	uint32_t life, life_at_end; /* steps that the longest lived of them had seen */
+	uint64_t base; /* never fewer since the warm-up */
+	struct leak_level *levels; /* above that, rising */
+	size_t nlevels, levels_cap;
+};
+
+struct leak_process {
+	uint32_t ends; /* steps that have ended */
+	uint32_t last_step; /* the number of the last one */
+	uint64_t end_ns;
+};
+
+struct leak_pool {
+	uint64_t reserved_at_end; /* what the pool had taken from the driver at the last step end */
+};
+
+struct leaks {
+	struct analysis base;
+	uint64_t min_bytes;
+	struct blocks *blocks;
+	struct leak_site **sites;
+	size_t nsites, sites_cap;
+	size_t nsizes; /* of the sites: one size without a call stack */
+	struct hmap by_key;
+	uint32_t *stacks; /* of each call stack: the first one that means the same */
+	size_t nstacks, stacks_cap;
+	struct hmap by_stack;
+	bool dumped; /* a row of a block was asked for, not only for the analyses */
+};
+
+static inline struct leak_site *leak_site_of(const struct block *b)
+{
+	return (struct leak_site *)(uintptr_t)b->own[OWN_SITE];
+}
+
+/* --- memory/analysis/leaks/sites.c --- */
+
+struct leak_process *leak_process_of(struct block_process *p);
+
+/* A block of the site comes (by 1, in step `step`) or goes (by -1). */
+void leak_site_count(struct leak_site *s, int by, uint32_t step);
+/* It was freed, after that many steps. */
+void leak_site_freed(struct leak_site *s, uint32_t life);
+
+/* The place that a block belongs to. */
+struct leak_site *leak_site_for(struct leaks *l, const struct block *b, bool pinned);
+
+/* Brings the values of a site up to the last step end; needed before it changes and is judged. */
+void leak_site_settle(struct leak_site *s);
+
+/* --- memory/analysis/leaks/judge.c --- */
+
+enum leak_kind { LEAK_GROWTH, LEAK_ONCE, LEAK_STOPPED, LEAK_ROLLING, LEAK_OF_POOL };
+
+struct leak_place {
+	const struct leak_site *site;
+	enum leak_kind kind;
+	bool ignored; /* grows, but too little for min_bytes */
+	uint64_t blocks, bytes;
+	uint64_t block_bytes; /* of each; 0: they differ */
+	uint32_t steps; /* distinct ones in which the blocks were allocated */
+	uint32_t first_step, last_step;
+	uint32_t span; /* steps from the first one on whose blocks would be among these */
+	uint64_t bytes_per_step;
+	struct block **list; /* the blocks, in order of allocation */
+};
+
+/* Blocks that were left at the end of their process, of one place. */
+struct leak_left {
+	const struct leak_site *site;
+	bool carved;
+	uint64_t blocks, bytes;
+};
+
+struct leak_rest {
+	struct block_process *process;
+	struct leak_left *list; /* the largest first */
+	size_t n;
+	uint64_t blocks, bytes; /* all of them */
+	uint64_t driver_blocks, driver_bytes; /* of HAL, not carved */
+	uint64_t carved_blocks, carved_bytes;
+	bool running; /* blocks are alive, so the end of the process was not seen */
+};
+
+struct leak_answer {
+	struct leak_place *places; /* by kind, then the largest first */
+	size_t nplaces;
+	size_t growing; /* of them: findings, the first ones */
+	bool judged; /* some process has ended enough steps to tell */
+	size_t ignored;
+	struct leak_rest *rests; /* of each process that has pools */
+	size_t nrests;
+	struct block **blocks, **others; /* what the places point into */
+};
+
+#define LEAKS_MIN_STEPS 3 /* with fewer, nothing can be said */
+
+void leaks_judge(struct leaks *l, struct leak_answer *out);
+void leak_answer_release(struct leak_answer *a);
+
+/* --- memory/analysis/leaks/text.c, memory/analysis/leaks/json.c --- */
+
+void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out);
+json_t *leaks_json(struct analysis *a, unsigned top);
+
+#endif

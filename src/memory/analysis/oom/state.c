@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The state of a process on a device at one moment: its pools, the gaps in them, the largest and
+ * the newest blocks, and what looks leaked.
+ *
+ * A pool's memory is the driver's blocks that hold its own; the gaps between its blocks in there
+ * are what it could still give away. What a pool keeps in driver's blocks that hold nothing at all
+ * is not counted: before a request is refused for good the frameworks give those back.
+ */
+#include "memory/analysis/oom/oom_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "wire/record.h"
+
+#define LEAK_FIRST_STEP 2 /* the first step still sets things up */
+#define LEAK_AGE 2 /* steps that a block may live without suspicion */
+#define LEAK_STEPS 3 /* in how many steps a place must have left something */
+
+/* --- lists --- */
+
+bool oom_is_larger(const struct oom_block *a, const struct oom_block *b)
+{
+	return a->bytes != b->bytes ? a->bytes > b->bytes : a->time_ns > b->time_ns;
+}
+
+bool oom_is_newer(const struct oom_block *a, const struct oom_block *b)
+{
+	return a->time_ns > b->time_ns;
+}
+
+void oom_list_offer(struct oom_list *l, const struct oom_block *b,
+		    bool (*better)(const struct oom_block *a, const struct oom_block *b))
+{
+	if (l->n == OOM_MAX_LIST) {
+		if (!better(b, &l->list[l->n - 1]))
+			return;
+		l->n--;
+	}
+	l->list = xgrow(l->list, &l->cap, l->n + 1, sizeof(*l->list));
+	size_t at = l->n++;
+	for (; at && better(b, &l->list[at - 1]); at--)
+		l->list[at] = l->list[at - 1];
+	l->list[at] = *b;
+}
+
+/* --- collecting --- */
+
+/* One live block; `holds`: a pool's blocks lie in it. */
+struct item {
+	const struct block *block;
+	bool holds;
+};
+
+struct state {
+	struct oom_incident *incident;
+	struct item *items;
+	size_t n, cap;
+};
+
+static void collect(struct block *block, void *arg)
+{
+	struct state *s = arg;
+	uint32_t device = block->pool->device->device;
+
+	if (block->state != BLOCK_ALIVE || (device != s->incident->device && device != DEV_HOST))
+		return;
+	s->items = xgrow(s->items, &s->cap, s->n + 1, sizeof(*s->items));
+	s->items[s->n++] = (struct item){block, false};
+}
+
+/* Pool by pool, the driver first, each in the order of addresses. */
+static int by_pool_and_address(const void *pa, const void *pb)
+{
+	const struct block *a = ((const struct item *)pa)->block;
+	const struct block *b = ((const struct item *)pb)->block;
+	bool a_driver = blocks_is_device(a->pool->type);
+	bool b_driver = blocks_is_device(b->pool->type);
+
+	if (a_driver != b_driver)
+		return a_driver ? -1 : 1;
+	if (a->pool->number != b->pool->number)
+		return a->pool->number < b->pool->number ? -1 : 1;
+	if (a->ptr != b->ptr)
+		return a->ptr < b->ptr ? -1 : 1;
+	return (a->seq > b->seq) - (a->seq < b->seq);
+}
+
+/* The driver's block around an address, of the first n items; NULL: none. */
+static struct item *around(struct item *items, size_t n, uint64_t ptr)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (items[mid].block->ptr <= ptr)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	struct item *found = low ? &items[low - 1] : NULL;
+	return found && ptr - found->block->ptr < found->block->bytes ? found : NULL;
+}
+
+static void add_gap(struct oom_pool *p, uint64_t bytes)
+{
+	if (!bytes)
+		return;
+	p->pieces++;
+	p->free_bytes = oom_sum(p->free_bytes, bytes);
+	if (bytes > p->largest_free)
+		p->largest_free = bytes;
+}
+
+static uint64_t end_of(const struct block *b)
+{
+	return oom_sum(b->ptr, b->bytes);
+}
+
+/* Walks the pool's blocks (sorted) and the driver's blocks around them side by side. */
+static void map_pool(struct oom_pool *p, struct item *items, size_t n, struct item *driver,
+		     size_t ndriver)
+{
+	struct item *in = NULL;
+	uint64_t at = 0; /* up to here the driver's block is accounted for */
+	uint64_t reserved = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct block *b = items[i].block;
+		struct item *holder = around(driver, ndriver, b->ptr);
+		p->blocks++;
+		p->allocated = oom_sum(p->allocated, b->bytes);
+		if (holder != in) {
+			if (in)
+				add_gap(p, oom_less(end_of(in->block), at));
+			in = holder;
+			at = holder ? holder->block->ptr : 0;
+			if (holder && !holder->holds)
+				reserved = oom_sum(reserved, holder->block->bytes);
+			if (holder)
+				holder->holds = true;
+		}
+		if (!holder)
+			continue;
+		p->mapped = true;
+		add_gap(p, oom_less(b->ptr, at));
+		if (end_of(b) > at)
+			at = end_of(b);
+	}
+	if (in)
+		add_gap(p, oom_less(end_of(in->block), at));
+	if (p->mapped)
+		p->reserved = reserved;
+}
+
+static void map_pools(struct state *s)
+{
+	struct oom_incident *inc = s->incident;
+	size_t ndriver = 0;
+
+	while (ndriver < s->n && blocks_is_device(s->items[ndriver].block->pool->type))
+		ndriver++;
+	for (size_t i = 0; i < ndriver; i++)
+		inc->own_bytes = oom_sum(inc->own_bytes, s->items[i].block->own[OOM_OWN_BYTES]);
+	for (size_t from = ndriver, to; from < s->n; from = to) {
+		const struct block_pool *pool = s->items[from].block->pool;
+		for (to = from + 1; to < s->n && s->items[to].block->pool == pool;)
+			to++;
+		if (blocks_is_driver(pool->type) || inc->npools == OOM_POOLS)
+			continue;
+		struct oom_pool *p = &inc->pools[inc->npools++];
+		*p = (struct oom_pool){.type = pool->type, .reserved = pool->reserved};
+		map_pool(p, s->items + from, to - from, s->items, ndriver);
+	}
+}
+
+static void list_blocks(struct state *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		const struct block *b = s->items[i].block;
+		struct oom_block kept = {.ptr = b->ptr,
+					 .bytes = b->bytes,
+					 .time_ns = b->time_ns,
+					 .type = b->pool->type,
+					 .stack = b->stack,
+					 .owner = b->owner,
+					 .step = b->step};
+		if (s->items[i].holds) /* what is in it is listed */
+			continue;
+		oom_list_offer(&s->incident->largest, &kept, oom_is_larger);
+		oom_list_offer(&s->incident->recent, &kept, oom_is_newer);
+	}
+}
+
+/* --- what looks leaked --- */
+
+/* Same place: same pool and call stack; without call stacks, same size. */
+static uint64_t place_of(const struct block *b)
+{
+	if (b->stack)
+		return b->stack;
+	return 1ull << 63 | b->bytes;
+}
+
+static int by_place_and_step(const void *pa, const void *pb)
+{
+	const struct block *a = ((const struct item *)pa)->block;
+	const struct block *b = ((const struct item *)pb)->block;
+	uint64_t x = place_of(a), y = place_of(b);
+
+	if (a->pool->number != b->pool->number)
+		return a->pool->number < b->pool->number ? -1 : 1;
+	if (x != y)
+		return x < y ? -1 : 1;
+	return (a->step > b->step) - (a->step < b->step);
+}
+
+static bool may_be_leaked(const struct item *item, uint32_t step_now)
+{
+	const struct block *b = item->block;
+
+	return !item->holds && !b->shadow && b->step >= LEAK_FIRST_STEP && b->step < step_now &&
+	       b->pool->type != TYPE_HOST;
+}
+
+/* The blocks of one place, in the order of steps. */
+static void judge_place(struct oom_leak *leak, const struct item *items, size_t n,
+			uint32_t step_now, uint64_t *most)
+{
+	struct oom_leak here = {.stack = items[0].block->stack, .places = 1};
+	uint32_t steps = 0, before = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct block *b = items[i].block;
+		steps += b->step != before;
+		before = b->step;
+		if (step_now - b->step < LEAK_AGE)
+			continue;
+		here.bytes = oom_sum(here.bytes, b->bytes);
+		here.blocks++;
+		here.last_step = b->step;
+	}
+	if (steps < LEAK_STEPS || !here.bytes)
+		return;
+	here.first_step = items[0].block->step;
+	if (here.bytes > *most) {
+		*most = here.bytes;
+		leak->stack = here.stack;
+	}
+	if (!leak->places || here.first_step < leak->first_step)
+		leak->first_step = here.first_step;
+	if (here.last_step > leak->last_step)
+		leak->last_step = here.last_step;
+	leak->bytes = oom_sum(leak->bytes, here.bytes);
+	leak->blocks += here.blocks;
+	leak->places++;
+}
+
+static void find_leaks(struct state *s)
+{
+	uint32_t now = s->incident->process->step;
+	struct oom_leak leak = {0};
+	uint64_t most = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++)
+		if (may_be_leaked(&s->items[i], now))
+			s->items[n++] = s->items[i];
+	if (n)
+		qsort(s->items, n, sizeof(*s->items), by_place_and_step);
+	for (size_t from = 0, to; from < n; from = to) {
+		const struct block *first = s->items[from].block;
+		for (to = from + 1; to < n && s->items[to].block->pool == first->pool &&
+				    place_of(s->items[to].block) == place_of(first);)
+			to++;
+		judge_place(&leak, s->items + from, to - from, now, &most);
+	}
+	s->incident->leak = leak;
+}
+
+void oom_take_state(struct oom *o, struct oom_incident *i)
+{
+	struct state s = {.incident = i};
+
+	i->own_bytes = 0;
+	i->npools = 0;
+	i->largest.n = 0;
+	i->recent.n = 0;
+	blocks_each(o->blocks, i->process, collect, &s);
+	i->has_blocks = s.n > 0;
+	if (s.n)
+		qsort(s.items, s.n, sizeof(*s.items), by_pool_and_address);
+	map_pools(&s);
+	list_blocks(&s);
+	find_leaks(&s); /* last: it rearranges the items */
+	free(s.items);
+}

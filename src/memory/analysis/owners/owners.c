@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/owners/owners.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text/plain_words.h"
+#include "formats/json_value.h"
+#include "memory/analysis/common/breakdown.h"
+#include "memory/analysis/common/breakdown_text.h"
+#include "memory/analysis/owners/tree.h"
+#include "memory/dump/cell.h"
+
+#define MAX_ANSWERS 3 /* devices in the first paragraph */
+#define MAX_DEVICES 16 /* tables; JSON has all */
+
+/* How far a process is with the moment that was asked for; in its `own`. */
+enum reached { NOT_YET, RUNNING, DONE };
+
+struct owners {
+	struct analysis base;
+	struct owners_at at;
+	struct census *census;
+	uint64_t base_ns; /* OWNERS_AFTER counts from here */
+	bool unordered; /* an earlier row came after base_ns was known */
+	struct hmap passed; /* pids whose newest process is beyond the time */
+};
+
+/* --- what was asked for --- */
+
+static const struct {
+	const char *name;
+	double ns;
+} units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}};
+
+/* "12.5s": digits, perhaps a point and more digits, a unit. */
+static bool parse_span(const char *text, size_t len, uint64_t *out_ns)
+{
+	double v = 0, place = 1;
+	size_t i = 0;
+
+	for (; i < len && text[i] >= '0' && text[i] <= '9'; i++)
+		v = v * 10 + (text[i] - '0');
+	if (!i)
+		return false;
+	if (i < len && text[i] == '.')
+		for (i++; i < len && text[i] >= '0' && text[i] <= '9'; i++)
+			v += (text[i] - '0') * (place /= 10);
+	for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
+		if (strlen(units[u].name) != len - i || memcmp(units[u].name, text + i, len - i))
+			continue;
+		v *= units[u].ns;
+		*out_ns = v < 9e18 ? (uint64_t)(v + 0.5) : UINT64_MAX / 2;
+		return true;
+	}
+	return false;
+}
+
+static bool is_word(const char *text, size_t len, const char *word)
+{
+	return strlen(word) == len && !memcmp(text, word, len);
+}
+
+int owners_at_parse(const char *text, size_t len, struct owners_at *out, struct err *err)
+{
+	uint64_t n;
+
+	*out = (struct owners_at){.when = OWNERS_PEAK};
+	if (is_word(text, len, "peak"))
+		return 0;
+	if (is_word(text, len, "end")) {
+		out->when = OWNERS_END;
+		return 0;
+	}
+	if (len > 5 && !memcmp(text, "step:", 5)) {
+		out->when = OWNERS_STEP;
+		if (cell_read_u64(text + 5, len - 5, &n) && n > 0 && n < UINT32_MAX) {
+			out->step = (uint32_t)n;
+			return 0;
+		}
+	} else if (len > 1 && text[0] == '+') {
+		out->when = OWNERS_AFTER;
+		if (parse_span(text + 1, len - 1, &out->ns))
+			return 0;
+	} else if (cell_read_u64(text, len, &n)) {
+		out->when = OWNERS_TIME;
+		out->ns = n;
+		return 0;
+	}
+	return err_set(
+		err, -EINVAL,
+		"'%.*s' is no moment; accepted are peak, end, step:3, +12.5s or +300ms after "
+		"the first row, or a time in nanoseconds since the epoch",
+		(int)(len < 80 ? len : 80), text);
+}
+
+/* --- rows --- */
+
+static enum reached reached_of(const struct block_process *p)
+{
+	return (enum reached)(uintptr_t)p->own;
+}
+
+static void set_reached(struct block_process *p, enum reached r)
+{
+	p->own = (void *)(uintptr_t)r;
+}
+
+static void take_all(struct owners *o, struct block_process *p)
+{
+	for (size_t i = 0; i < p->ndevices; i++)
+		census_take(o->census, p->devices[i]);
+}
+
+static void take_if_higher(struct owners *o, const struct block_change *c)
+{
+	struct block_device *d = c->pool->device;
+
+	if (census_is_higher(d, census_moment(o->census, d)))
+		census_take(o->census, d);
+}
+
+/* Steps that are ended by a call do not tell that the first one has begun: take it as begun. */
+static void row_for_step(struct owners *o, const struct block_change *c)
+{
+	struct block_process *p = c->process;
+	enum reached r = reached_of(p);
+
+	if (c->step_ended == o->at.step && r != DONE)
+		set_reached(p, DONE);
+	if (c->step_begun == o->at.step && r == NOT_YET) {
+		for (size_t i = 0; i < p->ndevices; i++)
+			census_forget(o->census, p->devices[i]);
+		set_reached(p, RUNNING);
+		take_all(o, p);
+	}
+	if (c->what == BLOCKS_ALLOC &&
+	    (reached_of(p) == RUNNING || (r == NOT_YET && o->at.step == 1 && !p->step)))
+		take_if_higher(o, c);
+}
+
+static struct block_process *newest_process(struct owners *o, uint32_t pid)
+{
+	struct blocks *b = census_blocks(o->census);
+
+	for (size_t i = blocks_nprocesses(b); i-- > 0;)
+		if (blocks_process_at(b, i)->pid == pid)
+			return blocks_process_at(b, i);
+	return NULL;
+}
+
+static uint64_t target_ns(const struct owners *o)
+{
+	if (o->at.when == OWNERS_TIME)
+		return o->at.ns;
+	return o->at.ns > UINT64_MAX - o->base_ns ? UINT64_MAX : o->base_ns + o->at.ns;
+}
+
+/* The last moment before a row that lies behind the time asked for. */
+static void before_row(struct owners *o, const struct row *row)
+{
+	bool memory = row->event == ROW_MALLOC || row->event == ROW_FREE;
+
+	if (!blocks_rows(census_blocks(o->census)))
+		o->base_ns = row->time_ns;
+	else if (memory && o->at.when == OWNERS_AFTER && row->time_ns < o->base_ns)
+		o->unordered = true;
+	if (row->time_ns <= target_ns(o) || hmap_get(&o->passed, row->pid) != HMAP_NONE)
+		return;
+	struct block_process *p = newest_process(o, row->pid);
+	if (!p)
+		return;
+	if (reached_of(p) == NOT_YET && p->first_ns <= target_ns(o)) {
+		take_all(o, p);
+		for (size_t i = 0; i < p->ndevices; i++)
+			census_moment(o->census, p->devices[i])->time_ns = target_ns(o);
+		set_reached(p, DONE);
+	}
+	hmap_put(&o->passed, row->pid, 1);
+}
+
+static void owners_row(struct analysis *a, const struct row *row)
+{
+	struct owners *o = (struct owners *)a;
+	struct block_change c;
+
+	if (o->at.when == OWNERS_TIME || o->at.when == OWNERS_AFTER)
+		before_row(o, row);
+	census_row(o->census, row, &c);
+	if (o->at.when == OWNERS_PEAK && c.what == BLOCKS_ALLOC)
+		take_if_higher(o, &c);
+	else if (o->at.when == OWNERS_STEP)
+		row_for_step(o, &c);
+}
+
+static void owners_process(struct analysis *a, uint32_t pid, const char *command)
+{
+	struct owners *o = (struct owners *)a;
+
+	hmap_remove(&o->passed, pid);
+	blocks_process(census_blocks(o->census), pid, command);
+}
+
+static bool owners_unordered(const struct analysis *a)
+{
+	const struct owners *o = (const struct owners *)a;
+
+	return o->unordered || blocks_unordered(census_blocks(o->census));
+}
+
+static size_t owners_findings(struct analysis *a)
+{
+	(void)a;
+	return 0;
+}
+
+/* --- the answer --- */
+
+/* Does the process have the moment? What only the end of the rows decides is decided here. */
+static bool process_reached(struct owners *o, struct block_process *p)
+{
+	bool last = (o->at.when == OWNERS_TIME || o->at.when == OWNERS_AFTER) &&
+		    reached_of(p) == NOT_YET && p->last_ns == target_ns(o);
+
+	if (o->at.when == OWNERS_PEAK)
+		return true;
+	if (o->at.when != OWNERS_END && !last)
+		return reached_of(p) != NOT_YET;
+	for (size_t i = 0; i < p->ndevices; i++)
+		census_take_end(o->census, p->devices[i]);
+	return p->first_ns != UINT64_MAX;
+}
+
+struct counted {
+	struct block_device *device;
+	struct census_moment *moment;
+	struct census_shares shares;
+};
+
+static int larger_first(const void *pa, const void *pb)
+{
+	const struct counted *a = pa, *b = pb;
+
+	if (a->shares.bytes != b->shares.bytes)
+		return a->shares.bytes > b->shares.bytes ? -1 : 1;
+	if (a->device->process->pid != b->device->process->pid)
+		return a->device->process->pid < b->device->process->pid ? -1 : 1;
+	return (a->device->device > b->device->device) - (a->device->device < b->device->device);
+}
+
+/* Every device that had its moment, those with the most bytes first. */
+static struct counted *count_devices(struct owners *o, size_t *out_n)
+{
+	struct blocks *b = census_blocks(o->census);
+	struct counted *list = NULL;
+	size_t n = 0, cap = 0;
+
+	for (size_t i = 0; i < blocks_nprocesses(b); i++) {
+		struct block_process *p = blocks_process_at(b, i);
+
+		if (!process_reached(o, p))
+			continue;
+		for (size_t k = 0; k < p->ndevices; k++) {
+			struct counted one = {
+				p->devices[k], census_moment(o->census, p->devices[k]), {0}};
+			if (!one.moment->taken)
+				continue;
+			census_count(o->census, one.device, &one.shares);
+			list = xgrow(list, &cap, n + 1, sizeof(*list));
+			list[n++] = one;
+		}
+	}
+	if (n)
+		qsort(list, n, sizeof(*list), larger_first);
+	*out_n = n;
+	return list;
+}
+
+static void counted_free(struct counted *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		census_shares_release(&list[i].shares);
+	free(list);
+}
+
+int owners_reached(struct analysis *a, struct err *err)
+{
+	struct owners *o = (struct owners *)a;
+	struct blocks *b = census_blocks(o->census);
+	uint32_t last_step = 0;
+	struct buf t = {0};
+
+	if (!blocks_rows(b))
+		return 0;
+	for (size_t i = 0; i < blocks_nprocesses(b); i++) {
+		struct block_process *p = blocks_process_at(b, i);
+		if (process_reached(o, p))
+			return 0;
+		if (p->step > last_step)
+			last_step = p->step;
+	}
+	if (o->at.when == OWNERS_STEP && !last_step)
+		return err_set(err, -ENODATA, "there are no steps in these rows");
+	if (o->at.when == OWNERS_STEP)
+		return err_set(err, -ENODATA, "there is no step %u; the last one is %u", o->at.step,
+			       last_step);
+	words_time(&t, blocks_last_ns(b) - blocks_first_ns(b));
+	int r = err_set(err, -ENODATA,
+			"no process has rows around that time; there are rows from %llu to %llu, "
+			"that is from +0s to %s later",
+			(unsigned long long)blocks_first_ns(b),
+			(unsigned long long)blocks_last_ns(b), buf_str(&t));
+	buf_release(&t);
+	return r;
+}
+
+static void say_device(struct owners *o, const struct counted *d, struct buf *out)
+{
+	struct owner_tree tree;
+
+	census_say_device(o->census, d->device, true, out);
+	buf_add_str(out, " held ");
+	words_bytes(out, d->shares.bytes);
+	if (o->at.when == OWNERS_PEAK)
+		buf_add_str(out, " at its peak");
+	census_say_when(o->census, d->device, o->at.when == OWNERS_END, out);
+	owner_tree_build(&tree, o->census, &d->shares);
+	buf_add_str(out, d->shares.bytes ? ": " : "");
+	owner_tree_answer(&tree, out);
+	buf_add_char(out, '.');
+	owner_tree_release(&tree);
+}
+
+static void owners_answer(struct owners *o, const struct counted *list, size_t n,
+			  const struct page *g)
+{
+	struct buf t = {0};
+
+	if (!n)
+		buf_add_str(&t, "No memory was allocated in these rows.");
+	for (size_t i = 0; i < n && i < MAX_ANSWERS; i++) {
+		buf_add_str(&t, i ? " " : "");
+		say_device(o, &list[i], &t);
+	}
+	if (n > MAX_ANSWERS)
+		buf_addf(&t, " %zu more %s below.", n - MAX_ANSWERS,
+			 n - MAX_ANSWERS == 1 ? "is" : "are");
+	page_paragraph(g, 0, &t);
+}
+
+static void owners_table(struct owners *o, const struct counted *d, const struct page *g)
+{
+	struct buf heading = {0};
+	struct owner_tree tree;
+
+	census_say_device(o->census, d->device, true, &heading);
+	buf_add_str(&heading, ": ");
+	words_bytes(&heading, d->shares.bytes);
+	page_heading(g, &heading);
+	owner_tree_build(&tree, o->census, &d->shares);
+	owner_tree_text(&tree, g->style->top, g->out);
+	owner_tree_release(&tree);
+	census_say_outside(d->device, &d->shares, g);
+}
+
+static void owners_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
+{
+	struct owners *o = (struct owners *)a;
+	struct page page = page_begin(style, out);
+	size_t n;
+
+	if (style->console) /* there is nothing to find */
+		return;
+	struct counted *list = count_devices(o, &n);
+	owners_answer(o, list, n, &page);
+	for (size_t i = 0; i < n && i < MAX_DEVICES; i++)
+		owners_table(o, &list[i], &page);
+	if (n > MAX_DEVICES)
+		buf_addf(out, "\n%zu more are in the JSON.\n", n - MAX_DEVICES);
+	census_doubts(o->census, n > 0, &page);
+	counted_free(list, n);
+}
+
+static json_t *owners_json(struct analysis *a, unsigned top)
+{
+	static const char *const names[] = {"peak", "end", "time", "after", "step"};
+	struct owners *o = (struct owners *)a;
+	json_t *answer = json_object(), *devices = json_array();
+	size_t n;
+	struct counted *list = count_devices(o, &n);
+
+	put_text(answer, "at", names[o->at.when]);
+	put_bool(answer, "has_owners", census_has_owners(o->census));
+	for (size_t i = 0; i < n; i++) {
+		struct owner_tree tree;
+		json_t *d = census_device_json(o->census, list[i].device, &list[i].shares);
+
+		owner_tree_build(&tree, o->census, &list[i].shares);
+		put_number(d, "owners_total", tree.nodes[0].nchildren);
+		json_object_set_new(d, "owners", owner_tree_json(&tree, top));
+		owner_tree_release(&tree);
+		json_array_append_new(devices, d);
+	}
+	json_object_set_new(answer, "devices", devices);
+	counted_free(list, n);
+	return answer;
+}
+
+static void owners_free(struct analysis *a)
+{
+	struct owners *o = (struct owners *)a;
+
+	hmap_release(&o->passed);
+	census_free(o->census);
+	free(o);
+}
+
+static const struct analysis_ops owners_ops = {
+	.name = "decompose",
+	.attrs = CENSUS_ATTRS,
+	.row = owners_row,
+	.process = owners_process,
+	.unordered = owners_unordered,
+	.findings = owners_findings,
+	.text = owners_text,
+	.json = owners_json,
+	.free = owners_free,
+};
+
+struct analysis *owners_new(const struct owners_at *at)
+{
+	struct owners *o = xcalloc(1, sizeof(*o));
+
+	o->base.ops = &owners_ops;
+	if (at)
+		o->at = *at;
+	o->census = census_new();
+	return &o->base;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Shares of memory added up by owner, level by level: PTA over PTA@weight and PTA@ops, CANN over
+ * CANN@HCCL. Nodes have the bytes of everything below them; their own are those of blocks with
+ * exactly this owner. What is free inside a pool is a node below the pool's source.
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_OWNERS_TREE_H
+#define SONDE_MEMORY_ANALYSIS_OWNERS_TREE_H
+
+#include <jansson.h>
+
+#include "base/containers/buf.h"
+#include "memory/analysis/common/breakdown.h"
+
+struct owner_node {
+	const char *path; /* borrowed; the last name_len bytes are its name */
+	size_t path_len, name_len;
+	bool is_free; /* free inside the pool that path names */
+	unsigned depth; /* 0: all */
+	size_t parent;
+	uint64_t bytes, blocks;
+	uint64_t own_bytes, own_blocks;
+	size_t first, nchildren; /* their numbers stand in order[] */
+};
+
+struct owner_tree {
+	struct owner_node *nodes; /* the first is all of it */
+	size_t n, cap;
+	size_t *order; /* children of a node, those with the most bytes first */
+};
+
+void owner_tree_build(struct owner_tree *t, struct census *c, const struct census_shares *s);
+void owner_tree_release(struct owner_tree *t);
+
+/* Numbers of the nodes with bytes of their own, the largest first; free() the result. */
+size_t *owner_tree_leaves(const struct owner_tree *t, size_t *out_n);
+
+/* The table for people; at most `top` below each. */
+void owner_tree_text(const struct owner_tree *t, unsigned top, struct buf *out);
+json_t *owner_tree_json(const struct owner_tree *t, unsigned top);
+
+/*
+ * "60 % weights (PTA@weight), 25 % free inside the PTA pool, 5 % CANN@HCCL": the largest leaves.
+ * `ops`, "tensors of operators", is named only where nothing else is known of them.
+ */
+void owner_tree_answer(const struct owner_tree *t, struct buf *out);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The inside of a summary, shared by summary*.c only.
+ *
+ *	process --< pool (device, type) --< group (call stack) --< block
+ *
+ * A group's `live` is what it holds now. What it held at the pool's peak is found without a copy at
+ * every new peak: the pool counts its peaks, and a group saves its old `live` in `at_peak` when it
+ * changes for the first time since the newest one (at_peak_no).
+ *
+ * A block that ended with a made-up FREE moves from `live` to `ended` and stays in the pool's list
+ * of them, so that it can still become an ordinary free (pool_resume() in summary.c).
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_SUMMARY_SUMMARY_IMPL_H
+#define SONDE_MEMORY_ANALYSIS_SUMMARY_SUMMARY_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/containers/hmap.h"
+#include "memory/analysis/common/stacks.h"
+#include "memory/analysis/summary/summary.h"
+#include "memory/dump/row.h"
+
+#define SUMMARY_MAX_OOMS 16
+#define SUMMARY_BEFORE UINT32_MAX /* as a call stack: none, allocated before recording began */
+#define SUMMARY_NIL UINT32_MAX /* end of a list of blocks or groups */
+
+struct summary_held {
+	uint64_t blocks;
+	uint64_t bytes;
+};
+
+struct summary_tally {
+	uint64_t live_bytes;
+	uint64_t peak_bytes;
+	uint64_t peak_time_ns;
+};
+
+/* All of a device, or what one process has of it. */
+struct summary_device {
+	uint32_t device;
+	uint32_t users; /* processes, of the whole device */
+	bool has_driver;
+	struct summary_tally driver; /* HAL, CUDA and HOST */
+	struct summary_tally pools; /* the others */
+	/* Of a process' part of a GPU (memory/analysis/summary/device.c): */
+	struct {
+		bool known, exact; /* exact: by a snapshot */
+		uint64_t time_ns;
+		uint64_t total, used;
+		uint64_t pool, tensors; /* then */
+		bool has_others;
+		uint64_t others; /* the newest that is known */
+	} use;
+};
+
+struct summary_pool {
+	struct summary_process *process;
+	uint32_t number; /* of all pools */
+	uint32_t device;
+	enum row_type type;
+	uint64_t mallocs;
+	uint64_t frees;
+	uint64_t unmatched_frees; /* of frees */
+	struct summary_held live;
+	struct summary_held ended;
+	struct summary_tally bytes;
+	uint64_t peak_blocks;
+	uint64_t peak_no;
+	struct summary_device *own; /* the process' part of the device */
+	struct summary_device *all;
+	uint64_t ended_time_ns; /* of the newest block in the list */
+	uint32_t ended_list;
+	uint32_t groups; /* list of them */
+	uint32_t last_stack, last_group;
+};
+
+struct summary_group {
+	struct summary_pool *pool;
+	struct summary_held live;
+	struct summary_held ended;
+	struct summary_held at_peak;
+	uint64_t at_peak_no;
+	uint32_t stack;
+	uint32_t next; /* of the same pool */
+};
+
+struct summary_block {
+	uint64_t key; /* once it has ended */
+	uint64_t bytes;
+	uint32_t group; /* SUMMARY_NIL: freed, but still in a list */
+	uint32_t next; /* of unused ones, or of a pool's ended ones */
+	bool ended;
+};
+
+struct summary_loss {
+	uint64_t events;
+	uint64_t stacks;
+	uint64_t damaged_bytes;
+};
+
+struct summary_counts {
+	uint64_t rows;
+	uint64_t mallocs, frees, unmatched_frees, synthetic_frees;
+	uint64_t accesses;
+	uint64_t operators, kernels;
+	uint64_t marks, ranges, steps;
+	uint64_t snapshots, ooms;
+};
+
+struct summary_process {
+	uint32_t pid;
+	bool named; /* summary_process() was called */
+	char *cmdline;
+	uint64_t first_ns, last_ns;
+	uint64_t order_ns; /* of the newest MALLOC or FREE */
+	struct summary_counts seen; /* less what the pools count */
+	struct summary_loss lost;
+	struct hmap blocks; /* allocation_id: see pack_block() in summary.c */
+	struct hmap pools; /* device and type: struct summary_pool */
+	struct hmap devices; /* device: struct summary_device */
+	struct summary_pool **pool_list;
+	size_t npools, pools_cap;
+	struct summary_pool *last_pool;
+	size_t nended; /* blocks in the lists of its pools */
+};
+
+struct summary_oom {
+	uint32_t pid, device;
+	uint64_t time_ns;
+	uint64_t requested_bytes;
+	char function[32];
+};
+
+struct summary {
+	uint64_t first_ns, last_ns;
+	uint64_t order_ns;
+	bool unordered; /* a process went back in time */
+	bool unmerged; /* time went back from one process to another */
+	struct summary_counts seen; /* rows that belong to no process */
+	struct summary_process **processes;
+	size_t nprocesses, processes_cap;
+	struct hmap by_pid; /* the newest process of that pid */
+	struct summary_process *last_process;
+	struct summary_device **devices;
+	size_t ndevices, devices_cap;
+	struct hmap by_device;
+	struct stacks stacks;
+	struct summary_group *groups;
+	size_t ngroups, groups_cap;
+	struct hmap by_group; /* pool number and stack: number of the group */
+	struct summary_block *blocks;
+	size_t nblocks, blocks_cap;
+	uint32_t unused_blocks; /* list */
+	uint32_t npools;
+	struct summary_oom ooms[SUMMARY_MAX_OOMS];
+	unsigned nooms; /* in the array; the counts have them all */
+	char **notes;
+	size_t nnotes, notes_cap;
+	uint64_t calls, call_threads; /* of Python functions */
+	bool calls_in_db;
+	struct summary_asked asked;
+};
+
+/* --- memory/analysis/summary/groups.c --- */
+
+uint32_t summary_group_of(struct summary *s, struct summary_pool *pool, uint32_t stack);
+
+/* --- memory/analysis/summary/device.c: rows that tell of a GPU; d is the process' part of it ---
+ */
+
+void summary_use_block(struct summary_device *d, const struct row *row);
+void summary_use_snapshot(struct summary_device *d, const struct row *row);
+
+#endif

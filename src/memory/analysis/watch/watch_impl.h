@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What watch.c gathers and memory/analysis/watch/answer.c tells; nobody else includes this. */
+#ifndef SONDE_MEMORY_ANALYSIS_WATCH_WATCH_IMPL_H
+#define SONDE_MEMORY_ANALYSIS_WATCH_WATCH_IMPL_H
+
+#include "base/containers/omap.h"
+#include "memory/analysis/common/analysis.h"
+#include "memory/analysis/watch/watch.h"
+#include "memory/dump/row.h"
+
+#define WATCH_MAX_FINDINGS 10000u /* more are counted only */
+#define WATCH_MAX_RANGES 256u /* that one operator writes; more are not kept */
+#define WATCH_MAX_DEPTH 256u /* operators inside operators */
+
+/* An operator while it runs. */
+struct watch_range {
+	uint64_t addr, size_bytes;
+};
+struct watch_op {
+	uint64_t serial; /* never used twice */
+	char *name;
+	struct watch_range *writes;
+	size_t nwrites, cap_writes;
+};
+
+struct watch_thread {
+	struct watch_op *ops; /* the innermost last */
+	size_t n, cap;
+};
+
+/* An operator at one of its edges, as a sample tells it. */
+struct watch_edge {
+	char *op; /* as people write it; NULL: there was no sample */
+	uint32_t call;
+	uint32_t tid;
+	bool after;
+};
+
+/* What has been found out about a block that is watched. */
+struct watch_block {
+	char *name;
+	uint32_t output, call;
+	uint32_t device;
+	uint64_t addr, size_bytes;
+	uint64_t allocation; /* id of the block of its pool, 0 where it is not known */
+	enum row_type pool; /* TYPE_END where it is not known */
+	bool written; /* since the last sample, by an operator that says so */
+	uint64_t checksum;
+	uint32_t seq;
+	struct watch_edge last;
+};
+
+enum watch_verdict {
+	WATCH_PENDING, /* operators that were running may still say that they write it */
+	WATCH_CORRUPTED, /* nobody may have written it */
+	WATCH_UNJUDGED, /* what operators write is not known */
+	WATCH_ANNOUNCED, /* all is well */
+};
+
+struct watch_finding {
+	enum watch_verdict verdict;
+	uint32_t pid, device;
+	uint64_t time_ns;
+	char *name;
+	uint32_t output, call;
+	uint64_t addr, size_bytes, allocation;
+	enum row_type pool;
+	uint64_t before, after; /* checksums */
+	uint32_t missed; /* samples in between that were lost */
+	struct watch_edge from, to;
+	char *inside; /* the operator around both, NULL without */
+	uint64_t suspect; /* serial of the operator that ran, 0: none did */
+	bool has_neighbour; /* the suspect writes these bytes, close to the block */
+	struct watch_range neighbour;
+	uint64_t *waits; /* serials of operators that may still speak */
+	size_t nwaits, cap_waits;
+};
+
+/* A watch that used up its samples while its block lived on. */
+struct watch_ended {
+	uint32_t pid, device;
+	uint32_t watch; /* its number */
+	uint32_t looks;
+	uint64_t addr, size_bytes, time_ns;
+	char *name;
+	uint32_t output, call;
+	struct watch_edge last;
+};
+
+struct watch_process {
+	uint32_t pid;
+	struct omap threads; /* tid: struct watch_thread */
+	struct omap blocks; /* number of the watch: struct watch_block */
+	struct omap allocations; /* address: struct watch_allocation */
+	uint64_t accesses;
+};
+
+struct watch {
+	struct analysis base;
+	struct watch_process **processes;
+	size_t nprocesses, cap_processes;
+	struct watch_finding *findings; /* ANNOUNCED ones are taken out */
+	size_t nfindings, cap_findings;
+	uint64_t too_many;
+	struct watch_ended *ended;
+	size_t nended, cap_ended; /* at most WATCH_MAX_FINDINGS are kept */
+	uint64_t serials;
+	uint64_t blocks, samples, announced, failed, missed;
+	uint64_t unwritten; /* contents that no file could take */
+	int unwritten_errno; /* the first reason */
+	uint32_t error; /* of the first sample that failed */
+	bool from_csv;
+	uint64_t bad_lines, first_bad_line;
+};
+
+/* As things stand: what is PENDING counts as if nobody spoke any more. */
+enum watch_verdict watch_verdict_of(struct watch *w, const struct watch_finding *f);
+size_t watch_count_of(struct watch *w, enum watch_verdict v);
+
+void watch_text(struct analysis *a, const struct analysis_style *style, struct buf *out);
+json_t *watch_json(struct analysis *a, unsigned top);
+
+/* A change of a block, from its last sample to this edge; both take copies. */
+void watch_edge_set(struct watch_edge *e, const char *op, size_t len, uint32_t call, uint32_t tid,
+		    bool after);
+struct watch_finding *watch_change(struct watch *w, const struct watch_block *b,
+				   const struct watch_edge *to);
+struct watch_block *watch_block_new(const char *name, size_t len);
+void watch_block_free(struct watch_block *b);
+
+#endif

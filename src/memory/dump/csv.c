@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The CSV dump. A row is put together in a buffer from ready-made words; the buffer goes out in
+ * one write.
+ *
+ *	file:    header row row … row | what a failed write left, cut off at once
+ *	                              ^ size: end of the last whole row, where the next write goes
+ *	buffer:                         rows not yet in the file; kept when a write fails
+ */
+#include "memory/dump/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/containers/buf.h"
+#include "base/mem.h"
+#include "base/text/text.h"
+#include "memory/dump/cell.h"
+#include "memory/dump/csv_lex.h"
+#include "wire/record.h"
+
+#define FLUSH_AT (256u << 10)
+#define SCAN_PIECE (256u << 10)
+/* Everything of a row but its texts: five numbers, two words, 16 attributes of key and number. */
+#define ROW_FIXED_MAX (512 + ROW_MAX_ATTRS * (WORD_LEN + PUT_U64_MAX + 2))
+#define WORD_LEN 24
+
+static const char header[] = CELL_COLUMNS "\n";
+#define HEADER_LEN (sizeof(header) - 1)
+
+/* A word with its separator, copied with one move of a fixed size. */
+struct word {
+	char text[WORD_LEN];
+	size_t len;
+};
+
+struct writer {
+	int fd;
+	int failed; /* the negative errno that rows are dropped for, 0 when all is well */
+	uint64_t size;
+	uint64_t rows; /* in the buffer */
+	uint64_t lost_rows;
+	struct buf buf;
+	struct buf scratch; /* of text_clean() */
+	char *path;
+	struct word events[ROW_EVENT_END + 1];
+	struct word types[TYPE_END + 1];
+	struct word keys[ATTR_KEY_END];
+};
+
+static void word_set(struct word *w, const char *text, char separator)
+{
+	w->len = strlen(text);
+	BUG_ON(w->len >= WORD_LEN);
+	memcpy(w->text, text, w->len);
+	w->text[w->len++] = separator;
+}
+
+static void words_init(struct writer *w, enum row_compat compat)
+{
+	for (unsigned i = 0; i <= ROW_EVENT_END; i++)
+		word_set(&w->events[i], row_event_text((enum row_event)i), ',');
+	for (unsigned i = 0; i <= TYPE_END; i++)
+		word_set(&w->types[i], row_type_text((enum row_type)i, compat), ',');
+	for (unsigned i = 0; i < ATTR_KEY_END; i++)
+		word_set(&w->keys[i], attr_key_text((enum attr_key)i, compat), ':');
+}
+
+static inline char *put_word(char *p, const struct word *w)
+{
+	memcpy(p, w->text, WORD_LEN);
+	return p + w->len;
+}
+
+/* The inside of a quoted field. */
+static char *put_doubled(char *p, const char *s, size_t n)
+{
+	const char *quote;
+
+	while ((quote = n ? memchr(s, '"', n) : NULL)) {
+		size_t part = (size_t)(quote - s) + 1;
+
+		p = put_bytes(p, s, part);
+		*p++ = '"';
+		s += part;
+		n -= part;
+	}
+	return n ? put_bytes(p, s, n) : p;
+}
+
+static char *put_quoted(struct writer *w, char *p, const char *s, size_t n)
+{
+	s = text_clean(s, &n, &w->scratch);
+	*p++ = '"';
+	p = put_doubled(p, s, n);
+	*p++ = '"';
+	return p;
+}
+
+static bool needs_quotes(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (s[i] == ',' || s[i] == '"' || s[i] == '\n' || s[i] == '\r')
+			return true;
+	return false;
+}
+
+static char *put_name(struct writer *w, char *p, const struct row *row)
+{
+	size_t n;
+	const char *s = cell_name(row, &n);
+
+	if (row->event == ROW_MSTX || needs_quotes(s, n))
+		return put_quoted(w, p, s, n);
+	s = text_clean(s, &n, &w->scratch);
+	return n ? put_bytes(p, s, n) : p;
+}
+
+static char *put_id(char *p, uint32_t id)
+{
+	return id == UINT32_MAX ? put_bytes(p, "N/A", 3) : put_u64(p, id);
+}
+
+static char *put_device(char *p, uint32_t device)
+{
+	if (device == DEV_NONE)
+		return put_bytes(p, "N/A", 3);
+	if (device == DEV_HOST)
+		return put_bytes(p, "cpu", 3);
+	return put_u64(p, device);
+}
+
+static char *put_attr(struct writer *w, char *p, const struct attr *a)
+{
+	if (a->key != ATTR_RAW)
+		p = put_word(p, &w->keys[a->key]);
+	if (a->key != ATTR_RAW && a->kind == ATTR_NUMBER)
+		return put_u64(p, a->number);
+	if (a->key != ATTR_RAW && a->kind == ATTR_HEX)
+		return put_addr(p, a->number);
+	size_t n = a->text_len;
+	const char *s = text_clean(a->text, &n, &w->scratch);
+	return put_doubled(p, s, n);
+}
+
+/* `"{key:value,…}"`, nothing where there is no attribute. */
+static char *put_attrs(struct writer *w, char *p, const struct row *row)
+{
+	char *start = p;
+
+	for (unsigned i = 0; i < row->nattrs; i++) {
+		if (row->attrs[i].key == ATTR_RAW && !row->attrs[i].text_len)
+			continue;
+		p = p == start ? put_bytes(p, "\"{", 2) : put_bytes(p, ",", 1);
+		p = put_attr(w, p, &row->attrs[i]);
+	}
+	return p == start ? p : put_bytes(p, "}\"", 2);
+}
+
+static size_t row_room(const struct row *row)
+{
+	size_t text = row->name_len + row->py_stack_len + row->c_stack_len;
+
+	for (unsigned i = 0; i < row->nattrs; i++)
+		text += row->attrs[i].text_len;
+	return ROW_FIXED_MAX + TEXT_CLEAN_GROWTH * text;
+}
+
+static void put_row(struct writer *w, const struct row *row)
+{
+	char *p = buf_room(&w->buf, row_room(row));
+
+	p = put_u64(p, row->id);
+	*p++ = ',';
+	p = put_word(p,
+		     &w->events[(unsigned)row->event < ROW_EVENT_END ? row->event : ROW_EVENT_END]);
+	p = put_word(p, &w->types[(unsigned)row->type < TYPE_END ? row->type : TYPE_END]);
+	p = put_name(w, p, row);
+	*p++ = ',';
+	p = put_u64(p, row->time_ns);
+	*p++ = ',';
+	p = put_id(p, row->pid);
+	*p++ = ',';
+	p = put_id(p, row->tid);
+	*p++ = ',';
+	p = put_device(p, row->device);
+	*p++ = ',';
+	p = row->has_ptr ? put_addr(p, row->ptr) : put_bytes(p, "N/A", 3);
+	*p++ = ',';
+	p = put_attrs(w, p, row);
+	*p++ = ',';
+	if (row->py_stack && row->py_stack_len)
+		p = put_quoted(w, p, row->py_stack, row->py_stack_len);
+	*p++ = ',';
+	if (row->c_stack && row->c_stack_len)
+		p = put_quoted(w, p, row->c_stack, row->c_stack_len);
+	*p++ = '\n';
+	w->buf.len = (size_t)(p - w->buf.data);
+	w->rows++;
+}
+
+/* Takes the rows that lie wholly in the first `n` bytes out of the buffer: they are in the file. */
+static void drop_written(struct writer *w, size_t n)
+{
+	struct csv_lex lex = {0};
+	size_t whole = 0;
+	uint64_t rows = 0;
+
+	if (!n)
+		return;
+	if (n == w->buf.len) {
+		whole = n;
+		rows = w->rows;
+	}
+	while (whole < n && csv_lex_next(&lex, w->buf.data, n) == 1) {
+		whole = lex.at;
+		rows++;
+	}
+	memmove(w->buf.data, w->buf.data + whole, w->buf.len - whole);
+	w->buf.len -= whole;
+	w->rows -= rows;
+	w->size += whole;
+}
+
+/*
+ * Brings the buffer to the file. When that fails the whole rows that fitted stay, a half one is
+ * cut off, and the rest waits in the buffer for the next flush.
+ */
+static int write_out(struct writer *w)
+{
+	size_t done = 0;
+	int r = 0;
+
+	while (done < w->buf.len) {
+		ssize_t n = pwrite(w->fd, w->buf.data + done, w->buf.len - done,
+				   (off_t)(w->size + done));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			r = n < 0 ? -errno : -EIO;
+			break;
+		}
+		done += (size_t)n;
+	}
+	drop_written(w, done);
+	/* If this fails too, the next try writes over the torn bytes: they are still in the buffer.
+	 */
+	if (r < 0)
+		(void)!ftruncate(w->fd, (off_t)w->size);
+	return r;
+}
+
+static int csv_flush(struct writer *w, struct err *err)
+{
+	int before = w->failed;
+
+	w->failed = write_out(w);
+	if (!w->failed || before)
+		return 0;
+	return err_sys(err, w->failed, "cannot write \"%s\", rows are dropped until it works again",
+		       w->path);
+}
+
+static int csv_add(struct writer *w, const struct row *row, struct err *err)
+{
+	BUG_ON(row->nattrs > ROW_MAX_ATTRS);
+	if (w->failed) {
+		w->lost_rows++;
+		return 0;
+	}
+	put_row(w, row);
+	return w->buf.len < FLUSH_AT ? 0 : csv_flush(w, err);
+}
+
+static uint64_t csv_lost_rows(const struct writer *w)
+{
+	return w->lost_rows;
+}
+
+static int csv_close(struct writer *w, struct err *err)
+{
+	if (!w)
+		return 0;
+	int r = w->fd < 0 ? 0 : write_out(w);
+	if (r < 0)
+		err_sys(err, r, "cannot write \"%s\", %llu rows are lost", w->path,
+			(unsigned long long)(w->lost_rows + w->rows));
+	if (w->fd >= 0 && close(w->fd) < 0 && errno != EINTR && !r)
+		r = err_sys(err, -errno, "cannot close \"%s\"", w->path);
+	buf_release(&w->buf);
+	buf_release(&w->scratch);
+	free(w->path);
+	free(w);
+	return r;
+}
+
+static ssize_t read_at(int fd, char *p, size_t n, uint64_t at)
+{
+	ssize_t got;
+
+	do
+		got = pread(fd, p, n, (off_t)at);
+	while (got < 0 && errno == EINTR);
+	return got < 0 ? -errno : got;
+}
+
+/* The end of the last whole record in [HEADER_LEN, total). */
+static int find_whole_end(struct writer *w, uint64_t total, uint64_t *out_end)
+{
+	char *piece = buf_room(&w->buf, SCAN_PIECE);
+	struct csv_lex lex = {0};
+	uint64_t end = HEADER_LEN;
+	int r = 0;
+
+	for (uint64_t at = HEADER_LEN; at < total && r >= 0;) {
+		ssize_t n = read_at(w->fd, piece, SCAN_PIECE, at);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : -EIO;
+		lex.at = 0;
+		while ((r = csv_lex_next(&lex, piece, (size_t)n)) == 1)
+			end = at + lex.at;
+		at += (size_t)n;
+	}
+	*out_end = end;
+	return r;
+}
+
+/*
+ * Makes an existing file ready for appending. One that is not ours, or whose quotes do not fit, is
+ * left alone: what looks torn there may be somebody's data.
+ */
+static int take_over(struct writer *w, uint64_t total, struct err *err)
+{
+	char start[HEADER_LEN];
+	uint64_t end = 0;
+	ssize_t n = read_at(w->fd, start, HEADER_LEN, 0);
+
+	if (n < 0)
+		return err_sys(err, (int)n, "cannot read \"%s\"", w->path);
+	if (memcmp(start, header, (size_t)n))
+		return err_set(err, -EEXIST, "\"%s\" exists and is not a memory dump", w->path);
+	if ((size_t)n == HEADER_LEN) {
+		int r = find_whole_end(w, total, &end);
+
+		if (r < 0 && r != -EBADMSG)
+			return err_sys(err, r, "cannot read \"%s\"", w->path);
+		/* No row of ours is that long: its quotes fooled us. */
+		if (r < 0 || total - end > CSV_MAX_RECORD)
+			return err_set(err, -EEXIST, "\"%s\" exists and is damaged", w->path);
+	}
+	if (end < total && ftruncate(w->fd, (off_t)end) < 0)
+		return err_sys(err, -errno, "cannot cut the torn last row off \"%s\"", w->path);
+	w->size = end;
+	return 0;
+}
+
+static int prepare(struct writer *w, struct err *err)
+{
+	struct stat st;
+	int r = 0;
+
+	if (fstat(w->fd, &st) < 0)
+		return err_sys(err, -errno, "cannot stat \"%s\"", w->path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, -EINVAL, "\"%s\" is not a regular file", w->path);
+	/* Where locks do not work (some network file systems) we do without. */
+	if (flock(w->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return err_set(err, -EBUSY, "\"%s\" is being written by another process", w->path);
+	if (st.st_size > 0)
+		r = take_over(w, (uint64_t)st.st_size, err);
+	if (r < 0 || w->size)
+		return r;
+	buf_add(&w->buf, header, HEADER_LEN);
+	w->rows = 1; /* a record like any other until it is written, see drop_written() */
+	r = write_out(w);
+	if (r < 0)
+		return err_sys(err, r, "cannot write \"%s\"", w->path);
+	return 0;
+}
+
+static int csv_open(const char *path, enum row_compat compat, struct writer **out, struct err *err)
+{
+	/* O_NONBLOCK: a fifo of that name must not hold the recorder up. */
+	int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+	int fd = open(path, flags, 0600);
+	int r;
+
+	if (fd < 0)
+		return err_sys(err, -errno, "cannot create \"%s\"", path);
+	struct writer *w = xcalloc(1, sizeof(*w));
+	w->fd = fd;
+	w->path = xstrdup(path);
+	words_init(w, compat);
+	r = prepare(w, err);
+	if (r < 0) {
+		buf_clear(&w->buf);
+		csv_close(w, NULL);
+		return r;
+	}
+	*out = w;
+	return 0;
+}
+
+const struct writer_ops csv_writer = {
+	.name = "csv",
+	.suffix = "csv",
+	.open = csv_open,
+	.add = csv_add,
+	.flush = csv_flush,
+	.close = csv_close,
+	.lost_rows = csv_lost_rows,
+};

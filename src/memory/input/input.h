@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Rows out of whatever a user may name: a recording (events.sonde or its directory), a dump (csv
+ * or db), a directory with dumps below it (msmemscope_<pid>_<time>_ascend, or one of its
+ * device_<N>). Shows progress.
+ */
+#ifndef SONDE_MEMORY_INPUT_INPUT_H
+#define SONDE_MEMORY_INPUT_INPUT_H
+
+#include "base/containers/buf.h"
+#include "base/err.h"
+#include "memory/analysis/common/analysis.h"
+#include "memory/options/config.h"
+
+struct watch_sample;
+
+struct input_sink {
+	/* Each is optional. */
+	void (*session)(void *arg, const struct mem_config *cfg); /* of a recording */
+	void (*config)(void *arg, const struct mem_config *cfg); /* … that a process has made */
+	void (*process)(void *arg, uint32_t pid, const char *command);
+	void (*row)(void *arg, const struct row *row);
+	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
+	void (*lost)(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged);
+	/* Calls of functions in a recording, and by how many threads; told at its end. */
+	void (*calls)(void *arg, uint64_t calls, uint64_t threads);
+	void (*note)(void *arg, const char *text); /* a sentence that the reader should know */
+	/*
+	 * Rows of a dump went back in time: asked once at its end. If so, restart() is called and
+	 * all rows come again, sorted.
+	 */
+	bool (*unordered)(void *arg);
+	void (*restart)(void *arg);
+	/* Attributes that row() looks at, a bit per enum attr_key; 0: all. Others may come, too. */
+	uint64_t attrs;
+	/* A dump that was read to its end. */
+	void (*file)(void *arg, const char *path, bool is_dump);
+	void *arg;
+};
+
+/*
+ * What a recording was asked for: by what it was started with, or by what its processes have said
+ * since. Zero-initialise; from session() and config() of the sink.
+ */
+struct input_asked {
+	bool known, own;
+	bool memory; /* allocations and frees, in the dump */
+	bool host; /* those of the host, too */
+	bool db; /* as a database */
+};
+void input_asked_add(struct input_asked *a, const struct mem_config *cfg, bool own);
+
+int input_read(const char *path, const struct input_sink *sink, struct err *err);
+
+/*
+ * Feeds an analysis that make() gives (again, when the rows have to come a second time) and leaves
+ * it in *out; what the reader should know goes to notes, one sentence per line.
+ */
+struct input_analysis {
+	struct analysis *(*make)(void *options);
+	void *options;
+};
+int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
+		  struct buf *notes, struct err *err);
+
+/* The dump files below a directory in the order of names; strings and list are to be freed. */
+int input_dumps(const char *dir, char ***out, size_t *out_n, struct err *err);
+
+#endif

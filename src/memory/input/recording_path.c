@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/input/recording_path.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "recorder/session.h"
+#include "wire/control_page.h"
+
+#define PREFIX SESSION_PREFIX
+#define POLL_MS 20
+
+static bool holds(const char *dir, const char *name)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+	bool found = access(path, F_OK) == 0;
+
+	free(path);
+	return found;
+}
+
+static bool newer(const struct stat *a, const struct stat *b)
+{
+	if (a->st_mtim.tv_sec != b->st_mtim.tv_sec)
+		return a->st_mtim.tv_sec > b->st_mtim.tv_sec;
+	return a->st_mtim.tv_nsec > b->st_mtim.tv_nsec;
+}
+
+/* The newest recording_* below dir, as a string to free; NULL if there is none. */
+static char *newest_in(const char *dir)
+{
+	struct stat st, best = {0};
+	struct dirent *e;
+	char *found = NULL;
+	DIR *d = opendir(dir);
+
+	while (d && (e = readdir(d))) {
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)))
+			continue;
+		char *path = xasprintf("%s/%s", dir, e->d_name);
+		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && (!found || newer(&st, &best))) {
+			best = st;
+			free(found);
+			found = path;
+		} else {
+			free(path);
+		}
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+int recording_resolve(const char *path, struct buf *out, struct err *err)
+{
+	char *inner = NULL;
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return err_sys(err, -errno, "cannot find '%s'", path);
+	if (S_ISDIR(st.st_mode) && !holds(path, SESSION_FILE) && !holds(path, SESSION_RECORDING))
+		inner = newest_in(path);
+	buf_add_str(out, inner ? inner : path);
+	free(inner);
+	return 0;
+}
+
+static bool alive(uint32_t pid)
+{
+	return pid && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+static bool finishing(const char *path)
+{
+	char *name = xasprintf("%s/%s", path, SESSION_FILE);
+	struct session_page page;
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	bool yes = false;
+
+	free(name);
+	if (fd < 0)
+		return false;
+	if (read(fd, &page, sizeof(page)) == (ssize_t)sizeof(page) && page.magic == SESSION_MAGIC &&
+	    page.version == SESSION_VERSION)
+		yes = page.state == SESSION_LIVE && page.root_pid && !alive(page.root_pid) &&
+		      session_is_live(path, &page);
+	close(fd);
+	return yes;
+}
+
+int recording_wait(const char *path, unsigned seconds)
+{
+	const struct timespec nap = {.tv_nsec = POLL_MS * 1000000l};
+	unsigned long tries = seconds * 1000ul / POLL_MS;
+	bool busy = finishing(path);
+
+	for (; busy && tries; tries--) {
+		nanosleep(&nap, NULL);
+		busy = finishing(path);
+	}
+	return busy;
+}

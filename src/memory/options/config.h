@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What a memory recording was asked to do: the options of `msmemscope` as values, and the same as
+ * `config.json` in the recording's directory, where the recorder, the Python module and `mem show`
+ * read it back. The numbers are those that the file has always had.
+ *
+ * Two event masks: `dump_events` is what is written out, `events` what must be collected for that
+ * and for the analyses. mem_config_link() derives the second; call it after every change.
+ *
+ * A plain value: copy it freely, nothing to release. Depends on base/ and memory/dump/row.h only.
+ */
+#ifndef SONDE_MEMORY_OPTIONS_CONFIG_H
+#define SONDE_MEMORY_OPTIONS_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "memory/dump/row.h"
+#include "wire/record.h"
+
+#define MEM_CONFIG_FILE "config.json"
+#define MEM_LOG_FILE "msmemscope.log"
+#define MEM_CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
+#define MEM_COMPAT_ENV "SONDE_COMPAT"
+#define MEM_OUTPUT_DEFAULT "memscopeDumpResults"
+
+#define MEM_MAX_STEPS 5
+#define MEM_MAX_DEVICES 32
+#define MEM_MAX_DEPTH 1000
+#define MEM_DEFAULT_DEPTH 50
+#define MEM_MAX_OOM 1000
+#define MEM_MAX_BUFFER_MB 65536
+#define MEM_MAX_WAIT_MS 60000
+#define MEM_PATH_BYTES 4097 /* longest path and its NUL */
+#define MEM_NAME_BYTES 255 /* longest operator name of --watch and its NUL */
+#define MEM_ALL_OUTPUTS UINT32_MAX
+
+enum mem_event {
+	MEM_ALLOC = 1 << 0,
+	MEM_FREE = 1 << 1,
+	MEM_LAUNCH = 1 << 2,
+	MEM_ACCESS = 1 << 3,
+	MEM_EVENTS_ALL = 15,
+};
+
+enum mem_level { MEM_LEVEL_OP = 1 << 0, MEM_LEVEL_KERNEL = 1 << 1, MEM_LEVEL_ALL = 3 };
+
+enum mem_analysis {
+	MEM_LEAKS = 1 << 0,
+	MEM_DECOMPOSE = 1 << 1,
+	MEM_INEFFICIENT = 1 << 2,
+	MEM_OOM = 1 << 3,
+	MEM_ANALYSIS_ALL = 15,
+};
+
+/* Where the report of the analyses goes at the end of the job. */
+enum mem_report { MEM_REPORT_STDERR = 0, MEM_REPORT_STDOUT = 1, MEM_REPORT_OFF = 2 };
+enum mem_format { MEM_CSV = 0, MEM_DB = 1 };
+enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
+
+struct mem_watch {
+	bool on;
+	bool host; /* memory of the host, too: the program has named some */
+	bool full_content;
+	uint32_t output_id; /* MEM_ALL_OUTPUTS: every one */
+	char start[MEM_NAME_BYTES]; /* may be empty */
+	char end[MEM_NAME_BYTES];
+};
+
+struct mem_config {
+	bool effective; /* written by a launcher, not made of defaults */
+	uint32_t nsteps; /* 0: every step */
+	uint32_t steps[MEM_MAX_STEPS];
+	bool npu_all;
+	uint32_t npu_slots; /* bit n: npu:n; all ones when npu_all */
+	bool cpu;
+	uint32_t level; /* enum mem_level */
+	uint32_t dump_events; /* enum mem_event: what is written */
+	uint32_t events; /* what is collected */
+	bool traceback; /* Python trace events asked for */
+	bool c_stack, py_stack;
+	uint32_t c_depth, py_depth; /* count only if c_stack, py_stack; 0: no frames */
+	enum mem_mode mode;
+	uint32_t analysis; /* enum mem_analysis */
+	uint32_t oom_top;
+	enum mem_format format;
+	enum mem_report report;
+	bool report_asked; /* --report was given: told even if nothing was found */
+	struct mem_watch watch;
+	char output_dir[MEM_PATH_BYTES]; /* absolute */
+	uint32_t log_level; /* enum log_level */
+	bool compare;
+	char inputs[2][MEM_PATH_BYTES]; /* absolute; empty without compare */
+	enum row_compat compat;
+	uint32_t buffer_mb; /* ring memory of one process */
+	uint32_t wait_ms; /* how long a full ring may delay the job */
+};
+
+/* The defaults; output_dir is below the current directory. */
+int mem_config_init(struct mem_config *c, struct err *err);
+
+/* Widens both masks: alloc and free go together and access needs them; then `events` alone by what
+ * the analyses need. */
+void mem_config_link(struct mem_config *c);
+
+/* The bits of enum session_want (wire/control_page.h) for the guests. */
+uint32_t mem_config_want(const struct mem_config *c);
+
+/* The part that a process may change for itself while it runs; both ways. Values out of range are
+ * cut; mem_config_link() is called. */
+void mem_config_get_settings(const struct mem_config *c, struct rec_settings *out);
+void mem_config_set_settings(struct mem_config *c, const struct rec_settings *s);
+
+/* config.json: sorted keys, four spaces, replaced in one step, mode 0640. */
+int mem_config_write(const struct mem_config *c, const char *path, struct err *err);
+
+/* Reads it back. Missing keys keep their default, unknown ones are ignored, depths are cut to the
+ * limit; a wrong type or a number out of range is -EINVAL. out_c is untouched on failure. */
+int mem_config_read(const char *path, struct mem_config *out_c, struct err *err);
+
+/* The same from text in memory. */
+int mem_config_parse(const char *text, size_t len, struct mem_config *out_c, struct err *err);
+
+/* "26.0" or "current"; negative if it is neither. */
+int mem_compat_find(const char *text);
+
+/* Makes a path absolute and checks it against the limits on length, depth and names. */
+int mem_path(const char *text, char out[MEM_PATH_BYTES], struct err *err);
+
+#endif

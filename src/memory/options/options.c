@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/options/options.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "memory/options/values.h"
+#include "wire/control_page.h"
+
+int mem_options_init(struct mem_options *o, struct err *err)
+{
+	*o = (struct mem_options){0};
+	return mem_config_init(&o->config, err);
+}
+
+int mem_options_finish(struct mem_options *o, struct err *err)
+{
+	struct mem_config *c = &o->config;
+	const char *env = getenv(MEM_COMPAT_ENV);
+
+	if (!o->compat_given && env && *env) {
+		int compat = mem_compat_find(env);
+
+		if (compat < 0)
+			return err_set(err, -EINVAL,
+				       "invalid value '%.100s' of the environment variable %s: "
+				       "expected 26.0 or current",
+				       env, MEM_COMPAT_ENV);
+		c->compat = (enum row_compat)compat;
+	}
+	if (!o->report && c->compat == ROW_26_0) /* which always writes it there */
+		o->report = 1 + MEM_REPORT_STDOUT;
+	if (o->report)
+		c->report = (enum mem_report)(o->report - 1);
+	c->report_asked = o->report;
+	if (!o->log_level_given && (o->verbose || o->quiet))
+		c->log_level = o->verbose ? LOG_DEBUG : LOG_ERROR;
+	if (c->compare && !c->inputs[0][0])
+		return err_set(err, -EINVAL,
+			       "--compare needs the two inputs to compare: --input-path=A,B");
+	if (!c->compare && c->inputs[0][0])
+		return err_set(err, -EINVAL,
+			       "--input-path is for --compare only, which is missing");
+	mem_config_link(c);
+	c->effective = true;
+	return 0;
+}
+
+#define CONFIG(member) offsetof(struct mem_options, config.member)
+
+static const char *const formats[] = {"csv", "db", NULL};
+static const char *const reports[] = {"auto", "stderr", "stdout", "off", NULL};
+static const char *const modes[] = {"immediate", "deferred", NULL};
+static const struct opt_alias verbose_names[] = {{"debug", false}, {NULL, false}};
+static const struct opt_alias format_names[] = {{"data-format", true}, {NULL, false}};
+static const struct opt_alias output_names[] = {{"output", true}, {NULL, false}};
+static const struct opt_alias input_names[] = {{"input", true}, {NULL, false}};
+
+const struct opt mem_option_table[] = {
+	{.group = "General options",
+	 .name = "help",
+	 .letters = "h",
+	 .kind = OPT_STOP,
+	 .help = "Show this text and exit."},
+	{.name = "version",
+	 .letters = "vV",
+	 .kind = OPT_STOP,
+	 .help = "Show the version and exit."},
+	{.name = "verbose",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct mem_options, verbose),
+	 .aliases = verbose_names,
+	 .help = "Write everything to the log, as --log-level=debug (also --debug)."},
+	{.name = "quiet",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct mem_options, quiet),
+	 .help = "Write only errors to the log, as --log-level=error. What analyses found is told "
+		 "all the same; see --report."},
+	{.name = "log-level",
+	 .kind = OPT_CALL,
+	 .arg = "LEVEL",
+	 .parse = mem_parse_log_level,
+	 .default_text = "info",
+	 .help = "What is written to the log: debug, info, warning or error. Wins over --verbose "
+		 "and --quiet."},
+	{.group = "Collection options",
+	 .name = "steps",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = mem_parse_steps,
+	 .default_text = "all",
+	 .help = "Record these training steps only: up to five step numbers from 1."},
+	{.name = "device",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = mem_parse_device,
+	 .default_text = "npu",
+	 .help = "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
+		 "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu together "
+		 "with npu:ID means every NPU."},
+	{.name = "level",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = mem_parse_level,
+	 .default_text = "op",
+	 .help = "Which launches are recorded: op (operators), kernel, or op,kernel."},
+	{.name = "events",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = mem_parse_events,
+	 .default_text = "alloc,free,launch",
+	 .help = "What is recorded: alloc, free, launch, access, traceback (calls of Python "
+		 "functions); none for nothing. alloc and free come together, and access brings "
+		 "both."},
+	{.name = "call-stack",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = mem_parse_call_stack,
+	 .default_text = "off",
+	 .help = "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both. DEPTH is "
+		 "the number of "
+		 "frames, from 0 to 1000, 50 if left out."},
+	{.name = "collect-mode",
+	 .kind = OPT_CHOICE,
+	 .arg = "MODE",
+	 .choices = modes,
+	 .offset = CONFIG(mode),
+	 .default_text = "immediate",
+	 .help = "immediate: record from the start. deferred: record when the job itself says so, "
+		 "with sonde_start()."},
+	{.name = "buffer-mb",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = MEM_MAX_BUFFER_MB,
+	 .offset = CONFIG(buffer_mb),
+	 .default_text = "256",
+	 .help = "Memory for events that are not yet on disk, in MiB for each process of the job."},
+	{.name = "wait-ms",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 0,
+	 .max = MEM_MAX_WAIT_MS,
+	 .offset = CONFIG(wait_ms),
+	 .default_text = "100",
+	 .help = "How many milliseconds an event may wait when that memory is full. After that, or "
+		 "at once with 0, events are dropped and counted."},
+	{.group = "Analysis options",
+	 .name = "analysis",
+	 .kind = OPT_CALL,
+	 .arg = "LIST",
+	 .parse = mem_parse_analysis,
+	 .default_text = "leaks",
+	 .help = "What is looked for: leaks (memory that grows step by step), decompose (who owns "
+		 "the memory: written into the rows), inefficient (blocks held too early, too late "
+		 "or idle: written into the rows), oom[:K] (why memory ran out, with the K largest "
+		 "and the K newest blocks, 10 if left out); none or an empty value for nothing."},
+	{.name = "watch",
+	 .kind = OPT_CALL,
+	 .arg = "[OP[:ID]],OP[,full-content]",
+	 .parse = mem_parse_watch,
+	 .default_text = "off",
+	 .help = "Check the memory of a tensor between two operators: from the first (its output "
+		 "ID, written as 0 or out0) to the second. full-content keeps the bytes, not only "
+		 "their hash."},
+	{.name = "compare",
+	 .kind = OPT_FLAG,
+	 .offset = CONFIG(compare),
+	 .help = "Compare the two runs of --input-path instead of running a program: "
+		 "operator by operator, or kernel by kernel (--level=kernel)."},
+	{.group = "Input / Output options",
+	 .name = "input-path",
+	 .letters = "i",
+	 .kind = OPT_CALL,
+	 .arg = "DIR",
+	 .parse = mem_parse_input,
+	 .aliases = input_names,
+	 .help = "For --compare: two recordings, dump files or directories of which the newest "
+		 "dump is "
+		 "taken, separated by a comma."},
+	{.name = "output-path",
+	 .letters = "o",
+	 .kind = OPT_CALL,
+	 .arg = "DIR",
+	 .parse = mem_parse_output,
+	 .aliases = output_names,
+	 .default_text = "./" MEM_OUTPUT_DEFAULT,
+	 .help = "Where the recording goes. Made if it is missing."},
+	{.name = "format",
+	 .kind = OPT_CHOICE,
+	 .arg = "FORMAT",
+	 .choices = formats,
+	 .offset = CONFIG(format),
+	 .aliases = format_names,
+	 .default_text = "csv",
+	 .help = "Form of the dump: csv, or db (SQLite, for MindStudio Insight)."},
+	{.name = "report",
+	 .kind = OPT_CHOICE,
+	 .arg = "WHERE",
+	 .choices = reports,
+	 .offset = offsetof(struct mem_options, report),
+	 .default_text = "auto",
+	 .help = "Where the analyses tell what they found when the job has ended: stderr, stdout "
+		 "or off. auto is stderr, and only if something was found or it is a terminal; "
+		 "with "
+		 "--compat=26.0 it is stdout. The file " SESSION_REPORT
+		 " of the recording always has it."},
+	{.name = "compat",
+	 .kind = OPT_CALL,
+	 .arg = "VERSION",
+	 .parse = mem_parse_compat,
+	 .default_text = "current",
+	 .help = "Write event and attribute names as another version does: 26.0, or current. The "
+		 "environment variable " MEM_COMPAT_ENV " does the same."},
+	OPT_END,
+};

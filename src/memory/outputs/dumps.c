@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "dump"
+#include "memory/outputs/dumps.h"
+
+#include "base/containers/omap.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_SUFFIX 1000
+#define MAX_HELD 4096 /* rows without a device that wait for one */
+
+struct device_dump {
+	uint32_t device;
+	struct writer *writer;
+	char *path;
+};
+
+struct proc_dump {
+	uint32_t pid;
+	uint32_t same; /* processes that had its number in the same second before */
+	const struct mem_config *cfg; /* its own, if it has one */
+	const struct writer_ops *ops;
+	char *dir;
+	char time_text[FS_TIMESTAMP_BYTES];
+	struct device_dump *devices;
+	size_t ndevices, cap_devices;
+	struct row *held; /* rows without a device; their texts are copies */
+	size_t nheld, cap_held;
+	bool has_config;
+};
+
+struct dumps {
+	char *output;
+	enum dumps_flags flags;
+	const struct track *track;
+	const struct writer_ops *ops;
+	enum row_compat compat;
+	struct proc_dump **procs;
+	size_t nprocs, cap_procs;
+	void (*closed)(void *arg, uint32_t pid, const char *path);
+	void *closed_arg;
+	struct omap taken; /* pid and second of a directory → how many had them */
+	struct buf files;
+	uint64_t lost;
+	struct err why;
+};
+
+struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags)
+{
+	struct dumps *d = xcalloc(1, sizeof(*d));
+
+	d->output = xstrdup(output_dir);
+	d->flags = flags;
+	d->ops = &csv_writer;
+	return d;
+}
+
+void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat)
+{
+	d->ops = ops;
+	d->compat = compat;
+}
+
+void dumps_set_closed(struct dumps *d, void (*fn)(void *arg, uint32_t pid, const char *path),
+		      void *arg)
+{
+	d->closed = fn;
+	d->closed_arg = arg;
+}
+
+void dumps_set_track(struct dumps *d, const struct track *t)
+{
+	d->track = t;
+}
+
+static void remember(struct dumps *d, const struct err *err)
+{
+	if (!d->why.code) {
+		d->why = *err;
+		log_err("%s", err->text);
+	}
+}
+
+static char *copy_text(const char *text, size_t len)
+{
+	return text ? xstrndup(text, len) : NULL;
+}
+
+static struct row copy_row(const struct row *row)
+{
+	struct row copy = *row;
+
+	copy.name = copy_text(row->name, row->name_len);
+	copy.py_stack = copy_text(row->py_stack, row->py_stack_len);
+	copy.c_stack = copy_text(row->c_stack, row->c_stack_len);
+	for (unsigned i = 0; i < row->nattrs; i++)
+		if (row->attrs[i].kind == ATTR_TEXT)
+			copy.attrs[i].text = copy_text(row->attrs[i].text, row->attrs[i].text_len);
+	return copy;
+}
+
+static void release_copy(struct row *copy)
+{
+	free((char *)copy->name);
+	free((char *)copy->py_stack);
+	free((char *)copy->c_stack);
+	for (unsigned i = 0; i < copy->nattrs; i++)
+		if (copy->attrs[i].kind == ATTR_TEXT)
+			free((char *)copy->attrs[i].text);
+}
+
+static void proc_close(struct dumps *d, struct proc_dump *p)
+{
+	for (size_t i = 0; i < p->ndevices; i++) {
+		struct err err = {0};
+		struct writer *w = p->devices[i].writer;
+		if (w && p->ops->flush(w, &err) < 0)
+			remember(d, &err);
+		if (w)
+			d->lost += p->ops->lost_rows(w);
+		if (w && p->ops->close(w, &err) < 0)
+			remember(d, &err);
+		if (w && d->closed)
+			d->closed(d->closed_arg, p->pid, p->devices[i].path);
+		free(p->devices[i].path);
+	}
+	for (size_t i = 0; i < p->nheld; i++)
+		release_copy(&p->held[i]);
+	free(p->held);
+	free(p->devices);
+	free(p->dir);
+	free(p);
+}
+
+void dumps_free(struct dumps *d)
+{
+	if (!d)
+		return;
+	for (size_t i = 0; i < d->nprocs; i++)
+		if (d->procs[i])
+			proc_close(d, d->procs[i]);
+	free(d->procs);
+	omap_release(&d->taken);
+	buf_release(&d->files);
+	free(d->output);
+	free(d);
+}
+
+/*
+ * How many processes of this recording had the pid in the same second before: one that became
+ * another program has its former image's rows in the directory of the plain name.
+ */
+static uintptr_t times_taken(struct dumps *d, uint32_t pid, time_t seconds)
+{
+	uint64_t key = (uint64_t)pid << 32 | (uint32_t)seconds;
+	uintptr_t n = (uintptr_t)omap_get(&d->taken, key);
+
+	omap_put(&d->taken, key, (void *)(n + 1));
+	return n;
+}
+
+/* Its directory below `output`, by its number and the time. */
+static void name_dir(struct proc_dump *p, const char *output)
+{
+	free(p->dir);
+	if (p->same)
+		p->dir = xasprintf("%s/msmemscope_%u_%s_%u_ascend", output, p->pid, p->time_text,
+				   p->same);
+	else
+		p->dir = xasprintf("%s/msmemscope_%u_%s_ascend", output, p->pid, p->time_text);
+}
+
+void dumps_proc(void *arg, const struct frame_proc *info)
+{
+	struct dumps *d = arg;
+	struct proc_dump *p = xcalloc(1, sizeof(*p));
+	int64_t wall = (int64_t)info->time_ns + track_wall_minus_mono(d->track);
+	time_t seconds = (time_t)(wall / 1000000000);
+	struct tm tm;
+
+	localtime_r(&seconds, &tm);
+	strftime(p->time_text, sizeof(p->time_text), "%Y%m%d%H%M%S", &tm);
+	p->pid = info->pid;
+	p->ops = d->ops;
+	p->same = (uint32_t)times_taken(d, info->pid, seconds);
+	name_dir(p, d->output);
+	size_t had = d->cap_procs;
+	d->procs = xgrow(d->procs, &d->cap_procs, info->proc + 1, sizeof(*d->procs));
+	memset(d->procs + had, 0, (d->cap_procs - had) * sizeof(*d->procs));
+	if (info->proc >= d->nprocs)
+		d->nprocs = info->proc + 1;
+	d->procs[info->proc] = p;
+}
+
+void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
+{
+	struct dumps *d = arg;
+	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+
+	if (!p)
+		return;
+	p->cfg = cfg;
+	/* Once there are files, they stay what and where they are. */
+	if (!(d->flags & DUMPS_AS_CONFIGURED) || p->has_config)
+		return;
+	p->ops = cfg->format == MEM_DB ? &db_writer : &csv_writer;
+	name_dir(p, cfg->output_dir);
+}
+
+static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
+{
+	char *path = xasprintf("%s/" MEM_CONFIG_FILE, p->dir);
+	int r = mem_config_write(p->cfg ? p->cfg : track_config(d->track), path, err);
+
+	free(path);
+	p->has_config = true;
+	return r;
+}
+
+/*
+ * Makes the directory of the process its own. Another recording into the same place may have had a
+ * process of the same number in the same second: hosts and containers that share a volume.
+ */
+static int claim_dir(struct dumps *d, struct proc_dump *p, struct err *err)
+{
+	static const char tail[] = "_ascend";
+	char *wanted = xstrdup(p->dir), *output = xstrdup(p->dir);
+	int r = fs_mkdirs(d->flags & DUMPS_REPLACE ? p->dir : dirname(output), err);
+
+	free(output);
+	if (r < 0 || (d->flags & DUMPS_REPLACE)) {
+		free(wanted);
+		return r;
+	}
+	for (unsigned n = 2; mkdir(p->dir, FS_DIR_MODE) < 0; n++) {
+		if (errno != EEXIST || n > MAX_SUFFIX) {
+			r = err_sys(err, -errno, "cannot make directory '%s'", p->dir);
+			break;
+		}
+		free(p->dir);
+		p->dir = xasprintf("%.*s-%u%s", (int)(strlen(wanted) - strlen(tail)), wanted, n,
+				   tail);
+	}
+	free(wanted);
+	return r;
+}
+
+/* device_<N>/<folder> in the directory of the process; a string to free, in any case. */
+static int make_device_dir(struct dumps *d, struct proc_dump *p, uint32_t device,
+			   const char *folder, char **out_dir, struct err *err)
+{
+	char name[32] = "cpu";
+
+	if (device != DEV_HOST)
+		snprintf(name, sizeof(name), "%u", device);
+	int r = p->has_config ? 0 : claim_dir(d, p, err);
+	*out_dir = xasprintf("%s/device_%s/%s", p->dir, name, folder);
+	if (r == 0)
+		r = fs_mkdirs(*out_dir, err);
+	if (r == 0 && !p->has_config)
+		r = write_config(d, p, err);
+	return r;
+}
+
+/* Beside a dump that is written anew: what is left of an amendment that was killed. */
+static void remove_leftovers(const char *dir, const char *path)
+{
+	const char *name = path + strlen(dir) + 1;
+	size_t len = strlen(name);
+	DIR *d = opendir(dir);
+
+	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+		if (!strncmp(e->d_name, name, len) && e->d_name[len] == '.' &&
+		    strlen(e->d_name) == len + strlen(".XXXXXX"))
+			unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
+}
+
+static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device,
+				  char **out_path)
+{
+	struct err err = {0};
+	struct writer *w = NULL;
+	char *dir;
+
+	int r = make_device_dir(d, p, device, "dump", &dir, &err);
+	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, p->ops->suffix);
+	if (r == 0 && (d->flags & DUMPS_REPLACE)) {
+		unlink(path);
+		remove_leftovers(dir, path);
+	}
+	if (r == 0)
+		r = p->ops->open(path, d->compat, &w, &err);
+	if (r < 0)
+		remember(d, &err);
+	else
+		buf_addf(&d->files, "%s\n", path);
+	*out_path = path;
+	free(dir);
+	return w;
+}
+
+static void add_row(struct dumps *d, struct proc_dump *p, struct writer *w, const struct row *row)
+{
+	struct err err = {0};
+
+	if (!w)
+		d->lost++;
+	else if (p->ops->add(w, row, &err) < 0)
+		remember(d, &err);
+}
+
+static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint32_t device)
+{
+	for (size_t i = 0; i < p->ndevices; i++)
+		if (p->devices[i].device == device)
+			return &p->devices[i];
+	p->devices = xgrow(p->devices, &p->cap_devices, p->ndevices + 1, sizeof(*p->devices));
+	struct device_dump *dd = &p->devices[p->ndevices++];
+	dd->device = device;
+	dd->writer = open_writer(d, p, device, &dd->path);
+	for (size_t i = 0; i < p->nheld; i++)
+		add_row(d, p, dd->writer, &p->held[i]);
+	return dd;
+}
+
+/* Into the files of all devices, those that are still to come included. */
+static void add_everywhere(struct dumps *d, struct proc_dump *p, const struct row *row)
+{
+	for (size_t i = 0; i < p->ndevices; i++)
+		add_row(d, p, p->devices[i].writer, row);
+	if (p->nheld >= MAX_HELD)
+		return;
+	p->held = xgrow(p->held, &p->cap_held, p->nheld + 1, sizeof(*p->held));
+	p->held[p->nheld++] = copy_row(row);
+}
+
+void dumps_row(void *arg, uint32_t proc, const struct row *row)
+{
+	struct dumps *d = arg;
+	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+
+	if (!p || row->hidden)
+		return;
+	if (row->device == DEV_NONE)
+		add_everywhere(d, p, row);
+	else
+		add_row(d, p, device_of(d, p, row->device)->writer, row);
+}
+
+void dumps_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct dumps *d = arg;
+
+	if (e->proc >= d->nprocs || !d->procs[e->proc])
+		return;
+	proc_close(d, d->procs[e->proc]);
+	d->procs[e->proc] = NULL;
+}
+
+int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
+		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err)
+{
+	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+	char *dir;
+
+	if (!p)
+		return err_set(err, -ESRCH, "process number %u is not open", proc);
+	int r = make_device_dir(d, p, device, folder, &dir, err);
+	buf_add_str(out_dir, dir);
+	free(dir);
+	memcpy(out_time, p->time_text, FS_TIMESTAMP_BYTES);
+	return r;
+}
+
+static const struct proc_dump *find_proc(const struct dumps *d, uint32_t proc)
+{
+	return proc < d->nprocs ? d->procs[proc] : NULL;
+}
+
+uint32_t dumps_first_device(const struct dumps *d, uint32_t proc)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+
+	return p && p->ndevices ? p->devices[0].device : DEV_NONE;
+}
+
+bool dumps_is_db(const struct dumps *d, uint32_t proc)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+
+	return p && p->ops == &db_writer;
+}
+
+const char *dumps_settle(struct dumps *d, uint32_t proc)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+	struct err err = {0};
+
+	if (!p || !p->ndevices || !p->devices[0].writer)
+		return NULL;
+	if (p->ops->flush(p->devices[0].writer, &err) < 0)
+		remember(d, &err);
+	return p->devices[0].path;
+}
+
+void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why)
+{
+	d->lost += rows;
+	remember(d, why);
+}
+
+bool dumps_replaces(const struct dumps *d)
+{
+	return d->flags & DUMPS_REPLACE;
+}
+
+uint32_t dumps_pid(const struct dumps *d, uint32_t proc)
+{
+	return proc < d->nprocs && d->procs[proc] ? d->procs[proc]->pid : 0;
+}
+
+void dumps_flush(struct dumps *d)
+{
+	for (size_t i = 0; i < d->nprocs; i++) {
+		struct proc_dump *p = d->procs[i];
+		for (size_t k = 0; p && k < p->ndevices; k++) {
+			struct err err = {0};
+			if (p->devices[k].writer && p->ops->flush(p->devices[k].writer, &err) < 0)
+				remember(d, &err);
+		}
+	}
+}
+
+uint64_t dumps_lost(const struct dumps *d, struct err *out_why)
+{
+	uint64_t lost = d->lost;
+
+	for (size_t i = 0; i < d->nprocs; i++)
+		for (size_t k = 0; d->procs[i] && k < d->procs[i]->ndevices; k++)
+			if (d->procs[i]->devices[k].writer)
+				lost += d->procs[i]->ops->lost_rows(d->procs[i]->devices[k].writer);
+	if (out_why)
+		*out_why = d->why;
+	return lost;
+}
+
+void dumps_list(const struct dumps *d, struct buf *out)
+{
+	buf_add(out, d->files.data, d->files.len);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Where rows go on disk, as users of msmemscope know it:
+ *
+ *	<output>/msmemscope_<pid>_<YYYYmmddHHMMSS>_ascend/config.json
+ *	<output>/msmemscope_<pid>_<time>_ascend/device_<N>/dump/memscope_dump_<time>.csv
+ *
+ * Names follow from the recording alone, so an export made later lands on the same names. Rows
+ * without a device stand in the file of every device of their process.
+ */
+#ifndef SONDE_MEMORY_OUTPUTS_DUMPS_H
+#define SONDE_MEMORY_OUTPUTS_DUMPS_H
+
+#include "base/containers/buf.h"
+#include "base/fs.h"
+#include "memory/dump/writer.h"
+#include "memory/track/track.h"
+
+struct dumps;
+
+enum dumps_flags {
+	DUMPS_REPLACE = 1 << 0, /* files of an unfinished run are written anew */
+	DUMPS_AS_CONFIGURED = 1 << 1, /* a process may choose its format and place by itself */
+};
+
+/* ops and compat NULL/-1: as the configuration of the recording says. */
+struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags);
+void dumps_free(struct dumps *d); /* closes what is open */
+
+void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat);
+/* Called with every file that is complete, after it was closed. */
+void dumps_set_closed(struct dumps *d, void (*fn)(void *arg, uint32_t pid, const char *path),
+		      void *arg);
+
+void dumps_set_track(struct dumps *d, const struct track *t);
+
+/* For struct track_sink. */
+void dumps_proc(void *arg, const struct frame_proc *p);
+void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg);
+void dumps_row(void *arg, uint32_t proc, const struct row *row);
+void dumps_proc_end(void *arg, const struct frame_proc_end *e);
+
+/* The process behind a number, 0 if it is not open. */
+uint32_t dumps_pid(const struct dumps *d, uint32_t proc);
+
+/* Makes <project>/device_<N>/<folder> of a process, for files beside its dumps; out_time is the
+ * time in their names. */
+int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
+		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err);
+bool dumps_replaces(const struct dumps *d); /* DUMPS_REPLACE */
+
+/* The first device that a process has a file of, DEV_NONE if there is none yet. */
+uint32_t dumps_first_device(const struct dumps *d, uint32_t proc);
+/* Whether its files are databases; then the file of its first device, NULL for none, with all rows
+ * in it: another connection may write to it now. */
+bool dumps_is_db(const struct dumps *d, uint32_t proc);
+const char *dumps_settle(struct dumps *d, uint32_t proc);
+/* Rows of files beside the dumps that could not be written; counted with the others. */
+void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why);
+
+/* Brings all rows to their files. */
+void dumps_flush(struct dumps *d);
+
+/* Rows that could not be written, and the first reason. */
+uint64_t dumps_lost(const struct dumps *d, struct err *out_why);
+
+/* Paths of the files written so far, one per line. */
+void dumps_list(const struct dumps *d, struct buf *out);
+
+#endif

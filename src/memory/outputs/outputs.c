@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/outputs/outputs.h"
+
+static void on_session(void *arg, const struct mem_config *cfg)
+{
+	struct outputs *o = arg;
+
+	diagnose_session(o->diagnose, cfg);
+}
+
+static void on_proc(void *arg, const struct frame_proc *p)
+{
+	struct outputs *o = arg;
+
+	dumps_proc(o->dumps, p);
+	diagnose_proc(o->diagnose, p);
+}
+
+static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
+{
+	struct outputs *o = arg;
+
+	dumps_config(o->dumps, proc, cfg);
+	diagnose_config(o->diagnose, dumps_pid(o->dumps, proc), cfg);
+}
+
+static void on_row(void *arg, uint32_t proc, const struct row *row)
+{
+	struct outputs *o = arg;
+
+	dumps_row(o->dumps, proc, row);
+	diagnose_row(o->diagnose, row);
+}
+
+static void on_watch(void *arg, uint32_t proc, const struct watch_sample *s)
+{
+	struct outputs *o = arg;
+
+	watch_files_sample(o->watch, proc, s);
+	diagnose_watch(o->diagnose, dumps_pid(o->dumps, proc), s);
+}
+
+static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
+		       const char *owner)
+{
+	struct outputs *o = arg;
+
+	(void)proc;
+	diagnose_relabel(o->diagnose, pid, allocation_id, owner);
+}
+
+static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
+{
+	struct outputs *o = arg;
+
+	trace_files_row(o->trace, proc, row);
+}
+
+static void on_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct outputs *o = arg;
+	uint32_t pid = dumps_pid(o->dumps, e->proc);
+
+	watch_files_proc_end(o->watch, e->proc);
+	trace_files_proc_end(o->trace, e->proc);
+	dumps_proc_end(o->dumps, e);
+	diagnose_proc_end(o->diagnose, pid);
+}
+
+void outputs_open(struct outputs *o, const struct outputs_where *where,
+		  const struct writer_ops *ops, enum row_compat compat)
+{
+	struct track_sink sink = {
+		.session = on_session,
+		.proc = on_proc,
+		.config = on_config,
+		.row = on_row,
+		.watch = on_watch,
+		.relabel = on_relabel,
+		.call = on_call,
+		.proc_end = on_proc_end,
+		.arg = o,
+	};
+
+	o->diagnose = diagnose_new(compat, where->aside);
+	o->dumps = dumps_new(where->output_dir, where->flags);
+	dumps_set_format(o->dumps, ops, compat);
+	dumps_set_closed(o->dumps, diagnose_file, o->diagnose);
+	o->track = track_new(&sink);
+	dumps_set_track(o->dumps, o->track);
+	o->watch = watch_files_new(o->dumps);
+	o->trace = trace_files_new(o->dumps);
+	watch_files_set_recording(o->watch, where->recording_dir);
+}
+
+void outputs_flush(struct outputs *o)
+{
+	dumps_flush(o->dumps);
+	watch_files_flush(o->watch);
+	trace_files_flush(o->trace);
+}
+
+void outputs_close(struct outputs *o)
+{
+	track_free(o->track);
+	watch_files_free(o->watch);
+	trace_files_free(o->trace);
+	dumps_free(o->dumps);
+	diagnose_free(o->diagnose);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Everything that comes out of a stream of rows: dump files, watch files, calls, and the diagnosis.
+ * The recorder feeds it while a job runs; an export feeds it from a recording.
+ */
+#ifndef SONDE_MEMORY_OUTPUTS_OUTPUTS_H
+#define SONDE_MEMORY_OUTPUTS_OUTPUTS_H
+
+#include "memory/outputs/call_files.h"
+#include "memory/outputs/diagnose.h"
+#include "memory/outputs/dumps.h"
+#include "memory/outputs/watch_files.h"
+#include "memory/track/track.h"
+
+struct outputs {
+	struct track *track; /* feed it with the stream */
+	struct dumps *dumps;
+	struct diagnose *diagnose;
+	struct watch_files *watch;
+	struct trace_files *trace;
+};
+
+struct outputs_where {
+	const char *output_dir;
+	const char *recording_dir; /* where the job left what it wrote itself */
+	enum dumps_flags flags;
+	bool aside; /* amend large dumps beside us, since there is other work to do */
+};
+void outputs_open(struct outputs *o, const struct outputs_where *where,
+		  const struct writer_ops *ops, enum row_compat compat);
+void outputs_flush(struct outputs *o);
+void outputs_close(struct outputs *o);
+
+#endif

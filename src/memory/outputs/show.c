@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/outputs/show.h"
+
+#include "memory/analysis/summary/summary.h"
+#include "memory/input/input.h"
+
+/* `arg` of all of them. */
+struct showing {
+	struct summary *summary;
+	struct input_asked asked;
+	bool hidden; /* allocations that were not asked for */
+};
+
+static void on_session(void *arg, const struct mem_config *cfg)
+{
+	input_asked_add(&((struct showing *)arg)->asked, cfg, false);
+}
+
+static void on_config(void *arg, const struct mem_config *cfg)
+{
+	input_asked_add(&((struct showing *)arg)->asked, cfg, true);
+}
+
+static void on_process(void *arg, uint32_t pid, const char *command)
+{
+	summary_process(((struct showing *)arg)->summary, pid, command);
+}
+
+/* Rows that were not asked for serve analyses; of them only the refusal of memory is news. */
+static void on_row(void *arg, const struct row *row)
+{
+	struct showing *s = arg;
+
+	if (!row->hidden || row->event == ROW_OOM_DETAIL)
+		summary_add(s->summary, row);
+	s->hidden |= row->hidden && row->event == ROW_MALLOC;
+}
+
+static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
+{
+	summary_lost(((struct showing *)arg)->summary, pid, events, stacks, damaged);
+}
+
+static void on_note(void *arg, const char *text)
+{
+	summary_note(((struct showing *)arg)->summary, text);
+}
+
+static void on_calls(void *arg, uint64_t calls, uint64_t threads)
+{
+	struct showing *s = arg;
+
+	summary_calls(s->summary, calls, threads, s->asked.db);
+}
+
+static bool is_unordered(void *arg)
+{
+	return summary_unordered(((struct showing *)arg)->summary);
+}
+
+/* All rows come again, sorted. */
+static void restart(void *arg)
+{
+	struct showing *s = arg;
+
+	summary_free(s->summary);
+	s->summary = summary_new();
+}
+
+int show_recording(const char *path, bool json, unsigned top, bool colour, struct buf *out,
+		   struct err *err)
+{
+	struct showing s = {.summary = summary_new()};
+	struct input_sink sink = {
+		.session = on_session,
+		.config = on_config,
+		.process = on_process,
+		.row = on_row,
+		.lost = on_lost,
+		.calls = on_calls,
+		.note = on_note,
+		.unordered = is_unordered,
+		.restart = restart,
+		.arg = &s,
+	};
+	int r = input_read(path, &sink, err);
+
+	summary_asked(s.summary, &(struct summary_asked){.known = s.asked.known,
+							 .memory = s.asked.memory && !s.hidden,
+							 .host = s.asked.host});
+	if (r == 0 && json)
+		r = summary_json(s.summary, top, out);
+	else if (r == 0)
+		summary_text(s.summary, top, colour, out);
+	summary_free(s.summary);
+	return r;
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "device"
+#include "memory/track/device_memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "device/ascend/metrics/dcmi.h"
+#include "device/cuda/metrics/memory.h"
+#include "device/metrics_processes.h"
+
+#define MS 1000000ull
+#define EVERY_NS (500 * MS)
+#define SETTLE_NS (200 * MS)
+#define MAX_DEVICES 64
+
+/* A device, and whose it is: numbers of two vendors say nothing about each other. */
+struct wanted {
+	uint32_t device;
+	bool cuda;
+};
+
+struct sample {
+	struct wanted of;
+	uint64_t time_ns;
+	uint64_t total_bytes, used_bytes;
+	bool has_processes;
+	struct device_processes processes; /* the thread's: it releases them */
+};
+
+/* The vendors' libraries, opened when a device of theirs is asked about. */
+struct libraries {
+	struct ascend_dcmi *dcmi;
+	struct nvml nvml;
+	bool tried_dcmi, tried_nvml;
+	bool complained;
+};
+
+/* IDLE → ASKED by the recorder; ASKED → DONE by the thread; DONE → IDLE by the recorder. */
+enum state { IDLE, ASKED, DONE, FAILED };
+
+struct device_memory {
+	/* The recorder's. */
+	uint64_t next_ns;
+	struct track_signs seen; /* when the last sample was asked for */
+	bool fresh_events;
+	pthread_t thread;
+	bool started;
+	/* Of whoever's turn it is by `state`. */
+	_Atomic uint32_t state;
+	struct wanted devices[MAX_DEVICES];
+	unsigned ndevices;
+	struct sample samples[MAX_DEVICES];
+	unsigned nsamples;
+	/* For waiting only. */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool leave;
+};
+
+/* --- the thread --- */
+
+static void set_state(struct device_memory *m, enum state state)
+{
+	pthread_mutex_lock(&m->lock);
+	atomic_store(&m->state, state);
+	pthread_cond_broadcast(&m->changed);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static bool wait_for_question(struct device_memory *m)
+{
+	pthread_mutex_lock(&m->lock);
+	while (!m->leave && atomic_load(&m->state) != ASKED)
+		pthread_cond_wait(&m->changed, &m->lock);
+	bool asked = atomic_load(&m->state) == ASKED;
+	pthread_mutex_unlock(&m->lock);
+	return asked; /* also when we are to leave: somebody may be waiting for the answer */
+}
+
+static void complain(struct libraries *l, const struct err *err)
+{
+	if (!l->complained)
+		log_info("device memory is not known: %s", err->text);
+	l->complained = true;
+}
+
+static int sample_ascend(struct libraries *l, uint32_t device, struct sample *out, struct err *err)
+{
+	struct ascend_memory m;
+
+	if (!l->tried_dcmi) {
+		l->tried_dcmi = true;
+		if (ascend_dcmi_open(&l->dcmi, err) < 0)
+			complain(l, err);
+	}
+	if (!l->dcmi)
+		return -ENOENT;
+	int r = ascend_dcmi_memory(l->dcmi, device, &m, err);
+	if (r < 0)
+		return r;
+	*out = (struct sample){.total_bytes = m.total_bytes,
+			       .used_bytes = m.used_bytes,
+			       .has_processes = m.has_processes};
+	for (unsigned i = 0; i < m.nprocesses; i++)
+		device_processes_add(&out->processes, &(struct device_process){
+							      .pid = (pid_t)m.processes[i].pid,
+							      .bytes = m.processes[i].bytes,
+						      });
+	return 0;
+}
+
+static int sample_cuda(struct libraries *l, uint32_t device, struct sample *out, struct err *err)
+{
+	struct cuda_memory m;
+
+	if (!l->tried_nvml) {
+		l->tried_nvml = true;
+		if (nvml_open(&l->nvml, err) < 0)
+			complain(l, err);
+	}
+	if (!l->nvml.library)
+		return -ENOENT;
+	int r = cuda_memory_read(&l->nvml, device, &m, err);
+	if (r < 0)
+		return r;
+	*out = (struct sample){.total_bytes = m.total_bytes,
+			       .used_bytes = m.used_bytes,
+			       .has_processes = m.has_processes,
+			       .processes = m.processes};
+	return 0;
+}
+
+static void release_samples(struct device_memory *m)
+{
+	for (unsigned i = 0; i < m->nsamples; i++)
+		device_processes_release(&m->samples[i].processes);
+	m->nsamples = 0;
+}
+
+static void take_samples(struct device_memory *m, struct libraries *l)
+{
+	release_samples(m);
+	for (unsigned i = 0; i < m->ndevices; i++) {
+		struct wanted of = m->devices[i];
+		struct sample *s = &m->samples[m->nsamples];
+		struct err err = {0};
+		int r = of.cuda ? sample_cuda(l, of.device, s, &err)
+				: sample_ascend(l, of.device, s, &err);
+
+		if (r < 0) {
+			complain(l, &err);
+			continue;
+		}
+		s->of = of;
+		s->time_ns = clock_mono_ns();
+		m->nsamples++;
+	}
+}
+
+static void *sampler(void *arg)
+{
+	struct device_memory *m = arg;
+	struct libraries l = {0};
+
+	while (wait_for_question(m)) {
+		uint64_t begin_ns = clock_mono_ns();
+		take_samples(m, &l);
+		log_debug("%u samples in %.3f ms", m->nsamples,
+			  (double)(clock_mono_ns() - begin_ns) / 1e6);
+		set_state(m, DONE);
+	}
+	ascend_dcmi_close(l.dcmi);
+	nvml_close(&l.nvml);
+	return NULL;
+}
+
+static void start_thread(struct device_memory *m)
+{
+	sigset_t all, old;
+
+	/* Signals are for the recorder's own thread. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int r = pthread_create(&m->thread, NULL, sampler, m);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	m->started = r == 0;
+	if (r) {
+		struct err err;
+		err_sys(&err, -r, "device memory is not known: no thread");
+		log_info("%s", err.text);
+		atomic_store(&m->state, FAILED);
+	}
+}
+
+/* --- the recorder's side --- */
+
+struct device_memory *device_memory_new(void)
+{
+	struct device_memory *m = xcalloc(1, sizeof(*m));
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&m->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	return m;
+}
+
+/* Until no question is open; whether it came to that. */
+static bool wait_for_answer(struct device_memory *m)
+{
+	uint64_t until_ns = clock_mono_ns() + SETTLE_NS;
+	struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+	int r = 0;
+
+	pthread_mutex_lock(&m->lock);
+	while (r == 0 && atomic_load(&m->state) == ASKED)
+		r = pthread_cond_timedwait(&m->changed, &m->lock, &until);
+	pthread_mutex_unlock(&m->lock);
+	return atomic_load(&m->state) != ASKED;
+}
+
+void device_memory_free(struct device_memory *m)
+{
+	if (!m)
+		return;
+	if (m->started) {
+		pthread_mutex_lock(&m->lock);
+		m->leave = true;
+		pthread_cond_broadcast(&m->changed);
+		pthread_mutex_unlock(&m->lock);
+		if (!wait_for_answer(m)) {
+			pthread_detach(m->thread);
+			return;
+		}
+		pthread_join(m->thread, NULL);
+	}
+	release_samples(m);
+	pthread_cond_destroy(&m->changed);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+static void want_device(void *arg, const struct track_device *d)
+{
+	struct device_memory *m = arg;
+
+	for (unsigned i = 0; i < m->ndevices; i++)
+		if (m->devices[i].device == d->device && m->devices[i].cuda == d->cuda)
+			return;
+	if (m->ndevices < MAX_DEVICES)
+		m->devices[m->ndevices++] = (struct wanted){d->device, d->cuda};
+}
+
+static void ask(struct device_memory *m, const struct track *t, uint64_t now_ns)
+{
+	m->seen = track_signs(t);
+	m->next_ns = now_ns + EVERY_NS;
+	m->fresh_events = false;
+	m->ndevices = 0;
+	track_devices(t, want_device, m);
+	if (!m->ndevices)
+		return;
+	atomic_store(&m->state, ASKED);
+	if (!m->started) {
+		start_thread(m);
+	} else {
+		pthread_mutex_lock(&m->lock);
+		pthread_cond_broadcast(&m->changed);
+		pthread_mutex_unlock(&m->lock);
+	}
+}
+
+/* Told in one walk over the processes of the job. */
+struct telling {
+	const struct device_memory *m;
+	const struct track *track;
+	struct buf *batch;
+};
+
+static const struct sample *sample_of(const struct device_memory *m, const struct track_device *d)
+{
+	for (unsigned i = 0; i < m->nsamples; i++)
+		if (m->samples[i].of.device == d->device && m->samples[i].of.cuda == d->cuda)
+			return &m->samples[i];
+	return NULL;
+}
+
+/*
+ * Who has what. A process that holds memory and is not in the list has another number there, as in
+ * a container; then nothing is known of the others either.
+ */
+static void share_out(const struct telling *t, const struct track_device *d, const struct sample *s,
+		      struct rec_device *r)
+{
+	bool found = false;
+
+	if (!s->has_processes)
+		return;
+	uint64_t mine = 0, others = 0;
+	for (size_t i = 0; i < s->processes.n; i++) {
+		const struct device_process *p = &s->processes.list[i];
+
+		if (p->bytes == UINT64_MAX) /* it is there, but nobody says with how much */
+			return;
+		if ((uint32_t)p->pid == d->pid) {
+			mine = p->bytes;
+			found = true;
+		} else if (!track_has_pid(t->track, (uint32_t)p->pid)) {
+			others += p->bytes;
+			r->others++;
+		}
+	}
+	if (found || !d->used_bytes) {
+		r->process_bytes = mine;
+		r->others_bytes = others;
+	} else {
+		r->others = 0;
+	}
+}
+
+static void tell_device(void *arg, const struct track_device *d)
+{
+	struct telling *t = arg;
+	const struct sample *s = sample_of(t->m, d);
+
+	if (!s)
+		return;
+	struct rec_device r = {
+		.head = {.type = REC_DEVICE, .size = sizeof(r), .time_ns = s->time_ns},
+		.total_bytes = s->total_bytes,
+		.used_bytes = s->used_bytes,
+		.process_bytes = DEVICE_UNKNOWN,
+		.others_bytes = DEVICE_UNKNOWN,
+		.device = (uint16_t)d->device,
+	};
+	share_out(t, d, s, &r);
+	struct batch_item it = {BATCH_RUN, sizeof(it) + sizeof(r), d->proc, d->pid};
+	buf_add(t->batch, &it, sizeof(it));
+	buf_add(t->batch, &r, sizeof(r));
+}
+
+static bool tell(struct device_memory *m, const struct track *t, struct buf *batch)
+{
+	struct telling telling = {m, t, batch};
+
+	track_devices(t, tell_device, &telling);
+	atomic_store(&m->state, IDLE);
+	return batch->len > 0;
+}
+
+static bool is_due(const struct device_memory *m, const struct track *t, uint64_t now_ns)
+{
+	struct track_signs now = track_signs(t);
+
+	if (now.ooms != m->seen.ooms || now.users != m->seen.users)
+		return true;
+	return m->fresh_events && now_ns >= m->next_ns;
+}
+
+bool device_memory_poll(struct device_memory *m, const struct track *t, bool events,
+			struct buf *batch)
+{
+	bool told = false;
+
+	m->fresh_events |= events;
+	uint32_t state = atomic_load(&m->state);
+	if (state == DONE) {
+		told = tell(m, t, batch);
+		state = IDLE;
+	}
+	uint64_t now_ns = clock_mono_ns();
+	if (state == IDLE && is_due(m, t, now_ns))
+		ask(m, t, now_ns);
+	return told;
+}
+
+void device_memory_settle(struct device_memory *m, const struct track *t)
+{
+	if (track_waits_for_device(t) && atomic_load(&m->state) == ASKED)
+		wait_for_answer(m);
+}

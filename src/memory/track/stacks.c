@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Call stacks of a process: as they were told, and as rows have them. */
+#include "memory/track/track_impl.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void callstacks_module(struct proc *p, const struct rec_module *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	if (!p->symbols)
+		p->symbols = symbolizer_new();
+	symbolizer_add_module(p->symbols, r->start, r->end, r->bias, text, len);
+}
+
+/* "file(line): function", as dumps have it. */
+void callstacks_python(struct proc *p, const struct rec_python *r)
+{
+	size_t len;
+	const char *name = rec_text(&r->head, &len);
+	size_t name_len = strnlen(name, len);
+	struct buf text = {0};
+
+	if (omap_get(&p->places, r->id))
+		return;
+	if (name_len < len)
+		buf_add(&text, name + name_len + 1, len - name_len - 1);
+	buf_addf(&text, "(%u): ", r->line);
+	buf_add(&text, name, name_len);
+	buf_add_char(&text, '\n');
+	for (size_t i = 0; i + 1 < text.len; i++)
+		if ((unsigned char)text.data[i] < ' ')
+			text.data[i] = '?';
+	omap_put(&p->places, r->id, xstrndup(text.data, text.len));
+	buf_release(&text);
+}
+
+void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t depth)
+{
+	if (omap_get(&p->stacks, id))
+		return;
+	struct stack_text *s = xcalloc(1, sizeof(*s) + depth * sizeof(pc[0]));
+	s->depth = depth;
+	memcpy(s->pc, pc, depth * sizeof(pc[0]));
+	omap_put(&p->stacks, id, s);
+}
+
+/* Native addresses come first, places in Python code behind them. */
+static void resolve_stack(struct proc *p, struct stack_text *s)
+{
+	uint32_t native = 0;
+
+	while (native < s->depth && (s->pc[native] & STACK_PYTHON) != STACK_PYTHON)
+		native++;
+	if (!p->symbols)
+		p->symbols = symbolizer_new();
+	symbolizer_stack(p->symbols, s->pc, native, &s->text);
+	for (uint32_t i = native; i < s->depth; i++) {
+		const char *place = omap_get(&p->places, s->pc[i] & ~STACK_PYTHON);
+
+		buf_add_str(&s->python, place ? place : "?(0): ?\n");
+	}
+	s->resolved = true;
+}
+
+void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
+{
+	struct stack_text *s = id ? omap_get(&p->stacks, id) : NULL;
+
+	if (!s)
+		return;
+	if (!s->resolved)
+		resolve_stack(p, s);
+	row->c_stack = s->text.data;
+	row->c_stack_len = s->text.len;
+	row->py_stack = s->python.data;
+	row->py_stack_len = s->python.len;
+}
+
+static void free_stack(uint64_t key, void *value, void *arg)
+{
+	struct stack_text *s = value;
+
+	(void)key;
+	(void)arg;
+	buf_release(&s->text);
+	buf_release(&s->python);
+	free(s);
+}
+
+static void free_place(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	(void)arg;
+	free(value);
+}
+
+void callstacks_release(struct proc *p)
+{
+	omap_each(&p->stacks, free_stack, NULL);
+	omap_release(&p->stacks);
+	omap_each(&p->places, free_place, NULL);
+	omap_release(&p->places);
+	symbolizer_free(p->symbols);
+}

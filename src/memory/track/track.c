@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What is alive: blocks, pools, names, and who gets which record. A FREE row is written whenever
+ * the MALLOC row of its block was; when that is, is said in memory/track/window.c.
+ */
+#include "memory/track/track.h"
+
+#include "base/mem.h"
+#include "memory/track/track_impl.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- blocks and pools --- */
+
+struct usage *usage_of(struct proc *p, uint32_t device)
+{
+	for (size_t i = 0; i < p->nusage; i++)
+		if (p->usage[i].device == device)
+			return &p->usage[i];
+	p->usage = xgrow(p->usage, &p->cap_usage, p->nusage + 1, sizeof(*p->usage));
+	p->usage[p->nusage] = (struct usage){.device = device};
+	p->track->signs.users++;
+	return &p->usage[p->nusage++];
+}
+
+uint32_t physical_device(const struct proc *p, uint32_t device)
+{
+	if (device >= DEV_NONE || !p->nvisible)
+		return device;
+	return device < (uint32_t)p->nvisible ? (uint32_t)p->visible[device] : device;
+}
+
+static struct block *block_new(struct track *t)
+{
+	struct block *b = t->free_blocks;
+
+	if (!b)
+		return xcalloc(1, sizeof(*b));
+	t->free_blocks = b->next_free;
+	memset(b, 0, sizeof(*b));
+	return b;
+}
+
+static void block_free(struct track *t, struct block *b)
+{
+	labels_put(b->labels);
+	b->next_free = t->free_blocks;
+	t->free_blocks = b;
+}
+
+struct block *block_around(struct proc *p, unsigned map, uint64_t addr)
+{
+	uint64_t start;
+	struct block *b = omap_floor(&p->maps[map], addr, &start);
+
+	return b && (addr == start || addr - start < b->size_bytes) ? b : NULL;
+}
+
+static unsigned map_of(uint8_t pool, uint8_t kind)
+{
+	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
+}
+
+static void count_used(struct proc *p, const struct block *b, bool more)
+{
+	unsigned map = map_of(b->pool, b->kind);
+	struct usage *u = usage_of(p, b->device);
+	uint64_t *used = &u->used[map];
+
+	if (more)
+		*used = *used > UINT64_MAX - b->size_bytes ? UINT64_MAX : *used + b->size_bytes;
+	else
+		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
+	if (*used > u->peak_used[map])
+		u->peak_used[map] = *used;
+	if (map == POOL_HAL || map == POOL_CUDA)
+		u->own_bytes += more ? whole_pages(b) : -whole_pages(b);
+}
+
+static void drop_block(struct proc *p, struct block *b)
+{
+	count_used(p, b, false);
+	block_free(p->track, b);
+}
+
+/* The time for a row: that of a shadow record is no earlier than what has been written already. */
+static uint64_t row_time(const struct proc *p, const struct rec *r)
+{
+	return r->flags & REC_F_SHADOW ? p->last_ns : r->time_ns;
+}
+
+static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
+{
+	unsigned map = map_of(r->pool, r->kind);
+	struct owed owed = {map, tid, r->addr};
+	uint64_t now_ns = row_time(p, &r->head);
+	bool shadow = r->head.flags & REC_F_SHADOW;
+
+	if (r->pool >= POOL_END || !r->pool)
+		return;
+	struct block *b = block_new(p->track);
+	b->addr = r->addr;
+	b->size_bytes = r->size_bytes;
+	b->id = ++p->next_block;
+	b->time_ns = r->head.time_ns;
+	b->tid = tid;
+	b->stack = r->head.stack;
+	b->pool = r->pool;
+	b->kind = r->kind;
+	b->page = r->page;
+	b->module = r->module;
+	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
+	if (p->threads.count) /* the time of a shadow record is a rough one, its place is not */
+		b->labels = labels_of(p, tid, r->pool, shadow ? UINT64_MAX : b->time_ns);
+	struct block *old = omap_put(&p->maps[map], r->addr, b);
+	if (old) {
+		/* Its free was never seen (lost, or before we looked): it ended no later than now.
+		 */
+		if (shadow)
+			owed_add(p, &owed, r->head.time_ns, 1);
+		if (old->written)
+			rows_free(p, old, NULL, tid, now_ns, true);
+		drop_block(p, old);
+	}
+	count_used(p, b, true);
+	if (p->window && rows_wanted(p, b->device))
+		rows_malloc(p, b, now_ns, shadow);
+	if (owed_settle(p, &owed, &r->head, -1)) {
+		omap_remove(&p->maps[map], r->addr);
+		if (b->written)
+			rows_free(p, b, NULL, tid, now_ns, true);
+		drop_block(p, b);
+	}
+}
+
+static void on_free(struct proc *p, uint32_t tid, const struct rec_free *r)
+{
+	if (r->pool >= POOL_END || !r->pool)
+		return;
+	unsigned map = map_of(r->pool, r->kind);
+	struct owed owed = {map, tid, r->addr};
+	bool shadow = r->head.flags & REC_F_SHADOW;
+	if (shadow && owed_settle(p, &owed, &r->head, 1))
+		return;
+	struct block *b = omap_remove(&p->maps[map], r->addr);
+	/* The driver's free does not say whether it was host memory. */
+	if (!b && r->pool == POOL_HAL)
+		b = omap_remove(&p->maps[POOL_HOST], r->addr);
+	if (!b) {
+		/* Allocated before the library was there, or in a moment. */
+		if (shadow)
+			owed_add(p, &owed, r->head.time_ns, -1);
+		return;
+	}
+	count_used(p, b, false);
+	if (b->written)
+		rows_free(p, b, &r->head, tid, row_time(p, &r->head), false);
+	block_free(p->track, b);
+}
+
+static void set_total(struct usage *u, uint8_t pool, uint64_t bytes)
+{
+	u->total[pool] = bytes;
+	if (bytes > u->peak_total[pool])
+		u->peak_total[pool] = bytes;
+}
+
+static void on_heap(struct proc *p, const struct rec_heap *r)
+{
+	uint32_t device = physical_device(p, r->device);
+
+	if (r->pool >= POOL_END || r->mode > HEAP_DROP)
+		return;
+	if (r->mode == HEAP_SET) {
+		set_total(usage_of(p, device), r->pool, r->bytes > 0 ? (uint64_t)r->bytes : 0);
+		return;
+	}
+	struct usage *heap = omap_remove(&p->heaps, r->addr);
+	if (heap) { /* dropped now, or added once more: then its end was not seen */
+		uint64_t *total = &usage_of(p, heap->device)->total[r->pool];
+		if (*total >= heap->total[r->pool])
+			*total -= heap->total[r->pool];
+		free(heap);
+	}
+	if (r->mode == HEAP_ADD && r->bytes > 0) {
+		struct usage *u = usage_of(p, device);
+		set_total(u, r->pool, u->total[r->pool] + (uint64_t)r->bytes);
+		heap = xcalloc(1, sizeof(*heap));
+		heap->device = device;
+		heap->total[r->pool] = (uint64_t)r->bytes;
+		omap_put(&p->heaps, r->addr, heap);
+	}
+}
+
+/* --- the stream --- */
+
+static void on_name(struct proc *p, const struct rec_name *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	if (!omap_get(&p->names, r->hash))
+		omap_put(&p->names, r->hash, xstrndup(text, len));
+}
+
+static struct proc *proc_of(struct track *t, uint32_t number)
+{
+	return number < t->nprocs ? t->procs[number] : NULL;
+}
+
+/* What tells about other records: names, places, labels. */
+static void record_about_others(struct proc *p, uint32_t tid, const struct rec *r)
+{
+	switch (r->type) {
+	case REC_NAME:
+		on_name(p, (const struct rec_name *)r);
+		break;
+	case REC_THREAD:
+		if (!((const struct rec_thread *)r)->level) {
+			labels_thread_begins(p, tid);
+			trace_thread_begins(p, tid);
+		}
+		break;
+	case REC_LABEL:
+		labels_record(p, tid, (const struct rec_label *)r);
+		break;
+	case REC_CONFIG:
+		window_config(p, (const struct rec_config *)r);
+		break;
+	case REC_MODULE:
+		callstacks_module(p, (const struct rec_module *)r);
+		break;
+	case REC_PYTHON:
+		callstacks_python(p, (const struct rec_python *)r);
+		break;
+	default:
+		break;
+	}
+}
+
+static void track_record(void *arg, uint32_t number, uint32_t tid, const struct rec *r)
+{
+	struct proc *p = proc_of(arg, number);
+
+	if (!p)
+		return;
+	if (r->time_ns > p->last_ns && r->type != REC_DEVICE)
+		p->last_ns = r->time_ns;
+	switch (r->type) {
+	case REC_ALLOC:
+		on_alloc(p, tid, (const struct rec_alloc *)r);
+		break;
+	case REC_FREE:
+		on_free(p, tid, (const struct rec_free *)r);
+		break;
+	case REC_HEAP:
+		on_heap(p, (const struct rec_heap *)r);
+		break;
+	case REC_ACCESS:
+		if (p->window)
+			rows_access(p, tid, (const struct rec_access *)r);
+		break;
+	case REC_OP:
+		rows_op(p, tid, (const struct rec_op *)r);
+		break;
+	case REC_KERNEL:
+		if (p->window)
+			rows_kernel(p, tid, (const struct rec_kernel *)r);
+		break;
+	case REC_MARK:
+		window_mark(p, tid, (const struct rec_mark *)r);
+		break;
+	case REC_SYSTEM:
+		window_system(p, tid, (const struct rec_system *)r);
+		break;
+	case REC_SNAPSHOT:
+		snapshot_record(p, tid, (const struct rec_snapshot *)r);
+		break;
+	case REC_OOM:
+		oom_record(p, tid, (const struct rec_oom *)r);
+		break;
+	case REC_WATCH:
+		watch_record(p, tid, (const struct rec_watch *)r);
+		break;
+	case REC_DEVICE:
+		device_record(p, (const struct rec_device *)r);
+		break;
+	case REC_CALL:
+		trace_record(p, tid, (const struct rec_call *)r);
+		break;
+	default:
+		record_about_others(p, tid, r);
+		break;
+	}
+}
+
+static void track_stack(void *arg, uint32_t number, uint32_t id, const uint64_t *pc, uint32_t depth)
+{
+	struct proc *p = proc_of(arg, number);
+
+	if (p)
+		callstacks_add(p, id, pc, depth);
+}
+
+/* "0,2,3": entry i is the physical number of device i. Anything else: no mapping at all. */
+static void parse_visible(struct proc *p)
+{
+	const char *s = p->info.visible_devices;
+
+	for (int n = 0; *s && n < MAX_VISIBLE;) {
+		char *end;
+		if (*s == ',' || *s == ' ') {
+			s++;
+			continue;
+		}
+		long v = strtol(s, &end, 10);
+		if (end == s || v < 0 || v >= (long)DEV_NONE ||
+		    (*end && *end != ',' && *end != ' ')) {
+			p->nvisible = 0;
+			return;
+		}
+		p->visible[n++] = (int)v;
+		p->nvisible = n;
+		s = end;
+	}
+}
+
+static void track_proc(void *arg, const struct frame_proc *info)
+{
+	struct track *t = arg;
+
+	if (info->proc >= TRACK_MAX_PROCS || proc_of(t, info->proc))
+		return;
+	size_t had = t->cap_procs;
+	t->procs = xgrow(t->procs, &t->cap_procs, info->proc + 1, sizeof(struct proc *));
+	memset(t->procs + had, 0, (t->cap_procs - had) * sizeof(struct proc *));
+	if (info->proc >= t->nprocs)
+		t->nprocs = info->proc + 1;
+	struct proc *p = xcalloc(1, sizeof(*p));
+	p->track = t;
+	p->info = *info;
+	parse_visible(p);
+	p->cfg = &t->cfg;
+	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
+	p->window = p->tracing && !t->cfg.nsteps;
+	t->procs[info->proc] = p;
+	if (t->sink.proc)
+		t->sink.proc(t->sink.arg, info);
+}
+
+static void free_text(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	(void)arg;
+	free(value);
+}
+
+static void free_live(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	block_free(arg, value);
+}
+
+static void proc_free(struct proc *p)
+{
+	for (unsigned m = 0; m < NMAPS; m++) {
+		omap_each(&p->maps[m], free_live, p->track);
+		omap_release(&p->maps[m]);
+		owed_release(p, m);
+	}
+	omap_each(&p->heaps, free_text, NULL);
+	omap_release(&p->heaps);
+	omap_each(&p->names, free_text, NULL);
+	omap_release(&p->names);
+	callstacks_release(p);
+	labels_release(p);
+	trace_release(p);
+	free(p->own_cfg);
+	free(p->usage);
+	free(p);
+}
+
+/* Whatever is alive ends with its process: a FREE row with shadow:true for each. */
+static void track_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct track *t = arg;
+	struct proc *p = proc_of(t, e->proc);
+	struct block_list live = {0};
+
+	if (!p)
+		return;
+	uint64_t end_ns = p->tracing && e->time_ns > p->last_ns ? e->time_ns : p->last_ns + 1;
+	window_list(p, &live);
+	for (size_t i = 0; i < live.n; i++)
+		if (live.list[i]->written)
+			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);
+	free(live.list);
+	trace_leave(p, 0);
+	if (t->sink.proc_end)
+		t->sink.proc_end(t->sink.arg, e);
+	proc_free(p);
+	t->procs[e->proc] = NULL;
+}
+
+static void track_session(void *arg, const char *json, size_t len)
+{
+	struct track *t = arg;
+	json_error_t why;
+	json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
+	struct mem_config cfg;
+
+	if (root && mem_config_parse(json, len, &cfg, NULL) == 0) {
+		t->cfg = cfg;
+		t->wall_minus_mono_ns = json_integer_value(json_object_get(root, "wallMinusMono"));
+	}
+	json_decref(root);
+	if (t->sink.session)
+		t->sink.session(t->sink.arg, &t->cfg);
+}
+
+const struct stream_ops track_stream = {
+	.session = track_session,
+	.proc = track_proc,
+	.stack = track_stack,
+	.record = track_record,
+	.proc_end = track_proc_end,
+};
+
+struct track *track_new(const struct track_sink *sink)
+{
+	struct track *t = xcalloc(1, sizeof(*t));
+
+	t->sink = *sink;
+	mem_config_init(&t->cfg, NULL);
+	return t;
+}
+
+void track_free(struct track *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < t->nprocs; i++)
+		if (t->procs[i])
+			proc_free(t->procs[i]);
+	while (t->free_blocks) {
+		struct block *b = t->free_blocks;
+		t->free_blocks = b->next_free;
+		free(b);
+	}
+	free(t->procs);
+	free(t);
+}
+
+const struct mem_config *track_config(const struct track *t)
+{
+	return &t->cfg;
+}
+
+int64_t track_wall_minus_mono(const struct track *t)
+{
+	return t->wall_minus_mono_ns;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * From events to rows: follows every process of a recording (live blocks, pools, steps, labels,
+ * names, stacks) and makes the rows of the dumps. Fed by the event stream (stream.h), so it does
+ * the same for a running job and for a recording of last year.
+ *
+ * Memory is bounded by what is alive at one time, not by what ever happened.
+ */
+#ifndef SONDE_MEMORY_TRACK_TRACK_H
+#define SONDE_MEMORY_TRACK_TRACK_H
+
+#include "memory/dump/row.h"
+#include "memory/options/config.h"
+#include "recorder/stream.h"
+
+struct track;
+struct trace_row; /* memory/dump/calls.h */
+struct watch_sample; /* memory/analysis/watch/watch.h */
+
+#define TRACK_MAX_PROCS (1u << 20) /* processes with a higher number are not followed */
+
+/* What comes out. Rows are borrowed for the call; `proc` is the number used in the recording. */
+struct track_sink {
+	void (*session)(void *arg, const struct mem_config *cfg);
+	void (*proc)(void *arg, const struct frame_proc *p);
+	/* Optional: a process has changed its own configuration, which lives until the next time.
+	 */
+	void (*config)(void *arg, uint32_t proc, const struct mem_config *cfg);
+	void (*row)(void *arg, uint32_t proc, const struct row *row);
+	/* Optional: the owner of a block has changed after its MALLOC row. */
+	void (*relabel)(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
+			const char *owner);
+	/* Optional: a look at watched memory. */
+	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
+	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
+	 * in its files. */
+	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);
+	void (*proc_end)(void *arg, const struct frame_proc_end *e);
+	void *arg;
+};
+
+/* The configuration comes with the stream; until then the defaults count. */
+struct track *track_new(const struct track_sink *sink);
+void track_free(struct track *t);
+
+/* The listener: pass it to stream_frame() or stream_file() with the track as argument. */
+extern const struct stream_ops track_stream;
+
+/*
+ * For whoever samples the memory of devices (device_memory.h). Numbers that only grow: how often
+ * memory was refused, how often a process used a device for the first time.
+ */
+struct track_signs {
+	uint64_t ooms;
+	uint64_t users;
+};
+struct track_signs track_signs(const struct track *t);
+
+/* What a process has of a device: the number of the driver, and the driver's blocks on it. */
+struct track_device {
+	uint32_t proc, pid;
+	uint32_t device;
+	uint64_t used_bytes;
+	bool cuda; /* of NVIDIA: the number is as its own libraries count */
+};
+void track_devices(const struct track *t, void (*fn)(void *arg, const struct track_device *d),
+		   void *arg);
+bool track_has_pid(const struct track *t, uint32_t pid);
+/* Was memory refused on a device of which no sample has come yet? */
+bool track_waits_for_device(const struct track *t);
+
+const struct mem_config *track_config(const struct track *t);
+int64_t track_wall_minus_mono(const struct track *t);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* State of one process inside track.c and its helpers; nobody else includes this. */
+#ifndef SONDE_MEMORY_TRACK_TRACK_IMPL_H
+#define SONDE_MEMORY_TRACK_TRACK_IMPL_H
+
+#include "base/containers/buf.h"
+#include "base/containers/omap.h"
+#include "memory/track/track.h"
+#include "unwind/symbols/symbolize.h"
+
+#define MAX_VISIBLE 64
+#define MAP_PINNED POOL_END /* registrations of host memory that is somebody else's */
+#define NMAPS (POOL_END + 1)
+
+struct block {
+	uint64_t addr;
+	uint64_t size_bytes;
+	uint64_t id;
+	uint64_t time_ns;
+	uint32_t tid;
+	uint32_t stack;
+	uint16_t device;
+	uint8_t pool;
+	uint8_t kind;
+	uint8_t page;
+	uint8_t module;
+	bool written; /* its MALLOC row is out, so its FREE row must follow */
+	bool hidden; /* and it is for the analyses alone */
+	bool labelled_late; /* its owner was told after the MALLOC row */
+	struct labels *labels; /* see memory/track/labels.c; NULL without */
+	struct block *next_free;
+};
+
+/* What is in use on one device, by pool. */
+struct usage {
+	uint32_t device;
+	uint64_t used[NMAPS];
+	uint64_t total[NMAPS];
+	uint64_t peak_used[NMAPS];
+	uint64_t peak_total[NMAPS];
+	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
+	struct rec_device memory; /* the newest sample; its size is 0 before the first */
+	uint64_t oom_told_ns; /* when the framework itself took the snapshot of a refusal */
+	bool oom_waits; /* memory was refused, and there was no sample to show with it */
+};
+
+/* What is owed at an address; see memory/track/reorder.c. */
+struct early {
+	uint64_t time_ns; /* of the record that made us owe */
+	uint32_t tid;
+	int frees; /* > 0: frees that are still to come; < 0: allocations whose free has come */
+};
+
+struct label {
+	uint8_t level;
+	char *text;
+};
+
+/* The labels of a thread at [from_ns, until_ns). */
+struct past_labels {
+	uint64_t from_ns, until_ns;
+	struct labels *labels;
+};
+
+struct thread {
+	struct label *labels;
+	size_t nlabels, cap_labels;
+	struct labels *now; /* what they come to; NULL for none */
+	bool stale; /* they have changed since */
+	unsigned operators; /* of torch that run, one inside the other */
+	struct labels *in_operator; /* `now` for what they allocate */
+	uint64_t since_ns; /* when labels last changed */
+	struct past_labels *past; /* what they were before, in a circle */
+	size_t npast, cap_past, first_past;
+};
+
+struct proc {
+	struct track *track;
+	struct frame_proc info;
+	const struct mem_config *cfg; /* the recording's, or its own */
+	struct mem_config *own_cfg;
+	uint64_t next_row;
+	uint64_t next_block;
+	uint64_t step;
+	uint64_t step_range; /* id of the range that is the current step, 0 outside */
+	bool tracing;
+	bool by_range; /* steps come from "step start" ranges … */
+	bool by_call; /* … or from the step call; the first seen wins */
+	bool two_kinds_said; /* that it uses both */
+	bool window; /* rows are being written */
+	uint64_t last_ns; /* of its records so far */
+	int visible[MAX_VISIBLE];
+	int nvisible;
+	struct omap maps[NMAPS]; /* address → struct block */
+	struct omap early[NMAPS]; /* address → struct early */
+	size_t early_limit[NMAPS];
+	struct omap heaps; /* address → size of a pool's heap, as pointer value */
+	struct omap names; /* hash → text */
+	struct omap stacks; /* id → struct stack_text */
+	struct omap places; /* id → text: where in Python code, see rec_python */
+	struct omap threads; /* tid → struct thread */
+	struct omap calls; /* tid → functions that run, see memory/track/calls.c */
+	struct omap notes; /* hash → spans that the program named */
+	size_t npast; /* of all threads */
+	struct usage *usage;
+	size_t nusage, cap_usage;
+	uint64_t oom_detail_ns; /* when the blocks were last listed because of refused memory */
+	struct symbolizer *symbols;
+};
+
+struct stack_text {
+	uint32_t depth;
+	bool resolved;
+	struct buf text, python;
+	uint64_t pc[];
+};
+
+struct track {
+	struct track_sink sink;
+	struct mem_config cfg;
+	int64_t wall_minus_mono_ns;
+	struct proc **procs;
+	size_t nprocs, cap_procs;
+	struct block *free_blocks;
+	struct track_signs signs;
+};
+
+/* memory/track/rows.c: rows out. Whether those of blocks are wanted is the caller's to know. */
+void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow);
+void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint32_t tid,
+	       uint64_t time_ns, bool shadow);
+void rows_relabelled(struct proc *p, const struct block *b); /* after its MALLOC row */
+void rows_access(struct proc *p, uint32_t tid, const struct rec_access *a);
+void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o);
+void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k);
+void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
+void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s);
+/* Marks of torch's dispatcher (`memscope-aten-…`): true if it was one. */
+bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
+
+/* Call stacks and what is needed to read them (memory/track/stacks.c). */
+void callstacks_module(struct proc *p, const struct rec_module *r);
+void callstacks_python(struct proc *p, const struct rec_python *r);
+void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t depth);
+void callstacks_release(struct proc *p);
+
+/* Pieces of a row, for other files that make some. rows_put_stack: id 0 is no stack. */
+bool rows_wanted(const struct proc *p, uint32_t device);
+void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type);
+void rows_put_time(struct proc *p, struct row *row, uint64_t mono_ns);
+void rows_put_stack(struct proc *p, struct row *row, uint32_t id);
+void rows_emit(struct proc *p, struct row *row);
+
+/*
+ * memory/track/oom.c: memory that was refused, and samples of device memory. rows_put_device() adds
+ * process_used and device_used, rows_put_total() what START_TRACE tells of its device; both only
+ * where a sample is young enough.
+ */
+void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o);
+void device_record(struct proc *p, const struct rec_device *r);
+void snapshot_record(struct proc *p, uint32_t tid, const struct rec_snapshot *s);
+uint64_t whole_pages(const struct block *b);
+void rows_put_device(const struct usage *u, struct row *row, uint64_t time_ns);
+void rows_put_total(struct proc *p, struct row *row, uint64_t time_ns);
+
+/*
+ * memory/track/calls.c: calls of functions. trace_leave(): no more of them; with a time that is not
+ * 0, what runs then is told.
+ */
+void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r);
+void trace_thread_begins(struct proc *p, uint32_t tid);
+void trace_leave(struct proc *p, uint64_t stop_ns);
+void trace_release(struct proc *p);
+
+/* memory/track/watch.c: looks at watched memory. */
+void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
+
+/*
+ * memory/track/reorder.c: shadow records that come in the wrong order. owed_add() says that `frees`
+ * frees of the address are still to come (negative: allocations whose free has come); owed_settle()
+ * asks whether a record is one of those.
+ */
+struct owed {
+	unsigned map;
+	uint32_t tid; /* whose record it is */
+	uint64_t addr;
+};
+void owed_add(struct proc *p, const struct owed *o, uint64_t time_ns, int frees);
+bool owed_settle(struct proc *p, const struct owed *o, const struct rec *r, int frees);
+void owed_release(struct proc *p, unsigned map);
+
+/*
+ * memory/track/labels.c. labels_of() gives the labels that a block of that thread gets, NULL
+ * without any; labels_put() gives them back. labels_text() adds them in the order of their levels,
+ * joined by
+ * '@', also to what is in out already.
+ */
+struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool, uint64_t time_ns);
+void labels_put(struct labels *l); /* l may be NULL */
+void labels_text(const struct labels *l, struct buf *out);
+void labels_accessed(struct proc *p, struct block *b); /* by an operator of torch */
+void labels_operator(struct proc *p, uint32_t tid, bool begins); /* one of torch */
+void labels_thread_begins(struct proc *p, uint32_t tid); /* those of a dead namesake are gone */
+void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r);
+void labels_release(struct proc *p);
+
+/*
+ * memory/track/window.c: when rows are written. window_list() gives all blocks of a process in the
+ * order of their allocation; the list is the caller's to free.
+ */
+struct block_list {
+	struct block **list;
+	size_t n, cap;
+};
+void window_list(struct proc *p, struct block_list *out);
+void window_config(struct proc *p, const struct rec_config *r);
+void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
+void window_system(struct proc *p, uint32_t tid, const struct rec_system *s);
+
+/* track.c */
+struct usage *usage_of(struct proc *p, uint32_t device);
+struct block *block_around(struct proc *p, unsigned map, uint64_t addr);
+uint32_t physical_device(const struct proc *p, uint32_t device);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Who a process is: its command line, and its place in a job as its environment tells it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text/number.h"
+#include "sampler/discover/discover.h"
+#include "sampler/discover/proc.h"
+#include "unwind/remote/find/find.h"
+
+#define CMDLINE_BYTES 4096 /* what lies behind is not looked at */
+#define ENVIRON_BYTES (256u << 10)
+#define PROGRAM_READS 3
+
+uint64_t process_start_ticks(pid_t pid)
+{
+	struct proc_stat s;
+
+	return proc_stat_read(pid, &s) < 0 ? 0 : s.start_ticks;
+}
+
+/* The value of a variable as a number that can be a rank; -1 if it is not there. */
+static int number_of(const char *env, size_t len, const char *name)
+{
+	size_t n = strlen(name);
+	int64_t v;
+
+	for (const char *at = env, *end = env + len; at < end;) {
+		size_t word = strnlen(at, (size_t)(end - at));
+
+		if (word > n && at[n] == '=' && !memcmp(at, name, n) &&
+		    number_read(at + n + 1, word - n - 1, &v) && v >= 0 && v <= INT32_MAX)
+			return (int)v;
+		at += word + 1;
+	}
+	return -1;
+}
+
+static int first_of(const char *env, size_t len, const char *const *names)
+{
+	int v = -1;
+
+	for (; *names && v < 0; names++)
+		v = number_of(env, len, *names);
+	return v;
+}
+
+/*
+ * Of another user's process the environment is not ours to read: then nothing is known.
+ * False when it has none (yet).
+ */
+static bool read_ranks(pid_t pid, struct process_facts *out)
+{
+	static const char *const ranks[] = {"RANK",
+					    "OMPI_COMM_WORLD_RANK",
+					    "PMI_RANK",
+					    "PMIX_RANK",
+					    "MV2_COMM_WORLD_RANK",
+					    "SLURM_PROCID",
+					    "RANK_ID",
+					    NULL};
+	static const char *const local_ranks[] = {"LOCAL_RANK",	     "OMPI_COMM_WORLD_LOCAL_RANK",
+						  "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+						  "SLURM_LOCALID",   "ASCEND_DEVICE_ID",
+						  "DEVICE_ID",	     NULL};
+	static const char *const sizes[] = {"WORLD_SIZE",
+					    "OMPI_COMM_WORLD_SIZE",
+					    "PMI_SIZE",
+					    "MV2_COMM_WORLD_SIZE",
+					    "SLURM_NTASKS",
+					    "RANK_SIZE",
+					    NULL};
+	char *env = xmalloc(ENVIRON_BYTES);
+	ssize_t n = proc_read(pid, "environ", env, ENVIRON_BYTES);
+	size_t len = n < 0 ? 0 : (size_t)n;
+
+	out->rank = first_of(env, len, ranks);
+	out->local_rank = first_of(env, len, local_ranks);
+	out->world_size = first_of(env, len, sizes);
+	free(env);
+	return n != 0;
+}
+
+static char *read_cmdline(pid_t pid, const char *comm)
+{
+	char text[CMDLINE_BYTES];
+	struct buf b = {0};
+	ssize_t n = proc_read(pid, "cmdline", text, sizeof(text));
+
+	if (n > 0)
+		proc_add_printable(&b, text, (size_t)n);
+	if (!b.len) {
+		buf_add_char(&b, '[');
+		proc_add_printable(&b, comm, strlen(comm));
+		buf_add_char(&b, ']');
+	}
+	char *all = xstrdup(buf_str(&b));
+	buf_release(&b);
+	return all;
+}
+
+/*
+ * A program that is being replaced (exec) must not lend its environment to the command line of the
+ * next one: both are of one program when the command line is the same before and after.
+ */
+static void read_program(pid_t pid, const char *comm, struct process_facts *out)
+{
+	out->cmdline = read_cmdline(pid, comm);
+	for (int i = 0; i < PROGRAM_READS; i++) {
+		bool told = read_ranks(pid, out);
+		char *again = read_cmdline(pid, comm);
+		bool same = !strcmp(again, out->cmdline);
+
+		free(out->cmdline);
+		out->cmdline = again;
+		if (same && told)
+			break;
+	}
+}
+
+int process_facts(pid_t pid, struct process_facts *out, struct err *err)
+{
+	struct proc_stat s;
+	int r = proc_stat_read(pid, &s);
+
+	if (r == -ESRCH || (r == 0 && (s.state == 'Z' || s.state == 'X')))
+		return remote_explain_esrch(pid, err);
+	if (r < 0)
+		return err_sys(err, r, "cannot read '/proc/%d/stat'", (int)pid);
+	*out = (struct process_facts){
+		.start_ticks = s.start_ticks, .parent = s.parent, .state = s.state};
+	read_program(pid, s.comm, out);
+	return 0;
+}
+
+void process_facts_release(struct process_facts *f)
+{
+	free(f->cmdline);
+	f->cmdline = NULL;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The processes that are looked at: those that were named, and those that rules find, followed
+ * while they come and go. A pid alone is no identity: a process is known by pid and start time.
+ */
+#ifndef SONDE_SAMPLER_ROUNDS_TARGETS_H
+#define SONDE_SAMPLER_ROUNDS_TARGETS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "sampler/discover/discover.h"
+#include "unwind/remote/python.h"
+
+enum target_state {
+	TARGET_NEW, /* not looked at yet */
+	TARGET_WAITING, /* Python is not ready, or not to be read for the moment: tried again */
+	TARGET_OPEN, /* python is there */
+	TARGET_REFUSED, /* no Python process, or not ours to read: `err` says why. Not tried again
+			 */
+	TARGET_GONE, /* ended; told once and dropped with the next refresh */
+};
+
+struct target {
+	pid_t pid;
+	uint64_t start_ticks; /* field 22 of /proc/PID/stat */
+	uint64_t serial; /* never used again */
+	pid_t parent;
+	int rank; /* RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID …; -1 if unknown */
+	int local_rank; /* LOCAL_RANK …; -1 */
+	int device; /* card on which it was found; -1 */
+	char *cmdline; /* words joined by blanks, printable */
+	char *label; /* "rank 3: python train.py", "python train.py" */
+	enum target_state state;
+	struct python_process *python; /* if TARGET_OPEN */
+	struct err err; /* why it is refused or waits */
+	uint64_t retry_ns; /* when to try again */
+	void *user; /* of whoever follows them; freed by on_gone */
+};
+
+struct targets {
+	struct target **list; /* in order of pid, or of the command line */
+	unsigned n;
+	struct targets_inside *inside;
+};
+
+struct targets_options {
+	const struct discover_rules *rules;
+	struct python_options python;
+	/* Told when the Python of a process is there, for the first time. May be NULL. */
+	void (*on_new)(void *arg, struct target *t);
+	/* For each of these told when it has ended, runs another program, or with targets_free().
+	 * May be NULL. */
+	void (*on_gone)(void *arg, struct target *t);
+	void *arg;
+};
+
+struct targets *targets_new(const struct targets_options *o);
+void targets_free(struct targets *s);
+
+/*
+ * Looks for new processes if it is time for it (discover_rules.refresh_ms; always when `now`),
+ * drops dead ones, opens new ones. Cheap when nothing is due. Fails only if the rules cannot be
+ * carried out at all.
+ */
+int targets_refresh(struct targets *s, bool now, struct err *err);
+
+/* Where the last search looked, for people, and what hindered it: "NVML (2 of 4 processes are not
+ * of this pid namespace)"; "" before the first. */
+const char *targets_how(const struct targets *s);
+
+/* How many are open; how many may still be opened. */
+unsigned targets_open(const struct targets *s);
+unsigned targets_waiting(const struct targets *s);
+
+/*
+ * One round: the stacks of all open processes are copied, one directly after the other, then
+ * resolved. A process that has ended turns TARGET_GONE (on_gone is told). Returns the number of
+ * processes captured. *out_skew_ns: from the first copy to the beginning of the last.
+ */
+unsigned targets_round(struct targets *s, uint64_t *out_skew_ns);
+
+#endif

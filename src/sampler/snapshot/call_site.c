@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "sampler/snapshot/call_site.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sampler/discover/proc.h"
+
+/* Behind "/lib/python3.11/" or the like; NULL if the path has no such part. */
+static const char *behind_library(const char *path)
+{
+	for (const char *at = path; (at = strstr(at, "/python3")) != NULL; at++) {
+		const char *rest = at + strlen("/python3");
+
+		rest += strspn(rest, ".0123456789t");
+		if (*rest == '/' && at >= path + 4 &&
+		    (!strncmp(at - 4, "/lib", 4) ||
+		     (at >= path + 6 && !strncmp(at - 6, "/lib64", 6))))
+			return rest + 1;
+	}
+	return NULL;
+}
+
+static const char *behind_packages(const char *path)
+{
+	static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
+
+	for (unsigned i = 0; i < 2; i++) {
+		const char *at = strstr(path, folders[i]);
+		if (at)
+			return at + strlen(folders[i]);
+	}
+	return NULL;
+}
+
+enum code_home frame_home(const struct stack_frame *f)
+{
+	if (f->kind == STACK_NATIVE || !strncmp(f->file, "<frozen ", 8))
+		return HOME_STANDARD;
+	if (behind_packages(f->file))
+		return HOME_PACKAGE;
+	return behind_library(f->file) ? HOME_STANDARD : HOME_JOB;
+}
+
+int stack_place(const struct stack_frame *frames, unsigned n)
+{
+	int package = -1, python = -1;
+
+	for (unsigned i = n; i-- > 0;) {
+		enum code_home home = frame_home(&frames[i]);
+
+		if (home == HOME_JOB)
+			return (int)i;
+		if (home == HOME_PACKAGE && package < 0)
+			package = (int)i;
+		if (frames[i].kind == STACK_PYTHON && python < 0)
+			python = (int)i;
+	}
+	if (package >= 0)
+		return package;
+	return python >= 0 ? python : (int)n - 1;
+}
+
+int stack_inner(const struct stack_frame *frames, unsigned n)
+{
+	int place = stack_place(frames, n), python = -1;
+
+	for (int i = (int)n - 1; i > place; i--) {
+		if (frame_home(&frames[i]) == HOME_PACKAGE)
+			return i;
+		if (frames[i].kind == STACK_PYTHON && python < 0)
+			python = i;
+	}
+	return python >= 0 || place == (int)n - 1 ? python : (int)n - 1;
+}
+
+unsigned stack_own_part(const struct stack_frame *frames, unsigned n)
+{
+	unsigned own = n;
+
+	while (own > 0 && frame_home(&frames[own - 1]) == HOME_STANDARD)
+		own--;
+	return own ? own : n;
+}
+
+const char *frame_path(const struct stack_frame *f)
+{
+	const char *rest = behind_packages(f->file);
+
+	if (!rest)
+		rest = behind_library(f->file);
+	return rest ? rest : f->file;
+}
+
+void frame_add_short(const struct stack_frame *f, struct buf *out)
+{
+	const char *name = strrchr(f->file, '/');
+
+	name = name ? name + 1 : f->file;
+	if (*name == '_' && name >= f->file + 2) { /* __init__.py alone says nothing */
+		name--;
+		while (name > f->file && name[-1] != '/')
+			name--;
+	}
+	words_printable(*name ? name : "?", out);
+	if (f->line > 0)
+		buf_addf(out, ":%" PRId32, f->line);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+void words_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_bytes,
+		   struct buf *out)
+{
+	unsigned distinct = 0;
+
+	qsort(numbers, n, sizeof(*numbers), by_number);
+	for (unsigned i = 0; i < n; i++)
+		if (!i || numbers[i] != numbers[distinct - 1])
+			numbers[distinct++] = numbers[i];
+	buf_addf(out, "%s%s ", noun, distinct == 1 ? "" : "s");
+	size_t end = out->len + max_bytes;
+	for (unsigned i = 0, last; i < distinct; i = last + 1) {
+		for (last = i; last + 1 < distinct && numbers[last + 1] == numbers[last] + 1;)
+			last++;
+		if (last == i + 1)
+			last = i; /* two are a list, not a range */
+		if (out->len > end) {
+			buf_addf(out, ",… (%u)", distinct);
+			return;
+		}
+		buf_addf(out, "%s%" PRId64, i ? "," : "", numbers[i]);
+		if (last > i)
+			buf_addf(out, "-%" PRId64, numbers[last]);
+	}
+}
+
+void words_printable(const char *text, struct buf *out)
+{
+	proc_add_printable(out, text, strlen(text));
+}
+
+static const struct target *find_pid(const struct targets *s, pid_t pid)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		if (s->list[i]->pid == pid)
+			return s->list[i];
+	return NULL;
+}
+
+static bool any_rank(const struct targets *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		if (s->list[i]->rank >= 0 && s->list[i]->state == TARGET_OPEN)
+			return true;
+	return false;
+}
+
+bool target_is_rank(const struct targets *s, const struct target *t)
+{
+	if (t->rank < 0)
+		return !any_rank(s);
+	const struct target *parent = find_pid(s, t->parent);
+	return !parent || parent->rank != t->rank || parent->state != TARGET_OPEN;
+}

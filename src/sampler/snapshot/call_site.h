@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Where a stack is, in a few words: the innermost function that somebody wrote for this job, not
+ * the wait in the standard library below it.
+ */
+#ifndef SONDE_SAMPLER_SNAPSHOT_CALL_SITE_H
+#define SONDE_SAMPLER_SNAPSHOT_CALL_SITE_H
+
+#include "base/containers/buf.h"
+#include "sampler/rounds/targets.h"
+
+enum code_home {
+	HOME_JOB,
+	HOME_PACKAGE, /* installed: site-packages */
+	HOME_STANDARD, /* Python's own library, and native code */
+};
+
+enum code_home frame_home(const struct stack_frame *f);
+
+/*
+ * The frame a stack is known by: the innermost of the job, else of a package, else of all. -1 if
+ * there is none.
+ */
+int stack_place(const struct stack_frame *frames, unsigned n);
+/* The call below it that tells most, -1 if there is none: the innermost one of a package, else of
+ * Python. */
+int stack_inner(const struct stack_frame *frames, unsigned n);
+/* How many of the outermost frames remain without those of the standard library at the inner end;
+ * all of them if there are no others. */
+unsigned stack_own_part(const struct stack_frame *frames, unsigned n);
+
+/* "trainer.py:88", "models/__init__.py:3": enough to recognise it. */
+void frame_add_short(const struct stack_frame *f, struct buf *out);
+/* The path as far as it says something: of installed files what is behind site-packages. */
+const char *frame_path(const struct stack_frame *f);
+
+/* "rank 5", "ranks 0-4,6,7": the numbers in order, each once. Sorts them. */
+void words_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_bytes,
+		   struct buf *out);
+
+/* Adds a text from another process: control characters become '?'. */
+void words_printable(const char *text, struct buf *out);
+
+/*
+ * Whether the process is the one that does the rank's work: in a job with ranks, one that has a
+ * rank and is no child of another of the same rank (workers of data loaders inherit it).
+ */
+bool target_is_rank(const struct targets *s, const struct target *t);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The snapshot for people: the answer, then the groups; or process by process. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "sampler/snapshot/snapshot_impl.h"
+
+#define BOLD "\033[1m"
+#define PLAIN "\033[0m"
+#define WHO_BYTES 400
+#define NAMES_MAX 3 /* of threads, in the heading of a group */
+
+const char *snap_state_word(const struct snap_thread *t)
+{
+	if (t->gc)
+		return "collects garbage";
+	if (t->has_gil)
+		return "has the GIL";
+	return t->state == THREAD_IDLE ? "asleep" : t->state == THREAD_RUNNING ? "runs" : "";
+}
+
+/* "asleep", or "5 asleep, 2 run, 1 has the GIL" where they differ. */
+static void add_states(const struct snapshot *s, const struct snap_group *g, struct buf *out)
+{
+	static const char *const words[] = {"collects garbage", "has the GIL", "asleep", "runs"};
+	bool any = false;
+
+	for (unsigned w = 0; w < 4; w++) {
+		unsigned n = 0;
+
+		for (unsigned i = 0; i < g->n; i++)
+			n += !strcmp(snap_state_word(&s->threads[g->threads[i]]), words[w]);
+		if (!n)
+			continue;
+		buf_add_str(out, any ? ", " : "   ");
+		if (n < g->n)
+			buf_addf(out, "%u ", n);
+		buf_add_str(out, words[w]);
+		any = true;
+	}
+}
+
+static void add_thread_names(const struct snapshot *s, const struct snap_group *g, struct buf *out)
+{
+	unsigned shown = 0;
+	const char *names[NAMES_MAX];
+
+	for (unsigned i = 0; i < g->n && shown < NAMES_MAX; i++) {
+		const char *name = s->threads[g->threads[i]].name;
+		bool seen = !*name;
+
+		for (unsigned k = 0; k < shown && !seen; k++)
+			seen = names[k] == name;
+		if (seen)
+			continue;
+		names[shown] = name;
+		buf_add_str(out, shown++ ? ", " : " ");
+		words_printable(name, out);
+	}
+	if (shown == NAMES_MAX && g->n > NAMES_MAX)
+		buf_add_str(out, ", …");
+}
+
+static void add_heading(const struct snapshot *s, const struct snap_group *g, struct buf *out)
+{
+	const struct snap_process *p = &s->processes[s->threads[g->threads[0]].process];
+
+	if (s->o.color)
+		buf_add_str(out, BOLD);
+	bool inherited = g->first && !g->counts && p->rank >= 0;
+	if (!g->first) {
+		if (g->n == 1)
+			buf_add_str(out, "Thread");
+		else
+			buf_addf(out, "%u threads", g->n);
+		add_thread_names(s, g, out);
+		buf_add_str(out, " of ");
+	} else if (inherited) {
+		buf_add_str(out, "Of ");
+	}
+	size_t begin = out->len;
+	snap_add_who_of_threads(s, g->threads, g->n, WHO_BYTES, out);
+	if (g->first && !inherited)
+		out->data[begin] = (char)(out->data[begin] - 'a' + 'A');
+	if (g->n == 1 && p->rank >= 0)
+		buf_addf(out, " (pid %d)", p->pid);
+	if (s->o.color)
+		buf_add_str(out, PLAIN);
+	if (g->first && g->n > 1)
+		buf_addf(out, " (%u %s)", g->n, p->counts && s->ranks ? "ranks" : "processes");
+	add_states(s, g, out);
+	buf_add_char(out, '\n');
+}
+
+/* --- variables --- */
+
+static void locals_of(const struct snap_thread *t, unsigned frame, struct buf *out)
+{
+	for (unsigned i = 0; i < t->nlocals; i++) {
+		const struct snap_local *v = &t->locals[i];
+
+		if (v->frame != frame)
+			continue;
+		buf_add_str(out, "        ");
+		words_printable(v->name, out);
+		buf_add_str(out, " = ");
+		words_printable(v->value, out);
+		buf_add_char(out, '\n');
+	}
+}
+
+/* Whether the texts are equal but for addresses, which differ in every process. */
+static bool same_values(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		bool address = !strncmp(a, " at 0x", 6) && !strncmp(b, " at 0x", 6);
+
+		a += address ? 6 + strspn(a + 6, "0123456789abcdef") : 1;
+		b += address ? 6 + strspn(b + 6, "0123456789abcdef") : 1;
+	}
+	return *a == *b;
+}
+
+/* The variables of a frame in each of the threads; those that are equal once. */
+static void add_locals(const struct snapshot *s, const struct snap_group *g, unsigned frame,
+		       struct buf *out)
+{
+	struct buf *texts = xcalloc(g->n, sizeof(*texts));
+	unsigned *same = xcalloc(g->n, sizeof(*same));
+
+	for (unsigned i = 0; i < g->n; i++)
+		locals_of(&s->threads[g->threads[i]], frame, &texts[i]);
+	for (unsigned i = 0; i < g->n; i++) {
+		unsigned n = 0;
+
+		if (!texts[i].len)
+			continue;
+		for (unsigned k = i; k < g->n; k++)
+			if (texts[k].len && same_values(buf_str(&texts[k]), buf_str(&texts[i]))) {
+				same[n++] = g->threads[k];
+				if (k > i)
+					buf_clear(&texts[k]);
+			}
+		if (g->n > 1) {
+			buf_add_str(out, "      ");
+			snap_add_who_of_threads(s, same, n, WHO_BYTES, out);
+			buf_add_str(out, ":\n");
+		}
+		buf_add(out, texts[i].data, texts[i].len);
+	}
+	for (unsigned i = 0; i < g->n; i++)
+		buf_release(&texts[i]);
+	free(texts);
+	free(same);
+}
+
+/* --- stacks --- */
+
+static void add_frame(const struct stack_frame *f, const char *mark, struct buf *out)
+{
+	buf_addf(out, "  %s ", mark);
+	words_printable(f->name, out);
+	if (*f->file) {
+		buf_add_str(out, " (");
+		words_printable(frame_path(f), out);
+		if (f->line > 0)
+			buf_addf(out, ":%" PRId32, f->line);
+		buf_add_char(out, ')');
+	}
+	buf_add_char(out, '\n');
+}
+
+static unsigned shown_frames(const struct snapshot *s, const struct snap_thread *t)
+{
+	return s->o.top && s->o.top < t->nframes ? s->o.top : t->nframes;
+}
+
+static void add_rest(const struct snap_thread *t, unsigned shown, struct buf *out)
+{
+	if (t->missed)
+		buf_add_str(out, "    (changed too fast to be read; this is an older stack)\n");
+	if (shown < t->nframes)
+		buf_addf(out, "    … %u more\n", t->nframes - shown);
+	else if (t->cut)
+		buf_add_str(out, "    … more than can be shown\n");
+	else if (!t->nframes)
+		buf_add_str(out, "    no Python function is running\n");
+}
+
+static void add_group(const struct snapshot *s, const struct snap_group *g, struct buf *out)
+{
+	const struct snap_thread *t = &s->threads[g->threads[0]];
+	unsigned shown = shown_frames(s, t);
+
+	add_heading(s, g, out);
+	for (unsigned i = 0; i < shown; i++) {
+		unsigned frame = t->nframes - 1 - i;
+
+		add_frame(&t->frames[frame], (int)frame == t->place ? ">" : " ", out);
+		add_locals(s, g, frame, out);
+	}
+	add_rest(t, shown, out);
+}
+
+static void add_troubles(const struct snapshot *s, struct buf *out)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < s->nprocesses; i++) {
+		const struct snap_process *p = &s->processes[i];
+
+		if (!p->trouble)
+			continue;
+		if (!any)
+			buf_add_str(out, "\nNot looked at:\n");
+		any = true;
+		buf_addf(out, "    pid %d: %s\n", p->pid, p->trouble);
+	}
+}
+
+static const char *section_of(const struct snap_group *g)
+{
+	if (!g->first)
+		return "Other threads:";
+	return g->counts ? NULL : "Processes beside the ranks:";
+}
+
+void snapshot_text(const struct snapshot *s, struct buf *out)
+{
+	const char *section = NULL;
+
+	if (s->o.color)
+		buf_add_str(out, BOLD);
+	snapshot_answer(s, out);
+	if (s->o.color)
+		buf_add_str(out, PLAIN);
+	for (unsigned i = 0; i < s->ngroups; i++) {
+		const char *now = section_of(&s->groups[i]);
+
+		buf_add_char(out, '\n');
+		if (now && now != section)
+			buf_addf(out, "%s\n\n", now);
+		section = now;
+		add_group(s, &s->groups[i], out);
+	}
+	add_troubles(s, out);
+}
+
+/* --- process by process --- */
+
+static const char *dump_state(const struct snap_thread *t)
+{
+	if (t->has_gil)
+		return "active+gil";
+	return t->state == THREAD_IDLE ? "idle" : "active";
+}
+
+static void dump_thread(const struct snapshot *s, const struct snap_thread *t, struct buf *out)
+{
+	unsigned shown = shown_frames(s, t);
+
+	if (t->tid)
+		buf_addf(out, "Thread %d", t->tid);
+	else
+		buf_addf(out, "Thread 0x%" PRIX64, t->thread_id);
+	buf_addf(out, " (%s)", dump_state(t));
+	if (*t->name) {
+		buf_add_str(out, ": \"");
+		words_printable(t->name, out);
+		buf_add_char(out, '"');
+	}
+	buf_add_char(out, '\n');
+	for (unsigned i = 0; i < shown; i++) {
+		unsigned frame = t->nframes - 1 - i;
+
+		add_frame(&t->frames[frame], " ", out);
+		locals_of(t, frame, out);
+	}
+	add_rest(t, shown, out);
+}
+
+void snapshot_dump(const struct snapshot *s, struct buf *out)
+{
+	for (unsigned i = 0, t = 0; i < s->nprocesses; i++) {
+		const struct snap_process *p = &s->processes[i];
+
+		if (p->first_thread == SNAP_NONE && !p->trouble)
+			continue;
+		buf_addf(out, "\n--- Stack dump for PID %d ---\n", p->pid);
+		if (p->trouble)
+			buf_addf(out, "Failed to get stack for PID %d. %s\n", p->pid, p->trouble);
+		else
+			buf_addf(out, "Process %d: %s\nPython v%s\n", p->pid, p->cmdline,
+				 p->version);
+		for (; t < s->nthreads && s->threads[t].process == i; t++)
+			dump_thread(s, &s->threads[t], out);
+	}
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The walk. Per frame: hash the code address, take its rule from the cache, add, load two words.
+ *
+ * The cache is two-way: entries i and i ^ 1. An entry is two words, `rule` and
+ * `tag` = key ^ mix(rule), written without any order: a reader that sees words of two different
+ * writers finds that the tag does not fit and takes it as a miss. A rule is only arithmetic on
+ * stack words that are checked anyway, so even a stale one (an object was unloaded and its
+ * addresses reused) cannot do harm beyond one wrong stack.
+ */
+#include "unwind/native/native.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "unwind/native/arch.h"
+#include "unwind/native/cfi.h"
+#include "unwind/native/modules.h"
+#include "unwind/native/span.h"
+
+#define CACHE_BITS 16
+#define HOOK_FRAMES 32u /* `from` is looked for among so many */
+#define SWITCH_MAX 8u /* changes of the stack through signal frames */
+#define RECHECK_EVERY 64u /* captures between two looks for replaced objects */
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+struct entry {
+	_Atomic uint64_t tag;
+	_Atomic uint64_t rule;
+};
+
+static struct entry cache[1u << CACHE_BITS] __attribute__((aligned(64)));
+static _Atomic uint64_t epoch; /* in the upper 16 bits of every key; a step empties the cache */
+
+struct walk {
+	struct native_regs r;
+	struct span span;
+	uint64_t *out;
+	unsigned n, max;
+	uint64_t from;
+	native_module_fn fn;
+	void *arg;
+	unsigned switches;
+	bool exact; /* r.pc is the instruction itself, not the one behind a call */
+	bool guess; /* r.pc came from a frame pointer without unwind information */
+	bool need_more; /* met a rule that needs the registers that the fast walk does not track */
+};
+
+/* --- the cache --- */
+
+static inline uint64_t mix(uint64_t rule)
+{
+	return rule * 0xd6e8feb86659fd93ull;
+}
+
+static inline struct entry *slot_of(uint64_t at)
+{
+	return &cache[at * 0x9e3779b97f4a7c15ull >> (64 - CACHE_BITS)];
+}
+
+static inline bool entry_get(struct entry *e, uint64_t key, uint64_t *out_rule)
+{
+	uint64_t rule = atomic_load_explicit(&e->rule, memory_order_relaxed);
+
+	*out_rule = rule;
+	return atomic_load_explicit(&e->tag, memory_order_relaxed) == (key ^ mix(rule));
+}
+
+static void cache_put(uint64_t at, uint64_t key, uint64_t rule)
+{
+	struct entry *e = slot_of(at);
+	uint64_t old = atomic_load_explicit(&e->rule, memory_order_relaxed);
+	uint64_t tag = atomic_load_explicit(&e->tag, memory_order_relaxed);
+
+	/* The first way holds another address of this epoch: that one moves to the second. */
+	if (tag && ((tag ^ mix(old)) ^ key) >> 48 == 0) {
+		struct entry *second = &cache[(size_t)(e - cache) ^ 1];
+		atomic_store_explicit(&second->rule, old, memory_order_relaxed);
+		atomic_store_explicit(&second->tag, tag, memory_order_relaxed);
+	}
+	atomic_store_explicit(&e->rule, rule, memory_order_relaxed);
+	atomic_store_explicit(&e->tag, key ^ mix(rule), memory_order_relaxed);
+}
+
+static void cache_empty(void)
+{
+	atomic_fetch_add_explicit(&epoch, 1ull << 48, memory_order_relaxed);
+}
+
+/* --- one frame --- */
+
+static bool is_sigreturn(const struct native_object *o, uint64_t pc)
+{
+	return pc >= o->code && pc < o->code_end && o->code_end - pc >= ARCH_SIGRETURN_LEN &&
+	       !memcmp((const void *)(uintptr_t)pc, ARCH_SIGRETURN, ARCH_SIGRETURN_LEN);
+}
+
+/* Finds the rule the long way and remembers it. Sets *out_known if an object owns the address. */
+static __attribute__((noinline)) uint64_t rule_slow(struct walk *w, uint64_t at, bool *out_known)
+{
+	struct native_object o;
+
+	*out_known = native_object_find(at, &o);
+	if (!*out_known)
+		return RULE_NONE;
+	uint64_t rule = is_sigreturn(&o, w->r.pc) ? RULE_SIGNAL : cfi_rule(&o.cfi, at);
+	if (native_object_report(&o, w->fn, w->arg))
+		cache_empty();
+	if (rule != RULE_NONE)
+		cache_put(at, at ^ atomic_load_explicit(&epoch, memory_order_relaxed), rule);
+	return rule;
+}
+
+static inline uint64_t load(uint64_t addr)
+{
+	return *(const uint64_t *)(uintptr_t)addr;
+}
+
+/* May the word at addr, at or above the walk's stack pointer, be read? */
+static inline bool readable(struct walk *w, uint64_t addr)
+{
+	if (addr < w->r.sp || addr & 7 || addr > ~0ull - 8)
+		return false;
+	return LIKELY(addr + 8 <= w->span.hi) || span_grow(&w->span, addr + 8);
+}
+
+/* The registers as they were when the signal came: they may be on another stack. */
+static __attribute__((noinline)) bool step_signal(struct walk *w)
+{
+	static const uint16_t more[ARCH_NMORE] = ARCH_SIG_MORE;
+	uint64_t sp = w->r.sp;
+
+	if (!readable(w, sp + ARCH_SIG_END - 8) || !readable(w, sp))
+		return false;
+	w->r.pc = load(sp + ARCH_SIG_PC);
+	w->r.fp = load(sp + ARCH_SIG_FP);
+	for (unsigned i = 0; i < ARCH_NMORE; i++)
+		w->r.more[i] = load(sp + more[i]);
+	w->r.sp = load(sp + ARCH_SIG_SP);
+	w->exact = true;
+	if (w->r.sp > sp && w->r.sp < w->span.hi)
+		return true;
+	w->span = span_enter(w->r.sp);
+	return w->switches++ < SWITCH_MAX && span_readable(w->r.sp & ~7ull);
+}
+
+/* Without unwind information: the frame pointer, if it looks like one. */
+static __attribute__((noinline)) bool step_guess(struct walk *w)
+{
+	uint64_t fp = w->r.fp;
+
+	if (w->guess || !readable(w, fp) || !readable(w, fp + 8))
+		return false;
+	w->r.pc = arch_code_pointer(load(fp + 8));
+	w->r.fp = load(fp);
+	w->r.sp = fp + 16;
+	w->guess = true;
+	w->exact = false;
+	return true;
+}
+
+/* The frame address where it is neither sp nor fp plus an offset. */
+static __attribute__((noinline)) bool cfa_odd(struct walk *w, uint64_t rule, bool full,
+					      uint64_t *out_cfa)
+{
+	unsigned how = rule_how(rule);
+	uint64_t at = w->r.fp + (uint64_t)rule_offset(rule);
+
+	if (how == RULE_DEREF) {
+		if (!readable(w, at))
+			return false;
+		*out_cfa = load(at);
+		return true;
+	}
+	if (!ARCH_HAS_MORE || how < RULE_MORE || how >= RULE_HOW_END)
+		return false;
+	w->need_more = !full;
+	unsigned reg = how == RULE_R10_FP ? ARCH_NMORE - 1 : how - RULE_MORE;
+	*out_cfa = w->r.more[reg] + (uint64_t)rule_offset(rule);
+	return full;
+}
+
+/*
+ * rbx, r12 … r15: only when a frame above needs one of them. A place below the stack pointer was
+ * popped already (a signal in an epilogue): the register has its value back.
+ */
+static inline void restore_more(struct walk *w, uint64_t rule, uint64_t cfa)
+{
+	for (unsigned i = 0; i < ARCH_NMORE; i++) {
+		unsigned slot = i < ARCH_NSAVED ? rule_more_slot(rule, i) : 15;
+		uint64_t at = cfa - 8 * slot;
+		if (slot == 15)
+			w->r.more[i] = 0;
+		else if (slot && at >= w->r.sp)
+			w->r.more[i] = load(at);
+	}
+}
+
+/* The caller's frame pointer; the place is below the frame address, which was proved readable. */
+static inline uint64_t frame_pointer(const struct walk *w, uint64_t rule, uint64_t cfa)
+{
+	int64_t slot = rule_fp_slot(rule);
+	bool by_fp = rule_how(rule) == RULE_DEREF || rule_how(rule) == RULE_R10_FP;
+	uint64_t at = (by_fp ? w->r.fp : cfa) + 8 * (uint64_t)slot;
+
+	if (!slot && !by_fp)
+		return w->r.fp;
+	if (UNLIKELY(slot == RULE_LOST || at >= cfa || at & 7))
+		return 0;
+	return LIKELY(at >= w->r.sp) ? load(at) : w->r.fp;
+}
+
+static inline uint64_t return_address(const struct walk *w, uint64_t rule, uint64_t cfa)
+{
+	if (ARCH_HAS_MORE)
+		return load(cfa - 8);
+	uint64_t at = cfa + 8 * (uint64_t)rule_ra_slot(rule);
+	if (at == cfa) /* still in lr: only where the walk began or a signal hit */
+		return w->exact ? arch_code_pointer(w->r.more[0]) : 0;
+	return at >= w->r.sp && at < cfa ? arch_code_pointer(load(at)) : 0;
+}
+
+/* From a frame to its caller's. */
+static inline __attribute__((always_inline)) bool step(struct walk *w, uint64_t rule, bool full)
+{
+	unsigned how = rule_how(rule);
+	uint64_t cfa = (how == RULE_SP ? w->r.sp : w->r.fp) + (uint64_t)rule_offset(rule);
+
+	if (UNLIKELY(how != RULE_SP && how != RULE_FP) && !cfa_odd(w, rule, full, &cfa))
+		return false;
+	/* On x86-64 a call always moves; elsewhere the first frame may have none of its own. */
+	if (cfa < w->r.sp + (ARCH_HAS_MORE || !w->exact ? 8 : 0) || !readable(w, cfa - 8))
+		return false;
+	uint64_t pc = return_address(w, rule, cfa);
+	w->r.fp = frame_pointer(w, rule, cfa);
+	if (full)
+		restore_more(w, rule, cfa);
+	w->r.sp = cfa;
+	w->r.pc = pc;
+	w->exact = w->guess = false;
+	return pc != 0;
+}
+
+/* Everything but the two plain rules. */
+static __attribute__((noinline)) bool step_odd(struct walk *w, uint64_t rule, bool full)
+{
+	switch (rule_how(rule)) {
+	case RULE_STOP:
+		return false;
+	case RULE_SIGNAL:
+		return step_signal(w);
+	case RULE_NONE:
+		return step_guess(w);
+	default:
+		return step(w, rule, full);
+	}
+}
+
+/* --- the whole stack --- */
+
+static inline __attribute__((always_inline)) void walk(struct walk *w, bool full)
+{
+	uint64_t now = atomic_load_explicit(&epoch, memory_order_relaxed);
+
+	for (unsigned depth = 0; depth < w->max + HOOK_FRAMES; depth++) {
+		uint64_t pc = w->r.pc, at = pc - !w->exact, rule;
+		struct entry *e = slot_of(at);
+		if (UNLIKELY(!entry_get(e, at ^ now, &rule)) &&
+		    !entry_get(&cache[(size_t)(e - cache) ^ 1], at ^ now, &rule)) {
+			bool known;
+			rule = rule_slow(w, at, &known);
+			now = atomic_load_explicit(&epoch, memory_order_relaxed);
+			if (!known && w->guess)
+				return;
+		}
+		if (UNLIKELY(pc == w->from && depth < HOOK_FRAMES)) {
+			w->n = 0;
+			w->from = 0;
+		}
+		if (depth && w->n < w->max)
+			w->out[w->n++] = pc;
+		if (w->n == w->max && (!w->from || depth >= HOOK_FRAMES))
+			return;
+		unsigned how = rule_how(rule);
+		if (LIKELY(how == RULE_SP || how == RULE_FP) ? !step(w, rule, full)
+							     : !step_odd(w, rule, full))
+			return;
+	}
+}
+
+/* Once more from the start, with all registers. */
+static __attribute__((noinline)) void walk_full(struct walk *w, const struct native_regs *start)
+{
+	w->r = *start;
+	w->span = span_enter(start->sp);
+	w->n = w->switches = 0;
+	w->exact = true;
+	w->guess = false;
+	walk(w, true);
+}
+
+/* Looks whether the objects are still the ones that the cache was filled from. */
+static __attribute__((noinline)) void recheck(const struct walk *w)
+{
+	struct native_object o = {0};
+
+	for (unsigned i = 0; i < w->n; i++) {
+		uint64_t at = w->out[i] - 1;
+		if (at >= o.start && at < o.end)
+			continue;
+		if (native_object_find(at, &o) && native_object_report(&o, w->fn, w->arg))
+			cache_empty();
+	}
+}
+
+unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
+			void *arg)
+{
+	static __thread unsigned count __attribute__((tls_model("initial-exec")));
+	struct walk w = {.out = out_pc, .max = max, .from = from, .fn = fn, .arg = arg};
+
+	if (!max)
+		return 0;
+	ARCH_SNAPSHOT(&w.r);
+	w.exact = true;
+	uint64_t sp = w.r.sp;
+	struct native_regs start = w.r;
+	struct span entered = w.span = span_enter(sp);
+	walk(&w, false);
+	if (UNLIKELY(w.need_more)) {
+		w.from = from;
+		walk_full(&w, &start);
+	}
+	if (UNLIKELY(w.span.hi != entered.hi && w.span.lo == entered.lo))
+		span_keep(&w.span, sp);
+	if (UNLIKELY(++count % RECHECK_EVERY == 0))
+		recheck(&w);
+	return w.n;
+}
+
+void native_forget(void)
+{
+	native_objects_forget();
+	cache_empty();
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Why not /proc/self/maps: a training job has thousands of mappings, and reading them costs a
+ * millisecond per thread; the walk needs two or three pages.
+ */
+#include "unwind/native/span.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+
+#include "unwind/native/arch.h"
+
+#define PAGE_BYTES 4096ull /* a divisor of every page size */
+#define GROW_MAX_BYTES (16ull << 20)
+#define HOME_BYTES (8ull << 20) /* this much below its end a stack is surely the thread's own */
+
+/* Near the upper end of the main thread's stack. */
+extern void *__libc_stack_end __attribute__((weak));
+
+/* The thread's own stack, as far as proved. A signal may come between any two stores. */
+static __thread struct span home __attribute__((tls_model("initial-exec")));
+
+/*
+ * rt_sigprocmask copies the new mask from user memory before it looks at `how`: with an invalid
+ * `how` it changes nothing and tells EFAULT from EINVAL.
+ */
+static bool probe(uint64_t addr)
+{
+	return arch_syscall4(SYS_rt_sigprocmask, -1, (long)addr, 0, 8) == -EINVAL;
+}
+
+bool span_readable(uint64_t addr)
+{
+	static _Atomic int usable; /* does the kernel (or its emulation) answer as expected? */
+	int u = atomic_load_explicit(&usable, memory_order_relaxed);
+
+	if (!u) {
+		u = probe(16) ? -1 : 1;
+		atomic_store_explicit(&usable, u, memory_order_relaxed);
+	}
+	return u > 0 && addr && probe(addr);
+}
+
+static uint64_t page_of(uint64_t addr)
+{
+	return addr & ~(PAGE_BYTES - 1);
+}
+
+struct span span_enter(uint64_t sp)
+{
+	if (sp >= home.lo && sp < home.hi)
+		return home;
+	return (struct span){page_of(sp), page_of(sp) + PAGE_BYTES};
+}
+
+bool span_grow(struct span *s, uint64_t end)
+{
+	if (end < s->hi)
+		return true;
+	if (end - s->hi > GROW_MAX_BYTES)
+		return false;
+	while (s->hi < end) {
+		if (!span_readable(s->hi))
+			return false;
+		s->hi += PAGE_BYTES;
+	}
+	return true;
+}
+
+/* The end of the thread's own stack if sp is on it, else 0. glibc puts a thread's TLS on top. */
+static uint64_t home_end(uint64_t sp)
+{
+	uint64_t main_end = &__libc_stack_end ? (uint64_t)(uintptr_t)__libc_stack_end : 0;
+	uint64_t tp = arch_thread_pointer();
+
+	if (main_end - sp < HOME_BYTES)
+		return page_of(main_end) + PAGE_BYTES;
+	if (tp - sp < HOME_BYTES)
+		return page_of(tp) + PAGE_BYTES;
+	return 0;
+}
+
+static void set_home(uint64_t lo, uint64_t hi)
+{
+	volatile struct span *h = &home;
+
+	h->hi = 0;
+	h->lo = lo;
+	h->hi = hi;
+}
+
+void span_keep(const struct span *s, uint64_t sp)
+{
+	uint64_t end = home_end(sp), lo = s->lo, hi = s->hi;
+
+	if (!end)
+		return;
+	if (hi > end)
+		hi = end;
+	/* One range for calls at all depths: prove what lies between the old one and this. */
+	struct span gap = {0, 0};
+	if (hi < home.lo)
+		gap = (struct span){hi, home.lo};
+	else if (home.hi && home.hi < lo)
+		gap = (struct span){home.hi, lo};
+	struct span reach = {gap.lo, gap.lo};
+	if (home.hi && span_grow(&reach, gap.hi)) {
+		lo = lo < home.lo ? lo : home.lo;
+		hi = hi > home.hi ? hi : home.hi;
+	}
+	if (lo != home.lo || hi != home.hi)
+		set_home(lo, hi);
+}

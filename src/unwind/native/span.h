@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Which part of a stack may be read: a range of pages proved readable, growing upwards as a walk
+ * needs it. The kernel is asked once per page; for the thread's own stack the answer is kept in
+ * the thread, for all others (fibers, alternate signal stacks: they can be unmapped) it is asked
+ * in every capture.
+ */
+#ifndef SONDE_UNWIND_NATIVE_SPAN_H
+#define SONDE_UNWIND_NATIVE_SPAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct span {
+	uint64_t lo; /* [lo, hi) can be read */
+	uint64_t hi;
+};
+
+/* Can the 8 bytes at addr be read? Asks the kernel. */
+bool span_readable(uint64_t addr);
+
+/* The span around a stack pointer in use. */
+struct span span_enter(uint64_t sp);
+
+/* Makes everything below end readable; false if it is not, or is absurdly far away. */
+bool span_grow(struct span *s, uint64_t end);
+
+/* Keeps what was learnt, if sp is on the thread's own stack. */
+void span_keep(const struct span *s, uint64_t sp);
+
+#endif

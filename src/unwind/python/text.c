@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "unwind/python/text.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define REPLACEMENT 0xfffd
+#define LENGTH_MAX ((int64_t)1 << 31) /* longer ones are taken for garbage */
+#define HEADER_MAX 128
+
+struct text {
+	uint64_t data; /* address of the first character */
+	uint64_t length; /* characters */
+	unsigned kind; /* bytes of each */
+	bool ascii;
+};
+
+/* Finds the characters. Reads no byte behind a short str: it may be the last thing in memory. */
+static int text_open(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
+		     struct text *t)
+{
+	unsigned char head[HEADER_MAX];
+	int64_t length;
+	uint32_t state;
+
+	if (l->text.ascii_data > sizeof(head) || l->text.length > l->text.ascii_data - 8 ||
+	    l->text.state > l->text.ascii_data - 4)
+		return -EPROTO;
+	int got = python_read(r, addr, head, l->text.ascii_data);
+	if (got < 0)
+		return got;
+	memcpy(&length, head + l->text.length, sizeof(length));
+	memcpy(&state, head + l->text.state, sizeof(state));
+
+	t->kind = state >> l->text.kind_shift & 7;
+	t->ascii = state >> l->text.ascii_bit & 1;
+	if (length < 0 || length > LENGTH_MAX || (t->kind != 1 && t->kind != 2 && t->kind != 4) ||
+	    (t->ascii && t->kind != 1))
+		return -EPROTO;
+	t->length = (uint64_t)length;
+	if (!(state >> l->text.compact_bit & 1))
+		return python_read_word(r, addr + l->text.data, &t->data);
+	t->data = addr + (t->ascii ? l->text.ascii_data : l->text.compact_data);
+	return 0;
+}
+
+/* One character as UTF-8; its bytes, or 0 if there is no room. */
+static size_t put_utf8(char *out, size_t room, uint32_t c)
+{
+	unsigned char b[4];
+	size_t n;
+
+	if (c < 0x80) {
+		b[0] = (unsigned char)c;
+		n = 1;
+	} else if (c < 0x800) {
+		b[0] = (unsigned char)(0xc0 | c >> 6);
+		n = 2;
+	} else if (c < 0x10000) {
+		b[0] = (unsigned char)(0xe0 | c >> 12);
+		n = 3;
+	} else {
+		b[0] = (unsigned char)(0xf0 | c >> 18);
+		n = 4;
+	}
+	for (size_t i = 1; i < n; i++)
+		b[i] = (unsigned char)(0x80 | (c >> 6 * (n - 1 - i) & 0x3f));
+	if (n > room)
+		return 0;
+	memcpy(out, b, n);
+	return n;
+}
+
+static uint32_t character(const unsigned char *at, unsigned kind)
+{
+	uint32_t c = 0;
+
+	memcpy(&c, at, kind); /* little endian */
+	return c == 0 || (c >= 0xd800 && c <= 0xdfff) ? REPLACEMENT : c;
+}
+
+ssize_t python_text(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
+		    char *out, size_t cap)
+{
+	unsigned char piece[512];
+	struct text t;
+	size_t used = 0;
+
+	if (cap == 0)
+		return -EINVAL;
+	int got = text_open(r, l, addr, &t);
+	if (got < 0)
+		return got;
+	if (t.length > cap - 1)
+		t.length = cap - 1; /* every character is at least one byte */
+
+	for (uint64_t done = 0; done < t.length;) {
+		size_t n = sizeof(piece) / t.kind;
+
+		if (n > t.length - done)
+			n = t.length - done;
+		got = python_read(r, t.data + done * t.kind, piece, n * t.kind);
+		if (got < 0)
+			return got;
+		for (size_t i = 0; i < n; i++) {
+			uint32_t c = character(piece + i * t.kind, t.kind);
+			size_t put = put_utf8(out + used, cap - 1 - used, c);
+
+			if (c > 0x10ffff || (t.ascii && c != REPLACEMENT && c > 0x7f))
+				return -EPROTO;
+			if (!put)
+				goto full;
+			used += put;
+		}
+		done += n;
+	}
+full:
+	out[used] = '\0';
+	return (ssize_t)used;
+}
+
+ssize_t python_bytes(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
+		     void *out, size_t cap)
+{
+	uint64_t length;
+	int got = python_read_word(r, addr + l->object.var_size, &length);
+
+	if (got < 0)
+		return got;
+	if (length > (uint64_t)LENGTH_MAX)
+		return -EPROTO;
+	if (cap > length)
+		cap = length;
+	if (cap) {
+		got = python_read(r, addr + l->object.bytes_data, out, cap);
+		if (got < 0)
+			return got;
+	}
+	return (ssize_t)length;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * 1. /proc/PID/maps names the binaries; those that look like Python by their name are tried first,
+ *    then the program itself, then all others: a program may embed the interpreter.
+ * 2. A binary is read as it lies in the memory of the process (unwind/remote/find/elf.h): nothing
+ * depends on files that may be deleted, replaced, or in another mount namespace.
+ * 3. What is found must hold together: the interpreter has threads, and they point back to it. The
+ *    first binary for which that is so is the one; a second copy of the interpreter that is mapped
+ *    but not used has no threads.
+ */
+#include "unwind/remote/find/find.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "unwind/remote/find/find_impl.h"
+
+/* In this order. Programs that were started through the dynamic linker are among the others. */
+enum rank { RANK_LIBPYTHON, RANK_PROGRAM, RANK_OTHER, RANK_END };
+
+/* Whether the file's name is `word` and a digit, and whatever follows. */
+static bool is_named(const struct map_line *m, const char *word)
+{
+	const char *slash = memrchr(m->path, '/', m->path_len);
+	const char *name = slash ? slash + 1 : m->path;
+	size_t left = (size_t)(m->path + m->path_len - name), n = strlen(word);
+
+	return left > n && memcmp(name, word, n) == 0 && name[n] >= '0' && name[n] <= '9';
+}
+
+static bool is_program(const struct finder *f, const struct map_line *m)
+{
+	return strlen(f->process.exe) == m->path_len &&
+	       memcmp(f->process.exe, m->path, m->path_len) == 0;
+}
+
+static enum rank rank_of(const struct finder *f, const struct map_line *m)
+{
+	if (is_named(m, "libpython"))
+		return RANK_LIBPYTHON;
+	return is_program(f, m) || is_named(m, "python") ? RANK_PROGRAM : RANK_OTHER;
+}
+
+/* Whether the file is mapped as code too, here or in one of the lines that follow. */
+static bool has_code(const struct map_line *m, const char *at, const char *end)
+{
+	struct map_line next = *m;
+
+	do {
+		if (next.inode == m->inode && next.executable)
+			return true;
+	} while (maps_next(&at, end, &next) && (next.inode == m->inode || next.inode == 0));
+	return false;
+}
+
+/* The next binary of this rank, in order of addresses. */
+static bool next_map(const struct finder *f, enum rank rank, const char **at, struct map_line *m)
+{
+	const char *end = f->maps.data + f->maps.len;
+
+	while (maps_next(at, end, m))
+		if (m->offset == 0 && m->inode != 0 && m->readable && rank_of(f, m) == rank &&
+		    has_code(m, *at, end))
+			return true;
+	return false;
+}
+
+/* A program that names the type itself has a copy of it, which the library uses too (a copy
+ * relocation). */
+static void find_copied_symbols(struct finder *f)
+{
+	const char *at = f->maps.data;
+	struct elf_image image;
+	struct elf_symbol s;
+	struct map_line m;
+
+	if (next_map(f, RANK_PROGRAM, &at, &m) &&
+	    elf_image_open(&f->remote->reader, m.start, &image) == 0 &&
+	    elf_symbol_find(&image, "PyCode_Type", &s) == 0)
+		f->place.code_type = s.addr;
+}
+
+static void find_symbols(struct finder *f, const struct elf_image *image)
+{
+	struct elf_symbol s;
+
+	if (elf_symbol_find(image, "PyCode_Type", &s) == 0)
+		f->place.code_type = s.addr;
+	if (elf_symbol_find(image, "_PyEval_EvalFrameDefault", &s) == 0) {
+		f->place.eval_start = s.addr;
+		f->place.eval_end = s.addr + s.bytes;
+	}
+}
+
+static int try_image(struct finder *f, const struct candidate *c, enum rank rank)
+{
+	struct elf_symbol s;
+	int r = -ENOEXEC;
+
+	memset(&f->place, 0, sizeof(f->place));
+	snprintf(f->place.path, sizeof(f->place.path), "%.*s", (int)c->map.path_len, c->map.path);
+	if (elf_symbol_find(&c->image, "_PyRuntime", &s) == 0) {
+		f->place.runtime = s.addr;
+		r = find_check(f, c);
+	} else {
+		bool is_python = elf_symbol_find(&c->image, "Py_GetVersion", &s) == 0;
+
+		if (is_python || rank != RANK_OTHER)
+			r = find_hidden(f, c);
+		if (is_python && r == -ENOEXEC)
+			r = find_not_ready(f);
+	}
+	if (r == 0)
+		find_symbols(f, &c->image);
+	if (r == 0 && rank != RANK_PROGRAM)
+		find_copied_symbols(f);
+	return r;
+}
+
+/* Found, or nothing of the process can be read: no other binary will do better. */
+static bool is_final(int r)
+{
+	return r != -ENOEXEC && r != -ENOTSUP && r != -EFAULT && r != -EAGAIN && r != -EPROTO;
+}
+
+/* -ENOEXEC if none of them is Python; if one is, but cannot be read, that is the answer. */
+static int try_rank(struct finder *f, enum rank rank)
+{
+	const char *at = f->maps.data;
+	uint64_t end_of_last = 0;
+	int answer = -ENOEXEC;
+	struct candidate c;
+
+	while (next_map(f, rank, &at, &c.map)) {
+		if (c.map.start < end_of_last)
+			continue;
+
+		int r = elf_image_open(&f->remote->reader, c.map.start, &c.image);
+		if (r == 0) {
+			end_of_last = c.image.end;
+			r = try_image(f, &c, rank);
+		} else if (r == -ENOTSUP && is_program(f, &c.map)) {
+			return err_set(
+				&f->err, r,
+				"process %d (%s) is not a 64-bit program for x86-64 or aarch64",
+				(int)f->remote->pid, f->process.name);
+		}
+		if (is_final(r))
+			return r;
+		if (r == -EAGAIN || r == -ENOTSUP || r == -EPROTO)
+			answer = r;
+	}
+	return answer;
+}
+
+static int try_all(struct finder *f)
+{
+	int answer = -ENOEXEC;
+
+	for (enum rank rank = 0; rank < RANK_END; rank++) {
+		/* A library that is not in use does not hide the program that is; but what has been
+		 * recognised need not be looked for everywhere. */
+		if (rank == RANK_OTHER && answer != -ENOEXEC)
+			break;
+
+		struct err before = f->err;
+		int r = try_rank(f, rank);
+
+		if (is_final(r))
+			return r;
+		if (answer == -ENOEXEC)
+			answer = r;
+		else
+			f->err = before;
+	}
+	return answer;
+}
+
+static bool is_pypy(const struct finder *f)
+{
+	const char *at = f->maps.data, *end = at + f->maps.len;
+	struct map_line m;
+
+	while (maps_next(&at, end, &m))
+		if (is_named(&m, "libpypy") || is_named(&m, "pypy"))
+			return true;
+	return false;
+}
+
+/* Words for what has none yet. */
+static int explain(struct finder *f, int code, struct err *err)
+{
+	int pid = (int)f->remote->pid;
+
+	if (code == -EPERM)
+		return remote_explain_eperm(f->remote->pid, err);
+	if (code == -ESRCH)
+		return err_set(err, code, "process %d (%s) has ended", pid, f->process.name);
+	if (code == -ENOEXEC && is_pypy(f))
+		return err_set(err, -ENOTSUP,
+			       "process %d (%s) runs PyPy: only CPython is supported", pid,
+			       f->process.name);
+	if (code == -ENOEXEC)
+		return err_set(err, code, "process %d (%s) is no Python process", pid,
+			       f->process.name);
+	if (code != f->err.code)
+		return err_sys(err, code, "cannot read the memory of process %d (%s)", pid,
+			       f->process.name);
+	return err_set(err, code, "%s", f->err.text);
+}
+
+int python_find(struct remote *r, struct python_place *out, struct err *err)
+{
+	struct finder f = {.remote = r};
+	int code = remote_process_open(r->pid, &f.process, &f.maps, err);
+
+	if (code == 0) {
+		code = try_all(&f);
+		if (code == 0)
+			*out = f.place;
+		else
+			code = explain(&f, code, err);
+	}
+	buf_release(&f.maps);
+	return code;
+}

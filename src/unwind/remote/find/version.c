@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "unwind/remote/find/version.h"
+
+#include <string.h>
+
+struct text {
+	const char *at, *end;
+};
+
+static bool take(struct text *t, char c)
+{
+	if (t->at == t->end || *t->at != c)
+		return false;
+	t->at++;
+	return true;
+}
+
+/* One to three digits of a number up to 255. */
+static bool take_number(struct text *t, uint32_t *out)
+{
+	const char *first = t->at;
+	uint32_t v = 0;
+
+	while (t->at < t->end && t->at - first < 3 && *t->at >= '0' && *t->at <= '9')
+		v = v * 10 + (uint32_t)(*t->at++ - '0');
+	*out = v;
+	return t->at > first && v <= 255;
+}
+
+/* "a1", "b2", "rc3", or nothing: a release. As in PY_VERSION_HEX. */
+static uint32_t take_level(struct text *t)
+{
+	uint32_t serial, level = 0xf;
+	struct text before = *t;
+
+	if (take(t, 'a'))
+		level = 0xa;
+	else if (take(t, 'b'))
+		level = 0xb;
+	else if (take(t, 'r') && take(t, 'c'))
+		level = 0xc;
+	if (level != 0xf && take_number(t, &serial))
+		return level << 4 | (serial & 0xf);
+	*t = before;
+	return 0xf0;
+}
+
+/* Three numbers with dots, as a version begins with. */
+static bool take_version(struct text *t, uint32_t *out)
+{
+	uint32_t major, minor, micro;
+
+	if (!take_number(t, &major) || (major != 2 && major != 3) || !take(t, '.') ||
+	    !take_number(t, &minor) || !take(t, '.') || !take_number(t, &micro))
+		return false;
+	*out = major << 24 | minor << 16 | micro << 8 | take_level(t);
+	return true;
+}
+
+/* What follows the number: "(build, date) [compiler]", with a vendor's words before it perhaps. */
+static bool is_version_tail(const struct text *t)
+{
+	const char *end = memchr(t->at, 0, (size_t)(t->end - t->at));
+	const char *open, *close;
+
+	if (!end || end - t->at > VERSION_TEXT)
+		return false;
+	for (const char *c = t->at; c < end; c++)
+		if ((*c < ' ' && *c != '\n') || *c == 127)
+			return false;
+	open = memchr(t->at, '(', (size_t)(end - t->at));
+	close = open ? memchr(open, ')', (size_t)(end - open)) : NULL;
+	return close && memchr(close, '[', (size_t)(end - close));
+}
+
+bool version_find(const char *bytes, size_t n, uint32_t *out)
+{
+	const char *end = bytes + n;
+
+	for (const char *dot = bytes; (dot = memchr(dot, '.', (size_t)(end - dot))); dot++) {
+		struct text t = {.at = dot - 1, .end = end};
+		uint32_t version;
+
+		/* The variable is all zeros but for the text. */
+		if (dot - bytes < 2 || dot[-2] != 0)
+			continue;
+		if (take_version(&t, &version) && is_version_tail(&t)) {
+			*out = version;
+			return true;
+		}
+	}
+	return false;
+}

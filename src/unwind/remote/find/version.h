@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Which Python it is, from texts. Versions are PY_VERSION_HEX. */
+#ifndef SONDE_UNWIND_REMOTE_FIND_VERSION_H
+#define SONDE_UNWIND_REMOTE_FIND_VERSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VERSION_HEX(major, minor, micro)                                                           \
+	((uint32_t)(major) << 24 | (uint32_t)(minor) << 16 | (uint32_t)(micro) << 8 | 0xf0)
+#define VERSION_MAJOR(v) ((v) >> 24)
+#define VERSION_MINOR(v) ((v) >> 16 & 0xff)
+#define VERSION_MICRO(v) ((v) >> 8 & 0xff)
+#define VERSION_SERIES(v) ((v) >> 16) /* 0x0307: 3.7 and what came before its first release */
+
+/* Longest text of sys.version that is looked for. */
+#define VERSION_TEXT 320
+
+/*
+ * Looks in the memory of an interpreter for sys.version ("3.9.18 (main, Jan 1 2024, 12:00:00)
+ * [GCC 12.2.0]"), which it keeps in a variable of its own once sys is there.
+ */
+bool version_find(const char *bytes, size_t n, uint32_t *out);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The list of threads: copied with the stacks, kept between two looks. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "unwind/remote/process_state.h"
+
+static void close_files(struct thread_slot *s)
+{
+	if (s->stat_fd >= 0)
+		close(s->stat_fd);
+	if (s->sched_fd >= 0)
+		close(s->sched_fd);
+	s->stat_fd = s->sched_fd = -1;
+}
+
+void thread_slot_free(struct thread_slot *s)
+{
+	walk_thread_release(&s->walk);
+	free(s->out.frames);
+	close_files(s);
+	free(s);
+}
+
+static struct thread_slot *slot_new(struct python_process *p, uint64_t tstate)
+{
+	struct python_inside *in = p->inside;
+	struct thread_slot *s = xcalloc(1, sizeof(*s));
+
+	s->walk.tstate = tstate;
+	s->stat_fd = s->sched_fd = -1;
+	s->out.tstate = tstate;
+	s->out.serial = ++in->serial;
+	s->out.name = "";
+	hmap_put_ptr(&in->by_tstate, tstate, s);
+	return s;
+}
+
+/* Another thread has its state where this one had it. */
+static void slot_renew(struct python_process *p, struct thread_slot *s)
+{
+	s->out.serial = ++p->inside->serial;
+	s->out.name = "";
+	s->out.nframes = 0;
+	s->out.tid = 0;
+	s->out.inner_tid = 0;
+	s->out.thread_id = 0;
+	s->walk.before.n = 0;
+	s->name_due_ns = 0;
+	s->name_wait_ns = 0;
+	close_files(s);
+}
+
+/* Where the GIL begins; 0 if there is none. */
+static uint64_t gil_words(const struct python_process *p, const struct remote_interp *i)
+{
+	const struct python_layout *l = &p->place.layout;
+
+	if (l->free_threaded)
+		return 0;
+	return l->minor <= 11 ? p->place.runtime + l->runtime.gil_last_holder - 8 : i->gil;
+}
+
+/* -EFAULT: it is no thread of this interpreter (any more). */
+static int slot_capture(struct python_process *p, struct thread_slot *s, struct remote_interp *i,
+			const struct remote_span *extra, unsigned nextra)
+{
+	uint64_t now = clock_mono_ns();
+
+	s->walk.gil = p->inside->o.exact ? gil_words(p, i) : 0;
+	int ret = walk_thread(&p->inside->walker, &s->walk, extra, nextra);
+
+	if (ret < 0 && ret != -EAGAIN)
+		return ret;
+	if (s->walk.interp != i->addr)
+		return -EFAULT;
+	if (s->out.thread_id && s->out.thread_id != s->walk.thread_id)
+		slot_renew(p, s);
+	s->out.time_ns = now;
+	s->interp = i;
+	s->seen = p->inside->round;
+	s->fresh = ret == 0;
+	s->missed = ret != 0;
+	return 0;
+}
+
+/* Makes sense of the interpreter's own words, which were just read. */
+static void take_interp(struct python_process *p, struct remote_interp *i)
+{
+	struct python_inside *in = p->inside;
+
+	if (!interp_read(i, &in->runtime, &p->place) &&
+	    remote_read(&p->remote, i->gil, i->gil_bytes, sizeof(i->gil_bytes)) < 0)
+		i->gil = 0;
+	interp_holder(i, &in->runtime, &p->place);
+	i->seen = in->round;
+}
+
+/* The first known thread of the interpreter brings the interpreter's own words along. */
+static int read_interp(struct python_process *p, struct remote_interp *i, bool first)
+{
+	struct python_inside *in = p->inside;
+	struct remote_span spans[INTERP_SPANS];
+	unsigned n = runtime_spans(&in->runtime, &p->place, i, first, spans);
+	int ret = -EFAULT;
+
+	for (unsigned k = 0; k < in->nslots; k++) {
+		if (in->slots[k]->interp != i)
+			continue;
+		ret = slot_capture(p, in->slots[k], i, spans, n);
+		if (ret == -EFAULT)
+			in->slots[k]->seen = 0;
+		break;
+	}
+	if (ret == -EFAULT) {
+		int got = remote_readv(&p->remote, spans, n);
+
+		/* The GIL's words are the last: it may be gone with a changed address. */
+		ret = got < 0 ? got : (unsigned)got + (i->gil != 0) >= n ? 0 : -EFAULT;
+	}
+	if (ret == 0)
+		take_interp(p, i);
+	return ret;
+}
+
+/* MainThread alone: nothing has to be known about the others. -EFAULT if it is not there. */
+static int capture_main(struct python_process *p)
+{
+	struct python_inside *in = p->inside;
+	struct remote_interp *i = in->main->interp;
+	struct remote_span spans[INTERP_SPANS];
+	unsigned n = runtime_spans(&in->runtime, &p->place, i, true, spans);
+
+	in->round++;
+	int ret = slot_capture(p, in->main, i, spans, n);
+	if (ret == 0)
+		ret = runtime_read(&in->runtime, &p->place);
+	if (ret == 0)
+		take_interp(p, i);
+	return ret;
+}
+
+static int list_threads(struct python_process *p, struct remote_interp *i, unsigned *n)
+{
+	struct python_inside *in = p->inside;
+	unsigned in_list = 0;
+
+	for (uint64_t at = i->threads_head; at; in_list++) {
+		struct thread_slot *s = hmap_get_ptr(&in->by_tstate, at);
+
+		if (in_list == PYTHON_MAX_THREADS)
+			return -ELOOP;
+		if (!s)
+			s = slot_new(p, at);
+		if (s->seen != in->round) {
+			int ret = slot_capture(p, s, i, NULL, 0);
+
+			if (ret < 0)
+				return ret;
+		}
+		/* A list that was read while it changed may lead back into itself. */
+		if (s->listed == in->round)
+			return -ELOOP;
+		s->listed = in->round;
+		in->scratch = xgrow(in->scratch, &in->scratch_cap, *n + 1, sizeof(*in->scratch));
+		in->scratch[(*n)++] = s;
+		at = s->walk.next;
+	}
+	return 0;
+}
+
+/* All interpreters, all threads: into in->scratch. */
+static int list_all(struct python_process *p, unsigned *n)
+{
+	struct python_inside *in = p->inside;
+	struct remote_runtime *r = &in->runtime;
+	uint64_t at = r->head;
+
+	if (!at) {
+		struct remote_span span;
+
+		runtime_spans(r, &p->place, NULL, true, &span);
+		int ret = remote_readv(&p->remote, &span, 1);
+		if (ret != 1)
+			return ret < 0 ? ret : -EAGAIN;
+		ret = runtime_read(r, &p->place);
+		if (ret < 0)
+			return ret;
+		at = r->head;
+	}
+	for (unsigned count = 0; at; count++) {
+		struct remote_interp *i = runtime_interp(r, at);
+		int ret = i && count < MAX_INTERPS ? read_interp(p, i, !count) : -ELOOP;
+
+		if (ret == 0 && !count)
+			ret = runtime_read(r, &p->place);
+		/* Another interpreter may have come to the front of the list. */
+		if (ret == 0 && !count && r->head != at)
+			ret = -EFAULT;
+		if (ret == 0)
+			ret = list_threads(p, i, n);
+		if (ret < 0)
+			return ret;
+		at = i->next;
+	}
+	return 0;
+}
+
+/* Those that are in no list any more have ended. */
+static void take_list(struct python_process *p, unsigned n)
+{
+	struct python_inside *in = p->inside;
+
+	for (unsigned i = 0; i < in->nslots; i++) {
+		struct thread_slot *s = in->slots[i];
+
+		if (s->listed == in->round)
+			continue;
+		if (in->main == s)
+			in->main = NULL;
+		hmap_remove(&in->by_tstate, s->walk.tstate);
+		thread_slot_free(s);
+	}
+	struct thread_slot **old = in->slots;
+	size_t old_cap = in->slots_cap;
+	in->slots = in->scratch;
+	in->slots_cap = in->scratch_cap;
+	in->nslots = n;
+	for (unsigned i = 0; i < n; i++)
+		in->slots[i]->known = true;
+	in->scratch = old;
+	in->scratch_cap = old_cap;
+	runtime_prune(&in->runtime, in->round);
+}
+
+/* New slots that were made in a try that failed are in no list yet. */
+static void drop_unlisted(struct python_process *p)
+{
+	struct python_inside *in = p->inside;
+	uint64_t key, value;
+	unsigned n = 0;
+
+	for (size_t at = 0; hmap_next(&in->by_tstate, &at, &key, &value);) {
+		struct thread_slot *s = (void *)(uintptr_t)value;
+
+		if (s->known)
+			continue;
+		in->scratch = xgrow(in->scratch, &in->scratch_cap, n + 1, sizeof(*in->scratch));
+		in->scratch[n++] = s;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		hmap_remove(&in->by_tstate, in->scratch[i]->walk.tstate);
+		thread_slot_free(in->scratch[i]);
+	}
+}
+
+#define LIST_TRIES 4
+
+int threads_capture(struct python_process *p)
+{
+	struct python_inside *in = p->inside;
+	int ret = -EAGAIN;
+
+	in->only_main = in->main != NULL;
+	if (in->only_main) {
+		ret = capture_main(p);
+		if (ret != -EFAULT)
+			return ret;
+		in->only_main = false;
+		in->main = NULL;
+	}
+	for (unsigned i = 0; i < LIST_TRIES; i++) {
+		unsigned n = 0;
+
+		in->round++;
+		ret = list_all(p, &n);
+		if (ret == 0) {
+			take_list(p, n);
+			return 0;
+		}
+		drop_unlisted(p);
+		in->runtime.head = 0;
+		if (ret == -ESRCH || ret == -EPERM)
+			return ret;
+	}
+	return ret == -EFAULT || ret == -ELOOP ? -EAGAIN : ret;
+}

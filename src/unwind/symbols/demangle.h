@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Names of C++ as people write them. The only one who knows all of them is the runtime of C++,
+ * which we do not want to need: it is used where it is. Not thread safe.
+ */
+#ifndef SONDE_UNWIND_SYMBOLS_DEMANGLE_H
+#define SONDE_UNWIND_SYMBOLS_DEMANGLE_H
+
+#include "base/containers/buf.h"
+
+#include <stddef.h>
+
+/* What a mangled name means; the caller frees it. NULL: it is none, or nobody here knows. */
+char *demangle(const char *name);
+/* Adds the name, as people write it if it is one of C++; of more than `max` bytes the first, and
+ * "...".
+ */
+void demangle_add_name(struct buf *out, const char *name, size_t max);
+
+#endif

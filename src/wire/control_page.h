@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The control page of one recording: the file `session` in the recording's directory, mapped by
+ * the recorder and by every guest process. Whoever needs it first creates it (O_EXCL) in state
+ * SESSION_NEW and starts a recorder; the recorder fills in the configuration and turns it LIVE.
+ * Guests read it and only ever write the words marked "guest".
+ *
+ * The environment variable SONDE_SESSION holds the absolute path of the directory.
+ */
+#ifndef SONDE_WIRE_CONTROL_PAGE_H
+#define SONDE_WIRE_CONTROL_PAGE_H
+
+#include "wire/record.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define SESSION_ENV "SONDE_SESSION"
+#define SESSION_FILE "session"
+#define SESSION_RECORDING "events.sonde"
+/* <prefix><pid>_<time>: what a directory is called that no launcher made. */
+#define SESSION_PREFIX "recording_"
+#define SESSION_MONITOR_PREFIX "monitor_" /* made by the monitor: nothing of it is kept */
+#define SESSION_REPORT "report.txt"
+#define SESSION_RING_SUFFIX ".ring" /* <pid>-<start_ticks>.ring in ring_dir */
+#define SESSION_MAGIC 0x314e4f4953534553ull /* "SESSION1" */
+#define SESSION_VERSION 1
+#define SESSION_BYTES 4096
+#define SESSION_NAME_BYTES 256 /* an operator's name and its NUL */
+/* Bytes of watched memory, <pid>-<number>; moved to the dumps. */
+#define SESSION_WATCH_DIR "watch"
+
+enum session_state {
+	SESSION_NEW = 0, /* made by a guest, not configured yet: record everything */
+	SESSION_LIVE = 1,
+	SESSION_FINISHED = 2, /* the recorder has left; a later event starts another */
+};
+
+/* What guests are asked to write; anything not listed is always written. */
+enum session_want {
+	WANT_ALLOC = 1 << 0, /* allocations and frees */
+	WANT_ACCESS = 1 << 1,
+	WANT_OP = 1 << 2, /* operator launches: level op + events launch */
+	WANT_KERNEL = 1 << 3, /* kernel launches: level kernel + events launch */
+	WANT_HOST = 1 << 4, /* host memory */
+	WANT_DEFERRED = 1 << 5, /* start not tracing; sonde_start() begins */
+	WANT_WATCH = 1 << 6, /* samples of watched memory, see watch_* below */
+	WANT_TRACE = 1 << 7, /* calls of Python functions */
+	WANT_OWNERS = 1 << 8, /* who owns memory: the framework is asked */
+};
+
+struct session_page {
+	uint64_t magic;
+	uint32_t version;
+	_Atomic uint32_t state;
+	_Atomic uint32_t want;
+	uint32_t c_depth; /* native frames per event, 0 = none */
+	uint32_t py_depth;
+	uint32_t oom_depth; /* native frames when the driver refuses memory, if that is more */
+	int64_t wall_minus_mono_ns;
+	uint32_t root_pid; /* the launched process; without a launcher the first one of the tree */
+	_Atomic uint32_t recorder_pid;
+	_Atomic uint64_t beat_ns; /* the recorder's sign of life, CLOCK_MONOTONIC */
+	uint32_t max_segs; /* ring budget of one process, in segments */
+	uint32_t wait_ms; /* how long a hook may wait for ring space, 0 = never */
+	_Atomic uint32_t exit_asked; /* guest: +1 (futex) when the root process reaches its end */
+	_Atomic uint32_t exit_done; /* recorder: = exit_asked (futex) when all is on disk */
+	_Atomic uint64_t progress; /* recorder: events handled so far */
+	_Atomic uint64_t unrecorded; /* guest: processes that could not make an arena */
+	char ring_dir[1024]; /* where arenas are made; empty = the session directory */
+	_Atomic uint64_t rows_lost; /* recorder: rows that the dump files could not take */
+	_Atomic uint32_t joined; /* guest: processes that made an arena */
+	/* Memory to watch: outputs of operator `start` until operator `end` is through. */
+	uint32_t watch_output; /* which output; UINT32_MAX: every one */
+	uint32_t watch_content; /* not 0: keep the bytes too, in SESSION_WATCH_DIR */
+	char watch_start[SESSION_NAME_BYTES]; /* empty: only what the program itself names */
+	char watch_end[SESSION_NAME_BYTES];
+	/* Where the report is to be told at the root's end: this descriptor, if it still is that
+	 * file. */
+	uint32_t report_fd; /* 0: nowhere */
+	_Atomic uint32_t report_ready; /* recorder: SESSION_REPORT is there to be told */
+	uint64_t report_dev, report_ino;
+	_Atomic uint64_t
+		unamended; /* recorder: dump files that lack findings, as amending failed */
+	struct rec_settings settings; /* what `want` and the depths were made of */
+	_Atomic uint32_t flush_asked; /* guest: +1 when files are to hold all that happened */
+	_Atomic uint32_t flush_done; /* recorder: = flush_asked (futex) when they do */
+	_Atomic uint64_t activities_written; /* recorder: of the monitor, and where they belong */
+	_Atomic uint32_t look_pid; /* recorder: whose memory it was refused; guest: 0, seen */
+};
+
+_Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/metrics/names.h"
+#include "daemon/metrics/store.h"
+
+#include "test.h"
+
+static struct metric number(const char *name, const char *instance, uint64_t u)
+{
+	return (struct metric){.name = name, .instance = instance, .type = METRIC_UINT, .u = u};
+}
+
+static void put(struct store *st, const char *source, int64_t device, const struct metric *m,
+		size_t n)
+{
+	struct sample s = {.source = source, .time_ns = 1, .device = device, .metrics = m, .n = n};
+
+	store_put(st, &s, 5);
+}
+
+TEST(store, keeps_the_latest_of_each_device)
+{
+	struct store st = {0};
+	struct metric m = number("uptime", NULL, 1);
+
+	put(&st, "kernel", SAMPLE_NO_DEVICE, &m, 1);
+	m.u = 2;
+	put(&st, "kernel", SAMPLE_NO_DEVICE, &m, 1);
+	put(&st, "npu", 0, &m, 1);
+	put(&st, "npu", 1, &m, 1);
+	CHECK_INT(st.n, 3);
+	CHECK_INT(st.items[0]->sample.metrics[0].u, 2);
+	CHECK_INT(st.items[0]->records, 2);
+	CHECK_INT(st.items[0]->sums[0], 0); /* a gauge */
+	CHECK_INT(st.items[0]->heard_ns, 5);
+	store_release(&st);
+}
+
+TEST(store, sums_follow_their_instance)
+{
+	struct store st = {0};
+	struct metric a[] = {number("rx_bytes", "eth0", 10), number("rx_bytes", "lo", 1)};
+	struct metric b[] = {number("rx_bytes", "new", 3), number("rx_bytes", "lo", 2),
+			     number("rx_bytes", "eth0", 20)};
+
+	put(&st, "kernel", SAMPLE_NO_DEVICE, a, 2);
+	put(&st, "kernel", SAMPLE_NO_DEVICE, b, 3);
+	CHECK_INT(st.items[0]->sums[0], 3);
+	CHECK_INT(st.items[0]->sums[1], 3);
+	CHECK_INT(st.items[0]->sums[2], 30);
+	store_release(&st);
+}
+
+static bool put_activity(struct store *st, unsigned domain, uint64_t now_ns)
+{
+	char text[16];
+	struct metric m[] = {
+		{.name = "kind", .type = METRIC_TEXT, .s = "Marker"},
+		{.name = "domain", .type = METRIC_TEXT, .s = text},
+		number("duration", NULL, 7),
+	};
+	struct sample s = {.source = "data", .time_ns = 1, .metrics = m, .n = 3};
+
+	snprintf(text, sizeof(text), "%u", domain);
+	return store_put(st, &s, now_ns);
+}
+
+TEST(store, activities_are_told_apart_and_bounded)
+{
+	struct store st = {0};
+
+	for (unsigned i = 0; i < STORE_DATA_MAX + 10; i++) {
+		CHECK(put_activity(&st, i, 5) == (i < STORE_DATA_MAX));
+		CHECK(put_activity(&st, i, 5) == (i < STORE_DATA_MAX));
+	}
+	CHECK_INT(st.n, STORE_DATA_MAX);
+	CHECK_INT(st.refused, 20);
+	CHECK_INT(st.items[3]->sums[2], 14);
+	CHECK_STR(metric_text(&st.items[3]->sample, "domain"), "3");
+	CHECK(!metric_text(&st.items[3]->sample, "duration"));
+	store_release(&st);
+}
+
+TEST(store, devices_find_room_beside_any_number_of_activities)
+{
+	struct metric m = number("npu_utilization", NULL, 1);
+	struct store st = {0};
+
+	for (unsigned i = 0; i < STORE_MAX; i++)
+		put_activity(&st, i, 5);
+	for (int64_t i = 0; i < STORE_MAX - STORE_DATA_MAX; i++)
+		put(&st, "npu", i, &m, 1);
+	CHECK_INT(st.n, STORE_MAX);
+	CHECK_INT(st.refused, STORE_MAX - STORE_DATA_MAX);
+	store_release(&st);
+}
+
+TEST(store, activities_that_have_ended_make_room)
+{
+	const uint64_t later = 5 + STORE_FORGET_S * 1000000000ull;
+	struct store st = {0};
+
+	for (unsigned i = 0; i < STORE_DATA_MAX; i++)
+		put_activity(&st, i, 5 + i);
+	CHECK(put_activity(&st, 0, 1000)); /* goes on: the second is the oldest now */
+	CHECK(!put_activity(&st, 5000, later));
+	CHECK(put_activity(&st, 5001, later + 1));
+	CHECK(!put_activity(&st, 5002, later + 1));
+	CHECK(!put_activity(&st, 1, later + 1)); /* it was forgotten */
+	CHECK_INT(st.n, STORE_DATA_MAX);
+	CHECK(put_activity(&st, 5002, later + 2));
+	CHECK_STR(metric_text(&st.items[1]->sample, "domain"), "5001");
+	CHECK(put_activity(&st, 0, later + 2)); /* it was not */
+	CHECK_INT(st.items[0]->records, 3);
+	CHECK_INT(hmap_check(&st.index), 0);
+	store_release(&st);
+}

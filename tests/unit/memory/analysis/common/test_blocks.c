@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The table of blocks that analyses stand on. */
+#include "memory/analysis/common/blocks.h"
+#include "test.h"
+#include "wire/record.h"
+
+#define PID 10
+
+static uint64_t clock_ns, next_id;
+
+static struct row row_of(enum row_event event, enum row_type type)
+{
+	return (struct row){.event = event,
+			    .type = type,
+			    .pid = PID,
+			    .tid = PID,
+			    .id = next_id++,
+			    .time_ns = ++clock_ns};
+}
+
+static struct row block_row(enum row_event event, uint64_t id, uint64_t bytes, bool shadow)
+{
+	struct row r = row_of(event, TYPE_PTA);
+
+	r.has_ptr = true;
+	r.ptr = 0x1000 * id;
+	row_attr_number(&r, ATTR_ALLOCATION_ID, id);
+	row_attr_number(&r, ATTR_SIZE, bytes);
+	if (shadow)
+		row_attr_text(&r, ATTR_SHADOW, "true", 4);
+	return r;
+}
+
+static struct block_change put(struct blocks *b, struct row r)
+{
+	struct block_change c;
+
+	blocks_add(b, &r, &c);
+	return c;
+}
+
+static struct block_change mark(struct blocks *b, enum row_type type, const char *name,
+				uint64_t range)
+{
+	struct row r = row_of(ROW_MSTX, type);
+
+	r.name = name;
+	r.name_len = strlen(name);
+	r.range = range;
+	return put(b, r);
+}
+
+static struct block_change call_step(struct blocks *b, const char *number)
+{
+	struct row r = row_of(ROW_SYSTEM, TYPE_STEP);
+
+	r.name = number;
+	r.name_len = strlen(number);
+	return put(b, r);
+}
+
+static void count(struct block *block, void *arg)
+{
+	uint64_t *sum = arg;
+
+	*sum += block->bytes;
+}
+
+static uint64_t sum_alive(struct blocks *b)
+{
+	uint64_t sum = 0;
+
+	blocks_each(b, NULL, count, &sum);
+	return sum;
+}
+
+static uint64_t sum_held(struct blocks *b, struct block_device *d)
+{
+	uint64_t sum = 0;
+
+	blocks_each_held(b, d, count, &sum);
+	return sum;
+}
+
+TEST(blocks, a_block_lives_and_ends)
+{
+	struct blocks *b = blocks_new();
+	struct block_change c = put(b, block_row(ROW_MALLOC, 1, 100, false));
+
+	CHECK_INT(c.what, BLOCKS_ALLOC);
+	CHECK_INT(c.block->bytes, 100);
+	CHECK_INT(c.pool->live_bytes, 100);
+	CHECK_INT(c.pool->device->pool_bytes, 100);
+	struct block *first = c.block;
+	c = put(b, block_row(ROW_FREE, 1, 100, false));
+	CHECK_INT(c.what, BLOCKS_FREE);
+	CHECK(c.block == first);
+	CHECK_INT(c.pool->live_blocks, 0);
+	c = put(b, block_row(ROW_FREE, 1, 100, false));
+	CHECK(!c.block);
+	CHECK_INT(c.pool->unmatched_frees, 1);
+	CHECK_INT(sum_alive(b), 0);
+	blocks_free(b);
+}
+
+TEST(blocks, without_an_id_the_address_tells)
+{
+	struct blocks *b = blocks_new();
+	struct row r = row_of(ROW_MALLOC, TYPE_HAL);
+
+	r.has_ptr = true;
+	r.ptr = 0x5000;
+	row_attr_number(&r, ATTR_SIZE, 7);
+	put(b, r);
+	r.ptr = 0x6000;
+	put(b, r);
+	r.event = ROW_FREE;
+	r.ptr = 0x5000;
+	struct block_change c = put(b, r);
+	CHECK(c.block && c.block->ptr == 0x5000);
+	CHECK_INT(sum_alive(b), 7);
+	blocks_free(b);
+}
+
+TEST(blocks, left_blocks_stay_until_their_pool_goes_on)
+{
+	struct blocks *b = blocks_new();
+
+	put(b, block_row(ROW_MALLOC, 1, 100, false));
+	put(b, block_row(ROW_MALLOC, 2, 10, false));
+	struct block_change c = put(b, block_row(ROW_FREE, 1, 100, true));
+	CHECK_INT(c.what, BLOCKS_LEFT);
+	CHECK_INT(c.block->state, BLOCK_LEFT);
+	CHECK_INT(sum_alive(b), 110);
+	c = put(b, block_row(ROW_MALLOC, 3, 1, false));
+	CHECK_INT(sum_alive(b), 11);
+	CHECK_INT(c.pool->live_bytes, 11);
+	/* The same id again, while the former one is left. */
+	put(b, block_row(ROW_FREE, 3, 1, true));
+	put(b, block_row(ROW_MALLOC, 3, 2, true));
+	CHECK_INT(sum_alive(b), 12);
+	put(b, block_row(ROW_MALLOC, 4, 4, false));
+	CHECK_INT(sum_alive(b), 16);
+	blocks_free(b);
+}
+
+TEST(blocks, held_blocks_can_be_seen_after_their_end)
+{
+	struct blocks *b = blocks_new();
+	struct block_change c = put(b, block_row(ROW_MALLOC, 1, 100, false));
+	struct block_device *d = c.pool->device;
+
+	put(b, block_row(ROW_MALLOC, 2, 20, false));
+	blocks_hold(b, d);
+	put(b, block_row(ROW_MALLOC, 3, 3, false));
+	put(b, block_row(ROW_FREE, 1, 100, false));
+	put(b, block_row(ROW_FREE, 3, 3, false));
+	for (uint64_t i = 100; i < 2000; i++) { /* what comes and goes takes nobody's place */
+		put(b, block_row(ROW_MALLOC, i, 1, false));
+		put(b, block_row(ROW_FREE, i, 1, false));
+	}
+	CHECK_INT(sum_held(b, d), 120);
+	CHECK_INT(sum_alive(b), 20);
+	blocks_hold(b, d);
+	CHECK_INT(sum_held(b, d), 20);
+	blocks_free(b);
+}
+
+TEST(blocks, steps_by_ranges_whose_ids_are_known)
+{
+	struct blocks *b = blocks_new();
+	struct block_change c = mark(b, TYPE_RANGE_START, "step start", 5);
+
+	CHECK_INT(c.step_begun, 1);
+	CHECK_INT(mark(b, TYPE_RANGE_START, "inner", 6).step_begun, 0);
+	CHECK_INT(mark(b, TYPE_RANGE_END, "Range end from id 6", 6).step_ended, 0);
+	CHECK_INT(put(b, block_row(ROW_MALLOC, 1, 1, false)).block->step, 1);
+	CHECK_INT(mark(b, TYPE_RANGE_END, "Range end from id 5", 5).step_ended, 1);
+	CHECK(!c.process->in_step);
+	c = mark(b, TYPE_RANGE_START, "\"step start\"", 7);
+	CHECK_INT(c.step_begun, 2);
+	CHECK_INT(c.step_ended, 0);
+	c = mark(b, TYPE_RANGE_START, "step start", 8); /* the end of step 2 was not seen */
+	CHECK_INT(c.step_ended, 2);
+	CHECK_INT(c.step_begun, 3);
+	CHECK_INT(call_step(b, "9").step_ended, 0); /* the first source wins */
+	blocks_free(b);
+}
+
+/* As rows of a file tell it: the id stands at the end alone, and the first ranges are missing. */
+TEST(blocks, steps_by_ranges_of_a_dump)
+{
+	struct blocks *b = blocks_new();
+	uint64_t id = 40;
+
+	for (uint32_t step = 1; step < 5; step++) {
+		CHECK_INT(mark(b, TYPE_RANGE_START, "step start", 0).step_begun, step);
+		uint64_t outer = id++;
+		mark(b, TYPE_RANGE_START, "inner", 0);
+		uint64_t inner = id++;
+		CHECK_INT(mark(b, TYPE_RANGE_END, "", inner).step_ended, 0);
+		CHECK_INT(mark(b, TYPE_RANGE_END, "", outer).step_ended, step);
+	}
+	blocks_free(b);
+}
+
+TEST(blocks, steps_by_calls)
+{
+	struct blocks *b = blocks_new();
+
+	put(b, block_row(ROW_MALLOC, 1, 1, false));
+	struct block_change c = call_step(b, "1");
+	CHECK_INT(c.step_ended, 1);
+	CHECK_INT(c.step_begun, 2);
+	CHECK_INT(put(b, block_row(ROW_MALLOC, 2, 1, false)).block->step, 2);
+	c = call_step(b, "2");
+	CHECK_INT(c.step_ended, 2);
+	CHECK_INT(mark(b, TYPE_RANGE_START, "step start", 1).step_begun, 0);
+	blocks_free(b);
+}
+
+TEST(blocks, owners_and_late_owners)
+{
+	struct blocks *b = blocks_new();
+	struct row r = block_row(ROW_MALLOC, 1, 1, false);
+
+	row_attr_text(&r, ATTR_OWNER, "PTA", 3);
+	CHECK_STR(blocks_owner(b, put(b, r).block->owner), "PTA");
+	put(b, block_row(ROW_MALLOC, 2, 1, false));
+	r = block_row(ROW_FREE, 1, 1, false);
+	row_attr_text(&r, ATTR_OWNER, "PTA@weight", 10);
+	CHECK_STR(blocks_owner(b, put(b, r).block->owner), "PTA@weight");
+	CHECK_STR(blocks_owner(b, put(b, block_row(ROW_FREE, 2, 1, false)).block->owner), "");
+	CHECK_INT(blocks_owner_find(b, "PTA@weight", 10), 2);
+	blocks_free(b);
+}
+
+TEST(blocks, rows_that_go_back_in_time_are_told)
+{
+	struct blocks *b = blocks_new();
+	struct row r = block_row(ROW_MALLOC, 1, 1, false);
+
+	put(b, r);
+	struct row kernel = row_of(ROW_KERNEL_LAUNCH, TYPE_KERNEL_EXECUTE_START);
+	kernel.time_ns = 0; /* of the device, told later */
+	put(b, kernel);
+	CHECK(!blocks_unordered(b));
+	put(b, block_row(ROW_MALLOC, 2, 1, false));
+	r = block_row(ROW_FREE, 1, 1, false);
+	r.time_ns -= 2;
+	put(b, r);
+	CHECK(blocks_unordered(b));
+	blocks_free(b);
+}
+
+TEST(blocks, a_pid_that_is_used_again_is_another_process)
+{
+	struct blocks *b = blocks_new();
+
+	blocks_process(b, PID, "one");
+	put(b, block_row(ROW_MALLOC, 1, 1, false));
+	blocks_process(b, PID, "two");
+	CHECK(!put(b, block_row(ROW_FREE, 1, 1, false)).block);
+	CHECK_INT(blocks_nprocesses(b), 2);
+	CHECK_STR(blocks_process_at(b, 1)->command, "two");
+	blocks_free(b);
+}
