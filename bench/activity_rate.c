@@ -280,7 +280,7 @@ static void library_job(void)
 /* --- the reader --- */
 
 struct reader {
-	struct session_page *page;
+	struct control_page *page;
 	struct drain *drain;
 	struct buf batch;
 	uint64_t activities, names, others;

@@ -111,7 +111,7 @@ static bool ring_remove(const char *dir, const char *name)
 /* A session that has not begun yet has had no recorder; one that ended has no directory. */
 static bool is_abandoned(const char *dir)
 {
-	struct session_page *page;
+	struct control_page *page;
 
 	if (session_map(dir, false, &page, NULL) < 0)
 		return false;

@@ -54,7 +54,7 @@
 struct recorder {
 	char *dir;
 	char *ring_dir;
-	struct session_page *page;
+	struct control_page *page;
 	struct mem_config cfg;
 	struct drain *drain;
 	struct recording_writer *out; /* NULL: nothing is kept */
@@ -216,7 +216,7 @@ static void open_outputs(struct recorder *rec)
 	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
 		     rec->cfg.compat);
 	rec->activities = activities_new();
-	trace_python_ask_through(&rec->page->look_pid);
+	trace_python_ask_through(&rec->page->access_denied_pid);
 	rec->devices = device_memory_new();
 	rec->report.dir = rec->dir;
 	rec->report.page = rec->page;

@@ -152,10 +152,10 @@ static bool is_dying(uint32_t pid)
 }
 
 /* From here on the session is ours alone. */
-static int take_session(const char *dir, struct state *s, struct session_page **out,
+static int take_session(const char *dir, struct state *s, struct control_page **out,
 			struct err *err)
 {
-	struct session_page *page;
+	struct control_page *page;
 
 	int r = session_map(dir, false, &page, err);
 	if (r < 0)
@@ -196,7 +196,7 @@ static int check_all_dead(struct state *s, struct err *err)
 }
 
 /* Reads the recording, then the arenas, then puts the one behind the other. 1: nothing to do. */
-static int restore(struct state *s, const char *file, const struct session_page *page, bool *torn,
+static int restore(struct state *s, const char *file, const struct control_page *page, bool *torn,
 		   struct err *err)
 {
 	static const struct stream_ops ops = {
@@ -228,7 +228,7 @@ static int restore(struct state *s, const char *file, const struct session_page 
 
 int recover_recording(const char *dir, struct buf *report, struct err *err)
 {
-	struct session_page *page = NULL;
+	struct control_page *page = NULL;
 	struct buf file = {0};
 	struct state s = {.lock_fd = -1};
 	bool torn = false;

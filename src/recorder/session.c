@@ -43,7 +43,7 @@ static int page_open(const char *path, bool make, struct err *err)
 	return fd;
 }
 
-int session_map(const char *dir, bool make, struct session_page **out, struct err *err)
+int session_map(const char *dir, bool make, struct control_page **out, struct err *err)
 {
 	char *path = xasprintf("%s/" SESSION_FILE, dir);
 	int r = page_open(path, make, err);
@@ -54,7 +54,7 @@ int session_map(const char *dir, bool make, struct session_page **out, struct er
 		close(r);
 		r = p == MAP_FAILED ? err_sys(err, -errno, "cannot map '%s'", path) : 0;
 	}
-	struct session_page *page = p;
+	struct control_page *page = p;
 	if (r == 0 && make && !page->magic) {
 		page->version = SESSION_VERSION;
 		page->magic = SESSION_MAGIC;
@@ -69,7 +69,7 @@ int session_map(const char *dir, bool make, struct session_page **out, struct er
 	return r;
 }
 
-void session_unmap(struct session_page *page)
+void session_unmap(struct control_page *page)
 {
 	if (page)
 		munmap(page, SESSION_BYTES);
@@ -84,7 +84,7 @@ static int64_t wall_minus_mono(void)
 	return (wall.tv_sec - mono.tv_sec) * 1000000000ll + (wall.tv_nsec - mono.tv_nsec);
 }
 
-void session_configure(struct session_page *page, const struct mem_config *cfg)
+void session_configure(struct control_page *page, const struct mem_config *cfg)
 {
 	uint64_t segs = (uint64_t)cfg->buffer_mb * SEGS_PER_MB;
 
@@ -106,7 +106,7 @@ void session_configure(struct session_page *page, const struct mem_config *cfg)
 }
 
 /* The lock says it better than the process number, which a zombie or a stranger may have. */
-bool session_is_live(const char *dir, const struct session_page *page)
+bool session_is_live(const char *dir, const struct control_page *page)
 {
 	uint32_t pid = atomic_load(&page->recorder_pid);
 
@@ -118,7 +118,7 @@ bool session_is_live(const char *dir, const struct session_page *page)
 	return fd == -EBUSY;
 }
 
-int session_lock(const char *dir, const struct session_page *page, unsigned wait_ms,
+int session_lock(const char *dir, const struct control_page *page, unsigned wait_ms,
 		 struct err *err)
 {
 	const struct timespec step = {0, 2000000};
@@ -141,7 +141,7 @@ int session_lock(const char *dir, const struct session_page *page, unsigned wait
 }
 
 /* Rings need a file system that keeps shared mappings: beside the output, or the next best. */
-static int choose_ring_dir(struct session_page *page, const char *dir, struct err *err)
+static int choose_ring_dir(struct control_page *page, const char *dir, struct err *err)
 {
 	const char *tmp = getenv("TMPDIR");
 	const char *places[] = {tmp ? tmp : "/tmp", "/tmp", "/var/tmp", "/dev/shm"};
@@ -271,7 +271,7 @@ static int make_pipe(int ends[2], struct err *err)
  * the reader of a pipe waiting for as long as the recorder is held up. A terminal has no reader
  * that waits: there the recorder tells it, also for a job that was killed.
  */
-static void choose_report(struct session_page *page, const struct mem_config *cfg)
+static void choose_report(struct control_page *page, const struct mem_config *cfg)
 {
 	int fd = cfg->report == MEM_REPORT_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
 	struct stat st;
@@ -287,7 +287,7 @@ static void choose_report(struct session_page *page, const struct mem_config *cf
 
 int session_start(const char *dir, const struct mem_config *cfg, struct err *err)
 {
-	struct session_page *page;
+	struct control_page *page;
 	int ready[2] = {-1, -1};
 
 	int r = session_map(dir, true, &page, err);

@@ -19,21 +19,21 @@
 int session_start(const char *dir, const struct mem_config *cfg, struct err *err);
 
 /* Maps the page of `dir`; with `make` it is created if it is missing. */
-int session_map(const char *dir, bool make, struct session_page **out, struct err *err);
-void session_unmap(struct session_page *page);
+int session_map(const char *dir, bool make, struct control_page **out, struct err *err);
+void session_unmap(struct control_page *page);
 
 /* Copies what guests need to know out of the configuration. */
-void session_configure(struct session_page *page, const struct mem_config *cfg);
+void session_configure(struct control_page *page, const struct mem_config *cfg);
 
 /*
  * Takes the session for one process: the recorder holds it as long as it lives, `recover` while it
  * works. Returns a descriptor that holds it, or -EBUSY. While the session is SESSION_NEW somebody
  * was just called to serve it, and a recorder that is about to leave is waited for.
  */
-int session_lock(const char *dir, const struct session_page *page, unsigned wait_ms,
+int session_lock(const char *dir, const struct control_page *page, unsigned wait_ms,
 		 struct err *err);
 
 /* Is a recorder at work on it? */
-bool session_is_live(const char *dir, const struct session_page *page);
+bool session_is_live(const char *dir, const struct control_page *page);
 
 #endif

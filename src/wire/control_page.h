@@ -49,7 +49,7 @@ enum session_want {
 	WANT_OWNERS = 1 << 8, /* who owns memory: the framework is asked */
 };
 
-struct session_page {
+struct control_page {
 	uint64_t magic;
 	uint32_t version;
 	_Atomic uint32_t state;
@@ -86,9 +86,10 @@ struct session_page {
 	_Atomic uint32_t flush_asked; /* guest: +1 when files are to hold all that happened */
 	_Atomic uint32_t flush_done; /* recorder: = flush_asked (futex) when they do */
 	_Atomic uint64_t activities_written; /* recorder: of the monitor, and where they belong */
-	_Atomic uint32_t look_pid; /* recorder: whose memory it was refused; guest: 0, seen */
+	_Atomic uint32_t
+		access_denied_pid; /* recorder: whose memory it was refused; guest: 0, seen */
 };
 
-_Static_assert(sizeof(struct session_page) <= SESSION_BYTES, "session_page outgrew its page");
+_Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");
 
 #endif

@@ -31,7 +31,7 @@ const char *activity_kind_name(uint32_t kind)
 	return kind < ACTIVITY_KIND_END ? kind_names[kind] : NULL;
 }
 
-uint32_t activity_kind_find(const struct order_text *name)
+uint32_t activity_kind_find(const struct request_text *name)
 {
 	for (uint32_t i = 0; i < ACTIVITY_KIND_END; i++)
 		if (kind_names[i] && strlen(kind_names[i]) == name->len &&
@@ -47,21 +47,21 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\r';
 }
 
-static struct order_text trim(const char *at, size_t len)
+static struct request_text trim(const char *at, size_t len)
 {
 	while (len && is_blank(at[0]))
 		at++, len--;
 	while (len && is_blank(at[len - 1]))
 		len--;
-	return (struct order_text){at, len};
+	return (struct request_text){at, len};
 }
 
-static bool equals(const struct order_text *t, const char *word)
+static bool equals(const struct request_text *t, const char *word)
 {
 	return t->len == strlen(word) && !memcmp(t->at, word, t->len);
 }
 
-bool order_find(const char *text, size_t len, const char *key, struct order_text *out)
+bool request_find(const char *text, size_t len, const char *key, struct request_text *out)
 {
 	const char *end = text + len;
 	bool found = false;
@@ -72,7 +72,7 @@ bool order_find(const char *text, size_t len, const char *key, struct order_text
 		const char *sign = memchr(line, '=', n);
 
 		if (sign) {
-			struct order_text k = trim(line, (size_t)(sign - line));
+			struct request_text k = trim(line, (size_t)(sign - line));
 			if (equals(&k, key)) {
 				*out = trim(sign + 1, n - (size_t)(sign + 1 - line));
 				found = true;
@@ -88,7 +88,7 @@ static char lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-bool order_is(const struct order_text *t, const char *word)
+bool request_is(const struct request_text *t, const char *word)
 {
 	size_t i = 0;
 
@@ -97,7 +97,7 @@ bool order_is(const struct order_text *t, const char *word)
 	return i == t->len && !word[i];
 }
 
-bool order_item(const struct order_text *list, char by, unsigned n, struct order_text *out)
+bool request_item(const struct request_text *list, char by, unsigned n, struct request_text *out)
 {
 	const char *at = list->len ? list->at : "", *end = at + list->len;
 
@@ -113,40 +113,40 @@ bool order_item(const struct order_text *list, char by, unsigned n, struct order
 	}
 }
 
-bool order_lists(const struct order_text *list, const char *word, size_t len)
+bool request_lists(const struct request_text *list, const char *word, size_t len)
 {
-	struct order_text item;
+	struct request_text item;
 
-	for (unsigned i = 0; order_item(list, ',', i, &item); i++)
+	for (unsigned i = 0; request_item(list, ',', i, &item); i++)
 		if (item.len == len && !memcmp(item.at, word, len))
 			return true;
 	return false;
 }
 
-enum order_kind order_kind(const char *text, size_t len)
+enum request_kind request_kind(const char *text, size_t len)
 {
-	struct order_text t;
+	struct request_text t;
 
-	if (order_find(text, len, "NPU_MONITOR_START", &t))
-		return ORDER_MONITOR;
-	if (order_find(text, len, "SONDE_PAUSE", &t))
-		return ORDER_PAUSE;
-	if (order_find(text, len, "SONDE_TRACE_STOP", &t) && order_is(&t, "true"))
-		return ORDER_TRACE_STOP;
-	if (order_find(text, len, "ACTIVITIES_LOG_FILE", &t))
-		return ORDER_TRACE;
-	return ORDER_NONE;
+	if (request_find(text, len, "NPU_MONITOR_START", &t))
+		return REQUEST_MONITOR;
+	if (request_find(text, len, "SONDE_PAUSE", &t))
+		return REQUEST_PAUSE;
+	if (request_find(text, len, "SONDE_TRACE_STOP", &t) && request_is(&t, "true"))
+		return REQUEST_TRACE_STOP;
+	if (request_find(text, len, "ACTIVITIES_LOG_FILE", &t))
+		return REQUEST_TRACE;
+	return REQUEST_NONE;
 }
 
 /* --- values; without the C library, whose functions depend on the locale --- */
 
-static bool read_bool(const struct order_text *t, bool *out)
+static bool read_bool(const struct request_text *t, bool *out)
 {
-	*out = order_is(t, "true");
-	return *out || order_is(t, "false");
+	*out = request_is(t, "true");
+	return *out || request_is(t, "false");
 }
 
-bool order_number(const struct order_text *t, uint64_t max, uint64_t *out)
+bool request_number(const struct request_text *t, uint64_t max, uint64_t *out)
 {
 	uint64_t v = 0;
 
@@ -161,22 +161,22 @@ bool order_number(const struct order_text *t, uint64_t max, uint64_t *out)
 	return t->len > 0;
 }
 
-static bool read_signed(const struct order_text *t, int64_t max, int64_t *out)
+static bool read_signed(const struct request_text *t, int64_t max, int64_t *out)
 {
-	struct order_text digits = *t;
+	struct request_text digits = *t;
 	uint64_t v;
 	bool minus = t->len && t->at[0] == '-';
 
 	digits.at += minus;
 	digits.len -= minus;
-	if (!order_number(&digits, (uint64_t)max, &v))
+	if (!request_number(&digits, (uint64_t)max, &v))
 		return false;
 	*out = minus ? -(int64_t)v : (int64_t)v;
 	return true;
 }
 
 /* 12, 0.5, -1, .5 */
-static bool read_decimal(const struct order_text *t, double *out)
+static bool read_decimal(const struct request_text *t, double *out)
 {
 	bool minus = t->len && t->at[0] == '-', any = false;
 	double v = 0, unit = 0;
@@ -202,12 +202,12 @@ static bool read_decimal(const struct order_text *t, double *out)
 
 /* --- npu-monitor --- */
 
-static bool read_kinds(const struct order_text *t, uint32_t *out)
+static bool read_kinds(const struct request_text *t, uint32_t *out)
 {
-	struct order_text item;
+	struct request_text item;
 
 	*out = 0;
-	for (unsigned i = 0; order_item(t, ',', i, &item); i++) {
+	for (unsigned i = 0; request_item(t, ',', i, &item); i++) {
 		uint32_t kind = activity_kind_find(&item);
 		if (!kind)
 			return false;
@@ -216,7 +216,7 @@ static bool read_kinds(const struct order_text *t, uint32_t *out)
 	return true;
 }
 
-static bool read_duration(const struct order_text *t, uint64_t *out_ms)
+static bool read_duration(const struct request_text *t, uint64_t *out_ms)
 {
 	double s;
 
@@ -227,59 +227,59 @@ static bool read_duration(const struct order_text *t, uint64_t *out_ms)
 	return true;
 }
 
-static bool read_export(const struct order_text *t, const struct order_text *log_file,
-			enum order_export *out)
+static bool read_export(const struct request_text *t, const struct request_text *log_file,
+			enum request_export *out)
 {
-	if (!order_is(t, "DB") && !order_is(t, "Jsonl"))
+	if (!request_is(t, "DB") && !request_is(t, "Jsonl"))
 		return false;
-	*out = !log_file->len ? ORDER_METRICS : order_is(t, "DB") ? ORDER_DB : ORDER_JSONL;
+	*out = !log_file->len ? REQUEST_METRICS : request_is(t, "DB") ? REQUEST_DB : REQUEST_JSONL;
 	return true;
 }
 
 /* Wrong ones are as if they had not been said: the defaults count. */
-static void read_rotation(const char *text, size_t len, struct monitor_order *out)
+static void read_rotation(const char *text, size_t len, struct monitor_request *out)
 {
-	struct order_text t;
+	struct request_text t;
 	uint64_t lines;
 	int64_t files;
 
-	if (order_find(text, len, "JSONL_ROTATE_LOG_LINES", &t) &&
-	    order_number(&t, UINT32_MAX, &lines))
+	if (request_find(text, len, "JSONL_ROTATE_LOG_LINES", &t) &&
+	    request_number(&t, UINT32_MAX, &lines))
 		out->jsonl_lines = (uint32_t)lines;
-	if (order_find(text, len, "JSONL_ROTATE_LOG_FILES", &t) &&
+	if (request_find(text, len, "JSONL_ROTATE_LOG_FILES", &t) &&
 	    read_signed(&t, INT32_MAX, &files) && (files == -1 || files >= 2))
 		out->jsonl_files = (int32_t)files;
 }
 
-const char *monitor_order_read(const char *text, size_t len, struct monitor_order *out)
+const char *monitor_request_read(const char *text, size_t len, struct monitor_request *out)
 {
-	struct order_text t;
+	struct request_text t;
 	uint64_t interval;
 
-	*out = (struct monitor_order){.log_file = NONE, .filter = NONE, .daemon = NONE};
-	if (!order_find(text, len, "NPU_MONITOR_START", &t) || !read_bool(&t, &out->start))
+	*out = (struct monitor_request){.log_file = NONE, .filter = NONE, .daemon = NONE};
+	if (!request_find(text, len, "NPU_MONITOR_START", &t) || !read_bool(&t, &out->start))
 		return "NPU_MONITOR_START";
-	if (!order_find(text, len, "NPU_MONITOR_STOP", &t) || !read_bool(&t, &out->stop))
+	if (!request_find(text, len, "NPU_MONITOR_STOP", &t) || !read_bool(&t, &out->stop))
 		return "NPU_MONITOR_STOP";
-	if (!order_find(text, len, "REPORT_INTERVAL_S", &t) ||
-	    !order_number(&t, UINT32_MAX, &interval))
+	if (!request_find(text, len, "REPORT_INTERVAL_S", &t) ||
+	    !request_number(&t, UINT32_MAX, &interval))
 		return "REPORT_INTERVAL_S";
 	out->interval_s = (uint32_t)interval;
-	if (!order_find(text, len, "DURATION", &t) || !read_duration(&t, &out->duration_ms))
+	if (!request_find(text, len, "DURATION", &t) || !read_duration(&t, &out->duration_ms))
 		return "DURATION";
-	if (!order_find(text, len, "MSPTI_ACTIVITY_KIND", &t) || !read_kinds(&t, &out->kinds))
+	if (!request_find(text, len, "MSPTI_ACTIVITY_KIND", &t) || !read_kinds(&t, &out->kinds))
 		return "MSPTI_ACTIVITY_KIND";
-	if (!order_find(text, len, "NPU_MONITOR_LOG_FILE", &out->log_file) ||
+	if (!request_find(text, len, "NPU_MONITOR_LOG_FILE", &out->log_file) ||
 	    out->log_file.len > MAX_PATH_BYTES)
 		return "NPU_MONITOR_LOG_FILE";
-	if (!order_find(text, len, "NPU_MONITOR_EXPORT_TYPE", &t) ||
+	if (!request_find(text, len, "NPU_MONITOR_EXPORT_TYPE", &t) ||
 	    !read_export(&t, &out->log_file, &out->format))
 		return "NPU_MONITOR_EXPORT_TYPE";
-	order_find(text, len, "NPU_MONITOR_FILTER", &out->filter);
+	request_find(text, len, "NPU_MONITOR_FILTER", &out->filter);
 	/* "@name": an abstract socket; else a path */
-	order_find(text, len, "SONDE_DAEMON", &out->daemon);
-	if (order_find(text, len, "SONDE_LEASE", &t) &&
-	    (!order_number(&t, INT64_MAX, &out->lease) || !out->lease || !out->duration_ms))
+	request_find(text, len, "SONDE_DAEMON", &out->daemon);
+	if (request_find(text, len, "SONDE_LEASE", &t) &&
+	    (!request_number(&t, INT64_MAX, &out->lease) || !out->lease || !out->duration_ms))
 		return "SONDE_LEASE";
 	read_rotation(text, len, out);
 	return NULL;
@@ -287,43 +287,43 @@ const char *monitor_order_read(const char *text, size_t len, struct monitor_orde
 
 /* --- nputrace --- */
 
-static bool is_none(const struct order_text *t)
+static bool is_none(const struct request_text *t)
 {
-	return !t->len || order_is(t, "None");
+	return !t->len || request_is(t, "None");
 }
 
 /* A switch that is missing is off. */
 static bool flag(const char *text, size_t len, const char *key)
 {
-	struct order_text t;
+	struct request_text t;
 	bool on = false;
 
-	return order_find(text, len, key, &t) && read_bool(&t, &on) && on;
+	return request_find(text, len, key, &t) && read_bool(&t, &on) && on;
 }
 
-static struct order_text words(const char *text, size_t len, const char *key)
+static struct request_text words(const char *text, size_t len, const char *key)
 {
-	struct order_text t = {"", 0};
+	struct request_text t = {"", 0};
 
-	if (!order_find(text, len, key, &t) || is_none(&t))
-		return (struct order_text){"", 0};
+	if (!request_find(text, len, key, &t) || is_none(&t))
+		return (struct request_text){"", 0};
 	return t;
 }
 
 static bool read_activities(const char *text, size_t len, uint32_t *out)
 {
-	struct order_text t, item;
+	struct request_text t, item;
 
-	*out = ORDER_CPU | ORDER_DEVICE;
-	if (!order_find(text, len, "PROFILE_ACTIVITIES", &t) || is_none(&t))
+	*out = REQUEST_CPU | REQUEST_DEVICE;
+	if (!request_find(text, len, "PROFILE_ACTIVITIES", &t) || is_none(&t))
 		return true;
 	*out = 0;
-	for (unsigned i = 0; order_item(&t, ',', i, &item); i++) {
-		if (order_is(&item, "CPU"))
-			*out |= ORDER_CPU;
-		else if (order_is(&item, "NPU") || order_is(&item, "CUDA") ||
-			 order_is(&item, "GPU"))
-			*out |= ORDER_DEVICE;
+	for (unsigned i = 0; request_item(&t, ',', i, &item); i++) {
+		if (request_is(&item, "CPU"))
+			*out |= REQUEST_CPU;
+		else if (request_is(&item, "NPU") || request_is(&item, "CUDA") ||
+			 request_is(&item, "GPU"))
+			*out |= REQUEST_DEVICE;
 		else
 			return false;
 	}
@@ -333,12 +333,12 @@ static bool read_activities(const char *text, size_t len, uint32_t *out)
 static bool read_host_sys(const char *text, size_t len, uint32_t *out)
 {
 	static const char *const names[] = {"cpu", "mem", "disk", "network", "osrt"};
-	struct order_text t = words(text, len, "PROFILE_HOST_SYS"), item;
+	struct request_text t = words(text, len, "PROFILE_HOST_SYS"), item;
 
 	*out = 0;
-	for (unsigned i = 0; t.len && order_item(&t, ',', i, &item); i++) {
+	for (unsigned i = 0; t.len && request_item(&t, ',', i, &item); i++) {
 		unsigned k = 0;
-		while (k < 5 && !order_is(&item, names[k]))
+		while (k < 5 && !request_is(&item, names[k]))
 			k++;
 		if (k == 5)
 			return false;
@@ -348,29 +348,29 @@ static bool read_host_sys(const char *text, size_t len, uint32_t *out)
 }
 
 /* How long: so many steps, or so many milliseconds where there are none. */
-static const char *read_length(const char *text, size_t len, struct trace_order *out)
+static const char *read_length(const char *text, size_t len, struct trace_request *out)
 {
-	struct order_text t;
+	struct request_text t;
 
 	out->start_step = -1;
-	if (order_find(text, len, "PROFILE_START_STEP", &t) &&
+	if (request_find(text, len, "PROFILE_START_STEP", &t) &&
 	    (!read_signed(&t, INT32_MAX, &out->start_step) || out->start_step < -1))
 		return "PROFILE_START_STEP";
-	if (order_find(text, len, "ACTIVITIES_ITERATIONS", &t) &&
-	    !order_number(&t, INT32_MAX, &out->steps))
+	if (request_find(text, len, "ACTIVITIES_ITERATIONS", &t) &&
+	    !request_number(&t, INT32_MAX, &out->steps))
 		return "ACTIVITIES_ITERATIONS";
-	if (order_find(text, len, "ACTIVITIES_DURATION_MSECS", &t) &&
-	    !order_number(&t, INT32_MAX, &out->duration_ms))
+	if (request_find(text, len, "ACTIVITIES_DURATION_MSECS", &t) &&
+	    !request_number(&t, INT32_MAX, &out->duration_ms))
 		return "ACTIVITIES_DURATION_MSECS";
 	return out->steps || out->duration_ms ? NULL : "ACTIVITIES_ITERATIONS";
 }
 
-const char *trace_order_read(const char *text, size_t len, struct trace_order *out)
+const char *trace_request_read(const char *text, size_t len, struct trace_request *out)
 {
-	struct order_text t;
+	struct request_text t;
 
-	*out = (struct trace_order){.gc_ms = -1, .log_file = NONE, .ranks = NONE};
-	if (!order_find(text, len, "ACTIVITIES_LOG_FILE", &out->log_file) || !out->log_file.len ||
+	*out = (struct trace_request){.gc_ms = -1, .log_file = NONE, .ranks = NONE};
+	if (!request_find(text, len, "ACTIVITIES_LOG_FILE", &out->log_file) || !out->log_file.len ||
 	    out->log_file.len > MAX_PATH_BYTES)
 		return "ACTIVITIES_LOG_FILE";
 	const char *wrong = read_length(text, len, out);
@@ -384,7 +384,7 @@ const char *trace_order_read(const char *text, size_t len, struct trace_order *o
 	if (t.len && (!read_decimal(&t, &out->gc_ms) || out->gc_ms < 0))
 		return "PROFILE_GC_DETECT_THRESHOLD";
 	t = words(text, len, "PROFILE_EXPORT_TYPE");
-	out->db = order_is(&t, "Db");
+	out->db = request_is(&t, "Db");
 	out->shapes = flag(text, len, "PROFILE_RECORD_SHAPES");
 	out->memory = flag(text, len, "PROFILE_PROFILE_MEMORY");
 	out->stack = flag(text, len, "PROFILE_WITH_STACK");
@@ -400,29 +400,29 @@ const char *trace_order_read(const char *text, size_t len, struct trace_order *o
 
 /* --- the filter --- */
 
-static bool contains(const char *name, size_t len, const struct order_text *word)
+static bool contains(const char *name, size_t len, const struct request_text *word)
 {
 	return word->len && memmem(name, len, word->at, word->len) != NULL;
 }
 
-bool order_filter(const struct order_text *filter, uint32_t kind, const char *name, size_t len)
+bool request_filter(const struct request_text *filter, uint32_t kind, const char *name, size_t len)
 {
-	struct order_text part, head, list, word;
+	struct request_text part, head, list, word;
 	bool any = false;
 
 	if (!filter->len || kind == ACTIVITY_MEMORY || kind == ACTIVITY_MEMSET ||
 	    kind == ACTIVITY_MEMCPY)
 		return true;
-	for (unsigned i = 0; order_item(filter, ';', i, &part); i++) {
+	for (unsigned i = 0; request_item(filter, ';', i, &part); i++) {
 		/* exactly one ':' and a kind that there is, or the part says nothing */
-		if (!order_item(&part, ':', 1, &list) || order_item(&part, ':', 2, &word))
+		if (!request_item(&part, ':', 1, &list) || request_item(&part, ':', 2, &word))
 			continue;
-		order_item(&part, ':', 0, &head);
+		request_item(&part, ':', 0, &head);
 		uint32_t of = activity_kind_find(&head);
 		any |= of != 0;
 		if (of != kind)
 			continue;
-		for (unsigned k = 0; order_item(&list, ',', k, &word); k++)
+		for (unsigned k = 0; request_item(&list, ',', k, &word); k++)
 			if (contains(name, len, &word))
 				return true;
 	}

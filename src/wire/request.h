@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Orders: the config texts that dyno makes, the daemon hands on and monitors carry out. Lines
+ * Requests: the config texts that dyno makes, the daemon hands on and monitors carry out. Lines
  * KEY=VALUE; blanks around both do not count, nor do lines without '='. Read here for everybody:
  * the guest, the recorder, the Python module. No allocation; what is read points into the text.
  */
@@ -11,83 +11,89 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ORDER_MAX_BYTES 16384
+#define REQUEST_MAX_BYTES 16384
 
-struct order_text {
+struct request_text {
 	const char *at;
 	size_t len;
 };
 
 /* The value of the last line with this key; false: there is none. */
-bool order_find(const char *text, size_t len, const char *key, struct order_text *out);
-bool order_is(const struct order_text *t, const char *word); /* in any case of letters */
-bool order_number(const struct order_text *t, uint64_t max, uint64_t *out); /* digits only */
+bool request_find(const char *text, size_t len, const char *key, struct request_text *out);
+bool request_is(const struct request_text *t, const char *word); /* in any case of letters */
+bool request_number(const struct request_text *t, uint64_t max, uint64_t *out); /* digits only */
 /* The n-th item of a list that is separated by `by`, without blanks; false: there are not so many.
  */
-bool order_item(const struct order_text *list, char by, unsigned n, struct order_text *out);
+bool request_item(const struct request_text *list, char by, unsigned n, struct request_text *out);
 
-enum order_kind { ORDER_NONE, ORDER_MONITOR, ORDER_TRACE, ORDER_PAUSE, ORDER_TRACE_STOP };
+enum request_kind {
+	REQUEST_NONE,
+	REQUEST_MONITOR,
+	REQUEST_TRACE,
+	REQUEST_PAUSE,
+	REQUEST_TRACE_STOP
+};
 /* NPU_MONITOR_START: monitor; SONDE_PAUSE: pause; SONDE_TRACE_STOP=true: the trace that waits or
  * runs ends now; ACTIVITIES_LOG_FILE: trace. */
-enum order_kind order_kind(const char *text, size_t len);
+enum request_kind request_kind(const char *text, size_t len);
 
-enum order_export { ORDER_METRICS, ORDER_DB, ORDER_JSONL };
+enum request_export { REQUEST_METRICS, REQUEST_DB, REQUEST_JSONL };
 
 /* npu-monitor */
-struct monitor_order {
+struct monitor_request {
 	bool start, stop;
 	uint32_t interval_s; /* 0: as before, at first 60 */
 	uint64_t duration_ms; /* 0: until it is stopped */
 	uint32_t kinds; /* ACTIVITY_BIT() each */
-	enum order_export format;
-	struct order_text log_file; /* empty: ORDER_METRICS */
-	struct order_text filter;
+	enum request_export format;
+	struct request_text log_file; /* empty: REQUEST_METRICS */
+	struct request_text filter;
 	uint32_t jsonl_lines; /* per file; 0: not said */
 	int32_t jsonl_files; /* kept, -1 all of them; 0: not said */
 	uint64_t lease; /* SONDE_LEASE: who renews the duration, or lets it end; 0: nobody */
-	struct order_text daemon; /* SONDE_DAEMON: where metrics go, as the guest adds it; see
+	struct request_text daemon; /* SONDE_DAEMON: where metrics go, as the guest adds it; see
 				     wire/request.c */
 };
 
 /* nputrace */
-enum order_activities { ORDER_CPU = 1, ORDER_DEVICE = 2 };
-struct trace_order {
-	struct order_text log_file;
+enum request_activities { REQUEST_CPU = 1, REQUEST_DEVICE = 2 };
+struct trace_request {
+	struct request_text log_file;
 	int64_t start_step; /* -1: the next one */
 	uint64_t steps;
 	uint64_t duration_ms; /* instead of steps, if those are 0 */
-	uint32_t activities; /* enum order_activities */
+	uint32_t activities; /* enum request_activities */
 	bool shapes, memory, stack, analyse, marks;
 	bool db; /* the DB was asked for; a Chrome trace there is always */
 	double gc_ms; /* < 0: not asked for */
-	uint32_t host_sys; /* enum order_host_sys */
-	struct order_text domain_include, domain_exclude; /* empty: all */
-	struct order_text ranks; /* empty: all */
+	uint32_t host_sys; /* enum request_host_sys */
+	struct request_text domain_include, domain_exclude; /* empty: all */
+	struct request_text ranks; /* empty: all */
 	bool others_left_out; /* SONDE_OTHERS_LEFT_OUT: not every process was asked */
 };
-enum order_host_sys {
-	ORDER_HOST_CPU = 1,
-	ORDER_HOST_MEM = 2,
-	ORDER_HOST_DISK = 4,
-	ORDER_HOST_NETWORK = 8,
-	ORDER_HOST_OSRT = 16,
+enum request_host_sys {
+	REQUEST_HOST_CPU = 1,
+	REQUEST_HOST_MEM = 2,
+	REQUEST_HOST_DISK = 4,
+	REQUEST_HOST_NETWORK = 8,
+	REQUEST_HOST_OSRT = 16,
 };
 
-/* Why an order is none: the key that is missing or wrong, NULL if all is well. */
-const char *monitor_order_read(const char *text, size_t len, struct monitor_order *out);
-const char *trace_order_read(const char *text, size_t len, struct trace_order *out);
+/* Why a request is invalid: the key that is missing or wrong, NULL if all is well. */
+const char *monitor_request_read(const char *text, size_t len, struct monitor_request *out);
+const char *trace_request_read(const char *text, size_t len, struct trace_request *out);
 
 /* The names that dyno gives to kinds of activities; NULL, 0: there is no such kind. */
 const char *activity_kind_name(uint32_t kind);
-uint32_t activity_kind_find(const struct order_text *name);
+uint32_t activity_kind_find(const struct request_text *name);
 
 /*
  * "Kind:name[,name…][;Kind:name…]". An empty filter lets everything through; else a kind that is
  * not in it goes, except memory, memset and memcpy, and a name must contain one of its words.
  */
-bool order_filter(const struct order_text *filter, uint32_t kind, const char *name, size_t len);
+bool request_filter(const struct request_text *filter, uint32_t kind, const char *name, size_t len);
 
 /* Is the word one of the comma-separated list? */
-bool order_lists(const struct order_text *list, const char *word, size_t len);
+bool request_lists(const struct request_text *list, const char *word, size_t len);
 
 #endif

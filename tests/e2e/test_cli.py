@@ -160,7 +160,7 @@ def test_missing_recording(cli, sub):
 
 
 def session_page(root_pid, recorder_pid):
-    """The beginning of struct session_page (src/wire/control_page.h), state LIVE."""
+    """The beginning of struct control_page (src/wire/control_page.h), state LIVE."""
     head = struct.pack(
         "<QIIIIIIqII", 0x314E4F4953534553, 1, 1, 0, 0, 0, 0, 0, root_pid, recorder_pid
     )

@@ -245,7 +245,7 @@ static int order(char *text)
 		if (*p == ';')
 			*p = '\n';
 	if (h)
-		*(void **)&fn = dlsym(h, "sonde_monitor_order");
+		*(void **)&fn = dlsym(h, "sonde_monitor_execute");
 	int r = fn ? fn(text, strlen(text), why, sizeof(why)) : -1;
 	printf("%d %s ", r, why);
 	return r;

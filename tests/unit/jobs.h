@@ -25,7 +25,7 @@ struct job_event {
 	size_t at; /* of the record in job_raw */
 };
 
-static struct session_page *job_page;
+static struct control_page *job_page;
 static struct drain *job_drain;
 static struct buf job_raw;
 static struct job_event *job_events;

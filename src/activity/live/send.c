@@ -78,7 +78,7 @@ static int address_of(struct sender *s)
 	return fabric_path_address(s->where, &s->address, &s->address_len);
 }
 
-struct sender *senders_find(struct senders *all, const struct order_text *where)
+struct sender *senders_find(struct senders *all, const struct request_text *where)
 {
 	if (where->len < 2 || memchr(where->at, 0, where->len) ||
 	    (where->at[0] != '@' && where->at[0] != '/'))

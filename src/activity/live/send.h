@@ -27,7 +27,7 @@ void senders_free(struct senders *s);
 
 /* "@name": an abstract name; else a path. Lives as long as the senders. NULL: it is no place, or
  * there are too many. */
-struct sender *senders_find(struct senders *s, const struct order_text *where);
+struct sender *senders_find(struct senders *s, const struct request_text *where);
 
 /* payload is copied. */
 void sender_put(struct sender *s, const char *type, const char *payload, size_t len);

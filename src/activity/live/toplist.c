@@ -295,7 +295,7 @@ size_t toplist_bytes(const struct toplist *t)
 /* What is not collected any more is not slow any more, as far as anybody knows. */
 static bool is_collected(const struct toplist_report *r, const struct known *k)
 {
-	struct order_text name = {k->kind, k->kind ? strlen(k->kind) : 0};
+	struct request_text name = {k->kind, k->kind ? strlen(k->kind) : 0};
 	uint32_t kind = name.at ? activity_kind_find(&name) : 0;
 
 	return !kind || toplist_collects(r, ACTIVITY_BIT(kind));

@@ -113,7 +113,7 @@ static bool read_kinds(const json_t *o, struct toplist_report *r)
 		return true;
 	json_array_foreach(kinds, i, v)
 	{
-		struct order_text name = {json_string_value(v), json_string_length(v)};
+		struct request_text name = {json_string_value(v), json_string_length(v)};
 		uint32_t kind = name.at ? activity_kind_find(&name) : 0;
 
 		if (!name.at)

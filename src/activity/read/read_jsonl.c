@@ -162,7 +162,7 @@ int activity_read_line(const char *line, size_t len, struct activity *out,
 	if (!kind || kind->type != VALUE_TEXT || kind->text_len > MAX_TEXT)
 		return bad(err, "kind", "is missing");
 	const char *name = interned(kind);
-	struct order_text word = {name, strlen(name)};
+	struct request_text word = {name, strlen(name)};
 	*out = (struct activity){.name = "",
 				 .detail = "",
 				 .more = "",

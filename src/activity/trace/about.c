@@ -217,12 +217,12 @@ static json_t *asked_json(const struct trace_state *t)
 		if (sign) {
 			const char *key = line;
 			size_t n = (size_t)(sign - line);
-			struct order_text value;
+			struct request_text value;
 
 			while (n && *key == ' ')
 				key++, n--;
 			char *name = xstrndup(key, n);
-			if (order_find(t->w->text, t->w->text_len, name, &value))
+			if (request_find(t->w->text, t->w->text_len, name, &value))
 				json_object_set_new(o, name, text_value(value.at, value.len));
 			free(name);
 		}
@@ -235,17 +235,17 @@ static json_t *refused_json(const struct trace_state *t)
 {
 	static const struct trace_refusal refusals[] = TRACE_REFUSALS;
 	json_t *list = json_array();
-	struct order_text v;
+	struct request_text v;
 
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
-		if (order_find(t->w->text, t->w->text_len, refusals[i].key, &v) && v.len &&
-		    !order_is(&v, refusals[i].off) && !order_is(&v, "None"))
+		if (request_find(t->w->text, t->w->text_len, refusals[i].key, &v) && v.len &&
+		    !request_is(&v, refusals[i].off) && !request_is(&v, "None"))
 			json_array_append_new(list, json_string(refusals[i].key));
 	for (const char *at = next_told(t, NULL); at; at = next_told(t, at))
 		json_array_append_new(list, json_stringn(at, strcspn(at, " ")));
 	if (has_no_stacks(t))
 		json_array_append_new(list, json_string("PROFILE_WITH_STACK"));
-	if (t->w->trace.host_sys & ORDER_HOST_OSRT)
+	if (t->w->trace.host_sys & REQUEST_HOST_OSRT)
 		json_array_append_new(list, json_string("PROFILE_HOST_SYS=osrt"));
 	return list;
 }

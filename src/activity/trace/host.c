@@ -151,13 +151,13 @@ void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns)
 		all->n = 0;
 	char *text = xmalloc(FILE_BYTES);
 	struct trace_sample s = {.ns = ns};
-	if (what & ORDER_HOST_CPU)
+	if (what & REQUEST_HOST_CPU)
 		sample_cpu(t, &s, text);
-	if (what & ORDER_HOST_MEM)
+	if (what & REQUEST_HOST_MEM)
 		sample_mem(t, &s, text);
-	if (what & ORDER_HOST_DISK)
+	if (what & REQUEST_HOST_DISK)
 		sample_disk(t, &s, text);
-	if (what & ORDER_HOST_NETWORK)
+	if (what & REQUEST_HOST_NETWORK)
 		sample_network(t, &s, text);
 	free(text);
 	all->list = xgrow(all->list, &all->cap, all->n + 1, sizeof(*all->list));

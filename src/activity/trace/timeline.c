@@ -116,7 +116,7 @@ static void put_traffic(const struct timeline *host, const struct timeline *own,
 {
 	double s = grown(b->ns, a->ns) / 1e9;
 
-	if (what & ORDER_HOST_DISK) {
+	if (what & REQUEST_HOST_DISK) {
 		put_counter(host, b->ns, "disk read", "bytes per s",
 			    grown(b->disk_read, a->disk_read) / s);
 		put_counter(host, b->ns, "disk written", "bytes per s",
@@ -126,7 +126,7 @@ static void put_traffic(const struct timeline *host, const struct timeline *own,
 		put_counter(own, b->ns, "written to disk", "bytes per s",
 			    grown(b->own_written, a->own_written) / s);
 	}
-	if (what & ORDER_HOST_NETWORK) {
+	if (what & REQUEST_HOST_NETWORK) {
 		put_counter(host, b->ns, "network in", "bytes per s",
 			    grown(b->net_in, a->net_in) / s);
 		put_counter(host, b->ns, "network out", "bytes per s",

@@ -141,13 +141,13 @@ bool trace_is_gc(const struct activity *a)
 	return !strcmp(a->name, TRACE_GC_MARK) && !strcmp(a->detail, TRACE_GC_DOMAIN);
 }
 
-static bool is_long_gc(const struct trace_order *o, const struct activity *a)
+static bool is_long_gc(const struct trace_request *o, const struct activity *a)
 {
 	return o->gc_ms >= 0 && trace_is_gc(a) && a->end_ns > a->start_ns &&
 	       (double)(a->end_ns - a->start_ns) >= o->gc_ms * NS_PER_MS;
 }
 
-static bool mark_wanted(const struct trace_order *o, const struct activity *a)
+static bool mark_wanted(const struct trace_request *o, const struct activity *a)
 {
 	size_t len = strlen(a->detail);
 
@@ -156,19 +156,19 @@ static bool mark_wanted(const struct trace_order *o, const struct activity *a)
 	if (!o->marks)
 		return false;
 	if (o->domain_include.len)
-		return order_lists(&o->domain_include, a->detail, len);
-	return !o->domain_exclude.len || !order_lists(&o->domain_exclude, a->detail, len);
+		return request_lists(&o->domain_include, a->detail, len);
+	return !o->domain_exclude.len || !request_lists(&o->domain_exclude, a->detail, len);
 }
 
 bool trace_wanted(const struct trace_state *t, const struct activity *a)
 {
-	const struct trace_order *o = &t->w->trace;
+	const struct trace_request *o = &t->w->trace;
 
 	if (a->kind == ACTIVITY_MARKER)
 		return mark_wanted(o, a);
 	if (a->kind == ACTIVITY_MEMORY)
 		return o->memory;
-	return o->activities & (is_on_host(a) ? ORDER_CPU : ORDER_DEVICE);
+	return o->activities & (is_on_host(a) ? REQUEST_CPU : REQUEST_DEVICE);
 }
 
 /* --- steps --- */
@@ -349,10 +349,10 @@ static void window_tick(struct window *w, uint64_t now_mono_ns)
 /* It becomes part of the name of a file. */
 static char *request_of(const struct window *w)
 {
-	struct order_text id;
+	struct request_text id;
 	struct buf out = {0};
 
-	if (!order_find(w->text, w->text_len, "REQUEST_TRACE_ID", &id))
+	if (!request_find(w->text, w->text_len, "REQUEST_TRACE_ID", &id))
 		id.len = 0;
 	for (size_t i = 0; i < id.len && i < 64; i++) {
 		char c = id.at[i];
@@ -365,7 +365,7 @@ static char *request_of(const struct window *w)
 
 static int window_open(struct window *w, struct err *err)
 {
-	const struct trace_order *o = &w->trace;
+	const struct trace_request *o = &w->trace;
 
 	if (!o->log_file.len || o->log_file.at[0] != '/')
 		return err_set(

@@ -73,7 +73,7 @@ static void part(struct trace_state *t)
 	t->own.text = xstrndup(t->w->text, t->w->text_len);
 	t->own.groups = t->w->groups ? xstrdup(t->w->groups) : NULL;
 	t->w = &t->own;
-	trace_order_read(t->own.text, t->own.text_len, &t->own.trace);
+	trace_request_read(t->own.text, t->own.text_len, &t->own.trace);
 }
 
 void trace_writer_add(struct trace_state *t)

@@ -148,7 +148,7 @@ static void file_change(struct window *w)
 /* The directory as the process means it. The guest makes it absolute; others may not. */
 static char *directory_of(const struct window *w)
 {
-	const struct order_text *t = &w->monitor.log_file;
+	const struct request_text *t = &w->monitor.log_file;
 	char link[64], cwd[PATH_MAX];
 
 	if (t->at[0] == '/')
@@ -162,7 +162,7 @@ static char *directory_of(const struct window *w)
 
 static int file_open(struct window *w, struct err *err)
 {
-	const struct monitor_order *o = &w->monitor;
+	const struct monitor_request *o = &w->monitor;
 
 	if (!o->log_file.len || memchr(o->log_file.at, 0, o->log_file.len))
 		return err_set(err, -EINVAL, "the order names no directory for files");
@@ -173,7 +173,7 @@ static int file_open(struct window *w, struct err *err)
 			       "an absolute one",
 			       (int)o->log_file.len, o->log_file.at);
 	struct file_state *s = xcalloc(1, sizeof(*s));
-	s->format = o->format == ORDER_JSONL ? &activity_jsonl : &activity_db;
+	s->format = o->format == REQUEST_JSONL ? &activity_jsonl : &activity_db;
 	s->dir = dir;
 	s->options = (struct activity_options){o->jsonl_lines, o->jsonl_files};
 	s->top = top_new(w);

@@ -19,11 +19,11 @@ static int read_order(struct window *w, struct err *err)
 {
 	const char *wrong;
 
-	w->kind = order_kind(w->text, w->text_len);
-	if (w->kind == ORDER_MONITOR)
-		wrong = monitor_order_read(w->text, w->text_len, &w->monitor);
-	else if (w->kind == ORDER_TRACE)
-		wrong = trace_order_read(w->text, w->text_len, &w->trace);
+	w->kind = request_kind(w->text, w->text_len);
+	if (w->kind == REQUEST_MONITOR)
+		wrong = monitor_request_read(w->text, w->text_len, &w->monitor);
+	else if (w->kind == REQUEST_TRACE)
+		wrong = trace_request_read(w->text, w->text_len, &w->trace);
 	else
 		return err_set(err, -EINVAL, "its order is none for a monitor or a trace");
 	if (wrong)
@@ -39,18 +39,18 @@ static void set_text(struct window *w, const struct buf *order)
 
 static const struct window_ops *ops_for(const struct window *w)
 {
-	if (w->kind == ORDER_TRACE)
+	if (w->kind == REQUEST_TRACE)
 		return &window_trace;
-	return w->monitor.format == ORDER_METRICS ? &window_metrics : &window_file;
+	return w->monitor.format == REQUEST_METRICS ? &window_metrics : &window_file;
 }
 
 /* What it wants of what comes. A trace sorts out by itself. */
 static void settle(struct follow *f)
 {
-	bool trace = f->w.kind == ORDER_TRACE;
+	bool trace = f->w.kind == REQUEST_TRACE;
 
 	f->kinds = trace ? UINT32_MAX : f->w.monitor.kinds;
-	f->filter = trace ? (struct order_text){"", 0} : f->w.monitor.filter;
+	f->filter = trace ? (struct request_text){"", 0} : f->w.monitor.filter;
 	follow_new_filter(f);
 }
 
@@ -107,11 +107,11 @@ void follow_change(struct followed *p, struct follow *f)
 	struct window next = f->w;
 	struct err err = {0};
 
-	if (f->failed || f->w.kind != ORDER_MONITOR)
+	if (f->failed || f->w.kind != REQUEST_MONITOR)
 		return;
 	set_text(&next, &p->order);
 	int r = read_order(&next, &err);
-	if (r == 0 && next.kind != ORDER_MONITOR)
+	if (r == 0 && next.kind != REQUEST_MONITOR)
 		r = err_set(&err, -EINVAL, "its order is for something else");
 	if (r < 0) {
 		if (!p->unread++)
@@ -181,7 +181,7 @@ static bool ask_filter(struct follow *f, uint8_t kind, const struct name *name)
 		a->by_id = xgrow(a->by_id, &a->n, name->id + 1u, 1);
 		memset(a->by_id + old, FILTER_UNKNOWN, a->n - old);
 	}
-	bool keep = order_filter(&f->filter, kind, name->text, name->len);
+	bool keep = request_filter(&f->filter, kind, name->text, name->len);
 	a->by_id[name->id] = keep ? FILTER_KEEP : FILTER_DROP;
 	return keep;
 }

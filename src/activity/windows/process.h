@@ -29,7 +29,7 @@ struct follow {
 	struct follow *next;
 	bool failed; /* it writes nothing */
 	uint32_t kinds; /* that it wants */
-	struct order_text filter;
+	struct request_text filter;
 	struct filter_answers answers[ACTIVITY_KIND_END];
 	struct marks marks;
 	/* activities: of kinds that it does not want; that the filter does not let through; that

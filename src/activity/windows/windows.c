@@ -22,7 +22,7 @@
 
 #define MAX_PLACES_BYTES (16u << 20)
 #define MAX_AHEAD_BYTES (4u << 20)
-#define MAX_ORDER_BYTES (ORDER_MAX_BYTES + 2048u) /* what the guest adds included */
+#define MAX_ORDER_BYTES (REQUEST_MAX_BYTES + 2048u) /* what the guest adds included */
 #define FLUSH_NS 20000000ull
 
 struct activities {
@@ -94,7 +94,7 @@ bool activities_are_tracing(const struct activities *a)
 {
 	for (const struct followed *p = a->first; p; p = p->next)
 		for (const struct follow *f = p->windows; f; f = f->next)
-			if (!f->failed && f->w.kind == ORDER_TRACE)
+			if (!f->failed && f->w.kind == REQUEST_TRACE)
 				return true;
 	return false;
 }
@@ -254,7 +254,7 @@ static void on_lost(struct followed *p, const struct rec_monitor *r)
 static bool counts_step(const struct follow *f, const struct rec_monitor *r)
 {
 	return !f->failed && f->w.ops->step &&
-	       (!r->window || f->w.id == r->window || f->w.kind == ORDER_MONITOR);
+	       (!r->window || f->w.id == r->window || f->w.kind == REQUEST_MONITOR);
 }
 
 static void on_step(struct followed *p, const struct rec_monitor *r)

@@ -21,9 +21,9 @@ struct window {
 	int64_t wall_minus_mono_ns;
 	char *text; /* of the order, which points into it */
 	size_t text_len;
-	enum order_kind kind;
-	struct monitor_order monitor; /* of ORDER_MONITOR */
-	struct trace_order trace; /* of ORDER_TRACE */
+	enum request_kind kind;
+	struct monitor_request monitor; /* of REQUEST_MONITOR */
+	struct trace_request trace; /* of REQUEST_TRACE */
 	char *groups; /* parallel_group_info, NULL */
 	uint64_t lost; /* activities that did not come */
 	uint64_t incomplete; /* marks that did not become a range or an instant */

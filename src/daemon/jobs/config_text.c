@@ -13,9 +13,9 @@
 
 const char *config_value(const char *text, const char *key, size_t *out_len)
 {
-	struct order_text value;
+	struct request_text value;
 
-	if (!order_find(text, strlen(text), key, &value))
+	if (!request_find(text, strlen(text), key, &value))
 		return NULL;
 	*out_len = value.len;
 	return value.at;

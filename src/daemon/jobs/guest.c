@@ -214,9 +214,9 @@ static bool is_usual(const char *value, size_t len, const char *usual)
 static bool has_item(const char *config, const char *key, const char *dot)
 {
 	char *name = xstrndup(key, (size_t)(dot - key));
-	struct order_text list;
-	bool has = order_find(config, strlen(config), name, &list) &&
-		   order_lists(&list, dot + 1, strlen(dot + 1));
+	struct request_text list;
+	bool has = request_find(config, strlen(config), name, &list) &&
+		   request_lists(&list, dot + 1, strlen(dot + 1));
 
 	free(name);
 	return has;

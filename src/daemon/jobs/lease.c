@@ -16,11 +16,11 @@
 
 uint64_t jobs_lease_of(const char *config)
 {
-	struct order_text t;
+	struct request_text t;
 	uint64_t lease = 0;
 
-	if (order_find(config, strlen(config), "SONDE_LEASE", &t) &&
-	    !order_number(&t, INT64_MAX, &lease))
+	if (request_find(config, strlen(config), "SONDE_LEASE", &t) &&
+	    !request_number(&t, INT64_MAX, &lease))
 		lease = 0;
 	return lease;
 }

@@ -227,7 +227,7 @@ static inline void count_put(void)
 	atomic_store_explicit(&r->activities, before + 1, memory_order_relaxed);
 }
 
-uint64_t activities_unwritten(const struct session_page *page, struct arena_head *arena)
+uint64_t activities_unwritten(const struct control_page *page, struct arena_head *arena)
 {
 	uint64_t written = atomic_load(&page->activities_written), put = 0;
 	uint32_t n = atomic_load(&arena->nrings);

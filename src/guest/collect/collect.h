@@ -274,7 +274,7 @@ uint64_t collect_steps(void) EXPORTED(collect_steps);
 void collect_bring_steps(void) EXPORTED(collect_bring_steps);
 /* The recorder may look at this process' stacks, from outside, if it asks for that; or no longer.
  * Now and then, by one thread of ours. */
-void collect_let_recorder_look(bool on) EXPORTED(collect_let_recorder_look);
+void collect_set_ptrace_access(bool on) EXPORTED(collect_set_ptrace_access);
 /* Is this a Python program? */
 bool collect_has_python(void) EXPORTED(collect_has_python);
 typedef void (*collect_step_fn)(uint64_t ended);

@@ -29,7 +29,7 @@ static uint64_t lost_with_recorder;
 
 bool collect_begin_monitor(const char *dir)
 {
-	struct session_page *page;
+	struct control_page *page;
 	struct arena_head *arena;
 	bool there = true;
 
@@ -86,12 +86,12 @@ void collect_bring_steps(void)
 	guest_bring_steps();
 }
 
-void collect_let_recorder_look(bool on)
+void collect_set_ptrace_access(bool on)
 {
 	if (on)
-		guest_let_recorder_look();
+		guest_grant_ptrace_access();
 	else
-		guest_end_look();
+		guest_revoke_ptrace_access();
 }
 
 bool collect_has_python(void)

@@ -80,6 +80,6 @@ static inline void texts_put(struct rec *head, char *out, const struct two_texts
 
 /* Activities (activity.c) in that arena that its recorder has not brought to where they belong:
  * they are gone with it. */
-uint64_t activities_unwritten(const struct session_page *page, struct arena_head *arena);
+uint64_t activities_unwritten(const struct control_page *page, struct arena_head *arena);
 
 #endif

@@ -209,7 +209,8 @@ static uint64_t end_of(uint64_t duration_ms)
 	return guest_now() + duration_ms * MS_NS;
 }
 
-static int start(const struct monitor_order *o, const char *text, size_t len, char *why, size_t cap)
+static int start(const struct monitor_request *o, const char *text, size_t len, char *why,
+		 size_t cap)
 {
 	if (trace_has_begun())
 		return fail(why, cap, -EBUSY, "a trace is being taken", NULL, NULL);
@@ -235,7 +236,7 @@ static int start(const struct monitor_order *o, const char *text, size_t len, ch
 	return 0;
 }
 
-static void change(const struct monitor_order *o, const char *text, size_t len)
+static void change(const struct monitor_request *o, const char *text, size_t len)
 {
 	renew_change(now.window, text, len);
 	if (now.kinds != o->kinds && now.source)
@@ -248,7 +249,7 @@ static void change(const struct monitor_order *o, const char *text, size_t len)
  * ends unless he renews it. What others have ordered is left as it is, here where it is known; he
  * knows only what was so a moment ago.
  */
-static int leased(const struct monitor_order *o, const char *text, size_t len, char *why,
+static int leased(const struct monitor_request *o, const char *text, size_t len, char *why,
 		  size_t cap)
 {
 	bool own = now.running && now.lease == o->lease;
@@ -264,7 +265,7 @@ static int leased(const struct monitor_order *o, const char *text, size_t len, c
 }
 
 /* Somebody orders one for himself where one was only lent: all of his order counts. */
-static int take_over(const struct monitor_order *o, const char *text, size_t len, char *why,
+static int take_over(const struct monitor_request *o, const char *text, size_t len, char *why,
 		     size_t cap)
 {
 	int r = o->log_file.len ? window_check_dir(&o->log_file, why, cap) : 0;
@@ -277,8 +278,8 @@ static int take_over(const struct monitor_order *o, const char *text, size_t len
 
 static int monitor(const char *text, size_t len, char *why, size_t cap)
 {
-	struct monitor_order o;
-	const char *wrong = monitor_order_read(text, len, &o);
+	struct monitor_request o;
+	const char *wrong = monitor_request_read(text, len, &o);
 
 	if (wrong)
 		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
@@ -313,8 +314,8 @@ static void resume(uint64_t now_ns)
  */
 static void pause_order(const char *text, size_t len)
 {
-	struct order_text t;
-	bool on = order_find(text, len, "SONDE_PAUSE", &t) && order_is(&t, "true");
+	struct request_text t;
+	bool on = request_find(text, len, "SONDE_PAUSE", &t) && request_is(&t, "true");
 	uint64_t now_ns = guest_now(), seconds = PAUSE_S;
 
 	if (!now.running || (!on && !now.paused))
@@ -323,29 +324,29 @@ static void pause_order(const char *text, size_t len)
 		resume(now_ns);
 		return;
 	}
-	if (order_find(text, len, "SONDE_PAUSE_S", &t))
-		(void)order_number(&t, MAX_PAUSE_S, &seconds);
+	if (request_find(text, len, "SONDE_PAUSE_S", &t))
+		(void)request_number(&t, MAX_PAUSE_S, &seconds);
 	source_off();
 	now.paused = true;
 	now.resume_ns = now_ns + seconds * 1000 * MS_NS;
 }
 
-int control_order(const char *text, size_t len, char *why, size_t cap)
+int control_execute(const char *text, size_t len, char *why, size_t cap)
 {
 	int r = 0;
 
-	switch (order_kind(text, len)) {
-	case ORDER_MONITOR:
+	switch (request_kind(text, len)) {
+	case REQUEST_MONITOR:
 		r = monitor(text, len, why, cap);
 		break;
-	case ORDER_TRACE:
+	case REQUEST_TRACE:
 		r = now.running ? fail(why, cap, -EBUSY, "npu-monitor is running", NULL, NULL)
-				: trace_order(text, len, why, cap);
+				: trace_execute(text, len, why, cap);
 		break;
-	case ORDER_PAUSE:
+	case REQUEST_PAUSE:
 		pause_order(text, len);
 		break;
-	case ORDER_TRACE_STOP:
+	case REQUEST_TRACE_STOP:
 		trace_stop(why, cap);
 		break;
 	default:

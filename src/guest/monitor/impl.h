@@ -112,7 +112,7 @@ void control_take(void);
 bool control_try(uint32_t wait_ms);
 void control_give(void);
 /* why: of one that is carried out, what became of it, or "". */
-int control_order(const char *text, size_t len, char *why, size_t cap);
+int control_execute(const char *text, size_t len, char *why, size_t cap);
 /* What is due by now; gives when to come again. */
 uint64_t control_look(uint64_t now_ns);
 bool control_is_running(void);
@@ -144,7 +144,7 @@ void source_mind_forks(void);
 
 /* --- trace.c: nputrace; with the control's turn taken but for trace_step() --- */
 
-int trace_order(const char *text, size_t len, char *why, size_t cap);
+int trace_execute(const char *text, size_t len, char *why, size_t cap);
 uint64_t trace_look(uint64_t now_ns);
 /* Somebody does not want to wait for its last step: one that has begun ends here and is written,
  * another one is dropped. Words for what became of it. */
@@ -217,6 +217,6 @@ bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
 void window_leave(uint64_t window, uint64_t lost);
 /* Can files be made below this path, seen from the job's directory? Makes it. 0, or a negative
  * errno and words. */
-int window_check_dir(const struct order_text *dir, char *why, size_t cap);
+int window_check_dir(const struct request_text *dir, char *why, size_t cap);
 
 #endif

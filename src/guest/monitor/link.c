@@ -25,7 +25,7 @@ static struct {
 	struct place daemon;
 	bool found; /* the daemon has answered from this place */
 	char data[300];
-	char late[ORDER_MAX_BYTES]; /* an order that nobody waited for any more */
+	char late[REQUEST_MAX_BYTES]; /* an order that nobody waited for any more */
 	size_t late_len;
 } self;
 
@@ -280,7 +280,7 @@ void link_tell(const char *type, const struct fabric_status *s)
 int link_register(int32_t device)
 {
 	struct fabric_context c = {.gpu = device, .pid = (int32_t)getpid()};
-	char none[ORDER_MAX_BYTES];
+	char none[REQUEST_MAX_BYTES];
 	/* Found by asking for nothing. */
 	int r = link_ask(false, none, sizeof(none));
 

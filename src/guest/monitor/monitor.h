@@ -33,8 +33,8 @@ void monitor_tell_trace(int32_t state, int32_t current, int32_t start, int32_t s
 void monitor_end(void) MONITOR_EXPORTED(monitor_end);
 
 /* Carries out an order of npu-monitor. 0; a negative errno and, in why, words. */
-int monitor_order(const char *text, size_t len, char *why, size_t cap)
-	MONITOR_EXPORTED(monitor_order);
+int monitor_execute(const char *text, size_t len, char *why, size_t cap)
+	MONITOR_EXPORTED(monitor_execute);
 bool monitor_is_running(void) MONITOR_EXPORTED(monitor_is_running);
 /* What is known about the groups of the job, as JSON; goes into the files of the next windows. */
 void monitor_set_groups(const char *json, size_t len) MONITOR_EXPORTED(monitor_set_groups);

@@ -15,7 +15,7 @@
 #define CALM_NS (600000 * MS_NS) /* after so long, whatever it was is over */
 
 struct kept {
-	char text[ORDER_MAX_BYTES];
+	char text[REQUEST_MAX_BYTES];
 	size_t len;
 };
 

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 
 #define NUMBER 1000 /* at least, where there are so many */
-#define DATAGRAM_BYTES (ORDER_MAX_BYTES + sizeof(struct fabric_header))
+#define DATAGRAM_BYTES (REQUEST_MAX_BYTES + sizeof(struct fabric_header))
 
 static struct {
 	int fd;

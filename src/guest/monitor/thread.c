@@ -31,14 +31,14 @@ static struct {
 	_Atomic bool ended; /* exit() is under way: what is not done will not be */
 	bool found; /* the daemon has answered */
 	bool exit_asked;
-	char order[ORDER_MAX_BYTES];
+	char order[REQUEST_MAX_BYTES];
 } self;
 
 /* The config keys that we honour; the others are named in the answer to who asks. */
 static const char honoured[] =
 	"NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
 	"NPU_MONITOR_LOG_FILE NPU_MONITOR_EXPORT_TYPE JSONL_ROTATE_LOG_LINES "
-	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_HONOURS TRACE_HONOURS_PYTHON;
+	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_CAPABILITIES TRACE_CAPABILITIES_PYTHON;
 
 /* False: the job ends, and the vendor's library with it. */
 static bool take_control(void)
@@ -52,7 +52,7 @@ static bool take_control(void)
 
 static void tell_all(void)
 {
-	size_t python = collect_has_python() ? 0 : sizeof(TRACE_HONOURS_PYTHON) - 1;
+	size_t python = collect_has_python() ? 0 : sizeof(TRACE_CAPABILITIES_PYTHON) - 1;
 
 	link_send(FABRIC_CAN, honoured, sizeof(honoured) - 1 - python);
 	control_tell_status();
@@ -62,9 +62,9 @@ void answer(const char *order, size_t len, bool done, const char *words)
 {
 	char line[320];
 	struct text t = {line, line + sizeof(line)};
-	struct order_text id;
+	struct request_text id;
 
-	if (!order_find(order, len, "REQUEST_TRACE_ID", &id))
+	if (!request_find(order, len, "REQUEST_TRACE_ID", &id))
 		return;
 	text_add(&t, id.at, id.len);
 	text_str(&t, done && words[0] ? " +" : " ");
@@ -79,7 +79,7 @@ static void carry_out(size_t len)
 
 	if (!take_control())
 		return;
-	int r = control_order(self.order, len, why, sizeof(why));
+	int r = control_execute(self.order, len, why, sizeof(why));
 	control_give();
 	if (r < 0)
 		say("the daemon's order was not carried out: ", why, NULL, NULL);
@@ -318,14 +318,14 @@ void monitor_end(void)
 	link_close(UINT32_MAX);
 }
 
-int monitor_order(const char *text, size_t len, char *why, size_t cap)
+int monitor_execute(const char *text, size_t len, char *why, size_t cap)
 {
 	if (cap)
 		why[0] = '\0';
 	control_take();
 	if (!link_data_address()[0])
 		control_tell_status(); /* finds the daemon, which metrics go to */
-	int r = control_order(text, len, why, cap);
+	int r = control_execute(text, len, why, cap);
 	control_give();
 	if (control_is_running() || trace_is_on())
 		have_thread(); /* flushes, and the end of a duration */

@@ -60,7 +60,7 @@ static struct {
 	_Atomic uint64_t begun_ns, last_ns, ended_ns; /* of steps */
 	uint64_t flush_ns;
 	uint64_t pending, moved_ns; /* launches that have not run, and since when it is so many */
-	char text[ORDER_MAX_BYTES];
+	char text[REQUEST_MAX_BYTES];
 	size_t len;
 } t;
 
@@ -112,11 +112,11 @@ static int refuse(char *why, size_t cap, int code, const char *words)
 }
 
 /* Launches are always needed: they tell to which step a kernel belongs. */
-static uint32_t kinds_of(const struct trace_order *o)
+static uint32_t kinds_of(const struct trace_request *o)
 {
 	uint32_t kinds = ACTIVITY_APIS;
 
-	if (o->activities & ORDER_DEVICE)
+	if (o->activities & REQUEST_DEVICE)
 		kinds |= ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_MEMCPY) |
 			 ACTIVITY_BIT(ACTIVITY_MEMSET) | ACTIVITY_BIT(ACTIVITY_COMMUNICATION);
 	if (o->memory)
@@ -126,13 +126,13 @@ static uint32_t kinds_of(const struct trace_order *o)
 	return kinds;
 }
 
-static bool is_meant(const struct trace_order *o)
+static bool is_meant(const struct trace_request *o)
 {
 	char rank[16];
 	struct text out = {rank, rank + sizeof(rank)};
 
 	text_number(&out, surroundings.rank);
-	return !o->ranks.len || order_lists(&o->ranks, rank, strlen(rank));
+	return !o->ranks.len || request_lists(&o->ranks, rank, strlen(rank));
 }
 
 static bool move(int from, int to)
@@ -161,7 +161,7 @@ static void warm_up(void)
 	atomic_store(&t.warm, true);
 }
 
-static void arm(const struct trace_order *o, int64_t current)
+static void arm(const struct trace_request *o, int64_t current)
 {
 	t.by_time = !o->steps;
 	t.next = o->start_step < 0;
@@ -194,10 +194,10 @@ static void arm(const struct trace_order *o, int64_t current)
 	}
 }
 
-int trace_order(const char *text, size_t len, char *why, size_t cap)
+int trace_execute(const char *text, size_t len, char *why, size_t cap)
 {
-	struct trace_order o;
-	const char *wrong = trace_order_read(text, len, &o);
+	struct trace_request o;
+	const char *wrong = trace_request_read(text, len, &o);
 	int64_t current = steps_now();
 
 	if (wrong)
@@ -366,7 +366,7 @@ void trace_end(uint32_t wait_ms)
 		close_window(wait_ms);
 	}
 	if (t.stacks)
-		collect_let_recorder_look(false);
+		collect_set_ptrace_access(false);
 	atomic_store(&t.phase, TRACE_IDLE);
 	atomic_store(&t.warm, false);
 	if (t.gc_ms >= 0)
@@ -491,7 +491,7 @@ void trace_stop(char *what, size_t cap)
 static void look_at_python(void)
 {
 	if (t.stacks)
-		collect_let_recorder_look(true);
+		collect_set_ptrace_access(true);
 	if (!t.gc_heard && t.gc_ms >= 0 && phase_now() <= TRACE_RUNNING)
 		t.gc_heard = gc_is_heard();
 }

@@ -15,7 +15,7 @@
 
 static uint64_t windows;
 static struct {
-	char json[ORDER_MAX_BYTES];
+	char json[REQUEST_MAX_BYTES];
 	size_t len;
 } groups;
 
@@ -37,15 +37,15 @@ static bool begin(void)
 	return (collect_has_joined() || usable) && collect_begin_monitor(usable ? dir : NULL);
 }
 
-static int absolute(const struct order_text *dir, char *out, size_t cap);
+static int absolute(const struct request_text *dir, char *out, size_t cap);
 
 /* A path that the recorder would look for elsewhere. The last line with a key counts. */
 static void add_absolute(struct text *t, const char *text, size_t len, const char *key)
 {
 	char path[1024];
-	struct order_text dir;
+	struct request_text dir;
 
-	if (!order_find(text, len, key, &dir) || !dir.len || dir.at[0] == '/' ||
+	if (!request_find(text, len, key, &dir) || !dir.len || dir.at[0] == '/' ||
 	    absolute(&dir, path, sizeof(path)) < 0)
 		return;
 	text_str(t, "\n");
@@ -69,7 +69,7 @@ static size_t with_places(char *out, size_t cap, const char *text, size_t len)
 
 static void tell(uint8_t kind, uint64_t window, uint64_t since_ns, const char *text, size_t len)
 {
-	char all[ORDER_MAX_BYTES + 2048];
+	char all[REQUEST_MAX_BYTES + 2048];
 	size_t n = with_places(all, sizeof(all), text, len);
 
 	collect_monitor(kind, window, since_ns, surroundings.rank, n ? all : text, n ? n : len);
@@ -166,7 +166,7 @@ static const char *words_of(int code)
 }
 
 /* As the job sees it. */
-static int absolute(const struct order_text *dir, char *out, size_t cap)
+static int absolute(const struct request_text *dir, char *out, size_t cap)
 {
 	struct text t = {out, out + cap};
 
@@ -190,7 +190,7 @@ static int make_dir(const char *path)
 	return access(path, W_OK | X_OK) < 0 ? -errno : 0;
 }
 
-int window_check_dir(const struct order_text *dir, char *why, size_t cap)
+int window_check_dir(const struct request_text *dir, char *why, size_t cap)
 {
 	char path[1024] = "";
 	struct text t = {why, why + cap};

@@ -115,7 +115,7 @@ static uint32_t allowed_segs(uint32_t wanted)
 	return (uint32_t)((most - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
 }
 
-struct arena_head *guest_make_arena(const struct session_page *page, const char *dir)
+struct arena_head *guest_make_arena(const struct control_page *page, const char *dir)
 {
 	uint32_t max_segs = allowed_segs(page->max_segs);
 	uint64_t image_ns = 0;

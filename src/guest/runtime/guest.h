@@ -69,7 +69,7 @@ struct guest_state {
 	bool configured; /* by the program itself: */
 	struct rec_settings settings;
 	char output_dir[REC_MAX_TEXT]; /* empty: as the recording has it */
-	struct session_page *_Atomic page; /* these two change when the process moves */
+	struct control_page *_Atomic page; /* these two change when the process moves */
 	struct arena_head *_Atomic arena;
 };
 
@@ -286,8 +286,8 @@ bool guest_recorder_is_gone(void);
 void guest_wake_recorder(void);
 /* If the recorder was refused this process' memory: lets it in; and out again. By one thread of our
  * own. */
-void guest_let_recorder_look(void);
-void guest_end_look(void);
+void guest_grant_ptrace_access(void);
+void guest_revoke_ptrace_access(void);
 /* What is found is told on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */
@@ -356,19 +356,19 @@ uint32_t guest_owner_pid(void);
 /* Is this a ring of an arena that guest_move() has left a moment ago: certainly mapped yet? */
 bool guest_has_just_left(const struct ring *r);
 /* An arena of this process, mapped; NULL: there is no room for one. */
-struct arena_head *guest_make_arena(const struct session_page *page, const char *dir);
+struct arena_head *guest_make_arena(const struct control_page *page, const char *dir);
 
 /* Makes file space of [off, off + len) of the arena real; 0 or negative errno. */
 int guest_commit(struct arena_head *a, uint64_t off, uint64_t len);
 
 /* The page of a session, which is made, with a recorder, if it is not there; NULL: there is none.
  */
-struct session_page *guest_session_map(const char *dir, bool make);
+struct control_page *guest_session_map(const char *dir, bool make);
 /*
  * A recorder that left is called back; one that is starting is given a moment to configure. False:
  * there is none and there will be none.
  */
-bool guest_session_wait(struct session_page *page, const char *dir);
+bool guest_session_wait(struct control_page *page, const char *dir);
 
 /* Starts a recorder for the session directory, detached, invisible to the job's wait(). */
 int guest_spawn_recorder(const char *dir);

@@ -33,7 +33,7 @@
 #define TELL_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
 #define TELL_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
 
-static struct session_page *page_of_session(void)
+static struct control_page *page_of_session(void)
 {
 	char path[1200];
 
@@ -48,7 +48,7 @@ static struct session_page *page_of_session(void)
 	if (lseek(fd, 0, SEEK_END) >= SESSION_BYTES)
 		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
-	if (p != MAP_FAILED && ((struct session_page *)p)->magic != SESSION_MAGIC) {
+	if (p != MAP_FAILED && ((struct control_page *)p)->magic != SESSION_MAGIC) {
 		munmap(p, SESSION_BYTES);
 		p = MAP_FAILED;
 	}
@@ -97,7 +97,7 @@ static bool pass_on(int fd, const char *text, size_t n, uint64_t until_ns)
  * goes is a reason to die: not a reader that is gone, not a limit of file sizes. Nor to wait: a
  * reader that sleeps gets what fits.
  */
-static void tell_report(const struct session_page *p)
+static void tell_report(const struct control_page *p)
 {
 	const struct timespec none = {0};
 	uint64_t until_ns = guest_now() + TELL_AT_MOST_NS;
@@ -132,7 +132,7 @@ static void tell_report(const struct session_page *p)
 static void ask_and_wait(void)
 {
 	struct timespec step = {0, 100000000};
-	struct session_page *p = page_of_session();
+	struct control_page *p = page_of_session();
 	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
 		return;
 	/* Nobody has had an event: nothing to wait for, and no system call that a filter forbids.
@@ -181,7 +181,7 @@ static void at_exit(int status, void *arg)
 
 void guest_report_here(void)
 {
-	struct session_page *p = guest.page;
+	struct control_page *p = guest.page;
 	struct stat st;
 
 	/* The recorder has the terminal, if there is one. */
@@ -196,7 +196,7 @@ void guest_report_here(void)
 bool guest_flush(uint32_t timeout_ms)
 {
 	struct timespec step = {0, 20000000};
-	struct session_page *p = guest.page;
+	struct control_page *p = guest.page;
 	uint64_t until = guest_now() + (uint64_t)timeout_ms * 1000000u;
 
 	if (!guest_has_joined() || atomic_load(&p->state) != SESSION_LIVE)

@@ -116,7 +116,7 @@ void guest_note_owner(void)
  */
 static struct former {
 	struct arena_head *_Atomic arena;
-	struct session_page *page;
+	struct control_page *page;
 	_Atomic uint64_t left_ns;
 	uint64_t looked_ns, age_ns;
 } formers[MAX_FORMERS];
@@ -442,7 +442,7 @@ static void leave(struct former *f)
 /* Everything is ready before anything changes: other threads are between two events. */
 static bool switch_to(const char *dir, bool monitor, struct former *f)
 {
-	struct session_page *page = guest_session_map(dir, true);
+	struct control_page *page = guest_session_map(dir, true);
 	struct arena_head *arena = NULL;
 
 	if (page && guest_session_wait(page, dir))

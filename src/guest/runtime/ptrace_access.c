@@ -29,12 +29,12 @@ static bool is_restricted(void)
 
 static uint32_t named_by; /* the process that has named its recorder */
 
-void guest_let_recorder_look(void)
+void guest_grant_ptrace_access(void)
 {
 	uint32_t pid = (uint32_t)getpid(), asked = pid;
 
-	if (!guest.page || atomic_load(&guest.page->look_pid) != pid ||
-	    !atomic_compare_exchange_strong(&guest.page->look_pid, &asked, 0))
+	if (!guest.page || atomic_load(&guest.page->access_denied_pid) != pid ||
+	    !atomic_compare_exchange_strong(&guest.page->access_denied_pid, &asked, 0))
 		return;
 	uint32_t recorder = atomic_load(&guest.page->recorder_pid);
 	if (recorder && is_restricted() &&
@@ -42,7 +42,7 @@ void guest_let_recorder_look(void)
 		named_by = pid;
 }
 
-void guest_end_look(void)
+void guest_revoke_ptrace_access(void)
 {
 	if (named_by == (uint32_t)getpid())
 		prctl(PR_SET_PTRACER, 0ul, 0ul, 0ul, 0ul);

@@ -27,7 +27,7 @@ static void nap(void)
 static int session_make(const char *dir)
 {
 	char path[1200];
-	struct session_page init = {
+	struct control_page init = {
 		.magic = SESSION_MAGIC, .version = SESSION_VERSION, .root_pid = guest_root_pid()};
 
 	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
@@ -50,7 +50,7 @@ static int session_make(const char *dir)
 	return fd;
 }
 
-struct session_page *guest_session_map(const char *dir, bool make)
+struct control_page *guest_session_map(const char *dir, bool make)
 {
 	char path[1200];
 
@@ -68,7 +68,7 @@ struct session_page *guest_session_map(const char *dir, bool make)
 	close(fd);
 	if (p == MAP_FAILED)
 		return NULL;
-	struct session_page *page = p;
+	struct control_page *page = p;
 	if (page->magic != SESSION_MAGIC || page->version != SESSION_VERSION) {
 		munmap(p, SESSION_BYTES);
 		return NULL;
@@ -76,7 +76,7 @@ struct session_page *guest_session_map(const char *dir, bool make)
 	return page;
 }
 
-bool guest_session_wait(struct session_page *page, const char *dir)
+bool guest_session_wait(struct control_page *page, const char *dir)
 {
 	uint32_t finished = SESSION_FINISHED, called = SESSION_NEW;
 
@@ -92,7 +92,7 @@ bool guest_session_wait(struct session_page *page, const char *dir)
 bool guest_revive(void)
 {
 	uint32_t live = SESSION_LIVE;
-	struct session_page *page = guest.page;
+	struct control_page *page = guest.page;
 
 	if (!page || !guest_has_joined())
 		return false;
@@ -118,7 +118,7 @@ void guest_wake_recorder(void)
  */
 bool guest_recorder_is_gone(void)
 {
-	const struct session_page *page = guest.page;
+	const struct control_page *page = guest.page;
 	uint64_t now = guest_now();
 
 	if (!guest_has_joined())

@@ -35,7 +35,7 @@ void collect_watch_configure(const char *start, uint32_t output, const char *end
 struct watch_settings watch_settings(void)
 {
 	const struct own *o = atomic_load_explicit(&said, memory_order_acquire);
-	const struct session_page *p = guest.page;
+	const struct control_page *p = guest.page;
 
 	if (o)
 		return o->w;

@@ -109,7 +109,7 @@ static void note_session(const char *file, const struct input_sink *sink)
 {
 	const char *slash = strrchr(file, '/');
 	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
-	struct session_page *page;
+	struct control_page *page;
 	char text[256];
 
 	if (session_map(dir, false, &page, NULL) == 0) {

@@ -82,7 +82,7 @@ static bool alive(uint32_t pid)
 static bool finishing(const char *path)
 {
 	char *name = xasprintf("%s/%s", path, SESSION_FILE);
-	struct session_page page;
+	struct control_page page;
 	int fd = open(name, O_RDONLY | O_CLOEXEC);
 	bool yes = false;
 

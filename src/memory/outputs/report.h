@@ -2,7 +2,7 @@
 /*
  * The report of the analyses when a job ends: always into a file beside the recording, and once to
  * where the job's user looks. That is our terminal, or what the job's first process has for stderr,
- * which is told to do it (session_page).
+ * which is told to do it (control_page).
  *
  * Processes may live on after the first one. What is found wrong only then goes into the file, and
  * to a terminal.
@@ -15,7 +15,7 @@
 
 struct report {
 	const char *dir; /* of the recording */
-	struct session_page *page;
+	struct control_page *page;
 	const struct mem_config *cfg;
 	bool terminal; /* is our stderr one? */
 	bool told; /* what there was to say at the end of the first process */

@@ -42,7 +42,7 @@ static PyObject *as_text(const char *at, int len)
 
 static PyObject *poll(PyObject *self, PyObject *args)
 {
-	char order[ORDER_MAX_BYTES];
+	char order[REQUEST_MAX_BYTES];
 	int n;
 
 	(void)self;
@@ -87,7 +87,7 @@ static PyObject *order(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "s#", &text, &len))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = monitor_order(text, (size_t)len, why, sizeof(why));
+	r = monitor_execute(text, (size_t)len, why, sizeof(why));
 	Py_END_ALLOW_THREADS
 	why[sizeof(why) - 1] = '\0';
 	return Py_BuildValue("(iN)", r, as_text(why, (int)strlen(why)));

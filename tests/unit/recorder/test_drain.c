@@ -661,7 +661,7 @@ static struct arena_head *job;
 /* A session with a recording that has begun, and a job of two threads. */
 static struct recording_writer *session(void)
 {
-	struct session_page *page;
+	struct control_page *page;
 	struct recording_writer *w;
 	char json[4200];
 

@@ -31,33 +31,33 @@ static const char *with(const char *key, const char *value)
 	return out;
 }
 
-static const char *read_with(const char *key, const char *value, struct monitor_order *o)
+static const char *read_with(const char *key, const char *value, struct monitor_request *o)
 {
 	const char *text = with(key, value);
 
-	return monitor_order_read(text, strlen(text), o);
+	return monitor_request_read(text, strlen(text), o);
 }
 
-static bool text_is(const struct order_text *t, const char *want)
+static bool text_is(const struct request_text *t, const char *want)
 {
 	return t->len == strlen(want) && !memcmp(t->at, want, t->len);
 }
 
 TEST(order, monitor_golden)
 {
-	struct monitor_order o;
+	struct monitor_request o;
 
-	CHECK_INT(order_kind(golden, strlen(golden)), ORDER_MONITOR);
-	CHECK(!monitor_order_read(golden, strlen(golden), &o));
+	CHECK_INT(request_kind(golden, strlen(golden)), REQUEST_MONITOR);
+	CHECK(!monitor_request_read(golden, strlen(golden), &o));
 	CHECK(o.start && !o.stop && o.interval_s == 60 && o.duration_ms == 0);
 	CHECK_INT(o.kinds, ACTIVITY_BIT(ACTIVITY_MARKER));
-	CHECK_INT(o.format, ORDER_METRICS);
+	CHECK_INT(o.format, REQUEST_METRICS);
 	CHECK(!o.log_file.len && !o.filter.len && !o.jsonl_lines && !o.jsonl_files);
 }
 
 TEST(order, monitor_values)
 {
-	struct monitor_order o;
+	struct monitor_request o;
 
 	CHECK(!read_with("MSPTI_ACTIVITY_KIND", "Kernel, RuntimeAPI ,MemSet", &o));
 	CHECK_INT(o.kinds, ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_RUNTIME_API) |
@@ -67,9 +67,9 @@ TEST(order, monitor_values)
 	CHECK(!read_with("DURATION", "-3", &o) && o.duration_ms == 0);
 	CHECK(!read_with("NPU_MONITOR_START", " TRUE ", &o) && o.start);
 	CHECK(!read_with("NPU_MONITOR_LOG_FILE", "/a=b/c", &o) && text_is(&o.log_file, "/a=b/c"));
-	CHECK_INT(o.format, ORDER_DB);
+	CHECK_INT(o.format, REQUEST_DB);
 	CHECK(!read_with("NPU_MONITOR_EXPORT_TYPE", "jsonl", &o));
-	CHECK_INT(o.format, ORDER_METRICS); /* nowhere to write */
+	CHECK_INT(o.format, REQUEST_METRICS); /* nowhere to write */
 	CHECK(!read_with("JSONL_ROTATE_LOG_LINES", "500", &o) && o.jsonl_lines == 500);
 	CHECK(!read_with("JSONL_ROTATE_LOG_FILES", "-1", &o) && o.jsonl_files == -1);
 	CHECK(!read_with("JSONL_ROTATE_LOG_FILES", "1", &o) && o.jsonl_files == 0);
@@ -95,7 +95,7 @@ TEST(order, monitor_faults)
 		{"NPU_MONITOR_LOG_FILE", NULL},
 		{"NPU_MONITOR_EXPORT_TYPE", "Text"},
 	};
-	struct monitor_order o;
+	struct monitor_request o;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		CHECK_STR(read_with(wrong[i][0], wrong[i][1], &o), wrong[i][0]);
@@ -104,7 +104,7 @@ TEST(order, monitor_faults)
 TEST(order, a_lease_has_a_number_and_an_end)
 {
 	static const char *const wrong[] = {"", "0", "-1", "x", "9223372036854775808"};
-	struct monitor_order o;
+	struct monitor_request o;
 
 	CHECK(!read_with("DURATION", "12\nSONDE_LEASE = 9223372036854775807", &o));
 	CHECK(o.lease == INT64_MAX && o.duration_ms == 12000);
@@ -129,32 +129,32 @@ TEST(order, trace)
 		"PROFILE_HOST_SYS=cpu,network\nPROFILE_MSTX_DOMAIN_INCLUDE=a,b\n"
 		"PROFILE_MSTX_DOMAIN_EXCLUDE=None\nPROFILE_IS_RANK=true\nPROFILE_RANK_LIST=0,3\n"
 		"            REQUEST_TRACE_ID=77\n";
-	struct trace_order o;
+	struct trace_request o;
 
-	CHECK_INT(order_kind(text, strlen(text)), ORDER_TRACE);
-	CHECK(!trace_order_read(text, strlen(text), &o));
+	CHECK_INT(request_kind(text, strlen(text)), REQUEST_TRACE);
+	CHECK(!trace_request_read(text, strlen(text), &o));
 	CHECK(text_is(&o.log_file, "/tmp/p") && o.start_step == 10 && o.steps == 2);
 	CHECK(o.memory && o.analyse && o.db && !o.shapes && !o.stack && !o.marks);
-	CHECK_INT(o.activities, ORDER_DEVICE);
-	CHECK(o.gc_ms == 1.25 && o.host_sys == (ORDER_HOST_CPU | ORDER_HOST_NETWORK));
+	CHECK_INT(o.activities, REQUEST_DEVICE);
+	CHECK(o.gc_ms == 1.25 && o.host_sys == (REQUEST_HOST_CPU | REQUEST_HOST_NETWORK));
 	CHECK(text_is(&o.domain_include, "a,b") && !o.domain_exclude.len);
-	CHECK(order_lists(&o.ranks, "3", 1) && !order_lists(&o.ranks, "1", 1));
+	CHECK(request_lists(&o.ranks, "3", 1) && !request_lists(&o.ranks, "1", 1));
 	CHECK(!o.others_left_out);
-	CHECK(!trace_order_read("ACTIVITIES_LOG_FILE=/x\nACTIVITIES_ITERATIONS=2\n"
-				"SONDE_OTHERS_LEFT_OUT=true\n",
-				73, &o) &&
+	CHECK(!trace_request_read("ACTIVITIES_LOG_FILE=/x\nACTIVITIES_ITERATIONS=2\n"
+				  "SONDE_OTHERS_LEFT_OUT=true\n",
+				  73, &o) &&
 	      o.others_left_out);
-	CHECK_STR(trace_order_read("ACTIVITIES_LOG_FILE=/x", 22, &o), "ACTIVITIES_ITERATIONS");
-	CHECK_STR(trace_order_read("ACTIVITIES_ITERATIONS=2", 23, &o), "ACTIVITIES_LOG_FILE");
-	CHECK_STR(trace_order_read("ACTIVITIES_LOG_FILE=/x\nPROFILE_START_STEP=-2", 44, &o),
+	CHECK_STR(trace_request_read("ACTIVITIES_LOG_FILE=/x", 22, &o), "ACTIVITIES_ITERATIONS");
+	CHECK_STR(trace_request_read("ACTIVITIES_ITERATIONS=2", 23, &o), "ACTIVITIES_LOG_FILE");
+	CHECK_STR(trace_request_read("ACTIVITIES_LOG_FILE=/x\nPROFILE_START_STEP=-2", 44, &o),
 		  "PROFILE_START_STEP");
 }
 
 static bool passes(const char *filter, uint32_t kind, const char *name)
 {
-	struct order_text f = {filter, strlen(filter)};
+	struct request_text f = {filter, strlen(filter)};
 
-	return order_filter(&f, kind, name, strlen(name));
+	return request_filter(&f, kind, name, strlen(name));
 }
 
 TEST(order, filter)
@@ -176,14 +176,14 @@ TEST(order, the_end_of_a_trace)
 {
 	static const char given[] = "SONDE_TRACE_STOP=true\nREQUEST_TRACE_ID=7";
 
-	CHECK_INT(order_kind(given, strlen(given)), ORDER_TRACE_STOP);
-	CHECK_INT(order_kind("SONDE_TRACE_STOP=false", 22), ORDER_NONE);
-	CHECK_INT(order_kind("SONDE_TRACE_STOP=", 17), ORDER_NONE);
+	CHECK_INT(request_kind(given, strlen(given)), REQUEST_TRACE_STOP);
+	CHECK_INT(request_kind("SONDE_TRACE_STOP=false", 22), REQUEST_NONE);
+	CHECK_INT(request_kind("SONDE_TRACE_STOP=", 17), REQUEST_NONE);
 }
 
 TEST(order, pause)
 {
-	CHECK_INT(order_kind("SONDE_PAUSE=true", 16), ORDER_PAUSE);
-	CHECK_INT(order_kind("", 0), ORDER_NONE);
-	CHECK_INT(order_kind("hello\nworld", 11), ORDER_NONE);
+	CHECK_INT(request_kind("SONDE_PAUSE=true", 16), REQUEST_PAUSE);
+	CHECK_INT(request_kind("", 0), REQUEST_NONE);
+	CHECK_INT(request_kind("hello\nworld", 11), REQUEST_NONE);
 }

@@ -147,7 +147,7 @@ void cupti_hurry(void)
 /* How long what still runs is waited for, as things are. */
 static uint32_t patience_ms(uint32_t most)
 {
-	if (self.keeps || atomic_load(&self.hurry) || cupti_is_awaited())
+	if (self.keeps || atomic_load(&self.hurry) || cupti_is_contended())
 		return LAST_LEAST_MS;
 	/* Buffers without a record in them were only asked for. */
 	return cupti_buffers_in_use() ? most : LAST_LEAST_MS;
@@ -327,12 +327,12 @@ static int resume_soon(void)
 	int r = 0;
 
 	for (unsigned left = SOON_MS / SOON_NAP_MS; left && r == 0; left--) {
-		if (!atomic_load(&self.aside) || !cupti_take(TURN_MS))
+		if (!atomic_load(&self.aside) || !cupti_lock(TURN_MS))
 			break;
 		bool goes_on = cupti_watch_goes_on();
 		if (!goes_on)
 			r = resume();
-		cupti_give();
+		cupti_unlock();
 		if (goes_on)
 			break;
 		syscall(SYS_nanosleep, &nap, NULL);
@@ -347,11 +347,11 @@ static bool source_is_there(void)
 	const char *why;
 
 	/* From the moment that it is there: who used it before is not known. */
-	if (cupti_is_loaded() && cupti_take(TURN_MS)) {
+	if (cupti_is_loaded() && cupti_lock(TURN_MS)) {
 		const struct cupti *fns = cupti_find(&why);
 		if (fns)
 			cupti_watch(fns);
-		cupti_give();
+		cupti_unlock();
 	}
 	return cupti_can_be_found();
 }
@@ -383,13 +383,13 @@ static int find_library(void)
 static void source_stop(void)
 {
 	nvtx_switch(false);
-	bool mine = cupti_take(TURN_MS);
+	bool mine = cupti_lock(TURN_MS);
 	let_go(LAST_MOST_MS);
 	atomic_store(&self.on, false);
 	atomic_store(&self.kinds, 0);
 	atomic_store(&self.aside, false);
 	if (mine)
-		cupti_give();
+		cupti_unlock();
 	cupti_buffers_free();
 }
 
@@ -406,11 +406,11 @@ static int source_start(uint32_t kinds)
 	kinds &= CUPTI_SOURCE_KINDS;
 	if (!kinds)
 		return -ENOTSUP;
-	if (!cupti_take(TURN_MS))
+	if (!cupti_lock(TURN_MS))
 		return -EBUSY;
 	int r = find_library();
 	if (r < 0) {
-		cupti_give();
+		cupti_unlock();
 		return r;
 	}
 	cupti_watch(self.fns);
@@ -418,7 +418,7 @@ static int source_start(uint32_t kinds)
 	atomic_store(&self.kinds, kinds);
 	atomic_store(&self.on, true);
 	r = resume();
-	cupti_give();
+	cupti_unlock();
 	if (r == 0)
 		r = resume_soon();
 	if (r < 0) {
@@ -437,7 +437,7 @@ static int source_change(uint32_t kinds)
 	kinds &= CUPTI_SOURCE_KINDS;
 	if (!kinds || !atomic_load(&self.on))
 		return -ENOTSUP;
-	if (!cupti_take(TURN_MS))
+	if (!cupti_lock(TURN_MS))
 		return -EBUSY;
 	int r = 0;
 	if (!cupti_kinds(kinds)) {
@@ -450,7 +450,7 @@ static int source_change(uint32_t kinds)
 	atomic_store(&self.kinds, kinds);
 	atomic_store(&self.aside, false);
 	r = resume();
-	cupti_give();
+	cupti_unlock();
 	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
 	return r;
 }
@@ -459,14 +459,14 @@ static void source_flush(void)
 {
 	if (!atomic_load(&self.on))
 		return;
-	if (!cupti_take(TURN_MS))
+	if (!cupti_lock(TURN_MS))
 		return;
 	cupti_watch(self.fns);
 	if (cupti_is_held())
 		fetch();
 	else
 		(void)resume();
-	cupti_give();
+	cupti_unlock();
 }
 
 static uint64_t source_lost(void)

@@ -32,9 +32,9 @@ extern void (*cupti_tell)(const struct collect_activity *a);
  * One at a time: those who switch, and those of the job's threads that use the library for others.
  * False: it is this very thread that has the turn, or nobody gave it up in time.
  */
-bool cupti_take(uint32_t wait_ms);
-void cupti_give(void);
-bool cupti_is_awaited(void); /* does anybody wait for his turn? */
+bool cupti_lock(uint32_t wait_ms);
+void cupti_unlock(void);
+bool cupti_is_contended(void); /* does anybody wait for his turn? */
 
 /* --- device/cuda/activity/library.c: the library --- */
 

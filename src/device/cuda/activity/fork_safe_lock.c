@@ -21,7 +21,7 @@ static bool take_now(uint64_t me)
 	       atomic_compare_exchange_strong(&turn, &owner, me);
 }
 
-bool cupti_take(uint32_t wait_ms)
+bool cupti_lock(uint32_t wait_ms)
 {
 	uint64_t me = (uint64_t)(uint32_t)syscall(SYS_getpid) << 32 | (uint32_t)syscall(SYS_gettid);
 	struct timespec nap = {0, NAP_NS};
@@ -40,12 +40,12 @@ bool cupti_take(uint32_t wait_ms)
 	return mine;
 }
 
-void cupti_give(void)
+void cupti_unlock(void)
 {
 	atomic_store(&turn, 0);
 }
 
-bool cupti_is_awaited(void)
+bool cupti_is_contended(void)
 {
 	return atomic_load(&waiting) != 0;
 }

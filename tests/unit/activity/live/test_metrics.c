@@ -228,7 +228,7 @@ TEST(activity_metrics, a_daemon_that_comes_later_gets_what_waits)
 	char got[256];
 
 	int n = snprintf(where, sizeof(where), "@sonde-unit-late-%d", (int)getpid());
-	struct order_text at = {where, (size_t)n};
+	struct request_text at = {where, (size_t)n};
 	struct sender *to = senders_find(all, &at);
 	CHECK(to && senders_find(all, &at) == to);
 	sender_put(to, "data", "{1}", 3);
@@ -256,7 +256,7 @@ TEST(activity_metrics, a_daemon_that_comes_later_gets_what_waits)
 TEST(activity_metrics, what_waits_is_bounded_and_the_oldest_go)
 {
 	struct senders *all = senders_new();
-	struct order_text at = {"/nonexistent/sonde", 18};
+	struct request_text at = {"/nonexistent/sonde", 18};
 	struct sender *to = senders_find(all, &at);
 	char big[60000] = "";
 
@@ -272,7 +272,7 @@ TEST(activity_metrics, what_waits_is_bounded_and_the_oldest_go)
 	all = senders_new();
 	for (unsigned i = 0; i < 3; i++) {
 		static const char *const bad[] = {"", "relative", "@"};
-		struct order_text t = {bad[i], strlen(bad[i])};
+		struct request_text t = {bad[i], strlen(bad[i])};
 		CHECK(!senders_find(all, &t));
 	}
 	senders_free(all);

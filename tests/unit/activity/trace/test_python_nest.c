@@ -14,7 +14,7 @@ static struct seen s;
 static void begin(uint64_t from_ns, uint64_t to_ns)
 {
 	w = (struct window){.pid = 77, .wall_minus_mono_ns = TO_WALL};
-	w.trace.activities = ORDER_CPU;
+	w.trace.activities = REQUEST_CPU;
 	w.trace.stack = true;
 	t = (struct trace_state){.w = &w, .from_ns = from_ns + TO_WALL, .to_ns = to_ns + TO_WALL};
 	s = (struct seen){.from_ns = from_ns, .first_ns = 1};

@@ -26,7 +26,7 @@ static _Atomic bool stop;
 /* In place of the real one: nobody is started, and the session can be joined at once. */
 int guest_spawn_recorder(const char *dir)
 {
-	struct session_page *page;
+	struct control_page *page;
 
 	if (session_map(dir, false, &page, NULL) < 0)
 		return -1;

@@ -195,7 +195,7 @@ static void job(void)
 
 struct session {
 	char name[256];
-	struct session_page *page;
+	struct control_page *page;
 	struct drain *drain;
 	uint64_t *told; /* names */
 	size_t ntold, cap_told;
@@ -264,7 +264,7 @@ static void find_sessions(void)
 
 	CHECK(d);
 	for (struct dirent *e = readdir(d); e; e = readdir(d)) {
-		struct session_page *page;
+		struct control_page *page;
 		snprintf(dir, sizeof(dir), "%s/%s", tmpdir(), e->d_name);
 		if (e->d_name[0] == '.' || find_session(e->d_name) ||
 		    session_map(dir, false, &page, NULL) < 0)

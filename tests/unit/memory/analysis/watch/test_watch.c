@@ -579,7 +579,7 @@ TEST(watch_csv, names_come_back)
 
 TEST(watch_config, reaches_the_job)
 {
-	static struct session_page page;
+	static struct control_page page;
 	struct mem_config c;
 
 	CHECK_INT(mem_config_init(&c, NULL), 0);
