@@ -115,7 +115,7 @@ PARKED = """
 ANSWER = (
     r"8 ranks: 7 in all_reduce at trainer\.py:\d+, "
     r"1 in (Loader\.)?load_batch at data\.py:\d+ \(rank 5\)\n"
-    r"Rank 5 is elsewhere: the 7 others are at the same place, all asleep\.\n"
+    r"Rank 5 is elsewhere: the 7 others are at the same call site, all asleep\.\n"
 )
 
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "sampler/counters/counters_impl.h"
-#include "sampler/discover/discover_impl.h"
+#include "sampler/counters/host.h"
+#include "sampler/discover/finder.h"
 #include "sampler/discover/proc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -128,7 +128,7 @@ int snap_watch(const struct command *cmd, struct snap_look *l)
 
 /* --- --hang --- */
 
-static int print_hang(const struct command *cmd, struct snap_look *l, const struct still *still,
+static int print_hang(const struct command *cmd, struct snap_look *l, const struct hang *hang,
 		      uint64_t now_ns)
 {
 	bool color = isatty(STDOUT_FILENO) && !l->o->json;
@@ -136,7 +136,7 @@ static int print_hang(const struct command *cmd, struct snap_look *l, const stru
 	struct buf text = {0};
 	int status;
 
-	still_report(still, l->o->hang_ns, now_ns, &text, list);
+	hang_report(hang, l->o->hang_ns, now_ns, &text, list);
 	struct snapshot *s = snap_look_take(l, color);
 	if (l->o->json) {
 		status = command_print_json(cmd, json_pack("{s:b, s:O, s:o}", "hang", 1, "still",
@@ -173,7 +173,7 @@ int snap_hang(const struct command *cmd, struct snap_look *l)
 {
 	uint64_t begin_ns = clock_mono_ns(), next_ns = begin_ns, found_ns = 0;
 	uint64_t grace_ns = l->o->hang_ns / 4 < GRACE_MAX_NS ? l->o->hang_ns / 4 : GRACE_MAX_NS;
-	struct still *still = still_new();
+	struct hang *hang = hang_new();
 	int status = -1;
 
 	while (status < 0) {
@@ -183,13 +183,13 @@ int snap_hang(const struct command *cmd, struct snap_look *l)
 			break;
 		}
 		uint64_t now_ns = clock_mono_ns();
-		still_round(still, l->targets, now_ns);
-		if (!still_count(still, l->o->hang_ns, now_ns))
+		hang_round(hang, l->targets, now_ns);
+		if (!hang_count(hang, l->o->hang_ns, now_ns))
 			found_ns = 0;
 		else if (!found_ns)
 			found_ns = now_ns;
 		if (found_ns && now_ns - found_ns >= grace_ns)
-			status = print_hang(cmd, l, still, now_ns);
+			status = print_hang(cmd, l, hang, now_ns);
 		/* Not in step with the job: else it would always be found at the same place. */
 		next_ns += HANG_INTERVAL_NS - HANG_SPREAD_NS +
 			   (uint64_t)random() % (2 * HANG_SPREAD_NS);
@@ -199,6 +199,6 @@ int snap_hang(const struct command *cmd, struct snap_look *l)
 			sleep_until(next_ns);
 		targets_refresh(l->targets, false, NULL);
 	}
-	still_free(still);
+	hang_free(hang);
 	return status;
 }

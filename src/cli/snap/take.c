@@ -51,7 +51,7 @@ static int nothing_found(const struct snap_look *l, struct err *err)
 		return err_set(err, -ESRCH, "%s%s", t->err.text,
 			       t->err.code == -ENOEXEC ? "; --children looks at what it has started"
 						       : "");
-	const char *how = *targets_how(l->targets) ? targets_how(l->targets) : "nothing";
+	const char *how = *targets_found_by(l->targets) ? targets_found_by(l->targets) : "nothing";
 	if (l->rules.devices != DISCOVER_NO_DEVICE)
 		return err_set(err, -ENOENT,
 			       "no Python process on an NPU or GPU (%s); name it with -p, --name "

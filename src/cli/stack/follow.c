@@ -95,10 +95,10 @@ void stack_follow_complain(struct stack_session *s)
 
 static void copy_native(struct stack_session *s, struct target *t)
 {
-	struct stack_filter wanted = stack_filter_of(t->python, s->o->all_threads);
+	struct thread_filter wanted = thread_filter_of(t->python, s->o->all_threads);
 	struct follow *f = t->user;
 	struct err err = {0};
-	unsigned failed = native_add_copy(f->native, t->python, stack_filter_wants, &wanted, &err);
+	unsigned failed = native_add_copy(f->native, t->python, thread_filter_wants, &wanted, &err);
 
 	s->totals.native_failed += failed;
 	if (failed && err.code != -ESRCH)
@@ -133,14 +133,14 @@ static void add_native(struct stack_session *s)
 
 static void count(struct stack_session *s, const struct target *t)
 {
-	struct stack_filter wanted = stack_filter_of(t->python, s->o->all_threads);
+	struct thread_filter wanted = thread_filter_of(t->python, s->o->all_threads);
 	struct stack_totals *n = &s->totals;
 
 	n->captures++;
 	for (unsigned i = 0; i < t->python->nthreads; i++) {
 		const struct python_thread *th = &t->python->threads[i];
 
-		if (!stack_filter_wants(&wanted, th))
+		if (!thread_filter_wants(&wanted, th))
 			continue;
 		n->samples += !th->missed;
 		n->missed += th->missed;

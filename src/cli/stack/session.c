@@ -47,7 +47,6 @@ static int start_counters(struct stack_session *s, struct err *err)
 		.period_ms = stack_ms(period),
 		.npu_timeout_ms = stack_ms(o->npu_timeout_ns),
 		.gpu_timeout_ms = stack_ms(o->gpu_timeout_ns),
-		.host_timeout_ms = stack_ms(o->host_timeout_ns),
 	};
 	return counters_start(&how, &s->counters, err);
 }
@@ -151,7 +150,7 @@ static void take_counters(struct stack_session *s)
 /* --debug-pid-discovery: where was looked, when that has changed */
 static void tell_how(struct stack_session *s)
 {
-	const char *how = targets_how(s->targets);
+	const char *how = targets_found_by(s->targets);
 
 	if (!strcmp(how, s->how))
 		return;
@@ -335,8 +334,9 @@ static void tell_discovery(struct stack_session *s)
 	if (discover(&s->rules, &found, &err) < 0)
 		stack_warn(s, "cannot look for processes: %s", err.text);
 	else
-		stack_say(s, "found %u by %s", found.n, *found.how ? found.how : "nothing");
-	memcpy(s->how, found.how, sizeof(s->how));
+		stack_say(s, "found %u by %s", found.n,
+			  *found.found_by ? found.found_by : "nothing");
+	memcpy(s->how, found.found_by, sizeof(s->how));
 	for (unsigned i = 0; i < found.n; i++) {
 		const struct discovered *d = &found.list[i];
 

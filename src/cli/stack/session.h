@@ -66,7 +66,8 @@ struct stack_session {
 	struct hmap told; /* serials of targets of which was said why they cannot be read */
 	bool missing_told; /* which counters there are not */
 	bool line_shown; /* the one that overwrites itself */
-	char how[sizeof(((struct discovery *)0)->how)]; /* --debug-pid-discovery: as told last */
+	char how[sizeof(
+		((struct discovery *)0)->found_by)]; /* --debug-pid-discovery: as told last */
 	struct err trouble; /* the last one with looking for processes: said once */
 };
 

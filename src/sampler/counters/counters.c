@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * A thread for each kind: NPUs, GPUs, the host. Each puts what it reads into one queue, which the
- * sampler empties. Nobody waits for a thread: what they share is counted, and freed by whoever
+ * sampler empties. Nobody waits for a thread: what they share is counted, and freed by whichever
  * leaves last.
  */
 #include "sampler/counters/counters.h"
@@ -16,13 +16,15 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "sampler/counters/counters_impl.h"
+#include "device/metrics.h"
+#include "sampler/counters/host.h"
 
 #define LOG_AREA "counters"
 #include "base/log.h"
 
 #define QUEUE 8192 /* records that wait to be taken */
 #define MS 1000000ull
+#define MB 1048576.0
 #define SHORTEST_MS 10
 #define USUAL_MS 1000
 #define OPEN_MS 1500 /* how long drivers may take to answer, beyond what their programs may */
@@ -117,10 +119,72 @@ void counters_processes(struct counters *c, const pid_t *pids, unsigned n)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* --- from the metrics of a card to tracks of a timeline, under their documented names --- */
+
+static bool find_metric(const struct sample *s, const char *name, double *out)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		const struct metric *m = &s->metrics[i];
+
+		if (m->instance || strcmp(m->name, name) != 0 || m->type == METRIC_TEXT)
+			continue;
+		*out = m->type == METRIC_FLOAT	? m->f
+		       : m->type == METRIC_UINT ? (double)m->u
+						: (double)m->i;
+		return true;
+	}
+	return false;
+}
+
+static void put_value(struct counters *c, enum counter_track track, const struct sample *s,
+		      const char *name, const char *key, double value)
+{
+	counters_put(c, &(struct counter){.track = track,
+					  .card = (int)s->device,
+					  .name = name,
+					  .n = 1,
+					  .values = {{key, value}}});
+}
+
+static void put_npu(struct counters *c, const struct sample *s)
+{
+	double v;
+
+	if (find_metric(s, "aicore_utilization", &v))
+		put_value(c, COUNTER_NPU, s, "npu_aicore_usage_rate", "aicore", v);
+	if (find_metric(s, "hbm_utilization", &v))
+		put_value(c, COUNTER_NPU, s, "npu_hbm_usage_rate", "hbm", v);
+	if (find_metric(s, "hbm_used_bytes", &v))
+		put_value(c, COUNTER_NPU, s, "npu_hbm_used_mb", "hbm_used_mb", v / MB);
+}
+
+static void put_gpu(struct counters *c, const struct sample *s)
+{
+	double used, total, v;
+
+	if (find_metric(s, "gpu_device_utilization", &v))
+		put_value(c, COUNTER_GPU, s, "gpu_utilization_rate", "gpu", v);
+	if (find_metric(s, "gpu_memory_utilization", &v))
+		put_value(c, COUNTER_GPU, s, "gpu_memory_usage_rate", "memory", v);
+	else if (find_metric(s, "gpu_memory_used_bytes", &used) &&
+		 find_metric(s, "gpu_memory_total_bytes", &total) && total > 0)
+		put_value(c, COUNTER_GPU, s, "gpu_memory_usage_rate", "memory", 100 * used / total);
+	if (find_metric(s, "gpu_memory_used_bytes", &v))
+		put_value(c, COUNTER_GPU, s, "gpu_memory_used_mb", "memory_used_mb", v / MB);
+}
+
+static void put_sample(struct counters *c, enum counter_track track, const struct sample *s)
+{
+	if (track == COUNTER_NPU)
+		put_npu(c, s);
+	else
+		put_gpu(c, s);
+}
+
 /* --- threads --- */
 
 /* With the lock held, which is gone afterwards. */
-static void leave(struct counters *c)
+static void drop_user(struct counters *c)
 {
 	bool last = --c->users == 0;
 
@@ -139,7 +203,7 @@ static void on_sample(void *arg, const struct sample *s)
 	struct reader *r = arg;
 
 	if (s->device >= 0 && s->device <= INT16_MAX)
-		counters_put_sample(r->c, kinds[r->kind].track, s);
+		put_sample(r->c, kinds[r->kind].track, s);
 }
 
 static void read_processes(struct reader *r)
@@ -177,14 +241,14 @@ static void read_once(struct reader *r)
 static int open_source(struct reader *r, struct err *err)
 {
 	const struct counters_options *o = &r->c->o;
-	const struct metrics_options how = {
+	const struct metrics_options options = {
 		.load_only = true,
 		.program_timeout_ms = r->kind == READ_NPU ? o->npu_timeout_ms : o->gpu_timeout_ms,
 	};
 
 	if (!kinds[r->kind].source)
 		return 0;
-	return kinds[r->kind].source->open(&r->self, &how, err);
+	return kinds[r->kind].source->open(&r->self, &options, err);
 }
 
 static struct timespec time_of(uint64_t ns)
@@ -206,7 +270,7 @@ static bool sleep_until(struct counters *c, uint64_t until_ns)
 }
 
 /* What was missed is not made up for. */
-static void read_for_ever(struct reader *r)
+static void read_until_stopped(struct reader *r)
 {
 	uint64_t period_ns = r->c->o.period_ms * MS, next_ns = clock_mono_ns();
 
@@ -232,13 +296,13 @@ static void reader_main(void *arg)
 		 e < 0 ? err.text : "");
 	pthread_mutex_unlock(&c->lock);
 	if (e == 0)
-		read_for_ever(r);
+		read_until_stopped(r);
 	if (e == 0 && kinds[r->kind].source)
 		kinds[r->kind].source->close(r->self);
 	process_loads_release(&r->loads);
 	free(r);
 	pthread_mutex_lock(&c->lock);
-	leave(c);
+	drop_user(c);
 }
 
 static int start_reader(struct counters *c, enum reader_kind kind, struct err *err)
@@ -344,7 +408,7 @@ void counters_stop(struct counters *c)
 	c->stop = true;
 	bool alone = c->users == 1;
 	pthread_cond_broadcast(&c->woken);
-	leave(c);
+	drop_user(c);
 	/* Time for threads that only slept; one that hangs is left behind. */
 	if (!alone)
 		background_wait(EXIT_MS);

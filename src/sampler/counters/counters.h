@@ -31,18 +31,20 @@ struct counter {
 struct counters_options {
 	bool npu, gpu, host, processes;
 	unsigned period_ms;
-	unsigned npu_timeout_ms, gpu_timeout_ms, host_timeout_ms;
+	unsigned npu_timeout_ms, gpu_timeout_ms;
 };
 
 struct counters;
 
-/* Waits for no driver; fails only if no thread can be had. */
+/* Waits for no driver; fails only if no thread can be started. */
 int counters_start(const struct counters_options *o, struct counters **out, struct err *err);
 /* Which of the wanted ones are not there, and why; "" if all are. False, and "", while some may
  * still answer. */
 bool counters_missing(struct counters *c, char *out, size_t cap);
 /* The processes whose CPU and memory are wanted; copies the list. */
 void counters_processes(struct counters *c, const pid_t *pids, unsigned n);
+/* Puts it into the queue with the time of now, or counts it as lost. Any thread may. */
+void counters_put(struct counters *c, const struct counter *one);
 /* Hands over what came in since the last call, in order of time; never waits. Returns how many
  * were lost because nobody took them. */
 uint64_t counters_take(struct counters *c, void (*fn)(void *arg, const struct counter *c),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "sampler/counters/host.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +11,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text/number.h"
-#include "sampler/counters/counters_impl.h"
 #include "sampler/discover/proc.h"
 
 #define MB 1048576.0
@@ -118,7 +119,8 @@ static void forget_others(struct process_loads *l)
 	l->n = n;
 }
 
-static void put(struct counters *c, pid_t pid, const char *name, const char *key, double value)
+static void put_process(struct counters *c, pid_t pid, const char *name, const char *key,
+			double value)
 {
 	counters_put(c, &(struct counter){.track = COUNTER_PROCESS,
 					  .card = -1,
@@ -135,8 +137,9 @@ static void put_cpu(struct counters *c, struct process_load *p, const struct pro
 
 	if (p->start_ticks == s->start_ticks && p->time_ns && now_ns > p->time_ns &&
 	    ticks >= p->ticks)
-		put(c, p->pid, "process_cpu_percent", "cpu",
-		    100e9 * (double)(ticks - p->ticks) / hz / (double)(now_ns - p->time_ns));
+		put_process(c, p->pid, "process_cpu_percent", "cpu",
+			    100e9 * (double)(ticks - p->ticks) / hz /
+				    (double)(now_ns - p->time_ns));
 	p->start_ticks = s->start_ticks;
 	p->ticks = ticks;
 	p->time_ns = now_ns;
@@ -149,8 +152,8 @@ static void put_memory(struct counters *c, pid_t pid)
 
 	if (proc_read(pid, "statm", text, sizeof(text)) > 0 &&
 	    sscanf(text, "%*u %llu", &pages) == 1)
-		put(c, pid, "process_rss_mb", "rss_mb",
-		    (double)pages * (double)sysconf(_SC_PAGESIZE) / MB);
+		put_process(c, pid, "process_rss_mb", "rss_mb",
+			    (double)pages * (double)sysconf(_SC_PAGESIZE) / MB);
 }
 
 void counters_put_processes(struct counters *c, struct process_loads *l, const pid_t *pids,

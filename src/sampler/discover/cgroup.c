@@ -9,7 +9,7 @@
 #include "base/containers/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "sampler/discover/discover_impl.h"
+#include "sampler/discover/finder.h"
 #include "sampler/discover/proc.h"
 
 #define ROOT "/sys/fs/cgroup"

@@ -1,18 +1,67 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Whoever uses a device. The driver counts processes as the host does; in a container their numbers
- * mean nothing, unless those inside are told, too. Then whoever has the device's file open is
- * meant, however much memory that may be.
+ * Processes that use a device. The driver counts processes as the host does; in a container their
+ * numbers mean nothing, unless those inside are reported, too. Then the processes that have the
+ * device's file open are meant, however much memory that may be.
  */
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "device/metrics_processes.h"
-#include "sampler/discover/discover_impl.h"
+#include "sampler/discover/finder.h"
 
 #define HOST_NAMESPACE "pid:[4026531836]" /* the kernel's own number for the first one */
+#define MAX_FILES 4096 /* of a process; a device is opened early */
+
+/* The number behind the prefix, -1 if it is another file. */
+static int number_of(const char *path, const char *prefix)
+{
+	size_t n = strlen(prefix);
+	char *end;
+
+	if (strncmp(path, prefix, n) != 0 || !isdigit((unsigned char)path[n]))
+		return -1;
+	long v = strtol(path + n, &end, 10);
+	return *end || v > INT16_MAX ? -1 : (int)v;
+}
+
+static int open_device(pid_t pid, const char *prefix)
+{
+	char path[64], link[256];
+	int device = -1, left = MAX_FILES;
+	struct dirent *e;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	DIR *d = opendir(path);
+	while (d && device < 0 && left-- && (e = readdir(d))) {
+		ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof(link) - 1);
+
+		if (n <= 0)
+			continue;
+		link[n] = '\0';
+		device = number_of(link, prefix);
+	}
+	if (d)
+		closedir(d);
+	return device;
+}
+
+void find_by_open_file(struct finder *f, const char *prefix)
+{
+	const struct pid_list *all = finder_all(f);
+
+	for (size_t i = 0; i < all->n; i++) {
+		int device = open_device(all->v[i], prefix);
+
+		if (device >= 0)
+			finder_add(f, &(struct discovered){all->v[i], device, UINT64_MAX, false});
+	}
+}
 
 static bool in_container(void)
 {
@@ -30,8 +79,8 @@ struct kind {
 };
 
 /* How many of them are of another pid namespace. */
-static unsigned add_told(struct finder *f, const struct device_processes *d, bool inside,
-			 unsigned min_mb)
+static unsigned add_reported(struct finder *f, const struct device_processes *d, bool inside,
+			     unsigned min_mb)
 {
 	unsigned unseen = 0;
 
@@ -57,15 +106,15 @@ static int find_on(struct finder *f, const struct kind *k, struct err *err)
 	int r = k->ask(f->rules->timeout_ms, &d, err);
 
 	*k->hanging = d.hanging;
-	unsigned unseen = r == 0 ? add_told(f, &d, inside, k->min_mb) : 0;
+	unsigned unseen = r == 0 ? add_reported(f, &d, inside, k->min_mb) : 0;
 	if (r == 0 && unseen)
-		finder_say(f, "%s (%u of %zu processes are not of this pid namespace)", d.how,
-			   unseen, d.n);
+		finder_describe(f, "%s (%u of %zu processes are not of this pid namespace)", d.how,
+				unseen, d.n);
 	else if (r == 0)
-		finder_say(f, "%s", d.how);
+		finder_describe(f, "%s", d.how);
 	if (r == 0 && inside && (unseen || !d.n)) {
 		find_by_open_file(f, k->files);
-		finder_say(f, "who has %s* open", k->files);
+		finder_describe(f, "who has %s* open", k->files);
 	}
 	device_processes_release(&d);
 	return r;
@@ -85,7 +134,7 @@ int find_on_devices(struct finder *f, struct err *err)
 	if (rules->devices == DISCOVER_GPU || (automatic && r == -ENOENT))
 		r = find_on(f, &gpu, err);
 	if (automatic && r == -ENOENT) {
-		finder_say(f, "no NPU and no GPU");
+		finder_describe(f, "no NPU and no GPU");
 		return 0;
 	}
 	return r;

@@ -3,14 +3,25 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "sampler/discover/discover_impl.h"
+#include "sampler/discover/finder.h"
+#include "sampler/discover/proc.h"
+
+#define CMDLINE_BYTES 4096
+#define MAPS_BYTES (2u << 20) /* a process with more mappings than that is not looked through */
+#define LIBRARY "/libpython"
+#define CHILDREN_BYTES (1u << 20)
+#define MAX_DEPTH 256
+
+/* --- the list that is found --- */
 
 void pid_list_add(struct pid_list *l, pid_t pid)
 {
@@ -48,16 +59,16 @@ void finder_add_pid(struct finder *f, pid_t pid)
 	finder_add(f, &(struct discovered){pid, -1, UINT64_MAX, false});
 }
 
-void finder_say(struct finder *f, const char *fmt, ...)
+void finder_describe(struct finder *f, const char *fmt, ...)
 {
-	char *how = f->out->how;
-	size_t len = strlen(how), cap = sizeof(f->out->how);
+	char *words = f->out->found_by;
+	size_t len = strlen(words), cap = sizeof(f->out->found_by);
 	va_list ap;
 
 	if (len && len + 2 < cap)
-		len += (size_t)snprintf(how + len, cap - len, ", ");
+		len += (size_t)snprintf(words + len, cap - len, ", ");
 	va_start(ap, fmt);
-	vsnprintf(how + len, cap - len, fmt, ap);
+	vsnprintf(words + len, cap - len, fmt, ap);
 	va_end(ap);
 }
 
@@ -75,6 +86,212 @@ const struct pid_list *finder_all(struct finder *f)
 	return &f->all;
 }
 
+/*
+ * --- names, and what looks like Python ---
+ *
+ * Which processes a name means, and which look like Python. Every process of a node is asked, so
+ * the questions are cheap ones first, and kernel threads (without a command line) drop out at once.
+ */
+
+/* The last part of the program's path, "" if that may not be read. Deleted ones have words behind
+ * it, which do no harm. */
+static void read_program(pid_t pid, char *out, size_t cap)
+{
+	char path[64], link[4096];
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	ssize_t n = readlink(path, link, sizeof(link) - 1);
+	link[n < 0 ? 0 : n] = '\0';
+	const char *slash = strrchr(link, '/');
+	snprintf(out, cap, "%s", slash ? slash + 1 : link);
+}
+
+/* Words one after the other with a blank between them, as people type them. */
+static size_t read_words(pid_t pid, char *out, size_t cap)
+{
+	ssize_t n = proc_read(pid, "cmdline", out, cap);
+
+	for (ssize_t i = 0; i < n; i++)
+		if (!out[i])
+			out[i] = ' ';
+	return n < 0 ? 0 : (size_t)n;
+}
+
+static bool process_is_named(pid_t pid, const char *part)
+{
+	char text[CMDLINE_BYTES];
+
+	if (!*part || !read_words(pid, text, sizeof(text)))
+		return false;
+	if (strstr(text, part))
+		return true;
+	if (proc_read(pid, "comm", text, sizeof(text)) > 0 && strstr(text, part))
+		return true;
+	read_program(pid, text, sizeof(text));
+	return strstr(text, part);
+}
+
+/* Read piece by piece, of which each begins with the end of the one before. */
+static bool maps_python(pid_t pid)
+{
+	char path[64], text[8192];
+	size_t kept = 0, all = 0;
+	bool found = false;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && !found && all < MAPS_BYTES &&
+	       (n = read(fd, text + kept, sizeof(text) - kept)) > 0) {
+		size_t len = kept + (size_t)n;
+
+		all += (size_t)n;
+		found = memmem(text, len, LIBRARY, strlen(LIBRARY)) != NULL;
+		kept = len < strlen(LIBRARY) ? len : strlen(LIBRARY);
+		memmove(text, text + len - kept, kept);
+	}
+	if (fd >= 0)
+		close(fd);
+	return found;
+}
+
+static bool process_looks_like_python(pid_t pid)
+{
+	char text[CMDLINE_BYTES];
+
+	read_program(pid, text, sizeof(text));
+	if (!strncmp(text, "python", 6))
+		return true;
+	if (!*text && !read_words(pid, text, sizeof(text)))
+		return false; /* a thread of the kernel */
+	if (proc_read(pid, "comm", text, sizeof(text)) > 0 && strstr(text, "python"))
+		return true;
+	return maps_python(pid);
+}
+
+/*
+ * --- descendants ---
+ *
+ * Descendants. The kernel tells the children of each thread (/proc/PID/task/TID/children, where it
+ * was built so): cheap for a small tree on a large node. Where that would mean more files than the
+ * node has processes, everybody is asked for the parent instead.
+ */
+
+struct walk {
+	struct pid_list found; /* roots first, then what was found, in order */
+	struct hmap seen;
+	size_t files_left; /* that may be read */
+	char *text;
+};
+
+static void walk_add(struct walk *w, pid_t pid)
+{
+	if (pid <= 0 || hmap_get(&w->seen, (uint64_t)pid) != HMAP_NONE)
+		return;
+	hmap_put(&w->seen, (uint64_t)pid, 1);
+	pid_list_add(&w->found, pid);
+}
+
+/* How many processes there are on the node: the kernel counts them as links of /proc. */
+static size_t count_processes(void)
+{
+	struct stat s;
+
+	return stat("/proc", &s) == 0 && s.st_nlink > 16 ? (size_t)s.st_nlink : 16;
+}
+
+static bool children_are_told(void)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+	return access(path, R_OK) == 0;
+}
+
+/* Adds the children of one process; false if that takes too many files. */
+static bool walk_one(struct walk *w, pid_t pid)
+{
+	char path[64], name[64];
+	struct dirent *e;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *threads = opendir(path);
+	while (threads && w->files_left && (e = readdir(threads))) {
+		if (!isdigit((unsigned char)e->d_name[0]))
+			continue;
+		w->files_left--;
+		snprintf(name, sizeof(name), "task/%.20s/children", e->d_name);
+		if (proc_read(pid, name, w->text, CHILDREN_BYTES) <= 0)
+			continue;
+		char *at = w->text, *next;
+		for (long child; (child = strtol(at, &next, 10)) > 0 && next > at; at = next)
+			walk_add(w, (pid_t)child);
+	}
+	if (threads)
+		closedir(threads);
+	return w->files_left > 0;
+}
+
+static bool by_children(struct finder *f, struct walk *w)
+{
+	bool done = children_are_told();
+
+	for (size_t i = 0; done && i < w->found.n; i++)
+		done = walk_one(w, w->found.v[i]);
+	for (size_t i = 0; done && i < w->found.n; i++)
+		finder_add_pid(f, w->found.v[i]);
+	return done;
+}
+
+/* Whether a chain of parents leads to one of the roots. */
+static bool descends(const struct hmap *parents, const struct hmap *roots, pid_t pid)
+{
+	for (int depth = 0; depth < MAX_DEPTH; depth++) {
+		uint64_t up = hmap_get(parents, (uint64_t)pid);
+
+		if (up == HMAP_NONE || up == 0)
+			return false;
+		if (hmap_get(roots, up) != HMAP_NONE)
+			return true;
+		pid = (pid_t)up;
+	}
+	return false;
+}
+
+static void by_parents(struct finder *f, const struct hmap *roots)
+{
+	const struct pid_list *all = finder_all(f);
+	struct hmap parents = {0};
+	struct proc_stat s;
+
+	for (size_t i = 0; i < all->n; i++)
+		if (proc_stat_read(all->v[i], &s) == 0)
+			hmap_put(&parents, (uint64_t)all->v[i], (uint64_t)s.parent);
+	for (size_t i = 0; i < all->n; i++)
+		if (descends(&parents, roots, all->v[i]))
+			finder_add_pid(f, all->v[i]);
+	hmap_release(&parents);
+}
+
+static void find_descendants(struct finder *f, const struct pid_list *roots)
+{
+	struct walk w = {.files_left = count_processes(), .text = xmalloc(CHILDREN_BYTES)};
+	struct hmap root_set = {0};
+
+	for (size_t i = 0; i < roots->n; i++) {
+		walk_add(&w, roots->v[i]);
+		hmap_put(&root_set, (uint64_t)roots->v[i], 1);
+	}
+	if (!by_children(f, &w))
+		by_parents(f, &root_set);
+	hmap_release(&root_set);
+	hmap_release(&w.seen);
+	pid_list_release(&w.found);
+	free(w.text);
+}
+
+/* --- the rules --- */
+
 static void find_named(struct finder *f)
 {
 	const struct discover_rules *r = f->rules;
@@ -82,7 +299,7 @@ static void find_named(struct finder *f)
 	for (unsigned i = 0; i < r->npids; i++)
 		finder_add(f, &(struct discovered){r->pids[i], -1, UINT64_MAX, true});
 	if (r->npids)
-		finder_say(f, r->npids == 1 ? "%u pid" : "%u pids", r->npids);
+		finder_describe(f, r->npids == 1 ? "%u pid" : "%u pids", r->npids);
 }
 
 static void find_parents(struct finder *f)
@@ -95,9 +312,9 @@ static void find_parents(struct finder *f)
 		pid_list_add(&roots, r->parents[i]);
 	}
 	if (roots.n == 1)
-		finder_say(f, "process %d and its children", (int)r->parents[0]);
+		finder_describe(f, "process %d and its children", (int)r->parents[0]);
 	else if (roots.n)
-		finder_say(f, "%zu processes and their children", roots.n);
+		finder_describe(f, "%zu processes and their children", roots.n);
 	if (roots.n)
 		find_descendants(f, &roots);
 	pid_list_release(&roots);
@@ -111,7 +328,7 @@ static void find_by_name(struct finder *f)
 		for (size_t k = 0; k < all->n; k++)
 			if (process_is_named(all->v[k], f->rules->names[i]))
 				finder_add_pid(f, all->v[k]);
-		finder_say(f, "name '%s'", f->rules->names[i]);
+		finder_describe(f, "name '%s'", f->rules->names[i]);
 	}
 }
 
@@ -119,7 +336,7 @@ static void find_cgroups(struct finder *f)
 {
 	for (unsigned i = 0; i < f->rules->ncgroups; i++) {
 		find_cgroup(f, f->rules->cgroups[i]);
-		finder_say(f, "cgroup '%s'", f->rules->cgroups[i]);
+		finder_describe(f, "cgroup '%s'", f->rules->cgroups[i]);
 	}
 }
 
@@ -132,7 +349,7 @@ static void find_python(struct finder *f)
 		if (hmap_get(&f->seen, (uint64_t)all->v[i]) == HMAP_NONE &&
 		    process_looks_like_python(all->v[i]))
 			finder_add_pid(f, all->v[i]);
-	finder_say(f, "every Python process");
+	finder_describe(f, "every Python process");
 }
 
 static void find_children(struct finder *f)
@@ -145,7 +362,7 @@ static void find_children(struct finder *f)
 		pid_list_add(&roots, f->out->list[i].pid);
 	if (roots.n)
 		find_descendants(f, &roots);
-	finder_say(f, "their children");
+	finder_describe(f, "their children");
 	pid_list_release(&roots);
 }
 

@@ -49,7 +49,7 @@ struct discovered {
 struct discovery {
 	struct discovered *list; /* in the order the rules give them, each pid once */
 	unsigned n;
-	char how[128]; /* for people: "npu-smi", "DCMI", "NVML", "12 pids" */
+	char found_by[128]; /* for people: "npu-smi", "DCMI", "NVML", "12 pids" */
 };
 
 /* -ENOENT if devices were asked for (not AUTO) and there is no such library or program. */

@@ -1,32 +1,68 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Movement is looked for in three things, the cheap ones first: the frames and the instruction in
+ * Movement is checked for in three things, the cheap ones first: the frames and the instruction in
  * each of them; then, if these are the same, the words that hold the variables, because a loop that
  * spends nearly all its time in one call is found at the same instruction again and again while it
  * makes good progress. CPU time tells waiting from spinning, but is no movement.
  */
 #include "sampler/hang/hang.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 #include "sampler/discover/proc.h"
-#include "sampler/hang/hang_impl.h"
+#include "sampler/snapshot/call_site.h"
 #include "unwind/remote/objects/objects.h"
 
 #define FRAMES_MAX 256 /* innermost ones whose variables are compared */
 #define WORDS_MAX 4096
 #define CODES_MAX 4096 /* remembered of one process */
-#define GAP_NS 1000000000u /* between two rounds: for longer nobody has looked */
+#define GAP_NS 1000000000u /* between two rounds: for longer nobody has checked */
+#define OBJECTS_MAX 4 /* frames, from the innermost on, whose objects are read */
+#define WHO_BYTES 200
+#define ANSWER_WHO_BYTES 60
+#define SITES_MAX 4 /* named in the first line */
+#define BUSY_PERCENT 50
 
-struct still *still_new(void)
+/* What is remembered of a process between two rounds. */
+struct hang_process {
+	uint64_t serial; /* of the target */
+	pid_t pid;
+	int rank;
+	bool counts; /* target_is_rank() */
+	uint64_t round; /* the last one in which it was there */
+	uint64_t frames, locals; /* stamps */
+	bool locals_known;
+	uint64_t state; /* state_stamp() */
+	bool state_known;
+	uint64_t run_ns; /* thread_run_ns() */
+	uint64_t main_module; /* 0: not found */
+	bool main_searched;
+	uint64_t since_ns, since_ticks; /* when it moved last, and its CPU time then */
+	uint64_t ticks;
+	unsigned rounds, running; /* rounds since it moved, and in how many of them it ran */
+	bool has_site, has_inner;
+	struct stack_frame site, inner;
+	struct hmap words_of; /* code object -> words of its variables */
+};
+
+struct hang {
+	struct hang_process *list;
+	unsigned n;
+	size_t cap;
+	uint64_t round, round_ns; /* the last one, and when */
+};
+
+struct hang *hang_new(void)
 {
-	return xcalloc(1, sizeof(struct still));
+	return xcalloc(1, sizeof(struct hang));
 }
 
-void still_free(struct still *s)
+void hang_free(struct hang *s)
 {
 	if (!s)
 		return;
@@ -63,7 +99,7 @@ static uint64_t frames_stamp(const struct python_thread *t)
 	return hash;
 }
 
-static unsigned words_of(struct still_one *one, struct python_process *p, uint64_t code)
+static unsigned words_of(struct hang_process *one, struct python_process *p, uint64_t code)
 {
 	uint64_t known = hmap_get(&one->words_of, code);
 
@@ -79,7 +115,7 @@ static unsigned words_of(struct still_one *one, struct python_process *p, uint64
 }
 
 /* All variables of all frames in one system call. */
-static uint64_t locals_stamp(struct still_one *one, struct python_process *p,
+static uint64_t locals_stamp(struct hang_process *one, struct python_process *p,
 			     const struct python_thread *t)
 {
 	static uint64_t words[WORDS_MAX]; /* one thread uses this module */
@@ -128,35 +164,87 @@ static const struct python_thread *main_thread(const struct python_process *p)
 	return p->nthreads ? &p->threads[0] : NULL;
 }
 
-static struct still_one *find(struct still *s, uint64_t serial)
+static struct hang_process *find_process(struct hang *s, uint64_t serial)
 {
 	for (unsigned i = 0; i < s->n; i++)
 		if (s->list[i].serial == serial)
 			return &s->list[i];
 	s->list = xgrow(s->list, &s->cap, s->n + 1, sizeof(*s->list));
-	s->list[s->n] = (struct still_one){.serial = serial};
+	s->list[s->n] = (struct hang_process){.serial = serial};
 	return &s->list[s->n++];
 }
 
-static void remember_place(struct still_one *one, const struct python_thread *t)
+static void remember_call_site(struct hang_process *one, const struct python_thread *t)
 {
-	int place = stack_place(t->frames, t->nframes);
-	int inner = stack_inner(t->frames, t->nframes);
+	int site = stack_call_site(t->frames, t->nframes);
+	int inner = stack_inner_call(t->frames, t->nframes);
 
-	one->has_place = place >= 0;
+	one->has_site = site >= 0;
 	one->has_inner = inner >= 0;
-	if (place >= 0)
-		one->place = t->frames[place];
+	if (site >= 0)
+		one->site = t->frames[site];
 	if (inner >= 0)
 		one->inner = t->frames[inner];
 }
 
+/*
+ * --- what a loop may change that keeps nothing in variables ---
+ *
+ * Attributes of the objects whose methods run (`self.step += 1`), and the variables of the script.
+ */
+
+static uint64_t first_local(struct python_process *p, const struct stack_frame *f)
+{
+	const struct python_layout *l = &p->place.layout;
+	uint64_t word = 0;
+
+	if (remote_read(&p->remote, f->address + l->frame.locals, &word, sizeof(word)) < 0)
+		return 0;
+	return word & ~(uint64_t)l->tagged;
+}
+
+/* A number for what the thread may have changed beside its variables. */
+static uint64_t state_stamp(struct hang_process *one, struct python_process *p,
+			    const struct python_thread *t)
+{
+	unsigned own = stack_own_part(t->frames, t->nframes), checked = 0;
+	uint64_t stamp = 0;
+
+	if (!one->main_module && !one->main_searched)
+		remote_main_module(&p->remote, &p->place, t->tstate, &one->main_module);
+	one->main_searched = true;
+	if (one->main_module)
+		stamp = remote_attributes_stamp(&p->remote, &p->place, one->main_module);
+	for (unsigned i = own; i-- > 0 && checked < OBJECTS_MAX; checked++) {
+		uint64_t object =
+			t->frames[i].kind == STACK_PYTHON ? first_local(p, &t->frames[i]) : 0;
+
+		if (object)
+			stamp = stamp * 31 + remote_attributes_stamp(&p->remote, &p->place, object);
+	}
+	return stamp;
+}
+
+/* How long the thread has run: if not at all, another one made the change. UINT64_MAX if that is
+ * not known. */
+static uint64_t thread_run_ns(pid_t pid, pid_t tid)
+{
+	char name[40], text[128];
+
+	snprintf(name, sizeof(name), "task/%d/schedstat", tid);
+	ssize_t n = proc_read(pid, name, text, sizeof(text) - 1);
+	if (n <= 0)
+		return UINT64_MAX;
+	text[n] = '\0';
+	return strtoull(text, NULL, 10);
+}
+
 /* With the same frames and variables: whether it has changed anything else. */
-static bool has_changed_state(struct still_one *one, const struct target *target,
+static bool has_changed_state(struct hang_process *one, const struct target *target,
 			      const struct python_thread *t)
 {
-	uint64_t run_ns = still_run_ns(target->pid, t->tid ? t->tid : target->pid);
-	uint64_t state = still_state(one, target->python, t);
+	uint64_t run_ns = thread_run_ns(target->pid, t->tid ? t->tid : target->pid);
+	uint64_t state = state_stamp(one, target->python, t);
 	bool ran = run_ns == UINT64_MAX || run_ns != one->run_ns;
 	bool changed = one->state_known && ran && state != one->state;
 
@@ -166,11 +254,11 @@ static bool has_changed_state(struct still_one *one, const struct target *target
 	return changed;
 }
 
-static void look_at(struct still *s, const struct targets *targets, const struct target *target,
-		    uint64_t now_ns)
+static void check_process(struct hang *s, const struct targets *targets,
+			  const struct target *target, uint64_t now_ns)
 {
 	const struct python_thread *t = main_thread(target->python);
-	struct still_one *one = find(s, target->serial);
+	struct hang_process *one = find_process(s, target->serial);
 
 	if (!t)
 		return;
@@ -185,15 +273,15 @@ static void look_at(struct still *s, const struct targets *targets, const struct
 	if (moved) {
 		one->since_ns = now_ns;
 		one->since_ticks = ticks;
-		one->looks = one->running = 0;
+		one->rounds = one->running = 0;
 		one->state_known = one->state_known && same;
-		remember_place(one, t);
+		remember_call_site(one, t);
 	}
 	one->frames = frames;
 	one->locals = locals;
 	one->locals_known = same;
 	one->ticks = ticks;
-	one->looks++;
+	one->rounds++;
 	one->running += t->state == THREAD_RUNNING;
 	one->pid = target->pid;
 	one->rank = target->rank;
@@ -201,9 +289,8 @@ static void look_at(struct still *s, const struct targets *targets, const struct
 	one->round = s->round;
 }
 
-/* Time in which nobody looked (we were stopped, or the machine was) is no time of standing still.
- */
-static void skip_gap(struct still *s, uint64_t now_ns)
+/* Time without rounds (we were stopped, or the machine was) does not count. */
+static void skip_gap(struct hang *s, uint64_t now_ns)
 {
 	uint64_t gap_ns = s->round_ns ? now_ns - s->round_ns : 0;
 
@@ -213,7 +300,7 @@ static void skip_gap(struct still *s, uint64_t now_ns)
 	s->round_ns = now_ns;
 }
 
-void still_round(struct still *s, const struct targets *t, uint64_t now_ns)
+void hang_round(struct hang *s, const struct targets *t, uint64_t now_ns)
 {
 	unsigned kept = 0;
 
@@ -221,7 +308,7 @@ void still_round(struct still *s, const struct targets *t, uint64_t now_ns)
 	s->round++;
 	for (unsigned i = 0; i < t->n; i++)
 		if (t->list[i]->state == TARGET_OPEN && t->list[i]->python)
-			look_at(s, t, t->list[i], now_ns);
+			check_process(s, t, t->list[i], now_ns);
 	for (unsigned i = 0; i < s->n; i++) {
 		if (s->list[i].round == s->round)
 			s->list[kept++] = s->list[i];
@@ -231,16 +318,246 @@ void still_round(struct still *s, const struct targets *t, uint64_t now_ns)
 	s->n = kept;
 }
 
-bool still_is(const struct still_one *one, uint64_t ns, uint64_t now_ns)
+static bool is_hanging(const struct hang_process *one, uint64_t ns, uint64_t now_ns)
 {
 	return one->counts && one->since_ns && now_ns - one->since_ns >= ns;
 }
 
-unsigned still_count(const struct still *s, uint64_t ns, uint64_t now_ns)
+unsigned hang_count(const struct hang *s, uint64_t ns, uint64_t now_ns)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < s->n; i++)
-		n += still_is(&s->list[i], ns, now_ns);
+		n += is_hanging(&s->list[i], ns, now_ns);
+	return n;
+}
+
+/* --- the report: those at the same call site together --- */
+
+/* Processor time since it moved last, in percent of one processor. */
+static unsigned cpu_percent(const struct hang_process *one, uint64_t now_ns)
+{
+	double seconds = (double)(now_ns - one->since_ns) / 1e9;
+	double ticks = (double)(one->ticks - one->since_ticks);
+	double percent = 100 * ticks / ((double)sysconf(_SC_CLK_TCK) * seconds);
+
+	if (one->ticks < one->since_ticks || seconds <= 0)
+		return 0;
+	return percent > 100 ? 100 : (unsigned)(percent + 0.5);
+}
+
+/*
+ * Spins, or computes: uses a processor, or would if it had one for itself. On a machine with more
+ * work than processors the time alone says little.
+ */
+static bool is_busy(const struct hang_process *one, uint64_t now_ns)
+{
+	return cpu_percent(one, now_ns) >= BUSY_PERCENT || one->running * 2 > one->rounds;
+}
+
+static const struct stack_frame *site_of(const struct hang_process *one)
+{
+	return one->has_site ? &one->site : NULL;
+}
+
+/* How many of those that count have not moved and are at the call site of `one`. */
+static unsigned count_at_site(const struct hang *s, const struct hang_process *one, uint64_t ns,
+			      uint64_t now_ns)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->n; i++)
+		n += is_hanging(&s->list[i], ns, now_ns) &&
+		     call_site_same(site_of(&s->list[i]), site_of(one));
+	return n;
+}
+
+static unsigned count_all(const struct hang *s)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->n; i++)
+		n += s->list[i].counts;
+	return n;
+}
+
+/* Most ranks are at its call site, so it is more likely that they wait than that they are the
+ * cause. */
+static bool seems_to_wait(const struct hang *s, const struct hang_process *one, uint64_t ns,
+			  uint64_t now_ns)
+{
+	unsigned together = count_at_site(s, one, ns, now_ns), all = count_all(s);
+
+	return all > 1 && together > 1 && together * 2 > all;
+}
+
+static void add_site(const struct hang_process *one, struct buf *out)
+{
+	call_site_add(site_of(one), one->has_inner ? &one->inner : NULL, out);
+}
+
+static bool has_ranks(const struct hang *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		if (s->list[i].counts && s->list[i].rank < 0)
+			return false;
+	return true;
+}
+
+static void add_who(const struct hang_process *const *members, unsigned n, unsigned max_bytes,
+		    struct buf *out)
+{
+	struct process_id *list = xcalloc(n, sizeof(*list));
+
+	for (unsigned i = 0; i < n; i++)
+		list[i] = (struct process_id){members[i]->pid, members[i]->rank};
+	words_add_processes(list, n, max_bytes, out);
+	free(list);
+}
+
+/* The processes at one call site: who, how long the last of them, where, and whether they spin. */
+static void add_group(const struct hang *s, const struct hang_process *const *members, unsigned n,
+		      uint64_t ns, uint64_t now_ns, struct buf *out)
+{
+	uint64_t since_ns = 0;
+	unsigned busy = 0, percent = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		unsigned cpu = cpu_percent(members[i], now_ns);
+
+		since_ns = members[i]->since_ns > since_ns ? members[i]->since_ns : since_ns;
+		busy += is_busy(members[i], now_ns);
+		percent = cpu > percent ? cpu : percent;
+	}
+	size_t begin = out->len;
+	add_who(members, n, WHO_BYTES, out);
+	out->data[begin] = (char)(out->data[begin] - 'a' + 'A');
+	buf_addf(out, " %s not moved for %.1f s: ", n == 1 ? "has" : "have",
+		 (double)(now_ns - since_ns) / 1e9);
+	add_site(members[0], out);
+	if (busy == n)
+		buf_addf(out, "; the same Python line, but busy (CPU %u %%)", percent);
+	else if (busy)
+		buf_addf(out, "; %u of them busy (CPU up to %u %%)", busy, percent);
+	else
+		buf_add_str(out, "; asleep");
+	if (seems_to_wait(s, members[0], ns, now_ns) && n < count_all(s))
+		buf_add_str(out, ", as most ranks are: waiting, it seems");
+	buf_add_char(out, '\n');
+}
+
+static json_t *one_json(const struct hang *s, const struct hang_process *one, uint64_t ns,
+			uint64_t now_ns)
+{
+	unsigned cpu = cpu_percent(one, now_ns);
+	json_t *frame = json_null();
+
+	if (one->has_site)
+		frame = json_pack("{s:s, s:s, s:i}", "name", one->site.name, "file", one->site.file,
+				  "line", (int)one->site.line);
+	return json_pack("{s:i, s:o, s:f, s:i, s:b, s:b, s:o}", "pid", one->pid, "rank",
+			 one->rank >= 0 ? json_integer(one->rank) : json_null(), "still_s",
+			 (double)(now_ns - one->since_ns) / 1e9, "cpu_percent", (int)cpu, "busy",
+			 is_busy(one, now_ns), "with_most", seems_to_wait(s, one, ns, now_ns),
+			 "frame", frame ? frame : json_null());
+}
+
+/* All that have not moved, in groups by call site. */
+struct groups {
+	struct hang_group {
+		const struct hang_process **members;
+		unsigned n;
+	} * list;
+	unsigned n;
+};
+
+static void make_groups(const struct hang *s, uint64_t ns, uint64_t now_ns, struct groups *g)
+{
+	g->list = xcalloc(s->n ? s->n : 1, sizeof(*g->list));
+	for (unsigned i = 0; i < s->n; i++) {
+		const struct hang_process *one = &s->list[i];
+		unsigned k = 0;
+
+		if (!is_hanging(one, ns, now_ns))
+			continue;
+		while (k < g->n && !call_site_same(site_of(g->list[k].members[0]), site_of(one)))
+			k++;
+		if (k == g->n) {
+			g->list[k].members = xcalloc(s->n, sizeof(*g->list[k].members));
+			g->n++;
+		}
+		g->list[k].members[g->list[k].n++] = one;
+	}
+}
+
+static void groups_release(struct groups *g)
+{
+	for (unsigned i = 0; i < g->n; i++)
+		free(g->list[i].members);
+	free(g->list);
+}
+
+/* A call site that few are at comes first: there is the cause. */
+static int by_company(const void *a, const void *b)
+{
+	const struct hang_group *x = a, *y = b;
+
+	if (x->n != y->n)
+		return x->n > y->n ? 1 : -1;
+	return x->members[0]->pid < y->members[0]->pid ? -1 : 1;
+}
+
+/* "8 of 8 ranks have not moved for 30.0 s: 1 in load_batch at data.py:41 (rank 5), 7 in …" */
+static void add_answer(const struct hang *s, const struct groups *g, unsigned n, uint64_t ns,
+		       struct buf *out)
+{
+	unsigned shown = g->n <= SITES_MAX + 1 ? g->n : SITES_MAX, rest = n;
+
+	buf_addf(out, "%u of %u %s %s not moved for %.1f s: ", n, count_all(s),
+		 has_ranks(s) ? "ranks" : "processes", n == 1 ? "has" : "have", (double)ns / 1e9);
+	for (unsigned i = 0; i < shown; i++) {
+		const struct hang_group *at = &g->list[i];
+
+		if (g->n == 1)
+			buf_add_str(out, n > 1 ? "all " : "");
+		else
+			buf_addf(out, "%s%u ", i ? ", " : "", at->n);
+		add_site(at->members[0], out);
+		if (n < count_all(s) || at->n * 2 <= n) {
+			buf_add_str(out, " (");
+			add_who(at->members, at->n, ANSWER_WHO_BYTES, out);
+			buf_add_char(out, ')');
+		}
+		rest -= at->n;
+	}
+	if (rest)
+		buf_addf(out, ", %u at %u other call sites", rest, g->n - shown);
+	buf_add_char(out, '\n');
+}
+
+unsigned hang_report(const struct hang *s, uint64_t ns, uint64_t now_ns, struct buf *out,
+		     json_t *json)
+{
+	unsigned n = hang_count(s, ns, now_ns), all = count_all(s);
+	struct groups g = {0};
+
+	if (!n)
+		return 0;
+	make_groups(s, ns, now_ns, &g);
+	qsort(g.list, g.n, sizeof(*g.list), by_company);
+	if (out && all > 1)
+		add_answer(s, &g, n, ns, out);
+	for (unsigned i = 0; i < g.n; i++) {
+		if (out)
+			add_group(s, g.list[i].members, g.list[i].n, ns, now_ns, out);
+		for (unsigned k = 0; json && k < g.list[i].n; k++)
+			json_array_append_new(json, one_json(s, g.list[i].members[k], ns, now_ns));
+	}
+	if (out && all > 1 && g.n == 1 && n == all)
+		buf_add_str(
+			out,
+			"All of them are at the same call site: what they wait for is not among "
+			"the sampled processes.\n");
+	groups_release(&g);
 	return n;
 }

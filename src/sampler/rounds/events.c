@@ -6,11 +6,116 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/containers/hmap.h"
 #include "base/containers/intern.h"
 #include "base/mem.h"
-#include "sampler/rounds/events_impl.h"
+#include "formats/frame_label.h"
 
 #define GC_NAME "<garbage collection>"
+#define OWN_TIDS (1 << 22) /* Linux gives smaller ones */
+
+/* A frame that has begun and not ended. Texts are interned. */
+struct open_frame {
+	const char *name, *file;
+	int32_t first_line;
+	int32_t line; /* the last one seen */
+	int32_t label_line; /* in its label; 0: none */
+};
+
+struct thread_track {
+	int64_t tid; /* in the trace */
+	const char *name; /* as written; interned */
+	bool main;
+	unsigned order; /* in which threads of the process were seen */
+	uint64_t round; /* of the process in which it was last there */
+	int64_t ts_ns; /* of its last event: time never goes back */
+	struct open_frame *frames; /* outermost first; the collector may be the innermost */
+	size_t cap;
+	unsigned n;
+	bool gc;
+};
+
+struct process_track {
+	uint64_t serial;
+	int64_t pid;
+	char *label;
+	int rank;
+	unsigned order;
+	uint64_t round;
+	uint64_t time_ns; /* of the copy that was written last */
+	unsigned next_order;
+	struct hmap threads; /* serial to struct thread_track */
+};
+
+struct events {
+	struct events_options o;
+	int64_t start_real_ns;
+	unsigned next_order;
+	struct hmap processes; /* serial to struct process_track */
+	uint64_t *old; /* serials of threads that are to be dropped */
+	size_t old_cap;
+	bool device_named[COUNTER_PROCESS]; /* npu, gpu, host: have their names */
+};
+
+/* --- how frames and names are written --- */
+
+static void write_begin(struct chrome_trace *into, int64_t ts_ns, const struct process_track *p,
+			const struct thread_track *th, const struct open_frame *f)
+{
+	char label[FRAME_LABEL_BYTES];
+	struct chrome_arg args[] = {
+		{.key = "thread", .type = CHROME_TEXT, .text = th->name},
+		{.key = "function", .type = CHROME_TEXT, .text = f->name},
+		{.key = "file", .type = CHROME_TEXT, .text = f->file},
+		{.key = "line", .type = CHROME_INT, .i = f->line},
+	};
+
+	frame_label(label, f->name, f->file, f->label_line);
+	chrome_begin(into, ts_ns, p->pid, th->tid, label, args, 4);
+}
+
+static void write_end(struct chrome_trace *into, int64_t ts_ns, const struct process_track *p,
+		      const struct thread_track *th, const struct open_frame *f)
+{
+	char label[FRAME_LABEL_BYTES];
+	struct chrome_arg line = {.key = "line", .type = CHROME_INT, .i = f->line};
+
+	frame_label(label, f->name, f->file, f->label_line);
+	chrome_end(into, ts_ns, p->pid, th->tid, label, &line, f->line > 0);
+}
+
+static void write_sort_index(struct chrome_trace *into, int64_t pid, int64_t tid, const char *what,
+			     int64_t number)
+{
+	struct chrome_arg arg = {.key = "sort_index", .type = CHROME_INT, .i = number};
+
+	chrome_meta(into, pid, tid, what, &arg, 1);
+}
+
+static void write_process_names(const struct events *e, struct chrome_trace *into,
+				const struct process_track *p)
+{
+	struct chrome_arg args[] = {
+		{.key = "name", .type = CHROME_TEXT, .text = p->label},
+		{.key = "start_time_unix_ns", .type = CHROME_INT, .i = e->start_real_ns},
+	};
+
+	chrome_meta(into, p->pid, 0, "process_name", args, 2);
+	write_sort_index(into, p->pid, 0, "process_sort_index",
+			 p->rank >= 0 ? p->rank : OWN_TIDS + (int64_t)p->order);
+}
+
+static void write_thread_names(struct chrome_trace *into, const struct process_track *p,
+			       const struct thread_track *th)
+{
+	struct chrome_arg name = {.key = "name", .type = CHROME_TEXT, .text = th->name};
+
+	chrome_meta(into, p->pid, th->tid, "thread_name", &name, 1);
+	write_sort_index(into, p->pid, th->tid, "thread_sort_index",
+			 th->main ? -1 : (int64_t)th->order);
+}
+
+/* --- processes and threads --- */
 
 struct events *events_new(const struct events_options *o)
 {
@@ -69,7 +174,7 @@ void events_process(struct events *e, struct target *t)
 	p->rank = t->rank;
 	p->order = e->next_order++;
 	hmap_put_ptr(&e->processes, t->serial, p);
-	events_tell_process(e, e->o.trace, p);
+	write_process_names(e, e->o.trace, p);
 }
 
 static int64_t choose_tid(const struct process_track *p, const struct python_thread *th)
@@ -78,7 +183,7 @@ static int64_t choose_tid(const struct process_track *p, const struct python_thr
 		return th->tid;
 	if (th->inner_tid > 0)
 		return th->inner_tid;
-	return EVENTS_OWN_TIDS + 1 + (int64_t)p->next_order;
+	return OWN_TIDS + 1 + (int64_t)p->next_order;
 }
 
 static const char *thread_title(const struct thread_track *track, const struct python_thread *th)
@@ -91,7 +196,7 @@ static const char *thread_title(const struct thread_track *track, const struct p
 	return intern(title, (size_t)n);
 }
 
-/* The track of a thread that is told; made, and its name told, at first sight. */
+/* The track of a thread; made, and its name written, at first sight. */
 static struct thread_track *find_thread(struct events *e, struct process_track *p,
 					const struct python_thread *th)
 {
@@ -107,7 +212,7 @@ static struct thread_track *find_thread(struct events *e, struct process_track *
 	}
 	if (!track->name || (th->name && *th->name && strcmp(th->name, track->name) != 0)) {
 		track->name = thread_title(track, th);
-		events_tell_thread(e->o.trace, p, track);
+		write_thread_names(e->o.trace, p, track);
 	}
 	return track;
 }
@@ -123,19 +228,19 @@ static int64_t thread_ts(const struct events *e, struct thread_track *th, uint64
 	return th->ts_ns;
 }
 
-static void end_down_to(const struct events *e, const struct process_track *p,
-			struct thread_track *th, unsigned left, int64_t ts_ns)
+static void end_frames(const struct events *e, const struct process_track *p,
+		       struct thread_track *th, unsigned left, int64_t ts_ns)
 {
 	while (th->n > left)
-		events_tell_end(e->o.trace, ts_ns, p, th, &th->frames[--th->n]);
+		write_end(e->o.trace, ts_ns, p, th, &th->frames[--th->n]);
 }
 
-static void begin(const struct events *e, const struct process_track *p, struct thread_track *th,
-		  const struct open_frame *f, int64_t ts_ns)
+static void begin_frame(const struct events *e, const struct process_track *p,
+			struct thread_track *th, const struct open_frame *f, int64_t ts_ns)
 {
 	th->frames = xgrow(th->frames, &th->cap, th->n + 1, sizeof(*th->frames));
 	th->frames[th->n++] = *f;
-	events_tell_begin(e->o.trace, ts_ns, p, th, f);
+	write_begin(e->o.trace, ts_ns, p, th, f);
 }
 
 /*
@@ -175,7 +280,7 @@ static void sample_thread(struct events *e, const struct process_track *p,
 	bool gc_stays = track->gc && th->gc && stay == th->nframes && stay + 1 == track->n;
 
 	if (!gc_stays) {
-		end_down_to(e, p, track, stay, ts);
+		end_frames(e, p, track, stay, ts);
 		track->gc = false;
 	}
 	for (unsigned i = stay; i < th->nframes; i++) {
@@ -186,33 +291,20 @@ static void sample_thread(struct events *e, const struct process_track *p,
 					  .line = f->line,
 					  .label_line = e->o.lines ? f->line : f->first_line};
 
-		begin(e, p, track, &open, ts);
+		begin_frame(e, p, track, &open, ts);
 	}
 	if (th->gc && !gc_stays) {
 		struct open_frame collector = {.name = GC_NAME, .file = ""};
 
-		begin(e, p, track, &collector, ts);
+		begin_frame(e, p, track, &collector, ts);
 		track->gc = true;
 	}
-}
-
-static bool is_named_main(const struct python_thread *th)
-{
-	return th->name && !strcmp(th->name, "MainThread");
-}
-
-static bool has_main_thread(const struct python_process *python)
-{
-	for (unsigned i = 0; i < python->nthreads; i++)
-		if (is_named_main(&python->threads[i]))
-			return true;
-	return false;
 }
 
 static void end_thread(struct events *e, const struct process_track *p, struct thread_track *th,
 		       uint64_t time_ns)
 {
-	end_down_to(e, p, th, 0, thread_ts(e, th, time_ns));
+	end_frames(e, p, th, 0, thread_ts(e, th, time_ns));
 	th->gc = false;
 }
 
@@ -247,25 +339,25 @@ void events_sample(struct events *e, struct target *t)
 		return;
 	events_process(e, t);
 	p = find_process(e, t);
-	/* A round that failed leaves the stacks of the one before, already told. */
+	/* A round that failed leaves the stacks of the one before, already written. */
 	if (python->time_ns == p->time_ns)
 		return;
 	p->time_ns = python->time_ns;
 	p->round++;
-	bool only_main = !e->o.all_threads && has_main_thread(python);
-	unsigned told = 0;
+	struct thread_filter wanted = thread_filter_of(python, e->o.all_threads);
+	unsigned seen = 0;
 	for (unsigned i = 0; i < python->nthreads; i++) {
 		const struct python_thread *th = &python->threads[i];
 
-		if (only_main && !is_named_main(th))
+		if (!thread_filter_wants(&wanted, th))
 			continue;
 		struct thread_track *track = find_thread(e, p, th);
 		track->round = p->round;
-		told++;
+		seen++;
 		if (!th->missed)
 			sample_thread(e, p, track, th);
 	}
-	if (told != p->threads.count)
+	if (seen != p->threads.count)
 		drop_old_threads(e, p);
 }
 
@@ -294,4 +386,104 @@ void events_close_all(struct events *e, uint64_t time_ns)
 
 	for (size_t at = 0; hmap_next(&e->processes, &at, &key, &value);)
 		end_process(e, (struct process_track *)(uintptr_t)value, time_ns);
+}
+
+/* --- everything that is open, into a file --- */
+
+static int64_t not_before(int64_t ts_ns, const struct thread_track *th)
+{
+	return ts_ns > th->ts_ns ? ts_ns : th->ts_ns;
+}
+
+static void write_thread_end(struct chrome_trace *into, int64_t ts_ns,
+			     const struct process_track *p, const struct thread_track *th)
+{
+	for (unsigned i = th->n; i > 0; i--)
+		write_end(into, not_before(ts_ns, th), p, th, &th->frames[i - 1]);
+}
+
+static void write_thread_begin(struct chrome_trace *into, int64_t ts_ns,
+			       const struct process_track *p, const struct thread_track *th)
+{
+	write_thread_names(into, p, th);
+	for (unsigned i = 0; i < th->n; i++)
+		write_begin(into, not_before(ts_ns, th), p, th, &th->frames[i]);
+}
+
+static void each_thread(const struct process_track *p, struct chrome_trace *into, int64_t ts_ns,
+			void (*fn)(struct chrome_trace *into, int64_t ts_ns,
+				   const struct process_track *p, const struct thread_track *th))
+{
+	uint64_t key, value;
+
+	for (size_t at = 0; hmap_next(&p->threads, &at, &key, &value);)
+		fn(into, ts_ns, p, (const struct thread_track *)(uintptr_t)value);
+}
+
+void events_end_open(struct events *e, struct chrome_trace *into, uint64_t time_ns)
+{
+	int64_t ts_ns = (int64_t)(time_ns - e->o.start_ns);
+	uint64_t key, value;
+
+	for (size_t at = 0; hmap_next(&e->processes, &at, &key, &value);)
+		each_thread((const struct process_track *)(uintptr_t)value, into, ts_ns,
+			    write_thread_end);
+}
+
+/* --- counters --- */
+
+static const struct {
+	const char *name;
+	int64_t pid;
+} devices[COUNTER_PROCESS] = {
+	[COUNTER_NPU] = {"npu", CHROME_PID_NPU},
+	[COUNTER_GPU] = {"gpu", CHROME_PID_GPU},
+	[COUNTER_HOST] = {"cpu", CHROME_PID_HOST},
+};
+
+static void write_device_names(struct chrome_trace *into, unsigned track)
+{
+	struct chrome_arg name = {.key = "name", .type = CHROME_TEXT, .text = devices[track].name};
+
+	chrome_meta(into, devices[track].pid, 0, "process_name", &name, 1);
+	/* Above the processes. */
+	write_sort_index(into, devices[track].pid, 0, "process_sort_index", (int64_t)track - 3);
+}
+
+void events_counter(struct events *e, const struct counter *c)
+{
+	struct chrome_arg args[sizeof(c->values) / sizeof(c->values[0])];
+	char id[16];
+
+	if (c->track > COUNTER_PROCESS || c->n > sizeof(args) / sizeof(args[0]))
+		return;
+	if (c->track != COUNTER_PROCESS && !e->device_named[c->track]) {
+		e->device_named[c->track] = true;
+		write_device_names(e->o.trace, c->track);
+	}
+	for (unsigned i = 0; i < c->n; i++)
+		args[i] = (struct chrome_arg){
+			.key = c->values[i].key, .type = CHROME_FLOAT, .f = c->values[i].value};
+	/* Viewers tell tracks apart by process, name and id; the name stays the one that is
+	 * documented, whatever the number of cards. */
+	snprintf(id, sizeof(id), "%d", c->card);
+	chrome_counter(e->o.trace, (int64_t)(c->time_ns - e->o.start_ns),
+		       c->track == COUNTER_PROCESS ? c->pid : devices[c->track].pid, c->name,
+		       c->card >= 0 ? id : NULL, args, c->n);
+}
+
+void events_begin_again(struct events *e, struct chrome_trace *into, uint64_t time_ns)
+{
+	int64_t ts_ns = (int64_t)(time_ns - e->o.start_ns);
+	uint64_t key, value;
+
+	for (unsigned i = 0; i < COUNTER_PROCESS; i++)
+		if (e->device_named[i])
+			write_device_names(into, i);
+	for (size_t at = 0; hmap_next(&e->processes, &at, &key, &value);) {
+		const struct process_track *p = (const struct process_track *)(uintptr_t)value;
+
+		write_process_names(e, into, p);
+		each_thread(p, into, ts_ns, write_thread_begin);
+	}
 }

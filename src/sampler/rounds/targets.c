@@ -2,24 +2,164 @@
 /*
  * A target's way: NEW, then what opening it says. What is not ready is tried again, soon and then
  * less often; so is what has just begun, for between fork, exec and the loading of libpython
- * nothing tells that it will be Python. What is no Python is looked at again when it runs another
+ * nothing tells that it will be Python. What is no Python is tried again when it runs another
  * program (a shell that ends in `exec python`), or now and then, for it may load the interpreter
  * late. A process that runs another program is another target: its old frames have ended.
  */
 #include "sampler/rounds/targets.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/containers/hmap.h"
 #include "base/mem.h"
-#include "sampler/rounds/targets_impl.h"
+#include "sampler/rounds/process_life.h"
+#include "sampler/rounds/search.h"
+#include "unwind/remote/find/find.h"
+
+#define MS 1000000ull
+#define WAIT_FIRST_NS (20 * MS) /* between two tries to open one that is not ready */
+#define WAIT_LAST_NS (1000 * MS)
+#define RECHECK_FIRST_NS                                                                           \
+	(500 * MS) /* the same for one that is no Python process: it may become one                \
+		    */
+#define RECHECK_LAST_NS (30000 * MS)
+#define YOUNG_NS (700 * MS) /* what runs for less may be about to run, or to load, its Python */
+#define COPY_NS (15 * MS) /* how long what fork made may be about to exec */
+#define PROGRAM_NS (200 * MS) /* between two checks which program a refused one runs */
+#define RETRY_EVERY_NS (10 * MS)
+#define OPEN_BUDGET_NS (5 * MS)
+#define MAX_FAILS 100 /* rounds in which nothing could be copied, until it is opened anew */
+#define MAX_SENSELESS 5 /* times that one may make no sense: it may be between two programs */
+#define LABEL_BYTES 96 /* of the command line */
+
+/* A target and what only this file needs of it. */
+struct tracked {
+	struct target t; /* first: list points to it */
+	bool named; /* by its pid */
+	bool reported; /* on_new */
+	struct life life;
+	uint64_t program;
+	uint64_t program_ns; /* when to check it again */
+	uint64_t young_ns; /* until when it is */
+	uint64_t back_off_ns, recheck_ns;
+	unsigned tries, fails;
+};
+
+static inline struct tracked *tracked_of(struct target *t)
+{
+	return (struct tracked *)t;
+}
+
+struct captured {
+	struct tracked *one;
+	int result;
+};
+
+struct targets_inside {
+	struct targets_options o;
+	struct search *search;
+	bool searched; /* once */
+	char found_by[sizeof(((struct discovery *)0)->found_by)]; /* the last time */
+	struct hmap by_pid; /* struct tracked, those that are not gone */
+	size_t cap; /* of list */
+	unsigned gone; /* in list */
+	uint64_t serials;
+	uint64_t retry_ns; /* when to try those again that are not open */
+	struct captured *round;
+	size_t round_cap;
+	struct pollfd *polls;
+	size_t polls_cap;
+};
+
+/* --- one target --- */
+
+/* A path of the program says little: its last part is shown. */
+static char *label_of(int rank, const char *cmdline)
+{
+	size_t word = strcspn(cmdline, " ");
+	const char *slash = memrchr(cmdline, '/', word);
+	const char *text = slash && cmdline[0] != '[' ? slash + 1 : cmdline;
+	size_t len = strlen(text), cut = len > LABEL_BYTES ? LABEL_BYTES : len;
+
+	while (cut < len && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80)
+		cut--; /* not in the middle of a character */
+	const char *more = cut < len ? "…" : "";
+	if (rank < 0)
+		return xasprintf("%.*s%s", (int)cut, text, more);
+	return xasprintf("rank %d: %.*s%s", rank, (int)cut, text, more);
+}
+
+/* What the process is called; it takes the command line. */
+static void take_facts(struct target *t, struct process_facts *f)
+{
+	free(t->cmdline);
+	free(t->label);
+	t->rank = f->rank;
+	t->local_rank = f->local_rank;
+	t->cmdline = f->cmdline ? f->cmdline : xstrdup("");
+	t->label = label_of(t->rank, t->cmdline);
+}
+
+/* Refused with -ESRCH if it is not there. */
+static struct tracked *tracked_new(const struct discovered *d)
+{
+	struct tracked *one = xcalloc(1, sizeof(*one));
+	struct process_facts f = {.rank = -1, .local_rank = -1};
+	struct target *t = &one->t;
+
+	one->named = d->named;
+	t->pid = d->pid;
+	t->device = d->device;
+	/* The facts are about the process that `life` is bound to if that has not ended after they
+	 * were read. */
+	int r = life_open(&one->life, d->pid);
+	if (r == 0)
+		r = process_facts(d->pid, &f, &t->err);
+	if (r == 0 && life_over(&one->life))
+		r = -ESRCH;
+	if (r == -ESRCH)
+		remote_explain_esrch(d->pid, &t->err);
+	else if (r < 0)
+		err_sys(&t->err, r, "cannot read process %d", (int)d->pid);
+	if (r < 0) {
+		life_close(&one->life);
+		t->state = TARGET_REFUSED;
+	}
+	if (life_age_ns(f.start_ticks) < YOUNG_NS)
+		one->young_ns = clock_mono_ns() + YOUNG_NS;
+	t->start_ticks = f.start_ticks;
+	t->parent = f.parent;
+	take_facts(t, &f);
+	return one;
+}
+
+/* Reads rank and command line anew. */
+static void tracked_describe(struct tracked *one)
+{
+	struct process_facts f;
+
+	if (process_facts(one->t.pid, &f, NULL) == 0)
+		take_facts(&one->t, &f);
+}
+
+static void tracked_free(struct tracked *one)
+{
+	if (!one)
+		return;
+	life_close(&one->life);
+	free(one->t.cmdline);
+	free(one->t.label);
+	free(one);
+}
 
 /* --- the list --- */
 
-static unsigned place_of(const struct targets *s, const struct tracked *one)
+static unsigned position_of(const struct targets *s, const struct tracked *one)
 {
 	unsigned i = s->n;
 
@@ -34,9 +174,9 @@ static unsigned place_of(const struct targets *s, const struct tracked *one)
 	return i;
 }
 
-static void insert(struct targets *s, struct tracked *one)
+static void insert_target(struct targets *s, struct tracked *one)
 {
-	unsigned at = place_of(s, one);
+	unsigned at = position_of(s, one);
 
 	s->list = xgrow(s->list, &s->inside->cap, s->n + 1, sizeof(*s->list));
 	memmove(&s->list[at + 1], &s->list[at], (s->n - at) * sizeof(*s->list));
@@ -61,9 +201,9 @@ static void drop_gone(struct targets *s)
 	s->inside->gone = 0;
 }
 
-static void gone(struct targets *s, struct tracked *one)
+static void mark_gone(struct targets *s, struct tracked *one)
 {
-	if (one->told && s->inside->o.on_gone)
+	if (one->reported && s->inside->o.on_gone)
 		s->inside->o.on_gone(s->inside->o.arg, &one->t);
 	python_process_close(one->t.python);
 	one->t.python = NULL;
@@ -75,7 +215,7 @@ static void gone(struct targets *s, struct tracked *one)
 
 /* --- opening --- */
 
-static void wait_for_it(struct tracked *one, uint64_t now_ns)
+static void postpone(struct tracked *one, uint64_t now_ns)
 {
 	one->back_off_ns = one->back_off_ns ? one->back_off_ns * 2 : WAIT_FIRST_NS;
 	if (one->back_off_ns > WAIT_LAST_NS)
@@ -84,16 +224,16 @@ static void wait_for_it(struct tracked *one, uint64_t now_ns)
 	one->t.retry_ns = now_ns + one->back_off_ns;
 }
 
-static void refuse(struct tracked *one, uint64_t now_ns)
+static void refuse_target(struct tracked *one, uint64_t now_ns)
 {
 	one->t.state = TARGET_REFUSED;
-	one->look_ns = one->look_ns ? one->look_ns * 2 : LOOK_FIRST_NS;
-	if (one->look_ns > LOOK_LAST_NS)
-		one->look_ns = LOOK_LAST_NS;
-	one->t.retry_ns = one->t.err.code == -ENOEXEC ? now_ns + one->look_ns : UINT64_MAX;
+	one->recheck_ns = one->recheck_ns ? one->recheck_ns * 2 : RECHECK_FIRST_NS;
+	if (one->recheck_ns > RECHECK_LAST_NS)
+		one->recheck_ns = RECHECK_LAST_NS;
+	one->t.retry_ns = one->t.err.code == -ENOEXEC ? now_ns + one->recheck_ns : UINT64_MAX;
 }
 
-static void opened(struct targets *s, struct tracked *one, struct python_process *p)
+static void mark_open(struct targets *s, struct tracked *one, struct python_process *p)
 {
 	one->t.python = p;
 	one->t.state = TARGET_OPEN;
@@ -102,11 +242,11 @@ static void opened(struct targets *s, struct tracked *one, struct python_process
 	one->back_off_ns = 0;
 	one->tries = 0;
 	/* It may have become another program since it was found. */
-	if (!one->told)
+	if (!one->reported)
 		tracked_describe(one);
-	if (!one->told && s->inside->o.on_new)
+	if (!one->reported && s->inside->o.on_new)
 		s->inside->o.on_new(s->inside->o.arg, &one->t);
-	one->told = true;
+	one->reported = true;
 }
 
 /* Whoever starts a program is twice there for a moment: what is Python in the second is the first,
@@ -127,28 +267,28 @@ static void try_open(struct targets *s, struct tracked *one, uint64_t now_ns)
 
 	one->program = life_program(one->t.pid);
 	if (about_to_exec(one, now_ns)) {
-		wait_for_it(one, now_ns);
+		postpone(one, now_ns);
 		return;
 	}
 	int r = python_process_open(one->t.pid, &s->inside->o.python, &p, &one->t.err);
 	if (life_over(&one->life)) {
 		python_process_close(p);
-		gone(s, one);
+		mark_gone(s, one);
 	} else if (r == 0) {
-		opened(s, one, p);
+		mark_open(s, one, p);
 	} else if (r == -EAGAIN || (r == -EPROTO && ++one->tries < MAX_SENSELESS) ||
 		   (r == -ENOEXEC && now_ns < one->young_ns)) {
-		wait_for_it(one, now_ns);
+		postpone(one, now_ns);
 	} else {
 		one->t.err.code = r;
-		refuse(one, now_ns);
+		refuse_target(one, now_ns);
 	}
 }
 
 /* --- coming and going --- */
 
 /* NULL if it has ended. */
-static struct tracked *add(struct targets *s, const struct discovered *d)
+static struct tracked *add_target(struct targets *s, const struct discovered *d)
 {
 	struct tracked *one = tracked_new(d);
 
@@ -156,46 +296,46 @@ static struct tracked *add(struct targets *s, const struct discovered *d)
 	/* Of those that have ended since they were found, nothing is said; of those that somebody
 	 * named and that were never there, it is. */
 	if (one->t.state != TARGET_REFUSED || (one->named && !s->inside->searched)) {
-		insert(s, one);
+		insert_target(s, one);
 		return one;
 	}
 	tracked_free(one);
 	return NULL;
 }
 
-static void apply(struct targets *s, const struct discovery *found)
+static void apply_discovery(struct targets *s, const struct discovery *found)
 {
 	for (unsigned i = 0; i < found->n; i++) {
 		const struct discovered *d = &found->list[i];
 		struct tracked *one = hmap_get_ptr(&s->inside->by_pid, (uint64_t)d->pid);
 
 		if (one && one->life.known && life_over(&one->life)) {
-			gone(s, one);
+			mark_gone(s, one);
 			one = NULL;
 		}
 		if (!one)
-			one = add(s, d);
+			one = add_target(s, d);
 		else if (d->device >= 0)
 			one->t.device = d->device;
 		if (one)
 			search_follow(s->inside->search, one->t.pid, one->t.start_ticks);
 	}
 	s->inside->searched = true;
-	memcpy(s->inside->how, found->how, sizeof(found->how));
+	memcpy(s->inside->found_by, found->found_by, sizeof(found->found_by));
 }
 
 /* The same process with another program: a target of its own. */
-static void replace(struct targets *s, struct tracked *one)
+static void replace_target(struct targets *s, struct tracked *one)
 {
 	struct discovered d = {one->t.pid, one->t.device, UINT64_MAX, one->named};
 
-	gone(s, one);
-	one = add(s, &d);
+	mark_gone(s, one);
+	one = add_target(s, &d);
 	if (one)
 		one->young_ns = clock_mono_ns() + YOUNG_NS;
 }
 
-static void look_after(struct targets *s, struct tracked *one, uint64_t now_ns)
+static void try_target(struct targets *s, struct tracked *one, uint64_t now_ns)
 {
 	bool refused = one->t.state == TARGET_REFUSED;
 
@@ -206,23 +346,23 @@ static void look_after(struct targets *s, struct tracked *one, uint64_t now_ns)
 		return;
 	one->program_ns = now_ns + PROGRAM_NS;
 	if (life_over(&one->life))
-		gone(s, one);
+		mark_gone(s, one);
 	else if (refused && life_program(one->t.pid) != one->program)
-		replace(s, one);
+		replace_target(s, one);
 	else if (!refused || now_ns >= one->t.retry_ns)
 		try_open(s, one, now_ns);
 }
 
 /* Opening a process takes milliseconds, in which no sample is taken: not too many at once. */
-static void look_after_all(struct targets *s, bool all, uint64_t now_ns)
+static void try_targets(struct targets *s, bool all, uint64_t now_ns)
 {
 	uint64_t until_ns = clock_mono_ns() + OPEN_BUDGET_NS;
 
-	s->inside->look_ns = now_ns + LOOK_EVERY_NS;
+	s->inside->retry_ns = now_ns + RETRY_EVERY_NS;
 	for (unsigned i = 0; i < s->n; i++) {
-		look_after(s, tracked_of(s->list[i]), now_ns);
+		try_target(s, tracked_of(s->list[i]), now_ns);
 		if (!all && i + 1 < s->n && clock_mono_ns() > until_ns) {
-			s->inside->look_ns = 0;
+			s->inside->retry_ns = 0;
 			break;
 		}
 	}
@@ -238,21 +378,21 @@ int targets_refresh(struct targets *s, bool now, struct err *err)
 		drop_gone(s);
 	int r = search_take(in->search, now, s->n - in->gone == 0, &found, err);
 	if (r > 0)
-		apply(s, &found);
-	if (r > 0 || now || now_ns >= in->look_ns)
-		look_after_all(s, now, now_ns);
+		apply_discovery(s, &found);
+	if (r > 0 || now || now_ns >= in->retry_ns)
+		try_targets(s, now, now_ns);
 	discovery_release(&found);
 	return r < 0 ? r : 0;
 }
 
 /* --- rounds --- */
 
-static void failed(struct targets *s, struct tracked *one, int r)
+static void handle_failure(struct targets *s, struct tracked *one, int r)
 {
 	if (r == -ESRCH || life_over(&one->life))
-		gone(s, one);
+		mark_gone(s, one);
 	else if (life_program(one->t.pid) != one->program || ++one->fails == MAX_FAILS)
-		replace(s, one);
+		replace_target(s, one);
 	else /* the stacks are those of before */
 		for (unsigned i = 0; i < one->t.python->nthreads; i++)
 			one->t.python->threads[i].missed = true;
@@ -280,6 +420,23 @@ static unsigned capture_all(struct targets *s, uint64_t *out_skew_ns)
 	return n;
 }
 
+/* Marks those of the first n of `round` that have ended with -ESRCH: what was copied may be of
+ * another process. */
+static void mark_ended(struct targets_inside *in, unsigned n)
+{
+	in->polls = xgrow(in->polls, &in->polls_cap, n + 1, sizeof(*in->polls));
+	for (unsigned i = 0; i < n; i++)
+		in->polls[i] =
+			(struct pollfd){.fd = in->round[i].one->life.pidfd, .events = POLLIN};
+	int ended = poll(in->polls, n, 0);
+	for (unsigned i = 0; i < n; i++) {
+		const struct life *l = &in->round[i].one->life;
+
+		if ((ended > 0 && in->polls[i].revents) || (l->pidfd < 0 && life_stat_over(l)))
+			in->round[i].result = -ESRCH;
+	}
+}
+
 unsigned targets_round(struct targets *s, uint64_t *out_skew_ns)
 {
 	struct targets_inside *in = s->inside;
@@ -290,14 +447,14 @@ unsigned targets_round(struct targets *s, uint64_t *out_skew_ns)
 	for (unsigned i = 0; i < n; i++)
 		if (in->round[i].result == 0)
 			python_prove(in->round[i].one->t.python);
-	lives_check(in, n);
+	mark_ended(in, n);
 	for (unsigned i = 0; i < n; i++) {
 		struct captured *c = &in->round[i];
 
 		if (c->result == 0)
 			c->result = python_resolve(c->one->t.python, &c->one->t.err);
 		if (c->result < 0)
-			failed(s, c->one, c->result);
+			handle_failure(s, c->one, c->result);
 		else
 			good++, c->one->fails = 0;
 	}
@@ -306,9 +463,9 @@ unsigned targets_round(struct targets *s, uint64_t *out_skew_ns)
 
 /* --- life --- */
 
-const char *targets_how(const struct targets *s)
+const char *targets_found_by(const struct targets *s)
 {
-	return s->inside->how;
+	return s->inside->found_by;
 }
 
 unsigned targets_open(const struct targets *s)
@@ -327,6 +484,27 @@ unsigned targets_waiting(const struct targets *s)
 	for (unsigned i = 0; i < s->n; i++)
 		n += s->list[i]->state == TARGET_NEW || s->list[i]->state == TARGET_WAITING;
 	return n;
+}
+
+static bool is_main(const struct python_thread *t)
+{
+	return t->name && !strcmp(t->name, "MainThread");
+}
+
+struct thread_filter thread_filter_of(const struct python_process *p, bool all_threads)
+{
+	struct thread_filter f = {.all = true};
+
+	for (unsigned i = 0; i < p->nthreads && !all_threads && f.all; i++)
+		f.all = !is_main(&p->threads[i]);
+	return f;
+}
+
+bool thread_filter_wants(void *filter, const struct python_thread *t)
+{
+	const struct thread_filter *f = filter;
+
+	return f->all || is_main(t);
 }
 
 /* Each process takes a descriptor or two: as many as we may have, not as many as is usual. */
@@ -357,7 +535,7 @@ void targets_free(struct targets *s)
 		return;
 	for (unsigned i = 0; i < s->n; i++) {
 		if (s->list[i]->state != TARGET_GONE)
-			gone(s, tracked_of(s->list[i]));
+			mark_gone(s, tracked_of(s->list[i]));
 		tracked_free(tracked_of(s->list[i]));
 	}
 	search_free(s->inside->search);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The processes that are looked at: those that were named, and those that rules find, followed
- * while they come and go. A pid alone is no identity: a process is known by pid and start time.
+ * The processes that are sampled: those that were named, and those that rules find, followed while
+ * they come and go. A pid alone is no identity: a process is known by pid and start time.
  */
 #ifndef SONDE_SAMPLER_ROUNDS_TARGETS_H
 #define SONDE_SAMPLER_ROUNDS_TARGETS_H
@@ -15,12 +15,12 @@
 #include "unwind/remote/python.h"
 
 enum target_state {
-	TARGET_NEW, /* not looked at yet */
+	TARGET_NEW, /* not opened yet */
 	TARGET_WAITING, /* Python is not ready, or not to be read for the moment: tried again */
 	TARGET_OPEN, /* python is there */
 	TARGET_REFUSED, /* no Python process, or not ours to read: `err` says why. Not tried again
 			 */
-	TARGET_GONE, /* ended; told once and dropped with the next refresh */
+	TARGET_GONE, /* ended; reported once and dropped with the next refresh */
 };
 
 struct target {
@@ -37,7 +37,7 @@ struct target {
 	struct python_process *python; /* if TARGET_OPEN */
 	struct err err; /* why it is refused or waits */
 	uint64_t retry_ns; /* when to try again */
-	void *user; /* of whoever follows them; freed by on_gone */
+	void *user; /* of the user of this module; freed by on_gone */
 };
 
 struct targets {
@@ -49,9 +49,9 @@ struct targets {
 struct targets_options {
 	const struct discover_rules *rules;
 	struct python_options python;
-	/* Told when the Python of a process is there, for the first time. May be NULL. */
+	/* Called when the Python of a process is there, for the first time. May be NULL. */
 	void (*on_new)(void *arg, struct target *t);
-	/* For each of these told when it has ended, runs another program, or with targets_free().
+	/* Called for each of these when it has ended, runs another program, or with targets_free().
 	 * May be NULL. */
 	void (*on_gone)(void *arg, struct target *t);
 	void *arg;
@@ -69,7 +69,7 @@ int targets_refresh(struct targets *s, bool now, struct err *err);
 
 /* Where the last search looked, for people, and what hindered it: "NVML (2 of 4 processes are not
  * of this pid namespace)"; "" before the first. */
-const char *targets_how(const struct targets *s);
+const char *targets_found_by(const struct targets *s);
 
 /* How many are open; how many may still be opened. */
 unsigned targets_open(const struct targets *s);
@@ -77,9 +77,16 @@ unsigned targets_waiting(const struct targets *s);
 
 /*
  * One round: the stacks of all open processes are copied, one directly after the other, then
- * resolved. A process that has ended turns TARGET_GONE (on_gone is told). Returns the number of
+ * resolved. A process that has ended turns TARGET_GONE (on_gone is called). Returns the number of
  * processes captured. *out_skew_ns: from the first copy to the beginning of the last.
  */
 unsigned targets_round(struct targets *s, uint64_t *out_skew_ns);
+
+/* Which threads of a process are sampled: all, or MainThread; all, too, if none has that name. */
+struct thread_filter {
+	bool all;
+};
+struct thread_filter thread_filter_of(const struct python_process *p, bool all_threads);
+bool thread_filter_wants(void *filter, const struct python_thread *t);
 
 #endif

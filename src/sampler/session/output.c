@@ -167,22 +167,6 @@ void stack_output_counter(struct stack_output *out, const struct counter *c)
 		events_counter(out->events, c);
 }
 
-struct stack_filter stack_filter_of(const struct python_process *p, bool all_threads)
-{
-	struct stack_filter f = {.all = true};
-
-	for (unsigned i = 0; i < p->nthreads && !all_threads && f.all; i++)
-		f.all = strcmp(p->threads[i].name, "MainThread") != 0;
-	return f;
-}
-
-bool stack_filter_wants(void *filter, const struct python_thread *t)
-{
-	const struct stack_filter *f = filter;
-
-	return f->all || !strcmp(t->name, "MainThread");
-}
-
 static const char *interned(const char *what, int64_t id, const char *text)
 {
 	char *made = xasprintf("%s %" PRId64 " %s", what, id, text);
@@ -214,14 +198,14 @@ static void count_thread(struct stack_output *out, const struct target *t,
 void stack_output_sample(struct stack_output *out, struct target *t)
 {
 	const struct python_process *p = t->python;
-	struct stack_filter wanted = stack_filter_of(p, out->o->all_threads);
+	struct thread_filter wanted = thread_filter_of(p, out->o->all_threads);
 
 	if (out->events) {
 		events_sample(out->events, t);
 		return;
 	}
 	for (unsigned i = 0; i < p->nthreads; i++)
-		if (!p->threads[i].missed && stack_filter_wants(&wanted, &p->threads[i]))
+		if (!p->threads[i].missed && thread_filter_wants(&wanted, &p->threads[i]))
 			count_thread(out, t, &p->threads[i]);
 }
 

@@ -35,13 +35,6 @@ int stack_output_save(struct stack_output *out, const char *path, struct err *er
 /* The same under the name with the time in it, which is added to out_path. */
 int stack_output_snapshot(struct stack_output *out, struct buf *out_path, struct err *err);
 
-/* Which threads of a process are looked at: all, or MainThread; all, too, if none has that name. */
-struct stack_filter {
-	bool all;
-};
-struct stack_filter stack_filter_of(const struct python_process *p, bool all_threads);
-bool stack_filter_wants(void *filter, const struct python_thread *t);
-
 /* "dir/stem.<YYYYmmdd_HHMMSS>_<mmm>.ext" of "dir/stem.ext" */
 void stack_output_tagged(const char *path, int64_t real_ns, struct buf *out);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "sampler/discover/proc.h"
 
 /* Behind "/lib/python3.11/" or the like; NULL if the path has no such part. */
@@ -43,7 +44,7 @@ enum code_home frame_home(const struct stack_frame *f)
 	return behind_library(f->file) ? HOME_STANDARD : HOME_JOB;
 }
 
-int stack_place(const struct stack_frame *frames, unsigned n)
+int stack_call_site(const struct stack_frame *frames, unsigned n)
 {
 	int package = -1, python = -1;
 
@@ -62,17 +63,17 @@ int stack_place(const struct stack_frame *frames, unsigned n)
 	return python >= 0 ? python : (int)n - 1;
 }
 
-int stack_inner(const struct stack_frame *frames, unsigned n)
+int stack_inner_call(const struct stack_frame *frames, unsigned n)
 {
-	int place = stack_place(frames, n), python = -1;
+	int site = stack_call_site(frames, n), python = -1;
 
-	for (int i = (int)n - 1; i > place; i--) {
+	for (int i = (int)n - 1; i > site; i--) {
 		if (frame_home(&frames[i]) == HOME_PACKAGE)
 			return i;
 		if (frames[i].kind == STACK_PYTHON && python < 0)
 			python = i;
 	}
-	return python >= 0 || place == (int)n - 1 ? python : (int)n - 1;
+	return python >= 0 || site == (int)n - 1 ? python : (int)n - 1;
 }
 
 unsigned stack_own_part(const struct stack_frame *frames, unsigned n)
@@ -103,9 +104,35 @@ void frame_add_short(const struct stack_frame *f, struct buf *out)
 		while (name > f->file && name[-1] != '/')
 			name--;
 	}
-	words_printable(*name ? name : "?", out);
+	words_add_printable(*name ? name : "?", out);
 	if (f->line > 0)
 		buf_addf(out, ":%" PRId32, f->line);
+}
+
+void call_site_add(const struct stack_frame *site, const struct stack_frame *inner, struct buf *out)
+{
+	if (!site) {
+		buf_add_str(out, "outside Python");
+		return;
+	}
+	buf_add_str(out, "in ");
+	words_add_printable(site->name, out);
+	buf_add_str(out, " at ");
+	frame_add_short(site, out);
+	if (inner) {
+		buf_add_str(out, " > ");
+		words_add_printable(inner->name, out);
+		buf_add_str(out, " (");
+		frame_add_short(inner, out);
+		buf_add_char(out, ')');
+	}
+}
+
+bool call_site_same(const struct stack_frame *a, const struct stack_frame *b)
+{
+	if (!a || !b)
+		return a == b;
+	return a->name == b->name && a->file == b->file && a->line == b->line;
 }
 
 static int by_number(const void *a, const void *b)
@@ -115,8 +142,8 @@ static int by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-void words_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_bytes,
-		   struct buf *out)
+void words_add_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_bytes,
+		       struct buf *out)
 {
 	unsigned distinct = 0;
 
@@ -141,7 +168,35 @@ void words_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_
 	}
 }
 
-void words_printable(const char *text, struct buf *out)
+/* Those with a rank, or those without one. */
+static void add_some_numbers(const struct process_id *list, unsigned n, bool ranks,
+			     unsigned max_bytes, struct buf *out)
+{
+	int64_t *numbers = xcalloc(n + 1, sizeof(*numbers));
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (ranks == (list[i].rank >= 0))
+			numbers[count++] = ranks ? list[i].rank : list[i].pid;
+	if (count)
+		words_add_numbers(ranks ? "rank" : "pid", numbers, count, max_bytes, out);
+	free(numbers);
+}
+
+void words_add_processes(const struct process_id *list, unsigned n, unsigned max_bytes,
+			 struct buf *out)
+{
+	unsigned ranks = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		ranks += list[i].rank >= 0;
+	add_some_numbers(list, n, true, max_bytes, out);
+	if (ranks && ranks < n)
+		buf_add_str(out, " and ");
+	add_some_numbers(list, n, false, max_bytes, out);
+}
+
+void words_add_printable(const char *text, struct buf *out)
 {
 	proc_add_printable(out, text, strlen(text));
 }

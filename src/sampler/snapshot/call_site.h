@@ -21,10 +21,10 @@ enum code_home frame_home(const struct stack_frame *f);
  * The frame a stack is known by: the innermost of the job, else of a package, else of all. -1 if
  * there is none.
  */
-int stack_place(const struct stack_frame *frames, unsigned n);
+int stack_call_site(const struct stack_frame *frames, unsigned n);
 /* The call below it that tells most, -1 if there is none: the innermost one of a package, else of
  * Python. */
-int stack_inner(const struct stack_frame *frames, unsigned n);
+int stack_inner_call(const struct stack_frame *frames, unsigned n);
 /* How many of the outermost frames remain without those of the standard library at the inner end;
  * all of them if there are no others. */
 unsigned stack_own_part(const struct stack_frame *frames, unsigned n);
@@ -34,12 +34,26 @@ void frame_add_short(const struct stack_frame *f, struct buf *out);
 /* The path as far as it says something: of installed files what is behind site-packages. */
 const char *frame_path(const struct stack_frame *f);
 
-/* "rank 5", "ranks 0-4,6,7": the numbers in order, each once. Sorts them. */
-void words_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_bytes,
+/* "in all_reduce at trainer.py:88 > wait (threading.py:331)"; either may be NULL. */
+void call_site_add(const struct stack_frame *site, const struct stack_frame *inner,
 		   struct buf *out);
+/* Whether two frames are the same line of the same function; also if both are NULL. */
+bool call_site_same(const struct stack_frame *a, const struct stack_frame *b);
+
+/* "rank 5", "ranks 0-4,6,7": the numbers in order, each once. Sorts them. */
+void words_add_numbers(const char *noun, int64_t *numbers, unsigned n, unsigned max_bytes,
+		       struct buf *out);
+
+/* "ranks 0-4,6", "pid 4711", or both: who these processes are. */
+struct process_id {
+	pid_t pid;
+	int rank; /* -1: none */
+};
+void words_add_processes(const struct process_id *list, unsigned n, unsigned max_bytes,
+			 struct buf *out);
 
 /* Adds a text from another process: control characters become '?'. */
-void words_printable(const char *text, struct buf *out);
+void words_add_printable(const char *text, struct buf *out);
 
 /*
  * Whether the process is the one that does the rank's work: in a job with ranks, one that has a

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/containers/hmap.h"
 #include "base/mem.h"
-#include "sampler/snapshot/snapshot_impl.h"
 #include "unwind/remote/objects/objects.h"
 
 #define LOCAL_BYTES 200 /* of the text of one value */
@@ -23,7 +23,7 @@ struct local_walk {
 	unsigned frame, n;
 };
 
-static void one_local(void *arg, const char *name, bool is_argument, uint64_t object)
+static void add_local(void *arg, const char *name, bool is_argument, uint64_t object)
 {
 	struct local_walk *w = arg;
 	struct snap_thread *t = w->thread;
@@ -61,7 +61,7 @@ static void take_locals(struct snapshot *s, struct snap_thread *t, struct python
 		/* One that has returned meanwhile has no variables any more. */
 		if (f->kind == STACK_PYTHON && is_wanted(&s->o, f->name))
 			remote_locals(&python->remote, &python->place, f->address, f->code,
-				      one_local, &walk);
+				      add_local, &walk);
 	}
 }
 
@@ -86,7 +86,7 @@ static void take_thread(struct snapshot *s, unsigned process, const struct targe
 				  .missed = from->missed,
 				  .cut = from->cut,
 				  .nframes = n,
-				  .place = stack_place(from->frames, n)};
+				  .site = stack_call_site(from->frames, n)};
 	t->frames = xcalloc(n ? n : 1, sizeof(*t->frames));
 	if (n)
 		memcpy(t->frames, from->frames, n * sizeof(*t->frames));
@@ -123,7 +123,6 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 				   .device = t->device,
 				   .cmdline = xstrdup(t->cmdline ? t->cmdline : ""),
 				   .counts = target_is_rank(targets, t),
-				   .state = t->state,
 				   .first_thread = SNAP_NONE};
 	if ((t->state == TARGET_REFUSED && (t->err.code != -ENOEXEC || is_named(&s->o, t->pid))) ||
 	    t->state == TARGET_WAITING)
@@ -133,7 +132,6 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 	uint32_t version = t->python->place.layout.version;
 	snprintf(p->version, sizeof(p->version), "%u.%u.%u", version >> 24, version >> 16 & 0xff,
 		 version >> 8 & 0xff);
-	p->time_ns = t->python->time_ns;
 	unsigned first = find_first(t->python);
 	if (first != SNAP_NONE) {
 		p->first_thread = s->nthreads;
@@ -147,12 +145,12 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 /* --- groups --- */
 
 /*
- * What makes two stacks different: the functions, and the lines from the outermost to the place it
- * is known by. Lines of libraries below it only with --exact: all of them wait there in a loop.
+ * What makes two stacks different: the functions, and the lines from the outermost to its
+ * call site. Lines of libraries below it only with --exact: all of them wait there in a loop.
  */
 static bool line_counts(const struct snapshot *s, const struct snap_thread *t, unsigned frame)
 {
-	return s->o.exact || (int)frame <= t->place;
+	return s->o.exact || (int)frame <= t->site;
 }
 
 static uint64_t mix(uint64_t hash, uint64_t value)
@@ -238,31 +236,29 @@ static void make_groups(struct snapshot *s)
 		qsort(s->groups, s->ngroups, sizeof(*s->groups), by_weight);
 }
 
-/* --- places --- */
+/* --- call sites --- */
 
-static bool same_place(const struct snap_thread *a, const struct snap_thread *b)
+const struct stack_frame *snapshot_site(const struct snap_thread *t)
 {
-	if (a->place < 0 || b->place < 0)
-		return a->place < 0 && b->place < 0;
-	const struct stack_frame *x = &a->frames[a->place], *y = &b->frames[b->place];
-	return x->name == y->name && x->file == y->file && x->line == y->line;
+	return t->site >= 0 ? &t->frames[t->site] : NULL;
 }
 
-static void add_to_place(struct snapshot *s, unsigned process)
+static void add_to_site(struct snapshot *s, unsigned process)
 {
 	const struct snap_thread *t = &s->threads[s->processes[process].first_thread];
 	unsigned i = 0;
 
-	while (i < s->nplaces && !same_place(&s->threads[s->places[i].thread], t))
+	while (i < s->nsites &&
+	       !call_site_same(snapshot_site(&s->threads[s->sites[i].thread]), snapshot_site(t)))
 		i++;
-	if (i == s->nplaces) {
-		s->places = xgrow(s->places, &s->places_cap, i + 1, sizeof(*s->places));
-		s->places[i] = (struct snap_place){
+	if (i == s->nsites) {
+		s->sites = xgrow(s->sites, &s->sites_cap, i + 1, sizeof(*s->sites));
+		s->sites[i] = (struct snap_site){
 			.thread = s->processes[process].first_thread,
 		};
-		s->nplaces++;
+		s->nsites++;
 	}
-	struct snap_place *p = &s->places[i];
+	struct snap_site *p = &s->sites[i];
 	p->processes = xgrow(p->processes, &p->cap, p->n + 1, sizeof(*p->processes));
 	p->processes[p->n++] = process;
 	p->idle += t->state == THREAD_IDLE;
@@ -270,14 +266,14 @@ static void add_to_place(struct snapshot *s, unsigned process)
 
 static int by_size(const void *a, const void *b)
 {
-	const struct snap_place *x = a, *y = b;
+	const struct snap_site *x = a, *y = b;
 
 	if (x->n != y->n)
 		return x->n < y->n ? 1 : -1;
 	return x->processes[0] < y->processes[0] ? -1 : 1;
 }
 
-static void make_places(struct snapshot *s)
+static void make_sites(struct snapshot *s)
 {
 	s->ranks = true;
 	for (unsigned i = 0; i < s->nprocesses; i++) {
@@ -285,12 +281,21 @@ static void make_places(struct snapshot *s)
 
 		if (!p->counts || p->first_thread == SNAP_NONE)
 			continue;
-		add_to_place(s, i);
+		add_to_site(s, i);
 		s->counted++;
 		s->ranks = s->ranks && p->rank >= 0;
 	}
-	if (s->nplaces)
-		qsort(s->places, s->nplaces, sizeof(*s->places), by_size);
+	if (s->nsites)
+		qsort(s->sites, s->nsites, sizeof(*s->sites), by_size);
+}
+
+const struct snap_site *snapshot_crowd(const struct snapshot *s)
+{
+	if (s->nsites < 2 || s->counted < 3)
+		return NULL;
+	const struct snap_site *first = &s->sites[0];
+	unsigned others = s->counted - first->n;
+	return others * 4 <= s->counted || others == 1 ? first : NULL;
 }
 
 struct snapshot *snapshot_take(const struct targets *targets, const struct snapshot_options *o)
@@ -304,7 +309,7 @@ struct snapshot *snapshot_take(const struct targets *targets, const struct snaps
 	for (unsigned i = 0; i < targets->n; i++)
 		take_process(s, i, targets);
 	make_groups(s);
-	make_places(s);
+	make_sites(s);
 	return s;
 }
 
@@ -330,12 +335,12 @@ void snapshot_free(struct snapshot *s)
 		thread_release(&s->threads[i]);
 	for (unsigned i = 0; i < s->ngroups; i++)
 		free(s->groups[i].threads);
-	for (unsigned i = 0; i < s->nplaces; i++)
-		free(s->places[i].processes);
+	for (unsigned i = 0; i < s->nsites; i++)
+		free(s->sites[i].processes);
 	free(s->processes);
 	free(s->threads);
 	free(s->groups);
-	free(s->places);
+	free(s->sites);
 	free(s);
 }
 

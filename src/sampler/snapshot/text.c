@@ -6,14 +6,128 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "sampler/snapshot/snapshot_impl.h"
+#include "sampler/snapshot/snapshot.h"
 
 #define BOLD "\033[1m"
 #define PLAIN "\033[0m"
 #define WHO_BYTES 400
 #define NAMES_MAX 3 /* of threads, in the heading of a group */
+#define SITES_MAX 4 /* named in the line */
+#define ANSWER_WHO_BYTES 60
 
-const char *snap_state_word(const struct snap_thread *t)
+static void add_who(const struct snapshot *s, const unsigned *processes, unsigned n,
+		    unsigned max_bytes, struct buf *out)
+{
+	struct process_id *list = xcalloc(n + 1, sizeof(*list));
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct snap_process *p = &s->processes[processes[i]];
+
+		list[i] = (struct process_id){p->pid, p->rank};
+	}
+	words_add_processes(list, n, max_bytes, out);
+	free(list);
+}
+
+static void add_who_of_threads(const struct snapshot *s, const unsigned *threads, unsigned n,
+			       struct buf *out)
+{
+	unsigned *processes = xcalloc(n + 1, sizeof(*processes));
+
+	for (unsigned i = 0; i < n; i++)
+		processes[i] = s->threads[threads[i]].process;
+	add_who(s, processes, n, WHO_BYTES, out);
+	free(processes);
+}
+
+/* --- the answer --- */
+
+static void add_site(const struct snapshot *s, const struct snap_site *site, struct buf *out)
+{
+	const struct snap_thread *t = &s->threads[site->thread];
+	int inner = stack_inner_call(t->frames, t->nframes);
+
+	call_site_add(snapshot_site(t), inner >= 0 ? &t->frames[inner] : NULL, out);
+}
+
+/* Who is not where all others are: the sentence a hang is solved with. */
+static void add_elsewhere(const struct snapshot *s, const struct snap_site *crowd, struct buf *out)
+{
+	unsigned *others = xcalloc(s->counted, sizeof(*others)), n = 0;
+
+	for (unsigned i = 1; i < s->nsites; i++)
+		for (unsigned k = 0; k < s->sites[i].n; k++)
+			others[n++] = s->sites[i].processes[k];
+	size_t begin = out->len;
+	add_who(s, others, n, ANSWER_WHO_BYTES, out);
+	out->data[begin] = (char)(out->data[begin] - 'a' + 'A');
+	buf_addf(out, " %s elsewhere: the %u others are at the same call site",
+		 n == 1 ? "is" : "are", crowd->n);
+	if (crowd->idle == crowd->n)
+		buf_add_str(out, ", all asleep");
+	buf_add_str(out, ".\n");
+	free(others);
+}
+
+static void add_sites(const struct snapshot *s, struct buf *out)
+{
+	unsigned shown = s->nsites <= SITES_MAX + 1 ? s->nsites : SITES_MAX, rest = s->counted;
+
+	for (unsigned i = 0; i < shown; i++) {
+		const struct snap_site *p = &s->sites[i];
+
+		buf_addf(out, "%s%u ", i ? ", " : "", p->n);
+		add_site(s, p, out);
+		if (i || p->n * 2 <= s->counted) {
+			buf_add_str(out, " (");
+			add_who(s, p->processes, p->n, ANSWER_WHO_BYTES, out);
+			buf_add_char(out, ')');
+		}
+		rest -= p->n;
+	}
+	if (rest)
+		buf_addf(out, ", %u at %u other call sites", rest, s->nsites - shown);
+}
+
+static void add_trouble(const struct snapshot *s, struct buf *out)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->nprocesses; i++)
+		n += s->processes[i].trouble != NULL;
+	if (n && s->counted)
+		buf_addf(out, "%u %s could not be read; see below.\n", n,
+			 n == 1 ? "process" : "processes");
+}
+
+void snapshot_answer(const struct snapshot *s, struct buf *out)
+{
+	const struct snap_site *crowd = snapshot_crowd(s);
+
+	if (!s->counted) {
+		buf_add_str(out, "no Python stack could be read\n");
+		return;
+	}
+	if (s->counted == 1) {
+		add_who(s, s->sites[0].processes, 1, ANSWER_WHO_BYTES, out);
+		buf_add_str(out, " is ");
+		add_site(s, &s->sites[0], out);
+	} else if (s->nsites == 1) {
+		buf_addf(out, "%u %s: all ", s->counted, s->ranks ? "ranks" : "processes");
+		add_site(s, &s->sites[0], out);
+	} else {
+		buf_addf(out, "%u %s: ", s->counted, s->ranks ? "ranks" : "processes");
+		add_sites(s, out);
+	}
+	buf_add_char(out, '\n');
+	if (crowd)
+		add_elsewhere(s, crowd, out);
+	add_trouble(s, out);
+}
+
+/* --- groups --- */
+
+static const char *state_word(const struct snap_thread *t)
 {
 	if (t->gc)
 		return "collects garbage";
@@ -32,7 +146,7 @@ static void add_states(const struct snapshot *s, const struct snap_group *g, str
 		unsigned n = 0;
 
 		for (unsigned i = 0; i < g->n; i++)
-			n += !strcmp(snap_state_word(&s->threads[g->threads[i]]), words[w]);
+			n += !strcmp(state_word(&s->threads[g->threads[i]]), words[w]);
 		if (!n)
 			continue;
 		buf_add_str(out, any ? ", " : "   ");
@@ -58,7 +172,7 @@ static void add_thread_names(const struct snapshot *s, const struct snap_group *
 			continue;
 		names[shown] = name;
 		buf_add_str(out, shown++ ? ", " : " ");
-		words_printable(name, out);
+		words_add_printable(name, out);
 	}
 	if (shown == NAMES_MAX && g->n > NAMES_MAX)
 		buf_add_str(out, ", …");
@@ -82,7 +196,7 @@ static void add_heading(const struct snapshot *s, const struct snap_group *g, st
 		buf_add_str(out, "Of ");
 	}
 	size_t begin = out->len;
-	snap_add_who_of_threads(s, g->threads, g->n, WHO_BYTES, out);
+	add_who_of_threads(s, g->threads, g->n, out);
 	if (g->first && !inherited)
 		out->data[begin] = (char)(out->data[begin] - 'a' + 'A');
 	if (g->n == 1 && p->rank >= 0)
@@ -97,7 +211,7 @@ static void add_heading(const struct snapshot *s, const struct snap_group *g, st
 
 /* --- variables --- */
 
-static void locals_of(const struct snap_thread *t, unsigned frame, struct buf *out)
+static void add_thread_locals(const struct snap_thread *t, unsigned frame, struct buf *out)
 {
 	for (unsigned i = 0; i < t->nlocals; i++) {
 		const struct snap_local *v = &t->locals[i];
@@ -105,9 +219,9 @@ static void locals_of(const struct snap_thread *t, unsigned frame, struct buf *o
 		if (v->frame != frame)
 			continue;
 		buf_add_str(out, "        ");
-		words_printable(v->name, out);
+		words_add_printable(v->name, out);
 		buf_add_str(out, " = ");
-		words_printable(v->value, out);
+		words_add_printable(v->value, out);
 		buf_add_char(out, '\n');
 	}
 }
@@ -132,7 +246,7 @@ static void add_locals(const struct snapshot *s, const struct snap_group *g, uns
 	unsigned *same = xcalloc(g->n, sizeof(*same));
 
 	for (unsigned i = 0; i < g->n; i++)
-		locals_of(&s->threads[g->threads[i]], frame, &texts[i]);
+		add_thread_locals(&s->threads[g->threads[i]], frame, &texts[i]);
 	for (unsigned i = 0; i < g->n; i++) {
 		unsigned n = 0;
 
@@ -146,7 +260,7 @@ static void add_locals(const struct snapshot *s, const struct snap_group *g, uns
 			}
 		if (g->n > 1) {
 			buf_add_str(out, "      ");
-			snap_add_who_of_threads(s, same, n, WHO_BYTES, out);
+			add_who_of_threads(s, same, n, out);
 			buf_add_str(out, ":\n");
 		}
 		buf_add(out, texts[i].data, texts[i].len);
@@ -162,10 +276,10 @@ static void add_locals(const struct snapshot *s, const struct snap_group *g, uns
 static void add_frame(const struct stack_frame *f, const char *mark, struct buf *out)
 {
 	buf_addf(out, "  %s ", mark);
-	words_printable(f->name, out);
+	words_add_printable(f->name, out);
 	if (*f->file) {
 		buf_add_str(out, " (");
-		words_printable(frame_path(f), out);
+		words_add_printable(frame_path(f), out);
 		if (f->line > 0)
 			buf_addf(out, ":%" PRId32, f->line);
 		buf_add_char(out, ')');
@@ -199,7 +313,7 @@ static void add_group(const struct snapshot *s, const struct snap_group *g, stru
 	for (unsigned i = 0; i < shown; i++) {
 		unsigned frame = t->nframes - 1 - i;
 
-		add_frame(&t->frames[frame], (int)frame == t->place ? ">" : " ", out);
+		add_frame(&t->frames[frame], (int)frame == t->site ? ">" : " ", out);
 		add_locals(s, g, frame, out);
 	}
 	add_rest(t, shown, out);
@@ -215,7 +329,7 @@ static void add_troubles(const struct snapshot *s, struct buf *out)
 		if (!p->trouble)
 			continue;
 		if (!any)
-			buf_add_str(out, "\nNot looked at:\n");
+			buf_add_str(out, "\nNot read:\n");
 		any = true;
 		buf_addf(out, "    pid %d: %s\n", p->pid, p->trouble);
 	}
@@ -269,7 +383,7 @@ static void dump_thread(const struct snapshot *s, const struct snap_thread *t, s
 	buf_addf(out, " (%s)", dump_state(t));
 	if (*t->name) {
 		buf_add_str(out, ": \"");
-		words_printable(t->name, out);
+		words_add_printable(t->name, out);
 		buf_add_char(out, '"');
 	}
 	buf_add_char(out, '\n');
@@ -277,7 +391,7 @@ static void dump_thread(const struct snapshot *s, const struct snap_thread *t, s
 		unsigned frame = t->nframes - 1 - i;
 
 		add_frame(&t->frames[frame], " ", out);
-		locals_of(t, frame, out);
+		add_thread_locals(t, frame, out);
 	}
 	add_rest(t, shown, out);
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "sampler/counters/counters_impl.h"
+#include "sampler/counters/host.h"
 #include "test.h"
 #include "tmpdir.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "device/cuda/metrics/nvidia_smi.h"
-#include "sampler/discover/discover_impl.h"
+#include "sampler/discover/finder.h"
 #include "sampler/discover/proc.h"
 #include "test.h"
 #include "tmpdir.h"
@@ -289,6 +289,6 @@ TEST(discover, no_device)
 	}
 	discovery_release(&d);
 	CHECK_INT(discover(&(struct discover_rules){.devices = DISCOVER_AUTO}, &d, &err), 0);
-	CHECK(d.how[0]);
+	CHECK(d.found_by[0]);
 	discovery_release(&d);
 }

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sampler/rounds/targets_impl.h"
+#include "sampler/rounds/process_life.h"
 #include "test.h"
 
 static pid_t sleeper(void)
@@ -141,7 +141,7 @@ TEST(targets, order_and_end)
 	CHECK_INT(s->list[1]->err.code, -ESRCH);
 	CHECK(strstr(s->list[1]->err.text, "no process"));
 	CHECK(s->list[0]->start_ticks != 0);
-	CHECK_STR(targets_how(s), "3 pids");
+	CHECK_STR(targets_found_by(s), "3 pids");
 	/* It has just begun: it may still become Python. */
 	for (int i = 0; i < 1000 && targets_waiting(s); i++) {
 		usleep(5000);
@@ -168,12 +168,15 @@ TEST(targets, order_and_end)
 
 TEST(targets, labels)
 {
-	struct discovered d = {.pid = sleeper(), .device = 3};
-	struct tracked *one = tracked_new(&d);
+	pid_t pid = sleeper();
+	struct discover_rules rules = {.pids = &pid, .npids = 1};
+	struct targets *s = targets_new(&(struct targets_options){.rules = &rules});
 
-	CHECK_INT(one->t.device, 3);
-	CHECK(strlen(one->t.label) && !strchr(one->t.label, '/'));
-	CHECK_INT(one->t.state, TARGET_NEW);
-	tracked_free(one);
-	end(d.pid);
+	CHECK_INT(targets_refresh(s, true, NULL), 0);
+	CHECK_INT(s->n, 1);
+	CHECK_INT(s->list[0]->device, -1);
+	CHECK(strlen(s->list[0]->label) && !strchr(s->list[0]->label, '/'));
+	CHECK_INT(s->list[0]->state, TARGET_WAITING);
+	targets_free(s);
+	end(pid);
 }

@@ -106,15 +106,15 @@ static const char *answer(const struct job *j, bool exact)
 #define WAIT " wait@" LIB "threading.py:331"
 #define REDUCE "main@/job/train.py:9 all_reduce@/job/trainer.py:88" WAIT
 
-TEST(snapshot, the_place_is_the_jobs_own_function)
+TEST(snapshot, the_call_site_is_the_jobs_own_function)
 {
 	struct job j;
 
 	job_init(&j);
 	add_process(&j, -1, REDUCE);
 	const struct python_thread *t = &j.threads[0][0];
-	CHECK_INT(stack_place(t->frames, t->nframes), 1);
-	CHECK_INT(stack_inner(t->frames, t->nframes), 2);
+	CHECK_INT(stack_call_site(t->frames, t->nframes), 1);
+	CHECK_INT(stack_inner_call(t->frames, t->nframes), 2);
 	CHECK_INT(stack_own_part(t->frames, t->nframes), 2);
 	CHECK_STR(answer(&j, false),
 		  "pid 1000 is in all_reduce at trainer.py:88 > wait (threading.py:331)\n");
@@ -147,7 +147,7 @@ TEST(snapshot, one_rank_is_elsewhere)
 	CHECK_STR(answer(&j, false),
 		  "8 ranks: 7 in all_reduce at trainer.py:88 > wait (threading.py:331), 1 in "
 		  "load_batch at data.py:41 (rank 5)\n"
-		  "Rank 5 is elsewhere: the 7 others are at the same place, all asleep.\n");
+		  "Rank 5 is elsewhere: the 7 others are at the same call site, all asleep.\n");
 	for (int i = 0; i < 8; i++)
 		j.threads[i][0].frames[1] = j.threads[0][0].frames[1];
 	CHECK_STR(answer(&j, false),
@@ -178,7 +178,7 @@ TEST(snapshot, many_places_are_summed_up)
 	}
 	CHECK_STR(answer(&j, false),
 		  "9 ranks: 3 in f at x.py:1 (ranks 0-2), 1 in f at x.py:3 (rank 3), 1 in f at "
-		  "x.py:4 (rank 4), 1 in f at x.py:5 (rank 5), 3 in 3 other places\n");
+		  "x.py:4 (rank 4), 1 in f at x.py:5 (rank 5), 3 at 3 other call sites\n");
 }
 
 /* Launchers and workers of data loaders are not what is asked for. */
@@ -277,10 +277,9 @@ TEST(snapshot, what_cannot_be_read_is_told)
 	}
 	struct snapshot *s = snapshot_take(&j.targets, &o);
 	snapshot_text(s, &out);
-	CHECK(strstr(buf_str(&out), "2 processes could not be looked at; see below.\n"));
-	CHECK(strstr(buf_str(&out),
-		     "\nNot looked at:\n    pid 1002: reason 1\n    pid 1003: reason "
-		     "2\n"));
+	CHECK(strstr(buf_str(&out), "2 processes could not be read; see below.\n"));
+	CHECK(strstr(buf_str(&out), "\nNot read:\n    pid 1002: reason 1\n    pid 1003: reason "
+				    "2\n"));
 	CHECK_INT(snapshot_processes(s), 1);
 	snapshot_free(s);
 	buf_release(&out);
@@ -291,125 +290,126 @@ TEST(snapshot, numbers_are_put_together)
 	struct buf out = {0};
 	int64_t numbers[] = {9, 0, 1, 2, 3, 6, 7, 9, 4};
 
-	words_numbers("rank", numbers, 9, 100, &out);
+	words_add_numbers("rank", numbers, 9, 100, &out);
 	CHECK_STR(buf_str(&out), "ranks 0-4,6,7,9");
 	buf_clear(&out);
-	words_numbers("rank", numbers, 1, 100, &out);
+	words_add_numbers("rank", numbers, 1, 100, &out);
 	CHECK_STR(buf_str(&out), "rank 0");
 	buf_clear(&out);
 	int64_t far[] = {1, 10, 20, 30, 40};
-	words_numbers("pid", far, 5, 5, &out);
+	words_add_numbers("pid", far, 5, 5, &out);
 	CHECK_STR(buf_str(&out), "pids 1,10,20,… (5)");
 	buf_release(&out);
 }
 
 /* --- who has not moved --- */
 
-static const char *still_text(const struct still *s, uint64_t now_ns)
+static const char *hang_text(const struct hang *s, uint64_t now_ns)
 {
 	static struct buf out;
 
 	buf_clear(&out);
-	still_report(s, 5 * SECOND, now_ns, &out, NULL);
+	hang_report(s, 5 * SECOND, now_ns, &out, NULL);
 	return buf_str(&out);
 }
 
 TEST(still, waits_inside_the_library_are_no_movement)
 {
 	struct job j;
-	struct still *s = still_new();
+	struct hang *s = hang_new();
 
 	job_init(&j);
 	add_process(&j, 0, REDUCE);
 	for (uint64_t i = 0; i <= 5; i++) {
 		j.threads[0][0].frames[2].lasti = (uint32_t)i; /* in threading.py */
-		still_round(s, &j.targets, (1 + i) * SECOND);
+		hang_round(s, &j.targets, (1 + i) * SECOND);
 	}
-	CHECK_INT(still_count(s, 5 * SECOND, 6 * SECOND), 1);
-	CHECK_INT(still_count(s, 6 * SECOND, 6 * SECOND), 0);
-	CHECK_STR(still_text(s, 6 * SECOND),
+	CHECK_INT(hang_count(s, 5 * SECOND, 6 * SECOND), 1);
+	CHECK_INT(hang_count(s, 6 * SECOND, 6 * SECOND), 0);
+	CHECK_STR(hang_text(s, 6 * SECOND),
 		  "Rank 0 has not moved for 5.0 s: in all_reduce at trainer.py:88 > wait "
 		  "(threading.py:331); asleep\n");
 	j.threads[0][0].frames[0].lasti = 77; /* the job itself goes on */
-	still_round(s, &j.targets, 7 * SECOND);
-	CHECK_INT(still_count(s, SECOND, 7 * SECOND), 0);
-	still_free(s);
+	hang_round(s, &j.targets, 7 * SECOND);
+	CHECK_INT(hang_count(s, SECOND, 7 * SECOND), 0);
+	hang_free(s);
 }
 
 TEST(still, time_without_a_look_does_not_count)
 {
 	struct job j;
-	struct still *s = still_new();
+	struct hang *s = hang_new();
 
 	job_init(&j);
 	add_process(&j, 0, REDUCE);
-	still_round(s, &j.targets, 1 * SECOND);
-	still_round(s, &j.targets, 2 * SECOND);
-	still_round(s, &j.targets, 100 * SECOND);
-	CHECK_INT(still_count(s, 1 * SECOND, 100 * SECOND), 1);
-	CHECK_INT(still_count(s, 2 * SECOND, 100 * SECOND), 0);
-	still_free(s);
+	hang_round(s, &j.targets, 1 * SECOND);
+	hang_round(s, &j.targets, 2 * SECOND);
+	hang_round(s, &j.targets, 100 * SECOND);
+	CHECK_INT(hang_count(s, 1 * SECOND, 100 * SECOND), 1);
+	CHECK_INT(hang_count(s, 2 * SECOND, 100 * SECOND), 0);
+	hang_free(s);
 }
 
 TEST(still, the_odd_one_comes_first)
 {
 	struct job j;
-	struct still *s = still_new();
+	struct hang *s = hang_new();
 	json_t *json = json_array();
 
 	job_init(&j);
 	for (int i = 0; i < 4; i++)
 		add_process(&j, i, i == 2 ? "load_batch@/job/data.py:41" : REDUCE);
 	for (uint64_t i = 1; i <= 7; i++)
-		still_round(s, &j.targets, i * SECOND);
-	CHECK_STR(still_text(s, 7 * SECOND),
+		hang_round(s, &j.targets, i * SECOND);
+	CHECK_STR(hang_text(s, 7 * SECOND),
 		  "4 of 4 ranks have not moved for 5.0 s: 1 in load_batch at data.py:41 (rank 2), "
 		  "3 in all_reduce at trainer.py:88 > wait (threading.py:331)\n"
 		  "Rank 2 has not moved for 6.0 s: in load_batch at data.py:41; asleep\n"
 		  "Ranks 0,1,3 have not moved for 6.0 s: in all_reduce at trainer.py:88 > wait "
 		  "(threading.py:331); asleep, as most ranks are: waiting, it seems\n");
-	CHECK_INT(still_report(s, 5 * SECOND, 7 * SECOND, NULL, json), 4);
+	CHECK_INT(hang_report(s, 5 * SECOND, 7 * SECOND, NULL, json), 4);
 	CHECK(json_is_false(json_object_get(json_array_get(json, 0), "with_most")));
 	CHECK(json_is_true(json_object_get(json_array_get(json, 1), "with_most")));
 	json_decref(json);
 
 	j.targets.n = 3; /* one has ended */
-	still_round(s, &j.targets, 8 * SECOND);
-	CHECK_INT(still_count(s, SECOND, 8 * SECOND), 3);
-	still_free(s);
+	hang_round(s, &j.targets, 8 * SECOND);
+	CHECK_INT(hang_count(s, SECOND, 8 * SECOND), 3);
+	hang_free(s);
 }
 
 TEST(still, all_at_one_place_wait_for_somebody_else)
 {
 	struct job j;
-	struct still *s = still_new();
+	struct hang *s = hang_new();
 
 	job_init(&j);
 	for (int i = 0; i < 2; i++)
 		add_process(&j, i, REDUCE);
 	for (uint64_t i = 1; i <= 7; i++)
-		still_round(s, &j.targets, i * SECOND);
+		hang_round(s, &j.targets, i * SECOND);
 	CHECK_STR(
-		still_text(s, 7 * SECOND),
+		hang_text(s, 7 * SECOND),
 		"2 of 2 ranks have not moved for 5.0 s: all in all_reduce at trainer.py:88 > wait "
 		"(threading.py:331)\n"
 		"Ranks 0,1 have not moved for 6.0 s: in all_reduce at trainer.py:88 > wait "
 		"(threading.py:331); asleep\n"
-		"All of them are at the same place: what they wait for is not among the processes "
-		"looked at.\n");
-	still_free(s);
+		"All of them are at the same call site: what they wait for is not among the "
+		"sampled "
+		"processes.\n");
+	hang_free(s);
 }
 
 TEST(still, a_stack_that_could_not_be_read_moves)
 {
 	struct job j;
-	struct still *s = still_new();
+	struct hang *s = hang_new();
 
 	job_init(&j);
 	add_process(&j, 0, REDUCE);
 	j.threads[0][0].missed = true;
 	for (uint64_t i = 1; i <= 7; i++)
-		still_round(s, &j.targets, i * SECOND);
-	CHECK_INT(still_count(s, 5 * SECOND, 7 * SECOND), 0);
-	still_free(s);
+		hang_round(s, &j.targets, i * SECOND);
+	CHECK_INT(hang_count(s, 5 * SECOND, 7 * SECOND), 0);
+	hang_free(s);
 }

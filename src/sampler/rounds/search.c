@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/*
- * Looking for processes takes as long as npu-smi does, or as a node has processes: a thread does
- * it, and the samples go on. The first search, and one that is wanted now, is waited for. What the
- * thread and the sampler share is counted, and freed by whoever leaves last.
- */
+/* What the thread and the sampler share is counted, and freed by whichever leaves last. */
+#include "sampler/rounds/search.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,13 +11,13 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "sampler/rounds/targets_impl.h"
 
+#define MS 1000000ull
 #define SHARE 20 /* searching takes at most this part of a core */
 #define PATIENCE_MS 10000 /* for drivers, beyond what their programs may take */
 #define EXIT_MS 200
 
-struct known {
+struct known_pids {
 	pid_t *pids;
 	uint64_t *ticks; /* when each began */
 	size_t pids_cap, ticks_cap;
@@ -37,7 +35,7 @@ struct search {
 	uint64_t took_ns;
 	/* The thread's while it runs: */
 	struct discover_rules rules;
-	struct known pids, parents;
+	struct known_pids pids, parents;
 	char **names, **cgroups;
 	/* The sampler's: */
 	uint64_t next_ns; /* when to search again */
@@ -46,7 +44,7 @@ struct search {
 
 /* --- rules of our own --- */
 
-static void known_copy(struct known *k, const pid_t *pids, unsigned n)
+static void known_copy(struct known_pids *k, const pid_t *pids, unsigned n)
 {
 	k->n = n;
 	k->pids = xcalloc(n + 1, sizeof(*k->pids));
@@ -58,7 +56,7 @@ static void known_copy(struct known *k, const pid_t *pids, unsigned n)
 	}
 }
 
-static void known_add(struct known *k, pid_t pid, uint64_t ticks)
+static void known_add(struct known_pids *k, pid_t pid, uint64_t ticks)
 {
 	for (unsigned i = 0; i < k->n; i++)
 		if (k->pids[i] == pid && k->ticks[i] == ticks)
@@ -70,7 +68,7 @@ static void known_add(struct known *k, pid_t pid, uint64_t ticks)
 }
 
 /* A pid that belongs to another process by now is not meant. */
-static void known_forget_dead(struct known *k)
+static void known_forget_dead(struct known_pids *k)
 {
 	unsigned n = 0;
 
@@ -121,7 +119,7 @@ struct search *search_new(const struct discover_rules *rules)
 }
 
 /* With the lock held, which is gone afterwards. */
-static void leave(struct search *s)
+static void drop_user(struct search *s)
 {
 	bool last = --s->users == 0;
 
@@ -144,7 +142,7 @@ void search_free(struct search *s)
 {
 	pthread_mutex_lock(&s->lock);
 	bool running = s->running;
-	leave(s);
+	drop_user(s);
 	/* A thread inside of a driver would make trouble at the end of the program. */
 	if (running)
 		background_wait(EXIT_MS);
@@ -160,7 +158,7 @@ void search_follow(struct search *s, pid_t pid, uint64_t start_ticks)
 
 /* --- the search --- */
 
-static int search(struct search *s, struct discovery *found, struct err *err)
+static int search_once(struct search *s, struct discovery *found, struct err *err)
 {
 	if (s->once) {
 		known_forget_dead(&s->pids);
@@ -173,13 +171,13 @@ static int search(struct search *s, struct discovery *found, struct err *err)
 	return discover(&s->rules, found, err);
 }
 
-static void run(void *arg)
+static void run_search(void *arg)
 {
 	struct search *s = arg;
 	struct discovery found = {0};
 	struct err err = {0};
 	uint64_t began_ns = clock_mono_ns();
-	int r = search(s, &found, &err);
+	int r = search_once(s, &found, &err);
 
 	pthread_mutex_lock(&s->lock);
 	s->took_ns = clock_mono_ns() - began_ns;
@@ -189,15 +187,15 @@ static void run(void *arg)
 	s->answered = true;
 	s->running = false;
 	pthread_cond_signal(&s->done);
-	leave(s);
+	drop_user(s);
 }
 
 /* With the lock held. */
-static int start(struct search *s, struct err *err)
+static int start_thread(struct search *s, struct err *err)
 {
 	s->users++;
 	s->running = true;
-	int r = background_run("search for processes", run, s);
+	int r = background_run("search for processes", run_search, s);
 	if (r == 0)
 		return 0;
 	s->users--;
@@ -205,7 +203,7 @@ static int start(struct search *s, struct err *err)
 	return err_sys(err, r, "cannot start a thread");
 }
 
-static bool due(const struct search *s, bool empty, uint64_t now_ns)
+static bool is_due(const struct search *s, bool empty, uint64_t now_ns)
 {
 	uint64_t sooner_ns = s->rules.refresh_empty_ms * MS;
 
@@ -219,7 +217,7 @@ static bool due(const struct search *s, bool empty, uint64_t now_ns)
 }
 
 /* With the lock held. */
-static int take(struct search *s, struct discovery *out, struct err *err)
+static int take_answer(struct search *s, struct discovery *out, struct err *err)
 {
 	uint64_t pause_ns = s->rules.refresh_ms * MS;
 
@@ -258,7 +256,7 @@ static int search_now(struct search *s, struct err *err)
 		return r;
 	discovery_release(&s->found);
 	s->answered = false;
-	r = start(s, err);
+	r = start_thread(s, err);
 	return r < 0 ? r : wait_for_end(s, err);
 }
 
@@ -269,10 +267,10 @@ int search_take(struct search *s, bool now, bool empty, struct discovery *out, s
 	pthread_mutex_lock(&s->lock);
 	if (now || !s->once)
 		r = search_now(s, err);
-	else if (!s->answered && due(s, empty, clock_mono_ns()))
-		r = start(s, err);
+	else if (!s->answered && is_due(s, empty, clock_mono_ns()))
+		r = start_thread(s, err);
 	if (r == 0 && s->answered)
-		r = take(s, out, err);
+		r = take_answer(s, out, err);
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
