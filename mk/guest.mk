@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 # The guest: libsonde_guest.so is the runtime, the others carry the names that jobs preload.
 
-GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/collect guest/watch unwind/native unwind/python)))
+GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/collect guest/watch unwind/native unwind/python))) \
+	src/wire/proc_stat.c
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
 HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hooks/hal_hooks.c
@@ -12,7 +13,7 @@ HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/hooks/malloc_hooks.c
 # The monitor: what asks the daemon, and the sources of activities.
 HOOKS_libsonde_monitor := $(wildcard src/guest/monitor/*.c src/device/*/activity/*.c) \
-	src/wire/request.c src/wire/fabric.c src/guest/runtime/env.c
+	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c
 HOOK_LIBS := $(patsubst HOOKS_%,%,$(filter HOOKS_%,$(.VARIABLES)))
 HOOK_SRC := $(sort $(foreach l,$(HOOK_LIBS),$(HOOKS_$(l))))
 

@@ -54,7 +54,7 @@ ALLOWED = {
     "device/hooks": "guest/runtime guest/collect wire device/abi api",
     "guest/monitor": "guest/runtime guest/collect wire device/hooks api",
     # own world: tools
-    "base": "",
+    "base": "wire",  # the line of /proc/PID/stat
     "formats": "base",
     "unwind/symbols": "base wire",
     "unwind/remote": "base wire unwind/python unwind/symbols",

@@ -2,6 +2,7 @@
 #include "recorder/arena.h"
 
 #include "base/mem.h"
+#include "base/proc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,24 +27,14 @@
  */
 static uint64_t start_ticks_of(uint32_t pid, bool or_zombie)
 {
-	char path[64], text[1024];
-	uint64_t v = 0;
+	struct proc_stat s;
+	int r = proc_stat_read((pid_t)pid, &s);
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return errno == ENOENT || errno == ESRCH ? 0 : TICKS_UNKNOWN;
-	size_t n = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[n] = '\0';
-	const char *p = strrchr(text, ')');
-	if (p && p[1] && !or_zombie && (p[2] == 'Z' || p[2] == 'X'))
+	if (r == -ESRCH || r == -EPROTO)
 		return 0;
-	for (int field = 2; p && field < 22; field++)
-		p = strchr(p + 1, ' ');
-	if (p)
-		v = strtoull(p + 1, NULL, 10);
-	return v;
+	if (r < 0)
+		return TICKS_UNKNOWN;
+	return proc_stat_ended(&s) && !or_zombie ? 0 : s.start_ticks;
 }
 
 static bool ticks_match(uint64_t found, uint64_t wanted)

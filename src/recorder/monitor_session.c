@@ -2,6 +2,7 @@
 #include "recorder/monitor_session.h"
 
 #include "base/mem.h"
+#include "base/proc.h"
 #include "memory/options/config.h"
 #include "recorder/arena.h"
 #include "recorder/session.h"
@@ -22,29 +23,13 @@ bool is_monitor_session(const char *dir)
 }
 
 #define LOOK_NS 200000000ull
-#define FIELD_START_CODE 26
-#define FIELD_START_STACK 28
 
 /* Where its code and its stack begin, which is elsewhere after every exec(); 0: not known. */
 static uint64_t mark_of(uint32_t pid)
 {
-	char path[64], text[2048];
-	uint64_t mark = 0;
+	struct proc_stat s;
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	/* The name, in parentheses, may hold anything. */
-	const char *p = strrchr(text, ')');
-	for (int field = 2; p && field <= FIELD_START_STACK; field++) {
-		if (field == FIELD_START_CODE || field == FIELD_START_STACK)
-			mark = mark * 31 + strtoull(p, NULL, 10);
-		p = strchr(p + 1, ' ');
-	}
-	return p ? mark : 0;
+	return proc_stat_read((pid_t)pid, &s) == 0 ? s.start_code * 31 + s.start_stack : 0;
 }
 
 void monitor_image_note(struct monitor_image *image, uint32_t pid)

@@ -2,6 +2,7 @@
 #include "recorder/recover.h"
 
 #include "base/mem.h"
+#include "base/proc.h"
 #include "memory/outputs/replay.h"
 #include "recorder/drain.h"
 #include "recorder/recording.h"
@@ -138,17 +139,9 @@ static int append_rest(struct state *s, struct err *err)
 
 static bool is_dying(uint32_t pid)
 {
-	char path[64], text[512];
+	struct proc_stat s;
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return true;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	const char *state = strrchr(text, ')'); /* behind the name, which may hold anything */
-	return !state || strlen(state) < 3 || strchr("ZXx", state[2]);
+	return proc_stat_read((pid_t)pid, &s) < 0 || proc_stat_ended(&s);
 }
 
 /* From here on the session is ours alone. */

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/proc.h"
 #include "sampler/counters/host.h"
 #include "sampler/discover/finder.h"
-#include "sampler/discover/proc.h"
+#include "wire/rank_env.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,8 +35,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	if (proc_stat_parse(text, size, &s) == 0)
-		BUG_ON(s.parent < 0 || !memchr(s.comm, 0, sizeof(s.comm)));
+	if (proc_stat_parse(text, size, &s))
+		BUG_ON(s.parent > INT32_MAX || !memchr(s.name, 0, sizeof(s.name)));
+	for (int what = RANK_ENV_RANK; what <= RANK_ENV_LOCAL_WORLD_SIZE; what++)
+		BUG_ON(rank_env_find((enum rank_env)what, text, size) < RANK_ENV_UNKNOWN);
 	if (meminfo_parse(text, size, &m) == 0)
 		BUG_ON(!m.total_bytes || m.available_bytes > m.total_bytes);
 	check_printable(text, size);

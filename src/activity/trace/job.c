@@ -8,6 +8,8 @@
 #include "base/containers/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/proc.h"
+#include "wire/rank_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,26 +72,16 @@ char *trace_job_of(uint32_t pid)
 	return job;
 }
 
-static uint32_t number_of(const struct buf *env, const char *const *names)
+/* 0: not known */
+static uint32_t size_of(enum rank_env what, const struct buf *env)
 {
-	for (; *names; names++) {
-		const char *text = value_of(env, *names);
-		char *end;
-		unsigned long v = strtoul(text, &end, 10);
+	int32_t n = rank_env_find(what, env->data, env->len);
 
-		if (*text >= '0' && *text <= '9' && !*end && v <= INT32_MAX)
-			return (uint32_t)v;
-	}
-	return 0;
+	return n == RANK_ENV_UNKNOWN ? 0 : (uint32_t)n;
 }
 
 void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local)
 {
-	static const char *const world[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
-					    "PMI_SIZE",	  "SLURM_NTASKS",
-					    "RANK_SIZE",  NULL};
-	static const char *const local[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-					    "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE", NULL};
 	char path[64];
 	struct buf env = {0};
 	struct err err = {0};
@@ -97,33 +89,20 @@ void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local)
 	*out_world = *out_local = 0;
 	snprintf(path, sizeof(path), "/proc/%u/environ", pid);
 	if (fs_read_file(path, MAX_ENVIRONMENT, &env, &err) == 0 && env.len) {
-		buf_add_char(&env, '\0');
-		*out_world = number_of(&env, world);
-		*out_local = number_of(&env, local);
+		*out_world = size_of(RANK_ENV_WORLD_SIZE, &env);
+		*out_local = size_of(RANK_ENV_LOCAL_WORLD_SIZE, &env);
 	}
 	buf_release(&env);
 }
 
 char *trace_parent_of(uint32_t pid)
 {
-	char path[64];
-	struct buf text = {0};
-	struct err err = {0};
-	unsigned parent = 0;
+	struct proc_stat s;
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	if (fs_read_file(path, MAX_ENVIRONMENT, &text, &err) == 0) {
-		/* The name, in parentheses, may hold anything. */
-		const char *p = strrchr(buf_str(&text), ')');
-
-		if (!p || sscanf(p, ") %*c %u", &parent) != 1)
-			parent = 0;
-	}
-	buf_release(&text);
-	if (!parent)
+	if (proc_stat_read((pid_t)pid, &s) < 0 || !s.parent)
 		return xstrdup("");
 	char *host = trace_host_name();
-	char *who = xasprintf("process %u of %s", parent, host);
+	char *who = xasprintf("process %u of %s", s.parent, host);
 	free(host);
 	return who;
 }

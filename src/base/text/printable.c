@@ -22,6 +22,13 @@ static size_t control_len(const unsigned char *p, size_t len)
 	return turns ? 3 : 0;
 }
 
+size_t text_shown_len(const char *text, size_t len)
+{
+	size_t n = text_sequence_len(text, len);
+
+	return n && !control_len((const unsigned char *)text, len) ? n : 0;
+}
+
 void text_add_printable(struct buf *out, const char *text, size_t len)
 {
 	struct buf scratch = {0};

@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+/* Bytes of the character at the start if it is well-formed and a terminal shows it; else 0. */
+size_t text_shown_len(const char *text, size_t len);
 /* Adds the text with every control character and every mark that turns its direction as '?'. */
 void text_add_printable(struct buf *out, const char *text, size_t len);
 /* The same; of more than `max` bytes the first ones, and "...". */

@@ -22,9 +22,9 @@ static size_t plain_len(const char *s, size_t n)
 	return i;
 }
 
-/* Length of the well-formed sequence at s (Unicode table 3-7), 0 for none. */
-static size_t sequence_len(const unsigned char *s, size_t n)
+size_t text_sequence_len(const char *text, size_t n)
 {
+	const unsigned char *s = (const unsigned char *)text;
 	unsigned char lo = 0x80, hi = 0xbf;
 	size_t len;
 
@@ -56,7 +56,7 @@ static size_t good_len(const char *s, size_t n)
 	size_t i = plain_len(s, n);
 
 	while (i < n) {
-		size_t len = sequence_len((const unsigned char *)s + i, n - i);
+		size_t len = text_sequence_len(s + i, n - i);
 
 		if (!len)
 			break;

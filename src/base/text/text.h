@@ -25,6 +25,9 @@
  */
 const char *text_clean(const char *s, size_t *len, struct buf *scratch);
 
+/* Bytes of the well-formed character at the start (Unicode table 3-7), 0 for none or NUL. n > 0. */
+size_t text_sequence_len(const char *text, size_t n);
+
 char *put_u64(char *p, uint64_t v);
 char *put_addr(char *p, uint64_t v); /* 0x and 16 digits */
 

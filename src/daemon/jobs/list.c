@@ -7,6 +7,7 @@
 #include "activity/live/toplist.h"
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
+#include "wire/rank_env.h"
 
 #define PAGE 256 /* processes in one reply: a longer one would hold up the others */
 #define COMMAND_BYTES 512
@@ -30,9 +31,9 @@ json_t *jobs_command_line(const struct jobs_facts *f)
 	return json_stringn(text, len);
 }
 
-static json_t *rank_number(const struct jobs_facts *f, int64_t rank)
+static json_t *rank_number(const struct jobs_facts *f, int32_t rank)
 {
-	return f && rank != JOBS_NO_RANK ? json_integer((json_int_t)rank) : json_null();
+	return f && rank != RANK_ENV_UNKNOWN ? json_integer(rank) : json_null();
 }
 
 static void add_facts(json_t *o, const struct jobs_peer *peer)

@@ -21,6 +21,7 @@
 
 #define LOG_AREA "jobs"
 #include "base/log.h"
+#include "base/proc.h"
 
 #define LOOK_MS 250
 #define LOOK_AT 64 /* processes at a time: a millisecond or two */
@@ -35,23 +36,11 @@
  * it is gone or may not be looked at. */
 static uint64_t start_of(pid_t pid)
 {
-	char path[32], text[1024], state;
-	unsigned long long ticks;
+	struct proc_stat s;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (proc_stat_read(pid, &s) < 0)
 		return 0;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	const char *rest = strrchr(text, ')'); /* its name may have anything in it */
-	if (!rest || sscanf(rest,
-			    ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			    "%*s %*s %llu",
-			    &state, &ticks) != 2)
-		return 0;
-	return state == 'Z' || state == 'X' ? ENDED : ticks;
+	return proc_stat_ended(&s) ? ENDED : s.start_ticks;
 }
 
 static bool pid_exists(pid_t pid)

@@ -6,20 +6,18 @@
  */
 #include "daemon/jobs/proc.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/proc.h"
+#include "wire/rank_env.h"
 
 #define THREADS_MAX 4
 #define WAIT_NS 15000000u /* clients of the fabric give up after 50 ms */
@@ -55,27 +53,6 @@ struct reader {
 
 /* --- reading --- */
 
-/* The beginning of a file of the process; the number of bytes, 0 if it may not be read. */
-static size_t read_file(pid_t pid, const char *name, char *out, size_t size)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		return 0;
-	size_t len = 0;
-	while (len < size) {
-		ssize_t n = read(fd, out + len, size - len);
-
-		if (n <= 0)
-			break;
-		len += (size_t)n;
-	}
-	close(fd);
-	return len;
-}
-
 /* Words separated by blanks; what is no printable character becomes '?'. */
 static size_t clean_command(char *text, size_t len)
 {
@@ -89,55 +66,28 @@ static size_t clean_command(char *text, size_t len)
 	return len;
 }
 
-/* The value of the first of these variables that holds a number. `env` has a NUL behind it. */
-static int64_t number_of(const char *env, size_t len, const char *const *names)
-{
-	for (; *names; names++) {
-		size_t name_len = strlen(*names);
-
-		for (const char *at = env; at < env + len;
-		     at += strnlen(at, (size_t)(env + len - at)) + 1) {
-			char *end;
-
-			if ((size_t)(env + len - at) <= name_len || strncmp(at, *names, name_len) ||
-			    at[name_len] != '=')
-				continue;
-			errno = 0;
-			long n = strtol(at + name_len + 1, &end, 10);
-			if (end > at + name_len + 1 && !*end && !errno)
-				return n;
-		}
-	}
-	return JOBS_NO_RANK;
-}
-
 struct jobs_facts *jobs_facts_new(const char *command, size_t len, const char *env, size_t env_len)
 {
-	static const char *const rank[] = {"RANK",     "RANK_ID",   "OMPI_COMM_WORLD_RANK",
-					   "PMI_RANK", "PMIX_RANK", "SLURM_PROCID",
-					   NULL};
-	static const char *const local[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-					    "SLURM_LOCALID", NULL};
 	struct jobs_facts *f = xmalloc(sizeof(*f) + len + 1);
 
 	f->read_ms = 0;
 	memcpy(f->command, command, len);
 	f->command_len = clean_command(f->command, len);
 	f->command[f->command_len] = '\0';
-	f->rank = number_of(env, env_len, rank);
-	f->local_rank = number_of(env, env_len, local);
+	f->rank = rank_env_find(RANK_ENV_RANK, env, env_len);
+	f->local_rank = rank_env_find(RANK_ENV_LOCAL_RANK, env, env_len);
 	return f;
 }
 
 static struct jobs_facts *read_facts(pid_t pid)
 {
-	char command[COMMAND_BYTES];
-	char *env = xmalloc(ENVIRON_BYTES + 1);
-	size_t len = read_file(pid, "cmdline", command, COMMAND_BYTES);
-	size_t env_len = read_file(pid, "environ", env, ENVIRON_BYTES);
+	char command[COMMAND_BYTES + 1];
+	char *env = xmalloc(ENVIRON_BYTES);
+	ssize_t len = proc_read(pid, "cmdline", command, sizeof(command));
+	ssize_t env_len = proc_read(pid, "environ", env, ENVIRON_BYTES);
 
-	env[env_len] = '\0';
-	struct jobs_facts *f = jobs_facts_new(command, len, env, env_len);
+	struct jobs_facts *f = jobs_facts_new(command, len > 0 ? (size_t)len : 0, env,
+					      env_len > 0 ? (size_t)env_len : 0);
 	free(env);
 	return f;
 }

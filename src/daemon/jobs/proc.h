@@ -12,16 +12,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define JOBS_NO_RANK INT64_MIN
-
 struct jobs_facts {
-	int64_t rank, local_rank; /* or JOBS_NO_RANK */
+	int32_t rank, local_rank; /* RANK_ENV_UNKNOWN where it is unknown */
 	int64_t read_ms; /* jobs_now_ms() when it was taken; for whoever keeps it */
 	size_t command_len;
 	char command[]; /* blanks between words; "": it may not be read */
 };
 
-/* From what its files hold: whatever the process likes. `env` has a NUL behind it. */
+/* From what its files hold: whatever the process likes. */
 struct jobs_facts *jobs_facts_new(const char *command, size_t len, const char *env, size_t env_len);
 void jobs_facts_free(struct jobs_facts *f); /* f may be NULL */
 

@@ -2,6 +2,7 @@
 #include "guest/monitor/impl.h"
 
 #include "guest/runtime/env.h"
+#include "wire/rank_env.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -95,24 +96,18 @@ static bool is_one(const char *v)
 	return *v == '1' && (v[1] == '\0' || v[1] == ' ');
 }
 
-/* The first that is a number. */
+/* The first variable that holds a number. */
 static int32_t rank_of_environment(void)
 {
-	static const char *const names[] = {"RANK",	 "OMPI_COMM_WORLD_RANK", "PMI_RANK",
-					    "PMIX_RANK", "SLURM_PROCID",	 "RANK_ID"};
 	char v[16];
+	int32_t rank = RANK_ENV_UNKNOWN;
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		int32_t n = 0;
-		size_t k = 0;
-
-		guest_env_copy(names[i], v, sizeof(v));
-		while (k < 9 && v[k] >= '0' && v[k] <= '9')
-			n = n * 10 + (v[k++] - '0');
-		if (k && !v[k])
-			return n;
+	for (const char *const *name = rank_env_names(RANK_ENV_RANK);
+	     *name && rank == RANK_ENV_UNKNOWN; name++) {
+		guest_env_copy(*name, v, sizeof(v));
+		rank = rank_env_number(v, strlen(v));
 	}
-	return -1;
+	return rank;
 }
 
 void surroundings_look_again(void)

@@ -2,6 +2,7 @@
 #include "guest/runtime/env.h"
 
 #include "guest/runtime/guest.h"
+#include "wire/proc_stat.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -96,53 +97,37 @@ size_t guest_read_file(const char *path, char *out, size_t size)
 	return (size_t)n;
 }
 
-/*
- * /proc/PID/stat from the end of the second field on, which is the name in parentheses and may
- * contain anything, spaces too. NULL: it cannot be read.
- */
-static const char *stat_behind_name(uint32_t pid, char *text, size_t size)
+/* False: there is no such process, or it is hidden from us. */
+static bool read_stat(uint32_t pid, struct proc_stat *out)
 {
-	char path[64];
+	char path[64], text[PROC_STAT_BYTES];
 	struct text t = {path, path + sizeof(path)};
 
 	add_str(&t, "/proc/");
 	add_number(&t, pid);
 	add_str(&t, "/stat");
-	guest_read_file(path, text, size - 1);
-	text[size - 1] = '\0';
-	return strrchr(text, ')');
-}
-
-/* A numeric field behind the name; 0 where it cannot be read. */
-static uint64_t stat_field(uint32_t pid, int wanted)
-{
-	char text[1024];
-	uint64_t v = 0;
-	const char *p = stat_behind_name(pid, text, sizeof(text));
-
-	for (int field = 2; p && field < wanted; field++)
-		p = strchr(p + 1, ' ');
-	for (p = p ? p + 1 : ""; *p >= '0' && *p <= '9'; p++)
-		v = v * 10 + (uint64_t)(*p - '0');
-	return v;
+	return proc_stat_parse(text, guest_read_file(path, text, sizeof(text)), out);
 }
 
 uint64_t guest_start_ticks(uint32_t pid)
 {
-	return stat_field(pid, 22);
+	struct proc_stat s;
+
+	return read_stat(pid, &s) ? s.start_ticks : 0;
 }
 
 uint32_t guest_parent(uint32_t pid)
 {
-	return (uint32_t)stat_field(pid, 4);
+	struct proc_stat s;
+
+	return read_stat(pid, &s) ? s.parent : 0;
 }
 
 static bool is_zombie(uint32_t pid)
 {
-	char text[1024];
-	const char *p = stat_behind_name(pid, text, sizeof(text));
+	struct proc_stat s;
 
-	return p && p[1] && (p[2] == 'Z' || p[2] == 'X');
+	return read_stat(pid, &s) && proc_stat_ended(&s);
 }
 
 #define TICKS 100 /* a second has, in what the kernel shows */

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "base/text/number.h"
-#include "sampler/discover/proc.h"
 
 #define MB 1048576.0
 

@@ -9,8 +9,8 @@
 #include "base/containers/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "sampler/discover/finder.h"
-#include "sampler/discover/proc.h"
 
 #define ROOT "/sys/fs/cgroup"
 #define PROCS_BYTES (4u << 20)

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/proc.h"
 #include "sampler/discover/finder.h"
-#include "sampler/discover/proc.h"
 
 #define CMDLINE_BYTES 4096
 #define MAPS_BYTES (2u << 20) /* a process with more mappings than that is not looked through */

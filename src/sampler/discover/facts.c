@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text/number.h"
+#include "base/proc.h"
 #include "sampler/discover/discover.h"
-#include "sampler/discover/proc.h"
 #include "unwind/remote/find/find.h"
+#include "wire/rank_env.h"
 
 #define CMDLINE_BYTES 4096 /* what lies behind is not looked at */
 #define ENVIRON_BYTES (256u << 10)
@@ -21,64 +21,19 @@ uint64_t process_start_ticks(pid_t pid)
 	return proc_stat_read(pid, &s) < 0 ? 0 : s.start_ticks;
 }
 
-/* The value of a variable as a number that can be a rank; -1 if it is not there. */
-static int number_of(const char *env, size_t len, const char *name)
-{
-	size_t n = strlen(name);
-	int64_t v;
-
-	for (const char *at = env, *end = env + len; at < end;) {
-		size_t word = strnlen(at, (size_t)(end - at));
-
-		if (word > n && at[n] == '=' && !memcmp(at, name, n) &&
-		    number_read(at + n + 1, word - n - 1, &v) && v >= 0 && v <= INT32_MAX)
-			return (int)v;
-		at += word + 1;
-	}
-	return -1;
-}
-
-static int first_of(const char *env, size_t len, const char *const *names)
-{
-	int v = -1;
-
-	for (; *names && v < 0; names++)
-		v = number_of(env, len, *names);
-	return v;
-}
-
 /*
  * Of another user's process the environment is not ours to read: then nothing is known.
  * False when it has none (yet).
  */
 static bool read_ranks(pid_t pid, struct process_facts *out)
 {
-	static const char *const ranks[] = {"RANK",
-					    "OMPI_COMM_WORLD_RANK",
-					    "PMI_RANK",
-					    "PMIX_RANK",
-					    "MV2_COMM_WORLD_RANK",
-					    "SLURM_PROCID",
-					    "RANK_ID",
-					    NULL};
-	static const char *const local_ranks[] = {"LOCAL_RANK",	     "OMPI_COMM_WORLD_LOCAL_RANK",
-						  "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
-						  "SLURM_LOCALID",   "ASCEND_DEVICE_ID",
-						  "DEVICE_ID",	     NULL};
-	static const char *const sizes[] = {"WORLD_SIZE",
-					    "OMPI_COMM_WORLD_SIZE",
-					    "PMI_SIZE",
-					    "MV2_COMM_WORLD_SIZE",
-					    "SLURM_NTASKS",
-					    "RANK_SIZE",
-					    NULL};
 	char *env = xmalloc(ENVIRON_BYTES);
 	ssize_t n = proc_read(pid, "environ", env, ENVIRON_BYTES);
 	size_t len = n < 0 ? 0 : (size_t)n;
 
-	out->rank = first_of(env, len, ranks);
-	out->local_rank = first_of(env, len, local_ranks);
-	out->world_size = first_of(env, len, sizes);
+	out->rank = rank_env_find(RANK_ENV_RANK, env, len);
+	out->local_rank = rank_env_find(RANK_ENV_LOCAL_RANK, env, len);
+	out->world_size = rank_env_find(RANK_ENV_WORLD_SIZE, env, len);
 	free(env);
 	return n != 0;
 }
@@ -125,13 +80,13 @@ int process_facts(pid_t pid, struct process_facts *out, struct err *err)
 	struct proc_stat s;
 	int r = proc_stat_read(pid, &s);
 
-	if (r == -ESRCH || (r == 0 && (s.state == 'Z' || s.state == 'X')))
+	if (r == -ESRCH || (r == 0 && (proc_stat_ended(&s))))
 		return remote_explain_esrch(pid, err);
 	if (r < 0)
 		return err_sys(err, r, "cannot read '/proc/%d/stat'", (int)pid);
 	*out = (struct process_facts){
-		.start_ticks = s.start_ticks, .parent = s.parent, .state = s.state};
-	read_program(pid, s.comm, out);
+		.start_ticks = s.start_ticks, .parent = (pid_t)s.parent, .state = s.state};
+	read_program(pid, s.name, out);
 	return 0;
 }
 

@@ -14,7 +14,7 @@
 
 #include "base/containers/hmap.h"
 #include "base/mem.h"
-#include "sampler/discover/proc.h"
+#include "base/proc.h"
 #include "sampler/snapshot/call_site.h"
 #include "unwind/remote/objects/objects.h"
 
@@ -151,7 +151,7 @@ static uint64_t thread_ticks(pid_t pid, pid_t tid)
 
 	snprintf(name, sizeof(name), "task/%d/stat", tid);
 	ssize_t n = proc_read(pid, name, text, sizeof(text));
-	if (n < 0 || proc_stat_parse(text, (size_t)n, &stat) < 0)
+	if (n < 0 || !proc_stat_parse(text, (size_t)n, &stat))
 		return 0;
 	return stat.user_ticks + stat.system_ticks;
 }

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sampler/discover/proc.h"
+#include "base/proc.h"
 
 int life_open(struct life *l, pid_t pid)
 {
@@ -42,8 +42,7 @@ bool life_stat_over(const struct life *l)
 	char text[1024];
 	ssize_t n = pread(l->stat, text, sizeof(text), 0);
 
-	return n <= 0 || proc_stat_parse(text, (size_t)n, &s) < 0 || s.state == 'Z' ||
-	       s.state == 'X';
+	return n <= 0 || !proc_stat_parse(text, (size_t)n, &s) || proc_stat_ended(&s);
 }
 
 bool life_over(const struct life *l)
@@ -71,7 +70,7 @@ uint64_t life_program(pid_t pid)
 	if (proc_stat_read(pid, &p) < 0)
 		return 0;
 	uint64_t h = 0xcbf29ce484222325u;
-	for (const char *c = p.comm; *c; c++)
+	for (const char *c = p.name; *c; c++)
 		h = (h ^ (unsigned char)*c) * 0x100000001b3u;
 	return h;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "sampler/discover/proc.h"
+#include "base/proc.h"
 
 /* Behind "/lib/python3.11/" or the like; NULL if the path has no such part. */
 static const char *behind_library(const char *path)

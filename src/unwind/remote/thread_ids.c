@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "unwind/remote/process_state.h"
+#include "wire/proc_stat.h"
 
 #define PTHREAD_BYTES 2048
 #ifdef __x86_64__
@@ -191,13 +192,11 @@ bool tids_stat(struct python_process *p, struct thread_slot *s, char *out, size_
 
 void tids_state(struct python_process *p, struct thread_slot *s)
 {
-	char text[512];
+	char text[PROC_STAT_BYTES];
+	struct proc_stat stat;
 
 	s->out.state = THREAD_UNKNOWN;
-	if (!s->out.tid || !tids_stat(p, s, text, sizeof(text)))
-		return;
-	/* The name in brackets may hold anything. */
-	const char *end = strrchr(text, ')');
-	if (end && end[1] == ' ')
-		s->out.state = end[2] == 'R' ? THREAD_RUNNING : THREAD_IDLE;
+	if (s->out.tid && tids_stat(p, s, text, sizeof(text)) &&
+	    proc_stat_parse(text, strlen(text), &stat))
+		s->out.state = stat.state == 'R' ? THREAD_RUNNING : THREAD_IDLE;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/proc.h"
 #include "unwind/remote/find/find.h"
 
 #define STAT_CAP 8192
@@ -43,41 +44,28 @@ void remote_make_printable(char *text)
 			*text = '?';
 }
 
-/* "PID (name) state ppid pgrp session tty tpgid flags …": a name may hold anything. */
 static int read_stat(pid_t pid, struct remote_process *out, struct err *err)
 {
-	struct buf b = {0};
-	char path[64], state = 0;
-	unsigned long flags = 0;
-	int r;
+	struct proc_stat s;
+	int r = proc_stat_read(pid, &s);
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	r = fs_read_file(path, STAT_CAP, &b, NULL);
-	if (r == -ENOENT || r == -ESRCH)
-		r = remote_explain_esrch(pid, err);
-	else if (r < 0)
-		r = err_sys(err, r, "cannot read '%s'", path);
-	if (r == 0) {
-		const char *text = buf_str(&b), *open = strchr(text, '(');
-		const char *close = strrchr(text, ')');
-
-		if (open && close > open)
-			snprintf(out->name, sizeof(out->name), "%.*s", (int)(close - open - 1),
-				 open + 1);
-		remote_make_printable(out->name);
-		if (!close || sscanf(close + 1, " %c %*d %*d %*d %*d %*d %lu", &state, &flags) != 2)
-			r = err_set(err, -EPROTO, "cannot understand '%s'", path);
-	}
-	buf_release(&b);
-	if (r == 0 && (state == 'Z' || state == 'X'))
-		r = err_set(err, -ESRCH,
-			    "process %d (%s) has ended, its parent has not noticed yet", (int)pid,
-			    out->name);
-	if (r == 0 && (flags & FLAG_KERNEL_THREAD))
-		r = err_set(err, -ENOEXEC,
-			    "process %d (%s) is a thread of the kernel, no Python process",
-			    (int)pid, out->name);
-	return r;
+	if (r == -ESRCH)
+		return remote_explain_esrch(pid, err);
+	if (r == -EPROTO)
+		return err_set(err, r, "cannot understand '/proc/%d/stat'", (int)pid);
+	if (r < 0)
+		return err_sys(err, r, "cannot read '/proc/%d/stat'", (int)pid);
+	snprintf(out->name, sizeof(out->name), "%s", s.name);
+	remote_make_printable(out->name);
+	if (proc_stat_ended(&s))
+		return err_set(err, -ESRCH,
+			       "process %d (%s) has ended, its parent has not noticed yet",
+			       (int)pid, out->name);
+	if (s.flags & FLAG_KERNEL_THREAD)
+		return err_set(err, -ENOEXEC,
+			       "process %d (%s) is a thread of the kernel, no Python process",
+			       (int)pid, out->name);
+	return 0;
 }
 
 static void read_exe(pid_t pid, struct remote_process *out)

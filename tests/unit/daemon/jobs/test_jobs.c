@@ -10,6 +10,7 @@
 #include "daemon/jobs/config_text.h"
 #include "daemon/jobs/jobs.h"
 #include "daemon/jobs/jobs_impl.h"
+#include "wire/rank_env.h"
 
 static struct event_base *base;
 
@@ -713,7 +714,7 @@ TEST(jobs, what_proc_knows_comes_from_a_thread)
 			CHECK_INT(pid, id == 5 ? getpid() : -1);
 			CHECK(id == 5 ? strstr(f->command, program_invocation_short_name) != NULL
 				      : !f->command_len);
-			CHECK(id == 5 || f->rank == JOBS_NO_RANK);
+			CHECK(id == 5 || f->rank == RANK_ENV_UNKNOWN);
 			jobs_facts_free(f);
 		}
 		if (seen != 3)

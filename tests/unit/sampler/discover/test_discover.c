@@ -8,61 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/proc.h"
 #include "device/cuda/metrics/nvidia_smi.h"
 #include "sampler/discover/finder.h"
-#include "sampler/discover/proc.h"
 #include "test.h"
 #include "tmpdir.h"
 
 /* --- texts --- */
-
-TEST(discover, stat_of_any_name)
-{
-	static const char *const names[] = {"python", "a) R 1 (b", "x\ny", "", "((("};
-	struct proc_stat s;
-	char text[256];
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		int n = snprintf(text, sizeof(text),
-				 "12 (%s) S 7 1 1 0 -1 4194560 5 6 7 8 100 200 0 0 20 0 1 0 4711 "
-				 "1000 50 18446744073709551615",
-				 names[i]);
-		CHECK_INT(proc_stat_parse(text, (size_t)n, &s), 0);
-		CHECK_STR(s.comm, names[i]);
-		CHECK_INT(s.state, 'S');
-		CHECK_INT(s.parent, 7);
-		CHECK_INT(s.user_ticks, 100);
-		CHECK_INT(s.system_ticks, 200);
-		CHECK_INT(s.start_ticks, 4711);
-	}
-	CHECK_INT(proc_stat_parse("", 0, &s), -EPROTO);
-	CHECK_INT(proc_stat_parse("12 (x", 5, &s), -EPROTO);
-	CHECK_INT(proc_stat_parse("12 (x) S 7", 10, &s), -EPROTO);
-}
-
-static const char *printable(const char *text, size_t len)
-{
-	static struct buf b;
-
-	buf_clear(&b);
-	proc_add_printable(&b, text, len);
-	return buf_str(&b);
-}
-
-TEST(discover, printable)
-{
-	CHECK_STR(printable("python\0train.py\0--x\0", 20), "python train.py --x");
-	CHECK_STR(printable("a\nb\x1b[31m\x7f", 9), "a?b?[31m?");
-	CHECK_STR(printable("h\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80", 12),
-		  "h\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80");
-	/* cut, overlong, surrogates, too high, C1 */
-	CHECK_STR(printable("\xc3", 1), "?");
-	CHECK_STR(printable("\xc0\xaf", 2), "??");
-	CHECK_STR(printable("\xed\xa0\x80", 3), "???");
-	CHECK_STR(printable("\xf5\x80\x80\x80", 4), "????");
-	CHECK_STR(printable("\xc2\x9b", 2), "??");
-	CHECK_STR(printable("\0\0\0", 3), "");
-}
 
 TEST(discover, container_ids)
 {
