@@ -3,19 +3,21 @@
 
 #include <string.h>
 
+#include "formats/protobuf.h"
+
 #define CRC32C_POLYNOMIAL 0x82f63b78u /* reflected */
 #define CRC_MASK 0xa282ead8u
 
-/* Fields of the messages, with their wire types: 0 varint, 1 eight bytes, 2 length, 5 four bytes.
- */
-#define FIELD(number, type) (char)((number) << 3 | (type))
-#define EVENT_WALL_TIME FIELD(1, 1)
-#define EVENT_STEP FIELD(2, 0)
-#define EVENT_FILE_VERSION FIELD(3, 2)
-#define EVENT_SUMMARY FIELD(5, 2)
-#define SUMMARY_VALUE FIELD(1, 2)
-#define VALUE_TAG FIELD(1, 2)
-#define VALUE_SIMPLE FIELD(2, 5)
+/* Fields of the messages. */
+enum {
+	EVENT_WALL_TIME = 1,
+	EVENT_STEP = 2,
+	EVENT_FILE_VERSION = 3,
+	EVENT_SUMMARY = 5,
+	SUMMARY_VALUE = 1,
+	VALUE_TAG = 1,
+	VALUE_SIMPLE = 2,
+};
 
 /* Bit by bit: a record has some dozens of bytes. */
 uint32_t tensorboard_crc32c(const void *data, size_t bytes)
@@ -54,36 +56,13 @@ static void add_record(struct buf *out, const struct buf *message)
 	add_masked_crc(out, message->data, message->len);
 }
 
-static void add_varint(struct buf *out, uint64_t v)
-{
-	for (; v >= 0x80; v >>= 7)
-		buf_add_char(out, (char)(v | 0x80));
-	buf_add_char(out, (char)v);
-}
-
-static void add_bytes(struct buf *out, char field, const void *data, size_t bytes)
-{
-	buf_add_char(out, field);
-	add_varint(out, bytes);
-	buf_add(out, data, bytes);
-}
-
-static void add_wall_time(struct buf *out, double seconds)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &seconds, sizeof(bits));
-	buf_add_char(out, EVENT_WALL_TIME);
-	add_little_endian(out, bits, 8);
-}
-
 void tensorboard_add_version(struct buf *out, double wall_time_s)
 {
 	static const char version[] = "brain.Event:2";
 	struct buf event = {0};
 
-	add_wall_time(&event, wall_time_s);
-	add_bytes(&event, EVENT_FILE_VERSION, version, sizeof(version) - 1);
+	protobuf_add_double(&event, EVENT_WALL_TIME, wall_time_s);
+	protobuf_add_bytes(&event, EVENT_FILE_VERSION, version, sizeof(version) - 1);
 	add_record(out, &event);
 	buf_release(&event);
 }
@@ -92,18 +71,15 @@ void tensorboard_add_scalar(struct buf *out, double wall_time_s, int64_t step, c
 			    float value)
 {
 	struct buf event = {0}, summary = {0}, scalar = {0};
-	uint32_t bits;
 
-	memcpy(&bits, &value, sizeof(bits));
-	add_bytes(&scalar, VALUE_TAG, tag, strlen(tag));
-	buf_add_char(&scalar, VALUE_SIMPLE);
-	add_little_endian(&scalar, bits, 4);
-	add_bytes(&summary, SUMMARY_VALUE, scalar.data, scalar.len);
+	protobuf_add_bytes(&scalar, VALUE_TAG, tag, strlen(tag));
+	protobuf_add_float(&scalar, VALUE_SIMPLE, value);
+	protobuf_add_bytes(&summary, SUMMARY_VALUE, scalar.data, scalar.len);
 
-	add_wall_time(&event, wall_time_s);
-	buf_add_char(&event, EVENT_STEP);
-	add_varint(&event, (uint64_t)step);
-	add_bytes(&event, EVENT_SUMMARY, summary.data, summary.len);
+	protobuf_add_double(&event, EVENT_WALL_TIME, wall_time_s);
+	protobuf_add_varint(&event, EVENT_STEP << 3); /* 0 is written, too */
+	protobuf_add_varint(&event, (uint64_t)step);
+	protobuf_add_bytes(&event, EVENT_SUMMARY, summary.data, summary.len);
 	add_record(out, &event);
 	buf_release(&scalar);
 	buf_release(&summary);

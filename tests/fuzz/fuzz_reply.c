@@ -116,7 +116,7 @@ static void ask_once(struct ctl *c)
 static void list_processes(struct ctl *c)
 {
 	struct ctl_answer *answers = ctl_answers_new(c);
-	struct ctl_table t = {.titles = ctl_process_titles(c)};
+	struct table t = {.titles = ctl_process_titles(c)};
 	json_t *list = NULL, *process;
 	struct buf text = {0};
 	struct err err = {0};
@@ -126,10 +126,10 @@ static void list_processes(struct ctl *c)
 	check_answer(c, answers);
 	BUG_ON(!list != !answers->reply);
 	json_array_foreach(list, i, process) ctl_process_row(c, 0, process, &t);
-	ctl_table_print(&t, 0, &text);
-	ctl_table_print(&t, 40, &text);
+	table_print(&t, 0, &text);
+	table_print(&t, 40, &text);
 	check_printable(text.data, text.len, true);
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&text);
 	json_decref(list);
 	ctl_answers_free(c, answers);

@@ -53,7 +53,7 @@ static uint32_t take_char(const char *text, size_t len, size_t *out_bytes)
 	return c;
 }
 
-size_t ctl_text_fit(const char *text, size_t len, unsigned width, unsigned *out_columns)
+size_t text_fit_columns(const char *text, size_t len, unsigned width, unsigned *out_columns)
 {
 	unsigned columns = 0;
 	size_t at = 0, bytes;
@@ -77,7 +77,7 @@ size_t ctl_text_fit(const char *text, size_t len, unsigned width, unsigned *out_
 static size_t line_of(const char *text, size_t len, unsigned width)
 {
 	unsigned columns;
-	size_t fit = ctl_text_fit(text, len, width, &columns), bytes;
+	size_t fit = text_fit_columns(text, len, width, &columns), bytes;
 
 	if (fit == len)
 		return len;
@@ -89,8 +89,8 @@ static size_t line_of(const char *text, size_t len, unsigned width)
 	return fit ? fit : bytes;
 }
 
-void ctl_text_add_wrapped(struct buf *out, const char *text, size_t len, unsigned width,
-			  const char *before, const char *behind)
+void text_add_wrapped(struct buf *out, const char *text, size_t len, unsigned width,
+		      const char *before, const char *behind)
 {
 	unsigned indent = 0;
 
@@ -114,7 +114,7 @@ static bool is_obeyed(uint32_t c)
 	       (c >= 0x2066 && c <= 0x2069);
 }
 
-void ctl_text_add_json(struct buf *out, const char *json, size_t len)
+void text_add_terminal_json(struct buf *out, const char *json, size_t len)
 {
 	size_t bytes;
 

@@ -11,34 +11,65 @@
 
 #include "base/mem.h"
 #include "base/text/display_width.h"
+#include "base/text/plain_words.h"
 #include "base/text/printable.h"
 
 #define GAP 2 /* between columns */
 
-void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
+void table_text(struct table *t, const char *text)
 {
 	struct buf clean = {0};
-	char text[2048];
-	va_list ap;
 
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	text_add_printable(&clean, text, strlen(text));
 	t->cells = xgrow(t->cells, &t->cap, t->n + 1, sizeof(*t->cells));
 	t->cells[t->n++] = xstrdup(buf_str(&clean));
 	buf_release(&clean);
 }
 
-void ctl_table_release(struct ctl_table *t)
+void table_textf(struct table *t, const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	table_text(t, text);
+}
+
+void table_cell(struct table *t, struct buf *text)
+{
+	table_text(t, buf_str(text));
+	buf_clear(text);
+}
+
+void table_count(struct table *t, uint64_t n)
+{
+	struct buf text = {0};
+
+	words_count(&text, n);
+	table_cell(t, &text);
+	buf_release(&text);
+}
+
+void table_bytes(struct table *t, uint64_t bytes)
+{
+	struct buf text = {0};
+
+	words_bytes(&text, bytes);
+	table_cell(t, &text);
+	buf_release(&text);
+}
+
+void table_release(struct table *t)
 {
 	for (size_t i = 0; i < t->n; i++)
 		free(t->cells[i]);
 	free(t->cells);
-	*t = (struct ctl_table){0};
+	*t = (struct table){0};
 }
 
-unsigned ctl_terminal(int fd, unsigned *rows)
+unsigned terminal_columns(int fd, unsigned *rows)
 {
 	struct winsize ws = {0};
 	bool is = isatty(fd);
@@ -54,19 +85,20 @@ static size_t length(const char *text)
 {
 	unsigned columns;
 
-	ctl_text_fit(text, strlen(text), 0, &columns);
+	text_fit_columns(text, strlen(text), 0, &columns);
 	return columns;
 }
 
-/* Adds a line cut after `width` columns. */
-static void add_cut(struct buf *out, const char *line, unsigned width)
+/* Moves a line over, cut after `width` columns and without the blanks at its end. */
+static void add_cut(struct buf *out, struct buf *line, unsigned width)
 {
 	unsigned columns;
+	size_t start = out->len;
 
-	buf_add(out, line, ctl_text_fit(line, strlen(line), width, &columns));
-	while (out->len && out->data[out->len - 1] == ' ')
+	buf_add(out, line->data, text_fit_columns(line->data, line->len, width, &columns));
+	while (out->len > start && out->data[out->len - 1] == ' ')
 		out->len--;
-	buf_add_char(out, '\n');
+	buf_clear(line);
 }
 
 static void pad(struct buf *out, size_t n)
@@ -75,7 +107,12 @@ static void pad(struct buf *out, size_t n)
 		buf_add_char(out, ' ');
 }
 
-static const char *title(const struct ctl_table *t, size_t column)
+static bool is_number(const struct table *t, size_t column)
+{
+	return t->text_columns ? column >= t->text_columns : t->titles[column][0] == '>';
+}
+
+static const char *title(const struct table *t, size_t column)
 {
 	return t->titles[column] + (t->titles[column][0] == '>');
 }
@@ -90,7 +127,7 @@ static size_t line_width(const size_t *wide, size_t columns, unsigned hidden, un
 	return sum;
 }
 
-static unsigned column_bit(const struct ctl_table *t, const char *name)
+static unsigned column_bit(const struct table *t, const char *name)
 {
 	for (size_t i = 0; t->titles[i]; i++)
 		if (!strcmp(title(t, i), name))
@@ -98,14 +135,13 @@ static unsigned column_bit(const struct ctl_table *t, const char *name)
 	return 0;
 }
 
-void ctl_table_hide(struct ctl_table *t, const char *name)
+void table_hide(struct table *t, const char *name)
 {
 	t->hidden |= column_bit(t, name);
 }
 
 /* The columns that are not shown. */
-static unsigned make_room(const struct ctl_table *t, const size_t *wide, size_t columns,
-			  unsigned width)
+static unsigned make_room(const struct table *t, const size_t *wide, size_t columns, unsigned width)
 {
 	unsigned hidden = t->hidden;
 
@@ -115,32 +151,45 @@ static unsigned make_room(const struct ctl_table *t, const size_t *wide, size_t 
 	return hidden;
 }
 
-void ctl_table_print(const struct ctl_table *t, unsigned width, struct buf *out)
+static void add_cell(const struct table *t, size_t column, const char *text, size_t wide,
+		     struct buf *line)
 {
-	size_t wide[CTL_TABLE_COLUMNS] = {0}, columns = 0;
+	size_t blanks = wide - length(text);
+
+	pad(line, is_number(t, column) ? blanks : 0);
+	buf_add_str(line, text);
+	pad(line, (is_number(t, column) ? 0 : blanks) + GAP);
+}
+
+void table_print(const struct table *t, unsigned width, struct buf *out)
+{
+	size_t wide[TABLE_COLUMNS] = {0}, columns = t->columns;
 	struct buf line = {0};
 
-	for (; t->titles[columns]; columns++)
-		wide[columns] = length(title(t, columns));
-	for (size_t i = 0; i < t->n; i++)
-		if (length(t->cells[i]) > wide[i % columns])
-			wide[i % columns] = length(t->cells[i]);
+	while (!t->columns && t->titles[columns])
+		columns++;
+	for (size_t i = 0; i < t->n + columns; i++) {
+		size_t len = length(i < columns ? title(t, i) : t->cells[i - columns]);
+
+		wide[i % columns] = len > wide[i % columns] ? len : wide[i % columns];
+	}
 	unsigned hidden = make_room(t, wide, columns, width);
 	for (size_t i = 0; i < t->n + columns; i++) {
 		size_t column = i % columns;
 		const char *text = i < columns ? title(t, column) : t->cells[i - columns];
-		size_t blanks = wide[column] - length(text);
-		bool number = t->titles[column][0] == '>';
 
-		if (!(hidden >> column & 1)) {
-			pad(&line, number ? blanks : 0);
-			buf_add_str(&line, text);
-			pad(&line, (number ? 0 : blanks) + GAP);
-		}
-		if (column + 1 == columns) {
-			add_cut(out, buf_str(&line), width);
-			buf_clear(&line);
-		}
+		if (!column)
+			pad(&line, t->indent);
+		if (!(hidden >> column & 1))
+			add_cell(t, column, text, wide[column], &line);
+		if (column + 1 < columns && i + 1 < t->n + columns)
+			continue;
+		if (i < columns && t->before_titles)
+			buf_add_str(out, t->before_titles);
+		add_cut(out, &line, width);
+		if (i < columns && t->behind_titles)
+			buf_add_str(out, t->behind_titles);
+		buf_add_char(out, '\n');
 	}
 	buf_release(&line);
 }

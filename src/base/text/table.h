@@ -1,38 +1,47 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* A table for people: columns as wide as they need to be, texts of others made printable. */
+/*
+ * A table for people: columns as wide as they need to be, texts from outside made printable. Set
+ * the titles, add cells row by row, print, release.
+ */
 #ifndef SONDE_BASE_TEXT_TABLE_H
 #define SONDE_BASE_TEXT_TABLE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/containers/buf.h"
 
-#define CTL_TABLE_COLUMNS 12
+#define TABLE_COLUMNS 12
 
-/* Set the titles, add cells row by row, print, release. */
-struct ctl_table {
-	const char *const
-		*titles; /* ended by NULL; one that begins with '>' is a column of numbers */
+struct table {
+	/* Ended by NULL; borrowed. One that begins with '>' is a column of numbers. */
+	const char *const *titles;
+	unsigned columns; /* 0: as many as there are titles */
+	unsigned text_columns; /* not 0: the columns behind these are numbers */
+	unsigned indent;
+	const char *before_titles, *behind_titles; /* colours; may be NULL */
 	/* On a narrow terminal these go, in this order, until the last column, which is the widest,
 	 * has `least` columns or all it needs. NULL: none does. */
 	const char *const *drop;
 	unsigned least;
-	unsigned hidden; /* bits of columns; see ctl_table_hide() */
+	unsigned hidden; /* bits of columns; see table_hide() */
 	char **cells;
 	size_t n, cap;
 };
 
-__attribute__((format(printf, 2, 3))) void ctl_table_cell(struct ctl_table *t, const char *fmt,
-							  ...);
-
+void table_text(struct table *t, const char *text);
+__attribute__((format(printf, 2, 3))) void table_textf(struct table *t, const char *fmt, ...);
+void table_cell(struct table *t, struct buf *text); /* and clears it */
+void table_count(struct table *t, uint64_t n); /* 12,345 */
+void table_bytes(struct table *t, uint64_t bytes); /* 1.50 GiB */
 /* A column is not shown. */
-void ctl_table_hide(struct ctl_table *t, const char *name);
-
-/* Columns and rows of the terminal behind fd; 0 and 0 if it is none. rows may be NULL. */
-unsigned ctl_terminal(int fd, unsigned *rows);
+void table_hide(struct table *t, const char *name);
 
 /* Lines are cut at `width` columns; 0: not. */
-void ctl_table_print(const struct ctl_table *t, unsigned width, struct buf *out);
-void ctl_table_release(struct ctl_table *t);
+void table_print(const struct table *t, unsigned width, struct buf *out);
+void table_release(struct table *t);
+
+/* Columns and rows of the terminal behind fd; 0 and 0 if it is none. rows may be NULL. */
+unsigned terminal_columns(int fd, unsigned *rows);
 
 #endif

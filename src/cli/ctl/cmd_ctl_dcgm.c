@@ -15,9 +15,9 @@ static bool effect(const json_t *reply)
 	return json_is_true(json_object_get(reply, "status"));
 }
 
-static void cells(const json_t *reply, struct ctl_table *t)
+static void cells(const json_t *reply, struct table *t)
 {
-	ctl_table_cell(t, "%s", effect(reply) ? "done" : "no effect");
+	table_textf(t, "%s", effect(reply) ? "done" : "no effect");
 }
 
 static void words(const struct ctl *c, const json_t *reply, struct buf *out)

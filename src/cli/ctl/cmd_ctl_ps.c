@@ -33,7 +33,7 @@ static int tell_json(const struct ctl *c, json_t *const *lists, const struct ctl
 static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers,
 		bool some)
 {
-	struct ctl_table t = {.titles = ctl_process_titles(c)};
+	struct table t = {.titles = ctl_process_titles(c)};
 	struct buf text = {0};
 	size_t at, found = 0, answered = 0;
 	json_t *process;
@@ -46,7 +46,7 @@ static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answ
 			found++;
 		}
 	}
-	ctl_table_print(&t, ctl_terminal(STDOUT_FILENO, NULL), &text);
+	table_print(&t, terminal_columns(STDOUT_FILENO, NULL), &text);
 	int status = command_print(c->cmd, &text);
 	for (size_t i = 0; i < c->hosts.n && c->hosts.n > 1; i++)
 		if (!answers[i].reply)
@@ -59,7 +59,7 @@ static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answ
 			   "monitor -- COMMAND', or with KINETO_USE_DAEMON=1 (PyTorch) or "
 			   "MSMONITOR_USE_DAEMON=1 (torch_npu, MindSpore), and the daemon with "
 			   "--enable-ipc-monitor");
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&text);
 	return status;
 }

@@ -15,20 +15,20 @@ static const char *text(const json_t *reply, const char *key)
 	return value ? value : "-";
 }
 
-static void cell_step(const json_t *reply, const char *key, struct ctl_table *t)
+static void cell_step(const json_t *reply, const char *key, struct table *t)
 {
 	const json_t *n = json_object_get(reply, key);
 
 	if (json_is_integer(n) && json_integer_value(n) >= 0)
-		ctl_table_cell(t, "%lld", (long long)json_integer_value(n));
+		table_textf(t, "%lld", (long long)json_integer_value(n));
 	else
-		ctl_table_cell(t, "-");
+		table_textf(t, "-");
 }
 
-static void cells(const json_t *reply, struct ctl_table *t)
+static void cells(const json_t *reply, struct table *t)
 {
-	ctl_table_cell(t, "%s", text(reply, "nputrace"));
-	ctl_table_cell(t, "%s", text(reply, "npumonitor"));
+	table_textf(t, "%s", text(reply, "nputrace"));
+	table_textf(t, "%s", text(reply, "npumonitor"));
 	cell_step(reply, "current_step", t);
 	cell_step(reply, "start_step", t);
 	cell_step(reply, "stop_step", t);

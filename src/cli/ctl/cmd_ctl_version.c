@@ -6,11 +6,11 @@ struct version_options {
 	struct ctl_common common;
 };
 
-static void cells(const json_t *reply, struct ctl_table *t)
+static void cells(const json_t *reply, struct table *t)
 {
 	const char *version = json_string_value(json_object_get(reply, "version"));
 
-	ctl_table_cell(t, "%s", version ? version : "-");
+	table_textf(t, "%s", version ? version : "-");
 }
 
 static json_t *request(const void *options)

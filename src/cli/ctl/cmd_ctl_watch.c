@@ -139,7 +139,7 @@ static void add_hosts(const struct ctl *c, const struct look *l, unsigned width,
 {
 	static const char *const titles[] = {"HOST",	   "NPUTRACE", "NPUMONITOR", ">STEP",
 					     ">PROCESSES", "NOTE",     NULL};
-	struct ctl_table t = {.titles = titles};
+	struct table t = {.titles = titles};
 	char n[24];
 
 	for (int failed = 1; failed >= 0; failed--)
@@ -148,36 +148,36 @@ static void add_hosts(const struct ctl *c, const struct look *l, unsigned width,
 
 			if ((s->reply == NULL) != failed)
 				continue;
-			ctl_table_cell(&t, "%s", c->hosts.v[i].label);
-			ctl_table_cell(&t, "%s", text(s, "nputrace"));
-			ctl_table_cell(&t, "%s", text(s, "npumonitor"));
-			ctl_table_cell(&t, "%s", number(s, "current_step", n));
-			ctl_table_cell(&t, "%s", number(&l->processes[i], "total", n));
-			ctl_table_cell(&t, "%s", s->reply ? "" : s->err.text);
+			table_textf(&t, "%s", c->hosts.v[i].label);
+			table_textf(&t, "%s", text(s, "nputrace"));
+			table_textf(&t, "%s", text(s, "npumonitor"));
+			table_textf(&t, "%s", number(s, "current_step", n));
+			table_textf(&t, "%s", number(&l->processes[i], "total", n));
+			table_textf(&t, "%s", s->reply ? "" : s->err.text);
 		}
-	ctl_table_print(&t, width, out);
-	ctl_table_release(&t);
+	table_print(&t, width, out);
+	table_release(&t);
 }
 
 static void add_processes(const struct ctl *c, const struct look *l, unsigned width,
 			  struct buf *out)
 {
-	struct ctl_table t = {.titles = ctl_process_titles(c)};
+	struct table t = {.titles = ctl_process_titles(c)};
 	json_t *process;
 	size_t i;
 
 	json_array_foreach(json_object_get(l->processes[0].reply, "processes"), i, process)
 		ctl_process_row(c, 0, process, &t);
 	buf_add_char(out, '\n');
-	ctl_table_print(&t, width, out);
-	ctl_table_release(&t);
+	table_print(&t, width, out);
+	table_release(&t);
 }
 
 /* The whole screen from its first line: nothing is cleared before it is written over. */
 static void draw(const struct ctl *c, const struct watch_options *o, const struct look *l,
 		 struct buf *out)
 {
-	unsigned rows, width = ctl_terminal(STDOUT_FILENO, &rows);
+	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	struct buf all = {0};
 	char now[16];
 
@@ -193,7 +193,7 @@ static void draw(const struct ctl *c, const struct watch_options *o, const struc
 		size_t len = strcspn(line, "\n");
 		unsigned columns;
 
-		buf_add(out, line, ctl_text_fit(line, len, width, &columns));
+		buf_add(out, line, text_fit_columns(line, len, width, &columns));
 		/* behind a full line it would clear the last character */
 		buf_add_str(out, columns < width ? CLEAR_LINE "\n" : "\n");
 		line += len + (line[len] == '\n');

@@ -158,7 +158,7 @@ static void take_answer(struct ctl_answer *a, struct client_call *call)
 	if (json_is_object(a->reply) && !deep) {
 		struct buf raw = {0};
 
-		ctl_text_add_json(&raw, call->reply, call->reply_bytes);
+		text_add_terminal_json(&raw, call->reply, call->reply_bytes);
 		a->raw = xstrdup(buf_str(&raw));
 		a->raw_bytes = call->reply_bytes;
 		buf_release(&raw);

@@ -17,29 +17,29 @@ const char *const *ctl_process_titles(const struct ctl *c)
 	return titles + (c->hosts.n == 1);
 }
 
-static void cell_number(const json_t *process, const char *key, struct ctl_table *t)
+static void cell_number(const json_t *process, const char *key, struct table *t)
 {
 	const json_t *n = json_object_get(process, key);
 
 	if (json_is_integer(n) && json_integer_value(n) >= 0)
-		ctl_table_cell(t, "%lld", (long long)json_integer_value(n));
+		table_textf(t, "%lld", (long long)json_integer_value(n));
 	else
-		ctl_table_cell(t, "-");
+		table_textf(t, "-");
 }
 
-static void cell_text(const json_t *process, const char *key, struct ctl_table *t)
+static void cell_text(const json_t *process, const char *key, struct table *t)
 {
 	const char *text = json_string_value(json_object_get(process, key));
 
-	ctl_table_cell(t, "%s", text ? text : "-");
+	table_textf(t, "%s", text ? text : "-");
 }
 
-void ctl_process_row(const struct ctl *c, size_t host, const json_t *process, struct ctl_table *t)
+void ctl_process_row(const struct ctl *c, size_t host, const json_t *process, struct table *t)
 {
 	double seen = json_number_value(json_object_get(process, "last_seen_s"));
 
 	if (c->hosts.n > 1)
-		ctl_table_cell(t, "%s", c->hosts.v[host].label);
+		table_textf(t, "%s", c->hosts.v[host].label);
 	cell_number(process, "pid", t);
 	cell_number(process, "rank", t);
 	cell_number(process, "device", t);
@@ -47,7 +47,7 @@ void ctl_process_row(const struct ctl *c, size_t host, const json_t *process, st
 	cell_text(process, "user", t);
 	cell_text(process, "state", t);
 	cell_number(process, "current_step", t);
-	ctl_table_cell(t, "%.0f s", seen >= 0 ? seen : 0);
+	table_textf(t, "%.0f s", seen >= 0 ? seen : 0);
 	cell_text(process, "command", t);
 }
 

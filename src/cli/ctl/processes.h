@@ -10,7 +10,7 @@
 const char *const *ctl_process_titles(const struct ctl *c);
 
 /* Adds the row of a process as listProcesses describes it. */
-void ctl_process_row(const struct ctl *c, size_t host, const json_t *process, struct ctl_table *t);
+void ctl_process_row(const struct ctl *c, size_t host, const json_t *process, struct table *t);
 
 /*
  * Asks all hosts for all their processes, page by page. lists[i] becomes the array of host i, NULL

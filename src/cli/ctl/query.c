@@ -24,21 +24,21 @@ static int tell_one(const struct ctl *c, const struct ctl_query *q, const struct
 }
 
 static void add_row(const struct ctl *c, const struct ctl_query *q, const struct ctl_answer *a,
-		    size_t i, struct ctl_table *t)
+		    size_t i, struct table *t)
 {
-	ctl_table_cell(t, "%s", c->hosts.v[i].label);
+	table_textf(t, "%s", c->hosts.v[i].label);
 	if (a->reply)
 		q->cells(a->reply, t);
 	for (int n = 0; !a->reply && q->titles[n]; n++)
-		ctl_table_cell(t, "-");
-	ctl_table_cell(t, "%s%s", a->reply ? "" : "failed: ", a->reply ? "" : a->err.text);
+		table_textf(t, "-");
+	table_textf(t, "%s%s", a->reply ? "" : "failed: ", a->reply ? "" : a->err.text);
 }
 
 static int tell_many(const struct ctl *c, const struct ctl_query *q,
 		     const struct ctl_answer *answers)
 {
-	const char *titles[CTL_TABLE_COLUMNS + 1] = {"HOST"};
-	struct ctl_table t = {.titles = titles};
+	const char *titles[TABLE_COLUMNS + 1] = {"HOST"};
+	struct table t = {.titles = titles};
 	struct buf text = {0};
 	int n = 1;
 
@@ -49,9 +49,9 @@ static int tell_many(const struct ctl *c, const struct ctl_query *q,
 		for (size_t i = 0; i < c->hosts.n; i++)
 			if ((answers[i].reply == NULL) == failed)
 				add_row(c, q, &answers[i], i, &t);
-	ctl_table_print(&t, 0, &text);
+	table_print(&t, 0, &text);
 	int status = command_print(c->cmd, &text);
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&text);
 	return status;
 }

@@ -11,7 +11,7 @@ struct ctl_query {
 	bool wrapped; /* one host's answer is printed as "response = …", else as it is */
 	/* For many hosts: titles between HOST and NOTE, ended by NULL, and the cells below them. */
 	const char *const *titles;
-	void (*cells)(const json_t *reply, struct ctl_table *t);
+	void (*cells)(const json_t *reply, struct table *t);
 	/* Adds plain words for one host; NULL: none. */
 	void (*words)(const struct ctl *c, const json_t *reply, struct buf *out);
 	/* Whether it did something; NULL: it was only a question. */

@@ -292,22 +292,22 @@ static int tell_one(const struct run *r)
 
 /* --- many hosts --- */
 
-static void add_row(const struct run *r, size_t i, struct ctl_table *t)
+static void add_row(const struct run *r, size_t i, struct table *t)
 {
 	const struct ctl_outcome *o = &r->outcomes[i];
 	struct buf words = {0};
 
 	note(r, i, &words);
-	ctl_table_cell(t, "%s", r->c->hosts.v[i].label);
-	ctl_table_cell(t, "%s", ctl_state_names[o->state]);
+	table_textf(t, "%s", r->c->hosts.v[i].label);
+	table_textf(t, "%s", ctl_state_names[o->state]);
 	if (o->state == CTL_FAILED) {
-		ctl_table_cell(t, "-");
-		ctl_table_cell(t, "-");
+		table_textf(t, "-");
+		table_textf(t, "-");
 	} else {
-		ctl_table_cell(t, "%zu", o->matched);
-		ctl_table_cell(t, "%zu", o->triggered);
+		table_textf(t, "%zu", o->matched);
+		table_textf(t, "%zu", o->triggered);
 	}
-	ctl_table_cell(t, "%s", buf_str(&words));
+	table_textf(t, "%s", buf_str(&words));
 	buf_release(&words);
 }
 
@@ -315,7 +315,7 @@ static int tell_many(const struct run *r)
 {
 	static const char *const titles[] = {"HOST",	   "STATE", ">MATCHED",
 					     ">TRIGGERED", "NOTE",  NULL};
-	struct ctl_table t = {.titles = titles};
+	struct table t = {.titles = titles};
 	struct buf text = {0}, next = {0};
 	size_t matched = 0, told = 0;
 
@@ -329,11 +329,11 @@ static int tell_many(const struct run *r)
 	}
 	if (told)
 		add_next(r->o, told, &next);
-	ctl_table_print(&t, 0, &text);
+	table_print(&t, 0, &text);
 	int status = command_print(r->c->cmd, &text);
 	ctl_say(r->c, "%zu hosts: %zu processes matched, %zu told%s%s", r->c->hosts.n, matched,
 		told, told ? "; " : "", buf_str(&next));
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&next);
 	buf_release(&text);
 	return status;

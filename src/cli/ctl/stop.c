@@ -208,24 +208,24 @@ static const char *note_of(const struct run *r, size_t i)
 	return reason ? reason : "no process matched";
 }
 
-static void add_rows(const struct run *r, size_t i, struct ctl_table *t)
+static void add_rows(const struct run *r, size_t i, struct table *t)
 {
 	const struct host *h = &r->hosts[i];
 	bool several = r->c->hosts.n > 1;
 
 	for (size_t k = 0; k < h->n; k++) {
 		if (several)
-			ctl_table_cell(t, "%s", r->c->hosts.v[i].label);
-		ctl_table_cell(t, "%lld", (long long)h->rows[k].pid);
-		ctl_table_cell(t, "%s", ctl_stopped_names[h->rows[k].state]);
-		ctl_table_cell(t, "%s", h->rows[k].words);
+			table_textf(t, "%s", r->c->hosts.v[i].label);
+		table_textf(t, "%lld", (long long)h->rows[k].pid);
+		table_textf(t, "%s", ctl_stopped_names[h->rows[k].state]);
+		table_textf(t, "%s", h->rows[k].words);
 	}
 	if (h->n || !several)
 		return;
-	ctl_table_cell(t, "%s", r->c->hosts.v[i].label);
-	ctl_table_cell(t, "-");
-	ctl_table_cell(t, "%s", r->answers[i].reply && !is_refused(r, i) ? "no match" : "failed");
-	ctl_table_cell(t, "%s", note_of(r, i));
+	table_textf(t, "%s", r->c->hosts.v[i].label);
+	table_textf(t, "-");
+	table_textf(t, "%s", r->answers[i].reply && !is_refused(r, i) ? "no match" : "failed");
+	table_textf(t, "%s", note_of(r, i));
 }
 
 static void say_sum(const struct run *r)
@@ -252,7 +252,7 @@ static void say_sum(const struct run *r)
 static int tell_text(const struct run *r)
 {
 	static const char *const titles[] = {"HOST", ">PID", "TRACE", "NOTE", NULL};
-	struct ctl_table t = {.titles = titles + (r->c->hosts.n == 1)};
+	struct table t = {.titles = titles + (r->c->hosts.n == 1)};
 	struct buf text = {0};
 
 	if (r->c->hosts.n == 1 && r->answers[0].reply)
@@ -260,12 +260,12 @@ static int tell_text(const struct run *r)
 	for (size_t i = 0; i < r->c->hosts.n; i++)
 		add_rows(r, i, &t);
 	if (t.n)
-		ctl_table_print(&t, 0, &text);
+		table_print(&t, 0, &text);
 	int status = command_print(r->c->cmd, &text);
 	if (r->c->hosts.n == 1 && r->answers[0].reply && !r->hosts[0].n)
 		ctl_say(r->c, "nothing was ended: %s", note_of(r, 0));
 	say_sum(r);
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&text);
 	return status;
 }

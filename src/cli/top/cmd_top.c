@@ -109,7 +109,7 @@ static bool write_out(const struct top_run *t, const struct buf *out)
 
 static struct top_look how(const struct top_run *t)
 {
-	unsigned rows, width = ctl_terminal(STDOUT_FILENO, &rows);
+	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	const char *none = getenv("NO_COLOR");
 
 	return (struct top_look){.by = (enum top_by)t->by,
@@ -125,7 +125,7 @@ static const char *fitting(const char *const *texts, unsigned width)
 	unsigned columns;
 
 	for (; width && texts[1]; texts++) {
-		ctl_text_fit(*texts, strlen(*texts), 0, &columns);
+		text_fit_columns(*texts, strlen(*texts), 0, &columns);
 		if (columns <= width)
 			break;
 	}

@@ -143,7 +143,7 @@ bool screen_draw(const struct buf *text)
 	const char *end = line + text->len;
 	struct buf out = {0};
 
-	ctl_terminal(STDOUT_FILENO, &rows);
+	terminal_columns(STDOUT_FILENO, &rows);
 	buf_add_str(&out, HOME);
 	for (unsigned row = 1; line < end && row < rows; row++) {
 		const char *stop = memchr(line, '\n', (size_t)(end - line));

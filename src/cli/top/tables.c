@@ -7,14 +7,14 @@
 #define HEAD 2 /* lines above each table */
 #define FEW_LINES 4 /* of the table of kernels, at least, however low the terminal is */
 
-static void change_cell(const struct top_line *l, struct ctl_table *t)
+static void change_cell(const struct top_line *l, struct table *t)
 {
 	double ratio;
 
 	if (!top_line_change(l, &ratio))
-		ctl_table_cell(t, "-");
+		table_textf(t, "-");
 	else
-		ctl_table_cell(t, "%+.1f %%", ratio * 100);
+		table_textf(t, "%+.1f %%", ratio * 100);
 }
 
 static void kernels(const struct top_model *m, const struct top_look *look, size_t lines,
@@ -23,56 +23,56 @@ static void kernels(const struct top_model *m, const struct top_look *look, size
 	static const char *const titles[] = {">SHARE",	">CALLS", ">TOTAL", ">MEAN", ">P99",
 					     ">CHANGE", "KIND",	  "NAME",   NULL};
 	static const char *const drop[] = {"TOTAL", "P99", "KIND", "CALLS", "CHANGE", "MEAN", NULL};
-	struct ctl_table t = {.titles = titles, .drop = drop, .least = NAME_LEAST};
+	struct table t = {.titles = titles, .drop = drop, .least = NAME_LEAST};
 	char text[16];
 
 	for (size_t i = 0; i < m->nlines && i < lines; i++) {
 		const struct top_line *l = &m->lines[i];
 
 		if (l->on_device && m->total_ns > 0)
-			ctl_table_cell(&t, "%.1f %%", l->total_ns / m->total_ns * 100);
+			table_textf(&t, "%.1f %%", l->total_ns / m->total_ns * 100);
 		else
-			ctl_table_cell(&t, "-");
-		ctl_table_cell(&t, "%.0f", l->calls);
-		ctl_table_cell(&t, "%s", top_duration(l->total_ns, text));
-		ctl_table_cell(&t, "%s",
-			       top_duration(l->calls > 0 ? l->total_ns / l->calls : 0, text));
+			table_textf(&t, "-");
+		table_textf(&t, "%.0f", l->calls);
+		table_textf(&t, "%s", top_duration(l->total_ns, text));
+		table_textf(&t, "%s",
+			    top_duration(l->calls > 0 ? l->total_ns / l->calls : 0, text));
 		if (l->p99_ns > 0)
-			ctl_table_cell(&t, "%s", top_duration(l->p99_ns, text));
+			table_textf(&t, "%s", top_duration(l->p99_ns, text));
 		else
-			ctl_table_cell(&t, "-");
+			table_textf(&t, "-");
 		change_cell(l, &t);
-		ctl_table_cell(&t, "%s", l->kind);
-		ctl_table_cell(&t, "%.1000s", l->name);
+		table_textf(&t, "%s", l->kind);
+		table_textf(&t, "%.1000s", l->name);
 	}
-	ctl_table_print(&t, look->width, out);
-	ctl_table_release(&t);
+	table_print(&t, look->width, out);
+	table_release(&t);
 }
 
-static void id_cell(int64_t n, struct ctl_table *t)
+static void id_cell(int64_t n, struct table *t)
 {
 	if (n < 0)
-		ctl_table_cell(t, "-");
+		table_textf(t, "-");
 	else
-		ctl_table_cell(t, "%lld", (long long)n);
+		table_textf(t, "%lld", (long long)n);
 }
 
 /* What is not collected is not 0. */
-static void part_cell(bool known, double part, struct ctl_table *t)
+static void part_cell(bool known, double part, struct table *t)
 {
 	char text[16];
 
-	ctl_table_cell(t, "%s", known ? top_percent(part, text) : "-");
+	table_textf(t, "%s", known ? top_percent(part, text) : "-");
 }
 
-static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, struct ctl_table *t)
+static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, struct table *t)
 {
 	const struct top_process *p = &m->processes[i];
 	char text[16];
 
 	id_cell(p->rank, t);
 	if (c->hosts.n > 1)
-		ctl_table_cell(t, "%s", c->hosts.v[p->host].label);
+		table_textf(t, "%s", c->hosts.v[p->host].label);
 	id_cell(p->pid, t);
 	id_cell(p->device, t);
 	part_cell(p->has_kernel || p->has_comm || p->has_copy, p->busy, t);
@@ -80,16 +80,16 @@ static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, s
 	part_cell(p->has_comm, p->comm, t);
 	part_cell(p->has_copy, p->copy, t);
 	if (p->step_ns > 0)
-		ctl_table_cell(t, "%s", top_duration(p->step_ns, text));
+		table_textf(t, "%s", top_duration(p->step_ns, text));
 	else
-		ctl_table_cell(t, "-");
+		table_textf(t, "-");
 	if (p->late)
-		ctl_table_cell(t, "silent for %.0f s", p->age_s);
+		table_textf(t, "silent for %.0f s", p->age_s);
 	else if (m->slowest.by != TOPLIST_SLOW_NONE && m->slowest.at == i)
-		ctl_table_cell(t, "slowest");
+		table_textf(t, "slowest");
 	else
-		ctl_table_cell(t, "%s", p->losses.lost > 0 ? "incomplete" : "");
-	ctl_table_cell(t, "%.1000s", p->top_name ? p->top_name : "-");
+		table_textf(t, "%s", p->losses.lost > 0 ? "incomplete" : "");
+	table_textf(t, "%.1000s", p->top_name ? p->top_name : "-");
 }
 
 static void ranks(const struct top_model *m, const struct ctl *c, const struct top_look *look,
@@ -103,7 +103,7 @@ static void ranks(const struct top_model *m, const struct ctl *c, const struct t
 					   ">STEP", "NOTE",	"MOST TIME IN", NULL};
 	static const char *const drop[] = {"COPIES", "DEV",  "KERNELS", "PID",
 					   "HOST",   "COMM", "STEP",	NULL};
-	struct ctl_table t = {
+	struct table t = {
 		.titles = c->hosts.n > 1 ? many : one, .drop = drop, .least = NAME_LEAST / 2};
 	bool comm = false, copy = false;
 
@@ -113,13 +113,13 @@ static void ranks(const struct top_model *m, const struct ctl *c, const struct t
 		rank_row(m, c, i, &t);
 	}
 	if (!comm)
-		ctl_table_hide(&t, "COMM");
+		table_hide(&t, "COMM");
 	if (!copy)
-		ctl_table_hide(&t, "COPIES");
-	ctl_table_print(&t, look->width, out);
+		table_hide(&t, "COPIES");
+	table_print(&t, look->width, out);
 	if (m->nprocesses > RANKS)
 		buf_addf(out, "and %zu more\n", m->nprocesses - RANKS);
-	ctl_table_release(&t);
+	table_release(&t);
 }
 
 static size_t lines_in(const struct buf *b)

@@ -62,7 +62,7 @@ static void add_name(struct buf *out, const char *name, const struct top_look *l
 	struct buf clean = {0};
 
 	text_add_printable(&clean, name, strlen(name));
-	size_t fit = ctl_text_fit(buf_str(&clean), clean.len, most, &columns);
+	size_t fit = text_fit_columns(buf_str(&clean), clean.len, most, &columns);
 	buf_addf(out, "'%.*s%s'", (int)fit, buf_str(&clean), fit < clean.len ? "…" : "");
 	buf_release(&clean);
 }
@@ -72,8 +72,8 @@ static void say(struct buf *out, const struct top_look *look, const char *colour
 {
 	bool coloured = look->colours && colour;
 
-	ctl_text_add_wrapped(out, buf_str(sentence), sentence->len, look->width,
-			     coloured ? colour : "", coloured ? PLAIN : "");
+	text_add_wrapped(out, buf_str(sentence), sentence->len, look->width, coloured ? colour : "",
+			 coloured ? PLAIN : "");
 	buf_clear(sentence);
 }
 

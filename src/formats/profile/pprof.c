@@ -9,8 +9,7 @@
 #include "base/clock.h"
 #include "base/text/text.h"
 #include "formats/profile/profile_impl.h"
-
-enum { WIRE_NUMBER = 0, WIRE_BYTES = 2 };
+#include "formats/protobuf.h"
 
 enum {
 	PROFILE_SAMPLE_TYPE = 1,
@@ -38,33 +37,10 @@ struct encoder {
 	uint64_t nstrings;
 };
 
-static void add_varint(struct buf *out, uint64_t v)
-{
-	for (; v >= 0x80; v >>= 7)
-		buf_add_char(out, (char)(v | 0x80));
-	buf_add_char(out, (char)v);
-}
-
-/* 0 is what a field is when it is not there. */
-static void add_number(struct buf *out, unsigned field, uint64_t v)
-{
-	if (!v)
-		return;
-	add_varint(out, field << 3 | WIRE_NUMBER);
-	add_varint(out, v);
-}
-
-static void add_bytes(struct buf *out, unsigned field, const void *data, size_t n)
-{
-	add_varint(out, field << 3 | WIRE_BYTES);
-	add_varint(out, n);
-	buf_add(out, data, n);
-}
-
 /* Moves what was put together in `part` to its place. */
 static void add_part(struct buf *out, unsigned field, struct buf *part)
 {
-	add_bytes(out, field, part->data, part->len);
+	protobuf_add_bytes(out, field, part->data, part->len);
 	buf_clear(part);
 }
 
@@ -79,15 +55,15 @@ static uint64_t string(struct encoder *e, const char *text)
 		return found;
 	size_t len = strlen(text);
 	const char *s = text_clean(text, &len, &e->scratch);
-	add_bytes(&e->table, PROFILE_STRING, s, len);
+	protobuf_add_bytes(&e->table, PROFILE_STRING, s, len);
 	hmap_put(&e->strings, (uintptr_t)text, ++e->nstrings);
 	return e->nstrings;
 }
 
 static void add_value_type(struct encoder *e, unsigned field, const char *type, const char *unit)
 {
-	add_number(&e->part, 1, string(e, type));
-	add_number(&e->part, 2, string(e, unit));
+	protobuf_add_number(&e->part, 1, string(e, type));
+	protobuf_add_number(&e->part, 2, string(e, unit));
 	add_part(e->out, field, &e->part);
 }
 
@@ -95,15 +71,15 @@ static void add_text_label(struct encoder *e, const char *key, const char *text)
 {
 	if (!text)
 		return;
-	add_number(&e->inner, 1, string(e, key));
-	add_number(&e->inner, 2, string(e, text));
+	protobuf_add_number(&e->inner, 1, string(e, key));
+	protobuf_add_number(&e->inner, 2, string(e, text));
 	add_part(&e->part, 3, &e->inner);
 }
 
 static void add_number_label(struct encoder *e, const char *key, int64_t number)
 {
-	add_number(&e->inner, 1, string(e, key));
-	add_number(&e->inner, 3, (uint64_t)number);
+	protobuf_add_number(&e->inner, 1, string(e, key));
+	protobuf_add_number(&e->inner, 3, (uint64_t)number);
 	add_part(&e->part, 3, &e->inner);
 }
 
@@ -114,10 +90,10 @@ static void add_sample(struct encoder *e, uint32_t node)
 
 	profile_stack_of(e->p, node, &e->stack);
 	for (uint32_t n = e->stack.n; n > 0; n--) /* innermost first */
-		add_varint(&e->inner, e->stack.places[n - 1] + 1);
+		protobuf_add_varint(&e->inner, e->stack.places[n - 1] + 1);
 	add_part(&e->part, 1, &e->inner);
-	add_varint(&e->inner, at->count);
-	add_varint(&e->inner, at->count * e->p->o.period_ns);
+	protobuf_add_varint(&e->inner, at->count);
+	protobuf_add_varint(&e->inner, at->count * e->p->o.period_ns);
 	add_part(&e->part, 2, &e->inner);
 	add_number_label(e, "pid", root->pid);
 	add_number_label(e, "tid", root->tid);
@@ -129,10 +105,10 @@ static void add_sample(struct encoder *e, uint32_t node)
 /* One for all, which says that functions, files and lines are known and need no looking up. */
 static void add_mapping(struct encoder *e)
 {
-	add_number(&e->part, 1, 1);
-	add_number(&e->part, 5, string(e, "python"));
+	protobuf_add_number(&e->part, 1, 1);
+	protobuf_add_number(&e->part, 5, string(e, "python"));
 	for (unsigned known = 7; known <= 9; known++)
-		add_number(&e->part, known, 1);
+		protobuf_add_number(&e->part, known, 1);
 	add_part(e->out, PROFILE_MAPPING, &e->part);
 }
 
@@ -141,10 +117,10 @@ static void add_locations(struct encoder *e)
 	for (uint32_t i = 0; i < e->p->nplaces; i++) {
 		const struct profile_place *place = &e->p->places[i];
 
-		add_number(&e->inner, 1, place->function + 1);
-		add_number(&e->inner, 2, place->line > 0 ? (uint64_t)place->line : 0);
-		add_number(&e->part, 1, i + 1);
-		add_number(&e->part, 2, 1);
+		protobuf_add_number(&e->inner, 1, place->function + 1);
+		protobuf_add_number(&e->inner, 2, place->line > 0 ? (uint64_t)place->line : 0);
+		protobuf_add_number(&e->part, 1, i + 1);
+		protobuf_add_number(&e->part, 2, 1);
 		add_part(&e->part, 4, &e->inner);
 		add_part(e->out, PROFILE_LOCATION, &e->part);
 	}
@@ -155,12 +131,12 @@ static void add_functions(struct encoder *e)
 	for (uint32_t i = 0; i < e->p->nfunctions; i++) {
 		const struct profile_function *f = &e->p->functions[i];
 
-		add_number(&e->part, 1, i + 1);
+		protobuf_add_number(&e->part, 1, i + 1);
 		/* No system_name (3): one that equals the name is taken for a C++ symbol, and
 		 * "<module>" for its template arguments. */
-		add_number(&e->part, 2, string(e, f->name));
-		add_number(&e->part, 4, string(e, f->file));
-		add_number(&e->part, 5, f->first_line > 0 ? (uint64_t)f->first_line : 0);
+		protobuf_add_number(&e->part, 2, string(e, f->name));
+		protobuf_add_number(&e->part, 4, string(e, f->file));
+		protobuf_add_number(&e->part, 5, f->first_line > 0 ? (uint64_t)f->first_line : 0);
 		add_part(e->out, PROFILE_FUNCTION, &e->part);
 	}
 }
@@ -169,7 +145,7 @@ void profile_pprof(const struct profile *p, struct buf *out)
 {
 	struct encoder e = {.p = p, .out = out};
 
-	add_bytes(&e.table, PROFILE_STRING, "", 0);
+	protobuf_add_bytes(&e.table, PROFILE_STRING, "", 0);
 	add_value_type(&e, PROFILE_SAMPLE_TYPE, "samples", "count");
 	add_value_type(&e, PROFILE_SAMPLE_TYPE, "wall", "nanoseconds");
 	for (uint32_t i = 0; i < p->nnodes; i++)
@@ -178,13 +154,13 @@ void profile_pprof(const struct profile *p, struct buf *out)
 	add_mapping(&e);
 	add_locations(&e);
 	add_functions(&e);
-	add_number(out, PROFILE_TIME_NANOS, (uint64_t)p->o.start_real_ns);
+	protobuf_add_number(out, PROFILE_TIME_NANOS, (uint64_t)p->o.start_real_ns);
 	if (p->o.start_real_ns)
-		add_number(out, PROFILE_DURATION_NANOS,
-			   (uint64_t)(clock_real_ns() - p->o.start_real_ns));
+		protobuf_add_number(out, PROFILE_DURATION_NANOS,
+				    (uint64_t)(clock_real_ns() - p->o.start_real_ns));
 	add_value_type(&e, PROFILE_PERIOD_TYPE, "wall", "nanoseconds");
-	add_number(out, PROFILE_PERIOD, p->o.period_ns);
-	add_number(out, PROFILE_DEFAULT_TYPE, string(&e, "wall"));
+	protobuf_add_number(out, PROFILE_PERIOD, p->o.period_ns);
+	protobuf_add_number(out, PROFILE_DEFAULT_TYPE, string(&e, "wall"));
 	buf_add(out, e.table.data, e.table.len);
 	free(e.stack.places);
 	buf_release(&e.part);

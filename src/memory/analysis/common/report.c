@@ -119,70 +119,16 @@ void page_more(const struct page *g, unsigned indent, size_t n, const char *noun
 	buf_addf(g->out, " more %s%s\n", noun, n == 1 ? "" : "s");
 }
 
-/* --- tables --- */
-
-void table_text(struct table *t, const char *text)
-{
-	t->cells = xgrow(t->cells, &t->cap, t->n + 1, sizeof(*t->cells));
-	snprintf(t->cells[t->n++], TABLE_CELL_BYTES, "%s", text);
-}
-
-void table_titles(struct table *t, const char *const *titles)
-{
-	for (unsigned i = 0; i < t->columns; i++)
-		table_text(t, titles[i]);
-}
-
-void table_cell(struct table *t, struct buf *text)
-{
-	table_text(t, buf_str(text));
-	buf_clear(text);
-}
-
-void table_count(struct table *t, uint64_t n)
-{
-	struct buf text = {0};
-
-	words_count(&text, n);
-	table_cell(t, &text);
-	buf_release(&text);
-}
-
-void table_bytes(struct table *t, uint64_t bytes)
-{
-	struct buf text = {0};
-
-	words_bytes(&text, bytes);
-	table_cell(t, &text);
-	buf_release(&text);
-}
-
-static void add_row(const struct page *g, const struct table *t, size_t first, const int *width)
-{
-	add_spaces(g, t->indent);
-	for (unsigned i = 0; i < t->columns && first + i < t->n; i++)
-		buf_addf(g->out, i < t->text_columns ? "%s%-*s" : "%s%*s", i ? "  " : "", width[i],
-			 t->cells[first + i]);
-}
-
 void page_table(const struct page *g, struct table *t)
 {
-	int width[TABLE_COLUMNS] = {0};
+	char heading[16], plain[16];
 
-	for (size_t i = 0; i < t->n; i++) {
-		int len = (int)strlen(t->cells[i]), *most = &width[i % t->columns];
-
-		if (len > *most)
-			*most = len;
+	snprintf(heading, sizeof(heading), "\033[%dm", (int)INK_HEADING);
+	snprintf(plain, sizeof(plain), "\033[%dm", (int)INK_PLAIN);
+	if (g->style->colour) {
+		t->before_titles = heading;
+		t->behind_titles = plain;
 	}
-	for (size_t i = 0; i < t->n; i += t->columns) {
-		if (!i)
-			page_ink(g, INK_HEADING);
-		add_row(g, t, i, width);
-		if (!i)
-			page_ink(g, INK_PLAIN);
-		buf_add_char(g->out, '\n');
-	}
-	free(t->cells);
-	*t = (struct table){0};
+	table_print(t, 0, g->out);
+	table_release(t);
 }

@@ -7,6 +7,7 @@
 #define SONDE_MEMORY_ANALYSIS_COMMON_REPORT_H
 
 #include "base/containers/buf.h"
+#include "base/text/table.h"
 #include "memory/analysis/common/analysis.h"
 #include "memory/analysis/common/stacks.h"
 
@@ -48,26 +49,6 @@ void page_stack(const struct page *g, unsigned indent, struct stack stack);
 
 /* "and 3 more places", if there are more than were shown. */
 void page_more(const struct page *g, unsigned indent, size_t n, const char *noun);
-
-/*
- * A table: cells are given row by row, the titles first, and are as wide as they must be.
- * Zero-initialise, say how many columns there are, and how many of them, from the left, are text;
- * the others are numbers.
- */
-#define TABLE_COLUMNS 9
-#define TABLE_CELL_BYTES 64
-
-struct table {
-	unsigned columns, text_columns, indent;
-	size_t n, cap; /* cells */
-	char (*cells)[TABLE_CELL_BYTES];
-};
-
-void table_titles(struct table *t, const char *const *titles);
-void table_text(struct table *t, const char *text);
-void table_cell(struct table *t, struct buf *text); /* and clears it */
-void table_count(struct table *t, uint64_t n);
-void table_bytes(struct table *t, uint64_t bytes);
 
 /* Adds the table and releases it. */
 void page_table(const struct page *g, struct table *t);

@@ -117,13 +117,11 @@ static void put_name(const struct view *g, struct table *t, uint32_t number)
 	struct buf text = {0};
 	size_t len;
 	const char *name = names_get(&g->c->names, number, &len);
-	char cell[TABLE_CELL_BYTES];
 
 	text_add_printable(&text, name, len);
 	if (text.len > NAME_BYTES) {
-		snprintf(cell, sizeof(cell), "%.*s...%.*s", NAME_BYTES / 2 - 2, text.data,
-			 NAME_BYTES / 2 - 1, buf_str(&text) + text.len - NAME_BYTES / 2 + 1);
-		table_text(t, cell);
+		table_textf(t, "%.*s...%.*s", NAME_BYTES / 2 - 2, text.data, NAME_BYTES / 2 - 1,
+			    buf_str(&text) + text.len - NAME_BYTES / 2 + 1);
 	} else {
 		table_cell(t, &text);
 	}
@@ -136,7 +134,7 @@ static void print_table(const struct view *g, const char *title, struct table *t
 		page_title(&g->page, title);
 		page_table(&g->page, t);
 	}
-	free(t->cells);
+	table_release(t);
 }
 
 static void put_difference(struct table *table, uint64_t base, uint64_t compare)
@@ -187,7 +185,7 @@ static void print_names(const struct view *g)
 	uint32_t *list = compare_top_names(g->c, g->page.style->top, &n, &total);
 	char title[96];
 
-	table_titles(&t, titles);
+	t.titles = titles;
 	for (size_t i = 0; i < n; i++) {
 		const struct compare_counts *s = &g->c->by_name[list[i]];
 
@@ -211,7 +209,7 @@ static void print_lines(const struct view *g)
 	struct compare_line *list = compare_top_lines(g->c, g->page.style->top, &n);
 	char title[96], device[16];
 
-	table_titles(&t, titles);
+	t.titles = titles;
 	for (size_t i = 0; i < n; i++) {
 		const struct compare_line *l = &list[i];
 		bool base = l->kind != ALIGN_COMPARE, compare = l->kind != ALIGN_BASE;

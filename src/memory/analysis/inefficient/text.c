@@ -225,7 +225,7 @@ static void print_table(const struct view *g)
 	size_t n = g->v->npools < MAX_POOLS ? g->v->npools : MAX_POOLS;
 	struct table t = {.columns = 5 + KINDS, .text_columns = 3};
 
-	table_titles(&t, titles);
+	t.titles = titles;
 	for (size_t i = 0; i < n; i++)
 		fill_row(&g->v->pools[i], &t);
 	buf_add_char(g->page.out, '\n');

@@ -189,7 +189,7 @@ static void print_pools(const struct view *g, const struct oom_incident *i)
 
 	if (!i->npools)
 		return;
-	table_titles(&t, titles);
+	t.titles = titles;
 	for (unsigned k = 0; k < i->npools; k++) {
 		const struct oom_pool *p = &i->pools[k];
 

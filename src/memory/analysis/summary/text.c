@@ -85,7 +85,7 @@ static void print_table(const struct view *g)
 					     "Peak at", "Blocks left", "Bytes left"};
 	struct table t = {.columns = 9, .text_columns = 3};
 
-	table_titles(&t, titles);
+	t.titles = titles;
 	for (size_t i = 0; i < g->npools; i++)
 		fill_row(g, g->pools[i], &t);
 	buf_add_char(g->page.out, '\n');

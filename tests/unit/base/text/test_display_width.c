@@ -8,7 +8,7 @@ static unsigned columns(const char *text)
 {
 	unsigned n = 0;
 
-	CHECK_INT(ctl_text_fit(text, strlen(text), 0, &n), strlen(text));
+	CHECK_INT(text_fit_columns(text, strlen(text), 0, &n), strlen(text));
 	return n;
 }
 
@@ -29,10 +29,10 @@ TEST(ctl_text, cuts_between_characters)
 {
 	unsigned n;
 
-	CHECK_INT(ctl_text_fit("训练", 6, 3, &n), 3);
+	CHECK_INT(text_fit_columns("训练", 6, 3, &n), 3);
 	CHECK_INT(n, 2);
-	CHECK_INT(ctl_text_fit("训练", 6, 4, &n), 6);
-	CHECK_INT(ctl_text_fit("e\xcc\x81x", 4, 1, &n), 3);
+	CHECK_INT(text_fit_columns("训练", 6, 4, &n), 6);
+	CHECK_INT(text_fit_columns("e\xcc\x81x", 4, 1, &n), 3);
 	CHECK_INT(n, 1);
 }
 
@@ -41,7 +41,7 @@ TEST(ctl_text, json_that_a_terminal_shows)
 	static const char json[] = "{\r\n\"a\":\t\"\xc2\x9b\x7f\xe2\x80\xae\\u001b é训\"}";
 	struct buf out = {0};
 
-	ctl_text_add_json(&out, json, strlen(json));
+	text_add_terminal_json(&out, json, strlen(json));
 	CHECK_STR(buf_str(&out), "{  \"a\": \"\\u009b\\u007f\\u202e\\u001b é训\"}");
 	buf_release(&out);
 }
@@ -49,16 +49,16 @@ TEST(ctl_text, json_that_a_terminal_shows)
 TEST(ctl_text, a_table_with_wide_characters)
 {
 	static const char *const titles[] = {"A", "B", NULL};
-	struct ctl_table t = {.titles = titles};
+	struct table t = {.titles = titles};
 	struct buf out = {0};
 
-	ctl_table_cell(&t, "训");
-	ctl_table_cell(&t, "x");
-	ctl_table_cell(&t, "abc");
-	ctl_table_cell(&t, "练练");
-	ctl_table_print(&t, 8, &out);
+	table_textf(&t, "训");
+	table_textf(&t, "x");
+	table_textf(&t, "abc");
+	table_textf(&t, "练练");
+	table_print(&t, 8, &out);
 	CHECK_STR(buf_str(&out), "A    B\n训   x\nabc  练\n");
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&out);
 }
 
@@ -67,26 +67,26 @@ TEST(ctl_text, a_table_makes_room_for_its_last_column)
 {
 	static const char *const titles[] = {">N", "KIND", "HOST", "NAME", NULL};
 	static const char *const drop[] = {"KIND", "N", "no such column", NULL};
-	struct ctl_table t = {.titles = titles, .drop = drop, .least = 6};
+	struct table t = {.titles = titles, .drop = drop, .least = 6};
 	struct buf out = {0};
 
-	ctl_table_cell(&t, "12345");
-	ctl_table_cell(&t, "Kernel");
-	ctl_table_cell(&t, "n1");
-	ctl_table_cell(&t, "elementwise");
-	ctl_table_print(&t, 27, &out);
+	table_textf(&t, "12345");
+	table_textf(&t, "Kernel");
+	table_textf(&t, "n1");
+	table_textf(&t, "elementwise");
+	table_print(&t, 27, &out);
 	CHECK_STR(buf_str(&out), "    N  KIND    HOST  NAME\n12345  Kernel  n1    elemen\n");
 	buf_clear(&out);
-	ctl_table_print(&t, 26, &out);
+	table_print(&t, 26, &out);
 	CHECK_STR(buf_str(&out), "    N  HOST  NAME\n12345  n1    elementwise\n");
 	buf_clear(&out);
-	ctl_table_print(&t, 10, &out);
+	table_print(&t, 10, &out);
 	CHECK_STR(buf_str(&out), "HOST  NAME\nn1    elem\n");
 	buf_clear(&out);
-	ctl_table_hide(&t, "HOST");
-	ctl_table_print(&t, 0, &out);
+	table_hide(&t, "HOST");
+	table_print(&t, 0, &out);
 	CHECK_STR(buf_str(&out), "    N  KIND    NAME\n12345  Kernel  elementwise\n");
-	ctl_table_release(&t);
+	table_release(&t);
 	buf_release(&out);
 }
 
@@ -94,7 +94,7 @@ static void check_wrapped(const char *text, unsigned width, const char *lines)
 {
 	struct buf out = {0};
 
-	ctl_text_add_wrapped(&out, text, strlen(text), width, "<", ">");
+	text_add_wrapped(&out, text, strlen(text), width, "<", ">");
 	CHECK_STR(buf_str(&out), lines);
 	buf_release(&out);
 }

@@ -95,25 +95,25 @@ TEST(ctl_clock, only_what_is_sure)
 	CHECK_INT(ctl_clock_apart(spans[4], -3), -797);
 }
 
-TEST(ctl_table, columns)
+TEST(table, columns)
 {
 	static const char *const titles[] = {"A", ">N", "TEXT", NULL};
-	struct ctl_table t = {.titles = titles};
+	struct table t = {.titles = titles};
 	struct buf b = {0};
 
-	ctl_table_cell(&t, "long name");
-	ctl_table_cell(&t, "%d", 7);
-	ctl_table_cell(&t, "x\033[2Jy");
-	ctl_table_cell(&t, "b");
-	ctl_table_cell(&t, "100");
-	ctl_table_cell(&t, "%s", "");
-	ctl_table_print(&t, 0, &b);
+	table_textf(&t, "long name");
+	table_textf(&t, "%d", 7);
+	table_textf(&t, "x\033[2Jy");
+	table_textf(&t, "b");
+	table_textf(&t, "100");
+	table_textf(&t, "%s", "");
+	table_print(&t, 0, &b);
 	CHECK(!memchr(b.data, '\033', b.len));
 	CHECK_INT(strncmp(buf_str(&b), "A            N  TEXT\nlong name    7  x", 37), 0);
 	CHECK(strstr(buf_str(&b), "\nb          100\n"));
 	buf_clear(&b);
-	ctl_table_print(&t, 5, &b);
+	table_print(&t, 5, &b);
 	CHECK(strstr(buf_str(&b), "\nlong\n"));
 	buf_release(&b);
-	ctl_table_release(&t);
+	table_release(&t);
 }

@@ -77,7 +77,7 @@ TEST(page, tables_are_as_wide_as_they_must_be)
 	struct buf out = {0};
 	struct page g = page_begin(&plain, &out);
 
-	table_titles(&t, titles);
+	t.titles = titles;
 	table_text(&t, "a name");
 	table_bytes(&t, 1 << 20);
 	table_text(&t, "b");

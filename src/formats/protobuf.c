@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "formats/protobuf.h"
+
+#include <string.h>
+
+enum wire_type {
+	WIRE_NUMBER = 0,
+	WIRE_FIXED64 = 1,
+	WIRE_BYTES = 2,
+	WIRE_FIXED32 = 5,
+};
+
+void protobuf_add_varint(struct buf *out, uint64_t v)
+{
+	for (; v >= 0x80; v >>= 7)
+		buf_add_char(out, (char)(v | 0x80));
+	buf_add_char(out, (char)v);
+}
+
+static void add_key(struct buf *out, unsigned field, enum wire_type type)
+{
+	protobuf_add_varint(out, (uint64_t)field << 3 | type);
+}
+
+static void add_fixed(struct buf *out, uint64_t v, unsigned bytes)
+{
+	for (unsigned i = 0; i < bytes; i++)
+		buf_add_char(out, (char)(v >> 8 * i));
+}
+
+void protobuf_add_number(struct buf *out, unsigned field, uint64_t v)
+{
+	if (!v)
+		return;
+	add_key(out, field, WIRE_NUMBER);
+	protobuf_add_varint(out, v);
+}
+
+void protobuf_add_bytes(struct buf *out, unsigned field, const void *data, size_t bytes)
+{
+	add_key(out, field, WIRE_BYTES);
+	protobuf_add_varint(out, bytes);
+	buf_add(out, data, bytes);
+}
+
+void protobuf_add_double(struct buf *out, unsigned field, double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	add_key(out, field, WIRE_FIXED64);
+	add_fixed(out, bits, sizeof(bits));
+}
+
+void protobuf_add_float(struct buf *out, unsigned field, float v)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	add_key(out, field, WIRE_FIXED32);
+	add_fixed(out, bits, sizeof(bits));
+}
