@@ -29,6 +29,7 @@ LAYER_OF = [
     ("src/unwind/python/*", "unwind/python"),
     ("src/unwind/remote/*", "unwind/remote"),
     ("src/unwind/symbols/*", "unwind/symbols"),
+    ("src/recorder/consumer.h", "recorder/stream"),
     ("src/recorder/stream.*", "recorder/stream"),
     ("src/recorder/recording.*", "recorder/stream"),
     ("src/recorder/session.*", "recorder/stream"),
@@ -63,8 +64,8 @@ ALLOWED = {
     "client": "base wire net",
     "certs": "base net",
     # own world: subjects
-    "recorder/stream": "base wire recorder memory/options",
-    "recorder": "base wire recorder/stream memory memory/options activity",
+    "recorder/stream": "base wire",
+    "recorder": "base wire recorder/stream",
     "memory/row": "wire base",
     "memory/options": "base wire memory/row",
     "memory": "base wire formats unwind/symbols recorder/stream memory/options memory/row"

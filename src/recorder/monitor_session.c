@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/proc.h"
-#include "memory/options/config.h"
 #include "recorder/arena.h"
 #include "recorder/session.h"
 
@@ -50,8 +49,8 @@ bool monitor_image_is_gone(struct monitor_image *image, uint64_t now_ns)
 /* Only what we know to be ours; anything else stays, and the directory with it. */
 void monitor_session_remove(const char *dir)
 {
-	static const char *const names[] = {SESSION_FILE, SESSION_REPORT, MEM_CONFIG_FILE,
-					    MEM_LOG_FILE};
+	static const char *const names[] = {SESSION_FILE, SESSION_REPORT, SESSION_CONFIG,
+					    SESSION_LOG};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char *path = xasprintf("%s/%s", dir, names[i]);

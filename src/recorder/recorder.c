@@ -2,27 +2,21 @@
 #define LOG_AREA "recorder"
 #include "recorder/recorder.h"
 
-#include "activity/trace/python.h"
-#include "activity/windows/windows.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "memory/outputs/outputs.h"
-#include "memory/outputs/report.h"
-#include "memory/track/device_memory.h"
-#include "memory/track/track.h"
+#include "recorder/consumers.h"
 #include "recorder/drain.h"
-#include "recorder/leave_job.h"
 #include "recorder/monitor_session.h"
 #include "recorder/recording.h"
 #include "recorder/session.h"
+#include "recorder/start.h"
 #include "recorder/stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
@@ -37,87 +31,45 @@
 #include <unistd.h>
 
 #define MS 1000000ull
-#define SCAN_NS (5 * MS) /* between looks for new processes */
-#define CHECK_NS (1 * MS) /* between looks who is alive */
-#define FLUSH_NS (200 * MS)
-#define NAP_MIN_NS (1 * MS)
-#define NAP_MAX_NS (50 * MS)
-#define MONITOR_NAP_MAX_NS (250 * MS) /* it is told when there is something to write at once */
-#define TRACE_NAP_MAX_NS (5 * MS)
+#define SCAN_NS (5 * MS) /* between searches for new processes */
+#define CHECK_NS (1 * MS) /* between checks who is alive */
+#define IDLE_MIN_NS (1 * MS)
+#define IDLE_MAX_NS (50 * MS)
+#define MONITOR_IDLE_MAX_NS (250 * MS) /* its guest wakes us when something is to be written */
+#define URGENT_IDLE_MAX_NS (5 * MS)
 #define SWEEP_NS (1000 * MS)
-#define LINGER_NS (1000 * MS) /* who was called by a process waits for it, and for the next */
-#define EXIT_NS (2000 * MS) /* how long the launched process is kept at its exit at most */
+#define LINGER_NS (1000 * MS) /* that a recorder called by a process waits for the next one */
+#define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
-#define TRACE_WAIT_NS (8000 * MS) /* who asks for a flush waits a little longer than that */
-#define LOCK_WAIT_MS 30000 /* for a former recorder to be through with leaving */
+#define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
+#define LOCK_WAIT_MS 30000 /* for a former recorder that is about to leave */
 
 struct recorder {
 	char *dir;
 	char *ring_dir;
 	struct control_page *page;
-	struct mem_config cfg;
 	struct drain *drain;
 	struct recording_writer *out; /* NULL: nothing is kept */
-	struct outputs outputs;
-	struct activities *activities;
-	struct device_memory *devices;
+	struct consumers consumers;
 	struct buf batch;
-	int lock_fd; /* one recorder per session, whoever starts how many */
+	int lock_fd; /* one recorder per session, however many are started */
 	int root_fd; /* pidfd of the launched process, -1 without one */
 	bool root_gone;
-	uint64_t scanned_ns, checked_ns, flushed_ns, busy_ns, nap_ns;
+	uint64_t scanned_ns, checked_ns, busy_ns, idle_ns;
 	uint64_t events;
 	uint64_t lost; /* records that the recording could not take */
-	uint64_t rows_lost; /* of the dumps, as last told */
+	struct consumer_losses losses; /* that the page has */
 	uint32_t known_procs; /* of a former recorder of this session */
-	uint64_t unamended; /* files, as last told */
 	bool called; /* by a process of the job, not by a launcher */
 	bool monitor; /* see monitor_session.h */
 	struct monitor_image image;
 	uint64_t sweep_ns;
-	struct report report;
+	bool terminal; /* our stderr is one */
+	bool reported; /* to the user, at the end of the first process */
 	bool left; /* nothing more to do, and everybody can see it */
 };
 
 /* --- setting up --- */
-
-/* A job without a launcher: the file it was given, or the defaults, and then it starts silent. */
-static int config_without_launcher(struct recorder *rec, struct err *err)
-{
-	const char *given = getenv(MEM_CONFIG_ENV);
-	char *copy = xstrdup(rec->dir);
-	int r;
-
-	if (given && given[0] == '/' && mem_config_read(given, &rec->cfg, NULL) == 0) {
-		r = 0;
-	} else {
-		const char *compat = getenv(MEM_COMPAT_ENV);
-
-		r = mem_config_init(&rec->cfg, err);
-		rec->cfg.mode = MEM_DEFERRED;
-		if (compat && mem_compat_find(compat) >= 0)
-			rec->cfg.compat = (enum row_compat)mem_compat_find(compat);
-	}
-	snprintf(rec->cfg.output_dir, sizeof(rec->cfg.output_dir), "%s", dirname(copy));
-	free(copy);
-	return r;
-}
-
-static int load_config(struct recorder *rec, struct err *err)
-{
-	char *path = xasprintf("%s/" MEM_CONFIG_FILE, rec->dir);
-	int r;
-
-	if (access(path, F_OK) == 0) {
-		r = mem_config_read(path, &rec->cfg, err);
-	} else {
-		r = config_without_launcher(rec, err);
-		if (r == 0)
-			r = mem_config_write(&rec->cfg, path, err);
-	}
-	free(path);
-	return r;
-}
 
 static void count_proc(void *arg, const struct frame_proc *p)
 {
@@ -127,7 +79,8 @@ static void count_proc(void *arg, const struct frame_proc *p)
 		rec->known_procs = p->proc + 1;
 }
 
-static int append(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
+static int append_frame(struct recorder *rec, enum frame_type type, const void *payload,
+			size_t bytes)
 {
 	struct err err = {0};
 
@@ -139,23 +92,17 @@ static int append(struct recorder *rec, enum frame_type type, const void *payloa
 	return r;
 }
 
-static void pass_on(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
+static void record_and_dispatch(struct recorder *rec, enum frame_type type, const void *payload,
+				size_t bytes)
 {
-	stream_frame(&track_stream, rec->outputs.track, type, payload, bytes, NULL);
-	stream_frame(&activities_stream, rec->activities, type, payload, bytes, NULL);
-}
-
-/* Into the recording, then to whoever lives on it. */
-static void tell(struct recorder *rec, enum frame_type type, const void *payload, size_t bytes)
-{
-	append(rec, type, payload, bytes);
-	pass_on(rec, type, payload, bytes);
+	append_frame(rec, type, payload, bytes);
+	consumers_dispatch(&rec->consumers, type, payload, bytes);
 }
 
 /* The configuration and what else a reader of the recording needs to know, as JSON. */
-static void tell_session(struct recorder *rec)
+static void record_session(struct recorder *rec)
 {
-	char *path = xasprintf("%s/" MEM_CONFIG_FILE, rec->dir);
+	char *path = xasprintf("%s/" SESSION_CONFIG, rec->dir);
 	char host[256] = "";
 	json_t *root = json_load_file(path, 0, NULL);
 
@@ -169,7 +116,7 @@ static void tell_session(struct recorder *rec)
 	json_object_set_new(root, "version", json_string(SONDE_VERSION));
 	char *text = json_dumps(root, JSON_SORT_KEYS);
 	if (text)
-		tell(rec, FRAME_SESSION, text, strlen(text));
+		record_and_dispatch(rec, FRAME_SESSION, text, strlen(text));
 	free(text);
 	json_decref(root);
 	free(path);
@@ -195,33 +142,20 @@ static int open_session(struct recorder *rec, struct err *err)
 
 	if (r == 0)
 		r = rec->lock_fd = session_lock(rec->dir, rec->page, LOCK_WAIT_MS, err);
-	if (r >= 0)
-		r = load_config(rec, err);
+	if (r < 0)
+		return r;
+	session_set_clock(rec->page);
+	struct recorder_session session = {rec->dir, rec->page, rec->terminal};
+	r = consumers_open(&rec->consumers, &session, err);
 	if (r == 0)
 		r = open_recording(rec, err);
 	if (r < 0)
 		return r;
-	session_configure(rec->page, &rec->cfg);
 	rec->ring_dir = xstrdup(rec->page->ring_dir[0] ? rec->page->ring_dir : rec->dir);
 	rec->drain = drain_new(rec->ring_dir, rec->known_procs);
 	rec->root_fd =
 		rec->page->root_pid ? (int)syscall(SYS_pidfd_open, rec->page->root_pid, 0) : -1;
 	return 0;
-}
-
-static void open_outputs(struct recorder *rec)
-{
-	struct outputs_where where = {rec->cfg.output_dir, rec->dir, DUMPS_AS_CONFIGURED, true};
-
-	outputs_open(&rec->outputs, &where, rec->cfg.format == MEM_DB ? &db_writer : &csv_writer,
-		     rec->cfg.compat);
-	rec->activities = activities_new();
-	trace_python_ask_through(&rec->page->access_denied_pid);
-	rec->devices = device_memory_new();
-	rec->report.dir = rec->dir;
-	rec->report.page = rec->page;
-	rec->report.cfg = &rec->cfg;
-	tell_session(rec);
 }
 
 /* --- the loop --- */
@@ -231,16 +165,16 @@ static void on_new_proc(void *arg, const struct frame_proc *p)
 	struct recorder *rec = arg;
 
 	log_info("process %u joined: %s", p->pid, p->exe);
-	tell(rec, FRAME_PROC, p, sizeof(*p));
+	record_and_dispatch(rec, FRAME_PROC, p, sizeof(*p));
 	if (rec->monitor)
 		monitor_image_note(&rec->image, p->pid);
 }
 
 /* A monitor's process that has become another program, or goes on in another session. */
-static void look_for_leavers(struct recorder *rec, uint64_t now)
+static void check_for_leavers(struct recorder *rec, uint64_t now)
 {
 	if (rec->monitor && now >= rec->sweep_ns) {
-		/* Whose recorder was killed says that he has left when he has come to us. */
+		/* A process whose recorder was killed leaves its old session when it is here. */
 		if (rec->sweep_ns)
 			monitor_session_sweep(rec->dir);
 		rec->sweep_ns = now + SWEEP_NS * (rec->sweep_ns ? 60 : 1);
@@ -256,29 +190,49 @@ static void look_for_leavers(struct recorder *rec, uint64_t now)
 	rec->image.pid = 0;
 }
 
-static void beat(struct recorder *rec, uint64_t now)
+static void update_heartbeat(struct recorder *rec, uint64_t now)
 {
 	atomic_store(&rec->page->beat_ns, now);
 	atomic_store(&rec->page->progress, rec->events);
-	atomic_store(&rec->page->activities_written, activities_written(rec->activities));
 }
 
-/* Samples of device memory, if some have come: part of the recording like everything else. */
-static void sample_devices(struct recorder *rec, bool events)
+/* Records that consumers make themselves; they see what the recording has, and nothing else. */
+static void poll_consumers(struct recorder *rec, bool had_events)
 {
-	buf_clear(&rec->batch);
-	if (device_memory_poll(rec->devices, rec->outputs.track, events, &rec->batch) &&
-	    append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0)
-		pass_on(rec, FRAME_BATCH, rec->batch.data, rec->batch.len);
+	for (struct consumer *c = rec->consumers.list; c < rec->consumers.list + rec->consumers.n;
+	     c++) {
+		buf_clear(&rec->batch);
+		if (c->ops->poll && c->ops->poll(c->state, had_events, &rec->batch) &&
+		    append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0)
+			consumers_dispatch(&rec->consumers, FRAME_BATCH, rec->batch.data,
+					   rec->batch.len);
+	}
 }
 
-/* One look at everything; true if there was something to do. */
-static bool work(struct recorder *rec)
+/* Processes that are read to their end. */
+static void end_processes(struct recorder *rec)
+{
+	for (struct drain_proc *p; (p = drain_next_dead(rec->drain));) {
+		struct frame_proc_end end;
+		uint32_t pid = p->pid;
+		consumers_call(&rec->consumers, settle);
+		poll_consumers(rec, false);
+		drain_finish(rec->drain, p, true, &end);
+		end.lost_events += rec->lost;
+		rec->lost = 0;
+		log_info("process %u ended", pid);
+		rec->scanned_ns = 0; /* what it became by exec() comes next */
+		record_and_dispatch(rec, FRAME_PROC_END, &end, sizeof(end));
+	}
+}
+
+/* One round over everything; true if there was something to read. */
+static bool run_once(struct recorder *rec)
 {
 	struct err err = {0};
 	uint64_t now = clock_mono_ns();
 
-	beat(rec, now);
+	update_heartbeat(rec, now);
 	if (now - rec->scanned_ns >= SCAN_NS) {
 		rec->scanned_ns = now;
 		if (drain_scan(rec->drain, on_new_proc, rec, &err) < 0)
@@ -288,38 +242,23 @@ static bool work(struct recorder *rec)
 	if (now - rec->checked_ns >= CHECK_NS) {
 		rec->checked_ns = now;
 		drain_check_alive(rec->drain, false);
-		look_for_leavers(rec, now);
+		check_for_leavers(rec, now);
 	}
 	buf_clear(&rec->batch);
 	uint32_t n = drain_round(rec->drain, &rec->batch);
 	if (rec->batch.len) {
-		if (append(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
+		if (append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
 			drain_commit(rec->drain);
 		} else {
 			rec->lost += n;
 			drain_drop(rec->drain);
 		}
-		pass_on(rec, FRAME_BATCH, rec->batch.data, rec->batch.len);
+		consumers_dispatch(&rec->consumers, FRAME_BATCH, rec->batch.data, rec->batch.len);
 		rec->events += n;
 	}
-	sample_devices(rec, n > 0);
-	for (struct drain_proc *p; (p = drain_next_dead(rec->drain));) {
-		struct frame_proc_end end;
-		uint32_t pid = p->pid;
-		device_memory_settle(rec->devices, rec->outputs.track);
-		sample_devices(rec, false);
-		drain_finish(rec->drain, p, true, &end);
-		end.lost_events += rec->lost;
-		rec->lost = 0;
-		log_info("process %u ended", pid);
-		rec->scanned_ns = 0; /* what it became by exec() comes next */
-		tell(rec, FRAME_PROC_END, &end, sizeof(end));
-	}
-	if (now - rec->flushed_ns >= FLUSH_NS) {
-		rec->flushed_ns = now;
-		outputs_flush(&rec->outputs);
-	}
-	activities_tick(rec->activities, now);
+	poll_consumers(rec, n > 0);
+	end_processes(rec);
+	consumers_call(&rec->consumers, tick, now);
 	return n > 0;
 }
 
@@ -329,22 +268,17 @@ static double seconds_of(const struct rusage *use)
 	       (double)(use->ru_utime.tv_usec + use->ru_stime.tv_usec) / 1e6;
 }
 
-static void finish(struct recorder *rec)
+static void finish_files(struct recorder *rec)
 {
-	struct err why = {0};
+	struct consumer_losses now = {0};
 
 	drain_sweep(rec->drain);
-	append(rec, FRAME_END, NULL, 0);
-	outputs_flush(&rec->outputs);
-	activities_flush(rec->activities);
-	uint64_t lost = dumps_lost(rec->outputs.dumps, &why);
-	atomic_fetch_add(&rec->page->rows_lost, lost - rec->rows_lost);
-	rec->rows_lost = lost;
-	if (lost)
-		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
-	uint64_t unamended = diagnose_unamended(rec->outputs.diagnose);
-	atomic_fetch_add(&rec->page->unamended, unamended - rec->unamended);
-	rec->unamended = unamended;
+	append_frame(rec, FRAME_END, NULL, 0);
+	consumers_call(&rec->consumers, flush);
+	consumers_call(&rec->consumers, add_losses, &now);
+	atomic_fetch_add(&rec->page->rows_lost, now.rows - rec->losses.rows);
+	atomic_fetch_add(&rec->page->unamended, now.unamended - rec->losses.unamended);
+	rec->losses = now;
 	struct rusage own, copies;
 	getrusage(RUSAGE_SELF, &own);
 	getrusage(RUSAGE_CHILDREN, &copies);
@@ -358,11 +292,11 @@ static void finish(struct recorder *rec)
  * Nobody is left: everything goes to disk, then the session is FINISHED, then one more look. A
  * process that joins at this very moment is seen by it, or sees FINISHED and calls a recorder.
  */
-static bool leave(struct recorder *rec)
+static bool leave_session(struct recorder *rec)
 {
 	struct err err = {0};
 
-	finish(rec);
+	finish_files(rec);
 	atomic_store(&rec->page->state, SESSION_FINISHED);
 	if (drain_scan(rec->drain, on_new_proc, rec, &err) <= 0) {
 		close(rec->lock_fd);
@@ -374,12 +308,12 @@ static bool leave(struct recorder *rec)
 }
 
 /* Every process that ended is read to its last record. */
-static void work_off_the_dead(struct recorder *rec, uint64_t until_ns)
+static void read_dead(struct recorder *rec, uint64_t until_ns)
 {
 	const struct timespec step = {0, 200000};
 
 	while (drain_has_dead(rec->drain) && clock_mono_ns() < until_ns)
-		if (!work(rec))
+		if (!run_once(rec))
 			nanosleep(&step, NULL);
 }
 
@@ -391,12 +325,18 @@ static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
 {
 	while (!drain_check_alive(rec->drain, false)) {
 		if (!drain_has_dead(rec->drain))
-			return !diagnose_is_amending(rec->outputs.diagnose);
+			return !consumers_any(&rec->consumers, is_amending);
 		if (clock_mono_ns() >= until_ns)
 			return false;
-		work_off_the_dead(rec, until_ns);
+		read_dead(rec, until_ns);
 	}
 	return false;
+}
+
+static void report_to_user(struct recorder *rec)
+{
+	consumers_call(&rec->consumers, report);
+	rec->reported = true;
 }
 
 /*
@@ -409,19 +349,18 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 	const struct timespec step = {0, 500000};
 
 	rec->scanned_ns = 0;
-	work(rec); /* its arena may be that young */
+	run_once(rec); /* its arena may be that young */
 	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
 	if (p)
 		p->dead = true;
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
-	work_off_the_dead(rec, until_ns);
-	while (diagnose_is_amending(rec->outputs.diagnose) && clock_mono_ns() < until_ns)
-		if (!work(rec))
+	read_dead(rec, until_ns);
+	while (consumers_any(&rec->consumers, is_amending) && clock_mono_ns() < until_ns)
+		if (!run_once(rec))
 			nanosleep(&step, NULL);
-	outputs_flush(&rec->outputs);
-	activities_flush(rec->activities);
-	report_tell(&rec->report, rec->outputs.diagnose);
-	rec->left = nobody_is_left(rec, until_ns) && leave(rec);
+	consumers_call(&rec->consumers, flush);
+	report_to_user(rec);
+	rec->left = nobody_is_left(rec, until_ns) && leave_session(rec);
 	atomic_store(&rec->page->exit_done, asked);
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -434,15 +373,14 @@ static void answer_flush(struct recorder *rec, uint32_t asked)
 
 	rec->scanned_ns = 0;
 	for (unsigned quiet = 0; quiet < 2 && clock_mono_ns() < until_ns;) {
-		quiet = work(rec) ? 0 : quiet + 1;
+		quiet = run_once(rec) ? 0 : quiet + 1;
 		if (quiet == 1)
 			nanosleep(&step, NULL);
 	}
-	outputs_flush(&rec->outputs);
-	activities_flush(rec->activities);
-	until_ns = clock_mono_ns() + TRACE_WAIT_NS;
-	while (activities_are_writing(rec->activities) && clock_mono_ns() < until_ns)
-		if (!work(rec))
+	consumers_call(&rec->consumers, flush);
+	until_ns = clock_mono_ns() + FLUSHING_WAIT_NS;
+	while (consumers_any(&rec->consumers, is_flushing) && clock_mono_ns() < until_ns)
+		if (!run_once(rec))
 			nanosleep(&step, NULL);
 	atomic_store(&rec->page->flush_done, asked);
 	syscall(SYS_futex, &rec->page->flush_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -461,19 +399,19 @@ static bool root_is_gone(struct recorder *rec)
 	return rec->root_gone;
 }
 
-/* Sleeps until the next look; the end of the launched process wakes us at once. */
-static void nap(struct recorder *rec, uint32_t asked)
+/* Sleeps until the next round; the end of the launched process wakes us at once. */
+static void idle_wait(struct recorder *rec, uint32_t asked)
 {
-	uint64_t max_ns = rec->monitor ? MONITOR_NAP_MAX_NS : NAP_MAX_NS;
+	uint64_t max_ns = rec->monitor ? MONITOR_IDLE_MAX_NS : IDLE_MAX_NS;
 
-	if (activities_are_tracing(rec->activities))
-		max_ns = TRACE_NAP_MAX_NS;
-	if (rec->nap_ns > max_ns)
-		rec->nap_ns = max_ns;
-	struct timespec t = {0, (long)rec->nap_ns};
+	if (consumers_any(&rec->consumers, is_urgent))
+		max_ns = URGENT_IDLE_MAX_NS;
+	if (rec->idle_ns > max_ns)
+		rec->idle_ns = max_ns;
+	struct timespec t = {0, (long)rec->idle_ns};
 	long r = syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
 	/* What we were woken for may be too young to be read right now. */
-	rec->nap_ns = r == 0 ? NAP_MIN_NS : rec->nap_ns * 2;
+	rec->idle_ns = r == 0 ? IDLE_MIN_NS : rec->idle_ns * 2;
 }
 
 static bool try_finish(struct recorder *rec)
@@ -483,21 +421,21 @@ static bool try_finish(struct recorder *rec)
 	if (rec->called && clock_mono_ns() - rec->busy_ns < LINGER_NS)
 		return false;
 	rec->scanned_ns = 0;
-	work(rec);
-	return nobody_is_left(rec, UINT64_MAX) && leave(rec);
+	run_once(rec);
+	return nobody_is_left(rec, UINT64_MAX) && leave_session(rec);
 }
 
-static void loop(struct recorder *rec)
+static void run_loop(struct recorder *rec)
 {
-	rec->nap_ns = NAP_MIN_NS;
+	rec->idle_ns = IDLE_MIN_NS;
 	rec->busy_ns = clock_mono_ns();
 	for (;;) {
 		uint32_t asked = atomic_load(&rec->page->exit_asked);
 		uint32_t flush = atomic_load(&rec->page->flush_asked);
 		if (flush != atomic_load(&rec->page->flush_done))
 			answer_flush(rec, flush);
-		if (work(rec)) {
-			rec->nap_ns = NAP_MIN_NS;
+		if (run_once(rec)) {
+			rec->idle_ns = IDLE_MIN_NS;
 			rec->busy_ns = clock_mono_ns();
 			continue;
 		}
@@ -505,86 +443,68 @@ static void loop(struct recorder *rec)
 			answer_exit(rec, asked);
 			if (rec->left)
 				return;
-			rec->nap_ns = NAP_MIN_NS;
+			rec->idle_ns = IDLE_MIN_NS;
 			continue;
 		}
 		if (try_finish(rec))
 			return;
-		/* Others may go on for hours: what there is to say about the job is said now. */
-		if (!rec->report.told && !rec->called && root_is_gone(rec))
-			report_tell(&rec->report, rec->outputs.diagnose);
-		nap(rec, asked);
+		/* Others may go on for hours: the job's report is due now. */
+		if (!rec->reported && !rec->called && root_is_gone(rec))
+			report_to_user(rec);
+		idle_wait(rec, asked);
 	}
 }
 
-static void say_goodbye(struct recorder *rec)
+static void open_log(const struct recorder *rec)
 {
-	report_tell(&rec->report, rec->outputs.diagnose);
-	char *text = xasprintf("[msmemscope] Info: %llu events recorded; read them with: sonde mem "
-			       "show %s\n",
-			       (unsigned long long)rec->events, rec->dir);
-	report_say(&rec->report, text, strlen(text));
-	free(text);
-	if (strcmp(rec->ring_dir, rec->dir) != 0)
-		rmdir(rec->ring_dir);
+	char *log = xasprintf("%s/" SESSION_LOG, rec->dir);
+
+	log_open(log, NULL);
+	free(log);
 }
 
-static void report_ready(int fd, int r, const struct err *err)
+static void close_recorder(struct recorder *rec, bool was_open)
 {
-	if (fd < 0)
-		return;
-	if (r < 0)
-		dprintf(fd, "%s", err->text);
-	else
-		(void)!write(fd, "ok", 2);
-	close(fd);
+	consumers_close(&rec->consumers);
+	recording_close(rec->out);
+	drain_free(rec->drain);
+	session_unmap(rec->page);
+	buf_release(&rec->batch);
+	if (was_open && rec->monitor)
+		monitor_session_remove(rec->dir);
+	if (was_open && strcmp(rec->ring_dir, rec->dir) != 0)
+		rmdir(rec->ring_dir);
+	free(rec->ring_dir);
+	free(rec->dir);
 }
 
 int recorder_main(const char *session_dir)
 {
 	struct recorder rec = {.dir = xstrdup(session_dir), .root_fd = -1};
-	const char *ready_text = getenv("SONDE_READY_FD");
-	int ready = ready_text ? atoi(ready_text) : -1;
+	int ready = recorder_ready_fd();
 	struct err err = {0};
 
 	rec.called = ready < 0;
 	rec.monitor = is_monitor_session(rec.dir);
-	leave_the_job(ready, &rec.report.terminal);
+	recorder_leave_job(ready, &rec.terminal);
 	int r = open_session(&rec, &err);
 	if (r == 0) {
-		char *log = xasprintf("%s/" MEM_LOG_FILE, rec.dir);
-		log_set_level(rec.cfg.log_level);
-		log_open(log, NULL);
-		free(log);
-		open_outputs(&rec);
+		open_log(&rec);
+		record_session(&rec);
 		atomic_store(&rec.page->recorder_pid, (uint32_t)getpid());
-		beat(&rec, clock_mono_ns());
+		update_heartbeat(&rec, clock_mono_ns());
 		atomic_store(&rec.page->state, SESSION_LIVE);
 	}
 	/* A guest that called us must not wait for what will not come. */
 	uint32_t called = SESSION_NEW;
 	if (r < 0 && rec.page)
 		atomic_compare_exchange_strong(&rec.page->state, &called, SESSION_FINISHED);
-	report_ready(ready, r, &err);
+	recorder_ready(ready, r, &err);
 	if (r == 0) {
-		loop(&rec);
+		run_loop(&rec);
 		if (!rec.monitor)
-			say_goodbye(&rec);
+			consumers_call(&rec.consumers, report_end, rec.events);
 	}
-	device_memory_free(rec.devices);
-	if (rec.activities)
-		activities_free(rec.activities);
-	if (rec.outputs.track)
-		outputs_close(&rec.outputs);
-	recording_close(rec.out);
-	drain_free(rec.drain);
-	session_unmap(rec.page);
-	buf_release(&rec.batch);
-	if (r == 0 && rec.monitor)
-		monitor_session_remove(rec.dir);
-	if (r == 0 && rec.monitor && strcmp(rec.ring_dir, rec.dir) != 0)
-		rmdir(rec.ring_dir);
-	free(rec.ring_dir);
-	free(rec.dir);
+	close_recorder(&rec, r == 0);
 	return r;
 }

@@ -2,6 +2,7 @@
 #include "recorder/recording.h"
 
 #include "base/mem.h"
+#include "wire/control_page.h"
 #include "wire/record.h"
 
 #include <errno.h>
@@ -315,4 +316,20 @@ void recording_reader_free(struct recording_reader *r)
 	buf_release(&r->stored);
 	buf_release(&r->raw);
 	free(r);
+}
+
+int recording_find(const char *path, struct buf *out_file, struct err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
+	buf_add_str(out_file, path);
+	if (S_ISDIR(st.st_mode)) {
+		buf_add_str(out_file, "/" SESSION_RECORDING);
+		if (stat(buf_str(out_file), &st) < 0)
+			return err_set(err, -errno, "'%s' holds no recording (no %s in it)", path,
+				       SESSION_RECORDING);
+	}
+	return 0;
 }

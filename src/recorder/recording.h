@@ -28,6 +28,9 @@ void recording_close(struct recording_writer *w);
 
 /* --- reading --- */
 
+/* The recording meant by a path: the file itself, or the one in a recording's directory. */
+int recording_find(const char *path, struct buf *out_file, struct err *err);
+
 struct recording_reader;
 
 int recording_open(struct recording_reader **out, const char *path, struct err *err);

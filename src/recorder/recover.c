@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/proc.h"
-#include "memory/outputs/replay.h"
+#include "recorder/consumers.h"
 #include "recorder/drain.h"
 #include "recorder/recording.h"
 #include "recorder/session.h"
@@ -24,7 +24,7 @@ struct state {
 	struct drain *drain;
 	struct batch_cursor *cursors;
 	size_t ncursors, cap_cursors;
-	struct mem_config cfg;
+	struct buf session; /* the last one of the recording */
 	bool ended; /* the recorder left in order */
 	int lock_fd;
 	struct recording_writer *out;
@@ -37,7 +37,8 @@ static void on_session(void *arg, const char *json, size_t len)
 {
 	struct state *s = arg;
 
-	mem_config_parse(json, len, &s->cfg, NULL);
+	buf_clear(&s->session);
+	buf_add(&s->session, json, len);
 }
 
 static void on_proc(void *arg, const struct frame_proc *p)
@@ -229,22 +230,18 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 	int r = take_session(dir, &s, &page, err);
 	if (r < 0)
 		goto out;
-	mem_config_init(&s.cfg, NULL);
 	s.drain = drain_new(page->ring_dir[0] ? page->ring_dir : dir, 0);
-	r = replay_find(dir, &file, err);
+	r = recording_find(dir, &file, err);
 	if (r == 0)
 		r = restore(&s, buf_str(&file), page, &torn, err);
 	if (r > 0)
 		buf_addf(report, "The recording is complete: there is nothing to recover.\n");
 	if (r != 0)
 		goto out;
-	struct export_order order = {
-		.format = s.cfg.format == MEM_DB ? "db" : "csv",
-		.output_dir = s.cfg.output_dir,
-		.compat = s.cfg.compat,
-		.as_recorded = true,
-	};
-	r = export_recording(buf_str(&file), &order, err);
+	buf_addf(report, "Recovered %llu events of %u process%s from their buffers%s.\n",
+		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
+		 torn ? "; the last, unfinished write to the recording was cut off first" : "");
+	r = consumers_rewrite(buf_str(&file), &s.session, report, err);
 	if (r < 0)
 		goto out;
 	drain_sweep(s.drain);
@@ -252,12 +249,6 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 	atomic_store(&page->unamended, 0);
 	/* Last: until here a second run does everything that a first one left undone. */
 	atomic_store(&page->state, SESSION_FINISHED);
-	buf_addf(report,
-		 "Recovered %llu events of %u process%s from their buffers%s.\nThe dumps in '%s' "
-		 "have been written anew.\n",
-		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
-		 torn ? "; the last, unfinished write to the recording was cut off first" : "",
-		 s.cfg.output_dir);
 out:
 	recording_close(s.out);
 	drain_free(s.drain);
@@ -265,6 +256,7 @@ out:
 	if (s.lock_fd >= 0)
 		close(s.lock_fd);
 	free(s.cursors);
+	buf_release(&s.session);
 	buf_release(&file);
 	return r < 0 ? r : 0;
 }

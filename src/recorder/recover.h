@@ -9,7 +9,8 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 
-/* Adds to `report` what was found and done, in plain words. -EBUSY while a recorder is alive. */
+/* Adds to `report` what was found and done, for people; void after a failure. -EBUSY while a
+ * recorder is alive. */
 int recover_recording(const char *dir, struct buf *report, struct err *err);
 
 #endif

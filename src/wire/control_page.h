@@ -22,6 +22,8 @@
 #define SESSION_PREFIX "recording_"
 #define SESSION_MONITOR_PREFIX "monitor_" /* made by the monitor: nothing of it is kept */
 #define SESSION_REPORT "report.txt"
+#define SESSION_CONFIG "config.json"
+#define SESSION_LOG "msmemscope.log"
 #define SESSION_RING_SUFFIX ".ring" /* <pid>-<start_ticks>.ring in ring_dir */
 #define SESSION_MAGIC 0x314e4f4953534553ull /* "SESSION1" */
 #define SESSION_VERSION 1

@@ -17,7 +17,7 @@
 #include "memory/input/input.h"
 #include "memory/options/config.h"
 #include "memory/options/values.h"
-#include "memory/outputs/replay.h"
+#include "recorder/recording.h"
 
 struct command_options {
 	struct analysis_options common;
@@ -104,7 +104,7 @@ static int dumps_of(const char *path, char ***out, size_t *out_n, struct err *er
 	if (stat(path, &st) < 0)
 		return err_sys(err, -errno, "cannot open '%s'", path);
 	if (S_ISDIR(st.st_mode)) {
-		if (replay_find(path, &file, NULL) < 0)
+		if (recording_find(path, &file, NULL) < 0)
 			r = input_dumps(path, out, out_n, err);
 	} else if (ends_in(path, ".csv") || ends_in(path, ".db")) {
 		*out = xmalloc(sizeof(char *));

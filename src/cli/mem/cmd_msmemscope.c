@@ -25,6 +25,7 @@
 #include "memory/options/config.h"
 #include "memory/options/options.h"
 #include "recorder/session.h"
+#include "recorder/start.h"
 
 #define TAG "[msmemscope] "
 #define COMPARE_TOP 10
@@ -43,7 +44,7 @@ struct job {
 static void log_notices(struct job *j)
 {
 	const char *line = buf_str(&j->args.notices);
-	char *path = xasprintf("%s/%s", buf_str(&j->dir), MEM_LOG_FILE);
+	char *path = xasprintf("%s/%s", buf_str(&j->dir), SESSION_LOG);
 
 	log_set_level((enum log_level)j->options.config.log_level);
 	if (*line && log_open(path, NULL) == 0) {
@@ -107,6 +108,20 @@ static void say_what(struct job *j)
 	buf_release(&what);
 }
 
+static int start_recorder(const char *dir, const struct mem_config *config, struct err *err)
+{
+	struct control_page *page;
+
+	int r = session_map(dir, true, &page, err);
+	if (r < 0)
+		return r;
+	mem_config_publish(config, page);
+	mem_config_choose_report(config, page);
+	r = recorder_start(dir, page, err);
+	session_unmap(page);
+	return r;
+}
+
 /* Makes the directory with its config.json and starts the recorder. Leaves nothing on failure. */
 static int start_recording(struct job *j, struct err *err)
 {
@@ -115,10 +130,10 @@ static int start_recording(struct job *j, struct err *err)
 	int r = launch_make_dir(c->output_dir, &j->dir, err);
 	if (r < 0)
 		return r;
-	char *config = xasprintf("%s/%s", buf_str(&j->dir), MEM_CONFIG_FILE);
+	char *config = xasprintf("%s/%s", buf_str(&j->dir), SESSION_CONFIG);
 	r = mem_config_write(c, config, err);
 	if (r == 0)
-		r = session_start(buf_str(&j->dir), c, err);
+		r = start_recorder(buf_str(&j->dir), c, err);
 	if (r < 0) {
 		(void)unlink(config);
 		(void)rmdir(buf_str(&j->dir));

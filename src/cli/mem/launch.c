@@ -213,7 +213,7 @@ int launch_make_dir(const char *output, struct buf *out, struct err *err)
 
 int launch_set_environment(const char *dir, const char *preload, struct err *err)
 {
-	char *config = xasprintf("%s/%s", dir, MEM_CONFIG_FILE);
+	char *config = xasprintf("%s/%s", dir, SESSION_CONFIG);
 	int r = 0;
 
 	if (setenv(SESSION_ENV, dir, 1) < 0 || setenv("LD_PRELOAD", preload, 1) < 0 ||

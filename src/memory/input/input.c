@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "memory/input/reader.h"
-#include "memory/outputs/replay.h"
+#include "recorder/recording.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
 
@@ -337,7 +337,7 @@ int input_read(const char *path, const struct input_sink *sink, struct err *err)
 		return err_sys(err, -errno, "cannot open '%s'", path);
 	if (!S_ISDIR(st.st_mode))
 		add_path(&paths, xstrdup(path));
-	else if (replay_find(path, &file, NULL) == 0)
+	else if (recording_find(path, &file, NULL) == 0)
 		add_path(&paths, xstrdup(buf_str(&file)));
 	else
 		r = input_dumps(path, &paths.list, &paths.n, err);

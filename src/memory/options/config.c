@@ -2,15 +2,21 @@
 #include "memory/options/config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/containers/buf.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "wire/control_page.h"
+#include "wire/ring.h"
 
 #define MAX_SLASHES 32
 #define MAX_COMPONENT 255
+#define SEGS_PER_MB (1048576u / ARENA_SEG_SIZE)
+#define MIN_SEGS 16u
 
 int mem_path(const char *text, char out[MEM_PATH_BYTES], struct err *err)
 {
@@ -115,6 +121,39 @@ uint32_t mem_config_want(const struct mem_config *c)
 	if (c->analysis & MEM_DECOMPOSE)
 		want |= WANT_OWNERS;
 	return want;
+}
+
+void mem_config_publish(const struct mem_config *c, struct control_page *page)
+{
+	uint64_t segs = (uint64_t)c->buffer_mb * SEGS_PER_MB;
+
+	atomic_store(&page->want, mem_config_want(c));
+	page->c_depth = c->c_stack ? c->c_depth : 0;
+	page->py_depth = c->py_stack ? c->py_depth : 0;
+	page->oom_depth = c->analysis & MEM_OOM ? MEM_DEFAULT_DEPTH : 0;
+	page->wait_ms = c->wait_ms;
+	mem_config_get_settings(c, &page->settings);
+	page->max_segs = (uint32_t)(segs < MIN_SEGS	    ? MIN_SEGS
+				    : segs > ARENA_MAX_SEGS ? ARENA_MAX_SEGS
+							    : segs);
+	page->watch_output = c->watch.output_id;
+	page->watch_content = c->watch.full_content;
+	snprintf(page->watch_start, sizeof(page->watch_start), "%s", c->watch.start);
+	snprintf(page->watch_end, sizeof(page->watch_end), "%s", c->watch.end);
+}
+
+void mem_config_choose_report(const struct mem_config *c, struct control_page *page)
+{
+	int fd = c->report == MEM_REPORT_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
+	struct stat st;
+
+	/* The recorder has a terminal only where stderr is one. */
+	bool terminal = isatty(fd) && isatty(STDERR_FILENO);
+	if (c->report == MEM_REPORT_OFF || terminal || fstat(fd, &st) < 0)
+		return;
+	page->report_dev = st.st_dev;
+	page->report_ino = st.st_ino;
+	page->report_fd = (uint32_t)fd;
 }
 
 void mem_config_get_settings(const struct mem_config *c, struct rec_settings *out)

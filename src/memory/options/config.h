@@ -20,8 +20,6 @@
 #include "memory/dump/row.h"
 #include "wire/record.h"
 
-#define MEM_CONFIG_FILE "config.json"
-#define MEM_LOG_FILE "msmemscope.log"
 #define MEM_CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
 #define MEM_COMPAT_ENV "SONDE_COMPAT"
 #define MEM_OUTPUT_DEFAULT "memscopeDumpResults"
@@ -105,7 +103,18 @@ int mem_config_init(struct mem_config *c, struct err *err);
  * the analyses need. */
 void mem_config_link(struct mem_config *c);
 
-/* The bits of enum session_want (wire/control_page.h) for the guests. */
+struct control_page;
+/* Copies what guests need to know to the control page (wire/control_page.h). */
+void mem_config_publish(const struct mem_config *c, struct control_page *page);
+/*
+ * For a launcher: says on the page which of its descriptors gets the report at the end of the job.
+ * The job itself writes it, as a copy of its stderr in the recorder would keep the reader of a
+ * pipe waiting for as long as the recorder is held up. A terminal has no reader that waits: there
+ * the recorder writes it, also for a job that was killed.
+ */
+void mem_config_choose_report(const struct mem_config *c, struct control_page *page);
+
+/* The bits of enum session_want for the guests. */
 uint32_t mem_config_want(const struct mem_config *c);
 
 /* The part that a process may change for itself while it runs; both ways. Values out of range are

@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "wire/control_page.h"
 #include "wire/record.h"
 
 #include <dirent.h>
@@ -221,7 +222,7 @@ void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 
 static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
 {
-	char *path = xasprintf("%s/" MEM_CONFIG_FILE, p->dir);
+	char *path = xasprintf("%s/" SESSION_CONFIG, p->dir);
 	int r = mem_config_write(p->cfg ? p->cfg : track_config(d->track), path, err);
 
 	free(path);

@@ -3,29 +3,12 @@
 
 #include "base/mem.h"
 #include "memory/outputs/outputs.h"
+#include "recorder/recording.h"
 #include "recorder/stream.h"
-#include "wire/control_page.h"
 
 #include <errno.h>
 #include <libgen.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-
-int replay_find(const char *path, struct buf *out_file, struct err *err)
-{
-	struct stat st;
-
-	if (stat(path, &st) < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
-	buf_add_str(out_file, path);
-	if (S_ISDIR(st.st_mode)) {
-		buf_add_str(out_file, "/" SESSION_RECORDING);
-		if (stat(buf_str(out_file), &st) < 0)
-			return err_set(err, -errno, "'%s' holds no recording (no %s in it)", path,
-				       SESSION_RECORDING);
-	}
-	return 0;
-}
 
 /* Remembers which processes are open, so that a cut-off recording still ends them. */
 struct replay {
@@ -113,7 +96,7 @@ int export_recording(const char *path, const struct export_order *order, struct 
 
 	if (!ops)
 		return err_set(err, -EINVAL, "unknown format '%s' (csv or db)", order->format);
-	int r = replay_find(path, &file, err);
+	int r = recording_find(path, &file, err);
 	if (r < 0)
 		goto out;
 	dir = xstrdup(buf_str(&file));

@@ -8,9 +8,6 @@
 #include "memory/dump/row.h"
 #include "memory/track/track.h"
 
-/* The recording meant by a path: the file itself, or the one in a recording's directory. */
-int replay_find(const char *path, struct buf *out_file, struct err *err);
-
 /* Feeds the whole recording to a sink. Processes without an end in it are ended at its end. */
 int replay_recording(const char *file, struct track *t, bool *out_torn, struct err *err);
 

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "memory/options/config.h"
 #include "memory/outputs/watch_files.h"
-#include "recorder/session.h"
 #include "test.h"
+#include "wire/control_page.h"
 #include "wire/record.h"
 
 #include <errno.h>
@@ -592,7 +592,7 @@ TEST(watch_config, reaches_the_job)
 	mem_config_link(&c);
 	CHECK_INT(c.dump_events, dumped); /* what is written does not change … */
 	CHECK_INT(c.events, MEM_EVENTS_ALL); /* … what is collected does */
-	session_configure(&page, &c);
+	mem_config_publish(&c, &page);
 	uint32_t want = atomic_load(&page.want);
 	CHECK((want & WANT_WATCH) && (want & WANT_ACCESS) && (want & WANT_OP));
 	CHECK_STR(page.watch_start, "aten.mm");

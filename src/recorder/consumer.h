@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What the recorder hands records to. The recorder only moves bytes: from the rings into the
+ * recording, and from there, frame by frame, to each consumer of the table in consumers.c. A
+ * subject (memory/, activity/) implements one struct consumer_ops, and the recorder includes no
+ * header of a subject.
+ *
+ * All functions are called by the recorder's one thread; any but open() and close() may be NULL.
+ */
+#ifndef SONDE_RECORDER_CONSUMER_H
+#define SONDE_RECORDER_CONSUMER_H
+
+#include "base/containers/buf.h"
+#include "base/err.h"
+#include "recorder/stream.h"
+#include "wire/control_page.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a consumer may know of the session. Borrowed: valid until close(). */
+struct recorder_session {
+	const char *dir;
+	struct control_page *page;
+	bool terminal; /* our stderr is one */
+};
+
+/* Output that could not be produced since open(). */
+struct consumer_losses {
+	uint64_t rows; /* that no file could take */
+	uint64_t unamended; /* files that lack findings */
+};
+
+/* An open consumer. */
+struct consumer {
+	const struct consumer_ops *ops;
+	void *state;
+	void *listener; /* argument of ops->stream */
+};
+
+struct consumer_ops {
+	const char *name;
+	const struct stream_ops *stream;
+
+	/*
+	 * Reads its configuration from the session's directory (and makes it, if it is missing),
+	 * fills in its part of the control page, sets out->state and out->listener. Comes before
+	 * the recording and the log file exist. After a failure close() is not called.
+	 */
+	int (*open)(const struct recorder_session *s, struct consumer *out, struct err *err);
+	void (*close)(void *state);
+
+	/* Timed work that is due; now is CLOCK_MONOTONIC. Comes with every round, so it is cheap.
+	 */
+	void (*tick)(void *state, uint64_t now_ns);
+	/* Are ticks needed every few milliseconds? */
+	bool (*is_urgent)(void *state);
+
+	/*
+	 * Records of its own for the recording: true if a FRAME_BATCH payload was added to batch.
+	 * had_events: the job has written something in this round.
+	 */
+	bool (*poll)(void *state, bool had_events, struct buf *batch);
+	/* The end of a process comes next: waits, a fraction of a second at most, until poll() has
+	 * what belongs before it. */
+	void (*settle)(void *state);
+
+	/* Brings everything to its files. */
+	void (*flush)(void *state);
+	/* Does what flush() began go on beside us? A process that asked for a flush waits for it.
+	 */
+	bool (*is_flushing)(void *state);
+	/* Are finished files still being brought into their last form? The session waits for it. */
+	bool (*is_amending)(void *state);
+	void (*add_losses)(void *state, struct consumer_losses *total); /* after a flush */
+
+	/* The launched process has ended: reports to the user what is new. May come again. */
+	void (*report)(void *state);
+	/* The last report, when everybody has ended. Not for a session that keeps nothing. */
+	void (*report_end)(void *state, uint64_t events);
+
+	/*
+	 * Without open(): writes its files anew from a recording whose last FRAME_SESSION is
+	 * `session` (JSON), and adds a sentence about it to report.
+	 */
+	int (*rewrite)(const char *recording, const struct buf *session, struct buf *report,
+		       struct err *err);
+};
+
+extern const struct consumer_ops memory_consumer; /* memory/outputs/consumer.c */
+extern const struct consumer_ops activity_consumer; /* activity/windows/consumer.c */
+
+#endif
