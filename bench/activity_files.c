@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "activity/files/export.h"
+#include "activity/files/activity.h"
 #include "activity/read/read.h"
 #include "base/clock.h"
 #include "scratch.h"

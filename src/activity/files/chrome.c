@@ -7,7 +7,7 @@
  * Times count from the beginning of a day (UTC), so that readers who take them for floating point
  * lose nothing, and the traces of several ranks fit together; baseTimeNanoseconds says which day.
  */
-#include "activity/files/chrome.h"
+#include "activity/files/activity.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "activity/files/common.h"
-#include "activity/files/export.h"
 #include "base/clock.h"
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "activity/files/common.h"
-#include "activity/files/export.h"
+#include "activity/files/activity.h"
 #include "base/mem.h"
 #include "base/text/text.h"
 #include "wire/request.h"

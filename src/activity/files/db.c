@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "activity/files/db_impl.h"
+#include "activity/files/db_file.h"
 #include "base/clock.h"
 #include "base/mem.h"
 

@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "activity/files/common.h"
-#include "activity/files/fields.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text/number.h"

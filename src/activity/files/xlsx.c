@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "activity/files/common.h"
-#include "activity/files/export.h"
+#include "activity/files/activity.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/text.h"

@@ -6,7 +6,7 @@
  */
 #include "activity/live/send.h"
 #include "activity/live/top.h"
-#include "activity/windows/windows_impl.h"
+#include "activity/windows/window.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "formats/json_text.h"

@@ -13,7 +13,7 @@
 #define SONDE_ACTIVITY_LIVE_TOP_H
 
 #include "activity/live/send.h"
-#include "activity/windows/windows_impl.h"
+#include "activity/windows/window.h"
 #include "base/containers/buf.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "activity/files/export.h"
+#include "activity/files/activity.h"
 #include "activity/read/read.h"
 #include "base/mem.h"
 

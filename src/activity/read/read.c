@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "activity/files/common.h"
+#include "activity/files/activity.h"
 
 #define HEAD_BYTES 256
 

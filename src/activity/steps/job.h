@@ -87,4 +87,20 @@ void split_row_label(const struct split_row *row, struct buf *out);
 /* How much of the communication ran behind compute, in percent; negative: there was none. */
 double split_overlap(const struct split_times *t);
 
+/*
+ * Ranks that should have left a trace and have not: stopped, hung where nobody could end it, or
+ * killed with who recorded it. They are known from the numbers of the others and from how many the
+ * job has; not if the order was for some of them, or a process does not know which it is.
+ */
+
+/* Ranks [from, to) are missing. Begin with zeros; of a job that is judged. */
+struct split_gap {
+	uint32_t from, to;
+	size_t at;
+};
+bool split_gap_next(const struct split_job *j, struct split_gap *gap);
+
+/* Who is missing, and where the others stand; nothing if nobody is. */
+void split_missing_say(const struct split_job *j, struct buf *out);
+
 #endif

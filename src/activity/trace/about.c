@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What a trace says about itself, and the split of its steps. */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/mem.h"
 #include "formats/json_value.h"
 #include "wire/trace_capabilities.h"

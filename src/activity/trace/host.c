@@ -4,7 +4,7 @@
  * machine was started; the trace shows how they grow. What cannot be read is 0 throughout, and not
  * shown.
  */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/mem.h"
 
 #include <fcntl.h>

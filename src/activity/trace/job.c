@@ -4,7 +4,7 @@
  * all their ranks the address at which they meet, schedulers a number; else it is known who has
  * started it. And how many ranks the job has, so that one that leaves nothing is missed.
  */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/containers/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"

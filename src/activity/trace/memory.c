@@ -4,7 +4,7 @@
  * them each pool still had at every moment. Blocks of before are of unknown size to a trace, so it
  * counts from 0 at its first step; `sonde mem` knows all.
  */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/mem.h"
 
 #include <stdlib.h>

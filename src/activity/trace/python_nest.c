@@ -12,7 +12,7 @@
  * fit even then (Python that a library calls, a clock that was set) is cut.
  */
 #define LOG_AREA "trace"
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/log.h"
 #include "base/mem.h"
 

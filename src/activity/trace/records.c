@@ -6,7 +6,7 @@
  * A call is in the trace if it begins in the steps. Records of ends say what ends, since records
  * can be lost: what lies above it has lost its own end, and ends with it.
  */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/mem.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What is in a trace's timeline beside activities: steps, calls, memory, what the host does. */
-#include "activity/files/chrome.h"
-#include "activity/trace/trace_impl.h"
+#include "activity/files/activity.h"
+#include "activity/trace/trace.h"
 #include "base/mem.h"
 #include "formats/chrome_trace/chrome_trace.h"
 

@@ -12,7 +12,7 @@
  * the same: the summary counts it, or the device would look idle.
  */
 #define LOG_AREA "trace"
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text/text.h"

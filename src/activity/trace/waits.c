@@ -4,7 +4,7 @@
  * device waits for. A launch does not say what it runs; but steps are alike, so it is what the
  * launch in the same place of the step before has run.
  */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 

@@ -6,7 +6,7 @@
 #define LOG_AREA "activity"
 #include "activity/live/send.h"
 #include "activity/live/top.h"
-#include "activity/windows/windows_impl.h"
+#include "activity/windows/window.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -7,7 +7,7 @@
 #include "activity/live/send.h"
 #include "activity/windows/marks.h"
 #include "activity/windows/names.h"
-#include "activity/windows/windows_impl.h"
+#include "activity/windows/window.h"
 #include "base/containers/buf.h"
 
 #include <stdbool.h>

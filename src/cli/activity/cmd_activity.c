@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* sonde activity show and export: what a monitor has written, in words or in another form. */
-#include <dirent.h>
-#include <errno.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include "activity/files/export.h"
+/*
+ * sonde activity show and export: what a monitor has written, in words or in another form; sonde
+ * activity summary: where the time of traced steps went, of all ranks together.
+ */
+#include "activity/files/activity.h"
 #include "activity/read/convert.h"
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
@@ -16,8 +11,18 @@
 #include "base/mem.h"
 #include "base/text/plain_words.h"
 #include "cli/activity/show.h"
-#include "cli/activity/to_stdout.h"
 #include "cli/command.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct show_options {
 	bool json;
@@ -176,6 +181,98 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 
 /* --- export --- */
 
+#define PIECE 65536
+
+/* `path` does not exist yet: it may become a file, or a directory with files. */
+typedef int (*stdout_make_fn)(void *arg, const char *path, struct err *err);
+
+static int write_all(const char *data, size_t n, struct err *err)
+{
+	while (n) {
+		ssize_t done = write(STDOUT_FILENO, data, n);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0)
+			return err_sys(err, -errno, "cannot write to the standard output");
+		data += done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
+static int print_file(const char *path, struct err *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), r = 0;
+	char piece[PIECE];
+	ssize_t n = 0;
+
+	if (fd < 0)
+		return err_sys(err, -errno, "cannot read '%s'", path);
+	while (r == 0 && (n = read(fd, piece, sizeof(piece))) > 0)
+		r = write_all(piece, (size_t)n, err);
+	if (r == 0 && n < 0)
+		r = err_sys(err, -errno, "cannot read '%s'", path);
+	close(fd);
+	return r;
+}
+
+static int is_plain(const struct dirent *e)
+{
+	return e->d_name[0] != '.';
+}
+
+/* Prints all files if `print`, and removes them in any case. */
+static int print_dir(const char *dir, bool print, struct err *err)
+{
+	struct dirent **found = NULL;
+	int n = scandir(dir, &found, is_plain, alphasort), r = 0;
+
+	for (int i = 0; i < n; i++) {
+		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
+
+		if (print && r == 0)
+			r = print_file(path, err);
+		unlink(path);
+		free(path);
+		free(found[i]);
+	}
+	free(found);
+	rmdir(dir);
+	return r;
+}
+
+/*
+ * Exports to the standard output. Writers of files go back and forth in them, so the text is made
+ * in a directory of ours first, which goes afterwards. Of a directory all files are printed, in the
+ * order of their names.
+ */
+static int export_to_stdout(stdout_make_fn make, void *arg, struct err *err)
+{
+	const char *tmp = getenv("TMPDIR");
+	char *dir = xasprintf("%s/sonde-export-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	struct stat st;
+
+	if (!mkdtemp(dir)) {
+		int code = err_sys(err, -errno,
+				   "cannot make a directory for what is to be printed in '%s'",
+				   tmp && *tmp ? tmp : "/tmp");
+		free(dir);
+		return code;
+	}
+	char *path = xasprintf("%s/out", dir);
+	int r = make(arg, path, err);
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		int printed = print_dir(path, r == 0, r == 0 ? err : NULL);
+
+		r = r < 0 ? r : printed;
+	}
+	int printed = print_dir(dir, r == 0, r == 0 ? err : NULL);
+	free(path);
+	free(dir);
+	return r < 0 ? r : printed;
+}
+
 static const struct activity_writer_ops *ops_of(unsigned format)
 {
 	static const struct activity_writer_ops *const all[] = {
@@ -244,7 +341,7 @@ static int export_to(const struct command *cmd, const struct paths *p,
 				       "%s is no text and cannot be printed: give --output a name "
 				       "('./-' for a file that is called so)",
 				       formats[o->format]);
-		r = activity_stdout(convert, &e, err);
+		r = export_to_stdout(convert, &e, err);
 	} else {
 		r = convert(&e, o->output, err);
 		if (r == 0)
@@ -275,6 +372,49 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 	}
 	paths_release(&p);
+	args_release(&a);
+	return status;
+}
+
+/* --- summary --- */
+
+struct summary_options {
+	const char *request;
+	unsigned top;
+	bool json;
+};
+
+static int summarize(const struct command *cmd, const char *dir, const struct summary_options *o)
+{
+	struct split_job job = {0};
+	struct buf text = {0};
+	struct err err = {0};
+	int status;
+
+	if (split_job_read(&job, dir, o->request, &err) < 0) {
+		split_job_release(&job);
+		return command_fail(cmd, &err, EXIT_FAILED);
+	}
+	split_job_judge(&job);
+	if (o->json) {
+		status = command_print_json(cmd, split_job_json(&job));
+	} else {
+		split_job_text(&job, o->top, &text);
+		status = command_print(cmd, &text);
+	}
+	buf_release(&text);
+	split_job_release(&job);
+	return status;
+}
+
+static int activity_summary_run(const struct command *cmd, int argc, char **argv)
+{
+	struct summary_options o = {.top = SPLIT_TOP};
+	struct args a = {.target = &o};
+
+	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0)
+		status = summarize(cmd, a.words[0], &o);
 	args_release(&a);
 	return status;
 }
@@ -364,4 +504,61 @@ const struct command cmd_activity_export = {
 		 .min_words = 1,
 		 .max_words = -1},
 	.run = activity_export_run,
+};
+
+static const struct opt summary_option_rows[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "What to show",
+	 .name = "request",
+	 .kind = OPT_TEXT,
+	 .arg = "ID",
+	 .offset = offsetof(struct summary_options, request),
+	 .default_text = "the newest",
+	 .help = "Which order of nputrace, if there are traces of several: the number in the name "
+		 "of its summary."},
+	{.name = "top",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .offset = offsetof(struct summary_options, top),
+	 .min = 1,
+	 .max = 1000000,
+	 .default_text = "25",
+	 .help = "How many lines a table has at most."},
+	{.name = "json",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct summary_options, json),
+	 .help = "Print JSON, with nothing left out."},
+	OPT_END,
+};
+
+static const char *const summary_usage[] = {"[options] <directory>", NULL};
+
+static const struct args_example summary_examples[] = {
+	{"the newest trace below a --log-file of nputrace", "sonde activity summary /tmp/trace"},
+	{"one rank of it", "sonde activity summary /tmp/trace/node0_4711_20260131120000123_sonde"},
+	{"which rank is slowest, for a program",
+	 "sonde activity summary --json /tmp/trace | jq .slowest"},
+	{NULL, NULL},
+};
+
+const struct command cmd_activity_summary = {
+	.name = "activity summary",
+	.spec = {.name = "sonde activity summary",
+		 .summary = "where the time of traced steps went, of all ranks",
+		 .description =
+			 "Tells from the traces that nputrace has left, of all ranks together, "
+			 "where the time of a step goes: compute, communication that no compute "
+			 "hides, copies, idle; how much of the communication runs behind compute; "
+			 "which rank is slowest, by how much and in what; and which kernels took "
+			 "the time. Ranks that have left no trace come first, with where the "
+			 "others stand: in a hang, those wait for them. The directory is the "
+			 "--log-file of nputrace, or that of one "
+			 "rank below it. With --analyse the same is left there as "
+			 "summary_<request>.txt and .json.",
+		 .usage = summary_usage,
+		 .options = summary_option_rows,
+		 .examples = summary_examples,
+		 .min_words = 1,
+		 .max_words = 1},
+	.run = activity_summary_run,
 };

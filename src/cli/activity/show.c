@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "activity/files/common.h"
+#include "activity/files/activity.h"
 #include "base/text/plain_words.h"
 #include "base/text/text.h"
 #include "formats/json_text.h"

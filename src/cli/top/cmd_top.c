@@ -17,8 +17,8 @@
 #include "base/text/table.h"
 #include "cli/ctl/config.h"
 #include "cli/ctl/values.h"
+#include "cli/top/model.h"
 #include "cli/top/monitor.h"
-#include "cli/top/news.h"
 #include "cli/top/screen.h"
 #include "cli/top/text.h"
 

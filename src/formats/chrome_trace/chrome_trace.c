@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "formats/chrome_trace/chrome_trace.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text/text.h"
 #include "formats/chrome_trace/chrome_trace_impl.h"
+#include "formats/json_text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define GZIP_WAIT_NS 1000000000u /* between members that are smaller than a batch */
 
@@ -134,4 +138,240 @@ int chrome_trace_close(struct chrome_trace *t, struct err *err)
 	free((char *)(uintptr_t)t->o.other_json);
 	free(t);
 	return r;
+}
+
+/*
+ * Events as text, put together by hand: a few hundred of nanoseconds each, because a timeline has
+ * millions. An event is made where it will lie in the buffer; only if it would cross a page of the
+ * file it is moved behind the blanks that fill it.
+ */
+
+#define NAME_MAX_BYTES 2048 /* half a page: names of templates differ at their end */
+#define TEXT_MAX_BYTES 400
+#define ARG_MAX_BYTES (TEXT_MAX_BYTES + 80) /* with key and punctuation */
+#define CLOSING_BYTES 2 /* what must still fit into the page behind an event */
+
+#define PUT(p, literal) put_bytes(p, literal, sizeof(literal) - 1)
+
+struct event {
+	char phase;
+	bool timed;
+	int64_t ts_ns;
+	int64_t dur_ns; /* phase X */
+	int64_t pid, tid;
+	const char *name;
+	const char *id;
+};
+
+static char *put_i64(char *p, int64_t v)
+{
+	if (v < 0)
+		*p++ = '-';
+	return put_u64(p, v < 0 ? -(uint64_t)v : (uint64_t)v);
+}
+
+/* Nanoseconds as microseconds with three digits behind the point. */
+static char *put_us(char *p, int64_t ns)
+{
+	uint64_t v = ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
+	unsigned rest = (unsigned)(v % 1000);
+
+	if (ns < 0)
+		*p++ = '-';
+	p = put_u64(p, v / 1000);
+	*p++ = '.';
+	*p++ = (char)('0' + rest / 100);
+	*p++ = (char)('0' + rest / 10 % 10);
+	*p++ = (char)('0' + rest % 10);
+	return p;
+}
+
+static char *put_float(char *p, double v)
+{
+	/* Whole numbers as such: bytes of memory need all their digits. */
+	if (v == floor(v) && fabs(v) < 9e15)
+		return put_i64(p, (int64_t)v);
+	return p + snprintf(p, 32, "%.15g", v);
+}
+
+static bool is_written(const struct chrome_arg *a)
+{
+	return a->type == CHROME_TEXT ? a->text != NULL : a->type == CHROME_INT || isfinite(a->f);
+}
+
+static char *put_args(char *p, const char *end, const struct chrome_arg *args, unsigned n,
+		      struct buf *scratch)
+{
+	bool some = false;
+
+	p = PUT(p, ",\"args\":{");
+	for (unsigned i = 0; i < n; i++) {
+		const struct chrome_arg *a = &args[i];
+		size_t key_len = strnlen(a->key, ARG_MAX_BYTES - TEXT_MAX_BYTES - 24);
+
+		if (!is_written(a) || p + ARG_MAX_BYTES > end)
+			continue;
+		if (some)
+			*p++ = ',';
+		some = true;
+		*p++ = '"';
+		p = put_bytes(p, a->key, key_len);
+		p = PUT(p, "\":");
+		if (a->type == CHROME_TEXT)
+			p = put_json_text(p, a->text, TEXT_MAX_BYTES, scratch);
+		else if (a->type == CHROME_INT)
+			p = put_i64(p, a->i);
+		else
+			p = put_float(p, a->f);
+	}
+	*p++ = '}';
+	return p;
+}
+
+static char *put_event(char *p, const char *end, const struct event *e,
+		       const struct chrome_arg *args, unsigned n, struct buf *scratch)
+{
+	p = PUT(p, "{\"name\":");
+	p = put_json_text(p, e->name, NAME_MAX_BYTES, scratch);
+	p = PUT(p, ",\"ph\":\"");
+	*p++ = e->phase;
+	*p++ = '"';
+	if (e->timed) {
+		p = PUT(p, ",\"ts\":");
+		p = put_us(p, e->ts_ns);
+	}
+	if (e->phase == 'X') {
+		p = PUT(p, ",\"dur\":");
+		p = put_us(p, e->dur_ns);
+	}
+	if (e->phase == 'i')
+		p = PUT(p, ",\"s\":\"t\"");
+	if (e->phase == 's' || e->phase == 'f')
+		p = PUT(p, ",\"cat\":\"flow\"");
+	if (e->phase == 'f')
+		p = PUT(p, ",\"bp\":\"e\"");
+	p = PUT(p, ",\"pid\":");
+	p = put_i64(p, e->pid);
+	p = PUT(p, ",\"tid\":");
+	p = put_i64(p, e->tid);
+	if (e->id) {
+		p = PUT(p, ",\"id\":");
+		p = put_json_text(p, e->id, 64, scratch);
+	}
+	if (n)
+		p = put_args(p, end, args, n, scratch);
+	*p++ = '}';
+	return p;
+}
+
+/* Fills the page with blanks where the event at the end of the buffer would cross it. */
+static void keep_in_page(struct chrome_trace *t, size_t n)
+{
+	struct buf *b = &t->pending;
+	size_t room = CHROME_PAGE - (t->file.end + b->len) % CHROME_PAGE;
+
+	if (n + CLOSING_BYTES <= room)
+		return;
+	memmove(b->data + b->len + room, b->data + b->len, n);
+	memset(b->data + b->len, ' ', room);
+	b->len += room;
+}
+
+static void add(struct chrome_trace *t, const struct event *e, const struct chrome_arg *args,
+		unsigned n)
+{
+	if (t->pending.len > CHROME_PENDING_MAX) {
+		t->lost++;
+		return;
+	}
+	char *start = buf_room(&t->pending, CHROME_PAGE + CHROME_EVENT_MAX + CLOSING_BYTES);
+	char *p = start;
+
+	if (t->file.has_events)
+		*p++ = ',';
+	*p++ = '\n';
+	p = put_event(p, start + CHROME_EVENT_MAX - 8, e, args, n, &t->scratch);
+	size_t len = (size_t)(p - start);
+	if (!t->file.gzip)
+		keep_in_page(t, len);
+	t->pending.len += len;
+	t->file.has_events = true;
+	t->events++;
+	/* Its failure is told by the next flush, which tries again. */
+	if (t->pending.len >= CHROME_BATCH && !t->failing)
+		chrome_trace_write(t, NULL);
+}
+
+void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
+		  const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {
+		.phase = 'B', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
+
+	add(t, &e, args, n);
+}
+
+void chrome_end(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
+		const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {
+		.phase = 'E', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
+
+	add(t, &e, args, n);
+}
+
+void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int64_t pid,
+		     int64_t tid, const char *name, const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {.phase = 'X',
+			  .timed = true,
+			  .ts_ns = ts_ns,
+			  .dur_ns = dur_ns,
+			  .pid = pid,
+			  .tid = tid,
+			  .name = name};
+
+	add(t, &e, args, n);
+}
+
+void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
+		    const char *name, const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {
+		.phase = 'i', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
+
+	add(t, &e, args, n);
+}
+
+void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, int64_t tid,
+		 const char *name, uint64_t id)
+{
+	char text[PUT_U64_MAX + 1];
+	struct event e = {.phase = end ? 'f' : 's',
+			  .timed = true,
+			  .ts_ns = ts_ns,
+			  .pid = pid,
+			  .tid = tid,
+			  .name = name,
+			  .id = text};
+
+	*put_u64(text, id) = '\0';
+	add(t, &e, NULL, 0);
+}
+
+void chrome_counter(struct chrome_trace *t, int64_t ts_ns, int64_t pid, const char *name,
+		    const char *id, const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {
+		.phase = 'C', .timed = true, .ts_ns = ts_ns, .pid = pid, .name = name, .id = id};
+
+	add(t, &e, args, n);
+}
+
+void chrome_meta(struct chrome_trace *t, int64_t pid, int64_t tid, const char *what,
+		 const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {.phase = 'M', .pid = pid, .tid = tid, .name = what};
+
+	add(t, &e, args, n);
 }

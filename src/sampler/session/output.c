@@ -14,7 +14,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "formats/chrome_trace/chrome_trace.h"
-#include "formats/profile/profile.h"
+#include "formats/profile.h"
 #include "sampler/rounds/events.h"
 
 struct stack_output {

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "activity/files/common.h"
+#include "activity/files/activity.h"
 #include "activity_samples.h"
 
 static const struct activity_closing closing = {.end_ns = T0 + 1000, .groups = "{\"g\":{}}"};

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 
-#include "activity/files/export.h"
+#include "activity/files/activity.h"
 #include "activity/read/read.h"
 #include "activity_samples.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Sampled calls among exact ones: slices of a thread are nested, whatever was seen. */
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/mem.h"
 #include "test.h"
 

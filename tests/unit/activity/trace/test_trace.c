@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* nputrace: what is in the trace of some steps, and in which files. */
 #include "activities.h"
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/fs.h"
 #include "tmpdir.h"
 

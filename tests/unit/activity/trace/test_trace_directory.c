@@ -2,7 +2,7 @@
 /* nputrace: where its files are put, and what is said if they cannot be. */
 #include "activities.h"
 #include "activity/steps/files.h"
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "base/fs.h"
 #include "tmpdir.h"
 

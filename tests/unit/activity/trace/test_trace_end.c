@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* nputrace: a trace that somebody has ended before its last step. */
 #include "activities.h"
-#include "activity/trace/trace_impl.h"
+#include "activity/trace/trace.h"
 #include "tmpdir.h"
 
 #define MS 1000000ull

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Windows of the monitor, and what they write; inside the activity files of this folder. */
-#ifndef SONDE_ACTIVITY_WINDOWS_WINDOWS_IMPL_H
-#define SONDE_ACTIVITY_WINDOWS_WINDOWS_IMPL_H
+#ifndef SONDE_ACTIVITY_WINDOWS_WINDOW_H
+#define SONDE_ACTIVITY_WINDOWS_WINDOW_H
 
 #include "activity/files/activity.h"
 #include "activity/windows/windows.h"

@@ -3,13 +3,13 @@
  * The trace of some steps: what is held of it until its window closes, and who writes it. Inside
  * the activity_trace files. All times are of the wall clock.
  */
-#ifndef SONDE_ACTIVITY_TRACE_TRACE_IMPL_H
-#define SONDE_ACTIVITY_TRACE_TRACE_IMPL_H
+#ifndef SONDE_ACTIVITY_TRACE_TRACE_H
+#define SONDE_ACTIVITY_TRACE_TRACE_H
 
 #include "activity/steps/step_split.h"
 #include "activity/trace/python.h"
 #include "activity/windows/names.h"
-#include "activity/windows/windows_impl.h"
+#include "activity/windows/window.h"
 #include "base/containers/hmap.h"
 
 #define TRACE_MAX_ACTIVITIES 4000000u /* 88 bytes each */
