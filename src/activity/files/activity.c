@@ -4,13 +4,10 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "wire/request.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <net/if_arp.h>
-#include <netpacket/packet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +16,6 @@
 
 #define FILE_MODE 0640
 #define NAME_TRIES 1000
-#define ADDRESS_BYTES 6
-#define MAX_ADDRESSES 256
-#define LOCALLY_ADMINISTERED 2 /* bit of the first byte */
 
 static const struct {
 	uint16_t type;
@@ -83,9 +77,32 @@ bool activity_copy_kind_find(const char *name, uint8_t *out)
 	return false;
 }
 
+const char *activity_label(const struct activity *a)
+{
+	static const char *const copies[] = {"memcpy",	    "memcpy HtoH", "memcpy HtoD",
+					     "memcpy DtoH", "memcpy DtoD", "memcpy default"};
+
+	switch (a->kind) {
+	case ACTIVITY_MEMSET:
+		return "memset";
+	case ACTIVITY_MEMORY:
+		return activity_word(a, FIELD_OPERATION);
+	case ACTIVITY_MEMCPY:
+		return copies[a->flag < NCOPY_KINDS ? a->flag : 0];
+	default:
+		return a->name;
+	}
+}
+
 bool activity_is_api(uint8_t kind)
 {
 	return kind < ACTIVITY_KIND_END && ACTIVITY_APIS & ACTIVITY_BIT(kind);
+}
+
+bool activity_has_device(const struct activity *a)
+{
+	return !activity_is_api(a->kind) &&
+	       (a->kind != ACTIVITY_MARKER || a->place == ACTIVITY_ON_DEVICE);
 }
 
 bool activity_is_instant(const struct activity *a)
@@ -112,64 +129,84 @@ uint64_t activity_hash(const char *s)
 	return (uint64_t)high << 32 | low;
 }
 
-static int by_text(const void *a, const void *b)
+/* --- fields --- */
+
+#define FIELD_ROW(id, key, title, type, member)                                                    \
+	[FIELD_##id] = {key, title, FIELD_##type, offsetof(struct activity, member)},
+const struct activity_field activity_fields[FIELDS] = {ACTIVITY_FIELDS(FIELD_ROW)};
+
+uint32_t activity_fields_of(uint8_t kind, uint8_t place)
 {
-	return strcmp(a, b);
-}
+	const uint32_t any = FIELD_BIT(KIND) | FIELD_BIT(START) | FIELD_BIT(END);
+	const uint32_t mark =
+		FIELD_BIT(NAME) | FIELD_BIT(DOMAIN) | FIELD_BIT(ID) | FIELD_BIT(SOURCE);
+	const uint32_t host = any | FIELD_BIT(PID) | FIELD_BIT(TID);
+	const uint32_t device = any | FIELD_BIT(DEVICE) | FIELD_BIT(STREAM);
+	const uint32_t launched = device | FIELD_BIT(CORRELATION);
 
-typedef char address_text[2 * ADDRESS_BYTES + 1];
-
-/* Those of one kind, each interface once. */
-static unsigned addresses(const struct ifaddrs *list, bool local, address_text *out)
-{
-	unsigned n = 0;
-
-	for (const struct ifaddrs *i = list; i && n < MAX_ADDRESSES; i = i->ifa_next) {
-		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_PACKET ||
-		    i->ifa_flags & IFF_LOOPBACK)
-			continue;
-		struct sockaddr_ll ll;
-		memcpy(&ll, i->ifa_addr, sizeof(ll));
-		if (ll.sll_halen != ADDRESS_BYTES ||
-		    local != ((ll.sll_addr[0] & LOCALLY_ADMINISTERED) != 0))
-			continue;
-		for (unsigned b = 0; b < ADDRESS_BYTES; b++)
-			snprintf(out[n] + 2 * b, 3, "%02x", ll.sll_addr[b]);
-		n++;
+	switch (kind) {
+	case ACTIVITY_MARKER:
+		return mark | (place == ACTIVITY_ON_DEVICE ? device : host);
+	case ACTIVITY_KERNEL:
+		return launched | FIELD_BIT(NAME) | FIELD_BIT(TYPE);
+	case ACTIVITY_API:
+	case ACTIVITY_ACL_API:
+	case ACTIVITY_NODE_API:
+	case ACTIVITY_RUNTIME_API:
+		return host | FIELD_BIT(CORRELATION) | FIELD_BIT(NAME);
+	case ACTIVITY_HCCL:
+		return device | FIELD_BIT(NAME) | FIELD_BIT(COMM_NAME) |
+		       FIELD_BIT(BYTES_PER_SECOND);
+	case ACTIVITY_MEMORY:
+		return launched | FIELD_BIT(OPERATION) | FIELD_BIT(ADDRESS) | FIELD_BIT(BYTES);
+	case ACTIVITY_MEMSET:
+		return launched | FIELD_BIT(VALUE) | FIELD_BIT(BYTES) | FIELD_BIT(ASYNC);
+	case ACTIVITY_MEMCPY:
+		return launched | FIELD_BIT(COPY_KIND) | FIELD_BIT(BYTES) | FIELD_BIT(ASYNC);
+	case ACTIVITY_COMMUNICATION:
+		return launched | FIELD_BIT(NAME) | FIELD_BIT(COMM_NAME) | FIELD_BIT(ALG_TYPE) |
+		       FIELD_BIT(DATA_TYPE) | FIELD_BIT(COUNT);
+	default:
+		return 0;
 	}
-	qsort(out, n, sizeof(*out), by_text);
-	return n;
 }
 
-uint64_t activity_host_uid(void)
+uint64_t activity_number(const struct activity *a, enum activity_field_id id)
 {
-	address_text *all = xcalloc(MAX_ADDRESSES, sizeof(*all));
-	struct ifaddrs *list = NULL;
-	struct buf joined = {0};
+	const void *at = (const char *)a + activity_fields[id].offset;
 
-	if (getifaddrs(&list) < 0)
-		list = NULL;
-	unsigned n = addresses(list, false, all);
-	if (!n)
-		n = addresses(list, true, all);
-	for (unsigned i = 0; i < n; i++)
-		buf_addf(&joined, "%s%s", i ? "-" : "", all[i]);
-	uint64_t uid = activity_hash(buf_str(&joined));
-	buf_release(&joined);
-	freeifaddrs(list);
-	free(all);
-	return uid;
+	switch (activity_fields[id].type) {
+	case FIELD_NUMBER:
+		return *(const uint64_t *)at;
+	case FIELD_NUMBER_32:
+		return *(const uint32_t *)at;
+	default:
+		return *(const uint8_t *)at;
+	}
 }
 
-void activity_host_name(struct buf *out)
+const char *activity_text(const struct activity *a, enum activity_field_id id)
 {
-	char name[256];
-
-	if (gethostname(name, sizeof(name)) < 0)
-		name[0] = '\0';
-	name[sizeof(name) - 1] = '\0';
-	buf_add_str(out, name);
+	return *(const char *const *)(const void *)((const char *)a + activity_fields[id].offset);
 }
+
+const char *activity_word(const struct activity *a, enum activity_field_id id)
+{
+	switch (id) {
+	case FIELD_KIND:
+		return activity_kind_name(a->kind);
+	case FIELD_SOURCE:
+		return a->place == ACTIVITY_ON_DEVICE ? "Device" : "Host";
+	case FIELD_DATA_TYPE:
+		return activity_data_type(a->data_type);
+	case FIELD_COPY_KIND:
+		return activity_copy_kind(a->flag);
+	default:
+		return a->flag ? "release" : "allocate";
+	}
+}
+
+/* --- names of files --- */
 
 static char *file_path(const char *dir, const struct activity_origin *who, uint64_t ms,
 		       const char *suffix)
@@ -208,153 +245,5 @@ int activity_file_new(const char *dir, const struct activity_origin *who, const 
 		free(path);
 		if (r < 0)
 			return r;
-	}
-}
-
-#define AT(member) offsetof(struct activity, member)
-#define KIND                                                                                       \
-	{                                                                                          \
-		"kind", FIELD_KIND, AT(kind)                                                       \
-	}
-#define START                                                                                      \
-	{                                                                                          \
-		"startNs", FIELD_U64, AT(start_ns)                                                 \
-	}
-#define END                                                                                        \
-	{                                                                                          \
-		"endNs", FIELD_U64, AT(end_ns)                                                     \
-	}
-#define DEVICE                                                                                     \
-	{                                                                                          \
-		"deviceId", FIELD_U32, AT(device)                                                  \
-	}
-#define STREAM                                                                                     \
-	{                                                                                          \
-		"streamId", FIELD_U32, AT(stream)                                                  \
-	}
-#define NAME                                                                                       \
-	{                                                                                          \
-		"name", FIELD_TEXT, AT(name)                                                       \
-	}
-#define CORRELATION                                                                                \
-	{                                                                                          \
-		"correlationId", FIELD_U64, AT(correlation)                                        \
-	}
-#define BYTES                                                                                      \
-	{                                                                                          \
-		"bytes", FIELD_U64, AT(amount)                                                     \
-	}
-#define ASYNC                                                                                      \
-	{                                                                                          \
-		"async", FIELD_BOOL, AT(async)                                                     \
-	}
-#define LAST                                                                                       \
-	{                                                                                          \
-		NULL, FIELD_U64, 0                                                                 \
-	}
-
-static const struct activity_field api[] = {
-	CORRELATION,
-	END,
-	KIND,
-	NAME,
-	{"processId", FIELD_U32, AT(pid)},
-	START,
-	{"threadId", FIELD_U32, AT(tid)},
-	LAST,
-};
-static const struct activity_field kernel[] = {
-	CORRELATION, DEVICE, END, KIND, NAME, START, STREAM, {"type", FIELD_TEXT, AT(detail)}, LAST,
-};
-static const struct activity_field communication[] = {
-	{"algType", FIELD_TEXT, AT(more)},
-	{"commName", FIELD_TEXT, AT(detail)},
-	CORRELATION,
-	{"count", FIELD_U64, AT(amount)},
-	{"dataType", FIELD_DATA_TYPE, AT(data_type)},
-	DEVICE,
-	END,
-	KIND,
-	NAME,
-	START,
-	STREAM,
-	LAST,
-};
-static const struct activity_field host_mark[] = {
-	{"domain", FIELD_TEXT, AT(detail)},
-	END,
-	{"id", FIELD_U64, AT(correlation)},
-	KIND,
-	NAME,
-	{"processId", FIELD_U32, AT(pid)},
-	{"sourceKind", FIELD_SOURCE, AT(place)},
-	START,
-	{"threadId", FIELD_U32, AT(tid)},
-	LAST,
-};
-static const struct activity_field device_mark[] = {
-	DEVICE,
-	{"domain", FIELD_TEXT, AT(detail)},
-	END,
-	{"id", FIELD_U64, AT(correlation)},
-	KIND,
-	NAME,
-	{"sourceKind", FIELD_SOURCE, AT(place)},
-	START,
-	STREAM,
-	LAST,
-};
-static const struct activity_field hccl[] = {
-	{"bytesPerSecond", FIELD_U64, AT(amount)},
-	{"commName", FIELD_TEXT, AT(detail)},
-	DEVICE,
-	END,
-	KIND,
-	NAME,
-	START,
-	STREAM,
-	LAST,
-};
-static const struct activity_field memory[] = {
-	{"address", FIELD_U64, AT(number)},	  BYTES, CORRELATION, DEVICE, END, KIND,
-	{"operation", FIELD_OPERATION, AT(flag)}, START, STREAM,      LAST,
-};
-static const struct activity_field set[] = {
-	ASYNC,	BYTES,	CORRELATION,
-	DEVICE, END,	KIND,
-	START,	STREAM, {"value", FIELD_U64, AT(number)},
-	LAST,
-};
-static const struct activity_field copy[] = {
-	ASYNC,	     BYTES,  {"copyKind", FIELD_COPY_KIND, AT(flag)},
-	CORRELATION, DEVICE, END,
-	KIND,	     START,  STREAM,
-	LAST,
-};
-
-const struct activity_field *activity_fields(uint8_t kind, uint8_t place)
-{
-	switch (kind) {
-	case ACTIVITY_MARKER:
-		return place == ACTIVITY_ON_DEVICE ? device_mark : host_mark;
-	case ACTIVITY_KERNEL:
-		return kernel;
-	case ACTIVITY_API:
-	case ACTIVITY_ACL_API:
-	case ACTIVITY_NODE_API:
-	case ACTIVITY_RUNTIME_API:
-		return api;
-	case ACTIVITY_HCCL:
-		return hccl;
-	case ACTIVITY_MEMORY:
-		return memory;
-	case ACTIVITY_MEMSET:
-		return set;
-	case ACTIVITY_MEMCPY:
-		return copy;
-	case ACTIVITY_COMMUNICATION:
-		return communication;
-	default:
-		return NULL;
 	}
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Activities as files have them: texts resolved, times of the wall clock, marks put together to
- * ranges. One ops table per format; a file is readable at every moment, whoever is killed.
+ * ranges; the words and fields that all formats share. One ops table per format; a file is readable
+ * at every moment, even if its writer is killed. A writer belongs to one thread.
  */
 #ifndef SONDE_ACTIVITY_FILES_ACTIVITY_H
 #define SONDE_ACTIVITY_FILES_ACTIVITY_H
@@ -77,80 +78,15 @@ extern const struct activity_writer_ops activity_jsonl; /* activity/files/jsonl.
  */
 extern const struct activity_writer_ops activity_chrome;
 
-/* As MSPTI names them: FP32 …; "INVALID_TYPE". */
-const char *activity_data_type(uint16_t type);
-
-/* What the activity files of this folder share: names of files, words for numbers. */
-
-#define ACTIVITY_FILE_PREFIX "msmonitor_"
-/* In a DB the ids of marks lie above those of launches. */
-#define ACTIVITY_MARK_OFFSET 4000000000ull
-#define ACTIVITY_NO_DATA 4294967295ll /* columns that nobody knows the value of */
-
-/* Every data type in the order of its number; false behind the last one. */
-bool activity_data_type_at(unsigned i, uint16_t *out_type, const char **out_name);
-bool activity_data_type_find(const char *name, uint16_t *out);
-
-/* Kinds of copies, "HtoD" …; "UNKNOWN". */
-const char *activity_copy_kind(uint8_t flag);
-bool activity_copy_kind_find(const char *name, uint8_t *out);
-
-bool activity_is_api(uint8_t kind);
-bool activity_is_instant(const struct activity *a); /* a mark without an extent */
-uint64_t activity_ns(const struct activity *a); /* 0 if it ends before it begins */
-
-/* The tool's hash of texts: two 32-bit polynomials of the (signed) characters, factors 29 and 131.
- */
-uint64_t activity_hash(const char *s);
-
-/* hostUid: hash of the hardware addresses; and the name of the host. */
-uint64_t activity_host_uid(void);
-void activity_host_name(struct buf *out);
-
 /*
- * A new file "<dir>/msmonitor_<pid>_<YYYYmmddHHMMSSmmm, local time>_<rank>.<suffix>", 0640, in a
- * directory that is made if need be. Its time is now, but later than *last_ms by 1 ms at least.
- * Gives a descriptor, or a negative errno; out_path is the caller's.
+ * The same ops for one file of any name, for people who convert what was recorded: `dir` is the
+ * path of the file, which is replaced if it exists.
  */
-int activity_file_new(const char *dir, const struct activity_origin *who, const char *suffix,
-		      uint64_t *last_ms, char **out_path, struct err *err);
-
-/*
- * What a line of Jsonl says about an activity of each kind: keys in the order of the alphabet, and
- * where their values are. The writer, the reader and the CSV export go by the same rows.
- */
-
-enum field_type {
-	FIELD_U64,
-	FIELD_U32,
-	FIELD_TEXT,
-	FIELD_KIND, /* as text */
-	FIELD_SOURCE, /* "Host", "Device" */
-	FIELD_DATA_TYPE, /* as text */
-	FIELD_COPY_KIND, /* as text */
-	FIELD_OPERATION, /* "allocate", "release" */
-	FIELD_BOOL, /* of a byte */
-};
-
-struct activity_field {
-	const char *key; /* NULL ends a list */
-	enum field_type type;
-	size_t offset; /* in struct activity */
-};
-
-/* The fields of a kind, of a marker on the host or on a device; NULL: there is no such kind. */
-const struct activity_field *activity_fields(uint8_t kind, uint8_t place);
-
-/*
- * Activities as one file of any name: for people who convert what was recorded. The same ops as
- * those of activity.h; only that `dir` is the path of the file, which is replaced if it is there.
- */
-
 extern const struct activity_writer_ops activity_chrome_file;
 /* One table, a row per activity: docs/activity.md. */
 extern const struct activity_writer_ops activity_csv_file;
 /*
- * A workbook with a sheet per kind, and further sheets where one is full; the file is there when it
+ * A workbook with a sheet per kind, and further sheets where one is full; the file exists when it
  * is closed, and not before. ".xlsx" is added to a path without it. Needs little memory, and the
  * room of the file once more in the directory for temporary files. -ENOTSUP by put and close if the
  * program was built without libxlsxwriter.
@@ -160,19 +96,112 @@ extern const struct activity_writer_ops activity_xlsx_file;
 /* A time in µs as Python prints the float. Room for 32 bytes. */
 void activity_us_text(uint64_t ns, char *out);
 
-/* For who has more to say in a Chrome trace than activities (activity_chrome of activity.h). */
+/* --- more in a Chrome trace than activities --- */
 
 struct chrome_trace;
 
 /* Members of the trace's object, "\"a\":1,\"b\":2": before the first activity. */
 void activity_chrome_about(struct activity_writer *w, const char *members);
 
-/* The trace, made if it is not there yet: events may be added to it. Their times count from
+/* The trace, made if it does not exist yet: events may be added to it. Their times count from
  * *out_base_ns. NULL: it cannot be made. */
 struct chrome_trace *activity_chrome_trace(struct activity_writer *w, int64_t *out_base_ns,
 					   struct err *err);
 
 /* What a thread is called, instead of its number alone: before its first activity. */
 void activity_chrome_thread(struct activity_writer *w, int64_t pid, int64_t tid, const char *name);
+
+/* --- fields: what files say about an activity --- */
+
+/*
+ * One row per field, in the alphabetical order of the keys of Jsonl: its key, its title in a
+ * workbook, how it is written, and the member of struct activity.
+ */
+#define ACTIVITY_FIELDS(X)                                                                         \
+	X(ADDRESS, "address", "Address", NUMBER, number)                                           \
+	X(ALG_TYPE, "algType", "AlgType", TEXT, more)                                              \
+	X(ASYNC, "async", "Async", BOOL, async)                                                    \
+	X(BYTES, "bytes", "Bytes", NUMBER, amount)                                                 \
+	X(BYTES_PER_SECOND, "bytesPerSecond", "Bytes/s", NUMBER, amount)                           \
+	X(COMM_NAME, "commName", "CommName", TEXT, detail)                                         \
+	X(COPY_KIND, "copyKind", "Copy Kind", WORD, flag)                                          \
+	X(CORRELATION, "correlationId", "Correlation ID", NUMBER, correlation)                     \
+	X(COUNT, "count", "Count", NUMBER, amount)                                                 \
+	X(DATA_TYPE, "dataType", "DataType", WORD, data_type)                                      \
+	X(DEVICE, "deviceId", "Device ID", NUMBER_32, device)                                      \
+	X(DOMAIN, "domain", "Domain", TEXT, detail)                                                \
+	X(END, "endNs", "End(us)", NUMBER, end_ns)                                                 \
+	X(ID, "id", "ID", NUMBER, correlation)                                                     \
+	X(KIND, "kind", "Kind", WORD, kind)                                                        \
+	X(NAME, "name", "Name", TEXT, name)                                                        \
+	X(OPERATION, "operation", "Operation", WORD, flag)                                         \
+	X(PID, "processId", "Pid", NUMBER_32, pid)                                                 \
+	X(SOURCE, "sourceKind", "SourceKind", WORD, place)                                         \
+	X(START, "startNs", "Start(us)", NUMBER, start_ns)                                         \
+	X(STREAM, "streamId", "Stream ID", NUMBER_32, stream)                                      \
+	X(TID, "threadId", "Tid", NUMBER_32, tid)                                                  \
+	X(TYPE, "type", "Type", TEXT, detail)                                                      \
+	X(VALUE, "value", "Value", NUMBER, number)
+
+#define ACTIVITY_FIELD_ID(id, key, title, type, member) FIELD_##id,
+enum activity_field_id { ACTIVITY_FIELDS(ACTIVITY_FIELD_ID) FIELDS };
+#define FIELD_BIT(id) (1u << FIELD_##id)
+
+/* WORD: one of a few words, see activity_word(). */
+enum field_type { FIELD_NUMBER, FIELD_NUMBER_32, FIELD_TEXT, FIELD_WORD, FIELD_BOOL };
+
+struct activity_field {
+	const char *key, *title;
+	enum field_type type;
+	size_t offset; /* in struct activity */
+};
+
+extern const struct activity_field activity_fields[FIELDS];
+
+/* The FIELD_BIT()s of a kind, of a marker on the host or on a device; 0: there is no such kind. */
+uint32_t activity_fields_of(uint8_t kind, uint8_t place);
+
+uint64_t activity_number(const struct activity *a, enum activity_field_id id);
+const char *activity_text(const struct activity *a, enum activity_field_id id);
+/* Of a WORD: "Kernel", "Host" or "Device", "FP32", "HtoD", "allocate" or "release". */
+const char *activity_word(const struct activity *a, enum activity_field_id id);
+
+/* --- words --- */
+
+/* As MSPTI names them: FP32 …; "INVALID_TYPE". */
+const char *activity_data_type(uint16_t type);
+/* Every data type in the order of its number; false behind the last one. */
+bool activity_data_type_at(unsigned i, uint16_t *out_type, const char **out_name);
+bool activity_data_type_find(const char *name, uint16_t *out);
+
+/* Kinds of copies, "HtoD" …; "UNKNOWN". */
+const char *activity_copy_kind(uint8_t flag);
+bool activity_copy_kind_find(const char *name, uint8_t *out);
+
+/* The name, or what stands for it where a kind has none: "memcpy HtoD", "memset", "release". The
+ * same pointer for the same text. */
+const char *activity_label(const struct activity *a);
+
+bool activity_is_api(uint8_t kind);
+/* Of a kind and at a place that has a device. */
+bool activity_has_device(const struct activity *a);
+bool activity_is_instant(const struct activity *a); /* a mark without an extent */
+uint64_t activity_ns(const struct activity *a); /* 0 if it ends before it begins */
+
+/* The tool's hash of texts: two 32-bit polynomials of the (signed) characters, factors 29 and 131.
+ */
+uint64_t activity_hash(const char *s);
+
+/* --- names of files --- */
+
+#define ACTIVITY_FILE_PREFIX "msmonitor_"
+
+/*
+ * A new file "<dir>/msmonitor_<pid>_<YYYYmmddHHMMSSmmm, local time>_<rank>.<suffix>", 0640, in a
+ * directory that is made if need be. Its time is now, but later than *last_ms by 1 ms at least.
+ * Returns a descriptor, or a negative errno; out_path is the caller's.
+ */
+int activity_file_new(const char *dir, const struct activity_origin *who, const char *suffix,
+		      uint64_t *last_ms, char **out_path, struct err *err);
 
 #endif

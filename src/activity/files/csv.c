@@ -88,27 +88,21 @@ static void add_number(struct activity_writer *w, bool there, uint64_t v)
 }
 
 /* What was done, where a word says it. */
-static const char *what(const struct activity *a)
+static const char *operation_of(const struct activity *a)
 {
-	switch (a->kind) {
-	case ACTIVITY_MEMCPY:
-		return activity_copy_kind(a->flag);
-	case ACTIVITY_MEMORY:
-		return a->flag ? "release" : "allocate";
-	case ACTIVITY_MARKER:
+	if (a->kind == ACTIVITY_MARKER)
 		return activity_is_instant(a) ? "instant" : "range";
-	default:
-		return "";
-	}
+	return a->kind == ACTIVITY_MEMCPY   ? activity_copy_kind(a->flag)
+	       : a->kind == ACTIVITY_MEMORY ? activity_word(a, FIELD_OPERATION)
+					    : "";
 }
 
 static int csv_put(struct activity_writer *w, const struct activity *a, struct err *err)
 {
+	const uint32_t has = activity_fields_of(a->kind, a->place);
 	bool device = a->place == ACTIVITY_ON_DEVICE;
-	bool communication = a->kind == ACTIVITY_COMMUNICATION;
-	bool memory = a->kind == ACTIVITY_MEMORY || a->kind == ACTIVITY_MEMSET;
 
-	if (!activity_kind_name(a->kind))
+	if (!has)
 		return -ENOTSUP;
 	add_text(w, activity_kind_name(a->kind));
 	add_text(w, a->name);
@@ -120,17 +114,15 @@ static int csv_put(struct activity_writer *w, const struct activity *a, struct e
 	add_number(w, !device || w->who.pid, device ? w->who.pid : a->pid);
 	add_number(w, !device, a->tid);
 	add_number(w, true, a->correlation);
-	add_text(w, a->kind == ACTIVITY_KERNEL ? a->detail : "");
-	add_text(w, communication || a->kind == ACTIVITY_HCCL ? a->detail : "");
-	add_text(w, communication ? a->more : "");
-	add_text(w, communication ? activity_data_type(a->data_type) : "");
-	add_text(w, a->kind == ACTIVITY_MARKER ? a->detail : "");
-	add_number(w,
-		   memory || communication || a->kind == ACTIVITY_HCCL ||
-			   a->kind == ACTIVITY_MEMCPY,
+	add_text(w, has & FIELD_BIT(TYPE) ? a->detail : "");
+	add_text(w, has & FIELD_BIT(COMM_NAME) ? a->detail : "");
+	add_text(w, has & FIELD_BIT(ALG_TYPE) ? a->more : "");
+	add_text(w, has & FIELD_BIT(DATA_TYPE) ? activity_data_type(a->data_type) : "");
+	add_text(w, has & FIELD_BIT(DOMAIN) ? a->detail : "");
+	add_number(w, has & (FIELD_BIT(BYTES) | FIELD_BIT(COUNT) | FIELD_BIT(BYTES_PER_SECOND)),
 		   a->amount);
-	add_number(w, memory, a->number);
-	add_text(w, what(a));
+	add_number(w, has & (FIELD_BIT(ADDRESS) | FIELD_BIT(VALUE)), a->number);
+	add_text(w, operation_of(a));
 	add_number(w, w->who.rank >= 0, (uint64_t)w->who.rank);
 	w->text.data[w->text.len - 1] = '\n';
 	return w->text.len < WRITE_AT ? w->failed : write_out(w, err);

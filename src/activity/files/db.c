@@ -25,6 +25,77 @@ struct activity_writer {
 	struct buf text;
 };
 
+/* A column with the value of a field, or of a source of the DB. */
+#define F(column, field)                                                                           \
+	{                                                                                          \
+		.name = #column, .source = FIELD_##field                                           \
+	}
+#define D(column, from)                                                                            \
+	{                                                                                          \
+		.name = #column, .source = DB_##from                                               \
+	}
+
+/* The columns are those that readers of msmonitor's DB know, in that order. */
+const struct db_table activity_tables[TABLE_END] = {
+	[TABLE_CANN_API] = {"CANN_API",
+			    {F(startNs, START), F(endNs, END), D(type, API_TYPE),
+			     D(globalTid, GLOBAL_TID), F(connectionId, CORRELATION),
+			     F(name, NAME)}},
+	[TABLE_COMMUNICATION_OP] = {"COMMUNICATION_OP",
+				    {D(opName, OP_NAME),
+				     F(startNs, START),
+				     F(endNs, END),
+				     F(connectionId, CORRELATION),
+				     F(groupName, COMM_NAME),
+				     D(opId, OP_ID),
+				     D(relay, ZERO),
+				     D(retry, ZERO),
+				     F(dataType, DATA_TYPE),
+				     F(algType, ALG_TYPE),
+				     {"count", FIELD_COUNT, "NUMERIC"},
+				     F(opType, NAME),
+				     F(deviceId, DEVICE)}},
+	[TABLE_TASK] = {"TASK",
+			{F(startNs, START), F(endNs, END), F(deviceId, DEVICE),
+			 F(connectionId, CORRELATION), D(globalTaskId, TASK_ID),
+			 D(globalPid, GLOBAL_PID), D(taskType, TASK_TYPE), D(contextId, NOT_KNOWN),
+			 F(streamId, STREAM), D(taskId, NOT_KNOWN), D(modelId, NOT_KNOWN)}},
+	[TABLE_COMPUTE_TASK_INFO] =
+		{"COMPUTE_TASK_INFO",
+		 {F(name, NAME), D(globalTaskId, TASK_ID), D(blockNum, NOT_KNOWN),
+		  D(mixBlockNum, NOT_KNOWN), F(taskType, TYPE), D(opType, NOT_KNOWN_TEXT),
+		  D(inputFormats, NOT_KNOWN_TEXT), D(inputDataTypes, NOT_KNOWN_TEXT),
+		  D(inputShapes, NOT_KNOWN_TEXT), D(outputFormats, NOT_KNOWN_TEXT),
+		  D(outputDataTypes, NOT_KNOWN_TEXT), D(outputShapes, NOT_KNOWN_TEXT),
+		  D(attrInfo, NOT_KNOWN_TEXT), D(opState, NOT_KNOWN_TEXT),
+		  D(hf32Eligible, NOT_KNOWN_TEXT)}},
+	[TABLE_MSTX_EVENTS] = {"MSTX_EVENTS",
+			       {F(startNs, START), F(endNs, END), D(eventType, MARK_TYPE),
+				D(rangeId, NOT_KNOWN), D(category, NOT_KNOWN), F(message, NAME),
+				D(globalTid, GLOBAL_TID), D(endGlobalTid, END_TID),
+				F(domainId, DOMAIN), F(connectionId, CORRELATION)}},
+	[TABLE_HCCL] = {"HCCL",
+			{F(startNs, START), F(endNs, END), F(deviceId, DEVICE), F(streamId, STREAM),
+			 D(globalPid, GLOBAL_PID), F(name, NAME), F(groupName, COMM_NAME),
+			 F(bytesPerSecond, BYTES_PER_SECOND)}},
+	[TABLE_MEMORY_OP] = {"MEMORY_OP",
+			     {F(startNs, START), F(endNs, END), F(deviceId, DEVICE),
+			      F(streamId, STREAM), D(globalPid, GLOBAL_PID),
+			      F(connectionId, CORRELATION), F(operation, OPERATION),
+			      F(address, ADDRESS), F(bytes, BYTES)}},
+	[TABLE_MEMSET] = {"MEMSET",
+			  {F(startNs, START), F(endNs, END), F(deviceId, DEVICE),
+			   F(streamId, STREAM), D(globalPid, GLOBAL_PID),
+			   F(connectionId, CORRELATION), F(value, VALUE), F(bytes, BYTES),
+			   F(isAsync, ASYNC)}},
+	[TABLE_MEMCPY] = {"MEMCPY",
+			  {F(startNs, START), F(endNs, END), F(deviceId, DEVICE),
+			   F(streamId, STREAM), D(globalPid, GLOBAL_PID),
+			   F(connectionId, CORRELATION), F(copyKind, COPY_KIND), F(bytes, BYTES),
+			   F(isAsync, ASYNC)}},
+	[TABLE_STRING_IDS] = {"STRING_IDS", {D(id, STRING_ID), {"value", DB_STRING_ID, "TEXT"}}},
+};
+
 static struct activity_writer *db_open(const char *dir, const struct activity_origin *who,
 				       const struct activity_options *options)
 {
@@ -35,84 +106,6 @@ static struct activity_writer *db_open(const char *dir, const struct activity_or
 	w->f.path = xstrdup("");
 	w->f.who = *who;
 	return w;
-}
-
-static int put_api(struct activity_writer *w, const struct activity *a, struct err *err)
-{
-	int64_t type = a->kind == ACTIVITY_ACL_API	 ? API_TYPE_ACL
-		       : a->kind == ACTIVITY_RUNTIME_API ? API_TYPE_RUNTIME
-							 : API_TYPE_NODE;
-	int64_t v[] = {(int64_t)a->start_ns,
-		       (int64_t)a->end_ns,
-		       type,
-		       (int64_t)((uint64_t)a->pid << 32 | a->tid),
-		       (int64_t)a->correlation,
-		       db_file_text(&w->f, a->name)};
-
-	return db_file_row(&w->f, TABLE_CANN_API, v, err);
-}
-
-static int put_task(struct activity_writer *w, const struct activity *a, uint64_t connection,
-		    const char *type, struct err *err)
-{
-	int64_t v[] = {(int64_t)a->start_ns,	  (int64_t)a->end_ns, a->device,
-		       (int64_t)connection,	  (int64_t)w->task,   w->f.who.pid,
-		       db_file_text(&w->f, type), ACTIVITY_NO_DATA,   a->stream,
-		       ACTIVITY_NO_DATA,	  ACTIVITY_NO_DATA};
-
-	return db_file_row(&w->f, TABLE_TASK, v, err);
-}
-
-static int put_kernel(struct activity_writer *w, const struct activity *a, struct err *err)
-{
-	int64_t name = db_file_text(&w->f, a->name);
-	int64_t type = db_file_text(&w->f, a->detail);
-	int64_t na = db_file_text(&w->f, "N/A");
-	int64_t v[] = {name,
-		       (int64_t)w->task,
-		       ACTIVITY_NO_DATA,
-		       ACTIVITY_NO_DATA,
-		       type,
-		       na,
-		       na,
-		       na,
-		       na,
-		       na,
-		       na,
-		       na,
-		       na,
-		       na,
-		       na};
-	int r = db_file_row(&w->f, TABLE_COMPUTE_TASK_INFO, v, err);
-
-	if (r == 0)
-		r = put_task(w, a, a->correlation, a->detail, err);
-	w->task++;
-	return r;
-}
-
-static int put_mark(struct activity_writer *w, const struct activity *a, struct err *err)
-{
-	uint64_t id = a->correlation + ACTIVITY_MARK_OFFSET;
-
-	if (a->place == ACTIVITY_ON_DEVICE) {
-		int r = put_task(w, a, id, ACTIVITY_TASK_MARK, err);
-
-		w->task++;
-		return r;
-	}
-	int64_t tid = (int64_t)((uint64_t)a->pid << 32 | a->tid);
-	int64_t v[] = {(int64_t)a->start_ns,
-		       (int64_t)a->end_ns,
-		       activity_is_instant(a) ? MSTX_TYPE_MARKER : MSTX_TYPE_RANGE,
-		       ACTIVITY_NO_DATA,
-		       ACTIVITY_NO_DATA,
-		       db_file_text(&w->f, a->name),
-		       tid,
-		       tid,
-		       db_file_text(&w->f, a->detail),
-		       (int64_t)id};
-	return db_file_row(&w->f, TABLE_MSTX_EVENTS, v, err);
 }
 
 static struct group *find_group(struct activity_writer *w, const char *name)
@@ -130,87 +123,90 @@ static struct group *find_group(struct activity_writer *w, const char *name)
 	return g;
 }
 
-static int put_communication(struct activity_writer *w, const struct activity *a, struct err *err)
+/* A text of its own for each operation: its name, its group, and how many of the group were before.
+ */
+static int64_t op_name(struct activity_writer *w, const struct activity *a)
 {
 	struct group *g = find_group(w, a->detail);
-	int64_t group = db_file_text(&w->f, a->detail);
 
 	buf_clear(&w->text);
 	buf_addf(&w->text, "%s_%s_%llu_1", a->name, g->digits, (unsigned long long)g->count++);
-	int64_t name = db_file_new_text(&w->f, buf_str(&w->text));
-	int64_t algorithm = db_file_text(&w->f, a->more);
-	int64_t v[] = {name,
-		       (int64_t)a->start_ns,
-		       (int64_t)a->end_ns,
-		       (int64_t)a->correlation,
-		       group,
-		       (int64_t)w->op++,
-		       0,
-		       0,
-		       a->data_type,
-		       algorithm,
-		       (int64_t)a->amount,
-		       db_file_text(&w->f, a->name),
-		       a->device};
-	return db_file_row(&w->f, TABLE_COMMUNICATION_OP, v, err);
+	return db_file_new_text(&w->f, buf_str(&w->text));
 }
 
-static int put_hccl(struct activity_writer *w, const struct activity *a, struct err *err)
+static int64_t value_of(struct activity_writer *w, const struct activity *a, unsigned source)
 {
-	int64_t name = db_file_text(&w->f, a->name);
-	int64_t v[] = {(int64_t)a->start_ns,
-		       (int64_t)a->end_ns,
-		       a->device,
-		       a->stream,
-		       w->f.who.pid,
-		       name,
-		       db_file_text(&w->f, a->detail),
-		       (int64_t)a->amount};
+	bool mark = a->kind == ACTIVITY_MARKER;
 
-	return db_file_row(&w->f, TABLE_HCCL, v, err);
+	switch (source) {
+	case FIELD_CORRELATION:
+		return (int64_t)(a->correlation + (mark ? ACTIVITY_MARK_OFFSET : 0));
+	case FIELD_DATA_TYPE:
+		return a->data_type;
+	case DB_API_TYPE:
+		return a->kind == ACTIVITY_ACL_API	 ? API_TYPE_ACL
+		       : a->kind == ACTIVITY_RUNTIME_API ? API_TYPE_RUNTIME
+							 : API_TYPE_NODE;
+	case DB_GLOBAL_TID:
+	case DB_END_TID:
+		return (int64_t)((uint64_t)a->pid << 32 | a->tid);
+	case DB_MARK_TYPE:
+		return activity_is_instant(a) ? MSTX_TYPE_MARKER : MSTX_TYPE_RANGE;
+	case DB_TASK_ID:
+		return (int64_t)w->task;
+	case DB_TASK_TYPE:
+		return db_file_text(&w->f, mark ? ACTIVITY_TASK_MARK : a->detail);
+	case DB_GLOBAL_PID:
+		return w->f.who.pid;
+	case DB_OP_NAME:
+		return op_name(w, a);
+	case DB_OP_ID:
+		return (int64_t)w->op++;
+	case DB_NOT_KNOWN:
+		return ACTIVITY_NO_DATA;
+	case DB_NOT_KNOWN_TEXT:
+		return db_file_text(&w->f, "N/A");
+	case DB_ZERO:
+		return 0;
+	default:
+		if (activity_fields[source].type == FIELD_TEXT)
+			return db_file_text(&w->f, activity_text(a, source));
+		return (int64_t)activity_number(a, source);
+	}
 }
 
-/* Memory, memset and memcpy: what was done, how, and with how many bytes. */
-static int put_bytes_row(struct activity_writer *w, const struct activity *a, struct err *err)
+static int put_row(struct activity_writer *w, enum activity_table table, const struct activity *a,
+		   struct err *err)
 {
-	static const enum activity_table tables[ACTIVITY_KIND_END] = {
-		[ACTIVITY_MEMORY] = TABLE_MEMORY_OP,
-		[ACTIVITY_MEMSET] = TABLE_MEMSET,
-		[ACTIVITY_MEMCPY] = TABLE_MEMCPY,
-	};
-	bool memory = a->kind == ACTIVITY_MEMORY;
-	int64_t how = a->kind == ACTIVITY_MEMSET ? (int64_t)a->number : a->flag;
-	int64_t v[] = {(int64_t)a->start_ns,
-		       (int64_t)a->end_ns,
-		       a->device,
-		       a->stream,
-		       w->f.who.pid,
-		       (int64_t)a->correlation,
-		       how,
-		       (int64_t)(memory ? a->number : a->amount),
-		       memory ? (int64_t)a->amount : a->async};
+	const struct db_column *c = activity_tables[table].columns;
+	int64_t values[DB_MAX_COLUMNS];
 
-	return db_file_row(&w->f, tables[a->kind], v, err);
+	for (unsigned i = 0; c[i].name; i++)
+		values[i] = value_of(w, a, c[i].source);
+	return db_file_row(&w->f, table, values, err);
 }
 
 static int put_rows(struct activity_writer *w, const struct activity *a, struct err *err)
 {
-	switch (a->kind) {
-	case ACTIVITY_KERNEL:
-		return put_kernel(w, a, err);
-	case ACTIVITY_MARKER:
-		return put_mark(w, a, err);
-	case ACTIVITY_COMMUNICATION:
-		return put_communication(w, a, err);
-	case ACTIVITY_HCCL:
-		return put_hccl(w, a, err);
-	case ACTIVITY_MEMORY:
-	case ACTIVITY_MEMSET:
-	case ACTIVITY_MEMCPY:
-		return put_bytes_row(w, a, err);
-	default:
-		return put_api(w, a, err);
-	}
+	static const uint8_t tables[ACTIVITY_KIND_END] = {
+		[ACTIVITY_MARKER] = TABLE_MSTX_EVENTS,
+		[ACTIVITY_COMMUNICATION] = TABLE_COMMUNICATION_OP,
+		[ACTIVITY_HCCL] = TABLE_HCCL,
+		[ACTIVITY_MEMORY] = TABLE_MEMORY_OP,
+		[ACTIVITY_MEMSET] = TABLE_MEMSET,
+		[ACTIVITY_MEMCPY] = TABLE_MEMCPY,
+	}; /* the others are calls: TABLE_CANN_API is 0 */
+	bool kernel = a->kind == ACTIVITY_KERNEL;
+	int r = 0;
+
+	if (!kernel && (a->kind != ACTIVITY_MARKER || a->place != ACTIVITY_ON_DEVICE))
+		return put_row(w, (enum activity_table)tables[a->kind], a, err);
+	if (kernel)
+		r = put_row(w, TABLE_COMPUTE_TASK_INFO, a, err);
+	if (r == 0)
+		r = put_row(w, TABLE_TASK, a, err);
+	w->task++;
+	return r;
 }
 
 static int db_put(struct activity_writer *w, const struct activity *a, struct err *err)
@@ -221,8 +217,7 @@ static int db_put(struct activity_writer *w, const struct activity *a, struct er
 		return -ENOTSUP;
 	if (!db_file_begin(&w->f, err, &r))
 		return r;
-	if (!activity_is_api(a->kind) &&
-	    (a->kind != ACTIVITY_MARKER || a->place == ACTIVITY_ON_DEVICE))
+	if (activity_has_device(a))
 		db_file_device(&w->f, a->device);
 	r = put_rows(w, a, err);
 	if (!w->f.in_batch)

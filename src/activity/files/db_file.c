@@ -8,6 +8,10 @@
 #include "formats/sqlite_use.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <netpacket/packet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +19,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#define ADDRESS_BYTES 6
+#define MAX_ADDRESSES 256
+#define LOCALLY_ADMINISTERED 2 /* bit of the first byte */
 #define BATCH_ROWS 131072 /* in one transaction before it is committed unasked */
 #define BATCH_NS 1000000000u
 #define RETRY_NS 1000000000u
@@ -34,6 +41,30 @@ static const char setup_sql[] = "PRAGMA page_size=4096;"
 				"PRAGMA cache_spill=OFF;"
 				"PRAGMA cache_size=-16384;"
 				"PRAGMA temp_store=MEMORY;";
+
+/* MICRO and MAJOR are the wrong way round in every file of this kind; readers know them so. */
+static const char constant_sql[] =
+	"CREATE TABLE ENUM_API_TYPE(id INTEGER PRIMARY KEY,name TEXT);"
+	"INSERT INTO ENUM_API_TYPE VALUES(5000,'runtime'),(5500,'communication'),(10000,'node'),"
+	"(15000,'model'),(20000,'acl'),(50001,'op'),(50002,'queue'),(50003,'trace'),"
+	"(50004,'mstx');"
+	"CREATE TABLE ENUM_HCCL_DATA_TYPE(id INTEGER PRIMARY KEY,name TEXT);"
+	"CREATE TABLE ENUM_MSTX_EVENT_TYPE(id INTEGER PRIMARY KEY,name TEXT);"
+	"INSERT INTO ENUM_MSTX_EVENT_TYPE VALUES(0,'marker'),(1,'push/pop'),(2,'start/end'),"
+	"(3,'marker_ex');"
+	"CREATE TABLE META_DATA(name TEXT,value TEXT);"
+	"INSERT INTO META_DATA VALUES('SCHEMA_VERSION_MICRO','1'),('SCHEMA_VERSION_MINOR','2'),"
+	"('SCHEMA_VERSION_MAJOR','0'),('SCHEMA_VERSION','1.2.0');";
+
+/* One row each, to be filled in. */
+static const char state_sql[] = "CREATE TABLE HOST_INFO(hostUid TEXT,hostName TEXT);"
+				"CREATE TABLE SESSION_TIME_INFO(startTimeNs INTEGER,"
+				"endTimeNs INTEGER);"
+				"CREATE TABLE NPU_INFO(id INTEGER,name TEXT);"
+				"CREATE TABLE RANK_DEVICE_MAP(rankId INTEGER,deviceId INTEGER);"
+				"CREATE TABLE ACTIVITY_LOSS(lost INTEGER,closed INTEGER);"
+				"INSERT INTO NPU_INFO VALUES(-1,'UNKNOWN');"
+				"INSERT INTO ACTIVITY_LOSS VALUES(0,0);";
 
 /* What the transaction has made is not there any more. */
 static void forget(struct db_file *f)
@@ -111,19 +142,68 @@ static int insert_text(sqlite3 *db, const char *sql, const char *a, const char *
 	return rc;
 }
 
-static int host_row(sqlite3 *db)
+static int by_text(const void *a, const void *b)
 {
-	struct buf name = {0}, scratch = {0};
-	char uid[24];
+	return strcmp(a, b);
+}
 
-	sqlite3_snprintf(sizeof(uid), uid, "%llu", (unsigned long long)activity_host_uid());
-	activity_host_name(&name);
-	size_t len = name.len;
-	const char *clean = text_clean(buf_str(&name), &len, &scratch);
+typedef char address_text[2 * ADDRESS_BYTES + 1];
+
+/* Those of one kind, each interface once. */
+static unsigned addresses(const struct ifaddrs *list, bool local, address_text *out)
+{
+	unsigned n = 0;
+
+	for (const struct ifaddrs *i = list; i && n < MAX_ADDRESSES; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_PACKET ||
+		    i->ifa_flags & IFF_LOOPBACK)
+			continue;
+		struct sockaddr_ll ll;
+		memcpy(&ll, i->ifa_addr, sizeof(ll));
+		if (ll.sll_halen != ADDRESS_BYTES ||
+		    local != ((ll.sll_addr[0] & LOCALLY_ADMINISTERED) != 0))
+			continue;
+		for (unsigned b = 0; b < ADDRESS_BYTES; b++)
+			snprintf(out[n] + 2 * b, 3, "%02x", ll.sll_addr[b]);
+		n++;
+	}
+	qsort(out, n, sizeof(*out), by_text);
+	return n;
+}
+
+/* hostUid: hash of the hardware addresses. */
+static uint64_t host_uid(void)
+{
+	address_text *all = xcalloc(MAX_ADDRESSES, sizeof(*all));
+	struct ifaddrs *list = NULL;
+	struct buf joined = {0};
+
+	if (getifaddrs(&list) < 0)
+		list = NULL;
+	unsigned n = addresses(list, false, all);
+	if (!n)
+		n = addresses(list, true, all);
+	for (unsigned i = 0; i < n; i++)
+		buf_addf(&joined, "%s%s", i ? "-" : "", all[i]);
+	uint64_t uid = activity_hash(buf_str(&joined));
+	buf_release(&joined);
+	freeifaddrs(list);
+	free(all);
+	return uid;
+}
+
+static int put_host(sqlite3 *db)
+{
+	struct buf scratch = {0};
+	char uid[24], name[256] = "";
+
+	sqlite3_snprintf(sizeof(uid), uid, "%llu", (unsigned long long)host_uid());
+	gethostname(name, sizeof(name) - 1);
+	size_t len = strlen(name);
+	const char *clean = text_clean(name, &len, &scratch);
 	char *whole = xstrndup(clean, len);
 	int rc = insert_text(db, "INSERT INTO HOST_INFO VALUES(?,?)", uid, whole);
 	free(whole);
-	buf_release(&name);
 	buf_release(&scratch);
 	return rc;
 }
@@ -132,10 +212,10 @@ static int put_constants(const struct db_file *f, sqlite3 *db)
 {
 	const char *name;
 	uint16_t type;
-	int rc = sqlite3_exec(db, activity_constant_sql, NULL, NULL, NULL);
+	int rc = sqlite3_exec(db, constant_sql, NULL, NULL, NULL);
 
 	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(db, activity_state_sql, NULL, NULL, NULL);
+		rc = sqlite3_exec(db, state_sql, NULL, NULL, NULL);
 	for (unsigned i = 0; rc == SQLITE_OK && activity_data_type_at(i, &type, &name); i++) {
 		char *sql = sqlite3_mprintf("INSERT INTO ENUM_HCCL_DATA_TYPE VALUES(%u,%Q)", type,
 					    name);
@@ -144,7 +224,7 @@ static int put_constants(const struct db_file *f, sqlite3 *db)
 		sqlite3_free(sql);
 	}
 	if (rc == SQLITE_OK)
-		rc = host_row(db);
+		rc = put_host(db);
 	if (rc == SQLITE_OK)
 		rc = execf(db, "INSERT INTO SESSION_TIME_INFO VALUES(%lld,%lld)",
 			   (long long)f->who.start_ns, (long long)f->who.start_ns);
@@ -153,12 +233,18 @@ static int put_constants(const struct db_file *f, sqlite3 *db)
 	return rc;
 }
 
-static int create_table(sqlite3 *db, const struct activity_table_spec *s)
+static int create_table(sqlite3 *db, const struct db_table *table)
 {
-	char *sql = xasprintf("CREATE TABLE %s(%s)", s->name, s->columns);
-	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+	const struct db_column *c = table->columns;
+	struct buf sql = {0};
 
-	free(sql);
+	buf_addf(&sql, "CREATE TABLE %s", table->name);
+	for (unsigned i = 0; c[i].name; i++)
+		buf_addf(&sql, "%c%s %s", i ? ',' : '(', c[i].name,
+			 c[i].type ? c[i].type : "INTEGER");
+	buf_add_char(&sql, ')');
+	int rc = sqlite3_exec(db, buf_str(&sql), NULL, NULL, NULL);
+	buf_release(&sql);
 	return rc;
 }
 
@@ -255,12 +341,12 @@ bool db_file_begin(struct db_file *f, struct err *err, int *out_r)
 
 static int prepare(struct db_file *f, enum activity_table table)
 {
-	const struct activity_table_spec *s = &activity_tables[table];
+	const struct db_table *s = &activity_tables[table];
 	struct buf sql = {0};
 
-	buf_addf(&sql, "INSERT INTO %s VALUES(?", s->name);
-	for (int i = 1; i < s->n; i++)
-		buf_add_str(&sql, ",?");
+	buf_addf(&sql, "INSERT INTO %s VALUES", s->name);
+	for (unsigned i = 0; s->columns[i].name; i++)
+		buf_add_str(&sql, i ? ",?" : "(?");
 	buf_add_char(&sql, ')');
 	int rc = sqlite3_prepare_v3(f->db, buf_str(&sql), -1, SQLITE_PREPARE_PERSISTENT,
 				    &f->inserts[table], NULL);
@@ -278,7 +364,7 @@ int db_file_row(struct db_file *f, enum activity_table table, const int64_t *val
 		return 0; /* an earlier row of the same activity has failed */
 	if (!*insert)
 		rc = prepare(f, table);
-	for (int i = 0; rc == SQLITE_OK && i < activity_tables[table].n; i++)
+	for (int i = 0; rc == SQLITE_OK && activity_tables[table].columns[i].name; i++)
 		rc = sqlite3_bind_int64(*insert, i + 1, values[i]);
 	if (rc == SQLITE_OK)
 		rc = sql_run(*insert);
@@ -455,77 +541,3 @@ int db_file_close(struct db_file *f, struct err *err)
 	free(f->dir);
 	return r;
 }
-
-const struct activity_table_spec activity_tables[TABLE_END] = {
-	[TABLE_CANN_API] = {"CANN_API",
-			    "startNs INTEGER,endNs INTEGER,type INTEGER,globalTid INTEGER,"
-			    "connectionId INTEGER,name INTEGER",
-			    6},
-	[TABLE_COMMUNICATION_OP] =
-		{"COMMUNICATION_OP",
-		 "opName INTEGER,startNs INTEGER,endNs INTEGER,connectionId INTEGER,"
-		 "groupName INTEGER,opId INTEGER,relay INTEGER,retry INTEGER,dataType INTEGER,"
-		 "algType INTEGER,count NUMERIC,opType INTEGER,deviceId INTEGER",
-		 13},
-	[TABLE_TASK] = {"TASK",
-			"startNs INTEGER,endNs INTEGER,deviceId INTEGER,connectionId INTEGER,"
-			"globalTaskId INTEGER,globalPid INTEGER,taskType INTEGER,"
-			"contextId INTEGER,streamId INTEGER,taskId INTEGER,modelId INTEGER",
-			11},
-	[TABLE_COMPUTE_TASK_INFO] =
-		{"COMPUTE_TASK_INFO",
-		 "name INTEGER,globalTaskId INTEGER,blockNum INTEGER,mixBlockNum INTEGER,"
-		 "taskType INTEGER,opType INTEGER,inputFormats INTEGER,inputDataTypes INTEGER,"
-		 "inputShapes INTEGER,outputFormats INTEGER,outputDataTypes INTEGER,"
-		 "outputShapes INTEGER,attrInfo INTEGER,opState INTEGER,hf32Eligible INTEGER",
-		 15},
-	[TABLE_MSTX_EVENTS] = {"MSTX_EVENTS",
-			       "startNs INTEGER,endNs INTEGER,eventType INTEGER,rangeId INTEGER,"
-			       "category INTEGER,message INTEGER,globalTid INTEGER,"
-			       "endGlobalTid INTEGER,domainId INTEGER,connectionId INTEGER",
-			       10},
-	[TABLE_HCCL] = {"HCCL",
-			"startNs INTEGER,endNs INTEGER,deviceId INTEGER,streamId INTEGER,"
-			"globalPid INTEGER,name INTEGER,groupName INTEGER,"
-			"bytesPerSecond INTEGER",
-			8},
-	[TABLE_MEMORY_OP] = {"MEMORY_OP",
-			     "startNs INTEGER,endNs INTEGER,deviceId INTEGER,streamId INTEGER,"
-			     "globalPid INTEGER,connectionId INTEGER,operation INTEGER,"
-			     "address INTEGER,bytes INTEGER",
-			     9},
-	[TABLE_MEMSET] = {"MEMSET",
-			  "startNs INTEGER,endNs INTEGER,deviceId INTEGER,streamId INTEGER,"
-			  "globalPid INTEGER,connectionId INTEGER,value INTEGER,bytes INTEGER,"
-			  "isAsync INTEGER",
-			  9},
-	[TABLE_MEMCPY] = {"MEMCPY",
-			  "startNs INTEGER,endNs INTEGER,deviceId INTEGER,streamId INTEGER,"
-			  "globalPid INTEGER,connectionId INTEGER,copyKind INTEGER,bytes INTEGER,"
-			  "isAsync INTEGER",
-			  9},
-	[TABLE_STRING_IDS] = {"STRING_IDS", "id INTEGER,value TEXT", 2},
-};
-
-/* MICRO and MAJOR are the wrong way round in every file of this kind; readers know them so. */
-const char activity_constant_sql[] =
-	"CREATE TABLE ENUM_API_TYPE(id INTEGER PRIMARY KEY,name TEXT);"
-	"INSERT INTO ENUM_API_TYPE VALUES(5000,'runtime'),(5500,'communication'),(10000,'node'),"
-	"(15000,'model'),(20000,'acl'),(50001,'op'),(50002,'queue'),(50003,'trace'),"
-	"(50004,'mstx');"
-	"CREATE TABLE ENUM_HCCL_DATA_TYPE(id INTEGER PRIMARY KEY,name TEXT);"
-	"CREATE TABLE ENUM_MSTX_EVENT_TYPE(id INTEGER PRIMARY KEY,name TEXT);"
-	"INSERT INTO ENUM_MSTX_EVENT_TYPE VALUES(0,'marker'),(1,'push/pop'),(2,'start/end'),"
-	"(3,'marker_ex');"
-	"CREATE TABLE META_DATA(name TEXT,value TEXT);"
-	"INSERT INTO META_DATA VALUES('SCHEMA_VERSION_MICRO','1'),('SCHEMA_VERSION_MINOR','2'),"
-	"('SCHEMA_VERSION_MAJOR','0'),('SCHEMA_VERSION','1.2.0');";
-
-const char activity_state_sql[] = "CREATE TABLE HOST_INFO(hostUid TEXT,hostName TEXT);"
-				  "CREATE TABLE SESSION_TIME_INFO(startTimeNs INTEGER,"
-				  "endTimeNs INTEGER);"
-				  "CREATE TABLE NPU_INFO(id INTEGER,name TEXT);"
-				  "CREATE TABLE RANK_DEVICE_MAP(rankId INTEGER,deviceId INTEGER);"
-				  "CREATE TABLE ACTIVITY_LOSS(lost INTEGER,closed INTEGER);"
-				  "INSERT INTO NPU_INFO VALUES(-1,'UNKNOWN');"
-				  "INSERT INTO ACTIVITY_LOSS VALUES(0,0);";

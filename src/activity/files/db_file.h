@@ -36,13 +36,38 @@ enum activity_table {
 	TABLE_END,
 };
 
-struct activity_table_spec {
-	const char *name;
-	const char *columns; /* of CREATE TABLE */
-	int n;
+/* Where the value of a column comes from: a field of the activity, or one of these. */
+enum db_source {
+	DB_API_TYPE = FIELDS,
+	DB_GLOBAL_TID, /* pid << 32 | tid */
+	DB_MARK_TYPE,
+	DB_TASK_ID,
+	DB_TASK_TYPE, /* the type of a kernel, ACTIVITY_TASK_MARK of a mark */
+	DB_NOT_READ, /* the reader has no use for the rest */
+	DB_END_TID = DB_NOT_READ,
+	DB_GLOBAL_PID,
+	DB_OP_NAME,
+	DB_OP_ID,
+	DB_NOT_KNOWN, /* ACTIVITY_NO_DATA */
+	DB_NOT_KNOWN_TEXT, /* "N/A" */
+	DB_ZERO,
+	DB_STRING_ID,
 };
 
-extern const struct activity_table_spec activity_tables[TABLE_END];
+struct db_column {
+	const char *name; /* NULL behind the last one */
+	uint8_t source; /* enum activity_field_id or enum db_source */
+	const char *type; /* NULL: INTEGER */
+};
+
+#define DB_MAX_COLUMNS 16
+
+struct db_table {
+	const char *name;
+	struct db_column columns[DB_MAX_COLUMNS];
+};
+
+extern const struct db_table activity_tables[TABLE_END]; /* activity/files/db.c */
 
 #define API_TYPE_RUNTIME 5000
 #define API_TYPE_NODE 10000
@@ -50,12 +75,8 @@ extern const struct activity_table_spec activity_tables[TABLE_END];
 #define MSTX_TYPE_MARKER 0
 #define MSTX_TYPE_RANGE 2
 #define ACTIVITY_TASK_MARK "MsTx" /* taskType of marks that a stream has passed */
-
-/* Tables that are there from the beginning, with their constant rows. */
-extern const char activity_constant_sql[];
-/* HOST_INFO, SESSION_TIME_INFO, NPU_INFO, RANK_DEVICE_MAP, ACTIVITY_LOSS with one row each, to be
- * filled in. */
-extern const char activity_state_sql[];
+#define ACTIVITY_MARK_OFFSET 4000000000ull /* the ids of marks lie above those of launches */
+#define ACTIVITY_NO_DATA 4294967295ll /* columns that nobody knows the value of */
 
 struct db_file {
 	sqlite3 *db; /* NULL: not there, or not yet */

@@ -109,58 +109,35 @@ static void add_word(struct buf *b, const char *word)
 	buf_add_char(b, '"');
 }
 
-static void add_value(struct buf *b, const struct activity *a, const struct activity_field *f,
+static void add_value(struct buf *b, const struct activity *a, enum activity_field_id id,
 		      struct buf *scratch)
 {
-	const char *at = (const char *)a + f->offset;
-	const char *text;
-	uint64_t u64;
-	uint32_t u32;
-
-	switch (f->type) {
-	case FIELD_U64:
-		memcpy(&u64, at, sizeof(u64));
-		add_u64(b, u64);
-		break;
-	case FIELD_U32:
-		memcpy(&u32, at, sizeof(u32));
-		add_u64(b, u32);
-		break;
+	switch (activity_fields[id].type) {
 	case FIELD_TEXT:
-		memcpy(&text, at, sizeof(text));
-		json_text_add(b, text, scratch);
+		json_text_add(b, activity_text(a, id), scratch);
 		break;
-	case FIELD_KIND:
-		add_word(b, activity_kind_name(a->kind));
-		break;
-	case FIELD_SOURCE:
-		add_word(b, a->place == ACTIVITY_ON_DEVICE ? "Device" : "Host");
-		break;
-	case FIELD_DATA_TYPE:
-		add_word(b, activity_data_type(a->data_type));
-		break;
-	case FIELD_COPY_KIND:
-		add_word(b, activity_copy_kind(a->flag));
-		break;
-	case FIELD_OPERATION:
-		add_word(b, a->flag ? "release" : "allocate");
+	case FIELD_WORD:
+		add_word(b, activity_word(a, id));
 		break;
 	case FIELD_BOOL:
-		buf_add_str(b, *at ? "true" : "false");
+		buf_add_str(b, activity_number(a, id) ? "true" : "false");
 		break;
+	default:
+		add_u64(b, activity_number(a, id));
 	}
 }
 
-static void add_line(struct activity_writer *w, const struct activity *a,
-		     const struct activity_field *f)
+static void add_line(struct activity_writer *w, const struct activity *a, uint32_t fields)
 {
 	char open = '{';
 
-	for (; f->key; f++) {
+	for (; fields; fields &= fields - 1) {
+		enum activity_field_id id = (enum activity_field_id)__builtin_ctz(fields);
+
 		buf_add_char(&w->pending, open);
-		add_word(&w->pending, f->key);
+		add_word(&w->pending, activity_fields[id].key);
 		buf_add_char(&w->pending, ':');
-		add_value(&w->pending, a, f, &w->scratch);
+		add_value(&w->pending, a, id, &w->scratch);
 		open = ',';
 	}
 	buf_add(&w->pending, "}\n", 2);
@@ -325,15 +302,14 @@ static void note_device(struct activity_writer *w, uint32_t device)
 
 static int jsonl_put(struct activity_writer *w, const struct activity *a, struct err *err)
 {
-	const struct activity_field *fields = activity_fields(a->kind, a->place);
+	uint32_t fields = activity_fields_of(a->kind, a->place);
 	int r = 0;
 
 	if (!fields)
 		return -ENOTSUP;
 	if (!make_room(w, &r, err))
 		return r;
-	if (!activity_is_api(a->kind) &&
-	    (a->kind != ACTIVITY_MARKER || a->place == ACTIVITY_ON_DEVICE))
+	if (activity_has_device(a))
 		note_device(w, a->device);
 	add_line(w, a, fields);
 	int ended = end_line(w, r < 0 ? NULL : err);

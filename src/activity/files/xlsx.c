@@ -37,89 +37,28 @@ void activity_us_text(uint64_t ns, char *out)
 
 #	define MAX_ROWS 1048576u /* of a sheet, with its header */
 #	define MAX_TEXT 32767u /* characters of a cell; so many bytes are never more */
-#	define MAX_CELLS 11
 #	define MODE 0640
 
-enum cell_of {
-	CELL_NAME,
-	CELL_START,
-	CELL_END,
-	CELL_PID,
-	CELL_TID,
-	CELL_DEVICE,
-	CELL_STREAM,
-	CELL_CORRELATION,
-	CELL_TYPE, /* of a kernel; the group of a communication; the domain of a mark */
-	CELL_COUNT,
-	CELL_DATA_TYPE,
-	CELL_ALGORITHM,
-	CELL_SOURCE,
-	CELL_COPY,
-	CELL_OPERATION,
-	CELL_ADDRESS,
-	CELL_VALUE,
-	CELL_ASYNC,
-	CELL_DURATION, /* the last one of every sheet */
-};
+#	define PLACE FIELD_START, FIELD_END, FIELD_DEVICE, FIELD_STREAM
+#	define LAST FIELDS /* behind it comes the duration */
 
-struct column {
-	const char *title;
-	enum cell_of cell;
-};
-
-#	define TIMES                                                                              \
-		{"Start(us)", CELL_START},                                                         \
-		{                                                                                  \
-			"End(us)", CELL_END                                                        \
-		}
-#	define PLACE                                                                              \
-		{"Device ID", CELL_DEVICE},                                                        \
-		{                                                                                  \
-			"Stream ID", CELL_STREAM                                                   \
-		}
-#	define CORRELATION                                                                        \
-		{                                                                                  \
-			"Correlation ID", CELL_CORRELATION                                         \
-		}
-#	define DURATION                                                                           \
-		{                                                                                  \
-			"Duration(us)", CELL_DURATION                                              \
-		}
-
-static const struct column api_columns[] = {{"Name", CELL_NAME}, TIMES,	      {"Pid", CELL_PID},
-					    {"Tid", CELL_TID},	 CORRELATION, DURATION};
-static const struct column kernel_columns[] = {{"Name", CELL_NAME}, TIMES,   PLACE, CORRELATION,
-					       {"Type", CELL_TYPE}, DURATION};
-static const struct column communication_columns[] = {{"Name", CELL_NAME},
-						      TIMES,
-						      PLACE,
-						      {"Count", CELL_COUNT},
-						      {"DataType", CELL_DATA_TYPE},
-						      {"CommName", CELL_TYPE},
-						      {"AlgType", CELL_ALGORITHM},
-						      CORRELATION,
-						      DURATION};
-static const struct column mark_columns[] = {{"Name", CELL_NAME},
-					     {"SourceKind", CELL_SOURCE},
-					     {"Domain", CELL_TYPE},
-					     {"ID", CELL_CORRELATION},
-					     TIMES,
-					     {"Pid", CELL_PID},
-					     {"Tid", CELL_TID},
-					     PLACE,
-					     DURATION};
-static const struct column hccl_columns[] = {
-	{"Name", CELL_NAME},	 TIMES,	  PLACE, {"CommName", CELL_TYPE},
-	{"Bytes/s", CELL_COUNT}, DURATION};
-static const struct column memory_columns[] = {
-	{"Operation", CELL_OPERATION}, TIMES,	    PLACE,   {"Address", CELL_ADDRESS},
-	{"Bytes", CELL_COUNT},	       CORRELATION, DURATION};
-static const struct column set_columns[] = {
-	{"Value", CELL_VALUE}, TIMES,	    PLACE,   {"Bytes", CELL_COUNT},
-	{"Async", CELL_ASYNC}, CORRELATION, DURATION};
-static const struct column copy_columns[] = {
-	{"Copy Kind", CELL_COPY}, TIMES,       PLACE,	{"Bytes", CELL_COUNT},
-	{"Async", CELL_ASYNC},	  CORRELATION, DURATION};
+static const uint8_t api_columns[] = {FIELD_NAME, FIELD_START,	     FIELD_END, FIELD_PID,
+				      FIELD_TID,  FIELD_CORRELATION, LAST};
+static const uint8_t kernel_columns[] = {FIELD_NAME, PLACE, FIELD_CORRELATION, FIELD_TYPE, LAST};
+static const uint8_t communication_columns[] = {
+	FIELD_NAME,	 PLACE,		 FIELD_COUNT,	    FIELD_DATA_TYPE,
+	FIELD_COMM_NAME, FIELD_ALG_TYPE, FIELD_CORRELATION, LAST};
+static const uint8_t mark_columns[] = {FIELD_NAME,   FIELD_SOURCE, FIELD_DOMAIN, FIELD_ID,
+				       FIELD_START,  FIELD_END,	   FIELD_PID,	 FIELD_TID,
+				       FIELD_DEVICE, FIELD_STREAM, LAST};
+static const uint8_t hccl_columns[] = {FIELD_NAME, PLACE, FIELD_COMM_NAME, FIELD_BYTES_PER_SECOND,
+				       LAST};
+static const uint8_t memory_columns[] = {FIELD_OPERATION,   PLACE, FIELD_ADDRESS, FIELD_BYTES,
+					 FIELD_CORRELATION, LAST};
+static const uint8_t set_columns[] = {FIELD_VALUE,	 PLACE, FIELD_BYTES, FIELD_ASYNC,
+				      FIELD_CORRELATION, LAST};
+static const uint8_t copy_columns[] = {FIELD_COPY_KIND,	  PLACE, FIELD_BYTES, FIELD_ASYNC,
+				       FIELD_CORRELATION, LAST};
 
 struct sheet {
 	lxw_worksheet *at; /* NULL: none yet */
@@ -135,9 +74,9 @@ struct activity_writer {
 	int failed;
 };
 
-static const struct column *columns_of(uint8_t kind)
+static const uint8_t *columns_of(uint8_t kind)
 {
-	static const struct column *const known[ACTIVITY_KIND_END] = {
+	static const uint8_t *const known[ACTIVITY_KIND_END] = {
 		[ACTIVITY_MARKER] = mark_columns,
 		[ACTIVITY_KERNEL] = kernel_columns,
 		[ACTIVITY_API] = api_columns,
@@ -205,7 +144,8 @@ static int begin(struct activity_writer *w, struct err *err)
 
 static int next_sheet(struct activity_writer *w, uint8_t kind, struct err *err)
 {
-	const struct column *c = columns_of(kind);
+	const uint8_t *columns = columns_of(kind);
+	lxw_col_t i = 0;
 	struct sheet *s = &w->sheets[kind];
 	char name[32];
 
@@ -216,11 +156,9 @@ static int next_sheet(struct activity_writer *w, uint8_t kind, struct err *err)
 	s->at = workbook_add_worksheet(w->book, name);
 	if (!s->at)
 		return fail(w, -EIO, "no further sheet can be added", err);
-	for (lxw_col_t i = 0;; i++) {
-		worksheet_write_string(s->at, 0, i, c[i].title, NULL);
-		if (c[i].cell == CELL_DURATION)
-			break;
-	}
+	for (; columns[i] != LAST; i++)
+		worksheet_write_string(s->at, 0, i, activity_fields[columns[i]].title, NULL);
+	worksheet_write_string(s->at, 0, i, "Duration(us)", NULL);
 	s->row = 1;
 	return 0;
 }
@@ -241,72 +179,38 @@ static const char *cell_text(struct activity_writer *w, const char *text)
 	return buf_str(&w->text);
 }
 
-static const char *number_text(struct activity_writer *w, uint64_t v)
+static const char *text_of(struct activity_writer *w, const struct activity *a,
+			   enum activity_field_id id)
 {
-	buf_clear(&w->text);
-	buf_add_u64(&w->text, v);
-	return buf_str(&w->text);
-}
+	uint64_t v = 0;
 
-static const char *us_text(struct activity_writer *w, uint64_t ns)
-{
-	buf_clear(&w->text);
-	activity_us_text(ns, buf_room(&w->text, 32));
-	return w->text.data;
-}
-
-static uint64_t place_number(uint32_t v)
-{
-	return v == ACTIVITY_NOWHERE ? 0 : v; /* zero where it does not apply */
-}
-
-static const char *text_of(struct activity_writer *w, const struct activity *a, enum cell_of cell)
-{
-	switch (cell) {
-	case CELL_NAME:
-		return cell_text(w, a->name);
-	case CELL_START:
-		return us_text(w, a->start_ns);
-	case CELL_END:
-		return us_text(w, a->end_ns);
-	case CELL_PID:
-		return number_text(w, a->pid);
-	case CELL_TID:
-		return number_text(w, a->tid);
-	case CELL_DEVICE:
-		return number_text(w, place_number(a->device));
-	case CELL_STREAM:
-		return number_text(w, place_number(a->stream));
-	case CELL_CORRELATION:
-		return number_text(w, a->correlation);
-	case CELL_TYPE:
-		return cell_text(w, a->detail);
-	case CELL_COUNT:
-		return number_text(w, a->amount);
-	case CELL_DATA_TYPE:
-		return activity_data_type(a->data_type);
-	case CELL_ALGORITHM:
-		return cell_text(w, a->more);
-	case CELL_SOURCE:
-		return a->place == ACTIVITY_ON_DEVICE ? "Device" : "Host";
-	case CELL_COPY:
-		return activity_copy_kind(a->flag);
-	case CELL_OPERATION:
-		return a->flag ? "release" : "allocate";
-	case CELL_ADDRESS:
-	case CELL_VALUE:
-		return number_text(w, a->number);
+	switch (activity_fields[id].type) {
+	case FIELD_TEXT:
+		return cell_text(w, activity_text(a, id));
+	case FIELD_WORD:
+		return activity_word(a, id);
+	case FIELD_BOOL:
+		return activity_number(a, id) ? "True" : "False";
 	default:
-		return a->async ? "True" : "False";
+		v = activity_number(a, id);
 	}
+	buf_clear(&w->text);
+	if (id == FIELD_START || id == FIELD_END) {
+		activity_us_text(v, buf_room(&w->text, 32));
+		return w->text.data;
+	}
+	/* zero where a device does not apply */
+	bool nowhere = (id == FIELD_DEVICE || id == FIELD_STREAM) && v == ACTIVITY_NOWHERE;
+	buf_add_u64(&w->text, nowhere ? 0 : v);
+	return buf_str(&w->text);
 }
 
 static int xlsx_put(struct activity_writer *w, const struct activity *a, struct err *err)
 {
-	const struct column *c = columns_of(a->kind);
+	const uint8_t *columns = columns_of(a->kind);
 	int r = 0;
 
-	if (!c)
+	if (!columns)
 		return -ENOTSUP;
 	if (w->failed)
 		return w->failed;
@@ -318,16 +222,9 @@ static int xlsx_put(struct activity_writer *w, const struct activity *a, struct 
 	if (r < 0)
 		return r;
 	lxw_col_t i = 0;
-	for (; c[i].cell != CELL_DURATION; i++)
-		worksheet_write_string(s->at, s->row, i, text_of(w, a, c[i].cell), NULL);
+	for (; columns[i] != LAST; i++)
+		worksheet_write_string(s->at, s->row, i, text_of(w, a, columns[i]), NULL);
 	worksheet_write_number(s->at, s->row++, i, (double)activity_ns(a) / 1000.0, NULL);
-	return 0;
-}
-
-static int xlsx_flush(struct activity_writer *w, struct err *err)
-{
-	(void)w;
-	(void)err;
 	return 0;
 }
 
@@ -388,13 +285,6 @@ static int xlsx_put(struct activity_writer *w, const struct activity *a, struct 
 		       w->path);
 }
 
-static int xlsx_flush(struct activity_writer *w, struct err *err)
-{
-	(void)w;
-	(void)err;
-	return 0;
-}
-
 static int xlsx_close(struct activity_writer *w, const struct activity_closing *c, struct err *err)
 {
 	(void)c;
@@ -415,7 +305,6 @@ const struct activity_writer_ops activity_xlsx_file = {
 	.name = "xlsx",
 	.open = xlsx_open,
 	.put = xlsx_put,
-	.flush = xlsx_flush,
 	.close = xlsx_close,
 	.path = xlsx_path,
 };

@@ -44,6 +44,8 @@ struct db_reading {
 	struct hmap infos; /* globalTaskId to id of the name, when they are not side by side */
 	bool infos_loaded;
 	const char *mark_type; /* "MsTx", interned */
+	enum activity_table table; /* that is being read */
+	uint64_t task; /* the id of its row, of a task */
 };
 
 static int db_reading_error(struct db_reading *r, int rc)
@@ -197,28 +199,7 @@ static uint64_t u64(sqlite3_stmt *stmt, int i)
 	return (uint64_t)sqlite3_column_int64(stmt, i);
 }
 
-/* A number of 32 bits; what does not fit is nowhere. */
-static uint32_t u32(sqlite3_stmt *stmt, int i)
-{
-	sqlite3_int64 v = sqlite3_column_int64(stmt, i);
-
-	return v >= 0 && v < ACTIVITY_NOWHERE ? (uint32_t)v : ACTIVITY_NOWHERE;
-}
-
-static struct activity activity_at(sqlite3_stmt *stmt, uint8_t kind)
-{
-	return (struct activity){.kind = kind,
-				 .start_ns = u64(stmt, 0),
-				 .end_ns = u64(stmt, 1),
-				 .name = "",
-				 .detail = "",
-				 .more = "",
-				 .device = ACTIVITY_NOWHERE,
-				 .stream = ACTIVITY_NOWHERE,
-				 .place = ACTIVITY_ON_DEVICE};
-}
-
-static int tell(struct db_reading *r, const struct activity *a)
+static int report_activity(struct db_reading *r, const struct activity *a)
 {
 	r->about->activities++;
 	return r->fn(r->arg, a);
@@ -246,64 +227,18 @@ static int each_row(struct db_reading *r, const char *table, const char *columns
 	return got;
 }
 
-static void set_thread(struct activity *a, uint64_t global)
-{
-	a->place = ACTIVITY_ON_HOST;
-	a->pid = (uint32_t)(global >> 32);
-	a->tid = (uint32_t)global;
-}
-
-static int api_row(struct db_reading *r, sqlite3_stmt *stmt)
-{
-	sqlite3_int64 type = sqlite3_column_int64(stmt, 2);
-	struct activity a = activity_at(stmt, type == API_TYPE_ACL	 ? ACTIVITY_ACL_API
-					      : type == API_TYPE_RUNTIME ? ACTIVITY_RUNTIME_API
-									 : ACTIVITY_API);
-
-	set_thread(&a, u64(stmt, 3));
-	a.correlation = u64(stmt, 4);
-	int got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.name);
-	return got < 0 ? got : tell(r, &a);
-}
-
-static int communication_row(struct db_reading *r, sqlite3_stmt *stmt)
-{
-	struct activity a = activity_at(stmt, ACTIVITY_COMMUNICATION);
-	int got = db_reading_text(r, sqlite3_column_int64(stmt, 2), &a.name);
-
-	if (got == 0)
-		got = db_reading_text(r, sqlite3_column_int64(stmt, 3), &a.detail);
-	if (got == 0)
-		got = db_reading_text(r, sqlite3_column_int64(stmt, 4), &a.more);
-	a.data_type = (uint16_t)sqlite3_column_int64(stmt, 5);
-	a.amount = u64(stmt, 6);
-	a.device = u32(stmt, 7);
-	a.correlation = u64(stmt, 8);
-	return got < 0 ? got : tell(r, &a);
-}
-
 /* Kept for the device's half, whose texts they are. */
-static int mark_row(struct db_reading *r, sqlite3_stmt *stmt)
+static int add_host_mark(struct db_reading *r, struct activity *a)
 {
-	struct activity a = activity_at(stmt, ACTIVITY_MARKER);
-	int got = db_reading_text(r, sqlite3_column_int64(stmt, 3), &a.name);
-
-	if (got == 0)
-		got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
-	if (got < 0)
-		return got;
-	set_thread(&a, u64(stmt, 4));
-	a.flag = sqlite3_column_int64(stmt, 2) == MSTX_TYPE_RANGE ? ACTIVITY_MARK_START
-								  : ACTIVITY_MARK_INSTANT;
-	a.correlation = u64(stmt, 6) - ACTIVITY_MARK_OFFSET;
+	a->correlation -= ACTIVITY_MARK_OFFSET;
 	r->mark_texts = xgrow(r->mark_texts, &r->marks_cap, r->nmarks + 1, sizeof(*r->mark_texts));
-	r->mark_texts[r->nmarks][0] = a.name;
-	r->mark_texts[r->nmarks][1] = a.detail;
-	hmap_put(&r->marks, a.correlation, r->nmarks++);
-	return tell(r, &a);
+	r->mark_texts[r->nmarks][0] = a->name;
+	r->mark_texts[r->nmarks][1] = a->detail;
+	hmap_put(&r->marks, a->correlation, r->nmarks++);
+	return report_activity(r, a);
 }
 
-static int device_mark(struct db_reading *r, struct activity *a)
+static int add_device_mark(struct db_reading *r, struct activity *a)
 {
 	a->kind = ACTIVITY_MARKER;
 	a->flag = a->start_ns == a->end_ns ? ACTIVITY_MARK_INSTANT : ACTIVITY_MARK_START;
@@ -311,7 +246,7 @@ static int device_mark(struct db_reading *r, struct activity *a)
 	uint64_t mark = hmap_get(&r->marks, a->correlation);
 	a->name = mark == HMAP_NONE ? "" : r->mark_texts[mark][0];
 	a->detail = mark == HMAP_NONE ? "default" : r->mark_texts[mark][1];
-	return tell(r, a);
+	return report_activity(r, a);
 }
 
 static int next_info(struct db_reading *r)
@@ -352,74 +287,106 @@ static int find_kernel(struct db_reading *r, uint64_t task, struct activity *a)
 	return name == HMAP_NONE ? got : db_reading_text(r, (int64_t)name, &a->name);
 }
 
-static int task_row(struct db_reading *r, sqlite3_stmt *stmt)
+/* Without texts a mark is known by its id. */
+static int add_task(struct db_reading *r, struct activity *a)
 {
-	struct activity a = activity_at(stmt, ACTIVITY_KERNEL);
-	int got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
+	if (a->detail == r->mark_type ||
+	    (r->about->nameless && a->correlation >= ACTIVITY_MARK_OFFSET &&
+	     hmap_get(&r->marks, a->correlation - ACTIVITY_MARK_OFFSET) != HMAP_NONE))
+		return add_device_mark(r, a);
+	int got = find_kernel(r, r->task, a);
+	return got < 0 ? got : report_activity(r, a);
+}
 
+/* Into the field that the writer has taken it from. */
+static int set_column(struct db_reading *r, unsigned source, sqlite3_int64 v, struct activity *a)
+{
+	void *at = source < FIELDS ? (char *)a + activity_fields[source].offset : NULL;
+
+	switch (source) {
+	case FIELD_DATA_TYPE:
+		a->data_type = (uint16_t)v;
+		return 0;
+	case FIELD_OPERATION:
+	case FIELD_ASYNC:
+		*(uint8_t *)at = v != 0;
+		return 0;
+	case DB_API_TYPE:
+		a->kind = v == API_TYPE_ACL	  ? ACTIVITY_ACL_API
+			  : v == API_TYPE_RUNTIME ? ACTIVITY_RUNTIME_API
+						  : ACTIVITY_API;
+		return 0;
+	case DB_GLOBAL_TID:
+		a->place = ACTIVITY_ON_HOST;
+		a->pid = (uint32_t)((uint64_t)v >> 32);
+		a->tid = (uint32_t)v;
+		return 0;
+	case DB_MARK_TYPE:
+		a->flag = v == MSTX_TYPE_RANGE ? ACTIVITY_MARK_START : ACTIVITY_MARK_INSTANT;
+		return 0;
+	case DB_TASK_ID:
+		r->task = (uint64_t)v;
+		return 0;
+	case DB_TASK_TYPE:
+		return db_reading_text(r, v, &a->detail);
+	}
+	switch (activity_fields[source].type) {
+	case FIELD_TEXT:
+		return db_reading_text(r, v, at);
+	case FIELD_NUMBER_32: /* what does not fit is nowhere */
+		*(uint32_t *)at = v >= 0 && v < ACTIVITY_NOWHERE ? (uint32_t)v : ACTIVITY_NOWHERE;
+		return 0;
+	case FIELD_NUMBER:
+		*(uint64_t *)at = (uint64_t)v;
+		return 0;
+	default:
+		*(uint8_t *)at = (uint8_t)v;
+		return 0;
+	}
+}
+
+static int add_activity(struct db_reading *r, sqlite3_stmt *stmt)
+{
+	static const uint8_t kinds[TABLE_END] = {
+		[TABLE_MSTX_EVENTS] = ACTIVITY_MARKER,
+		[TABLE_TASK] = ACTIVITY_KERNEL,
+		[TABLE_COMMUNICATION_OP] = ACTIVITY_COMMUNICATION,
+		[TABLE_HCCL] = ACTIVITY_HCCL,
+		[TABLE_MEMORY_OP] = ACTIVITY_MEMORY,
+		[TABLE_MEMSET] = ACTIVITY_MEMSET,
+		[TABLE_MEMCPY] = ACTIVITY_MEMCPY,
+	};
+	struct activity a = {.kind = kinds[r->table],
+			     .name = "",
+			     .detail = "",
+			     .more = "",
+			     .device = ACTIVITY_NOWHERE,
+			     .stream = ACTIVITY_NOWHERE,
+			     .place = ACTIVITY_ON_DEVICE};
+	int i = 0, got = 0;
+
+	for (const struct db_column *c = activity_tables[r->table].columns; got == 0 && c->name;
+	     c++)
+		if (c->source < DB_NOT_READ)
+			got = set_column(r, c->source, sqlite3_column_int64(stmt, i++), &a);
 	if (got < 0)
 		return got;
-	a.device = u32(stmt, 2);
-	a.correlation = u64(stmt, 3);
-	a.stream = u32(stmt, 6);
-	/* Without texts a mark is known by its id. */
-	if (a.detail == r->mark_type ||
-	    (r->about->nameless && a.correlation >= ACTIVITY_MARK_OFFSET &&
-	     hmap_get(&r->marks, a.correlation - ACTIVITY_MARK_OFFSET) != HMAP_NONE))
-		return device_mark(r, &a);
-	got = find_kernel(r, u64(stmt, 4), &a);
-	return got < 0 ? got : tell(r, &a);
+	if (r->table == TABLE_MSTX_EVENTS)
+		return add_host_mark(r, &a);
+	return r->table == TABLE_TASK ? add_task(r, &a) : report_activity(r, &a);
 }
 
-static int hccl_row(struct db_reading *r, sqlite3_stmt *stmt)
+static int read_activities(struct db_reading *r, enum activity_table table)
 {
-	struct activity a = activity_at(stmt, ACTIVITY_HCCL);
-	int got = db_reading_text(r, sqlite3_column_int64(stmt, 4), &a.name);
+	struct buf columns = {0};
 
-	if (got == 0)
-		got = db_reading_text(r, sqlite3_column_int64(stmt, 5), &a.detail);
-	a.device = u32(stmt, 2);
-	a.stream = u32(stmt, 3);
-	a.amount = u64(stmt, 6);
-	return got < 0 ? got : tell(r, &a);
-}
-
-static struct activity bytes_at(sqlite3_stmt *stmt, uint8_t kind)
-{
-	struct activity a = activity_at(stmt, kind);
-
-	a.device = u32(stmt, 2);
-	a.stream = u32(stmt, 3);
-	a.correlation = u64(stmt, 4);
-	a.amount = u64(stmt, 5);
-	return a;
-}
-
-static int memory_row(struct db_reading *r, sqlite3_stmt *stmt)
-{
-	struct activity a = bytes_at(stmt, ACTIVITY_MEMORY);
-
-	a.flag = sqlite3_column_int64(stmt, 6) != 0;
-	a.number = u64(stmt, 7);
-	return tell(r, &a);
-}
-
-static int set_row(struct db_reading *r, sqlite3_stmt *stmt)
-{
-	struct activity a = bytes_at(stmt, ACTIVITY_MEMSET);
-
-	a.number = u64(stmt, 6);
-	a.async = sqlite3_column_int64(stmt, 7) != 0;
-	return tell(r, &a);
-}
-
-static int copy_row(struct db_reading *r, sqlite3_stmt *stmt)
-{
-	struct activity a = bytes_at(stmt, ACTIVITY_MEMCPY);
-
-	a.flag = (uint8_t)sqlite3_column_int64(stmt, 6);
-	a.async = sqlite3_column_int64(stmt, 7) != 0;
-	return tell(r, &a);
+	r->table = table;
+	for (const struct db_column *c = activity_tables[table].columns; c->name; c++)
+		if (c->source < DB_NOT_READ)
+			buf_addf(&columns, "%s%s", columns.len ? "," : "", c->name);
+	int got = each_row(r, activity_tables[table].name, buf_str(&columns), add_activity);
+	buf_release(&columns);
+	return got;
 }
 
 static int session_row(struct db_reading *r, sqlite3_stmt *stmt)
@@ -469,28 +436,21 @@ static int meta_row(struct db_reading *r, sqlite3_stmt *stmt)
 	return 0;
 }
 
-/* Marks come before tasks, which have their texts from them. */
 static const struct {
 	const char *table, *columns;
 	row_fn fn;
-} tables[] = {
+} about_tables[] = {
 	{"SESSION_TIME_INFO", "startTimeNs,endTimeNs", session_row},
 	{"RANK_DEVICE_MAP", "rankId", rank_row},
 	{"META_DATA", "name,value", meta_row},
 	{"ACTIVITY_LOSS", "lost", loss_row},
-	{"MSTX_EVENTS", "startNs,endNs,eventType,message,globalTid,domainId,connectionId",
-	 mark_row},
-	{"CANN_API", "startNs,endNs,type,globalTid,connectionId,name", api_row},
-	{"TASK", "startNs,endNs,deviceId,connectionId,globalTaskId,taskType,streamId", task_row},
-	{"COMMUNICATION_OP",
-	 "startNs,endNs,opType,groupName,algType,dataType,count,deviceId,connectionId",
-	 communication_row},
-	{"HCCL", "startNs,endNs,deviceId,streamId,name,groupName,bytesPerSecond", hccl_row},
-	{"MEMORY_OP", "startNs,endNs,deviceId,streamId,connectionId,bytes,operation,address",
-	 memory_row},
-	{"MEMSET", "startNs,endNs,deviceId,streamId,connectionId,bytes,value,isAsync", set_row},
-	{"MEMCPY", "startNs,endNs,deviceId,streamId,connectionId,bytes,copyKind,isAsync", copy_row},
 };
+#define NABOUT (sizeof(about_tables) / sizeof(about_tables[0]))
+
+/* Marks come before tasks, which have their texts from them. */
+static const enum activity_table tables[] = {
+	TABLE_MSTX_EVENTS, TABLE_CANN_API,  TABLE_TASK,	  TABLE_COMMUNICATION_OP,
+	TABLE_HCCL,	   TABLE_MEMORY_OP, TABLE_MEMSET, TABLE_MEMCPY};
 #define NTABLES (sizeof(tables) / sizeof(tables[0]))
 
 static int begin_infos(struct db_reading *r)
@@ -508,8 +468,10 @@ static int read_all(struct db_reading *r)
 	bool any = false;
 	int got = db_reading_open(r);
 
+	for (unsigned i = 0; got == 0 && i < NABOUT && !any; i++)
+		any = db_reading_has(r, about_tables[i].table);
 	for (unsigned i = 0; got == 0 && i < NTABLES && !any; i++)
-		any = db_reading_has(r, tables[i].table);
+		any = db_reading_has(r, activity_tables[tables[i]].name);
 	if (got == 0 && !any)
 		got = activity_read_refuse(
 			r->path, "it is a DB of something else, with none of their tables", r->err);
@@ -522,8 +484,11 @@ static int read_all(struct db_reading *r)
 		read_end(r);
 	if (got == 0)
 		got = begin_infos(r);
+	for (unsigned i = 0; got == 0 && i < NABOUT; i++)
+		got = each_row(r, about_tables[i].table, about_tables[i].columns,
+			       about_tables[i].fn);
 	for (unsigned i = 0; got == 0 && i < NTABLES; i++)
-		got = each_row(r, tables[i].table, tables[i].columns, tables[i].fn);
+		got = read_activities(r, tables[i]);
 	return got;
 }
 

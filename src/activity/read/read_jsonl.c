@@ -310,50 +310,42 @@ static int bad(struct err *err, const char *key, const char *what)
 	return err_set(err, -EBADMSG, "\"%s\" %s", key, what);
 }
 
-static int set_word(const struct member *m, const struct activity_field *f, struct activity *out,
-		    struct err *err)
+static bool set_word(const struct member *m, enum activity_field_id id, struct activity *out)
 {
 	const char *word = interned(m);
-	bool good = true;
 
-	switch (f->type) {
+	switch (id) {
 	case FIELD_DATA_TYPE:
-		good = activity_data_type_find(word, &out->data_type);
-		break;
+		return activity_data_type_find(word, &out->data_type);
 	case FIELD_COPY_KIND:
-		good = activity_copy_kind_find(word, &out->flag);
-		break;
+		return activity_copy_kind_find(word, &out->flag);
 	case FIELD_OPERATION:
 		out->flag = !strcmp(word, "release");
-		good = out->flag || !strcmp(word, "allocate");
-		break;
+		return out->flag || !strcmp(word, "allocate");
 	default: /* kind and source are known by now */
-		break;
+		return true;
 	}
-	return good ? 0 : bad(err, f->key, "has a value that is not known");
 }
 
-static int set_field(const struct line *l, const struct activity_field *f, struct activity *out,
+static int set_field(const struct line *l, enum activity_field_id id, struct activity *out,
 		     struct err *err)
 {
+	const struct activity_field *f = &activity_fields[id];
 	const struct member *m = line_find(l, f->key);
-	char *at = (char *)out + f->offset;
-	const char *text;
-	uint32_t u32;
+	bool is_32 = f->type == FIELD_NUMBER_32;
+	void *at = (char *)out + f->offset;
 
 	if (!m)
 		return bad(err, f->key, "is missing");
 	switch (f->type) {
-	case FIELD_U64:
-		if (m->type != VALUE_NUMBER)
+	case FIELD_NUMBER:
+	case FIELD_NUMBER_32:
+		if (m->type != VALUE_NUMBER || (is_32 && m->number > UINT32_MAX))
 			return bad(err, f->key, "is no number that fits");
-		memcpy(at, &m->number, sizeof(m->number));
-		return 0;
-	case FIELD_U32:
-		if (m->type != VALUE_NUMBER || m->number > UINT32_MAX)
-			return bad(err, f->key, "is no number that fits");
-		u32 = (uint32_t)m->number;
-		memcpy(at, &u32, sizeof(u32));
+		if (is_32)
+			*(uint32_t *)at = (uint32_t)m->number;
+		else
+			*(uint64_t *)at = m->number;
 		return 0;
 	case FIELD_BOOL:
 		if (m->type != VALUE_BOOL)
@@ -365,10 +357,10 @@ static int set_field(const struct line *l, const struct activity_field *f, struc
 	}
 	if (m->type != VALUE_TEXT || m->text_len > MAX_TEXT)
 		return bad(err, f->key, "is no text that fits");
-	if (f->type != FIELD_TEXT)
-		return set_word(m, f, out, err);
-	text = interned(m);
-	memcpy(at, &text, sizeof(text));
+	if (f->type == FIELD_TEXT)
+		*(const char **)at = interned(m);
+	else if (!set_word(m, id, out))
+		return bad(err, f->key, "has a value that is not known");
 	return 0;
 }
 
@@ -446,9 +438,9 @@ int activity_read_line(const char *line, size_t len, struct activity *out,
 	if (!out->kind)
 		return read_other(&l, name, about);
 	r = set_place(&l, out, err);
-	const struct activity_field *f = activity_fields(out->kind, out->place);
-	for (; r == 0 && f->key; f++)
-		r = set_field(&l, f, out, err);
+	uint32_t fields = activity_fields_of(out->kind, out->place);
+	for (; r == 0 && fields; fields &= fields - 1)
+		r = set_field(&l, (enum activity_field_id)__builtin_ctz(fields), out, err);
 	if (r == 0 && out->kind == ACTIVITY_MARKER)
 		out->flag =
 			out->start_ns == out->end_ns ? ACTIVITY_MARK_INSTANT : ACTIVITY_MARK_START;

@@ -9,26 +9,10 @@
 
 #define TIDY_AT 65536 /* spans; and whenever there are twice as many as after the last time */
 
-/* What has no name of its own; the same pointer for the same text. */
-static const char *copy_name(const struct activity *a)
-{
-	static const char *const kinds[] = {"memcpy",	   "memcpy HtoH", "memcpy HtoD",
-					    "memcpy DtoH", "memcpy DtoD", "memcpy default"};
-
-	if (a->kind == ACTIVITY_MEMSET)
-		return "memset";
-	if (a->kind == ACTIVITY_MEMORY)
-		return a->flag ? "release" : "allocate";
-	return kinds[a->flag < sizeof(kinds) / sizeof(kinds[0]) ? a->flag : 0];
-}
-
 static struct sum_name *find_name(struct activity_sum *s, const struct activity *a)
 {
 	bool grouped = a->kind == ACTIVITY_COMMUNICATION || a->kind == ACTIVITY_HCCL;
-	const char *name = a->kind == ACTIVITY_MEMCPY || a->kind == ACTIVITY_MEMSET ||
-					   a->kind == ACTIVITY_MEMORY
-				   ? copy_name(a)
-				   : a->name;
+	const char *name = activity_label(a);
 	const char *group = grouped ? a->detail : "";
 	const uint64_t key[3] = {(uintptr_t)name, grouped ? (uintptr_t)group : 0, a->kind};
 	uint64_t hash = XXH3_64bits(key, sizeof(key));
@@ -158,30 +142,19 @@ int activity_sum_file(struct activity_sum *s, const char *path, struct err *err)
 	return r;
 }
 
-/* Compute counts first, then communication that is not hidden behind it, then copies. */
 static void split_device(const struct sum_rank *r, struct sum_device *d)
 {
-	uint64_t all = r->last_ns - r->first_ns, busy = 0;
-	struct spans seen = {0}, next = {0}, rest = {0};
+	uint64_t idle = r->last_ns - r->first_ns;
+	struct spans comm;
 
+	split_exclusive(d->work, &comm);
 	for (unsigned p = 0; p < SPLIT_IDLE; p++) {
-		spans_tidy(&d->work[p]);
-		uint64_t whole = spans_length(&d->work[p]);
-
-		spans_minus(&d->work[p], &seen, &rest);
-		d->part_ns[p] = spans_length(&rest);
-		busy += d->part_ns[p];
-		if (p == SPLIT_COMM)
-			d->hidden_ns = whole - d->part_ns[p];
-		spans_union(&seen, &d->work[p], &next);
-		struct spans swap = seen;
-		seen = next;
-		next = swap;
+		d->part_ns[p] = spans_length(&d->work[p]);
+		idle -= d->part_ns[p] < idle ? d->part_ns[p] : idle;
 	}
-	d->part_ns[SPLIT_IDLE] = all > busy ? all - busy : 0;
-	spans_release(&seen);
-	spans_release(&next);
-	spans_release(&rest);
+	d->hidden_ns = spans_length(&comm) - d->part_ns[SPLIT_COMM];
+	d->part_ns[SPLIT_IDLE] = idle;
+	spans_release(&comm);
 }
 
 static int by_total(const void *a, const void *b)

@@ -11,7 +11,6 @@
 
 #include "activity/live/histogram.h"
 #include "activity/read/read.h"
-#include "activity/steps/spans.h"
 #include "activity/steps/step_split.h"
 #include "base/containers/hmap.h"
 

@@ -2,6 +2,7 @@
 #include "activity/steps/spans.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -38,18 +39,42 @@ static void join(struct spans *s, struct span add)
 	push(s, add.start, add.end);
 }
 
+/* The first tidy span that ends at `ns` or later: those before are not touched by what begins
+ * there.
+ */
+static size_t first_reached(const struct spans *s, uint64_t ns)
+{
+	size_t low = 0, high = s->tidy;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (s->at[mid].end < ns)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 void spans_tidy(struct spans *s)
 {
-	size_t n = s->n, i = 1;
+	size_t n = s->n, from = s->tidy, i = s->tidy + 1;
 
+	if (s->tidy == n)
+		return;
 	while (i < n && s->at[i - 1].start <= s->at[i].start)
 		i++;
 	if (i < n)
-		qsort(s->at, n, sizeof(*s->at), by_start);
-	/* In place: what is joined lies before what is looked at. */
-	s->n = 0;
-	for (i = 0; i < n; i++)
+		qsort(s->at + s->tidy, n - s->tidy, sizeof(*s->at), by_start);
+	from = first_reached(s, s->at[s->tidy].start);
+	if (from < s->tidy)
+		qsort(s->at + from, n - from, sizeof(*s->at), by_start);
+	/* In place: what is joined lies before what is still to be joined. */
+	s->n = from;
+	for (i = from; i < n; i++)
 		join(s, s->at[i]);
+	s->tidy = s->n;
 }
 
 void spans_union(const struct spans *a, const struct spans *b, struct spans *out)
@@ -63,6 +88,7 @@ void spans_union(const struct spans *a, const struct spans *b, struct spans *out
 		else
 			join(out, b->at[k++]);
 	}
+	out->tidy = out->n;
 }
 
 void spans_minus(const struct spans *a, const struct spans *b, struct spans *out)
@@ -83,15 +109,21 @@ void spans_minus(const struct spans *a, const struct spans *b, struct spans *out
 		}
 		spans_add(out, from, end);
 	}
+	out->tidy = out->n;
+}
+
+static uint64_t length_of_first(const struct spans *s, size_t n)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += s->at[i].end - s->at[i].start;
+	return sum;
 }
 
 uint64_t spans_length(const struct spans *s)
 {
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < s->n; i++)
-		sum += s->at[i].end - s->at[i].start;
-	return sum;
+	return length_of_first(s, s->n);
 }
 
 uint64_t spans_within(const struct spans *s, uint64_t from, uint64_t to, size_t *at)
@@ -115,4 +147,62 @@ void spans_release(struct spans *s)
 {
 	free(s->at);
 	*s = (struct spans){0};
+}
+
+/* --- busy --- */
+
+/* All are tidy. */
+static void drop_first(struct spans *s, size_t n)
+{
+	s->n = s->tidy -= n;
+	if (n && s->n)
+		memmove(s->at, s->at + n, s->n * sizeof(*s->at));
+}
+
+static void tidy_up(struct busy *b)
+{
+	spans_tidy(&b->spans);
+	if (b->spans.n <= BUSY_SPANS)
+		return;
+	size_t gone = b->spans.n - BUSY_SPANS / 2;
+	b->covered += length_of_first(&b->spans, gone);
+	b->floor = b->spans.at[gone - 1].end;
+	drop_first(&b->spans, gone);
+}
+
+void busy_begin(struct busy *b, uint64_t from)
+{
+	b->floor = from;
+}
+
+void busy_add(struct busy *b, uint64_t from, uint64_t to)
+{
+	spans_add(&b->spans, from > b->floor ? from : b->floor, to);
+	if (b->spans.n - b->spans.tidy == BUSY_PENDING)
+		tidy_up(b);
+}
+
+uint64_t busy_take(struct busy *b, uint64_t to)
+{
+	struct spans *s = &b->spans;
+	size_t done = 0;
+
+	tidy_up(b);
+	while (done < s->n && s->at[done].end <= to)
+		done++;
+	uint64_t covered = b->covered + length_of_first(s, done);
+	drop_first(s, done);
+	if (s->n && s->at[0].start < to) { /* it goes on */
+		covered += to - s->at[0].start;
+		s->at[0].start = to;
+	}
+	b->covered = 0;
+	b->floor = to > b->floor ? to : b->floor;
+	return covered;
+}
+
+void busy_release(struct busy *b)
+{
+	spans_release(&b->spans);
+	*b = (struct busy){0};
 }

@@ -3,6 +3,9 @@
  * Sets of moments: half-open spans [start, end) of time, and what they have in common. All results
  * are exact. Zero-initialise, add in any order, spans_tidy(), then ask; what is asked must be tidy,
  * and results are.
+ *
+ * struct busy is such a set that is reported and forgotten piece by piece, while activities still
+ * come.
  */
 #ifndef SONDE_ACTIVITY_STEPS_SPANS_H
 #define SONDE_ACTIVITY_STEPS_SPANS_H
@@ -17,12 +20,14 @@ struct span {
 struct spans {
 	struct span *at;
 	size_t n, cap;
+	size_t tidy; /* the first ones, which are in order and do not touch */
 };
 
 /* Nothing is added of a span that is empty or ends before it begins. */
 void spans_add(struct spans *s, uint64_t start, uint64_t end);
 
-/* In order, no two of them touching: n log n of what was added, less if that was in order. */
+/* In order, no two of them touching. Costs n log n of what was added since the last time and of
+ * what that reaches back to; n if it was added in order. */
 void spans_tidy(struct spans *s);
 
 /* out (which is emptied first, and is neither a nor b): in a or in b; in a and not in b. */
@@ -33,10 +38,33 @@ uint64_t spans_length(const struct spans *s);
 
 /*
  * How much of [from, to) is in s. `at` goes along with calls whose `from` never gets smaller: then
- * all of them together look at every span once. Begin with *at = 0.
+ * all of them together read every span once. Begin with *at = 0.
  */
 uint64_t spans_within(const struct spans *s, uint64_t from, uint64_t to, size_t *at);
 
 void spans_release(struct spans *s);
+
+/*
+ * How long something was busy. busy_take() returns the part of it up to a moment, which is never
+ * more than the time that has passed since the moment before; what comes for a time that has been
+ * reported is ignored. Memory is bounded: of more than BUSY_SPANS gaps the older half is summed up
+ * early.
+ */
+#define BUSY_SPANS 32768u
+#define BUSY_PENDING 2048u
+
+/* Zero-initialise and release. */
+struct busy {
+	struct spans spans; /* behind `floor` */
+	uint64_t floor; /* everything before it has been reported, or summed up */
+	uint64_t covered; /* summed up, and not reported */
+};
+
+/* What is before it does not count. Of one that is new. */
+void busy_begin(struct busy *b, uint64_t from);
+void busy_add(struct busy *b, uint64_t from, uint64_t to);
+/* From the end of what was reported before up to `to`, which is not before that. */
+uint64_t busy_take(struct busy *b, uint64_t to);
+void busy_release(struct busy *b);
 
 #endif

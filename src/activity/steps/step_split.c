@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "activity/steps/spans.h"
 #include "base/mem.h"
 
 #define WORK_PARTS SPLIT_IDLE /* compute, communication, copy */
@@ -93,19 +92,6 @@ static struct work *work_of(struct step_split *s, uint32_t device)
 	return &s->works[s->nworks++];
 }
 
-/* Copies have no names. */
-static const char *call_name(const struct activity *a)
-{
-	static const char *const kinds[] = {"memcpy", "memcpy HtoH", "memcpy HtoD", "memcpy DtoH",
-					    "memcpy DtoD"};
-
-	if (a->kind == ACTIVITY_MEMSET)
-		return "memset";
-	if (a->kind == ACTIVITY_MEMCPY)
-		return kinds[a->flag < 5 ? a->flag : 0];
-	return a->name;
-}
-
 void step_split_add(struct step_split *s, const struct activity *a, bool own)
 {
 	enum split_part part = split_part_of(a);
@@ -118,27 +104,25 @@ void step_split_add(struct step_split *s, const struct activity *a, bool own)
 		return;
 	spans_add(&w->own, a->start_ns, a->end_ns);
 	s->calls = xgrow(s->calls, &s->cap_calls, s->ncalls + 1, sizeof(*s->calls));
-	s->calls[s->ncalls++] = (struct call){call_name(a), a->end_ns - a->start_ns, part, a->kind};
+	s->calls[s->ncalls++] =
+		(struct call){activity_label(a), a->end_ns - a->start_ns, part, a->kind};
 }
 
 /* --- the steps of a device --- */
 
-/* What is left of each part when those before it have taken theirs. */
-static void take_turns(struct work *w, struct spans *comm)
+void split_exclusive(struct spans work[SPLIT_IDLE], struct spans *out_comm)
 {
-	struct spans *busy = w->spans, rest = {0}, both = {0};
+	struct spans rest = {0}, both = {0};
 
 	for (unsigned p = 0; p < WORK_PARTS; p++)
-		spans_tidy(&busy[p]);
-	spans_union(&busy[SPLIT_COMM], &(struct spans){0}, comm);
-	spans_union(&busy[SPLIT_COMPUTE], &busy[SPLIT_COMM], &both);
-	spans_minus(&busy[SPLIT_COPY], &both, &rest);
-	spans_release(&busy[SPLIT_COPY]);
-	busy[SPLIT_COPY] = rest;
-	rest = (struct spans){0};
-	spans_minus(comm, &busy[SPLIT_COMPUTE], &rest);
-	spans_release(&busy[SPLIT_COMM]);
-	busy[SPLIT_COMM] = rest;
+		spans_tidy(&work[p]);
+	spans_union(&work[SPLIT_COMPUTE], &work[SPLIT_COMM], &both);
+	spans_minus(&work[SPLIT_COPY], &both, &rest);
+	spans_release(&work[SPLIT_COPY]);
+	work[SPLIT_COPY] = rest;
+	*out_comm = work[SPLIT_COMM];
+	work[SPLIT_COMM] = (struct spans){0};
+	spans_minus(out_comm, &work[SPLIT_COMPUTE], &work[SPLIT_COMM]);
 	spans_release(&both);
 }
 
@@ -155,7 +139,7 @@ static void split_device(const struct step_split *s, struct work *w, struct spli
 	struct spans comm = {0};
 	size_t at[WORK_PARTS] = {0}, at_comm = 0;
 
-	take_turns(w, &comm);
+	split_exclusive(w->spans, &comm);
 	out->device = w->device;
 	out->steps = xcalloc(s->nsteps + 1, sizeof(*out->steps));
 	for (size_t i = 0; i < s->nsteps; i++) {

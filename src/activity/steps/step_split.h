@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "activity/files/activity.h"
+#include "activity/steps/spans.h"
 #include "base/containers/buf.h"
 #include "base/err.h"
 
@@ -100,6 +101,11 @@ void step_split_add(struct step_split *s, const struct activity *a, bool own);
 /* Fills steps, devices and kernels of r; frees s. */
 void step_split_finish(struct step_split *s, struct split_rank *r);
 void step_split_free(struct step_split *s); /* may be NULL */
+
+/* Leaves of each part of a device's work what those before it have not taken: compute counts first,
+ * then communication that is not hidden behind it, then copies. out_comm: all communication;
+ * release it. */
+void split_exclusive(struct spans work[SPLIT_IDLE], struct spans *out_comm);
 
 /* What kind of work it is; SPLIT_IDLE: none of a device. */
 enum split_part split_part_of(const struct activity *a);

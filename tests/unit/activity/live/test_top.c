@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What took the time of an interval, as `sonde top` is told. */
 #include "activities.h"
-#include "activity/live/busy.h"
 #include "activity/live/histogram.h"
 #include "activity/live/send.h"
 #include "activity/live/top.h"
+#include "activity/steps/spans.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -351,7 +351,7 @@ TEST(activity_busy, is_bounded)
 		busy_add(&b, i * 10, i * 10 + 3);
 	busy_add(&b, 15, 20); /* so long ago that it is summed up */
 	CHECK_INT(busy_take(&b, 50 * BUSY_SPANS), 4 * BUSY_SPANS * 3);
-	CHECK(b.n <= BUSY_SPANS && b.cap <= 2 * (BUSY_SPANS + BUSY_PENDING));
+	CHECK(b.spans.n <= BUSY_SPANS && b.spans.cap <= 2 * (BUSY_SPANS + BUSY_PENDING));
 	CHECK_INT(busy_take(&b, 60 * BUSY_SPANS), 0);
 	busy_release(&b);
 }

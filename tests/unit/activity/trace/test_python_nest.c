@@ -128,13 +128,13 @@ static uint64_t dice(uint64_t n)
 	return (state >> 33) % n;
 }
 
-struct span {
+struct shown_span {
 	uint64_t start, end;
 };
 
 static int outer_first(const void *a, const void *b)
 {
-	const struct span *x = a, *y = b;
+	const struct shown_span *x = a, *y = b;
 
 	if (x->start != y->start)
 		return x->start < y->start ? -1 : 1;
@@ -143,15 +143,15 @@ static int outer_first(const void *a, const void *b)
 
 static void check_nested(void)
 {
-	struct span all[8 * MANY], open[8 * MANY];
+	struct shown_span all[8 * MANY], open[8 * MANY];
 	size_t n = 0, depth = 0;
 
 	for (size_t i = 0; i < t.nheld; i++)
-		all[n++] = (struct span){t.held[i].start_ns, t.held[i].end_ns};
+		all[n++] = (struct shown_span){t.held[i].start_ns, t.held[i].end_ns};
 	for (size_t i = 0; i < t.calls.n; i++) {
 		CHECK(t.calls.list[i].start_ns < t.calls.list[i].end_ns);
 		CHECK(t.calls.list[i].start_ns >= t.from_ns);
-		all[n++] = (struct span){t.calls.list[i].start_ns, t.calls.list[i].end_ns};
+		all[n++] = (struct shown_span){t.calls.list[i].start_ns, t.calls.list[i].end_ns};
 	}
 	qsort(all, n, sizeof(*all), outer_first);
 	for (size_t i = 0; i < n; i++) {
