@@ -8,37 +8,38 @@
 #define TURN_NS 100000 /* the shortest that the kernel grants */
 #define RESET_ON_FORK 1
 
-bool hurry_save(struct hurry_state *out)
+bool sched_latency_save(struct sched_latency *out)
 {
-	*out = (struct hurry_state){.size = sizeof(*out)};
+	*out = (struct sched_latency){.size = sizeof(*out)};
 	return syscall(SYS_sched_getattr, 0, out, sizeof(*out), 0) == 0;
 }
 
-void hurry_restore(struct hurry_state *s)
+void sched_latency_restore(struct sched_latency *s)
 {
 	syscall(SYS_sched_setattr, 0, s, 0);
 }
 
-static bool may_go_first(struct hurry_state *now)
+static bool may_go_first(struct sched_latency *now)
 {
 	const struct sched_param first = {.sched_priority = 1};
 
 	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) < 0)
 		return false;
-	hurry_restore(now);
+	sched_latency_restore(now);
 	return true;
 }
 
-bool hurry(void)
+bool sched_latency_lower(void)
 {
-	struct hurry_state s, granted;
+	struct sched_latency s, granted;
 
-	if (!hurry_save(&s))
+	if (!sched_latency_save(&s))
 		return false;
 	if (s.policy != SCHED_OTHER)
 		return true;
 	s.flags |= RESET_ON_FORK;
 	s.runtime = TURN_NS;
-	hurry_restore(&s);
-	return (hurry_save(&granted) && granted.runtime == TURN_NS) || may_go_first(&granted);
+	sched_latency_restore(&s);
+	return (sched_latency_save(&granted) && granted.runtime == TURN_NS) ||
+	       may_go_first(&granted);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * To run when it is time to. A sampler that waits until a busy thread leaves its processor sees
- * that thread only where it rests: functions that compute would seem to take no time.
+ * Lower scheduling latency. A sampler that waits until a busy thread leaves its processor sees that
+ * thread only where it blocks: functions that compute would seem to take no time.
  */
 #ifndef SONDE_BASE_SCHED_LATENCY_H
 #define SONDE_BASE_SCHED_LATENCY_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* How the calling thread is scheduled, as the kernel has it. */
-struct hurry_state {
+struct sched_latency {
 	uint32_t size, policy;
 	uint64_t flags;
 	int32_t nice;
@@ -18,15 +18,15 @@ struct hurry_state {
 	uint64_t runtime, deadline, period;
 };
 
-bool hurry_save(struct hurry_state *out);
-void hurry_restore(struct hurry_state *s);
+bool sched_latency_save(struct sched_latency *out);
+void sched_latency_restore(struct sched_latency *s);
 
 /*
- * From here on the calling thread is let in front of others, for which it has to be content with
- * short turns. Needs no permission; kernels before 6.12 take no notice, and other policies than the
- * usual one stay. Threads and processes that it starts do not inherit it. Returns whether it will
- * run when it is time to: by this, or because it may go first where it must.
+ * Asks the kernel to run the calling thread before others, in exchange for short time slices. Needs
+ * no permission; kernels before 6.12 ignore it, and policies other than the usual one stay. Threads
+ * and processes that it starts do not inherit it. Returns whether the thread will run in time: by
+ * this, or because it has the permission to use a real-time policy where it must.
  */
-bool hurry(void);
+bool sched_latency_lower(void);
 
 #endif

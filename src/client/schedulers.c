@@ -7,7 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/run.h"
+#include "base/subprocess.h"
 
 #define HOSTS_FILE_MAX (16u << 20)
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/run.h"
+#include "base/subprocess.h"
 #include "client/schedulers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

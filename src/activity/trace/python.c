@@ -212,7 +212,7 @@ static void look(void *arg)
 	struct trace_python *all = NULL;
 
 	(void)arg;
-	(void)hurry(); /* or a busy job is seen only where it rests */
+	(void)sched_latency_lower(); /* or a busy job is seen only where it rests */
 	while (take_fresh(&all)) {
 		find_all(all); /* costs much, once */
 		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();

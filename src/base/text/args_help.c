@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/text/args.h"
+#include "base/text/display_width.h"
 
 #define HELP_COLUMN 30
 #define NO_BREAK '\x1f' /* a space that args_wrap() does not break at */
@@ -19,14 +20,12 @@ unsigned args_width(int fd)
 	return ws.ws_col < 50 ? 50 : ws.ws_col > 110 ? 110 : ws.ws_col;
 }
 
-/* Columns that UTF-8 text takes, as far as bytes tell. */
 static unsigned columns_of(const char *text, size_t len)
 {
-	unsigned n = 0;
+	unsigned columns;
 
-	for (size_t i = 0; i < len; i++)
-		n += ((unsigned char)text[i] & 0xc0) != 0x80;
-	return n;
+	text_fit_columns(text, len, 0, &columns);
+	return columns;
 }
 
 static void spaces(struct buf *out, unsigned n)

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/text/text.h"
+
 struct range {
 	uint32_t from, to;
 };
@@ -33,23 +35,16 @@ static bool is_in(const struct range *ranges, size_t n, uint32_t c)
 	return false;
 }
 
-/* The character at text and its bytes. Whatever is no UTF-8 is a character of one byte. */
+/* The character at text and its bytes. A byte that is no UTF-8 is a character of its own. */
 static uint32_t take_char(const char *text, size_t len, size_t *out_bytes)
 {
 	const unsigned char *p = (const unsigned char *)text;
-	size_t more = p[0] >= 0xf0 ? 3 : p[0] >= 0xe0 ? 2 : p[0] >= 0xc0 ? 1 : 0;
-	uint32_t c = p[0];
+	size_t n = text_sequence_len(text, len);
+	uint32_t c = n > 1 ? p[0] & (0x7fu >> n) : p[0];
 
-	*out_bytes = 1;
-	if (!more || more >= len)
-		return c;
-	c &= 0x3fu >> more;
-	for (size_t i = 1; i <= more; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return p[0];
+	for (size_t i = 1; i < n; i++)
 		c = c << 6 | (p[i] & 0x3f);
-	}
-	*out_bytes = 1 + more;
+	*out_bytes = n ? n : 1;
 	return c;
 }
 

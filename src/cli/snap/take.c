@@ -24,7 +24,7 @@ void snap_look_init(struct snap_look *l, const struct snap_options *o)
 	struct targets_options t = {.rules = &l->rules,
 				    .python = {.states = true, .names = true, .exact = true},
 				    .on_gone = close_native};
-	(void)hurry();
+	(void)sched_latency_lower();
 	l->targets = targets_new(&t);
 }
 

@@ -381,7 +381,7 @@ static void tell_nobody(struct stack_session *s)
  * a thread that computes leaves its processor to us. */
 static bool is_exact(const struct stack_options *o)
 {
-	bool in_time = hurry();
+	bool in_time = sched_latency_lower();
 
 	return o->exact || (!o->fast && in_time && o->interval_ns >= EXACT_NS);
 }

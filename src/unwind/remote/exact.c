@@ -65,11 +65,11 @@ static bool go_to(int processor)
 
 /* On a processor with much to do we would wait for our turn, and the others with us. Who may, goes
  * first for these microseconds. */
-static bool go_first(struct hurry_state *before)
+static bool go_first(struct sched_latency *before)
 {
 	const struct sched_param first = {.sched_priority = 1};
 
-	return hurry_save(before) &&
+	return sched_latency_save(before) &&
 	       sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0;
 }
 
@@ -142,7 +142,7 @@ static bool prove(struct python_process *p, struct thread_slot *s)
 	return left;
 }
 
-static bool prove_all(struct python_process *p, bool *first, struct hurry_state *before)
+static bool prove_all(struct python_process *p, bool *first, struct sched_latency *before)
 {
 	struct python_inside *in = p->inside;
 	bool left = false;
@@ -166,7 +166,7 @@ static bool prove_all(struct python_process *p, bool *first, struct hurry_state 
 
 void threads_prove(struct python_process *p)
 {
-	struct hurry_state before;
+	struct sched_latency before;
 	bool first = false;
 	cpu_set_t home;
 
@@ -175,5 +175,5 @@ void threads_prove(struct python_process *p)
 	if (prove_all(p, &first, &before))
 		sched_setaffinity(0, sizeof(home), &home);
 	if (first)
-		hurry_restore(&before);
+		sched_latency_restore(&before);
 }

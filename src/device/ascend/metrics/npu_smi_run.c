@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "base/run.h"
+#include "base/subprocess.h"
 #include "device/ascend/metrics/npu_smi.h"
 
 #define MAX_OUTPUT (1u << 20)

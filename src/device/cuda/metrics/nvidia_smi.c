@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/run.h"
+#include "base/subprocess.h"
 #include "base/text/number.h"
 
 #define MAX_OUTPUT (1u << 20)

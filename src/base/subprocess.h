@@ -3,8 +3,8 @@
  * The answer of another program: npu-smi, squeue, kubectl. No shell is involved, and nobody waits
  * for a program that hangs.
  */
-#ifndef SONDE_BASE_RUN_H
-#define SONDE_BASE_RUN_H
+#ifndef SONDE_BASE_SUBPROCESS_H
+#define SONDE_BASE_SUBPROCESS_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -31,8 +31,5 @@ struct run_options {
  */
 int run_program(const char *const *argv, const struct run_options *o, struct buf *out,
 		struct err *err);
-
-/* Whether there is such a program in PATH. */
-bool run_is_there(const char *name);
 
 #endif

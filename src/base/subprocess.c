@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "base/run.h"
+#include "base/subprocess.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -206,20 +206,4 @@ int run_program(const char *const *argv, const struct run_options *o, struct buf
 			close(s[i].fd);
 	buf_release(&complaint);
 	return r;
-}
-
-bool run_is_there(const char *name)
-{
-	const char *path = getenv("PATH");
-	char file[4096];
-
-	for (const char *at = path ? path : "/bin:/usr/bin"; *at;) {
-		size_t len = strcspn(at, ":");
-
-		snprintf(file, sizeof(file), "%.*s/%s", len ? (int)len : 1, len ? at : ".", name);
-		if (access(file, X_OK) == 0)
-			return true;
-		at += len + (at[len] == ':');
-	}
-	return false;
 }

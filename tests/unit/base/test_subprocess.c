@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "base/run.h"
+#include "base/subprocess.h"
 
 #include <errno.h>
 
@@ -14,7 +14,7 @@ static int sh(const char *script, unsigned timeout_s, struct buf *out, struct er
 	return run_program(argv, &o, out, err);
 }
 
-TEST(run, takes_what_is_printed)
+TEST(subprocess, takes_what_is_printed)
 {
 	struct buf out = {0};
 	struct err err = {0};
@@ -26,7 +26,7 @@ TEST(run, takes_what_is_printed)
 	buf_release(&out);
 }
 
-TEST(run, the_last_line_is_the_complaint)
+TEST(subprocess, the_last_line_is_the_complaint)
 {
 	struct buf out = {0};
 	struct err err = {0};
@@ -40,12 +40,11 @@ TEST(run, the_last_line_is_the_complaint)
 	const char *none[] = {"sonde-no-such-program", NULL};
 	CHECK_INT(run_program(none, &(struct run_options){.timeout_ms = 1000}, &out, &err),
 		  -ENOENT);
-	CHECK(!run_is_there("sonde-no-such-program") && run_is_there("sh"));
 	CHECK_INT(sh("head -c 9000000 /dev/zero", 10, &out, &err), -EFBIG);
 	buf_release(&out);
 }
 
-TEST(run, a_program_that_hangs)
+TEST(subprocess, a_program_that_hangs)
 {
 	struct buf out = {0};
 	struct err err = {0};
@@ -57,7 +56,7 @@ TEST(run, a_program_that_hangs)
 	buf_release(&out);
 }
 
-TEST(run, what_it_leaves_running_is_not_waited_for)
+TEST(subprocess, what_it_leaves_running_is_not_waited_for)
 {
 	struct buf out = {0};
 	struct err err = {0};
