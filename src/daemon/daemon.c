@@ -337,7 +337,7 @@ int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void
 	if (r >= 0) {
 		log_info("ready");
 		notify_send("READY=1\nSTATUS=ready");
-		slim_down();
+		release_startup_memory();
 		if (event_base_dispatch(p.d.base) < 0)
 			r = err_set(err, -EIO, "the event loop failed");
 	}

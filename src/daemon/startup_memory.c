@@ -42,7 +42,7 @@ static void drop_clean(FILE *smaps)
 	}
 }
 
-void slim_down(void)
+void release_startup_memory(void)
 {
 	FILE *smaps = fopen("/proc/self/smaps", "re");
 

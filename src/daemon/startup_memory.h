@@ -5,6 +5,6 @@
 /* Gives back what only starting took: free heap, and pages of the program and its libraries that
  * were read once (relocation, symbol tables). What is needed again comes back from the page cache.
  */
-void slim_down(void);
+void release_startup_memory(void);
 
 #endif

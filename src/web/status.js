@@ -272,7 +272,7 @@ function topWords(t, fresh) {
 			words.push(["warn", n + " " + what]);
 	}
 	if (t.paused)
-		words.push(["", "The monitor steps aside for a trace by PyTorch's own profiler."]);
+		words.push(["", "The monitor is paused for a trace by PyTorch's own profiler."]);
 	return words;
 }
 

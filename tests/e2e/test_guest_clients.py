@@ -143,7 +143,7 @@ def test_what_a_guest_says_does_not_fill_the_log(node):
             answers = lambda n=number: node.call({"fn": "getAnswers", "request": n})["failed"]
             until(lambda: answers() and answers()[0]["why"] == "no, 499")
             assert g.request() == ""
-        lines = re.findall("did not carry out its order: (.*)", node.log())
+        lines = re.findall("did not carry out its request: (.*)", node.log())
         assert 2 <= len(lines) <= 20 and lines.count("no, 0") == 2 and "nothing" not in lines
 
 
@@ -252,7 +252,7 @@ def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
         assert "PROFILE_START_STEP=900" in guest.request()
         guest.send(trace_status(READY, 7, 900, 902))
         until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
-        assert "in the place of" in explain(node, TRACE)["processes"][0]["reason"]
+        assert "it replaces the trace" in explain(node, TRACE)["processes"][0]["reason"]
         r = node.ctl(*words)
         assert f'"tracesReplaced":{me}' in r.stdout and "stepsUnknown" not in r.stdout
         assert f"it takes the place of a trace that had not begun (pid {me[0]})" in r.stderr
@@ -287,8 +287,8 @@ def test_the_monitor_steps_aside_for_a_trace_and_resumes(node):
         guest.request()
         guest.send(monitor_status(RUNNING))
         until(lambda: status() == "Running")
-        assert "waits for the monitor" in explain(node, KINETO)["processes"][0]["reason"] or (
-            "waits for the monitor" in explain(node, KINETO)["processes"][1]["reason"]
+        assert "waits until the monitor" in explain(node, KINETO)["processes"][0]["reason"] or (
+            "waits until the monitor" in explain(node, KINETO)["processes"][1]["reason"]
         )
         assert order(node, KINETO)["activityProfilersTriggered"] == [os.getpid()]
         guest.poked()
@@ -335,7 +335,7 @@ def test_a_monitor_that_does_not_step_aside_holds_a_trace_up_for_seconds_only(no
         order(node, KINETO)
         until(lambda: "/tmp/t.json" in framework.request(), step=0.2)
         assert time.monotonic() - start > 3
-        assert "does not step aside" in node.log()
+        assert "does not pause for a trace" in node.log()
 
 
 def test_a_profiler_that_was_not_ordered_is_noticed_and_a_monitor_waits_for_it(node):

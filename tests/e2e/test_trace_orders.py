@@ -136,4 +136,4 @@ def test_files_that_cannot_be_made(daemon, start, trace, tmp_path, where, words)
     ctl = daemon.ctl("nputrace", "--start-step", "-1", "--iterations", "1", "--log-file",
                      tmp_path / "good")  # fmt: skip
     assert ctl.returncode == 0 and "did not" not in ctl.stderr
-    assert "did not carry out its order: no files" in daemon.log()
+    assert "did not carry out its request: no files" in daemon.log()

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/fabric/data.h"
+#include "daemon/fabric/fabric.h"
 #include "wire/fabric.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	BUG_ON(f->rank != JOBS_NO_RANK && !memmem(env, env_len, "RANK", 4) &&
 	       !memmem(env, env_len, "SLURM_PROCID=", 13));
 	BUG_ON(f->local_rank != JOBS_NO_RANK && !memmem(env, env_len, "LOCAL", 5));
-	jobs_facts_free(f);
+	free(f);
 	free(command);
 	free(env);
 	return 0;

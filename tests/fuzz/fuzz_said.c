@@ -23,10 +23,10 @@ static void add_guests(struct jobs *j, const struct jobs_sender *from)
 {
 	for (int64_t job = 0; job < 2; job++) {
 		int code = 0;
-		struct jobs_process *p = jobs_hear(j, from, job, from->pid, &code);
+		struct jobs_process *p = jobs_register(j, from, job, from->pid, &code);
 
 		BUG_ON(!p || !p->guest);
-		jobs_asked(p, 7);
+		jobs_expect_reply(p, 7);
 	}
 }
 
@@ -37,13 +37,13 @@ static void say(struct jobs *j, const struct jobs_sender *from, const uint8_t *l
 
 	if (len)
 		memcpy(copy, line, len);
-	jobs_said(j, from, copy, len);
+	jobs_replied(j, from, copy, len);
 	free(copy);
 }
 
 static void look(const struct jobs *j)
 {
-	json_t *request = json_pack("{ss}", "request", "7"), *said = jobs_answers(j, request);
+	json_t *request = json_pack("{ss}", "request", "7"), *said = jobs_get_replies(j, request);
 	json_t *reply = json_pack("{s[i]}", "processesMatched", 1);
 	size_t n = 0;
 

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const struct jobs_address address = {.len = 20};
 	struct jobs_sender from = {.endpoint = "dir", .guest = &address};
 	struct buf lines = {0};
-	struct expo e;
+	struct prom_text e;
 
 	log_set_level(LOG_ERROR);
 	if (!base) {
@@ -78,10 +78,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	BUG_ON(!text);
 	look(text, strlen(text));
 	look((const char *)data, size); /* a daemon that tells anything */
-	expo_init(&e);
-	jobs_expose_top(j, &e);
-	expo_print(&e, &lines);
-	expo_release(&e);
+	prom_init(&e);
+	jobs_add_top_metrics(j, &e);
+	prom_print(&e, &lines);
+	prom_release(&e);
 	buf_release(&lines);
 	free(text);
 	json_decref(reply);

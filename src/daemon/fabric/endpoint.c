@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "fabric"
+
 #include "daemon/fabric/endpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -12,7 +16,8 @@
 #include <unistd.h>
 
 #include "base/containers/buf.h"
-#include "daemon/fabric/queue.h"
+#include "base/fs.h"
+#include "base/log.h"
 #include "wire/fabric.h"
 
 /*
@@ -21,11 +26,81 @@
  */
 #define SEND_BUFFER_BYTES (16 << 20)
 #define LOCK_TRIES 15 /* of a millisecond */
+#define QUEUE_WANTED 512u /* datagrams that may wait */
 
-static int socket_new(struct err *err)
+/*
+ * How many datagrams may wait in a socket is what net.unix.max_dgram_qlen says at the moment the
+ * socket is made: 10 on many machines. Of 64 ranks that ask at the same moment most would then have
+ * to try again, and today's clients do so after 10, 20, 40 ms and more. So the number is raised for
+ * the microseconds in which a socket of ours is made, and put back. It is that of the network
+ * namespace; the worst that is left behind, by a daemon that is killed just then, is the larger
+ * number, and that is what machines with systemd have all the time.
+ */
+static const char queue_path[] = "/proc/sys/net/unix/max_dgram_qlen";
+
+static unsigned read_queue_length(void)
+{
+	struct buf text = {0};
+	unsigned n = 0;
+
+	if (!fs_read_file(queue_path, 64, &text, NULL))
+		n = (unsigned)strtoul(buf_str(&text), NULL, 10);
+	buf_release(&text);
+	return n;
+}
+
+static bool write_queue_length(unsigned n)
+{
+	char text[16];
+	int len = snprintf(text, sizeof(text), "%u\n", n);
+	int fd = open(queue_path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	bool good = write(fd, text, (size_t)len) == len;
+	close(fd);
+	return good;
+}
+
+/* What was there, to be put back; 0: nothing was changed. */
+static unsigned raise_queue_length(void)
+{
+	static bool logged;
+	unsigned n = read_queue_length();
+
+	if (!n || n >= QUEUE_WANTED)
+		return 0;
+	if (write_queue_length(QUEUE_WANTED))
+		return n;
+	if (!logged)
+		log_info("net.unix.max_dgram_qlen is %u: processes that ask at the same moment may "
+			 "have to try again; %u is better",
+			 n, QUEUE_WANTED);
+	logged = true;
+	return 0;
+}
+
+/* Unless somebody has set another number meanwhile. */
+static void restore_queue_length(unsigned n)
+{
+	if (n && read_queue_length() == QUEUE_WANTED && !write_queue_length(n))
+		log_warn("cannot set net.unix.max_dgram_qlen back to %u", n);
+}
+
+static int make_socket(void)
+{
+	unsigned before = raise_queue_length();
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int r = fd < 0 ? -errno : fd;
+
+	restore_queue_length(before);
+	return r;
+}
+
+static int open_socket(struct err *err)
 {
 	const int on = 1, bytes = SEND_BUFFER_BYTES;
-	int fd = fabric_queue_socket();
+	int fd = make_socket();
 
 	if (fd < 0)
 		return err_sys(err, fd, "cannot make a datagram socket");
@@ -58,7 +133,7 @@ int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct
 
 	if (r < 0)
 		return err_sys(err, r, "cannot use the name '%s'", name);
-	made.fd = socket_new(err);
+	made.fd = open_socket(err);
 	if (made.fd < 0)
 		return made.fd;
 	if (bind(made.fd, (struct sockaddr *)&made.address, len) < 0) {
@@ -78,21 +153,28 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+/* 0: somebody listens there. */
+static int probe_address(const struct sockaddr_un *address, socklen_t len)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	int r = connect(fd, (const struct sockaddr *)address, len) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
 /* Whether nobody listens on the socket file behind this O_PATH descriptor. */
 static bool nobody_listens(int file)
 {
 	struct sockaddr_un address;
 	socklen_t len;
 	char link[32];
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-	if (fd < 0)
-		return false;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", file);
 	fabric_path_address(link, &address, &len);
-	bool dead = connect(fd, (struct sockaddr *)&address, len) < 0 && errno == ECONNREFUSED;
-	close(fd);
-	return dead;
+	return probe_address(&address, len) == -ECONNREFUSED;
 }
 
 /*
@@ -122,19 +204,19 @@ static int remove_file(const char *path, const struct stat *file, struct err *er
 }
 
 /*
- * Removes what a dead process left. The file is looked at through a descriptor that followed no
+ * Removes what a dead process left. The file is inspected through a descriptor that followed no
  * link, since others may write to the directory: what is asked and what answers is the same file.
  */
-static int remove_stale(const char *path, uid_t owner, struct err *err)
+int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err)
 {
 	struct stat st;
 	int file = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	int r = 0;
 
 	if (file < 0)
-		return errno == ENOENT ? 0 : err_sys(err, -errno, "cannot look at '%s'", path);
+		return errno == ENOENT ? 0 : err_sys(err, -errno, "cannot inspect '%s'", path);
 	if (fstat(file, &st) < 0)
-		r = err_sys(err, -errno, "cannot look at '%s'", path);
+		r = err_sys(err, -errno, "cannot inspect '%s'", path);
 	else if (!S_ISSOCK(st.st_mode))
 		r = err_set(err, -EEXIST, "'%s' is there and is no socket", path);
 	else if (st.st_uid != owner)
@@ -174,12 +256,6 @@ static int lock_directory(const char *path)
 	return fd;
 }
 
-static void unlock_directory(int fd)
-{
-	if (fd >= 0)
-		close(fd);
-}
-
 /*
  * The mode is there from the first moment and by no chmod() of a path, which could be another file
  * by then: the kernel gives the file the mode of the socket, less the umask.
@@ -205,11 +281,13 @@ static int take_path(int fd, const struct sockaddr_un *address, socklen_t len, m
 	int r = bind_with_mode(fd, address, len, mode);
 
 	if (r == -EADDRINUSE) {
-		int lock = lock_directory(path), removed = remove_stale(path, geteuid(), err);
+		int lock = lock_directory(path),
+		    removed = fabric_endpoint_remove_dead(path, geteuid(), err);
 
 		if (removed == 0)
 			r = bind_with_mode(fd, address, len, mode);
-		unlock_directory(lock);
+		if (lock >= 0)
+			close(lock);
 		if (removed < 0)
 			return removed;
 	}
@@ -225,12 +303,12 @@ int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mod
 
 	if (r < 0)
 		return err_sys(err, r, "cannot use the path '%s'", path);
-	made.fd = socket_new(err);
+	made.fd = open_socket(err);
 	if (made.fd < 0)
 		return made.fd;
 	r = take_path(made.fd, &made.address, len, mode, err);
 	if (r == 0 && lstat(path, &st) < 0)
-		r = err_sys(err, -errno, "cannot look at '%s'", path);
+		r = err_sys(err, -errno, "cannot inspect '%s'", path);
 	if (r < 0) {
 		close(made.fd);
 		return r;
@@ -242,11 +320,6 @@ int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mod
 	return 0;
 }
 
-int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err)
-{
-	return remove_stale(path, owner, err);
-}
-
 bool fabric_endpoint_free(const char *name, bool is_path)
 {
 	struct sockaddr_un address;
@@ -255,13 +328,8 @@ bool fabric_endpoint_free(const char *name, bool is_path)
 	if ((is_path ? fabric_path_address(name, &address, &len)
 		     : fabric_abstract_address(name, &address, &len)) < 0)
 		return false;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	bool is_free = connect(fd, (struct sockaddr *)&address, len) < 0 &&
-		       (errno == ECONNREFUSED || errno == ENOENT);
-	close(fd);
-	return is_free;
+	int r = probe_address(&address, len);
+	return r == -ECONNREFUSED || r == -ENOENT;
 }
 
 bool fabric_endpoint_lost(const struct fabric_endpoint *e)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * A turn of an endpoint takes what is there, for a few milliseconds at most; one that leaves
- * something behind stands back until everything else that is ready has had its turn. So a flood on
- * one endpoint delays the others, RPC and metrics by a turn, and no more.
+ * Datagrams of processes: who sent them, which are dropped, what is done with the others.
+ *
+ * An endpoint is read for a slice of a few milliseconds at most; one that leaves something behind
+ * is suspended until everything else that is ready has been served. So a flood on one endpoint
+ * delays the others, RPC and metrics by one slice, and no more.
  */
+#define LOG_AREA "fabric"
+
 #include "daemon/fabric/fabric.h"
 
 #include <errno.h>
@@ -12,19 +16,33 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LOG_AREA "fabric"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/fabric/data.h"
+#include "base/text/json_depth.h"
 #include "daemon/fabric/fabric_impl.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/loop.h"
 #include "wire/fabric.h"
 
-#define TURN_NS 2000000u
-#define STAND_BACK_US 1000 /* at most; less if nothing else is ready */
-#define LOOK_AT_CLOCK 16 /* datagrams */
+#define SLICE_NS 2000000u /* of one endpoint */
+#define SUSPEND_US 1000 /* at most; less if nothing else is ready */
+#define READ_CLOCK_EVERY 16 /* datagrams */
 #define REPORT_TOKENS 32 /* of a sondeTop */
+
+/* Why a datagram is dropped: an enum fabric_fault, or one of these. The first of each is logged. */
+enum drop_reason {
+	DROP_EMPTY = FABRIC_FAULTS,
+	DROP_TOO_LONG,
+	DROP_UNKNOWN_TYPE,
+	DROP_DESCRIPTORS,
+	DROP_NO_CREDENTIALS,
+	DROP_RATE,
+	DROP_BAD_JSON,
+	DROP_REFUSED,
+	DROP_REASONS
+};
+_Static_assert(DROP_REASONS == FABRIC_DROP_REASONS, "the counters of struct fabric");
 
 /* One datagram with what is known of it. */
 struct incoming {
@@ -34,98 +52,130 @@ struct incoming {
 	size_t bytes;
 };
 
-static void drop(struct fabric *f, const struct incoming *in, unsigned why)
+static const struct {
+	const char *name; /* in JSON */
+	const char *words; /* in the log; NULL: those of the fault */
+} reasons[DROP_REASONS] = {
+	[FABRIC_TOO_SHORT] = {"too_short", NULL},
+	[FABRIC_WRONG_SIZE] = {"wrong_size", NULL},
+	[FABRIC_BAD_TYPE] = {"bad_type", NULL},
+	[FABRIC_BAD_PAYLOAD] = {"bad_payload", NULL},
+	[DROP_EMPTY] = {"empty", "it has no bytes"},
+	[DROP_TOO_LONG] = {"too_long", "it is too long"},
+	[DROP_UNKNOWN_TYPE] = {"unknown_type", "its type is unknown"},
+	[DROP_DESCRIPTORS] = {"descriptors", "it carries file descriptors"},
+	[DROP_NO_CREDENTIALS] = {"no_credentials", "the kernel gives no credentials of its sender"},
+	[DROP_RATE] = {"rate_limited", "this user sends too many"},
+	[DROP_BAD_JSON] = {"bad_json", "its payload is no valid JSON object"},
+	[DROP_REFUSED] = {"refused",
+			  "it speaks for another process, or this user has registered too many"},
+};
+
+static void count_drop(struct fabric *f, const struct incoming *in, unsigned reason)
 {
-	fabric_drop(&f->drops, &in->from, why);
+	const char *words = reasons[reason].words;
+
+	if (f->dropped[reason]++)
+		return;
+	log_warn("dropped a datagram of process %d, user %u: %s; further ones are only counted",
+		 (int)in->from.pid, (unsigned)in->from.uid,
+		 words ? words : fabric_fault_text((enum fabric_fault)reason));
 }
 
-/* --- messages --- */
+/* --- messages: each gives FABRIC_OK, or why it is dropped --- */
 
-static void on_context(struct fabric *f, const struct incoming *in, const struct fabric_context *c)
+static unsigned handle_context(struct fabric *f, const struct incoming *in,
+			       const struct fabric_context *c)
 {
 	int32_t count = jobs_context(f->daemon->jobs, &in->from, c);
 
 	if (count < 0)
-		drop(f, in, FABRIC_DROP_REFUSED);
-	else
-		fabric_reply(f->replies, &in->peer, "ctxt", &count, sizeof(count), 0);
+		return DROP_REFUSED;
+	fabric_reply(f->replies, &in->peer, "ctxt", &count, sizeof(count), 0);
+	return FABRIC_OK;
 }
 
-static void on_request(struct fabric *f, const struct incoming *in, const struct fabric_message *m)
+static void handle_request(struct fabric *f, const struct incoming *in,
+			   const struct fabric_message *m)
 {
 	struct jobs *jobs = f->daemon->jobs;
 	struct buf *text = &f->text;
 
 	buf_clear(text);
-	if (jobs_request(jobs, &in->from, m->request, m->npids, text) < 0)
+	if (jobs_poll(jobs, &in->from, m->request, m->npids, text) < 0)
 		buf_clear(text);
-	if (!text->len) {
-		fabric_reply(f->replies, &in->peer, "req", NULL, 0, 0);
-		return;
-	}
 	/* A config that does not leave now stays with its process, for the next question. */
-	bool sent =
-		fabric_reply(f->replies, &in->peer, "req", text->data, text->len, FABRIC_REPLY_NOW);
-	jobs_delivered(jobs, sent);
+	bool sent = fabric_reply(f->replies, &in->peer, "req", text->data, text->len,
+				 text->len ? FABRIC_REPLY_NOW : 0);
+	if (text->len)
+		jobs_delivered(jobs, sent);
 }
 
-static void on_data(struct fabric *f, const struct incoming *in, const struct fabric_message *m)
+json_t *fabric_data_parse(const char *text, size_t len)
 {
-	if (m->payload_bytes > FABRIC_DATA_MAX) {
-		drop(f, in, FABRIC_DROP_TOO_LONG);
-		return;
+	json_error_t error;
+
+	if (len > FABRIC_DATA_MAX || json_depth(text, len) > FABRIC_DATA_DEPTH)
+		return NULL;
+	json_t *record = json_loadb(text, len, 0, &error);
+	if (record && !json_is_object(record)) {
+		json_decref(record);
+		return NULL;
 	}
+	return record;
+}
+
+static unsigned handle_data(struct fabric *f, const struct fabric_message *m)
+{
+	if (m->payload_bytes > FABRIC_DATA_MAX)
+		return DROP_TOO_LONG;
 	json_t *record = fabric_data_parse(m->payload, m->payload_bytes);
-	if (!record) {
-		drop(f, in, FABRIC_DROP_BAD_JSON);
-		return;
-	}
+	if (!record)
+		return DROP_BAD_JSON;
 	f->data(f->data_arg, record);
 	json_decref(record);
+	return FABRIC_OK;
 }
 
 /* Types that only programs of ours send. */
-static void on_own(struct fabric *f, const struct incoming *in, const struct fabric_message *m)
+static unsigned handle_own(struct fabric *f, const struct incoming *in,
+			   const struct fabric_message *m)
 {
-	if (!strcmp(m->type, FABRIC_CAN)) {
-		if (!jobs_can(f->daemon->jobs, &in->from, m->payload, m->payload_bytes))
-			drop(f, in, FABRIC_DROP_REFUSED);
-		return;
-	}
-	if (!strcmp(m->type, FABRIC_SAID)) {
-		if (!jobs_said(f->daemon->jobs, &in->from, m->payload, m->payload_bytes))
-			drop(f, in, FABRIC_DROP_REFUSED);
-		return;
-	}
-	if (strcmp(m->type, FABRIC_TOP)) {
-		drop(f, in, FABRIC_DROP_UNKNOWN_TYPE);
-		return;
-	}
-	int r = jobs_top(f->daemon->jobs, &in->from, m->payload, m->payload_bytes);
-	if (r < 0 && r != -ESRCH)
-		drop(f, in, r == -EINVAL ? FABRIC_DROP_BAD_JSON : FABRIC_DROP_REFUSED);
+	struct jobs *jobs = f->daemon->jobs;
+
+	if (!strcmp(m->type, FABRIC_CAN))
+		return jobs_can(jobs, &in->from, m->payload, m->payload_bytes) ? FABRIC_OK
+									       : DROP_REFUSED;
+	if (!strcmp(m->type, FABRIC_SAID))
+		return jobs_replied(jobs, &in->from, m->payload, m->payload_bytes) ? FABRIC_OK
+										   : DROP_REFUSED;
+	if (strcmp(m->type, FABRIC_TOP))
+		return DROP_UNKNOWN_TYPE;
+	int r = jobs_top(jobs, &in->from, m->payload, m->payload_bytes);
+	if (r >= 0 || r == -ESRCH)
+		return FABRIC_OK;
+	return r == -EINVAL ? DROP_BAD_JSON : DROP_REFUSED;
 }
 
-static void dispatch(struct fabric *f, const struct incoming *in, const struct fabric_message *m)
+static unsigned handle_message(struct fabric *f, const struct incoming *in,
+			       const struct fabric_message *m)
 {
 	switch (m->kind) {
 	case FABRIC_CONTEXT:
-		on_context(f, in, &m->context);
-		return;
+		return handle_context(f, in, &m->context);
 	case FABRIC_REQUEST:
-		on_request(f, in, m);
-		return;
+		handle_request(f, in, m);
+		return FABRIC_OK;
 	case FABRIC_TRACE_STATUS:
 	case FABRIC_MONITOR_STATUS:
 		jobs_status(f->daemon->jobs, &in->from, m->kind, &m->status);
-		return;
+		return FABRIC_OK;
 	case FABRIC_DATA:
-		on_data(f, in, m);
-		return;
+		return handle_data(f, m);
 	case FABRIC_OTHER:
 		break;
 	}
-	on_own(f, in, m);
+	return handle_own(f, in, m);
 }
 
 /* A report costs as much work as many other datagrams. */
@@ -142,19 +192,16 @@ static bool take_tokens(struct fabric *f, const struct incoming *in, const struc
 	return !n;
 }
 
-static void handle(struct fabric *f, const struct incoming *in, uint64_t now_ns)
+static unsigned handle_datagram(struct fabric *f, const struct incoming *in, uint64_t now_ns)
 {
 	struct fabric_message m = {.kind = FABRIC_OTHER};
 	enum fabric_fault fault = fabric_parse(f->datagram, in->bytes, &m);
 
 	if (!take_tokens(f, in, &m, now_ns))
-		drop(f, in, FABRIC_DROP_RATE);
-	else if (!in->bytes)
-		drop(f, in, FABRIC_DROP_EMPTY);
-	else if (fault != FABRIC_OK)
-		drop(f, in, fault);
-	else
-		dispatch(f, in, &m);
+		return DROP_RATE;
+	if (!in->bytes)
+		return DROP_EMPTY;
+	return fault != FABRIC_OK ? fault : handle_message(f, in, &m);
 }
 
 /* --- datagrams --- */
@@ -210,7 +257,7 @@ static bool is_guest(const struct sockaddr_un *a, socklen_t len)
 	return n > 1 && !strncmp(name, guest, sizeof(guest) - 1);
 }
 
-static void note_guest(struct fabric_place *e, struct incoming *in)
+static void recognize_guest(struct fabric_listener *e, struct incoming *in)
 {
 	if (!is_guest(&in->peer.address, in->peer.address_len))
 		return;
@@ -218,15 +265,15 @@ static void note_guest(struct fabric_place *e, struct incoming *in)
 	in->from.guest = &in->guest;
 }
 
-/* A guest is told that something waits for it. It asks from time to time in any case. */
-static void poke(void *arg, uid_t uid, const struct jobs_address *to)
+/* Notifies a guest that something waits for it. It asks from time to time in any case. */
+static void notify_guest(void *arg, uid_t uid, const struct jobs_address *to)
 {
 	struct fabric *f = arg;
 
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		const struct fabric_place *e = &f->places[i];
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		const struct fabric_listener *e = &f->listeners[i];
 
-		if (e != to->place || !e->readable)
+		if (e != to->listener || !e->readable)
 			continue;
 		struct fabric_peer peer = {.fd = e->socket.fd,
 					   .send_bytes = e->socket.send_bytes,
@@ -238,7 +285,7 @@ static void poke(void *arg, uid_t uid, const struct jobs_address *to)
 }
 
 /* Takes one datagram from the socket; negative errno if there is none. */
-static int receive(struct fabric_place *e, uint64_t now_ns)
+static int receive_datagram(struct fabric_listener *e, uint64_t now_ns)
 {
 	struct fabric *f = e->fabric;
 	struct incoming in = {.from.endpoint = e->kind,
@@ -264,77 +311,65 @@ static int receive(struct fabric_place *e, uint64_t now_ns)
 	in.bytes = (size_t)n;
 	in.peer.uid = in.from.uid;
 	in.peer.address_len = m.msg_namelen;
-	note_guest(e, &in);
-	if (!known)
-		drop(f, &in, FABRIC_DROP_NO_CREDENTIALS);
-	else if (m.msg_flags & MSG_CTRUNC)
-		drop(f, &in, FABRIC_DROP_DESCRIPTORS);
-	else if (m.msg_flags & MSG_TRUNC || in.bytes > FABRIC_MAX_BYTES)
-		drop(f, &in, FABRIC_DROP_TOO_LONG);
-	else
-		handle(f, &in, now_ns);
+	recognize_guest(e, &in);
+	unsigned reason = !known		     ? DROP_NO_CREDENTIALS
+			  : m.msg_flags & MSG_CTRUNC ? DROP_DESCRIPTORS
+			  : m.msg_flags & MSG_TRUNC || in.bytes > FABRIC_MAX_BYTES
+				  ? DROP_TOO_LONG
+				  : handle_datagram(f, &in, now_ns);
+	if (reason != FABRIC_OK)
+		count_drop(f, &in, reason);
 	return 0;
 }
 
-static void stand_back(struct fabric_place *e, bool until_others_served)
+static void suspend_listener(struct fabric_listener *e, bool until_others_served)
 {
-	const struct timeval at_most = {.tv_usec = STAND_BACK_US};
 	struct fabric *f = e->fabric;
 
-	e->standing_back = true;
+	e->suspended = true;
 	event_del(e->readable);
-	if (!evtimer_pending(f->time_is_up, NULL))
-		evtimer_add(f->time_is_up, &at_most);
+	if (!evtimer_pending(f->suspended_enough, NULL))
+		loop_timer_start(f->suspended_enough, SUSPEND_US);
 	if (until_others_served)
 		event_active(f->others_served, EV_TIMEOUT, 0);
 }
 
-static void on_resume(evutil_socket_t fd, short what, void *arg)
+static void resume_listeners(evutil_socket_t fd, short what, void *arg)
 {
 	struct fabric *f = arg;
 
-	(void)fd;
-	(void)what;
-	evtimer_del(f->time_is_up);
+	(void)fd, (void)what;
+	evtimer_del(f->suspended_enough);
 	event_del(f->others_served);
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		struct fabric_place *e = &f->places[i];
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		struct fabric_listener *e = &f->listeners[i];
 
-		if (e->standing_back)
+		if (e->suspended)
 			event_add(e->readable, NULL);
-		e->standing_back = false;
+		e->suspended = false;
 	}
 }
 
 void fabric_on_readable(evutil_socket_t fd, short what, void *arg)
 {
-	struct fabric_place *e = arg;
-	uint64_t now = clock_mono_ns(), end = now + TURN_NS;
+	struct fabric_listener *e = arg;
+	uint64_t now = clock_mono_ns(), end = now + SLICE_NS;
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	for (unsigned n = 1; now < end; n++) {
-		int r = receive(e, now);
+		int r = receive_datagram(e, now);
 
 		if (r == -EAGAIN)
 			return;
 		if (r < 0 && r != -EINTR) {
 			log_debug("receiving by '%s' failed: %s", e->name, strerror(-r));
-			stand_back(e, false);
+			suspend_listener(e, false);
 			return;
 		}
-		if (n % LOOK_AT_CLOCK == 0)
+		if (n % READ_CLOCK_EVERY == 0)
 			now = clock_mono_ns();
 	}
-	stand_back(e, true);
-}
-
-static bool any_open(const struct fabric *f)
-{
-	for (unsigned i = 0; i < f->nplaces; i++)
-		if (f->places[i].readable)
-			return true;
-	return false;
+	suspend_listener(e, true);
 }
 
 int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric **out,
@@ -347,19 +382,17 @@ int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric 
 	f->data_arg = arg;
 	f->datagram = xmalloc(FABRIC_MAX_BYTES);
 	f->replies = fabric_replies_new(d->base);
-	f->others_served = event_new(d->base, -1, 0, on_resume, f);
-	f->time_is_up = evtimer_new(d->base, on_resume, f);
-	BUG_ON(!f->others_served || !f->time_is_up);
-	event_priority_set(f->others_served, DAEMON_PRIORITY_METRICS);
-	event_priority_set(f->time_is_up, DAEMON_PRIORITY_FABRIC);
-	fabric_places_open(f);
-	if (!any_open(f)) {
+	f->others_served =
+		loop_event_new(d->base, -1, 0, DAEMON_PRIORITY_METRICS, resume_listeners, f);
+	f->suspended_enough =
+		loop_event_new(d->base, -1, 0, DAEMON_PRIORITY_FABRIC, resume_listeners, f);
+	if (!fabric_sockets_open(f)) {
 		fabric_free(f);
 		return err_set(err, -EADDRINUSE,
-			       "no endpoint for processes can be had, for the reasons above");
+			       "no endpoint for processes could be opened, for the reasons above");
 	}
-	jobs_on_poke(d->jobs, poke, f);
-	jobs_on_gone(d->jobs, fabric_places_tidy, f);
+	jobs_on_notify(d->jobs, notify_guest, f);
+	jobs_on_gone(d->jobs, fabric_sockets_tidy, f);
 	*out = f;
 	return 0;
 }
@@ -368,11 +401,11 @@ void fabric_free(struct fabric *f)
 {
 	if (!f)
 		return;
-	jobs_on_poke(f->daemon->jobs, NULL, NULL);
+	jobs_on_notify(f->daemon->jobs, NULL, NULL);
 	jobs_on_gone(f->daemon->jobs, NULL, NULL);
-	fabric_places_close(f);
+	fabric_sockets_close(f);
 	event_free(f->others_served);
-	event_free(f->time_is_up);
+	event_free(f->suspended_enough);
 	fabric_replies_free(f->replies);
 	fabric_limit_release(&f->limit);
 	buf_release(&f->text);
@@ -382,10 +415,10 @@ void fabric_free(struct fabric *f)
 
 json_t *fabric_describe(const struct fabric *f)
 {
-	json_t *endpoints = json_array();
+	json_t *endpoints = json_array(), *dropped = json_object();
 
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		const struct fabric_place *e = &f->places[i];
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		const struct fabric_listener *e = &f->listeners[i];
 		char text[112];
 
 		if (!e->readable)
@@ -394,7 +427,10 @@ json_t *fabric_describe(const struct fabric *f)
 							   fabric_endpoint_text(&e->socket, text),
 							   "received", (json_int_t)e->received));
 	}
-	return json_pack("{so so so}", "endpoints", endpoints, "dropped",
-			 fabric_drops_describe(&f->drops), "replies",
+	for (unsigned i = 0; i < DROP_REASONS; i++)
+		if (reasons[i].name)
+			json_object_set_new(dropped, reasons[i].name,
+					    json_integer((json_int_t)f->dropped[i]));
+	return json_pack("{so so so}", "endpoints", endpoints, "dropped", dropped, "replies",
 			 fabric_replies_describe(f->replies));
 }

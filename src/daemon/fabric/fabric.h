@@ -18,11 +18,18 @@ struct fabric;
 /* Called with the JSON of every well-formed "data" message. */
 typedef void (*fabric_data_fn)(void *arg, const json_t *record);
 
-/* An endpoint that cannot be had (another daemon has it, no such directory) is logged, and taken as
- * soon as it can be; it fails only if none can be had. d->jobs and d->base must be there. */
+/* An endpoint that is unavailable (another daemon has it, no such directory) is logged, and opened
+ * as soon as it is free; it fails only if all are unavailable. d->jobs and d->base must be there.
+ */
 int fabric_open(struct daemon *d, fabric_data_fn data, void *arg, struct fabric **out,
 		struct err *err);
 void fabric_free(struct fabric *f); /* removes the socket files that are still its own */
+
+/* The payload of a "data" message: one JSON object with a metric. A new reference; NULL if it is no
+ * JSON object, too long, too deep, or has numbers that do not fit. */
+#define FABRIC_DATA_MAX 4096 /* bytes */
+#define FABRIC_DATA_DEPTH 10 /* objects and arrays inside one another */
+json_t *fabric_data_parse(const char *text, size_t len);
 
 /* {"endpoints":[{"name":…,"address":…,"received":N,…}],"dropped":{"too_short":N,…}} */
 json_t *fabric_describe(const struct fabric *f);

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Where processes find the daemon: opening these places, and noticing when one is lost or comes
- * free. */
+/* Where processes find the daemon: opening these endpoints, and noticing when one is lost or
+ * becomes free. */
+#define LOG_AREA "fabric"
+
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOG_AREA "fabric"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/fabric/fabric_impl.h"
-#include "daemon/fabric/watch.h"
+#include "daemon/loop.h"
 #include "wire/fabric.h"
 
-#define RETAKE_S 5 /* while an endpoint is missing */
-#define LOOK_S 60 /* where nobody tells that a file has gone */
-#define FREE_LOOKS 3 /* before one that another daemon had is taken: it may just be restarted */
+#define REOPEN_S 5 /* while an endpoint is missing */
+#define POLL_FILES_S 60 /* where the kernel does not report that a file has gone */
+#define FREE_POLLS 3 /* before one that another daemon had is taken: it may just be restarted */
+#define FILE_CHANGES (IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
 
-static int open_place(struct fabric_place *e, struct err *err)
+static int open_listener(struct fabric_listener *e, struct err *err)
 {
-	struct event_base *base = e->fabric->daemon->base;
 	struct fabric_endpoint made;
 	char text[112];
 	int r = e->is_path ? fabric_endpoint_path(&made, e->where, e->mode, err)
@@ -30,23 +32,22 @@ static int open_place(struct fabric_place *e, struct err *err)
 	if (r < 0)
 		return r;
 	e->socket = made;
-	e->readable = event_new(base, e->socket.fd, EV_READ | EV_PERSIST, fabric_on_readable, e);
-	BUG_ON(!e->readable);
-	event_priority_set(e->readable, DAEMON_PRIORITY_FABRIC);
+	e->readable = loop_event_new(e->fabric->daemon->base, e->socket.fd, EV_READ | EV_PERSIST,
+				     DAEMON_PRIORITY_FABRIC, fabric_on_readable, e);
 	event_add(e->readable, NULL);
-	e->standing_back = e->told_lost = false;
+	e->suspended = e->lost = false;
 	log_info("listening to processes on '%s'", fabric_endpoint_text(&e->socket, text));
 	return 0;
 }
 
 /* Its name has become another's, or nobody's, and a new one has it now. */
-static void replace_place(struct fabric_place *e)
+static void replace_listener(struct fabric_listener *e)
 {
 	struct fabric_endpoint old = e->socket;
 	struct event *readable = e->readable;
 	struct err err;
 
-	if (open_place(e, &err) < 0)
+	if (open_listener(e, &err) < 0)
 		return;
 	fabric_replies_forget(e->fabric->replies, old.fd);
 	event_free(readable);
@@ -55,105 +56,122 @@ static void replace_place(struct fabric_place *e)
 
 /* A file may have been removed by somebody who tidied up, or by a daemon that takes what it finds.
  */
-static void look_for_loss(struct fabric_place *e)
+static void check_file(struct fabric_listener *e)
 {
 	if (!fabric_endpoint_lost(&e->socket))
 		return;
-	if (!e->told_lost)
+	if (!e->lost)
 		log_warn("'%s' was removed or replaced: processes do not reach it", e->where);
-	e->told_lost = true;
+	e->lost = true;
 	if (fabric_endpoint_free(e->where, e->is_path))
-		replace_place(e);
+		replace_listener(e);
 }
 
 /* The daemon that had it may have ended. */
-static void look_for_chance(struct fabric_place *e)
+static void try_to_open(struct fabric_listener *e)
 {
 	struct err err;
 
 	if (!fabric_endpoint_free(e->where, e->is_path))
-		e->free_looks = 0;
-	else if (++e->free_looks >= FREE_LOOKS)
-		(void)open_place(e, &err);
+		e->free_polls = 0;
+	else if (++e->free_polls >= FREE_POLLS)
+		(void)open_listener(e, &err);
 }
 
-/* Nobody looks again while all is well, unless files can go without anybody saying so. */
-static void look_again(struct fabric *f)
+/* Has changes of the directory that holds the file reported. False: they cannot be. */
+static bool watch_file(const struct fabric *f, const char *path)
 {
-	struct timeval wait = {0};
+	const char *slash = strrchr(path, '/');
 
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		const struct fabric_place *e = &f->places[i];
-
-		if (!e->readable || e->told_lost)
-			wait.tv_sec = RETAKE_S;
-		else if (!wait.tv_sec && e->is_path && !fabric_watch_file(f->watch, e->where))
-			wait.tv_sec = LOOK_S;
-	}
-	if (wait.tv_sec)
-		event_add(f->retake, &wait);
-	else
-		event_del(f->retake);
+	if (f->watch_fd < 0 || !slash)
+		return false;
+	char *dir = xstrndup(path, slash == path ? 1 : (size_t)(slash - path));
+	bool good = inotify_add_watch(f->watch_fd, dir, FILE_CHANGES | IN_ONLYDIR) >= 0;
+	free(dir);
+	return good;
 }
 
-static void on_retake(evutil_socket_t fd, short what, void *arg)
+/* While all is well there is no timer, unless files can go without the kernel reporting it. */
+static void schedule_reopen(struct fabric *f)
+{
+	unsigned seconds = 0;
+
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		const struct fabric_listener *e = &f->listeners[i];
+
+		if (!e->readable || e->lost)
+			seconds = REOPEN_S;
+		else if (!seconds && e->is_path && !watch_file(f, e->where))
+			seconds = POLL_FILES_S;
+	}
+	if (seconds)
+		event_add(f->reopen, &(struct timeval){.tv_sec = seconds});
+	else
+		event_del(f->reopen);
+}
+
+static void on_reopen(evutil_socket_t fd, short what, void *arg)
 {
 	struct fabric *f = arg;
 
-	(void)fd;
-	(void)what;
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		if (f->places[i].readable)
-			look_for_loss(&f->places[i]);
+	(void)fd, (void)what;
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		if (f->listeners[i].readable)
+			check_file(&f->listeners[i]);
 		else
-			look_for_chance(&f->places[i]);
+			try_to_open(&f->listeners[i]);
 	}
-	look_again(f);
+	schedule_reopen(f);
 }
 
-static void on_files_gone(void *arg)
+/* Something was removed from, or moved into or out of, a directory with a socket of ours. */
+static void on_files_changed(evutil_socket_t fd, short what, void *arg)
 {
 	struct fabric *f = arg;
 	bool missing = false;
+	char events[4096];
 
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		struct fabric_place *e = &f->places[i];
+	(void)what;
+	while (read(fd, events, sizeof(events)) > 0)
+		continue;
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		struct fabric_listener *e = &f->listeners[i];
 
 		if (e->readable)
-			look_for_loss(e);
-		missing |= e->told_lost;
+			check_file(e);
+		missing |= e->lost;
 	}
-	if (missing || !event_pending(f->retake, EV_TIMEOUT, NULL))
-		look_again(f);
+	if (missing || !event_pending(f->reopen, EV_TIMEOUT, NULL))
+		schedule_reopen(f);
 }
 
-static void add_place(struct fabric *f, const struct fabric_place *wanted)
+static void add_listener(struct fabric *f, const struct fabric_listener *wanted)
 {
-	struct fabric_place *e = &f->places[f->nplaces];
+	struct fabric_listener *e = &f->listeners[f->nlisteners];
 	struct err err;
 
-	BUG_ON(f->nplaces == FABRIC_PLACES);
+	BUG_ON(f->nlisteners == FABRIC_LISTENERS);
 	*e = *wanted;
 	e->fabric = f;
-	f->nplaces++;
-	if (open_place(e, &err) < 0)
+	f->nlisteners++;
+	if (open_listener(e, &err) < 0)
 		log_warn("no endpoint '%s': %s", e->name, err.text);
 }
 
 static void open_abstract(struct fabric *f, const char *name, const char *socket_name)
 {
-	add_place(f, &(struct fabric_place){
-			     .name = name, .kind = "abstract", .where = xstrdup(socket_name)});
+	add_listener(f, &(struct fabric_listener){
+				.name = name, .kind = "abstract", .where = xstrdup(socket_name)});
 }
 
 static void open_path(struct fabric *f, const char *name, const char *kind, const char *dir,
 		      const char *file, mode_t mode)
 {
-	add_place(f, &(struct fabric_place){.name = name,
-					    .kind = kind,
-					    .is_path = true,
-					    .where = xasprintf("%s/%s", dir, file),
-					    .mode = mode});
+	add_listener(f, &(struct fabric_listener){.name = name,
+						  .kind = kind,
+						  .is_path = true,
+						  .where = xasprintf("%s/%s", dir, file),
+						  .mode = mode});
 }
 
 static const char *socket_dir(const struct daemon_config *config)
@@ -205,14 +223,23 @@ static void open_wanted(struct fabric *f)
 	}
 }
 
-void fabric_places_open(struct fabric *f)
+bool fabric_sockets_open(struct fabric *f)
 {
-	f->retake = evtimer_new(f->daemon->base, on_retake, f);
-	BUG_ON(!f->retake);
-	event_priority_set(f->retake, DAEMON_PRIORITY_METRICS);
-	f->watch = fabric_watch_new(f->daemon->base, on_files_gone, f);
+	struct event_base *base = f->daemon->base;
+	bool any = false;
+
+	f->reopen = loop_event_new(base, -1, 0, DAEMON_PRIORITY_METRICS, on_reopen, f);
+	f->watch_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (f->watch_fd >= 0) {
+		f->watch = loop_event_new(base, f->watch_fd, EV_READ | EV_PERSIST,
+					  DAEMON_PRIORITY_METRICS, on_files_changed, f);
+		event_add(f->watch, NULL);
+	}
 	open_wanted(f);
-	look_again(f);
+	schedule_reopen(f);
+	for (unsigned i = 0; i < f->nlisteners; i++)
+		any |= f->listeners[i].readable != NULL;
+	return any;
 }
 
 /* --- what guests leave --- */
@@ -226,34 +253,34 @@ static bool is_guest_file(const char *name)
 	       !name[prefix + strspn(name + prefix, "0123456789abcdef-")];
 }
 
-/* Of the path that the guest told only the last part counts, and only in our own directory. */
-void fabric_places_tidy(void *arg, uid_t uid, const struct jobs_address *at)
+/* Of the path that the guest sent only the last part counts, and only in our own directory. */
+void fabric_sockets_tidy(void *arg, uid_t uid, const struct jobs_address *at)
 {
 	struct fabric *f = arg;
-	char told[sizeof(at->address.sun_path) + 1] = "";
+	char sent[sizeof(at->address.sun_path) + 1] = "";
 	struct err err = {0};
 
-	memcpy(told, at->address.sun_path, sizeof(at->address.sun_path));
-	const char *name = told[0] == '/' ? strrchr(told, '/') + 1 : NULL;
+	memcpy(sent, at->address.sun_path, sizeof(at->address.sun_path));
+	const char *name = sent[0] == '/' ? strrchr(sent, '/') + 1 : NULL;
 	if (!name || !is_guest_file(name))
 		return;
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		const struct fabric_place *e = &f->places[i];
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		const struct fabric_listener *e = &f->listeners[i];
 
-		if (e != at->place || strcmp(e->kind, "dir"))
+		if (e != at->listener || strcmp(e->kind, "dir"))
 			continue;
 		int dir = (int)(strrchr(e->where, '/') + 1 - e->where);
 		char *path = xasprintf("%.*s%s", dir, e->where, name);
 		if (fabric_endpoint_remove_dead(path, uid, &err) < 0)
-			log_debug("what a process has left stays: %s", err.text);
+			log_debug("the socket file of an ended process stays: %s", err.text);
 		free(path);
 	}
 }
 
-void fabric_places_close(struct fabric *f)
+void fabric_sockets_close(struct fabric *f)
 {
-	for (unsigned i = 0; i < f->nplaces; i++) {
-		struct fabric_place *e = &f->places[i];
+	for (unsigned i = 0; i < f->nlisteners; i++) {
+		struct fabric_listener *e = &f->listeners[i];
 
 		if (e->readable) {
 			event_free(e->readable);
@@ -261,6 +288,8 @@ void fabric_places_close(struct fabric *f)
 		}
 		free(e->where);
 	}
-	event_free(f->retake);
-	fabric_watch_free(f->watch);
+	event_free(f->reopen);
+	loop_event_free(f->watch);
+	if (f->watch_fd >= 0)
+		close(f->watch_fd);
 }

@@ -155,7 +155,7 @@ static void route_metrics(const struct http_call *call, struct http_reply *out)
 	}
 	out->status = 200;
 	out->content_type = "text/plain; version=0.0.4; charset=utf-8";
-	metrics_look(call->d->metrics);
+	metrics_open_found_devices(call->d->metrics);
 	metrics_prometheus(call->d->metrics, &out->body);
 }
 

@@ -5,8 +5,8 @@
 
 #include "daemon/jobs/jobs_impl.h"
 
-/* Why an order of this kind is not for such a client. */
-static const char *not_for(const struct jobs_order *o, const struct jobs_process *p)
+/* Why a request of this kind is not for such a client. */
+static const char *reason_wrong_kind(const struct jobs_request *o, const struct jobs_process *p)
 {
 	if (p->guest)
 		return o->kind == CONFIG_KINETO
@@ -19,8 +19,8 @@ static const char *not_for(const struct jobs_order *o, const struct jobs_process
 }
 
 /* Why one process would not get it; NULL: it would. */
-static const char *why_not(const struct jobs_order *o, const struct hmap *by_user,
-			   const struct jobs_process *p)
+static const char *reason_refused(const struct jobs_request *o, const struct hmap *by_user,
+				  const struct jobs_process *p)
 {
 	struct jobs_aggregate of_user = jobs_of_user(by_user, p->uid);
 
@@ -30,8 +30,8 @@ static const char *why_not(const struct jobs_order *o, const struct hmap *by_use
 		return "reports its state but does not ask for work itself";
 	if (!jobs_target_matches(&o->target, p))
 		return "neither it nor an ancestor is among the pids";
-	if (!jobs_order_understood(o, p))
-		return not_for(o, p);
+	if (!jobs_request_understood(o, p))
+		return reason_wrong_kind(o, p);
 	if (jobs_is_silent(p, o->now_ms))
 		return "has not asked for work for two minutes";
 	if (!jobs_gate_open(o->kind, of_user))
@@ -41,9 +41,9 @@ static const char *why_not(const struct jobs_order *o, const struct hmap *by_use
 	return NULL;
 }
 
-/* What becomes of it when it takes it. */
-static const char *what_then(const struct jobs *j, const struct jobs_order *o,
-			     const struct jobs_process *p)
+/* What happens when it takes it. */
+static const char *describe_outcome(const struct jobs *j, const struct jobs_request *o,
+				    const struct jobs_process *p)
 {
 	const char *waits = jobs_arbiter_reason(j, p, o->kind);
 
@@ -63,8 +63,9 @@ struct tally {
 	const char *gated; /* why those that match have to wait; NULL: none has to */
 };
 
-static void count(struct tally *t, const struct jobs_order *o, const struct jobs_process *p,
-		  const struct hmap *by_user, const char *reason)
+static void count_process(struct tally *t, const struct jobs_request *o,
+			  const struct jobs_process *p, const struct hmap *by_user,
+			  const char *reason)
 {
 	struct jobs_aggregate of_user = jobs_of_user(by_user, p->uid);
 
@@ -72,11 +73,11 @@ static void count(struct tally *t, const struct jobs_order *o, const struct jobs
 		return;
 	t->in_job++;
 	t->only_report += !(p->heard & JOBS_HEARD_REQUEST);
-	bool other = p->heard & JOBS_HEARD_REQUEST && !jobs_order_understood(o, p) &&
+	bool other = p->heard & JOBS_HEARD_REQUEST && !jobs_request_understood(o, p) &&
 		     jobs_target_matches(&o->target, p);
 	t->other_kind += other;
 	t->guests += other && p->guest;
-	if (!jobs_order_wants(p, o))
+	if (!jobs_request_wants(p, o))
 		return;
 	t->matched++;
 	t->ready += !reason;
@@ -87,7 +88,7 @@ static void count(struct tally *t, const struct jobs_order *o, const struct jobs
 		t->pending += !!p->pending;
 }
 
-static json_t *explain_each(const struct jobs *j, const struct jobs_order *o, json_t *matched,
+static json_t *explain_each(const struct jobs *j, const struct jobs_request *o, json_t *matched,
 			    struct tally *t)
 {
 	json_t *each = json_array();
@@ -98,24 +99,25 @@ static json_t *explain_each(const struct jobs *j, const struct jobs_order *o, js
 	jobs_by_user(j, &by_user);
 	for (size_t i = 0; i < n; i++) {
 		const struct jobs_process *p = all[i];
-		const char *reason = why_not(o, &by_user, p);
-		bool match = jobs_order_wants(p, o);
+		const char *reason = reason_refused(o, &by_user, p);
+		bool match = jobs_request_wants(p, o);
 
-		count(t, o, p, &by_user, reason);
+		count_process(t, o, p, &by_user, reason);
 		if (match)
 			json_array_append_new(matched, json_integer(p->pid));
 		if (i < 256)
 			json_array_append_new(
 				each, json_pack("{s:i,s:I,s:b,s:s}", "pid", p->pid, "job_id",
 						(json_int_t)p->job_id, "matched", match, "reason",
-						reason ? reason : what_then(j, o, p)));
+						reason ? reason : describe_outcome(j, o, p)));
 	}
 	hmap_release(&by_user);
 	free(all);
 	return each;
 }
 
-static const char *why_none(const struct jobs *j, const struct jobs_order *o, const struct tally *t)
+static const char *reason_none_matches(const struct jobs *j, const struct jobs_request *o,
+				       const struct tally *t)
 {
 	struct jobs_aggregate all = jobs_aggregate(j);
 
@@ -144,11 +146,11 @@ static const char *why_none(const struct jobs *j, const struct jobs_order *o, co
 	return "the processes of this job do not ask for work any more";
 }
 
-static const char *explain_all(const struct jobs *j, const struct jobs_order *o,
+static const char *explain_all(const struct jobs *j, const struct jobs_request *o,
 			       const struct tally *t)
 {
 	if (!t->matched)
-		return why_none(j, o, t);
+		return reason_none_matches(j, o, t);
 	if (!t->ready && t->pending)
 		return "every process that matches has yet to fetch the previous request: try "
 		       "again after its next poll";
@@ -156,12 +158,12 @@ static const char *explain_all(const struct jobs *j, const struct jobs_order *o,
 		return t->gated;
 	if ((int64_t)t->limited > o->limit)
 		return "more processes match than --process-limit allows";
-	/* who was refused asks why afterwards, and by then it may be over */
+	/* who was refused asks for the reason afterwards, and by then it may be over */
 	return "nothing is in its way now, it is taken at the next poll of each process: if it was "
 	       "refused a moment ago, try again";
 }
 
-const char *jobs_order_refused(const struct jobs *j, const struct jobs_order *o)
+const char *jobs_request_refusal(const struct jobs *j, const struct jobs_request *o)
 {
 	json_t *matched = json_array();
 	struct tally t = {0};
@@ -171,18 +173,18 @@ const char *jobs_order_refused(const struct jobs *j, const struct jobs_order *o)
 	return explain_all(j, o, &t);
 }
 
-json_t *jobs_explain(const struct jobs *j, const json_t *request)
+json_t *jobs_explain(struct jobs *j, const json_t *request)
 {
 	struct tally t = {0};
 	json_t *reply = NULL;
-	struct jobs_order o;
+	struct jobs_request o;
 
-	if (!jobs_order_read(j, request, &o, &reply))
+	if (!jobs_request_read(j, request, &o, &reply))
 		return reply;
 	json_t *matched = json_array();
 	json_t *each = explain_each(j, &o, matched, &t);
 	const char *reason = explain_all(j, &o, &t);
 
-	jobs_order_release(&o);
+	jobs_request_release(&o);
 	return json_pack("{s:o,s:o,s:s}", "matched", matched, "processes", each, "reason", reason);
 }

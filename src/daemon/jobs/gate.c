@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Whether an order may go out now. What is known of the NPU is what processes say of themselves,
- * and anybody on the node can say anything: so an order waits for what the user's own processes
- * say, never for those of another.
+ * Whether a request may go out now. What is known of the NPU is what processes report, and anybody
+ * on the node can report anything: so a request waits for what the user's own processes report,
+ * never for those of another.
  */
 #include <string.h>
 
@@ -10,28 +10,22 @@
 
 static int weight(int state)
 {
-	switch (state) {
-	case FABRIC_RUNNING:
-		return 4;
-	case FABRIC_READY:
-		return 3;
-	case FABRIC_IDLE:
-		return 2;
-	case FABRIC_UNINITIALIZED:
-		return 0;
-	default:
-		return 1;
-	}
+	static const int weights[] = {[FABRIC_UNINITIALIZED + 1] = 0,
+				      [FABRIC_IDLE + 1] = 2,
+				      [FABRIC_READY + 1] = 3,
+				      [FABRIC_RUNNING + 1] = 4};
+
+	return state >= FABRIC_UNINITIALIZED && state <= FABRIC_READY ? weights[state + 1] : 1;
 }
 
-static void add(struct jobs_aggregate *a, const struct jobs_process *p, int64_t now_ms)
+static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, int64_t now_ms)
 {
 	int monitor = jobs_monitor_state(p, now_ms);
 	int more = weight(p->trace) - weight(a->trace);
 
 	if (weight(monitor) > weight(a->monitor))
 		a->monitor = monitor;
-	a->monitor_told = a->monitor_told || p->heard & JOBS_HEARD_MONITOR;
+	a->monitor_reported = a->monitor_reported || p->heard & JOBS_HEARD_MONITOR;
 	if (!(p->heard & JOBS_HEARD_TRACE))
 		return;
 	if (!a->leader || more > 0 || (more == 0 && p->status_ms > a->leader->status_ms)) {
@@ -44,13 +38,10 @@ struct jobs_aggregate jobs_aggregate(const struct jobs *j)
 {
 	struct jobs_aggregate a = {.trace = FABRIC_UNINITIALIZED, .monitor = FABRIC_UNINITIALIZED};
 	int64_t now = jobs_now_ms();
-	uint64_t key, value;
-	size_t at = 0;
+	const struct jobs_process *p;
 
-	while (hmap_next(&j->processes, &at, &key, &value))
-		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
-		     p = p->hash_next)
-			add(&a, p, now);
+	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));)
+		add_states(&a, p, now);
 	return a;
 }
 
@@ -62,13 +53,14 @@ const char *jobs_state_name(int state)
 								      : "unknown";
 }
 
-json_t *jobs_get_status(const struct jobs *j)
+json_t *jobs_get_status(struct jobs *j, const json_t *unused)
 {
 	struct jobs_aggregate a = jobs_aggregate(j);
 	json_t *out = json_pack("{s:i,s:s,s:s}", "current_step",
 				a.leader ? a.leader->current_step : -1, "npumonitor",
 				jobs_state_name(a.monitor), "nputrace", jobs_state_name(a.trace));
 
+	(void)unused;
 	if (a.trace == FABRIC_RUNNING || a.trace == FABRIC_READY) {
 		json_object_set_new(out, "start_step", json_integer(a.leader->start_step));
 		json_object_set_new(out, "stop_step", json_integer(a.leader->stop_step));
@@ -79,9 +71,10 @@ json_t *jobs_get_status(const struct jobs *j)
 /* --- users --- */
 
 /* All of it in one value of a map. */
-static uint64_t pack(struct jobs_aggregate a)
+static uint64_t pack_states(struct jobs_aggregate a)
 {
-	return (uint64_t)a.monitor_told << 16 | (uint64_t)(a.trace - FABRIC_UNINITIALIZED) << 8 |
+	return (uint64_t)a.monitor_reported << 16 |
+	       (uint64_t)(a.trace - FABRIC_UNINITIALIZED) << 8 |
 	       (uint64_t)(a.monitor - FABRIC_UNINITIALIZED);
 }
 
@@ -93,36 +86,33 @@ struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid)
 		v = 0;
 	return (struct jobs_aggregate){.trace = (int)(v >> 8 & 0xff) + FABRIC_UNINITIALIZED,
 				       .monitor = (int)(v & 0xff) + FABRIC_UNINITIALIZED,
-				       .monitor_told = v >> 16};
+				       .monitor_reported = v >> 16};
 }
 
 void jobs_by_user(const struct jobs *j, struct hmap *out)
 {
 	int64_t now = jobs_now_ms();
-	uint64_t key, value;
-	size_t at = 0;
+	const struct jobs_process *p;
 
 	*out = (struct hmap){0};
-	while (hmap_next(&j->processes, &at, &key, &value))
-		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
-		     p = p->hash_next) {
-			struct jobs_aggregate a = jobs_of_user(out, p->uid);
+	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
+		struct jobs_aggregate a = jobs_of_user(out, p->uid);
 
-			if (!(p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)))
-				continue;
-			a.leader = p; /* the states count here, not who told them last */
-			add(&a, p, now);
-			hmap_put(out, p->uid, pack(a));
-		}
+		if (!(p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)))
+			continue;
+		a.leader = p; /* the states count here, not who reported them last */
+		add_states(&a, p, now);
+		hmap_put(out, p->uid, pack_states(a));
+	}
 }
 
 /* --- the gate --- */
 
 const char *jobs_gate(enum config_kind kind, struct jobs_aggregate a)
 {
-	/* A monitor tells its state when it begins, and that may have been to a daemon before this
-	 * one. Nothing would ever be accepted again if that counted as not being there. */
-	if (!a.monitor_told && a.trace != FABRIC_UNINITIALIZED)
+	/* A monitor reports its state when it begins, and that may have been to a daemon before
+	 * this one. Nothing would ever be accepted again if that counted as not being there. */
+	if (!a.monitor_reported && a.trace != FABRIC_UNINITIALIZED)
 		a.monitor = FABRIC_IDLE;
 	switch (kind) {
 	case CONFIG_NPU_MONITOR:
@@ -152,8 +142,8 @@ const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a)
 		return "npu-monitor is running, and only one of the two can: stop it with 'dyno "
 		       "npu-monitor --npu-monitor-stop'";
 	if (kind == CONFIG_NPU_TRACE && a.monitor == FABRIC_READY)
-		return "npu-monitor steps aside for a trace by PyTorch's own profiler, and is on "
-		       "again afterwards: wait, and stop it with 'dyno npu-monitor "
+		return "npu-monitor is paused for a trace by PyTorch's own profiler, and resumes "
+		       "afterwards: wait, and stop it with 'dyno npu-monitor "
 		       "--npu-monitor-stop'";
 	if (kind == CONFIG_NPU_MONITOR && a.trace == FABRIC_RUNNING)
 		return "nputrace is collecting, and only one of the two can: wait until 'dyno "

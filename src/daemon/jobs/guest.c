@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Guests: libraries of ours inside jobs. They ask as every client does, but can be told that there
- * is something to ask for, and say which options of an order they honour.
+ * Guests: libraries of ours inside jobs. They poll as every client does, but can be notified that
+ * something waits for them, report which options of a request they honour, and reply to requests:
+ * done, or why not. Frameworks never reply; who made a request asks for the replies some moments
+ * later.
  */
+#define LOG_AREA "jobs"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "wire/request.h"
 
-#define CAN_TOLD 1u /* the first bit: it said what it can */
-#define CAN_BYTES 4096 /* of what it says */
+#define CAN_REPORTED 1u /* the first bit: it reported what it can */
+#define CAN_BYTES 4096 /* of such a report */
+#define MAX_WORDS 256
+#define MAX_LOGGED_FAILURES 4 /* about one request: anybody can send anything */
 
 /* A key of a config, the option that sets it, and what it is without. An option with two keys has
  * two rows; an item of a list that not everybody knows has one, KEY.item. */
@@ -54,7 +61,7 @@ static const struct {
 	{"NPU_MONITOR_FILTER", "--filter", ""},
 };
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
-_Static_assert(KEYS < 63, "a bit for each, and CAN_TOLD");
+_Static_assert(KEYS < 63, "a bit for each, and CAN_REPORTED");
 
 static uint64_t bit(size_t key)
 {
@@ -70,15 +77,14 @@ struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_a
 	return g;
 }
 
-void jobs_guest_free(struct jobs *j, struct jobs_guest *g)
+void jobs_guest_free(struct jobs_guest *g)
 {
 	if (!g)
 		return;
 	BUG_ON(g->pause != JOBS_PAUSE_NONE);
-	(void)j;
-	jobs_config_release(g->errand);
+	jobs_config_release(g->internal_request);
 	jobs_config_release(g->stop);
-	free(g->said);
+	free(g->reply);
 	free(g);
 }
 
@@ -90,10 +96,10 @@ void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from)
 	g->address = *from;
 }
 
-void jobs_on_poke(struct jobs *j, jobs_poke_fn fn, void *arg)
+void jobs_on_notify(struct jobs *j, jobs_notify_fn fn, void *arg)
 {
-	j->poke = fn;
-	j->poke_arg = arg;
+	j->notify = fn;
+	j->notify_arg = arg;
 }
 
 void jobs_on_gone(struct jobs *j, jobs_gone_fn fn, void *arg)
@@ -108,10 +114,10 @@ void jobs_guest_gone(const struct jobs *j, const struct jobs_process *p)
 		j->gone(j->gone_arg, p->uid, &p->guest->address);
 }
 
-void jobs_poke(const struct jobs *j, const struct jobs_process *p)
+void jobs_notify(const struct jobs *j, const struct jobs_process *p)
 {
-	if (j->poke && p->guest)
-		j->poke(j->poke_arg, p->uid, &p->guest->address);
+	if (j->notify && p->guest)
+		j->notify(j->notify_arg, p->uid, &p->guest->address);
 }
 
 /* --- who is in the same process --- */
@@ -148,7 +154,7 @@ struct jobs_process *jobs_tracer_of(const struct jobs *j, const struct jobs_proc
 
 static uint64_t read_keys(const char *text, size_t len)
 {
-	uint64_t can = CAN_TOLD;
+	uint64_t can = CAN_REPORTED;
 
 	for (size_t at = 0; at < len;) {
 		size_t n = 0;
@@ -172,7 +178,7 @@ static bool is_from(const struct jobs_process *p, const struct jobs_sender *from
 	       !memcmp(&a->address, &from->guest->address, a->len);
 }
 
-static bool note_unseen(struct jobs *j, const struct jobs_sender *from, uint64_t can)
+static bool set_unseen(struct jobs *j, const struct jobs_sender *from, uint64_t can)
 {
 	bool found = false;
 	size_t n;
@@ -195,7 +201,7 @@ bool jobs_can(struct jobs *j, const struct jobs_sender *from, const char *text, 
 		return false;
 	uint64_t can = read_keys(text, len);
 	if (!from->pid)
-		return note_unseen(j, from, can);
+		return set_unseen(j, from, can);
 	struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)from->pid);
 	for (struct jobs_process *p = peer ? peer->first : NULL; p; p = p->peer_next)
 		if (p->guest) {
@@ -205,7 +211,7 @@ bool jobs_can(struct jobs *j, const struct jobs_sender *from, const char *text, 
 	return found;
 }
 
-static bool is_usual(const char *value, size_t len, const char *usual)
+static bool is_default(const char *value, size_t len, const char *usual)
 {
 	return strlen(usual) == len && !memcmp(value, usual, len);
 }
@@ -222,9 +228,9 @@ static bool has_item(const char *config, const char *key, const char *dot)
 	return has;
 }
 
-void jobs_guest_lacks(const struct jobs_guest *g, const char *config, uint64_t *set)
+void jobs_guest_unsupported(const struct jobs_guest *g, const char *config, uint64_t *set)
 {
-	if (!(g->can & CAN_TOLD))
+	if (!(g->can & CAN_REPORTED))
 		return;
 	for (size_t i = 0; i < KEYS; i++) {
 		const char *dot = strchr(keys[i].key, '.'), *value;
@@ -240,12 +246,12 @@ void jobs_guest_lacks(const struct jobs_guest *g, const char *config, uint64_t *
 		value = config_value(config, keys[i].key, &len);
 		if (!value)
 			continue;
-		if (!keys[i].usual || !is_usual(value, len, keys[i].usual))
+		if (!keys[i].usual || !is_default(value, len, keys[i].usual))
 			*set |= bit(i);
 	}
 }
 
-json_t *jobs_lacking(uint64_t set)
+json_t *jobs_unsupported_options(uint64_t set)
 {
 	json_t *list = json_array();
 
@@ -253,4 +259,107 @@ json_t *jobs_lacking(uint64_t set)
 		if (set & bit(i))
 			json_array_append_new(list, json_string(keys[i].option));
 	return list;
+}
+
+/* --- replies --- */
+
+/* Of a text from outside, what can be shown. */
+static char *printable_words(const char *text, size_t len)
+{
+	size_t n = len < MAX_WORDS ? len : MAX_WORDS;
+
+	/* not in the middle of a character */
+	for (int i = 0; n < len && n && i < 3 && ((unsigned char)text[n] & 0xc0) == 0x80; i++)
+		n--;
+	char *words = xstrndup(text, n);
+	for (char *p = words; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	/* JSON takes nothing that is no text */
+	json_t *valid = json_string(words);
+	if (!valid)
+		for (char *p = words; *p; p++)
+			if ((unsigned char)*p >= 0x80)
+				*p = '?';
+	json_decref(valid);
+	return words;
+}
+
+static void record_reply(struct jobs_process *p, uint64_t id, const char *words, size_t len)
+{
+	struct jobs_guest *g = p->guest;
+
+	if (!g || !id || g->request_id != id)
+		return;
+	free(g->reply);
+	g->reply = NULL;
+	g->replied_id = id;
+	g->succeeded = !len || *words == '+';
+	if (!len)
+		return;
+	g->reply = printable_words(words + g->succeeded, len - g->succeeded);
+	if (g->succeeded || g->logged_failures == MAX_LOGGED_FAILURES)
+		return;
+	g->logged_failures++;
+	log_warn("process %d did not carry out its request: %s", (int)p->pid, g->reply);
+}
+
+bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len)
+{
+	const char *space = memchr(text, ' ', len);
+
+	if (!from->guest || !from->pid || !space || space - text > 20)
+		return false;
+	char digits[24] = "";
+	memcpy(digits, text, (size_t)(space - text));
+	uint64_t id = strtoull(digits, NULL, 10);
+	size_t rest = len - (size_t)(space + 1 - text);
+	struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)from->pid);
+	for (struct jobs_process *p = peer ? peer->first : NULL; p; p = p->peer_next)
+		record_reply(p, id, space + 1, rest);
+	return peer != NULL;
+}
+
+void jobs_expect_reply(struct jobs_process *p, uint64_t id)
+{
+	if (!p->guest)
+		return;
+	p->guest->request_id = id;
+	p->guest->logged_failures = 0;
+}
+
+struct replies {
+	json_int_t done;
+	json_t *failed, *waiting, *outcomes;
+};
+
+static void add_reply(const struct jobs_process *p, uint64_t id, struct replies *out)
+{
+	const struct jobs_guest *g = p->guest;
+
+	if (!g || g->request_id != id)
+		return;
+	if (g->replied_id != id) {
+		json_array_append_new(out->waiting, json_integer(p->pid));
+		return;
+	}
+	out->done += g->succeeded;
+	if (g->reply)
+		json_array_append_new(g->succeeded ? out->outcomes : out->failed,
+				      json_pack("{sIss}", "pid", (json_int_t)p->pid,
+						g->succeeded ? "what" : "why", g->reply));
+}
+
+json_t *jobs_get_replies(struct jobs *j, const json_t *request)
+{
+	const char *text = json_string_value(json_object_get(request, "request"));
+	struct replies all = {
+		.failed = json_array(), .waiting = json_array(), .outcomes = json_array()};
+	uint64_t id = text ? strtoull(text, NULL, 10) : 0;
+	const struct jobs_process *p;
+
+	for (struct jobs_cursor c = {0}; id && (p = jobs_next(j, &c));)
+		add_reply(p, id, &all);
+	return json_pack("{sIsososo}", "done", all.done, "failed", all.failed, "told", all.outcomes,
+			 "waiting", all.waiting);
 }

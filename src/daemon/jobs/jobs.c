@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "daemon/daemon.h"
 #include "daemon/jobs/jobs_impl.h"
+#include "daemon/loop.h"
 
 #define LOG_AREA "jobs"
 #include "base/log.h"
 
-#define SWEEP_S 30
+#define SWEEP_US 30000000 /* also for how long facts of /proc are kept */
 #define JOBS_PER_PEER 16 /* jobs in which one process of an ordinary user may be */
 
 int64_t jobs_now_ms(void)
@@ -31,7 +31,7 @@ bool jobs_is_silent(const struct jobs_process *p, int64_t now_ms)
 	return now_ms - p->last_ms > JOBS_SILENT_S * 1000;
 }
 
-/* One that steps aside will go on: that is what Ready says of a trace, too. */
+/* One that is paused will resume: that is what Ready says of a trace, too. */
 static bool is_paused(const struct jobs_process *p)
 {
 	return p->guest && p->guest->pause != JOBS_PAUSE_NONE && p->guest->wanted &&
@@ -94,13 +94,6 @@ uint64_t jobs_device_key(int64_t job_id, int32_t device)
 bool jobs_is_trusted(const struct jobs *j, uid_t uid)
 {
 	return uid == 0 || uid == j->own_uid;
-}
-
-/* Whether the sender is, or says to be, that process. One that is not visible from here cannot be
- * checked. */
-static bool is_itself(const struct jobs_sender *from, int32_t pid)
-{
-	return !from->pid || jobs_is_called(from->pid, pid);
 }
 
 /* --- processes --- */
@@ -173,7 +166,7 @@ static void forget_user(struct jobs *j, uid_t uid)
 {
 	jobs_count_down(&j->per_uid, uid);
 	if (!count_of(&j->per_uid, uid))
-		hmap_remove(&j->looks, uid);
+		hmap_remove(&j->lookups, uid);
 }
 
 void jobs_process_forget(struct jobs *j, struct jobs_process *p)
@@ -191,7 +184,7 @@ void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 	if (j->delivering == p)
 		j->delivering = NULL;
 	jobs_config_release(p->pending);
-	jobs_guest_free(j, p->guest);
+	jobs_guest_free(p->guest);
 	free(p->pids);
 	free(p);
 }
@@ -209,7 +202,6 @@ static void unlink_from_peer(const struct jobs_process *p)
 static struct jobs_process *process_new(struct jobs *j, const struct jobs_sender *from,
 					struct jobs_peer *peer, int64_t job_id, int32_t pid)
 {
-	const struct timeval sweep = {.tv_sec = SWEEP_S};
 	struct jobs_process *p = xcalloc(1, sizeof(*p));
 
 	p->peer = peer;
@@ -225,13 +217,13 @@ static struct jobs_process *process_new(struct jobs *j, const struct jobs_sender
 		p->guest = jobs_guest_new(p, from->guest);
 	link_process(j, p, from->pid);
 	if (!event_pending(j->sweep, EV_TIMEOUT, NULL))
-		event_add(j->sweep, &sweep);
+		loop_timer_start(j->sweep, SWEEP_US);
 	return p;
 }
 
-/* The first word of a process. NULL, and *out_code says why. */
-static struct jobs_process *admit(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
-				  int32_t pid, int *out_code)
+/* The first message of a process. NULL, and *out_code says why. */
+static struct jobs_process *admit_process(struct jobs *j, const struct jobs_sender *from,
+					  int64_t job_id, int32_t pid, int *out_code)
 {
 	bool trusted = jobs_is_trusted(j, from->uid), itself = false;
 	struct jobs_peer *peer = NULL;
@@ -245,8 +237,8 @@ static struct jobs_process *admit(struct jobs *j, const struct jobs_sender *from
 			return NULL;
 	}
 	*out_code = -EPERM;
-	if (pid > 0)
-		itself = is_itself(from, pid);
+	if (pid > 0) /* one that is not visible from here cannot be checked */
+		itself = !from->pid || jobs_has_pid(from->pid, pid);
 	if (pid <= 0 || (!itself && !trusted))
 		return NULL;
 	*out_code = -ESRCH; /* it sent this and died */
@@ -267,8 +259,8 @@ static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
 	jobs_count_up(&j->per_uid, uid);
 }
 
-struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
-			       int32_t pid, int *out_code)
+struct jobs_process *jobs_register(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
+				   int32_t pid, int *out_code)
 {
 	struct jobs_process *p =
 		jobs_find(j, from->pid, from->uid, job_id, pid, from->guest != NULL);
@@ -281,7 +273,7 @@ struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, i
 			change_user(j, p, from->uid);
 		return p;
 	}
-	p = admit(j, from, job_id, pid, out_code);
+	p = admit_process(j, from, job_id, pid, out_code);
 	if (p || *out_code == -ESRCH)
 		return p;
 	j->counts.refused++;
@@ -290,9 +282,10 @@ struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, i
 	return NULL;
 }
 
-/* --- looking after those whose death nobody tells --- */
+/* --- processes whose end the kernel does not report --- */
 
-/* Its sender is not visible, or may live for long after it; and what it does would not be told. */
+/* Its sender is not visible, or may live for long after it; and it would not report what it does.
+ */
 static bool is_unseen_and_silent(const struct jobs_process *p, const void *now_ms)
 {
 	bool busy = p->trace == FABRIC_RUNNING || p->monitor == FABRIC_RUNNING;
@@ -310,22 +303,20 @@ static void sweep_facts(struct jobs *j, int64_t now_ms)
 	while (hmap_next(&j->peers, &at, &key, &value)) {
 		struct jobs_peer *peer = (struct jobs_peer *)(uintptr_t)value;
 
-		if (!peer->facts || now_ms - peer->facts->read_ms < SWEEP_S * 1000)
+		if (!peer->facts || now_ms - peer->facts->read_ms < SWEEP_US / 1000)
 			continue;
-		jobs_facts_free(peer->facts);
+		free(peer->facts);
 		peer->facts = NULL;
 	}
 }
 
-static void sweep_due(evutil_socket_t fd, short what, void *arg)
+static void on_sweep(evutil_socket_t fd, short what, void *arg)
 {
-	struct timeval again = {.tv_sec = SWEEP_S};
 	struct jobs *j = arg;
 	int64_t now = jobs_now_ms();
 	size_t n;
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	sweep_facts(j, now);
 	struct jobs_process **unseen = jobs_collect(j, is_unseen_and_silent, &now, NULL, &n);
 	for (size_t i = 0; i < n; i++) {
@@ -337,7 +328,7 @@ static void sweep_due(evutil_socket_t fd, short what, void *arg)
 	j->counts.silent += n;
 	free(unseen);
 	if (j->counts.processes)
-		event_add(j->sweep, &again);
+		loop_timer_start(j->sweep, SWEEP_US);
 }
 
 /* --- life --- */
@@ -351,9 +342,7 @@ struct jobs *jobs_new(struct event_base *base, unsigned max_per_uid)
 	j->own_uid = getuid();
 	jobs_peers_init(j);
 	jobs_arbiter_init(j);
-	j->sweep = event_new(base, -1, 0, sweep_due, j);
-	BUG_ON(!j->sweep);
-	event_priority_set(j->sweep, DAEMON_PRIORITY_METRICS);
+	j->sweep = loop_event_new(base, -1, 0, DAEMON_PRIORITY_METRICS, on_sweep, j);
 	return j;
 }
 
@@ -373,27 +362,37 @@ void jobs_free(struct jobs *j)
 	jobs_proc_free(j->proc);
 	event_free(j->sweep);
 	hmap_release(&j->processes);
-	hmap_release(&j->looks);
+	hmap_release(&j->lookups);
 	hmap_release(&j->per_uid);
 	hmap_release(&j->per_job);
 	hmap_release(&j->per_device);
 	free(j);
 }
 
+struct jobs_process *jobs_next(const struct jobs *j, struct jobs_cursor *c)
+{
+	uint64_t key, value;
+
+	if (!c->next && hmap_next(&j->processes, &c->at, &key, &value))
+		c->next = (struct jobs_process *)(uintptr_t)value;
+	struct jobs_process *p = c->next;
+	if (p)
+		c->next = p->hash_next;
+	return p;
+}
+
 struct jobs_process **jobs_collect(const struct jobs *j, jobs_want_fn want, const void *arg,
-				   jobs_order_fn order, size_t *out_n)
+				   jobs_compare_fn compare, size_t *out_n)
 {
 	struct jobs_process **all = xcalloc(j->counts.processes + 1, sizeof(struct jobs_process *));
-	uint64_t key, value;
-	size_t at = 0, n = 0;
+	struct jobs_process *p;
+	size_t n = 0;
 
-	while (hmap_next(&j->processes, &at, &key, &value))
-		for (struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
-		     p = p->hash_next)
-			if (!want || want(p, arg))
-				all[n++] = p;
-	if (order)
-		qsort(all, n, sizeof(struct jobs_process *), order);
+	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));)
+		if (!want || want(p, arg))
+			all[n++] = p;
+	if (compare)
+		qsort(all, n, sizeof(struct jobs_process *), compare);
 	*out_n = n;
 	return all;
 }

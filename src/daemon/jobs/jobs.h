@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The processes of this node that talk to the daemon, by job; the configs waiting for them; and
- * what their profilers and monitors say they do. No sockets: fabric.c brings messages, api.c asks.
+ * what their profilers and monitors report. No sockets: fabric.c brings messages, api.c requests.
+ * Everything runs on the loop; a struct jobs owns its processes.
  *
  * A process is known by its job and the set of pids it sends (itself first, then its ancestors), as
- * its own pid namespace numbers them. The kernel's credentials of a datagram tell who it is in
- * ours: by them a process is forgotten the moment it dies (pidfd), whatever it last said.
+ * its own pid namespace numbers them. The kernel's credentials of a datagram say who it is in
+ * ours: by them a process is forgotten the moment it dies (pidfd), whatever it last sent.
  */
 #ifndef SONDE_DAEMON_JOBS_JOBS_H
 #define SONDE_DAEMON_JOBS_JOBS_H
@@ -20,7 +21,7 @@
 #include "base/err.h"
 #include "wire/fabric.h"
 
-#define JOBS_SILENT_S 120 /* heard nothing for so long: not asked any more, forgotten if unseen */
+#define JOBS_SILENT_S 120 /* no message for so long: gets no requests, is forgotten if unseen */
 
 /* Who sent a datagram, as the kernel says. */
 struct jobs_sender {
@@ -35,44 +36,43 @@ struct jobs_sender {
 
 /* Where a datagram came from and by which socket. */
 struct jobs_address {
-	const void *place; /* of the fabric */
+	const void *listener; /* of the fabric */
 	struct sockaddr_un address;
 	socklen_t len;
 };
 
 struct jobs;
 
-/* max_per_uid: how many processes one user may register; further ones get empty answers and are
+/* max_per_uid: how many processes one user may register; further ones get empty replies and are
  * counted. */
 struct jobs *jobs_new(struct event_base *base, unsigned max_per_uid);
 void jobs_free(struct jobs *j); /* j may be NULL */
 
-/* "ctxt": gives the number of processes registered for its job and device, or a negative errno when
- * it is refused (no answer is sent then). */
+/* "ctxt": returns the number of processes registered for its job and device, or a negative errno
+ * when it is refused (no reply is sent then). */
 int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fabric_context *c);
 
-/* "req": adds the text of the configs that are due to `out` (nothing if there are none). The caller
- * tells with jobs_delivered() whether it could be sent: what could not is kept. Negative errno: it
- * is refused; an empty answer is sent all the same. */
-int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
-		 unsigned npids, struct buf *out);
+/* "req": a process polls. Adds the text of the config that is due to `out` (nothing if there is
+ * none). The caller reports with jobs_delivered() whether it could be sent: what could not is kept.
+ * Negative errno: it is refused; an empty reply is sent all the same. */
+int jobs_poll(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
+	      unsigned npids, struct buf *out);
 void jobs_delivered(struct jobs *j, bool sent);
 
-/* How guests are told that there is something to ask for; NULL: not at all. It may get lost. */
-typedef void (*jobs_poke_fn)(void *arg, uid_t uid, const struct jobs_address *to);
-void jobs_on_poke(struct jobs *j, jobs_poke_fn fn, void *arg);
+/* Notifies a guest that something waits for it; NULL: not at all. It may get lost. */
+typedef void (*jobs_notify_fn)(void *arg, uid_t uid, const struct jobs_address *to);
+void jobs_on_notify(struct jobs *j, jobs_notify_fn fn, void *arg);
 
-/* Called when a guest has died, or was not heard of for long: it may have left its socket's file.
- */
+/* Called when a guest has died, or was silent for long: it may have left its socket's file. */
 typedef void (*jobs_gone_fn)(void *arg, uid_t uid, const struct jobs_address *at);
 void jobs_on_gone(struct jobs *j, jobs_gone_fn fn, void *arg);
 
 /* "sondeCan": the keys of configs that a guest honours. False: nobody knows who that is. */
 bool jobs_can(struct jobs *j, const struct jobs_sender *from, const char *keys, size_t len);
 
-/* "sondeTop": what took the time of an interval. Negative errno: no such report (-EINVAL), of a
- * process that nobody knows (-ESRCH, counted), or for which the sender may not speak (-EPERM), no
- * room for it (-EDQUOT). */
+/* "sondeTop": what took the time of an interval. Negative errno: no such report (-EINVAL), of an
+ * unknown process (-ESRCH, counted), or for which the sender may not speak (-EPERM), no room for it
+ * (-EDQUOT). */
 int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
 
 /* A kernel counts as slower when it takes so many percent more than before; 0: never. */
@@ -82,44 +82,45 @@ void jobs_set_regression(struct jobs *j, unsigned percent);
 void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
 		 const struct fabric_status *s);
 
-/* "sondeSaid": what a guest says to an order. False: it is none of ours, or no such text. */
-bool jobs_said(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
+/* "sondeSaid": the reply of a guest to a request. False: it is none of ours, or no such text. */
+bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
 
-/* --- questions and orders, as JSON of the RPC ---
+/* --- functions of the RPC ---
  *
- * All give a new reference. `request` is a checked JSON object. */
+ * All return a new reference. `request` is a checked JSON object. */
 
 /* The aggregate of all processes: Running > Ready > Idle > Uninitialized. */
-json_t *jobs_get_status(const struct jobs *j);
+json_t *jobs_get_status(struct jobs *j, const json_t *unused);
 
 /* setKinetOnDemandRequest: gate, match, install; the reply of the spec. */
 json_t *jobs_set_request(struct jobs *j, const json_t *request);
 
 /* stopTrace: ends the traces of nputrace that wait or run in the processes that job_id and pids
- * name: {"processesMatched":[pids],"activityProfilersTriggered":[guests that are told],
- * "tracesDropped":[pids whose order had not been fetched],"notStopped":[{"pid":…,"why":"…"}],
- * "requestTraceId":"for getAnswers, if somebody was told"}. */
+ * name: {"processesMatched":[pids],"activityProfilersTriggered":[guests that get it],
+ * "tracesDropped":[pids whose request had not been fetched],"notStopped":[{"pid":…,"why":"…"}],
+ * "requestTraceId":"for getAnswers, if a guest gets it"}. */
 json_t *jobs_stop_trace(struct jobs *j, const json_t *request);
 
-/* getAnswers: what guests have said to the order {"request":"its id"}, which the reply to it names:
+/* getAnswers: replies of guests to the request {"request":"its id"}, which the reply to it names:
  * {"done":N,"failed":[{"pid":…,"why":"…"}],"told":[{"pid":…,"what":"…"}],"waiting":[pids]}; "told"
- * is what became of it where it was done, if they say so. */
-json_t *jobs_answers(const struct jobs *j, const json_t *request);
+ * has the outcomes where it was done, as far as they reply with one. */
+json_t *jobs_get_replies(struct jobs *j, const json_t *request);
 
 /* Why such a request would match what it matches: {"matched":[…],"reason":"plain words",
  * "processes":[{"pid":…,"matched":bool,"reason":"…"}]}. Changes nothing. */
-json_t *jobs_explain(const struct jobs *j, const json_t *request);
+json_t *jobs_explain(struct jobs *j, const json_t *request);
 
 /* {"processes":[…],"total":N,"next":offset or null}; keys offset, limit (1 to 256), job_id, pids of
  * the request narrow it. What /proc knows (cmdline, rank) is read here and not before. */
 json_t *jobs_list(struct jobs *j, const json_t *request);
 
-/* What takes the time of devices: docs/top.md. Keys pids, job_id, limit (rows of a process). */
+/* What takes the time of devices: docs/top.md. Keys pids, job_id, limit (rows of a process), lease.
+ */
 json_t *jobs_get_top(struct jobs *j, const json_t *request);
 
 /* The same as lines of /metrics: how busy devices are, and what has become slower. */
-struct expo;
-void jobs_expose_top(const struct jobs *j, struct expo *e);
+struct prom_text;
+void jobs_add_top_metrics(const struct jobs *j, struct prom_text *out);
 
 /* One process: everything known about {"pid":N}; {"status":"failed: …"} if there is none. */
 json_t *jobs_get_process(struct jobs *j, const json_t *request);
@@ -129,10 +130,10 @@ struct jobs_counts {
 	uint64_t delivered; /* configs handed out */
 	uint64_t refused; /* by the limit per user */
 	uint64_t ended; /* forgotten because they died */
-	uint64_t silent; /* forgotten because they were not heard of */
+	uint64_t silent; /* forgotten because they sent nothing */
 	uint64_t pauses; /* of monitors, for a trace by PyTorch's own profiler */
-	uint64_t unpaused; /* of them such that did not step aside in time */
-	uint64_t reports; /* of what takes time, that were taken */
+	uint64_t unpaused; /* of them such that did not pause in time */
+	uint64_t reports; /* of what takes time, that were accepted */
 	uint64_t late_reports; /* of processes that are not known: the last one comes after its end
 				*/
 	uint64_t regressions; /* that are going on */

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Inside of jobs: the registry that jobs.c keeps, daemon/jobs/messages.c fills,
- * daemon/jobs/requests.c gives configs to and daemon/jobs/list.c tells of; daemon/jobs/peers.c
- * knows who lives, daemon/jobs/ancestry.c who is whose child, daemon/jobs/gate.c whether the NPU's
- * profiler is free, daemon/jobs/guest.c what libraries of ours can do, daemon/jobs/arbiter.c when
- * they step aside for PyTorch's profiler, daemon/jobs/effects.c what becomes of traces that wait,
- * daemon/jobs/stop.c ends them, daemon/jobs/lease.c whose a monitor is, daemon/jobs/top.c what
- * takes time. */
+/*
+ * Inside of jobs:
+ *
+ *	jobs.c       the registry: who is there, who may register
+ *	messages.c   what processes send, and the configs they fetch
+ *	peers.c      which processes live, and whether their pids are true
+ *	requests.c   which processes a request of a user names, and which get its config
+ *	gate.c       whether the NPU's profiler is free for it
+ *	lease.c      whose a monitor is
+ *	arbiter.c    when a monitor pauses for PyTorch's own profiler
+ *	traces.c     traces that a request replaces or drops, and stopTrace
+ *	guest.c      what libraries of ours can do, and their replies
+ *	explain.c    why a request reaches whom it reaches
+ *	list.c       listProcesses, getProcess; proc.c reads /proc for it
+ *	top.c        reports of what takes time; top_list.c is getTop
+ */
 #ifndef SONDE_DAEMON_JOBS_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_JOBS_IMPL_H
 
@@ -18,13 +27,13 @@
 
 /* A text that waits for processes, shared by all of them. */
 struct jobs_config {
-	uint64_t id; /* REQUEST_TRACE_ID; 0: an errand of ours */
+	uint64_t id; /* REQUEST_TRACE_ID; 0: an internal request */
 	unsigned refs;
 	bool is_monitor, starts, stops; /* it is about a monitor: starts one, stops one */
 	bool is_npu_trace; /* of nputrace, for a framework or a guest */
-	bool leaves_out; /* processes that would have taken it; guests are told so */
-	bool renews; /* it only lets a monitor that was lent go on */
-	uint64_t lease; /* of who lends it; 0: nobody */
+	bool leaves_out; /* processes that would have taken it; guests get to know */
+	bool renews; /* it only renews the lease of a monitor */
+	uint64_t lease; /* 0: none */
 	int64_t wait_ms; /* a trace by PyTorch's profiler has begun so long after delivery */
 	int64_t monitor_ms; /* the monitor that it starts ends by itself after this time; 0: never
 			     */
@@ -34,13 +43,13 @@ struct jobs_config {
 
 /* A process as our kernel knows it: what it registered ends with it. */
 struct jobs_peer {
-	TAILQ_ENTRY(jobs_peer) place; /* among jobs.unwatched, without a pidfd */
+	TAILQ_ENTRY(jobs_peer) link; /* among jobs.unwatched, without a pidfd */
 	pid_t pid;
-	int pidfd; /* -1: it could not be had; the process is looked at from time to time */
+	int pidfd; /* -1: unavailable; the process is polled from time to time */
 	unsigned nprocesses;
 	bool asked; /* for its facts, and not answered yet */
 	uint64_t id; /* no other peer ever has it */
-	uint64_t start_ticks; /* without a pidfd: when it was started; 0: /proc does not tell */
+	uint64_t start_ticks; /* without a pidfd: when it was started; 0: /proc does not say */
 	struct jobs_process *first; /* linked by peer_next */
 	struct jobs_facts *facts; /* NULL: nobody asked of late */
 };
@@ -53,28 +62,29 @@ enum jobs_heard {
 	JOBS_FOR_ANOTHER = 1 << 4, /* who sends is not the process that is spoken of */
 };
 
-/* A monitor that steps aside for a trace by PyTorch's profiler in the same process. */
+/* A monitor that is paused for a trace by PyTorch's profiler in the same process. */
 enum jobs_pause {
 	JOBS_PAUSE_NONE,
-	JOBS_PAUSE_ASKED, /* it was told to, and the trace is held back */
+	JOBS_PAUSE_ASKED, /* the guest was asked to, and the trace is held back */
 	JOBS_PAUSE_KEPT, /* the trace may go on, or does */
-	JOBS_PAUSE_ENDING, /* it was told to resume */
+	JOBS_PAUSE_ENDING, /* the guest was asked to resume */
 };
 
 /* What is known of a guest beyond what is known of every client. */
 struct jobs_guest {
-	TAILQ_ENTRY(jobs_guest) place; /* among jobs.pauses, unless it is JOBS_PAUSE_NONE */
+	TAILQ_ENTRY(jobs_guest) link; /* among jobs.pauses, unless it is JOBS_PAUSE_NONE */
 	struct jobs_process *self;
-	struct jobs_process *tracer; /* for whom it steps aside; NULL: he is gone */
-	struct jobs_config *errand; /* of ours, goes before what is pending; NULL: none */
-	struct jobs_config *stop; /* of a trace; the same, and may be while another errand is */
+	struct jobs_process *tracer; /* for whom it pauses; NULL: it is gone */
+	/* Both go before what is pending; NULL: none. */
+	struct jobs_config *internal_request; /* pause or resume */
+	struct jobs_config *stop; /* of a trace */
 	struct jobs_address address;
-	uint64_t can; /* bits of daemon/jobs/guest.c; 0: it did not tell */
-	uint64_t asked_id, said_id; /* the last order that it was given, and that it answered */
-	char *said; /* why it did not carry that out; NULL: it did */
-	bool did; /* it did, and `said` is what became of it */
-	uint8_t complaints; /* that were logged, about this order */
-	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is looked at again */
+	uint64_t can; /* bits of daemon/jobs/guest.c; 0: it did not report them */
+	uint64_t request_id, replied_id; /* the last request that it got, and that it replied to */
+	char *reply; /* the outcome, or why it failed; NULL: it succeeded */
+	bool succeeded;
+	uint8_t logged_failures; /* of this request */
+	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is checked again */
 	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */
 	uint8_t pause; /* enum jobs_pause */
 	uint8_t tries;
@@ -96,22 +106,22 @@ struct jobs_process {
 	const char *endpoint;
 	int64_t job_id;
 	int64_t first_ms, last_ms;
-	int64_t status_ms; /* when it last told its state */
-	int64_t monitor_until_ms; /* 0: until it says so */
-	uint64_t lease; /* of the monitor's last order; 0: nobody's, or not known */
-	uint64_t left; /* the lease by which it was told to stop; 0: something else came since */
-	int64_t lent_ms; /* when that was given or renewed */
-	uint64_t claim; /* hash of the pids that it sent, when they were last looked into */
+	int64_t status_ms; /* when it last reported its state */
+	int64_t monitor_until_ms; /* 0: until it reports its end */
+	uint64_t lease; /* of the monitor's last request; 0: none, or not known */
+	uint64_t stopped_lease; /* by which it was stopped; 0: something else came since */
+	int64_t leased_ms; /* when the lease was assigned or renewed */
+	uint64_t claim; /* hash of the pids that it sent, when they were last verified */
 	int32_t pid; /* as it knows itself */
-	int32_t device; /* -1: not told */
+	int32_t device; /* -1: unknown */
 	int32_t current_step, start_step, stop_step;
 	uint32_t uid;
 	int8_t trace, monitor; /* enum fabric_state or JOBS_STATE_UNKNOWN */
 	uint8_t npids;
 	uint8_t heard; /* enum jobs_heard, and JOBS_FOR_ANOTHER */
 	uint8_t mask; /* enum fabric_mask of its last request */
-	bool ordered; /* the monitor was switched by an order that is known; ended: off */
-	bool ended;
+	bool switched; /* the monitor, by a request that is known */
+	bool switched_off; /* by a request without a lease */
 };
 
 struct jobs {
@@ -120,23 +130,23 @@ struct jobs {
 	uid_t own_uid;
 	struct hmap processes; /* hash of the identity to the first jobs_process of a chain */
 	struct hmap peers; /* pid to jobs_peer */
-	struct hmap looks; /* uid to when and how often ancestors were looked for */
+	struct hmap lookups; /* uid to when and how often ancestors were looked up */
 	struct hmap per_uid; /* uid to number of processes */
 	struct hmap per_job; /* job id to number of processes */
 	struct hmap per_device; /* hash of job and device to number of contexts */
 	int watch_fd; /* epoll of all pidfds: one event of the loop for all of them */
 	struct event *watch;
 	unsigned nwatched, max_watched; /* pidfds: the files are for connections, too */
-	TAILQ_HEAD(jobs_unwatched, jobs_peer) unwatched; /* looked at next: the first */
-	struct event *look;
+	TAILQ_HEAD(jobs_unwatched, jobs_peer) unwatched; /* polled next: the first */
+	struct event *poll;
 	uint64_t peer_ids;
 	struct jobs_proc *proc; /* NULL: nobody has asked for a list yet */
-	struct event *sweep; /* pending only while there is somebody to look after */
-	struct jobs_process *delivering; /* of the last jobs_request() with a config */
+	struct event *sweep; /* pending only while there are processes */
+	struct jobs_process *delivering; /* of the last jobs_poll() with a config */
 	int64_t monitor_ms; /* of the last config handed out that starts a monitor */
-	uint64_t orders; /* makes trace ids differ */
-	jobs_poke_fn poke;
-	void *poke_arg;
+	uint64_t requests; /* makes trace ids differ */
+	jobs_notify_fn notify;
+	void *notify_arg;
 	jobs_gone_fn gone;
 	void *gone_arg;
 	TAILQ_HEAD(jobs_pauses, jobs_guest) pauses;
@@ -148,9 +158,9 @@ struct jobs {
 	struct jobs_counts counts;
 };
 
-/* The process, made at its first word. NULL, and *out_code says why, if it is refused. */
-struct jobs_process *jobs_hear(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
-			       int32_t pid, int *out_code);
+/* The process, made at its first message. NULL, and *out_code says why, if it is refused. */
+struct jobs_process *jobs_register(struct jobs *j, const struct jobs_sender *from, int64_t job_id,
+				   int32_t pid, int *out_code);
 
 /* The process that calls itself so, as a guest or not; NULL: none. sender is 0 if not visible. */
 struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, int64_t job_id,
@@ -172,17 +182,14 @@ void jobs_peer_forget(struct jobs *j, struct jobs_peer *peer);
 /* jobs.c: forgets one process; leaves the peer's list alone. */
 void jobs_process_forget(struct jobs *j, struct jobs_process *p);
 
-/* --- daemon/jobs/ancestry.c --- */
-
-/* Whether the process that our kernel calls `sender` calls itself `pid`, in whatever pid namespace.
- */
-bool jobs_is_called(pid_t sender, int32_t pid);
-/* The first of the pids and those of the others that its ancestors go by; gives their number. */
-unsigned jobs_true_ancestors(pid_t sender, const int32_t *pids, unsigned n, int32_t *out);
+/* Whether the process that our kernel calls `sender` has this pid in any pid namespace. */
+bool jobs_has_pid(pid_t sender, int32_t pid);
+/* The first of the pids and those of the others that its ancestors have; returns their number. */
+unsigned jobs_verify_ancestors(pid_t sender, const int32_t *pids, unsigned n, int32_t *out);
 
 /* --- counting --- */
 
-uint64_t jobs_count_up(struct hmap *m, uint64_t key); /* gives the new number */
+uint64_t jobs_count_up(struct hmap *m, uint64_t key); /* returns the new number */
 void jobs_count_down(struct hmap *m, uint64_t key);
 uint64_t jobs_device_key(int64_t job_id, int32_t device);
 
@@ -195,11 +202,19 @@ bool jobs_is_silent(const struct jobs_process *p, int64_t now_ms);
 int jobs_monitor_state(const struct jobs_process *p, int64_t now_ms);
 const char *jobs_state_name(int state);
 
-/* All processes for which want() is true (NULL: all), ordered as asked. The caller frees it. */
+/* All processes, one after another; NULL at the end. Meanwhile none may come or go. */
+struct jobs_cursor {
+	size_t at;
+	struct jobs_process *next;
+};
+struct jobs_process *jobs_next(const struct jobs *j, struct jobs_cursor *c);
+
+/* All processes for which want() is true (NULL: all), sorted as asked. The caller frees it. */
 typedef bool (*jobs_want_fn)(const struct jobs_process *p, const void *arg);
-typedef int (*jobs_order_fn)(const void *a, const void *b);
+typedef int (*jobs_compare_fn)(const void *a, const void *b);
 struct jobs_process **jobs_collect(const struct jobs *j, jobs_want_fn want, const void *arg,
-				   jobs_order_fn order, size_t *out_n);
+				   jobs_compare_fn compare, size_t *out_n);
+int jobs_compare_pids(const void *a, const void *b); /* int32_t */
 
 struct jobs_config *jobs_config_new(const char *text);
 void jobs_config_release(struct jobs_config *c); /* c may be NULL */
@@ -207,49 +222,48 @@ void jobs_config_release(struct jobs_config *c); /* c may be NULL */
 /* --- daemon/jobs/guest.c --- */
 
 struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_address *from);
-void jobs_guest_free(struct jobs *j, struct jobs_guest *g); /* g may be NULL */
-void jobs_asked(struct jobs_process *p, uint64_t id); /* it is given this order */
-/* It has come from there now. */
+void jobs_guest_free(struct jobs_guest *g); /* g may be NULL */
+void jobs_expect_reply(struct jobs_process *p, uint64_t id); /* it gets this request */
+/* It has sent from there now. */
 void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from);
 /* Something waits for it. p may be no guest. */
-void jobs_poke(const struct jobs *j, const struct jobs_process *p);
+void jobs_notify(const struct jobs *j, const struct jobs_process *p);
 /* The guest in the same process; the other client in the same process as a guest, the one that
  * asks for traces by PyTorch's profiler. NULL: none. */
 struct jobs_process *jobs_guest_of(const struct jobs *j, const struct jobs_process *p);
 struct jobs_process *jobs_tracer_of(const struct jobs *j, const struct jobs_process *p);
 /* Adds to the set the bits of options of a config that the guest does not honour. */
-void jobs_guest_lacks(const struct jobs_guest *g, const char *config, uint64_t *set);
+void jobs_guest_unsupported(const struct jobs_guest *g, const char *config, uint64_t *set);
 /* As people type them: ["--l2-cache"]. */
-json_t *jobs_lacking(uint64_t set);
+json_t *jobs_unsupported_options(uint64_t set);
 /* Its socket may have left a file. p may be no guest. */
 void jobs_guest_gone(const struct jobs *j, const struct jobs_process *p);
 
-struct jobs_order;
+struct jobs_request;
 
-/* --- daemon/jobs/effects.c --- */
+/* --- daemon/jobs/traces.c --- */
 
 /*
- * Adds the pid to what the order means there, before it is given: "stepsUnknown", a trace of steps
- * that nobody tells; "tracesReplaced", "tracesDropped", one that has not begun gives way.
+ * Adds the pid to the effects that the request has there, before it is assigned: "stepsUnknown", a
+ * trace of steps that nobody reports; "tracesReplaced", "tracesDropped", one that has not begun.
  */
-void jobs_trace_effects(const struct jobs_order *o, const struct jobs_config *c,
-			const struct jobs_process *p, json_t *out);
+void jobs_add_trace_effects(const struct jobs_request *o, const struct jobs_config *c,
+			    const struct jobs_process *p, json_t *out);
 /* The same in words, for a guest; NULL: nothing of the kind. */
-const char *jobs_trace_effect(const struct jobs_order *o, const struct jobs_process *p);
+const char *jobs_trace_effect(const struct jobs_request *o, const struct jobs_process *p);
 
-/* --- daemon/jobs/arbiter.c: the monitor and PyTorch's profiler exclude each other in a process ---
- */
+/* --- daemon/jobs/arbiter.c --- */
 
 void jobs_arbiter_init(struct jobs *j);
 void jobs_arbiter_release(struct jobs *j);
-/* A trace by PyTorch's profiler was ordered: the guest in that process steps aside. */
-void jobs_arbiter_order(struct jobs *j, struct jobs_process *p);
+/* A trace by PyTorch's profiler was requested: the guest in that process pauses. */
+void jobs_arbiter_trace_requested(struct jobs *j, struct jobs_process *p);
 /* Whether what is pending may be handed out now. */
-bool jobs_arbiter_lets(struct jobs *j, struct jobs_process *p);
-/* p has asked; its pending config has been delivered; it has told the state of its monitor. */
-void jobs_arbiter_asked(struct jobs *j, struct jobs_process *p);
+bool jobs_arbiter_allows(struct jobs *j, struct jobs_process *p);
+/* p has polled; its pending config has been delivered; it has reported the state of its monitor. */
+void jobs_arbiter_polled(struct jobs *j, struct jobs_process *p);
 void jobs_arbiter_delivered(struct jobs *j, struct jobs_process *p, const struct jobs_config *c);
-void jobs_arbiter_told(struct jobs *j, struct jobs_process *p);
+void jobs_arbiter_status(struct jobs *j, struct jobs_process *p);
 /* PyTorch's own profiler is at work, as far as one can know. */
 bool jobs_tracer_is_busy(const struct jobs_process *tracer, int64_t now_ms);
 /* p is being forgotten. */
@@ -258,27 +272,27 @@ void jobs_arbiter_forget(struct jobs *j, struct jobs_process *p);
 const char *jobs_arbiter_reason(const struct jobs *j, const struct jobs_process *p,
 				enum config_kind kind);
 
-/* --- daemon/jobs/lease.c: monitors that are lent to who looks on --- */
+/* --- daemon/jobs/lease.c --- */
 
 uint64_t jobs_lease_of(const char *config); /* 0: none */
-/* Whether an order with a lease would be heeded, and disturbs nobody. */
-bool jobs_lease_lets(const struct jobs_process *p, const struct jobs_config *c);
-/* It is given this order, with a lease or without; it has fetched it. */
-void jobs_lease_given(struct jobs_process *p, const struct jobs_config *c);
+/* Whether a request with a lease would be heeded, and disturbs nobody. */
+bool jobs_lease_allows(const struct jobs_process *p, const struct jobs_config *c);
+/* It gets this request, with a lease or without; it has fetched it. */
+void jobs_lease_assigned(struct jobs_process *p, const struct jobs_config *c);
 void jobs_lease_delivered(struct jobs_process *p, const struct jobs_config *c);
 
 /* Numbers of processes, as who has this lease sees them. */
 struct jobs_leases {
-	size_t own, others; /* on, by an order of his; of somebody else's */
-	size_t lapsed; /* off, and his was the last order: not on yet, or not any more */
-	size_t ended, stopped; /* off after somebody else's order; the part that was to stop it */
-	size_t free; /* off, and nobody has said anything about it */
+	size_t own, others; /* on, by a request of his; of somebody else's */
+	size_t lapsed; /* off, and his was the last request: not on yet, or not any more */
+	size_t ended, stopped; /* off after somebody else's request; the part that was to stop it */
+	size_t free; /* off, and nobody has requested anything */
 };
 void jobs_lease_count(const struct jobs_process *p, uint64_t lease, int64_t now_ms,
 		      struct jobs_leases *out);
 json_t *jobs_leases_json(const struct jobs_leases *l);
-/* Whether who has this lease has told it to stop, and it has not yet. */
-bool jobs_lease_lingers(const struct jobs_process *p, uint64_t lease, int64_t now_ms);
+/* Whether who has this lease has stopped it, and it still runs. */
+bool jobs_lease_stop_pending(const struct jobs_process *p, uint64_t lease, int64_t now_ms);
 
 /* --- daemon/jobs/top.c --- */
 
@@ -289,20 +303,22 @@ void jobs_top_forget(struct jobs *j, struct jobs_process *p);
 /* What processes together do: Running > Ready > Idle > anything else > Uninitialized. */
 struct jobs_aggregate {
 	int trace, monitor;
-	bool monitor_told; /* by any of them, since the daemon began */
-	const struct jobs_process *leader; /* whose steps are told; NULL: nobody told any */
+	bool monitor_reported; /* by any of them, since the daemon began */
+	const struct jobs_process *leader; /* whose steps are reported; NULL: nobody's */
 };
 struct jobs_aggregate jobs_aggregate(const struct jobs *j);
 
-/* The same for each user, whose orders wait for his own processes alone. No leader. */
+/* The same for each user, whose requests wait for his own processes alone. No leader. */
 void jobs_by_user(const struct jobs *j, struct hmap *out); /* hmap_release() it */
 struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid);
 
-/* "effective" if an order of this kind may go out now, else "ineffective" or "unknown". */
+/* "effective" if a request of this kind may go out now, else "ineffective" or "unknown". */
 const char *jobs_gate(enum config_kind kind, struct jobs_aggregate a);
 bool jobs_gate_open(enum config_kind kind, struct jobs_aggregate a);
 /* In plain words, for one that may not. */
 const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a);
+
+/* --- daemon/jobs/requests.c --- */
 
 /* Which processes a request is for. */
 struct jobs_target {
@@ -326,9 +342,8 @@ void jobs_target_release(struct jobs_target *t);
 json_t *jobs_read_int(const json_t *value, int64_t *out);
 json_t *jobs_type_fault(const char *wanted, const json_t *got);
 
-/* --- daemon/jobs/requests.c --- */
-
-struct jobs_order {
+/* A request to trace or monitor processes. */
+struct jobs_request {
 	struct jobs_target target;
 	const char *config;
 	int64_t limit;
@@ -336,25 +351,25 @@ struct jobs_order {
 	enum config_kind kind;
 	bool each_guest; /* the limit is not for guests */
 	bool leaves_out; /* by its pids or its limit: some who would have taken it */
-	bool with_reason; /* who gives it wants to know why nobody gets it */
-	struct hmap reporters; /* processes of frameworks that told a state: user and pid */
+	bool with_reason; /* the reply is to say why nobody gets it */
+	struct hmap reporters; /* processes of frameworks that reported a state: user and pid */
 	struct hmap frameworks; /* the same and those that may be of one */
 };
 
 /* False with the reply that says what is wrong with the request. */
-bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *out,
-		     json_t **out_fault);
-void jobs_order_release(struct jobs_order *o);
+bool jobs_request_read(const struct jobs *j, const json_t *request, struct jobs_request *out,
+		       json_t **out_fault);
+void jobs_request_release(struct jobs_request *o);
 /* The part of it that says for whom it is; o->kind and o->now_ms are set. */
-bool jobs_order_aim(const struct jobs *j, const json_t *request, struct jobs_order *o,
-		    json_t **out_fault);
+bool jobs_request_read_target(const struct jobs *j, const json_t *request, struct jobs_request *o,
+			      json_t **out_fault);
 uint64_t jobs_trace_id(struct jobs *j); /* a new REQUEST_TRACE_ID */
-/* Whether the process is a client for such an order, and whether it would be given to it. */
-bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p);
-bool jobs_order_wants(const struct jobs_process *p, const void *order);
+/* Whether the process is a client for such a request, and whether it would get it. */
+bool jobs_request_understood(const struct jobs_request *o, const struct jobs_process *p);
+bool jobs_request_wants(const struct jobs_process *p, const void *request);
 /* daemon/jobs/explain.c: why nobody gets it now, in plain words. */
-const char *jobs_order_refused(const struct jobs *j, const struct jobs_order *o);
-/* The order in which a limit is used up: that of the sets of pids. */
+const char *jobs_request_refusal(const struct jobs *j, const struct jobs_request *o);
+/* In which sequence a limit is used up: that of the sets of pids. */
 int jobs_by_pids(const void *a, const void *b);
 
 #endif

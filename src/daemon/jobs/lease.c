@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Whose a monitor is. Somebody who only looks on, as `sonde top` does, lends himself one: his
- * orders carry a number of his own (SONDE_LEASE) and a DURATION that he renews, so that it ends
- * soon after he does. It is the monitor that holds to this (control.c); here it is known beforehand
- * who would be told in vain, and told who asks. After a restart nothing is known until somebody
- * renews.
+ * Whose a monitor is. Observers, as `sonde top` is one, hold a time-limited lease: their requests
+ * carry a number of their own (SONDE_LEASE) and a DURATION that they renew, so that the monitor
+ * ends soon after they do. The monitor itself enforces this (control.c); here it is known
+ * beforehand which requests would be in vain, and reported to who asks. After a restart nothing is
+ * known until somebody renews.
  */
 #include "daemon/jobs/config_text.h"
 #include "daemon/jobs/jobs_impl.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define SETTLE_MS 5000 /* that a monitor may take to say that it is on */
+#define SETTLE_MS 5000 /* that a monitor may take to report that it is on */
 
 uint64_t jobs_lease_of(const char *config)
 {
@@ -35,38 +35,38 @@ static bool is_on(const struct jobs_process *p, int64_t now_ms)
 static bool may_start(const struct jobs_process *p, uint64_t lease, int64_t now_ms)
 {
 	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY)
-		return false; /* nobody's trace gives way to who looks on */
+		return false; /* no trace gives way to an observer */
 	if (is_on(p, now_ms))
 		return p->lease == lease;
-	return !p->lease || p->lease == lease || now_ms - p->lent_ms > SETTLE_MS;
+	return !p->lease || p->lease == lease || now_ms - p->leased_ms > SETTLE_MS;
 }
 
-bool jobs_lease_lets(const struct jobs_process *p, const struct jobs_config *c)
+bool jobs_lease_allows(const struct jobs_process *p, const struct jobs_config *c)
 {
 	const struct jobs_config *before = p->pending;
 
-	/* what somebody else has ordered is on its way; or the same is */
+	/* a request of somebody else is on its way; or the same is */
 	if (before && (before->lease != c->lease || !c->stops))
 		return false;
 	if (c->starts && !c->stops)
 		return may_start(p, c->lease, jobs_now_ms());
-	return p->lease == c->lease || !p->ordered;
+	return p->lease == c->lease || !p->switched;
 }
 
-void jobs_lease_given(struct jobs_process *p, const struct jobs_config *c)
+void jobs_lease_assigned(struct jobs_process *p, const struct jobs_config *c)
 {
 	if (!c->is_monitor)
 		return;
 	if (c->lease) {
 		p->lease = c->stops ? 0 : c->lease;
-		p->left = c->stops ? c->lease : 0;
-		p->ordered = !c->stops;
-		p->ended = false;
-		p->lent_ms = jobs_now_ms();
+		p->stopped_lease = c->stops ? c->lease : 0;
+		p->switched = !c->stops;
+		p->switched_off = false;
+		p->leased_ms = jobs_now_ms();
 	} else if (c->starts || c->stops) { /* one that only changes it leaves it whose it is */
-		p->lease = p->left = 0;
-		p->ordered = true;
-		p->ended = c->stops;
+		p->lease = p->stopped_lease = 0;
+		p->switched = true;
+		p->switched_off = c->stops;
 	}
 }
 
@@ -84,18 +84,18 @@ void jobs_lease_count(const struct jobs_process *p, uint64_t lease, int64_t now_
 
 	if (is_on(p, now_ms)) {
 		out->own += own;
-		out->others += p->ordered && !own;
+		out->others += p->switched && !own;
 		return;
 	}
 	out->lapsed += own;
-	out->ended += p->ordered && !p->lease;
-	out->stopped += p->ended;
-	out->free += !own && (!p->ordered || p->lease);
+	out->ended += p->switched && !p->lease;
+	out->stopped += p->switched_off;
+	out->free += !own && (!p->switched || p->lease);
 }
 
-bool jobs_lease_lingers(const struct jobs_process *p, uint64_t lease, int64_t now_ms)
+bool jobs_lease_stop_pending(const struct jobs_process *p, uint64_t lease, int64_t now_ms)
 {
-	return lease && p->left == lease &&
+	return lease && p->stopped_lease == lease &&
 	       (is_on(p, now_ms) || (p->pending && p->pending->lease == lease));
 }
 

@@ -46,7 +46,7 @@ static void add_facts(json_t *o, const struct jobs_peer *peer)
 	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
 }
 
-static void take_facts(struct jobs *j, int64_t now_ms)
+static void store_facts(struct jobs *j, int64_t now_ms)
 {
 	struct jobs_facts *facts;
 	uint64_t id;
@@ -56,11 +56,11 @@ static void take_facts(struct jobs *j, int64_t now_ms)
 		struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)pid);
 
 		if (!peer || peer->id != id) {
-			jobs_facts_free(facts); /* of one that is gone */
+			free(facts); /* of one that is gone */
 			continue;
 		}
 		facts->read_ms = now_ms;
-		jobs_facts_free(peer->facts);
+		free(peer->facts);
 		peer->facts = facts;
 		peer->asked = false;
 	}
@@ -81,7 +81,7 @@ static json_t *user_name(uint32_t uid)
 	return name ? name : json_null();
 }
 
-/* The same for the next process of the same user, without a look. */
+/* The same for the next process of the same user, without reading the file. */
 struct last_user {
 	uint32_t uid;
 	json_t *name; /* NULL: none yet */
@@ -100,19 +100,19 @@ static json_t *user_of(struct last_user *last, uint32_t uid)
 /* --- one process --- */
 
 /*
- * An NPU framework has a child that talks to the daemon for the rank: the rank tells its steps, the
- * child asks for work and knows the device. To people that is one process, the rank; and so is a
- * framework with a guest of ours beside it.
+ * An NPU framework has a child that talks to the daemon for the rank: the rank reports its steps,
+ * the child polls for work and knows the device. To people that is one process, the rank; and so is
+ * a framework with a guest of ours beside it.
  */
 struct row {
 	const struct jobs_process *p;
-	const struct jobs_process *poller; /* asks for work in its place; NULL: it does itself */
+	const struct jobs_process *poller; /* polls for it; NULL: it does itself */
 	const struct jobs_process *guest; /* in the same process, beside p; NULL: none */
 	bool folded; /* into another row */
 };
 
-/* Who tells of steps: a framework, or the guest beside a client that does not. */
-static const struct jobs_process *teller(const struct row *r)
+/* Who reports steps: a framework, or the guest beside a client that does not. */
+static const struct jobs_process *status_source(const struct row *r)
 {
 	return r->guest && !(r->p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)) ? r->guest
 										    : r->p;
@@ -121,7 +121,7 @@ static const struct jobs_process *teller(const struct row *r)
 /* One word for what it does. */
 static const char *summary_state(const struct row *r, int64_t now_ms)
 {
-	const struct jobs_process *p = teller(r), *asks = r->poller ? r->poller : r->p;
+	const struct jobs_process *p = status_source(r), *asks = r->poller ? r->poller : r->p;
 
 	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY)
 		return jobs_state_name(p->trace);
@@ -144,7 +144,7 @@ static const char *client_of(const struct jobs_process *p)
 	return "kineto";
 }
 
-static json_t *numbers(const int32_t *n, unsigned count)
+static json_t *list_pids(const int32_t *n, unsigned count)
 {
 	json_t *out = json_array();
 
@@ -153,7 +153,7 @@ static json_t *numbers(const int32_t *n, unsigned count)
 	return out;
 }
 
-static json_t *clients(const struct row *r)
+static json_t *list_clients(const struct row *r)
 {
 	json_t *list = json_pack("[s]", client_of(r->p));
 
@@ -162,7 +162,7 @@ static json_t *clients(const struct row *r)
 	return list;
 }
 
-/* Guests do not tell it; what they report does, if there is one. */
+/* Guests do not register it; their reports have it, if there is one. */
 static int32_t reported_device(const struct jobs_process *p)
 {
 	const struct toplist_report *r = p && p->top ? toplist_last(p->top) : NULL;
@@ -170,9 +170,10 @@ static int32_t reported_device(const struct jobs_process *p)
 	return r && r->ndevices == 1 ? r->devices[0].device : -1;
 }
 
-static json_t *describe(const struct row *r, int64_t now_ms, struct last_user *last)
+static json_t *describe_row(const struct row *r, int64_t now_ms, struct last_user *last)
 {
-	const struct jobs_process *p = r->p, *asks = r->poller ? r->poller : p, *tells = teller(r);
+	const struct jobs_process *p = r->p, *asks = r->poller ? r->poller : p,
+				  *source = status_source(r);
 	int32_t device = p->device >= 0 ? p->device : asks->device;
 	int64_t last_ms = p->last_ms > asks->last_ms ? p->last_ms : asks->last_ms;
 	bool pending = asks->pending || (r->guest && r->guest->pending);
@@ -191,15 +192,15 @@ static json_t *describe(const struct row *r, int64_t now_ms, struct last_user *l
 		client_of(p), "endpoint", p->endpoint, "pending", pending, "polls",
 		!!(asks->heard & JOBS_HEARD_REQUEST), "last_seen_s",
 		(double)(now_ms - last_ms) / 1000, "known_s", (double)(now_ms - p->first_ms) / 1000,
-		"uid", (json_int_t)p->uid, "current_step", tells->current_step, "pids",
-		numbers(asks->pids, asks->npids), "nputrace", jobs_state_name(tells->trace),
-		"npumonitor", jobs_state_name(jobs_monitor_state(tells, now_ms)));
+		"uid", (json_int_t)p->uid, "current_step", source->current_step, "pids",
+		list_pids(asks->pids, asks->npids), "nputrace", jobs_state_name(source->trace),
+		"npumonitor", jobs_state_name(jobs_monitor_state(source, now_ms)));
 
-	json_object_set_new(o, "clients", clients(r));
+	json_object_set_new(o, "clients", list_clients(r));
 	json_object_set_new(o, "device", device >= 0 ? json_integer(device) : json_null());
-	if (tells->trace == FABRIC_RUNNING || tells->trace == FABRIC_READY) {
-		json_object_set_new(o, "start_step", json_integer(tells->start_step));
-		json_object_set_new(o, "stop_step", json_integer(tells->stop_step));
+	if (source->trace == FABRIC_RUNNING || source->trace == FABRIC_READY) {
+		json_object_set_new(o, "start_step", json_integer(source->start_step));
+		json_object_set_new(o, "stop_step", json_integer(source->stop_step));
 	}
 	json_object_set_new(o, "poller", r->poller ? json_integer(r->poller->pid) : json_null());
 	json_object_set_new(o, "user", user_of(last, p->uid));
@@ -287,8 +288,8 @@ static size_t make_rows(struct jobs_process **all, size_t n, struct row *rows)
 	return fold_guests(rows, made);
 }
 
-/* Has everything read that /proc knows of them. What cannot be had now is as it was. */
-static void learn(struct jobs *j, const struct row *rows, size_t n, int64_t now_ms)
+/* Has everything read that /proc knows of them. What is not available now is as it was. */
+static void read_facts(struct jobs *j, const struct row *rows, size_t n, int64_t now_ms)
 {
 	if (!j->proc)
 		j->proc = jobs_proc_new();
@@ -302,7 +303,7 @@ static void learn(struct jobs *j, const struct row *rows, size_t n, int64_t now_
 		jobs_proc_ask(j->proc, peer->pid, peer->id);
 	}
 	jobs_proc_wait(j->proc);
-	take_facts(j, now_ms);
+	store_facts(j, now_ms);
 }
 
 struct filter {
@@ -310,7 +311,7 @@ struct filter {
 	bool any_job;
 };
 
-static bool listed(const struct jobs_process *p, const void *arg)
+static bool is_listed(const struct jobs_process *p, const void *arg)
 {
 	const struct filter *f = arg;
 
@@ -361,21 +362,21 @@ json_t *jobs_list(struct jobs *j, const json_t *request)
 		fault = read_bound(request, "limit", PAGE, &limit);
 	if (fault || !jobs_target_read(request, false, &f.target, &fault))
 		return fault;
-	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, is_listed, &f, NULL, &n);
 	struct row *rows = xcalloc(n + 1, sizeof(*rows));
 	n = make_rows(all, n, rows);
 	qsort(rows, n, sizeof(*rows), by_job_and_pid);
-	json_t *told = json_array();
+	json_t *processes = json_array();
 	size_t end = (size_t)(offset + limit) < n ? (size_t)(offset + limit) : n;
 	if ((size_t)offset < end)
-		learn(j, rows + offset, end - (size_t)offset, now);
+		read_facts(j, rows + offset, end - (size_t)offset, now);
 	for (size_t i = (size_t)offset; i < end; i++)
-		json_array_append_new(told, describe(&rows[i], now, &last));
+		json_array_append_new(processes, describe_row(&rows[i], now, &last));
 	free(all);
 	free(rows);
 	json_decref(last.name);
 	jobs_target_release(&f.target);
-	return json_pack("{s:o,s:I,s:o}", "processes", told, "total", (json_int_t)n, "next",
+	return json_pack("{s:o,s:I,s:o}", "processes", processes, "total", (json_int_t)n, "next",
 			 end < n && limit ? json_integer((json_int_t)end) : json_null());
 }
 
@@ -396,7 +397,7 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 	number = n64 > 0 && n64 <= INT32_MAX ? (int32_t)n64 : -1; /* no process has that */
 	f.target.pids = &number;
 	f.target.npids = 1;
-	struct jobs_process **all = jobs_collect(j, listed, &f, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, is_listed, &f, NULL, &n);
 	struct row *rows = xcalloc(n + 1, sizeof(*rows));
 	n = make_rows(all, n, rows);
 	/* the process itself before those that descend from it */
@@ -405,8 +406,8 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 		if (rows[i].p->pid == number)
 			best = i;
 	if (n)
-		learn(j, &rows[best], 1, now);
-	json_t *reply = n ? describe(&rows[best], now, &last)
+		read_facts(j, &rows[best], 1, now);
+	json_t *reply = n ? describe_row(&rows[best], now, &last)
 			  : json_pack("{s:o}", "status",
 				      json_sprintf("failed: no process %lld is registered",
 						   (long long)n64));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What processes say, and what they are given. */
+/* Messages of processes: they register, report their states, and fetch configs. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -7,12 +7,12 @@
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
 
-#define LOOKS_PER_S 100
+#define LOOKUPS_PER_S 100
 
 int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fabric_context *c)
 {
 	int code = 0;
-	struct jobs_process *p = jobs_hear(j, from, c->job_id, c->pid, &code);
+	struct jobs_process *p = jobs_register(j, from, c->job_id, c->pid, &code);
 
 	if (!p)
 		return code;
@@ -23,31 +23,24 @@ int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fa
 	return (int)jobs_count_up(&j->per_device, jobs_device_key(p->job_id, p->device));
 }
 
-static int by_number(const void *a, const void *b)
+/* Looking up ancestors reads /proc: what false claims cost is bounded for each user. */
+static bool may_look_up(struct jobs *j, uid_t uid)
 {
-	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Looking for ancestors reads /proc: what it costs to be lied to is bounded for each user. */
-static bool may_look(struct jobs *j, uid_t uid)
-{
-	uint64_t second = (uint64_t)jobs_now_ms() / 1000, v = hmap_get(&j->looks, uid);
+	uint64_t second = (uint64_t)jobs_now_ms() / 1000, v = hmap_get(&j->lookups, uid);
 	uint64_t n = v != HMAP_NONE && v >> 16 == second ? (v & 0xffff) + 1 : 1;
 
-	if (n > LOOKS_PER_S)
+	if (n > LOOKUPS_PER_S)
 		return false;
-	hmap_put(&j->looks, uid, second << 16 | n);
+	hmap_put(&j->lookups, uid, second << 16 | n);
 	return true;
 }
 
 /*
- * Those of the pids by which it may be found. Whoever could name any pid as that of an ancestor
- * would get what others are meant to get, so an ordinary user's process must have them.
+ * Those of the pids by which it may be found. A process that could name any pid as that of an
+ * ancestor would get what is meant for others, so an ordinary user's process must have them.
  */
-static unsigned believe(struct jobs *j, struct jobs_process *p, const int32_t *pids, unsigned n,
-			int32_t *out)
+static unsigned verify_pids(struct jobs *j, struct jobs_process *p, const int32_t *pids, unsigned n,
+			    int32_t *out)
 {
 	uint64_t claim = XXH64(pids, n * sizeof(*pids), 0);
 
@@ -57,13 +50,13 @@ static unsigned believe(struct jobs *j, struct jobs_process *p, const int32_t *p
 	}
 	if (p->npids && p->claim == claim)
 		return 0; /* as it was */
-	bool look = n == 1 || may_look(j, p->uid);
-	p->claim = look ? claim : 0;
-	if (!look) {
+	bool look_up = n == 1 || may_look_up(j, p->uid);
+	p->claim = look_up ? claim : 0;
+	if (!look_up) {
 		out[0] = pids[0];
 		return 1; /* until it asks again */
 	}
-	return jobs_true_ancestors(p->peer->pid, pids, n, out);
+	return jobs_verify_ancestors(p->peer->pid, pids, n, out);
 }
 
 /* Its ancestors, which change when one of them ends. */
@@ -71,10 +64,10 @@ static void set_pids(struct jobs *j, struct jobs_process *p, const int32_t *pids
 {
 	int32_t sorted[FABRIC_MAX_PIDS];
 
-	n = believe(j, p, pids, n, sorted);
+	n = verify_pids(j, p, pids, n, sorted);
 	if (!n)
 		return;
-	qsort(sorted, n, sizeof(*sorted), by_number);
+	qsort(sorted, n, sizeof(*sorted), jobs_compare_pids);
 	if (p->npids == n && !memcmp(p->pids, sorted, n * sizeof(*sorted)))
 		return;
 	p->pids = xrealloc(p->pids, n * sizeof(*sorted));
@@ -82,30 +75,30 @@ static void set_pids(struct jobs *j, struct jobs_process *p, const int32_t *pids
 	p->npids = (uint8_t)n;
 }
 
-/* What a guest is given whatever it does; NULL: nothing. */
-static struct jobs_config **urgent(struct jobs_process *p)
+/* What goes to a guest whatever it does; NULL: nothing. */
+static struct jobs_config **urgent_config(struct jobs_process *p)
 {
 	struct jobs_guest *g = p->guest;
 
 	if (!g)
 		return NULL;
-	return g->errand ? &g->errand : g->stop ? &g->stop : NULL;
+	return g->internal_request ? &g->internal_request : g->stop ? &g->stop : NULL;
 }
 
-/* What it is given now; NULL: nothing. */
+/* What is delivered now; NULL: nothing. */
 static const struct jobs_config *due_config(struct jobs *j, struct jobs_process *p)
 {
-	struct jobs_config **first = urgent(p);
+	struct jobs_config **first = urgent_config(p);
 
 	if (first)
 		return *first;
-	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES) || !jobs_arbiter_lets(j, p))
+	if (!p->pending || !(p->mask & FABRIC_ACTIVITIES) || !jobs_arbiter_allows(j, p))
 		return NULL;
 	return p->pending;
 }
 
-/* A guest takes orders from the first time that it asks; its states follow at once. */
-static void be_idle_until_told(struct jobs_process *p)
+/* A guest takes requests from the first time that it polls; its states follow at once. */
+static void assume_idle(struct jobs_process *p)
 {
 	if (!(p->heard & JOBS_HEARD_TRACE))
 		p->trace = FABRIC_IDLE;
@@ -114,27 +107,27 @@ static void be_idle_until_told(struct jobs_process *p)
 	p->heard |= JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
 }
 
-int jobs_request(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
-		 unsigned npids, struct buf *out)
+int jobs_poll(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
+	      unsigned npids, struct buf *out)
 {
 	int code = 0;
 
 	j->delivering = NULL;
 	BUG_ON(npids < 1 || npids > FABRIC_MAX_PIDS);
-	struct jobs_process *p = jobs_hear(j, from, r->job_id, r->pids[0], &code);
+	struct jobs_process *p = jobs_register(j, from, r->job_id, r->pids[0], &code);
 	/* the config of one that has died is not for another who got its pid */
 	if (p && p->pending && p->peer && !jobs_peer_lives(p->peer)) {
 		jobs_peer_forget(j, p->peer);
-		p = jobs_hear(j, from, r->job_id, r->pids[0], &code);
+		p = jobs_register(j, from, r->job_id, r->pids[0], &code);
 	}
 	if (!p)
 		return code;
 	set_pids(j, p, r->pids, npids);
 	if (p->guest && !(p->heard & JOBS_HEARD_REQUEST))
-		be_idle_until_told(p);
+		assume_idle(p);
 	p->heard |= JOBS_HEARD_REQUEST;
 	p->mask = (uint8_t)(r->mask & (FABRIC_EVENTS | FABRIC_ACTIVITIES));
-	jobs_arbiter_asked(j, p);
+	jobs_arbiter_polled(j, p);
 	const struct jobs_config *due = due_config(j, p);
 	if (!due)
 		return 0;
@@ -153,7 +146,7 @@ void jobs_delivered(struct jobs *j, bool sent)
 	j->delivering = NULL;
 	if (!p || !sent)
 		return;
-	struct jobs_config **first = urgent(p), **which = first ? first : &p->pending;
+	struct jobs_config **first = urgent_config(p), **which = first ? first : &p->pending;
 	struct jobs_config *c = *which;
 	*which = NULL;
 	if (!first) {
@@ -165,8 +158,8 @@ void jobs_delivered(struct jobs *j, bool sent)
 	}
 	jobs_config_release(c);
 	/* it asks for one at a time */
-	if (first && (urgent(p) || p->pending))
-		jobs_poke(j, p);
+	if (first && (urgent_config(p) || p->pending))
+		jobs_notify(j, p);
 }
 
 static int8_t known_state(int32_t state)
@@ -177,7 +170,7 @@ static int8_t known_state(int32_t state)
 
 static void set_monitor(const struct jobs *j, struct jobs_process *p, int8_t state)
 {
-	/* The monitor of a framework does not tell when its end has come; that of a guest does. */
+	/* The monitor of a framework does not report its end; that of a guest does. */
 	if (!p->guest && state == FABRIC_RUNNING &&
 	    jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
 		p->monitor_until_ms = j->monitor_ms ? p->last_ms + j->monitor_ms : 0;
@@ -189,14 +182,14 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 		 const struct fabric_status *s)
 {
 	int code = 0;
-	struct jobs_process *p = jobs_hear(j, from, s->job_id, s->pid, &code);
+	struct jobs_process *p = jobs_register(j, from, s->job_id, s->pid, &code);
 
 	if (!p)
 		return;
 	p->status_ms = p->last_ms;
 	if (kind == FABRIC_MONITOR_STATUS) {
 		set_monitor(j, p, known_state(s->state));
-		jobs_arbiter_told(j, p);
+		jobs_arbiter_status(j, p);
 		return;
 	}
 	p->trace = known_state(s->state);

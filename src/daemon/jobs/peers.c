@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Processes as our kernel knows them, and the end of each. A pidfd tells at once. Where there is
- * none (an old kernel, or more processes than there may be files), a few processes at a time are
- * looked at, all of them in turn: one that is a zombie, or whose pid has become another's, is gone.
+ * Processes as our kernel knows them: the end of each, and whether their claims about pids hold.
+ *
+ * A pidfd reports the end at once. Where there is none (an old kernel, or more processes than there
+ * may be files), a few processes at a time are polled, all of them one after another: one that is a
+ * zombie, or whose pid has become another's, is gone.
  */
+#define LOG_AREA "jobs"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,16 +19,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-#include "daemon/daemon.h"
-#include "daemon/jobs/jobs_impl.h"
-
-#define LOG_AREA "jobs"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/proc.h"
+#include "daemon/jobs/jobs_impl.h"
+#include "daemon/loop.h"
 
-#define LOOK_MS 250
-#define LOOK_AT 64 /* processes at a time: a millisecond or two */
+#define POLL_MS 250
+#define POLL_AT_ONCE 64 /* processes at a time: a millisecond or two */
+#define NAMESPACES_MAX 32 /* that the kernel nests */
+#define ANCESTORS_MAX 24 /* libkineto names ten */
 #define OTHER_FILES 256u /* HTTP, devices, logs; a quarter where there are few */
 #define CONNECTIONS 1024u /* of the RPC; half where there are few */
 
@@ -33,7 +37,7 @@
 #define ENDED UINT64_MAX
 
 /* When a process was started, in ticks since the machine was; ENDED: a zombie; 0: not known, since
- * it is gone or may not be looked at. */
+ * it is gone or may not be inspected. */
 static uint64_t start_of(pid_t pid)
 {
 	struct proc_stat s;
@@ -61,16 +65,14 @@ bool jobs_peer_lives(const struct jobs_peer *peer)
 
 /* --- watching --- */
 
-static void start_looking(struct jobs *j)
+static void schedule_poll(struct jobs *j)
 {
-	const struct timeval wait = {.tv_usec = LOOK_MS * 1000};
-
-	if (!TAILQ_EMPTY(&j->unwatched) && !event_pending(j->look, EV_TIMEOUT, NULL))
-		event_add(j->look, &wait);
+	if (!TAILQ_EMPTY(&j->unwatched) && !event_pending(j->poll, EV_TIMEOUT, NULL))
+		loop_timer_start(j->poll, POLL_MS * 1000);
 }
 
-/* False: there is no pidfd to be had. */
-static bool watch(struct jobs *j, struct jobs_peer *peer)
+/* False: no pidfd is available. */
+static bool watch_peer(struct jobs *j, struct jobs_peer *peer)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = peer};
 
@@ -88,10 +90,10 @@ static bool watch(struct jobs *j, struct jobs_peer *peer)
 	return true;
 }
 
-static void unwatch(struct jobs *j, struct jobs_peer *peer)
+static void unwatch_peer(struct jobs *j, struct jobs_peer *peer)
 {
 	if (peer->pidfd < 0) {
-		TAILQ_REMOVE(&j->unwatched, peer, place);
+		TAILQ_REMOVE(&j->unwatched, peer, link);
 		return;
 	}
 	/* A child that is just being started has a copy of the descriptor, and as long as it has,
@@ -111,14 +113,14 @@ struct jobs_peer *jobs_peer_get(struct jobs *j, pid_t pid)
 	peer->pid = pid;
 	peer->pidfd = -1;
 	peer->id = ++j->peer_ids;
-	if (!watch(j, peer)) {
+	if (!watch_peer(j, peer)) {
 		peer->start_ticks = start_of(pid);
 		if (peer->start_ticks == ENDED || !pid_exists(pid)) {
 			free(peer);
 			return NULL;
 		}
-		TAILQ_INSERT_TAIL(&j->unwatched, peer, place);
-		start_looking(j);
+		TAILQ_INSERT_TAIL(&j->unwatched, peer, link);
+		schedule_poll(j);
 	}
 	hmap_put_ptr(&j->peers, (uint64_t)pid, peer);
 	return peer;
@@ -133,9 +135,9 @@ void jobs_peer_forget(struct jobs *j, struct jobs_peer *peer)
 		jobs_guest_gone(j, p);
 		jobs_process_forget(j, p);
 	}
-	unwatch(j, peer);
+	unwatch_peer(j, peer);
 	hmap_remove(&j->peers, (uint64_t)peer->pid);
-	jobs_facts_free(peer->facts);
+	free(peer->facts);
 	free(peer);
 }
 
@@ -147,40 +149,38 @@ static void end_peer(struct jobs *j, struct jobs_peer *peer)
 
 /* --- events --- */
 
-static void watch_ready(evutil_socket_t fd, short what, void *arg)
+static void on_peers_ended(evutil_socket_t fd, short what, void *arg)
 {
 	struct jobs *j = arg;
 	struct epoll_event ready[64];
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	int n = epoll_wait(j->watch_fd, ready, 64, 0);
 	for (int i = 0; i < n; i++)
 		end_peer(j, ready[i].data.ptr);
 }
 
 /* Those that live go to the end, or get a pidfd that has become free. */
-static void look_due(evutil_socket_t fd, short what, void *arg)
+static void poll_unwatched(evutil_socket_t fd, short what, void *arg)
 {
 	struct jobs *j = arg;
 	struct jobs_peer *peer, *last = TAILQ_LAST(&j->unwatched, jobs_unwatched);
 
-	(void)fd;
-	(void)what;
-	for (int i = 0; i < LOOK_AT && (peer = TAILQ_FIRST(&j->unwatched)); i++) {
+	(void)fd, (void)what;
+	for (int i = 0; i < POLL_AT_ONCE && (peer = TAILQ_FIRST(&j->unwatched)); i++) {
 		bool is_last = peer == last;
 
 		if (!jobs_peer_lives(peer)) {
 			end_peer(j, peer);
 		} else {
-			TAILQ_REMOVE(&j->unwatched, peer, place);
-			if (!watch(j, peer))
-				TAILQ_INSERT_TAIL(&j->unwatched, peer, place);
+			TAILQ_REMOVE(&j->unwatched, peer, link);
+			if (!watch_peer(j, peer))
+				TAILQ_INSERT_TAIL(&j->unwatched, peer, link);
 		}
 		if (is_last)
 			break;
 	}
-	start_looking(j);
+	schedule_poll(j);
 }
 
 /* --- life --- */
@@ -202,11 +202,10 @@ void jobs_peers_init(struct jobs *j)
 	TAILQ_INIT(&j->unwatched);
 	j->max_watched = most_watched();
 	j->watch_fd = epoll_create1(EPOLL_CLOEXEC);
-	j->watch = event_new(j->base, j->watch_fd, EV_READ | EV_PERSIST, watch_ready, j);
-	j->look = event_new(j->base, -1, 0, look_due, j);
-	BUG_ON(j->watch_fd < 0 || !j->watch || !j->look);
-	event_priority_set(j->watch, DAEMON_PRIORITY_RPC);
-	event_priority_set(j->look, DAEMON_PRIORITY_METRICS);
+	BUG_ON(j->watch_fd < 0);
+	j->watch = loop_event_new(j->base, j->watch_fd, EV_READ | EV_PERSIST, DAEMON_PRIORITY_RPC,
+				  on_peers_ended, j);
+	j->poll = loop_event_new(j->base, -1, 0, DAEMON_PRIORITY_METRICS, poll_unwatched, j);
 	event_add(j->watch, NULL);
 }
 
@@ -218,12 +217,84 @@ void jobs_peers_release(struct jobs *j)
 	while (hmap_next(&j->peers, &at, &key, &value)) {
 		struct jobs_peer *peer = (struct jobs_peer *)(uintptr_t)value;
 
-		unwatch(j, peer);
-		jobs_facts_free(peer->facts);
+		unwatch_peer(j, peer);
+		free(peer->facts);
 		free(peer);
 	}
 	event_free(j->watch);
-	event_free(j->look);
+	event_free(j->poll);
 	close(j->watch_fd);
 	hmap_release(&j->peers);
+}
+
+/* --- ancestry --- */
+
+/*
+ * Which pids a process and its ancestors have, as /proc says. What a process claims decides which
+ * requests it gets, so it is verified; its numbers are those of its own pid namespace, and the
+ * kernel knows a process by one number in each that it is in.
+ */
+
+struct process_pids {
+	int32_t numbers[NAMESPACES_MAX];
+	unsigned n;
+	pid_t parent;
+};
+
+/* False: it is gone, or may not be inspected. */
+static bool read_pids(pid_t pid, struct process_pids *out)
+{
+	char path[64], line[256], *at;
+
+	*out = (struct process_pids){0};
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return false;
+	while (!out->n && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "PPid:", 5))
+			out->parent = (pid_t)atoi(line + 5);
+		else if (!strncmp(line, "NSpid:", 6))
+			for (char *word = strtok_r(line + 6, " \t\n", &at);
+			     word && out->n < NAMESPACES_MAX; word = strtok_r(NULL, " \t\n", &at))
+				out->numbers[out->n++] = (int32_t)atoi(word);
+	fclose(f);
+	return out->n > 0;
+}
+
+static bool is_among(const struct process_pids *found, int32_t pid)
+{
+	for (unsigned i = 0; i < found->n; i++)
+		if (found->numbers[i] == pid)
+			return true;
+	return false;
+}
+
+bool jobs_has_pid(pid_t sender, int32_t pid)
+{
+	struct process_pids found;
+
+	return sender == pid || (read_pids(sender, &found) && is_among(&found, pid));
+}
+
+unsigned jobs_verify_ancestors(pid_t sender, const int32_t *pids, unsigned n, int32_t *out)
+{
+	bool good[FABRIC_MAX_PIDS] = {true};
+	unsigned left = n - 1, kept = 0;
+	struct process_pids found;
+
+	for (unsigned depth = 0; left && depth < ANCESTORS_MAX; depth++) {
+		if (sender <= 0 || !read_pids(sender, &found))
+			break;
+		for (unsigned i = 1; i < n; i++)
+			if (!good[i] && is_among(&found, pids[i])) {
+				good[i] = true;
+				left--;
+			}
+		sender = found.parent;
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (good[i])
+			out[kept++] = pids[i];
+	return kept;
 }

@@ -2,7 +2,7 @@
 /*
  * A thread takes questions until there are none and ends. One that has been with the same question
  * for long counts as hanging, and the next question starts another, up to a few. What the threads
- * and the loop share is counted, and freed by whoever leaves last.
+ * and the loop share is counted, and freed by the last to leave.
  */
 #include "daemon/jobs/proc.h"
 
@@ -48,7 +48,7 @@ struct jobs_proc {
 
 struct reader {
 	struct jobs_proc *proc;
-	unsigned place; /* in began_ns */
+	unsigned slot; /* in began_ns */
 };
 
 /* --- reading --- */
@@ -92,11 +92,6 @@ static struct jobs_facts *read_facts(pid_t pid)
 	return f;
 }
 
-void jobs_facts_free(struct jobs_facts *f)
-{
-	free(f);
-}
-
 /* --- threads --- */
 
 static void questions_free(struct questions *list)
@@ -105,13 +100,13 @@ static void questions_free(struct questions *list)
 
 	while ((q = STAILQ_FIRST(list))) {
 		STAILQ_REMOVE_HEAD(list, next);
-		jobs_facts_free(q->facts);
+		free(q->facts);
 		free(q);
 	}
 }
 
 /* With the lock held, which is gone afterwards. */
-static void leave(struct jobs_proc *p)
+static void release_user(struct jobs_proc *p)
 {
 	bool last = --p->users == 0;
 
@@ -125,7 +120,7 @@ static void leave(struct jobs_proc *p)
 	free(p);
 }
 
-static void read_all(void *arg)
+static void answer_questions(void *arg)
 {
 	struct reader *r = arg;
 	struct jobs_proc *p = r->proc;
@@ -134,7 +129,7 @@ static void read_all(void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (!p->closed && (q = STAILQ_FIRST(&p->asked))) {
 		STAILQ_REMOVE_HEAD(&p->asked, next);
-		p->began_ns[r->place] = clock_mono_ns();
+		p->began_ns[r->slot] = clock_mono_ns();
 		pthread_mutex_unlock(&p->lock);
 		q->facts = read_facts(q->pid);
 		pthread_mutex_lock(&p->lock);
@@ -142,38 +137,38 @@ static void read_all(void *arg)
 		p->unanswered--;
 		pthread_cond_signal(&p->answers);
 	}
-	p->began_ns[r->place] = 0;
+	p->began_ns[r->slot] = 0;
 	free(r);
-	leave(p);
+	release_user(p);
 }
 
-/* A place for another thread: none if one is there that gets on. -1: no. */
-static int free_place(const struct jobs_proc *p, uint64_t now_ns)
+/* A slot for another thread. -1: there is none, or a thread is there that gets on. */
+static int free_slot(const struct jobs_proc *p, uint64_t now_ns)
 {
-	int place = -1;
+	int slot = -1;
 
 	for (int i = 0; i < THREADS_MAX; i++)
 		if (!p->began_ns[i])
-			place = place < 0 ? i : place;
+			slot = slot < 0 ? i : slot;
 		else if (now_ns - p->began_ns[i] < HANGS_NS)
 			return -1;
-	return place;
+	return slot;
 }
 
 /* With the lock held. */
 static void start_thread(struct jobs_proc *p)
 {
 	uint64_t now = clock_mono_ns();
-	int place = free_place(p, now);
+	int slot = free_slot(p, now);
 
-	if (place < 0)
+	if (slot < 0)
 		return;
 	struct reader *r = xmalloc(sizeof(*r));
-	*r = (struct reader){p, (unsigned)place};
-	p->began_ns[place] = now;
+	*r = (struct reader){p, (unsigned)slot};
+	p->began_ns[slot] = now;
 	p->users++;
-	if (background_run("reading of processes", read_all, r) < 0) {
-		p->began_ns[place] = 0;
+	if (background_run("reading of processes", answer_questions, r) < 0) {
+		p->began_ns[slot] = 0;
 		p->users--;
 		free(r);
 	}
@@ -211,7 +206,7 @@ void jobs_proc_free(struct jobs_proc *p)
 		return;
 	pthread_mutex_lock(&p->lock);
 	p->closed = true;
-	leave(p);
+	release_user(p);
 }
 
 void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uint64_t id)

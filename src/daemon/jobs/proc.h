@@ -14,14 +14,13 @@
 
 struct jobs_facts {
 	int32_t rank, local_rank; /* RANK_ENV_UNKNOWN where it is unknown */
-	int64_t read_ms; /* jobs_now_ms() when it was taken; for whoever keeps it */
+	int64_t read_ms; /* jobs_now_ms() when it was stored; for the owner */
 	size_t command_len;
 	char command[]; /* blanks between words; "": it may not be read */
 };
 
-/* From what its files hold: whatever the process likes. */
+/* From what its files hold: whatever the process likes. free() it. */
 struct jobs_facts *jobs_facts_new(const char *command, size_t len, const char *env, size_t env_len);
-void jobs_facts_free(struct jobs_facts *f); /* f may be NULL */
 
 struct jobs_proc;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Orders: who they are for, whether they may go out now, and giving them out. */
+/* Requests of users: which processes they name, which of those take them, and which get a config.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,46 +24,42 @@ static uint64_t reporter_key(uint32_t uid, int32_t pid)
 }
 
 /* Processes with a framework in them; a guest is none. */
-static void note_frameworks(const struct jobs *j, struct jobs_order *o)
+static void find_frameworks(const struct jobs *j, struct jobs_request *o)
 {
 	const unsigned reports = JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
-	uint64_t key, value;
-	size_t at = 0;
+	const struct jobs_process *p;
 
-	while (hmap_next(&j->processes, &at, &key, &value))
-		for (const struct jobs_process *p = (struct jobs_process *)(uintptr_t)value; p;
-		     p = p->hash_next) {
-			uint64_t who = reporter_key(p->uid, p->pid);
+	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
+		uint64_t who = reporter_key(p->uid, p->pid);
 
-			if (p->guest)
-				continue;
-			if (p->heard & reports)
-				hmap_put(&o->reporters, who, 1);
-			if (jobs_is_silent(p, o->now_ms))
-				continue;
-			if (p->heard & (reports | JOBS_HEARD_CONTEXT) ||
-			    !strcmp(p->endpoint, "home"))
-				hmap_put(&o->frameworks, who, 1);
-		}
+		if (p->guest)
+			continue;
+		if (p->heard & reports)
+			hmap_put(&o->reporters, who, 1);
+		if (jobs_is_silent(p, o->now_ms))
+			continue;
+		if (p->heard & (reports | JOBS_HEARD_CONTEXT) || !strcmp(p->endpoint, "home"))
+			hmap_put(&o->frameworks, who, 1);
+	}
 }
 
-bool jobs_order_aim(const struct jobs *j, const json_t *request, struct jobs_order *o,
-		    json_t **out_fault)
+bool jobs_request_read_target(const struct jobs *j, const json_t *request, struct jobs_request *o,
+			      json_t **out_fault)
 {
 	if (!jobs_target_read(request, true, &o->target, out_fault))
 		return false;
-	note_frameworks(j, o);
+	find_frameworks(j, o);
 	return true;
 }
 
-bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_order *o,
-		     json_t **out_fault)
+bool jobs_request_read(const struct jobs *j, const json_t *request, struct jobs_request *o,
+		       json_t **out_fault)
 {
 	const json_t *config = json_object_get(request, "config");
 	const json_t *limit = json_object_get(request, "process_limit");
 	json_t *fault = NULL;
 
-	*o = (struct jobs_order){.limit = DEFAULT_PROCESS_LIMIT, .now_ms = jobs_now_ms()};
+	*o = (struct jobs_request){.limit = DEFAULT_PROCESS_LIMIT, .now_ms = jobs_now_ms()};
 	if (!config)
 		fault = json_pack("{s:s}", "status", "failed");
 	else if (!json_is_string(config))
@@ -75,7 +72,7 @@ bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_or
 	}
 	o->config = json_string_value(config);
 	o->kind = config_kind(o->config);
-	if (!jobs_order_aim(j, request, o, out_fault))
+	if (!jobs_request_read_target(j, request, o, out_fault))
 		return false;
 	o->with_reason = json_is_true(json_object_get(request, "with_reason"));
 	const json_t *meant = json_object_get(request, "process_limit_is_meant");
@@ -84,21 +81,21 @@ bool jobs_order_read(const struct jobs *j, const json_t *request, struct jobs_or
 	return true;
 }
 
-void jobs_order_release(struct jobs_order *o)
+void jobs_request_release(struct jobs_request *o)
 {
 	hmap_release(&o->reporters);
 	hmap_release(&o->frameworks);
 	jobs_target_release(&o->target);
 }
 
-/* --- giving it out --- */
+/* --- which processes take it --- */
 
 /*
- * An NPU framework reports states, libkineto does not. Whoever polls for a rank may have said so to
- * a daemon that has ended since; then the rank, which goes on reporting, or the socket in the home
- * directory, which only NPU frameworks look for, gives it away.
+ * An NPU framework reports states, libkineto does not. A process that polls for a rank may have
+ * reported to a daemon that has ended since; then the rank, which goes on reporting, or the socket
+ * in the home directory, which only NPU frameworks use, shows what it is.
  */
-static bool is_npu_client(const struct jobs_order *o, const struct jobs_process *p)
+static bool is_npu_client(const struct jobs_request *o, const struct jobs_process *p)
 {
 	if (p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) || !strcmp(p->endpoint, "home"))
 		return true;
@@ -113,7 +110,7 @@ static bool is_npu_client(const struct jobs_order *o, const struct jobs_process 
  * profiler it is for. Old versions of both kinds of frameworks do nothing but register, and could
  * be either.
  */
-bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process *p)
+bool jobs_request_understood(const struct jobs_request *o, const struct jobs_process *p)
 {
 	if (p->guest)
 		return o->kind != CONFIG_KINETO &&
@@ -123,12 +120,12 @@ bool jobs_order_understood(const struct jobs_order *o, const struct jobs_process
 	return is_npu_client(o, p) || p->heard & JOBS_HEARD_CONTEXT;
 }
 
-bool jobs_order_wants(const struct jobs_process *p, const void *arg)
+bool jobs_request_wants(const struct jobs_process *p, const void *arg)
 {
-	const struct jobs_order *o = arg;
+	const struct jobs_request *o = arg;
 
 	return (p->heard & JOBS_HEARD_REQUEST) && p->job_id == o->target.job_id &&
-	       jobs_order_understood(o, p) && !jobs_is_silent(p, o->now_ms) &&
+	       jobs_request_understood(o, p) && !jobs_is_silent(p, o->now_ms) &&
 	       jobs_target_matches(&o->target, p);
 }
 
@@ -148,14 +145,14 @@ uint64_t jobs_trace_id(struct jobs *j)
 	struct {
 		char host[64];
 		struct timespec now;
-		uint64_t order;
+		uint64_t request;
 		pid_t pid;
 	} seed;
 
 	memset(&seed, 0, sizeof(seed));
 	(void)gethostname(seed.host, sizeof(seed.host) - 1);
 	clock_gettime(CLOCK_REALTIME, &seed.now);
-	seed.order = ++j->orders;
+	seed.request = ++j->requests;
 	seed.pid = getpid();
 	return XXH64(&seed, sizeof(seed), 0);
 }
@@ -171,7 +168,7 @@ struct jobs_config *jobs_config_new(const char *text)
 	return c;
 }
 
-static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *o)
+static struct jobs_config *make_config(struct jobs *j, const struct jobs_request *o)
 {
 	uint64_t id = jobs_trace_id(j);
 	char *text = xasprintf("\n" INDENT "%s\n" INDENT "REQUEST_TRACE_ID=%llu", o->config,
@@ -192,47 +189,49 @@ static struct jobs_config *make_config(struct jobs *j, const struct jobs_order *
 	return c;
 }
 
+/* --- assigning configs --- */
+
 /*
- * A monitor that has not been told to start yet need not be told when it is to stop, nor twice. A
- * trace that a guest has not fetched gives way to what one that it waits with gives way to.
+ * A monitor that has not fetched its start need not get a stop as well, nor a second start. A trace
+ * that a guest has not fetched is replaced by what replaces one that it waits with.
  */
-static bool replaces(const struct jobs_process *p, const struct jobs_config *c)
+static bool replaces_pending(const struct jobs_process *p, const struct jobs_config *c)
 {
 	bool switches = c->is_monitor && (c->stops || c->starts);
 
-	if (c->lease || p->pending->lease) /* who looks on gives way; see jobs_lease_lets() */
+	if (c->lease || p->pending->lease) /* observers give way; see jobs_lease_allows() */
 		return true;
 	return p->guest && (switches || (!p->pending->is_monitor && !c->is_monitor));
 }
 
-static void install(struct jobs *j, const struct jobs_order *o, struct jobs_process *p,
-		    struct jobs_config *c)
+static void install_config(struct jobs *j, const struct jobs_request *o, struct jobs_process *p,
+			   struct jobs_config *c)
 {
 	jobs_config_release(p->pending);
 	p->pending = c;
 	c->refs++;
-	if (!c->renews) /* who waits for the answer to his own order is to get it */
-		jobs_asked(p, c->id);
-	jobs_lease_given(p, c);
+	if (!c->renews) /* who waits for the reply to his own request is to get it */
+		jobs_expect_reply(p, c->id);
+	jobs_lease_assigned(p, c);
 	if (p->guest)
-		jobs_poke(j, p);
+		jobs_notify(j, p);
 	else if (o->kind == CONFIG_KINETO)
-		jobs_arbiter_order(j, p);
+		jobs_arbiter_trace_requested(j, p);
 }
 
 /* Whether the limit is meant for such a one. */
-static bool is_counted(const struct jobs_order *o, const struct jobs_process *p)
+static bool is_counted(const struct jobs_request *o, const struct jobs_process *p)
 {
 	return !p->guest || !o->each_guest;
 }
 
-static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_process **matched,
-		    size_t n)
+static json_t *assign_config(struct jobs *j, const struct jobs_request *o,
+			     struct jobs_process **matched, size_t n)
 {
 	json_t *pids = json_array(), *triggered = json_array();
 	struct jobs_config *config = make_config(j, o);
-	int64_t given = 0, busy = 0;
-	uint64_t lacks = 0;
+	int64_t assigned = 0, busy = 0;
+	uint64_t unsupported = 0;
 	bool guests = false;
 	json_t *effects = json_object();
 
@@ -241,20 +240,20 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 		bool counts = is_counted(o, p);
 
 		json_array_append_new(pids, json_integer(p->pid));
-		if (counts && given >= o->limit)
+		if (counts && assigned >= o->limit)
 			continue;
-		if ((config->lease && !jobs_lease_lets(p, config)) ||
-		    (p->pending && !replaces(p, config))) {
+		if ((config->lease && !jobs_lease_allows(p, config)) ||
+		    (p->pending && !replaces_pending(p, config))) {
 			busy++;
 			continue;
 		}
-		jobs_trace_effects(o, config, p, effects);
-		install(j, o, p, config);
-		given += counts;
+		jobs_add_trace_effects(o, config, p, effects);
+		install_config(j, o, p, config);
+		assigned += counts;
 		json_array_append_new(triggered, json_integer(p->pid));
 		guests = guests || p->guest;
 		if (p->guest)
-			jobs_guest_lacks(p->guest, o->config, &lacks);
+			jobs_guest_unsupported(p->guest, o->config, &unsupported);
 	}
 	uint64_t id = config->id;
 	jobs_config_release(config);
@@ -264,8 +263,8 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 			  "eventProfilersTriggered", "processesMatched", pids);
 	json_object_update(reply, effects);
 	json_decref(effects);
-	if (lacks)
-		json_object_set_new(reply, "notHonoured", jobs_lacking(lacks));
+	if (unsupported)
+		json_object_set_new(reply, "notHonoured", jobs_unsupported_options(unsupported));
 	if (guests)
 		json_object_set_new(reply, "requestTraceId",
 				    json_sprintf("%llu", (unsigned long long)id));
@@ -273,7 +272,7 @@ static json_t *give(struct jobs *j, const struct jobs_order *o, struct jobs_proc
 }
 
 /* Those that are named by their pid here come first: others may call themselves anything. */
-static void named_first(const struct jobs_target *t, struct jobs_process **matched, size_t n)
+static void put_named_first(const struct jobs_target *t, struct jobs_process **matched, size_t n)
 {
 	struct jobs_process **rest = xcalloc(n + 1, sizeof(*rest));
 	size_t nrest = 0, first = 0;
@@ -288,11 +287,11 @@ static void named_first(const struct jobs_target *t, struct jobs_process **match
 	free(rest);
 }
 
-/* Ranks that were not asked leave no trace, and nobody is to wonder why. */
-static bool leaves_out(const struct jobs *j, const struct jobs_order *o,
+/* Ranks that were not asked leave no trace: their guests say why. */
+static bool leaves_out(const struct jobs *j, const struct jobs_request *o,
 		       struct jobs_process *const *matched, size_t n)
 {
-	struct jobs_order to_all = *o;
+	struct jobs_request to_all = *o;
 	int64_t counted = 0;
 	size_t all = n;
 
@@ -300,7 +299,7 @@ static bool leaves_out(const struct jobs *j, const struct jobs_order *o,
 		counted += is_counted(o, matched[i]);
 	to_all.target.all = true;
 	if (!o->target.all)
-		free(jobs_collect(j, jobs_order_wants, &to_all, NULL, &all));
+		free(jobs_collect(j, jobs_request_wants, &to_all, NULL, &all));
 	return counted > o->limit || all > n;
 }
 
@@ -334,26 +333,153 @@ static const char *pass_gate(const struct jobs *j, enum config_kind kind,
 json_t *jobs_set_request(struct jobs *j, const json_t *request)
 {
 	json_t *reply = NULL;
-	struct jobs_order o;
+	struct jobs_request o;
 	size_t n;
 
-	if (!jobs_order_read(j, request, &o, &reply))
+	if (!jobs_request_read(j, request, &o, &reply))
 		return reply;
-	struct jobs_process **matched = jobs_collect(j, jobs_order_wants, &o, jobs_by_pids, &n);
+	struct jobs_process **matched = jobs_collect(j, jobs_request_wants, &o, jobs_by_pids, &n);
 	if (!o.target.all)
-		named_first(&o.target, matched, n);
+		put_named_first(&o.target, matched, n);
 	o.leaves_out = leaves_out(j, &o, matched, n);
 	if (o.kind == CONFIG_KINETO) {
-		reply = give(j, &o, matched, n);
+		reply = assign_config(j, &o, matched, n);
 	} else {
 		const char *verdict = pass_gate(j, o.kind, matched, &n);
 
-		reply = n ? give(j, &o, matched, n) : json_object();
+		reply = n ? assign_config(j, &o, matched, n) : json_object();
 		json_object_set_new(reply, "commandStatus", json_string(verdict));
 	}
 	free(matched);
 	if (o.with_reason && !json_array_size(json_object_get(reply, "activityProfilersTriggered")))
-		json_object_set_new(reply, "reason", json_string(jobs_order_refused(j, &o)));
-	jobs_order_release(&o);
+		json_object_set_new(reply, "reason", json_string(jobs_request_refusal(j, &o)));
+	jobs_request_release(&o);
 	return reply;
+}
+
+/* --- targets: which processes a request names, and numbers of every kind that JSON has --- */
+
+#define NO_PID INT32_MIN
+
+static const char *kind_of(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT:
+		return "object";
+	case JSON_ARRAY:
+		return "array";
+	case JSON_STRING:
+		return "string";
+	case JSON_INTEGER:
+	case JSON_REAL:
+		return "number";
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return "boolean";
+	default:
+		return "null";
+	}
+}
+
+json_t *jobs_type_fault(const char *wanted, const json_t *got)
+{
+	return json_pack("{s:o}", "status",
+			 json_sprintf("failed with exception = [json.exception.type_error.302] "
+				      "type must be %s, but is %s",
+				      wanted, kind_of(got)));
+}
+
+json_t *jobs_read_int(const json_t *value, int64_t *out)
+{
+	if (json_is_integer(value))
+		*out = json_integer_value(value);
+	else if (json_is_boolean(value))
+		*out = json_is_true(value);
+	else if (!json_is_real(value))
+		return jobs_type_fault("number", value);
+	else if (json_real_value(value) >= -0x1p63 && json_real_value(value) < 0x1p63)
+		*out = (int64_t)json_real_value(value);
+	else
+		return json_pack("{s:s}", "status",
+				 "failed with exception = [json.exception.out_of_range.406] number "
+				 "does not fit into 64 bits");
+	return NULL;
+}
+
+int jobs_compare_pids(const void *a, const void *b)
+{
+	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static json_t *read_pids(const json_t *pids, struct jobs_target *t)
+{
+	json_t *fault = NULL, *pid;
+	size_t i;
+
+	if (!json_is_array(pids))
+		return jobs_type_fault("array", pids);
+	t->pids = xcalloc(json_array_size(pids) + 1, sizeof(*t->pids));
+	json_array_foreach(pids, i, pid)
+	{
+		int64_t n;
+
+		fault = jobs_read_int(pid, &n);
+		if (fault)
+			return fault;
+		/* cut to 32 bits it would be another's, or 0, which is everybody's */
+		t->pids[t->npids++] = n >= INT32_MIN && n <= INT32_MAX ? (int32_t)n : NO_PID;
+	}
+	t->all = !t->npids || (t->npids == 1 && t->pids[0] == 0);
+	qsort(t->pids, t->npids, sizeof(*t->pids), jobs_compare_pids);
+	return NULL;
+}
+
+void jobs_target_release(struct jobs_target *t)
+{
+	free(t->pids);
+}
+
+bool jobs_target_read(const json_t *request, bool need_pids, struct jobs_target *out,
+		      json_t **out_fault)
+{
+	const json_t *job = json_object_get(request, "job_id");
+	const json_t *pids = json_object_get(request, "pids");
+	json_t *fault = NULL;
+
+	*out = (struct jobs_target){.all = !pids};
+	if (!pids && need_pids)
+		fault = json_pack("{s:s}", "status", "failed");
+	if (!fault && job)
+		fault = jobs_read_int(job, &out->job_id);
+	if (!fault && pids)
+		fault = read_pids(pids, out);
+	if (!fault)
+		return true;
+	jobs_target_release(out);
+	*out_fault = fault;
+	return false;
+}
+
+bool jobs_target_names(const struct jobs_target *t, int32_t pid)
+{
+	return bsearch(&pid, t->pids, t->npids, sizeof(*t->pids), jobs_compare_pids);
+}
+
+/* By the pid that it has here, which it cannot choose. A process of a container calls itself by
+ * another one, but this is what npu-smi and nvidia-smi show. */
+bool jobs_target_names_here(const struct jobs_target *t, const struct jobs_process *p)
+{
+	return p->peer && !(p->heard & JOBS_FOR_ANOTHER) && jobs_target_names(t, p->peer->pid);
+}
+
+bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process *p)
+{
+	if (t->all || jobs_target_names_here(t, p))
+		return true;
+	for (unsigned i = 0; i < p->npids; i++)
+		if (jobs_target_names(t, p->pids[i]))
+			return true;
+	return false;
 }

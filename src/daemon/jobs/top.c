@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Whose reports are taken, and what is told of them. */
+/* Reports of what takes time: whose are accepted, what is logged, and their lines of /metrics. */
+#define LOG_AREA "top"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,16 +9,15 @@
 #include <sys/stat.h>
 
 #include "activity/live/toplist.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
-
-#define LOG_AREA "top"
-#include "base/log.h"
+#include "daemon/metrics/prometheus_text.h"
 
 #define USER_BYTES (32u << 20) /* of reports that are kept of one user's processes */
 #define LOG_PER_MINUTE 60 /* lines about what has become slower, or has not any more */
 
-/* --- taking --- */
+/* --- accepting --- */
 
 /* Whether two processes are in the same pid namespace, so that a number means the same to both. */
 static bool share_namespace(pid_t a, pid_t b)
@@ -38,7 +39,7 @@ struct wanted {
 	bool *is_known; /* out: there is a process with that pid, of anybody */
 };
 
-static bool may_speak_for(const struct jobs_process *p, const void *arg)
+static bool is_reported(const struct jobs_process *p, const void *arg)
 {
 	const struct wanted *w = arg;
 
@@ -50,13 +51,13 @@ static bool may_speak_for(const struct jobs_process *p, const void *arg)
 
 /* The process that a recorder speaks of; of several with that number in different containers the
  * one in the recorder's own. The guest, if there is one beside another client. NULL: none. */
-static struct jobs_process *find(const struct jobs *j, const struct jobs_sender *from, int32_t pid,
-				 bool *is_known)
+static struct jobs_process *find_reported(const struct jobs *j, const struct jobs_sender *from,
+					  int32_t pid, bool *is_known)
 {
 	struct wanted w = {j, from, pid, is_known};
 	struct jobs_process *found = NULL;
 	size_t n;
-	struct jobs_process **all = jobs_collect(j, may_speak_for, &w, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, is_reported, &w, NULL, &n);
 	bool several = false;
 
 	for (size_t i = 1; i < n; i++)
@@ -94,15 +95,15 @@ void jobs_top_forget(struct jobs *j, struct jobs_process *p)
 	p->top = NULL;
 }
 
-struct telling {
+struct log_regressions {
 	struct jobs *j;
 	const struct jobs_process *p;
 	int32_t rank;
-	unsigned untold;
+	unsigned unlogged;
 };
 
 /* Names are somebody else's text, and the log has lines. */
-static void clean(const char *text, char *out, size_t cap)
+static void copy_printable(const char *text, char *out, size_t cap)
 {
 	size_t n = 0;
 
@@ -111,7 +112,7 @@ static void clean(const char *text, char *out, size_t cap)
 	out[n] = '\0';
 }
 
-/* Whoever reports anything must not fill the disk with it. */
+/* Reports must not fill the disk. */
 static bool may_log(struct jobs *j)
 {
 	int64_t minute = jobs_now_ms() / 60000;
@@ -123,17 +124,17 @@ static bool may_log(struct jobs *j)
 	return j->logged++ < LOG_PER_MINUTE;
 }
 
-static void tell_regression(void *arg, const struct toplist_regression *r, bool over)
+static void log_regression(void *arg, const struct toplist_regression *r, bool over)
 {
-	struct telling *t = arg;
+	struct log_regressions *t = arg;
 	char name[200], kind[TOPLIST_MAX_KIND + 1];
 
 	if (!may_log(t->j)) {
-		t->untold++;
+		t->unlogged++;
 		return;
 	}
-	clean(r->name, name, sizeof(name));
-	clean(r->kind, kind, sizeof(kind));
+	copy_printable(r->name, name, sizeof(name));
+	copy_printable(r->kind, kind, sizeof(kind));
 	if (over)
 		log_info("process %d, rank %d, %s '%s': it takes %.3f us, which is no regression "
 			 "any more",
@@ -153,7 +154,7 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	if (!r)
 		return -EINVAL;
 	bool is_known = false;
-	struct jobs_process *p = find(j, from, r->pid, &is_known);
+	struct jobs_process *p = find_reported(j, from, r->pid, &is_known);
 	if (!p) {
 		toplist_report_free(r);
 		j->counts.late_reports += !is_known;
@@ -172,12 +173,12 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	if (!p->top)
 		p->top = toplist_new();
 	size_t slow = toplist_regressions(p->top);
-	struct telling t = {.j = j, .p = p, .rank = r->rank};
+	struct log_regressions t = {.j = j, .p = p, .rank = r->rank};
 	r->taken_ms = jobs_now_ms();
-	toplist_take(p->top, r, j->regression_percent, tell_regression, &t);
-	if (t.untold)
+	toplist_take(p->top, r, j->regression_percent, log_regression, &t);
+	if (t.unlogged)
 		log_debug("process %d: %u more names have become slower, or are as usual again",
-			  (int)p->pid, t.untold);
+			  (int)p->pid, t.unlogged);
 	count_bytes(j, p->uid, before, toplist_bytes(p->top));
 	j->counts.regressions += toplist_regressions(p->top) - slow;
 	j->counts.reports++;
@@ -187,4 +188,99 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 void jobs_set_regression(struct jobs *j, unsigned percent)
 {
 	j->regression_percent = percent;
+}
+
+/* --- lines of /metrics: devices, steps, regressions; kernels are labels of regressions alone ---
+ */
+
+#define PROCESSES 256 /* in /metrics */
+#define SLOW 64 /* names */
+#define LATE_MS 180000 /* an hour-old report is none of now */
+
+static void add_devices(struct prom_text *e, const struct toplist_report *r,
+			struct prom_label *labels)
+{
+	static const struct prom_family family = {
+		"sonde_device_time_ratio", PROM_GAUGE,
+		"Part of the last interval in which a process' device was busy, ran kernels, "
+		"communicated, copied."};
+	double all = (double)r->interval_ns;
+
+	for (size_t i = 0; i < r->ndevices; i++) {
+		const struct toplist_device *d = &r->devices[i];
+		const struct {
+			const char *what;
+			uint64_t ns;
+			uint32_t kinds;
+		} parts[] = {{"busy", d->busy_ns, TOPLIST_BUSY},
+			     {"kernel", d->kernel_ns, TOPLIST_KERNELS},
+			     {"communication", d->comm_ns, TOPLIST_COMMUNICATION},
+			     {"copy", d->copy_ns, TOPLIST_COPIES}};
+		char device[16];
+
+		snprintf(device, sizeof(device), "%d", (int)d->device);
+		labels[2] = (struct prom_label){"device", device};
+		for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]); k++) {
+			labels[3] = (struct prom_label){"what", parts[k].what};
+			if (toplist_collects(r, parts[k].kinds))
+				prom_add(e, &family, (double)parts[k].ns / all, labels, 4);
+		}
+	}
+}
+
+static void add_slow(struct prom_text *e, const struct toplist *t, struct prom_label *labels,
+		     unsigned *left)
+{
+	static const struct prom_family family = {
+		"sonde_regression_ratio", PROM_GAUGE,
+		"How many times as long a kernel takes as it used to, while that is a regression."};
+	struct toplist_regression r;
+	size_t at = 0;
+
+	while (*left && toplist_next_regression(t, &at, &r)) {
+		char device[16];
+
+		snprintf(device, sizeof(device), "%d", (int)r.device);
+		labels[2] = (struct prom_label){"device", device};
+		labels[3] = (struct prom_label){"kind", r.kind};
+		labels[4] = (struct prom_label){"name", r.name};
+		prom_add(e, &family, r.baseline_ns ? (double)r.mean_ns / (double)r.baseline_ns : 1,
+			 labels, 5);
+		(*left)--;
+	}
+}
+
+static bool has_report(const struct jobs_process *p, const void *arg)
+{
+	(void)arg;
+	return p->top != NULL;
+}
+
+void jobs_add_top_metrics(const struct jobs *j, struct prom_text *e)
+{
+	static const struct prom_family slow = {"sonde_regressions", PROM_GAUGE,
+						"Kernels that take longer than they used to, by "
+						"the limit of --regression-percent."};
+	static const struct prom_family step = {"sonde_step_seconds", PROM_GAUGE,
+						"Mean time of a step in the last interval."};
+	unsigned left = SLOW;
+	size_t n;
+
+	prom_add(e, &slow, (double)j->counts.regressions, NULL, 0);
+	struct jobs_process **all = jobs_collect(j, has_report, NULL, jobs_by_pids, &n);
+	for (size_t i = 0; i < n && i < PROCESSES; i++) {
+		const struct toplist_report *r = toplist_last(all[i]->top);
+		char pid[16], rank[16];
+
+		snprintf(pid, sizeof(pid), "%d", (int)all[i]->pid);
+		snprintf(rank, sizeof(rank), "%d", (int)r->rank);
+		struct prom_label labels[5] = {{"pid", pid}, {"rank", r->rank < 0 ? NULL : rank}};
+		add_slow(e, all[i]->top, labels, &left);
+		if (jobs_now_ms() - r->taken_ms > LATE_MS)
+			continue;
+		add_devices(e, r, labels);
+		if (r->step_mean_ns)
+			prom_add(e, &step, (double)r->step_mean_ns / 1e9, labels, 2);
+	}
+	free(all);
 }

@@ -35,10 +35,10 @@ struct reply {
 	size_t nranks;
 	uint64_t lease; /* of who asks; 0: he has none */
 	struct jobs_leases leases;
-	json_t *lingering; /* pids whose monitor is not off yet, though he has told it to be */
-	json_t *refused; /* who did not carry out his last order, and why */
-	bool left; /* he has told a framework to stop, which asks for its ranks */
-	size_t mute, tracing;
+	json_t *stop_pending; /* pids whose monitor is not off yet, though he has stopped it */
+	json_t *refused; /* who did not carry out his last request, and why */
+	bool stopped_framework; /* by his lease: it polls for its ranks */
+	size_t not_reporting, tracing;
 	bool rank_twice;
 };
 
@@ -220,8 +220,8 @@ static json_t *regressions_json(struct reply *out)
 	return list;
 }
 
-/* A rank's device that communicates most is the one that is waited with. */
-static void note_rank(struct reply *out, const struct jobs_process *p)
+/* Of a rank's devices the one that communicates most counts: it is the one that waits. */
+static void add_rank(struct reply *out, const struct jobs_process *p)
 {
 	const struct toplist_report *r = toplist_last(p->top);
 	struct toplist_rank rank = {.rank = r->rank,
@@ -267,7 +267,7 @@ static bool can_be_monitored(const struct jobs_process *p, const void *unused)
 	return p->top || p->guest || p->heard & JOBS_HEARD_MONITOR;
 }
 
-static bool is_meant(const struct jobs_process *p, const void *arg)
+static bool is_selected(const struct jobs_process *p, const void *arg)
 {
 	const struct filter *f = arg;
 
@@ -275,7 +275,7 @@ static bool is_meant(const struct jobs_process *p, const void *arg)
 	       jobs_target_matches(&f->target, p);
 }
 
-/* Whoever is asked for. */
+/* Whatever the filter. */
 static size_t count_all(const struct jobs *j)
 {
 	size_t n;
@@ -296,38 +296,38 @@ static int by_rank(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-static bool is_left(const struct jobs_process *p, const void *lease)
+static bool is_stopped_framework(const struct jobs_process *p, const void *lease)
 {
-	return !p->guest && p->left && p->left == *(const uint64_t *)lease;
+	return !p->guest && p->stopped_lease && p->stopped_lease == *(const uint64_t *)lease;
 }
 
-static bool has_left(const struct jobs *j, uint64_t lease)
+static bool has_stopped_framework(const struct jobs *j, uint64_t lease)
 {
 	size_t n;
 
-	free(jobs_collect(j, is_left, &lease, NULL, &n));
+	free(jobs_collect(j, is_stopped_framework, &lease, NULL, &n));
 	return n > 0;
 }
 
-/* Of a framework one process is told, and another says what it does. */
-static bool lingers(const struct reply *out, const struct jobs_process *p, int state)
+/* Of a framework one process gets the request, and another reports its state. */
+static bool is_stop_pending(const struct reply *out, const struct jobs_process *p, int state)
 {
-	bool is_asked_for = !p->guest && !(p->heard & JOBS_HEARD_REQUEST);
+	bool is_polled_for = !p->guest && !(p->heard & JOBS_HEARD_REQUEST);
 
-	return jobs_lease_lingers(p, out->lease, out->now_ms) ||
-	       (out->left && is_asked_for && !p->ordered && state == FABRIC_RUNNING);
+	return jobs_lease_stop_pending(p, out->lease, out->now_ms) ||
+	       (out->stopped_framework && is_polled_for && !p->switched && state == FABRIC_RUNNING);
 }
 
-static void note_refusal(struct reply *out, const struct jobs_process *p, int state)
+static void add_refusal(struct reply *out, const struct jobs_process *p, int state)
 {
 	const struct jobs_guest *g = p->guest;
 
-	if (!out->refused && g && g->said && !g->did && g->said_id == g->asked_id &&
+	if (!out->refused && g && g->reply && !g->succeeded && g->replied_id == g->request_id &&
 	    state != FABRIC_RUNNING)
-		out->refused = json_pack("{s:i,s:s}", "pid", p->pid, "why", g->said);
+		out->refused = json_pack("{s:i,s:s}", "pid", p->pid, "why", g->reply);
 }
 
-static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
+static json_t *make_reply(struct reply *out, struct jobs_process **all, size_t n)
 {
 	size_t reported = 0, running = 0, paused = 0;
 
@@ -338,26 +338,27 @@ static json_t *tell(struct reply *out, struct jobs_process **all, size_t n)
 		running += state == FABRIC_RUNNING;
 		paused += state == FABRIC_READY;
 		jobs_lease_count(p, out->lease, out->now_ms, &out->leases);
-		note_refusal(out, p, state);
-		if (lingers(out, p, state))
-			json_array_append_new(out->lingering, json_integer(p->pid));
+		add_refusal(out, p, state);
+		if (is_stop_pending(out, p, state))
+			json_array_append_new(out->stop_pending, json_integer(p->pid));
 		out->tracing += p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY;
-		out->mute += state == FABRIC_RUNNING && !p->top && !p->guest;
+		out->not_reporting += state == FABRIC_RUNNING && !p->top && !p->guest;
 		if (!p->top)
 			continue;
 		add_regressions(out, p);
-		note_rank(out, p);
+		add_rank(out, p);
 		if (reported++ < PROCESSES)
 			add_process(out, p);
 	}
 	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
 			 out->processes, "regressions", regressions_json(out), "orders",
-			 jobs_leases_json(&out->leases), "lingering", out->lingering, "slowest",
+			 jobs_leases_json(&out->leases), "lingering", out->stop_pending, "slowest",
 			 slowest_json(out), "refused", out->refused ? out->refused : json_null(),
 			 "total", (json_int_t)reported, "known", (json_int_t)n, "running",
 			 (json_int_t)running, "paused", (json_int_t)paused, "mute",
-			 (json_int_t)out->mute, "tracing", (json_int_t)out->tracing, "registered",
-			 (json_int_t)count_all(out->j), "now", (json_int_t)clock_real_ns());
+			 (json_int_t)out->not_reporting, "tracing", (json_int_t)out->tracing,
+			 "registered", (json_int_t)count_all(out->j), "now",
+			 (json_int_t)clock_real_ns());
 }
 
 /* A link has no lists: ?pids=12 is meant as [12]. */
@@ -387,17 +388,17 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 	if (fault || !read_filter(request, &f, &fault))
 		return fault;
 	rows = rows < 0 ? 0 : rows > MAX_ROWS ? MAX_ROWS : rows;
-	struct jobs_process **all = jobs_collect(j, is_meant, &f, by_rank, &n);
+	struct jobs_process **all = jobs_collect(j, is_selected, &f, by_rank, &n);
 	struct reply out = {.j = j,
 			    .now_ms = jobs_now_ms(),
 			    .rows = (size_t)rows,
 			    .bytes = REPLY_BYTES,
 			    .processes = json_array(),
-			    .lingering = json_array(),
+			    .stop_pending = json_array(),
 			    .lease = lease > 0 ? (uint64_t)lease : 0,
 			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
-	out.left = has_left(j, out.lease);
-	json_t *reply = tell(&out, all, n);
+	out.stopped_framework = has_stopped_framework(j, out.lease);
+	json_t *reply = make_reply(&out, all, n);
 	free(out.regressions);
 	free(out.ranks);
 	free(all);

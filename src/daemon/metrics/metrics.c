@@ -132,18 +132,14 @@ static int open_reader(struct metrics *m, const struct metrics_source *source, u
 	return r;
 }
 
-/*
- * A vendor's library takes several times the memory of the whole daemon. Devices that are read only
- * because they are there are read from the moment that somebody wants to know.
- */
-static void open_found_devices(struct metrics *m)
+void metrics_open_found_devices(struct metrics *m)
 {
 	const struct daemon_config *c = m->d->config;
 	struct err err = {0};
 
-	if (m->looked_at)
+	if (m->found_opened)
 		return;
-	m->looked_at = true;
+	m->found_opened = true;
 	if ((c->npu_monitor == DAEMON_AUTO &&
 	     open_reader(m, &ascend_metrics, DAEMON_AUTO, &err) < 0) ||
 	    (c->gpu_monitor == DAEMON_AUTO && open_reader(m, &cuda_metrics, DAEMON_AUTO, &err) < 0))
@@ -176,7 +172,7 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err)
 		return r;
 	}
 	if (m->nsinks || c->use_prometheus)
-		open_found_devices(m);
+		metrics_open_found_devices(m);
 	if (c->kernel_interval_s)
 		loop_open(m, &m->kernel, &host_metrics, c->kernel_interval_s);
 	if (c->enable_perf_monitor && c->perf_interval_s)
@@ -283,11 +279,6 @@ static json_t *sources_json(const struct metrics *m)
 		add_source(sources, r.source, hangs ? "hangs" : reader_state_text(r.state), r.why);
 	}
 	return sources;
-}
-
-void metrics_look(struct metrics *m)
-{
-	open_found_devices(m);
 }
 
 json_t *metrics_latest(const struct metrics *m)

@@ -50,9 +50,10 @@ void metrics_sample(struct metrics *m, const struct sample *sample);
  * lets it go on. False: nothing to pause. */
 bool metrics_pause(struct metrics *m, bool paused, unsigned seconds);
 
-/* Somebody is about to ask for one of the two below. Devices that are read only because they are
- * there are read from now on. */
-void metrics_look(struct metrics *m);
+/* Somebody is about to ask for one of the two below. A vendor's library takes several times the
+ * memory of the whole daemon, so devices that are read only because they are there are read from
+ * now on. */
+void metrics_open_found_devices(struct metrics *m);
 
 /* The latest sample of every source, device and kind: the page and getMetrics. */
 json_t *metrics_latest(const struct metrics *m);

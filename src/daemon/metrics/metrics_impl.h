@@ -29,14 +29,14 @@ struct metrics {
 	struct metrics_loop kernel, perf;
 	struct reader *readers[METRICS_READERS];
 	unsigned nreaders;
-	bool looked_at; /* by anybody, ever: devices that were found are read */
+	bool found_opened; /* devices that were found are read */
 	struct event *resume; /* of what was paused */
 	uint64_t bad_data; /* messages of monitors that said nothing usable */
 };
 
 /* Lines of the daemon itself, of the processes and of what is counted on the way. */
-struct expo;
-void metrics_own(const struct metrics *m, struct expo *e);
+struct prom_text;
+void metrics_own(const struct metrics *m, struct prom_text *e);
 
 /* Whether a stored sample is too old to be told as of now. */
 bool metrics_is_stale(const struct metrics *m, const struct stored *s, uint64_t now_ns);

@@ -11,26 +11,26 @@
 #include "daemon/rpc/rpc.h"
 #include "net/tls/tls.h"
 
-static void gauge(struct expo *e, const char *name, const char *help, double value)
+static void gauge(struct prom_text *e, const char *name, const char *help, double value)
 {
-	expo_add(e, &(struct expo_family){name, EXPO_GAUGE, help}, value, NULL, 0);
+	prom_add(e, &(struct prom_family){name, PROM_GAUGE, help}, value, NULL, 0);
 }
 
-static void counter(struct expo *e, const char *name, const char *help, uint64_t value)
+static void counter(struct prom_text *e, const char *name, const char *help, uint64_t value)
 {
-	expo_add(e, &(struct expo_family){name, EXPO_COUNTER, help}, (double)value, NULL, 0);
+	prom_add(e, &(struct prom_family){name, PROM_COUNTER, help}, (double)value, NULL, 0);
 }
 
-static const struct expo_family dropped = {
-	"sonde_dropped_total", EXPO_COUNTER,
+static const struct prom_family dropped = {
+	"sonde_dropped_total", PROM_COUNTER,
 	"What was dropped because it was not what it should be, or too much."};
 
-static void drop(struct expo *e, const char *reason, uint64_t n)
+static void drop(struct prom_text *e, const char *reason, uint64_t n)
 {
-	expo_add(e, &dropped, (double)n, &(struct expo_label){"reason", reason}, 1);
+	prom_add(e, &dropped, (double)n, &(struct prom_label){"reason", reason}, 1);
 }
 
-static void add_jobs(struct expo *e, const struct jobs *j)
+static void add_jobs(struct prom_text *e, const struct jobs *j)
 {
 	struct jobs_counts c = jobs_counts(j);
 
@@ -43,16 +43,16 @@ static void add_jobs(struct expo *e, const struct jobs *j)
 		c.silent);
 	drop(e, "limit_per_user", c.refused);
 	counter(e, "sonde_monitor_pauses_total",
-		"How often a monitor was told to step aside for a trace in the same process.",
+		"How often a monitor was asked to pause for a trace in the same process.",
 		c.pauses);
 	counter(e, "sonde_top_reports_total",
-		"Reports of what takes the time of devices that were taken.", c.reports);
-	jobs_expose_top(j, e);
+		"Reports of what takes the time of devices that were accepted.", c.reports);
+	jobs_add_top_metrics(j, e);
 }
 
-static void add_fabric(struct expo *e, const struct fabric *f)
+static void add_fabric(struct prom_text *e, const struct fabric *f)
 {
-	static const struct expo_family datagrams = {"sonde_datagrams_total", EXPO_COUNTER,
+	static const struct prom_family datagrams = {"sonde_datagrams_total", PROM_COUNTER,
 						     "Datagrams received from processes."};
 	json_t *all = fabric_describe(f), *v;
 	const char *reason;
@@ -60,10 +60,10 @@ static void add_fabric(struct expo *e, const struct fabric *f)
 
 	json_array_foreach(json_object_get(all, "endpoints"), i, v)
 	{
-		struct expo_label label = {"endpoint",
+		struct prom_label label = {"endpoint",
 					   json_string_value(json_object_get(v, "name"))};
 
-		expo_add(e, &datagrams, json_number_value(json_object_get(v, "received")), &label,
+		prom_add(e, &datagrams, json_number_value(json_object_get(v, "received")), &label,
 			 1);
 	}
 	json_object_foreach(json_object_get(all, "dropped"), reason, v)
@@ -71,9 +71,9 @@ static void add_fabric(struct expo *e, const struct fabric *f)
 	json_decref(all);
 }
 
-static void add_rpc(struct expo *e, const struct rpc_server *s)
+static void add_rpc(struct prom_text *e, const struct rpc_server *s)
 {
-	static const struct expo_family refused = {"sonde_rpc_refused_total", EXPO_COUNTER,
+	static const struct prom_family refused = {"sonde_rpc_refused_total", PROM_COUNTER,
 						   "RPC connections closed without an answer."};
 	json_t *all = rpc_server_describe(s), *v;
 	const char *reason;
@@ -82,12 +82,12 @@ static void add_rpc(struct expo *e, const struct rpc_server *s)
 		(uint64_t)json_number_value(json_object_get(all, "calls")));
 	gauge(e, "sonde_rpc_connections", "RPC connections that are open.",
 	      json_number_value(json_object_get(all, "connections")));
-	json_object_foreach(json_object_get(all, "refused"), reason, v) expo_add(
-		e, &refused, json_number_value(v), &(struct expo_label){"reason", reason}, 1);
+	json_object_foreach(json_object_get(all, "refused"), reason, v) prom_add(
+		e, &refused, json_number_value(v), &(struct prom_label){"reason", reason}, 1);
 	json_decref(all);
 }
 
-static void add_http(struct expo *e, const struct http_server *s)
+static void add_http(struct prom_text *e, const struct http_server *s)
 {
 	json_t *all = http_server_describe(s);
 
@@ -99,7 +99,7 @@ static void add_http(struct expo *e, const struct http_server *s)
 }
 
 /* The end of its validity is told in words: "2027-01-31 12:00:00 UTC". */
-static void add_tls(struct expo *e, const struct tls_server *t)
+static void add_tls(struct prom_text *e, const struct tls_server *t)
 {
 	json_t *all = tls_server_describe(t);
 	const char *until = json_string_value(json_object_get(all, "not_after"));
@@ -112,58 +112,58 @@ static void add_tls(struct expo *e, const struct tls_server *t)
 	json_decref(all);
 }
 
-static void add_readers(struct expo *e, const struct metrics *m)
+static void add_readers(struct prom_text *e, const struct metrics *m)
 {
-	static const struct expo_family up = {"sonde_source_up", EXPO_GAUGE,
+	static const struct prom_family up = {"sonde_source_up", PROM_GAUGE,
 					      "Whether a source of metrics works."};
-	static const struct expo_family round = {
-		"sonde_source_round_seconds", EXPO_GAUGE,
+	static const struct prom_family round = {
+		"sonde_source_round_seconds", PROM_GAUGE,
 		"How long the reading of a source takes that is going on; 0 between two."};
-	static const struct expo_family failures = {"sonde_source_failures_total", EXPO_COUNTER,
+	static const struct prom_family failures = {"sonde_source_failures_total", PROM_COUNTER,
 						    "Readings of a source that failed."};
 	const struct metrics_loop *loops[] = {&m->kernel, &m->perf};
 
 	for (unsigned i = 0; i < 2; i++) {
 		if (!loops[i]->source)
 			continue;
-		struct expo_label label = {"source", loops[i]->source->name};
-		expo_add(e, &up, loops[i]->timer != NULL, &label, 1);
-		expo_add(e, &failures, (double)loops[i]->failures, &label, 1);
+		struct prom_label label = {"source", loops[i]->source->name};
+		prom_add(e, &up, loops[i]->timer != NULL, &label, 1);
+		prom_add(e, &failures, (double)loops[i]->failures, &label, 1);
 	}
 	for (unsigned i = 0; i < m->nreaders; i++) {
 		struct reader_info r = reader_info(m->readers[i]);
-		struct expo_label label = {"source", r.source};
+		struct prom_label label = {"source", r.source};
 
 		if (r.state == READER_ABSENT)
 			continue;
-		expo_add(e, &up, r.state == READER_WORKS && r.round_s < READER_HANGS_S, &label, 1);
-		expo_add(e, &round, r.round_s, &label, 1);
-		expo_add(e, &failures, (double)r.failures, &label, 1);
+		prom_add(e, &up, r.state == READER_WORKS && r.round_s < READER_HANGS_S, &label, 1);
+		prom_add(e, &round, r.round_s, &label, 1);
+		prom_add(e, &failures, (double)r.failures, &label, 1);
 	}
 }
 
-static void add_sinks(struct expo *e, const struct metrics *m)
+static void add_sinks(struct prom_text *e, const struct metrics *m)
 {
-	static const struct expo_family delivered = {"sonde_sink_records_total", EXPO_COUNTER,
+	static const struct prom_family delivered = {"sonde_sink_records_total", PROM_COUNTER,
 						     "Records that a sink has taken."};
-	static const struct expo_family lost = {"sonde_sink_dropped_total", EXPO_COUNTER,
+	static const struct prom_family lost = {"sonde_sink_dropped_total", PROM_COUNTER,
 						"Records that a sink could not deliver."};
 
 	for (unsigned i = 0; i < m->nsinks; i++) {
-		struct expo_label label = {"sink", m->sinks[i]->ops->name};
+		struct prom_label label = {"sink", m->sinks[i]->ops->name};
 
-		expo_add(e, &delivered, (double)m->sinks[i]->delivered, &label, 1);
-		expo_add(e, &lost, (double)m->sinks[i]->dropped, &label, 1);
+		prom_add(e, &delivered, (double)m->sinks[i]->delivered, &label, 1);
+		prom_add(e, &lost, (double)m->sinks[i]->dropped, &label, 1);
 	}
 }
 
-void metrics_own(const struct metrics *m, struct expo *e)
+void metrics_own(const struct metrics *m, struct prom_text *e)
 {
-	static const struct expo_family build = {"sonde_build_info", EXPO_GAUGE,
+	static const struct prom_family build = {"sonde_build_info", PROM_GAUGE,
 						 "Version of the daemon."};
 	const struct daemon *d = m->d;
 
-	expo_add(e, &build, 1, &(struct expo_label){"version", SONDE_VERSION}, 1);
+	prom_add(e, &build, 1, &(struct prom_label){"version", SONDE_VERSION}, 1);
 	gauge(e, "sonde_start_time_seconds", "When the daemon started, in seconds since 1970.",
 	      (double)d->started_ns / 1e9);
 	if (d->jobs)

@@ -14,23 +14,23 @@
 
 #define EXACT 9007199254740992.0 /* 2^53: whole numbers up to here are exact */
 
-struct expo_row {
+struct prom_row {
 	size_t labels; /* in the text, with braces */
 	size_t next; /* of its family; NO_ROW: none */
 	double value;
 };
 #define NO_ROW SIZE_MAX
 
-struct expo_rows {
+struct prom_rows {
 	char *name;
-	enum expo_type type;
+	enum prom_type type;
 	const char *help;
 	size_t first, last;
 };
 
-void expo_init(struct expo *e)
+void prom_init(struct prom_text *e)
 {
-	*e = (struct expo){0};
+	*e = (struct prom_text){0};
 	if (gethostname(e->host, sizeof(e->host) - 1) < 0)
 		e->host[0] = '\0';
 }
@@ -48,7 +48,7 @@ static void add_name(struct buf *b, const char *text)
 		b->data[at] = '_';
 }
 
-static void add_label(struct expo *e, const char *name, const char *value)
+static void add_label(struct prom_text *e, const char *name, const char *value)
 {
 	size_t len = strlen(value);
 	const char *at = text_clean(value, &len, &e->scratch), *end = at + len;
@@ -73,7 +73,7 @@ static void add_label(struct expo *e, const char *name, const char *value)
 	buf_add_char(&e->text, '"');
 }
 
-size_t expo_labels(struct expo *e, const struct expo_label *labels, size_t nlabels)
+size_t prom_labels(struct prom_text *e, const struct prom_label *labels, size_t nlabels)
 {
 	size_t at = e->text.len;
 
@@ -91,7 +91,7 @@ size_t expo_labels(struct expo *e, const struct expo_label *labels, size_t nlabe
 	return at;
 }
 
-static size_t family_of(struct expo *e, const struct expo_family *f)
+static size_t family_of(struct prom_text *e, const struct prom_family *f)
 {
 	buf_clear(&e->clean);
 	add_name(&e->clean, f->name);
@@ -100,7 +100,7 @@ static size_t family_of(struct expo *e, const struct expo_family *f)
 	if (at != HMAP_NONE)
 		return (size_t)at;
 	e->families = xgrow(e->families, &e->families_cap, e->nfamilies + 1, sizeof(*e->families));
-	e->families[e->nfamilies] = (struct expo_rows){
+	e->families[e->nfamilies] = (struct prom_rows){
 		.name = xstrndup(e->clean.data, e->clean.len),
 		.type = f->type,
 		.help = f->help,
@@ -111,7 +111,7 @@ static size_t family_of(struct expo *e, const struct expo_family *f)
 	return e->nfamilies++;
 }
 
-void expo_add_at(struct expo *e, const struct expo_family *f, double value, size_t labels)
+void prom_add_at(struct prom_text *e, const struct prom_family *f, double value, size_t labels)
 {
 	size_t at = family_of(e, f);
 	const char *text = e->text.data + labels;
@@ -120,8 +120,8 @@ void expo_add_at(struct expo *e, const struct expo_family *f, double value, size
 	if (hmap_put(&e->known, XXH3_64bits_withSeed(text, strlen(text), at), 1) != HMAP_NONE)
 		return;
 	e->rows = xgrow(e->rows, &e->cap, e->n + 1, sizeof(*e->rows));
-	e->rows[e->n] = (struct expo_row){.labels = labels, .next = NO_ROW, .value = value};
-	struct expo_rows *rows = &e->families[at];
+	e->rows[e->n] = (struct prom_row){.labels = labels, .next = NO_ROW, .value = value};
+	struct prom_rows *rows = &e->families[at];
 	if (rows->first == NO_ROW)
 		rows->first = e->n;
 	else
@@ -129,15 +129,15 @@ void expo_add_at(struct expo *e, const struct expo_family *f, double value, size
 	rows->last = e->n++;
 }
 
-void expo_add(struct expo *e, const struct expo_family *f, double value,
-	      const struct expo_label *labels, size_t nlabels)
+void prom_add(struct prom_text *e, const struct prom_family *f, double value,
+	      const struct prom_label *labels, size_t nlabels)
 {
-	expo_add_at(e, f, value, expo_labels(e, labels, nlabels));
+	prom_add_at(e, f, value, prom_labels(e, labels, nlabels));
 }
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct expo_rows *)a)->name, ((const struct expo_rows *)b)->name);
+	return strcmp(((const struct prom_rows *)a)->name, ((const struct prom_rows *)b)->name);
 }
 
 static void print_value(struct buf *out, double v)
@@ -152,16 +152,16 @@ static void print_value(struct buf *out, double v)
 		buf_addf(out, "%.9g", v);
 }
 
-void expo_print(struct expo *e, struct buf *out)
+void prom_print(struct prom_text *e, struct buf *out)
 {
 	if (e->nfamilies)
 		qsort(e->families, e->nfamilies, sizeof(*e->families), by_name);
 	for (size_t i = 0; i < e->nfamilies; i++) {
-		const struct expo_rows *f = &e->families[i];
+		const struct prom_rows *f = &e->families[i];
 		size_t len = strlen(f->name);
 
 		buf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->help, f->name,
-			 f->type == EXPO_COUNTER ? "counter" : "gauge");
+			 f->type == PROM_COUNTER ? "counter" : "gauge");
 		for (size_t at = f->first; at != NO_ROW; at = e->rows[at].next) {
 			buf_add(out, f->name, len);
 			buf_add_str(out, e->text.data + e->rows[at].labels);
@@ -172,7 +172,7 @@ void expo_print(struct expo *e, struct buf *out)
 	}
 }
 
-void expo_release(struct expo *e)
+void prom_release(struct prom_text *e)
 {
 	for (size_t i = 0; i < e->nfamilies; i++)
 		free(e->families[i].name);
@@ -183,5 +183,5 @@ void expo_release(struct expo *e)
 	buf_release(&e->clean);
 	hmap_release(&e->family_at);
 	hmap_release(&e->known);
-	*e = (struct expo){0};
+	*e = (struct prom_text){0};
 }

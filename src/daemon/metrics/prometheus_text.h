@@ -11,17 +11,17 @@
 #include "base/containers/buf.h"
 #include "base/containers/hmap.h"
 
-enum expo_type { EXPO_GAUGE, EXPO_COUNTER };
+enum prom_type { PROM_GAUGE, PROM_COUNTER };
 
-struct expo_label {
+struct prom_label {
 	const char *name;
 	const char *value; /* NULL: left out */
 };
 
-struct expo {
-	struct expo_rows *families; /* in order of their first line */
+struct prom_text {
+	struct prom_rows *families; /* in order of their first line */
 	size_t nfamilies, families_cap;
-	struct expo_row *rows;
+	struct prom_row *rows;
 	size_t n, cap;
 	struct buf text; /* labels as printed, each ended by a NUL */
 	struct hmap family_at; /* hash of the name -> family */
@@ -30,23 +30,23 @@ struct expo {
 	char host[256]; /* label host_name of every line */
 };
 
-/* What a family is; texts are borrowed until expo_print(). */
-struct expo_family {
+/* What a family is; texts are borrowed until prom_print(). */
+struct prom_family {
 	const char *name; /* characters that are not allowed become '_' */
-	enum expo_type type;
+	enum prom_type type;
 	const char *help;
 };
 
-void expo_init(struct expo *e);
-void expo_add(struct expo *e, const struct expo_family *f, double value,
-	      const struct expo_label *labels, size_t nlabels);
+void prom_init(struct prom_text *e);
+void prom_add(struct prom_text *e, const struct prom_family *f, double value,
+	      const struct prom_label *labels, size_t nlabels);
 
 /* The same in two steps, for families that share their labels: thousands of long ones are printed
  * while clients of the daemon wait. */
-size_t expo_labels(struct expo *e, const struct expo_label *labels, size_t nlabels);
-void expo_add_at(struct expo *e, const struct expo_family *f, double value, size_t labels);
+size_t prom_labels(struct prom_text *e, const struct prom_label *labels, size_t nlabels);
+void prom_add_at(struct prom_text *e, const struct prom_family *f, double value, size_t labels);
 
-void expo_print(struct expo *e, struct buf *out);
-void expo_release(struct expo *e);
+void prom_print(struct prom_text *e, struct buf *out);
+void prom_release(struct prom_text *e);
 
 #endif

@@ -23,7 +23,7 @@ static const char *device_label(const struct sample *s, char text[static 24])
 	return text;
 }
 
-static void add_metric(struct expo *e, const struct stored *s, size_t i)
+static void add_metric(struct prom_text *e, const struct stored *s, size_t i)
 {
 	const struct metric *m = &s->sample.metrics[i];
 	const struct metric_name *known = metric_name_find(m->name);
@@ -32,67 +32,67 @@ static void add_metric(struct expo *e, const struct stored *s, size_t i)
 
 	if (!metric_number(m, &value))
 		return;
-	const struct expo_label labels[] = {
+	const struct prom_label labels[] = {
 		{"device", device_label(&s->sample, device)},
 		{metric_instance_label(m->name), m->instance},
 	};
-	size_t at = expo_labels(e, labels, 2);
-	expo_add_at(e, &(struct expo_family){m->name, EXPO_GAUGE, known->help}, value, at);
+	size_t at = prom_labels(e, labels, 2);
+	prom_add_at(e, &(struct prom_family){m->name, PROM_GAUGE, known->help}, value, at);
 	if (known->kind != METRIC_DELTA)
 		return;
 	snprintf(total, sizeof(total), "%s_total", known->name);
-	expo_add_at(e, &(struct expo_family){total, EXPO_COUNTER, known->help}, s->sums[i], at);
+	prom_add_at(e, &(struct prom_family){total, PROM_COUNTER, known->help}, s->sums[i], at);
 }
 
-static void add_texts(struct expo *e, const struct stored *s)
+static void add_texts(struct prom_text *e, const struct stored *s)
 {
 	char device[24], name[NAME_BYTES];
-	struct expo_label labels[MAX_LABELS] = {{"device", device_label(&s->sample, device)}};
+	struct prom_label labels[MAX_LABELS] = {{"device", device_label(&s->sample, device)}};
 	size_t n = 1;
 
 	for (size_t i = 0; i < s->sample.n && n < MAX_LABELS; i++) {
 		const struct metric *m = &s->sample.metrics[i];
 
 		if (m->type == METRIC_TEXT)
-			labels[n++] = (struct expo_label){m->name, m->s};
+			labels[n++] = (struct prom_label){m->name, m->s};
 	}
 	if (n == 1)
 		return;
 	snprintf(name, sizeof(name), "%s_info", s->sample.source);
-	expo_add(e, &(struct expo_family){name, EXPO_GAUGE, "What the source says in words."}, 1,
+	prom_add(e, &(struct prom_family){name, PROM_GAUGE, "What the source says in words."}, 1,
 		 labels, n);
 }
 
 /* The name of a marker is no label: a job makes a new one at every step if it likes. */
-static void add_activity(struct expo *e, const struct stored *s)
+static void add_activity(struct prom_text *e, const struct stored *s)
 {
-	static const struct expo_family sum = {
-		"npu_activity_duration_ns_total", EXPO_COUNTER,
+	static const struct prom_family sum = {
+		"npu_activity_duration_ns_total", PROM_COUNTER,
 		"Time spent in activities that monitors reported, in nanoseconds."};
-	static const struct expo_family count = {"npu_activity_records_total", EXPO_COUNTER,
+	static const struct prom_family count = {"npu_activity_records_total", PROM_COUNTER,
 						 "Records that monitors sent."};
-	static const struct expo_family last = {"duration", EXPO_GAUGE,
+	static const struct prom_family last = {"duration", PROM_GAUGE,
 						"Duration of the last record, in nanoseconds."};
-	static const struct expo_family when = {"timestamp", EXPO_GAUGE,
+	static const struct prom_family when = {"timestamp", PROM_GAUGE,
 						"Time of the last record, in ns since 1970."};
 	const char *device = metric_text(&s->sample, "deviceId");
-	struct expo_label labels[] = {{"device", device},
+	struct prom_label labels[] = {{"device", device},
 				      {"kind", metric_text(&s->sample, "kind")},
 				      {"domain", metric_text(&s->sample, "domain")}};
 
-	size_t ours = expo_labels(e, labels, 3);
+	size_t ours = prom_labels(e, labels, 3);
 	labels[0].name = "deviceId"; /* as today's daemon spells it */
-	size_t todays = expo_labels(e, labels, 3);
+	size_t todays = prom_labels(e, labels, 3);
 
-	expo_add_at(e, &count, (double)s->records, ours);
+	prom_add_at(e, &count, (double)s->records, ours);
 	for (size_t i = 0; i < s->sample.n; i++) {
 		const struct metric *m = &s->sample.metrics[i];
 
 		if (!strcmp(m->name, "duration")) {
-			expo_add_at(e, &sum, s->sums[i], ours);
-			expo_add_at(e, &last, (double)m->u, todays);
+			prom_add_at(e, &sum, s->sums[i], ours);
+			prom_add_at(e, &last, (double)m->u, todays);
 		} else if (!strcmp(m->name, "timestamp")) {
-			expo_add_at(e, &when, (double)m->u, todays);
+			prom_add_at(e, &when, (double)m->u, todays);
 		}
 	}
 }
@@ -100,9 +100,9 @@ static void add_activity(struct expo *e, const struct stored *s)
 void metrics_prometheus(const struct metrics *m, struct buf *out)
 {
 	uint64_t now = clock_mono_ns();
-	struct expo e;
+	struct prom_text e;
 
-	expo_init(&e);
+	prom_init(&e);
 	for (size_t i = 0; i < m->store.n; i++) {
 		const struct stored *s = m->store.items[i];
 
@@ -117,6 +117,6 @@ void metrics_prometheus(const struct metrics *m, struct buf *out)
 		add_texts(&e, s);
 	}
 	metrics_own(m, &e);
-	expo_print(&e, out);
-	expo_release(&e);
+	prom_print(&e, out);
+	prom_release(&e);
 }

@@ -44,59 +44,16 @@ json_t *api_parse(const char *text, size_t len, struct err *err)
 
 /* --- functions --- */
 
-static json_t *get_status(struct daemon *d, const json_t *request)
-{
-	(void)request;
-	return jobs_get_status(d->jobs);
-}
-
 static json_t *get_version(struct daemon *d, const json_t *request)
 {
-	(void)d;
-	(void)request;
+	(void)d, (void)request;
 	return json_pack("{ss}", "version", SONDE_VERSION);
 }
 
 static json_t *get_time(struct daemon *d, const json_t *request)
 {
-	(void)d;
-	(void)request;
+	(void)d, (void)request;
 	return json_pack("{sI}", "time_ns", (json_int_t)clock_real_ns());
-}
-
-static json_t *set_request(struct daemon *d, const json_t *request)
-{
-	return jobs_set_request(d->jobs, request);
-}
-
-static json_t *stop_trace(struct daemon *d, const json_t *request)
-{
-	return jobs_stop_trace(d->jobs, request);
-}
-
-static json_t *list_processes(struct daemon *d, const json_t *request)
-{
-	return jobs_list(d->jobs, request);
-}
-
-static json_t *get_process(struct daemon *d, const json_t *request)
-{
-	return jobs_get_process(d->jobs, request);
-}
-
-static json_t *get_top(struct daemon *d, const json_t *request)
-{
-	return jobs_get_top(d->jobs, request);
-}
-
-static json_t *explain_request(struct daemon *d, const json_t *request)
-{
-	return jobs_explain(d->jobs, request);
-}
-
-static json_t *get_answers(struct daemon *d, const json_t *request)
-{
-	return jobs_answers(d->jobs, request);
 }
 
 static json_t *get_metrics(struct daemon *d, const json_t *request)
@@ -104,7 +61,7 @@ static json_t *get_metrics(struct daemon *d, const json_t *request)
 	(void)request;
 	if (!d->metrics)
 		return json_object();
-	metrics_look(d->metrics);
+	metrics_open_found_devices(d->metrics);
 	return metrics_latest(d->metrics);
 }
 
@@ -155,22 +112,23 @@ static json_t *get_daemon(struct daemon *d, const json_t *request)
 
 static const struct {
 	const char *name;
-	json_t *(*call)(struct daemon *d, const json_t *request);
+	json_t *(*of_jobs)(struct jobs *j, const json_t *request); /* one of the two */
+	json_t *(*of_daemon)(struct daemon *d, const json_t *request);
 } functions[] = {
-	{"getStatus", get_status},
-	{"getVersion", get_version},
-	{"setKinetOnDemandRequest", set_request},
-	{"stopTrace", stop_trace},
-	{"dcgmProfPause", pause_counters},
-	{"dcgmProfResume", resume_counters},
-	{"listProcesses", list_processes},
-	{"getProcess", get_process},
-	{"explainRequest", explain_request},
-	{"getTop", get_top},
-	{"getAnswers", get_answers},
-	{"getMetrics", get_metrics},
-	{"getDaemon", get_daemon},
-	{"getTime", get_time},
+	{"getStatus", jobs_get_status, NULL},
+	{"getVersion", NULL, get_version},
+	{"setKinetOnDemandRequest", jobs_set_request, NULL},
+	{"stopTrace", jobs_stop_trace, NULL},
+	{"dcgmProfPause", NULL, pause_counters},
+	{"dcgmProfResume", NULL, resume_counters},
+	{"listProcesses", jobs_list, NULL},
+	{"getProcess", jobs_get_process, NULL},
+	{"explainRequest", jobs_explain, NULL},
+	{"getTop", jobs_get_top, NULL},
+	{"getAnswers", jobs_get_replies, NULL},
+	{"getMetrics", NULL, get_metrics},
+	{"getDaemon", NULL, get_daemon},
+	{"getTime", NULL, get_time},
 };
 #define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
 
@@ -180,7 +138,8 @@ json_t *api_call(struct daemon *d, const json_t *request)
 
 	for (size_t i = 0; name && i < FUNCTIONS; i++)
 		if (!strcmp(functions[i].name, name))
-			return functions[i].call(d, request);
+			return functions[i].of_jobs ? functions[i].of_jobs(d->jobs, request)
+						    : functions[i].of_daemon(d, request);
 	return NULL;
 }
 

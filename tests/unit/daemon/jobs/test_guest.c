@@ -29,7 +29,7 @@ static struct jobs *make(void)
 	base = event_base_new();
 	event_base_priority_init(base, DAEMON_PRIORITIES);
 	struct jobs *j = jobs_new(base, 100);
-	jobs_on_poke(j, on_poke, &pokes);
+	jobs_on_notify(j, on_poke, &pokes);
 	pokes = 0;
 	return j;
 }
@@ -60,7 +60,7 @@ static const char *ask(struct jobs *j, bool guest, int mask, int32_t pid)
 	*r = (struct fabric_request){.mask = mask, .npids = 1};
 	r->pids[0] = pid;
 	buf_clear(&out);
-	jobs_request(j, &from, r, 1, &out);
+	jobs_poll(j, &from, r, 1, &out);
 	jobs_delivered(j, true);
 	return buf_str(&out);
 }
@@ -99,7 +99,7 @@ static const char *order(struct jobs *j, const char *config, const char *more)
 static const char *monitor_state(struct jobs *j)
 {
 	static char state[32];
-	json_t *r = jobs_get_status(j);
+	json_t *r = jobs_get_status(j, NULL);
 
 	snprintf(state, sizeof(state), "%s", json_string_value(json_object_get(r, "npumonitor")));
 	json_decref(r);
@@ -417,7 +417,7 @@ static const char *answers(struct jobs *j, const char *id)
 {
 	static char *text;
 	json_t *q = json_pack("{ss}", "request", id);
-	json_t *r = jobs_answers(j, q);
+	json_t *r = jobs_get_replies(j, q);
 
 	free(text);
 	text = json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS);
@@ -431,7 +431,7 @@ static bool say_to(struct jobs *j, const char *text, size_t len)
 	struct jobs_sender from = sender(getuid(), true);
 
 	from.pid = getpid();
-	return jobs_said(j, &from, text, len);
+	return jobs_replied(j, &from, text, len);
 }
 
 TEST(jobs_guest, what_became_of_an_order)
@@ -441,9 +441,9 @@ TEST(jobs_guest, what_became_of_an_order)
 	int code;
 
 	from.pid = getpid();
-	struct jobs_process *p = jobs_hear(j, &from, 0, getpid(), &code);
+	struct jobs_process *p = jobs_register(j, &from, 0, getpid(), &code);
 	CHECK(p && p->guest);
-	jobs_asked(p, 77);
+	jobs_expect_reply(p, 77);
 	CHECK(strstr(answers(j, "77"), "\"done\":0,\"failed\":[],\"told\":[],\"waiting\":["));
 	CHECK(say_to(j, "77 ", 3));
 	CHECK_STR(answers(j, "77"), "{\"done\":1,\"failed\":[],\"told\":[],\"waiting\":[]}");

@@ -50,7 +50,7 @@ static const char *ask(struct jobs *j, struct jobs_sender from, int mask, int64_
 	struct fabric_request *r = make_request(mask, job_id, pids, n);
 
 	buf_clear(&out);
-	jobs_request(j, &from, r, (unsigned)n, &out);
+	jobs_poll(j, &from, r, (unsigned)n, &out);
 	jobs_delivered(j, true);
 	free(r);
 	return buf_str(&out);
@@ -154,7 +154,7 @@ TEST(jobs, what_could_not_be_sent_is_kept)
 
 	ask1(j, 42);
 	order(j, "{\"config\":\"A=1\",\"pids\":[]}");
-	jobs_request(j, &from, r, 1, &out);
+	jobs_poll(j, &from, r, 1, &out);
 	CHECK(out.len > 0);
 	jobs_delivered(j, false);
 	CHECK(strstr(ask1(j, 42), "A=1"));
@@ -242,23 +242,24 @@ TEST(jobs, status_is_that_of_the_busiest)
 {
 	struct jobs *j = make(100);
 
-	CHECK_STR(text(jobs_get_status(j)), "{\"current_step\":-1,\"npumonitor\":\"Uninitialized\","
-					    "\"nputrace\":\"Uninitialized\"}");
+	CHECK_STR(text(jobs_get_status(j, NULL)),
+		  "{\"current_step\":-1,\"npumonitor\":\"Uninitialized\","
+		  "\"nputrace\":\"Uninitialized\"}");
 	tell(j, TRACE, 1, FABRIC_IDLE, -1, -1, -1);
 	tell(j, MONITOR, 1, FABRIC_IDLE, -1, -1, -1);
-	CHECK_STR(text(jobs_get_status(j)),
+	CHECK_STR(text(jobs_get_status(j, NULL)),
 		  "{\"current_step\":-1,\"npumonitor\":\"Idle\",\"nputrace\":\"Idle\"}");
 	tell(j, TRACE, 1, FABRIC_READY, 1, 5, 10);
-	CHECK_STR(text(jobs_get_status(j)), "{\"current_step\":1,\"npumonitor\":\"Idle\","
-					    "\"nputrace\":\"Ready\",\"start_step\":5,"
-					    "\"stop_step\":10}");
+	CHECK_STR(text(jobs_get_status(j, NULL)), "{\"current_step\":1,\"npumonitor\":\"Idle\","
+						  "\"nputrace\":\"Ready\",\"start_step\":5,"
+						  "\"stop_step\":10}");
 	tell(j, TRACE, 2, FABRIC_RUNNING, 6, 5, 10);
 	tell(j, TRACE, 3, FABRIC_IDLE, 7, 0, 0);
-	CHECK(strstr(text(jobs_get_status(j)), "\"current_step\":6"));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"current_step\":6"));
 	tell(j, TRACE, 2, FABRIC_UNINITIALIZED, 6, 5, 10);
 	tell(j, TRACE, 1, 77, 6, 5, 10);
 	tell(j, TRACE, 3, FABRIC_UNINITIALIZED, 7, 0, 0);
-	CHECK(strstr(text(jobs_get_status(j)), "\"nputrace\":\"unknown\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"nputrace\":\"unknown\""));
 	end(j);
 }
 
@@ -342,15 +343,15 @@ TEST(jobs, a_monitor_with_an_end_is_idle_after_it)
 	CHECK(strstr(start(j, "0.05"), "\"commandStatus\":\"effective\""));
 	ask1(j, 1);
 	tell(j, MONITOR, 1, FABRIC_RUNNING, -1, -1, -1);
-	CHECK(strstr(text(jobs_get_status(j)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Running\""));
 	usleep(100000);
-	CHECK(strstr(text(jobs_get_status(j)), "\"npumonitor\":\"Idle\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Idle\""));
 	/* one without an end runs on */
 	CHECK(strstr(start(j, "0"), "\"commandStatus\":\"effective\""));
 	ask1(j, 1);
 	tell(j, MONITOR, 1, FABRIC_RUNNING, -1, -1, -1);
 	usleep(100000);
-	CHECK(strstr(text(jobs_get_status(j)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Running\""));
 	end(j);
 }
 
@@ -384,7 +385,7 @@ TEST(jobs, death_is_noticed_at_once)
 	CHECK_INT(jobs_counts(j).processes, 0);
 	CHECK_INT(jobs_counts(j).jobs, 0);
 	CHECK_INT(jobs_counts(j).ended, 1);
-	CHECK(strstr(text(jobs_get_status(j)), "Uninitialized"));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "Uninitialized"));
 	waitpid(pid, NULL, 0);
 	/* what it sent before arrives late */
 	ask(j, from, 3, 0, &(int32_t){pid}, 1);
@@ -469,7 +470,7 @@ TEST(jobs, what_a_user_says_holds_up_nobody_else)
 	jobs_status(j, &liar, TRACE, &s);
 	ask(j, liar, 3, 0, &(int32_t){66}, 1);
 	/* seen by all, and in the way of the one who says it */
-	CHECK(strstr(text(jobs_get_status(j)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Running\""));
 	CHECK(strstr(explain(j, NPU_TRACE), "next poll"));
 	CHECK(strstr(order(j, NPU_TRACE), "\"processesMatched\":[2]"));
 	CHECK(strstr(ask1(j, 2), "PROFILE_START_STEP"));
@@ -715,7 +716,7 @@ TEST(jobs, what_proc_knows_comes_from_a_thread)
 			CHECK(id == 5 ? strstr(f->command, program_invocation_short_name) != NULL
 				      : !f->command_len);
 			CHECK(id == 5 || f->rank == RANK_ENV_UNKNOWN);
-			jobs_facts_free(f);
+			free(f);
 		}
 		if (seen != 3)
 			usleep(10000);
