@@ -146,10 +146,10 @@ static bool trace_waits(const struct jobs_process *p)
 /* A trace of steps, of a process that has reported none so far. */
 static bool lacks_steps(const struct jobs_request *o, const struct jobs_process *p)
 {
-	struct trace_order trace;
+	struct trace_request trace;
 
 	return o->kind == CONFIG_NPU_TRACE && p->current_step < 0 &&
-	       !trace_order_read(o->config, strlen(o->config), &trace) && trace.steps;
+	       !trace_request_read(o->config, strlen(o->config), &trace) && trace.steps;
 }
 
 static void add_effect(json_t *out, const char *key, const struct jobs_process *p)
