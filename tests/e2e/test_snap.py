@@ -401,7 +401,7 @@ def test_nothing_to_look_at_says_what_to_do(job):
     err = job.run(status=1, env={"PATH": "/nonexistent"})
     assert "no Python process on an NPU or GPU (no NPU and no GPU); name it with -p" in err
     err = job.run("--name", "surely-nobody-has-this", status=1)
-    assert "no Python process found by name 'surely-nobody-has-this'; -a looks at all" in err
+    assert "no Python process found by name 'surely-nobody-has-this'; -a samples all" in err
     cat = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     try:
         assert "Python" in job.run("-p", cat.pid, status=1)

@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #include "base/mem.h"
-#include "sampler/session/pidfile.h"
+#include "sampler/session/background.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

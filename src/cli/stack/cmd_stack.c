@@ -1,45 +1,349 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde stack: the Python stacks of running processes over time; and sonde stack run. */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/mem/launch.h"
-#include "cli/stack/detach.h"
-#include "cli/stack/messages.h"
-#include "cli/stack/report.h"
-#include "cli/stack/session.h"
-#include "sampler/session/job.h"
+#include "cli/stack/options.h"
+#include "sampler/session/background.h"
+#include "sampler/session/session.h"
 #include "sampler/session/signals.h"
+
+#define LINE_EVERY_NS 500000000u
 
 /* One run of either command. */
 struct stack_command {
 	const struct command *cmd;
-	struct stack_options o;
+	struct stack_command_options o;
 	char **words; /* of the job; NULL: there is none */
 	struct stack_job job;
-	int ready; /* to whoever waits in front; -1: nobody does */
+	int ready; /* to the process that waits in front; -1: there is none */
+	bool line_shown; /* the one that overwrites itself */
+	uint64_t next_line_ns;
 };
 
 static int fail(struct stack_command *c, const struct err *err, int status)
 {
 	if (c->ready >= 0)
-		stack_detach_failed(c->ready, status, err);
+		stack_background_failed(c->ready, status, err);
 	c->ready = -1;
 	return command_fail(c->cmd, err, status);
 }
 
-static int report(struct stack_session *s)
+/* --- messages --- */
+
+static void show_message(void *arg, enum stack_message kind, const char *text)
 {
-	if (!s->o->json) {
-		stack_report_say(s);
-		return EXIT_DONE;
-	}
-	return command_print_json(s->cmd, stack_report_json(s));
+	struct stack_command *c = arg;
+
+	if (kind != STACK_WARNING && (c->o.quiet || (kind == STACK_DETAIL && !c->o.s.verbose)))
+		return;
+	fprintf(stderr, "%s%s: %s\n", c->line_shown ? "\r\033[K" : "", c->cmd->spec.name, text);
+	c->line_shown = false;
 }
 
-/* As a shell says that a command cannot be run. */
+/* One line on a terminal that overwrites itself. With a job the terminal is the job's. */
+static void show_progress(void *arg, const struct stack_session *s, uint64_t now_ns)
+{
+	const struct stack_totals *t = &s->totals;
+	struct stack_command *c = arg;
+
+	if (now_ns < c->next_line_ns || c->o.quiet || s->job || !isatty(STDERR_FILENO))
+		return;
+	unsigned open = targets_open(s->targets);
+	c->next_line_ns = now_ns + LINE_EVERY_NS;
+	c->line_shown = true;
+	fprintf(stderr, "\r\033[K%.1f s: %u process%s, %" PRIu64 " round%s, %" PRIu64 " stack%s",
+		(double)(now_ns - s->start_ns) / 1e9, open, open == 1 ? "" : "es", t->rounds,
+		t->rounds == 1 ? "" : "s", t->samples, t->samples == 1 ? "" : "s");
+	if (t->skipped)
+		fprintf(stderr, ", %" PRIu64 " ticks skipped", t->skipped);
+	fflush(stderr);
+}
+
+/* --- the report at the end --- */
+
+static const char *const formats[] = {"chrome", "collapsed", "speedscope", "pprof"};
+static const char *const viewers[] = {
+	"open it at https://ui.perfetto.dev or in chrome://tracing",
+	"make a flame graph of it, or open it at https://www.speedscope.app",
+	"open it at https://www.speedscope.app", "open it with 'go tool pprof -http=: FILE'"};
+
+static double session_seconds(const struct stack_session *s)
+{
+	return (double)(s->end_ns - s->start_ns) / 1e9;
+}
+
+static void add_bytes(struct buf *out, uint64_t bytes)
+{
+	if (bytes < 10000)
+		buf_addf(out, "%" PRIu64 " bytes", bytes);
+	else if (bytes < 10000000)
+		buf_addf(out, "%.1f kB", (double)bytes / 1e3);
+	else
+		buf_addf(out, "%.1f MB", (double)bytes / 1e6);
+}
+
+/* A count of struct stack_totals: its key in JSON, and its words if the text names it, too. */
+struct count_field {
+	const char *key;
+	size_t offset;
+	const char *one, *many;
+};
+#define COUNT(member) offsetof(struct stack_totals, member)
+
+static const struct count_field sampled_fields[] = {
+	{"rounds", COUNT(rounds), NULL, NULL},
+	{"process_samples", COUNT(captures), NULL, NULL},
+	{"thread_samples", COUNT(samples), NULL, NULL},
+	{"missed", COUNT(missed), "missed", "missed"},
+	{"retried", COUNT(retries), "copied more than once because it changed",
+	 "copied more than once because they changed"},
+	{"skipped_ticks", COUNT(skipped), "tick skipped", "ticks skipped"},
+	{"torn", COUNT(torn), NULL, NULL},
+	{"system_calls", COUNT(calls), NULL, NULL},
+	{"native_failed", COUNT(native_failed), "without native frames", "without native frames"},
+	{NULL, 0, NULL, NULL},
+};
+static const struct count_field file_fields[] = {
+	{"bytes", COUNT(bytes), NULL, NULL},
+	{"events", COUNT(events), NULL, NULL},
+	{"counters", COUNT(counters), NULL, NULL},
+	{"counters_lost", COUNT(counters_lost), "counter lost", "counters lost"},
+	{"copies", COUNT(saves), NULL, NULL},
+	{"rss_bytes", COUNT(rss_bytes), NULL, NULL},
+	{NULL, 0, NULL, NULL},
+};
+
+static uint64_t count_of(const struct stack_totals *t, const struct count_field *f)
+{
+	return *(const uint64_t *)((const char *)t + f->offset);
+}
+
+static void add_counts(struct buf *out, const struct stack_totals *t, const struct count_field *f)
+{
+	for (; f->key; f++) {
+		uint64_t n = count_of(t, f);
+
+		if (f->one && n)
+			buf_addf(out, ", %" PRIu64 " %s", n, n == 1 ? f->one : f->many);
+	}
+}
+
+static void set_counts(json_t *o, const struct stack_totals *t, const struct count_field *f)
+{
+	for (; f->key; f++)
+		json_object_set_new(o, f->key, json_integer((json_int_t)count_of(t, f)));
+}
+
+static const char *end_words(const struct stack_session *s)
+{
+	const struct stack_totals *t = &s->totals;
+
+	if (s->end == STACK_END_GONE && !t->processes && !t->refused)
+		return "none of the processes runs";
+	if (s->end == STACK_END_GONE && t->processes)
+		return "all processes have ended";
+	if (s->end == STACK_END_JOB && !t->processes)
+		return "the job has run no Python that could be sampled";
+	return NULL;
+}
+
+static void print_report(struct stack_session *s)
+{
+	const struct stack_totals *t = &s->totals;
+	struct buf line = {0};
+
+	if (s->end == STACK_END_EMPTY)
+		stack_session_say(s, STACK_INFO, "no process was found for %.0f s",
+				  (double)s->o->empty_exit_ns / 1e9);
+	else if (end_words(s))
+		stack_session_say(s, STACK_INFO, "%s", end_words(s));
+	buf_addf(&line, "%u process%s, %" PRIu64 " round%s in %.1f s, %" PRIu64 " stack%s",
+		 t->processes, t->processes == 1 ? "" : "es", t->rounds, t->rounds == 1 ? "" : "s",
+		 session_seconds(s), t->samples, t->samples == 1 ? "" : "s");
+	add_counts(&line, t, sampled_fields);
+	add_counts(&line, t, file_fields);
+	if (t->rounds)
+		buf_addf(&line, "; %.1f %% of one processor", 100 * t->cpu_s / session_seconds(s));
+	stack_session_say(s, STACK_INFO, "%s", buf_str(&line));
+	buf_clear(&line);
+	buf_addf(&line, "wrote '%s' (", s->o->output);
+	add_bytes(&line, t->bytes);
+	buf_addf(&line, "); %s", t->samples ? viewers[s->o->format] : "no stacks are in it");
+	stack_session_say(s, STACK_INFO, "%s", buf_str(&line));
+	buf_release(&line);
+}
+
+static json_t *report_json(const struct stack_session *s)
+{
+	static const char *const ends[] = {"none",  "duration", "signal", "processes ended",
+					   "empty", "job",	"output"};
+	const struct stack_totals *t = &s->totals;
+	double rounds = t->rounds ? (double)t->rounds : 1;
+	json_t *output = json_string(s->o->output);
+	json_t *sampled = json_pack("{s:f, s:f}", "skew_mean_us", (double)t->skew_ns / rounds / 1e3,
+				    "skew_max_us", (double)t->skew_max_ns / 1e3);
+
+	set_counts(sampled, t, sampled_fields);
+	json_t *o = json_pack("{s:o, s:s, s:s, s:f, s:f, s:i, s:i, s:f, s:o}", "output",
+			      output ? output : json_string("?"), "format", formats[s->o->format],
+			      "ended_by", ends[s->end], "seconds", session_seconds(s), "interval_s",
+			      (double)s->o->interval_ns / 1e9, "processes", (int)t->processes,
+			      "refused", (int)t->refused, "cpu_s", t->cpu_s, "sampled", sampled);
+	set_counts(o, t, file_fields);
+	if (s->job && s->job->ended)
+		json_object_set_new(o, "job_status", json_integer(s->job->status));
+	return o;
+}
+
+/* --- --dry-run --- */
+
+static void add_pids(struct buf *out, const char *what, const struct stack_pids *pids)
+{
+	for (unsigned i = 0; i < pids->n; i++)
+		buf_addf(out, "%s%d", i ? "," : what, (int)pids->list[i]);
+	if (pids->n)
+		buf_add_char(out, '\n');
+}
+
+static void add_plan(const struct stack_command *c, struct buf *out)
+{
+	const struct stack_options *o = &c->o.s;
+
+	if (c->words) {
+		buf_add_str(out, "job:");
+		for (int i = 0; c->words[i]; i++)
+			buf_addf(out, " %s", c->words[i]);
+		buf_add_str(out, "\nprocesses: the job and all its descendants\n");
+	} else if (!o->pids.n && !o->parents.n && !o->names.n && !o->cgroups.n && !o->all_python) {
+		buf_add_str(out, "processes: those that use an NPU, or else a GPU\n");
+	}
+	add_pids(out, "processes: ", &o->pids);
+	add_pids(out, "descendants of: ", &o->parents);
+	for (unsigned i = 0; i < o->names.n; i++)
+		buf_addf(out, "processes with '%s' in their command line\n", o->names.list[i]);
+	for (unsigned i = 0; i < o->cgroups.n; i++)
+		buf_addf(out, "processes of cgroup or container '%s'\n", o->cgroups.list[i]);
+	if (o->all_python)
+		buf_add_str(out, "processes: all that run Python\n");
+	buf_addf(out, "interval: %g s\nthreads: %s\noutput: %s (%s)\nlog: %s.log\n",
+		 (double)o->interval_ns / 1e9, o->all_threads ? "all" : "MainThread", o->output,
+		 formats[o->format], o->output);
+	if (o->duration_ns)
+		buf_addf(out, "duration: %g s\n", (double)o->duration_ns / 1e9);
+	if (c->o.detach)
+		buf_addf(out, "in the background, pids in: %s, messages in: %s\n", c->o.pid_file,
+			 c->o.detach_log);
+}
+
+static int print_plan(struct stack_command *c)
+{
+	struct buf text = {0};
+
+	add_plan(c, &text);
+	json_t *words = c->o.json ? json_string(buf_str(&text)) : NULL;
+	int status = words ? command_print_json(c->cmd, json_pack("{s:o}", "plan", words))
+			   : command_print(c->cmd, &text);
+	buf_release(&text);
+	return status;
+}
+
+/* --- in the background --- */
+
+static json_t *tracked_json(const struct stack_tracked *t, const bool *runs)
+{
+	if (!t->pid)
+		return json_null();
+	return json_pack("{s:i, s:b}", "pid", (int)t->pid, "running", runs ? *runs : true);
+}
+
+static void add_tracked(struct buf *out, const char *name, const struct stack_tracked *t,
+			const bool *runs)
+{
+	const char *state = !runs ? "" : *runs ? " running" : " ended";
+
+	if (t->pid)
+		buf_addf(out, "%s_pid=%d%s\n", name, (int)t->pid, state);
+}
+
+/* The lines that scripts know, or JSON. Without `job` and `sampler` they have just been started. */
+static int print_pids(const struct stack_command *c, const struct stack_pidfile *p, const bool *job,
+		      const bool *sampler)
+{
+	struct buf text = {0};
+
+	if (c->o.json)
+		return command_print_json(c->cmd, json_pack("{s:o, s:o}", "main",
+							    tracked_json(&p->job, job), "sniffer",
+							    tracked_json(&p->sampler, sampler)));
+	add_tracked(&text, "main", &p->job, job);
+	add_tracked(&text, "sniffer", &p->sampler, sampler);
+	int status = command_print(c->cmd, &text);
+	buf_release(&text);
+	return status;
+}
+
+/* Negative: this is the process in the background, go on. Otherwise the exit status. */
+static int detach(struct stack_command *c)
+{
+	struct stack_started s;
+	struct err err = {0};
+	int r = stack_background_start(c->o.pid_file, c->o.detach_log, &c->ready, &s, &err);
+
+	if (r > 0)
+		return -1;
+	if (r == -EEXIST)
+		err_set(&err, r,
+			"process %d samples into '%s' already; end it with --stop, or choose "
+			"another --output",
+			(int)s.pids.sampler.pid, c->o.s.output);
+	if (r < 0)
+		return command_fail(c->cmd, &err, EXIT_FAILED);
+	if (s.status != EXIT_DONE)
+		return command_fail(c->cmd, &s.err, s.status);
+	int status = print_pids(c, &s.pids, NULL, NULL);
+	if (!c->o.quiet)
+		fprintf(stderr,
+			"%s: in the background; '--status' and '--stop' with '-o %s' show and end "
+			"it\n",
+			c->cmd->spec.name, c->o.s.output);
+	return status;
+}
+
+/* --status and --stop */
+static int control_background(const struct stack_command *c)
+{
+	const char *name = c->cmd->spec.name;
+	struct stack_pidfile p = {0};
+
+	stack_pidfile_read(c->o.pid_file, &p, NULL);
+	bool job = stack_tracked_runs(&p.job), sampler = stack_tracked_runs(&p.sampler);
+	bool runs = job || sampler;
+	if (!runs && (c->o.stop || !c->o.json)) {
+		fprintf(stderr, "%s: no process of '%s' runs\n", name, c->o.pid_file);
+		return EXIT_FAILED;
+	}
+	if (c->o.status) {
+		int status = print_pids(c, &p, &job, &sampler);
+
+		return runs ? status : EXIT_FAILED;
+	}
+	if (!stack_background_stop(&p))
+		fprintf(stderr, "%s: the %s has not ended yet\n", name,
+			stack_tracked_runs(&p.sampler) ? "sampler" : "job");
+	else if (!c->o.quiet)
+		fprintf(stderr, "%s: ended; the samples are in '%s'\n", name, c->o.s.output);
+	return EXIT_DONE;
+}
+
+/* --- running --- */
+
+/* As a shell reports that a command cannot be run. */
 static int exec_status(int r)
 {
 	return r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
@@ -52,19 +356,20 @@ static int start_job(struct stack_command *c, struct stack_session *s, struct er
 	if (r < 0)
 		return r;
 	s->job = &c->job;
-	stack_pid_add(&c->o.parents, getpid());
+	stack_pid_add(&c->o.s.parents, getpid());
 	return 0;
 }
 
 /* The session is open. The exit status. */
-static int sample(struct stack_command *c, struct stack_session *s)
+static int run_session(struct stack_command *c, struct stack_session *s)
 {
 	struct err err = {0}, end = {0};
 	int status = EXIT_DONE;
 
 	if (c->words && start_job(c, s, &err) < 0)
 		status = fail(c, &err, exec_status(err.code));
-	else if (c->ready >= 0 && stack_detach_ready(&c->o, c->ready, c->job.pid, &err) < 0)
+	else if (c->ready >= 0 &&
+		 stack_background_ready(c->o.pid_file, c->ready, c->job.pid, &err) < 0)
 		status = fail(c, &err, EXIT_FAILED);
 	else if (stack_session_run(s, &err) < 0)
 		status = command_fail(c->cmd, &err, EXIT_FAILED);
@@ -72,8 +377,10 @@ static int sample(struct stack_command *c, struct stack_session *s)
 		status = command_fail(c->cmd, &end, EXIT_FAILED);
 	if (s->job && s->end != STACK_END_SIGNAL)
 		stack_job_wait(&c->job);
-	if (status == EXIT_DONE)
-		status = report(s);
+	if (status == EXIT_DONE && c->o.json)
+		status = command_print_json(c->cmd, report_json(s));
+	else if (status == EXIT_DONE)
+		print_report(s);
 	if (s->job && c->job.ended)
 		return c->job.status;
 	if (status == EXIT_DONE && s->totals.refused && !s->totals.processes)
@@ -83,7 +390,8 @@ static int sample(struct stack_command *c, struct stack_session *s)
 
 static int run(struct stack_command *c)
 {
-	struct stack_session s = {.cmd = c->cmd, .o = &c->o};
+	struct stack_session s = {
+		.o = &c->o.s, .show = show_message, .show_progress = show_progress, .arg = c};
 	unsigned signals = c->words ? STACK_SIGNALS_JOB : 0;
 	struct buf found = {0};
 	struct err err = {0};
@@ -92,7 +400,7 @@ static int run(struct stack_command *c)
 		return fail(c, &err, exec_status(err.code));
 	buf_release(&found);
 	if (c->o.detach) {
-		int status = stack_detach(c->cmd, &c->o, &c->ready);
+		int status = detach(c);
 
 		if (status >= 0)
 			return status;
@@ -101,71 +409,53 @@ static int run(struct stack_command *c)
 	stack_signals_install(signals);
 	if (stack_session_open(&s, &err) < 0)
 		return fail(c, &err, EXIT_FAILED);
-	int status = sample(c, &s);
-	stack_say_close();
+	int status = run_session(c, &s);
+	stack_session_close_log(&s);
 	if (c->o.detach)
 		unlink(c->o.pid_file);
 	return status;
 }
 
-static int plan(struct stack_command *c)
-{
-	struct buf text = {0};
-
-	stack_report_plan(&c->o, c->words, &text);
-	json_t *words = c->o.json ? json_string(buf_str(&text)) : NULL;
-	int status = words ? command_print_json(c->cmd, json_pack("{s:o}", "plan", words))
-			   : command_print(c->cmd, &text);
-	buf_release(&text);
-	return status;
-}
-
-static int either(const struct command *cmd, int argc, char **argv, bool job)
+static int run_either(const struct command *cmd, int argc, char **argv, bool job)
 {
 	struct stack_command c = {.cmd = cmd, .ready = -1};
 	struct args a = {.target = &c.o};
 	struct err err = {0};
 
-	stack_options_init(&c.o);
+	stack_command_options_init(&c.o);
 	int status = command_parse(cmd, &a, argc, argv);
 	if (status >= 0)
 		goto out;
-	if (stack_options_complete(&c.o, &a, &err) < 0) {
-		status = command_fail(cmd, &err, EXIT_USAGE);
-		goto out;
-	}
-	if (!c.o.quiet)
+	int r = stack_command_options_complete(&c.o, &a, &err);
+	if (r == 0 && !c.o.quiet)
 		command_notices(cmd, &a);
-	if (job && !a.nwords && !c.o.status && !c.o.stop) {
-		err_set(&err, -EINVAL, "which command? usage: %s %s", cmd->spec.name,
-			cmd->spec.usage[0]);
-		status = command_fail(cmd, &err, EXIT_USAGE);
-		goto out;
-	}
+	if (r == 0 && job && !a.nwords && !c.o.status && !c.o.stop)
+		r = err_set(&err, -EINVAL, "which command? usage: %s %s", cmd->spec.name,
+			    cmd->spec.usage[0]);
 	c.words = a.nwords ? a.words : NULL;
-	if (c.o.status)
-		status = stack_detach_status(cmd, &c.o);
-	else if (c.o.stop)
-		status = stack_detach_stop(cmd, &c.o);
+	if (r < 0)
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	else if (c.o.status || c.o.stop)
+		status = control_background(&c);
 	else
-		status = c.o.dry_run ? plan(&c) : run(&c);
+		status = c.o.dry_run ? print_plan(&c) : run(&c);
 out:
 	args_release(&a);
-	stack_options_release(&c.o);
+	stack_command_options_release(&c.o);
 	return status;
 }
 
 static int stack_run_run(const struct command *cmd, int argc, char **argv)
 {
-	return either(cmd, argc, argv, true);
+	return run_either(cmd, argc, argv, true);
 }
 
 static int stack_run(const struct command *cmd, int argc, char **argv)
 {
-	/* under its other name, where main() has not looked for a second word */
+	/* under its other name, where main() has not searched for a second word */
 	if (argc && !strcmp(argv[0], "run"))
-		return either(&cmd_stack_run, argc - 1, argv + 1, true);
-	return either(cmd, argc, argv, false);
+		return run_either(&cmd_stack_run, argc - 1, argv + 1, true);
+	return run_either(cmd, argc, argv, false);
 }
 
 static const char *const stack_usage[] = {"[-p PID[,PID]] [-i SECONDS] [-d SECONDS] [-o FILE] "
@@ -173,7 +463,7 @@ static const char *const stack_usage[] = {"[-p PID[,PID]] [-i SECONDS] [-d SECON
 					  "run [options] -- command [arguments]",
 					  "--status|--stop [-o FILE]", NULL};
 static const struct args_example stack_examples[] = {
-	{"everybody on the NPUs of this node, once a minute, until Ctrl-C",
+	{"all processes on the NPUs of this node, once a minute, until Ctrl-C",
 	 "sonde stack -i 60 --npu-usage --cpu-mem-usage --all-threads"},
 	{"two processes, 100 times per second for ten seconds",
 	 "sonde stack -p 44002,44003 -i 0.01 -d 10 -o trace.json"},
@@ -189,7 +479,7 @@ static const struct args_example stack_examples[] = {
 static const struct args_section stack_sections[] = {
 	{"FILES", "  FILE             the timeline, or the profile\n"
 		  "  FILE.log         messages, and how long everything took\n"
-		  "  FILE.pids        who runs in the background\n"
+		  "  FILE.pids        the process ids in the background\n"
 		  "  FILE.wrapper.log what a job in the background prints\n\n"
 		  "A timeline can be loaded at every moment, also after the sampler was killed. "
 		  "Viewers take it as "
@@ -215,7 +505,7 @@ const struct command cmd_stack = {
 	.spec = {.name = "sonde stack",
 		 .summary = "sample the Python stacks of running processes as a timeline",
 		 .description =
-			 "Looks at the stacks of any number of Python processes many times per "
+			 "Samples the stacks of any number of Python processes many times per "
 			 "second, without stopping or changing them, and writes what ran when as "
 			 "one timeline, together with what NPUs, GPUs and the host do. 'run' "
 			 "starts a job and samples it and all its descendants.\n\n"

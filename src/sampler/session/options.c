@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "sampler/session/options.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 
 #define SECOND 1000000000ull
-#define TIMEOUT_LEAST (SECOND / 10)
 
-/* How often new processes are looked for: asking a driver is dear, walking /proc is not. */
+/* How often new processes are searched for: asking a driver is expensive, walking /proc is not. */
 #define REFRESH_DEVICES_NS (30 * SECOND)
 #define REFRESH_RULES_NS SECOND
 
@@ -23,107 +19,40 @@ void stack_options_init(struct stack_options *o)
 		.refresh_empty_ns = 5 * SECOND,
 		.empty_exit_ns = 180 * SECOND,
 		.interval_ns = SECOND / 10,
-		.npu_smi_refresh = 1,
 		.npu_timeout_ns = 2 * SECOND,
 		.gpu_timeout_ns = 2 * SECOND,
-		.host_timeout_ns = SECOND,
 		.snapshot_ns = 7200 * SECOND,
 	};
 }
 
 void stack_options_release(struct stack_options *o)
 {
-	stack_pids_release(&o->pids);
-	stack_pids_release(&o->parents);
-	stack_texts_release(&o->names);
-	stack_texts_release(&o->cgroups);
-	stack_texts_release(&o->sniffer_args);
-	free(o->output_made);
-	free(o->pid_file_made);
-	free(o->detach_log_made);
+	free(o->pids.list);
+	free(o->parents.list);
+	free(o->names.list);
+	free(o->cgroups.list);
 }
 
-static bool ends_with(const char *text, const char *end)
+void stack_pid_add(struct stack_pids *p, pid_t pid)
 {
-	size_t n = strlen(text), e = strlen(end);
-
-	return n >= e && !strcmp(text + n - e, end);
+	for (unsigned i = 0; i < p->n; i++)
+		if (p->list[i] == pid)
+			return;
+	p->list = xgrow(p->list, &p->cap, p->n + 1, sizeof(*p->list));
+	p->list[p->n++] = pid;
 }
 
-static char *default_output(const struct stack_options *o)
+void stack_text_add(struct stack_texts *t, const char *text)
 {
-	static const char *const names[] = {"stack_trace.json", "stack_trace.txt",
-					    "stack_trace.speedscope.json", "stack_trace.pb.gz"};
-	const char *name = names[o->format];
-
-	return o->gzip && !ends_with(name, ".gz") ? xasprintf("%s.gz", name) : xstrdup(name);
+	t->list = xgrow(t->list, &t->cap, t->n + 1, sizeof(*t->list));
+	t->list[t->n++] = text;
 }
 
-static void complete_paths(struct stack_options *o)
+unsigned stack_ms(uint64_t ns)
 {
-	if (!o->output)
-		o->output = o->output_made = default_output(o);
-	else if (o->format == STACK_CHROME && ends_with(o->output, ".gz"))
-		o->gzip = true;
-	if (!o->autosave_output)
-		o->autosave_output = o->output;
-	if (!o->snapshot_output)
-		o->snapshot_output = o->output;
-	if (!o->pid_file)
-		o->pid_file = o->pid_file_made = xasprintf("%s.pids", o->output);
-	if (!o->detach_log)
-		o->detach_log = o->detach_log_made = xasprintf("%s.wrapper.log", o->output);
-}
+	uint64_t ms = (ns + 999999) / 1000000;
 
-static uint64_t at_least(uint64_t v, uint64_t least)
-{
-	return v < least ? least : v;
-}
-
-static int apply_sniffer_args(struct stack_options *o, struct args *a, struct err *err)
-{
-	struct args_spec spec = *a->spec;
-	struct args inner = {.target = o};
-	struct err why = {0};
-
-	if (!o->sniffer_args.n)
-		return 0;
-	spec.flags = 0;
-	spec.min_words = spec.max_words = 0;
-	/* the words live in argv, so what is borrowed from them stays */
-	int r = args_parse(&inner, &spec, (int)o->sniffer_args.n, (char **)o->sniffer_args.list,
-			   &why);
-	if (r >= 0 && inner.stopped)
-		r = err_set(&why, -EINVAL, "'--%s' has no meaning there", inner.stopped->name);
-	args_release(&inner);
-	return r < 0 ? err_set(err, r, "--sniffer-arg: %.400s", why.text) : 0;
-}
-
-int stack_options_complete(struct stack_options *o, struct args *a, struct err *err)
-{
-	int r = apply_sniffer_args(o, a, err);
-
-	if (r < 0)
-		return r;
-	if (o->python || o->sniffer_script)
-		args_notice(a, "--python and --sniffer-script are not needed: sonde samples by "
-			       "itself");
-	if (o->gzip && o->format != STACK_CHROME)
-		return err_set(
-			err, -EINVAL,
-			"--gzip goes with --format chrome only; pprof files are always gzip");
-	if ((o->rotate_bytes || o->rotate_ns) && o->format != STACK_CHROME)
-		return err_set(err, -EINVAL,
-			       "--rotate-size and --rotate-time go with --format chrome only");
-	if (o->detach + o->status + o->stop > 1)
-		return err_set(err, -EINVAL, "only one of --detach, --status and --stop");
-	if (o->debug_discovery)
-		o->min_npu_mb = o->min_gpu_mb = 0;
-	o->npu_timeout_ns = at_least(o->npu_timeout_ns, TIMEOUT_LEAST);
-	o->gpu_timeout_ns = at_least(o->gpu_timeout_ns, TIMEOUT_LEAST);
-	o->host_timeout_ns = at_least(o->host_timeout_ns, TIMEOUT_LEAST);
-	complete_paths(o);
-	return 0;
+	return ms > UINT_MAX ? UINT_MAX : (unsigned)ms;
 }
 
 static bool has_rules(const struct stack_options *o)
@@ -131,7 +60,7 @@ static bool has_rules(const struct stack_options *o)
 	return o->names.n || o->cgroups.n || o->parents.n || o->all_python;
 }
 
-bool stack_options_manual(const struct stack_options *o)
+bool stack_options_fixed(const struct stack_options *o)
 {
 	return (o->pids.n || o->parents.n) && !o->names.n && !o->cgroups.n && !o->all_python;
 }
@@ -160,7 +89,7 @@ void stack_options_rules(const struct stack_options *o, struct discover_rules *o
 									     : o->gpu_timeout_ns),
 		.refresh_ms = fixed ? 0 : stack_ms(o->refresh_ns ? o->refresh_ns : refresh),
 	};
-	/* Whatever is looked for anew is not looked for less often while it is missing. */
+	/* What is searched for again is not searched for less often while it is missing. */
 	out->refresh_empty_ms = stack_ms(o->refresh_empty_ns);
 	if (fixed || out->refresh_empty_ms > out->refresh_ms)
 		out->refresh_empty_ms = out->refresh_ms;

@@ -1,20 +1,30 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What `sonde stack` and `sonde stack run` can be told: one table for both, so that whatever is
- * said about sampling a running job can be said about one that is started.
+ * What a session samples, how often, and where it writes: plain values, whoever sets them. The
+ * command line of `sonde stack` is read in cli/stack/options.c.
  */
 #ifndef SONDE_SAMPLER_SESSION_OPTIONS_H
 #define SONDE_SAMPLER_SESSION_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-#include "base/containers/buf.h"
-#include "base/text/args.h"
 #include "sampler/discover/discover.h"
-#include "sampler/session/values.h"
 
 enum stack_format { STACK_CHROME, STACK_COLLAPSED, STACK_SPEEDSCOPE, STACK_PPROF };
+
+/* The list is owned; texts in it are borrowed. */
+struct stack_pids {
+	pid_t *list;
+	unsigned n;
+	size_t cap;
+};
+struct stack_texts {
+	const char **list;
+	unsigned n;
+	size_t cap;
+};
 
 struct stack_options {
 	/* which processes */
@@ -29,8 +39,7 @@ struct stack_options {
 	bool all_threads, native, exact, fast;
 	/* counters */
 	bool npu_usage, gpu_usage, host_usage, process_usage;
-	unsigned npu_smi_refresh; /* accepted; all cards are read in one go */
-	uint64_t npu_timeout_ns, gpu_timeout_ns, host_timeout_ns;
+	uint64_t npu_timeout_ns, gpu_timeout_ns;
 	uint64_t counter_ns; /* 0: the interval */
 	/* files */
 	const char *output, *autosave_output, *snapshot_output;
@@ -39,29 +48,23 @@ struct stack_options {
 	bool gzip, lines;
 	uint64_t rotate_bytes, rotate_ns;
 	unsigned keep;
-	/* messages */
-	bool verbose, quiet, json;
-	/* in the background, and what the shell wrapper knew */
-	bool detach, status, stop, dry_run;
-	const char *pid_file, *detach_log;
-	const char *python, *sniffer_script;
-	struct stack_texts sniffer_args;
-	/* made by stack_options_complete() */
-	char *output_made, *pid_file_made, *detach_log_made;
+	bool verbose; /* more in the log */
 };
-
-extern const struct opt stack_option_rows[];
 
 void stack_options_init(struct stack_options *o);
 void stack_options_release(struct stack_options *o);
 
-/* Applies --sniffer-arg, fills in what depends on other options, and refuses what does not fit. */
-int stack_options_complete(struct stack_options *o, struct args *a, struct err *err);
+/* Once, however often it is added. */
+void stack_pid_add(struct stack_pids *p, pid_t pid);
+void stack_text_add(struct stack_texts *t, const char *text);
 
 /* Borrows from o. */
 void stack_options_rules(const struct stack_options *o, struct discover_rules *out);
 
-/* Whether the list of processes is that of the command line, which does not grow anew. */
-bool stack_options_manual(const struct stack_options *o);
+/* Whether the list of processes is fixed: named by pid or parent alone. */
+bool stack_options_fixed(const struct stack_options *o);
+
+/* Milliseconds, rounded up; the most there can be if there are more. */
+unsigned stack_ms(uint64_t ns);
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef SONDE_SAMPLER_SESSION_OUTPUT_H
 #define SONDE_SAMPLER_SESSION_OUTPUT_H
 
+#include "base/containers/buf.h"
 #include "base/err.h"
 #include "sampler/counters/counters.h"
 #include "sampler/rounds/targets.h"

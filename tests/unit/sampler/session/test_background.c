@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "sampler/session/pidfile.h"
+#include "sampler/session/background.h"
 
 #include <errno.h>
 #include <unistd.h>
