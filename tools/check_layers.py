@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Holds the includes of src/ and sim/ to the allowed graph. usage: check_layers.py [ROOT]
+"""Holds the includes of src/ and sim/ to the allowed graph, and folders to a size that can be read.
+
+usage: check_layers.py [ROOT]
 
 A file belongs to a layer by its path; a layer may include itself and what its row names. Code that
 runs inside the job (guest world) and code of our own processes share only wire formats.
@@ -81,6 +83,8 @@ ALLOWED = {
     "python": "guest/runtime guest/collect guest/monitor wire base memory/options memory/row api",
 }
 
+FOLDER_FILES = 28
+
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)
 
 
@@ -147,9 +151,18 @@ def check_sim(root):
                 yield f"{path}:{line}: '{name}' is not in sim/"
 
 
+def check_folders(root):
+    for top in ("src", "tests/unit"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            count = sum(name.endswith((".c", ".h", ".py")) for name in names)
+            if count > FOLDER_FILES:
+                where = os.path.relpath(folder, root)
+                yield f"{where}: {count} files, more than {FOLDER_FILES}: which sub-folder is missing?"
+
+
 def main(argv):
     root = argv[1] if len(argv) > 1 else "."
-    bad = [*check_src(root), *check_sim(root)]
+    bad = [*check_src(root), *check_sim(root), *check_folders(root)]
     for line in bad:
         print(line)
     return 1 if bad else 0

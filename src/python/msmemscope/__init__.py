@@ -64,7 +64,7 @@ __all__ = [
 
 # What takes a moment to import is imported when it is used.
 _LAZY = {
-    "RecordFunction": ("_spans", "RecordFunction"),
+    "RecordFunction": ("tracer", "RecordFunction"),
     "analyze": ("analyzer", "analyze"),
     "analyzer": ("analyzer", None),
     "check_inefficient": ("analyzer", "check_inefficient"),
@@ -84,7 +84,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # for those who read types and do not run this
     from . import analyzer, describe, hijacker, tracer
     from ._frameworks import cleanup_framework_hooks, init_framework_hooks
-    from ._spans import RecordFunction
     from ._sanitizer import enable_npu_sanitizer
     from ._watch import watcher
     from .analyzer import (
@@ -94,6 +93,7 @@ if TYPE_CHECKING:  # for those who read types and do not run this
         get_analyzer_config,
         list_analyzers,
     )
+    from .tracer import RecordFunction
 
 
 def __getattr__(name):

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 
-from . import _fork, _say, _signals
+from . import _fork, _messages, _signals
 
 WHAT = {
     "_current_device": "devices are",
@@ -64,7 +64,7 @@ def _guarded(name, what, *args):
     except Exception as why:  # whatever a framework throws at us must not reach the job
         _signals.pass_on(why)
         what_for = WHAT.get(name, "what is missing is")
-        _say.warn_once(f"{what_for} not collected: {type(why).__name__}: {why}")
+        _messages.warn_once(f"{what_for} not collected: {type(why).__name__}: {why}")
         return None
 
 

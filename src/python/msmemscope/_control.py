@@ -4,7 +4,7 @@
 import atexit
 import os
 
-from . import _collectors, _fork, _say
+from . import _collectors, _fork, _messages
 
 try:
     from sonde import _sonde
@@ -39,7 +39,7 @@ def _check(options):
         if not isinstance(value, str):
             raise TypeError(f"Value for argument '{key}' must be a string (use quotes)")
         if key in OLD_KEYS:
-            _say.warn(f"'{key}' is the old name of '{OLD_KEYS[key]}'")
+            _messages.warn(f"'{key}' is the old name of '{OLD_KEYS[key]}'")
             key = OLD_KEYS[key]
         if key not in KEYS:
             raise ValueError(
@@ -84,7 +84,7 @@ def config(*args: object, **options: str) -> None:
         except ValueError as why:
             raise ValueError(f"Set msmemscope trace config failed! {why}") from None
         for line in notices.splitlines():
-            _say.warn(line)
+            _messages.warn(line)
         _effective = True
         _moved = _moved or "output_path" in options
         if sonde.tracing():
@@ -108,20 +108,20 @@ def start() -> None:
         already = sonde.tracing()
         if not sonde.start():
             if sonde.must_wait():
-                _say.error(
+                _messages.error(
                     "nothing is recorded: something has killed the recorders of npu-monitor, "
                     "again and again; call start() again in half a minute"
                 )
                 return
-            _say.error(
+            _messages.error(
                 "nothing is recorded: the recorder could not be started. Is "
                 f"'{sonde.session()}' a place where files can be made?"
             )
             return
         if already:
-            _say.info_once(f"already recording into {_output(sonde)}")
+            _messages.info_once(f"already recording into {_output(sonde)}")
         else:
-            _say.info("Start tracing.")
+            _messages.info("Start tracing.")
         _say_first(sonde)
         _collectors.refresh(sonde.settings())
 
@@ -140,9 +140,9 @@ def stop() -> None:
             return
         _collectors.refresh(None)
         sonde.stop()
-        _say.info("Stop tracing.")
+        _messages.info("Stop tracing.")
         if not sonde.flush(FLUSH_MS):
-            _say.warn(f"the files are still being written; see {sonde.session()}")
+            _messages.warn(f"the files are still being written; see {sonde.session()}")
 
 
 def step() -> None:
@@ -169,7 +169,7 @@ def _say_late(sonde, late):
     by = "the first call holds"
     if sonde.launched():
         by = "the options of the msmemscope command hold"
-    _say.warn(
+    _messages.warn(
         'Config:"format","output_path","watch" can only be set once. '
         f"Ignored: {', '.join(late)} ({by}); files go to {_output(sonde)}"
     )
@@ -179,14 +179,14 @@ def _say_first(sonde):
     global _told_first
     if not _told_first:
         _told_first = True
-        session = _say.quoted(sonde.session())
-        _say.info(f"recording into {_output(sonde)} (look at it with: sonde mem show {session})")
+        session = _messages.quoted(sonde.session())
+        _messages.info(f"recording into {_output(sonde)} (look at it with: sonde mem show {session})")
         _collectors.say_what_is_missing(sonde)
 
 
 def _say_nothing_is_recorded(sonde):
     if sonde.joined() or not _tried:  # else start() has said why
-        _say.info_once("nothing is being recorded: call start() first")
+        _messages.info_once("nothing is being recorded: call start() first")
 
 
 def _resume():

@@ -9,7 +9,7 @@ import importlib.machinery
 import os
 import sys
 
-from . import _control, _fork, _imports, _say
+from . import _control, _fork, _imports, _messages
 from .hijacker import _labels, _targets, _versions
 from .hijacker._table import FRAMEWORKS
 
@@ -121,11 +121,11 @@ def init_framework_hooks(framework: str, version: str, component: str, hook_type
     global _decomposed_by_hand
     makers, why = _find(framework, version, component, hook_type)
     if why:
-        _say.error(f"no hooks were set: {why}")
+        _messages.error(f"no hooks were set: {why}")
         return False
     found = [make() for make in makers]
     if not any(_may_come(p.after or p.module) for places in found for p in places):
-        _say.info(
+        _messages.info(
             f"no hooks were set: {framework} {_here(FRAMEWORKS[framework])}, which this program "
             f"has imported, has none of the modules of {component} {version}"
         )

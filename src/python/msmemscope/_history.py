@@ -17,7 +17,7 @@ import functools
 import threading
 import time
 
-from . import _devices, _fork, _imports, _say
+from . import _devices, _fork, _imports, _messages
 from ._control import native
 from ._notes import Notes
 
@@ -94,7 +94,7 @@ def _on_cuda(torch):
             if _importer is not None and _importer.enabled:
                 _importer.begin(torch)
     except Exception as why:  # torch would turn it into a failed start of CUDA
-        _say.warn_once(f"memory of CUDA is not recorded: {type(why).__name__}: {why}")
+        _messages.warn_once(f"memory of CUDA is not recorded: {type(why).__name__}: {why}")
 
 
 class Device:
@@ -130,7 +130,7 @@ class Importer:
         notes = Notes(torch)
         why_not = notes.why_not()
         if why_not:
-            _say.warn_once(f"allocations on CUDA are not recorded, snapshots are: {why_not}")
+            _messages.warn_once(f"allocations on CUDA are not recorded, snapshots are: {why_not}")
             return
         notes.begin(bool(self.depth))
         try:
@@ -155,7 +155,7 @@ class Importer:
             self.notes = None
             self.sonde.history_until(0)
         if self.missed:
-            _say.warn(
+            _messages.warn(
                 f"{self.missed} notes of torch's caching allocator were missed; what is alive was "
                 "put right, but their times and stacks are not known"
             )
@@ -359,7 +359,7 @@ class _Pacer:
                     if _importer.is_due(IDLE_S):
                         _importer.read(busy=True)
             except Exception as why:
-                _say.warn_once(f"memory of CUDA is read too late: {type(why).__name__}: {why}")
+                _messages.warn_once(f"memory of CUDA is read too late: {type(why).__name__}: {why}")
                 return
 
 

@@ -4,7 +4,7 @@ began."""
 
 import sys
 
-from . import _devices, _say
+from . import _devices, _messages
 
 RECIPE = (
     "after `source msmemscope --load-api-env` (or with: msmemscope --collect-mode=deferred -- "
@@ -47,9 +47,9 @@ def say(sonde):
         ]
         if lacks:
             verb = "is" if len(lacks) == 1 else "are"
-            _say.warn_once(f"{' and '.join(lacks)} {verb} not recorded: start {RECIPE}")
+            _messages.warn_once(f"{' and '.join(lacks)} {verb} not recorded: start {RECIPE}")
     elif settings["dump_events"] and not settings["cpu"] and not _devices.are_here():
-        _say.warn_once(
+        _messages.warn_once(
             "no NPU and no GPU is in use here, and nothing else was asked for: no memory is "
             'recorded. For tensors on the CPU: msmemscope.config(device="cpu")'
         )
@@ -58,4 +58,4 @@ def say(sonde):
         if "torch" not in sys.modules:
             what = "nothing of host memory is recorded (but torch's tensors, once it is imported)"
         devices = "npu,cpu" if npu else "cpu"
-        _say.warn_once(f"{what}: start {HOST_RECIPE.format(devices)}")
+        _messages.warn_once(f"{what}: start {HOST_RECIPE.format(devices)}")

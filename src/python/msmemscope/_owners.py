@@ -34,7 +34,7 @@ import weakref
 
 from sonde import _sonde
 
-from . import _addresses, _history, _imports, _say, _signals
+from . import _addresses, _history, _imports, _messages, _signals
 
 DETAIL_1 = 3
 SYNC_S = 0.5  # less than the recorder waits for what the pool of torch has noted down
@@ -79,7 +79,7 @@ def _hook_torch(torch):
             hook(torch)
         except Exception as why:  # one of them may be unknown to this version
             _signals.pass_on(why)
-            _say.warn_once(f"some owners are not told: {hook.__name__}: {why}")
+            _messages.warn_once(f"some owners are not told: {hook.__name__}: {why}")
 
 
 def _guard(function):
@@ -91,7 +91,7 @@ def _guard(function):
             return function(*args)
         except Exception as why:
             _signals.pass_on(why)
-            _say.warn_once(f"some owners are not told: {type(why).__name__}: {why}")
+            _messages.warn_once(f"some owners are not told: {type(why).__name__}: {why}")
             return None
 
     return guarded

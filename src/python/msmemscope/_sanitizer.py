@@ -12,7 +12,7 @@ import atexit
 import inspect
 import sys
 
-from . import _control, _missing, _say
+from . import _control, _missing, _messages
 
 MAX_ALIAS = 31
 
@@ -37,7 +37,7 @@ def enable_npu_sanitizer() -> None:
             f"enable_npu_sanitizer() needs torch_npu with its sanitizer, and there is none: {why}"
         ) from None
     if not _missing.is_loaded("libascend_mstx_hook.so"):
-        _say.warn(f"operators are not told to the sanitizer: start {_missing.RECIPE}")
+        _messages.warn(f"operators are not told to the sanitizer: start {_missing.RECIPE}")
     found.enable_npu_sanitizer()
     if _sanitizer is None:
         atexit.register(sonde.set_sanitizer, None)
@@ -106,5 +106,5 @@ def _on_operator(text, stream):
     if not errors:
         return None
     for error in errors:
-        _say.line(str(error))
+        _messages.line(str(error))
     return _errors_class()(errors)

@@ -11,7 +11,7 @@ import threading
 
 import sonde
 
-from . import _control, _fork, _say
+from . import _control, _fork, _messages
 
 # Ids that no well-known kind of tool has: 0 is for debuggers, 1 for coverage, 2 for profilers.
 TOOLS = (3, 4, 5)
@@ -22,7 +22,7 @@ MUTE = [
     "_collectors.py",
     "_control.py",
     "_fork.py",
-    "_say.py",
+    "_messages.py",
     "_trace.py",
     "tracer.py",
 ]
@@ -116,7 +116,7 @@ def enable(settings):
 
 def _say_others(count):
     if count:
-        _say.warn_once(
+        _messages.warn_once(
             "a profiler is at work: calls are not traced in the threads that it looks at"
         )
 

@@ -6,7 +6,7 @@ import sys
 import weakref
 from typing import Any, Dict, Optional
 
-from . import _collectors, _control, _say
+from . import _collectors, _control, _messages
 
 MAX_NAME = 64
 MAX_LENGTH = (1 << 63) - 1
@@ -200,9 +200,9 @@ class Watcher:
             before = sonde.settings()["watch"]
             self._forget(memory.addr)
             if not sonde.begin():
-                _say.error(f"'{name}' is not watched: the recorder could not be started")
+                _messages.error(f"'{name}' is not watched: the recorder could not be started")
             elif not sonde.watch(*memory, name, looks):
-                _say.error(f"'{name}' is not watched: 256 blocks are watched already")
+                _messages.error(f"'{name}' is not watched: 256 blocks are watched already")
             elif not before and sonde.tracing():
                 _collectors.refresh(sonde.settings())  # operators are told from here on
 

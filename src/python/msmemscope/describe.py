@@ -24,7 +24,7 @@ its own code runs, not while it waits; a ``with`` block inside one holds on to i
 import functools
 import sys
 
-from . import _addresses, _around, _say
+from . import _addresses, _generators, _messages
 
 try:
     from sonde import _sonde
@@ -82,7 +82,7 @@ def _label_memory(thing, text):
         with _addresses.unseen(torch):
             found = [addr for addr in _addresses.of(torch, [thing]) if addr]
         if not found:
-            _say.warn_once(
+            _messages.warn_once(
                 "describer() was given a tensor that has no memory (empty, or on 'meta'): there "
                 "is nothing to label"
             )
@@ -119,7 +119,7 @@ class _Label:
     def __call__(self, function):
         if not callable(function) or isinstance(function, type):
             raise TypeError(f"{self!r} decorates functions, not {function!r}")
-        made = _around.in_steps(function, self._of_a_call)
+        made = _generators.in_steps(function, self._of_a_call)
         if made is not None:
             return made
 
@@ -131,4 +131,4 @@ class _Label:
         return described
 
     def _of_a_call(self, args, kwargs):
-        return _around.Around(args, kwargs, step=self)
+        return _generators.Around(args, kwargs, step=self)

@@ -5,7 +5,7 @@ import functools
 import operator
 import os
 
-from . import _collectors, _devices, _say, _signals
+from . import _collectors, _devices, _messages, _signals
 from ._control import native
 
 NAME = "Memory Snapshot"
@@ -37,7 +37,7 @@ def take_snapshot(device_mask: "Mask" = None, name: str = NAME) -> None:
     name = str(name)
     wanted = _numbers(device_mask)
     if not sonde.begin():
-        _say.warn_once("no snapshot: there is no recording, and none could be started")
+        _messages.warn_once("no snapshot: there is no recording, and none could be started")
         return
     _collectors.sync()
     found = _devices.accelerators()
@@ -49,7 +49,7 @@ def take_snapshot(device_mask: "Mask" = None, name: str = NAME) -> None:
                 _device_snapshot(sonde, accelerator, index, name)
             except Exception as why:  # a device that has failed: that is the job's affair
                 _signals.pass_on(why)
-                _say.warn_once(f"no snapshot of {accelerator.name}:{index}: {why}")
+                _messages.warn_once(f"no snapshot of {accelerator.name}:{index}: {why}")
 
 
 class TakeSnapshot:
@@ -96,7 +96,7 @@ def _numbers(mask):
             return {operator.index(one) for one in several}
     except TypeError:
         pass
-    _say.line("[msmemscope]: Invalid device mask, using current device!")
+    _messages.line("[msmemscope]: Invalid device mask, using current device!")
     return CURRENT
 
 
@@ -107,7 +107,7 @@ def _chosen(accelerator, wanted):
     if wanted is CURRENT:
         return [accelerator.current()]
     for index in sorted(wanted - set(used)):
-        _say.warn_once(
+        _messages.warn_once(
             f"no snapshot of {accelerator.name}:{index}: this process does not use it. In use: "
             + (", ".join(f"{accelerator.name}:{i}" for i in used) or "none")
         )
@@ -142,14 +142,14 @@ def _fields(path):
 
 
 def _process_snapshot(sonde, name):
-    _say.info_once(
+    _messages.info_once(
         "no accelerator is in use (torch is not imported, or nothing is on a device yet): "
         "snapshots tell of the memory of this process"
     )
     try:
         own, host = _fields(f"/proc/{os.getpid()}/status"), _fields("/proc/meminfo")
     except OSError as why:
-        _say.warn_once(f"no snapshot of this process: {why}")
+        _messages.warn_once(f"no snapshot of this process: {why}")
         return
     global _peak
     used = own.get("VmRSS", 0)

@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any, Dict, List, Optional, Union
 
-from . import _native, _proxy, _results, _say
+from . import _native, _proxy, _results, _messages
 from ._records import ActivityKind
 
 FLUSH_MS = 30000
@@ -110,7 +110,7 @@ class Monitor:
         """
         complaint = _complaint(kinds)
         if complaint:
-            _say.error(f"Monitor.start(): {complaint}")
+            _messages.error(f"Monitor.start(): {complaint}")
             return
         self._asked = sorted(set(kinds))
         native = _native.get()
@@ -118,7 +118,7 @@ class Monitor:
             return
         with self._lock:
             if native.running():
-                _say.warn(
+                _messages.warn(
                     "Monitor.start(): a monitor runs already in this process; stop it first "
                     "(Monitor.stop(), or dyno npu-monitor --npu-monitor-stop)"
                 )
@@ -128,7 +128,7 @@ class Monitor:
             try:
                 results = _results.Results()
             except OSError as why:
-                _say.error(f"Monitor.start(): no place for what is recorded: {why}")
+                _messages.error(f"Monitor.start(): no place for what is recorded: {why}")
                 return
             if _proxy.give(native, _order(kinds, results.dir, True), "Monitor.start()"):
                 self._kinds, self._results, self._running = kinds, results, True
@@ -143,7 +143,7 @@ class Monitor:
         with self._lock:
             results = self._results
             if results is None or not self._is_on():
-                _say.warn("Monitor.stop(): nothing runs; call start() first")
+                _messages.warn("Monitor.stop(): nothing runs; call start() first")
                 return
             self._running = False
             if native.running():
@@ -172,7 +172,7 @@ class Monitor:
                 for kind, record in results.records():
                     found.setdefault(kind, []).append(record)
             except (OSError, ValueError) as why:
-                _say.error(f"Monitor.get_result(): the result is not complete: {why}")
+                _messages.error(f"Monitor.get_result(): the result is not complete: {why}")
             return found
 
     def save(self, file_path: "Union[str, os.PathLike[str]]") -> None:
@@ -188,7 +188,7 @@ class Monitor:
         except TypeError:
             path = None  # type: ignore[assignment]
         if not isinstance(path, str) or not path or "\0" in path:
-            _say.error(f"Monitor.save(): the name of a file is needed, not {file_path!r}")
+            _messages.error(f"Monitor.save(): the name of a file is needed, not {file_path!r}")
             return
         with self._lock:
             results = self._started("save")
@@ -197,12 +197,12 @@ class Monitor:
             try:
                 _results.save(results, path)
             except (OSError, RuntimeError, ValueError) as why:
-                _say.error(f"Monitor.save(): nothing was saved: {why}")
+                _messages.error(f"Monitor.save(): nothing was saved: {why}")
 
     def _started(self, what: str) -> Optional[_results.Results]:
         if self._results is None:
             why = "start() has not succeeded" if self._asked else "call start() first"
-            _say.warn(f"Monitor.{what}(): nothing was recorded; {why}")
+            _messages.warn(f"Monitor.{what}(): nothing was recorded; {why}")
             return None
         native = _native.get() if self._is_on() else None
         if native is not None:
@@ -214,7 +214,7 @@ class Monitor:
 
     def _flush(self, native: Any) -> None:
         if not native.flush(FLUSH_MS):
-            _say.warn("the recorder is not done yet: the end of what was recorded may be missing")
+            _messages.warn("the recorder is not done yet: the end of what was recorded may be missing")
 
     def _forget(self) -> None:
         results, self._results, self._running = self._results, None, False

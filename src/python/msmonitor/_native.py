@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """sonde._monitor, the part in C: loaded when it is used for the first time."""
 
-from . import _say
+from . import _messages
 
 _found = None
 _why_not = ""
@@ -18,7 +18,7 @@ def get():
         except ImportError as why:  # no stable ABI (free-threaded), or half an installation
             _why_not = str(why) or type(why).__name__
     if _found is None:
-        _say.error_once(
+        _messages.error_once(
             f"nothing can be monitored in this interpreter: {_why_not}. Install sonde again, for "
             "a CPython of the usual kind (not free-threaded)"
         )

@@ -4,7 +4,7 @@
 import os
 from typing import Any, Dict, Mapping, Optional
 
-from . import _job, _native, _say
+from . import _job, _native, _messages
 
 # What an order is made of; all other keys of the map are the framework's own.
 KEYS = (
@@ -70,10 +70,10 @@ def give(native: Any, order: str, what: str) -> bool:
     try:
         status, why = native.order(order)
     except UnicodeError:
-        _say.error(f"{what}: ignored, there are characters in it that are none")
+        _messages.error(f"{what}: ignored, there are characters in it that are none")
         return False
     if status < 0:
-        _say.error(f"{what}: {why or os.strerror(-status)}")
+        _messages.error(f"{what}: {why or os.strerror(-status)}")
     return status >= 0
 
 
@@ -105,7 +105,7 @@ class PyDynamicMonitorProxy:
         tell_job(native)
         status = native.register(device)
         if status < 0:
-            _say.error(
+            _messages.error(
                 f"cannot register with the daemon: {os.strerror(-status)}. Is it running, as this "
                 "user? It is started with: dynolog --enable-ipc-monitor"
             )
@@ -120,7 +120,7 @@ class PyDynamicMonitorProxy:
         found = native.poll() if native is not None else ""
         if isinstance(found, str):
             return found
-        _say.warn_once(f"the daemon does not answer: {os.strerror(-found)}")
+        _messages.warn_once(f"the daemon does not answer: {os.strerror(-found)}")
         return ""
 
     def enable_dyno_npu_monitor(self, config_map: Dict[str, str]) -> None:
@@ -136,14 +136,14 @@ class PyDynamicMonitorProxy:
         if native is None:
             return
         if KEYS[0] not in given:
-            _say.error(f"npu-monitor: ignored, {KEYS[0]} is missing")
+            _messages.error(f"npu-monitor: ignored, {KEYS[0]} is missing")
             return
         lines = []
         for key in KEYS:
             value = given.get(key)
             if value is not None:
                 if any(c in value for c in "\n\r\0"):
-                    _say.error(f"npu-monitor: ignored, {key} has a line break or a NUL in it")
+                    _messages.error(f"npu-monitor: ignored, {key} has a line break or a NUL in it")
                     return
                 lines.append(f"{key}={value}")
         if given.get("NPU_MONITOR_STOP", "").strip().lower() in ("true", "1"):
@@ -183,4 +183,4 @@ class PyDynamicMonitorProxy:
         try:
             native.set_groups(text)
         except UnicodeError:
-            _say.error("parallel_group_info: ignored, there are characters in it that are none")
+            _messages.error("parallel_group_info: ignored, there are characters in it that are none")

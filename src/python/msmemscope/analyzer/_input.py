@@ -5,7 +5,7 @@ import os
 import stat
 from typing import Tuple, Union
 
-from .. import _say
+from .. import _messages
 
 MAX_PATH = 4096
 SUFFIXES = (".csv", ".db", ".sonde")
@@ -46,11 +46,11 @@ def check_path(path: Path, writable: bool = False, suffixes: Tuple[str, ...] = S
 def _warn_about(path: str, st: os.stat_result) -> None:
     me = os.geteuid()
     if me != 0 and st.st_uid != me:
-        _say.warn(
+        _messages.warn(
             f"'{_said(path)}' is not owned by the current user. Please confirm it is trusted."
         )
     if st.st_mode & stat.S_IWOTH:
-        _say.warn(
+        _messages.warn(
             f"'{_said(path)}' can be modified by other users. Please confirm it is trusted."
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 import sonde
 
-from .. import _say
+from .. import _messages
 
 SLOW_S = 2
 KILL_S = 5
@@ -30,7 +30,7 @@ def _wait(child: "subprocess.Popen[bytes]", path: str) -> None:
             child.wait(SLOW_S)
         except subprocess.TimeoutExpired:
             if sys.stderr is not None and sys.stderr.isatty():
-                _say.info(f"reading '{path}' …")
+                _messages.info(f"reading '{path}' …")
             child.wait()
     except BaseException:
         child.terminate()

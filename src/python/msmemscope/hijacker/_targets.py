@@ -11,7 +11,7 @@ import inspect
 import sys
 import types
 
-from .. import _fork, _imports, _say
+from .. import _fork, _imports, _messages
 from ._hooks import Functions
 from ._wrap import wrap
 
@@ -82,7 +82,7 @@ def add(key, hook, quiet=False, after=None, mixin=False):
                     _install(module, handle, mixin)
         except NotThere as why:
             if not quiet:
-                _say.warn_once(f"{why}: not hooked")
+                _messages.warn_once(f"{why}: not hooked")
 
     handle.wait = _imports.when_imported(after or key[0], imported)
     return handle

@@ -8,7 +8,7 @@ kept one when it was taken off.
 import functools
 import sys
 
-from .._around import Around, in_steps
+from .._generators import Around, in_steps
 from ._hooks import complain
 
 

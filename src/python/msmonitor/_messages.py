@@ -46,7 +46,7 @@ def _log(kind, text):
         pass
 
 
-def _say(kind, text):
+def _messages(kind, text):
     _write(f"[msmonitor] {kind}: {text}")
     _log(kind, text)
 
@@ -57,7 +57,7 @@ def info(text):
 
 
 def warn(text):
-    _say("Warn", text)
+    _messages("Warn", text)
 
 
 def warn_once(text):
@@ -67,7 +67,7 @@ def warn_once(text):
 
 
 def error(text):
-    _say("Error", text)
+    _messages("Error", text)
 
 
 def error_once(text):

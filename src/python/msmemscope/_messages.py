@@ -26,16 +26,16 @@ def quoted(path):
     return "'" + path.replace("'", "'\\''") + "'"
 
 
-def _say(kind, text):
+def _messages(kind, text):
     line(f"[msmemscope] {kind}: {text}")
 
 
 def info(text):
-    _say("Info", text)
+    _messages("Info", text)
 
 
 def warn(text):
-    _say("Warn", text)
+    _messages("Warn", text)
 
 
 _said = set()
@@ -54,4 +54,4 @@ def warn_once(text):
 
 
 def error(text):
-    _say("Error", text)
+    _messages("Error", text)
