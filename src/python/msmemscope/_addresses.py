@@ -2,7 +2,7 @@
 """Where the memory of tensors lies, whatever kind of tensors they are.
 
 Asking must leave no trace in the job: modes of torch's functions and of its dispatcher that the
-program has switched on are not told of it, and nothing is kept alive.
+program has switched on do not see it, and nothing is kept alive.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ _MAX_DEPTH = 8  # of tensors inside tensors, and of what an optimizer keeps
 
 
 def unseen(torch):
-    """A context in which nobody who listens to torch's functions hears of them."""
+    """A context in which functions of torch are hidden from everything that intercepts them."""
     guard = getattr(torch._C, "DisableTorchFunction", None)
     return guard() if guard is not None else contextlib.nullcontext()
 
@@ -31,7 +31,7 @@ def of(torch, tensors):
                 _signals.pass_on(why)
         try:
             _look_inside(torch, tensor, found, _MAX_DEPTH)
-        except Exception as why:  # a kind of tensor that does not want to tell
+        except Exception as why:  # a kind of tensor that refuses
             _signals.pass_on(why)
     return found
 

@@ -21,7 +21,7 @@ from . import _fork, _messages, _signals
 
 WHAT = {
     "_current_device": "devices are",
-    "_history": "what torch's pool tells is",
+    "_history": "the history of torch's pool is",
     "_owners": "owners are",
     "_frameworks": "labels of frameworks are",
     "_ops": "operators are",

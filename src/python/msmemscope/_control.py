@@ -161,7 +161,7 @@ def step() -> None:
 
 
 def _output(sonde):
-    """Where the files go. A process that joins a recording is not told, but that is there too."""
+    """Where the files go. A process that joins a recording gets no message, but the path is the same."""
     return sonde.settings()["output_path"] if _moved else os.path.dirname(sonde.session())
 
 
@@ -204,7 +204,7 @@ def _resume():
 @atexit.register
 def _leave():
     """The interpreter ends: nothing of ours runs while it is taken apart."""
-    # Whoever is in start() or stop() is waited for, but a thread that hangs there is not.
+    # Wait for a thread inside start() or stop(), but not for one that hangs there.
     if _sonde is not None and _sonde.joined() and _lock.acquire(timeout=LEAVE_S):
         try:
             _collectors.refresh(None)

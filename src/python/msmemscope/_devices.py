@@ -58,7 +58,7 @@ def may_be_used():
 
 
 def are_here():
-    """Could this process use one, now or later? Told by the machine and by the build of torch."""
+    """Could this process use one, now or later? Decided by the machine and by the build of torch."""
     if "torch_npu" in sys.modules or any(n.startswith("davinci") for n in os.listdir("/dev")):
         return True
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")

@@ -2,7 +2,7 @@
 """Hooks into frameworks: vLLM-Ascend, FSDP, verl, MindSpeed.
 
 While memory is recorded with analysis=decompose, functions of frameworks label what is allocated
-inside them. A framework is looked at when the job has imported it, never before.
+inside them. A framework is hooked when the job has imported it, never before.
 """
 
 import importlib.machinery
@@ -52,7 +52,7 @@ def before_step():
 def _wait_for(framework):
     def imported(module):
         keys = _versions.matching(framework.entries, _installed(framework, module))
-        # A version that nobody has looked at: whatever of the names it still has.
+        # An unknown version: those of the names that it still has.
         for key in keys or framework.entries:
             for kinds in framework.entries[key].values():
                 if "decompose" in kinds:
@@ -80,7 +80,7 @@ def _here(framework):
 
 
 def _may_come(name):
-    """Is it imported, or could it be? Its package's directory tells, without importing it."""
+    """Is it imported, or could it be? Its package's directory says so, without importing it."""
     top, *rest = name.split(".")
     dirs = [d for d in getattr(sys.modules.get(top), "__path__", ()) if os.path.isdir(d)]
     if not dirs or name in sys.modules:

@@ -7,7 +7,7 @@ What is around a call is an object that is made when its first step is about to 
     with it            from the first step to the end, however that comes
     it.args, .kwargs   what the function is called with
     it.step            None, or what each step is done `with`: the code of the function runs, and
-                       nobody else's that it waits for
+                       those of no other code that it waits for
     it.result(ret)     what the caller gets
 """
 
@@ -17,7 +17,7 @@ import types
 
 
 class Around:
-    """One that does nothing but what it is told to around each step."""
+    """One that does only what it was given to do around each step."""
 
     def __init__(self, args, kwargs, step=None):
         self.args, self.kwargs, self.step = args, kwargs, step

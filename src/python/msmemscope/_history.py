@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""What torch's own caching allocator tells about its memory (CUDA).
+"""What torch's own caching allocator reports about its memory (CUDA).
 
 While recording, the allocator itself notes down what it does, with times and, of allocations, Python
 stacks. The notes are read several times in a second, for snapshots, when memory is refused and at
@@ -30,7 +30,7 @@ SHARE = 0.05  # of the time, at most
 _lock = _fork.lock(globals())
 _importer = None  # while enabled
 _hook = None
-_queued = False  # torch will tell when CUDA is there
+_queued = False  # torch calls back when CUDA is there
 
 
 def wanted(settings):
@@ -59,7 +59,7 @@ def disable():
 
 
 def sync():
-    """Everything that has happened by now is told."""
+    """Everything that has happened by now is reported."""
     with _lock:
         if _importer is not None:
             _importer.read()
@@ -98,7 +98,7 @@ def _on_cuda(torch):
 
 
 class Device:
-    """What is alive on one device, by what has been told."""
+    """What is alive on one device, by what has been reported."""
 
     def __init__(self, number):
         self.number = number  # on this machine
@@ -165,8 +165,8 @@ class Importer:
         if self.notes is None or not self.notes.mine():
             return
         begin = time.perf_counter()
-        self.tell(self.notes.read(busy), self.notes)
-        self.notes.told()
+        self.report(self.notes.read(busy), self.notes)
+        self.notes.mark_reported()
         self.read_at = time.perf_counter()
         self.read_took = self.read_at - begin
         self.seconds += self.read_took
@@ -189,12 +189,12 @@ class Importer:
             self._repair(self.device(index), by_device.get(index, ()))
         if self.notes is not None:
             self.notes.forget(snapshot)
-        # From now on others wait for what the allocator does; and whoever calls this is the thread
+        # From now on others wait for what the allocator does; and the caller is the thread
         # whose labels it gets.
         self.sonde.history_until(time.monotonic_ns())
 
-    def tell(self, snapshot, notes=None):
-        """The notes of a snapshot that were not told yet, and then whatever is missing."""
+    def report(self, snapshot, notes=None):
+        """The notes of a snapshot that were not reported yet, and then whatever is missing."""
         now_ns = time.monotonic_ns()
         offset = time.time_ns() - now_ns
         for index, entries in enumerate(snapshot["device_traces"]):
@@ -377,7 +377,7 @@ def _watch_for_refusals(torch):
 
 
 def _on_refusal(index, size):
-    """Before the refusal is told: what led to it, and how things are. The device's number."""
+    """Before the refusal is reported: what led to it, and how things are. The device's number."""
     from . import snapshot
 
     if native().tracing():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""when_imported(): be told when the job imports a module, without importing it.
+"""when_imported(): get notified when the job imports a module, without importing it.
 
 While somebody waits, a finder stands first in sys.meta_path. For the modules waited for it asks
 the finders behind it, as the import system would, and wraps the loader that it gets, so that
@@ -8,11 +8,11 @@ again. All other imports pass it at the cost of a few dictionary lookups.
 
 Three kinds of import cannot be seen through a loader: one that was under way already when somebody
 began to wait, namespace packages, which have none, and those that a finder in front of us serves.
-For the first two the module's spec tells when it is complete; the third is noticed when the next
+For the first two the module's spec says when it is complete; the third is noticed when the next
 module is looked for, or by poll().
 
 Callbacks run in the importing thread, which holds the import lock of that module, and with none of
-ours. Each is called once: a reload is not told.
+ours. Each is called once: a reload is not reported.
 """
 
 import collections
@@ -84,7 +84,7 @@ def when_imported(name, callback):
 
 
 def poll():
-    """Tells of modules whose import nobody could see."""
+    """Reports modules whose import could not be observed."""
     if _waiting:
         for name in list(_waiting):
             module = sys.modules.get(name)
@@ -105,7 +105,7 @@ def _is_lazy(module):
 
 
 def _tell(name):
-    """The module is there: whoever waits for it hears of it, in the order in which they came."""
+    """The module is there: everything that waits for it is notified, in order of registration."""
     module = sys.modules.get(name)
     if module is None:
         return  # a private copy, or it took itself away again
@@ -117,7 +117,7 @@ def _tell(name):
 
 
 def _follow(name, module):
-    """A module that is in sys.modules, but not complete: be told when it is."""
+    """A module that is in sys.modules, but not complete: get notified when it is."""
     try:
         spec = _get(module, "__spec__")
         if _is_lazy(module):
@@ -281,7 +281,7 @@ def _ask_legacy(finder, name, path):
 
 
 def _leave_if_idle():
-    """Nobody waits any more. Before 3.14 an import goes through sys.meta_path itself, not through a
+    """Nothing waits any more. Before 3.14 an import goes through sys.meta_path itself, not through a
     copy, and would skip a finder if we left at that moment; then the next occasion will do."""
     if _waiting or _finder not in sys.meta_path:
         return

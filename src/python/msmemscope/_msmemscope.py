@@ -60,8 +60,8 @@ def _report_cpu_tensor(ptr, size, is_alloc, stack=None):
     sonde = _control.native()
     if not sonde.tracing() or not ptr:
         return False
-    tell = sonde.block_alloc if is_alloc else sonde.block_free
-    tell(ptr, size, sonde.DEV_HOST, sonde.POOL_HOST)
+    report = sonde.block_alloc if is_alloc else sonde.block_free
+    report(ptr, size, sonde.DEV_HOST, sonde.POOL_HOST)
     return True
 
 

@@ -19,7 +19,7 @@ class Notes:
         self.pid = os.getpid()
         self.memory = torch.cuda.memory
         self.of_program = False
-        self.seen = {}  # index: (how many of its notes were told, the last of them)
+        self.seen = {}  # index: (how many of its notes were reported, the last of them)
         self.thrown_away = False  # … since the last snapshot
 
     def why_not(self):
@@ -72,20 +72,20 @@ class Notes:
             self.thrown_away = not self.of_program
         return snapshot
 
-    def told(self):
+    def mark_reported(self):
         """All notes of the last snapshot have been."""
         if self.thrown_away:
             self.seen.clear()
             self.thrown_away = False
 
     def forget(self, snapshot):
-        """Of these nothing is to be told."""
+        """These are not to be reported."""
         for index, entries in enumerate(snapshot["device_traces"]):
             self._remember(index, entries)
-        self.told()
+        self.mark_reported()
 
     def begins(self, index, entries):
-        """Where the notes begin that were not told yet."""
+        """Where the notes begin that were not reported yet."""
         count, last = self.seen.get(index, (0, None))
         self._remember(index, entries)
         if last is None:

@@ -2,7 +2,7 @@
 """Operators of torch, and the tensors they use.
 
 A dispatch mode whose body is written in C (_sonde/ops.c). One object serves the whole process; it
-is on the stack of every thread that runs operators to be told: of the one that called start(), of
+is on the stack of every thread whose operators are reported: of the one that called start(), of
 those that are started from then on, and of torch's own threads that work for them.
 """
 
@@ -57,7 +57,7 @@ def _begin(torch, settings):
     if _mode is None:
         from torch.utils import _python_dispatch as modes
 
-        # Before 2.0 the stack is handled in Python: nobody else may touch it between two lines.
+        # Before 2.0 the stack is handled in Python: no other code may touch it between two lines.
         in_python = hasattr(modes, "_TorchDispatchStackMode")
         retire = None if in_python else _take_off
         _sonde.op_setup(torch, retire, threading.main_thread().ident)
@@ -93,12 +93,12 @@ def _make_mode(torch):
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class MemscopeMode(TorchDispatchMode):
-        # Operators that are made of others are told as what they are.
+        # Operators that are made of others are reported as what they are.
         supports_higher_order_operators = True
 
         @classmethod
         def ignore_compile_internals(cls):
-            return True  # compiled code is left as it is; what it calls is told
+            return True  # compiled code is left as it is; what it calls is reported
 
     mode = MemscopeMode()
     # Without a Python frame in between: torch asks the object, not its class.

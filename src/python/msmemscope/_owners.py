@@ -14,12 +14,12 @@ Two kinds of labels, both at the level DETAIL_1, so that of one block only one c
     optimizer_state  and what it keeps for them
 
 What is labelled by address is labelled again after each step: memory that was freed and is in use
-again has forgotten its owner, and whether that happened nobody here can know for certain. The
+again has forgotten its owner, and whether that happened cannot be known here for certain. The
 recorder passes over a label that is there already.
 
 Gradients on a device are computed by a thread of autograd's own, one for each device, which torch
 starts for the first of them; from the second time on it is labelled along with the caller. What the
-pool of torch tells by itself (CUDA) has no thread: it gets the labels that the caller has then.
+pool of torch reports by itself (CUDA) has no thread: it gets the labels that the caller has then.
 
 A forward that ends by an exception may leave no word of it. So each window remembers the frame that
 it belongs to, and one whose frame is gone is closed by whatever opens the next.
@@ -79,7 +79,7 @@ def _hook_torch(torch):
             hook(torch)
         except Exception as why:  # one of them may be unknown to this version
             _signals.pass_on(why)
-            _messages.warn_once(f"some owners are not told: {hook.__name__}: {why}")
+            _messages.warn_once(f"some owners are not recorded: {hook.__name__}: {why}")
 
 
 def _guard(function):
@@ -91,7 +91,7 @@ def _guard(function):
             return function(*args)
         except Exception as why:
             _signals.pass_on(why)
-            _messages.warn_once(f"some owners are not told: {type(why).__name__}: {why}")
+            _messages.warn_once(f"some owners are not recorded: {type(why).__name__}: {why}")
             return None
 
     return guarded
@@ -275,10 +275,10 @@ def _hook_optimizers(torch):
         _undo.append(optimizer.register_optimizer_step_pre_hook(before_step).remove)
         _undo.append(optimizer.register_optimizer_step_post_hook(after_step).remove)
         return
-    told = optimizer.Optimizer._optimizer_step_code  # by every step, when it is through
+    original = optimizer.Optimizer._optimizer_step_code  # by every step, when it is through
 
     def _optimizer_step_code(self):
-        told(self)
+        original(self)
         _label_optimizer(torch, self)
 
     _replace(optimizer.Optimizer, "_optimizer_step_code", _optimizer_step_code)

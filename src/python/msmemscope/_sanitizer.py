@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The bridge from operators outside of torch's dispatcher to torch_npu's sanitizer.
 
-torch_npu tells the tensors of such an operator in a mark,
+torch_npu reports the tensors of such an operator in a mark,
 
     sanitizer-op: name=<operator>;read=<alias>:<address>:<bytes>,…;write=…
 
-and its sanitizer is told of a kernel launch, in the thread and at the moment of the mark.
+and its sanitizer gets a kernel launch, in the thread and at the moment of the mark.
 """
 
 import atexit
@@ -37,7 +37,7 @@ def enable_npu_sanitizer() -> None:
             f"enable_npu_sanitizer() needs torch_npu with its sanitizer, and there is none: {why}"
         ) from None
     if not _missing.is_loaded("libascend_mstx_hook.so"):
-        _messages.warn(f"operators are not told to the sanitizer: start {_missing.RECIPE}")
+        _messages.warn(f"operators are not reported to the sanitizer: start {_missing.RECIPE}")
     found.enable_npu_sanitizer()
     if _sanitizer is None:
         atexit.register(sonde.set_sanitizer, None)

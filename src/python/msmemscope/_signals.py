@@ -2,7 +2,7 @@
 """Exceptions of the program's that come while code of ours runs.
 
 A signal handler may raise, to end what takes too long: wherever the main thread is at that moment,
-that exception is the program's, and nobody else may catch it.
+that exception is the program's, and no other code may catch it.
 """
 
 import _signal  # the module signal makes enums of everything

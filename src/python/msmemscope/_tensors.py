@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Memory of tensors on the CPU, where malloc() does not tell of it: no library is preloaded.
+"""Memory of tensors on the CPU, where no preloaded library reports malloc().
 
 What is seen is what operators are given and hand out, and what is there when recording begins.
 """
@@ -40,7 +40,7 @@ def before_step():
 
 
 def _scan():
-    """Tensors that are there already. All objects are looked at: not in every short window."""
+    """Tensors that are there already. Visits all objects: too slow for every short window."""
     global _scanned
     begin = time.monotonic()
     if _scanned is not None and begin - _scanned[0] < 20 * _scanned[1]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Calls of Python functions, and of the functions of C that they call (``events="traceback"``).
 
-From 3.12 on the interpreter tells them to a tool (``sys.monitoring``), before that to the profile
-function of each thread. Either way what is told never passes through Python code.
+From 3.12 on the interpreter reports them to a tool (``sys.monitoring``), before that to the profile
+function of each thread. Either way no call passes through Python code.
 """
 
 import os
@@ -117,7 +117,7 @@ def enable(settings):
 def _say_others(count):
     if count:
         _messages.warn_once(
-            "a profiler is at work: calls are not traced in the threads that it looks at"
+            "a profiler is at work: calls are not traced in the threads that it profiles"
         )
 
 

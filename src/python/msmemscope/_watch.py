@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""watcher: memory that is looked at whenever an operator begins or ends."""
+"""watcher: memory that is sampled whenever an operator begins or ends."""
 
 import collections
 import sys
@@ -15,7 +15,7 @@ _Memory = collections.namedtuple("_Memory", "device addr length")
 
 
 class _Required:
-    """Stands in the signature, so that what is watched can be looked at before its name."""
+    """Stands in the signature, so that the watched object can be checked before its name."""
 
     def __repr__(self):
         return "<required>"
@@ -102,7 +102,7 @@ class Watcher:
     """Finds the operator that writes where it should not.
 
     A watched block is read and summed up whenever an operator begins or ends, while msmemscope
-    records (start() to stop()). `sonde mem watch <output path>` tells who changed it.
+    records (start() to stop()). `sonde mem watch <output path>` reports who changed it.
 
     >>> msmemscope.start()
     >>> msmemscope.watcher.watch(model.fc.weight, name="fc.weight")
@@ -123,7 +123,7 @@ class Watcher:
         """Watch a tensor, or `length` bytes at an address.
 
         name       what it is called in the results, at most 64 characters
-        dump_nums  how often it is looked at; -1: always. Each operator takes two looks.
+        dump_nums  how many samples are taken; -1: no limit. Each operator takes two.
 
         Tensors of npu and cpu, of any class; the watch ends with the tensor's memory (before torch
         2.1: with the tensor that was named). An address is one of the thread's NPU, or of the host
@@ -204,7 +204,7 @@ class Watcher:
             elif not sonde.watch(*memory, name, looks):
                 _messages.error(f"'{name}' is not watched: 256 blocks are watched already")
             elif not before and sonde.tracing():
-                _collectors.refresh(sonde.settings())  # operators are told from here on
+                _collectors.refresh(sonde.settings())  # operators are reported from here on
 
     def _gone(self, addr):
         """The memory has been given back. Wherever that happens: nothing more than this."""

@@ -12,7 +12,7 @@
     describe.describer(cache, owner="kv_cache")     # the block that holds this tensor
     describe.describer(0x7f0012340000, owner="dma")     # … or this address
 
-An owner is told as names joined by '@', from the source of the memory to your own labels:
+An owner is written as names joined by '@', from the source of the memory to your own labels:
 ``PTA@activation@attention``. Of labels that are open at a time the outermost three count; one that
 is open twice counts once. A label is at most 128 bytes long; what is longer is cut, and control
 characters are written as escapes.

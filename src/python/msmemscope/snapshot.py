@@ -26,7 +26,7 @@ def take_snapshot(device_mask: "Mask" = None, name: str = NAME) -> None:
     device_mask   a device's number, or a list or tuple of them; None: every device in use
     name          the Name of the rows
 
-    Works at any time, also before start(). With no accelerator in use it tells of the memory of
+    Works at any time, also before start(). With no accelerator in use it reports the memory of
     this process itself (device cpu).
 
     >>> import msmemscope
@@ -144,7 +144,7 @@ def _fields(path):
 def _process_snapshot(sonde, name):
     _messages.info_once(
         "no accelerator is in use (torch is not imported, or nothing is on a device yet): "
-        "snapshots tell of the memory of this process"
+        "snapshots report the memory of this process"
     )
     try:
         own, host = _fields(f"/proc/{os.getpid()}/status"), _fields("/proc/meminfo")

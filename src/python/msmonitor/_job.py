@@ -41,7 +41,7 @@ def _mindspore_rank() -> int:
 
 
 def rank() -> int:
-    """Of this process, -1 if nobody knows: $RANK, torch.distributed, $RANK_ID, MindSpore."""
+    """Of this process, -1 if unknown: $RANK, torch.distributed, $RANK_ID, MindSpore."""
     found = _number(os.environ.get("RANK"))
     if found >= 0:
         return found

@@ -99,7 +99,7 @@ class Monitor:
 
     @property
     def running(self) -> bool:
-        """Between start() and stop(), and nobody else has stopped it."""
+        """Between start() and stop(), and nothing else has stopped it."""
         native = _native.get() if self._is_on() else None
         return native is not None and native.running()
 

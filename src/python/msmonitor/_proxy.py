@@ -60,7 +60,7 @@ def _step(text: Optional[str]) -> int:
 def tell_job(native: Any) -> None:
     """The rank may become known late: said before whatever has it in its name."""
     rank = _job.rank()
-    if rank >= 0:  # else other variables of the environment may tell
+    if rank >= 0:  # else other variables of the environment may say
         native.set_rank(rank)
 
 

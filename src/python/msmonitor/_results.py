@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The files of a Monitor: in a directory that nobody else can look into, gone with the program."""
+"""The files of a Monitor: in a directory that no other user can read, removed with the program."""
 
 import itertools
 import json
@@ -90,7 +90,7 @@ def _export(files: List[str], out: str) -> None:
 def save(results: Results, path: str) -> str:
     """The workbook, where it is to be; OSError or RuntimeError say why there is none.
 
-    It is written beside and put in place when it is complete, so that nobody sees half of it and
+    It is written beside and put in place when it is complete, so that readers never see half of it and
     what is there is never written through: neither a link nor somebody's open file.
     """
     path = os.path.abspath(path if path.endswith(SUFFIX) else path + SUFFIX)

@@ -38,7 +38,7 @@ def step():
     """The end of a training step, and the beginning of the next: what ``dyno nputrace`` counts.
 
     For programs whose steps cannot be seen from outside; those of PyTorch's optimizers can. Costs
-    next to nothing while nobody asks, and never fails.
+    next to nothing while nothing is recorded, and never fails.
 
     >>> for batch in loader:
     ...     train(batch)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The training steps of unmodified PyTorch programs, told by their optimizers.
+"""The training steps of unmodified PyTorch programs, as reported by their optimizers.
 
-Imported into the program by whoever wants to know its steps; that is all that it takes. PyTorch may
+Imported into the program by the code that wants its steps; nothing else is needed. PyTorch may
 be imported before or after.
 
 When a training step ends: when an optimizer steps that has already stepped in it. So
@@ -14,7 +14,7 @@ When a training step ends: when an optimizer steps that has already stepped in i
     another one from some point on      its steps count from its second one on
     wrappers (ZeRO, of several parts)   those inside and the one outside are one step together
 
-A program that tells its steps itself, by sonde.step(), msmemscope.step() or the C functions, is
+A program that reports its steps itself, by sonde.step(), msmemscope.step() or the C functions, is
 believed: from its first step on the optimizers are not listened to any more.
 """
 
@@ -29,7 +29,7 @@ from . import _monitor
 
 _this_step = {}  # id: weak reference to an optimizer that has stepped in the current step
 _told = 0  # steps that are ours
-_others = False  # somebody else tells steps
+_others = False  # something else reports steps
 
 
 def _has_stepped(optimizer):
@@ -55,7 +55,7 @@ def _stepped(optimizer):
 
 
 def _is_inner(optimizer, frame):
-    """A class whose step() calls that of the class above it is told of twice."""
+    """A class whose step() calls that of the class above it is reported twice."""
     code, frame = frame.f_code, frame.f_back
     while frame is not None:
         if frame.f_code is code and frame.f_locals.get("self") is optimizer:
@@ -69,7 +69,7 @@ def _after_step(optimizer, args, kwargs):
     try:
         if not _others and not _is_inner(optimizer, sys._getframe(1)):
             _stepped(optimizer)
-    except Exception:  # a step that is not told is nothing against an exception in the job
+    except Exception:  # a missed step is harmless, an exception in the job is not
         pass
 
 

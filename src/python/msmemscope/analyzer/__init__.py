@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Looks at what was recorded, afterwards. Needs neither torch nor a device.
+"""Analyses of what was recorded. Needs neither torch nor a device.
 
 >>> from msmemscope import analyzer
 >>> analyzer.list_analyzers()

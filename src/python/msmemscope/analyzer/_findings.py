@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Optional
 class Findings(list):
     """What an analysis found: a list of dicts, the same that `--json` of the program gives.
 
-    answer  everything that was said, beside the findings: totals, notes, what was looked at
+    answer  everything beside the findings: totals, notes, what was read
 
     >>> found = msmemscope.check_leaks("memscope_dump_1.csv", "round", 0)
     >>> sum(block["bytes"] for block in found)

@@ -14,7 +14,7 @@ from .. import _messages
 
 SLOW_S = 2
 KILL_S = 5
-FAILED = 1  # its exit status where something could not be told, said in the answer
+FAILED = 1  # its exit status where a question could not be answered; the answer says so
 
 
 def _environment() -> Dict[str, str]:
@@ -49,7 +49,7 @@ def _words(f: Any) -> str:
 
 def run(words: List[str], path: str) -> Dict[str, Any]:
     """`sonde <words> path`: prints what it prints, gives its answer."""
-    # Files and not pipes: nobody has to read while it runs.
+    # Files and not pipes: nothing has to read while it runs.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         with tempfile.TemporaryFile() as answer:
             fd = answer.fileno()

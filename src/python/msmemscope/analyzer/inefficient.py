@@ -22,7 +22,7 @@ def _check_types(given: Union[str, Sequence[str]]) -> List[str]:
 
 @dataclass
 class InefficientConfig:
-    """What InefficientAnalyzer looks at; a mistake is an exception that says what was expected.
+    """What InefficientAnalyzer reads; a mistake is an exception that says what was expected.
 
     input_path        a dump (.csv, .db), a recording, or a directory that holds either
     mem_size          blocks that are smaller, in bytes, are passed over

@@ -10,7 +10,7 @@ from ._program import run
 
 @dataclass
 class LeaksConfig:
-    """What LeaksAnalyzer looks at; a mistake is an exception that says what was expected.
+    """What LeaksAnalyzer reads; a mistake is an exception that says what was expected.
 
     input_path   a dump (.csv, .db), a recording, or a directory that holds either
     mstx_info    the text of the marks: mstx.mark("round")

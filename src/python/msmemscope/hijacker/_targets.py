@@ -64,7 +64,7 @@ def hijack(module, cls, function, pre=None, post=None, priority=100):
 
 
 def add(key, hook, quiet=False, after=None, mixin=False):
-    """A hook of a target; quiet: nobody minds if there is no such thing. after: not before this
+    """A hook of a target; quiet: no message if the target does not exist. after: not before this
     module is imported, which imports the other. mixin: the class does not have the method, those
     that it is mixed into do."""
     handle = Handle(key, hook)
