@@ -11,9 +11,7 @@
 #include <string.h>
 
 #include "unwind/remote/find/elf.h"
-#include "unwind/remote/find/maps.h"
-#include "unwind/remote/find/scan.h"
-#include "unwind/remote/find/sections.h"
+#include "unwind/remote/find/process.h"
 #include "unwind/remote/find/version.h"
 
 #define BASE 0x400000u

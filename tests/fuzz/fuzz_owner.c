@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/metrics_owner.h"
+#include "device/metrics_processes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

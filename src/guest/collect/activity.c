@@ -307,12 +307,11 @@ static bool put_monitor(const struct rec_monitor *m, const char *text, size_t le
  */
 static void tell_monitor(const struct rec_monitor *m, const char *text, size_t len)
 {
-	struct timespec nap = {0, TRY_NS};
 	int tries = m->kind == MONITOR_STEP ? 1 : TRIES;
 
 	while (!put_monitor(m, text, len) && --tries > 0 && guest_mode() >= GUEST_SHADOW) {
 		guest_lost(UINT64_MAX); /* takes it back: it is not lost yet */
-		syscall(SYS_nanosleep, &nap, NULL);
+		guest_sleep(TRY_NS);
 	}
 }
 

@@ -14,7 +14,7 @@
 #define RECORDER_NS 1000000000ull /* between looks whether the recorder lives */
 #define NEVER UINT64_MAX
 
-static struct turn turn;
+static struct fork_safe_lock lock;
 static struct {
 	uint32_t pid; /* whose this is: what a parent does goes on there, not in a forked child */
 	bool running; /* as the daemon sees it */
@@ -52,13 +52,13 @@ void control_step(uint64_t step)
 
 void control_take(void)
 {
-	turn_take(&turn);
+	fork_safe_lock_take(&lock);
 	forget_parents();
 }
 
 bool control_try(uint32_t wait_ms)
 {
-	if (!turn_try(&turn, wait_ms))
+	if (!fork_safe_lock_try(&lock, wait_ms))
 		return false;
 	forget_parents();
 	return true;
@@ -66,7 +66,7 @@ bool control_try(uint32_t wait_ms)
 
 void control_give(void)
 {
-	turn_give(&turn);
+	fork_safe_lock_release(&lock);
 }
 
 bool control_is_running(void)

@@ -4,9 +4,9 @@
  * GPUs the driver itself calls InitializeInjection(), see src/device/cuda.) A shell, a launcher, a
  * data loader never do, and so cost nothing.
  */
-#include "guest/monitor/impl.h"
-
 #include "device/ascend/hooks/real.h"
+#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -42,4 +42,13 @@ EXPORT int rtSetDevice(int32_t device)
 
 	monitor_wake();
 	return r;
+}
+
+/* CUDA_INJECTION64_PATH: the driver loads us when the job initialises it, and calls this. */
+
+__attribute__((visibility("default"))) int InitializeInjection(void);
+__attribute__((visibility("default"))) int InitializeInjection(void)
+{
+	monitor_wake();
+	return 1;
 }

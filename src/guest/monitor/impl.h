@@ -5,7 +5,9 @@
 
 #include "device/activity.h"
 #include "guest/monitor/monitor.h"
+#include "guest/runtime/fork_safe_lock.h"
 #include "guest/runtime/guest.h"
+#include "guest/runtime/text.h"
 #include "wire/fabric.h"
 #include "wire/request.h"
 
@@ -18,26 +20,8 @@
 
 #define MS_NS 1000000ull
 
-/*
- * One at a time, across threads that may take a while. A forked child takes over what a thread of
- * its parent held at that moment. Not for paths that the job waits on.
- */
-struct turn {
-	_Atomic uint64_t owner; /* process and thread; 0: nobody */
-};
-void turn_take(struct turn *t);
-bool turn_try(struct turn *t, uint32_t wait_ms);
-void turn_give(struct turn *t);
-bool turn_is_mine(const struct turn *t);
+/* --- text.c: messages for people, and the environment --- */
 
-/* --- text.c: texts in fixed buffers, and what is said to people --- */
-
-struct text {
-	char *at, *end; /* at NULL: it did not fit */
-};
-void text_add(struct text *t, const char *s, size_t n);
-void text_str(struct text *t, const char *s);
-void text_number(struct text *t, int64_t v);
 /*
  * Up to four pieces in one line of stderr, which begins with [msmonitor]; NULL ends them. Not if
  * that is another file than it was when we came, nor if somebody would have to wait.
@@ -56,7 +40,7 @@ void surroundings_look_again(void);
 /* Where sessions are; "": nowhere. Of the user that this process belongs to now. */
 const char *surroundings_work_dir(void);
 
-/* --- socket.c: our end of the fabric. All with the link's turn taken but for the last two. --- */
+/* --- socket.c: our end of the fabric. All with the link's lock taken but for the last two. --- */
 
 struct place {
 	struct sockaddr_un addr;
@@ -107,7 +91,7 @@ void answer(const char *order, size_t len, bool done, const char *words);
 
 /* --- control.c: orders, and what follows from them --- */
 
-/* All with the control's turn taken. */
+/* All with the control's lock taken. */
 void control_take(void);
 bool control_try(uint32_t wait_ms);
 void control_give(void);
@@ -142,7 +126,7 @@ void source_stop(const struct activity_source *s);
 /* Sees to it that a forked child finds the vendor's library as it would without us. */
 void source_mind_forks(void);
 
-/* --- trace.c: nputrace; with the control's turn taken but for trace_step() --- */
+/* --- trace.c: nputrace; with the control's lock taken but for trace_step() --- */
 
 int trace_execute(const char *text, size_t len, char *why, size_t cap);
 uint64_t trace_look(uint64_t now_ns);

@@ -19,7 +19,7 @@
 #define MAX_ANCESTORS 10
 
 static struct {
-	struct turn turn;
+	struct fork_safe_lock lock;
 	bool framework;
 	_Atomic bool poked;
 	struct place daemon;
@@ -223,7 +223,7 @@ static int take_late(char *out, size_t cap)
 
 int link_ask(bool free, char *out, size_t cap)
 {
-	turn_take(&self.turn);
+	fork_safe_lock_take(&self.lock);
 	atomic_store(&self.poked, false);
 	int r = open_socket();
 	if (r == 0 && self.late_len) {
@@ -236,7 +236,7 @@ int link_ask(bool free, char *out, size_t cap)
 		if (!self.found)
 			r = look_for_daemon(free, out, cap);
 	}
-	turn_give(&self.turn);
+	fork_safe_lock_release(&self.lock);
 	return r;
 }
 
@@ -259,14 +259,14 @@ static bool find_by_sending(const char *type, const void *payload, size_t len)
 
 void link_send(const char *type, const void *payload, size_t len)
 {
-	turn_take(&self.turn);
+	fork_safe_lock_take(&self.lock);
 	if (open_socket() == 0) {
 		int r = self.found ? socket_send(type, payload, len) : -ENOENT;
 		/* One that has no room now is there; what it is told is told again. */
 		if (r < 0 && r != -EAGAIN)
 			self.found = find_by_sending(type, payload, len);
 	}
-	turn_give(&self.turn);
+	fork_safe_lock_release(&self.lock);
 }
 
 void link_tell(const char *type, const struct fabric_status *s)
@@ -309,11 +309,11 @@ bool link_wait(uint32_t ms)
 		return false;
 	}
 	while (!atomic_load(&self.poked) && socket_wait(until)) {
-		turn_take(&self.turn);
+		fork_safe_lock_take(&self.lock);
 		bool any = take_message(&self.daemon, &m);
 		if (any)
 			keep_late(&m);
-		turn_give(&self.turn);
+		fork_safe_lock_release(&self.lock);
 		if (!any)
 			break;
 	}
@@ -327,20 +327,20 @@ const char *link_data_address(void)
 
 void link_be_framework(void)
 {
-	turn_take(&self.turn);
+	fork_safe_lock_take(&self.lock);
 	if (!self.framework) {
 		socket_close();
 		self.found = false;
 	}
 	self.framework = true;
-	turn_give(&self.turn);
+	fork_safe_lock_release(&self.lock);
 }
 
 void link_close(uint32_t wait_ms)
 {
-	if (!turn_try(&self.turn, wait_ms))
+	if (!fork_safe_lock_try(&self.lock, wait_ms))
 		return;
 	socket_close();
 	self.found = false;
-	turn_give(&self.turn);
+	fork_safe_lock_release(&self.lock);
 }

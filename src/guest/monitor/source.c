@@ -7,7 +7,7 @@
 #define FORK_WAITS_MS 200
 
 /* Held while a thread of ours is in the vendor's library. */
-static struct turn inside;
+static struct fork_safe_lock inside;
 
 static const struct activity_source *const sources[] = {&mspti_source, &cupti_source};
 
@@ -15,56 +15,56 @@ const struct activity_source *source_find(void)
 {
 	const struct activity_source *found = NULL;
 
-	turn_take(&inside);
+	fork_safe_lock_take(&inside);
 	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]) && !found; i++)
 		if (sources[i]->is_there())
 			found = sources[i];
-	turn_give(&inside);
+	fork_safe_lock_release(&inside);
 	return found;
 }
 
 int source_start(const struct activity_source *s, uint32_t kinds)
 {
-	turn_take(&inside);
+	fork_safe_lock_take(&inside);
 	int r = s->start(kinds);
-	turn_give(&inside);
+	fork_safe_lock_release(&inside);
 	return r;
 }
 
 int source_change(const struct activity_source *s, uint32_t kinds)
 {
-	turn_take(&inside);
+	fork_safe_lock_take(&inside);
 	int r = s->change(kinds);
-	turn_give(&inside);
+	fork_safe_lock_release(&inside);
 	return r;
 }
 
 void source_flush(const struct activity_source *s)
 {
-	turn_take(&inside);
+	fork_safe_lock_take(&inside);
 	s->flush();
-	turn_give(&inside);
+	fork_safe_lock_release(&inside);
 }
 
 void source_stop(const struct activity_source *s)
 {
-	turn_take(&inside);
+	fork_safe_lock_take(&inside);
 	s->stop();
-	turn_give(&inside);
+	fork_safe_lock_release(&inside);
 }
 
 /* --- fork: what we hold of the vendor's library at that moment nobody would give back --- */
 
 static void before_fork(void)
 {
-	if (!turn_is_mine(&inside))
-		(void)turn_try(&inside, FORK_WAITS_MS);
+	if (!fork_safe_lock_is_mine(&inside))
+		(void)fork_safe_lock_try(&inside, FORK_WAITS_MS);
 }
 
 static void after_fork(void)
 {
-	if (turn_is_mine(&inside))
-		turn_give(&inside);
+	if (fork_safe_lock_is_mine(&inside))
+		fork_safe_lock_release(&inside);
 }
 
 void source_mind_forks(void)

@@ -5,10 +5,8 @@
 #include "wire/rank_env.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 struct surroundings surroundings = {.rank = -1};
 static struct {
@@ -16,37 +14,6 @@ static struct {
 	dev_t device;
 	ino_t file;
 } first_stderr;
-
-void text_add(struct text *t, const char *s, size_t n)
-{
-	if (!t->at || n >= (size_t)(t->end - t->at)) {
-		t->at = NULL;
-		return;
-	}
-	memcpy(t->at, s, n);
-	t->at += n;
-	*t->at = '\0';
-}
-
-void text_str(struct text *t, const char *s)
-{
-	text_add(t, s, strlen(s));
-}
-
-void text_number(struct text *t, int64_t v)
-{
-	char tmp[24];
-	size_t i = sizeof(tmp);
-	uint64_t left = v < 0 ? -(uint64_t)v : (uint64_t)v;
-
-	do {
-		tmp[--i] = (char)('0' + left % 10);
-		left /= 10;
-	} while (left);
-	if (v < 0)
-		tmp[--i] = '-';
-	text_add(t, tmp + i, sizeof(tmp) - i);
-}
 
 /* Programs reuse numbers; and a pipe that nobody reads has no room. */
 static bool can_say(void)
@@ -71,22 +38,10 @@ void say(const char *a, const char *b, const char *c, const char *d)
 	if (!t.at || !can_say())
 		return;
 	*t.at++ = '\n';
-	/* A reader that is gone, a limit of file sizes: no reason to die. */
-	const struct timespec none = {0};
-	sigset_t ours, before, pending;
-	sigemptyset(&ours);
-	sigaddset(&ours, SIGPIPE);
-	sigaddset(&ours, SIGXFSZ);
-	pthread_sigmask(SIG_BLOCK, &ours, &before);
-	sigpending(&pending);
+	struct quiet_write quiet;
+	quiet_write_begin(&quiet);
 	(void)!write(STDERR_FILENO, line, (size_t)(t.at - line));
-	/* What was pending before stays. */
-	if (sigismember(&pending, SIGPIPE))
-		sigdelset(&ours, SIGPIPE);
-	if (sigismember(&pending, SIGXFSZ))
-		sigdelset(&ours, SIGXFSZ);
-	(void)sigtimedwait(&ours, NULL, &none);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	quiet_write_end(&quiet);
 }
 
 static bool is_one(const char *v)
@@ -162,44 +117,4 @@ __attribute__((constructor)) static void look_around(void)
 	guest_env_copy("TMPDIR", temp_dir, sizeof(temp_dir));
 	if (surroundings.wanted)
 		look_at_stderr();
-}
-
-static uint64_t self_word(void)
-{
-	return (uint64_t)getpid() << 32 | (uint64_t)syscall(SYS_gettid);
-}
-
-void turn_take(struct turn *t)
-{
-	while (!turn_try(t, UINT32_MAX))
-		;
-}
-
-bool turn_try(struct turn *t, uint32_t wait_ms)
-{
-	uint64_t me = self_word(), pid = me >> 32;
-	uint64_t until = guest_now() + wait_ms * MS_NS;
-	const struct timespec moment = {0, 200000};
-
-	for (;;) {
-		uint64_t who = 0;
-
-		if (atomic_compare_exchange_strong(&t->owner, &who, me))
-			return true;
-		if (who >> 32 != pid && atomic_compare_exchange_strong(&t->owner, &who, me))
-			return true;
-		if (guest_now() >= until)
-			return false;
-		syscall(SYS_nanosleep, &moment, NULL);
-	}
-}
-
-void turn_give(struct turn *t)
-{
-	atomic_store(&t->owner, 0);
-}
-
-bool turn_is_mine(const struct turn *t)
-{
-	return atomic_load(&t->owner) == self_word();
 }

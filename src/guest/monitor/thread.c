@@ -31,7 +31,7 @@ static struct {
 	_Atomic bool ended; /* exit() is under way: what is not done will not be */
 	bool found; /* the daemon has answered */
 	bool exit_asked;
-	char order[REQUEST_MAX_BYTES];
+	char request[REQUEST_MAX_BYTES];
 } self;
 
 /* The config keys that we honour; the others are named in the answer to who asks. */
@@ -79,17 +79,17 @@ static void carry_out(size_t len)
 
 	if (!take_control())
 		return;
-	int r = control_execute(self.order, len, why, sizeof(why));
+	int r = control_execute(self.request, len, why, sizeof(why));
 	control_give();
 	if (r < 0)
 		say("the daemon's order was not carried out: ", why, NULL, NULL);
-	answer(self.order, len, r >= 0, why);
+	answer(self.request, len, r >= 0, why);
 }
 
 static void ask(void)
 {
 	static unsigned asked;
-	int n = link_ask(control_can_take(), self.order, sizeof(self.order));
+	int n = link_ask(control_can_take(), self.request, sizeof(self.request));
 
 	if (n < 0) {
 		self.found = self.found && n == -ETIMEDOUT;

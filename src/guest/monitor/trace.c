@@ -140,7 +140,7 @@ static bool move(int from, int to)
 	return atomic_compare_exchange_strong(&t.phase, &from, to);
 }
 
-/* By our thread, with the control's turn taken. */
+/* By our thread, with the control's lock taken. */
 static void warm_up(void)
 {
 	if (atomic_load(&t.warm))
@@ -227,14 +227,13 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 
 static bool await_warm(void)
 {
-	const struct timespec moment = {0, 200000};
 	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
 
 	if (!atomic_load(&t.warm) && atomic_exchange(&t.waited, true))
 		return false;
 	while (!atomic_load(&t.warm) && atomic_load(&t.phase) == TRACE_BEGINNING &&
 	       guest_now() < until)
-		syscall(SYS_nanosleep, &moment, NULL);
+		guest_sleep(200000);
 	return atomic_load(&t.warm);
 }
 
@@ -414,11 +413,10 @@ static void look_at_recorder(uint64_t now_ns)
  */
 static void await_begun(void)
 {
-	const struct timespec moment = {0, 200000};
 	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
 
 	while (atomic_load(&t.warm) && phase_now() == TRACE_BEGINNING && guest_now() < until)
-		syscall(SYS_nanosleep, &moment, NULL);
+		guest_sleep(200000);
 }
 
 /* From here on no thread of the job begins it. */

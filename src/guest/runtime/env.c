@@ -2,6 +2,7 @@
 #include "guest/runtime/env.h"
 
 #include "guest/runtime/guest.h"
+#include "guest/runtime/text.h"
 #include "wire/proc_stat.h"
 
 #include <dlfcn.h>
@@ -31,40 +32,6 @@ static _Atomic int begun;
 static _Atomic uint32_t monitor_of;
 static _Atomic int captured;
 enum { CAPTURE_NOT, CAPTURE_NOW, CAPTURE_DONE };
-
-/* A text being put together in a fixed buffer; once it overflows it stays empty. */
-struct text {
-	char *at;
-	char *end;
-};
-
-static void add(struct text *t, const char *s, size_t n)
-{
-	if (!t->at || n >= (size_t)(t->end - t->at)) {
-		t->at = NULL;
-		return;
-	}
-	memcpy(t->at, s, n);
-	t->at += n;
-	*t->at = '\0';
-}
-
-static void add_str(struct text *t, const char *s)
-{
-	add(t, s, strlen(s));
-}
-
-static void add_number(struct text *t, uint64_t v)
-{
-	char tmp[20];
-	size_t i = sizeof(tmp);
-
-	do {
-		tmp[--i] = (char)('0' + v % 10);
-		v /= 10;
-	} while (v);
-	add(t, tmp + i, sizeof(tmp) - i);
-}
 
 static const char *env_find(const char *name)
 {
@@ -103,9 +70,9 @@ static bool read_stat(uint32_t pid, struct proc_stat *out)
 	char path[64], text[PROC_STAT_BYTES];
 	struct text t = {path, path + sizeof(path)};
 
-	add_str(&t, "/proc/");
-	add_number(&t, pid);
-	add_str(&t, "/stat");
+	text_str(&t, "/proc/");
+	text_number(&t, (int64_t)pid);
+	text_str(&t, "/stat");
 	return proc_stat_parse(text, guest_read_file(path, text, sizeof(text)), out);
 }
 
@@ -159,9 +126,9 @@ int guest_join_path(char *out, size_t size, const char *dir, const char *name)
 {
 	struct text t = {out, out + size};
 
-	add_str(&t, dir);
-	add_str(&t, "/");
-	add_str(&t, name);
+	text_str(&t, dir);
+	text_str(&t, "/");
+	text_str(&t, name);
 	return t.at ? 0 : -1;
 }
 
@@ -170,14 +137,14 @@ char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, ui
 {
 	struct text t = {out, out + size};
 
-	add_str(&t, dir);
-	add_str(&t, "/");
-	add_number(&t, pid);
-	add_str(&t, "-");
-	add_number(&t, ticks);
-	add_str(&t, "-");
-	add_number(&t, image_ns);
-	add_str(&t, SESSION_RING_SUFFIX);
+	text_str(&t, dir);
+	text_str(&t, "/");
+	text_number(&t, (int64_t)pid);
+	text_str(&t, "-");
+	text_number(&t, (int64_t)ticks);
+	text_str(&t, "-");
+	text_number(&t, (int64_t)image_ns);
+	text_str(&t, SESSION_RING_SUFFIX);
 	return t.at;
 }
 
@@ -208,8 +175,8 @@ static void find_program(void)
 	if (!dladdr((void *)find_program, &info) || !info.dli_fname || info.dli_fname[0] != '/')
 		return;
 	const char *slash = strrchr(info.dli_fname, '/');
-	add(&t, info.dli_fname, (size_t)(slash - info.dli_fname));
-	add_str(&t, "/../bin/sonde");
+	text_add(&t, info.dli_fname, (size_t)(slash - info.dli_fname));
+	text_str(&t, "/../bin/sonde");
 	if (!t.at)
 		program[0] = '\0';
 }
@@ -218,12 +185,12 @@ static void name_in(char *out, const char *output, const char *prefix, uint64_t 
 {
 	struct text t = {out, out + NAME_BYTES};
 
-	add_str(&t, output);
-	add_str(&t, "/");
-	add_str(&t, prefix);
-	add_number(&t, (uint64_t)getpid());
-	add_str(&t, "_");
-	add_number(&t, seconds);
+	text_str(&t, output);
+	text_str(&t, "/");
+	text_str(&t, prefix);
+	text_number(&t, (int64_t)(uint64_t)getpid());
+	text_str(&t, "_");
+	text_number(&t, (int64_t)seconds);
 	if (!t.at)
 		out[0] = '\0';
 }
@@ -275,14 +242,13 @@ static uint32_t pid_in_name(const char *dir)
  */
 static void capture(void)
 {
-	const struct timespec moment = {0, 20000};
 	int state = CAPTURE_NOT;
 
 	if (atomic_load_explicit(&captured, memory_order_acquire) == CAPTURE_DONE)
 		return;
 	if (!atomic_compare_exchange_strong(&captured, &state, CAPTURE_NOW)) {
 		for (int i = 0; i < 500 && atomic_load(&captured) != CAPTURE_DONE; i++)
-			syscall(SYS_nanosleep, &moment, NULL);
+			guest_sleep(20000);
 		return;
 	}
 	guest_env_copy(SESSION_ENV, session_dir, NAME_BYTES);

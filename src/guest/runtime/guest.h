@@ -25,7 +25,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define GUEST_EXPORT __attribute__((visibility("default")))
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -99,6 +101,14 @@ static inline uint64_t guest_now_coarse(void)
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A raw system call: the C library's would be a point at which threads are cancelled. */
+static inline void guest_sleep(long ns)
+{
+	struct timespec t = {0, ns};
+
+	syscall(SYS_nanosleep, &t, NULL);
 }
 
 /* The mode, after joining the recording if this is the first question of the process. */

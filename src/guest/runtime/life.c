@@ -16,6 +16,7 @@
 #include "guest/runtime/guest.h"
 
 #include "guest/runtime/env.h"
+#include "guest/runtime/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,10 +100,9 @@ static bool pass_on(int fd, const char *text, size_t n, uint64_t until_ns)
  */
 static void tell_report(const struct control_page *p)
 {
-	const struct timespec none = {0};
 	uint64_t until_ns = guest_now() + TELL_AT_MOST_NS;
 	char path[1200], text[TELL_BYTES];
-	sigset_t ours, before, pending;
+	struct quiet_write quiet;
 	ssize_t n;
 
 	if (!is_still((int)p->report_fd, p->report_dev, p->report_ino) ||
@@ -111,22 +111,12 @@ static void tell_report(const struct control_page *p)
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return;
-	sigemptyset(&ours);
-	sigaddset(&ours, SIGPIPE);
-	sigaddset(&ours, SIGXFSZ);
-	sigprocmask(SIG_BLOCK, &ours, &before);
-	sigpending(&pending);
+	quiet_write_begin(&quiet);
 	while ((n = read(fd, text, sizeof(text))) > 0)
 		if (!pass_on((int)p->report_fd, text, (size_t)n, until_ns))
 			break;
 	close(fd);
-	/* What was pending before us stays. */
-	if (sigismember(&pending, SIGPIPE))
-		sigdelset(&ours, SIGPIPE);
-	if (sigismember(&pending, SIGXFSZ))
-		sigdelset(&ours, SIGXFSZ);
-	(void)sigtimedwait(&ours, NULL, &none);
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	quiet_write_end(&quiet);
 }
 
 static void ask_and_wait(void)

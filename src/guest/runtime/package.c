@@ -280,13 +280,12 @@ static void make_it_look(void)
 
 static void *keep_asking(void *arg)
 {
-	const struct timespec pause = {0, PAUSE_NS};
 	uint64_t until = guest_now() + PATIENCE_NS;
 	struct wanted *w = arg;
 
 	while (atomic_load(&w->state) != DONE && guest_now() < until) {
 		ask(w);
-		syscall(SYS_nanosleep, &pause, NULL);
+		guest_sleep(PAUSE_NS);
 		if (atomic_load(&w->state) == ASKED && Py_IsInitialized())
 			make_it_look();
 	}

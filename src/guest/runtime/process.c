@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define POLL_NS 500000 /* between two looks at a word that another thread changes */
 #define JOIN_WAIT_NS 1000000000ull
 #define FORMER_NS 10000000000ull
 #define LOOK_NS (FORMER_NS / 2) /* the most that one look at a former arena counts for */
@@ -37,13 +38,6 @@ _Atomic uint32_t *_Atomic guest_epoch = &never;
 
 static _Atomic uint32_t joining; /* 0, or the pid that is at it */
 static uint32_t epochs; /* counts on in forked children */
-
-static void nap(void)
-{
-	struct timespec t = {0, 500000};
-
-	syscall(SYS_nanosleep, &t, NULL);
-}
 
 void guest_block_signals(uint64_t *out_old)
 {
@@ -212,10 +206,11 @@ static void wait_for_hooks(struct arena_head *a, uint64_t most_ns)
 	uint32_t n = atomic_load(&a->nrings);
 
 	if (n > 1)
-		nap(); /* longer than a store that was under way needs to become visible */
+		guest_sleep(POLL_NS); /* longer than a store that was under way needs to become
+					 visible */
 	for (uint32_t i = 0; i < n && i < a->max_rings; i++)
 		while (atomic_load(&arena_ring(a, i)->pending_ns) && guest_now() < until)
-			nap();
+			guest_sleep(POLL_NS);
 }
 
 void guest_close_gate(void)
@@ -241,7 +236,7 @@ static void wait_at_gate(void)
 	if ((uint32_t)syscall(SYS_gettid) == atomic_load(&gate.tid))
 		return;
 	while (guest_now() < atomic_load(&gate.open_ns))
-		nap();
+		guest_sleep(POLL_NS);
 }
 
 /*
@@ -315,7 +310,7 @@ uint32_t guest_attach(void)
 		}
 		if (guest_now() > until)
 			return GUEST_OFF;
-		nap();
+		guest_sleep(POLL_NS);
 	}
 	return atomic_load(&guest.mode);
 }
@@ -482,7 +477,7 @@ bool guest_move(const char *output, bool monitor)
 		who = 0;
 		if (guest_now() > until)
 			return false;
-		nap();
+		guest_sleep(POLL_NS);
 	}
 	guest_block_signals(&signals);
 	release_formers();

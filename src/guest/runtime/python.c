@@ -19,7 +19,7 @@
 
 #include "unwind/python/frame.h"
 #include "unwind/python/line.h"
-#include "unwind/python/local.h"
+#include "unwind/python/reader.h"
 #include "unwind/python/text.h"
 
 #define MAX_NAME 256

@@ -99,13 +99,12 @@ static int seg_take(struct arena_head *a)
 /* Waits for the recorder to give a segment back, as long as the session allows and it lives. */
 static int seg_wait(struct arena_head *a)
 {
-	struct timespec step = {0, WAIT_STEP_NS};
 	uint64_t until = guest_now() + (uint64_t)guest.page->wait_ms * 1000000u;
 
 	for (uint64_t now = guest_now(); now < until; now = guest_now()) {
 		if (now > atomic_load(&guest.page->beat_ns) + RECORDER_DEAD_NS)
 			return -1;
-		syscall(SYS_nanosleep, &step, NULL);
+		guest_sleep(WAIT_STEP_NS);
 		int i = seg_take(a);
 		if (i >= 0)
 			return i;

@@ -12,16 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define POLL_NS 500000
 #define LIVE_WAIT_NS 2000000000ull
 #define START_NS 10000000000ull /* a recorder that has not begun by then will not */
 #define SILENT_NS 3000000000ull /* without a sign of life it is looked at more closely */
-
-static void nap(void)
-{
-	struct timespec t = {0, 500000};
-
-	syscall(SYS_nanosleep, &t, NULL);
-}
 
 /* Without a launcher: the page of a new session, and a recorder to fill it in. */
 static int session_make(const char *dir)
@@ -85,7 +79,7 @@ bool guest_session_wait(struct control_page *page, const char *dir)
 		atomic_compare_exchange_strong(&page->state, &called, SESSION_FINISHED);
 	uint64_t until = guest_now() + LIVE_WAIT_NS;
 	while (atomic_load(&page->state) == SESSION_NEW && guest_now() < until)
-		nap();
+		guest_sleep(POLL_NS);
 	return atomic_load(&page->state) != SESSION_FINISHED;
 }
 

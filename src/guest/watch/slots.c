@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "guest/watch/slots.h"
 
-#include "guest/watch/watch.h"
-
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define READ_NAP_NS 50000
+#include "guest/watch/watch.h"
+
+#define READ_POLL_NS 50000
 #define READ_AT_MOST_NS 1000000000ull
 
 struct slot watch_slots[WATCH_SLOTS];
@@ -113,7 +113,6 @@ void watch_slot_leave(struct slot *s)
  */
 static void wait_for_readers(struct slot *s)
 {
-	const struct timespec nap = {0, READ_NAP_NS};
 	uint64_t until = guest_now() + READ_AT_MOST_NS;
 
 	if (watch_is_busy())
@@ -121,7 +120,7 @@ static void wait_for_readers(struct slot *s)
 	while (atomic_load(&s->readers) > 0) {
 		if (guest_now() > until)
 			atomic_store(&s->readers, 0);
-		syscall(SYS_nanosleep, &nap, NULL);
+		guest_sleep(READ_POLL_NS);
 	}
 }
 
@@ -213,4 +212,54 @@ bool collect_watch_any(void)
 bool collect_watch_host(void)
 {
 	return any_slot(is_host);
+}
+
+/*
+ * Where the blocks of pools end, by where they begin: a free names only the beginning, and a
+ * watched tensor may lie in the middle. A table of fixed size; a block that finds no place in it is
+ * known by its beginning alone.
+ */
+
+#define BUCKETS 16384u
+#define WAYS 4u
+
+static struct {
+	_Atomic uint64_t key, bytes;
+} blocks[BUCKETS][WAYS];
+
+static uint64_t block_key(uint8_t pool, uint64_t addr)
+{
+	return addr ^ (uint64_t)pool << 56;
+}
+
+static uint64_t bucket_of(uint64_t key)
+{
+	return (key * 0x9e3779b97f4a7c15ull) >> 50;
+}
+
+_Static_assert(BUCKETS == 1u << (64 - 50), "bucket_of() gives a bucket");
+
+void watch_blocks_put(uint8_t pool, uint64_t addr, uint64_t bytes)
+{
+	uint64_t key = block_key(pool, addr), b = bucket_of(key);
+
+	for (uint32_t i = 0; i < WAYS; i++) {
+		uint64_t seen = 0;
+		if (atomic_compare_exchange_strong(&blocks[b][i].key, &seen, key) || seen == key) {
+			atomic_store(&blocks[b][i].bytes, bytes);
+			return;
+		}
+	}
+}
+
+uint64_t watch_blocks_take(uint8_t pool, uint64_t addr)
+{
+	uint64_t key = block_key(pool, addr), b = bucket_of(key);
+
+	for (uint32_t i = 0; i < WAYS; i++) {
+		uint64_t seen = key, bytes = atomic_load(&blocks[b][i].bytes);
+		if (atomic_compare_exchange_strong(&blocks[b][i].key, &seen, 0))
+			return bytes;
+	}
+	return 0;
 }

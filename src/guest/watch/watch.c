@@ -9,12 +9,12 @@
  */
 #include "guest/watch/watch.h"
 
-#include "guest/watch/slots.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "guest/watch/slots.h"
 
 #define WINDOWS (WATCH_DEVICES + 1) /* the last one: host memory */
 #define DEPTH 16u
@@ -394,4 +394,45 @@ bool collect_watch_named(uint16_t device, uint64_t addr, uint64_t bytes, const c
 bool watch_named(uint64_t addr, uint64_t bytes, const char *name, int32_t dumps)
 {
 	return collect_watch_named(watch_device->current(), addr, bytes, name, dumps);
+}
+
+/*
+ * What is watched without being named: what the program said itself, or else what the recording was
+ * started with. Two places, used in turn: a thread may be reading the one while the other is
+ * filled.
+ */
+
+static struct own {
+	struct watch_settings w;
+	char start[SESSION_NAME_BYTES], end[SESSION_NAME_BYTES];
+} own[2];
+static _Atomic(struct own *) said;
+
+static void copy_name(char out[SESSION_NAME_BYTES], const char *name)
+{
+	size_t n = strnlen(name, SESSION_NAME_BYTES - 1);
+
+	memset(out, 0, SESSION_NAME_BYTES);
+	memcpy(out, name, n);
+}
+
+void collect_watch_configure(const char *start, uint32_t output, const char *end, bool content)
+{
+	struct own *o = &own[atomic_load(&said) == &own[0]];
+
+	copy_name(o->start, start);
+	copy_name(o->end, end);
+	o->w = (struct watch_settings){o->start, o->end, output, content};
+	atomic_store(&said, o);
+}
+
+struct watch_settings watch_settings(void)
+{
+	const struct own *o = atomic_load_explicit(&said, memory_order_acquire);
+	const struct control_page *p = guest.page;
+
+	if (o)
+		return o->w;
+	return (struct watch_settings){p->watch_start, p->watch_end, p->watch_output,
+				       p->watch_content != 0};
 }

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "device/ascend/metrics/dcmi.h"
-#include "device/cuda/metrics/memory.h"
+#include "device/cuda/metrics/nvml.h"
 #include "device/metrics_processes.h"
 
 #define MS 1000000ull

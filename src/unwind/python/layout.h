@@ -7,6 +7,8 @@
 #ifndef SONDE_UNWIND_PYTHON_LAYOUT_H
 #define SONDE_UNWIND_PYTHON_LAYOUT_H
 
+#include "unwind/python/layout.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -125,5 +127,26 @@ int python_layout_table(uint32_t version, enum python_arch arch, struct python_l
  * -ENOTSUP for a version that is newer than PYTHON_NEWEST.
  */
 int python_layout_read(const void *bytes, size_t n, struct python_layout *out);
+
+/* --- the tables behind python_layout_table(), layout_tables.c --- */
+
+#define PYTHON_TABLES 6 /* 3.7 to 3.12 */
+
+/* One field of struct python_layout, and its value for each version on x86-64. */
+struct python_layout_field {
+	uint16_t at, width; /* in struct python_layout; width 0 ends the table */
+	uint32_t value[PYTHON_TABLES];
+};
+extern const struct python_layout_field python_layout_fields[];
+
+/* _PyRuntime of versions below `before` on `arch`, where it differs from the row. The first that
+ * fits counts; .minor == 0 ends the list. */
+struct python_runtime_exception {
+	uint8_t minor;
+	enum python_arch arch;
+	uint32_t before;
+	struct python_layout_runtime runtime;
+};
+extern const struct python_runtime_exception python_runtime_exceptions[];
 
 #endif

@@ -1,360 +1,105 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Made by tools/python_offsets from CPython's headers: do not edit. */
-#include "unwind/python/layout_tables.h"
+/*
+ * Made by tools/python_offsets from CPython's headers: do not edit. A line says where each
+ * version has a field, in bytes from the beginning of its structure; NO: it has none.
+ */
+#include "unwind/python/layout.h"
+
+#define NO PYTHON_NONE
+#define FIELD(f) \
+	offsetof(struct python_layout, f), sizeof(((struct python_layout *)0)->f)
 
 /* clang-format off */
-const struct python_layout python_layout_tables[PYTHON_TABLES] = {
-	{
-		.minor = 7,
-		.lines = PYTHON_LNOTAB,
-		.runtime = {
-			.interpreters_head = 24, .tstate_current = 1480, .gil_locked = 1280,
-			.gil_last_holder = 1272, .gc_collecting = 632
-		},
-		.interp = {
-			.next = 0, .id = 16, .threads_head = 8, .modules = 40,
-			.gc_collecting = PYTHON_NONE, .gil = PYTHON_NONE,
-			.code_generation = PYTHON_NONE
-		},
-		.gil = {
-			.locked = PYTHON_NONE, .last_holder = PYTHON_NONE
-		},
-		.tstate = {
-			.size = 184, .prev = 0, .next = 8, .interp = 16, .thread_id = 176,
-			.native_thread_id = PYTHON_NONE, .frame = 24, .cframe = PYTHON_NONE,
-			.datastack_chunk = PYTHON_NONE, .base_frame = PYTHON_NONE,
-			.holds_gil = PYTHON_NONE
-		},
-		.cframe_current = PYTHON_NONE,
-		.frame = {
-			.size = 120, .back = 24, .code = 32, .lasti = 104, .executing = 116,
-			.owner = PYTHON_NONE, .is_entry = PYTHON_NONE,
-			.tlbc_index = PYTHON_NONE, .locals = 360, .stackpointer = PYTHON_NONE
-		},
-		.code = {
-			.size = 120, .filename = 96, .name = 104, .qualname = PYTHON_NONE,
-			.linetable = 112, .firstlineno = 36, .argcount = 16,
-			.kwonlyargcount = 20, .flags = 32, .nlocals = 24, .varnames = 64,
-			.localsplusnames = PYTHON_NONE, .localspluskinds = PYTHON_NONE,
-			.instructions = 40, .tlbc = PYTHON_NONE
-		},
-		.object = {
-			.object_size = 16, .type = 8, .var_size = 16, .type_name = 24,
-			.type_flags = 168, .type_dictoffset = 288, .type_basicsize = 32,
-			.bytes_data = 32, .tuple_items = 24, .list_items = 24,
-			.float_value = 16, .long_tag = 16, .long_digits = 24
-		},
-		.text = {
-			.length = 16, .state = 32, .ascii_data = 48, .compact_data = 72,
-			.data = 72, .kind_shift = 2, .compact_bit = 5, .ascii_bit = 6
-		},
-		.dict = {
-			.used = 16, .keys = 32, .values = 40, .cached_keys = 856
-		},
-	},
-	{
-		.minor = 8,
-		.lines = PYTHON_LNOTAB,
-		.runtime = {
-			.interpreters_head = 32, .tstate_current = 1368, .gil_locked = 1168,
-			.gil_last_holder = 1160, .gc_collecting = 544
-		},
-		.interp = {
-			.next = 0, .id = 16, .threads_head = 8, .modules = 56,
-			.gc_collecting = PYTHON_NONE, .gil = PYTHON_NONE,
-			.code_generation = PYTHON_NONE
-		},
-		.gil = {
-			.locked = PYTHON_NONE, .last_holder = PYTHON_NONE
-		},
-		.tstate = {
-			.size = 184, .prev = 0, .next = 8, .interp = 16, .thread_id = 176,
-			.native_thread_id = PYTHON_NONE, .frame = 24, .cframe = PYTHON_NONE,
-			.datastack_chunk = PYTHON_NONE, .base_frame = PYTHON_NONE,
-			.holds_gil = PYTHON_NONE
-		},
-		.cframe_current = PYTHON_NONE,
-		.frame = {
-			.size = 120, .back = 24, .code = 32, .lasti = 104, .executing = 116,
-			.owner = PYTHON_NONE, .is_entry = PYTHON_NONE,
-			.tlbc_index = PYTHON_NONE, .locals = 360, .stackpointer = PYTHON_NONE
-		},
-		.code = {
-			.size = 128, .filename = 104, .name = 112, .qualname = PYTHON_NONE,
-			.linetable = 120, .firstlineno = 40, .argcount = 16,
-			.kwonlyargcount = 24, .flags = 36, .nlocals = 28, .varnames = 72,
-			.localsplusnames = PYTHON_NONE, .localspluskinds = PYTHON_NONE,
-			.instructions = 48, .tlbc = PYTHON_NONE
-		},
-		.object = {
-			.object_size = 16, .type = 8, .var_size = 16, .type_name = 24,
-			.type_flags = 168, .type_dictoffset = 288, .type_basicsize = 32,
-			.bytes_data = 32, .tuple_items = 24, .list_items = 24,
-			.float_value = 16, .long_tag = 16, .long_digits = 24
-		},
-		.text = {
-			.length = 16, .state = 32, .ascii_data = 48, .compact_data = 72,
-			.data = 72, .kind_shift = 2, .compact_bit = 5, .ascii_bit = 6
-		},
-		.dict = {
-			.used = 16, .keys = 32, .values = 40, .cached_keys = 872
-		},
-	},
-	{
-		.minor = 9,
-		.lines = PYTHON_LNOTAB,
-		.runtime = {
-			.interpreters_head = 32, .tstate_current = 568, .gil_locked = 368,
-			.gil_last_holder = 360, .gc_collecting = PYTHON_NONE
-		},
-		.interp = {
-			.next = 0, .id = 24, .threads_head = 8, .modules = 856,
-			.gc_collecting = 816, .gil = PYTHON_NONE, .code_generation = PYTHON_NONE
-		},
-		.gil = {
-			.locked = PYTHON_NONE, .last_holder = PYTHON_NONE
-		},
-		.tstate = {
-			.size = 184, .prev = 0, .next = 8, .interp = 16, .thread_id = 176,
-			.native_thread_id = PYTHON_NONE, .frame = 24, .cframe = PYTHON_NONE,
-			.datastack_chunk = PYTHON_NONE, .base_frame = PYTHON_NONE,
-			.holds_gil = PYTHON_NONE
-		},
-		.cframe_current = PYTHON_NONE,
-		.frame = {
-			.size = 120, .back = 24, .code = 32, .lasti = 104, .executing = 116,
-			.owner = PYTHON_NONE, .is_entry = PYTHON_NONE,
-			.tlbc_index = PYTHON_NONE, .locals = 360, .stackpointer = PYTHON_NONE
-		},
-		.code = {
-			.size = 128, .filename = 104, .name = 112, .qualname = PYTHON_NONE,
-			.linetable = 120, .firstlineno = 40, .argcount = 16,
-			.kwonlyargcount = 24, .flags = 36, .nlocals = 28, .varnames = 72,
-			.localsplusnames = PYTHON_NONE, .localspluskinds = PYTHON_NONE,
-			.instructions = 48, .tlbc = PYTHON_NONE
-		},
-		.object = {
-			.object_size = 16, .type = 8, .var_size = 16, .type_name = 24,
-			.type_flags = 168, .type_dictoffset = 288, .type_basicsize = 32,
-			.bytes_data = 32, .tuple_items = 24, .list_items = 24,
-			.float_value = 16, .long_tag = 16, .long_digits = 24
-		},
-		.text = {
-			.length = 16, .state = 32, .ascii_data = 48, .compact_data = 72,
-			.data = 72, .kind_shift = 2, .compact_bit = 5, .ascii_bit = 6
-		},
-		.dict = {
-			.used = 16, .keys = 32, .values = 40, .cached_keys = 864
-		},
-	},
-	{
-		.minor = 10,
-		.lines = PYTHON_LINETABLE,
-		.runtime = {
-			.interpreters_head = 32, .tstate_current = 568, .gil_locked = 368,
-			.gil_last_holder = 360, .gc_collecting = PYTHON_NONE
-		},
-		.interp = {
-			.next = 0, .id = 24, .threads_head = 8, .modules = 856,
-			.gc_collecting = 816, .gil = PYTHON_NONE, .code_generation = PYTHON_NONE
-		},
-		.gil = {
-			.locked = PYTHON_NONE, .last_holder = PYTHON_NONE
-		},
-		.tstate = {
-			.size = 184, .prev = 0, .next = 8, .interp = 16, .thread_id = 176,
-			.native_thread_id = PYTHON_NONE, .frame = 24, .cframe = PYTHON_NONE,
-			.datastack_chunk = PYTHON_NONE, .base_frame = PYTHON_NONE,
-			.holds_gil = PYTHON_NONE
-		},
-		.cframe_current = PYTHON_NONE,
-		.frame = {
-			.size = 112, .back = 24, .code = 32, .lasti = 96, .executing = 108,
-			.owner = PYTHON_NONE, .is_entry = PYTHON_NONE,
-			.tlbc_index = PYTHON_NONE, .locals = 352, .stackpointer = PYTHON_NONE
-		},
-		.code = {
-			.size = 128, .filename = 104, .name = 112, .qualname = PYTHON_NONE,
-			.linetable = 120, .firstlineno = 40, .argcount = 16,
-			.kwonlyargcount = 24, .flags = 36, .nlocals = 28, .varnames = 72,
-			.localsplusnames = PYTHON_NONE, .localspluskinds = PYTHON_NONE,
-			.instructions = 48, .tlbc = PYTHON_NONE
-		},
-		.object = {
-			.object_size = 16, .type = 8, .var_size = 16, .type_name = 24,
-			.type_flags = 168, .type_dictoffset = 288, .type_basicsize = 32,
-			.bytes_data = 32, .tuple_items = 24, .list_items = 24,
-			.float_value = 16, .long_tag = 16, .long_digits = 24
-		},
-		.text = {
-			.length = 16, .state = 32, .ascii_data = 48, .compact_data = 72,
-			.data = 72, .kind_shift = 2, .compact_bit = 5, .ascii_bit = 6
-		},
-		.dict = {
-			.used = 16, .keys = 32, .values = 40, .cached_keys = 872
-		},
-	},
-	{
-		.minor = 11,
-		.lines = PYTHON_LOCATIONS,
-		.runtime = {
-			.interpreters_head = 40, .tstate_current = 576, .gil_locked = 376,
-			.gil_last_holder = 368, .gc_collecting = PYTHON_NONE
-		},
-		.interp = {
-			.next = 0, .id = 48, .threads_head = 16, .modules = 888,
-			.gc_collecting = 848, .gil = PYTHON_NONE, .code_generation = PYTHON_NONE
-		},
-		.gil = {
-			.locked = PYTHON_NONE, .last_holder = PYTHON_NONE
-		},
-		.tstate = {
-			.size = 304, .prev = 0, .next = 8, .interp = 16, .thread_id = 152,
-			.native_thread_id = 160, .frame = PYTHON_NONE, .cframe = 56,
-			.datastack_chunk = 296, .base_frame = PYTHON_NONE,
-			.holds_gil = PYTHON_NONE
-		},
-		.cframe_current = 8,
-		.frame = {
-			.size = 72, .back = 48, .code = 32, .lasti = 56,
-			.executing = PYTHON_NONE, .owner = 69, .is_entry = 68,
-			.tlbc_index = PYTHON_NONE, .locals = 72, .stackpointer = PYTHON_NONE
-		},
-		.code = {
-			.size = 144, .filename = 112, .name = 120, .qualname = 128,
-			.linetable = 136, .firstlineno = 72, .argcount = 56,
-			.kwonlyargcount = 64, .flags = 48, .nlocals = PYTHON_NONE,
-			.varnames = PYTHON_NONE, .localsplusnames = 96, .localspluskinds = 104,
-			.instructions = 184, .tlbc = PYTHON_NONE
-		},
-		.object = {
-			.object_size = 16, .type = 8, .var_size = 16, .type_name = 24,
-			.type_flags = 168, .type_dictoffset = 288, .type_basicsize = 32,
-			.bytes_data = 32, .tuple_items = 24, .list_items = 24,
-			.float_value = 16, .long_tag = 16, .long_digits = 24
-		},
-		.text = {
-			.length = 16, .state = 32, .ascii_data = 48, .compact_data = 72,
-			.data = 72, .kind_shift = 2, .compact_bit = 5, .ascii_bit = 6
-		},
-		.dict = {
-			.used = 16, .keys = 32, .values = 40, .cached_keys = 872
-		},
-	},
-	{
-		.minor = 12,
-		.lines = PYTHON_LOCATIONS,
-		.runtime = {
-			.interpreters_head = 40, .tstate_current = PYTHON_NONE,
-			.gil_locked = PYTHON_NONE, .gil_last_holder = PYTHON_NONE,
-			.gc_collecting = PYTHON_NONE
-		},
-		.interp = {
-			.next = 0, .id = 8, .threads_head = 72, .modules = 944,
-			.gc_collecting = 312, .gil = 384, .code_generation = PYTHON_NONE
-		},
-		.gil = {
-			.locked = 16, .last_holder = 8
-		},
-		.tstate = {
-			.size = 240, .prev = 0, .next = 8, .interp = 16, .thread_id = 136,
-			.native_thread_id = 144, .frame = PYTHON_NONE, .cframe = 56,
-			.datastack_chunk = 232, .base_frame = PYTHON_NONE,
-			.holds_gil = PYTHON_NONE
-		},
-		.cframe_current = 0,
-		.frame = {
-			.size = 72, .back = 8, .code = 0, .lasti = 56, .executing = PYTHON_NONE,
-			.owner = 70, .is_entry = PYTHON_NONE, .tlbc_index = PYTHON_NONE,
-			.locals = 72, .stackpointer = PYTHON_NONE
-		},
-		.code = {
-			.size = 144, .filename = 112, .name = 120, .qualname = 128,
-			.linetable = 136, .firstlineno = 68, .argcount = 52,
-			.kwonlyargcount = 60, .flags = 48, .nlocals = PYTHON_NONE,
-			.varnames = PYTHON_NONE, .localsplusnames = 96, .localspluskinds = 104,
-			.instructions = 192, .tlbc = PYTHON_NONE
-		},
-		.object = {
-			.object_size = 16, .type = 8, .var_size = 16, .type_name = 24,
-			.type_flags = 168, .type_dictoffset = 288, .type_basicsize = 32,
-			.bytes_data = 32, .tuple_items = 24, .list_items = 24,
-			.float_value = 16, .long_tag = 16, .long_digits = 24
-		},
-		.text = {
-			.length = 16, .state = 32, .ascii_data = 40, .compact_data = 56,
-			.data = 56, .kind_shift = 2, .compact_bit = 5, .ascii_bit = 6
-		},
-		.dict = {
-			.used = 16, .keys = 32, .values = 40, .cached_keys = 880
-		},
-	},
+const struct python_layout_field python_layout_fields[] = {
+	/*                                      3.7   3.8   3.9  3.10  3.11  3.12 */
+	{ FIELD(runtime.interpreters_head),    {   24,   32,   32,   32,   40,   40 } },
+	{ FIELD(runtime.tstate_current),       { 1480, 1368,  568,  568,  576,   NO } },
+	{ FIELD(runtime.gil_locked),           { 1280, 1168,  368,  368,  376,   NO } },
+	{ FIELD(runtime.gil_last_holder),      { 1272, 1160,  360,  360,  368,   NO } },
+	{ FIELD(runtime.gc_collecting),        {  632,  544,   NO,   NO,   NO,   NO } },
+	{ FIELD(interp.next),                  {    0,    0,    0,    0,    0,    0 } },
+	{ FIELD(interp.id),                    {   16,   16,   24,   24,   48,    8 } },
+	{ FIELD(interp.threads_head),          {    8,    8,    8,    8,   16,   72 } },
+	{ FIELD(interp.modules),               {   40,   56,  856,  856,  888,  944 } },
+	{ FIELD(interp.gc_collecting),         {   NO,   NO,  816,  816,  848,  312 } },
+	{ FIELD(interp.gil),                   {   NO,   NO,   NO,   NO,   NO,  384 } },
+	{ FIELD(interp.code_generation),       {   NO,   NO,   NO,   NO,   NO,   NO } },
+	{ FIELD(gil.locked),                   {   NO,   NO,   NO,   NO,   NO,   16 } },
+	{ FIELD(gil.last_holder),              {   NO,   NO,   NO,   NO,   NO,    8 } },
+	{ FIELD(tstate.size),                  {  184,  184,  184,  184,  304,  240 } },
+	{ FIELD(tstate.prev),                  {    0,    0,    0,    0,    0,    0 } },
+	{ FIELD(tstate.next),                  {    8,    8,    8,    8,    8,    8 } },
+	{ FIELD(tstate.interp),                {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(tstate.thread_id),             {  176,  176,  176,  176,  152,  136 } },
+	{ FIELD(tstate.native_thread_id),      {   NO,   NO,   NO,   NO,  160,  144 } },
+	{ FIELD(tstate.frame),                 {   24,   24,   24,   24,   NO,   NO } },
+	{ FIELD(tstate.cframe),                {   NO,   NO,   NO,   NO,   56,   56 } },
+	{ FIELD(tstate.datastack_chunk),       {   NO,   NO,   NO,   NO,  296,  232 } },
+	{ FIELD(tstate.base_frame),            {   NO,   NO,   NO,   NO,   NO,   NO } },
+	{ FIELD(tstate.holds_gil),             {   NO,   NO,   NO,   NO,   NO,   NO } },
+	{ FIELD(cframe_current),               {   NO,   NO,   NO,   NO,    8,    0 } },
+	{ FIELD(frame.size),                   {  120,  120,  120,  112,   72,   72 } },
+	{ FIELD(frame.back),                   {   24,   24,   24,   24,   48,    8 } },
+	{ FIELD(frame.code),                   {   32,   32,   32,   32,   32,    0 } },
+	{ FIELD(frame.lasti),                  {  104,  104,  104,   96,   56,   56 } },
+	{ FIELD(frame.executing),              {  116,  116,  116,  108,   NO,   NO } },
+	{ FIELD(frame.owner),                  {   NO,   NO,   NO,   NO,   69,   70 } },
+	{ FIELD(frame.is_entry),               {   NO,   NO,   NO,   NO,   68,   NO } },
+	{ FIELD(frame.tlbc_index),             {   NO,   NO,   NO,   NO,   NO,   NO } },
+	{ FIELD(frame.locals),                 {  360,  360,  360,  352,   72,   72 } },
+	{ FIELD(frame.stackpointer),           {   NO,   NO,   NO,   NO,   NO,   NO } },
+	{ FIELD(code.size),                    {  120,  128,  128,  128,  144,  144 } },
+	{ FIELD(code.filename),                {   96,  104,  104,  104,  112,  112 } },
+	{ FIELD(code.name),                    {  104,  112,  112,  112,  120,  120 } },
+	{ FIELD(code.qualname),                {   NO,   NO,   NO,   NO,  128,  128 } },
+	{ FIELD(code.linetable),               {  112,  120,  120,  120,  136,  136 } },
+	{ FIELD(code.firstlineno),             {   36,   40,   40,   40,   72,   68 } },
+	{ FIELD(code.argcount),                {   16,   16,   16,   16,   56,   52 } },
+	{ FIELD(code.kwonlyargcount),          {   20,   24,   24,   24,   64,   60 } },
+	{ FIELD(code.flags),                   {   32,   36,   36,   36,   48,   48 } },
+	{ FIELD(code.nlocals),                 {   24,   28,   28,   28,   NO,   NO } },
+	{ FIELD(code.varnames),                {   64,   72,   72,   72,   NO,   NO } },
+	{ FIELD(code.localsplusnames),         {   NO,   NO,   NO,   NO,   96,   96 } },
+	{ FIELD(code.localspluskinds),         {   NO,   NO,   NO,   NO,  104,  104 } },
+	{ FIELD(code.instructions),            {   40,   48,   48,   48,  184,  192 } },
+	{ FIELD(code.tlbc),                    {   NO,   NO,   NO,   NO,   NO,   NO } },
+	{ FIELD(object.object_size),           {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(object.type),                  {    8,    8,    8,    8,    8,    8 } },
+	{ FIELD(object.var_size),              {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(object.type_name),             {   24,   24,   24,   24,   24,   24 } },
+	{ FIELD(object.type_flags),            {  168,  168,  168,  168,  168,  168 } },
+	{ FIELD(object.type_dictoffset),       {  288,  288,  288,  288,  288,  288 } },
+	{ FIELD(object.type_basicsize),        {   32,   32,   32,   32,   32,   32 } },
+	{ FIELD(object.bytes_data),            {   32,   32,   32,   32,   32,   32 } },
+	{ FIELD(object.tuple_items),           {   24,   24,   24,   24,   24,   24 } },
+	{ FIELD(object.list_items),            {   24,   24,   24,   24,   24,   24 } },
+	{ FIELD(object.float_value),           {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(object.long_tag),              {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(object.long_digits),           {   24,   24,   24,   24,   24,   24 } },
+	{ FIELD(text.length),                  {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(text.state),                   {   32,   32,   32,   32,   32,   32 } },
+	{ FIELD(text.ascii_data),              {   48,   48,   48,   48,   48,   40 } },
+	{ FIELD(text.compact_data),            {   72,   72,   72,   72,   72,   56 } },
+	{ FIELD(text.data),                    {   72,   72,   72,   72,   72,   56 } },
+	{ FIELD(text.kind_shift),              {    2,    2,    2,    2,    2,    2 } },
+	{ FIELD(text.compact_bit),             {    5,    5,    5,    5,    5,    5 } },
+	{ FIELD(text.ascii_bit),               {    6,    6,    6,    6,    6,    6 } },
+	{ FIELD(dict.used),                    {   16,   16,   16,   16,   16,   16 } },
+	{ FIELD(dict.keys),                    {   32,   32,   32,   32,   32,   32 } },
+	{ FIELD(dict.values),                  {   40,   40,   40,   40,   40,   40 } },
+	{ FIELD(dict.cached_keys),             {  856,  872,  864,  872,  872,  880 } },
+	{ 0 },
 };
 
 const struct python_runtime_exception python_runtime_exceptions[] = {
-	{
-		.minor = 7,
-		.arch = PYTHON_X86_64,
-		.before = 0x03070400,
-		.runtime = {
-			.interpreters_head = 24, .tstate_current = 1392, .gil_locked = 1192,
-			.gil_last_holder = 1184, .gc_collecting = 544
-		},
-	},
-	{
-		.minor = 7,
-		.arch = PYTHON_AARCH64,
-		.before = 0x03070400,
-		.runtime = {
-			.interpreters_head = 24, .tstate_current = 1408, .gil_locked = 1192,
-			.gil_last_holder = 1184, .gc_collecting = 544
-		},
-	},
-	{
-		.minor = 7,
-		.arch = PYTHON_AARCH64,
-		.before = UINT32_MAX,
-		.runtime = {
-			.interpreters_head = 24, .tstate_current = 1496, .gil_locked = 1280,
-			.gil_last_holder = 1272, .gc_collecting = 632
-		},
-	},
-	{
-		.minor = 8,
-		.arch = PYTHON_AARCH64,
-		.before = UINT32_MAX,
-		.runtime = {
-			.interpreters_head = 32, .tstate_current = 1384, .gil_locked = 1168,
-			.gil_last_holder = 1160, .gc_collecting = 544
-		},
-	},
-	{
-		.minor = 9,
-		.arch = PYTHON_AARCH64,
-		.before = UINT32_MAX,
-		.runtime = {
-			.interpreters_head = 32, .tstate_current = 584, .gil_locked = 368,
-			.gil_last_holder = 360, .gc_collecting = PYTHON_NONE
-		},
-	},
-	{
-		.minor = 10,
-		.arch = PYTHON_AARCH64,
-		.before = UINT32_MAX,
-		.runtime = {
-			.interpreters_head = 32, .tstate_current = 584, .gil_locked = 368,
-			.gil_last_holder = 360, .gc_collecting = PYTHON_NONE
-		},
-	},
-	{
-		.minor = 11,
-		.arch = PYTHON_AARCH64,
-		.before = UINT32_MAX,
-		.runtime = {
-			.interpreters_head = 40, .tstate_current = 592, .gil_locked = 376,
-			.gil_last_holder = 368, .gc_collecting = PYTHON_NONE
-		},
-	},
+	/* interpreters_head, tstate_current, gil_locked, gil_last_holder, gc_collecting */
+	{ 7, PYTHON_X86_64, 0x03070400, { 24, 1392, 1192, 1184, 544 } },
+	{ 7, PYTHON_AARCH64, 0x03070400, { 24, 1408, 1192, 1184, 544 } },
+	{ 7, PYTHON_AARCH64, UINT32_MAX, { 24, 1496, 1280, 1272, 632 } },
+	{ 8, PYTHON_AARCH64, UINT32_MAX, { 32, 1384, 1168, 1160, 544 } },
+	{ 9, PYTHON_AARCH64, UINT32_MAX, { 32, 584, 368, 360, NO } },
+	{ 10, PYTHON_AARCH64, UINT32_MAX, { 32, 584, 368, 360, NO } },
+	{ 11, PYTHON_AARCH64, UINT32_MAX, { 40, 592, 376, 368, NO } },
 	{ .minor = 0 },
 };
 /* clang-format on */

@@ -11,6 +11,7 @@
  */
 #include "device/ascend/activity/mspti.h"
 
+#include "guest/runtime/guest.h"
 #include "wire/request.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 #define WAIT_NS 2000000000ull /* for what the library has still to give back */
-#define NAP_NS 200000
+#define POLL_NS 200000
 /* Marks of the library itself, around collectives: those are told as such. */
 #define OWN_DOMAIN "communication"
 
@@ -57,13 +58,6 @@ static uint64_t now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void nap(void)
-{
-	struct timespec t = {0, NAP_NS};
-
-	syscall(SYS_nanosleep, &t, NULL);
 }
 
 /* --- called by the library, in any thread --- */
@@ -236,7 +230,7 @@ static void flush(void)
 	uint64_t taken = mspti_buffers_taken(), until = now() + WAIT_NS;
 	(void)state.fns->flush(1);
 	while (mspti_buffers_are_out(taken) && now() < until)
-		nap();
+		guest_sleep(POLL_NS);
 	/* One that does not come is not waited for again. */
 	mspti_buffers_give_up(taken);
 }
@@ -253,7 +247,7 @@ static void stop(void)
 	(void)state.fns->unsubscribe(state.subscriber);
 	atomic_store(&state.on, false);
 	for (uint64_t until = now() + WAIT_NS; atomic_load(&state.inside) && now() < until;)
-		nap();
+		guest_sleep(POLL_NS);
 	mspti_buffers_free();
 }
 

@@ -12,6 +12,7 @@
 #include "device/ascend/hooks/stars_reader.h"
 
 #include "guest/collect/collect.h"
+#include "guest/runtime/guest.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -60,13 +61,6 @@ static uint64_t now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void nap(uint64_t ns)
-{
-	struct timespec t = {0, (long)ns};
-
-	syscall(SYS_nanosleep, &t, NULL);
 }
 
 static uint64_t word(uint32_t epoch, enum phase phase)
@@ -189,7 +183,7 @@ static void reader_loop(struct reader *r, uint32_t epoch)
 		int n = read_some(r);
 		errors = n < 0 ? errors + 1 : 0;
 		if (n <= 0 && r->now_ns - begin < IDLE_NS)
-			nap(IDLE_NS);
+			guest_sleep(IDLE_NS);
 		if (r->now_ns - r->clock_ns > CLOCK_EVERY_NS)
 			anchor(r);
 	}
@@ -334,6 +328,6 @@ void stars_reader_stop(void)
 					       word(epoch, PHASE_STOPPING));
 	}
 	for (uint64_t until = now() + STARS_STOP_NS; any_stopping(epoch) && now() < until;)
-		nap(200000);
+		guest_sleep(200000);
 	errno = saved;
 }

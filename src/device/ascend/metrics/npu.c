@@ -9,8 +9,7 @@
 #include "base/mem.h"
 #include "device/ascend/metrics/dcmi.h"
 #include "device/ascend/metrics/npu_smi.h"
-#include "device/metrics_list.h"
-#include "device/metrics_owner.h"
+#include "device/metrics_processes.h"
 
 struct npu {
 	struct ascend_dcmi *dcmi; /* NULL: by npu-smi */

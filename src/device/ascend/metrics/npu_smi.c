@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/subprocess.h"
+
 #define MAX_CELLS 8
 #define MB 20
 
@@ -326,4 +328,17 @@ unsigned npu_smi_parse(const char *text, size_t len, struct ascend_chip *out, un
 			first_line(&p, cells);
 	}
 	return p.n;
+}
+
+#define MAX_OUTPUT (1u << 20)
+
+int npu_smi_run(struct npu_smi *s, unsigned timeout_ms, struct buf *out, struct err *err)
+{
+	static const char *const argv[] = {"npu-smi", "info", NULL};
+	const struct run_options o = {.timeout_ms = timeout_ms,
+				      .max_bytes = MAX_OUTPUT,
+				      .apart = true,
+				      .hanging = &s->hanging};
+
+	return run_program(argv, &o, out, err);
 }

@@ -35,16 +35,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TURN_MS 5000
-#define NAP_NS 200000
+#define LOCK_MS 5000
+#define POLL_NS 200000
 #define FETCH_MS 1000
 #define LAST_LEAST_MS 200 /* for what has ended: the library takes a moment to return it */
 #define LAST_MOST_MS 3000 /* for what still runs, if nobody else waits for the library */
-#define LAST_NAP_MS 2
+#define LAST_POLL_MS 2
 #define SOON_MS                                                                                    \
 	2500 /* longer than device/cuda/activity/watch.c finds that others may not be done */
-#define SOON_NAP_MS 10
+#define SOON_POLL_MS 10
 #define LAST_ASIDE_MS 1000 /* the same, while a thread of the job waits */
+
+struct fork_safe_lock cupti_in_use;
 
 static struct {
 	const struct cupti *fns;
@@ -122,12 +124,10 @@ static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t 
 
 static void wait_for_walkers(void)
 {
-	struct timespec nap = {0, NAP_NS};
-
-	for (unsigned left = FETCH_MS * 1000000ull / NAP_NS; left; left--) {
+	for (unsigned left = FETCH_MS * 1000000ull / POLL_NS; left; left--) {
 		if (!atomic_load(&self.walking))
 			break;
-		syscall(SYS_nanosleep, &nap, NULL);
+		guest_sleep(POLL_NS);
 	}
 	count_dropped(self.fns, NULL, 0);
 }
@@ -147,7 +147,7 @@ void cupti_hurry(void)
 /* How long what still runs is waited for, as things are. */
 static uint32_t patience_ms(uint32_t most)
 {
-	if (self.keeps || atomic_load(&self.hurry) || cupti_is_contended())
+	if (self.keeps || atomic_load(&self.hurry) || fork_safe_lock_is_contended(&cupti_in_use))
 		return LAST_LEAST_MS;
 	/* Buffers without a record in them were only asked for. */
 	return cupti_buffers_in_use() ? most : LAST_LEAST_MS;
@@ -160,7 +160,6 @@ static uint32_t patience_ms(uint32_t most)
  */
 static void fetch_last(uint32_t most_ms)
 {
-	const struct timespec nap = {0, LAST_NAP_MS * 1000000};
 	uint32_t waited = 0;
 	bool out;
 
@@ -169,8 +168,8 @@ static void fetch_last(uint32_t most_ms)
 		out = cupti_buffers_out() != 0;
 		if (!out || waited >= patience_ms(most_ms))
 			break;
-		syscall(SYS_nanosleep, &nap, NULL);
-		waited += LAST_NAP_MS;
+		guest_sleep(LAST_POLL_MS * 1000000);
+		waited += LAST_POLL_MS;
 	}
 	wait_for_walkers();
 	uint64_t lost = atomic_load(&self.lost);
@@ -323,11 +322,10 @@ static int resume(void)
  */
 static int resume_soon(void)
 {
-	const struct timespec nap = {0, SOON_NAP_MS * 1000000};
 	int r = 0;
 
-	for (unsigned left = SOON_MS / SOON_NAP_MS; left && r == 0; left--) {
-		if (!atomic_load(&self.aside) || !cupti_lock(TURN_MS))
+	for (unsigned left = SOON_MS / SOON_POLL_MS; left && r == 0; left--) {
+		if (!atomic_load(&self.aside) || !cupti_lock(LOCK_MS))
 			break;
 		bool goes_on = cupti_watch_goes_on();
 		if (!goes_on)
@@ -335,7 +333,7 @@ static int resume_soon(void)
 		cupti_unlock();
 		if (goes_on)
 			break;
-		syscall(SYS_nanosleep, &nap, NULL);
+		guest_sleep(SOON_POLL_MS * 1000000);
 	}
 	return r;
 }
@@ -347,7 +345,7 @@ static bool source_is_there(void)
 	const char *why;
 
 	/* From the moment that it is there: who used it before is not known. */
-	if (cupti_is_loaded() && cupti_lock(TURN_MS)) {
+	if (cupti_is_loaded() && cupti_lock(LOCK_MS)) {
 		const struct cupti *fns = cupti_find(&why);
 		if (fns)
 			cupti_watch(fns);
@@ -383,7 +381,7 @@ static int find_library(void)
 static void source_stop(void)
 {
 	nvtx_switch(false);
-	bool mine = cupti_lock(TURN_MS);
+	bool mine = cupti_lock(LOCK_MS);
 	let_go(LAST_MOST_MS);
 	atomic_store(&self.on, false);
 	atomic_store(&self.kinds, 0);
@@ -406,7 +404,7 @@ static int source_start(uint32_t kinds)
 	kinds &= CUPTI_SOURCE_KINDS;
 	if (!kinds)
 		return -ENOTSUP;
-	if (!cupti_lock(TURN_MS))
+	if (!cupti_lock(LOCK_MS))
 		return -EBUSY;
 	int r = find_library();
 	if (r < 0) {
@@ -437,7 +435,7 @@ static int source_change(uint32_t kinds)
 	kinds &= CUPTI_SOURCE_KINDS;
 	if (!kinds || !atomic_load(&self.on))
 		return -ENOTSUP;
-	if (!cupti_lock(TURN_MS))
+	if (!cupti_lock(LOCK_MS))
 		return -EBUSY;
 	int r = 0;
 	if (!cupti_kinds(kinds)) {
@@ -459,7 +457,7 @@ static void source_flush(void)
 {
 	if (!atomic_load(&self.on))
 		return;
-	if (!cupti_lock(TURN_MS))
+	if (!cupti_lock(LOCK_MS))
 		return;
 	cupti_watch(self.fns);
 	if (cupti_is_held())

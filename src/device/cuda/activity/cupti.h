@@ -7,6 +7,7 @@
 #include "device/activity.h"
 #include "device/cuda/abi_cupti.h"
 #include "guest/collect/collect.h"
+#include "guest/runtime/fork_safe_lock.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,24 +18,30 @@
 /* What has gone wrong since start, in words for people; "" if nothing has. For the thread that
  * calls start. */
 const char *cupti_trouble(void);
-/* With the turn: whoever comes finds the library as if we were not there. */
+/* With the lock: whoever comes finds the library as if we were not there. */
 void cupti_step_aside(void);
 bool cupti_is_held(void);
-/* Is this kind of CUPTI's on for us? With the turn. */
+/* Is this kind of CUPTI's on for us? With the lock. */
 bool cupti_uses(uint32_t kind);
 
 /* Who is told; collect_activity() but in tests. */
 extern void (*cupti_tell)(const struct collect_activity *a);
 
-/* --- device/cuda/activity/fork_safe_lock.c --- */
-
 /*
- * One at a time: those who switch, and those of the job's threads that use the library for others.
- * False: it is this very thread that has the turn, or nobody gave it up in time.
+ * One thread at a time uses the library: those of ours that switch it on and off, and those of the
+ * job that call it for another profiler. False: this very thread has the lock already, or it was
+ * not released in time.
  */
-bool cupti_lock(uint32_t wait_ms);
-void cupti_unlock(void);
-bool cupti_is_contended(void); /* does anybody wait for his turn? */
+extern struct fork_safe_lock cupti_in_use;
+static inline bool cupti_lock(uint32_t wait_ms)
+{
+	return !fork_safe_lock_is_mine(&cupti_in_use) && fork_safe_lock_try(&cupti_in_use, wait_ms);
+}
+
+static inline void cupti_unlock(void)
+{
+	fork_safe_lock_release(&cupti_in_use);
+}
 
 /* --- device/cuda/activity/library.c: the library --- */
 
@@ -100,7 +107,7 @@ void cupti_watch(const struct cupti *fns);
 bool cupti_watch_busy(void);
 /* Is anything of theirs on? */
 bool cupti_watch_goes_on(void);
-/* With the turn: the library is as they left it, as far as they have told. */
+/* With the lock: the library is as they left it, as far as they have told. */
 void cupti_watch_restore(const struct cupti *fns);
 /* A buffer that is none of ours is theirs. */
 void cupti_watch_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size,

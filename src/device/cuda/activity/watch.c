@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#define TURN_MS 2000
+#define LOCK_MS 2000
 #define AFTER_FETCH_NS 300000000ull
 #define AFTER_CALL_NS 2000000000ull
 
@@ -47,7 +47,7 @@ static uint64_t bit_of(uint32_t kind)
 /* A call of theirs that takes the library. The turn is ours afterwards if true. */
 static bool they_come(void)
 {
-	bool mine = cupti_lock(TURN_MS);
+	bool mine = cupti_lock(LOCK_MS);
 
 	if (mine)
 		cupti_step_aside();
@@ -99,7 +99,7 @@ static cupti_result on_enable(uint32_t kind)
 /* Also of kinds that they never switched on; those may be ours. */
 static cupti_result on_disable(uint32_t kind)
 {
-	bool mine = cupti_lock(TURN_MS);
+	bool mine = cupti_lock(LOCK_MS);
 	cupti_result r = CUPTI_OK;
 
 	if (!(mine && cupti_uses(kind)))
@@ -115,7 +115,7 @@ static cupti_result on_disable(uint32_t kind)
 static cupti_result on_flush(uint32_t flag)
 {
 	cupti_result r = other.fns->flush(flag);
-	bool mine = cupti_lock(TURN_MS);
+	bool mine = cupti_lock(LOCK_MS);
 
 	if (!other.kinds)
 		other.fetched = true;

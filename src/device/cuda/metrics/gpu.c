@@ -3,20 +3,136 @@
  * The "gpu" source: one record per NVIDIA GPU, under the names that the reference daemon gives to
  * what it gets from DCGM, and some more. Without the library, the few that nvidia-smi tells.
  */
-#include "device/metrics.h"
-
 #include <errno.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "device/cuda/metrics/gpm.h"
 #include "device/cuda/metrics/nvidia_smi.h"
-#include "device/metrics_owner.h"
+#include "device/cuda/metrics/nvml.h"
+#include "device/metrics.h"
+#include "device/metrics_processes.h"
 
 #define MAX_GPUS 64
 #define MAX_PROCESSES 64
+
+/* --- profiling ratios of one GPU between two rounds (GPM) --- */
+
+/* They need the same hardware counters as profilers (Nsight, CUPTI): gpm_stop() releases them. */
+struct gpm {
+	bool supported;
+	nvml_gpm_sample before, now; /* NULL until first wanted */
+	uint64_t before_ns; /* 0: there is no sample before */
+};
+
+#define SHORTEST_NS 100000000ull /* the library wants a tenth of a second between two samples */
+
+static const struct {
+	enum nvml_gpm_metric_id id;
+	const char *name;
+} wanted[] = {
+	{NVML_GPM_GRAPHICS_UTIL, "graphics_engine_active_ratio"},
+	{NVML_GPM_SM_UTIL, "sm_active_ratio"},
+	{NVML_GPM_SM_OCCUPANCY, "sm_occupancy"},
+	{NVML_GPM_ANY_TENSOR_UTIL, "tensorcore_active"},
+	{NVML_GPM_FP64_UTIL, "fp64_active"},
+	{NVML_GPM_FP32_UTIL, "fp32_active"},
+	{NVML_GPM_FP16_UTIL, "fp16_active"},
+	{NVML_GPM_DRAM_BW_UTIL, "hbm_mem_bw_util"},
+	{NVML_GPM_PCIE_TX, "pcie_tx_bytes"},
+	{NVML_GPM_PCIE_RX, "pcie_rx_bytes"},
+	{NVML_GPM_NVLINK_TX, "nvlink_tx_bytes"},
+	{NVML_GPM_NVLINK_RX, "nvlink_rx_bytes"},
+};
+#define NWANTED (sizeof(wanted) / sizeof(wanted[0]))
+
+static void gpm_init(struct gpm *g, const struct nvml *n, nvml_device d)
+{
+	struct nvml_gpm_support s = {.version = NVML_GPM_VERSION};
+
+	*g = (struct gpm){0};
+	g->supported = n->gpm_support && n->gpm_support(d, &s) == NVML_SUCCESS && s.supported;
+}
+
+static void gpm_stop(struct gpm *g, const struct nvml *n)
+{
+	if (g->before)
+		n->gpm_free(g->before);
+	if (g->now)
+		n->gpm_free(g->now);
+	g->before = g->now = NULL;
+	g->before_ns = 0;
+}
+
+static void gpm_release(struct gpm *g, const struct nvml *n)
+{
+	gpm_stop(g, n);
+	g->supported = false;
+}
+
+static bool make_room(struct gpm *g, const struct nvml *n)
+{
+	if (!g->before && n->gpm_alloc(&g->before) != NVML_SUCCESS)
+		g->before = NULL;
+	if (!g->now && n->gpm_alloc(&g->now) != NVML_SUCCESS)
+		g->now = NULL;
+	return g->before && g->now;
+}
+
+/* Ratios as the reference daemon has them, 0 to 1; traffic in bytes a second. */
+static void add_ratio(const struct nvml_gpm_metric *m, const char *name, struct metric_list *out)
+{
+	if (!isfinite(m->value) || m->value < 0 || m->value > 1e12)
+		return;
+	if (m->id < NVML_GPM_PCIE_TX)
+		metric_list_float(out, name, NULL, m->value / 100);
+	else
+		metric_list_uint(out, name, NULL, (uint64_t)(m->value * 1048576));
+}
+
+static bool add_ratios(const struct nvml_gpm_query *q, struct metric_list *out)
+{
+	bool traffic = false;
+
+	for (size_t i = 0; i < NWANTED; i++) {
+		if (q->metrics[i].result != NVML_SUCCESS)
+			continue;
+		add_ratio(&q->metrics[i], wanted[i].name, out);
+		traffic = traffic || wanted[i].id == NVML_GPM_PCIE_TX;
+	}
+	return traffic;
+}
+
+static bool gpm_read(struct gpm *g, const struct nvml *n, nvml_device d,
+		     struct nvml_gpm_query *query, struct metric_list *out)
+{
+	uint64_t now_ns = clock_mono_ns();
+	bool traffic = false;
+
+	if (!g->supported || (g->before_ns && now_ns - g->before_ns < SHORTEST_NS) ||
+	    !make_room(g, n) || n->gpm_take(d, g->now) != NVML_SUCCESS)
+		return false;
+	if (g->before_ns) {
+		query->version = NVML_GPM_VERSION;
+		query->n = NWANTED;
+		query->from = g->before;
+		query->to = g->now;
+		for (size_t i = 0; i < NWANTED; i++)
+			query->metrics[i] =
+				(struct nvml_gpm_metric){.id = wanted[i].id, .result = -1};
+		traffic = n->gpm_get(query) == NVML_SUCCESS && add_ratios(query, out);
+	}
+	nvml_gpm_sample older = g->before;
+	g->before = g->now;
+	g->now = older;
+	g->before_ns = now_ns;
+	return traffic;
+}
+
+/* --- the source --- */
 
 struct gpu {
 	nvml_device handle;

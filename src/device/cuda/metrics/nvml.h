@@ -3,10 +3,14 @@
 #ifndef SONDE_DEVICE_CUDA_METRICS_NVML_H
 #define SONDE_DEVICE_CUDA_METRICS_NVML_H
 
+#include "device/cuda/metrics/nvml.h"
+
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "device/cuda/abi.h"
+#include "device/metrics_processes.h"
 
 struct nvml {
 	void *library;
@@ -47,5 +51,19 @@ const char *nvml_words(const struct nvml *n, nvml_result r);
 struct device_processes;
 bool nvml_processes(const struct nvml *n, nvml_device device, int index,
 		    struct device_processes *out);
+
+/* The memory of one NVIDIA GPU, and who has it. Calls may take as long as the driver likes. */
+
+struct cuda_memory {
+	uint64_t total_bytes;
+	uint64_t
+		used_bytes; /* in both without what the driver keeps for itself, if it tells that */
+	bool has_processes; /* it told who uses it: */
+	struct device_processes processes; /* to be released */
+};
+
+/* index: as NVML counts, in the order of the bus. Negative errno, *out untouched. */
+int cuda_memory_read(const struct nvml *n, unsigned index, struct cuda_memory *out,
+		     struct err *err);
 
 #endif

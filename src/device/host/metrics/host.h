@@ -6,7 +6,7 @@
 #ifndef SONDE_DEVICE_HOST_METRICS_HOST_H
 #define SONDE_DEVICE_HOST_METRICS_HOST_H
 
-#include "device/metrics_list.h"
+#include "device/metrics.h"
 
 /* The source over files below `root` ("" is this machine), for tests. */
 int host_metrics_open_at(const char *root, const struct metrics_options *o, void **out,

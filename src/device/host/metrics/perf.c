@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "device/host/metrics/file.h"
-#include "device/metrics_list.h"
+#include "device/metrics.h"
 
 #define MAX_CPUS 8192
 

@@ -7,6 +7,8 @@
 #ifndef SONDE_UNWIND_REMOTE_FIND_ELF_H
 #define SONDE_UNWIND_REMOTE_FIND_ELF_H
 
+#include "unwind/remote/find/elf.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -46,5 +48,28 @@ int elf_image_open(const struct python_reader *reader, uint64_t base, struct elf
 
 /* An exported symbol that is defined in the image; -ENOENT if there is none. */
 int elf_symbol_find(const struct elf_image *image, const char *name, struct elf_symbol *out);
+
+/*
+ * A binary as it lies in its file: section headers and the full symbol table, which are not in the
+ * memory of the process. Needed only where the interpreter's symbols are not exported. The reader's
+ * addresses are offsets in the file. Addresses that come out are those that the file names: the
+ * caller adds the bias. Every number is doubted; bounded work.
+ */
+
+struct elf_range {
+	uint64_t offset, bytes;
+};
+
+struct elf_sections {
+	uint64_t runtime; /* address of .PyRuntime; 0 if there is none */
+	struct elf_range symbols, strings; /* .symtab and its .strtab; empty if there is none */
+};
+
+/* -ENOEXEC if it is no such file or has no section headers. */
+int elf_sections_read(const struct python_reader *file, struct elf_sections *out);
+
+/* Looks for n names at once. What is not found stays as it is. */
+void elf_sections_symbols(const struct python_reader *file, const struct elf_sections *s,
+			  const char *const *names, unsigned n, struct elf_symbol *out);
 
 #endif

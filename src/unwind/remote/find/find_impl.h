@@ -13,7 +13,6 @@
 #include "base/containers/buf.h"
 #include "unwind/remote/find/elf.h"
 #include "unwind/remote/find/find.h"
-#include "unwind/remote/find/maps.h"
 #include "unwind/remote/find/process.h"
 
 struct finder {

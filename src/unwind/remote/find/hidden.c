@@ -13,9 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "unwind/remote/find/elf.h"
 #include "unwind/remote/find/find_impl.h"
-#include "unwind/remote/find/scan.h"
-#include "unwind/remote/find/sections.h"
 #include "unwind/remote/find/version.h"
 
 #define COOKIE "xdebugpy"

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "unwind/remote/find/elf.h"
+
 #define VERSION_HEX(major, minor, micro)                                                           \
 	((uint32_t)(major) << 24 | (uint32_t)(minor) << 16 | (uint32_t)(micro) << 8 | 0xf0)
 #define VERSION_MAJOR(v) ((v) >> 24)
@@ -22,5 +24,17 @@
  * [GCC 12.2.0]"), which it keeps in a variable of its own once sys is there.
  */
 bool version_find(const char *bytes, size_t n, uint32_t *out);
+
+/* The writable memory of a binary, searched for what has no symbol. */
+
+/* Blocks overlap by so much: nothing shorter is cut by the end of one. A multiple of 8. */
+#define SCAN_OVERLAP 1024
+
+/* Calls fn for all bytes, block by block, until it returns true. Then true. */
+typedef bool (*scan_fn)(void *arg, uint64_t addr, const char *bytes, size_t n);
+bool scan_image(const struct elf_image *image, scan_fn fn, void *arg);
+
+/* The version that sys.version names. */
+bool scan_version(const struct elf_image *image, uint32_t *out);
 
 #endif

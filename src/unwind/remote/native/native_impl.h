@@ -7,7 +7,7 @@
 
 #include "base/containers/buf.h"
 #include "base/containers/hmap.h"
-#include "unwind/remote/find/maps.h"
+#include "unwind/remote/find/process.h"
 #include "unwind/remote/native/native.h"
 #include "unwind/remote/native/stop.h"
 

@@ -15,9 +15,7 @@
 #include "test.h"
 #include "unwind/remote/find/elf.h"
 #include "unwind/remote/find/eperm.h"
-#include "unwind/remote/find/maps.h"
-#include "unwind/remote/find/scan.h"
-#include "unwind/remote/find/sections.h"
+#include "unwind/remote/find/process.h"
 #include "unwind/remote/find/version.h"
 
 /* --- /proc/PID/maps --- */

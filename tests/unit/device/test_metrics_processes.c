@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* For whom a device works, from environments. */
-#include "device/metrics_owner.h"
+#include "device/metrics.h"
+#include "device/metrics_processes.h"
 
 #include "test.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "device/metrics_list.h"
+#include "device/metrics.h"
 
 #include <stdlib.h>
 
