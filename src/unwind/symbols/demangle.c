@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "unwind/symbols/demangle.h"
 
+#include "base/containers/intern.h"
 #include "base/text/printable.h"
 
 #include <dlfcn.h>
@@ -9,10 +10,11 @@
 #include <string.h>
 
 #define MANGLED_MAX_BYTES 4096 /* what it means may be much longer */
+#define SHOWN_MAX_BYTES 400 /* templates have no bound */
 
 typedef char *(*demangle_fn)(const char *name, char *buffer, size_t *length, int *status);
 
-static demangle_fn runtime(void)
+static demangle_fn find_runtime(void)
 {
 	static bool tried;
 	static demangle_fn fn;
@@ -34,7 +36,7 @@ char *demangle(const char *name)
 
 	if (n < 3 || n == MANGLED_MAX_BYTES || name[0] != '_' || name[1] != 'Z')
 		return NULL;
-	demangle_fn fn = runtime();
+	demangle_fn fn = find_runtime();
 	char *plain = fn ? fn(name, NULL, NULL, &status) : NULL;
 	if (plain && status == 0)
 		return plain;
@@ -49,4 +51,32 @@ void demangle_add_name(struct buf *out, const char *name, size_t max)
 
 	text_add_shortened(out, text, strlen(text), max);
 	free(plain);
+}
+
+const char *symbol_text(const char *text, size_t len)
+{
+	struct buf shown = {0};
+
+	len = strnlen(text, len);
+	if (len > SHOWN_MAX_BYTES) {
+		len = SHOWN_MAX_BYTES;
+		while (len && (text[len] & 0xc0) == 0x80)
+			len--;
+	}
+	text_add_printable(&shown, text, len);
+	const char *out = intern(buf_str(&shown), shown.len);
+	buf_release(&shown);
+	return out;
+}
+
+const char *symbol_name(const char *name)
+{
+	char *plain = demangle(name);
+	size_t n = strnlen(plain ? plain : name, MANGLED_MAX_BYTES);
+	const char *version = plain ? NULL : memchr(name, '@', n);
+	const char *out = symbol_text(plain ? plain : name,
+				      version && version > name ? (size_t)(version - name) : n);
+
+	free(plain);
+	return out;
 }

@@ -17,4 +17,11 @@ char *demangle(const char *name);
  */
 void demangle_add_name(struct buf *out, const char *name, size_t max);
 
+/* --- as stacks show them: interned, printable, cut at 400 bytes --- */
+
+const char *symbol_text(const char *text, size_t len);
+/* A function: of C++ as people write it; without the version that a library's symbol may carry
+ * (clock_nanosleep@GLIBC_2.2.5). */
+const char *symbol_name(const char *name);
+
 #endif

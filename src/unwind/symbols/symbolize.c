@@ -9,7 +9,7 @@
 
 #include "base/containers/buf.h"
 #include "base/mem.h"
-#include "unwind/symbols/symbolize_file.h"
+#include "unwind/symbols/symbol_file.h"
 
 #define MAX_DIES 4000000u /* looked at for one address: damaged trees can be circular */
 #define MAX_INLINE 64
@@ -105,52 +105,27 @@ static void add_clean(struct buf *b, const char *s)
 		buf_add_char(b, (unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s);
 }
 
-/* ` file:line`, the file relative to the directory of the compilation. */
-static void add_source(struct buf *b, Dwarf_Die *cu, const char *file, int line)
+/* ` file:line` */
+static void add_source(struct buf *b, Dwarf_Die *unit, const struct source_line *at)
 {
-	Dwarf_Attribute a;
-	const char *dir = dwarf_attr(cu, DW_AT_comp_dir, &a) ? dwarf_formstring(&a) : NULL;
-	size_t n = dir ? strlen(dir) : 0;
-
-	if (!file || !file[0])
+	if (!at->file || !at->file[0])
 		return;
-	if (n && !strncmp(file, dir, n) && file[n] == '/')
-		file += n + 1;
-	if (file[0] == '.' && file[1] == '/')
-		file += 2;
 	buf_add_char(b, ' ');
-	add_clean(b, file);
-	if (line > 0)
-		buf_addf(b, ":%d", line);
+	add_clean(b, symbol_unit_file(unit, at->file));
+	if (at->line > 0)
+		buf_addf(b, ":%d", at->line);
 }
 
-struct place {
-	const char *file;
-	int line;
-};
-
-static struct place place_of_line(Dwarf_Die *cu, uint64_t addr)
+static struct source_line call_site_of(Dwarf_Die *unit, Dwarf_Die *inlined)
 {
-	Dwarf_Line *line = dwarf_getsrc_die(cu, addr);
-	struct place p = {NULL, 0};
-
-	if (line) {
-		p.file = dwarf_linesrc(line, NULL, NULL);
-		dwarf_lineno(line, &p.line);
-	}
-	return p;
-}
-
-static struct place place_of_call(Dwarf_Die *cu, Dwarf_Die *inlined)
-{
-	struct place p = {NULL, 0};
+	struct source_line p = {NULL, 0};
 	Dwarf_Attribute a;
 	Dwarf_Word v;
 	Dwarf_Files *list;
 	size_t n;
 
 	if (dwarf_attr(inlined, DW_AT_call_file, &a) && !dwarf_formudata(&a, &v) &&
-	    !dwarf_getsrcfiles(cu, &list, &n) && v < n)
+	    !dwarf_getsrcfiles(unit, &list, &n) && v < n)
 		p.file = dwarf_filesrc(list, v, NULL, NULL);
 	if (dwarf_attr(inlined, DW_AT_call_line, &a) && !dwarf_formudata(&a, &v) && v < 1u << 30)
 		p.line = (int)v;
@@ -167,11 +142,11 @@ static void add_frame(struct buf *b, const char *path, const char *name, uint64_
 	buf_addf(b, "+0x%llx) [0x%llx]", (unsigned long long)off, (unsigned long long)pc);
 }
 
-/* The lines of the functions inlined at addr; returns the place of the outermost call. */
-static struct place add_inlined(struct buf *b, const char *path, Dwarf_Die *cu, struct chain *c,
-				uint64_t pc)
+/* The lines of the functions inlined at addr; returns where the outermost call stands. */
+static struct source_line add_inlined(struct buf *b, const char *path, Dwarf_Die *cu,
+				      struct chain *c, uint64_t pc)
 {
-	struct place p = place_of_line(cu, c->addr);
+	struct source_line p = symbol_unit_line(cu, c->addr);
 
 	for (unsigned i = c->n; i-- > 0;) {
 		if (dwarf_tag(&c->die[i]) != DW_TAG_inlined_subroutine)
@@ -181,9 +156,9 @@ static struct place add_inlined(struct buf *b, const char *path, Dwarf_Die *cu, 
 		buf_add_char(b, '(');
 		add_clean(b, name ? name : "?");
 		buf_addf(b, " [inlined]) [0x%llx]", (unsigned long long)pc);
-		add_source(b, cu, p.file, p.line);
+		add_source(b, cu, &p);
 		buf_add_char(b, '\n');
-		p = place_of_call(cu, &c->die[i]);
+		p = call_site_of(cu, &c->die[i]);
 	}
 	return p;
 }
@@ -194,7 +169,7 @@ static void add_known(struct buf *b, const struct module *m, uint64_t pc)
 	uint64_t at = pc - m->bias, addr = at - 1; /* inside the call, not behind it */
 	const struct symbol *s = symbol_file_find(f, addr);
 	static struct chain c; /* 2 KiB, not re-entered */
-	struct place p = {NULL, 0};
+	struct source_line p = {NULL, 0};
 	Dwarf_Die cu;
 
 	if (!s) {
@@ -215,7 +190,7 @@ static void add_known(struct buf *b, const struct module *m, uint64_t pc)
 	else
 		add_frame(b, m->path, NULL, at, pc);
 	if (has_unit)
-		add_source(b, &cu, p.file, p.line);
+		add_source(b, &cu, &p);
 	buf_add_char(b, '\n');
 }
 

@@ -10,6 +10,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "unwind/remote/native/native_impl.h"
+#include "unwind/symbols/demangle.h"
+#include "unwind/symbols/symbol_file.h"
 
 #define MAPS_MAX_BYTES ((size_t)64 << 20)
 #define MAPS_AGE_NS 1000000000ull /* a library may be replaced by another at the same address */
@@ -55,7 +57,7 @@ static struct native_module *add_module(struct native_process *p, const struct r
 	m->end = r->end;
 	m->map_end = r->first.end;
 	m->path = intern(r->first.path, r->first.path_len);
-	m->name = native_text(base_name(m->path), strlen(base_name(m->path)));
+	m->name = symbol_text(base_name(m->path), strlen(base_name(m->path)));
 	m->key = key;
 	m->device = r->first.device;
 	m->inode = r->first.inode;
@@ -118,7 +120,7 @@ static void report_lines(struct native_process *p)
 
 static void free_module(struct native_module *m)
 {
-	native_module_forget_symbols(m);
+	symbol_file_free(m->symbols);
 	free(m->image);
 	free(m->key);
 	free(m);

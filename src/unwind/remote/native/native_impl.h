@@ -24,12 +24,6 @@ struct native_copy {
 	uint8_t *bytes; /* room for as much as is ever copied */
 };
 
-struct native_symbol {
-	uint64_t addr, bytes; /* 0 bytes: up to the next one */
-	const char *name; /* in the ELF file's memory */
-	uint8_t rank; /* of several at one address the least is shown */
-};
-
 /* A program or library that the process has mapped. */
 struct native_module {
 	uint64_t start, end;
@@ -48,10 +42,8 @@ struct native_module {
 	 */
 	bool cold_tried;
 	uint64_t cold_start, cold_end;
-	bool indexed; /* symbols were looked for */
-	bool lined; /* has debug information of a size that we want to read */
-	struct native_symbol *symbol; /* in order of address */
-	size_t nsymbol, cap_symbol;
+	struct symbol_file *symbols; /* NULL: not asked for yet */
+	uint64_t bias; /* of its addresses, set with the symbols */
 };
 
 struct native_stack_map {
@@ -119,7 +111,6 @@ Elf *native_module_open(struct native_process *p, struct native_module *m);
 /* The place of an instruction; valid until the next call. */
 const struct native_place *native_place_of(struct native_process *p, uint64_t addr);
 void native_places_forget(struct native_process *p);
-void native_module_forget_symbols(struct native_module *m);
 
 /* Bytes of the process. */
 struct native_bytes {
@@ -135,10 +126,5 @@ int native_cold_part(const struct native_bytes *table, const struct native_bytes
 /* The same for the interpreter's loop, [start, end): fills in cold_start and cold_end. */
 void native_find_cold_loop(struct native_process *p, struct native_module *m, uint64_t start,
 			   uint64_t end);
-
-/* Foreign text, interned: valid UTF-8 without control characters, cut where it is too long. */
-const char *native_text(const char *text, size_t len);
-/* The C++ name as people write it, or the name itself; interned. */
-const char *native_demangle(const char *name);
 
 #endif

@@ -1,18 +1,34 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * libelf and libdw, not libdwfl: dwfl maps files (a file that is cut short while we look at it
- * would be a SIGBUS), may go to the network for debug information, and finds compilation units by
- * .debug_aranges, which clang does not write. Files up to READ_MAX_BYTES are read, not mapped; all
- * that is needed is in memory when file_load() returns, and no descriptor stays open.
+ * Who asks                 what is opened                       who collects the symbols
+ *
+ *	symbolize.c         symbol_file_get(path)                load_symbols(): libelf
+ *	  (a recording)       the file as it is now, and its
+ *	                      separate debug file by build id
+ *	remote/native       what the process has mapped, even    libdwfl, which also knows tables
+ *	  (a live process)    deleted or in another namespace      without section headers and
+ *	                      (remote/native/file.c)               .gnu_debugdata
+ *
+ * From there on both are the same: one symbol per address in one sorted array, one sorted array of
+ * the compilation units' ranges, and the line table of the unit that an address lies in.
+ *
+ *	sym[]   addr   0x1000        0x1040   0x10c0 …     find: the last one with addr <= x,
+ *	        size   0x40          0 (open) 0x20           if x lies inside of it
+ *	unit[]  [lo, hi) -> offset of the unit's DIE       several rows per unit, where it has gaps
+ *
+ * Not by libdwfl: it maps files (a file that is cut short while we look at it would be a SIGBUS),
+ * may go to the network for debug information, looks through all symbols for every address, and
+ * finds compilation units by .debug_aranges, which clang does not write. Here files are read, never
+ * mapped up to READ_MAX_BYTES, debug information comes from the file or the local build-id
+ * directory, and of a recording's files no descriptor stays open when file_load() returns.
  */
-#include "unwind/symbols/symbolize_file.h"
+#include "unwind/symbols/symbol_file.h"
 
+#include <dwarf.h>
 #include <elfutils/libdwelf.h>
 #include <fcntl.h>
-#include <gelf.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,25 +48,26 @@ struct unit {
 
 /* One ELF file, with its separate debug file where there is one. */
 struct symbol_file {
+	struct symbol *sym;
+	size_t nsym, cap_sym;
+	struct unit *unit;
+	size_t nunit, cap_unit;
+	Dwarf *dwarf;
+	/* Of symbol_file_get() alone: */
 	struct symbol_file *next;
 	char *path;
 	dev_t dev;
 	ino_t ino;
 	struct timespec mtime;
 	Elf *elf[2]; /* [1]: the separate debug file */
-	Dwarf *dwarf;
 	uint64_t lo, hi; /* addresses that its segments take */
-	struct symbol *sym;
-	size_t nsym, cap_sym;
-	struct unit *unit;
-	size_t nunit, cap_unit;
 };
 
 static struct symbol_file *files;
 
 /* --- ELF: symbols --- */
 
-static int sym_order(const void *a, const void *b)
+static int compare_symbols(const void *a, const void *b)
 {
 	const struct symbol *x = a, *y = b;
 
@@ -59,7 +76,12 @@ static int sym_order(const void *a, const void *b)
 	return (int)x->rank - (int)y->rank;
 }
 
-static void add_symbol(struct symbol_file *f, const GElf_Sym *s, const char *name)
+/*
+ * Of several names at one address the one with the lowest rank is shown: functions before labels of
+ * assembly, those with a size before those without, global before weak before local. '$' begins
+ * the mapping symbols of aarch64.
+ */
+void symbol_file_add(struct symbol_file *f, const GElf_Sym *s, uint64_t addr, const char *name)
 {
 	unsigned type = GELF_ST_TYPE(s->st_info), bind = GELF_ST_BIND(s->st_info);
 
@@ -72,7 +94,7 @@ static void add_symbol(struct symbol_file *f, const GElf_Sym *s, const char *nam
 		       (bind == STB_GLOBAL ? 0
 			: bind == STB_WEAK ? 1
 					   : 2);
-	f->sym[f->nsym++] = (struct symbol){s->st_value, s->st_size, name, rank};
+	f->sym[f->nsym++] = (struct symbol){addr, s->st_size, name, rank};
 }
 
 static void load_table(struct symbol_file *f, Elf *elf, Elf_Scn *scn, const GElf_Shdr *sh)
@@ -85,7 +107,7 @@ static void load_table(struct symbol_file *f, Elf *elf, Elf_Scn *scn, const GElf
 	for (size_t i = 1, n = data->d_size / each; i < n && i < (size_t)1 << 30; i++) {
 		GElf_Sym s;
 		if (gelf_getsym(data, (int)i, &s))
-			add_symbol(f, &s, elf_strptr(elf, sh->sh_link, s.st_name));
+			symbol_file_add(f, &s, s.st_value, elf_strptr(elf, sh->sh_link, s.st_name));
 	}
 }
 
@@ -100,39 +122,46 @@ static void load_symbols(struct symbol_file *f, Elf *elf)
 			load_table(f, elf, scn, &sh);
 }
 
-/* Sorts, and keeps one symbol per address. */
-static void settle_symbols(struct symbol_file *f)
+void symbol_file_sort(struct symbol_file *f)
 {
 	size_t kept = 0;
 
 	if (f->nsym)
-		qsort(f->sym, f->nsym, sizeof(f->sym[0]), sym_order);
+		qsort(f->sym, f->nsym, sizeof(f->sym[0]), compare_symbols);
 	for (size_t i = 0; i < f->nsym; i++)
 		if (!kept || f->sym[kept - 1].addr != f->sym[i].addr)
 			f->sym[kept++] = f->sym[i];
 	f->nsym = kept;
 }
 
-const struct symbol *symbol_file_find(const struct symbol_file *f, uint64_t addr)
+/* How many rows of an array in order, each of which begins with its address, begin at or below. */
+static size_t count_up_to(const void *rows, size_t n, size_t row_bytes, uint64_t addr)
 {
-	size_t lo = 0, hi = f->nsym;
+	size_t lo = 0, hi = n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (f->sym[mid].addr <= addr)
+		if (*(const uint64_t *)((const char *)rows + mid * row_bytes) <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (!lo)
+	return lo;
+}
+
+const struct symbol *symbol_file_find(const struct symbol_file *f, uint64_t addr)
+{
+	size_t n = count_up_to(f->sym, f->nsym, sizeof(f->sym[0]), addr);
+
+	if (!n)
 		return NULL;
-	const struct symbol *s = &f->sym[lo - 1];
+	const struct symbol *s = &f->sym[n - 1];
 	return !s->size || addr - s->addr < s->size ? s : NULL;
 }
 
 /* --- DWARF: units --- */
 
-static int unit_order(const void *a, const void *b)
+static int compare_units(const void *a, const void *b)
 {
 	const struct unit *x = a, *y = b;
 
@@ -169,26 +198,42 @@ static void load_units(struct symbol_file *f)
 		add_unit(f, off + header);
 	}
 	if (f->nunit)
-		qsort(f->unit, f->nunit, sizeof(f->unit[0]), unit_order);
+		qsort(f->unit, f->nunit, sizeof(f->unit[0]), compare_units);
 }
 
 bool symbol_file_unit(const struct symbol_file *f, uint64_t addr, Dwarf_Die *out)
 {
-	size_t lo = 0, hi = f->nunit;
+	size_t n = count_up_to(f->unit, f->nunit, sizeof(f->unit[0]), addr);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (f->unit[mid].lo <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
+	return n && addr < f->unit[n - 1].hi && dwarf_offdie(f->dwarf, f->unit[n - 1].die, out);
+}
+
+struct source_line symbol_unit_line(Dwarf_Die *unit, uint64_t addr)
+{
+	Dwarf_Line *line = dwarf_getsrc_die(unit, addr);
+	struct source_line at = {NULL, 0};
+
+	if (line) {
+		at.file = dwarf_linesrc(line, NULL, NULL);
+		dwarf_lineno(line, &at.line);
 	}
-	return lo && addr < f->unit[lo - 1].hi && dwarf_offdie(f->dwarf, f->unit[lo - 1].die, out);
+	return at;
+}
+
+const char *symbol_unit_file(Dwarf_Die *unit, const char *file)
+{
+	Dwarf_Attribute a;
+	const char *dir = dwarf_attr(unit, DW_AT_comp_dir, &a) ? dwarf_formstring(&a) : NULL;
+	size_t n = dir ? strlen(dir) : 0;
+
+	if (n && !strncmp(file, dir, n) && file[n] == '/')
+		file += n + 1;
+	return file[0] == '.' && file[1] == '/' ? file + 2 : file;
 }
 
 /* --- files --- */
 
-/* Opens a regular ELF executable or library; everything else is NULL. Closes fd. */
+/* Opens a regular ELF executable or library; everything else is NULL. */
 static Elf *open_elf(int fd, const struct stat *st)
 {
 	GElf_Ehdr eh;
@@ -207,7 +252,7 @@ static Elf *open_elf(int fd, const struct stat *st)
 }
 
 /* [lo, hi) of the loadable segments, to tell that a file is not the one that was mapped. */
-static void measure(struct symbol_file *f, Elf *elf)
+static void measure_segments(struct symbol_file *f, Elf *elf)
 {
 	size_t n = 0;
 
@@ -223,40 +268,9 @@ static void measure(struct symbol_file *f, Elf *elf)
 	}
 }
 
-/* Calls fn for every section with contents until it says false. */
-static bool each_section(Elf *elf, bool (*fn)(Elf_Scn *scn, const GElf_Shdr *sh, const char *name))
-{
-	Elf_Scn *scn = NULL;
-	size_t names;
-	GElf_Shdr sh;
-
-	if (elf_getshdrstrndx(elf, &names))
-		return false;
-	while ((scn = elf_nextscn(elf, scn))) {
-		if (!gelf_getshdr(scn, &sh) || sh.sh_type == SHT_NOBITS)
-			continue;
-		const char *name = elf_strptr(elf, names, sh.sh_name);
-		if (name && !fn(scn, &sh, name))
-			return false;
-	}
-	return true;
-}
-
-static bool is_not_debug_info(Elf_Scn *scn, const GElf_Shdr *sh, const char *name)
-{
-	(void)scn;
-	(void)sh;
-	return strcmp(name, ".debug_info") != 0;
-}
-
-static bool has_debug_info(Elf *elf)
-{
-	return !each_section(elf, is_not_debug_info);
-}
-
 /*
  * libdw 0.188 takes for granted that a section of strings ends with a NUL, and inflates whatever
- * size a compressed section claims. Looked at here first.
+ * size a compressed section claims. Checked here first.
  */
 static bool is_sane(Elf_Scn *scn, const GElf_Shdr *sh, const char *name)
 {
@@ -274,11 +288,51 @@ static bool is_sane(Elf_Scn *scn, const GElf_Shdr *sh, const char *name)
 	return d && (!d->d_size || (d->d_buf && !((const char *)d->d_buf)[d->d_size - 1]));
 }
 
-/* The separate debug file of the distribution, found by build-id. */
-static int open_debug_file(Elf *elf, struct stat *out_st)
+/* What the section headers say about debug information. */
+struct debug_sections {
+	bool info, line, sane;
+	uint64_t bytes; /* as they lie in the file */
+};
+
+static struct debug_sections find_debug_sections(Elf *elf, bool check)
 {
-	const void *id;
-	ssize_t len = dwelf_elf_gnu_build_id(elf, &id);
+	struct debug_sections found = {.sane = true};
+	Elf_Scn *scn = NULL;
+	size_t names;
+	GElf_Shdr sh;
+
+	if (elf_getshdrstrndx(elf, &names))
+		return (struct debug_sections){0};
+	while ((scn = elf_nextscn(elf, scn))) {
+		if (!gelf_getshdr(scn, &sh) || sh.sh_type == SHT_NOBITS)
+			continue;
+		const char *name = elf_strptr(elf, names, sh.sh_name);
+		if (!name)
+			continue;
+		found.info |= !strcmp(name, ".debug_info");
+		found.line |= !strcmp(name, ".debug_line");
+		if (!strncmp(name, ".debug_", 7) || !strncmp(name, ".zdebug_", 8))
+			found.bytes += sh.sh_size < UINT64_MAX - found.bytes ? sh.sh_size : 0;
+		found.sane = found.sane && (!check || is_sane(scn, &sh, name));
+	}
+	return found;
+}
+
+bool symbol_elf_has_lines(Elf *elf, uint64_t max_bytes)
+{
+	struct debug_sections d = find_debug_sections(elf, false);
+
+	return d.line && d.bytes <= max_bytes && find_debug_sections(elf, true).sane;
+}
+
+void symbol_file_use_dwarf(struct symbol_file *f, Dwarf *dwarf)
+{
+	f->dwarf = dwarf;
+	load_units(f);
+}
+
+int symbol_debug_open(const void *id, ssize_t len, off_t max_bytes, struct stat *out_st)
+{
 	struct buf path = {0};
 
 	if (len < 2 || len > BUILD_ID_MAX)
@@ -289,35 +343,36 @@ static int open_debug_file(Elf *elf, struct stat *out_st)
 	buf_add_str(&path, ".debug");
 	int fd = open(buf_str(&path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	buf_release(&path);
-	if (fd >= 0 && fstat(fd, out_st)) {
+	if (fd >= 0 && (fstat(fd, out_st) || out_st->st_size > max_bytes)) {
 		close(fd);
 		fd = -1;
 	}
 	return fd;
 }
 
-/* Reads all that will be asked for, so that fd and dfd can be closed. */
+/* Reads all that will be asked for, so that the descriptors can be closed. */
 static void file_load(struct symbol_file *f, int fd, const struct stat *st)
 {
 	struct stat dst;
+	const void *id;
 	int dfd = -1;
 
 	f->elf[0] = open_elf(fd, st);
 	if (!f->elf[0])
 		return;
-	measure(f, f->elf[0]);
+	measure_segments(f, f->elf[0]);
 	load_symbols(f, f->elf[0]);
-	if (!has_debug_info(f->elf[0])) {
-		dfd = open_debug_file(f->elf[0], &dst);
+	if (!find_debug_sections(f->elf[0], false).info) {
+		ssize_t len = dwelf_elf_gnu_build_id(f->elf[0], &id);
+		dfd = symbol_debug_open(id, len, INT64_MAX, &dst);
 		f->elf[1] = open_elf(dfd, &dst);
 		if (f->elf[1])
 			load_symbols(f, f->elf[1]);
 	}
-	settle_symbols(f);
+	symbol_file_sort(f);
 	Elf *debug = f->elf[1] ? f->elf[1] : f->elf[0];
-	if (has_debug_info(debug) && each_section(debug, is_sane))
-		f->dwarf = dwarf_begin_elf(debug, DWARF_C_READ, NULL);
-	load_units(f);
+	if (find_debug_sections(debug, false).info && find_debug_sections(debug, true).sane)
+		symbol_file_use_dwarf(f, dwarf_begin_elf(debug, DWARF_C_READ, NULL));
 	for (int i = 0; i < 2; i++)
 		if (f->elf[i])
 			elf_cntl(f->elf[i], ELF_C_FDDONE);
@@ -325,9 +380,17 @@ static void file_load(struct symbol_file *f, int fd, const struct stat *st)
 		close(dfd);
 }
 
-static void file_free(struct symbol_file *f)
+struct symbol_file *symbol_file_new(void)
 {
-	dwarf_end(f->dwarf);
+	return xcalloc(1, sizeof(struct symbol_file));
+}
+
+void symbol_file_free(struct symbol_file *f)
+{
+	if (!f)
+		return;
+	if (f->elf[0]) /* of a live process the debug information is libdwfl's */
+		dwarf_end(f->dwarf);
 	elf_end(f->elf[1]);
 	elf_end(f->elf[0]);
 	free(f->sym);
@@ -354,7 +417,7 @@ struct symbol_file *symbol_file_get(const char *path)
 		    f->mtime.tv_nsec == st.st_mtim.tv_nsec && !strcmp(f->path, path))
 			break;
 	if (!f) {
-		f = xcalloc(1, sizeof(*f));
+		f = symbol_file_new();
 		f->path = xstrdup(path);
 		f->dev = st.st_dev;
 		f->ino = st.st_ino;
@@ -378,6 +441,6 @@ void symbol_files_drop(void)
 	while (files) {
 		struct symbol_file *f = files;
 		files = f->next;
-		file_free(f);
+		symbol_file_free(f);
 	}
 }
