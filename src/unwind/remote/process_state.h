@@ -44,7 +44,7 @@ struct python_inside {
 	unsigned nto_check;
 	size_t to_check_cap;
 	uint64_t code_generation;
-	/* Thread ids: see unwind/remote/thread_ids.c. */
+	/* Thread ids: see unwind/remote/threads.c. */
 	pid_t inner_pid; /* as the process sees itself */
 	bool other_namespace;
 	uint32_t tid_offset; /* in struct pthread; PYTHON_NONE: unknown */
@@ -65,7 +65,7 @@ void threads_prove(struct python_process *p);
 /* unwind/remote/resolve.c */
 int threads_resolve(struct python_process *p);
 
-/* unwind/remote/thread_ids.c: fills in tid, inner_tid, main. */
+/* unwind/remote/threads.c: fills in tid, inner_tid, main. */
 void tids_init(struct python_process *p);
 void tids_find(struct python_process *p, struct thread_slot *s);
 void tids_state(struct python_process *p, struct thread_slot *s);
