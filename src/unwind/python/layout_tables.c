@@ -5,11 +5,11 @@
  */
 #include "unwind/python/layout.h"
 
+/* clang-format off */
 #define NO PYTHON_NONE
 #define FIELD(f) \
 	offsetof(struct python_layout, f), sizeof(((struct python_layout *)0)->f)
 
-/* clang-format off */
 const struct python_layout_field python_layout_fields[] = {
 	/*                                      3.7   3.8   3.9  3.10  3.11  3.12 */
 	{ FIELD(runtime.interpreters_head),    {   24,   32,   32,   32,   40,   40 } },
