@@ -26,6 +26,10 @@ struct analysis_style {
 };
 
 struct analysis;
+struct blocks;
+
+/* Of two numbers for qsort(): ORDER(a->x, b->x) ?: ORDER(a->y, b->y), the smaller first. */
+#define ORDER(a_, b_) (((a_) > (b_)) - ((a_) < (b_)))
 
 struct analysis_ops {
 	const char *name; /* as in --analysis=NAME */
@@ -52,7 +56,12 @@ struct analysis_ops {
 
 struct analysis {
 	const struct analysis_ops *ops;
+	struct blocks *blocks; /* NULL: of an analysis that does not stand on them */
 };
+
+/* process() and unordered() of an analysis that leaves both to its blocks. */
+void analysis_blocks_process(struct analysis *a, uint32_t pid, const char *command);
+bool analysis_blocks_unordered(const struct analysis *a);
 
 static inline void analysis_free(struct analysis *a)
 {

@@ -589,7 +589,17 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 	return out->what;
 }
 
-/* --- looking at it --- */
+/* --- reading it --- */
+
+void analysis_blocks_process(struct analysis *a, uint32_t pid, const char *command)
+{
+	blocks_process(a->blocks, pid, command);
+}
+
+bool analysis_blocks_unordered(const struct analysis *a)
+{
+	return blocks_unordered(a->blocks);
+}
 
 bool blocks_unordered(const struct blocks *b)
 {
@@ -628,26 +638,18 @@ struct stacks *blocks_stacks(struct blocks *b)
 
 const char *blocks_pool_name(enum row_type type)
 {
-	switch (type) {
-	case TYPE_PTA:
-		return "Pytorch Caching memory pool";
-	case TYPE_PTA_WORKSPACE:
-		return "Pytorch Workspace memory pool";
-	case TYPE_ATB:
-		return "ATB memory pool";
-	case TYPE_MINDSPORE:
-		return "Mindspore memory pool";
-	case TYPE_TORCH:
-		return "Pytorch Caching memory pool";
-	case TYPE_CUDA:
-		return "CUDA memory";
-	case TYPE_HAL:
-		return "HAL memory";
-	case TYPE_HOST:
-		return "Host memory";
-	default:
-		return "memory";
-	}
+	static const char *const names[TYPE_END] = {
+		[TYPE_PTA] = "Pytorch Caching memory pool",
+		[TYPE_PTA_WORKSPACE] = "Pytorch Workspace memory pool",
+		[TYPE_ATB] = "ATB memory pool",
+		[TYPE_MINDSPORE] = "Mindspore memory pool",
+		[TYPE_TORCH] = "Pytorch Caching memory pool",
+		[TYPE_CUDA] = "CUDA memory",
+		[TYPE_HAL] = "HAL memory",
+		[TYPE_HOST] = "Host memory",
+	};
+
+	return type < TYPE_END && names[type] ? names[type] : "memory";
 }
 
 const char *blocks_device_name(uint32_t device, char text[16])

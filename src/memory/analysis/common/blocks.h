@@ -24,8 +24,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/containers/hmap.h"
+#include "memory/analysis/common/analysis.h"
 #include "memory/analysis/common/stacks.h"
 #include "memory/dump/row.h"
 
@@ -169,6 +171,25 @@ static inline bool blocks_is_device(enum row_type type)
 static inline bool blocks_is_driver(enum row_type type)
 {
 	return blocks_is_device(type) || type == TYPE_HOST;
+}
+
+/* The number that an attribute of the row has; false: it has none. */
+static inline bool row_number(const struct row *row, enum attr_key key, uint64_t *out)
+{
+	const struct attr *a = row_attr(row, key);
+
+	if (!a || a->kind == ATTR_TEXT)
+		return false;
+	*out = a->number;
+	return true;
+}
+
+static inline bool row_attr_is(const struct row *row, enum attr_key key, const char *text)
+{
+	const struct attr *a = row_attr(row, key);
+
+	return a && a->kind == ATTR_TEXT && a->text_len == strlen(text) &&
+	       !memcmp(a->text, text, a->text_len);
 }
 
 /* Words for people: "Pytorch Caching memory pool", …; "0", "cpu", "N/A". */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Who held what at a moment of a device: the rows, followed so that any moment of the past that was
- * chosen while it was the present (census_take()) can be counted when the answer is wanted.
+ * chosen while it was the present (breakdown_take()) can be counted when the answer is wanted.
  *
  * The count adds up. The driver's bytes are divided into shares: driver blocks that pools cut
  * their blocks from are divided among those blocks, the rest of them being free inside the pool;
@@ -16,18 +16,18 @@
 
 #include "memory/analysis/common/blocks.h"
 
-struct census;
+struct breakdown;
 
-#define CENSUS_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that census_row() looks at */
+#define BREAKDOWN_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that breakdown_row() looks at */
 
 /* A pool at the moment. */
-struct census_pool {
+struct breakdown_pool {
 	struct block_pool *pool;
 	uint64_t live_bytes, live_blocks;
 	uint64_t reserved; /* from the driver, as its rows say; 0 where they do not */
 };
 
-struct census_moment {
+struct breakdown_moment {
 	bool taken;
 	bool at_end; /* what is alive when the rows end, not what was held */
 	uint64_t time_ns;
@@ -35,51 +35,51 @@ struct census_moment {
 	uint32_t step; /* that ran or ran last, 0 before the first */
 	bool in_step;
 	uint64_t driver_bytes, pool_bytes;
-	struct census_pool *pools;
+	struct breakdown_pool *pools;
 	size_t npools, cap_pools;
 };
 
 /* A part of the bytes: those of a block, or those free inside a pool (block is NULL). */
-struct census_share {
+struct breakdown_share {
 	struct block *block;
 	struct block_pool *pool;
 	uint64_t bytes;
 };
 
-struct census_shares {
-	struct census_share *list;
+struct breakdown_shares {
+	struct breakdown_share *list;
 	size_t n, cap;
 	uint64_t bytes; /* of all of them */
 	uint64_t outside_bytes; /* of those: in no driver block that is known */
 };
 
-struct census *census_new(void);
-void census_free(struct census *c); /* c may be NULL */
+struct breakdown *breakdown_new(void);
+void breakdown_free(struct breakdown *c); /* c may be NULL */
 
 /* blocks_add() and what else has to be noted. */
-enum block_what census_row(struct census *c, const struct row *row, struct block_change *out);
-struct blocks *census_blocks(struct census *c);
+enum block_what breakdown_row(struct breakdown *c, const struct row *row, struct block_change *out);
+struct blocks *breakdown_blocks(struct breakdown *c);
 
-/* The moment of a device; taken is false before the first census_take(). */
-struct census_moment *census_moment(struct census *c, struct block_device *d);
+/* The moment of a device; taken is false before the first breakdown_take(). */
+struct breakdown_moment *breakdown_moment(struct breakdown *c, struct block_device *d);
 
 /* Is the device fuller now than at its moment: by the driver's bytes, then by those of pools? */
-bool census_is_higher(const struct block_device *d, const struct census_moment *m);
+bool breakdown_is_higher(const struct block_device *d, const struct breakdown_moment *m);
 
 /* Makes this moment the one to count. */
-void census_take(struct census *c, struct block_device *d);
+void breakdown_take(struct breakdown *c, struct block_device *d);
 /* The same for the end of the rows; only when they have ended. */
-void census_take_end(struct census *c, struct block_device *d);
-void census_forget(struct census *c, struct block_device *d);
+void breakdown_take_end(struct breakdown *c, struct block_device *d);
+void breakdown_forget(struct breakdown *c, struct block_device *d);
 
 /* Counts the device's moment. Release the result. */
-void census_count(struct census *c, struct block_device *d, struct census_shares *out);
-void census_shares_release(struct census_shares *s);
+void breakdown_count(struct breakdown *c, struct block_device *d, struct breakdown_shares *out);
+void breakdown_shares_release(struct breakdown_shares *s);
 
 /* What stands for an owner where none was recorded: PTA, CANN, host, … */
-const char *census_source(enum row_type type);
+const char *breakdown_source(enum row_type type);
 
 /* Did any row have an owner? */
-bool census_has_owners(struct census *c);
+bool breakdown_has_owners(struct breakdown *c);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the answers about moments say in the same way. */
+/* What the answers about moments have in common, as text and as JSON. */
 #ifndef SONDE_MEMORY_ANALYSIS_COMMON_BREAKDOWN_TEXT_H
 #define SONDE_MEMORY_ANALYSIS_COMMON_BREAKDOWN_TEXT_H
 
@@ -8,21 +8,27 @@
 #include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/common/report.h"
 
+#define BREAKDOWN_MAX_ANSWERS 3 /* devices in the first paragraph */
+#define BREAKDOWN_MAX_DEVICES 16 /* that are described; JSON has all */
+
 /* "Device 0", or "Device 0 of process 12" where there are several. */
-void census_say_device(struct census *c, const struct block_device *d, bool begins_sentence,
-		       struct buf *out);
+void breakdown_say_device(struct breakdown *c, const struct block_device *d, bool begins_sentence,
+			  struct buf *out);
 /* " 3.4 s after the start, in step 3" or " at the end". */
-void census_say_when(struct census *c, struct block_device *d, bool at_end, struct buf *out);
+void breakdown_say_when(struct breakdown *c, struct block_device *d, bool at_end, struct buf *out);
 
 /* Is that what came behind the last call that ended a step, and so none of the job's steps? */
-bool census_is_after_steps(const struct block_process *p, uint32_t step);
+bool breakdown_is_after_steps(const struct block_process *p, uint32_t step);
 /* A line about bytes that lie in no known block of the driver, if there are any. */
-void census_say_outside(const struct block_device *d, const struct census_shares *s,
-			const struct page *g);
-/* What the reader should know about the whole. */
-void census_doubts(struct census *c, bool any, const struct page *g);
+void breakdown_say_outside(const struct block_device *d, const struct breakdown_shares *s,
+			   const struct report *r);
+/* Ends the first paragraph about n devices and adds it. */
+void breakdown_end_answer(size_t n, struct buf *text, const struct report *r);
+/* What the reader should know about the whole, at the end. */
+void breakdown_remarks(struct breakdown *c, size_t n, const struct report *r);
 
 /* A new object: whose it is, when, and the sums. */
-json_t *census_device_json(struct census *c, struct block_device *d, const struct census_shares *s);
+json_t *breakdown_device_json(struct breakdown *c, struct block_device *d,
+			      const struct breakdown_shares *s);
 
 #endif

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Devices, pools and hints, called the same in every answer about memory. Each adds to out. */
+/*
+ * Sentences of answers. say() adds a text to a buffer; each {} in it stands for the next word:
+ *
+ *	say(out, "Process {} kept {}.", NUMBER(pid), HELD(bytes, blocks));
+ *
+ * adds "Process 12 kept 1.00 MiB in 3 blocks.". Bytes, counts, times, devices and pools read the
+ * same in every answer because they are all written here.
+ */
 #ifndef SONDE_MEMORY_ANALYSIS_COMMON_MEMORY_WORDS_H
 #define SONDE_MEMORY_ANALYSIS_COMMON_MEMORY_WORDS_H
 
@@ -7,9 +14,50 @@
 #include <stdint.h>
 
 #include "base/containers/buf.h"
+#include "base/text/plain_words.h"
+#include "memory/analysis/common/stacks.h"
 #include "memory/dump/row.h"
 
-void words_held(struct buf *out, uint64_t bytes, uint64_t blocks); /* 1.00 MiB in 1 block */
+enum word_kind {
+	WORD_NUMBER,
+	WORD_COUNT,
+	WORD_COUNT_OF,
+	WORD_BYTES,
+	WORD_HELD,
+	WORD_DURATION,
+	WORD_TEXT,
+	WORD_PRINTABLE,
+	WORD_DEVICE,
+	WORD_POOL,
+};
+
+struct word {
+	enum word_kind kind;
+	uint64_t n, blocks;
+	const char *text;
+};
+
+/* clang-format off */
+#define NUMBER(n_) {WORD_NUMBER, n_, 0, NULL} /* 12345 */
+#define COUNT(n_) {WORD_COUNT, n_, 0, NULL} /* 12,345 */
+#define COUNT_OF(n_, noun_) {WORD_COUNT_OF, n_, 0, noun_} /* 1 block, 12,345 blocks */
+#define BYTES(n_) {WORD_BYTES, n_, 0, NULL} /* 1.50 GiB */
+#define HELD(bytes_, blocks_) {WORD_HELD, bytes_, blocks_, NULL} /* 1.00 MiB in 1 block */
+#define DURATION(ns_) {WORD_DURATION, ns_, 0, NULL} /* 3.2 s */
+#define TEXT(text_) {WORD_TEXT, 0, 0, text_}
+#define PRINTABLE(text_) {WORD_PRINTABLE, 0, 0, text_} /* what a job called something */
+#define DEVICE(number_) {WORD_DEVICE, number_, 0, NULL} /* 0, cpu, N/A */
+#define POOL(type_) {WORD_POOL, type_, 0, NULL} /* PTA, HAL, …: as in the dumps */
+/* clang-format on */
+
+#define say(out_, text_, ...)                                                                      \
+	say_words(out_, text_, (const struct word[]){__VA_ARGS__},                                 \
+		  sizeof((const struct word[]){__VA_ARGS__}) / sizeof(struct word))
+void say_words(struct buf *out, const char *text, const struct word *words, size_t n);
+
+/* The function that names a call stack, between two texts; nothing, and false, without one. */
+bool say_where(struct buf *out, const char *before, const struct stacks *s, uint32_t stack,
+	       const char *after);
 
 /* "device 0", "host memory" or "an unknown device"; at the beginning of a sentence "Device 0". */
 void words_device(struct buf *out, uint32_t device, bool begins_sentence);
@@ -25,8 +73,7 @@ bool words_is_python(const char *command);
 /* What to record so that call stacks are there: "--call-stack=python (call_stack=… )". */
 void words_stacks_hint(struct buf *out, bool python);
 
-/* How a job says where its steps are; ends a sentence that begins with "Mark the steps of the job".
- */
+/* How a job marks its steps; ends a sentence that begins with "Mark the steps of the job". */
 #define WORDS_MARK_STEPS                                                                           \
 	"msmemscope.step() at the end of each (Python), mstx ranges named \"step start\", or "     \
 	"sonde_step()."

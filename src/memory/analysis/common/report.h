@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * An answer for people in the making: paragraphs, headings, tables and call stacks that look the
+ * The text of a report in the making: paragraphs, headings, tables and call stacks that look the
  * same in every analysis. There are colours only where the style says so.
  */
 #ifndef SONDE_MEMORY_ANALYSIS_COMMON_REPORT_H
@@ -9,6 +9,7 @@
 #include "base/containers/buf.h"
 #include "base/text/table.h"
 #include "memory/analysis/common/analysis.h"
+#include "memory/analysis/common/memory_words.h"
 #include "memory/analysis/common/stacks.h"
 
 enum ink {
@@ -20,37 +21,59 @@ enum ink {
 	INK_WARNING = 33,
 };
 
-struct page {
+struct report {
 	const struct analysis_style *style;
 	struct buf *out;
 	size_t start; /* what was in it before */
 };
 
-struct page page_begin(const struct analysis_style *style, struct buf *out);
+struct report report_begin(const struct analysis_style *style, struct buf *out);
 
-void page_ink(const struct page *g, enum ink ink);
-/* A text in a colour. */
-void page_inked(const struct page *g, enum ink ink, const char *text);
+/* Adds words as say() does; report_inked() in a colour. */
+#define report_say(report_, ...) say((report_)->out, __VA_ARGS__)
+#define report_inked(report_, ink_, ...)                                                           \
+	do {                                                                                       \
+		report_ink(report_, ink_);                                                         \
+		say((report_)->out, __VA_ARGS__);                                                  \
+		report_ink(report_, INK_PLAIN);                                                    \
+	} while (0)
+void report_ink(const struct report *r, enum ink ink);
 
 /* A line after an empty one; releases the text. */
-void page_heading(const struct page *g, struct buf *text);
-void page_title(const struct page *g, const char *text); /* the same for fixed words */
+void report_heading(const struct report *r, struct buf *text);
+void report_title(const struct report *r, const char *text); /* the same for fixed words */
 
 /* Adds the text in lines, all of them indented, and releases it. */
-void page_paragraph(const struct page *g, unsigned indent, struct buf *text);
+void report_paragraph(const struct report *r, unsigned indent, struct buf *text);
 /* The same for sentences that each end with a newline, after an empty line; nothing if there are
  * none. */
-void page_remarks(const struct page *g, struct buf *text);
-
-/* The frames of a call stack that are worth showing, one in a line: Python's, then those of C. */
-/* Equal for call stacks that page_stack() prints the same. */
-uint64_t page_stack_hash(struct stack stack);
-void page_stack(const struct page *g, unsigned indent, struct stack stack);
+void report_remarks(const struct report *r, struct buf *text);
 
 /* "and 3 more places", if there are more than were shown. */
-void page_more(const struct page *g, unsigned indent, size_t n, const char *noun);
+void report_more(const struct report *r, unsigned indent, size_t n, const char *noun);
+
+/* --- call stacks --- */
+
+/* The frames of a call stack that are worth showing, one in a line: Python's, then those of C. */
+void report_stack(const struct report *r, unsigned indent, struct stack stack);
+/* Equal for call stacks that report_stack() prints the same. */
+uint64_t report_stack_hash(struct stack stack);
+
+/* What the blocks of one call stack hold. */
+struct call_site {
+	uint32_t stack;
+	bool before; /* no call stack, since the blocks were there when recording began */
+	uint64_t blocks, bytes;
+};
+
+/* "1.00 MiB in 1 block" in a colour, and its frames. */
+void report_call_site(const struct report *r, unsigned indent, enum ink ink,
+		      const struct stacks *stacks, const struct call_site *site);
+void call_sites_sort(struct call_site *list, size_t n); /* the largest first */
+/* Joins those that report_stack() prints the same; returns how many are left, sorted. */
+size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *stacks);
 
 /* Adds the table and releases it. */
-void page_table(const struct page *g, struct table *t);
+void report_table(const struct report *r, struct table *t);
 
 #endif

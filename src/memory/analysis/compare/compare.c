@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/progress.h"
+#include "memory/analysis/common/blocks.h"
 #include "memory/analysis/compare/compare_impl.h"
 #include "wire/record.h"
 
@@ -149,14 +150,6 @@ static bool sort_out(const struct compare *c, const struct row *row, enum compar
 	}
 }
 
-static uint64_t size_of(const struct row *row)
-{
-	for (unsigned i = 0; i < row->nattrs; i++)
-		if (row->attrs[i].key == ATTR_SIZE && row->attrs[i].kind == ATTR_NUMBER)
-			return row->attrs[i].number;
-	return 0;
-}
-
 static void keep_item(struct compare_calls *d, struct compare_item *item)
 {
 	item->order = d->nitems;
@@ -175,7 +168,7 @@ void compare_add(struct compare *c, enum compare_side side, const struct row *ro
 	struct compare_calls *d = device_of(in, row->device);
 	struct compare_item item = {.time_ns = row->time_ns, .id = row->id, .what = (uint8_t)what};
 	if (what == ITEM_FRAMEWORK || what == ITEM_ATB) {
-		item.size = size_of(row);
+		row_number(row, ATTR_SIZE, &item.size);
 		in->framework_rows += what == ITEM_FRAMEWORK;
 		in->atb_rows += what == ITEM_ATB;
 		if (what == ITEM_FRAMEWORK)
@@ -202,11 +195,7 @@ static int by_time(const void *pa, const void *pb)
 {
 	const struct compare_item *a = pa, *b = pb;
 
-	if (a->time_ns != b->time_ns)
-		return a->time_ns < b->time_ns ? -1 : 1;
-	if (a->id != b->id)
-		return a->id < b->id ? -1 : 1;
-	return a->order < b->order ? -1 : 1;
+	return ORDER(a->time_ns, b->time_ns) ?: ORDER(a->id, b->id) ?: ORDER(a->order, b->order);
 }
 
 static void sort_rows(struct compare_input *in)
@@ -236,9 +225,8 @@ static const struct compare_calls *find_device(const struct compare_input *in, u
 
 static int by_device(const void *pa, const void *pb)
 {
-	const struct compare_pair *a = pa, *b = pb;
-
-	return a->device < b->device ? -1 : a->device > b->device;
+	return ORDER(((const struct compare_pair *)pa)->device,
+		     ((const struct compare_pair *)pb)->device);
 }
 
 /* Every device that has calls on either side, once, by number. */

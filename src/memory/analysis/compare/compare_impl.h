@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the compare_*.c files share; compare.h is the interface. */
+/*
+ * The inside of a comparison: compare.c makes sequences of calls and pairs them, csv.c and report.c
+ * write the result.
+ */
 #ifndef SONDE_MEMORY_ANALYSIS_COMPARE_COMPARE_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_COMPARE_COMPARE_IMPL_H
 
@@ -97,11 +100,6 @@ bool compare_next(struct compare_walk *w, struct compare_line *out);
 
 /* Does it belong to the differences? */
 bool compare_line_differs(const struct compare_line *line);
-
-/* The numbers of the `top` names with the largest differences, to be freed. */
-uint32_t *compare_top_names(const struct compare *c, size_t top, size_t *out_n, size_t *out_total);
-/* The `top` largest differences, to be freed. */
-struct compare_line *compare_top_lines(const struct compare *c, size_t top, size_t *out_n);
 
 static inline uint64_t compare_distance(uint64_t a, uint64_t b)
 {

@@ -306,8 +306,8 @@ uint32_t inefficient_call(struct block_process *p, const struct row *row, struct
 
 void inefficient_calls_release(struct inefficient *a)
 {
-	for (size_t i = 0; i < blocks_nprocesses(a->blocks); i++) {
-		struct block_process *p = blocks_process_at(a->blocks, i);
+	for (size_t i = 0; i < blocks_nprocesses(a->base.blocks); i++) {
+		struct block_process *p = blocks_process_at(a->base.blocks, i);
 		struct process_use *u = p->own;
 
 		for (size_t k = 0; k < p->npools; k++)

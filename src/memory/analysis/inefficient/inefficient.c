@@ -145,8 +145,8 @@ const char *inefficient_of(struct analysis *base, uint32_t pid, uint64_t allocat
 	struct inefficient *a = (struct inefficient *)base;
 	struct block_process *p = a->last_found;
 
-	for (size_t i = blocks_nprocesses(a->blocks); (!p || p->pid != pid) && i; i--)
-		p = blocks_process_at(a->blocks, i - 1);
+	for (size_t i = blocks_nprocesses(a->base.blocks); (!p || p->pid != pid) && i; i--)
+		p = blocks_process_at(a->base.blocks, i - 1);
 	if (!p || p->pid != pid)
 		return NULL;
 	a->last_found = p;
@@ -158,7 +158,7 @@ uint64_t inefficient_marked(const struct analysis *base)
 	return ((const struct inefficient *)base)->marked;
 }
 
-/* --- places --- */
+/* --- call sites --- */
 
 static struct site *site_of(struct sites *s, const struct block *block, enum inefficient_kind kind)
 {
@@ -193,14 +193,14 @@ static void site_add(struct site *s, const struct block *block, const struct wai
 	s->at_peak_bytes += block->bytes;
 }
 
-uint64_t inefficient_site_cost(const struct site *s)
+struct waste inefficient_site_waste(const struct site *s)
 {
 	const struct clock *c = s->pool->own;
 
-	return s->at_peak == c->peak ? s->at_peak_bytes : 0;
+	return (struct waste){s->blocks, s->bytes, s->at_peak == c->peak ? s->at_peak_bytes : 0};
 }
 
-/* Is it worth telling? */
+/* Is it worth reporting? */
 static bool is_finding(const struct block *block, const struct use *u, enum inefficient_kind kind,
 		       const struct wait *w, uint32_t end_call)
 {
@@ -244,7 +244,7 @@ static void settle_living(struct block *block, void *arg)
 		settle(l->a, l->sites, block, c->calls);
 }
 
-void inefficient_sites(struct inefficient *a, struct sites *out)
+static void list_sites(struct inefficient *a, struct sites *out)
 {
 	uint64_t key, value;
 	size_t at = 0;
@@ -255,10 +255,10 @@ void inefficient_sites(struct inefficient *a, struct sites *out)
 		memcpy(out->list, a->ended.list, out->n * sizeof(*out->list));
 	while (hmap_next(&a->ended.by_key, &at, &key, &value))
 		hmap_put(&out->by_key, key, value);
-	blocks_each(a->blocks, NULL, settle_living, &(struct living){a, out});
+	blocks_each(a->base.blocks, NULL, settle_living, &(struct living){a, out});
 }
 
-void inefficient_sites_release(struct sites *s)
+static void release_sites(struct sites *s)
 {
 	free(s->list);
 	hmap_release(&s->by_key);
@@ -322,7 +322,7 @@ static void judge_early(struct inefficient *a, struct block *block, struct use *
 	w.before = u->malloc_op;
 	w.after = name;
 	mark(a, block, u, INEFFICIENT_EARLY, w);
-	/* If the same time counts as idle, too, its bytes are told once. */
+	/* If the same time counts as idle, too, its bytes are counted once. */
 	if (u->mark && a->marks[u->mark].wait[INEFFICIENT_EARLY].calls &&
 	    !(u->flags & USE_COMPUTED))
 		a->marks[u->mark].wait[INEFFICIENT_IDLE].peak = 0;
@@ -351,15 +351,11 @@ static void judge_access(struct inefficient *a, struct block *block, uint32_t ca
 /* -1: of another kind of memory. */
 static int family_of(const struct row *row, const struct block *block)
 {
-	for (unsigned i = 0; i < row->nattrs; i++) {
-		const struct attr *at = &row->attrs[i];
+	const struct attr *type = row_attr(row, ATTR_TYPE);
 
-		if (at->key == ATTR_TYPE && at->kind == ATTR_TEXT)
-			return inefficient_family(row_type_find(at->text, at->text_len));
-	}
-	if (!block)
-		return -1;
-	return inefficient_family(block->pool->type);
+	if (type && type->kind == ATTR_TEXT)
+		return inefficient_family(row_type_find(type->text, type->text_len));
+	return block ? inefficient_family(block->pool->type) : -1;
 }
 
 static void on_access(struct inefficient *a, struct block_process *p, const struct row *row,
@@ -390,8 +386,8 @@ static void block_ends(struct inefficient *a, struct block *block, uint32_t call
 
 	settle(a, &a->ended, block, call);
 	if (!(u.flags & USE_ACCESSED)) {
-		c->unseen_blocks++;
-		c->unseen_bytes += block->bytes;
+		c->unseen.blocks++;
+		c->unseen.bytes += block->bytes;
 	}
 	mark_release(a, u.mark);
 	memset(block->own, 0, sizeof(block->own));
@@ -426,7 +422,7 @@ static void inefficient_row(struct analysis *base, const struct row *row)
 	struct inefficient *a = (struct inefficient *)base;
 	struct block_change c;
 
-	switch (blocks_add(a->blocks, row, &c)) {
+	switch (blocks_add(a->base.blocks, row, &c)) {
 	case BLOCKS_ALLOC:
 		on_alloc(c.process, row, c.block);
 		break;
@@ -449,28 +445,126 @@ static void inefficient_row(struct analysis *base, const struct row *row)
 	}
 }
 
+/* --- adding up: for each pool, for each kind, and the most costly call sites first --- */
+
+static int costly_first(const void *pa, const void *pb)
+{
+	const struct site *a = pa, *b = pb;
+
+	return ORDER(inefficient_site_waste(b).at_peak_bytes,
+		     inefficient_site_waste(a).at_peak_bytes)
+		       ?: ORDER(b->weight, a->weight)
+		       ?: ORDER(a->pool->number, b->pool->number)
+		       ?: ORDER(a->stack, b->stack)
+		       ?: ORDER(a->kind, b->kind);
+}
+
+static int by_process_and_device(const void *pa, const void *pb)
+{
+	const struct block_pool *a = ((const struct pool_waste *)pa)->pool;
+	const struct block_pool *b = ((const struct pool_waste *)pb)->pool;
+
+	return ORDER(a->process->pid, b->process->pid)
+		       ?: ORDER(a->device->device, b->device->device)
+		       ?: ORDER(a->number, b->number);
+}
+
+void inefficient_waste_add(struct waste *w, const struct site *s)
+{
+	w->blocks += s->blocks;
+	w->bytes += s->bytes;
+	w->at_peak_bytes += inefficient_site_waste(s).at_peak_bytes;
+}
+
+static struct pool_waste *pool_find(struct verdict *v, const struct block_pool *pool)
+{
+	return &v->pools[((const struct clock *)pool->own)->waste];
+}
+
+static void list_pools(const struct inefficient *a, struct verdict *v)
+{
+	size_t cap = 0;
+
+	for (size_t i = 0; i < blocks_nprocesses(a->base.blocks); i++) {
+		struct block_process *p = blocks_process_at(a->base.blocks, i);
+
+		for (size_t k = 0; k < p->npools; k++) {
+			struct block_pool *pool = p->pools[k];
+			struct clock *c = pool->own;
+
+			if (!c)
+				continue;
+			v->pools = xgrow(v->pools, &cap, v->npools + 1, sizeof(*v->pools));
+			v->pools[v->npools] = (struct pool_waste){
+				.pool = pool,
+				.command = p->command,
+				.blocks = pool->mallocs,
+				.peak_bytes = c->peak_bytes,
+				.peak_ns = c->peak_ns,
+				.unseen = c->unseen,
+			};
+			c->waste = v->npools++;
+			v->blocks += pool->mallocs;
+			v->accesses += c->accesses;
+		}
+	}
+}
+
+static void count_unseen(struct block *block, void *arg)
+{
+	struct use u = use_get(block);
+
+	if (!block->pool->own || !(u.flags & USE_FOLLOWED) || u.flags & USE_ACCESSED)
+		return;
+	struct waste *unseen = &pool_find(arg, block->pool)->unseen;
+	unseen->blocks++;
+	unseen->bytes += block->bytes;
+}
+
+void inefficient_verdict(struct inefficient *a, struct verdict *out)
+{
+	*out = (struct verdict){.a = a};
+	list_sites(a, &out->sites);
+	list_pools(a, out);
+	blocks_each(a->base.blocks, NULL, count_unseen, out);
+	for (size_t i = 0; i < out->sites.n; i++) {
+		const struct site *s = &out->sites.list[i];
+		struct pool_waste *w = pool_find(out, s->pool);
+
+		inefficient_waste_add(&w->kinds[s->kind], s);
+		inefficient_waste_add(&w->all, s);
+		inefficient_waste_add(&out->kinds[s->kind], s);
+		inefficient_waste_add(&out->all, s);
+	}
+	if (out->sites.n)
+		qsort(out->sites.list, out->sites.n, sizeof(*out->sites.list), costly_first);
+	if (out->npools)
+		qsort(out->pools, out->npools, sizeof(*out->pools), by_process_and_device);
+}
+
+void inefficient_verdict_release(struct verdict *v)
+{
+	release_sites(&v->sites);
+	free(v->pools);
+}
+
 /* --- what every analysis has --- */
 
 static void inefficient_process(struct analysis *base, uint32_t pid, const char *command)
 {
 	struct inefficient *a = (struct inefficient *)base;
 
-	blocks_process(a->blocks, pid, command);
+	blocks_process(a->base.blocks, pid, command);
 	a->last_found = NULL; /* the pid may be another process now */
-}
-
-static bool inefficient_unordered(const struct analysis *base)
-{
-	return blocks_unordered(((const struct inefficient *)base)->blocks);
 }
 
 static size_t inefficient_findings(struct analysis *base)
 {
 	struct sites s;
 
-	inefficient_sites((struct inefficient *)base, &s);
+	list_sites((struct inefficient *)base, &s);
 	size_t n = s.n;
-	inefficient_sites_release(&s);
+	release_sites(&s);
 	return n;
 }
 
@@ -479,8 +573,8 @@ static void inefficient_free(struct analysis *base)
 	struct inefficient *a = (struct inefficient *)base;
 
 	inefficient_calls_release(a);
-	blocks_free(a->blocks);
-	inefficient_sites_release(&a->ended);
+	blocks_free(a->base.blocks);
+	release_sites(&a->ended);
 	free(a->marks);
 	free(a);
 }
@@ -500,7 +594,7 @@ static const struct analysis_ops ops = {
 	.attrs = BLOCKS_ATTRS | 1ull << ATTR_TYPE,
 	.row = inefficient_row,
 	.process = inefficient_process,
-	.unordered = inefficient_unordered,
+	.unordered = analysis_blocks_unordered,
 	.judged = inefficient_judged,
 	.findings = inefficient_findings,
 	.text = inefficient_text,
@@ -512,14 +606,13 @@ struct analysis *inefficient_new(const struct inefficient_options *o)
 {
 	struct inefficient *a = xcalloc(1, sizeof(*a));
 
-	a->base.ops = &ops;
+	a->base = (struct analysis){&ops, blocks_new()};
 	if (o)
 		a->options = *o;
 	if (!a->options.kinds)
 		a->options.kinds = INEFFICIENT_ALL;
 	if (!a->options.idle_calls)
 		a->options.idle_calls = INEFFICIENT_IDLE_CALLS;
-	a->blocks = blocks_new();
 	name_tags(a);
 	return &a->base;
 }

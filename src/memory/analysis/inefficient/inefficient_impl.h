@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The inside of the analysis of inefficient memory, shared by inefficient*.c only.
+ * The inside of the analysis of inefficient memory. calls.c keeps the clocks, inefficient.c has the
+ * rules and adds up what they hit, report.c writes text and JSON.
  *
  *	clock	of a pool (block_pool.own): the calls, the newest MALLOC and FREE, the peak
  *	use	of a block (block.own): where its last event was
  *	mark	of a block that a rule has hit: the useless times
- *	site	a place (call stack) that made findings of one kind in one pool
+ *	site	a call stack that made findings of one kind in one pool
  *
  * What a kind costs at the peak is found without a list of events: the pool numbers its peaks, a
  * block remembers the number at its last event, and when its next event ends a useless time in
@@ -29,6 +30,11 @@
 #define MAX_NAMES 100000
 #define EXAMPLES 3
 
+/* What one kind, or all together, have in a pool or everywhere. */
+struct waste {
+	uint64_t blocks, bytes, at_peak_bytes;
+};
+
 struct clock {
 	struct block_pool *pool;
 	uint32_t calls; /* the newest; stays at the greatest number */
@@ -39,7 +45,8 @@ struct clock {
 	uint64_t peak_bytes, peak_ns;
 	uint64_t accesses;
 	uint64_t marked_blocks[KINDS], marked_bytes[KINDS];
-	uint64_t unseen_blocks, unseen_bytes; /* ended without any ACCESS */
+	struct waste unseen; /* ended without any ACCESS */
+	size_t waste; /* its number in struct verdict */
 };
 
 /* The operators that are open on a thread, of one family. */
@@ -98,7 +105,7 @@ struct site {
 	struct example examples[EXAMPLES];
 };
 
-/* Findings by place. */
+/* Findings by call site. */
 struct sites {
 	struct site *list;
 	size_t n, cap;
@@ -122,7 +129,6 @@ struct op_name {
 struct inefficient {
 	struct analysis base;
 	struct inefficient_options options;
-	struct blocks *blocks;
 	struct mark *marks; /* number 0 is none */
 	size_t nmarks, marks_cap;
 	uint32_t unused_marks;
@@ -137,7 +143,7 @@ struct inefficient {
 	char tags[64][64]; /* texts of the attribute */
 };
 
-/* --- memory/analysis/inefficient/calls.c: the clocks --- */
+/* --- calls.c: the clocks --- */
 
 enum { FAMILY_PTA, FAMILY_ATB, FAMILIES }; /* pools of torch, of ATB */
 int inefficient_family(enum row_type pool); /* negative: of none of them */
@@ -158,25 +164,14 @@ uint32_t inefficient_name(struct inefficient *a, const char *text, size_t len);
 const char *inefficient_name_text(const struct inefficient *a, uint32_t name);
 void inefficient_calls_release(struct inefficient *a);
 
-/* --- inefficient.c --- */
-
-/* All findings, those of blocks that are still alive included. To be released. */
-void inefficient_sites(struct inefficient *a, struct sites *out);
-void inefficient_sites_release(struct sites *s);
-/* Bytes of the pool's peak. */
-uint64_t inefficient_site_cost(const struct site *s);
-
-/* --- memory/analysis/inefficient/query.c: what the writers of text and JSON ask --- */
-
-/* What one kind, or all together, have in a pool or everywhere. */
-struct waste {
-	uint64_t blocks, bytes, at_peak_bytes;
-};
+/* --- inefficient.c: what the report is made of --- */
 
 struct pool_waste {
-	const struct clock *clock;
+	struct block_pool *pool;
+	const char *command; /* of its process, or NULL */
+	uint64_t blocks, peak_bytes, peak_ns; /* of the whole pool */
 	struct waste kinds[KINDS], all;
-	uint64_t unseen_blocks, unseen_bytes; /* without any ACCESS, the living included */
+	struct waste unseen; /* without any ACCESS, the living included */
 };
 
 struct verdict {
@@ -185,14 +180,18 @@ struct verdict {
 	struct pool_waste *pools;
 	size_t npools;
 	struct waste kinds[KINDS], all;
-	uint64_t marked_blocks[KINDS]; /* by the plain rules */
 	uint64_t blocks, accesses;
 };
 
+/* What a call site has, and costs at the pool's peak. */
+struct waste inefficient_site_waste(const struct site *s);
+void inefficient_waste_add(struct waste *w, const struct site *s);
+
+/* All findings, those of blocks that are still alive included. To be released. */
 void inefficient_verdict(struct inefficient *a, struct verdict *out);
 void inefficient_verdict_release(struct verdict *v);
 
-/* --- memory/analysis/inefficient/text.c, memory/analysis/inefficient/json.c --- */
+/* --- report.c --- */
 
 void inefficient_text(struct analysis *base, const struct analysis_style *style, struct buf *out);
 json_t *inefficient_json(struct analysis *base, unsigned top);

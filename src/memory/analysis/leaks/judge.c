@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What each place does, from the blocks that were alive when the last step ended.
+ * What each call site does, from the blocks that were alive when the last step ended.
  *
  * 1. Blocks that were allocated in step 2 or later are listed, in the order of their sites.
  * 2. Of a site's, the lost ones are older, in steps, than any block of the site that was freed.
@@ -81,8 +81,8 @@ static void assign_created(struct block_device *d, const struct held *h, size_t 
 
 static void list_held(struct leaks *l, struct list *out)
 {
-	for (size_t i = 0; i < blocks_nprocesses(l->blocks); i++) {
-		struct block_process *p = blocks_process_at(l->blocks, i);
+	for (size_t i = 0; i < blocks_nprocesses(l->base.blocks); i++) {
+		struct block_process *p = blocks_process_at(l->base.blocks, i);
 		const struct leak_process *own = p->own;
 
 		if (!own || !own->ends)
@@ -91,7 +91,7 @@ static void list_held(struct leaks *l, struct list *out)
 			struct held h = {.list = out, .process = own};
 			size_t from = out->n;
 
-			blocks_each_held(l->blocks, p->devices[k], take_held, &h);
+			blocks_each_held(l->base.blocks, p->devices[k], take_held, &h);
 			assign_created(p->devices[k], &h, from);
 		}
 	}
@@ -100,32 +100,29 @@ static void list_held(struct leaks *l, struct list *out)
 static int by_site(const void *pa, const void *pb)
 {
 	const struct block *a = *(struct block *const *)pa, *b = *(struct block *const *)pb;
-	uint32_t x = leak_site_of(a)->number, y = leak_site_of(b)->number;
 
-	if (x != y)
-		return x > y ? 1 : -1;
-	if (is_carved(a) != is_carved(b))
-		return is_carved(a) ? 1 : -1;
-	return (a->seq > b->seq) - (a->seq < b->seq);
+	return ORDER(leak_site_of(a)->number, leak_site_of(b)->number)
+		       ?: ORDER(is_carved(a), is_carved(b))
+		       ?: ORDER(a->seq, b->seq);
 }
 
-/* --- one place --- */
+/* --- one call site --- */
 
-static void sum_up(struct leak_place *place, struct block **list, size_t n)
+static void sum_blocks(struct leak_finding *finding, struct block **list, size_t n)
 {
-	place->list = list;
-	place->blocks = n;
-	place->bytes = 0;
-	place->steps = 0;
-	place->block_bytes = list[0]->bytes;
+	finding->list = list;
+	finding->blocks = n;
+	finding->bytes = 0;
+	finding->steps = 0;
+	finding->block_bytes = list[0]->bytes;
 	for (size_t i = 0; i < n; i++) {
-		place->bytes += list[i]->bytes;
-		place->steps += !i || list[i]->step != list[i - 1]->step;
+		finding->bytes += list[i]->bytes;
+		finding->steps += !i || list[i]->step != list[i - 1]->step;
 		if (list[i]->bytes != list[0]->bytes)
-			place->block_bytes = 0;
+			finding->block_bytes = 0;
 	}
-	place->first_step = list[0]->step;
-	place->last_step = list[n - 1]->step;
+	finding->first_step = list[0]->step;
+	finding->last_step = list[n - 1]->step;
 }
 
 /* Did `n` steps from first to last come so that the next one is not overdue now? */
@@ -154,7 +151,7 @@ static bool grows_in_short_job(const struct leak_site *s, struct block **list, s
 	       s->first_step * 2 <= last_step + 2;
 }
 
-static void judge(struct leak_site *s, struct block **list, size_t n, struct leak_place *out)
+static void judge_site(struct leak_site *s, struct block **list, size_t n, struct leak_finding *out)
 {
 	const struct leak_process *p = s->pool->process->own;
 	uint32_t last = p->last_step,
@@ -168,7 +165,7 @@ static void judge(struct leak_site *s, struct block **list, size_t n, struct lea
 		for (; lost < n && list[lost]->step < last;)
 			lost++;
 	} else {
-		sum_up(out, list, lost);
+		sum_blocks(out, list, lost);
 		bool steps = out->steps > 1
 				     ? goes_on(out->steps, out->first_step, out->last_step, newest)
 				     : grows_in_short_job(s, list, n, last);
@@ -178,57 +175,57 @@ static void judge(struct leak_site *s, struct block **list, size_t n, struct lea
 	}
 	if (!lost)
 		return;
-	sum_up(out, list, lost);
-	out->span = newest >= out->first_step ? newest - out->first_step + 1 : 1;
-	out->bytes_per_step = out->bytes / out->span;
+	sum_blocks(out, list, lost);
+	out->span_steps = newest >= out->first_step ? newest - out->first_step + 1 : 1;
+	out->bytes_per_step = out->bytes / out->span_steps;
 }
 
-static bool is_ignored(const struct leaks *l, const struct leak_place *place)
+static bool is_ignored(const struct leaks *l, const struct leak_finding *finding)
 {
-	if (place->kind != LEAK_GROWTH)
+	if (finding->kind != LEAK_GROWTH)
 		return false;
 	if (l->min_bytes != UINT64_MAX)
-		return place->bytes < l->min_bytes;
-	return place->site->pool->type == TYPE_HOST &&
-	       place->bytes_per_step < LEAKS_HOST_MIN_BYTES_PER_STEP;
+		return finding->bytes < l->min_bytes;
+	return finding->site->pool->type == TYPE_HOST &&
+	       finding->bytes_per_step < LEAKS_HOST_MIN_BYTES_PER_STEP;
 }
 
-static void put_place(struct leaks *l, struct leak_place *place, struct leak_answer *out)
+static void put_finding(struct leaks *l, struct leak_finding *finding, struct leak_answer *out)
 {
-	if (!place->blocks) /* all are of the last step */
+	if (!finding->blocks) /* all are of the last step */
 		return;
-	place->ignored = is_ignored(l, place);
-	out->places[out->nplaces++] = *place;
-	out->growing += place->kind == LEAK_GROWTH && !place->ignored;
-	out->ignored += place->ignored;
+	finding->ignored = is_ignored(l, finding);
+	out->findings[out->nfindings++] = *finding;
+	out->growing += finding->kind == LEAK_GROWTH && !finding->ignored;
+	out->ignored += finding->ignored;
 }
 
 /* Driver memory of the pools; that of the last step may be a passing need. */
 static void add_carved(struct leaks *l, struct block **list, size_t n, struct leak_answer *out)
 {
-	struct leak_place place = {.site = leak_site_of(list[0]), .kind = LEAK_OF_POOL};
-	const struct leak_process *p = place.site->pool->process->own;
+	struct leak_finding finding = {.site = leak_site_of(list[0]), .kind = LEAK_OF_POOL};
+	const struct leak_process *p = finding.site->pool->process->own;
 
 	while (n && list[n - 1]->step == p->last_step)
 		n--;
 	if (n)
-		sum_up(&place, list, n);
-	put_place(l, &place, out);
+		sum_blocks(&finding, list, n);
+	put_finding(l, &finding, out);
 }
 
 /*
- * Blocks of one size without a call stack are a place of their own only if it grows. Else they are
+ * Blocks of one size without a call stack are a call site of their own only if it grows. Else they are
  * looked at once more together with similar sizes: leaks may differ in size.
  */
-static void add_place(struct leaks *l, struct leak_site *s, struct list list, struct list *others,
+static void add_finding(struct leaks *l, struct leak_site *s, struct list list, struct list *others,
 		      struct leak_answer *out)
 {
-	struct leak_place place = {.site = s};
+	struct leak_finding finding = {.site = s};
 
 	leak_site_settle(s);
-	judge(s, list.blocks, list.n, &place);
-	if (!others || (!s->parent && !s->is_parent) || (s->parent && place.kind == LEAK_GROWTH)) {
-		put_place(l, &place, out);
+	judge_site(s, list.blocks, list.n, &finding);
+	if (!others || (!s->parent && !s->is_parent) || (s->parent && finding.kind == LEAK_GROWTH)) {
+		put_finding(l, &finding, out);
 		return;
 	}
 	for (size_t i = 0; i < list.n; i++)
@@ -237,15 +234,10 @@ static void add_place(struct leaks *l, struct leak_site *s, struct list list, st
 
 static int by_kind(const void *pa, const void *pb)
 {
-	const struct leak_place *a = pa, *b = pb;
+	const struct leak_finding *a = pa, *b = pb;
 
-	if (a->kind != b->kind)
-		return a->kind > b->kind ? 1 : -1;
-	if (a->ignored != b->ignored)
-		return a->ignored ? 1 : -1;
-	if (a->bytes != b->bytes)
-		return a->bytes < b->bytes ? 1 : -1;
-	return (a->site->number > b->site->number) - (a->site->number < b->site->number);
+	return ORDER(a->kind, b->kind) ?: ORDER(a->ignored, b->ignored)
+	       ?: ORDER(b->bytes, a->bytes) ?: ORDER(a->site->number, b->site->number);
 }
 
 static struct leak_site *parent_of(const struct block *b)
@@ -258,11 +250,8 @@ static struct leak_site *parent_of(const struct block *b)
 static int by_parent(const void *pa, const void *pb)
 {
 	const struct block *a = *(struct block *const *)pa, *b = *(struct block *const *)pb;
-	uint32_t x = parent_of(a)->number, y = parent_of(b)->number;
 
-	if (x != y)
-		return x > y ? 1 : -1;
-	return (a->seq > b->seq) - (a->seq < b->seq);
+	return ORDER(parent_of(a)->number, parent_of(b)->number) ?: ORDER(a->seq, b->seq);
 }
 
 static void judge_others(struct leaks *l, struct list *list, struct leak_answer *out)
@@ -277,11 +266,11 @@ static void judge_others(struct leaks *l, struct list *list, struct leak_answer 
 
 		for (end = i + 1; end < list->n && parent_of(list->blocks[end]) == s; end++)
 			;
-		add_place(l, s, (struct list){.blocks = &list->blocks[i], .n = end - i}, NULL, out);
+		add_finding(l, s, (struct list){.blocks = &list->blocks[i], .n = end - i}, NULL, out);
 	}
 }
 
-static void judge_places(struct leaks *l, struct leak_answer *out)
+static void judge_sites(struct leaks *l, struct leak_answer *out)
 {
 	struct list list = {0}, others = {0};
 	size_t end;
@@ -290,7 +279,7 @@ static void judge_places(struct leaks *l, struct leak_answer *out)
 	out->blocks = list.blocks;
 	if (list.n)
 		qsort(list.blocks, list.n, sizeof(*list.blocks), by_site);
-	out->places = xcalloc(2 * l->nsites + 1, sizeof(*out->places));
+	out->findings = xcalloc(2 * l->nsites + 1, sizeof(*out->findings));
 	for (size_t i = 0; i < list.n; i = end) {
 		struct block **first = &list.blocks[i];
 		struct leak_site *s = leak_site_of(*first);
@@ -302,11 +291,11 @@ static void judge_places(struct leaks *l, struct leak_answer *out)
 		if (is_carved(*first))
 			add_carved(l, first, end - i, out);
 		else
-			add_place(l, s, (struct list){.blocks = first, .n = end - i}, &others, out);
+			add_finding(l, s, (struct list){.blocks = first, .n = end - i}, &others, out);
 	}
 	judge_others(l, &others, out);
-	if (out->nplaces)
-		qsort(out->places, out->nplaces, sizeof(*out->places), by_kind);
+	if (out->nfindings)
+		qsort(out->findings, out->nfindings, sizeof(*out->findings), by_kind);
 }
 
 /* --- what was left at the end --- */
@@ -316,13 +305,11 @@ static void take_left(struct block *b, void *arg)
 	list_add(arg, b);
 }
 
-static int larger_first(const void *pa, const void *pb)
+int leak_left_order(const void *pa, const void *pb)
 {
 	const struct leak_left *a = pa, *b = pb;
 
-	if (a->bytes != b->bytes)
-		return a->bytes < b->bytes ? 1 : -1;
-	return (a->site->number > b->site->number) - (a->site->number < b->site->number);
+	return ORDER(b->bytes, a->bytes) ?: ORDER(a->site->number, b->site->number);
 }
 
 static void count_left(struct leak_rest *rest, const struct block *b)
@@ -332,17 +319,18 @@ static void count_left(struct leak_rest *rest, const struct block *b)
 	rest->running |= b->state == BLOCK_ALIVE;
 	if (!blocks_is_device(b->pool->type))
 		return;
-	*(is_carved(b) ? &rest->carved_blocks : &rest->driver_blocks) += 1;
-	*(is_carved(b) ? &rest->carved_bytes : &rest->driver_bytes) += b->bytes;
+	struct leak_held *held = is_carved(b) ? &rest->carved : &rest->driver;
+	held->blocks++;
+	held->bytes += b->bytes;
 }
 
-static void rest_of(struct leaks *l, struct block_process *p, struct leak_rest *out)
+static void count_rest(struct leaks *l, struct block_process *p, struct leak_rest *out)
 {
 	struct list list = {0};
 	struct leak_left *last = NULL;
 
 	*out = (struct leak_rest){.process = p};
-	blocks_each(l->blocks, p, take_left, &list);
+	blocks_each(l->base.blocks, p, take_left, &list);
 	if (!list.n)
 		return;
 	qsort(list.blocks, list.n, sizeof(*list.blocks), by_site);
@@ -359,24 +347,23 @@ static void rest_of(struct leaks *l, struct block_process *p, struct leak_rest *
 		last->bytes += b->bytes;
 		count_left(out, b);
 	}
-	qsort(out->list, out->n, sizeof(*out->list), larger_first);
+	qsort(out->list, out->n, sizeof(*out->list), leak_left_order);
 	free(list.blocks);
 }
 
 void leaks_judge(struct leaks *l, struct leak_answer *out)
 {
-	size_t n = blocks_nprocesses(l->blocks);
+	size_t n = blocks_nprocesses(l->base.blocks);
 
 	*out = (struct leak_answer){0};
-	judge_places(l, out);
+	judge_sites(l, out);
 	out->rests = xcalloc(n + 1, sizeof(*out->rests));
 	for (size_t i = 0; i < n; i++) {
-		struct block_process *p = blocks_process_at(l->blocks, i);
+		struct block_process *p = blocks_process_at(l->base.blocks, i);
 
 		out->judged |= p->step_ended >= LEAKS_MIN_STEPS;
-
 		if (p->npools)
-			rest_of(l, p, &out->rests[out->nrests++]);
+			count_rest(l, p, &out->rests[out->nrests++]);
 	}
 }
 
@@ -385,7 +372,7 @@ void leak_answer_release(struct leak_answer *a)
 	for (size_t i = 0; i < a->nrests; i++)
 		free(a->rests[i].list);
 	free(a->rests);
-	free(a->places);
+	free(a->findings);
 	free(a->blocks);
 	free(a->others);
 	*a = (struct leak_answer){0};

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The inside of the leak analysis, shared by leaks*.c only.
- *
- * leaks.c follows the rows and keeps a leak_site for every place; memory/analysis/leaks/judge.c
- * looks at the blocks of the last step end and says what each place does;
- * memory/analysis/leaks/text.c and memory/analysis/leaks/json.c tell it.
+ * The inside of the leak analysis. follow.c follows the rows and keeps a leak_site for every call
+ * site; judge.c takes the blocks of the last step end and finds out what each call site does;
+ * report.c writes text and JSON.
  */
 #ifndef SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
 
 #include "memory/analysis/common/blocks.h"
 #include "memory/analysis/leaks/leaks.h"
-#include "memory/analysis/leaks/parent_blocks.h"
 
 /* What block->own holds. */
 enum { OWN_SITE, OWN_FLAGS };
@@ -19,8 +16,7 @@ enum leak_block_flags {
 	LEAK_COUNTED = 1 << 0, /* in the site's `live` */
 	LEAK_CARVED = 1 << 1, /* a pool has cut blocks from it */
 	LEAK_CREATED = 1 << 2, /* halMemCreate(): its ptr is a handle and no address */
-	LEAK_RESERVED =
-		1 << 3, /* such a one, and the pools must have it (memory/analysis/leaks/judge.c) */
+	LEAK_RESERVED = 1 << 3, /* such a one, and the pools must have it (judge.c) */
 };
 
 /* From the end of `step` on, the site never held fewer than `live` blocks at the end of a step. */
@@ -62,7 +58,6 @@ struct leak_pool {
 struct leaks {
 	struct analysis base;
 	uint64_t min_bytes;
-	struct blocks *blocks;
 	struct leak_site **sites;
 	size_t nsites, sites_cap;
 	size_t nsizes; /* of the sites: one size without a call stack */
@@ -78,26 +73,15 @@ static inline struct leak_site *leak_site_of(const struct block *b)
 	return (struct leak_site *)(uintptr_t)b->own[OWN_SITE];
 }
 
-/* --- memory/analysis/leaks/sites.c --- */
-
-struct leak_process *leak_process_of(struct block_process *p);
-
-/* A block of the site comes (by 1, in step `step`) or goes (by -1). */
-void leak_site_count(struct leak_site *s, int by, uint32_t step);
-/* It was freed, after that many steps. */
-void leak_site_freed(struct leak_site *s, uint32_t life);
-
-/* The place that a block belongs to. */
-struct leak_site *leak_site_for(struct leaks *l, const struct block *b, bool pinned);
-
 /* Brings the values of a site up to the last step end; needed before it changes and is judged. */
 void leak_site_settle(struct leak_site *s);
 
-/* --- memory/analysis/leaks/judge.c --- */
+/* --- judge.c --- */
 
 enum leak_kind { LEAK_GROWTH, LEAK_ONCE, LEAK_STOPPED, LEAK_ROLLING, LEAK_OF_POOL };
 
-struct leak_place {
+/* What a call site does. */
+struct leak_finding {
 	const struct leak_site *site;
 	enum leak_kind kind;
 	bool ignored; /* grows, but too little for min_bytes */
@@ -105,15 +89,19 @@ struct leak_place {
 	uint64_t block_bytes; /* of each; 0: they differ */
 	uint32_t steps; /* distinct ones in which the blocks were allocated */
 	uint32_t first_step, last_step;
-	uint32_t span; /* steps from the first one on whose blocks would be among these */
+	uint32_t span_steps; /* steps from the first one on whose blocks would be among these */
 	uint64_t bytes_per_step;
 	struct block **list; /* the blocks, in order of allocation */
 };
 
-/* Blocks that were left at the end of their process, of one place. */
+/* Blocks that were left at the end of their process, of one call site. */
 struct leak_left {
 	const struct leak_site *site;
 	bool carved;
+	uint64_t blocks, bytes;
+};
+
+struct leak_held {
 	uint64_t blocks, bytes;
 };
 
@@ -122,28 +110,28 @@ struct leak_rest {
 	struct leak_left *list; /* the largest first */
 	size_t n;
 	uint64_t blocks, bytes; /* all of them */
-	uint64_t driver_blocks, driver_bytes; /* of HAL, not carved */
-	uint64_t carved_blocks, carved_bytes;
+	struct leak_held driver, carved; /* of HAL: not cut by pools, and cut by them */
 	bool running; /* blocks are alive, so the end of the process was not seen */
 };
 
 struct leak_answer {
-	struct leak_place *places; /* by kind, then the largest first */
-	size_t nplaces;
-	size_t growing; /* of them: findings, the first ones */
-	bool judged; /* some process has ended enough steps to tell */
+	struct leak_finding *findings; /* by kind, then the largest first */
+	size_t nfindings;
+	size_t growing; /* of them: the first ones, which grow and count */
+	bool judged; /* some process has ended enough steps */
 	size_t ignored;
 	struct leak_rest *rests; /* of each process that has pools */
 	size_t nrests;
-	struct block **blocks, **others; /* what the places point into */
+	struct block **blocks, **others; /* what the findings point into */
 };
 
-#define LEAKS_MIN_STEPS 3 /* with fewer, nothing can be said */
+#define LEAKS_MIN_STEPS 3 /* with fewer, nothing is known */
 
 void leaks_judge(struct leaks *l, struct leak_answer *out);
 void leak_answer_release(struct leak_answer *a);
+int leak_left_order(const void *pa, const void *pb); /* for qsort(): the largest first */
 
-/* --- memory/analysis/leaks/text.c, memory/analysis/leaks/json.c --- */
+/* --- report.c --- */
 
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out);
 json_t *leaks_json(struct analysis *a, unsigned top);

@@ -16,17 +16,6 @@
 #define POOL_FUNCTION "caching allocator" /* as the recorder names a refusal of torch itself */
 #define MAX_STATES 4 /* of one incident: looking at a million blocks takes its time */
 
-static bool number_of(const struct row *row, enum attr_key key, uint64_t *out)
-{
-	for (unsigned i = 0; i < row->nattrs; i++) {
-		if (row->attrs[i].key != key || row->attrs[i].kind == ATTR_TEXT)
-			continue;
-		*out = row->attrs[i].number;
-		return true;
-	}
-	return false;
-}
-
 /* --- what others hold --- */
 
 static struct oom_view *view_of(struct oom *o, struct block_process *p, uint32_t device)
@@ -115,11 +104,9 @@ static uint64_t page_bytes(const struct row *row)
 		uint64_t bytes;
 	} pages[] = {{"normal", 4u << 10}, {"huge", 2u << 20}, {"giant", 1u << 30}};
 
-	for (unsigned i = 0; i < row->nattrs; i++)
-		for (size_t k = 0; k < 3 && row->attrs[i].key == ATTR_PAGE_TYPE; k++)
-			if (row->attrs[i].text_len == strlen(pages[k].name) &&
-			    !memcmp(row->attrs[i].text, pages[k].name, row->attrs[i].text_len))
-				return pages[k].bytes;
+	for (size_t k = 0; k < sizeof(pages) / sizeof(pages[0]); k++)
+		if (row_attr_is(row, ATTR_PAGE_TYPE, pages[k].name))
+			return pages[k].bytes;
 	return 1;
 }
 
@@ -142,7 +129,7 @@ static void on_block(struct oom *o, struct block_process *p, const struct row *r
 {
 	uint64_t mine, all;
 
-	if (number_of(row, ATTR_PROCESS_USED, &mine) && number_of(row, ATTR_DEVICE_USED, &all))
+	if (row_number(row, ATTR_PROCESS_USED, &mine) && row_number(row, ATTR_DEVICE_USED, &all))
 		note_others(o, p, row, oom_less(all, mine));
 }
 
@@ -151,12 +138,12 @@ static void on_snapshot(struct oom *o, struct block_process *p, const struct row
 {
 	uint64_t total, unused;
 
-	if (!number_of(row, ATTR_TOTAL_MEM, &total) && !number_of(row, ATTR_TOTAL, &total))
+	if (!row_number(row, ATTR_TOTAL_MEM, &total) && !row_number(row, ATTR_TOTAL, &total))
 		return;
 	if (!total || row->device >= DEV_NONE)
 		return;
 	hmap_put(&o->totals, row->device, total == HMAP_NONE ? total - 1 : total);
-	if (number_of(row, ATTR_FREE_MEM, &unused) || number_of(row, ATTR_FREE, &unused))
+	if (row_number(row, ATTR_FREE_MEM, &unused) || row_number(row, ATTR_FREE, &unused))
 		note_rest(o, p, row, oom_less(oom_less(total, unused), own_bytes(p, row->device)));
 }
 
@@ -172,10 +159,10 @@ static struct oom_incident *last_of(struct oom *o, const struct block_process *p
 
 static void read_function(const struct row *row, char out[OOM_FUNCTION_BYTES])
 {
-	for (unsigned i = 0; i < row->nattrs; i++)
-		if (row->attrs[i].key == ATTR_FUNC && row->attrs[i].text)
-			snprintf(out, OOM_FUNCTION_BYTES, "%.*s", (int)row->attrs[i].text_len,
-				 row->attrs[i].text);
+	const struct attr *a = row_attr(row, ATTR_FUNC);
+
+	if (a && a->text)
+		snprintf(out, OOM_FUNCTION_BYTES, "%.*s", (int)a->text_len, a->text);
 }
 
 static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
@@ -190,7 +177,7 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	i->step = p->in_step ? p->step : 0;
 	read_function(row, i->function);
 	if (!strcmp(i->function, POOL_FUNCTION))
-		number_of(row, ATTR_FLAG, &i->limit);
+		row_number(row, ATTR_FLAG, &i->limit);
 	o->incidents = xgrow(o->incidents, &o->incidents_cap, o->nincidents + 1,
 			     sizeof(struct oom_incident *));
 	o->incidents[o->nincidents++] = i;
@@ -202,7 +189,7 @@ static void on_trigger(struct oom *o, struct block_process *p, const struct row 
 	struct oom_incident *i = last_of(o, p, row->device);
 	uint64_t requested = 0;
 
-	number_of(row, ATTR_REQ_SIZE, &requested);
+	row_number(row, ATTR_REQ_SIZE, &requested);
 	o->requests++;
 	if (!i || i->granted || i->requested != requested ||
 	    distance(row->time_ns, i->last_ns) >= TOGETHER_NS) {
@@ -215,7 +202,7 @@ static void on_trigger(struct oom *o, struct block_process *p, const struct row 
 	i->last_ns = row->time_ns;
 	i->tid = row->tid;
 	i->open = true;
-	uint32_t stack = stacks_of(blocks_stacks(o->blocks), row);
+	uint32_t stack = stacks_of(blocks_stacks(o->base.blocks), row);
 	if (stack)
 		i->stack = stack;
 	if (i->count++ < MAX_STATES)
@@ -232,13 +219,13 @@ static void on_listed(struct oom *o, struct block_process *p, const struct row *
 
 	if (!i || i->has_blocks || row->time_ns != i->last_ns)
 		return;
-	number_of(row, ATTR_PTR, &b.ptr);
-	number_of(row, ATTR_SIZE, &b.bytes);
-	number_of(row, ATTR_TIMESTAMP, &b.time_ns);
-	for (unsigned k = 0; k < row->nattrs; k++)
-		if (row->attrs[k].key == ATTR_POOL && row->attrs[k].text)
-			b.type = row_type_find(row->attrs[k].text, row->attrs[k].text_len);
-	b.stack = stacks_of(blocks_stacks(o->blocks), row);
+	row_number(row, ATTR_PTR, &b.ptr);
+	row_number(row, ATTR_SIZE, &b.bytes);
+	row_number(row, ATTR_TIMESTAMP, &b.time_ns);
+	const struct attr *pool = row_attr(row, ATTR_POOL);
+	if (pool && pool->text)
+		b.type = row_type_find(pool->text, pool->text_len);
+	b.stack = stacks_of(blocks_stacks(o->base.blocks), row);
 	oom_list_offer(largest ? &i->largest : &i->recent, &b,
 		       largest ? oom_is_larger : oom_is_newer);
 }
@@ -266,7 +253,7 @@ static void oom_row(struct analysis *a, const struct row *row)
 	struct oom *o = (struct oom *)a;
 	struct block_change c;
 
-	blocks_add(o->blocks, row, &c);
+	blocks_add(o->base.blocks, row, &c);
 	switch (row->event) {
 	case ROW_MALLOC:
 	case ROW_FREE:
@@ -281,7 +268,7 @@ static void oom_row(struct analysis *a, const struct row *row)
 		break;
 	case ROW_SYSTEM:
 		if (row->type == TYPE_START_TRACE)
-			number_of(row, ATTR_TOTAL, &o->any_total);
+			row_number(row, ATTR_TOTAL, &o->any_total);
 		break;
 	case ROW_OOM_DETAIL:
 		if (row->type == TYPE_OOM_TRIGGER)
@@ -292,16 +279,6 @@ static void oom_row(struct analysis *a, const struct row *row)
 	default:
 		break;
 	}
-}
-
-static void oom_process(struct analysis *a, uint32_t pid, const char *command)
-{
-	blocks_process(((struct oom *)a)->blocks, pid, command);
-}
-
-static bool oom_unordered(const struct analysis *a)
-{
-	return blocks_unordered(((const struct oom *)a)->blocks);
 }
 
 static size_t oom_findings(struct analysis *a)
@@ -326,15 +303,15 @@ static void oom_free(struct analysis *a)
 	free(o->incidents);
 	free(o->views);
 	hmap_release(&o->totals);
-	blocks_free(o->blocks);
+	blocks_free(o->base.blocks);
 	free(o);
 }
 
 static const struct analysis_ops ops = {
 	.name = "oom",
 	.row = oom_row,
-	.process = oom_process,
-	.unordered = oom_unordered,
+	.process = analysis_blocks_process,
+	.unordered = analysis_blocks_unordered,
 	.findings = oom_findings,
 	.text = oom_text,
 	.json = oom_json,
@@ -345,7 +322,6 @@ struct analysis *oom_new(void)
 {
 	struct oom *o = xcalloc(1, sizeof(*o));
 
-	o->base.ops = &ops;
-	o->blocks = blocks_new();
+	o->base = (struct analysis){&ops, blocks_new()};
 	return &o->base;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What oom.c (rows), memory/analysis/oom/state.c, memory/analysis/oom/verdict.c,
- * memory/analysis/oom/text.c and memory/analysis/oom/json.c share. */
+/*
+ * The inside of the analysis of refused requests: oom.c follows the rows, state.c takes the state
+ * of the moment, verdict.c finds the reason, report.c writes text and JSON.
+ */
 #ifndef SONDE_MEMORY_ANALYSIS_OOM_OOM_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_OOM_OOM_IMPL_H
 
@@ -36,9 +38,9 @@ struct oom_pool {
 };
 
 struct oom_leak {
-	uint64_t bytes, blocks, places;
+	uint64_t bytes, blocks, sites;
 	uint32_t first_step, last_step;
-	uint32_t stack; /* of the place that has most */
+	uint32_t stack; /* of the call site that has most */
 };
 
 struct oom_incident {
@@ -69,17 +71,16 @@ struct oom_incident {
 struct oom_view {
 	struct block_process *process;
 	uint32_t device;
-	bool has_others; /* the driver told who has what */
+	bool has_others; /* the driver reported who has what */
 	uint64_t others_bytes;
 	uint64_t time_ns;
-	bool has_rest; /* somebody told how much is free */
+	bool has_rest; /* a row said how much is free */
 	uint64_t rest_bytes; /* in use, but not by the driver's blocks of this process */
 	uint64_t rest_ns;
 };
 
 struct oom {
 	struct analysis base;
-	struct blocks *blocks;
 	struct oom_incident **incidents;
 	size_t nincidents, incidents_cap;
 	uint64_t requests;
@@ -90,7 +91,7 @@ struct oom {
 	size_t nviews, views_cap;
 };
 
-/* memory/analysis/oom/state.c: takes the state of this moment into the incident. */
+/* state.c: takes the state of this moment into the incident. */
 void oom_take_state(struct oom *o, struct oom_incident *i);
 /* Keeps the best of each kind, best first. */
 bool oom_is_larger(const struct oom_block *a, const struct oom_block *b);
@@ -98,7 +99,7 @@ bool oom_is_newer(const struct oom_block *a, const struct oom_block *b);
 void oom_list_offer(struct oom_list *l, const struct oom_block *b,
 		    bool (*better)(const struct oom_block *a, const struct oom_block *b));
 
-/* memory/analysis/oom/verdict.c */
+/* verdict.c */
 enum oom_verdict { OOM_LEAK, OOM_FRAGMENTATION, OOM_OTHER_PROCESS, OOM_EXHAUSTION };
 
 struct oom_answer {
@@ -117,12 +118,15 @@ void oom_reason(const struct oom *o, const struct oom_incident *i, const struct 
 		struct buf *out);
 void oom_advice(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
 		struct buf *out);
-/* Where a call stack points to; false without one. */
-bool oom_where(const struct oom *o, uint32_t stack, struct buf *out);
 
 /* The two kinds of answer. */
 void oom_text(struct analysis *a, const struct analysis_style *style, struct buf *out);
 json_t *oom_json(struct analysis *a, unsigned top);
+
+static inline const struct stacks *oom_stacks(const struct oom *o)
+{
+	return blocks_stacks(o->base.blocks);
+}
 
 static inline uint64_t oom_less(uint64_t a, uint64_t b)
 {

@@ -17,7 +17,7 @@
 
 #define LEAK_FIRST_STEP 2 /* the first step still sets things up */
 #define LEAK_AGE 2 /* steps that a block may live without suspicion */
-#define LEAK_STEPS 3 /* in how many steps a place must have left something */
+#define LEAK_STEPS 3 /* in how many steps a call site must have left something */
 
 /* --- lists --- */
 
@@ -76,16 +76,11 @@ static int by_pool_and_address(const void *pa, const void *pb)
 {
 	const struct block *a = ((const struct item *)pa)->block;
 	const struct block *b = ((const struct item *)pb)->block;
-	bool a_driver = blocks_is_device(a->pool->type);
-	bool b_driver = blocks_is_device(b->pool->type);
 
-	if (a_driver != b_driver)
-		return a_driver ? -1 : 1;
-	if (a->pool->number != b->pool->number)
-		return a->pool->number < b->pool->number ? -1 : 1;
-	if (a->ptr != b->ptr)
-		return a->ptr < b->ptr ? -1 : 1;
-	return (a->seq > b->seq) - (a->seq < b->seq);
+	return ORDER(blocks_is_device(b->pool->type), blocks_is_device(a->pool->type))
+		       ?: ORDER(a->pool->number, b->pool->number)
+		       ?: ORDER(a->ptr, b->ptr)
+		       ?: ORDER(a->seq, b->seq);
 }
 
 /* The driver's block around an address, of the first n items; NULL: none. */
@@ -196,25 +191,21 @@ static void list_blocks(struct state *s)
 
 /* --- what looks leaked --- */
 
-/* Same place: same pool and call stack; without call stacks, same size. */
-static uint64_t place_of(const struct block *b)
+/* The same call site: same pool and call stack; without call stacks, same size. */
+static uint64_t site_key(const struct block *b)
 {
 	if (b->stack)
 		return b->stack;
 	return 1ull << 63 | b->bytes;
 }
 
-static int by_place_and_step(const void *pa, const void *pb)
+static int by_site_and_step(const void *pa, const void *pb)
 {
 	const struct block *a = ((const struct item *)pa)->block;
 	const struct block *b = ((const struct item *)pb)->block;
-	uint64_t x = place_of(a), y = place_of(b);
 
-	if (a->pool->number != b->pool->number)
-		return a->pool->number < b->pool->number ? -1 : 1;
-	if (x != y)
-		return x < y ? -1 : 1;
-	return (a->step > b->step) - (a->step < b->step);
+	return ORDER(a->pool->number, b->pool->number) ?: ORDER(site_key(a), site_key(b))
+	       ?: ORDER(a->step, b->step);
 }
 
 static bool may_be_leaked(const struct item *item, uint32_t step_now)
@@ -225,11 +216,11 @@ static bool may_be_leaked(const struct item *item, uint32_t step_now)
 	       b->pool->type != TYPE_HOST;
 }
 
-/* The blocks of one place, in the order of steps. */
-static void judge_place(struct oom_leak *leak, const struct item *items, size_t n,
+/* The blocks of one call site, in the order of steps. */
+static void judge_site(struct oom_leak *leak, const struct item *items, size_t n,
 			uint32_t step_now, uint64_t *most)
 {
-	struct oom_leak here = {.stack = items[0].block->stack, .places = 1};
+	struct oom_leak here = {.stack = items[0].block->stack, .sites = 1};
 	uint32_t steps = 0, before = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -249,13 +240,13 @@ static void judge_place(struct oom_leak *leak, const struct item *items, size_t 
 		*most = here.bytes;
 		leak->stack = here.stack;
 	}
-	if (!leak->places || here.first_step < leak->first_step)
+	if (!leak->sites || here.first_step < leak->first_step)
 		leak->first_step = here.first_step;
 	if (here.last_step > leak->last_step)
 		leak->last_step = here.last_step;
 	leak->bytes = oom_sum(leak->bytes, here.bytes);
 	leak->blocks += here.blocks;
-	leak->places++;
+	leak->sites++;
 }
 
 static void find_leaks(struct state *s)
@@ -269,13 +260,13 @@ static void find_leaks(struct state *s)
 		if (may_be_leaked(&s->items[i], now))
 			s->items[n++] = s->items[i];
 	if (n)
-		qsort(s->items, n, sizeof(*s->items), by_place_and_step);
+		qsort(s->items, n, sizeof(*s->items), by_site_and_step);
 	for (size_t from = 0, to; from < n; from = to) {
 		const struct block *first = s->items[from].block;
 		for (to = from + 1; to < n && s->items[to].block->pool == first->pool &&
-				    place_of(s->items[to].block) == place_of(first);)
+				    site_key(s->items[to].block) == site_key(first);)
 			to++;
-		judge_place(&leak, s->items + from, to - from, now, &most);
+		judge_site(&leak, s->items + from, to - from, now, &most);
 	}
 	s->incident->leak = leak;
 }
@@ -288,7 +279,7 @@ void oom_take_state(struct oom *o, struct oom_incident *i)
 	i->npools = 0;
 	i->largest.n = 0;
 	i->recent.n = 0;
-	blocks_each(o->blocks, i->process, collect, &s);
+	blocks_each(o->base.blocks, i->process, collect, &s);
 	i->has_blocks = s.n > 0;
 	if (s.n)
 		qsort(s.items, s.n, sizeof(*s.items), by_pool_and_address);

@@ -2,7 +2,6 @@
 /* Which of the four it was, and the sentences that say so. */
 #include "memory/analysis/oom/oom_impl.h"
 
-#include "base/text/plain_words.h"
 #include "memory/analysis/common/memory_words.h"
 
 #define LEAK_SHARE 10 /* a leak counts from a tenth of the request on */
@@ -21,12 +20,7 @@ const char *oom_verdict_name(enum oom_verdict v)
 	return names[v];
 }
 
-bool oom_where(const struct oom *o, uint32_t stack, struct buf *out)
-{
-	return stacks_where(blocks_stacks(o->blocks), stack, out);
-}
-
-static bool leaked(const struct oom_incident *i, const struct oom_answer *a)
+static bool is_leak(const struct oom_incident *i, const struct oom_answer *a)
 {
 	uint64_t bytes = i->leak.bytes;
 
@@ -35,7 +29,7 @@ static bool leaked(const struct oom_incident *i, const struct oom_answer *a)
 }
 
 /* The pool that had most room, in pieces. */
-static const struct oom_pool *shattered(const struct oom_incident *i)
+static const struct oom_pool *find_shattered_pool(const struct oom_incident *i)
 {
 	const struct oom_pool *most = NULL;
 
@@ -48,7 +42,7 @@ static const struct oom_pool *shattered(const struct oom_incident *i)
 	return most;
 }
 
-static bool held_by_others(const struct oom_incident *i, const struct oom_answer *a)
+static bool is_held_by_others(const struct oom_incident *i, const struct oom_answer *a)
 {
 	uint64_t whole = oom_sum(i->own_bytes, i->others_bytes);
 
@@ -82,106 +76,86 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 		if (a.has_free && a.free_bytes > oom_less(i->limit, i->own_bytes))
 			a.free_bytes = oom_less(i->limit, i->own_bytes);
 	}
-	a.pool = shattered(i);
+	a.pool = find_shattered_pool(i);
 	if (a.has_total && i->requested > total)
 		return a;
-	if (leaked(i, &a))
+	if (is_leak(i, &a))
 		a.verdict = OOM_LEAK;
 	else if (a.pool ||
 		 (a.has_free && a.free_bytes >= oom_sum(i->requested, total / SLACK_SHARE)))
 		a.verdict = OOM_FRAGMENTATION;
-	else if (!a.limited && held_by_others(i, &a))
+	else if (!a.limited && is_held_by_others(i, &a))
 		a.verdict = OOM_OTHER_PROCESS;
 	return a;
 }
 
 /* --- sentences --- */
 
-static void add_bytes(struct buf *out, const char *before, uint64_t bytes, const char *after)
-{
-	buf_add_str(out, before);
-	words_bytes(out, bytes);
-	buf_add_str(out, after);
-}
-
 static void reason_leak(const struct oom *o, const struct oom_incident *i, struct buf *out)
 {
 	const struct oom_leak *l = &i->leak;
 
-	add_bytes(out, "", l->bytes, " in ");
-	words_of(out, l->blocks, "block");
-	buf_addf(out, " were allocated in steps %u to %u", l->first_step, l->last_step);
-	if (l->places > 1) {
-		buf_add_str(out, " at ");
-		words_of(out, l->places, "place");
-		buf_add_str(out, ", most of it at ");
-	} else {
-		buf_add_str(out, " at ");
-	}
-	if (!oom_where(o, l->stack, out))
-		buf_add_str(out, "a place without a recorded call stack");
-	add_bytes(out, ", and not freed since; without them the ", i->requested,
-		  " would have fitted.");
+	say(out, "{} in {} were allocated in steps {} to {} at ", BYTES(l->bytes),
+	    COUNT_OF(l->blocks, "block"), NUMBER(l->first_step), NUMBER(l->last_step));
+	if (l->sites > 1)
+		say(out, "{}, most of it at ", COUNT_OF(l->sites, "place"));
+	if (!stacks_where(oom_stacks(o), l->stack, out))
+		say(out, "a place without a recorded call stack");
+	say(out, ", and not freed since; without them the {} would have fitted.",
+	    BYTES(i->requested));
 }
 
 static void reason_fragmentation(const struct oom_incident *i, const struct oom_answer *a,
 				 struct buf *out)
 {
-	char dev[16];
+	const struct oom_pool *p = a->pool;
 
-	if (!a->pool) {
-		buf_addf(out, "device %s still has ", blocks_device_name(i->device, dev));
-		add_bytes(out, "", a->free_bytes, " free");
-		add_bytes(out, " of ", a->total_bytes, ", but the driver found no piece of ");
-		add_bytes(out, "", i->requested, " in it.");
-		return;
-	}
-	buf_addf(out, "the %s pool has ", words_pool(a->pool->type));
-	add_bytes(out, "", a->pool->free_bytes, " free in all, but in ");
-	words_of(out, a->pool->pieces, "piece");
-	add_bytes(out, ", the largest of ", a->pool->largest_free, "; ");
-	add_bytes(out, "", i->requested, " were asked for.");
+	if (!p)
+		say(out,
+		    "device {} still has {} free of {}, but the driver found no piece of {} in it.",
+		    DEVICE(i->device), BYTES(a->free_bytes), BYTES(a->total_bytes),
+		    BYTES(i->requested));
+	else
+		say(out,
+		    "the {} pool has {} free in all, but in {}, the largest of {}; {} were asked "
+		    "for.",
+		    POOL(p->type), BYTES(p->free_bytes), COUNT_OF(p->pieces, "piece"),
+		    BYTES(p->largest_free), BYTES(i->requested));
 }
 
 static void reason_others(const struct oom_incident *i, const struct oom_answer *a, struct buf *out)
 {
-	char dev[16];
-
-	add_bytes(out, "other processes hold ", i->others_bytes, "");
+	say(out, "other processes hold {}", BYTES(i->others_bytes));
 	if (a->has_total)
-		add_bytes(out, " of the ", a->total_bytes, "");
-	buf_addf(out, " of device %s, this one ", blocks_device_name(i->device, dev));
-	words_bytes(out, i->own_bytes);
-	add_bytes(out, "; without them the ", i->requested, " would have fitted.");
+		say(out, " of the {}", BYTES(a->total_bytes));
+	say(out, " of device {}, this one {}; without them the {} would have fitted.",
+	    DEVICE(i->device), BYTES(i->own_bytes), BYTES(i->requested));
 }
 
 static void reason_exhaustion(const struct oom_incident *i, const struct oom_answer *a,
 			      struct buf *out)
 {
-	char dev[16];
-
 	if (a->has_total && i->requested > a->total_bytes) {
-		add_bytes(out, "", i->requested, " were asked for, and ");
-		buf_addf(out, a->limited ? "this process may use of device %s " : "device %s has ",
-			 blocks_device_name(i->device, dev));
-		add_bytes(out, "", a->total_bytes, a->limited ? "." : " in all.");
+		say(out,
+		    a->limited ? "{} were asked for, and this process may use of device {} {}."
+			       : "{} were asked for, and device {} has {} in all.",
+		    BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
 		return;
 	}
 	if (i->has_blocks)
-		add_bytes(out, "this process holds ", i->own_bytes, "");
+		say(out, "this process holds {}", BYTES(i->own_bytes));
 	else
-		buf_add_str(out, "this process holds what is listed below");
+		say(out, "this process holds what is listed below");
 	if (a->has_total)
-		add_bytes(out, " of the ", a->total_bytes, "");
-	buf_addf(out, a->limited ? " that it may use of device %s" : " of device %s",
-		 blocks_device_name(i->device, dev));
+		say(out, " of the {}", BYTES(a->total_bytes));
+	say(out, a->limited ? " that it may use of device {}" : " of device {}", DEVICE(i->device));
 	if (i->has_outside)
-		add_bytes(out, ", its context and libraries ", i->outside_bytes, "");
+		say(out, ", its context and libraries {}", BYTES(i->outside_bytes));
 	if (i->has_others && !a->limited)
-		add_bytes(out, ", others and the driver ", i->others_bytes, "");
+		say(out, ", others and the driver {}", BYTES(i->others_bytes));
 	if (a->has_free)
-		add_bytes(out, ", ", a->free_bytes, " are free");
-	add_bytes(out, "; ", i->requested, " more were asked for.");
+		say(out, ", {} are free", BYTES(a->free_bytes));
+	say(out, "; {} more were asked for.", BYTES(i->requested));
 }
 
 void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
@@ -202,12 +176,10 @@ void oom_reason(const struct oom *o, const struct oom_incident *i, const struct 
 		break;
 	}
 	if (!a->has_free)
-		buf_add_str(out, a->has_total
-					 ? " What others hold is not known, so this is from "
-					   "this process' view only."
-					 : " How much the device has, and what others hold, is "
-					   "not known, so this is from this process' view "
-					   "only.");
+		say(out, a->has_total ? " What others hold is not known, so this is from this "
+					"process' view only."
+				      : " How much the device has, and what others hold, is not "
+					"known, so this is from this process' view only.");
 }
 
 bool oom_is_cuda(const struct oom_incident *i)
@@ -221,50 +193,44 @@ bool oom_is_cuda(const struct oom_incident *i)
 static void advise_smaller(const struct oom *o, const struct oom_incident *i, struct buf *out)
 {
 	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
-	struct buf where = {0};
 
-	buf_add_str(out, "Make the job smaller (batch size, sequence length, more devices, "
-			 "recomputation)");
+	say(out, "Make the job smaller (batch size, sequence length, more devices, recomputation)");
 	if (b) {
-		add_bytes(out, "; the largest block has ", b->bytes, "");
-		if (oom_where(o, b->stack, &where))
-			buf_addf(out, " and comes from %s", buf_str(&where));
+		say(out, "; the largest block has {}", BYTES(b->bytes));
+		say_where(out, " and comes from ", oom_stacks(o), b->stack, "");
 	}
-	buf_add_char(out, '.');
-	buf_release(&where);
+	say(out, ".");
 }
 
 void oom_advice(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
 		struct buf *out)
 {
+	enum row_type pool = a->pool ? a->pool->type : TYPE_END;
+
 	switch (a->verdict) {
 	case OOM_LEAK:
-		buf_add_str(out, "Free in every step what that place allocates; `sonde mem leaks` "
-				 "lists every such block.");
+		say(out, "Free in every step what that place allocates; `sonde mem leaks` lists "
+			 "every such block.");
 		break;
 	case OOM_FRAGMENTATION:
-		if (a->pool && a->pool->type == TYPE_PTA)
-			buf_add_str(out, "Let the pool map its memory piece by piece "
-					 "(PYTORCH_NPU_ALLOC_CONF=expandable_segments:True), or "
-					 "allocate what lives long first.");
-		else if (a->pool && a->pool->type == TYPE_TORCH)
-			buf_add_str(out, "Let the pool map its memory piece by piece "
-					 "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or "
-					 "allocate what lives long first.");
+		if (pool == TYPE_PTA || pool == TYPE_TORCH)
+			say(out,
+			    "Let the pool map its memory piece by piece (PYTORCH_{}_ALLOC_CONF="
+			    "expandable_segments:True), or allocate what lives long first.",
+			    TEXT(pool == TYPE_PTA ? "NPU" : "CUDA"));
 		else
-			buf_add_str(out, "Allocate what lives long first and the large blocks "
-					 "before the small ones.");
+			say(out, "Allocate what lives long first and the large blocks before the "
+				 "small ones.");
 		break;
 	case OOM_OTHER_PROCESS:
-		buf_addf(out,
-			 "See who that is with `%s`, and wait for it, stop it, or take another "
-			 "device.",
-			 oom_is_cuda(i) ? "nvidia-smi" : "npu-smi info");
+		say(out,
+		    "See who that is with `{}`, and wait for it, stop it, or take another device.",
+		    TEXT(oom_is_cuda(i) ? "nvidia-smi" : "npu-smi info"));
 		break;
 	case OOM_EXHAUSTION:
 		if (a->limited)
-			buf_add_str(out, "Let this process use more of the device "
-					 "(torch.cuda.set_per_process_memory_fraction). ");
+			say(out, "Let this process use more of the device "
+				 "(torch.cuda.set_per_process_memory_fraction). ");
 		advise_smaller(o, i, out);
 		break;
 	}

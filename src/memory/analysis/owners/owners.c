@@ -7,15 +7,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text/plain_words.h"
 #include "formats/json_value.h"
-#include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/common/breakdown_text.h"
 #include "memory/analysis/owners/tree.h"
 #include "memory/dump/cell.h"
-
-#define MAX_ANSWERS 3 /* devices in the first paragraph */
-#define MAX_DEVICES 16 /* tables; JSON has all */
 
 /* How far a process is with the moment that was asked for; in its `own`. */
 enum reached { NOT_YET, RUNNING, DONE };
@@ -23,7 +18,7 @@ enum reached { NOT_YET, RUNNING, DONE };
 struct owners {
 	struct analysis base;
 	struct owners_at at;
-	struct census *census;
+	struct breakdown *breakdown;
 	uint64_t base_ns; /* OWNERS_AFTER counts from here */
 	bool unordered; /* an earlier row came after base_ns was known */
 	struct hmap passed; /* pids whose newest process is beyond the time */
@@ -112,18 +107,18 @@ static void set_reached(struct block_process *p, enum reached r)
 static void take_all(struct owners *o, struct block_process *p)
 {
 	for (size_t i = 0; i < p->ndevices; i++)
-		census_take(o->census, p->devices[i]);
+		breakdown_take(o->breakdown, p->devices[i]);
 }
 
 static void take_if_higher(struct owners *o, const struct block_change *c)
 {
 	struct block_device *d = c->pool->device;
 
-	if (census_is_higher(d, census_moment(o->census, d)))
-		census_take(o->census, d);
+	if (breakdown_is_higher(d, breakdown_moment(o->breakdown, d)))
+		breakdown_take(o->breakdown, d);
 }
 
-/* Steps that are ended by a call do not tell that the first one has begun: take it as begun. */
+/* Where a call ends each step, nothing marks that the first one begins: take it as begun. */
 static void row_for_step(struct owners *o, const struct block_change *c)
 {
 	struct block_process *p = c->process;
@@ -133,7 +128,7 @@ static void row_for_step(struct owners *o, const struct block_change *c)
 		set_reached(p, DONE);
 	if (c->step_begun == o->at.step && r == NOT_YET) {
 		for (size_t i = 0; i < p->ndevices; i++)
-			census_forget(o->census, p->devices[i]);
+			breakdown_forget(o->breakdown, p->devices[i]);
 		set_reached(p, RUNNING);
 		take_all(o, p);
 	}
@@ -144,11 +139,9 @@ static void row_for_step(struct owners *o, const struct block_change *c)
 
 static struct block_process *newest_process(struct owners *o, uint32_t pid)
 {
-	struct blocks *b = census_blocks(o->census);
-
-	for (size_t i = blocks_nprocesses(b); i-- > 0;)
-		if (blocks_process_at(b, i)->pid == pid)
-			return blocks_process_at(b, i);
+	for (size_t i = blocks_nprocesses(o->base.blocks); i-- > 0;)
+		if (blocks_process_at(o->base.blocks, i)->pid == pid)
+			return blocks_process_at(o->base.blocks, i);
 	return NULL;
 }
 
@@ -164,7 +157,7 @@ static void before_row(struct owners *o, const struct row *row)
 {
 	bool memory = row->event == ROW_MALLOC || row->event == ROW_FREE;
 
-	if (!blocks_rows(census_blocks(o->census)))
+	if (!blocks_rows(o->base.blocks))
 		o->base_ns = row->time_ns;
 	else if (memory && o->at.when == OWNERS_AFTER && row->time_ns < o->base_ns)
 		o->unordered = true;
@@ -176,7 +169,7 @@ static void before_row(struct owners *o, const struct row *row)
 	if (reached_of(p) == NOT_YET && p->first_ns <= target_ns(o)) {
 		take_all(o, p);
 		for (size_t i = 0; i < p->ndevices; i++)
-			census_moment(o->census, p->devices[i])->time_ns = target_ns(o);
+			breakdown_moment(o->breakdown, p->devices[i])->time_ns = target_ns(o);
 		set_reached(p, DONE);
 	}
 	hmap_put(&o->passed, row->pid, 1);
@@ -189,7 +182,7 @@ static void owners_row(struct analysis *a, const struct row *row)
 
 	if (o->at.when == OWNERS_TIME || o->at.when == OWNERS_AFTER)
 		before_row(o, row);
-	census_row(o->census, row, &c);
+	breakdown_row(o->breakdown, row, &c);
 	if (o->at.when == OWNERS_PEAK && c.what == BLOCKS_ALLOC)
 		take_if_higher(o, &c);
 	else if (o->at.when == OWNERS_STEP)
@@ -201,14 +194,14 @@ static void owners_process(struct analysis *a, uint32_t pid, const char *command
 	struct owners *o = (struct owners *)a;
 
 	hmap_remove(&o->passed, pid);
-	blocks_process(census_blocks(o->census), pid, command);
+	blocks_process(o->base.blocks, pid, command);
 }
 
 static bool owners_unordered(const struct analysis *a)
 {
 	const struct owners *o = (const struct owners *)a;
 
-	return o->unordered || blocks_unordered(census_blocks(o->census));
+	return o->unordered || blocks_unordered(o->base.blocks);
 }
 
 static size_t owners_findings(struct analysis *a)
@@ -230,31 +223,29 @@ static bool process_reached(struct owners *o, struct block_process *p)
 	if (o->at.when != OWNERS_END && !last)
 		return reached_of(p) != NOT_YET;
 	for (size_t i = 0; i < p->ndevices; i++)
-		census_take_end(o->census, p->devices[i]);
+		breakdown_take_end(o->breakdown, p->devices[i]);
 	return p->first_ns != UINT64_MAX;
 }
 
 struct counted {
 	struct block_device *device;
-	struct census_moment *moment;
-	struct census_shares shares;
+	struct breakdown_shares shares;
+	struct owner_tree tree;
 };
 
 static int larger_first(const void *pa, const void *pb)
 {
 	const struct counted *a = pa, *b = pb;
 
-	if (a->shares.bytes != b->shares.bytes)
-		return a->shares.bytes > b->shares.bytes ? -1 : 1;
-	if (a->device->process->pid != b->device->process->pid)
-		return a->device->process->pid < b->device->process->pid ? -1 : 1;
-	return (a->device->device > b->device->device) - (a->device->device < b->device->device);
+	return ORDER(b->shares.bytes, a->shares.bytes)
+		       ?: ORDER(a->device->process->pid, b->device->process->pid)
+		       ?: ORDER(a->device->device, b->device->device);
 }
 
 /* Every device that had its moment, those with the most bytes first. */
 static struct counted *count_devices(struct owners *o, size_t *out_n)
 {
-	struct blocks *b = census_blocks(o->census);
+	struct blocks *b = o->base.blocks;
 	struct counted *list = NULL;
 	size_t n = 0, cap = 0;
 
@@ -264,11 +255,12 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 		if (!process_reached(o, p))
 			continue;
 		for (size_t k = 0; k < p->ndevices; k++) {
-			struct counted one = {
-				p->devices[k], census_moment(o->census, p->devices[k]), {0}};
-			if (!one.moment->taken)
+			struct counted one = {.device = p->devices[k]};
+
+			if (!breakdown_moment(o->breakdown, one.device)->taken)
 				continue;
-			census_count(o->census, one.device, &one.shares);
+			breakdown_count(o->breakdown, one.device, &one.shares);
+			owner_tree_build(&one.tree, o->breakdown, &one.shares);
 			list = xgrow(list, &cap, n + 1, sizeof(*list));
 			list[n++] = one;
 		}
@@ -281,15 +273,17 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 
 static void counted_free(struct counted *list, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		census_shares_release(&list[i].shares);
+	for (size_t i = 0; i < n; i++) {
+		breakdown_shares_release(&list[i].shares);
+		owner_tree_release(&list[i].tree);
+	}
 	free(list);
 }
 
 int owners_reached(struct analysis *a, struct err *err)
 {
 	struct owners *o = (struct owners *)a;
-	struct blocks *b = census_blocks(o->census);
+	struct blocks *b = o->base.blocks;
 	uint32_t last_step = 0;
 	struct buf t = {0};
 
@@ -307,80 +301,55 @@ int owners_reached(struct analysis *a, struct err *err)
 	if (o->at.when == OWNERS_STEP)
 		return err_set(err, -ENODATA, "there is no step %u; the last one is %u", o->at.step,
 			       last_step);
-	words_time(&t, blocks_last_ns(b) - blocks_first_ns(b));
+	say(&t, "{} to {}, that is from +0s to {} later", NUMBER(blocks_first_ns(b)),
+	    NUMBER(blocks_last_ns(b)), DURATION(blocks_last_ns(b) - blocks_first_ns(b)));
 	int r = err_set(err, -ENODATA,
-			"no process has rows around that time; there are rows from %llu to %llu, "
-			"that is from +0s to %s later",
-			(unsigned long long)blocks_first_ns(b),
-			(unsigned long long)blocks_last_ns(b), buf_str(&t));
+			"no process has rows around that time; there are rows from %s",
+			buf_str(&t));
 	buf_release(&t);
 	return r;
 }
 
 static void say_device(struct owners *o, const struct counted *d, struct buf *out)
 {
-	struct owner_tree tree;
-
-	census_say_device(o->census, d->device, true, out);
-	buf_add_str(out, " held ");
-	words_bytes(out, d->shares.bytes);
-	if (o->at.when == OWNERS_PEAK)
-		buf_add_str(out, " at its peak");
-	census_say_when(o->census, d->device, o->at.when == OWNERS_END, out);
-	owner_tree_build(&tree, o->census, &d->shares);
-	buf_add_str(out, d->shares.bytes ? ": " : "");
-	owner_tree_answer(&tree, out);
-	buf_add_char(out, '.');
-	owner_tree_release(&tree);
+	breakdown_say_device(o->breakdown, d->device, true, out);
+	say(out, " held {}{}", BYTES(d->shares.bytes),
+	    TEXT(o->at.when == OWNERS_PEAK ? " at its peak" : ""));
+	breakdown_say_when(o->breakdown, d->device, o->at.when == OWNERS_END, out);
+	say(out, d->shares.bytes ? ": " : "");
+	owner_tree_answer(&d->tree, out);
+	say(out, ".");
 }
 
-static void owners_answer(struct owners *o, const struct counted *list, size_t n,
-			  const struct page *g)
-{
-	struct buf t = {0};
-
-	if (!n)
-		buf_add_str(&t, "No memory was allocated in these rows.");
-	for (size_t i = 0; i < n && i < MAX_ANSWERS; i++) {
-		buf_add_str(&t, i ? " " : "");
-		say_device(o, &list[i], &t);
-	}
-	if (n > MAX_ANSWERS)
-		buf_addf(&t, " %zu more %s below.", n - MAX_ANSWERS,
-			 n - MAX_ANSWERS == 1 ? "is" : "are");
-	page_paragraph(g, 0, &t);
-}
-
-static void owners_table(struct owners *o, const struct counted *d, const struct page *g)
+static void print_device(struct owners *o, const struct counted *d, const struct report *r)
 {
 	struct buf heading = {0};
-	struct owner_tree tree;
 
-	census_say_device(o->census, d->device, true, &heading);
-	buf_add_str(&heading, ": ");
-	words_bytes(&heading, d->shares.bytes);
-	page_heading(g, &heading);
-	owner_tree_build(&tree, o->census, &d->shares);
-	owner_tree_text(&tree, g->style->top, g->out);
-	owner_tree_release(&tree);
-	census_say_outside(d->device, &d->shares, g);
+	breakdown_say_device(o->breakdown, d->device, true, &heading);
+	say(&heading, ": {}", BYTES(d->shares.bytes));
+	report_heading(r, &heading);
+	owner_tree_text(&d->tree, r->style->top, r->out);
+	breakdown_say_outside(d->device, &d->shares, r);
 }
 
 static void owners_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct owners *o = (struct owners *)a;
-	struct page page = page_begin(style, out);
+	struct report r = report_begin(style, out);
+	struct buf answer = {0};
 	size_t n;
 
 	if (style->console) /* there is nothing to find */
 		return;
 	struct counted *list = count_devices(o, &n);
-	owners_answer(o, list, n, &page);
-	for (size_t i = 0; i < n && i < MAX_DEVICES; i++)
-		owners_table(o, &list[i], &page);
-	if (n > MAX_DEVICES)
-		buf_addf(out, "\n%zu more are in the JSON.\n", n - MAX_DEVICES);
-	census_doubts(o->census, n > 0, &page);
+	for (size_t i = 0; i < n && i < BREAKDOWN_MAX_ANSWERS; i++) {
+		say(&answer, i ? " " : "");
+		say_device(o, &list[i], &answer);
+	}
+	breakdown_end_answer(n, &answer, &r);
+	for (size_t i = 0; i < n && i < BREAKDOWN_MAX_DEVICES; i++)
+		print_device(o, &list[i], &r);
+	breakdown_remarks(o->breakdown, n, &r);
 	counted_free(list, n);
 }
 
@@ -393,15 +362,12 @@ static json_t *owners_json(struct analysis *a, unsigned top)
 	struct counted *list = count_devices(o, &n);
 
 	put_text(answer, "at", names[o->at.when]);
-	put_bool(answer, "has_owners", census_has_owners(o->census));
+	put_bool(answer, "has_owners", breakdown_has_owners(o->breakdown));
 	for (size_t i = 0; i < n; i++) {
-		struct owner_tree tree;
-		json_t *d = census_device_json(o->census, list[i].device, &list[i].shares);
+		json_t *d = breakdown_device_json(o->breakdown, list[i].device, &list[i].shares);
 
-		owner_tree_build(&tree, o->census, &list[i].shares);
-		put_number(d, "owners_total", tree.nodes[0].nchildren);
-		json_object_set_new(d, "owners", owner_tree_json(&tree, top));
-		owner_tree_release(&tree);
+		put_number(d, "owners_total", list[i].tree.nodes[0].nchildren);
+		json_object_set_new(d, "owners", owner_tree_json(&list[i].tree, top));
 		json_array_append_new(devices, d);
 	}
 	json_object_set_new(answer, "devices", devices);
@@ -414,13 +380,13 @@ static void owners_free(struct analysis *a)
 	struct owners *o = (struct owners *)a;
 
 	hmap_release(&o->passed);
-	census_free(o->census);
+	breakdown_free(o->breakdown);
 	free(o);
 }
 
 static const struct analysis_ops owners_ops = {
 	.name = "decompose",
-	.attrs = CENSUS_ATTRS,
+	.attrs = BREAKDOWN_ATTRS,
 	.row = owners_row,
 	.process = owners_process,
 	.unordered = owners_unordered,
@@ -434,9 +400,9 @@ struct analysis *owners_new(const struct owners_at *at)
 {
 	struct owners *o = xcalloc(1, sizeof(*o));
 
-	o->base.ops = &owners_ops;
 	if (at)
 		o->at = *at;
-	o->census = census_new();
+	o->breakdown = breakdown_new();
+	o->base = (struct analysis){&owners_ops, breakdown_blocks(o->breakdown)};
 	return &o->base;
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text/plain_words.h"
 #include "base/text/printable.h"
 #include "formats/json_value.h"
+#include "memory/analysis/common/fields.h"
 
 #define MAX_DEPTH 16 /* levels; what is deeper stays one name */
 #define MAX_ANSWER 4 /* leaves in a sentence */
@@ -123,11 +123,7 @@ static int by_parent_and_bytes(const void *pa, const void *pb, void *arg)
 	size_t i = *(const size_t *)pa, k = *(const size_t *)pb;
 	const struct owner_node *a = &t->nodes[i], *b = &t->nodes[k];
 
-	if (a->parent != b->parent)
-		return a->parent < b->parent ? -1 : 1;
-	if (a->bytes != b->bytes)
-		return a->bytes > b->bytes ? -1 : 1;
-	return (i > k) - (i < k);
+	return ORDER(a->parent, b->parent) ?: ORDER(b->bytes, a->bytes) ?: ORDER(i, k);
 }
 
 static void link_children(struct owner_tree *t)
@@ -153,11 +149,11 @@ static void link_children(struct owner_tree *t)
 }
 
 /* Bytes by owner: numbers of owners first, then kinds of pools without one, then free bytes. */
-static void add_up(struct census *c, const struct census_shares *s, struct entry *entries,
+static void add_up(struct breakdown *c, const struct breakdown_shares *s, struct entry *entries,
 		   size_t nowners)
 {
 	for (size_t i = 0; i < s->n; i++) {
-		const struct census_share *share = &s->list[i];
+		const struct breakdown_share *share = &s->list[i];
 		unsigned type = share->pool->type <= TYPE_END ? share->pool->type : TYPE_END;
 		bool is_free = !share->block;
 		bool known = !is_free && share->block->owner;
@@ -166,10 +162,10 @@ static void add_up(struct census *c, const struct census_shares *s, struct entry
 		struct entry *e = &entries[k];
 
 		if (!e->path) {
-			e->path = known ? blocks_owner(census_blocks(c), share->block->owner)
-					: census_source(type);
+			e->path = known ? blocks_owner(breakdown_blocks(c), share->block->owner)
+					: breakdown_source(type);
 			if (!e->path[strspn(e->path, "@")])
-				e->path = census_source(type);
+				e->path = breakdown_source(type);
 			e->len = strlen(e->path);
 			e->is_free = is_free;
 		}
@@ -178,9 +174,9 @@ static void add_up(struct census *c, const struct census_shares *s, struct entry
 	}
 }
 
-void owner_tree_build(struct owner_tree *t, struct census *c, const struct census_shares *s)
+void owner_tree_build(struct owner_tree *t, struct breakdown *c, const struct breakdown_shares *s)
 {
-	size_t nowners = blocks_nowners(census_blocks(c)), n = 0;
+	size_t nowners = blocks_nowners(breakdown_blocks(c)), n = 0;
 	size_t all = nowners + 2 * (TYPE_END + 1);
 	struct entry *entries = xcalloc(all, sizeof(*entries));
 	size_t stack[MAX_DEPTH + 2] = {0};
@@ -210,14 +206,12 @@ static int by_own_bytes(const void *pa, const void *pb, void *arg)
 {
 	const struct owner_tree *t = arg;
 	size_t i = *(const size_t *)pa, k = *(const size_t *)pb;
-	uint64_t a = t->nodes[i].own_bytes, b = t->nodes[k].own_bytes;
 
-	if (a != b)
-		return a > b ? -1 : 1;
-	return (i > k) - (i < k);
+	return ORDER(t->nodes[k].own_bytes, t->nodes[i].own_bytes) ?: ORDER(i, k);
 }
 
-size_t *owner_tree_leaves(const struct owner_tree *t, size_t *out_n)
+/* Numbers of the nodes with bytes of their own, the largest first; free() the result. */
+static size_t *list_leaves(const struct owner_tree *t, size_t *out_n)
 {
 	size_t *list = xcalloc(t->n, sizeof(*list)), n = 0;
 
@@ -255,20 +249,19 @@ struct line {
 static void put_line(const struct line *l, unsigned depth, uint64_t bytes, uint64_t blocks,
 		     const char *name, size_t len)
 {
-	struct buf cell = {0};
+	struct buf size = {0}, share = {0}, count = {0};
 
-	words_bytes(&cell, bytes);
-	buf_addf(l->out, "  %12s", buf_str(&cell));
-	buf_clear(&cell);
-	add_share(&cell, bytes, l->tree->nodes[0].bytes);
-	buf_addf(l->out, "  %7s", buf_str(&cell));
-	buf_clear(&cell);
+	say(&size, "{}", BYTES(bytes));
+	add_share(&share, bytes, l->tree->nodes[0].bytes);
 	if (blocks)
-		words_count(&cell, blocks);
-	buf_addf(l->out, "  %9s  %*s", buf_str(&cell), (int)depth * 2, "");
+		say(&count, "{}", COUNT(blocks));
+	buf_addf(l->out, "  %12s  %7s  %9s  %*s", buf_str(&size), buf_str(&share), buf_str(&count),
+		 (int)depth * 2, "");
 	text_add_printable(l->out, name, len);
 	buf_add_char(l->out, '\n');
-	buf_release(&cell);
+	buf_release(&size);
+	buf_release(&share);
+	buf_release(&count);
 }
 
 static void put_rest(const struct line *l, const struct owner_node *n, unsigned depth)
@@ -393,7 +386,7 @@ void owner_tree_answer(const struct owner_tree *all, struct buf *out)
 	uint64_t whole = all->nodes[0].bytes;
 	struct owner_tree telling = without_ops(all), *t = &telling;
 	size_t n;
-	size_t *leaves = owner_tree_leaves(t, &n);
+	size_t *leaves = list_leaves(t, &n);
 	unsigned said = 0;
 
 	for (; said < n && said < MAX_ANSWER; said++) {
@@ -413,31 +406,32 @@ void owner_tree_answer(const struct owner_tree *all, struct buf *out)
 
 /* --- for programs --- */
 
-static json_t *node_json(const struct owner_tree *t, size_t number, unsigned top)
-{
-	const struct owner_node *n = &t->nodes[number];
-	json_t *o = json_object(), *list = json_array();
+static const struct field node_fields[] = {
+	FIELDS(struct owner_node, bytes, blocks, own_bytes, own_blocks),
+	FIELD("below_total", struct owner_node, nchildren),
+	{0},
+};
 
-	json_object_set_new(o, "owner", text_value(n->path, n->path_len));
-	if (n->is_free)
-		put_bool(o, "free", true);
-	put_number(o, "bytes", n->bytes);
-	put_number(o, "blocks", n->blocks);
-	put_number(o, "own_bytes", n->own_bytes);
-	put_number(o, "own_blocks", n->own_blocks);
-	put_number(o, "below_total", n->nchildren);
-	for (size_t i = 0; i < n->nchildren && i < top; i++)
-		json_array_append_new(list, node_json(t, t->order[n->first + i], top));
-	json_object_set_new(o, "below", list);
-	return o;
+static json_t *children_json(const struct owner_tree *t, const struct owner_node *parent,
+			     unsigned top)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < parent->nchildren && i < top; i++) {
+		const struct owner_node *n = &t->nodes[t->order[parent->first + i]];
+		json_t *o = json_object();
+
+		json_object_set_new(o, "owner", text_value(n->path, n->path_len));
+		if (n->is_free)
+			put_bool(o, "free", true);
+		fields_put(o, node_fields, n, NULL);
+		json_object_set_new(o, "below", children_json(t, n, top));
+		json_array_append_new(list, o);
+	}
+	return list;
 }
 
 json_t *owner_tree_json(const struct owner_tree *t, unsigned top)
 {
-	const struct owner_node *all = &t->nodes[0];
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < all->nchildren && i < top; i++)
-		json_array_append_new(list, node_json(t, t->order[all->first + i], top));
-	return list;
+	return children_json(t, &t->nodes[0], top);
 }

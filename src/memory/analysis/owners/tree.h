@@ -29,11 +29,8 @@ struct owner_tree {
 	size_t *order; /* children of a node, those with the most bytes first */
 };
 
-void owner_tree_build(struct owner_tree *t, struct census *c, const struct census_shares *s);
+void owner_tree_build(struct owner_tree *t, struct breakdown *c, const struct breakdown_shares *s);
 void owner_tree_release(struct owner_tree *t);
-
-/* Numbers of the nodes with bytes of their own, the largest first; free() the result. */
-size_t *owner_tree_leaves(const struct owner_tree *t, size_t *out_n);
 
 /* The table for people; at most `top` below each. */
 void owner_tree_text(const struct owner_tree *t, unsigned top, struct buf *out);

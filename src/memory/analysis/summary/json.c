@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 #include "formats/json_value.h"
-#include "memory/analysis/common/json.h"
-#include "memory/analysis/summary/query.h"
+#include "memory/analysis/summary/summary_impl.h"
 
 static void put_after(json_t *o, const struct summary *s, const char *prefix, uint64_t time_ns)
 {
@@ -20,84 +19,51 @@ static void put_after(json_t *o, const struct summary *s, const char *prefix, ui
 	put_number(o, key, time_ns > s->first_ns ? time_ns - s->first_ns : 0);
 }
 
-static json_t *place_value(const struct summary *s, const struct summary_place *place)
+static const struct field site_fields[] = {
+	FIELDS(struct call_site, blocks, bytes),
+	FIELD("older_than_recording", struct call_site, before),
+	FIELD_AS("where", FIELD_STACK, struct call_site, stack),
+	{0},
+};
+static const struct field counts_fields[] = {
+	FIELDS(struct summary_counts, mallocs, frees, unmatched_frees, synthetic_frees, accesses,
+	       operator_launches, kernel_launches, marks, ranges, steps, snapshots, ooms),
+	{0},
+};
+static const struct field loss_fields[] = {
+	FIELDS(struct summary_loss, events, stacks, damaged_bytes),
+	{0},
+};
+
+static json_t *alive_value(const struct summary *s, const struct summary_pool *pool, bool at_peak,
+			   unsigned top)
 {
 	json_t *o = json_object();
-
-	put_number(o, "blocks", place->held.blocks);
-	put_number(o, "bytes", place->held.bytes);
-	put_bool(o, "older_than_recording", place->before);
-	put_stack(o, &s->stacks, place->number);
-	return o;
-}
-
-static json_t *places_value(const struct summary *s, const struct summary_pool *pool, bool at_peak,
-			    unsigned top)
-{
-	json_t *o = json_object(), *list = json_array();
 	struct summary_held total = {0};
 	size_t n;
-	struct summary_place *places = summary_places(s, pool, at_peak, &n);
+	struct call_site *sites = summary_sites(s, pool, at_peak, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		total.blocks += places[i].held.blocks;
-		total.bytes += places[i].held.bytes;
-		if (i < top)
-			json_array_append_new(list, place_value(s, &places[i]));
+		total.blocks += sites[i].blocks;
+		total.bytes += sites[i].bytes;
 	}
 	put_number(o, "blocks", total.blocks);
 	put_number(o, "bytes", total.bytes);
 	put_number(o, "places_total", n);
-	json_object_set_new(o, "places", list);
-	free(places);
+	json_object_set_new(
+		o, "places",
+		fields_list(site_fields, sites, n < top ? n : top, sizeof(*sites), &s->stacks));
+	free(sites);
 	return o;
 }
 
 static json_t *pool_value(const struct summary *s, const struct summary_pool *pool, unsigned top)
 {
-	json_t *o = json_object();
+	struct summary_pool_row row = summary_pool_row(s, pool);
+	json_t *o = fields_object(summary_pool_fields, &row, NULL);
 
-	put_device(o, pool->device);
-	put_pool(o, pool->type);
-	put_number(o, "events", pool->mallocs + pool->frees);
-	put_number(o, "mallocs", pool->mallocs);
-	put_number(o, "frees", pool->frees);
-	put_number(o, "unmatched_frees", pool->unmatched_frees);
-	put_number(o, "synthetic_frees", pool->ended.blocks);
-	put_number(o, "peak_bytes", pool->bytes.peak_bytes);
-	put_number(o, "peak_blocks", pool->peak_blocks);
-	put_after(o, s, "peak_", pool->bytes.peak_time_ns);
-	json_object_set_new(o, "alive_at_end", places_value(s, pool, false, top));
-	json_object_set_new(o, "alive_at_peak", places_value(s, pool, true, top));
-	return o;
-}
-
-static json_t *counts_value(const struct summary_counts *c)
-{
-	json_t *o = json_object();
-
-	put_number(o, "mallocs", c->mallocs);
-	put_number(o, "frees", c->frees);
-	put_number(o, "unmatched_frees", c->unmatched_frees);
-	put_number(o, "synthetic_frees", c->synthetic_frees);
-	put_number(o, "accesses", c->accesses);
-	put_number(o, "operator_launches", c->operators);
-	put_number(o, "kernel_launches", c->kernels);
-	put_number(o, "marks", c->marks);
-	put_number(o, "ranges", c->ranges);
-	put_number(o, "steps", c->steps);
-	put_number(o, "snapshots", c->snapshots);
-	put_number(o, "ooms", c->ooms);
-	return o;
-}
-
-static json_t *loss_value(const struct summary_loss *lost)
-{
-	json_t *o = json_object();
-
-	put_number(o, "events", lost->events);
-	put_number(o, "stacks", lost->stacks);
-	put_number(o, "damaged_bytes", lost->damaged_bytes);
+	json_object_set_new(o, "alive_at_end", alive_value(s, pool, false, top));
+	json_object_set_new(o, "alive_at_peak", alive_value(s, pool, true, top));
 	return o;
 }
 
@@ -110,6 +76,11 @@ static void put_span(json_t *o, uint64_t first_ns, uint64_t last_ns)
 	put_number(o, "duration_ns", any ? last_ns - first_ns : 0);
 }
 
+static const struct field use_fields[] = {
+	FIELDS(struct summary_share, used_bytes, pool_bytes, tensor_bytes),
+	{0},
+};
+
 static json_t *use_value(const struct summary_pool *pool)
 {
 	struct summary_share u;
@@ -119,10 +90,8 @@ static json_t *use_value(const struct summary_pool *pool)
 	json_t *o = json_object();
 	put_device(o, pool->device);
 	put_number(o, "time_ns", u.time_ns);
-	put_known(o, "total_bytes", u.total != 0, u.total);
-	put_number(o, "used_bytes", u.used);
-	put_number(o, "pool_bytes", u.pool);
-	put_number(o, "tensor_bytes", u.tensors);
+	put_known(o, "total_bytes", u.total_bytes != 0, u.total_bytes);
+	fields_put(o, use_fields, &u, NULL);
 	put_known(o, "rest_of_process_bytes", u.has_others, u.process);
 	put_known(o, "others_bytes", u.has_others, u.others);
 	put_known(o, "not_told_bytes", !u.has_others, u.not_told);
@@ -140,8 +109,8 @@ static json_t *process_value(const struct summary *s, const struct summary_proce
 	put_text(o, "command", p->cmdline);
 	put_span(o, p->first_ns, p->last_ns);
 	put_number(o, "rows", c.rows);
-	json_object_set_new(o, "counts", counts_value(&c));
-	json_object_set_new(o, "lost", loss_value(&p->lost));
+	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
+	json_object_set_new(o, "lost", fields_object(loss_fields, &p->lost, NULL));
 	put_bool(o, "frees_recorded", !summary_frees_missing(&c));
 	for (size_t i = 0; i < p->npools; i++) {
 		json_t *use = use_value(pools[i]);
@@ -187,7 +156,7 @@ static int by_number(const void *pa, const void *pb)
 	const struct summary_device *a = *(struct summary_device *const *)pa;
 	const struct summary_device *b = *(struct summary_device *const *)pb;
 
-	return (a->device > b->device) - (a->device < b->device);
+	return ORDER(a->device, b->device);
 }
 
 static void put_lists(json_t *o, struct summary *s, unsigned top)
@@ -224,8 +193,8 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	put_number(o, "python_calls", s->calls);
 	put_number(o, "python_call_threads", s->call_threads);
 	put_bool(o, "time_ordered", !s->unordered);
-	json_object_set_new(o, "counts", counts_value(&c));
-	json_object_set_new(o, "lost", loss_value(&lost));
+	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
+	json_object_set_new(o, "lost", fields_object(loss_fields, &lost, NULL));
 	put_lists(o, s, top);
 	char *text = json_dumps(o, JSON_INDENT(2));
 	json_decref(o);

@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The questions that the writers of text and JSON share. */
-#include "memory/analysis/summary/query.h"
+/* What the writers of text and JSON have in common. */
+#include "memory/analysis/summary/summary_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "memory/analysis/common/report.h"
-
-static void add_counts(struct summary_counts *to, const struct summary_counts *from)
-{
-	to->rows += from->rows;
-	to->mallocs += from->mallocs;
-	to->frees += from->frees;
-	to->unmatched_frees += from->unmatched_frees;
-	to->synthetic_frees += from->synthetic_frees;
-	to->accesses += from->accesses;
-	to->operators += from->operators;
-	to->kernels += from->kernels;
-	to->marks += from->marks;
-	to->ranges += from->ranges;
-	to->steps += from->steps;
-	to->snapshots += from->snapshots;
-	to->ooms += from->ooms;
-}
 
 void summary_count(const struct summary_process *p, struct summary_counts *out)
 {
@@ -43,7 +25,8 @@ void summary_count_all(const struct summary *s, struct summary_counts *out)
 	*out = s->seen;
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		summary_count(s->processes[i], &c);
-		add_counts(out, &c);
+		for (size_t k = 0; k < sizeof(c) / sizeof(uint64_t); k++)
+			((uint64_t *)out)[k] += ((uint64_t *)&c)[k];
 	}
 }
 
@@ -92,17 +75,6 @@ struct summary_tally summary_whole_peak(const struct summary *s, const struct su
 	return best;
 }
 
-static int larger_first(const void *pa, const void *pb)
-{
-	const struct summary_place *a = pa, *b = pb;
-
-	if (a->held.bytes != b->held.bytes)
-		return a->held.bytes > b->held.bytes ? -1 : 1;
-	if (a->held.blocks != b->held.blocks)
-		return a->held.blocks > b->held.blocks ? -1 : 1;
-	return (a->number > b->number) - (a->number < b->number);
-}
-
 static struct summary_held group_held(const struct summary_group *g, bool at_peak)
 {
 	if (at_peak)
@@ -111,50 +83,25 @@ static struct summary_held group_held(const struct summary_group *g, bool at_pea
 				     g->live.bytes + g->ended.bytes};
 }
 
-struct summary_place *summary_places(const struct summary *s, const struct summary_pool *pool,
-				     bool at_peak, size_t *out_n)
+struct call_site *summary_sites(const struct summary *s, const struct summary_pool *pool,
+				bool at_peak, size_t *out_n)
 {
-	struct summary_place *places = NULL;
+	struct call_site *sites = NULL;
 	size_t n = 0, cap = 0;
 
 	for (uint32_t i = pool->groups; i != SUMMARY_NIL; i = s->groups[i].next) {
 		struct summary_held held = group_held(&s->groups[i], at_peak);
+		bool before = s->groups[i].stack == SUMMARY_BEFORE;
 
 		if (!held.blocks)
 			continue;
-		places = xgrow(places, &cap, n + 1, sizeof(*places));
-		bool before = s->groups[i].stack == SUMMARY_BEFORE;
-		uint32_t stack = before ? 0 : s->groups[i].stack;
-		places[n++] =
-			(struct summary_place){stacks_get(&s->stacks, stack), stack, before, held};
+		sites = xgrow(sites, &cap, n + 1, sizeof(*sites));
+		sites[n++] = (struct call_site){before ? 0 : s->groups[i].stack, before,
+						held.blocks, held.bytes};
 	}
-	if (n)
-		qsort(places, n, sizeof(*places), larger_first);
+	call_sites_sort(sites, n);
 	*out_n = n;
-	return places;
-}
-
-size_t summary_merge_places(struct summary_place *places, size_t n)
-{
-	struct hmap seen = {0};
-	size_t kept = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		uint64_t looks = page_stack_hash(places[i].stack) + places[i].before;
-		uint64_t at = hmap_get(&seen, looks);
-
-		if (at == HMAP_NONE) {
-			hmap_put(&seen, looks, kept);
-			places[kept++] = places[i];
-		} else {
-			places[at].held.blocks += places[i].held.blocks;
-			places[at].held.bytes += places[i].held.bytes;
-		}
-	}
-	if (kept)
-		qsort(places, kept, sizeof(*places), larger_first);
-	hmap_release(&seen);
-	return kept;
+	return sites;
 }
 
 static int by_device_and_type(const void *pa, const void *pb)
@@ -162,9 +109,7 @@ static int by_device_and_type(const void *pa, const void *pb)
 	const struct summary_pool *a = *(struct summary_pool *const *)pa;
 	const struct summary_pool *b = *(struct summary_pool *const *)pb;
 
-	if (a->device != b->device)
-		return a->device < b->device ? -1 : 1;
-	return (a->type > b->type) - (a->type < b->type);
+	return ORDER(a->device, b->device) ?: ORDER(a->type, b->type);
 }
 
 struct summary_pool **summary_pools(const struct summary_process *p)
@@ -177,4 +122,45 @@ struct summary_pool **summary_pools(const struct summary_process *p)
 		qsort(pools, p->npools, sizeof(struct summary_pool *), by_device_and_type);
 	}
 	return pools;
+}
+
+#define ROW(key_, title_, kind_, member_)                                                          \
+	COLUMN(key_, title_, kind_, struct summary_pool_row, member_)
+
+const struct field summary_pool_fields[] = {
+	ROW(NULL, "Process", FIELD_ID, pid),
+	ROW("device", "Device", FIELD_DEVICE, device),
+	ROW("pool", "Pool", FIELD_POOL, type),
+	FIELDS(struct summary_pool_row, events),
+	ROW("mallocs", "Allocs", FIELD_U64, mallocs),
+	ROW("frees", "Frees", FIELD_U64, frees),
+	FIELDS(struct summary_pool_row, unmatched_frees, synthetic_frees),
+	ROW("peak_bytes", "Peak", FIELD_BYTES, peak_bytes),
+	FIELDS(struct summary_pool_row, peak_blocks, peak_time_ns, peak_after_ns),
+	KNOWN(NULL, "Peak at", FIELD_DURATION, struct summary_pool_row, peak_after_ns, has_peak),
+	ROW(NULL, "Blocks left", FIELD_U64, alive.blocks),
+	ROW(NULL, "Bytes left", FIELD_BYTES, alive.bytes),
+	{0},
+};
+
+struct summary_pool_row summary_pool_row(const struct summary *s, const struct summary_pool *pool)
+{
+	const struct summary_tally *t = &pool->bytes;
+
+	return (struct summary_pool_row){
+		.pid = pool->process->pid,
+		.device = pool->device,
+		.type = pool->type,
+		.events = pool->mallocs + pool->frees,
+		.mallocs = pool->mallocs,
+		.frees = pool->frees,
+		.unmatched_frees = pool->unmatched_frees,
+		.synthetic_frees = pool->ended.blocks,
+		.peak_bytes = t->peak_bytes,
+		.peak_blocks = pool->peak_blocks,
+		.peak_time_ns = t->peak_time_ns,
+		.peak_after_ns = t->peak_time_ns > s->first_ns ? t->peak_time_ns - s->first_ns : 0,
+		.has_peak = t->peak_bytes != 0,
+		.alive = summary_alive(pool),
+	};
 }

@@ -2,13 +2,11 @@
 /* Taking in rows; summary_impl.h says how it is kept. */
 #include "memory/analysis/summary/summary.h"
 
-#include "memory/analysis/common/frames.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "memory/analysis/common/blocks.h"
+#include "memory/analysis/common/frames.h"
 #include "memory/analysis/summary/summary_impl.h"
 #include "wire/record.h"
 
@@ -159,6 +157,26 @@ static struct summary_pool *pool_of(struct summary *s, struct summary_process *p
 	}
 	p->last_pool = pool;
 	return pool;
+}
+
+/* The group of blocks that came from one call stack. */
+static uint32_t group_of(struct summary *s, struct summary_pool *pool, uint32_t stack)
+{
+	if (pool->last_group != SUMMARY_NIL && pool->last_stack == stack)
+		return pool->last_group;
+	uint64_t key = (uint64_t)pool->number << 32 | stack;
+	uint64_t found = hmap_get(&s->by_group, key);
+	if (found == HMAP_NONE) {
+		s->groups = xgrow(s->groups, &s->groups_cap, s->ngroups + 1, sizeof(*s->groups));
+		found = s->ngroups++;
+		s->groups[found] =
+			(struct summary_group){.pool = pool, .stack = stack, .next = pool->groups};
+		pool->groups = (uint32_t)found;
+		hmap_put(&s->by_group, key, found);
+	}
+	pool->last_stack = stack;
+	pool->last_group = (uint32_t)found;
+	return pool->last_group;
 }
 
 /* --- blocks --- */
@@ -379,7 +397,7 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 	if (!f->has_key)
 		return;
 	uint32_t stack = stacks_of(&s->stacks, row);
-	uint32_t group = summary_group_of(s, pool, !stack && f->shadow ? SUMMARY_BEFORE : stack);
+	uint32_t group = group_of(s, pool, !stack && f->shadow ? SUMMARY_BEFORE : stack);
 	struct summary_block b = {.bytes = f->bytes, .group = group};
 	uint64_t old = hmap_put(&p->blocks, f->key, pack_block(s, b));
 	if (old != HMAP_NONE) { /* its FREE is missing */
@@ -437,14 +455,10 @@ static void add_oom(struct summary *s, const struct row *row)
 		return;
 	struct summary_oom *o = &s->ooms[s->nooms++];
 	*o = (struct summary_oom){.pid = row->pid, .device = row->device, .time_ns = row->time_ns};
-	for (unsigned i = 0; i < row->nattrs; i++) {
-		const struct attr *a = &row->attrs[i];
-
-		if (a->key == ATTR_REQ_SIZE)
-			o->requested_bytes = a->number;
-		if (a->key == ATTR_FUNC && a->text && a->text_len < sizeof(o->function))
-			memcpy(o->function, a->text, a->text_len);
-	}
+	row_number(row, ATTR_REQ_SIZE, &o->requested_bytes);
+	const struct attr *function = row_attr(row, ATTR_FUNC);
+	if (function && function->text && function->text_len < sizeof(o->function))
+		memcpy(o->function, function->text, function->text_len);
 }
 
 static bool is_step(const struct row *row)
@@ -472,10 +486,10 @@ static void add_other(struct summary *s, struct summary_counts *seen, const stru
 		seen->accesses++;
 		break;
 	case ROW_OP_LAUNCH:
-		seen->operators += row->type == TYPE_ATEN_START || row->type == TYPE_ATB_START;
+		seen->operator_launches += row->type == TYPE_ATEN_START || row->type == TYPE_ATB_START;
 		break;
 	case ROW_KERNEL_LAUNCH:
-		seen->kernels += row->type == TYPE_KERNEL_LAUNCH || row->type == TYPE_KERNEL_START;
+		seen->kernel_launches += row->type == TYPE_KERNEL_LAUNCH || row->type == TYPE_KERNEL_START;
 		break;
 	case ROW_MSTX:
 		seen->marks += row->type == TYPE_MARK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The inside of a summary, shared by summary*.c only.
+ * The inside of a summary: summary.c takes in rows, device.c those about a GPU, query.c adds up,
+ * text.c and json.c write it.
  *
  *	process --< pool (device, type) --< group (call stack) --< block
  *
@@ -19,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/containers/hmap.h"
-#include "memory/analysis/common/stacks.h"
+#include "memory/analysis/common/fields.h"
 #include "memory/analysis/summary/summary.h"
 #include "memory/dump/row.h"
 
@@ -45,7 +46,7 @@ struct summary_device {
 	bool has_driver;
 	struct summary_tally driver; /* HAL, CUDA and HOST */
 	struct summary_tally pools; /* the others */
-	/* Of a process' part of a GPU (memory/analysis/summary/device.c): */
+	/* Of a process' part of a GPU (device.c): */
 	struct {
 		bool known, exact; /* exact: by a snapshot */
 		uint64_t time_ns;
@@ -101,11 +102,11 @@ struct summary_loss {
 	uint64_t damaged_bytes;
 };
 
-struct summary_counts {
+struct summary_counts { /* numbers alone: they are added up as an array */
 	uint64_t rows;
 	uint64_t mallocs, frees, unmatched_frees, synthetic_frees;
 	uint64_t accesses;
-	uint64_t operators, kernels;
+	uint64_t operator_launches, kernel_launches;
 	uint64_t marks, ranges, steps;
 	uint64_t snapshots, ooms;
 };
@@ -164,14 +165,61 @@ struct summary {
 	struct summary_asked asked;
 };
 
-/* --- memory/analysis/summary/groups.c --- */
-
-uint32_t summary_group_of(struct summary *s, struct summary_pool *pool, uint32_t stack);
-
-/* --- memory/analysis/summary/device.c: rows that tell of a GPU; d is the process' part of it ---
- */
+/* --- device.c: rows about the memory of a GPU; d is the process' part of it --- */
 
 void summary_use_block(struct summary_device *d, const struct row *row);
 void summary_use_snapshot(struct summary_device *d, const struct row *row);
+
+/* What a GPU has in use: used = pool + process + others + not_told. */
+struct summary_share {
+	uint64_t time_ns;
+	uint64_t total_bytes; /* 0: not known */
+	uint64_t used_bytes, pool_bytes, tensor_bytes; /* tensors: of pool */
+	bool has_others;
+	uint64_t process, others, not_told;
+};
+
+/* Of a process, by its CUDA pool; false where nothing is known, or for another pool. */
+bool summary_use(const struct summary_pool *pool, struct summary_share *out);
+
+/* --- query.c: what text and JSON have in common --- */
+
+void summary_count(const struct summary_process *p, struct summary_counts *out);
+void summary_count_all(const struct summary *s, struct summary_counts *out);
+void summary_loss_all(const struct summary *s, struct summary_loss *out);
+struct summary_held summary_alive(const struct summary_pool *pool);
+/* Has MALLOC rows, but not one FREE row. */
+bool summary_frees_missing(const struct summary_counts *c);
+
+/* The peak of a device, or of a process' part of it. */
+const struct summary_tally *summary_device_peak(const struct summary_device *d);
+/* The same over all processes; *out_exact false: at least that. */
+struct summary_tally summary_whole_peak(const struct summary *s, const struct summary_device *d,
+					bool *out_exact);
+
+/* The pool's call sites, largest first, at its peak or at the end. Gives an array. */
+struct call_site *summary_sites(const struct summary *s, const struct summary_pool *pool,
+				bool at_peak, size_t *out_n);
+
+/* The pools of a process by device and type. Gives an array of npools. */
+struct summary_pool **summary_pools(const struct summary_process *p);
+
+/* A pool as the table and JSON have it. */
+struct summary_pool_row {
+	uint32_t pid, device;
+	enum row_type type;
+	uint64_t events, mallocs, frees, unmatched_frees, synthetic_frees;
+	uint64_t peak_bytes, peak_blocks, peak_time_ns, peak_after_ns;
+	bool has_peak;
+	struct summary_held alive;
+};
+extern const struct field summary_pool_fields[];
+struct summary_pool_row summary_pool_row(const struct summary *s, const struct summary_pool *pool);
+
+static inline void summary_held_add(struct summary_held *to, const struct summary_held *more)
+{
+	to->blocks += more->blocks;
+	to->bytes += more->bytes;
+}
 
 #endif

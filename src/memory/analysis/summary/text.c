@@ -1,38 +1,299 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The summary for people: an answer, a table, the places that hold memory, and what is missing. */
-#include "memory/analysis/summary/summary.h"
-
+/*
+ * The summary as text: what happened in a few sentences, a table, the call sites that hold memory,
+ * and what is missing.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/text/plain_words.h"
 #include "base/text/printable.h"
-#include "memory/analysis/common/blocks.h"
-#include "memory/analysis/common/memory_words.h"
-#include "memory/analysis/common/report.h"
-#include "memory/analysis/summary/query.h"
+#include "memory/analysis/common/fields.h"
+#include "memory/analysis/summary/summary_impl.h"
 
+#define MAX_DEVICES 3 /* in the first paragraph */
 #define MAX_POOLS 40 /* listed; JSON has them all */
 #define MAX_PROCESSES 20
 
 struct view {
-	struct page page;
+	struct report report;
 	const struct summary *s;
 	struct summary_pool **pools; /* that are listed */
 	size_t npools, pools_total;
 };
 
+#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
+
+/* --- the answer --- */
+
+/* Why there are no memory events, as far as the recording knows what it was asked for. */
+static void say_why_none(const struct summary *s, struct buf *out)
+{
+	if (!s->asked.known)
+		return;
+	if (!s->asked.memory)
+		say(out, " Allocations and frees were not asked for (--events).");
+	else if (!s->asked.host)
+		say(out, " Tensors on the CPU are recorded with --device=cpu, in Python "
+			 "msmemscope.config(device=\"cpu\"): see docs/python.md.");
+}
+
+/* "1,234 calls of Python functions were traced, of 2 threads: see …" */
+static void say_calls(const struct summary *s, struct buf *out)
+{
+	say(out, "{} of Python functions {} traced, of {}: see the {} in "
+		 "msmemscope_<pid>_<time>_ascend/device_*/dump.",
+	    COUNT_OF(s->calls, "call"), TEXT(words_was(s->calls)),
+	    COUNT_OF(s->call_threads, "thread"),
+	    TEXT(s->calls_in_db ? "table python_trace_<pid> of the .db"
+				: "files python_trace_<thread>_<time>.csv"));
+}
+
+static void say_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
+{
+	uint64_t memory = c->mallocs + c->frees;
+	size_t busy = 0;
+
+	for (size_t i = 0; i < s->nprocesses; i++)
+		busy += s->processes[i]->seen.rows != 0;
+	say(out, "{} {} made ", NUMBER(busy), TEXT(busy == 1 ? "process" : "processes"));
+	if (memory)
+		say(out, "{}", COUNT_OF(memory, "memory event"));
+	else
+		say(out, "no memory events");
+	say(out, " in {}.", DURATION(s->last_ns - s->first_ns));
+	if (!memory)
+		say_why_none(s, out);
+}
+
+/* The largest pool that lives on a device besides the driver's. */
+static const struct summary_pool *largest_pool(const struct summary *s, uint32_t device)
+{
+	const struct summary_pool *best = NULL;
+
+	for (size_t i = 0; i < s->nprocesses; i++)
+		for (size_t k = 0; k < s->processes[i]->npools; k++) {
+			const struct summary_pool *pool = s->processes[i]->pool_list[k];
+
+			if (pool->device == device && !blocks_is_driver(pool->type) &&
+			    (!best || pool->bytes.peak_bytes > best->bytes.peak_bytes))
+				best = pool;
+		}
+	return best;
+}
+
+static void say_device(const struct summary *s, const struct summary_device *d, struct buf *out)
+{
+	bool exact;
+	struct summary_tally peak = summary_whole_peak(s, d, &exact);
+	const struct summary_pool *pool = largest_pool(s, d->device);
+
+	say(out, " ");
+	words_device(out, d->device, true);
+	say(out, " peaked at {}{}", TEXT(exact ? "" : "no less than "), BYTES(peak.peak_bytes));
+	if (pool && pool->bytes.peak_bytes && pool->bytes.peak_bytes != peak.peak_bytes) {
+		say(out, " ({} pool ", POOL(pool->type));
+		if (d->users > 1)
+			say(out, "of process {} ", NUMBER(pool->process->pid));
+		say(out, "{})", BYTES(pool->bytes.peak_bytes));
+	}
+	if (peak.peak_time_ns == s->first_ns)
+		say(out, " at the start.");
+	else
+		say(out, " {} after the start.", DURATION(peak.peak_time_ns - s->first_ns));
+}
+
+static int higher_device_first(const void *pa, const void *pb)
+{
+	const struct summary_device *a = *(struct summary_device *const *)pa;
+	const struct summary_device *b = *(struct summary_device *const *)pb;
+
+	return ORDER(summary_device_peak(b)->peak_bytes, summary_device_peak(a)->peak_bytes)
+		       ?: ORDER(a->device, b->device);
+}
+
+static void say_devices(struct summary *s, struct buf *out)
+{
+	size_t said = 0, held = 0;
+
+	if (s->ndevices)
+		qsort(s->devices, s->ndevices, sizeof(struct summary_device *),
+		      higher_device_first);
+	for (size_t i = 0; i < s->ndevices; i++) {
+		if (!summary_device_peak(s->devices[i])->peak_bytes)
+			continue;
+		held++;
+		if (said == MAX_DEVICES)
+			continue;
+		say_device(s, s->devices[i], out);
+		said++;
+	}
+	if (held == said + 1)
+		say(out, " One more device is in the table below.");
+	else if (held > said)
+		say(out, " {} more devices are in the table below.", NUMBER(held - said));
+}
+
+/* What a process left behind, by type of pool; drivers are listed last. */
+struct leftover {
+	struct summary_held of[TYPE_END + 1];
+	struct summary_held all;
+	const struct summary_pool *largest; /* preferably not the driver's */
+};
+
+static void count_leftover(const struct summary_process *p, struct leftover *out)
+{
+	*out = (struct leftover){0};
+	for (size_t i = 0; i < p->npools; i++) {
+		const struct summary_pool *pool = p->pool_list[i];
+		struct summary_held held = summary_alive(pool), best = {0};
+
+		if (out->largest)
+			best = summary_alive(out->largest);
+		summary_held_add(&out->of[pool->type], &held);
+		summary_held_add(&out->all, &held);
+		if (!held.blocks)
+			continue;
+		bool driver = blocks_is_driver(pool->type);
+		bool was_driver = out->largest && blocks_is_driver(out->largest->type);
+		if (!out->largest || (was_driver && !driver) ||
+		    (was_driver == driver && held.bytes > best.bytes))
+			out->largest = pool;
+	}
+}
+
+/* "3 blocks (768.00 KiB) of PTA and 2 blocks (40.00 MiB) of HAL"; returns how many kinds. */
+static unsigned say_kinds(const struct leftover *left, struct buf *out)
+{
+	unsigned total = 0, said = 0;
+
+	for (unsigned t = 0; t <= TYPE_END; t++)
+		total += left->of[t].blocks != 0;
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (unsigned t = 0; t <= TYPE_END; t++) {
+			if (!left->of[t].blocks || blocks_is_driver(t) != (pass == 1))
+				continue;
+			say(out, "{}{} ({}) of {}",
+			    TEXT(!said		       ? ""
+				 : said + 1 == total ? " and "
+						     : ", "),
+			    COUNT_OF(left->of[t].blocks, "block"), BYTES(left->of[t].bytes),
+			    POOL(t));
+			said++;
+		}
+	return total;
+}
+
+static void say_origin(const struct summary *s, const struct leftover *left, unsigned kinds,
+		       struct buf *out)
+{
+	uint64_t all = left->of[left->largest->type].bytes;
+	struct buf before = {0};
+	size_t n;
+	struct call_site *sites = summary_sites(s, left->largest, false, &n);
+
+	if (n) {
+		say(&before, sites[0].bytes == all	? ", all of "
+			     : sites[0].bytes > all / 2 ? ", most of "
+							: ", the largest part of ");
+		if (kinds > 1)
+			say(&before, "the {} memory from ", POOL(left->largest->type));
+		else
+			say(&before, "it from ");
+		say_where(out, buf_str(&before), &s->stacks, sites[0].stack, "");
+	}
+	buf_release(&before);
+	free(sites);
+}
+
+static void say_alive(const struct summary *s, const struct summary_counts *c, struct buf *out)
+{
+	const struct summary_process *worst = NULL;
+	struct leftover left, most = {0};
+	size_t others = 0;
+
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		count_leftover(s->processes[i], &left);
+		others += left.all.blocks != 0;
+		if (left.all.blocks && (!worst || left.all.bytes > most.all.bytes)) {
+			worst = s->processes[i];
+			most = left;
+		}
+	}
+	if (!worst) {
+		say(out, c->mallocs ? " Everything that was allocated was freed again." : "");
+		return;
+	}
+	say(out, " ");
+	unsigned kinds = say_kinds(&most, out);
+	say(out, " {} still allocated at the end of process {}", TEXT(words_was(most.all.blocks)),
+	    NUMBER(worst->pid));
+	say_origin(s, &most, kinds, out);
+	say(out, ".");
+	if (others == 2)
+		say(out, " Another process left blocks behind, too.");
+	else if (others > 2)
+		say(out, " Another {} processes left blocks behind, too.", NUMBER(others - 1));
+}
+
+static void say_ooms(const struct summary *s, const struct summary_counts *c, struct buf *out)
+{
+	const struct summary_oom *first = &s->ooms[0];
+
+	if (!c->ooms || !s->nooms)
+		return;
+	if (c->ooms == 1)
+		say(out, " Memory ran out once, ");
+	else
+		say(out, " Memory ran out {}, first ", COUNT_OF(c->ooms, "time"));
+	say(out, "{} after the start, when {} were asked of device {}.",
+	    DURATION(first->time_ns - s->first_ns), BYTES(first->requested_bytes),
+	    DEVICE(first->device));
+}
+
+static void say_answer(struct summary *s, struct buf *out)
+{
+	struct summary_counts c;
+	struct summary_loss lost;
+
+	summary_count_all(s, &c);
+	summary_loss_all(s, &lost);
+	if (s->calls && !c.mallocs && !c.frees) {
+		say_calls(s, out);
+		say_why_none(s, out);
+		if (!lost.events)
+			return;
+	} else if (!c.rows) {
+		bool asked = !s->asked.known || s->asked.memory;
+
+		say(out, "There are no events in this recording.");
+		if (asked)
+			say(out, " A job without NPU memory has some with --device=npu,cpu, in "
+				 "Python msmemscope.config(device=\"cpu\"), see docs/python.md; a "
+				 "deferred one from sonde_start() on; a statically linked program "
+				 "never.");
+		else
+			say_why_none(s, out);
+		return;
+	} else {
+		say_size(s, &c, out);
+	}
+	say_devices(s, out);
+	say_alive(s, &c, out);
+	say_ooms(s, &c, out);
+	if (lost.events)
+		say(out, " {} {} lost, so all of this is incomplete.",
+		    COUNT_OF(lost.events, "event"), TEXT(words_was(lost.events)));
+}
+
 /* --- the table --- */
 
-static int higher_first(const void *pa, const void *pb)
+static int higher_pool_first(const void *pa, const void *pb)
 {
 	const struct summary_pool *a = *(struct summary_pool *const *)pa;
 	const struct summary_pool *b = *(struct summary_pool *const *)pb;
 
-	if (a->bytes.peak_bytes != b->bytes.peak_bytes)
-		return a->bytes.peak_bytes > b->bytes.peak_bytes ? -1 : 1;
-	return (a->number > b->number) - (a->number < b->number);
+	return ORDER(b->bytes.peak_bytes, a->bytes.peak_bytes) ?: ORDER(a->number, b->number);
 }
 
 static void list_pools(struct view *g)
@@ -51,49 +312,23 @@ static void list_pools(struct view *g)
 	g->pools_total = g->npools;
 	if (g->npools <= MAX_POOLS)
 		return;
-	qsort(g->pools, g->npools, sizeof(*g->pools), higher_first);
+	qsort(g->pools, g->npools, sizeof(*g->pools), higher_pool_first);
 	g->npools = MAX_POOLS;
-}
-
-static void fill_row(const struct view *g, const struct summary_pool *pool, struct table *t)
-{
-	struct summary_held alive = summary_alive(pool);
-	char device[16];
-	struct buf cell = {0};
-
-	buf_add_u64(&cell, pool->process->pid);
-	table_cell(t, &cell);
-	table_text(t, blocks_device_name(pool->device, device));
-	table_text(t, words_pool(pool->type));
-	table_count(t, pool->mallocs);
-	table_count(t, pool->frees);
-	table_bytes(t, pool->bytes.peak_bytes);
-	if (pool->bytes.peak_bytes)
-		words_time(&cell, pool->bytes.peak_time_ns - g->s->first_ns);
-	else
-		buf_add_char(&cell, '-');
-	table_cell(t, &cell);
-	table_count(t, alive.blocks);
-	table_bytes(t, alive.bytes);
-	buf_release(&cell);
 }
 
 static void print_table(const struct view *g)
 {
-	static const char *const titles[] = {"Process", "Device",      "Pool",
-					     "Allocs",	"Frees",       "Peak",
-					     "Peak at", "Blocks left", "Bytes left"};
-	struct table t = {.columns = 9, .text_columns = 3};
+	static const struct field_table table = {summary_pool_fields, 3, 0, NULL};
+	struct summary_pool_row *rows = xcalloc(g->npools, sizeof(*rows));
 
-	t.titles = titles;
 	for (size_t i = 0; i < g->npools; i++)
-		fill_row(g, g->pools[i], &t);
-	buf_add_char(g->page.out, '\n');
-	page_table(&g->page, &t);
+		rows[i] = summary_pool_row(g->s, g->pools[i]);
+	print(g, "\n");
+	report_fields(&g->report, &table, rows, g->npools, sizeof(*rows));
+	free(rows);
 	if (g->pools_total > g->npools)
-		buf_addf(g->page.out,
-			 "These are the %zu pools with the highest peaks, of %zu (JSON has all).\n",
-			 g->npools, g->pools_total);
+		print(g, "These are the {} pools with the highest peaks, of {} (JSON has all).\n",
+		      NUMBER(g->npools), NUMBER(g->pools_total));
 }
 
 static void print_processes(const struct view *g)
@@ -103,29 +338,21 @@ static void print_processes(const struct view *g)
 	for (size_t i = 0; i < g->s->nprocesses; i++) {
 		const struct summary_process *p = g->s->processes[i];
 
-		if (!p->cmdline || !*p->cmdline || !p->seen.rows)
+		if (!p->cmdline || !*p->cmdline || !p->seen.rows || named++ >= MAX_PROCESSES)
 			continue;
-		if (named++ >= MAX_PROCESSES)
-			continue;
-		if (named == 1)
-			buf_add_char(g->page.out, '\n');
-		buf_addf(g->page.out, "Process %u: ", p->pid);
-		text_add_printable(g->page.out, p->cmdline, strlen(p->cmdline));
-		buf_add_char(g->page.out, '\n');
+		print(g, "{}Process {}: {}\n", TEXT(named == 1 ? "\n" : ""), NUMBER(p->pid),
+		      PRINTABLE(p->cmdline));
 	}
 	if (named > MAX_PROCESSES)
-		buf_addf(g->page.out, "and %zu more processes\n", named - MAX_PROCESSES);
+		print(g, "and {} more processes\n", NUMBER(named - MAX_PROCESSES));
 }
 
-static void print_calls(const struct view *g, const struct summary_counts *c)
+static void print_paragraph(const struct view *g, struct buf *text)
 {
-	struct buf t = {0};
-
-	if (!g->s->calls || (!c->mallocs && !c->frees)) /* then it is the answer */
-		return;
-	buf_add_char(g->page.out, '\n');
-	summary_say_calls(g->s, &t);
-	page_paragraph(&g->page, 0, &t);
+	if (text->len) {
+		print(g, "\n");
+		report_paragraph(&g->report, 0, text);
+	}
 }
 
 static void print_counts(const struct view *g)
@@ -134,98 +361,70 @@ static void print_counts(const struct view *g)
 	struct buf t = {0};
 
 	summary_count_all(g->s, &c);
-	print_calls(g, &c);
+	if (g->s->calls && (c.mallocs || c.frees)) /* else it is the answer */
+		say_calls(g->s, &t);
+	print_paragraph(g, &t);
 	const struct {
 		uint64_t n;
-		const char *noun;
-	} words[] = {{c.operators, "operator launch"},
-		     {c.kernels, "kernel launch"},
-		     {c.accesses, "access"},
-		     {c.steps, "step"},
-		     {c.marks, "mark"},
-		     {c.ranges, "range"},
-		     {c.snapshots, "snapshot"}};
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		size_t len = strlen(words[i].noun);
-		bool hissing = strchr("hs", words[i].noun[len - 1]) != NULL;
-
-		if (!words[i].n)
-			continue;
-		buf_add_str(&t, t.len ? ", " : "Also recorded: ");
-		words_count(&t, words[i].n);
-		buf_addf(&t, " %s%s", words[i].noun, words[i].n == 1 ? "" : hissing ? "es" : "s");
-	}
-	if (t.len) {
-		buf_add_str(&t, ".");
-		buf_add_char(g->page.out, '\n');
-		page_paragraph(&g->page, 0, &t);
-	}
+		const char *one, *many;
+	} words[] = {{c.operator_launches, "operator launch", "operator launches"},
+		     {c.kernel_launches, "kernel launch", "kernel launches"},
+		     {c.accesses, "access", "accesses"},
+		     {c.steps, "step", "steps"},
+		     {c.marks, "mark", "marks"},
+		     {c.ranges, "range", "ranges"},
+		     {c.snapshots, "snapshot", "snapshots"}};
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (words[i].n)
+			say(&t, "{}{} {}", TEXT(t.len ? ", " : "Also recorded: "),
+			    COUNT(words[i].n), TEXT(words[i].n == 1 ? words[i].one : words[i].many));
+	say(&t, t.len ? "." : "");
+	print_paragraph(g, &t);
 }
 
-/* --- places --- */
+/* --- call sites --- */
 
-static void print_place(const struct view *g, const struct summary_place *place)
+static void print_sites(const struct view *g, const struct summary_pool *pool, bool at_peak)
 {
-	buf_add_str(g->page.out, "    ");
-	page_ink(&g->page, INK_WARNING);
-	words_held(g->page.out, place->held.bytes, place->held.blocks);
-	page_ink(&g->page, INK_PLAIN);
-	if (!place->stack.c && !place->stack.py)
-		buf_add_str(g->page.out, place->before ? ", allocated before recording began"
-						       : ", no call stack recorded");
-	buf_add_char(g->page.out, '\n');
-	page_stack(&g->page, 8, place->stack);
-}
+	struct call_site rest = {0};
+	size_t n, top = g->report.style->top;
+	struct call_site *sites = summary_sites(g->s, pool, at_peak, &n);
 
-static void print_places(const struct view *g, const struct summary_pool *pool, bool at_peak)
-{
-	struct summary_held rest = {0};
-	size_t n;
-	struct summary_place *places = summary_places(g->s, pool, at_peak, &n);
-
-	n = summary_merge_places(places, n);
+	n = call_sites_merge(sites, n, &g->s->stacks);
 	for (size_t i = 0; i < n; i++) {
-		if (i < g->page.style->top) {
-			print_place(g, &places[i]);
-			continue;
-		}
-		rest.blocks += places[i].held.blocks;
-		rest.bytes += places[i].held.bytes;
+		if (i < top)
+			report_call_site(&g->report, 4, INK_WARNING, &g->s->stacks, &sites[i]);
+		rest.blocks += i < top ? 0 : sites[i].blocks;
+		rest.bytes += i < top ? 0 : sites[i].bytes;
 	}
-	if (n > g->page.style->top && g->page.style->top) {
-		buf_add_str(g->page.out, "    ");
-		words_held(g->page.out, rest.bytes, rest.blocks);
-		buf_add_str(g->page.out, " from ");
-		words_of(g->page.out, n - g->page.style->top, "more place");
-		buf_add_char(g->page.out, '\n');
-	}
-	free(places);
+	if (n > top && top)
+		print(g, "    {} from {}\n", HELD(rest.bytes, rest.blocks),
+		      COUNT_OF(n - top, "more place"));
+	free(sites);
 }
 
-static void print_pool_name(const struct view *g, const struct summary_pool *pool)
+static void print_pool(const struct view *g, const struct summary_pool *pool,
+		       struct summary_held held)
 {
-	char dev[16];
-
-	buf_addf(g->page.out, "  Process %u, device %s, %s: ", pool->process->pid,
-		 blocks_device_name(pool->device, dev), words_pool(pool->type));
+	print(g, "  Process {}, device {}, {}: {}", NUMBER(pool->process->pid),
+	      DEVICE(pool->device), POOL(pool->type), HELD(held.bytes, held.blocks));
 }
 
 static void print_alive(const struct view *g)
 {
 	bool any = false;
 
-	for (size_t i = 0; i < g->npools && g->page.style->top; i++) {
+	for (size_t i = 0; i < g->npools && g->report.style->top; i++) {
 		struct summary_held alive = summary_alive(g->pools[i]);
 
 		if (!alive.blocks)
 			continue;
 		if (!any)
-			page_title(&g->page, "Still allocated at the end");
+			report_title(&g->report, "Still allocated at the end");
 		any = true;
-		print_pool_name(g, g->pools[i]);
-		words_held(g->page.out, alive.bytes, alive.blocks);
-		buf_add_char(g->page.out, '\n');
-		print_places(g, g->pools[i], false);
+		print_pool(g, g->pools[i], alive);
+		print(g, "\n");
+		print_sites(g, g->pools[i], false);
 	}
 }
 
@@ -250,119 +449,103 @@ static void print_peak(const struct view *g)
 {
 	const struct summary_pool *pool = peak_pool(g);
 
-	if (!pool || !g->page.style->top || g->s->stacks.count < 2)
+	if (!pool || !g->report.style->top || g->s->stacks.count < 2)
 		return;
-	page_title(&g->page, "Held at the highest peak");
-	print_pool_name(g, pool);
-	words_held(g->page.out, pool->bytes.peak_bytes, pool->peak_blocks);
-	buf_add_str(g->page.out, ", ");
-	words_time(g->page.out, pool->bytes.peak_time_ns - g->s->first_ns);
-	buf_add_str(g->page.out, " after the start\n");
-	print_places(g, pool, true);
+	report_title(&g->report, "Held at the highest peak");
+	print_pool(g, pool, (struct summary_held){pool->peak_blocks, pool->bytes.peak_bytes});
+	print(g, ", {} after the start\n", DURATION(pool->bytes.peak_time_ns - g->s->first_ns));
+	print_sites(g, pool, true);
 }
 
-static void print_use(const struct view *g)
+/* What a GPU has in use. */
+static void print_use(const struct view *g, const struct summary_pool *pool)
 {
-	for (size_t i = 0; i < g->npools; i++) {
-		struct buf t = {0};
+	struct summary_share u;
+	struct buf t = {0};
 
-		summary_use_text(g->s, g->pools[i], &t);
-		if (t.len) {
-			buf_add_char(g->page.out, '\n');
-			page_paragraph(&g->page, 0, &t);
-		}
-		buf_release(&t);
-	}
+	if (!summary_use(pool, &u))
+		return;
+	say(&t, "Of device {} {}", DEVICE(pool->device), BYTES(u.used_bytes));
+	if (u.total_bytes)
+		say(&t, " of {}", BYTES(u.total_bytes));
+	say(&t, " were in use {} after the start: the pool of process {} had {} (its tensors {}), ",
+	    DURATION(u.time_ns > g->s->first_ns ? u.time_ns - g->s->first_ns : 0),
+	    NUMBER(pool->process->pid), BYTES(u.pool_bytes), BYTES(u.tensor_bytes));
+	if (u.has_others)
+		say(&t, "its context and libraries {}, other processes and the driver {}.",
+		    BYTES(u.process), BYTES(u.others));
+	else
+		say(&t,
+		    "{} were its context and libraries, other processes and the driver (nobody "
+		    "tells them apart here).",
+		    BYTES(u.not_told));
+	print_paragraph(g, &t);
 }
 
 static void print_ooms(const struct view *g)
 {
-	char dev[16];
-
-	if (!g->s->nooms)
-		return;
-	page_title(&g->page, "Out of memory");
+	if (g->s->nooms)
+		report_title(&g->report, "Out of memory");
 	for (unsigned i = 0; i < g->s->nooms; i++) {
 		const struct summary_oom *o = &g->s->ooms[i];
 
-		buf_add_str(g->page.out, "  ");
-		words_time(g->page.out, o->time_ns - g->s->first_ns);
-		buf_addf(g->page.out, " after the start: process %u asked device %s for ", o->pid,
-			 blocks_device_name(o->device, dev));
-		words_bytes(g->page.out, o->requested_bytes);
-		if (o->function[0]) {
-			buf_add_str(g->page.out, " (");
-			text_add_printable(g->page.out, o->function, strlen(o->function));
-			buf_add_char(g->page.out, ')');
-		}
-		buf_add_char(g->page.out, '\n');
+		print(g, "  {} after the start: process {} asked device {} for {}",
+		      DURATION(o->time_ns - g->s->first_ns), NUMBER(o->pid), DEVICE(o->device),
+		      BYTES(o->requested_bytes));
+		if (o->function[0])
+			print(g, " ({})", PRINTABLE(o->function));
+		print(g, "\n");
 	}
 }
 
 /* --- what is missing --- */
 
-static void say_no_stacks(const struct view *g, struct buf *out)
-{
-	bool python = false;
-
-	for (size_t i = 0; i < g->npools; i++)
-		python |= words_is_python(g->pools[i]->process->cmdline);
-	words_stacks_hint(out, python);
-	buf_add_char(out, '\n');
-}
-
-static void print_doubts(const struct view *g)
+static void print_remarks(const struct view *g)
 {
 	struct summary_counts c;
 	struct buf t = {0};
-	bool any_left = false;
+	bool any_left = false, python = false;
 
 	summary_count_all(g->s, &c);
-	for (size_t i = 0; i < g->npools; i++)
+	for (size_t i = 0; i < g->npools; i++) {
 		any_left |= summary_alive(g->pools[i]).blocks != 0;
+		python |= words_is_python(g->pools[i]->process->cmdline);
+	}
 	if (summary_frees_missing(&c))
-		buf_add_str(&t,
-			    "Not one free was recorded (was it switched off with --events?), so "
-			    "every block counts as still allocated.\n");
-	if (c.unmatched_frees) {
-		words_of(&t, c.unmatched_frees, "free");
-		buf_addf(&t, " %s of blocks whose allocation was not recorded.\n",
-			 words_was(c.unmatched_frees));
-	}
+		say(&t, "Not one free was recorded (was it switched off with --events?), so every "
+			"block counts as still allocated.\n");
+	if (c.unmatched_frees)
+		say(&t, "{} {} of blocks whose allocation was not recorded.\n",
+		    COUNT_OF(c.unmatched_frees, "free"), TEXT(words_was(c.unmatched_frees)));
 	if (g->s->unordered)
-		buf_add_str(&t, "The rows were not in the order of time, so the peaks are not "
-				"exact.\n");
-	if (g->page.style->top && any_left && g->s->stacks.count < 2)
-		say_no_stacks(g, &t);
-	for (size_t i = 0; i < g->s->nnotes; i++) {
-		text_add_printable(&t, g->s->notes[i], strlen(g->s->notes[i]));
-		buf_add_char(&t, '\n');
+		say(&t, "The rows were not in the order of time, so the peaks are not exact.\n");
+	if (g->report.style->top && any_left && g->s->stacks.count < 2) {
+		words_stacks_hint(&t, python);
+		say(&t, "\n");
 	}
-	page_remarks(&g->page, &t);
+	for (size_t i = 0; i < g->s->nnotes; i++)
+		say(&t, "{}\n", PRINTABLE(g->s->notes[i]));
+	report_remarks(&g->report, &t);
 }
 
 static void print_lost_of(const struct view *g, const struct summary_process *p)
 {
-	bool any = false;
+	const char *between = "";
 
 	if (!p->lost.events && !p->lost.stacks && !p->lost.damaged_bytes)
 		return;
-	buf_addf(g->page.out, "  process %u: ", p->pid);
+	print(g, "  process {}: ", NUMBER(p->pid));
 	if (p->lost.events) {
-		words_of(g->page.out, p->lost.events, "event");
-		any = true;
+		print(g, "{}", COUNT_OF(p->lost.events, "event"));
+		between = ", ";
 	}
 	if (p->lost.stacks) {
-		buf_add_str(g->page.out, any ? ", " : "");
-		words_of(g->page.out, p->lost.stacks, "call stack");
-		any = true;
+		print(g, "{}{}", TEXT(between), COUNT_OF(p->lost.stacks, "call stack"));
+		between = ", ";
 	}
-	if (p->lost.damaged_bytes) {
-		buf_add_str(g->page.out, any ? ", " : "");
-		words_bytes(g->page.out, p->lost.damaged_bytes);
-		buf_add_str(g->page.out, " of damaged records");
-	}
-	buf_add_char(g->page.out, '\n');
+	if (p->lost.damaged_bytes)
+		print(g, "{}{} of damaged records", TEXT(between), BYTES(p->lost.damaged_bytes));
+	print(g, "\n");
 }
 
 static void print_lost(const struct view *g)
@@ -370,25 +553,21 @@ static void print_lost(const struct view *g)
 	struct summary_loss lost;
 
 	summary_loss_all(g->s, &lost);
-	buf_add_char(g->page.out, '\n');
-	page_ink(&g->page, lost.events || lost.damaged_bytes ? INK_BAD : INK_GOOD);
-	if (lost.events) {
-		words_of(g->page.out, lost.events, "event");
-		buf_add_str(g->page.out, lost.events == 1 ? " was lost." : " were lost.");
-	} else if (lost.damaged_bytes) {
-		words_bytes(g->page.out, lost.damaged_bytes);
-		buf_add_str(g->page.out, " of records were damaged; the events in them are lost.");
-	} else {
-		buf_add_str(g->page.out,
-			    g->s->nnotes ? "No other loss is known." : "No events were lost.");
-	}
-	if (lost.stacks) {
-		buf_add_char(g->page.out, ' ');
-		words_of(g->page.out, lost.stacks, "call stack");
-		buf_add_str(g->page.out, lost.stacks == 1 ? " was lost." : " were lost.");
-	}
-	page_ink(&g->page, INK_PLAIN);
-	buf_add_char(g->page.out, '\n');
+	print(g, "\n");
+	report_ink(&g->report, lost.events || lost.damaged_bytes ? INK_BAD : INK_GOOD);
+	if (lost.events)
+		print(g, "{} {} lost.", COUNT_OF(lost.events, "event"),
+		      TEXT(words_was(lost.events)));
+	else if (lost.damaged_bytes)
+		print(g, "{} of records were damaged; the events in them are lost.",
+		      BYTES(lost.damaged_bytes));
+	else
+		print(g, g->s->nnotes ? "No other loss is known." : "No events were lost.");
+	if (lost.stacks)
+		print(g, " {} {} lost.", COUNT_OF(lost.stacks, "call stack"),
+		      TEXT(words_was(lost.stacks)));
+	report_ink(&g->report, INK_PLAIN);
+	print(g, "\n");
 	for (size_t i = 0; i < g->s->nprocesses; i++)
 		print_lost_of(g, g->s->processes[i]);
 }
@@ -396,21 +575,22 @@ static void print_lost(const struct view *g)
 void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 {
 	struct analysis_style style = {.colour = colour, .top = top};
-	struct view g = {.page = page_begin(&style, out), .s = s};
+	struct view g = {.report = report_begin(&style, out), .s = s};
 	struct buf answer = {0};
 
 	list_pools(&g);
-	summary_answer(s, &answer);
-	page_paragraph(&g.page, 0, &answer);
+	say_answer(s, &answer);
+	report_paragraph(&g.report, 0, &answer);
 	print_processes(&g);
 	if (g.npools)
 		print_table(&g);
-	print_use(&g);
+	for (size_t i = 0; i < g.npools; i++)
+		print_use(&g, g.pools[i]);
 	print_counts(&g);
 	print_alive(&g);
 	print_peak(&g);
 	print_ooms(&g);
-	print_doubts(&g);
+	print_remarks(&g);
 	print_lost(&g);
 	free(g.pools);
 }

@@ -67,7 +67,7 @@ static bool read_device(const char *s, size_t n, uint32_t *out)
 }
 
 /* "<device>_<thread>/", if it is there. */
-static size_t take_place(const char *s, size_t n, struct parts *p)
+static size_t take_device_and_thread(const char *s, size_t n, struct parts *p)
 {
 	const char *slash = memchr(s, '/', n);
 	size_t k = slash ? (size_t)(slash - s) : 0;
@@ -88,7 +88,7 @@ static bool take_apart(const char *s, size_t n, struct parts *p)
 		return false;
 	if (!take_number(s, &n, &p->output))
 		return false;
-	size_t skip = take_place(s, n, p);
+	size_t skip = take_device_and_thread(s, n, p);
 	s += skip;
 	n -= skip;
 	/* The first "_<number>-" stands between the two names. */
@@ -132,8 +132,9 @@ static struct watch_block *block_of(struct reader *r, const struct parts *p)
 	struct watch_block *fresh = watch_block_new(p->watched, p->watched_len);
 
 	for (size_t i = 0; i < r->n; i++)
-		if (r->blocks[i]->output == p->output && r->blocks[i]->device == p->device &&
-		    !strcmp(r->blocks[i]->name, fresh->name)) {
+		if (r->blocks[i]->target.output == p->output &&
+		    r->blocks[i]->target.device == p->device &&
+		    !strcmp(r->blocks[i]->target.name, fresh->target.name)) {
 			watch_block_free(fresh);
 			return r->blocks[i];
 		}
@@ -141,8 +142,8 @@ static struct watch_block *block_of(struct reader *r, const struct parts *p)
 		watch_block_free(fresh);
 		return NULL;
 	}
-	fresh->output = p->output;
-	fresh->device = p->device;
+	fresh->target.output = p->output;
+	fresh->target.device = p->device;
 	r->blocks = xgrow(r->blocks, &r->cap, r->n + 1, sizeof(struct watch_block *));
 	r->blocks[r->n++] = fresh;
 	r->w->blocks++;
@@ -152,7 +153,7 @@ static struct watch_block *block_of(struct reader *r, const struct parts *p)
 /* The end of the watched operator itself, without its beginning: a new watch begins. */
 static bool begins_anew(const struct watch_block *b, const struct watch_edge *to)
 {
-	return to->after && !strcmp(to->op, b->name) &&
+	return to->after && !strcmp(to->op, b->target.name) &&
 	       (b->last.after || b->last.call != to->call || b->last.tid != to->tid ||
 		strcmp(b->last.op, to->op) != 0);
 }

@@ -65,6 +65,14 @@ static struct watch_edge edge_copy(const struct watch_edge *e)
 	return copy;
 }
 
+static struct watch_target target_copy(const struct watch_target *t)
+{
+	struct watch_target copy = *t;
+
+	copy.name = xstrdup(t->name);
+	return copy;
+}
+
 /* --- what there is --- */
 
 static struct watch_process *process_new(struct watch *w, uint32_t pid)
@@ -101,7 +109,7 @@ struct watch_block *watch_block_new(const char *name, size_t len)
 {
 	struct watch_block *b = xcalloc(1, sizeof(*b));
 
-	b->name = readable(name, len);
+	b->target.name = readable(name, len);
 	b->pool = TYPE_END;
 	return b;
 }
@@ -110,7 +118,7 @@ void watch_block_free(struct watch_block *b)
 {
 	if (!b)
 		return;
-	free(b->name);
+	free(b->target.name);
 	free(b->last.op);
 	free(b);
 }
@@ -124,7 +132,7 @@ static bool overlap(uint64_t a, uint64_t na, uint64_t b, uint64_t nb)
 
 static void finding_release(struct watch_finding *f)
 {
-	free(f->name);
+	free(f->target.name);
 	free(f->from.op);
 	free(f->to.op);
 	free(f->inside);
@@ -141,12 +149,7 @@ struct watch_finding *watch_change(struct watch *w, const struct watch_block *b,
 	w->findings = xgrow(w->findings, &w->cap_findings, w->nfindings + 1, sizeof(*w->findings));
 	struct watch_finding *f = &w->findings[w->nfindings++];
 	*f = (struct watch_finding){
-		.device = b->device,
-		.name = xstrdup(b->name),
-		.output = b->output,
-		.call = b->call,
-		.addr = b->addr,
-		.size_bytes = b->size_bytes,
+		.target = target_copy(&b->target),
 		.allocation = b->allocation,
 		.pool = b->pool,
 		.before = b->checksum,
@@ -159,12 +162,12 @@ struct watch_finding *watch_change(struct watch *w, const struct watch_block *b,
 /* The operator's write that lies closest to the block, and not further away than it is long. */
 static void find_neighbour(struct watch_finding *f, const struct watch_op *op)
 {
-	uint64_t best = f->size_bytes > 4096 ? f->size_bytes : 4096;
+	uint64_t best = f->target.size_bytes > 4096 ? f->target.size_bytes : 4096;
 
 	for (size_t i = 0; i < op->nwrites; i++) {
 		const struct watch_range *r = &op->writes[i];
 		uint64_t end = r->addr + r->size_bytes;
-		uint64_t gap = end <= f->addr ? f->addr - end : r->addr - (f->addr + f->size_bytes);
+		uint64_t gap = end <= f->target.addr ? f->target.addr - end : r->addr - (f->target.addr + f->target.size_bytes);
 		if (gap >= best)
 			continue;
 		best = gap;
@@ -173,11 +176,11 @@ static void find_neighbour(struct watch_finding *f, const struct watch_op *op)
 	}
 }
 
-/* What it comes to if nobody speaks any more. */
+/* What it comes to if no operator announces a write any more. */
 static enum watch_verdict final_verdict(const struct watch_process *p,
 					const struct watch_finding *f)
 {
-	/* A kernel outside of any operator tells nothing of its tensors. */
+	/* A kernel outside of any operator says nothing about its tensors. */
 	bool nameless = !f->suspect && f->from.op && !f->from.after && f->to.after;
 
 	return p->accesses && !nameless ? WATCH_CORRUPTED : WATCH_UNJUDGED;
@@ -212,7 +215,7 @@ static void op_ended(struct watch *w, struct watch_process *p, struct watch_op *
 {
 	for (size_t i = w->nfindings; i > 0; i--) {
 		struct watch_finding *f = &w->findings[i - 1];
-		if (f->pid != p->pid || f->verdict != WATCH_PENDING)
+		if (f->target.pid != p->pid || f->verdict != WATCH_PENDING)
 			continue;
 		if (f->suspect == op->serial)
 			find_neighbour(f, op);
@@ -226,7 +229,7 @@ static void op_ended(struct watch *w, struct watch_process *p, struct watch_op *
 
 enum watch_verdict watch_verdict_of(struct watch *w, const struct watch_finding *f)
 {
-	return f->verdict == WATCH_PENDING ? final_verdict(process_of(w, f->pid), f) : f->verdict;
+	return f->verdict == WATCH_PENDING ? final_verdict(process_of(w, f->target.pid), f) : f->verdict;
 }
 
 size_t watch_count_of(struct watch *w, enum watch_verdict v)
@@ -270,10 +273,10 @@ static void op_ends(struct watch *w, struct watch_process *p, const struct row *
 
 static uint64_t attr_number(const struct row *row, enum attr_key key)
 {
-	for (unsigned i = 0; i < row->nattrs; i++)
-		if (row->attrs[i].key == key && row->attrs[i].kind != ATTR_TEXT)
-			return row->attrs[i].number;
-	return 0;
+	uint64_t n = 0;
+
+	row_number(row, key, &n);
+	return n;
 }
 
 struct written {
@@ -287,7 +290,7 @@ static void mark_written(uint64_t key, void *value, void *arg)
 	const struct written *r = arg;
 
 	(void)key;
-	if (overlap(b->addr, b->size_bytes, r->addr, r->size_bytes))
+	if (overlap(b->target.addr, b->target.size_bytes, r->addr, r->size_bytes))
 		b->written = true;
 }
 
@@ -299,8 +302,8 @@ static void withdraw(struct watch *w, struct watch_process *p, const struct watc
 
 	for (size_t i = w->nfindings; i > 0; i--) {
 		struct watch_finding *f = &w->findings[i - 1];
-		if (f->verdict != WATCH_PENDING || f->pid != p->pid ||
-		    !overlap(f->addr, f->size_bytes, r->addr, r->size_bytes))
+		if (f->verdict != WATCH_PENDING || f->target.pid != p->pid ||
+		    !overlap(f->target.addr, f->target.size_bytes, r->addr, r->size_bytes))
 			continue;
 		for (size_t k = 0; k < t->n; k++)
 			if (forget_wait(f, t->ops[k].serial)) {
@@ -352,7 +355,7 @@ static void on_malloc(struct watch_process *p, const struct row *row)
 /* Watches that are over: those of memory that was freed, and those that a new one follows. */
 struct over {
 	uint64_t addr, size_bytes;
-	const struct watch_block *follower; /* or NULL */
+	const struct watch_target *follower; /* or NULL */
 	uint32_t *list;
 	size_t n, cap;
 };
@@ -361,10 +364,10 @@ static void collect_over(uint64_t number, void *value, void *arg)
 {
 	const struct watch_block *b = value;
 	struct over *o = arg;
-	const struct watch_block *f = o->follower;
+	const struct watch_target *t = &b->target, *f = o->follower;
 
-	if (f ? b->output != f->output || b->device != f->device || strcmp(b->name, f->name)
-	      : !overlap(b->addr, b->size_bytes, o->addr, o->size_bytes))
+	if (f ? t->output != f->output || t->device != f->device || strcmp(t->name, f->name)
+	      : !overlap(t->addr, t->size_bytes, o->addr, o->size_bytes))
 		return;
 	o->list = xgrow(o->list, &o->cap, o->n + 1, sizeof(*o->list));
 	o->list[o->n++] = (uint32_t)number;
@@ -434,9 +437,9 @@ static void watch_row(struct analysis *a, const struct row *row)
 static void find_allocation(struct watch_process *p, struct watch_block *b)
 {
 	uint64_t start;
-	const struct watch_allocation *a = omap_floor(&p->allocations, b->addr, &start);
+	const struct watch_allocation *a = omap_floor(&p->allocations, b->target.addr, &start);
 
-	if (a && b->addr - start < a->size_bytes) {
+	if (a && b->target.addr - start < a->size_bytes) {
 		b->allocation = a->id;
 		b->pool = a->pool;
 	}
@@ -447,17 +450,15 @@ static struct watch_block *block_of(struct watch *w, struct watch_process *p,
 {
 	struct watch_block *b = omap_get(&p->blocks, s->watch);
 
-	if (b && b->addr == s->addr)
+	if (b && b->target.addr == s->addr)
 		return b;
 	b = watch_block_new(s->watched, s->watched_len);
-	b->output = s->output;
-	b->call = s->watched_call;
-	b->device = s->device;
-	b->addr = s->addr;
-	b->size_bytes = s->size_bytes;
+	b->target = (struct watch_target){p->pid,	s->device,  0,
+					  s->addr,	s->size_bytes, b->target.name,
+					  s->output, s->watched_call};
 	find_allocation(p, b);
-	if (b->output != WATCH_NO_OUTPUT)
-		drop_blocks(p, &(struct over){.follower = b});
+	if (b->target.output != WATCH_NO_OUTPUT)
+		drop_blocks(p, &(struct over){.follower = &b->target});
 	w->blocks++;
 	watch_block_free(omap_put(&p->blocks, s->watch, b));
 	return b;
@@ -478,8 +479,8 @@ static void ask_thread(uint64_t tid, void *value, void *arg)
 	for (size_t i = 0; i < t->n; i++) {
 		const struct watch_op *op = &t->ops[i];
 		for (size_t k = 0; k < op->nwrites; k++)
-			s->writes |= overlap(op->writes[k].addr, op->writes[k].size_bytes, f->addr,
-					     f->size_bytes);
+			s->writes |= overlap(op->writes[k].addr, op->writes[k].size_bytes, f->target.addr,
+					     f->target.size_bytes);
 		f->waits = xgrow(f->waits, &f->cap_waits, f->nwaits + 1, sizeof(*f->waits));
 		f->waits[f->nwaits++] = op->serial;
 	}
@@ -512,8 +513,8 @@ static void on_change(struct watch *w, struct watch_process *p, struct watch_blo
 	if (!f)
 		return;
 	struct speakers speakers = {f, false};
-	f->pid = p->pid;
-	f->time_ns = s->time_ns;
+	f->target.pid = p->pid;
+	f->target.time_ns = s->time_ns;
 	f->after = s->checksum;
 	f->missed = s->seq > b->seq ? s->seq - b->seq - 1 : 0; /* looks of two threads may swap */
 	omap_each(&p->threads, ask_thread, &speakers);
@@ -526,37 +527,31 @@ static void on_change(struct watch *w, struct watch_process *p, struct watch_blo
 	}
 }
 
-/* Two threads may both tell a last sample: the later one counts. */
+static void ended_release(struct watch_ended *e)
+{
+	free(e->target.name);
+	free(e->last.op);
+}
+
+/* Two threads may both report a last sample: the later one counts. */
 static void on_last(struct watch *w, uint32_t pid, const struct watch_block *b,
 		    const struct watch_sample *s)
 {
 	size_t i = w->nended;
 
-	while (i > 0 && (w->ended[i - 1].watch != s->watch || w->ended[i - 1].pid != pid))
+	while (i > 0 && (w->ended[i - 1].watch != s->watch || w->ended[i - 1].target.pid != pid))
 		i--;
 	if (!i && w->nended >= WATCH_MAX_FINDINGS)
 		return;
 	if (!i) {
 		w->ended = xgrow(w->ended, &w->cap_ended, w->nended + 1, sizeof(*w->ended));
 		i = ++w->nended;
-		w->ended[i - 1] = (struct watch_ended){.name = xstrdup(b->name)};
+	} else {
+		ended_release(&w->ended[i - 1]);
 	}
 	struct watch_ended *e = &w->ended[i - 1];
-	char *name = e->name;
-	free(e->last.op);
-	*e = (struct watch_ended){
-		.pid = pid,
-		.device = b->device,
-		.watch = s->watch,
-		.looks = s->seq,
-		.addr = b->addr,
-		.size_bytes = b->size_bytes,
-		.time_ns = s->time_ns,
-		.name = name,
-		.output = b->output,
-		.call = b->call,
-		.last = edge_copy(&b->last),
-	};
+	*e = (struct watch_ended){target_copy(&b->target), s->watch, s->seq, edge_copy(&b->last)};
+	e->target.time_ns = s->time_ns;
 }
 
 void watch_add(struct analysis *a, uint32_t pid, const struct watch_sample *s)
@@ -635,10 +630,8 @@ static void watch_free(struct analysis *a)
 	}
 	for (size_t i = 0; i < w->nfindings; i++)
 		finding_release(&w->findings[i]);
-	for (size_t i = 0; i < w->nended; i++) {
-		free(w->ended[i].name);
-		free(w->ended[i].last.op);
-	}
+	for (size_t i = 0; i < w->nended; i++)
+		ended_release(&w->ended[i]);
 	free(w->ended);
 	free(w->processes);
 	free(w->findings);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What watch.c gathers and memory/analysis/watch/answer.c tells; nobody else includes this. */
+/* The inside of the analysis of watched memory: watch.c follows rows and samples, csv.c reads the
+ * file of checksums, report.c writes text and JSON. */
 #ifndef SONDE_MEMORY_ANALYSIS_WATCH_WATCH_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_WATCH_WATCH_IMPL_H
 
@@ -28,7 +29,7 @@ struct watch_thread {
 	size_t n, cap;
 };
 
-/* An operator at one of its edges, as a sample tells it. */
+/* An operator at one of its edges, as a sample has it. */
 struct watch_edge {
 	char *op; /* as people write it; NULL: there was no sample */
 	uint32_t call;
@@ -36,12 +37,18 @@ struct watch_edge {
 	bool after;
 };
 
+/* Which memory is watched. */
+struct watch_target {
+	uint32_t pid, device;
+	uint64_t time_ns; /* of what happened to it */
+	uint64_t addr, size_bytes;
+	char *name; /* of the operator, or what the program called it */
+	uint32_t output, call;
+};
+
 /* What has been found out about a block that is watched. */
 struct watch_block {
-	char *name;
-	uint32_t output, call;
-	uint32_t device;
-	uint64_t addr, size_bytes;
+	struct watch_target target;
 	uint64_t allocation; /* id of the block of its pool, 0 where it is not known */
 	enum row_type pool; /* TYPE_END where it is not known */
 	bool written; /* since the last sample, by an operator that says so */
@@ -59,11 +66,8 @@ enum watch_verdict {
 
 struct watch_finding {
 	enum watch_verdict verdict;
-	uint32_t pid, device;
-	uint64_t time_ns;
-	char *name;
-	uint32_t output, call;
-	uint64_t addr, size_bytes, allocation;
+	struct watch_target target;
+	uint64_t allocation;
 	enum row_type pool;
 	uint64_t before, after; /* checksums */
 	uint32_t missed; /* samples in between that were lost */
@@ -78,12 +82,9 @@ struct watch_finding {
 
 /* A watch that used up its samples while its block lived on. */
 struct watch_ended {
-	uint32_t pid, device;
+	struct watch_target target;
 	uint32_t watch; /* its number */
 	uint32_t looks;
-	uint64_t addr, size_bytes, time_ns;
-	char *name;
-	uint32_t output, call;
 	struct watch_edge last;
 };
 

@@ -13,82 +13,101 @@ static void check(struct buf *out, const char *want)
 	buf_clear(out);
 }
 
-TEST(page, headings_stand_apart_from_what_was_before)
+TEST(report, headings_stand_apart_from_what_was_before)
 {
 	struct buf out = {0}, text = {0};
-	struct page g = page_begin(&plain, &out);
+	struct report g = report_begin(&plain, &out);
 
-	page_title(&g, "First");
-	page_title(&g, "Second");
+	report_title(&g, "First");
+	report_title(&g, "Second");
 	check(&out, "First\n\nSecond\n");
 	buf_add_str(&out, "of another\n");
-	g = page_begin(&coloured, &out);
+	g = report_begin(&coloured, &out);
 	buf_add_str(&text, "Third");
-	page_heading(&g, &text);
+	report_heading(&g, &text);
 	CHECK_INT(text.cap, 0);
 	check(&out, "of another\n\033[1mThird\033[0m\n");
 	buf_release(&out);
 }
 
-TEST(page, paragraphs_and_remarks)
+TEST(report, paragraphs_and_remarks)
 {
 	struct buf out = {0}, text = {0};
-	struct page g = page_begin(&plain, &out);
+	struct report g = report_begin(&plain, &out);
 
 	for (int i = 0; i < 20; i++)
 		buf_addf(&text, "%sword%d", i ? " " : "", i);
-	page_paragraph(&g, 2, &text);
+	report_paragraph(&g, 2, &text);
 	for (const char *line = buf_str(&out); *line; line = strchr(line, '\n') + 1) {
 		CHECK(strcspn(line, "\n") <= 96);
 		CHECK(!memcmp(line, "  word", 6));
 	}
 	buf_clear(&out);
-	page_remarks(&g, &text);
+	report_remarks(&g, &text);
 	check(&out, "");
 	buf_add_str(&text, "One.\nTwo.\n");
-	page_remarks(&g, &text);
+	report_remarks(&g, &text);
 	check(&out, "\nOne.\nTwo.\n");
 	buf_release(&out);
 }
 
-TEST(page, stacks_have_python_first_and_no_commands_for_the_terminal)
+TEST(report, stacks_have_python_first_and_no_commands_for_the_terminal)
 {
 	struct buf out = {0};
 	char c[] = "libjob.so(make\033[31m+0x10) [0x55ad]\n", py[] = "train.py(7): forward\n";
-	struct page g = page_begin(&plain, &out);
+	struct report g = report_begin(&plain, &out);
 
-	page_stack(&g, 4, (struct stack){.c = c, .py = py});
+	report_stack(&g, 4, (struct stack){.c = c, .py = py});
 	check(&out, "    forward (train.py:7)\n    make?[31m (libjob.so)\n");
-	g = page_begin(&coloured, &out);
-	page_stack(&g, 0, (struct stack){0});
+	g = report_begin(&coloured, &out);
+	report_stack(&g, 0, (struct stack){0});
 	check(&out, "");
-	page_stack(&g, 0, (struct stack){.py = py});
+	report_stack(&g, 0, (struct stack){.py = py});
 	check(&out, "\033[2mforward (train.py:7)\n\033[0m");
-	page_more(&g, 2, 1, "place");
-	page_more(&g, 2, 2000, "place");
+	report_more(&g, 2, 1, "place");
+	report_more(&g, 2, 2000, "place");
 	check(&out, "  and 1 more place\n  and 2,000 more places\n");
 	buf_release(&out);
 }
 
-TEST(page, tables_are_as_wide_as_they_must_be)
+TEST(report, tables_are_as_wide_as_they_must_be)
 {
-	static const char *const titles[] = {"Name", "Bytes"};
-	struct table t = {.columns = 2, .text_columns = 1, .indent = 2};
+	static const char *const titles[] = {"Name", "Bytes", NULL};
+	struct table t = {.titles = titles, .text_columns = 1, .indent = 2};
 	struct buf out = {0};
-	struct page g = page_begin(&plain, &out);
+	struct report g = report_begin(&plain, &out);
 
-	t.titles = titles;
 	table_text(&t, "a name");
 	table_bytes(&t, 1 << 20);
 	table_text(&t, "b");
 	table_count(&t, 12345);
-	page_table(&g, &t);
+	report_table(&g, &t);
 	check(&out, "  Name       Bytes\n  a name  1.00 MiB\n  b         12,345\n");
 	CHECK(!t.cells);
 	buf_release(&out);
 }
 
-TEST(page, devices_have_one_name)
+TEST(report, call_sites_that_read_the_same_are_one)
+{
+	struct buf out = {0};
+	char near_main[] = "train.py(7): forward\n", other[] = "train.py(9): backward\n";
+	struct stack list[] = {{0}, {.py = near_main}, {.py = other}, {.py = near_main}};
+	struct stacks stacks = {.list = list, .count = 4};
+	struct call_site sites[] = {{0, true, 1, 10}, {1, false, 1, 20}, {2, false, 1, 30},
+				    {3, false, 2, 15}, {0, false, 1, 5}};
+	struct report r = report_begin(&plain, &out);
+
+	CHECK_INT(call_sites_merge(sites, 5, &stacks), 4);
+	for (size_t i = 0; i < 4; i++)
+		report_call_site(&r, 2, INK_BAD, &stacks, &sites[i]);
+	check(&out, "  35 B in 3 blocks\n      forward (train.py:7)\n"
+		    "  30 B in 1 block\n      backward (train.py:9)\n"
+		    "  10 B in 1 block, allocated before recording began\n"
+		    "  5 B in 1 block, no call stack recorded\n");
+	buf_release(&out);
+}
+
+TEST(report, devices_have_one_name)
 {
 	struct buf out = {0};
 
@@ -96,7 +115,10 @@ TEST(page, devices_have_one_name)
 	words_device(&out, DEV_HOST, false);
 	words_device(&out, DEV_NONE, true);
 	check(&out, "Device 3host memoryAn unknown device");
-	words_held(&out, 1 << 20, 1);
-	check(&out, "1.00 MiB in 1 block");
+	say(&out, "{}, {}, {}, {}, {}, {}", HELD(1 << 20, 1), COUNT(12345), NUMBER(12345),
+	    COUNT_OF(2, "step"), DURATION(12500000), POOL(TYPE_PTA));
+	check(&out, "1.00 MiB in 1 block, 12,345, 12345, 2 steps, 12.5 ms, PTA");
+	say(&out, "{}{} on {}", TEXT("\033"), PRINTABLE("\033"), DEVICE(DEV_HOST));
+	check(&out, "\033? on cpu");
 	buf_release(&out);
 }

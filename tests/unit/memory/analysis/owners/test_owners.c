@@ -2,7 +2,7 @@
 #include "memory/analysis/owners/owners.h"
 #include "memory/analysis/peak/peak.h"
 
-#include "census_rows.h"
+#include "breakdown_rows.h"
 
 static struct analysis *make(const char *when)
 {

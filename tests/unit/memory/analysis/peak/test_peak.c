@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/analysis/peak/peak.h"
 
-#include "census_rows.h"
+#include "breakdown_rows.h"
 
 #define FORWARD "/opt/job/train(forward+0x20) [0x55aa] /opt/job/src/train.c:120\n"
 #define SETUP "/opt/job/train(make_model+0x10) [0x55ad]\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Rows for the tests of owners and peaks, and their answers taken apart. */
-#ifndef SONDE_TESTS_UNIT_CENSUS_ROWS_H
-#define SONDE_TESTS_UNIT_CENSUS_ROWS_H
+#ifndef SONDE_TESTS_UNIT_BREAKDOWN_ROWS_H
+#define SONDE_TESTS_UNIT_BREAKDOWN_ROWS_H
 
 #include <jansson.h>
 #include <stdlib.h>

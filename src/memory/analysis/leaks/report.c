@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The leaks as text (an answer, the lines that scripts look for, the call sites and what is left)
+ * and as JSON; leaks.h names its keys.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "formats/json_value.h"
+#include "memory/analysis/common/fields.h"
+#include "memory/analysis/leaks/leaks_impl.h"
+#include "wire/record.h"
+
+#define MAX_SAID 3 /* call sites in the first paragraph */
+#define MAX_LINES 100 /* of single blocks, for each device */
+#define MAX_ALLOCATIONS 100 /* of a call site, in JSON */
+#define MIB 1048576.0
+
+struct view {
+	struct report report;
+	const struct leaks *l;
+	const struct leak_answer *a;
+};
+
+#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
+
+static const struct stacks *stacks_of_leaks(const struct leaks *l)
+{
+	return blocks_stacks(l->base.blocks);
+}
+
+/* What stands for the call site of blocks without a call stack; block_bytes 0: sizes differ. */
+static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
+{
+	if (s->before)
+		say(out, "allocated before recording began");
+	else
+		say(out, "blocks of {}{} without a call stack", TEXT(block_bytes ? "" : "up to "),
+		    BYTES(block_bytes ? block_bytes : s->size));
+}
+
+/* --- the answer --- */
+
+static void say_leak(const struct view *g, const struct leak_finding *f, struct buf *out)
+{
+	const struct leak_site *s = f->site;
+	bool every = f->steps == f->span_steps;
+
+	say(out, "Process {} loses {}{} of ", NUMBER(s->pool->process->pid),
+	    TEXT(every && !f->block_bytes ? "about " : ""), BYTES(f->bytes_per_step));
+	if (s->pinned && s->pool->device->device == DEV_HOST)
+		say(out, "pinned ");
+	words_device(out, s->pool->device->device, false);
+	if (every)
+		say(out, " in every step: ");
+	else
+		say(out, " per step on average (in {} of {}): ", COUNT(f->steps),
+		    COUNT_OF(f->span_steps, "step"));
+	if (!stacks_where(stacks_of_leaks(g->l), s->stack, out))
+		say_size(out, s, f->block_bytes);
+	say(out, ", {} ({}) since step {}.", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
+	    NUMBER(f->first_step));
+}
+
+static void say_leaks(const struct view *g, struct buf *out)
+{
+	size_t more = g->a->growing > MAX_SAID ? g->a->growing - MAX_SAID : 0;
+	uint64_t rest = 0;
+
+	for (size_t i = 0; i < g->a->growing; i++) {
+		if (i >= MAX_SAID) {
+			rest += g->a->findings[i].bytes;
+			continue;
+		}
+		say(out, i ? " " : "");
+		say_leak(g, &g->a->findings[i], out);
+	}
+	if (more)
+		say(out, " {} {} memory, too ({} so far).", COUNT_OF(more, "more place"),
+		    TEXT(more == 1 ? "loses" : "lose"), BYTES(rest));
+}
+
+static bool has_steps(const struct leak_rest *rest)
+{
+	const struct leak_process *own = rest->process->own;
+
+	return own && own->ends;
+}
+
+/* How many processes had steps, and how many the least and the most. */
+struct steps {
+	size_t processes;
+	uint32_t pid, least, most;
+};
+
+static struct steps count_steps(const struct view *g)
+{
+	struct steps s = {.least = UINT32_MAX};
+
+	for (size_t i = 0; i < g->a->nrests; i++) {
+		const struct block_process *p = g->a->rests[i].process;
+		const struct leak_process *own = p->own;
+
+		if (!has_steps(&g->a->rests[i]))
+			continue;
+		s.processes++;
+		s.pid = p->pid;
+		if (own->ends < s.least)
+			s.least = own->ends;
+		if (own->ends > s.most)
+			s.most = own->ends;
+	}
+	return s;
+}
+
+static void say_no_steps(const struct view *g, struct buf *out)
+{
+	uint64_t blocks = 0, bytes = 0;
+
+	for (size_t i = 0; i < g->a->nrests; i++) {
+		blocks += g->a->rests[i].blocks;
+		bytes += g->a->rests[i].bytes;
+	}
+	if (!g->a->nrests) {
+		say(out, "There is nothing to look at: no allocation was recorded.");
+		return;
+	}
+	say(out, "No step ended in this recording, so growth cannot be told from memory that is "
+		 "kept on purpose. Mark the steps of the job: " WORDS_MARK_STEPS);
+	if (g->l->dumped && blocks)
+		say(out, " {} {} left at the end.", HELD(bytes, blocks), TEXT(words_was(blocks)));
+	else if (g->l->dumped)
+		say(out, " Everything that was allocated was freed again.");
+}
+
+static void say_clean(const struct view *g, struct buf *out)
+{
+	struct steps s = count_steps(g);
+
+	if (!s.processes) {
+		say_no_steps(g, out);
+		return;
+	}
+	if (s.most < 3) {
+		say(out,
+		    "No leaks are seen, but only {} step{} ended: the first is the warm-up, and "
+		    "growth shows from the third on.",
+		    NUMBER(s.most), TEXT(s.most == 1 ? "" : "s"));
+		return;
+	}
+	if (s.processes == 1)
+		say(out, "No leaks: process {} ended ", NUMBER(s.pid));
+	else
+		say(out, "No leaks: {} processes ended ", NUMBER(s.processes));
+	if (s.least != s.most)
+		say(out, "{} to ", COUNT(s.least));
+	say(out, "{}, and no place kept more memory from step to step.", COUNT_OF(s.most, "step"));
+}
+
+static void print_answer(const struct view *g)
+{
+	bool one = g->a->ignored == 1;
+	struct buf t = {0};
+
+	if (g->a->growing)
+		say_leaks(g, &t);
+	else
+		say_clean(g, &t);
+	if (g->a->ignored)
+		say(&t, " {} that lose{} less than the limit {} left out.",
+		    COUNT_OF(g->a->ignored, "place"), TEXT(one ? "s" : ""),
+		    TEXT(one ? "is" : "are"));
+	report_paragraph(&g->report, 0, &t);
+}
+
+/* --- the lines of each block --- */
+
+static int by_device(const void *pa, const void *pb)
+{
+	const struct block *a = *(const struct block *const *)pa;
+	const struct block *b = *(const struct block *const *)pb;
+	const struct block_device *x = a->pool->device, *y = b->pool->device;
+
+	/* The third is about a process id that was used again. */
+	return ORDER(x->process->pid, y->process->pid) ?: ORDER(x->device, y->device)
+	       ?: (x != y ? ORDER(x->process->first_ns, y->process->first_ns) ?: -1 : 0)
+	       ?: ORDER(a->step, b->step) ?: ORDER(a->seq, b->seq);
+}
+
+static void print_device(const struct view *g, const struct block **list, size_t n)
+{
+	uint64_t bytes = 0;
+
+	print(g, "\n====== ERROR: Detected memory leaks on device {} ======\n",
+	      DEVICE(list[0]->pool->device->device));
+	for (size_t i = 0; i < n; i++) {
+		const struct block *b = list[i];
+
+		bytes += b->bytes;
+		if (i >= MAX_LINES)
+			continue;
+		buf_addf(g->report.out,
+			 "Direct %s leak of %f Mb(s) at 0x%llx in kernel_%llu at step %u.\n",
+			 blocks_pool_name(b->pool->type), (double)b->bytes / MIB,
+			 (unsigned long long)b->ptr, (unsigned long long)b->kernels, b->step);
+	}
+	if (n > MAX_LINES)
+		print(g, "... and {} more.\n", NUMBER(n - MAX_LINES));
+	buf_addf(g->report.out, "====== SUMMARY: %g Mb(s) leaked in %zu allocation(s) ======\n",
+		 (double)bytes / MIB, n);
+}
+
+static void print_blocks(const struct view *g)
+{
+	const struct block **list = NULL;
+	size_t n = 0, cap = 0, end;
+
+	for (size_t i = 0; i < g->a->growing; i++)
+		for (uint64_t k = 0; k < g->a->findings[i].blocks; k++) {
+			list = xgrow(list, &cap, n + 1, sizeof(*list));
+			list[n++] = g->a->findings[i].list[k];
+		}
+	if (n)
+		qsort(list, n, sizeof(*list), by_device);
+	for (size_t i = 0; i < n; i = end) {
+		const struct block_device *d = list[i]->pool->device;
+
+		for (end = i + 1; end < n && list[end]->pool->device == d; end++)
+			;
+		print_device(g, &list[i], end - i);
+	}
+	free(list);
+}
+
+/* --- call sites --- */
+
+static void print_frames(const struct view *g, const struct leak_site *s, uint64_t block_bytes)
+{
+	struct stack stack = stacks_get(stacks_of_leaks(g->l), s->stack);
+
+	report_stack(&g->report, 6, stack);
+	if (stack.py || stack.c)
+		return;
+	report_ink(&g->report, INK_DIM);
+	print(g, "      ");
+	say_size(g->report.out, s, block_bytes);
+	report_ink(&g->report, INK_PLAIN);
+	print(g, "\n");
+}
+
+static void print_site(const struct view *g, const struct leak_site *s)
+{
+	print(g, "  Process {}, device {}, {}{}: ", NUMBER(s->pool->process->pid),
+	      DEVICE(s->pool->device->device), POOL(s->pool->type),
+	      TEXT(s->pinned ? " (pinned)" : ""));
+}
+
+static void print_steps(const struct view *g, const struct leak_finding *f)
+{
+	if (f->first_step == f->last_step)
+		print(g, "step {}", NUMBER(f->first_step));
+	else
+		print(g, "steps {} to {}", NUMBER(f->first_step), NUMBER(f->last_step));
+}
+
+static void print_growing(const struct view *g)
+{
+	size_t n = g->a->growing, top = g->report.style->top;
+
+	if (!n || !top)
+		return;
+	report_title(&g->report, "Places that lose memory");
+	for (size_t i = 0; i < n && i < top; i++) {
+		const struct leak_finding *f = &g->a->findings[i];
+
+		print_site(g, f->site);
+		report_inked(&g->report, INK_BAD, "{}", HELD(f->bytes, f->blocks));
+		print(g, ", {} per step, ", BYTES(f->bytes_per_step));
+		print_steps(g, f);
+		print(g, "\n");
+		print_frames(g, f->site, f->block_bytes);
+	}
+	if (n > top)
+		report_more(&g->report, 2, n - top, "place");
+}
+
+static void print_kept(const struct view *g, const struct leak_finding *f)
+{
+	const struct leak_process *p = f->site->pool->process->own;
+
+	print_site(g, f->site);
+	print(g, "{}, allocated in ", HELD(f->bytes, f->blocks));
+	print_steps(g, f);
+	if (f->kind == LEAK_ONCE)
+		print(g, ", alive for {} since: a one-time cache, or a one-time leak\n",
+		      COUNT_OF(p->last_step - f->last_step, "step"));
+	else if (f->kind == LEAK_STOPPED)
+		print(g, ", and no more since: a cache that has filled up\n");
+	else
+		print(g, ": a rolling buffer, its blocks are freed after up to {}\n",
+		      COUNT_OF(f->site->life_at_end, "step"));
+	print_frames(g, f->site, f->block_bytes);
+}
+
+static void print_not_growing(const struct view *g)
+{
+	uint64_t pool_blocks = 0, pool_bytes = 0;
+	size_t n = 0, top = g->report.style->top;
+
+	for (size_t i = 0; i < g->a->nfindings; i++) {
+		const struct leak_finding *f = &g->a->findings[i];
+
+		if (f->kind == LEAK_OF_POOL) {
+			pool_blocks += f->blocks;
+			pool_bytes += f->bytes;
+		}
+		if (f->kind == LEAK_GROWTH || f->kind == LEAK_OF_POOL)
+			continue;
+		if (!n++ && top)
+			report_title(&g->report, "Kept, but not growing");
+		if (n <= top)
+			print_kept(g, f);
+	}
+	if (n > top && top)
+		report_more(&g->report, 2, n - top, "place");
+	if (pool_blocks)
+		print(g,
+		      "\nThe pools took {} from the driver after the first step. That is held by "
+		      "the pool, and judged by its blocks.\n",
+		      HELD(pool_bytes, pool_blocks));
+}
+
+/* --- what was left at the end --- */
+
+/* Is it listed: not what pools were cut from, and of the driver where only that is asked for? */
+static bool is_listed(const struct leak_left *left, bool driver)
+{
+	return !left->carved && (!driver || blocks_is_device(left->site->pool->type));
+}
+
+/* Equal for call sites that read the same. */
+static uint64_t looks_of(const struct view *g, const struct leak_site *s)
+{
+	uint64_t h = report_stack_hash(stacks_get(stacks_of_leaks(g->l), s->stack));
+
+	if (!s->stack && !s->before)
+		h += s->size * 2 + s->is_parent + 1;
+	return (h ^ (uint64_t)s->pool->number << 1 ^ s->pinned) * 0x9e3779b97f4a7c15u;
+}
+
+/* What is to be listed, the largest first; call stacks that differ further out are one. */
+static struct leak_left *list_left(const struct view *g, const struct leak_rest *rest, bool driver,
+				   size_t *out_n)
+{
+	struct leak_left *list = xcalloc(rest->n + 1, sizeof(*list));
+	struct hmap seen = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < rest->n; i++) {
+		const struct leak_left *left = &rest->list[i];
+
+		if (!is_listed(left, driver))
+			continue;
+		uint64_t looks = looks_of(g, left->site), at = hmap_get(&seen, looks);
+		if (at == HMAP_NONE) {
+			hmap_put(&seen, looks, n);
+			list[n++] = *left;
+		} else {
+			list[at].blocks += left->blocks;
+			list[at].bytes += left->bytes;
+		}
+	}
+	qsort(list, n, sizeof(*list), leak_left_order);
+	hmap_release(&seen);
+	*out_n = n;
+	return list;
+}
+
+static void print_left_of(const struct view *g, const struct leak_rest *rest, bool driver)
+{
+	size_t n, top = g->report.style->top;
+	struct leak_left *list = list_left(g, rest, driver, &n);
+
+	for (size_t i = 0; i < n && i < top; i++) {
+		const struct leak_site *s = list[i].site;
+
+		print_site(g, s);
+		print(g, "{}\n", HELD(list[i].bytes, list[i].blocks));
+		print_frames(g, s, s->is_parent ? 0 : s->size);
+	}
+	free(list);
+	if (n > top && top)
+		print(g, "  Process {}: and {}\n", NUMBER(rest->process->pid),
+		      COUNT_OF(n - top, "more place"));
+}
+
+/* Without steps there is nothing better to say than what was left. */
+static void print_without_steps(const struct view *g)
+{
+	bool none = !count_steps(g).processes;
+	size_t n = 0, top = g->report.style->top;
+
+	if (!g->l->dumped) /* allocations were not asked for: what is left of them is not listed */
+		return;
+	for (size_t i = 0; i < g->a->nrests; i++) {
+		const struct leak_rest *rest = &g->a->rests[i];
+
+		if (has_steps(rest) || !rest->blocks || n++ >= top)
+			continue;
+		if (n == 1)
+			report_title(&g->report, none ? "Left at the end"
+						      : "Left at the end by processes without steps");
+		if (none)
+			print_left_of(g, rest, false);
+		else
+			print(g, "  Process {}: {}\n", NUMBER(rest->process->pid),
+			      HELD(rest->bytes, rest->blocks));
+	}
+	if (n > top && top)
+		print(g, "  and {} more processes\n", NUMBER(n - top));
+}
+
+static void print_driver_left(const struct view *g)
+{
+	bool any = false, console = g->report.style->console;
+
+	if (!g->l->dumped && !console)
+		return;
+	for (size_t i = 0; i < g->a->nrests; i++) {
+		const struct leak_rest *rest = &g->a->rests[i];
+
+		if (!rest->driver.blocks && (console || !rest->carved.blocks))
+			continue;
+		if (!any)
+			report_title(&g->report, rest->running
+							 ? "Not given back to the driver so far:"
+							 : "Not given back to the driver at exit:");
+		any = true;
+		print(g, "  Process {} {}", NUMBER(rest->process->pid),
+		      TEXT(rest->running ? "still holds " : "kept "));
+		if (rest->driver.blocks)
+			print(g, "{}", HELD(rest->driver.bytes, rest->driver.blocks));
+		if (rest->driver.blocks && rest->carved.blocks)
+			print(g, ", and ");
+		if (rest->carved.blocks)
+			print(g, "{} that pools have cut their blocks from",
+			      HELD(rest->carved.bytes, rest->carved.blocks));
+		print(g, ".\n");
+		if (has_steps(rest) || console) /* else they are in the list above */
+			print_left_of(g, rest, true);
+	}
+}
+
+static void print_hint(const struct view *g)
+{
+	bool any = false, python = false;
+
+	for (size_t i = 0; i < g->a->growing; i++) {
+		const struct leak_site *s = g->a->findings[i].site;
+
+		any |= !s->stack;
+		python |= !s->stack && words_is_python(s->pool->process->command);
+	}
+	if (any)
+		print(g,
+		      "\nRecord with --call-stack={} to see where blocks without a call stack come "
+		      "from.\n",
+		      TEXT(python ? "python" : "c"));
+}
+
+void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
+{
+	struct leak_answer answer;
+	struct view g = {report_begin(style, out), (struct leaks *)a, &answer};
+
+	leaks_judge((struct leaks *)a, &answer);
+	if (!style->console || answer.growing || answer.judged) {
+		print_answer(&g);
+		print_blocks(&g);
+		print_growing(&g);
+		print_hint(&g);
+	}
+	if (!style->console) {
+		print_not_growing(&g);
+		print_without_steps(&g);
+	}
+	print_driver_left(&g);
+	leak_answer_release(&answer);
+}
+
+/* --- JSON --- */
+
+static const struct field allocation_fields[] = {
+	FIELD_AS("address", FIELD_ADDRESS, struct block, ptr),
+	FIELDS(struct block, bytes, step),
+	FIELD("kernel", struct block, kernels),
+	FIELDS(struct block, row, time_ns),
+	{0},
+};
+
+static const struct field finding_fields[] = {
+	FIELDS(struct leak_finding, blocks, bytes, steps, first_step, last_step, span_steps,
+	       bytes_per_step),
+	{0},
+};
+
+static json_t *finding_value(const struct leaks *l, const struct leak_finding *f)
+{
+	static const char *const kinds[] = {"growth", "once", "stopped", "rolling", "held_by_pool"};
+	json_t *o = json_object(), *list = json_array();
+
+	put_in_pool(o, f->site->pool);
+	put_bool(o, "pinned", f->site->pinned);
+	put_text(o, "kind", kinds[f->kind]);
+	fields_put(o, finding_fields, f, NULL);
+	put_number(o, "freed_blocks", f->site->freed_at_end);
+	put_number(o, "longest_life_steps", f->site->life_at_end);
+	put_known(o, "block_bytes", f->block_bytes, f->block_bytes);
+	put_stack(o, stacks_of_leaks(l), f->site->stack);
+	for (uint64_t i = 0; i < f->blocks && i < MAX_ALLOCATIONS; i++)
+		json_array_append_new(list, fields_object(allocation_fields, f->list[i], NULL));
+	if (f->kind == LEAK_GROWTH)
+		json_object_set_new(o, "allocations", list);
+	else
+		json_decref(list);
+	return o;
+}
+
+/* The driver's alone, or all; never those that pools were cut from. */
+static json_t *left_sites(const struct leaks *l, const struct leak_rest *rest, bool driver,
+			  unsigned top)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < rest->n && json_array_size(list) < top; i++) {
+		const struct leak_left *left = &rest->list[i];
+		json_t *o;
+
+		if (!is_listed(left, driver))
+			continue;
+		o = json_object();
+		put_device(o, left->site->pool->device->device);
+		put_pool(o, left->site->pool->type);
+		put_bool(o, "pinned", left->site->pinned);
+		put_number(o, "blocks", left->blocks);
+		put_number(o, "bytes", left->bytes);
+		put_stack(o, stacks_of_leaks(l), left->site->stack);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *process_value(const struct leaks *l, const struct leak_rest *rest, unsigned top)
+{
+	const struct leak_process *own = rest->process->own;
+	json_t *o = json_object(), *left = json_object(), *driver = json_object();
+
+	put_number(o, "pid", rest->process->pid);
+	put_text(o, "command", rest->process->command);
+	put_number(o, "steps_ended", own ? own->ends : 0);
+	put_number(o, "last_step", own ? own->last_step : 0);
+	put_number(left, "blocks", rest->blocks);
+	put_number(left, "bytes", rest->bytes);
+	json_object_set_new(o, "left_at_end", left);
+	put_number(driver, "blocks", rest->driver.blocks);
+	put_number(driver, "bytes", rest->driver.bytes);
+	put_number(driver, "pool_blocks", rest->carved.blocks);
+	put_number(driver, "pool_bytes", rest->carved.bytes);
+	json_object_set_new(driver, "places", left_sites(l, rest, true, top));
+	json_object_set_new(o, "driver_left", driver);
+	if (!has_steps(rest))
+		json_object_set_new(o, "left_places", left_sites(l, rest, false, top));
+	return o;
+}
+
+json_t *leaks_json(struct analysis *a, unsigned top)
+{
+	struct leaks *l = (struct leaks *)a;
+	json_t *o = json_object(), *leaks = json_array(), *kept = json_array(),
+	       *processes = json_array();
+	struct leak_answer answer;
+
+	leaks_judge(l, &answer);
+	put_number(o, "findings", answer.growing);
+	put_number(o, "ignored_places", answer.ignored);
+	for (size_t i = 0; i < answer.nfindings; i++) {
+		const struct leak_finding *f = &answer.findings[i];
+
+		if (f->ignored)
+			continue;
+		if (f->kind == LEAK_GROWTH)
+			json_array_append_new(leaks, finding_value(l, f));
+		else if (json_array_size(kept) < top)
+			json_array_append_new(kept, finding_value(l, f));
+	}
+	for (size_t i = 0; i < answer.nrests; i++)
+		json_array_append_new(processes, process_value(l, &answer.rests[i], top));
+	json_object_set_new(o, "leaks", leaks);
+	json_object_set_new(o, "kept", kept);
+	json_object_set_new(o, "processes", processes);
+	leak_answer_release(&answer);
+	return o;
+}
