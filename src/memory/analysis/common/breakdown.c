@@ -81,8 +81,8 @@ static struct breakdown_device *device_of(struct breakdown *c, struct block_devi
 	if (known)
 		return known;
 	known = xcalloc(1, sizeof(*known));
-	c->devices =
-		xgrow(c->devices, &c->cap_devices, c->ndevices + 1, sizeof(struct breakdown_device *));
+	c->devices = xgrow(c->devices, &c->cap_devices, c->ndevices + 1,
+			   sizeof(struct breakdown_device *));
 	c->devices[c->ndevices++] = known;
 	d->own[0] = (uintptr_t)known;
 	return known;
@@ -200,7 +200,7 @@ static void note_pools(struct breakdown_moment *m, const struct block_device *d)
 			continue;
 		m->pools = xgrow(m->pools, &m->cap_pools, m->npools + 1, sizeof(*m->pools));
 		m->pools[m->npools++] = (struct breakdown_pool){pool, pool->live_bytes,
-							     pool->live_blocks, pool->reserved};
+								pool->live_blocks, pool->reserved};
 	}
 }
 
@@ -544,14 +544,10 @@ void breakdown_shares_release(struct breakdown_shares *s)
 const char *breakdown_source(enum row_type type)
 {
 	static const char *const sources[TYPE_END] = {
-		[TYPE_HAL] = "CANN",
-		[TYPE_HOST] = "HOST",
-		[TYPE_PTA] = "PTA",
-		[TYPE_PTA_WORKSPACE] = "PTA_WORKSPACE",
-		[TYPE_ATB] = "ATB",
-		[TYPE_MINDSPORE] = "MINDSPORE",
-		[TYPE_TORCH] = "TORCH",
-		[TYPE_CUDA] = "CUDA",
+		[TYPE_HAL] = "CANN",	[TYPE_HOST] = "HOST",
+		[TYPE_PTA] = "PTA",	[TYPE_PTA_WORKSPACE] = "PTA_WORKSPACE",
+		[TYPE_ATB] = "ATB",	[TYPE_MINDSPORE] = "MINDSPORE",
+		[TYPE_TORCH] = "TORCH", [TYPE_CUDA] = "CUDA",
 	};
 
 	return type < TYPE_END && sources[type] ? sources[type] : "unknown";

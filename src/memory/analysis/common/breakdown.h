@@ -18,7 +18,9 @@
 
 struct breakdown;
 
-#define BREAKDOWN_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that breakdown_row() looks at */
+#define BREAKDOWN_ATTRS                                                                            \
+	(BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that breakdown_row() looks at                  \
+						  */
 
 /* A pool at the moment. */
 struct breakdown_pool {

@@ -166,8 +166,8 @@ json_t *fields_list(const struct field *fields, const void *list, size_t n, size
 	json_t *values = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		json_array_append_new(
-			values, fields_object(fields, (const char *)list + i * size, stacks));
+		json_array_append_new(values,
+				      fields_object(fields, (const char *)list + i * size, stacks));
 	return values;
 }
 
@@ -213,8 +213,8 @@ static void add_cell(struct buf *out, const struct field *f, const void *from)
 	case FIELD_DIFFERENCE:
 		if (m->u64[0] != m->u64[1])
 			buf_add_char(out, m->u64[1] > m->u64[0] ? '+' : '-');
-		say(out, "{}", BYTES(m->u64[1] > m->u64[0] ? m->u64[1] - m->u64[0]
-							    : m->u64[0] - m->u64[1]));
+		say(out, "{}",
+		    BYTES(m->u64[1] > m->u64[0] ? m->u64[1] - m->u64[0] : m->u64[0] - m->u64[1]));
 		break;
 	case FIELD_DURATION:
 		say(out, "{}", DURATION(m->u64[0]));
@@ -246,7 +246,8 @@ static void add_row(struct table *t, const struct field_table *table, const void
 		if (!f->title)
 			continue;
 		if (f->kind == FIELD_IN_POOL)
-			add_in_pool(t, *(struct block_pool *const *)((const char *)from + f->offset),
+			add_in_pool(t,
+				    *(struct block_pool *const *)((const char *)from + f->offset),
 				    &cell);
 		else if (is_known(f, from))
 			add_cell(&cell, f, from);
@@ -261,9 +262,8 @@ void report_fields(const struct report *r, const struct field_table *table, cons
 		   size_t n, size_t size)
 {
 	const char *titles[TABLE_COLUMNS + 1] = {0};
-	struct table t = {.titles = titles,
-			  .text_columns = table->text_columns,
-			  .indent = table->indent};
+	struct table t = {
+		.titles = titles, .text_columns = table->text_columns, .indent = table->indent};
 	size_t columns = 0;
 
 	for (const struct field *f = table->fields; f->key || f->title; f++) {

@@ -127,7 +127,8 @@ size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *s
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		uint64_t looks = report_stack_hash(stacks_get(stacks, list[i].stack)) + list[i].before;
+		uint64_t looks =
+			report_stack_hash(stacks_get(stacks, list[i].stack)) + list[i].before;
 		uint64_t at = hmap_get(&seen, looks);
 
 		if (at == HMAP_NONE) {

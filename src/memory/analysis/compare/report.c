@@ -37,7 +37,8 @@ static const struct field memory_fields[] = {
 	{0},
 };
 #define COUNTS(type_, member_)                                                                     \
-	OBJECT("calls", call_fields, type_, member_), OBJECT("memory", memory_fields, type_, member_)
+	OBJECT("calls", call_fields, type_, member_),                                              \
+		OBJECT("memory", memory_fields, type_, member_)
 
 struct name_row {
 	struct frame_line name;
@@ -103,9 +104,11 @@ static const struct field line_fields[] = {
 	COLUMN("name", "Name", FIELD_NAME, struct line_row, name),
 	COLUMN("device", "Device", FIELD_DEVICE, struct line_row, device),
 	KNOWN("base_call", "Base call", FIELD_U64, struct line_row, base_call, in_base),
+	KNOWN("base_bytes", NULL, FIELD_BYTES, struct line_row, base_bytes, in_base),
 	KNOWN("compare_call", "Compare call", FIELD_U64, struct line_row, compare_call, in_compare),
-	KNOWN("base_bytes", "Base", FIELD_BYTES, struct line_row, base_bytes, in_base),
-	KNOWN("compare_bytes", "Compare", FIELD_BYTES, struct line_row, compare_bytes, in_compare),
+	KNOWN("compare_bytes", NULL, FIELD_BYTES, struct line_row, compare_bytes, in_compare),
+	KNOWN(NULL, "Base", FIELD_BYTES, struct line_row, base_bytes, in_base),
+	KNOWN(NULL, "Compare", FIELD_BYTES, struct line_row, compare_bytes, in_compare),
 	COLUMN("diff_bytes", "Difference", FIELD_DIFFERENCE, struct line_row, base_bytes),
 	{0},
 };
@@ -292,9 +295,8 @@ json_t *compare_json(const struct compare *c, unsigned top)
 	put_text(o, "what", compare_noun(c));
 	put_text(o, "framework", compare_framework(c));
 	fields_put(o, whole_fields, c, NULL);
-	json_object_set_new(
-		o, "devices",
-		fields_list(pair_fields, c->pairs, c->npairs, sizeof(*c->pairs), NULL));
+	json_object_set_new(o, "devices",
+			    fields_list(pair_fields, c->pairs, c->npairs, sizeof(*c->pairs), NULL));
 	put_number(o, "names_total", total);
 	json_object_set_new(o, "names", fields_list(name_fields, names, n, sizeof(*names), NULL));
 	free(names);

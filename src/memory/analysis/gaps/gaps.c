@@ -121,7 +121,8 @@ static size_t list_pools(const struct gap *g, struct block_pool ***out)
 			(*out)[n++] = p->pools[k];
 		}
 		if (n > from)
-			qsort(*out + from, n - from, sizeof(struct block_pool *), by_device_and_type);
+			qsort(*out + from, n - from, sizeof(struct block_pool *),
+			      by_device_and_type);
 	}
 	return n;
 }

@@ -151,8 +151,8 @@ static void say_largest(const struct verdict *v, struct buf *t)
 		if (said & 1u << s->kind)
 			continue;
 		buf_clear(&before);
-		buf_addf(&before, "%s %s in ", said ? "," : " The largest part:",
-			 words[s->kind].participle);
+		buf_addf(&before, "%s %s in ",
+			 said ? "," : " The largest part:", words[s->kind].participle);
 		if (say_where(t, buf_str(&before), verdict_stacks(v), s->stack, ""))
 			said |= 1u << s->kind;
 	}

@@ -311,8 +311,7 @@ static void on_end(const struct block_change *c)
 		parent_blocks_remove(parents_of(b->pool->device), b);
 	if (b->shadow || !b->step)
 		return;
-	count_freed(leak_site_of(b),
-			c->process->step > b->step ? c->process->step - b->step : 0);
+	count_freed(leak_site_of(b), c->process->step > b->step ? c->process->step - b->step : 0);
 }
 
 static void on_step_end(struct leaks *l, struct block_process *p, uint32_t step, uint64_t time_ns)

@@ -214,17 +214,18 @@ static void add_carved(struct leaks *l, struct block **list, size_t n, struct le
 }
 
 /*
- * Blocks of one size without a call stack are a call site of their own only if it grows. Else they are
- * looked at once more together with similar sizes: leaks may differ in size.
+ * Blocks of one size without a call stack are a call site of their own only if it grows. Else they
+ * are looked at once more together with similar sizes: leaks may differ in size.
  */
 static void add_finding(struct leaks *l, struct leak_site *s, struct list list, struct list *others,
-		      struct leak_answer *out)
+			struct leak_answer *out)
 {
 	struct leak_finding finding = {.site = s};
 
 	leak_site_settle(s);
 	judge_site(s, list.blocks, list.n, &finding);
-	if (!others || (!s->parent && !s->is_parent) || (s->parent && finding.kind == LEAK_GROWTH)) {
+	if (!others || (!s->parent && !s->is_parent) ||
+	    (s->parent && finding.kind == LEAK_GROWTH)) {
 		put_finding(l, &finding, out);
 		return;
 	}
@@ -266,7 +267,8 @@ static void judge_others(struct leaks *l, struct list *list, struct leak_answer 
 
 		for (end = i + 1; end < list->n && parent_of(list->blocks[end]) == s; end++)
 			;
-		add_finding(l, s, (struct list){.blocks = &list->blocks[i], .n = end - i}, NULL, out);
+		add_finding(l, s, (struct list){.blocks = &list->blocks[i], .n = end - i}, NULL,
+			    out);
 	}
 }
 
@@ -291,7 +293,8 @@ static void judge_sites(struct leaks *l, struct leak_answer *out)
 		if (is_carved(*first))
 			add_carved(l, first, end - i, out);
 		else
-			add_finding(l, s, (struct list){.blocks = first, .n = end - i}, &others, out);
+			add_finding(l, s, (struct list){.blocks = first, .n = end - i}, &others,
+				    out);
 	}
 	judge_others(l, &others, out);
 	if (out->nfindings)

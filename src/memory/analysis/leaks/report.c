@@ -409,8 +409,9 @@ static void print_without_steps(const struct view *g)
 		if (has_steps(rest) || !rest->blocks || n++ >= top)
 			continue;
 		if (n == 1)
-			report_title(&g->report, none ? "Left at the end"
-						      : "Left at the end by processes without steps");
+			report_title(&g->report,
+				     none ? "Left at the end"
+					  : "Left at the end by processes without steps");
 		if (none)
 			print_left_of(g, rest, false);
 		else

@@ -199,8 +199,7 @@ static void print_leak(const struct view *g, const struct oom_incident *i,
 
 	if (a->verdict == OOM_LEAK || !i->leak.bytes)
 		return;
-	say(&t,
-	    "It also looks as if {} of steps {} to {} had leaked, too little to explain this.",
+	say(&t, "It also looks as if {} of steps {} to {} had leaked, too little to explain this.",
 	    BYTES(i->leak.bytes), NUMBER(i->leak.first_step), NUMBER(i->leak.last_step));
 	report_paragraph(&g->report, INDENT, &t);
 }

@@ -217,8 +217,8 @@ static bool may_be_leaked(const struct item *item, uint32_t step_now)
 }
 
 /* The blocks of one call site, in the order of steps. */
-static void judge_site(struct oom_leak *leak, const struct item *items, size_t n,
-			uint32_t step_now, uint64_t *most)
+static void judge_site(struct oom_leak *leak, const struct item *items, size_t n, uint32_t step_now,
+		       uint64_t *most)
 {
 	struct oom_leak here = {.stack = items[0].block->stack, .sites = 1};
 	uint32_t steps = 0, before = 0;

@@ -486,10 +486,12 @@ static void add_other(struct summary *s, struct summary_counts *seen, const stru
 		seen->accesses++;
 		break;
 	case ROW_OP_LAUNCH:
-		seen->operator_launches += row->type == TYPE_ATEN_START || row->type == TYPE_ATB_START;
+		seen->operator_launches +=
+			row->type == TYPE_ATEN_START || row->type == TYPE_ATB_START;
 		break;
 	case ROW_KERNEL_LAUNCH:
-		seen->kernel_launches += row->type == TYPE_KERNEL_LAUNCH || row->type == TYPE_KERNEL_START;
+		seen->kernel_launches +=
+			row->type == TYPE_KERNEL_LAUNCH || row->type == TYPE_KERNEL_START;
 		break;
 	case ROW_MSTX:
 		seen->marks += row->type == TYPE_MARK;

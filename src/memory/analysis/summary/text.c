@@ -41,8 +41,9 @@ static void say_why_none(const struct summary *s, struct buf *out)
 /* "1,234 calls of Python functions were traced, of 2 threads: see …" */
 static void say_calls(const struct summary *s, struct buf *out)
 {
-	say(out, "{} of Python functions {} traced, of {}: see the {} in "
-		 "msmemscope_<pid>_<time>_ascend/device_*/dump.",
+	say(out,
+	    "{} of Python functions {} traced, of {}: see the {} in "
+	    "msmemscope_<pid>_<time>_ascend/device_*/dump.",
 	    COUNT_OF(s->calls, "call"), TEXT(words_was(s->calls)),
 	    COUNT_OF(s->call_threads, "thread"),
 	    TEXT(s->calls_in_db ? "table python_trace_<pid> of the .db"
@@ -174,7 +175,7 @@ static unsigned say_kinds(const struct leftover *left, struct buf *out)
 			if (!left->of[t].blocks || blocks_is_driver(t) != (pass == 1))
 				continue;
 			say(out, "{}{} ({}) of {}",
-			    TEXT(!said		       ? ""
+			    TEXT(!said		     ? ""
 				 : said + 1 == total ? " and "
 						     : ", "),
 			    COUNT_OF(left->of[t].blocks, "block"), BYTES(left->of[t].bytes),
@@ -377,7 +378,8 @@ static void print_counts(const struct view *g)
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (words[i].n)
 			say(&t, "{}{} {}", TEXT(t.len ? ", " : "Also recorded: "),
-			    COUNT(words[i].n), TEXT(words[i].n == 1 ? words[i].one : words[i].many));
+			    COUNT(words[i].n),
+			    TEXT(words[i].n == 1 ? words[i].one : words[i].many));
 	say(&t, t.len ? "." : "");
 	print_paragraph(g, &t);
 }

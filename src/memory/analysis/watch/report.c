@@ -73,7 +73,7 @@ static void add_change(struct buf *out, const struct watch_finding *f, enum watc
 	}
 	if (f->inside && strcmp(f->inside, f->to.op) != 0)
 		say(out, " (inside operator {})", TEXT(f->inside));
-	say(out, v == WATCH_UNJUDGED	? "."
+	say(out, v == WATCH_UNJUDGED  ? "."
 		 : is_one_operator(f) ? ", which should not write it."
 				      : ", while no operator that may write it ran.");
 }
@@ -96,8 +96,7 @@ static void add_neighbour(struct buf *out, const struct watch_finding *f)
 	say(out, ": an {} is likely.", TEXT(before ? "overrun" : "underrun"));
 }
 
-static void print_finding(const struct view *g, const struct watch_finding *f,
-			  enum watch_verdict v)
+static void print_finding(const struct view *g, const struct watch_finding *f, enum watch_verdict v)
 {
 	struct buf text = {0};
 

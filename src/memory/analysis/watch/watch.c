@@ -167,7 +167,9 @@ static void find_neighbour(struct watch_finding *f, const struct watch_op *op)
 	for (size_t i = 0; i < op->nwrites; i++) {
 		const struct watch_range *r = &op->writes[i];
 		uint64_t end = r->addr + r->size_bytes;
-		uint64_t gap = end <= f->target.addr ? f->target.addr - end : r->addr - (f->target.addr + f->target.size_bytes);
+		uint64_t gap = end <= f->target.addr
+				       ? f->target.addr - end
+				       : r->addr - (f->target.addr + f->target.size_bytes);
 		if (gap >= best)
 			continue;
 		best = gap;
@@ -229,7 +231,8 @@ static void op_ended(struct watch *w, struct watch_process *p, struct watch_op *
 
 enum watch_verdict watch_verdict_of(struct watch *w, const struct watch_finding *f)
 {
-	return f->verdict == WATCH_PENDING ? final_verdict(process_of(w, f->target.pid), f) : f->verdict;
+	return f->verdict == WATCH_PENDING ? final_verdict(process_of(w, f->target.pid), f)
+					   : f->verdict;
 }
 
 size_t watch_count_of(struct watch *w, enum watch_verdict v)
@@ -453,9 +456,9 @@ static struct watch_block *block_of(struct watch *w, struct watch_process *p,
 	if (b && b->target.addr == s->addr)
 		return b;
 	b = watch_block_new(s->watched, s->watched_len);
-	b->target = (struct watch_target){p->pid,	s->device,  0,
-					  s->addr,	s->size_bytes, b->target.name,
-					  s->output, s->watched_call};
+	b->target =
+		(struct watch_target){p->pid,	     s->device,	     0,		s->addr,
+				      s->size_bytes, b->target.name, s->output, s->watched_call};
 	find_allocation(p, b);
 	if (b->target.output != WATCH_NO_OUTPUT)
 		drop_blocks(p, &(struct over){.follower = &b->target});
@@ -479,8 +482,8 @@ static void ask_thread(uint64_t tid, void *value, void *arg)
 	for (size_t i = 0; i < t->n; i++) {
 		const struct watch_op *op = &t->ops[i];
 		for (size_t k = 0; k < op->nwrites; k++)
-			s->writes |= overlap(op->writes[k].addr, op->writes[k].size_bytes, f->target.addr,
-					     f->target.size_bytes);
+			s->writes |= overlap(op->writes[k].addr, op->writes[k].size_bytes,
+					     f->target.addr, f->target.size_bytes);
 		f->waits = xgrow(f->waits, &f->cap_waits, f->nwaits + 1, sizeof(*f->waits));
 		f->waits[f->nwaits++] = op->serial;
 	}

@@ -93,8 +93,11 @@ TEST(report, call_sites_that_read_the_same_are_one)
 	char near_main[] = "train.py(7): forward\n", other[] = "train.py(9): backward\n";
 	struct stack list[] = {{0}, {.py = near_main}, {.py = other}, {.py = near_main}};
 	struct stacks stacks = {.list = list, .count = 4};
-	struct call_site sites[] = {{0, true, 1, 10}, {1, false, 1, 20}, {2, false, 1, 30},
-				    {3, false, 2, 15}, {0, false, 1, 5}};
+	struct call_site sites[] = {{0, true, 1, 10},
+				    {1, false, 1, 20},
+				    {2, false, 1, 30},
+				    {3, false, 2, 15},
+				    {0, false, 1, 5}};
 	struct report r = report_begin(&plain, &out);
 
 	CHECK_INT(call_sites_merge(sites, 5, &stacks), 4);
