@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/text/printable.h"
-#include "cli/ctl/group.h"
+#include "cli/ctl/ctl.h"
 
 const struct command *const commands[] = {
 	&cmd_msmemscope,

@@ -85,7 +85,7 @@ def test_gputrace_tells_the_files(node, client):
         "Trace output files will be written to:",
         f"    /tmp/trace_{pid}.json",
     ]
-    assert "1 process is told" in r.stderr
+    assert "request sent to 1 process;" in r.stderr
     # and the process gets it
     text = client.request([pid])
     assert "ACTIVITIES_LOG_FILE=/tmp/trace.json" in text and "REQUEST_TRACE_ID=" in text
@@ -106,7 +106,7 @@ def test_more_processes_than_the_limit(node, client):
         client.request([pid])
     r = dyno(node, "gputrace", "--log-file", "/tmp/t.json", "--pids", ",".join(map(str, pids)))
     assert "Matched 4 processes" in r.stdout
-    assert "3 processes are told" in r.stderr
+    assert "request sent to 3 processes;" in r.stderr
     assert "1 more matched and were left out: --process-limit is 3" in r.stderr
     # the others are busy now
     r = dyno(node, "gputrace", "--log-file", "/tmp/t.json", "--pids", "1000001")
@@ -257,8 +257,8 @@ def monitored(build, tmp_path):
 
 
 def test_one_process_is_told_in_the_singular(monitored):
-    assert "1 process is told; it starts its monitor, or changes" in monitored("ctl", "--npu-monitor-start")
-    assert "1 process is told; it stops its monitor, if that is running" in monitored("ctl", "--npu-monitor-stop")
+    assert "request sent to 1 process; it starts its monitor, or changes" in monitored("ctl", "--npu-monitor-start")
+    assert "request sent to 1 process; it stops its monitor, if that is running" in monitored("ctl", "--npu-monitor-stop")
     assert "it changes its monitor" in monitored("ctl", "--report-interval-s", "5")
 
 

@@ -138,7 +138,7 @@ def test_traces_start_together(build, fleet):
         assert r.stdout.splitlines()[0].split() == "HOST STATE MATCHED TRIGGERED NOTE".split()
         for row in rows(r.stdout).values():
             assert row.split()[1:4] == ["triggered", "1", "1"]
-        assert "3 hosts: 3 processes matched, 3 told" in r.stderr
+        assert "3 hosts: 3 processes matched, request sent to 3" in r.stderr
         # iterations: at the same one
         sonde(build, "gputrace", "--log-file", "/tmp/t.json", "--hostname", at(*fleet[:3]), "--iterations", "2")
         for c in clients:

@@ -187,7 +187,7 @@ def test_every_rank_of_the_node_is_reached_and_its_death_is_seen(node, ranks):
     start = time.monotonic()
     # as every dyno sends it: a limit of three, meant for frameworks
     r = node.ctl("npu-monitor", "--npu-monitor-start")
-    assert r.returncode == 0 and "8 processes are told" in r.stderr, r.stderr
+    assert r.returncode == 0 and "request sent to 8 processes" in r.stderr, r.stderr
     assert "left out" not in r.stderr
     for p in ranks:
         assert "NPU_MONITOR_START=true" in json.loads(p.stdout.readline())
@@ -214,7 +214,7 @@ def test_every_rank_of_the_node_is_reached_and_its_death_is_seen(node, ranks):
 
 def test_a_limit_that_is_meant_counts(node, ranks):
     r = node.ctl("npu-monitor", "--npu-monitor-start", "--process-limit", "3")
-    assert "3 processes are told" in r.stderr and "5 more matched" in r.stderr
+    assert "request sent to 3 processes" in r.stderr and "5 more matched" in r.stderr
     reply = order(node, MONITOR, process_limit=2)
     assert len(reply["processesMatched"]) == 8
     assert len(reply["activityProfilersTriggered"]) == 2
@@ -245,7 +245,7 @@ def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
         # it has told no step so far
         r = node.run(node.build / "bin" / "dyno", "--port", node.port, *words)
         assert f'"stepsUnknown":{me}'.replace(" ", "") in r.stdout, r.stdout
-        assert "1 process tells no steps yet" in r.stderr and "sonde_step()" in r.stderr
+        assert "1 process reports no steps yet" in r.stderr and "sonde_step()" in r.stderr
         assert "'dyno nputrace --stop' drops one that has not begun" in r.stderr
         assert "'--log-file' is a relative path: it is taken from the directory" in r.stderr
         assert "    prof\n" in r.stdout, "the path as it was given"
@@ -255,7 +255,7 @@ def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
         assert "it replaces the trace" in explain(node, TRACE)["processes"][0]["reason"]
         r = node.ctl(*words)
         assert f'"tracesReplaced":{me}' in r.stdout and "stepsUnknown" not in r.stdout
-        assert f"it takes the place of a trace that had not begun (pid {me[0]})" in r.stderr
+        assert f"it replaces a trace that had not begun (pid {me[0]})" in r.stderr
         # not fetched yet: the same
         assert order(node, TRACE)["tracesReplaced"] == me
         assert "PROFILE_START_STEP=5" in guest.request() and guest.request() == ""

@@ -548,7 +548,7 @@ def test_top_of_a_job_with_a_slow_rank(node):
         until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
         # and the monitor can be had again, for something else
         r = node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1")
-        assert "4 processes are told" in r.stderr
+        assert "request sent to 4 processes" in r.stderr
         until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
     # killed while it was monitored: nobody is there any more, and nothing that it left
     until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized")

@@ -132,7 +132,7 @@ def test_files_that_cannot_be_made(daemon, start, trace, tmp_path, where, words)
     assert ctl.returncode == 3
     assert "1 of 1 did not carry it out: no files can be written below" in ctl.stderr
     assert words in ctl.stderr and f"(process {job.pid})" in ctl.stderr
-    assert "is told" not in ctl.stderr and "will be written" not in ctl.stdout
+    assert "request sent" not in ctl.stderr and "will be written" not in ctl.stdout
     ctl = daemon.ctl("nputrace", "--start-step", "-1", "--iterations", "1", "--log-file",
                      tmp_path / "good")  # fmt: skip
     assert ctl.returncode == 0 and "did not" not in ctl.stderr

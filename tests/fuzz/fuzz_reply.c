@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/ctl/outcome.h"
-#include "cli/ctl/processes.h"
+#include "cli/ctl/request.h"
 #include "net/rpc_frame.h"
 #include "peer.h"
 
@@ -116,16 +115,19 @@ static void ask_once(struct ctl *c)
 static void list_processes(struct ctl *c)
 {
 	struct ctl_answer *answers = ctl_answers_new(c);
-	struct table t = {.titles = ctl_process_titles(c)};
+	struct client_group group = ctl_group(c);
+	const char *titles[TABLE_COLUMNS + 1];
+	struct table t = {.titles = titles};
 	json_t *list = NULL, *process;
 	struct buf text = {0};
 	struct err err = {0};
 	size_t i;
 
-	BUG_ON(ctl_processes_ask(c, json_object(), &list, answers, &err) < 0);
+	ctl_set_titles(ctl_process_columns, false, false, titles);
+	BUG_ON(client_list_processes(&group, json_object(), &list, answers, &err) < 0);
 	check_answer(c, answers);
 	BUG_ON(!list != !answers->reply);
-	json_array_foreach(list, i, process) ctl_process_row(c, 0, process, &t);
+	json_array_foreach(list, i, process) ctl_add_process(c, 0, process, &t);
 	table_print(&t, 0, &text);
 	table_print(&t, 40, &text);
 	check_printable(text.data, text.len, true);

@@ -3,15 +3,285 @@
  * sonde ctl, and dyno: finds the command behind the common options. `dyno` differs in the name that
  * messages begin with and in the exit status of a command without an effect (ctl_is_dyno()).
  */
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/text/printable.h"
 #include "cli/ctl/ctl.h"
+#include "client/schedulers.h"
+#include "net/tls/tls.h"
+
+#define FIND_TIMEOUT_S 30 /* squeue and kubectl may have to ask a busy server */
+
+const struct opt ctl_options[] = {CTL_COMMON_ROWS};
+
+/* --- messages --- */
+
+const char *ctl_name(const struct ctl *c)
+{
+	return ctl_is_dyno(c) ? "dyno" : "sonde ctl";
+}
+
+bool ctl_is_dyno(const struct ctl *c)
+{
+	return !strncmp(c->cmd->spec.name, "dyno", 4);
+}
+
+bool ctl_is_strict(const struct ctl *c)
+{
+	return c->common->strict || !ctl_is_dyno(c);
+}
+
+void ctl_say(const struct ctl *c, const char *fmt, ...)
+{
+	struct buf clean = {0};
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	text_add_printable(&clean, text, strlen(text));
+	fprintf(stderr, "%s: %s\n", c->cmd->spec.name, buf_str(&clean));
+	buf_release(&clean);
+}
+
+int ctl_fail(struct ctl *c, const struct err *err, int status)
+{
+	progress_done(&c->progress);
+	/* A program that reads this gets a list in any case. */
+	if (c->common->json && status == EXIT_FAILED)
+		printf("[]\n");
+	fflush(stdout);
+	return command_fail(c->cmd, err, status);
+}
+
+/* --- a command from its beginning to its end --- */
+
+static int print_version(const char *name)
+{
+	printf("%.*s %s\n", (int)strcspn(name, " "), name, SONDE_VERSION);
+	return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
+}
+
+int ctl_begin(struct ctl *c, const struct command *cmd, struct args *a, int argc, char **argv)
+{
+	c->cmd = cmd;
+	c->common = a->target;
+	int status = command_parse(cmd, a, argc, argv);
+	if (status >= 0)
+		return status;
+	command_notices(cmd, a);
+	if (!a->stopped)
+		return -1;
+	return print_version(cmd->spec.name);
+}
+
+static void print_notice(void *arg, const char *line)
+{
+	if (*(bool *)arg)
+		printf("%s\n", line);
+}
+
+static int open_tls(struct ctl *c, bool announce, struct err *err)
+{
+	const char *dir = c->common->certs_dir;
+	struct stat st;
+
+	if (!strcmp(dir, DAEMON_NO_CERTS)) {
+		print_notice(&announce, "Running in no-certificate mode");
+		return 0;
+	}
+	if (strlen(dir) > 4096 || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+		return err_set(err, -ENOTDIR, "--certs-dir must be a valid directory: '%.200s'",
+			       dir);
+	print_notice(&announce, "Running in certificate mode");
+	return tls_client_new(dir, print_notice, &announce, &c->tls, err);
+}
+
+int ctl_open(struct ctl *c, bool announce)
+{
+	const struct ctl_common *o = c->common;
+	struct ctl_find f = {.hostname = o->hostname,
+			     .hosts_file = o->hosts_file,
+			     .slurm_job = o->slurm_job,
+			     .k8s_selector = o->k8s_selector,
+			     .k8s_namespace = o->k8s_namespace,
+			     .port = o->port,
+			     .timeout_s = FIND_TIMEOUT_S};
+	struct err err = {0};
+
+	if (ctl_find_hosts(&f, &c->hosts, &err) < 0)
+		return ctl_fail(c, &err,
+				err.code == -EINVAL || err.code == -E2BIG ? EXIT_USAGE
+									  : EXIT_FAILED);
+	if (open_tls(c, announce && !o->json && c->hosts.n == 1, &err) < 0)
+		return ctl_fail(c, &err, EXIT_FAILED);
+	fflush(stdout);
+	return -1;
+}
+
+void ctl_end(struct ctl *c)
+{
+	ctl_hosts_release(&c->hosts);
+	SSL_CTX_free(c->tls);
+}
+
+int ctl_command(const struct command *cmd, const struct ctl_steps *steps, void *options, int argc,
+		char **argv)
+{
+	struct args a = {.target = options};
+	struct ctl c = {0};
+	struct err err = {0};
+
+	int status = ctl_begin(&c, cmd, &a, argc, argv);
+	if (status < 0 && steps->check && steps->check(&c, &a, options, &err) < 0)
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	if (status < 0)
+		status = ctl_open(&c, steps->announce);
+	if (status < 0)
+		status = steps->run(&c, options);
+	ctl_end(&c);
+	args_release(&a);
+	return status;
+}
+
+/* --- requests --- */
+
+static void show_progress(void *arg, size_t done, size_t total)
+{
+	struct progress *p = arg;
+
+	progress_show(p, "hosts answered", done, total);
+	if (done < total)
+		return;
+	progress_done(p);
+	*p = (struct progress){0};
+}
+
+struct client_group ctl_group(struct ctl *c)
+{
+	return (struct client_group){.hosts = &c->hosts,
+				     .tls = c->tls,
+				     .timeout_ms = c->common->timeout_s * 1000,
+				     .progress = c->hosts.n > 1 && !c->quiet ? show_progress : NULL,
+				     .arg = &c->progress};
+}
+
+int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, struct err *err)
+{
+	struct client_group g = ctl_group(c);
+
+	return client_ask(&g, requests, answers, err);
+}
+
+int ctl_ask_all(struct ctl *c, json_t *request, struct ctl_answer *answers, struct err *err)
+{
+	struct client_group g = ctl_group(c);
+
+	return client_ask_all(&g, request, answers, err);
+}
+
+struct ctl_answer *ctl_answers_new(const struct ctl *c)
+{
+	return client_answers_new(c->hosts.n);
+}
+
+void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers)
+{
+	client_answers_free(answers, c->hosts.n);
+}
+
+/* --- answers --- */
+
+json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a)
+{
+	const struct ctl_host *h = &c->hosts.v[host];
+	struct buf error = {0};
+
+	/* it may hold words of the daemon, cut off in the middle of a character */
+	text_add_printable(&error, a->err.text, strlen(a->err.text));
+	json_t *row = json_pack("{s:s, s:s, s:i, s:b, s:O?, s:s?}", "host", h->label, "address",
+				h->name, "port", (int)h->port, "ok", a->reply != NULL, "reply",
+				a->reply, "error", a->reply ? NULL : buf_str(&error));
+	buf_release(&error);
+	return row;
+}
+
+int ctl_failures(const struct ctl *c, const struct ctl_answer *answers)
+{
+	size_t failed = 0, one = 0;
+
+	for (size_t i = 0; i < c->hosts.n; i++)
+		if (!answers[i].reply) {
+			failed++;
+			one = i;
+		}
+	if (!failed)
+		return EXIT_DONE;
+	if (c->hosts.n > 1) {
+		ctl_say(c, "%zu of %zu hosts failed", failed, c->hosts.n);
+		return EXIT_FAILED;
+	}
+	ctl_say(c, "%s", answers[one].err.text);
+	return EXIT_FAILED;
+}
+
+int ctl_print_json(const struct ctl *c, const struct ctl_answer *answers,
+		   void (*add)(const void *arg, size_t host, json_t *row), const void *arg)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < c->hosts.n; i++) {
+		json_t *row = ctl_answer_json(c, i, &answers[i]);
+
+		if (add)
+			add(arg, i, row);
+		json_array_append_new(list, row);
+	}
+	return command_print_json(c->cmd, list);
+}
+
+void ctl_add_cells(const struct ctl_column *columns, const json_t *o, struct table *t)
+{
+	for (; columns->title; columns++) {
+		const json_t *v = json_object_get(o, columns->key);
+		double n = json_number_value(v);
+
+		if (columns->kind == CTL_SECONDS)
+			table_textf(t, "%.0f s", n >= 0 ? n : 0);
+		else if (columns->kind == CTL_EFFECT)
+			table_text(t, json_is_true(v) ? "done" : "no effect");
+		else if (columns->kind == CTL_TEXT && json_is_string(v))
+			table_text(t, json_string_value(v));
+		else if (columns->kind == CTL_COUNT && json_is_integer(v) && n >= 0)
+			table_textf(t, "%lld", (long long)json_integer_value(v));
+		else
+			table_text(t, "-");
+	}
+}
+
+void ctl_set_titles(const struct ctl_column *columns, bool host, bool note,
+		    const char *out[TABLE_COLUMNS + 1])
+{
+	if (host)
+		*out++ = "HOST";
+	for (; columns->title; columns++)
+		*out++ = columns->title;
+	if (note)
+		*out++ = "NOTE";
+	*out = NULL;
+}
+
+/* --- finding the command --- */
 
 /* The command under the name of the group: "dyno status". The caller frees spec.name. */
-static bool find(const struct command_group *group, const char *word, struct command *out)
+static bool find_command(const struct command_group *group, const char *word, struct command *out)
 {
 	char *words[] = {(char *)group->name, (char *)word};
 	int n = 0;
@@ -24,14 +294,14 @@ static bool find(const struct command_group *group, const char *word, struct com
 	return true;
 }
 
-static int help(const struct command_group *group, int argc, char **argv)
+static int print_help(const struct command_group *group, int argc, char **argv)
 {
 	struct buf text = {0};
 	struct command cmd;
 
 	if (!argc)
 		return command_group_show(group, true);
-	if (!find(group, argv[0], &cmd))
+	if (!find_command(group, argv[0], &cmd))
 		return command_unknown(group, argv[0]);
 	command_help(&cmd, args_width(1), &text);
 	int status = command_print(&cmd, &text);
@@ -46,7 +316,7 @@ static int run_command(const struct command_group *group, char **before, int nbe
 {
 	struct command cmd;
 
-	if (!find(group, words[0], &cmd))
+	if (!find_command(group, words[0], &cmd))
 		return command_unknown(group, words[0]);
 	char **argv = xcalloc((size_t)(nbefore + nwords + 1), sizeof(*argv));
 	memcpy(argv, before, (size_t)nbefore * sizeof(*argv));
@@ -75,11 +345,11 @@ int ctl_run(const struct command_group *group, int argc, char **argv)
 	if (r < 0)
 		status = command_fail(&self, &err, EXIT_USAGE);
 	else if (a.stopped && !strcmp(a.stopped->name, "version"))
-		status = ctl_print_version(group->spec.name);
+		status = print_version(group->spec.name);
 	else if (a.stopped || !a.nwords)
 		status = command_group_show(group, a.stopped != NULL);
 	else if (!strcmp(a.words[0], "help"))
-		status = help(group, a.nwords - 1, a.words + 1);
+		status = print_help(group, a.nwords - 1, a.words + 1);
 	else
 		status = run_command(group, argv, before, a.words, a.nwords);
 	args_release(&a);
@@ -102,7 +372,7 @@ const struct args_section ctl_sections[] = {
 	 "at the same iteration (--profile-start-iteration-roundup); hosts whose clocks differ by "
 	 "more than 100 ms are named."},
 	{"EXIT STATUS", STATES ", 3 when a command had no effect on a host: no process matched, or "
-			       "the daemon held it back. The reason is told on stderr."},
+			       "the daemon held it back. The reason is printed on stderr."},
 	{"SEE ALSO", "sonde(1), dyno(1), dynolog(1)"},
 	{NULL, NULL},
 };
@@ -110,7 +380,7 @@ const struct args_section ctl_sections[] = {
 const struct args_section dyno_sections[] = {
 	{"EXIT STATUS",
 	 STATES ". A command without effect, one that matched no process or that the daemon held "
-		"back, exits with 0 and says why on stderr; with --strict it exits with 3."},
+		"back, exits with 0 and prints why on stderr; with --strict it exits with 3."},
 	{"SEE ALSO", "sonde-ctl(1), dynolog(1)"},
 	{NULL, NULL},
 };

@@ -4,14 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/ctl/clock.h"
 #include "cli/ctl/config.h"
 #include "cli/ctl/request.h"
 #include "cli/ctl/values.h"
+#include "client/clocks.h"
 
 #define START_DELAY_S 10 /* of several hosts: time for every process to fetch its config */
 #define ROUNDUP 100 /* of several hosts: iterations begin at the same one everywhere */
 #define NOT_GIVEN UINT64_MAX
+#define CLOCKS_NAMED_MAX 5 /* hosts whose clock is named one by one */
 
 struct gputrace_options {
 	struct ctl_common common;
@@ -23,7 +24,7 @@ struct gputrace_options {
 	bool fail_on_no_process;
 };
 
-static void config_text(const void *options, const struct ctl_host *host, struct buf *out)
+static void add_config(const void *options, const struct ctl_host *host, struct buf *out)
 {
 	const struct gputrace_options *o = options;
 	struct gputrace_config config = o->config;
@@ -37,7 +38,7 @@ static void config_text(const void *options, const struct ctl_host *host, struct
 	buf_release(&log_file);
 }
 
-static void file(const void *options, const struct ctl_host *host, int64_t pid, struct buf *out)
+static void add_file(const void *options, const struct ctl_host *host, int64_t pid, struct buf *out)
 {
 	const struct gputrace_options *o = options;
 	struct buf log_file = {0};
@@ -48,8 +49,12 @@ static void file(const void *options, const struct ctl_host *host, int64_t pid, 
 	buf_release(&log_file);
 }
 
-static int check(struct gputrace_options *o, struct err *err)
+static int check_options(const struct ctl *c, const struct args *a, void *options, struct err *err)
 {
+	const struct gputrace_options *o = options;
+
+	(void)c;
+	(void)a;
 	if (!o->config.log_file || !*o->config.log_file)
 		return err_set(err, -EINVAL, "option '--log-file' is missing: --log-file=<FILE>");
 	if (o->config.profile_memory && o->config.iterations > 0)
@@ -74,13 +79,28 @@ static void hint_path(const struct ctl *c, const char *log_file)
 		ctl_say(c, "'--log-file' has no .json in it: all processes write to one file");
 	if (strncmp(log_file, "/tmp/", 5) || strstr(log_file, ".."))
 		ctl_say(c, "PyTorch of 2026 and later writes only below /tmp, or where its own "
-			   "KINETO_ONDEMAND_TRACE_DIR says: there, look for "
+			   "KINETO_ONDEMAND_TRACE_DIR says: there it is "
 			   "/tmp/libkineto_activities_<pid>.json");
 	buf_release(&path);
 }
 
+static void warn_of_clocks(const struct ctl *c, const struct clock_difference *list, size_t n)
+{
+	for (size_t i = 0; i < n && i < CLOCKS_NAMED_MAX; i++) {
+		bool ahead = list[i].apart_ns > 0;
+
+		ctl_say(c,
+			"the clock of %s is at least %.1f s %s the others: its trace starts that "
+			"much %s",
+			c->hosts.v[list[i].host].label, (double)llabs(list[i].apart_ns) / 1e9,
+			ahead ? "ahead of" : "behind", ahead ? "earlier" : "later");
+	}
+	if (n > CLOCKS_NAMED_MAX)
+		ctl_say(c, "so are the clocks of %zu more hosts", n - CLOCKS_NAMED_MAX);
+}
+
 /* Several hosts start together: at a time, or at a multiple of so many iterations. */
-static int settle_start(struct ctl *c, struct gputrace_options *o, struct err *err)
+static int choose_start(struct ctl *c, struct gputrace_options *o, struct err *err)
 {
 	bool several = c->hosts.n > 1;
 
@@ -91,13 +111,19 @@ static int settle_start(struct ctl *c, struct gputrace_options *o, struct err *e
 	}
 	if (o->config.start_time_ms || (!several && o->start_delay_s == NOT_GIVEN))
 		return 0;
-	return ctl_clock_start(
-		c, o->start_delay_s == NOT_GIVEN ? START_DELAY_S : (unsigned)o->start_delay_s,
-		&o->config.start_time_ms, err);
+	unsigned delay_s =
+		o->start_delay_s == NOT_GIVEN ? START_DELAY_S : (unsigned)o->start_delay_s;
+	struct client_group group = ctl_group(c);
+	struct clock_difference *apart;
+	size_t n;
+	int r = clocks_common_start(&group, delay_s, &o->config.start_time_ms, &apart, &n, err);
+	warn_of_clocks(c, apart, n);
+	free(apart);
+	return r;
 }
 
 /* Under Slurm, processes register with the job they belong to. */
-static void settle_job(const struct ctl *c, struct gputrace_options *o)
+static void choose_job(const struct ctl *c, struct gputrace_options *o)
 {
 	const char *job = o->common.slurm_job;
 	bool number = job && strspn(job, "0123456789") == strlen(job) && strlen(job) < 19;
@@ -108,19 +134,20 @@ static void settle_job(const struct ctl *c, struct gputrace_options *o)
 	if (job && !number)
 		ctl_say(c,
 			"processes of '%s' have a job id of their own: give it with --job-id, as "
-			"SLURM_JOB_ID of their environment or 'ps' tells it",
+			"SLURM_JOB_ID of their environment or 'ps' shows it",
 			job);
 }
 
-static int trace(struct ctl *c, struct gputrace_options *o)
+static int trace(struct ctl *c, void *options)
 {
+	struct gputrace_options *o = options;
 	struct err err = {0};
 
-	if (settle_start(c, o, &err) < 0)
+	if (choose_start(c, o, &err) < 0)
 		return ctl_fail(c, &err, EXIT_FAILED);
-	settle_job(c, o);
+	choose_job(c, o);
 	hint_path(c, o->config.log_file);
-	struct ctl_order order = {
+	struct ctl_request request = {
 		.kind = CTL_GPUTRACE,
 		.job_id = o->job_id,
 		.pids = o->pids,
@@ -137,10 +164,10 @@ static int trace(struct ctl *c, struct gputrace_options *o)
 				   : "it starts after their next poll (every 5 s) and 5 s of "
 				     "warm-up, and the files appear some seconds after its end",
 		.options = o,
-		.config = config_text,
-		.file = file,
+		.config = add_config,
+		.file = add_file,
 	};
-	return ctl_order_run(c, &order);
+	return ctl_request_run(c, &request);
 }
 
 static int gputrace_run(const struct command *cmd, int argc, char **argv)
@@ -153,117 +180,51 @@ static int gputrace_run(const struct command *cmd, int argc, char **argv)
 		.process_limit = 3,
 		.start_delay_s = NOT_GIVEN,
 	};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
-	struct err err = {0};
+	static const struct ctl_steps steps = {
+		.check = check_options, .announce = true, .run = trace};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0 && check(&o, &err) < 0)
-		status = command_fail(cmd, &err, EXIT_USAGE);
-	if (status < 0)
-		status = ctl_open(&c, true);
-	if (status < 0)
-		status = trace(&c, &o);
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_command(cmd, &steps, &o, argc, argv);
 }
 
 #define AT(member) offsetof(struct gputrace_options, member)
 static const struct opt options[] = {
-	{.group = "Which processes",
-	 .name = "job-id",
-	 .kind = OPT_CALL,
-	 .arg = "ID",
-	 .parse = ctl_value_u64,
-	 .offset = AT(job_id),
-	 .default_text = "0, with --slurm-job that one",
-	 .help = "Job of the processes: SLURM_JOB_ID of their environment, else 0."},
-	{.name = "pids",
-	 .kind = OPT_CALL,
-	 .arg = "PIDS",
-	 .parse = ctl_value_pids,
-	 .offset = AT(pids),
-	 .default_text = "0",
-	 .help = "Processes, or ancestors of them, separated by commas; 0 for all of the job."},
-	{.name = "process-limit",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 0,
-	 .max = INT32_MAX,
-	 .offset = AT(process_limit),
-	 .default_text = "3",
-	 .help = "At most so many processes of a host are traced."},
-	{.name = "fail-on-no-process",
-	 .kind = OPT_FLAG,
-	 .offset = AT(fail_on_no_process),
-	 .help = "Exit with status 1 if no process matched."},
-	{.group = "What to trace",
-	 .name = "log-file",
-	 .kind = OPT_CALL,
-	 .arg = "FILE",
-	 .parse = ctl_value_path,
-	 .offset = AT(config.log_file),
-	 .help = "File to write, on the hosts: /tmp/trace.json becomes /tmp/trace_<pid>.json, and "
-		 "with several hosts /tmp/trace_<host>_<pid>.json. Required."},
-	{.name = "duration-ms",
-	 .kind = OPT_CALL,
-	 .arg = "MS",
-	 .parse = ctl_value_u64,
-	 .offset = AT(config.duration_ms),
-	 .default_text = "500",
-	 .help = "How long to trace."},
-	{.name = "iterations",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = ctl_value_i64,
-	 .offset = AT(config.iterations),
-	 .default_text = "-1",
-	 .help = "Trace so many training iterations instead of a time. Needs an optimizer."},
-	{.name = "profile-start-time",
-	 .kind = OPT_CALL,
-	 .arg = "MS",
-	 .parse = ctl_value_u64,
-	 .offset = AT(config.start_time_ms),
-	 .default_text = "0",
-	 .help = "When to start, in milliseconds since the epoch; 0 for as soon as possible."},
-	{.name = "start-delay",
-	 .kind = OPT_CALL,
-	 .arg = "SECONDS",
-	 .parse = ctl_value_u64,
-	 .offset = AT(start_delay_s),
-	 .default_text = "10 for several hosts",
-	 .help = "Start in so many seconds, on all hosts at the same time. Clocks that differ are "
-		 "told."},
-	{.name = "profile-start-iteration-roundup",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = ctl_value_u64,
-	 .offset = AT(config.roundup),
-	 .default_text = "1, for several hosts 100",
-	 .help = "Start at an iteration that is a multiple of this, so that all processes start at "
-		 "the same one."},
-	{.name = "record-shapes",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.record_shapes),
-	 .help = "Record the shapes of operator inputs."},
-	{.name = "profile-memory",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.profile_memory),
-	 .help = "Record memory too. Not with --iterations."},
-	{.name = "with-stacks",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.with_stacks),
-	 .aliases = (const struct opt_alias[]){{"with-stack", false}, {NULL, false}},
-	 .help = "Record call stacks."},
-	{.name = "with-flops",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.with_flops),
-	 .help = "Record floating-point operations of operators."},
-	{.name = "with-modules",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.with_modules),
-	 .help = "Record the modules that call operators."},
+	OPTION_CALL("job-id", "ID", ctl_value_u64, AT(job_id), "0, with --slurm-job that one",
+		    "Job of the processes: SLURM_JOB_ID of their environment, else 0.",
+		    .group = "Which processes"),
+	OPTION_CALL("pids", "PIDS", ctl_value_pids, AT(pids), "0",
+		    "Processes, or ancestors of them, separated by commas; 0 for all of the job."),
+	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, "3",
+		    "At most so many processes of a host are traced."),
+	OPTION_FLAG("fail-on-no-process", AT(fail_on_no_process),
+		    "Exit with status 1 if no process matched."),
+	OPTION_CALL("log-file", "FILE", ctl_value_path, AT(config.log_file), NULL,
+		    "File to write, on the hosts: /tmp/trace.json becomes /tmp/trace_<pid>.json, "
+		    "and with several hosts /tmp/trace_<host>_<pid>.json. Required.",
+		    .group = "What to trace"),
+	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(config.duration_ms), "500",
+		    "How long to trace."),
+	OPTION_CALL("iterations", "N", ctl_value_i64, AT(config.iterations), "-1",
+		    "Trace so many training iterations instead of a time. Needs an optimizer."),
+	OPTION_CALL("profile-start-time", "MS", ctl_value_u64, AT(config.start_time_ms), "0",
+		    "When to start, in milliseconds since the epoch; 0 for as soon as possible."),
+	OPTION_CALL("start-delay", "SECONDS", ctl_value_u64, AT(start_delay_s),
+		    "10 for several hosts",
+		    "Start in so many seconds, on all hosts at the same time. Clocks that differ "
+		    "are reported."),
+	OPTION_CALL("profile-start-iteration-roundup", "N", ctl_value_u64, AT(config.roundup),
+		    "1, for several hosts 100",
+		    "Start at an iteration that is a multiple of this, so that all processes start "
+		    "at the same one."),
+	OPTION_FLAG("record-shapes", AT(config.record_shapes),
+		    "Record the shapes of operator inputs."),
+	OPTION_FLAG("profile-memory", AT(config.profile_memory),
+		    "Record memory too. Not with --iterations."),
+	OPTION_FLAG("with-stacks", AT(config.with_stacks), "Record call stacks.",
+		    .aliases = (const struct opt_alias[]){{"with-stack", false}, {NULL, false}}),
+	OPTION_FLAG("with-flops", AT(config.with_flops),
+		    "Record floating-point operations of operators."),
+	OPTION_FLAG("with-modules", AT(config.with_modules),
+		    "Record the modules that call operators."),
 	CTL_COMMON_ROWS,
 };
 

@@ -14,22 +14,12 @@ struct npu_monitor_options {
 	unsigned process_limit;
 };
 
-static void config_text(const void *options, const struct ctl_host *host, struct buf *out)
+static void add_config(const void *options, const struct ctl_host *host, struct buf *out)
 {
 	const struct npu_monitor_options *o = options;
 
 	(void)host;
 	npu_monitor_config_text(&o->config, out);
-}
-
-static int check(const struct npu_monitor_config *c, struct err *err)
-{
-	struct stat st;
-
-	if (*c->log_file && stat(c->log_file, &st) == 0 && S_ISREG(st.st_mode))
-		return err_set(err, -EINVAL, "--log-file must be a valid directory: '%.200s'",
-			       c->log_file);
-	return 0;
 }
 
 /* One part of a filter, "Kind:name,name". */
@@ -67,8 +57,8 @@ static void add_bad_part(const struct filter_part *p, struct buf *out)
 		buf_add_str(out, ": expected Kind:name,name with a kind of --mspti-activity-kind");
 }
 
-/* Readers of the filter pass over what they do not understand, without a word. So does dyno, whose
- * users have scripts; who asks sonde hears it before anything happens. */
+/* Readers of the filter ignore what they do not understand, silently. So does dyno, whose users
+ * have scripts; sonde ctl refuses it before anything happens. */
 static int check_filter(const char *filter, struct err *err)
 {
 	struct filter_part p;
@@ -84,6 +74,18 @@ static int check_filter(const char *filter, struct err *err)
 	return r;
 }
 
+static int check_options(const struct ctl *c, const struct args *a, void *options, struct err *err)
+{
+	const struct npu_monitor_config *config = &((struct npu_monitor_options *)options)->config;
+	struct stat st;
+
+	(void)a;
+	if (*config->log_file && stat(config->log_file, &st) == 0 && S_ISREG(st.st_mode))
+		return err_set(err, -EINVAL, "--log-file must be a valid directory: '%.200s'",
+			       config->log_file);
+	return ctl_is_dyno(c) ? 0 : check_filter(config->filter, err);
+}
+
 static bool names_kind(const char *filter, const char *kind, size_t len)
 {
 	struct filter_part p;
@@ -95,7 +97,7 @@ static bool names_kind(const char *filter, const char *kind, size_t len)
 }
 
 /* With a filter, kinds that it does not name are dropped, but for those without names. */
-static void hint_dropped(const struct ctl *c, const struct npu_monitor_config *config)
+static void print_dropped(const struct ctl *c, const struct npu_monitor_config *config)
 {
 	static const char *const nameless[] = {"Memory", "MemSet", "MemCpy", NULL};
 	const char *kind = *config->kinds ? config->kinds : ctl_activity_kinds[0];
@@ -114,7 +116,7 @@ static void hint_dropped(const struct ctl *c, const struct npu_monitor_config *c
 	buf_release(&dropped);
 }
 
-static void hint_filter(const struct ctl *c, const char *filter)
+static void print_ignored(const struct ctl *c, const char *filter)
 {
 	struct filter_part p;
 	struct buf words = {0};
@@ -129,7 +131,7 @@ static void hint_filter(const struct ctl *c, const char *filter)
 	buf_release(&words);
 }
 
-static void hints(const struct ctl *c, const struct npu_monitor_config *config)
+static void print_hints(const struct ctl *c, const struct npu_monitor_config *config)
 {
 	if (config->start && config->stop)
 		ctl_say(c, "both --npu-monitor-start and --npu-monitor-stop: it stops");
@@ -140,138 +142,79 @@ static void hints(const struct ctl *c, const struct npu_monitor_config *config)
 	    !config->stop && !*config->log_file)
 		ctl_say(c, "--duration is shorter than --report-interval-s: it may end before the "
 			   "first report");
-	hint_filter(c, config->filter);
+	print_ignored(c, config->filter);
 	if (!config->stop)
-		hint_dropped(c, config);
+		print_dropped(c, config);
 }
 
-static int monitor(struct ctl *c, const struct npu_monitor_options *o)
+static int monitor(struct ctl *c, void *options)
 {
-	struct ctl_order order = {
+	const struct npu_monitor_options *o = options;
+	struct ctl_request request = {
 		.kind = CTL_NPU_MONITOR,
 		.pids = "0",
 		.process_limit = o->process_limit,
 		.start_step = -1,
-		.each = o->config.stop ? "stops its monitor, if that is running, at its next poll, "
-					 "within some seconds"
+		.each = o->config.stop ? "stops its monitor, if that is running, at its next poll "
+					 "(within 2 s)"
 			: o->config.start
 				? "starts its monitor, or changes the one that is running, at its "
-				  "next poll, within some seconds; stop it with --npu-monitor-stop "
-				  "before nputrace"
+				  "next poll (within 2 s); stop it with --npu-monitor-stop before "
+				  "nputrace"
 				: "changes its monitor at its next poll, if that is running; "
 				  "--npu-monitor-start starts one",
 		.options = o,
-		.config = config_text,
+		.config = add_config,
 	};
-	int status = ctl_order_run(c, &order);
+	int status = ctl_request_run(c, &request);
 
 	if (status != EXIT_FAILED)
-		hints(c, &o->config); /* last, where they are seen */
+		print_hints(c, &o->config); /* last, where they are seen */
 	return status;
 }
 
 static int npu_monitor_run(const struct command *cmd, int argc, char **argv)
 {
+	static const struct ctl_steps steps = {
+		.check = check_options, .announce = true, .run = monitor};
 	struct npu_monitor_options o = {
 		.common = CTL_COMMON_DEFAULTS,
 		.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
 		.process_limit = CTL_NO_LIMIT,
 	};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
-	struct err err = {0};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0 && check(&o.config, &err) < 0)
-		status = command_fail(cmd, &err, EXIT_USAGE);
-	if (status < 0 && !ctl_is_dyno(&c) && check_filter(o.config.filter, &err) < 0)
-		status = command_fail(cmd, &err, EXIT_USAGE);
-	if (status < 0)
-		status = ctl_open(&c, true);
-	if (status < 0)
-		status = monitor(&c, &o);
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_command(cmd, &steps, &o, argc, argv);
 }
 
 #define AT(member) offsetof(struct npu_monitor_options, member)
 static const struct opt options[] = {
-	{.group = "Monitor",
-	 .name = "npu-monitor-start",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.start),
-	 .help = "Start it."},
-	{.name = "npu-monitor-stop",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.stop),
-	 .help = "Stop it, or cancel a trace that has not begun. Without either, a running monitor "
-		 "gets the new interval, kinds and "
-		 "filter."},
-	{.name = "report-interval-s",
-	 .kind = OPT_UINT,
-	 .arg = "SECONDS",
-	 .min = 0,
-	 .max = UINT32_MAX,
-	 .offset = AT(config.report_interval_s),
-	 .default_text = "60",
-	 .help = "How often it reports."},
-	{.name = "duration",
-	 .kind = OPT_CALL,
-	 .arg = "SECONDS",
-	 .parse = ctl_value_seconds,
-	 .offset = AT(config.duration_s),
-	 .default_text = "0",
-	 .help = "It stops by itself after this time; 0 for never."},
-	{.name = "mspti-activity-kind",
-	 .kind = OPT_CALL,
-	 .arg = "KINDS",
-	 .parse = ctl_value_kinds,
-	 .offset = AT(config.kinds),
-	 .default_text = "Marker",
-	 .help = "What it reports, separated by commas: Marker, Kernel, API, Hccl, Memory, MemSet, "
-		 "MemCpy, Communication, AclAPI, NodeAPI, RuntimeAPI."},
-	{.name = "filter",
-	 .kind = OPT_CALL,
-	 .arg = "FILTER",
-	 .parse = ctl_value_text,
-	 .offset = AT(config.filter),
-	 .help = "Only names with one of these parts, by kind: Kernel:MatMul,Add;API:launch."},
-	{.name = "process-limit",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 0,
-	 .max = INT32_MAX,
-	 .offset = AT(process_limit),
-	 .help = "At most so many processes of a host are told; by default all that ask for "
-		 "themselves, and 3 of frameworks, where one asks for all ranks."},
-	{.group = "Files",
-	 .name = "log-file",
-	 .kind = OPT_CALL,
-	 .arg = "DIR",
-	 .parse = ctl_value_path,
-	 .offset = AT(config.log_file),
-	 .help = "Directory, on the hosts, for the data themselves; a relative one is taken from "
-		 "the directory in which each job runs. Without it metrics go to the daemon."},
-	{.name = "export-type",
-	 .kind = OPT_CHOICE,
-	 .arg = "TYPE",
-	 .choices = ctl_monitor_exports,
-	 .offset = AT(config.export_type),
-	 .default_text = "DB",
-	 .help = "DB or Jsonl."},
-	{.name = "json-rotate-log-lines",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = ctl_value_rotate_lines,
-	 .offset = AT(config.rotate_lines),
-	 .help = "Lines of one Jsonl file, 100 to 500000."},
-	{.name = "json-rotate-log-files",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = ctl_value_rotate_files,
-	 .offset = AT(config.rotate_files),
-	 .help = "Jsonl files that are kept, 2 or more, or -1 for all."},
+	OPTION_FLAG("npu-monitor-start", AT(config.start), "Start it.", .group = "Monitor"),
+	OPTION_FLAG("npu-monitor-stop", AT(config.stop),
+		    "Stop it, or cancel a trace that has not begun. Without either, a running "
+		    "monitor gets the new interval, kinds and filter."),
+	OPTION_UINT("report-interval-s", "SECONDS", AT(config.report_interval_s), 0, UINT32_MAX,
+		    "60", "How often it reports."),
+	OPTION_CALL("duration", "SECONDS", ctl_value_seconds, AT(config.duration_s), "0",
+		    "It stops by itself after this time; 0 for never."),
+	OPTION_CALL("mspti-activity-kind", "KINDS", ctl_value_kinds, AT(config.kinds), "Marker",
+		    "What it reports, separated by commas: Marker, Kernel, API, Hccl, Memory, "
+		    "MemSet, MemCpy, Communication, AclAPI, NodeAPI, RuntimeAPI."),
+	OPTION_CALL("filter", "FILTER", ctl_value_text, AT(config.filter), NULL,
+		    "Only names with one of these parts, by kind: Kernel:MatMul,Add;API:launch."),
+	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, NULL,
+		    "At most so many processes of a host get the request; by default all that ask "
+		    "for themselves, and 3 of frameworks, where one asks for all ranks."),
+	OPTION_CALL(
+		"log-file", "DIR", ctl_value_path, AT(config.log_file), NULL,
+		"Directory, on the hosts, for the data themselves; a relative one is taken from "
+		"the directory in which each job runs. Without it metrics go to the daemon.",
+		.group = "Files"),
+	OPTION_CHOICE("export-type", "TYPE", ctl_monitor_exports, AT(config.export_type), "DB",
+		      "DB or Jsonl."),
+	OPTION_CALL("json-rotate-log-lines", "N", ctl_value_rotate_lines, AT(config.rotate_lines),
+		    NULL, "Lines of one Jsonl file, 100 to 500000."),
+	OPTION_CALL("json-rotate-log-files", "N", ctl_value_rotate_files, AT(config.rotate_files),
+		    NULL, "Jsonl files that are kept, 2 or more, or -1 for all."),
 	CTL_COMMON_ROWS,
 };
 

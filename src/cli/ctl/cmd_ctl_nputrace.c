@@ -21,7 +21,7 @@ struct nputrace_options {
 	uint64_t start_time_ms, duration_ms; /* accepted, as ever, and without effect */
 };
 
-static void config_text(const void *options, const struct ctl_host *host, struct buf *out)
+static void add_config(const void *options, const struct ctl_host *host, struct buf *out)
 {
 	const struct nputrace_options *o = options;
 
@@ -29,7 +29,7 @@ static void config_text(const void *options, const struct ctl_host *host, struct
 	nputrace_config_text(&o->config, out);
 }
 
-static void file(const void *options, const struct ctl_host *host, int64_t pid, struct buf *out)
+static void add_file(const void *options, const struct ctl_host *host, int64_t pid, struct buf *out)
 {
 	const struct nputrace_options *o = options;
 
@@ -38,7 +38,7 @@ static void file(const void *options, const struct ctl_host *host, int64_t pid, 
 	buf_add_str(out, o->config.log_file);
 }
 
-static int check(const struct nputrace_config *c, struct err *err)
+static int check_trace(const struct nputrace_config *c, struct err *err)
 {
 	struct stat st;
 
@@ -56,7 +56,7 @@ static int check(const struct nputrace_config *c, struct err *err)
 	return 0;
 }
 
-static void hints(const struct ctl *c, const struct nputrace_config *config)
+static void print_hints(const struct ctl *c, const struct nputrace_config *config)
 {
 	if (config->async_mode && !config->analyse)
 		ctl_say(c, "'--async-mode' does nothing without '--analyse'");
@@ -70,52 +70,66 @@ static void hints(const struct ctl *c, const struct nputrace_config *config)
 
 static int trace(struct ctl *c, const struct nputrace_options *o)
 {
-	struct ctl_order order = {
+	struct ctl_request request = {
 		.kind = CTL_NPUTRACE,
 		.job_id = o->job_id,
 		.pids = o->pids,
 		.process_limit = o->process_limit,
 		.start_step = o->config.start_step,
-		.each = "takes it at its next poll, within some seconds; 'status' goes "
-			"through Ready and Running and back to Idle",
+		.each = "starts at its next poll (within 2 s); 'status' goes through Ready and "
+			"Running and back to Idle",
 		.options = o,
-		.config = config_text,
-		.file = file,
+		.config = add_config,
+		.file = add_file,
 	};
 
-	hints(c, &o->config);
-	return ctl_order_run(c, &order);
+	print_hints(c, &o->config);
+	return ctl_request_run(c, &request);
 }
 
-static int stop(struct ctl *c, const struct nputrace_options *o)
+static int trace_or_stop(struct ctl *c, void *options)
 {
+	const struct nputrace_options *o = options;
+
+	if (!o->stop)
+		return trace(c, o);
 	return ctl_stop_run(c, &(struct ctl_stop){.job_id = o->job_id, .pids = o->pids});
 }
 
-static int check_stop(const struct args *a, struct err *err);
+/* Options that describe a trace come before those that all commands have. */
+static int check_stop(const struct args *a, struct err *err)
+{
+	static const char *const fit[] = {"stop", "job-id", "pids", NULL};
+
+	for (const struct opt *o = a->spec->options; strcmp(o->name, "hostname") != 0; o++)
+		if (!ctl_is_one_of(fit, o->name, strlen(o->name)) && args_given(a, o))
+			return err_set(err, -EINVAL,
+				       "'--%s' describes a new trace, and '--stop' ends one: give "
+				       "one of the two",
+				       o->name);
+	return 0;
+}
+
+static int check_options(const struct ctl *c, const struct args *a, void *options, struct err *err)
+{
+	const struct nputrace_options *o = options;
+
+	(void)c;
+	return o->stop ? check_stop(a, err) : check_trace(&o->config, err);
+}
 
 static int nputrace_run(const struct command *cmd, int argc, char **argv)
 {
+	static const struct ctl_steps steps = {
+		.check = check_options, .announce = true, .run = trace_or_stop};
 	struct nputrace_options o = {
 		.common = CTL_COMMON_DEFAULTS,
 		.config = {.start_step = NOT_GIVEN, .iterations = NOT_GIVEN},
 		.pids = "0",
 		.process_limit = CTL_NO_LIMIT,
 	};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
-	struct err err = {0};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0 && (o.stop ? check_stop(&a, &err) : check(&o.config, &err)) < 0)
-		status = command_fail(cmd, &err, EXIT_USAGE);
-	if (status < 0)
-		status = ctl_open(&c, true);
-	if (status < 0)
-		status = o.stop ? stop(&c, &o) : trace(&c, &o);
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_command(cmd, &steps, &o, argc, argv);
 }
 
 /* A time in milliseconds, or None. */
@@ -133,186 +147,75 @@ static int set_gc_threshold(struct args *a, const struct opt *opt, const char *v
 }
 
 #define AT(member) offsetof(struct nputrace_options, member)
-#define FLAG(option, member, text)                                                                 \
-	{                                                                                          \
-		.name = option, .kind = OPT_FLAG, .offset = AT(config.member), .help = text        \
-	}
 static const struct opt options[] = {
-	{.group = "End of a trace",
-	 .name = "stop",
-	 .kind = OPT_FLAG,
-	 .offset = AT(stop),
-	 .help = "End the trace that waits or runs in the processes that --job-id and --pids name: "
-		 "what was recorded so far is written, and says so; one that has not begun is "
-		 "dropped. For jobs that hang. Not with options that describe a trace."},
-	{.group = "When and where",
-	 .name = "log-file",
-	 .kind = OPT_CALL,
-	 .arg = "DIR",
-	 .parse = ctl_value_path,
-	 .offset = AT(config.log_file),
-	 .help = "Directory for the data, on the hosts; a relative one is taken from the directory "
-		 "in which each job runs. Required."},
-	{.name = "start-step",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = ctl_value_step,
-	 .offset = AT(config.start_step),
-	 .help = "First step to trace; -1 for the next one. Required."},
-	{.name = "iterations",
-	 .kind = OPT_CALL,
-	 .arg = "N",
-	 .parse = ctl_value_positive,
-	 .offset = AT(config.iterations),
-	 .help = "How many steps to trace. Required."},
-	{.name = "rank-list",
-	 .kind = OPT_CALL,
-	 .arg = "RANKS",
-	 .parse = ctl_value_ranks,
-	 .offset = AT(config.rank_list),
-	 .default_text = "None",
-	 .help = "Only these ranks, separated by commas. Not with MindSpore."},
-	{.name = "process-limit",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 0,
-	 .max = INT32_MAX,
-	 .offset = AT(process_limit),
-	 .help = "At most so many processes of a host are traced; by default all that ask for "
-		 "themselves, and 3 of frameworks, where one asks for all ranks."},
-	{.name = "job-id",
-	 .kind = OPT_CALL,
-	 .arg = "ID",
-	 .parse = ctl_value_u64,
-	 .offset = AT(job_id),
-	 .default_text = "0",
-	 .help = "Job of the processes; those of torch_npu and MindSpore register with 0."},
-	{.name = "pids",
-	 .kind = OPT_CALL,
-	 .arg = "PIDS",
-	 .parse = ctl_value_pids,
-	 .offset = AT(pids),
-	 .default_text = "0",
-	 .help = "Processes, or ancestors of them, separated by commas; 0 for all of the job."},
-	{.name = "profile-start-time",
-	 .kind = OPT_CALL,
-	 .arg = "MS",
-	 .parse = ctl_value_u64,
-	 .offset = AT(start_time_ms),
-	 .default_text = "0",
-	 .help = "Accepted and without effect: traces start at a step."},
-	{.name = "duration-ms",
-	 .kind = OPT_CALL,
-	 .arg = "MS",
-	 .parse = ctl_value_u64,
-	 .offset = AT(duration_ms),
-	 .default_text = "500",
-	 .help = "Accepted and without effect: traces last for --iterations."},
-	{.group = "What to trace",
-	 .name = "activities",
-	 .kind = OPT_CHOICE,
-	 .arg = "LIST",
-	 .choices = ctl_activities,
-	 .offset = AT(config.activities),
-	 .default_text = "CPU,NPU",
-	 .help = "Whose events: CPU,NPU, NPU,CPU, CPU or NPU."},
-	{.name = "profiler-level",
-	 .kind = OPT_CHOICE,
-	 .arg = "LEVEL",
-	 .choices = ctl_profiler_levels,
-	 .offset = AT(config.profiler_level),
-	 .default_text = "Level0",
-	 .help = "How much: Level0, Level1, Level2 or Level_none."},
-	{.name = "aic-metrics",
-	 .kind = OPT_CHOICE,
-	 .arg = "NAME",
-	 .choices = ctl_aic_metrics,
-	 .offset = AT(config.aic_metrics),
-	 .default_text = "AiCoreNone",
-	 .help = "Counters of the AI cores: AiCoreNone, PipeUtilization, ArithmeticUtilization, "
-		 "Memory, MemoryL0, ResourceConflictRatio, MemoryUB, L2Cache or MemoryAccess."},
-	FLAG("record-shapes", record_shapes, "Record the shapes of operator inputs."),
-	FLAG("profile-memory", profile_memory, "Record memory."),
-	{.name = "with-stack",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.with_stack),
-	 .aliases = (const struct opt_alias[]){{"with-stacks", false}, {NULL, false}},
-	 .help = "Record call stacks."},
-	FLAG("with-flops", with_flops, "Record floating-point operations of operators."),
-	FLAG("with-modules", with_modules, "Record the modules that call operators."),
-	FLAG("l2-cache", l2_cache, "Record the L2 cache."),
-	FLAG("op-attr", op_attr, "Record attributes of operators."),
-	FLAG("msprof-tx", msprof_tx, "Record mstx marks."),
-	{.name = "mstx-domain-include",
-	 .kind = OPT_CALL,
-	 .arg = "DOMAINS",
-	 .parse = ctl_value_text,
-	 .offset = AT(config.domain_include),
-	 .default_text = "None",
-	 .help = "Only marks of these domains."},
-	{.name = "mstx-domain-exclude",
-	 .kind = OPT_CALL,
-	 .arg = "DOMAINS",
-	 .parse = ctl_value_text,
-	 .offset = AT(config.domain_exclude),
-	 .default_text = "None",
-	 .help = "No marks of these domains; --mstx-domain-include wins."},
-	{.name = "gc-detect-threshold",
-	 .kind = OPT_CALL,
-	 .arg = "MS",
-	 .parse = set_gc_threshold,
-	 .default_text = "None",
-	 .help = "Record garbage collections of Python that take longer."},
-	{.name = "host-sys",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = ctl_value_host_systems,
-	 .offset = AT(config.host_sys),
-	 .default_text = "None",
-	 .help = "Data of the host: cpu, mem, disk, network and osrt, separated by commas."},
-	FLAG("sys-io", sys_io, "Record network cards of the system."),
-	FLAG("sys-interconnection", sys_interconnection, "Record links between devices."),
-	{.group = "What to make of it",
-	 .name = "analyse",
-	 .kind = OPT_FLAG,
-	 .offset = AT(config.analyse),
-	 .help = "Analyse the data when they are complete."},
-	FLAG("async-mode", async_mode, "Analyse beside the job. Needs --analyse."),
-	{.name = "data-simplification",
-	 .kind = OPT_CHOICE,
-	 .arg = "BOOL",
-	 .choices = ctl_true_false,
-	 .offset = AT(config.data_simplification),
-	 .default_text = "true",
-	 .help = "Remove what the analysis no longer needs: true or false."},
-	{.name = "export-type",
-	 .kind = OPT_CHOICE,
-	 .arg = "TYPE",
-	 .choices = ctl_export_types,
-	 .offset = AT(config.export_type),
-	 .default_text = "Text",
-	 .help = "Text or Db."},
+	OPTION_FLAG(
+		"stop", AT(stop),
+		"End the trace that waits or runs in the processes that --job-id and --pids name: "
+		"what was recorded so far is written and marked as incomplete; one that has not "
+		"begun is dropped. For jobs that hang. Not with options that describe a trace.",
+		.group = "End of a trace"),
+	OPTION_CALL("log-file", "DIR", ctl_value_path, AT(config.log_file), NULL,
+		    "Directory for the data, on the hosts; a relative one is taken from the "
+		    "directory in which each job runs. Required.",
+		    .group = "When and where"),
+	OPTION_CALL("start-step", "N", ctl_value_step, AT(config.start_step), NULL,
+		    "First step to trace; -1 for the next one. Required."),
+	OPTION_CALL("iterations", "N", ctl_value_positive, AT(config.iterations), NULL,
+		    "How many steps to trace. Required."),
+	OPTION_CALL("rank-list", "RANKS", ctl_value_ranks, AT(config.rank_list), "None",
+		    "Only these ranks, separated by commas. Not with MindSpore."),
+	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, NULL,
+		    "At most so many processes of a host are traced; by default all that ask for "
+		    "themselves, and 3 of frameworks, where one asks for all ranks."),
+	OPTION_CALL("job-id", "ID", ctl_value_u64, AT(job_id), "0",
+		    "Job of the processes; those of torch_npu and MindSpore register with 0."),
+	OPTION_CALL("pids", "PIDS", ctl_value_pids, AT(pids), "0",
+		    "Processes, or ancestors of them, separated by commas; 0 for all of the job."),
+	OPTION_CALL("profile-start-time", "MS", ctl_value_u64, AT(start_time_ms), "0",
+		    "Accepted and without effect: traces start at a step."),
+	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(duration_ms), "500",
+		    "Accepted and without effect: traces last for --iterations."),
+	OPTION_CHOICE("activities", "LIST", ctl_activities, AT(config.activities), "CPU,NPU",
+		      "Whose events: CPU,NPU, NPU,CPU, CPU or NPU.", .group = "What to trace"),
+	OPTION_CHOICE("profiler-level", "LEVEL", ctl_profiler_levels, AT(config.profiler_level),
+		      "Level0", "How much: Level0, Level1, Level2 or Level_none."),
+	OPTION_CHOICE(
+		"aic-metrics", "NAME", ctl_aic_metrics, AT(config.aic_metrics), "AiCoreNone",
+		"Counters of the AI cores: AiCoreNone, PipeUtilization, ArithmeticUtilization, "
+		"Memory, MemoryL0, ResourceConflictRatio, MemoryUB, L2Cache or MemoryAccess."),
+	OPTION_FLAG("record-shapes", AT(config.record_shapes),
+		    "Record the shapes of operator inputs."),
+	OPTION_FLAG("profile-memory", AT(config.profile_memory), "Record memory."),
+	OPTION_FLAG("with-stack", AT(config.with_stack), "Record call stacks.",
+		    .aliases = (const struct opt_alias[]){{"with-stacks", false}, {NULL, false}}),
+	OPTION_FLAG("with-flops", AT(config.with_flops),
+		    "Record floating-point operations of operators."),
+	OPTION_FLAG("with-modules", AT(config.with_modules),
+		    "Record the modules that call operators."),
+	OPTION_FLAG("l2-cache", AT(config.l2_cache), "Record the L2 cache."),
+	OPTION_FLAG("op-attr", AT(config.op_attr), "Record attributes of operators."),
+	OPTION_FLAG("msprof-tx", AT(config.msprof_tx), "Record mstx marks."),
+	OPTION_CALL("mstx-domain-include", "DOMAINS", ctl_value_text, AT(config.domain_include),
+		    "None", "Only marks of these domains."),
+	OPTION_CALL("mstx-domain-exclude", "DOMAINS", ctl_value_text, AT(config.domain_exclude),
+		    "None", "No marks of these domains; --mstx-domain-include wins."),
+	OPTION_CALL("gc-detect-threshold", "MS", set_gc_threshold, 0, "None",
+		    "Record garbage collections of Python that take longer."),
+	OPTION_CALL("host-sys", "LIST", ctl_value_host_systems, AT(config.host_sys), "None",
+		    "Data of the host: cpu, mem, disk, network and osrt, separated by commas."),
+	OPTION_FLAG("sys-io", AT(config.sys_io), "Record network cards of the system."),
+	OPTION_FLAG("sys-interconnection", AT(config.sys_interconnection),
+		    "Record links between devices."),
+	OPTION_FLAG("analyse", AT(config.analyse), "Analyse the data when they are complete.",
+		    .group = "What to make of it"),
+	OPTION_FLAG("async-mode", AT(config.async_mode),
+		    "Analyse beside the job. Needs --analyse."),
+	OPTION_CHOICE("data-simplification", "BOOL", ctl_true_false, AT(config.data_simplification),
+		      "true", "Remove what the analysis no longer needs: true or false."),
+	OPTION_CHOICE("export-type", "TYPE", ctl_export_types, AT(config.export_type), "Text",
+		      "Text or Db."),
 	CTL_COMMON_ROWS,
 };
-
-/* Before those that all commands have come those that describe a trace; but for these. */
-static int check_stop(const struct args *a, struct err *err)
-{
-	static const char *const fit[] = {"stop", "job-id", "pids", NULL};
-
-	for (const struct opt *o = a->spec->options; strcmp(o->name, "hostname") != 0; o++) {
-		const char *const *f = fit;
-
-		while (*f && strcmp(*f, o->name) != 0)
-			f++;
-		if (!*f && args_given(a, o))
-			return err_set(err, -EINVAL,
-				       "'--%s' describes a new trace, and '--stop' ends one: give "
-				       "one of the two",
-				       o->name);
-	}
-	return 0;
-}
 
 static const char *const usage[] = {"--log-file <dir> --start-step <n> --iterations <n> [options]",
 				    "--stop [--pids <pids>] [options]", NULL};
@@ -324,7 +227,7 @@ static const struct args_example examples[] = {
 	{"the next step of rank 0",
 	 "sonde ctl nputrace --start-step -1 --iterations 1 --rank-list 0 --log-file "
 	 "/tmp/profile_data"},
-	{"the job hangs: have what was traced so far", "sonde ctl nputrace --stop"},
+	{"the job hangs: write what was traced so far", "sonde ctl nputrace --stop"},
 	{NULL, NULL},
 };
 
@@ -338,7 +241,7 @@ const struct command cmd_ctl_nputrace = {
 			 "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "
 			 "profile some of their steps, as often as you like and without stopping "
 			 "them. Not while npu-monitor is running. Options that sonde's own monitor "
-			 "has no answer to are named. --stop ends a trace before its last step, in "
+			 "does not support are named. --stop ends a trace before its last step, in "
 			 "processes of 'sonde monitor'; those whose trace a framework's own "
 			 "profiler takes are named, and it goes on there.",
 		 .usage = usage,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde ctl ps: the processes that registered with the daemons. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cli/ctl/processes.h"
+#include "cli/ctl/ctl.h"
 #include "cli/ctl/values.h"
 
 #define ANY_JOB UINT64_MAX
@@ -16,45 +15,52 @@ struct ps_options {
 	const char *pids;
 };
 
-static int tell_json(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers)
+const struct ctl_column ctl_process_columns[] = {
+	{">PID", "pid", CTL_COUNT},	      {">RANK", "rank", CTL_COUNT},
+	{">DEV", "device", CTL_COUNT},	      {">JOB", "job_id", CTL_COUNT},
+	{"USER", "user", CTL_TEXT},	      {"STATE", "state", CTL_TEXT},
+	{">STEP", "current_step", CTL_COUNT}, {">SEEN", "last_seen_s", CTL_SECONDS},
+	{"COMMAND", "command", CTL_TEXT},     {NULL, NULL, CTL_TEXT}};
+
+void ctl_add_process(const struct ctl *c, size_t host, const json_t *process, struct table *t)
 {
-	json_t *all = json_array();
-
-	for (size_t i = 0; i < c->hosts.n; i++) {
-		json_t *row = ctl_answer_json(c, i, &answers[i]);
-
-		json_object_del(row, "reply");
-		json_object_set(row, "processes", lists[i] ? lists[i] : json_null());
-		json_array_append_new(all, row);
-	}
-	return command_print_json(c->cmd, all);
+	if (c->hosts.n > 1)
+		table_text(t, c->hosts.v[host].label);
+	ctl_add_cells(ctl_process_columns, process, t);
 }
 
-static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers,
-		bool some)
+/* The answers hold the last page of a list only. */
+static void set_processes(const void *lists, size_t host, json_t *row)
 {
-	struct table t = {.titles = ctl_process_titles(c)};
+	json_t *list = ((json_t *const *)lists)[host];
+
+	json_object_del(row, "reply");
+	json_object_set(row, "processes", list ? list : json_null());
+}
+
+static int print_table(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers,
+		       bool some)
+{
+	const char *titles[TABLE_COLUMNS + 1];
+	struct table t = {.titles = titles};
 	struct buf text = {0};
-	size_t at, found = 0, answered = 0;
+	size_t at, answered = 0;
 	json_t *process;
 
+	ctl_set_titles(ctl_process_columns, c->hosts.n > 1, false, titles);
 	for (size_t i = 0; i < c->hosts.n; i++) {
 		answered += answers[i].reply != NULL;
-		json_array_foreach(lists[i], at, process)
-		{
-			ctl_process_row(c, i, process, &t);
-			found++;
-		}
+		json_array_foreach(lists[i], at, process) ctl_add_process(c, i, process, &t);
 	}
 	table_print(&t, terminal_columns(STDOUT_FILENO, NULL), &text);
 	int status = command_print(c->cmd, &text);
 	for (size_t i = 0; i < c->hosts.n && c->hosts.n > 1; i++)
 		if (!answers[i].reply)
 			ctl_say(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
-	if (answered && !found && some)
+	if (answered && !t.n && some)
 		ctl_say(c, "no registered process has that job or one of those ids; without "
 			   "--job-id and --pids all are listed");
-	else if (answered && !found)
+	else if (answered && !t.n)
 		ctl_say(c, "no process has registered: start jobs after the daemon, by 'sonde "
 			   "monitor -- COMMAND', or with KINETO_USE_DAEMON=1 (PyTorch) or "
 			   "MSMONITOR_USE_DAEMON=1 (torch_npu, MindSpore), and the daemon with "
@@ -64,26 +70,26 @@ static int tell(const struct ctl *c, json_t *const *lists, const struct ctl_answ
 	return status;
 }
 
-static int list(struct ctl *c, const struct ps_options *o)
+static int list_processes(struct ctl *c, void *options)
 {
+	const struct ps_options *o = options;
+	struct client_group group = ctl_group(c);
 	struct ctl_answer *answers = ctl_answers_new(c);
-	json_t **lists = xcalloc(c->hosts.n, sizeof(*lists));
-	json_t *filter = json_object();
+	json_t **lists = xcalloc(c->hosts.n, sizeof(*lists)), *filter = json_object();
+	bool some = o->pids || o->job_id != ANY_JOB;
 	struct err err = {0};
-	int status;
+	int status = EXIT_DONE;
 
 	if (o->job_id != ANY_JOB)
 		json_object_set_new(filter, "job_id", json_integer((json_int_t)o->job_id));
 	if (o->pids)
 		json_object_set_new(filter, "pids", ctl_pids(o->pids));
-	if (ctl_processes_ask(c, filter, lists, answers, &err) < 0)
+	if (client_list_processes(&group, filter, lists, answers, &err) < 0)
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	else if (c->common->json)
-		status = tell_json(c, lists, answers);
-	else
-		status = c->hosts.n > 1 || answers[0].reply
-				 ? tell(c, lists, answers, o->pids || o->job_id != ANY_JOB)
-				 : EXIT_DONE;
+		status = ctl_print_json(c, answers, set_processes, lists);
+	else if (c->hosts.n > 1 || answers[0].reply)
+		status = print_table(c, lists, answers, some);
 	if (status == EXIT_DONE)
 		status = ctl_failures(c, answers);
 	for (size_t i = 0; i < c->hosts.n; i++)
@@ -95,34 +101,17 @@ static int list(struct ctl *c, const struct ps_options *o)
 
 static int ps_run(const struct command *cmd, int argc, char **argv)
 {
+	static const struct ctl_steps steps = {.run = list_processes};
 	struct ps_options o = {CTL_COMMON_DEFAULTS, .job_id = ANY_JOB};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0)
-		status = ctl_open(&c, false);
-	if (status < 0)
-		status = list(&c, &o);
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_command(cmd, &steps, &o, argc, argv);
 }
 
 static const struct opt options[] = {
-	{.group = "Which processes",
-	 .name = "job-id",
-	 .kind = OPT_CALL,
-	 .arg = "ID",
-	 .parse = ctl_value_u64,
-	 .offset = offsetof(struct ps_options, job_id),
-	 .help = "Only those of this job."},
-	{.name = "pids",
-	 .kind = OPT_CALL,
-	 .arg = "PIDS",
-	 .parse = ctl_value_pids,
-	 .offset = offsetof(struct ps_options, pids),
-	 .help = "Only these processes and their descendants, separated by commas."},
+	OPTION_CALL("job-id", "ID", ctl_value_u64, offsetof(struct ps_options, job_id), NULL,
+		    "Only those of this job.", .group = "Which processes"),
+	OPTION_CALL("pids", "PIDS", ctl_value_pids, offsetof(struct ps_options, pids), NULL,
+		    "Only these processes and their descendants, separated by commas."),
 	CTL_COMMON_ROWS,
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * sonde ctl watch: states and processes of hosts, again and again. A terminal shows the latest; a
- * file or a pipe gets a line for each host and look.
+ * file or a pipe gets a line for each host and round.
  */
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/text/display_width.h"
 #include "base/text/printable.h"
-#include "cli/ctl/processes.h"
+#include "cli/ctl/ctl.h"
 
 #define ENTER_SCREEN "\033[?1049h\033[?25l"
 #define LEAVE_SCREEN "\033[?25h\033[?1049l"
@@ -30,14 +30,14 @@ struct watch_options {
 	unsigned count; /* 0: until it is stopped */
 };
 
-/* One look. */
-struct look {
+/* The answers of all hosts at one moment. */
+struct round {
 	struct ctl_answer *status, *processes;
 };
 
 static volatile sig_atomic_t must_draw; /* what is on the screen is out of place */
 
-static void leave(int signal_number)
+static void leave_screen(int signal_number)
 {
 	ssize_t n = write(STDOUT_FILENO, LEAVE_SCREEN, strlen(LEAVE_SCREEN));
 
@@ -66,15 +66,15 @@ static void on_resize(int signal_number)
 	must_draw = 1;
 }
 
-static const char *text(const struct ctl_answer *a, const char *key)
+static const char *text_of(const struct ctl_answer *a, const char *key)
 {
 	const char *value = json_string_value(json_object_get(a->reply, key));
 
 	return value ? value : "-";
 }
 
-/* A number, or "-" from a daemon that does not tell it. */
-static const char *number(const struct ctl_answer *a, const char *key, char out[24])
+/* A number, or "-" from a daemon that does not report it. */
+static const char *number_of(const struct ctl_answer *a, const char *key, char out[24])
 {
 	const json_t *n = json_object_get(a->reply, key);
 
@@ -84,22 +84,22 @@ static const char *number(const struct ctl_answer *a, const char *key, char out[
 	return out;
 }
 
-static int take_look(struct ctl *c, struct look *l, struct err *err)
+static int ask_hosts(struct ctl *c, struct round *r, struct err *err)
 {
 	json_t *list = json_pack("{s:s, s:i}", "fn", "listProcesses", "limit",
 				 c->hosts.n == 1 ? PROCESSES_MAX : 0);
 
-	l->status = ctl_answers_new(c);
-	l->processes = ctl_answers_new(c);
-	int r = ctl_ask_all(c, json_pack("{s:s}", "fn", "getStatus"), l->status, err);
-	int second = ctl_ask_all(c, list, l->processes, r == 0 ? err : NULL);
-	return r < 0 ? r : second;
+	r->status = ctl_answers_new(c);
+	r->processes = ctl_answers_new(c);
+	int first = ctl_ask_all(c, json_pack("{s:s}", "fn", "getStatus"), r->status, err);
+	int second = ctl_ask_all(c, list, r->processes, first == 0 ? err : NULL);
+	return first < 0 ? first : second;
 }
 
-static void look_release(const struct ctl *c, struct look *l)
+static void release_round(const struct ctl *c, struct round *r)
 {
-	ctl_answers_free(c, l->status);
-	ctl_answers_free(c, l->processes);
+	ctl_answers_free(c, r->status);
+	ctl_answers_free(c, r->processes);
 }
 
 static void clock_text(char out[16])
@@ -111,22 +111,22 @@ static void clock_text(char out[16])
 	strftime(out, 16, "%H:%M:%S", &tm);
 }
 
-static void add_lines(const struct ctl *c, const struct look *l, struct buf *out)
+static void add_lines(const struct ctl *c, const struct round *r, struct buf *out)
 {
 	char now[16], step[24], total[24];
 	struct buf line = {0};
 
 	clock_text(now);
 	for (size_t i = 0; i < c->hosts.n; i++) {
-		const struct ctl_answer *s = &l->status[i];
+		const struct ctl_answer *s = &r->status[i];
 
 		buf_clear(&line);
 		buf_addf(&line, "%s %s ", now, c->hosts.v[i].label);
 		if (s->reply)
 			buf_addf(&line, "nputrace=%s npumonitor=%s step=%s processes=%s",
-				 text(s, "nputrace"), text(s, "npumonitor"),
-				 number(s, "current_step", step),
-				 number(&l->processes[i], "total", total));
+				 text_of(s, "nputrace"), text_of(s, "npumonitor"),
+				 number_of(s, "current_step", step),
+				 number_of(&r->processes[i], "total", total));
 		else
 			buf_addf(&line, "failed: %s", s->err.text);
 		text_add_printable(out, buf_str(&line), line.len);
@@ -135,7 +135,7 @@ static void add_lines(const struct ctl *c, const struct look *l, struct buf *out
 	buf_release(&line);
 }
 
-static void add_hosts(const struct ctl *c, const struct look *l, unsigned width, struct buf *out)
+static void add_hosts(const struct ctl *c, const struct round *r, unsigned width, struct buf *out)
 {
 	static const char *const titles[] = {"HOST",	   "NPUTRACE", "NPUMONITOR", ">STEP",
 					     ">PROCESSES", "NOTE",     NULL};
@@ -144,38 +144,40 @@ static void add_hosts(const struct ctl *c, const struct look *l, unsigned width,
 
 	for (int failed = 1; failed >= 0; failed--)
 		for (size_t i = 0; i < c->hosts.n; i++) {
-			const struct ctl_answer *s = &l->status[i];
+			const struct ctl_answer *s = &r->status[i];
 
 			if ((s->reply == NULL) != failed)
 				continue;
-			table_textf(&t, "%s", c->hosts.v[i].label);
-			table_textf(&t, "%s", text(s, "nputrace"));
-			table_textf(&t, "%s", text(s, "npumonitor"));
-			table_textf(&t, "%s", number(s, "current_step", n));
-			table_textf(&t, "%s", number(&l->processes[i], "total", n));
-			table_textf(&t, "%s", s->reply ? "" : s->err.text);
+			table_text(&t, c->hosts.v[i].label);
+			table_text(&t, text_of(s, "nputrace"));
+			table_text(&t, text_of(s, "npumonitor"));
+			table_text(&t, number_of(s, "current_step", n));
+			table_text(&t, number_of(&r->processes[i], "total", n));
+			table_text(&t, s->reply ? "" : s->err.text);
 		}
 	table_print(&t, width, out);
 	table_release(&t);
 }
 
-static void add_processes(const struct ctl *c, const struct look *l, unsigned width,
+static void add_processes(const struct ctl *c, const struct round *r, unsigned width,
 			  struct buf *out)
 {
-	struct table t = {.titles = ctl_process_titles(c)};
+	const char *titles[TABLE_COLUMNS + 1];
+	struct table t = {.titles = titles};
 	json_t *process;
 	size_t i;
 
-	json_array_foreach(json_object_get(l->processes[0].reply, "processes"), i, process)
-		ctl_process_row(c, 0, process, &t);
+	ctl_set_titles(ctl_process_columns, false, false, titles);
+	json_array_foreach(json_object_get(r->processes[0].reply, "processes"), i, process)
+		ctl_add_process(c, 0, process, &t);
 	buf_add_char(out, '\n');
 	table_print(&t, width, out);
 	table_release(&t);
 }
 
 /* The whole screen from its first line: nothing is cleared before it is written over. */
-static void draw(const struct ctl *c, const struct watch_options *o, const struct look *l,
-		 struct buf *out)
+static void draw_screen(const struct ctl *c, const struct watch_options *o, const struct round *r,
+			struct buf *out)
 {
 	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	struct buf all = {0};
@@ -184,9 +186,9 @@ static void draw(const struct ctl *c, const struct watch_options *o, const struc
 	clock_text(now);
 	buf_addf(&all, "%s  %zu host%s, every %u s; Ctrl-C ends\n\n", now, c->hosts.n,
 		 c->hosts.n == 1 ? "" : "s", o->interval_s);
-	add_hosts(c, l, width, &all);
+	add_hosts(c, r, width, &all);
 	if (c->hosts.n == 1)
-		add_processes(c, l, width, &all);
+		add_processes(c, r, width, &all);
 	buf_add_str(out, HOME);
 	const char *line = buf_str(&all);
 	for (unsigned row = 1; *line && row < rows; row++) {
@@ -202,7 +204,7 @@ static void draw(const struct ctl *c, const struct watch_options *o, const struc
 	buf_release(&all);
 }
 
-/* Waits until it is time for the next look, or there is another reason for one. */
+/* Waits until it is time for the next round, or the screen must be drawn again. */
 static void wait_until(uint64_t until_ns)
 {
 	uint64_t now;
@@ -211,21 +213,21 @@ static void wait_until(uint64_t until_ns)
 		poll(NULL, 0, (int)((until_ns - now) / 1000000) + 1);
 }
 
-static bool any_failed(const struct ctl *c, const struct look *l)
+static bool any_failed(const struct ctl *c, const struct round *r)
 {
 	for (size_t i = 0; i < c->hosts.n; i++)
-		if (!l->status[i].reply)
+		if (!r->status[i].reply)
 			return true;
 	return false;
 }
 
-static json_t *look_json(const struct ctl *c, const struct look *l)
+static json_t *round_json(const struct ctl *c, const struct round *r)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < c->hosts.n; i++) {
-		json_t *row = ctl_answer_json(c, i, &l->status[i]);
-		json_t *processes = json_object_get(l->processes[i].reply, "processes");
+		json_t *row = ctl_answer_json(c, i, &r->status[i]);
+		json_t *processes = json_object_get(r->processes[i].reply, "processes");
 
 		json_object_set(row, "processes", processes ? processes : json_null());
 		json_array_append_new(list, row);
@@ -233,11 +235,11 @@ static json_t *look_json(const struct ctl *c, const struct look *l)
 	return list;
 }
 
-/* One line for each look, so that a reader knows when it has all of it. */
-static void add_json(const struct ctl *c, const struct look *l, struct buf *out)
+/* One line for each round, so that a reader knows when it has all of it. */
+static void add_json(const struct ctl *c, const struct round *r, struct buf *out)
 {
 	size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
-	json_t *list = look_json(c, l);
+	json_t *list = round_json(c, r);
 	char *line = json_dumps(list, flags);
 
 	buf_addf(out, "%s\n", line ? line : "[]");
@@ -245,27 +247,27 @@ static void add_json(const struct ctl *c, const struct look *l, struct buf *out)
 	json_decref(list);
 }
 
-/* The exit status if it were the last look; negative: it cannot go on. */
-static int look_once(struct ctl *c, const struct watch_options *o, bool screen)
+/* The exit status if it were the last round; negative: it cannot go on. */
+static int show_round(struct ctl *c, const struct watch_options *o, bool screen)
 {
 	struct buf out = {0};
-	struct look l = {0};
+	struct round r = {0};
 	struct err err = {0};
 	int status;
 
-	if (take_look(c, &l, &err) < 0) {
+	if (ask_hosts(c, &r, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
 		if (o->common.json)
-			add_json(c, &l, &out);
+			add_json(c, &r, &out);
 		else if (screen)
-			draw(c, o, &l, &out);
+			draw_screen(c, o, &r, &out);
 		else
-			add_lines(c, &l, &out);
+			add_lines(c, &r, &out);
 		status = command_print(c->cmd, &out);
 	}
-	status = status != EXIT_DONE ? -1 : any_failed(c, &l) ? EXIT_FAILED : EXIT_DONE;
-	look_release(c, &l);
+	status = status != EXIT_DONE ? -1 : any_failed(c, &r) ? EXIT_FAILED : EXIT_DONE;
+	release_round(c, &r);
 	buf_release(&out);
 	return status;
 }
@@ -277,14 +279,15 @@ static void take_screen(void)
 	printf(ENTER_SCREEN);
 	fflush(stdout);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		signal(ends[i], leave);
+		signal(ends[i], leave_screen);
 	signal(SIGWINCH, on_resize);
 	if (signal(SIGTSTP, pause_screen) == SIG_IGN)
 		signal(SIGTSTP, SIG_IGN);
 }
 
-static int watch(struct ctl *c, const struct watch_options *o)
+static int watch(struct ctl *c, void *options)
 {
+	const struct watch_options *o = options;
 	bool screen = isatty(STDOUT_FILENO) && !o->common.json;
 	uint64_t next = clock_mono_ns();
 	int status = EXIT_DONE;
@@ -298,7 +301,7 @@ static int watch(struct ctl *c, const struct watch_options *o)
 			wait_until(next);
 		must_draw = 0;
 		next = clock_mono_ns() + o->interval_s * 1000000000ull;
-		status = look_once(c, o, screen);
+		status = show_round(c, o, screen);
 	}
 	if (screen) {
 		printf(LEAVE_SCREEN);
@@ -309,39 +312,17 @@ static int watch(struct ctl *c, const struct watch_options *o)
 
 static int watch_run(const struct command *cmd, int argc, char **argv)
 {
+	static const struct ctl_steps steps = {.run = watch};
 	struct watch_options o = {CTL_COMMON_DEFAULTS, .interval_s = 1};
-	struct args a = {.target = &o};
-	struct ctl c = {0};
 
-	int status = ctl_begin(&c, cmd, &a, argc, argv);
-	if (status < 0)
-		status = ctl_open(&c, false);
-	if (status < 0)
-		status = watch(&c, &o);
-	ctl_end(&c);
-	args_release(&a);
-	return status;
+	return ctl_command(cmd, &steps, &o, argc, argv);
 }
 
 static const struct opt options[] = {
-	{.group = "Watching",
-	 .name = "interval",
-	 .kind = OPT_UINT,
-	 .arg = "SECONDS",
-	 .min = 1,
-	 .max = 86400,
-	 .offset = offsetof(struct watch_options, interval_s),
-	 .default_text = "1",
-	 .help = "Time between two looks."},
-	{.name = "count",
-	 .letters = "n",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 0,
-	 .max = UINT32_MAX,
-	 .offset = offsetof(struct watch_options, count),
-	 .default_text = "0, until it is stopped",
-	 .help = "End after so many looks."},
+	OPTION_UINT("interval", "SECONDS", offsetof(struct watch_options, interval_s), 1, 86400,
+		    "1", "Time between two rounds.", .group = "Watching"),
+	OPTION_UINT("count", "N", offsetof(struct watch_options, count), 0, UINT32_MAX,
+		    "0, until it is stopped", "End after so many rounds.", .letters = "n"),
 	CTL_COMMON_ROWS,
 };
 
@@ -362,7 +343,7 @@ const struct command cmd_ctl_watch = {
 		 .description =
 			 "Shows the states of hosts, and of one host its processes, again every "
 			 "second. Hosts that do not answer come first. When the output is no "
-			 "terminal, each look is a line for each host; with --json it is one line "
+			 "terminal, each round is a line for each host; with --json it is one line "
 			 "with all of them.",
 		 .usage = usage,
 		 .options = options,

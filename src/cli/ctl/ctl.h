@@ -1,22 +1,34 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What all commands of `sonde ctl` share: the options that say whom to ask and how, one round of
- * questions to all hosts at once, and what is said about hosts that failed. `dyno` is the same set
- * of commands under another name; see cmd_ctl.c.
+ * What all commands of `sonde ctl` share: the options that say which hosts to ask, one round of
+ * requests to all of them at once, tables of their answers, and messages about hosts that failed.
+ * `dyno` is the same set of commands under another name; see cmd_ctl.c.
  */
 #ifndef SONDE_CLI_CTL_CTL_H
 #define SONDE_CLI_CTL_CTL_H
 
 #include <jansson.h>
-#include <openssl/ssl.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/progress.h"
+#include "base/text/table.h"
 #include "cli/command.h"
-#include "cli/ctl/group.h"
-#include "client/hosts.h"
+#include "client/ask.h"
 #include "daemon/daemon.h"
 #include "wire/rpc.h"
+
+/* --- the groups `ctl` and `dyno`, for the list in commands.c --- */
+
+extern const char *const ctl_usage[];
+extern const struct opt ctl_options[]; /* the common ones alone */
+extern const struct args_section ctl_sections[], dyno_sections[];
+extern const struct args_example ctl_examples[], dyno_examples[];
+
+/* Finds and runs the command of the group, whose common options may come before its name. */
+int ctl_run(const struct command_group *group, int argc, char **argv);
+
+/* --- one command --- */
 
 /* The first member of every target of a control command. */
 struct ctl_common {
@@ -39,125 +51,112 @@ struct ctl {
 	struct ctl_hosts hosts;
 	SSL_CTX *tls;
 	bool quiet; /* no progress on stderr */
-	int64_t asked_ns; /* CLOCK_REALTIME when the last round began */
-};
-
-/* What one host said. */
-struct ctl_answer {
-	json_t *reply; /* an object; NULL: it failed */
-	char *raw; /* the same as it came, in one line and fit for a terminal */
-	size_t raw_bytes; /* as they came */
-	struct err err; /* why it failed */
-	double seconds;
+	struct progress progress;
 };
 
 /* Parses the command line. Negative: go on. Otherwise the exit status. */
 int ctl_begin(struct ctl *c, const struct command *cmd, struct args *a, int argc, char **argv);
 
-/* Finds the hosts and loads the certificates, and with `tell` says so as everyone is used to when
- * there is one host. Negative: go on. Otherwise the exit status. */
-int ctl_open(struct ctl *c, bool tell);
+/* Finds the hosts and loads the certificates; with `announce` it prints the mode of connection, as
+ * scripts know it, if there is one host. Negative: go on. Otherwise the exit status. */
+int ctl_open(struct ctl *c, bool announce);
 void ctl_end(struct ctl *c);
 
-/* Says why there is nothing to tell of any host. The exit status. */
-int ctl_fail(const struct ctl *c, const struct err *err, int status);
+/* A whole command, from its command line to its exit status. */
+struct ctl_steps {
+	/* Refuses options that do not fit together; may be NULL. */
+	int (*check)(const struct ctl *c, const struct args *a, void *options, struct err *err);
+	bool announce; /* for ctl_open() */
+	int (*run)(struct ctl *c, void *options); /* the exit status */
+};
+/* `options` begins with a struct ctl_common. */
+int ctl_command(const struct command *cmd, const struct ctl_steps *steps, void *options, int argc,
+		char **argv);
 
-/* Whether all that was printed has been written. EXIT_DONE, or EXIT_FAILED with a message. */
-int ctl_written(const struct ctl *c);
-
-/* For --version. The exit status. */
-int ctl_print_version(const char *name);
-
-/* Whether this was called as dyno: commands without an effect exit with 0. */
+/* The name of the command for hints: "dyno" or "sonde ctl". */
+const char *ctl_name(const struct ctl *c);
+/* Whether this was called as dyno. */
 bool ctl_is_dyno(const struct ctl *c);
+/* Whether a command without an effect exits with EXIT_FINDING: not as dyno, unless --strict. */
+bool ctl_is_strict(const struct ctl *c);
 
-/* Asks every host at once: requests[i] is for host i, NULL for one that is left out. answers has
- * an element for every host, zeroed. Fails only if nobody could be asked. */
+/* --- requests --- */
+
+/* The hosts of c, for the functions of client/ask.h. Borrows from c. */
+struct client_group ctl_group(struct ctl *c);
+/* client_ask(), client_ask_all(), client_answers_new() and _free() with this group. */
 int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, struct err *err);
-/* The same question for all; takes the reference. */
 int ctl_ask_all(struct ctl *c, json_t *request, struct ctl_answer *answers, struct err *err);
-
-/* The element of all hosts; freed with ctl_answers_free(). */
 struct ctl_answer *ctl_answers_new(const struct ctl *c);
 void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers);
 
-/* {"host":…,"address":…,"port":…,"ok":…,"reply":…,"error":…} */
-json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a);
-
-/* Says which hosts failed, all of them in one line, and why if there is one host only. The exit
- * status: EXIT_DONE or EXIT_FAILED. */
-int ctl_failures(const struct ctl *c, const struct ctl_answer *answers);
+/* --- what is printed --- */
 
 /* A line on stderr, after the name of the command. */
 __attribute__((format(printf, 2, 3))) void ctl_say(const struct ctl *c, const char *fmt, ...);
 
-/* Rows of the common options, for the end of a table; the heading comes first. */
+/* Prints why there is nothing of any host. The exit status. */
+int ctl_fail(struct ctl *c, const struct err *err, int status);
+
+/* Prints which hosts failed, all of them in one line, and why if there is one host only. The exit
+ * status: EXIT_DONE or EXIT_FAILED. */
+int ctl_failures(const struct ctl *c, const struct ctl_answer *answers);
+
+/* {"host":…,"address":…,"port":…,"ok":…,"reply":…,"error":…} */
+json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a);
+/* Prints an array of these; `add` may change each; NULL: it does not. The exit status. */
+int ctl_print_json(const struct ctl *c, const struct ctl_answer *answers,
+		   void (*add)(const void *arg, size_t host, json_t *row), const void *arg);
+
+/* A column of a table: the title, and the key of the reply that it shows. */
+struct ctl_column {
+	const char *title; /* as of struct table; NULL ends a list */
+	const char *key;
+	enum { CTL_TEXT, CTL_COUNT, CTL_SECONDS, CTL_EFFECT } kind; /* CTL_EFFECT: of a bool */
+};
+/* Adds the cells of an object; "-" for what it does not have. */
+void ctl_add_cells(const struct ctl_column *columns, const json_t *o, struct table *t);
+/* Puts HOST (if `host`), the titles of the columns and NOTE (if `note`) into `out`, which is ended
+ * by NULL. */
+void ctl_set_titles(const struct ctl_column *columns, bool host, bool note,
+		    const char *out[TABLE_COLUMNS + 1]);
+
+/* The processes that listProcesses describes, with a column of hosts if there are several. */
+extern const struct ctl_column ctl_process_columns[];
+void ctl_add_process(const struct ctl *c, size_t host, const json_t *process, struct table *t);
+
+/* --- rows of the common options, for the end of a table; the heading comes first --- */
+
 #define CTL_COMMON_ROWS CTL_ROWS_JSON("Print JSON: an array with one object for each host.")
 /* The same for a command whose JSON is another. */
+#define CTL_AT(member) offsetof(struct ctl_common, member)
 #define CTL_ROWS_JSON(json_help)                                                                   \
-	{.group = "Hosts",                                                                         \
-	 .name = "hostname",                                                                       \
-	 .kind = OPT_TEXT,                                                                         \
-	 .arg = "HOSTS",                                                                           \
-	 .offset = offsetof(struct ctl_common, hostname),                                          \
-	 .default_text = "localhost",                                                              \
-	 .help = "Hosts to ask, all at once: a name or address, several with commas, ranges such " \
-		 "as node[1-8], each with a port behind a colon if it has another."},              \
-		{.name = "port",                                                                   \
-		 .kind = OPT_UINT,                                                                 \
-		 .arg = "PORT",                                                                    \
-		 .min = 1,                                                                         \
-		 .max = 65535,                                                                     \
-		 .offset = offsetof(struct ctl_common, port),                                      \
-		 .default_text = "1778",                                                           \
-		 .help = "The port of daemons whose host names none."},                            \
-		{.name = "hosts-file",                                                             \
-		 .kind = OPT_TEXT,                                                                 \
-		 .arg = "FILE",                                                                    \
-		 .offset = offsetof(struct ctl_common, hosts_file),                                \
-		 .help = "Ask the hosts in this file: a host or a list of them on each line; '-' " \
-			 "is the standard input."},                                                \
-		{.name = "slurm-job",                                                              \
-		 .kind = OPT_TEXT,                                                                 \
-		 .arg = "ID",                                                                      \
-		 .offset = offsetof(struct ctl_common, slurm_job),                                 \
-		 .help = "Ask the nodes of this Slurm job, as squeue or scontrol tell them."},     \
-		{.name = "k8s-selector",                                                           \
-		 .kind = OPT_TEXT,                                                                 \
-		 .arg = "SELECTOR",                                                                \
-		 .offset = offsetof(struct ctl_common, k8s_selector),                              \
-		 .help = "Ask the daemons in the running pods with these labels, as kubectl "      \
-			 "tells them."},                                                           \
-		{.name = "k8s-namespace",                                                          \
-		 .kind = OPT_TEXT,                                                                 \
-		 .arg = "NAME",                                                                    \
-		 .offset = offsetof(struct ctl_common, k8s_namespace),                             \
-		 .help = "The namespace of those pods, if it is not the current one."},            \
-		{.group = "Connection and output",                                                 \
-		 .name = "certs-dir",                                                              \
-		 .kind = OPT_TEXT,                                                                 \
-		 .arg = "DIR",                                                                     \
-		 .offset = offsetof(struct ctl_common, certs_dir),                                 \
-		 .default_text = DAEMON_NO_CERTS,                                                  \
-		 .help = "Directory with ca.crt, client.crt and client.key, for daemons that "     \
-			 "have certificates; NO_CERTS for those that have none."},                 \
-		{.name = "timeout",                                                                \
-		 .kind = OPT_UINT,                                                                 \
-		 .arg = "SECONDS",                                                                 \
-		 .min = 1,                                                                         \
-		 .max = 3600,                                                                      \
-		 .offset = offsetof(struct ctl_common, timeout_s),                                 \
-		 .default_text = "5",                                                              \
-		 .help = "How long a host may take to answer."},                                   \
-		{.name = "json",                                                                   \
-		 .kind = OPT_FLAG,                                                                 \
-		 .offset = offsetof(struct ctl_common, json),                                      \
-		 .help = json_help},                                                               \
-		{.name = "strict",                                                                 \
-		 .kind = OPT_FLAG,                                                                 \
-		 .offset = offsetof(struct ctl_common, strict),                                    \
-		 .help = "Exit with status 3 when the command had no effect. Always so for "       \
-			 "'sonde ctl'."},                                                          \
+	OPTION_TEXT("hostname", "HOSTS", CTL_AT(hostname), "localhost",                            \
+		    "Hosts to ask, all at once: a name or address, several with commas, ranges "   \
+		    "such as node[1-8], each with a port behind a colon if it has another.",       \
+		    .group = "Hosts"),                                                             \
+		OPTION_UINT("port", "PORT", CTL_AT(port), 1, 65535, "1778",                        \
+			    "The port of daemons whose host names none."),                         \
+		OPTION_TEXT("hosts-file", "FILE", CTL_AT(hosts_file), NULL,                        \
+			    "Ask the hosts in this file: a host or a list of them on each line; "  \
+			    "'-' is the standard input."),                                         \
+		OPTION_TEXT("slurm-job", "ID", CTL_AT(slurm_job), NULL,                            \
+			    "Ask the nodes of this Slurm job, as squeue or scontrol list them."),  \
+		OPTION_TEXT("k8s-selector", "SELECTOR", CTL_AT(k8s_selector), NULL,                \
+			    "Ask the daemons in the running pods with these labels, as kubectl "   \
+			    "lists them."),                                                        \
+		OPTION_TEXT("k8s-namespace", "NAME", CTL_AT(k8s_namespace), NULL,                  \
+			    "The namespace of those pods, if it is not the current one."),         \
+		OPTION_TEXT("certs-dir", "DIR", CTL_AT(certs_dir), DAEMON_NO_CERTS,                \
+			    "Directory with ca.crt, client.crt and client.key, for daemons that "  \
+			    "have certificates; NO_CERTS for those that have none.",               \
+			    .group = "Connection and output"),                                     \
+		OPTION_UINT("timeout", "SECONDS", CTL_AT(timeout_s), 1, 3600, "5",                 \
+			    "How long a host may take to answer."),                                \
+		OPTION_FLAG("json", CTL_AT(json), json_help),                                      \
+		OPTION_FLAG("strict", CTL_AT(strict),                                              \
+			    "Exit with status 3 when the command had no effect. Always so for "    \
+			    "'sonde ctl'."),                                                       \
 		COMMAND_HELP_OPTION,                                                               \
 		{.name = "version",                                                                \
 		 .letters = "V",                                                                   \

@@ -1,28 +1,201 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "cli/ctl/request.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/text/table.h"
 #include "cli/ctl/values.h"
 
-#define HEAR_MS 1500
-#define HEAR_EVERY_MS 50
+#define REPLY_MS 1500 /* how long processes may take to reply */
 
-/* One order under way: an element of each for every host. */
+/* --- the outcome on one host --- */
+
+const char *const ctl_state_names[CTL_STATES] = {[CTL_TRIGGERED] = "triggered",
+						 [CTL_NO_MATCH] = "no match",
+						 [CTL_BUSY] = "busy",
+						 [CTL_HELD] = "no effect",
+						 [CTL_INEFFECTIVE] = "ineffective",
+						 [CTL_UNKNOWN] = "unknown",
+						 [CTL_REFUSED] = "refused",
+						 [CTL_FAILED] = "failed"};
+
+static bool text_is(const json_t *o, const char *key, const char *text)
+{
+	const char *value = json_string_value(json_object_get(o, key));
+
+	return value && !strcmp(value, text);
+}
+
+struct ctl_outcome ctl_outcome_read(const json_t *reply)
+{
+	json_t *matched = json_object_get(reply, "processesMatched");
+	struct ctl_outcome o = {.state = CTL_FAILED};
+	json_int_t busy = json_integer_value(json_object_get(reply, "activityProfilersBusy"));
+
+	if (!reply)
+		return o;
+	o.matched = json_array_size(matched);
+	o.triggered = json_array_size(json_object_get(reply, "activityProfilersTriggered"));
+	o.busy = busy > 0 ? (size_t)busy : 0;
+	if (text_is(reply, "commandStatus", "ineffective"))
+		o.state = CTL_INEFFECTIVE;
+	else if (text_is(reply, "commandStatus", "unknown"))
+		o.state = CTL_UNKNOWN;
+	else if (!json_is_array(matched))
+		o.state = CTL_REFUSED;
+	else if (o.triggered)
+		o.state = CTL_TRIGGERED;
+	else if (!o.matched)
+		o.state = CTL_NO_MATCH;
+	else
+		o.state = o.busy ? CTL_BUSY : CTL_HELD;
+	return o;
+}
+
+/* What to check when there is no process, by the kind that was expected. */
+static void explain_no_process(enum ctl_kind kind, struct buf *out)
+{
+	if (kind == CTL_GPUTRACE)
+		buf_add_str(out,
+			    "no process matched: was the job started with KINETO_USE_DAEMON=1, "
+			    "after the daemon, and the daemon with --enable-ipc-monitor? under "
+			    "Slurm give its id with --job-id; in a container both need the "
+			    "same KINETO_IPC_SOCKET_DIR or network namespace");
+	else
+		buf_add_str(out, "no process has registered: start the daemon with "
+				 "--enable-ipc-monitor first, then the job with "
+				 "MSMONITOR_USE_DAEMON=1 or by 'sonde monitor', as the same user, "
+				 "and wait for its first steps");
+}
+
+/* From the states alone. */
+static void explain_by_status(enum ctl_kind kind, const json_t *status, const char *name,
+			      struct buf *out)
+{
+	if (kind != CTL_NPU_MONITOR && text_is(status, "npumonitor", "Running"))
+		buf_addf(out,
+			 "npu-monitor is running, and the two cannot run together: stop it "
+			 "with '%s npu-monitor --npu-monitor-stop' and try again",
+			 name);
+	else if (kind == CTL_NPU_MONITOR && text_is(status, "nputrace", "Running"))
+		buf_addf(out,
+			 "a trace is being taken, and the two cannot run together: try again "
+			 "when '%s status' says Idle",
+			 name);
+	else if (kind == CTL_GPUTRACE)
+		buf_add_str(out, "this daemon holds it to the rules of NPU processes, as the "
+				 "dynolog of msMonitor does, and traces no others: run 'sonde "
+				 "daemon' there instead");
+	else
+		explain_no_process(kind, out);
+}
+
+void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json_t *explained,
+		     const json_t *status, const char *name, struct buf *out)
+{
+	const char *reason = json_string_value(json_object_get(explained, "reason"));
+
+	if (o->state == CTL_REFUSED)
+		buf_add_str(out, "the daemon does not accept the request");
+	else if (o->state == CTL_BUSY)
+		buf_addf(out,
+			 "%zu matched, and each has yet to fetch an earlier request: try again "
+			 "in some seconds",
+			 o->matched);
+	else if (o->state == CTL_HELD)
+		buf_addf(out, "%zu matched, but --process-limit lets none have it", o->matched);
+	else if (reason)
+		buf_add_str(out, reason);
+	else if (o->state == CTL_NO_MATCH)
+		explain_no_process(kind, out);
+	else
+		explain_by_status(kind, status, name, out);
+}
+
+void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struct buf *out)
+{
+	size_t left = o->matched - o->triggered;
+
+	if (o->matched <= o->triggered)
+		return;
+	if (o->busy && o->busy >= left)
+		buf_addf(out, "%zu more matched, but have yet to fetch an earlier request", left);
+	else
+		buf_addf(out,
+			 "%zu more matched and were left out: --process-limit is %u, ask for "
+			 "all with --process-limit %zu",
+			 left, process_limit, o->matched);
+}
+
+void ctl_outcome_without(const json_t *reply, struct buf *out)
+{
+	const json_t *list = json_object_get(reply, "notHonoured");
+	size_t n = json_array_size(list);
+
+	if (!n)
+		return;
+	buf_addf(out, "%sthe monitor of sonde in these processes ignores ", out->len ? "; " : "");
+	for (size_t i = 0; i < n; i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+
+		buf_addf(out, "%s%s", !i ? "" : i + 1 == n ? " and " : ", ", name ? name : "?");
+	}
+	buf_addf(out, ": it does not support %s", n == 1 ? "it" : "them");
+}
+
+static void add_pids(const json_t *list, struct buf *out)
+{
+	const size_t most = 4;
+	size_t n = json_array_size(list);
+
+	buf_addf(out, " (pid%s", n == 1 ? "" : "s");
+	for (size_t i = 0; i < n && i < most; i++)
+		buf_addf(out, "%s%lld", i ? ", " : " ",
+			 (long long)json_integer_value(json_array_get(list, i)));
+	buf_add_str(out, n > most ? ", …)" : ")");
+}
+
+void ctl_outcome_traces(const json_t *reply, const char *name, struct buf *out)
+{
+	const json_t *replaced = json_object_get(reply, "tracesReplaced");
+	const json_t *dropped = json_object_get(reply, "tracesDropped");
+	const json_t *unknown = json_object_get(reply, "stepsUnknown");
+	size_t n = json_array_size(replaced), d = json_array_size(dropped),
+	       u = json_array_size(unknown);
+
+	if (n) {
+		buf_addf(out, "%sit replaces %s that had not begun", out->len ? "; " : "",
+			 n == 1 ? "a trace" : "traces");
+		add_pids(replaced, out);
+	}
+	if (d) {
+		buf_addf(out, "%s%s that had not begun %s dropped", out->len ? "; " : "",
+			 d == 1 ? "a trace" : "traces", d == 1 ? "is" : "are");
+		add_pids(dropped, out);
+	}
+	if (!u)
+		return;
+	buf_addf(out, "%s%zu process%s no steps yet", out->len ? "; " : "", u,
+		 u == 1 ? " reports" : "es report");
+	add_pids(unknown, out);
+	buf_addf(out,
+		 ": the trace begins when the job does, by an mstx range \"step start\", "
+		 "sonde_step() of C, sonde.step() of Python, or an optimizer of PyTorch; '%s "
+		 "nputrace --stop' drops one that has not begun",
+		 name);
+}
+
+/* --- the request --- */
+
+/* One request under way: an element of each for every host. */
 struct run {
 	struct ctl *c;
-	const struct ctl_order *o;
-	json_t **requests;
+	const struct ctl_request *o;
 	struct ctl_answer *answers;
 	struct ctl_answer *explained; /* of hosts where nothing was triggered */
-	struct ctl_answer *said; /* what processes say to it, where they say anything */
+	struct ctl_answer *replies; /* of processes, where they reply */
 	struct ctl_answer *status; /* of those that could not explain, or to see the step */
 	struct ctl_outcome *outcomes;
 };
@@ -32,7 +205,7 @@ static const struct ctl_host *host_or_null(const struct run *r, size_t i)
 	return r->c->hosts.n > 1 ? &r->c->hosts.v[i] : NULL;
 }
 
-static unsigned limit_of(const struct ctl_order *o)
+static unsigned limit_of(const struct ctl_request *o)
 {
 	return o->process_limit == CTL_NO_LIMIT ? CTL_USUAL_LIMIT : o->process_limit;
 }
@@ -55,7 +228,7 @@ static json_t *request_for(const struct run *r, size_t i, const char *fn)
 	return request;
 }
 
-static bool triggered(const struct run *r, size_t i)
+static bool is_triggered(const struct run *r, size_t i)
 {
 	return r->outcomes[i].state == CTL_TRIGGERED;
 }
@@ -65,11 +238,12 @@ static bool step_passed(const struct run *r, size_t i)
 {
 	json_t *step = json_object_get(r->status[i].reply, "current_step");
 
-	return triggered(r, i) && r->o->start_step >= 0 && json_is_integer(step) &&
+	return is_triggered(r, i) && r->o->start_step >= 0 && json_is_integer(step) &&
 	       json_integer_value(step) > r->o->start_step;
 }
 
-/* Who explains it: a daemon of ours that was asked to says why at once, while it is so. */
+/* The object with the reason: a daemon of ours that was asked for it has it in the answer itself.
+ */
 static const json_t *explanation(const struct run *r, size_t i)
 {
 	const json_t *reply = r->answers[i].reply;
@@ -84,15 +258,15 @@ static int ask_further(struct run *r, struct err *err)
 	json_t *status = json_pack("{s:s}", "fn", "getStatus");
 
 	for (size_t i = 0; i < r->c->hosts.n; i++)
-		if (r->answers[i].reply && !triggered(r, i) && !explanation(r, i))
+		if (r->answers[i].reply && !is_triggered(r, i) && !explanation(r, i))
 			requests[i] = request_for(r, i, "explainRequest");
 	int status_code = ctl_ask(r->c, requests, r->explained, err);
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
 		bool unexplained = requests[i] && !r->explained[i].reply;
 
 		json_decref(requests[i]);
-		requests[i] =
-			unexplained || (triggered(r, i) && r->o->start_step >= 0) ? status : NULL;
+		requests[i] = unexplained || (is_triggered(r, i) && r->o->start_step >= 0) ? status
+											   : NULL;
 	}
 	if (status_code == 0)
 		status_code = ctl_ask(r->c, requests, r->status, err);
@@ -101,65 +275,21 @@ static int ask_further(struct run *r, struct err *err)
 	return status_code;
 }
 
-static bool someone_thinks(const struct ctl_answer *a)
+static size_t count_failures(const struct run *r, size_t i)
 {
-	return json_array_size(json_object_get(a->reply, "waiting")) > 0;
+	return json_array_size(json_object_get(r->replies[i].reply, "failed"));
 }
 
-/*
- * Libraries of ours answer within moments, and only they do: so long it is waited for them. Their
- * not answering is no failure, they may be busy.
- */
-int ctl_order_hear(struct ctl *c, unsigned ms, const struct ctl_answer *answers,
-		   struct ctl_answer *said, struct err *err)
+/* Processes that got it and have not replied that it failed. */
+static size_t count_takers(const struct run *r, size_t i)
 {
-	const struct timespec moment = {0, HEAR_EVERY_MS * 1000000};
-	json_t **requests = xcalloc(c->hosts.n, sizeof(json_t *));
-	int status = 0;
-	bool any = true;
+	size_t failed = count_failures(r, i), sent = r->outcomes[i].triggered;
 
-	for (unsigned tries = 0; tries * HEAR_EVERY_MS < ms && any && status == 0; tries++) {
-		any = false;
-		for (size_t i = 0; i < c->hosts.n; i++) {
-			json_t *id = json_object_get(answers[i].reply, "requestTraceId");
-			bool ask = id && (!tries || someone_thinks(&said[i]));
-
-			requests[i] =
-				ask ? json_pack("{s:s, s:O}", "fn", "getAnswers", "request", id)
-				    : NULL;
-			any = any || ask;
-			if (ask) {
-				json_decref(said[i].reply);
-				free(said[i].raw);
-				said[i] = (struct ctl_answer){0};
-			}
-		}
-		if (any && tries)
-			nanosleep(&moment, NULL);
-		if (any)
-			status = ctl_ask(c, requests, said, err);
-		for (size_t i = 0; i < c->hosts.n; i++)
-			json_decref(requests[i]);
-	}
-	free(requests);
-	return status;
+	return sent > failed ? sent - failed : 0;
 }
 
-static size_t failures(const struct run *r, size_t i)
-{
-	return json_array_size(json_object_get(r->said[i].reply, "failed"));
-}
-
-/* Of those that were told, who has not said that it cannot be done. */
-static size_t takers(const struct run *r, size_t i)
-{
-	size_t failed = failures(r, i), told = r->outcomes[i].triggered;
-
-	return told > failed ? told - failed : 0;
-}
-
-/* What becomes of it in so many processes. */
-static void add_next(const struct ctl_order *o, size_t processes, struct buf *out)
+/* What happens next in so many processes. */
+static void add_next(const struct ctl_request *o, size_t processes, struct buf *out)
 {
 	if (o->each)
 		buf_addf(out, "%s %s", processes == 1 ? "it" : "each", o->each);
@@ -167,10 +297,10 @@ static void add_next(const struct ctl_order *o, size_t processes, struct buf *ou
 		buf_add_str(out, o->success);
 }
 
-/* Who did not do it, and why; the first tells for all that say the same. */
-static void note_failures(const struct run *r, size_t i, struct buf *out)
+/* Which processes failed, and why: the first stands for all. */
+static void add_failures(const struct run *r, size_t i, struct buf *out)
 {
-	json_t *failed = json_object_get(r->said[i].reply, "failed");
+	json_t *failed = json_object_get(r->replies[i].reply, "failed");
 	json_t *first = json_array_get(failed, 0);
 	const char *why = json_string_value(json_object_get(first, "why"));
 
@@ -178,22 +308,22 @@ static void note_failures(const struct run *r, size_t i, struct buf *out)
 		return;
 	if (out->len)
 		buf_add_str(out, "; ");
-	buf_addf(out, "%zu of %zu did not carry it out: %s (process %lld)", failures(r, i),
-		 r->outcomes[i].triggered, why ? why : "it did not say why",
+	buf_addf(out, "%zu of %zu did not carry it out: %s (process %lld)", count_failures(r, i),
+		 r->outcomes[i].triggered, why ? why : "no reason given",
 		 (long long)json_integer_value(json_object_get(first, "pid")));
 }
 
 /* What there is to know about a host, in words. */
-static void note(const struct run *r, size_t i, struct buf *out)
+static void add_note(const struct run *r, size_t i, struct buf *out)
 {
 	const struct ctl_outcome *o = &r->outcomes[i];
-	const char *said = json_string_value(json_object_get(r->answers[i].reply, "status"));
+	const char *status = json_string_value(json_object_get(r->answers[i].reply, "status"));
 
 	if (o->state == CTL_FAILED)
 		buf_add_str(out, r->answers[i].err.text);
 	else if (o->state != CTL_TRIGGERED)
 		ctl_outcome_why(r->o->kind, o, explanation(r, i), r->status[i].reply,
-				ctl_is_dyno(r->c) ? "dyno" : "sonde ctl", out);
+				ctl_name(r->c), out);
 	else if (step_passed(r, i))
 		buf_addf(out,
 			 "step %lld is over already, the job is at step %lld: give a later "
@@ -205,16 +335,14 @@ static void note(const struct run *r, size_t i, struct buf *out)
 		ctl_outcome_rest(o, limit_of(r->o), out);
 	if (o->state == CTL_TRIGGERED) {
 		ctl_outcome_without(r->answers[i].reply, out);
-		ctl_outcome_traces(r->answers[i].reply, ctl_is_dyno(r->c) ? "dyno" : "sonde ctl",
-				   out);
+		ctl_outcome_traces(r->answers[i].reply, ctl_name(r->c), out);
+		add_failures(r, i, out);
 	}
-	if (o->state == CTL_TRIGGERED)
-		note_failures(r, i, out);
-	if (o->state == CTL_REFUSED && said)
-		buf_addf(out, ": %s", said);
+	if (o->state == CTL_REFUSED && status)
+		buf_addf(out, ": %s", status);
 }
 
-/* --- one host --- */
+/* --- one host: the lines that scripts know --- */
 
 static const char *heading(enum ctl_kind kind)
 {
@@ -223,7 +351,7 @@ static const char *heading(enum ctl_kind kind)
 				      : "Npu monitor config = ";
 }
 
-static void print_files(const struct run *r, const json_t *pids)
+static void add_files(const struct run *r, const json_t *pids, struct buf *out)
 {
 	size_t n = json_array_size(pids), i;
 	/* a directory for all of them, in which each makes its own */
@@ -231,61 +359,62 @@ static void print_files(const struct run *r, const json_t *pids)
 	struct buf path = {0};
 	json_t *pid;
 
-	printf("Matched %zu processes\n", n);
-	/* dyno has always said where, and scripts read it */
-	if (!takers(r, 0) && !ctl_is_dyno(r->c))
+	buf_addf(out, "Matched %zu processes\n", n);
+	/* dyno always prints where, and scripts read it */
+	if (!count_takers(r, 0) && !ctl_is_dyno(r->c))
 		return;
-	printf("Trace output files will be written to:\n");
+	buf_addf(out, "Trace output files will be written to:\n");
 	if (one) {
 		r->o->file(r->o->options, host_or_null(r, 0), 0, &path);
-		printf("    %s (%zu processes)\n", buf_str(&path), n);
+		buf_addf(out, "    %s (%zu processes)\n", buf_str(&path), n);
 	}
 	json_array_foreach(one ? NULL : pids, i, pid)
 	{
 		buf_clear(&path);
 		r->o->file(r->o->options, host_or_null(r, 0), json_integer_value(pid), &path);
-		printf("    %s\n", buf_str(&path));
+		buf_addf(out, "    %s\n", buf_str(&path));
 		if (r->o->memory)
-			printf("    Or /tmp/memory_snapshot_%lld.pickle\n",
-			       (long long)json_integer_value(pid));
+			buf_addf(out, "    Or /tmp/memory_snapshot_%lld.pickle\n",
+				 (long long)json_integer_value(pid));
 	}
 	buf_release(&path);
 }
 
-static void print_reply(const struct run *r)
+static void add_reply(const struct run *r, struct buf *out)
 {
 	const struct ctl_answer *a = &r->answers[0];
 	json_t *matched = json_object_get(a->reply, "processesMatched");
 
 	if (r->o->kind == CTL_GPUTRACE)
-		printf("response length = %zu\n", a->raw_bytes);
-	printf("response = %s\n", a->raw);
+		buf_addf(out, "response length = %zu\n", a->raw_bytes);
+	buf_addf(out, "response = %s\n", a->raw);
 	if (!json_is_array(matched) || !r->o->file)
 		return;
 	if (json_array_size(matched))
-		print_files(r, matched);
+		add_files(r, matched, out);
 	else
-		printf("No processes were matched, please check --job-id or --pids flags\n");
+		buf_addf(out, "No processes were matched, please check --job-id or --pids flags\n");
 }
 
-static int tell_one(const struct run *r)
+static int print_one(const struct run *r)
 {
 	const struct ctl_outcome *o = &r->outcomes[0];
-	struct buf words = {0}, next = {0};
-	size_t told = takers(r, 0);
+	struct buf text = {0}, note = {0}, next = {0};
+	size_t sent = count_takers(r, 0);
 
-	print_reply(r);
-	int status = ctl_written(r->c);
-	note(r, 0, &words);
-	if (o->state == CTL_TRIGGERED && told && !step_passed(r, 0)) {
-		add_next(r->o, told, &next);
-		ctl_say(r->c, "%zu process%s told; %s", told, told == 1 ? " is" : "es are",
+	add_reply(r, &text);
+	int status = command_print(r->c->cmd, &text);
+	add_note(r, 0, &note);
+	if (o->state == CTL_TRIGGERED && sent && !step_passed(r, 0)) {
+		add_next(r->o, sent, &next);
+		ctl_say(r->c, "request sent to %zu process%s; %s", sent, sent == 1 ? "" : "es",
 			buf_str(&next));
 	}
-	if (words.len)
-		ctl_say(r->c, "%s%s", o->state == CTL_TRIGGERED ? "" : "nothing was triggered: ",
-			buf_str(&words));
-	buf_release(&words);
+	if (note.len)
+		ctl_say(r->c, "%s%s",
+			o->state == CTL_TRIGGERED ? "" : "nothing was triggered: ", buf_str(&note));
+	buf_release(&text);
+	buf_release(&note);
 	buf_release(&next);
 	return status;
 }
@@ -295,29 +424,29 @@ static int tell_one(const struct run *r)
 static void add_row(const struct run *r, size_t i, struct table *t)
 {
 	const struct ctl_outcome *o = &r->outcomes[i];
-	struct buf words = {0};
+	struct buf note = {0};
 
-	note(r, i, &words);
-	table_textf(t, "%s", r->c->hosts.v[i].label);
-	table_textf(t, "%s", ctl_state_names[o->state]);
+	add_note(r, i, &note);
+	table_text(t, r->c->hosts.v[i].label);
+	table_text(t, ctl_state_names[o->state]);
 	if (o->state == CTL_FAILED) {
-		table_textf(t, "-");
-		table_textf(t, "-");
+		table_text(t, "-");
+		table_text(t, "-");
 	} else {
 		table_textf(t, "%zu", o->matched);
 		table_textf(t, "%zu", o->triggered);
 	}
-	table_textf(t, "%s", buf_str(&words));
-	buf_release(&words);
+	table_cell(t, &note);
+	buf_release(&note);
 }
 
-static int tell_many(const struct run *r)
+static int print_many(const struct run *r)
 {
 	static const char *const titles[] = {"HOST",	   "STATE", ">MATCHED",
 					     ">TRIGGERED", "NOTE",  NULL};
 	struct table t = {.titles = titles};
 	struct buf text = {0}, next = {0};
-	size_t matched = 0, told = 0;
+	size_t matched = 0, sent = 0;
 
 	for (int failed = 0; failed < 2; failed++)
 		for (size_t i = 0; i < r->c->hosts.n; i++)
@@ -325,14 +454,14 @@ static int tell_many(const struct run *r)
 				add_row(r, i, &t);
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
 		matched += r->outcomes[i].matched;
-		told += takers(r, i);
+		sent += count_takers(r, i);
 	}
-	if (told)
-		add_next(r->o, told, &next);
+	if (sent)
+		add_next(r->o, sent, &next);
 	table_print(&t, 0, &text);
 	int status = command_print(r->c->cmd, &text);
-	ctl_say(r->c, "%zu hosts: %zu processes matched, %zu told%s%s", r->c->hosts.n, matched,
-		told, told ? "; " : "", buf_str(&next));
+	ctl_say(r->c, "%zu hosts: %zu processes matched, request sent to %zu%s%s", r->c->hosts.n,
+		matched, sent, sent ? "; " : "", buf_str(&next));
 	table_release(&t);
 	buf_release(&next);
 	buf_release(&text);
@@ -356,101 +485,97 @@ static json_t *files_json(const struct run *r, size_t i)
 	return list;
 }
 
-static int tell_json(const struct run *r)
+static void set_outcome(const void *run, size_t i, json_t *row)
 {
-	json_t *list = json_array();
+	const struct run *r = run;
+	const struct ctl_outcome *o = &r->outcomes[i];
+	struct buf note = {0};
 
-	for (size_t i = 0; i < r->c->hosts.n; i++) {
-		const struct ctl_outcome *o = &r->outcomes[i];
-		json_t *row = ctl_answer_json(r->c, i, &r->answers[i]);
-		struct buf words = {0};
-
-		note(r, i, &words);
-		json_object_set_new(row, "state", json_string(ctl_state_names[o->state]));
-		json_object_set_new(row, "matched", json_integer((json_int_t)o->matched));
-		json_object_set_new(row, "triggered", json_integer((json_int_t)o->triggered));
-		json_object_set_new(row, "note",
-				    words.len ? json_string(buf_str(&words)) : json_null());
-		if (r->o->file)
-			json_object_set_new(row, "files", files_json(r, i));
-		json_array_append_new(list, row);
-		buf_release(&words);
-	}
-	return command_print_json(r->c->cmd, list);
+	add_note(r, i, &note);
+	json_object_set_new(row, "state", json_string(ctl_state_names[o->state]));
+	json_object_set_new(row, "matched", json_integer((json_int_t)o->matched));
+	json_object_set_new(row, "triggered", json_integer((json_int_t)o->triggered));
+	json_object_set_new(row, "note", note.len ? json_string(buf_str(&note)) : json_null());
+	if (r->o->file)
+		json_object_set_new(row, "files", files_json(r, i));
+	buf_release(&note);
 }
 
 /* --- all of it --- */
 
 static int exit_status(const struct run *r)
 {
-	bool strict = r->c->common->strict || !ctl_is_dyno(r->c);
 	bool refused = false, without = false, unmatched = false;
 
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
 		enum ctl_state s = r->outcomes[i].state;
 
 		refused = refused || s == CTL_REFUSED;
-		without = without || !triggered(r, i) || step_passed(r, i) || failures(r, i);
+		without =
+			without || !is_triggered(r, i) || step_passed(r, i) || count_failures(r, i);
 		unmatched = unmatched || (s < CTL_REFUSED && !r->outcomes[i].matched);
 	}
 	int status = ctl_failures(r->c, r->answers);
 	if (status != EXIT_DONE || refused || (unmatched && r->o->fail_on_no_process))
 		return EXIT_FAILED;
-	return without && strict ? EXIT_FINDING : EXIT_DONE;
+	return without && ctl_is_strict(r->c) ? EXIT_FINDING : EXIT_DONE;
 }
 
-static int tell(const struct run *r)
+static int print_outcomes(const struct run *r)
 {
 	if (r->c->common->json)
-		return tell_json(r);
+		return ctl_print_json(r->c, r->answers, set_outcome, r);
 	if (r->c->hosts.n > 1)
-		return tell_many(r);
-	return r->answers[0].reply ? tell_one(r) : EXIT_DONE;
+		return print_many(r);
+	return r->answers[0].reply ? print_one(r) : EXIT_DONE;
 }
 
-static int carry_out(struct run *r, struct err *err)
+static int send_request(struct run *r, struct err *err)
 {
-	for (size_t i = 0; i < r->c->hosts.n; i++)
-		r->requests[i] = request_for(r, i, "setKinetOnDemandRequest");
-	if (r->c->hosts.n == 1 && !r->c->common->json) {
+	struct client_group group = ctl_group(r->c);
+	size_t n = r->c->hosts.n;
+	json_t **requests = xcalloc(n, sizeof(*requests));
+
+	for (size_t i = 0; i < n; i++)
+		requests[i] = request_for(r, i, "setKinetOnDemandRequest");
+	if (n == 1 && !r->c->common->json) {
 		printf("%s\n%s\n", heading(r->o->kind),
-		       json_string_value(json_object_get(r->requests[0], "config")));
+		       json_string_value(json_object_get(requests[0], "config")));
 		fflush(stdout);
 	}
-	int status = ctl_ask(r->c, r->requests, r->answers, err);
-	for (size_t i = 0; i < r->c->hosts.n; i++)
+	int status = client_ask(&group, requests, r->answers, err);
+	for (size_t i = 0; i < n; i++) {
 		r->outcomes[i] = ctl_outcome_read(r->answers[i].reply);
+		json_decref(requests[i]);
+	}
+	free(requests);
 	if (status == 0)
-		status = ctl_order_hear(r->c, HEAR_MS, r->answers, r->said, err);
+		status = client_wait_replies(&group, REPLY_MS, r->answers, r->replies, err);
 	return status == 0 ? ask_further(r, err) : status;
 }
 
-int ctl_order_run(struct ctl *c, const struct ctl_order *o)
+int ctl_request_run(struct ctl *c, const struct ctl_request *o)
 {
 	struct run r = {.c = c,
 			.o = o,
-			.requests = xcalloc(c->hosts.n, sizeof(json_t *)),
 			.answers = ctl_answers_new(c),
 			.explained = ctl_answers_new(c),
-			.said = ctl_answers_new(c),
+			.replies = ctl_answers_new(c),
 			.status = ctl_answers_new(c),
 			.outcomes = xcalloc(c->hosts.n, sizeof(struct ctl_outcome))};
 	struct err err = {0};
 	int status;
 
-	if (carry_out(&r, &err) < 0) {
+	if (send_request(&r, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
-		status = tell(&r);
+		status = print_outcomes(&r);
 		if (status == EXIT_DONE)
 			status = exit_status(&r);
 	}
-	for (size_t i = 0; i < c->hosts.n; i++)
-		json_decref(r.requests[i]);
-	free(r.requests);
 	ctl_answers_free(c, r.answers);
 	ctl_answers_free(c, r.explained);
-	ctl_answers_free(c, r.said);
+	ctl_answers_free(c, r.replies);
 	ctl_answers_free(c, r.status);
 	free(r.outcomes);
 	return status;

@@ -5,25 +5,24 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text/table.h"
-#include "cli/ctl/request.h"
 #include "cli/ctl/values.h"
 
-#define HEAR_MS 6000 /* who has to switch a source off on a busy machine first takes longer */
+#define REPLY_MS 6000 /* switching a source off takes long on a busy machine */
 
 const char *const ctl_stopped_names[CTL_STOPPED_STATES] = {[CTL_ENDED] = "ended",
 							   [CTL_DROPPED] = "dropped",
 							   [CTL_NOT_ENDED] = "not ended",
 							   [CTL_NO_TRACE] = "no trace"};
 
-/* --- what became of it --- */
+/* --- the outcome in each process --- */
 
 struct rows {
 	struct ctl_stop_row *list;
 	size_t n, cap;
 };
 
-static void add(struct rows *r, const json_t *pid, enum ctl_stopped state, const char *words)
+static void add_process(struct rows *r, const json_t *pid, enum ctl_stopped state,
+			const char *words)
 {
 	r->list = xgrow(r->list, &r->cap, r->n + 1, sizeof(*r->list));
 	r->list[r->n++] = (struct ctl_stop_row){json_integer_value(pid), state, words ? words : ""};
@@ -34,7 +33,7 @@ static void add_pids(struct rows *r, const json_t *pids, enum ctl_stopped state,
 	json_t *pid;
 	size_t i;
 
-	json_array_foreach(pids, i, pid) add(r, pid, state, words);
+	json_array_foreach(pids, i, pid) add_process(r, pid, state, words);
 }
 
 static void add_reasons(struct rows *r, const json_t *list)
@@ -42,12 +41,12 @@ static void add_reasons(struct rows *r, const json_t *list)
 	json_t *e;
 	size_t i;
 
-	json_array_foreach(list, i, e) add(r, json_object_get(e, "pid"), CTL_NOT_ENDED,
-					   json_string_value(json_object_get(e, "why")));
+	json_array_foreach(list, i, e) add_process(r, json_object_get(e, "pid"), CTL_NOT_ENDED,
+						   json_string_value(json_object_get(e, "why")));
 }
 
-/* A process says "ended …", "dropped …" or "none". */
-static void add_told(struct rows *r, const json_t *list)
+/* A process replies "ended …", "dropped …" or "none". */
+static void add_replies(struct rows *r, const json_t *list)
 {
 	json_t *e;
 	size_t i;
@@ -63,7 +62,7 @@ static void add_told(struct rows *r, const json_t *list)
 			state = CTL_DROPPED;
 		else if (what && !strcmp(what, "none"))
 			state = CTL_NO_TRACE;
-		add(r, json_object_get(e, "pid"), state, state == CTL_NO_TRACE ? "" : what);
+		add_process(r, json_object_get(e, "pid"), state, state == CTL_NO_TRACE ? "" : what);
 	}
 }
 
@@ -76,29 +75,30 @@ static int by_pid(const void *a, const void *b)
 	return x->state < y->state ? -1 : x->state > y->state;
 }
 
-/* Whose answer is not there: another order came before it, which has the answer now; the process
- * has ended; the daemon was started anew. */
-static void add_unheard(struct rows *r, const json_t *told)
+/* Processes whose reply is missing: another request came before it, which has the reply now; the
+ * process has ended; the daemon was restarted. */
+static void add_silent(struct rows *r, const json_t *sent)
 {
-	size_t heard = r->n, i;
+	size_t known = r->n, i;
 	json_t *pid;
 
-	json_array_foreach(told, i, pid)
+	json_array_foreach(sent, i, pid)
 	{
 		bool is = false;
 
-		for (size_t k = 0; k < heard && !is; k++)
+		for (size_t k = 0; k < known && !is; k++)
 			is = r->list[k].pid == json_integer_value(pid);
 		if (!is)
-			add(r, pid, CTL_NOT_ENDED,
-			    "it was told, but what became of it is not known: another order came "
-			    "meanwhile, or the process or the daemon ended");
+			add_process(
+				r, pid, CTL_NOT_ENDED,
+				"the request was sent, but its outcome is unknown: another request "
+				"came meanwhile, or the process or the daemon ended");
 	}
 }
 
-/* That there is no trace is said of a process only if nothing else is: two of its clients may have
- * been asked, and an order that was taken back is none that it has. */
-static size_t without_repetition(struct ctl_stop_row *rows, size_t n)
+/* That there is no trace is reported of a process only if nothing else is: two of its clients may
+ * have been asked, and a request that was withdrawn is none that it has. */
+static size_t drop_repeated(struct ctl_stop_row *rows, size_t n)
 {
 	size_t kept = 0;
 
@@ -109,22 +109,22 @@ static size_t without_repetition(struct ctl_stop_row *rows, size_t n)
 	return kept;
 }
 
-struct ctl_stop_row *ctl_stop_read(const json_t *reply, const json_t *said, size_t *out_n)
+struct ctl_stop_row *ctl_stop_read(const json_t *reply, const json_t *replies, size_t *out_n)
 {
 	struct rows r = {0};
 
-	add_told(&r, json_object_get(said, "told"));
-	add_reasons(&r, json_object_get(said, "failed"));
-	add_pids(&r, json_object_get(said, "waiting"), CTL_NOT_ENDED,
-		 "it was told, and has not answered yet");
-	add_unheard(&r, json_object_get(reply, "activityProfilersTriggered"));
+	add_replies(&r, json_object_get(replies, "told"));
+	add_reasons(&r, json_object_get(replies, "failed"));
+	add_pids(&r, json_object_get(replies, "waiting"), CTL_NOT_ENDED,
+		 "the request was sent, but the process has not replied yet");
+	add_silent(&r, json_object_get(reply, "activityProfilersTriggered"));
 	add_pids(&r, json_object_get(reply, "tracesDropped"), CTL_DROPPED,
 		 "dropped before it was fetched");
 	add_reasons(&r, json_object_get(reply, "notStopped"));
 	add_pids(&r, json_object_get(reply, "processesMatched"), CTL_NO_TRACE, "");
 	if (r.n)
 		qsort(r.list, r.n, sizeof(*r.list), by_pid);
-	*out_n = without_repetition(r.list, r.n);
+	*out_n = drop_repeated(r.list, r.n);
 	return r.list;
 }
 
@@ -139,7 +139,7 @@ struct host {
 struct run {
 	struct ctl *c;
 	const struct ctl_stop *o;
-	struct ctl_answer *answers, *said, *explained;
+	struct ctl_answer *answers, *replies, *explained;
 	struct host *hosts;
 	size_t states[CTL_STOPPED_STATES];
 };
@@ -157,7 +157,7 @@ static bool is_refused(const struct run *r, size_t i)
 	return reply && !json_is_array(json_object_get(reply, "processesMatched"));
 }
 
-/* Where nobody was found: the reason is that for which a trace would find nobody. */
+/* Where no process was found: the reason is the one for which a trace would find none. */
 static int ask_why(struct run *r, struct err *err)
 {
 	json_t **requests = xcalloc(r->c->hosts.n, sizeof(json_t *));
@@ -175,16 +175,17 @@ static int ask_why(struct run *r, struct err *err)
 	return status;
 }
 
-static int carry_out(struct run *r, struct err *err)
+static int send_stop(struct run *r, struct err *err)
 {
-	int status = ctl_ask_all(r->c, request_for(r, "stopTrace"), r->answers, err);
+	struct client_group group = ctl_group(r->c);
+	int status = client_ask_all(&group, request_for(r, "stopTrace"), r->answers, err);
 
 	if (status == 0)
-		status = ctl_order_hear(r->c, HEAR_MS, r->answers, r->said, err);
+		status = client_wait_replies(&group, REPLY_MS, r->answers, r->replies, err);
 	for (size_t i = 0; i < r->c->hosts.n && status == 0; i++) {
 		struct host *h = &r->hosts[i];
 
-		h->rows = ctl_stop_read(r->answers[i].reply, r->said[i].reply, &h->n);
+		h->rows = ctl_stop_read(r->answers[i].reply, r->replies[i].reply, &h->n);
 		for (size_t k = 0; k < h->n; k++) {
 			h->states[h->rows[k].state]++;
 			r->states[h->rows[k].state]++;
@@ -193,9 +194,9 @@ static int carry_out(struct run *r, struct err *err)
 	return status == 0 ? ask_why(r, err) : status;
 }
 
-/* --- words --- */
+/* --- what is printed --- */
 
-/* What there is to say of a host without a process. */
+/* The note of a host without a process. */
 static const char *note_of(const struct run *r, size_t i)
 {
 	const char *status = json_string_value(json_object_get(r->answers[i].reply, "status"));
@@ -215,23 +216,23 @@ static void add_rows(const struct run *r, size_t i, struct table *t)
 
 	for (size_t k = 0; k < h->n; k++) {
 		if (several)
-			table_textf(t, "%s", r->c->hosts.v[i].label);
+			table_text(t, r->c->hosts.v[i].label);
 		table_textf(t, "%lld", (long long)h->rows[k].pid);
-		table_textf(t, "%s", ctl_stopped_names[h->rows[k].state]);
-		table_textf(t, "%s", h->rows[k].words);
+		table_text(t, ctl_stopped_names[h->rows[k].state]);
+		table_text(t, h->rows[k].words);
 	}
 	if (h->n || !several)
 		return;
-	table_textf(t, "%s", r->c->hosts.v[i].label);
-	table_textf(t, "-");
-	table_textf(t, "%s", r->answers[i].reply && !is_refused(r, i) ? "no match" : "failed");
-	table_textf(t, "%s", note_of(r, i));
+	table_text(t, r->c->hosts.v[i].label);
+	table_text(t, "-");
+	table_text(t, r->answers[i].reply && !is_refused(r, i) ? "no match" : "failed");
+	table_text(t, note_of(r, i));
 }
 
-static void say_sum(const struct run *r)
+static void print_totals(const struct run *r)
 {
 	const size_t *n = r->states;
-	const char *name = ctl_is_dyno(r->c) ? "dyno" : "sonde ctl";
+	const char *name = ctl_name(r->c);
 
 	if (n[CTL_ENDED])
 		ctl_say(r->c,
@@ -249,7 +250,7 @@ static void say_sum(const struct run *r)
 			n[CTL_NO_TRACE], n[CTL_NO_TRACE] == 1 ? "" : "es");
 }
 
-static int tell_text(const struct run *r)
+static int print_text(const struct run *r)
 {
 	static const char *const titles[] = {"HOST", ">PID", "TRACE", "NOTE", NULL};
 	struct table t = {.titles = titles + (r->c->hosts.n == 1)};
@@ -264,30 +265,25 @@ static int tell_text(const struct run *r)
 	int status = command_print(r->c->cmd, &text);
 	if (r->c->hosts.n == 1 && r->answers[0].reply && !r->hosts[0].n)
 		ctl_say(r->c, "nothing was ended: %s", note_of(r, 0));
-	say_sum(r);
+	print_totals(r);
 	table_release(&t);
 	buf_release(&text);
 	return status;
 }
 
-static int tell_json(const struct run *r)
+static void set_processes(const void *run, size_t i, json_t *row)
 {
-	json_t *list = json_array();
+	const struct run *r = run;
+	const struct host *h = &r->hosts[i];
+	json_t *all = json_array();
 
-	for (size_t i = 0; i < r->c->hosts.n; i++) {
-		json_t *row = ctl_answer_json(r->c, i, &r->answers[i]), *all = json_array();
-		const struct host *h = &r->hosts[i];
-
-		for (size_t k = 0; k < h->n; k++)
-			json_array_append_new(all, json_pack("{s:I, s:s, s:s}", "pid",
-							     (json_int_t)h->rows[k].pid, "trace",
-							     ctl_stopped_names[h->rows[k].state],
-							     "note", h->rows[k].words));
-		json_object_set_new(row, "processes", all);
-		json_object_set_new(row, "note", h->n ? json_null() : json_string(note_of(r, i)));
-		json_array_append_new(list, row);
-	}
-	return command_print_json(r->c->cmd, list);
+	for (size_t k = 0; k < h->n; k++)
+		json_array_append_new(all, json_pack("{s:I, s:s, s:s}", "pid",
+						     (json_int_t)h->rows[k].pid, "trace",
+						     ctl_stopped_names[h->rows[k].state], "note",
+						     h->rows[k].words));
+	json_object_set_new(row, "processes", all);
+	json_object_set_new(row, "note", h->n ? json_null() : json_string(note_of(r, i)));
 }
 
 /* --- all of it --- */
@@ -295,7 +291,6 @@ static int tell_json(const struct run *r)
 /* A trace that goes on, or a host on which there was none to end, is what status 3 is for. */
 static int exit_status(const struct run *r)
 {
-	bool strict = r->c->common->strict || !ctl_is_dyno(r->c);
 	bool refused = false, without = false;
 
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
@@ -306,7 +301,7 @@ static int exit_status(const struct run *r)
 	}
 	if (ctl_failures(r->c, r->answers) != EXIT_DONE || refused)
 		return EXIT_FAILED;
-	return without && strict ? EXIT_FINDING : EXIT_DONE;
+	return without && ctl_is_strict(r->c) ? EXIT_FINDING : EXIT_DONE;
 }
 
 int ctl_stop_run(struct ctl *c, const struct ctl_stop *o)
@@ -314,16 +309,17 @@ int ctl_stop_run(struct ctl *c, const struct ctl_stop *o)
 	struct run r = {.c = c,
 			.o = o,
 			.answers = ctl_answers_new(c),
-			.said = ctl_answers_new(c),
+			.replies = ctl_answers_new(c),
 			.explained = ctl_answers_new(c),
 			.hosts = xcalloc(c->hosts.n, sizeof(struct host))};
 	struct err err = {0};
 	int status;
 
-	if (carry_out(&r, &err) < 0) {
+	if (send_stop(&r, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
-		status = c->common->json ? tell_json(&r) : tell_text(&r);
+		status = c->common->json ? ctl_print_json(c, r.answers, set_processes, &r)
+					 : print_text(&r);
 		if (status == EXIT_DONE)
 			status = exit_status(&r);
 	}
@@ -331,7 +327,7 @@ int ctl_stop_run(struct ctl *c, const struct ctl_stop *o)
 		free(r.hosts[i].rows);
 	free(r.hosts);
 	ctl_answers_free(c, r.answers);
-	ctl_answers_free(c, r.said);
+	ctl_answers_free(c, r.replies);
 	ctl_answers_free(c, r.explained);
 	return status;
 }

@@ -27,7 +27,7 @@ static const char *read_rows(const char *reply, const char *said)
 	return text;
 }
 
-TEST(ctl_stop, what_became_of_it_in_each_process)
+TEST(ctl_stop, the_outcome_in_each_process)
 {
 	CHECK_STR(
 		read_rows("{\"processesMatched\":[9,1,2,3,4,5],\"tracesDropped\":[5],"
@@ -37,7 +37,7 @@ TEST(ctl_stop, what_became_of_it_in_each_process)
 			  "\"failed\":[{\"pid\":4,\"why\":\"it is old\"}],\"waiting\":[9]}"),
 		"1 ended: ended in step 4|2 dropped: dropped before|3 not ended: a framework|"
 		"4 not ended: it is old|5 dropped: dropped before it was fetched|"
-		"9 not ended: it was told, and has not answered yet");
+		"9 not ended: the request was sent, but the process has not replied yet");
 	CHECK_STR(read_rows("{\"processesMatched\":[2,1]}",
 			    "{\"told\":[{\"pid\":1,\"what\":\"none\"}]}"),
 		  "1 no trace|2 no trace");
@@ -56,9 +56,9 @@ TEST(ctl_stop, more_than_one_of_a_process)
  * anew: that there is no trace is not what the process has said. */
 TEST(ctl_stop, an_answer_that_is_not_there)
 {
-	const char *unknown =
-		"1 not ended: it was told, but what became of it is not known: another order came "
-		"meanwhile, or the process or the daemon ended";
+	const char *unknown = "1 not ended: the request was sent, but its outcome is unknown: "
+			      "another request came "
+			      "meanwhile, or the process or the daemon ended";
 
 	CHECK_STR(read_rows("{\"processesMatched\":[1],\"activityProfilersTriggered\":[1]}",
 			    "{\"done\":0,\"told\":[],\"failed\":[],\"waiting\":[]}"),
@@ -69,7 +69,7 @@ TEST(ctl_stop, an_answer_that_is_not_there)
 			    "\"tracesDropped\":[2]}",
 			    "{\"told\":[{\"pid\":1,\"what\":\"none\"}],\"waiting\":[2]}"),
 		  "1 no trace|2 dropped: dropped before it was fetched|"
-		  "2 not ended: it was told, and has not answered yet");
+		  "2 not ended: the request was sent, but the process has not replied yet");
 }
 
 TEST(ctl_stop, answers_that_are_none)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/ctl/outcome.h"
+#include "cli/ctl/request.h"
 
 #include "base/text/table.h"
-#include "cli/ctl/clock.h"
 #include "test.h"
 
 static struct ctl_outcome outcome(const char *text)
@@ -82,17 +81,6 @@ TEST(ctl_outcome, tells_who_was_left_out)
 	ctl_outcome_rest(&o, 3, &b);
 	CHECK_INT(b.len, 0);
 	buf_release(&b);
-}
-
-TEST(ctl_clock, only_what_is_sure)
-{
-	struct ctl_span spans[] = {{-10, 0}, {-8, 2}, {-5, 5}, {500, 600}, {-900, -800}};
-
-	CHECK_INT(ctl_clock_middle(spans, 0), 0);
-	CHECK_INT(ctl_clock_middle(spans, 5), -3);
-	CHECK_INT(ctl_clock_apart(spans[0], -3), 0);
-	CHECK_INT(ctl_clock_apart(spans[3], -3), 503);
-	CHECK_INT(ctl_clock_apart(spans[4], -3), -797);
 }
 
 TEST(table, columns)

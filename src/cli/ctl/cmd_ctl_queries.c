@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Requests with one short answer for each host: sonde ctl status, version, dcgm-pause, dcgm-resume.
+ * One host's answer is printed as it came, as scripts know it; many are a table.
+ */
+#include <string.h>
+
+#include "cli/ctl/ctl.h"
+
+struct query {
+	bool wrapped; /* one host's answer is printed as "response = …", else as it is */
+	const struct ctl_column *columns; /* for many hosts */
+	/* Adds plain words for one host; NULL: none. */
+	void (*explain)(const struct ctl *c, const json_t *reply, struct buf *out);
+	bool has_effect; /* "status" of the reply says whether it had one; else it is a question */
+};
+
+static bool had_effect(const json_t *reply)
+{
+	return json_is_true(json_object_get(reply, "status"));
+}
+
+static int print_one(const struct ctl *c, const struct query *q, const struct ctl_answer *a)
+{
+	struct buf text = {0}, words = {0};
+
+	if (!a->reply)
+		return EXIT_DONE;
+	if (q->wrapped)
+		buf_addf(&text, "response length = %zu\nresponse = ", a->raw_bytes);
+	buf_addf(&text, "%s\n", a->raw);
+	int status = command_print(c->cmd, &text);
+	if (q->explain)
+		q->explain(c, a->reply, &words);
+	if (words.len)
+		ctl_say(c, "%s", buf_str(&words));
+	buf_release(&text);
+	buf_release(&words);
+	return status;
+}
+
+/* Hosts that failed come last. */
+static int print_many(const struct ctl *c, const struct query *q, const struct ctl_answer *answers)
+{
+	const char *titles[TABLE_COLUMNS + 1];
+	struct table t = {.titles = titles};
+	struct buf text = {0};
+
+	ctl_set_titles(q->columns, true, true, titles);
+	for (int failed = 0; failed < 2; failed++)
+		for (size_t i = 0; i < c->hosts.n; i++) {
+			const struct ctl_answer *a = &answers[i];
+
+			if ((a->reply == NULL) != failed)
+				continue;
+			table_text(&t, c->hosts.v[i].label);
+			if (a->reply)
+				ctl_add_cells(q->columns, a->reply, &t);
+			for (int n = 0; failed && q->columns[n].title; n++)
+				table_text(&t, "-");
+			table_textf(&t, "%s%s", failed ? "failed: " : "",
+				    failed ? a->err.text : "");
+		}
+	table_print(&t, 0, &text);
+	int status = command_print(c->cmd, &text);
+	table_release(&t);
+	buf_release(&text);
+	return status;
+}
+
+static int exit_status(const struct ctl *c, const struct query *q, const struct ctl_answer *answers)
+{
+	int status = ctl_failures(c, answers);
+
+	for (size_t i = 0; i < c->hosts.n && q->has_effect && status == EXIT_DONE; i++)
+		if (ctl_is_strict(c) && !had_effect(answers[i].reply))
+			status = EXIT_FINDING;
+	return status;
+}
+
+/* Takes the request. The exit status. */
+static int run_query(struct ctl *c, const struct query *q, json_t *request)
+{
+	struct ctl_answer *answers = ctl_answers_new(c);
+	struct err err = {0};
+	int status;
+
+	if (ctl_ask_all(c, request, answers, &err) < 0) {
+		status = ctl_fail(c, &err, EXIT_FAILED);
+	} else {
+		status = c->common->json  ? ctl_print_json(c, answers, NULL, NULL)
+			 : c->hosts.n > 1 ? print_many(c, q, answers)
+					  : print_one(c, q, &answers[0]);
+		if (status == EXIT_DONE)
+			status = exit_status(c, q, answers);
+	}
+	ctl_answers_free(c, answers);
+	return status;
+}
+
+static const char *const usage[] = {"[options]", NULL};
+
+/* --- status --- */
+
+static const char *text_of(const json_t *reply, const char *key)
+{
+	const char *value = json_string_value(json_object_get(reply, key));
+
+	return value ? value : "-";
+}
+
+static void explain_status(const struct ctl *c, const json_t *reply, struct buf *out)
+{
+	const json_t *upstream = json_object_get(reply, "status");
+	const char *trace = text_of(reply, "nputrace"), *monitor = text_of(reply, "npumonitor");
+	long long step = json_integer_value(json_object_get(reply, "current_step"));
+	long long start = json_integer_value(json_object_get(reply, "start_step"));
+	long long stop = json_integer_value(json_object_get(reply, "stop_step"));
+
+	if (!strcmp(trace, "Running"))
+		buf_addf(out, "a trace of steps %lld to %lld is being taken, now at step %lld",
+			 start, stop, step);
+	else if (!strcmp(trace, "Ready"))
+		buf_addf(out, "a trace waits for step %lld, now at step %lld", start, step);
+	else if (!strcmp(monitor, "Running"))
+		buf_add_str(out, "npu-monitor is running; stop it before nputrace");
+	else if (!strcmp(trace, "Uninitialized"))
+		buf_addf(out,
+			 "no NPU process has reported to this daemon; '%s ps' lists all that "
+			 "have registered",
+			 ctl_name(c));
+	else if (!strcmp(trace, "Idle"))
+		buf_addf(out,
+			 "nothing is being collected now; a request that a process has yet to "
+			 "fetch shows as Pending in '%s ps'",
+			 ctl_name(c));
+	else if (json_is_integer(upstream) && !json_integer_value(upstream))
+		buf_add_str(out, "the daemon is up, but its last sample of the GPUs had gaps");
+	else if (!json_object_get(reply, "nputrace"))
+		buf_add_str(out, "the daemon is up; it does not report states of profilers");
+}
+
+static int ask_status(struct ctl *c, void *options)
+{
+	static const struct ctl_column columns[] = {
+		{"NPUTRACE", "nputrace", CTL_TEXT},   {"NPUMONITOR", "npumonitor", CTL_TEXT},
+		{">STEP", "current_step", CTL_COUNT}, {">START", "start_step", CTL_COUNT},
+		{">STOP", "stop_step", CTL_COUNT},    {NULL, NULL, CTL_TEXT}};
+	static const struct query query = {.columns = columns, .explain = explain_status};
+
+	(void)options;
+	return run_query(c, &query, json_pack("{s:s}", "fn", "getStatus"));
+}
+
+static int status_run(const struct command *cmd, int argc, char **argv)
+{
+	static const struct ctl_steps steps = {.announce = true, .run = ask_status};
+	struct ctl_common o = CTL_COMMON_DEFAULTS;
+
+	return ctl_command(cmd, &steps, &o, argc, argv);
+}
+
+static const struct args_example status_examples[] = {
+	{"one host", "sonde ctl --hostname node1 status"},
+	{"all nodes of a Slurm job", "sonde ctl status --slurm-job 4711"},
+	{NULL, NULL},
+};
+
+const struct command cmd_ctl_status = {
+	.name = "ctl status",
+	.alias = "dyno status",
+	.spec = {.name = "sonde ctl status",
+		 .summary = "what the profilers and monitors of hosts are doing",
+		 .description =
+			 "Prints the state of nputrace and npu-monitor and the current step. "
+			 "Uninitialized: no process has reported. Idle: nothing is being "
+			 "collected. "
+			 "Ready: a trace waits for its first step. Running: data is being "
+			 "collected. Of many processes the busiest is shown.",
+		 .usage = usage,
+		 .options = ctl_options,
+		 .examples = status_examples,
+		 .flags = ARGS_GFLAGS},
+	.run = status_run,
+};
+
+/* --- version --- */
+
+static int ask_version(struct ctl *c, void *options)
+{
+	static const struct ctl_column columns[] = {{"VERSION", "version", CTL_TEXT},
+						    {NULL, NULL, CTL_TEXT}};
+	static const struct query query = {.columns = columns};
+
+	(void)options;
+	return run_query(c, &query, json_pack("{s:s}", "fn", "getVersion"));
+}
+
+static int version_run(const struct command *cmd, int argc, char **argv)
+{
+	static const struct ctl_steps steps = {.announce = true, .run = ask_version};
+	struct ctl_common o = CTL_COMMON_DEFAULTS;
+
+	return ctl_command(cmd, &steps, &o, argc, argv);
+}
+
+const struct command cmd_ctl_version = {
+	.name = "ctl version",
+	.alias = "dyno version",
+	.spec = {.name = "sonde ctl version",
+		 .summary = "the version of the daemons of hosts",
+		 .description =
+			 "Prints the version of the daemon. That of this program: --version.",
+		 .usage = usage,
+		 .options = ctl_options,
+		 .flags = ARGS_GFLAGS},
+	.run = version_run,
+};
+
+/* --- dcgm-pause and dcgm-resume: a profiler may use the GPU's profiling counters meanwhile --- */
+
+struct dcgm_options {
+	struct ctl_common common;
+	unsigned duration_s;
+};
+
+static void explain_dcgm(const struct ctl *c, const json_t *reply, struct buf *out)
+{
+	(void)c;
+	if (!had_effect(reply))
+		buf_add_str(out, "no effect: the daemon does not read profiling counters of a GPU");
+}
+
+static const struct ctl_column dcgm_columns[] = {{"RESULT", "status", CTL_EFFECT},
+						 {NULL, NULL, CTL_TEXT}};
+static const struct query dcgm_query = {
+	.wrapped = true, .columns = dcgm_columns, .explain = explain_dcgm, .has_effect = true};
+
+static int ask_pause(struct ctl *c, void *options)
+{
+	const struct dcgm_options *o = options;
+
+	return run_query(
+		c, &dcgm_query,
+		json_pack("{s:s,s:i}", "fn", "dcgmProfPause", "duration_s", (int)o->duration_s));
+}
+
+static int pause_run(const struct command *cmd, int argc, char **argv)
+{
+	static const struct ctl_steps steps = {.announce = true, .run = ask_pause};
+	struct dcgm_options o = {CTL_COMMON_DEFAULTS, .duration_s = 300};
+
+	return ctl_command(cmd, &steps, &o, argc, argv);
+}
+
+static int ask_resume(struct ctl *c, void *options)
+{
+	(void)options;
+	return run_query(c, &dcgm_query, json_pack("{s:s}", "fn", "dcgmProfResume"));
+}
+
+static int resume_run(const struct command *cmd, int argc, char **argv)
+{
+	static const struct ctl_steps steps = {.announce = true, .run = ask_resume};
+	struct ctl_common o = CTL_COMMON_DEFAULTS;
+
+	return ctl_command(cmd, &steps, &o, argc, argv);
+}
+
+static const struct opt pause_options[] = {
+	OPTION_UINT("duration-s", "SECONDS", offsetof(struct dcgm_options, duration_s), 1,
+		    INT32_MAX, "300", "It resumes by itself after this time.", .group = "Pause"),
+	CTL_COMMON_ROWS,
+};
+
+const struct command cmd_ctl_dcgm_pause = {
+	.name = "ctl dcgm-pause",
+	.alias = "dyno dcgm-pause",
+	.spec = {.name = "sonde ctl dcgm-pause",
+		 .summary = "pause the daemon's use of the GPU's profiling counters",
+		 .description =
+			 "Pauses the daemon's use of the profiling counters of the GPUs, so that a "
+			 "profiler such as Nsight Compute can use them.",
+		 .usage = usage,
+		 .options = pause_options,
+		 .flags = ARGS_GFLAGS},
+	.run = pause_run,
+};
+
+const struct command cmd_ctl_dcgm_resume = {
+	.name = "ctl dcgm-resume",
+	.alias = "dyno dcgm-resume",
+	.spec = {.name = "sonde ctl dcgm-resume",
+		 .summary = "resume the daemon's use of the GPU's profiling counters",
+		 .description = "Ends a dcgm-pause before its time.",
+		 .usage = usage,
+		 .options = ctl_options,
+		 .flags = ARGS_GFLAGS},
+	.run = resume_run,
+};

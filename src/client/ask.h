@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Requests to a group of hosts, all at once, and their answers: the control's view of client.h.
+ * Each array has an element for every host of the group. Functions fail only if no host could be
+ * asked; a host that fails has an answer without a reply.
+ */
+#ifndef SONDE_CLIENT_ASK_H
+#define SONDE_CLIENT_ASK_H
+
+#include <jansson.h>
+#include <openssl/ssl.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "client/hosts.h"
+
+struct client_group {
+	const struct ctl_hosts *hosts;
+	SSL_CTX *tls; /* NULL: plain */
+	unsigned timeout_ms;
+	/* Called as answers come in; may be NULL. */
+	void (*progress)(void *arg, size_t done, size_t total);
+	void *arg;
+	int64_t asked_ns; /* set: CLOCK_REALTIME when the last requests were sent */
+};
+
+struct ctl_answer {
+	json_t *reply; /* an object; NULL: it failed */
+	char *raw; /* the same as it came, in one line and fit for a terminal */
+	size_t raw_bytes; /* as they came */
+	struct err err; /* why it failed */
+	double seconds;
+};
+
+struct ctl_answer *client_answers_new(size_t n);
+void client_answers_free(struct ctl_answer *answers, size_t n);
+
+/* requests[i] is for host i, NULL for one that is left out, whose answer stays as it is. */
+int client_ask(struct client_group *g, json_t *const *requests, struct ctl_answer *answers,
+	       struct err *err);
+/* The same request for all; takes the reference. */
+int client_ask_all(struct client_group *g, json_t *request, struct ctl_answer *answers,
+		   struct err *err);
+
+/*
+ * All processes of all hosts, page by page. lists[i] becomes the array of host i, NULL where it
+ * failed; `answers` holds the last page of each. `filter` (taken) has the keys that narrow it.
+ */
+int client_list_processes(struct client_group *g, json_t *filter, json_t **lists,
+			  struct ctl_answer *answers, struct err *err);
+
+/*
+ * What processes reply to the requests that `answers` name, for at most `ms`: libraries of ours
+ * reply within moments, and only they do. replies[i] has no reply where no process got a request.
+ */
+int client_wait_replies(struct client_group *g, unsigned ms, const struct ctl_answer *answers,
+			struct ctl_answer *replies, struct err *err);
+
+#endif
