@@ -25,6 +25,14 @@ __attribute__((malloc, returns_nonnull, format(printf, 1, 2))) char *xasprintf(c
 /* Grows an array of `size`-byte elements so that index `need - 1` exists; doubles. */
 void *xgrow(void *p, size_t *cap, size_t need, size_t size);
 
+/* A new last element of an array that has `n` of them, and its address: *XPUSH(list, n, cap) = v.
+ */
+#define XPUSH(list, n, cap)                                                                        \
+	({                                                                                         \
+		(list) = xgrow((list), &(cap), (size_t)(n) + 1, sizeof(*(list)));                  \
+		&(list)[(n)++];                                                                    \
+	})
+
 /* For our own mistakes, never for input: always compiled in, aborts with file and line. */
 #define BUG_ON(cond)                                                                               \
 	do {                                                                                       \

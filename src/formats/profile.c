@@ -8,8 +8,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/text.h"
-#include "formats/frame_label.h"
-#include "formats/json_text.h"
+#include "formats/json_value.h"
 #include "formats/protobuf.h"
 
 #include <errno.h>
@@ -221,6 +220,34 @@ static void profile_stack_of(const struct profile *p, uint32_t node, struct prof
  * Collapsed stacks, a line for each as flame graph programs read them, and speedscope's JSON (its
  * "sampled" kind: every distinct stack once, with its weight).
  */
+
+static const char *last_parts(const char *file)
+{
+	const char *at = file + strlen(file);
+
+	for (unsigned slashes = 0; at > file; at--)
+		if (at[-1] == '/' && ++slashes == 2)
+			break;
+	return at;
+}
+
+/* By hand, because most events of a timeline have one. */
+void frame_label(char out[FRAME_LABEL_BYTES], const char *name, const char *file, int32_t line)
+{
+	char *p = put_bytes(out, name, strnlen(name, FRAME_LABEL_BYTES / 2));
+
+	file = last_parts(file);
+	if (*file) {
+		p = put_bytes(p, " (", 2);
+		p = put_bytes(p, file, strnlen(file, FRAME_LABEL_BYTES / 2 - 32));
+		if (line > 0) {
+			*p++ = ':';
+			p = put_u64(p, (uint64_t)line);
+		}
+		*p++ = ')';
+	}
+	*p = '\0';
+}
 
 /* A part of a line: what separates parts and lines may not be in it. */
 static void add_line_part(struct buf *out, const char *text, struct buf *scratch)

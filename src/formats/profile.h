@@ -7,10 +7,10 @@
 #ifndef SONDE_FORMATS_PROFILE_H
 #define SONDE_FORMATS_PROFILE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "base/err.h"
 
 enum profile_format { PROFILE_COLLAPSED, PROFILE_SPEEDSCOPE, PROFILE_PPROF };
 
@@ -42,5 +42,15 @@ void profile_add(struct profile *p, const char *process, const char *thread, int
 /* Writes everything so far, in one step (rename); into a device or a pipe as it is. pprof is gzip,
  * as its readers expect. */
 int profile_write(const struct profile *p, const char *path, struct err *err);
+
+/* What a frame is called wherever stacks are drawn: "Trainer.step (app/train.py:41)". */
+
+#define FRAME_LABEL_BYTES 512
+
+/*
+ * The function, and the last two parts of its file: enough to know it by, short enough for a box on
+ * a screen. No line if it is 0; the function alone if the file is "". Cut where it is too long.
+ */
+void frame_label(char out[FRAME_LABEL_BYTES], const char *name, const char *file, int32_t line);
 
 #endif

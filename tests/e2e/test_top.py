@@ -344,9 +344,9 @@ def test_what_is_missing_is_said(node):
         look = json.loads(r.stdout)
         assert {k: look[k] for k in losses} == losses == {k: look["ranks"][0][k] for k in losses}
         for words in (
-            "4 activities are missing from these numbers", "1 mark is not told",
+            "4 activities are missing from these numbers", "1 mark is not reported",
             "6 activities are in no sum", "7 activities are not in the files",
-            "8 reports did not reach the daemon", "25 % of the time were told too late",
+            "8 reports did not reach the daemon", "25 % of the time were reported too late",
         ):  # fmt: skip
             assert words in look["answer"], look["answer"]
         for p in look["ranks"]:

@@ -124,8 +124,8 @@ def test_a_monitor_that_somebody_else_orders_meanwhile_is_his(node, tmp_path):
             node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1,
                      "--mspti-activity-kind", "Kernel,MemCpy", "--log-file", files)  # fmt: skip
             lines = []
-            until(lambda: lines.append(p.stdout.readline()) or "somebody else's order" in lines[-1])
-            assert lines[-1].startswith("The monitor runs by somebody else's order now")
+            until(lambda: lines.append(p.stdout.readline()) or "somebody else's request" in lines[-1])
+            assert lines[-1].startswith("The monitor runs by somebody else's request now")
             until(lambda: top(node)["processes"][0]["kinds"] == ["Kernel", "MemCpy"])
         finally:
             out, err = end(p)
@@ -292,7 +292,7 @@ def test_one_that_is_stopped_by_an_order_stays_off(node):
             out, err = p.communicate(timeout=30)
         finally:
             p.kill()
-        assert p.returncode == 3 and "The monitor was stopped by an order." in err
+        assert p.returncode == 3 and "The monitor was stopped by a request." in err
         assert g.request() == "", "neither started nor stopped again"
 
 
@@ -310,7 +310,7 @@ def test_on_a_screen_the_end_is_the_first_line(node):
 
         thread = threading.Thread(target=work)
         thread.start()
-        want = b"was stopped by an order"
+        want = b"was stopped by a request"
         seen, status = screen_of(node, *SHORT, keys=b"q", want=want,
                                  then=lambda: told.append(give(node, STOP)))  # fmt: skip
         thread.join()

@@ -32,6 +32,10 @@ struct activity {
 	uint16_t data_type;
 };
 
+/* Of one that has no texts and no device. */
+#define ACTIVITY_EMPTY                                                                             \
+	.name = "", .detail = "", .more = "", .device = ACTIVITY_NOWHERE, .stream = ACTIVITY_NOWHERE
+
 /* Whose activities these are. */
 struct activity_origin {
 	uint32_t pid;

@@ -422,8 +422,7 @@ void db_file_device(struct db_file *f, uint32_t device)
 	for (size_t i = f->ndevices; i-- > 0;)
 		if (f->devices[i] == device)
 			return;
-	f->devices = xgrow(f->devices, &f->devices_cap, f->ndevices + 1, sizeof(*f->devices));
-	f->devices[f->ndevices++] = device;
+	*XPUSH(f->devices, f->ndevices, f->devices_cap) = device;
 }
 
 /* What has changed since the last commit. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "base/containers/buf.h"
 #include "base/mem.h"
 
@@ -54,12 +55,7 @@ static uint32_t get32(const uint8_t *p)
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static int by_offset(const void *a, const void *b)
-{
-	const struct held_page *x = a, *y = b;
-
-	return (x->at > y->at) - (x->at < y->at);
-}
+COMPARE_BY(by_offset, struct held_page, at)
 
 static int by_rank(const void *a, const void *b)
 {
@@ -209,8 +205,7 @@ static int file_write(sqlite3_file *file, const void *data, int n, sqlite3_int64
 		if (!f->n)
 			break;
 	}
-	f->pages = xgrow(f->pages, &f->cap, f->n + 1, sizeof(*f->pages));
-	f->pages[f->n++] = (struct held_page){.at = at, .data = f->data.len};
+	*XPUSH(f->pages, f->n, f->cap) = (struct held_page){.at = at, .data = f->data.len};
 	buf_add(&f->data, data, PAGE);
 	return SQLITE_OK;
 }

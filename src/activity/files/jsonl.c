@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/text/number.h"
 #include "base/text/text.h"
-#include "formats/json_text.h"
+#include "formats/json_value.h"
 #include "wire/request.h"
 
 #define LINES_DEFAULT 10000
@@ -241,8 +241,7 @@ static int next_file(struct activity_writer *w, struct err *err)
 	w->size = 0;
 	w->lines = w->npending;
 	if (w->files_max > 0) {
-		w->files = xgrow(w->files, &w->files_cap, w->nfiles + 1, sizeof(*w->files));
-		w->files[w->nfiles++] = xstrdup(path);
+		*XPUSH(w->files, w->nfiles, w->files_cap) = xstrdup(path);
 		remove_oldest(w);
 	}
 	return 0;

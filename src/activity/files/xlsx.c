@@ -74,24 +74,19 @@ struct activity_writer {
 	int failed;
 };
 
-static const uint8_t *columns_of(uint8_t kind)
-{
-	static const uint8_t *const known[ACTIVITY_KIND_END] = {
-		[ACTIVITY_MARKER] = mark_columns,
-		[ACTIVITY_KERNEL] = kernel_columns,
-		[ACTIVITY_API] = api_columns,
-		[ACTIVITY_ACL_API] = api_columns,
-		[ACTIVITY_NODE_API] = api_columns,
-		[ACTIVITY_RUNTIME_API] = api_columns,
-		[ACTIVITY_COMMUNICATION] = communication_columns,
-		[ACTIVITY_HCCL] = hccl_columns,
-		[ACTIVITY_MEMORY] = memory_columns,
-		[ACTIVITY_MEMSET] = set_columns,
-		[ACTIVITY_MEMCPY] = copy_columns,
-	};
-
-	return kind < ACTIVITY_KIND_END ? known[kind] : NULL;
-}
+static const uint8_t *const columns_of[ACTIVITY_KIND_END] = {
+	[ACTIVITY_MARKER] = mark_columns,
+	[ACTIVITY_KERNEL] = kernel_columns,
+	[ACTIVITY_API] = api_columns,
+	[ACTIVITY_ACL_API] = api_columns,
+	[ACTIVITY_NODE_API] = api_columns,
+	[ACTIVITY_RUNTIME_API] = api_columns,
+	[ACTIVITY_COMMUNICATION] = communication_columns,
+	[ACTIVITY_HCCL] = hccl_columns,
+	[ACTIVITY_MEMORY] = memory_columns,
+	[ACTIVITY_MEMSET] = set_columns,
+	[ACTIVITY_MEMCPY] = copy_columns,
+};
 
 static struct activity_writer *xlsx_open(const char *path, const struct activity_origin *who,
 					 const struct activity_options *options)
@@ -144,7 +139,7 @@ static int begin(struct activity_writer *w, struct err *err)
 
 static int next_sheet(struct activity_writer *w, uint8_t kind, struct err *err)
 {
-	const uint8_t *columns = columns_of(kind);
+	const uint8_t *columns = columns_of[kind];
 	lxw_col_t i = 0;
 	struct sheet *s = &w->sheets[kind];
 	char name[32];
@@ -207,7 +202,7 @@ static const char *text_of(struct activity_writer *w, const struct activity *a,
 
 static int xlsx_put(struct activity_writer *w, const struct activity *a, struct err *err)
 {
-	const uint8_t *columns = columns_of(a->kind);
+	const uint8_t *columns = a->kind < ACTIVITY_KIND_END ? columns_of[a->kind] : NULL;
 	int r = 0;
 
 	if (!columns)

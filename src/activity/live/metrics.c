@@ -5,11 +5,11 @@
  * are in alphabetical order, kinds in that of their numbers.
  */
 #include "activity/live/send.h"
-#include "activity/live/top.h"
 #include "activity/windows/window.h"
 #include "base/clock.h"
+#include "base/compare.h"
 #include "base/mem.h"
-#include "formats/json_text.h"
+#include "formats/json_value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +46,6 @@ struct metrics_state {
 	uint64_t more_marks, more_ns; /* beyond MAX_MARKS */
 	uint64_t reported_ns; /* monotonic; 0: not yet begun */
 	uint64_t interval_s;
-	struct top *top;
-	struct sender *to; /* NULL: nobody wants to know */
 	struct buf json, scratch;
 };
 
@@ -68,8 +66,7 @@ static void add_mark(struct metrics_state *s, const struct activity *a, uint64_t
 		s->more_ns = saturate(s->more_ns, ns);
 		return;
 	}
-	s->marks = xgrow(s->marks, &s->cap, s->nmarks + 1, sizeof(*s->marks));
-	s->marks[s->nmarks++] = (struct mark_report){
+	*XPUSH(s->marks, s->nmarks, s->cap) = (struct mark_report){
 		.name = a->name,
 		.domain = a->detail,
 		.start_ns = a->start_ns,
@@ -110,49 +107,39 @@ static void metrics_activity(struct window *w, const struct activity *a)
 		add_mark(s, a, ns);
 	else
 		add_sum(w, a, ns);
-	top_add(s->top, a);
-}
-
-static void metrics_step(struct window *w, uint64_t step, uint64_t wall_ns)
-{
-	struct metrics_state *s = w->state;
-
-	(void)step;
-	top_step(s->top, wall_ns);
 }
 
 /* --- telling --- */
 
-static void put_text(struct metrics_state *s, const char *text, size_t max)
+static void send_json(struct window *w)
 {
-	char *p = buf_room(&s->json, JSON_TEXT_ROOM(max));
+	struct metrics_state *s = w->state;
 
-	s->json.len = (size_t)(put_json_text(p, text, max, &s->scratch) - s->json.data);
-}
-
-static void send_json(struct metrics_state *s)
-{
-	if (s->to)
-		sender_put(s->to, "data", s->json.data, s->json.len);
+	if (w->to)
+		sender_put(w->to, "data", s->json.data, s->json.len);
 	buf_clear(&s->json);
 }
 
-static void send_mark(struct metrics_state *s, const struct mark_report *m)
+static void send_mark(struct window *w, const struct mark_report *m)
 {
+	struct metrics_state *s = w->state;
+
 	buf_addf(&s->json, "\"deviceId\":%lld,\"domain\":", (long long)m->device);
-	put_text(s, m->domain, MAX_DOMAIN_BYTES);
+	json_text_add_cut(&s->json, m->domain, MAX_DOMAIN_BYTES, &s->scratch);
 	buf_addf(&s->json,
 		 ",\"duration\":%llu,\"kind\":\"Marker\",\"name\":", (unsigned long long)m->ns);
-	put_text(s, m->name, MAX_NAME_BYTES);
+	json_text_add_cut(&s->json, m->name, MAX_NAME_BYTES, &s->scratch);
 	buf_addf(&s->json, ",\"timestamp\":%llu}", (unsigned long long)m->start_ns);
-	send_json(s);
+	send_json(w);
 }
 
-static void send_marks(struct metrics_state *s, uint64_t wall_ns)
+static void send_marks(struct window *w, uint64_t wall_ns)
 {
+	struct metrics_state *s = w->state;
+
 	for (size_t i = 0; i < s->nmarks; i++) {
 		buf_add_char(&s->json, '{');
-		send_mark(s, &s->marks[i]);
+		send_mark(w, &s->marks[i]);
 	}
 	if (s->more_marks) {
 		struct mark_report more = {.name = "…other",
@@ -161,21 +148,17 @@ static void send_marks(struct metrics_state *s, uint64_t wall_ns)
 					   .start_ns = wall_ns,
 					   .ns = s->more_ns};
 		buf_addf(&s->json, "{\"count\":%llu,", (unsigned long long)s->more_marks);
-		send_mark(s, &more);
+		send_mark(w, &more);
 	}
 	s->nmarks = 0;
 	s->more_marks = s->more_ns = 0;
 }
 
-static int by_device(const void *a, const void *b)
-{
-	const struct sum *x = a, *y = b;
+COMPARE_BY(by_device, struct sum, device)
 
-	return (x->device > y->device) - (x->device < y->device);
-}
-
-static void send_kind(struct metrics_state *s, uint32_t kind, uint64_t wall_ns)
+static void send_kind(struct window *w, uint32_t kind, uint64_t wall_ns)
 {
+	struct metrics_state *s = w->state;
 	struct sums *sums = &s->kinds[kind];
 
 	if (sums->n)
@@ -185,20 +168,20 @@ static void send_kind(struct metrics_state *s, uint32_t kind, uint64_t wall_ns)
 			 "{\"deviceId\":%lld,\"duration\":%llu,\"kind\":\"%s\",\"timestamp\":%llu}",
 			 (long long)sums->list[i].device, (unsigned long long)sums->list[i].ns,
 			 activity_kind_name(kind), (unsigned long long)wall_ns);
-		send_json(s);
+		send_json(w);
 	}
 	sums->n = 0;
 }
 
-static void report(struct window *w, uint64_t now_ns)
+static void send_report(struct window *w, uint64_t now_ns)
 {
 	struct metrics_state *s = w->state;
 	uint64_t wall_ns = now_ns + (uint64_t)w->wall_minus_mono_ns;
 
-	send_marks(s, wall_ns);
+	send_marks(w, wall_ns);
 	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
 		if (kind != ACTIVITY_MARKER)
-			send_kind(s, kind, wall_ns);
+			send_kind(w, kind, wall_ns);
 	s->reported_ns = now_ns;
 	w->written = *w->seen;
 }
@@ -210,17 +193,13 @@ static void metrics_tick(struct window *w, uint64_t now_ns)
 	if (!s->reported_ns)
 		s->reported_ns = now_ns;
 	if (now_ns > s->reported_ns && now_ns - s->reported_ns >= s->interval_s * NS_PER_S)
-		report(w, now_ns);
-	top_tick(s->top, now_ns, s->to);
+		send_report(w, now_ns);
 }
 
 /* Marks point to texts, and can be told at any time; an interval is over when it is. */
 static void metrics_forget(struct window *w)
 {
-	struct metrics_state *s = w->state;
-
-	send_marks(s, clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns);
-	top_hold(s->top);
+	send_marks(w, clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns);
 }
 
 /* --- */
@@ -228,12 +207,9 @@ static void metrics_forget(struct window *w)
 static void metrics_change(struct window *w)
 {
 	struct metrics_state *s = w->state;
-	struct sender *to = senders_find(w->senders, &w->monitor.daemon);
 
 	if (w->monitor.interval_s)
 		s->interval_s = w->monitor.interval_s;
-	if (to)
-		s->to = to;
 }
 
 static int metrics_open(struct window *w, struct err *err)
@@ -242,7 +218,6 @@ static int metrics_open(struct window *w, struct err *err)
 
 	(void)err;
 	s->interval_s = DEFAULT_INTERVAL_S;
-	s->top = top_new(w);
 	w->state = s;
 	metrics_change(w);
 	return 0;
@@ -251,14 +226,11 @@ static int metrics_open(struct window *w, struct err *err)
 static void metrics_close(struct window *w)
 {
 	struct metrics_state *s = w->state;
-	uint64_t now = clock_mono_ns();
 
-	report(w, now);
-	top_end(s->top, now, s->to);
+	send_report(w, clock_mono_ns());
 	for (uint32_t kind = 0; kind < ACTIVITY_KIND_END; kind++)
 		free(s->kinds[kind].list);
 	free(s->marks);
-	top_free(s->top);
 	buf_release(&s->json);
 	buf_release(&s->scratch);
 	free(s);
@@ -268,7 +240,6 @@ const struct window_ops window_metrics = {
 	.open = metrics_open,
 	.change = metrics_change,
 	.activity = metrics_activity,
-	.step = metrics_step,
 	.tick = metrics_tick,
 	.forget = metrics_forget,
 	.close = metrics_close,

@@ -4,9 +4,10 @@
 #include "activity/live/histogram.h"
 #include "activity/steps/spans.h"
 #include "activity/windows/names.h"
+#include "base/compare.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
-#include "formats/json_text.h"
+#include "formats/json_value.h"
 #include "wire/fabric.h"
 
 #include <stdlib.h>
@@ -202,12 +203,7 @@ void top_add(struct top *t, const struct activity *a)
 
 /* --- telling --- */
 
-static int by_time(const void *a, const void *b)
-{
-	const struct top_row *x = a, *y = b;
-
-	return (x->total_ns < y->total_ns) - (x->total_ns > y->total_ns);
-}
+COMPARE_BY_MOST(by_time, struct top_row, total_ns)
 
 static int by_number(const void *a, const void *b)
 {
@@ -260,8 +256,7 @@ static void put_row(const struct top_row *r, struct buf *out, struct buf *scratc
 {
 	buf_addf(out, "{\"kind\":\"%s\",\"device\":%lld,\"name\":", activity_kind_name(r->kind),
 		 (long long)r->device);
-	char *p = buf_room(out, JSON_TEXT_ROOM(MAX_NAME_BYTES));
-	out->len = (size_t)(put_json_text(p, r->name, MAX_NAME_BYTES, scratch) - out->data);
+	json_text_add_cut(out, r->name, MAX_NAME_BYTES, scratch);
 	buf_addf(out, ",\"calls\":%llu,\"total_ns\":%llu,\"min_ns\":%llu,\"max_ns\":%llu",
 		 (unsigned long long)r->calls, (unsigned long long)r->total_ns,
 		 (unsigned long long)r->min_ns, (unsigned long long)r->max_ns);

@@ -7,6 +7,7 @@
  */
 #include "activity/live/toplist.h"
 
+#include "base/compare.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 #include "wire/request.h"
@@ -56,12 +57,7 @@ static uint64_t key_of(const struct toplist_row *row)
 
 /* --- usual times --- */
 
-static int by_size(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
+COMPARE_VALUES(by_size, uint64_t)
 
 static uint64_t median(const uint64_t *v, size_t n)
 {
@@ -239,8 +235,7 @@ static struct known *find_known(struct toplist *t, uint64_t key)
 	if (at != HMAP_NONE)
 		return &t->known[at];
 	if (t->nknown < TOPLIST_MAX_KNOWN) {
-		t->known = xgrow(t->known, &t->cap, t->nknown + 1, sizeof(*t->known));
-		k = &t->known[t->nknown++];
+		k = XPUSH(t->known, t->nknown, t->cap);
 	} else {
 		k = oldest(t);
 		if (!k)
@@ -309,7 +304,7 @@ void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 
 	if (r->partial) {
 		if (t->last)
-			t->last->losses = r->losses;
+			memcpy(t->last->losses, r->losses, sizeof(r->losses));
 		toplist_report_free(r);
 		return;
 	}
@@ -382,12 +377,7 @@ bool toplist_next_regression(const struct toplist *t, size_t *at, struct toplist
 #define SIMPLER 1.5 /* times as much must others wait for a rank whose own steps are long */
 #define SPREADS 2 /* times the usual deviation of the others: less is noise, too */
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
+COMPARE_VALUES(by_value, double)
 
 /* Of all but one. */
 static double median_without(const double *v, size_t n, size_t left_out, double *scratch)

@@ -33,13 +33,16 @@ struct toplist_device {
 };
 
 /* What is missing since the monitor was started. */
-struct toplist_losses {
-	uint64_t lost; /* activities that were not recorded */
-	uint64_t incomplete; /* marks without an end, or without a name */
-	uint64_t crowded; /* activities in no sum: there are too many devices */
-	uint64_t unwritten; /* activities that did not get into their file */
-	uint64_t unsent; /* reports that did not reach the daemon */
+enum toplist_loss {
+	TOPLIST_LOST, /* activities that were not recorded */
+	TOPLIST_INCOMPLETE, /* marks without an end, or without a name */
+	TOPLIST_CROWDED, /* activities in no sum: there are too many devices */
+	TOPLIST_UNWRITTEN, /* activities that did not get into their file */
+	TOPLIST_UNSENT, /* reports that did not reach the daemon */
+	TOPLIST_LOSSES,
 };
+
+extern const char *const toplist_loss_names[TOPLIST_LOSSES]; /* "lost" … */
 
 /* One interval, as it was sent. */
 struct toplist_report {
@@ -50,7 +53,7 @@ struct toplist_report {
 	uint32_t kinds; /* that are collected, ACTIVITY_BIT() each; 0: not told */
 	bool filtered; /* by names: it tells only of some */
 	bool partial; /* much shorter than an interval should be: the end of a monitor */
-	struct toplist_losses losses;
+	uint64_t losses[TOPLIST_LOSSES];
 	uint64_t other_calls, other_ns; /* of names that are not in rows */
 	uint64_t names; /* all of them */
 	uint64_t steps, step_mean_ns; /* 0: not known */

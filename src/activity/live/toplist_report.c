@@ -13,6 +13,9 @@
 #define NS_PER_S 1e9
 #define LONGEST_S 1e6
 
+const char *const toplist_loss_names[TOPLIST_LOSSES] = {"lost", "incomplete", "crowded",
+							"unwritten", "unsent"};
+
 static bool read_uint(const json_t *o, const char *key, bool needed, uint64_t *out)
 {
 	const json_t *v = json_object_get(o, key);
@@ -130,14 +133,11 @@ static bool read_optional(const json_t *o, struct toplist_report *r)
 	if ((others && !json_is_null(others) && !json_is_object(others)) ||
 	    (steps && !json_is_null(steps) && !json_is_object(steps)))
 		return false;
-	struct toplist_losses *l = &r->losses;
 	r->filtered = json_is_true(json_object_get(o, "filter"));
-	return read_uint(o, "lost", false, &l->lost) &&
-	       read_uint(o, "incomplete", false, &l->incomplete) &&
-	       read_uint(o, "crowded", false, &l->crowded) &&
-	       read_uint(o, "unwritten", false, &l->unwritten) &&
-	       read_uint(o, "unsent", false, &l->unsent) &&
-	       read_uint(o, "names", false, &r->names) &&
+	for (unsigned i = 0; i < TOPLIST_LOSSES; i++)
+		if (!read_uint(o, toplist_loss_names[i], false, &r->losses[i]))
+			return false;
+	return read_uint(o, "names", false, &r->names) &&
 	       read_uint(others, "calls", false, &r->other_calls) &&
 	       read_uint(others, "total_ns", false, &r->other_ns) &&
 	       read_uint(steps, "count", false, &r->steps) &&

@@ -356,13 +356,7 @@ static int add_activity(struct db_reading *r, sqlite3_stmt *stmt)
 		[TABLE_MEMSET] = ACTIVITY_MEMSET,
 		[TABLE_MEMCPY] = ACTIVITY_MEMCPY,
 	};
-	struct activity a = {.kind = kinds[r->table],
-			     .name = "",
-			     .detail = "",
-			     .more = "",
-			     .device = ACTIVITY_NOWHERE,
-			     .stream = ACTIVITY_NOWHERE,
-			     .place = ACTIVITY_ON_DEVICE};
+	struct activity a = {ACTIVITY_EMPTY, .kind = kinds[r->table], .place = ACTIVITY_ON_DEVICE};
 	int i = 0, got = 0;
 
 	for (const struct db_column *c = activity_tables[r->table].columns; got == 0 && c->name;

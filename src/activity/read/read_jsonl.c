@@ -429,12 +429,7 @@ int activity_read_line(const char *line, size_t len, struct activity *out,
 		return bad(err, "kind", "is missing");
 	const char *name = interned(kind);
 	struct request_text word = {name, strlen(name)};
-	*out = (struct activity){.name = "",
-				 .detail = "",
-				 .more = "",
-				 .device = ACTIVITY_NOWHERE,
-				 .stream = ACTIVITY_NOWHERE,
-				 .kind = (uint8_t)activity_kind_find(&word)};
+	*out = (struct activity){ACTIVITY_EMPTY, .kind = (uint8_t)activity_kind_find(&word)};
 	if (!out->kind)
 		return read_other(&l, name, about);
 	r = set_place(&l, out, err);

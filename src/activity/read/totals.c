@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/compare.h"
 #include "base/mem.h"
 
 #define TIDY_AT 65536 /* spans; and whenever there are twice as many as after the last time */
@@ -175,12 +176,7 @@ static int by_rank(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-static int by_device(const void *a, const void *b)
-{
-	const struct sum_device *x = a, *y = b;
-
-	return x->device < y->device ? -1 : x->device > y->device;
-}
+COMPARE_BY(by_device, struct sum_device, device)
 
 /* Both kinds tell of the same collectives where both were asked for. */
 static void mark_again(struct activity_sum *s)

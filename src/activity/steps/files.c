@@ -38,8 +38,7 @@ static int read_rank(struct split_job *j, const char *dir, struct err *err)
 			r = err_set(err, why.code, "cannot read '%s': %s", path, why.text);
 	}
 	if (rank) {
-		free(rank->dir);
-		rank->dir = xstrdup(dir);
+		split_rank_set(&rank->dir, xstrdup(dir));
 		split_job_add(j, rank);
 	}
 	buf_release(&text);
@@ -273,28 +272,27 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 
 /* --- writing --- */
 
-int split_job_write(const struct split_job *j, const char *text_path, const char *json_path,
-		    struct err *err)
+int split_file_write(const char *dir, const char *name, struct buf *text, struct err *err)
 {
-	struct buf text = {0};
+	char *path = xasprintf("%s/%s", dir, name);
+	int r = fs_write_atomic(path, text, FILE_MODE, err);
 
-	split_job_text(j, SPLIT_TOP, &text);
-	int r = fs_write_atomic(text_path, &text, FILE_MODE, err);
-	buf_clear(&text);
-	if (r == 0) {
-		json_t *o = split_job_json(j);
-		char *made = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
-		json_decref(o);
-		if (!made)
-			r = err_set(err, -ENOMEM, "out of memory");
-		else
-			buf_addf(&text, "%s\n", made);
-		free(made);
-	}
-	if (r == 0)
-		r = fs_write_atomic(json_path, &text, FILE_MODE, err);
-	buf_release(&text);
+	buf_release(text);
+	free(path);
 	return r;
+}
+
+int split_file_write_json(const char *dir, const char *name, json_t *o, struct err *err)
+{
+	char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+	struct buf out = {0};
+
+	json_decref(o);
+	if (!text)
+		return err_set(err, -ENOMEM, "out of memory");
+	buf_addf(&out, "%s\n", text);
+	free(text);
+	return split_file_write(dir, name, &out, err);
 }
 
 /*
@@ -326,23 +324,27 @@ static int take_lock(const char *path)
 int split_files_write(const char *dir, const char *request, struct err *err)
 {
 	char *lock = xasprintf("%s/.summary_%s.lock", dir, request);
-	char *text = xasprintf("%s/summary_%s.txt", dir, request);
-	char *json = xasprintf("%s/summary_%s.json", dir, request);
+	char *text_name = xasprintf("summary_%s.txt", request);
+	char *json_name = xasprintf("summary_%s.json", request);
 	struct split_job job = {0};
+	struct buf text = {0};
 	int fd = take_lock(lock);
 	int r = split_job_read(&job, dir, request, err);
 
 	if (r == 0) {
 		split_job_judge(&job);
-		r = split_job_write(&job, text, json, err);
+		split_job_text(&job, SPLIT_TOP, &text);
+		r = split_file_write(dir, text_name, &text, err);
 	}
+	if (r == 0)
+		r = split_file_write_json(dir, json_name, split_job_json(&job), err);
 	split_job_release(&job);
 	if (fd >= 0) {
 		unlink(lock);
 		close(fd);
 	}
 	free(lock);
-	free(text);
-	free(json);
+	free(text_name);
+	free(json_name);
 	return r;
 }

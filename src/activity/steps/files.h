@@ -29,8 +29,8 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 /* Reads the ranks of the request and writes <dir>/summary_<request>.txt and .json. */
 int split_files_write(const char *dir, const char *request, struct err *err);
 
-/* One file of each, in one step each: for one rank, or for all. */
-int split_job_write(const struct split_job *j, const char *text_path, const char *json_path,
-		    struct err *err);
+/* A file in a directory, in one step; text is released, and o is taken. */
+int split_file_write(const char *dir, const char *name, struct buf *text, struct err *err);
+int split_file_write_json(const char *dir, const char *name, json_t *o, struct err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/steps/job.h"
 
+#include "base/compare.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 
@@ -13,8 +14,7 @@
 
 void split_job_add(struct split_job *j, struct split_rank *r)
 {
-	j->ranks = xgrow(j->ranks, &j->cap, j->nranks + 1, sizeof(*j->ranks));
-	j->ranks[j->nranks++] = r;
+	*XPUSH(j->ranks, j->nranks, j->cap) = r;
 }
 
 void split_job_note(struct split_job *j, const char *line)
@@ -219,44 +219,9 @@ static void choose_rows(struct split_job *j)
 
 /* --- who is slowest --- */
 
-typedef uint64_t (*measure_fn)(const struct split_row *row, const void *arg);
-
-/* How far a measure is from what is usual. */
-struct distance {
-	measure_fn fn;
-	uint64_t from;
-};
-
-static uint64_t step_of(const struct split_row *row, const void *arg)
-{
-	(void)arg;
-	return row->mean.step_ns;
-}
-
-static uint64_t own_of(const struct split_row *row, const void *arg)
-{
-	(void)arg;
-	return row->mean.step_ns - row->mean.part_ns[SPLIT_COMM];
-}
-
-static uint64_t distance_of(const struct split_row *row, const void *arg)
-{
-	const struct distance *d = arg;
-	uint64_t v = d->fn(row, NULL);
-
-	return v > d->from ? v - d->from : d->from - v;
-}
-
-static uint64_t part_of(const struct split_row *row, const void *arg)
-{
-	return row->mean.part_ns[*(const enum split_part *)arg];
-}
-
 /* In a step; the name is compared as text, since ranks have their own. */
-static uint64_t kernel_ns_of(const struct split_row *row, const void *arg)
+static uint64_t kernel_ns_of(const struct split_row *row, const struct split_kernel *k)
 {
-	const struct split_kernel *k = arg;
-
 	for (size_t i = 0; i < row->rank->nkernels; i++) {
 		const struct split_kernel *own = &row->rank->kernels[i];
 
@@ -266,23 +231,17 @@ static uint64_t kernel_ns_of(const struct split_row *row, const void *arg)
 	return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
+COMPARE_VALUES(by_value, uint64_t)
 
-	return *x < *y ? -1 : *x > *y;
-}
-
-/* The median of all rows but one. */
-static uint64_t median_of_others(const struct split_job *j, size_t but, measure_fn fn,
-				 const void *arg)
+/* The median of a value of all judged rows but one. */
+static uint64_t median_of_others(const struct split_job *j, size_t but, const uint64_t *values)
 {
 	uint64_t *v = xcalloc(j->nrows, sizeof(*v)), median = 0;
 	size_t n = 0;
 
 	for (size_t i = 0; i < j->nrows; i++)
 		if (i != but && j->rows[i].judged)
-			v[n++] = fn(&j->rows[i], arg);
+			v[n++] = values[i];
 	if (n) {
 		qsort(v, n, sizeof(*v), by_value);
 		median = n % 2 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
@@ -291,44 +250,45 @@ static uint64_t median_of_others(const struct split_job *j, size_t but, measure_
 	return median;
 }
 
-static size_t most(const struct split_job *j, measure_fn fn)
-{
-	size_t at = j->nrows;
-
-	for (size_t i = 0; i < j->nrows; i++)
-		if (j->rows[i].judged &&
-		    (at == j->nrows || fn(&j->rows[i], NULL) > fn(&j->rows[at], NULL)))
-			at = i;
-	return at;
-}
-
 /*
- * The row with the most of it, and how much time a step that explains: 0 if it is no more than
- * noise, by the time of a step or by how far the others are from each other.
+ * The row with the most of it (its step, or what of it is no communication), and how much time a
+ * step that explains: 0 if it is no more than noise, by the time of a step or by how far the others
+ * are from each other.
  */
-static uint64_t excess(const struct split_job *j, measure_fn fn, struct split_slowest *s)
+static uint64_t excess(const struct split_job *j, bool without_comm, struct split_slowest *s,
+		       uint64_t *v)
 {
-	s->row = most(j, fn);
-	s->ns = fn(&j->rows[s->row], NULL);
-	s->others_ns = median_of_others(j, s->row, fn, NULL);
+	s->row = j->nrows;
+	for (size_t i = 0; i < j->nrows; i++) {
+		const struct split_times *mean = &j->rows[i].mean;
+
+		v[i] = mean->step_ns - (without_comm ? mean->part_ns[SPLIT_COMM] : 0);
+		if (j->rows[i].judged && (s->row == j->nrows || v[i] > v[s->row]))
+			s->row = i;
+	}
+	s->ns = v[s->row];
+	s->others_ns = median_of_others(j, s->row, v);
 	if (s->ns <= s->others_ns)
 		return 0;
-	struct distance d = {fn, s->others_ns};
-	uint64_t more = s->ns - s->others_ns, spread = median_of_others(j, s->row, distance_of, &d);
-	return more * 100 > j->mean.step_ns * NOTABLE_PERCENT && more >= SPREADS * spread ? more
-											  : 0;
+	uint64_t more = s->ns - s->others_ns;
+	for (size_t i = 0; i < j->nrows; i++)
+		v[i] = v[i] > s->others_ns ? v[i] - s->others_ns : s->others_ns - v[i];
+	bool notable = more * 100 > j->mean.step_ns * NOTABLE_PERCENT &&
+		       more >= SPREADS * median_of_others(j, s->row, v);
+	return notable ? more : 0;
 }
 
 /* Among the parts that count for the verdict, the one that is longer by the most. */
-static void find_part(const struct split_job *j, struct split_slowest *s)
+static void find_part(const struct split_job *j, struct split_slowest *s, uint64_t *v)
 {
 	bool first = true;
 
 	for (enum split_part p = 0; p < SPLIT_PARTS; p++) {
 		if (p == SPLIT_COMM && s->verdict == SPLIT_WAITED_FOR)
 			continue;
-		uint64_t own = j->rows[s->row].mean.part_ns[p];
-		uint64_t others = median_of_others(j, s->row, part_of, &p);
+		for (size_t i = 0; i < j->nrows; i++)
+			v[i] = j->rows[i].mean.part_ns[p];
+		uint64_t own = v[s->row], others = median_of_others(j, s->row, v);
 
 		if (!first && (int64_t)(own - others) <= (int64_t)(s->why_ns - s->why_others_ns))
 			continue;
@@ -339,22 +299,24 @@ static void find_part(const struct split_job *j, struct split_slowest *s)
 	}
 }
 
-#define LOOK_AT_KERNELS 50 /* those that take the most time */
+#define COMPARED_KERNELS 50 /* those that take the most time */
 
-static void find_kernel(const struct split_job *j, struct split_slowest *s)
+static void find_kernel(const struct split_job *j, struct split_slowest *s, uint64_t *v)
 {
 	const struct split_rank *r = j->rows[s->row].rank;
 	uint64_t most_ns = 0;
-	unsigned looked = 0;
+	unsigned compared = 0;
 
-	for (size_t i = 0; i < r->nkernels && looked < LOOK_AT_KERNELS; i++) {
+	for (size_t i = 0; i < r->nkernels && compared < COMPARED_KERNELS; i++) {
 		const struct split_kernel *k = &r->kernels[i];
 
 		if (k->part != s->why)
 			continue;
-		looked++;
+		compared++;
 		uint64_t own = k->total_ns / r->whole_steps;
-		uint64_t others = median_of_others(j, s->row, kernel_ns_of, k);
+		for (size_t row = 0; row < j->nrows; row++)
+			v[row] = j->rows[row].judged ? kernel_ns_of(&j->rows[row], k) : 0;
+		uint64_t others = median_of_others(j, s->row, v);
 		if (own <= others || own - others <= most_ns)
 			continue;
 		most_ns = own - others;
@@ -374,22 +336,25 @@ static void find_slowest(struct split_job *j)
 	if (counted < 2)
 		return;
 	struct split_slowest longer = *s, waited = *s;
-	uint64_t by_steps = excess(j, step_of, &longer);
+	uint64_t *v = xcalloc(j->nrows, sizeof(*v)); /* a value of each row */
+	uint64_t by_steps = excess(j, false, &longer, v);
 	/* Without communication nobody waits. */
-	uint64_t by_waiting = j->mean.comm_ns ? excess(j, own_of, &waited) : 0;
+	uint64_t by_waiting = j->mean.comm_ns ? excess(j, true, &waited, v) : 0;
 	longer.verdict = SPLIT_SLOW_STEPS;
 	waited.verdict = SPLIT_WAITED_FOR;
 	if (!by_steps && !by_waiting) {
 		s->verdict = SPLIT_EVEN;
+		free(v);
 		return;
 	}
 	/* What explains more time: a step that is a little longer does not hide that all wait for
 	 * another rank. What makes its own steps longer is of both, and is told as that. */
 	bool same = longer.row == waited.row;
 	*s = by_waiting > by_steps + (same ? by_steps / 2 : 0) ? waited : longer;
-	find_part(j, s);
+	find_part(j, s, v);
 	if (s->why != SPLIT_IDLE)
-		find_kernel(j, s);
+		find_kernel(j, s, v);
+	free(v);
 }
 
 /* --- kernels of all ranks --- */
@@ -508,8 +473,7 @@ static void divide(struct split_job *j, key_fn key)
 		bool whole = !has_twice(old[i].ranks, old[i].nranks) && key != job_of;
 
 		if (whole) {
-			j->jobs = xgrow(j->jobs, &cap, j->njobs + 1, sizeof(*j->jobs));
-			j->jobs[j->njobs++] = old[i];
+			*XPUSH(j->jobs, j->njobs, cap) = old[i];
 			continue;
 		}
 		for (size_t k = 0; k < old[i].nranks; k++)

@@ -141,8 +141,7 @@ static bool get_text(const json_t *o, const char *key, char **out)
 
 	if (!v || strlen(v) > MAX_TEXT)
 		return false;
-	free(*out);
-	*out = xstrdup(v);
+	split_rank_set(out, xstrdup(v));
 	return true;
 }
 
@@ -185,13 +184,20 @@ static bool get_step(const json_t *o, uint64_t from, struct split_step *out)
 	       out->start_ns >= from && out->end_ns >= out->start_ns;
 }
 
+/* Room for the elements of a list, and their number; NULL: it is none, or too long. */
+static void *new_list(const json_t *list, size_t max, size_t size, size_t *out_n)
+{
+	*out_n = json_array_size(list);
+	return json_is_array(list) && *out_n <= max ? xcalloc(*out_n + 1, size) : NULL;
+}
+
 static bool get_steps(const json_t *list, struct split_rank *r)
 {
-	size_t n = json_array_size(list);
+	size_t n;
 
-	if (!json_is_array(list) || n > SPLIT_MAX_STEPS)
+	r->steps = new_list(list, SPLIT_MAX_STEPS, sizeof(*r->steps), &n);
+	if (!r->steps)
 		return false;
-	r->steps = xcalloc(n + 1, sizeof(*r->steps));
 	for (size_t i = 0; i < n; i++) {
 		if (!get_step(json_array_get(list, i), i ? r->steps[i - 1].end_ns : 0,
 			      &r->steps[i]))
@@ -242,11 +248,11 @@ static bool get_device(const json_t *o, const struct split_rank *r, struct split
 
 static bool get_devices(const json_t *list, struct split_rank *r)
 {
-	size_t n = json_array_size(list);
+	size_t n;
 
-	if (!json_is_array(list) || n > SPLIT_MAX_DEVICES)
+	r->devices = new_list(list, SPLIT_MAX_DEVICES, sizeof(*r->devices), &n);
+	if (!r->devices)
 		return false;
-	r->devices = xcalloc(n + 1, sizeof(*r->devices));
 	for (size_t i = 0; i < n; i++) {
 		r->ndevices++; /* also of one that is wrong, what it has is freed */
 		if (!get_device(json_array_get(list, i), r, &r->devices[i]))
@@ -269,11 +275,11 @@ static bool get_part(const json_t *o, enum split_part *out)
 
 static bool get_kernels(const json_t *list, struct split_rank *r)
 {
-	size_t n = json_array_size(list);
+	size_t n;
 
-	if (!json_is_array(list) || n > SPLIT_MAX_KERNELS)
+	r->kernels = new_list(list, SPLIT_MAX_KERNELS, sizeof(*r->kernels), &n);
+	if (!r->kernels)
 		return false;
-	r->kernels = xcalloc(n + 1, sizeof(*r->kernels));
 	for (size_t i = 0; i < n; i++) {
 		const json_t *o = json_array_get(list, i);
 		struct split_kernel *k = &r->kernels[i];
@@ -339,14 +345,8 @@ struct split_rank *split_rank_read(const char *text, size_t len, struct err *err
 
 static json_t *mean_json(const struct split_times *t)
 {
-	json_t *o = json_object();
+	json_t *o = times_json(t);
 
-	put_number(o, "step_ns", t->step_ns);
-	put_number(o, "compute_ns", t->part_ns[SPLIT_COMPUTE]);
-	put_number(o, "communication_ns", t->part_ns[SPLIT_COMM]);
-	put_number(o, "copy_ns", t->part_ns[SPLIT_COPY]);
-	put_number(o, "idle_ns", t->part_ns[SPLIT_IDLE]);
-	put_number(o, "all_communication_ns", t->comm_ns);
 	json_object_set_new(o, "overlap_percent",
 			    t->comm_ns ? json_real(split_overlap(t)) : json_null());
 	return o;

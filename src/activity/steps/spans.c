@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "base/mem.h"
 
 static struct span *push(struct spans *s, uint64_t start, uint64_t end)
@@ -19,12 +20,7 @@ void spans_add(struct spans *s, uint64_t start, uint64_t end)
 		push(s, start, end);
 }
 
-static int by_start(const void *a, const void *b)
-{
-	const struct span *x = a, *y = b;
-
-	return x->start < y->start ? -1 : x->start > y->start;
-}
+COMPARE_BY(by_start, struct span, start)
 
 /* Adds a span that begins where the last one did, or later. */
 static void join(struct spans *s, struct span add)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/compare.h"
 #include "base/mem.h"
 
 #define WORK_PARTS SPLIT_IDLE /* compute, communication, copy */
@@ -41,8 +42,7 @@ void step_split_step(struct step_split *s, const struct split_step *step)
 {
 	if (s->nsteps >= SPLIT_MAX_STEPS || step->end_ns < step->start_ns)
 		return;
-	s->steps = xgrow(s->steps, &s->cap_steps, s->nsteps + 1, sizeof(*s->steps));
-	s->steps[s->nsteps++] = *step;
+	*XPUSH(s->steps, s->nsteps, s->cap_steps) = *step;
 }
 
 const char *split_part_name(enum split_part part)
@@ -103,8 +103,7 @@ void step_split_add(struct step_split *s, const struct activity *a, bool own)
 	if (!own)
 		return;
 	spans_add(&w->own, a->start_ns, a->end_ns);
-	s->calls = xgrow(s->calls, &s->cap_calls, s->ncalls + 1, sizeof(*s->calls));
-	s->calls[s->ncalls++] =
+	*XPUSH(s->calls, s->ncalls, s->cap_calls) =
 		(struct call){activity_label(a), a->end_ns - a->start_ns, part, a->kind};
 }
 
@@ -168,12 +167,7 @@ static uint64_t work_after(const struct step_split *s, struct work *w)
 			 : 0;
 }
 
-static int by_device(const void *a, const void *b)
-{
-	const struct work *x = a, *y = b;
-
-	return x->device < y->device ? -1 : x->device > y->device;
-}
+COMPARE_BY(by_device, struct work, device)
 
 /* --- kernels --- */
 
@@ -242,6 +236,19 @@ static void count_kernels(struct step_split *s, struct split_rank *r)
 
 /* --- in all --- */
 
+static void step_split_free(struct step_split *s)
+{
+	for (size_t i = 0; i < s->nworks; i++) {
+		for (unsigned p = 0; p < WORK_PARTS; p++)
+			spans_release(&s->works[i].spans[p]);
+		spans_release(&s->works[i].own);
+	}
+	free(s->works);
+	free(s->steps);
+	free(s->calls);
+	free(s);
+}
+
 void step_split_finish(struct step_split *s, struct split_rank *r)
 {
 	if (s->nworks)
@@ -262,45 +269,48 @@ void step_split_finish(struct step_split *s, struct split_rank *r)
 	step_split_free(s);
 }
 
-void step_split_free(struct step_split *s)
-{
-	if (!s)
-		return;
-	for (size_t i = 0; i < s->nworks; i++) {
-		for (unsigned p = 0; p < WORK_PARTS; p++)
-			spans_release(&s->works[i].spans[p]);
-		spans_release(&s->works[i].own);
-	}
-	free(s->works);
-	free(s->steps);
-	free(s->calls);
-	free(s);
-}
-
 bool split_rank_is_complete(const struct split_rank *r)
 {
 	return r->nsteps && r->whole_steps == r->nsteps;
 }
 
+#define RANK_TEXTS 7
+
+static void find_texts(struct split_rank *r, char **out[RANK_TEXTS])
+{
+	char **texts[] = {&r->host, &r->request, &r->job,	 &r->parent,
+			  &r->dir,  &r->note,	 &r->waiting_for};
+
+	memcpy(out, texts, sizeof(texts));
+}
+
 struct split_rank *split_rank_new(void)
 {
 	struct split_rank *r = xcalloc(1, sizeof(*r));
+	char **texts[RANK_TEXTS];
 
 	r->rank = -1;
-	r->host = xstrdup("");
-	r->request = xstrdup("");
-	r->job = xstrdup("");
-	r->parent = xstrdup("");
-	r->dir = xstrdup("");
-	r->note = xstrdup("");
-	r->waiting_for = xstrdup("");
+	find_texts(r, texts);
+	for (unsigned i = 0; i < RANK_TEXTS; i++)
+		*texts[i] = xstrdup("");
 	return r;
+}
+
+void split_rank_set(char **text, char *now)
+{
+	free(*text);
+	*text = now;
 }
 
 void split_rank_free(struct split_rank *r)
 {
+	char **texts[RANK_TEXTS];
+
 	if (!r)
 		return;
+	find_texts(r, texts);
+	for (unsigned i = 0; i < RANK_TEXTS; i++)
+		free(*texts[i]);
 	for (size_t i = 0; i < r->ndevices; i++)
 		free(r->devices[i].steps);
 	for (size_t i = 0; i < r->nkernels; i++)
@@ -308,12 +318,5 @@ void split_rank_free(struct split_rank *r)
 	free(r->devices);
 	free(r->kernels);
 	free(r->steps);
-	free(r->host);
-	free(r->request);
-	free(r->job);
-	free(r->parent);
-	free(r->dir);
-	free(r->note);
-	free(r->waiting_for);
 	free(r);
 }

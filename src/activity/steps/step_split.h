@@ -88,6 +88,7 @@ bool split_rank_is_complete(const struct split_rank *r);
 
 struct split_rank *split_rank_new(void);
 void split_rank_free(struct split_rank *r); /* may be NULL */
+void split_rank_set(char **text, char *now); /* a text of a rank, which takes `now` */
 
 /* --- from activities --- */
 
@@ -100,7 +101,6 @@ void step_split_step(struct step_split *s, const struct split_step *step);
 void step_split_add(struct step_split *s, const struct activity *a, bool own);
 /* Fills steps, devices and kernels of r; frees s. */
 void step_split_finish(struct step_split *s, struct split_rank *r);
-void step_split_free(struct step_split *s); /* may be NULL */
 
 /* Leaves of each part of a device's work what those before it have not taken: compute counts first,
  * then communication that is not hidden behind it, then copies. out_comm: all communication;

@@ -4,6 +4,7 @@
 #include "base/text/printable.h"
 #include "unwind/symbols/demangle.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,6 +183,19 @@ static double ms(uint64_t ns)
 	return (double)ns / 1e6;
 }
 
+#define TIME_BYTES 32
+#define TIME(ns) time_text(ns, (char[TIME_BYTES]){0})
+
+static const char *time_text(uint64_t ns, char *out)
+{
+	struct buf words = {0};
+
+	words_time(&words, ns);
+	snprintf(out, TIME_BYTES, "%s", buf_str(&words));
+	buf_release(&words);
+	return out;
+}
+
 static void capital(struct buf *out, size_t at)
 {
 	if (out->len > at && out->data[at] >= 'a' && out->data[at] <= 'z')
@@ -226,20 +240,17 @@ static void say_split(const struct split_job *j, struct buf *out)
 		buf_add_str(out, ": no step was traced from its beginning to its end.\n");
 		return;
 	}
-	buf_add_str(out, ": a step takes ");
-	words_time(out, m->step_ns);
 	buf_addf(out,
-		 ": %.1f %% compute, %.1f %% communication that no compute hides, %.1f %% copies, "
-		 "%.1f %% idle.\n",
-		 percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
+		 ": a step takes %s: %.1f %% compute, %.1f %% communication that no compute hides, "
+		 "%.1f %% copies, %.1f %% idle.\n",
+		 TIME(m->step_ns), percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
 		 percent(m->part_ns[SPLIT_COMM], m->step_ns),
 		 percent(m->part_ns[SPLIT_COPY], m->step_ns),
 		 percent(m->part_ns[SPLIT_IDLE], m->step_ns));
-	if (m->comm_ns) {
-		buf_add_str(out, "Communication takes ");
-		words_time(out, m->comm_ns);
-		buf_addf(out, " of a step; %.1f %% of it runs behind compute.\n", split_overlap(m));
-	}
+	if (m->comm_ns)
+		buf_addf(out,
+			 "Communication takes %s of a step; %.1f %% of it runs behind compute.\n",
+			 TIME(m->comm_ns), split_overlap(m));
 }
 
 static void say_why(const struct split_job *j, struct buf *out)
@@ -252,18 +263,12 @@ static void say_why(const struct split_job *j, struct buf *out)
 		[SPLIT_IDLE] = "its device has nothing to do for",
 	};
 
-	buf_addf(out, "The reason: %s ", words[s->why]);
-	words_time(out, s->why_ns);
-	buf_add_str(out, " of a step, the others ");
-	words_time(out, s->why_others_ns);
+	buf_addf(out, "The reason: %s %s of a step, the others %s", words[s->why], TIME(s->why_ns),
+		 TIME(s->why_others_ns));
 	if (s->kernel) {
 		buf_add_str(out, "; most of the difference is in ");
 		demangle_add_name(out, s->kernel, NAME_COLUMNS);
-		buf_add_str(out, " (");
-		words_time(out, s->kernel_ns);
-		buf_add_str(out, ", others ");
-		words_time(out, s->kernel_others_ns);
-		buf_add_char(out, ')');
+		buf_addf(out, " (%s, others %s)", TIME(s->kernel_ns), TIME(s->kernel_others_ns));
 	}
 	if (s->why == SPLIT_IDLE)
 		buf_add_str(out, ": its host does not launch in time");
@@ -289,21 +294,18 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 	}
 	split_row_label(&j->rows[s->row], out);
 	capital(out, at);
-	if (s->verdict == SPLIT_SLOW_STEPS) {
-		buf_add_str(out, " is the slowest: its steps take ");
-		words_time(out, s->ns);
-		buf_add_str(out, ", those of the others ");
-	} else {
-		buf_add_str(out, " is the slowest: the others wait for it in communication. It "
-				 "spends ");
-		words_time(out, s->ns);
-		buf_add_str(out, " of a step outside of that, the others ");
-	}
-	words_time(out, s->others_ns);
-	buf_add_str(out, " (");
-	words_time(out, s->ns - s->others_ns);
-	buf_addf(out, ", %.1f %% of a step more).\n",
-		 percent(s->ns - s->others_ns, j->mean.step_ns));
+	buf_add_str(out, " is the slowest: ");
+	if (s->verdict == SPLIT_SLOW_STEPS)
+		buf_addf(out, "its steps take %s, those", TIME(s->ns));
+	else
+		buf_addf(out,
+			 "the others wait for it in communication. It spends %s of a step outside "
+			 "of "
+			 "that,",
+			 TIME(s->ns));
+	buf_addf(out, " %sthe others %s (%s, %.1f %% of a step more).\n",
+		 s->verdict == SPLIT_SLOW_STEPS ? "of " : "", TIME(s->others_ns),
+		 TIME(s->ns - s->others_ns), percent(s->ns - s->others_ns, j->mean.step_ns));
 	say_why(j, out);
 }
 
@@ -433,29 +435,22 @@ static void table_ranks(const struct split_job *j, unsigned top, struct buf *out
 	for (size_t i = 0; i < n; i++) {
 		const struct split_row *row = &j->rows[i];
 
-		if (row->rank->rank >= 0)
-			buf_addf(out, "%6d", row->rank->rank);
-		else
-			buf_addf(out, "%6s", "?");
+		buf_addf(out, row->rank->rank >= 0 ? "%6d" : "     ?", row->rank->rank);
 		buf_addf(out, " %10u", row->rank->pid);
-		if (row->device)
-			buf_addf(out, " %6u", row->device->device);
-		else
-			buf_addf(out, " %6s", "-");
+		buf_addf(out, row->device ? " %6u" : "      -",
+			 row->device ? row->device->device : 0);
 		buf_addf(out, " %5u", row->steps);
 		add_times(out, &row->mean);
 	}
 	rest_of(out, n, j->nrows);
 }
 
-/* Mean over the rows that have this step; *out_slow: the one that took longest. */
-static bool step_mean(const struct split_job *j, uint64_t number, struct split_times *out,
-		      const struct split_row **out_slow)
+/* Mean over the rows that have this step. */
+static bool step_mean(const struct split_job *j, uint64_t number, struct split_times *out)
 {
-	uint64_t n = 0, most = 0;
+	uint64_t n = 0;
 
 	*out = (struct split_times){0};
-	*out_slow = NULL;
 	for (size_t i = 0; i < j->nrows; i++) {
 		const struct split_row *row = &j->rows[i];
 
@@ -468,10 +463,6 @@ static bool step_mean(const struct split_job *j, uint64_t number, struct split_t
 				continue;
 			split_times_add(out, row->device ? &row->device->steps[k] : &bare);
 			n++;
-			if (ns >= most) {
-				most = ns;
-				*out_slow = row;
-			}
 		}
 	}
 	if (!n)
@@ -493,9 +484,8 @@ static void table_steps(const struct split_job *j, unsigned top, struct buf *out
 	buf_add_str(out, "\nSteps (means of all ranks)\n          step" TIMES_HEAD);
 	for (size_t i = 0; i < n; i++) {
 		struct split_times t;
-		const struct split_row *slow;
 
-		if (!step_mean(j, r->steps[i].number, &t, &slow))
+		if (!step_mean(j, r->steps[i].number, &t))
 			continue;
 		buf_addf(out, "%14llu", (unsigned long long)r->steps[i].number);
 		add_times(out, &t);

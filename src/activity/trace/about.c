@@ -157,16 +157,11 @@ struct split_rank *trace_split(const struct trace_state *t)
 	struct split_rank *r = split_rank_new();
 	struct step_split *s = step_split_new();
 
-	free(r->host);
-	free(r->request);
-	free(r->job);
-	free(r->parent);
-	free(r->note);
-	r->host = trace_host_name();
-	r->request = xstrdup(t->request);
-	r->job = xstrdup(t->job);
-	r->parent = xstrdup(t->started_by);
-	r->note = note_of(t);
+	split_rank_set(&r->host, trace_host_name());
+	split_rank_set(&r->request, xstrdup(t->request));
+	split_rank_set(&r->job, xstrdup(t->job));
+	split_rank_set(&r->parent, xstrdup(t->started_by));
+	split_rank_set(&r->note, note_of(t));
 	r->rank = t->w->rank;
 	r->pid = t->w->pid;
 	r->lost = t->w->lost;

@@ -8,6 +8,7 @@
 #include "activity/steps/files.h"
 #include "activity/files/db_vfs.h"
 #include "activity/trace/trace.h"
+#include "base/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -31,42 +32,29 @@
 
 /* --- activities --- */
 
-static int by_start(const void *a, const void *b)
-{
-	const struct activity *x = a, *y = b;
+COMPARE_BY(by_start, struct activity, start_ns)
 
-	return x->start_ns < y->start_ns ? -1 : x->start_ns > y->start_ns;
+/* Marks of records are all there is, or twice what the source reports: except those of Python. */
+static bool is_in_file(const struct trace_state *t, const struct activity *a, bool record,
+		       const struct activity_writer_ops *ops)
+{
+	if (!trace_wanted(t, a))
+		return false;
+	if (record)
+		return !t->source_marks || trace_is_gc(a);
+	/* Memory is in the timeline as the sum of it. */
+	return trace_belongs(t, a) == TRACE_IN &&
+	       (a->kind != ACTIVITY_MEMORY || ops != &activity_chrome);
 }
 
 static int put_all(struct trace_state *t, const struct activity_writer_ops *ops,
-		   struct activity_writer *w, const struct activity *list, size_t n,
-		   struct err *err)
+		   struct activity_writer *w, struct err *err)
 {
-	for (size_t i = 0; i < n; i++) {
-		const struct activity *a = &list[i];
+	for (size_t i = 0; i < t->nheld + t->nmarks; i++) {
+		bool record = i >= t->nheld;
+		const struct activity *a = record ? &t->marks[i - t->nheld] : &t->held[i];
+		int r = is_in_file(t, a, record, ops) ? ops->put(w, a, err) : 0;
 
-		if (!trace_wanted(t, a) || trace_belongs(t, a) != TRACE_IN)
-			continue;
-		/* Memory is in the timeline as the sum of it. */
-		if (a->kind == ACTIVITY_MEMORY && ops == &activity_chrome)
-			continue;
-		int r = ops->put(w, a, err);
-		if (r < 0 && r != -ENOTSUP)
-			return r;
-	}
-	return 0;
-}
-
-/* Marks of records are all there is, or twice what the source tells: except those of Python. */
-static int put_marks(struct trace_state *t, const struct activity_writer_ops *ops,
-		     struct activity_writer *w, struct err *err)
-{
-	for (size_t i = 0; i < t->nmarks; i++) {
-		const struct activity *a = &t->marks[i];
-
-		if ((t->source_marks && !trace_is_gc(a)) || !trace_wanted(t, a))
-			continue;
-		int r = ops->put(w, a, err);
 		if (r < 0 && r != -ENOTSUP)
 			return r;
 	}
@@ -87,63 +75,32 @@ static int write_activities(struct trace_state *t, const struct activity_writer_
 	if (ops == &activity_chrome)
 		r = trace_timeline(t, w, rank, err);
 	if (r == 0)
-		r = put_all(t, ops, w, t->held, t->nheld, err);
-	if (r == 0)
-		r = put_marks(t, ops, w, err);
+		r = put_all(t, ops, w, err);
 	int closed = ops->close(w, &closing, r == 0 ? err : NULL);
 	return r < 0 ? r : closed;
 }
 
 /* --- the summary --- */
 
-static int write_json(const struct split_rank *rank, const char *dir, struct err *err)
-{
-	json_t *o = split_rank_json(rank);
-	char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
-	char *path = xasprintf("%s/" SPLIT_RANK_FILE, dir);
-	struct buf out = {0};
-	int r;
-
-	json_decref(o);
-	if (text) {
-		buf_addf(&out, "%s\n", text);
-		r = fs_write_atomic(path, &out, FILE_MODE, err);
-	} else {
-		r = err_set(err, -ENOMEM, "out of memory");
-	}
-	buf_release(&out);
-	free(path);
-	free(text);
-	return r;
-}
-
 /* Takes the rank. */
 static int write_words(struct split_rank *rank, const char *dir, struct err *err)
 {
 	struct split_job job = {0};
 	struct buf out = {0};
-	char *path = xasprintf("%s/" SPLIT_RANK_TEXT, dir);
 
 	split_job_add(&job, rank);
 	split_job_judge(&job);
 	split_job_text(&job, SPLIT_TOP, &out);
-	int r = fs_write_atomic(path, &out, FILE_MODE, err);
 	split_job_release(&job);
-	buf_release(&out);
-	free(path);
-	return r;
+	return split_file_write(dir, SPLIT_RANK_TEXT, &out, err);
 }
 
 static int write_memory(struct trace_state *t, const char *dir, struct err *err)
 {
 	struct buf out = {0};
-	char *path = xasprintf("%s/memory.csv", dir);
 
 	trace_memory_csv(t, &out);
-	int r = fs_write_atomic(path, &out, FILE_MODE, err);
-	buf_release(&out);
-	free(path);
-	return r;
+	return split_file_write(dir, "memory.csv", &out, err);
 }
 
 static int write_into(struct trace_state *t, const char *dir, struct err *err)
@@ -160,7 +117,7 @@ static int write_into(struct trace_state *t, const char *dir, struct err *err)
 	if (r == 0 && t->w->trace.memory)
 		r = write_memory(t, dir, err);
 	if (r == 0)
-		r = write_json(rank, dir, err);
+		r = split_file_write_json(dir, SPLIT_RANK_FILE, split_rank_json(rank), err);
 	if (r == 0 && t->w->trace.analyse) {
 		r = write_words(rank, dir, err);
 		rank = NULL;
@@ -372,7 +329,6 @@ static void part(struct trace_state *t)
 	t->own = *t->w;
 	t->own.state = NULL;
 	t->own.names = NULL;
-	t->own.senders = NULL;
 	t->own.text = xstrndup(t->w->text, t->w->text_len);
 	t->own.groups = t->w->groups ? xstrdup(t->w->groups) : NULL;
 	t->w = &t->own;

@@ -5,41 +5,31 @@
  * shown.
  */
 #include "activity/trace/trace.h"
+#include "base/fs.h"
 #include "base/mem.h"
+#include "base/proc.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define EVERY_NS 20000000u
-#define FILE_BYTES 65536u
+#define FILE_BYTES (1u << 20)
 #define SECTOR 512u
 
-/* The text of a small file, terminated; false if it cannot be read. */
-static bool look(const char *path, char *text)
+/* The text of a file of /proc, in `room`; NULL if it cannot be read. */
+static const char *read_text(const char *path, struct buf *room)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t n = 0;
-	ssize_t got = fd < 0 ? -1 : 1;
-
-	while (got > 0 && n < FILE_BYTES - 1) {
-		got = read(fd, text + n, FILE_BYTES - 1 - n);
-		n += got > 0 ? (size_t)got : 0;
-	}
-	if (fd >= 0)
-		close(fd);
-	text[n] = '\0';
-	return n > 0;
+	buf_clear(room);
+	return fs_read_file(path, FILE_BYTES, room, NULL) == 0 && room->len ? buf_str(room) : NULL;
 }
 
-static bool look_own(const struct trace_state *t, const char *name, char *text)
+static const char *read_own(const struct trace_state *t, const char *name, struct buf *room)
 {
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%u/%s", t->w->pid, name);
-	return look(path, text);
+	return read_text(path, room);
 }
 
 /* The number behind a word such as "MemTotal:"; 0 if it is not there. */
@@ -57,31 +47,32 @@ static const char *next_line(const char *at)
 	return end ? end + 1 : at + strlen(at);
 }
 
-static void sample_cpu(const struct trace_state *t, struct trace_sample *s, char *text)
+static void sample_cpu(const struct trace_state *t, struct trace_sample *s, struct buf *room)
 {
-	unsigned long long v[8] = {0}, user, sys;
+	unsigned long long v[8] = {0};
+	struct proc_stat own;
 
-	if (look("/proc/stat", text) &&
-	    sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3],
-		   &v[4], &v[5], &v[6], &v[7]) >= 4) {
+	const char *text = read_text("/proc/stat", room);
+	if (text && sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2],
+			   &v[3], &v[4], &v[5], &v[6], &v[7]) >= 4) {
 		for (int i = 0; i < 8; i++)
 			s->cpu_all += v[i];
 		s->cpu_busy = s->cpu_all - v[3] - v[4]; /* idle, waiting for disks */
 	}
-	/* The name of the process may hold anything but ends with the last bracket. */
-	const char *p = look_own(t, "stat", text) ? strrchr(text, ')') : NULL;
-	if (p && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-			&sys) == 2)
-		s->own_cpu = user + sys;
+	if (proc_stat_read((pid_t)t->w->pid, &own) == 0)
+		s->own_cpu = own.user_ticks + own.system_ticks;
 }
 
-static void sample_mem(const struct trace_state *t, struct trace_sample *s, char *text)
+static void sample_mem(const struct trace_state *t, struct trace_sample *s, struct buf *room)
 {
-	if (look("/proc/meminfo", text)) {
+	const char *text = read_text("/proc/meminfo", room);
+
+	if (text) {
 		s->mem_total = number_behind(text, "MemTotal:") << 10;
 		s->mem_available = number_behind(text, "MemAvailable:") << 10;
 	}
-	if (look_own(t, "status", text))
+	text = read_own(t, "status", room);
+	if (text)
 		s->own_rss = number_behind(text, "\nVmRSS:") << 10;
 }
 
@@ -96,12 +87,13 @@ static bool is_disk(const char *name)
 	       (name[len - 1] < '0' || name[len - 1] > '9');
 }
 
-static void sample_disk(const struct trace_state *t, struct trace_sample *s, char *text)
+static void sample_disk(const struct trace_state *t, struct trace_sample *s, struct buf *room)
 {
 	char name[64];
 	unsigned long long in, out;
 
-	if (look("/proc/diskstats", text))
+	const char *text = read_text("/proc/diskstats", room);
+	if (text)
 		for (const char *at = text; *at; at = next_line(at))
 			if (sscanf(at, "%*u %*u %63s %*u %*u %llu %*u %*u %*u %llu", name, &in,
 				   &out) == 3 &&
@@ -109,20 +101,20 @@ static void sample_disk(const struct trace_state *t, struct trace_sample *s, cha
 				s->disk_read += in * SECTOR;
 				s->disk_written += out * SECTOR;
 			}
-	if (look_own(t, "io", text)) {
+	text = read_own(t, "io", room);
+	if (text) {
 		s->own_read = number_behind(text, "\nread_bytes:");
 		s->own_written = number_behind(text, "\nwrite_bytes:");
 	}
 }
 
 /* Of the network that the process sees. */
-static void sample_network(const struct trace_state *t, struct trace_sample *s, char *text)
+static void sample_network(const struct trace_state *t, struct trace_sample *s, struct buf *room)
 {
 	unsigned long long in, out;
 
-	if (!look_own(t, "net/dev", text))
-		return;
-	for (const char *at = text; *at; at = next_line(at)) {
+	const char *text = read_own(t, "net/dev", room);
+	for (const char *at = text ? text : ""; *at; at = next_line(at)) {
 		const char *colon = strchr(at, ':'), *end = next_line(at);
 
 		while (*at == ' ')
@@ -149,22 +141,16 @@ void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns)
 	/* The last one before the first step is what its first moments are measured from. */
 	if (t->from_ns == TRACE_NOT_YET)
 		all->n = 0;
-	char *text = xmalloc(FILE_BYTES);
+	struct buf room = {0};
 	struct trace_sample s = {.ns = ns};
 	if (what & REQUEST_HOST_CPU)
-		sample_cpu(t, &s, text);
+		sample_cpu(t, &s, &room);
 	if (what & REQUEST_HOST_MEM)
-		sample_mem(t, &s, text);
+		sample_mem(t, &s, &room);
 	if (what & REQUEST_HOST_DISK)
-		sample_disk(t, &s, text);
+		sample_disk(t, &s, &room);
 	if (what & REQUEST_HOST_NETWORK)
-		sample_network(t, &s, text);
-	free(text);
-	all->list = xgrow(all->list, &all->cap, all->n + 1, sizeof(*all->list));
-	all->list[all->n++] = s;
-}
-
-void trace_host_release(struct trace_samples *s)
-{
-	free(s->list);
+		sample_network(t, &s, &room);
+	buf_release(&room);
+	*XPUSH(all->list, all->n, all->cap) = s;
 }

@@ -5,6 +5,7 @@
  * counts from 0 at its first step; `sonde mem` knows all.
  */
 #include "activity/trace/trace.h"
+#include "base/compare.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -35,8 +36,7 @@ static void add(struct trace_state *t, const struct trace_block *b)
 		t->left_out++;
 		return;
 	}
-	m->list = xgrow(m->list, &m->cap, m->n + 1, sizeof(*m->list));
-	m->list[m->n++] = *b;
+	*XPUSH(m->list, m->n, m->cap) = *b;
 }
 
 void trace_memory_record(struct trace_state *t, uint32_t tid, const struct rec *r)
@@ -78,12 +78,7 @@ void trace_memory_activity(struct trace_state *t, const struct activity *a)
 
 /* --- at the end --- */
 
-static int by_time(const void *a, const void *b)
-{
-	const struct trace_block *x = a, *y = b;
-
-	return x->ns < y->ns ? -1 : x->ns > y->ns;
-}
+COMPARE_BY(by_time, struct trace_block, ns)
 
 static uint64_t block_key(const struct trace_block *b)
 {

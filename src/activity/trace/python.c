@@ -327,8 +327,7 @@ static void add_call(struct seen *s, const struct seen_thread *th, const struct 
 		s->left_out++;
 		return;
 	}
-	s->calls = xgrow(s->calls, &s->cap, s->n + 1, sizeof(*s->calls));
-	s->calls[s->n++] = (struct seen_call){
+	*XPUSH(s->calls, s->n, s->cap) = (struct seen_call){
 		.start = o->start,
 		.end = end,
 		.name = o->name,
@@ -351,8 +350,7 @@ static void end_down_to(struct seen *s, struct seen_thread *th, size_t left, str
 
 static void begin(struct seen_thread *th, const struct seen_open *o)
 {
-	th->open = xgrow(th->open, &th->cap, th->n + 1, sizeof(*th->open));
-	th->open[th->n++] = *o;
+	*XPUSH(th->open, th->n, th->cap) = *o;
 }
 
 /* How many go on: what the reader says is the same call, as long as the line of its caller is. */
@@ -440,8 +438,7 @@ static void drop_old(struct seen *s, uint64_t now_ns)
 	for (size_t at = 0; hmap_next(&s->threads, &at, &key, &value);) {
 		if (((struct seen_thread *)(uintptr_t)value)->round == s->round)
 			continue;
-		s->old = xgrow(s->old, &s->old_cap, n + 1, sizeof(*s->old));
-		s->old[n++] = key;
+		*XPUSH(s->old, n, s->old_cap) = key;
 	}
 	while (n > 0) {
 		struct seen_thread *th = hmap_get_ptr(&s->threads, s->old[--n]);

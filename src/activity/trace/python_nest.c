@@ -33,8 +33,7 @@ struct slices {
 
 static void add_slice(struct slices *s, const struct slice *one)
 {
-	s->list = xgrow(s->list, &s->cap, s->n + 1, sizeof(*s->list));
-	s->list[s->n++] = *one;
+	*XPUSH(s->list, s->n, s->cap) = *one;
 }
 
 /* By thread, then as they are nested. */
@@ -180,8 +179,7 @@ static void cut(struct slices *all, uint64_t to_ns)
 			else
 				make_way(&open, s, to_ns);
 		}
-		open.list = xgrow(open.list, &open.cap, open.n + 1, sizeof(*open.list));
-		open.list[open.n++] = s;
+		*XPUSH(open.list, open.n, open.cap) = s;
 	}
 	free(open.list);
 }
@@ -210,8 +208,7 @@ static void keep(struct trace_state *t, const struct slices *all)
 
 		if (!s->call || s->start_ns >= s->end_ns)
 			continue;
-		c->list = xgrow(c->list, &c->cap, c->n + 1, sizeof(*c->list));
-		c->list[c->n++] =
+		*XPUSH(c->list, c->n, c->cap) =
 			(struct trace_call){s->start_ns, s->end_ns, text_of(t, s->call), s->tid};
 	}
 }

@@ -156,8 +156,7 @@ static void push_call(struct trace_state *t, uint32_t tid, uint64_t what, uint64
 		o->above++;
 		return;
 	}
-	o->list = xgrow(o->list, &o->cap, o->n + 1, sizeof(*o->list));
-	o->list[o->n++] = (struct open_call){what, at};
+	*XPUSH(o->list, o->n, o->cap) = (struct open_call){what, at};
 }
 
 static void pop_call(struct trace_state *t, uint32_t tid, uint64_t what, uint64_t now)

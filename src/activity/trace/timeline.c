@@ -111,26 +111,32 @@ static void put_load(const struct timeline *host, const struct timeline *own,
 		put_counter(own, b->ns, "resident memory", "bytes", (double)b->own_rss);
 }
 
+#define AT(member) offsetof(struct trace_sample, member)
+static const struct {
+	uint32_t what; /* REQUEST_HOST_* */
+	bool own; /* of the process, not of the host */
+	size_t offset;
+	const char *name;
+} rates[] = {
+	{REQUEST_HOST_DISK, false, AT(disk_read), "disk read"},
+	{REQUEST_HOST_DISK, false, AT(disk_written), "disk written"},
+	{REQUEST_HOST_DISK, true, AT(own_read), "read from disk"},
+	{REQUEST_HOST_DISK, true, AT(own_written), "written to disk"},
+	{REQUEST_HOST_NETWORK, false, AT(net_in), "network in"},
+	{REQUEST_HOST_NETWORK, false, AT(net_out), "network out"},
+};
+
 static void put_traffic(const struct timeline *host, const struct timeline *own,
 			const struct trace_sample *a, const struct trace_sample *b, uint32_t what)
 {
-	double s = grown(b->ns, a->ns) / 1e9;
+	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+		const void *before = (const char *)a + rates[i].offset;
+		const void *now = (const char *)b + rates[i].offset;
 
-	if (what & REQUEST_HOST_DISK) {
-		put_counter(host, b->ns, "disk read", "bytes per s",
-			    grown(b->disk_read, a->disk_read) / s);
-		put_counter(host, b->ns, "disk written", "bytes per s",
-			    grown(b->disk_written, a->disk_written) / s);
-		put_counter(own, b->ns, "read from disk", "bytes per s",
-			    grown(b->own_read, a->own_read) / s);
-		put_counter(own, b->ns, "written to disk", "bytes per s",
-			    grown(b->own_written, a->own_written) / s);
-	}
-	if (what & REQUEST_HOST_NETWORK) {
-		put_counter(host, b->ns, "network in", "bytes per s",
-			    grown(b->net_in, a->net_in) / s);
-		put_counter(host, b->ns, "network out", "bytes per s",
-			    grown(b->net_out, a->net_out) / s);
+		if (what & rates[i].what)
+			put_counter(rates[i].own ? own : host, b->ns, rates[i].name, "bytes per s",
+				    grown(*(const uint64_t *)now, *(const uint64_t *)before) /
+					    (grown(b->ns, a->ns) / 1e9));
 	}
 }
 

@@ -54,8 +54,7 @@ static void window_forget(struct window *w)
 {
 	struct trace_state *t = w->state;
 
-	if (t)
-		hmap_release(&t->known_texts);
+	hmap_release(&t->known_texts);
 }
 
 struct activity *trace_hold(struct trace_state *t, const struct activity *a)
@@ -65,8 +64,7 @@ struct activity *trace_hold(struct trace_state *t, const struct activity *a)
 		return NULL;
 	}
 	total_held++;
-	t->held = xgrow(t->held, &t->cap_held, t->nheld + 1, sizeof(*t->held));
-	struct activity *held = &t->held[t->nheld++];
+	struct activity *held = XPUSH(t->held, t->nheld, t->cap_held);
 	*held = *a;
 	held->name = trace_text(t, a->name);
 	held->detail = trace_text(t, a->detail);
@@ -193,8 +191,7 @@ static void add_bound(struct trace_state *t, uint64_t number, uint64_t ns)
 {
 	if (t->nbounds >= TRACE_MAX_BOUNDS)
 		return;
-	t->bounds = xgrow(t->bounds, &t->cap_bounds, t->nbounds + 1, sizeof(*t->bounds));
-	t->bounds[t->nbounds++] = (struct trace_bound){number, ns};
+	*XPUSH(t->bounds, t->nbounds, t->cap_bounds) = (struct trace_bound){number, ns};
 }
 
 static uint64_t mono_of(const struct trace_state *t, uint64_t wall_ns)
@@ -243,8 +240,6 @@ static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
 {
 	struct trace_state *t = w->state;
 
-	if (!t)
-		return;
 	if (w->trace.steps)
 		step_of_steps(t, step, wall_ns);
 	else
@@ -257,7 +252,7 @@ static void window_end(struct window *w, uint64_t wall_ns)
 {
 	struct trace_state *t = w->state;
 
-	if (!t || t->from_ns == TRACE_NOT_YET || wall_ns <= t->from_ns || wall_ns >= t->to_ns)
+	if (t->from_ns == TRACE_NOT_YET || wall_ns <= t->from_ns || wall_ns >= t->to_ns)
 		return;
 	while (t->nbounds && t->bounds[t->nbounds - 1].ns >= wall_ns)
 		t->nbounds--;
@@ -274,8 +269,6 @@ static void window_activity(struct window *w, const struct activity *a)
 {
 	struct trace_state *t = w->state;
 
-	if (!t)
-		return;
 	if (a->end_ns > t->last_ns && is_on_host(a))
 		t->last_ns = a->end_ns;
 	if (is_on_host(a) && (is_api(a) || a->kind == ACTIVITY_MARKER))
@@ -300,8 +293,6 @@ static void window_record(struct window *w, uint32_t tid, const struct rec *r)
 {
 	struct trace_state *t = w->state;
 
-	if (!t)
-		return;
 	switch (r->type) {
 	case REC_MARK:
 		trace_record_mark(t, tid, (const struct rec_mark *)r);
@@ -328,7 +319,7 @@ static void window_note(struct window *w, const char *text, size_t len)
 	struct trace_state *t = w->state;
 	struct buf scratch = {0};
 
-	if (!t || t->notes.len > MAX_NOTES_BYTES || !len || memchr(text, '\0', len))
+	if (t->notes.len > MAX_NOTES_BYTES || !len || memchr(text, '\0', len))
 		return;
 	text = text_clean(text, &len, &scratch);
 	buf_add(&t->notes, text, len);
@@ -340,7 +331,7 @@ static void window_tick(struct window *w, uint64_t now_mono_ns)
 {
 	struct trace_state *t = w->state;
 
-	if (t && w->trace.host_sys)
+	if (w->trace.host_sys)
 		trace_host_sample(t, now_mono_ns);
 }
 
@@ -416,7 +407,7 @@ void trace_free(struct trace_state *t)
 	texts_release(&t->texts);
 	trace_calls_release(&t->calls);
 	trace_memory_release(&t->memory);
-	trace_host_release(&t->samples);
+	free(t->samples.list);
 	free(t);
 }
 
@@ -424,8 +415,6 @@ static void window_close(struct window *w)
 {
 	struct trace_state *t = w->state;
 
-	if (!t)
-		return;
 	w->state = NULL;
 	trace_python_stop(t->python);
 	if (t->from_ns != TRACE_NOT_YET && t->from_ns != t->to_ns) {

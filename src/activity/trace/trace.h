@@ -158,7 +158,6 @@ void trace_memory_release(struct trace_memory *m);
 
 /* activity/trace/host.c */
 void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns);
-void trace_host_release(struct trace_samples *s);
 
 /* activity/trace/job.c: a text that all ranks of a job have, and who has started the process; new,
  * "" if it is not known. */

@@ -92,8 +92,7 @@ static const struct activity *launch_in(const struct trace_state *t, uint32_t ti
 
 		if (a->tid != tid || a->start_ns < from || a->start_ns >= to || !is_launch(t, a))
 			continue;
-		list = xgrow(list, &cap, n + 1, sizeof(*list));
-		list[n++] = a;
+		*XPUSH(list, n, cap) = a;
 	}
 	if (place < n) {
 		qsort(list, n, sizeof(*list), by_start);
@@ -147,8 +146,7 @@ void trace_waits(const struct trace_state *t, struct split_rank *r)
 	const struct activity *first = first_waiting(t, &work, &r->waiting);
 	if (first) {
 		r->waiting_ns = first->start_ns;
-		free(r->waiting_for);
-		r->waiting_for = xstrdup(name_of(t, first, &work));
+		split_rank_set(&r->waiting_for, xstrdup(name_of(t, first, &work)));
 	}
 	hmap_release(&work);
 }

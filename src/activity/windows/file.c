@@ -4,8 +4,6 @@
  * said once and counted; the window goes on, for a disk that is full may not stay so.
  */
 #define LOG_AREA "activity"
-#include "activity/live/send.h"
-#include "activity/live/top.h"
 #include "activity/windows/window.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,8 +27,6 @@ struct file_state {
 	uint64_t written, unsupported;
 	bool dirty; /* something was written since */
 	bool said, said_unsupported;
-	struct top *top;
-	struct sender *to;
 };
 
 static void complain(struct window *w, const char *what, const struct err *err)
@@ -71,7 +67,6 @@ static void file_activity(struct window *w, const struct activity *a)
 	struct file_state *s = w->state;
 	struct err err = {0};
 
-	top_add(s->top, a);
 	int r = s->format->put(s->writer, a, &err);
 	if (r == 0) {
 		s->written++;
@@ -87,14 +82,6 @@ static void file_activity(struct window *w, const struct activity *a)
 		w->unwritten++;
 		complain(w, "cannot write activities", &err);
 	}
-}
-
-static void file_step(struct window *w, uint64_t step, uint64_t wall_ns)
-{
-	struct file_state *s = w->state;
-
-	(void)step;
-	top_step(s->top, wall_ns);
 }
 
 static void flush_writer(struct window *w, uint64_t now_ns)
@@ -116,7 +103,6 @@ static void file_tick(struct window *w, uint64_t now_ns)
 	/* an interval is a second or more */
 	if (now_ns - s->flushed_ns >= FLUSH_NS)
 		flush_writer(w, now_ns);
-	top_tick(s->top, now_ns, s->to);
 }
 
 static void file_flush(struct window *w)
@@ -127,23 +113,11 @@ static void file_flush(struct window *w)
 /* Its tables point to texts: it ends, and another one begins, as when there are many lines. */
 static void file_forget(struct window *w)
 {
-	struct file_state *s = w->state;
-
-	top_hold(s->top);
 	close_writer(w);
 	open_writer(w);
 }
 
 /* --- */
-
-static void file_change(struct window *w)
-{
-	struct file_state *s = w->state;
-	struct sender *to = senders_find(w->senders, &w->monitor.daemon);
-
-	if (to)
-		s->to = to;
-}
 
 /* The directory as the process means it. The guest makes it absolute; others may not. */
 static char *directory_of(const struct window *w)
@@ -176,9 +150,7 @@ static int file_open(struct window *w, struct err *err)
 	s->format = o->format == REQUEST_JSONL ? &activity_jsonl : &activity_db;
 	s->dir = dir;
 	s->options = (struct activity_options){o->jsonl_lines, o->jsonl_files};
-	s->top = top_new(w);
 	w->state = s;
-	file_change(w);
 	open_writer(w);
 	return 0;
 }
@@ -187,21 +159,17 @@ static void file_close(struct window *w)
 {
 	struct file_state *s = w->state;
 
-	top_end(s->top, clock_mono_ns(), s->to);
 	close_writer(w);
 	log_info("process %u: %llu activities in files, %llu failed, %llu of kinds without a place",
 		 w->pid, (unsigned long long)s->written, (unsigned long long)w->unwritten,
 		 (unsigned long long)s->unsupported);
-	top_free(s->top);
 	free(s->dir);
 	free(s);
 }
 
 const struct window_ops window_file = {
 	.open = file_open,
-	.change = file_change,
 	.activity = file_activity,
-	.step = file_step,
 	.tick = file_tick,
 	.flush = file_flush,
 	.forget = file_forget,

@@ -90,11 +90,6 @@ bool texts_tell(struct texts *n, uint64_t hash, const char *text, size_t len)
 	return true;
 }
 
-void texts_refuse(struct texts *n)
-{
-	n->refused++;
-}
-
 struct name *texts_find(struct texts *n, uint64_t hash)
 {
 	texts_begin(n);
@@ -109,8 +104,7 @@ struct name *texts_find(struct texts *n, uint64_t hash)
 
 static void name_free(struct texts *n, struct name *name)
 {
-	n->free_ids = xgrow(n->free_ids, &n->free_cap, n->nfree + 1, sizeof(*n->free_ids));
-	n->free_ids[n->nfree++] = name->id;
+	*XPUSH(n->free_ids, n->nfree, n->free_cap) = name->id;
 	n->bytes -= sizeof(*name) + name->len + 1;
 	free(name);
 }

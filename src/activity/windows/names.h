@@ -42,9 +42,9 @@ struct texts {
 	struct buf scratch;
 };
 
-/* False: there is no room for it. Then texts_forget() makes some, or it is refused. */
+/* False: there is no room for it. Then texts_forget() makes some, or the caller counts it in
+ * `refused`. */
 bool texts_tell(struct texts *n, uint64_t hash, const char *text, size_t len);
-void texts_refuse(struct texts *n);
 /* Whether it is worth the work: it may be that all are used all the time. */
 bool texts_may_forget(const struct texts *n);
 /* Forgets what was not told or used while as many as half of them were told. */

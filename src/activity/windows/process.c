@@ -2,6 +2,7 @@
 #define LOG_AREA "activity"
 #include "activity/windows/process.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text/text.h"
@@ -15,7 +16,7 @@
 /* --- life --- */
 
 /* Reads the order; points into the text of the window. */
-static int read_order(struct window *w, struct err *err)
+static int read_request(struct window *w, struct err *err)
 {
 	const char *wrong;
 
@@ -31,10 +32,10 @@ static int read_order(struct window *w, struct err *err)
 	return 0;
 }
 
-static void set_text(struct window *w, const struct buf *order)
+static void set_text(struct window *w, const struct buf *request)
 {
-	w->text = xstrndup(order->len ? order->data : "", order->len);
-	w->text_len = order->len;
+	w->text = xstrndup(request->len ? request->data : "", request->len);
+	w->text_len = request->len;
 }
 
 static const struct window_ops *ops_for(const struct window *w)
@@ -52,6 +53,15 @@ static void settle(struct follow *f)
 	f->kinds = trace ? UINT32_MAX : f->w.monitor.kinds;
 	f->filter = trace ? (struct request_text){"", 0} : f->w.monitor.filter;
 	follow_new_filter(f);
+}
+
+/* Where it is sent stays if the daemon that a change names cannot be reached. */
+static void set_daemon(const struct followed *p, struct window *w)
+{
+	struct sender *to = senders_find(p->senders, &w->monitor.daemon);
+
+	if (to)
+		w->to = to;
 }
 
 static void set_groups(struct followed *p, struct window *w)
@@ -84,16 +94,20 @@ void follow_open(struct followed *p, const struct window *w)
 	struct err err = {0};
 
 	f->w = *w;
-	set_text(&f->w, &p->order);
+	set_text(&f->w, &p->request);
 	set_groups(p, &f->w);
 	f->next = p->windows;
 	p->windows = f;
 	p->nwindows++;
-	int r = read_order(&f->w, &err);
+	int r = read_request(&f->w, &err);
 	if (r == 0) {
 		f->w.ops = ops_for(&f->w);
 		settle(f);
 		r = f->w.ops->open(&f->w, &err);
+	}
+	if (r == 0 && f->w.kind == REQUEST_MONITOR) {
+		set_daemon(p, &f->w);
+		f->top = top_new(&f->w);
 	}
 	f->failed = r < 0;
 	if (!f->failed && f->w.ops->record)
@@ -109,8 +123,8 @@ void follow_change(struct followed *p, struct follow *f)
 
 	if (f->failed || f->w.kind != REQUEST_MONITOR)
 		return;
-	set_text(&next, &p->order);
-	int r = read_order(&next, &err);
+	set_text(&next, &p->request);
+	int r = read_request(&next, &err);
 	if (r == 0 && next.kind != REQUEST_MONITOR)
 		r = err_set(&err, -EINVAL, "its order is for something else");
 	if (r < 0) {
@@ -123,6 +137,7 @@ void follow_change(struct followed *p, struct follow *f)
 		next.monitor.interval_s = f->w.monitor.interval_s;
 	free(f->w.text);
 	f->w = next;
+	set_daemon(p, &f->w);
 	settle(f);
 	if (f->w.ops->change)
 		f->w.ops->change(&f->w);
@@ -152,6 +167,9 @@ void follow_close(struct followed *p, struct follow *f, bool killed)
 	if (!f->failed) {
 		set_groups(p, &f->w);
 		f->w.ops->close(&f->w);
+		if (f->top)
+			top_end(f->top, clock_mono_ns(), f->w.to);
+		top_free(f->top);
 	}
 	sum_up(f);
 	marks_release(&f->marks);
@@ -222,6 +240,13 @@ static inline void set_place(const struct rec_activity *r, struct activity *a)
 	a->stream = host ? ACTIVITY_NOWHERE : r->where[1];
 }
 
+static void write_activity(struct follow *f, const struct activity *a)
+{
+	if (f->top)
+		top_add(f->top, a);
+	f->w.ops->activity(&f->w, a);
+}
+
 /* A range or an instant that is complete. */
 static void on_mark(void *arg, const struct activity *a)
 {
@@ -230,7 +255,7 @@ static void on_mark(void *arg, const struct activity *a)
 	if (a->end_ns < f->w.since_ns)
 		f->early++;
 	else
-		f->w.ops->activity(&f->w, a);
+		write_activity(f, a);
 }
 
 static void follow_mark(struct follow *f, const struct rec_activity *r, struct activity *a,
@@ -289,5 +314,5 @@ void follow_activity(struct follow *f, const struct rec_activity *r)
 	else if (!passes(f, r->kind, name))
 		f->filtered++;
 	else
-		f->w.ops->activity(&f->w, &a);
+		write_activity(f, &a);
 }

@@ -5,6 +5,7 @@
 #define SONDE_ACTIVITY_WINDOWS_PROCESS_H
 
 #include "activity/live/send.h"
+#include "activity/live/top.h"
 #include "activity/windows/marks.h"
 #include "activity/windows/names.h"
 #include "activity/windows/window.h"
@@ -28,6 +29,7 @@ struct follow {
 	struct window w;
 	struct follow *next;
 	bool failed; /* it writes nothing */
+	struct top *top; /* what `sonde top` is sent of a monitor; NULL: it is a trace */
 	uint32_t kinds; /* that it wants */
 	struct request_text filter;
 	struct filter_answers answers[ACTIVITY_KIND_END];
@@ -46,11 +48,12 @@ struct followed {
 	unsigned nwindows;
 	uint64_t refused; /* windows that were not opened, or write nothing */
 	uint64_t unread; /* orders for a change that could not be read */
-	struct buf order; /* pieces that have come */
-	bool order_too_long;
+	struct buf request; /* pieces that have come */
+	bool request_too_long;
 	struct buf groups;
 	bool groups_whole; /* the next piece begins another text */
 	struct buf places; /* records REC_PYTHON */
+	struct senders *senders; /* of all processes */
 	struct buf ahead; /* records REC_ACTIVITY: a window that goes on here has not come yet */
 	uint64_t too_many_ahead; /* for which there was no room */
 };
@@ -66,7 +69,7 @@ static inline uint64_t wall_of(uint64_t mono_ns, int64_t wall_minus_mono_ns)
 	return ns < 0 ? 0 : (uint64_t)ns;
 }
 
-/* The order is what p->order holds. */
+/* The order is what p->request holds. */
 void follow_open(struct followed *p, const struct window *w);
 void follow_change(struct followed *p, struct follow *f);
 void follow_close(struct followed *p, struct follow *f, bool killed);

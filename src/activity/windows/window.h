@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Windows of the monitor, and what they write; inside the activity files of this folder. */
+/*
+ * A window of a monitor or a trace, and the ops by which it writes: metrics, files, a trace. All of
+ * one recorder are used by its thread alone.
+ */
 #ifndef SONDE_ACTIVITY_WINDOWS_WINDOW_H
 #define SONDE_ACTIVITY_WINDOWS_WINDOW_H
 
@@ -35,7 +38,7 @@ struct window {
 	const struct window_ops *ops;
 	void *state; /* of the ops */
 	struct texts *names; /* of the process; see window_name() */
-	struct senders *senders; /* activity/live/send.h: ways to daemons */
+	struct sender *to; /* activity/live/send.h: the daemon of a monitor; NULL: none */
 };
 
 /* Any but open and close may be NULL. */

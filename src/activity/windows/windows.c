@@ -22,7 +22,7 @@
 
 #define MAX_PLACES_BYTES (16u << 20)
 #define MAX_AHEAD_BYTES (4u << 20)
-#define MAX_ORDER_BYTES (REQUEST_MAX_BYTES + 2048u) /* what the guest adds included */
+#define MAX_REQUEST_BYTES (REQUEST_MAX_BYTES + 2048u) /* what the guest adds included */
 #define FLUSH_NS 20000000ull
 
 struct activities {
@@ -65,7 +65,7 @@ static void forget_proc(struct activities *a, struct followed *p)
 	while (p->windows)
 		follow_close(p, p->windows, true);
 	texts_release(&p->names);
-	buf_release(&p->order);
+	buf_release(&p->request);
 	buf_release(&p->groups);
 	buf_release(&p->places);
 	buf_release(&p->ahead);
@@ -124,6 +124,8 @@ static void forget_names(struct followed *p)
 	for (struct follow *f = p->windows; f; f = f->next) {
 		if (!f->failed)
 			f->w.ops->forget(&f->w);
+		if (f->top)
+			top_hold(f->top);
 		marks_texts(&f->marks, keep_text, &p->names);
 		follow_new_filter(f); /* ids have another meaning now */
 	}
@@ -145,7 +147,7 @@ static void on_name(struct followed *p, const struct rec_name *r)
 	if (!p->names.refused)
 		log_warn("process %u has told more than %u names: further ones are \"…other\"",
 			 p->pid, NAMES_MAX);
-	texts_refuse(&p->names);
+	p->names.refused++;
 }
 
 /* --- what the monitor says --- */
@@ -159,12 +161,12 @@ static struct follow *find_window(struct followed *p, uint64_t id)
 	return f;
 }
 
-static void add_order(struct followed *p, const char *text, size_t len)
+static void add_request(struct followed *p, const char *text, size_t len)
 {
-	if (p->order.len + len > MAX_ORDER_BYTES)
-		p->order_too_long = true;
+	if (p->request.len + len > MAX_REQUEST_BYTES)
+		p->request_too_long = true;
 	else
-		buf_add(&p->order, text, len);
+		buf_add(&p->request, text, len);
 }
 
 /* A piece that is not full is the last one of its text. */
@@ -217,14 +219,13 @@ static void start_window(struct activities *a, struct followed *p, const struct 
 		.since_ns = wall_of(r->value ? r->value : r->head.time_ns, a->wall_minus_mono_ns),
 		.wall_minus_mono_ns = a->wall_minus_mono_ns,
 		.names = &p->names,
-		.senders = a->senders,
 		.seen = &a->seen,
 		.written = a->seen,
 	};
 
 	if (old)
 		follow_close(p, old, true);
-	if (!p->order_too_long && p->nwindows < MAX_WINDOWS) {
+	if (!p->request_too_long && p->nwindows < MAX_WINDOWS) {
 		follow_open(p, &w);
 		take_ahead(p, r->value != 0);
 		return;
@@ -232,15 +233,7 @@ static void start_window(struct activities *a, struct followed *p, const struct 
 	if (!p->refused++)
 		log_err("process %u: a window is not opened: its order has more than %u bytes, or "
 			"%u are open",
-			p->pid, MAX_ORDER_BYTES, MAX_WINDOWS);
-}
-
-static void stop_window(struct followed *p, const struct rec_monitor *r)
-{
-	struct follow *f = find_window(p, r->window);
-
-	if (f)
-		follow_close(p, f, false);
+			p->pid, MAX_REQUEST_BYTES, MAX_WINDOWS);
 }
 
 static void on_lost(struct followed *p, const struct rec_monitor *r)
@@ -250,65 +243,50 @@ static void on_lost(struct followed *p, const struct rec_monitor *r)
 			f->w.lost += r->value;
 }
 
-/* Those of another trace are none of a trace's business; metrics take what they can get. */
-static bool counts_step(const struct follow *f, const struct rec_monitor *r)
-{
-	return !f->failed && f->w.ops->step &&
-	       (!r->window || f->w.id == r->window || f->w.kind == REQUEST_MONITOR);
-}
-
+/* Those of another trace are none of a trace's business; a monitor takes what it can get. */
 static void on_step(struct followed *p, const struct rec_monitor *r)
 {
-	for (struct follow *f = p->windows; f; f = f->next)
-		if (counts_step(f, r))
-			f->w.ops->step(&f->w, r->value,
-				       wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
-}
+	for (struct follow *f = p->windows; f; f = f->next) {
+		uint64_t ns = wall_of(r->head.time_ns, f->w.wall_minus_mono_ns);
 
-static void on_early_end(struct followed *p, const struct rec_monitor *r)
-{
-	struct follow *f = find_window(p, r->window);
-
-	if (f && !f->failed && f->w.ops->end)
-		f->w.ops->end(&f->w, wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
-}
-
-static void on_note(struct followed *p, const struct rec_monitor *r, const char *text, size_t len)
-{
-	struct follow *f = find_window(p, r->window);
-
-	if (f && !f->failed && f->w.ops->note)
-		f->w.ops->note(&f->w, text, len);
+		if (f->top)
+			top_step(f->top, ns);
+		else if (!f->failed && f->w.ops->step && (!r->window || f->w.id == r->window))
+			f->w.ops->step(&f->w, r->value, ns);
+	}
 }
 
 static void on_monitor(struct activities *a, struct followed *p, const struct rec_monitor *r)
 {
+	struct follow *f = find_window(p, r->window);
+	const struct window_ops *ops = f && !f->failed ? f->w.ops : &(struct window_ops){0};
 	size_t len;
 	const char *text = rec_text(&r->head, &len);
 
 	switch (r->kind) {
 	case MONITOR_ORDER:
-		add_order(p, text, len);
+		add_request(p, text, len);
 		return;
 	case MONITOR_GROUPS:
 		add_groups(p, text, len);
 		return;
 	case MONITOR_START:
 	case MONITOR_CHANGE:
-		add_order(p, text, len);
+		add_request(p, text, len);
 		if (r->kind == MONITOR_START)
 			start_window(a, p, r);
-		else if (!p->order_too_long && find_window(p, r->window))
-			follow_change(p, find_window(p, r->window));
-		buf_clear(&p->order);
-		p->order_too_long = false;
+		else if (f && !p->request_too_long)
+			follow_change(p, f);
+		buf_clear(&p->request);
+		p->request_too_long = false;
 		p->groups_whole = true;
 		return;
 	case MONITOR_STOP:
 		if (len)
 			add_groups(p, text, len);
 		p->groups_whole = true;
-		stop_window(p, r);
+		if (f)
+			follow_close(p, f, false);
 		return;
 	case MONITOR_LOST:
 		on_lost(p, r);
@@ -317,10 +295,12 @@ static void on_monitor(struct activities *a, struct followed *p, const struct re
 		on_step(p, r);
 		return;
 	case MONITOR_NOTE:
-		on_note(p, r, text, len);
+		if (ops->note)
+			ops->note(&f->w, text, len);
 		return;
 	case MONITOR_END:
-		on_early_end(p, r);
+		if (ops->end)
+			ops->end(&f->w, wall_of(r->head.time_ns, f->w.wall_minus_mono_ns));
 		return;
 	}
 }
@@ -349,6 +329,7 @@ static void on_proc(void *arg, const struct frame_proc *told)
 	p->number = told->proc;
 	p->pid = told->pid;
 	p->groups_whole = true;
+	p->senders = a->senders;
 	p->next = a->first;
 	a->first = p;
 	hmap_put_ptr(&a->procs, p->number, p);
@@ -417,9 +398,12 @@ const struct stream_ops activities_stream = {
 void activities_tick(struct activities *a, uint64_t now_ns)
 {
 	for (struct followed *p = a->first; p; p = p->next)
-		for (struct follow *f = p->windows; f; f = f->next)
+		for (struct follow *f = p->windows; f; f = f->next) {
 			if (!f->failed && f->w.ops->tick)
 				f->w.ops->tick(&f->w, now_ns);
+			if (f->top)
+				top_tick(f->top, now_ns, f->w.to);
+		}
 	senders_tick(a->senders, now_ns);
 }
 

@@ -53,11 +53,10 @@ static void paths_release(struct paths *p)
 
 static void paths_add(struct paths *p, char *path)
 {
-	p->list = xgrow(p->list, &p->cap, p->n + 1, sizeof(*p->list));
-	p->list[p->n++] = path;
+	*XPUSH(p->list, p->n, p->cap) = path;
 }
 
-static int is_wanted(const struct dirent *e)
+static int is_activities(const struct dirent *e)
 {
 	return e->d_name[0] != '.' && activity_read_is_name(e->d_name);
 }
@@ -69,34 +68,26 @@ static int is_trace(const struct dirent *e)
 	return e->d_name[0] != '.' && len > end && !strcmp(e->d_name + len - end, SPLIT_DIR_SUFFIX);
 }
 
-/* Names have their times in them: in this order those of one process follow each other. */
-static int add_files(struct paths *p, const char *dir, struct err *err)
+/*
+ * The files of a directory, or of those below it. Names have their times in them: in this order
+ * those of one process follow each other.
+ */
+static int add_files(struct paths *p, const char *dir, bool below, struct err *err)
 {
 	struct dirent **found = NULL;
-	int n = scandir(dir, &found, is_wanted, alphasort);
+	int n = scandir(dir, &found, below ? is_trace : is_activities, alphasort), r = 0;
 
 	if (n < 0)
 		return err_sys(err, -errno, "cannot read '%s'", dir);
 	for (int i = 0; i < n; i++) {
-		paths_add(p, xasprintf("%s/%s", dir, found[i]->d_name));
-		free(found[i]);
-	}
-	free(found);
-	return 0;
-}
-
-/* A directory below it for each process: as nputrace leaves them. */
-static int add_traces(struct paths *p, const char *dir, struct err *err)
-{
-	struct dirent **found = NULL;
-	int n = scandir(dir, &found, is_trace, alphasort), r = 0;
-
-	for (int i = 0; i < n; i++) {
 		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
 
-		if (r == 0)
-			r = add_files(p, path, err);
-		free(path);
+		if (!below) {
+			paths_add(p, path);
+		} else {
+			r = r < 0 ? r : add_files(p, path, false, err);
+			free(path);
+		}
 		free(found[i]);
 	}
 	free(found);
@@ -106,10 +97,11 @@ static int add_traces(struct paths *p, const char *dir, struct err *err)
 static int add_dir(struct paths *p, const char *dir, struct err *err)
 {
 	size_t before = p->n;
-	int r = add_files(p, dir, err);
+	int r = add_files(p, dir, false, err);
 
 	if (r == 0 && p->n == before)
-		r = add_traces(p, dir, err);
+		r = add_files(p, dir, true,
+			      err); /* one for each process, as nputrace leaves them */
 	if (r < 0 || p->n > before)
 		return r;
 	return err_set(err, -ENOENT,

@@ -8,7 +8,7 @@
 #include "activity/files/activity.h"
 #include "base/text/plain_words.h"
 #include "base/text/text.h"
-#include "formats/json_text.h"
+#include "formats/json_value.h"
 #include "unwind/symbols/demangle.h"
 #include "wire/request.h"
 

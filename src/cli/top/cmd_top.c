@@ -30,7 +30,7 @@
 #define ENOUGH_ROWS 10 /* for a line about keys */
 #define OVER_S 4 /* that what has ended may begin anew, before it is said to be over */
 #define LATE_S 2 /* that the last process is waited for, beyond two intervals */
-#define LOOK_NS (NS_PER_S / 4) /* how often a report that is awaited is looked for */
+#define POLL_NS (NS_PER_S / 4) /* how often a report that is awaited is looked for */
 #define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
 
 struct top_options {
@@ -59,7 +59,7 @@ struct top_run {
 
 /* --- asking --- */
 
-static void narrow(const struct top_options *o, json_t *request)
+static void add_filters(const struct top_options *o, json_t *request)
 {
 	if (o->job_id != ANY_JOB)
 		json_object_set_new(request, "job_id", json_integer((json_int_t)o->job_id));
@@ -67,20 +67,20 @@ static void narrow(const struct top_options *o, json_t *request)
 		json_object_set_new(request, "pids", ctl_pids(o->pids));
 }
 
-static int look(struct top_run *t, struct err *err)
+static int poll_hosts(struct top_run *t, struct err *err)
 {
 	json_t *request =
 		json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", (int)(t->o->lines + EXTRA_ROWS),
 			  "lease", (json_int_t)t->monitor.lease);
 
-	narrow(t->o, request);
+	add_filters(t->o, request);
 	ctl_answers_free(t->c, t->answers);
 	t->answers = ctl_answers_new(t->c);
 	return ctl_ask_all(t->c, request, t->answers, err);
 }
 
 /* A daemon that does not know the function closes the connection. */
-static void explain_old(struct top_run *t)
+static void explain_old_daemons(struct top_run *t)
 {
 	for (size_t i = 0; i < t->c->hosts.n; i++) {
 		struct ctl_answer *a = &t->answers[i];
@@ -88,7 +88,7 @@ static void explain_old(struct top_run *t)
 		if (a->reply && !json_is_array(json_object_get(a->reply, "processes"))) {
 			const char *said = json_string_value(json_object_get(a->reply, "status"));
 
-			err_set(&a->err, -1, "the daemon does not tell what takes time: %.300s",
+			err_set(&a->err, -1, "the daemon does not report what takes time: %.300s",
 				said ? said : "is it one of sonde?");
 			json_decref(a->reply);
 			a->reply = NULL;
@@ -107,20 +107,20 @@ static bool write_out(const struct top_run *t, const struct buf *out)
 	return false;
 }
 
-static struct top_look how(const struct top_run *t)
+static struct top_display display_options(const struct top_run *t)
 {
 	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	const char *none = getenv("NO_COLOR");
 
-	return (struct top_look){.by = (enum top_by)t->by,
-				 .lines = t->o->lines,
-				 .width = width,
-				 .rows = t->screen && rows ? rows - 1 : 0,
-				 .colours = width && !(none && *none) && screen_is_able()};
+	return (struct top_display){.by = (enum top_by)t->by,
+				    .lines = t->o->lines,
+				    .width = width,
+				    .rows = t->screen && rows ? rows - 1 : 0,
+				    .colours = width && !(none && *none) && screen_is_able()};
 }
 
 /* The first of them for which there is room, or the last; ended by NULL. */
-static const char *fitting(const char *const *texts, unsigned width)
+static const char *first_that_fits(const char *const *texts, unsigned width)
 {
 	unsigned columns;
 
@@ -133,8 +133,8 @@ static const char *fitting(const char *const *texts, unsigned width)
 }
 
 /* One line, and one for the keys if they have no room beside. */
-static void heading(const struct top_run *t, const struct top_model *m, const struct top_look *l,
-		    struct buf *out)
+static void add_heading(const struct top_run *t, const struct top_model *m,
+			const struct top_display *l, struct buf *out)
 {
 	static const char *const keys[] = {"q: end, k: kernels, r: ranks, b: both",
 					   "q: end; k, r, b: tables", "q: end", NULL};
@@ -153,18 +153,18 @@ static void heading(const struct top_run *t, const struct top_model *m, const st
 	if (t->screen)
 		snprintf(all + strlen(all), sizeof(all) - strlen(all), ", every %u s",
 			 t->o->interval_s);
-	const char *line = fitting(texts, l->width);
+	const char *line = first_that_fits(texts, l->width);
 	buf_add_str(out, line);
 	if (t->screen && strlen(line) + 3 + strlen(keys[0]) <= l->width)
 		buf_addf(out, "   %s", keys[0]);
 	else if (t->screen && l->rows >= ENOUGH_ROWS)
-		buf_addf(out, "\n%s", fitting(keys, l->width));
+		buf_addf(out, "\n%s", first_that_fits(keys, l->width));
 	buf_add_char(out, '\n');
 }
 
-static bool show(struct top_run *t, const struct top_model *m)
+static bool print_answers(struct top_run *t, const struct top_model *m)
 {
-	struct top_look l = how(t);
+	struct top_display l = display_options(t);
 	struct buf out = {0};
 
 	if (t->o->common.json) {
@@ -176,7 +176,7 @@ static bool show(struct top_run *t, const struct top_model *m)
 		free(text);
 		json_decref(o);
 	} else {
-		heading(t, m, &l, &out);
+		add_heading(t, m, &l, &out);
 		top_text_answer(m, t->c, &l, &out);
 		top_text_tables(m, t->c, &l, &out);
 		if (!t->screen)
@@ -190,12 +190,7 @@ static bool show(struct top_run *t, const struct top_model *m)
 
 /* --- the loop --- */
 
-static bool is_news(struct top_run *t, const struct top_model *m)
-{
-	return top_news_is(&t->news, m, t->o->once, (2 * t->o->interval_s + LATE_S) * NS_PER_S);
-}
-
-static bool take_key(struct top_run *t, int key)
+static bool handle_key(struct top_run *t, int key)
 {
 	switch (key) {
 	case 'k':
@@ -240,7 +235,7 @@ static bool is_mute(struct top_run *t, const struct top_model *m, uint64_t now)
 	return t->mute_ns && now - t->mute_ns > (2 * t->o->interval_s + MUTE_S) * NS_PER_S;
 }
 
-static void say_nothing(const struct top_run *t, const struct top_model *m)
+static void report_nothing(const struct top_run *t, const struct top_model *m)
 {
 	struct buf words = {0};
 
@@ -251,15 +246,15 @@ static void say_nothing(const struct top_run *t, const struct top_model *m)
 }
 
 /* One look, and what comes of it. */
-static enum outcome round_of(struct top_run *t, struct top_model *m, unsigned *shown,
-			     uint64_t patience_ns)
+static enum outcome handle_answers(struct top_run *t, struct top_model *m, unsigned *shown,
+				   uint64_t patience_ns)
 {
 	uint64_t now = clock_mono_ns();
 
 	if (t->screen)
-		return show(t, m) ? GO_ON : BROKEN;
-	if (is_news(t, m)) {
-		if (!show(t, m))
+		return print_answers(t, m) ? GO_ON : BROKEN;
+	if (top_news_is(&t->news, m, t->o->once, (2 * t->o->interval_s + LATE_S) * NS_PER_S)) {
+		if (!print_answers(t, m))
 			return BROKEN;
 		(*shown)++;
 	}
@@ -274,7 +269,7 @@ static enum outcome round_of(struct top_run *t, struct top_model *m, unsigned *s
 	if ((over && bounded) || (!*shown && (now > patience_ns || (hopeless && t->o->once))))
 		return NOTHING;
 	if (over && !t->over_said)
-		say_nothing(t, m);
+		report_nothing(t, m);
 	t->over_said = over;
 	return GO_ON;
 }
@@ -288,45 +283,45 @@ static bool nobody_answers(const struct top_run *t)
 }
 
 /* Until the next look. False: somebody wants to end. */
-static bool wait(struct top_run *t)
+static bool wait_for_poll(struct top_run *t)
 {
-	uint64_t moment = t->screen && !t->empty ? t->o->interval_s * NS_PER_S : LOOK_NS;
+	uint64_t moment = t->screen && !t->empty ? t->o->interval_s * NS_PER_S : POLL_NS;
 	uint64_t until = clock_mono_ns() + moment;
 	int key = 0;
 
 	for (bool again = true; again && !screen_must_end();) {
-		uint64_t due = top_monitor_due(&t->monitor);
+		uint64_t due = t->monitor.renew_ns;
 
 		again = due < until;
 		key = screen_wait(again ? due : until, t->screen);
-		if (clock_mono_ns() >= top_monitor_due(&t->monitor))
+		if (clock_mono_ns() >= t->monitor.renew_ns)
 			top_monitor_renew(&t->monitor);
 		else
 			again = false; /* a key, or a terminal of another size */
 	}
-	return take_key(t, key);
+	return handle_key(t, key);
 }
 
-static enum outcome look_and_show(struct top_run *t, unsigned *shown, uint64_t patience)
+static enum outcome show_answers(struct top_run *t, unsigned *shown, uint64_t patience)
 {
 	struct top_model m;
 
-	explain_old(t);
-	top_news_look(&t->news, t->c, t->answers);
-	top_monitor_look(&t->monitor, t->answers);
+	explain_old_daemons(t);
+	top_news_note(&t->news, t->c, t->answers);
+	top_monitor_start(&t->monitor, t->answers);
 	top_monitor_drop_old(&t->monitor, t->answers);
 	top_model_make(&m, t->c, t->answers, t->o->kinds);
-	top_monitor_tell(&t->monitor, t->answers, &m);
+	top_monitor_describe(&t->monitor, t->answers, &m);
 	m.is_mute = is_mute(t, &m, clock_mono_ns());
-	enum outcome outcome = round_of(t, &m, shown, patience);
+	enum outcome outcome = handle_answers(t, &m, shown, patience);
 	if (outcome == NOTHING)
-		say_nothing(t, &m);
+		report_nothing(t, &m);
 	t->empty = !m.nprocesses;
 	top_model_release(&m);
 	return outcome;
 }
 
-static int loop(struct top_run *t)
+static int run_loop(struct top_run *t)
 {
 	uint64_t patience = clock_mono_ns() + (2 * t->o->interval_s + PATIENCE_S) * NS_PER_S;
 	uint64_t heard = 0;
@@ -335,7 +330,7 @@ static int loop(struct top_run *t)
 	unsigned shown = 0;
 
 	while (outcome == GO_ON && !screen_must_end()) {
-		if (look(t, &err) < 0) {
+		if (poll_hosts(t, &err) < 0) {
 			outcome = UNREACHABLE;
 			break;
 		}
@@ -348,8 +343,8 @@ static int loop(struct top_run *t)
 			outcome = UNREACHABLE;
 			break;
 		}
-		outcome = look_and_show(t, &shown, patience);
-		if (outcome == GO_ON && !wait(t))
+		outcome = show_answers(t, &shown, patience);
+		if (outcome == GO_ON && !wait_for_poll(t))
 			outcome = DONE;
 	}
 	if (heard && t->screen)
@@ -365,7 +360,7 @@ static int loop(struct top_run *t)
 }
 
 /* Which hosts failed at the last look. One says why, and what to do about it. */
-static int tell_failures(const struct top_run *t, int status)
+static int report_failures(const struct top_run *t, int status)
 {
 	const struct ctl *c = t->c;
 
@@ -377,7 +372,7 @@ static int tell_failures(const struct top_run *t, int status)
 	return status == EXIT_DONE || failed != EXIT_DONE ? failed : status;
 }
 
-static int top(struct ctl *c, const struct top_options *o)
+static int show_top(struct ctl *c, const struct top_options *o)
 {
 	struct top_run t = {.c = c,
 			    .o = o,
@@ -395,9 +390,9 @@ static int top(struct ctl *c, const struct top_options *o)
 	top_news_begin(&t.news, c);
 	top_monitor_begin(&t.monitor);
 	screen_signals();
-	int status = loop(&t);
+	int status = run_loop(&t);
 	if (t.answers)
-		status = tell_failures(&t, status);
+		status = report_failures(&t, status);
 	top_monitor_end(&t.monitor);
 	ctl_answers_free(c, t.answers);
 	top_news_release(&t.news);
@@ -415,7 +410,7 @@ static int top_run(const struct command *cmd, int argc, char **argv)
 	if (status < 0)
 		status = ctl_open(&c, false);
 	if (status < 0)
-		status = top(&c, &o);
+		status = show_top(&c, &o);
 	ctl_end(&c);
 	args_release(&a);
 	return status;

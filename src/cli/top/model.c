@@ -2,6 +2,7 @@
 #include "cli/top/model.h"
 
 #include "base/clock.h"
+#include "base/compare.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 #include "unwind/symbols/demangle.h"
@@ -69,8 +70,7 @@ static struct top_line *line_of(struct maker *k, const char *kind, const char *n
 	if (at != HMAP_NONE)
 		return &m->lines[at];
 	hmap_put(&k->lines, key, m->nlines);
-	m->lines = xgrow(m->lines, &m->lines_cap, m->nlines + 1, sizeof(*m->lines));
-	struct top_line *l = &m->lines[m->nlines++];
+	struct top_line *l = XPUSH(m->lines, m->nlines, m->lines_cap);
 	*l = (struct top_line){.kind = kind, .name = readable(name)};
 	return l;
 }
@@ -135,16 +135,7 @@ static void add_device(struct top_process *p, const json_t *device)
 	p->kernel = part(device, "kernel_ns", p->interval_s);
 	p->comm = part(device, "comm_ns", p->interval_s);
 	p->copy = part(device, "copy_ns", p->interval_s);
-	p->told_late = part(device, "late_ns", p->interval_s);
-}
-
-static void add_losses(struct top_losses *all, const struct top_losses *l)
-{
-	all->lost += l->lost;
-	all->incomplete += l->incomplete;
-	all->crowded += l->crowded;
-	all->unwritten += l->unwritten;
-	all->unsent += l->unsent;
+	p->reported_late = part(device, "late_ns", p->interval_s);
 }
 
 /* A daemon that does not tell the kinds tells times of all of them. */
@@ -187,11 +178,6 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 				.has_copy = collects(o, "MemCpy", "MemSet"),
 				.late = json_is_true(json_object_get(o, "late")),
 				.filtered = json_is_true(json_object_get(o, "filter")),
-				.losses = {.lost = number(o, "lost"),
-					   .incomplete = number(o, "incomplete"),
-					   .crowded = number(o, "crowded"),
-					   .unwritten = number(o, "unwritten"),
-					   .unsent = number(o, "unsent")},
 				.steps = number(steps, "count"),
 				.step_ns = number(steps, "mean_ns")};
 	size_t i;
@@ -204,10 +190,9 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	double others = p.late ? 0 : number(json_object_get(o, "others"), "total_ns");
 	m->total_ns += others;
 	m->others_ns += others;
-	add_losses(&m->losses, &p.losses);
-	m->processes =
-		xgrow(m->processes, &m->processes_cap, m->nprocesses + 1, sizeof(*m->processes));
-	m->processes[m->nprocesses++] = p;
+	for (i = 0; i < TOPLIST_LOSSES; i++)
+		m->losses[i] += p.losses[i] = number(o, toplist_loss_names[i]);
+	*XPUSH(m->processes, m->nprocesses, m->processes_cap) = p;
 }
 
 static void add_host(struct maker *k, const struct ctl *c, size_t host, const json_t *reply)
@@ -236,12 +221,7 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 
 /* --- all of it --- */
 
-static int by_time(const void *a, const void *b)
-{
-	const struct top_line *x = a, *y = b;
-
-	return x->total_ns > y->total_ns ? -1 : x->total_ns < y->total_ns;
-}
+COMPARE_BY_MOST(by_time, struct top_line, total_ns)
 
 static int by_rank(const void *a, const void *b)
 {
@@ -363,7 +343,7 @@ void top_news_release(struct top_news *n)
 	*n = (struct top_news){0};
 }
 
-void top_news_look(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers)
+void top_news_note(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers)
 {
 	for (size_t i = 0; i < c->hosts.n; i++)
 		if (answers[i].reply && !n->hosts[i].since_ns)

@@ -21,11 +21,6 @@ struct top_line {
 	bool on_device;
 };
 
-/* What is missing since monitors were started. */
-struct top_losses {
-	double lost, incomplete, crowded, unwritten, unsent;
-};
-
 struct top_process {
 	size_t host;
 	int64_t pid, rank, device; /* -1: not known */
@@ -33,9 +28,9 @@ struct top_process {
 	double interval_s, age_s;
 	double busy, kernel, comm, copy; /* parts of the interval, of its busiest device */
 	bool has_kernel, has_comm, has_copy; /* whether that is collected */
-	double told_late; /* such a part that was told too late to be among them */
+	double reported_late; /* such a part that was reported too late to be among them */
 	double step_ns, steps; /* 0: not known */
-	struct top_losses losses;
+	double losses[TOPLIST_LOSSES]; /* since its monitor was started */
 	bool late; /* reports no more */
 	bool filtered; /* what it reports is what a filter lets through */
 	char *top_name; /* what took most of its time; owned, or NULL */
@@ -50,7 +45,7 @@ struct top_model {
 	json_t *regressions; /* an array; each with "host"; the likely cause is the first */
 	double total_ns; /* of devices: what shares are of */
 	double others_ns;
-	struct top_losses losses;
+	double losses[TOPLIST_LOSSES]; /* of all processes */
 	struct toplist_slowest slowest; /* at: index in processes */
 	unsigned known, running, paused; /* processes that can be monitored, and are */
 	unsigned mute; /* whose monitor is on, and is none of ours: it may report to nobody here */
@@ -94,7 +89,7 @@ void top_news_begin(struct top_news *n, const struct ctl *c);
 void top_news_release(struct top_news *n);
 
 /* The answers to a look. */
-void top_news_look(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers);
+void top_news_note(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers);
 
 /*
  * Whether there is something to show. `begun`: intervals that have begun since the command did, and

@@ -17,10 +17,10 @@
 #define LEASE_S 7
 #define RENEWALS 4 /* in that time: some may get lost */
 #define OFF_S 5 /* that one may take to be off */
-#define LOOK_NS (NS_PER_S / 20) /* how often it is looked whether it is */
+#define POLL_NS (NS_PER_S / 20) /* how often it is looked whether it is */
 #define NAMED 8 /* processes whose monitor is still on */
 
-enum order { START, RENEW, STOP };
+enum request_kind { START, RENEW, STOP };
 
 static unsigned lease_s(const struct top_monitor *m)
 {
@@ -36,10 +36,10 @@ void top_monitor_begin(struct top_monitor *m)
 	m->lease = (m->lease & INT64_MAX) | 1; /* as JSON has numbers, and not 0 */
 }
 
-static json_t *request_for(const struct top_monitor *m, enum order order)
+static json_t *request_for(const struct top_monitor *m, enum request_kind kind)
 {
-	struct npu_monitor_config config = {.start = order == START,
-					    .stop = order == STOP,
+	struct npu_monitor_config config = {.start = kind == START,
+					    .stop = kind == STOP,
 					    .report_interval_s = m->interval_s,
 					    .duration_s = (float)lease_s(m),
 					    .log_file = "",
@@ -57,33 +57,40 @@ static json_t *request_for(const struct top_monitor *m, enum order order)
 	return request;
 }
 
-/* To the hosts that are wanted; out_told: how many processes of each are told. Gives the number of
- * hosts that do not answer. */
-static size_t send_order(struct top_monitor *m, enum order order, const bool *want,
-			 size_t *out_told)
+/* Sends the request, which is taken, to the hosts that are wanted. The answers are the caller's. */
+static struct ctl_answer *ask_some(struct top_monitor *m, json_t *request, const bool *want)
 {
 	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
 	struct ctl_answer *answers = ctl_answers_new(m->c);
-	json_t *request = request_for(m, order);
-	size_t failed = 0;
 
 	for (size_t i = 0; i < m->c->hosts.n; i++)
 		requests[i] = want[i] ? request : NULL;
 	(void)ctl_ask(m->c, requests, answers, NULL);
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
-		failed += want[i] && !answers[i].reply;
-		out_told[i] = json_array_size(
-			json_object_get(answers[i].reply, "activityProfilersTriggered"));
-	}
 	json_decref(request);
 	free(requests);
+	return answers;
+}
+
+/* out_reached: how many processes of each host the request goes to. Returns the number of hosts
+ * that do not answer. */
+static size_t send_request(struct top_monitor *m, enum request_kind kind, const bool *want,
+			   size_t *out_reached)
+{
+	struct ctl_answer *answers = ask_some(m, request_for(m, kind), want);
+	size_t failed = 0;
+
+	for (size_t i = 0; i < m->c->hosts.n; i++) {
+		failed += want[i] && !answers[i].reply;
+		out_reached[i] = json_array_size(
+			json_object_get(answers[i].reply, "activityProfilersTriggered"));
+	}
 	ctl_answers_free(m->c, answers);
 	return failed;
 }
 
 /* --- what a host says --- */
 
-struct said {
+struct host_state {
 	json_int_t known, on; /* processes that can be monitored; whose monitor is on, or paused */
 	json_int_t own, others, lapsed, ended, stopped, free; /* struct jobs_leases */
 };
@@ -93,25 +100,25 @@ static json_int_t count(const json_t *o, const char *key)
 	return json_integer_value(json_object_get(o, key));
 }
 
-static struct said said_by(const json_t *reply)
+static struct host_state state_of(const json_t *reply)
 {
 	const json_t *orders = json_object_get(reply, "orders");
 
-	return (struct said){.known = count(reply, "known"),
-			     .on = count(reply, "running") + count(reply, "paused"),
-			     .own = count(orders, "own"),
-			     .others = count(orders, "others"),
-			     .lapsed = count(orders, "lapsed"),
-			     .ended = count(orders, "ended"),
-			     .stopped = count(orders, "stopped"),
-			     .free = count(orders, "free")};
+	return (struct host_state){.known = count(reply, "known"),
+				   .on = count(reply, "running") + count(reply, "paused"),
+				   .own = count(orders, "own"),
+				   .others = count(orders, "others"),
+				   .lapsed = count(orders, "lapsed"),
+				   .ended = count(orders, "ended"),
+				   .stopped = count(orders, "stopped"),
+				   .free = count(orders, "free")};
 }
 
 /*
  * Where nobody is monitored when we come; later where ours is on, or was, and processes have joined
  * or have been without us for too long. Not after somebody else has ended it while we looked.
  */
-static bool is_to_start(const struct top_monitor_host *h, const struct said *s)
+static bool is_to_start(const struct top_monitor_host *h, const struct host_state *s)
 {
 	if (!s->known)
 		return false;
@@ -122,7 +129,7 @@ static bool is_to_start(const struct top_monitor_host *h, const struct said *s)
 	return s->free || (s->lapsed && h->ran);
 }
 
-static void note(struct top_monitor_host *h, const struct said *s)
+static void note_state(struct top_monitor_host *h, const struct host_state *s)
 {
 	h->was_on = h->was_on || s->on;
 	h->ran = h->ran || s->own;
@@ -131,7 +138,7 @@ static void note(struct top_monitor_host *h, const struct said *s)
 	h->is_lost = h->tried && s->others;
 }
 
-static void say_started(const struct top_monitor *m, size_t n)
+static void report_started(const struct top_monitor *m, size_t n)
 {
 	if (n && !m->quiet)
 		ctl_say(m->c,
@@ -140,17 +147,18 @@ static void say_started(const struct top_monitor *m, size_t n)
 			n, n == 1 ? "" : "es", m->kinds);
 }
 
-static void start(struct top_monitor *m, const bool *want, const struct ctl_answer *answers)
+static void start_monitors(struct top_monitor *m, const bool *want,
+			   const struct ctl_answer *answers)
 {
-	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), new = 0;
+	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached)), new = 0;
 
-	send_order(m, START, want, told);
+	send_request(m, START, want, reached);
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
 		struct top_monitor_host *h = &m->hosts[i];
 
-		if (!told[i])
+		if (!reached[i])
 			continue;
-		new += h->tried ? 0 : told[i];
+		new += h->tried ? 0 : reached[i];
 		if (!h->tried)
 			h->since_ns = count(answers[i].reply, "now");
 		h->tried = h->is_own = true;
@@ -158,32 +166,27 @@ static void start(struct top_monitor *m, const bool *want, const struct ctl_answ
 		if (m->renew_ns == UINT64_MAX)
 			m->renew_ns = clock_mono_ns() + lease_s(m) * NS_PER_S / RENEWALS;
 	}
-	free(told);
-	say_started(m, new);
+	free(reached);
+	report_started(m, new);
 }
 
-void top_monitor_look(struct top_monitor *m, const struct ctl_answer *answers)
+void top_monitor_start(struct top_monitor *m, const struct ctl_answer *answers)
 {
 	bool *want = xcalloc(m->c->hosts.n + 1, sizeof(*want)), any = false;
 
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
 		if (!answers[i].reply)
 			continue;
-		struct said s = said_by(answers[i].reply);
+		struct host_state s = state_of(answers[i].reply);
 
-		note(&m->hosts[i], &s);
+		note_state(&m->hosts[i], &s);
 		m->was_known = m->was_known || s.known;
 		want[i] = !m->only_look && is_to_start(&m->hosts[i], &s);
 		any = any || want[i];
 	}
 	if (any)
-		start(m, want, answers);
+		start_monitors(m, want, answers);
 	free(want);
-}
-
-static bool is_old(const json_t *process, int64_t since_ns)
-{
-	return count(process, "to") <= since_ns;
 }
 
 static void drop_of(json_t *list, const json_t *pid)
@@ -202,7 +205,7 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *
 		for (size_t k = json_array_size(processes); m->hosts[i].since_ns && k-- > 0;) {
 			const json_t *p = json_array_get(processes, k);
 
-			if (!is_old(p, m->hosts[i].since_ns))
+			if (count(p, "to") > m->hosts[i].since_ns)
 				continue;
 			drop_of(slower, json_object_get(p, "pid"));
 			json_array_remove(processes, k);
@@ -210,12 +213,12 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *
 	}
 }
 
-void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answers,
-		      struct top_model *model)
+void top_monitor_describe(const struct top_monitor *m, const struct ctl_answer *answers,
+			  struct top_model *model)
 {
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
 		const struct top_monitor_host *h = &m->hosts[i];
-		struct said s = said_by(answers[i].reply);
+		struct host_state s = state_of(answers[i].reply);
 
 		model->lost_monitor = model->lost_monitor || h->is_lost;
 		model->starting = model->starting || (h->is_own && !s.on);
@@ -228,11 +231,6 @@ void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answ
 }
 
 /* --- the lease --- */
-
-uint64_t top_monitor_due(const struct top_monitor *m)
-{
-	return m->renew_ns;
-}
 
 static bool find_own(const struct top_monitor *m, bool *out)
 {
@@ -248,12 +246,12 @@ static bool find_own(const struct top_monitor *m, bool *out)
 void top_monitor_renew(struct top_monitor *m)
 {
 	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own));
-	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told));
+	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached));
 
 	if (find_own(m, own))
-		send_order(m, RENEW, own, told);
+		send_request(m, RENEW, own, reached);
 	m->renew_ns = clock_mono_ns() + lease_s(m) * NS_PER_S / RENEWALS;
-	free(told);
+	free(reached);
 	free(own);
 }
 
@@ -265,14 +263,10 @@ static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf
 {
 	json_t *request = json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", 0, "lease",
 				    (json_int_t)m->lease);
-	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
-	struct ctl_answer *answers = ctl_answers_new(m->c);
+	struct ctl_answer *answers = ask_some(m, request, want);
 	size_t found = 0, k;
 	json_t *pid;
 
-	for (size_t i = 0; i < m->c->hosts.n; i++)
-		requests[i] = want[i] ? request : NULL;
-	(void)ctl_ask(m->c, requests, answers, NULL);
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
 		json_array_foreach(json_object_get(answers[i].reply, "lingering"), k, pid)
 		{
@@ -284,16 +278,14 @@ static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf
 				buf_addf(out, " (%s)", m->c->hosts.v[i].label);
 		}
 	}
-	json_decref(request);
-	free(requests);
 	ctl_answers_free(m->c, answers);
 	return found;
 }
 
-/* Who is told that it is off may order something else at once, which one that is on refuses. */
+/* Who is reached that it is off may order something else at once, which one that is on refuses. */
 static size_t wait_until_off(struct top_monitor *m, const bool *want, struct buf *out)
 {
-	const struct timespec moment = {0, LOOK_NS};
+	const struct timespec moment = {0, POLL_NS};
 	uint64_t until = clock_mono_ns() + OFF_S * NS_PER_S;
 	size_t on = find_lingering(m, want, out);
 
@@ -307,28 +299,29 @@ static size_t wait_until_off(struct top_monitor *m, const bool *want, struct buf
 	return on;
 }
 
-static void stop(struct top_monitor *m, const bool *want)
+static void stop_monitors(struct top_monitor *m, const bool *want)
 {
-	size_t *told = xcalloc(m->c->hosts.n + 1, sizeof(*told)), sum = 0;
-	size_t failed = send_order(m, STOP, want, told);
+	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached)), sum = 0;
+	size_t failed = send_request(m, STOP, want, reached);
 	struct buf pids = {0};
 
 	for (size_t i = 0; i < m->c->hosts.n; i++)
-		sum += told[i];
+		sum += reached[i];
 	size_t on = sum ? wait_until_off(m, want, &pids) : 0;
 	if (failed)
 		ctl_say(m->c,
-			"the monitor could not be told to stop: it ends by itself within %u s",
+			"the request to stop the monitor failed: it ends by itself within %u s",
 			lease_s(m));
 	if (on)
 		ctl_say(m->c,
-			"the monitor was told to stop, and is still on in %zu process%s (%s): it "
+			"the monitor is still on in %zu process%s (%s) after the request to stop: "
+			"it "
 			"ends by itself within %u s",
 			on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
 	else if (sum && !failed)
 		ctl_say(m->c, "the monitor is stopped again");
 	buf_release(&pids);
-	free(told);
+	free(reached);
 }
 
 void top_monitor_end(struct top_monitor *m)
@@ -336,11 +329,11 @@ void top_monitor_end(struct top_monitor *m)
 	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own)), lost = false;
 
 	if (find_own(m, own))
-		stop(m, own);
+		stop_monitors(m, own);
 	for (size_t i = 0; i < m->c->hosts.n; i++)
 		lost = lost || m->hosts[i].is_lost;
 	if (lost)
-		ctl_say(m->c, "the monitor stays on: somebody else has ordered it meanwhile");
+		ctl_say(m->c, "the monitor stays on: somebody else has requested it meanwhile");
 	free(own);
 	free(m->hosts);
 	m->hosts = NULL;

@@ -19,7 +19,7 @@ struct top_monitor {
 	bool quiet; /* there is a screen: it says what there is to say */
 	/* From here on its own. */
 	uint64_t lease;
-	uint64_t renew_ns; /* when that is due (monotonic) */
+	uint64_t renew_ns; /* when top_monitor_renew() is due (monotonic); UINT64_MAX: never */
 	struct top_monitor_host {
 		bool tried; /* it was started by us */
 		bool ran; /* and was on since */
@@ -33,15 +33,14 @@ struct top_monitor {
 void top_monitor_begin(struct top_monitor *m); /* what the caller sets is set */
 
 /* After each look: starts what is to be started, and adds to the model what is to be said. */
-void top_monitor_look(struct top_monitor *m, const struct ctl_answer *answers);
+void top_monitor_start(struct top_monitor *m, const struct ctl_answer *answers);
 /* Takes what an earlier monitor has reported out of the answers of hosts where ours was started:
  * that is long ago, and says nothing of now. */
 void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers);
-void top_monitor_tell(const struct top_monitor *m, const struct ctl_answer *answers,
-		      struct top_model *model);
+void top_monitor_describe(const struct top_monitor *m, const struct ctl_answer *answers,
+			  struct top_model *model);
 
-/* When top_monitor_renew() has something to do; UINT64_MAX: never. */
-uint64_t top_monitor_due(const struct top_monitor *m);
+/* At renew_ns. */
 void top_monitor_renew(struct top_monitor *m);
 
 /* Stops what is ours, waits until it is off, for some seconds, says so, and releases all. */

@@ -17,8 +17,8 @@ static void change_cell(const struct top_line *l, struct table *t)
 		table_textf(t, "%+.1f %%", ratio * 100);
 }
 
-static void kernels(const struct top_model *m, const struct top_look *look, size_t lines,
-		    struct buf *out)
+static void add_kernels(const struct top_model *m, const struct top_display *d, size_t lines,
+			struct buf *out)
 {
 	static const char *const titles[] = {">SHARE",	">CALLS", ">TOTAL", ">MEAN", ">P99",
 					     ">CHANGE", "KIND",	  "NAME",   NULL};
@@ -45,7 +45,7 @@ static void kernels(const struct top_model *m, const struct top_look *look, size
 		table_textf(&t, "%s", l->kind);
 		table_textf(&t, "%.1000s", l->name);
 	}
-	table_print(&t, look->width, out);
+	table_print(&t, d->width, out);
 	table_release(&t);
 }
 
@@ -88,12 +88,12 @@ static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, s
 	else if (m->slowest.by != TOPLIST_SLOW_NONE && m->slowest.at == i)
 		table_textf(t, "slowest");
 	else
-		table_textf(t, "%s", p->losses.lost > 0 ? "incomplete" : "");
+		table_textf(t, "%s", p->losses[TOPLIST_LOST] > 0 ? "incomplete" : "");
 	table_textf(t, "%.1000s", p->top_name ? p->top_name : "-");
 }
 
-static void ranks(const struct top_model *m, const struct ctl *c, const struct top_look *look,
-		  struct buf *out)
+static void add_ranks(const struct top_model *m, const struct ctl *c, const struct top_display *d,
+		      struct buf *out)
 {
 	static const char *const one[] = {">RANK",    ">PID",	      ">DEV",	 ">BUSY",
 					  ">KERNELS", ">COMM",	      ">COPIES", ">STEP",
@@ -116,7 +116,7 @@ static void ranks(const struct top_model *m, const struct ctl *c, const struct t
 		table_hide(&t, "COMM");
 	if (!copy)
 		table_hide(&t, "COPIES");
-	table_print(&t, look->width, out);
+	table_print(&t, d->width, out);
 	if (m->nprocesses > RANKS)
 		buf_addf(out, "and %zu more\n", m->nprocesses - RANKS);
 	table_release(&t);
@@ -132,31 +132,31 @@ static size_t lines_in(const struct buf *b)
 }
 
 /* Of the table of kernels: it gives way to that of ranks, to a point. */
-static size_t lines_of_kernels(const struct top_model *m, const struct top_look *look, bool by_rank,
+static size_t lines_of_kernels(const struct top_model *m, const struct top_display *d, bool by_rank,
 			       const struct buf *above)
 {
-	size_t used = lines_in(above) + HEAD, most = look->lines;
+	size_t used = lines_in(above) + HEAD, most = d->lines;
 
 	if (by_rank)
 		used += HEAD + (m->nprocesses < RANKS ? m->nprocesses : RANKS);
-	if (look->rows && used + most > look->rows)
-		most = look->rows > used ? look->rows - used : 0;
-	return most > FEW_LINES || most == look->lines ? most : FEW_LINES;
+	if (d->rows && used + most > d->rows)
+		most = d->rows > used ? d->rows - used : 0;
+	return most > FEW_LINES || most == d->lines ? most : FEW_LINES;
 }
 
-void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_look *look,
+void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		     struct buf *out)
 {
-	bool by_rank = look->by == TOP_BY_RANK || (look->by == TOP_BY_BOTH && m->nprocesses > 1);
+	bool by_rank = d->by == TOP_BY_RANK || (d->by == TOP_BY_BOTH && m->nprocesses > 1);
 
-	size_t lines = lines_of_kernels(m, look, by_rank, out);
+	size_t lines = lines_of_kernels(m, d, by_rank, out);
 
-	if (look->by != TOP_BY_RANK && m->nlines) {
+	if (d->by != TOP_BY_RANK && m->nlines) {
 		buf_add_char(out, '\n');
-		kernels(m, look, lines, out);
+		add_kernels(m, d, lines, out);
 	}
 	if (by_rank && m->nprocesses) {
 		buf_add_char(out, '\n');
-		ranks(m, c, look, out);
+		add_ranks(m, c, d, out);
 	}
 }

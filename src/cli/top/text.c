@@ -7,6 +7,7 @@
 #include "unwind/symbols/demangle.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,32 +55,162 @@ static const char *clock_of(int64_t ns, char out[16])
 	return out;
 }
 
-/* Somebody else's name, cut: the end of a long C++ name says little. */
-static void add_name(struct buf *out, const char *name, const struct top_look *look)
+/* A name that somebody else has chosen, cut: the end of a long C++ name says little. */
+static void add_name(struct buf *out, const char *name, const struct top_display *d)
 {
-	unsigned columns, most = look->width / 2 && look->width / 2 < NAME_COLUMNS ? look->width / 2
-										   : NAME_COLUMNS;
+	unsigned columns, half = d->width / 2;
 	struct buf clean = {0};
 
 	text_add_printable(&clean, name, strlen(name));
-	size_t fit = text_fit_columns(buf_str(&clean), clean.len, most, &columns);
+	size_t fit = text_fit_columns(buf_str(&clean), clean.len,
+				      half && half < NAME_COLUMNS ? half : NAME_COLUMNS, &columns);
 	buf_addf(out, "'%.*s%s'", (int)fit, buf_str(&clean), fit < clean.len ? "…" : "");
 	buf_release(&clean);
 }
 
-static void say(struct buf *out, const struct top_look *look, const char *colour,
-		struct buf *sentence)
-{
-	bool coloured = look->colours && colour;
+/* --- why there is nothing to show, and what to do about it --- */
 
-	text_add_wrapped(out, buf_str(sentence), sentence->len, look->width, coloured ? colour : "",
+/* The monitor was on while we polled, and is not any more. False: it is not so. */
+static bool add_ended(const struct top_model *m, struct buf *s)
+{
+	if (m->ended && !m->running && !m->paused)
+		buf_addf(s, "The monitor %s. 'sonde top', started anew, starts it.",
+			 m->stopped ? "was stopped by a request"
+				    : "has ended: its --duration is over");
+	else if (m->was_known && !m->known && !m->failed)
+		buf_add_str(s, "The processes have ended.");
+	return s->len > 0;
+}
+
+/* What is shown is of monitors that are off. False: it is not so. */
+static bool add_off(const struct top_model *m, struct buf *s)
+{
+	double age = 0;
+
+	if (m->running || m->paused || m->starting)
+		return false;
+	for (size_t i = 0; i < m->nprocesses; i++)
+		if (!m->processes[i].late && m->processes[i].age_s > age)
+			age = m->processes[i].age_s;
+	buf_addf(s, "The monitor is off: these are its last numbers, of %.0f s ago.", age);
+	return true;
+}
+
+/* A command of `sonde ctl` that can be typed here as it is. */
+static void add_command(struct buf *s, const struct ctl *c, const char *words)
+{
+	buf_add_str(s, "sonde ctl ");
+	if (c->common->port != RPC_PORT)
+		buf_addf(s, "--port %u ", c->common->port);
+	buf_add_str(s, words);
+}
+
+static const char *es(unsigned n)
+{
+	return n == 1 ? "" : "es";
+}
+
+static void say_nobody(const struct top_model *m, const struct ctl *c, struct buf *s)
+{
+	if (!m->registered) {
+		buf_add_str(s, "No process that can be monitored has registered: start jobs with "
+			       "'sonde monitor -- COMMAND', after the daemon.");
+		return;
+	}
+	buf_addf(s, "%u process%s can be monitored, but none that was asked for is among them: '",
+		 m->registered, es(m->registered));
+	add_command(s, c, "ps");
+	buf_add_str(s, "' shows which there are, for --pids and --job-id.");
+}
+
+/* A framework's own monitor, to which a report for us means nothing. */
+static void say_mute(const struct ctl *c, struct buf *s)
+{
+	buf_add_str(s, "The monitor is on, but no report has come: in these processes it is a "
+		       "framework's own, which sends none to this command. Its numbers are in the "
+		       "daemon's /metrics, and '");
+	add_command(s, c, "npu-monitor --npu-monitor-start --log-file DIRECTORY");
+	buf_add_str(s, "' has it write them to files. Jobs that are started with 'sonde monitor -- "
+		       "COMMAND' can be shown here.");
+}
+
+static void say_no_monitor(const struct top_model *m, const struct ctl *c, struct buf *s)
+{
+	if (m->starting && !m->tracing && m->refused) {
+		const char *why = json_string_value(json_object_get(m->refused, "why"));
+		buf_addf(s, "The monitor does not start in process %lld: ",
+			 (long long)json_integer_value(json_object_get(m->refused, "pid")));
+		text_add_printable(s, why ? why : "", why ? strlen(why) : 0);
+		buf_add_char(s, '.');
+		return;
+	}
+	if (m->starting && !m->tracing) {
+		buf_addf(s, "Starting the monitor in %u process%s …", m->known, es(m->known));
+		return;
+	}
+	buf_addf(s, "%u process%s can be monitored, and the monitor is off", m->known,
+		 es(m->known));
+	if (!m->tracing) {
+		buf_add_char(s, '.');
+		return;
+	}
+	buf_addf(s,
+		 ": nputrace has %u of them, and only one of the two can be on. Wait until that is "
+		 "over, or end it with '",
+		 m->tracing);
+	add_command(s, c, "nputrace --stop");
+	buf_add_str(s, "'.");
+}
+
+void top_text_nothing(const struct top_model *m, const struct ctl *c, struct buf *s)
+{
+	if (add_ended(m, s) || (m->failed && !m->known))
+		return;
+	if (!m->known)
+		say_nobody(m, c, s);
+	else if (m->is_mute)
+		say_mute(c, s);
+	else if (m->running)
+		buf_add_str(s, "The monitor is on; the first report is on its way.");
+	else
+		say_no_monitor(m, c, s);
+}
+
+/* The answer on its way: sentences are put together in `s`, and each becomes lines of `out`. */
+struct answer {
+	const struct top_model *m;
+	const struct ctl *c;
+	const struct top_display *d;
+	struct buf s, *out;
+};
+
+/* Ends the sentence in a->s. colour: NULL is none. */
+static void end_sentence(struct answer *a, const char *colour)
+{
+	bool coloured = a->d->colours && colour;
+
+	text_add_wrapped(a->out, buf_str(&a->s), a->s.len, a->d->width, coloured ? colour : "",
 			 coloured ? PLAIN : "");
-	buf_clear(sentence);
+	buf_clear(&a->s);
+}
+
+__attribute__((format(printf, 3, 4))) static void say(struct answer *a, const char *colour,
+						      const char *fmt, ...)
+{
+	char *text = NULL;
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) >= 0)
+		buf_add_str(&a->s, text);
+	va_end(args);
+	free(text);
+	end_sentence(a, colour);
 }
 
 /* --- the answer --- */
 
-static size_t fresh(const struct top_model *m)
+static size_t count_fresh(const struct top_model *m)
 {
 	size_t n = 0;
 
@@ -121,18 +252,12 @@ static void say_parts(const struct part *parts, size_t n, struct buf *s)
 	buf_add_char(s, '.');
 }
 
-static bool is_filtered(const struct top_model *m)
-{
-	for (size_t i = 0; i < m->nprocesses; i++)
-		if (!m->processes[i].late && m->processes[i].filtered)
-			return true;
-	return false;
-}
-
-static void say_busy(const struct top_model *m, const struct top_look *look, struct buf *s)
+static void say_busy(struct answer *a)
 {
 	struct part busy = {0},
 		    parts[] = {{"kernels", 0, 0}, {"communication", 0, 0}, {"copies", 0, 0}};
+	const struct top_model *m = a->m;
+	bool filtered = false;
 	char text[16];
 
 	for (size_t i = 0; i < m->nprocesses; i++) {
@@ -140,47 +265,52 @@ static void say_busy(const struct top_model *m, const struct top_look *look, str
 
 		if (p->late)
 			continue;
+		filtered |= p->filtered;
 		add_part(&busy, p->has_kernel || p->has_comm || p->has_copy, p->busy);
 		add_part(&parts[0], p->has_kernel, p->kernel);
 		add_part(&parts[1], p->has_comm, p->comm);
 		add_part(&parts[2], p->has_copy, p->copy);
 	}
-	if (!busy.n) /* who tells of marks alone is no idle device */
+	if (!busy.n) /* marks alone do not make a device idle */
 		return;
 	top_percent(busy.sum / (double)busy.n, text);
-	if (is_filtered(m))
-		buf_addf(s,
+	if (filtered)
+		buf_addf(&a->s,
 			 "What the monitor's --filter lets through, and these numbers are of "
 			 "nothing else, keeps devices busy %s of the time",
 			 text);
 	else
-		buf_addf(s, "Devices are busy %s of the time", text);
-	say_parts(parts, sizeof(parts) / sizeof(parts[0]), s);
-	if (!m->nlines || m->total_ns <= 0 || !m->lines[0].on_device)
-		return;
-	buf_add_str(s, " Most of it, ");
-	buf_addf(s, "%s, is ", top_percent(m->lines[0].total_ns / m->total_ns, text));
-	add_name(s, m->lines[0].name, look);
-	buf_add_char(s, '.');
+		buf_addf(&a->s, "Devices are busy %s of the time", text);
+	say_parts(parts, sizeof(parts) / sizeof(parts[0]), &a->s);
+	if (m->nlines && m->total_ns > 0 && m->lines[0].on_device) {
+		buf_addf(&a->s, " Most of it, %s, is ",
+			 top_percent(m->lines[0].total_ns / m->total_ns, text));
+		add_name(&a->s, m->lines[0].name, a->d);
+		buf_add_char(&a->s, '.');
+	}
+	end_sentence(a, BOLD);
 }
 
-static void say_slowest(const struct top_model *m, const struct ctl *c, struct buf *s)
+static void say_slowest(struct answer *a)
 {
-	const struct top_process *p = &m->processes[m->slowest.at];
+	const struct toplist_slowest *slow = &a->m->slowest;
+	const struct top_process *p = &a->m->processes[slow->at];
 	char ratio[16], behind[16];
 
-	buf_addf(s, "Rank %lld is the slowest (process %lld", (long long)p->rank,
+	if (slow->by == TOPLIST_SLOW_NONE)
+		return;
+	buf_addf(&a->s, "Rank %lld is the slowest (process %lld", (long long)p->rank,
 		 (long long)p->pid);
-	if (c->hosts.n > 1)
-		buf_addf(s, " on %s", c->hosts.v[p->host].label);
-	top_percent(m->slowest.ratio, ratio);
-	if (m->slowest.by == TOPLIST_SLOW_STEPS)
-		buf_addf(s, "): its steps take %s longer than those of the others", ratio);
+	if (a->c->hosts.n > 1)
+		buf_addf(&a->s, " on %s", a->c->hosts.v[p->host].label);
+	top_percent(slow->ratio, ratio);
+	if (slow->by == TOPLIST_SLOW_STEPS)
+		buf_addf(&a->s, "): its steps take %s longer than those of the others", ratio);
 	else
-		buf_addf(s, "): the others wait %s of the time for it", ratio);
-	if (m->slowest.behind_ns)
-		buf_addf(s, ", %s a step", top_duration((double)m->slowest.behind_ns, behind));
-	buf_add_char(s, '.');
+		buf_addf(&a->s, "): the others wait %s of the time for it", ratio);
+	if (slow->behind_ns)
+		buf_addf(&a->s, ", %s a step", top_duration((double)slow->behind_ns, behind));
+	say(a, YELLOW, ".");
 }
 
 static double slower_by(const json_t *r)
@@ -206,157 +336,125 @@ static bool is_same(const json_t *a, const json_t *b)
 	       !strcmp(text_of(a, "name"), text_of(b, "name"));
 }
 
-static void say_where(const struct ctl *c, const json_t *r, size_t more, struct buf *s)
-{
-	const json_t *rank = json_object_get(r, "rank");
-
-	if (json_is_integer(rank))
-		buf_addf(s, " on rank %lld", (long long)json_integer_value(rank));
-	if (c->hosts.n > 1)
-		buf_addf(s, " (%s)", text_of(r, "host"));
-	if (more)
-		buf_addf(s, " and %zu more", more);
-}
-
 /* It is said until the daemon is sure that it is over, and meanwhile it may be as usual. `more`:
- * other ranks of which the same is true. */
-static void say_regression(const struct ctl *c, const struct top_look *look, const json_t *r,
-			   size_t more, struct buf *s)
+ * other ranks of which the same is true. Waiting longer is no fault of the rank, and no alarm. */
+static void say_regression(struct answer *a, const json_t *r, size_t more)
 {
 	double mean = json_number_value(json_object_get(r, "mean_ns")), slower = slower_by(r);
+	const json_t *rank = json_object_get(r, "rank");
 	const char *name = text_of(r, "name");
 	char time[16], part[16], since[16];
 
 	bool waits = toplist_waits(text_of(r, "kind"), name);
-	buf_add_str(s, slower <= 0 ? "No longer slower: "
-		       : waits	   ? "Waits longer than before: "
-				   : "Slower than before: ");
+	buf_add_str(&a->s, slower <= 0 ? "No longer slower: "
+			   : waits     ? "Waits longer than before: "
+				       : "Slower than before: ");
 	char *plain = demangle(name);
-	add_name(s, plain ? plain : name, look);
+	add_name(&a->s, plain ? plain : name, a->d);
 	free(plain);
-	say_where(c, r, more, s);
-	buf_addf(s, " takes %s", top_duration(mean, time));
+	if (json_is_integer(rank))
+		buf_addf(&a->s, " on rank %lld", (long long)json_integer_value(rank));
+	if (a->c->hosts.n > 1)
+		buf_addf(&a->s, " (%s)", text_of(r, "host"));
+	if (more)
+		buf_addf(&a->s, " and %zu more", more);
+	buf_addf(&a->s, " takes %s", top_duration(mean, time));
 	if (slower > 0)
-		buf_addf(s, ", %s more than usual, since ", top_percent(slower, part));
+		buf_addf(&a->s, ", %s more than usual, since ", top_percent(slower, part));
 	else
-		buf_add_str(s, " again, as usual; it was slower since ");
-	buf_add_str(s, clock_of(json_integer_value(json_object_get(r, "since")), since));
-	if (slower > 0 && waits)
-		buf_add_str(s, "; the time it waits for other ranks is in it");
-	buf_add_char(s, '.');
-}
-
-/* Who waits longer is not slower himself: that is said, and is no alarm. */
-static bool alarms(const json_t *r)
-{
-	return slower_by(r) > 0 && !toplist_waits(text_of(r, "kind"), text_of(r, "name"));
+		buf_add_str(&a->s, " again, as usual; it was slower since ");
+	buf_add_str(&a->s, clock_of(json_integer_value(json_object_get(r, "since")), since));
+	say(a, slower > 0 && !waits ? RED : NULL, "%s.",
+	    slower > 0 && waits ? "; the time it waits for other ranks is in it" : "");
 }
 
 /* One line for a kernel, whatever ranks it is slower on; the likely cause first. */
-static void say_regressions(const struct top_model *m, const struct ctl *c,
-			    const struct top_look *look, struct buf *s, struct buf *out)
+static void say_regressions(struct answer *a)
 {
-	size_t n = json_array_size(m->regressions), kernels = 0;
+	const json_t *all = a->m->regressions;
+	size_t n = json_array_size(all), kernels = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const json_t *r = json_array_get(m->regressions, i);
+		const json_t *r = json_array_get(all, i);
 		size_t before = 0, behind = 0;
 
 		for (size_t k = 0; k < n; k++)
-			if (k != i && is_same(r, json_array_get(m->regressions, k)))
+			if (k != i && is_same(r, json_array_get(all, k)))
 				++*(k < i ? &before : &behind);
-		if (before || kernels++ >= SAID)
-			continue;
-		say_regression(c, look, r, behind, s);
-		say(out, look, alarms(r) ? RED : NULL, s);
+		if (!before && kernels++ < SAID)
+			say_regression(a, r, behind);
 	}
-	if (kernels > SAID) {
-		buf_addf(s, "%zu more have become slower.", kernels - SAID);
-		say(out, look, NULL, s);
-	}
+	if (kernels > SAID)
+		say(a, NULL, "%zu more have become slower.", kernels - SAID);
 }
 
-static void say_losses(const struct top_losses *l, const struct top_look *look, struct buf *s,
-		       struct buf *out)
+static void say_losses(struct answer *a)
 {
-	const struct {
-		double n;
+	static const struct {
 		const char *one, *many, *what;
-	} losses[] = {
-		{l->lost, "activity is", "activities are", "missing from these numbers"},
-		{l->crowded, "activity is", "activities are",
-		 "in no sum of the metrics: more than 256 devices"},
-		{l->incomplete, "mark is", "marks are",
-		 "not told: the end or the beginning did not come"},
-		{l->unwritten, "activity is", "activities are",
-		 "not in the files of npu-monitor: they could not be written"},
-		{l->unsent, "report", "reports",
-		 "did not reach the daemon, which was away or too slow"},
+	} words[TOPLIST_LOSSES] = {
+		[TOPLIST_LOST] = {"activity is", "activities are", "missing from these numbers"},
+		[TOPLIST_CROWDED] = {"activity is", "activities are",
+				     "in no sum of the metrics: more than 256 devices"},
+		[TOPLIST_INCOMPLETE] = {"mark is", "marks are",
+					"not reported: the end or the beginning did not come"},
+		[TOPLIST_UNWRITTEN] =
+			{"activity is", "activities are",
+			 "not in the files of npu-monitor: they could not be written"},
+		[TOPLIST_UNSENT] = {"report", "reports",
+				    "did not reach the daemon, which was away or too slow"},
 	};
 
-	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
-		if (losses[i].n <= 0)
-			continue;
-		buf_addf(s, "%.0f %s %s.", losses[i].n,
-			 losses[i].n > 1 ? losses[i].many : losses[i].one, losses[i].what);
-		say(out, look, YELLOW, s);
+	for (unsigned i = 0; i < TOPLIST_LOSSES; i++) {
+		double n = a->m->losses[i];
+
+		if (n > 0)
+			say(a, YELLOW, "%.0f %s %s.", n, n > 1 ? words[i].many : words[i].one,
+			    words[i].what);
 	}
 }
 
-/* Kernels longer than an interval, or a source that tells late. */
-static void say_late(const struct top_model *m, const struct top_look *look, struct buf *s,
-		     struct buf *out)
+/* Kernels longer than an interval, or a source that reports late. */
+static void say_late(struct answer *a)
 {
 	double most = 0;
 	char part[16];
 
-	for (size_t i = 0; i < m->nprocesses; i++)
-		if (!m->processes[i].late && m->processes[i].told_late > most)
-			most = m->processes[i].told_late;
-	if (most < WORTH_SAYING)
-		return;
-	buf_addf(
-		s,
-		"Activities of up to %s of the time were told too late for their interval: devices "
-		"are busier than this says.",
-		top_percent(most, part));
-	say(out, look, YELLOW, s);
+	for (size_t i = 0; i < a->m->nprocesses; i++)
+		if (!a->m->processes[i].late && a->m->processes[i].reported_late > most)
+			most = a->m->processes[i].reported_late;
+	if (most >= WORTH_SAYING)
+		say(a, YELLOW,
+		    "Activities of up to %s of the time were reported too late for their interval: "
+		    "devices are busier than this says.",
+		    top_percent(most, part));
 }
 
-static void say_rest(const struct top_model *m, const struct ctl *c, const struct top_look *look,
-		     struct buf *s, struct buf *out)
+static void say_rest(struct answer *a)
 {
-	size_t late = m->nprocesses - fresh(m);
+	const struct top_model *m = a->m;
+	size_t late = m->nprocesses - count_fresh(m);
 
-	if (m->lost_monitor) {
-		buf_add_str(s, "The monitor runs by somebody else's order now: it is shown as it "
-			       "comes, and stays on when this ends.");
-		say(out, look, NULL, s);
-	}
-	say_losses(&m->losses, look, s, out);
-	say_late(m, look, s, out);
-	if (late) {
-		buf_addf(s, "%zu of %zu processes do not report any more.", late, m->nprocesses);
-		say(out, look, YELLOW, s);
-	}
-	if (m->paused) {
-		buf_addf(s, "%u monitor%s aside for a trace by PyTorch's own profiler.", m->paused,
-			 m->paused == 1 ? " steps" : "s step");
-		say(out, look, NULL, s);
-	}
-	if (m->several_jobs) {
-		buf_add_str(s, "Ranks come more than once: these are several jobs; --pids chooses "
-			       "one.");
-		say(out, look, NULL, s);
-	}
-	if (m->failed) {
-		buf_addf(s, "%u of %zu hosts did not answer: %.300s.", m->failed, c->hosts.n,
-			 m->why_failed);
-		say(out, look, RED, s);
-	}
+	if (m->lost_monitor)
+		say(a, NULL,
+		    "The monitor runs by somebody else's request now: it is shown as it comes, and "
+		    "stays on when this ends.");
+	say_losses(a);
+	say_late(a);
+	if (late)
+		say(a, YELLOW, "%zu of %zu processes do not report any more.", late, m->nprocesses);
+	if (m->paused)
+		say(a, NULL, "%u monitor%s paused for a trace by PyTorch's own profiler.",
+		    m->paused, m->paused == 1 ? " is" : "s are");
+	if (m->several_jobs)
+		say(a, NULL,
+		    "Ranks come more than once: these are several jobs; --pids chooses one.");
+	if (m->failed)
+		say(a, RED, "%u of %zu hosts did not answer: %.300s.", m->failed, a->c->hosts.n,
+		    m->why_failed);
 }
 
-static bool collects(const struct top_model *m)
+static bool collects_work(const struct top_model *m)
 {
 	for (size_t i = 0; i < m->nprocesses; i++)
 		if (m->processes[i].has_kernel || m->processes[i].has_comm)
@@ -364,44 +462,36 @@ static bool collects(const struct top_model *m)
 	return false;
 }
 
-static void say_first(const struct top_model *m, const struct ctl *c, const struct top_look *look,
-		      struct buf *s, struct buf *out)
+static void say_first(struct answer *a)
 {
-	if (!fresh(m)) {
-		top_text_nothing(m, c, s);
-		if (s->len)
-			say(out, look, BOLD, s);
+	if (!count_fresh(a->m)) {
+		top_text_nothing(a->m, a->c, &a->s);
+		if (a->s.len)
+			end_sentence(a, BOLD);
 		return;
 	}
-	if (top_text_ended(m, s) || top_text_off(m, s))
-		say(out, look, YELLOW, s);
-	say_busy(m, look, s);
-	if (s->len)
-		say(out, look, BOLD, s);
-	if (!m->nlines && collects(m)) {
-		buf_add_str(s, "Nothing of what is collected ran in this interval.");
-		say(out, look, YELLOW, s);
-	} else if (!m->nlines) {
-		buf_add_str(s, "Nothing is told of kernels: the monitor runs with other kinds. '");
-		top_text_command(s, c, "npu-monitor --mspti-activity-kind Kernel,Communication");
-		buf_add_str(s, "' changes that.");
-		say(out, look, YELLOW, s);
+	if (add_ended(a->m, &a->s) || add_off(a->m, &a->s))
+		end_sentence(a, YELLOW);
+	say_busy(a);
+	if (!a->m->nlines && collects_work(a->m)) {
+		say(a, YELLOW, "Nothing of what is collected ran in this interval.");
+	} else if (!a->m->nlines) {
+		buf_add_str(&a->s, "No kernels are reported: the monitor runs with other kinds. '");
+		add_command(&a->s, a->c, "npu-monitor --mspti-activity-kind Kernel,Communication");
+		say(a, YELLOW, "' changes that.");
 	}
 }
 
-void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_look *look,
+void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		     struct buf *out)
 {
-	struct buf s = {0};
+	struct answer a = {.m = m, .c = c, .d = d, .out = out};
 
-	say_first(m, c, look, &s, out);
-	if (m->slowest.by != TOPLIST_SLOW_NONE) {
-		say_slowest(m, c, &s);
-		say(out, look, YELLOW, &s);
-	}
-	say_regressions(m, c, look, &s, out);
-	say_rest(m, c, look, &s, out);
-	buf_release(&s);
+	say_first(&a);
+	say_slowest(&a);
+	say_regressions(&a);
+	say_rest(&a);
+	buf_release(&a.s);
 }
 
 /* --- for programs --- */
@@ -429,14 +519,10 @@ static json_t *kernel_json(const struct top_model *m, const struct top_line *l)
 			 optional(l->p99_ns), "change", change, "processes", (int)l->processes);
 }
 
-static void losses_json(const struct top_losses *l, json_t *out)
+static void put_losses(const double *losses, json_t *o)
 {
-	json_t *o =
-		json_pack("{s:f,s:f,s:f,s:f,s:f}", "lost", l->lost, "incomplete", l->incomplete,
-			  "crowded", l->crowded, "unwritten", l->unwritten, "unsent", l->unsent);
-
-	json_object_update(out, o);
-	json_decref(o);
+	for (unsigned i = 0; i < TOPLIST_LOSSES; i++)
+		json_object_set_new(o, toplist_loss_names[i], json_real(losses[i]));
 }
 
 static json_t *rank_json(const struct ctl *c, const struct top_process *p)
@@ -448,11 +534,11 @@ static json_t *rank_json(const struct ctl *c, const struct top_process *p)
 		known_part(p->has_kernel || p->has_comm || p->has_copy, p->busy), "kernels",
 		known_part(p->has_kernel, p->kernel), "communication",
 		known_part(p->has_comm, p->comm), "copies", known_part(p->has_copy, p->copy),
-		"told_late", p->told_late, "step_ns", optional(p->step_ns), "from",
+		"told_late", p->reported_late, "step_ns", optional(p->step_ns), "from",
 		(json_int_t)p->from_ns, "to", (json_int_t)p->to_ns, "interval_s", p->interval_s,
 		"age_s", p->age_s, "late", p->late);
 
-	losses_json(&p->losses, o);
+	put_losses(p->losses, o);
 	return o;
 }
 
@@ -481,13 +567,13 @@ static json_t *hosts_json(const struct ctl *c, const struct ctl_answer *answers)
 }
 
 json_t *top_text_json(const struct top_model *m, const struct ctl *c,
-		      const struct ctl_answer *answers, const struct top_look *look)
+		      const struct ctl_answer *answers, const struct top_display *d)
 {
-	struct top_look plain = {.by = look->by};
+	struct top_display plain = {.by = d->by};
 	json_t *lines = json_array(), *processes = json_array();
 	struct buf words = {0};
 
-	for (size_t i = 0; i < m->nlines && i < look->lines; i++)
+	for (size_t i = 0; i < m->nlines && i < d->lines; i++)
 		json_array_append_new(lines, kernel_json(m, &m->lines[i]));
 	for (size_t i = 0; i < m->nprocesses; i++)
 		json_array_append_new(processes, rank_json(c, &m->processes[i]));
@@ -497,112 +583,7 @@ json_t *top_text_json(const struct top_model *m, const struct ctl *c,
 			      lines, "ranks", processes, "slowest", slowest_json(m), "regressions",
 			      m->regressions, "hosts", hosts_json(c, answers), "known",
 			      (int)m->known, "running", (int)m->running, "paused", (int)m->paused);
-	losses_json(&m->losses, o);
+	put_losses(m->losses, o);
 	buf_release(&words);
 	return o;
-}
-
-/* Why there is nothing to show, and what to do about it. */
-
-bool top_text_ended(const struct top_model *m, struct buf *s)
-{
-	if (m->ended && !m->running && !m->paused)
-		buf_addf(s, "The monitor %s. 'sonde top', started anew, starts it.",
-			 m->stopped ? "was stopped by an order"
-				    : "has ended: its --duration is over");
-	else if (m->was_known && !m->known && !m->failed)
-		buf_add_str(s, "The processes have ended.");
-	return s->len > 0;
-}
-
-bool top_text_off(const struct top_model *m, struct buf *s)
-{
-	double age = 0;
-
-	if (m->running || m->paused || m->starting)
-		return false;
-	for (size_t i = 0; i < m->nprocesses; i++)
-		if (!m->processes[i].late && m->processes[i].age_s > age)
-			age = m->processes[i].age_s;
-	buf_addf(s, "The monitor is off: these are its last numbers, of %.0f s ago.", age);
-	return true;
-}
-
-void top_text_command(struct buf *s, const struct ctl *c, const char *words)
-{
-	buf_add_str(s, "sonde ctl ");
-	if (c->common->port != RPC_PORT)
-		buf_addf(s, "--port %u ", c->common->port);
-	buf_add_str(s, words);
-}
-
-static const char *es(unsigned n)
-{
-	return n == 1 ? "" : "es";
-}
-
-static void say_nobody(const struct top_model *m, const struct ctl *c, struct buf *s)
-{
-	if (!m->registered) {
-		buf_add_str(s, "No process that can be monitored has registered: start jobs with "
-			       "'sonde monitor -- COMMAND', after the daemon.");
-		return;
-	}
-	buf_addf(s, "%u process%s can be monitored, but none that was asked for is among them: '",
-		 m->registered, es(m->registered));
-	top_text_command(s, c, "ps");
-	buf_add_str(s, "' shows which there are, for --pids and --job-id.");
-}
-
-/* A framework's own monitor, to which a report for us means nothing. */
-static void say_mute(const struct ctl *c, struct buf *s)
-{
-	buf_add_str(s, "The monitor is on, but no report has come: in these processes it is a "
-		       "framework's own, which sends none to this command. Its numbers are in the "
-		       "daemon's /metrics, and '");
-	top_text_command(s, c, "npu-monitor --npu-monitor-start --log-file DIRECTORY");
-	buf_add_str(s, "' has it write them to files. Jobs that are started with 'sonde monitor -- "
-		       "COMMAND' can be shown here.");
-}
-
-static void say_no_monitor(const struct top_model *m, const struct ctl *c, struct buf *s)
-{
-	if (m->starting && !m->tracing && m->refused) {
-		const char *why = json_string_value(json_object_get(m->refused, "why"));
-		buf_addf(s, "The monitor does not start in process %lld: ",
-			 (long long)json_integer_value(json_object_get(m->refused, "pid")));
-		text_add_printable(s, why ? why : "", why ? strlen(why) : 0);
-		buf_add_char(s, '.');
-		return;
-	}
-	if (m->starting && !m->tracing) {
-		buf_addf(s, "Starting the monitor in %u process%s …", m->known, es(m->known));
-		return;
-	}
-	buf_addf(s, "%u process%s can be monitored, and the monitor is off", m->known,
-		 es(m->known));
-	if (!m->tracing) {
-		buf_add_char(s, '.');
-		return;
-	}
-	buf_addf(s,
-		 ": nputrace has %u of them, and only one of the two can be on. Wait until that is "
-		 "over, or end it with '",
-		 m->tracing);
-	top_text_command(s, c, "nputrace --stop");
-	buf_add_str(s, "'.");
-}
-
-void top_text_nothing(const struct top_model *m, const struct ctl *c, struct buf *s)
-{
-	if (top_text_ended(m, s) || (m->failed && !m->known))
-		return;
-	if (!m->known)
-		say_nobody(m, c, s);
-	else if (m->is_mute)
-		say_mute(c, s);
-	else if (m->running)
-		buf_add_str(s, "The monitor is on; the first report is on its way.");
-	else
-		say_no_monitor(m, c, s);
 }

@@ -7,7 +7,7 @@
 
 enum top_by { TOP_BY_BOTH, TOP_BY_KERNEL, TOP_BY_RANK };
 
-struct top_look {
+struct top_display {
 	enum top_by by;
 	unsigned lines; /* of the table of kernels */
 	unsigned width; /* of the terminal; 0: there is none, and lines are as long as they are */
@@ -17,24 +17,18 @@ struct top_look {
 
 /* Sentences, a line each: how busy, what takes most, who is slow, what has become slower, what is
  * missing. What matters is first. */
-void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_look *look,
+void top_text_answer(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		     struct buf *out);
-/* That it was on while we looked, and is not any more; that what is shown is of monitors that are
- * off. False: it is not so. */
-bool top_text_ended(const struct top_model *m, struct buf *out);
-bool top_text_off(const struct top_model *m, struct buf *out);
-/* A command of `sonde ctl` that somebody can type here as it is. */
-void top_text_command(struct buf *out, const struct ctl *c, const char *words);
 /* Why there is nothing to show. */
 void top_text_nothing(const struct top_model *m, const struct ctl *c, struct buf *out);
 /* As many lines of each as there is room for behind what is in `out`. */
-void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_look *look,
+void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		     struct buf *out);
 /* "1.23 ms", three digits and a unit; "9.7 %". */
 const char *top_duration(double ns, char out[16]);
 const char *top_percent(double ratio, char out[16]);
 /* One object. */
 json_t *top_text_json(const struct top_model *m, const struct ctl *c,
-		      const struct ctl_answer *answers, const struct top_look *look);
+		      const struct ctl_answer *answers, const struct top_display *d);
 
 #endif

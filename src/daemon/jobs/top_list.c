@@ -130,19 +130,10 @@ static json_t *kinds_json(const struct toplist_report *r)
 	return list;
 }
 
-static void add_losses(json_t *o, const struct toplist_losses *l)
+static void add_losses(json_t *o, const uint64_t *losses)
 {
-	const struct {
-		const char *key;
-		uint64_t n;
-	} losses[] = {{"lost", l->lost},
-		      {"incomplete", l->incomplete},
-		      {"crowded", l->crowded},
-		      {"unwritten", l->unwritten},
-		      {"unsent", l->unsent}};
-
-	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
-		json_object_set_new(o, losses[i].key, json_integer((json_int_t)losses[i].n));
+	for (unsigned i = 0; i < TOPLIST_LOSSES; i++)
+		json_object_set_new(o, toplist_loss_names[i], json_integer((json_int_t)losses[i]));
 }
 
 static bool is_late(const struct reply *out, const struct toplist_report *r)
@@ -172,7 +163,7 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 		devices_json(r));
 	json_object_set_new(o, "kinds", kinds_json(r));
 	json_object_set_new(o, "filter", json_boolean(r->filtered));
-	add_losses(o, &r->losses);
+	add_losses(o, r->losses);
 	add_rows(out, p->top, o);
 	json_array_append_new(out->processes, o);
 }

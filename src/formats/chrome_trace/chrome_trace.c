@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/text/text.h"
 #include "formats/chrome_trace/chrome_trace_impl.h"
-#include "formats/json_text.h"
+#include "formats/json_value.h"
 
 #include <errno.h>
 #include <math.h>
@@ -92,7 +92,7 @@ uint64_t chrome_trace_bytes(const struct chrome_trace *t)
 }
 
 /* The first failure is the one that is told. */
-static void note(int *r, int more, struct err *err, const struct err *words)
+static void keep_first_error(int *r, int more, struct err *err, const struct err *words)
 {
 	if (more < 0 && *r == 0) {
 		*r = more;
@@ -123,12 +123,12 @@ int chrome_trace_close(struct chrome_trace *t, struct err *err)
 
 	if (!t)
 		return 0;
-	note(&r, chrome_file_publish(&t->file, &words), err, &words);
-	note(&r, chrome_begin_anew(t, &words), err, &words);
-	note(&r, chrome_trace_write(t, &words), err, &words);
-	note(&r, chrome_trace_complete(t, &words), err, &words);
-	note(&r, chrome_file_sync(&t->file, &words), err, &words);
-	note(&r, chrome_trace_copy_wait(t, &words), err, &words);
+	keep_first_error(&r, chrome_file_publish(&t->file, &words), err, &words);
+	keep_first_error(&r, chrome_begin_anew(t, &words), err, &words);
+	keep_first_error(&r, chrome_trace_write(t, &words), err, &words);
+	keep_first_error(&r, chrome_trace_complete(t, &words), err, &words);
+	keep_first_error(&r, chrome_file_sync(&t->file, &words), err, &words);
+	keep_first_error(&r, chrome_trace_copy_wait(t, &words), err, &words);
 	if (r == 0 && t->lost)
 		r = err_set(err, -ENOSPC, "%llu events could not be written to '%s'",
 			    (unsigned long long)t->lost, t->file.path);
@@ -277,8 +277,8 @@ static void keep_in_page(struct chrome_trace *t, size_t n)
 	b->len += room;
 }
 
-static void add(struct chrome_trace *t, const struct event *e, const struct chrome_arg *args,
-		unsigned n)
+static void add_event(struct chrome_trace *t, const struct event *e, const struct chrome_arg *args,
+		      unsigned n)
 {
 	if (t->pending.len > CHROME_PENDING_MAX) {
 		t->lost++;
@@ -302,22 +302,29 @@ static void add(struct chrome_trace *t, const struct event *e, const struct chro
 		chrome_trace_write(t, NULL);
 }
 
+static void add_timed(struct chrome_trace *t, char phase, int64_t ts_ns, int64_t pid, int64_t tid,
+		      const char *name, const struct chrome_arg *args, unsigned n)
+{
+	struct event e = {.phase = phase,
+			  .timed = true,
+			  .ts_ns = ts_ns,
+			  .pid = pid,
+			  .tid = tid,
+			  .name = name};
+
+	add_event(t, &e, args, n);
+}
+
 void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
 		  const struct chrome_arg *args, unsigned n)
 {
-	struct event e = {
-		.phase = 'B', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
-
-	add(t, &e, args, n);
+	add_timed(t, 'B', ts_ns, pid, tid, name, args, n);
 }
 
 void chrome_end(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
 		const struct chrome_arg *args, unsigned n)
 {
-	struct event e = {
-		.phase = 'E', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
-
-	add(t, &e, args, n);
+	add_timed(t, 'E', ts_ns, pid, tid, name, args, n);
 }
 
 void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int64_t pid,
@@ -331,16 +338,13 @@ void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int6
 			  .tid = tid,
 			  .name = name};
 
-	add(t, &e, args, n);
+	add_event(t, &e, args, n);
 }
 
 void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
 		    const char *name, const struct chrome_arg *args, unsigned n)
 {
-	struct event e = {
-		.phase = 'i', .timed = true, .ts_ns = ts_ns, .pid = pid, .tid = tid, .name = name};
-
-	add(t, &e, args, n);
+	add_timed(t, 'i', ts_ns, pid, tid, name, args, n);
 }
 
 void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, int64_t tid,
@@ -356,7 +360,7 @@ void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, i
 			  .id = text};
 
 	*put_u64(text, id) = '\0';
-	add(t, &e, NULL, 0);
+	add_event(t, &e, NULL, 0);
 }
 
 void chrome_counter(struct chrome_trace *t, int64_t ts_ns, int64_t pid, const char *name,
@@ -365,7 +369,7 @@ void chrome_counter(struct chrome_trace *t, int64_t ts_ns, int64_t pid, const ch
 	struct event e = {
 		.phase = 'C', .timed = true, .ts_ns = ts_ns, .pid = pid, .name = name, .id = id};
 
-	add(t, &e, args, n);
+	add_event(t, &e, args, n);
 }
 
 void chrome_meta(struct chrome_trace *t, int64_t pid, int64_t tid, const char *what,
@@ -373,5 +377,5 @@ void chrome_meta(struct chrome_trace *t, int64_t pid, int64_t tid, const char *w
 {
 	struct event e = {.phase = 'M', .pid = pid, .tid = tid, .name = what};
 
-	add(t, &e, args, n);
+	add_event(t, &e, args, n);
 }
