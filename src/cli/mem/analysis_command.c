@@ -13,6 +13,7 @@
 #include "base/text/printable.h"
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
+#include "memory/options/config.h"
 
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out)
@@ -33,38 +34,35 @@ int analysis_read(const struct command *cmd, const char *path,
 	return r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 }
 
-static void add_notes(const struct buf *notes, struct buf *text)
+/* Takes the next line off notes, printable; false at the end. */
+static bool next_note(struct buf *notes, size_t *at, struct buf *out)
 {
-	size_t at = 0;
+	const char *line = buf_str(notes) + *at;
+	size_t len = strcspn(line, "\n");
 
-	while (at < notes->len) {
-		const char *line = notes->data + at;
-		size_t len = strcspn(line, "\n");
+	buf_clear(out);
+	text_add_printable(out, line, len);
+	*at += len + 1;
+	return *at <= notes->len;
+}
 
-		buf_add_str(text, at ? "Note: " : "\nNote: ");
-		text_add_printable(text, line, len);
-		buf_add_char(text, '\n');
-		at += len + 1;
-	}
+static void add_notes(struct buf *notes, struct buf *text)
+{
+	struct buf note = {0};
+
+	for (size_t at = 0; next_note(notes, &at, &note);)
+		buf_addf(text, "%sNote: %s\n", at == note.len + 1 ? "\n" : "", buf_str(&note));
+	buf_release(&note);
 }
 
 static json_t *notes_value(struct buf *notes)
 {
 	json_t *list = json_array();
-	struct buf clean = {0};
-	size_t at = 0;
+	struct buf note = {0};
 
-	buf_str(notes);
-	while (at < notes->len) {
-		const char *line = notes->data + at;
-		size_t len = strcspn(line, "\n");
-
-		buf_clear(&clean);
-		text_add_printable(&clean, line, len);
-		json_array_append_new(list, json_string(buf_str(&clean)));
-		at += len + 1;
-	}
-	buf_release(&clean);
+	for (size_t at = 0; next_note(notes, &at, &note);)
+		json_array_append_new(list, json_string(buf_str(&note)));
+	buf_release(&note);
 	return list;
 }
 
@@ -105,7 +103,7 @@ static int write_answer(const struct command *cmd, struct analysis_run *run, con
 	return err.code ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 }
 
-/* The status for a script. What cannot be told must not look like good news. */
+/* The status for a script. What is not known must not look like good news. */
 static int judge(const struct command *cmd, struct analysis *a)
 {
 	struct err err = {0};
@@ -114,11 +112,11 @@ static int judge(const struct command *cmd, struct analysis *a)
 		return EXIT_FINDING;
 	if (!a->ops->judged || a->ops->judged(a))
 		return EXIT_DONE;
-	err_set(&err, -ENODATA, "--fail-on: the input does not have what it takes to tell");
+	err_set(&err, -ENODATA, "--fail-on: insufficient data in the input");
 	return command_fail(cmd, &err, EXIT_FAILED);
 }
 
-int analysis_tell(const struct command *cmd, struct analysis_run *run, const void *options)
+int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options)
 {
 	const struct analysis_options *o = options;
 	struct analysis_style style = {.colour = isatty(STDOUT_FILENO), .top = o->top};
@@ -129,7 +127,6 @@ int analysis_tell(const struct command *cmd, struct analysis_run *run, const voi
 		status = command_print_json(cmd, answer_value(run, o->top));
 	} else {
 		run->analysis->ops->text(run->analysis, &style, &text);
-		buf_str(&run->notes);
 		add_notes(&run->notes, &text);
 		if (run->resolved)
 			buf_addf(&text, "\nRead from %s\n", buf_str(&run->path));
@@ -155,7 +152,46 @@ int analysis_command(const struct command *cmd, const char *path,
 	int status = analysis_read(cmd, path, make, options, &run);
 
 	if (status == EXIT_DONE)
-		status = analysis_tell(cmd, &run, options);
+		status = analysis_print(cmd, &run, options);
 	analysis_release(&run);
 	return status;
+}
+
+const char *const analysis_usage[] = {"[options] <recording or dump>", NULL};
+
+int analysis_main_with(const struct command *cmd, int argc, char **argv,
+		       int (*run)(const struct command *cmd, const char *path, void *options),
+		       void *options)
+{
+	struct args a = {.target = options};
+	int status = command_parse(cmd, &a, argc, argv);
+
+	if (status < 0)
+		status = run(cmd, a.words[0], options);
+	args_release(&a);
+	return status;
+}
+
+int analysis_main(const struct command *cmd, int argc, char **argv,
+		  struct analysis *(*make)(void *options), void *options)
+{
+	struct args a = {.target = options};
+	int status = command_parse(cmd, &a, argc, argv);
+
+	if (status < 0)
+		status = analysis_command(cmd, a.words[0], make, options);
+	args_release(&a);
+	return status;
+}
+
+int mem_compat_option(const char *text, struct err *err)
+{
+	const char *env = getenv(MEM_COMPAT_ENV);
+	const char *value = text ? text : env && *env ? env : "current";
+	int compat = mem_compat_find(value);
+
+	if (compat < 0)
+		return err_set(err, -EINVAL, "invalid compat '%.100s': expected 26.0 or current",
+			       value);
+	return compat;
 }

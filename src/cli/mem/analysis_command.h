@@ -22,6 +22,13 @@ struct analysis_options {
 		.top = 10, .wait_s = 10                                                            \
 	}
 
+/* --wait into the member wait_s. */
+#define MEM_WAIT_OPTION(type_, help_)                                                              \
+	{                                                                                          \
+		.name = "wait", .kind = OPT_UINT, .arg = "SECONDS", .min = 0, .max = 86400,        \
+		.offset = offsetof(type_, wait_s), .default_text = "10", .help = help_             \
+	}
+
 /* The rows of an option table that fill them. */
 #define ANALYSIS_OPTIONS                                                                           \
 	COMMAND_JSON_OPTION(struct analysis_options),                                              \
@@ -31,31 +38,42 @@ struct analysis_options {
 		 .offset = offsetof(struct analysis_options, json_file),                           \
 		 .help = "Also write the answer to this file, as JSON and uncut by --top."},       \
 		COMMAND_TOP_OPTION(struct analysis_options, "How many of each kind are listed."),  \
-	{                                                                                          \
-		.name = "wait", .kind = OPT_UINT, .arg = "SECONDS", .min = 0, .max = 86400,        \
-		.offset = offsetof(struct analysis_options, wait_s), .default_text = "10",         \
-		.help = "How long to wait for a recorder that is still finishing its files."       \
-	}
+		MEM_WAIT_OPTION(struct analysis_options,                                           \
+				"How long to wait for a recorder that is still finishing its "     \
+				"files.")
 
 /* And --fail-on: choices_ is {"nothing", "leak", NULL}, if_ says when. */
 #define ANALYSIS_FAIL_OPTION(choices_, if_)                                                        \
 	{                                                                                          \
 		.name = "fail-on", .kind = OPT_CHOICE, .arg = "WHAT", .choices = choices_,         \
 		.offset = offsetof(struct analysis_options, fail_on), .default_text = "nothing",   \
-		.help = "Exit with status 3 " if_ ", and with 1 if that cannot be told: for "      \
+		.help = "Exit with status 3 " if_                                                  \
+			", and with 1 if there is insufficient data: for "                         \
 			"scripts and CI jobs."                                                     \
 	}
 
+/* What the spec of such a command has besides its texts. */
+extern const char *const analysis_usage[];
+#define ANALYSIS_SPEC                                                                              \
+	.usage = analysis_usage, .options = options, .examples = examples, .min_words = 1,         \
+	.max_words = 1
+
 /*
- * The whole of such a command: reads `path`, prints the answer of the analysis that make(options)
- * gives, and returns the exit status. options begins with struct analysis_options.
+ * The whole of such a command: reads its options, which begin with struct analysis_options, and its
+ * input, prints the answer of the analysis that make(options) returns, and returns the exit status.
  */
+int analysis_main(const struct command *cmd, int argc, char **argv,
+		  struct analysis *(*make)(void *options), void *options);
+/* The same for a command that does more: run() has the path and the options. */
+int analysis_main_with(const struct command *cmd, int argc, char **argv,
+		       int (*run)(const struct command *cmd, const char *path, void *options),
+		       void *options);
 int analysis_command(const struct command *cmd, const char *path,
 		     struct analysis *(*make)(void *options), void *options);
 
 /*
- * The same in two halves, for a command that does something with the analysis in between:
- * 0 or an exit status that is already told.
+ * analysis_command() in two halves, for a command that does something with the analysis in between:
+ * 0 or an exit status, its message already printed.
  */
 struct analysis_run {
 	struct analysis *analysis;
@@ -65,7 +83,10 @@ struct analysis_run {
 };
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out);
-int analysis_tell(const struct command *cmd, struct analysis_run *run, const void *options);
+int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options);
 void analysis_release(struct analysis_run *run);
+
+/* The value of --compat (NULL: not given), else of its environment variable; -EINVAL. */
+int mem_compat_option(const char *text, struct err *err);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/command.h"
+#include "cli/mem/analysis_command.h"
 #include "cli/mem/compare_run.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/options/config.h"
@@ -80,14 +80,8 @@ static const struct opt options[] = {
 	 .offset = offsetof(struct compare_options, fail_on),
 	 .default_text = "nothing",
 	 .help = "Exit with status 3 if there is a difference (diff), for scripts and CI jobs."},
-	{.name = "wait",
-	 .kind = OPT_UINT,
-	 .arg = "SECONDS",
-	 .min = 0,
-	 .max = 86400,
-	 .offset = offsetof(struct compare_options, wait_s),
-	 .default_text = "10",
-	 .help = "How long to wait for a recorder that is still finishing its files."},
+	MEM_WAIT_OPTION(struct compare_options,
+			"How long to wait for a recorder that is still finishing its files."),
 	OPT_END,
 };
 
@@ -107,7 +101,7 @@ const struct command cmd_mem_compare = {
 		 .summary = "compare two runs call by call",
 		 .description =
 			 "Pairs the operator calls (or kernel launches) of two runs, device by "
-			 "device, and tells which stand in one of them only and where the memory "
+			 "device, and lists which stand in one of them only and where the memory "
 			 "of a call differs. The result is written as a csv file, too.\n\n"
 			 "Each of the two is a dump file (csv or db), a recording, or a directory: "
 			 "then the newest dump below it is taken, with those of the other devices "

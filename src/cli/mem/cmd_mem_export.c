@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/command.h"
+#include "cli/mem/analysis_command.h"
 #include "memory/input/recording_path.h"
 #include "memory/options/config.h"
 #include "memory/outputs/replay.h"
@@ -35,24 +35,13 @@ static void default_output(const char *recording, struct buf *out)
 		buf_add_str(out, "export");
 }
 
-static int find_compat(const struct export_options *o, struct err *err)
+static int write_export(const struct command *cmd, const char *path, void *options)
 {
-	const char *env = getenv(MEM_COMPAT_ENV);
-	const char *text = o->compat ? o->compat : env && *env ? env : "current";
-	int compat = mem_compat_find(text);
-
-	if (compat < 0)
-		return err_set(err, -EINVAL, "invalid compat '%.100s': expected 26.0 or current",
-			       text);
-	return compat;
-}
-
-static int export(const struct command *cmd, const struct export_options *o, const char *path)
-{
+	const struct export_options *o = options;
 	struct buf where = {0}, to = {0};
 	struct err err = {0};
 
-	int compat = find_compat(o, &err);
+	int compat = mem_compat_option(o->compat, &err);
 	if (compat < 0)
 		return command_fail(cmd, &err, EXIT_USAGE);
 	int r = recording_resolve(path, &where, &err);
@@ -78,13 +67,8 @@ static int export(const struct command *cmd, const struct export_options *o, con
 static int mem_export_run(const struct command *cmd, int argc, char **argv)
 {
 	struct export_options o = {0};
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = export(cmd, &o, a.words[0]);
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, write_export, &o);
 }
 
 static const struct opt options[] = {

@@ -19,13 +19,8 @@ static int mem_gaps_run(const struct command *cmd, int argc, char **argv)
 {
 	struct gaps_options o = {.common = ANALYSIS_DEFAULTS,
 				 .spread_percent = GAP_MAX_SPREAD_PERCENT};
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = analysis_command(cmd, a.words[0], make, &o);
-	args_release(&a);
-	return status;
+	return analysis_main(cmd, argc, argv, make, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "uneven", NULL};
@@ -47,8 +42,6 @@ static const struct opt options[] = {
 	OPT_END,
 };
 
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
-
 static const struct args_example examples[] = {
 	{"the newest recording of an output path", "sonde mem gaps memscopeDumpResults"},
 	{"fail a CI job whose steps are not alike",
@@ -59,7 +52,7 @@ static const struct args_example examples[] = {
 const struct command cmd_mem_gaps = {
 	.name = "mem gaps",
 	.spec = {.name = "sonde mem gaps",
-		 .summary = "tell how much memory swings within the steps of a job",
+		 .summary = "show how much memory swings within the steps of a job",
 		 .description = "For every pool of a device: the least memory in use within a "
 				"step, divided by the most, in the steps where this was lowest "
 				"(MinGap) and highest (MaxGap). The first step is the warm-up and "
@@ -67,10 +60,6 @@ const struct command cmd_mem_gaps = {
 				"sonde_step(), or are mstx ranges named \"step start\". "
 				"--fail-on=uneven: status 3 if the two differ by "
 				"more than --spread.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_gaps_run,
 };

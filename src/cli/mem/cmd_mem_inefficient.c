@@ -54,18 +54,6 @@ static int parse_type(struct args *a, const struct opt *opt, const char *value, 
 	return 0;
 }
 
-static int find_compat(const struct command_options *o, struct err *err)
-{
-	const char *env = getenv(MEM_COMPAT_ENV);
-	const char *text = o->compat ? o->compat : env && *env ? env : "current";
-	int compat = mem_compat_find(text);
-
-	if (compat < 0)
-		return err_set(err, -EINVAL, "invalid compat '%.100s': expected 26.0 or current",
-			       text);
-	return compat;
-}
-
 /* --- findings into the rows --- */
 
 struct lookup {
@@ -148,19 +136,20 @@ static struct analysis *make(void *options)
 	return inefficient_new(&((struct command_options *)options)->what);
 }
 
-static int inefficient(const struct command *cmd, struct command_options *o, const char *path)
+static int find_inefficient(const struct command *cmd, const char *path, void *options)
 {
+	const struct command_options *o = options;
 	struct analysis_run run = {0};
 	struct err err = {0};
-	int r = 0, compat = find_compat(o, &err);
+	int r = 0, compat = mem_compat_option(o->compat, &err);
 
 	if (compat < 0)
 		return command_fail(cmd, &err, EXIT_USAGE);
-	int status = analysis_read(cmd, path, make, o, &run);
+	int status = analysis_read(cmd, path, make, options, &run);
 	if (status == EXIT_DONE && !o->no_write)
 		r = amend(&run, (enum row_compat)compat, &err);
 	if (status == EXIT_DONE)
-		status = analysis_tell(cmd, &run, o);
+		status = analysis_print(cmd, &run, o);
 	if (r < 0)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	analysis_release(&run);
@@ -170,13 +159,8 @@ static int inefficient(const struct command *cmd, struct command_options *o, con
 static int mem_inefficient_run(const struct command *cmd, int argc, char **argv)
 {
 	struct command_options o = {.common = ANALYSIS_DEFAULTS};
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = inefficient(cmd, &o, a.words[0]);
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, find_inefficient, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "waste", NULL};
@@ -225,8 +209,6 @@ static const struct opt options[] = {
 	OPT_END,
 };
 
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
-
 static const struct args_example examples[] = {
 	{"what the newest recording wasted", "sonde mem inefficient memscopeDumpResults"},
 	{"large blocks only, and leave the file as it is",
@@ -249,10 +231,6 @@ const struct command cmd_mem_inefficient = {
 			 "--no-write leaves it alone, and a recording is never changed. Reported "
 			 "are those that lay unused for more than half of their lives; "
 			 "--fail-on=waste: status 3 if there is one.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_inefficient_run,
 };

@@ -35,8 +35,9 @@ static int parse_start(struct args *a, const struct opt *opt, const char *value,
 	return 0;
 }
 
-static int look(const struct command *cmd, const char *path, struct leak_options *o)
+static int find_leaks(const struct command *cmd, const char *path, void *options)
 {
+	const struct leak_options *o = options;
 	struct analysis_run run;
 	struct err err = {0};
 
@@ -44,9 +45,9 @@ static int look(const struct command *cmd, const char *path, struct leak_options
 		err_set(&err, -EINVAL, "--start counts the marks that --mark names: give both");
 		return command_fail(cmd, &err, EXIT_USAGE);
 	}
-	int status = analysis_read(cmd, path, make, o, &run);
+	int status = analysis_read(cmd, path, make, options, &run);
 	if (status == EXIT_DONE) {
-		status = analysis_tell(cmd, &run, o);
+		status = analysis_print(cmd, &run, o);
 		if (o->mark && leaks_marks_failed(run.analysis))
 			status = EXIT_FAILED;
 	}
@@ -57,13 +58,8 @@ static int look(const struct command *cmd, const char *path, struct leak_options
 static int mem_leaks_run(const struct command *cmd, int argc, char **argv)
 {
 	struct leak_options o = {.common = ANALYSIS_DEFAULTS, .leaks = LEAKS_OPTIONS_DEFAULT};
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = look(cmd, a.words[0], &o);
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, find_leaks, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "leak", NULL};
@@ -81,7 +77,7 @@ static const struct opt options[] = {
 	 .kind = OPT_TEXT,
 	 .arg = "TEXT",
 	 .offset = offsetof(struct leak_options, mark),
-	 .help = "Look between marks of the program instead of at steps: what was allocated "
+	 .help = "Compare marks of the program instead of steps: find what was allocated "
 		 "between the first and the second mark with this text and not freed by the "
 		 "third."},
 	{.name = "start",
@@ -94,8 +90,6 @@ static const struct opt options[] = {
 	ANALYSIS_FAIL_OPTION(fail_on, "if a place leaks (leak)"),
 	OPT_END,
 };
-
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
 
 static const struct args_example examples[] = {
 	{"the newest recording of an output path", "sonde mem leaks memscopeDumpResults"},
@@ -110,21 +104,15 @@ const struct command cmd_mem_leaks = {
 	.spec = {.name = "sonde mem leaks",
 		 .summary = "find the places of a job that lose memory",
 		 .description =
-			 "Tells whether a job leaks, where, and how much in a step. Looks at what "
-			 "is "
-			 "alive when the last step ends, and which places (call stacks) add to it "
-			 "step by step. Memory that was taken once, a cache that has "
-			 "filled up and a buffer of the last few steps are listed apart. The first "
-			 "step is the warm-up. Steps end with msmemscope.step() in Python or with "
+			 "Finds out whether a job leaks, where, and how much in a step: which "
+			 "places (call stacks) add, step by step, to what is alive when the last "
+			 "step ends. Memory that was taken once, a cache that has filled up and a "
+			 "buffer of the last few steps are listed apart. The first step is the "
+			 "warm-up. Steps end with msmemscope.step() in Python or with "
 			 "sonde_step(), or are mstx ranges named \"step start\". --fail-on=leak: "
-			 "status 3 if a place grows. With fewer than "
-			 "three steps none does.\n\n"
+			 "status 3 if a place grows. With fewer than three steps none does.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_leaks_run,
 };

@@ -12,13 +12,8 @@ static struct analysis *make(void *options)
 static int mem_oom_run(const struct command *cmd, int argc, char **argv)
 {
 	struct analysis_options o = ANALYSIS_DEFAULTS;
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = analysis_command(cmd, a.words[0], make, &o);
-	args_release(&a);
-	return status;
+	return analysis_main(cmd, argc, argv, make, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "oom", NULL};
@@ -29,8 +24,6 @@ static const struct opt options[] = {
 	ANALYSIS_FAIL_OPTION(fail_on, "if the job ran out of memory (oom)"),
 	OPT_END,
 };
-
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
 
 static const struct args_example examples[] = {
 	{"why the job ended", "sonde mem oom memscopeDumpResults"},
@@ -43,7 +36,7 @@ static const struct args_example examples[] = {
 const struct command cmd_mem_oom = {
 	.name = "mem oom",
 	.spec = {.name = "sonde mem oom",
-		 .summary = "tell why device memory ran out",
+		 .summary = "explain why device memory ran out",
 		 .description =
 			 "For every request for device memory that the driver refused: what was "
 			 "asked for and where, what held the memory at that moment, why there was "
@@ -62,10 +55,6 @@ const struct command cmd_mem_oom = {
 			 "what others hold is known if the vendor's management library "
 			 "(libdcmi.so) could be loaded while recording. --fail-on=oom: status 3 "
 			 "if memory ran out.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_oom_run,
 };

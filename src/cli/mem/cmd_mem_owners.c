@@ -25,16 +25,16 @@ static struct analysis *make(void *options)
 	return owners_new(&o->at);
 }
 
-static int owners(const struct command *cmd, struct owners_options *o, const char *path)
+static int print_owners(const struct command *cmd, const char *path, void *options)
 {
 	struct analysis_run run;
 	struct err err = {0};
-	int status = analysis_read(cmd, path, make, o, &run);
+	int status = analysis_read(cmd, path, make, options, &run);
 
 	if (status == EXIT_DONE && owners_reached(run.analysis, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	else if (status == EXIT_DONE)
-		status = analysis_tell(cmd, &run, o);
+		status = analysis_print(cmd, &run, options);
 	analysis_release(&run);
 	return status;
 }
@@ -42,13 +42,8 @@ static int owners(const struct command *cmd, struct owners_options *o, const cha
 static int mem_owners_run(const struct command *cmd, int argc, char **argv)
 {
 	struct owners_options o = {.common = ANALYSIS_DEFAULTS};
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = owners(cmd, &o, a.words[0]);
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, print_owners, &o);
 }
 
 static const struct opt options[] = {
@@ -65,8 +60,6 @@ static const struct opt options[] = {
 	ANALYSIS_OPTIONS,
 	OPT_END,
 };
-
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
 
 static const struct args_example examples[] = {
 	{"who holds the memory at the peak", "sonde mem owners memscopeDumpResults"},
@@ -86,10 +79,6 @@ const struct command cmd_mem_owners = {
 			 "own), CANN modules, and what lies unused inside the pools. The parts add "
 			 "up to what the driver handed out. CANN is the Ascend software below the "
 			 "frameworks. Record with --analysis=decompose to have owners.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_owners_run,
 };

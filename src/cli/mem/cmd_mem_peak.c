@@ -18,21 +18,23 @@ static struct analysis *make(void *options)
 	return peak_new(&o->peak);
 }
 
+static int explain_peak(const struct command *cmd, const char *path, void *options)
+{
+	const struct peak_command *o = options;
+	struct err err = {0};
+
+	if (o->common.fail_on && !o->peak.limit_bytes) {
+		err_set(&err, -EINVAL, "--fail-on=limit needs --limit=BYTES");
+		return command_fail(cmd, &err, EXIT_USAGE);
+	}
+	return analysis_command(cmd, path, make, options);
+}
+
 static int mem_peak_run(const struct command *cmd, int argc, char **argv)
 {
 	struct peak_command o = {.common = ANALYSIS_DEFAULTS};
-	struct args a = {.target = &o};
-	struct err err = {0};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0 && o.common.fail_on && !o.peak.limit_bytes) {
-		err_set(&err, -EINVAL, "--fail-on=limit needs --limit=BYTES");
-		status = command_fail(cmd, &err, EXIT_USAGE);
-	} else if (status < 0) {
-		status = analysis_command(cmd, a.words[0], make, &o);
-	}
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, explain_peak, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "limit", NULL};
@@ -46,13 +48,11 @@ static const struct opt options[] = {
 	 .min = 1,
 	 .offset = offsetof(struct peak_command, peak.limit_bytes),
 	 .help = "What a device may peak at in one process: bytes, or 60GiB, 900MiB, 60G "
-		 "(GiB), 64GB (of 1000). --fail-on=limit looks at it."},
+		 "(GiB), 64GB (of 1000). --fail-on=limit checks it."},
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION(fail_on, "if a device peaked above --limit (limit)"),
 	OPT_END,
 };
-
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
 
 static const struct args_example examples[] = {
 	{"what to make smaller", "sonde mem peak memscopeDumpResults"},
@@ -71,10 +71,6 @@ const struct command cmd_mem_peak = {
 			 "the next highest step lies. Record with --analysis=decompose to see "
 			 "owners, and with --call-stack=c to see places. --fail-on=limit: status 3 "
 			 "if a device peaked above --limit.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_peak_run,
 };

@@ -41,7 +41,7 @@ const struct command cmd_mem_recover = {
 		 .summary = "finish a recording whose recorder was killed",
 		 .description = "When job and recorder are killed in the same instant, the last "
 				"events are still in the memory files beside the recording. This "
-				"moves them into it, finishes its dump files and tells what was "
+				"moves them into it, finishes its dump files and reports what was "
 				"found. It does no harm to a recording that is complete.",
 		 .usage = usage,
 		 .options = options,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/command.h"
+#include "cli/mem/analysis_command.h"
 #include "memory/input/recording_path.h"
 #include "memory/outputs/show.h"
 
@@ -15,8 +15,9 @@ struct show_options {
 	unsigned wait_s;
 };
 
-static int show(const struct command *cmd, const struct show_options *o, const char *path)
+static int show(const struct command *cmd, const char *path, void *options)
 {
+	const struct show_options *o = options;
 	struct buf where = {0}, text = {0};
 	struct err err = {0};
 	int status;
@@ -39,13 +40,8 @@ static int show(const struct command *cmd, const struct show_options *o, const c
 static int mem_show_run(const struct command *cmd, int argc, char **argv)
 {
 	struct show_options o = {.top = 10, .wait_s = 10};
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = show(cmd, &o, a.words[0]);
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, show, &o);
 }
 
 static const struct opt options[] = {
@@ -53,19 +49,10 @@ static const struct opt options[] = {
 	COMMAND_JSON_OPTION(struct show_options),
 	COMMAND_TOP_OPTION(struct show_options,
 			   "How many places that still hold memory are listed for each pool."),
-	{.name = "wait",
-	 .kind = OPT_UINT,
-	 .arg = "SECONDS",
-	 .min = 0,
-	 .max = 86400,
-	 .offset = offsetof(struct show_options, wait_s),
-	 .default_text = "10",
-	 .help = "How long to wait for a recorder that is still finishing its files after the end "
-		 "of the job."},
+	MEM_WAIT_OPTION(struct show_options, "How long to wait for a recorder that is still "
+					     "finishing its files after the end of the job."),
 	OPT_END,
 };
-
-static const char *const usage[] = {"[options] <recording or dump>", NULL};
 
 static const struct args_example examples[] = {
 	{"the newest recording of an output path", "sonde mem show memscopeDumpResults"},
@@ -78,14 +65,10 @@ const struct command cmd_mem_show = {
 	.spec = {.name = "sonde mem show",
 		 .summary = "summarise a recording or a dump",
 		 .description =
-			 "Tells what a recording or a dump file (csv or db) holds; begin here. For "
+			 "Shows what a recording or a dump file (csv or db) holds; begin here. For "
 			 "every device and pool the events, the peak and when it was, what was "
 			 "still alive at the end and from where, and how many events were "
 			 "lost, if any.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .min_words = 1,
-		 .max_words = 1},
+		 ANALYSIS_SPEC},
 	.run = mem_show_run,
 };

@@ -123,8 +123,9 @@ static int read_checksums(struct analysis_run *run, struct err *err)
 
 /* --- the command --- */
 
-static int watch(const struct command *cmd, const char *path, const struct analysis_options *o)
+static int judge_watched(const struct command *cmd, const char *path, void *options)
 {
+	const struct analysis_options *o = options;
 	struct analysis_run run = {.analysis = watch_new()};
 	struct err err = {0};
 	int status;
@@ -138,7 +139,7 @@ static int watch(const struct command *cmd, const char *path, const struct analy
 						"there is so far.\n");
 		r = read_recording(&run, &err);
 	}
-	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : analysis_tell(cmd, &run, o);
+	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : analysis_print(cmd, &run, o);
 	analysis_release(&run);
 	return status;
 }
@@ -146,13 +147,8 @@ static int watch(const struct command *cmd, const char *path, const struct analy
 static int mem_watch_run(const struct command *cmd, int argc, char **argv)
 {
 	struct analysis_options o = ANALYSIS_DEFAULTS;
-	struct args a = {.target = &o};
 
-	int status = command_parse(cmd, &a, argc, argv);
-	if (status < 0)
-		status = watch(cmd, a.words[0], &o);
-	args_release(&a);
-	return status;
+	return analysis_main_with(cmd, argc, argv, judge_watched, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "corruption", NULL};
@@ -177,7 +173,7 @@ static const struct args_example examples[] = {
 const struct command cmd_mem_watch = {
 	.name = "mem watch",
 	.spec = {.name = "sonde mem watch",
-		 .summary = "tell who changed watched memory",
+		 .summary = "find who changed watched memory",
 		 .description =
 			 "For memory that was watched (msmemscope --watch, sonde_watch()): which "
 			 "blocks changed, during which operator, and whether that operator should "

@@ -14,8 +14,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "base/containers/buf.h"
+#include "base/mem.h"
 #include "memory/dump/row.h"
 
 /* How an answer for people is to look. */
@@ -30,6 +32,18 @@ struct blocks;
 
 /* Of two numbers for qsort(): ORDER(a->x, b->x) ?: ORDER(a->y, b->y), the smaller first. */
 #define ORDER(a_, b_) (((a_) > (b_)) - ((a_) < (b_)))
+/* qsort() of a list that may be empty. */
+#define SORT(list_, n_, order_)                                                                    \
+	do {                                                                                       \
+		if (n_)                                                                            \
+			qsort(list_, n_, sizeof(*(list_)), order_);                                \
+	} while (0)
+/* Adds a value behind the n_ of a list, which grows. */
+#define LIST_ADD(list_, n_, cap_, ...)                                                             \
+	do {                                                                                       \
+		(list_) = xgrow(list_, &(cap_), (n_) + 1, sizeof(*(list_)));                       \
+		(list_)[(n_)++] = __VA_ARGS__;                                                     \
+	} while (0)
 
 struct analysis_ops {
 	const char *name; /* as in --analysis=NAME */

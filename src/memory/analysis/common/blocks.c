@@ -38,38 +38,11 @@ struct block_process_state {
 	struct block_steps steps;
 };
 
-struct owner {
-	char *text;
-	size_t len;
-};
-
-struct blocks {
-	struct block_process **processes;
-	size_t nprocesses, processes_cap;
-	struct hmap by_pid; /* the newest process of that pid */
-	struct block_process *last_process;
-	struct stacks stacks;
-	struct owner *owners;
-	size_t nowners, owners_cap;
-	struct hmap by_owner; /* hash of the text: number */
-	uint32_t last_owner;
-	struct block *unused; /* list */
-	struct block *gone;
-	struct block **slabs;
-	size_t nslabs, slabs_cap;
-	uint64_t next_seq;
-	uint64_t rows, first_ns, last_ns;
-	uint32_t npools;
-	bool unordered;
-};
-
 struct blocks *blocks_new(void)
 {
 	struct blocks *b = xcalloc(1, sizeof(*b));
 
 	b->first_ns = UINT64_MAX;
-	b->owners = xgrow(NULL, &b->owners_cap, 1, sizeof(*b->owners));
-	b->owners[b->nowners++] = (struct owner){xstrdup(""), 0};
 	return b;
 }
 
@@ -95,15 +68,12 @@ void blocks_free(struct blocks *b)
 		return;
 	for (size_t i = 0; i < b->nprocesses; i++)
 		process_free(b->processes[i]);
-	for (size_t i = 0; i < b->nowners; i++)
-		free(b->owners[i].text);
 	for (size_t i = 0; i < b->nslabs; i++)
 		free(b->slabs[i]);
 	hmap_release(&b->by_pid);
-	hmap_release(&b->by_owner);
+	text_numbers_release(&b->owners);
 	stacks_release(&b->stacks);
 	free(b->processes);
-	free(b->owners);
 	free(b->slabs);
 	free(b);
 }
@@ -232,9 +202,7 @@ static struct block_process *process_new(struct blocks *b, uint32_t pid)
 	p->pid = pid;
 	p->first_ns = UINT64_MAX;
 	p->state = xcalloc(1, sizeof(*p->state));
-	b->processes = xgrow(b->processes, &b->processes_cap, b->nprocesses + 1,
-			     sizeof(struct block_process *));
-	b->processes[b->nprocesses++] = p;
+	LIST_ADD(b->processes, b->nprocesses, b->processes_cap, p);
 	hmap_put_ptr(&b->by_pid, pid, p);
 	b->last_process = p;
 	return p;
@@ -273,9 +241,7 @@ static struct block_device *device_of(struct block_process *p, uint32_t device)
 	d = xcalloc(1, sizeof(*d));
 	d->process = p;
 	d->device = device;
-	p->devices = xgrow(p->devices, &p->state->devices_cap, p->ndevices + 1,
-			   sizeof(struct block_device *));
-	p->devices[p->ndevices++] = d;
+	LIST_ADD(p->devices, p->ndevices, p->state->devices_cap, d);
 	hmap_put_ptr(&p->state->by_device, device, d);
 	return d;
 }
@@ -292,9 +258,7 @@ static struct pool_node *pool_new(struct blocks *b, struct block_process *p, uin
 	pool->number = b->npools++;
 	if (blocks_is_driver(type))
 		pool->device->has_driver = true;
-	p->pools =
-		xgrow(p->pools, &p->state->pools_cap, p->npools + 1, sizeof(struct block_pool *));
-	p->pools[p->npools++] = pool;
+	LIST_ADD(p->pools, p->npools, p->state->pools_cap, pool);
 	return node;
 }
 
@@ -313,43 +277,6 @@ static struct pool_node *pool_of(struct blocks *b, struct block_process *p, cons
 	}
 	p->state->last_pool = node;
 	return node;
-}
-
-/* --- owners --- */
-
-uint32_t blocks_owner_find(struct blocks *b, const char *text, size_t len)
-{
-	const struct owner *last = &b->owners[b->last_owner];
-
-	if (!len)
-		return 0;
-	if (last->len == len && !memcmp(last->text, text, len))
-		return b->last_owner;
-	for (uint64_t hash = XXH3_64bits(text, len);; hash++) {
-		uint64_t found = hmap_get(&b->by_owner, hash);
-
-		if (found == HMAP_NONE) {
-			b->owners = xgrow(b->owners, &b->owners_cap, b->nowners + 1,
-					  sizeof(*b->owners));
-			b->owners[b->nowners] = (struct owner){xstrndup(text, len), len};
-			found = b->nowners++;
-			hmap_put(&b->by_owner, hash, found);
-		}
-		if (b->owners[found].len == len && !memcmp(b->owners[found].text, text, len)) {
-			b->last_owner = (uint32_t)found;
-			return b->last_owner;
-		}
-	}
-}
-
-const char *blocks_owner(const struct blocks *b, uint32_t number)
-{
-	return number < b->nowners ? b->owners[number].text : "";
-}
-
-size_t blocks_nowners(const struct blocks *b)
-{
-	return b->nowners;
 }
 
 /* --- rows --- */
@@ -407,7 +334,8 @@ static uint64_t key_of(const struct row *row, const struct facts *f)
 static void apply_owner(struct blocks *b, struct block *block, const struct facts *f)
 {
 	if (f->owner && f->owner->text)
-		block->owner = blocks_owner_find(b, f->owner->text, f->owner->text_len);
+		block->owner = text_numbers_find(&b->owners, f->owner->text, f->owner->text_len,
+						 UINT32_MAX);
 }
 
 static void note_usage(struct block_pool *pool, const struct facts *f)
@@ -598,42 +526,7 @@ void analysis_blocks_process(struct analysis *a, uint32_t pid, const char *comma
 
 bool analysis_blocks_unordered(const struct analysis *a)
 {
-	return blocks_unordered(a->blocks);
-}
-
-bool blocks_unordered(const struct blocks *b)
-{
-	return b->unordered;
-}
-
-size_t blocks_nprocesses(const struct blocks *b)
-{
-	return b->nprocesses;
-}
-
-struct block_process *blocks_process_at(const struct blocks *b, size_t i)
-{
-	return b->processes[i];
-}
-
-uint64_t blocks_rows(const struct blocks *b)
-{
-	return b->rows;
-}
-
-uint64_t blocks_first_ns(const struct blocks *b)
-{
-	return b->first_ns;
-}
-
-uint64_t blocks_last_ns(const struct blocks *b)
-{
-	return b->last_ns;
-}
-
-struct stacks *blocks_stacks(struct blocks *b)
-{
-	return &b->stacks;
+	return a->blocks->unordered;
 }
 
 const char *blocks_pool_name(enum row_type type)

@@ -7,7 +7,7 @@
  *	switch (blocks_add(b, row, &c)) {
  *	case BLOCKS_ALLOC: …
  *
- * Rows must come in order of time within a process (blocks_unordered() tells when they do not).
+ * Rows must come in order of time within a process (`unordered` says when they do not).
  * Memory grows with blocks that are alive, or held, at once, and with distinct call stacks and
  * owners, never with rows. Not thread safe.
  *
@@ -29,9 +29,8 @@
 #include "base/containers/hmap.h"
 #include "memory/analysis/common/analysis.h"
 #include "memory/analysis/common/stacks.h"
+#include "memory/analysis/common/text_numbers.h"
 #include "memory/dump/row.h"
-
-struct blocks;
 
 /* What one process has of one device. */
 struct block_device {
@@ -91,7 +90,7 @@ struct block {
 	uint64_t kernels; /* launches of its process before it */
 	struct block_pool *pool;
 	uint32_t stack; /* see stacks.h */
-	uint32_t owner; /* blocks_owner() */
+	uint32_t owner; /* its number in `owners` */
 	uint32_t step; /* in which it was allocated */
 	uint32_t tid;
 	uint8_t state; /* enum block_state */
@@ -122,6 +121,27 @@ struct block_change {
 	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
 	 1ull << ATTR_OWNER | 1ull << ATTR_USED | 1ull << ATTR_TOTAL | 1ull << ATTR_DEVICE_USED)
 
+/* Everything that is known; others only read the first part. */
+struct blocks {
+	struct block_process **processes;
+	size_t nprocesses;
+	uint64_t rows;
+	uint64_t first_ns, last_ns; /* of rows; first_ns is UINT64_MAX without any */
+	bool unordered; /* a row of blocks, operators or steps was older than its predecessor */
+	struct stacks stacks;
+	struct text_numbers owners;
+	/* blocks.c alone: */
+	size_t processes_cap;
+	struct hmap by_pid; /* the newest process of that pid */
+	struct block_process *last_process;
+	struct block *unused; /* list */
+	struct block *gone;
+	struct block **slabs;
+	size_t nslabs, slabs_cap;
+	uint64_t next_seq;
+	uint32_t npools;
+};
+
 struct blocks *blocks_new(void);
 void blocks_free(struct blocks *b); /* b may be NULL */
 
@@ -129,22 +149,6 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 
 /* Names a process; a second call for a pid that had rows in between begins another process. */
 void blocks_process(struct blocks *b, uint32_t pid, const char *command);
-
-/* A row of MALLOC, FREE, ACCESS, operators or steps was older than its predecessor. */
-bool blocks_unordered(const struct blocks *b);
-
-size_t blocks_nprocesses(const struct blocks *b);
-struct block_process *blocks_process_at(const struct blocks *b, size_t i);
-
-uint64_t blocks_rows(const struct blocks *b);
-uint64_t blocks_first_ns(const struct blocks *b); /* UINT64_MAX without any row */
-uint64_t blocks_last_ns(const struct blocks *b);
-
-struct stacks *blocks_stacks(struct blocks *b);
-/* The text of an owner, "" for number 0; and the number of a text. */
-const char *blocks_owner(const struct blocks *b, uint32_t number);
-uint32_t blocks_owner_find(struct blocks *b, const char *text, size_t len);
-size_t blocks_nowners(const struct blocks *b); /* numbers are below this */
 
 /*
  * Remembers this moment of a device: blocks that are alive now stay in the table when they end,

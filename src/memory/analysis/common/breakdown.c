@@ -29,14 +29,6 @@ struct breakdown_device {
 	uint64_t last_row; /* the how manyth was its newest, made-up frees aside */
 };
 
-struct breakdown {
-	struct blocks *blocks;
-	struct breakdown_device **devices;
-	size_t ndevices, cap_devices;
-	uint64_t rows;
-	uint64_t row_ns; /* time of the newest */
-};
-
 static inline struct block_pool *block_carved_by(const struct block *b)
 {
 	return (struct block_pool *)(uintptr_t)b->own[OWN_CARVED];
@@ -69,11 +61,6 @@ void breakdown_free(struct breakdown *c)
 	free(c);
 }
 
-struct blocks *breakdown_blocks(struct breakdown *c)
-{
-	return c->blocks;
-}
-
 static struct breakdown_device *device_of(struct breakdown *c, struct block_device *d)
 {
 	struct breakdown_device *known = (struct breakdown_device *)(uintptr_t)d->own[0];
@@ -81,9 +68,7 @@ static struct breakdown_device *device_of(struct breakdown *c, struct block_devi
 	if (known)
 		return known;
 	known = xcalloc(1, sizeof(*known));
-	c->devices = xgrow(c->devices, &c->cap_devices, c->ndevices + 1,
-			   sizeof(struct breakdown_device *));
-	c->devices[c->ndevices++] = known;
+	LIST_ADD(c->devices, c->ndevices, c->cap_devices, known);
 	d->own[0] = (uintptr_t)known;
 	return known;
 }
@@ -198,9 +183,9 @@ static void note_pools(struct breakdown_moment *m, const struct block_device *d)
 		struct block_pool *pool = p->pools[i];
 		if (pool->device != d)
 			continue;
-		m->pools = xgrow(m->pools, &m->cap_pools, m->npools + 1, sizeof(*m->pools));
-		m->pools[m->npools++] = (struct breakdown_pool){pool, pool->live_bytes,
-								pool->live_blocks, pool->reserved};
+		LIST_ADD(m->pools, m->npools, m->cap_pools,
+			 (struct breakdown_pool){pool, pool->live_bytes, pool->live_blocks,
+						 pool->reserved});
 	}
 }
 
@@ -305,8 +290,7 @@ struct count {
 
 static void list_add(struct list *l, struct block *b)
 {
-	l->at = xgrow(l->at, &l->cap, l->n + 1, sizeof(struct block *));
-	l->at[l->n++] = b;
+	LIST_ADD(l->at, l->n, l->cap, b);
 }
 
 static size_t share_add(struct count *x, struct block *b, struct block_pool *pool, uint64_t bytes)
@@ -356,8 +340,7 @@ static int by_seq(const void *pa, const void *pb)
 
 static void sort(struct list *l, int (*order)(const void *, const void *))
 {
-	if (l->n)
-		qsort(l->at, l->n, sizeof(struct block *), order);
+	SORT(l->at, l->n, order);
 }
 
 /* Closes what ends before `to`; returns how far everything is charged. */
@@ -393,8 +376,8 @@ static uint64_t divide(struct count *x, uint64_t start, uint64_t end, struct blo
 		else
 			rest += b->ptr - at;
 		at = b->ptr;
-		x->stack = xgrow(x->stack, &x->cap_stack, x->depth + 1, sizeof(*x->stack));
-		x->stack[x->depth++] = (struct open){b_end, share_add(x, b, b->pool, 0)};
+		LIST_ADD(x->stack, x->depth, x->cap_stack,
+			 (struct open){b_end, share_add(x, b, b->pool, 0)});
 	}
 	at = close_until(x, at, end);
 	return rest + (end - at);
@@ -555,5 +538,5 @@ const char *breakdown_source(enum row_type type)
 
 bool breakdown_has_owners(struct breakdown *c)
 {
-	return blocks_nowners(c->blocks) > 1;
+	return c->blocks->owners.count > 1;
 }

@@ -16,7 +16,14 @@
 
 #include "memory/analysis/common/blocks.h"
 
-struct breakdown;
+/* Others only read `blocks`. */
+struct breakdown {
+	struct blocks *blocks;
+	struct breakdown_device **devices;
+	size_t ndevices, cap_devices;
+	uint64_t rows;
+	uint64_t row_ns; /* time of the newest */
+};
 
 #define BREAKDOWN_ATTRS                                                                            \
 	(BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that breakdown_row() looks at                  \
@@ -60,7 +67,6 @@ void breakdown_free(struct breakdown *c); /* c may be NULL */
 
 /* blocks_add() and what else has to be noted. */
 enum block_what breakdown_row(struct breakdown *c, const struct row *row, struct block_change *out);
-struct blocks *breakdown_blocks(struct breakdown *c);
 
 /* The moment of a device; taken is false before the first breakdown_take(). */
 struct breakdown_moment *breakdown_moment(struct breakdown *c, struct block_device *d);

@@ -6,11 +6,11 @@
 
 static size_t processes_with_rows(struct breakdown *c)
 {
-	struct blocks *b = breakdown_blocks(c);
+	struct blocks *b = c->blocks;
 	size_t n = 0;
 
-	for (size_t i = 0; i < blocks_nprocesses(b); i++)
-		n += blocks_process_at(b, i)->ndevices > 0;
+	for (size_t i = 0; i < b->nprocesses; i++)
+		n += b->processes[i]->ndevices > 0;
 	return n;
 }
 
@@ -24,7 +24,7 @@ void breakdown_say_device(struct breakdown *c, const struct block_device *d, boo
 
 static uint64_t after_start(struct breakdown *c, const struct breakdown_moment *m)
 {
-	uint64_t first = blocks_first_ns(breakdown_blocks(c));
+	uint64_t first = c->blocks->first_ns;
 
 	return m->time_ns > first ? m->time_ns - first : 0;
 }
@@ -89,7 +89,7 @@ void breakdown_remarks(struct breakdown *c, size_t n, const struct report *r)
 	if (n && !breakdown_has_owners(c))
 		say(&t, "Owners were not recorded: record with --analysis=decompose to see "
 			"modules, weights, gradients and labels.\n");
-	if (blocks_unordered(breakdown_blocks(c)))
+	if (c->blocks->unordered)
 		say(&t, "The rows were not in the order of time, so this is not exact.\n");
 	report_remarks(r, &t);
 }

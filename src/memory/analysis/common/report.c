@@ -117,8 +117,7 @@ static int larger_first(const void *pa, const void *pb)
 
 void call_sites_sort(struct call_site *list, size_t n)
 {
-	if (n)
-		qsort(list, n, sizeof(*list), larger_first);
+	SORT(list, n, larger_first);
 }
 
 size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *stacks)

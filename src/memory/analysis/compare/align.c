@@ -278,8 +278,7 @@ static void keep_row(struct search *s, int32_t d, int32_t lo, int32_t hi)
 		return;
 	c.x = xmalloc((size_t)c.count * sizeof(*c.x));
 	memcpy(c.x, s->x + lo, (size_t)c.count * sizeof(*c.x));
-	s->checkpoints = xgrow(s->checkpoints, &s->checkpoints_cap, s->ncheckpoints + 1,
-			       sizeof(*s->checkpoints));
+	s->checkpoints = xgrow(s->checkpoints, &s->checkpoints_cap, s->ncheckpoints + 1, sizeof(c));
 	s->checkpoints[s->ncheckpoints++] = c;
 	s->words += (size_t)c.count;
 	while (s->ncheckpoints > 2 && (s->words > s->max_words || s->ncheckpoints > (size_t)s->gap))

@@ -153,8 +153,7 @@ static bool sort_out(const struct compare *c, const struct row *row, enum compar
 static void keep_item(struct compare_calls *d, struct compare_item *item)
 {
 	item->order = d->nitems;
-	d->items = xgrow(d->items, &d->items_cap, d->nitems + 1, sizeof(*d->items));
-	d->items[d->nitems++] = *item;
+	LIST_ADD(d->items, d->nitems, d->items_cap, *item);
 }
 
 void compare_add(struct compare *c, enum compare_side side, const struct row *row)
@@ -203,8 +202,7 @@ static void sort_rows(struct compare_input *in)
 	for (size_t i = 0; i < in->ndevices; i++) {
 		struct compare_calls *d = &in->devices[i];
 
-		if (d->nitems)
-			qsort(d->items, d->nitems, sizeof(*d->items), by_time);
+		SORT(d->items, d->nitems, by_time);
 		for (size_t k = 0; k < d->nitems; k++)
 			take(d, &d->items[k]);
 		free(d->items);
@@ -247,7 +245,7 @@ static void list_pairs(struct compare *c)
 				c->pairs[c->npairs++].device = device;
 		}
 	}
-	qsort(c->pairs, c->npairs, sizeof(*c->pairs), by_device);
+	SORT(c->pairs, c->npairs, by_device);
 	for (size_t i = 0; i < c->npairs; i++)
 		for (int side = 0; side < SIDES; side++)
 			c->pairs[i].side[side] = find_device(&c->input[side], c->pairs[i].device);

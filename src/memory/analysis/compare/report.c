@@ -82,7 +82,7 @@ static struct name_row *list_names(const struct compare *c, size_t top, size_t *
 	for (uint32_t i = 0; i < c->names.count; i++)
 		if (differences_of(&c->by_name[i]))
 			list[n++] = (struct name_row){name_of(c, i), c->by_name[i], i};
-	qsort(list, n, sizeof(*list), by_weight);
+	SORT(list, n, by_weight);
 	*out_total = n;
 	*out_n = n < top ? n : top;
 	return list;
@@ -154,15 +154,13 @@ static struct line_row *list_lines(const struct compare *c, size_t top, size_t *
 			if (!compare_line_differs(&line))
 				continue;
 			if (n == 2 * top + 64) { /* the lower part can never come back */
-				qsort(list, n, sizeof(*list), by_size);
+				SORT(list, n, by_size);
 				n = top;
 			}
-			list = xgrow(list, &cap, n + 1, sizeof(*list));
-			list[n++] = row_of(c, &line);
+			LIST_ADD(list, n, cap, row_of(c, &line));
 		}
 	}
-	if (n)
-		qsort(list, n, sizeof(*list), by_size);
+	SORT(list, n, by_size);
 	*out_n = n < top ? n : top;
 	return list;
 }

@@ -108,8 +108,8 @@ static size_t list_pools(const struct gap *g, struct block_pool ***out)
 	size_t n = 0, cap = 0;
 
 	*out = NULL;
-	for (size_t i = 0; i < blocks_nprocesses(g->base.blocks); i++) {
-		const struct block_process *p = blocks_process_at(g->base.blocks, i);
+	for (size_t i = 0; i < g->base.blocks->nprocesses; i++) {
+		const struct block_process *p = g->base.blocks->processes[i];
 		size_t from = n;
 
 		for (size_t k = 0; k < p->npools; k++) {
@@ -245,8 +245,8 @@ static void gap_free(struct analysis *a)
 {
 	struct gap *g = (struct gap *)a;
 
-	for (size_t i = 0; i < blocks_nprocesses(g->base.blocks); i++) {
-		struct block_process *p = blocks_process_at(g->base.blocks, i);
+	for (size_t i = 0; i < g->base.blocks->nprocesses; i++) {
+		struct block_process *p = g->base.blocks->processes[i];
 
 		for (size_t k = 0; k < p->npools; k++)
 			free(p->pools[k]->own);

@@ -38,41 +38,23 @@ static bool makes_only(const char *text, size_t len)
 	return false;
 }
 
-static bool is_name(const struct op_name *n, const char *text, size_t len)
-{
-	return n->len == len && !memcmp(n->text, text, len);
-}
-
 uint32_t inefficient_name(struct inefficient *a, const char *text, size_t len)
 {
-	if (!text || !len)
-		return 0;
-	if (a->last_name && is_name(&a->names[a->last_name], text, len))
-		return a->last_name;
-	for (uint64_t hash = XXH3_64bits(text, len);; hash++) {
-		uint64_t found = hmap_get(&a->by_name, hash);
+	return text_numbers_find(&a->names, text, len, MAX_NAMES);
+}
 
-		if (found == HMAP_NONE) {
-			if (a->nnames >= MAX_NAMES)
-				return 0;
-			if (!a->nnames)
-				a->nnames = 1;
-			a->names = xgrow(a->names, &a->names_cap, a->nnames + 1, sizeof(*a->names));
-			found = a->nnames++;
-			a->names[found] =
-				(struct op_name){xstrndup(text, len), len, makes_only(text, len)};
-			hmap_put(&a->by_name, hash, found);
-		}
-		if (is_name(&a->names[found], text, len)) {
-			a->last_name = (uint32_t)found;
-			return a->last_name;
-		}
-	}
+bool inefficient_makes_only(struct inefficient *a, uint32_t name)
+{
+	struct numbered_text *l = name ? &a->names.list[name] : NULL;
+
+	if (l && !l->own) /* 0: not looked up yet */
+		l->own = makes_only(l->text, l->len) ? 2 : 1;
+	return l && l->own == 2;
 }
 
 const char *inefficient_name_text(const struct inefficient *a, uint32_t name)
 {
-	return name && name < a->nnames ? a->names[name].text : NULL;
+	return name ? text_numbers_text(&a->names, name) : NULL;
 }
 
 /* --- clocks --- */
@@ -306,8 +288,8 @@ uint32_t inefficient_call(struct block_process *p, const struct row *row, struct
 
 void inefficient_calls_release(struct inefficient *a)
 {
-	for (size_t i = 0; i < blocks_nprocesses(a->base.blocks); i++) {
-		struct block_process *p = blocks_process_at(a->base.blocks, i);
+	for (size_t i = 0; i < a->base.blocks->nprocesses; i++) {
+		struct block_process *p = a->base.blocks->processes[i];
 		struct process_use *u = p->own;
 
 		for (size_t k = 0; k < p->npools; k++)
@@ -319,8 +301,5 @@ void inefficient_calls_release(struct inefficient *a)
 		hmap_release(&u->ops_before);
 		free(u);
 	}
-	for (size_t i = 1; i < a->nnames; i++)
-		free(a->names[i].text);
-	free(a->names);
-	hmap_release(&a->by_name);
+	text_numbers_release(&a->names);
 }

@@ -145,8 +145,8 @@ const char *inefficient_of(struct analysis *base, uint32_t pid, uint64_t allocat
 	struct inefficient *a = (struct inefficient *)base;
 	struct block_process *p = a->last_found;
 
-	for (size_t i = blocks_nprocesses(a->base.blocks); (!p || p->pid != pid) && i; i--)
-		p = blocks_process_at(a->base.blocks, i - 1);
+	for (size_t i = a->base.blocks->nprocesses; (!p || p->pid != pid) && i; i--)
+		p = a->base.blocks->processes[i - 1];
 	if (!p || p->pid != pid)
 		return NULL;
 	a->last_found = p;
@@ -338,7 +338,7 @@ static void judge_access(struct inefficient *a, struct block *block, uint32_t ca
 		if (!(u.flags & USE_LEFT_CALL))
 			judge_early(a, block, &u, call, name);
 		u.flags |= USE_LEFT_CALL;
-	} else if (!name || !a->names[name].makes_only) {
+	} else if (!inefficient_makes_only(a, name)) {
 		u.flags |= USE_COMPUTED;
 	}
 	u.flags |= USE_ACCESSED;
@@ -485,8 +485,8 @@ static void list_pools(const struct inefficient *a, struct verdict *v)
 {
 	size_t cap = 0;
 
-	for (size_t i = 0; i < blocks_nprocesses(a->base.blocks); i++) {
-		struct block_process *p = blocks_process_at(a->base.blocks, i);
+	for (size_t i = 0; i < a->base.blocks->nprocesses; i++) {
+		struct block_process *p = a->base.blocks->processes[i];
 
 		for (size_t k = 0; k < p->npools; k++) {
 			struct block_pool *pool = p->pools[k];
@@ -536,10 +536,8 @@ void inefficient_verdict(struct inefficient *a, struct verdict *out)
 		inefficient_waste_add(&out->kinds[s->kind], s);
 		inefficient_waste_add(&out->all, s);
 	}
-	if (out->sites.n)
-		qsort(out->sites.list, out->sites.n, sizeof(*out->sites.list), costly_first);
-	if (out->npools)
-		qsort(out->pools, out->npools, sizeof(*out->pools), by_process_and_device);
+	SORT(out->sites.list, out->sites.n, costly_first);
+	SORT(out->pools, out->npools, by_process_and_device);
 }
 
 void inefficient_verdict_release(struct verdict *v)

@@ -120,12 +120,6 @@ struct process_use {
 	struct thread_ops *last; /* of last_key */
 };
 
-struct op_name {
-	char *text;
-	size_t len;
-	bool makes_only; /* an operator such as empty or zeros */
-};
-
 struct inefficient {
 	struct analysis base;
 	struct inefficient_options options;
@@ -133,10 +127,7 @@ struct inefficient {
 	size_t nmarks, marks_cap;
 	uint32_t unused_marks;
 	struct sites ended; /* of blocks that have ended */
-	struct op_name *names; /* number 0 is none */
-	size_t nnames, names_cap;
-	struct hmap by_name;
-	uint32_t last_name;
+	struct text_numbers names; /* of operators */
 	uint64_t operators;
 	uint64_t marked;
 	struct block_process *last_found; /* by inefficient_of() */
@@ -161,6 +152,8 @@ uint32_t inefficient_call(struct block_process *p, const struct row *row, struct
 			  uint32_t *out_op);
 /* The number of a name, 0 for none, and back: NULL for none. */
 uint32_t inefficient_name(struct inefficient *a, const char *text, size_t len);
+/* Does the operator only make a tensor, as empty or zeros do? */
+bool inefficient_makes_only(struct inefficient *a, uint32_t name);
 const char *inefficient_name_text(const struct inefficient *a, uint32_t name);
 void inefficient_calls_release(struct inefficient *a);
 

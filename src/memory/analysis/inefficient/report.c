@@ -45,7 +45,7 @@ struct view {
 
 static const struct stacks *verdict_stacks(const struct verdict *v)
 {
-	return blocks_stacks(v->a->base.blocks);
+	return &v->a->base.blocks->stacks;
 }
 
 /* --- the answer --- */
@@ -311,8 +311,8 @@ static void print_remarks(const struct view *g)
 		say(&t, "No operators were recorded, so each access counts as a call of its own; "
 			"--events=launch records them.\n");
 	if (g->v->sites.n && verdict_stacks(g->v)->count < 2) {
-		for (size_t i = 0; i < blocks_nprocesses(b); i++)
-			python |= words_is_python(blocks_process_at(b, i)->command);
+		for (size_t i = 0; i < b->nprocesses; i++)
+			python |= words_is_python(b->processes[i]->command);
 		words_stacks_hint(&t, python);
 		say(&t, "\n");
 	}
@@ -402,7 +402,7 @@ json_t *inefficient_json(struct analysis *base, unsigned top)
 
 	inefficient_verdict(a, &v);
 	put_bool(o, "judged", v.accesses != 0);
-	put_number(o, "rows", blocks_rows(a->base.blocks));
+	put_number(o, "rows", a->base.blocks->rows);
 	put_number(o, "accesses", v.accesses);
 	put_number(o, "operators", a->operators);
 	put_number(o, "blocks", v.blocks);

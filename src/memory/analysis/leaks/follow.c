@@ -68,7 +68,7 @@ static uint32_t stack_for(struct leaks *l, uint32_t number)
 		memset(l->stacks + old, 0, (l->stacks_cap - old) * sizeof(*l->stacks));
 	if (number >= l->nstacks)
 		l->nstacks = number + 1u;
-	struct stack stack = stacks_get(blocks_stacks(l->base.blocks), number);
+	struct stack stack = stacks_get(&l->base.blocks->stacks, number);
 	uint64_t hash = hash_stack(&stack);
 	uint64_t first = hmap_get(&l->by_stack, hash);
 	if (first == HMAP_NONE) {
@@ -92,8 +92,7 @@ static void put_level(struct leak_site *s, uint32_t step)
 	}
 	if (s->nlevels && s->levels[s->nlevels - 1].live == s->live)
 		return;
-	s->levels = xgrow(s->levels, &s->levels_cap, s->nlevels + 1, sizeof(*s->levels));
-	s->levels[s->nlevels++] = (struct leak_level){s->live, step};
+	LIST_ADD(s->levels, s->nlevels, s->levels_cap, (struct leak_level){s->live, step});
 }
 
 void leak_site_settle(struct leak_site *s)
@@ -141,8 +140,7 @@ static struct leak_site *site_new(struct leaks *l, const struct leak_site *like,
 	*s = *like;
 	s->number = (uint32_t)l->nsites;
 	s->ends = process_of(s->pool->process)->ends;
-	l->sites = xgrow(l->sites, &l->sites_cap, l->nsites + 1, sizeof(*l->sites));
-	l->sites[l->nsites++] = s;
+	LIST_ADD(l->sites, l->nsites, l->sites_cap, s);
 	l->nsizes += s->parent != NULL;
 	hmap_put_ptr(&l->by_key, key, s);
 	return s;
@@ -377,8 +375,8 @@ static void leaks_free(struct analysis *a)
 {
 	struct leaks *l = (struct leaks *)a;
 
-	for (size_t i = 0; i < blocks_nprocesses(l->base.blocks); i++)
-		free_own(blocks_process_at(l->base.blocks, i));
+	for (size_t i = 0; i < l->base.blocks->nprocesses; i++)
+		free_own(l->base.blocks->processes[i]);
 	for (size_t i = 0; i < l->nsites; i++) {
 		free(l->sites[i]->levels);
 		free(l->sites[i]);

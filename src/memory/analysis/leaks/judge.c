@@ -22,8 +22,7 @@ struct list {
 
 static void list_add(struct list *l, struct block *b)
 {
-	l->blocks = xgrow(l->blocks, &l->cap, l->n + 1, sizeof(*l->blocks));
-	l->blocks[l->n++] = b;
+	LIST_ADD(l->blocks, l->n, l->cap, b);
 }
 
 static bool is_carved(const struct block *b)
@@ -81,8 +80,8 @@ static void assign_created(struct block_device *d, const struct held *h, size_t 
 
 static void list_held(struct leaks *l, struct list *out)
 {
-	for (size_t i = 0; i < blocks_nprocesses(l->base.blocks); i++) {
-		struct block_process *p = blocks_process_at(l->base.blocks, i);
+	for (size_t i = 0; i < l->base.blocks->nprocesses; i++) {
+		struct block_process *p = l->base.blocks->processes[i];
 		const struct leak_process *own = p->own;
 
 		if (!own || !own->ends)
@@ -260,8 +259,7 @@ static void judge_others(struct leaks *l, struct list *list, struct leak_answer 
 	size_t end;
 
 	out->others = list->blocks;
-	if (list->n)
-		qsort(list->blocks, list->n, sizeof(*list->blocks), by_parent);
+	SORT(list->blocks, list->n, by_parent);
 	for (size_t i = 0; i < list->n; i = end) {
 		struct leak_site *s = parent_of(list->blocks[i]);
 
@@ -279,8 +277,7 @@ static void judge_sites(struct leaks *l, struct leak_answer *out)
 
 	list_held(l, &list);
 	out->blocks = list.blocks;
-	if (list.n)
-		qsort(list.blocks, list.n, sizeof(*list.blocks), by_site);
+	SORT(list.blocks, list.n, by_site);
 	out->findings = xcalloc(2 * l->nsites + 1, sizeof(*out->findings));
 	for (size_t i = 0; i < list.n; i = end) {
 		struct block **first = &list.blocks[i];
@@ -297,8 +294,7 @@ static void judge_sites(struct leaks *l, struct leak_answer *out)
 				    out);
 	}
 	judge_others(l, &others, out);
-	if (out->nfindings)
-		qsort(out->findings, out->nfindings, sizeof(*out->findings), by_kind);
+	SORT(out->findings, out->nfindings, by_kind);
 }
 
 /* --- what was left at the end --- */
@@ -336,7 +332,7 @@ static void count_rest(struct leaks *l, struct block_process *p, struct leak_res
 	blocks_each(l->base.blocks, p, take_left, &list);
 	if (!list.n)
 		return;
-	qsort(list.blocks, list.n, sizeof(*list.blocks), by_site);
+	SORT(list.blocks, list.n, by_site);
 	out->list = xcalloc(list.n, sizeof(*out->list));
 	for (size_t i = 0; i < list.n; i++) {
 		const struct block *b = list.blocks[i];
@@ -350,19 +346,19 @@ static void count_rest(struct leaks *l, struct block_process *p, struct leak_res
 		last->bytes += b->bytes;
 		count_left(out, b);
 	}
-	qsort(out->list, out->n, sizeof(*out->list), leak_left_order);
+	SORT(out->list, out->n, leak_left_order);
 	free(list.blocks);
 }
 
 void leaks_judge(struct leaks *l, struct leak_answer *out)
 {
-	size_t n = blocks_nprocesses(l->base.blocks);
+	size_t n = l->base.blocks->nprocesses;
 
 	*out = (struct leak_answer){0};
 	judge_sites(l, out);
 	out->rests = xcalloc(n + 1, sizeof(*out->rests));
 	for (size_t i = 0; i < n; i++) {
-		struct block_process *p = blocks_process_at(l->base.blocks, i);
+		struct block_process *p = l->base.blocks->processes[i];
 
 		out->judged |= p->step_ended >= LEAKS_MIN_STEPS;
 		if (p->npools)

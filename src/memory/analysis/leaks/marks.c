@@ -283,12 +283,10 @@ static void list_leaks(struct result *r)
 
 		if (!e->pool || e->pool->device->device != r->device)
 			continue;
-		r->leaks = xgrow(r->leaks, &cap, r->nleaks + 1, sizeof(*r->leaks));
-		r->leaks[r->nleaks++] = e;
+		LIST_ADD(r->leaks, r->nleaks, cap, e);
 		r->bytes += e->bytes;
 	}
-	if (r->nleaks)
-		qsort(r->leaks, r->nleaks, sizeof(*r->leaks), by_row);
+	SORT(r->leaks, r->nleaks, by_row);
 }
 
 static int by_device(const void *pa, const void *pb)
@@ -298,8 +296,8 @@ static int by_device(const void *pa, const void *pb)
 
 static void judge_devices(const struct marks *m, struct results *out)
 {
-	for (size_t i = 0; i < blocks_nprocesses(m->base.blocks); i++) {
-		const struct block_process *process = blocks_process_at(m->base.blocks, i);
+	for (size_t i = 0; i < m->base.blocks->nprocesses; i++) {
+		const struct block_process *process = m->base.blocks->processes[i];
 		const struct mark_process *p = process->own;
 		size_t from = out->n;
 
@@ -316,8 +314,7 @@ static void judge_devices(const struct marks *m, struct results *out)
 				r.trouble = TROUBLE_START;
 			else
 				list_leaks(&r);
-			out->list = xgrow(out->list, &out->cap, out->n + 1, sizeof(*out->list));
-			out->list[out->n++] = r;
+			LIST_ADD(out->list, out->n, out->cap, r);
 		}
 		if (out->n > from)
 			qsort(out->list + from, out->n - from, sizeof(*out->list), by_device);
@@ -387,7 +384,7 @@ static struct mark_site *list_sites(const struct result *r, size_t *out_n)
 	for (size_t i = 0; i < r->nleaks; i++)
 		list[i] = (struct mark_site){r->leaks[i]->stack, r->leaks[i]->pool->type, 1,
 					     r->leaks[i]->bytes};
-	qsort(list, r->nleaks, sizeof(*list), by_site);
+	SORT(list, r->nleaks, by_site);
 	for (size_t i = 0; i < r->nleaks; i++) {
 		if (n && by_site(&list[n - 1], &list[i]) == 0) {
 			list[n - 1].blocks++;
@@ -396,7 +393,7 @@ static struct mark_site *list_sites(const struct result *r, size_t *out_n)
 			list[n++] = list[i];
 		}
 	}
-	qsort(list, n, sizeof(*list), larger_first);
+	SORT(list, n, larger_first);
 	*out_n = n;
 	return list;
 }
@@ -430,8 +427,8 @@ static void say_leaks(const struct marks *m, const struct result *r, struct buf 
 	say(out, "{} ({}) that {} allocated between marks {} and {} {} not freed by mark {}",
 	    COUNT_OF(r->nleaks, "block"), BYTES(r->bytes), TEXT(was), NUMBER(m->start),
 	    NUMBER(m->start + 1), TEXT(was), NUMBER(m->start + 2));
-	say_where(out, n == 1 ? ", all from " : ", the largest part from ",
-		  blocks_stacks(m->base.blocks), sites[0].stack, "");
+	say_where(out, n == 1 ? ", all from " : ", the largest part from ", &m->base.blocks->stacks,
+		  sites[0].stack, "");
 	say(out, ".");
 	free(sites);
 }
@@ -563,7 +560,7 @@ static void print_sites(const struct marks *m, const struct result *result, cons
 		report_say(r, "  {}: {}{}\n", POOL(sites[i].type),
 			   HELD(sites[i].bytes, sites[i].blocks),
 			   TEXT(sites[i].stack ? "" : ", no call stack recorded"));
-		report_stack(r, 6, stacks_get(blocks_stacks(m->base.blocks), sites[i].stack));
+		report_stack(r, 6, stacks_get(&m->base.blocks->stacks, sites[i].stack));
 	}
 	if (n > top && top)
 		report_more(r, 2, n - top, "place");
@@ -638,7 +635,7 @@ static json_t *result_value(const struct marks *m, const struct result *r, unsig
 	put_number(o, "bytes", r->bytes);
 	json_object_set_new(o, "places",
 			    fields_list(site_fields, sites, n < top ? n : top, sizeof(*sites),
-					blocks_stacks(m->base.blocks)));
+					&m->base.blocks->stacks));
 	for (size_t i = 0; i < r->nleaks && i < MAX_ALLOCATIONS; i++) {
 		json_t *one = json_object();
 
@@ -695,8 +692,8 @@ static void marks_free(struct analysis *a)
 {
 	struct marks *m = (struct marks *)a;
 
-	for (size_t i = 0; i < blocks_nprocesses(m->base.blocks); i++) {
-		struct mark_process *p = blocks_process_at(m->base.blocks, i)->own;
+	for (size_t i = 0; i < m->base.blocks->nprocesses; i++) {
+		struct mark_process *p = m->base.blocks->processes[i]->own;
 
 		for (size_t k = 0; p && k < p->ndevices; k++)
 			window_release(&p->devices[k].window);

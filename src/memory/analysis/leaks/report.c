@@ -27,7 +27,7 @@ struct view {
 
 static const struct stacks *stacks_of_leaks(const struct leaks *l)
 {
-	return blocks_stacks(l->base.blocks);
+	return &l->base.blocks->stacks;
 }
 
 /* What stands for the call site of blocks without a call stack; block_bytes 0: sizes differ. */
@@ -218,11 +218,9 @@ static void print_blocks(const struct view *g)
 
 	for (size_t i = 0; i < g->a->growing; i++)
 		for (uint64_t k = 0; k < g->a->findings[i].blocks; k++) {
-			list = xgrow(list, &cap, n + 1, sizeof(*list));
-			list[n++] = g->a->findings[i].list[k];
+			LIST_ADD(list, n, cap, g->a->findings[i].list[k]);
 		}
-	if (n)
-		qsort(list, n, sizeof(*list), by_device);
+	SORT(list, n, by_device);
 	for (size_t i = 0; i < n; i = end) {
 		const struct block_device *d = list[i]->pool->device;
 
@@ -371,7 +369,7 @@ static struct leak_left *list_left(const struct view *g, const struct leak_rest 
 			list[at].bytes += left->bytes;
 		}
 	}
-	qsort(list, n, sizeof(*list), leak_left_order);
+	SORT(list, n, leak_left_order);
 	hmap_release(&seen);
 	*out_n = n;
 	return list;

@@ -178,9 +178,7 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	read_function(row, i->function);
 	if (!strcmp(i->function, POOL_FUNCTION))
 		row_number(row, ATTR_FLAG, &i->limit);
-	o->incidents = xgrow(o->incidents, &o->incidents_cap, o->nincidents + 1,
-			     sizeof(struct oom_incident *));
-	o->incidents[o->nincidents++] = i;
+	LIST_ADD(o->incidents, o->nincidents, o->incidents_cap, i);
 	return i;
 }
 
@@ -202,7 +200,7 @@ static void on_trigger(struct oom *o, struct block_process *p, const struct row 
 	i->last_ns = row->time_ns;
 	i->tid = row->tid;
 	i->open = true;
-	uint32_t stack = stacks_of(blocks_stacks(o->base.blocks), row);
+	uint32_t stack = stacks_of(&o->base.blocks->stacks, row);
 	if (stack)
 		i->stack = stack;
 	if (i->count++ < MAX_STATES)
@@ -225,7 +223,7 @@ static void on_listed(struct oom *o, struct block_process *p, const struct row *
 	const struct attr *pool = row_attr(row, ATTR_POOL);
 	if (pool && pool->text)
 		b.type = row_type_find(pool->text, pool->text_len);
-	b.stack = stacks_of(blocks_stacks(o->base.blocks), row);
+	b.stack = stacks_of(&o->base.blocks->stacks, row);
 	oom_list_offer(largest ? &i->largest : &i->recent, &b,
 		       largest ? oom_is_larger : oom_is_newer);
 }

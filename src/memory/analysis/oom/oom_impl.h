@@ -125,7 +125,7 @@ json_t *oom_json(struct analysis *a, unsigned top);
 
 static inline const struct stacks *oom_stacks(const struct oom *o)
 {
-	return blocks_stacks(o->base.blocks);
+	return &o->base.blocks->stacks;
 }
 
 static inline uint64_t oom_less(uint64_t a, uint64_t b)

@@ -20,7 +20,7 @@ struct view {
 
 static uint64_t after_start(const struct oom *o, const struct oom_incident *i)
 {
-	return oom_less(i->first_ns, blocks_first_ns(o->base.blocks));
+	return oom_less(i->first_ns, o->base.blocks->first_ns);
 }
 
 /* --- the answer --- */
@@ -216,7 +216,8 @@ static void print_block(const struct view *g, const struct oom_incident *i,
 	if (b->step)
 		print(g, ", step {}", NUMBER(b->step));
 	if (b->owner)
-		print(g, ", {}", PRINTABLE(blocks_owner(g->o->base.blocks, b->owner)));
+		print(g, ", {}",
+		      PRINTABLE(text_numbers_text(&g->o->base.blocks->owners, b->owner)));
 	say_where(g->report.out, ", ", oom_stacks(g->o), b->stack, "");
 	print(g, "\n");
 	buf_release(&size);
@@ -286,7 +287,7 @@ static json_t *blocks_value(const struct oom *o, const struct oom_list *l, unsig
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < l->n && i < top; i++) {
-		const char *owner = blocks_owner(o->base.blocks, l->list[i].owner);
+		const char *owner = text_numbers_text(&o->base.blocks->owners, l->list[i].owner);
 		json_t *item = fields_object(fields, &l->list[i], oom_stacks(o));
 
 		put_text(item, "owner", *owner ? owner : NULL);

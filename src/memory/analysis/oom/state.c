@@ -67,8 +67,7 @@ static void collect(struct block *block, void *arg)
 
 	if (block->state != BLOCK_ALIVE || (device != s->incident->device && device != DEV_HOST))
 		return;
-	s->items = xgrow(s->items, &s->cap, s->n + 1, sizeof(*s->items));
-	s->items[s->n++] = (struct item){block, false};
+	LIST_ADD(s->items, s->n, s->cap, (struct item){block, false});
 }
 
 /* Pool by pool, the driver first, each in the order of addresses. */
@@ -259,8 +258,7 @@ static void find_leaks(struct state *s)
 	for (size_t i = 0; i < s->n; i++)
 		if (may_be_leaked(&s->items[i], now))
 			s->items[n++] = s->items[i];
-	if (n)
-		qsort(s->items, n, sizeof(*s->items), by_site_and_step);
+	SORT(s->items, n, by_site_and_step);
 	for (size_t from = 0, to; from < n; from = to) {
 		const struct block *first = s->items[from].block;
 		for (to = from + 1; to < n && s->items[to].block->pool == first->pool &&
@@ -281,8 +279,7 @@ void oom_take_state(struct oom *o, struct oom_incident *i)
 	i->recent.n = 0;
 	blocks_each(o->base.blocks, i->process, collect, &s);
 	i->has_blocks = s.n > 0;
-	if (s.n)
-		qsort(s.items, s.n, sizeof(*s.items), by_pool_and_address);
+	SORT(s.items, s.n, by_pool_and_address);
 	map_pools(&s);
 	list_blocks(&s);
 	find_leaks(&s); /* last: it rearranges the items */

@@ -139,9 +139,9 @@ static void row_for_step(struct owners *o, const struct block_change *c)
 
 static struct block_process *newest_process(struct owners *o, uint32_t pid)
 {
-	for (size_t i = blocks_nprocesses(o->base.blocks); i-- > 0;)
-		if (blocks_process_at(o->base.blocks, i)->pid == pid)
-			return blocks_process_at(o->base.blocks, i);
+	for (size_t i = o->base.blocks->nprocesses; i-- > 0;)
+		if (o->base.blocks->processes[i]->pid == pid)
+			return o->base.blocks->processes[i];
 	return NULL;
 }
 
@@ -157,7 +157,7 @@ static void before_row(struct owners *o, const struct row *row)
 {
 	bool memory = row->event == ROW_MALLOC || row->event == ROW_FREE;
 
-	if (!blocks_rows(o->base.blocks))
+	if (!o->base.blocks->rows)
 		o->base_ns = row->time_ns;
 	else if (memory && o->at.when == OWNERS_AFTER && row->time_ns < o->base_ns)
 		o->unordered = true;
@@ -201,7 +201,7 @@ static bool owners_unordered(const struct analysis *a)
 {
 	const struct owners *o = (const struct owners *)a;
 
-	return o->unordered || blocks_unordered(o->base.blocks);
+	return o->unordered || o->base.blocks->unordered;
 }
 
 static size_t owners_findings(struct analysis *a)
@@ -249,8 +249,8 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 	struct counted *list = NULL;
 	size_t n = 0, cap = 0;
 
-	for (size_t i = 0; i < blocks_nprocesses(b); i++) {
-		struct block_process *p = blocks_process_at(b, i);
+	for (size_t i = 0; i < b->nprocesses; i++) {
+		struct block_process *p = b->processes[i];
 
 		if (!process_reached(o, p))
 			continue;
@@ -261,12 +261,10 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 				continue;
 			breakdown_count(o->breakdown, one.device, &one.shares);
 			owner_tree_build(&one.tree, o->breakdown, &one.shares);
-			list = xgrow(list, &cap, n + 1, sizeof(*list));
-			list[n++] = one;
+			LIST_ADD(list, n, cap, one);
 		}
 	}
-	if (n)
-		qsort(list, n, sizeof(*list), larger_first);
+	SORT(list, n, larger_first);
 	*out_n = n;
 	return list;
 }
@@ -287,10 +285,10 @@ int owners_reached(struct analysis *a, struct err *err)
 	uint32_t last_step = 0;
 	struct buf t = {0};
 
-	if (!blocks_rows(b))
+	if (!b->rows)
 		return 0;
-	for (size_t i = 0; i < blocks_nprocesses(b); i++) {
-		struct block_process *p = blocks_process_at(b, i);
+	for (size_t i = 0; i < b->nprocesses; i++) {
+		struct block_process *p = b->processes[i];
 		if (process_reached(o, p))
 			return 0;
 		if (p->step > last_step)
@@ -301,8 +299,8 @@ int owners_reached(struct analysis *a, struct err *err)
 	if (o->at.when == OWNERS_STEP)
 		return err_set(err, -ENODATA, "there is no step %u; the last one is %u", o->at.step,
 			       last_step);
-	say(&t, "{} to {}, that is from +0s to {} later", NUMBER(blocks_first_ns(b)),
-	    NUMBER(blocks_last_ns(b)), DURATION(blocks_last_ns(b) - blocks_first_ns(b)));
+	say(&t, "{} to {}, that is from +0s to {} later", NUMBER(b->first_ns), NUMBER(b->last_ns),
+	    DURATION(b->last_ns - b->first_ns));
 	int r = err_set(err, -ENODATA,
 			"no process has rows around that time; there are rows from %s",
 			buf_str(&t));
@@ -403,6 +401,6 @@ struct analysis *owners_new(const struct owners_at *at)
 	if (at)
 		o->at = *at;
 	o->breakdown = breakdown_new();
-	o->base = (struct analysis){&owners_ops, breakdown_blocks(o->breakdown)};
+	o->base = (struct analysis){&owners_ops, o->breakdown->blocks};
 	return &o->base;
 }

@@ -162,7 +162,7 @@ static void add_up(struct breakdown *c, const struct breakdown_shares *s, struct
 		struct entry *e = &entries[k];
 
 		if (!e->path) {
-			e->path = known ? blocks_owner(breakdown_blocks(c), share->block->owner)
+			e->path = known ? text_numbers_text(&c->blocks->owners, share->block->owner)
 					: breakdown_source(type);
 			if (!e->path[strspn(e->path, "@")])
 				e->path = breakdown_source(type);
@@ -176,7 +176,7 @@ static void add_up(struct breakdown *c, const struct breakdown_shares *s, struct
 
 void owner_tree_build(struct owner_tree *t, struct breakdown *c, const struct breakdown_shares *s)
 {
-	size_t nowners = blocks_nowners(breakdown_blocks(c)), n = 0;
+	size_t nowners = c->blocks->owners.count, n = 0;
 	size_t all = nowners + 2 * (TYPE_END + 1);
 	struct entry *entries = xcalloc(all, sizeof(*entries));
 	size_t stack[MAX_DEPTH + 2] = {0};
@@ -187,7 +187,7 @@ void owner_tree_build(struct owner_tree *t, struct breakdown *c, const struct br
 	for (size_t i = 0; i < all; i++)
 		if (entries[i].path)
 			entries[n++] = entries[i];
-	qsort(entries, n, sizeof(*entries), by_path);
+	SORT(entries, n, by_path);
 	node_new(t, 0, NULL, NULL);
 	for (size_t i = 0; i < n; i++)
 		add_entry(t, &entries[i], stack, &height);

@@ -49,7 +49,7 @@ struct peak_device {
 
 static const struct stacks *peak_stacks(const struct peak *p)
 {
-	return blocks_stacks(p->base.blocks);
+	return &p->base.blocks->stacks;
 }
 
 /* --- rows --- */
@@ -70,8 +70,7 @@ static struct heights *heights_of(struct peak *p, struct block_device *d)
 	if (h)
 		return h;
 	h = xcalloc(1, sizeof(*h));
-	p->heights = xgrow(p->heights, &p->cap_heights, p->nheights + 1, sizeof(struct heights *));
-	p->heights[p->nheights++] = h;
+	LIST_ADD(p->heights, p->nheights, p->cap_heights, h);
 	d->own[1] = (uintptr_t)h;
 	return h;
 }
@@ -180,8 +179,7 @@ static void describe_peak(struct peak *p, struct peak_device *d)
 		d->next = all.second;
 	breakdown_count(p->breakdown, d->device, &d->shares);
 	owner_tree_build(&d->tree, p->breakdown, &d->shares);
-	if (d->shares.n)
-		qsort(d->shares.list, d->shares.n, sizeof(*d->shares.list), heavier_first);
+	SORT(d->shares.list, d->shares.n, heavier_first);
 	while (d->nblocks < d->shares.n && d->shares.list[d->nblocks].block)
 		d->nblocks++;
 	list_sites(d);
@@ -202,8 +200,8 @@ static struct peak_device *list_devices(struct peak *p, size_t *out_n)
 	struct peak_device *list = NULL;
 	size_t n = 0, cap = 0;
 
-	for (size_t i = 0; i < blocks_nprocesses(p->base.blocks); i++) {
-		struct block_process *process = blocks_process_at(p->base.blocks, i);
+	for (size_t i = 0; i < p->base.blocks->nprocesses; i++) {
+		struct block_process *process = p->base.blocks->processes[i];
 
 		for (size_t k = 0; k < process->ndevices; k++) {
 			struct block_device *d = process->devices[k];
@@ -216,8 +214,7 @@ static struct peak_device *list_devices(struct peak *p, size_t *out_n)
 			describe_peak(p, &list[n++]);
 		}
 	}
-	if (n)
-		qsort(list, n, sizeof(*list), higher_first);
+	SORT(list, n, higher_first);
 	*out_n = n;
 	return list;
 }
@@ -247,7 +244,7 @@ static uint64_t block_lived_on(const struct peak_device *d, const struct block *
 
 static const char *block_owner(const struct peak *p, const struct block *b)
 {
-	const char *owner = blocks_owner(p->base.blocks, b->owner);
+	const char *owner = text_numbers_text(&p->base.blocks->owners, b->owner);
 
 	return *owner ? owner : breakdown_source(b->pool->type);
 }
@@ -597,6 +594,6 @@ struct analysis *peak_new(const struct peak_options *o)
 	if (o)
 		p->options = *o;
 	p->breakdown = breakdown_new();
-	p->base = (struct analysis){&peak_ops, breakdown_blocks(p->breakdown)};
+	p->base = (struct analysis){&peak_ops, p->breakdown->blocks};
 	return &p->base;
 }

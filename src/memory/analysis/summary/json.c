@@ -164,8 +164,7 @@ static void put_lists(json_t *o, struct summary *s, unsigned top)
 	json_t *devices = json_array(), *processes = json_array();
 	json_t *ooms = json_array(), *notes = json_array();
 
-	if (s->ndevices)
-		qsort(s->devices, s->ndevices, sizeof(struct summary_device *), by_number);
+	SORT(s->devices, s->ndevices, by_number);
 	for (size_t i = 0; i < s->ndevices; i++)
 		json_array_append_new(devices, device_value(s, s->devices[i]));
 	for (size_t i = 0; i < s->nprocesses; i++)

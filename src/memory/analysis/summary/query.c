@@ -95,9 +95,9 @@ struct call_site *summary_sites(const struct summary *s, const struct summary_po
 
 		if (!held.blocks)
 			continue;
-		sites = xgrow(sites, &cap, n + 1, sizeof(*sites));
-		sites[n++] = (struct call_site){before ? 0 : s->groups[i].stack, before,
-						held.blocks, held.bytes};
+		LIST_ADD(sites, n, cap,
+			 (struct call_site){before ? 0 : s->groups[i].stack, before, held.blocks,
+					    held.bytes});
 	}
 	call_sites_sort(sites, n);
 	*out_n = n;

@@ -69,9 +69,7 @@ static struct summary_process *new_process(struct summary *s, uint32_t pid)
 
 	p->pid = pid;
 	p->first_ns = UINT64_MAX;
-	s->processes = xgrow(s->processes, &s->processes_cap, s->nprocesses + 1,
-			     sizeof(struct summary_process *));
-	s->processes[s->nprocesses++] = p;
+	LIST_ADD(s->processes, s->nprocesses, s->processes_cap, p);
 	hmap_put_ptr(&s->by_pid, pid, p);
 	s->last_process = p;
 	return p;
@@ -98,9 +96,7 @@ static struct summary_device *whole_device(struct summary *s, uint32_t device)
 		return d;
 	d = xcalloc(1, sizeof(*d));
 	d->device = device;
-	s->devices = xgrow(s->devices, &s->devices_cap, s->ndevices + 1,
-			   sizeof(struct summary_device *));
-	s->devices[s->ndevices++] = d;
+	LIST_ADD(s->devices, s->ndevices, s->devices_cap, d);
 	hmap_put_ptr(&s->by_device, device, d);
 	return d;
 }
@@ -135,9 +131,7 @@ static struct summary_pool *new_pool(struct summary *s, struct summary_process *
 	pool->last_group = SUMMARY_NIL;
 	if (blocks_is_driver(type))
 		pool->own->has_driver = pool->all->has_driver = true;
-	p->pool_list =
-		xgrow(p->pool_list, &p->pools_cap, p->npools + 1, sizeof(struct summary_pool *));
-	p->pool_list[p->npools++] = pool;
+	LIST_ADD(p->pool_list, p->npools, p->pools_cap, pool);
 	return pool;
 }
 
@@ -598,8 +592,7 @@ void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_
 
 void summary_note(struct summary *s, const char *text)
 {
-	s->notes = xgrow(s->notes, &s->notes_cap, s->nnotes + 1, sizeof(char *));
-	s->notes[s->nnotes++] = xstrdup(text);
+	LIST_ADD(s->notes, s->nnotes, s->notes_cap, xstrdup(text));
 }
 
 bool summary_unordered(const struct summary *s)

@@ -117,9 +117,7 @@ static void say_devices(struct summary *s, struct buf *out)
 {
 	size_t said = 0, held = 0;
 
-	if (s->ndevices)
-		qsort(s->devices, s->ndevices, sizeof(struct summary_device *),
-		      higher_device_first);
+	SORT(s->devices, s->ndevices, higher_device_first);
 	for (size_t i = 0; i < s->ndevices; i++) {
 		if (!summary_device_peak(s->devices[i])->peak_bytes)
 			continue;
@@ -313,7 +311,7 @@ static void list_pools(struct view *g)
 	g->pools_total = g->npools;
 	if (g->npools <= MAX_POOLS)
 		return;
-	qsort(g->pools, g->npools, sizeof(*g->pools), higher_pool_first);
+	SORT(g->pools, g->npools, higher_pool_first);
 	g->npools = MAX_POOLS;
 }
 

@@ -144,8 +144,7 @@ static struct watch_block *block_of(struct reader *r, const struct parts *p)
 	}
 	fresh->target.output = p->output;
 	fresh->target.device = p->device;
-	r->blocks = xgrow(r->blocks, &r->cap, r->n + 1, sizeof(struct watch_block *));
-	r->blocks[r->n++] = fresh;
+	LIST_ADD(r->blocks, r->n, r->cap, fresh);
 	r->w->blocks++;
 	return fresh;
 }

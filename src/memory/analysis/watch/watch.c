@@ -254,9 +254,9 @@ static void op_begins(struct watch *w, struct watch_process *p, const struct row
 		op_ended(w, p, &t->ops[0]);
 		memmove(t->ops, t->ops + 1, --t->n * sizeof(*t->ops));
 	}
-	t->ops = xgrow(t->ops, &t->cap, t->n + 1, sizeof(*t->ops));
-	t->ops[t->n++] = (struct watch_op){.serial = ++w->serials,
-					   .name = readable(row->name, row->name_len)};
+	LIST_ADD(t->ops, t->n, t->cap,
+		 (struct watch_op){.serial = ++w->serials,
+				   .name = readable(row->name, row->name_len)});
 }
 
 static void op_ends(struct watch *w, struct watch_process *p, const struct row *row)
@@ -330,9 +330,8 @@ static void on_access(struct watch *w, struct watch_process *p, const struct row
 	if (t->n) {
 		struct watch_op *op = &t->ops[t->n - 1];
 		if (op->nwrites < WATCH_MAX_RANGES) {
-			op->writes = xgrow(op->writes, &op->cap_writes, op->nwrites + 1,
-					   sizeof(*op->writes));
-			op->writes[op->nwrites++] = (struct watch_range){r.addr, r.size_bytes};
+			LIST_ADD(op->writes, op->nwrites, op->cap_writes,
+				 (struct watch_range){r.addr, r.size_bytes});
 		}
 	}
 	omap_each(&p->blocks, mark_written, &r);
@@ -372,8 +371,7 @@ static void collect_over(uint64_t number, void *value, void *arg)
 	if (f ? t->output != f->output || t->device != f->device || strcmp(t->name, f->name)
 	      : !overlap(t->addr, t->size_bytes, o->addr, o->size_bytes))
 		return;
-	o->list = xgrow(o->list, &o->cap, o->n + 1, sizeof(*o->list));
-	o->list[o->n++] = (uint32_t)number;
+	LIST_ADD(o->list, o->n, o->cap, (uint32_t)number);
 }
 
 static void drop_blocks(struct watch_process *p, struct over *o)
@@ -484,8 +482,7 @@ static void ask_thread(uint64_t tid, void *value, void *arg)
 		for (size_t k = 0; k < op->nwrites; k++)
 			s->writes |= overlap(op->writes[k].addr, op->writes[k].size_bytes,
 					     f->target.addr, f->target.size_bytes);
-		f->waits = xgrow(f->waits, &f->cap_waits, f->nwaits + 1, sizeof(*f->waits));
-		f->waits[f->nwaits++] = op->serial;
+		LIST_ADD(f->waits, f->nwaits, f->cap_waits, op->serial);
 	}
 }
 

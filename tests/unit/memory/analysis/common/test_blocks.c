@@ -225,17 +225,20 @@ TEST(blocks, owners_and_late_owners)
 	struct row r = block_row(ROW_MALLOC, 1, 1, false);
 
 	row_attr_text(&r, ATTR_OWNER, "PTA", 3);
-	CHECK_STR(blocks_owner(b, put(b, r).block->owner), "PTA");
+	CHECK_STR(text_numbers_text(&b->owners, put(b, r).block->owner), "PTA");
 	put(b, block_row(ROW_MALLOC, 2, 1, false));
 	r = block_row(ROW_FREE, 1, 1, false);
 	row_attr_text(&r, ATTR_OWNER, "PTA@weight", 10);
-	CHECK_STR(blocks_owner(b, put(b, r).block->owner), "PTA@weight");
-	CHECK_STR(blocks_owner(b, put(b, block_row(ROW_FREE, 2, 1, false)).block->owner), "");
-	CHECK_INT(blocks_owner_find(b, "PTA@weight", 10), 2);
+	CHECK_STR(text_numbers_text(&b->owners, put(b, r).block->owner), "PTA@weight");
+	CHECK_STR(text_numbers_text(&b->owners,
+				    put(b, block_row(ROW_FREE, 2, 1, false)).block->owner),
+		  "");
+	CHECK_INT(text_numbers_find(&b->owners, "PTA@weight", 10, 2), 2);
+	CHECK_INT(text_numbers_find(&b->owners, "too many", 8, 3), 0);
 	blocks_free(b);
 }
 
-TEST(blocks, rows_that_go_back_in_time_are_told)
+TEST(blocks, rows_that_go_back_in_time_are_noticed)
 {
 	struct blocks *b = blocks_new();
 	struct row r = block_row(ROW_MALLOC, 1, 1, false);
@@ -244,12 +247,12 @@ TEST(blocks, rows_that_go_back_in_time_are_told)
 	struct row kernel = row_of(ROW_KERNEL_LAUNCH, TYPE_KERNEL_EXECUTE_START);
 	kernel.time_ns = 0; /* of the device, told later */
 	put(b, kernel);
-	CHECK(!blocks_unordered(b));
+	CHECK(!b->unordered);
 	put(b, block_row(ROW_MALLOC, 2, 1, false));
 	r = block_row(ROW_FREE, 1, 1, false);
 	r.time_ns -= 2;
 	put(b, r);
-	CHECK(blocks_unordered(b));
+	CHECK(b->unordered);
 	blocks_free(b);
 }
 
@@ -261,7 +264,7 @@ TEST(blocks, a_pid_that_is_used_again_is_another_process)
 	put(b, block_row(ROW_MALLOC, 1, 1, false));
 	blocks_process(b, PID, "two");
 	CHECK(!put(b, block_row(ROW_FREE, 1, 1, false)).block);
-	CHECK_INT(blocks_nprocesses(b), 2);
-	CHECK_STR(blocks_process_at(b, 1)->command, "two");
+	CHECK_INT(b->nprocesses, 2);
+	CHECK_STR(b->processes[1]->command, "two");
 	blocks_free(b);
 }
