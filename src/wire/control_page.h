@@ -1,11 +1,34 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The control page of one recording: the file `session` in the recording's directory, mapped by
- * the recorder and by every guest process. Whoever needs it first creates it (O_EXCL) in state
- * SESSION_NEW and starts a recorder; the recorder fills in the configuration and turns it LIVE.
- * Guests read it and only ever write the words marked "guest".
+ * the recorder and by every guest process of the tree. The environment variable SONDE_SESSION holds
+ * the absolute path of the directory.
  *
- * The environment variable SONDE_SESSION holds the absolute path of the directory.
+ * States:
+ *
+ *	          the first process creates the file        the recorder has written its settings
+ *	(no file) ---------- O_EXCL -----------------> NEW ---------------------------------> LIVE
+ *	                                                ^                                      |
+ *	                   a guest with an event calls  |                                      |
+ *	                   a recorder back (CAS)        |                the recorder leaves   |
+ *	                                                +---------- FINISHED <-----------------+
+ *
+ * Of several processes that need it at once, one creates the file; of several that find it FINISHED
+ * one wins the compare-and-swap to NEW and starts a recorder, the others wait for LIVE. In NEW
+ * everything is recorded: nobody has said yet what is wanted.
+ *
+ * Who writes what:
+ *
+ *	before LIVE      the launcher, or the recorder: every word that has no mark below
+ *	"guest"          any process of the tree, by atomic operations only
+ *	"recorder"       the recorder
+ *
+ * Plain words are written before the release store of `state` = LIVE and are constant from then on.
+ *
+ * Questions and answers are pairs of counters, *_asked and *_done, and futexes: the guest adds 1 to
+ * the question and sleeps on the answer until it has caught up or the recorder is gone; the
+ * recorder sleeps on exit_asked, so that waking that word wakes the recorder for any reason. Both
+ * sides bound their waits: a stopped recorder costs a job seconds, never its end.
  */
 #ifndef SONDE_WIRE_CONTROL_PAGE_H
 #define SONDE_WIRE_CONTROL_PAGE_H
@@ -62,7 +85,7 @@ struct control_page {
 	int64_t wall_minus_mono_ns;
 	uint32_t root_pid; /* the launched process; without a launcher the first one of the tree */
 	_Atomic uint32_t recorder_pid;
-	_Atomic uint64_t beat_ns; /* the recorder's sign of life, CLOCK_MONOTONIC */
+	_Atomic uint64_t beat_ns; /* recorder: its heartbeat, CLOCK_MONOTONIC */
 	uint32_t max_segs; /* ring budget of one process, in segments */
 	uint32_t wait_ms; /* how long a hook may wait for ring space, 0 = never */
 	_Atomic uint32_t exit_asked; /* guest: +1 (futex) when the root process reaches its end */
@@ -77,10 +100,10 @@ struct control_page {
 	uint32_t watch_content; /* not 0: keep the bytes too, in SESSION_WATCH_DIR */
 	char watch_start[SESSION_NAME_BYTES]; /* empty: only what the program itself names */
 	char watch_end[SESSION_NAME_BYTES];
-	/* Where the report is to be told at the root's end: this descriptor, if it still is that
+	/* Where the report is written at the root's end: this descriptor, if it still is that
 	 * file. */
 	uint32_t report_fd; /* 0: nowhere */
-	_Atomic uint32_t report_ready; /* recorder: SESSION_REPORT is there to be told */
+	_Atomic uint32_t report_ready; /* recorder: SESSION_REPORT is complete */
 	uint64_t report_dev, report_ino;
 	_Atomic uint64_t
 		unamended; /* recorder: dump files that lack findings, as amending failed */
@@ -88,8 +111,9 @@ struct control_page {
 	_Atomic uint32_t flush_asked; /* guest: +1 when files are to hold all that happened */
 	_Atomic uint32_t flush_done; /* recorder: = flush_asked (futex) when they do */
 	_Atomic uint64_t activities_written; /* recorder: of the monitor, and where they belong */
-	_Atomic uint32_t
-		access_denied_pid; /* recorder: whose memory it was refused; guest: 0, seen */
+	/* recorder: the process whose memory it may not read; guest: 0, after it has let it in
+	 * (guest_grant_ptrace_access()) */
+	_Atomic uint32_t access_denied_pid;
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

@@ -3,8 +3,27 @@
  * The IPC fabric between the daemon and the processes of a node: single datagrams over AF_UNIX,
  * as PyTorch's libkineto and the NPU frameworks send them. Layouts and their checks; no I/O.
  *
- * A datagram is a header of 40 bytes and its payload, in host byte order. Receivers trust nothing:
- * fabric_parse() is the only way from bytes to a message.
+ * A datagram is a header of 40 bytes and its payload, in host byte order:
+ *
+ *	0          8                                40
+ *	+----------+--------------------------------+------------------------ - -
+ *	| size     | type, ended by a NUL           | payload of `size` bytes
+ *	+----------+--------------------------------+------------------------ - -
+ *
+ * One exchange is two datagrams; nothing is acknowledged, nothing is sent again by itself:
+ *
+ *	process                                         daemon
+ *	   | "ctxt" {gpu, pid, job}          ----------->  registers it
+ *	   |                                 <-----------  "ctxt" {how many of that job}
+ *	   | "req"  {mask, pid, ancestors…}  ----------->  every 2 to 5 s
+ *	   |                                 <-----------  "req"  {config text, or nothing}
+ *	   | "npuTraceStatus" {state, steps} ----------->
+ *	   |                                 <-----------  "sondePoke": ask now (our guests only)
+ *
+ * The answer goes to the address that the question came from; a process that does not answer within
+ * 50 to 100 ms is taken for absent by libkineto, and so are we. Receivers trust nothing:
+ * fabric_parse() is the only way from bytes to a message, and who sent it is what the kernel says
+ * (SCM_CREDENTIALS), never a pid inside the payload.
  */
 #ifndef SONDE_WIRE_FABRIC_H
 #define SONDE_WIRE_FABRIC_H
@@ -26,15 +45,16 @@
 #define FABRIC_HOME_DATA_FILE "dynolog_data.sock"
 #define FABRIC_DIR_FILE "dynolog"
 #define FABRIC_CLIENT_NAME "dynoconfigclient" /* + a UUID */
-/* + a UUID: a guest library of ours, which is told apart from the framework in the same process */
+/* + a UUID: a guest library of ours, so that the daemon can tell it from the framework in the same
+ * process */
 #define FABRIC_GUEST_NAME "sondeclient"
 
 /*
  * Types of our own, beside those that everybody knows:
- *	sondeCan   guest to daemon: the config keys that it honours, separated by spaces
- *	sondeSaid  guest to daemon, for each order: its REQUEST_TRACE_ID, and, behind a space, why
+ *	sondeCan   guest to daemon: the config keys that it supports, separated by spaces
+ *	sondeSaid  guest to daemon, for each request: its REQUEST_TRACE_ID, and, behind a space, why
  *	           it was not carried out; nothing behind it: it was; '+' and words: it was, and
- *	           this is what became of it
+ *	           this is the outcome
  *	sondePoke  daemon to guest, no payload: there is something to ask for
  *	sondeTop   recorder to daemon: what took the time of an interval, as JSON (docs/top.md)
  */
@@ -99,7 +119,7 @@ enum fabric_kind {
 	FABRIC_REQUEST,
 	FABRIC_TRACE_STATUS,
 	FABRIC_MONITOR_STATUS,
-	FABRIC_DATA, /* JSON text, not looked into here */
+	FABRIC_DATA, /* JSON text, not parsed here */
 };
 
 /* A checked message. Pointers lead into the datagram, which must be aligned to 8 bytes. */

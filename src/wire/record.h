@@ -11,7 +11,17 @@
  * `size` is the whole record in bytes, a multiple of 8. `time_ns` is CLOCK_MONOTONIC. `stack` is
  * the id of an interned call stack in the same arena (see ring.h), 0 for none.
  *
- * Text bodies (rec_text and its users) hold `len` bytes without a terminator, padded with zeros.
+ * Text bodies hold `len` bytes without a terminator behind the fixed part, padded with zeros to 8:
+ *
+ *	+------------------------+--------------------------+------+
+ *	| fixed part, with len   | len bytes: a \0 b        | 0 0  |	`b` where the type has two
+ *texts
+ *	+------------------------+--------------------------+------+
+ *
+ * Texts that repeat are sent once. A kernel's or an activity's name is a 64-bit hash in the record;
+ * REC_NAME brings the text, in the ring of the thread that used it first. It may arrive after the
+ * record that names it, if another thread was faster; a reader resolves hashes when it needs them.
+ * A place in Python code (REC_PYTHON) and a mapped object (REC_MODULE) are sent in the same way.
  *
  * A reader treats every byte as foreign: rec_check() before anything else. Numbers are only ever
  * added, never changed; bump REC_VERSION when a layout changes.
@@ -45,14 +55,14 @@ enum rec_type {
 	REC_LABEL = 11, /* rec_label + text: owner labels */
 	REC_OOM = 12, /* rec_oom: the driver refused memory */
 	REC_MODULE = 13, /* rec_module + text: a mapped object that stacks point into */
-	REC_WATCH = 14, /* rec_watch + text: a look at a watched block */
+	REC_WATCH = 14, /* rec_watch + text: a sample of a watched block */
 	REC_DEVICE = 15, /* rec_device: memory of a device; the recorder writes these itself */
 	REC_PYTHON = 16, /* rec_python + text: a place in Python code that stacks name */
 	REC_CONFIG = 17, /* rec_config + text: what this process is to record from now on */
 	REC_SNAPSHOT = 18, /* rec_snapshot + text: what the framework says about a device */
 	REC_CALL = 19, /* rec_call: a function begins or ends, as Python sees it */
 	REC_ACTIVITY = 20, /* rec_activity: what a device or a thread did */
-	REC_MONITOR = 21, /* rec_monitor + text: what the monitor was told to do, and does */
+	REC_MONITOR = 21, /* rec_monitor + text: what the monitor was asked for, and does */
 	REC_TYPE_END,
 };
 
@@ -76,7 +86,7 @@ enum rec_pool {
 
 enum rec_page { PAGE_NORMAL = 0, PAGE_HUGE = 1, PAGE_GIANT = 2 };
 
-/* How the block came to be. */
+/* How the block was made. */
 enum rec_alloc_kind {
 	ALLOC_PLAIN = 0, /* halMemAlloc, malloc */
 	ALLOC_CREATE = 1, /* halMemCreate: physical memory behind a handle */
@@ -232,7 +242,7 @@ enum rec_label_kind {
 
 struct rec_label {
 	struct rec head;
-	uint64_t addr; /* of a push or a pop: the thread that it is for, 0: the one that tells */
+	uint64_t addr; /* of a push or a pop: the thread that it is for, 0: the one that writes */
 	uint8_t kind;
 	uint8_t level; /* 0 framework … 3 detail_1, 4 detail_2, 5-7 user */
 	uint16_t len;
@@ -253,7 +263,7 @@ struct rec_oom {
 
 #define DEVICE_UNKNOWN UINT64_MAX
 
-/* A sample of a device's memory, as the vendor's management library tells it, for one process. */
+/* A sample of a device's memory, as the vendor's management library reports it, for one process. */
 struct rec_device {
 	struct rec head; /* its time is that of the sample, not of an event */
 	uint64_t total_bytes;
@@ -347,7 +357,7 @@ struct rec_config {
 	char text[];
 };
 
-/* Bytes as the framework's allocator and the device tell them. Text: its name. */
+/* Bytes as the framework's allocator and the device report them. Text: its name. */
 struct rec_snapshot {
 	struct rec head;
 	uint64_t reserved_bytes;
@@ -420,9 +430,9 @@ enum activity_mark { /* flag of a marker: */
 #define ACTIVITY_NOWHERE UINT32_MAX
 
 /*
- * Told after it has ended: head.time_ns is when. Its own times may lie seconds before, and come in
- * no order. Texts are hashes; each comes as REC_NAME of the same process before its first use. 0:
- * none.
+ * Written after it has ended: head.time_ns is when. Its own times may lie seconds before, and come
+ * in no order. Texts are hashes; each comes as REC_NAME of the same process before its first use.
+ * 0: none.
  *
  *	kind            name      detail      more       amount          flag
  *	marker          message   domain                                 activity_mark
@@ -452,20 +462,27 @@ struct rec_activity {
 };
 
 enum rec_monitor_kind {
-	MONITOR_ORDER = 0, /* text: the next piece of an order (wire/request.h) */
-	MONITOR_START = 1, /* a window begins; the pieces before this are its order; value: 0, or
+	MONITOR_REQUEST = 0, /* text: the next piece of a request (wire/request.h) */
+	MONITOR_START = 1, /* a window begins; the pieces before this are its request; value: 0, or
 			    * when it began in a session that was left */
-	MONITOR_CHANGE = 2, /* the pieces before this are another order for it */
-	MONITOR_STOP = 3, /* everything that it is to hold has been told */
-	MONITOR_LOST = 4, /* value: activities that the source could not tell, more than before */
+	MONITOR_CHANGE = 2, /* the pieces before this are another request for it */
+	MONITOR_STOP = 3, /* everything that it is to hold has been written */
+	MONITOR_LOST =
+		4, /* value: activities that the source could not deliver, more than before */
 	MONITOR_STEP = 5, /* value: number of the step that begins now; while a trace runs */
 	MONITOR_GROUPS =
 		6, /* text: the next piece of what is known about the job's groups (JSON) */
-	MONITOR_NOTE = 7, /* text: a key of the order, a blank, why it is not carried out */
+	MONITOR_NOTE = 7, /* text: a key of the request, a blank, why it is not carried out */
 	MONITOR_END = 8, /* by request the trace ends now, before its last step has ended */
 };
 
-/* Windows are counted per process, from 1. */
+/*
+ * A window of the monitor: what one request of npu-monitor or nputrace records. Counted per
+ *process, from 1. A request that is longer than a record comes in pieces; a process that moved to
+ *another session opens the same window there once more.
+ *
+ *	REQUEST* START  [REQUEST* CHANGE]*  [STEP | LOST | NOTE | GROUPS]*  [END]  STOP
+ */
 struct rec_monitor {
 	struct rec head;
 	uint64_t window;

@@ -3,13 +3,31 @@
  * The recording: an append-only file that holds everything, in the order of time, from which every
  * other file can be made again. A sequence of frames; each is complete or it is not there.
  *
- *	recording_head | frame payload | frame payload | …
+ *	+----------------+---------+---------+-------+---------+-------+---------
+ *	| recording_head | frame   | SESSION | frame | PROC 0  | frame | BATCH …
+ *	+----------------+---------+---------+-------+---------+-------+---------
+ *	  32 bytes         24        JSON      24
  *
- * A batch frame holds records of many threads, merged, the stacks that they refer to for the first
- * time, and the cursors: how far each ring has been read. Because records and cursors arrive in
- * one frame, a recording cut off anywhere and the rings that are left add up to every event once.
+ * The payload of a BATCH is a sequence of items, each a multiple of 8 bytes:
  *
- * Payloads may be compressed (zstd): then raw_bytes != stored_bytes.
+ *	+------------+-----------------------+-------------+---------------------+--------------+
+ *	| BATCH_RUN  | rec rec rec …         | BATCH_STACK | pc pc pc …          | BATCH_CURSOR |
+ *	| proc, tid  | of one thread, in     | proc, id    | innermost first     | ring, seq,   |
+ *	|            | order of time         |             |                     | offset       |
+ *	+------------+-----------------------+-------------+---------------------+--------------+
+ *
+ * Invariants:
+ *   - runs of a batch, and batches, are in order of time; a record that its thread published more
+ *     than a second late comes late (ring.h, "Holds");
+ *   - a stack comes before the first record that names its id, once per process;
+ *   - FRAME_PROC of a process comes before the first batch that names its number;
+ *   - the cursors of a batch say how far each ring has been read when its records are counted in.
+ *     Records and cursors arrive in one frame: a recording cut off anywhere and the rings that are
+ *     left add up to every event exactly once. That is what `sonde mem recover` does.
+ *
+ * `check` covers the payload as it is stored. The last frame of a recorder that was killed may be
+ * half there: its check is wrong, and readers stop before it. Payloads may be compressed (zstd):
+ * then raw_bytes != stored_bytes. Numbers are those of the machine, little-endian.
  */
 #ifndef SONDE_WIRE_RECORDING_H
 #define SONDE_WIRE_RECORDING_H

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Requests: the config texts that dyno makes, the daemon hands on and monitors carry out. Lines
- * KEY=VALUE; blanks around both do not count, nor do lines without '='. Read here for everybody:
- * the guest, the recorder, the Python module. No allocation; what is read points into the text.
+ * KEY=VALUE; blanks around both do not count, nor do lines without '='; of a key that comes twice
+ * the last line counts. Read here for everybody: the guest, the recorder, the Python module.
+ *
+ *	dyno -- RPC --> daemon -- "req" --> guest: control_execute()
+ *	                                      |  the text as it came, in pieces (REC_MONITOR)
+ *	                                      v
+ *	                                    recorder: opens the window, names the files
+ *
+ * Pure code: no allocation, no locale, no system calls; what is read points into the text. A value
+ * that is missing or wrong is named by its key, and nothing of the request is carried out.
  */
 #ifndef SONDE_WIRE_REQUEST_H
 #define SONDE_WIRE_REQUEST_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * An arena: the shared memory between one guest process and the recorder. One file (or memfd) per
- * process, mapped by both sides, owned by neither side's heap: what a hook has published in it
+ * An arena: the shared memory between one guest process and the recorder. One file per process
+ * image, mapped by both sides, owned by neither side's heap: what a hook has published in it
  * outlives the process.
  *
  *	+------------+---------+-----------+-------------+------------+--------------+-----------
@@ -9,21 +9,74 @@
  *	+------------+---------+-----------+-------------+------------+--------------+-----------
  *	  4 KiB        64 B      u32 each    u64 each      bump         u64 each       64 KiB each
  *
- * Ring: one per thread that ever produced an event, a chain of segments. The owner appends to the
- * newest segment and publishes with a release store of `used`. A full segment gets a successor
- * (`next`) and is never written again. The recorder reads behind the owner, and gives a segment
- * back (state 0) only after everything in it is in the recording, so a death of both sides at
- * once loses nothing either. A ring whose owner thread died is taken over by a later thread,
- * which says so with REC_THREAD.
+ * Rings
+ * -----
+ * One per thread that ever produced an event: a chain of segments, newest last.
  *
- * Stacks: interned arrays of return addresses. index[] is an open-addressing table of
- * (hash32 << 32 | id), id = offset into the stack data / 8; written once by compare-and-swap. What
- * finds no slot there goes into the second, larger one: few programs need it, and it has no file
- * space before.
+ *	ring.first_seg                                      ring.last_seg
+ *	     |                                                    |
+ *	     v                                                    v
+ *	+---------+  next  +---------+  next  +-------------------------+
+ *	| seq 0   | -----> | seq 1   | -----> | seq 2                   |
+ *	| full    |        | full    |        | seg | rec rec rec |free |
+ *	+---------+        +---------+        +-------------------------+
+ *	                                                     ^ used
  *
- * Ordering between threads is by time. A hook that has read the clock but not yet published must
- * hold `pending_ns` of its ring at a lower bound of that time (1 = "just now"), so that the
- * recorder knows what it may not overtake.
+ * Who may write what, and when:
+ *
+ *	word              writer                    when
+ *	ring.owner        a thread of the guest     compare-and-swap: only a ring that is free, or
+ *	                                            whose owner has ended
+ *	the other words   the owner thread alone    from its first event until it ends
+ *	 of ring and seg
+ *	seg.used          the owner                 after the record below it is complete
+ *	seg.next          the owner                 once, when the successor is ready; from then on
+ *	                                            nobody writes this segment again
+ *	seg state         guest 0 -> 1, by          to take a free segment; the recorder gives it
+ *	                  compare-and-swap;         back after everything in it is in the recording
+ *	                  recorder 1 -> 0
+ *	arena_head.left   the guest                 once, when the process goes on in another arena
+ *	everything else   the guest                 the recorder only reads
+ *
+ * Orders: `used`, `next` and `first_seg` are stored with release and loaded by the recorder with
+ * acquire; that is all there is between the two. The recorder reads up to `used`, so a record that
+ * was not published does not exist, whatever a killed thread left behind it. A segment comes back
+ * only after its contents are on disk, so a death of both sides at once loses nothing either.
+ *
+ * The life of a ring: a thread's first event takes a ring whose owner has ended, or the next unused
+ * one (nrings + 1); writes REC_THREAD, which says whose records follow; appends; ends without
+ * telling anybody. A later thread finds by tgkill() that the owner is gone, takes the ring over and
+ * goes on in the same segment, behind `used`. `level` 1 is a second ring of the same thread, for
+ * hooks that a signal handler calls while the thread is inside a hook.
+ *
+ * Holds
+ * -----
+ * Records of different threads are put in order by their times. A hook reads the clock before it
+ * publishes, so the recorder needs to know what may still come:
+ *
+ *	pending_ns = 0		nothing: the next record will be younger than "now"
+ *	pending_ns = 1		a hook is about to read the clock (RING_PENDING_NOW)
+ *	pending_ns = t		a record with a time of t or later is about to be published
+ *
+ *	guest:     pending = 1;  t = clock;  [pending = t];  record;  used = …;  pending = 0
+ *	recorder:  read pending of all rings, then their records; write in order of time up to the
+ *	           oldest bound. A hold that is older than a second is overtaken: a hook that hangs
+ *	           in a driver must not stop the recording.
+ *
+ * Stacks
+ * ------
+ * Interned arrays of return addresses. index[] is an open-addressing table of
+ *
+ *	63           32 31            0
+ *	+--------------+--------------+
+ *	| hash | 1     | id           |	id = offset into the stack data / 8; 0: the slot is free
+ *	+--------------+--------------+
+ *
+ * A slot goes from 0 to its final value by one compare-and-swap, after the entry in the stack data
+ * is complete, and never changes again: who finds a slot may read what it names. Of two threads
+ * that store the same stack at once one loses the slot and uses the other's id; its own entry is a
+ * few bytes that nobody names. What finds no slot in its window goes into the second, larger
+ * index: few programs need that one, and it has no file space before.
  *
  * File space is made real (fallocate or populate) before anyone stores into it: a full disk is a
  * failed system call, never a SIGBUS.
@@ -48,7 +101,7 @@
 #define RING_PENDING_NOW 1u /* a hook is about to publish; its time is not known yet */
 
 struct ring {
-	_Atomic uint32_t owner; /* tid; 0: never used */
+	_Atomic uint32_t owner; /* tid; 0: never used; UINT32_MAX: given up, to be taken over */
 	_Atomic uint32_t first_seg; /* index + 1 of the oldest segment ever; 0: none yet */
 	_Atomic uint32_t last_seg; /* index + 1 of the segment being written */
 	uint32_t level; /* 0, or 1 for events inside signal handlers that hit a hook */
@@ -59,12 +112,14 @@ struct ring {
 	uint64_t reserved[2];
 };
 
+/* The header of a segment; records follow, one behind the other, each a multiple of 8 bytes. A
+ * record never goes over the end of its segment: what does not fit begins the next one. */
 struct seg {
 	_Atomic uint32_t used; /* bytes, this header included */
 	_Atomic uint32_t next; /* index + 1 of the successor */
-	uint32_t ring;
+	uint32_t ring; /* its number: a reader checks that it is still in the chain it came by */
 	uint32_t reserved;
-	uint64_t seq; /* 0, 1, 2 … along the ring */
+	uint64_t seq; /* 0, 1, 2 … along the ring: tells a recycled segment from what it was */
 	uint64_t reserved2[5];
 };
 
@@ -74,6 +129,8 @@ struct stack_entry {
 	uint64_t pc[]; /* innermost first; return addresses, then STACK_PYTHON words */
 };
 
+/* Written before the recorder sees the arena, but for the atomic words. `magic` is stored last,
+ * with release: a file without it is being made, or its process died while it made it. */
 struct arena_head {
 	uint64_t magic;
 	uint32_t version;

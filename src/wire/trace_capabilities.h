@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Which keys of an nputrace request a process carries out that has our library and no profiler of a
- * framework (docs/nputrace.md). The guest tells the daemon, the recorder tells the trace.
+ * framework (docs/nputrace.md). The guest reports them to the daemon, which names in its answer
+ * what will be ignored; the recorder notes the same in the trace.
  */
 #ifndef SONDE_WIRE_TRACE_CAPABILITIES_H
 #define SONDE_WIRE_TRACE_CAPABILITIES_H

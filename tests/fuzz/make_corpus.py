@@ -332,7 +332,7 @@ OOMS = {
 }
 
 # fuzz_activity_stream.c makes a batch of one record out of these.
-MONITOR_ORDER = (
+MONITOR_REQUEST = (
     b"NPU_MONITOR_START=true\nNPU_MONITOR_STOP=false\nREPORT_INTERVAL_S=1\nDURATION=0\n"
     b"MSPTI_ACTIVITY_KIND=Kernel\nNPU_MONITOR_LOG_FILE=\nNPU_MONITOR_EXPORT_TYPE=Jsonl\n"
     b"NPU_MONITOR_FILTER=Kernel:b\n"
@@ -372,10 +372,10 @@ ACTIVITIES = {
     "kinds": TOLD + KINDS + NEXT + NEXT + KINDS + NEXT + NEXT,
     "marks": TOLD + MOMENTS + NEXT + MOMENTS + NEXT,
     "windows": TOLD
-    + monitor(0, 9, text=MONITOR_ORDER[:50])
-    + monitor(1, 9, text=MONITOR_ORDER[50:])
+    + monitor(0, 9, text=MONITOR_REQUEST[:50])
+    + monitor(1, 9, text=MONITOR_REQUEST[50:])
     + RAN
-    + monitor(2, 9, text=MONITOR_ORDER.replace(b"Kernel:b", b"Kernel:a"))
+    + monitor(2, 9, text=MONITOR_REQUEST.replace(b"Kernel:b", b"Kernel:a"))
     + RAN
     + b"".join(monitor(kind, 9, 5) for kind in (4, 5))
     + monitor(6, 9, text=b"{}")

@@ -264,7 +264,7 @@ static void on_monitor(struct activities *a, struct followed *p, const struct re
 	const char *text = rec_text(&r->head, &len);
 
 	switch (r->kind) {
-	case MONITOR_ORDER:
+	case MONITOR_REQUEST:
 		add_request(p, text, len);
 		return;
 	case MONITOR_GROUPS:

@@ -317,7 +317,7 @@ static void tell_monitor(const struct rec_monitor *m, const char *text, size_t l
 
 static uint8_t piece_kind(uint8_t kind)
 {
-	return kind == MONITOR_START || kind == MONITOR_CHANGE ? MONITOR_ORDER : kind;
+	return kind == MONITOR_START || kind == MONITOR_CHANGE ? MONITOR_REQUEST : kind;
 }
 
 void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,

@@ -242,7 +242,7 @@ void collect_activity(const struct collect_activity *a) EXPORTED(collect_activit
 /* Who wants to see each of them as it is told; NULL: nobody. */
 typedef void (*collect_activity_fn)(const struct collect_activity *a);
 void collect_on_activity(collect_activity_fn fn) EXPORTED(collect_on_activity);
-/* text may be longer than a record: it goes in pieces of MONITOR_ORDER (or _GROUPS) before. */
+/* text may be longer than a record: it goes in pieces of MONITOR_REQUEST (or _GROUPS) before. */
 void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank, const char *text,
 		     size_t len) EXPORTED(collect_monitor);
 /*

@@ -126,7 +126,7 @@ TEST(activity_windows, an_order_in_pieces)
 	stage_open(&s);
 	for (const char *text = stage_order(&s, "Kernel", ""); *text; text++) {
 		piece[0] = *text;
-		stage_monitor(&s, 90, MONITOR_ORDER, 1, piece);
+		stage_monitor(&s, 90, MONITOR_REQUEST, 1, piece);
 	}
 	stage_monitor(&s, 100, MONITOR_START, 1, "");
 	kernel(&s, 200, 10, 0);
@@ -147,7 +147,7 @@ TEST(activity_windows, orders_that_are_none)
 	stage_monitor(&s, 100, MONITOR_CHANGE, 9, stage_order(&s, "Kernel", ""));
 	stage_monitor(&s, 100, MONITOR_STOP, 10, "");
 	for (unsigned i = 0; i < 100; i++)
-		stage_monitor(&s, 100, MONITOR_ORDER, 1, piece);
+		stage_monitor(&s, 100, MONITOR_REQUEST, 1, piece);
 	stage_monitor(&s, 100, MONITOR_START, 3, stage_order(&s, "Kernel", ""));
 	RECORD(&s.recs, REC_MONITOR, rec_monitor, 100, .kind = 77, .window = 1);
 	kernel(&s, 200, 10, 0);

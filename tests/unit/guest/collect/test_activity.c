@@ -413,9 +413,9 @@ TEST(collect_activity, words_of_the_monitor)
 	check_monitor(0, MONITOR_START, 5);
 	CHECK(!memcmp(monitor(0)->text, "short", 5));
 	CHECK(monitor(0)->value == 2 && monitor(0)->rank == 3);
-	check_monitor(1, MONITOR_ORDER, REC_MAX_TEXT);
-	check_monitor(2, MONITOR_ORDER, REC_MAX_TEXT);
-	check_monitor(3, MONITOR_ORDER, sizeof(order) - 2 * REC_MAX_TEXT);
+	check_monitor(1, MONITOR_REQUEST, REC_MAX_TEXT);
+	check_monitor(2, MONITOR_REQUEST, REC_MAX_TEXT);
+	check_monitor(3, MONITOR_REQUEST, sizeof(order) - 2 * REC_MAX_TEXT);
 	check_monitor(4, MONITOR_CHANGE, 0);
 	check_monitor(5, MONITOR_GROUPS, REC_MAX_TEXT);
 	check_monitor(6, MONITOR_GROUPS, 1);
