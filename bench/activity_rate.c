@@ -320,7 +320,7 @@ static bool reader_open(struct reader *s, const char *dir, uint32_t segs, uint32
 	s->page->max_segs = segs;
 	s->page->wait_ms = wait_ms;
 	atomic_store(&s->page->recorder_pid, (uint32_t)getpid());
-	atomic_store(&s->page->beat_ns, mono_now());
+	atomic_store(&s->page->heartbeat_ns, mono_now());
 	atomic_store(&s->page->state, SESSION_LIVE);
 	s->drain = drain_new(dir, 0);
 	return true;
@@ -332,7 +332,7 @@ static bool reader_look(struct reader *s)
 	static const struct stream_ops ops = {.record = on_record};
 	struct err err = {0};
 
-	atomic_store(&s->page->beat_ns, mono_now());
+	atomic_store(&s->page->heartbeat_ns, mono_now());
 	drain_scan(s->drain, on_process, NULL, NULL);
 	drain_check_alive(s->drain, false);
 	buf_clear(&s->batch);

@@ -32,7 +32,7 @@ struct activity_source {
 	/* What it could not do, in words for people; "": all is well. */
 	const char *(*trouble)(void);
 	/* Somebody else in this process uses the library: nothing is told until he is done. */
-	bool (*is_aside)(void);
+	bool (*is_paused)(void);
 };
 
 /* The process ends: what still runs on a device is not waited for any more. Any thread. */

@@ -17,8 +17,8 @@ void metric_list_release(struct metric_list *l)
 	*l = (struct metric_list){0};
 }
 
-static struct metric *add(struct metric_list *l, const char *name, const char *instance,
-			  enum metric_type type)
+static struct metric *add_metric(struct metric_list *l, const char *name, const char *instance,
+				 enum metric_type type)
 {
 	l->metrics = xgrow(l->metrics, &l->cap, l->n + 1, sizeof(*l->metrics));
 	struct metric *m = &l->metrics[l->n++];
@@ -28,26 +28,26 @@ static struct metric *add(struct metric_list *l, const char *name, const char *i
 
 void metric_list_int(struct metric_list *l, const char *name, const char *instance, int64_t v)
 {
-	add(l, name, instance, METRIC_INT)->i = v;
+	add_metric(l, name, instance, METRIC_INT)->i = v;
 }
 
 void metric_list_uint(struct metric_list *l, const char *name, const char *instance, uint64_t v)
 {
-	add(l, name, instance, METRIC_UINT)->u = v;
+	add_metric(l, name, instance, METRIC_UINT)->u = v;
 }
 
 void metric_list_float(struct metric_list *l, const char *name, const char *instance, double v)
 {
-	add(l, name, instance, METRIC_FLOAT)->f = v;
+	add_metric(l, name, instance, METRIC_FLOAT)->f = v;
 }
 
 void metric_list_text(struct metric_list *l, const char *name, const char *text)
 {
 	if (*text)
-		add(l, name, NULL, METRIC_TEXT)->s = text;
+		add_metric(l, name, NULL, METRIC_TEXT)->s = text;
 }
 
-void metric_list_tell(const struct metric_list *l, const char *source, int64_t device, sample_fn fn,
+void metric_list_emit(const struct metric_list *l, const char *source, int64_t device, sample_fn fn,
 		      void *arg)
 {
 	if (!l->n)

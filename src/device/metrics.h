@@ -72,7 +72,7 @@ extern const struct metrics_source cuda_metrics; /* NVML, else nvidia-smi: "gpu"
 
 /*
  * One record while a source puts it together. Zero-initialise, clear, add, tell, release. Names,
- * instances and texts are borrowed until metric_list_tell() has returned.
+ * instances and texts are borrowed until metric_list_emit() has returned.
  */
 
 struct metric_list {
@@ -91,7 +91,7 @@ void metric_list_float(struct metric_list *l, const char *name, const char *inst
 void metric_list_text(struct metric_list *l, const char *name, const char *text);
 
 /* Hands the record over with the time of day; an empty one is not worth a call. */
-void metric_list_tell(const struct metric_list *l, const char *source, int64_t device, sample_fn fn,
+void metric_list_emit(const struct metric_list *l, const char *source, int64_t device, sample_fn fn,
 		      void *arg);
 
 #endif

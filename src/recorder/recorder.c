@@ -192,7 +192,7 @@ static void check_for_leavers(struct recorder *rec, uint64_t now)
 
 static void update_heartbeat(struct recorder *rec, uint64_t now)
 {
-	atomic_store(&rec->page->beat_ns, now);
+	atomic_store(&rec->page->heartbeat_ns, now);
 	atomic_store(&rec->page->progress, rec->events);
 }
 

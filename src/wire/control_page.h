@@ -85,7 +85,7 @@ struct control_page {
 	int64_t wall_minus_mono_ns;
 	uint32_t root_pid; /* the launched process; without a launcher the first one of the tree */
 	_Atomic uint32_t recorder_pid;
-	_Atomic uint64_t beat_ns; /* recorder: its heartbeat, CLOCK_MONOTONIC */
+	_Atomic uint64_t heartbeat_ns; /* recorder: its heartbeat, CLOCK_MONOTONIC */
 	uint32_t max_segs; /* ring budget of one process, in segments */
 	uint32_t wait_ms; /* how long a hook may wait for ring space, 0 = never */
 	_Atomic uint32_t exit_asked; /* guest: +1 (futex) when the root process reaches its end */

@@ -83,7 +83,7 @@ bool request_find(const char *text, size_t len, const char *key, struct request_
 	return found;
 }
 
-static char lower(char c)
+static char to_lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
@@ -92,7 +92,7 @@ bool request_is(const struct request_text *t, const char *word)
 {
 	size_t i = 0;
 
-	while (i < t->len && word[i] && lower(t->at[i]) == lower(word[i]))
+	while (i < t->len && word[i] && to_lower(t->at[i]) == to_lower(word[i]))
 		i++;
 	return i == t->len && !word[i];
 }
@@ -293,7 +293,7 @@ static bool is_none(const struct request_text *t)
 }
 
 /* A switch that is missing is off. */
-static bool flag(const char *text, size_t len, const char *key)
+static bool find_flag(const char *text, size_t len, const char *key)
 {
 	struct request_text t;
 	bool on = false;
@@ -301,7 +301,7 @@ static bool flag(const char *text, size_t len, const char *key)
 	return request_find(text, len, key, &t) && read_bool(&t, &on) && on;
 }
 
-static struct request_text words(const char *text, size_t len, const char *key)
+static struct request_text find_words(const char *text, size_t len, const char *key)
 {
 	struct request_text t = {"", 0};
 
@@ -333,7 +333,7 @@ static bool read_activities(const char *text, size_t len, uint32_t *out)
 static bool read_host_sys(const char *text, size_t len, uint32_t *out)
 {
 	static const char *const names[] = {"cpu", "mem", "disk", "network", "osrt"};
-	struct request_text t = words(text, len, "PROFILE_HOST_SYS"), item;
+	struct request_text t = find_words(text, len, "PROFILE_HOST_SYS"), item;
 
 	*out = 0;
 	for (unsigned i = 0; t.len && request_item(&t, ',', i, &item); i++) {
@@ -380,27 +380,27 @@ const char *trace_request_read(const char *text, size_t len, struct trace_reques
 		return "PROFILE_ACTIVITIES";
 	if (!read_host_sys(text, len, &out->host_sys))
 		return "PROFILE_HOST_SYS";
-	t = words(text, len, "PROFILE_GC_DETECT_THRESHOLD");
+	t = find_words(text, len, "PROFILE_GC_DETECT_THRESHOLD");
 	if (t.len && (!read_decimal(&t, &out->gc_ms) || out->gc_ms < 0))
 		return "PROFILE_GC_DETECT_THRESHOLD";
-	t = words(text, len, "PROFILE_EXPORT_TYPE");
+	t = find_words(text, len, "PROFILE_EXPORT_TYPE");
 	out->db = request_is(&t, "Db");
-	out->shapes = flag(text, len, "PROFILE_RECORD_SHAPES");
-	out->memory = flag(text, len, "PROFILE_PROFILE_MEMORY");
-	out->stack = flag(text, len, "PROFILE_WITH_STACK");
-	out->analyse = flag(text, len, "PROFILE_ANALYSE");
-	out->marks = flag(text, len, "PROFILE_MSPROF_TX");
-	out->domain_include = words(text, len, "PROFILE_MSTX_DOMAIN_INCLUDE");
-	out->domain_exclude = words(text, len, "PROFILE_MSTX_DOMAIN_EXCLUDE");
-	if (flag(text, len, "PROFILE_IS_RANK"))
-		out->ranks = words(text, len, "PROFILE_RANK_LIST");
-	out->others_left_out = flag(text, len, "SONDE_OTHERS_LEFT_OUT");
+	out->shapes = find_flag(text, len, "PROFILE_RECORD_SHAPES");
+	out->memory = find_flag(text, len, "PROFILE_PROFILE_MEMORY");
+	out->stack = find_flag(text, len, "PROFILE_WITH_STACK");
+	out->analyse = find_flag(text, len, "PROFILE_ANALYSE");
+	out->marks = find_flag(text, len, "PROFILE_MSPROF_TX");
+	out->domain_include = find_words(text, len, "PROFILE_MSTX_DOMAIN_INCLUDE");
+	out->domain_exclude = find_words(text, len, "PROFILE_MSTX_DOMAIN_EXCLUDE");
+	if (find_flag(text, len, "PROFILE_IS_RANK"))
+		out->ranks = find_words(text, len, "PROFILE_RANK_LIST");
+	out->others_left_out = find_flag(text, len, "SONDE_OTHERS_LEFT_OUT");
 	return NULL;
 }
 
 /* --- the filter --- */
 
-static bool contains(const char *name, size_t len, const struct request_text *word)
+static bool contains_word(const char *name, size_t len, const struct request_text *word)
 {
 	return word->len && memmem(name, len, word->at, word->len) != NULL;
 }
@@ -423,7 +423,7 @@ bool request_filter(const struct request_text *filter, uint32_t kind, const char
 		if (of != kind)
 			continue;
 		for (unsigned k = 0; request_item(&list, ',', k, &word); k++)
-			if (contains(name, len, &word))
+			if (contains_word(name, len, &word))
 				return true;
 	}
 	return !any;

@@ -195,7 +195,7 @@ def test_places_that_others_prepared(build, fake, run, place, tmp_path):
         p = run("train", 3, env={"SONDE_MONITOR_DIR": where})
         fake.order(start(log=tmp_path / "out"))
         status, _, err = finish(p)
-        assert status == 0 and f"no place for it below '{where}'" in err, err
+        assert status == 0 and f"no usable directory below '{where}'" in err, err
     assert not list(other.iterdir()) and not list(places["open"].iterdir())
     assert not list(places["foreign"].iterdir()) and places["file"].read_text() == ""
 
@@ -262,7 +262,7 @@ def test_another_users_daemon(run, tmp_path, trusted):
     if trusted:
         until((tmp_path / "out").exists, err)
     assert (tmp_path / "out").exists() == trusted
-    assert ("is another user's" in err) != trusted, err
+    assert ("belongs to another user" in err) != trusted, err
 
 
 def test_what_tells_activities(build):

@@ -10,7 +10,7 @@ import pytest
 from fake_daemon import *  # noqa: F403
 from monitored import until
 
-WORDS = "something has killed the recorders of this process, again and again; order it again in"
+WORDS = "something has killed the recorders of this process, again and again; send the request again in"
 ROUNDS = 40
 ROOM_S = 16  # what was left is needed no more after ten, and is looked at once a second
 
@@ -35,7 +35,7 @@ def test_too_often(fake, run, place, tmp_path):
         kill_all(place)
     else:
         pytest.skip("this machine is too slow to be too fast")
-    assert "no place for it" not in said(), said()
+    assert "no usable directory" not in said(), said()
     # who gave the order has the reason, too, unless the end of the last one met it
     fake.order(start("Kernel"))
     refused = f"not carried out: nothing can be recorded now: {WORDS}"

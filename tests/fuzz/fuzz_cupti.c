@@ -96,7 +96,7 @@ static void check_name(const char *name)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct cupti fns = {.next = next, .callback_name = call_name};
-	struct cupti_walk w = {.fns = &fns, .tell = on_told};
+	struct cupti_walk w = {.fns = &fns, .emit = on_told};
 
 	if (size < 2)
 		return 0;
@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		set_names(buffer, size, name);
 	told = 0;
 	(void)cupti_walk_buffer(&w, buffer, size);
-	BUG_ON(told != w.told || w.told > 2 * (size / 8 + 1));
+	BUG_ON(told != w.emitted || w.emitted > 2 * (size / 8 + 1));
 	free(buffer);
 	free(name);
 	return 0;

@@ -41,7 +41,7 @@ static inline void job_session(uint32_t want, uint32_t max_segs, uint32_t wait_m
 	job_page->max_segs = max_segs;
 	job_page->wait_ms = wait_ms;
 	atomic_store(&job_page->recorder_pid, (uint32_t)getpid());
-	atomic_store(&job_page->beat_ns, hand_now());
+	atomic_store(&job_page->heartbeat_ns, hand_now());
 	atomic_store(&job_page->state, SESSION_LIVE);
 	job_drain = drain_new(tmpdir(), 0);
 }
@@ -94,7 +94,7 @@ static inline bool job_look(void)
 	static struct buf batch;
 	struct err err = {0};
 
-	atomic_store(&job_page->beat_ns, hand_now());
+	atomic_store(&job_page->heartbeat_ns, hand_now());
 	CHECK(drain_scan(job_drain, job_on_proc, NULL, NULL) >= 0);
 	drain_check_alive(job_drain, false);
 	buf_clear(&batch);

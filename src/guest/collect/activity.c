@@ -14,51 +14,51 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TOLD_SLOTS 16384u
-#define TOLD_PROBES 8u /* one cache line */
-#define LOOK_NS 100000000ull
+#define KNOWN_SLOTS 16384u
+#define KNOWN_PROBES 8u /* one cache line */
+#define CHECK_NS 100000000ull
 #define CLOCK_SET_NS 1000000
 #define TRIES 100
 #define TRY_NS 20000000
 
 /* The upper bits of the hash, the lower ones of the epoch: what a forked child finds of its parent
  * is nothing. Never 0. */
-static _Atomic uint64_t told[TOLD_SLOTS] __attribute__((aligned(64)));
+static _Atomic uint64_t known_names[KNOWN_SLOTS] __attribute__((aligned(64)));
 
-static inline uint64_t told_word(uint64_t hash, uint32_t epoch)
+static inline uint64_t known_word(uint64_t hash, uint32_t epoch)
 {
 	return (hash & ~0xffffull) | 0x8000u | (epoch & 0x7fff);
 }
 
-static inline _Atomic uint64_t *told_slots(uint64_t hash)
+static inline _Atomic uint64_t *known_slots(uint64_t hash)
 {
-	return &told[hash % TOLD_SLOTS / TOLD_PROBES * TOLD_PROBES];
+	return &known_names[hash % KNOWN_SLOTS / KNOWN_PROBES * KNOWN_PROBES];
 }
 
-static inline bool is_told(uint64_t hash, uint32_t epoch)
+static inline bool is_name_known(uint64_t hash, uint32_t epoch)
 {
-	_Atomic uint64_t *slots = told_slots(hash);
-	uint64_t word = told_word(hash, epoch);
+	_Atomic uint64_t *slots = known_slots(hash);
+	uint64_t word = known_word(hash, epoch);
 
-	for (uint32_t i = 0; i < TOLD_PROBES; i++)
+	for (uint32_t i = 0; i < KNOWN_PROBES; i++)
 		if (atomic_load_explicit(&slots[i], memory_order_acquire) == word)
 			return true;
 	return false;
 }
 
 /* In place of nothing, or of another process' text, or of any. */
-static void note_told(uint64_t hash, uint32_t epoch)
+static void note_name(uint64_t hash, uint32_t epoch)
 {
-	static _Atomic uint32_t turn;
-	_Atomic uint64_t *slots = told_slots(hash);
-	uint64_t word = told_word(hash, epoch);
-	uint32_t at = TOLD_PROBES;
+	static _Atomic uint32_t victim;
+	_Atomic uint64_t *slots = known_slots(hash);
+	uint64_t word = known_word(hash, epoch);
+	uint32_t at = KNOWN_PROBES;
 
-	for (uint32_t i = 0; i < TOLD_PROBES && at == TOLD_PROBES; i++)
+	for (uint32_t i = 0; i < KNOWN_PROBES && at == KNOWN_PROBES; i++)
 		if (((atomic_load_explicit(&slots[i], memory_order_relaxed) ^ word) & 0xffff) != 0)
 			at = i;
-	if (at == TOLD_PROBES)
-		at = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % TOLD_PROBES;
+	if (at == KNOWN_PROBES)
+		at = atomic_fetch_add_explicit(&victim, 1, memory_order_relaxed) % KNOWN_PROBES;
 	atomic_store_explicit(&slots[at], word, memory_order_release);
 }
 
@@ -95,7 +95,7 @@ static inline uint64_t hash_text(const char *text, size_t len)
 	return h ? h : 1;
 }
 
-static bool tell_name(uint64_t hash, const char *text, size_t len)
+static bool emit_name(uint64_t hash, const char *text, size_t len)
 {
 	struct put p = put_begin(REC_NAME, rec_size(sizeof(struct rec_name), len), NULL);
 	struct rec_name *r = p.rec;
@@ -110,7 +110,7 @@ static bool tell_name(uint64_t hash, const char *text, size_t len)
 	}
 	put_end(&p);
 	if (r)
-		note_told(hash, epoch);
+		note_name(hash, epoch);
 	return r;
 }
 
@@ -122,7 +122,7 @@ static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
 		return true;
 	size_t len = strnlen(text, REC_MAX_NAME);
 	*out_hash = hash_text(text, len);
-	return likely(is_told(*out_hash, epoch)) || tell_name(*out_hash, text, len);
+	return likely(is_name_known(*out_hash, epoch)) || emit_name(*out_hash, text, len);
 }
 
 /* --- time --- */
@@ -152,7 +152,7 @@ static int64_t difference_now(void)
 	return best;
 }
 
-static void look_at_clock(int64_t stored)
+static void check_clock(int64_t stored)
 {
 	int64_t now = difference_now(), off = now - stored;
 
@@ -162,13 +162,13 @@ static void look_at_clock(int64_t stored)
 
 static inline int64_t wall_minus_mono(uint64_t now_ns)
 {
-	static _Atomic uint64_t looked_ns;
-	uint64_t looked = atomic_load_explicit(&looked_ns, memory_order_relaxed);
+	static _Atomic uint64_t checked_ns;
+	uint64_t checked = atomic_load_explicit(&checked_ns, memory_order_relaxed);
 	int64_t stored = guest.page->wall_minus_mono_ns;
 
-	if (unlikely(now_ns - looked > LOOK_NS) &&
-	    atomic_compare_exchange_strong(&looked_ns, &looked, now_ns))
-		look_at_clock(stored);
+	if (unlikely(now_ns - checked > CHECK_NS) &&
+	    atomic_compare_exchange_strong(&checked_ns, &checked, now_ns))
+		check_clock(stored);
 	int64_t set = atomic_load_explicit(&set_to, memory_order_relaxed);
 	return unlikely(set != 0) ? set : stored;
 }
@@ -183,7 +183,8 @@ static inline uint64_t mono_of(uint64_t wall_ns, int64_t difference)
 
 /* --- */
 
-static inline void fill(struct rec_activity *r, const struct collect_activity *a, uint64_t now_ns)
+static inline void fill_activity(struct rec_activity *r, const struct collect_activity *a,
+				 uint64_t now_ns)
 {
 	int64_t difference = wall_minus_mono(now_ns);
 
@@ -254,7 +255,7 @@ static inline __attribute__((always_inline)) bool put_activity(const struct coll
 	if (moved) {
 		guest_publish(0); /* not used */
 	} else if (likely(r != NULL)) {
-		fill(r, a, now_ns);
+		fill_activity(r, a, now_ns);
 		r->name = name;
 		r->detail = detail;
 		r->more = a->more_text ? more : a->more;
@@ -305,7 +306,7 @@ static bool put_monitor(const struct rec_monitor *m, const char *text, size_t le
  * A window without its beginning or end is worth a wait. Steps are told by the job's threads, which
  * do not wait.
  */
-static void tell_monitor(const struct rec_monitor *m, const char *text, size_t len)
+static void emit_monitor(const struct rec_monitor *m, const char *text, size_t len)
 {
 	int tries = m->kind == MONITOR_STEP ? 1 : TRIES;
 
@@ -331,13 +332,13 @@ void collect_monitor(uint8_t kind, uint64_t window, uint64_t value, int32_t rank
 		m.kind = kind == MONITOR_STOP ? MONITOR_GROUPS : piece_kind(kind);
 		for (size_t n; len; text += n, len -= n) {
 			n = len < REC_MAX_TEXT ? len : REC_MAX_TEXT;
-			tell_monitor(&m, text, n);
+			emit_monitor(&m, text, n);
 		}
 		if (m.kind == kind)
 			return; /* pieces are all that there is */
 		m.kind = kind;
 	}
-	tell_monitor(&m, text, len);
+	emit_monitor(&m, text, len);
 	if (kind == MONITOR_START)
 		guest_wake_recorder(); /* it sleeps long where nothing happens */
 }

@@ -11,7 +11,7 @@
 typedef int (*device_getter)(int32_t *out);
 
 static _Atomic(device_getter) getter;
-static _Atomic uint16_t told = DEV_NONE; /* by the framework; counts where no runtime is */
+static _Atomic uint16_t given = DEV_NONE; /* by the framework; counts where no runtime is */
 
 static device_getter find_in(const char *lib, const char *symbol)
 {
@@ -23,7 +23,7 @@ static device_getter find_in(const char *lib, const char *symbol)
 	return fn;
 }
 
-static device_getter find(void)
+static device_getter find_getter(void)
 {
 	static _Atomic uint32_t tries;
 	uint32_t n = atomic_fetch_add_explicit(&tries, 1, memory_order_relaxed);
@@ -49,15 +49,15 @@ uint16_t collect_device(void)
 	int32_t device = -1;
 
 	if (!fn)
-		fn = find();
+		fn = find_getter();
 	if (!fn || fn(&device) != 0 || device < 0 || device >= (int32_t)DEV_NONE)
-		return atomic_load_explicit(&told, memory_order_relaxed);
+		return atomic_load_explicit(&given, memory_order_relaxed);
 	return (uint16_t)device;
 }
 
 void collect_set_device(uint16_t device)
 {
-	atomic_store_explicit(&told, device, memory_order_relaxed);
+	atomic_store_explicit(&given, device, memory_order_relaxed);
 }
 
 /* --- reading memory back, for watch.h --- */

@@ -177,7 +177,7 @@ static uint64_t hash_text(uint64_t h, const char *text, uint32_t n)
 	return h ^ h >> 32;
 }
 
-static void tell_place(uint32_t id, void *arg)
+static void emit_place(uint32_t id, void *arg)
 {
 	const struct collect_frame *f = arg;
 	uint32_t name = f->function_len < REC_MAX_TEXT / 4 ? f->function_len : REC_MAX_TEXT / 4;
@@ -217,7 +217,7 @@ uint32_t collect_frame_place(const struct collect_frame *f)
 		const struct collect_frame *in;
 		void *out;
 	} arg = {f};
-	uint32_t id = guest_intern(words, PLACE_WORDS, tell_place, arg.out);
+	uint32_t id = guest_intern(words, PLACE_WORDS, emit_place, arg.out);
 	if (!id)
 		guest_lost_stack();
 	return id;

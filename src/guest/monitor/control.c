@@ -21,7 +21,7 @@ static struct {
 	bool paused; /* another profiler has the device: the source is off, the window stays */
 	uint32_t kinds;
 	uint64_t window;
-	uint64_t until_ns, flush_ns, resume_ns, looked_ns;
+	uint64_t until_ns, flush_ns, resume_ns, checked_ns;
 	uint64_t lease; /* of who renews it; 0: it stays until somebody ends it, or its time */
 	uint64_t lost; /* by sources that were stopped meanwhile */
 	const struct activity_source *source;
@@ -50,13 +50,13 @@ void control_step(uint64_t step)
 		window_step(window, step);
 }
 
-void control_take(void)
+void control_lock(void)
 {
 	fork_safe_lock_take(&lock);
 	forget_parents();
 }
 
-bool control_try(uint32_t wait_ms)
+bool control_try_lock(uint32_t wait_ms)
 {
 	if (!fork_safe_lock_try(&lock, wait_ms))
 		return false;
@@ -64,7 +64,7 @@ bool control_try(uint32_t wait_ms)
 	return true;
 }
 
-void control_give(void)
+void control_unlock(void)
 {
 	fork_safe_lock_release(&lock);
 }
@@ -79,21 +79,21 @@ bool control_can_take(void)
 	return !trace_has_begun();
 }
 
-void control_tell_status(void)
+void control_send_status(void)
 {
 	struct fabric_status trace = trace_status();
-	struct fabric_status monitor = {
+	struct fabric_status execute_monitor = {
 		.state = now.running && !now.paused ? FABRIC_RUNNING : FABRIC_IDLE,
 		.current_step = -1,
 		.start_step = -1,
 		.stop_step = -1,
 	};
 
-	link_tell("npuTraceStatus", &trace);
-	link_tell("npuMonitorStatus", &monitor);
+	link_send_status("npuTraceStatus", &trace);
+	link_send_status("npuMonitorStatus", &execute_monitor);
 }
 
-static int fail(char *why, size_t cap, int code, const char *a, const char *b, const char *c)
+static int refuse(char *why, size_t cap, int code, const char *a, const char *b, const char *c)
 {
 	struct text t = {why, why + cap};
 
@@ -120,19 +120,19 @@ static int source_on(char *why, size_t cap)
 {
 	now.source = source_find();
 	if (!now.source)
-		return fail(why, cap, -ENODEV, SOURCE_NONE, NULL, NULL);
+		return refuse(why, cap, -ENODEV, SOURCE_NONE, NULL, NULL);
 	int r = source_start(now.source, now.kinds);
 	const char *trouble = now.source->trouble();
 	if (r < 0) {
 		const char *name = now.source->name;
 		now.source = NULL;
-		return fail(why, cap, r, name, " cannot be used: ",
-			    trouble[0] ? trouble
-				       : "another profiler has it, or the device is not "
-					 "ready");
+		return refuse(why, cap, r, name, " cannot be used: ",
+			      trouble[0] ? trouble
+					 : "another profiler has it, or the device is not "
+					   "ready");
 	}
 	if (trouble[0])
-		say(now.source->name, ": ", trouble, NULL);
+		print_notice(now.source->name, ": ", trouble, NULL);
 	now.flush_ns = guest_now() + FLUSH_NS;
 	return 0;
 }
@@ -150,7 +150,7 @@ bool control_stop(uint32_t wait_ms)
 	return written;
 }
 
-static bool reopen(void)
+static bool reopen_window(void)
 {
 	uint64_t window = renew_again();
 
@@ -162,43 +162,44 @@ static bool reopen(void)
 }
 
 /* What the vendor's library has told and will tell now is of the old one: it is counted there. */
-static void bring_up_to_now(void)
+static void flush_source(void)
 {
 	if (now.source)
 		source_flush(now.source);
 }
 
 /* One that was killed while it wrote the end. */
-static void tell_what_went_with_it(void)
+static void report_lost_with_recorder(void)
 {
 	uint64_t window = renew_again();
 
 	if (!window)
 		return;
-	renew_tell_lost(window, false);
+	renew_report_lost(window, false);
 	(void)window_close(window, 0, WINDOW_WAIT_MS);
 }
 
 /* By an order, or in time. Of a recorder that was killed since the last look it is still to be told
  * what was lost with it, which is known when there is another one. */
-static void end(void)
+static void end_window(void)
 {
 	bool ours = now.running && collect_is_monitors();
 
 	if (ours && collect_recorder_is_gone()) {
-		bring_up_to_now();
-		if (reopen())
-			renew_tell_lost(now.window, false);
+		flush_source();
+		if (reopen_window())
+			renew_report_lost(now.window, false);
 	}
 	if (control_stop(WINDOW_WAIT_MS) || !ours)
 		return;
 	if (collect_recorder_is_gone())
-		tell_what_went_with_it();
+		report_lost_with_recorder();
 	else
-		say("the recorder of this process has not written the end of its files yet: they "
-		    "are "
-		    "whole when it has, unless it is killed",
-		    NULL, NULL, NULL);
+		print_notice("the recorder of this process has not written the end of its files "
+			     "yet: they "
+			     "are "
+			     "whole when it has, unless it is killed",
+			     NULL, NULL, NULL);
 }
 
 /* More than any machine lives is for ever. */
@@ -209,11 +210,11 @@ static uint64_t end_of(uint64_t duration_ms)
 	return guest_now() + duration_ms * MS_NS;
 }
 
-static int start(const struct monitor_request *o, const char *text, size_t len, char *why,
-		 size_t cap)
+static int start_window(const struct monitor_request *o, const char *text, size_t len, char *why,
+			size_t cap)
 {
 	if (trace_has_begun())
-		return fail(why, cap, -EBUSY, "a trace is being taken", NULL, NULL);
+		return refuse(why, cap, -EBUSY, "a trace is being taken", NULL, NULL);
 	trace_end(WINDOW_WAIT_MS); /* one that only waits for its step gives way */
 	int r = o->log_file.len ? window_check_dir(&o->log_file, why, cap) : 0;
 	if (r < 0)
@@ -223,7 +224,7 @@ static int start(const struct monitor_request *o, const char *text, size_t len, 
 	/* The window is there before the first activity is. */
 	now.window = renew_first(text, len);
 	if (!now.window)
-		return fail(why, cap, -EIO, window_why_not(), NULL, NULL);
+		return refuse(why, cap, -EIO, window_why_not(), NULL, NULL);
 	r = source_on(why, cap);
 	if (r < 0) {
 		(void)window_close(now.window, 0, WINDOW_WAIT_MS);
@@ -236,7 +237,7 @@ static int start(const struct monitor_request *o, const char *text, size_t len, 
 	return 0;
 }
 
-static void change(const struct monitor_request *o, const char *text, size_t len)
+static void change_window(const struct monitor_request *o, const char *text, size_t len)
 {
 	renew_change(now.window, text, len);
 	if (now.kinds != o->kinds && now.source)
@@ -249,18 +250,18 @@ static void change(const struct monitor_request *o, const char *text, size_t len
  * ends unless he renews it. What others have ordered is left as it is, here where it is known; he
  * knows only what was so a moment ago.
  */
-static int leased(const struct monitor_request *o, const char *text, size_t len, char *why,
-		  size_t cap)
+static int execute_leased(const struct monitor_request *o, const char *text, size_t len, char *why,
+			  size_t cap)
 {
 	bool own = now.running && now.lease == o->lease;
 
 	if (own && o->stop)
-		end();
+		end_window();
 	else if (own)
 		now.until_ns = end_of(o->duration_ms);
 	else if (!now.running && o->start && !o->stop)
-		return trace_is_on() ? fail(why, cap, -EBUSY, "a trace is on", NULL, NULL)
-				     : start(o, text, len, why, cap);
+		return trace_is_on() ? refuse(why, cap, -EBUSY, "a trace is on", NULL, NULL)
+				     : start_window(o, text, len, why, cap);
 	return 0;
 }
 
@@ -272,33 +273,33 @@ static int take_over(const struct monitor_request *o, const char *text, size_t l
 
 	if (r < 0)
 		return r;
-	end();
-	return start(o, text, len, why, cap);
+	end_window();
+	return start_window(o, text, len, why, cap);
 }
 
-static int monitor(const char *text, size_t len, char *why, size_t cap)
+static int execute_monitor(const char *text, size_t len, char *why, size_t cap)
 {
 	struct monitor_request o;
 	const char *wrong = monitor_request_read(text, len, &o);
 
 	if (wrong)
-		return fail(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
+		return refuse(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
 	if (o.lease)
-		return leased(&o, text, len, why, cap);
+		return execute_leased(&o, text, len, why, cap);
 	if (o.stop && !trace_has_begun())
 		trace_end(WINDOW_WAIT_MS);
 	if (o.stop)
-		end();
+		end_window();
 	else if (now.running && now.lease && o.start)
 		return take_over(&o, text, len, why, cap);
 	else if (now.running)
-		change(&o, text, len);
+		change_window(&o, text, len);
 	else if (o.start)
-		return start(&o, text, len, why, cap);
+		return start_window(&o, text, len, why, cap);
 	return 0;
 }
 
-static void resume(uint64_t now_ns)
+static void resume_source(uint64_t now_ns)
 {
 	char why[1];
 
@@ -312,7 +313,7 @@ static void resume(uint64_t now_ns)
  * The daemon lets another profiler have the device, for so long or until it says otherwise: one
  * that ends meanwhile does not leave us waiting.
  */
-static void pause_order(const char *text, size_t len)
+static void execute_pause(const char *text, size_t len)
 {
 	struct request_text t;
 	bool on = request_find(text, len, "SONDE_PAUSE", &t) && request_is(&t, "true");
@@ -321,7 +322,7 @@ static void pause_order(const char *text, size_t len)
 	if (!now.running || (!on && !now.paused))
 		return;
 	if (!on) {
-		resume(now_ns);
+		resume_source(now_ns);
 		return;
 	}
 	if (request_find(text, len, "SONDE_PAUSE_S", &t))
@@ -337,86 +338,86 @@ int control_execute(const char *text, size_t len, char *why, size_t cap)
 
 	switch (request_kind(text, len)) {
 	case REQUEST_MONITOR:
-		r = monitor(text, len, why, cap);
+		r = execute_monitor(text, len, why, cap);
 		break;
 	case REQUEST_TRACE:
-		r = now.running ? fail(why, cap, -EBUSY, "npu-monitor is running", NULL, NULL)
+		r = now.running ? refuse(why, cap, -EBUSY, "npu-monitor is running", NULL, NULL)
 				: trace_execute(text, len, why, cap);
 		break;
 	case REQUEST_PAUSE:
-		pause_order(text, len);
+		execute_pause(text, len);
 		break;
 	case REQUEST_TRACE_STOP:
 		trace_stop(why, cap);
 		break;
 	default:
-		r = fail(why, cap, -EINVAL, "neither npu-monitor nor nputrace", NULL, NULL);
+		r = refuse(why, cap, -EINVAL, "neither npu-monitor nor nputrace", NULL, NULL);
 	}
-	control_tell_status();
+	control_send_status();
 	return r;
 }
 
 /* --- going on in another session --- */
 
-static void look_at_recorder(uint64_t now_ns)
+static void check_recorder(uint64_t now_ns)
 {
-	if (now_ns < now.looked_ns + RECORDER_NS)
+	if (now_ns < now.checked_ns + RECORDER_NS)
 		return;
-	now.looked_ns = now_ns;
+	now.checked_ns = now_ns;
 	collect_release_formers(); /* of windows that have ended, too */
 	if (!now.running || !collect_recorder_is_gone())
 		return;
 	enum renewal when = renew_when(now_ns);
 	if (when == RENEW_NOW) {
-		bring_up_to_now();
-		if (reopen())
-			renew_tell_lost(now.window, true);
+		flush_source();
+		if (reopen_window())
+			renew_report_lost(now.window, true);
 	} else if (when == RENEW_NEVER) {
 		renew_give_up();
 		(void)control_stop(0);
-		control_tell_status();
+		control_send_status();
 	}
 }
 
 static void before_move(void)
 {
-	control_take();
+	control_lock();
 	trace_cut("the program has begun to record memory (msmemscope): the trace ends here",
 		  WINDOW_WAIT_EXIT_MS);
 	if (!now.running)
 		return;
-	bring_up_to_now();
+	flush_source();
 	window_leave(now.window, now.lost);
 	now.lost = 0;
 }
 
 static void after_move(bool moved)
 {
-	if (moved && now.running && !reopen())
+	if (moved && now.running && !reopen_window())
 		(void)control_stop(0);
-	control_tell_status();
-	control_give();
+	control_send_status();
+	control_unlock();
 }
 
 const struct guest_mover control_mover = {before_move, after_move};
 
 /* --- */
 
-uint64_t control_look(uint64_t now_ns)
+uint64_t control_run_due(uint64_t now_ns)
 {
-	uint64_t next = trace_look(now_ns);
+	uint64_t next = trace_run_due(now_ns);
 
-	look_at_recorder(now_ns);
+	check_recorder(now_ns);
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {
-		end();
-		control_tell_status();
+		end_window();
+		control_send_status();
 		return next;
 	}
 	if (now.paused && now_ns >= now.resume_ns) {
-		resume(now_ns);
-		control_tell_status();
+		resume_source(now_ns);
+		control_send_status();
 	}
 	if (now.source && now_ns >= now.flush_ns) {
 		source_flush(now.source);

@@ -13,7 +13,7 @@
 #define GC_IDS (1ull << 52) /* no mark of a source has such an id */
 
 static void (*_Atomic listener)(void);
-static _Atomic uint32_t heard; /* the process in which somebody listens */
+static _Atomic uint32_t listening_pid; /* the process in which somebody listens */
 
 double monitor_gc_ms(void)
 {
@@ -27,12 +27,12 @@ void monitor_on_gc(void (*fn)(void))
 
 void monitor_gc_heard(bool on)
 {
-	atomic_store(&heard, on ? (uint32_t)getpid() : 0);
+	atomic_store(&listening_pid, on ? (uint32_t)getpid() : 0);
 }
 
 bool gc_is_heard(void)
 {
-	return atomic_load(&heard) == (uint32_t)getpid();
+	return atomic_load(&listening_pid) == (uint32_t)getpid();
 }
 
 void gc_wanted_changed(void)
@@ -43,7 +43,7 @@ void gc_wanted_changed(void)
 		fn();
 }
 
-static void tell(uint64_t id, uint8_t flag, uint64_t ns)
+static void emit_mark(uint64_t id, uint8_t flag, uint64_t ns)
 {
 	struct collect_activity a = {
 		.start_ns = ns,
@@ -65,6 +65,6 @@ void monitor_gc_pause(uint64_t start_ns, uint64_t end_ns)
 	static _Atomic uint64_t ids;
 	uint64_t id = GC_IDS | atomic_fetch_add(&ids, 1);
 
-	tell(id, ACTIVITY_MARK_START, start_ns);
-	tell(id, ACTIVITY_MARK_END, end_ns);
+	emit_mark(id, ACTIVITY_MARK_START, start_ns);
+	emit_mark(id, ACTIVITY_MARK_END, end_ns);
 }

@@ -26,19 +26,19 @@
  * Up to four pieces in one line of stderr, which begins with [msmonitor]; NULL ends them. Not if
  * that is another file than it was when we came, nor if somebody would have to wait.
  */
-void say(const char *a, const char *b, const char *c, const char *d);
+void print_notice(const char *a, const char *b, const char *c, const char *d);
 /* What of the environment counts, taken when the library is loaded. */
-struct surroundings {
+struct environment {
 	bool wanted; /* MSMONITOR_USE_DAEMON */
 	bool rank_given; /* by the program, not by the environment */
 	int32_t rank;
 	char home[256], socket_dir[256], daemon[256];
 };
-extern struct surroundings surroundings;
+extern struct environment environment;
 /* A process that was forked may have given itself a rank: by a thread of the job. */
-void surroundings_look_again(void);
+void environment_read_rank(void);
 /* Where sessions are; "": nowhere. Of the user that this process belongs to now. */
-const char *surroundings_work_dir(void);
+const char *environment_work_dir(void);
 
 /* --- socket.c: our end of the fabric. All with the link's lock taken but for the last two. --- */
 
@@ -72,8 +72,8 @@ bool socket_wait(uint64_t until_ns);
  * Asks for an order; `free` tells that one can be taken. Bytes of it, 0: there is none, or a
  * negative errno: there is no daemon that answers.
  */
-int link_ask(bool free, char *out, size_t cap);
-void link_tell(const char *type, const struct fabric_status *s);
+int link_poll(bool free, char *out, size_t cap);
+void link_send_status(const char *type, const struct fabric_status *s);
 void link_send(const char *type, const void *payload, size_t len);
 /* Until the daemon has something for us (true), or so long. */
 bool link_wait(uint32_t ms);
@@ -87,22 +87,22 @@ int link_register(int32_t device);
 /* --- thread.c --- */
 
 /* For who gave the order, by its REQUEST_TRACE_ID: the daemon tells him. */
-void answer(const char *order, size_t len, bool done, const char *words);
+void send_answer(const char *request, size_t len, bool done, const char *words);
 
 /* --- control.c: orders, and what follows from them --- */
 
 /* All with the control's lock taken. */
-void control_take(void);
-bool control_try(uint32_t wait_ms);
-void control_give(void);
+void control_lock(void);
+bool control_try_lock(uint32_t wait_ms);
+void control_unlock(void);
 /* why: of one that is carried out, what became of it, or "". */
 int control_execute(const char *text, size_t len, char *why, size_t cap);
 /* What is due by now; gives when to come again. */
-uint64_t control_look(uint64_t now_ns);
+uint64_t control_run_due(uint64_t now_ns);
 bool control_is_running(void);
 bool control_can_take(void);
 bool control_stop(uint32_t wait_ms); /* at most, for the files; whether they are written */
-void control_tell_status(void);
+void control_send_status(void);
 void control_set_groups(const char *json, size_t len);
 /* By the job's own thread: this step begins. */
 void control_step(uint64_t step);
@@ -124,12 +124,12 @@ int source_change(const struct activity_source *s, uint32_t kinds);
 void source_flush(const struct activity_source *s);
 void source_stop(const struct activity_source *s);
 /* Sees to it that a forked child finds the vendor's library as it would without us. */
-void source_mind_forks(void);
+void source_watch_forks(void);
 
 /* --- trace.c: nputrace; with the control's lock taken but for trace_step() --- */
 
 int trace_execute(const char *text, size_t len, char *why, size_t cap);
-uint64_t trace_look(uint64_t now_ns);
+uint64_t trace_run_due(uint64_t now_ns);
 /* Somebody does not want to wait for its last step: one that has begun ends here and is written,
  * another one is dropped. Words for what became of it. */
 void trace_stop(char *what, size_t cap);
@@ -171,7 +171,7 @@ enum renewal { RENEW_NOW, RENEW_LATER, RENEW_NEVER };
 enum renewal renew_when(uint64_t now_ns);
 void renew_give_up(void); /* says so */
 /* Says what it cost. */
-void renew_tell_lost(uint64_t window, bool goes_on);
+void renew_report_lost(uint64_t window, bool goes_on);
 
 /* --- steps.c --- */
 

@@ -74,19 +74,19 @@ static bool path_place(const char *dir, const char *file, const char *data_file,
 /* The n-th place to try; false: there are no more. *ok tells whether there is anything at all. */
 static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 {
-	if (surroundings.daemon[0]) {
-		*ok = n == 0 && named_place(surroundings.daemon, out, data);
+	if (environment.daemon[0]) {
+		*ok = n == 0 && named_place(environment.daemon, out, data);
 		return n == 0;
 	}
 	/* Our own name is a path there then, which other daemons do not take. */
-	if (surroundings.socket_dir[0]) {
-		*ok = path_place(surroundings.socket_dir, FABRIC_DIR_FILE, FABRIC_DIR_FILE, out,
+	if (environment.socket_dir[0]) {
+		*ok = path_place(environment.socket_dir, FABRIC_DIR_FILE, FABRIC_DIR_FILE, out,
 				 data);
 		return n == 0;
 	}
 	switch (n) {
 	case 0:
-		*ok = path_place(surroundings.home, FABRIC_HOME_FILE, FABRIC_HOME_DATA_FILE, out,
+		*ok = path_place(environment.home, FABRIC_HOME_FILE, FABRIC_HOME_DATA_FILE, out,
 				 data);
 		return true;
 	case 1:
@@ -101,16 +101,17 @@ static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 
 /* --- messages --- */
 
-static bool may_order(const struct place *at, uint32_t uid)
+static bool may_send_requests(const struct place *at, uint32_t uid)
 {
-	static _Atomic bool said;
+	static _Atomic bool warned;
 
 	if (!at->of_anybody || uid == 0 || uid == (uint32_t)geteuid())
 		return true;
-	if (!atomic_exchange(&said, true))
-		say("the daemon '@" FABRIC_ABSTRACT_NAME "' is another user's, and is not obeyed"
-		    " (SONDE_DAEMON=@" FABRIC_ABSTRACT_NAME " says that it may give orders)",
-		    NULL, NULL, NULL);
+	if (!atomic_exchange(&warned, true))
+		print_notice("the daemon '@" FABRIC_ABSTRACT_NAME
+			     "' belongs to another user: its requests are ignored"
+			     " (SONDE_DAEMON=@" FABRIC_ABSTRACT_NAME " allows its requests)",
+			     NULL, NULL, NULL);
 	return false;
 }
 
@@ -119,7 +120,7 @@ static bool take_message(const struct place *from, struct message *m)
 {
 	if (!socket_take(m))
 		return false;
-	if (m->type[0] && !may_order(from, m->uid))
+	if (m->type[0] && !may_send_requests(from, m->uid))
 		m->type = "";
 	if (!strcmp(m->type, FABRIC_POKE))
 		atomic_store(&self.poked, true);
@@ -175,7 +176,7 @@ static int await_answer(const struct place *from, char *out, size_t cap)
 	return -ETIMEDOUT;
 }
 
-static int ask_again(bool free, char *out, size_t cap)
+static int poll_connected(bool free, char *out, size_t cap)
 {
 	_Alignas(8) char
 		request[sizeof(struct fabric_request) + (MAX_ANCESTORS + 2) * sizeof(int32_t)];
@@ -185,15 +186,15 @@ static int ask_again(bool free, char *out, size_t cap)
 	return r < 0 ? r : await_answer(&self.daemon, out, cap);
 }
 
-static int ask_place(const struct place *to, bool free, char *out, size_t cap)
+static int poll_place(const struct place *to, bool free, char *out, size_t cap)
 {
 	int r = socket_connect(to);
 
 	self.daemon = *to;
-	return r < 0 ? r : ask_again(free, out, cap);
+	return r < 0 ? r : poll_connected(free, out, cap);
 }
 
-static int look_for_daemon(bool free, char *out, size_t cap)
+static int find_daemon(bool free, char *out, size_t cap)
 {
 	struct place to;
 	char data[sizeof(self.data)];
@@ -201,7 +202,7 @@ static int look_for_daemon(bool free, char *out, size_t cap)
 	int r = -ENOENT;
 
 	for (unsigned i = 0; place_at(i, &to, data, &ok); i++) {
-		if (!ok || (r = ask_place(&to, free, out, cap)) < 0)
+		if (!ok || (r = poll_place(&to, free, out, cap)) < 0)
 			continue;
 		memcpy(self.data, data, sizeof(data));
 		self.found = true;
@@ -221,7 +222,7 @@ static int take_late(char *out, size_t cap)
 	return (int)n;
 }
 
-int link_ask(bool free, char *out, size_t cap)
+int link_poll(bool free, char *out, size_t cap)
 {
 	fork_safe_lock_take(&self.lock);
 	atomic_store(&self.poked, false);
@@ -229,12 +230,12 @@ int link_ask(bool free, char *out, size_t cap)
 	if (r == 0 && self.late_len) {
 		r = take_late(out, cap);
 	} else if (r == 0) {
-		r = self.found ? ask_again(free, out, cap) : -ENOENT;
+		r = self.found ? poll_connected(free, out, cap) : -ENOENT;
 		/* A daemon that is slow is not another daemon. */
 		if (r < 0 && r != -ETIMEDOUT)
 			self.found = false;
 		if (!self.found)
-			r = look_for_daemon(free, out, cap);
+			r = find_daemon(free, out, cap);
 	}
 	fork_safe_lock_release(&self.lock);
 	return r;
@@ -269,7 +270,7 @@ void link_send(const char *type, const void *payload, size_t len)
 	fork_safe_lock_release(&self.lock);
 }
 
-void link_tell(const char *type, const struct fabric_status *s)
+void link_send_status(const char *type, const struct fabric_status *s)
 {
 	struct fabric_status all = *s;
 
@@ -282,7 +283,7 @@ int link_register(int32_t device)
 	struct fabric_context c = {.gpu = device, .pid = (int32_t)getpid()};
 	char none[REQUEST_MAX_BYTES];
 	/* Found by asking for nothing. */
-	int r = link_ask(false, none, sizeof(none));
+	int r = link_poll(false, none, sizeof(none));
 
 	if (r >= 0)
 		link_send("ctxt", &c, sizeof(c));

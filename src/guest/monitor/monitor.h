@@ -27,8 +27,8 @@ int monitor_register(int32_t device) MONITOR_EXPORTED(monitor_register);
 /* Asks once. Bytes of the order, not terminated; 0: none; negative errno. */
 int monitor_poll(char *out, size_t cap) MONITOR_EXPORTED(monitor_poll);
 /* What the framework's profiler does: enum fabric_state, steps. */
-void monitor_tell_trace(int32_t state, int32_t current, int32_t start, int32_t stop)
-	MONITOR_EXPORTED(monitor_tell_trace);
+void monitor_send_trace_status(int32_t state, int32_t current, int32_t start, int32_t stop)
+	MONITOR_EXPORTED(monitor_send_trace_status);
 /* Says good-bye (both Uninitialized), stops what runs. */
 void monitor_end(void) MONITOR_EXPORTED(monitor_end);
 

@@ -41,7 +41,7 @@ static bool is_launch(const char *name)
 	return strstr(name, "aunch") || strstr(name, "cpyAsync") || strstr(name, "setAsync");
 }
 
-static bool see(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
+static bool note_activity(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 {
 	uint64_t was = atomic_load_explicit(slot, memory_order_relaxed);
 
@@ -57,7 +57,7 @@ static bool see(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 	return was >> 2 == id && was != 0;
 }
 
-static bool take(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
+static bool take_launch(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 {
 	uint64_t was = atomic_load_explicit(slot, memory_order_relaxed);
 
@@ -70,15 +70,15 @@ static bool take(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 	return true;
 }
 
-static void note(uint64_t id, uint64_t bit, bool add)
+static void note_launch(uint64_t id, uint64_t bit, bool add)
 {
 	_Atomic uint64_t *bucket = slots[(id * 0x9e3779b97f4a7c15ull >> 40) % BUCKETS];
 
 	for (uint32_t i = 0; i < BUCKET; i++)
-		if (see(&bucket[i], id, bit))
+		if (note_activity(&bucket[i], id, bit))
 			return;
 	for (uint32_t i = 0; add && i < BUCKET; i++)
-		if (take(&bucket[i], id, bit))
+		if (take_launch(&bucket[i], id, bit))
 			return;
 	if (add)
 		atomic_store(&full, true);
@@ -91,10 +91,11 @@ static void on_activity(const struct collect_activity *a)
 	if (!a->correlation || a->kind == ACTIVITY_MARKER || a->kind == ACTIVITY_MEMORY)
 		return;
 	if (!(ACTIVITY_APIS & ACTIVITY_BIT(a->kind)))
-		note(a->correlation, DONE,
-		     a->start_ns >= from && (until == UINT64_MAX || a->start_ns < until + LATE_NS));
+		note_launch(a->correlation, DONE,
+			    a->start_ns >= from &&
+				    (until == UINT64_MAX || a->start_ns < until + LATE_NS));
 	else if (a->start_ns >= from && a->start_ns < until && is_launch(a->name))
-		note(a->correlation, LAUNCHED, true);
+		note_launch(a->correlation, LAUNCHED, true);
 }
 
 void pending_begin(void)

@@ -20,12 +20,12 @@ struct kept {
 };
 
 static struct {
-	struct kept order, change;
+	struct kept request, change;
 	uint64_t tries, tried_ns;
 	uint64_t since_ns; /* it was ordered */
 } kept;
 
-static void keep(struct kept *k, const char *text, size_t len)
+static void keep_text(struct kept *k, const char *text, size_t len)
 {
 	k->len = len <= sizeof(k->text) ? len : 0;
 	memcpy(k->text, text, k->len);
@@ -33,7 +33,7 @@ static void keep(struct kept *k, const char *text, size_t len)
 
 uint64_t renew_first(const char *text, size_t len)
 {
-	keep(&kept.order, text, len);
+	keep_text(&kept.request, text, len);
 	kept.change.len = 0;
 	kept.tries = 0;
 	kept.since_ns = guest_now();
@@ -44,14 +44,15 @@ uint64_t renew_first(const char *text, size_t len)
 
 void renew_change(uint64_t window, const char *text, size_t len)
 {
-	keep(&kept.change, text, len);
+	keep_text(&kept.change, text, len);
 	window_change(window, text, len);
 }
 
 uint64_t renew_again(void)
 {
-	uint64_t window =
-		kept.order.len ? window_open(kept.order.text, kept.order.len, kept.since_ns) : 0;
+	uint64_t window = kept.request.len
+				  ? window_open(kept.request.text, kept.request.len, kept.since_ns)
+				  : 0;
 
 	if (window && kept.change.len)
 		window_change(window, kept.change.text, kept.change.len);
@@ -82,12 +83,12 @@ void renew_give_up(void)
 			: "npu-monitor has ended: the recorder of this job's recording "
 			  "was killed; 'sonde mem recover' finishes its files";
 
-	say(why, NULL, NULL, NULL);
-	const struct kept *last = kept.change.len ? &kept.change : &kept.order;
-	answer(last->text, last->len, false, why);
+	print_notice(why, NULL, NULL, NULL);
+	const struct kept *last = kept.change.len ? &kept.change : &kept.request;
+	send_answer(last->text, last->len, false, why);
 }
 
-void renew_tell_lost(uint64_t window, bool goes_on)
+void renew_report_lost(uint64_t window, bool goes_on)
 {
 	char number[24];
 	struct text t = {number, number + sizeof(number)};
@@ -95,8 +96,8 @@ void renew_tell_lost(uint64_t window, bool goes_on)
 
 	text_number(&t, (int64_t)lost);
 	if (lost)
-		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
-	say("the recorder of this process was killed: ",
-	    goes_on ? "npu-monitor goes on with another one; " : "", number,
-	    " activities are lost");
+		collect_monitor(MONITOR_LOST, window, lost, environment.rank, NULL, 0);
+	print_notice("the recorder of this process was killed: ",
+		     goes_on ? "npu-monitor goes on with another one; " : "", number,
+		     " activities are lost");
 }

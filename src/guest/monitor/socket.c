@@ -65,10 +65,10 @@ static int choose_name(const char *prefix)
 {
 	char name[300];
 	struct text t = {name, name + sizeof(name)};
-	bool is_path = surroundings.socket_dir[0];
+	bool is_path = environment.socket_dir[0];
 
 	if (is_path) {
-		text_str(&t, surroundings.socket_dir);
+		text_str(&t, environment.socket_dir);
 		text_str(&t, "/");
 	}
 	text_str(&t, prefix);
@@ -108,7 +108,7 @@ static bool move_up(void)
 	return ours;
 }
 
-static int make(const char *prefix)
+static int make_socket(const char *prefix)
 {
 	const int on = 1;
 	int r = choose_name(prefix);
@@ -141,7 +141,7 @@ int socket_open(const char *prefix)
 	if (is_still_there())
 		close(self.fd);
 	self.open = false;
-	int r = make(prefix);
+	int r = make_socket(prefix);
 	return r < 0 ? r : 1;
 }
 
@@ -193,7 +193,7 @@ bool socket_wait(uint64_t until_ns)
 	}
 }
 
-static uint32_t sender(struct msghdr *m)
+static uint32_t sender_uid(struct msghdr *m)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(m);
 	struct ucred who;
@@ -225,7 +225,7 @@ bool socket_take(struct message *out)
 	ssize_t n = recvmsg(self.fd, &m, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return false;
-	out->uid = sender(&m);
+	out->uid = sender_uid(&m);
 	if ((size_t)n < sizeof(*h) || (size_t)n > sizeof(self.datagram) ||
 	    h->size != (size_t)n - sizeof(*h) || !memchr(h->type, '\0', sizeof(h->type)))
 		return true;

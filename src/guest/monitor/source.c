@@ -67,7 +67,7 @@ static void after_fork(void)
 		fork_safe_lock_release(&inside);
 }
 
-void source_mind_forks(void)
+void source_watch_forks(void)
 {
 	static _Atomic bool done; /* children inherit it */
 

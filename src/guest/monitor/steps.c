@@ -13,7 +13,7 @@
 static _Atomic uint64_t ranges; /* begun */
 static _Atomic bool by_range;
 
-static void begins(uint64_t step)
+static void begin_step(uint64_t step)
 {
 	monitor_wake();
 	trace_step(step);
@@ -23,7 +23,7 @@ static void begins(uint64_t step)
 static void on_step(uint64_t ended)
 {
 	if (!atomic_load(&by_range))
-		begins(ended);
+		begin_step(ended);
 }
 
 void monitor_range_begins(const char *message)
@@ -35,7 +35,7 @@ void monitor_range_begins(const char *message)
 			return;
 		atomic_store(&by_range, true);
 	}
-	begins(atomic_fetch_add(&ranges, 1));
+	begin_step(atomic_fetch_add(&ranges, 1));
 }
 
 __attribute__((constructor)) static void listen_to_steps(void)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct surroundings surroundings = {.rank = -1};
+struct environment environment = {.rank = -1};
 static struct {
 	bool known;
 	dev_t device;
@@ -16,7 +16,7 @@ static struct {
 } first_stderr;
 
 /* Programs reuse numbers; and a pipe that nobody reads has no room. */
-static bool can_say(void)
+static bool can_write(void)
 {
 	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct stat st;
@@ -26,7 +26,7 @@ static bool can_say(void)
 	       poll(&p, 1, 0) > 0 && p.revents & POLLOUT;
 }
 
-void say(const char *a, const char *b, const char *c, const char *d)
+void print_notice(const char *a, const char *b, const char *c, const char *d)
 {
 	const char *pieces[] = {a, b, c, d};
 	char line[1024];
@@ -35,7 +35,7 @@ void say(const char *a, const char *b, const char *c, const char *d)
 	text_str(&t, "[msmonitor] ");
 	for (int i = 0; i < 4 && pieces[i]; i++)
 		text_str(&t, pieces[i]);
-	if (!t.at || !can_say())
+	if (!t.at || !can_write())
 		return;
 	*t.at++ = '\n';
 	struct quiet_write quiet;
@@ -65,16 +65,16 @@ static int32_t rank_of_environment(void)
 	return rank;
 }
 
-void surroundings_look_again(void)
+void environment_read_rank(void)
 {
-	if (!surroundings.rank_given)
-		surroundings.rank = rank_of_environment();
+	if (!environment.rank_given)
+		environment.rank = rank_of_environment();
 }
 
 static char given_dir[256], temp_dir[256];
 
 /* As mkdtemp's users choose: a place of this user below the usual one. */
-const char *surroundings_work_dir(void)
+const char *environment_work_dir(void)
 {
 	static char dir[512];
 	struct text t = {dir, dir + sizeof(dir)};
@@ -91,7 +91,7 @@ const char *surroundings_work_dir(void)
 	return dir;
 }
 
-static void look_at_stderr(void)
+static void remember_stderr(void)
 {
 	struct stat st;
 
@@ -102,19 +102,19 @@ static void look_at_stderr(void)
 	first_stderr.file = st.st_ino;
 }
 
-__attribute__((constructor)) static void look_around(void)
+__attribute__((constructor)) static void read_environment(void)
 {
 	char v[16];
 
 	guest_env_copy("MSMONITOR_USE_DAEMON", v, sizeof(v));
-	surroundings.wanted = is_one(v);
-	surroundings.rank = rank_of_environment();
-	guest_env_copy("HOME", surroundings.home, sizeof(surroundings.home));
-	guest_env_copy("KINETO_IPC_SOCKET_DIR", surroundings.socket_dir,
-		       sizeof(surroundings.socket_dir));
-	guest_env_copy("SONDE_DAEMON", surroundings.daemon, sizeof(surroundings.daemon));
+	environment.wanted = is_one(v);
+	environment.rank = rank_of_environment();
+	guest_env_copy("HOME", environment.home, sizeof(environment.home));
+	guest_env_copy("KINETO_IPC_SOCKET_DIR", environment.socket_dir,
+		       sizeof(environment.socket_dir));
+	guest_env_copy("SONDE_DAEMON", environment.daemon, sizeof(environment.daemon));
 	guest_env_copy("SONDE_MONITOR_DIR", given_dir, sizeof(given_dir));
 	guest_env_copy("TMPDIR", temp_dir, sizeof(temp_dir));
-	if (surroundings.wanted)
-		look_at_stderr();
+	if (environment.wanted)
+		remember_stderr();
 }

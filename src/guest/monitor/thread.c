@@ -19,52 +19,52 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#define ASK_NS (2000 * MS_NS)
-#define TELL_EVERY 5 /* times that we ask: a daemon that was started anew knows nothing of us */
-#define STEP_TELL_NS (1000 * MS_NS)
+#define POLL_NS (2000 * MS_NS)
+#define SEND_EVERY 5 /* times that we ask: a daemon that was started anew knows nothing of us */
+#define STEP_SEND_NS (1000 * MS_NS)
 #define STACK_BYTES (512u << 10)
 #define EXIT_WAITS_MS 1000 /* for our thread to be through with what it does */
 
 static struct {
 	_Atomic uint32_t pid; /* of the process whose thread runs */
-	_Atomic bool asks; /* the thread asks; else a framework does */
+	_Atomic bool polls; /* the thread asks; else a framework does */
 	_Atomic bool ended; /* exit() is under way: what is not done will not be */
 	bool found; /* the daemon has answered */
-	bool exit_asked;
+	bool exit_registered;
 	char request[REQUEST_MAX_BYTES];
 } self;
 
 /* The config keys that we honour; the others are named in the answer to who asks. */
-static const char honoured[] =
+static const char capabilities[] =
 	"NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
 	"NPU_MONITOR_LOG_FILE NPU_MONITOR_EXPORT_TYPE JSONL_ROTATE_LOG_LINES "
 	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_CAPABILITIES TRACE_CAPABILITIES_PYTHON;
 
 /* False: the job ends, and the vendor's library with it. */
-static bool take_control(void)
+static bool lock_control(void)
 {
-	control_take();
+	control_lock();
 	if (!atomic_load(&self.ended))
 		return true;
-	control_give();
+	control_unlock();
 	return false;
 }
 
-static void tell_all(void)
+static void send_everything(void)
 {
 	size_t python = collect_has_python() ? 0 : sizeof(TRACE_CAPABILITIES_PYTHON) - 1;
 
-	link_send(FABRIC_CAN, honoured, sizeof(honoured) - 1 - python);
-	control_tell_status();
+	link_send(FABRIC_CAN, capabilities, sizeof(capabilities) - 1 - python);
+	control_send_status();
 }
 
-void answer(const char *order, size_t len, bool done, const char *words)
+void send_answer(const char *request, size_t len, bool done, const char *words)
 {
 	char line[320];
 	struct text t = {line, line + sizeof(line)};
 	struct request_text id;
 
-	if (!request_find(order, len, "REQUEST_TRACE_ID", &id))
+	if (!request_find(request, len, "REQUEST_TRACE_ID", &id))
 		return;
 	text_add(&t, id.at, id.len);
 	text_str(&t, done && words[0] ? " +" : " ");
@@ -73,52 +73,52 @@ void answer(const char *order, size_t len, bool done, const char *words)
 		link_send(FABRIC_SAID, line, (size_t)(t.at - line));
 }
 
-static void carry_out(size_t len)
+static void execute_request(size_t len)
 {
 	char why[256] = "";
 
-	if (!take_control())
+	if (!lock_control())
 		return;
 	int r = control_execute(self.request, len, why, sizeof(why));
-	control_give();
+	control_unlock();
 	if (r < 0)
-		say("the daemon's order was not carried out: ", why, NULL, NULL);
-	answer(self.request, len, r >= 0, why);
+		print_notice("the daemon's request was not carried out: ", why, NULL, NULL);
+	send_answer(self.request, len, r >= 0, why);
 }
 
-static void ask(void)
+static void poll_daemon(void)
 {
-	static unsigned asked;
-	int n = link_ask(control_can_take(), self.request, sizeof(self.request));
+	static unsigned polled;
+	int n = link_poll(control_can_take(), self.request, sizeof(self.request));
 
 	if (n < 0) {
 		self.found = self.found && n == -ETIMEDOUT;
 		return;
 	}
-	if (!self.found || ++asked % TELL_EVERY == 0) {
-		if (!take_control())
+	if (!self.found || ++polled % SEND_EVERY == 0) {
+		if (!lock_control())
 			return;
-		tell_all();
-		control_give();
+		send_everything();
+		control_unlock();
 	}
 	self.found = true;
 	if (n > 0)
-		carry_out((size_t)n);
+		execute_request((size_t)n);
 }
 
 /* The step that the job is in, for who asks for the status. */
-static void tell_steps(uint64_t now_ns)
+static void send_steps(uint64_t now_ns)
 {
 	static uint64_t due_ns;
-	static int64_t told = -1;
+	static int64_t sent = -1;
 	int64_t step = steps_now();
 
-	if (step == told || now_ns < due_ns)
+	if (step == sent || now_ns < due_ns)
 		return;
-	told = step;
-	due_ns = now_ns + STEP_TELL_NS;
+	sent = step;
+	due_ns = now_ns + STEP_SEND_NS;
 	struct fabric_status s = trace_status();
-	link_tell("npuTraceStatus", &s);
+	link_send_status("npuTraceStatus", &s);
 }
 
 /*
@@ -142,33 +142,33 @@ static bool is_last_thread(void)
 	return p && strstr(status, "\nState:\tZ") && !strncmp(p + strlen(word), "2\n", 2);
 }
 
-static void *run(void *arg)
+static void *run_monitor(void *arg)
 {
-	uint64_t ask_ns = 0;
+	uint64_t poll_ns = 0;
 
 	(void)arg;
 	prctl(PR_SET_NAME, "sonde-monitor");
 	while (!atomic_load(&self.ended) && !is_last_thread()) {
 		uint64_t now = guest_now();
 
-		if (atomic_load(&self.asks)) {
-			if (now >= ask_ns) {
+		if (atomic_load(&self.polls)) {
+			if (now >= poll_ns) {
 				(void)source_find(); /* it looks who else uses its library */
-				ask();
-				ask_ns = guest_now() + ASK_NS;
+				poll_daemon();
+				poll_ns = guest_now() + POLL_NS;
 			}
-			tell_steps(now);
+			send_steps(now);
 		}
-		if (!take_control())
+		if (!lock_control())
 			break;
-		uint64_t next = control_look(guest_now());
-		control_give();
-		if (next > ask_ns || !atomic_load(&self.asks))
-			next = atomic_load(&self.asks) ? ask_ns : next;
+		uint64_t next = control_run_due(guest_now());
+		control_unlock();
+		if (next > poll_ns || !atomic_load(&self.polls))
+			next = atomic_load(&self.polls) ? poll_ns : next;
 		now = guest_now();
 		uint64_t wait = next <= now ? 0 : (next - now) / MS_NS + 1;
 		if (link_wait(wait > 1000 ? 1000 : (uint32_t)wait))
-			ask_ns = 0;
+			poll_ns = 0;
 	}
 	return NULL;
 }
@@ -178,11 +178,11 @@ static void at_exit(void)
 	if (atomic_load(&self.pid) != (uint32_t)getpid())
 		return;
 	cupti_hurry();
-	bool ours = control_try(EXIT_WAITS_MS);
+	bool ours = control_try_lock(EXIT_WAITS_MS);
 	atomic_store(&self.ended, true);
 	if (ours) {
 		control_exit();
-		control_give();
+		control_unlock();
 	}
 	link_close(EXIT_WAITS_MS);
 }
@@ -200,17 +200,18 @@ static void start_thread(void)
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = pthread_create(&thread, &attr, run, NULL);
+	int r = pthread_create(&thread, &attr, run_monitor, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
 	if (r != 0)
-		say("no thread can be made: this process cannot be monitored", NULL, NULL, NULL);
-	if (r == 0 && !self.exit_asked)
-		self.exit_asked = atexit(at_exit) == 0;
+		print_notice("no thread can be made: this process cannot be monitored", NULL, NULL,
+			     NULL);
+	if (r == 0 && !self.exit_registered)
+		self.exit_registered = atexit(at_exit) == 0;
 }
 
 /* Once per process; cheap afterwards. */
-static void have_thread(void)
+static void ensure_thread(void)
 {
 	uint32_t pid = (uint32_t)getpid(), who = atomic_load(&self.pid);
 
@@ -219,7 +220,7 @@ static void have_thread(void)
 	/* What a forked child finds here is its parent's. */
 	self.found = false;
 	atomic_store(&self.ended, false);
-	source_mind_forks();
+	source_watch_forks();
 	start_thread();
 }
 
@@ -266,55 +267,55 @@ static bool note_awake(void)
 
 void monitor_wake(void)
 {
-	if (!surroundings.wanted || note_awake())
+	if (!environment.wanted || note_awake())
 		return;
 	/* torch_npu and MindSpore ask by themselves, through our Python module. */
 	if (dl_iterate_phdr(is_framework, NULL))
 		return;
-	surroundings_look_again();
-	atomic_store(&self.asks, true);
-	have_thread();
+	environment_read_rank();
+	atomic_store(&self.polls, true);
+	ensure_thread();
 	collect_bring_steps();
 }
 
 int monitor_register(int32_t device)
 {
-	atomic_store(&self.asks, false);
+	atomic_store(&self.polls, false);
 	link_be_framework();
 	int r = link_register(device);
 	if (r == 0) {
-		control_take();
-		control_tell_status();
-		control_give();
+		control_lock();
+		control_send_status();
+		control_unlock();
 	}
 	return r;
 }
 
 int monitor_poll(char *out, size_t cap)
 {
-	return link_ask(true, out, cap);
+	return link_poll(true, out, cap);
 }
 
-void monitor_tell_trace(int32_t state, int32_t current, int32_t start, int32_t stop)
+void monitor_send_trace_status(int32_t state, int32_t current, int32_t start, int32_t stop)
 {
 	struct fabric_status s = {state, current, start, stop, 0, 0, 0};
 
-	if (!atomic_load(&self.asks))
+	if (!atomic_load(&self.polls))
 		link_be_framework(); /* the rank; a child of it has registered, and asks */
-	link_tell("npuTraceStatus", &s);
+	link_send_status("npuTraceStatus", &s);
 	if (state == FABRIC_UNINITIALIZED)
-		link_tell("npuMonitorStatus", &s);
+		link_send_status("npuMonitorStatus", &s);
 }
 
 void monitor_end(void)
 {
 	struct fabric_status s = {FABRIC_UNINITIALIZED, -1, -1, -1, 0, 0, 0};
 
-	control_take();
+	control_lock();
 	control_exit();
-	control_give();
-	link_tell("npuTraceStatus", &s);
-	link_tell("npuMonitorStatus", &s);
+	control_unlock();
+	link_send_status("npuTraceStatus", &s);
+	link_send_status("npuMonitorStatus", &s);
 	link_close(UINT32_MAX);
 }
 
@@ -322,13 +323,13 @@ int monitor_execute(const char *text, size_t len, char *why, size_t cap)
 {
 	if (cap)
 		why[0] = '\0';
-	control_take();
+	control_lock();
 	if (!link_data_address()[0])
-		control_tell_status(); /* finds the daemon, which metrics go to */
+		control_send_status(); /* finds the daemon, which metrics go to */
 	int r = control_execute(text, len, why, cap);
-	control_give();
+	control_unlock();
 	if (control_is_running() || trace_is_on())
-		have_thread(); /* flushes, and the end of a duration */
+		ensure_thread(); /* flushes, and the end of a duration */
 	return r;
 }
 
@@ -339,13 +340,13 @@ bool monitor_is_running(void)
 
 void monitor_set_groups(const char *json, size_t len)
 {
-	control_take();
+	control_lock();
 	control_set_groups(json, len);
-	control_give();
+	control_unlock();
 }
 
 void monitor_set_rank(int32_t rank)
 {
-	surroundings.rank = rank;
-	surroundings.rank_given = true;
+	environment.rank = rank;
+	environment.rank_given = true;
 }

@@ -23,8 +23,8 @@
 #include <string.h>
 
 #define NEVER UINT64_MAX
-#define LOOK_NS (2 * MS_NS) /* while the first step is near */
-#define LOOK_SELDOM_NS (20 * MS_NS)
+#define CHECK_NS (2 * MS_NS) /* while the first step is near */
+#define CHECK_SELDOM_NS (20 * MS_NS)
 #define STEP_LEAST_NS (MS_NS / 2) /* that a step takes, for how near that is */
 #define FINISH_LEAST_NS (200 * MS_NS)
 #define FINISH_MOST_NS (3000 * MS_NS)
@@ -53,7 +53,7 @@ static struct {
 	uint32_t pid; /* whose trace it is: a forked child has none */
 	uint32_t kinds;
 	bool stacks; /* the recorder may look at them */
-	bool aside; /* another had the source, at some time */
+	bool paused; /* another had the source, at some time */
 	double gc_ms; /* < 0: not asked for */
 	bool gc_heard; /* somebody listens */
 	const struct activity_source *source;
@@ -126,16 +126,16 @@ static uint32_t kinds_of(const struct trace_request *o)
 	return kinds;
 }
 
-static bool is_meant(const struct trace_request *o)
+static bool is_rank_wanted(const struct trace_request *o)
 {
 	char rank[16];
 	struct text out = {rank, rank + sizeof(rank)};
 
-	text_number(&out, surroundings.rank);
+	text_number(&out, environment.rank);
 	return !o->ranks.len || request_lists(&o->ranks, rank, strlen(rank));
 }
 
-static bool move(int from, int to)
+static bool change_phase(int from, int to)
 {
 	return atomic_compare_exchange_strong(&t.phase, &from, to);
 }
@@ -154,14 +154,14 @@ static void warm_up(void)
 	}
 	pending_begin();
 	if (source_start(t.source, t.kinds) < 0) {
-		say("nputrace: ", t.source->name, ": ", t.source->trouble());
+		print_notice("nputrace: ", t.source->name, ": ", t.source->trouble());
 		window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
 	}
 	t.flush_ns = guest_now() + FLUSH_NS;
 	atomic_store(&t.warm, true);
 }
 
-static void arm(const struct trace_request *o, int64_t current)
+static void arm_trace(const struct trace_request *o, int64_t current)
 {
 	t.by_time = !o->steps;
 	t.next = o->start_step < 0;
@@ -170,7 +170,7 @@ static void arm(const struct trace_request *o, int64_t current)
 	t.kinds = kinds_of(o);
 	t.window = 0;
 	t.pending = t.moved_ns = 0;
-	t.aside = t.stopped = false;
+	t.paused = t.stopped = false;
 	t.pid = (uint32_t)getpid();
 	t.gc_ms = o->gc_ms;
 	t.gc_heard = false;
@@ -190,7 +190,7 @@ static void arm(const struct trace_request *o, int64_t current)
 			pending_from_now();
 			window_step(t.window, 0);
 		}
-		(void)move(TRACE_READY, TRACE_RUNNING);
+		(void)change_phase(TRACE_READY, TRACE_RUNNING);
 	}
 }
 
@@ -204,7 +204,7 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 		return refuse(why, cap, -EINVAL, wrong);
 	if (trace_has_begun())
 		return refuse(why, cap, -EBUSY, "one is being taken already");
-	if (!is_meant(&o))
+	if (!is_rank_wanted(&o))
 		return 0;
 	if (o.steps && o.start_step >= 0 && o.start_step <= current)
 		return refuse(why, cap, -ERANGE, "that step has begun already");
@@ -215,17 +215,17 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 	if (!t.source)
 		return refuse(why, cap, -ENODEV, SOURCE_NONE);
 	if (len > sizeof(t.text))
-		return refuse(why, cap, -E2BIG, "the order is too long");
+		return refuse(why, cap, -E2BIG, "the request is too long");
 	trace_end(WINDOW_WAIT_MS); /* one that has not begun gives way */
 	memcpy(t.text, text, len);
 	t.len = len;
-	arm(&o, current);
+	arm_trace(&o, current);
 	return 0;
 }
 
 /* --- by the job's threads; several may tell steps --- */
 
-static bool await_warm(void)
+static bool wait_until_warm(void)
 {
 	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
 
@@ -239,29 +239,29 @@ static bool await_warm(void)
 
 static void begin_with(int64_t n)
 {
-	if (!move(TRACE_READY, TRACE_BEGINNING))
+	if (!change_phase(TRACE_READY, TRACE_BEGINNING))
 		return;
 	if (t.next) {
 		t.stop += n - t.start;
 		t.start = n;
 	}
 	uint64_t ns = guest_now();
-	if (!await_warm()) {
-		(void)move(TRACE_BEGINNING, TRACE_READY);
+	if (!wait_until_warm()) {
+		(void)change_phase(TRACE_BEGINNING, TRACE_READY);
 		return;
 	}
 	pending_from_now();
 	window_step(t.window, (uint64_t)n);
 	atomic_store(&t.begun_ns, ns);
 	atomic_store(&t.last_ns, ns);
-	(void)move(TRACE_BEGINNING, TRACE_RUNNING);
+	(void)change_phase(TRACE_BEGINNING, TRACE_RUNNING);
 }
 
 /* What is told here has happened, in whichever order threads come. */
-static void end_from(int phase, uint64_t ns)
+static void end_at_step(int phase, uint64_t ns)
 {
 	atomic_store(&t.ended_ns, ns);
-	if (move(phase, TRACE_FINISHING) && phase == TRACE_RUNNING) {
+	if (change_phase(phase, TRACE_FINISHING) && phase == TRACE_RUNNING) {
 		window_step(t.window, (uint64_t)t.stop);
 		pending_until_now();
 	}
@@ -289,7 +289,7 @@ void trace_step(uint64_t step)
 	if (phase == TRACE_READY && (t.next || (n >= t.start && n < t.stop))) {
 		begin_with(n);
 	} else if (n >= t.stop) {
-		end_from(phase, ns);
+		end_at_step(phase, ns);
 	} else if (phase == TRACE_RUNNING) {
 		window_step(t.window, step);
 		atomic_store(&t.last_ns, ns);
@@ -336,7 +336,7 @@ static void note_pending(void)
 
 static void note_others(void)
 {
-	if (t.aside)
+	if (t.paused)
 		window_note(t.window, "PROFILE_ACTIVITIES",
 			    "another profiler in this process had the device meanwhile: what ran "
 			    "then is missing");
@@ -376,14 +376,14 @@ void trace_cut(const char *why, uint32_t wait_ms)
 {
 	if (!trace_is_on() || !atomic_load(&t.warm))
 		return;
-	if (move(TRACE_RUNNING, TRACE_FINISHING)) {
+	if (change_phase(TRACE_RUNNING, TRACE_FINISHING)) {
 		window_end(t.window);
 		end_here(guest_now());
 	}
 	window_note(t.window, "PROFILE_ACTIVITIES", why);
 	trace_end(wait_ms);
-	say("nputrace: ", why, NULL, NULL);
-	answer(t.text, t.len, false, why);
+	print_notice("nputrace: ", why, NULL, NULL);
+	send_answer(t.text, t.len, false, why);
 }
 
 /* Without its recorder there is nobody who could write it. */
@@ -395,13 +395,13 @@ static bool is_lost(void)
 	return true;
 }
 
-static void look_at_recorder(uint64_t now_ns)
+static void check_recorder(uint64_t now_ns)
 {
-	static uint64_t looked_ns;
+	static uint64_t checked_ns;
 
-	if (!atomic_load(&t.warm) || now_ns < looked_ns + RECORDER_NS)
+	if (!atomic_load(&t.warm) || now_ns < checked_ns + RECORDER_NS)
 		return;
-	looked_ns = now_ns;
+	checked_ns = now_ns;
 	(void)is_lost();
 }
 
@@ -411,7 +411,7 @@ static void look_at_recorder(uint64_t now_ns)
  * A thread of the job may be about to begin it: with the source on that takes it moments; with the
  * source off it waits for us, in vain.
  */
-static void await_begun(void)
+static void wait_until_begun(void)
 {
 	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
 
@@ -420,9 +420,10 @@ static void await_begun(void)
 }
 
 /* From here on no thread of the job begins it. */
-static bool drop(void)
+static bool drop_waiting(void)
 {
-	if (!move(TRACE_READY, TRACE_FINISHING) && !move(TRACE_BEGINNING, TRACE_FINISHING))
+	if (!change_phase(TRACE_READY, TRACE_FINISHING) &&
+	    !change_phase(TRACE_BEGINNING, TRACE_FINISHING))
 		return false;
 	trace_end(WINDOW_WAIT_MS);
 	return true;
@@ -431,14 +432,14 @@ static bool drop(void)
 /* False: its last step has ended meanwhile. */
 static bool end_early(uint64_t now_ns)
 {
-	if (!move(TRACE_RUNNING, TRACE_FINISHING))
+	if (!change_phase(TRACE_RUNNING, TRACE_FINISHING))
 		return false;
 	window_end(t.window);
 	end_here(now_ns);
 	return true;
 }
 
-static void say_early(struct text *out, uint64_t now_ns)
+static void describe_early_end(struct text *out, uint64_t now_ns)
 {
 	if (t.by_time) {
 		text_str(out, "ended ");
@@ -463,12 +464,12 @@ void trace_stop(char *what, size_t cap)
 {
 	struct text out = {what, what + cap};
 
-	await_begun();
+	wait_until_begun();
 	if (!trace_is_on()) {
 		text_str(&out, "none");
 	} else if (is_lost()) {
 		text_str(&out, LOST);
-	} else if (drop()) {
+	} else if (drop_waiting()) {
 		text_str(&out, "dropped before its first step");
 	} else {
 		uint64_t now = guest_now();
@@ -476,7 +477,7 @@ void trace_stop(char *what, size_t cap)
 
 		t.stopped = true;
 		if (end_early(now))
-			say_early(&out, now);
+			describe_early_end(&out, now);
 		else
 			text_str(&out, again ? "ended already, and about to be written"
 					     : "ended after its last step; what that launched is "
@@ -486,7 +487,7 @@ void trace_stop(char *what, size_t cap)
 
 /* --- */
 
-static void look_at_python(void)
+static void check_python(void)
 {
 	if (t.stacks)
 		collect_set_ptrace_access(true);
@@ -495,17 +496,17 @@ static void look_at_python(void)
 }
 
 /* A trace of a step that is far away costs nothing until then. */
-static uint64_t look_ns(int phase)
+static uint64_t next_check_ns(int phase)
 {
 	int64_t left = t.start - 1 - steps_now();
 
-	if (phase > TRACE_BEGINNING || left > (int64_t)(LOOK_SELDOM_NS / STEP_LEAST_NS))
-		return LOOK_SELDOM_NS;
-	return left * (int64_t)STEP_LEAST_NS > (int64_t)LOOK_NS ? (uint64_t)left * STEP_LEAST_NS
-								: LOOK_NS;
+	if (phase > TRACE_BEGINNING || left > (int64_t)(CHECK_SELDOM_NS / STEP_LEAST_NS))
+		return CHECK_SELDOM_NS;
+	return left * (int64_t)STEP_LEAST_NS > (int64_t)CHECK_NS ? (uint64_t)left * STEP_LEAST_NS
+								 : CHECK_NS;
 }
 
-static void flush(uint64_t now_ns, uint64_t every_ns)
+static void flush_source(uint64_t now_ns, uint64_t every_ns)
 {
 	if (t.flush_ns > now_ns + every_ns)
 		t.flush_ns = now_ns + every_ns; /* it was less urgent before */
@@ -515,35 +516,35 @@ static void flush(uint64_t now_ns, uint64_t every_ns)
 	t.flush_ns = now_ns + every_ns;
 }
 
-uint64_t trace_look(uint64_t now_ns)
+uint64_t trace_run_due(uint64_t now_ns)
 {
-	static int told;
+	static int sent;
 
-	look_at_recorder(now_ns);
+	check_recorder(now_ns);
 	int phase = phase_now();
 	if ((phase == TRACE_READY || phase == TRACE_BEGINNING) && steps_now() + 1 >= t.start)
 		warm_up();
 	if (phase != TRACE_IDLE)
-		look_at_python();
-	if (phase >= TRACE_RUNNING && atomic_load(&t.warm) && t.source->is_aside())
-		t.aside = true;
+		check_python();
+	if (phase >= TRACE_RUNNING && atomic_load(&t.warm) && t.source->is_paused())
+		t.paused = true;
 	if (phase == TRACE_RUNNING && t.by_time && now_ns >= t.end_ns) {
 		window_step(t.window, 1);
 		end_here(now_ns);
 		atomic_store(&t.phase, TRACE_FINISHING);
 	}
 	if (phase >= TRACE_RUNNING && atomic_load(&t.warm))
-		flush(now_ns, phase == TRACE_FINISHING ? FINISH_FLUSH_NS : FLUSH_NS);
+		flush_source(now_ns, phase == TRACE_FINISHING ? FINISH_FLUSH_NS : FLUSH_NS);
 	if (phase == TRACE_FINISHING && is_finished(now_ns) && !is_lost()) {
 		if (!atomic_load(&t.begun_ns) && !t.by_time)
-			say("nputrace: nothing was traced: that step had begun already", NULL, NULL,
-			    NULL);
+			print_notice("nputrace: nothing was traced: that step had begun already",
+				     NULL, NULL, NULL);
 		trace_end(WINDOW_WAIT_MS);
 	}
 	phase = phase_now();
-	if (phase != told) {
-		told = phase;
-		control_tell_status();
+	if (phase != sent) {
+		sent = phase;
+		control_send_status();
 	}
-	return phase == TRACE_IDLE ? NEVER : now_ns + look_ns(phase);
+	return phase == TRACE_IDLE ? NEVER : now_ns + next_check_ns(phase);
 }

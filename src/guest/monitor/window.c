@@ -11,7 +11,7 @@
 
 #define WINDOW_MUST_WAIT                                                                           \
 	"nothing can be recorded now: something has killed the recorders of this process, again "  \
-	"and again; order it again in half a minute"
+	"and again; send the request again in half a minute"
 
 static uint64_t windows;
 static struct {
@@ -28,16 +28,16 @@ static bool is_private(const char *dir)
 	       st.st_uid == geteuid() && !(st.st_mode & 022);
 }
 
-static bool begin(void)
+static bool begin_session(void)
 {
-	const char *dir = surroundings_work_dir();
+	const char *dir = environment_work_dir();
 	bool usable = dir[0] && is_private(dir);
 
 	collect_on_move(&control_mover);
 	return (collect_has_joined() || usable) && collect_begin_monitor(usable ? dir : NULL);
 }
 
-static int absolute(const struct request_text *dir, char *out, size_t cap);
+static int make_absolute(const struct request_text *dir, char *out, size_t cap);
 
 /* A path that the recorder would look for elsewhere. The last line with a key counts. */
 static void add_absolute(struct text *t, const char *text, size_t len, const char *key)
@@ -46,7 +46,7 @@ static void add_absolute(struct text *t, const char *text, size_t len, const cha
 	struct request_text dir;
 
 	if (!request_find(text, len, key, &dir) || !dir.len || dir.at[0] == '/' ||
-	    absolute(&dir, path, sizeof(path)) < 0)
+	    make_absolute(&dir, path, sizeof(path)) < 0)
 		return;
 	text_str(t, "\n");
 	text_str(t, key);
@@ -55,7 +55,7 @@ static void add_absolute(struct text *t, const char *text, size_t len, const cha
 }
 
 /* The order as it came, and what the recorder cannot know: our directory, our daemon. */
-static size_t with_places(char *out, size_t cap, const char *text, size_t len)
+static size_t add_paths(char *out, size_t cap, const char *text, size_t len)
 {
 	struct text t = {out, out + cap};
 
@@ -67,12 +67,13 @@ static size_t with_places(char *out, size_t cap, const char *text, size_t len)
 	return t.at ? (size_t)(t.at - out) : 0;
 }
 
-static void tell(uint8_t kind, uint64_t window, uint64_t since_ns, const char *text, size_t len)
+static void emit_request(uint8_t kind, uint64_t window, uint64_t since_ns, const char *text,
+			 size_t len)
 {
 	char all[REQUEST_MAX_BYTES + 2048];
-	size_t n = with_places(all, sizeof(all), text, len);
+	size_t n = add_paths(all, sizeof(all), text, len);
 
-	collect_monitor(kind, window, since_ns, surroundings.rank, n ? all : text, n ? n : len);
+	collect_monitor(kind, window, since_ns, environment.rank, n ? all : text, n ? n : len);
 }
 
 const char *window_why_not(void)
@@ -82,36 +83,36 @@ const char *window_why_not(void)
 
 uint64_t window_open(const char *text, size_t len, uint64_t since_ns)
 {
-	if (!begin()) {
+	if (!begin_session()) {
 		if (collect_must_wait())
-			say(WINDOW_MUST_WAIT, NULL, NULL, NULL);
+			print_notice(WINDOW_MUST_WAIT, NULL, NULL, NULL);
 		else
-			say("nothing can be recorded: no place for it below '",
-			    surroundings_work_dir(),
-			    "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
+			print_notice("nothing can be recorded: no usable directory below '",
+				     environment_work_dir(),
+				     "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
 		return 0;
 	}
 	windows++;
 	if (groups.len)
-		collect_monitor(MONITOR_GROUPS, windows, 0, surroundings.rank, groups.json,
+		collect_monitor(MONITOR_GROUPS, windows, 0, environment.rank, groups.json,
 				groups.len);
-	tell(MONITOR_START, windows, since_ns, text, len);
+	emit_request(MONITOR_START, windows, since_ns, text, len);
 	return windows;
 }
 
 void window_change(uint64_t window, const char *text, size_t len)
 {
-	tell(MONITOR_CHANGE, window, 0, text, len);
+	emit_request(MONITOR_CHANGE, window, 0, text, len);
 }
 
 void window_step(uint64_t window, uint64_t step)
 {
-	collect_monitor(MONITOR_STEP, window, step, surroundings.rank, NULL, 0);
+	collect_monitor(MONITOR_STEP, window, step, environment.rank, NULL, 0);
 }
 
 void window_end(uint64_t window)
 {
-	collect_monitor(MONITOR_END, window, 0, surroundings.rank, NULL, 0);
+	collect_monitor(MONITOR_END, window, 0, environment.rank, NULL, 0);
 }
 
 void window_note(uint64_t window, const char *key, const char *words)
@@ -123,27 +124,27 @@ void window_note(uint64_t window, const char *key, const char *words)
 	text_str(&t, " ");
 	text_str(&t, words);
 	if (t.at)
-		collect_monitor(MONITOR_NOTE, window, 0, surroundings.rank, line,
+		collect_monitor(MONITOR_NOTE, window, 0, environment.rank, line,
 				(size_t)(t.at - line));
 }
 
 void window_leave(uint64_t window, uint64_t lost)
 {
 	if (groups.len)
-		collect_monitor(MONITOR_GROUPS, window, 0, surroundings.rank, groups.json,
+		collect_monitor(MONITOR_GROUPS, window, 0, environment.rank, groups.json,
 				groups.len);
 	if (lost)
-		collect_monitor(MONITOR_LOST, window, lost, surroundings.rank, NULL, 0);
+		collect_monitor(MONITOR_LOST, window, lost, environment.rank, NULL, 0);
 }
 
 bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
 {
 	window_leave(window, lost);
-	collect_monitor(MONITOR_STOP, window, 0, surroundings.rank, NULL, 0);
+	collect_monitor(MONITOR_STOP, window, 0, environment.rank, NULL, 0);
 	return collect_flush(wait_ms);
 }
 
-static const char *words_of(int code)
+static const char *errno_text(int code)
 {
 	switch (-code) {
 	case EACCES:
@@ -166,7 +167,7 @@ static const char *words_of(int code)
 }
 
 /* As the job sees it. */
-static int absolute(const struct request_text *dir, char *out, size_t cap)
+static int make_absolute(const struct request_text *dir, char *out, size_t cap)
 {
 	struct text t = {out, out + cap};
 
@@ -194,7 +195,7 @@ int window_check_dir(const struct request_text *dir, char *why, size_t cap)
 {
 	char path[1024] = "";
 	struct text t = {why, why + cap};
-	int r = absolute(dir, path, sizeof(path));
+	int r = make_absolute(dir, path, sizeof(path));
 
 	if (r == 0)
 		r = make_dir(path);
@@ -203,7 +204,7 @@ int window_check_dir(const struct request_text *dir, char *why, size_t cap)
 	text_str(&t, "no files can be written below '");
 	text_str(&t, path);
 	text_str(&t, "': ");
-	text_str(&t, words_of(r));
+	text_str(&t, errno_text(r));
 	return r;
 }
 

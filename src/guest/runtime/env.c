@@ -240,7 +240,7 @@ static uint32_t pid_in_name(const char *dir)
  * Once. Threads that come meanwhile wait for it; not forever, since it may be this thread's own
  * work that a signal handler has interrupted.
  */
-static void capture(void)
+static void read_environment(void)
 {
 	int state = CAPTURE_NOT;
 
@@ -271,13 +271,13 @@ static void capture(void)
 
 const char *guest_session_dir(void)
 {
-	capture();
+	read_environment();
 	return session_dir;
 }
 
 bool guest_move_session(const char *output)
 {
-	capture();
+	read_environment();
 	if (given)
 		return false;
 	if (output)
@@ -290,7 +290,7 @@ bool guest_move_session(const char *output)
 
 void guest_name_monitor_session(const char *dir)
 {
-	capture();
+	read_environment();
 	if (given)
 		return;
 	name_session_in(dir, SESSION_MONITOR_PREFIX);
@@ -349,7 +349,7 @@ void guest_take_next_session(bool monitor)
 
 bool guest_is_expected(void)
 {
-	capture();
+	read_environment();
 	return expected;
 }
 
@@ -366,18 +366,18 @@ bool guest_note_begun(void)
 
 uint32_t guest_root_pid(void)
 {
-	capture();
+	read_environment();
 	return root_pid;
 }
 
 bool guest_is_launched(void)
 {
-	capture();
+	read_environment();
 	return launched;
 }
 
 const char *guest_program(void)
 {
-	capture();
+	read_environment();
 	return program;
 }

@@ -31,8 +31,8 @@
 
 #define STALLED_NS 3000000000ull
 #define WAIT_AT_MOST_NS 60000000000ull
-#define TELL_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
-#define TELL_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
+#define COPY_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
+#define COPY_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
 
 static struct control_page *page_of_session(void)
 {
@@ -81,10 +81,10 @@ static bool has_room(int fd, uint64_t until_ns)
 }
 
 /* In pieces that go at once where poll() finds room. */
-static bool pass_on(int fd, const char *text, size_t n, uint64_t until_ns)
+static bool write_pieces(int fd, const char *text, size_t n, uint64_t until_ns)
 {
 	while (n && has_room(fd, until_ns)) {
-		ssize_t r = write(fd, text, n < TELL_BYTES ? n : TELL_BYTES);
+		ssize_t r = write(fd, text, n < COPY_BYTES ? n : COPY_BYTES);
 		if (r < 0 && errno != EINTR && errno != EAGAIN)
 			return false;
 		text += r > 0 ? r : 0;
@@ -98,10 +98,10 @@ static bool pass_on(int fd, const char *text, size_t n, uint64_t until_ns)
  * goes is a reason to die: not a reader that is gone, not a limit of file sizes. Nor to wait: a
  * reader that sleeps gets what fits.
  */
-static void tell_report(const struct control_page *p)
+static void copy_report(const struct control_page *p)
 {
-	uint64_t until_ns = guest_now() + TELL_AT_MOST_NS;
-	char path[1200], text[TELL_BYTES];
+	uint64_t until_ns = guest_now() + COPY_AT_MOST_NS;
+	char path[1200], text[COPY_BYTES];
 	struct quiet_write quiet;
 	ssize_t n;
 
@@ -113,13 +113,13 @@ static void tell_report(const struct control_page *p)
 		return;
 	quiet_write_begin(&quiet);
 	while ((n = read(fd, text, sizeof(text))) > 0)
-		if (!pass_on((int)p->report_fd, text, (size_t)n, until_ns))
+		if (!write_pieces((int)p->report_fd, text, (size_t)n, until_ns))
 			break;
 	close(fd);
 	quiet_write_end(&quiet);
 }
 
-static void ask_and_wait(void)
+static void wait_for_files(void)
 {
 	struct timespec step = {0, 100000000};
 	struct control_page *p = page_of_session();
@@ -148,14 +148,14 @@ static void ask_and_wait(void)
 		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}
 	if (p->report_fd && atomic_load(&p->report_ready))
-		tell_report(p);
+		copy_report(p);
 }
 
 void guest_finish(void)
 {
 	if (guest_root_pid() != guest_noted_owner())
 		return;
-	ask_and_wait();
+	wait_for_files();
 	guest_open_gate();
 }
 
@@ -204,7 +204,7 @@ bool guest_flush(uint32_t timeout_ms)
 }
 
 /* Children of this process belong to the same recording, and its end is waited for. */
-static void be_recorded(const char *dir, int replace)
+static void announce_recording(const char *dir, int replace)
 {
 	setenv(SESSION_ENV, dir, replace);
 	if (guest_root_pid() == (uint32_t)getpid()) {
@@ -222,7 +222,7 @@ void guest_begin(void)
 	if (guest_note_begun())
 		return;
 	if (dir[0])
-		be_recorded(dir, 0);
+		announce_recording(dir, 0);
 }
 
 static const struct guest_mover *_Atomic mover;
@@ -233,7 +233,7 @@ void guest_on_move(const struct guest_mover *m)
 }
 
 /* The monitor was here first, whose session keeps nothing: it comes along into a recording. */
-static void record_instead(const char *output)
+static void move_into_recording(const char *output)
 {
 	const struct guest_mover *m = atomic_load(&mover);
 
@@ -241,7 +241,7 @@ static void record_instead(const char *output)
 		m->before();
 	bool moved = guest_move(output, false);
 	if (moved)
-		be_recorded(guest_session_dir(), 1);
+		announce_recording(guest_session_dir(), 1);
 	if (m)
 		m->after(moved);
 }
@@ -250,7 +250,7 @@ void guest_begin_in(const char *output)
 {
 	(void)guest_leave_monitor(); /* a parent's */
 	if (guest_monitor_pid()) {
-		record_instead(output);
+		move_into_recording(output);
 		return;
 	}
 	bool named = guest_has_begun();

@@ -161,7 +161,7 @@ static struct wanted package = {.name = "msmemscope"};
 static struct wanted steps = {.name = "sonde._steps"};
 
 /* 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set. */
-static int run(struct wanted *w)
+static int run_text(struct wanted *w)
 {
 	void *code = Py_CompileString(text, "<sonde>", FILE_INPUT);
 	void *globals = code ? PyDict_New() : NULL;
@@ -219,12 +219,12 @@ static bool is_starting(void)
 	return is;
 }
 
-static int bring(void *arg)
+static int import_module(void *arg)
 {
 	struct wanted *w = arg;
 	/* Without a frame it is the interpreter that ends, and what it could not raise is printed.
 	 */
-	int r = is_starting() || !PyEval_GetFrame() ? 0 : run(w);
+	int r = is_starting() || !PyEval_GetFrame() ? 0 : run_text(w);
 
 	atomic_store(&w->state, r > 0 || atomic_fetch_add(&w->tries, 1) >= MAX_TRIES ? DONE : IDLE);
 	return r < 0 ? -1 : 0;
@@ -247,13 +247,13 @@ static bool is_off(void)
 	return !strcmp(value, "0") || !strcmp(value, "off");
 }
 
-static void ask(struct wanted *w)
+static void request_call(struct wanted *w)
 {
 	uint32_t idle = IDLE;
 
 	if (!Py_IsInitialized() || !atomic_compare_exchange_strong(&w->state, &idle, ASKED))
 		return;
-	if (Py_AddPendingCall(bring, w) < 0)
+	if (Py_AddPendingCall(import_module, w) < 0)
 		atomic_store(&w->state, IDLE);
 }
 
@@ -265,7 +265,7 @@ void guest_bring_package(bool device)
 	if ((want & NEEDS_PYTHON || (device && want & WANT_OP)) &&
 	    atomic_load(&package.state) == IDLE && guest_has_python() && guest_is_launched() &&
 	    !is_off())
-		ask(&package);
+		request_call(&package);
 	errno = saved;
 }
 
@@ -273,26 +273,26 @@ void guest_bring_package(bool device)
  * From 3.9 to 3.12 the main thread does not learn what another has asked for before it has a reason
  * to look. Somebody who waits for the GIL is one.
  */
-static void make_it_look(void)
+static void wake_main_thread(void)
 {
 	PyGILState_Release(PyGILState_Ensure());
 }
 
-static void *keep_asking(void *arg)
+static void *ask_until_done(void *arg)
 {
 	uint64_t until = guest_now() + PATIENCE_NS;
 	struct wanted *w = arg;
 
 	while (atomic_load(&w->state) != DONE && guest_now() < until) {
-		ask(w);
+		request_call(w);
 		guest_sleep(PAUSE_NS);
 		if (atomic_load(&w->state) == ASKED && Py_IsInitialized())
-			make_it_look();
+			wake_main_thread();
 	}
 	return NULL;
 }
 
-static void await(struct wanted *w)
+static void start_asking(struct wanted *w)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -303,7 +303,7 @@ static void await(struct wanted *w)
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	guest_block_signals(&signals); /* it takes none of the job's */
-	(void)!pthread_create(&thread, &attr, keep_asking, w);
+	(void)!pthread_create(&thread, &attr, ask_until_done, w);
 	guest_restore_signals(&signals);
 	pthread_attr_destroy(&attr);
 }
@@ -311,11 +311,11 @@ static void await(struct wanted *w)
 void guest_await_python(uint32_t want)
 {
 	if (want & NEEDS_PYTHON && !(want & WANT_DEFERRED))
-		await(&package);
+		start_asking(&package);
 }
 
 void guest_bring_steps(void)
 {
 	if (atomic_load(&steps.state) == IDLE)
-		await(&steps);
+		start_asking(&steps);
 }

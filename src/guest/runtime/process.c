@@ -24,7 +24,7 @@
 #define POLL_NS 500000 /* between two looks at a word that another thread changes */
 #define JOIN_WAIT_NS 1000000000ull
 #define FORMER_NS 10000000000ull
-#define LOOK_NS (FORMER_NS / 2) /* the most that one look at a former arena counts for */
+#define CHECK_MOST_NS (FORMER_NS / 2) /* the most that one look at a former arena counts for */
 #define MAX_FORMERS 8
 #define GATE_CLOSE_NS 100000000ull
 #define LEAVE_NS 1000000000ull
@@ -112,7 +112,7 @@ static struct former {
 	struct arena_head *_Atomic arena;
 	struct control_page *page;
 	_Atomic uint64_t left_ns;
-	uint64_t looked_ns, age_ns;
+	uint64_t checked_ns, age_ns;
 } formers[MAX_FORMERS];
 
 static void drop_former(struct former *f)
@@ -149,7 +149,7 @@ static struct {
 
 /* The mode in the session that was joined; `before` is what it was in another one, or in a parent.
  */
-static uint32_t adopt(uint32_t before)
+static uint32_t choose_mode(uint32_t before)
 {
 	uint32_t want = atomic_load(&guest.page->want);
 	bool tracing = !(want & WANT_DEFERRED);
@@ -169,7 +169,7 @@ static uint32_t adopt(uint32_t before)
 	return traced ? GUEST_RECORD : GUEST_SHADOW;
 }
 
-static uint32_t join(void)
+static uint32_t join_recording(void)
 {
 	const char *dir = guest_session_dir();
 	_Atomic uint32_t *epoch = epoch_page();
@@ -189,7 +189,7 @@ static uint32_t join(void)
 		atomic_fetch_add(&guest.page->unrecorded, 1);
 		return GUEST_OFF;
 	}
-	return adopt(atomic_load(&guest.mode));
+	return choose_mode(atomic_load(&guest.mode));
 }
 
 /* --- the gate of exit(): see guest.h --- */
@@ -271,7 +271,7 @@ static uint32_t count_epoch(struct arena_head *a)
 /* The outcome is published as an epoch: threads compare it with the one they joined under. */
 static uint32_t join_and_publish(void)
 {
-	uint32_t mode = join();
+	uint32_t mode = join_recording();
 	_Atomic uint32_t *page = epoch_page();
 
 	atomic_store(&guest.mode, mode);
@@ -284,7 +284,7 @@ static uint32_t join_and_publish(void)
 	return mode;
 }
 
-static bool joined(void)
+static bool has_outcome(void)
 {
 	uint32_t epoch = guest_epoch_now();
 
@@ -300,10 +300,10 @@ uint32_t guest_attach(void)
 		wait_at_gate();
 		return GUEST_OFF;
 	}
-	while (!joined()) {
+	while (!has_outcome()) {
 		uint32_t who = atomic_load(&joining);
 		if (who != pid && atomic_compare_exchange_strong(&joining, &who, pid)) {
-			if (!joined())
+			if (!has_outcome())
 				join_and_publish();
 			atomic_store(&joining, 0);
 			break;
@@ -315,7 +315,7 @@ uint32_t guest_attach(void)
 	return atomic_load(&guest.mode);
 }
 
-static void tell_settings(void)
+static void emit_settings(void)
 {
 	size_t len = strnlen(guest.output_dir, sizeof(guest.output_dir) - 1);
 	uint16_t size = rec_size(sizeof(struct rec_config), len);
@@ -334,7 +334,7 @@ static void tell_settings(void)
 	guest_unhold(held);
 }
 
-static void tell_tracing(bool on)
+static void emit_tracing(bool on)
 {
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
@@ -351,15 +351,15 @@ static void tell_tracing(bool on)
 	guest_unhold(held);
 }
 
-static void tell_owed(void)
+static void emit_owed(void)
 {
 	bool settings = owed.settings, tracing = owed.tracing;
 
 	owed.settings = owed.tracing = false;
 	if (settings)
-		tell_settings();
+		emit_settings();
 	if (tracing)
-		tell_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
+		emit_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
 }
 
 bool guest_has_just_left(const struct ring *r)
@@ -390,9 +390,9 @@ static void release_formers(void)
 	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
 		if (!f->arena)
 			continue;
-		uint64_t since = now - f->looked_ns;
-		f->age_ns += since < LOOK_NS ? since : LOOK_NS;
-		f->looked_ns = now;
+		uint64_t since = now - f->checked_ns;
+		f->age_ns += since < CHECK_MOST_NS ? since : CHECK_MOST_NS;
+		f->checked_ns = now;
 		if (f->age_ns >= FORMER_NS + f->page->wait_ms * 1000000ull && !is_in_use(f->arena))
 			drop_former(f);
 	}
@@ -425,7 +425,7 @@ bool guest_moved_too_often(void)
  * Its recorder, if it lives, reads to the end and goes. What a hook is about to write there would
  * come too late, and no loss of it would be known: hooks are waited for, though not for ever.
  */
-static void leave(struct former *f)
+static void leave_arena(struct former *f)
 {
 	struct arena_head *a = f->arena;
 
@@ -449,7 +449,7 @@ static bool switch_to(const char *dir, bool monitor, struct former *f)
 	if (!arena)
 		return false;
 	f->page = guest.page;
-	f->left_ns = f->looked_ns = guest_now();
+	f->left_ns = f->checked_ns = guest_now();
 	f->age_ns = 0;
 	f->arena = guest.arena; /* threads that see the next epoch find it here */
 	uint32_t epoch = epochs, next = count_epoch(arena);
@@ -458,10 +458,10 @@ static bool switch_to(const char *dir, bool monitor, struct former *f)
 	guest.arena = arena;
 	guest_take_next_session(monitor);
 	native_forget();
-	atomic_store(&guest.mode, adopt(atomic_load(&guest.mode)));
+	atomic_store(&guest.mode, choose_mode(atomic_load(&guest.mode)));
 	/* Unless exit() has closed the gate. */
 	atomic_compare_exchange_strong(epoch_page(), &epoch, next);
-	leave(f);
+	leave_arena(f);
 	return true;
 }
 
@@ -489,7 +489,7 @@ bool guest_move(const char *output, bool monitor)
 	atomic_store(&joining, 0);
 	guest_restore_signals(&signals);
 	if (moved)
-		tell_owed();
+		emit_owed();
 	return moved;
 }
 
@@ -514,7 +514,7 @@ uint32_t guest_mode_slow(void)
 		guest_restore_signals(&signals);
 	}
 	if (mode >= GUEST_SHADOW && (owed.settings || owed.tracing))
-		tell_owed();
+		emit_owed();
 	errno = saved;
 	return mode;
 }
@@ -538,7 +538,7 @@ void guest_configure(const struct rec_settings *s, uint32_t want, const char *ou
 	guest.c_depth = s->c_stack ? s->c_depth : 0;
 	guest.py_depth = s->py_stack ? s->py_depth : 0;
 	atomic_store(&guest.want, want);
-	tell_settings();
+	emit_settings();
 }
 
 void guest_set_tracing(bool on)

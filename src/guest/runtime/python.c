@@ -243,7 +243,7 @@ static uint32_t line_of(const struct place *p)
 }
 
 /* A place is met for the first time. */
-static void tell_place(uint32_t id, void *arg)
+static void emit_place(uint32_t id, void *arg)
 {
 	const struct place *p = arg;
 	char text[MAX_NAME + MAX_FILE];
@@ -360,7 +360,7 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 			break;
 		if (f.shim || !f.code || !place_of(&f, &p) || is_hidden(p.file))
 			continue;
-		uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, tell_place, &p);
+		uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, emit_place, &p);
 		if (!id) {
 			guest_lost_stack();
 			break;
@@ -380,7 +380,7 @@ uint32_t guest_python_code(uint64_t code)
 	if (!is_ready() || !guest.arena || !place_of(&f, &p))
 		return 0;
 	p.lasti = WHOLE;
-	uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, tell_place, &p);
+	uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, emit_place, &p);
 	if (!id)
 		guest_lost_stack();
 	return id;

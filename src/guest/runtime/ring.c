@@ -102,7 +102,7 @@ static int seg_wait(struct arena_head *a)
 	uint64_t until = guest_now() + (uint64_t)guest.page->wait_ms * 1000000u;
 
 	for (uint64_t now = guest_now(); now < until; now = guest_now()) {
-		if (now > atomic_load(&guest.page->beat_ns) + RECORDER_DEAD_NS)
+		if (now > atomic_load(&guest.page->heartbeat_ns) + RECORDER_DEAD_NS)
 			return -1;
 		guest_sleep(WAIT_STEP_NS);
 		int i = seg_take(a);
@@ -276,7 +276,7 @@ static bool cursor_stands(struct guest_thread *t)
 	       (atomic_load(&a->epoch) == t->epoch && cursor_open(t, a, t->level));
 }
 
-static char *reserve(struct guest_thread *t, uint32_t size)
+static char *reserve_room(struct guest_thread *t, uint32_t size)
 {
 	if (!thread_ready(t) || t->level >= GUEST_LEVELS)
 		return NULL;
@@ -374,7 +374,7 @@ char *guest_reserve_slow(struct guest_thread *t, uint32_t size, uint64_t sp)
 
 	if (!budget_is_spent() && slow_enter(t, &slow)) {
 		forget_abandoned(t, sp);
-		p = reserve(t, size);
+		p = reserve_room(t, size);
 		if (p)
 			t->sp[t->level - 1] = sp;
 		slow_leave(t, &slow);

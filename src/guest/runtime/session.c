@@ -122,6 +122,6 @@ bool guest_recorder_is_gone(void)
 		return now - guest.arena->image_ns > START_NS;
 	if (state == SESSION_FINISHED || guest_is_gone(pid))
 		return true;
-	uint64_t beat = atomic_load(&page->beat_ns);
-	return now > beat + SILENT_NS && guest_is_another(pid, beat);
+	uint64_t heartbeat = atomic_load(&page->heartbeat_ns);
+	return now > heartbeat + SILENT_NS && guest_is_another(pid, heartbeat);
 }

@@ -40,7 +40,7 @@ static int run_recorder(void *arg)
 	_exit(127);
 }
 
-static int middle(void *arg)
+static int start_and_leave(void *arg)
 {
 	struct child *c = arg;
 
@@ -78,7 +78,7 @@ int guest_spawn_recorder(const char *dir)
 	/* No handler of the job may run in the children, which share its memory. */
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &old);
-	int pid = clone(middle, mem + CHILD_STACK, CLONE_VM | CLONE_VFORK, c);
+	int pid = clone(start_and_leave, mem + CHILD_STACK, CLONE_VM | CLONE_VFORK, c);
 	int status = 1;
 	while (pid > 0 && syscall(SYS_wait4, pid, &status, __WCLONE, NULL) < 0 && errno == EINTR)
 		;

@@ -14,7 +14,7 @@
 #define ATEN "memscope-aten-"
 
 /* The value of `key` up to ';' or '}', as a C string in out; false: not there or too long. */
-static bool field(const char *text, const char *key, char *out, size_t room)
+static bool find_field(const char *text, const char *key, char *out, size_t room)
 {
 	const char *at = strstr(text, key);
 
@@ -29,12 +29,12 @@ static bool field(const char *text, const char *key, char *out, size_t room)
 	return true;
 }
 
-static uint64_t number(const char *text, const char *key)
+static uint64_t find_number(const char *text, const char *key)
 {
 	char digits[24];
 	uint64_t n = 0;
 
-	if (!field(text, key, digits, sizeof(digits)))
+	if (!find_field(text, key, digits, sizeof(digits)))
 		return 0;
 	for (const char *p = digits; *p; p++) {
 		if (*p < '0' || *p > '9' || n > UINT64_MAX / 10 - 1)
@@ -48,12 +48,13 @@ static void mark_output(const char *text, const char *op)
 {
 	char is_output[8];
 
-	if (field(text, "is_output=", is_output, sizeof(is_output)) && !strcmp(is_output, "True"))
-		collect_watch_output(op, number(text, "ptr="), number(text, "tensor_size="),
-				     WATCH_NEXT_OUTPUT);
+	if (find_field(text, "is_output=", is_output, sizeof(is_output)) &&
+	    !strcmp(is_output, "True"))
+		collect_watch_output(op, find_number(text, "ptr="),
+				     find_number(text, "tensor_size="), WATCH_NEXT_OUTPUT);
 }
 
-void watch_mark(const char *message, bool told)
+void watch_mark(const char *message, bool written)
 {
 	char op[SESSION_NAME_BYTES];
 	size_t n = strlen(ATEN);
@@ -63,9 +64,9 @@ void watch_mark(const char *message, bool told)
 	const char *text = message + n;
 	bool begins = !strncmp(text, "b:", 2), ends = !strncmp(text, "e:", 2);
 	/* Written before what happens at its beginning, and after what happens until its end. */
-	if (begins != told || (!begins && !ends && strncmp(text, "ac:", 3)))
+	if (begins != written || (!begins && !ends && strncmp(text, "ac:", 3)))
 		return;
-	if (strnlen(text, MAX_MARK) == MAX_MARK || !field(text, "name=", op, sizeof(op)))
+	if (strnlen(text, MAX_MARK) == MAX_MARK || !find_field(text, "name=", op, sizeof(op)))
 		return;
 	if (begins)
 		collect_watch_begin(op);

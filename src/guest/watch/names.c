@@ -29,14 +29,14 @@ static struct kernel {
 	char text[KERNEL_BYTES];
 } kernels[KERNELS];
 
-static const char *skip(const char *s, const char *prefix)
+static const char *skip_prefix(const char *s, const char *prefix)
 {
 	size_t n = strlen(prefix);
 
 	return strncmp(s, prefix, n) ? s : s + n;
 }
 
-static size_t digits(const char *s)
+static size_t count_digits(const char *s)
 {
 	size_t n = 0;
 
@@ -47,13 +47,13 @@ static size_t digits(const char *s)
 
 const char *watch_name_plain(const char *name)
 {
-	size_t a = digits(name), b = a && name[a] == '_' ? digits(name + a + 1) : 0;
+	size_t a = count_digits(name), b = a && name[a] == '_' ? count_digits(name + a + 1) : 0;
 
 	return b && name[a + 1 + b] == '/' ? name + a + b + 2 : name;
 }
 
 /* Equal, with "::" and "." the same. */
-static bool same(const char *a, const char *b)
+static bool same_name(const char *a, const char *b)
 {
 	while (*a || *b) {
 		bool wide = a[0] == ':' && a[1] == ':', other = b[0] == ':' && b[1] == ':';
@@ -69,19 +69,19 @@ bool watch_name_matches(const char *wanted, size_t room, const char *name)
 {
 	if (!wanted[0] || strnlen(wanted, room) == room)
 		return false;
-	wanted = skip(watch_name_plain(wanted), TORCH);
-	name = skip(watch_name_plain(name), TORCH);
-	if (same(wanted, name))
+	wanted = skip_prefix(watch_name_plain(wanted), TORCH);
+	name = skip_prefix(watch_name_plain(name), TORCH);
+	if (same_name(wanted, name))
 		return true;
 	/* Without the module in front; "default" alone would be too many. */
 	const char *dot = strchr(name, '.');
-	if (dot && strchr(wanted, '.') && same(wanted, dot + 1))
+	if (dot && strchr(wanted, '.') && same_name(wanted, dot + 1))
 		return true;
 	/* An ATB operator by its place in the graph, or by its name alone. */
 	const char *slash = strrchr(name, '/');
 	const char *last = slash ? slash + 1 : name;
-	size_t n = digits(last);
-	return same(wanted, last) || (n && last[n] == '_' && same(wanted, last + n + 1));
+	size_t n = count_digits(last);
+	return same_name(wanted, last) || (n && last[n] == '_' && same_name(wanted, last + n + 1));
 }
 
 static uint64_t hash_of(const char *s, uint64_t seed)

@@ -32,7 +32,7 @@ static __thread struct {
 _Static_assert(WATCH_SLOTS <= 256, "slot is a byte");
 
 static void put_sample(struct slot *slot, const struct watched *s, const struct watch_edge *e,
-		       const struct watch_look *look)
+		       const struct watch_sample_block *sample)
 {
 	uint32_t seq = watch_slot_next(slot, s->id);
 	size_t nop = strnlen(e->op, SESSION_NAME_BYTES - 1);
@@ -44,24 +44,24 @@ static void put_sample(struct slot *slot, const struct watched *s, const struct 
 	struct rec_watch *r = seq ? guest_reserve(size) : NULL;
 
 	if (!r)
-		watch_look_drop(look);
+		watch_sample_drop(sample);
 	if (r) {
 		memset(r, 0, size);
 		r->head = (struct rec){REC_WATCH, 0, size, 0, ns};
 		r->addr = s->addr;
 		r->size_bytes = s->bytes;
-		r->checksum = look->checksum;
-		r->content = look->content;
+		r->checksum = sample->checksum;
+		r->content = sample->content;
 		r->watch = s->id;
 		r->seq = seq;
 		r->call = e->call;
 		r->watched_call = s->watched_call;
 		r->output = s->output;
-		r->error = look->error;
+		r->error = sample->error;
 		r->device = s->device;
 		r->len = len;
 		r->after = e->after;
-		r->content_errno = look->content_errno;
+		r->content_errno = sample->content_errno;
 		r->last = atomic_load(&slot->left) == 0;
 		memcpy(r->text, e->op, nop);
 		memcpy(r->text + nop + 1, s->name, nname);
@@ -84,8 +84,8 @@ static bool is_in_reach(const struct watched *v, const struct reach *in)
 }
 
 /* The look at one slot; false: nothing to tell. */
-static bool look_at(struct slot *s, const struct reach *in, struct watched *out_watched,
-		    struct watch_look *out)
+static bool sample_slot(struct slot *s, const struct reach *in, struct watched *out_watched,
+			struct watch_sample_block *out)
 {
 	struct watched *w = out_watched;
 
@@ -93,10 +93,10 @@ static bool look_at(struct slot *s, const struct reach *in, struct watched *out_
 	    !watch_slot_enter(s, w->id))
 		return false;
 	struct watch_block block = {w->addr, w->bytes, &s->id, w->id, w->device == DEV_HOST};
-	watch_look(&block, watch_settings().content, out);
+	watch_sample_block(&block, watch_settings().content, out);
 	watch_slot_leave(s);
 	if (atomic_load(&s->id) != w->id) { /* freed meanwhile */
-		watch_look_drop(out);
+		watch_sample_drop(out);
 		return false;
 	}
 	if (w->device == DEV_NONE)
@@ -124,17 +124,17 @@ static bool find_reach(uint16_t device, bool host, struct reach *out)
 
 void watch_sample(const struct watch_edge *e, bool host)
 {
-	struct watch_look look;
+	struct watch_sample_block sample;
 	struct watched v;
 	struct reach in;
 
 	if (!find_reach(e->device, host, &in))
 		return;
 	for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
-		if (!look_at(&watch_slots[i], &in, &v, &look))
+		if (!sample_slot(&watch_slots[i], &in, &v, &sample))
 			continue;
-		put_sample(&watch_slots[i], &v, e, &look);
-		if (look.error)
+		put_sample(&watch_slots[i], &v, e, &sample);
+		if (sample.error)
 			watch_slot_drop(&watch_slots[i], v.id); /* not again at every edge */
 	}
 }
@@ -145,16 +145,16 @@ void watch_sample(const struct watch_edge *e, bool host)
 static void drop_held(void)
 {
 	for (uint8_t i = 0; i < kept.n; i++) {
-		struct watch_look look = {.content = kept.list[i].content};
+		struct watch_sample_block sample = {.content = kept.list[i].content};
 
-		watch_look_drop(&look);
+		watch_sample_drop(&sample);
 	}
 	kept.n = 0;
 }
 
 void watch_hold(uint16_t device)
 {
-	struct watch_look look;
+	struct watch_sample_block sample;
 	struct watched v;
 	struct reach in;
 
@@ -162,33 +162,34 @@ void watch_hold(uint16_t device)
 	if (!find_reach(device, false, &in))
 		return;
 	for (uint32_t i = 0; i < WATCH_SLOTS && kept.n < HELD; i++) {
-		if (!look_at(&watch_slots[i], &in, &v, &look))
+		if (!sample_slot(&watch_slots[i], &in, &v, &sample))
 			continue;
 		kept.list[kept.n++] = (struct held){
-			.checksum = look.checksum,
-			.content = look.content,
+			.checksum = sample.checksum,
+			.content = sample.content,
 			.id = v.id,
-			.error = look.error,
+			.error = sample.error,
 			.slot = (uint8_t)i,
-			.content_errno = look.content_errno,
+			.content_errno = sample.content_errno,
 		};
 	}
 }
 
-void watch_tell_held(const struct watch_edge *e)
+void watch_emit_held(const struct watch_edge *e)
 {
 	for (uint8_t i = 0; i < kept.n; i++) {
 		const struct held *h = &kept.list[i];
 		struct slot *s = &watch_slots[h->slot];
 		struct watched v;
-		struct watch_look look = {h->checksum, h->content, h->error, h->content_errno};
+		struct watch_sample_block sample = {h->checksum, h->content, h->error,
+						    h->content_errno};
 		if (!watch_slot_copy(s, &v, WATCHED_WORDS) || v.id != h->id) {
-			watch_look_drop(&look);
+			watch_sample_drop(&sample);
 			continue;
 		}
 		if (v.device == DEV_NONE)
 			v.device = e->device;
-		put_sample(s, &v, e, &look);
+		put_sample(s, &v, e, &sample);
 		if (h->error)
 			watch_slot_drop(s, h->id);
 	}
@@ -226,7 +227,7 @@ static void *buffer_take(void)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static void buffer_give(void *p)
+static void buffer_return(void *p)
 {
 	for (int i = 0; i < SPARES; i++) {
 		void *none = NULL;
@@ -331,8 +332,8 @@ static int block_read(const struct watch_block *b, void *out, uint64_t offset, s
 		       : watch_device->read(out, b->addr + offset, bytes);
 }
 
-static void look_with(char *buffer, const struct watch_block *b, struct file *f,
-		      struct watch_look *out)
+static void read_pieces(char *buffer, const struct watch_block *b, struct file *f,
+			struct watch_sample_block *out)
 {
 	uint64_t c = CHECKSUM_BEGIN;
 
@@ -351,28 +352,28 @@ static void look_with(char *buffer, const struct watch_block *b, struct file *f,
 	out->checksum = checksum_end(c);
 }
 
-void watch_look_drop(const struct watch_look *look)
+void watch_sample_drop(const struct watch_sample_block *sample)
 {
-	struct file f = {.number = look->content};
+	struct file f = {.number = sample->content};
 
 	if (f.number && file_path(&f) == 0)
 		syscall(SYS_unlinkat, AT_FDCWD, f.path, 0);
 }
 
-void watch_look(const struct watch_block *b, bool content, struct watch_look *out)
+void watch_sample_block(const struct watch_block *b, bool content, struct watch_sample_block *out)
 {
 	char *buffer = buffer_take();
 	struct file f;
 
-	*out = (struct watch_look){0};
+	*out = (struct watch_sample_block){0};
 	if (!buffer) {
 		out->error = ENOMEM;
 		return;
 	}
 	if (content)
 		file_open(&f, b->bytes);
-	look_with(buffer, b, content ? &f : NULL, out);
-	buffer_give(buffer);
+	read_pieces(buffer, b, content ? &f : NULL, out);
+	buffer_return(buffer);
 	if (!content)
 		return;
 	if (out->error && f.fd >= 0)

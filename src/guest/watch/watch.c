@@ -86,7 +86,7 @@ static void follow_fork(void)
 }
 
 /* True: this thread may go on; watch_leave() follows. */
-static bool enter(void)
+static bool enter_hook(void)
 {
 	if (!collect_wants(WANT_WATCH))
 		return false;
@@ -98,7 +98,7 @@ static bool enter(void)
 	return true;
 }
 
-static void leave(void)
+static void leave_hook(void)
 {
 	self.busy = 0;
 }
@@ -273,10 +273,10 @@ void collect_watch_begin(const char *op)
 {
 	int saved = errno;
 
-	if (!enter())
+	if (!enter_hook())
 		return;
 	op_begin(op);
-	leave();
+	leave_hook();
 	errno = saved;
 }
 
@@ -285,10 +285,10 @@ void collect_watch_output_on(const char *op, uint16_t device, uint64_t addr, uin
 {
 	int saved = errno;
 
-	if (!enter())
+	if (!enter_hook())
 		return;
 	op_output(op, device, addr, bytes, index);
-	leave();
+	leave_hook();
 	errno = saved;
 }
 
@@ -302,10 +302,10 @@ void collect_watch_end(const char *op)
 {
 	int saved = errno;
 
-	if (!enter())
+	if (!enter_hook())
 		return;
 	op_end(op);
-	leave();
+	leave_hook();
 	errno = saved;
 }
 
@@ -320,11 +320,11 @@ void collect_watch_launch(void)
 {
 	int saved = errno;
 
-	if (!enter())
+	if (!enter_hook())
 		return;
 	self.kernel = 0;
 	watch_hold(watch_device->current());
-	leave();
+	leave_hook();
 	errno = saved;
 }
 
@@ -332,7 +332,7 @@ void collect_watch_launched(void)
 {
 	int saved = errno;
 
-	if (!enter())
+	if (!enter_hook())
 		return;
 	const char *name = watch_name_text(self.kernel);
 	struct watch_edge e = {.op = name ? name : "kernel", .device = watch_device->current()};
@@ -340,20 +340,20 @@ void collect_watch_launched(void)
 	if (e.device < WATCH_DEVICES) {
 		frame_name(&f, e.op);
 		e.call = watch_count(e.op, e.device, my_tid());
-		watch_tell_held(&e);
+		watch_emit_held(&e);
 		e.after = true;
 		watch_sample(&e, false);
 		if (f.is_end && (is_open(e.device) || !watch_settings().start[0]))
 			end_watch(e.device, false);
 	}
-	leave();
+	leave_hook();
 	errno = saved;
 }
 
 /* --- blocks of the program's own --- */
 
 /* The recorder passes over what happens on the host, unless it knows that it is needed. */
-static void tell_host(void)
+static void want_host(void)
 {
 	struct rec_settings s = guest.configured ? guest.settings : guest.page->settings;
 
@@ -386,7 +386,7 @@ bool collect_watch_named(uint16_t device, uint64_t addr, uint64_t bytes, const c
 	watch_slot_fill(s, &v, name, dumps);
 	watch_slot_watch(s);
 	if (device == DEV_HOST)
-		tell_host();
+		want_host();
 	errno = saved;
 	return true;
 }
@@ -406,7 +406,7 @@ static struct own {
 	struct watch_settings w;
 	char start[SESSION_NAME_BYTES], end[SESSION_NAME_BYTES];
 } own[2];
-static _Atomic(struct own *) said;
+static _Atomic(struct own *) own_now;
 
 static void copy_name(char out[SESSION_NAME_BYTES], const char *name)
 {
@@ -418,17 +418,17 @@ static void copy_name(char out[SESSION_NAME_BYTES], const char *name)
 
 void collect_watch_configure(const char *start, uint32_t output, const char *end, bool content)
 {
-	struct own *o = &own[atomic_load(&said) == &own[0]];
+	struct own *o = &own[atomic_load(&own_now) == &own[0]];
 
 	copy_name(o->start, start);
 	copy_name(o->end, end);
 	o->w = (struct watch_settings){o->start, o->end, output, content};
-	atomic_store(&said, o);
+	atomic_store(&own_now, o);
 }
 
 struct watch_settings watch_settings(void)
 {
-	const struct own *o = atomic_load_explicit(&said, memory_order_acquire);
+	const struct own *o = atomic_load_explicit(&own_now, memory_order_acquire);
 	const struct control_page *p = guest.page;
 
 	if (o)

@@ -41,7 +41,7 @@ static inline bool watch_is_on(void)
 bool watch_is_busy(void);
 
 /* A mark of torch's dispatcher, before (told = false) and after it was written to the ring. */
-void watch_mark(const char *message, bool told);
+void watch_mark(const char *message, bool written);
 
 /* Memory comes and goes. */
 void watch_alloc(const struct collect_block *b);
@@ -85,7 +85,7 @@ void watch_sample(const struct watch_edge *e, bool host);
 
 /* The same in two parts, where the name comes late. */
 void watch_hold(uint16_t device);
-void watch_tell_held(const struct watch_edge *e);
+void watch_emit_held(const struct watch_edge *e);
 void watch_forget_held(void);
 
 /* Does an operator's name mean the one that the user wrote? See guest/watch/names.c. */
@@ -102,7 +102,7 @@ void watch_blocks_put(uint8_t pool, uint64_t addr, uint64_t bytes);
 uint64_t watch_blocks_take(uint8_t pool, uint64_t addr);
 
 /* What a block held. */
-struct watch_look {
+struct watch_sample_block {
 	uint64_t checksum;
 	uint64_t content;
 	uint32_t error;
@@ -115,9 +115,9 @@ struct watch_block {
 	uint32_t was;
 	bool host;
 };
-void watch_look(const struct watch_block *b, bool content, struct watch_look *out);
+void watch_sample_block(const struct watch_block *b, bool content, struct watch_sample_block *out);
 /* Nobody is told of it: what it wrote is removed. */
-void watch_look_drop(const struct watch_look *look);
+void watch_sample_drop(const struct watch_sample_block *sample);
 
 /* The text of a kernel, NULL if it is not known. */
 const char *watch_name_text(uint64_t hash);

@@ -61,7 +61,7 @@ static PyObject *tell_trace(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "iiii", &state, &current, &start, &stop))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	monitor_tell_trace(state, current, start, stop);
+	monitor_send_trace_status(state, current, start, stop);
 	Py_END_ALLOW_THREADS
 	Py_RETURN_NONE;
 }

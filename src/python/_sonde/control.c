@@ -42,14 +42,14 @@ static int know(void)
 	return 0;
 }
 
-static void tell_watch(void)
+static void configure_watch(void)
 {
 	const struct mem_watch *w = &own.config.watch;
 
 	collect_watch_configure(w->start, w->output_id, w->end, w->full_content);
 }
 
-static void tell(void)
+static void emit_config(void)
 {
 	struct rec_settings s;
 
@@ -57,7 +57,7 @@ static void tell(void)
 		return;
 	mem_config_get_settings(&own.config, &s);
 	if (own.watching)
-		tell_watch();
+		configure_watch();
 	collect_configure(&s, mem_config_want(&own.config),
 			  own.moved ? own.config.output_dir : NULL);
 	own.untold = false;
@@ -129,7 +129,7 @@ static PyObject *configure(PyObject *self, PyObject *args)
 		own.known = own.untold = true;
 		own.moved = own.moved || moved;
 		own.watching = own.watching || PyDict_GetItemString(options, "watch") != NULL;
-		tell();
+		emit_config();
 		notices = PyUnicode_FromString(buf_str(&a.notices));
 	} else if (!PyErr_Occurred()) {
 		PyErr_SetString(PyExc_ValueError, err.text);
@@ -169,7 +169,7 @@ static bool begin_recording(void)
 	joined = collect_begin(output);
 	Py_END_ALLOW_THREADS
 	if (joined)
-		tell();
+		emit_config();
 	return joined;
 }
 

@@ -301,7 +301,7 @@ static int on_unmap(struct import *im, PyObject *entry, PyObject *addr, uint64_t
 	return r || !size ? 0 : -1;
 }
 
-static int tell(struct import *im, PyObject *entry)
+static int emit_entry(struct import *im, PyObject *entry)
 {
 	enum action action = action_of(im, field(entry, keys.action));
 	PyObject *addr = field(entry, keys.addr);
@@ -351,7 +351,7 @@ static PyObject *history(PyObject *self, PyObject *args, PyObject *kwargs)
 	im.now_ns = now_ns;
 	im.depth = depth < MAX_DEPTH ? depth : MAX_DEPTH;
 	for (Py_ssize_t i = begin; i < PyList_Size(entries); i++)
-		if (tell(&im, PyList_GetItem(entries, i)) < 0)
+		if (emit_entry(&im, PyList_GetItem(entries, i)) < 0)
 			return NULL;
 	return Py_BuildValue("KKLK", (unsigned long long)im.events, (unsigned long long)im.missed,
 			     (long long)im.live_bytes, (unsigned long long)im.last_ns);

@@ -113,9 +113,9 @@ static void find_place(struct call *c, PyObject *tensor, enum op_type type, enum
 	(void)use;
 	if (is_accelerator(c->place))
 		return;
-	PyObject *guard = type == TYPE_DERIVED ? op_look_guard() : NULL;
+	PyObject *guard = type == TYPE_DERIVED ? op_inspect_guard() : NULL;
 	int place = type == TYPE_PLAIN || guard ? op_place(tensor, type) : OP_NOWHERE;
-	op_look_end(guard);
+	op_inspect_end(guard);
 	if (c->ntensors < PLACES)
 		c->places[c->ntensors++] = place;
 	if (c->place < 0 || is_accelerator(place))
@@ -150,7 +150,7 @@ static bool was_written(struct call *c, uint64_t addr)
 	return false;
 }
 
-static void tell_look(struct call *c, const struct op_look *look, enum op_use use, bool output)
+static void emit_facts(struct call *c, const struct op_inspect *look, enum op_use use, bool output)
 {
 	static const uint8_t kinds[] = {[USE_READ] = ACCESS_READ,
 					[USE_WRITE] = ACCESS_WRITE,
@@ -169,11 +169,11 @@ static void tell_look(struct call *c, const struct op_look *look, enum op_use us
 					c->outputs++);
 }
 
-static void tell_tensor(struct call *c, PyObject *tensor, enum op_type type, enum op_use use,
+static void emit_tensor(struct call *c, PyObject *tensor, enum op_type type, enum op_use use,
 			bool output)
 {
 	int place = !output && c->at < c->ntensors ? c->places[c->at++] : op_place(tensor, type);
-	struct op_look look;
+	struct op_inspect look;
 
 	if (place < 0 || (OP_DEVICE(place) == DEV_HOST && !(c->want & HOST)))
 		return;
@@ -183,29 +183,29 @@ static void tell_tensor(struct call *c, PyObject *tensor, enum op_type type, enu
 		return;
 	if (block)
 		op_storage_seen(tensor, look.start);
-	if (wanted && op_look(tensor, type, &look))
-		tell_look(c, &look, use, output);
+	if (wanted && op_inspect(tensor, type, &look))
+		emit_facts(c, &look, use, output);
 }
 
 /* Classes that override functions must not see that they are asked. */
-static void tell_guarded(struct call *c, PyObject *tensor, enum op_type type, enum op_use use,
+static void emit_guarded(struct call *c, PyObject *tensor, enum op_type type, enum op_use use,
 			 bool output)
 {
-	PyObject *guard = type == TYPE_DERIVED ? op_look_guard() : NULL;
+	PyObject *guard = type == TYPE_DERIVED ? op_inspect_guard() : NULL;
 
 	if (type == TYPE_PLAIN || guard)
-		tell_tensor(c, tensor, type, use, output);
-	op_look_end(guard);
+		emit_tensor(c, tensor, type, use, output);
+	op_inspect_end(guard);
 }
 
-static void tell_input(struct call *c, PyObject *tensor, enum op_type type, enum op_use use)
+static void emit_input(struct call *c, PyObject *tensor, enum op_type type, enum op_use use)
 {
-	tell_guarded(c, tensor, type, use, false);
+	emit_guarded(c, tensor, type, use, false);
 }
 
-static void tell_output(struct call *c, PyObject *tensor, enum op_type type, enum op_use use)
+static void emit_output(struct call *c, PyObject *tensor, enum op_type type, enum op_use use)
 {
-	tell_guarded(c, tensor, type, use, true);
+	emit_guarded(c, tensor, type, use, true);
 }
 
 static bool wants_tensors(const struct call *c)
@@ -218,23 +218,23 @@ static bool wants_tensors(const struct call *c)
 static bool begin(struct call *c)
 {
 	PyObject *guard;
-	bool told = false;
+	bool emitted = false;
 
-	if (!op_look_begin(&guard))
+	if (!op_inspect_begin(&guard))
 		return false;
 	find_places(c);
 	if (is_accelerator(c->place) || (c->place >= 0 && c->want & HOST)) {
-		told = true;
+		emitted = true;
 		if (c->want & (WANT_OP | WANT_OWNERS))
 			collect_aten(true, OP_DEVICE(c->place), c->facts->text,
 				     __builtin_return_address(0));
 		if (c->want & WANT_WATCH)
 			collect_watch_begin(c->facts->text);
 		if (wants_tensors(c))
-			visit_inputs(c, tell_input);
+			visit_inputs(c, emit_input);
 	}
-	op_look_end(guard);
-	return told;
+	op_inspect_end(guard);
+	return emitted;
 }
 
 /* result: NULL if it raised; that exception is not touched. */
@@ -242,9 +242,9 @@ static void end(struct call *c, PyObject *result)
 {
 	PyObject *guard;
 
-	if (result && wants_tensors(c) && op_look_begin(&guard)) {
-		visit_outputs(c, result, tell_output);
-		op_look_end(guard);
+	if (result && wants_tensors(c) && op_inspect_begin(&guard)) {
+		visit_outputs(c, result, emit_output);
+		op_inspect_end(guard);
 	}
 	if (c->want & WANT_WATCH)
 		collect_watch_end(c->facts->text);
@@ -272,12 +272,12 @@ static void retire_soon(void)
 		ops.retiring = true;
 }
 
-static PyObject *call_told(struct call *c, PyObject *func)
+static PyObject *call_emitted(struct call *c, PyObject *func)
 {
-	bool told = begin(c);
+	bool emitted = begin(c);
 	PyObject *result = PyObject_Call(func, c->args, c->kwargs);
 
-	if (told)
+	if (emitted)
 		end(c, result);
 	return result;
 }
@@ -325,7 +325,7 @@ static PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t narg
 		result = Py_NotImplemented;
 	} else {
 		c.outputs = c.ntensors = c.at = c.nwritten = 0;
-		result = call_told(&c, args[0]);
+		result = call_emitted(&c, args[0]);
 	}
 	trace_unmute();
 	if (!ops.live)
@@ -351,7 +351,7 @@ static PyObject *setup(PyObject *self, PyObject *args)
 		return NULL;
 	if (!ops.s_device)
 		ops.s_device = PyUnicode_InternFromString("device");
-	if (!ops.s_device || op_look_setup(torch) < 0)
+	if (!ops.s_device || op_inspect_setup(torch) < 0)
 		return NULL;
 	Py_INCREF(retire);
 	Py_XDECREF(ops.retire);

@@ -35,7 +35,7 @@ struct op_facts {
 /* Those of an operator, made at its first call; NULL with an exception cleared: no memory. */
 const struct op_facts *op_facts_of(PyObject *func);
 
-/* --- ops_look.c: what a tensor is --- */
+/* --- ops_inspect.c: what a tensor is --- */
 
 enum op_type {
 	TYPE_OTHER, /* no tensor */
@@ -47,7 +47,7 @@ enum op_type {
 
 #define LOOK_TEXT 512
 
-struct op_look {
+struct op_inspect {
 	uint64_t addr, bytes;
 	uint64_t start; /* of its storage */
 	const struct dtype *dtype;
@@ -57,17 +57,17 @@ struct op_look {
 };
 
 /* Remembers what is needed of torch; an exception says what is missing. */
-int op_look_setup(PyObject *torch);
+int op_inspect_setup(PyObject *torch);
 
 enum op_type op_type_of(PyObject *value); /* of few classes: what operators are given */
 enum op_type op_type_maybe(PyObject *value); /* anything */
 enum op_type op_type_known(PyObject *type);
 
 /* Between these two, tensors are asked without a mode of the program's noticing; false: impossible
- * right now. op_look_guard() is for a tensor of a class that would notice; NULL: impossible. */
-bool op_look_begin(PyObject **out_guard);
-PyObject *op_look_guard(void);
-void op_look_end(PyObject *guard);
+ * right now. op_inspect_guard() is for a tensor of a class that would notice; NULL: impossible. */
+bool op_inspect_begin(PyObject **out_guard);
+PyObject *op_inspect_guard(void);
+void op_inspect_end(PyObject *guard);
 
 /* Where a tensor is: device and pool in one number; negative: on no device that holds memory. */
 #define OP_NOWHERE (-1)
@@ -78,9 +78,9 @@ int op_place(PyObject *tensor, enum op_type type);
 /* The same of a torch.device. */
 int op_place_named(PyObject *device);
 /* Its address and that of its storage; false: it has no memory. */
-bool op_where(PyObject *tensor, enum op_type type, int place, struct op_look *out);
+bool op_where(PyObject *tensor, enum op_type type, int place, struct op_inspect *out);
 /* The rest of what was begun there; false: there is nothing to tell. */
-bool op_look(PyObject *tensor, enum op_type type, struct op_look *out);
+bool op_inspect(PyObject *tensor, enum op_type type, struct op_inspect *out);
 
 /* --- ops_storage.c: storages of the CPU that nobody else tells of --- */
 

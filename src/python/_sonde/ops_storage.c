@@ -259,13 +259,13 @@ PyObject *op_storage_scan(PyObject *self, PyObject *list)
 		enum op_type type = op_type_maybe(tensor);
 		if (type != TYPE_PLAIN && type != TYPE_DERIVED)
 			continue;
-		PyObject *guard = op_look_guard();
+		PyObject *guard = op_inspect_guard();
 		int place = guard ? op_place(tensor, type) : OP_NOWHERE;
-		struct op_look look;
+		struct op_inspect look;
 		if (place >= 0 && OP_DEVICE(place) == DEV_HOST &&
 		    op_where(tensor, type, place, &look))
 			seen(tensor, look.start, true);
-		op_look_end(guard);
+		op_inspect_end(guard);
 	}
 	Py_RETURN_NONE;
 }

@@ -186,7 +186,7 @@ enum code_kind code_kind_at(const struct remote_code *code, int64_t lasti)
 }
 
 /* Fills in the rest of a code object from its copy. */
-static void load(struct code_cache *c, struct remote_code *code, const uint8_t *bytes)
+static void load_code(struct code_cache *c, struct remote_code *code, const uint8_t *bytes)
 {
 	const struct python_layout *l = &c->place->layout;
 	uint64_t named = python_word(bytes, l->code.qualname != PYTHON_NONE ? l->code.qualname
@@ -214,7 +214,7 @@ static void load(struct code_cache *c, struct remote_code *code, const uint8_t *
 		load_kinds(c, code, bytes);
 }
 
-static void checked(struct code_cache *c, uint64_t addr, const uint8_t *bytes)
+static void note_checked(struct code_cache *c, uint64_t addr, const uint8_t *bytes)
 {
 	struct remote_code *code = hmap_get_ptr(&c->by_addr, addr);
 	uint64_t words[CODE_WORDS];
@@ -229,11 +229,11 @@ static void checked(struct code_cache *c, uint64_t addr, const uint8_t *bytes)
 		code->addr = addr;
 		hmap_put_ptr(&c->by_addr, addr, code);
 	}
-	load(c, code, bytes);
+	load_code(c, code, bytes);
 }
 
 /* Nothing can be read there: it is no code object, until the next round. */
-static void unreadable(struct code_cache *c, uint64_t addr)
+static void note_unreadable(struct code_cache *c, uint64_t addr)
 {
 	struct remote_code *code = hmap_get_ptr(&c->by_addr, addr);
 
@@ -259,10 +259,10 @@ static int check_batch(struct code_cache *c, const uint64_t *addrs, unsigned n)
 		if (got < 0)
 			return got;
 		for (unsigned i = 0; i < (unsigned)got; i++)
-			checked(c, addrs[done + i], bytes[done + i]);
+			note_checked(c, addrs[done + i], bytes[done + i]);
 		done += (unsigned)got;
 		if (done < n)
-			unreadable(c, addrs[done++]);
+			note_unreadable(c, addrs[done++]);
 	}
 	return 0;
 }

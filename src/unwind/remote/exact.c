@@ -114,7 +114,7 @@ static void drop_copy(struct thread_slot *s)
 
 /* Returns whether we have left our place. Where we may not go to the thread's processor, or the
  * kernel does not count, the copy is as good as it is. */
-static bool prove(struct python_process *p, struct thread_slot *s)
+static bool prove_thread(struct python_process *p, struct thread_slot *s)
 {
 	bool left = false;
 
@@ -157,7 +157,7 @@ static bool prove_all(struct python_process *p, bool *first, struct sched_latenc
 		if (!*first)
 			*first = go_first(before);
 		if (s->out.tid)
-			left |= prove(p, s);
+			left |= prove_thread(p, s);
 		else
 			in->unproved++;
 	}

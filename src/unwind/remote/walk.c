@@ -199,7 +199,7 @@ static bool find_area(const struct walk_thread *t, uint64_t at, unsigned hint, u
 }
 
 /* The state came after the first copy: the innermost frame may be younger than that. */
-static int look_in_area(struct attempt *a, unsigned i, uint64_t at, bool innermost,
+static int read_planned(struct attempt *a, unsigned i, uint64_t at, bool innermost,
 			struct found_frame *out)
 {
 	const struct python_layout *l = a->w->layout;
@@ -220,7 +220,7 @@ static int look_in_area(struct attempt *a, unsigned i, uint64_t at, bool innermo
 }
 
 /* A frame that the plan does not know: it is needed to find those outside of it. */
-static int look_elsewhere(struct attempt *a, uint64_t at, struct found_frame *out)
+static int read_unplanned(struct attempt *a, uint64_t at, struct found_frame *out)
 {
 	const struct python_layout *l = a->w->layout;
 	uint8_t bytes[PYTHON_FRAME_MAX];
@@ -303,22 +303,22 @@ static void add_shim(struct walk_stack *now, const struct found_frame *found)
 		scratch.states[now->n - 1] = SEEN_MOVED;
 }
 
-static int look_at(struct attempt *a, uint64_t at, bool innermost, struct found_frame *out)
+static int read_frame(struct attempt *a, uint64_t at, bool innermost, struct found_frame *out)
 {
 	unsigned area;
 
 	if (!find_area(a->t, at, a->hint, &area)) {
 		found_loose(a, at);
-		return look_elsewhere(a, at, out);
+		return read_unplanned(a, at, out);
 	}
 	if (area >= a->t->nchunks)
 		found_loose(a, at);
 	a->hint = area;
-	return look_in_area(a, area, at, innermost, out);
+	return read_planned(a, area, at, innermost, out);
 }
 
 /* Follows the copies from the innermost frame outwards into t->now. */
-static int follow(struct attempt *a)
+static int follow_frames(struct attempt *a)
 {
 	struct walk_stack *now = &a->t->now;
 	struct found_frame found;
@@ -336,7 +336,7 @@ static int follow(struct attempt *a)
 			now->deep = true;
 			break;
 		}
-		ret = look_at(a, at, seen == 0, &found);
+		ret = read_frame(a, at, seen == 0, &found);
 		if (ret < 0)
 			return ret;
 		a->last = found.f;
@@ -405,7 +405,7 @@ static bool cannot_be(const struct attempt *a, const struct python_raw_frame *f,
 }
 
 /* How many of the innermost frames make no sense together with those outside of them. */
-static unsigned senseless(const struct attempt *a)
+static unsigned count_senseless(const struct attempt *a)
 {
 	const struct walk_stack *now = &a->t->now;
 	unsigned n = 0;
@@ -420,7 +420,7 @@ static unsigned senseless(const struct attempt *a)
  * *out_moved: how many of the innermost frames are not proved to be of the same moment, *out_odd:
  * how many look impossible. False if the plan was not good enough to say.
  */
-static bool judge(struct attempt *a, unsigned *out_moved, unsigned *out_odd)
+static bool judge_copy(struct attempt *a, unsigned *out_moved, unsigned *out_odd)
 {
 	struct walk_thread *t = a->t;
 
@@ -435,7 +435,7 @@ static bool judge(struct attempt *a, unsigned *out_moved, unsigned *out_odd)
 		*out_moved = t->now.n;
 	/* Nothing at all, where there was a stack before, is hard to believe, too: until it is seen
 	 * again and again. */
-	*out_odd = t->now.n || !t->before.n ? senseless(a) : EMPTY_IS_ODD;
+	*out_odd = t->now.n || !t->before.n ? count_senseless(a) : EMPTY_IS_ODD;
 	return true;
 }
 
@@ -455,13 +455,13 @@ static int attempt(struct walker *w, struct walk_thread *t, const struct remote_
 			       ? 0
 			       : python_word(a.tstate, l->tstate.native_thread_id);
 	t->calm = without_gil(&a);
-	ret = follow(&a);
+	ret = follow_frames(&a);
 	if (ret == -EFAULT || ret == -EPROTO)
 		return -EAGAIN;
 	if (ret < 0)
 		return ret;
 	*last = a.last;
-	return judge(&a, moved, odd) ? 0 : -EAGAIN;
+	return judge_copy(&a, moved, odd) ? 0 : -EAGAIN;
 }
 
 /* The innermost frames were moving all the time: what is outside of them was not. */
@@ -503,7 +503,7 @@ struct agreement {
 	unsigned times;
 };
 
-static unsigned agree(struct agreement *a, uint64_t what)
+static unsigned count_agreement(struct agreement *a, uint64_t what)
 {
 	a->times = a->times && a->what == what ? a->times + 1 : 1;
 	a->what = what;
@@ -534,14 +534,14 @@ static int copy_until_good(struct walker *w, struct walk_thread *t, const struct
 			continue;
 		if (!*out_cut)
 			return 0;
-		if (agree(&bases, last.address ^ last.code << 16) == BASES) {
+		if (count_agreement(&bases, last.address ^ last.code << 16) == BASES) {
 			t->base = last.address;
 			t->base_code = last.code;
 		}
 		/* Of the innermost one alone it would prove nothing: it may be half made. */
 		if (moved || odd == 1)
 			stacks.times = 0;
-		else if (agree(&stacks, stack_hash(&t->now)) == COPIES) {
+		else if (count_agreement(&stacks, stack_hash(&t->now)) == COPIES) {
 			t->now.odd = true;
 			*out_cut = 0;
 			return 0;

@@ -60,7 +60,7 @@ static bool has_code(int tag)
 	       tag != DW_TAG_structure_type && tag != DW_TAG_module;
 }
 
-static bool descend(struct chain *c, Dwarf_Die *parent, unsigned depth)
+static bool find_functions(struct chain *c, Dwarf_Die *parent, unsigned depth)
 {
 	Dwarf_Die child;
 
@@ -78,7 +78,7 @@ static bool descend(struct chain *c, Dwarf_Die *parent, unsigned depth)
 			continue;
 		if (function && c->n < MAX_INLINE)
 			c->die[c->n++] = child;
-		if (descend(c, &child, depth + 1) || function || tag == DW_TAG_lexical_block)
+		if (find_functions(c, &child, depth + 1) || function || tag == DW_TAG_lexical_block)
 			return true;
 	} while (!dwarf_siblingof(&child, &child));
 	return false;
@@ -182,7 +182,7 @@ static void add_known(struct buf *b, const struct module *m, uint64_t pc)
 	bool has_unit = symbol_file_unit(f, addr, &cu);
 	c = (struct chain){.addr = addr, .left = MAX_DIES};
 	if (has_unit) {
-		descend(&c, &cu, 0);
+		find_functions(&c, &cu, 0);
 		p = add_inlined(b, m->path, &cu, &c, pc);
 	}
 	if (s)
@@ -249,7 +249,7 @@ static void module_open(struct module *m)
 		m->file = f;
 }
 
-static void resolve(struct symbolizer *s, uint64_t pc, struct buf *out)
+static void resolve_address(struct symbolizer *s, uint64_t pc, struct buf *out)
 {
 	struct module *m = module_at(s, pc);
 
@@ -302,7 +302,7 @@ void symbolizer_stack(struct symbolizer *s, const uint64_t *pc, unsigned depth, 
 			a->pc = pc[i];
 			a->stale = false;
 			a->off = s->text.len;
-			resolve(s, pc[i], &s->text);
+			resolve_address(s, pc[i], &s->text);
 			a->len = (uint32_t)(s->text.len - a->off);
 		}
 		buf_add(out, s->text.data + a->off, a->len);

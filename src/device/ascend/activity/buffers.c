@@ -94,7 +94,7 @@ static uint32_t idle_ones(void)
 	return n;
 }
 
-void mspti_buffer_give(const uint8_t *buffer, bool keep)
+void mspti_buffer_return(const uint8_t *buffer, bool keep)
 {
 	struct buffer *b = find(buffer, READ);
 
@@ -147,7 +147,7 @@ bool mspti_buffers_are_out(uint64_t taken)
 	return false;
 }
 
-void mspti_buffers_give_up(uint64_t taken)
+void mspti_buffers_abandon(uint64_t taken)
 {
 	for (uint32_t i = 0; i < MSPTI_BUFFERS; i++)
 		if (is_missing(&buffers[i], taken))

@@ -37,7 +37,7 @@ static struct {
 	void *subscriber;
 	uint32_t enabled; /* ACTIVITY_BIT() each */
 	uint32_t unpreloaded, refused;
-	bool aside;
+	bool paused;
 	char trouble[512];
 	_Atomic bool on;
 	_Atomic uint32_t pid; /* of who is on */
@@ -100,7 +100,7 @@ static void on_complete(uint8_t *buffer, size_t size, size_t valid)
 	atomic_fetch_add(&state.inside, 1);
 	if (mspti_buffer_claim(buffer)) {
 		read_buffer(buffer, valid);
-		mspti_buffer_give(buffer, atomic_load(&state.on));
+		mspti_buffer_return(buffer, atomic_load(&state.on));
 	}
 	atomic_fetch_sub(&state.inside, 1);
 	errno = saved;
@@ -133,17 +133,18 @@ static void add_kinds(uint32_t kinds)
 static void write_trouble(void)
 {
 	state.trouble[0] = '\0';
-	if (state.aside)
-		add_words("another tool in this process uses libmspti.so: stop it, or order again "
+	if (state.paused)
+		add_words("another tool in this process uses libmspti.so: stop it, or send the "
+			  "request again "
 			  "when it is done");
 	if (state.unpreloaded) {
-		add_words("libmspti.so tells no ");
+		add_words("libmspti.so does not report ");
 		add_kinds(state.unpreloaded);
 		add_words(" here: start the job with LD_PRELOAD=libmspti.so");
 	}
 	if (state.refused) {
 		add_words(state.unpreloaded ? "; " : "");
-		add_words("this version of libmspti.so tells no ");
+		add_words("this version of libmspti.so does not report ");
 		add_kinds(state.refused);
 	}
 }
@@ -192,10 +193,10 @@ static int subscribe(void)
 {
 	int r = state.fns->subscribe(&state.subscriber, NULL, NULL);
 
-	state.aside = r == MSPTI_OTHER_SUBSCRIBER;
+	state.paused = r == MSPTI_OTHER_SUBSCRIBER;
 	write_trouble();
 	if (r != MSPTI_OK)
-		return state.aside ? -EBUSY : -EIO;
+		return state.paused ? -EBUSY : -EIO;
 	if (state.fns->register_callbacks(on_request, on_complete) == MSPTI_OK)
 		return 0;
 	(void)state.fns->unsubscribe(state.subscriber);
@@ -232,7 +233,7 @@ static void flush(void)
 	while (mspti_buffers_are_out(taken) && now() < until)
 		guest_sleep(POLL_NS);
 	/* One that does not come is not waited for again. */
-	mspti_buffers_give_up(taken);
+	mspti_buffers_abandon(taken);
 }
 
 static void stop(void)
@@ -292,9 +293,9 @@ static uint64_t lost(void)
 	return (none > dropped ? none : dropped) + atomic_load(&state.late);
 }
 
-static bool is_aside(void)
+static bool is_paused(void)
 {
-	return state.aside;
+	return state.paused;
 }
 
 const struct activity_source mspti_source = {
@@ -307,5 +308,5 @@ const struct activity_source mspti_source = {
 	.stop = stop,
 	.lost = lost,
 	.trouble = mspti_trouble,
-	.is_aside = is_aside,
+	.is_paused = is_paused,
 };

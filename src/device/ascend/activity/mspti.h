@@ -27,7 +27,7 @@ const char *mspti_trouble(void);
  * Tells every activity of the buffer, or just counts them. Any thread. False: it ended before the
  * buffer did, and nobody knows how many are behind.
  */
-bool mspti_walk(const struct mspti *fns, uint8_t *buffer, size_t valid, bool tell,
+bool mspti_walk(const struct mspti *fns, uint8_t *buffer, size_t valid, bool emit,
 		uint64_t *out_records);
 
 /*
@@ -39,7 +39,7 @@ uint8_t *mspti_buffer_take(void);
  */
 bool mspti_buffer_claim(const uint8_t *buffer);
 /* `keep`: for the next who takes one. */
-void mspti_buffer_give(const uint8_t *buffer, bool keep);
+void mspti_buffer_return(const uint8_t *buffer, bool keep);
 /* Unmaps those that nobody has. */
 void mspti_buffers_free(void);
 /* In a forked child, which has copies: the library may still write into its own. */
@@ -49,6 +49,6 @@ uint64_t mspti_buffers_taken(void);
 /* Has one of the first `taken` not been given away yet? */
 bool mspti_buffers_are_out(uint64_t taken);
 /* Those are not asked for any more. */
-void mspti_buffers_give_up(uint64_t taken);
+void mspti_buffers_abandon(uint64_t taken);
 
 #endif

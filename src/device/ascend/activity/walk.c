@@ -123,7 +123,7 @@ static void read_communication(struct collect_activity *a, const struct mspti_co
 	on_device(a, r->device, r->stream);
 }
 
-static void tell_record(uint8_t kind, const void *record)
+static void emit_record(uint8_t kind, const void *record)
 {
 	struct collect_activity a = {.kind = kind};
 
@@ -169,7 +169,7 @@ static uint8_t kind_at(const uint8_t *buffer, size_t valid, const void *record)
 	return (uint8_t)kind;
 }
 
-bool mspti_walk(const struct mspti *fns, uint8_t *buffer, size_t valid, bool tell,
+bool mspti_walk(const struct mspti *fns, uint8_t *buffer, size_t valid, bool emit,
 		uint64_t *out_records)
 {
 	void *record = NULL;
@@ -187,8 +187,8 @@ bool mspti_walk(const struct mspti *fns, uint8_t *buffer, size_t valid, bool tel
 		if (!kind)
 			continue;
 		++*out_records;
-		if (tell)
-			tell_record(kind, record);
+		if (emit)
+			emit_record(kind, record);
 	}
 	return false;
 }

@@ -141,7 +141,7 @@ static uint64_t time_of(struct reader *r, uint64_t counter)
 	return ns < r->opened_ns ? r->opened_ns : ns;
 }
 
-static void tell(void *arg, const struct stars_event *e)
+static void emit_task(void *arg, const struct stars_event *e)
 {
 	struct reader *r = arg;
 	uint64_t ns = time_of(r, e->counter);
@@ -168,7 +168,7 @@ static int read_some(struct reader *r)
 	if (n <= 0 || (size_t)n > room)
 		return n <= 0 ? n : -1;
 	size_t len = r->have + (size_t)n;
-	size_t done = stars_each(r->buf, len, r->format, atomic_load(&expanded_ids), tell, r);
+	size_t done = stars_each(r->buf, len, r->format, atomic_load(&expanded_ids), emit_task, r);
 	r->have = len - done;
 	memmove(r->buf, r->buf + done, r->have);
 	return n;

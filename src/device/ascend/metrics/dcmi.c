@@ -184,12 +184,11 @@ static int read_memory(const struct ascend_dcmi *d, const struct chip *chip,
 
 	int answer = d->hbm(chip->card, chip->index, &info);
 	if (answer != 0)
-		return err_set(err, -EIO, "%s does not tell the memory of device %u: error %d",
+		return err_set(err, -EIO, "%s does not report memory for device %u: error %d",
 			       LIBRARY, device, answer);
 	if (!info.size_mb || info.size_mb > UINT64_MAX >> MB_SHIFT || info.usage_mb > info.size_mb)
-		return err_set(err, -ERANGE,
-			       "%s says that %llu MB of %llu MB of device %u are used", LIBRARY,
-			       info.usage_mb, info.size_mb, device);
+		return err_set(err, -ERANGE, "%s reports %llu MB of %llu MB of device %u in use",
+			       LIBRARY, info.usage_mb, info.size_mb, device);
 	*out = (struct ascend_memory){.total_bytes = info.size_mb << MB_SHIFT,
 				      .used_bytes = info.usage_mb << MB_SHIFT};
 	read_processes(d, chip, out);

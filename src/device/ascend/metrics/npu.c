@@ -31,7 +31,7 @@ static void npu_close(void *self)
 }
 
 /* How many devices npu-smi shows. */
-static int ask_npu_smi(struct npu *n, struct err *err)
+static int read_npu_smi(struct npu *n, struct err *err)
 {
 	struct buf text = {0};
 	int r = npu_smi_run(&n->smi, n->timeout_ms, &text, err);
@@ -47,7 +47,7 @@ static int open_npu_smi(struct npu *n, const struct err *no_library, struct err 
 	struct err no_program = {0};
 
 	n->chips = xcalloc(NPU_SMI_CHIPS, sizeof(*n->chips));
-	int r = ask_npu_smi(n, &no_program);
+	int r = read_npu_smi(n, &no_program);
 	if (r > 0)
 		return 0;
 	if (r == 0)
@@ -112,7 +112,7 @@ static void add_condition(const struct ascend_chip *c, struct metric_list *l)
 		metric_list_float(l, "npu_power_draw_w", NULL, c->power_w);
 }
 
-static void tell(struct npu *n, const struct ascend_chip *c, sample_fn fn, void *arg)
+static void emit_chip(struct npu *n, const struct ascend_chip *c, sample_fn fn, void *arg)
 {
 	uint32_t pids[ASCEND_DCMI_PROCESSES];
 	char names[ASCEND_DCMI_PROCESSES][16];
@@ -134,7 +134,7 @@ static void tell(struct npu *n, const struct ascend_chip *c, sample_fn fn, void 
 	if (n->attribution)
 		device_owner_find(pids, c->memory.nprocesses, &owner);
 	device_owner_add(&owner, l);
-	metric_list_tell(l, ascend_metrics.name, c->device, fn, arg);
+	metric_list_emit(l, ascend_metrics.name, c->device, fn, arg);
 }
 
 static int npu_read(void *self, sample_fn fn, void *arg, struct err *err)
@@ -143,13 +143,13 @@ static int npu_read(void *self, sample_fn fn, void *arg, struct err *err)
 
 	for (unsigned i = 0; n->dcmi && i < ascend_dcmi_count(n->dcmi); i++) {
 		ascend_dcmi_chip(n->dcmi, i, n->chips);
-		tell(n, n->chips, fn, arg);
+		emit_chip(n, n->chips, fn, arg);
 	}
 	if (n->dcmi)
 		return 0;
-	int found = ask_npu_smi(n, err);
+	int found = read_npu_smi(n, err);
 	for (int i = 0; i < found; i++)
-		tell(n, &n->chips[i], fn, arg);
+		emit_chip(n, &n->chips[i], fn, arg);
 	if (found == 0)
 		return err_set(err, -EIO, "npu-smi shows no device any more");
 	return found < 0 ? found : 0;

@@ -28,7 +28,7 @@ static bool by_library(struct device_processes *out, struct err *err)
 {
 	struct ascend_dcmi *d = NULL;
 	struct ascend_chip *chip;
-	bool told = false;
+	bool reported = false;
 
 	if (ascend_dcmi_open(&d, err) < 0)
 		return false;
@@ -36,14 +36,14 @@ static bool by_library(struct device_processes *out, struct err *err)
 	for (unsigned i = 0; i < ascend_dcmi_count(d); i++) {
 		if (ascend_dcmi_processes(d, i, chip) < 0)
 			continue;
-		told = true;
+		reported = true;
 		add_chip(chip, out);
 	}
-	if (!told)
-		err_set(err, -ENOTSUP, "libdcmi.so does not tell who uses the NPUs");
+	if (!reported)
+		err_set(err, -ENOTSUP, "libdcmi.so does not report who uses the NPUs");
 	free(chip);
 	ascend_dcmi_close(d);
-	return told;
+	return reported;
 }
 
 static int by_program(unsigned timeout_ms, struct device_processes *out, struct err *err)

@@ -80,7 +80,7 @@ static void unmap(unsigned i)
 	atomic_store(&slots[i].state, SLOT_EMPTY);
 }
 
-void cupti_buffer_give(uint8_t *buffer, bool keep)
+void cupti_buffer_return(uint8_t *buffer, bool keep)
 {
 	int i = slot_of(buffer);
 

@@ -56,7 +56,7 @@ static struct {
 	int thread_ids; /* what numbered threads before; -1: not known */
 	_Atomic bool on;
 	_Atomic uint32_t kinds;
-	_Atomic bool aside;
+	_Atomic bool paused;
 	_Atomic uint64_t lost;
 	_Atomic uint32_t walking; /* threads that are telling */
 	_Atomic bool hurry; /* the process ends */
@@ -64,7 +64,7 @@ static struct {
 	const char *trouble;
 } self = {.trouble = ""};
 
-void (*cupti_tell)(const struct collect_activity *a) = collect_activity;
+void (*cupti_emit)(const struct collect_activity *a) = collect_activity;
 
 /* --- what the library calls --- */
 
@@ -91,13 +91,13 @@ static void count_dropped(const struct cupti *fns, void *context, uint32_t strea
 		atomic_fetch_add(&self.lost, dropped);
 }
 
-static void tell_buffer(uint8_t *buffer, size_t valid)
+static void emit_buffer(uint8_t *buffer, size_t valid)
 {
 	struct cupti_walk w = {
 		.fns = self.fns,
 		.kinds = atomic_load(&self.kinds),
 		.newer = self.newer,
-		.tell = cupti_tell,
+		.emit = cupti_emit,
 	};
 
 	if (!cupti_walk_buffer(&w, buffer, valid))
@@ -116,9 +116,9 @@ static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t 
 		return;
 	}
 	atomic_fetch_add(&self.walking, 1);
-	tell_buffer(buffer, valid <= CUPTI_BUFFER_BYTES ? valid : 0);
+	emit_buffer(buffer, valid <= CUPTI_BUFFER_BYTES ? valid : 0);
 	count_dropped(self.fns, context, stream);
-	cupti_buffer_give(buffer, atomic_load(&self.on));
+	cupti_buffer_return(buffer, atomic_load(&self.on));
 	atomic_fetch_sub(&self.walking, 1);
 }
 
@@ -133,7 +133,7 @@ static void wait_for_walkers(void)
 }
 
 /* Not forced: buffers with kernels that still run would come too, and these without their ends. */
-static void fetch(void)
+static void fetch_buffers(void)
 {
 	(void)self.fns->flush(0);
 	wait_for_walkers();
@@ -214,7 +214,7 @@ bool cupti_uses(uint32_t kind)
 	return cupti_is_held() && kind < CUPTI_KIND_END && (cupti_kinds(self.held) >> kind & 1);
 }
 
-static void say_why(cupti_result r)
+static void explain_refusal(cupti_result r)
 {
 	if (r == CUPTI_MULTIPLE_SUBSCRIBERS)
 		self.trouble = "another profiler (Nsight?) has CUPTI in this process";
@@ -236,7 +236,7 @@ static unsigned switch_kinds(uint64_t from, uint64_t to)
 		if (is && !was) {
 			cupti_result r = self.fns->enable(k);
 			if (r != CUPTI_OK) {
-				say_why(r);
+				explain_refusal(r);
 				continue;
 			}
 		}
@@ -259,7 +259,7 @@ static void number_threads(bool ours)
 }
 
 /* With the turn, as everything below. */
-static int hold(uint32_t kinds)
+static int take_library(uint32_t kinds)
 {
 	uint64_t wanted = cupti_kinds(kinds);
 
@@ -272,7 +272,7 @@ static int hold(uint32_t kinds)
 		(void)self.fns->register_clock(wall_clock);
 	cupti_result r = self.fns->register_callbacks(on_request, on_complete);
 	if (r != CUPTI_OK) {
-		say_why(r);
+		explain_refusal(r);
 		return -EBUSY;
 	}
 	self.held = kinds;
@@ -296,24 +296,24 @@ static void let_go(uint32_t wait_ms)
 	cupti_watch_restore(self.fns);
 }
 
-void cupti_step_aside(void)
+void cupti_pause(void)
 {
 	if (!cupti_is_held())
 		return;
 	let_go(LAST_ASIDE_MS);
-	atomic_store(&self.aside, true);
+	atomic_store(&self.paused, true);
 }
 
 /* As soon as the others are done. */
-static int resume(void)
+static int resume_kinds(void)
 {
 	uint32_t kinds = atomic_load(&self.kinds);
 
 	if (!atomic_load(&self.on) || cupti_is_held() || !cupti_kinds(kinds))
 		return 0;
 	bool busy = cupti_watch_busy();
-	atomic_store(&self.aside, busy);
-	return busy ? 0 : hold(kinds);
+	atomic_store(&self.paused, busy);
+	return busy ? 0 : take_library(kinds);
 }
 
 /*
@@ -325,11 +325,11 @@ static int resume_soon(void)
 	int r = 0;
 
 	for (unsigned left = SOON_MS / SOON_POLL_MS; left && r == 0; left--) {
-		if (!atomic_load(&self.aside) || !cupti_lock(LOCK_MS))
+		if (!atomic_load(&self.paused) || !cupti_lock(LOCK_MS))
 			break;
 		bool goes_on = cupti_watch_goes_on();
 		if (!goes_on)
-			r = resume();
+			r = resume_kinds();
 		cupti_unlock();
 		if (goes_on)
 			break;
@@ -385,14 +385,14 @@ static void source_stop(void)
 	let_go(LAST_MOST_MS);
 	atomic_store(&self.on, false);
 	atomic_store(&self.kinds, 0);
-	atomic_store(&self.aside, false);
+	atomic_store(&self.paused, false);
 	if (mine)
 		cupti_unlock();
 	cupti_buffers_free();
 }
 
 /* For more than one name under which calls of the driver are told. */
-static bool asks_twice(uint32_t kinds)
+static bool needs_two_flushes(uint32_t kinds)
 {
 	uint32_t names = kinds & (ACTIVITY_APIS & ~ACTIVITY_BIT(ACTIVITY_RUNTIME_API));
 
@@ -415,7 +415,7 @@ static int source_start(uint32_t kinds)
 	atomic_store(&self.lost, 0);
 	atomic_store(&self.kinds, kinds);
 	atomic_store(&self.on, true);
-	r = resume();
+	r = resume_kinds();
 	cupti_unlock();
 	if (r == 0)
 		r = resume_soon();
@@ -424,9 +424,10 @@ static int source_start(uint32_t kinds)
 		return r;
 	}
 	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
-	if (!self.trouble[0] && asks_twice(kinds))
-		self.trouble = "calls of the driver are told once, under the first of API, AclAPI "
-			       "and NodeAPI that was asked for: the others stay empty";
+	if (!self.trouble[0] && needs_two_flushes(kinds))
+		self.trouble =
+			"calls of the driver are reported once, under the first of API, AclAPI "
+			"and NodeAPI that was asked for: the others stay empty";
 	return 0;
 }
 
@@ -441,13 +442,13 @@ static int source_change(uint32_t kinds)
 	if (!cupti_kinds(kinds)) {
 		let_go(LAST_MOST_MS);
 	} else if (cupti_is_held()) {
-		fetch(); /* of a kind that is not told any more, too */
+		fetch_buffers(); /* of a kind that is not told any more, too */
 		switch_kinds(cupti_kinds(self.held), cupti_kinds(kinds));
 		self.held = kinds;
 	}
 	atomic_store(&self.kinds, kinds);
-	atomic_store(&self.aside, false);
-	r = resume();
+	atomic_store(&self.paused, false);
+	r = resume_kinds();
 	cupti_unlock();
 	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
 	return r;
@@ -461,9 +462,9 @@ static void source_flush(void)
 		return;
 	cupti_watch(self.fns);
 	if (cupti_is_held())
-		fetch();
+		fetch_buffers();
 	else
-		(void)resume();
+		(void)resume_kinds();
 	cupti_unlock();
 }
 
@@ -472,9 +473,9 @@ static uint64_t source_lost(void)
 	return atomic_load(&self.lost);
 }
 
-static bool source_is_aside(void)
+static bool source_is_paused(void)
 {
-	return atomic_load(&self.aside);
+	return atomic_load(&self.paused);
 }
 
 const char *cupti_trouble(void)
@@ -492,5 +493,5 @@ const struct activity_source cupti_source = {
 	.stop = source_stop,
 	.lost = source_lost,
 	.trouble = cupti_trouble,
-	.is_aside = source_is_aside,
+	.is_paused = source_is_paused,
 };

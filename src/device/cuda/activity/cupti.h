@@ -19,13 +19,13 @@
  * calls start. */
 const char *cupti_trouble(void);
 /* With the lock: whoever comes finds the library as if we were not there. */
-void cupti_step_aside(void);
+void cupti_pause(void);
 bool cupti_is_held(void);
 /* Is this kind of CUPTI's on for us? With the lock. */
 bool cupti_uses(uint32_t kind);
 
 /* Who is told; collect_activity() but in tests. */
-extern void (*cupti_tell)(const struct collect_activity *a);
+extern void (*cupti_emit)(const struct collect_activity *a);
 
 /*
  * One thread at a time uses the library: those of ours that switch it on and off, and those of the
@@ -67,7 +67,7 @@ const char *cupti_call_name(const struct cupti *fns, int domain, uint32_t cbid);
 
 uint8_t *cupti_buffer_take(void); /* NULL: the library has them all */
 bool cupti_buffer_is_ours(const uint8_t *buffer);
-void cupti_buffer_give(uint8_t *buffer, bool keep);
+void cupti_buffer_return(uint8_t *buffer, bool keep);
 void cupti_buffers_free(void); /* those that the library does not have */
 unsigned cupti_buffers_out(void);
 unsigned cupti_buffers_in_use(void); /* of these, with something in them */
@@ -78,8 +78,8 @@ struct cupti_walk {
 	const struct cupti *fns;
 	uint32_t kinds; /* ACTIVITY_BIT() of those that are told */
 	bool newer; /* than what we know: records must be at least as long as the last known ones */
-	void (*tell)(const struct collect_activity *a);
-	uint64_t told;
+	void (*emit)(const struct collect_activity *a);
+	uint64_t emitted;
 	uint64_t untimed; /* kernels and copies without times: the library had no room to note them
 			   */
 	uint64_t strange; /* shorter than what is read of them; nothing is told of these */

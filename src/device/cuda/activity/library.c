@@ -29,7 +29,7 @@ static const char *base_of(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static bool begins(const char *s, const char *with)
+static bool begins_with(const char *s, const char *with)
 {
 	return !strncmp(s, with, strlen(with));
 }
@@ -42,19 +42,19 @@ static void copy_text(char *out, const char *s, size_t len)
 	out[len] = '\0';
 }
 
-static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
+static int check_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct seen *s = arg;
 	const char *path = info->dlpi_name ? info->dlpi_name : "", *base = base_of(path);
 
 	(void)size;
-	if (begins(base, "libcuda.so"))
+	if (begins_with(base, "libcuda.so"))
 		s->driver = true;
-	else if (begins(base, "libcupti.so") && !s->cupti[0])
+	else if (begins_with(base, "libcupti.so") && !s->cupti[0])
 		copy_text(s->cupti, path, strlen(path));
-	else if (begins(base, "libcudart.so") && !s->near[0][0])
+	else if (begins_with(base, "libcudart.so") && !s->near[0][0])
 		copy_text(s->near[0], path, (size_t)(base - path));
-	else if (begins(base, "libtorch_c") && !s->near[1][0])
+	else if (begins_with(base, "libtorch_c") && !s->near[1][0])
 		copy_text(s->near[1], path, (size_t)(base - path));
 	return 0;
 }
@@ -133,7 +133,7 @@ bool cupti_can_be_found(void)
 
 	if (atomic_load(&instead))
 		return true;
-	dl_iterate_phdr(look_at_object, &s);
+	dl_iterate_phdr(check_object, &s);
 	return s.driver && (s.cupti[0] || is_findable(&s, path));
 }
 
@@ -141,11 +141,11 @@ bool cupti_is_loaded(void)
 {
 	struct seen s = {0};
 
-	dl_iterate_phdr(look_at_object, &s);
+	dl_iterate_phdr(check_object, &s);
 	return s.driver && s.cupti[0];
 }
 
-static bool look_up(struct cupti *c, void *lib)
+static bool look_up_symbols(struct cupti *c, void *lib)
 {
 	const struct {
 		const char *name;
@@ -181,7 +181,7 @@ static void *open_library(void)
 	struct seen s = {0};
 	char path[PATH_BYTES];
 
-	dl_iterate_phdr(look_at_object, &s);
+	dl_iterate_phdr(check_object, &s);
 	if (s.cupti[0])
 		return dlopen(s.cupti, RTLD_LAZY | RTLD_NOLOAD);
 	return s.driver && is_findable(&s, path) ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
@@ -205,7 +205,7 @@ const struct cupti *cupti_find(const char **why)
 		       "install CUPTI (package nvidia-cuda-cupti), or preload it";
 		return NULL;
 	}
-	if (!look_up(&found, lib)) {
+	if (!look_up_symbols(&found, lib)) {
 		*why = "libcupti.so lacks calls that the monitor needs";
 		return NULL;
 	}

@@ -25,7 +25,7 @@ static const struct {
 	{"bf16", 11}, {"f8e4m3", 15}, {"f8e5m2", 16},
 };
 
-static bool begins(const char *s, const char *with)
+static bool begins_with(const char *s, const char *with)
 {
 	return !strncmp(s, with, strlen(with));
 }
@@ -36,7 +36,7 @@ static const char *identifier(const char *name, size_t *len)
 	size_t n = 0;
 
 	*len = SIZE_MAX;
-	if (!begins(name, "_Z"))
+	if (!begins_with(name, "_Z"))
 		return name;
 	for (name += 2; *name >= '0' && *name <= '9' && n < 10000; name++)
 		n = n * 10 + (size_t)(*name - '0');
@@ -76,7 +76,7 @@ bool nccl_kernel_read(const char *name, struct nccl_kernel *out)
 	size_t len;
 	const char *s = identifier(name, &len);
 
-	if (!begins(s, "ncclDevKernel") && !begins(s, "ncclKernel"))
+	if (!begins_with(s, "ncclDevKernel") && !begins_with(s, "ncclKernel"))
 		return false;
 	out->algorithm = "";
 	out->data_type = NO_TYPE;

@@ -59,7 +59,7 @@ void nvtx_on_range(void (*fn)(const char *message))
 	atomic_store(&range_begins, fn);
 }
 
-__attribute__((noinline)) static void tell_step(const char *message)
+__attribute__((noinline)) static void report_step(const char *message)
 {
 	void (*fn)(const char *) = atomic_load(&range_begins);
 
@@ -68,10 +68,10 @@ __attribute__((noinline)) static void tell_step(const char *message)
 }
 
 /* Before the range itself, which is the first thing in that step. */
-static inline void look_for_step(const char *message)
+static inline void check_step(const char *message)
 {
 	if (message && message[0] == ACTIVITY_STEP_MESSAGE[0])
-		tell_step(message);
+		report_step(message);
 }
 
 /* A thread of a forked child has another number than the one that it is a copy of. */
@@ -88,7 +88,7 @@ static void find_self(struct collect_activity *a)
 	a->where[1] = mine.thread;
 }
 
-static void tell(uint8_t flag, uint64_t id, const char *text, const char *domain)
+static void emit_mark(uint8_t flag, uint64_t id, const char *text, const char *domain)
 {
 	struct timespec t;
 	struct collect_activity a = {
@@ -103,7 +103,7 @@ static void tell(uint8_t flag, uint64_t id, const char *text, const char *domain
 	clock_gettime(CLOCK_REALTIME, &t);
 	a.start_ns = a.end_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 	find_self(&a);
-	cupti_tell(&a);
+	cupti_emit(&a);
 }
 
 /* --- texts and domains: handles come back through foreign hands --- */
@@ -188,7 +188,7 @@ static uint64_t start(const char *text, const char *domain)
 {
 	uint64_t id = collect_range_id();
 
-	tell(ACTIVITY_MARK_START, id, text, domain);
+	emit_mark(ACTIVITY_MARK_START, id, text, domain);
 	return id;
 }
 
@@ -203,7 +203,7 @@ static int push(const char *text, const char *domain)
 	uint32_t level = mine.depth++;
 	if (level < DEPTH) {
 		mine.ids[level] = (uint32_t)collect_range_id();
-		tell(ACTIVITY_MARK_START, mine.ids[level], text, domain);
+		emit_mark(ACTIVITY_MARK_START, mine.ids[level], text, domain);
 	}
 	return (int)level;
 }
@@ -214,25 +214,25 @@ static int pop(const char *domain)
 		return NVTX_NOT_TRACKED;
 	uint32_t level = --mine.depth;
 	if (level < DEPTH)
-		tell(ACTIVITY_MARK_END, mine.ids[level], NULL, domain);
+		emit_mark(ACTIVITY_MARK_END, mine.ids[level], NULL, domain);
 	return (int)level;
 }
 
 static void on_mark(const char *text)
 {
 	if (is_on())
-		tell(ACTIVITY_MARK_INSTANT, 0, text, "");
+		emit_mark(ACTIVITY_MARK_INSTANT, 0, text, "");
 }
 
 static void on_mark_event(const struct nvtx_event *e)
 {
 	if (is_on())
-		tell(ACTIVITY_MARK_INSTANT, 0, text_of(e), "");
+		emit_mark(ACTIVITY_MARK_INSTANT, 0, text_of(e), "");
 }
 
 static uint64_t on_start(const char *text)
 {
-	look_for_step(text);
+	check_step(text);
 	return is_on() ? start(text, "") : 0;
 }
 
@@ -240,19 +240,19 @@ static uint64_t on_start_event(const struct nvtx_event *e)
 {
 	const char *text = text_of(e);
 
-	look_for_step(text);
+	check_step(text);
 	return is_on() ? start(text, "") : 0;
 }
 
 static void on_end(uint64_t id)
 {
 	if (is_on() && id)
-		tell(ACTIVITY_MARK_END, id, NULL, "");
+		emit_mark(ACTIVITY_MARK_END, id, NULL, "");
 }
 
 static int on_push(const char *text)
 {
-	look_for_step(text);
+	check_step(text);
 	return is_on() ? push(text, "") : NVTX_NOT_TRACKED;
 }
 
@@ -260,7 +260,7 @@ static int on_push_event(const struct nvtx_event *e)
 {
 	const char *text = text_of(e);
 
-	look_for_step(text);
+	check_step(text);
 	return is_on() ? push(text, "") : NVTX_NOT_TRACKED;
 }
 
@@ -272,28 +272,28 @@ static int on_pop(void)
 static void on_domain_mark(const void *domain, const struct nvtx_event *e)
 {
 	if (is_on())
-		tell(ACTIVITY_MARK_INSTANT, 0, text_of(e), domain_name(domain));
+		emit_mark(ACTIVITY_MARK_INSTANT, 0, text_of(e), domain_name(domain));
 }
 
 static uint64_t on_domain_start(const void *domain, const struct nvtx_event *e)
 {
 	const char *text = text_of(e);
 
-	look_for_step(text);
+	check_step(text);
 	return is_on() ? start(text, domain_name(domain)) : 0;
 }
 
 static void on_domain_end(const void *domain, uint64_t id)
 {
 	if (is_on() && id)
-		tell(ACTIVITY_MARK_END, id, NULL, domain_name(domain));
+		emit_mark(ACTIVITY_MARK_END, id, NULL, domain_name(domain));
 }
 
 static int on_domain_push(const void *domain, const struct nvtx_event *e)
 {
 	const char *text = text_of(e);
 
-	look_for_step(text);
+	check_step(text);
 	return is_on() ? push(text, domain_name(domain)) : NVTX_NOT_TRACKED;
 }
 

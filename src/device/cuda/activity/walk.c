@@ -38,10 +38,10 @@ static bool wants(const struct cupti_walk *w, uint8_t kind)
 	return w->kinds & ACTIVITY_BIT(kind);
 }
 
-static void tell(struct cupti_walk *w, const struct collect_activity *a)
+static void emit(struct cupti_walk *w, const struct collect_activity *a)
 {
-	w->told++;
-	w->tell(a);
+	w->emitted++;
+	w->emit(a);
 }
 
 static void on_device(struct collect_activity *a, uint32_t device, uint32_t stream)
@@ -52,7 +52,7 @@ static void on_device(struct collect_activity *a, uint32_t device, uint32_t stre
 }
 
 /* What NCCL runs is communication, for who asks for that; else it is a kernel like others. */
-static bool tell_communication(struct cupti_walk *w, const struct collect_activity *kernel)
+static bool emit_communication(struct cupti_walk *w, const struct collect_activity *kernel)
 {
 	struct collect_activity a = *kernel;
 	struct nccl_kernel n;
@@ -64,18 +64,18 @@ static bool tell_communication(struct cupti_walk *w, const struct collect_activi
 	a.detail = ""; /* nobody says which group it is */
 	if (wants(w, ACTIVITY_HCCL)) {
 		a.kind = ACTIVITY_HCCL;
-		tell(w, &a);
+		emit(w, &a);
 	}
 	if (wants(w, ACTIVITY_COMMUNICATION)) {
 		a.kind = ACTIVITY_COMMUNICATION;
 		a.more_text = n.algorithm;
 		a.data_type = n.data_type;
-		tell(w, &a);
+		emit(w, &a);
 	}
 	return true;
 }
 
-static void tell_kernel(struct cupti_walk *w, const struct cupti_kernel *r)
+static void emit_kernel(struct cupti_walk *w, const struct cupti_kernel *r)
 {
 	struct collect_activity a = {
 		.kind = ACTIVITY_KERNEL,
@@ -91,11 +91,11 @@ static void tell_kernel(struct cupti_walk *w, const struct cupti_kernel *r)
 		return;
 	}
 	on_device(&a, r->device, r->stream);
-	if (!tell_communication(w, &a) && wants(w, ACTIVITY_KERNEL))
-		tell(w, &a);
+	if (!emit_communication(w, &a) && wants(w, ACTIVITY_KERNEL))
+		emit(w, &a);
 }
 
-static void tell_copy(struct cupti_walk *w, const struct cupti_copy_record *r)
+static void emit_copy(struct cupti_walk *w, const struct cupti_copy_record *r)
 {
 	struct collect_activity a = {
 		.kind = ACTIVITY_MEMCPY,
@@ -118,10 +118,10 @@ static void tell_copy(struct cupti_walk *w, const struct cupti_copy_record *r)
 	}
 	on_device(&a, r->device, r->stream);
 	if (wants(w, ACTIVITY_MEMCPY))
-		tell(w, &a);
+		emit(w, &a);
 }
 
-static void tell_memset(struct cupti_walk *w, const struct cupti_memset *r)
+static void emit_memset(struct cupti_walk *w, const struct cupti_memset *r)
 {
 	struct collect_activity a = {
 		.kind = ACTIVITY_MEMSET,
@@ -139,11 +139,11 @@ static void tell_memset(struct cupti_walk *w, const struct cupti_memset *r)
 	}
 	on_device(&a, r->device, r->stream);
 	if (wants(w, ACTIVITY_MEMSET))
-		tell(w, &a);
+		emit(w, &a);
 }
 
 /* Memory of the host that the driver gave out (pinned) is the process' and no device's. */
-static void tell_memory(struct cupti_walk *w, const struct cupti_memory *r)
+static void emit_memory(struct cupti_walk *w, const struct cupti_memory *r)
 {
 	struct collect_activity a = {
 		.kind = ACTIVITY_MEMORY,
@@ -163,7 +163,7 @@ static void tell_memory(struct cupti_walk *w, const struct cupti_memory *r)
 		on_device(&a, r->device, r->stream);
 	}
 	if (wants(w, ACTIVITY_MEMORY))
-		tell(w, &a);
+		emit(w, &a);
 }
 
 /* Calls of the driver: under the first name of these that was asked for, once. */
@@ -177,7 +177,7 @@ static uint8_t driver_kind(uint32_t kinds)
 	return 0;
 }
 
-static void tell_api(struct cupti_walk *w, const struct cupti_api *r)
+static void emit_api(struct cupti_walk *w, const struct cupti_api *r)
 {
 	bool runtime = r->kind == CUPTI_RUNTIME;
 	struct collect_activity a = {
@@ -193,32 +193,32 @@ static void tell_api(struct cupti_walk *w, const struct cupti_api *r)
 		return;
 	a.name = cupti_call_name(w->fns, runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER,
 				 r->cbid);
-	tell(w, &a);
+	emit(w, &a);
 }
 
-static void tell_record(struct cupti_walk *w, uint32_t kind, const void *record)
+static void emit_record(struct cupti_walk *w, uint32_t kind, const void *record)
 {
 	switch (kind) {
 	case CUPTI_KERNEL:
-		tell_kernel(w, record);
+		emit_kernel(w, record);
 		break;
 	case CUPTI_MEMCPY:
 	case CUPTI_MEMCPY2:
-		tell_copy(w, record);
+		emit_copy(w, record);
 		break;
 	case CUPTI_MEMSET:
-		tell_memset(w, record);
+		emit_memset(w, record);
 		break;
 	case CUPTI_MEMORY2:
-		tell_memory(w, record);
+		emit_memory(w, record);
 		break;
 	default:
-		tell_api(w, record);
+		emit_api(w, record);
 		break;
 	}
 }
 
-static void look_at(struct cupti_walk *w, const uint8_t *record, size_t bytes)
+static void read_record(struct cupti_walk *w, const uint8_t *record, size_t bytes)
 {
 	uint32_t kind;
 
@@ -228,7 +228,7 @@ static void look_at(struct cupti_walk *w, const uint8_t *record, size_t bytes)
 	if (bytes < (w->newer ? extents[kind].newest : extents[kind].read))
 		w->strange++;
 	else
-		tell_record(w, kind, record);
+		emit_record(w, kind, record);
 }
 
 /* Where the library says that the record after this one is; NULL: there is none. */
@@ -251,7 +251,7 @@ bool cupti_walk_buffer(struct cupti_walk *w, uint8_t *buffer, size_t valid)
 		if (next && (next < record + SMALLEST || next > end - SMALLEST ||
 			     ((uintptr_t)next & 7) != 0))
 			return false;
-		look_at(w, record, (size_t)((next ? next : end) - record));
+		read_record(w, record, (size_t)((next ? next : end) - record));
 		record = next;
 	}
 	return true;

@@ -50,7 +50,7 @@ static bool they_come(void)
 	bool mine = cupti_lock(LOCK_MS);
 
 	if (mine)
-		cupti_step_aside();
+		cupti_pause();
 	atomic_store(&other.last_ns, now_ns());
 	return mine;
 }

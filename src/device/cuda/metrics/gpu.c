@@ -328,7 +328,7 @@ static void add_users(struct gpus *g, struct gpu *p, struct device_owner *owner)
 	device_owner_add(owner, &g->record);
 }
 
-static void tell(struct gpus *g, struct gpu *p, sample_fn fn, void *arg)
+static void emit_gpu(struct gpus *g, struct gpu *p, sample_fn fn, void *arg)
 {
 	struct metric_list *l = &g->record;
 	struct device_owner owner = {0};
@@ -342,7 +342,7 @@ static void tell(struct gpus *g, struct gpu *p, sample_fn fn, void *arg)
 		add_counters(g, p);
 		add_users(g, p, &owner);
 	}
-	metric_list_tell(l, cuda_metrics.name, p->index, fn, arg);
+	metric_list_emit(l, cuda_metrics.name, p->index, fn, arg);
 }
 
 static void add_rate(struct metric_list *l, const char *name, int64_t v)
@@ -367,7 +367,7 @@ static int read_program(struct gpus *g, sample_fn fn, void *arg, struct err *err
 			metric_list_uint(l, "gpu_memory_total_bytes", NULL,
 					 (uint64_t)list[i].memory_total_mb << 20);
 		}
-		metric_list_tell(l, cuda_metrics.name, list[i].index, fn, arg);
+		metric_list_emit(l, cuda_metrics.name, list[i].index, fn, arg);
 	}
 	if (n == 0)
 		return err_set(err, -EIO, "nvidia-smi shows no GPU any more");
@@ -381,7 +381,7 @@ static int gpu_read(void *self, sample_fn fn, void *arg, struct err *err)
 	if (g->by_program)
 		return read_program(g, fn, arg, err);
 	for (unsigned i = 0; i < g->n; i++)
-		tell(g, &g->list[i], fn, arg);
+		emit_gpu(g, &g->list[i], fn, arg);
 	return 0;
 }
 

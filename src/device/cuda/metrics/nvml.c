@@ -114,10 +114,10 @@ int cuda_memory_read(const struct nvml *n, unsigned index, struct cuda_memory *o
 	if (r != NVML_SUCCESS)
 		return err_set(err, -ENODEV, "NVML has no GPU %u: %s", index, nvml_words(n, r));
 	if (!n->memory)
-		return err_set(err, -ENOTSUP, "this NVML does not tell the memory of a GPU");
+		return err_set(err, -ENOTSUP, "this NVML does not report memory for GPUs");
 	r = read_memory(n, device, &m);
 	if (r != NVML_SUCCESS)
-		return err_set(err, -EIO, "NVML does not tell the memory of GPU %u: %s", index,
+		return err_set(err, -EIO, "NVML does not report memory for GPU %u: %s", index,
 			       nvml_words(n, r));
 	*out = (struct cuda_memory){.total_bytes = m.total, .used_bytes = m.used};
 	out->has_processes = nvml_processes(n, device, (int)index, &out->processes);

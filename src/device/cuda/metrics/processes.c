@@ -43,9 +43,9 @@ static bool add_running(nvml_result (*ask)(nvml_device, unsigned int *, struct n
 bool nvml_processes(const struct nvml *n, nvml_device device, int index,
 		    struct device_processes *out)
 {
-	bool told = add_running(n->processes, device, index, out);
+	bool reported = add_running(n->processes, device, index, out);
 
-	return add_running(n->graphics, device, index, out) || told;
+	return add_running(n->graphics, device, index, out) || reported;
 }
 
 static int by_library(struct device_processes *out, struct err *err)
@@ -53,7 +53,7 @@ static int by_library(struct device_processes *out, struct err *err)
 	struct nvml nvml;
 	nvml_device device;
 	unsigned count = 0;
-	bool told = false;
+	bool reported = false;
 
 	int r = nvml_open(&nvml, err);
 	if (r < 0)
@@ -63,10 +63,10 @@ static int by_library(struct device_processes *out, struct err *err)
 	for (unsigned i = 0; i < count; i++) {
 		if (nvml.handle(i, &device) != NVML_SUCCESS)
 			continue;
-		told |= nvml_processes(&nvml, device, (int)i, out);
+		reported |= nvml_processes(&nvml, device, (int)i, out);
 	}
 	nvml_close(&nvml);
-	return told ? 0 : err_set(err, -ENOENT, "NVML does not tell who uses the GPUs");
+	return reported ? 0 : err_set(err, -ENOENT, "NVML does not report who uses the GPUs");
 }
 
 int cuda_processes(unsigned timeout_ms, struct device_processes *out, struct err *err)

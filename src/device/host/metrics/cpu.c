@@ -172,7 +172,7 @@ static double percent(uint64_t part, uint64_t total)
 	return 100.0 * (double)part / (double)total;
 }
 
-static void tell_all(const struct host_cpu *c, const struct ticks *d, uint64_t total,
+static void emit_all(const struct host_cpu *c, const struct ticks *d, uint64_t total,
 		     struct metric_list *out)
 {
 	static const struct {
@@ -196,7 +196,7 @@ static void tell_all(const struct host_cpu *c, const struct ticks *d, uint64_t t
 	}
 }
 
-static void tell_node(const struct node *n, struct metric_list *out)
+static void emit_node(const struct node *n, struct metric_list *out)
 {
 	struct ticks d;
 	uint64_t total = difference(&n->now, &n->before, &d);
@@ -217,10 +217,10 @@ void host_cpu_read(struct host_cpu *c, struct metric_list *out)
 		return;
 	uint64_t total = difference(&now, &c->before, &d);
 	if (c->again && total) /* not if asked twice within a tick */
-		tell_all(c, &d, total, out);
+		emit_all(c, &d, total, out);
 	for (unsigned i = 0; i < c->nnodes; i++) {
 		if (c->again)
-			tell_node(&c->nodes[i], out);
+			emit_node(&c->nodes[i], out);
 		c->nodes[i].before = c->nodes[i].now;
 	}
 	c->before = now;

@@ -92,7 +92,7 @@ static bool parse_line(const char *line, struct disk *out)
 	return true;
 }
 
-static const struct disk *find(const struct disks *in, const char *name, size_t guess)
+static const struct disk *find_disk(const struct disks *in, const char *name, size_t guess)
 {
 	if (guess < in->n && !strcmp(in->list[guess].name, name))
 		return &in->list[guess];
@@ -117,15 +117,15 @@ static void parse(struct host_disk *d, const char *text)
 	while (d->now.n < MAX_DISKS && (line = kernel_line(&text, &len))) {
 		if (!parse_line(line, &one) || is_memory(one.name))
 			continue;
-		const struct disk *was = find(&d->before, one.name, d->now.n);
+		const struct disk *was = find_disk(&d->before, one.name, d->now.n);
 		one.whole = was ? was->whole : is_whole(d, one.name);
 		d->now.list = xgrow(d->now.list, &d->now.cap, d->now.n + 1, sizeof(one));
 		d->now.list[d->now.n++] = one;
 	}
 }
 
-static void tell(const struct disk *now, const struct disk *was, double elapsed_ms,
-		 struct metric_list *out)
+static void emit_disk(const struct disk *now, const struct disk *was, double elapsed_ms,
+		      struct metric_list *out)
 {
 	double util = 100.0 * (double)kernel_counted(now->busy_ms, was->busy_ms) / elapsed_ms;
 
@@ -149,10 +149,10 @@ void host_disk_read(struct host_disk *d, struct metric_list *out)
 	parse(d, text);
 	for (size_t i = 0; d->before_ns && i < d->now.n; i++) {
 		const struct disk *now = &d->now.list[i];
-		const struct disk *was = find(&d->before, now->name, i);
+		const struct disk *was = find_disk(&d->before, now->name, i);
 
 		if (now->whole)
-			tell(now, was ? was : now, (double)(now_ns - d->before_ns) / 1e6, out);
+			emit_disk(now, was ? was : now, (double)(now_ns - d->before_ns) / 1e6, out);
 	}
 	d->before_ns = now_ns;
 }

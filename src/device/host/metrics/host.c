@@ -73,7 +73,7 @@ static int host_read(void *self, sample_fn fn, void *arg, struct err *err)
 	host_disk_read(h->disk, &h->record);
 	if (!h->record.n)
 		return err_set(err, -EIO, "nothing can be read from /proc");
-	metric_list_tell(&h->record, host_metrics.name, SAMPLE_NO_DEVICE, fn, arg);
+	metric_list_emit(&h->record, host_metrics.name, SAMPLE_NO_DEVICE, fn, arg);
 	return 0;
 }
 

@@ -101,7 +101,7 @@ static void parse(struct host_net *n, const char *text)
 }
 
 /* Interfaces seldom come and go: nearly always it is in the same place. */
-static const struct interface *find(const struct interfaces *in, const char *name, size_t guess)
+static const struct interface *find_nic(const struct interfaces *in, const char *name, size_t guess)
 {
 	if (guess < in->n && !strcmp(in->list[guess].name, name))
 		return &in->list[guess];
@@ -126,7 +126,7 @@ void host_net_read(struct host_net *n, struct metric_list *out)
 	parse(n, text);
 	for (size_t i = 0; n->again && i < n->now.n; i++) {
 		const struct interface *now = &n->now.list[i];
-		const struct interface *was = find(&n->before, now->name, i);
+		const struct interface *was = find_nic(&n->before, now->name, i);
 
 		for (unsigned k = 0; k < NCOUNTS; k++)
 			metric_list_uint(out, names[k], now->name,

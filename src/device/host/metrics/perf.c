@@ -171,7 +171,7 @@ static int perf_read(void *self, sample_fn fn, void *arg, struct err *err)
 	/* Events in a microsecond are millions of them in a second. */
 	metric_list_float(&p->record, "mips", NULL, instructions / us);
 	metric_list_float(&p->record, "mega_cycles_per_second", NULL, cycles / us);
-	metric_list_tell(&p->record, perf_metrics.name, SAMPLE_NO_DEVICE, fn, arg);
+	metric_list_emit(&p->record, perf_metrics.name, SAMPLE_NO_DEVICE, fn, arg);
 	return 0;
 }
 

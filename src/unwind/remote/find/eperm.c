@@ -19,7 +19,7 @@
 /* --- words: the cause, and then the fix --- */
 
 /* How to get CAP_SYS_PTRACE. */
-static void say_capability(const struct eperm_facts *f, struct buf *b)
+static void add_capability(const struct eperm_facts *f, struct buf *b)
 {
 	static const char yaml[] = "securityContext: {capabilities: {add: [\"SYS_PTRACE\"]}}";
 
@@ -34,7 +34,7 @@ static void say_capability(const struct eperm_facts *f, struct buf *b)
 		buf_addf(b, "use sudo, or once 'sudo setcap cap_sys_ptrace=ep %s'", f->program);
 }
 
-static void say_yama(const struct eperm_facts *f, struct buf *b)
+static void add_yama(const struct eperm_facts *f, struct buf *b)
 {
 	buf_addf(b, "kernel.yama.ptrace_scope is %d, which ", f->yama);
 	if (f->yama >= 3) {
@@ -49,10 +49,10 @@ static void say_yama(const struct eperm_facts *f, struct buf *b)
 			    "allows only processes that were started from here ('sonde stack run "
 			    "-- …')");
 	buf_add_str(b, ": 'sudo sysctl kernel.yama.ptrace_scope=0', or ");
-	say_capability(f, b);
+	add_capability(f, b);
 }
 
-static void say_user(const struct eperm_facts *f, struct buf *b)
+static void add_user(const struct eperm_facts *f, struct buf *b)
 {
 	if (f->uid == f->our_uid)
 		buf_addf(b, "its group is %u, ours is %u: ", f->gid, f->our_gid);
@@ -65,14 +65,14 @@ static void say_user(const struct eperm_facts *f, struct buf *b)
 			 "or ",
 			 f->uid, f->our_uid, f->container ? "docker exec -u " : "sudo -u \\#",
 			 f->uid);
-	say_capability(f, b);
+	add_capability(f, b);
 }
 
 /* We have the capability, and it was refused all the same. */
-static void say_capable(const struct eperm_facts *f, struct buf *b)
+static void explain_capable(const struct eperm_facts *f, struct buf *b)
 {
 	if (f->yama >= 3)
-		say_yama(f, b);
+		add_yama(f, b);
 	else if (f->other_user_namespace)
 		buf_add_str(b,
 			    "it is in a user namespace where our CAP_SYS_PTRACE does not count: "
@@ -90,23 +90,23 @@ static void say_capable(const struct eperm_facts *f, struct buf *b)
 			    "a user namespace above ours");
 }
 
-static void say_incapable(const struct eperm_facts *f, struct buf *b)
+static void explain_incapable(const struct eperm_facts *f, struct buf *b)
 {
 	if (f->other_user_namespace)
 		buf_add_str(b, "it is in another user namespace: ");
 	else if (f->uid != f->our_uid || f->gid != f->our_gid)
-		return say_user(f, b);
+		return add_user(f, b);
 	else if (f->more_capabilities && !f->not_dumpable)
 		buf_add_str(b, "it has capabilities that we have not: ");
 	else if (f->yama > 0 && !f->not_dumpable)
-		return say_yama(f, b);
+		return add_yama(f, b);
 	else if (f->seccomp && !f->not_dumpable)
 		buf_add_str(b, "our system calls are filtered: ");
 	else
 		buf_add_str(
 			b, "it has forbidden to be read (prctl(PR_SET_DUMPABLE), a setuid program, "
 			   "or a program file that may be executed only): ");
-	say_capability(f, b);
+	add_capability(f, b);
 }
 
 int eperm_words(const struct eperm_facts *f, struct err *err)
@@ -114,9 +114,9 @@ int eperm_words(const struct eperm_facts *f, struct err *err)
 	struct buf b = {0};
 
 	if (f->can_trace)
-		say_capable(f, &b);
+		explain_capable(f, &b);
 	else
-		say_incapable(f, &b);
+		explain_incapable(f, &b);
 	err_set(err, -EPERM, "may not read process %d (%s): %s", (int)f->pid, f->name, buf_str(&b));
 	buf_release(&b);
 	return -EPERM;
@@ -155,7 +155,7 @@ static unsigned status_id(const char *text, const char *key)
 	return id;
 }
 
-static void know_them(struct eperm_facts *f, const char *status)
+static void read_their_facts(struct eperm_facts *f, const char *status)
 {
 	const char *name = status_value(status, "Name");
 	char path[64];
@@ -171,7 +171,7 @@ static void know_them(struct eperm_facts *f, const char *status)
 	f->not_dumpable = f->uid != 0 && stat(path, &st) == 0 && st.st_uid == 0;
 }
 
-static void know_us(struct eperm_facts *f, const char *status)
+static void read_our_facts(struct eperm_facts *f, const char *status)
 {
 	const char *seccomp = status_value(status, "Seccomp");
 
@@ -221,10 +221,10 @@ int remote_explain_eperm(pid_t pid, struct err *err)
 
 	const char *status = text_of("/proc/self/status", &b);
 	uint64_t ours = status_hex(status, "CapPrm");
-	know_us(&f, status);
+	read_our_facts(&f, status);
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	status = text_of(path, &b);
-	know_them(&f, status);
+	read_their_facts(&f, status);
 	f.more_capabilities = (status_hex(status, "CapPrm") & ~ours) != 0;
 	const char *yama = text_of("/proc/sys/kernel/yama/ptrace_scope", &b);
 	if (*yama)

@@ -351,7 +351,8 @@ static int find_layout(struct finder *f, const struct candidate *c)
 		return find_not_supported(f, version);
 	}
 	if (r < 0)
-		return err_set(&f->err, r, "process %d: the layout that '%s' tells makes no sense",
+		return err_set(&f->err, r,
+			       "process %d: the layout that '%s' reports makes no sense",
 			       (int)f->remote->pid, f->place.path);
 	return 0;
 }

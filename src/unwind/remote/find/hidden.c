@@ -60,7 +60,7 @@ static bool scan_cookie(void *arg, uint64_t addr, const char *bytes, size_t n)
 }
 
 /* The lock, the first and the main interpreter, and the number of the next one. */
-static bool looks_like_interpreters(const uint64_t word[4])
+static bool may_be_interpreters(const uint64_t word[4])
 {
 	for (unsigned i = 0; i < 3; i++)
 		if (word[i] < 4096 || word[i] % 8 != 0 || word[i] >> 56)
@@ -76,7 +76,7 @@ static bool scan_interpreters(void *arg, uint64_t addr, const char *bytes, size_
 
 	for (size_t i = 0; i + sizeof(word) <= n; i += 8) {
 		memcpy(word, bytes + i, sizeof(word));
-		if (!looks_like_interpreters(word))
+		if (!may_be_interpreters(word))
 			continue;
 		p->runtime = addr + i + 8 - p->layout.runtime.interpreters_head;
 		s->result = find_check_threads(s->f);

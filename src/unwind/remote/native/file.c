@@ -49,7 +49,7 @@ void native_files_done(void)
 	nfiles = cap_files = 0;
 }
 
-static Elf *share(int fd, const struct stat *st)
+static Elf *share_elf(int fd, const struct stat *st)
 {
 	for (size_t i = 0; i < nfiles; i++) {
 		struct file *f = &files[i];
@@ -72,7 +72,7 @@ static Elf *share(int fd, const struct stat *st)
 }
 
 /* Takes the file if its beginning is what the process has mapped. */
-static Elf *take_file(struct native_process *p, const struct native_module *m, const char *path)
+static Elf *open_if_same(struct native_process *p, const struct native_module *m, const char *path)
 {
 	char theirs[SAME_BYTES], ours[SAME_BYTES];
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -86,7 +86,7 @@ static Elf *take_file(struct native_process *p, const struct native_module *m, c
 		if (n > (ssize_t)EI_NIDENT &&
 		    remote_read(&p->remote, m->start, theirs, (size_t)n) == 0 &&
 		    !memcmp(ours, theirs, (size_t)n))
-			return share(fd, &st);
+			return share_elf(fd, &st);
 	}
 	close(fd);
 	return NULL;
@@ -160,16 +160,16 @@ Elf *native_module_open(struct native_process *p, struct native_module *m)
 		return open_image(p, m);
 	path = xasprintf("/proc/%d/map_files/%llx-%llx", (int)p->pid, (unsigned long long)m->start,
 			 (unsigned long long)m->map_end);
-	elf = take_file(p, m, path);
+	elf = open_if_same(p, m, path);
 	free(path);
 	if (!elf && !m->deleted) {
 		path = xasprintf("/proc/%d/root%s", (int)p->pid, m->path);
-		elf = take_file(p, m, path);
+		elf = open_if_same(p, m, path);
 		free(path);
 	}
 	if (!elf) {
 		path = xasprintf("/proc/%d/exe", (int)p->pid);
-		elf = take_file(p, m, path);
+		elf = open_if_same(p, m, path);
 		free(path);
 	}
 	return elf ? elf : open_image(p, m);

@@ -135,7 +135,7 @@ static unsigned surely_innermost(const struct native_stack *s)
 	return from ? from : s->n;
 }
 
-static void turn_round(struct stack_frame *f, unsigned n)
+static void reverse_frames(struct stack_frame *f, unsigned n)
 {
 	for (unsigned i = 0; i < n / 2; i++) {
 		struct stack_frame t = f[i];
@@ -170,7 +170,7 @@ void native_merge(const struct native_stack *native, const struct stack_frame *p
 		put_leaf(&m, loops ? leaf : surely_innermost(native), end);
 	}
 	put_rest(&m);
-	turn_round(*out, m.n);
+	reverse_frames(*out, m.n);
 	*out_n = m.n;
 }
 

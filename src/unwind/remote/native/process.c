@@ -128,7 +128,8 @@ static bool same_moment(const struct stack_frame *a, const struct stack_frame *b
 }
 
 /* `frames` become those of the thread and of the record that the next round is compared with. */
-static void adopt(struct merged *m, struct python_thread *t, struct stack_frame *frames, unsigned n)
+static void adopt_frames(struct merged *m, struct python_thread *t, struct stack_frame *frames,
+			 unsigned n)
 {
 	unsigned kept = 0;
 	bool still = true; /* so far: what a call that moved on calls now is another call */
@@ -157,7 +158,7 @@ static void adopt_merged(struct native_process *n, struct python_thread *t,
 	unsigned count = 0;
 
 	native_merge(native, t->frames, t->nframes, &frames, &cap, &count);
-	adopt(merged_of(n, t), t, frames, count);
+	adopt_frames(merged_of(n, t), t, frames, count);
 }
 
 /* A thread that had native frames before and has none now: its Python frames, compared with those
@@ -168,7 +169,7 @@ static void adopt_python(struct native_process *n, struct python_thread *t)
 
 	if (t->nframes)
 		memcpy(frames, t->frames, t->nframes * sizeof(frames[0]));
-	adopt(merged_of(n, t), t, frames, t->nframes);
+	adopt_frames(merged_of(n, t), t, frames, t->nframes);
 }
 
 struct stopping {

@@ -50,10 +50,10 @@ struct job {
 
 struct standing {
 	char state; /* 0: there is no such thread */
-	long tracer;
+	long run_tracer;
 };
 
-static long field(const char *text, const char *name)
+static long read_field(const char *text, const char *name)
 {
 	const char *at = strstr(text, name);
 
@@ -71,13 +71,13 @@ static struct standing standing_of(pid_t pid, pid_t tid)
 		const char *t = buf_str(&text), *state = strstr(t, "\nState:\t");
 
 		s.state = state ? state[8] : 0;
-		s.tracer = field(t, "\nTracerPid:");
+		s.run_tracer = read_field(t, "\nTracerPid:");
 	}
 	buf_release(&text);
 	return s;
 }
 
-static int gone(pid_t tid, struct err *err)
+static int report_ended(pid_t tid, struct err *err)
 {
 	return err_set(err, -ESRCH, "thread %d has ended", (int)tid);
 }
@@ -87,11 +87,11 @@ static int explain_refusal(const struct job *j, int code)
 	struct standing s = standing_of(j->pid, j->tid);
 
 	if (code == -ESRCH || !s.state || strchr("ZXx", s.state))
-		return gone(j->tid, j->err);
-	if (s.tracer)
+		return report_ended(j->tid, j->err);
+	if (s.run_tracer)
 		return err_set(j->err, -EBUSY,
 			       "thread %d is traced by process %ld (a debugger?): no native frames",
-			       (int)j->tid, s.tracer);
+			       (int)j->tid, s.run_tracer);
 	if (code == -EPERM || code == -EACCES)
 		return remote_explain_eperm(j->pid, j->err);
 	return err_sys(j->err, code, "cannot stop thread %d", (int)j->tid);
@@ -191,7 +191,7 @@ static int stop_once(struct job *j)
 	if (ptrace(PTRACE_SEIZE, j->tid, NULL, NULL) < 0)
 		return explain_refusal(j, -errno);
 	if (ptrace(PTRACE_INTERRUPT, j->tid, NULL, NULL) < 0)
-		return gone(j->tid, j->err);
+		return report_ended(j->tid, j->err);
 	int status = wait_for_stop(j);
 	if (status == -EBUSY)
 		return err_set(
@@ -199,19 +199,19 @@ static int stop_once(struct job *j)
 			"thread %d did not stop: it sleeps in the kernel and cannot be woken",
 			(int)j->tid);
 	if (status < 0)
-		return gone(j->tid, j->err);
+		return report_ended(j->tid, j->err);
 	int r = read_regs(j->tid, &regs);
 	if (r == 0)
 		j->fn(j->arg, &regs);
 	let_go(j->tid, status);
 	j->held_ns = clock_mono_ns() - start;
 	if (r == -ESRCH) /* killed while it stood */
-		return gone(j->tid, j->err);
+		return report_ended(j->tid, j->err);
 	return r < 0 ? err_sys(j->err, r, "cannot read the registers of thread %d", (int)j->tid)
 		     : 0;
 }
 
-static void *tracer(void *arg)
+static void *run_tracer(void *arg)
 {
 	const struct sched_param lowest = {.sched_priority = 1};
 	struct job *j = arg;
@@ -233,7 +233,7 @@ int thread_stop(pid_t pid, pid_t tid, void (*fn)(void *arg, const struct stopped
 	/* Signals to us are for the threads that know about them. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = pthread_create(&thread, NULL, tracer, &j);
+	int r = pthread_create(&thread, NULL, run_tracer, &j);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r)
 		return err_sys(err, -r, "cannot start a thread");

@@ -97,7 +97,7 @@ static void find_line(const struct native_module *m, uint64_t addr, struct nativ
 	}
 }
 
-static struct native_place resolve(struct native_process *p, uint64_t addr)
+static struct native_place resolve_address(struct native_process *p, uint64_t addr)
 {
 	struct native_module *m = native_module_at(p, addr);
 	struct native_place out = {.file = intern("", 0), .module = m};
@@ -128,7 +128,7 @@ const struct native_place *native_place_of(struct native_process *p, uint64_t ad
 	if (p->nplace >= MAX_PLACES)
 		native_places_forget(p);
 	p->place = xgrow(p->place, &p->cap_place, p->nplace + 1, sizeof(p->place[0]));
-	p->place[p->nplace] = resolve(p, addr);
+	p->place[p->nplace] = resolve_address(p, addr);
 	hmap_put(&p->place_at, addr, p->nplace);
 	return &p->place[p->nplace++];
 }

@@ -185,7 +185,7 @@ static bool walk(struct walk *w)
 }
 
 /* Walks again with fresh maps where that may lead further. */
-static bool walk_well(struct walk *w)
+static bool walk_with_fresh_maps(struct walk *w)
 {
 	bool whole = walk(w);
 
@@ -268,7 +268,7 @@ int native_unwind(struct native_process *p, pid_t tid, const struct python_place
 		return err_set(err, -ENOENT, "there is no copy of thread %d", (int)tid);
 	struct walk w = {.p = p};
 	p->unwinding = copy;
-	*out = (struct native_stack){.whole = walk_well(&w)};
+	*out = (struct native_stack){.whole = walk_with_fresh_maps(&w)};
 	p->unwinding = NULL;
 	copy->taken = true;
 	const struct native_module *interpreter = interpreter_of(p, place);

@@ -180,7 +180,7 @@ static unsigned argument_slot(const struct locals *f, unsigned i)
 	return i;
 }
 
-static void tell(struct locals *f, unsigned slot, bool is_argument, local_fn fn, void *arg)
+static void emit_object(struct locals *f, unsigned slot, bool is_argument, local_fn fn, void *arg)
 {
 	char name[NAME_BYTES];
 	uint64_t value = f->kinds[slot] & KIND_HIDDEN ? 0 : slot_value(f, slot);
@@ -203,9 +203,9 @@ int remote_locals(struct remote *r, const struct python_place *place, uint64_t f
 		return e;
 	unsigned arguments = count_arguments(&f);
 	for (unsigned i = 0; i < arguments; i++)
-		tell(&f, argument_slot(&f, i), true, fn, arg);
+		emit_object(&f, argument_slot(&f, i), true, fn, arg);
 	for (unsigned i = arguments; i < f.n; i++)
-		tell(&f, i, false, fn, arg);
+		emit_object(&f, i, false, fn, arg);
 	return 0;
 }
 

@@ -33,7 +33,7 @@ int guest_spawn_recorder(const char *dir)
 	atomic_store(&page->want, WANT_ALLOC);
 	page->max_segs = 1024; /* one for each ring, at least */
 	atomic_store(&page->recorder_pid, (uint32_t)getppid());
-	atomic_store(&page->beat_ns, hand_now());
+	atomic_store(&page->heartbeat_ns, hand_now());
 	atomic_store(&page->state, SESSION_LIVE);
 	session_unmap(page);
 	return 0;

@@ -296,7 +296,7 @@ static bool look(struct session *s)
 
 	if (s->ended)
 		return false;
-	atomic_store(&s->page->beat_ns, hand_now());
+	atomic_store(&s->page->heartbeat_ns, hand_now());
 	CHECK(drain_scan(s->drain, on_proc, NULL, NULL) >= 0);
 	drain_check_alive(s->drain, false);
 	buf_clear(&batch);

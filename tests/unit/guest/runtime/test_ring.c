@@ -316,20 +316,20 @@ static void waiting_job(void)
 	for (uint64_t i = 1; i <= until_full; i++)
 		CHECK(emit_raw(i));
 	/* Waits as long as it may, and not longer. */
-	atomic_store(&guest.page->beat_ns, guest_now());
+	atomic_store(&guest.page->heartbeat_ns, guest_now());
 	uint64_t begin = guest_now();
 	CHECK(!emit_raw(1));
 	uint64_t took = guest_now() - begin;
 	CHECK(took >= 150000000 && took < 2000000000);
 	/* Nobody is there: does not wait at all. */
-	atomic_store(&guest.page->beat_ns, guest_now() - 4000000000u);
+	atomic_store(&guest.page->heartbeat_ns, guest_now() - 4000000000u);
 	usleep(10000);
 	begin = guest_now();
 	CHECK(!emit_raw(1));
 	CHECK(guest_now() - begin < 100000000);
 	/* Space comes while it waits: nothing is lost. */
 	guest.page->wait_ms = 20000;
-	atomic_store(&guest.page->beat_ns, guest_now());
+	atomic_store(&guest.page->heartbeat_ns, guest_now());
 	usleep(10000);
 	say(from_job[1]);
 	CHECK(emit_raw(2));

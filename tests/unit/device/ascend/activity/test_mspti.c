@@ -297,8 +297,8 @@ static void refused_job(void)
 	CHECK_INT(mspti_source.start(ALL), 0);
 	CHECK_INT(fake.enabled, mspti_source.kinds & ~(fake.unpreloaded | fake.unknown));
 	CHECK_STR(mspti_trouble(),
-		  "libmspti.so tells no Hccl, Memory here: start the job with "
-		  "LD_PRELOAD=libmspti.so; this version of libmspti.so tells no NodeAPI");
+		  "libmspti.so does not report Hccl, Memory here: start the job with "
+		  "LD_PRELOAD=libmspti.so; this version of libmspti.so does not report NodeAPI");
 	CHECK_INT(mspti_source.change(ACTIVITY_BIT(ACTIVITY_KERNEL) |
 				      ACTIVITY_BIT(ACTIVITY_EXTERNAL)),
 		  0);
@@ -313,8 +313,9 @@ static void refused_job(void)
 	CHECK_INT(mspti_source.change(ALL), -EINVAL);
 	CHECK_INT(mspti_source.start(MEMORY_KINDS), -EOPNOTSUPP);
 	CHECK(!fake.subscribed);
-	CHECK_STR(mspti_trouble(), "libmspti.so tells no Hccl, Memory here: start the job with "
-				   "LD_PRELOAD=libmspti.so");
+	CHECK_STR(mspti_trouble(),
+		  "libmspti.so does not report Hccl, Memory here: start the job with "
+		  "LD_PRELOAD=libmspti.so");
 }
 
 TEST(mspti, refused_kinds)
@@ -328,12 +329,12 @@ static void aside_job(void)
 	mspti_use(&fake_fns);
 	fake.other_subscriber = true;
 	CHECK_INT(mspti_source.start(ALL), -EBUSY);
-	CHECK(mspti_source.is_aside() && strstr(mspti_trouble(), "another tool"));
+	CHECK(mspti_source.is_paused() && strstr(mspti_trouble(), "another tool"));
 	CHECK_INT(fake.enabled, 0);
 	CHECK(!fake.request);
 	fake.other_subscriber = false;
 	CHECK_INT(mspti_source.start(ALL), 0);
-	CHECK(!mspti_source.is_aside() && !mspti_trouble()[0]);
+	CHECK(!mspti_source.is_paused() && !mspti_trouble()[0]);
 	mspti_source.stop();
 }
 

@@ -198,7 +198,7 @@ static void use(uint32_t version, size_t kernel, size_t copy_bytes, size_t set, 
 	lib.memset = set;
 	lib.memory = memory;
 	ntold = 0;
-	cupti_tell = on_told;
+	cupti_emit = on_told;
 	cupti_use(&fake);
 }
 
@@ -432,7 +432,7 @@ TEST(cupti, a_walk_ends)
 
 	strange.next = wrong_next;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		struct cupti_walk w = {.fns = &strange, .kinds = ALL, .tell = on_told};
+		struct cupti_walk w = {.fns = &strange, .kinds = ALL, .emit = on_told};
 		moves_to = wrong[i];
 		CHECK(!cupti_walk_buffer(&w, buffer, sizeof(buffer)));
 	}
@@ -473,12 +473,12 @@ TEST(cupti, buffers_are_bounded)
 	CHECK(!cupti_buffer_take());
 	CHECK_INT(cupti_buffers_out(), CUPTI_BUFFERS);
 	CHECK(!cupti_buffer_is_ours(foreign) && cupti_buffer_is_ours(b[3]));
-	cupti_buffer_give(foreign, true);
-	cupti_buffer_give(b[3], true);
+	cupti_buffer_return(foreign, true);
+	cupti_buffer_return(b[3], true);
 	CHECK(!cupti_buffer_is_ours(b[3]));
 	CHECK(cupti_buffer_take() == b[3]);
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
-		cupti_buffer_give(b[i], i & 1);
+		cupti_buffer_return(b[i], i & 1);
 	cupti_buffers_free();
 	CHECK_INT(cupti_buffers_out(), 0);
 	CHECK(cupti_buffer_take() != NULL);
@@ -588,7 +588,7 @@ TEST(cupti, kinds_change_while_it_is_on)
 	CHECK_INT(lib.on, 1ull << CUPTI_MEMCPY | 1ull << CUPTI_MEMCPY2);
 	CHECK_INT(cupti_source.change(ACTIVITY_BIT(ACTIVITY_MARKER)), 0);
 	CHECK_INT(lib.on, 0); /* marks need no library */
-	CHECK(!cupti_source.is_aside());
+	CHECK(!cupti_source.is_paused());
 	CHECK_INT(cupti_source.change(ACTIVITY_BIT(ACTIVITY_COMMUNICATION)), 0);
 	CHECK_INT(lib.on, 1ull << CUPTI_KERNEL);
 	cupti_source.stop();
@@ -601,7 +601,7 @@ TEST(cupti, refused_it_says_why)
 	lib.refuses = CUPTI_MULTIPLE_SUBSCRIBERS;
 	CHECK_INT(cupti_source.start(ALL), -EBUSY);
 	CHECK(strstr(cupti_trouble(), "another profiler") != NULL);
-	CHECK(!lib.on && !cupti_source.is_aside());
+	CHECK(!lib.on && !cupti_source.is_paused());
 	CHECK_INT(cupti_source.start(0), -ENOTSUP);
 }
 

@@ -62,7 +62,7 @@ static int attach(unsigned n, unsigned n2)
 		core2_table[i] = &core2[i];
 	}
 	ntold = 0;
-	cupti_tell = on_told;
+	cupti_emit = on_told;
 	return InitializeInjectionNvtx2(export_table);
 }
 

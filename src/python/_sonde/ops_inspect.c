@@ -61,7 +61,7 @@ static PyObject *getter_of(const char *name)
 	return get;
 }
 
-int op_look_setup(PyObject *module)
+int op_inspect_setup(PyObject *module)
 {
 	PyObject *c = attribute(module, "_C");
 
@@ -167,7 +167,7 @@ enum op_type op_type_maybe(PyObject *value)
 
 /* --- asking behind the back --- */
 
-PyObject *op_look_guard(void)
+PyObject *op_inspect_guard(void)
 {
 	PyObject *guard = PyObject_CallObject(torch.guard, NULL);
 	PyObject *r = guard ? PyObject_CallMethod(guard, "__enter__", NULL) : NULL;
@@ -180,18 +180,18 @@ PyObject *op_look_guard(void)
 }
 
 /* Enters a guard around everything only where a mode is on: that is rare. */
-bool op_look_begin(PyObject **out_guard)
+bool op_inspect_begin(PyObject **out_guard)
 {
 	PyObject *r = torch.mode_enabled ? PyObject_CallObject(torch.mode_enabled, NULL) : NULL;
 	bool overridden = r == Py_True;
 
 	PyErr_Clear();
 	Py_XDECREF(r);
-	*out_guard = overridden ? op_look_guard() : NULL;
+	*out_guard = overridden ? op_inspect_guard() : NULL;
 	return !overridden || *out_guard;
 }
 
-void op_look_end(PyObject *guard)
+void op_inspect_end(PyObject *guard)
 {
 	PyObject *r =
 		guard ? PyObject_CallMethod(guard, "__exit__", "OOO", Py_None, Py_None, Py_None)
@@ -342,7 +342,7 @@ static long long read_shape(PyObject *shape, struct text *t)
 }
 
 static bool look_shape(PyObject *tensor, enum op_type type, const struct dtype *d,
-		       struct op_look *out)
+		       struct op_inspect *out)
 {
 	PyObject *shape = ask(tensor, type, torch.s_shape, torch.get_shape);
 	struct text t = {out->text, out->text + sizeof(out->text) - 1};
@@ -371,7 +371,7 @@ static uint64_t number_by(PyObject *fn, PyObject *tensor)
 	return n;
 }
 
-bool op_where(PyObject *tensor, enum op_type type, int place, struct op_look *out)
+bool op_where(PyObject *tensor, enum op_type type, int place, struct op_inspect *out)
 {
 	const struct dtype *d = dtype_of(tensor, type);
 	uint64_t at = d ? number_by(torch.address, tensor) : 0;
@@ -389,7 +389,7 @@ bool op_where(PyObject *tensor, enum op_type type, int place, struct op_look *ou
 	return true;
 }
 
-bool op_look(PyObject *tensor, enum op_type type, struct op_look *out)
+bool op_inspect(PyObject *tensor, enum op_type type, struct op_inspect *out)
 {
 	bool ok = look_shape(tensor, type, out->dtype, out);
 
