@@ -10,7 +10,7 @@ import pytest
 from fake_daemon import *  # noqa: F403
 from monitored import until
 
-WORDS = "something has killed the recorders of this process, again and again; send the request again in"
+WORDS = "something has killed the recorders of this process, again and again; send the request"
 ROUNDS = 40
 ROOM_S = 16  # what was left is needed no more after ten, and is looked at once a second
 

@@ -1,5 +1,21 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Making arenas (wire/ring.h), and making their space real. */
+/*
+ * Making arenas (wire/ring.h), and making their space real.
+ *
+ *	ftruncate		the whole size, up to 1 GiB and more: nothing but holes
+ *	fallocate		head, rings, segment states, stack index; and the first 16 segments
+ *	guest_commit()		more segments (1 MiB at a time), stack data (256 KiB), the second index
+ *
+ * Storing into a hole of a shared mapping allocates the block then; on a full disk that is a SIGBUS
+ * in the job. So nobody stores into a part that was not committed. Which parts those are is in the
+ * head (nsegs, stack_committed, has_more), written after the commit succeeded.
+ *
+ * No descriptor stays open: jobs close descriptors that they do not know. The mapping is enough;
+ * only kernels without MADV_POPULATE_WRITE (before 5.14) need the path again.
+ *
+ * One thread makes an arena at a time: who joins or moves (process.c). Two paths are remembered,
+ * because during a move both arenas grow.
+ */
 #include "guest/runtime/guest.h"
 
 #include "guest/runtime/env.h"

@@ -11,9 +11,42 @@
  * Rules of this folder: no heap, no locks, no stdio, no exit. What fails is counted and dropped.
  * Any thread at any time, signal handlers included; errno is preserved.
  *
- * A process attaches to its recording at its first event (process.c) and a thread gets its ring at
- * its own first event (ring.c). A forked child notices that the epoch word was wiped, and attaches
- * anew under its own name. A vfork child shares the memory, so it is its parent: nothing to do.
+ * The files: process.c joins the recording and leaves it; ring.c gives threads their rings and
+ * segments; stacks.c interns call stacks, python.c adds Python's frames; arena.c and session.c make
+ * the two shared files; spawn.c starts a recorder; env.c reads the environment, once; life.c is the
+ * library's beginning and the process' end; package.c brings our Python package in.
+ *
+ * The epoch
+ * ---------
+ * One word decides whether what a thread has cached (its ring, its segment) is still true. Every
+ * fast path compares it with the thread's own copy, and goes the slow way when they differ:
+ *
+ *	*guest_epoch      meaning                                  who sets it
+ *	UINT32_MAX        nobody has joined yet (`never`)          initial value, no thread has it
+ *	0                 this is a forked child                   the kernel: the page is marked
+ *	                                                           MADV_WIPEONFORK
+ *	1, 2, 3 …         joined; an arena has the same number     join, or a move to another arena
+ *	GUEST_EPOCH_EXIT  exit() is under way: stay at the gate    guest_close_gate()
+ *
+ *	fork      the child's word is 0: its first event joins the recording under its own pid with
+ *	          an arena of its own. No atfork handler is needed, and raw clone() works too.
+ *	vfork     the memory is shared, wiped nowhere: the child writes as its parent. The arena must
+ *	          not be named after it (guest_owner_pid()).
+ *	exec      a new image: the library is loaded anew, knows nothing, and makes another arena. The
+ *	          old file stays until the recorder has read it; names are never used twice.
+ *	move      guest_move(): page and arena are replaced while threads run, see process.c.
+ *
+ * Orders: guest_epoch is loaded with acquire (it is set once, after the page behind it is ready);
+ * the word itself relaxed, on every event. A thread that still sees the old number writes once more
+ * into the old arena, which stays mapped and is read to its end. In the slow path an acquire fence
+ * stands between the new number and the arena that goes with it.
+ *
+ * Levels
+ * ------
+ * A signal handler may hit a hook while its thread is inside one, between reserve and publish. It
+ * must not touch the same cursor: `level` counts the reservations that are open, and each level has
+ * a ring of its own. The handler's stores need no fence that a processor would execute: it runs in
+ * the same thread, so atomic_signal_fence() (for the compiler) is enough.
  */
 #ifndef SONDE_GUEST_RUNTIME_GUEST_H
 #define SONDE_GUEST_RUNTIME_GUEST_H
@@ -38,6 +71,9 @@
 /* Signal handlers that hit a hook inside a hook write to a ring of their own: two levels. */
 #define GUEST_LEVELS 2
 
+/* Where a thread writes. Valid while the thread's epoch is the current one. Written by the thread
+ * alone, with the signal handlers that interrupt it in mind: `ring` is read once and checked again
+ * where a handler may have taken the thread to another arena (guest_hold()). */
 struct guest_cursor {
 	char *pos; /* next free byte of the segment */
 	char *end;
@@ -63,7 +99,8 @@ enum guest_mode {
 	GUEST_RECORD = 3,
 };
 
-/* Process-wide state; written in the slow path only. */
+/* Process-wide state; written in the slow path only. Hooks read the atomic words relaxed: a change
+ * of what is wanted takes effect with the next event, and no two words have to agree. */
 struct guest_state {
 	_Atomic uint32_t mode; /* enum guest_mode */
 	_Atomic uint32_t want; /* enum session_want */
@@ -153,6 +190,10 @@ char *guest_reserve_slow(struct guest_thread *t, uint32_t size, uint64_t sp);
 /*
  * Room for one record of `size` bytes in this thread's ring, or NULL when it must be dropped (then
  * it has been counted). Every success is followed by guest_publish() of the same size.
+ *
+ * Two compares: the epoch (with the level in the same branch), and the room in the segment. The
+ * record is filled in place, in memory that the recorder does not read before `used` covers it.
+ * The stack pointer is noted so that a reservation that was left by longjmp() can be recognised.
  */
 static inline void *guest_reserve(uint32_t size)
 {
@@ -176,6 +217,8 @@ static inline void *guest_reserve(uint32_t size)
 /* Counts `n` events that could not be written. */
 void guest_lost(uint64_t n);
 
+/* The release store makes the record and everything before it visible to whoever sees `used`. After
+ * it the record survives anything that happens to the process. */
 static inline void guest_publish(uint32_t size)
 {
 	struct guest_thread *t = &guest_self;
@@ -213,6 +256,13 @@ bool guest_hold_again(struct guest_thread *t, struct ring *former, uint64_t ns);
  * Between guest_hold() and guest_unhold() the recorder does not overtake the time that is about to
  * be written: `ns` if it is known already, RING_PENDING_NOW before reading the clock. Nests: the
  * outermost wins, being the earliest. Returns whether this call took the hold.
+ *
+ * The store is relaxed: no fence stands between it and the clock. The recorder instead lags a tenth
+ * of a millisecond behind the clock, longer than a store needs to become visible. Giving the hold
+ * back is a release: who sees 0 sees the record that was published before.
+ *
+ * It also makes sure of room for the record (GUEST_ROOM). A thread that had to wait for a segment
+ * inside a hold would wait for the recorder, which waits for the hold.
  */
 static inline bool guest_hold(uint64_t ns)
 {

@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Loading and the orderly end. Loading only looks at the environment. At the end of the launched
+ * Loading and the orderly end. Loading only reads the environment. At the end of the launched
  * process (and only there) the recorder is asked to bring everything to disk and waited for, so
- * that whoever waits for the job finds complete files. A job that is killed or calls _exit() skips
+ * that who waits for the job finds complete files. A job that is killed or calls _exit() skips
  * this, and the recorder finishes a moment later by itself. Where stderr is no terminal, the
- * launched process also passes on what the recorder found.
+ * launched process also copies the recorder's report there.
  *
- * The asking is not done by a destructor: those of the driver and of frameworks may run later and
- * give memory back. on_exit() before main() comes before the loader's own registration, and so runs
- * after every destructor.
+ *	job: exit()                              recorder
+ *	  destructors, atexit() handlers
+ *	  at_exit(): gate closed
+ *	  exit_asked += 1, futex wake  --------->  drains the rings, finishes files, writes the report
+ *	  waits on exit_done           <---------  exit_done = exit_asked, futex wake
+ *	  copies report.txt to stderr
+ *	  gate open; stdio is flushed
  *
- * Nothing in the other files of this folder needs this one: the unit tests take them without it,
- * and so without its constructor, which would look at the environment before they have made theirs.
+ * The wait ends early when the recorder is gone, when it makes no progress for 3 s, and after 60 s.
+ *
+ * This is not done by a destructor: those of the driver and of frameworks may run later and free
+ * memory. on_exit() before main() comes before the loader's own registration, and so runs after
+ * every destructor.
+ *
+ * Nothing in the other files of this folder needs this one: the unit tests link them without it,
+ * and so without its constructor, which would read the environment before they have made theirs.
  */
 #include "guest/runtime/guest.h"
 

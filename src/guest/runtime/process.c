@@ -3,9 +3,37 @@
  * Joining the recording: control page, arena, epoch. Once per process image, at its first event;
  * a process that never has one opens nothing.
  *
- * Who does it is settled by one compare-and-swap on `joining`; other threads that have their first
- * event at that moment wait for the outcome (bounded); the joining thread's own signal handlers
- * wait until it is done.
+ * Who does it is settled by one compare-and-swap on `joining`, which holds the pid of the process
+ * that is at it: a forked child whose parent was joining at that moment finds another pid there and
+ * takes over. Other threads that have their first event meanwhile wait for the outcome (bounded);
+ * the joining thread's own signal handlers wait until it is done, since signals are blocked.
+ *
+ *	join_and_publish():
+ *	  1. the parent's arenas are unmapped (a forked child would keep their file space alive)
+ *	  2. the control page is mapped, or made together with a recorder     session.c
+ *	  3. the recorder is LIVE, or given two seconds to become it
+ *	  4. an arena is made                                                 arena.c
+ *	  5. the recorder is still there: it may have left between 3 and 4
+ *	  6. mode and wants are set, then the epoch: from here on threads take rings
+ *
+ * A failure is an outcome too: mode GUEST_OFF under a valid epoch, so that the next event does not
+ * try again.
+ *
+ * Moving: from the monitor's own session into another one (guest_move()), while threads run.
+ *
+ *	mover                                    any other thread
+ *	-----                                    ----------------
+ *	new page, new arena, both ready          writes into the old arena
+ *	formers[] = old arena and page              "
+ *	guest.page, guest.arena = new               "  (its epoch is still the old one)
+ *	*guest_epoch: old -> next (CAS)          next event: epochs differ -> thread_ready():
+ *	wait_for_hooks(old), at most 1 s            ends its hold in the old arena, takes a ring of
+ *	old->left = 1, wake its recorder            the new one, carries the hold over
+ *
+ * The CAS fails if exit() has closed the gate meanwhile, and then nobody moves. The old arena stays
+ * mapped: a thread may sleep inside a hook with a pointer into it. It is unmapped when no ring of
+ * it has been held for ten seconds in which this process ran; more than MAX_FORMERS are not kept,
+ * so a process that would move more often stays where it is.
  */
 #include "guest/runtime/guest.h"
 
@@ -54,7 +82,8 @@ void guest_restore_signals(const uint64_t *old)
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, old, NULL, sizeof(*old));
 }
 
-/* The epoch lives in a page that the kernel empties in a forked child. */
+/* The epoch lives in a page that the kernel empties in a forked child. Word 0 is the epoch, word 1
+ * the pid of the process whose memory this is: both are 0 in a child until it asks. */
 static _Atomic uint32_t *epoch_page(void)
 {
 	static _Atomic uint32_t *page;
@@ -148,7 +177,8 @@ static struct {
 } owed;
 
 /* The mode in the session that was joined; `before` is what it was in another one, or in a parent.
- */
+ * What the recorder cannot know by itself (settings that the program chose, a mode that is not the
+ * session's) is owed: written as records before this process' first event. */
 static uint32_t choose_mode(uint32_t before)
 {
 	uint32_t want = atomic_load(&guest.page->want);
@@ -199,6 +229,16 @@ static struct {
 	_Atomic uint64_t open_ns; /* from here on nobody is kept */
 } gate;
 
+/*
+ * The end of the launched process: its files are to hold every event of every thread, and exit()
+ * must not hang. So the epoch becomes GUEST_EPOCH_EXIT, which no thread has:
+ *
+ *	threads inside a hook	have a hold; they are waited for, 100 ms at most
+ *	threads that come	find another epoch, go the slow way and wait at the gate
+ *	the exiting thread	asks the recorder for the files (life.c), then opens the gate; 50 ms
+ *				later everybody goes on, unrecorded: exit() has stdio to flush and
+ *				may need a lock that one of them holds
+ */
 /* Threads inside a hook hold pending_ns (guest_hold); who comes later meets the gate. */
 static void wait_for_hooks(struct arena_head *a, uint64_t most_ns)
 {

@@ -7,6 +7,21 @@
  * A place in the code (code object and instruction) is interned like a stack; the first time that
  * one is met its function, file and line go into the ring.
  *
+ *	thread state -> innermost frame -> back -> back …       layout per version: unwind/python
+ *	                     |
+ *	                     v
+ *	           struct place {code, lasti, name, file, table, line}  48 bytes
+ *	                     |  guest_intern()
+ *	                     v
+ *	           STACK_PYTHON | id, one word of the stack; REC_PYTHON once per id
+ *
+ * Why six words: code objects die and their addresses are used again, by other functions. All that
+ * tells two functions apart is part of the key, so that a new function at an old address is a new
+ * place, without asking the interpreter whether anything was freed.
+ *
+ * What is read may be torn in one case only: greenlets copy stretches of the C stack away, and
+ * memory is freed in the middle of a switch (see "what lies on the C stack").
+ *
  * The symbols are weak: bound when this library is loaded, if the program is a Python interpreter
  * or is linked with one.
  */

@@ -2,6 +2,23 @@
 /*
  * The slow half of the ring producer: a thread's first event, the next segment, a full budget.
  * Everything here may make system calls; nothing here may wait longer than the session allows.
+ *
+ *	guest_reserve_slow()            guest_hold_slow()
+ *	   |  signals blocked, `busy` set (slow_enter)
+ *	   |  reservations that longjmp() left are dropped (forget_abandoned)
+ *	   v
+ *	thread_ready()      process joined? this thread's cursors of this epoch?
+ *	   v
+ *	cursor_open()       a ring: inherited from a thread that ended, else a new one
+ *	   v
+ *	seg_next()          a segment: free, else new file space, else a bounded wait for the recorder
+ *
+ * Invariants:
+ *   - a cursor is published to the fast path by setting t->epoch, last;
+ *   - a ring has one owner at a time: `owner` changes by compare-and-swap only;
+ *   - a segment is written by the owner of its ring alone, and not any more once `next` is set;
+ *   - no job's signal handler runs here, so none can enter twice or leave by longjmp(). The handler
+ *     of a fault of our own (busy is set) finds that out and drops its event.
  */
 #include "guest/runtime/guest.h"
 
@@ -71,7 +88,12 @@ static struct ring *ring_make(struct arena_head *a, uint32_t tid, uint32_t level
 	return r;
 }
 
-/* A free segment with file space behind it; -1: none. */
+/*
+ * A free segment with file space behind it; -1: none. From the lowest number on: segments that were
+ * used a moment ago are still in the cache, and a job with few events stays within its first MiB.
+ * The compare-and-swap pairs with the recorder's store of 0, which comes after it has written all
+ * that was in there.
+ */
 static int seg_take(struct arena_head *a)
 {
 	for (;;) {
@@ -135,7 +157,12 @@ static int seg_get(struct arena_head *a)
 	return i;
 }
 
-/* Chains a fresh segment to the ring and points the cursor at it. */
+/*
+ * Chains a fresh segment to the ring and points the cursor at it. In this order, each with release:
+ * the segment's own header (an empty segment of this ring, with its number in the chain); then the
+ * link from its predecessor, or from the ring, by which the recorder gets there; then last_seg,
+ * which a thread that inherits the ring needs.
+ */
 static bool seg_next(struct guest_cursor *c)
 {
 	struct arena_head *a = guest.arena;
@@ -183,6 +210,8 @@ static void write_thread_record(struct guest_thread *t, struct guest_cursor *c, 
 			      memory_order_release);
 }
 
+/* A ring for this thread and level, with room for the record that says whose it is. A thread that
+ * gets a ring and no segment marks the ring as given up, so that the next one may have it. */
 static bool cursor_open(struct guest_thread *t, struct arena_head *a, uint32_t level)
 {
 	struct guest_cursor *c = &t->cur[level];
@@ -212,10 +241,15 @@ static bool cursor_open(struct guest_thread *t, struct arena_head *a, uint32_t l
 }
 
 /*
- * The process has moved. What this thread holds in the former arena nobody else will end. Unless it
- * is inside a hook that is to publish there, and this is a signal handler's: that one comes first.
- * A hook that holds and has not come so far publishes in the next arena, and holds there from now
- * on, or it would be one that nobody waits for: out_held.
+ * The process has moved (guest_move()), and this thread finds that out at its next event. Its ring
+ * in the former arena may still hold back that arena's recorder, and only this thread can end that.
+ *
+ *	the thread is                      what happens to its hold there
+ *	between two hooks                  there is none
+ *	inside a hook, before reserve      ends there, begins in the new arena (out_held): otherwise
+ *	                                   it would publish something that nobody waits for
+ *	inside a hook, after reserve       stays: this is a signal handler inside that hook. False:
+ *	                                   the handler's event is dropped, the hook publishes first
  */
 static bool leave_former(struct guest_thread *t, uint64_t *out_held)
 {
@@ -235,7 +269,10 @@ static bool leave_former(struct guest_thread *t, uint64_t *out_held)
 
 /*
  * Attaches thread and process as needed; the epoch is set only when cursor 0 stands. It is that of
- * the arena: while the process moves, its next one can be seen before the epoch that goes with it.
+ * the arena (a->epoch), not the global one: while the process moves, the next arena can be seen
+ * before the epoch that goes with it. After the hold has been carried over, the arena is checked
+ * once more behind a full fence: either the mover's wait_for_hooks() sees our hold, or we see that
+ * it has moved on again, and start over.
  */
 static bool thread_ready(struct guest_thread *t)
 {

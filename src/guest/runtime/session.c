@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The control page of a session (wire/control_page.h), and the recorder behind it. */
+/*
+ * The control page of a session (wire/control_page.h, with its states), and the recorder behind it.
+ *
+ * Without a launcher the first process that has an event makes the directory and the page, and
+ * starts the recorder. O_EXCL decides between processes that do so at once; the loser opens what
+ * the winner made, which is a whole page of zeros and a magic number by then (a page that is not
+ * is refused, and that process is not recorded).
+ */
 #include "guest/runtime/guest.h"
 
 #include "guest/runtime/env.h"

@@ -5,6 +5,12 @@
  *
  *	job --clone(VM|VFORK, no exit signal)--> middle --clone--> recorder: exec
  *	    <-- wait4(__WCLONE) --------------- _exit(0)             (now a child of init)
+ *
+ * Why not fork(): it copies the page tables of a job that may have a terabyte mapped, runs its
+ * atfork handlers, and sends SIGCHLD. CLONE_VM|CLONE_VFORK shares the memory instead and stops only
+ * the calling thread until the exec. Both children run on a stack of their own, mapped here, with
+ * all signals blocked: a handler of the job would run in the job's memory with another pid. They
+ * call nothing but raw system calls and execve(); the outcome comes back in shared memory.
  */
 #include "guest/runtime/guest.h"
 
