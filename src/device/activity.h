@@ -17,21 +17,21 @@
 
 struct activity_source {
 	const char *name; /* of the library, for people */
-	uint32_t kinds; /* that it can tell, ACTIVITY_BIT() each */
+	uint32_t kinds; /* that it can report, ACTIVITY_BIT() each */
 	/* Is it in this process, or can be? Loads nothing. */
 	bool (*is_there)(void);
-	/* Both take the kinds that it can tell out of those given. 0 or a negative errno. */
+	/* Both take the kinds that it can report out of those given. 0 or a negative errno. */
 	int (*start)(uint32_t kinds);
 	int (*change)(uint32_t kinds);
-	/* What has ended before this call has been told when it returns. */
+	/* What has ended before this call has been reported when it returns. */
 	void (*flush)(void);
 	/* The same; then everything is given back. */
 	void (*stop)(void);
-	/* Activities that were not told for want of room, since start. */
+	/* Activities that were not reported for want of room, since start. */
 	uint64_t (*lost)(void);
 	/* What it could not do, in words for people; "": all is well. */
 	const char *(*trouble)(void);
-	/* Somebody else in this process uses the library: nothing is told until he is done. */
+	/* Somebody else in this process uses the library: nothing is reported until he is done. */
 	bool (*is_paused)(void);
 };
 
@@ -41,8 +41,8 @@ void cupti_hurry(void);
 /* A range with this message is a step of the job. */
 #define ACTIVITY_STEP_MESSAGE "step start"
 /*
- * Who is told when a program begins a range by NVTX that may have that message (the first character
- * is the same), whether the source is on or not; by the program's own thread.
+ * What is called when a program begins a range by NVTX that may have that message (the first
+ * character is the same), whether the source is on or not; by the program's own thread.
  */
 void nvtx_on_range(void (*fn)(const char *message));
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Where metrics come from: one const struct metrics_source for each kind of hardware, found at run
- * time. Calls may take milliseconds, or hang with a driver: whoever calls them has a thread for it.
+ * time. Calls may take milliseconds, or hang with a driver: who calls them has a thread for it.
  */
 #ifndef SONDE_DEVICE_METRICS_H
 #define SONDE_DEVICE_METRICS_H
@@ -71,7 +71,7 @@ extern const struct metrics_source ascend_metrics; /* DCMI, else npu-smi: "npu" 
 extern const struct metrics_source cuda_metrics; /* NVML, else nvidia-smi: "gpu" */
 
 /*
- * One record while a source puts it together. Zero-initialise, clear, add, tell, release. Names,
+ * One record while a source puts it together. Zero-initialise, clear, add, report, release. Names,
  * instances and texts are borrowed until metric_list_emit() has returned.
  */
 

@@ -15,8 +15,8 @@ struct metric_list; /* device/metrics.h */
 
 struct device_process {
 	pid_t pid; /* as the driver counts: on the host */
-	pid_t inner_pid; /* inside its container; 0 if that is not told */
-	int device; /* -1: not told */
+	pid_t inner_pid; /* inside its container; 0 if that is not reported */
+	int device; /* -1: not reported */
 	uint64_t bytes; /* UINT64_MAX: not known */
 };
 
@@ -55,7 +55,7 @@ void device_owner_parse(const char *text, size_t size, struct device_owner *out)
 /* The first of the processes that is part of a job, or else that has a user. */
 void device_owner_find(const uint32_t *pids, size_t n, struct device_owner *out);
 
-/* Borrows the owner until the record is told. */
+/* Borrows the owner until the record is reported. */
 void device_owner_add(const struct device_owner *o, struct metric_list *to);
 
 #endif

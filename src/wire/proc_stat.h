@@ -2,13 +2,14 @@
 /*
  * The line of /proc/PID/stat, for both worlds: pure code, no heap, no stdio.
  *
- *	4711 (python3 train.py) S 4700 4711 … 4194304 … 530 12 … 8812345 … 93824992231424 …
- *140737488346432 … 1    2                  3 4    5      9         14  15    22         26 28 pid
- *name               state parent  flags     user system start    start of code    start of stack
+ *	4711 (python3 train.py) S 4700 … 4194304 … 530 12 … 8812345 … 93824992231424 …
+ *	1    2                  3 4      9         14  15   22        26, 28
+ *	pid  name           state parent flags     user     start     start of code and of
+ *	                                           system             stack
  *
  * The process chooses its own name: blanks, brackets and new lines may stand in it. Fields
- *therefore count from the last closing bracket of the line. Reading the file is the caller's:
- *base/proc.h in our own processes, guest_read_file() inside a job.
+ * therefore count from the last closing bracket of the line. Reading the file is the caller's:
+ * base/proc.h in our own processes, guest_read_file() inside a job.
  */
 #ifndef SONDE_WIRE_PROC_STAT_H
 #define SONDE_WIRE_PROC_STAT_H

@@ -14,8 +14,7 @@
  * Text bodies hold `len` bytes without a terminator behind the fixed part, padded with zeros to 8:
  *
  *	+------------------------+--------------------------+------+
- *	| fixed part, with len   | len bytes: a \0 b        | 0 0  |	`b` where the type has two
- *texts
+ *	| fixed part, with len   | len bytes: a \0 b        | 0 0  |	`b`: types with two texts
  *	+------------------------+--------------------------+------+
  *
  * Texts that repeat are sent once. A kernel's or an activity's name is a 64-bit hash in the record;
@@ -478,8 +477,8 @@ enum rec_monitor_kind {
 
 /*
  * A window of the monitor: what one request of npu-monitor or nputrace records. Counted per
- *process, from 1. A request that is longer than a record comes in pieces; a process that moved to
- *another session opens the same window there once more.
+ * process, from 1. A request that is longer than a record comes in pieces; a process that moved to
+ * another session opens the same window there once more.
  *
  *	REQUEST* START  [REQUEST* CHANGE]*  [STEP | LOST | NOTE | GROUPS]*  [END]  STOP
  */

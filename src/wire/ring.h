@@ -45,7 +45,7 @@
  *
  * The life of a ring: a thread's first event takes a ring whose owner has ended, or the next unused
  * one (nrings + 1); writes REC_THREAD, which says whose records follow; appends; ends without
- * telling anybody. A later thread finds by tgkill() that the owner is gone, takes the ring over and
+ * notice. A later thread finds by tgkill() that the owner is gone, takes the ring over and
  * goes on in the same segment, behind `used`. `level` 1 is a second ring of the same thread, for
  * hooks that a signal handler calls while the thread is inside a hook.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * What we use of NVIDIA's management library, libnvidia-ml.so.1: numbers, layouts and calls. All of
- * it is looked up at run time; a driver that lacks a call tells the less.
+ * it is looked up at run time; a driver that lacks a call reports the less.
  */
 #ifndef SONDE_DEVICE_CUDA_ABI_H
 #define SONDE_DEVICE_CUDA_ABI_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * What we use of NVIDIA's tracing library, libcupti.so.12 and .13, and of NVTX: numbers, layouts
- *and calls, all of it looked up at run time.
+ * and calls, all of it looked up at run time.
  *
  * Records of activities have grown at their ends only: what is read here lies at the same place in
  * every version from CUDA 12.0 (cuptiGetVersion() 18) to 13.4 (130401), where the structs are

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Activities and what the monitor says about them. Texts become hashes, and each text is told once
- * per arena: `told` holds what was, a word per text. The table forgets when it is full (a program
- * may put a number into every mark), and what it has forgotten is told again.
+ * Activities and what the monitor says about them. Texts become hashes, and each text is reported
+ * once per arena: `known_names` holds those, a word per text. The table forgets when it is full (a
+ * program may put a number into every mark), and what it has forgotten is reported again.
  *
  * A text is noted there after its record is in the ring, and looked up before the clock is read for
  * the record that uses it: so, by time, it comes first, whichever threads the two are of.
@@ -303,8 +303,8 @@ static bool put_monitor(const struct rec_monitor *m, const char *text, size_t le
 }
 
 /*
- * A window without its beginning or end is worth a wait. Steps are told by the job's threads, which
- * do not wait.
+ * A window without its beginning or end is worth a wait. Steps are reported by the job's threads,
+ * which do not wait.
  */
 static void emit_monitor(const struct rec_monitor *m, const char *text, size_t len)
 {

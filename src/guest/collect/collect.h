@@ -50,7 +50,7 @@ void collect_free(const struct collect_block *b, const void *caller) EXPORTED(co
 
 /*
  * A free that can fail: begin, call the real one, then end(…, true) only if it succeeded. From the
- * beginning on the block is not read any more, by whoever watches it.
+ * beginning on the block is not read any more by the watch.
  */
 struct collect_pending {
 	uint64_t time_ns; /* 0: not recording */
@@ -74,8 +74,8 @@ void collect_mark(uint8_t kind, uint64_t range, const char *message, const char 
 	EXPORTED(collect_mark);
 void collect_op(uint8_t kind, const char *name, const char *attrs, const void *caller)
 	EXPORTED(collect_op);
-/* An operator of torch whose device is known; told whatever collect_wants() says of operators. Its
- * end also while nothing is traced any more: it may have begun before. */
+/* An operator of torch whose device is known; reported whatever collect_wants() says of operators.
+ * Its end also while nothing is traced any more: it may have begun before. */
 void collect_aten(bool begins, uint16_t device, const char *name, const void *caller)
 	EXPORTED(collect_aten);
 void collect_access(const struct collect_block *b, uint8_t access, const char *op,
@@ -166,7 +166,7 @@ uint32_t collect_want(void) EXPORTED(collect_want);
 void collect_configure(const struct rec_settings *s, uint32_t want, const char *output_dir)
 	EXPORTED(collect_configure);
 
-/* Our own functions are not told in Python stacks: `name` is the object co_filename of a file,
+/* Our own functions are not reported in Python stacks: `name` is the object co_filename of a file,
  * which must live as long as the process. */
 void collect_hide_file(const void *name) EXPORTED(collect_hide_file);
 
@@ -178,20 +178,20 @@ void collect_snapshot(const struct rec_snapshot *r, const char *name, const void
 	EXPORTED(collect_snapshot);
 
 /*
- * Calls, as the interpreter sees them; whoever asks has the GIL. collect_traces(): not 0 while they
- * are recorded, and then another value in each process of a tree; ids and names are told anew under
- * each. collect_code(): the id of a function by its code object; 0 where there is no room.
+ * Calls, as the interpreter sees them; who asks has the GIL. collect_traces(): not 0 while they
+ * are recorded, and then another value in each process of a tree; ids and names are reported anew
+ * under each. collect_code(): the id of a function by its code object; 0 where there is no room.
  */
 uint32_t collect_traces(void) EXPORTED(collect_traces);
 uint32_t collect_code(const void *code) EXPORTED(collect_code);
-/* name: a hash that collect_name() has told; see enum rec_call_kind. */
+/* name: a hash that collect_name() has reported; see enum rec_call_kind. */
 void collect_call(uint8_t kind, uint64_t name, uint32_t place) EXPORTED(collect_call);
 /* The name of the class of the first argument of the function that this thread has just entered;
- * valid as long as the class. NULL where it cannot be told. */
+ * valid as long as the class. NULL where it is unknown. */
 const char *collect_first_class(void) EXPORTED(collect_first_class);
 
 /*
- * History: what somebody else has noted down and tells afterwards, with times and stacks of his
+ * History: what somebody else has noted down and reports afterwards, with times and stacks of his
  * own (history.c). It has a ring of its own, and its times must not go back; the recorder puts it
  * between the events of all threads. One thread at a time.
  */
@@ -221,9 +221,9 @@ void collect_oom_with(uint16_t device, uint8_t kind, uint64_t size, uint64_t fla
 	EXPORTED(collect_oom_with);
 
 /*
- * Activities (activity.c): what the vendor's library tells afterwards. Times are of the wall clock,
- * as that library has them; texts may be NULL and are not needed after the call. Also while not
- * tracing. Any thread.
+ * Activities (activity.c): what the vendor's library reports afterwards. Times are of the wall
+ * clock, as that library has them; texts may be NULL and are not needed after the call. Also while
+ * not tracing. Any thread.
  */
 struct collect_activity {
 	uint64_t start_ns, end_ns;
@@ -239,7 +239,7 @@ struct collect_activity {
 	uint16_t data_type;
 };
 void collect_activity(const struct collect_activity *a) EXPORTED(collect_activity);
-/* Who wants to see each of them as it is told; NULL: nobody. */
+/* Who wants to see each of them as it is reported; NULL: nobody. */
 typedef void (*collect_activity_fn)(const struct collect_activity *a);
 void collect_on_activity(collect_activity_fn fn) EXPORTED(collect_on_activity);
 /* text may be longer than a record: it goes in pieces of MONITOR_REQUEST (or _GROUPS) before. */
@@ -259,7 +259,7 @@ bool collect_begin_monitor(const char *dir) EXPORTED(collect_begin_monitor);
  */
 bool collect_must_wait(void) EXPORTED(collect_must_wait);
 void collect_release_formers(void) EXPORTED(collect_release_formers);
-/* How many activities went with recorders that were killed; each is told once. */
+/* How many activities went with recorders that were killed; each is reported once. */
 uint64_t collect_lost_with_recorder(void) EXPORTED(collect_lost_with_recorder);
 /* Was it killed, or has it left? Every second or so: makes a few system calls. */
 bool collect_recorder_is_gone(void) EXPORTED(collect_recorder_is_gone);

@@ -18,7 +18,7 @@
 
 static struct {
 	struct guest_thread writer;
-	uint64_t last_ns; /* of what was told */
+	uint64_t last_ns; /* of what was reported */
 	uint64_t until_ns; /* what collect_history_until() said */
 } history;
 
@@ -63,7 +63,7 @@ static void *history_reserve(uint32_t size)
 		w->level = LEVEL + 1;
 		return c->pos;
 	}
-	/* Whoever waits for room must not hold back the recorder. */
+	/* Who waits for room must not hold back the recorder. */
 	set_hold(0);
 	void *room = guest_reserve_slow(w, size, guest_sp());
 	if (c->ring)
@@ -83,7 +83,7 @@ static void history_publish(uint32_t size)
 	w->level = LEVEL;
 }
 
-/* Never back in time: the order of records in a ring is the order in which they are told. */
+/* Never back in time: the order of records in a ring is the order in which they are reported. */
 static uint64_t time_of(uint64_t time_ns)
 {
 	if (time_ns > history.last_ns)
@@ -93,7 +93,7 @@ static uint64_t time_of(uint64_t time_ns)
 
 static struct rec head_of(uint8_t type, uint16_t size, uint64_t time_ns, uint32_t stack)
 {
-	/* When nobody knows: before now, and after everything that was told. */
+	/* When nobody knows: before now, and after everything that was reported. */
 	uint64_t ns = time_of(time_ns ? time_ns : guest_now());
 
 	return (struct rec){type, time_ns ? 0 : REC_F_SHADOW, size, stack, ns};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Marks that are meant for torch_npu's sanitizer: "sanitizer-op: name=…;read=…;write=…". Whoever
+ * Marks that are meant for torch_npu's sanitizer: "sanitizer-op: name=…;read=…;write=…". Who
  * has asked for them gets them in the thread that launches the operator and before it goes on: a
  * sanitizer needs them in their order.
  */

@@ -27,7 +27,7 @@ static struct {
 	const struct activity_source *source;
 } now;
 
-/* The window whose steps are told, 0: none. */
+/* The window whose steps are reported, 0: none. */
 static _Atomic uint64_t steps_of;
 
 static void forget_parents(void)
@@ -161,7 +161,8 @@ static bool reopen_window(void)
 	return window != 0;
 }
 
-/* What the vendor's library has told and will tell now is of the old one: it is counted there. */
+/* What the vendor's library has reported and will report now is of the old one: it is counted
+ * there. */
 static void flush_source(void)
 {
 	if (now.source)
@@ -179,8 +180,8 @@ static void report_lost_with_recorder(void)
 	(void)window_close(window, 0, WINDOW_WAIT_MS);
 }
 
-/* By an order, or in time. Of a recorder that was killed since the last look it is still to be told
- * what was lost with it, which is known when there is another one. */
+/* By a request, or in time. Of a recorder that was killed since the last look it is still to be
+ * reported what was lost with it, which is known when there is another one. */
 static void end_window(void)
 {
 	bool ours = now.running && collect_is_monitors();
@@ -247,7 +248,7 @@ static void change_window(const struct monitor_request *o, const char *text, siz
 
 /*
  * By somebody who only looks on, as `sonde top` does, and may be gone at any moment: what he starts
- * ends unless he renews it. What others have ordered is left as it is, here where it is known; he
+ * ends unless he renews it. What others have requested is left as it is, here where it is known; he
  * knows only what was so a moment ago.
  */
 static int execute_leased(const struct monitor_request *o, const char *text, size_t len, char *why,
@@ -265,7 +266,7 @@ static int execute_leased(const struct monitor_request *o, const char *text, siz
 	return 0;
 }
 
-/* Somebody orders one for himself where one was only lent: all of his order counts. */
+/* A request of its own where one was only leased: all of it counts. */
 static int take_over(const struct monitor_request *o, const char *text, size_t len, char *why,
 		     size_t cap)
 {

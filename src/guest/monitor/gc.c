@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * --gc-detect-threshold: pauses of Python's collector. Python's side (src/python/_monitor/gc.c)
- * listens while a trace wants them; a pause is told when it is over, as a range of the host, in the
- * way of a source's marks. A recording of memory knows nothing of those.
+ * listens while a trace wants them; a pause is reported when it is over, as a range of the host, in
+ * the way of a source's marks. A recording of memory knows nothing of those.
  */
 #include "guest/monitor/impl.h"
 

@@ -45,7 +45,7 @@ const char *environment_work_dir(void);
 struct place {
 	struct sockaddr_un addr;
 	socklen_t len;
-	bool of_anybody; /* whoever comes first may have it */
+	bool of_anybody; /* the first to bind it has it */
 };
 
 struct message {
@@ -69,7 +69,7 @@ bool socket_wait(uint64_t until_ns);
 /* --- link.c: the daemon --- */
 
 /*
- * Asks for an order; `free` tells that one can be taken. Bytes of it, 0: there is none, or a
+ * Polls for a request; `free`: one can be taken. Bytes of it, 0: there is none, or a
  * negative errno: there is no daemon that answers.
  */
 int link_poll(bool free, char *out, size_t cap);
@@ -86,16 +86,16 @@ int link_register(int32_t device);
 
 /* --- thread.c --- */
 
-/* For who gave the order, by its REQUEST_TRACE_ID: the daemon tells him. */
+/* For who sent the request, by its REQUEST_TRACE_ID: the daemon passes it on. */
 void send_answer(const char *request, size_t len, bool done, const char *words);
 
-/* --- control.c: orders, and what follows from them --- */
+/* --- control.c: requests, and what follows from them --- */
 
 /* All with the control's lock taken. */
 void control_lock(void);
 bool control_try_lock(uint32_t wait_ms);
 void control_unlock(void);
-/* why: of one that is carried out, what became of it, or "". */
+/* why: of one that is carried out, the outcome, or "". */
 int control_execute(const char *text, size_t len, char *why, size_t cap);
 /* What is due by now; gives when to come again. */
 uint64_t control_run_due(uint64_t now_ns);
@@ -116,7 +116,7 @@ extern const struct guest_mover control_mover;
 #define SOURCE_NONE                                                                                \
 	"there is neither libmspti.so nor libcupti here: start the job by 'sonde monitor --mspti " \
 	"…/libmspti.so -- …' on an NPU; on a GPU it must have used CUDA"
-/* The library that tells activities in this process; NULL: there is none. */
+/* The library that reports activities in this process; NULL: there is none. */
 const struct activity_source *source_find(void);
 /* As of the source; while one is under way a fork waits for it, for a moment. */
 int source_start(const struct activity_source *s, uint32_t kinds);
@@ -131,11 +131,11 @@ void source_watch_forks(void);
 int trace_execute(const char *text, size_t len, char *why, size_t cap);
 uint64_t trace_run_due(uint64_t now_ns);
 /* Somebody does not want to wait for its last step: one that has begun ends here and is written,
- * another one is dropped. Words for what became of it. */
+ * another one is dropped. Words for the outcome. */
 void trace_stop(char *what, size_t cap);
 bool trace_is_on(void);
 void trace_end(uint32_t wait_ms);
-/* If the recorder has been told of it: it ends now, and who gave the order is told why. */
+/* If the recorder knows of it: it ends now, and who sent the request learns why. */
 void trace_cut(const char *why, uint32_t wait_ms);
 struct fabric_status trace_status(void);
 /* By the job's own thread: this step begins. */
@@ -146,7 +146,7 @@ double trace_gc_ms(void);
 /* --- gc.c: Python's collector --- */
 
 void gc_wanted_changed(void);
-bool gc_is_heard(void); /* somebody tells its pauses */
+bool gc_is_heard(void); /* somebody reports its pauses */
 
 /* Has it begun? One that only waits for its step can be replaced. */
 bool trace_has_begun(void);
@@ -159,12 +159,12 @@ void pending_until_now(void);
 uint64_t pending_launches(void); /* 0 as well where it cannot be known */
 void pending_end(void);
 
-/* --- renew.c: an order whose recorder was killed --- */
+/* --- renew.c: a request whose recorder was killed --- */
 
 /* As window_open() and window_change(), for npu-monitor. */
 uint64_t renew_first(const char *text, size_t len);
 void renew_change(uint64_t window, const char *text, size_t len);
-/* Another window with the same order, in the session that is there now; 0: there can be none. */
+/* Another window with the same request, in the session that is there now; 0: there can be none. */
 uint64_t renew_again(void);
 /* The recorder has gone: is another one to be tried? */
 enum renewal { RENEW_NOW, RENEW_LATER, RENEW_NEVER };
@@ -175,27 +175,27 @@ void renew_report_lost(uint64_t window, bool goes_on);
 
 /* --- steps.c --- */
 
-/* The step that the job is in, as far as it tells; -1: it has told none. */
+/* The step that the job is in, as far as it reports; -1: it has reported none. */
 int64_t steps_now(void);
 /* The job begins a range; "step start" makes it a step. By the job's own thread. */
 void monitor_range_begins(const char *message);
 
-/* --- window.c: what the recorder is told --- */
+/* --- window.c: what the recorder gets --- */
 
 /* A recording for this process, and the number of the next window; 0: there can be none. */
 /* since_ns: when it began, if it goes on from a session that was left; 0: it begins. */
 uint64_t window_open(const char *text, size_t len, uint64_t since_ns);
-/* After that, for who gave the order. */
+/* After that, for who sent the request. */
 const char *window_why_not(void);
 void window_change(uint64_t window, const char *text, size_t len);
 void window_step(uint64_t window, uint64_t step);
 /* It ends now, before its last step has. */
 void window_end(uint64_t window);
-/* A key of its order that is not carried out, and why. */
+/* A key of its request that is not carried out, and why. */
 void window_note(uint64_t window, const char *key, const char *words);
 #define WINDOW_WAIT_MS 10000 /* by our thread */
 #define WINDOW_WAIT_EXIT_MS 3000 /* by a thread that ends the job */
-/* Everything has been told: the recorder writes it, which is waited for at most so long. */
+/* Everything has been reported: the recorder writes it, which is waited for at most so long. */
 bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms);
 /* The process goes on in another session: what only we know about this window. */
 void window_leave(uint64_t window, uint64_t lost);

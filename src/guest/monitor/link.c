@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The daemon, as a client of its fabric sees it: datagrams that may get lost, a daemon that comes
- * and goes, and answers when it likes. Nothing is kept but a socket, and an order that came late.
+ * and goes, and answers when it likes. Nothing is kept but a socket, and a request that came late.
  *
- * Who can choose where we look can give orders: a path that the environment names, or one in the
+ * Who can choose where we look can send requests: a path that the environment names, or one in the
  * home directory. The abstract name is anybody's who comes first, so there it has to be root, or
  * the user of this process.
  */
@@ -25,7 +25,7 @@ static struct {
 	struct place daemon;
 	bool found; /* the daemon has answered from this place */
 	char data[300];
-	char late[REQUEST_MAX_BYTES]; /* an order that nobody waited for any more */
+	char late[REQUEST_MAX_BYTES]; /* a request that nobody waited for any more */
 	size_t late_len;
 } self;
 
@@ -71,7 +71,7 @@ static bool path_place(const char *dir, const char *file, const char *data_file,
 	return t.at && fabric_path_address(path, &out->addr, &out->len) == 0;
 }
 
-/* The n-th place to try; false: there are no more. *ok tells whether there is anything at all. */
+/* The n-th place to try; false: there are no more. *ok says whether there is anything at all. */
 static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 {
 	if (environment.daemon[0]) {
@@ -157,7 +157,7 @@ static int fill_request(char *out, bool free)
 	return (int)(sizeof(*r) + (size_t)n * sizeof(r->pids[0]));
 }
 
-/* The answer of type "req" within the time; -ETIMEDOUT. An order that came late counts, too. */
+/* The answer of type "req" within the time; -ETIMEDOUT. A request that came late counts, too. */
 static int await_answer(const struct place *from, char *out, size_t cap)
 {
 	uint64_t until = guest_now() + ANSWER_MS * MS_NS;
@@ -169,7 +169,7 @@ static int await_answer(const struct place *from, char *out, size_t cap)
 		if (strcmp(m.type, "req") != 0)
 			continue;
 		if (m.len > cap)
-			return 0; /* longer than any order */
+			return 0; /* longer than any request */
 		memcpy(out, m.payload, m.len);
 		return (int)m.len;
 	}
@@ -263,7 +263,7 @@ void link_send(const char *type, const void *payload, size_t len)
 	fork_safe_lock_take(&self.lock);
 	if (open_socket() == 0) {
 		int r = self.found ? socket_send(type, payload, len) : -ENOENT;
-		/* One that has no room now is there; what it is told is told again. */
+		/* One that has no room now is there; what it is sent is sent again. */
 		if (r < 0 && r != -EAGAIN)
 			self.found = find_by_sending(type, payload, len);
 	}

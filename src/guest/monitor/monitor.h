@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The monitor inside a job: libsonde_monitor.so. It asks the daemon for orders as libkineto does
+ * The monitor inside a job: libsonde_monitor.so. It asks the daemon for requests as libkineto does
  * and carries them out: activities on and off, reports, traces of steps. A thread of its own does
- * all that; it runs from the moment that the job uses a device or tells a step, if
+ * all that; it runs from the moment that the job uses a device or reports a step, if
  * MSMONITOR_USE_DAEMON is set. The Python modules call the same functions instead.
  */
 #ifndef SONDE_GUEST_MONITOR_MONITOR_H
@@ -24,7 +24,7 @@ void monitor_wake(void) MONITOR_EXPORTED(monitor_wake);
 /* The framework asks for itself: the thread does not. "ctxt", and status Idle for both. 0 or a
  * negative errno: there is no daemon. */
 int monitor_register(int32_t device) MONITOR_EXPORTED(monitor_register);
-/* Asks once. Bytes of the order, not terminated; 0: none; negative errno. */
+/* Asks once. Bytes of the request, not terminated; 0: none; negative errno. */
 int monitor_poll(char *out, size_t cap) MONITOR_EXPORTED(monitor_poll);
 /* What the framework's profiler does: enum fabric_state, steps. */
 void monitor_send_trace_status(int32_t state, int32_t current, int32_t start, int32_t stop)
@@ -32,7 +32,7 @@ void monitor_send_trace_status(int32_t state, int32_t current, int32_t start, in
 /* Says good-bye (both Uninitialized), stops what runs. */
 void monitor_end(void) MONITOR_EXPORTED(monitor_end);
 
-/* Carries out an order of npu-monitor. 0; a negative errno and, in why, words. */
+/* Carries out a request of npu-monitor. 0; a negative errno and, in why, words. */
 int monitor_execute(const char *text, size_t len, char *why, size_t cap)
 	MONITOR_EXPORTED(monitor_execute);
 bool monitor_is_running(void) MONITOR_EXPORTED(monitor_is_running);
@@ -40,7 +40,8 @@ bool monitor_is_running(void) MONITOR_EXPORTED(monitor_is_running);
 void monitor_set_groups(const char *json, size_t len) MONITOR_EXPORTED(monitor_set_groups);
 /* -1: not known. Else as RANK, RANK_ID of the environment, if nobody says otherwise. */
 void monitor_set_rank(int32_t rank) MONITOR_EXPORTED(monitor_set_rank);
-/* The names of the libraries that can tell activities here: "MSPTI", "CUPTI"; "" if there is none.
+/* The names of the libraries that can report activities here: "MSPTI", "CUPTI"; "" if there is
+ * none.
  */
 const char *monitor_source(void) MONITOR_EXPORTED(monitor_source);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Which launches of the traced steps have not run yet: a queue may hold them long after the host
- * has gone on. A launch and the work that it started have the same correlation id, and may be told
- * in any order; by any thread of the vendor's library.
+ * has gone on. A launch and the work that it started have the same correlation id, and may be
+ * reported in any order; by any thread of the vendor's library.
  *
  * A bucket of slots for each hash of an id; a slot is free when it is empty or has seen both. Where
  * a bucket is full we cannot know, and only wait as long as is usual.
@@ -16,7 +16,7 @@
 
 #define BUCKETS 4096u
 #define BUCKET 16u
-#define LATE_NS (2000 * MS_NS) /* work that is told so late after the steps is not of them */
+#define LATE_NS (2000 * MS_NS) /* work that is reported so late after the steps is not of them */
 
 enum { LAUNCHED = 1, DONE = 2, BOTH = LAUNCHED | DONE };
 

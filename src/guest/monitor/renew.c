@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The order of npu-monitor that is being carried out, so that it can go on in another session: its
- * recorder was killed, or the program has begun to record memory. How often that is tried is
+ * The request of npu-monitor that is being carried out, so that it can go on in another session:
+ * its recorder was killed, or the program has begun to record memory. How often that is tried is
  * limited: what killed a recorder may be waiting for the next one.
  */
 #include "guest/monitor/impl.h"
@@ -22,7 +22,7 @@ struct kept {
 static struct {
 	struct kept request, change;
 	uint64_t tries, tried_ns;
-	uint64_t since_ns; /* it was ordered */
+	uint64_t since_ns; /* when it was requested */
 } kept;
 
 static void keep_text(struct kept *k, const char *text, size_t len)
@@ -74,7 +74,7 @@ enum renewal renew_when(uint64_t now_ns)
 	return RENEW_NOW;
 }
 
-/* For the job's stderr, and for who gave the order. */
+/* For the job's stderr, and for who sent the request. */
 void renew_give_up(void)
 {
 	const char *why =

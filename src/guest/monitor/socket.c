@@ -29,7 +29,7 @@ static struct {
 	_Alignas(8) char datagram[DATAGRAM_BYTES];
 } self = {.fd = -1};
 
-/* Does the number still mean what it did, whoever of parent and child asks? */
+/* Does the number still mean what it did, whether parent or child asks? */
 static bool is_still_there(void)
 {
 	struct sockaddr_un addr;

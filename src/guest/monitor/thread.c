@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The thread: asks the daemon, looks what is due, sleeps. One per process image; a forked child has
- * none until it uses a device or tells a step itself. And the same for the Python modules, whose
+ * none until it uses a device or reports a step itself. And the same for the Python modules, whose
  * framework does the asking.
  */
 #include "guest/monitor/impl.h"

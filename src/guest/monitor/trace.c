@@ -2,18 +2,29 @@
 /*
  * nputrace: the activities of the steps [start, stop).
  *
- *	order -> READY -- one step before, or at once --> source on
+ *	request -> READY -- one step before, or at once --> source on
  *	         -- step `start` begins --> BEGINNING -- source on --> RUNNING
  *	         -- step `stop` begins --> FINISHING -- the device finishes
  *	         -- source off, files written --> IDLE
  *
- * Who gave the order may end it at any time (trace_stop()): steps of a job that hangs do not come.
- * What has begun goes on to FINISHING from where it is, what has not to IDLE.
+ * Who sent the request may end it at any time (trace_stop()): steps of a job that hangs do not
+ * come. What has begun goes on to FINISHING from where it is, what has not to IDLE.
  *
- * The boundaries are told by the job's own threads, at the moment; the recorder cuts there. Warming
- * up before the first step costs no accuracy. It may take long, where a recorder has to be started
- * on a busy machine, so our thread does it; the job waits for it once, a moment, and if that was
- * not enough a later step is the first.
+ * Two kinds of threads move it on. Threads of the job report steps (trace_step()); they only
+ *compare numbers, change the phase by compare-and-swap and write one record, at the moment that the
+ *step begins: the recorder cuts there. Our thread does everything that takes time (trace_run_due(),
+ *with the control's lock): it switches the source on one step before, flushes it, waits for
+ *launches that have not run, closes the window.
+ *
+ *	phase change            by
+ *	READY -> BEGINNING      the job's thread whose step is the first
+ *	BEGINNING -> RUNNING    the same thread, when the source is on; else back to READY, and a
+ *	                        later step is the first: a job waits for us once, half a second
+ *	RUNNING -> FINISHING    the job's thread whose step is behind the last; or our thread
+ *	FINISHING -> IDLE       our thread
+ *
+ * Warming up before the first step costs no accuracy; it may take long, where a recorder has to be
+ * started on a busy machine.
  */
 #include "guest/monitor/impl.h"
 
@@ -111,7 +122,7 @@ static int refuse(char *why, size_t cap, int code, const char *words)
 	return code;
 }
 
-/* Launches are always needed: they tell to which step a kernel belongs. */
+/* Launches are always needed: they report to which step a kernel belongs. */
 static uint32_t kinds_of(const struct trace_request *o)
 {
 	uint32_t kinds = ACTIVITY_APIS;
@@ -223,7 +234,7 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 	return 0;
 }
 
-/* --- by the job's threads; several may tell steps --- */
+/* --- by the job's threads; several may report steps --- */
 
 static bool wait_until_warm(void)
 {
@@ -257,7 +268,7 @@ static void begin_with(int64_t n)
 	(void)change_phase(TRACE_BEGINNING, TRACE_RUNNING);
 }
 
-/* What is told here has happened, in whichever order threads come. */
+/* What is reported here has happened, in whichever order threads come. */
 static void end_at_step(int phase, uint64_t ns)
 {
 	atomic_store(&t.ended_ns, ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the recorder is told: windows, and where their files belong. */
+/* What the recorder gets: windows, and where their files belong. */
 #include "guest/monitor/impl.h"
 
 #include "guest/collect/collect.h"
@@ -54,7 +54,7 @@ static void add_absolute(struct text *t, const char *text, size_t len, const cha
 	text_str(t, path);
 }
 
-/* The order as it came, and what the recorder cannot know: our directory, our daemon. */
+/* The request as it came, and what the recorder cannot know: our directory, our daemon. */
 static size_t add_paths(char *out, size_t cap, const char *text, size_t len)
 {
 	struct text t = {out, out + cap};

@@ -20,7 +20,7 @@
 
 #define NAME_BYTES 1024
 
-/* Two, so that whoever reads one is not disturbed while the next is put together. */
+/* Two, so that who reads one is not disturbed while the next is put together. */
 static char names[2][NAME_BYTES];
 static char *_Atomic session_dir = names[0];
 static char program[1024];

@@ -4,8 +4,7 @@
  * daemon. Never on a path that the job waits on: taking it sleeps.
  *
  * fork() copies the memory and only the thread that called it. A lock that another thread held at
- * that moment would stay taken for ever in the child. Here the owner is named by process and
- *thread:
+ * that moment would stay taken for ever in the child. Here the owner's process is part of the word:
  *
  *	63            32 31             0
  *	+---------------+---------------+

@@ -30,10 +30,10 @@
  *
  *	fork      the child's word is 0: its first event joins the recording under its own pid with
  *	          an arena of its own. No atfork handler is needed, and raw clone() works too.
- *	vfork     the memory is shared, wiped nowhere: the child writes as its parent. The arena must
- *	          not be named after it (guest_owner_pid()).
- *	exec      a new image: the library is loaded anew, knows nothing, and makes another arena. The
- *	          old file stays until the recorder has read it; names are never used twice.
+ *	vfork     the memory is shared, wiped nowhere: the child writes as its parent. The arena
+ *	          must not be named after it (guest_owner_pid()).
+ *	exec      a new image: the library is loaded anew, knows nothing, and makes another arena.
+ *	          The old file stays until the recorder has read it; names are never used twice.
  *	move      guest_move(): page and arena are replaced while threads run, see process.c.
  *
  * Orders: guest_epoch is loaded with acquire (it is set once, after the page behind it is ready);
@@ -217,8 +217,8 @@ static inline void *guest_reserve(uint32_t size)
 /* Counts `n` events that could not be written. */
 void guest_lost(uint64_t n);
 
-/* The release store makes the record and everything before it visible to whoever sees `used`. After
- * it the record survives anything that happens to the process. */
+/* The release store makes the record and everything before it visible to a reader that sees `used`.
+ * After it the record survives anything that happens to the process. */
 static inline void guest_publish(uint32_t size)
 {
 	struct guest_thread *t = &guest_self;
@@ -332,7 +332,7 @@ bool guest_move(const char *output, bool monitor);
 bool guest_moved_too_often(void);
 /* Now and then: what was left so is needed no more. */
 void guest_release_formers(void);
-/* The monitor, which is told when the Python package takes the process into a recording. */
+/* The monitor, which is called when the Python package takes the process into a recording. */
 struct guest_mover {
 	void (*before)(void);
 	void (*after)(bool moved);
@@ -348,7 +348,7 @@ void guest_wake_recorder(void);
  * own. */
 void guest_grant_ptrace_access(void);
 void guest_revoke_ptrace_access(void);
-/* What is found is told on this process' stderr at its end, if nobody has said where. */
+/* What is found is reported on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */
 bool guest_has_joined(void);
@@ -367,7 +367,7 @@ void guest_set_tracing(bool on);
 
 /*
  * The id of the words in the arena, equal ones have one; 0 if there is no room. Who meets them
- * first is told (`fresh` may be NULL) before anybody else can see the id.
+ * first is called back (`fresh` may be NULL) before anybody else can see the id.
  */
 uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t id, void *arg),
 		      void *arg);

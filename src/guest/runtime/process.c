@@ -168,10 +168,10 @@ static void drop_parent_arena(void)
 	if (guest.arena && may_drop)
 		munmap(guest.arena, guest.arena->file_bytes);
 	guest.arena = NULL;
-	native_forget(); /* the new arena must be told of every object again */
+	native_forget(); /* the new arena must get every object again */
 }
 
-/* What is to be told before the first event. */
+/* What is to be reported before the first event. */
 static struct {
 	bool settings, tracing;
 } owed;

@@ -4,18 +4,18 @@
  * first. The layout of the tables is in wire/ring.h.
  *
  *	words -> 64-bit hash -> window of FIRST_PROBES slots in the small index
- *	                          a slot has our tag, and its entry our words    -> its id
- *	                          a free slot                                    -> store, CAS, new id
- *	                          neither: window of MORE_PROBES in the large index, same steps
- *	                          neither: counted as lost, the event goes without a stack
+ *	    a slot with our tag, whose entry has our words      its id
+ *	    a free slot                                         store, compare-and-swap, new id
+ *	    neither: the same in MORE_PROBES slots of the large index
+ *	    neither: counted as lost, the event goes without a stack
  *
- * Lock-free: a slot goes from 0 to its final value by one compare-and-swap, after the data behind it
- * is complete. The CAS is sequentially consistent and the loads acquire: who sees an id sees the
+ * Lock-free: a slot goes from 0 to its final value by one compare-and-swap, after the data behind
+ * it is complete. The CAS is sequentially consistent and the loads acquire: who sees an id sees the
  * words behind it, in this process and in the recorder. A thread that loses the race for a slot
  * compares with what the winner put there, and goes on to the next slot if that is another stack.
  *
- * `fresh` runs between storing and the CAS, for words that need an explanation of their own (a place
- * in Python code): its record is in a ring before any thread can use the id.
+ * `fresh` runs between storing and the CAS, for words that need an explanation of their own (a call
+ * site in Python code): its record is in a ring before any thread can use the id.
  */
 #include "guest/runtime/guest.h"
 
@@ -64,7 +64,7 @@ static uint64_t hash_pcs(const uint64_t *pc, uint32_t n)
 /*
  * Room for a stack of n addresses; 0 when the budget or the disk is full. A bump allocator: nothing
  * is ever given back. File space follows in steps of STACK_COMMIT; two threads may commit the same
- * step, which does no harm, and whoever wins the CAS says that it is there.
+ * step, which does no harm, and the winner of the CAS says that it is there.
  */
 static uint32_t stack_room(struct arena_head *a, uint32_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Operators of torch as its dispatcher tells them in marks:
+ * Operators of torch as its dispatcher reports them in marks:
  *
  *	memscope-aten-b: name=<operator>	it begins
  *	memscope-aten-ac:ptr=<n>;…		a tensor of it

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Looks at watched blocks: which of them a thread can reach, and what it tells of them. */
+/* Samples of watched blocks: which of them a thread can reach, what they hold, and their records.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static __thread struct {
 _Static_assert(WATCH_SLOTS <= 256, "slot is a byte");
 
 static void put_sample(struct slot *slot, const struct watched *s, const struct watch_edge *e,
-		       const struct watch_sample_block *sample)
+		       const struct watch_reading *sample)
 {
 	uint32_t seq = watch_slot_next(slot, s->id);
 	size_t nop = strnlen(e->op, SESSION_NAME_BYTES - 1);
@@ -83,9 +84,9 @@ static bool is_in_reach(const struct watched *v, const struct reach *in)
 	return in->device && (v->device == in->number || v->device == DEV_NONE);
 }
 
-/* The look at one slot; false: nothing to tell. */
+/* A sample of one slot; false: nothing to report. */
 static bool sample_slot(struct slot *s, const struct reach *in, struct watched *out_watched,
-			struct watch_sample_block *out)
+			struct watch_reading *out)
 {
 	struct watched *w = out_watched;
 
@@ -124,7 +125,7 @@ static bool find_reach(uint16_t device, bool host, struct reach *out)
 
 void watch_sample(const struct watch_edge *e, bool host)
 {
-	struct watch_sample_block sample;
+	struct watch_reading sample;
 	struct watched v;
 	struct reach in;
 
@@ -139,13 +140,13 @@ void watch_sample(const struct watch_edge *e, bool host)
 	}
 }
 
-/* --- looks that are told later --- */
+/* --- samples that are written later --- */
 
 /* Those of a launch that was left in the middle. */
 static void drop_held(void)
 {
 	for (uint8_t i = 0; i < kept.n; i++) {
-		struct watch_sample_block sample = {.content = kept.list[i].content};
+		struct watch_reading sample = {.content = kept.list[i].content};
 
 		watch_sample_drop(&sample);
 	}
@@ -154,7 +155,7 @@ static void drop_held(void)
 
 void watch_hold(uint16_t device)
 {
-	struct watch_sample_block sample;
+	struct watch_reading sample;
 	struct watched v;
 	struct reach in;
 
@@ -181,8 +182,7 @@ void watch_emit_held(const struct watch_edge *e)
 		const struct held *h = &kept.list[i];
 		struct slot *s = &watch_slots[h->slot];
 		struct watched v;
-		struct watch_sample_block sample = {h->checksum, h->content, h->error,
-						    h->content_errno};
+		struct watch_reading sample = {h->checksum, h->content, h->error, h->content_errno};
 		if (!watch_slot_copy(s, &v, WATCHED_WORDS) || v.id != h->id) {
 			watch_sample_drop(&sample);
 			continue;
@@ -206,8 +206,8 @@ void watch_forget_held(void)
  * into a file. Files go to the recording's own directory under a number; the recorder moves them to
  * where users look for them once it has read the number.
  *
- * What cannot be written is told by its errno and removed: a full disk is not the job's problem.
- * Raw system calls: those of the C library are places where threads may be cancelled.
+ * What cannot be written is reported by its errno and removed: a full disk is not the job's
+ * problem. Raw system calls: those of the C library are places where threads may be cancelled.
  */
 
 #define PIECE (1u << 20)
@@ -333,7 +333,7 @@ static int block_read(const struct watch_block *b, void *out, uint64_t offset, s
 }
 
 static void read_pieces(char *buffer, const struct watch_block *b, struct file *f,
-			struct watch_sample_block *out)
+			struct watch_reading *out)
 {
 	uint64_t c = CHECKSUM_BEGIN;
 
@@ -352,7 +352,7 @@ static void read_pieces(char *buffer, const struct watch_block *b, struct file *
 	out->checksum = checksum_end(c);
 }
 
-void watch_sample_drop(const struct watch_sample_block *sample)
+void watch_sample_drop(const struct watch_reading *sample)
 {
 	struct file f = {.number = sample->content};
 
@@ -360,12 +360,12 @@ void watch_sample_drop(const struct watch_sample_block *sample)
 		syscall(SYS_unlinkat, AT_FDCWD, f.path, 0);
 }
 
-void watch_sample_block(const struct watch_block *b, bool content, struct watch_sample_block *out)
+void watch_sample_block(const struct watch_block *b, bool content, struct watch_reading *out)
 {
 	char *buffer = buffer_take();
 	struct file f;
 
-	*out = (struct watch_sample_block){0};
+	*out = (struct watch_reading){0};
 	if (!buffer) {
 		out->error = ENOMEM;
 		return;

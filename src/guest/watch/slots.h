@@ -6,9 +6,20 @@
  *	id 0 → n		it is watched; n is never used twice
  *	id n → 0, taken → 0	it is not any more
  *
- * A reader copies a slot and looks again whether the id is the same, and once more after it has
- * read the block: what was freed meanwhile is not told. A slot is only ever dropped by its id. Who
- * drops it because its memory goes away waits for those who are reading it (watch_slot_enter()).
+ * Who may write what:
+ *
+ *	taken		compare-and-swap 0 → 1 makes the slot this thread's to fill
+ *	words[]		the thread that took it, before the id is set; readers may look at the same
+ *			time (a copy that is torn is thrown away)
+ *	id		0 → n by the thread that filled it; n → 0 by compare-and-swap, by anybody
+ *who has read n. A number is never used again, so a slot cannot be dropped by somebody who means
+ *its former contents readers		+1 before the memory of the block is read, -1 after
+ *
+ * A reader copies the words between two loads of the id (acquire, then after acquire loads of the
+ * words): equal ids mean that the copy is of that watch. It loads the id once more after it has
+ *read the block: what was freed meanwhile is not reported. Who drops a slot because its memory goes
+ *away waits for those who are inside (watch_slot_enter()); they see the id change after every
+ *piece.
  */
 #ifndef SONDE_GUEST_WATCH_SLOTS_H
 #define SONDE_GUEST_WATCH_SLOTS_H
@@ -70,7 +81,7 @@ void watch_slot_leave(struct slot *s);
 /* Outputs of an operator of this thread that never came to its end. */
 void watch_slots_drop_waiting(uint32_t tid);
 
-/* In a forked child: all of it tells of its parent's memory. */
+/* In a forked child: all of it is about its parent's memory. */
 void watch_slots_clear(void);
 
 #endif

@@ -66,7 +66,7 @@ static uint64_t hash_of(const char *s)
 	return h;
 }
 
-/* Copies of the table in a forked child tell of its parent's memory. */
+/* Copies of the table in a forked child report its parent's memory. */
 static void follow_fork(void)
 {
 	uint32_t now = guest_epoch_now(), was = atomic_load(&state.epoch);
@@ -368,7 +368,7 @@ bool collect_watch_named(uint16_t device, uint64_t addr, uint64_t bytes, const c
 {
 	if (!addr || !bytes || addr + bytes < addr || !name || guest_mode() < GUEST_SHADOW)
 		return false;
-	/* Also without --watch: then the operators must be told from here on. */
+	/* Also without --watch: then the operators must be reported from here on. */
 	atomic_fetch_or(&guest.want, WATCH_WANTS);
 	follow_fork();
 	watch_unnamed(addr);

@@ -40,7 +40,7 @@ static inline bool watch_is_on(void)
 /* Is this thread reading a block right now? What the runtime does for that is not the job's. */
 bool watch_is_busy(void);
 
-/* A mark of torch's dispatcher, before (told = false) and after it was written to the ring. */
+/* A mark of torch's dispatcher, before (written = false) and after it was written to the ring. */
 void watch_mark(const char *message, bool written);
 
 /* Memory comes and goes. */
@@ -57,7 +57,7 @@ void watch_launched(uint64_t name_hash);
 
 /* --- between the files of this part --- */
 
-/* What follows from a block that the program names: operators are told, and what they use. */
+/* What follows from a block that the program names: operators are reported, and what they use. */
 #define WATCH_WANTS (WANT_WATCH | WANT_OP | WANT_ACCESS)
 
 #define WATCH_DEVICES 64u
@@ -74,7 +74,7 @@ struct watch_settings watch_settings(void);
 /* The end was reached, and no start can come again. */
 bool watch_is_over(void);
 
-/* Looks at what can be reached at the edge of an operator, and tells it. */
+/* Samples what can be reached at the edge of an operator, and writes it. */
 struct watch_edge {
 	const char *op;
 	uint32_t call;
@@ -102,7 +102,7 @@ void watch_blocks_put(uint8_t pool, uint64_t addr, uint64_t bytes);
 uint64_t watch_blocks_take(uint8_t pool, uint64_t addr);
 
 /* What a block held. */
-struct watch_sample_block {
+struct watch_reading {
 	uint64_t checksum;
 	uint64_t content;
 	uint32_t error;
@@ -115,9 +115,9 @@ struct watch_block {
 	uint32_t was;
 	bool host;
 };
-void watch_sample_block(const struct watch_block *b, bool content, struct watch_sample_block *out);
-/* Nobody is told of it: what it wrote is removed. */
-void watch_sample_drop(const struct watch_sample_block *sample);
+void watch_sample_block(const struct watch_block *b, bool content, struct watch_reading *out);
+/* Nobody hears of it: what it wrote is removed. */
+void watch_sample_drop(const struct watch_reading *sample);
 
 /* The text of a kernel, NULL if it is not known. */
 const char *watch_name_text(uint64_t hash);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * sonde._monitor: the monitor of this process, for the Python packages. One binary for every
- * CPython from 3.8 on, like sonde._sonde; apart from that one, so that whoever records memory does
- * not bring the monitor along.
+ * CPython from 3.8 on, like sonde._sonde; apart from that one, so that a program that records
+ * memory does not bring the monitor along.
  *
  * Whatever may wait for the daemon, for the recorder or for the vendor's library does so without
  * the GIL. Errors are values here; words are for the packages to say.

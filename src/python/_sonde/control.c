@@ -3,7 +3,7 @@
  * Configuration and the life of a recording. Options are read by the table of the msmemscope
  * command, so that both accept the same words and refuse the rest with the same message.
  *
- * Settings are kept here and told to the recording when there is one: configure() alone starts
+ * Settings are kept here and reported to the recording when there is one: configure() alone starts
  * nothing. They are those of the process and guarded by the GIL.
  */
 #include "python/_sonde/module.h"

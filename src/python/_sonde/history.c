@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * What torch's caching allocator has noted down about its memory, as events of the recording. Its
- * notes are lists of dictionaries (torch.cuda.memory._snapshot()), told in the order of time:
+ * notes are lists of dictionaries (torch.cuda.memory._snapshot()), reported in the order of time:
  *
  *	alloc, free_completed			a block of the pool begins, ends
  *	free_requested				its end is asked for; streams may still be using it
@@ -41,7 +41,7 @@ static struct {
 	PyObject *action, *addr, *size, *frames, *time_us, *filename, *name, *line;
 } keys;
 
-/* One list being told. What it refers to stays alive until it is through. */
+/* One list being reported. What it refers to stays alive until it is through. */
 struct import {
 	PyObject *live, *waiting, *segments; /* dicts by address: size; stack; size */
 	PyObject *unmap; /* called with (address, size, time_ns) */
@@ -258,7 +258,7 @@ static int on_free(struct import *im, PyObject *entry, PyObject *addr, uint64_t 
 	return PyDict_DelItem(im->live, addr);
 }
 
-/* Whoever asked for the end is who counts; streams may go on for a while. */
+/* Who asked for the end is who counts; streams may go on for a while. */
 static int on_free_requested(struct import *im, PyObject *entry, PyObject *addr)
 {
 	uint32_t stack = stack_of(im, field(entry, keys.frames), im->depth);
@@ -430,7 +430,8 @@ static PyObject *oom_observer(PyObject *self, PyObject *args)
 		Py_RETURN_NONE;
 	}
 	Py_INCREF(callback);
-	/* It says which number the device has on this machine, after it has told what led here. */
+	/* It says which number the device has on this machine, after it has reported what led here.
+	 */
 	PyObject *number_there = PyObject_CallFunction(callback, "LL", device, asked);
 	Py_DECREF(callback);
 	unsigned long there = number_there ? PyLong_AsUnsignedLong(number_there) : 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Operators of torch and the tensors they use: the body of a dispatch mode. torch calls dispatch()
- * for every operator of a thread that has the mode on its stack; it tells of the beginning, calls
- * the operator with what it was given, and tells of the end. Whatever the operator returns or
+ * for every operator of a thread that has the mode on its stack; it reports the beginning, calls
+ * the operator with what it was given, and reports the end. Whatever the operator returns or
  * raises is passed on as it is.
  *
- * Order of what is told of one operator: its beginning, its inputs, its outputs, its end.
+ * Order of what is reported of one operator: its beginning, its inputs, its outputs, its end.
  *
  * A stack of modes belongs to its thread, so the mode stays where another thread has stopped the
  * recording. It does nothing then, and asks to be taken off at the next occasion.
@@ -17,10 +17,10 @@
 #define DEPTH 4 /* lists of lists of tensors */
 #define PLACES 16
 #define WRITTEN 8
-#define HOST (WANT_HOST | WANT_WATCH) /* either is a reason to tell of operators of the CPU */
+#define HOST (WANT_HOST | WANT_WATCH) /* either is a reason to report operators of the CPU */
 
 static struct {
-	bool live; /* operators are to be told */
+	bool live; /* operators are to be reported */
 	bool retiring; /* somebody has been asked to take the mode off */
 	PyObject *retire; /* () takes it off the stack of the thread; NULL: not that way */
 	unsigned long main_thread; /* the one that can be asked to do something in between */
@@ -38,7 +38,7 @@ struct call {
 	int places[PLACES]; /* theirs */
 	uint32_t at; /* how many of those have been used again */
 	uint32_t nwritten;
-	uint64_t written[WRITTEN]; /* told as written to already */
+	uint64_t written[WRITTEN]; /* reported as written to already */
 };
 
 typedef void (*visit)(struct call *c, PyObject *tensor, enum op_type type, enum op_use use);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Operators of torch, between the files that tell of them. torch is used through its Python objects
+ * Operators of torch, between the files that report them. torch is used through its Python objects
  * only: no header of its, one binary for every version. Everything here holds the GIL.
  */
 #ifndef SONDE_PYTHON__SONDE_OPS_H
@@ -79,13 +79,13 @@ int op_place(PyObject *tensor, enum op_type type);
 int op_place_named(PyObject *device);
 /* Its address and that of its storage; false: it has no memory. */
 bool op_where(PyObject *tensor, enum op_type type, int place, struct op_inspect *out);
-/* The rest of what was begun there; false: there is nothing to tell. */
+/* The rest of what was begun there; false: there is nothing to report. */
 bool op_inspect(PyObject *tensor, enum op_type type, struct op_inspect *out);
 
-/* --- ops_storage.c: storages of the CPU that nobody else tells of --- */
+/* --- ops_storage.c: storages of the CPU that nobody else reports --- */
 
 bool op_storage_on(void);
-/* A tensor of the CPU, and where its storage begins; told at first sight. */
+/* A tensor of the CPU, and where its storage begins; reported at first sight. */
 void op_storage_seen(PyObject *tensor, uint64_t start);
 
 /* For Python; see the table in ops.c. */

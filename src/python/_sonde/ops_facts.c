@@ -66,7 +66,7 @@ static PyObject *text_of(PyObject *object, const char *attribute)
 	return bytes;
 }
 
-/* "torch._ops.aten.mm.default"; what has no such parts is told as Python writes it. */
+/* "torch._ops.aten.mm.default"; what has no such parts is reported as Python writes it. */
 static PyObject *name_of(PyObject *func)
 {
 	PyObject *module = text_of(func, "__module__"), *name = text_of(func, "__name__");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Memory of tensors on the CPU, for processes whose malloc() is not hooked: a storage is told as
- * allocated when it is first seen, and as freed when it ends.
+ * Memory of tensors on the CPU, for processes whose malloc() is not hooked: a storage is reported
+ * as allocated when it is first seen, and as freed when it ends.
  *
  * Newer versions of torch keep the Python object of a storage for as long as the storage itself; a
  * weak reference says when it ends. Older ones do not, but count weak references of their own;
@@ -287,7 +287,7 @@ PyObject *op_storage_over(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* Whoever hands out aligned memory hands out that of tensors. */
+/* Who hands out aligned memory hands out that of tensors. */
 PyObject *op_storage_hooked(PyObject *self, PyObject *args)
 {
 	void *fn = dlsym(RTLD_DEFAULT, "posix_memalign");

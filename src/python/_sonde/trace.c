@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Calls, and spans that the program names. From 3.12 on the interpreter tells them to whoever has a
+ * Calls, and spans that the program names. From 3.12 on the interpreter reports them to who has a
  * tool id (sys.monitoring), before that to a profile function of each thread (trace_profile.c).
  */
 #include "python/_sonde/trace_impl.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* From what the interpreter tells to records. */
+/* From what the interpreter reports to records. */
 #include "python/_sonde/trace_impl.h"
 
 #include "guest/collect/collect.h"
@@ -13,8 +13,8 @@
 #define CLASS_BYTES 256
 
 /*
- * Functions inside which nothing is told, of this thread. How many threads have some is known to
- * all, so that hardly anybody has to look.
+ * Functions inside which nothing is reported, of this thread. How many threads have some is known
+ * to all, so that hardly anybody has to look.
  */
 static __thread struct {
 	unsigned depth;

@@ -12,9 +12,9 @@
 /* What a function of Python's is to us. */
 enum code_kind {
 	CODE_PLAIN = 0,
-	CODE_OURS, /* is not told, nor what it calls of C; other functions that it calls are */
-	CODE_MUTE, /* is not told, nor anything that happens inside it */
-	CODE_MODULE, /* torch.nn.Module.__call__: told with the class of its object */
+	CODE_OURS, /* is not reported, nor what it calls of C; other functions that it calls are */
+	CODE_MUTE, /* is not reported, nor anything that happens inside it */
+	CODE_MODULE, /* torch.nn.Module.__call__: reported with the class of its object */
 };
 
 struct code {
@@ -30,8 +30,8 @@ const struct code *trace_code(PyObject *object, uint32_t epoch);
 int trace_set_packages(PyObject *directories, PyObject *mute);
 void trace_forget_codes(void);
 
-/* trace_names.c: the hash of what a function of C's is called, told when it is new; 0: it is none.
- * self: its first argument, which counts for methods that are not bound yet; may be NULL. */
+/* trace_names.c: the hash of what a function of C's is called, reported when it is new; 0: it is
+ * none. self: its first argument, which counts for methods that are not bound yet; may be NULL. */
 uint64_t trace_name(PyObject *callable, PyObject *self, uint32_t epoch);
 /* The same for a text. */
 uint64_t trace_text(const char *text, size_t len, uint32_t epoch);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The objects that are mapped into the process: who owns a code address, where its unwind
- * information is, and which ones the recorder has already been told of.
+ * information is, and which ones the recorder already knows.
  */
 #ifndef SONDE_UNWIND_NATIVE_MODULES_H
 #define SONDE_UNWIND_NATIVE_MODULES_H

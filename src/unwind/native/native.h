@@ -21,7 +21,7 @@ struct native_module {
 	uint64_t start;
 	uint64_t end;
 	uint64_t bias;
-	const char *path; /* absolute where it can be had; "[vdso]" */
+	const char *path; /* absolute where it is known; "[vdso]" */
 };
 
 /*

@@ -20,10 +20,11 @@ struct python_raw_frame {
 	uint64_t instr;
 	uint32_t tlbc; /* which copy of the code, in free-threaded interpreters */
 	bool shim; /* no Python function: the border to the C code that called in */
-	bool dead; /* it does not run: it was left, or is a generator that waits (told to 3.10) */
-	bool generator; /* of a generator or coroutine (told from 3.11 on) */
+	bool dead; /* it does not run: it was left, or is a generator that waits (reported to 3.10)
+		    */
+	bool generator; /* of a generator or coroutine (reported from 3.11 on) */
 	bool entry; /* called from C */
-	bool hidden; /* for whoever resolves it: no function of Python's */
+	bool hidden; /* for who resolves it: no function of Python's */
 };
 
 /* `bytes` holds layout.frame.size bytes that were at `address`. */

@@ -261,13 +261,13 @@ static void read_interpreter(struct reading *d, struct python_layout *l)
 	l->interp.code_generation =
 		d->minor < 14 ? PYTHON_NONE : field(d, INTERP_CODE_GENERATION, INTERP_SIZE, 8);
 
-	/* Told as one place in the interpreter and another in there. */
+	/* Reported as one place in the interpreter and another in there. */
 	field(d, GC_COLLECTING, GC_SIZE, 4);
 	field(d, INTERP_GC, INTERP_SIZE, 8);
 	l->interp.gc_collecting =
 		checked(d, d->word[INTERP_GC] + d->word[GC_COLLECTING], INTERP_SIZE, 4);
 
-	/* Told of the interpreter's own GIL; `interp.gil` may point at another one. */
+	/* Reported of the interpreter's own GIL; `interp.gil` may point at another one. */
 	field(d, INTERP_OWN_GIL, INTERP_SIZE, 8);
 	l->gil.locked = field(d, INTERP_OWN_GIL_LOCKED, INTERP_SIZE, 4) - (uint32_t)own_gil;
 	l->gil.last_holder = field(d, INTERP_OWN_GIL_HOLDER, INTERP_SIZE, 8) - (uint32_t)own_gil;
@@ -323,7 +323,7 @@ static void read_code(struct reading *d, struct python_layout *l)
 	l->code.linetable = field(d, CODE_LINETABLE, CODE_SIZE, 8);
 	l->code.firstlineno = field(d, CODE_FIRSTLINENO, CODE_SIZE, 4);
 	l->code.argcount = field(d, CODE_ARGCOUNT, CODE_SIZE, 4);
-	/* Not told: flags, arguments, positional-only ones, keyword-only ones are in a row. */
+	/* Not reported: flags, arguments, positional-only ones, keyword-only ones are in a row. */
 	l->code.flags = checked(d, argcount - 4, CODE_SIZE, 4);
 	l->code.kwonlyargcount = checked(d, argcount + 8, CODE_SIZE, 4);
 	l->code.nlocals = l->code.varnames = PYTHON_NONE;
@@ -348,7 +348,7 @@ static void read_object(struct reading *d, struct python_layout *l)
 	l->object.long_digits = field(d, LONG_DIGITS, LONG_SIZE, 4);
 	l->object.bytes_data = field(d, BYTES_DATA, BYTES_SIZE, 1);
 
-	/* Told from 3.15 on; as far behind the name as ever. */
+	/* Reported from 3.15 on; as far behind the name as ever. */
 	bool told = d->minor >= 15;
 	l->object.type_name = field(d, TYPE_NAME, TYPE_SIZE, 8);
 	l->object.type_flags = field(d, TYPE_FLAGS, TYPE_SIZE, 8);

@@ -122,9 +122,9 @@ int python_layout_table(uint32_t version, enum python_arch arch, struct python_l
 #define PYTHON_DEBUG_BYTES 2048
 
 /*
- * The layout that the interpreter tells: `bytes` is the beginning of _PyRuntime, `n` how much of it
- * there is. Every number is checked: -ENOENT if there is no cookie, -EPROTO if it makes no sense,
- * -ENOTSUP for a version that is newer than PYTHON_NEWEST.
+ * The layout that the interpreter reports: `bytes` is the beginning of _PyRuntime, `n` how much of
+ * it there is. Every number is checked: -ENOENT if there is no cookie, -EPROTO if it makes no
+ * sense, -ENOTSUP for a version that is newer than PYTHON_NEWEST.
  */
 int python_layout_read(const void *bytes, size_t n, struct python_layout *out);
 

@@ -38,7 +38,7 @@ static uint64_t times_run(struct python_process *p, struct thread_slot *s)
 	return sscanf(text, "%llu %llu %llu", &ran, &waited, &times) == 3 ? times : 0;
 }
 
-/* The processor that it runs on, or ran on last; -1 if that cannot be told. */
+/* The processor that it runs on, or ran on last; -1 if that is unknown. */
 static int processor_of(struct python_process *p, struct thread_slot *s)
 {
 	char text[1024];

@@ -89,7 +89,7 @@ struct python_options {
 struct python_counts {
 	uint64_t rounds, samples; /* of threads */
 	uint64_t retries; /* stacks that had changed while they were copied and were copied again */
-	uint64_t partial; /* stacks whose innermost calls changed too fast to be told */
+	uint64_t partial; /* stacks whose innermost calls changed too fast to be shown */
 	uint64_t torn; /* stacks that never came whole: threads missed */
 	uint64_t unproved; /* with exact: those of which nobody knows */
 	uint64_t calls; /* system calls */

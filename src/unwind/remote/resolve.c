@@ -113,7 +113,7 @@ static bool makes_sense(struct python_process *p, const struct walk_thread *t, u
 
 		if (code ? !code_lasti(codes, code, raw, &lasti) : i + 1 == t->now.n)
 			return false;
-		/* Whoever calls is at an instruction that can; see unwind/remote/walk.h. */
+		/* Who calls is at an instruction that can; see unwind/remote/walk.h. */
 		if (code && !t->now.odd && !walk_fits(code, lasti, i + 1 == t->now.n))
 			return false;
 	}

@@ -3,7 +3,7 @@
  * The functions and source lines of one ELF object. The only symboliser there is: recordings come
  * with a path (symbolize.h), live processes with what libdwfl has opened (remote/native/symbol.c).
  *
- * Addresses are those that the file itself names; whoever asks subtracts the bias. Files are
+ * Addresses are those that the file itself names; who asks subtracts the bias. Files are
  * foreign: cut short, replaced, hostile. Not thread-safe.
  */
 #ifndef SONDE_UNWIND_SYMBOLS_SYMBOL_FILE_H

@@ -50,7 +50,7 @@ static bool load(void **out)
 	return *out && dlsym(*out, MARK);
 }
 
-/* Is it in a directory that the loader was told to look at? */
+/* Is it in a directory that the loader searches? */
 static bool is_on_path(void)
 {
 	const char *dirs = getenv("LD_LIBRARY_PATH");
@@ -79,7 +79,7 @@ static bool is_loaded(const char *library)
 	return handle;
 }
 
-/* Is there anything in this process that it could tell about? */
+/* Is there anything in this process that it could report about? */
 static bool is_used_with_ascend(void)
 {
 	/* The next one: the first is ours (src/guest/monitor/entry.c). */

@@ -4,7 +4,7 @@
  *
  * - It calls `request` under the lock of its records, which threads of the job wait for: that maps
  *   memory at most. A flush calls `complete` under the same lock.
- * - It has one subscriber per process. Whoever comes second stays aside.
+ * - It has one subscriber per process. Who comes second is paused.
  * - Refused a buffer, it goes on with none: it would ask again, and start a thread, for every
  * single record if the size were 0. With one byte it drops its records until the next flush.
  * - Kinds that need the library to be preloaded are refused one by one; the others go on.
@@ -23,7 +23,7 @@
 
 #define WAIT_NS 2000000000ull /* for what the library has still to give back */
 #define POLL_NS 200000
-/* Marks of the library itself, around collectives: those are told as such. */
+/* Marks of the library itself, around collectives: those are reported as such. */
 #define OWN_DOMAIN "communication"
 
 #define KINDS                                                                                      \
@@ -94,7 +94,7 @@ static void on_complete(uint8_t *buffer, size_t size, size_t valid)
 	int saved = errno;
 
 	(void)size;
-	/* A forked child tells nothing: these are records of its parent. */
+	/* A forked child reports nothing: these are records of its parent. */
 	if (!buffer || atomic_load(&state.pid) != (uint32_t)getpid())
 		return;
 	atomic_fetch_add(&state.inside, 1);

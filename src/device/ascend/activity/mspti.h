@@ -11,7 +11,7 @@
 
 /* Of the library in this process, which is loaded if need be; NULL: there is none. */
 const struct mspti *mspti_find(void);
-/* Is it in the process; or is the runtime that it tells about, and it would be found? */
+/* Is it in the process; or is the runtime that it reports about, and it would be found? */
 bool mspti_can_be_found(void);
 
 /* Instead of a library, for tests. NULL: as before. */

@@ -2,7 +2,7 @@
 /*
  * libatb_abi_0_hook.so and libatb_abi_1_hook.so: operators of the Ascend Transformer Boost library
  * and the kernels inside them. One source and one set of symbols for both names, since ATB's string
- * ABI shows in the symbols themselves; whoever preloads both gets each event once.
+ * ABI shows in the symbols themselves; who preloads both gets each event once.
  *
  * An operator is always executed, whatever could or could not be found out about it.
  *

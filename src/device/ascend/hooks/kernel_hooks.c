@@ -29,8 +29,8 @@ static const char *const rt_libs[] = {"libruntime.so", NULL};
  * its names again, to its own arena. A name that finds no place is announced every time.
  *
  * Another thread's launch may carry an earlier time than the announcement that it relies on, and
- * would then be told first. So in its first second a name is announced by every thread that uses
- * it; `recent` keeps that to once per thread.
+ * would then be reported first. So in its first second a name is announced by every thread that
+ * uses it; `recent` keeps that to once per thread.
  */
 #define NAMES 4096u
 #define NAME_PROBES 16u

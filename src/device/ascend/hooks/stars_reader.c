@@ -47,7 +47,7 @@ struct reader {
 	bool anchored; /* the clock has an anchor */
 	uint64_t clock_ns; /* when it got it */
 	uint64_t opened_ns;
-	uint64_t now_ns; /* of the read whose records are being told */
+	uint64_t now_ns; /* of the read whose records are being reported */
 };
 
 static struct reader readers[MAX_DEVICES];
@@ -158,7 +158,7 @@ static void emit_task(void *arg, const struct stars_event *e)
 		       (uint16_t)r->device, l.stream, l.task);
 }
 
-/* Reads once and tells; the driver's answer. */
+/* Reads once and reports; the driver's answer. */
 static int read_some(struct reader *r)
 {
 	size_t room = BUF_BYTES - r->have;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The memory and state of Ascend devices as the vendor's management library (libdcmi.so, loaded at
- * run time) tells it. For our own processes: a call may take milliseconds, or hang with the driver.
- * One thread at a time has a handle; the library itself is entered by one at a time.
+ * run time) reports it. For our own processes: a call may take milliseconds, or hang with the
+ * driver. One thread at a time has a handle; the library itself is entered by one at a time.
  */
 #ifndef SONDE_DEVICE_ASCEND_METRICS_DCMI_H
 #define SONDE_DEVICE_ASCEND_METRICS_DCMI_H
@@ -12,17 +12,17 @@
 
 #include "base/err.h"
 
-#define ASCEND_DCMI_PROCESSES 64 /* the library tells of no more */
+#define ASCEND_DCMI_PROCESSES 64 /* the library reports no more */
 #define ASCEND_NO_BYTES UINT64_MAX /* how many is not known */
 
 struct ascend_memory {
 	uint64_t total_bytes;
 	uint64_t used_bytes;
-	bool has_processes; /* it told who uses it */
+	bool has_processes; /* it reported who uses it */
 	unsigned nprocesses;
 	struct {
 		uint32_t pid;
-		uint32_t inner_pid; /* inside its container; 0 if that is not told */
+		uint32_t inner_pid; /* inside its container; 0 if that is not reported */
 		uint64_t bytes; /* or ASCEND_NO_BYTES */
 	} processes[ASCEND_DCMI_PROCESSES];
 };
@@ -72,10 +72,10 @@ int ascend_dcmi_memory(const struct ascend_dcmi *d, uint32_t device, struct asce
 /* How many devices there are. */
 unsigned ascend_dcmi_count(const struct ascend_dcmi *d);
 
-/* Everything about device number n of them; what the library refuses to tell is left out. */
+/* Everything about device number n of them; what the library refuses to report is left out. */
 void ascend_dcmi_chip(const struct ascend_dcmi *d, unsigned n, struct ascend_chip *out);
 
-/* Only who uses it (memory.processes) and its numbers. -ENOTSUP: the library does not tell. */
+/* Only who uses it (memory.processes) and its numbers. -ENOTSUP: the library does not report. */
 int ascend_dcmi_processes(const struct ascend_dcmi *d, unsigned n, struct ascend_chip *out);
 
 #endif

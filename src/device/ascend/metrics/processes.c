@@ -23,7 +23,7 @@ static void add_chip(const struct ascend_chip *c, struct device_processes *out)
 	}
 }
 
-/* False if the library cannot tell: not there, without a device, or too old. */
+/* False if the library cannot report: not there, without a device, or too old. */
 static bool by_library(struct device_processes *out, struct err *err)
 {
 	struct ascend_dcmi *d = NULL;

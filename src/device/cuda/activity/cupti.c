@@ -2,7 +2,7 @@
 /*
  * Activities from CUPTI, and from NVTX.
  *
- *	asked for                 of CUPTI            told as
+ *	asked for                 of CUPTI            reported as
  *	Kernel                    CONCURRENT_KERNEL   Kernel
  *	Communication, Hccl       CONCURRENT_KERNEL   kernels of NCCL; not as Kernel then
  *	MemCpy                    MEMCPY, MEMCPY2     MemCpy
@@ -21,11 +21,11 @@
  *
  * Nothing is registered before start, and after stop nothing is on. The library has no call to take
  * callbacks back; ours stay registered, where nobody else had any, and are never called while
- * nothing is on. It is not finalized either: that would throw out everybody, and crashes whoever
+ * nothing is on. It is not finalized either: that would throw out everybody, and crashes who
  * has a launch on its way in another thread (H200, CUDA 13.0; also at the end of a call, where
  * NVIDIA allows it).
  *
- * Times are CLOCK_REALTIME: we register that clock, and another's is put back when we step aside.
+ * Times are CLOCK_REALTIME: we register that clock, and another's is put back when we pause.
  */
 #include "device/cuda/activity/cupti.h"
 
@@ -51,14 +51,14 @@ struct fork_safe_lock cupti_in_use;
 static struct {
 	const struct cupti *fns;
 	bool newer;
-	uint32_t held; /* kinds of ours that the library tells right now; 0: it is not ours */
+	uint32_t held; /* kinds of ours that the library reports right now; 0: it is not ours */
 	pid_t process; /* that holds them: a forked child does not */
 	int thread_ids; /* what numbered threads before; -1: not known */
 	_Atomic bool on;
 	_Atomic uint32_t kinds;
 	_Atomic bool paused;
 	_Atomic uint64_t lost;
-	_Atomic uint32_t walking; /* threads that are telling */
+	_Atomic uint32_t walking; /* threads that are reporting */
 	_Atomic bool hurry; /* the process ends */
 	bool keeps; /* the library has kept buffers in which everything had ended */
 	const char *trouble;
@@ -183,7 +183,7 @@ static void fetch_last(uint32_t most_ms)
 
 #define HAS(kinds, kind) ((kinds)&ACTIVITY_BIT(kind))
 
-/* The kinds of CUPTI that tell these, as bits below 64. */
+/* The kinds of CUPTI that report these, as bits below 64. */
 static uint64_t cupti_kinds(uint32_t kinds)
 {
 	uint64_t out = 0;
@@ -318,7 +318,7 @@ static int resume_kinds(void)
 
 /*
  * Without the turn. A profile that has ended a moment ago has not been fetched, perhaps: that is
- * waited for, so that from now on everything is told. One that goes on is not.
+ * waited for, so that from now on everything is reported. One that goes on is not.
  */
 static int resume_soon(void)
 {
@@ -391,7 +391,7 @@ static void source_stop(void)
 	cupti_buffers_free();
 }
 
-/* For more than one name under which calls of the driver are told. */
+/* For more than one name under which calls of the driver are reported. */
 static bool needs_two_flushes(uint32_t kinds)
 {
 	uint32_t names = kinds & (ACTIVITY_APIS & ~ACTIVITY_BIT(ACTIVITY_RUNTIME_API));
@@ -442,7 +442,7 @@ static int source_change(uint32_t kinds)
 	if (!cupti_kinds(kinds)) {
 		let_go(LAST_MOST_MS);
 	} else if (cupti_is_held()) {
-		fetch_buffers(); /* of a kind that is not told any more, too */
+		fetch_buffers(); /* of a kind that is not reported any more, too */
 		switch_kinds(cupti_kinds(self.held), cupti_kinds(kinds));
 		self.held = kinds;
 	}

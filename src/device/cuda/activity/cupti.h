@@ -18,13 +18,13 @@
 /* What has gone wrong since start, in words for people; "" if nothing has. For the thread that
  * calls start. */
 const char *cupti_trouble(void);
-/* With the lock: whoever comes finds the library as if we were not there. */
+/* With the lock: who comes finds the library as if we were not there. */
 void cupti_pause(void);
 bool cupti_is_held(void);
 /* Is this kind of CUPTI's on for us? With the lock. */
 bool cupti_uses(uint32_t kind);
 
-/* Who is told; collect_activity() but in tests. */
+/* What is called; collect_activity() but in tests. */
 extern void (*cupti_emit)(const struct collect_activity *a);
 
 /*
@@ -76,13 +76,13 @@ unsigned cupti_buffers_in_use(void); /* of these, with something in them */
 
 struct cupti_walk {
 	const struct cupti *fns;
-	uint32_t kinds; /* ACTIVITY_BIT() of those that are told */
+	uint32_t kinds; /* ACTIVITY_BIT() of those that are reported */
 	bool newer; /* than what we know: records must be at least as long as the last known ones */
 	void (*emit)(const struct collect_activity *a);
 	uint64_t emitted;
 	uint64_t untimed; /* kernels and copies without times: the library had no room to note them
 			   */
-	uint64_t strange; /* shorter than what is read of them; nothing is told of these */
+	uint64_t strange; /* shorter than what is read of them; nothing is reported of these */
 };
 /* False: the buffer does not hold together, the rest of it was not read. */
 bool cupti_walk_buffer(struct cupti_walk *w, uint8_t *buffer, size_t valid);
@@ -107,7 +107,7 @@ void cupti_watch(const struct cupti *fns);
 bool cupti_watch_busy(void);
 /* Is anything of theirs on? */
 bool cupti_watch_goes_on(void);
-/* With the lock: the library is as they left it, as far as they have told. */
+/* With the lock: the library is as they left it, as far as they have reported. */
 void cupti_watch_restore(const struct cupti *fns);
 /* A buffer that is none of ours is theirs. */
 void cupti_watch_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Kernels of NCCL tell by their names what they do:
+ * Kernels of NCCL say by their names what they do:
  *
  *	ncclDevKernel_AllReduce_Sum_f32_RING_LL		2.19 and later
  *	ncclKernel_AllReduce_RING_LL_Sum_float		before

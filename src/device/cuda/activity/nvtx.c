@@ -6,7 +6,7 @@
  * It hands us its table of functions. Nothing here may depend on being called once.
  *
  * While off a mark costs one load, and a range a look at the first character of its message: some
- * are steps of the job. Ranges are told if they begin while on; of those that are pushed each
+ * are steps of the job. Ranges are reported if they begin while on; of those that are pushed each
  * thread keeps the ids, which belong to the period in which it is on.
  */
 #include "device/cuda/activity/cupti.h"

@@ -5,8 +5,8 @@
  * is never we if somebody else wants it.
  *
  * Their calls come here first (device/cuda/activity/got.c). Before one that takes the library, we
- * step aside: kinds off, what we had is fetched, their callbacks are in place again. They are done
- * when every kind that they switched on is off; they may still fetch what was recorded, and whoever
+ * pause: kinds off, what we had is fetched, their callbacks are in place again. They are done
+ * when every kind that they switched on is off; they may still fetch what was recorded, and who
  * fetches it for them takes it away from them: so a moment is waited after their last fetch, or
  * longer if there was none.
  */

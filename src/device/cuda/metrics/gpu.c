@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The "gpu" source: one record per NVIDIA GPU, under the names that the reference daemon gives to
- * what it gets from DCGM, and some more. Without the library, the few that nvidia-smi tells.
+ * what it gets from DCGM, and some more. Without the library, the few that nvidia-smi reports.
  */
 #include <errno.h>
 #include <math.h>
@@ -249,7 +249,7 @@ static bool read_memory(const struct nvml *n, const struct gpu *p, struct nvml_m
 }
 
 /* What needs no counters. MIG and virtual GPUs refuse some of it: that is left out. False if not
- * even the memory is told, which every sound GPU does. */
+ * even the memory is reported, which every sound GPU does. */
 static bool add_state(struct gpus *g, struct gpu *p)
 {
 	const struct nvml *n = &g->nvml;
@@ -277,7 +277,7 @@ static bool add_state(struct gpus *g, struct gpu *p)
 	return true;
 }
 
-/* Where GPM does not tell it. The library measures for 20 ms, each. */
+/* Where GPM does not report it. The library measures for 20 ms, each. */
 static void add_pcie(struct gpus *g, struct gpu *p)
 {
 	unsigned kb_s;
@@ -301,7 +301,7 @@ static unsigned list_processes(struct gpus *g, const struct gpu *p, uint32_t *pi
 	if (r != NVML_SUCCESS && r != NVML_ERROR_INSUFFICIENT_SIZE)
 		return 0;
 	metric_list_uint(&g->record, "gpu_processes", NULL, n);
-	if (r != NVML_SUCCESS || n > MAX_PROCESSES) /* it only tells how many there are */
+	if (r != NVML_SUCCESS || n > MAX_PROCESSES) /* it only reports how many there are */
 		return 0;
 	for (unsigned i = 0; i < n; i++)
 		pids[i] = list[i].pid;
@@ -336,7 +336,7 @@ static void emit_gpu(struct gpus *g, struct gpu *p, sample_fn fn, void *arg)
 	metric_list_clear(l);
 	metric_list_text(l, "gpu_name", p->name);
 	metric_list_text(l, "gpu_uuid", p->uuid);
-	/* As the reference daemon calls it; there it is DCGM that could not tell. */
+	/* As the reference daemon calls it; there it is DCGM that could not report. */
 	metric_list_int(l, "dcgm_error", NULL, !add_state(g, p));
 	if (!g->load_only) {
 		add_counters(g, p);

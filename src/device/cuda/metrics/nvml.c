@@ -92,7 +92,7 @@ const char *nvml_words(const struct nvml *n, nvml_result r)
 
 /*
  * What the driver keeps for itself belongs neither to the device's memory nor to what is in use of
- * it, as far as CUDA tells a program; here it is the same, so that the numbers fit together.
+ * it, as far as CUDA reports to a program; here it is the same, so that the numbers fit together.
  */
 static nvml_result read_memory(const struct nvml *n, nvml_device device, struct nvml_memory *out)
 {

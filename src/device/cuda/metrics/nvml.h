@@ -47,7 +47,7 @@ void nvml_close(struct nvml *n);
 /* The library's words for a result. */
 const char *nvml_words(const struct nvml *n, nvml_result r);
 
-/* Who uses the GPU (metrics_processes.c), added to *out; false: the driver does not tell. */
+/* Who uses the GPU (metrics_processes.c), added to *out; false: the driver does not report. */
 struct device_processes;
 bool nvml_processes(const struct nvml *n, nvml_device device, int index,
 		    struct device_processes *out);
@@ -56,9 +56,9 @@ bool nvml_processes(const struct nvml *n, nvml_device device, int index,
 
 struct cuda_memory {
 	uint64_t total_bytes;
-	uint64_t
-		used_bytes; /* in both without what the driver keeps for itself, if it tells that */
-	bool has_processes; /* it told who uses it: */
+	uint64_t used_bytes; /* in both without what the driver keeps for itself, if it reports that
+			      */
+	bool has_processes; /* it reported who uses it: */
 	struct device_processes processes; /* to be released */
 };
 

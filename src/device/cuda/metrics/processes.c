@@ -11,7 +11,7 @@
 #define FIRST_GUESS 64
 #define MAX_PROCESSES 65536
 
-/* True if the driver told, even that there are none. */
+/* True if the driver reported, even that there are none. */
 static bool add_running(nvml_result (*ask)(nvml_device, unsigned int *, struct nvml_process *),
 			nvml_device device, int index, struct device_processes *out)
 {

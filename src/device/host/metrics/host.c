@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The "kernel" source: what /proc tells about this machine. Rates are of the time since the round
+ * The "kernel" source: what /proc reports about this machine. Rates are of the time since the round
  * before; the first round therefore has only what is true at one moment.
  */
 #include "device/metrics.h"

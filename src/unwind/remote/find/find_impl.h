@@ -2,10 +2,9 @@
 /*
  * What the parts of python_find() share:
  *
- *	unwind/remote/find/find.c		which binaries to try, in which order
- *	unwind/remote/find/hidden.c	where _PyRuntime is, if no symbol says it
- *	unwind/remote/find/check.c	which version it is, and whether what was found holds
- *together
+ *	find.c		which binaries to try, in which order; which version it is; whether what was
+ *			found holds together
+ *	hidden.c	where _PyRuntime is, if no symbol says it
  */
 #ifndef SONDE_UNWIND_REMOTE_FIND_FIND_IMPL_H
 #define SONDE_UNWIND_REMOTE_FIND_FIND_IMPL_H
@@ -20,7 +19,7 @@ struct finder {
 	struct remote_process process;
 	struct buf maps;
 	struct python_place place; /* being tried */
-	uint32_t version; /* of a binary tried before; 0 if none told */
+	uint32_t version; /* of a binary tried before; 0 if none reported */
 	struct err err; /* of the last binary that failed and is Python */
 };
 

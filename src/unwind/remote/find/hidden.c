@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * An interpreter that does not export _PyRuntime: linked into a program without its symbols, or
- * with all of them removed. sys.version in its memory tells that it is one. Then, in this order:
+ * with all of them removed. sys.version in its memory shows that it is one. Then, in this order:
  * the symbol table of the file, the section .PyRuntime (from 3.10), and, if the file does not help,
  * what is in memory: the cookie before the layout (from 3.13), or the shape of the list of
  * interpreters.

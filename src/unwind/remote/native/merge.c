@@ -187,7 +187,7 @@ static bool is_lock_of_interpreter(const char *name)
 	return false;
 }
 
-/* In a stripped interpreter take_gil() has no name, but whoever else waits there has one. */
+/* In a stripped interpreter take_gil() has no name, but somebody else who waits there has one. */
 bool native_waits_for_gil(const struct native_stack *s)
 {
 	unsigned i = s->n;

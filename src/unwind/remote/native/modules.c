@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Which programs and libraries the process has mapped, and where: /proc/PID/maps, told to libdwfl.
+/* Which programs and libraries the process has mapped, and where: /proc/PID/maps, passed to
+ * libdwfl.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -31,9 +31,9 @@ int native_capture_thread(struct native_process *p, pid_t tid, void (*stopped)(v
 			  void *arg, struct err *err);
 
 /*
- * Unwinds the copy: frames outermost first. `is_eval` of a frame tells that it is the interpreter's
- * loop (place->eval_start..end, or by its name), `is_internal` that it is another function of the
- * binary that holds the interpreter. `place` may be NULL: then nothing is internal.
+ * Unwinds the copy: frames outermost first. `is_eval` of a frame means that it is the
+ * interpreter's loop (place->eval_start..end, or by its name), `is_internal` that it is another
+ * function of the binary that holds the interpreter. `place` may be NULL: then nothing is internal.
  */
 struct native_stack {
 	struct stack_frame *frames; /* outermost first */
@@ -45,7 +45,7 @@ int native_unwind(struct native_process *p, pid_t tid, const struct python_place
 		  struct native_stack *out, struct err *err);
 void native_stack_release(struct native_stack *s);
 
-/* The thread stands in the interpreter's lock and waits for whoever holds it. */
+/* The thread stands in the interpreter's lock and waits for who holds it. */
 bool native_waits_for_gil(const struct native_stack *s);
 
 /*

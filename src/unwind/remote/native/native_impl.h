@@ -105,7 +105,7 @@ int native_dwfl_attach(struct native_process *p, Elf *machine);
 /* The shared ELF files live while there are users. */
 void native_files_use(void);
 void native_files_done(void);
-/* Opens what the process has mapped as this module; NULL if that cannot be had. */
+/* Opens what the process has mapped as this module; NULL if that is unavailable. */
 Elf *native_module_open(struct native_process *p, struct native_module *m);
 
 /* The place of an instruction; valid until the next call. */

@@ -200,7 +200,7 @@ static int capture_both(struct native_process *n, struct python_process *p, pid_
 	return r;
 }
 
-/* The first failure is told, the others are counted. */
+/* The first failure is reported, the others are counted. */
 static void count_failure(unsigned *failed, const struct err *e, struct err *first)
 {
 	if (!(*failed)++ && first)

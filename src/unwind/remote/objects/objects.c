@@ -187,7 +187,7 @@ static void emit_object(struct locals *f, unsigned slot, bool is_argument, local
 
 	if (value && python_text(&f->o.r->reader, f->o.l, f->names[slot], name, sizeof(name)) > 0)
 		fn(arg, name, is_argument, value);
-	f->values[slot] = 0; /* told once */
+	f->values[slot] = 0; /* reported once */
 }
 
 int remote_locals(struct remote *r, const struct python_place *place, uint64_t frame, uint64_t code,

@@ -28,7 +28,7 @@ int remote_locals(struct remote *r, const struct python_place *place, uint64_t f
 		  local_fn fn, void *arg);
 
 /* How many words the local variables of a function take in its frame, from layout.frame.locals on;
- * bounded. Whoever wants to know whether any of them was set compares these words. */
+ * bounded. Who wants to know whether any of them was set compares these words. */
 int remote_locals_words(struct remote *r, const struct python_place *place, uint64_t code);
 
 /* The module __main__ of the interpreter of a thread; -ENOENT. */
