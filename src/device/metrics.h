@@ -6,8 +6,6 @@
 #ifndef SONDE_DEVICE_METRICS_H
 #define SONDE_DEVICE_METRICS_H
 
-#include "device/metrics.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -11,10 +11,10 @@
  * come. What has begun goes on to FINISHING from where it is, what has not to IDLE.
  *
  * Two kinds of threads move it on. Threads of the job report steps (trace_step()); they only
- *compare numbers, change the phase by compare-and-swap and write one record, at the moment that the
- *step begins: the recorder cuts there. Our thread does everything that takes time (trace_run_due(),
- *with the control's lock): it switches the source on one step before, flushes it, waits for
- *launches that have not run, closes the window.
+ * compare numbers, change the phase by compare-and-swap and write one record, at the moment that
+ * the step begins: the recorder cuts there. Our thread does everything that takes time, with the
+ * control's lock (trace_run_due()): it switches the source on one step before, flushes it, waits
+ * for launches that have not run, closes the window.
  *
  *	phase change            by
  *	READY -> BEGINNING      the job's thread whose step is the first

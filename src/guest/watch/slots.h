@@ -8,18 +8,19 @@
  *
  * Who may write what:
  *
- *	taken		compare-and-swap 0 → 1 makes the slot this thread's to fill
- *	words[]		the thread that took it, before the id is set; readers may look at the same
- *			time (a copy that is torn is thrown away)
- *	id		0 → n by the thread that filled it; n → 0 by compare-and-swap, by anybody
- *who has read n. A number is never used again, so a slot cannot be dropped by somebody who means
- *its former contents readers		+1 before the memory of the block is read, -1 after
+ *	taken	compare-and-swap 0 → 1 makes the slot this thread's to fill
+ *	words[]	the thread that took it, before the id is set; readers may copy them at the same
+ *		time: a copy that is torn is thrown away
+ *	id	0 → n by the thread that filled it; n → 0 by compare-and-swap, by anybody who has
+ *		read n. A number is never used again, so nobody drops a slot whose former contents
+ *		he means
+ *	readers	+1 before the memory of the block is read, -1 after
  *
  * A reader copies the words between two loads of the id (acquire, then after acquire loads of the
  * words): equal ids mean that the copy is of that watch. It loads the id once more after it has
- *read the block: what was freed meanwhile is not reported. Who drops a slot because its memory goes
- *away waits for those who are inside (watch_slot_enter()); they see the id change after every
- *piece.
+ * read the block: what was freed meanwhile is not reported. Who drops a slot because its memory
+ * goes away waits for those who are inside (watch_slot_enter()); they check the id after every
+ * piece.
  */
 #ifndef SONDE_GUEST_WATCH_SLOTS_H
 #define SONDE_GUEST_WATCH_SLOTS_H

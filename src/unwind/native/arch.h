@@ -5,6 +5,15 @@
  *
  * Registers are named by index: FP, RA, then (x86-64) the callee-saved ones that a frame address
  * may be based on, then SP.
+ *
+ *	index	0	1	2 … 6		7	8
+ *	x86-64	rbp	(rip)	rbx r12 … r15	r10	rsp
+ *	aarch64	x29	x30			 	sp
+ *
+ * A signal frame, as the kernel pushes it: on x86-64 the stack pointer in the restorer points at a
+ * ucontext, on aarch64 at a siginfo of 128 bytes and then the ucontext. ARCH_SIG_* are offsets from
+ * there. ARCH_SIGRETURN are the bytes of the restorer, by which it is recognised where it has no
+ * unwind information.
  */
 #ifndef SONDE_UNWIND_NATIVE_ARCH_H
 #define SONDE_UNWIND_NATIVE_ARCH_H

@@ -1,8 +1,25 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Interpreter of the call frame information in .eh_frame, by way of the search table of
- * .eh_frame_hdr. Everything is read through a cursor that knows its end: a read past it gives 0
- * and marks the cursor bad, and a bad cursor gives RULE_NONE.
+ * .eh_frame_hdr.
+ *
+ *	.eh_frame_hdr	version | encodings | pointer | count | (function, FDE) (function, FDE) …
+ *			sorted by function: binary search, find_fde()
+ *	FDE		length | distance back to its CIE | first address | bytes | instructions
+ *	CIE		length | 0 | version | augmentation | alignments | instructions
+ *
+ * The instructions are a program for a table with a row per code address and a column per register.
+ * Those of the CIE make the first row of every function; those of the FDE go on from there, with
+ * `advance_loc` between rows. We run them until the address is behind pc: then the row is the one
+ * of pc. From the row comes a rule (pack()).
+ *
+ *	op	bits 7..6 = 1	advance_loc	the address, by the low six bits
+ *		2		offset		register (low six bits) saved at CFA + n
+ *		3		restore		register as the CIE had it
+ *		0		an opcode of its own, see step(), step_cfa(), step_reg()
+ *
+ * Everything is read through a cursor that knows its end: a read past it gives 0 and marks the
+ * cursor bad, and a bad cursor gives RULE_NONE. Loops are bounded by the bytes that are left.
  */
 #include "unwind/native/cfi.h"
 
@@ -16,6 +33,7 @@
 
 enum { ENC_OMIT = 0xff, ENC_PCREL = 0x10, ENC_DATAREL = 0x30 };
 
+/* A position in the view. `bad` stays set: one check at the end is enough. */
 struct cursor {
 	const struct cfi_view *v;
 	uint64_t at; /* offsets into the view */
@@ -23,6 +41,8 @@ struct cursor {
 	bool bad;
 };
 
+/* Where a register of the caller is: still in the register, nowhere, at CFA + off, at fp + off, or
+ * somewhere that a rule cannot say. */
 enum loc_how { LOC_SAME = 0, LOC_UNDEFINED, LOC_CFA, LOC_FP, LOC_OTHER };
 
 struct loc {
@@ -48,6 +68,8 @@ struct cie {
 	bool augmented, signal;
 };
 
+/* The machine that runs the instructions: the row so far, the row that `restore` goes back to, and
+ * the stack of remember_state (epilogues in the middle of a function). */
 struct machine {
 	struct cursor c;
 	const struct cie *cie;
@@ -494,7 +516,8 @@ static bool fits(int64_t v, unsigned bits)
 	return v % 8 == 0 && v / 8 > -half && v / 8 < half;
 }
 
-/* A 16-bit slot relative to `base`. */
+/* A 16-bit slot relative to `base`. Of a CFA slot 0 means "unchanged", since nothing can be saved
+ * at CFA + 0, which is the caller's; relative to fp 0 is a place like any other. */
 static uint64_t slot16(const struct loc *l, uint8_t base)
 {
 	int64_t slot = RULE_LOST;
@@ -524,6 +547,15 @@ static uint64_t pack_others(const struct row *r)
 	return bits;
 }
 
+/*
+ * The row as a rule, if it has one of the shapes that compilers and linkers write:
+ *
+ *	return address undefined		RULE_STOP: _start, the bottom of a thread
+ *	CFA = sp + n, fp + n			nearly everything
+ *	CFA = *(fp + n)				a function that aligned its stack (AVX spills)
+ *	CFA = r10 + n, or rbx …			the same, in its prologue; or alloca
+ *	the PLT's expression			sp + 8, or + 16 behind its push
+ */
 static uint64_t pack(const struct row *r, uint64_t pc)
 {
 	const struct loc *ra = &r->reg[REG_IDX_RA];

@@ -14,6 +14,21 @@
  *
  * x86-64 keeps the return address at CFA - 8, always.
  *
+ * The CFA (canonical frame address) is the stack pointer as it was before the call: constant for
+ * the whole life of a frame, and what every saved register is found by.
+ *
+ *	      higher addresses
+ *	CFA ->	+------------------+
+ *		| return address   |  CFA - 8
+ *		| saved rbp        |  CFA - 16     rule: fp slot = -2
+ *		| saved rbx …      |  CFA - 8 * n  rule: other slots
+ *		| locals           |
+ *	sp ->	+------------------+               rule: RULE_SP, offset = CFA - sp
+ *
+ * A rule holds for one instruction: prologues and epilogues change it instruction by instruction.
+ * 64 bits are enough for what compilers write; what does not fit (an expression, a register saved
+ * in another) is RULE_NONE or a lost register, and the walk goes on by the frame pointer or ends.
+ *
  * Pure arithmetic over a range of bytes: nothing outside the view is touched, whatever it holds.
  */
 #ifndef SONDE_UNWIND_NATIVE_CFI_H

@@ -1,4 +1,25 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Which object owns a code address, and has the recorder heard of it?
+ *
+ * Finding: glibc 2.35 has _dl_find_object(), which takes no lock. Before, dl_iterate_phdr() takes
+ * the loader's lock; it is recursive, so a hook inside dlopen() does not stop itself, and a miss of
+ * the rule cache is rare enough. The program headers are read from the mapped file header, after a
+ * check that they are the loader's; a file that was patched afterwards goes the long way.
+ *
+ * Reporting: a table of SLOTS, open addressing by the object's start.
+ *
+ *	slot	start | end | id	id: hash of name and bias, mixed with the generation;
+ *					0: empty
+ *
+ * A slot is written id = 0, start, end, id (release), and read start, end, id (acquire): who sees
+ * the id sees what belongs to it. Threads that race for one slot at worst spoil it, and the object
+ * is reported once more, which the recorder takes as the same. An object is entered only after its
+ * record is in a ring: other threads' stacks that name it cannot come before.
+ *
+ * native_objects_forget() starts another generation: a forked child has an arena that knows
+ * nothing.
+ */
 #include "unwind/native/modules.h"
 
 #include <elf.h>

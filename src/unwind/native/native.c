@@ -2,11 +2,36 @@
 /*
  * The walk. Per frame: hash the code address, take its rule from the cache, add, load two words.
  *
- * The cache is two-way: entries i and i ^ 1. An entry is two words, `rule` and
- * `tag` = key ^ mix(rule), written without any order: a reader that sees words of two different
- * writers finds that the tag does not fit and takes it as a miss. A rule is only arithmetic on
- * stack words that are checked anyway, so even a stale one (an object was unloaded and its
- * addresses reused) cannot do harm beyond one wrong stack.
+ *	pc ---> cache[hash(pc)] ---- hit --> rule --+
+ *	             | miss                         |
+ *	             v                              v
+ *	        rule_slow(): which object,      step(): CFA = sp or fp + offset
+ *	        its .eh_frame, cfi_rule();              pc' = *(CFA - 8), fp' = *(CFA + slot)
+ *	        reports a new object                    sp' = CFA
+ *
+ * The cache of rules
+ * ------------------
+ * Two-way: entries i and i ^ 1, so that both lie in one cache line. An entry is two words:
+ *
+ *	tag  = key ^ mix(rule)		key = code address ^ epoch << 48
+ *	rule
+ *
+ * Both are written relaxed, in no particular order, by any thread. A reader that sees words of two
+ * different writers finds that the tag does not fit and takes it as a miss: the tag proves that
+ * rule and address belong together, and a torn pair fails the proof (with a chance of 2^-64). So
+ * there is nothing to lock and nothing to order.
+ *
+ * A step of the epoch empties the cache in one store: an object was replaced by another at its
+ * addresses, or the process forked. Between that and the store a rule may be stale; it is only
+ * arithmetic on stack words that are checked anyway, so it cannot do harm beyond one wrong stack.
+ *
+ * Two walks
+ * ---------
+ * Nearly all frames need only sp and fp. The fast walk tracks nothing else; when it meets a rule
+ * that is based on rbx, r12 … r15 (need_more), everything starts over with all of them tracked.
+ *
+ * Every load from the stack goes through readable(): the page was proved by the kernel once, and
+ * addresses only ever go up, so that a damaged chain ends instead of going round.
  */
 #include "unwind/native/native.h"
 
@@ -303,7 +328,11 @@ static __attribute__((noinline)) void walk_full(struct walk *w, const struct nat
 	walk(w, true);
 }
 
-/* Looks whether the objects are still the ones that the cache was filled from. */
+/*
+ * Are the objects still the ones that the cache was filled from? A library that was unloaded and
+ * replaced by another at the same addresses is not announced by anybody. A hit in the cache never
+ * asks; so every RECHECK_EVERY captures of a thread the objects of its stack are looked up anew.
+ */
 static __attribute__((noinline)) void recheck(const struct walk *w)
 {
 	struct native_object o = {0};

@@ -2,6 +2,18 @@
 /*
  * Why not /proc/self/maps: a training job has thousands of mappings, and reading them costs a
  * millisecond per thread; the walk needs two or three pages.
+ *
+ * Why ask at all: the walk follows addresses that it has read from the stack, with rules that may
+ * be wrong (hand-written assembly, a damaged stack). A load from an unmapped page would be a
+ * SIGSEGV in the job. A system call that copies from user memory answers EFAULT instead.
+ *
+ *	thread's own stack	[lo, hi) is kept in the thread: a stack that is in use stays mapped
+ *				as long as the thread lives, so a proof stays true
+ *	any other		fibers, alternate signal stacks: may be unmapped between two
+ *				captures, so they are proved in each one
+ *
+ * `home` is read by signal handlers of the same thread in the middle of set_home(): hi is 0 while
+ * lo changes, and an empty range covers nothing.
  */
 #include "unwind/native/span.h"
 

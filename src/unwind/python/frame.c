@@ -36,6 +36,8 @@ void python_frame_decode(const struct python_layout *l, uint64_t address, const 
 		out->tlbc = half_word(b, l->frame.tlbc_index);
 }
 
+/* In 3.11 and 3.12 the thread state points to a small structure on the C stack, one per run of the
+ * interpreter's loop, and that one to the frame. */
 static int innermost(const struct python_reader *r, const struct python_layout *l, uint64_t tstate,
 		     uint64_t *out)
 {

@@ -2,6 +2,11 @@
 /*
  * Frames of the interpreter as they lie in memory, and the walk from the innermost to the outermost
  * one. Works in both worlds.
+ *
+ * Decoding is arithmetic on a copy (python_frame_decode()); it believes nothing. The walk here
+ * follows `back` pointers one read at a time, which is right for a thread that stands still: our
+ * own, or one that is stopped. For one that runs see unwind/remote/walk.h, which copies first and
+ * decodes afterwards.
  */
 #ifndef SONDE_UNWIND_PYTHON_FRAME_H
 #define SONDE_UNWIND_PYTHON_FRAME_H

@@ -8,89 +8,48 @@
  *
  * They are another process' bytes: each offset must lie in its structure, at a multiple of what it
  * points at, and no structure may be bigger than one of its kind can be.
+ *
+ * A row below names, in the order of one version's struct _Py_DebugOffsets, which word each number
+ * is. CPython adds numbers in the middle from one minor version to the next, so each version needs
+ * a row; what it added is found by comparing Include/internal/pycore_debug_offsets.h of the two.
+ * Offsets that it does not say are derived from neighbours that have not moved since 3.7: co_flags
+ * lies before co_argcount, tp_basicsize behind tp_name.
+ *
+ *	bytes -> row -> word[] -> read_*(): checked, by name -> struct python_layout
  */
 #include <errno.h>
 #include <string.h>
 
 #include "unwind/python/layout.h"
 
-/* Every number that is used in at least one version. */
+/* Every number that is used in at least one version; the first of each line is the size of the
+ * structure that the others lie in. */
 enum word {
+	/* clang-format off */
 	SKIP, /* not used */
-	RUNTIME_SIZE,
-	RUNTIME_INTERPRETERS,
-	INTERP_SIZE,
-	INTERP_ID,
-	INTERP_NEXT,
-	INTERP_THREADS,
-	INTERP_GC,
-	INTERP_MODULES,
-	INTERP_GIL,
-	INTERP_OWN_GIL,
-	INTERP_OWN_GIL_LOCKED,
-	INTERP_OWN_GIL_HOLDER,
-	INTERP_CODE_GENERATION,
-	TSTATE_SIZE,
-	TSTATE_PREV,
-	TSTATE_NEXT,
-	TSTATE_INTERP,
-	TSTATE_FRAME,
-	TSTATE_BASE_FRAME,
-	TSTATE_THREAD_ID,
-	TSTATE_NATIVE_ID,
-	TSTATE_CHUNK,
-	TSTATE_HOLDS_GIL,
-	FRAME_SIZE,
-	FRAME_PREVIOUS,
-	FRAME_EXECUTABLE,
-	FRAME_INSTRUCTION,
-	FRAME_LOCALS,
-	FRAME_OWNER,
-	FRAME_STACKPOINTER,
-	FRAME_TLBC,
-	CODE_SIZE,
-	CODE_FILENAME,
-	CODE_NAME,
-	CODE_QUALNAME,
-	CODE_LINETABLE,
-	CODE_FIRSTLINENO,
-	CODE_ARGCOUNT,
-	CODE_NAMES,
-	CODE_KINDS,
-	CODE_INSTRUCTIONS,
-	CODE_TLBC,
-	OBJECT_SIZE,
-	OBJECT_TYPE,
-	TYPE_SIZE,
-	TYPE_NAME,
-	TYPE_FLAGS,
-	TYPE_BASICSIZE,
-	TYPE_DICTOFFSET,
-	HEAP_TYPE_SIZE,
-	HEAP_TYPE_KEYS,
-	TUPLE_SIZE,
-	TUPLE_ITEMS,
-	TUPLE_LENGTH,
-	LIST_SIZE,
-	LIST_ITEMS,
-	DICT_SIZE,
-	DICT_KEYS,
-	DICT_VALUES,
-	FLOAT_SIZE,
-	FLOAT_VALUE,
-	LONG_SIZE,
-	LONG_TAG,
-	LONG_DIGITS,
-	BYTES_SIZE,
-	BYTES_DATA,
-	TEXT_SIZE,
-	TEXT_STATE,
-	TEXT_LENGTH,
-	TEXT_ASCII_SIZE,
-	TEXT_COMPACT_SIZE,
-	GC_SIZE,
-	GC_COLLECTING,
+	RUNTIME_SIZE, RUNTIME_INTERPRETERS,
+	INTERP_SIZE, INTERP_ID, INTERP_NEXT, INTERP_THREADS, INTERP_GC, INTERP_MODULES,
+		INTERP_GIL, INTERP_OWN_GIL, INTERP_OWN_GIL_LOCKED, INTERP_OWN_GIL_HOLDER,
+		INTERP_CODE_GENERATION,
+	TSTATE_SIZE, TSTATE_PREV, TSTATE_NEXT, TSTATE_INTERP, TSTATE_FRAME, TSTATE_BASE_FRAME,
+		TSTATE_THREAD_ID, TSTATE_NATIVE_ID, TSTATE_CHUNK, TSTATE_HOLDS_GIL,
+	FRAME_SIZE, FRAME_PREVIOUS, FRAME_EXECUTABLE, FRAME_INSTRUCTION, FRAME_LOCALS,
+		FRAME_OWNER, FRAME_STACKPOINTER, FRAME_TLBC,
+	CODE_SIZE, CODE_FILENAME, CODE_NAME, CODE_QUALNAME, CODE_LINETABLE, CODE_FIRSTLINENO,
+		CODE_ARGCOUNT, CODE_NAMES, CODE_KINDS, CODE_INSTRUCTIONS, CODE_TLBC,
+	OBJECT_SIZE, OBJECT_TYPE,
+	TYPE_SIZE, TYPE_NAME, TYPE_FLAGS, TYPE_BASICSIZE, TYPE_DICTOFFSET,
+	HEAP_TYPE_SIZE, HEAP_TYPE_KEYS,
+	TUPLE_SIZE, TUPLE_ITEMS, TUPLE_LENGTH,
+	LIST_SIZE, LIST_ITEMS,
+	DICT_SIZE, DICT_KEYS, DICT_VALUES,
+	FLOAT_SIZE, FLOAT_VALUE,
+	LONG_SIZE, LONG_TAG, LONG_DIGITS,
+	BYTES_SIZE, BYTES_DATA,
+	TEXT_SIZE, TEXT_STATE, TEXT_LENGTH, TEXT_ASCII_SIZE, TEXT_COMPACT_SIZE,
+	GC_SIZE, GC_COLLECTING,
 	WORDS,
+	/* clang-format on */
 };
 
 static const char cookie[8] = "xdebugpy";
@@ -211,7 +170,11 @@ struct reading {
 	uint32_t end; /* of the fields seen since the last end_of() */
 };
 
-/* An offset in the structure whose size is the word `size`, of a thing of `width` bytes. */
+/*
+ * An offset in the structure whose size is the word `size`, of a thing of `width` bytes. One number
+ * that makes no sense spoils the whole layout (`bad`), and it is not used: half a layout reads
+ * plausible garbage. `end` grows along, so that a walk copies no more of a structure than it needs.
+ */
 static uint32_t checked(struct reading *d, uint64_t offset, enum word size, unsigned width)
 {
 	uint64_t bytes = d->word[size];

@@ -3,11 +3,35 @@
  * Where CPython keeps what a stack walk needs: the offsets of one interpreter's structures. From
  * 3.13 on the interpreter carries them itself; those of 3.7 to 3.12 are in tables made from its
  * headers (tools/python_offsets). Works in both worlds: no heap, no system calls.
+ *
+ *	_PyRuntime
+ *	  interpreters.head --> PyInterpreterState --next--> …
+ *	                          threads.head --> PyThreadState --next--> …     newest first
+ *	                                             |
+ *	                                             v  the innermost frame
+ *	  to 3.10       tstate.frame ----------------> PyFrameObject, f_back …        heap objects
+ *	  3.11, 3.12    tstate.cframe --> _PyCFrame.current_frame --+                 on the C stack
+ *	  from 3.13     tstate.current_frame -----------------------+-> _PyInterpreterFrame
+ *
+ * What a frame is, per version:
+ *
+ *	to 3.10    one PyFrameObject per call; f_lasti counts bytes (3.10: instructions); each
+ *	           call runs the interpreter's loop anew, so every frame was called from C
+ *	3.11       _PyInterpreterFrame, pushed onto chunks of the thread (datastack_chunk); a call
+ *	           of Python from Python stays in one loop; is_entry marks where C called in. Frames
+ *	           of generators live in the generator object
+ *	3.12       is_entry is gone: a frame that C owns (PYTHON_OWNER_SHIM) marks the border. It
+ *	           lies on the C stack and its code is not a function's
+ *	3.13       f_code became f_executable; prev_instr became instr_ptr, the instruction that
+ *	           comes next or runs
+ *	3.14       references are tagged in their low bits (`tagged`); free-threaded interpreters
+ *	           give each thread a copy of the instructions (tlbc_index)
+ *	3.15       base_frame, the outermost shim, is part of the thread state; so is holds_gil
+ *
+ * A field that a version does not have is PYTHON_NONE; who uses one asks for that first.
  */
 #ifndef SONDE_UNWIND_PYTHON_LAYOUT_H
 #define SONDE_UNWIND_PYTHON_LAYOUT_H
-
-#include "unwind/python/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,6 +7,17 @@
  *	linetable	(bytes u8, line i8): the line changes for the bytes that follow; -128 is a
  *			stretch without a line
  *	locations	1 kkkk nnn, then what the kind k says, for n + 1 instructions of two bytes
+ *
+ * The kinds of the last one (Objects/locations.md of CPython):
+ *
+ *	 0 …  9	one byte: the same line; column and width in kind and byte (short form)
+ *	10 … 12	two bytes: the line is 0, 1 or 2 on; column, end column (one-line form)
+ *	13	a signed varint: the line alone
+ *	14	signed varint for the line, varints for end line, column, end column (long form)
+ *	15	nothing is known
+ *
+ * A line may go back, and a table may describe more code than there is (what the optimizer removed
+ * is still in an lnotab). Every addition is checked for overflow: the bytes are foreign.
  */
 #include "unwind/python/line.h"
 

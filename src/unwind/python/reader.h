@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * How the memory of the interpreter is read: of another process (unwind/remote/memory.h), or of our
+ * How the memory of the interpreter is read. One function pointer is all that separates the two
+ * worlds: of another process (unwind/remote/memory.h, every read may fail), or of our
  * own (unwind/python/reader.h). Everything above works with both.
  */
 #ifndef SONDE_UNWIND_PYTHON_READER_H

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * A str lies in memory in one of three shapes (PEP 393):
+ *
+ *	compact ASCII	PyASCIIObject | bytes
+ *	compact		PyCompactUnicodeObject | characters of 1, 2 or 4 bytes
+ *	legacy		PyUnicodeObject -> pointer to the characters (to 3.11)
+ *
+ * `state` is a bit field: kind (1, 2, 4), compact, ascii. Where its bits are depends on the version
+ * and on how the interpreter was built, so the layout has them.
+ */
 #include "unwind/python/text.h"
 
 #include <errno.h>

@@ -185,7 +185,8 @@ enum code_kind code_kind_at(const struct remote_code *code, int64_t lasti)
 	return code->kinds[lasti / 2];
 }
 
-/* Fills in the rest of a code object from its copy. */
+/* Fills in the rest of a code object from its copy. Whatever cannot be read makes it no code
+ * object: a frame with it is left out, and it is tried again in the next round. */
 static void load_code(struct code_cache *c, struct remote_code *code, const uint8_t *bytes)
 {
 	const struct python_layout *l = &c->place->layout;

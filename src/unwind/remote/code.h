@@ -3,6 +3,14 @@
  * Code objects of another process, each read once: names, file and lines. Code objects come and go
  * and their addresses are used again: one that is met in a new call is compared with the process'
  * memory before it is believed, many of them in one read.
+ *
+ *	round n: frame names code object at A
+ *	    A is known, checked in this round		use it
+ *	    A is known, its eight words are the same	checked now, use it
+ *	    anything else				read it: name, file, lines, opcodes
+ *
+ * The eight words (type, file, name, qualified name, first line, line table, size, instructions)
+ * are pointers and numbers that no two living code objects share.
  */
 #ifndef SONDE_UNWIND_REMOTE_CODE_H
 #define SONDE_UNWIND_REMOTE_CODE_H

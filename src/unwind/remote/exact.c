@@ -5,6 +5,18 @@
  * changed when the copy is made, it did not run anywhere else either. It is not stopped, it only
  * has to share, some microseconds long. (That it sleeps would be no proof: a thread says so before
  * it does, and may think better of it.)
+ *
+ *	us                                        the thread
+ *	n = runs so far (schedstat, 3rd number)   runs on processor 5
+ *	processor 5 (stat, field 39)
+ *	sched_setaffinity(5)                      we are on 5 now: it waits
+ *	n = runs so far; still on 5?              it may have gone elsewhere meanwhile
+ *	copy
+ *	n the same?                               then it has not run since: one moment
+ *
+ * Only threads that changed since the last round need it (needs_proof()): one that stands where it
+ * stood is known, and one without the GIL cannot run Python. With a real-time priority, where we
+ * may have one, we do not wait for our own processor time while the thread waits for us.
  */
 #include <errno.h>
 #include <fcntl.h>

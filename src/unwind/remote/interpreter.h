@@ -2,6 +2,13 @@
 /*
  * The few words of the runtime and of each interpreter that say which threads there are, who has
  * the GIL and whether the garbage collector runs. They are read along with the first thread.
+ *
+ *	to 3.11    one GIL, in _PyRuntime; who has it: gilstate.tstate_current
+ *	from 3.12  interp.gil points to it: interpreters may share one or have their own; locked and
+ *	           last_holder say who has it. None in a free-threaded interpreter
+ *
+ * The words lie up to 100 KiB apart in PyInterpreterState; those near each other are one span
+ * (interp_area), so that four spans are enough for all versions.
  */
 #ifndef SONDE_UNWIND_REMOTE_INTERPRETER_H
 #define SONDE_UNWIND_REMOTE_INTERPRETER_H

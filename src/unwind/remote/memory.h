@@ -2,6 +2,15 @@
 /*
  * The memory of another process, read without stopping it: process_vm_readv. Every byte that comes
  * back may be from a different moment.
+ *
+ * What can be relied on: the kernel copies the spans of one call in their order, and each from its
+ * first byte to its last. Two spans of the same place therefore show it before and after everything
+ * that lies between them in the list; the walk is built on that (walk.h). What cannot: that a span
+ * is of one moment, or that an aligned word is not torn by a copy of bytes. (It is copied by words
+ * in practice; nothing here depends on it, a torn word is a word that changed.)
+ *
+ * A call ends at the first page that is not there. It is not an error: how many spans came whole is
+ * the answer. Not thread-safe: one struct remote per thread that reads.
  */
 #ifndef SONDE_UNWIND_REMOTE_MEMORY_H
 #define SONDE_UNWIND_REMOTE_MEMORY_H

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What struct python_process keeps between two looks. Part of unwind/remote/python.c. */
+/*
+ * What struct python_process keeps between two rounds. Part of unwind/remote/python.c.
+ *
+ *	threads.c   copies      slots[i]->walk.now       raw frames, innermost first
+ *	exact.c     proves      the same, copied again
+ *	resolve.c   resolves    slots[i]->out            frames with names, outermost first
+ *	python.c    publishes   p->threads               copies of `out`, oldest thread first
+ *
+ * One thread at a time works on a process.
+ */
 #ifndef SONDE_UNWIND_REMOTE_PROCESS_STATE_H
 #define SONDE_UNWIND_REMOTE_PROCESS_STATE_H
 

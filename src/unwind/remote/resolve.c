@@ -1,5 +1,20 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* From raw frames to names and lines. Only what changed since the last round is looked at. */
+/*
+ * From raw frames to names and lines. Only what changed since the last round is resolved.
+ *
+ *	raw stack now      f3 f2 f1 f0        outermost f0
+ *	raw stack before   g3    f1 f0        kept = 2: the same address, the same code, and the
+ *	                                      caller at the same instruction
+ *
+ * Kept frames have their names; of the innermost kept one only the line may be another. The code
+ * objects of all new frames of all threads are compared with the process' memory in one or two
+ * reads (code_cache_check()). From 3.14 on the interpreter counts when code objects are freed:
+ * while that number stays, what was checked before still holds.
+ *
+ * After that the stack is judged once more, with what is known about its code now: a frame copied
+ * in the making has an instruction of another function. Then the last stack stays, and the thread
+ * counts as missed.
+ */
 #include <errno.h>
 #include <string.h>
 

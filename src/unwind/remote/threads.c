@@ -1,5 +1,21 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The list of threads: copied with the stacks, kept between two looks. */
+/*
+ * The list of threads: copied with the stacks, kept between two rounds.
+ *
+ *	interpreters.head -> interpreter -> next …
+ *	                       threads.head -> newest thread state -> next -> … -> main thread
+ *
+ * The list is not read as a list first: each thread's walk brings its own thread state along, and
+ * with it the next pointer. The first thread of an interpreter brings the interpreter's own words
+ * (interpreter.h). So a round over n threads costs n system calls, not 2n + 1.
+ *
+ * A list changes while it is read. Signs: a thread state whose interp is another (-EFAULT: it has
+ * ended and its memory is something else), a thread that is met twice in one round (-ELOOP), a head
+ * that is not the first interpreter any more. Then the round starts over, LIST_TRIES times.
+ *
+ * A slot belongs to an address; addresses of thread states are used again. Another thread id at the
+ * same address is another thread: it gets a new serial, and nothing of the old one is kept.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -293,6 +309,8 @@ int threads_capture(struct python_process *p)
 	}
 	return ret == -EFAULT || ret == -ELOOP ? -EAGAIN : ret;
 }
+
+/* --- thread ids --- */
 
 /*
  * Which thread of the system is it? From 3.11 on the interpreter knows; before, the C library's own

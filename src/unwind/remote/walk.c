@@ -1,4 +1,25 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * One walk of one thread (walk.h says why it is believed):
+ *
+ *	copy_until_good()			up to COPIES copies, ATTEMPTS with new plans
+ *	  attempt()
+ *	    copy_all()				one process_vm_readv for everything below:
+ *
+ *	      extra | GIL | areas, chunks (1st) | thread state, cframe | areas, chunks (2nd) | GIL
+ *
+ *	    follow_frames()			from the innermost frame along `back`, in the copies
+ *	    judge_copy()			how many of the innermost moved or make no sense
+ *	  nothing moved				done
+ *	  something did				once more; at last the moving ones are cut off
+ *
+ * "What is read twice": chunks and areas, so that a caller can be compared with itself; and the
+ * GIL's words, since a thread that did not have the GIL before and after, while it did not change
+ * hands, cannot have run Python in between (without_gil()). The thread state is read once, between
+ * the two: it names the innermost frame, which is taken from the second copy, being younger.
+ *
+ * Nothing is allocated per walk: `scratch` is shared, which is why only one walk runs at a time.
+ */
 #include "unwind/remote/walk.h"
 
 #include <errno.h>
@@ -73,6 +94,8 @@ static void span_add(uint64_t addr, void *out, size_t n)
 	scratch.spans[scratch.nspans++] = (struct remote_span){addr, out, n};
 }
 
+/* Room for both copies of everything that the plan names: the first ones, then the second ones, so
+ * that a frame at some offset of the one is at the same offset of the other. */
 static void lay_out(const struct walk_thread *t)
 {
 	unsigned n = t->nchunks + t->nareas;
@@ -93,6 +116,8 @@ static void lay_out(const struct walk_thread *t)
 	}
 }
 
+/* From the outside in: the kernel copies in this order, and the innermost frames, which change
+ * most, should be copied nearest to the thread state. */
 static void add_copies(const struct walk_thread *t, bool second)
 {
 	for (unsigned i = t->nareas; i-- > 0;) {
@@ -317,7 +342,12 @@ static int read_frame(struct attempt *a, uint64_t at, bool innermost, struct fou
 	return read_planned(a, area, at, innermost, out);
 }
 
-/* Follows the copies from the innermost frame outwards into t->now. */
+/*
+ * Follows the copies from the innermost frame outwards into t->now. Only copies: a frame that the
+ * plan did not cover is read now, alone, and counts as moved (incomplete); the next attempt has it
+ * in its plan. Bounded by max_depth, and by twice that with shims, so that a chain that was read
+ * while it changed and leads back into itself ends.
+ */
 static int follow_frames(struct attempt *a)
 {
 	struct walk_stack *now = &a->t->now;
@@ -388,7 +418,12 @@ bool walk_fits(const struct remote_code *code, int64_t lasti, bool innermost)
 	return innermost ? kind != CODE_RETURNS : kind == CODE_ANY;
 }
 
-/* It stood still, but does not do what it must be doing there. */
+/*
+ * It stood still, but does not do what it must be doing there. The outermost sign of a loop that
+ * went round between the two copies: the caller is at an instruction at which no call can be in
+ * progress, or the frame is a generator's that is not running, or the instruction lies outside of
+ * the code that the frame names.
+ */
 static bool cannot_be(const struct attempt *a, const struct python_raw_frame *f, bool innermost)
 {
 	const struct remote_code *code = code_cache_get(a->w->codes, f->code);

@@ -6,6 +6,12 @@
  *	callers, from the outside in	the thread's state, which names the innermost frame
  *	the innermost frame		the callers once more
  *
+ *	time ---->
+ *	A: callers, 1st copy      B: thread state, innermost      C: callers, 2nd copy
+ *	outermost … innermost        "frame F is innermost"        outermost … innermost
+ *	       |_____________________________________________________________|
+ *	        a caller that is the same in A and C was the same in B, too
+ *
  * A caller that is at the same instruction in both copies stood still in between, and was inside
  * the call in which the innermost frame was seen. Or it went round a loop and is there again: then
  * it is at an instruction that calls nothing, or has been left, or the stack has no end; a copy
@@ -15,6 +21,24 @@
  * From 3.11 on the frames lie in chunks, which are copied as a whole; only those of generators and
  * the borders to C lie elsewhere. Before, every frame is an object of its own; but those that lie
  * near each other are copied together, which is both faster and more of the same moment.
+ *
+ *	chunk, newest     +----------+-------+-------+-------+- - - - - -+
+ *	(datastack_chunk) | previous | frame | frame | frame |  free     |
+ *	                  +----|-----+-------+-------+-------+- - - - - -+
+ *	                       v                         ^ innermost: what lies behind it is
+ *	                  older chunk                      stale, and need not be copied (used)
+ *
+ * What can go wrong, and what is done about it:
+ *
+ *	a frame is left, another is entered	instr or code differs: moved, copy again
+ *	 at its place
+ *	the same function is called again in	same address, code and instr. But the caller is at
+ *	 a loop					an instruction that calls nothing (cannot_be()); or
+ *						exact.c proves that it did not run
+ *	a frame is being made			an instruction outside its code: torn
+ *	the chain is read while it is linked	does not end where it ended before (ends_well()),
+ *	 anew					or has no end: torn
+ *	a chunk was freed			its memory cannot be read: new plan
  */
 #ifndef SONDE_UNWIND_REMOTE_WALK_H
 #define SONDE_UNWIND_REMOTE_WALK_H

@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The plan: which memory the next walk copies in its one system call. It is what the last walk met,
+ * because stacks change at their innermost end and are otherwise what they were a millisecond ago.
+ *
+ *	chunks	the chain from newest to oldest, whole, but for the newest: up to the innermost
+ *		frame and CHUNK_SLACK for frames that come on top until then
+ *	areas	frames that lie in no chunk (generators, borders to C; all of them to 3.10), those
+ *		near each other in one area: fewer spans, and closer in time
+ *	recent	frames that were there a while ago: a generator that is resumed again and again
+ *
+ * A plan that does not fit costs one more attempt, never a wrong stack.
+ */
 #include "unwind/remote/walk_plan.h"
 
 #include <errno.h>

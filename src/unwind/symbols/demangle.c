@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * __cxa_demangle() of the C++ runtime, if it is installed: found at the first C++ name, not linked.
+ * A mangled name is bounded before it is passed on (demanglers recurse); what it means may be much
+ * longer, and is cut where it is shown.
+ */
 #include "unwind/symbols/demangle.h"
 
 #include "base/containers/intern.h"

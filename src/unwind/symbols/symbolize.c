@@ -1,4 +1,17 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * One address of a recording to its lines of text:
+ *
+ *	pc - 1                 inside the call, not behind it
+ *	 -> module             the newest that covers it; bias subtracted
+ *	 -> function           symbol table
+ *	 -> unit, functions    DWARF: the function, and what was inlined into it at this address
+ *	 -> one line each      innermost inlined function first; each with the line at which
+ *	                       the next one calls it
+ *
+ * Answers are kept per process, address by address: a stack of a hundred frames shares most of them
+ * with the next. A module that is mapped over another makes the answers of its range stale.
+ */
 #include "unwind/symbols/symbolize.h"
 
 #include <dwarf.h>
@@ -60,6 +73,9 @@ static bool has_code(int tag)
 	       tag != DW_TAG_structure_type && tag != DW_TAG_module;
 }
 
+/* Goes down the tree of DIEs of a unit to where the address is: namespaces and classes hold
+ * functions without having code, blocks have code; the first subprogram that covers it is followed
+ * into what was inlined there. True: nothing else in this unit has to be tried. */
 static bool find_functions(struct chain *c, Dwarf_Die *parent, unsigned depth)
 {
 	Dwarf_Die child;

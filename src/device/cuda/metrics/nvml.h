@@ -3,8 +3,6 @@
 #ifndef SONDE_DEVICE_CUDA_METRICS_NVML_H
 #define SONDE_DEVICE_CUDA_METRICS_NVML_H
 
-#include "device/cuda/metrics/nvml.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,4 +1,20 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Two ways to a symbol, neither of which trusts a number:
+ *
+ *	in memory	ELF header -> program headers -> PT_DYNAMIC -> DT_GNU_HASH or DT_HASH ->
+ *			DT_SYMTAB, DT_STRTAB. Always mapped, even of a stripped or deleted file;
+ *			exported symbols only. One hash chain is read, not the whole table.
+ *	in the file	section headers -> .symtab, .strtab. All symbols, where the file was not
+ *			stripped; read block by block.
+ *
+ * DT_GNU_HASH, all in words of 32 bits but for the filter:
+ *
+ *	nbuckets | first symbol | filter words | shift | filter (u64) | buckets | chain
+ *
+ * A name is hashed; two bits of the filter say whether it can be there; its bucket holds the first
+ * symbol of a run whose chain words have the same upper 31 bits of the hash; bit 0 ends the run.
+ */
 #include "unwind/remote/find/elf.h"
 
 #include <elf.h>

@@ -7,8 +7,6 @@
 #ifndef SONDE_UNWIND_REMOTE_FIND_ELF_H
 #define SONDE_UNWIND_REMOTE_FIND_ELF_H
 
-#include "unwind/remote/find/elf.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 

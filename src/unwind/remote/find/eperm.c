@@ -1,4 +1,15 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The kernel says EPERM and nothing else. What it checks, in its order (ptrace_may_access()):
+ *
+ *	same user and group, or CAP_SYS_PTRACE in the user namespace of the process
+ *	the process is dumpable, or the same capability
+ *	security modules: Yama's ptrace_scope, AppArmor, SELinux
+ *	(capabilities that we have not: the same capability)
+ *
+ * and, before all of that, a filter on our own system calls. The facts are collected from /proc,
+ * and the first check that they fail gives the words and the command that helps.
+ */
 #include "unwind/remote/find/eperm.h"
 
 #include <errno.h>

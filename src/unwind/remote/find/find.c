@@ -250,6 +250,10 @@ int find_not_supported(struct finder *f, uint32_t version)
 
 /* --- does it hold together? --- */
 
+/* A wrong guess of _PyRuntime, the table of another version, a copy of the interpreter that is not
+ * in use: in all of them the list of interpreters leads nowhere, or to a thread state that does not
+ * point back to its interpreter. */
+
 static int check_thread(struct finder *f, uint64_t interp, bool *found)
 {
 	const struct python_layout *l = &f->place.layout;
@@ -331,6 +335,8 @@ static int find_layout_table(struct finder *f, const struct candidate *c)
 	return 0;
 }
 
+/* From 3.13 on the layout lies at the beginning of _PyRuntime, behind a cookie. No cookie: an older
+ * version, whose number must be found before its table can be used. */
 static int find_layout(struct finder *f, const struct candidate *c)
 {
 	uint64_t at = f->place.runtime, left = c->image.end - at;

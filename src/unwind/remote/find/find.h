@@ -3,6 +3,15 @@
  * Finds the interpreter in a process: which binary it is in (the program itself or a libpython),
  * where _PyRuntime is, which version it is and how its structures are laid out. Works with
  * stripped and deleted binaries, in other mount and pid namespaces.
+ *
+ *	/proc/PID/maps        which binaries are mapped                     process.c
+ *	ELF image in memory   exported symbols: _PyRuntime, Py_Version       elf.c
+ *	  no such symbol?     the file's symbol table, .PyRuntime, the       hidden.c
+ *	                      cookie, the shape of the interpreter list
+ *	version               Py_Version, or the text of sys.version         version.c
+ *	layout                from the interpreter (3.13 on), or a table     unwind/python
+ *	check                 interpreters have threads, and those point     find.c
+ *	                      back to them
  */
 #ifndef SONDE_UNWIND_REMOTE_FIND_FIND_H
 #define SONDE_UNWIND_REMOTE_FIND_FIND_H

@@ -21,6 +21,8 @@
 #define FIRST_WITH_COOKIE 13 /* of 3.x */
 #define MAX_INTERPRETER_ID (1u << 20)
 
+/* One search: every guess is checked against live pointers (find_check()), so that a wrong one
+ * costs time and nothing else. */
 struct search {
 	struct finder *f;
 	const struct candidate *c;
@@ -59,7 +61,8 @@ static bool scan_cookie(void *arg, uint64_t addr, const char *bytes, size_t n)
 	return false;
 }
 
-/* The lock, the first and the main interpreter, and the number of the next one. */
+/* The lock, the first and the main interpreter, and the number of the next one: struct
+ * pyinterpreters, which begins with three pointers and a small number in all versions to 3.12. */
 static bool may_be_interpreters(const uint64_t word[4])
 {
 	for (unsigned i = 0; i < 3; i++)

@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * What /proc says about a process, before its memory is read. A line of its maps:
+ *
+ *	7f2a10000000-7f2a10021000 r-xp 00026000 08:01 1835027    /usr/lib/libpython3.11.so (deleted)
+ *	start        end          mode offset   dev   inode      path, as the process named it
+ *
+ * A path may hold anything but a NUL; the kernel writes new lines in it as \012, and adds the mark
+ * of a deleted file itself.
+ */
 #include "unwind/remote/find/process.h"
 
 #include <errno.h>

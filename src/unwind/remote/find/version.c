@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * sys.version is kept in a static buffer of the interpreter once sys is there:
+ *
+ *	\0 "3.9.18 (main, Jan  1 2024, 12:00:00) \n[GCC 12.2.0]" \0 \0 …
+ *
+ * Looked for from its dots outwards: a dot is rarer than a digit. The byte before the text is 0, as
+ * the variable is zero but for the text; what follows the number must look like the rest.
+ */
 #include "unwind/remote/find/version.h"
 
 #include <stdlib.h>

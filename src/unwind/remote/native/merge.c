@@ -3,6 +3,9 @@
  * Two views of one stack put together. Both are walked from the innermost frame outwards: that end
  * is the one that is surely there in both, when a walk gave up on its way to the other.
  *
+ * The interpreter's loop is one native frame for a run of Python frames: from one that C called
+ * (entry) to the last before the next such. So loops and runs are counted off against each other:
+ *
  *	native				Python			merged
  *	_start				<module> (entry)	_start
  *	_PyEval_EvalFrameDefault	sort_all		<module>

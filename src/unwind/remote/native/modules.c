@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Which programs and libraries the process has mapped, and where: /proc/PID/maps, passed to
- * libdwfl.
+/*
+ * Which programs and libraries the process has mapped, and where: /proc/PID/maps, reported to
+ * libdwfl. The text is kept and compared: while it is the same, nothing is done. A module that is
+ * still there keeps its symbols; libdwfl recognises it by its key (path, device, inode) and range.
+ * Read again at most once a second, and at once when a walk meets an address that no module has.
  */
 #include <stdio.h>
 #include <stdlib.h>

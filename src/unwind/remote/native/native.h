@@ -3,6 +3,17 @@
  * Native stacks of chosen threads of another process. A thread is stopped (ptrace) only while its
  * registers and its stack are copied; unwinding and names come afterwards, from the copy and the
  * binaries (libdw).
+ *
+ *	stop.c      stops one thread, reads its registers
+ *	unwind.c    copies its stack (up to 1 MiB) and Python's raw frames, lets it go; walks the
+ *	            copy with libdwfl
+ *	modules.c   /proc/PID/maps as modules for libdwfl; file.c opens what is mapped
+ *	symbol.c    instruction -> function, file, line (unwind/symbols)
+ *	merge.c     puts native and Python frames together; cold.c finds the part of the
+ *	            interpreter's loop that has no name
+ *
+ * libdwfl is used for unwinding and for collecting symbol tables; our callbacks decide which files
+ * it sees, and it never opens one by itself. One thread at a time per native_process.
  */
 #ifndef SONDE_UNWIND_REMOTE_NATIVE_NATIVE_H
 #define SONDE_UNWIND_REMOTE_NATIVE_NATIVE_H

@@ -13,7 +13,18 @@
 
 #define NATIVE_MAX_DEPTH 16384
 
-/* A thread as it stood: its registers and its stack from a little below SP on. */
+/*
+ * A thread as it stood: its registers and its stack from a little below SP on.
+ *
+ *	map_end	+---------------------+  end of the stack's mapping
+ *		| outermost frames    |
+ *		| …                   |
+ *	sp	| innermost frame     |
+ *		| red zone, 128 bytes |  in use below SP on x86-64
+ *	addr	+---------------------+  bytes[0]
+ *
+ * A copy belongs to one tid until it is unwound (`taken`); the room is used again.
+ */
 struct native_copy {
 	pid_t tid;
 	bool taken; /* unwound already: the room may be used again */

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Native frames of a whole process: open and close, and the stacks of its threads made of both. */
+/*
+ * Native frames of a whole process: open and close, and the stacks of its threads made of both.
+ *
+ *	native_add_copy()	of all processes: stop, copy registers, stack and Python's raw
+ *				frames of each wanted thread, go
+ *	native_add_merge()	of all processes: resolve, unwind, merge
+ *
+ * A merged stack is compared with the one of the round before, from the outside in, so that `kept`
+ * and `unchanged` mean the same as for Python stacks. A call of C is the same call as long as its
+ * name is; once a frame has moved on, what it calls now is another call.
+ */
 #include <elf.h>
 #include <errno.h>
 #include <signal.h>

@@ -3,6 +3,15 @@
  * PTRACE_SEIZE and PTRACE_INTERRUPT, never PTRACE_ATTACH: no SIGSTOP is sent that could be left
  * behind or be mistaken for a real one.
  *
+ *	tracer (a thread of ours)                 the thread
+ *	SEIZE                                     runs
+ *	INTERRUPT                                 stops at the next return to user space
+ *	waitid(WNOWAIT), spinning at first        stopped: by us, by a signal that came first, or
+ *	                                          with its whole group (SIGSTOP)
+ *	GETREGSET, fn() copies memory
+ *	DETACH with the signal, if one stopped it runs on; a signal is delivered as if we had not
+ *	                                          been there
+ *
  * A thread in uninterruptible sleep does not stop, and ptrace has no way to take the request back
  * before it does. But the kernel does so when the tracer ends, and a tracer is a thread, not a
  * process. So every stop is made by a thread of our own which ends afterwards: whatever happened,

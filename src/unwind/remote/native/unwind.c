@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Copies of threads, and libdwfl walking them as if they were the threads. */
+/*
+ * Copies of threads, and libdwfl walking them as if they were the threads.
+ *
+ * libdwfl asks for memory word by word (memory_read()). Inside the copy it gets the copy. The rest
+ * of the same stack has moved on by now and is refused. Anything else, such as a register save area
+ * that was set up long ago, is read from the process as it is, FAR_READS words per walk.
+ *
+ * A walk that stops early is tried once more with fresh maps: a library may have been loaded since.
+ * Where it still went astray, the last addresses are no code, and are dropped.
+ */
 #include <dwarf.h>
 #include <errno.h>
 #include <stdlib.h>

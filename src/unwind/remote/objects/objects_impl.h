@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the readers of Python objects share: bounded reads, types, dicts, attributes. */
+/*
+ * What the readers of Python objects share: bounded reads, types, dicts, attributes.
+ *
+ * An object begins with its type; the type's flags say what it is (TYPE_*), its name what it is
+ * called. Everything that is read may change meanwhile or be garbage: a wrong pointer is an error,
+ * a wrong number is bounded, a cycle uses up reads_left.
+ */
 #ifndef SONDE_UNWIND_REMOTE_OBJECTS_OBJECTS_IMPL_H
 #define SONDE_UNWIND_REMOTE_OBJECTS_OBJECTS_IMPL_H
 
