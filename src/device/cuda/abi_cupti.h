@@ -28,7 +28,6 @@ typedef int cupti_result;
 #define CUPTI_MULTIPLE_SUBSCRIBERS 39
 
 #define CUPTI_VERSION_OLDEST 18 /* CUDA 12.0 */
-#define CUPTI_VERSION_13 130000 /* from here on the numbers are those of CUDA */
 #define CUPTI_VERSION_NEWEST 130499 /* whose layouts we have seen */
 
 #define CUPTI_FLUSH_FORCED 1u

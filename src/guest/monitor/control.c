@@ -137,7 +137,7 @@ static int source_on(char *why, size_t cap)
 	return 0;
 }
 
-bool control_stop(uint32_t wait_ms)
+static bool stop_window(uint32_t wait_ms)
 {
 	if (!now.running)
 		return true;
@@ -191,7 +191,7 @@ static void end_window(void)
 		if (reopen_window())
 			renew_report_lost(now.window, false);
 	}
-	if (control_stop(WINDOW_WAIT_MS) || !ours)
+	if (stop_window(WINDOW_WAIT_MS) || !ours)
 		return;
 	if (collect_recorder_is_gone())
 		report_lost_with_recorder();
@@ -375,7 +375,7 @@ static void check_recorder(uint64_t now_ns)
 			renew_report_lost(now.window, true);
 	} else if (when == RENEW_NEVER) {
 		renew_give_up();
-		(void)control_stop(0);
+		(void)stop_window(0);
 		control_send_status();
 	}
 }
@@ -395,7 +395,7 @@ static void before_move(void)
 static void after_move(bool moved)
 {
 	if (moved && now.running && !reopen_window())
-		(void)control_stop(0);
+		(void)stop_window(0);
 	control_send_status();
 	control_unlock();
 }
@@ -432,6 +432,6 @@ uint64_t control_run_due(uint64_t now_ns)
 
 void control_exit(void)
 {
-	(void)control_stop(WINDOW_WAIT_EXIT_MS);
+	(void)stop_window(WINDOW_WAIT_EXIT_MS);
 	trace_end(WINDOW_WAIT_EXIT_MS);
 }

@@ -101,7 +101,6 @@ int control_execute(const char *text, size_t len, char *why, size_t cap);
 uint64_t control_run_due(uint64_t now_ns);
 bool control_is_running(void);
 bool control_can_take(void);
-bool control_stop(uint32_t wait_ms); /* at most, for the files; whether they are written */
 void control_send_status(void);
 void control_set_groups(const char *json, size_t len);
 /* By the job's own thread: this step begins. */
@@ -177,8 +176,6 @@ void renew_report_lost(uint64_t window, bool goes_on);
 
 /* The step that the job is in, as far as it reports; -1: it has reported none. */
 int64_t steps_now(void);
-/* The job begins a range; "step start" makes it a step. By the job's own thread. */
-void monitor_range_begins(const char *message);
 
 /* --- window.c: what the recorder gets --- */
 

@@ -26,7 +26,8 @@ static void on_step(uint64_t ended)
 		begin_step(ended);
 }
 
-void monitor_range_begins(const char *message)
+/* The job begins a range; the message "step start" makes it a step. */
+static void note_range(const char *message)
 {
 	if (!message || strcmp(message, ACTIVITY_STEP_MESSAGE) != 0)
 		return;
@@ -41,7 +42,7 @@ void monitor_range_begins(const char *message)
 __attribute__((constructor)) static void listen_to_steps(void)
 {
 	collect_on_step(on_step);
-	nvtx_on_range(monitor_range_begins);
+	nvtx_on_range(note_range);
 }
 
 int64_t steps_now(void)
@@ -61,6 +62,6 @@ __attribute__((visibility("default"))) uint64_t mstxRangeStartA(const char *mess
 	static const char *const libs[] = {"libms_tools_ext.so", NULL};
 	__typeof__(&mstxRangeStartA) real = REAL(mstxRangeStartA, NULL, libs);
 
-	monitor_range_begins(message);
+	note_range(message);
 	return real ? real(message, stream) : 0;
 }

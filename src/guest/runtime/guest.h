@@ -62,7 +62,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GUEST_EXPORT __attribute__((visibility("default")))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -312,9 +311,8 @@ static inline bool guest_wants_stacks(void)
 	       atomic_load_explicit(&guest.py_depth, memory_order_relaxed);
 }
 
-/* Names the recording in the environment and sees to an orderly end; once. */
-void guest_begin(void);
-/* The same, below `output` (absolute; NULL: where it was named, or the current directory's). */
+/* Begins a recording below `output` (absolute; NULL: where it was named, or the current
+ * directory's). */
 void guest_begin_in(const char *output);
 /* For the monitor: a session below `dir` (NULL: there is no such place) if there is none; the
  * environment stays as it is. */
@@ -432,10 +430,6 @@ bool guest_session_wait(struct control_page *page, const char *dir);
 
 /* Starts a recorder for the session directory, detached, invisible to the job's wait(). */
 int guest_spawn_recorder(const char *dir);
-
-/* Called when everything else of an exit() is done, in the launched process: waits for the files.
- */
-void guest_finish(void);
 
 /*
  * Around that wait no thread makes events: one that comes to a hook is kept there, and those that

@@ -9,10 +9,9 @@
  *	job: exit()                              recorder
  *	  destructors, atexit() handlers
  *	  at_exit(): gate closed
- *	  exit_asked += 1, futex wake  --------->  drains the rings, finishes files, writes the report
- *	  waits on exit_done           <---------  exit_done = exit_asked, futex wake
- *	  copies report.txt to stderr
- *	  gate open; stdio is flushed
+ *	  exit_asked += 1, futex wake  --------->  drains the rings, finishes files, writes the
+ *report waits on exit_done           <---------  exit_done = exit_asked, futex wake copies
+ *report.txt to stderr gate open; stdio is flushed
  *
  * The wait ends early when the recorder is gone, when it makes no progress for 3 s, and after 60 s.
  *
@@ -161,7 +160,9 @@ static void wait_for_files(void)
 		copy_report(p);
 }
 
-void guest_finish(void)
+/* Called when everything else of an exit() is done, in the launched process: waits for the files.
+ */
+static void finish_recording(void)
 {
 	if (guest_root_pid() != guest_noted_owner())
 		return;
@@ -175,7 +176,7 @@ static void at_exit(int status, void *arg)
 
 	(void)status;
 	(void)arg;
-	guest_finish();
+	finish_recording();
 	errno = saved;
 }
 
@@ -225,7 +226,8 @@ static void announce_recording(const char *dir, int replace)
 	}
 }
 
-void guest_begin(void)
+/* Names the recording in the environment and sees to an orderly end; once. */
+static void begin_once(void)
 {
 	const char *dir = guest_session_dir();
 
@@ -267,7 +269,7 @@ void guest_begin_in(const char *output)
 	/* Only until it has been made; a forked child belongs to its parent's. */
 	if (!guest.page && (output || !named) && guest_move_session(output) && named)
 		setenv(SESSION_ENV, guest_session_dir(), 1);
-	guest_begin();
+	begin_once();
 }
 
 void guest_begin_monitor(const char *dir)
@@ -284,7 +286,7 @@ __attribute__((constructor)) static void loaded(void)
 {
 	guest_note_owner();
 	if (guest_is_expected())
-		guest_begin();
+		begin_once();
 	if (guest_is_launched() && guest_has_python()) {
 		if (!guest.page)
 			guest.page = page_of_session();

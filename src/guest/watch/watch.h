@@ -97,28 +97,6 @@ const char *watch_name_plain(const char *name);
 uint32_t watch_count(const char *name, uint16_t device, uint32_t tid);
 void watch_count_clear(void);
 
-/* Where blocks of pools end, by where they begin: 0 where it is not known. */
-void watch_blocks_put(uint8_t pool, uint64_t addr, uint64_t bytes);
-uint64_t watch_blocks_take(uint8_t pool, uint64_t addr);
-
-/* What a block held. */
-struct watch_reading {
-	uint64_t checksum;
-	uint64_t content;
-	uint32_t error;
-	uint8_t content_errno;
-};
-/* Only while *id is as it was: it is given up otherwise, with ECANCELED. */
-struct watch_block {
-	uint64_t addr, bytes;
-	const _Atomic uint32_t *id;
-	uint32_t was;
-	bool host;
-};
-void watch_sample_block(const struct watch_block *b, bool content, struct watch_reading *out);
-/* Nobody hears of it: what it wrote is removed. */
-void watch_sample_drop(const struct watch_reading *sample);
-
 /* The text of a kernel, NULL if it is not known. */
 const char *watch_name_text(uint64_t hash);
 

@@ -37,6 +37,7 @@ struct source_line {
 struct symbol_file *symbol_file_get(const char *path);
 /* Do the file's segments cover these addresses? If not, another file was mapped. */
 bool symbol_file_covers(const struct symbol_file *f, uint64_t lo, uint64_t hi);
+/* Symbolizers that still exist must not be used afterwards. */
 void symbol_files_drop(void);
 
 /* --- by what somebody else has opened --- */

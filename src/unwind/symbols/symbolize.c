@@ -324,8 +324,3 @@ void symbolizer_stack(struct symbolizer *s, const uint64_t *pc, unsigned depth, 
 		buf_add(out, s->text.data + a->off, a->len);
 	}
 }
-
-void symbolizer_drop_files(void)
-{
-	symbol_files_drop();
-}

@@ -36,7 +36,4 @@ void symbolizer_add_module(struct symbolizer *s, uint64_t start, uint64_t end, u
 /* Adds the lines of a stack of return addresses, each ended by LF. */
 void symbolizer_stack(struct symbolizer *s, const uint64_t *pc, unsigned depth, struct buf *out);
 
-/* Closes the shared files; symbolizers that still exist must not be used afterwards. */
-void symbolizer_drop_files(void);
-
 #endif

@@ -21,7 +21,6 @@
 #include "base/proc.h"
 #include "unwind/remote/find/find.h"
 
-#define STAT_CAP 8192
 #define MAPS_CAP (64u << 20)
 #define FLAG_KERNEL_THREAD 0x00200000 /* PF_KTHREAD in /proc/PID/stat */
 

@@ -9,11 +9,8 @@
 
 #include "unwind/remote/find/elf.h"
 
-#define VERSION_HEX(major, minor, micro)                                                           \
-	((uint32_t)(major) << 24 | (uint32_t)(minor) << 16 | (uint32_t)(micro) << 8 | 0xf0)
 #define VERSION_MAJOR(v) ((v) >> 24)
 #define VERSION_MINOR(v) ((v) >> 16 & 0xff)
-#define VERSION_MICRO(v) ((v) >> 8 & 0xff)
 #define VERSION_SERIES(v) ((v) >> 16) /* 0x0307: 3.7 and what came before its first release */
 
 /* Longest text of sys.version that is looked for. */

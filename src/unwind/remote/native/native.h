@@ -56,9 +56,6 @@ int native_unwind(struct native_process *p, pid_t tid, const struct python_place
 		  struct native_stack *out, struct err *err);
 void native_stack_release(struct native_stack *s);
 
-/* The thread stands in the interpreter's lock and waits for who holds it. */
-bool native_waits_for_gil(const struct native_stack *s);
-
 /*
  * One stack of both: each run of the interpreter's loop is replaced by the Python frames that ran
  * in it (up to and with the next one flagged entry). Where the two do not fit, all Python frames

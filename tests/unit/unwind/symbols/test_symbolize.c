@@ -10,6 +10,7 @@
 
 #include "base/containers/buf.h"
 #include "test.h"
+#include "unwind/symbols/symbol_file.h"
 
 static uint64_t start, end, bias;
 static char exe[512];
@@ -91,7 +92,7 @@ TEST(symbolize, own_function_and_inlined_one)
 	CHECK(!strncmp(second, want, strlen(want)));
 	CHECK(strstr(second, "tests/unit/unwind/symbols/test_symbolize.c:"));
 	CHECK(strchr(second, '\n')[1] == 0);
-	symbolizer_drop_files();
+	symbol_files_drop();
 }
 
 static void check_bare(const char *path, uint64_t pc)
@@ -196,7 +197,7 @@ TEST(symbolize, stripped_program)
 		CHECK(!strncmp(text, path, strlen(path)) && !strstr(text, "test_symbolize.c"));
 	}
 	unlink(path);
-	symbolizer_drop_files();
+	symbol_files_drop();
 }
 
 TEST(symbolize, garbage_file)
@@ -213,7 +214,7 @@ TEST(symbolize, garbage_file)
 	write_all(path, junk, sizeof(junk));
 	check_bare(path, (uint64_t)(uintptr_t)symbolize_me + 2);
 	unlink(path);
-	symbolizer_drop_files();
+	symbol_files_drop();
 }
 
 TEST(symbolize, truncated_program)
@@ -226,7 +227,7 @@ TEST(symbolize, truncated_program)
 	for (size_t i = 0; i <= 60; i++) {
 		write_all(path, data, i < 20 ? i * 64 : len / 60 * i);
 		CHECK(strstr(lines(path, (uint64_t)(uintptr_t)symbolize_me + 2), path));
-		symbolizer_drop_files();
+		symbol_files_drop();
 	}
 	free(data);
 	unlink(path);
@@ -253,7 +254,7 @@ TEST(symbolize, damaged_program)
 		}
 		write_all(path, copy, len);
 		CHECK(strstr(lines(path, return_address + 1), path));
-		symbolizer_drop_files();
+		symbol_files_drop();
 	}
 	free(copy);
 	free(data);

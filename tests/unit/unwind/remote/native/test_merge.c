@@ -140,28 +140,3 @@ TEST(native_merge, without_python_frames)
 		  "~_start ~main ~Py_FinalizeEx ~wait");
 	CHECK_STR(merge("", false, ""), "");
 }
-
-static bool waits(const char *words)
-{
-	static struct made m;
-	struct native_stack s = native(words, true, &m);
-
-	return native_waits_for_gil(&s);
-}
-
-TEST(native_merge, tells_who_waits_for_the_gil)
-{
-	CHECK(waits("_start E -time_sleep -PyEval_RestoreThread -take_gil pthread_cond_timedwait"));
-	CHECK(waits("E -take_gil pthread_cond_timedwait futex"));
-	CHECK(waits("E -PyEval_RestoreThread -0x99 pthread_cond_timedwait"));
-	CHECK(waits("E -take_gil.constprop.0 wait"));
-	CHECK(waits("E -_Py_HandlePending -0x99 pthread_cond_timedwait futex"));
-	CHECK(waits("E -0x99 -0x77 pthread_cond_timedwait futex"));
-	CHECK(!waits("E -0x99 sem_clockwait futex"));
-	CHECK(!waits("E -lock_acquire -PyThread_acquire_lock_timed sem_wait"));
-	CHECK(!waits("E -take_gil"));
-	CHECK(!waits("E -time_sleep nanosleep"));
-	CHECK(!waits("E"));
-	CHECK(!waits("_start wait"));
-	CHECK(!waits(""));
-}
