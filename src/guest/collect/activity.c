@@ -6,6 +6,19 @@
  *
  * A text is noted there after its record is in the ring, and looked up before the clock is read for
  * the record that uses it: so, by time, it comes first, whichever threads the two are of.
+ *
+ *	known_names[]	63           16 15 14        0	one word per text; 8 slots (a cache line)
+ *			+--------------+--+-----------+	per hash
+ *			| hash         |1 | epoch     |
+ *			+--------------+--+-----------+
+ *
+ * The epoch in the word makes a parent's entries worthless in a forked child, and those of an arena
+ * that was left. Store with release, load with acquire: who finds a word may use the hash. A full
+ * line loses one of its words, any one: the text is written once more.
+ *
+ * Activities arrive in thousands per buffer, from threads of the vendor's library: the path from
+ * collect_activity() to the publication has no system call, no lock, and no shared counter
+ * (count_put()).
  */
 #include "guest/collect/collect.h"
 

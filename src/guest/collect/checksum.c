@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * CRC-64 (ECMA-182, reflected), eight bytes at a time by eight tables: table[k][b] is what byte b
+ * does to the sum when k more bytes follow it. 16 KiB, filled at the first use by one thread;
+ * others that come meanwhile go byte by byte without it, and get the same sum.
+ */
 #include "guest/collect/checksum.h"
 
 #include <stdatomic.h>

@@ -6,7 +6,25 @@
  * `caller` is __builtin_return_address(0) of the hook: stacks begin there.
  *
  * Order matters: an allocation is reported after the real call succeeded; a free is bracketed, so
- * that its time lies before the moment the address can be handed out again.
+ * that its time lies before the moment the address can be handed out again:
+ *
+ *	thread A                                thread B
+ *	t1 = free_begin(p): hold, read clock
+ *	real free(p)                            p = real alloc(), t2: the same address
+ *	free_end(): record with t1              record with t2
+ *
+ * t1 < t2, so the recorder sees the free first, although B may have published before A: A's hold
+ * (wire/ring.h) keeps the recorder from passing t1.
+ *
+ * What is recorded when, by mode (guest.h) and want (enum session_want):
+ *
+ *	GUEST_OFF      nothing
+ *	GUEST_SHADOW   between stop and start: allocations, frees, heaps, labels, names, with coarse
+ *	               times and no stacks, so that the blocks that live at the next start are known
+ *	GUEST_RECORD   what is wanted
+ *
+ * Every function may be called by any thread at any time, by signal handlers too, and leaves errno
+ * alone, unless its comment says otherwise.
  */
 #ifndef SONDE_GUEST_COLLECT_COLLECT_H
 #define SONDE_GUEST_COLLECT_COLLECT_H
@@ -19,7 +37,7 @@
 
 /*
  * In the job's global namespace our names begin with sonde_, whatever they are called here: a job
- * may have a collect_free() of its own.
+ * may have a collect_free() of its own. Everything else of the library is hidden.
  */
 #define EXPORTED(name) __asm__("sonde_" #name)
 

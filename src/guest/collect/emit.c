@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The facts that hooks report, as records. The two hot ones (allocation, free) are written by hand;
+ * the others go through put.h. Each is: wanted? hold, clock, stack, room, fill, publish, release.
+ *
+ * The stack is taken between the clock and the reservation: interning it may write records of its
+ * own (a module, a call site in Python) into the same ring, and those must come before the record
+ * that names them.
+ */
 #include "guest/collect/collect.h"
 
 #include "guest/collect/put.h"
@@ -372,6 +380,11 @@ uint32_t collect_epoch(void)
 	return guest_epoch_now();
 }
 
+/*
+ * A launch goes through two or three hooks: acl calls rt, and a framework may call either. The
+ * outermost is the launch; inner ones see launch_ns set. A hook that was left by longjmp() leaves
+ * it set, too: then the next one has a stack pointer that is not below that hook's, and takes over.
+ */
 bool collect_launch_enter(void)
 {
 	uint64_t sp = guest_sp();

@@ -4,7 +4,17 @@
  * the thread that used it first, the one for signal handlers, so that its REC_THREAD begins no
  * thread; nobody inherits the ring, because no cursor has its level.
  *
- * Callers take turns: the Python package holds a lock of its own.
+ * Callers come one at a time: the Python package holds a lock of its own.
+ *
+ *	torch's allocator notes events with their times; every half second the package reads them:
+ *
+ *	collect_history_until(t)     the recorder waits at t: pending_ns of this ring
+ *	collect_alloc_at(…, t1)      events in order of their times, t <= t1 < …
+ *	collect_free_at(…, t2)
+ *	collect_history_until(now)   events up to now have been written
+ *
+ * So other rings' records that are younger than t wait for this one, a second at most, and rows
+ * come out in order. Times never go back within the ring: one that would is raised to the last one.
  */
 #include "guest/collect/collect.h"
 

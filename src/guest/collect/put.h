@@ -8,7 +8,7 @@
 #include <string.h>
 
 /*
- * One record from the hold to the publication, for everything but the two hot kinds above. The
+ * One record from the hold to the publication, for everything but the two hot kinds of emit.c. The
  * caller fills what follows the head between put_begin() and put_end(); rec is NULL when there is
  * no room, and put_end() must be called all the same.
  */

@@ -1,5 +1,23 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Orders of npu-monitor: on, off, another set of kinds, another interval; and their end. */
+/*
+ * Requests of npu-monitor: on, off, another set of kinds, another interval; and their end.
+ *
+ *	         start                 pause                      until_ns, stop
+ *	(idle) ---------> running ------------> running, paused -----------------> (idle)
+ *	                     ^  \__ until_ns, stop __> (idle)   |
+ *	                     |________ resume, resume_ns _______|
+ *
+ *	start     window_open(): the recorder knows the request before the first activity comes;
+ *	          then the source is switched on
+ *	change    another interval or set of kinds for the window that is open
+ *	pause     another profiler gets the device: the source is off, the window stays
+ *	stop      source off, MONITOR_STOP, and a wait until the recorder has written everything;
+ *	          only then the daemon hears Idle
+ *
+ * A recorder that was killed is noticed once a second, and the window goes on in a new session with
+ * a recorder of its own (renew.c). A lease is a window that ends unless it is renewed: observers
+ * such as `sonde top` have one, and never touch what somebody else has requested.
+ */
 #include "guest/monitor/impl.h"
 
 #include "guest/collect/collect.h"
@@ -15,6 +33,8 @@
 #define NEVER UINT64_MAX
 
 static struct fork_safe_lock lock;
+/* What this process does. With the lock; `running` and `pid` are read without it where a moment
+ * does not matter. */
 static struct {
 	uint32_t pid; /* whose this is: what a parent does goes on there, not in a forked child */
 	bool running; /* as the daemon sees it */

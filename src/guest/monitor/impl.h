@@ -1,5 +1,23 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Inside this folder. */
+/*
+ * Inside this folder: the parts of the monitor, and which thread may be where.
+ *
+ *	the job's threads        monitor_wake(); steps: trace_step(), control_step(). They compare
+ *	                         numbers and write a record; they take no lock
+ *	threads with Python      monitor_execute() and the like, with the control's lock
+ *	our thread (thread.c)    polls the daemon (link.c); executes requests (control.c, trace.c)
+ *	                         and runs what is due, with the control's lock
+ *	the vendor's threads     fill buffers; a full one is walked (src/device), which calls
+ *	                         collect_activity(); pending.c counts launches there
+ *
+ * Locks are fork-safe (guest/runtime/fork_safe_lock.h) and taken in this order:
+ *
+ *	control    what is running; held while a source is switched, for seconds at worst
+ *	link       the socket; held for one exchange with the daemon, 100 ms at worst
+ *	inside     of source.c: a thread of ours is in the vendor's library
+ *
+ * Nothing here runs in a hook.
+ */
 #ifndef SONDE_GUEST_MONITOR_IMPL_H
 #define SONDE_GUEST_MONITOR_IMPL_H
 

@@ -6,6 +6,18 @@
  * Who can choose where we look can send requests: a path that the environment names, or one in the
  * home directory. The abstract name is anybody's who comes first, so there it has to be root, or
  * the user of this process.
+ *
+ *	poll      open_socket(): ours, or a new one (socket.c)
+ *	          a request that came late is taken first
+ *	          poll_connected(): "req" to the daemon that answered last; 100 ms for its answer
+ *	          no such daemon any more: find_daemon() tries the places in their order
+ *
+ *	places    SONDE_DAEMON, if it is set: that one alone
+ *	          KINETO_IPC_SOCKET_DIR/dynolog, if it is set: that one alone
+ *	          ~/dynolog.sock, then the abstract name "dynolog"
+ *
+ * An answer after 100 ms is not lost: link_wait() hears it and keeps it as `late`. A slow daemon
+ * stays the one that is asked; only a refused connection makes us look elsewhere.
  */
 #include "guest/monitor/impl.h"
 

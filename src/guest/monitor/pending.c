@@ -6,6 +6,14 @@
  *
  * A bucket of slots for each hash of an id; a slot is free when it is empty or has seen both. Where
  * a bucket is full we cannot know, and only wait as long as is usual.
+ *
+ *	slot	id << 2 | DONE | LAUNCHED
+ *
+ *	0 ---- launch ----> LAUNCHED (+1 open) ---- work ----> BOTH (-1): free again
+ *	0 ---- work ------> DONE               ---- launch --> BOTH: never open
+ *
+ * Each arrow is one compare-and-swap; the count of open launches changes with the winner of it. An
+ * id that is seen twice by the same side changes nothing.
  */
 #include "guest/monitor/impl.h"
 
@@ -41,7 +49,7 @@ static bool is_launch(const char *name)
 	return strstr(name, "aunch") || strstr(name, "cpyAsync") || strstr(name, "setAsync");
 }
 
-static bool note_activity(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
+static bool mark_slot(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 {
 	uint64_t was = atomic_load_explicit(slot, memory_order_relaxed);
 
@@ -57,7 +65,7 @@ static bool note_activity(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 	return was >> 2 == id && was != 0;
 }
 
-static bool take_launch(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
+static bool claim_slot(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 {
 	uint64_t was = atomic_load_explicit(slot, memory_order_relaxed);
 
@@ -70,15 +78,15 @@ static bool take_launch(_Atomic uint64_t *slot, uint64_t id, uint64_t bit)
 	return true;
 }
 
-static void note_launch(uint64_t id, uint64_t bit, bool add)
+static void note_half(uint64_t id, uint64_t bit, bool add)
 {
 	_Atomic uint64_t *bucket = slots[(id * 0x9e3779b97f4a7c15ull >> 40) % BUCKETS];
 
 	for (uint32_t i = 0; i < BUCKET; i++)
-		if (note_activity(&bucket[i], id, bit))
+		if (mark_slot(&bucket[i], id, bit))
 			return;
 	for (uint32_t i = 0; add && i < BUCKET; i++)
-		if (take_launch(&bucket[i], id, bit))
+		if (claim_slot(&bucket[i], id, bit))
 			return;
 	if (add)
 		atomic_store(&full, true);
@@ -91,11 +99,11 @@ static void on_activity(const struct collect_activity *a)
 	if (!a->correlation || a->kind == ACTIVITY_MARKER || a->kind == ACTIVITY_MEMORY)
 		return;
 	if (!(ACTIVITY_APIS & ACTIVITY_BIT(a->kind)))
-		note_launch(a->correlation, DONE,
-			    a->start_ns >= from &&
-				    (until == UINT64_MAX || a->start_ns < until + LATE_NS));
+		note_half(a->correlation, DONE,
+			  a->start_ns >= from &&
+				  (until == UINT64_MAX || a->start_ns < until + LATE_NS));
 	else if (a->start_ns >= from && a->start_ns < until && is_launch(a->name))
-		note_launch(a->correlation, LAUNCHED, true);
+		note_half(a->correlation, LAUNCHED, true);
 }
 
 void pending_begin(void)

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Where activities come from in this process. */
+/*
+ * Where activities come from in this process: the first of the known libraries that is there. A
+ * vendor's library has locks of its own; a fork() while one of our threads is inside would leave
+ * them taken in the child, which may want to use the library itself. So fork() waits for us, at
+ * most 200 ms (before_fork()).
+ */
 #include "guest/monitor/impl.h"
 
 #include <pthread.h>

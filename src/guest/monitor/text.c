@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Lines for people on the job's stderr, and the environment, taken when the library is loaded: a
+ * job may change or clear its environment from any thread later.
+ */
 #include "guest/monitor/impl.h"
 
 #include "guest/runtime/env.h"

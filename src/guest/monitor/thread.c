@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The thread: asks the daemon, looks what is due, sleeps. One per process image; a forked child has
+ * The thread: polls the daemon, runs what is due, sleeps. One per process image; a forked child has
  * none until it uses a device or reports a step itself. And the same for the Python modules, whose
  * framework does the asking.
  */

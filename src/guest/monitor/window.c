@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the recorder gets: windows, and where their files belong. */
+/*
+ * What the recorder gets: windows, and where their files belong. A request goes to the recorder as
+ * it came, with lines added behind it that count because the last line of a key does: paths that
+ * were relative to the job's directory as absolute ones, and the address of the daemon that asked.
+ */
 #include "guest/monitor/impl.h"
 
 #include "guest/collect/collect.h"

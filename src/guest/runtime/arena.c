@@ -4,8 +4,7 @@
  *
  *	ftruncate		the whole size, up to 1 GiB and more: nothing but holes
  *	fallocate		head, rings, segment states, stack index; and the first 16 segments
- *	guest_commit()		more segments (1 MiB at a time), stack data (256 KiB), the second
- *index
+ *	guest_commit()		more segments (1 MiB at a time), stack data (256 KiB), 2nd index
  *
  * Storing into a hole of a shared mapping allocates the block then; on a full disk that is a SIGBUS
  * in the job. So nobody stores into a part that was not committed. Which parts those are is in the

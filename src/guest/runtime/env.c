@@ -1,4 +1,19 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The environment is read once, at load or at the first event, whichever comes first: getenv() is
+ * not safe while another thread of the job calls setenv(). One thread reads it (`captured`); others
+ * wait for at most 10 ms, because the reader may be this very thread, interrupted by a signal
+ * handler that hits a hook.
+ *
+ * How a session is named:
+ *
+ *	SONDE_SESSION set, absolute	by a launcher, or by an ancestor: joined, or made
+ *	not set				<cwd>/memscopeDumpResults/recording_<pid>_<seconds>
+ *	the monitor			<its directory>/monitor_<pid>_<seconds>
+ *
+ * The name of the current and the next session lie in two buffers used in turn: a thread that reads
+ * the one is not disturbed while the other is written, and the pointer changes in one store.
+ */
 #include "guest/runtime/env.h"
 
 #include "guest/runtime/guest.h"
@@ -99,6 +114,8 @@ static bool is_zombie(uint32_t pid)
 
 #define TICKS 100 /* a second has, in what the kernel shows */
 
+/* A process that started after `seen_ns` cannot be the one that was seen then. Start times are in
+ * hundredths of a second since boot, so one second of doubt is left to it. */
 bool guest_is_another(uint32_t pid, uint64_t seen_ns)
 {
 	const uint64_t tick_ns = 1000000000u / TICKS;
@@ -110,6 +127,8 @@ bool guest_is_another(uint32_t pid, uint64_t seen_ns)
 	return is_zombie(pid) || guest_start_ticks(pid) + ago > now + TICKS;
 }
 
+/* By a pidfd, which is readable once the process has ended, whether its parent has waited for it or
+ * not; where a filter forbids pidfd_open(), by signal 0, which a zombie still takes. */
 bool guest_is_gone(uint32_t pid)
 {
 	struct timespec now = {0};

@@ -8,6 +8,16 @@
  * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
  * event to do it at; it asks again while a module of the standard library is only half imported.
  * Events ask as well: of an NPU that is taken into use, of a child that was forked meanwhile.
+ *
+ *	IDLE --- request_call() ---> ASKED --- import_module(), in the main thread ---> DONE
+ *	  ^                                         |
+ *	  |_______________ not now, or it failed ___|   (MAX_TRIES)
+ *
+ *	not now: site is not through, so sys.path is not what it will be; the import system holds a
+ *	lock (to 3.11 an import inside would fail); nothing of the script runs yet.
+ *
+ * Everything of CPython is a weak symbol: in a program without it the addresses are 0, and one test
+ * of them (guest_has_python()) is all that this costs.
  */
 #include "guest/runtime/guest.h"
 

@@ -4,6 +4,11 @@
  * 1) a process is read by its ancestors only, and by whom it names. There is one such name, it
  * cannot be asked for, and others may need theirs (MPI names "anybody"). So the recorder tries
  * first, and says so if it was refused.
+ *
+ *	recorder: process_vm_readv() -> EPERM; page->access_denied_pid = our pid
+ *	we, once a trace with stacks is on: our pid is there -> prctl(PR_SET_PTRACER, recorder);
+ *	    access_denied_pid = 0
+ *	trace ends: prctl(PR_SET_PTRACER, 0), if this process has named anybody
  */
 #include "guest/runtime/guest.h"
 

@@ -11,8 +11,7 @@
  *	   v
  *	cursor_open()       a ring: inherited from a thread that ended, else a new one
  *	   v
- *	seg_next()          a segment: free, else new file space, else a bounded wait for the
- *recorder
+ *	seg_next()          a segment: a free one, else new file space, else a bounded wait
  *
  * Invariants:
  *   - a cursor is published to the fast path by setting t->epoch, last;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Names of operators as users write them and as frameworks send them, how often each was called,
- * and the names behind the numbers of kernels. Tables of fixed size: what finds no place is not
- * counted, or goes without a name.
+ * and the names behind the numbers of kernels. Tables of fixed size, open addressing; an entry is
+ * claimed by a compare-and-swap of its key and never moves. What finds no room is not counted, or
+ * goes without a name.
  *
  * The same operator:	aten.mul_.Scalar	mul_.Scalar	aten::mul_.Scalar
  *			torch._ops.aten.mul_.Scalar

@@ -5,7 +5,19 @@
  *
  * Each device has a window of its own: operators of one device say nothing about the memory of
  * another, and a thread can only read the memory of its own. Host memory has one, too, and is
- * looked at by every thread.
+ * sampled by every thread.
+ *
+ *	window of a device
+ *	  closed --- operator `start` ends, its outputs are in slots ---> open
+ *	  open   --- operator `end` ends ------------------------------> closed
+ *
+ *	begin of any operator    sample what is watched
+ *	output of `start`        a slot is filled; it waits for the end of its operator (`waits`)
+ *	end of any operator      `start`: its slots are watched from here on; sample; `end`: close
+ *
+ * A thread keeps the operators that it is in (frames); one that never ends is pushed out by others.
+ * `busy` keeps the runtime's own work for a sample (copies, allocations) from being recorded; the
+ * stack pointer beside it shows a sample that was left by longjmp().
  */
 #include "guest/watch/watch.h"
 
@@ -66,7 +78,8 @@ static uint64_t hash_of(const char *s)
 	return h;
 }
 
-/* Copies of the table in a forked child report its parent's memory. */
+/* The tables of a forked child are about its parent's memory: the first thread of the child that
+ * comes here, by the epoch (guest.h), clears them. */
 static void follow_fork(void)
 {
 	uint32_t now = guest_epoch_now(), was = atomic_load(&state.epoch);

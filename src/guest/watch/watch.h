@@ -12,6 +12,11 @@
  * every edge of an operator waits for the device. No lock is held meanwhile: a collective operator
  * may need the other threads of the job to get on.
  *
+ *	marks.c    operators of torch, from its dispatcher's marks     \
+ *	hooks      operators of ATB, launches of kernels                > watch.c: when
+ *	collect.h  blocks that the program names                       /
+ *	slots.c    which blocks; names.c  whose operator               sample.c: what they hold
+ *
  * Host memory is read through the kernel: what has been unmapped is an error, not a fault.
  */
 #ifndef SONDE_GUEST_WATCH_WATCH_H
