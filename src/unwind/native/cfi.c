@@ -102,6 +102,8 @@ static void skip(struct cursor *c, uint64_t n)
 	c->at += n;
 }
 
+/* LEB128: seven bits a byte, lowest first; bit 7 says that another follows. More than 64 bits
+ * are skipped, not added; eleven bytes are the most that is read. */
 static uint64_t take_leb(struct cursor *c, bool is_signed)
 {
 	uint64_t v = 0, byte;
@@ -146,7 +148,14 @@ static uint64_t take_format(struct cursor *c, uint8_t enc)
 	return (uint64_t)((int64_t)(v << (64 - 8 * n)) >> (64 - 8 * n));
 }
 
-/* A pointer as DW_EH_PE_* says; never follows an indirect one. */
+/*
+ * A pointer as DW_EH_PE_* says; never follows an indirect one.
+ *
+ * The upper half of the encoding says what the number is relative to: nothing, its own address, or
+ * .eh_frame_hdr. Text-relative and function-relative ones are not written for these processors. An
+ * indirect pointer would be one more read at an address that nobody has proved; personality
+ * routines have them, and those are skipped.
+ */
 static uint64_t take_pointer(struct cursor *c, uint8_t enc)
 {
 	uint64_t here = c->v->va + c->at;
@@ -173,7 +182,13 @@ static bool cursor_at(struct cursor *c, const struct cfi_view *v, uint64_t va)
 	return va >= v->va && va - v->va < v->size;
 }
 
-/* Address of the FDE that the search table gives for pc; 0 if none. */
+/*
+ * Address of the FDE that the search table gives for pc; 0 if none.
+ *
+ * The table is 8 bytes a function, sorted: two 32-bit offsets from .eh_frame_hdr. A function ends
+ * where its FDE says, not where the next begins: that is checked when the FDE is open. Only the one
+ * encoding that linkers write is understood.
+ */
 static uint64_t find_fde(const struct cfi_view *v, uint64_t pc)
 {
 	struct cursor c;
@@ -249,6 +264,11 @@ static bool parse_augmentation(struct cursor *c, const char *aug, struct cie *ou
 	return true;
 }
 
+/*
+ * "z" and its letters: R, how addresses in the FDE are written; L and P, language-specific data and
+ * personality, which are skipped; S, a signal trampoline: the frame of the kernel is above it, and
+ * the caller's pc is exact, not one behind a call.
+ */
 static bool parse_cie(const struct cfi_view *v, uint64_t va, struct cie *out)
 {
 	struct cursor c;
@@ -334,6 +354,9 @@ static bool take_breg(struct cursor *c, unsigned *out_reg, int64_t *out_off)
 /*
  * The three expressions that compilers and linkers write for a CFA: reg + n; *(fp + n), a realigned
  * stack; and the PLT's sp + 8 + ((pc & 15) >= k) * 8.
+ *
+ * The PLT's needs pc: its stub pushes a number half-way, so the CFA depends on how far into the 16
+ * bytes of the stub pc is. It is decided when the row is packed.
  */
 static void cfa_expression(struct machine *m, struct cursor c)
 {
@@ -385,6 +408,8 @@ static struct cursor take_block(struct cursor *c)
 	return block;
 }
 
+/* remember_state and restore_state come in pairs around an epilogue in the middle of a function.
+ * A depth of STATES_MAX is more than compilers nest; one more is damage. */
 static void keep_state(struct machine *m, bool save)
 {
 	if (m->nsaved == (save ? STATES_MAX : 0))
@@ -588,7 +613,8 @@ static uint64_t pack(const struct row *r, uint64_t pc)
 	return how | ((uint64_t)(off / 8) & 0xffffff) << 4 | fp << 28 | pack_others(r);
 }
 
-/* Runs the instructions up to pc; the row they leave is in m->row. */
+/* An instruction that advances changes the address and nothing else. So when the address is
+ * behind pc, the row is still the one that was valid at pc. */
 static void run(struct machine *m, uint64_t at, uint64_t end, uint64_t pc)
 {
 	m->c.at = at;
@@ -600,6 +626,8 @@ static void run(struct machine *m, uint64_t at, uint64_t end, uint64_t pc)
 	}
 }
 
+/* The first run makes the CIE's row, which `restore` goes back to; the second goes on from it
+ * with the function's own instructions. */
 uint64_t cfi_rule(const struct cfi_view *v, uint64_t pc)
 {
 	struct cie cie;

@@ -57,7 +57,12 @@ static bool in_segment(const ElfW(Phdr) * p, uint64_t bias, uint64_t addr)
 	return p->p_type == PT_LOAD && addr - (bias + p->p_vaddr) < p->p_memsz;
 }
 
-/* Moves *hi over the readable segments that follow without a hole. */
+/*
+ * Moves *hi over the readable segments that follow without a hole.
+ *
+ * .eh_frame_hdr and .eh_frame lie in one read-only segment, or in two that follow each other. The
+ * view goes as far as there is no hole.
+ */
 static void join_segments(const ElfW(Phdr) * p, unsigned n, uint64_t bias, uint64_t *hi)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -69,7 +74,12 @@ static void join_segments(const ElfW(Phdr) * p, unsigned n, uint64_t bias, uint6
 	}
 }
 
-/* Fills out from program headers; false if no executable segment holds pc. */
+/*
+ * Fills out from program headers; false if no executable segment holds pc.
+ *
+ * p_filesz, not p_memsz, ends what is read: what lies behind it in the page was zeroed, and what
+ * lies behind the page may not be there.
+ */
 static bool from_headers(const ElfW(Phdr) * p, unsigned n, uint64_t pc, struct native_object *out)
 {
 	const ElfW(Phdr) *text = NULL, *hdr = NULL, *home = NULL;
@@ -172,6 +182,8 @@ struct maps_scan {
 	char *out;
 };
 
+/* One character at a time, so that a buffer of half a KiB is enough for lines of any length:
+ * this runs on the stack of a hook. */
 static void maps_char(struct maps_scan *s, char ch)
 {
 	if (ch == '\n') {
@@ -264,7 +276,12 @@ static bool is_reported(const struct native_object *o, uint64_t id)
 	return false;
 }
 
-/* Drops every slot that this object's range touches; true if one of them was of another object. */
+/*
+ * Drops every slot that this object's range touches; true if one of them was of another object.
+ *
+ * All slots are looked at: an object that was unloaded is not at the place where the new one hashes
+ * to.
+ */
 static bool evict_overlap(const struct native_object *o)
 {
 	bool replaced = false;

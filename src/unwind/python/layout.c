@@ -205,6 +205,11 @@ static uint32_t end_of(struct reading *d, uint32_t most)
 	return end;
 }
 
+/*
+ * Two of them are said in two steps: the collector's flag as an offset of `gc` in the interpreter
+ * and one in there; the GIL's words as offsets of the interpreter's own GIL, which is not always
+ * the one it uses. Here they become offsets from what is read.
+ */
 static void read_interpreter(struct reading *d, struct python_layout *l)
 {
 	uint64_t own_gil = d->word[INTERP_OWN_GIL];
@@ -257,6 +262,8 @@ static void read_tstate(struct reading *d, struct python_layout *l)
 	l->tstate.size = end_of(d, PYTHON_TSTATE_MAX);
 }
 
+/* `size` covers what a walk needs of a frame; the locals follow it in memory and are read by
+ * those who show them, so they do not count. */
 static void read_frame(struct reading *d, struct python_layout *l)
 {
 	bool copies = d->free_threaded && d->minor >= 14; /* of the instructions, one per thread */
@@ -297,6 +304,8 @@ static void read_code(struct reading *d, struct python_layout *l)
 	l->code.instructions = field(d, CODE_INSTRUCTIONS, CODE_SIZE, 2);
 }
 
+/* basicsize and dictoffset of a type, and the cached keys of a heap type, are said from 3.15 on.
+ * Before, they lie as far behind tp_name as they did in every version since 3.7. */
 static void read_object(struct reading *d, struct python_layout *l)
 {
 	uint64_t name = d->word[TYPE_NAME];
@@ -344,6 +353,7 @@ static void read_text(struct reading *d, struct python_layout *l)
 	l->text.ascii_bit = (uint8_t)(shift + 4);
 }
 
+/* Nothing is written to *out before everything was checked. */
 int python_layout_read(const void *bytes, size_t n, struct python_layout *out)
 {
 	uint64_t head[HEAD];
@@ -386,6 +396,8 @@ int python_layout_read(const void *bytes, size_t n, struct python_layout *out)
 	return 0;
 }
 
+/* The tables are those of x86-64. On aarch64 only _PyRuntime differs, where pthread_mutex_t is
+ * bigger; those rows are exceptions, as are the first releases of 3.7. */
 int python_layout_table(uint32_t version, enum python_arch arch, struct python_layout *out)
 {
 	unsigned minor = version >> 16 & 0xff;

@@ -54,6 +54,8 @@ static int run_of(struct python_lines_reader *r, uint32_t bytes, int32_t line,
 	return 1;
 }
 
+/* A step of more than 255 bytes or 127 lines is several pairs, some with 0 bytes: those only
+ * move the line. The table has no entry for the last stretch, so the size of the code ends it. */
 static int next_lnotab(struct python_lines_reader *r, struct python_lines_run *out)
 {
 	while (r->end - r->at >= 2) {
@@ -74,6 +76,8 @@ static int next_lnotab(struct python_lines_reader *r, struct python_lines_run *o
 	return r->addr < r->code_bytes ? run_of(r, r->code_bytes - r->addr, r->line, out) : 0;
 }
 
+/* Each pair covers the bytes that follow, so the table covers the code to its end. A pair with 0
+ * bytes moves the line on; -128 leaves it and says that the stretch has none. */
 static int next_linetable(struct python_lines_reader *r, struct python_lines_run *out)
 {
 	while (r->end - r->at >= 2) {
@@ -149,6 +153,8 @@ static int long_location(struct python_lines_reader *r, struct python_position *
 	return column_varint(r, &at->column) < 0 ? -EPROTO : column_varint(r, &at->end_column);
 }
 
+/* Short forms hold the line and pack columns; only the long form has an end line. Every form
+ * that has a line moves the running one, which the next entry counts from. */
 static int location(struct python_lines_reader *r, unsigned kind, struct python_position *at)
 {
 	*at = (struct python_position){NOWHERE, NOWHERE, NOWHERE, NOWHERE};
@@ -207,6 +213,8 @@ int python_lines_next(struct python_lines_reader *r, struct python_lines_run *ou
 	}
 }
 
+/* From the beginning each time: right for one question. Who asks often decodes the whole table
+ * once (unwind/remote/code.c). */
 int python_position(enum python_lines format, const void *table, size_t n, int32_t first_line,
 		    int64_t lasti, struct python_position *out)
 {

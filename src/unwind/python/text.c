@@ -82,6 +82,7 @@ static size_t put_utf8(char *out, size_t room, uint32_t c)
 	return n;
 }
 
+/* NUL would end the text for C, a lone surrogate is no UTF-8: both are shown as U+FFFD. */
 static uint32_t character(const unsigned char *at, unsigned kind)
 {
 	uint32_t c = 0;
@@ -90,6 +91,8 @@ static uint32_t character(const unsigned char *at, unsigned kind)
 	return c == 0 || (c >= 0xd800 && c <= 0xdfff) ? REPLACEMENT : c;
 }
 
+/* In pieces of 512 bytes, so that a text of any length needs no heap. A character of a str that
+ * says it is ASCII and is not, or above U+10FFFF, shows that there is no str at this address. */
 ssize_t python_text(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
 		    char *out, size_t cap)
 {

@@ -53,7 +53,12 @@ void code_cache_round(struct code_cache *c, bool holds)
 		forget_all(c);
 }
 
-/* The words that no two code objects share, from a copy of the object. */
+/*
+ * The words that no two code objects share, from a copy of the object.
+ *
+ * The object's own address is not among them: it is the key. From 3.11 on the instructions lie
+ * inside the object, and its size stands for them; before, they are an object of their own.
+ */
 static void words_of(const struct python_layout *l, const uint8_t *bytes, uint64_t *out)
 {
 	const uint32_t at[CODE_WORDS] = {
@@ -91,6 +96,11 @@ static void add_run(struct remote_code *code, size_t *cap, const struct python_l
 	code->runs[code->nruns++] = (struct code_run){run->start, line};
 }
 
+/*
+ * Decoded once into runs of equal lines, in order of address: a line is then a binary search
+ * (code_line()). The table is copied first; what it says about instructions that do not exist is
+ * ignored.
+ */
 static int load_lines(struct code_cache *c, struct remote_code *code, uint64_t table)
 {
 	const struct python_layout *l = &c->place->layout;
@@ -159,6 +169,10 @@ static enum code_kind kind_of(unsigned row, uint8_t opcode)
 									      : CODE_ANY;
 }
 
+/*
+ * One byte per instruction, for the walk: what can a frame be doing there? Read once: what the
+ * interpreter specialises later is not a call that was none before.
+ */
 static void load_kinds(struct code_cache *c, struct remote_code *code, const uint8_t *object)
 {
 	const struct python_layout *l = &c->place->layout;
@@ -246,6 +260,8 @@ static void note_unreadable(struct code_cache *c, uint64_t addr)
 
 #define BATCH 128
 
+/* One read for up to BATCH of them. A read ends at the first that is not there: that one is
+ * noted, and the rest is read anew. */
 static int check_batch(struct code_cache *c, const uint64_t *addrs, unsigned n)
 {
 	static uint8_t bytes[BATCH][PYTHON_CODE_MAX];
@@ -298,7 +314,13 @@ const struct remote_code *code_cache_get(struct code_cache *c, uint64_t addr)
 	return code && code->is_code ? code : NULL;
 }
 
-/* Free-threaded interpreters give threads copies of the code: where does this one begin? */
+/*
+ * Free-threaded interpreters give threads copies of the code: where does this one begin?
+ *
+ * The array of copies belongs to the code object: a size and that many pointers, the first of which
+ * is the shared code. It grows while threads are made, so a copy is looked up when a frame names
+ * it.
+ */
 static uint64_t copy_begins(struct code_cache *c, const struct remote_code *shared, uint32_t index)
 {
 	struct remote_code *code = (struct remote_code *)shared;
@@ -322,6 +344,8 @@ static uint64_t copy_begins(struct code_cache *c, const struct remote_code *shar
 	return code->tlbc[index];
 }
 
+/* What the version counts in, as bytes of code: f_lasti to 3.9, f_lasti * 2 in 3.10, an address
+ * from 3.11 on. -1 or -2 is a frame that has not begun. */
 bool code_lasti(struct code_cache *c, const struct remote_code *code,
 		const struct python_raw_frame *f, int64_t *out)
 {

@@ -94,6 +94,8 @@ int python_capture(struct python_process *p, struct err *err)
 	return explain(p, ret, err);
 }
 
+/* Called while the thread is stopped: one copy is exact by itself. The slot is found by the
+ * system's thread id, which an earlier round has found out. */
 int python_capture_thread(struct python_process *p, pid_t tid, struct err *err)
 {
 	struct python_inside *in = p->inside;
@@ -122,6 +124,8 @@ void python_prove(struct python_process *p)
 		threads_prove(p);
 }
 
+/* Interpreters list their newest thread first; callers get the oldest first, which is the main
+ * thread. */
 int python_resolve(struct python_process *p, struct err *err)
 {
 	struct python_inside *in = p->inside;

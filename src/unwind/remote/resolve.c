@@ -64,7 +64,11 @@ static void want_code(struct python_inside *in, uint64_t addr)
 	in->to_check[in->nto_check++] = addr;
 }
 
-/* The code of new calls must be compared with what is known about it. */
+/*
+ * The code of new calls must be compared with what is known about it.
+ *
+ * Codes of kept calls are not checked again: a code object cannot die while a frame runs it.
+ */
 static void want_codes(struct python_process *p, struct thread_slot *s, unsigned kept)
 {
 	const struct walk_stack *now = &s->walk.now;
@@ -135,6 +139,8 @@ static bool makes_sense(struct python_process *p, const struct walk_thread *t, u
 	return true;
 }
 
+/* Frames that are no function of Python (hidden) are left out, in kept calls as the last time.
+ * `kept` counts shown frames. */
 static void resolve_frames(struct python_process *p, struct thread_slot *s, unsigned kept)
 {
 	struct walk_stack *now = &s->walk.now;
@@ -161,6 +167,8 @@ static void resolve_frames(struct python_process *p, struct thread_slot *s, unsi
 	s->out.nframes = n;
 }
 
+/* `still`: the same calls at the same instructions. Such a stack needs no second judgement; it
+ * was judged when it was new. */
 static void resolve_slot(struct python_process *p, struct thread_slot *s)
 {
 	const struct walk_stack *now = &s->walk.now, *before = &s->walk.before;
@@ -200,7 +208,13 @@ static void on_name(void *arg, uint64_t thread_id, const char *name)
 	}
 }
 
-/* Names are looked up when a thread is new, and now and then: they can be changed. */
+/*
+ * Names are looked up when a thread is new, and now and then: they can be changed.
+ *
+ * The names are in a dict of Python objects, dozens of reads away: all of an interpreter's are read
+ * at once, for a thread that has none yet, with growing pauses, and every ten seconds for the
+ * others.
+ */
 static void find_names(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
@@ -254,6 +268,8 @@ static void find_main(struct python_inside *in)
 			in->main = in->slots[i];
 }
 
+/* First all code objects that any thread needs, in as few reads as possible; then the frames,
+ * without reading anything. */
 int threads_resolve(struct python_process *p)
 {
 	struct python_inside *in = p->inside;

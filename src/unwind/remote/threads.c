@@ -60,7 +60,11 @@ static struct thread_slot *slot_new(struct python_process *p, uint64_t tstate)
 	return s;
 }
 
-/* Another thread has its state where this one had it. */
+/*
+ * Another thread has its state where this one had it.
+ *
+ * What was known about the former thread must not be compared with, or shown for, the new one.
+ */
 static void slot_renew(struct python_process *p, struct thread_slot *s)
 {
 	s->out.serial = ++p->inside->serial;
@@ -75,7 +79,12 @@ static void slot_renew(struct python_process *p, struct thread_slot *s)
 	close_files(s);
 }
 
-/* Where the GIL begins; 0 if there is none. */
+/*
+ * Where the GIL begins; 0 if there is none.
+ *
+ * In all versions the GIL's structure is: interval, last_holder, locked, …, switch_number. Before
+ * 3.12 it is part of _PyRuntime and begins one word before last_holder.
+ */
 static uint64_t gil_words(const struct python_process *p, const struct remote_interp *i)
 {
 	const struct python_layout *l = &p->place.layout;
@@ -147,7 +156,11 @@ static int read_interp(struct python_process *p, struct remote_interp *i, bool f
 	return ret;
 }
 
-/* MainThread alone: nothing has to be known about the others. -EFAULT if it is not there. */
+/*
+ * MainThread alone: nothing has to be known about the others. -EFAULT if it is not there.
+ *
+ * One system call in all: the runtime's words, the interpreter's words and the stack.
+ */
 static int capture_main(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
@@ -164,6 +177,8 @@ static int capture_main(struct python_process *p)
 	return ret;
 }
 
+/* The thread state is part of what a walk copies, so `next` is there after the walk of the
+ * thread before. */
 static int list_threads(struct python_process *p, struct remote_interp *i, unsigned *n)
 {
 	struct python_inside *in = p->inside;
@@ -193,7 +208,12 @@ static int list_threads(struct python_process *p, struct remote_interp *i, unsig
 	return 0;
 }
 
-/* All interpreters, all threads: into in->scratch. */
+/*
+ * All interpreters, all threads: into in->scratch.
+ *
+ * The head of the list of interpreters is known from the last round and read along with the first
+ * thread: if it is another one now, the round begins anew.
+ */
 static int list_all(struct python_process *p, unsigned *n)
 {
 	struct python_inside *in = p->inside;
@@ -230,7 +250,12 @@ static int list_all(struct python_process *p, unsigned *n)
 	return 0;
 }
 
-/* Those that are in no list any more have ended. */
+/*
+ * Those that are in no list any more have ended.
+ *
+ * The list that was made becomes the current one, and the other way round: nothing is allocated in
+ * a round that finds the same threads.
+ */
 static void take_list(struct python_process *p, unsigned n)
 {
 	struct python_inside *in = p->inside;
@@ -384,8 +409,14 @@ static uint32_t read_first(struct python_process *p, uint64_t address, uint8_t *
 	return n >= 256 ? n : 0;
 }
 
-/* Other threads have other ids at the same place. The first process of a container is process 1: a
- * number that stands in many places. */
+/*
+ * Other threads have other ids at the same place. The first process of a container is process 1: a
+ * number that stands in many places.
+ *
+ * The offset of the id in struct pthread is the C library's own affair. It is found in the main
+ * thread, whose id is the process' id; any other thread must then have another number at the same
+ * offset.
+ */
 static bool others_differ(struct python_process *p, uint32_t at)
 {
 	const struct python_inside *in = p->inside;

@@ -150,7 +150,12 @@ static int read_spans(struct remote *r)
 	return (int)scratch.nspans;
 }
 
-/* All copies of one try. -EAGAIN if something was not there any more: the plan is better now. */
+/*
+ * All copies of one try. -EAGAIN if something was not there any more: the plan is better now.
+ *
+ * Which span did not come says what to do: the thread state (must), the thread has ended; a part of
+ * the plan, that part is dropped and the next attempt goes without; the GIL, it moved.
+ */
 static int copy_all(struct attempt *a, const struct remote_span *extra, unsigned nextra)
 {
 	const struct python_layout *l = a->w->layout;
@@ -200,7 +205,12 @@ static const struct walk_area *area_at(const struct walk_thread *t, unsigned i)
 	return i < t->nchunks ? &t->chunks[i] : &t->areas[i - t->nchunks];
 }
 
-/* The number of the area that holds the address, chunks first; false if none does. */
+/*
+ * The number of the area that holds the address, chunks first; false if none does.
+ *
+ * The area of the frame before is tried first, then the few chunks, then the others by binary
+ * search.
+ */
 static bool find_area(const struct walk_thread *t, uint64_t at, unsigned hint, unsigned *out)
 {
 	unsigned lo = 0, hi = t->nareas;
@@ -258,7 +268,12 @@ static int read_unplanned(struct attempt *a, uint64_t at, struct found_frame *ou
 	return ret;
 }
 
-/* Is the chain of chunks that was copied still the one of the plan? */
+/*
+ * Is the chain of chunks that was copied still the one of the plan?
+ *
+ * The chain in the copies must be the chain of the plan, link by link and of the same sizes: chunks
+ * are allocated and freed as the stack grows and shrinks.
+ */
 static bool chunks_fit(const struct attempt *a, uint64_t newest)
 {
 	const struct walk_thread *t = a->t;
@@ -276,6 +291,8 @@ static bool chunks_fit(const struct attempt *a, uint64_t newest)
 	return newest == 0;
 }
 
+/* In 3.11 and 3.12 the cframe was copied by the address of the last walk. If the thread state
+ * names another one by now, this attempt is void and the next has it in its plan. */
 static int innermost_frame(struct attempt *a, uint64_t *out)
 {
 	const struct python_layout *l = a->w->layout;
@@ -454,6 +471,9 @@ static unsigned count_senseless(const struct attempt *a)
 /*
  * *out_moved: how many of the innermost frames are not proved to be of the same moment, *out_odd:
  * how many look impossible. False if the plan was not good enough to say.
+ *
+ * Frame 0 is taken from the second copy and needs no proof of its own: it is the innermost at the
+ * moment B. Every other frame must have stood still.
  */
 static bool judge_copy(struct attempt *a, unsigned *out_moved, unsigned *out_odd)
 {
@@ -549,6 +569,10 @@ static unsigned count_agreement(struct agreement *a, uint64_t what)
  * One copy after the other until one can be shown. What looks impossible and is the same in every
  * copy is not: code that is traced calls from where nothing else does. An end that is not the one
  * of the last time is believed when it was seen some times in a row.
+ *
+ * `base` is where the stack of this thread ends, its outermost border to C. A stack that ends
+ * elsewhere is one that was read while it changed, or one that really begins elsewhere now: BASES
+ * copies in a row decide.
  */
 static int copy_until_good(struct walker *w, struct walk_thread *t, const struct remote_span *extra,
 			   unsigned nextra, unsigned *out_cut)
@@ -587,6 +611,8 @@ static int copy_until_good(struct walker *w, struct walk_thread *t, const struct
 	return ret;
 }
 
+/* On failure the stack of the last time stays in t->now, since the two are exchanged back;
+ * nothing of a failed copy is compared with later. */
 int walk_thread(struct walker *w, struct walk_thread *t, const struct remote_span *extra,
 		unsigned nextra)
 {

@@ -28,6 +28,7 @@
 static uint64_t *sorted; /* scratch memory */
 static size_t sorted_cap;
 
+/* Bounded in number and bytes: a chain that was read while it changed may lead anywhere. */
 int plan_chunks(struct walker *w, struct walk_thread *t, uint64_t newest)
 {
 	uint64_t total = 0;
@@ -70,7 +71,12 @@ static int by_address(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Areas around all loose frames that are known. */
+/*
+ * Areas around all loose frames that are known.
+ *
+ * Less than a page of gap costs less to copy than another span. An area stays below AREA_MAX, so
+ * that its bytes are near each other in time.
+ */
 static void plan_areas(struct walk_thread *t, uint32_t size)
 {
 	unsigned n = t->nloose + t->nrecent;

@@ -97,6 +97,7 @@ void symbol_file_add(struct symbol_file *f, const GElf_Sym *s, uint64_t addr, co
 	f->sym[f->nsym++] = (struct symbol){addr, s->st_size, name, rank};
 }
 
+/* The number of symbols is what the section holds, whatever its header says. */
 static void load_table(struct symbol_file *f, Elf *elf, Elf_Scn *scn, const GElf_Shdr *sh)
 {
 	Elf_Data *data = elf_getdata(scn, NULL);
@@ -168,6 +169,7 @@ static int compare_units(const void *a, const void *b)
 	return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
+/* A unit that was put together from sections has many ranges; each is a row. */
 static void add_unit(struct symbol_file *f, Dwarf_Off off)
 {
 	Dwarf_Addr base, lo, hi;
@@ -233,7 +235,12 @@ const char *symbol_unit_file(Dwarf_Die *unit, const char *file)
 
 /* --- files --- */
 
-/* Opens a regular ELF executable or library; everything else is NULL. */
+/*
+ * Opens a regular ELF executable or library; everything else is NULL.
+ *
+ * Up to READ_MAX_BYTES sections are read when they are asked for. Above that the file is mapped:
+ * reading it would take as much memory as the file is large.
+ */
 static Elf *open_elf(int fd, const struct stat *st)
 {
 	GElf_Ehdr eh;
@@ -399,6 +406,7 @@ void symbol_file_free(struct symbol_file *f)
 	free(f);
 }
 
+/* A file that cannot be used is remembered, too: it is not opened again for every address. */
 struct symbol_file *symbol_file_get(const char *path)
 {
 	struct stat st;

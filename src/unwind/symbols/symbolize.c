@@ -179,6 +179,9 @@ static struct source_line add_inlined(struct buf *b, const char *path, Dwarf_Die
 	return p;
 }
 
+/* A return address minus one is inside the call. Where no function is there but one begins at
+ * the address itself, nothing called it: the kernel put a signal trampoline's address on the
+ * stack. */
 static void add_known(struct buf *b, const struct module *m, uint64_t pc)
 {
 	struct symbol_file *f = m->file;
@@ -237,6 +240,8 @@ static struct module *module_at(struct symbolizer *s, uint64_t pc)
 	return NULL;
 }
 
+/* The same module again changes nothing. A list, newest last: jobs map some hundred objects, and
+ * most stacks stay within a few. */
 void symbolizer_add_module(struct symbolizer *s, uint64_t start, uint64_t end, uint64_t bias,
 			   const char *path, size_t path_len)
 {
@@ -303,6 +308,8 @@ static void grow_answers(struct symbolizer *s)
 	s->cap_answer = cap;
 }
 
+/* Texts of all answers lie one behind the other in one buffer, which only grows: an answer is an
+ * offset and a length. */
 void symbolizer_stack(struct symbolizer *s, const uint64_t *pc, unsigned depth, struct buf *out)
 {
 	for (unsigned i = 0; i < depth; i++) {

@@ -66,6 +66,8 @@ static bool add_part(struct elf_image *image, const Elf64_Phdr *p)
 	return true;
 }
 
+/* The bias is what the loader added: the address of the header less the address that the file
+ * gives to its first byte. */
 static int read_parts(struct elf_image *image, uint64_t base, const Elf64_Phdr *p, unsigned n)
 {
 	unsigned first = 0;
@@ -153,7 +155,11 @@ int elf_image_open(const struct python_reader *reader, uint64_t base, struct elf
 	return 0;
 }
 
-/* Whether the symbol with this index is the one, defined here. */
+/*
+ * Whether the symbol with this index is the one, defined here.
+ *
+ * Name and section are read for the few symbols of one chain only.
+ */
 static bool is_symbol(const struct elf_image *image, uint32_t index, const char *name,
 		      struct elf_symbol *out)
 {
@@ -282,7 +288,11 @@ int elf_symbol_find(const struct elf_image *image, const char *name, struct elf_
 #define MAX_SYMBOLS (8u << 20)
 #define BLOCK 1024 /* symbols read at a time */
 
-/* All bytes of a range, NUL-terminated; NULL if they cannot be read. The caller frees. */
+/*
+ * All bytes of a range, NUL-terminated; NULL if they cannot be read. The caller frees.
+ *
+ * The caller bounds the size; the last byte must be there before memory is taken for all of it.
+ */
 static char *read_range(const struct python_reader *file, uint64_t offset, uint64_t bytes,
 			uint64_t most)
 {
@@ -326,6 +336,8 @@ static void take_symbols(const Elf64_Shdr *all, unsigned n, const Elf64_Shdr *ta
 		(struct elf_range){all[table->sh_link].sh_offset, all[table->sh_link].sh_size};
 }
 
+/* From the file, so it may be any file by now: what comes out is a guess that is checked against
+ * memory. */
 int elf_sections_read(const struct python_reader *file, struct elf_sections *out)
 {
 	struct elf_sections found = {0};
@@ -377,6 +389,7 @@ static void match(const struct wanted *w, const Elf64_Sym *s)
 			w->out[i] = (struct elf_symbol){s->st_value, s->st_size};
 }
 
+/* In blocks of 1024: a symbol table may have millions, and only three are wanted. */
 void elf_sections_symbols(const struct python_reader *file, const struct elf_sections *s,
 			  const char *const *names, unsigned n, struct elf_symbol *out)
 {

@@ -36,6 +36,8 @@ static bool is_program(const struct finder *f, const struct map_line *m)
 	       memcmp(f->process.exe, m->path, m->path_len) == 0;
 }
 
+/* A hint, not a test: a program called python may be something else, and one that embeds the
+ * interpreter may be called anything. */
 static enum rank rank_of(const struct finder *f, const struct map_line *m)
 {
 	if (is_named(m, "libpython"))
@@ -43,7 +45,11 @@ static enum rank rank_of(const struct finder *f, const struct map_line *m)
 	return is_program(f, m) || is_named(m, "python") ? RANK_PROGRAM : RANK_OTHER;
 }
 
-/* Whether the file is mapped as code too, here or in one of the lines that follow. */
+/*
+ * Whether the file is mapped as code too, here or in one of the lines that follow.
+ *
+ * Files that are mapped for their data alone (archives, models) are not tried: some are terabytes.
+ */
 static bool has_code(const struct map_line *m, const char *at, const char *end)
 {
 	struct map_line next = *m;
@@ -94,6 +100,8 @@ static void find_symbols(struct finder *f, const struct elf_image *image)
 	}
 }
 
+/* A binary that exports Py_GetVersion but not _PyRuntime is Python with hidden symbols; one of
+ * the likely names without either is searched, too. */
 static int try_image(struct finder *f, const struct candidate *c, enum rank rank)
 {
 	struct elf_symbol s;
@@ -125,7 +133,12 @@ static bool is_final(int r)
 	return r != -ENOEXEC && r != -ENOTSUP && r != -EFAULT && r != -EAGAIN && r != -EPROTO;
 }
 
-/* -ENOEXEC if none of them is Python; if one is, but cannot be read, that is the answer. */
+/*
+ * -ENOEXEC if none of them is Python; if one is, but cannot be read, that is the answer.
+ *
+ * Copies of one binary that overlap the last one are skipped: maps has a line for each of its
+ * segments.
+ */
 static int try_rank(struct finder *f, enum rank rank)
 {
 	const char *at = f->maps.data;
@@ -155,6 +168,8 @@ static int try_rank(struct finder *f, enum rank rank)
 	return answer;
 }
 
+/* What a libpython answered is kept over what the program answers, unless the program is Python:
+ * -ENOEXEC is the weakest answer. */
 static int try_all(struct finder *f)
 {
 	int answer = -ENOEXEC;
@@ -270,6 +285,8 @@ static int check_thread(struct finder *f, uint64_t interp, bool *found)
 	return r;
 }
 
+/* Bounded, and -EFAULT for any pointer that leads nowhere. An interpreter without threads is
+ * being made or ended: not ready. */
 int find_check_threads(struct finder *f)
 {
 	const struct python_layout *l = &f->place.layout;

@@ -47,6 +47,7 @@ static bool is_final(int r)
 	return r == 0 || r == -ESRCH || r == -EPERM;
 }
 
+/* The cookie stands at the beginning of _PyRuntime, which is aligned. */
 static bool scan_cookie(void *arg, uint64_t addr, const char *bytes, size_t n)
 {
 	struct search *s = arg;
@@ -183,6 +184,7 @@ static int find_in_file(struct search *s)
 	return r;
 }
 
+/* The version first: it decides which signs there can be. */
 int find_hidden(struct finder *f, const struct candidate *c)
 {
 	struct search s = {f, c, -ENOEXEC};

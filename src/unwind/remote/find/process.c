@@ -182,6 +182,7 @@ static bool read_line(struct line *l, struct map_line *out)
 	return out->start < out->end;
 }
 
+/* A line that makes no sense is skipped, not an error: maps is read while it changes. */
 bool maps_next(const char **at, const char *end, struct map_line *out)
 {
 	while (*at < end) {

@@ -108,6 +108,8 @@ bool version_find(const char *bytes, size_t n, uint32_t *out)
 
 _Static_assert(SCAN_OVERLAP > 2 * VERSION_TEXT, "a text may not be cut");
 
+/* Blocks overlap, so that what lies on a border is found in the next one. A block that cannot be
+ * read is skipped. */
 static bool scan_part(const struct elf_image *image, const struct elf_part *p, char *block,
 		      scan_fn fn, void *arg)
 {

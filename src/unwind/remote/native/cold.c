@@ -36,6 +36,7 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* Only the encoding that every linker writes: 32-bit offsets from the table itself, sorted. */
 static int take_functions(const struct native_bytes *table, struct functions *out)
 {
 	struct table_header h;
@@ -125,6 +126,8 @@ static void count_jumps(const struct native_bytes *code, struct functions *f)
 	}
 }
 
+/* Jumps out of the loop that end inside one other function, LEAST_JUMPS of them or more:
+ * compilers do not jump between functions, but for tail calls, which go to many. */
 int native_cold_part(const struct native_bytes *table, const struct native_bytes *code,
 		     uint64_t *out_start, uint64_t *out_end)
 {

@@ -49,6 +49,8 @@ void native_files_done(void)
 	nfiles = cap_files = 0;
 }
 
+/* One Elf per file for all processes: eight ranks map the same 2 GB of libtorch. References are
+ * counted by libelf. */
 static Elf *share_elf(int fd, const struct stat *st)
 {
 	for (size_t i = 0; i < nfiles; i++) {
@@ -71,7 +73,12 @@ static Elf *share_elf(int fd, const struct stat *st)
 	return elf_begin(-1, ELF_C_READ, elf);
 }
 
-/* Takes the file if its beginning is what the process has mapped. */
+/*
+ * Takes the file if its beginning is what the process has mapped.
+ *
+ * The same first page as in the process' memory: header, program headers and mostly the build id. A
+ * package that was updated under a running process has another file under the same name.
+ */
 static Elf *open_if_same(struct native_process *p, const struct native_module *m, const char *path)
 {
 	char theirs[SAME_BYTES], ours[SAME_BYTES];
@@ -132,6 +139,11 @@ static void read_image(struct native_process *p, struct native_module *m)
 	header->e_shnum = header->e_shstrndx = 0;
 }
 
+/*
+ * The vdso, a file that was deleted in a namespace we cannot enter, a memfd. Section headers are
+ * not part of what is mapped, so they are struck out; libdwfl then finds the symbols by the dynamic
+ * section.
+ */
 static Elf *open_image(struct native_process *p, struct native_module *m)
 {
 	size_t n = m->inode ? image_bytes(p, m) : m->end - m->start;
@@ -151,6 +163,11 @@ static Elf *open_image(struct native_process *p, struct native_module *m)
 	return elf;
 }
 
+/*
+ * map_files is the mapping itself, deleted or not, but the kernel wants a privilege for it;
+ * root/path goes through the process' mount namespace; exe is the program. The first that holds the
+ * same bytes counts.
+ */
 Elf *native_module_open(struct native_process *p, struct native_module *m)
 {
 	char *path;

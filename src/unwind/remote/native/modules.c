@@ -71,6 +71,8 @@ static struct native_module *add_module(struct native_process *p, const struct r
 	return m;
 }
 
+/* Data files are no modules: a run needs an executable line. The key is what libdwfl compares
+ * between two reports; m is found again by it, with symbols that were read. */
 static void report_run(struct native_process *p, const struct run *r)
 {
 	bool is_file = r->first.inode && r->first.path_len && r->first.path[0] == '/';
@@ -99,7 +101,12 @@ static void add_stack(struct native_process *p, const struct map_line *l)
 	p->stack[p->nstack++] = (struct native_stack_map){l->start, l->end};
 }
 
-/* The lines of one file that follow each other are one module; anonymous ones may lie between. */
+/*
+ * The lines of one file that follow each other are one module; anonymous ones may lie between.
+ *
+ * Binaries are mapped as four or five lines with the same inode, and bss as an anonymous line
+ * between. A second mapping of the same file begins at offset 0 again, somewhere else.
+ */
 static void report_lines(struct native_process *p)
 {
 	const char *at = p->maps.data, *end = at + p->maps.len;
@@ -151,6 +158,7 @@ static void drop_unmapped(struct native_process *p)
 		qsort(p->module, left, sizeof(p->module[0]), by_address);
 }
 
+/* Comparing the text is cheaper than parsing it, and it is the same nearly always. */
 bool native_modules_refresh(struct native_process *p, bool now)
 {
 	uint64_t t = clock_mono_ns();

@@ -28,7 +28,11 @@ struct merged {
 	bool seen; /* in this round */
 };
 
-/* libdwfl wants an ELF file to know which machine it works for. Ours will do: there is no other. */
+/*
+ * libdwfl wants an ELF file to know which machine it works for. Ours will do: there is no other.
+ *
+ * A header alone; no section, no segment.
+ */
 static Elf *own_machine(void)
 {
 	static Elf64_Ehdr header;
@@ -137,7 +141,12 @@ static bool same_moment(const struct stack_frame *a, const struct stack_frame *b
 	return a->kind == STACK_NATIVE ? a->address == b->address : a->lasti == b->lasti;
 }
 
-/* `frames` become those of the thread and of the record that the next round is compared with. */
+/*
+ * `frames` become those of the thread and of the record that the next round is compared with.
+ *
+ * As for Python stacks: from the outside in, as long as the calls are the same; after the first
+ * that moved, what it calls is new.
+ */
 static void adopt_frames(struct merged *m, struct python_thread *t, struct stack_frame *frames,
 			 unsigned n)
 {
@@ -227,6 +236,7 @@ static bool is_copied(const struct native_process *n, pid_t tid)
 	return false;
 }
 
+/* A thread may be listed by two interpreters that run in it in turn; it is stopped once. */
 unsigned native_add_copy(struct native_process *n, struct python_process *p,
 			 bool (*wanted)(void *arg, const struct python_thread *t), void *arg,
 			 struct err *first)

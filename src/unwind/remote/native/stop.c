@@ -91,6 +91,8 @@ static int report_ended(pid_t tid, struct err *err)
 	return err_set(err, -ESRCH, "thread %d has ended", (int)tid);
 }
 
+/* ptrace() says EPERM for a thread that is traced already, for one that may not be, and for a
+ * zombie: /proc tells them apart. */
 static int explain_refusal(const struct job *j, int code)
 {
 	struct standing s = standing_of(j->pid, j->tid);
@@ -160,7 +162,13 @@ static int poll_stop(pid_t tid)
 	return info.si_code == CLD_TRAPPED || info.si_code == CLD_STOPPED ? info.si_status : -ESRCH;
 }
 
-/* Waits for a stop: the same, and -EBUSY if none came in time. */
+/*
+ * Waits for a stop: the same, and -EBUSY if none came in time.
+ *
+ * Most threads stop within microseconds: the first 300 are spent without sleeping, or with short
+ * sleeps where we have a real-time priority and spinning would keep the thread from running. One
+ * that waits for a processor gets two seconds.
+ */
 static int wait_for_stop(const struct job *j)
 {
 	uint64_t start = clock_mono_ns(), limit = WAIT_NS;

@@ -23,8 +23,12 @@
 #define LINES_MAX_BYTES (64u << 20) /* of debug information that is read for the sake of a line */
 #define DEBUG_FILE_MAX_BYTES (512ll << 20)
 
-/* --- modules, as libdwfl asks for them --- */
-
+/*
+ * --- modules, as libdwfl asks for them ---
+ *
+ * libdwfl asks once per module. What it gets is shared and stays open as long as any process uses
+ * it.
+ */
 static int find_elf(Dwfl_Module *mod, void **user, const char *name, Dwarf_Addr base,
 		    char **file_name, Elf **elf)
 {

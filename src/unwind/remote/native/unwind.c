@@ -51,7 +51,13 @@ struct capture {
 	void *arg;
 };
 
-/* Runs while the thread stands still. */
+/*
+ * Runs while the thread stands still.
+ *
+ * Everything that must be of this moment: registers, stack, and what `stopped` copies (Python's
+ * frames). The mapping that the stack lies in says where it ends; without it a read that ends early
+ * does.
+ */
 static void copy_thread(void *arg, const struct stopped_regs *regs)
 {
 	struct capture *c = arg;
@@ -135,6 +141,7 @@ static bool memory_read(Dwfl *dwfl, Dwarf_Addr addr, Dwarf_Word *out, void *arg)
 	return true;
 }
 
+/* As DWARF numbers them, which is how stop.c has put them. */
 static bool set_initial_registers(Dwfl_Thread *thread, void *thread_arg)
 {
 	const struct native_process *p = thread_arg;
@@ -168,6 +175,11 @@ struct walk {
 	bool lost; /* an address that no module has */
 };
 
+/*
+ * A return address is behind the call: one less is inside of it, and names the right function when
+ * the call is its last instruction. The innermost frame, and one that a signal interrupted, is at
+ * the instruction itself (activation).
+ */
 static int on_frame(Dwfl_Frame *frame, void *arg)
 {
 	struct walk *w = arg;
@@ -221,6 +233,8 @@ static bool is_loop_name(const char *name)
 	       begins_with(name, "_TAIL_CALL_");
 }
 
+/* By the loop's address, or where _PyRuntime is, or by the path: in this order, since a program
+ * may have the loop and the data in different files. */
 static struct native_module *interpreter_of(struct native_process *p,
 					    const struct python_place *place)
 {

@@ -295,6 +295,11 @@ static int managed_dict(struct objects *o, uint64_t object, uint64_t *out_dict,
 	return objects_word(o, object - (l->free_threaded ? 8 : 24), out_dict);
 }
 
+/*
+ * Three ways to keep attributes: a dict at tp_dictoffset; from 3.11 on a pointer before the object
+ * (managed); and an array of values in the order of the class' shared keys, without any dict, as
+ * long as nobody asks for it.
+ */
 int object_view(struct objects *o, uint64_t object, struct dict_view *out)
 {
 	uint64_t dict = 0, values = 0, keys;

@@ -29,6 +29,7 @@ struct name_walk {
 	void *arg;
 };
 
+/* threading._active: {ident: Thread}; a thread's name is its attribute _name. */
 static bool one_thread(void *arg, uint64_t key, uint64_t value)
 {
 	const struct name_walk *w = arg;
@@ -138,7 +139,12 @@ static int read_values(struct locals *f, uint64_t frame)
 	return (code & ~(uint64_t)l->tagged) == f->code ? 0 : -EAGAIN;
 }
 
-/* The object a slot stands for; 0 if it has none. */
+/*
+ * The object a slot stands for; 0 if it has none.
+ *
+ * From 3.14 on a slot may hold a small int in its bits instead of an address. A variable that an
+ * inner function uses is a cell that holds the value.
+ */
 static uint64_t slot_value(struct locals *f, unsigned i)
 {
 	const struct python_layout *l = f->o.l;

@@ -36,7 +36,11 @@ static bool is_full(const struct repr *p)
 	return p->out->len >= p->end || !p->o.reads_left;
 }
 
-/* A text in quotes, as much of it as there is room for. */
+/*
+ * A text in quotes, as much of it as there is room for.
+ *
+ * Text of another process: control characters as Python writes them, so that a line stays a line.
+ */
 static void add_quoted(struct repr *p, const uint8_t *text, size_t len, bool cut, bool bytes)
 {
 	buf_add_char(p->out, '\'');
