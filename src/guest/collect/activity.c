@@ -90,7 +90,12 @@ static inline uint64_t last_bytes(const char *end, size_t n, bool has_eight)
 	return word;
 }
 
-/* Eight bytes at a time; never 0, which is no text. */
+/*
+ * Eight bytes at a time; never 0, which is no text.
+ *
+ * 64 bits: two names of one job that collide would be shown as one. Not meant against an adversary,
+ * who can call his kernels what he likes anyway.
+ */
 static inline uint64_t hash_text(const char *text, size_t len)
 {
 	uint64_t h = 0x9ae16a3b2f90404full ^ len * 0x9e3779b97f4a7c15ull, word;
@@ -127,7 +132,12 @@ static bool emit_name(uint64_t hash, const char *text, size_t len)
 	return r;
 }
 
-/* False: there was no room for the text, and that has been counted. */
+/*
+ * False: there was no room for the text, and that has been counted.
+ *
+ * The record of the text may be of another ring than the one that uses it, and may have no room:
+ * then the activity is dropped as well, since nobody could say what it was.
+ */
 static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
 {
 	*out_hash = 0;
@@ -145,8 +155,12 @@ static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
  * vendor's own numbers come out there. Unless somebody has set the clock since: then what is true
  * now is taken off, so that activities stay where other events are.
  */
-static _Atomic int64_t set_to; /* the difference after the clock was set; 0: it was not */
-
+static _Atomic int64_t set_to; /*
+				* the difference after the clock was set; 0: it was not
+				*
+				* Wall clock between two readings of the other clock, three times;
+				* the narrowest pair is the least disturbed.
+				*/
 static int64_t difference_now(void)
 {
 	int64_t best = 0;
@@ -241,6 +255,8 @@ static inline void count_put(void)
 	atomic_store_explicit(&r->activities, before + 1, memory_order_relaxed);
 }
 
+/* What all rings of that arena have taken less what the recorder says it has brought to its
+ * files. Both only grow, and the recorder is gone: the difference is what is lost. */
 uint64_t activities_unwritten(const struct control_page *page, struct arena_head *arena)
 {
 	uint64_t written = atomic_load(&page->activities_written), put = 0;

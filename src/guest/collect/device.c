@@ -23,6 +23,8 @@ static device_getter find_in(const char *lib, const char *symbol)
 	return fn;
 }
 
+/* dlsym() takes the loader's lock and allocates: so seldom, and never again once it has
+ * succeeded. RTLD_NOLOAD: nothing is loaded because of us. */
 static device_getter find_getter(void)
 {
 	static _Atomic uint32_t tries;

@@ -75,6 +75,8 @@ static inline void put_free(const struct collect_block *b, uint8_t flags, uint64
 	guest_publish(sizeof(*r));
 }
 
+/* The mode decides first: a process that is not recorded leaves after one load. Not tracing, the
+ * block is still followed, cheaply: coarse clock, no hold, no stack. */
 void collect_alloc(const struct collect_block *b, const void *caller)
 {
 	uint32_t mode = guest_mode();
@@ -120,6 +122,7 @@ void collect_free(const struct collect_block *b, const void *caller)
 	guest_unhold(held);
 }
 
+/* The watch lets go of the block here, before the memory can be somebody else's. */
 struct collect_pending collect_free_begin(const struct collect_block *b)
 {
 	struct collect_pending p = {0, false};
@@ -321,6 +324,7 @@ void collect_system(uint8_t kind, uint64_t value)
 		guest_bring_package(true);
 }
 
+/* Steps are counted in every mode, for the monitor; those of a recording count from its start. */
 void collect_step(void)
 {
 	uint64_t n = atomic_fetch_add(&steps, 1) + 1;

@@ -43,7 +43,12 @@ static void set_hold(uint64_t ns)
 		atomic_store_explicit(&own_ring()->pending_ns, ns, memory_order_release);
 }
 
-/* The thread itself must have joined: the writer begins as its copy. */
+/*
+ * The thread itself must have joined: the writer begins as its copy.
+ *
+ * The writer is a guest_thread that no thread owns; with the epoch and tid of the first thread that
+ * came, its slow paths work like a thread's. A forked child starts over, by the epoch.
+ */
 static bool writer_is_ready(void)
 {
 	struct guest_thread *w = &history.writer;
@@ -62,6 +67,8 @@ static bool writer_is_ready(void)
 	return true;
 }
 
+/* The slow path is the thread's own (guest_reserve_slow()), given this writer instead. While it
+ * waits for a segment the hold must be off: the recorder would wait for us and we for it. */
 static void *history_reserve(uint32_t size)
 {
 	struct guest_thread *w = &history.writer;
@@ -167,6 +174,8 @@ void collect_heap_at(const struct collect_block *b, uint8_t mode, uint64_t time_
 	history_publish(sizeof(*r));
 }
 
+/* An empty reservation makes the ring, so that there is one to hold, before the first event is
+ * known. */
 void collect_history_until(uint64_t time_ns)
 {
 	if (!writer_is_ready())

@@ -50,6 +50,8 @@ static struct {
 /* The window whose steps are reported, 0: none. */
 static _Atomic uint64_t steps_of;
 
+/* A fork copies this state, but the parent's monitor goes on in the parent: the child starts
+ * idle. */
 static void forget_parents(void)
 {
 	uint32_t pid = (uint32_t)getpid();
@@ -231,6 +233,8 @@ static uint64_t end_of(uint64_t duration_ms)
 	return guest_now() + duration_ms * MS_NS;
 }
 
+/* The window is opened before the source: an activity without a window would belong nowhere. If
+ * the source refuses, the window is closed again, and the request is refused with its words. */
 static int start_window(const struct monitor_request *o, const char *text, size_t len, char *why,
 			size_t cap)
 {
@@ -422,8 +426,11 @@ static void after_move(bool moved)
 
 const struct guest_mover control_mover = {before_move, after_move};
 
-/* --- */
-
+/*
+ * ---
+ *
+ * Returns when to come again: the earliest of flush, resume, end, and what the trace wants.
+ */
 uint64_t control_run_due(uint64_t now_ns)
 {
 	uint64_t next = trace_run_due(now_ns);

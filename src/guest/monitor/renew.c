@@ -59,6 +59,7 @@ uint64_t renew_again(void)
 	return window;
 }
 
+/* Pauses of 0, 1, 4, 9 seconds; ten calm minutes, and the count begins anew. */
 enum renewal renew_when(uint64_t now_ns)
 {
 	if (!collect_is_monitors())

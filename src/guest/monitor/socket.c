@@ -87,7 +87,13 @@ static uint64_t cookie_of(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) < 0 ? 0 : cookie;
 }
 
-/* This may take milliseconds, where the table has to grow: the low number may be the job's then. */
+/*
+ * This may take milliseconds, where the table has to grow: the low number may be the job's then.
+ *
+ * Jobs close low descriptors in loops, and some open files by number. The duplicate has the same
+ * cookie, which proves that it is our socket and not a file that the job has opened under the low
+ * number meanwhile.
+ */
 static bool move_up(void)
 {
 	struct rlimit limit;
@@ -155,6 +161,8 @@ void socket_close(void)
 	self.open = false;
 }
 
+/* Connecting a datagram socket makes the kernel drop what others send. What was queued before is
+ * thrown away, since nobody knows who sent it. */
 int socket_connect(const struct place *to)
 {
 	if (!socket_is_ours())

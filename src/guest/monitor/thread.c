@@ -86,6 +86,8 @@ static void execute_request(size_t len)
 	send_answer(self.request, len, r >= 0, why);
 }
 
+/* A daemon that answers for the first time, or again after a while, knows nothing of this
+ * process: capabilities and status are sent then, and every few polls in case it was restarted. */
 static void poll_daemon(void)
 {
 	static unsigned polled;
@@ -142,6 +144,8 @@ static bool is_last_thread(void)
 	return p && strstr(status, "\nState:\tZ") && !strncmp(p + strlen(word), "2\n", 2);
 }
 
+/* Everything has a time at which it is due; the sleep ends at the earliest, at a poke of the
+ * daemon, or after a second, whichever comes first. */
 static void *run_monitor(void *arg)
 {
 	uint64_t poll_ns = 0;
@@ -173,6 +177,8 @@ static void *run_monitor(void *arg)
 	return NULL;
 }
 
+/* Runs before the vendor's library is torn down, so the source can still be switched off. If our
+ * thread holds the lock for longer than a second the job ends without. */
 static void at_exit(void)
 {
 	if (atomic_load(&self.pid) != (uint32_t)getpid())
@@ -251,7 +257,11 @@ static void make_page(void)
 		munmap(p, 4096);
 }
 
-/* Every step asks, so it is not a system call. True: it is awake already. */
+/*
+ * Every step asks, so it is not a system call. True: it is awake already.
+ *
+ * Called at every step of the job: one relaxed load in the usual case.
+ */
 static bool note_awake(void)
 {
 	static _Atomic uint32_t known; /* where there is no such page */
@@ -296,6 +306,8 @@ int monitor_poll(char *out, size_t cap)
 	return link_poll(true, out, cap);
 }
 
+/* For a framework that does its own tracing: the daemon hears of it under the framework's kind
+ * of client. */
 void monitor_send_trace_status(int32_t state, int32_t current, int32_t start, int32_t stop)
 {
 	struct fabric_status s = {state, current, start, stop, 0, 0, 0};

@@ -151,7 +151,12 @@ static bool change_phase(int from, int to)
 	return atomic_compare_exchange_strong(&t.phase, &from, to);
 }
 
-/* By our thread, with the control's lock taken. */
+/*
+ * By our thread, with the control's lock taken.
+ *
+ * The window and the source, in this order. Launches are counted from here on (pending.c), but
+ * count only from the first step on.
+ */
 static void warm_up(void)
 {
 	if (atomic_load(&t.warm))
@@ -234,8 +239,12 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 	return 0;
 }
 
-/* --- by the job's threads; several may report steps --- */
-
+/*
+ * --- by the job's threads; several may report steps ---
+ *
+ * Once per trace a thread of the job waits for our thread, half a second at most: without, the
+ * first step of a trace that was requested a moment ago would always be missed.
+ */
 static bool wait_until_warm(void)
 {
 	uint64_t until = guest_now() + JOB_WAITS_MS * MS_NS;
@@ -248,6 +257,8 @@ static bool wait_until_warm(void)
 	return atomic_load(&t.warm);
 }
 
+/* The loser of the compare-and-swap goes on with its step: several threads may report the same
+ * one. */
 static void begin_with(int64_t n)
 {
 	if (!change_phase(TRACE_READY, TRACE_BEGINNING))
@@ -268,7 +279,12 @@ static void begin_with(int64_t n)
 	(void)change_phase(TRACE_BEGINNING, TRACE_RUNNING);
 }
 
-/* What is reported here has happened, in whichever order threads come. */
+/*
+ * What is reported here has happened, in whichever order threads come.
+ *
+ * The time of the end is stored before the phase changes: our thread reads it after it has seen
+ * FINISHING.
+ */
 static void end_at_step(int phase, uint64_t ns)
 {
 	atomic_store(&t.ended_ns, ns);
@@ -318,7 +334,12 @@ static uint64_t finish_ns(void)
 	return atomic_load(&t.ended_ns) + (more < FINISH_MOST_NS ? more : FINISH_MOST_NS);
 }
 
-/* Everything that the steps launched has run; or it does not come, and the trace says how much. */
+/*
+ * Everything that the steps launched has run; or it does not come, and the trace says how much.
+ *
+ * Two limits: in all, and since the count of open launches last changed. A job that hangs never
+ * runs what it has launched.
+ */
 static bool is_finished(uint64_t now_ns)
 {
 	uint64_t left = pending_launches(), ended = atomic_load(&t.ended_ns);

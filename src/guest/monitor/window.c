@@ -23,7 +23,12 @@ static struct {
 	size_t len;
 } groups;
 
-/* A directory that somebody else could have prepared for us is not used. */
+/*
+ * A directory that somebody else could have prepared for us is not used.
+ *
+ * /tmp is everybody's: a directory that another user has made under our name could be a trap for
+ * the files in it.
+ */
 static bool is_private(const char *dir)
 {
 	struct stat st;
@@ -141,6 +146,7 @@ void window_leave(uint64_t window, uint64_t lost)
 		collect_monitor(MONITOR_LOST, window, lost, environment.rank, NULL, 0);
 }
 
+/* Groups come with the end, too: they may have become known while the window was open. */
 bool window_close(uint64_t window, uint64_t lost, uint32_t wait_ms)
 {
 	window_leave(window, lost);

@@ -41,6 +41,11 @@ static struct file {
 	char path[1200];
 } files[2];
 
+/*
+ * MADV_POPULATE_WRITE faults the pages in for writing, which allocates blocks; it fails with an
+ * error where a store would raise SIGBUS. On a kernel that does not know it, fallocate() does the
+ * same by the path.
+ */
 int guest_commit(struct arena_head *a, uint64_t off, uint64_t len)
 {
 	uint64_t from = off & ~4095ull, to = (off + len + 4095) & ~4095ull;
@@ -65,6 +70,8 @@ int guest_commit(struct arena_head *a, uint64_t off, uint64_t len)
 	return r;
 }
 
+/* The file is visible under its name from the beginning; the recorder looks for the magic
+ * number, which is stored last. */
 static void fill_head(struct arena_head *a, const struct owner *o, uint64_t image_ns,
 		      uint32_t max_segs)
 {

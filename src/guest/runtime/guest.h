@@ -80,6 +80,11 @@ struct guest_cursor {
 	struct ring *ring;
 };
 
+/*
+ * What a thread keeps, in thread-local storage that the loader reserves at start (initial-exec): no
+ * call, no allocation, usable in a signal handler. A thread that never has an event costs these
+ * zero bytes. Written by its thread alone; nobody else reads it.
+ */
 struct guest_thread {
 	uint32_t epoch; /* the cursors are valid while this equals *guest_epoch */
 	uint32_t level; /* reservations open right now */
@@ -150,6 +155,8 @@ static inline void guest_sleep(long ns)
 /* The mode, after joining the recording if this is the first question of the process. */
 uint32_t guest_mode_slow(void);
 
+/* The relaxed load is the whole cost of a hook in a process that is not recorded. The second
+ * condition catches a forked child: its copy of guest.mode is its parent's, but its epoch is 0. */
 static inline uint32_t guest_mode(void)
 {
 	uint32_t mode = atomic_load_explicit(&guest.mode, memory_order_relaxed);
@@ -159,6 +166,7 @@ static inline uint32_t guest_mode(void)
 	return mode;
 }
 
+/* One word for everything that can be asked for: a hook tests a bit. */
 static inline bool guest_wants(uint32_t bits)
 {
 	return guest_mode() == GUEST_RECORD &&
@@ -280,7 +288,12 @@ static inline bool guest_hold(uint64_t ns)
 	return likely(c->ring == ring) || guest_hold_again(t, ring, ns);
 }
 
-/* The time of what is held is known by now. */
+/*
+ * The time of what is held is known by now.
+ *
+ * A free is held before the real call and its time is read then: the hold is narrowed from "now" to
+ * that time, so that the recorder may go on up to it while the driver works.
+ */
 static inline void guest_hold_at(bool held, uint64_t ns)
 {
 	struct guest_thread *t = &guest_self;
@@ -289,6 +302,8 @@ static inline void guest_hold_at(bool held, uint64_t ns)
 		atomic_store_explicit(&t->cur[t->level].ring->pending_ns, ns, memory_order_relaxed);
 }
 
+/* Between hold and here the process may have moved: the hold has come along to the ring of the
+ * new arena (leave_former()), so the ring is looked up again, not remembered. */
 static inline void guest_unhold(bool held)
 {
 	struct guest_thread *t = &guest_self;

@@ -41,8 +41,13 @@
 #define STALLED_NS 3000000000ull
 #define WAIT_AT_MOST_NS 60000000000ull
 #define COPY_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
-#define COPY_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
-
+#define COPY_BYTES                                                                                 \
+	2048u /*                                                                                   \
+	       * less than what poll() finds room for in a pipe or socket                          \
+	       *                                                                                   \
+	       * Mapped early in the launched process: at its end it may have no descriptor left,  \
+	       * or a filter that forbids open().                                                  \
+	       */
 static struct control_page *page_of_session(void)
 {
 	char path[1200];
@@ -73,7 +78,11 @@ static bool is_still(int fd, uint64_t dev, uint64_t ino)
 	return fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
-/* Is there room? A file always has some; a pipe that nobody reads never gets any. */
+/*
+ * Is there room? A file always has some; a pipe that nobody reads never gets any.
+ *
+ * ppoll() as a system call: the C library's is a cancellation point.
+ */
 static bool has_room(int fd, uint64_t until_ns)
 {
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -194,6 +203,8 @@ void guest_report_here(void)
 	p->report_fd = STDERR_FILENO;
 }
 
+/* The answer counts up like the question; the difference is compared as a signed number, so that
+ * it may wrap. The recorder is woken in every round: a wake that came before it slept is lost. */
 bool guest_flush(uint32_t timeout_ms)
 {
 	struct timespec step = {0, 20000000};
@@ -244,7 +255,12 @@ void guest_on_move(const struct guest_mover *m)
 	atomic_store(&mover, m);
 }
 
-/* The monitor was here first, whose session keeps nothing: it comes along into a recording. */
+/*
+ * The monitor was here first, whose session keeps nothing: it comes along into a recording.
+ *
+ * The monitor is told before and after: it flushes what its source has into the session that is
+ * left, and opens its window again in the new one.
+ */
 static void move_into_recording(const char *output)
 {
 	const struct guest_mover *m = atomic_load(&mover);

@@ -170,7 +170,13 @@ struct wanted {
 static struct wanted package = {.name = "msmemscope"};
 static struct wanted steps = {.name = "sonde._steps"};
 
-/* 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set. */
+/*
+ * 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set.
+ *
+ * Globals of its own, with the real builtins: a sandboxed program may have replaced them. They are
+ * cleared afterwards, since the functions that the text defines refer to them, and they to the
+ * functions.
+ */
 static int run_text(struct wanted *w)
 {
 	void *code = Py_CompileString(text, "<sonde>", FILE_INPUT);
@@ -302,6 +308,8 @@ static void *ask_until_done(void *arg)
 	return NULL;
 }
 
+/* A detached thread with a small stack. All signals are blocked in it: the kernel would
+ * otherwise be free to deliver one of the job's there. */
 static void start_asking(struct wanted *w)
 {
 	pthread_attr_t attr;

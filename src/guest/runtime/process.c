@@ -65,8 +65,14 @@ static _Atomic uint32_t never = UINT32_MAX;
 _Atomic uint32_t *_Atomic guest_epoch = &never;
 
 static _Atomic uint32_t joining; /* 0, or the pid that is at it */
-static uint32_t epochs; /* counts on in forked children */
-
+static uint32_t epochs; /*
+			 * counts on in forked children
+			 *
+			 * The synchronous signals stay open: a fault with its signal blocked kills
+			 * the process. The system call, because the C library's function leaves out
+			 * the two signals that it uses itself, and pthread_cancel() unwinds the
+			 * stack by one of them.
+			 */
 void guest_block_signals(uint64_t *out_old)
 {
 	uint64_t all = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) |
@@ -104,6 +110,9 @@ static _Atomic uint32_t *epoch_page(void)
 /*
  * Whose memory this is. A child of vfork() or clone(CLONE_VM) that has the first event of all is
  * its parent to us: the arena must not end with it.
+ *
+ * kcmp(KCMP_VM) compares the address spaces of us and our parent: equal means that we are a vfork
+ * child. Once known, the answer is kept beside the epoch, in the page that fork() wipes.
  */
 uint32_t guest_owner_pid(void)
 {
@@ -153,7 +162,14 @@ static void drop_former(struct former *f)
 	munmap(f->page, SESSION_BYTES);
 }
 
-/* A forked child must not keep its parent's arenas mapped: it would hold the files' space. */
+/*
+ * A forked child must not keep its parent's arenas mapped: it would hold the files' space.
+ *
+ * After fork() the child has its parent's shared mappings. It unmaps them, so that the file's
+ * blocks are freed when the parent and the recorder are done with them. A hook of the parent that
+ * was interrupted by the signal handler that forked still returns in the child and writes to its
+ * record: then the mapping stays.
+ */
 static void drop_parent_arena(void)
 {
 	/* Unless the fork happened in a signal handler inside a hook, which is still to write. */
@@ -199,6 +215,8 @@ static uint32_t choose_mode(uint32_t before)
 	return traced ? GUEST_RECORD : GUEST_SHADOW;
 }
 
+/* A launcher's directory that is gone was removed on purpose, so it is not made again; one that
+ * this tree named itself is. */
 static uint32_t join_recording(void)
 {
 	const char *dir = guest_session_dir();
@@ -239,7 +257,12 @@ static struct {
  *				later everybody goes on, unrecorded: exit() has stdio to flush and
  *				may need a lock that one of them holds
  */
-/* Threads inside a hook hold pending_ns (guest_hold); who comes later meets the gate. */
+/*
+ * Threads inside a hook hold pending_ns (guest_hold); who comes later meets the gate.
+ *
+ * A thread stores its hold relaxed: half a millisecond is longer than any store buffer keeps it.
+ * After that each ring is polled until its hold is gone or the time is up.
+ */
 static void wait_for_hooks(struct arena_head *a, uint64_t most_ns)
 {
 	uint64_t until = guest_now() + most_ns;
@@ -299,6 +322,7 @@ bool guest_leave_monitor(void)
 	return true;
 }
 
+/* Never 0, never one of the special values. The arena has its number before the epoch word does. */
 static uint32_t count_epoch(struct arena_head *a)
 {
 	if (++epochs == 0 || epochs >= GUEST_EPOCH_EXIT)
@@ -331,6 +355,8 @@ static bool has_outcome(void)
 	return epoch && (epoch != UINT32_MAX || atomic_load(&guest.mode) == GUEST_OFF);
 }
 
+/* Only one thread joins. The others poll: a futex would need a word that survives fork() and
+ * vfork(), and this happens once. */
 uint32_t guest_attach(void)
 {
 	uint32_t pid = (uint32_t)getpid();
@@ -355,6 +381,8 @@ uint32_t guest_attach(void)
 	return atomic_load(&guest.mode);
 }
 
+/* A record like any other, so that everything before it was recorded under the old settings and
+ * everything behind it under the new ones. */
 static void emit_settings(void)
 {
 	size_t len = strnlen(guest.output_dir, sizeof(guest.output_dir) - 1);
@@ -402,6 +430,8 @@ static void emit_owed(void)
 		emit_tracing(atomic_load(&guest.mode) == GUEST_RECORD);
 }
 
+/* The mapping behind r may be gone: only the address is compared until it is known that it is
+ * one of the last moments' arenas. */
 bool guest_has_just_left(const struct ring *r)
 {
 	for (struct former *f = formers; f < formers + MAX_FORMERS; f++) {
@@ -423,6 +453,8 @@ static bool is_in_use(struct arena_head *a)
 	return false;
 }
 
+/* Time counts while this process runs: a look after a long pause (SIGSTOP, a suspended machine)
+ * adds at most CHECK_MOST_NS, since threads have not moved meanwhile. */
 static void release_formers(void)
 {
 	uint64_t now = guest_now();
@@ -474,7 +506,13 @@ static void leave_arena(struct former *f)
 	syscall(SYS_futex, &f->page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Everything is ready before anything changes: other threads are between two events. */
+/*
+ * Everything is ready before anything changes: other threads are between two events.
+ *
+ * The order of the stores: `former` first, since a thread that sees the next epoch looks its ring
+ * up there; then page and arena, then the name of the session, so that a child forked in between
+ * joins a session that exists; the mode; and the epoch last.
+ */
 static bool switch_to(const char *dir, bool monitor, struct former *f)
 {
 	struct control_page *page = guest_session_map(dir, true);

@@ -85,6 +85,7 @@ static uint32_t version_of(const char *text)
 	return (part[0] & 255) << 24 | (part[1] & 255) << 16 | (part[2] & 255) << 8 | 0xf0;
 }
 
+/* From 3.13 on the interpreter says it itself; before, by its version and our tables. */
 static bool find_layout(void)
 {
 	if (!_PyRuntime || !PyCode_Type || !PyGILState_GetThisThreadState)
@@ -97,6 +98,8 @@ static bool find_layout(void)
 	return python_layout_table(version, HERE, &python.layout) == 0;
 }
 
+/* Decided once per process. A thread that comes while another decides goes without Python frames
+ * rather than wait. */
 static bool is_ready(void)
 {
 	uint32_t state = atomic_load_explicit(&python.state, memory_order_acquire);
@@ -215,6 +218,8 @@ static uint64_t hash_of_name(uint64_t name)
 		       : hash;
 }
 
+/* One read of the code object; everything else is in the copy. The line in the key is the
+ * function's first one: the line of the instruction is computed when the place is new. */
 static bool place_of(const struct python_raw_frame *f, struct place *out)
 {
 	const struct python_layout *l = &python.layout;
@@ -315,7 +320,13 @@ static bool walk_begin(struct walk *w)
 	return w->tstate && python_walk_begin(&w->w, &reader, l, w->tstate) == 0;
 }
 
-/* False at the end, or at something that is no frame. */
+/*
+ * False at the end, or at something that is no frame.
+ *
+ * What comes from the heap or from pushed frames is believed. What comes from the C stack is
+ * checked before it is followed: its memory can be read, its code is a code object, and it is at
+ * one of its instructions.
+ */
 static bool walk_next(struct walk *w, struct python_raw_frame *f)
 {
 	const struct python_layout *l = &python.layout;
@@ -336,6 +347,8 @@ static bool walk_next(struct walk *w, struct python_raw_frame *f)
 
 static _Atomic uint64_t hidden[HIDDEN_FILES];
 
+/* Frames of the Python package itself are left out by the address of their file name, which
+ * every code object of a file shares. Entries are only added: 0 ends a search. */
 void guest_hide_file(uint64_t name)
 {
 	for (unsigned i = 0; i < HIDDEN_PROBES; i++) {
@@ -360,6 +373,8 @@ static bool is_hidden(uint64_t name)
 	return false;
 }
 
+/* Shims and hidden frames do not count towards `max`, but towards a bound of their own, so that
+ * a chain without end does end. */
 uint32_t guest_python(uint64_t *out, uint32_t max)
 {
 	struct python_raw_frame f;

@@ -42,6 +42,9 @@ void guest_lost(uint64_t n)
 		atomic_fetch_add_explicit(&guest.arena->lost_events, n, memory_order_relaxed);
 }
 
+/* tgkill() with signal 0: is there such a thread in our process? A number that the kernel has
+ * given to another thread of ours counts as alive, and its ring is left alone until that one
+ * ends, too. */
 static bool thread_is_gone(uint32_t pid, uint32_t tid)
 {
 	/* UINT32_MAX: given up by a thread that got no segment for it */
@@ -74,6 +77,8 @@ static struct ring *ring_inherit(struct arena_head *a, uint32_t tid, uint32_t le
 	return NULL;
 }
 
+/* The number is claimed by compare-and-swap; the ring behind it is visible to the recorder from
+ * then on, with owner 0, which it passes over until the release store. */
 static struct ring *ring_make(struct arena_head *a, uint32_t tid, uint32_t level)
 {
 	uint32_t i = atomic_load_explicit(&a->nrings, memory_order_relaxed);
@@ -118,7 +123,12 @@ static int seg_take(struct arena_head *a)
 	}
 }
 
-/* Waits for the recorder to give a segment back, as long as the session allows and it lives. */
+/*
+ * Waits for the recorder to give a segment back, as long as the session allows and it lives.
+ *
+ * The budget of the session is spent. A recorder that has not beaten for three seconds is dead or
+ * stopped: then nobody waits for it, and events are counted as lost.
+ */
 static int seg_wait(struct arena_head *a)
 {
 	uint64_t until = guest_now() + (uint64_t)guest.page->wait_ms * 1000000u;
@@ -145,6 +155,11 @@ static bool budget_is_spent(void)
 	return atomic_load_explicit(&full_tick, memory_order_relaxed) == guest_now_coarse();
 }
 
+/*
+ * `full_tick` is the tick of the coarse clock (4 ms) in which a look was in vain. All other events
+ * of that tick, of all threads, are dropped without a system call: a job that is faster than its
+ * recorder must not spend its time on finding that out.
+ */
 static int seg_get(struct arena_head *a)
 {
 	if (budget_is_spent())
@@ -195,7 +210,12 @@ static bool seg_next(struct guest_cursor *c)
 	return true;
 }
 
-/* Says whose records follow; the room for it was made by the caller. */
+/*
+ * Says whose records follow; the room for it was made by the caller.
+ *
+ * A reader that comes to a ring in the middle of its life has the thread from the last such record,
+ * or from the recording.
+ */
 static void write_thread_record(struct guest_thread *t, struct guest_cursor *c, uint32_t level)
 {
 	struct rec_thread *r = (struct rec_thread *)c->pos;
@@ -313,6 +333,7 @@ static bool cursor_stands(struct guest_thread *t)
 	       (atomic_load(&a->epoch) == t->epoch && cursor_open(t, a, t->level));
 }
 
+/* Also counts the level up, as the fast path does: guest_publish() counts it down. */
 static char *reserve_room(struct guest_thread *t, uint32_t size)
 {
 	if (!thread_ready(t) || t->level >= GUEST_LEVELS)
@@ -357,6 +378,8 @@ struct slow {
 	int saved_errno;
 };
 
+/* `busy` is for faults: a SIGSEGV handler of the job that runs because our own code faulted must
+ * not come here again. Other signals are blocked. */
 static bool slow_enter(struct guest_thread *t, struct slow *s)
 {
 	if (t->busy)

@@ -77,6 +77,8 @@ struct control_page *guest_session_map(const char *dir, bool make)
 	return page;
 }
 
+/* Of several that find it FINISHED one wins and starts a recorder; if that fails it is put back,
+ * so that the others do not wait for nothing. */
 bool guest_session_wait(struct control_page *page, const char *dir)
 {
 	uint32_t finished = SESSION_FINISHED, called = SESSION_NEW;
@@ -90,6 +92,8 @@ bool guest_session_wait(struct control_page *page, const char *dir)
 	return atomic_load(&page->state) != SESSION_FINISHED;
 }
 
+/* A recorder that was killed leaves LIVE behind. Only when its process is gone is that taken for
+ * FINISHED, and called again. */
 bool guest_revive(void)
 {
 	uint32_t live = SESSION_LIVE;

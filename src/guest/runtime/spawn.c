@@ -67,6 +67,10 @@ static void copy_env(struct child *c)
 	c->env[n] = NULL;
 }
 
+/*
+ * The two children have their stacks in one mapping, with the arguments behind them. The wait with
+ * __WCLONE finds only children without an exit signal: it can never take one of the job's own away.
+ */
 int guest_spawn_recorder(const char *dir)
 {
 	size_t size = 2 * CHILD_STACK + sizeof(struct child);

@@ -107,7 +107,12 @@ struct interning {
 	void *arg;
 };
 
-/* The id of what is in the window of an index or could be put there; 0: neither. */
+/*
+ * The id of what is in the window of an index or could be put there; 0: neither.
+ *
+ * A free slot ends the search: entries are never removed, so what we look for cannot be behind it.
+ * But another thread may take the slot first; then its contents are compared like any other's.
+ */
 static uint32_t find_or_put(struct arena_head *a, struct interning *w, _Atomic uint64_t *index,
 			    uint32_t mask, uint32_t at, uint32_t probes)
 {
@@ -135,7 +140,11 @@ static uint32_t find_or_put(struct arena_head *a, struct interning *w, _Atomic u
 	return 0;
 }
 
-/* The second index is for programs with more stacks than most: it gets its space when needed. */
+/*
+ * The second index is for programs with more stacks than most: it gets its space when needed.
+ *
+ * Threads may commit the same space twice; it is theirs either way.
+ */
 static bool has_more(struct arena_head *a)
 {
 	uint64_t bytes = ARENA_MORE_SLOTS * sizeof(uint64_t);
@@ -148,6 +157,8 @@ static bool has_more(struct arena_head *a)
 	return true;
 }
 
+/* The tag is the upper half of the hash with bit 0 set, so that a slot in use is never 0; the
+ * two indices are addressed by different bits of it. */
 uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id, void *arg),
 		      void *arg)
 {
@@ -193,6 +204,8 @@ uint32_t guest_stack(uint64_t caller)
 	return guest_stack_depth(caller, guest.c_depth, guest.py_depth);
 }
 
+/* A thread pool of the job may have stacks of 64 KiB, a fiber 16: the buffer for the addresses
+ * is as small as the depth allows, in a frame of its own that is there only meanwhile. */
 uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth)
 {
 	if (!(depth | py_depth) || !guest.arena)

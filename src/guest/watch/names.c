@@ -66,6 +66,8 @@ static bool same_name(const char *a, const char *b)
 	return true;
 }
 
+/* Users copy names from logs, from profilers or from source: module prefixes, "::" for ".", the
+ * position in an ATB graph may be there or not. A name without a dot matches nothing but itself. */
 bool watch_name_matches(const char *wanted, size_t room, const char *name)
 {
 	if (!wanted[0] || strnlen(wanted, room) == room)
@@ -95,6 +97,8 @@ static uint64_t hash_of(const char *s, uint64_t seed)
 	return h ? h : 1;
 }
 
+/* The thread and the device are part of the key, so each thread counts its own calls without a
+ * lock that others want. */
 uint32_t watch_count(const char *name, uint16_t device, uint32_t tid)
 {
 	uint64_t key = hash_of(name, ((uint64_t)device << 32 | tid) * 0x9e3779b97f4a7c15ull);

@@ -39,6 +39,8 @@ void watch_slot_fill(struct slot *s, struct watched *v, const char *name, int32_
 	atomic_store(&s->left, left);
 }
 
+/* The id is stored last: from then on readers see the slot. The upper half of seq is the id, so
+ * that a number that belongs to a former watch cannot be counted on. */
 void watch_slot_watch(struct slot *s)
 {
 	uint32_t id = atomic_fetch_add(&ids, 1) + 1;
@@ -82,6 +84,8 @@ bool watch_slot_use(struct slot *s)
 	return left < 0;
 }
 
+/* Fails once the slot has another id: a sample that was taken before and written after would be
+ * counted for the wrong block. */
 uint32_t watch_slot_next(struct slot *s, uint32_t id)
 {
 	uint64_t was = atomic_load(&s->seq);
@@ -200,6 +204,8 @@ void watch_alloc(const struct collect_block *b)
 		blocks_put(b->pool, b->addr, b->size_bytes);
 }
 
+/* Every allocation and free comes here while anything is watched, so the count of live slots is
+ * asked first. */
 void watch_free(const struct collect_block *b)
 {
 	if (!b->addr || b->kind == ALLOC_PINNED)

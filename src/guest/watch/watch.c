@@ -54,7 +54,12 @@ static __thread struct {
 	struct frame frames[DEPTH];
 } self __attribute__((tls_model("initial-exec")));
 
-/* Who is not above the frame any more that was at work has jumped out of it. */
+/*
+ * Who is not above the frame any more that was at work has jumped out of it.
+ *
+ * The sample may have been left by longjmp() out of a signal handler: then this call is at least as
+ * high on the stack, and the mark is stale.
+ */
 bool watch_is_busy(void)
 {
 	if (self.busy && guest_sp() >= self.sp)
@@ -214,6 +219,9 @@ static void op_output(const char *op, uint16_t device, uint64_t addr, uint64_t b
 /*
  * The operator is through: its outputs are watched from here on. Not those whose window another
  * thread has opened meanwhile.
+ *
+ * Slots that wait for this thread become watched. The first one of a window opens it; one whose
+ * window another thread has opened since is dropped.
  */
 static bool begin_watch(void)
 {
@@ -262,6 +270,8 @@ static void end_watch(uint16_t device, bool host)
 		close_window(DEV_HOST);
 }
 
+/* An end without a beginning (the thread began to be recorded in between) is still an edge; it
+ * has no call number. */
 static void op_end(const char *op)
 {
 	struct frame *f = frame_find(op), lost = {0};
@@ -341,6 +351,8 @@ void collect_watch_launch(void)
 	errno = saved;
 }
 
+/* The name of a kernel is known when its launch is through: the sample before it was held, and
+ * is written now, under that name. */
 void collect_watch_launched(void)
 {
 	int saved = errno;
