@@ -116,8 +116,12 @@ static void cache_empty(void)
 	atomic_fetch_add_explicit(&epoch, 1ull << 48, memory_order_relaxed);
 }
 
-/* --- one frame --- */
-
+/*
+ * --- one frame ---
+ *
+ * musl and old C libraries have no unwind information there; the bytes of the system call are the
+ * same everywhere.
+ */
 static bool is_sigreturn(const struct native_object *o, uint64_t pc)
 {
 	return pc >= o->code && pc < o->code_end && o->code_end - pc >= ARCH_SIGRETURN_LEN &&
@@ -173,7 +177,12 @@ static __attribute__((noinline)) bool step_signal(struct walk *w)
 	return w->switches++ < SWITCH_MAX && span_readable(w->r.sp & ~7ull);
 }
 
-/* Without unwind information: the frame pointer, if it looks like one. */
+/*
+ * Without unwind information: the frame pointer, if it looks like one.
+ *
+ * Once: two guesses in a row are two chances to believe a number that is none. The address must lie
+ * in an object that is mapped, or the walk ends.
+ */
 static __attribute__((noinline)) bool step_guess(struct walk *w)
 {
 	uint64_t fp = w->r.fp;
@@ -239,6 +248,8 @@ static inline uint64_t frame_pointer(const struct walk *w, uint64_t rule, uint64
 	return LIKELY(at >= w->r.sp) ? load(at) : w->r.fp;
 }
 
+/* On x86-64 it lies right below the CFA, by the ABI. On aarch64 it is in a register at first: in
+ * the innermost frame, and in one that a signal interrupted, it may still be there. */
 static inline uint64_t return_address(const struct walk *w, uint64_t rule, uint64_t cfa)
 {
 	if (ARCH_HAS_MORE)
@@ -346,6 +357,9 @@ static __attribute__((noinline)) void recheck(const struct walk *w)
 	}
 }
 
+/* Registers are taken here, in the frame that the walk starts from. What was learnt about
+ * readable pages is kept only if the span grew at its upper end: then sp was on the thread's own
+ * stack. */
 unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
 			void *arg)
 {

@@ -66,6 +66,7 @@ struct span span_enter(uint64_t sp)
 	return (struct span){page_of(sp), page_of(sp) + PAGE_BYTES};
 }
 
+/* Page by page from the last proved one: a stack has no holes, and one that seems to ends there. */
 bool span_grow(struct span *s, uint64_t end)
 {
 	if (end < s->hi)
@@ -102,6 +103,8 @@ static void set_home(uint64_t lo, uint64_t hi)
 	h->hi = hi;
 }
 
+/* Calls of different depths prove different parts. The gap between them is proved as well, so
+ * that one range is enough. */
 void span_keep(const struct span *s, uint64_t sp)
 {
 	uint64_t end = home_end(sp), lo = s->lo, hi = s->hi;

@@ -124,8 +124,13 @@ static void drop_copy(struct thread_slot *s)
 	s->missed = true;
 }
 
-/* Returns whether we have left our place. Where we may not go to the thread's processor, or the
- * kernel does not count, the copy is as good as it is. */
+/*
+ * Returns whether we have left our place. Where we may not go to the thread's processor, or the
+ * kernel does not count, the copy is as good as it is.
+ *
+ * A thread that sleeps does not move either, but need not stay asleep: so the same proof for all.
+ * TRIES, since a busy thread may be given another processor while we go to its last one.
+ */
 static bool prove_thread(struct python_process *p, struct thread_slot *s)
 {
 	bool left = false;

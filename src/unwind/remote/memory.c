@@ -22,6 +22,8 @@ int remote_read(struct remote *r, uint64_t addr, void *out, size_t n)
 	return done < 0 ? done : done == 1 ? 0 : -EFAULT;
 }
 
+/* EFAULT means that the very first span could not be read: none came whole. Fewer bytes than
+ * asked for: the span in which they end did not. */
 int remote_readv(struct remote *r, const struct remote_span *spans, unsigned n)
 {
 	struct iovec here[REMOTE_SPANS], there[REMOTE_SPANS];

@@ -4,6 +4,10 @@
  * same moment: python_capture() copies the raw stacks of all threads, as few system calls as
  * possible; python_resolve() makes names and lines of what was copied.
  *
+ * A frame, a thread or a text that is returned stays valid until the next call for that process;
+ * texts (names, files) for ever. One thread at a time works on a process, and, since the copies
+ * share scratch memory, on all of them.
+ *
  *	python_process_open(pid, &o, &p, &err);
  *	for (;;) {
  *		python_capture(p);		first for all processes,
@@ -48,6 +52,8 @@ enum thread_state {
 	THREAD_IDLE, /* sleeps in the kernel */
 };
 
+/* One thread of the interpreter. (tstate, serial) names it as long as the process lives; tids
+ * and names may be found out later and change. */
 struct python_thread {
 	uint64_t tstate; /* identity of the thread inside the process, */
 	uint64_t serial; /* and this, because addresses are used again */

@@ -499,6 +499,8 @@ static pid_t outer_tid(struct python_process *p, pid_t inner)
 	return found;
 }
 
+/* From 3.11 on the interpreter has the number as the process' own namespace counts it; /proc of
+ * our namespace maps it to ours. */
 void tids_find(struct python_process *p, struct thread_slot *s)
 {
 	s->out.inner_tid = inner_tid(p, s);

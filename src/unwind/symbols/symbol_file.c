@@ -123,6 +123,7 @@ static void load_symbols(struct symbol_file *f, Elf *elf)
 			load_table(f, elf, scn, &sh);
 }
 
+/* After this the array is only read. Ranks decide which name of one address stays. */
 void symbol_file_sort(struct symbol_file *f)
 {
 	size_t kept = 0;
@@ -189,6 +190,8 @@ static void add_unit(struct symbol_file *f, Dwarf_Off off)
 	}
 }
 
+/* All units, by their own ranges: the index that compilers may write (.debug_aranges) is missing
+ * in what clang makes. */
 static void load_units(struct symbol_file *f)
 {
 	Dwarf_Off off = 0, next;
@@ -357,7 +360,12 @@ int symbol_debug_open(const void *id, ssize_t len, off_t max_bytes, struct stat 
 	return fd;
 }
 
-/* Reads all that will be asked for, so that the descriptors can be closed. */
+/*
+ * Reads all that will be asked for, so that the descriptors can be closed.
+ *
+ * The two files are read one after the other into the same arrays: a stripped library has its
+ * dynamic symbols, its debug file all of them.
+ */
 static void file_load(struct symbol_file *f, int fd, const struct stat *st)
 {
 	struct stat dst;

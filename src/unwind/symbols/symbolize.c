@@ -158,7 +158,12 @@ static void add_frame(struct buf *b, const char *path, const char *name, uint64_
 	buf_addf(b, "+0x%llx) [0x%llx]", (unsigned long long)off, (unsigned long long)pc);
 }
 
-/* The lines of the functions inlined at addr; returns where the outermost call stands. */
+/*
+ * The lines of the functions inlined at addr; returns where the outermost call stands.
+ *
+ * The line table gives the place inside of the innermost one. Where that was inlined, its DIE names
+ * the call's file and line, which is the place inside of the next one, and so on outwards.
+ */
 static struct source_line add_inlined(struct buf *b, const char *path, Dwarf_Die *cu,
 				      struct chain *c, uint64_t pc)
 {
@@ -260,6 +265,8 @@ void symbolizer_add_module(struct symbolizer *s, uint64_t start, uint64_t end, u
 			s->answer[i].stale = true;
 }
 
+/* A file of the right name that does not cover the mapped range was replaced since: names from
+ * it would be wrong. */
 static void module_open(struct module *m)
 {
 	m->tried = true;

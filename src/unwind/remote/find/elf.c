@@ -95,6 +95,7 @@ static uint64_t place_of(const struct elf_image *image, uint64_t value)
 	return value >= image->start && value < image->end ? value : 0;
 }
 
+/* Only tables that lie inside of the image count; anything else is taken as missing. */
 static int read_dynamic(struct elf_image *image, const Elf64_Phdr *p)
 {
 	Elf64_Dyn entries[MAX_DYNAMIC];
@@ -129,6 +130,8 @@ static int read_dynamic(struct elf_image *image, const Elf64_Phdr *p)
 	return 0;
 }
 
+/* Everything later is read through `reader`, when it is needed: an image is some hundred bytes
+ * of offsets. */
 int elf_image_open(const struct python_reader *reader, uint64_t base, struct elf_image *out)
 {
 	struct elf_image image = {.reader = reader};

@@ -101,6 +101,7 @@ static void explain_capable(const struct eperm_facts *f, struct buf *b)
 			    "a user namespace above ours");
 }
 
+/* In the order of the kernel's checks: the first that fails is the cause. */
 static void explain_incapable(const struct eperm_facts *f, struct buf *b)
 {
 	if (f->other_user_namespace)
@@ -197,6 +198,7 @@ static void read_our_facts(struct eperm_facts *f, const char *status)
 	f->program[n > 0 ? n : 0] = 0;
 }
 
+/* Unknown counts as the same: no guess is better than a wrong one. */
 static bool namespaces_differ(pid_t pid)
 {
 	char path[64], ours[64], theirs[64];
@@ -224,6 +226,8 @@ static bool is_confined(struct buf *b)
 	return *label && strncmp(label, "unconfined", 10) != 0 && strncmp(label, "kernel", 6) != 0;
 }
 
+/* Facts first, then words: eperm_words() is a pure function of the facts, so that every case can
+ * be tested. */
 int remote_explain_eperm(pid_t pid, struct err *err)
 {
 	struct eperm_facts f = {.pid = pid, .name = "?", .yama = -1};

@@ -88,6 +88,8 @@ static void find_copied_symbols(struct finder *f)
 		f->place.code_type = s.addr;
 }
 
+/* Both are optional: without the type of code objects a wild pointer is recognised later,
+ * without the loop native frames are recognised by their names. */
 static void find_symbols(struct finder *f, const struct elf_image *image)
 {
 	struct elf_symbol s;
@@ -204,7 +206,11 @@ static bool is_pypy(const struct finder *f)
 	return false;
 }
 
-/* Words for what has none yet. */
+/*
+ * Words for what has none yet.
+ *
+ * Once per process, for people: which of the many reasons it was.
+ */
 static int explain(struct finder *f, int code, struct err *err)
 {
 	int pid = (int)f->remote->pid;
@@ -326,7 +332,12 @@ static int check_place(struct finder *f)
 
 /* --- which version? --- */
 
-/* 0 if it cannot be said (yet). */
+/*
+ * 0 if it cannot be said (yet).
+ *
+ * Py_Version is exported from 3.11 on. sys.version is there once sys is; a version that another
+ * binary of this process has shown may serve.
+ */
 static uint32_t find_version(struct finder *f, const struct candidate *c)
 {
 	struct elf_symbol s;

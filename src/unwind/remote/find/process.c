@@ -92,6 +92,8 @@ static void read_exe(pid_t pid, struct remote_process *out)
 	out->exe[n] = 0;
 }
 
+/* A kernel thread has no memory, a zombie none any more, and a process in the middle of exec()
+ * none yet: maps is empty in all three. */
 int remote_process_open(pid_t pid, struct remote_process *out, struct buf *maps, struct err *err)
 {
 	char path[64];

@@ -68,7 +68,12 @@ static bool take_version(struct text *t, uint32_t *out)
 	return true;
 }
 
-/* What follows the number: "(build, date) [compiler]", with a vendor's words before it perhaps. */
+/*
+ * What follows the number: "(build, date) [compiler]", with a vendor's words before it perhaps.
+ *
+ * "(main, Jan 1 2024, 12:00:00) [GCC 12.2.0]": brackets of both kinds in this order, printable,
+ * ended by a NUL within VERSION_TEXT bytes.
+ */
 static bool is_version_tail(const struct text *t)
 {
 	const char *end = memchr(t->at, 0, (size_t)(t->end - t->at));

@@ -116,6 +116,8 @@ static uint64_t jump_at(const uint8_t *code, uint64_t addr)
 }
 #endif
 
+/* Every byte may begin an instruction on x86-64; most do not. What is no jump leads anywhere,
+ * evenly; the cold part collects hundreds. */
 static void count_jumps(const struct native_bytes *code, struct functions *f)
 {
 	for (size_t i = 0; i + JUMP_BYTES <= code->n; i += CODE_STEP) {

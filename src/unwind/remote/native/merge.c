@@ -102,7 +102,12 @@ static void put_rest(struct merging *m)
 		put(m, &m->python[--m->left]);
 }
 
-/* What the innermost Python frame called, [from, end): helpers on the way to it are left out. */
+/*
+ * What the innermost Python frame called, [from, end): helpers on the way to it are left out.
+ *
+ * Between the innermost Python function and the C function that it called lie the interpreter's own
+ * helpers, the same in every stack. What it called is what people want to see.
+ */
 static void put_leaf(struct merging *m, unsigned from, unsigned end)
 {
 	const struct native_stack *s = m->native;
@@ -148,6 +153,12 @@ static void reverse_frames(struct stack_frame *f, unsigned n)
 	}
 }
 
+/*
+ * The innermost ends are aligned. A loop that was just entered has no frame yet, and one that was
+ * just left none any more: one loop more than runs is right then. Anything else that does not add
+ * up, and was not cut off at the outer end, is not merged: then all Python frames are shown, with
+ * the native leaf.
+ */
 void native_merge(const struct native_stack *native, const struct stack_frame *python, unsigned n,
 		  struct stack_frame **out, size_t *cap, unsigned *out_n)
 {

@@ -144,6 +144,7 @@ static int by_address(const void *a, const void *b)
 	return (*x)->start < (*y)->start ? -1 : (*x)->start > (*y)->start;
 }
 
+/* After libdwfl has dropped its modules: those that were not reported again are gone there. */
 static void drop_unmapped(struct native_process *p)
 {
 	size_t left = 0;
@@ -190,6 +191,7 @@ bool native_modules_refresh(struct native_process *p, bool now)
 	return true;
 }
 
+/* In order of address, without overlaps. */
 struct native_module *native_module_at(const struct native_process *p, uint64_t addr)
 {
 	size_t lo = 0, hi = p->nmodule;

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the parts of unwind/remote/native/native.h share. */
+/*
+ * What the parts of unwind/remote/native/native.h share.
+ *
+ * Who owns what: a native_process owns its modules, copies, places and merged stacks. A module owns
+ * its symbol table (symbol_file, whose names and debug information are libdwfl's, so it goes after
+ * the module was dropped there and is not looked at any more) and its image, if it was read from
+ * memory. The Elf files are shared between processes and counted (native_files_use()).
+ */
 #ifndef SONDE_UNWIND_REMOTE_NATIVE_NATIVE_IMPL_H
 #define SONDE_UNWIND_REMOTE_NATIVE_NATIVE_IMPL_H
 
@@ -61,7 +68,12 @@ struct native_stack_map {
 	uint64_t start, end;
 };
 
-/* What is known about one instruction. */
+/*
+ * What is known about one instruction.
+ *
+ * Kept for every instruction that was ever asked for, until the maps change or there are MAX_PLACES
+ * of them: stacks of one program meet the same few thousand.
+ */
 struct native_place {
 	const char *name, *file;
 	int32_t line;

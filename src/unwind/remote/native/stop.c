@@ -192,7 +192,12 @@ static int wait_for_stop(const struct job *j)
 	return status;
 }
 
-/* Lets it go on, with the signal that it was about to get, if one stopped it. */
+/*
+ * Lets it go on, with the signal that it was about to get, if one stopped it.
+ *
+ * A thread that was stopped by a signal, and not by us, must get that signal now: detaching with it
+ * delivers it.
+ */
 static void let_go(pid_t tid, int status)
 {
 	long signal = status >> 8 ? 0 : status & 0x7f;
@@ -240,6 +245,8 @@ static void *run_tracer(void *arg)
 	return NULL;
 }
 
+/* The tracer is a thread that ends: whatever it had seized the kernel then lets go of. It
+ * inherits a mask with all signals blocked. */
 int thread_stop(pid_t pid, pid_t tid, void (*fn)(void *arg, const struct stopped_regs *regs),
 		void *arg, uint64_t *out_ns, struct err *err)
 {

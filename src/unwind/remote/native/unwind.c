@@ -118,6 +118,8 @@ static bool get_thread(Dwfl *dwfl, pid_t tid, void *arg, void **thread_arg)
 	return tid == p->unwinding->tid;
 }
 
+/* libdwfl asks for words. The bound on far reads is for damaged chains, which would otherwise
+ * send thousands of system calls. */
 static bool memory_read(Dwfl *dwfl, Dwarf_Addr addr, Dwarf_Word *out, void *arg)
 {
 	struct native_process *p = arg;
@@ -223,7 +225,8 @@ static bool begins_with(const char *text, const char *with)
 	return !strncmp(text, with, strlen(with));
 }
 
-/* With the parts that compilers cut off, and the pieces of the loop that is made of tail calls. */
+/* _PyEval_EvalFrameDefault, its .cold and .constprop parts, and the functions that a build with
+ * tail calls is made of. */
 static bool is_loop_name(const char *name)
 {
 	static const char loop[] = "_PyEval_EvalFrameDefault";
@@ -278,6 +281,7 @@ static void add_frame(struct native_process *p, uint64_t pc, const struct python
 		 (internal && is_within(pc, interpreter->cold_start, interpreter->cold_end)));
 }
 
+/* Names are looked up here, not while the thread stands still. */
 int native_unwind(struct native_process *p, pid_t tid, const struct python_place *place,
 		  struct native_stack *out, struct err *err)
 {

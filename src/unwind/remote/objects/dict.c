@@ -2,6 +2,23 @@
 /*
  * Types, dicts and attributes of another interpreter. The dict changes while it is read: a count
  * that does not fit its table, an entry that points nowhere, all of it is skipped or refused.
+ *
+ * A dict is two objects, and sometimes three:
+ *
+ *	PyDictObject	used | keys --+   | values: NULL, or an array (keys shared by a class)
+ *	                              v
+ *	PyDictKeysObject	header | indices, 1 to 8 bytes a slot | entries, as inserted
+ *
+ *	header	to 3.10    refcnt, slots, lookup function, usable, entries     40 bytes
+ *	        from 3.11  refcnt, log2 of slots, log2 of the bytes of the     32 bytes
+ *	                   indices, kind, version, usable, entries
+ *	entry	hash, key, value               24 bytes
+ *	        key, value                     16 bytes: only str as keys (kind, from 3.11)
+ *
+ * The indices are not used: a key is not looked up by its hash, since strings are hashed with a
+ * secret of the process. Entries are read in blocks and compared by their text.
+ *
+ * Attributes of an object: see object_view().
  */
 #include <errno.h>
 #include <string.h>
@@ -30,6 +47,8 @@ int objects_word(struct objects *o, uint64_t addr, uint64_t *out)
 	return objects_read(o, addr, out, sizeof(*out));
 }
 
+/* In steps that never cross a page: the text may be the last thing before one that is not
+ * mapped. */
 int objects_c_string(struct objects *o, uint64_t addr, char *out, size_t cap)
 {
 	for (size_t n = 0; n + 1 < cap;) {
@@ -48,6 +67,7 @@ int objects_c_string(struct objects *o, uint64_t addr, char *out, size_t cap)
 	return 0;
 }
 
+/* The last type is remembered: items of one container mostly have the same one. */
 int objects_type(struct objects *o, uint64_t object)
 {
 	const struct python_layout *l = o->l;
@@ -70,6 +90,11 @@ int objects_type(struct objects *o, uint64_t object)
 	return 0;
 }
 
+/*
+ * An int is sign and digits of 30 bits. To 3.11 ob_size is the number of digits, negative for a
+ * negative number; from 3.12 on lv_tag has the number above three bits, of which the lowest two are
+ * the sign (0 positive, 1 zero, 2 negative).
+ */
 int objects_int(struct objects *o, uint64_t object, int64_t *out, uint64_t *out_bits)
 {
 	const struct python_layout *l = o->l;
@@ -106,7 +131,11 @@ int objects_int(struct objects *o, uint64_t object, int64_t *out, uint64_t *out_
 	return 0;
 }
 
-/* Where the entries of a keys object begin: behind a header and a table of indices. */
+/*
+ * Where the entries of a keys object begin: behind a header and a table of indices.
+ *
+ * Counts are checked against each other and against bounds before anything is read by them.
+ */
 static int keys_view(struct objects *o, uint64_t keys, struct dict_view *v)
 {
 	uint8_t head[40];
@@ -259,6 +288,10 @@ int dict_find(struct objects *o, const struct dict_view *v, const char *name, ui
 /*
  * Objects whose type says so keep their attributes in an array without a dict, until somebody asks
  * for the dict. Gives one of the two: the other is 0.
+ *
+ * Where the pointer is depends on the version: two words before the object's head in 3.11 (values,
+ * then dict), one word with a tag bit in 3.12, and from 3.13 on values inside the object itself,
+ * behind its fixed part, with a flag that says whether they still count.
  */
 static int managed_dict(struct objects *o, uint64_t object, uint64_t *out_dict,
 			uint64_t *out_values)

@@ -127,6 +127,8 @@ static int read_names(struct locals *f)
 	return got < 0 ? (int)got : 0;
 }
 
+/* The frame may be left and used by another call between two reads. Its code is read last: while
+ * that is the same, so were the values before. */
 static int read_values(struct locals *f, uint64_t frame)
 {
 	const struct python_layout *l = f->o.l;
@@ -255,6 +257,7 @@ static bool add_to_stamp(void *arg, uint64_t key, uint64_t value)
 	return true;
 }
 
+/* For a watcher that wants to know whether anything changed, without looking at what. */
 uint64_t remote_attributes_stamp(struct remote *r, const struct python_place *place,
 				 uint64_t object)
 {

@@ -2,6 +2,11 @@
 /*
  * What a variable holds, as a short text. Work and text are bounded three ways: a limit of bytes,
  * of reads, and of depth, so that a list that holds itself ends like any other.
+ *
+ * Nothing is called in the process: no __repr__, no property. Types are recognised by flags that
+ * every subclass inherits (int, str, bytes, list, tuple, dict, type) or by their name (float, set,
+ * None, numpy.ndarray). Everything else is its class and address. The process runs meanwhile, so a
+ * text may be of two moments; it is for people who look at a hang.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -109,7 +114,12 @@ static void add_int(struct repr *p, uint64_t object)
 		buf_addf(p->out, "%" PRId64, value);
 }
 
-/* The shortest text that is read back as the same number, written as Python writes it. */
+/*
+ * The shortest text that is read back as the same number, written as Python writes it.
+ *
+ * Digits are added until the text reads back as the same number, then written without an exponent
+ * where Python does so.
+ */
 static void float_text(double value, char *out, size_t cap)
 {
 	int digits = 1, exponent = 0;
@@ -157,6 +167,8 @@ static unsigned read_items(struct repr *p, uint64_t items, uint64_t n, uint64_t 
 	return shown;
 }
 
+/* A tuple holds its items, a list points to them. Of a list that is being changed the length and
+ * the array may be of different moments: an item that leads nowhere is shown as unreadable. */
 static void add_sequence(struct repr *p, uint64_t object, bool list)
 {
 	const struct python_layout *l = p->o.l;
@@ -269,7 +281,11 @@ static bool add_array(struct repr *p, uint64_t object)
 	return true;
 }
 
-/* The name of the type in o->type, with its module where that is easy to know. */
+/*
+ * The name of the type in o->type, with its module where that is easy to know.
+ *
+ * A static type has its module in its name; a class of Python has it in its dict.
+ */
 static void add_type_name(struct repr *p, const struct object_type *t)
 {
 	struct dict_view v;
