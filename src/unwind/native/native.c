@@ -358,8 +358,7 @@ static __attribute__((noinline)) void recheck(const struct walk *w)
 }
 
 /* Registers are taken here, in the frame that the walk starts from. What was learnt about
- * readable pages is kept only if the span grew at its upper end: then sp was on the thread's own
- * stack. */
+ * readable pages is kept if the span grew at its upper end and is of the thread's own stack. */
 unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
 			void *arg)
 {

@@ -625,7 +625,7 @@ TEST(cupti, calls_of_the_driver_are_told_once)
 		CHECK_INT(ntold, 1);
 		CHECK_INT(told[0].a.kind, cases[i].told_as);
 		CHECK_STR(told[0].name, "");
-		CHECK((strstr(cupti_trouble(), "told once") != NULL) == (i > 0));
+		CHECK((strstr(cupti_trouble(), "reported once") != NULL) == (i > 0));
 	}
 }
 
