@@ -88,7 +88,7 @@ def test_calls_of_the_driver_have_one_name(cuda):
     job.tell("kernels gemm 2 1000")
     job.stop()
     assert {r["kind"] for r in job.rows() if "API" in r["kind"]} == {"API"}
-    assert "CUPTI: calls of the driver are told once" in job.said()
+    assert "CUPTI: calls of the driver are reported once" in job.said()
 
 
 MEMORY = ["copy 1 4096", "copy 2 8192", "copy 8 16", "copy 10 32", "set 7 1024",
