@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The functions behind include/sonde/sonde.h. */
+/*
+ * The functions behind include/sonde/sonde.h. Programs do not link with us: the header declares
+ * these as weak symbols and calls them if they are there. So their names and types are for ever;
+ * each is a thin layer over collect.h, and checks what a program may get wrong.
+ */
 #include "sonde/sonde.h"
 
 #include "guest/collect/collect.h"

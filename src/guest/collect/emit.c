@@ -29,7 +29,11 @@ bool collect_tracing(void)
 	return guest_mode() == GUEST_RECORD;
 }
 
-/* Blocks of host memory need WANT_HOST besides; one test covers both. */
+/*
+ * Blocks of host memory need WANT_HOST besides; one test covers both.
+ *
+ * What the runtime allocates while we read a watched block is ours, not the job's.
+ */
 static inline bool wants_block(const struct collect_block *b)
 {
 	uint32_t want = atomic_load_explicit(&guest.want, memory_order_relaxed);
@@ -206,6 +210,8 @@ uint32_t collect_oom_stack(const void *caller)
 				 oom_depth(guest.py_depth));
 }
 
+/* With a stack that was taken earlier: the refusal is reported after the framework has tried to
+ * help itself. */
 void collect_oom_with(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, uint32_t stack)
 {
 	if (!guest_wants(WANT_ALLOC))
@@ -222,6 +228,8 @@ void collect_oom_with(uint16_t device, uint8_t kind, uint64_t size, uint64_t fla
 	put_end(&p);
 }
 
+/* The watch sees a mark twice: what happens at the beginning of an operator comes before the
+ * record of its mark, what happens until its end after it. */
 void collect_mark(uint8_t kind, uint64_t range, const char *message, const char *domain)
 {
 	struct two_texts t = texts(message, domain);
@@ -281,6 +289,7 @@ void collect_aten(bool begins, uint16_t device, const char *name, const void *ca
 	put_end(&p);
 }
 
+/* The block is named by an address inside of it; which one that is the recorder knows. */
 void collect_access(const struct collect_block *b, uint8_t access, const char *op,
 		    const char *attrs)
 {
@@ -360,6 +369,8 @@ void collect_set_tracing(bool on)
 		put_system(SYSTEM_STOP_TRACE, 0, DEV_NONE);
 }
 
+/* Also while not tracing: a label that was set before the start counts for what is allocated
+ * after it. */
 void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label)
 {
 	struct two_texts t = texts(label, NULL);
@@ -407,6 +418,8 @@ void collect_launch_leave(void)
 	guest_self.launch_ns = 0;
 }
 
+/* A device's own time is that of the execution and may lie before the launch's record; without
+ * one, the time of the launch in progress. */
 void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t device,
 		    uint16_t stream, uint16_t task)
 {
@@ -433,6 +446,7 @@ void collect_kernel(uint8_t kind, uint64_t time_ns, uint64_t name_hash, uint16_t
 	put_end(&p);
 }
 
+/* Announced by every thread that meets it first, so it may come several times. */
 void collect_name(uint64_t hash, const char *text, size_t len)
 {
 	if (len > REC_MAX_TEXT)

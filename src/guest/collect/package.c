@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What only the Python package and the monitor call: never from a hook, so some of it may take its
- * time. */
+/*
+ * What only the Python package and the monitor call: never from a hook, so some of it may take its
+ * time.
+ *
+ *	msmemscope.start()   collect_begin(): the session that the environment names, or a new one;
+ *	                     out of the monitor's session, if the process is in that
+ *	npu-monitor          collect_begin_monitor(): the session that the process is in, else one
+ *	                     of the monitor's own; another one, if its recorder was killed
+ *
+ *	the process is in    start() leads to                  npu-monitor leads to
+ *	nothing              a recording                       the monitor's session
+ *	a recording          the same                          the same, its recorder called back
+ *	the monitor's        a recording (guest_move())        the same, or a new one (guest_move())
+ */
 #include "guest/collect/collect.h"
 
 #include "guest/collect/put.h"

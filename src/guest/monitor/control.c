@@ -274,6 +274,9 @@ static void change_window(const struct monitor_request *o, const char *text, siz
  * By somebody who only looks on, as `sonde top` does, and may be gone at any moment: what he starts
  * ends unless he renews it. What others have requested is left as it is, here where it is known; he
  * knows only what was so a moment ago.
+ *
+ * The three cases: its own window is renewed or ended; nobody's is there, so one is begun; somebody
+ * else's is there, and is left alone without an error.
  */
 static int execute_leased(const struct monitor_request *o, const char *text, size_t len, char *why,
 			  size_t cap)
@@ -382,8 +385,11 @@ int control_execute(const char *text, size_t len, char *why, size_t cap)
 	return r;
 }
 
-/* --- going on in another session --- */
-
+/*
+ * --- going on in another session ---
+ *
+ * Once a second, with a few system calls. A recorder that merely stands still is not replaced.
+ */
 static void check_recorder(uint64_t now_ns)
 {
 	if (now_ns < now.checked_ns + RECORDER_NS)
@@ -404,6 +410,7 @@ static void check_recorder(uint64_t now_ns)
 	}
 }
 
+/* The lock is taken here and released in after_move(): no request comes in between. */
 static void before_move(void)
 {
 	control_lock();

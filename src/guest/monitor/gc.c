@@ -60,6 +60,8 @@ static void emit_mark(uint64_t id, uint8_t flag, uint64_t ns)
 	collect_activity(&a);
 }
 
+/* A range needs two marks with the same id; both are written when the pause is over, with their
+ * own times. */
 void monitor_gc_pause(uint64_t start_ns, uint64_t end_ns)
 {
 	static _Atomic uint64_t ids;

@@ -111,8 +111,12 @@ static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 	}
 }
 
-/* --- messages --- */
-
+/*
+ * --- messages ---
+ *
+ * The kernel's credentials of each datagram, not of the connection: the abstract name may change
+ * hands.
+ */
 static bool may_send_requests(const struct place *at, uint32_t uid)
 {
 	static _Atomic bool warned;
@@ -152,7 +156,11 @@ static int32_t find_ancestors(int32_t *out)
 	return n;
 }
 
-/* Looked for once: they change when the first of them does, at best. */
+/*
+ * Looked for once: they change when the first of them does, at best.
+ *
+ * The daemon matches a request by any of the ancestors: a launcher's pid is what users know.
+ */
 static int fill_request(char *out, bool free)
 {
 	static int32_t known[MAX_ANCESTORS + 2], n, parent;
@@ -234,6 +242,7 @@ static int take_late(char *out, size_t cap)
 	return (int)n;
 }
 
+/* A request that came late is what was asked for before: it is taken without asking again. */
 int link_poll(bool free, char *out, size_t cap)
 {
 	fork_safe_lock_take(&self.lock);
@@ -270,6 +279,7 @@ static bool find_by_sending(const char *type, const void *payload, size_t len)
 	return false;
 }
 
+/* Nothing is repeated here; what matters is sent again by its owner, every few polls. */
 void link_send(const char *type, const void *payload, size_t len)
 {
 	fork_safe_lock_take(&self.lock);

@@ -44,6 +44,7 @@ bool socket_is_ours(void)
 	return self.pid == (uint32_t)getpid() && is_still_there();
 }
 
+/* Not for secrecy: two processes must not have the same name. */
 static void add_uuid(struct text *t)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -114,6 +115,8 @@ static bool move_up(void)
 	return ours;
 }
 
+/* A path must be writable for the daemon, which may be another user: 0666. An abstract name has
+ * no mode. */
 static int make_socket(const char *prefix)
 {
 	const int on = 1;
@@ -213,7 +216,11 @@ static uint32_t sender_uid(struct msghdr *m)
 	return (uint32_t)who.uid;
 }
 
-/* Descriptors that came along are closed: there is no room for them. */
+/*
+ * Descriptors that came along are closed: there is no room for them.
+ *
+ * One datagram into a buffer of the folder's: the message points into it and lasts until the next.
+ */
 bool socket_take(struct message *out)
 {
 	const struct fabric_header *h = (const struct fabric_header *)self.datagram;

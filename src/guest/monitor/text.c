@@ -19,7 +19,12 @@ static struct {
 	ino_t file;
 } first_stderr;
 
-/* Programs reuse numbers; and a pipe that nobody reads has no room. */
+/*
+ * Programs reuse numbers; and a pipe that nobody reads has no room.
+ *
+ * Polled, not written blindly: a pipe whose reader sleeps would stop our thread, and with it the
+ * monitor.
+ */
 static bool can_write(void)
 {
 	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -77,7 +82,11 @@ void environment_read_rank(void)
 
 static char given_dir[256], temp_dir[256];
 
-/* As mkdtemp's users choose: a place of this user below the usual one. */
+/*
+ * As mkdtemp's users choose: a place of this user below the usual one.
+ *
+ * The user's id is part of the name: the directory belongs to one user.
+ */
 const char *environment_work_dir(void)
 {
 	static char dir[512];

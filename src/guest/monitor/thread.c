@@ -193,7 +193,11 @@ static void at_exit(void)
 	link_close(EXIT_WAITS_MS);
 }
 
-/* No handler of the job runs in our thread. */
+/*
+ * No handler of the job runs in our thread.
+ *
+ * Detached: nobody joins it. It ends when exit() has begun, or when it is the last one.
+ */
 static void start_thread(void)
 {
 	pthread_attr_t attr;
@@ -275,6 +279,8 @@ static bool note_awake(void)
 	return atomic_exchange(&known, pid) == pid;
 }
 
+/* Frameworks that poll the daemon by themselves are recognised by their libraries: two pollers
+ * would take each other's requests. */
 void monitor_wake(void)
 {
 	if (!environment.wanted || note_awake())

@@ -325,7 +325,11 @@ void trace_step(uint64_t step)
 
 /* --- */
 
-/* What was launched in the last step is executed some time later. */
+/*
+ * What was launched in the last step is executed some time later.
+ *
+ * At least one step's time more, within bounds: kernels lag behind their launches by about that.
+ */
 static uint64_t finish_ns(void)
 {
 	uint64_t step = atomic_load(&t.ended_ns) - atomic_load(&t.last_ns);
@@ -374,6 +378,7 @@ static void note_others(void)
 			    "then is missing");
 }
 
+/* What the trace could not hold is said in the trace itself. */
 static void close_window(uint32_t wait_ms)
 {
 	note_others();
@@ -492,6 +497,7 @@ static void describe_early_end(struct text *out, uint64_t now_ns)
 	text_str(out, " were asked for");
 }
 
+/* Every outcome has its words: the daemon shows them to who asked. */
 void trace_stop(char *what, size_t cap)
 {
 	struct text out = {what, what + cap};
@@ -527,7 +533,11 @@ static void check_python(void)
 		t.gc_heard = gc_is_heard();
 }
 
-/* A trace of a step that is far away costs nothing until then. */
+/*
+ * A trace of a step that is far away costs nothing until then.
+ *
+ * Steps take half a millisecond at least; so far away from the first one, our thread can sleep.
+ */
 static uint64_t next_check_ns(int phase)
 {
 	int64_t left = t.start - 1 - steps_now();

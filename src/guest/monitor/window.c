@@ -48,7 +48,11 @@ static bool begin_session(void)
 
 static int make_absolute(const struct request_text *dir, char *out, size_t cap);
 
-/* A path that the recorder would look for elsewhere. The last line with a key counts. */
+/*
+ * A path that the recorder would look for elsewhere. The last line with a key counts.
+ *
+ * Behind the original text, so that it counts as the last line of its key.
+ */
 static void add_absolute(struct text *t, const char *text, size_t len, const char *key)
 {
 	char path[1024];
@@ -90,6 +94,7 @@ const char *window_why_not(void)
 	return collect_must_wait() ? WINDOW_MUST_WAIT : "nothing can be recorded";
 }
 
+/* Groups come before the start, so that the recorder has them when it opens files. */
 uint64_t window_open(const char *text, size_t len, uint64_t since_ns)
 {
 	if (!begin_session()) {

@@ -66,6 +66,7 @@ void guest_env_copy(const char *name, char *out, size_t size)
 	out[n] = '\0';
 }
 
+/* One read() of a /proc file is one consistent text. */
 size_t guest_read_file(const char *path, char *out, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -185,7 +186,12 @@ int guest_mkdirs(const char *path)
 	return 0;
 }
 
-/* <libdir>/../bin/sonde */
+/*
+ * <libdir>/../bin/sonde
+ *
+ * dladdr() of our own address is the file that we were loaded from, whatever the job has done to
+ * its environment.
+ */
 static void find_program(void)
 {
 	Dl_info info;
@@ -243,6 +249,8 @@ static void name_session(void)
 		name_session_in(output, SESSION_PREFIX);
 }
 
+/* The first process of a tree without a launcher has put its pid into the name; children inherit
+ * the name and find theirs is another. */
 static uint32_t pid_in_name(const char *dir)
 {
 	const char *slash = strrchr(dir, '/');
@@ -335,6 +343,7 @@ static char *next_name(void)
 	return session_dir == names[0] ? names[1] : names[0];
 }
 
+/* Names have seconds in them; a process that moves twice within one takes the next. */
 const char *guest_name_next_session(const char *output, bool monitor)
 {
 	const char *prefix = monitor ? SESSION_MONITOR_PREFIX : SESSION_PREFIX;
@@ -372,6 +381,8 @@ bool guest_is_expected(void)
 	return expected;
 }
 
+/* A hook may run before our constructor, in that of another library: the environment decides
+ * then. */
 bool guest_has_begun(void)
 {
 	/* Events may come before our constructor. */

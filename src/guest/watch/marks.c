@@ -54,6 +54,8 @@ static void mark_output(const char *text, const char *op)
 				     find_number(text, "tensor_size="), WATCH_NEXT_OUTPUT);
 }
 
+/* Only the dispatcher's marks begin with the prefix; anything else is the job's own text and
+ * left alone. */
 void watch_mark(const char *message, bool written)
 {
 	char op[SESSION_NAME_BYTES];

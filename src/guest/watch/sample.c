@@ -59,6 +59,8 @@ struct watch_block {
 
 static _Atomic(void *) spares[SPARES];
 
+/* A spare is taken by an exchange, so each buffer has one user; a thread that finds none maps
+ * its own, and the eighth that comes back is unmapped. */
 static void *buffer_take(void)
 {
 	for (int i = 0; i < SPARES; i++) {
@@ -111,6 +113,7 @@ static bool is_allowed(uint64_t bytes)
 	       bytes <= limit.rlim_cur;
 }
 
+/* Named by the clock: unique within a process, and sorted. */
 static void file_open(struct file *f, uint64_t bytes)
 {
 	f->number = guest_now();
@@ -147,7 +150,11 @@ static void file_write(struct file *f, const char *data, size_t n)
 
 /* --- the reading --- */
 
-/* What is not mapped any more, or never was, is an error. */
+/*
+ * What is not mapped any more, or never was, is an error.
+ *
+ * process_vm_readv() on ourselves: what is not mapped is EFAULT, where a load would be a SIGSEGV.
+ */
 static int host_read(void *out, uint64_t addr, size_t bytes)
 {
 	struct iovec to = {out, bytes}, from = {(void *)(uintptr_t)addr, bytes};
@@ -238,6 +245,8 @@ static __thread struct {
 
 _Static_assert(WATCH_SLOTS <= 256, "slot is a byte");
 
+/* The number of the sample is drawn first: 0 says that the watch is over, and what was written
+ * for it is removed. */
 static void put_sample(struct slot *slot, const struct watched *s, const struct watch_edge *e,
 		       const struct watch_reading *sample)
 {
@@ -311,7 +320,12 @@ static bool sample_slot(struct slot *s, const struct reach *in, struct watched *
 	return true;
 }
 
-/* Is there something to look at, and is all work done that could change it? */
+/*
+ * Is there something to look at, and is all work done that could change it?
+ *
+ * Slots are looked through before the device is waited for: an edge without anything to sample must
+ * not wait.
+ */
 static bool find_reach(uint16_t device, bool host, struct reach *out)
 {
 	struct reach in = {device < WATCH_DEVICES, host, device}, found = {.number = device};

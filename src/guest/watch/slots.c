@@ -15,6 +15,7 @@ _Atomic uint32_t watch_slots_live;
 
 static _Atomic uint32_t ids;
 
+/* A search from the beginning: 256 slots, a few in use, once per watched output. */
 struct slot *watch_slot_take(void)
 {
 	for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
@@ -128,6 +129,7 @@ static void wait_for_readers(struct slot *s)
 	}
 }
 
+/* By the tid in `waits`: such a slot has no id yet, so nobody else looks at it. */
 void watch_slots_drop_waiting(uint32_t tid)
 {
 	for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
@@ -240,6 +242,7 @@ void collect_watch_unnamed(uint64_t addr)
 		watch_unnamed(addr);
 }
 
+/* The count is asked in every round: slots that are dropped meanwhile end the search early. */
 static bool any_slot(bool (*is)(const struct watched *))
 {
 	for (uint32_t i = 0; atomic_load(&watch_slots_live) && i < WATCH_SLOTS; i++) {

@@ -126,8 +126,11 @@ bool watch_is_over(void)
 	return atomic_load(&state.over);
 }
 
-/* --- operators --- */
-
+/*
+ * --- operators ---
+ *
+ * Sixteen operators deep; deeper nesting, or ends that never came, push out the outermost.
+ */
 static struct frame *frame_push(const char *op)
 {
 	if (self.depth == DEPTH) { /* begun and never ended: the oldest is forgotten */
@@ -260,7 +263,11 @@ static void close_window(uint16_t device)
 		atomic_store(&state.open[window_of(device)], 0);
 }
 
-/* The end was reached: without a start, that is all there will be. */
+/*
+ * The end was reached: without a start, that is all there will be.
+ *
+ * Without a start there is no second window: everything stops, and the edges cost one test again.
+ */
 static void end_watch(uint16_t device, bool host)
 {
 	if (!watch_settings().start[0])
@@ -388,6 +395,8 @@ static void want_host(void)
 	guest_configure(&s, atomic_load(&guest.want), NULL);
 }
 
+/* Turns the watch on for the whole process: from here on operators are reported, whatever the
+ * recording was started with. */
 bool collect_watch_named(uint16_t device, uint64_t addr, uint64_t bytes, const char *name,
 			 int32_t dumps)
 {

@@ -18,6 +18,21 @@
  *		3		restore		register as the CIE had it
  *		0		an opcode of its own, see step(), step_cfa(), step_reg()
  *
+ * An example, `push %rbp; mov %rsp,%rbp; … ; pop %rbp; ret`:
+ *
+ *	CIE	def_cfa rsp + 8; offset ra at CFA - 8
+ *	FDE	advance 1	(behind the push)
+ *		def_cfa_offset 16; offset rbp at CFA - 16
+ *		advance 3	(behind the mov)
+ *		def_cfa_register rbp
+ *		advance n	(behind the pop)
+ *		def_cfa rsp + 8
+ *
+ *	at the push	CFA = rsp + 8
+ *	in between	CFA = rsp + 16, rbp at CFA - 16
+ *	in the body	CFA = rbp + 16, rbp at CFA - 16
+ *	at the ret	CFA = rsp + 8
+ *
  * Everything is read through a cursor that knows its end: a read past it gives 0 and marks the
  * cursor bad, and a bad cursor gives RULE_NONE. Loops are bounded by the bytes that are left.
  */
@@ -50,6 +65,8 @@ struct loc {
 	int32_t off;
 };
 
+/* How the row says the CFA: not in a way that is understood, register + offset, *(fp + offset), or
+ * the PLT's expression. */
 enum cfa_how { CFA_NONE = 0, CFA_REG, CFA_DEREF, CFA_PLT };
 
 struct row {
@@ -302,8 +319,12 @@ static bool parse_cie(const struct cfi_view *v, uint64_t va, struct cie *out)
 	return !c.bad;
 }
 
-/* --- the instructions --- */
-
+/*
+ * --- the instructions ---
+ *
+ * Registers that no rule needs are forgotten at once (arch_reg_index()): most of DWARF's hundred
+ * columns.
+ */
 static void set_loc(struct machine *m, uint64_t dwarf, uint8_t how, int64_t off)
 {
 	unsigned i = arch_reg_index(dwarf);
@@ -386,7 +407,12 @@ static void cfa_expression(struct machine *m, struct cursor c)
 	}
 }
 
-/* Where a register was saved: only fp + n is understood. */
+/*
+ * Where a register was saved: only fp + n is understood.
+ *
+ * In a function that realigned its stack the saved registers are found by rbp, since the CFA itself
+ * is behind a pointer.
+ */
 static void reg_expression(struct machine *m, uint64_t dwarf, struct cursor c)
 {
 	unsigned reg;
@@ -420,7 +446,12 @@ static void keep_state(struct machine *m, bool save)
 		m->row = m->saved[--m->nsaved];
 }
 
-/* The instructions that describe one register. */
+/*
+ * The instructions that describe one register.
+ *
+ * Sizes of operands must be right even for what is not used: a wrong one would derail all that
+ * follows.
+ */
 static void step_reg(struct machine *m, uint8_t op)
 {
 	struct cursor *c = &m->c;
@@ -554,6 +585,8 @@ static uint64_t slot16(const struct loc *l, uint8_t base)
 	return (uint16_t)slot;
 }
 
+/* Four bits a register on x86-64: compilers save the callee-saved ones right below the return
+ * address, so a slot of 1 to 14 words is enough; 15 says that it is lost. */
 static uint64_t pack_others(const struct row *r)
 {
 	uint64_t bits = 0;

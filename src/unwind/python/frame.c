@@ -9,6 +9,11 @@ static uint32_t half_word(const void *bytes, uint32_t at)
 	return v;
 }
 
+/*
+ * `entry`, called from C: every frame to 3.10, by a flag in 3.11; from 3.12 on the caller of this
+ * learns it from the shim that comes next. `dead`: a frame object of 3.10 and before outlives its
+ * call, and a generator's frame waits in it; the flag says whether it executes now.
+ */
 void python_frame_decode(const struct python_layout *l, uint64_t address, const void *bytes,
 			 struct python_raw_frame *out)
 {

@@ -52,6 +52,12 @@ enum word {
 	/* clang-format on */
 };
 
+/*
+ * A row from left to right is the interpreter's structure from its third word on. To add a version:
+ * copy the last row, compare the two headers (pycore_debug_offsets.h), insert SKIP or a new word
+ * where the new header has a field more, and raise PYTHON_NEWEST. The static asserts below hold the
+ * number of rows and the bytes together; tests read what real interpreters say.
+ */
 static const char cookie[8] = "xdebugpy";
 #define HEAD 3 /* words before the row: cookie, version, free_threaded */
 
@@ -146,7 +152,12 @@ static const struct {
 _Static_assert(FIRST_MINOR + sizeof(rows) / sizeof(rows[0]) - 1 == PYTHON_NEWEST, "a row each");
 _Static_assert((HEAD + sizeof(row_3_15)) * 8 <= PYTHON_DEBUG_BYTES, "fits");
 
-/* Biggest structure of each kind that is believed. */
+/*
+ * Biggest structure of each kind that is believed.
+ *
+ * A structure that claims to be larger than any of its kind ever was is no structure. Generous:
+ * they grow with every version.
+ */
 static uint64_t most_bytes(enum word size)
 {
 	switch (size) {

@@ -26,7 +26,8 @@ struct text {
 	bool ascii;
 };
 
-/* Finds the characters. Reads no byte behind a short str: it may be the last thing in memory. */
+/* Reads no more than an empty ASCII str has: that may be the last object before an unmapped
+ * page. */
 static int text_open(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
 		     struct text *t)
 {
@@ -55,7 +56,11 @@ static int text_open(const struct python_reader *r, const struct python_layout *
 	return 0;
 }
 
-/* One character as UTF-8; its bytes, or 0 if there is no room. */
+/*
+ * One character as UTF-8; its bytes, or 0 if there is no room.
+ *
+ * By hand: the C library's conversion depends on the locale, and this runs inside of jobs.
+ */
 static size_t put_utf8(char *out, size_t room, uint32_t c)
 {
 	unsigned char b[4];

@@ -1,4 +1,18 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Reading a code object takes five to ten reads: the object itself, two or three texts, the line
+ * table, the instructions. It happens once per function that is ever met. Checking it again takes a
+ * share of one read (CODE_WORDS are in the copy of the object, and up to BATCH objects come at
+ * once).
+ *
+ *	round 1   f at A: unknown                    read, remember
+ *	round 2   f at A in a call that was kept     not even checked: a running frame keeps its
+ *	                                             code object alive
+ *	round 3   g at A in a new call               eight words differ: read anew
+ *
+ * A program that makes code for ever (exec, lambdas in loops) is forgotten all at once at
+ * MAX_CODES.
+ */
 #include "unwind/remote/code.h"
 
 #include <errno.h>
@@ -78,6 +92,8 @@ static void words_of(const struct python_layout *l, const uint8_t *bytes, uint64
 	out[4] = (uint64_t)first;
 }
 
+/* Interned: equal names are equal pointers from here on, whichever object or process they came
+ * from. */
 static const char *text_at(struct code_cache *c, uint64_t addr, const char *otherwise)
 {
 	char text[MAX_TEXT];
@@ -284,6 +300,8 @@ static int check_batch(struct code_cache *c, const uint64_t *addrs, unsigned n)
 	return 0;
 }
 
+/* A stack has the same function several times, and threads run the same functions: each is asked
+ * for once. */
 int code_cache_check(struct code_cache *c, const uint64_t *addrs, unsigned n)
 {
 	uint64_t batch[BATCH];

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Bytes first, sense afterwards: runtime_spans() says what to copy, walk_thread() copies it along
+ * with a stack in one call, interp_read() and interp_holder() read the copies. So who has the GIL
+ * is of the same moment as the stack.
+ *
+ * A word that is not in any area (the version has no such field) reads as 0, which means "none" for
+ * every field here.
+ */
 #include "unwind/remote/interpreter.h"
 
 #include <errno.h>

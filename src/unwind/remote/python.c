@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * A process under observation: open, a round (capture, prove, resolve), close. The three steps of a
+ * round are separate so that a caller can do each for all processes before the next: the captures
+ * of hundreds of ranks then lie within milliseconds, and everything that takes time comes after.
+ *
+ * What is kept between rounds makes the next one cheap: the plan of each thread's copy, the code
+ * objects, the names. What a caller gets (p->threads) is a copy of the slots' results; its frames
+ * and texts are shared.
+ */
 #include "unwind/remote/python.h"
 
 #include <errno.h>
@@ -21,6 +30,8 @@ int python_process_open(pid_t pid, const struct python_options *o, struct python
 	return ret;
 }
 
+/* Apart from python_process_open() for those who have found the interpreter already: tests, and
+ * a sampler that finds processes in another thread. */
 struct python_process *python_process_at(pid_t pid, const struct python_place *place,
 					 const struct python_options *o)
 {

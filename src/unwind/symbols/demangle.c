@@ -19,6 +19,8 @@
 
 typedef char *(*demangle_fn)(const char *name, char *buffer, size_t *length, int *status);
 
+/* Tried once. libstdc++ is on every machine that runs PyTorch; where it is not, names stay as
+ * they are. */
 static demangle_fn find_runtime(void)
 {
 	static bool tried;
@@ -34,6 +36,7 @@ static demangle_fn find_runtime(void)
 	return fn;
 }
 
+/* "_Z" begins every mangled name of the Itanium ABI. Rust's "_R" is left as it is. */
 char *demangle(const char *name)
 {
 	size_t n = strnlen(name, MANGLED_MAX_BYTES);

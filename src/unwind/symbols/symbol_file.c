@@ -206,6 +206,8 @@ static void load_units(struct symbol_file *f)
 		qsort(f->unit, f->nunit, sizeof(f->unit[0]), compare_units);
 }
 
+/* Ranges of units do not overlap in sound files; in others the last that begins below the
+ * address counts. */
 bool symbol_file_unit(const struct symbol_file *f, uint64_t addr, Dwarf_Die *out)
 {
 	size_t n = count_up_to(f->unit, f->nunit, sizeof(f->unit[0]), addr);
@@ -261,7 +263,11 @@ static Elf *open_elf(int fd, const struct stat *st)
 	return NULL;
 }
 
-/* [lo, hi) of the loadable segments, to tell that a file is not the one that was mapped. */
+/*
+ * [lo, hi) of the loadable segments, to tell that a file is not the one that was mapped.
+ *
+ * Compared with the mapped range, rounded to 64 KiB pages, in symbol_file_covers().
+ */
 static void measure_segments(struct symbol_file *f, Elf *elf)
 {
 	size_t n = 0;
@@ -304,6 +310,8 @@ struct debug_sections {
 	uint64_t bytes; /* as they lie in the file */
 };
 
+/* One pass over the section headers; `check` also looks into the sections, which inflates
+ * compressed ones. */
 static struct debug_sections find_debug_sections(Elf *elf, bool check)
 {
 	struct debug_sections found = {.sane = true};

@@ -67,6 +67,7 @@ static bool is_container(int tag)
 	       tag == DW_TAG_structure_type || tag == DW_TAG_module;
 }
 
+/* Namespaces and types have no addresses of their own. */
 static bool has_code(int tag)
 {
 	return tag != DW_TAG_namespace && tag != DW_TAG_class_type &&
@@ -100,6 +101,8 @@ static bool find_functions(struct chain *c, Dwarf_Die *parent, unsigned depth)
 	return false;
 }
 
+/* The linkage name, as the symbol table has it, before the plain one; from the abstract origin
+ * of an inlined function, or from its declaration. */
 static const char *die_name(Dwarf_Die *die)
 {
 	Dwarf_Attribute a;
@@ -132,6 +135,7 @@ static void add_source(struct buf *b, Dwarf_Die *unit, const struct source_line 
 		buf_addf(b, ":%d", at->line);
 }
 
+/* call_file counts in the unit's list of files. */
 static struct source_line call_site_of(Dwarf_Die *unit, Dwarf_Die *inlined)
 {
 	struct source_line p = {NULL, 0};
@@ -277,6 +281,7 @@ static void module_open(struct module *m)
 		m->file = f;
 }
 
+/* Four kinds of lines, by how much is known: see symbolize.h. */
 static void resolve_address(struct symbolizer *s, uint64_t pc, struct buf *out)
 {
 	struct module *m = module_at(s, pc);
@@ -293,6 +298,7 @@ static void resolve_address(struct symbolizer *s, uint64_t pc, struct buf *out)
 	}
 }
 
+/* Half full at most, so a search is short. */
 static struct answer *slot_of(struct answer *table, size_t cap, uint64_t pc)
 {
 	size_t i = (pc * 0x9e3779b97f4a7c15ull >> 20) & (cap - 1);

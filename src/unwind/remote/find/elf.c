@@ -48,7 +48,11 @@ static int read_header(const struct python_reader *r, uint64_t base, Elf64_Ehdr 
 	return 0;
 }
 
-/* Adds a segment to the image; false if its numbers are impossible. */
+/*
+ * Adds a segment to the image; false if its numbers are impossible.
+ *
+ * More than ELF_PARTS segments are not an error: the rest is not searched.
+ */
 static bool add_part(struct elf_image *image, const Elf64_Phdr *p)
 {
 	uint64_t addr = image->bias + p->p_vaddr, end;
@@ -195,7 +199,11 @@ struct gnu_hash_header {
 	uint32_t nbuckets, first, bloom_words, bloom_shift;
 };
 
-/* Where the chain of a hash begins: its first symbol, or 0. */
+/*
+ * Where the chain of a hash begins: its first symbol, or 0.
+ *
+ * The filter answers "certainly not" for most binaries with one read.
+ */
 static uint32_t gnu_chain(const struct elf_image *image, const struct gnu_hash_header *h,
 			  uint32_t hash)
 {
@@ -248,6 +256,7 @@ static uint32_t sysv_hash_of(const char *name)
 	return h;
 }
 
+/* The table of before 2006; some embedded programs are still linked with it alone. */
 static int find_sysv(const struct elf_image *image, const char *name, struct elf_symbol *out)
 {
 	uint32_t head[2], index; /* nbucket, nchain */

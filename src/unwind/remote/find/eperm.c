@@ -167,6 +167,7 @@ static unsigned status_id(const char *text, const char *key)
 	return id;
 }
 
+/* /proc/PID/status can be read by everybody, unless /proc is mounted with hidepid. */
 static void read_their_facts(struct eperm_facts *f, const char *status)
 {
 	const char *name = status_value(status, "Name");
@@ -183,6 +184,7 @@ static void read_their_facts(struct eperm_facts *f, const char *status)
 	f->not_dumpable = f->uid != 0 && stat(path, &st) == 0 && st.st_uid == 0;
 }
 
+/* Whether we are in a container is only asked to choose the right advice. */
 static void read_our_facts(struct eperm_facts *f, const char *status)
 {
 	const char *seccomp = status_value(status, "Seccomp");

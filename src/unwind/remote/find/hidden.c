@@ -5,6 +5,12 @@
  * the symbol table of the file, the section .PyRuntime (from 3.10), and, if the file does not help,
  * what is in memory: the cookie before the layout (from 3.13), or the shape of the list of
  * interpreters.
+ *
+ *	sign                        needs                       finds
+ *	.symtab: _PyRuntime         a file that is not stripped all three symbols
+ *	section .PyRuntime          section headers, 3.10 on    the runtime
+ *	"xdebugpy"                  nothing, 3.13 on            the runtime
+ *	lock, head, main, next id   nothing, to 3.12            the list of interpreters
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -97,6 +103,7 @@ struct file_reader {
 	int fd;
 };
 
+/* The same reader interface as for memory, so that elf.c works on both. */
 static int file_read(const struct python_reader *r, uint64_t offset, void *out, size_t n)
 {
 	const struct file_reader *file = (const struct file_reader *)r;
@@ -118,8 +125,13 @@ static int file_read(const struct python_reader *r, uint64_t offset, void *out, 
 	return 0;
 }
 
-/* The file of a mapping: by the mapping itself (also when it is deleted), as the program, or by its
- * name as the process sees it. */
+/*
+ * The file of a mapping: by the mapping itself (also when it is deleted), as the program, or by its
+ * name as the process sees it.
+ *
+ * The inode must be that of the mapping: the file may have been replaced since. By map_files it
+ * always is; by name it may not be.
+ */
 static int open_file(struct finder *f, const struct map_line *m)
 {
 	int pid = (int)f->remote->pid, fd = -1;

@@ -76,6 +76,7 @@ static int read_stat(pid_t pid, struct remote_process *out, struct err *err)
 	return 0;
 }
 
+/* As the kernel has it: the path at the time of exec(), in the process' own mount namespace. */
 static void read_exe(pid_t pid, struct remote_process *out)
 {
 	static const char deleted[] = " (deleted)";
@@ -123,7 +124,11 @@ struct line {
 	const char *at, *end;
 };
 
-/* A hexadecimal (or decimal) number and the character behind it. */
+/*
+ * A hexadecimal (or decimal) number and the character behind it.
+ *
+ * strtoull() would take signs, blanks and 0x.
+ */
 static bool take_number(struct line *l, unsigned base, char behind, uint64_t *out)
 {
 	const char *first = l->at;

@@ -61,6 +61,7 @@ static int take_functions(const struct native_bytes *table, struct functions *ou
 	return 0;
 }
 
+/* The function that the target lies in is the last that begins at or below it. */
 static void count_jump(struct functions *f, uint64_t to)
 {
 	size_t lo = 0, hi = f->n;
@@ -186,6 +187,7 @@ static int read_table(struct native_process *p, const struct native_module *m,
 	return -ENOENT;
 }
 
+/* Tried once per module. Without a cold part cold_start and cold_end stay 0 and match nothing. */
 void native_find_cold_loop(struct native_process *p, struct native_module *m, uint64_t start,
 			   uint64_t end)
 {

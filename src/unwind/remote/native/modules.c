@@ -52,6 +52,8 @@ static struct native_module *find_module(struct native_process *p, const char *k
 	return NULL;
 }
 
+/* The name that is shown is the last part of the path, made printable: a process may call its
+ * files anything. */
 static struct native_module *add_module(struct native_process *p, const struct run *r, char *key)
 {
 	struct native_module *m = xcalloc(1, sizeof(*m));
@@ -207,6 +209,7 @@ struct native_module *native_module_at(const struct native_process *p, uint64_t 
 	return lo && addr < p->module[lo - 1]->end ? p->module[lo - 1] : NULL;
 }
 
+/* Stacks are writable mappings like any other; the one that SP lies in is the thread's. */
 uint64_t native_stack_end(const struct native_process *p, uint64_t addr)
 {
 	size_t lo = 0, hi = p->nstack;

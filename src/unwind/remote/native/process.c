@@ -56,6 +56,7 @@ static Elf *own_machine(void)
 	return elf;
 }
 
+/* Nothing is read yet: modules come with the first thread that is copied. */
 int native_process_open(pid_t pid, struct native_process **out, struct err *err)
 {
 	struct native_process *p;
@@ -102,8 +103,11 @@ const struct native_counts *native_counts(const struct native_process *p)
 	return &p->counts;
 }
 
-/* --- native_add_copy(), native_add_merge() --- */
-
+/*
+ * --- native_add_copy(), native_add_merge() ---
+ *
+ * A handful of threads per process have native frames; a list is enough.
+ */
 static struct merged *merged_of(struct native_process *n, const struct python_thread *t)
 {
 	for (size_t i = 0; i < n->nmerged; i++)
@@ -270,7 +274,12 @@ static const struct native_wish *wish_for(const struct native_process *n, uint64
 	return NULL;
 }
 
-/* False if it was copied and nothing came of it. */
+/*
+ * False if it was copied and nothing came of it.
+ *
+ * A thread that was wanted and could not be copied keeps its Python stack, but goes through the
+ * same comparison, so that `kept` stays right when native frames come back.
+ */
 static bool merge_thread(struct native_process *n, const struct python_place *place,
 			 struct python_thread *t, struct err *err)
 {

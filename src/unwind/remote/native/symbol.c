@@ -123,6 +123,7 @@ static struct native_place resolve_address(struct native_process *p, uint64_t ad
 	return out;
 }
 
+/* The index into an array that may move: valid until the next call. */
 const struct native_place *native_place_of(struct native_process *p, uint64_t addr)
 {
 	uint64_t at = hmap_get(&p->place_at, addr);

@@ -23,8 +23,11 @@
 #define RED_ZONE 128 /* below SP, and yet in use */
 #define FAR_READS 4096 /* words outside the copy that one walk may ask for */
 
-/* --- the copy --- */
-
+/*
+ * --- the copy ---
+ *
+ * A megabyte of room per thread that is copied at the same time; used again once it was unwound.
+ */
 static struct native_copy *copy_for(struct native_process *p, pid_t tid)
 {
 	struct native_copy *unused = NULL;
@@ -262,6 +265,8 @@ static bool is_within(uint64_t addr, uint64_t start, uint64_t end)
 	return addr >= start && addr < end;
 }
 
+/* Three ways to know the interpreter's loop: by its name, by its address range where the symbol
+ * was found, by the cold part where it has no name. */
 static void add_frame(struct native_process *p, uint64_t pc, const struct python_place *place,
 		      const struct native_module *interpreter, struct native_stack *out)
 {

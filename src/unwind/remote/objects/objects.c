@@ -104,6 +104,8 @@ static int add_names(struct locals *f, uint32_t offset, uint8_t kind)
 	return 0;
 }
 
+/* To 3.10 three tuples: variables, cells, free variables; the values in a frame are in another
+ * order than the tuples in the code. From 3.11 on one tuple and a byte of kinds for each. */
 static int read_names(struct locals *f)
 {
 	const struct python_layout *l = f->o.l;
@@ -166,6 +168,7 @@ static uint64_t slot_value(struct locals *f, unsigned i)
 	return word;
 }
 
+/* Positional, keyword-only, *args and **kwargs come first among the variables, in this order. */
 static unsigned count_arguments(struct locals *f)
 {
 	const struct python_layout *l = f->o.l;
@@ -198,6 +201,7 @@ static void emit_object(struct locals *f, unsigned slot, bool is_argument, local
 	f->values[slot] = 0; /* reported once */
 }
 
+/* Arguments first, as they stand in the function's head. */
 int remote_locals(struct remote *r, const struct python_place *place, uint64_t frame, uint64_t code,
 		  local_fn fn, void *arg)
 {

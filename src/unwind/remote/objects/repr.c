@@ -34,6 +34,8 @@ struct repr {
 	unsigned depth;
 };
 
+/* The order of the tests: bool is an int, an enum may be one, a namedtuple is a tuple. What is
+ * not recognised by a flag is by its name, else shown as its class. */
 static void add_object(struct repr *p, uint64_t object);
 
 static bool is_full(const struct repr *p)
@@ -69,6 +71,8 @@ static void add_quoted(struct repr *p, const uint8_t *text, size_t len, bool cut
 	buf_add_str(p->out, cut ? "…'" : "'");
 }
 
+/* The length counts characters, the text bytes: whether something was cut is known only roughly,
+ * and "…" may be missing by a few characters. */
 static void add_str(struct repr *p, uint64_t object)
 {
 	char text[TEXT_BYTES];
@@ -197,6 +201,7 @@ struct dict_walk {
 	unsigned shown;
 };
 
+/* False ends the walk: a dict of a million entries costs no more than one of twenty. */
 static bool one_item(void *arg, uint64_t key, uint64_t value)
 {
 	struct dict_walk *w = arg;
@@ -314,6 +319,7 @@ static void add_other(struct repr *p, uint64_t object)
 	buf_addf(p->out, " at 0x%" PRIx64 ">", object);
 }
 
+/* A class is an object whose type is a type: its own fields are read, not those of its type. */
 static void add_class(struct repr *p, uint64_t object)
 {
 	struct objects *o = &p->o;
