@@ -229,7 +229,7 @@ PyMethodDef event_methods[] = {
 	{"block_alloc", block_alloc, METH_VARARGS, "block_alloc(address, size, device, pool)"},
 	{"block_free", block_free, METH_VARARGS, "block_free(address, size, device, pool)"},
 	{"oom", oom, METH_VARARGS, "oom(device, size): memory was refused"},
-	{"watch", watch, METH_VARARGS, "watch(device, address, length, name, looks) -> bool"},
+	{"watch", watch, METH_VARARGS, "watch(device, address, length, name, samples) -> bool"},
 	{"unwatch", unwatch, METH_VARARGS, "unwatch(address)"},
 	{"device", device, METH_NOARGS, "device() -> the NPU of this thread, DEV_NONE if none"},
 	{NULL, NULL, 0, NULL},

@@ -456,7 +456,7 @@ PyMethodDef history_methods[] = {
 	{"history_until", history_until, METH_VARARGS,
 	 "history_until(ns): younger events wait for what is still to come; 0: not any more"},
 	{"on_oom", on_oom, METH_O,
-	 "on_oom(callback(device, size) -> number): before a refusal is told; None: no more"},
+	 "on_oom(callback(device, size) -> number): before a refusal is reported; None: no more"},
 	{"oom_observer", oom_observer, METH_VARARGS, "oom_observer(device, size, limit, free)"},
 	{NULL, NULL, 0, NULL},
 };

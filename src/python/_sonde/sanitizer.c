@@ -79,6 +79,6 @@ PyMethodDef sanitizer_methods[] = {
 	{"set_sanitizer", set_sanitizer, METH_O,
 	 "set_sanitizer(fn or None): fn(text, stream) of each mark, in the thread that launches; "
 	 "an "
-	 "exception that it gives back is raised in the main thread"},
+	 "exception that it returns is raised in the main thread"},
 	{NULL, NULL, 0, NULL},
 };

@@ -113,7 +113,7 @@ static PyObject *note_end(PyObject *self, PyObject *args)
 
 PyMethodDef trace_methods[] = {
 	{"trace_packages", packages, METH_VARARGS,
-	 "trace_packages(directories, mute files): what of ours is not told"},
+	 "trace_packages(directories, mute files): what of ours is left out"},
 	{"trace_start", start, METH_VARARGS,
 	 "trace_start({ident: tid}, set_events or None, args) -> threads of another profiler"},
 	{"trace_stop", stop, METH_VARARGS, "trace_stop(set_events or None, args)"},
