@@ -38,6 +38,7 @@ static enum fabric_fault parse_request(struct fabric_message *m)
 	return FABRIC_OK;
 }
 
+/* Longer than known is taken: what senders may add comes at the end. */
 static enum fabric_fault parse_status(struct fabric_message *m)
 {
 	struct fabric_status_short s;
@@ -78,6 +79,8 @@ static enum fabric_fault parse_payload(struct fabric_message *m)
 	return FABRIC_OK;
 }
 
+/* A size that does not fit is refused, not cut: a datagram is whole or it is nothing. `out` is
+ * written only when all is well. */
 enum fabric_fault fabric_parse(const void *datagram, size_t len, struct fabric_message *out)
 {
 	const struct fabric_header *h = datagram;

@@ -36,6 +36,11 @@ static size_t text_len(const struct rec *r)
 	return *(const uint16_t *)at;
 }
 
+/*
+ * What makes a record safe to use: it lies within the bytes that are there, its size is a multiple
+ * of 8 and right for its type, and its text ends where it ends. Everything else in it is a number
+ * that a reader checks where it uses it.
+ */
 bool rec_check(const struct rec *r, size_t avail)
 {
 	if (avail < sizeof(*r) || r->size > avail || r->size > REC_MAX_SIZE || r->size % 8)

@@ -1,4 +1,20 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * A request as it arrives, here for npu-monitor; the first lines of one that the daemon has passed
+ * on are indented, and it has added the last:
+ *
+ *	NPU_MONITOR_START=true
+ *	NPU_MONITOR_STOP=false
+ *	REPORT_INTERVAL_S=10
+ *	DURATION=0                         seconds; 0: until it is stopped
+ *	MSPTI_ACTIVITY_KIND=Kernel,Marker
+ *	NPU_MONITOR_LOG_FILE=              empty: metrics for the daemon, else DB or Jsonl there
+ *	NPU_MONITOR_EXPORT_TYPE=DB
+ *	REQUEST_TRACE_ID=77
+ *
+ * All of these but the last must be there: dyno sends them all, and one without them is none of
+ * dyno's. Keys that begin with SONDE_ are ours, and other programs ignore them.
+ */
 #include "wire/request.h"
 
 #include "wire/record.h"
@@ -175,7 +191,11 @@ static bool read_signed(const struct request_text *t, int64_t max, int64_t *out)
 	return true;
 }
 
-/* 12, 0.5, -1, .5 */
+/*
+ * 12, 0.5, -1, .5
+ *
+ * By hand: strtod() reads a decimal comma where the locale has one.
+ */
 static bool read_decimal(const struct request_text *t, double *out)
 {
 	bool minus = t->len && t->at[0] == '-', any = false;
@@ -405,6 +425,8 @@ static bool contains_word(const char *name, size_t len, const struct request_tex
 	return word->len && memmem(name, len, word->at, word->len) != NULL;
 }
 
+/* Exactly one ':' in a part, and a kind that there is: a part that is wrong counts as absent,
+ * and a filter of nothing but wrong parts lets everything through. */
 bool request_filter(const struct request_text *filter, uint32_t kind, const char *name, size_t len)
 {
 	struct request_text part, head, list, word;
