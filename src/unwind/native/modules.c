@@ -130,7 +130,11 @@ static int visit(struct dl_phdr_info *info, size_t size, void *arg)
 	return from_headers(info->dlpi_phdr, info->dlpi_phnum, s->pc, s->out);
 }
 
-/* The way for glibc before 2.35 and for odd files: takes the loader's (recursive) lock. */
+/*
+ * The way for glibc before 2.35 and for odd files: takes the loader's (recursive) lock.
+ *
+ * The callback runs with the lock held: it only copies numbers.
+ */
 static bool find_by_list(uint64_t pc, struct native_object *out)
 {
 	struct search s = {pc, out};
@@ -227,7 +231,12 @@ static bool path_from_maps(uint64_t addr, char *out)
 	return s.done;
 }
 
-/* The loader's name as a path that another process can open. */
+/*
+ * The loader's name as a path that another process can open.
+ *
+ * The loader knows the program by an empty name and some libraries by a relative one: the recorder
+ * needs a path that it can open.
+ */
 static const char *path_of(const struct native_object *o, char *room)
 {
 	const char *name = o->name ? o->name : "";

@@ -95,6 +95,8 @@ static inline bool entry_get(struct entry *e, uint64_t key, uint64_t *out_rule)
 	return atomic_load_explicit(&e->tag, memory_order_relaxed) == (key ^ mix(rule));
 }
 
+/* The entry that is there moves to the second way, unless it is of an older epoch. Of two
+ * threads that put at once, one entry may be lost or torn: a miss, later. */
 static void cache_put(uint64_t at, uint64_t key, uint64_t rule)
 {
 	struct entry *e = slot_of(at);

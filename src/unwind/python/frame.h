@@ -17,6 +17,7 @@
 #include "unwind/python/layout.h"
 #include "unwind/python/reader.h"
 
+/* A frame as it was copied. What a version does not say stays false or 0. */
 struct python_raw_frame {
 	uint64_t address;
 	uint64_t code; /* 0 where no Python function runs */

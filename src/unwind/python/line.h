@@ -23,6 +23,7 @@ struct python_lines_run {
 	struct python_position at;
 };
 
+/* The state of a walk over one table. The table stays the caller's and must not move. */
 struct python_lines_reader {
 	const uint8_t *at, *end;
 	uint8_t format; /* enum python_lines */

@@ -32,7 +32,11 @@
 
 #define TRIES 6
 
-/* How often the thread was given a processor; 0 if the kernel does not say. */
+/*
+ * How often the thread was given a processor; 0 if the kernel does not say.
+ *
+ * The third number of schedstat. The file stays open: reading it again is one system call.
+ */
 static uint64_t times_run(struct python_process *p, struct thread_slot *s)
 {
 	char text[96], path[64];
@@ -115,7 +119,11 @@ static void copy_again(struct python_process *p, struct thread_slot *s)
 	s->missed = ret != 0;
 }
 
-/* The thread is missed in this round; what was resolved last stays. */
+/*
+ * The thread is missed in this round; what was resolved last stays.
+ *
+ * A copy that could not be proved is not shown at all: what is shown was there.
+ */
 static void drop_copy(struct thread_slot *s)
 {
 	if (s->fresh)

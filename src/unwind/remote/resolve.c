@@ -31,6 +31,8 @@
 /*
  * How many of the outermost frames are the same calls as in the round before. One whose caller has
  * moved on is another call, even if it looks the same.
+ *
+ * Compared from the outermost frame on. a[1] is the caller: frames are innermost first.
  */
 static unsigned kept_calls(const struct walk_thread *t)
 {

@@ -129,7 +129,11 @@ static void take_interp(struct python_process *p, struct remote_interp *i)
 	i->seen = in->round;
 }
 
-/* The first known thread of the interpreter brings the interpreter's own words along. */
+/*
+ * The first known thread of the interpreter brings the interpreter's own words along.
+ *
+ * If the interpreter has no known thread, or that thread has ended, its words are read alone.
+ */
 static int read_interp(struct python_process *p, struct remote_interp *i, bool first)
 {
 	struct python_inside *in = p->inside;
@@ -282,7 +286,11 @@ static void take_list(struct python_process *p, unsigned n)
 	runtime_prune(&in->runtime, in->round);
 }
 
-/* New slots that were made in a try that failed are in no list yet. */
+/*
+ * New slots that were made in a try that failed are in no list yet.
+ *
+ * A try that failed half-way has made slots for thread states that it met: they may have been none.
+ */
 static void drop_unlisted(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
@@ -305,6 +313,8 @@ static void drop_unlisted(struct python_process *p)
 
 #define LIST_TRIES 4
 
+/* With main_only and a main thread that is known, one walk and nothing else. When that fails,
+ * the whole list is read anew, and decides again who the main thread is. */
 int threads_capture(struct python_process *p)
 {
 	struct python_inside *in = p->inside;
@@ -399,6 +409,7 @@ void tids_init(struct python_process *p)
 	p->inside->tid_offset = PYTHON_NONE;
 }
 
+/* Halved until it can be read: the size of struct pthread differs between C libraries. */
 static uint32_t read_first(struct python_process *p, uint64_t address, uint8_t *out)
 {
 	uint32_t n = PTHREAD_BYTES;

@@ -519,7 +519,12 @@ static int attempt(struct walker *w, struct walk_thread *t, const struct remote_
 	return judge_copy(&a, moved, odd) ? 0 : -EAGAIN;
 }
 
-/* The innermost frames were moving all the time: what is outside of them was not. */
+/*
+ * The innermost frames were moving all the time: what is outside of them was not.
+ *
+ * What is left are callers that stood still: they are shown without the calls inside of them, and
+ * `cut` says so.
+ */
 static void cut_moving(struct walk_stack *s, unsigned moved)
 {
 	memmove(s->frames, s->frames + moved, (s->n - moved) * sizeof(*s->frames));
@@ -540,7 +545,11 @@ void walk_undo(struct walk_thread *t)
 	swap_stacks(t);
 }
 
-/* Tells two copies of a stack apart. */
+/*
+ * Tells two copies of a stack apart.
+ *
+ * Addresses and instructions: two copies with the same hash show the same calls at the same places.
+ */
 static uint64_t stack_hash(const struct walk_stack *s)
 {
 	uint64_t h = s->n;

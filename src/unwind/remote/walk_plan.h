@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the next walk of a thread copies, by what the last one met. Part of unwind/remote/walk.c. */
+/*
+ * What the next walk of a thread copies, by what the last one met. Part of unwind/remote/walk.c.
+ *
+ * A chunk of the interpreter's own stack of frames (_PyStackChunk, from 3.11 on) begins with:
+ *
+ *	previous	the chunk before; 0 in the first
+ *	size		of the whole chunk, a power of two from 16 KiB on
+ *	top		where the newest chunk ended when this one was begun
+ */
 #ifndef SONDE_UNWIND_REMOTE_WALK_PLAN_H
 #define SONDE_UNWIND_REMOTE_WALK_PLAN_H
 

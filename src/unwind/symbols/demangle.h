@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
+ * Names as people read them: of C++ demangled, of anybody made printable. The one place where
+ * either happens, for recordings, live stacks, activities and the commands that show them.
+ *
  * Names of C++ as people write them. The only one who knows all of them is the runtime of C++,
  * which we do not want to need: it is used where it is. Not thread safe.
  */

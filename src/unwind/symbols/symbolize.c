@@ -42,6 +42,8 @@ struct answer {
 	bool stale;
 };
 
+/* One per process of a recording: its modules in the order in which they were mapped, and an
+ * answer for every address that was ever asked for. */
 struct symbolizer {
 	struct module *module;
 	size_t nmodule, cap_module;
@@ -50,8 +52,12 @@ struct symbolizer {
 	struct buf text;
 };
 
-/* --- DWARF: the functions around an address --- */
-
+/*
+ * --- DWARF: the functions around an address ---
+ *
+ * The functions around one address: the DIE of the function, then what was inlined there, outermost
+ * first. `left` bounds the search in trees that are damaged or circular.
+ */
 struct chain {
 	uint64_t addr;
 	unsigned left; /* DIEs that may still be looked at */

@@ -14,6 +14,8 @@
 #include "unwind/remote/find/find.h"
 #include "unwind/remote/find/process.h"
 
+/* One search. `place` is filled in for the binary that is being tried, and is the answer when a
+ * check succeeds; `err` has the words of the last one that was Python and could not be used. */
 struct finder {
 	struct remote *remote;
 	struct remote_process process;

@@ -4,6 +4,13 @@
  * function without a name (_PyEval_EvalFrameDefault.cold, in a stripped program not even that), and
  * may be most of it. But the named part jumps there, and functions do not jump into each other
  * otherwise. Where functions begin is in the table that every program has for its exceptions.
+ *
+ *	_PyEval_EvalFrameDefault           some other place
+ *	+------------------------+         +----------------------+
+ *	| …  jne ------------------------> | error handling, rare |  hundreds of jumps
+ *	| …  je  ------------------------> | opcodes              |
+ *	| …  jmp ----> tail calls          +----------------------+
+ *	+------------------------+          [cold_start, cold_end)
  */
 #include <errno.h>
 #include <stdlib.h>

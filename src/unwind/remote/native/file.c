@@ -3,6 +3,13 @@
  * The ELF file behind a module. It may lie in another mount namespace, may have been deleted or
  * replaced since, and is somebody else's: sections are read, never mapped, so that a file that is
  * cut short meanwhile is an error and no SIGBUS. Processes that run the same file share it.
+ *
+ *	1. /proc/PID/map_files/START-END	the mapping's own file
+ *	2. /proc/PID/root/PATH			the file of that name, as the process sees it
+ *	3. /proc/PID/exe			if the module is the program
+ *	4. the process' memory			what is mapped of it, put at its place in the file
+ *
+ * Each of the first three is compared with the first page in memory before it is used.
  */
 #include <fcntl.h>
 #include <stdio.h>

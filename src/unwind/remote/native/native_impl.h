@@ -42,7 +42,12 @@ struct native_copy {
 	uint8_t *bytes; /* room for as much as is ever copied */
 };
 
-/* A program or library that the process has mapped. */
+/*
+ * A program or library that the process has mapped.
+ *
+ * `kept` is cleared before the maps are read again and set by each line: what is still clear
+ * afterwards was unmapped.
+ */
 struct native_module {
 	uint64_t start, end;
 	const char *path; /* interned, as the process names it */
@@ -80,7 +85,11 @@ struct native_place {
 	const struct native_module *module;
 };
 
-/* A thread that was asked for. */
+/*
+ * A thread that was asked for.
+ *
+ * Between the two steps of a round: which threads were asked for, and whether they could be copied.
+ */
 struct native_wish {
 	pid_t tid;
 	uint64_t tstate;

@@ -53,7 +53,12 @@ int objects_type(struct objects *o, uint64_t object);
 /* An int that fits into 64 bits; -ERANGE if it does not, *out_bits says how many it has. */
 int objects_int(struct objects *o, uint64_t object, int64_t *out, uint64_t *out_bits);
 
-/* The entries of a dict, or of the values of an object that has no dict yet. */
+/*
+ * The entries of a dict, or of the values of an object that has no dict yet.
+ *
+ * Two shapes: entries that hold their values, or entries with keys alone and values in an array
+ * beside them, in the same order.
+ */
 struct dict_view {
 	uint64_t entries, count;
 	uint64_t values; /* where they are apart from the entries; else 0 */
