@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Holds the documents to the tree: links lead somewhere, files named exist, man pages parse.
+"""Holds the documents to the tree: links lead somewhere, files and functions named exist, man pages parse.
 
 usage: check_docs.py [ROOT]
 """
@@ -16,6 +16,8 @@ TOPS = "bench docs examples include packaging sim src tests tools".split()
 LINK = re.compile(r"\[[^\]\[]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 # A file of ours named in running text or in a command: bench/event_cost.c, tests/e2e/test_kill.py
 NAMED = re.compile(r"(?<![\w/.<>$*{}-])((?:%s)/[\w./+-]*\w)(?![\w*<>{$…])" % "|".join(TOPS))
+# A function, or a struct: `drain_round()`, `struct err`
+CODE = re.compile(r"`(?:(\w+)\(\)|(?:const )?struct (\w+))`")
 FENCE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.M | re.S)
 
 
@@ -78,6 +80,29 @@ def check_names(root, path, text):
             yield f"{path}:{line}: names '{name}', which does not exist"
 
 
+def words_of_sources(root):
+    found = set()
+    for top in ("src", "tests", "include"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in names:
+                if name.endswith((".c", ".h", ".py")):
+                    found.update(re.findall(r"\w+", read(os.path.join(folder, name))))
+    return found
+
+
+def check_code(root):
+    """Functions and structs that the pages for contributors name are still called so."""
+    known = words_of_sources(root)
+    for page in ("ARCHITECTURE.md", "CONTRIBUTING.md"):
+        path = os.path.join(root, page)
+        text = read(path) if os.path.exists(path) else ""
+        for m in CODE.finditer(text):
+            name = m.group(1) or m.group(2)
+            if name not in known:
+                line = text.count("\n", 0, m.start()) + 1
+                yield f"{path}:{line}: names '{name}', which is nowhere in src/"
+
+
 def check_man(root):
     for page in sorted(glob.glob(os.path.join(root, "docs/man/*.[1-8]"))):
         if shutil.which("mandoc"):
@@ -102,7 +127,7 @@ def main(argv):
         path = os.path.normpath(path)
         text = read(path)
         bad += [*check_links(root, path, text), *check_names(root, path, text)]
-    bad += check_man(root)
+    bad += [*check_code(root), *check_man(root)]
     for line in bad:
         print(line)
     return 1 if bad else 0
