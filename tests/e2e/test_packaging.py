@@ -193,9 +193,7 @@ def test_metrics_of_dashboard_and_alerts_exist(build, tmp_path):
             assert time.monotonic() < end, told
             time.sleep(0.1)
     missing = asked - names
-    daemon = ROOT / "src" / "daemon"
-    sources = [*daemon.glob("metrics*.c"), *daemon.glob("jobs_top*.c")]
-    known = "".join(p.read_text() for p in sources)
+    known = "".join(p.read_text() for p in (ROOT / "src" / "daemon").rglob("*.c"))
     for name in missing:
         assert any(re.match(p, name) for p in ONLY_WITH.values()), name
         assert name == "up" or re.sub("_total$", "", name) in known, name
