@@ -98,7 +98,7 @@ void profile_free(struct profile *p)
 	free(p);
 }
 
-/* Keys of the maps are hashes: two 64-bit ones that are equal are told apart by the chain. */
+/* Keys of the maps are hashes: two 64-bit ones that are equal are reported apart by the chain. */
 static uint32_t first_with(const struct hmap *m, uint64_t hash)
 {
 	uint64_t found = hmap_get(m, hash);
@@ -197,7 +197,7 @@ void profile_add(struct profile *p, const char *process, const char *thread, int
 		uint32_t next = find_node(p, root, node, find_place(p, &frames[i]));
 
 		if (next == PROFILE_NONE)
-			break; /* no room: what is further in is not told apart */
+			break; /* no room: what is further in is not distinguished */
 		node = next;
 	}
 	if (node != PROFILE_NONE)
@@ -500,7 +500,7 @@ static void add_sample(struct encoder *e, uint32_t node)
 	add_part(e->out, PROFILE_SAMPLE, &e->part);
 }
 
-/* One for all, which says that functions, files and lines are known and need no looking up. */
+/* One for all, which says that functions, files and lines are known and need no symbols. */
 static void add_mapping(struct encoder *e)
 {
 	protobuf_add_number(&e->part, 1, 1);

@@ -25,7 +25,7 @@ struct profile;
 struct profile_options {
 	enum profile_format format;
 	uint64_t period_ns; /* what one sample stands for */
-	bool lines; /* lines tell frames apart, as they always do in pprof; else functions do */
+	bool lines; /* lines distinguish frames, as they always do in pprof; else functions do */
 	const char *title;
 	int64_t start_real_ns;
 	uint32_t most_nodes; /* of the trees of stacks; 0: as many as is usual */

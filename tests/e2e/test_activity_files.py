@@ -305,7 +305,7 @@ def test_collectives_that_are_told_twice_count_once(files):
     (again,) = twice["hccl"]
     assert (again["name"], again["calls"], again["share"]) == ("HcclAllReduce", 8, 1.0)
     assert once["hccl"] == [] and twice["kinds"]["Hccl"] == 8
-    assert "as Hccl tells them" in files.good("show", path)
+    assert "as Hccl reports them" in files.good("show", path)
     # where nothing else tells of them they count
     path.write_text("".join(line(**a) for a in WANT if a["kind"] != "Communication")
                     + "".join(line(**a) for a in hccl_of(WANT)))

@@ -70,7 +70,7 @@ struct activity_writer_ops {
 	int (*close)(struct activity_writer *w, const struct activity_closing *c, struct err *err);
 	/* Path of the newest file; "" before the first. */
 	const char *(*path)(const struct activity_writer *w);
-	/* What follows is of this process. NULL: the file is of one, or does not tell them apart.
+	/* What follows is of this process. NULL: the file is of one, or does not distinguish them.
 	 */
 	void (*whose)(struct activity_writer *w, const struct activity_origin *who);
 };

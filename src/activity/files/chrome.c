@@ -229,7 +229,7 @@ static void ends_add(struct ends *e, uint64_t correlation, struct end end)
 	e->young_list[e->n++] = end;
 }
 
-static void arrow(struct activity_writer *w, const struct end *from, const struct end *to)
+static void add_arrow(struct activity_writer *w, const struct end *from, const struct end *to)
 {
 	w->flows++;
 	chrome_flow(w->trace, false, from->ts_ns, from->pid, from->tid, FLOW, w->flows);
@@ -247,17 +247,17 @@ static const struct end *ends_find(const struct ends *e, uint64_t correlation)
 }
 
 /* Everything that waited for this call. */
-static void arrows_to(struct activity_writer *w, struct hmap *m, const struct end *list,
-		      uint64_t correlation, const struct end *from)
+static void add_arrows(struct activity_writer *w, struct hmap *m, const struct end *list,
+		       uint64_t correlation, const struct end *from)
 {
 	uint64_t i = hmap_remove(m, correlation);
 
 	for (; i != HMAP_NONE; i = list[i].next)
-		arrow(w, from, &list[i]);
+		add_arrow(w, from, &list[i]);
 }
 
 /* Calls and what they launch come in any order. Of several calls with one id the first counts. */
-static void connect(struct activity_writer *w, const struct activity *a, struct end end)
+static void connect_launch(struct activity_writer *w, const struct activity *a, struct end end)
 {
 	if (!a->correlation || a->kind == ACTIVITY_MARKER || a->kind == ACTIVITY_MEMORY)
 		return;
@@ -265,13 +265,13 @@ static void connect(struct activity_writer *w, const struct activity *a, struct 
 		if (ends_find(&w->calls, a->correlation))
 			return;
 		ends_add(&w->calls, a->correlation, end);
-		arrows_to(w, &w->launched.young, w->launched.young_list, a->correlation, &end);
-		arrows_to(w, &w->launched.old, w->launched.old_list, a->correlation, &end);
+		add_arrows(w, &w->launched.young, w->launched.young_list, a->correlation, &end);
+		add_arrows(w, &w->launched.old, w->launched.old_list, a->correlation, &end);
 	} else if (a->place == ACTIVITY_ON_DEVICE) {
 		const struct end *from = ends_find(&w->calls, a->correlation);
 
 		if (from)
-			arrow(w, from, &end);
+			add_arrow(w, from, &end);
 		else
 			ends_add(&w->launched, a->correlation, end);
 	}
@@ -384,7 +384,7 @@ static void put_event(struct activity_writer *w, const struct activity *a)
 		chrome_instant(w->trace, ts, pid, tid, name, args, n);
 	else
 		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid, name, args, n);
-	connect(w, a, (struct end){.ts_ns = ts, .pid = pid, .tid = tid});
+	connect_launch(w, a, (struct end){.ts_ns = ts, .pid = pid, .tid = tid});
 }
 
 static int chrome_put(struct activity_writer *w, const struct activity *a, struct err *err)
@@ -394,7 +394,7 @@ static int chrome_put(struct activity_writer *w, const struct activity *a, struc
 	if (!w->trace && !w->failed)
 		w->failed = begin(w, err);
 	if (!w->trace) {
-		int r = w->lost ? 0 : w->failed; /* told once */
+		int r = w->lost ? 0 : w->failed; /* reported once */
 
 		w->lost++;
 		return r;

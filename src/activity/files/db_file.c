@@ -30,7 +30,7 @@
 #define BUSY_LAST_MS 5000 /* and at the end */
 
 /*
- * No log and no journal beside the file: it alone is all there is, for whoever copies it and for
+ * No log and no journal beside the file: it alone is all there is, for those who copy it and for
  * readers that may not write. No page leaves the cache before the commit, whose writes the VFS puts
  * in order (activity/files/db_vfs.h). Nothing is synced: what was written is with the kernel, so a
  * killed process loses nothing.
@@ -67,7 +67,7 @@ static const char state_sql[] = "CREATE TABLE HOST_INFO(hostUid TEXT,hostName TE
 				"INSERT INTO ACTIVITY_LOSS VALUES(0,0);";
 
 /* What the transaction has made is not there any more. */
-static void forget(struct db_file *f)
+static void forget_transaction(struct db_file *f)
 {
 	hmap_release(&f->by_pointer);
 	hmap_release(&f->by_hash);
@@ -95,7 +95,7 @@ static int put_loss(struct db_file *f)
 }
 
 /* In a transaction of its own. The file does not grow by it. */
-static void tell_loss(struct db_file *f)
+static void write_loss(struct db_file *f)
 {
 	if (sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
 		return;
@@ -103,7 +103,7 @@ static void tell_loss(struct db_file *f)
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(f->db, "COMMIT", NULL, NULL, NULL);
 	if (rc == SQLITE_OK)
-		f->lost_told = f->lost;
+		f->lost_written = f->lost;
 	else if (!sqlite3_get_autocommit(f->db))
 		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
 }
@@ -121,9 +121,9 @@ static int fail(struct db_file *f, int rc, struct err *err)
 			f->path, words);
 	if (f->db && !sqlite3_get_autocommit(f->db))
 		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
-	forget(f);
+	forget_transaction(f);
 	if (f->db && (rc & 0xff) != SQLITE_BUSY)
-		tell_loss(f);
+		write_loss(f);
 	return before ? 0 : f->failed;
 }
 
@@ -443,16 +443,16 @@ static int put_state(struct db_file *f, uint64_t end_ns)
 	if (rc == SQLITE_OK)
 		rc = execf(f->db, "UPDATE SESSION_TIME_INFO SET endTimeNs=%lld", (long long)end_ns,
 			   0);
-	if (rc == SQLITE_OK && (f->lost != f->lost_told || f->closing))
+	if (rc == SQLITE_OK && (f->lost != f->lost_written || f->closing))
 		rc = put_loss(f);
 	return rc;
 }
 
-static void committed(struct db_file *f)
+static void note_commit(struct db_file *f)
 {
 	f->texts_committed = f->texts;
 	f->devices_committed = f->ndevices;
-	f->lost_told = f->lost;
+	f->lost_written = f->lost;
 	f->in_batch = false;
 	f->rows = 0;
 	f->failed = 0;
@@ -460,8 +460,8 @@ static void committed(struct db_file *f)
 
 int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *err)
 {
-	if (!f->in_batch && f->db && f->lost != f->lost_told)
-		tell_loss(f);
+	if (!f->in_batch && f->db && f->lost != f->lost_written)
+		write_loss(f);
 	if (!f->in_batch)
 		return 0;
 	int rc = put_state(f, end_ns);
@@ -475,7 +475,7 @@ int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *er
 	}
 	if (rc != SQLITE_OK)
 		return fail(f, rc, err);
-	committed(f);
+	note_commit(f);
 	return 0;
 }
 

@@ -4,9 +4,9 @@
  * activity/files/db_file.c brings rows into the file: transactions, texts, devices, the state
  * tables.
  *
- * Whatever is committed is committed together with all that it refers to. A transaction that cannot
- * be committed because somebody reads stays open, and is tried again; one that fails is rolled
- * back, its rows counted as lost, and texts get new ids as if it had never been.
+ * Whatever is committed is committed together with all that it refers to. A transaction that
+ * cannot be committed because somebody reads stays open, and is tried again; one that fails is
+ * rolled back, its rows counted as lost, and texts get new ids as if it had never been.
  */
 #ifndef SONDE_ACTIVITY_FILES_DB_FILE_H
 #define SONDE_ACTIVITY_FILES_DB_FILE_H
@@ -92,7 +92,7 @@ struct db_file {
 	uint64_t rows; /* in the open transaction */
 	uint64_t begun_ns; /* CLOCK_MONOTONIC */
 	uint64_t lost; /* that could not be written */
-	uint64_t lost_told; /* as the file has it */
+	uint64_t lost_written; /* as the file has it */
 	bool closing; /* what is written now is the last */
 	uint64_t last_ms; /* of file names */
 	uint64_t retry_ns; /* not before, after a failure */
@@ -116,7 +116,7 @@ int db_file_end(struct db_file *f, struct err *err);
 /* end_ns: wall clock, of the session. `wait`: for readers, seconds if need be. */
 int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *err);
 /* What is known only now; c may be NULL. A disk that is full does not keep the loss from being
- * told: it is a number in a page that is there. */
+ * written: it is a number in a page that is there. */
 int db_file_finish(struct db_file *f, const struct activity_closing *c, struct err *err);
 int db_file_close(struct db_file *f, struct err *err);
 

@@ -12,7 +12,6 @@
 #include "base/mem.h"
 
 #define PAGE 4096
-#define HEADER_BYTES 100 /* of the file, in front of the first page */
 #define VERSION_AT 92 /* must be the counter at 24 for the number of pages to be believed */
 #define MAX_HEIGHT 20
 #define RUN_PAGES 16 /* SQLite takes no more than 131071 bytes at once, and says FULL */
@@ -69,7 +68,7 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* The page as it is going to be. False: it cannot be read. */
-static bool look(struct ordered_file *f, int64_t at, uint8_t *scratch, const uint8_t **out)
+static bool find_page(struct ordered_file *f, int64_t at, uint8_t *scratch, const uint8_t **out)
 {
 	struct held_page key = {.at = at};
 	struct held_page *found = bsearch(&key, f->pages, f->n, sizeof(key), by_offset);
@@ -108,7 +107,7 @@ static enum page_class leaf_class(const uint8_t *p)
 }
 
 /* Follows the last child of each page down to a leaf. Pages are sorted by offset. */
-static void rank(struct ordered_file *f, struct held_page *page)
+static void classify_page(struct ordered_file *f, struct held_page *page)
 {
 	uint8_t scratch[PAGE];
 	const uint8_t *p;
@@ -120,7 +119,7 @@ static void rank(struct ordered_file *f, struct held_page *page)
 		page->class = CLASS_FIRST_PAGE;
 		return;
 	}
-	while (look(f, at, scratch, &p) && page->height < MAX_HEIGHT) {
+	while (find_page(f, at, scratch, &p) && page->height < MAX_HEIGHT) {
 		if (p[0] == LEAF_TABLE)
 			page->class = leaf_class(p);
 		if (p[0] != INTERIOR_TABLE)
@@ -177,7 +176,7 @@ static int write_held(struct ordered_file *f)
 	while (old < f->n && f->pages[old].at < size)
 		old++;
 	for (size_t i = 0; i < old; i++)
-		rank(f, &f->pages[i]);
+		classify_page(f, &f->pages[i]);
 	rc = write_new(f, old);
 	qsort(f->pages, old, sizeof(*f->pages), by_rank);
 	for (size_t i = 0; rc == SQLITE_OK && i < old; i++)

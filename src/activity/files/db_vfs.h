@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The order in which the pages of a commit reach a DB that only grows, so that the file can be read
- * whenever its writer is killed, without a journal, and by whoever copies it meanwhile.
+ * whenever its writer is killed, without a journal, and by those who copy it meanwhile.
  *
  *	1	pages behind the old end of the file: nothing refers to them yet
  *	2	changed pages of tables of texts, then of tables that are referred to, then of the

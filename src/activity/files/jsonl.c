@@ -54,7 +54,7 @@ struct activity_writer {
 	uint64_t retry_ns; /* not before, after a failure */
 };
 
-static int64_t environment(const char *name, int64_t otherwise)
+static int64_t env_number(const char *name, int64_t otherwise)
 {
 	const char *text = getenv(name);
 	int64_t v;
@@ -62,14 +62,14 @@ static int64_t environment(const char *name, int64_t otherwise)
 	return text && number_read(text, strlen(text), &v) ? v : otherwise;
 }
 
-static void settle(struct activity_writer *w, const struct activity_options *o)
+static void set_limits(struct activity_writer *w, const struct activity_options *o)
 {
 	int64_t lines = o && o->lines_per_file
 				? o->lines_per_file
-				: environment("MSMONITOR_JSONL_ROTATE_LOG_LINES", LINES_DEFAULT);
+				: env_number("MSMONITOR_JSONL_ROTATE_LOG_LINES", LINES_DEFAULT);
 	int64_t files =
-		o && o->files ? o->files : environment("MSMONITOR_JSONL_ROTATE_LOG_FILES", -1);
-	int64_t keep_ms = environment("MSMONITOR_JSONL_MAX_DUMP_INTERVAL", KEEP_MS_DEFAULT);
+		o && o->files ? o->files : env_number("MSMONITOR_JSONL_ROTATE_LOG_FILES", -1);
+	int64_t keep_ms = env_number("MSMONITOR_JSONL_MAX_DUMP_INTERVAL", KEEP_MS_DEFAULT);
 
 	w->lines_max = (uint64_t)(lines < LINES_MIN   ? LINES_MIN
 				  : lines > LINES_MAX ? LINES_MAX
@@ -89,7 +89,7 @@ static struct activity_writer *jsonl_open(const char *dir, const struct activity
 	w->path = xstrdup("");
 	w->who = *who;
 	w->fd = -1;
-	settle(w, options);
+	set_limits(w, options);
 	return w;
 }
 
@@ -145,7 +145,7 @@ static void add_line(struct activity_writer *w, const struct activity *a, uint32
 
 /* --- files --- */
 
-/* The first failure of a row is told. */
+/* The first failure of a row is reported. */
 static int fail(struct activity_writer *w, int code, struct err *err)
 {
 	int before = w->failed;
@@ -404,7 +404,7 @@ static void put_closing(struct activity_writer *w, const struct activity_closing
 	}
 	/* Something must say that this is the end. */
 	if (w->lost + c->lost || w->rotated || (!c->groups && !w->ndevices)) {
-		make_room(w, &r, NULL); /* which may cost a file: one more to tell */
+		make_room(w, &r, NULL); /* which may cost a file: one more to report */
 		buf_addf(&line, LOSS_LINE, (unsigned long long)(w->lost + c->lost));
 		if (w->rotated)
 			buf_addf(&line, ",\"rotatedFiles\":%llu", (unsigned long long)w->rotated);

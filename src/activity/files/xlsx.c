@@ -20,7 +20,8 @@ void activity_us_text(uint64_t ns, char *out)
 {
 	double us = (double)ns / 1000.0;
 
-	/* as few digits as tell this number from its neighbours; 15 are always enough to be kept */
+	/* as few digits as distinguish this number from its neighbours; 15 are always enough to be
+	 * kept */
 	for (int digits = 15; digits <= 17; digits++) {
 		snprintf(out, 32, "%.*g", digits, us);
 		if (strtod(out, NULL) == us)

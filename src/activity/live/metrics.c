@@ -17,7 +17,7 @@
 #define NS_PER_S 1000000000ull
 #define DEFAULT_INTERVAL_S 60
 #define MAX_DEVICES 256u /* of a kind */
-#define MAX_MARKS 10000u /* of an interval; the others are told as one */
+#define MAX_MARKS 10000u /* of an interval; the others are reported as one */
 /* The daemon drops longer ones; the cut needs up to ten bytes more. */
 #define MAX_NAME_BYTES 240
 #define MAX_DOMAIN_BYTES 112
@@ -49,12 +49,12 @@ struct metrics_state {
 	struct buf json, scratch;
 };
 
-static uint64_t saturate(uint64_t a, uint64_t b)
+static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
 	return a > INT64_MAX - b ? INT64_MAX : a + b; /* JSON has no larger numbers */
 }
 
-/* --- taking --- */
+/* --- receiving --- */
 
 /* An instant takes no time: among the times of ranges it would be one of 0. */
 static void add_mark(struct metrics_state *s, const struct activity *a, uint64_t ns)
@@ -63,7 +63,7 @@ static void add_mark(struct metrics_state *s, const struct activity *a, uint64_t
 		return;
 	if (s->nmarks == MAX_MARKS) {
 		s->more_marks++;
-		s->more_ns = saturate(s->more_ns, ns);
+		s->more_ns = add_saturated(s->more_ns, ns);
 		return;
 	}
 	*XPUSH(s->marks, s->nmarks, s->cap) = (struct mark_report){
@@ -95,7 +95,7 @@ static void add_sum(struct window *w, const struct activity *a, uint64_t ns)
 		sums->list = xgrow(sums->list, &sums->cap, i + 1, sizeof(*sums->list));
 		sums->list[sums->n++] = (struct sum){.device = device};
 	}
-	sums->list[i].ns = saturate(sums->list[i].ns, ns);
+	sums->list[i].ns = add_saturated(sums->list[i].ns, ns);
 }
 
 static void metrics_activity(struct window *w, const struct activity *a)
@@ -109,7 +109,7 @@ static void metrics_activity(struct window *w, const struct activity *a)
 		add_sum(w, a, ns);
 }
 
-/* --- telling --- */
+/* --- reporting --- */
 
 static void send_json(struct window *w)
 {
@@ -196,7 +196,7 @@ static void metrics_tick(struct window *w, uint64_t now_ns)
 		send_report(w, now_ns);
 }
 
-/* Marks point to texts, and can be told at any time; an interval is over when it is. */
+/* Marks point to texts, and can be sent at any time; an interval is over when it is. */
 static void metrics_forget(struct window *w)
 {
 	send_marks(w, clock_mono_ns() + (uint64_t)w->wall_minus_mono_ns);

@@ -134,7 +134,7 @@ uint64_t sender_lost(const struct sender *s)
 
 /* --- sending --- */
 
-static void give_up(struct sender *s, uint64_t now_ns, int why)
+static void disconnect(struct sender *s, uint64_t now_ns, int why)
 {
 	if (s->fd >= 0)
 		close(s->fd);
@@ -146,7 +146,7 @@ static void give_up(struct sender *s, uint64_t now_ns, int why)
 	s->silent = true;
 }
 
-static bool reach(struct sender *s, uint64_t now_ns)
+static bool connect_sender(struct sender *s, uint64_t now_ns)
 {
 	if (s->fd >= 0)
 		return true;
@@ -155,7 +155,7 @@ static bool reach(struct sender *s, uint64_t now_ns)
 	s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s->fd >= 0 && connect(s->fd, (const struct sockaddr *)&s->address, s->address_len) == 0)
 		return true;
-	give_up(s, now_ns, errno);
+	disconnect(s, now_ns, errno);
 	return false;
 }
 
@@ -188,18 +188,18 @@ static int send_first(struct sender *s, uint64_t now_ns, uint64_t until_ns)
 		lose_first(s);
 		return 1;
 	default:
-		give_up(s, now_ns, errno);
+		disconnect(s, now_ns, errno);
 		return 0;
 	}
 }
 
 /* Sends up to `max` datagrams; returns how many. */
-static uint64_t pump(struct sender *s, uint64_t max, uint64_t now_ns, uint64_t until_ns)
+static uint64_t send_waiting(struct sender *s, uint64_t max, uint64_t now_ns, uint64_t until_ns)
 {
 	uint64_t before = s->waiting;
 
 	while (s->first && before - s->waiting < max) {
-		if (!reach(s, now_ns) || !send_first(s, now_ns, until_ns))
+		if (!connect_sender(s, now_ns) || !send_first(s, now_ns, until_ns))
 			break;
 	}
 	return before - s->waiting;
@@ -222,7 +222,7 @@ void senders_tick(struct senders *all, uint64_t now_ns)
 		if (!s->first)
 			continue;
 		earn_tokens(s, now_ns);
-		s->tokens -= pump(s, s->tokens, now_ns, clock_mono_ns() + TICK_NS);
+		s->tokens -= send_waiting(s, s->tokens, now_ns, clock_mono_ns() + TICK_NS);
 	}
 }
 
@@ -231,7 +231,7 @@ void senders_flush(struct senders *all, uint64_t max_ns)
 	uint64_t now = clock_mono_ns(), until = now + max_ns;
 
 	for (struct sender *s = all->list; s; s = s->next)
-		pump(s, UINT64_MAX, now, until);
+		send_waiting(s, UINT64_MAX, now, until);
 }
 
 static void sender_free(struct sender *s)

@@ -17,7 +17,7 @@
 #define NS_PER_S 1000000000ull
 #define MAX_NAME_BYTES REC_MAX_NAME /* a name that is cut may be another one's, too */
 #define TAIL_BYTES 512 /* room for what comes behind the rows */
-/* A source that has told nothing for so long has nothing to tell: nothing happens. */
+/* A source that has reported nothing for so long has nothing to report: nothing happens. */
 #define SILENT_NS (3 * NS_PER_S)
 
 enum busy_class { BUSY_ALL, BUSY_KERNEL, BUSY_COMM, BUSY_COPY, BUSY_CLASSES };
@@ -25,7 +25,7 @@ enum busy_class { BUSY_ALL, BUSY_KERNEL, BUSY_COMM, BUSY_COPY, BUSY_CLASSES };
 struct top_device {
 	int64_t number; /* -1: the host */
 	struct busy busy[BUSY_CLASSES];
-	uint64_t late_ns; /* of activities, before the interval in which they were told */
+	uint64_t late_ns; /* of activities, before the interval in which they were reported */
 	struct hmap rows; /* address of the name, and kind -> index */
 };
 
@@ -40,18 +40,18 @@ struct top_row {
 struct top {
 	const struct window *w;
 	uint64_t from_ns; /* wall clock, as all here */
-	uint64_t newest_ns; /* when the last of what was told ended */
-	uint64_t seen_ns, seen_at_ns; /* the same at the last look, and since when (monotonic) */
+	uint64_t newest_ns; /* when the last of what was reported ended */
+	uint64_t seen_ns, seen_at_ns; /* the same at the last poll, and since when (monotonic) */
 	bool any; /* something came in this interval */
 	uint64_t unsent; /* reports that did not reach the daemon */
 	struct top_device devices[TOP_MAX_DEVICES];
 	unsigned ndevices;
 	struct top_row *rows;
 	size_t nrows, cap;
-	uint64_t others, others_ns; /* that were not told apart */
+	uint64_t others, others_ns; /* that were not distinguished */
 	uint64_t step_ns, steps,
 		steps_ns; /* when the last began; those that ended, and their time */
-	bool stepped; /* somebody told steps */
+	bool stepped; /* steps were reported */
 	struct buf json, scratch;
 	char host[256];
 };
@@ -74,12 +74,12 @@ static uint64_t interval_s(const struct top *t)
 }
 
 /* JSON has no larger numbers. */
-static uint64_t sum(uint64_t a, uint64_t b)
+static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
 	return a > INT64_MAX - b ? INT64_MAX : a + b;
 }
 
-/* --- taking --- */
+/* --- receiving --- */
 
 static struct top_device *device_of(struct top *t, int64_t number)
 {
@@ -109,7 +109,7 @@ static void add_busy(const struct top *t, struct top_device *d, const struct act
 	busy_add(&d->busy[class[a->kind]], a->start_ns, a->end_ns);
 	if (a->start_ns < t->from_ns) {
 		uint64_t until = a->end_ns < t->from_ns ? a->end_ns : t->from_ns;
-		d->late_ns = sum(d->late_ns, until - a->start_ns);
+		d->late_ns = add_saturated(d->late_ns, until - a->start_ns);
 	}
 }
 
@@ -159,9 +159,9 @@ void top_step(struct top *t, uint64_t wall_ns)
 
 static void add_mark(struct top *t, const struct activity *a)
 {
-	bool told = t->stepped;
+	bool reported = t->stepped;
 
-	if (told || a->place != ACTIVITY_ON_HOST || strcmp(a->name, "step start") != 0)
+	if (reported || a->place != ACTIVITY_ON_HOST || strcmp(a->name, "step start") != 0)
 		return;
 	top_step(t, a->start_ns);
 	t->stepped = false;
@@ -189,11 +189,11 @@ void top_add(struct top *t, const struct activity *a)
 	}
 	if (!r) {
 		t->others++;
-		t->others_ns = sum(t->others_ns, ns);
+		t->others_ns = add_saturated(t->others_ns, ns);
 		return;
 	}
 	r->calls++;
-	r->total_ns = sum(r->total_ns, ns);
+	r->total_ns = add_saturated(r->total_ns, ns);
 	if (ns < r->min_ns)
 		r->min_ns = ns;
 	if (ns > r->max_ns)
@@ -201,7 +201,7 @@ void top_add(struct top *t, const struct activity *a)
 	histogram_add(&r->durations, ns);
 }
 
-/* --- telling --- */
+/* --- reporting --- */
 
 COMPARE_BY_MOST(by_time, struct top_row, total_ns)
 
@@ -286,7 +286,7 @@ static void put_rows(struct top *t, struct buf *out)
 		if (!fits) {
 			out->len = before;
 			t->others += r->calls;
-			t->others_ns = sum(t->others_ns, r->total_ns);
+			t->others_ns = add_saturated(t->others_ns, r->total_ns);
 			continue;
 		}
 		rows++;
@@ -376,7 +376,7 @@ static void report(struct top *t, uint64_t to_ns, struct sender *to)
 		sender_put(to, FABRIC_TOP, t->json.data, t->json.len);
 }
 
-/* Up to when everything has been told that is not much longer than a quarter of an interval. */
+/* Up to when everything has been reported that is not much longer than a quarter of an interval. */
 static uint64_t known_until(const struct top *t, uint64_t now_wall, uint64_t period)
 {
 	uint64_t known = t->newest_ns < now_wall ? t->newest_ns : now_wall;
@@ -384,7 +384,7 @@ static uint64_t known_until(const struct top *t, uint64_t now_wall, uint64_t per
 	return known > period / 4 ? known - period / 4 : 0;
 }
 
-/* The source tells in pieces: behind one, what is nearly an interval is one. */
+/* The source reports in pieces: behind one, what is nearly an interval is one. */
 static bool is_due(struct top *t, uint64_t now_ns, uint64_t known, uint64_t period)
 {
 	if (t->newest_ns != t->seen_ns) {

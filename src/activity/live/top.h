@@ -3,11 +3,11 @@
  * What took the time of an interval, for `sonde top`: the datagram sondeTop. Devices with the time
  * that they were busy, and the kernels, copies and calls with the most time.
  *
- * The source tells what has ended, every second or so. An interval therefore ends some time before
- * the newest activity that was told, when what began in it and is not long has come too: reports do
- * not depend on when exactly the source tells. Of devices only the time inside the interval counts,
- * so that they are never busy for longer than it is; what comes too late for that is told apart.
- * Rows count each call once, in the report after it was told.
+ * The source reports what has ended, every second or so. An interval therefore ends some time
+ * before the newest activity that was reported, when what began in it and is not long has come too:
+ * reports do not depend on when exactly the source reports. Of devices only the time inside the
+ * interval counts, so that they are never busy for longer than it is; what comes too late for that
+ * is reported separately. Rows count each call once, in the report after it was reported.
  */
 #ifndef SONDE_ACTIVITY_LIVE_TOP_H
 #define SONDE_ACTIVITY_LIVE_TOP_H
@@ -21,7 +21,7 @@
 
 #define TOP_ROWS 60u /* in a report */
 #define TOP_HOST_ROWS 15u /* of them, calls of the host at most: their time is not a device's */
-#define TOP_MAX_ROWS 8192u /* told apart in an interval */
+#define TOP_MAX_ROWS 8192u /* distinguished in an interval */
 #define TOP_MAX_DEVICES 64u
 #define TOP_MAX_BYTES 60000u
 #define TOP_INTERVAL_S 2u /* or the report interval of the order, if that is shorter */

@@ -21,7 +21,8 @@
 #define MIN_CALLS 5 /* of an interval that counts */
 #define MIN_PERMILLE 10 /* of the time */
 #define NOISE 4 /* times the usual deviation is no noise any more */
-#define UNSEEN 20 /* intervals without a name: what was said of it is over, or it is forgotten */
+#define UNSEEN                                                                                     \
+	20 /* intervals without a name: what was reported of it is over, or it is forgotten */
 #define MAX_SLOW 64
 #define WAITS_ON 15 /* intervals after which longer waiting is the usual one */
 
@@ -78,7 +79,7 @@ static uint64_t deviation(const struct known *k)
 	return median(away, k->n);
 }
 
-static void remember(struct known *k, uint64_t mean)
+static void remember_mean(struct known *k, uint64_t mean)
 {
 	k->recent[k->next] = mean;
 	k->next = (uint8_t)((k->next + 1) % WINDOW);
@@ -174,15 +175,15 @@ static void begin_slow(struct toplist *t, struct known *k, const struct toplist_
 }
 
 /* How long one waits is no property of what waits: another balance of the ranks is as good. */
-static void get_used(struct toplist *t, struct known *k, toplist_regression_fn fn, void *arg)
+static void accept_as_usual(struct toplist *t, struct known *k, toplist_regression_fn fn, void *arg)
 {
 	end_slow(t, k, fn, arg);
 	k->n = k->next = 0;
-	remember(k, k->mean_ns);
+	remember_mean(k, k->mean_ns);
 }
 
-static void judge(struct toplist *t, struct known *k, const struct toplist_row *row,
-		  unsigned percent, toplist_regression_fn fn, void *arg)
+static void judge_name(struct toplist *t, struct known *k, const struct toplist_row *row,
+		       unsigned percent, toplist_regression_fn fn, void *arg)
 {
 	bool learnt = k->n >= ENOUGH && percent;
 	double mean = (double)k->mean_ns, limit = learnt ? limit_of(k, percent) : 0;
@@ -195,13 +196,13 @@ static void judge(struct toplist *t, struct known *k, const struct toplist_row *
 		if (k->slow && k->below >= ENOUGH)
 			end_slow(t, k, fn, arg);
 		if (!k->slow)
-			remember(k, k->mean_ns);
+			remember_mean(k, k->mean_ns);
 		return;
 	}
 	k->below = 0;
 	if (k->slow) {
 		if (toplist_waits(row->kind, row->name) && ++k->waits_on >= WAITS_ON)
-			get_used(t, k, fn, arg);
+			accept_as_usual(t, k, fn, arg);
 		return;
 	}
 	if (!k->above++)
@@ -213,7 +214,7 @@ static void judge(struct toplist *t, struct known *k, const struct toplist_row *
 /* --- names --- */
 
 /* The place of one that was not seen for longest; NULL: all are in use. */
-static struct known *oldest(struct toplist *t)
+static struct known *find_oldest(struct toplist *t)
 {
 	struct known *found = NULL;
 
@@ -237,7 +238,7 @@ static struct known *find_known(struct toplist *t, uint64_t key)
 	if (t->nknown < TOPLIST_MAX_KNOWN) {
 		k = XPUSH(t->known, t->nknown, t->cap);
 	} else {
-		k = oldest(t);
+		k = find_oldest(t);
 		if (!k)
 			return NULL;
 		hmap_remove(&t->index, k->key);
@@ -326,7 +327,7 @@ void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 		k->seen = t->intervals;
 		k->mean_ns = row->total_ns / row->calls;
 		k->calls = row->calls;
-		judge(t, k, row, percent, fn, arg);
+		judge_name(t, k, row, percent, fn, arg);
 	}
 	for (size_t i = 0; t->nslow && i < t->nknown; i++)
 		if (!percent || t->intervals - t->known[i].seen > UNSEEN ||
@@ -453,7 +454,7 @@ static struct toplist_slowest by_waiting(const struct toplist_rank *ranks, size_
 			found.at = i;
 	}
 	if (!any)
-		return none; /* they do not communicate, or nobody looks at it */
+		return none; /* they do not communicate, or it is not collected */
 	double waits = median_without(v, n, found.at, scratch);
 	found.ratio = waits - v[found.at];
 	found.behind_ns = (uint64_t)(found.ratio * step_of(ranks, n));
@@ -463,7 +464,8 @@ static struct toplist_slowest by_waiting(const struct toplist_rank *ranks, size_
 
 /* Both are shares of the time: what explains more of it is the reason. Long steps of a rank that
  * does not wait are the simpler one. */
-static struct toplist_slowest larger(struct toplist_slowest longer, struct toplist_slowest waited)
+static struct toplist_slowest larger_cause(struct toplist_slowest longer,
+					   struct toplist_slowest waited)
 {
 	if (longer.by == TOPLIST_SLOW_NONE || waited.by == TOPLIST_SLOW_NONE)
 		return longer.by == TOPLIST_SLOW_NONE ? waited : longer;
@@ -479,7 +481,7 @@ struct toplist_slowest toplist_slowest(const struct toplist_rank *ranks, size_t 
 		return none;
 	double *v = xcalloc(2 * n, sizeof(*v));
 	struct toplist_slowest found =
-		larger(by_steps(ranks, n, v, v + n), by_waiting(ranks, n, v, v + n));
+		larger_cause(by_steps(ranks, n, v, v + n), by_waiting(ranks, n, v, v + n));
 	free(v);
 	return found;
 }

@@ -29,7 +29,7 @@ struct toplist_row {
 struct toplist_device {
 	int32_t device;
 	uint64_t busy_ns, kernel_ns, comm_ns, copy_ns; /* at most the interval */
-	uint64_t late_ns; /* that was told too late to be in them */
+	uint64_t late_ns; /* that was reported too late to be in them */
 };
 
 /* What is missing since the monitor was started. */
@@ -50,8 +50,8 @@ struct toplist_report {
 	int32_t rank; /* -1: not known */
 	int64_t from_ns, to_ns; /* wall clock */
 	uint64_t interval_ns;
-	uint32_t kinds; /* that are collected, ACTIVITY_BIT() each; 0: not told */
-	bool filtered; /* by names: it tells only of some */
+	uint32_t kinds; /* that are collected, ACTIVITY_BIT() each; 0: not reported */
+	bool filtered; /* by names: it reports only some */
 	bool partial; /* much shorter than an interval should be: the end of a monitor */
 	uint64_t losses[TOPLIST_LOSSES];
 	uint64_t other_calls, other_ns; /* of names that are not in rows */
@@ -61,7 +61,7 @@ struct toplist_report {
 	struct toplist_row *rows; /* as sent: those that take most first */
 	size_t ndevices, nrows;
 	size_t bytes; /* of memory */
-	int64_t taken_ms; /* for whoever takes it: when that was */
+	int64_t taken_ms; /* when it was taken, for the caller */
 	char *texts;
 };
 
@@ -78,7 +78,7 @@ bool toplist_on_device(const struct toplist_row *row);
 #define TOPLIST_COMMUNICATION (ACTIVITY_BIT(ACTIVITY_COMMUNICATION) | ACTIVITY_BIT(ACTIVITY_HCCL))
 #define TOPLIST_COPIES (ACTIVITY_BIT(ACTIVITY_MEMCPY) | ACTIVITY_BIT(ACTIVITY_MEMSET))
 #define TOPLIST_BUSY (TOPLIST_KERNELS | TOPLIST_COMMUNICATION | TOPLIST_COPIES)
-/* Whether any of these kinds is told. */
+/* Whether any of these kinds is reported. */
 bool toplist_collects(const struct toplist_report *r, uint32_t kinds);
 
 struct toplist;
@@ -138,7 +138,7 @@ struct toplist_slowest {
 };
 
 /*
- * Ranks that step together take equally long for a step: whoever is late is waited for, by the
+ * Ranks that step together take equally long for a step: the one that is late is waited for, by the
  * others, in communication. So where steps differ the longest are those of the slowest rank; where
  * they do not, it is the one that spends the least time communicating, and by as much as the others
  * spend more. Nobody is named for less than two percent, nor for less than twice what the others

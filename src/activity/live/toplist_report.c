@@ -169,7 +169,7 @@ static bool read_report(const json_t *o, struct toplist_report *r)
 	       read_kinds(o, r) && read_lists(o, r);
 }
 
-static const char *keep(char **at, const char *text)
+static const char *copy_text(char **at, const char *text)
 {
 	const char *kept = *at;
 
@@ -191,8 +191,8 @@ static void keep_texts(struct toplist_report *r)
 		struct toplist_row *row = &r->rows[i];
 		bool same = i && !strcmp(row->kind, r->rows[i - 1].kind);
 
-		row->kind = same ? r->rows[i - 1].kind : keep(&at, row->kind);
-		row->name = keep(&at, row->name);
+		row->kind = same ? r->rows[i - 1].kind : copy_text(&at, row->kind);
+		row->name = copy_text(&at, row->name);
 	}
 }
 

@@ -42,7 +42,7 @@ static int note_start(void *arg, const struct activity *a)
 
 /* Who it was, and when it began: files have their names and times from that. Jsonl says it at its
  * end, if at all. */
-static int look_ahead(struct source *s, struct err *err)
+static int read_origin(struct source *s, struct err *err)
 {
 	struct activity_about about = {.rank = -1};
 	int r = activity_read(s->path, note_start, &s->who, &about, err);
@@ -157,7 +157,7 @@ int activity_convert(char *const *paths, size_t npaths, const struct activity_wr
 	ch.all = ops != &activity_db && ops != &activity_jsonl;
 	for (size_t i = 0; r == 0 && i < npaths; i++) {
 		sources[i].path = paths[i];
-		r = look_ahead(&sources[i], err);
+		r = read_origin(&sources[i], err);
 	}
 	if (r == 0) {
 		out->processes = number_processes(sources, npaths);

@@ -42,7 +42,7 @@ static void read_name(const char *path, struct activity_about *about)
 	}
 }
 
-/* What the other commands write for people to look at. */
+/* What the other commands write for people to view. */
 static bool is_timeline(const char *head)
 {
 	return strstr(head, "\"traceEvents\"") || (head[0] == '[' && strstr(head, "\"ph\""));

@@ -17,7 +17,7 @@
 
 /* Whether the file has its end: nobody knows what else a writer would have had to say. */
 enum activity_end {
-	ACTIVITY_END_UNKNOWN, /* a DB of msmonitor does not tell */
+	ACTIVITY_END_UNKNOWN, /* a DB of msmonitor does not say */
 	ACTIVITY_END_MISSING, /* its writer was killed, or is still writing */
 	ACTIVITY_END_THERE,
 };

@@ -40,7 +40,7 @@ static void skip_blanks(struct line *l)
 		l->p++;
 }
 
-static bool take(struct line *l, char c)
+static bool take_char(struct line *l, char c)
 {
 	skip_blanks(l);
 	if (l->p == l->end || *l->p != c)
@@ -69,7 +69,7 @@ static int hex4(const char *p)
 static bool take_text(struct line *l, const char **out, size_t *out_len, bool *out_escaped)
 {
 	*out_escaped = false;
-	if (!take(l, '"'))
+	if (!take_char(l, '"'))
 		return false;
 	*out = l->p;
 	for (; l->p < l->end && *l->p != '"'; l->p++) {
@@ -150,16 +150,16 @@ static bool take_nested(struct line *l, unsigned depth)
 
 	if (depth == MAX_DEPTH)
 		return false;
-	if (take(l, close))
+	if (take_char(l, close))
 		return true;
 	do {
 		if (object && (!take_text(l, &unused.text, &unused.text_len, &unused.escaped) ||
-			       !take(l, ':')))
+			       !take_char(l, ':')))
 			return false;
 		if (!take_value(l, &unused, depth + 1))
 			return false;
-	} while (take(l, ','));
-	return take(l, close);
+	} while (take_char(l, ','));
+	return take_char(l, close);
 }
 
 static bool take_value(struct line *l, struct member *m, unsigned depth)
@@ -201,17 +201,17 @@ static bool line_parse(struct line *l, const char *text, size_t len)
 	l->p = text;
 	l->end = text + len;
 	l->n = 0;
-	if (!take(l, '{'))
+	if (!take_char(l, '{'))
 		return false;
-	if (!take(l, '}')) {
+	if (!take_char(l, '}')) {
 		do {
 			struct member *m = l->n < LINE_MAX_MEMBERS ? &l->members[l->n++] : &unused;
 
-			if (!take_text(l, &m->key, &m->key_len, &escaped) || !take(l, ':') ||
+			if (!take_text(l, &m->key, &m->key_len, &escaped) || !take_char(l, ':') ||
 			    !take_value(l, m, 1))
 				return false;
-		} while (take(l, ','));
-		if (!take(l, '}'))
+		} while (take_char(l, ','));
+		if (!take_char(l, '}'))
 			return false;
 	}
 	skip_blanks(l);
@@ -305,7 +305,7 @@ static const char *interned(const struct member *m)
 	return intern(len ? text : "", len);
 }
 
-static int bad(struct err *err, const char *key, const char *what)
+static int bad_value(struct err *err, const char *key, const char *what)
 {
 	return err_set(err, -EBADMSG, "\"%s\" %s", key, what);
 }
@@ -336,12 +336,12 @@ static int set_field(const struct line *l, enum activity_field_id id, struct act
 	void *at = (char *)out + f->offset;
 
 	if (!m)
-		return bad(err, f->key, "is missing");
+		return bad_value(err, f->key, "is missing");
 	switch (f->type) {
 	case FIELD_NUMBER:
 	case FIELD_NUMBER_32:
 		if (m->type != VALUE_NUMBER || (is_32 && m->number > UINT32_MAX))
-			return bad(err, f->key, "is no number that fits");
+			return bad_value(err, f->key, "is no number that fits");
 		if (is_32)
 			*(uint32_t *)at = (uint32_t)m->number;
 		else
@@ -349,18 +349,18 @@ static int set_field(const struct line *l, enum activity_field_id id, struct act
 		return 0;
 	case FIELD_BOOL:
 		if (m->type != VALUE_BOOL)
-			return bad(err, f->key, "is neither true nor false");
+			return bad_value(err, f->key, "is neither true nor false");
 		*(uint8_t *)at = (uint8_t)m->number;
 		return 0;
 	default:
 		break;
 	}
 	if (m->type != VALUE_TEXT || m->text_len > MAX_TEXT)
-		return bad(err, f->key, "is no text that fits");
+		return bad_value(err, f->key, "is no text that fits");
 	if (f->type == FIELD_TEXT)
 		*(const char **)at = interned(m);
 	else if (!set_word(m, id, out))
-		return bad(err, f->key, "has a value that is not known");
+		return bad_value(err, f->key, "has a value that is not known");
 	return 0;
 }
 
@@ -410,7 +410,7 @@ static int set_place(const struct line *l, struct activity *out, struct err *err
 		const char *word = m && m->type == VALUE_TEXT ? interned(m) : "";
 
 		if (strcmp(word, "Host") && strcmp(word, "Device"))
-			return bad(err, "sourceKind", "is neither Host nor Device");
+			return bad_value(err, "sourceKind", "is neither Host nor Device");
 		out->place = *word == 'H' ? ACTIVITY_ON_HOST : ACTIVITY_ON_DEVICE;
 	}
 	return 0;
@@ -426,7 +426,7 @@ int activity_read_line(const char *line, size_t len, struct activity *out,
 		return err_set(err, -EBADMSG, "not a JSON object");
 	const struct member *kind = line_find(&l, "kind");
 	if (!kind || kind->type != VALUE_TEXT || kind->text_len > MAX_TEXT)
-		return bad(err, "kind", "is missing");
+		return bad_value(err, "kind", "is missing");
 	const char *name = interned(kind);
 	struct request_text word = {name, strlen(name)};
 	*out = (struct activity){ACTIVITY_EMPTY, .kind = (uint8_t)activity_kind_find(&word)};
@@ -479,7 +479,7 @@ static int one_line(struct reading *r, const char *line, size_t len, struct err 
 	if (!got)
 		return 0;
 	r->about->activities++;
-	/* A session with devices has a line about them at its end, whoever wrote it. */
+	/* A session with devices has a line about them at its end, no matter who wrote it. */
 	if (r->about->end != ACTIVITY_END_THERE && a.place == ACTIVITY_ON_DEVICE)
 		r->about->end = ACTIVITY_END_MISSING;
 	return r->fn(r->arg, &a);

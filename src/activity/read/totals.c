@@ -178,7 +178,7 @@ static int by_rank(const void *a, const void *b)
 
 COMPARE_BY(by_device, struct sum_device, device)
 
-/* Both kinds tell of the same collectives where both were asked for. */
+/* Both kinds report the same collectives where both were asked for. */
 static void mark_again(struct activity_sum *s)
 {
 	const uint64_t hccl = UINT64_C(1) << ACTIVITY_HCCL;
@@ -186,7 +186,7 @@ static void mark_again(struct activity_sum *s)
 
 	for (size_t i = 0; i < s->nranks; i++)
 		if ((s->ranks[i].kinds & both) == hccl)
-			return; /* of this process nothing else tells of them */
+			return; /* of this process nothing else reports them */
 	for (size_t i = 0; i < s->nnames; i++)
 		s->names[i].again =
 			s->names[i].kind == ACTIVITY_HCCL && s->kind_count[ACTIVITY_COMMUNICATION];

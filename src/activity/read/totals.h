@@ -19,7 +19,7 @@ struct sum_name {
 	const char *name; /* as the file has it */
 	const char *group; /* of a communication, else "" */
 	uint8_t kind;
-	bool again; /* a collective that is told as Communication, too: counts once */
+	bool again; /* a collective that is reported as Communication, too: counts once */
 	uint64_t calls, total_ns, max_ns, amount;
 	struct histogram times;
 };

@@ -17,7 +17,7 @@
 #define MAX_RANK_BYTES (256u << 20)
 #define MAX_RANKS 65536u
 #define MAX_TROUBLE_BYTES 4096
-#define MAX_TROUBLES 8 /* that are told */
+#define MAX_TROUBLES 8 /* that are reported */
 #define NS_PER_S 1000000000u
 #define FILE_MODE 0640
 #define LOCK_TRIES 100 /* of 50 ms */
@@ -236,11 +236,11 @@ static int say_none(const struct split_job *j, const char *dir, const struct tro
 	return err_set(err, -ENOENT,
 		       "no trace%s%s of sonde is in '%s': give the --log-file of nputrace. If this "
 		       "is it, its last step has not ended yet, or its first was over when the "
-		       "order came: 'dyno status' tells, and the job's stderr",
+		       "request came: see 'dyno status' and the job's stderr",
 		       of, id, dir);
 }
 
-/* Those of other hosts may have the number that their own daemon gave. */
+/* Those of other hosts may have the number of their own daemon. */
 static bool is_of_several_hosts(const struct split_job *j)
 {
 	for (size_t i = 0; i < j->nranks; i++)

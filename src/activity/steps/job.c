@@ -184,9 +184,9 @@ static bool keep_steps(struct split_row *row, struct range common)
 }
 
 /*
- * A trace that was cut lacks what the device's library had not told yet: its device looks idle. So
- * does one of which nothing was told at all, among others that have. Who was ended by request has
- * told everything, but only some steps: those are compared that all have.
+ * A trace that was cut lacks what the device's library had not reported yet: its device looks idle.
+ * So does one of which nothing was reported at all, among others that have. Who was ended by
+ * request has reported everything, but only some steps: those are compared that all have.
  */
 static void choose_rows(struct split_job *j)
 {
@@ -348,7 +348,7 @@ static void find_slowest(struct split_job *j)
 		return;
 	}
 	/* What explains more time: a step that is a little longer does not hide that all wait for
-	 * another rank. What makes its own steps longer is of both, and is told as that. */
+	 * another rank. What makes its own steps longer is of both, and is reported as that. */
 	bool same = longer.row == waited.row;
 	*s = by_waiting > by_steps + (same ? by_steps / 2 : 0) ? waited : longer;
 	find_part(j, s, v);

@@ -8,7 +8,7 @@
  * long for it.
  *
  * Only what can be compared is: traces that go to the end of their last step, of ranks that have
- * told work of a device if any has. If traces were ended by request, these too, and of all the
+ * reported work of a device if any has. If traces were ended by request, these too, and of all the
  * whole steps that they have in common. If ranks come more than once, or say that they are of
  * several jobs, each job is judged by itself.
  */
@@ -67,7 +67,8 @@ struct split_job {
 	struct split_sum *sums; /* by total time, the most first */
 	size_t nsums;
 	uint64_t busy_ns; /* total of all kernels, those without a name here too */
-	struct split_job *jobs; /* judged apart, of the same ranks; none if they cannot be told */
+	struct split_job
+		*jobs; /* judged apart, of the same ranks; none if they cannot be distinguished */
 	size_t njobs;
 	bool part; /* of another, whose ranks they are */
 	bool gathered; /* all ranks that have left anything are here: who is not, has not */
@@ -90,7 +91,7 @@ double split_overlap(const struct split_times *t);
 /*
  * Ranks that should have left a trace and have not: stopped, hung where nobody could end it, or
  * killed with who recorded it. They are known from the numbers of the others and from how many the
- * job has; not if the order was for some of them, or a process does not know which it is.
+ * job has; not if the request was for some of them, or a process does not know which it is.
  */
 
 /* Ranks [from, to) are missing. Begin with zeros; of a job that is judged. */

@@ -120,7 +120,7 @@ json_t *split_rank_json(const struct split_rank *r)
 
 /* --- in: anybody may have written it --- */
 
-static bool get(const json_t *o, const char *key, uint64_t *out)
+static bool get_number(const json_t *o, const char *key, uint64_t *out)
 {
 	const json_t *v = json_object_get(o, key);
 
@@ -132,7 +132,7 @@ static bool get(const json_t *o, const char *key, uint64_t *out)
 
 static bool get_small(const json_t *o, const char *key, uint64_t max, uint64_t *out)
 {
-	return get(o, key, out) && *out <= max;
+	return get_number(o, key, out) && *out <= max;
 }
 
 static bool get_text(const json_t *o, const char *key, char **out)
@@ -179,8 +179,8 @@ static bool get_step(const json_t *o, uint64_t from, struct split_step *out)
 {
 	out->number = SPLIT_NO_NUMBER;
 	out->whole = json_is_true(json_object_get(o, "whole"));
-	return (json_is_null(json_object_get(o, "step")) || get(o, "step", &out->number)) &&
-	       get(o, "start_ns", &out->start_ns) && get(o, "end_ns", &out->end_ns) &&
+	return (json_is_null(json_object_get(o, "step")) || get_number(o, "step", &out->number)) &&
+	       get_number(o, "start_ns", &out->start_ns) && get_number(o, "end_ns", &out->end_ns) &&
 	       out->start_ns >= from && out->end_ns >= out->start_ns;
 }
 
@@ -208,7 +208,7 @@ static bool get_steps(const json_t *list, struct split_rank *r)
 	return true;
 }
 
-/* The parts must add up: whoever reads the answer relies on it. */
+/* The parts must add up: readers of the answer rely on it. */
 static bool get_times(const json_t *o, uint64_t step_ns, struct split_times *t)
 {
 	uint64_t left = step_ns;
@@ -308,9 +308,10 @@ static bool get_rank(const json_t *o, struct split_rank *r)
 	r->pid = (uint32_t)pid;
 	return get_text(o, "host", &r->host) && get_text(o, "request", &r->request) &&
 	       get_text_if(o, "job", &r->job) && get_text_if(o, "parent", &r->parent) &&
-	       get_text(o, "note", &r->note) && get_end(o, r) && get(o, "lost", &r->lost) &&
-	       get(o, "left_out", &r->left_out) && get(o, "after_ns", &r->after_ns) &&
-	       get(o, "other_names", &r->other_names) && get(o, "other_calls", &r->other_calls) &&
+	       get_text(o, "note", &r->note) && get_end(o, r) && get_number(o, "lost", &r->lost) &&
+	       get_number(o, "left_out", &r->left_out) && get_number(o, "after_ns", &r->after_ns) &&
+	       get_number(o, "other_names", &r->other_names) &&
+	       get_number(o, "other_calls", &r->other_calls) &&
 	       get_small(o, "other_ns", INT64_MAX / 2, &r->other_ns) &&
 	       get_steps(json_object_get(o, "steps"), r) &&
 	       get_devices(json_object_get(o, "devices"), r) &&
@@ -325,7 +326,7 @@ struct split_rank *split_rank_read(const char *text, size_t len, struct err *err
 	uint64_t version;
 	int code = 0;
 
-	if (!format || strcmp(format, FORMAT) || !get(root, "version", &version))
+	if (!format || strcmp(format, FORMAT) || !get_number(root, "version", &version))
 		code = err_set(err, -EINVAL, "it is no summary of a trace");
 	else if (version != VERSION)
 		code = err_set(err, -ENOTSUP, "it is of another version of sonde");
@@ -339,7 +340,8 @@ struct split_rank *split_rank_read(const char *text, size_t len, struct err *err
 	return r;
 }
 
-/* The answer about a job as JSON: the same as in words, and everything that its ranks have told. */
+/* The answer about a job as JSON: the same as in words, and everything that its ranks have
+ * reported. */
 
 #define MOST_MISSING 65536 /* numbers in the list: a size may be any */
 

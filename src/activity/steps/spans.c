@@ -97,7 +97,7 @@ void spans_minus(const struct spans *a, const struct spans *b, struct spans *out
 
 		while (k < b->n && b->at[k].end <= from)
 			k++;
-		/* The last one that is looked at may reach into the next span of a. */
+		/* The last one that is compared may reach into the next span of a. */
 		for (size_t j = k; j < b->n && b->at[j].start < end; j++) {
 			spans_add(out, from, b->at[j].start);
 			from = b->at[j].end;

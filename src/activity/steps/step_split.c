@@ -21,7 +21,7 @@ struct call {
 	const char *name;
 	uint64_t ns;
 	enum split_part part;
-	uint8_t kind; /* a collective may be told as several */
+	uint8_t kind; /* a collective may be reported as several */
 };
 
 struct step_split {

@@ -4,9 +4,9 @@
  * behind that, what it copies besides, and when it has nothing to do. For one rank from its
  * activities; for a job from its ranks.
  *
- * A step is the time between two boundaries that the job tells. What a device does in that time
- * counts, whoever launched it: work that lies in a queue when a step begins keeps the device busy
- * in it. The parts of a step add up to it exactly.
+ * A step is the time between two boundaries that the job reports. What a device does in that time
+ * counts, no matter what launched it: work that lies in a queue when a step begins keeps the device
+ * busy in it. The parts of a step add up to it exactly.
  */
 #ifndef SONDE_ACTIVITY_STEPS_STEP_SPLIT_H
 #define SONDE_ACTIVITY_STEPS_STEP_SPLIT_H
@@ -63,12 +63,12 @@ struct split_rank {
 	char *dir; /* where it was read from or written to; not in the JSON */
 	char *note; /* what the reader should know first: that it was killed, or "" */
 	uint32_t world, local_world; /* of how many ranks it is one, of its host; 0: not known */
-	bool chosen; /* the order was not for all: that others left nothing is no wonder */
-	bool ended; /* by request, with all that its device's library had told by then */
+	bool chosen; /* the request was not for all: others need not have left a trace */
+	bool ended; /* by request, with all that its device's library had reported by then */
 	uint64_t waiting; /* launches that had not run at the end */
 	uint64_t waiting_ns; /* when the first of them was made; 0: there is none */
 	char *waiting_for; /* what that one runs, as it did a step before; "": not known */
-	uint64_t lost; /* activities that the source or the rings could not tell */
+	uint64_t lost; /* activities that the source or the rings could not report */
 	uint64_t left_out; /* that the trace had no room for */
 	uint64_t after_ns; /* device time that was launched in the steps and ran after them */
 	uint32_t whole_steps;

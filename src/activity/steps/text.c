@@ -29,7 +29,7 @@ static uint32_t world_of(const struct split_job *j)
 /* Ranks below this one should be there; 0: that cannot be known. */
 static uint32_t expected(const struct split_job *j)
 {
-	/* In the order of ranks: whoever does not know its own is the last. */
+	/* In the order of ranks: a process that does not know its own is the last. */
 	int32_t highest = j->nranks ? j->ranks[j->nranks - 1]->rank : -1;
 
 	if (!j->gathered || highest < 0 || j->slowest.verdict == SPLIT_SEVERAL_JOBS)
@@ -196,7 +196,7 @@ static const char *time_text(uint64_t ns, char *out)
 	return out;
 }
 
-static void capital(struct buf *out, size_t at)
+static void capitalize(struct buf *out, size_t at)
 {
 	if (out->len > at && out->data[at] >= 'a' && out->data[at] <= 'z')
 		out->data[at] = (char)(out->data[at] - 'a' + 'A');
@@ -289,11 +289,11 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 	}
 	if (s->verdict == SPLIT_EVEN) {
 		buf_add_str(out, "no rank is notably slower than the others.\n");
-		capital(out, at);
+		capitalize(out, at);
 		return;
 	}
 	split_row_label(&j->rows[s->row], out);
-	capital(out, at);
+	capitalize(out, at);
 	buf_add_str(out, " is the slowest: ");
 	if (s->verdict == SPLIT_SLOW_STEPS)
 		buf_addf(out, "its steps take %s, those", TIME(s->ns));
@@ -327,7 +327,7 @@ static void say_rank(const struct split_rank *r, struct buf *out)
 	size_t at = out->len;
 
 	split_row_label(&row, out);
-	capital(out, at);
+	capitalize(out, at);
 }
 
 static bool is_judged(const struct split_job *j, const struct split_rank *r)
@@ -340,7 +340,7 @@ static bool is_judged(const struct split_job *j, const struct split_rank *r)
 
 #define INCOMPLETE_SHOWN 8
 
-/* Before what is said below, which is not about these, or only about a part of their steps. */
+/* Before the sentences below, which is not about these, or only about a part of their steps. */
 static void say_incomplete(const struct split_job *j, struct buf *out)
 {
 	size_t n = 0;
@@ -383,7 +383,8 @@ static void say_notes(const struct split_job *j, struct buf *out)
 	}
 	if (lost) {
 		words_of(out, lost, "record");
-		buf_add_str(out, " could not be told and are missing: times are lower bounds.\n");
+		buf_add_str(out,
+			    " could not be recorded and are missing: times are lower bounds.\n");
 	}
 	if (left_out) {
 		words_of(out, left_out, "record");
@@ -391,7 +392,7 @@ static void say_notes(const struct split_job *j, struct buf *out)
 	}
 	if (bare) {
 		words_of(out, bare, "rank");
-		buf_add_str(out, " told no work of a device");
+		buf_add_str(out, " reported no work of a device");
 		buf_add_str(out, bare < j->nranks ? ", and cannot be compared with the others.\n"
 						  : ".\n");
 	}
@@ -419,7 +420,7 @@ static void add_times(struct buf *out, const struct split_times *t)
 
 #define TIMES_HEAD "     step ms     compute       comm.        copy        idle      hidden\n"
 
-static void rest_of(struct buf *out, size_t shown, size_t all)
+static void add_rest(struct buf *out, size_t shown, size_t all)
 {
 	if (shown < all)
 		buf_addf(out, "... and %zu more\n", all - shown);
@@ -442,7 +443,7 @@ static void table_ranks(const struct split_job *j, unsigned top, struct buf *out
 		buf_addf(out, " %5u", row->steps);
 		add_times(out, &row->mean);
 	}
-	rest_of(out, n, j->nrows);
+	add_rest(out, n, j->nrows);
 }
 
 /* Mean over the rows that have this step. */
@@ -490,7 +491,7 @@ static void table_steps(const struct split_job *j, unsigned top, struct buf *out
 		buf_addf(out, "%14llu", (unsigned long long)r->steps[i].number);
 		add_times(out, &t);
 	}
-	rest_of(out, n, r->nsteps);
+	add_rest(out, n, r->nsteps);
 }
 
 static void table_kernels(const struct split_job *j, unsigned top, struct buf *out)
@@ -512,7 +513,7 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 		demangle_add_name(out, s->name, 2 * NAME_COLUMNS);
 		buf_add_char(out, '\n');
 	}
-	rest_of(out, n, j->nsums);
+	add_rest(out, n, j->nsums);
 }
 
 static void say_answer(const struct split_job *j, struct buf *out)
@@ -572,9 +573,10 @@ void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
 		return;
 	}
 	if (several)
-		buf_add_str(out, "Ranks come more than once: these are several jobs, which cannot "
-				 "be told apart here. Nothing is compared; trace one of them with "
-				 "--pids or --job-id.\n");
+		buf_add_str(out,
+			    "Ranks come more than once: these are several jobs, which cannot "
+			    "be distinguished here. Nothing is compared; trace one of them with "
+			    "--pids or --job-id.\n");
 	say_answer(j, out);
 	add_tables(j, top, out);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LATE_NS 2000000 /* of the first look at stacks */
+#define LATE_NS 2000000 /* of the first sample of stacks */
 
 /* --- steps --- */
 
@@ -46,7 +46,7 @@ static void split_by_steps(const struct trace_state *t, struct step_split *s)
 	}
 }
 
-bool trace_is_complete(const struct trace_state *t)
+static bool is_complete(const struct trace_state *t)
 {
 	if (t->ended)
 		return false;
@@ -89,19 +89,19 @@ static bool has_no_stacks(const struct trace_state *t)
 
 static void note_stacks(const struct trace_state *t, struct buf *out)
 {
-	uint64_t first = t->first_look_ns;
+	uint64_t first = t->first_sample_ns;
 
 	if (has_no_stacks(t))
 		buf_addf(next_note(out), "no calls of Python for --with-stack: %s",
 			 t->unseen ? t->unseen : "no stack was seen in its steps");
-	else if (t->w->trace.stack && !t->calls.told && first > t->from_ns + LATE_NS)
+	else if (t->w->trace.stack && !t->calls.exact && first > t->from_ns + LATE_NS)
 		buf_addf(next_note(out),
 			 "calls of Python are seen from %.1f ms after its beginning on",
 			 (double)(first - t->from_ns) / 1e6);
 }
 
 /* What the process itself could not do, one after the other. */
-static const char *next_told(const struct trace_state *t, const char *at)
+static const char *next_reported(const struct trace_state *t, const char *at)
 {
 	const char *first = t->notes.len ? t->notes.data : "";
 	const char *next = at ? at + strlen(at) + 1 : first;
@@ -113,24 +113,24 @@ static const char *next_told(const struct trace_state *t, const char *at)
 
 /*
  * "KEY words" as people read it: a key is the option that sets it, PROFILE_GC_DETECT_THRESHOLD
- * --gc-detect-threshold. That devices are looked at is no option that anybody has to give.
+ * --gc-detect-threshold. That devices are traced needs no option.
  */
-static void add_told(const char *told, struct buf *out)
+static void add_reported(const char *note, struct buf *out)
 {
-	size_t key = strcspn(told, " "), prefix = strlen(KEY_PREFIX);
+	size_t key = strcspn(note, " "), prefix = strlen(KEY_PREFIX);
 
-	if (strncmp(told, KEY_PREFIX, prefix) || !told[key]) {
-		buf_add_str(out, told);
+	if (strncmp(note, KEY_PREFIX, prefix) || !note[key]) {
+		buf_add_str(out, note);
 		return;
 	}
-	if (strncmp(told, "PROFILE_ACTIVITIES ", key + 1)) {
+	if (strncmp(note, "PROFILE_ACTIVITIES ", key + 1)) {
 		buf_add_str(out, "--");
 		for (size_t i = prefix; i < key; i++)
 			buf_add_char(out,
-				     told[i] == '_' ? '-' : (char)tolower((unsigned char)told[i]));
+				     note[i] == '_' ? '-' : (char)tolower((unsigned char)note[i]));
 		buf_add_str(out, ": ");
 	}
-	buf_add_str(out, told + key + 1);
+	buf_add_str(out, note + key + 1);
 }
 
 static char *note_of(const struct trace_state *t)
@@ -138,13 +138,13 @@ static char *note_of(const struct trace_state *t)
 	struct buf out = {0};
 
 	note_end(t, &out);
-	if (!trace_is_complete(t) && (!t->ended || t->w->killed))
+	if (!is_complete(t) && (!t->ended || t->w->killed))
 		buf_addf(next_note(&out),
 			 "the process %s before the last step of the trace had ended",
 			 t->w->killed ? "was killed or ended" : "stopped");
 	note_stacks(t, &out);
-	for (const char *at = next_told(t, NULL); at; at = next_told(t, at))
-		add_told(at, next_note(&out));
+	for (const char *at = next_reported(t, NULL); at; at = next_reported(t, at))
+		add_reported(at, next_note(&out));
 	if (t->left_out)
 		buf_addf(next_note(&out), "%llu records had no place in the trace",
 			 (unsigned long long)t->left_out);
@@ -236,7 +236,7 @@ static json_t *refused_json(const struct trace_state *t)
 		if (request_find(t->w->text, t->w->text_len, refusals[i].key, &v) && v.len &&
 		    !request_is(&v, refusals[i].off) && !request_is(&v, "None"))
 			json_array_append_new(list, json_string(refusals[i].key));
-	for (const char *at = next_told(t, NULL); at; at = next_told(t, at))
+	for (const char *at = next_reported(t, NULL); at; at = next_reported(t, at))
 		json_array_append_new(list, json_stringn(at, strcspn(at, " ")));
 	if (has_no_stacks(t))
 		json_array_append_new(list, json_string("PROFILE_WITH_STACK"));
@@ -260,7 +260,7 @@ char *trace_about(const struct trace_state *t, const struct split_rank *r)
 		  n ? r->steps[0].number : 0);
 	put_known(o, "stop_step", n && r->steps[0].number != SPLIT_NO_NUMBER,
 		  n ? r->steps[n - 1].number + 1 : 0);
-	put_bool(o, "complete", trace_is_complete(t));
+	put_bool(o, "complete", is_complete(t));
 	put_number(o, "lost", r->lost);
 	put_number(o, "left_out", r->left_out);
 	put_text(o, "note", r->note);

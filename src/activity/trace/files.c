@@ -220,9 +220,9 @@ static bool leave_words(const char *path, const struct buf *text)
 	return left;
 }
 
-/* The recorder's log goes with the job: whoever looks for the trace finds this instead. What was
- * half written is gone by now, so there is room for it. */
-static void leave_trouble(const struct trace_state *t, const char *name, const struct err *why)
+/* The recorder's log goes with the job: someone who searches for the trace finds this instead. What
+ * was half written is gone by now, so there is room for it. */
+static void report_trouble(const struct trace_state *t, const char *name, const struct err *why)
 {
 	char *path = xasprintf("%s/%s" SPLIT_TROUBLE_SUFFIX, t->parent, name);
 	char *beside = xasprintf("%s" SPLIT_TROUBLE_SUFFIX, t->parent);
@@ -242,7 +242,7 @@ static void leave_trouble(const struct trace_state *t, const char *name, const s
 	free(beside);
 }
 
-int trace_files_write(struct trace_state *t, struct err *err)
+static int trace_files_write(struct trace_state *t, struct err *err)
 {
 	char *name = dir_name(t, t->from_ns), *final = NULL;
 	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid());
@@ -259,7 +259,7 @@ int trace_files_write(struct trace_state *t, struct err *err)
 	else
 		remove_dir(tmp);
 	if (r < 0)
-		leave_trouble(t, name, err);
+		report_trouble(t, name, err);
 	if (r == 0 && t->w->trace.analyse && split_files_write(t->parent, t->request, &late) < 0)
 		log_err("the summary of request %s is not complete: %s", t->request, late.text);
 	free(name);
@@ -291,7 +291,7 @@ static void write_one(struct trace_state *t)
 	trace_free(t);
 }
 
-static void *writer(void *arg)
+static void *write_queued(void *arg)
 {
 	(void)arg;
 	pthread_mutex_lock(&queue.lock);
@@ -309,14 +309,14 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-static bool start(void)
+static bool start_writer(void)
 {
 	sigset_t all, was;
 	pthread_t thread;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
-	bool ok = pthread_create(&thread, NULL, writer, NULL) == 0;
+	bool ok = pthread_create(&thread, NULL, write_queued, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (ok)
 		pthread_detach(thread);
@@ -324,7 +324,7 @@ static bool start(void)
 }
 
 /* What the window is about to take with it. */
-static void part(struct trace_state *t)
+static void detach_from_window(struct trace_state *t)
 {
 	t->own = *t->w;
 	t->own.state = NULL;
@@ -338,14 +338,14 @@ static void part(struct trace_state *t)
 void trace_writer_add(struct trace_state *t)
 {
 	(void)activity_db_vfs(); /* made before two threads want it */
-	part(t);
+	detach_from_window(t);
 	pthread_mutex_lock(&queue.lock);
 	if (!queue.first)
 		queue.end = &queue.first;
 	*queue.end = t;
 	queue.end = &t->next;
 	if (!queue.runs)
-		queue.runs = start();
+		queue.runs = start_writer();
 	bool alone = !queue.runs;
 	if (alone)
 		queue.first = NULL; /* there was nobody before it, or there would be a thread */

@@ -28,7 +28,7 @@ const char *trace_pool_name(uint8_t pool)
 	return pool < POOL_END ? pool_names[pool] : "?";
 }
 
-static void add(struct trace_state *t, const struct trace_block *b)
+static void add_block(struct trace_state *t, const struct trace_block *b)
 {
 	struct trace_memory *m = &t->memory;
 
@@ -48,32 +48,32 @@ void trace_memory_record(struct trace_state *t, uint32_t tid, const struct rec *
 	if (!trace_within(t, ns))
 		return;
 	if (r->type == REC_ALLOC && a->pool && a->pool < POOL_END && a->kind != ALLOC_PINNED)
-		add(t, &(struct trace_block){.ns = ns,
-					     .addr = a->addr,
-					     .bytes = a->size_bytes,
-					     .tid = tid,
-					     .device = a->device,
-					     .pool = a->pool});
+		add_block(t, &(struct trace_block){.ns = ns,
+						   .addr = a->addr,
+						   .bytes = a->size_bytes,
+						   .tid = tid,
+						   .device = a->device,
+						   .pool = a->pool});
 	else if (r->type == REC_FREE && f->pool && f->pool < POOL_END && f->kind != ALLOC_PINNED)
-		add(t, &(struct trace_block){.ns = ns,
-					     .addr = f->addr,
-					     .tid = tid,
-					     .device = f->device,
-					     .pool = f->pool,
-					     .freed = true});
+		add_block(t, &(struct trace_block){.ns = ns,
+						   .addr = f->addr,
+						   .tid = tid,
+						   .device = f->device,
+						   .pool = f->pool,
+						   .freed = true});
 }
 
 void trace_memory_activity(struct trace_state *t, const struct activity *a)
 {
 	if (a->flag > 1 || (t->from_ns != TRACE_NOT_YET && !trace_within(t, a->start_ns)))
 		return;
-	add(t,
-	    &(struct trace_block){.ns = a->start_ns,
-				  .addr = a->number,
-				  .bytes = a->amount,
-				  .tid = a->tid,
-				  .device = a->device < DEV_NONE ? (uint16_t)a->device : DEV_NONE,
-				  .freed = a->flag == 1});
+	add_block(t, &(struct trace_block){.ns = a->start_ns,
+					   .addr = a->number,
+					   .bytes = a->amount,
+					   .tid = a->tid,
+					   .device = a->device < DEV_NONE ? (uint16_t)a->device
+									  : DEV_NONE,
+					   .freed = a->flag == 1});
 }
 
 /* --- at the end --- */
@@ -86,7 +86,7 @@ static uint64_t block_key(const struct trace_block *b)
 }
 
 /* Only what was taken in the trace can be taken away from it again. */
-static void settle(struct trace_memory *m, size_t i)
+static void settle_block(struct trace_memory *m, size_t i)
 {
 	struct trace_block *b = &m->list[i];
 	uint64_t at = hmap_remove(&m->live, block_key(b));
@@ -108,7 +108,7 @@ static void settle(struct trace_memory *m, size_t i)
 	hmap_put(&m->sums, key, b->held_bytes);
 }
 
-/* Is it told by a hook of the driver, too? */
+/* Is it reported by a hook of the driver, too? */
 static bool has_driver(const struct trace_memory *m)
 {
 	for (size_t i = 0; i < m->n; i++)
@@ -130,7 +130,7 @@ void trace_memory_finish(struct trace_state *t)
 	if (n)
 		qsort(m->list, n, sizeof(*m->list), by_time);
 	for (size_t i = 0; i < n; i++)
-		settle(m, i);
+		settle_block(m, i);
 }
 
 /* A number of a device, or what it is instead. */

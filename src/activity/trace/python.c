@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The thread that looks: one for all traces that want stacks, since the reader of other processes'
- * memory has room for one walk at a time; beside the draining, which must not wait for it. It runs
- * while there is a trace to look for.
+ * The thread that samples: one for all traces that want stacks, since the reader of other
+ * processes' memory has room for one walk at a time; beside the draining, which must not wait for
+ * it. It runs while there is a trace to sample for.
  *
  * A trace hands its struct trace_python over and gets it back when it is `done`: from the first
  * until then it belongs to the thread, but for what is atomic.
@@ -24,7 +24,7 @@
 
 #define MS 1000000ull
 #define EVERY_NS (1 * MS)
-#define SHARE 10 /* of a processor, that looking takes at most: one in so many */
+#define SHARE 10 /* of a processor, that sampling takes at most: one in so many */
 #define REST_MOST_NS (100 * MS)
 #define TRY_NS (20 * MS) /* between two attempts to find Python, or to be let in */
 
@@ -46,7 +46,7 @@ static struct {
 	pthread_cond_t changed;
 	struct trace_python *fresh; /* that the thread has not taken yet */
 	bool runs;
-} looker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} sampler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static _Atomic uint32_t *ask_word;
 
@@ -93,7 +93,7 @@ static void find_python(struct trace_python *p, uint64_t now_ns)
 	}
 }
 
-static void failed(struct trace_python *p, int code)
+static void drop_process(struct trace_python *p, int code)
 {
 	python_process_close(p->process);
 	p->process = NULL;
@@ -102,7 +102,7 @@ static void failed(struct trace_python *p, int code)
 		atomic_store(&p->stop, true); /* it has ended */
 }
 
-static void capture(struct trace_python *p)
+static void capture_stacks(struct trace_python *p)
 {
 	p->captured = false;
 	p->seen.from_ns = atomic_load(&p->from_ns);
@@ -111,18 +111,18 @@ static void capture(struct trace_python *p)
 	int r = python_capture(p->process, &p->why);
 	p->captured = r == 0;
 	if (r < 0)
-		failed(p, r);
+		drop_process(p, r);
 }
 
-static void resolve(struct trace_python *p)
+static void resolve_stacks(struct trace_python *p)
 {
 	if (!p->captured)
 		return;
 	int r = python_resolve(p->process, &p->why);
 	if (r < 0)
-		failed(p, r);
+		drop_process(p, r);
 	else
-		seen_look(&p->seen, p->process);
+		seen_add_sample(&p->seen, p->process);
 }
 
 /* --- the thread --- */
@@ -135,7 +135,7 @@ static uint64_t own_cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void give_back(struct trace_python *p)
+static void hand_back(struct trace_python *p)
 {
 	uint32_t own = (uint32_t)p->pid;
 
@@ -144,22 +144,22 @@ static void give_back(struct trace_python *p)
 	python_process_close(p->process);
 	p->process = NULL;
 	seen_end(&p->seen);
-	pthread_mutex_lock(&looker.lock);
+	pthread_mutex_lock(&sampler.lock);
 	p->done = true;
-	pthread_cond_broadcast(&looker.changed);
-	pthread_mutex_unlock(&looker.lock);
+	pthread_cond_broadcast(&sampler.changed);
+	pthread_mutex_unlock(&sampler.lock);
 }
 
 /* All at the same moment, then the work that can wait. */
-static void look_at_all(struct trace_python *all)
+static void sample_all(struct trace_python *all)
 {
 	for (struct trace_python *p = all; p; p = p->next)
-		capture(p);
+		capture_stacks(p);
 	for (struct trace_python *p = all; p; p = p->next)
-		resolve(p);
+		resolve_stacks(p);
 }
 
-static void find_all(struct trace_python *all)
+static void find_pythons(struct trace_python *all)
 {
 	uint64_t now = clock_mono_ns();
 
@@ -168,14 +168,14 @@ static void find_all(struct trace_python *all)
 			find_python(p, now);
 }
 
-static void drop_over(struct trace_python **all)
+static void drop_finished(struct trace_python **all)
 {
 	for (struct trace_python **at = all; *at;) {
 		struct trace_python *p = *at;
 
 		if (is_over(p)) {
 			*at = p->next;
-			give_back(p);
+			hand_back(p);
 		} else {
 			at = &p->next;
 		}
@@ -191,37 +191,37 @@ static void sleep_until(uint64_t ns)
 }
 
 /* Takes who is new; false: there is nobody left. */
-static bool take_fresh(struct trace_python **all)
+static bool add_fresh(struct trace_python **all)
 {
-	pthread_mutex_lock(&looker.lock);
-	while (looker.fresh) {
-		struct trace_python *p = looker.fresh;
+	pthread_mutex_lock(&sampler.lock);
+	while (sampler.fresh) {
+		struct trace_python *p = sampler.fresh;
 
-		looker.fresh = p->next;
+		sampler.fresh = p->next;
 		p->next = *all;
 		*all = p;
 	}
 	if (!*all)
-		looker.runs = false;
-	pthread_mutex_unlock(&looker.lock);
+		sampler.runs = false;
+	pthread_mutex_unlock(&sampler.lock);
 	return *all;
 }
 
-static void look(void *arg)
+static void run_sampler(void *arg)
 {
 	struct trace_python *all = NULL;
 
 	(void)arg;
 	(void)sched_latency_lower(); /* or a busy job is seen only where it rests */
-	while (take_fresh(&all)) {
-		find_all(all); /* costs much, once */
+	while (add_fresh(&all)) {
+		find_pythons(all); /* costs much, once */
 		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();
 
-		look_at_all(all);
+		sample_all(all);
 		uint64_t rest = (own_cpu_ns() - cpu) * SHARE;
 		if (rest > REST_MOST_NS)
 			rest = REST_MOST_NS;
-		drop_over(&all);
+		drop_finished(&all);
 		if (all)
 			sleep_until(begun + (rest > EVERY_NS ? rest : EVERY_NS));
 	}
@@ -236,17 +236,17 @@ struct trace_python *trace_python_start(uint32_t pid)
 	p->pid = (pid_t)pid;
 	atomic_store(&p->from_ns, SEEN_NEVER);
 	atomic_store(&p->to_ns, SEEN_NEVER);
-	pthread_mutex_lock(&looker.lock);
-	p->next = looker.fresh;
-	looker.fresh = p;
-	int r = looker.runs ? 0 : background_run("stacks of a trace", look, NULL);
-	looker.runs = r >= 0;
+	pthread_mutex_lock(&sampler.lock);
+	p->next = sampler.fresh;
+	sampler.fresh = p;
+	int r = sampler.runs ? 0 : background_run("stacks of a trace", run_sampler, NULL);
+	sampler.runs = r >= 0;
 	if (r < 0) {
-		looker.fresh = p->next;
+		sampler.fresh = p->next;
 		p->done = true;
-		err_set(&p->why, r, "no thread could be had to look at its stacks");
+		err_set(&p->why, r, "no thread is available to sample its stacks");
 	}
-	pthread_mutex_unlock(&looker.lock);
+	pthread_mutex_unlock(&sampler.lock);
 	return p;
 }
 
@@ -267,16 +267,16 @@ void trace_python_stop(struct trace_python *p)
 static void wait_for(struct trace_python *p)
 {
 	trace_python_stop(p);
-	pthread_mutex_lock(&looker.lock);
+	pthread_mutex_lock(&sampler.lock);
 	while (!p->done)
-		pthread_cond_wait(&looker.changed, &looker.lock);
-	pthread_mutex_unlock(&looker.lock);
+		pthread_cond_wait(&sampler.changed, &sampler.lock);
+	pthread_mutex_unlock(&sampler.lock);
 }
 
 const struct seen *trace_python_wait(struct trace_python *p, const char **out_why)
 {
 	wait_for(p);
-	*out_why = p->why.code ? p->why.text : "there was no time to look";
+	*out_why = p->why.code ? p->why.text : "there was no time to sample";
 	return &p->seen;
 }
 
@@ -289,7 +289,7 @@ void trace_python_free(struct trace_python *p)
 	free(p);
 }
 
-/* From stacks to calls: what ended and what began between two looks. */
+/* From stacks to calls: what ended and what began between two samples. */
 
 #define GC_NAME "<garbage collection>"
 
@@ -303,7 +303,7 @@ struct seen_open {
 /* --- calls that have ended --- */
 
 /* Those that ended before the steps are of no use; while none has begun, those of long ago. */
-static void make_room(struct seen *s, uint64_t now_ns)
+static void drop_old_calls(struct seen *s, uint64_t now_ns)
 {
 	uint64_t before = s->from_ns != SEEN_NEVER ? s->from_ns : now_ns - SEEN_KEPT_NS;
 	size_t n = 0;
@@ -322,7 +322,7 @@ static void add_call(struct seen *s, const struct seen_thread *th, const struct 
 	if (s->from_ns != SEEN_NEVER && end.ns <= s->from_ns)
 		return;
 	if (s->n >= SEEN_MAX_CALLS && !s->full)
-		make_room(s, end.ns);
+		drop_old_calls(s, end.ns);
 	if (s->n >= SEEN_MAX_CALLS) {
 		s->left_out++;
 		return;
@@ -348,13 +348,13 @@ static void end_down_to(struct seen *s, struct seen_thread *th, size_t left, str
 	}
 }
 
-static void begin(struct seen_thread *th, const struct seen_open *o)
+static void push_call(struct seen_thread *th, const struct seen_open *o)
 {
 	*XPUSH(th->open, th->n, th->cap) = *o;
 }
 
 /* How many go on: what the reader says is the same call, as long as the line of its caller is. */
-static size_t that_stay(struct seen_thread *th, const struct python_thread *is)
+static size_t count_kept(struct seen_thread *th, const struct python_thread *is)
 {
 	size_t most = th->n - th->gc, i = 0;
 
@@ -377,10 +377,10 @@ static size_t that_stay(struct seen_thread *th, const struct python_thread *is)
 	return i;
 }
 
-static void look_at(struct seen *s, struct seen_thread *th, const struct python_thread *is)
+static void add_stack(struct seen *s, struct seen_thread *th, const struct python_thread *is)
 {
 	struct seen_moment now = {is->time_ns > th->ns ? is->time_ns : th->ns, th->ns};
-	size_t stay = that_stay(th, is);
+	size_t stay = count_kept(th, is);
 	bool gc_stays = th->gc && is->gc && stay == is->nframes && stay + 1 == th->n;
 
 	th->ns = now.ns;
@@ -392,10 +392,10 @@ static void look_at(struct seen *s, struct seen_thread *th, const struct python_
 	for (size_t i = stay; i < is->nframes; i++) {
 		const struct stack_frame *f = &is->frames[i];
 
-		begin(th, &(struct seen_open){f->name, f->file, f->first_line, f->line, now});
+		push_call(th, &(struct seen_open){f->name, f->file, f->first_line, f->line, now});
 	}
 	if (is->gc && !gc_stays) {
-		begin(th, &(struct seen_open){GC_NAME, "", 0, 0, now});
+		push_call(th, &(struct seen_open){GC_NAME, "", 0, 0, now});
 		th->gc = true;
 	}
 }
@@ -430,7 +430,7 @@ static void free_thread(struct seen_thread *th)
 }
 
 /* Threads that were not there have ended. */
-static void drop_old(struct seen *s, uint64_t now_ns)
+static void drop_ended_threads(struct seen *s, uint64_t now_ns)
 {
 	uint64_t key, value;
 	size_t n = 0;
@@ -450,7 +450,7 @@ static void drop_old(struct seen *s, uint64_t now_ns)
 	}
 }
 
-void seen_look(struct seen *s, const struct python_process *p)
+void seen_add_sample(struct seen *s, const struct python_process *p)
 {
 	size_t there = 0;
 
@@ -465,10 +465,10 @@ void seen_look(struct seen *s, const struct python_process *p)
 		th->round = s->round;
 		there++;
 		if (!is->missed)
-			look_at(s, th, is);
+			add_stack(s, th, is);
 	}
 	if (there != s->threads.count)
-		drop_old(s, p->time_ns);
+		drop_ended_threads(s, p->time_ns);
 }
 
 void seen_end(struct seen *s)

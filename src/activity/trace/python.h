@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * --with-stack: the calls of a traced process' Python, seen from outside some hundred times a
- * second. What is seen is a moment: a call has begun at some time after the look before. Inside the
- * activity_trace_python files; times are of CLOCK_MONOTONIC.
+ * second. What is seen is a moment: a call has begun at some time after the sample before. Inside
+ * activity/trace; times are of CLOCK_MONOTONIC.
  */
 #ifndef SONDE_ACTIVITY_TRACE_PYTHON_H
 #define SONDE_ACTIVITY_TRACE_PYTHON_H
@@ -20,7 +20,7 @@ struct trace_state;
 #define SEEN_MAX_CALLS 1000000u
 #define SEEN_KEPT_NS 1000000000ull /* of what has ended, while no step has begun */
 
-/* A moment at which a call was seen to have begun or ended, and the look before it. */
+/* A moment at which a call was seen to have begun or ended, and the sample before it. */
 struct seen_moment {
 	uint64_t ns, after_ns;
 };
@@ -35,7 +35,7 @@ struct seen_call {
 
 struct seen_thread {
 	uint64_t round; /* in which it was there last */
-	uint64_t ns; /* of the last look */
+	uint64_t ns; /* of the last sample */
 	const char *name;
 	uint32_t tid;
 	struct seen_open *open; /* outermost first */
@@ -51,7 +51,7 @@ struct seen {
 	size_t n, cap;
 	uint64_t left_out;
 	uint64_t round;
-	uint64_t first_ns, last_ns; /* looks; 0: there was none */
+	uint64_t first_ns, last_ns; /* samples; 0: there was none */
 	uint64_t samples; /* stacks of threads */
 	uint64_t from_ns; /* of the steps; SEEN_NEVER */
 	bool full;
@@ -59,26 +59,26 @@ struct seen {
 	size_t old_cap;
 };
 
-/* After every look that has succeeded. */
-void seen_look(struct seen *s, const struct python_process *p);
-/* All that is open ends with the last look. */
+/* After every sample that has succeeded. */
+void seen_add_sample(struct seen *s, const struct python_process *p);
+/* All that is open ends with the last sample. */
 void seen_end(struct seen *s);
 void seen_release(struct seen *s);
 
 /*
  * Puts what was seen in the steps among the calls of the trace. Slices of a thread must be nested
- * in a timeline, and what others have told of it is exact: so the moments are moved, within what
- * is known of them, to where no other call is in progress.
+ * in a timeline, and what others have reported of it is exact: so the moments are moved, within
+ * what is known of them, to where no other call is in progress.
  */
 void seen_nest(struct trace_state *t, const struct seen *s);
 
 /*
- * activity/trace/python.c: looks from now until the steps are over or it is told to stop.
+ * activity/trace/python.c: samples from now until the steps are over or it is stopped.
  * SEEN_NEVER: not known yet.
  */
 struct trace_python;
-/* Where a process is told that we were refused its memory: its pid, 0 when it has seen it. NULL:
- * nowhere. For all. */
+/* Where a process learns that we were refused its memory: its pid, 0 when it has seen it.
+ * NULL: nowhere. For all. */
 void trace_python_ask_through(_Atomic uint32_t *word);
 struct trace_python *trace_python_start(uint32_t pid);
 void trace_python_steps(struct trace_python *p, uint64_t from_ns, uint64_t to_ns);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Sampled calls among exact ones. A call was seen to have begun at a look, so it has begun between
- * that and the look before: where in between is ours to choose.
+ * Sampled calls among exact ones. A call was seen to have begun in a sample, so it has begun
+ * between that and the sample before: where in between is ours to choose.
  *
- *	looks                    |     |     |     |
+ *	samples                  |     |     |     |
  *	a library's call, exact     +----------+
  *	Python, as seen                |-----------|
  *	Python, as shown            |--------------|
  *
- * All moments of one look move together, so that calls stay nested in each other. What does not
+ * All moments of one sample move together, so that calls stay nested in each other. What does not
  * fit even then (Python that a library calls, a clock that was set) is cut.
  */
 #define LOG_AREA "trace"
@@ -50,7 +50,7 @@ static int outer_first(const void *a, const void *b)
 	return x->depth < y->depth ? -1 : x->depth > y->depth;
 }
 
-static void sort(struct slices *s)
+static void sort_slices(struct slices *s)
 {
 	if (s->n)
 		qsort(s->list, s->n, sizeof(*s->list), outer_first);
@@ -58,7 +58,7 @@ static void sort(struct slices *s)
 
 /* --- what is exact --- */
 
-static void take_exact(const struct trace_state *t, const struct hmap *tids, struct slices *out)
+static void add_exact(const struct trace_state *t, const struct hmap *tids, struct slices *out)
 {
 	for (size_t i = 0; i < t->nheld; i++) {
 		const struct activity *a = &t->held[i];
@@ -73,11 +73,11 @@ static void take_exact(const struct trace_state *t, const struct hmap *tids, str
 
 		add_slice(out, &(struct slice){c->start_ns, c->end_ns, NULL, c->tid, 0});
 	}
-	sort(out);
+	sort_slices(out);
 }
 
 /* Those that lie in no other. */
-static void take_outermost(const struct slices *exact, struct slices *out)
+static void find_outermost(const struct slices *exact, struct slices *out)
 {
 	for (size_t i = 0; i < exact->n; i++) {
 		const struct slice *s = &exact->list[i];
@@ -114,7 +114,7 @@ struct nest {
 };
 
 /* As the wall clock has it, and cut to the steps. */
-static uint64_t moved(const struct nest *n, uint32_t tid, const struct seen_moment *m)
+static uint64_t move_moment(const struct nest *n, uint32_t tid, const struct seen_moment *m)
 {
 	const struct trace_state *t = n->t;
 	uint64_t to_wall = (uint64_t)t->w->wall_minus_mono_ns;
@@ -126,11 +126,12 @@ static uint64_t moved(const struct nest *n, uint32_t tid, const struct seen_mome
 	return ns < t->from_ns ? t->from_ns : ns > t->to_ns ? t->to_ns : ns;
 }
 
-static void take_seen(const struct nest *n, const struct seen *s, struct slices *out)
+static void add_seen(const struct nest *n, const struct seen *s, struct slices *out)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		const struct seen_call *c = &s->calls[i];
-		uint64_t start = moved(n, c->tid, &c->start), end = moved(n, c->tid, &c->end);
+		uint64_t start = move_moment(n, c->tid, &c->start),
+			 end = move_moment(n, c->tid, &c->end);
 
 		if (start < end)
 			add_slice(out, &(struct slice){start, end, c, c->tid, c->depth});
@@ -164,7 +165,7 @@ static void make_way(struct stack *open, const struct slice *exact, uint64_t to_
 	leave_ended(open, exact);
 }
 
-static void cut(struct slices *all, uint64_t to_ns)
+static void cut_overlaps(struct slices *all, uint64_t to_ns)
 {
 	struct stack open = {0};
 
@@ -199,7 +200,7 @@ static const char *text_of(struct trace_state *t, const struct seen_call *c)
 	return kept;
 }
 
-static void keep(struct trace_state *t, const struct slices *all)
+static void keep_calls(struct trace_state *t, const struct slices *all)
 {
 	struct trace_calls *c = &t->calls;
 
@@ -222,12 +223,12 @@ void seen_nest(struct trace_state *t, const struct seen *s)
 
 	for (size_t i = 0; i < s->n; i++)
 		hmap_put(&tids, s->calls[i].tid, 1);
-	take_exact(t, &tids, &all);
-	take_outermost(&all, &n.outermost);
-	take_seen(&n, s, &all);
-	sort(&all);
-	cut(&all, t->to_ns);
-	keep(t, &all);
+	add_exact(t, &tids, &all);
+	find_outermost(&all, &n.outermost);
+	add_seen(&n, s, &all);
+	sort_slices(&all);
+	cut_overlaps(&all, t->to_ns);
+	keep_calls(t, &all);
 	for (size_t at = 0; hmap_next(&s->names, &at, &key, &value);)
 		hmap_put(&t->calls.names, key, value);
 	free(n.outermost.list);
@@ -242,15 +243,15 @@ void trace_python_finish(struct trace_state *t)
 	if (!t->python)
 		return;
 	const struct seen *s = trace_python_wait(t->python, &why);
-	if (s->first_ns && !t->calls.told) {
+	if (s->first_ns && !t->calls.exact) {
 		seen_nest(t, s);
 		t->left_out += s->left_out;
 	}
 	if (s->first_ns)
-		t->first_look_ns = s->first_ns + (uint64_t)t->w->wall_minus_mono_ns;
+		t->first_sample_ns = s->first_ns + (uint64_t)t->w->wall_minus_mono_ns;
 	else
 		t->unseen = xstrdup(why);
-	log_info("process %u: %llu looks at its Python, %llu stacks, %zu calls", t->w->pid,
+	log_info("process %u: %llu samples of its Python, %llu stacks, %zu calls", t->w->pid,
 		 (unsigned long long)s->round, (unsigned long long)s->samples, s->n);
 	trace_python_free(t->python);
 	t->python = NULL;

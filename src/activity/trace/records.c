@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Marks and calls of Python functions that come as records of their own: where there is no vendor's
- * library that tells marks, and because none tells calls.
+ * library that reports marks, and because none reports calls.
  *
  * A call is in the trace if it begins in the steps. Records of ends say what ends, since records
  * can be lost: what lies above it has lost its own end, and ends with it.
@@ -15,7 +15,7 @@
 #define MAX_OPEN 100000u /* of one thread, and ranges */
 #define IS_C (1ull << 63)
 
-static uint64_t wall(const struct trace_state *t, uint64_t mono_ns)
+static uint64_t wall_of_mono(const struct trace_state *t, uint64_t mono_ns)
 {
 	return mono_ns + (uint64_t)t->w->wall_minus_mono_ns;
 }
@@ -48,7 +48,7 @@ void trace_record_mark(struct trace_state *t, uint32_t tid, const struct rec_mar
 	size_t len;
 	const char *text = rec_text(&m->head, &len);
 	size_t n = strnlen(text, len);
-	uint64_t now = wall(t, m->head.time_ns);
+	uint64_t now = wall_of_mono(t, m->head.time_ns);
 	bool is_range = m->kind == MARK_RANGE_START;
 
 	if (m->kind == MARK_RANGE_END) {
@@ -209,15 +209,15 @@ static void forget_threads(struct trace_calls *c)
 
 void trace_record_call(struct trace_state *t, uint32_t tid, const struct rec_call *r)
 {
-	uint64_t now = wall(t, r->head.time_ns);
+	uint64_t now = wall_of_mono(t, r->head.time_ns);
 
 	if (!t->w->trace.stack)
 		return;
 	if (now > t->last_ns)
 		t->last_ns = now;
 	if (r->kind == CALL_PYTHON || r->kind == CALL_C) {
-		/* All of them, and exactly: nobody needs to look from outside. */
-		t->calls.told = true;
+		/* All of them, and exactly: nobody needs to sample them from outside. */
+		t->calls.exact = true;
 		trace_python_stop(t->python);
 	}
 	switch (r->kind) {

@@ -2,7 +2,7 @@
 /*
  * nputrace: the trace of exactly the steps that were asked for. Everything is held until the window
  * closes, because only then it is known what belongs to it: a device works on what was launched
- * earlier, and it is told in no order.
+ * earlier, and it is reported in no order.
  *
  *	        from                      to
  *	  host   |  launch A     launch B  |  launch C
@@ -219,7 +219,7 @@ static void step_of_steps(struct trace_state *t, uint64_t step, uint64_t wall_ns
 {
 	const struct window *w = t->w;
 
-	/* Steps only go on; whoever says otherwise has made a mistake. */
+	/* Steps only go on; another order is a mistake of the job. */
 	if (t->to_ns <= wall_ns || step < first_step(t) ||
 	    (t->nbounds &&
 	     (step <= t->bounds[t->nbounds - 1].number || wall_ns < t->bounds[t->nbounds - 1].ns)))
@@ -247,7 +247,7 @@ static void window_step(struct window *w, uint64_t step, uint64_t wall_ns)
 	trace_python_steps(t->python, mono_of(t, t->from_ns), mono_of(t, t->to_ns));
 }
 
-/* Threads tell in no order: a step may have begun since, and been told before. */
+/* Threads report in no order: a step may have begun since, and been reported before. */
 static void window_end(struct window *w, uint64_t wall_ns)
 {
 	struct trace_state *t = w->state;
@@ -422,7 +422,7 @@ static void window_close(struct window *w)
 		return;
 	}
 	log_warn("process %u: the trace of request %s has nothing in it: its first step %s", w->pid,
-		 t->request, t->nbounds ? "was not told" : "has not begun");
+		 t->request, t->nbounds ? "was not reported" : "has not begun");
 	trace_free(t);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The trace of some steps: what is held of it until its window closes, and who writes it. Inside
- * the activity_trace files. All times are of the wall clock.
+ * activity/trace. All times are of the wall clock.
  */
 #ifndef SONDE_ACTIVITY_TRACE_TRACE_H
 #define SONDE_ACTIVITY_TRACE_TRACE_H
@@ -41,17 +41,17 @@ struct trace_calls {
 	struct hmap threads; /* tid to what runs in it */
 	struct hmap notes; /* name of a span to its index in the list */
 	struct hmap names; /* of threads of Python, by tid; they outlive the trace */
-	bool told; /* the process tells calls itself */
+	bool exact; /* the process reports its calls itself: they are not sampled */
 };
 
-/* Memory that was taken (freed: given back) as a record or an activity told it. */
+/* Memory that was taken (freed: given back) as a record or an activity reports it. */
 struct trace_block {
 	uint64_t ns;
 	uint64_t addr, bytes;
 	uint64_t held_bytes; /* of its pool, of what was taken in the trace, with this */
 	uint32_t tid;
 	uint16_t device;
-	uint8_t pool; /* enum rec_pool; 0: as the device's library tells it */
+	uint8_t pool; /* enum rec_pool; 0: as the device's library reports it */
 	bool freed;
 	bool known; /* of what was given back: it was taken in the trace, so its size is known */
 };
@@ -88,7 +88,7 @@ struct trace_state {
 	uint32_t world, local_world; /* likewise */
 	uint64_t from_ns, to_ns; /* of the steps; TRACE_NOT_YET */
 	bool ended; /* by request, at to_ns: before the last step has */
-	uint64_t last_ns; /* of anything that was told */
+	uint64_t last_ns; /* of anything that was reported */
 	struct trace_bound *bounds; /* from the first step of the trace on */
 	size_t nbounds, cap_bounds;
 	struct activity *held;
@@ -98,16 +98,16 @@ struct trace_state {
 	struct texts texts; /* all that is held; others' texts may go before the window closes */
 	struct hmap known_texts; /* theirs to ours, while theirs are there */
 	struct hmap places; /* of Python code, by their ids */
-	struct activity *marks; /* of records: in the trace where the source tells none */
+	struct activity *marks; /* of records: in the trace where the source reports none */
 	size_t nmarks, cap_marks;
 	struct hmap open_marks; /* ranges that have not ended: index in marks */
-	bool source_marks; /* the source tells marks: records of them would be twice */
+	bool source_marks; /* the source reports marks: records of them would be twice */
 	uint64_t left_out;
 	struct trace_calls calls;
 	struct trace_memory memory;
 	struct trace_samples samples;
-	struct trace_python *python; /* who looks at its stacks; NULL: nobody */
-	uint64_t first_look_ns;
+	struct trace_python *python; /* who samples its stacks; NULL: nobody */
+	uint64_t first_sample_ns;
 	struct buf notes; /* what the process could not do: "KEY words", each with NUL behind it */
 	char *unseen; /* why there was nothing to see; NULL */
 };
@@ -118,7 +118,7 @@ static inline bool trace_within(const struct trace_state *t, uint64_t ns)
 	return ns >= t->from_ns && t->from_ns != TRACE_NOT_YET && ns < t->to_ns;
 }
 
-/* Where an activity belongs, known when everything has been told. */
+/* Where an activity belongs, known when everything has been reported. */
 enum trace_belongs {
 	TRACE_OUT,
 	TRACE_BEFORE, /* a device's work of an earlier step, which runs in these */
@@ -171,7 +171,6 @@ void trace_waits(const struct trace_state *t, struct split_rank *r);
 
 /* activity/trace/about.c */
 struct split_rank *trace_split(const struct trace_state *t); /* new */
-bool trace_is_complete(const struct trace_state *t); /* to the end of its last step */
 char *trace_host_name(void); /* new, fit for the name of a file */
 /* Members of the trace's object, new; NULL: out of memory. */
 char *trace_about(const struct trace_state *t, const struct split_rank *r);
@@ -180,11 +179,8 @@ char *trace_about(const struct trace_state *t, const struct split_rank *r);
 int trace_timeline(const struct trace_state *t, struct activity_writer *w,
 		   const struct split_rank *rank, struct err *err);
 
-/* activity/trace/writer.c: takes a trace whose window closes. */
+/* activity/trace/files.c: takes a trace whose window closes. */
 void trace_writer_add(struct trace_state *t);
 void trace_free(struct trace_state *t);
-
-/* activity/trace/files.c: all files, complete or not at all. */
-int trace_files_write(struct trace_state *t, struct err *err);
 
 #endif

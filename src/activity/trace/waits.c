@@ -116,7 +116,7 @@ static size_t launches_before(const struct trace_state *t, const struct activity
 	return n;
 }
 
-/* "": no step before tells. */
+/* "": no step before says. */
 static const char *name_of(const struct trace_state *t, const struct activity *launch,
 			   const struct hmap *work)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Files: activities in the format and directory of the order. What goes wrong with the files is
- * said once and counted; the window goes on, for a disk that is full may not stay so.
+ * reported once and counted; the window goes on, for a disk that is full may not stay so.
  */
 #define LOG_AREA "activity"
 #include "activity/windows/window.h"
@@ -26,17 +26,17 @@ struct file_state {
 	uint64_t flushed_ns;
 	uint64_t written, unsupported;
 	bool dirty; /* something was written since */
-	bool said, said_unsupported;
+	bool reported, reported_unsupported;
 };
 
-static void complain(struct window *w, const char *what, const struct err *err)
+static void report_error(struct window *w, const char *what, const struct err *err)
 {
 	struct file_state *s = w->state;
 
-	if (!s->said)
+	if (!s->reported)
 		log_err("process %u: %s: %s; what cannot be written is counted", w->pid, what,
 			err->text);
-	s->said = true;
+	s->reported = true;
 }
 
 static void open_writer(struct window *w)
@@ -58,7 +58,7 @@ static void close_writer(struct window *w)
 	};
 
 	if (s->format->close(s->writer, &c, &err) < 0)
-		complain(w, "cannot finish its files", &err);
+		report_error(w, "cannot finish its files", &err);
 	s->writer = NULL;
 }
 
@@ -73,14 +73,14 @@ static void file_activity(struct window *w, const struct activity *a)
 		s->dirty = true;
 	} else if (r == -ENOTSUP) {
 		s->unsupported++;
-		if (!s->said_unsupported)
+		if (!s->reported_unsupported)
 			log_warn("process %u: %s has no place for activities of the kind %s; they "
 				 "are counted",
 				 w->pid, s->format->name, activity_kind_name(a->kind));
-		s->said_unsupported = true;
+		s->reported_unsupported = true;
 	} else {
 		w->unwritten++;
-		complain(w, "cannot write activities", &err);
+		report_error(w, "cannot write activities", &err);
 	}
 }
 
@@ -91,7 +91,7 @@ static void flush_writer(struct window *w, uint64_t now_ns)
 
 	s->flushed_ns = now_ns;
 	if (s->dirty && s->format->flush(s->writer, &err) < 0)
-		complain(w, "cannot write activities", &err);
+		report_error(w, "cannot write activities", &err);
 	s->dirty = false;
 	w->written = *w->seen;
 }
@@ -139,7 +139,7 @@ static int file_open(struct window *w, struct err *err)
 	const struct monitor_request *o = &w->monitor;
 
 	if (!o->log_file.len || memchr(o->log_file.at, 0, o->log_file.len))
-		return err_set(err, -EINVAL, "the order names no directory for files");
+		return err_set(err, -EINVAL, "the request names no directory for files");
 	char *dir = directory_of(w);
 	if (!dir)
 		return err_set(err, -ENOENT,

@@ -14,7 +14,7 @@
 struct mark_part {
 	uint64_t start_ns, end_ns;
 	uint32_t where[2];
-	bool started, ended, told;
+	bool started, ended, reported;
 };
 
 struct mark {
@@ -67,7 +67,7 @@ static struct mark *add_mark(struct marks *m, uint64_t id)
 
 /* --- */
 
-static void tell_part(const struct mark *k, uint8_t place, marks_fn *fn, void *arg)
+static void report_part(const struct mark *k, uint8_t place, marks_fn *fn, void *arg)
 {
 	const struct mark_part *p = &k->part[place];
 	bool host = place == ACTIVITY_ON_HOST;
@@ -92,22 +92,22 @@ static void tell_part(const struct mark *k, uint8_t place, marks_fn *fn, void *a
 }
 
 /* Tells what is complete by now; true: nothing more can come. */
-static bool tell_mark(struct mark *k, marks_fn *fn, void *arg)
+static bool report_mark(struct mark *k, marks_fn *fn, void *arg)
 {
 	if (!k->flag)
 		return false; /* it has no name yet, and nobody knows if it is wanted */
 	for (uint8_t place = 0; place < 2; place++) {
 		struct mark_part *p = &k->part[place];
-		if (!p->started || !p->ended || p->told)
+		if (!p->started || !p->ended || p->reported)
 			continue;
-		p->told = true;
-		tell_part(k, place, fn, arg);
+		p->reported = true;
+		report_part(k, place, fn, arg);
 	}
-	return k->part[ACTIVITY_ON_HOST].told &&
-	       (k->part[ACTIVITY_ON_DEVICE].told || !(k->flag & WITH_DEVICE));
+	return k->part[ACTIVITY_ON_HOST].reported &&
+	       (k->part[ACTIVITY_ON_DEVICE].reported || !(k->flag & WITH_DEVICE));
 }
 
-static void take(struct mark *k, const struct activity *raw, bool keep)
+static void note_moment(struct mark *k, const struct activity *raw, bool keep)
 {
 	struct mark_part *p = &k->part[raw->place];
 
@@ -150,14 +150,14 @@ void marks_add(struct marks *m, const struct activity *raw, bool keep, marks_fn 
 	}
 	if (!k && flag == ACTIVITY_MARK_INSTANT && raw->place == ACTIVITY_ON_HOST) {
 		struct mark instant = {.id = raw->correlation};
-		take(&instant, raw, keep);
-		tell_mark(&instant, fn, arg);
+		note_moment(&instant, raw, keep);
+		report_mark(&instant, fn, arg);
 		return;
 	}
 	if (!k)
 		k = add_mark(m, raw->correlation);
-	take(k, raw, keep);
-	if (tell_mark(k, fn, arg))
+	note_moment(k, raw, keep);
+	if (report_mark(k, fn, arg))
 		remove_mark(m, k);
 }
 

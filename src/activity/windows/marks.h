@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Marks as their source tells them are moments: a range is two on the host and, if a stream passes
- * it too, two on the device, all with one id; only the first has a name. They come in no order that
- * could be trusted. Here they become ranges and instants of the host and of the device, each told
- * once it is complete. What stays incomplete goes, the oldest first, when there are too many.
+ * Marks as their source reports them are moments: a range is two on the host and, if a stream
+ * passes it too, two on the device, all with one id; only the first has a name. They come in no
+ * order that could be trusted. Here they become ranges and instants of the host and of the device,
+ * each reported once it is complete. What stays incomplete goes, the oldest first, when there are
+ * too many.
  */
 #ifndef SONDE_ACTIVITY_WINDOWS_MARKS_H
 #define SONDE_ACTIVITY_WINDOWS_MARKS_H
@@ -34,7 +35,7 @@ bool mark_opens(const struct activity *raw);
 
 /*
  * One record; both its times are the moment. `keep`, of one that opens: whether it and all that
- * belongs to it is to be told.
+ * belongs to it is to be reported.
  */
 void marks_add(struct marks *m, const struct activity *raw, bool keep, marks_fn *fn, void *arg);
 

@@ -13,7 +13,7 @@ static struct name *name_new(struct texts *n, const char *text, size_t len)
 	struct name *name = xmalloc(sizeof(*name) + len + 1);
 
 	name->same = NULL;
-	name->told = n->tells;
+	name->used = n->adds;
 	name->id = n->nfree ? n->free_ids[--n->nfree] : n->next_id++;
 	name->len = (uint32_t)len;
 	memcpy(name->text, text, len);
@@ -22,20 +22,20 @@ static struct name *name_new(struct texts *n, const char *text, size_t len)
 	return name;
 }
 
-static inline void touch(const struct texts *n, struct name *name)
+static inline void mark_used(const struct texts *n, struct name *name)
 {
-	if (name->told != NAME_STAYS)
-		name->told = n->tells;
+	if (name->used != NAME_STAYS)
+		name->used = n->adds;
 }
 
-static struct name *put(struct texts *n, const char *text, size_t len)
+static struct name *intern_name(struct texts *n, const char *text, size_t len)
 {
 	uint64_t key = XXH64(text, len, 0);
 	struct name *first = hmap_get_ptr(&n->by_text, key);
 
 	for (struct name *at = first; at; at = at->same)
 		if (at->len == len && !memcmp(at->text, text, len)) {
-			touch(n, at);
+			mark_used(n, at);
 			return at;
 		}
 	struct name *name = name_new(n, text, len);
@@ -44,11 +44,11 @@ static struct name *put(struct texts *n, const char *text, size_t len)
 	return name;
 }
 
-static struct name *put_for_ever(struct texts *n, const char *text)
+static struct name *put_forever(struct texts *n, const char *text)
 {
-	struct name *name = put(n, text, strlen(text));
+	struct name *name = intern_name(n, text, strlen(text));
 
-	name->told = NAME_STAYS;
+	name->used = NAME_STAYS;
 	return name;
 }
 
@@ -56,17 +56,17 @@ static inline void texts_begin(struct texts *n)
 {
 	if (n->empty)
 		return;
-	n->empty = put_for_ever(n, "");
-	n->other = put_for_ever(n, "…other");
-	n->unknown = put_for_ever(n, "?");
-	n->domain = put_for_ever(n, "default");
+	n->empty = put_forever(n, "");
+	n->other = put_forever(n, "…other");
+	n->unknown = put_forever(n, "?");
+	n->domain = put_forever(n, "default");
 }
 
 struct name *texts_put(struct texts *n, const char *text, size_t len)
 {
 	texts_begin(n);
 	text = text_clean(text, &len, &n->scratch);
-	return put(n, text, len);
+	return intern_name(n, text, len);
 }
 
 static bool is_full(const struct texts *n, size_t len)
@@ -75,13 +75,13 @@ static bool is_full(const struct texts *n, size_t len)
 	       n->bytes + TEXT_CLEAN_GROWTH * len > NAMES_MAX_BYTES;
 }
 
-bool texts_tell(struct texts *n, uint64_t hash, const char *text, size_t len)
+bool texts_add(struct texts *n, uint64_t hash, const char *text, size_t len)
 {
 	texts_begin(n);
-	n->tells++;
+	n->adds++;
 	struct name *known = hmap_get_ptr(&n->by_hash, hash);
 	if (known) {
-		touch(n, known);
+		mark_used(n, known);
 		return true;
 	}
 	if (is_full(n, len))
@@ -98,7 +98,7 @@ struct name *texts_find(struct texts *n, uint64_t hash)
 	struct name *name = hmap_get_ptr(&n->by_hash, hash);
 	if (!name)
 		return n->refused ? n->other : n->unknown;
-	touch(n, name);
+	mark_used(n, name);
 	return name;
 }
 
@@ -118,7 +118,7 @@ static void forget_chain(struct texts *n, struct name *first, uint64_t oldest, s
 	while (first) {
 		struct name *name = first;
 		first = name->same;
-		if (name->told < oldest) {
+		if (name->used < oldest) {
 			name_free(n, name);
 			continue;
 		}
@@ -131,18 +131,18 @@ static void forget_chain(struct texts *n, struct name *first, uint64_t oldest, s
 
 bool texts_may_forget(const struct texts *n)
 {
-	return n->tells - n->forgot > n->by_hash.count / 4;
+	return n->adds - n->forgot > n->by_hash.count / 4;
 }
 
 void texts_forget(struct texts *n)
 {
 	struct hmap by_hash = {0}, by_text = {0};
-	uint64_t half = n->by_hash.count / 2, oldest = n->tells > half ? n->tells - half : 0;
+	uint64_t half = n->by_hash.count / 2, oldest = n->adds > half ? n->adds - half : 0;
 	uint64_t key, value;
 
-	n->forgot = n->tells;
+	n->forgot = n->adds;
 	for (size_t at = 0; hmap_next(&n->by_hash, &at, &key, &value);)
-		if (((struct name *)(uintptr_t)value)->told >= oldest)
+		if (((struct name *)(uintptr_t)value)->used >= oldest)
 			hmap_put(&by_hash, key, value);
 	for (size_t at = 0; hmap_next(&n->by_text, &at, &key, &value);)
 		forget_chain(n, (struct name *)(uintptr_t)value, oldest, &by_text, key);

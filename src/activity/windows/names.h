@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The texts that a process has told for its hashes: each once, valid UTF-8, so that equal texts
+ * The texts that a process has reported for its hashes: each once, valid UTF-8, so that equal texts
  * have equal pointers. A process may put a number into every name: when there is no more room,
- * whoever holds texts is asked to let go of them, and those that were not told or used for long go.
- * The guest tells a text again that it has not used for long (guest/collect/activity.c).
+ * holders of texts are asked to let go of them, and those that were not reported or used for long
+ * go. The guest sends a text again that it has not used for long (guest/collect/activity.c).
  */
 #ifndef SONDE_ACTIVITY_WINDOWS_NAMES_H
 #define SONDE_ACTIVITY_WINDOWS_NAMES_H
@@ -21,7 +21,7 @@
 
 struct name {
 	struct name *same; /* another text with the same key */
-	uint64_t told; /* when it was last told or used, counted in names told; NAME_STAYS */
+	uint64_t used; /* when it was last added or used, counted in names added; NAME_STAYS */
 	uint32_t id; /* small; free again when the name is forgotten */
 	uint32_t len;
 	char text[];
@@ -35,7 +35,7 @@ struct texts {
 	uint32_t *free_ids;
 	size_t nfree, free_cap;
 	uint32_t next_id;
-	uint64_t tells;
+	uint64_t adds; /* names that the process has reported */
 	uint64_t forgot; /* the same, at the last texts_forget() */
 	size_t bytes;
 	uint64_t refused; /* for which there was no room */
@@ -44,13 +44,13 @@ struct texts {
 
 /* False: there is no room for it. Then texts_forget() makes some, or the caller counts it in
  * `refused`. */
-bool texts_tell(struct texts *n, uint64_t hash, const char *text, size_t len);
+bool texts_add(struct texts *n, uint64_t hash, const char *text, size_t len);
 /* Whether it is worth the work: it may be that all are used all the time. */
 bool texts_may_forget(const struct texts *n);
-/* Forgets what was not told or used while as many as half of them were told. */
+/* Forgets what was not reported or used while as many as half of them were reported. */
 void texts_forget(struct texts *n);
 
-/* Never NULL: "" for 0; "?" for what was never told, "…other" if something has been refused. */
+/* Never NULL: "" for 0; "?" for what was never reported, "…other" if something has been refused. */
 struct name *texts_find(struct texts *n, uint64_t hash);
 /* A name by its text; one that is there counts as used. */
 struct name *texts_put(struct texts *n, const char *text, size_t len);

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABSURD_NS (600 * 1000000000ull) /* nothing is told so long before it ends */
+#define ABSURD_NS (600 * 1000000000ull) /* nothing is reported so long before it ends */
 
 /* --- life --- */
 
-/* Reads the order; points into the text of the window. */
+/* Reads the request; points into the text of the window. */
 static int read_request(struct window *w, struct err *err)
 {
 	const char *wrong;
@@ -26,9 +26,9 @@ static int read_request(struct window *w, struct err *err)
 	else if (w->kind == REQUEST_TRACE)
 		wrong = trace_request_read(w->text, w->text_len, &w->trace);
 	else
-		return err_set(err, -EINVAL, "its order is none for a monitor or a trace");
+		return err_set(err, -EINVAL, "its request is none for a monitor or a trace");
 	if (wrong)
-		return err_set(err, -EINVAL, "its order has no good value for %s", wrong);
+		return err_set(err, -EINVAL, "its request has no good value for %s", wrong);
 	return 0;
 }
 
@@ -38,7 +38,7 @@ static void set_text(struct window *w, const struct buf *request)
 	w->text_len = request->len;
 }
 
-static const struct window_ops *ops_for(const struct window *w)
+static const struct window_ops *find_ops(const struct window *w)
 {
 	if (w->kind == REQUEST_TRACE)
 		return &window_trace;
@@ -46,17 +46,17 @@ static const struct window_ops *ops_for(const struct window *w)
 }
 
 /* What it wants of what comes. A trace sorts out by itself. */
-static void settle(struct follow *f)
+static void set_filter(struct open_window *f)
 {
 	bool trace = f->w.kind == REQUEST_TRACE;
 
 	f->kinds = trace ? UINT32_MAX : f->w.monitor.kinds;
 	f->filter = trace ? (struct request_text){"", 0} : f->w.monitor.filter;
-	follow_new_filter(f);
+	open_window_reset_filter(f);
 }
 
 /* Where it is sent stays if the daemon that a change names cannot be reached. */
-static void set_daemon(const struct followed *p, struct window *w)
+static void set_daemon(const struct process *p, struct window *w)
 {
 	struct sender *to = senders_find(p->senders, &w->monitor.daemon);
 
@@ -64,7 +64,7 @@ static void set_daemon(const struct followed *p, struct window *w)
 		w->to = to;
 }
 
-static void set_groups(struct followed *p, struct window *w)
+static void set_groups(struct process *p, struct window *w)
 {
 	struct buf scratch = {0};
 	size_t len = p->groups.len;
@@ -78,7 +78,7 @@ static void set_groups(struct followed *p, struct window *w)
 	buf_release(&scratch);
 }
 
-static void tell_places(const struct followed *p, struct window *w)
+static void replay_places(const struct process *p, struct window *w)
 {
 	for (size_t at = 0; at < p->places.len;) {
 		const struct rec *r = (const struct rec *)(p->places.data + at);
@@ -88,9 +88,9 @@ static void tell_places(const struct followed *p, struct window *w)
 	}
 }
 
-void follow_open(struct followed *p, const struct window *w)
+void process_open_window(struct process *p, const struct window *w)
 {
-	struct follow *f = xcalloc(1, sizeof(*f));
+	struct open_window *f = xcalloc(1, sizeof(*f));
 	struct err err = {0};
 
 	f->w = *w;
@@ -101,8 +101,8 @@ void follow_open(struct followed *p, const struct window *w)
 	p->nwindows++;
 	int r = read_request(&f->w, &err);
 	if (r == 0) {
-		f->w.ops = ops_for(&f->w);
-		settle(f);
+		f->w.ops = find_ops(&f->w);
+		set_filter(f);
 		r = f->w.ops->open(&f->w, &err);
 	}
 	if (r == 0 && f->w.kind == REQUEST_MONITOR) {
@@ -111,12 +111,12 @@ void follow_open(struct followed *p, const struct window *w)
 	}
 	f->failed = r < 0;
 	if (!f->failed && f->w.ops->record)
-		tell_places(p, &f->w);
+		replay_places(p, &f->w);
 	if (f->failed && !p->refused++)
 		log_err("process %u: a window of its monitor writes nothing: %s", p->pid, err.text);
 }
 
-void follow_change(struct followed *p, struct follow *f)
+void process_change_window(struct process *p, struct open_window *f)
 {
 	struct window next = f->w;
 	struct err err = {0};
@@ -126,7 +126,7 @@ void follow_change(struct followed *p, struct follow *f)
 	set_text(&next, &p->request);
 	int r = read_request(&next, &err);
 	if (r == 0 && next.kind != REQUEST_MONITOR)
-		r = err_set(&err, -EINVAL, "its order is for something else");
+		r = err_set(&err, -EINVAL, "its request is for something else");
 	if (r < 0) {
 		if (!p->unread++)
 			log_err("process %u: its monitor goes on as before: %s", p->pid, err.text);
@@ -138,24 +138,24 @@ void follow_change(struct followed *p, struct follow *f)
 	free(f->w.text);
 	f->w = next;
 	set_daemon(p, &f->w);
-	settle(f);
+	set_filter(f);
 	if (f->w.ops->change)
 		f->w.ops->change(&f->w);
 }
 
-static void sum_up(const struct follow *f)
+static void log_counts(const struct open_window *f)
 {
 	log_info("process %u, window %llu: %llu activities; not wanted %llu, filtered %llu, before "
 		 "it began %llu, with impossible times %llu, incomplete marks %llu, lost %llu",
-		 f->w.pid, (unsigned long long)f->w.id, (unsigned long long)f->told,
+		 f->w.pid, (unsigned long long)f->w.id, (unsigned long long)f->received,
 		 (unsigned long long)f->unwanted, (unsigned long long)f->filtered,
 		 (unsigned long long)f->early, (unsigned long long)(f->absurd + f->marks.malformed),
 		 (unsigned long long)f->marks.dropped, (unsigned long long)f->w.lost);
 }
 
-void follow_close(struct followed *p, struct follow *f, bool killed)
+void process_close_window(struct process *p, struct open_window *f, bool killed)
 {
-	struct follow **at = &p->windows;
+	struct open_window **at = &p->windows;
 
 	while (*at != f)
 		at = &(*at)->next;
@@ -171,9 +171,9 @@ void follow_close(struct followed *p, struct follow *f, bool killed)
 			top_end(f->top, clock_mono_ns(), f->w.to);
 		top_free(f->top);
 	}
-	sum_up(f);
+	log_counts(f);
 	marks_release(&f->marks);
-	follow_new_filter(f);
+	open_window_reset_filter(f);
 	free(f->w.text);
 	free(f->w.groups);
 	free(f);
@@ -181,7 +181,7 @@ void follow_close(struct followed *p, struct follow *f, bool killed)
 
 /* --- the filter --- */
 
-void follow_new_filter(struct follow *f)
+void open_window_reset_filter(struct open_window *f)
 {
 	for (uint32_t i = 0; i < ACTIVITY_KIND_END; i++) {
 		free(f->answers[i].by_id);
@@ -189,7 +189,7 @@ void follow_new_filter(struct follow *f)
 	}
 }
 
-static bool ask_filter(struct follow *f, uint8_t kind, const struct name *name)
+static bool ask_filter(struct open_window *f, uint8_t kind, const struct name *name)
 {
 	struct filter_answers *a = &f->answers[kind];
 
@@ -204,7 +204,7 @@ static bool ask_filter(struct follow *f, uint8_t kind, const struct name *name)
 	return keep;
 }
 
-static inline bool passes(struct follow *f, uint8_t kind, const struct name *name)
+static inline bool passes_filter(struct open_window *f, uint8_t kind, const struct name *name)
 {
 	const struct filter_answers *a = &f->answers[kind];
 
@@ -218,7 +218,8 @@ static inline bool passes(struct follow *f, uint8_t kind, const struct name *nam
 /* --- activities --- */
 
 /* False: these are no times at all. What the vendor did not fill in is 0. */
-static inline bool set_times(struct follow *f, const struct rec_activity *r, struct activity *a)
+static inline bool set_times(struct open_window *f, const struct rec_activity *r,
+			     struct activity *a)
 {
 	if (r->end_ns > r->head.time_ns + ABSURD_NS || r->end_ns > INT64_MAX)
 		return false;
@@ -240,7 +241,7 @@ static inline void set_place(const struct rec_activity *r, struct activity *a)
 	a->stream = host ? ACTIVITY_NOWHERE : r->where[1];
 }
 
-static void write_activity(struct follow *f, const struct activity *a)
+static void write_activity(struct open_window *f, const struct activity *a)
 {
 	if (f->top)
 		top_add(f->top, a);
@@ -250,7 +251,7 @@ static void write_activity(struct follow *f, const struct activity *a)
 /* A range or an instant that is complete. */
 static void on_mark(void *arg, const struct activity *a)
 {
-	struct follow *f = arg;
+	struct open_window *f = arg;
 
 	if (a->end_ns < f->w.since_ns)
 		f->early++;
@@ -258,13 +259,13 @@ static void on_mark(void *arg, const struct activity *a)
 		write_activity(f, a);
 }
 
-static void follow_mark(struct follow *f, const struct rec_activity *r, struct activity *a,
-			const struct name *name)
+static void add_mark(struct open_window *f, const struct rec_activity *r, struct activity *a,
+		     const struct name *name)
 {
 	bool opens = mark_opens(a), keep = true;
 
 	if (opens)
-		keep = passes(f, ACTIVITY_MARKER, name);
+		keep = passes_filter(f, ACTIVITY_MARKER, name);
 	if (!keep)
 		f->filtered++;
 	a->start_ns = a->end_ns;
@@ -274,14 +275,14 @@ static void follow_mark(struct follow *f, const struct rec_activity *r, struct a
 	f->w.incomplete = f->marks.dropped + f->marks.malformed;
 }
 
-void follow_activity(struct follow *f, const struct rec_activity *r)
+void open_window_add(struct open_window *f, const struct rec_activity *r)
 {
 	struct texts *names = f->w.names;
 	struct activity a;
 
 	if (f->failed || !f->w.ops->activity)
 		return;
-	f->told++;
+	f->received++;
 	if (!activity_kind_name(r->kind) || !(f->kinds & ACTIVITY_BIT(r->kind)) ||
 	    r->place > ACTIVITY_ON_DEVICE) {
 		f->unwanted++;
@@ -308,10 +309,10 @@ void follow_activity(struct follow *f, const struct rec_activity *r)
 		a.number = 0;
 	}
 	if (r->kind == ACTIVITY_MARKER)
-		follow_mark(f, r, &a, name);
+		add_mark(f, r, &a, name);
 	else if (a.end_ns < f->w.since_ns)
 		f->early++;
-	else if (!passes(f, r->kind, name))
+	else if (!passes_filter(f, r->kind, name))
 		f->filtered++;
 	else
 		write_activity(f, &a);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* A process and its windows, as they are followed; inside activity.c and
- * activity/windows/process.c. */
+/* A process and its windows that are open; inside activity/windows. */
 #ifndef SONDE_ACTIVITY_WINDOWS_PROCESS_H
 #define SONDE_ACTIVITY_WINDOWS_PROCESS_H
 
@@ -25,9 +24,9 @@ struct filter_answers {
 	size_t n;
 };
 
-struct follow {
+struct open_window {
 	struct window w;
-	struct follow *next;
+	struct open_window *next;
 	bool failed; /* it writes nothing */
 	struct top *top; /* what `sonde top` is sent of a monitor; NULL: it is a trace */
 	uint32_t kinds; /* that it wants */
@@ -36,18 +35,18 @@ struct follow {
 	struct marks marks;
 	/* activities: of kinds that it does not want; that the filter does not let through; that
 	 * had ended before; with times that cannot be */
-	uint64_t told, unwanted, filtered, early, absurd;
+	uint64_t received, unwanted, filtered, early, absurd;
 };
 
 /* One process. */
-struct followed {
-	struct followed *next;
+struct process {
+	struct process *next;
 	uint32_t number, pid;
 	struct texts names;
-	struct follow *windows;
+	struct open_window *windows;
 	unsigned nwindows;
 	uint64_t refused; /* windows that were not opened, or write nothing */
-	uint64_t unread; /* orders for a change that could not be read */
+	uint64_t unread; /* requests for a change that could not be read */
 	struct buf request; /* pieces that have come */
 	bool request_too_long;
 	struct buf groups;
@@ -69,13 +68,13 @@ static inline uint64_t wall_of(uint64_t mono_ns, int64_t wall_minus_mono_ns)
 	return ns < 0 ? 0 : (uint64_t)ns;
 }
 
-/* The order is what p->request holds. */
-void follow_open(struct followed *p, const struct window *w);
-void follow_change(struct followed *p, struct follow *f);
-void follow_close(struct followed *p, struct follow *f, bool killed);
+/* The request is what p->request holds. */
+void process_open_window(struct process *p, const struct window *w);
+void process_change_window(struct process *p, struct open_window *f);
+void process_close_window(struct process *p, struct open_window *f, bool killed);
 
-void follow_activity(struct follow *f, const struct rec_activity *r);
-/* What the filter said is asked again. */
-void follow_new_filter(struct follow *f);
+void open_window_add(struct open_window *f, const struct rec_activity *r);
+/* The answers of the filter are forgotten. */
+void open_window_reset_filter(struct open_window *f);
 
 #endif

@@ -22,7 +22,7 @@ struct window {
 	uint64_t since_ns; /* what ended before is of no window: start_ns, or the beginning of the
 			    * one in another session that goes on here */
 	int64_t wall_minus_mono_ns;
-	char *text; /* of the order, which points into it */
+	char *text; /* of the request, which points into it */
 	size_t text_len;
 	enum request_kind kind;
 	struct monitor_request monitor; /* of REQUEST_MONITOR */
@@ -51,7 +51,7 @@ struct window_ops {
 	void (*step)(struct window *w, uint64_t step, uint64_t wall_ns); /* begins now */
 	/* Nothing from now on is of it: somebody did not want to wait for its last step. */
 	void (*end)(struct window *w, uint64_t wall_ns);
-	/* "KEY words": what of its order is not carried out; any bytes. */
+	/* "KEY words": what of its request is not carried out; any bytes. */
 	void (*note)(struct window *w, const char *text, size_t len);
 	/* Every other record of the process: memory, calls, marks, stacks; r->time_ns is monotonic.
 	 */
@@ -67,8 +67,8 @@ struct window_ops {
 	void (*close)(struct window *w);
 };
 
-/* The text behind a hash that the process told (REC_NAME), before the window or in it; never NULL,
- * valid UTF-8, lives as the texts of a struct activity. */
+/* The text behind a hash that the process reported (REC_NAME), before the window or in it; never
+ * NULL, valid UTF-8, lives as the texts of a struct activity. */
 const char *window_name(struct window *w, uint64_t hash);
 
 extern const struct window_ops window_metrics; /* activity/live/metrics.c: to the daemon */

@@ -27,9 +27,9 @@
 
 struct activities {
 	int64_t wall_minus_mono_ns;
-	struct hmap procs; /* number -> struct followed */
-	struct followed *first; /* the same as a list */
-	struct followed *last_used;
+	struct hmap procs; /* number -> struct process */
+	struct process *first; /* the same as a list */
+	struct process *last_used;
 	struct senders *senders;
 	uint64_t seen;
 };
@@ -42,19 +42,19 @@ struct activities *activities_new(void)
 	return a;
 }
 
-static struct followed *find_proc(struct activities *a, uint32_t number)
+static struct process *find_proc(struct activities *a, uint32_t number)
 {
 	if (a->last_used && a->last_used->number == number)
 		return a->last_used;
-	struct followed *p = hmap_get_ptr(&a->procs, number);
+	struct process *p = hmap_get_ptr(&a->procs, number);
 	if (p)
 		a->last_used = p;
 	return p;
 }
 
-static void forget_proc(struct activities *a, struct followed *p)
+static void forget_proc(struct activities *a, struct process *p)
 {
-	struct followed **at = &a->first;
+	struct process **at = &a->first;
 
 	while (*at != p)
 		at = &(*at)->next;
@@ -63,7 +63,7 @@ static void forget_proc(struct activities *a, struct followed *p)
 	if (a->last_used == p)
 		a->last_used = NULL;
 	while (p->windows)
-		follow_close(p, p->windows, true);
+		process_close_window(p, p->windows, true);
 	texts_release(&p->names);
 	buf_release(&p->request);
 	buf_release(&p->groups);
@@ -92,8 +92,8 @@ bool activities_are_writing(const struct activities *a)
 
 bool activities_are_tracing(const struct activities *a)
 {
-	for (const struct followed *p = a->first; p; p = p->next)
-		for (const struct follow *f = p->windows; f; f = f->next)
+	for (const struct process *p = a->first; p; p = p->next)
+		for (const struct open_window *f = p->windows; f; f = f->next)
 			if (!f->failed && f->w.kind == REQUEST_TRACE)
 				return true;
 	return false;
@@ -111,57 +111,57 @@ static void keep_text(void *arg, const char *text)
 	texts_put(arg, text, strlen(text));
 }
 
-static bool can_forget(const struct followed *p)
+static bool can_forget(const struct process *p)
 {
-	for (const struct follow *f = p->windows; f; f = f->next)
+	for (const struct open_window *f = p->windows; f; f = f->next)
 		if (!f->failed && !f->w.ops->forget)
 			return false;
 	return texts_may_forget(&p->names);
 }
 
-static void forget_names(struct followed *p)
+static void forget_names(struct process *p)
 {
-	for (struct follow *f = p->windows; f; f = f->next) {
+	for (struct open_window *f = p->windows; f; f = f->next) {
 		if (!f->failed)
 			f->w.ops->forget(&f->w);
 		if (f->top)
 			top_hold(f->top);
 		marks_texts(&f->marks, keep_text, &p->names);
-		follow_new_filter(f); /* ids have another meaning now */
+		open_window_reset_filter(f); /* ids have another meaning now */
 	}
 	texts_forget(&p->names);
 }
 
-static void on_name(struct followed *p, const struct rec_name *r)
+static void on_name(struct process *p, const struct rec_name *r)
 {
 	size_t len;
 	const char *text = rec_text(&r->head, &len);
 
-	if (texts_tell(&p->names, r->hash, text, len))
+	if (texts_add(&p->names, r->hash, text, len))
 		return;
 	if (can_forget(p)) {
 		forget_names(p);
-		if (texts_tell(&p->names, r->hash, text, len))
+		if (texts_add(&p->names, r->hash, text, len))
 			return;
 	}
 	if (!p->names.refused)
-		log_warn("process %u has told more than %u names: further ones are \"…other\"",
+		log_warn("process %u has reported more than %u names: further ones are \"…other\"",
 			 p->pid, NAMES_MAX);
 	p->names.refused++;
 }
 
 /* --- what the monitor says --- */
 
-static struct follow *find_window(struct followed *p, uint64_t id)
+static struct open_window *find_window(struct process *p, uint64_t id)
 {
-	struct follow *f = p->windows;
+	struct open_window *f = p->windows;
 
 	while (f && f->w.id != id)
 		f = f->next;
 	return f;
 }
 
-static void add_request(struct followed *p, const char *text, size_t len)
+static void add_request(struct process *p, const char *text, size_t len)
 {
 	if (p->request.len + len > MAX_REQUEST_BYTES)
 		p->request_too_long = true;
@@ -170,7 +170,7 @@ static void add_request(struct followed *p, const char *text, size_t len)
 }
 
 /* A piece that is not full is the last one of its text. */
-static void add_groups(struct followed *p, const char *text, size_t len)
+static void add_groups(struct process *p, const char *text, size_t len)
 {
 	if (p->groups_whole)
 		buf_clear(&p->groups);
@@ -180,10 +180,10 @@ static void add_groups(struct followed *p, const char *text, size_t len)
 }
 
 /*
- * A process that moves to this session tells activities before it tells what they are for. What
+ * A process that moves to this session reports activities before it reports what they are for. What
  * comes behind the end of a window and before the next order is nobody's.
  */
-static void keep_ahead(struct followed *p, const struct rec *r)
+static void keep_ahead(struct process *p, const struct rec *r)
 {
 	if (p->ahead.len + r->size <= MAX_AHEAD_BYTES)
 		buf_add(&p->ahead, r, r->size);
@@ -191,13 +191,13 @@ static void keep_ahead(struct followed *p, const struct rec *r)
 		p->too_many_ahead++;
 }
 
-static void take_ahead(struct followed *p, bool goes_on)
+static void replay_ahead(struct process *p, bool goes_on)
 {
-	struct follow *f = p->windows;
+	struct open_window *f = p->windows;
 
 	for (size_t at = 0; goes_on && at < p->ahead.len;) {
 		const struct rec *r = (const struct rec *)(p->ahead.data + at);
-		follow_activity(f, (const struct rec_activity *)r);
+		open_window_add(f, (const struct rec_activity *)r);
 		at += r->size;
 	}
 	if (goes_on)
@@ -207,9 +207,9 @@ static void take_ahead(struct followed *p, bool goes_on)
 	p->too_many_ahead = 0;
 }
 
-static void start_window(struct activities *a, struct followed *p, const struct rec_monitor *r)
+static void start_window(struct activities *a, struct process *p, const struct rec_monitor *r)
 {
-	struct follow *old = find_window(p, r->window);
+	struct open_window *old = find_window(p, r->window);
 	struct window w = {
 		.proc = p->number,
 		.pid = p->pid,
@@ -224,29 +224,30 @@ static void start_window(struct activities *a, struct followed *p, const struct 
 	};
 
 	if (old)
-		follow_close(p, old, true);
+		process_close_window(p, old, true);
 	if (!p->request_too_long && p->nwindows < MAX_WINDOWS) {
-		follow_open(p, &w);
-		take_ahead(p, r->value != 0);
+		process_open_window(p, &w);
+		replay_ahead(p, r->value != 0);
 		return;
 	}
 	if (!p->refused++)
-		log_err("process %u: a window is not opened: its order has more than %u bytes, or "
+		log_err("process %u: a window is not opened: its request has more than %u bytes, "
+			"or "
 			"%u are open",
 			p->pid, MAX_REQUEST_BYTES, MAX_WINDOWS);
 }
 
-static void on_lost(struct followed *p, const struct rec_monitor *r)
+static void on_lost(struct process *p, const struct rec_monitor *r)
 {
-	for (struct follow *f = p->windows; f; f = f->next)
+	for (struct open_window *f = p->windows; f; f = f->next)
 		if (!r->window || f->w.id == r->window)
 			f->w.lost += r->value;
 }
 
 /* Those of another trace are none of a trace's business; a monitor takes what it can get. */
-static void on_step(struct followed *p, const struct rec_monitor *r)
+static void on_step(struct process *p, const struct rec_monitor *r)
 {
-	for (struct follow *f = p->windows; f; f = f->next) {
+	for (struct open_window *f = p->windows; f; f = f->next) {
 		uint64_t ns = wall_of(r->head.time_ns, f->w.wall_minus_mono_ns);
 
 		if (f->top)
@@ -256,9 +257,9 @@ static void on_step(struct followed *p, const struct rec_monitor *r)
 	}
 }
 
-static void on_monitor(struct activities *a, struct followed *p, const struct rec_monitor *r)
+static void on_monitor(struct activities *a, struct process *p, const struct rec_monitor *r)
 {
-	struct follow *f = find_window(p, r->window);
+	struct open_window *f = find_window(p, r->window);
 	const struct window_ops *ops = f && !f->failed ? f->w.ops : &(struct window_ops){0};
 	size_t len;
 	const char *text = rec_text(&r->head, &len);
@@ -276,7 +277,7 @@ static void on_monitor(struct activities *a, struct followed *p, const struct re
 		if (r->kind == MONITOR_START)
 			start_window(a, p, r);
 		else if (f && !p->request_too_long)
-			follow_change(p, f);
+			process_change_window(p, f);
 		buf_clear(&p->request);
 		p->request_too_long = false;
 		p->groups_whole = true;
@@ -286,7 +287,7 @@ static void on_monitor(struct activities *a, struct followed *p, const struct re
 			add_groups(p, text, len);
 		p->groups_whole = true;
 		if (f)
-			follow_close(p, f, false);
+			process_close_window(p, f, false);
 		return;
 	case MONITOR_LOST:
 		on_lost(p, r);
@@ -318,16 +319,16 @@ static void on_session(void *arg, const char *json, size_t len)
 	json_decref(root);
 }
 
-static void on_proc(void *arg, const struct frame_proc *told)
+static void on_proc(void *arg, const struct frame_proc *frame)
 {
 	struct activities *a = arg;
-	struct followed *old = find_proc(a, told->proc);
+	struct process *old = find_proc(a, frame->proc);
 
 	if (old)
 		forget_proc(a, old);
-	struct followed *p = xcalloc(1, sizeof(*p));
-	p->number = told->proc;
-	p->pid = told->pid;
+	struct process *p = xcalloc(1, sizeof(*p));
+	p->number = frame->proc;
+	p->pid = frame->pid;
 	p->groups_whole = true;
 	p->senders = a->senders;
 	p->next = a->first;
@@ -335,8 +336,8 @@ static void on_proc(void *arg, const struct frame_proc *told)
 	hmap_put_ptr(&a->procs, p->number, p);
 }
 
-/* Places in Python code are told once: a trace that begins later needs them, too. */
-static void keep_place(struct followed *p, const struct rec *r)
+/* Places in Python code are reported once: a trace that begins later needs them, too. */
+static void keep_place(struct process *p, const struct rec *r)
 {
 	if (p->places.len + r->size <= MAX_PLACES_BYTES)
 		buf_add(&p->places, r, r->size);
@@ -345,13 +346,13 @@ static void keep_place(struct followed *p, const struct rec *r)
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	struct activities *a = arg;
-	struct followed *p = find_proc(a, proc);
+	struct process *p = find_proc(a, proc);
 
 	if (!p)
 		return;
 	if (r->type == REC_ACTIVITY) {
-		for (struct follow *f = p->windows; f; f = f->next)
-			follow_activity(f, (const struct rec_activity *)r);
+		for (struct open_window *f = p->windows; f; f = f->next)
+			open_window_add(f, (const struct rec_activity *)r);
 		if (!p->windows)
 			keep_ahead(p, r);
 		a->seen++;
@@ -365,7 +366,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 		on_name(p, (const struct rec_name *)r);
 	else if (r->type == REC_PYTHON)
 		keep_place(p, r);
-	for (struct follow *f = p->windows; f; f = f->next)
+	for (struct open_window *f = p->windows; f; f = f->next)
 		if (!f->failed && f->w.ops->record)
 			f->w.ops->record(&f->w, tid, r);
 }
@@ -373,11 +374,11 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	struct activities *a = arg;
-	struct followed *p = find_proc(a, e->proc);
+	struct process *p = find_proc(a, e->proc);
 
 	if (!p)
 		return;
-	for (struct follow *f = p->windows; f; f = f->next)
+	for (struct open_window *f = p->windows; f; f = f->next)
 		f->w.lost += e->lost_events;
 	forget_proc(a, p);
 }
@@ -397,8 +398,8 @@ const struct stream_ops activities_stream = {
 
 void activities_tick(struct activities *a, uint64_t now_ns)
 {
-	for (struct followed *p = a->first; p; p = p->next)
-		for (struct follow *f = p->windows; f; f = f->next) {
+	for (struct process *p = a->first; p; p = p->next)
+		for (struct open_window *f = p->windows; f; f = f->next) {
 			if (!f->failed && f->w.ops->tick)
 				f->w.ops->tick(&f->w, now_ns);
 			if (f->top)
@@ -411,8 +412,8 @@ uint64_t activities_written(const struct activities *a)
 {
 	uint64_t least = a->seen;
 
-	for (const struct followed *p = a->first; p; p = p->next)
-		for (const struct follow *f = p->windows; f; f = f->next)
+	for (const struct process *p = a->first; p; p = p->next)
+		for (const struct open_window *f = p->windows; f; f = f->next)
 			if (!f->failed && f->w.written < least)
 				least = f->w.written;
 	return least;
@@ -420,8 +421,8 @@ uint64_t activities_written(const struct activities *a)
 
 void activities_flush(struct activities *a)
 {
-	for (struct followed *p = a->first; p; p = p->next)
-		for (struct follow *f = p->windows; f; f = f->next)
+	for (struct process *p = a->first; p; p = p->next)
+		for (struct open_window *f = p->windows; f; f = f->next)
 			if (!f->failed && f->w.ops->flush)
 				f->w.ops->flush(&f->w);
 	senders_flush(a->senders, FLUSH_NS);

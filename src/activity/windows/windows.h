@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What becomes of activities: follows the windows of every process' monitor and writes what each
- * was ordered to: metrics for the daemon, a DB, Jsonl, or the trace of some steps. Fed by the event
- * stream like the track, beside it.
+ * Where activities go: follows the windows of every process' monitor and writes what each was
+ * requested for: metrics for the daemon, a DB, Jsonl, or the trace of some steps. Fed by the event
+ * stream like the track, beside it. One thread uses it: the recorder's.
  *
  * Memory is bounded: by distinct names, by marks that have not ended (limited, and counted), by
  * what a trace may hold.

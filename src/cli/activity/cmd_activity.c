@@ -465,11 +465,11 @@ static const struct args_example export_examples[] = {
 const struct command cmd_activity_show = {
 	.name = "activity show",
 	.spec = {.name = "sonde activity show",
-		 .summary = "tell where the time of devices went",
+		 .summary = "show where the time of devices went",
 		 .description =
 			 "Reads what a monitor has written (DB or Jsonl, of this program or of "
 			 "msmonitor; a directory means all of them in it, and if there are none, "
-			 "in the directories of traces below it) and tells how busy the "
+			 "in the directories of traces below it) and shows how busy the "
 			 "devices were, which kernels and collectives took how much of their time, "
 			 "and how many activities were lost. Files that are still being written, "
 			 "and those of a job that was killed, are read like all others.",
@@ -506,7 +506,8 @@ static const struct opt summary_option_rows[] = {
 	 .arg = "ID",
 	 .offset = offsetof(struct summary_options, request),
 	 .default_text = "the newest",
-	 .help = "Which order of nputrace, if there are traces of several: the number in the name "
+	 .help = "Which request of nputrace, if there are traces of several: the number in the "
+		 "name "
 		 "of its summary."},
 	{.name = "top",
 	 .kind = OPT_UINT,
@@ -538,7 +539,7 @@ const struct command cmd_activity_summary = {
 	.spec = {.name = "sonde activity summary",
 		 .summary = "where the time of traced steps went, of all ranks",
 		 .description =
-			 "Tells from the traces that nputrace has left, of all ranks together, "
+			 "Shows from the traces that nputrace has left, of all ranks together, "
 			 "where the time of a step goes: compute, communication that no compute "
 			 "hides, copies, idle; how much of the communication runs behind compute; "
 			 "which rank is slowest, by how much and in what; and which kernels took "

@@ -286,7 +286,7 @@ static const struct {
 } sections[] = {
 	{"Work of devices", "kernels", is_kernel, sum_is_work},
 	{"Communication", "communication", is_communication, sum_is_work},
-	{"The same collectives as Hccl tells them", "hccl", is_again, is_again},
+	{"The same collectives as Hccl reports them", "hccl", is_again, is_again},
 	{"Calls on the host", "calls", is_host, is_host},
 	{"Marks", "marks", is_mark, is_mark},
 };

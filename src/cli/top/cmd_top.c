@@ -28,9 +28,9 @@
 #define PATIENCE_S 20 /* for a first report, beyond two intervals */
 #define MUTE_S 6 /* the same for clients that may send none */
 #define ENOUGH_ROWS 10 /* for a line about keys */
-#define OVER_S 4 /* that what has ended may begin anew, before it is said to be over */
+#define OVER_S 4 /* that what has ended may begin anew, before it is reported to be over */
 #define LATE_S 2 /* that the last process is waited for, beyond two intervals */
-#define POLL_NS (NS_PER_S / 4) /* how often a report that is awaited is looked for */
+#define POLL_NS (NS_PER_S / 4) /* how often a report that is awaited is polled */
 #define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
 
 struct top_options {
@@ -46,10 +46,10 @@ struct top_options {
 struct top_run {
 	struct ctl *c;
 	const struct top_options *o;
-	struct ctl_answer *answers; /* of the last look; NULL: none */
+	struct ctl_answer *answers; /* of the last poll; NULL: none */
 	struct top_monitor monitor;
-	bool empty; /* nothing is there to show yet: it is looked for more often */
-	uint64_t over_ns; /* since then there has been nothing to look at; 0: there is */
+	bool empty; /* nothing is there to show yet: it is polled more often */
+	uint64_t over_ns; /* since then there has been nothing to show; 0: there is */
 	bool over_said;
 	uint64_t mute_ns; /* since then only such are monitored as may send no reports; 0: not so */
 	bool screen;
@@ -86,10 +86,10 @@ static void explain_old_daemons(struct top_run *t)
 		struct ctl_answer *a = &t->answers[i];
 
 		if (a->reply && !json_is_array(json_object_get(a->reply, "processes"))) {
-			const char *said = json_string_value(json_object_get(a->reply, "status"));
+			const char *status = json_string_value(json_object_get(a->reply, "status"));
 
 			err_set(&a->err, -1, "the daemon does not report what takes time: %.300s",
-				said ? said : "is it one of sonde?");
+				status ? status : "is it one of sonde?");
 			json_decref(a->reply);
 			a->reply = NULL;
 		}
@@ -210,7 +210,7 @@ static bool handle_key(struct top_run *t, int key)
 
 enum outcome { GO_ON, DONE, NOTHING, BROKEN, UNREACHABLE };
 
-/* Nothing more comes: the monitor has ended while we looked, or who was looked at has. It may be a
+/* Nothing more comes: the monitor has ended while we polled, or the process has. It may be a
  * matter of moments, when a daemon or a job is started anew. */
 static bool is_over(struct top_run *t, const struct top_model *m, uint64_t now)
 {
@@ -245,7 +245,7 @@ static void report_nothing(const struct top_run *t, const struct top_model *m)
 	buf_release(&words);
 }
 
-/* One look, and what comes of it. */
+/* One poll, and what follows from it. */
 static enum outcome handle_answers(struct top_run *t, struct top_model *m, unsigned *shown,
 				   uint64_t patience_ns)
 {
@@ -282,7 +282,7 @@ static bool nobody_answers(const struct top_run *t)
 	return true;
 }
 
-/* Until the next look. False: somebody wants to end. */
+/* Until the next poll. False: the user wants to end. */
 static bool wait_for_poll(struct top_run *t)
 {
 	uint64_t moment = t->screen && !t->empty ? t->o->interval_s * NS_PER_S : POLL_NS;
@@ -359,7 +359,7 @@ static int run_loop(struct top_run *t)
 	return outcome == NOTHING ? EXIT_FINDING : EXIT_DONE;
 }
 
-/* Which hosts failed at the last look. One says why, and what to do about it. */
+/* Which hosts failed at the last poll. One says why, and what to do about it. */
 static int report_failures(const struct top_run *t, int status)
 {
 	const struct ctl *c = t->c;
@@ -485,7 +485,7 @@ static const struct opt options[] = {
 	{.name = "no-start",
 	 .kind = OPT_FLAG,
 	 .offset = AT(no_start),
-	 .help = "Only look: do not start a monitor that is off."},
+	 .help = "Only observe: do not start a monitor that is off."},
 	CTL_ROWS_JSON("Print JSON: a line with one object for each report, of all hosts together; "
 		      ".answer has the sentences."),
 };
@@ -509,8 +509,9 @@ static const struct args_section sections[] = {
 	 "Ctrl-C, when it is waited for until it is off; if this is killed, it ends by itself some "
 	 "ten seconds later. One that is on "
 	 "already, "
-	 "or that somebody else orders meanwhile, is left as he wants it: it is shown, and stays "
-	 "on. If he ends it, or its --duration does, that is said, and it is not started again."},
+	 "or that somebody else requests meanwhile, is left as it is: it is shown, and stays "
+	 "on. If its owner ends it, or its --duration does, that is reported, and it is not "
+	 "started again."},
 	{"EXIT STATUS", "0 when it was ended, 1 when a host could not be asked, 2 when the command "
 			"line was wrong, 3 when nothing was reported, or less than --count."},
 	{"SEE ALSO", "sonde(1), sonde-ctl(1)"},

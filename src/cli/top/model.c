@@ -11,21 +11,21 @@
 #include <string.h>
 #include <xxhash.h>
 
-static double number(const json_t *o, const char *key)
+static double get_number(const json_t *o, const char *key)
 {
 	double v = json_number_value(json_object_get(o, key));
 
 	return v > 0 ? v : 0;
 }
 
-static int64_t id(const json_t *o, const char *key)
+static int64_t get_id(const json_t *o, const char *key)
 {
 	const json_t *v = json_object_get(o, key);
 
 	return json_is_integer(v) && json_integer_value(v) >= 0 ? json_integer_value(v) : -1;
 }
 
-static const char *text(const json_t *o, const char *key)
+static const char *get_text(const json_t *o, const char *key)
 {
 	const char *v = json_string_value(json_object_get(o, key));
 
@@ -77,9 +77,9 @@ static struct top_line *line_of(struct maker *k, const char *kind, const char *n
 
 static void add_row(struct maker *k, const json_t *row, struct top_process *p)
 {
-	const char *kind = text(row, "kind"), *name = text(row, "name");
-	double ns = number(row, "total_ns"), share = number(row, "share");
-	double before = number(row, "before_calls");
+	const char *kind = get_text(row, "kind"), *name = get_text(row, "name");
+	double ns = get_number(row, "total_ns"), share = get_number(row, "share");
+	double before = get_number(row, "before_calls");
 	bool on_device = json_is_number(json_object_get(row, "share"));
 
 	if (on_device)
@@ -87,16 +87,16 @@ static void add_row(struct maker *k, const json_t *row, struct top_process *p)
 	if (*k->kinds && !is_listed(k->kinds, kind))
 		return;
 	struct top_line *l = line_of(k, kind, name);
-	l->calls += number(row, "calls");
+	l->calls += get_number(row, "calls");
 	l->total_ns += ns;
 	l->on_device = on_device;
 	l->processes++;
-	if (number(row, "p99_ns") > l->p99_ns)
-		l->p99_ns = number(row, "p99_ns");
+	if (get_number(row, "p99_ns") > l->p99_ns)
+		l->p99_ns = get_number(row, "p99_ns");
 	if (before > 0) {
 		l->before_calls += before;
-		l->before_total_ns += number(row, "before_total_ns");
-		l->comparable_calls += number(row, "calls");
+		l->before_total_ns += get_number(row, "before_total_ns");
+		l->comparable_calls += get_number(row, "calls");
 		l->comparable_ns += ns;
 	}
 	if (on_device && share > p->top_share) {
@@ -117,28 +117,28 @@ bool top_line_change(const struct top_line *l, double *out_ratio)
 
 /* --- processes --- */
 
-static double part(const json_t *device, const char *key, double interval_s)
+static double get_part(const json_t *device, const char *key, double interval_s)
 {
-	double p = interval_s > 0 ? number(device, key) / (interval_s * 1e9) : 0;
+	double p = interval_s > 0 ? get_number(device, key) / (interval_s * 1e9) : 0;
 
 	return p < 1 ? p : 1;
 }
 
 static void add_device(struct top_process *p, const json_t *device)
 {
-	double busy = part(device, "busy_ns", p->interval_s);
+	double busy = get_part(device, "busy_ns", p->interval_s);
 
 	if (p->device >= 0 && busy < p->busy)
 		return;
-	p->device = id(device, "device");
+	p->device = get_id(device, "device");
 	p->busy = busy;
-	p->kernel = part(device, "kernel_ns", p->interval_s);
-	p->comm = part(device, "comm_ns", p->interval_s);
-	p->copy = part(device, "copy_ns", p->interval_s);
-	p->reported_late = part(device, "late_ns", p->interval_s);
+	p->kernel = get_part(device, "kernel_ns", p->interval_s);
+	p->comm = get_part(device, "comm_ns", p->interval_s);
+	p->copy = get_part(device, "copy_ns", p->interval_s);
+	p->reported_late = get_part(device, "late_ns", p->interval_s);
 }
 
-/* A daemon that does not tell the kinds tells times of all of them. */
+/* A daemon that does not report the kinds reports times of all of them. */
 static bool collects(const json_t *process, const char *one, const char *other)
 {
 	const json_t *kinds = json_object_get(process, "kinds"), *v;
@@ -156,7 +156,7 @@ static bool collects(const json_t *process, const char *one, const char *other)
 
 static bool is_off(const json_t *process)
 {
-	const char *state = text(process, "npumonitor");
+	const char *state = get_text(process, "npumonitor");
 
 	return *state && strcmp(state, "Running") && strcmp(state, "Ready");
 }
@@ -166,20 +166,20 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	struct top_model *m = k->m;
 	const json_t *steps = json_object_get(o, "steps"), *v;
 	struct top_process p = {.host = host,
-				.pid = id(o, "pid"),
-				.rank = id(o, "rank"),
+				.pid = get_id(o, "pid"),
+				.rank = get_id(o, "rank"),
 				.device = -1,
-				.from_ns = id(o, "from"),
-				.to_ns = id(o, "to"),
-				.interval_s = number(o, "interval_s"),
-				.age_s = number(o, "age_s"),
+				.from_ns = get_id(o, "from"),
+				.to_ns = get_id(o, "to"),
+				.interval_s = get_number(o, "interval_s"),
+				.age_s = get_number(o, "age_s"),
 				.has_kernel = collects(o, "Kernel", "Kernel"),
 				.has_comm = collects(o, "Communication", "Hccl"),
 				.has_copy = collects(o, "MemCpy", "MemSet"),
 				.late = json_is_true(json_object_get(o, "late")),
 				.filtered = json_is_true(json_object_get(o, "filter")),
-				.steps = number(steps, "count"),
-				.step_ns = number(steps, "mean_ns")};
+				.steps = get_number(steps, "count"),
+				.step_ns = get_number(steps, "mean_ns")};
 	size_t i;
 
 	if (p.late && is_off(o)) /* nobody expects a report */
@@ -187,11 +187,11 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	json_array_foreach(json_object_get(o, "devices"), i, v) add_device(&p, v);
 	/* what was reported long ago is of no interval of now */
 	json_array_foreach(p.late ? NULL : json_object_get(o, "rows"), i, v) add_row(k, v, &p);
-	double others = p.late ? 0 : number(json_object_get(o, "others"), "total_ns");
+	double others = p.late ? 0 : get_number(json_object_get(o, "others"), "total_ns");
 	m->total_ns += others;
 	m->others_ns += others;
 	for (i = 0; i < TOPLIST_LOSSES; i++)
-		m->losses[i] += p.losses[i] = number(o, toplist_loss_names[i]);
+		m->losses[i] += p.losses[i] = get_number(o, toplist_loss_names[i]);
 	*XPUSH(m->processes, m->nprocesses, m->processes_cap) = p;
 }
 
@@ -201,12 +201,12 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 	size_t i;
 	json_t *v;
 
-	m->known += (unsigned)number(reply, "known");
-	m->running += (unsigned)number(reply, "running");
-	m->paused += (unsigned)number(reply, "paused");
-	m->mute += (unsigned)number(reply, "mute");
-	m->tracing += (unsigned)number(reply, "tracing");
-	m->registered += (unsigned)number(reply, "registered");
+	m->known += (unsigned)get_number(reply, "known");
+	m->running += (unsigned)get_number(reply, "running");
+	m->paused += (unsigned)get_number(reply, "paused");
+	m->mute += (unsigned)get_number(reply, "mute");
+	m->tracing += (unsigned)get_number(reply, "tracing");
+	m->registered += (unsigned)get_number(reply, "registered");
 	if (!m->refused && json_is_object(json_object_get(reply, "refused")))
 		m->refused = json_object_get(reply, "refused");
 	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);
@@ -257,11 +257,11 @@ static void sort_regressions(struct top_model *m)
 	json_t *o, *sorted = json_array();
 
 	json_array_foreach(m->regressions, i, o) causes[i] =
-		(struct cause){{.kind = text(o, "kind"),
-				.name = text(o, "name"),
-				.mean_ns = (uint64_t)number(o, "mean_ns"),
-				.baseline_ns = (uint64_t)number(o, "baseline_ns"),
-				.calls = (uint64_t)number(o, "calls")},
+		(struct cause){{.kind = get_text(o, "kind"),
+				.name = get_text(o, "name"),
+				.mean_ns = (uint64_t)get_number(o, "mean_ns"),
+				.baseline_ns = (uint64_t)get_number(o, "baseline_ns"),
+				.calls = (uint64_t)get_number(o, "calls")},
 			       o,
 			       i};
 	if (n)

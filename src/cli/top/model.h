@@ -53,14 +53,13 @@ struct top_model {
 	unsigned tracing; /* in which a trace is on, or waits */
 	unsigned registered; /* processes that can be monitored, whether asked for or not */
 	unsigned failed; /* hosts */
-	const char *why_failed; /* what the first of them said */
-	unsigned ended, stopped; /* hosts whose monitor is off after somebody's order; to stop it */
+	const char *why_failed; /* the error of the first of them */
+	unsigned ended, stopped; /* hosts whose monitor is off after a request; to stop it */
 	bool starting; /* it is started from here, and not on yet */
-	const json_t
-		*refused; /* "pid" and "why" of one that does not start it; NULL: none said so */
+	const json_t *refused; /* "pid" and "why" of one that does not start it; NULL: none */
 	bool lost_monitor; /* the one that was started here has become another's */
 	bool was_known; /* there were processes that can be monitored */
-	bool several_jobs; /* ranks come twice: nothing can be said about the slowest */
+	bool several_jobs; /* ranks come twice: the slowest is not known */
 };
 
 /* kinds: a comma list of those to show, "" for all. Borrows the answers until the release. */
@@ -79,7 +78,8 @@ bool top_line_change(const struct top_line *l, double *out_ratio);
 
 struct top_news {
 	struct top_host_news {
-		int64_t since_ns; /* wall clock of the host when it was first asked; 0: not told */
+		int64_t since_ns; /* wall clock of the host when it was first asked; 0: not reported
+				   */
 		int64_t shown_ns; /* end of the newest interval that was shown */
 	} * hosts;
 	uint64_t some_ns; /* monotonic: some have reported anew since then; 0: none has */
@@ -88,7 +88,7 @@ struct top_news {
 void top_news_begin(struct top_news *n, const struct ctl *c);
 void top_news_release(struct top_news *n);
 
-/* The answers to a look. */
+/* The answers to a poll. */
 void top_news_note(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers);
 
 /*

@@ -17,7 +17,7 @@
 #define LEASE_S 7
 #define RENEWALS 4 /* in that time: some may get lost */
 #define OFF_S 5 /* that one may take to be off */
-#define POLL_NS (NS_PER_S / 20) /* how often it is looked whether it is */
+#define POLL_NS (NS_PER_S / 20) /* how often that is checked */
 #define NAMED 8 /* processes whose monitor is still on */
 
 enum request_kind { START, RENEW, STOP };
@@ -116,7 +116,7 @@ static struct host_state state_of(const json_t *reply)
 
 /*
  * Where nobody is monitored when we come; later where ours is on, or was, and processes have joined
- * or have been without us for too long. Not after somebody else has ended it while we looked.
+ * or have been without us for too long. Not after somebody else has ended it while we polled.
  */
 static bool is_to_start(const struct top_monitor_host *h, const struct host_state *s)
 {
@@ -257,7 +257,7 @@ void top_monitor_renew(struct top_monitor *m)
 
 /* --- the end --- */
 
-/* Adds the pids whose monitor is on, though it was told to stop; hosts that do not answer have
+/* Adds the pids whose monitor is on, though it was reported to stop; hosts that do not answer have
  * nobody to name. */
 static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf *out)
 {
@@ -282,7 +282,7 @@ static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf
 	return found;
 }
 
-/* Who is reached that it is off may order something else at once, which one that is on refuses. */
+/* Once it is reported off, another request may come at once, which one that is on refuses. */
 static size_t wait_until_off(struct top_monitor *m, const bool *want, struct buf *out)
 {
 	const struct timespec moment = {0, POLL_NS};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The monitor that `sonde top` shows. Where it is off it is started, on a lease that is renewed as
- * long as this runs: whatever becomes of us, it ends some seconds later. Where somebody else has
- * ordered one, before or meanwhile, it is his: it is shown, and neither renewed nor stopped.
+ * long as this runs: if this is killed, it ends some seconds later. A monitor that somebody else
+ * has requested, before or meanwhile, is shown, and neither renewed nor stopped.
  */
 #ifndef SONDE_CLI_TOP_MONITOR_H
 #define SONDE_CLI_TOP_MONITOR_H
@@ -25,14 +25,14 @@ struct top_monitor {
 		bool ran; /* and was on since */
 		bool was_on; /* by whomever */
 		int64_t since_ns; /* wall clock of the host before it was started; 0: it was not */
-		bool is_own, is_lost; /* at the last look: it is ours; it was, and is another's */
+		bool is_own, is_lost; /* at the last poll: it is ours; it was, and is another's */
 	} * hosts;
-	bool was_known; /* there were processes to look at */
+	bool was_known; /* there were processes to show */
 };
 
 void top_monitor_begin(struct top_monitor *m); /* what the caller sets is set */
 
-/* After each look: starts what is to be started, and adds to the model what is to be said. */
+/* After each poll: starts what is to be started, and adds to the model what is to be reported. */
 void top_monitor_start(struct top_monitor *m, const struct ctl_answer *answers);
 /* Takes what an earlier monitor has reported out of the answers of hosts where ours was started:
  * that is long ago, and says nothing of now. */

@@ -22,10 +22,10 @@
 
 static volatile sig_atomic_t must_end, must_draw;
 static struct termios before;
-static bool keys; /* the terminal tells single ones */
+static bool keys; /* the terminal sends single ones */
 static int wake[2] = {-1, -1}; /* a signal is noticed even when it comes just before poll() */
 
-static void rouse(void)
+static void wake_up(void)
 {
 	int saved = errno;
 	ssize_t n = write(wake[1], "", 1);
@@ -38,14 +38,14 @@ static void on_end(int signal_number)
 {
 	(void)signal_number;
 	must_end = 1;
-	rouse();
+	wake_up();
 }
 
 static void on_resize(int signal_number)
 {
 	(void)signal_number;
 	must_draw = 1;
-	rouse();
+	wake_up();
 }
 
 static void write_text(const char *text)
@@ -81,15 +81,15 @@ static void on_stop(int signal_number)
 	write_text(ENTER);
 	set_keys(true);
 	must_draw = 1;
-	rouse();
+	wake_up();
 	errno = saved;
 }
 
-static void handle(int signal_number, void (*fn)(int))
+static void handle_signal(int signal_number, void (*fn)(int))
 {
 	struct sigaction now, ours = {.sa_handler = fn};
 
-	/* whoever starts us may want us not to hear it, as nohup does */
+	/* the program that starts us may want us not to hear it, as nohup does */
 	if (sigaction(signal_number, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
 		return;
 	sigaction(signal_number, &ours, NULL);
@@ -110,7 +110,7 @@ void screen_signals(void)
 		wake[0] = wake[1] = -1;
 	signal(SIGPIPE, SIG_IGN); /* there is something to do at the end */
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		handle(ends[i], on_end);
+		handle_signal(ends[i], on_end);
 }
 
 bool screen_must_end(void)
@@ -125,8 +125,8 @@ void screen_enter(void)
 	       tcgetattr(STDIN_FILENO, &before) == 0;
 	write_text(ENTER);
 	set_keys(true);
-	handle(SIGWINCH, on_resize);
-	handle(SIGTSTP, on_stop);
+	handle_signal(SIGWINCH, on_resize);
+	handle_signal(SIGTSTP, on_stop);
 }
 
 void screen_leave(void)

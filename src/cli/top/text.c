@@ -18,9 +18,9 @@
 #define YELLOW "\033[33m"
 #define PLAIN "\033[0m"
 #define NAME_COLUMNS 60 /* of a kernel in a sentence */
-#define SAID 3 /* regressions that are said in words; the others are counted */
+#define SAID 3 /* regressions in sentences; the others are counted */
 #define NO_MORE 0.0005 /* that is no percent any more */
-#define WORTH_SAYING 0.02 /* of the time, that it was told too late */
+#define WORTH_SAYING 0.02 /* of the time, that it was reported too late */
 
 const char *top_duration(double ns, char out[16])
 {
@@ -336,8 +336,9 @@ static bool is_same(const json_t *a, const json_t *b)
 	       !strcmp(text_of(a, "name"), text_of(b, "name"));
 }
 
-/* It is said until the daemon is sure that it is over, and meanwhile it may be as usual. `more`:
- * other ranks of which the same is true. Waiting longer is no fault of the rank, and no alarm. */
+/* It is reported until the daemon is sure that it is over, and meanwhile it may be as usual.
+ * `more`: other ranks of which the same is true. Waiting longer is no fault of the rank, and no
+ * alarm. */
 static void say_regression(struct answer *a, const json_t *r, size_t more)
 {
 	double mean = json_number_value(json_object_get(r, "mean_ns")), slower = slower_by(r);

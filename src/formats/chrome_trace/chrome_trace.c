@@ -91,7 +91,7 @@ uint64_t chrome_trace_bytes(const struct chrome_trace *t)
 	return t->file.end + t->pending.len;
 }
 
-/* The first failure is the one that is told. */
+/* The first failure is the one that is reported. */
 static void keep_first_error(int *r, int more, struct err *err, const struct err *words)
 {
 	if (more < 0 && *r == 0) {
@@ -297,7 +297,7 @@ static void add_event(struct chrome_trace *t, const struct event *e, const struc
 	t->pending.len += len;
 	t->file.has_events = true;
 	t->events++;
-	/* Its failure is told by the next flush, which tries again. */
+	/* Its failure is reported by the next flush, which tries again. */
 	if (t->pending.len >= CHROME_BATCH && !t->failing)
 		chrome_trace_write(t, NULL);
 }

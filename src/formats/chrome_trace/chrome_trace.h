@@ -46,7 +46,7 @@ struct chrome_trace_options {
 	const char
 		*other_json; /* members added to the object when it is closed: "\"a\":1", or NULL */
 	/* Called before a file is completed to end what is open in it, and after the next was begun
-	 * to tell names and open frames again. Both only from chrome_trace_flush(). */
+	 * to write names and open frames again. Both only from chrome_trace_flush(). */
 	void (*before_rotate)(void *arg, struct chrome_trace *t);
 	void (*on_rotate)(void *arg, struct chrome_trace *t);
 	void *arg;
@@ -92,7 +92,7 @@ void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t 
  * same name and id. */
 void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, int64_t tid,
 		 const char *name, uint64_t id);
-/* ph "C": every arg is a series; id tells tracks of the same name apart (NULL: none). */
+/* ph "C": every arg is a series; id distinguishes tracks of the same name (NULL: none). */
 void chrome_counter(struct chrome_trace *t, int64_t ts_ns, int64_t pid, const char *name,
 		    const char *id, const struct chrome_arg *args, unsigned n);
 /* ph "M": process_name, process_labels, process_sort_index, thread_name, thread_sort_index … */
@@ -100,11 +100,11 @@ void chrome_meta(struct chrome_trace *t, int64_t pid, int64_t tid, const char *w
 		 const struct chrome_arg *args, unsigned n);
 
 /*
- * Writes what is kept and rotates if it is time for it: call it when a round is told completely.
+ * Writes what is kept and rotates if it is time for it: call it when a round is complete.
  * With gzip it waits until there are 64 KiB or a second has passed, or members would be tiny. When
  * the disk is full the file stays what it was, valid; events are kept (1 MiB of them, further ones
- * are lost) and written when there is room again. Errors are told by every flush as long as they
- * last.
+ * are lost) and written when there is room again. Errors are reported by every flush as long as
+ * they last.
  */
 int chrome_trace_flush(struct chrome_trace *t, struct err *err);
 uint64_t chrome_trace_events(const struct chrome_trace *t); /* in all files */
@@ -115,7 +115,7 @@ uint64_t chrome_trace_bytes(const struct chrome_trace *t); /* of the current fil
  * (may be NULL) is called at once to end what is still open: it may call chrome_end() on the copy.
  * The copying itself goes on in a thread, in the kernel, and the file is not touched. -EBUSY, and
  * nothing done, while the last copy to the same path is still on its way. A copy that failed is
- * told by the next call (which then makes none), by chrome_trace_copy_wait() or by
+ * reported by the next call (which then makes none), by chrome_trace_copy_wait() or by
  * chrome_trace_close(). A copy to the path of the trace itself only writes what is kept.
  */
 int chrome_trace_copy(struct chrome_trace *t, const char *path,

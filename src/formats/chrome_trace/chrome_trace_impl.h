@@ -40,7 +40,7 @@ int chrome_file_write(struct chrome_file *f, struct buf *events, struct err *err
 /* The rest of the object. Whoever is killed meanwhile leaves a file that lacks one character if
  * the rest fits into a page. */
 int chrome_file_complete(struct chrome_file *f, const char *other_json, struct err *err);
-/* Disks and servers tell late that there was no room. */
+/* Disks and servers report late that there was no room. */
 int chrome_file_sync(struct chrome_file *f, struct err *err);
 /* Removes the file if it was not published. */
 void chrome_file_release(struct chrome_file *f);

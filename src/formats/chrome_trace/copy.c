@@ -85,7 +85,8 @@ static void copy_free(struct chrome_copy *c)
 	free(c);
 }
 
-/* Takes away copies that are done, or waits for all. The first failure is the one that is told. */
+/* Takes away copies that are done, or waits for all. The first failure is the one that is reported.
+ */
 static int reap(struct chrome_trace *t, bool wait, struct err *err)
 {
 	int r = 0;

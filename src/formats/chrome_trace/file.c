@@ -6,8 +6,8 @@
  *	1		{"traceEvents":[ … \n]			lacks its }
  *	2		{"traceEvents":[ … \n],"displayTimeUnit":"ms",…}
  *
- * A write may hold many pages: a kernel that is told to end the writer stops between two of them,
- * and every page ends behind an event.
+ * A write may hold many pages: a kernel that is reported to end the writer stops between two of
+ *them, and every page ends behind an event.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Rotation: stack_trace.json is the file that is being written, stack_trace.1.json and so on are
- * complete. A number is given once: whoever loads or moves a file away is not surprised by another
- * under its name.
+ * complete. A number is given once: someone who loads or moves a file away is not surprised by
+ * another under its name.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -161,7 +161,7 @@ int chrome_begin_anew(struct chrome_trace *t, struct err *err)
 	if (r < 0)
 		return r;
 	if (taken == CHROME_MOVED)
-		(void)finish_old(t, NULL); /* for whoever has it now */
+		(void)finish_old(t, NULL); /* for the one who has it now */
 	buf_clear(&t->pending);
 	return begin_next(t, &next, err);
 }

@@ -37,7 +37,7 @@ static void look(uint64_t ms, const char *text, unsigned kept)
 	thread.inner_tid = 7;
 	thread.name = intern("MainThread", 10);
 	process = (struct python_process){.threads = &thread, .nthreads = 1, .time_ns = ms * MS};
-	seen_look(&s, &process);
+	seen_add_sample(&s, &process);
 }
 
 static const struct seen_call *call(const char *name, unsigned nth)
@@ -134,7 +134,7 @@ TEST(trace_python, threads_that_end)
 	begin();
 	look(10, "m:1 a:1", 0);
 	process = (struct python_process){.threads = NULL, .nthreads = 0, .time_ns = 11 * MS};
-	seen_look(&s, &process);
+	seen_add_sample(&s, &process);
 	CHECK_INT(s.threads.count, 0);
 	CHECK_INT(s.n, 2);
 	check(call("a", 0), 10, 11, 1);

@@ -10,7 +10,7 @@
 
 static void tell(struct texts *n, uint64_t hash, const char *text)
 {
-	CHECK(texts_tell(n, hash, text, strlen(text)));
+	CHECK(texts_add(n, hash, text, strlen(text)));
 }
 
 TEST(activity_names, equal_texts_are_one)
@@ -48,7 +48,7 @@ TEST(activity_names, endless_names_do_not_fill_the_memory)
 	const char *used = texts_find(&n, 1)->text;
 	for (uint64_t i = 0; i < 3 * NAMES_MAX; i++) {
 		snprintf(text, sizeof(text), "step %llu", (unsigned long long)i);
-		if (!texts_tell(&n, 100 + i, text, strlen(text))) {
+		if (!texts_add(&n, 100 + i, text, strlen(text))) {
 			CHECK(texts_may_forget(&n));
 			texts_forget(&n);
 			times++;
@@ -73,7 +73,7 @@ TEST(activity_names, long_names_are_limited_by_bytes)
 	uint64_t i = 0;
 
 	memset(text, 'x', sizeof(text));
-	while (memcpy(text, &i, sizeof(i)), texts_tell(&n, 100 + i, text, sizeof(text)))
+	while (memcpy(text, &i, sizeof(i)), texts_add(&n, 100 + i, text, sizeof(text)))
 		i++;
 	CHECK(n.bytes <= NAMES_MAX_BYTES);
 	n.refused++;
