@@ -442,20 +442,11 @@ static const char *chrome_path(const struct activity_writer *w)
 	return w->begun ? w->path : "";
 }
 
-const struct activity_writer_ops activity_chrome_file = {
-	.name = "Chrome trace",
-	.open = chrome_open_file,
-	.put = chrome_put,
-	.flush = chrome_flush,
-	.close = chrome_close,
-	.path = chrome_path,
-};
+#define CHROME_OPS(open_fn)                                                                        \
+	{                                                                                          \
+		.name = "Chrome trace", .open = open_fn, .put = chrome_put, .flush = chrome_flush, \
+		.close = chrome_close, .path = chrome_path,                                        \
+	}
 
-const struct activity_writer_ops activity_chrome = {
-	.name = "Chrome trace",
-	.open = chrome_open,
-	.put = chrome_put,
-	.flush = chrome_flush,
-	.close = chrome_close,
-	.path = chrome_path,
-};
+const struct activity_writer_ops activity_chrome_file = CHROME_OPS(chrome_open_file);
+const struct activity_writer_ops activity_chrome = CHROME_OPS(chrome_open);

@@ -21,6 +21,7 @@
 #define SILENT_NS (3 * NS_PER_S)
 
 enum busy_class { BUSY_ALL, BUSY_KERNEL, BUSY_COMM, BUSY_COPY, BUSY_CLASSES };
+static const char *const class_names[BUSY_CLASSES] = {"busy", "kernel", "comm", "copy"};
 
 struct top_device {
 	int64_t number; /* -1: the host */
@@ -233,12 +234,10 @@ static void put_devices(struct top *t, uint64_t to_ns, struct buf *out)
 		struct busy *b = sorted[i]->busy;
 		if (sorted[i]->number < 0)
 			continue;
-		buf_addf(out, "%s{\"device\":%lld,\"busy_ns\":%llu", comma,
-			 (long long)sorted[i]->number, busy_of(t, &b[BUSY_ALL], to_ns));
-		buf_addf(out, ",\"kernel_ns\":%llu", busy_of(t, &b[BUSY_KERNEL], to_ns));
-		buf_addf(out, ",\"comm_ns\":%llu", busy_of(t, &b[BUSY_COMM], to_ns));
-		buf_addf(out, ",\"copy_ns\":%llu,\"late_ns\":%llu}",
-			 busy_of(t, &b[BUSY_COPY], to_ns), (unsigned long long)sorted[i]->late_ns);
+		buf_addf(out, "%s{\"device\":%lld", comma, (long long)sorted[i]->number);
+		for (unsigned k = 0; k < BUSY_CLASSES; k++)
+			buf_addf(out, ",\"%s_ns\":%llu", class_names[k], busy_of(t, &b[k], to_ns));
+		buf_addf(out, ",\"late_ns\":%llu}", (unsigned long long)sorted[i]->late_ns);
 		sorted[i]->late_ns = 0;
 		comma = ",";
 	}

@@ -28,12 +28,9 @@
 
 struct known {
 	uint64_t key;
-	uint64_t baseline_ns, mean_ns, calls;
+	struct toplist_regression now; /* kind and name: of one that is slow, else NULL; owned */
 	uint64_t recent[WINDOW];
 	uint64_t seen; /* number of the last interval that counted */
-	int64_t since_ns;
-	char *kind, *name; /* of one that is slow; else NULL */
-	int32_t device;
 	uint8_t n, next; /* of recent */
 	uint8_t above, below; /* intervals in a row */
 	uint8_t waits_on; /* and such in which one that is slow still was, if it waits */
@@ -89,13 +86,13 @@ static void remember_mean(struct known *k, uint64_t mean)
 	if (k->n < ENOUGH)
 		return;
 	uint64_t middle = median(k->recent, k->n);
-	if (learning || middle < k->baseline_ns)
-		k->baseline_ns = middle;
+	if (learning || middle < k->now.baseline_ns)
+		k->now.baseline_ns = middle;
 }
 
 static double limit_of(const struct known *k, unsigned percent)
 {
-	double base = (double)k->baseline_ns;
+	double base = (double)k->now.baseline_ns;
 	double usual = base * (1 + percent / 100.0);
 	double noise = base + NOISE * (double)deviation(k);
 
@@ -103,17 +100,6 @@ static double limit_of(const struct known *k, unsigned percent)
 }
 
 /* --- what has become slower --- */
-
-static struct toplist_regression regression_of(const struct known *k)
-{
-	return (struct toplist_regression){.kind = k->kind,
-					   .name = k->name,
-					   .device = k->device,
-					   .mean_ns = k->mean_ns,
-					   .baseline_ns = k->baseline_ns,
-					   .calls = k->calls,
-					   .since_ns = k->since_ns};
-}
 
 /* Where communication is not asked for by itself, it is among the kernels. */
 bool toplist_waits(const char *kind, const char *name)
@@ -144,15 +130,13 @@ int toplist_by_cause(const struct toplist_regression *a, const struct toplist_re
 
 static void end_slow(struct toplist *t, struct known *k, toplist_regression_fn fn, void *arg)
 {
-	struct toplist_regression r = regression_of(k);
-
 	if (!k->slow)
 		return;
 	if (fn)
-		fn(arg, &r, true);
-	free(k->kind);
-	free(k->name);
-	k->kind = k->name = NULL;
+		fn(arg, &k->now, true);
+	free((char *)(uintptr_t)k->now.kind);
+	free((char *)(uintptr_t)k->now.name);
+	k->now.kind = k->now.name = NULL;
 	k->slow = false;
 	k->above = k->below = k->waits_on = 0;
 	t->nslow--;
@@ -165,13 +149,12 @@ static void begin_slow(struct toplist *t, struct known *k, const struct toplist_
 		return;
 	k->slow = true;
 	k->below = 0;
-	k->kind = xstrdup(row->kind);
-	k->name = xstrdup(row->name);
-	k->device = row->device;
+	k->now.kind = xstrdup(row->kind);
+	k->now.name = xstrdup(row->name);
+	k->now.device = row->device;
 	t->nslow++;
-	struct toplist_regression r = regression_of(k);
 	if (fn)
-		fn(arg, &r, false);
+		fn(arg, &k->now, false);
 }
 
 /* How long one waits is no property of what waits: another balance of the ranks is as good. */
@@ -179,24 +162,24 @@ static void accept_as_usual(struct toplist *t, struct known *k, toplist_regressi
 {
 	end_slow(t, k, fn, arg);
 	k->n = k->next = 0;
-	remember_mean(k, k->mean_ns);
+	remember_mean(k, k->now.mean_ns);
 }
 
 static void judge_name(struct toplist *t, struct known *k, const struct toplist_row *row,
 		       unsigned percent, toplist_regression_fn fn, void *arg)
 {
 	bool learnt = k->n >= ENOUGH && percent;
-	double mean = (double)k->mean_ns, limit = learnt ? limit_of(k, percent) : 0;
+	double mean = (double)k->now.mean_ns, limit = learnt ? limit_of(k, percent) : 0;
 
 	if (!learnt || mean <= limit) {
 		k->above = 0;
 		/* half way back is not back */
-		bool back = !learnt || mean <= ((double)k->baseline_ns + limit) / 2;
+		bool back = !learnt || mean <= ((double)k->now.baseline_ns + limit) / 2;
 		k->below = (uint8_t)(back && k->slow ? k->below + 1 : 0);
 		if (k->slow && k->below >= ENOUGH)
 			end_slow(t, k, fn, arg);
 		if (!k->slow)
-			remember_mean(k, k->mean_ns);
+			remember_mean(k, k->now.mean_ns);
 		return;
 	}
 	k->below = 0;
@@ -206,7 +189,7 @@ static void judge_name(struct toplist *t, struct known *k, const struct toplist_
 		return;
 	}
 	if (!k->above++)
-		k->since_ns = t->last->to_ns;
+		k->now.since_ns = t->last->to_ns;
 	if (k->above >= ENOUGH)
 		begin_slow(t, k, row, fn, arg);
 }
@@ -291,7 +274,7 @@ size_t toplist_bytes(const struct toplist *t)
 /* What is not collected any more is not slow any more, as far as anybody knows. */
 static bool is_collected(const struct toplist_report *r, const struct known *k)
 {
-	struct request_text name = {k->kind, k->kind ? strlen(k->kind) : 0};
+	struct request_text name = {k->now.kind, k->now.kind ? strlen(k->now.kind) : 0};
 	uint32_t kind = name.at ? activity_kind_find(&name) : 0;
 
 	return !kind || toplist_collects(r, ACTIVITY_BIT(kind));
@@ -325,8 +308,8 @@ void toplist_take(struct toplist *t, struct toplist_report *r, unsigned percent,
 		if (!k || k->seen == t->intervals) /* a row that comes twice counts once */
 			continue;
 		k->seen = t->intervals;
-		k->mean_ns = row->total_ns / row->calls;
-		k->calls = row->calls;
+		k->now.mean_ns = row->total_ns / row->calls;
+		k->now.calls = row->calls;
 		judge_name(t, k, row, percent, fn, arg);
 	}
 	for (size_t i = 0; t->nslow && i < t->nknown; i++)
@@ -351,7 +334,7 @@ uint64_t toplist_usual(const struct toplist *t, const struct toplist_row *row)
 {
 	uint64_t at = hmap_get(&t->index, key_of(row));
 
-	return at == HMAP_NONE ? 0 : t->known[at].baseline_ns;
+	return at == HMAP_NONE ? 0 : t->known[at].now.baseline_ns;
 }
 
 size_t toplist_regressions(const struct toplist *t)
@@ -365,7 +348,7 @@ bool toplist_next_regression(const struct toplist *t, size_t *at, struct toplist
 		const struct known *k = &t->known[(*at)++];
 
 		if (k->slow) {
-			*out = regression_of(k);
+			*out = k->now;
 			return true;
 		}
 	}

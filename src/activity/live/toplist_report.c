@@ -65,19 +65,17 @@ static bool read_row(const json_t *o, struct toplist_row *r)
 
 static bool read_device(const json_t *o, struct toplist_device *d, uint64_t interval_ns)
 {
+	static const char *const keys[] = {"busy_ns", "kernel_ns", "comm_ns", "copy_ns"};
 	uint64_t *parts[] = {&d->busy_ns, &d->kernel_ns, &d->comm_ns, &d->copy_ns};
-	bool good = json_is_object(o) && read_number(o, "device", &d->device) &&
-		    read_uint(o, "busy_ns", false, &d->busy_ns) &&
-		    read_uint(o, "kernel_ns", false, &d->kernel_ns) &&
-		    read_uint(o, "comm_ns", false, &d->comm_ns) &&
-		    read_uint(o, "copy_ns", false, &d->copy_ns) &&
-		    read_uint(o, "late_ns", false, &d->late_ns);
 
-	/* whatever it says: nothing is busy for longer than the time is */
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		if (!json_is_object(o) || !read_uint(o, keys[i], false, parts[i]))
+			return false;
+		/* whatever it says: nothing is busy for longer than the time is */
 		if (*parts[i] > interval_ns)
 			*parts[i] = interval_ns;
-	return good;
+	}
+	return read_number(o, "device", &d->device) && read_uint(o, "late_ns", false, &d->late_ns);
 }
 
 /* A list that is not there is empty. */

@@ -25,12 +25,6 @@ struct copying {
 	uint64_t activities;
 };
 
-void converted_release(struct converted *c)
-{
-	free(c->path);
-	*c = (struct converted){0};
-}
-
 static int note_start(void *arg, const struct activity *a)
 {
 	struct activity_origin *who = arg;

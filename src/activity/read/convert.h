@@ -12,14 +12,12 @@
 #include "activity/files/activity.h"
 #include "base/err.h"
 
-/* What was written. Zero-initialise and release. */
+/* What was written. Zero-initialise, and free the path. */
 struct converted {
 	uint64_t activities;
 	size_t processes;
 	char *path; /* of the newest file; "": there was nothing to write */
 };
-
-void converted_release(struct converted *c);
 
 /* `output` is the file, of DB and Jsonl the directory. `out` may be filled in part on failure. */
 int activity_convert(char *const *paths, size_t npaths, const struct activity_writer_ops *ops,

@@ -73,59 +73,62 @@ static int on_activity(void *arg, const struct activity *a)
 	return 0;
 }
 
+static struct sum_rank *find_same(struct activity_sum *s, const struct activity_about *about)
+{
+	for (size_t i = s->current; about->pid && i-- > 0;)
+		if (s->ranks[i].pid == about->pid && s->ranks[i].rank == about->rank &&
+		    !strcmp(s->ranks[i].format, about->format))
+			return &s->ranks[i];
+	return NULL;
+}
+
+static void move_devices(struct sum_rank *from, struct sum_rank *to)
+{
+	for (size_t i = 0; i < from->ndevices; i++) {
+		struct sum_device *d = find_device(to, from->devices[i].device);
+
+		for (unsigned p = 0; p < SPLIT_IDLE; p++) {
+			struct spans *work = &from->devices[i].work[p];
+
+			for (size_t k = 0; d && k < work->n; k++)
+				spans_add(&d->work[p], work->at[k].start, work->at[k].end);
+			spans_release(work);
+		}
+	}
+	free(from->devices);
+}
+
+/* What the file that was just read says, into its process: r, or one that is there already. */
 static void add_about(struct activity_sum *s, struct sum_rank *r,
 		      const struct activity_about *about)
 {
-	struct sum_rank *same = NULL;
+	struct sum_rank *same = find_same(s, about), *to = same ? same : r;
 
-	for (size_t i = 0; i < s->current && about->pid; i++)
-		if (s->ranks[i].pid == about->pid && s->ranks[i].rank == about->rank &&
-		    !strcmp(s->ranks[i].format, about->format))
-			same = &s->ranks[i];
-	r->format = about->format;
-	r->pid = about->pid;
-	r->rank = about->rank;
-	r->files = 1;
-	r->activities = about->activities;
-	r->lost = about->lost;
-	r->rotated_files = about->rotated_files;
-	r->skipped = about->skipped;
-	r->torn = about->torn;
-	r->nameless = about->nameless;
-	r->end = about->end;
-	r->end_of_ns = r->first_ns;
-	if (!same)
-		return;
+	to->format = about->format;
+	to->pid = about->pid;
+	to->rank = about->rank;
+	to->files++;
+	to->activities += about->activities;
+	to->lost += about->lost;
+	to->rotated_files += about->rotated_files;
+	to->skipped += about->skipped;
+	to->torn |= about->torn;
+	to->nameless |= about->nameless;
+	to->kinds |= r->kinds;
 	/* Files of one session follow each other, and only the last has an end. That one may hold
 	 * nothing else. */
-	if (r->first_ns ? r->first_ns >= same->end_of_ns : r->end == ACTIVITY_END_THERE) {
-		same->end = r->end;
-		same->end_of_ns = r->first_ns ? r->first_ns : same->end_of_ns;
+	if (!same ||
+	    (r->first_ns ? r->first_ns >= same->end_of_ns : about->end == ACTIVITY_END_THERE)) {
+		to->end = about->end;
+		to->end_of_ns = r->first_ns || !same ? r->first_ns : same->end_of_ns;
 	}
-	same->files++;
-	same->activities += r->activities;
-	same->lost += r->lost;
-	same->rotated_files += r->rotated_files;
-	same->kinds |= r->kinds;
-	same->skipped += r->skipped;
-	same->torn |= r->torn;
-	same->nameless |= r->nameless;
+	if (!same)
+		return;
 	if (r->first_ns && (!same->first_ns || r->first_ns < same->first_ns))
 		same->first_ns = r->first_ns;
 	if (r->last_ns > same->last_ns)
 		same->last_ns = r->last_ns;
-	for (size_t i = 0; i < r->ndevices; i++) {
-		struct sum_device *to = find_device(same, r->devices[i].device);
-
-		for (unsigned p = 0; p < SPLIT_IDLE; p++) {
-			struct spans *from = &r->devices[i].work[p];
-
-			for (size_t k = 0; to && k < from->n; k++)
-				spans_add(&to->work[p], from->at[k].start, from->at[k].end);
-			spans_release(from);
-		}
-	}
-	free(r->devices);
+	move_devices(r, same);
 	s->nranks--;
 }
 

@@ -53,7 +53,7 @@ static bool ends_with(const char *name, const char *suffix)
 	return len > end && !strcmp(name + len - end, suffix);
 }
 
-static bool is_rank_dir(const char *name)
+bool split_is_rank_dir(const char *name)
 {
 	return name[0] != '.' && ends_with(name, SPLIT_DIR_SUFFIX);
 }
@@ -68,7 +68,7 @@ static int read_all(struct split_job *j, const char *dir, struct err *err)
 	while ((e = readdir(d)) && j->nranks < MAX_RANKS) {
 		struct err why = {0};
 
-		if (!is_rank_dir(e->d_name))
+		if (!split_is_rank_dir(e->d_name))
 			continue;
 		char *path = xasprintf("%s/%s", dir, e->d_name);
 		if (read_rank(j, path, &why) < 0)

@@ -26,6 +26,9 @@
  */
 int split_job_read(struct split_job *j, const char *dir, const char *request, struct err *err);
 
+/* Is this the name of a directory that a rank leaves? */
+bool split_is_rank_dir(const char *name);
+
 /* Reads the ranks of the request and writes <dir>/summary_<request>.txt and .json. */
 int split_files_write(const char *dir, const char *request, struct err *err);
 

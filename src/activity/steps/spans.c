@@ -7,17 +7,15 @@
 #include "base/compare.h"
 #include "base/mem.h"
 
-static struct span *push(struct spans *s, uint64_t start, uint64_t end)
+static void add_span(struct spans *s, uint64_t start, uint64_t end)
 {
-	s->at = xgrow(s->at, &s->cap, s->n + 1, sizeof(*s->at));
-	s->at[s->n] = (struct span){start, end};
-	return &s->at[s->n++];
+	*XPUSH(s->at, s->n, s->cap) = (struct span){start, end};
 }
 
 void spans_add(struct spans *s, uint64_t start, uint64_t end)
 {
 	if (start < end)
-		push(s, start, end);
+		add_span(s, start, end);
 }
 
 COMPARE_BY(by_start, struct span, start)
@@ -32,7 +30,7 @@ static void join(struct spans *s, struct span add)
 			last->end = add.end;
 		return;
 	}
-	push(s, add.start, add.end);
+	add_span(s, add.start, add.end);
 }
 
 /* The first tidy span that ends at `ns` or later: those before are not touched by what begins

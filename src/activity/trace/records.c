@@ -36,11 +36,9 @@ static void begin_mark(struct trace_state *t, const struct activity *a, bool is_
 		t->left_out++;
 		return;
 	}
-	t->marks = xgrow(t->marks, &t->cap_marks, t->nmarks + 1, sizeof(*t->marks));
-	t->marks[t->nmarks] = *a;
 	if (is_range && t->open_marks.count < MAX_OPEN)
 		hmap_put(&t->open_marks, a->correlation, t->nmarks);
-	t->nmarks++;
+	*XPUSH(t->marks, t->nmarks, t->cap_marks) = *a;
 }
 
 void trace_record_mark(struct trace_state *t, uint32_t tid, const struct rec_mark *m)
@@ -124,9 +122,8 @@ static uint64_t begin_call(struct trace_state *t, uint32_t tid, uint64_t now, co
 		t->left_out++;
 		return HMAP_NONE;
 	}
-	c->list = xgrow(c->list, &c->cap, c->n + 1, sizeof(*c->list));
-	c->list[c->n] = (struct trace_call){now, TRACE_NOT_YET, text, tid};
-	return c->n++;
+	*XPUSH(c->list, c->n, c->cap) = (struct trace_call){now, TRACE_NOT_YET, text, tid};
+	return c->n - 1;
 }
 
 static void end_call(struct trace_state *t, uint64_t at, uint64_t now)

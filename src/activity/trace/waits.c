@@ -2,7 +2,7 @@
 /*
  * Launches of the traced steps that had not run when the trace was closed: in a hang, what the
  * device waits for. A launch does not say what it runs; but steps are alike, so it is what the
- * launch in the same place of the step before has run.
+ * launch in the same place of the step before has run. What is held is in order of time by now.
  */
 #include "activity/trace/trace.h"
 #include "base/containers/hmap.h"
@@ -72,34 +72,17 @@ static const struct activity *first_waiting(const struct trace_state *t, const s
 	return first;
 }
 
-static int by_start(const void *a, const void *b)
-{
-	const struct activity *x = *(const struct activity *const *)a;
-	const struct activity *y = *(const struct activity *const *)b;
-
-	return x->start_ns < y->start_ns ? -1 : x->start_ns > y->start_ns;
-}
-
 /* The launch of a thread, counted from 0, in [from, to); NULL: there are not so many. */
 static const struct activity *launch_in(const struct trace_state *t, uint32_t tid, uint64_t from,
 					uint64_t to, size_t place)
 {
-	const struct activity **list = NULL, *found = NULL;
-	size_t n = 0, cap = 0;
-
-	for (size_t i = 0; i < t->nheld; i++) {
+	for (size_t i = 0; i < t->nheld && t->held[i].start_ns < to; i++) {
 		const struct activity *a = &t->held[i];
 
-		if (a->tid != tid || a->start_ns < from || a->start_ns >= to || !is_launch(t, a))
-			continue;
-		*XPUSH(list, n, cap) = a;
+		if (a->tid == tid && a->start_ns >= from && is_launch(t, a) && !place--)
+			return a;
 	}
-	if (place < n) {
-		qsort(list, n, sizeof(*list), by_start);
-		found = list[place];
-	}
-	free(list);
-	return found;
+	return NULL;
 }
 
 static size_t launches_before(const struct trace_state *t, const struct activity *launch,

@@ -63,9 +63,7 @@ static int is_activities(const struct dirent *e)
 
 static int is_trace(const struct dirent *e)
 {
-	size_t len = strlen(e->d_name), end = strlen(SPLIT_DIR_SUFFIX);
-
-	return e->d_name[0] != '.' && len > end && !strcmp(e->d_name + len - end, SPLIT_DIR_SUFFIX);
+	return split_is_rank_dir(e->d_name);
 }
 
 /*
@@ -303,9 +301,8 @@ static void say_written(const struct command *cmd, const struct converted *c, co
 			cmd->spec.name);
 		return;
 	}
-	words_of(&text, c->activities, "activit");
-	text.len -= c->activities != 1; /* the s */
-	buf_add_str(&text, c->activities == 1 ? "y" : "ies");
+	words_count(&text, c->activities);
+	buf_add_str(&text, c->activities == 1 ? " activity" : " activities");
 	if (c->processes > 1)
 		buf_addf(&text, " of %zu processes", c->processes);
 	if (several)
@@ -340,7 +337,7 @@ static int export_to(const struct command *cmd, const struct paths *p,
 			say_written(cmd, &e.done, o->output,
 				    e.done.processes > 1 && is_of_one_process(o->format));
 	}
-	converted_release(&e.done);
+	free(e.done.path);
 	return r;
 }
 

@@ -199,14 +199,10 @@ static void add_answer(const struct activity_sum *s, const struct totals *t, str
 	if (!t->activities) {
 		buf_add_str(out, "There are no activities.\n");
 	} else {
-		words_of(out, t->activities, "activity");
-		if (t->activities != 1 && out->len > 9) /* "activitys" */
-			out->len -= 2, buf_add_str(out, "ies");
-		buf_add_str(out, " of ");
-		words_of(out, s->nranks, "process");
-		if (s->nranks != 1)
-			out->len -= 1, buf_add_str(out, "es");
-		buf_add_str(out, " in ");
+		words_count(out, t->activities);
+		buf_add_str(out, t->activities == 1 ? " activity of " : " activities of ");
+		words_count(out, s->nranks);
+		buf_add_str(out, s->nranks == 1 ? " process in " : " processes in ");
 		words_time(out, t->last_ns - t->first_ns);
 		buf_add_str(out, ", from ");
 		add_moment(out, t->first_ns);
@@ -366,30 +362,24 @@ void activity_show_text(const struct activity_sum *s, unsigned top, struct buf *
 
 /* --- JSON --- */
 
-static json_t *text_json(const char *text)
+static json_t *new_text(const char *text)
 {
-	struct buf scratch = {0};
-	size_t len = strlen(text);
-	const char *clean = text_clean(text, &len, &scratch);
-	json_t *o = json_stringn(clean, len);
-
-	buf_release(&scratch);
-	return o;
+	return text_value(text, strlen(text));
 }
 
 static json_t *name_json(const struct sum_name *n, uint64_t all)
 {
 	char *plain = demangle(n->name);
 	json_t *o = json_pack(
-		"{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "name", text_json(n->name),
-		"shown", text_json(plain ? plain : n->name), "kind", activity_kind_name(n->kind),
-		"calls", (json_int_t)n->calls, "total_ns", (json_int_t)n->total_ns, "mean_ns",
+		"{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "name", new_text(n->name), "shown",
+		new_text(plain ? plain : n->name), "kind", activity_kind_name(n->kind), "calls",
+		(json_int_t)n->calls, "total_ns", (json_int_t)n->total_ns, "mean_ns",
 		(json_int_t)mean_ns(n), "p99_ns", (json_int_t)sum_p99_ns(n), "max_ns",
 		(json_int_t)n->max_ns, "share", all ? (double)n->total_ns / (double)all : 0.0);
 
 	free(plain);
 	if (o && *n->group)
-		json_object_set_new(o, "group", text_json(n->group));
+		json_object_set_new(o, "group", new_text(n->group));
 	return o;
 }
 

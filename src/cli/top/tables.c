@@ -17,6 +17,13 @@ static void change_cell(const struct top_line *l, struct table *t)
 		table_textf(t, "%+.1f %%", ratio * 100);
 }
 
+static void duration_cell(double ns, struct table *t)
+{
+	char text[16];
+
+	table_textf(t, "%s", ns > 0 ? top_duration(ns, text) : "-");
+}
+
 static void add_kernels(const struct top_model *m, const struct top_display *d, size_t lines,
 			struct buf *out)
 {
@@ -37,10 +44,7 @@ static void add_kernels(const struct top_model *m, const struct top_display *d, 
 		table_textf(&t, "%s", top_duration(l->total_ns, text));
 		table_textf(&t, "%s",
 			    top_duration(l->calls > 0 ? l->total_ns / l->calls : 0, text));
-		if (l->p99_ns > 0)
-			table_textf(&t, "%s", top_duration(l->p99_ns, text));
-		else
-			table_textf(&t, "-");
+		duration_cell(l->p99_ns, &t);
 		change_cell(l, &t);
 		table_textf(&t, "%s", l->kind);
 		table_textf(&t, "%.1000s", l->name);
@@ -68,21 +72,16 @@ static void part_cell(bool known, double part, struct table *t)
 static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, struct table *t)
 {
 	const struct top_process *p = &m->processes[i];
-	char text[16];
 
 	id_cell(p->rank, t);
-	if (c->hosts.n > 1)
-		table_textf(t, "%s", c->hosts.v[p->host].label);
+	table_textf(t, "%s", c->hosts.v[p->host].label);
 	id_cell(p->pid, t);
 	id_cell(p->device, t);
 	part_cell(p->has_kernel || p->has_comm || p->has_copy, p->busy, t);
 	part_cell(p->has_kernel, p->kernel, t);
 	part_cell(p->has_comm, p->comm, t);
 	part_cell(p->has_copy, p->copy, t);
-	if (p->step_ns > 0)
-		table_textf(t, "%s", top_duration(p->step_ns, text));
-	else
-		table_textf(t, "-");
+	duration_cell(p->step_ns, t);
 	if (p->late)
 		table_textf(t, "silent for %.0f s", p->age_s);
 	else if (m->slowest.by != TOPLIST_SLOW_NONE && m->slowest.at == i)
@@ -95,16 +94,12 @@ static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, s
 static void add_ranks(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		      struct buf *out)
 {
-	static const char *const one[] = {">RANK",    ">PID",	      ">DEV",	 ">BUSY",
-					  ">KERNELS", ">COMM",	      ">COPIES", ">STEP",
-					  "NOTE",     "MOST TIME IN", NULL};
-	static const char *const many[] = {">RANK", "HOST",	">PID",		">DEV",
-					   ">BUSY", ">KERNELS", ">COMM",	">COPIES",
-					   ">STEP", "NOTE",	"MOST TIME IN", NULL};
+	static const char *const titles[] = {">RANK", "HOST",	  ">PID",	  ">DEV",
+					     ">BUSY", ">KERNELS", ">COMM",	  ">COPIES",
+					     ">STEP", "NOTE",	  "MOST TIME IN", NULL};
 	static const char *const drop[] = {"COPIES", "DEV",  "KERNELS", "PID",
 					   "HOST",   "COMM", "STEP",	NULL};
-	struct table t = {
-		.titles = c->hosts.n > 1 ? many : one, .drop = drop, .least = NAME_LEAST / 2};
+	struct table t = {.titles = titles, .drop = drop, .least = NAME_LEAST / 2};
 	bool comm = false, copy = false;
 
 	for (size_t i = 0; i < m->nprocesses && i < RANKS; i++) {
@@ -112,6 +107,8 @@ static void add_ranks(const struct top_model *m, const struct ctl *c, const stru
 		copy = copy || m->processes[i].has_copy;
 		rank_row(m, c, i, &t);
 	}
+	if (c->hosts.n == 1)
+		table_hide(&t, "HOST");
 	if (!comm)
 		table_hide(&t, "COMM");
 	if (!copy)

@@ -170,7 +170,8 @@ TEST(step_split_job, without_work_of_a_device)
 	}
 	const char *text = job_text(&j);
 	CHECK_INT(j.slowest.verdict, SPLIT_EVEN);
-	CHECK_HAS(text, "1 rank reported no work of a device, and cannot be compared with the others");
+	CHECK_HAS(text,
+		  "1 rank reported no work of a device, and cannot be compared with the others");
 	split_job_release(&j);
 }
 
