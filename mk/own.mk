@@ -14,7 +14,7 @@ $(O)/own/%.o: %.c
 	$(CC) $(CPPFLAGS) $(OWN_CFLAGS) -MMD -MP -c $< -o $@
 
 # The status page is inside the program.
-$(O)/own/src/daemon/http/status_page.o: $(wildcard src/web/*)
+$(O)/own/src/daemon/http/routes.o: $(wildcard src/web/*)
 
 $(O)/bin/sonde: $(OWN_OBJ)
 	@mkdir -p $(@D)

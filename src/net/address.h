@@ -15,6 +15,13 @@ bool address_text(const struct sockaddr *a, socklen_t len, char out[ADDRESS_TEXT
 /* 0: none, or of another family. */
 unsigned address_port(const struct sockaddr *a);
 
+/* Of either family. */
+void address_set_port(struct sockaddr *a, unsigned port);
+
+/* Digits to an address; false: they are none. */
+bool address_parse(const char *text, unsigned port, struct sockaddr_storage *out,
+		   socklen_t *out_len);
+
 /* Whether only this machine reaches it. */
 bool address_is_loopback(const struct sockaddr *a);
 

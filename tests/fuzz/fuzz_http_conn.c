@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct http_server server;
 
 /* The daemon with nothing but jobs and a server that listens nowhere. */
-static struct http_listener *make_listener(bool metrics_only)
+static void make_server(void)
 {
 	static struct daemon_config config;
 	static struct daemon d;
@@ -37,12 +37,7 @@ static struct http_listener *make_listener(bool metrics_only)
 		d.jobs = jobs_new(d.base, 16);
 		d.http = &server;
 		server.d = &d;
-		for (int i = 0; i < 2; i++) {
-			server.listeners[i].server = &server;
-			server.listeners[i].metrics_only = i;
-		}
 	}
-	return &server.listeners[metrics_only];
 }
 
 /* --- the peer --- */
@@ -71,15 +66,14 @@ static void settle(int peer, struct buf *replies)
 }
 
 /* What comes back for these bytes in pieces of that size. */
-static void talk(struct http_listener *l, const uint8_t *data, size_t size, size_t piece,
-		 struct buf *out)
+static void talk(bool metrics_only, const uint8_t *data, size_t size, size_t piece, struct buf *out)
 {
 	int pair[2];
 	size_t sent = 0;
 	unsigned round = 0;
 
 	BUG_ON(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0);
-	http_conn_new(l, pair[0]);
+	http_conn_new(&server, metrics_only, pair[0]);
 	for (; sent < size && server.nconns; round++) {
 		size_t want = size - sent < piece ? size - sent : piece;
 		ssize_t n = send(pair[1], data + sent, want, MSG_NOSIGNAL);
@@ -184,10 +178,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 2 || size > MAX_BYTES)
 		return 0;
-	struct http_listener *l = make_listener(data[0] & 1);
+	make_server();
 	size_t piece = 1 + data[0] / 2;
-	talk(l, data + 1, size - 1, size, &whole);
-	talk(l, data + 1, size - 1, piece, &pieces);
+	talk(data[0] & 1, data + 1, size - 1, size, &whole);
+	talk(data[0] & 1, data + 1, size - 1, piece, &pieces);
 	size_t n = read_statuses(&whole, of_whole);
 	BUG_ON(n != read_statuses(&pieces, of_pieces));
 	BUG_ON(memcmp(of_whole, of_pieces, n * sizeof(of_whole[0])));

@@ -35,7 +35,7 @@ static struct daemon *make_daemon(void)
 	d.config = &config;
 	d.jobs = jobs_new(d.base, 16);
 	d.rpc = &server;
-	BUG_ON(rpc_server_init(&server, &d, NULL) < 0);
+	rpc_server_init(&server, &d);
 	return &d;
 }
 
@@ -63,7 +63,7 @@ static void settle(struct daemon *d, int peer, struct buf *replies)
 
 		event_base_loop(d->base, EVLOOP_NONBLOCK);
 		read_replies(peer, replies);
-		quiet = replies->len == before && TAILQ_EMPTY(&d->rpc->later.queue) ? quiet + 1 : 0;
+		quiet = replies->len == before && TAILQ_EMPTY(&d->rpc->later.conns) ? quiet + 1 : 0;
 	}
 }
 

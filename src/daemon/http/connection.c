@@ -19,6 +19,7 @@
 
 #include "base/mem.h"
 #include "daemon/http/http_impl.h"
+#include "daemon/loop.h"
 #include "net/tls/tls.h"
 
 #define LOG_AREA "http"
@@ -33,7 +34,9 @@ static const int seconds_of[] = {[READING] = 10, [WRITING] = 10, [IDLE] = 90, [L
 
 struct http_conn {
 	struct http_conn *next, **link;
-	struct http_listener *from;
+	struct http_server *server;
+	bool metrics_only; /* accepted on the address for Prometheus, which may be reached from
+			      elsewhere */
 	struct bufferevent *bev;
 	struct event *deadline;
 	enum state state;
@@ -52,7 +55,7 @@ void http_conn_free(struct http_conn *c)
 	*c->link = c->next;
 	if (c->next)
 		c->next->link = c->link;
-	c->from->server->nconns--;
+	c->server->nconns--;
 	event_free(c->deadline);
 	bufferevent_free(c->bev);
 	free(c);
@@ -64,7 +67,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd, (void)what;
 	if (c->state != IDLE && c->state != LINGERING)
-		c->from->server->refused++;
+		c->server->refused++;
 	http_conn_free(c);
 }
 
@@ -130,7 +133,7 @@ static void send_reply(struct http_conn *c, struct http_reply *r, bool with_body
 {
 	struct evbuffer *out = evbuffer_new();
 
-	c->from->server->requests++;
+	c->server->requests++;
 	add_head(out, r, c->close_after);
 	if (with_body)
 		evbuffer_add(out, r->body.data, r->body.len);
@@ -146,7 +149,7 @@ static void refuse(struct http_conn *c, int status, const char *why)
 	struct http_reply r = {0};
 
 	log_debug("refused a request: %s", why);
-	c->from->server->refused++;
+	c->server->refused++;
 	c->close_after = true;
 	http_fail(&r, status, "%s", why);
 	send_reply(c, &r, true);
@@ -156,7 +159,7 @@ static void refuse(struct http_conn *c, int status, const char *why)
 
 static void answer(struct http_conn *c, const struct http_request *request, const char *body)
 {
-	struct daemon *d = c->from->server->d;
+	struct daemon *d = c->server->d;
 	SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
 	struct sockaddr_storage own = {0};
 	socklen_t len = sizeof(own);
@@ -169,7 +172,7 @@ static void answer(struct http_conn *c, const struct http_request *request, cons
 		.request = request,
 		.body = body,
 		.body_bytes = request->content_length,
-		.metrics_only = c->from->metrics_only,
+		.metrics_only = c->metrics_only,
 		.tls = ssl != NULL,
 		.trusted = ssl ? tls_server_trusts(d->tls, ssl) : !d->tls,
 		.own_address = (struct sockaddr *)&own,
@@ -229,7 +232,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 	}
 	if (c->state == WRITING) { /* the next request waits until this reply has left */
 		if (evbuffer_get_length(in) > INPUT_MAX) {
-			c->from->server->refused++;
+			c->server->refused++;
 			http_conn_free(c);
 		}
 		return;
@@ -282,7 +285,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 		return;
 	}
 	if (what & BEV_EVENT_ERROR && bufferevent_openssl_get_ssl(bev))
-		c->from->server->refused++;
+		c->server->refused++;
 	http_conn_free(c);
 }
 
@@ -320,10 +323,8 @@ static void make_room(struct http_server *s)
 	http_conn_free(idle ? idle : oldest);
 }
 
-void http_conn_new(struct http_listener *l, evutil_socket_t fd)
+void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
 {
-	struct http_server *s = l->server;
-
 	if (s->nconns == HTTP_MAX_CONNECTIONS)
 		make_room(s);
 	struct bufferevent *bev = new_bufferevent(s, fd);
@@ -333,7 +334,8 @@ void http_conn_new(struct http_listener *l, evutil_socket_t fd)
 		return;
 	}
 	struct http_conn *c = xcalloc(1, sizeof(*c));
-	c->from = l;
+	c->server = s;
+	c->metrics_only = metrics_only;
 	c->bev = bev;
 	c->next = s->conns;
 	c->link = &s->conns;
@@ -341,8 +343,7 @@ void http_conn_new(struct http_listener *l, evutil_socket_t fd)
 		c->next->link = &c->next;
 	s->conns = c;
 	s->nconns++;
-	c->deadline = evtimer_new(s->d->base, on_deadline, c);
-	event_priority_set(c->deadline, DAEMON_PRIORITY_RPC);
+	c->deadline = loop_event_new(s->d->base, -1, 0, DAEMON_PRIORITY_RPC, on_deadline, c);
 	bufferevent_priority_set(bev, DAEMON_PRIORITY_RPC);
 	bufferevent_setcb(bev, on_read, on_written, on_event, c);
 	/* Not with TLS: what is left of a record would wait for the next one to come. */

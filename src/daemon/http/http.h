@@ -7,18 +7,23 @@
 #ifndef SONDE_DAEMON_HTTP_HTTP_H
 #define SONDE_DAEMON_HTTP_HTTP_H
 
-#include <jansson.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "daemon/daemon.h"
 
 struct http_server;
 
+/* Listens where the configuration says, or on the sockets `fds` that systemd handed over (nfds >
+ * 0). */
 int http_server_new(struct daemon *d, const int *fds, int nfds, struct http_server **out,
 		    struct err *err);
 void http_server_free(struct http_server *s); /* s may be NULL */
 
-/* {"port":N,"connections":N,"requests":N,"refused":N} */
-json_t *http_server_describe(const struct http_server *s);
+struct http_counts {
+	uint64_t requests; /* answered */
+	uint64_t refused; /* connections and requests */
+};
+struct http_counts http_server_counts(const struct http_server *s);
 
 #endif

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Inside the HTTP server: listeners (http.c), connections (daemon/http/connection.c), the head of a
- * request (daemon/http/parse.c), whether it comes from a foreign page (daemon/http/origin.c),
- * answers (daemon/http/routes.c) and the files of the page (page.c).
+ * Inside the HTTP server: addresses (http.c), connections and their timeouts
+ * (daemon/http/connection.c), the head of a request (daemon/http/parse.c), who may ask for what and
+ * the answers (daemon/http/routes.c).
  */
 #ifndef SONDE_DAEMON_HTTP_HTTP_IMPL_H
 #define SONDE_DAEMON_HTTP_HTTP_IMPL_H
 
 #include <event2/bufferevent.h>
 #include <event2/event.h>
-#include <event2/listener.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -17,24 +16,15 @@
 #include "base/containers/buf.h"
 #include "daemon/daemon.h"
 #include "daemon/http/parse.h"
+#include "daemon/listeners.h"
 
-#define HTTP_MAX_LISTENERS 8
 #define HTTP_MAX_CONNECTIONS 64
 #define HTTP_BODY_MAX 8000 /* of a call: what the RPC takes, less the name of the function */
 
-struct http_server;
-
-struct http_listener {
-	struct http_server *server;
-	struct evconnlistener *listener;
-	bool metrics_only; /* for Prometheus: may be reachable from elsewhere */
-};
-
 struct http_server {
 	struct daemon *d;
-	struct http_listener listeners[HTTP_MAX_LISTENERS];
-	unsigned nlisteners;
-	struct event *accept_again; /* after a rest, or a time without free descriptors */
+	struct listeners listeners;
+	const struct listener *prometheus; /* of these: for metrics only; NULL: none */
 	unsigned port;
 	struct http_conn *conns; /* newest first */
 	unsigned nconns;
@@ -42,7 +32,7 @@ struct http_server {
 };
 
 /* Takes the accepted socket. */
-void http_conn_new(struct http_listener *l, evutil_socket_t fd);
+void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd);
 void http_conn_free(struct http_conn *c);
 
 /* --- answers --- */
@@ -74,12 +64,5 @@ __attribute__((format(printf, 3, 4))) void http_fail(struct http_reply *out, int
 
 /* Whether the request may come from a page of ours or from no page at all; words if not. */
 bool http_from_here(const struct http_call *call, const char **out_why);
-
-/* Files of the status page; NULL: there is none of that path. */
-struct page_file {
-	const char *path, *content_type;
-	const char *bytes, *end;
-};
-const struct page_file *page_find(const char *path);
 
 #endif

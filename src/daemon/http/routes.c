@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What is answered to which request: the table of paths, and the API that mirrors the RPC. */
+/* Who may ask for what, and the answers: the paths, and the API that mirrors the RPC. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -11,6 +14,7 @@
 #include "daemon/rpc/api.h"
 
 #define API_PREFIX "/api/v1/"
+#define HOST_BYTES 256
 
 void http_fail(struct http_reply *out, int status, const char *fmt, ...)
 {
@@ -29,10 +33,103 @@ void http_fail(struct http_reply *out, int status, const char *fmt, ...)
 	json_decref(o);
 }
 
+/* --- foreign pages --- */
+
+/*
+ * A browser on this machine can reach the loopback port on behalf of any web page. Foreign pages
+ * are known by three signs: the name by which they reach us is not ours (a name of theirs that was
+ * made to point here), they send another origin, or the browser says that the request crosses
+ * sites.
+ */
+
+/* The host without its port and brackets. */
+static bool host_name(const char *host, char out[static HOST_BYTES])
+{
+	size_t len;
+
+	if (*host == '[') {
+		host++;
+		len = strcspn(host, "]");
+		if (host[len] != ']')
+			return false;
+	} else {
+		len = strcspn(host, ":");
+	}
+	if (!len || len >= HOST_BYTES)
+		return false;
+	memcpy(out, host, len);
+	out[len] = '\0';
+	return true;
+}
+
+static bool is_own_address(const char *name, const struct sockaddr *own)
+{
+	struct in_addr v4;
+	struct in6_addr v6;
+
+	if (inet_pton(AF_INET, name, &v4) == 1) {
+		if ((ntohl(v4.s_addr) >> 24) == 127)
+			return true;
+		if (own->sa_family == AF_INET)
+			return ((const struct sockaddr_in *)own)->sin_addr.s_addr == v4.s_addr;
+		if (own->sa_family != AF_INET6)
+			return false;
+		const struct in6_addr *o = &((const struct sockaddr_in6 *)own)->sin6_addr;
+		return IN6_IS_ADDR_V4MAPPED(o) && !memcmp(&o->s6_addr[12], &v4, 4);
+	}
+	if (inet_pton(AF_INET6, name, &v6) != 1)
+		return false;
+	if (IN6_IS_ADDR_LOOPBACK(&v6))
+		return true;
+	return own->sa_family == AF_INET6 &&
+	       !memcmp(&((const struct sockaddr_in6 *)own)->sin6_addr, &v6, sizeof(v6));
+}
+
+static bool host_is_ours(const struct http_call *call)
+{
+	char name[HOST_BYTES];
+
+	if (!call->request->host || !host_name(call->request->host, name))
+		return false;
+	return !strcasecmp(name, "localhost") || is_own_address(name, call->own_address);
+}
+
+static bool origin_is_host(const struct http_call *call)
+{
+	const char *origin = call->request->origin, *host = call->request->host;
+	const char *scheme = call->tls ? "https://" : "http://";
+
+	return host && !strncasecmp(origin, scheme, strlen(scheme)) &&
+	       !strcasecmp(origin + strlen(scheme), host);
+}
+
+bool http_from_here(const struct http_call *call, const char **out_why)
+{
+	const struct http_request *r = call->request;
+
+	if (call->metrics_only) /* it has numbers only, and may have any name */
+		return true;
+	/* with TLS the certificate holds the names that are ours */
+	if (!call->tls && !host_is_ours(call)) {
+		*out_why = "the Host header names another machine: use localhost";
+		return false;
+	}
+	if (r->origin && !origin_is_host(call)) {
+		*out_why = "the request comes from a page of another origin";
+		return false;
+	}
+	if (r->fetch_site && strcasecmp(r->fetch_site, "same-origin") &&
+	    strcasecmp(r->fetch_site, "none") && strcmp(r->path, "/")) {
+		*out_why = "the request comes from a page of another site";
+		return false;
+	}
+	return true;
+}
+
 /* --- the API --- */
 
-/* A function that only tells: a link or a reload of a page may call it. */
-static bool only_tells(const char *fn)
+/* A function that changes nothing: a link or a reload of a page may call it. */
+static bool is_read_only(const char *fn)
 {
 	return !strncmp(fn, "get", 3) || !strncmp(fn, "list", 4) || !strncmp(fn, "explain", 7);
 }
@@ -46,7 +143,7 @@ static bool is_known(const char *fn)
 }
 
 /* "pid=12&job_id=3": numbers become numbers, all else text. */
-static json_t *query_object(const char *query)
+static json_t *read_query(const char *query)
 {
 	json_t *o = json_object();
 
@@ -71,12 +168,12 @@ static json_t *query_object(const char *query)
 }
 
 /* The arguments as they came; NULL with the reply filled. */
-static json_t *arguments(const struct http_call *call, struct http_reply *out)
+static json_t *read_arguments(const struct http_call *call, struct http_reply *out)
 {
 	json_error_t error;
 
 	if (call->request->method != HTTP_POST)
-		return query_object(call->request->query);
+		return read_query(call->request->query);
 	if (!call->body_bytes)
 		return json_object();
 	json_t *o = json_loadb(call->body, call->body_bytes, JSON_REJECT_DUPLICATES, &error);
@@ -94,7 +191,7 @@ static void call_api(const struct http_call *call, const char *fn, struct http_r
 {
 	struct err err = {0};
 	struct buf text = {0};
-	json_t *request = arguments(call, out);
+	json_t *request = read_arguments(call, out);
 
 	if (!request)
 		return;
@@ -132,7 +229,7 @@ static void route_api(const struct http_call *call, const char *fn, struct http_
 		http_fail(out, 404, "no function '%.64s'", fn);
 		return;
 	}
-	if (r->method != HTTP_POST && !only_tells(fn)) {
+	if (r->method != HTTP_POST && !is_read_only(fn)) {
 		out->allow = "POST";
 		http_fail(out, 405, "'%s' changes something: call it with POST", fn);
 		return;
@@ -143,6 +240,40 @@ static void route_api(const struct http_call *call, const char *fn, struct http_
 		return;
 	}
 	call_api(call, fn, out);
+}
+
+/* --- the status page: files of src/web inside the program --- */
+
+#define EMBED(name, file)                                                                          \
+	__asm__(".section .rodata\n"                                                               \
+		".global page_" #name "\n"                                                         \
+		".global page_" #name "_end\n"                                                     \
+		"page_" #name ":\n"                                                                \
+		".incbin \"" file "\"\n"                                                           \
+		"page_" #name "_end:\n"                                                            \
+		".byte 0\n"                                                                        \
+		".previous\n");                                                                    \
+	extern const char page_##name[], page_##name##_end[]
+
+EMBED(html, "src/web/status.html");
+EMBED(css, "src/web/status.css");
+EMBED(js, "src/web/status.js");
+
+static const struct page_file {
+	const char *path, *content_type;
+	const char *bytes, *end;
+} files[] = {
+	{"/", "text/html; charset=utf-8", page_html, page_html_end},
+	{"/status.css", "text/css; charset=utf-8", page_css, page_css_end},
+	{"/status.js", "text/javascript; charset=utf-8", page_js, page_js_end},
+};
+
+static const struct page_file *find_page_file(const char *path)
+{
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		if (!strcmp(files[i].path, path))
+			return &files[i];
+	return NULL;
 }
 
 /* --- the rest --- */
@@ -168,7 +299,7 @@ static void route_health(struct http_reply *out)
 
 static void route_page(const struct http_call *call, struct http_reply *out)
 {
-	const struct page_file *f = page_find(call->request->path);
+	const struct page_file *f = find_page_file(call->request->path);
 
 	if (!f) {
 		http_fail(out, 404, "nothing here: try / , /metrics, /healthz or %s<function>",

@@ -21,9 +21,9 @@
 #include "net/rpc_io.h"
 #include "net/tls/tls.h"
 
-#define BATCH_NS 200000 /* requests of one connection are served, then others have their turn */
+#define BATCH_NS 200000 /* requests of one connection are served, then those of others */
 #define BATCH_BYTES 65536 /* replies made before the peer must take some */
-#define TELL_EVERY_NS (10 * UINT64_C(1000000000))
+#define LOG_EVERY_NS (10 * UINT64_C(1000000000))
 #define TAKE_BYTES 16384 /* replies that a peer must take in RPC_TIMEOUT_S */
 
 void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES])
@@ -36,16 +36,15 @@ void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES])
 		snprintf(out, ADDRESS_TEXT_BYTES, "unknown");
 }
 
-static void queue(struct rpc_turns *turns, struct rpc_conn *c);
+static void queue_conn(struct rpc_queue *q, struct rpc_conn *c);
 
 static void on_event(evutil_socket_t fd, short what, void *arg)
 {
 	struct rpc_conn *c = arg;
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	if (c->list == RPC_GREETING)
-		queue(&c->server->greetings, c);
+		queue_conn(&c->server->greetings, c);
 	else
 		rpc_conn_work(c);
 }
@@ -65,10 +64,10 @@ static void wait_for(struct rpc_conn *c, short what)
 	event_add(&c->event, NULL);
 }
 
-static void queue(struct rpc_turns *turns, struct rpc_conn *c)
+static void queue_conn(struct rpc_queue *q, struct rpc_conn *c)
 {
-	wait_for(c, 0); /* it would be reported again and again until its turn comes */
-	rpc_turns_add(turns, c);
+	wait_for(c, 0); /* it would be reported again and again until it is served */
+	rpc_queue_add(q, c);
 }
 
 struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd)
@@ -111,7 +110,7 @@ void rpc_conn_free(struct rpc_conn *c)
 
 /* --- serving --- */
 
-static enum rpc_end refuse(const struct rpc_conn *c, enum rpc_end why, const char *words)
+static enum rpc_end refuse_request(const struct rpc_conn *c, enum rpc_end why, const char *words)
 {
 	char peer[ADDRESS_TEXT_BYTES];
 
@@ -129,7 +128,7 @@ static enum rpc_end refuse_length(const struct rpc_conn *c, const char *data, si
 		snprintf(words, sizeof(words), "it speaks %s, this port does not", foreign);
 	else
 		snprintf(words, sizeof(words), "its length is not 1 to %d", RPC_REQUEST_MAX);
-	return refuse(c, RPC_END_BAD_LENGTH, words);
+	return refuse_request(c, RPC_END_BAD_LENGTH, words);
 }
 
 /* Adds the reply of one request to server->reply. */
@@ -140,15 +139,16 @@ static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes
 
 	/* Certificates are read anew while connections are open. */
 	if (c->ssl && !tls_server_trusts(s->daemon->tls, c->ssl))
-		return refuse(c, RPC_END_HANDSHAKE, "its certificate is not accepted any more");
+		return refuse_request(c, RPC_END_HANDSHAKE,
+				      "its certificate is not accepted any more");
 	json_t *request = api_parse(body, bytes, &err);
 
 	if (!request)
-		return refuse(c, RPC_END_BAD_JSON, err.text);
+		return refuse_request(c, RPC_END_BAD_JSON, err.text);
 	json_t *reply = api_call(s->daemon, request);
 	json_decref(request);
 	if (!reply)
-		return refuse(c, RPC_END_UNKNOWN, "there is no such function");
+		return refuse_request(c, RPC_END_UNKNOWN, "there is no such function");
 	size_t begin = rpc_frame_begin(&s->reply);
 	api_print(reply, &s->reply);
 	rpc_frame_end(&s->reply, begin);
@@ -158,7 +158,7 @@ static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes
 }
 
 /* Serves whole requests at the front of the bytes, a batch at most; gives their bytes. */
-static size_t serve(struct rpc_conn *c, const char *data, size_t len)
+static size_t serve_batch(struct rpc_conn *c, const char *data, size_t len)
 {
 	struct buf *reply = &c->server->reply;
 	uint64_t until = clock_mono_ns() + BATCH_NS;
@@ -210,7 +210,7 @@ static int send_reply(struct rpc_conn *c)
 }
 
 /* 0: everything is sent. -EAGAIN: the rest must wait. */
-static int flush(struct rpc_conn *c)
+static int flush_output(struct rpc_conn *c)
 {
 	while (c->out_sent < c->out.len) {
 		ssize_t n = rpc_io_send(c->fd, c->ssl, c->out.data + c->out_sent,
@@ -228,7 +228,7 @@ static int flush(struct rpc_conn *c)
 /* Serves what has been read: the shared buffer behind what was kept, or what was kept alone. */
 static int serve_input(struct rpc_conn *c, const char *data, size_t len)
 {
-	size_t used = serve(c, data, len);
+	size_t used = serve_batch(c, data, len);
 
 	if (data == c->in.data) {
 		memmove(c->in.data, c->in.data + used, len - used);
@@ -239,7 +239,7 @@ static int serve_input(struct rpc_conn *c, const char *data, size_t len)
 	if (!c->in.len || c->ending)
 		buf_release(&c->in);
 	if (used)
-		rpc_conn_place(c, RPC_BUSY);
+		rpc_conn_set_list(c, RPC_BUSY);
 	return send_reply(c);
 }
 
@@ -282,7 +282,7 @@ static bool more_at_hand(const struct rpc_conn *c)
 }
 
 /* Leaves it waiting for what it needs, or closed. */
-static void settle(struct rpc_conn *c, int r)
+static void settle_conn(struct rpc_conn *c, int r)
 {
 	bool unsent = c->out_sent < c->out.len;
 
@@ -292,20 +292,20 @@ static void settle(struct rpc_conn *c, int r)
 	} else if (unsent) {
 		if (c->out_sent - c->out_mark >= TAKE_BYTES) {
 			c->out_mark = c->out_sent;
-			rpc_conn_place(c, RPC_BUSY);
+			rpc_conn_set_list(c, RPC_BUSY);
 		}
 		wait_for(c, c->wants);
 	} else if (c->ending) {
 		rpc_conn_close(c, c->ending);
 	} else if (more_at_hand(c)) {
-		queue(&c->server->later, c);
+		queue_conn(&c->server->later, c);
 	} else if (c->eof) {
 		rpc_conn_close(c, c->in.len ? RPC_END_INCOMPLETE : RPC_END_PEER);
 	} else {
 		if (!c->in.len)
-			rpc_conn_place(c, RPC_IDLE);
+			rpc_conn_set_list(c, RPC_IDLE);
 		else if (c->list != RPC_BUSY)
-			rpc_conn_place(c, RPC_BUSY);
+			rpc_conn_set_list(c, RPC_BUSY);
 		wait_for(c, c->wants);
 	}
 }
@@ -313,37 +313,38 @@ static void settle(struct rpc_conn *c, int r)
 void rpc_conn_work(struct rpc_conn *c)
 {
 	c->wants = EV_READ;
-	int r = flush(c);
+	int r = flush_output(c);
 	if (r == 0 && !c->ending) {
 		if (request_kept(c))
 			r = serve_input(c, c->in.data, c->in.len);
 		else if (!c->eof)
 			r = read_some(c);
 	}
-	settle(c, r);
+	settle_conn(c, r);
 }
 
-/* Somebody should know who was turned away and why, but anybody can make it happen: one line in a
- * while. */
-static void tell_no_tls(const struct rpc_conn *c, const char *why)
+/* Who was refused and why belongs into the log, but anybody can make it happen: one line in a
+ * while.
+ */
+static void log_no_tls(const struct rpc_conn *c, const char *why)
 {
 	struct rpc_server *s = c->server;
 	uint64_t now = clock_mono_ns();
 	char peer[ADDRESS_TEXT_BYTES];
 
 	rpc_conn_peer(c, peer);
-	if (s->told_ns && now - s->told_ns < TELL_EVERY_NS) {
-		s->untold++;
+	if (s->logged_ns && now - s->logged_ns < LOG_EVERY_NS) {
+		s->unlogged++;
 		log_debug("no TLS with %s: %s", peer, why);
 		return;
 	}
-	if (s->untold)
+	if (s->unlogged)
 		log_warn("no TLS with %s: %s (and %llu others since the last such line)", peer, why,
-			 (unsigned long long)s->untold);
+			 (unsigned long long)s->unlogged);
 	else
 		log_warn("no TLS with %s: %s", peer, why);
-	s->told_ns = now;
-	s->untold = 0;
+	s->logged_ns = now;
+	s->unlogged = 0;
 }
 
 void rpc_conn_greet(struct rpc_conn *c)
@@ -353,13 +354,13 @@ void rpc_conn_greet(struct rpc_conn *c)
 	int r = rpc_io_handshake(c->ssl, &wait);
 
 	if (r == 0) {
-		rpc_conn_place(c, RPC_IDLE);
+		rpc_conn_set_list(c, RPC_IDLE);
 		rpc_conn_work(c);
 	} else if (r == -EAGAIN) {
 		wait_for(c, wait);
 	} else {
 		tls_failure(c->ssl, &err);
-		tell_no_tls(c, err.text);
+		log_no_tls(c, err.text);
 		c->broken = true;
 		rpc_conn_close(c, RPC_END_HANDSHAKE);
 	}

@@ -1,63 +1,116 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The listening sockets: addresses, one port for all of them, and words when one cannot be had. */
+#define LOG_AREA "rpc"
+
+#include <dirent.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LOG_AREA "rpc"
 #include "base/log.h"
-#include "daemon/rpc/peer_owner.h"
 #include "daemon/rpc/rpc_impl.h"
 #include "net/address.h"
 
 #define SEND_BYTES (128 << 10) /* kept by the kernel for one connection */
 #define RECEIVE_BYTES (64 << 10)
+#define LISTENING 0x0a /* state in /proc/net/tcp */
 #define PORT_TRIES 16 /* a port that the kernel chose may be taken at another address */
 
-union address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-	struct sockaddr_storage room;
-};
+/* --- who listens on a port, for the words of an error --- */
 
-static void name_listener(struct rpc_listener *l, struct rpc_server *s)
+/* The inode of a socket that listens on the port; 0: none in this table. */
+static unsigned long listening_inode(const char *table, unsigned port)
 {
-	union address a = {0};
-	socklen_t len = sizeof(a);
+	FILE *f = fopen(table, "re");
+	unsigned long inode, found = 0;
+	unsigned local, state;
+	char line[512];
 
-	if (getsockname(l->fd, &a.any, &len) < 0 || !address_text(&a.any, len, l->name)) {
-		snprintf(l->name, sizeof(l->name), "descriptor %d", l->fd);
-		return;
-	}
-	if (!s->port)
-		s->port = address_port(&a.any);
+	while (f && !found && fgets(line, sizeof(line), f))
+		if (sscanf(line, " %*u: %*[0-9A-F]:%x %*s %x %*s %*s %*s %*u %*u %lu", &local,
+			   &state, &inode) == 3 &&
+		    local == port && state == LISTENING)
+			found = inode;
+	if (f)
+		fclose(f);
+	return found;
 }
 
-static void add_listener(struct rpc_server *s, int fd)
+static bool has_open(const char *pid, const char *socket)
 {
-	struct rpc_listener *l = &s->listeners[s->nlisteners++];
+	char path[300], target[64];
+	struct dirent *e;
+	bool found = false;
+
+	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	DIR *fds = opendir(path);
+	while (fds && !found && (e = readdir(fds))) {
+		ssize_t n = readlinkat(dirfd(fds), e->d_name, target, sizeof(target) - 1);
+
+		target[n > 0 ? n : 0] = '\0';
+		found = !strcmp(target, socket);
+	}
+	if (fds)
+		closedir(fds);
+	return found;
+}
+
+static void describe_process(const char *pid, char *out, size_t size)
+{
+	char path[300], name[32] = "";
+
+	snprintf(path, sizeof(path), "/proc/%s/comm", pid);
+	FILE *f = fopen(path, "re");
+	if (f && fgets(name, sizeof(name), f))
+		name[strcspn(name, "\n")] = '\0';
+	if (f)
+		fclose(f);
+	snprintf(out, size, "%s%sprocess %.20s", name, *name ? ", " : "", pid);
+}
+
+/* "dynolog, process 1234", or "another process" where /proc does not say. The table of sockets
+ * gives an inode; the process is the one that has it open. */
+static void find_owner(unsigned port, char *out, size_t size)
+{
+	unsigned long inode = listening_inode("/proc/self/net/tcp", port);
+	char socket[64];
+	struct dirent *e;
+
+	snprintf(out, size, "another process");
+	if (!inode)
+		inode = listening_inode("/proc/self/net/tcp6", port);
+	if (!inode)
+		return;
+	snprintf(socket, sizeof(socket), "socket:[%lu]", inode);
+	DIR *proc = opendir("/proc");
+	while (proc && (e = readdir(proc))) {
+		if (e->d_name[0] < '1' || e->d_name[0] > '9' || !has_open(e->d_name, socket))
+			continue;
+		describe_process(e->d_name, out, size);
+		break;
+	}
+	if (proc)
+		closedir(proc);
+}
+
+/* --- listening --- */
+
+/* Connections inherit all this, which saves system calls for each. Without the sizes, the kernel
+ * would keep megabytes of replies for a peer that does not read. */
+static void set_options(const struct listener *l)
+{
 	const int on = 1, send_bytes = SEND_BYTES, receive_bytes = RECEIVE_BYTES;
 
-	/* Connections inherit all this, which saves system calls for each. Without the sizes, the
-	 * kernel would keep megabytes of replies for a peer that does not read. */
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes));
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes));
-	l->fd = fd;
-	name_listener(l, s);
-}
-
-static void close_all(struct rpc_server *s)
-{
-	while (s->nlisteners)
-		close(s->listeners[--s->nlisteners].fd);
-	s->port = 0;
+	setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes));
+	setsockopt(l->fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes));
 }
 
 static int explain_bind(int error, const char *host, unsigned port, struct err *err)
@@ -65,7 +118,7 @@ static int explain_bind(int error, const char *host, unsigned port, struct err *
 	char owner[80];
 
 	if (error == EADDRINUSE) {
-		rpc_owner(port, owner, sizeof(owner));
+		find_owner(port, owner, sizeof(owner));
 		return err_set(err, -error,
 			       "cannot listen on '%s' port %u: %s has it (see: ss -ltnp 'sport = "
 			       ":%u'); stop it, or choose another port with --port",
@@ -89,30 +142,20 @@ static int explain_bind(int error, const char *host, unsigned port, struct err *
 static int listen_one(struct rpc_server *s, const struct addrinfo *ai, const char *host, bool dual,
 		      struct err *err)
 {
-	const int on = 1, only = !dual;
-	union address a = {0};
+	struct sockaddr_storage a = {0};
+	struct listener *l;
 
 	memcpy(&a, ai->ai_addr, ai->ai_addrlen);
-	unsigned port = s->port ? s->port : s->daemon->config->port;
-	if (ai->ai_family == AF_INET)
-		a.v4.sin_port = htons((uint16_t)port);
-	else
-		a.v6.sin6_port = htons((uint16_t)port);
-	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return explain_bind(errno, host, port, err);
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (ai->ai_family == AF_INET6)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-	if (bind(fd, &a.any, ai->ai_addrlen) < 0 || listen(fd, SOMAXCONN) < 0) {
-		int error = errno;
-
-		close(fd);
-		return explain_bind(error, host, port, err);
-	}
-	add_listener(s, fd);
-	if (!s->daemon->tls && !address_is_loopback(&a.any))
-		log_warn("'%s' is reached from outside and there are no certificates: whoever "
+	unsigned port = s->listeners.n ? s->listeners.v[0].port : s->daemon->config->port;
+	address_set_port((struct sockaddr *)&a, port);
+	int r = listeners_open(&s->listeners, (struct sockaddr *)&a, ai->ai_addrlen, !dual, &l);
+	if (r == -E2BIG)
+		return err_set(err, r, "cannot listen on more than %d addresses", LISTENERS_MAX);
+	if (r < 0)
+		return explain_bind(-r, host, port, err);
+	set_options(l);
+	if (!s->daemon->tls && !address_is_loopback((struct sockaddr *)&a))
+		log_warn("'%s' is reached from outside and there are no certificates: anybody who "
 			 "reaches the port can have every job traced; make some with: sonde certs",
 			 host);
 	return 0;
@@ -149,12 +192,7 @@ static int listen_host(struct rpc_server *s, const char *host, bool dual, struct
 	int r = found ? 0 : -EINVAL;
 
 	for (struct addrinfo *ai = found; ai && r == 0; ai = ai->ai_next) {
-		if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
-			continue;
-		if (s->nlisteners == RPC_MAX_LISTENERS)
-			r = err_set(err, -E2BIG, "cannot listen on more than %d addresses",
-				    RPC_MAX_LISTENERS);
-		else
+		if (ai->ai_family == AF_INET || ai->ai_family == AF_INET6)
 			r = listen_one(s, ai, host, dual, err);
 	}
 	if (found)
@@ -167,7 +205,7 @@ static bool no_such_family(int r)
 	return r == -EAFNOSUPPORT || r == -EADDRNOTAVAIL || r == -EPROTONOSUPPORT;
 }
 
-/* What --bind asks for: all of it must be had. */
+/* What --bind asks for: all of it is needed. */
 static int listen_asked(struct rpc_server *s, struct err *err)
 {
 	const char *const *binds = s->daemon->config->binds;
@@ -204,7 +242,7 @@ int rpc_listen(struct rpc_server *s, struct err *err)
 		r = s->daemon->config->binds[0] ? listen_asked(s, err) : listen_default(s, err);
 		if (r == 0)
 			return 0;
-		close_all(s);
+		listeners_close(&s->listeners);
 		if (r != -EADDRINUSE || s->daemon->config->port)
 			break;
 	}
@@ -213,6 +251,10 @@ int rpc_listen(struct rpc_server *s, struct err *err)
 
 void rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds)
 {
-	for (int i = 0; i < nfds && i < RPC_MAX_LISTENERS; i++)
-		add_listener(s, fds[i]);
+	for (int i = 0; i < nfds; i++) {
+		const struct listener *l = listeners_add(&s->listeners, fds[i]);
+
+		if (l)
+			set_options(l);
+	}
 }

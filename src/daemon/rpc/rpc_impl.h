@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Inside the RPC server: rpc.c has the server and admits connections, daemon/rpc/connection.c
- * reads, serves and writes on one connection, daemon/rpc/timeouts.c gives turns to work that must
- * not hold up others, and daemon/rpc/listen.c makes the listening sockets.
- *
- * Every connection is on one of three lists, each in order of deadlines: all deadlines are the same
- * time away when they are set, so a new one goes to the end, and one timer watches the three heads.
+ * Inside the RPC server: rpc.c has the server, admits connections and queues work that must not
+ * hold up others, daemon/rpc/connection.c reads, serves and writes on one connection,
+ * daemon/rpc/timeouts.c ends connections that take too long, and daemon/rpc/listen.c makes the
+ * listening sockets.
  */
 #ifndef SONDE_DAEMON_RPC_RPC_IMPL_H
 #define SONDE_DAEMON_RPC_RPC_IMPL_H
@@ -20,15 +18,14 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "daemon/daemon.h"
+#include "daemon/listeners.h"
 #include "daemon/rpc/rpc.h"
-#include "net/address.h"
 #include "net/rpc_frame.h"
 #include "wire/rpc.h"
 
-#define RPC_MAX_LISTENERS (DAEMON_MAX_BINDS * 2)
 #define RPC_INPUT_BYTES 16384 /* read at a time, and kept of one connection: a TLS record */
 
-/* Why a connection was ended by us. Names in rpc.c. */
+/* Why a connection was ended by us. */
 enum rpc_end {
 	RPC_END_PEER, /* the peer left, with nothing asked that was not answered */
 	RPC_END_IDLE, /* nothing asked for a while */
@@ -44,6 +41,8 @@ enum rpc_end {
 	RPC_ENDS
 };
 
+extern const char *const rpc_end_names[RPC_ENDS]; /* NULL: not counted as refused */
+
 enum rpc_list {
 	RPC_GREETING, /* in the TLS handshake */
 	RPC_IDLE, /* nothing of a request has come */
@@ -54,8 +53,8 @@ enum rpc_list {
 struct rpc_server;
 
 struct rpc_conn {
-	TAILQ_ENTRY(rpc_conn) place; /* on its list */
-	TAILQ_ENTRY(rpc_conn) turn; /* in a queue of daemon/rpc/timeouts.c, while queued */
+	TAILQ_ENTRY(rpc_conn) link; /* on its list */
+	TAILQ_ENTRY(rpc_conn) queue_link; /* in a queue, while queued */
 	struct rpc_server *server;
 	struct event event;
 	SSL *ssl; /* NULL: plain */
@@ -77,48 +76,38 @@ struct rpc_conn {
 TAILQ_HEAD(rpc_conns, rpc_conn);
 
 /* Work that is done one piece for each round of the event loop. */
-struct rpc_turns {
-	struct rpc_conns queue;
+struct rpc_queue {
+	struct rpc_conns conns;
 	struct event *timer;
 	uint64_t rest_until_ns; /* not before that */
-};
-
-struct rpc_listener {
-	int fd;
-	struct event *event;
-	char name[ADDRESS_TEXT_BYTES]; /* "127.0.0.1:1778" */
 };
 
 struct rpc_server {
 	struct daemon *daemon;
 	uint64_t began_ns;
-	struct rpc_listener listeners[RPC_MAX_LISTENERS];
-	unsigned nlisteners;
-	unsigned port;
+	struct listeners listeners;
 	struct rpc_conns lists[RPC_LISTS];
 	unsigned counts[RPC_LISTS];
 	unsigned max_conns;
 	struct event *sweep; /* at the next deadline */
-	struct event *accept_again; /* after files ran out */
-	struct rpc_turns greetings; /* TLS handshakes */
-	struct rpc_turns later; /* further requests of connections that sent many */
+	struct rpc_queue greetings; /* TLS handshakes */
+	struct rpc_queue later; /* further requests of connections that sent many */
 	struct buf reply; /* what is being answered now; empty between events */
 	char input[RPC_INPUT_BYTES];
-	uint64_t calls, accepted, accept_failures;
+	uint64_t calls, accepted;
 	uint64_t ends[RPC_ENDS];
-	uint64_t told_ns,
-		untold; /* of peers without TLS: when the log last said so, how often not */
+	uint64_t logged_ns, unlogged; /* peers without TLS: the last line of the log, and since */
 };
 
 /* --- rpc.c --- */
 
 /* A zeroed server that listens nowhere. */
-int rpc_server_init(struct rpc_server *s, struct daemon *d, struct err *err);
+void rpc_server_init(struct rpc_server *s, struct daemon *d);
 /* Takes over a connected, non-blocking socket. */
 void rpc_server_admit(struct rpc_server *s, int fd);
-/* Moves it to the end of the list with a new deadline. */
-void rpc_conn_place(struct rpc_conn *c, enum rpc_list list);
-void rpc_conn_close(struct rpc_conn *c, enum rpc_end why);
+/* Served later, one for each round of the loop. */
+void rpc_queue_add(struct rpc_queue *q, struct rpc_conn *c);
+void rpc_queue_remove(struct rpc_conn *c);
 
 /* --- daemon/rpc/connection.c --- */
 
@@ -135,18 +124,16 @@ void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES]);
 
 /* --- daemon/rpc/timeouts.c --- */
 
-int rpc_turns_init(struct rpc_turns *t, struct rpc_server *s, event_callback_fn fn);
-void rpc_turns_release(struct rpc_turns *t);
-void rpc_turns_add(struct rpc_turns *t, struct rpc_conn *c);
-void rpc_turns_remove(struct rpc_conn *c);
-/* The first in the queue, or NULL. */
-struct rpc_conn *rpc_turns_take(struct rpc_turns *t);
-/* To be called when a piece is done, `cost_ns` after it began. */
-void rpc_turns_rest(struct rpc_turns *t, uint64_t cost_ns);
+void rpc_timeouts_init(struct rpc_server *s);
+void rpc_timeouts_arm(struct rpc_server *s);
+/* Puts it at the end of its list, with a new deadline; moves it to the end of another. */
+void rpc_conn_insert(struct rpc_conn *c);
+void rpc_conn_set_list(struct rpc_conn *c, enum rpc_list list);
+void rpc_conn_close(struct rpc_conn *c, enum rpc_end why);
 
 /* --- daemon/rpc/listen.c --- */
 
-/* Each fills listeners and port. */
+/* Each fills the listeners. */
 int rpc_listen(struct rpc_server *s, struct err *err);
 void rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds);
 

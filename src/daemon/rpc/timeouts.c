@@ -1,73 +1,101 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Turns: a queue of connections of which each round of the event loop serves one. A timer of no
- * time at all is what makes the loop look at its other events in between; an event made active by
- * hand would be run in the same round.
+ * How long a connection may take: RPC_TIMEOUT_S for its TLS handshake, between two requests (idle),
+ * for a request to become whole, and for the peer to take its replies. Every connection is on one
+ * of three lists, each in order of deadlines: all deadlines are the same time away when they are
+ * set, so a new one goes to the end, and one timer watches the three heads.
  */
+#define LOG_AREA "rpc"
+
 #include "base/clock.h"
+#include "base/log.h"
+#include "daemon/loop.h"
 #include "daemon/rpc/rpc_impl.h"
 
-int rpc_turns_init(struct rpc_turns *t, struct rpc_server *s, event_callback_fn fn)
-{
-	TAILQ_INIT(&t->queue);
-	t->timer = event_new(s->daemon->base, -1, 0, fn, s);
-	return t->timer ? event_priority_set(t->timer, DAEMON_PRIORITY_RPC) : -1;
-}
+#define TIMEOUT_NS (RPC_TIMEOUT_S * UINT64_C(1000000000))
 
-void rpc_turns_release(struct rpc_turns *t)
+void rpc_timeouts_arm(struct rpc_server *s)
 {
-	if (t->timer)
-		event_free(t->timer);
-	t->timer = NULL;
-}
+	uint64_t now = clock_mono_ns(), first = UINT64_MAX;
 
-static void arm(struct rpc_turns *t)
-{
-	struct timeval wait = {0};
-	uint64_t now = clock_mono_ns();
-
-	if (TAILQ_EMPTY(&t->queue) || event_pending(t->timer, EV_TIMEOUT, NULL))
+	if (event_pending(s->sweep, EV_TIMEOUT, NULL))
 		return;
-	if (t->rest_until_ns > now)
-		wait.tv_usec = (suseconds_t)((t->rest_until_ns - now) / 1000);
-	event_add(t->timer, &wait);
+	for (int i = 0; i < RPC_LISTS; i++) {
+		struct rpc_conn *c = TAILQ_FIRST(&s->lists[i]);
+
+		if (c && c->deadline_ns < first)
+			first = c->deadline_ns;
+	}
+	if (first == UINT64_MAX)
+		return;
+	loop_timer_start(s->sweep, first > now ? (first - now) / 1000 + 1 : 1);
 }
 
-void rpc_turns_add(struct rpc_turns *t, struct rpc_conn *c)
-{
-	if (!c->queued)
-		TAILQ_INSERT_TAIL(&t->queue, c, turn);
-	c->queued = true;
-	arm(t);
-}
-
-static void unlink_from(struct rpc_turns *t, struct rpc_conn *c)
-{
-	TAILQ_REMOVE(&t->queue, c, turn);
-	c->queued = false;
-}
-
-void rpc_turns_remove(struct rpc_conn *c)
+void rpc_conn_insert(struct rpc_conn *c)
 {
 	struct rpc_server *s = c->server;
 
-	if (c->queued)
-		unlink_from(c->list == RPC_GREETING ? &s->greetings : &s->later, c);
+	c->deadline_ns = clock_mono_ns() + TIMEOUT_NS;
+	TAILQ_INSERT_TAIL(&s->lists[c->list], c, link);
+	s->counts[c->list]++;
 }
 
-struct rpc_conn *rpc_turns_take(struct rpc_turns *t)
+void rpc_conn_set_list(struct rpc_conn *c, enum rpc_list list)
 {
-	struct rpc_conn *c = TAILQ_FIRST(&t->queue);
+	struct rpc_server *s = c->server;
 
-	if (c)
-		unlink_from(t, c);
-	return c;
+	TAILQ_REMOVE(&s->lists[c->list], c, link);
+	s->counts[c->list]--;
+	c->list = list;
+	rpc_conn_insert(c);
 }
 
-void rpc_turns_rest(struct rpc_turns *t, uint64_t cost_ns)
+void rpc_conn_close(struct rpc_conn *c, enum rpc_end why)
 {
-	const uint64_t longest_ns = 100000000; /* the machine slept, or the process was stopped */
+	struct rpc_server *s = c->server;
 
-	t->rest_until_ns = clock_mono_ns() + (cost_ns < longest_ns ? cost_ns : longest_ns);
-	arm(t);
+	rpc_queue_remove(c);
+	TAILQ_REMOVE(&s->lists[c->list], c, link);
+	s->counts[c->list]--;
+	s->ends[why]++;
+	rpc_conn_free(c);
+}
+
+static enum rpc_end why_late(const struct rpc_conn *c)
+{
+	if (c->list == RPC_GREETING)
+		return RPC_END_HANDSHAKE;
+	if (c->list == RPC_IDLE)
+		return RPC_END_IDLE;
+	return c->out.len ? RPC_END_UNREAD : RPC_END_SLOW;
+}
+
+static void close_late(struct rpc_conn *c)
+{
+	enum rpc_end why = why_late(c);
+	char peer[ADDRESS_TEXT_BYTES];
+
+	rpc_conn_peer(c, peer);
+	log_debug("connection of %s closed: %s", peer, rpc_end_names[why]);
+	rpc_conn_close(c, why);
+}
+
+static void on_sweep(evutil_socket_t fd, short what, void *arg)
+{
+	struct rpc_server *s = arg;
+	struct rpc_conn *c;
+	uint64_t now = clock_mono_ns();
+
+	(void)fd, (void)what;
+	for (int i = 0; i < RPC_LISTS; i++)
+		while ((c = TAILQ_FIRST(&s->lists[i])) && c->deadline_ns <= now)
+			close_late(c);
+	rpc_timeouts_arm(s);
+}
+
+void rpc_timeouts_init(struct rpc_server *s)
+{
+	for (int i = 0; i < RPC_LISTS; i++)
+		TAILQ_INIT(&s->lists[i]);
+	s->sweep = loop_event_new(s->daemon->base, -1, 0, DAEMON_PRIORITY_RPC, on_sweep, s);
 }
