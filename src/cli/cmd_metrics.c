@@ -10,7 +10,7 @@
 
 #include "base/text/printable.h"
 #include "cli/command.h"
-#include "daemon/sinks/text.h"
+#include "daemon/sinks/sink.h"
 #include "device/metrics.h"
 
 static const struct metrics_source *const sources[] = {&host_metrics, &perf_metrics,

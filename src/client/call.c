@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "client/client_impl.h"
 #include "net/rpc_frame.h"
-#include "net/rpc_io.h"
+#include "net/stream.h"
 #include "net/tls/tls.h"
 #include "wire/rpc.h"
 
@@ -76,7 +76,7 @@ static void fail(struct client_attempt *a)
 
 static int greet(struct client_attempt *a, short *wait)
 {
-	int r = rpc_io_handshake(a->ssl, wait);
+	int r = stream_handshake(a->ssl, wait);
 
 	if (r == 0)
 		a->phase = CLIENT_SENDING;
@@ -88,7 +88,7 @@ static int greet(struct client_attempt *a, short *wait)
 static int send_request(struct client_attempt *a, short *wait)
 {
 	while (a->out_sent < a->out.len) {
-		ssize_t n = rpc_io_send(a->fd, a->ssl, a->out.data + a->out_sent,
+		ssize_t n = stream_send(a->fd, a->ssl, a->out.data + a->out_sent,
 					a->out.len - a->out_sent, wait);
 
 		if (n == -EAGAIN)
@@ -120,7 +120,7 @@ static int receive(struct client_attempt *a, short *wait)
 
 	for (;;) {
 		ssize_t n =
-			rpc_io_recv(a->fd, a->ssl, buf_room(&a->in, READ_BYTES), READ_BYTES, wait);
+			stream_recv(a->fd, a->ssl, buf_room(&a->in, READ_BYTES), READ_BYTES, wait);
 
 		if (n == -EAGAIN)
 			return -EAGAIN;
@@ -178,7 +178,7 @@ static void connected(struct client_attempt *a)
 			fail(a);
 			return;
 		}
-		rpc_io_attach(a->ssl, a->fd);
+		stream_attach(a->ssl, a->fd);
 		SSL_set_connect_state(a->ssl);
 	}
 	stop_waiting(a); /* with the time limit of connecting */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/sinks/post.h"
+#include "daemon/sinks/receiver.h"
 #include "peer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

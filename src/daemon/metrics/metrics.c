@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/metrics/metrics_impl.h"
-#include "daemon/sinks/text.h"
+#include "daemon/sinks/sink.h"
 
 #define LOG_AREA "metrics"
 #include "base/log.h"
@@ -192,7 +192,7 @@ void metrics_free(struct metrics *m)
 	loop_close(&m->kernel);
 	loop_close(&m->perf);
 	for (unsigned i = 0; i < m->nsinks; i++)
-		m->sinks[i]->ops->close(m->sinks[i]);
+		sink_close(m->sinks[i]);
 	store_release(&m->store);
 	free(m);
 }

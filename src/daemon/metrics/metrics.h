@@ -17,7 +17,7 @@
 #include "daemon/daemon.h"
 #include "device/metrics.h"
 
-/* A sink is one file sink_<name>.c with one const struct sink_ops and a line in metrics.c. */
+/* A sink is one file of daemon/sinks with one const struct sink_ops and a line in metrics.c. */
 struct sink;
 
 struct sink_ops {
@@ -25,12 +25,14 @@ struct sink_ops {
 	/* NULL with words in err: it cannot work; *out_wanted false: it is not asked for. */
 	struct sink *(*open)(struct daemon *d, bool *out_wanted, struct err *err);
 	void (*sample)(struct sink *s, const struct sample *sample);
-	void (*close)(
-		struct sink *s); /* comes back at once; what may take time goes on by itself */
+	/* The loop is done with it: frees it. Not called where it has an outbox, whose thread
+	 * delivers what is left and then frees the sink. */
+	void (*close)(struct sink *s);
 };
 
 struct sink {
 	const struct sink_ops *ops;
+	struct outbox *outbox; /* NULL: none */
 	_Atomic uint64_t delivered, dropped; /* records */
 };
 

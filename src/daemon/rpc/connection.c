@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "daemon/rpc/api.h"
 #include "daemon/rpc/rpc_impl.h"
-#include "net/rpc_io.h"
+#include "net/stream.h"
 #include "net/tls/tls.h"
 
 #define BATCH_NS 200000 /* requests of one connection are served, then those of others */
@@ -83,7 +83,7 @@ struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd)
 	c->fd = fd;
 	c->ssl = ssl;
 	if (ssl) {
-		rpc_io_attach(ssl, fd);
+		stream_attach(ssl, fd);
 		SSL_set_accept_state(ssl);
 		c->list = RPC_GREETING;
 		wait_for(c, EV_READ);
@@ -191,7 +191,7 @@ static int send_reply(struct rpc_conn *c)
 	ssize_t n = 0;
 
 	if (reply->len)
-		n = rpc_io_send(c->fd, c->ssl, reply->data, reply->len, &c->wants);
+		n = stream_send(c->fd, c->ssl, reply->data, reply->len, &c->wants);
 	if (n < 0 && n != -EAGAIN) {
 		buf_clear(reply);
 		return (int)n;
@@ -213,7 +213,7 @@ static int send_reply(struct rpc_conn *c)
 static int flush_output(struct rpc_conn *c)
 {
 	while (c->out_sent < c->out.len) {
-		ssize_t n = rpc_io_send(c->fd, c->ssl, c->out.data + c->out_sent,
+		ssize_t n = stream_send(c->fd, c->ssl, c->out.data + c->out_sent,
 					c->out.len - c->out_sent, &c->wants);
 
 		if (n < 0)
@@ -248,7 +248,7 @@ static int read_some(struct rpc_conn *c)
 {
 	size_t room = RPC_INPUT_BYTES - c->in.len;
 	char *to = c->in.len ? buf_room(&c->in, room) : c->server->input;
-	ssize_t n = rpc_io_recv(c->fd, c->ssl, to, room, &c->wants);
+	ssize_t n = stream_recv(c->fd, c->ssl, to, room, &c->wants);
 
 	if (n < 0)
 		return (int)n;
@@ -351,7 +351,7 @@ void rpc_conn_greet(struct rpc_conn *c)
 {
 	short wait = EV_READ;
 	struct err err = {0};
-	int r = rpc_io_handshake(c->ssl, &wait);
+	int r = stream_handshake(c->ssl, &wait);
 
 	if (r == 0) {
 		rpc_conn_set_list(c, RPC_IDLE);

@@ -9,69 +9,62 @@
 
 #include "base/mem.h"
 #include "daemon/metrics/metrics.h"
-#include "daemon/sinks/net.h"
-#include "daemon/sinks/outbox.h"
-#include "daemon/sinks/text.h"
+#include "daemon/sinks/receiver.h"
+#include "daemon/sinks/sink.h"
 
 #define MAX_QUEUE 1000
 #define TIMEOUT_MS 5000
-#define MAX_SAID 16 /* pieces of what the receiver says that are thrown away at once */
-
-/* Belongs to the thread. */
-struct relay {
-	char *host;
-	char port[8];
-	struct net_target target;
-	struct net_conn conn;
-	struct fbrelay *sink;
-};
+#define MAX_IGNORED 16 /* pieces of what the receiver sends that are dropped at once */
 
 struct fbrelay {
 	struct sink sink;
-	struct outbox *outbox;
 	char hostname[256];
+	/* of the thread */
+	char *host;
+	char port[8];
+	struct receiver target;
+	struct receiver_conn conn;
 };
 
 /* Whether the receiver has closed meanwhile: a write would still succeed, into nothing. What it
- * says is of no interest. */
-static bool is_closed(const struct relay *r)
+ * sends is ignored. */
+static bool is_closed(const struct fbrelay *f)
 {
-	char said[4096];
+	char received[4096];
 	ssize_t n = 1;
 
-	for (int i = 0; n > 0 && i < MAX_SAID; i++)
-		n = recv(r->conn.fd, said, sizeof(said), MSG_DONTWAIT);
+	for (int i = 0; n > 0 && i < MAX_IGNORED; i++)
+		n = recv(f->conn.fd, received, sizeof(received), MSG_DONTWAIT);
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 {
-	struct relay *r = arg;
+	struct fbrelay *f = arg;
 	int e = 0;
 
-	r->target.end_fd = outbox_end_fd(r->sink->outbox);
-	if (r->conn.fd >= 0 && is_closed(r))
-		net_close(&r->conn);
-	if (r->conn.fd < 0)
-		e = net_open(&r->target, &r->conn, err);
+	f->target.end_fd = outbox_end_fd(f->sink.outbox);
+	if (f->conn.fd >= 0 && is_closed(f))
+		receiver_close(&f->conn);
+	if (f->conn.fd < 0)
+		e = receiver_connect(&f->target, &f->conn, err);
 	else
-		net_restart(&r->conn);
+		receiver_restart(&f->conn);
 	for (; items && e == 0; items = items->next)
-		e = net_write(&r->conn, items->data, items->bytes, err);
+		e = receiver_write(&f->conn, items->data, items->bytes, err);
 	if (e < 0)
-		net_close(&r->conn);
+		receiver_close(&f->conn);
 	/* a batch of which a part arrived must not come again */
 	return e;
 }
 
 static void end(void *arg)
 {
-	struct relay *r = arg;
+	struct fbrelay *f = arg;
 
-	net_close(&r->conn);
-	free(r->host);
-	free(r->sink);
-	free(r);
+	receiver_close(&f->conn);
+	free(f->host);
+	free(f);
 }
 
 static void fbrelay_sample(struct sink *sink, const struct sample *s)
@@ -89,7 +82,7 @@ static void fbrelay_sample(struct sink *sink, const struct sample *s)
 			      module, "backend", 0, "stack_metrics", 0, module, sink_record(s));
 	char *text = o ? json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 	if (text)
-		outbox_put(f->outbox, text, strlen(text));
+		outbox_put(f->sink.outbox, text, strlen(text));
 	free(text);
 	json_decref(o);
 }
@@ -102,39 +95,19 @@ static struct sink *fbrelay_open(struct daemon *d, bool *out_wanted, struct err 
 	if (!*out_wanted)
 		return NULL;
 	struct fbrelay *f = xcalloc(1, sizeof(*f));
-	struct relay *r = xcalloc(1, sizeof(*r));
 	f->sink.ops = &sink_fbrelay;
 	gethostname(f->hostname, sizeof(f->hostname) - 1);
-	r->host = xstrdup(c->fbrelay_address);
-	snprintf(r->port, sizeof(r->port), "%u", c->fbrelay_port);
-	r->target = (struct net_target){r->host, r->port, NULL, TIMEOUT_MS, -1};
-	r->conn.fd = -1;
-	r->sink = f;
+	f->host = xstrdup(c->fbrelay_address);
+	snprintf(f->port, sizeof(f->port), "%u", c->fbrelay_port);
+	f->target = (struct receiver){f->host, f->port, NULL, TIMEOUT_MS, -1};
+	f->conn.fd = -1;
 	struct outbox_options o = {
-		.name = "the relay",
-		.max_items = MAX_QUEUE,
-		.delivered = &f->sink.delivered,
-		.dropped = &f->sink.dropped,
-		.deliver = deliver,
-		.end = end,
-		.arg = r,
-	};
-	if (outbox_new(&o, &f->outbox, err) == 0)
-		return &f->sink;
-	end(r);
-	return NULL;
-}
-
-static void fbrelay_close(struct sink *sink)
-{
-	struct fbrelay *f = (struct fbrelay *)sink;
-
-	outbox_free(f->outbox);
+		.name = "the relay", .max_items = MAX_QUEUE, .deliver = deliver, .end = end};
+	return sink_start(&f->sink, o, err);
 }
 
 const struct sink_ops sink_fbrelay = {
 	.name = "fbrelay",
 	.open = fbrelay_open,
 	.sample = fbrelay_sample,
-	.close = fbrelay_close,
 };

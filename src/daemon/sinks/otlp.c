@@ -15,24 +15,19 @@
 #include "base/mem.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/names.h"
-#include "daemon/sinks/outbox.h"
-#include "daemon/sinks/post.h"
-#include "daemon/sinks/text.h"
+#include "daemon/sinks/receiver.h"
+#include "daemon/sinks/sink.h"
 
 #define METRICS_PATH "/v1/metrics"
 #define MAX_SERIES 4096 /* whose last time is known */
 #define DELTA 1 /* aggregationTemporality */
 
-/* Belongs to the thread. */
-struct sender {
-	struct post *post;
-	struct buf head; /* of a request: who speaks */
-	struct otlp *sink;
-};
-
 struct otlp {
 	struct sink sink;
-	struct outbox *outbox;
+	/* of the thread */
+	struct post *post;
+	struct buf head; /* of a request: who sends it */
+	/* of the loop */
 	struct hmap last_ns; /* hash of source, device and texts -> time of the last sample */
 	int64_t started_ns;
 };
@@ -41,30 +36,29 @@ struct otlp {
 
 static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 {
-	struct sender *s = arg;
+	struct otlp *o = arg;
 	struct buf body = {0};
 
-	buf_add(&body, s->head.data, s->head.len);
+	buf_add(&body, o->head.data, o->head.len);
 	for (const struct outbox_item *i = items; i; i = i->next) {
 		buf_add(&body, i->data, i->bytes);
 		if (i->next)
 			buf_add_char(&body, ',');
 	}
 	buf_add_str(&body, "]}]}]}");
-	int r = post_send(s->post, &body, outbox_end_fd(s->sink->outbox), err);
+	int r = post_send(o->post, &body, outbox_end_fd(o->sink.outbox), err);
 	buf_release(&body);
 	return r;
 }
 
 static void end(void *arg)
 {
-	struct sender *s = arg;
+	struct otlp *o = arg;
 
-	post_free(s->post);
-	buf_release(&s->head);
-	hmap_release(&s->sink->last_ns);
-	free(s->sink);
-	free(s);
+	post_free(o->post);
+	buf_release(&o->head);
+	hmap_release(&o->last_ns);
+	free(o);
 }
 
 /* --- the loop --- */
@@ -169,7 +163,7 @@ static void otlp_sample(struct sink *sink, const struct sample *s)
 		json_decref(m);
 	}
 	if (text.len)
-		outbox_put(o->outbox, text.data, text.len);
+		outbox_put(o->sink.outbox, text.data, text.len);
 	buf_release(&text);
 }
 
@@ -196,21 +190,6 @@ static void make_head(struct buf *out, const char *service)
 	json_decref(scope);
 }
 
-static struct sink *start(struct otlp *o, struct sender *s, unsigned max_queue, struct err *err)
-{
-	struct outbox_options box = {
-		.name = "the OTLP collector",
-		.max_items = max_queue,
-		.delivered = &o->sink.delivered,
-		.dropped = &o->sink.dropped,
-		.deliver = deliver,
-		.end = end,
-		.arg = s,
-	};
-
-	return outbox_new(&box, &o->outbox, err) == 0 ? &o->sink : NULL;
-}
-
 static struct sink *otlp_open(struct daemon *d, bool *out_wanted, struct err *err)
 {
 	const struct daemon_config *c = d->config;
@@ -230,28 +209,19 @@ static struct sink *otlp_open(struct daemon *d, bool *out_wanted, struct err *er
 	if (!*out_wanted || post_new(&p, &post, err) < 0)
 		return NULL;
 	struct otlp *o = xcalloc(1, sizeof(*o));
-	struct sender *s = xcalloc(1, sizeof(*s));
 	o->sink.ops = &sink_otlp;
 	o->started_ns = d->started_ns;
-	s->post = post;
-	s->sink = o;
-	make_head(&s->head, c->otlp_service_name ? c->otlp_service_name : "dynolog");
-	struct sink *sink = start(o, s, c->otlp_max_queue, err);
-	if (!sink)
-		end(s);
-	return sink;
-}
-
-static void otlp_close(struct sink *sink)
-{
-	struct otlp *o = (struct otlp *)sink;
-
-	outbox_free(o->outbox);
+	o->post = post;
+	make_head(&o->head, c->otlp_service_name ? c->otlp_service_name : "dynolog");
+	struct outbox_options box = {.name = "the OTLP collector",
+				     .max_items = c->otlp_max_queue,
+				     .deliver = deliver,
+				     .end = end};
+	return sink_start(&o->sink, box, err);
 }
 
 const struct sink_ops sink_otlp = {
 	.name = "otlp",
 	.open = otlp_open,
 	.sample = otlp_sample,
-	.close = otlp_close,
 };

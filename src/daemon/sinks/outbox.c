@@ -27,7 +27,7 @@ struct outbox {
 	pthread_mutex_t lock; /* of everything below */
 	pthread_cond_t wake;
 	bool stop; /* deliver what is there, then end */
-	bool failing; /* told once */
+	bool failing; /* which is logged once */
 	struct outbox_item *first, **last;
 	unsigned items;
 	size_t bytes;
@@ -86,7 +86,7 @@ static bool pause_before_retry(struct outbox *b, unsigned seconds)
 	return go_on;
 }
 
-static void tell_outcome(struct outbox *b, int r, const struct err *err)
+static void log_outcome(struct outbox *b, int r, const struct err *err)
 {
 	if (r < 0 && !b->failing)
 		log_warn("cannot deliver metrics to %s: %s", b->o.name, err->text);
@@ -108,7 +108,7 @@ static void deliver_batch(struct outbox *b, const struct outbox_item *batch, uns
 		if (tries)
 			pause *= 2;
 		r = b->o.deliver(b->o.arg, batch, &err);
-		tell_outcome(b, r, &err);
+		log_outcome(b, r, &err);
 	}
 	unsigned lost = r < 0 ? n : (unsigned)r;
 	atomic_fetch_add(b->o.delivered, n - lost);
@@ -195,7 +195,7 @@ void outbox_free(struct outbox *b)
 
 	pthread_mutex_lock(&b->lock);
 	if (timerfd_settime(b->end_fd, 0, &leave, NULL) < 0)
-		log_debug("cannot tell the thread of %s to end", b->o.name);
+		log_debug("cannot set the end of the thread of %s", b->o.name);
 	b->stop = true;
 	pthread_cond_signal(&b->wake);
 	pthread_mutex_unlock(&b->lock);

@@ -25,7 +25,7 @@
 #include "base/text/text.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/names.h"
-#include "daemon/sinks/outbox.h"
+#include "daemon/sinks/sink.h"
 #include "formats/tensorboard.h"
 
 #define LOG_AREA "metrics"
@@ -51,24 +51,19 @@ struct event_file {
 	struct buf pending;
 };
 
-/* Belongs to the thread. */
-struct files {
+struct tensorboard {
+	struct sink sink;
+	/* of the thread */
 	char *dir;
 	struct event_file files[MAX_FILES];
 	unsigned n;
 	struct hmap steps; /* hash of device and tag -> next step */
-	struct tensorboard *sink;
-	bool too_many_told;
-};
-
-struct tensorboard {
-	struct sink sink;
-	struct outbox *outbox;
+	bool logged_too_many;
 };
 
 /* --- the thread --- */
 
-static void device_directory(const struct files *f, int64_t device, struct buf *out)
+static void device_directory(const struct tensorboard *f, int64_t device, struct buf *out)
 {
 	if (device == SAMPLE_NO_DEVICE)
 		buf_addf(out, "%s/device_host", f->dir);
@@ -94,8 +89,9 @@ static int create_file(const char *dir, struct buf *out_path, struct err *err)
 	return fd < 0 ? err_sys(err, -errno, "cannot make '%s'", buf_str(out_path)) : fd;
 }
 
-/* Opens a new file for the device; `why`, if any, is told with its name. */
-static int open_file(const struct files *f, struct event_file *e, const char *why, struct err *err)
+/* Opens a new file for the device; `why`, if any, is logged with its name. */
+static int open_file(const struct tensorboard *f, struct event_file *e, const char *why,
+		     struct err *err)
 {
 	struct buf dir = {0}, path = {0}, version = {0};
 
@@ -118,7 +114,7 @@ static int open_file(const struct files *f, struct event_file *e, const char *wh
 }
 
 /* NULL: there are too many devices. */
-static struct event_file *find_file(struct files *f, int64_t device)
+static struct event_file *find_file(struct tensorboard *f, int64_t device)
 {
 	for (unsigned i = 0; i < f->n; i++)
 		if (f->files[i].device == device)
@@ -130,7 +126,7 @@ static struct event_file *find_file(struct files *f, int64_t device)
 }
 
 /* A file that can take what is pending. */
-static int ready_file(const struct files *f, struct event_file *e, struct err *err)
+static int ready_file(const struct tensorboard *f, struct event_file *e, struct err *err)
 {
 	const char *why = NULL;
 	struct stat st;
@@ -148,7 +144,7 @@ static int ready_file(const struct files *f, struct event_file *e, struct err *e
 }
 
 /* 0, 1, 2 … for each curve. */
-static int64_t next_step(struct files *f, const struct point *p)
+static int64_t next_step(struct tensorboard *f, const struct point *p)
 {
 	uint64_t key = XXH3_64bits_withSeed(p->tag, strlen(p->tag), (uint64_t)p->device);
 	uint64_t step = hmap_get(&f->steps, key);
@@ -185,18 +181,18 @@ static int write_pending(struct event_file *e, struct err *err)
 	return r;
 }
 
-static void tell_too_many(struct files *f)
+static void log_too_many(struct tensorboard *f)
 {
-	if (!f->too_many_told)
+	if (!f->logged_too_many)
 		log_warn("more than %d devices: TensorBoard gets no curves of further ones",
 			 MAX_FILES);
-	f->too_many_told = true;
+	f->logged_too_many = true;
 }
 
-/* One device that cannot be had is no reason to lose the points of others. */
+/* A device whose file cannot be written is no reason to lose the points of others. */
 static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 {
-	struct files *f = arg;
+	struct tensorboard *f = arg;
 	int r = 0, left_out = 0;
 
 	for (const struct outbox_item *i = items; i; i = i->next) {
@@ -210,7 +206,7 @@ static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 			left_out++;
 	}
 	if (left_out)
-		tell_too_many(f);
+		log_too_many(f);
 	for (unsigned i = 0; i < f->n; i++) {
 		struct event_file *e = &f->files[i];
 
@@ -228,7 +224,7 @@ static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 
 static void end(void *arg)
 {
-	struct files *f = arg;
+	struct tensorboard *f = arg;
 
 	for (unsigned i = 0; i < f->n; i++) {
 		if (f->files[i].fd >= 0)
@@ -237,7 +233,6 @@ static void end(void *arg)
 	}
 	hmap_release(&f->steps);
 	free(f->dir);
-	free(f->sink);
 	free(f);
 }
 
@@ -254,7 +249,7 @@ static void put_point(struct tensorboard *t, const struct sample *s, const char 
 		buf_add(&item, &p, offsetof(struct point, tag));
 		buf_add(&item, text, len);
 		buf_add_char(&item, '\0');
-		outbox_put(t->outbox, item.data, item.len);
+		outbox_put(t->sink.outbox, item.data, item.len);
 	}
 	buf_release(&item);
 	buf_release(&clean);
@@ -317,35 +312,17 @@ static struct sink *tensorboard_open(struct daemon *d, bool *out_wanted, struct 
 		return NULL;
 	}
 	struct tensorboard *t = xcalloc(1, sizeof(*t));
-	struct files *f = xcalloc(1, sizeof(*f));
-	f->dir = absolute.data; /* ended by a NUL */
-	f->sink = t;
+	t->dir = absolute.data; /* ended by a NUL */
 	t->sink.ops = &sink_tensorboard;
-	struct outbox_options o = {
-		.name = "TensorBoard files",
-		.max_items = MAX_QUEUE,
-		.delivered = &t->sink.delivered,
-		.dropped = &t->sink.dropped,
-		.deliver = deliver,
-		.end = end,
-		.arg = f,
-	};
-	if (outbox_new(&o, &t->outbox, err) == 0)
-		return &t->sink;
-	end(f);
-	return NULL;
-}
-
-static void tensorboard_close(struct sink *sink)
-{
-	struct tensorboard *t = (struct tensorboard *)sink;
-
-	outbox_free(t->outbox);
+	struct outbox_options o = {.name = "TensorBoard files",
+				   .max_items = MAX_QUEUE,
+				   .deliver = deliver,
+				   .end = end};
+	return sink_start(&t->sink, o, err);
 }
 
 const struct sink_ops sink_tensorboard = {
 	.name = "tensorboard",
 	.open = tensorboard_open,
 	.sample = tensorboard_sample,
-	.close = tensorboard_close,
 };

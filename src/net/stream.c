@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "net/rpc_io.h"
+#include "net/stream.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -7,7 +7,7 @@
 #include <openssl/err.h>
 #include <sys/socket.h>
 
-void rpc_io_attach(SSL *ssl, int fd)
+void stream_attach(SSL *ssl, int fd)
 {
 	SSL_set_fd(ssl, fd);
 	SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
@@ -31,7 +31,7 @@ static int failure(const SSL *ssl, int r, short *out_wait)
 	}
 }
 
-ssize_t rpc_io_recv(int fd, SSL *ssl, void *data, size_t size, short *out_wait)
+ssize_t stream_recv(int fd, SSL *ssl, void *data, size_t size, short *out_wait)
 {
 	ssize_t r;
 
@@ -47,7 +47,7 @@ ssize_t rpc_io_recv(int fd, SSL *ssl, void *data, size_t size, short *out_wait)
 	return r < 0 ? -errno : r;
 }
 
-ssize_t rpc_io_send(int fd, SSL *ssl, const void *data, size_t n, short *out_wait)
+ssize_t stream_send(int fd, SSL *ssl, const void *data, size_t n, short *out_wait)
 {
 	ssize_t r;
 
@@ -66,7 +66,7 @@ ssize_t rpc_io_send(int fd, SSL *ssl, const void *data, size_t n, short *out_wai
 	return r < 0 ? -errno : r;
 }
 
-int rpc_io_handshake(SSL *ssl, short *out_wait)
+int stream_handshake(SSL *ssl, short *out_wait)
 {
 	ERR_clear_error();
 	int r = SSL_do_handshake(ssl);

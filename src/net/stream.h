@@ -4,21 +4,21 @@
  * -EAGAIN: *out_wait (EV_READ or EV_WRITE) says what to wait for; TLS may have to read in order to
  * write. The process ignores SIGPIPE.
  */
-#ifndef SONDE_NET_RPC_IO_H
-#define SONDE_NET_RPC_IO_H
+#ifndef SONDE_NET_STREAM_H
+#define SONDE_NET_STREAM_H
 
 #include <openssl/ssl.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 /* How many bytes, 0 at the end, or a negative errno (-EPROTO: TLS failed). */
-ssize_t rpc_io_recv(int fd, SSL *ssl, void *data, size_t size, short *out_wait);
-ssize_t rpc_io_send(int fd, SSL *ssl, const void *data, size_t n, short *out_wait);
+ssize_t stream_recv(int fd, SSL *ssl, void *data, size_t size, short *out_wait);
+ssize_t stream_send(int fd, SSL *ssl, const void *data, size_t n, short *out_wait);
 
 /* Goes on with the handshake of either side: 0 when it is done. */
-int rpc_io_handshake(SSL *ssl, short *out_wait);
+int stream_handshake(SSL *ssl, short *out_wait);
 
 /* Prepares an SSL for these functions. */
-void rpc_io_attach(SSL *ssl, int fd);
+void stream_attach(SSL *ssl, int fd);
 
 #endif

@@ -1,22 +1,190 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/sinks/post.h"
+#include "daemon/sinks/receiver.h"
 
 #include <errno.h>
+#include <event2/event.h>
+#include <limits.h>
+#include <netdb.h>
 #include <openssl/err.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/sinks/net.h"
+#include "net/stream.h"
+
+/* Waits for the socket. -ETIMEDOUT at the deadline, -ECANCELED when the thread is to end. */
+static int wait_for(struct receiver_conn *c, short what, struct err *err)
+{
+	short events = what == EV_WRITE ? POLLOUT : POLLIN;
+
+	for (;;) {
+		struct pollfd fds[] = {{c->fd, events, 0}, {c->target->end_fd, POLLIN, 0}};
+		uint64_t now = clock_mono_ns();
+
+		if (now >= c->deadline_ns)
+			return err_set(err, -ETIMEDOUT, "'%s:%s' does not answer in time",
+				       c->target->host, c->target->port);
+		uint64_t ms = (c->deadline_ns - now) / 1000000 + 1;
+		int n = poll(fds, 2, ms > INT_MAX ? INT_MAX : (int)ms);
+		if (n < 0 && errno != EINTR)
+			return err_sys(err, -errno, "cannot wait for '%s:%s'", c->target->host,
+				       c->target->port);
+		if (n > 0 && fds[1].revents)
+			return err_set(err, -ECANCELED, "the daemon ends");
+		if (n > 0 && fds[0].revents)
+			return 0;
+	}
+}
+
+static int failed(const struct receiver_conn *c, int code, struct err *err)
+{
+	const char *host = c->target->host, *port = c->target->port;
+
+	if (code == -EPIPE)
+		return err_set(err, code, "'%s:%s' has closed the connection", host, port);
+	if (!c->ssl || code != -EPROTO)
+		return err_sys(err, code, "connection to '%s:%s' failed", host, port);
+	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+	long verified = SSL_get_verify_result(c->ssl);
+	if (verified != X509_V_OK)
+		reason = X509_verify_cert_error_string(verified);
+	return err_set(err, code, "TLS with '%s:%s' failed: %s", host, port,
+		       reason ? reason : "the connection was closed");
+}
+
+static int connect_one(struct receiver_conn *c, const struct addrinfo *a, struct err *err)
+{
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	c->fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (c->fd < 0)
+		return failed(c, -errno, err);
+	int r = 0;
+	if (connect(c->fd, a->ai_addr, a->ai_addrlen) < 0) {
+		r = errno == EINPROGRESS ? wait_for(c, EV_WRITE, err) : failed(c, -errno, err);
+		if (r == 0 && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error)
+			r = failed(c, -error, err);
+	}
+	if (r < 0) {
+		close(c->fd);
+		c->fd = -1;
+	}
+	return r;
+}
+
+static int handshake(struct receiver_conn *c, struct err *err)
+{
+	const char *host = c->target->host;
+
+	c->ssl = SSL_new(c->target->tls);
+	if (!c->ssl)
+		return err_set(err, -ENOMEM, "cannot prepare TLS");
+	stream_attach(c->ssl, c->fd);
+	SSL_set_connect_state(c->ssl);
+	/* a name that cannot be set would not be checked either */
+	if (!X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(c->ssl), host) &&
+	    (!SSL_set1_host(c->ssl, host) || !SSL_set_tlsext_host_name(c->ssl, host)))
+		return err_set(err, -EPROTO, "cannot speak TLS with '%.200s': no host name", host);
+	for (;;) {
+		short wait;
+		int r = stream_handshake(c->ssl, &wait);
+
+		if (r == 0)
+			return 0;
+		r = r == -EAGAIN ? wait_for(c, wait, err) : failed(c, r, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+void receiver_restart(struct receiver_conn *c)
+{
+	c->deadline_ns = clock_mono_ns() + (uint64_t)c->target->timeout_ms * 1000000;
+}
+
+int receiver_connect(const struct receiver *t, struct receiver_conn *out, struct err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
+	struct receiver_conn c = {.fd = -1, .target = t};
+
+	receiver_restart(&c);
+	int e = getaddrinfo(t->host, t->port, &hints, &all);
+	if (e)
+		return err_set(err, -EHOSTUNREACH, "cannot find '%s': %s", t->host,
+			       gai_strerror(e));
+	int r = -EHOSTUNREACH;
+	for (const struct addrinfo *a = all; a && c.fd < 0 && r != -ECANCELED; a = a->ai_next)
+		r = connect_one(&c, a, err);
+	freeaddrinfo(all);
+	if (r == 0 && t->tls)
+		r = handshake(&c, err);
+	if (r < 0) {
+		receiver_close(&c);
+		return r;
+	}
+	*out = c;
+	return 0;
+}
+
+int receiver_write(struct receiver_conn *c, const void *data, size_t bytes, struct err *err)
+{
+	const char *at = data;
+
+	while (bytes) {
+		short wait;
+		ssize_t n = stream_send(c->fd, c->ssl, at, bytes, &wait);
+
+		if (n < 0) {
+			int r = n == -EAGAIN ? wait_for(c, wait, err) : failed(c, (int)n, err);
+
+			if (r < 0)
+				return r;
+			continue;
+		}
+		at += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+int receiver_read(struct receiver_conn *c, void *data, size_t bytes, struct err *err)
+{
+	for (;;) {
+		short wait;
+		ssize_t n = stream_recv(c->fd, c->ssl, data, bytes, &wait);
+
+		if (n >= 0)
+			return (int)n;
+		int r = n == -EAGAIN ? wait_for(c, wait, err) : failed(c, (int)n, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+void receiver_close(struct receiver_conn *c)
+{
+	SSL_free(c->ssl);
+	if (c->fd >= 0)
+		close(c->fd);
+	c->ssl = NULL;
+	c->fd = -1;
+}
+
+/* --- HTTP POST --- */
 
 struct post {
 	char *host, *port; /* port without a colon */
 	char *authority; /* as the Host header has it */
 	char *path;
 	struct buf headers; /* "Name: value\r\n" … */
-	struct net_target target;
+	struct receiver target;
 };
 
 /* Text that goes into a head must not end its line. */
@@ -176,13 +344,13 @@ void post_free(struct post *p)
 }
 
 /* Reads until the status line is there: "HTTP/1.1 200 OK". */
-static int read_status(struct net_conn *c, struct err *err)
+static int read_status(struct receiver_conn *c, struct err *err)
 {
 	char line[256];
 	size_t n = 0;
 
 	while (n < sizeof(line) - 1 && !memchr(line, '\n', n)) {
-		int r = net_read(c, line + n, sizeof(line) - 1 - n, err);
+		int r = receiver_read(c, line + n, sizeof(line) - 1 - n, err);
 
 		if (r < 0)
 			return r;
@@ -197,7 +365,8 @@ static int read_status(struct net_conn *c, struct err *err)
 	return atoi(line + 9);
 }
 
-static int exchange(struct post *p, struct net_conn *c, const struct buf *body, struct err *err)
+static int exchange(struct post *p, struct receiver_conn *c, const struct buf *body,
+		    struct err *err)
 {
 	struct buf head = {0};
 
@@ -208,22 +377,22 @@ static int exchange(struct post *p, struct net_conn *c, const struct buf *body, 
 		 p->path, p->authority, body->len);
 	buf_add(&head, p->headers.data, p->headers.len);
 	buf_add_str(&head, "\r\n");
-	int r = net_write(c, head.data, head.len, err);
+	int r = receiver_write(c, head.data, head.len, err);
 	buf_release(&head);
 	if (r == 0)
-		r = net_write(c, body->data, body->len, err);
+		r = receiver_write(c, body->data, body->len, err);
 	return r == 0 ? read_status(c, err) : r;
 }
 
 int post_send(struct post *p, const struct buf *body, int end_fd, struct err *err)
 {
-	struct net_conn c;
+	struct receiver_conn c;
 
 	p->target.end_fd = end_fd;
-	int r = net_open(&p->target, &c, err);
+	int r = receiver_connect(&p->target, &c, err);
 	if (r == 0) {
 		r = exchange(p, &c, body, err);
-		net_close(&c);
+		receiver_close(&c);
 	}
 	if (r >= 200 && r < 300)
 		return 0;
