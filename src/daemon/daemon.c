@@ -17,13 +17,13 @@
 #include "base/log.h"
 #include "daemon/fabric/fabric.h"
 #include "daemon/http/http.h"
-#include "daemon/init.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/loop.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/notify.h"
+#include "daemon/process.h"
 #include "daemon/reload.h"
 #include "daemon/rpc/rpc.h"
-#include "daemon/startup_memory.h"
 #include "net/tls/tls.h"
 
 #define DRAIN_NS 1000000000u /* how long answers may take once the end is asked for */
@@ -46,27 +46,6 @@ struct process {
 
 /* --- the process --- */
 
-/* Who starts us may have closed them; a socket in the place of stderr would be sent the log. */
-static void fill_standard_files(void)
-{
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd > STDERR_FILENO)
-		close(fd);
-}
-
-/* A daemon lives for months beside a training job: small and steady counts for more than fast. */
-static void set_up_memory(void)
-{
-	mallopt(M_ARENA_MAX, 1);
-	mallopt(M_TRIM_THRESHOLD, 64 << 10);
-	mallopt(M_TOP_PAD, 16 << 10);
-	mallopt(M_MMAP_THRESHOLD, 64 << 10);
-}
-
 static void raise_file_limit(void)
 {
 	struct rlimit files;
@@ -78,7 +57,7 @@ static void raise_file_limit(void)
 		log_warn("cannot raise the limit of open files: %s", strerror(errno));
 }
 
-static void greet(void)
+static void log_start(void)
 {
 	if (geteuid() == 0)
 		log_warn("running as root: an ordinary user is enough, unless jobs of other users "
@@ -93,15 +72,13 @@ static void on_drain(evutil_socket_t fd, short what, void *arg)
 {
 	struct process *p = arg;
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	if (rpc_server_drain(p->d.rpc) == 0 || clock_mono_ns() >= p->drain_until_ns)
 		event_base_loopbreak(p->d.base);
 }
 
 static void on_end(evutil_socket_t sig, short what, void *arg)
 {
-	struct timeval tick = {.tv_usec = DRAIN_TICK_US};
 	struct process *p = arg;
 
 	(void)what;
@@ -112,7 +89,7 @@ static void on_end(evutil_socket_t sig, short what, void *arg)
 	log_info("ending on signal %d (%s)", (int)sig, strsignal((int)sig));
 	notify_send("STOPPING=1\nSTATUS=ending");
 	p->drain_until_ns = clock_mono_ns() + DRAIN_NS;
-	event_add(p->events[ON_DRAIN], &tick);
+	loop_timer_start(p->events[ON_DRAIN], DRAIN_TICK_US);
 	on_drain(-1, 0, p);
 }
 
@@ -120,22 +97,21 @@ static void on_heartbeat(evutil_socket_t fd, short what, void *arg)
 {
 	struct process *p = arg;
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	notify_send("WATCHDOG=1\nSTATUS=%llu processes registered",
 		    (unsigned long long)jobs_counts(p->d.jobs).processes);
 }
 
 /* --- configuration --- */
 
-/* The new ones first: if they cannot be had, those that are there go on as if nothing was said. */
+/* The new ones first: if they cannot be opened, those that are there go on unchanged. */
 static void apply_metrics(struct process *p, const struct daemon_config *next)
 {
 	struct daemon_config before = p->config;
 	struct metrics *metrics = NULL;
 	struct err err = {0};
 
-	reload_take(&p->config, next, RELOAD_METRICS);
+	reload_apply(&p->config, next, RELOAD_METRICS);
 	if (metrics_new(&p->d, &metrics, &err) < 0) {
 		log_err("the new configuration of metrics cannot be used: %s; going on with the "
 			"old one",
@@ -175,15 +151,14 @@ static void on_reload(evutil_socket_t sig, short what, void *arg)
 	struct process *p = arg;
 	struct err err = {0};
 
-	(void)sig;
-	(void)what;
+	(void)sig, (void)what;
 	notify_send("RELOADING=1\nMONOTONIC_USEC=%llu",
 		    (unsigned long long)(clock_mono_ns() / 1000));
 	const struct daemon_config *next = p->reload ? p->reload(p->reload_arg, &err) : NULL;
 	/* The log first: what follows belongs into the new file. */
 	if (next) {
-		reload_take(&p->config, next, RELOAD_LOG);
-		reload_take(&p->config, next, RELOAD_JOBS);
+		reload_apply(&p->config, next, RELOAD_LOG);
+		reload_apply(&p->config, next, RELOAD_JOBS);
 		jobs_set_regression(p->d.jobs, p->config.regression_percent);
 	}
 	open_log(p);
@@ -220,28 +195,27 @@ static int open_base(struct process *p, struct err *err)
 	return 0;
 }
 
-static int open_events(struct process *p, struct err *err)
+static void open_events(struct process *p)
 {
-	struct event **e = p->events;
+	static const struct {
+		int sig;
+		event_callback_fn fn;
+	} signals[] = {[ON_TERM] = {SIGTERM, on_end},
+		       [ON_INT] = {SIGINT, on_end},
+		       [ON_HUP] = {SIGHUP, on_reload}};
 	struct event_base *base = p->d.base;
 
-	e[ON_TERM] = evsignal_new(base, SIGTERM, on_end, p);
-	e[ON_INT] = evsignal_new(base, SIGINT, on_end, p);
-	e[ON_HUP] = evsignal_new(base, SIGHUP, on_reload, p);
-	e[ON_HEARTBEAT] = event_new(base, -1, EV_PERSIST, on_heartbeat, p);
-	e[ON_DRAIN] = event_new(base, -1, EV_PERSIST, on_drain, p);
-	for (int i = 0; i < EVENTS; i++) {
-		if (!e[i] || event_priority_set(e[i], DAEMON_PRIORITY_FABRIC) < 0)
-			return err_set(err, -ENOMEM, "cannot make the events of the process");
-		if (i <= ON_HUP && event_add(e[i], NULL) < 0)
-			return err_set(err, -ENOMEM, "cannot wait for signals");
+	for (int i = ON_TERM; i <= ON_HUP; i++) {
+		p->events[i] = loop_event_new(base, signals[i].sig, EV_SIGNAL | EV_PERSIST,
+					      DAEMON_PRIORITY_FABRIC, signals[i].fn, p);
+		event_add(p->events[i], NULL);
 	}
-	uint64_t us = notify_watchdog_us();
-	struct timeval every = {.tv_sec = (time_t)(us / 1000000),
-				.tv_usec = (suseconds_t)(us % 1000000)};
-	if (us)
-		event_add(e[ON_HEARTBEAT], &every);
-	return 0;
+	p->events[ON_HEARTBEAT] =
+		loop_event_new(base, -1, EV_PERSIST, DAEMON_PRIORITY_FABRIC, on_heartbeat, p);
+	p->events[ON_DRAIN] =
+		loop_event_new(base, -1, EV_PERSIST, DAEMON_PRIORITY_FABRIC, on_drain, p);
+	if (notify_watchdog_us())
+		loop_timer_start(p->events[ON_HEARTBEAT], notify_watchdog_us());
 }
 
 /* The fabric lives longer than the metrics, which a reload may replace. */
@@ -299,8 +273,7 @@ static void close_all(struct process *p)
 	jobs_free(d->jobs);
 	tls_server_free(d->tls);
 	for (int i = 0; i < EVENTS; i++)
-		if (p->events[i])
-			event_free(p->events[i]);
+		loop_event_free(p->events[i]);
 	if (d->base)
 		event_base_free(d->base);
 }
@@ -310,16 +283,15 @@ static int set_up(struct process *p, struct err *err)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a write that fails */
 	raise_file_limit();
-	greet();
+	log_start();
 	int r = open_base(p, err);
 	/* Before signals are ours: it may ask for a passphrase, and Ctrl-C is an answer. */
 	if (r >= 0 && strcmp(p->config.certs_dir, DAEMON_NO_CERTS))
 		r = tls_server_new(p->config.certs_dir, &p->d.tls, err);
-	if (r >= 0)
-		r = open_events(p, err);
-	if (r >= 0)
-		r = open_modules(p, err);
-	return r;
+	if (r < 0)
+		return r;
+	open_events(p);
+	return open_modules(p, err);
 }
 
 int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void *arg,
@@ -327,17 +299,16 @@ int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void
 {
 	struct process p = {.config = *config, .reload = reload, .reload_arg = arg};
 
-	fill_standard_files();
-	set_up_memory();
+	process_prepare();
 	p.d.config = &p.config;
 	p.d.started_ns = clock_real_ns();
 	notify_init(&p.sockets);
-	init_if_first();
+	process_become_init();
 	int r = set_up(&p, err);
 	if (r >= 0) {
 		log_info("ready");
 		notify_send("READY=1\nSTATUS=ready");
-		release_startup_memory();
+		process_release_startup_memory();
 		if (event_base_dispatch(p.d.base) < 0)
 			r = err_set(err, -EIO, "the event loop failed");
 	}

@@ -31,19 +31,19 @@ enum daemon_priority {
 
 enum daemon_auto { DAEMON_NO, DAEMON_YES, DAEMON_AUTO };
 
-/* What the options say. Strings are owned by whoever parsed them and outlive the daemon. */
+/* What the options say. Strings belong to the caller of daemon_run() and outlive the daemon. */
 struct daemon_config {
 	/* control RPC */
-	unsigned port; /* 0: the kernel chooses, the log tells */
-	const char
-		*binds[DAEMON_MAX_BINDS + 1]; /* empty: loopback, every address with certificates */
+	unsigned port; /* 0: the kernel chooses, the log says which */
+	/* Empty: loopback, every address with certificates. Ends with NULL. */
+	const char *binds[DAEMON_MAX_BINDS + 1];
 	const char *certs_dir; /* DAEMON_NO_CERTS: plain */
 	/* fabric */
 	bool enable_ipc_monitor;
 	const char *ipc_socket_dir; /* NULL: $KINETO_IPC_SOCKET_DIR, if set */
 	bool ipc_dir_only; /* neither abstract names nor the home directory */
 	unsigned max_processes_per_uid;
-	unsigned regression_percent; /* a kernel that takes so much longer is told of; 0: none */
+	unsigned regression_percent; /* a kernel that takes so much longer is reported; 0: none */
 	/* http */
 	bool http;
 	unsigned http_port; /* 0: the kernel chooses */

@@ -59,7 +59,7 @@ static void find_manager(void)
 }
 
 /* Whether it is a stream socket that listens; then makes it ours. */
-static bool adopt(int fd)
+static bool adopt_socket(int fd)
 {
 	int type = 0, listens = 0;
 	socklen_t bytes = sizeof(type);
@@ -72,7 +72,7 @@ static bool adopt(int fd)
 	return fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
 }
 
-static void take_sockets(struct notify_sockets *out)
+static void inherit_sockets(struct notify_sockets *out)
 {
 	const char *names = getenv("LISTEN_FDNAMES");
 	uint64_t n = meant_for_us("LISTEN_PID", false) ? env_number("LISTEN_FDS") : 0;
@@ -81,7 +81,7 @@ static void take_sockets(struct notify_sockets *out)
 		size_t len = names ? strcspn(names, ":") : 0;
 		bool http = len == 4 && !strncmp(names, "http", len);
 
-		if (!adopt(fd)) {
+		if (!adopt_socket(fd)) {
 			log_warn("inherited descriptor %d is no listening socket; not used", fd);
 		} else if (http) {
 			out->http[out->nhttp++] = fd;
@@ -104,7 +104,7 @@ void notify_init(struct notify_sockets *out)
 	find_manager();
 	if (meant_for_us("WATCHDOG_PID", true))
 		watchdog_us = env_number("WATCHDOG_USEC") / 2;
-	take_sockets(out);
+	inherit_sockets(out);
 	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++)
 		unsetenv(ours[i]);
 }

@@ -82,8 +82,8 @@ static bool same_texts(const char *const *a, const char *const *b)
 	return same_text(*a, *b);
 }
 
-static bool same(const struct field *f, const struct daemon_config *a,
-		 const struct daemon_config *b)
+static bool same_field(const struct field *f, const struct daemon_config *a,
+		       const struct daemon_config *b)
 {
 	const void *x = (const char *)a + f->offset, *y = (const char *)b + f->offset;
 
@@ -100,7 +100,7 @@ unsigned reload_compare(const struct daemon_config *now, const struct daemon_con
 	unsigned parts = 0;
 
 	for (const struct field *f = fields; f < fields + FIELDS; f++) {
-		if (same(f, now, next))
+		if (same_field(f, now, next))
 			continue;
 		parts |= f->part;
 		if (f->part == RELOAD_FIXED)
@@ -109,7 +109,7 @@ unsigned reload_compare(const struct daemon_config *now, const struct daemon_con
 	return parts;
 }
 
-void reload_take(struct daemon_config *now, const struct daemon_config *next, unsigned parts)
+void reload_apply(struct daemon_config *now, const struct daemon_config *next, unsigned parts)
 {
 	for (const struct field *f = fields; f < fields + FIELDS; f++)
 		if (f->part & parts)

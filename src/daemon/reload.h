@@ -13,14 +13,14 @@ enum reload_part {
 	RELOAD_FIXED = 1 << 0, /* needs a restart */
 	RELOAD_METRICS = 1 << 1, /* sources and sinks */
 	RELOAD_LOG = 1 << 2,
-	RELOAD_JOBS = 1 << 3, /* what is made of their reports */
+	RELOAD_JOBS = 1 << 3, /* how their reports are judged */
 };
 
 /* The parts that differ, as a mask; adds the names of the fixed options that do to out_fixed. */
 unsigned reload_compare(const struct daemon_config *now, const struct daemon_config *next,
 			struct buf *out_fixed);
 
-/* Takes the options of these parts over from `next`; texts stay those of `next`. */
-void reload_take(struct daemon_config *now, const struct daemon_config *next, unsigned parts);
+/* Copies the options of these parts from `next`; texts stay those of `next`. */
+void reload_apply(struct daemon_config *now, const struct daemon_config *next, unsigned parts);
 
 #endif

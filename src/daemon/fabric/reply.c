@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/daemon.h"
+#include "daemon/loop.h"
 #include "wire/fabric.h"
 
 #define NS_PER_MS 1000000u
@@ -71,22 +71,14 @@ static enum outcome send_datagram(const struct fabric_peer *to, const struct iov
 	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? AGAIN : GONE;
 }
 
-static void start_timer(struct fabric_replies *r)
-{
-	const struct timeval interval = {.tv_usec = RETRY_US};
-
-	evtimer_add(r->timer, &interval);
-}
-
 /* Tries what waits once more and closes the gaps. */
-static void retry(evutil_socket_t fd, short what, void *arg)
+static void retry_waiting(evutil_socket_t fd, short what, void *arg)
 {
 	struct fabric_replies *r = arg;
 	uint64_t now = clock_mono_ns();
 	size_t kept = 0;
 
-	(void)fd;
-	(void)what;
+	(void)fd, (void)what;
 	for (size_t i = 0; i < r->nwaiting; i++) {
 		struct waiting *w = &r->waiting[i];
 		struct iovec iov = {&w->datagram, w->bytes};
@@ -103,7 +95,7 @@ static void retry(evutil_socket_t fd, short what, void *arg)
 	}
 	r->nwaiting = kept;
 	if (kept)
-		start_timer(r);
+		loop_timer_start(r->timer, RETRY_US);
 }
 
 static bool may_wait(const struct fabric_replies *r, uid_t uid)
@@ -117,8 +109,8 @@ static bool may_wait(const struct fabric_replies *r, uid_t uid)
 	return of_uid < WAITING_PER_UID;
 }
 
-static void keep(struct fabric_replies *r, const struct fabric_peer *to,
-		 const struct fabric_header *header, const void *payload)
+static void queue_reply(struct fabric_replies *r, const struct fabric_peer *to,
+			const struct fabric_header *header, const void *payload)
 {
 	if (!may_wait(r, to->uid)) {
 		r->full++;
@@ -134,7 +126,7 @@ static void keep(struct fabric_replies *r, const struct fabric_peer *to,
 		memcpy(w->datagram.payload, payload, header->size);
 	r->delayed++;
 	if (r->nwaiting == 1)
-		start_timer(r);
+		loop_timer_start(r->timer, RETRY_US);
 }
 
 bool fabric_reply(struct fabric_replies *r, const struct fabric_peer *to, const char *type,
@@ -162,7 +154,7 @@ bool fabric_reply(struct fabric_replies *r, const struct fabric_peer *to, const 
 	if ((flags & FABRIC_REPLY_NOW) || payload_bytes > PAYLOAD_MAX)
 		r->not_taken++;
 	else
-		keep(r, to, &header, payload);
+		queue_reply(r, to, &header, payload);
 	return false;
 }
 
@@ -181,9 +173,7 @@ struct fabric_replies *fabric_replies_new(struct event_base *base)
 {
 	struct fabric_replies *r = xcalloc(1, sizeof(*r));
 
-	r->timer = evtimer_new(base, retry, r);
-	BUG_ON(!r->timer);
-	event_priority_set(r->timer, DAEMON_PRIORITY_FABRIC);
+	r->timer = loop_event_new(base, -1, 0, DAEMON_PRIORITY_FABRIC, retry_waiting, r);
 	return r;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/loop.h"
 #include "daemon/metrics/metrics_impl.h"
 #include "daemon/sinks/sink.h"
 
@@ -60,13 +61,17 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	read_once(l);
 }
 
-static void loop_open(struct metrics *m, struct metrics_loop *l,
+static struct metrics_options source_options(const struct daemon_config *c)
+{
+	return (struct metrics_options){.filter_nics = c->filter_nics,
+					.nic_prefixes = c->nic_prefixes,
+					.env_attribution = c->env_attribution};
+}
+
+static void open_loop(struct metrics *m, struct metrics_loop *l,
 		      const struct metrics_source *source, unsigned interval_s)
 {
-	const struct daemon_config *c = m->d->config;
-	struct metrics_options o = {.filter_nics = c->filter_nics,
-				    .nic_prefixes = c->nic_prefixes,
-				    .env_attribution = c->env_attribution};
+	struct metrics_options o = source_options(m->d->config);
 	struct err err = {0};
 
 	*l = (struct metrics_loop){.source = source, .interval_s = interval_s, .hub = m};
@@ -76,13 +81,12 @@ static void loop_open(struct metrics *m, struct metrics_loop *l,
 		return;
 	}
 	unsigned first = interval_s < FIRST_INTERVAL_S ? interval_s : FIRST_INTERVAL_S;
-	l->timer = evtimer_new(m->d->base, on_timer, l);
-	event_priority_set(l->timer, DAEMON_PRIORITY_METRICS);
+	l->timer = loop_event_new(m->d->base, -1, 0, DAEMON_PRIORITY_METRICS, on_timer, l);
 	event_add(l->timer, &(struct timeval){.tv_sec = first});
 	read_once(l);
 }
 
-static void loop_close(struct metrics_loop *l)
+static void close_loop(struct metrics_loop *l)
 {
 	if (!l->timer)
 		return;
@@ -118,11 +122,9 @@ static int open_reader(struct metrics *m, const struct metrics_source *source, u
 		return 0;
 	struct reader_options o = {
 		.source = source,
-		.options = {.filter_nics = c->filter_nics,
-			    .nic_prefixes = c->nic_prefixes,
-			    .env_attribution = c->env_attribution},
+		.options = source_options(c),
 		.interval_s = c->device_interval_s,
-		.asked_for = want == DAEMON_YES,
+		.requested = want == DAEMON_YES,
 		.fn = sample_arrived,
 		.arg = m,
 	};
@@ -174,9 +176,9 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err)
 	if (m->nsinks || c->use_prometheus)
 		metrics_open_found_devices(m);
 	if (c->kernel_interval_s)
-		loop_open(m, &m->kernel, &host_metrics, c->kernel_interval_s);
+		open_loop(m, &m->loops[0], &host_metrics, c->kernel_interval_s);
 	if (c->enable_perf_monitor && c->perf_interval_s)
-		loop_open(m, &m->perf, &perf_metrics, c->perf_interval_s);
+		open_loop(m, &m->loops[1], &perf_metrics, c->perf_interval_s);
 	*out = m;
 	return 0;
 }
@@ -185,12 +187,11 @@ void metrics_free(struct metrics *m)
 {
 	if (!m)
 		return;
-	if (m->resume)
-		event_free(m->resume);
+	loop_event_free(m->resume);
 	for (unsigned i = 0; i < m->nreaders; i++)
 		reader_free(m->readers[i]);
-	loop_close(&m->kernel);
-	loop_close(&m->perf);
+	close_loop(&m->loops[0]);
+	close_loop(&m->loops[1]);
 	for (unsigned i = 0; i < m->nsinks; i++)
 		sink_close(m->sinks[i]);
 	store_release(&m->store);
@@ -219,10 +220,9 @@ bool metrics_pause(struct metrics *m, bool paused, unsigned seconds)
 {
 	if (!pause_readers(m, paused))
 		return false;
-	if (!m->resume) {
-		m->resume = evtimer_new(m->d->base, on_resume, m);
-		event_priority_set(m->resume, DAEMON_PRIORITY_METRICS);
-	}
+	if (!m->resume)
+		m->resume =
+			loop_event_new(m->d->base, -1, 0, DAEMON_PRIORITY_METRICS, on_resume, m);
 	event_del(m->resume);
 	if (paused)
 		event_add(m->resume, &(struct timeval){.tv_sec = seconds});
@@ -246,37 +246,38 @@ bool metrics_is_stale(const struct metrics *m, const struct stored *s, uint64_t 
 	return now_ns - s->heard_ns > (uint64_t)interval * STALE_INTERVALS * 1000000000u;
 }
 
-static json_t *stored_json(const struct stored *s)
+bool metrics_source_info(const struct metrics *m, unsigned i, struct reader_info *out)
 {
-	json_t *o = sink_sample(&s->sample);
+	const struct metrics_loop *l = &m->loops[i];
 
-	json_object_set_new(o, "records", json_integer((json_int_t)s->records));
-	return o;
+	if (i >= 2) {
+		if (i - 2 < m->nreaders)
+			*out = reader_info(m->readers[i - 2]);
+		return i - 2 < m->nreaders;
+	}
+	if (!l->source)
+		return false;
+	*out = (struct reader_info){.source = l->source->name,
+				    .state = l->timer ? READER_WORKS : READER_FAILED,
+				    .failures = l->failures};
+	memcpy(out->why, l->why, sizeof(out->why));
+	return true;
 }
 
-static void add_source(json_t *sources, const char *name, const char *state, const char *why)
+static json_t *list_sources(const struct metrics *m)
 {
-	json_t *o = json_pack("{s:s, s:s}", "name", name, "state", state);
-
-	if (*why)
-		json_object_set_new(o, "why", json_string(why));
-	json_array_append_new(sources, o);
-}
-
-static json_t *sources_json(const struct metrics *m)
-{
-	const struct metrics_loop *loops[] = {&m->kernel, &m->perf};
 	json_t *sources = json_array();
+	struct reader_info r;
 
-	for (unsigned i = 0; i < 2; i++)
-		if (loops[i]->source)
-			add_source(sources, loops[i]->source->name,
-				   loops[i]->timer ? "works" : "failed", loops[i]->why);
-	for (unsigned i = 0; i < m->nreaders; i++) {
-		struct reader_info r = reader_info(m->readers[i]);
-		bool hangs = r.round_s >= READER_HANGS_S;
-
-		add_source(sources, r.source, hangs ? "hangs" : reader_state_text(r.state), r.why);
+	for (unsigned i = 0; i < METRICS_SOURCES; i++) {
+		if (!metrics_source_info(m, i, &r))
+			continue;
+		json_t *o = json_pack("{s:s, s:s}", "name", r.source, "state",
+				      r.round_s >= READER_HANGS_S ? "hangs"
+								  : reader_state_text(r.state));
+		if (*r.why)
+			json_object_set_new(o, "why", json_string(r.why));
+		json_array_append_new(sources, o);
 	}
 	return sources;
 }
@@ -286,8 +287,14 @@ json_t *metrics_latest(const struct metrics *m)
 	uint64_t now = clock_mono_ns();
 	json_t *samples = json_array();
 
-	for (size_t i = 0; i < m->store.n; i++)
-		if (!metrics_is_stale(m, m->store.items[i], now))
-			json_array_append_new(samples, stored_json(m->store.items[i]));
-	return json_pack("{s:o, s:o}", "samples", samples, "sources", sources_json(m));
+	for (size_t i = 0; i < m->store.n; i++) {
+		const struct stored *s = m->store.items[i];
+
+		if (metrics_is_stale(m, s, now))
+			continue;
+		json_t *o = sink_sample(&s->sample);
+		json_object_set_new(o, "records", json_integer((json_int_t)s->records));
+		json_array_append_new(samples, o);
+	}
+	return json_pack("{s:o, s:o}", "samples", samples, "sources", list_sources(m));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Metrics: sources make samples on their intervals, every sink gets every sample. A sample is one
- * record of one source: what the kernel tells, one device, one message of a monitor.
+ * record of one source: the kernel, one device, one message of a monitor.
  */
 #ifndef SONDE_DAEMON_METRICS_METRICS_H
 #define SONDE_DAEMON_METRICS_METRICS_H

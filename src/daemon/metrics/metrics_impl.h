@@ -26,19 +26,19 @@ struct metrics {
 	struct store store;
 	struct sink *sinks[METRICS_SINKS];
 	unsigned nsinks;
-	struct metrics_loop kernel, perf;
+	struct metrics_loop loops[2]; /* kernel, perf */
 	struct reader *readers[METRICS_READERS];
 	unsigned nreaders;
 	bool found_opened; /* devices that were found are read */
 	struct event *resume; /* of what was paused */
-	uint64_t bad_data; /* messages of monitors that said nothing usable */
+	uint64_t bad_data; /* messages of monitors that could not be used */
 };
 
-/* Lines of the daemon itself, of the processes and of what is counted on the way. */
-struct prom_text;
-void metrics_own(const struct metrics *m, struct prom_text *e);
+/* The state of source i; false: there is none. */
+#define METRICS_SOURCES (2 + METRICS_READERS)
+bool metrics_source_info(const struct metrics *m, unsigned i, struct reader_info *out);
 
-/* Whether a stored sample is too old to be told as of now. */
+/* Whether a stored sample is too old to be shown. */
 bool metrics_is_stale(const struct metrics *m, const struct stored *s, uint64_t now_ns);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/daemon.h"
+#include "daemon/loop.h"
 #include "daemon/metrics/store.h"
 
 #define LOG_AREA "metrics"
@@ -24,7 +24,7 @@
 struct reader {
 	struct reader_options o;
 	struct event *arrived, *watch;
-	int fd; /* eventfd: the thread tells the loop */
+	int fd; /* eventfd: the thread wakes the loop */
 	_Atomic int users; /* the thread and the loop: the last one frees it */
 
 	pthread_mutex_t lock; /* of everything below */
@@ -33,7 +33,7 @@ struct reader {
 	bool paused, pause_done; /* what is asked for, and what is so */
 	enum reader_state state;
 	uint64_t round_began_ns; /* 0: between two rounds */
-	bool hang_told;
+	bool hang_logged;
 	uint64_t failures;
 	char why[256];
 	struct stored *first, **last;
@@ -60,7 +60,7 @@ static void unref(struct reader *r)
 		return;
 	for (struct stored *s = take_all(r, &ended), *next; s; s = next) {
 		next = s->next;
-		stored_free(s);
+		free(s);
 	}
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);
@@ -70,7 +70,7 @@ static void unref(struct reader *r)
 
 /* --- the thread --- */
 
-static void keep(void *arg, const struct sample *sample)
+static void keep_sample(void *arg, const struct sample *sample)
 {
 	struct reader *r = arg;
 	struct stored *s = stored_copy(sample);
@@ -83,10 +83,10 @@ static void keep(void *arg, const struct sample *sample)
 		s = NULL;
 	}
 	pthread_mutex_unlock(&r->lock);
-	stored_free(s);
+	free(s);
 }
 
-static void tell_loop(struct reader *r)
+static void wake_loop(struct reader *r)
 {
 	uint64_t one = 1;
 
@@ -94,7 +94,7 @@ static void tell_loop(struct reader *r)
 		log_debug("'%s' has data that nobody waits for", r->o.source->name);
 }
 
-static void one_round(struct reader *r, void *self)
+static void read_round(struct reader *r, void *self)
 {
 	struct err err = {0};
 
@@ -106,18 +106,18 @@ static void one_round(struct reader *r, void *self)
 	if (change && r->o.source->pause(self, paused) < 0)
 		log_warn("'%s' cannot %s its hardware counters", r->o.source->name,
 			 paused ? "pause" : "resume");
-	int e = r->o.source->read(self, keep, r, &err);
+	int e = r->o.source->read(self, keep_sample, r, &err);
 
 	pthread_mutex_lock(&r->lock);
 	r->pause_done = paused;
 	r->round_began_ns = 0;
-	r->hang_told = false;
+	r->hang_logged = false;
 	if (e < 0) {
 		r->failures++;
 		snprintf(r->why, sizeof(r->why), "%.255s", err.text);
 	}
 	pthread_mutex_unlock(&r->lock);
-	tell_loop(r);
+	wake_loop(r);
 }
 
 /* True when the reader is to end. */
@@ -156,7 +156,7 @@ static void reader_main(void *arg)
 
 	if (e < 0) {
 		set_state(r, e == -ENOENT ? READER_ABSENT : READER_FAILED, &err);
-		if (e != -ENOENT || r->o.asked_for)
+		if (e != -ENOENT || r->o.requested)
 			log_warn("no metrics of source '%s': %s", name, err.text);
 		else
 			log_debug("no metrics of source '%s': %s", name, err.text);
@@ -164,14 +164,14 @@ static void reader_main(void *arg)
 		set_state(r, READER_WORKS, NULL);
 		log_info("metrics of source '%s' every %u s", name, r->o.interval_s);
 		do
-			one_round(r, self);
+			read_round(r, self);
 		while (!wait_interval(r));
 		r->o.source->close(self);
 	}
 	pthread_mutex_lock(&r->lock);
 	r->ended = true;
 	pthread_mutex_unlock(&r->lock);
-	tell_loop(r);
+	wake_loop(r);
 	unref(r);
 }
 
@@ -190,25 +190,25 @@ static void on_arrived(evutil_socket_t fd, short what, void *arg)
 		struct stored *next = s->next;
 
 		r->o.fn(r->o.arg, &s->sample);
-		stored_free(s);
+		free(s);
 		s = next;
 	}
 	if (ended)
 		event_del(r->watch); /* nothing can hang any more */
 }
 
-/* Since when a round hangs, if that has not been told yet; else 0. */
+/* Since when a round hangs, if that has not been logged yet; else 0. */
 static double newly_hanging(struct reader *r)
 {
 	double seconds = 0;
 
 	pthread_mutex_lock(&r->lock);
-	if (r->round_began_ns && !r->hang_told)
+	if (r->round_began_ns && !r->hang_logged)
 		seconds = (double)(clock_mono_ns() - r->round_began_ns) / 1e9;
 	if (seconds < READER_HANGS_S)
 		seconds = 0;
 	else
-		r->hang_told = true;
+		r->hang_logged = true;
 	pthread_mutex_unlock(&r->lock);
 	return seconds;
 }
@@ -224,7 +224,8 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
 			 r->o.source->name, seconds);
 }
 
-static struct reader *prepare(struct event_base *base, const struct reader_options *o, int fd)
+static struct reader *prepare_reader(struct event_base *base, const struct reader_options *o,
+				     int fd)
 {
 	struct reader *r = xcalloc(1, sizeof(*r));
 	pthread_condattr_t attr;
@@ -239,10 +240,9 @@ static struct reader *prepare(struct event_base *base, const struct reader_optio
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&r->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	r->arrived = event_new(base, fd, EV_READ | EV_PERSIST, on_arrived, r);
-	r->watch = event_new(base, -1, EV_PERSIST, on_watch, r);
-	event_priority_set(r->arrived, DAEMON_PRIORITY_METRICS);
-	event_priority_set(r->watch, DAEMON_PRIORITY_METRICS);
+	r->arrived = loop_event_new(base, fd, EV_READ | EV_PERSIST, DAEMON_PRIORITY_METRICS,
+				    on_arrived, r);
+	r->watch = loop_event_new(base, -1, EV_PERSIST, DAEMON_PRIORITY_METRICS, on_watch, r);
 	event_add(r->arrived, NULL);
 	event_add(r->watch, &(struct timeval){.tv_sec = READER_HANGS_S});
 	return r;
@@ -256,7 +256,7 @@ int reader_new(struct event_base *base, const struct reader_options *o, struct r
 	if (fd < 0)
 		return err_sys(err, -errno, "cannot make an event for source '%s'",
 			       o->source->name);
-	struct reader *r = prepare(base, o, fd);
+	struct reader *r = prepare_reader(base, o, fd);
 	int e = background_run(o->source->name, reader_main, r);
 	if (e < 0) {
 		r->users = 1;
@@ -294,7 +294,7 @@ bool reader_pause(struct reader *r, bool paused)
 
 struct reader_info reader_info(struct reader *r)
 {
-	struct reader_info i = {.source = r->o.source->name};
+	struct reader_info i = {.source = r->o.source->name, .has_thread = true};
 
 	pthread_mutex_lock(&r->lock);
 	i.state = r->state;

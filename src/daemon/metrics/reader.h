@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "device/metrics.h"
 
-#define READER_HANGS_S 30 /* a round that takes longer is told of */
+#define READER_HANGS_S 30 /* a round that takes longer is logged */
 
 enum reader_state {
 	READER_OPENING,
@@ -28,7 +28,7 @@ struct reader_options {
 	const struct metrics_source *source;
 	struct metrics_options options; /* texts are borrowed */
 	unsigned interval_s;
-	bool asked_for; /* absence is worth a warning */
+	bool requested; /* by name: its absence is worth a warning */
 	sample_fn fn; /* called on the loop */
 	void *arg;
 };
@@ -43,6 +43,7 @@ bool reader_pause(struct reader *r, bool paused);
 
 struct reader_info {
 	const char *source;
+	bool has_thread; /* rounds of its own */
 	enum reader_state state;
 	double round_s; /* of a round that is going on: since when; else 0 */
 	uint64_t failures;

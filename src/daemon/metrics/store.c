@@ -52,12 +52,7 @@ struct stored *stored_copy(const struct sample *s)
 	return c;
 }
 
-void stored_free(struct stored *s)
-{
-	free(s);
-}
-
-/* Monitors tell of many kinds, and markers of many domains, on one device. */
+/* Monitors report many kinds, and markers of many domains, on one device. */
 static uint64_t key_of(const struct stored *s)
 {
 	const char *kind = NULL, *domain = NULL;
@@ -85,7 +80,7 @@ static bool same_name(const struct metric *a, const struct metric *b)
 	return !a->instance || !strcmp(a->instance, b->instance);
 }
 
-/* Most samples of a source have the same metrics in the same order: `at` is looked at first. */
+/* Most samples of a source have the same metrics in the same order: `at` is tried first. */
 static double sum_before(const struct stored *old, const struct metric *m, size_t at)
 {
 	if (at < old->sample.n && same_name(&old->sample.metrics[at], m))
@@ -115,7 +110,7 @@ static bool is_data(const struct stored *s)
 }
 
 /* Frees the place of what has been silent longest, if that is long enough; else -1. Looks through
- * all only when something can have become old enough: anybody may knock as often as he likes. */
+ * all only when something can have become old enough: anybody may send as often as he likes. */
 static ssize_t make_room(struct store *st, uint64_t now_ns)
 {
 	ssize_t oldest = -1;
@@ -134,7 +129,7 @@ static ssize_t make_room(struct store *st, uint64_t now_ns)
 		return -1;
 	}
 	hmap_remove(&st->index, key_of(st->items[oldest]));
-	stored_free(st->items[oldest]);
+	free(st->items[oldest]);
 	st->items[oldest] = NULL;
 	st->ndata--;
 	return oldest;
@@ -157,14 +152,14 @@ bool store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
 	s->heard_ns = now_ns;
 	if (at != HMAP_NONE) {
 		add_sums(s, st->items[at]);
-		stored_free(st->items[at]);
+		free(st->items[at]);
 		st->items[at] = s;
 		return true;
 	}
 	ssize_t place = place_for(st, is_data(s), now_ns);
 	if (place < 0) {
 		st->refused++;
-		stored_free(s);
+		free(s);
 		return false;
 	}
 	add_sums(s, NULL);
@@ -177,7 +172,7 @@ bool store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
 void store_release(struct store *st)
 {
 	for (size_t i = 0; i < st->n; i++)
-		stored_free(st->items[i]);
+		free(st->items[i]);
 	free(st->items);
 	hmap_release(&st->index);
 	*st = (struct store){0};

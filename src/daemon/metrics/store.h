@@ -22,11 +22,10 @@ struct stored {
 	uint64_t heard_ns; /* CLOCK_MONOTONIC, when it was stored */
 	uint64_t records; /* how many of its key there were */
 	double *sums; /* of each metric, since the first */
-	struct stored *next; /* for lists of whoever has it */
+	struct stored *next; /* for lists of its owner */
 };
 
-struct stored *stored_copy(const struct sample *s);
-void stored_free(struct stored *s); /* s may be NULL */
+struct stored *stored_copy(const struct sample *s); /* free() it */
 
 struct store {
 	struct hmap index; /* hash of the key -> position */

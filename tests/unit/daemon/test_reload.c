@@ -47,10 +47,10 @@ TEST(reload, takes_one_part)
 				  .log_file = "log"};
 
 	check_parts(&a, &b, RELOAD_FIXED | RELOAD_METRICS | RELOAD_LOG, "--port");
-	reload_take(&a, &b, RELOAD_METRICS);
+	reload_apply(&a, &b, RELOAD_METRICS);
 	CHECK(a.kernel_interval_s == 10 && a.use_json && a.npu_monitor == DAEMON_AUTO);
 	CHECK(a.port == 1 && !a.log_file);
-	reload_take(&a, &b, RELOAD_LOG);
+	reload_apply(&a, &b, RELOAD_LOG);
 	CHECK_STR(a.log_file, "log");
 	check_parts(&a, &b, RELOAD_FIXED, "--port");
 }
