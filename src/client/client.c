@@ -1,22 +1,508 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* All calls of a run: as many at a time as there may be files, the next as soon as one is done. */
+/*
+ * All calls of a run: as many at a time as there may be files, the next as soon as one is done; one
+ * call from name to reply; and what to say when it fails. client/names.c turns names into
+ * addresses.
+ */
 #include "client/client.h"
 
 #include <errno.h>
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/containers/buf.h"
 #include "base/mem.h"
-#include "client/client_impl.h"
+#include "client/names.h"
+#include "net/address.h"
+#include "net/rpc_frame.h"
+#include "net/stream.h"
+#include "net/tls/tls.h"
+#include "wire/rpc.h"
 
 #define OTHER_FILES 64 /* that the process has open for other things */
 #define FEWEST 16
 /* A handshake costs us milliseconds of work, and the daemon waits seconds for it: more at a time
  * would only be late. */
 #define MOST_TLS 256
+#define READ_BYTES 16384
+#define TLS_ALERT 0x15
+
+struct client_run {
+	const struct client_options *options;
+	struct client_call *calls;
+	struct client_attempt **attempts; /* by call; NULL: not begun, or done */
+	size_t n, next; /* of the calls; the next one to begin */
+	size_t active, max_active;
+	struct event_base *base;
+	struct client_names *names;
+};
+
+enum client_phase {
+	CLIENT_NAMING,
+	CLIENT_CONNECTING,
+	CLIENT_GREETING, /* TLS */
+	CLIENT_SENDING,
+	CLIENT_RECEIVING,
+};
+
+/* A call on its way. */
+struct client_attempt {
+	struct client_run *run;
+	struct client_call *call;
+	enum client_phase phase;
+	struct addrinfo *found;
+	const struct addrinfo *address; /* that is tried */
+	int fd; /* -1: none */
+	SSL *ssl;
+	struct event io, deadline;
+	short waits; /* what `io` is added for; 0: it is not */
+	struct buf out, in;
+	size_t out_sent;
+	uint64_t start_ns;
+	char where[300]; /* "host:port" */
+};
+
+/* --- errors: what went wrong and what to do about it --- */
+
+static int explain_name(const struct client_attempt *a, int error, struct err *err)
+{
+	return err_set(err, -EHOSTUNREACH, "cannot find the host '%s': %s; check how it is spelt",
+		       a->call->host,
+		       error == EAI_SYSTEM ? "error of the system" : gai_strerror(error));
+}
+
+static int explain_connect(const struct client_attempt *a, int error, struct err *err)
+{
+	bool remote = a->address && !address_is_loopback(a->address->ai_addr);
+
+	if (error == ECONNREFUSED)
+		return err_set(err, -error,
+			       "connection refused by %s: is the daemon running there? start it "
+			       "with: sonde daemon --enable-ipc-monitor%s",
+			       a->where,
+			       remote ? " (without --certs-dir or --bind it listens to its own "
+					"machine alone)"
+				      : "");
+	if (error == ETIMEDOUT)
+		return err_set(err, -error,
+			       "no connection to %s in time: is the host up, and does a firewall "
+			       "let the port through?",
+			       a->where);
+	if (error == EMFILE)
+		return err_set(err, -error,
+			       "no connection to %s: this process may not open more files; raise "
+			       "the limit with: ulimit -n",
+			       a->where);
+	return err_sys(err, -error, "no connection to %s", a->where);
+}
+
+static int explain_late(const struct client_attempt *a, struct err *err)
+{
+	double seconds = a->run->options->timeout_ms / 1000.0;
+
+	switch (a->phase) {
+	case CLIENT_NAMING:
+		return err_set(err, -ETIMEDOUT,
+			       "the name '%s' was not resolved within %g s: check the name service",
+			       a->call->host, seconds);
+	case CLIENT_CONNECTING:
+		return explain_connect(a, ETIMEDOUT, err);
+	case CLIENT_GREETING:
+		return err_set(err, -ETIMEDOUT,
+			       "%s did not finish the TLS handshake within %g s: is it a daemon "
+			       "with --certs-dir?",
+			       a->where, seconds);
+	default:
+		return err_set(err, -ETIMEDOUT,
+			       "%s took the request but did not answer within %g s: is it a sonde "
+			       "daemon, or stopped?",
+			       a->where, seconds);
+	}
+}
+
+static int explain_closed(const struct client_attempt *a, struct err *err)
+{
+	const char *fn = json_string_value(json_object_get(a->call->request, "fn"));
+
+	if (!a->run->options->tls && a->in.len && a->in.data[0] == TLS_ALERT)
+		return err_set(err, -ECONNRESET,
+			       "the daemon at %s wants TLS: say where the certificates are with "
+			       "--certs-dir",
+			       a->where);
+	if (a->in.len)
+		return err_set(err, -ECONNRESET,
+			       "the daemon at %s ended in the middle of its answer", a->where);
+	if (!a->run->options->tls && fn && (!strcmp(fn, "getStatus") || !strcmp(fn, "getVersion")))
+		return err_set(err, -ECONNRESET,
+			       "%s closed the connection without an answer: it wants TLS "
+			       "(--certs-dir), or it is no daemon",
+			       a->where);
+	return err_set(err, -ECONNRESET,
+		       "the daemon at %s closed the connection without an answer: it does not know "
+		       "the function '%s' (an older version?)%s",
+		       a->where, fn ? fn : "",
+		       a->run->options->tls ? "" : ", or it wants TLS (--certs-dir)");
+}
+
+static int explain_no_reply(const struct client_attempt *a, struct err *err)
+{
+	if (!a->run->options->tls && a->in.len && a->in.data[0] == TLS_ALERT)
+		return explain_closed(a, err);
+	return err_set(err, -EBADMSG,
+		       "what %s answered is no reply of a daemon%s%s: check the port", a->where,
+		       rpc_frame_foreign(a->in.data, a->in.len) ? ", it speaks " : "",
+		       rpc_frame_foreign(a->in.data, a->in.len) ?: "");
+}
+
+/* --- one call: name, connection (each address one after another), handshake, request, reply --- */
+
+static void on_io(evutil_socket_t fd, short what, void *arg);
+
+/* --- parts --- */
+
+static void stop_waiting(struct client_attempt *a)
+{
+	if (a->waits)
+		event_del(&a->io);
+	a->waits = 0;
+}
+
+static void wait_for(struct client_attempt *a, short what, const struct timeval *at_most)
+{
+	if (a->waits == what && !at_most)
+		return;
+	stop_waiting(a);
+	event_assign(&a->io, a->run->base, a->fd, what | EV_PERSIST, on_io, a);
+	event_add(&a->io, at_most);
+	a->waits = what;
+}
+
+static void disconnect(struct client_attempt *a)
+{
+	stop_waiting(a);
+	if (a->ssl) {
+		if (SSL_is_init_finished(a->ssl) && a->call->reply)
+			SSL_shutdown(a->ssl);
+		SSL_free(a->ssl);
+	}
+	a->ssl = NULL;
+	if (a->fd >= 0)
+		close(a->fd);
+	a->fd = -1;
+}
+
+static void free_attempt(struct client_attempt *a)
+{
+	disconnect(a);
+	event_del(&a->deadline);
+	if (a->found)
+		freeaddrinfo(a->found);
+	buf_release(&a->out);
+	buf_release(&a->in);
+	free(a);
+}
+
+static void finish_call(struct client_attempt *a)
+{
+	struct client_run *run = a->run;
+	struct client_call *call = a->call;
+
+	if (call->reply)
+		call->err.code = 0; /* an address before this one may have failed */
+	call->seconds = (double)(clock_mono_ns() - a->start_ns) / 1e9;
+	run->attempts[call - run->calls] = NULL;
+	run->active--;
+	free_attempt(a);
+	if (run->options->done)
+		run->options->done(run->options->arg, call);
+}
+
+static void fail_call(struct client_attempt *a)
+{
+	if (!a->call->err.code)
+		err_set(&a->call->err, -EIO, "the call of %s failed", a->where);
+	finish_call(a);
+}
+
+/* --- talking --- */
+
+static int do_handshake(struct client_attempt *a, short *wait)
+{
+	int r = stream_handshake(a->ssl, wait);
+
+	if (r == 0)
+		a->phase = CLIENT_SENDING;
+	else if (r != -EAGAIN)
+		tls_failure(a->ssl, &a->call->err);
+	return r;
+}
+
+static int send_request(struct client_attempt *a, short *wait)
+{
+	while (a->out_sent < a->out.len) {
+		ssize_t n = stream_send(a->fd, a->ssl, a->out.data + a->out_sent,
+					a->out.len - a->out_sent, wait);
+
+		if (n == -EAGAIN)
+			return -EAGAIN;
+		/* It may have said why it will not read: that is found by reading. */
+		if (n < 0)
+			break;
+		a->out_sent += (size_t)n;
+	}
+	a->phase = CLIENT_RECEIVING;
+	return 0;
+}
+
+static void take_reply(struct client_attempt *a, const char *body, size_t bytes)
+{
+	char *reply = xmalloc(bytes + 1);
+
+	memcpy(reply, body, bytes);
+	reply[bytes] = '\0';
+	a->call->reply = reply;
+	a->call->reply_bytes = bytes;
+}
+
+/* 1: the reply is there. */
+static int receive_reply(struct client_attempt *a, short *wait)
+{
+	const char *body;
+	size_t bytes;
+
+	for (;;) {
+		ssize_t n =
+			stream_recv(a->fd, a->ssl, buf_room(&a->in, READ_BYTES), READ_BYTES, wait);
+
+		if (n == -EAGAIN)
+			return -EAGAIN;
+		if (n == -EPROTO && a->ssl && !a->in.len) {
+			tls_failure(a->ssl, &a->call->err);
+			return -EPROTO;
+		}
+		if (n <= 0)
+			return explain_closed(a, &a->call->err);
+		a->in.len += (size_t)n;
+		int r = rpc_frame_find(a->in.data, a->in.len, RPC_REPLY_MAX, &body, &bytes);
+		if (r < 0)
+			return explain_no_reply(a, &a->call->err);
+		if (r > 0) {
+			take_reply(a, body, bytes);
+			return 1;
+		}
+	}
+}
+
+/* As far as it goes. */
+static void continue_call(struct client_attempt *a)
+{
+	short wait = EV_READ;
+	int r = 0;
+
+	while (r == 0) {
+		if (a->phase == CLIENT_GREETING)
+			r = do_handshake(a, &wait);
+		else if (a->phase == CLIENT_SENDING)
+			r = send_request(a, &wait);
+		else
+			r = receive_reply(a, &wait);
+	}
+	if (r == -EAGAIN)
+		wait_for(a, wait, NULL);
+	else if (r < 0)
+		fail_call(a);
+	else
+		finish_call(a);
+}
+
+/* --- connecting --- */
+
+static void connected(struct client_attempt *a)
+{
+	SSL_CTX *tls = a->run->options->tls;
+
+	a->phase = tls ? CLIENT_GREETING : CLIENT_SENDING;
+	if (tls) {
+		a->ssl = tls_client_ssl(tls, a->call->host);
+		if (!a->ssl) {
+			err_set(&a->call->err, -EINVAL, "cannot speak TLS with '%s'",
+				a->call->host);
+			fail_call(a);
+			return;
+		}
+		stream_attach(a->ssl, a->fd);
+		SSL_set_connect_state(a->ssl);
+	}
+	stop_waiting(a); /* with the time limit of connecting */
+	continue_call(a);
+}
+
+/* Begins to connect to a->address. Negative errno; the socket is closed then. */
+static int try_address(struct client_attempt *a)
+{
+	const struct addrinfo *ai = a->address;
+	struct sockaddr_storage to = {0};
+	const int on = 1;
+
+	if (ai->ai_addrlen > sizeof(to) || (ai->ai_family != AF_INET && ai->ai_family != AF_INET6))
+		return -EAFNOSUPPORT;
+	memcpy(&to, ai->ai_addr, ai->ai_addrlen);
+	address_set_port((struct sockaddr *)&to, a->call->port);
+	a->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (a->fd < 0)
+		return -errno;
+	setsockopt(a->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (connect(a->fd, (struct sockaddr *)&to, ai->ai_addrlen) == 0 || errno == EINPROGRESS)
+		return 0;
+	int error = errno;
+	disconnect(a);
+	return -error;
+}
+
+/* A silent address gets its share of the time that is left, so that the others are tried, too. */
+static struct timeval time_share(const struct client_attempt *a)
+{
+	uint64_t spent_us = (clock_mono_ns() - a->start_ns) / 1000;
+	uint64_t all_us = a->run->options->timeout_ms * UINT64_C(1000), left_us = 1;
+	unsigned addresses = 0;
+
+	for (const struct addrinfo *ai = a->address; ai; ai = ai->ai_next)
+		addresses++;
+	if (all_us > spent_us)
+		left_us += (all_us - spent_us) / addresses;
+	return (struct timeval){(time_t)(left_us / 1000000), (suseconds_t)(left_us % 1000000)};
+}
+
+static void try_from(struct client_attempt *a, const struct addrinfo *first)
+{
+	int r = -EHOSTUNREACH;
+
+	a->phase = CLIENT_CONNECTING;
+	for (const struct addrinfo *ai = first; ai; ai = ai->ai_next) {
+		a->address = ai;
+		r = try_address(a);
+		if (r < 0) {
+			explain_connect(a, -r, &a->call->err);
+			continue;
+		}
+		struct timeval at_most = time_share(a);
+		wait_for(a, EV_WRITE, &at_most);
+		return;
+	}
+	fail_call(a);
+}
+
+static void on_connect(struct client_attempt *a, short what)
+{
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	if (what & EV_TIMEOUT)
+		error = ETIMEDOUT;
+	else if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+		error = errno;
+	if (!error) {
+		connected(a);
+		return;
+	}
+	explain_connect(a, error, &a->call->err);
+	disconnect(a);
+	try_from(a, a->address->ai_next);
+}
+
+static void on_io(evutil_socket_t fd, short what, void *arg)
+{
+	struct client_attempt *a = arg;
+
+	(void)fd;
+	if (a->phase == CLIENT_CONNECTING)
+		on_connect(a, what);
+	else
+		continue_call(a);
+}
+
+/* --- beginning --- */
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+	struct client_attempt *a = arg;
+
+	(void)fd, (void)what;
+	explain_late(a, &a->call->err);
+	fail_call(a);
+}
+
+static void on_addresses(struct client_attempt *a, struct addrinfo *found, int error)
+{
+	a->found = found;
+	if (found) {
+		try_from(a, found);
+		return;
+	}
+	explain_name(a, error, &a->call->err);
+	fail_call(a);
+}
+
+/* The bytes of the request. */
+static int write_request(struct client_attempt *a)
+{
+	char *text = json_dumps(a->call->request, JSON_COMPACT);
+	size_t begin = rpc_frame_begin(&a->out);
+
+	if (!text)
+		return err_set(&a->call->err, -EINVAL, "the request is no JSON");
+	buf_add_str(&a->out, text);
+	free(text);
+	rpc_frame_end(&a->out, begin);
+	if (a->out.len - begin <= RPC_REQUEST_MAX)
+		return 0;
+	return err_set(&a->call->err, -EMSGSIZE,
+		       "the request has %zu bytes, a daemon takes %d: ask for fewer things at once",
+		       a->out.len - begin, RPC_REQUEST_MAX);
+}
+
+static void start_call(struct client_run *run, size_t i)
+{
+	const unsigned ms = run->options->timeout_ms;
+	struct timeval limit = {ms / 1000, (suseconds_t)(ms % 1000) * 1000};
+	struct client_attempt *a = xcalloc(1, sizeof(*a));
+	struct client_call *call = &run->calls[i];
+
+	a->run = run;
+	a->call = call;
+	a->fd = -1;
+	a->start_ns = clock_mono_ns();
+	snprintf(a->where, sizeof(a->where), strchr(call->host, ':') ? "[%s]:%u" : "%s:%u",
+		 call->host, call->port);
+	run->attempts[i] = a;
+	run->active++;
+	evtimer_assign(&a->deadline, run->base, on_deadline, a);
+	event_add(&a->deadline, &limit);
+	if (write_request(a) < 0) {
+		fail_call(a);
+		return;
+	}
+	struct addrinfo *found = client_names_numeric(call->host);
+	if (found)
+		on_addresses(a, found, 0);
+	else if (client_names_ask(run->names, i, call->host) < 0)
+		on_addresses(a, NULL, EAI_MEMORY);
+}
+
+/* --- all calls --- */
 
 /* How many connections there may be, after raising the limit as far as it goes. */
 static size_t most_connections(void)
@@ -35,26 +521,11 @@ static size_t most_connections(void)
 						     : FEWEST;
 }
 
-void client_attempt_done(struct client_attempt *a)
-{
-	struct client_run *run = a->run;
-	struct client_call *call = a->call;
-
-	if (call->reply)
-		call->err.code = 0; /* an address before this one may have failed */
-	call->seconds = (double)(clock_mono_ns() - a->start_ns) / 1e9;
-	run->attempts[call - run->calls] = NULL;
-	run->active--;
-	client_attempt_free(a);
-	if (run->options->done)
-		run->options->done(run->options->arg, call);
-}
-
 /* A call may be done at once: that must not begin the next one from within. */
 static void begin_calls(struct client_run *run)
 {
 	while (run->next < run->n && run->active < run->max_active)
-		client_attempt_start(run, run->next++);
+		start_call(run, run->next++);
 }
 
 static void on_named(void *arg, size_t id, struct addrinfo *found, int error)
@@ -62,7 +533,7 @@ static void on_named(void *arg, size_t id, struct addrinfo *found, int error)
 	struct client_run *run = arg;
 
 	if (run->attempts[id])
-		client_attempt_named(run->attempts[id], found, error);
+		on_addresses(run->attempts[id], found, error);
 	else if (found)
 		freeaddrinfo(found); /* too late */
 }
@@ -104,7 +575,7 @@ int client_run(struct client_call *calls, size_t n, const struct client_options 
 	}
 	for (size_t i = 0; r < 0 && run.attempts && i < n; i++)
 		if (run.attempts[i])
-			client_attempt_free(run.attempts[i]);
+			free_attempt(run.attempts[i]);
 	client_names_free(run.names);
 	if (run.base)
 		event_base_free(run.base);
