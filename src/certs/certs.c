@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The authority of a certificate directory: made once, opened afterwards. */
+/* The authority of a certificate directory, made once and opened afterwards, and its files. */
 #include "certs/certs.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -13,10 +15,104 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "certs/certs_impl.h"
-#include "net/tls/check.h"
+#include "net/tls/certificate.h"
 #include "net/tls/files.h"
 
 #define CA_DAYS 3650
+
+/* --- files --- */
+
+const char *certs_path(const struct certs *c, const char *a, const char *b, struct buf *out)
+{
+	buf_clear(out);
+	buf_addf(out, "%s/%s%s%s", c->dir, a, b ? "/" : "", b ? b : "");
+	return buf_str(out);
+}
+
+int certs_mkdir(const struct certs *c, const char *name, struct err *err)
+{
+	struct buf path = {0};
+	int r = 0;
+
+	if (mkdir(certs_path(c, name, NULL, &path), 0700) < 0 && errno != EEXIST)
+		r = err_sys(err, -errno, "cannot make directory '%s'", buf_str(&path));
+	buf_release(&path);
+	return r;
+}
+
+/* Writes what is in the memory of `bio` to dir/A/B and frees it. */
+static int write_bio(const struct certs *c, const char *a, const char *b, BIO *bio, bool ok,
+		     struct err *err)
+{
+	struct buf text = {0}, path_text = {0};
+	const char *path = certs_path(c, a, b, &path_text);
+	char *data = NULL;
+	int r;
+
+	if (ok) {
+		long len = BIO_get_mem_data(bio, &data);
+
+		buf_add(&text, data, (size_t)len);
+		r = fs_write_atomic(path, &text, 0600, err);
+	} else {
+		const char *why = ERR_reason_error_string(ERR_peek_last_error());
+
+		r = err_set(err, -EIO, "cannot write '%s': %s", path, why ? why : "unknown error");
+		ERR_clear_error();
+	}
+	tls_files_forget(&text);
+	buf_release(&path_text);
+	BIO_free(bio);
+	return r;
+}
+
+int certs_write_certificate(const struct certs *c, const char *a, const char *b, X509 *x,
+			    struct err *err)
+{
+	BIO *bio = BIO_new(BIO_s_mem());
+
+	return write_bio(c, a, b, bio, bio && PEM_write_bio_X509(bio, x) == 1, err);
+}
+
+int certs_write_crl(const struct certs *c, const char *a, const char *b, struct err *err)
+{
+	BIO *bio = BIO_new(BIO_s_mem());
+
+	return write_bio(c, a, b, bio, bio && PEM_write_bio_X509_CRL(bio, c->crl) == 1, err);
+}
+
+/* PKCS#8, the one form that every reader knows. */
+int certs_write_key(const struct certs *c, const char *a, const char *b, EVP_PKEY *key,
+		    struct err *err)
+{
+	BIO *bio = BIO_new(BIO_s_secmem());
+	const EVP_CIPHER *cipher = c->o.encrypt ? EVP_aes_256_cbc() : NULL;
+	struct tls_passphrase *p = c->o.passphrase;
+
+	bool ok = bio && PEM_write_bio_PKCS8PrivateKey(bio, key, cipher, cipher ? p->text : NULL,
+						       cipher ? p->len : 0, NULL, NULL) == 1;
+	return write_bio(c, a, b, bio, ok, err);
+}
+
+int certs_read_certificate(const struct certs *c, const char *a, const char *b, X509 **out,
+			   struct err *err)
+{
+	struct buf text = {0}, path_text = {0};
+	const char *path = certs_path(c, a, b, &path_text);
+	STACK_OF(X509) *list = NULL;
+
+	int r = tls_files_read(path, false, &text, err);
+	if (r == 0)
+		r = tls_files_certificates(path, &text, &list, err);
+	if (r == 0)
+		*out = sk_X509_shift(list);
+	sk_X509_pop_free(list, X509_free);
+	buf_release(&text);
+	buf_release(&path_text);
+	return r;
+}
+
+/* --- the CA --- */
 
 bool certs_is_new(const struct certs *c)
 {
@@ -25,20 +121,17 @@ bool certs_is_new(const struct certs *c)
 
 static int write_ca(struct certs *c, struct err *err)
 {
-	struct buf path = {0};
+	int r = certs_mkdir(c, "ca", err);
 
-	int r = certs_mkdir(certs_path(c, "ca", NULL, &path), err);
 	if (r == 0)
-		r = certs_mkdir(certs_path(c, "ca", "issued", &path), err);
+		r = certs_mkdir(c, "ca/issued", err);
 	if (r == 0)
-		r = certs_write_key(c, certs_path(c, "ca", "ca.key", &path), c->issuer.key, err);
+		r = certs_write_key(c, "ca", "ca.key", c->issuer.key, err);
 	if (r == 0)
-		r = certs_write_crl(certs_path(c, "ca", "ca.crl", &path), c->crl, err);
+		r = certs_write_crl(c, "ca", "ca.crl", err);
 	/* Last: where this file is, the CA is whole. */
 	if (r == 0)
-		r = certs_write_certificate(certs_path(c, "ca", "ca.crt", &path), c->issuer.ca,
-					    err);
-	buf_release(&path);
+		r = certs_write_certificate(c, "ca", "ca.crt", c->issuer.ca, err);
 	return r;
 }
 
@@ -112,7 +205,7 @@ static int load_ca(struct certs *c, struct err *err)
 	certs_path(c, "ca", "ca.crt", &path);
 	int r = tls_files_check_dir(buf_str(&dir), err);
 	if (r == 0)
-		r = certs_read_certificate(buf_str(&path), &c->issuer.ca, err);
+		r = certs_read_certificate(c, "ca", "ca.crt", &c->issuer.ca, err);
 	if (r == 0)
 		r = tls_check_certificate(c->issuer.ca, TLS_KIND_CA, buf_str(&path), err);
 	if (r == 0)

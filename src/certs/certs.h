@@ -9,7 +9,7 @@
  *
  * A set is what --certs-dir needs. Sets may be moved away; the CA remembers what it has issued and
  * can revoke it all the same. Directories have mode 0700, files 0600. What exists is only
- * overwritten where it is told to.
+ * overwritten on request.
  */
 #ifndef SONDE_CERTS_CERTS_H
 #define SONDE_CERTS_CERTS_H
@@ -20,7 +20,7 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "certs/issue.h"
-#include "net/tls/passphrase.h"
+#include "net/tls/files.h"
 
 struct certs;
 
@@ -49,12 +49,12 @@ int certs_add(struct certs *c, enum certs_kind kind, const char *name, const cha
 /* Makes the set anew, with a new key, for the hosts it has been for; adds its host or client. */
 int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct err *err);
 
-/* Revokes all that was issued for a set, or for a host or client of that name; gives how many
- * certificates that were, 0 if all of them are revoked already, and brings the list into every set
+/* Revokes all that was issued for a set, or for a host or client of that name; returns how many
+ * certificates that were, 0 if all of them are revoked already, and writes the list into every set
  * that is here. */
 int certs_revoke(struct certs *c, const char *name, struct err *err);
 
-/* Brings ca.crt and ca.crl into every set that is here. */
+/* Writes ca.crt and ca.crl into every set that is here. */
 int certs_publish(struct certs *c, struct err *err);
 
 /* Calls for each set that is here, in order of name; ends at the first negative result. */

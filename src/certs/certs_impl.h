@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the files of the certificate directory share. */
+/* What the two halves of the certificate directory share: certs.c has the CA and the files, sets.c
+ * what it issues. */
 #ifndef SONDE_CERTS_CERTS_IMPL_H
 #define SONDE_CERTS_CERTS_IMPL_H
 
@@ -21,18 +22,18 @@ const char *certs_path(const struct certs *c, const char *a, const char *b, stru
 /* Loads the key of the CA, unless it is there; may ask for its password. */
 int certs_unlock(struct certs *c, struct err *err);
 
-/* A directory of mode 0700; fine if it is there. */
-int certs_mkdir(const char *path, struct err *err);
+/* A directory of mode 0700 below dir; fine if it is there. */
+int certs_mkdir(const struct certs *c, const char *name, struct err *err);
 
-/* Each writes the file as PEM, mode 0600, in one step. */
-int certs_write_certificate(const char *path, X509 *x, struct err *err);
-int certs_write_crl(const char *path, X509_CRL *crl, struct err *err);
-int certs_write_key(const struct certs *c, const char *path, EVP_PKEY *key, struct err *err);
+/* Each writes dir/A/B as PEM, mode 0600, in one step. */
+int certs_write_certificate(const struct certs *c, const char *a, const char *b, X509 *x,
+			    struct err *err);
+int certs_write_crl(const struct certs *c, const char *a, const char *b, struct err *err);
+int certs_write_key(const struct certs *c, const char *a, const char *b, EVP_PKEY *key,
+		    struct err *err);
 
-/* The first certificate of the file. */
-int certs_read_certificate(const char *path, X509 **out, struct err *err);
-
-/* Keeps the certificate of a set in ca/issued. */
-int certs_record(struct certs *c, const char *set, X509 *x, struct err *err);
+/* The first certificate of dir/A/B. */
+int certs_read_certificate(const struct certs *c, const char *a, const char *b, X509 **out,
+			   struct err *err);
 
 #endif

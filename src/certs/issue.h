@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Making keys, certificates and revocation lists, in memory. What is made passes the checks of
- * net/tls/check.h and of today's tools: X.509 v3, sha256, RSA 3072 or EC P-256, key usage, hosts as
- * alternative names.
+ * net/tls/certificate.h and of today's tools: X.509 v3, sha256, RSA 3072 or EC P-256, key usage,
+ * hosts as alternative names.
  */
 #ifndef SONDE_CERTS_ISSUE_H
 #define SONDE_CERTS_ISSUE_H

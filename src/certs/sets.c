@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The sets of a certificate directory: made, renewed, and kept up to date with the CA's list. */
+/* The sets of a certificate directory: made, renewed, revoked, and kept up to date with the CA's
+ * list; and what the CA has issued. */
 #include <dirent.h>
 #include <errno.h>
+#include <openssl/bn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 
 #include "base/mem.h"
 #include "certs/certs_impl.h"
-#include "net/tls/names.h"
+#include "net/tls/certificate.h"
 
 #define NEW ".new"
 
@@ -42,17 +44,13 @@ void certs_set_name(enum certs_kind kind, const char *name, struct buf *out)
 
 static int write_ca_files(struct certs *c, const char *set, struct err *err)
 {
-	struct buf path = {0};
+	int r = certs_write_certificate(c, set, "ca.crt", c->issuer.ca, err);
 
-	int r = certs_write_certificate(certs_path(c, set, "ca.crt", &path), c->issuer.ca, err);
-	if (r == 0)
-		r = certs_write_crl(certs_path(c, set, "ca.crl", &path), c->crl, err);
-	buf_release(&path);
-	return r;
+	return r == 0 ? certs_write_crl(c, set, "ca.crl", err) : r;
 }
 
 /* Puts the file NAME.new of a set in the place of NAME. */
-static int take_new(struct certs *c, const char *set, const char *name, struct err *err)
+static int use_new_file(struct certs *c, const char *set, const char *name, struct err *err)
 {
 	struct buf from = {0}, to = {0};
 	int r = 0;
@@ -72,36 +70,43 @@ static int take_new(struct certs *c, const char *set, const char *name, struct e
 static int write_pair(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, struct err *err)
 {
 	bool server = is_server(set);
-	struct buf path = {0};
+	int r = certs_write_key(c, set, server ? "server.key" NEW : "client.key" NEW, key, err);
 
-	int r = certs_write_key(
-		c, certs_path(c, set, server ? "server.key" NEW : "client.key" NEW, &path), key,
-		err);
 	if (r == 0)
-		r = certs_write_certificate(
-			certs_path(c, set, server ? "server.crt" NEW : "client.crt" NEW, &path), x,
-			err);
+		r = certs_write_certificate(c, set, server ? "server.crt" NEW : "client.crt" NEW, x,
+					    err);
 	if (r == 0)
-		r = take_new(c, set, server ? "server.key" : "client.key", err);
+		r = use_new_file(c, set, server ? "server.key" : "client.key", err);
 	if (r == 0)
-		r = take_new(c, set, certificate_of(set), err);
-	buf_release(&path);
+		r = use_new_file(c, set, certificate_of(set), err);
+	return r;
+}
+
+/* Keeps the certificate of a set in ca/issued. */
+static int record_issued(struct certs *c, const char *set, X509 *x, struct err *err)
+{
+	BIGNUM *n = ASN1_INTEGER_to_BN(X509_get0_serialNumber(x), NULL);
+	char *hex = n ? BN_bn2hex(n) : NULL;
+	char *name = xasprintf("%s-%s.crt", set, hex ? hex : "0");
+	int r = certs_write_certificate(c, "ca/issued", name, x, err);
+
+	OPENSSL_free(hex);
+	BN_free(n);
+	free(name);
 	return r;
 }
 
 static int write_set(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, struct err *err)
 {
-	struct buf path = {0};
-
 	/* Known to the CA before anybody can use it. */
-	int r = certs_record(c, set, x, err);
+	int r = record_issued(c, set, x, err);
+
 	if (r == 0)
-		r = certs_mkdir(certs_path(c, set, NULL, &path), err);
+		r = certs_mkdir(c, set, err);
 	if (r == 0)
 		r = write_ca_files(c, set, err);
 	if (r == 0)
 		r = write_pair(c, set, key, x, err);
-	buf_release(&path);
 	return r;
 }
 
@@ -154,11 +159,10 @@ int certs_add(struct certs *c, enum certs_kind kind, const char *name, const cha
 
 int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct err *err)
 {
-	struct buf path = {0}, name = {0}, hosts = {0};
+	struct buf name = {0}, hosts = {0};
 	X509 *old = NULL;
 
-	certs_path(c, set, certificate_of(set), &path);
-	int r = certs_read_certificate(buf_str(&path), &old, err);
+	int r = certs_read_certificate(c, set, certificate_of(set), &old, err);
 	if (r == 0) {
 		tls_name_of(old, &name);
 		tls_hosts_of(old, ",", &hosts);
@@ -167,7 +171,6 @@ int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct e
 	if (r == 0)
 		buf_add(out_name, name.data, name.len);
 	X509_free(old);
-	buf_release(&path);
 	buf_release(&name);
 	buf_release(&hosts);
 	return r;
@@ -207,11 +210,131 @@ static int publish_set(void *arg, const char *set, struct err *err)
 
 int certs_publish(struct certs *c, struct err *err)
 {
-	struct buf path = {0};
+	int r = certs_write_crl(c, "ca", "ca.crl", err);
 
-	int r = certs_write_crl(certs_path(c, "ca", "ca.crl", &path), c->crl, err);
-	if (r == 0)
-		r = certs_each_set(c, publish_set, c, err);
+	return r == 0 ? certs_each_set(c, publish_set, c, err) : r;
+}
+
+/* --- what the CA has issued --- */
+
+static int only_certificates(const struct dirent *e)
+{
+	size_t len = strlen(e->d_name);
+
+	return len > 4 && !strcmp(e->d_name + len - 4, ".crt") && strrchr(e->d_name, '-');
+}
+
+static int visit_issued(struct certs *c, char *file, certs_issued_fn fn, void *arg, struct err *err)
+{
+	struct certs_issued i = {.set = file};
+	X509_REVOKED *found = NULL;
+	int r = certs_read_certificate(c, "ca/issued", file, &i.x, err);
+
+	if (r == 0) {
+		*strrchr(file, '-') = '\0';
+		i.revoked = X509_CRL_get0_by_cert(c->crl, &found, i.x) == 1;
+		r = fn(arg, &i, err);
+	}
+	X509_free(i.x);
+	return r;
+}
+
+int certs_each_issued(struct certs *c, certs_issued_fn fn, void *arg, struct err *err)
+{
+	struct dirent **list = NULL;
+	struct buf path = {0};
+	int r = 0;
+
+	int n = scandir(certs_path(c, "ca/issued", NULL, &path), &list, only_certificates,
+			alphasort);
+	if (n < 0)
+		r = err_sys(err, -errno, "cannot list '%s'", buf_str(&path));
+	for (int i = 0; i < n; i++) {
+		if (r >= 0)
+			r = visit_issued(c, list[i]->d_name, fn, arg, err);
+		free(list[i]);
+	}
+	free(list);
 	buf_release(&path);
+	return r < 0 ? r : 0;
+}
+
+/* --- revoking --- */
+
+struct search {
+	const char *as[3]; /* the sets that the name may mean */
+	X509 **found;
+	size_t n, cap;
+	size_t revoked; /* that the name means, too, but are on the list already */
+	char *known; /* the last set seen, to name each once */
+	struct buf list;
+};
+
+static int collect_issued(void *arg, const struct certs_issued *i, struct err *err)
+{
+	struct search *s = arg;
+
+	(void)err;
+	if (!s->known || strcmp(s->known, i->set)) {
+		free(s->known);
+		s->known = xstrdup(i->set);
+		if (s->list.len < 200)
+			buf_addf(&s->list, "%s%s", s->list.len ? ", " : "", i->set);
+	}
+	for (int k = 0; k < 3; k++) {
+		if (strcmp(s->as[k], i->set))
+			continue;
+		if (i->revoked) {
+			s->revoked++;
+			break;
+		}
+		s->found = xgrow(s->found, &s->cap, s->n + 1, sizeof(*s->found));
+		X509_up_ref(i->x);
+		s->found[s->n++] = i->x;
+		break;
+	}
+	return 0;
+}
+
+static int revoke_found(struct certs *c, const struct search *s, struct err *err)
+{
+	X509_CRL *crl = NULL;
+
+	int r = certs_unlock(c, err);
+	if (r == 0)
+		r = certs_make_crl(&c->issuer, c->crl, s->found, s->n, &crl, err);
+	if (r < 0)
+		return r;
+	X509_CRL_free(c->crl);
+	c->crl = crl;
+	r = certs_publish(c, err);
+	return r < 0 ? r : (int)s->n;
+}
+
+int certs_revoke(struct certs *c, const char *name, struct err *err)
+{
+	struct buf server = {0}, client = {0};
+	struct search s = {0};
+
+	certs_set_name(CERTS_SERVER, name, &server);
+	certs_set_name(CERTS_CLIENT, name, &client);
+	s.as[0] = name;
+	s.as[1] = buf_str(&server);
+	s.as[2] = buf_str(&client);
+	int r = certs_each_issued(c, collect_issued, &s, err);
+	if (r == 0 && s.n == 0 && !s.revoked)
+		r = err_set(err, -ENOENT, "nothing was issued for '%s'; there are: %s", name,
+			    s.list.len ? buf_str(&s.list) : "none");
+	else if (r == 0 && s.n == 0) /* a run that was interrupted may not have come so far */
+		r = certs_publish(c, err);
+	else if (r == 0)
+		r = revoke_found(c, &s, err);
+	for (size_t i = 0; i < s.n; i++)
+		X509_free(s.found[i]);
+	free(s.found);
+	free(s.known);
+	buf_release(&s.list);
+	buf_release(&server);
+	buf_release(&client);
 	return r;
 }

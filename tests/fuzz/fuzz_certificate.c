@@ -9,9 +9,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "net/tls/check.h"
+#include "net/tls/certificate.h"
 #include "net/tls/files.h"
-#include "net/tls/names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

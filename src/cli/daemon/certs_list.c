@@ -4,8 +4,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "net/tls/check.h"
-#include "net/tls/names.h"
+#include "net/tls/certificate.h"
 
 static int add_issued(void *arg, const struct certs_issued *i, struct err *err)
 {

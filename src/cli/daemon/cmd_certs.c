@@ -13,7 +13,7 @@
 #include "certs/certs.h"
 #include "cli/command.h"
 #include "cli/daemon/certs_list.h"
-#include "net/tls/passphrase.h"
+#include "net/tls/files.h"
 
 #define INSTALLED "/etc/sonde/certs" /* where the set of a host goes */
 #define COPY_LINES_MAX 8

@@ -8,11 +8,10 @@
 
 #include "base/containers/buf.h"
 #include "base/mem.h"
-#include "net/tls/check.h"
-#include "net/tls/names.h"
+#include "net/tls/certificate.h"
 #include "net/tls/tls.h"
 
-struct trouble {
+struct tls_error {
 	char *host; /* whom we called; NULL on the server */
 	int alert; /* the last one the peer sent; -1: none */
 	unsigned long error; /* OpenSSL's, of the step that failed */
@@ -22,9 +21,9 @@ struct trouble {
 	char until[TLS_TIME_BYTES];
 };
 
-static void trouble_free(void *parent, void *p, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
+static void error_free(void *parent, void *p, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
 {
-	struct trouble *t = p;
+	struct tls_error *t = p;
 
 	(void)parent, (void)ad, (void)idx, (void)argl, (void)argp;
 	if (!t)
@@ -40,13 +39,13 @@ static int slot;
 
 static void make_slot(void)
 {
-	slot = SSL_get_ex_new_index(0, NULL, NULL, NULL, trouble_free);
+	slot = SSL_get_ex_new_index(0, NULL, NULL, NULL, error_free);
 }
 
-/* Made when there is something to note: most connections go well. */
-static struct trouble *trouble_of(SSL *ssl)
+/* Made when there is something to record: most connections go well. */
+static struct tls_error *error_of(SSL *ssl)
 {
-	struct trouble *t = SSL_get_ex_data(ssl, slot);
+	struct tls_error *t = SSL_get_ex_data(ssl, slot);
 
 	if (t)
 		return t;
@@ -58,9 +57,9 @@ static struct trouble *trouble_of(SSL *ssl)
 	return NULL;
 }
 
-void tls_trouble_host(SSL *ssl, const char *host)
+void tls_errors_set_host(SSL *ssl, const char *host)
 {
-	struct trouble *t = trouble_of(ssl);
+	struct tls_error *t = error_of(ssl);
 
 	if (t)
 		t->host = xstrdup(host);
@@ -70,22 +69,22 @@ static void on_info(const SSL *ssl, int where, int ret)
 {
 	/* The const is only that of the callback's type. */
 	SSL *s = (SSL *)(uintptr_t)ssl;
-	struct trouble *t;
+	struct tls_error *t;
 
 	if (where & SSL_CB_ALERT && where & SSL_CB_READ) {
 		int alert = ret & 0xff;
 
-		t = alert != SSL_AD_CLOSE_NOTIFY ? trouble_of(s) : NULL;
+		t = alert != SSL_AD_CLOSE_NOTIFY ? error_of(s) : NULL;
 		if (t)
 			t->alert = alert;
 	} else if (where & SSL_CB_EXIT && ret < 0 && ERR_peek_error()) {
-		t = trouble_of(s);
+		t = error_of(s);
 		if (t)
 			t->error = ERR_peek_error();
 	}
 }
 
-void tls_trouble_watch(SSL_CTX *ctx)
+void tls_errors_watch(SSL_CTX *ctx)
 {
 	CRYPTO_THREAD_run_once(&once, make_slot);
 	SSL_CTX_set_info_callback(ctx, on_info);
@@ -93,7 +92,7 @@ void tls_trouble_watch(SSL_CTX *ctx)
 
 /* --- the peer's certificate --- */
 
-static void note_certificate(struct trouble *t, X509 *x)
+static void record_certificate(struct tls_error *t, X509 *x)
 {
 	struct buf text = {0};
 
@@ -110,7 +109,7 @@ static void note_certificate(struct trouble *t, X509 *x)
 		      t->until);
 }
 
-int tls_trouble_verify(int ok, X509_STORE_CTX *store)
+int tls_errors_verify(int ok, X509_STORE_CTX *store)
 {
 	int why = X509_STORE_CTX_get_error(store);
 	X509 *x = X509_STORE_CTX_get_current_cert(store);
@@ -124,22 +123,46 @@ int tls_trouble_verify(int ok, X509_STORE_CTX *store)
 		return 1;
 	}
 	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
-	struct trouble *t = ssl ? trouble_of(ssl) : NULL;
+	struct tls_error *t = ssl ? error_of(ssl) : NULL;
 	if (t) {
 		t->verify = why;
 		if (x)
-			note_certificate(t, x);
+			record_certificate(t, x);
 	}
 	return 0;
 }
 
 /* --- in words --- */
 
-static int refused_by_us(const SSL *ssl, const struct trouble *t, struct err *err)
+/* Why a certificate is refused, where that needs no dates or names. */
+static const char *refusal(int verify)
+{
+	switch (verify) {
+	case X509_V_ERR_CERT_REVOKED:
+		return "is revoked";
+	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+	case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+	case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+	case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+	case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+		return "comes from an unknown CA: none of 'ca.crt' has issued it";
+	case X509_V_ERR_EE_KEY_TOO_SMALL:
+	case X509_V_ERR_CA_KEY_TOO_SMALL:
+	case X509_V_ERR_CA_MD_TOO_WEAK:
+		return "has too weak a key or signature";
+	default:
+		return NULL;
+	}
+}
+
+static int refused_by_us(const SSL *ssl, const struct tls_error *t, struct err *err)
 {
 	const char *who = SSL_is_server(ssl) ? "client" : "daemon";
-	const char *name = t->peer ? t->peer : "?";
+	const char *name = t->peer ? t->peer : "?", *why = refusal(t->verify);
 
+	if (why)
+		return err_set(err, -EACCES, "the certificate of the %s ('%s') %s", who, name, why);
 	switch (t->verify) {
 	case X509_V_ERR_CERT_HAS_EXPIRED:
 		return err_set(err, -EACCES, "the certificate of the %s ('%s') expired at %s", who,
@@ -149,19 +172,6 @@ static int refused_by_us(const SSL *ssl, const struct trouble *t, struct err *er
 			       "the certificate of the %s ('%s') is not valid before %s; compare "
 			       "the clocks",
 			       who, name, t->until);
-	case X509_V_ERR_CERT_REVOKED:
-		return err_set(err, -EACCES, "the certificate of the %s ('%s') is revoked", who,
-			       name);
-	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
-	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-	case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-	case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
-	case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
-	case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-		return err_set(err, -EACCES,
-			       "the certificate of the %s ('%s') comes from an unknown CA: none "
-			       "of 'ca.crt' has issued it",
-			       who, name);
 	case X509_V_ERR_HOSTNAME_MISMATCH:
 	case X509_V_ERR_IP_ADDRESS_MISMATCH:
 		return err_set(
@@ -173,12 +183,6 @@ static int refused_by_us(const SSL *ssl, const struct trouble *t, struct err *er
 		return err_set(err, -EACCES,
 			       "our 'ca.crl' does not cover the CA that issued the certificate of "
 			       "the %s ('%s')",
-			       who, name);
-	case X509_V_ERR_EE_KEY_TOO_SMALL:
-	case X509_V_ERR_CA_KEY_TOO_SMALL:
-	case X509_V_ERR_CA_MD_TOO_WEAK:
-		return err_set(err, -EACCES,
-			       "the certificate of the %s ('%s') has too weak a key or signature",
 			       who, name);
 	case X509_V_ERR_INVALID_PURPOSE:
 		return err_set(err, -EACCES,
@@ -192,40 +196,34 @@ static int refused_by_us(const SSL *ssl, const struct trouble *t, struct err *er
 
 static int refused_by_peer(const SSL *ssl, int alert, struct err *err)
 {
+	static const struct {
+		int alert;
+		const char *why;
+	} reasons[] = {
+		{SSL_AD_CERTIFICATE_REVOKED, "it is revoked"},
+		{SSL_AD_CERTIFICATE_EXPIRED, "it has expired, or the clocks differ"},
+		{SSL_AD_UNKNOWN_CA, "it comes from a CA that is unknown there"},
+		{TLS13_AD_CERTIFICATE_REQUIRED, "none was sent"},
+		{SSL_AD_BAD_CERTIFICATE, "it does not pass its checks"},
+		{SSL_AD_UNSUPPORTED_CERTIFICATE, "it does not pass its checks"},
+		{SSL_AD_CERTIFICATE_UNKNOWN, "it does not pass its checks"},
+	};
 	const char *who = SSL_is_server(ssl) ? "client" : "daemon";
-	const char *why = NULL;
 
-	switch (alert) {
-	case SSL_AD_CERTIFICATE_REVOKED:
-		why = "it is revoked";
-		break;
-	case SSL_AD_CERTIFICATE_EXPIRED:
-		why = "it has expired, or the clocks differ";
-		break;
-	case SSL_AD_UNKNOWN_CA:
-		why = "it comes from a CA that is unknown there";
-		break;
-	case TLS13_AD_CERTIFICATE_REQUIRED:
-		why = "none was sent";
-		break;
-	case SSL_AD_BAD_CERTIFICATE:
-	case SSL_AD_UNSUPPORTED_CERTIFICATE:
-	case SSL_AD_CERTIFICATE_UNKNOWN:
-		why = "it does not pass its checks";
-		break;
-	case SSL_AD_PROTOCOL_VERSION:
+	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+		if (reasons[i].alert == alert)
+			return err_set(err, -EACCES, "the %s refused our certificate: %s", who,
+				       reasons[i].why);
+	if (alert == SSL_AD_PROTOCOL_VERSION)
 		return err_set(err, -EPROTO,
 			       "the %s accepts no TLS version that we accept (1.2 and 1.3)", who);
-	case SSL_AD_HANDSHAKE_FAILURE:
+	if (alert == SSL_AD_HANDSHAKE_FAILURE)
 		return err_set(err, -EPROTO,
 			       "the %s found nothing in common with us (cipher suites, "
 			       "certificates)",
 			       who);
-	default:
-		return err_set(err, -EPROTO, "the %s broke the TLS connection off: %s", who,
-			       SSL_alert_desc_string_long(alert));
-	}
-	return err_set(err, -EACCES, "the %s refused our certificate: %s", who, why);
+	return err_set(err, -EPROTO, "the %s broke the TLS connection off: %s", who,
+		       SSL_alert_desc_string_long(alert));
 }
 
 static int broke_off(const SSL *ssl, unsigned long error, struct err *err)
@@ -257,7 +255,7 @@ static int broke_off(const SSL *ssl, unsigned long error, struct err *err)
 
 void tls_failure(const SSL *ssl, struct err *err)
 {
-	const struct trouble *t = SSL_get_ex_data(ssl, slot);
+	const struct tls_error *t = SSL_get_ex_data(ssl, slot);
 
 	if (t && t->verify != X509_V_OK)
 		refused_by_us(ssl, t, err);

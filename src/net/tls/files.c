@@ -2,12 +2,73 @@
 #include "net/tls/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ui.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "net/tls/check.h"
+#include "net/tls/certificate.h"
+
+#define PROMPT "Please enter the certificate password: "
+
+/* --- passphrases --- */
+
+struct tls_passphrase *tls_passphrase_new(void)
+{
+	struct tls_passphrase *p =
+		mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	/* Both may be forbidden here; then it is memory like any other. */
+	(void)mlock(p, sizeof(*p));
+	(void)madvise(p, sizeof(*p), MADV_DONTDUMP);
+	return p;
+}
+
+void tls_passphrase_free(struct tls_passphrase *p)
+{
+	if (!p)
+		return;
+	OPENSSL_cleanse(p, sizeof(*p));
+	munmap(p, sizeof(*p));
+}
+
+/* OpenSSL's dialogue uses /dev/tty, or stdin where there is none, and would read a stdin that is no
+ * terminal just the same. */
+static bool have_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return isatty(STDIN_FILENO);
+	close(fd);
+	return true;
+}
+
+int tls_passphrase_ask(const char *what, char *buf, int size, struct err *err)
+{
+	if (!have_terminal())
+		return err_set(err, -ENOTTY, "there is no terminal to ask for the password of '%s'",
+			       what);
+	UI *ui = UI_new_method(UI_OpenSSL());
+	int r = ui ? UI_add_input_string(ui, PROMPT, 0, buf, 0, size - 1) : -1;
+	if (r >= 0)
+		r = UI_process(ui);
+	UI_free(ui);
+	ERR_clear_error();
+	if (r < 0)
+		return err_set(err, -EINTR, "no password was given for '%s'", what);
+	return (int)strlen(buf);
+}
+
+/* --- PEM --- */
 
 /* What OpenSSL has to say, and forgets it: a later reader of its queue must not find it. */
 static const char *last_reason(void)
@@ -18,7 +79,7 @@ static const char *last_reason(void)
 	return why ? why : "unknown error";
 }
 
-static void tell(const struct tls_source *src, const char *what, const char *path)
+static void notify_user(const struct tls_source *src, const char *what, const char *path)
 {
 	struct buf line = {0};
 
@@ -87,7 +148,7 @@ struct unlock {
 	bool called;
 };
 
-static int give_passphrase(char *buf, int size, int writing, void *arg)
+static int supply_passphrase(char *buf, int size, int writing, void *arg)
 {
 	struct unlock *u = arg;
 
@@ -102,7 +163,7 @@ static int give_passphrase(char *buf, int size, int writing, void *arg)
 static EVP_PKEY *read_key(const struct buf *text, struct unlock *u)
 {
 	BIO *bio = BIO_new_mem_buf(text->len ? text->data : "", (int)text->len);
-	EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, give_passphrase, u) : NULL;
+	EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, supply_passphrase, u) : NULL;
 
 	BIO_free(bio);
 	return key;
@@ -207,7 +268,7 @@ static int load_certificates(const struct tls_source *src, const char *name, boo
 	struct buf path_text = {0}, text = {0};
 	const char *path = file_path(src, name, &path_text);
 
-	tell(src, ca ? "Loading CA cert from: " : "Loading client cert from: ", path);
+	notify_user(src, ca ? "Loading CA cert from: " : "Loading client cert from: ", path);
 	int r = tls_files_read(path, false, &text, err);
 	if (r == 0)
 		r = tls_files_certificates(path, &text, out, err);
@@ -218,7 +279,7 @@ static int load_certificates(const struct tls_source *src, const char *name, boo
 						  : TLS_KIND_LEAF,
 					  path, err);
 		if (r == 0)
-			tell(src, "Found Key Usage extension", "");
+			notify_user(src, "Found Key Usage extension", "");
 	}
 	buf_release(&text);
 	buf_release(&path_text);
@@ -232,7 +293,7 @@ static int load_crl(const struct tls_source *src, const char *own_name, struct t
 	const char *path = file_path(src, "ca.crl", &path_text);
 
 	int r = read_if_there(path, false, &text, err);
-	tell(src, r == 0 ? "CRL file does not exist: " : "Checking CRL file: ", path);
+	notify_user(src, r == 0 ? "CRL file does not exist: " : "Checking CRL file: ", path);
 	if (r > 0)
 		r = tls_files_crls(path, &text, &f->crls, err);
 	for (int i = 0; r == 0 && i < sk_X509_CRL_num(f->crls); i++)
@@ -251,7 +312,7 @@ static int load_key(const struct tls_source *src, const char *name, struct tls_f
 	struct buf path_text = {0}, text = {0};
 	const char *path = file_path(src, name, &path_text);
 
-	tell(src, "Loading client key from: ", path);
+	notify_user(src, "Loading client key from: ", path);
 	int r = tls_files_read(path, true, &text, err);
 	if (r == 0)
 		r = tls_files_key(src, path, &text, &f->key, err);

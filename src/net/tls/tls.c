@@ -9,10 +9,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "net/tls/check.h"
+#include "net/tls/certificate.h"
 #include "net/tls/errors.h"
 #include "net/tls/files.h"
-#include "net/tls/passphrase.h"
 
 /* Forward secrecy and authenticated encryption. TLS 1.3 has nothing else. */
 #define TLS12_CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -73,9 +72,9 @@ static int make_context(const struct tls_source *src, const struct tls_files *f,
 	if (!ctx)
 		return err_set(err, -ENOMEM, "cannot set up TLS");
 	set_protocol(ctx);
-	tls_trouble_watch(ctx);
+	tls_errors_watch(ctx);
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-			   tls_trouble_verify);
+			   tls_errors_verify);
 	if (SSL_CTX_set_cipher_list(ctx, TLS12_CIPHERS) == 1 && use_files(ctx, f)) {
 		ERR_clear_error();
 		*out = ctx;
@@ -158,7 +157,7 @@ SSL *tls_server_ssl_optional(struct tls_server *t)
 	SSL *ssl = SSL_new(t->ctx);
 
 	if (ssl)
-		SSL_set_verify(ssl, SSL_VERIFY_PEER, tls_trouble_verify);
+		SSL_set_verify(ssl, SSL_VERIFY_PEER, tls_errors_verify);
 	return ssl;
 }
 
@@ -179,7 +178,7 @@ static bool verify_again(const struct tls_server *t, const SSL *ssl, X509 *peer)
 
 	if (ok) {
 		X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(c), SECURITY_LEVEL);
-		X509_STORE_CTX_set_verify_cb(c, tls_trouble_verify);
+		X509_STORE_CTX_set_verify_cb(c, tls_errors_verify);
 		ok = X509_STORE_CTX_set_default(c, "ssl_client") == 1 && X509_verify_cert(c) == 1;
 	}
 	X509_STORE_CTX_free(c);
@@ -271,6 +270,6 @@ SSL *tls_client_ssl(SSL_CTX *ctx, const char *host)
 		return NULL;
 	}
 	if (ssl)
-		tls_trouble_host(ssl, host);
+		tls_errors_set_host(ssl, host);
 	return ssl;
 }

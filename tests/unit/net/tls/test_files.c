@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "net/tls/check.h"
+#include "net/tls/certificate.h"
 #include "test.h"
 #include "tls_sets.h"
 

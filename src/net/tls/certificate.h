@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What a certificate and a revocation list must be before they are used. `path` is only for the
- * words. Times are UTC.
+ * What a certificate says, and what it and a revocation list must be before they are used. `path`
+ * is only for the words. Times are UTC.
  */
-#ifndef SONDE_NET_TLS_CHECK_H
-#define SONDE_NET_TLS_CHECK_H
+#ifndef SONDE_NET_TLS_CERTIFICATE_H
+#define SONDE_NET_TLS_CERTIFICATE_H
 
 #include <openssl/x509.h>
 #include <stdbool.h>
 
+#include "base/containers/buf.h"
 #include "base/err.h"
 
 enum tls_kind {
@@ -29,5 +30,16 @@ bool tls_is_revoked(STACK_OF(X509_CRL) * crls, X509 *x);
 /* A time as "2026-01-31 12:00:00 UTC". */
 #define TLS_TIME_BYTES 32
 void tls_time_text(const ASN1_TIME *t, char out[TLS_TIME_BYTES]);
+
+/*
+ * Whom a certificate is for. It may come from a peer: characters that a terminal or a log could
+ * obey are added as `?`.
+ */
+
+/* Adds the common name. */
+void tls_name_of(X509 *x, struct buf *out);
+
+/* Adds the host names and addresses with `between` between them. */
+void tls_hosts_of(X509 *x, const char *between, struct buf *out);
 
 #endif
