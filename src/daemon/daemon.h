@@ -31,6 +31,8 @@ enum daemon_priority {
 
 enum daemon_auto { DAEMON_NO, DAEMON_YES, DAEMON_AUTO };
 
+struct opt;
+
 /* What the options say. Strings belong to the caller of daemon_run() and outlive the daemon. */
 struct daemon_config {
 	/* control RPC */
@@ -69,8 +71,10 @@ struct daemon_config {
 	const char *otlp_endpoint, *otlp_service_name, *otlp_headers;
 	const char *otlp_ca, *otlp_cert, *otlp_key;
 	unsigned otlp_timeout_ms, otlp_max_queue;
-	/* log */
+	/* log; what stands between the metrics and it can change while the daemon runs */
 	const char *log_file; /* NULL: stderr */
+	/* The table of options that describes the members above, for reloads. */
+	const struct opt *options;
 };
 
 struct jobs;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "base/mem.h"
 #include "certs/certs.h"
 #include "cli/command.h"
-#include "cli/daemon/certs_list.h"
+#include "net/tls/certificate.h"
 #include "net/tls/files.h"
 
 #define INSTALLED "/etc/sonde/certs" /* where the set of a host goes */
@@ -118,7 +119,7 @@ static int check_words(struct certs_cmd *o, struct err *err)
 
 /* --- making --- */
 
-static void note_copy(struct certs_cmd *o, const char *host, const char *set)
+static void add_copy_lines(struct certs_cmd *o, const char *host, const char *set)
 {
 	bool v6 = strchr(host, ':') != NULL;
 
@@ -132,7 +133,7 @@ static void note_copy(struct certs_cmd *o, const char *host, const char *set)
 		 v6 ? "[" : "", host, v6 ? "]" : "");
 }
 
-static void count(struct certs_cmd *o, int added)
+static void count_added(struct certs_cmd *o, int added)
 {
 	o->made += added > 0;
 	o->kept += added == 0;
@@ -151,9 +152,9 @@ static int add_host(struct certs_cmd *o, const char *item, struct err *err)
 	certs_set_name(CERTS_SERVER, name, &set);
 	int r = certs_add(o->certs, CERTS_SERVER, name, buf_str(&hosts), o->renew, err);
 	if (r >= 0)
-		count(o, r);
+		count_added(o, r);
 	if (r > 0)
-		note_copy(o, name, buf_str(&set));
+		add_copy_lines(o, name, buf_str(&set));
 	buf_release(&hosts);
 	buf_release(&set);
 	free(name);
@@ -165,7 +166,7 @@ static int add_client(struct certs_cmd *o, const char *item, struct err *err)
 	int r = certs_add(o->certs, CERTS_CLIENT, item, NULL, o->renew, err);
 
 	if (r >= 0)
-		count(o, r);
+		count_added(o, r);
 	o->client_made = o->client_made || r > 0;
 	return r;
 }
@@ -179,21 +180,21 @@ static int renew_set(void *arg, const char *set, struct err *err)
 	if (r == 0)
 		o->made++;
 	if (r == 0 && !strncmp(set, "server-", 7))
-		note_copy(o, buf_str(&name), set);
+		add_copy_lines(o, buf_str(&name), set);
 	else if (r == 0)
 		o->client_made = true;
 	buf_release(&name);
 	return r;
 }
 
-static void tell_made(struct certs_cmd *o, struct buf *text)
+static void describe_made(struct certs_cmd *o, struct buf *text)
 {
 	const char *client = o->clients ? "<client>" : "client";
 
 	if (certs_is_new(o->certs))
 		buf_addf(text,
-			 "Made a certificate authority in %s/ca. Keep it here and private: whoever "
-			 "has its key can make certificates for everything.\n",
+			 "Made a certificate authority in %s/ca. Keep it here and private: anybody "
+			 "who has its key can make certificates for everything.\n",
 			 o->out);
 	buf_addf(text, "Made %u certificate%s%s.", o->made, o->made == 1 ? "" : "s",
 		 o->renew ? " with new keys; those they replace stay valid until they expire" : "");
@@ -202,7 +203,7 @@ static void tell_made(struct certs_cmd *o, struct buf *text)
 			 o->kept == 1 ? "was" : "were");
 	buf_add_char(text, '\n');
 	if (o->copy.len) {
-		buf_addf(text, "\nBring each host what is its own:\n%s", buf_str(&o->copy));
+		buf_addf(text, "\nCopy to each host what is its own:\n%s", buf_str(&o->copy));
 		if (o->copies > COPY_LINES_MAX)
 			buf_addf(text, "  … and %u more in the same way\n",
 				 o->copies - COPY_LINES_MAX);
@@ -216,7 +217,7 @@ static void tell_made(struct certs_cmd *o, struct buf *text)
 			 o->out, client, o->names.len ? buf_str(&o->names) : "<host>");
 }
 
-static int make(struct certs_cmd *o, struct buf *text, struct err *err)
+static int make_sets(struct certs_cmd *o, struct buf *text, struct err *err)
 {
 	int r = each_host(o, add_host, err);
 
@@ -227,7 +228,7 @@ static int make(struct certs_cmd *o, struct buf *text, struct err *err)
 	if (r >= 0 && o->renew && !o->nhosts && !o->clients)
 		r = certs_each_set(o->certs, renew_set, o, err);
 	if (r >= 0)
-		tell_made(o, text);
+		describe_made(o, text);
 	return r;
 }
 
@@ -242,7 +243,7 @@ static int revoke_name(struct certs_cmd *o, const char *item, struct err *err)
 	return r;
 }
 
-static int revoke(struct certs_cmd *o, struct buf *text, struct err *err)
+static int revoke_names(struct certs_cmd *o, struct buf *text, struct err *err)
 {
 	int r = each_item(o, o->revoke, revoke_name, err);
 
@@ -253,9 +254,62 @@ static int revoke(struct certs_cmd *o, struct buf *text, struct err *err)
 	if (r == 0)
 		buf_addf(text,
 			 "The list is in %s/ca/ca.crl and in every "
-			 "set beside it; it counts where it has been copied to, as 'ca.crl', and "
-			 "the daemon was told (SIGHUP).\n",
+			 "set beside it; it takes effect where it has been copied to, as "
+			 "'ca.crl', and the daemon has reloaded it (SIGHUP).\n",
 			 o->out);
+	return r;
+}
+
+/* --- listing --- */
+
+static int add_issued(void *arg, const struct certs_issued *i, struct err *err)
+{
+	char until[TLS_TIME_BYTES];
+	struct buf hosts = {0};
+
+	(void)err;
+	tls_hosts_of(i->x, ",", &hosts);
+	tls_time_text(X509_get0_notAfter(i->x), until);
+	const char *state = i->revoked						 ? "revoked"
+			    : X509_cmp_time(X509_get0_notAfter(i->x), NULL) <= 0 ? "expired"
+										 : "valid";
+	json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:s}", "set", i->set, "state", state,
+					     "not_after", until, "hosts", buf_str(&hosts)));
+	buf_release(&hosts);
+	return 0;
+}
+
+static void list_text(const json_t *list, struct buf *text)
+{
+	const json_t *v;
+	size_t at;
+
+	json_array_foreach(list, at, v)
+	{
+		const char *hosts = json_string_value(json_object_get(v, "hosts"));
+
+		buf_addf(text, "%-24s %-8s until %s%s%s\n",
+			 json_string_value(json_object_get(v, "set")),
+			 json_string_value(json_object_get(v, "state")),
+			 json_string_value(json_object_get(v, "not_after")), *hosts ? "  " : "",
+			 hosts);
+	}
+}
+
+static int list_issued(struct certs *c, bool json, struct buf *out, struct err *err)
+{
+	json_t *all = json_array();
+
+	int r = certs_each_issued(c, add_issued, all, err);
+	if (r == 0 && json) {
+		char *dump = json_dumps(all, JSON_INDENT(2));
+
+		buf_addf(out, "%s\n", dump ? dump : "[]");
+		free(dump);
+	} else if (r == 0) {
+		list_text(all, out);
+	}
+	json_decref(all);
 	return r;
 }
 
@@ -279,7 +333,7 @@ static int ask_new_password(struct tls_passphrase *p, struct err *err)
 	return r < 0 ? r : 0;
 }
 
-static int work(struct certs_cmd *o, struct buf *text, struct err *err)
+static int run_action(struct certs_cmd *o, struct buf *text, struct err *err)
 {
 	bool making = o->nhosts || o->clients || o->renew;
 	struct certs_options options = {.days = o->days,
@@ -295,9 +349,9 @@ static int work(struct certs_cmd *o, struct buf *text, struct err *err)
 	if (r == -ENOENT && !making && !o->revoke)
 		err_set(err, r, "there is no CA in '%s'; name the hosts to make one for", o->out);
 	if (r == 0)
-		r = o->revoke ? revoke(o, text, err)
-		    : making  ? make(o, text, err)
-			      : certs_list(o->certs, o->json, text, err);
+		r = o->revoke ? revoke_names(o, text, err)
+		    : making  ? make_sets(o, text, err)
+			      : list_issued(o->certs, o->json, text, err);
 	certs_free(o->certs);
 	tls_passphrase_free(options.passphrase);
 	return r;
@@ -322,7 +376,7 @@ static int certs_run(const struct command *cmd, int argc, char **argv)
 	int r = fs_absolute(o.out, &out, &err);
 	o.out = buf_str(&out);
 	if (r == 0)
-		r = work(&o, &text, &err);
+		r = run_action(&o, &text, &err);
 	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : command_print(cmd, &text);
 done:
 	buf_release(&o.copy);

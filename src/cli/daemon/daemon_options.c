@@ -18,31 +18,6 @@
 #define MAX_PROCESSES 1000000
 #define NIC_PREFIXES "eno,ens,enp,enx,eth"
 
-void daemon_options_init(struct daemon_options *o)
-{
-	*o = (struct daemon_options){.config = {.port = RPC_PORT,
-						.certs_dir = DAEMON_NO_CERTS,
-						.max_processes_per_uid = 16384,
-						.regression_percent = 20,
-						.http = true,
-						.http_port = RPC_HTTP_PORT,
-						.prometheus_address = "127.0.0.1",
-						.prometheus_port = 8080,
-						.kernel_interval_s = 60,
-						.perf_interval_s = 60,
-						.gpu_monitor = DAEMON_AUTO,
-						.npu_monitor = DAEMON_AUTO,
-						.device_interval_s = 10,
-						.env_attribution = true,
-						.nic_prefixes = NIC_PREFIXES,
-						.fbrelay_address = "127.0.0.1",
-						.fbrelay_port = 10000,
-						.otlp_endpoint = DAEMON_OTLP_ENDPOINT,
-						.otlp_service_name = "dynolog",
-						.otlp_timeout_ms = 30000,
-						.otlp_max_queue = 1000}};
-}
-
 void daemon_options_release(struct daemon_options *o)
 {
 	free(o->binds);
@@ -81,37 +56,24 @@ static int parse_binds(struct args *a, const struct opt *opt, const char *value,
 #define CONFIG(member) offsetof(struct daemon_options, config.member)
 #define OWN(member) offsetof(struct daemon_options, member)
 
-#define FLAG(n, member, text)                                                                      \
-	{                                                                                          \
-		.name = n, .kind = OPT_FLAG, .offset = CONFIG(member), .help = text                \
-	}
+#define FLAG(n, member, text) .name = n, .kind = OPT_FLAG, .offset = CONFIG(member), .help = text
 #define SWITCH(n, member, text)                                                                    \
-	{                                                                                          \
-		.name = n, .kind = OPT_SWITCH, .arg = "true|false|auto", .offset = CONFIG(member), \
-		.default_text = "auto", .help = text                                               \
-	}
+	.name = n, .kind = OPT_SWITCH, .arg = "true|false|auto", .offset = CONFIG(member),         \
+	.default_text = "auto", .help = text
 #define TEXT(n, value, member, dflt, text)                                                         \
-	{                                                                                          \
-		.name = n, .kind = OPT_TEXT, .arg = value, .offset = CONFIG(member),               \
-		.default_text = dflt, .help = text                                                 \
-	}
+	.name = n, .kind = OPT_TEXT, .arg = value, .offset = CONFIG(member), .default_text = dflt, \
+	.help = text
 #define NUMBER(n, value, member, low, high, dflt, text)                                            \
-	{                                                                                          \
-		.name = n, .kind = OPT_UINT, .arg = value, .offset = CONFIG(member), .min = low,   \
-		.max = high, .default_text = dflt, .help = text                                    \
-	}
+	.name = n, .kind = OPT_UINT, .arg = value, .offset = CONFIG(member), .min = low,           \
+	.max = high, .default_text = dflt, .help = text
 #define SECONDS(n, member, dflt, text) NUMBER(n, "S", member, 1, MAX_INTERVAL_S, dflt, text)
 
 /* Known by name only; the help says why there is no effect. */
 #define FOREIGN(n, i, why)                                                                         \
-	{                                                                                          \
-		.name = n, .kind = OPT_TEXT, .arg = "VALUE", .offset = OWN(foreign[i]),            \
-		.hidden = true, .help = why                                                        \
-	}
+	.name = n, .kind = OPT_TEXT, .arg = "VALUE", .offset = OWN(foreign[i]), .hidden = true,    \
+	.help = why
 #define FOREIGN_FLAG(n, member, why)                                                               \
-	{                                                                                          \
-		.name = n, .kind = OPT_FLAG, .offset = OWN(member), .hidden = true, .help = why    \
-	}
+	.name = n, .kind = OPT_FLAG, .offset = OWN(member), .hidden = true, .help = why
 #define WITH_NVML "metrics of GPUs come from NVML, which needs no settings"
 #define NO_SERVICE "the service it belongs to is not open to others"
 #define NO_TPU "TPUs are not supported"
@@ -131,116 +93,93 @@ const struct opt daemon_option_table[] = {
 	 .arg = "FILE",
 	 .help = "Read options from FILE, one in each line, as if they stood here. Lines that "
 		 "begin with # are not read."},
-	TEXT("log-file", "FILE", log_file, NULL,
-	     "Append the log to FILE, not to stderr. SIGHUP opens it anew."),
+	{TEXT("log-file", "FILE", log_file, NULL,
+	      "Append the log to FILE, not to stderr. SIGHUP opens it anew.")},
 
 	{.group = "Control",
-	 .name = "port",
-	 .kind = OPT_UINT,
-	 .arg = "PORT",
-	 .offset = CONFIG(port),
-	 .max = 65535,
-	 .default_text = "1778",
-	 .help = "Port of the control RPC, for dyno and sonde ctl. 0: any that is free, the log "
-		 "says which."},
+	 NUMBER("port", "PORT", port, 0, 65535, "1778",
+		"Port of the control RPC, for dyno and sonde ctl. 0: any that is free, the log "
+		"says which.")},
 	{.name = "bind",
 	 .kind = OPT_CALL,
 	 .parse = parse_binds,
+	 .offset = CONFIG(binds),
 	 .arg = "ADDRESS[,ADDRESS...]",
 	 .help = "Addresses to listen on, IPv4 or IPv6. Without it: loopback, and with "
 		 "certificates every address."},
-	TEXT("certs-dir", "DIR", certs_dir, DAEMON_NO_CERTS,
-	     "Talk TLS only, and only to those who have a certificate of the same authority. DIR "
-	     "holds ca.crt, server.crt, server.key and perhaps ca.crl; `sonde certs` makes "
-	     "them."),
+	{TEXT("certs-dir", "DIR", certs_dir, DAEMON_NO_CERTS,
+	      "Talk TLS only, and only to those who have a certificate of the same authority. DIR "
+	      "holds ca.crt, server.crt, server.key and perhaps ca.crl; `sonde certs` makes "
+	      "them.")},
 
 	{.group = "Jobs",
-	 .name = "enable-ipc-monitor",
-	 .kind = OPT_FLAG,
-	 .offset = CONFIG(enable_ipc_monitor),
-	 .help = "Let jobs of this node register and fetch what is asked of them."},
-	TEXT("ipc-socket-dir", "DIR", ipc_socket_dir, NULL,
-	     "Also serve jobs by a socket in DIR, which containers can share; their "
-	     "KINETO_IPC_SOCKET_DIR names the same directory. Default: that variable of the "
-	     "daemon's own."),
-	FLAG("ipc-dir-only", ipc_dir_only,
-	     "Serve jobs by that socket alone, so that several daemons can live on one machine."),
-	NUMBER("max-processes-per-uid", "N", max_processes_per_uid, 1, MAX_PROCESSES, "16384",
-	       "How many processes one user may register."),
-	NUMBER("regression-percent", "N", regression_percent, 0, 10000, "20",
-	       "A kernel that takes so much longer than it used to, three reports of the monitor "
-	       "in a row, is a regression: it is logged and told by 'sonde top'. 0: never."),
+	 FLAG("enable-ipc-monitor", enable_ipc_monitor,
+	      "Let jobs of this node register and fetch what is asked of them.")},
+	{TEXT("ipc-socket-dir", "DIR", ipc_socket_dir, NULL,
+	      "Also serve jobs by a socket in DIR, which containers can share; their "
+	      "KINETO_IPC_SOCKET_DIR names the same directory. Default: that variable of the "
+	      "daemon's own.")},
+	{FLAG("ipc-dir-only", ipc_dir_only,
+	      "Serve jobs by that socket alone, so that several daemons can live on one machine.")},
+	{NUMBER("max-processes-per-uid", "N", max_processes_per_uid, 1, MAX_PROCESSES, "16384",
+		"How many processes one user may register.")},
+	{NUMBER("regression-percent", "N", regression_percent, 0, 10000, "20",
+		"A kernel that takes so much longer than it used to, three reports of the monitor "
+		"in a row, is a regression: it is logged and shown by 'sonde top'. 0: never.")},
 
 	{.group = "HTTP",
-	 .name = "http",
-	 .kind = OPT_FLAG,
-	 .offset = CONFIG(http),
-	 .help = "Serve the status page, /metrics, /healthz and /api on the loopback address; on "
-		 "unless --nohttp."},
-	NUMBER("http-port", "PORT", http_port, 0, 65535, "1779", "Port of these. 0: any."),
-	FLAG("use-prometheus", use_prometheus,
-	     "Serve /metrics on a port of its own, which may be reachable from other hosts."),
-	NUMBER("prometheus-port", "PORT", prometheus_port, 0, 65535, "8080", "That port."),
-	TEXT("prometheus-address", "ADDRESS", prometheus_address, "127.0.0.1", "Its address."),
+	 FLAG("http", http,
+	      "Serve the status page, /metrics, /healthz and /api on the loopback address; on "
+	      "unless --nohttp.")},
+	{NUMBER("http-port", "PORT", http_port, 0, 65535, "1779", "Port of these. 0: any.")},
+	{FLAG("use-prometheus", use_prometheus,
+	      "Serve /metrics on a port of its own, which may be reachable from other hosts.")},
+	{NUMBER("prometheus-port", "PORT", prometheus_port, 0, 65535, "8080", "That port.")},
+	{TEXT("prometheus-address", "ADDRESS", prometheus_address, "127.0.0.1", "Its address.")},
 
 	{.group = "Metrics",
-	 .name = "kernel-monitor-reporting-interval-s",
-	 .kind = OPT_UINT,
-	 .arg = "S",
-	 .offset = CONFIG(kernel_interval_s),
-	 .min = 1,
-	 .max = MAX_INTERVAL_S,
-	 .default_text = "60",
-	 .help = "Seconds between samples of processors, memory, disks and network."},
-	FLAG("enable-perf-monitor", enable_perf_monitor,
-	     "Count instructions and cycles of all processors."),
-	SECONDS("perf-monitor-reporting-interval-s", perf_interval_s, "60",
-		"Seconds between samples of these."),
-	SWITCH("enable-gpu-monitor", gpu_monitor,
-	       "Sample NVIDIA GPUs through NVML. auto: if there are any, from the time when "
-	       "somebody first looks at the metrics."),
-	SWITCH("enable-npu-monitor", npu_monitor,
-	       "Sample Ascend NPUs through DCMI or npu-smi. auto: as for GPUs."),
-	{.name = "dcgm-reporting-interval-s",
-	 .kind = OPT_UINT,
-	 .arg = "S",
-	 .offset = CONFIG(device_interval_s),
-	 .min = 1,
-	 .max = MAX_INTERVAL_S,
-	 .aliases = device_interval_names,
-	 .default_text = "10",
-	 .help = "Seconds between samples of GPUs and NPUs."},
-	FLAG("enable-env-var-attribution", env_attribution,
-	     "Add job, user and partition of the process on a device, from its environment; on "
-	     "unless --noenable-env-var-attribution."),
-	FLAG("filter-nic-interfaces", filter_nics,
-	     "Only network interfaces that --allow-interface-prefixes names."),
-	TEXT("allow-interface-prefixes", "LIST", nic_prefixes, NIC_PREFIXES,
-	     "How names of these interfaces begin."),
+	 SECONDS("kernel-monitor-reporting-interval-s", kernel_interval_s, "60",
+		 "Seconds between samples of processors, memory, disks and network.")},
+	{FLAG("enable-perf-monitor", enable_perf_monitor,
+	      "Count instructions and cycles of all processors.")},
+	{SECONDS("perf-monitor-reporting-interval-s", perf_interval_s, "60",
+		 "Seconds between samples of these.")},
+	{SWITCH("enable-gpu-monitor", gpu_monitor,
+		"Sample NVIDIA GPUs through NVML. auto: if there are any, from the time when "
+		"somebody first looks at the metrics.")},
+	{SWITCH("enable-npu-monitor", npu_monitor,
+		"Sample Ascend NPUs through DCMI or npu-smi. auto: as for GPUs.")},
+	{.aliases = device_interval_names,
+	 SECONDS("dcgm-reporting-interval-s", device_interval_s, "10",
+		 "Seconds between samples of GPUs and NPUs.")},
+	{FLAG("enable-env-var-attribution", env_attribution,
+	      "Add job, user and partition of the process on a device, from its environment; on "
+	      "unless --noenable-env-var-attribution.")},
+	{FLAG("filter-nic-interfaces", filter_nics,
+	      "Only network interfaces that --allow-interface-prefixes names.")},
+	{TEXT("allow-interface-prefixes", "LIST", nic_prefixes, NIC_PREFIXES,
+	      "How names of these interfaces begin.")},
 
 	{.group = "Where metrics go",
-	 .name = "use-JSON",
-	 .kind = OPT_FLAG,
-	 .offset = CONFIG(use_json),
 	 .aliases = json_names,
-	 .help = "Write every sample to the log, as JSON."},
-	TEXT("metric-log-dir", "DIR", metric_log_dir, NULL,
-	     "Write every sample, and what monitors of NPU jobs send, as TensorBoard files "
-	     "below DIR."),
-	FLAG("use-fbrelay", use_fbrelay, "Send samples as JSON over TCP."),
-	TEXT("fbrelay-address", "ADDRESS", fbrelay_address, "127.0.0.1", "Where to."),
-	NUMBER("fbrelay-port", "PORT", fbrelay_port, 1, 65535, "10000", "Where to."),
-	FLAG("use-otlp", use_otlp, "Send samples to an OpenTelemetry collector, OTLP over HTTP."),
-	TEXT("otlp-endpoint", "URL", otlp_endpoint, DAEMON_OTLP_ENDPOINT, "Its address."),
-	TEXT("otlp-service-name", "NAME", otlp_service_name, "dynolog", "Value of service.name."),
-	TEXT("otlp-headers", "LIST", otlp_headers, NULL, "Further headers: name=value,..."),
-	NUMBER("otlp-timeout-ms", "MS", otlp_timeout_ms, 1, 600000, "30000",
-	       "How long one request may take."),
-	NUMBER("otlp-max-queue-size", "N", otlp_max_queue, 1, 1000000, "1000",
-	       "Samples to keep while the collector is away."),
-	TEXT("otlp-ssl-ca-cert-path", "FILE", otlp_ca, NULL, "Authorities to trust."),
-	TEXT("otlp-ssl-client-cert-path", "FILE", otlp_cert, NULL, "Certificate to show."),
-	TEXT("otlp-ssl-client-key-path", "FILE", otlp_key, NULL, "Its key."),
+	 FLAG("use-JSON", use_json, "Write every sample to the log, as JSON.")},
+	{TEXT("metric-log-dir", "DIR", metric_log_dir, NULL,
+	      "Write every sample, and what monitors of NPU jobs send, as TensorBoard files "
+	      "below DIR.")},
+	{FLAG("use-fbrelay", use_fbrelay, "Send samples as JSON over TCP.")},
+	{TEXT("fbrelay-address", "ADDRESS", fbrelay_address, "127.0.0.1", "Where to.")},
+	{NUMBER("fbrelay-port", "PORT", fbrelay_port, 1, 65535, "10000", "Where to.")},
+	{FLAG("use-otlp", use_otlp, "Send samples to an OpenTelemetry collector, OTLP over HTTP.")},
+	{TEXT("otlp-endpoint", "URL", otlp_endpoint, DAEMON_OTLP_ENDPOINT, "Its address.")},
+	{TEXT("otlp-service-name", "NAME", otlp_service_name, "dynolog", "Value of service.name.")},
+	{TEXT("otlp-headers", "LIST", otlp_headers, NULL, "Further headers: name=value,...")},
+	{NUMBER("otlp-timeout-ms", "MS", otlp_timeout_ms, 1, 600000, "30000",
+		"How long one request may take.")},
+	{NUMBER("otlp-max-queue-size", "N", otlp_max_queue, 1, 1000000, "1000",
+		"Samples to keep while the collector is away.")},
+	{TEXT("otlp-ssl-ca-cert-path", "FILE", otlp_ca, NULL, "Authorities to trust.")},
+	{TEXT("otlp-ssl-client-cert-path", "FILE", otlp_cert, NULL, "Certificate to show.")},
+	{TEXT("otlp-ssl-client-key-path", "FILE", otlp_key, NULL, "Its key.")},
 	{.name = "use-otel",
 	 .kind = OPT_FLAG,
 	 .offset = OWN(use_otel),
@@ -251,40 +190,57 @@ const struct opt daemon_option_table[] = {
 	 .offset = OWN(otel_endpoint),
 	 .help = "Another name of --otlp-endpoint."},
 
-	FOREIGN_FLAG("use-ODS", refused_flags[0], NO_SERVICE),
-	FOREIGN_FLAG("use-scuba", refused_flags[1], NO_SERVICE),
-	FOREIGN_FLAG("enable-tpu-monitor", refused_flags[2], NO_TPU),
-	FOREIGN_FLAG("enable-pod-resources-attribution", refused_flags[3], NO_PODS),
-	FOREIGN_FLAG("use-otel-for-kernel-monitor", foreign_flags[0], ALL_SAMPLES),
-	FOREIGN_FLAG("logtostderr", foreign_flags[1], OWN_LOG),
-	FOREIGN_FLAG("alsologtostderr", foreign_flags[2], OWN_LOG),
-	FOREIGN("dcgm-lib-path", 0, WITH_NVML),
-	FOREIGN("dcgm-fields", 1, WITH_NVML),
-	FOREIGN("dcgm-major-version", 2, WITH_NVML),
-	FOREIGN("dcgm-standalone-address", 3, WITH_NVML),
-	FOREIGN("env-attribution-mappings-file", 4, "the variables of SLURM are known"),
-	FOREIGN("category-id", 5, NO_SERVICE),
-	FOREIGN("ods-entity-prefix", 6, NO_SERVICE),
-	FOREIGN("scribe-category", 7, NO_SERVICE),
-	FOREIGN("access-token", 8, NO_SERVICE),
-	FOREIGN("certificate-path", 9, NO_SERVICE),
-	FOREIGN("otel-resource-env-file", 10, ALL_SAMPLES),
-	FOREIGN("otel-resource-attrs", 11, ALL_SAMPLES),
-	FOREIGN("otel-metric-mappings-file", 12, ALL_SAMPLES),
-	FOREIGN("tpu-device-plugin-url", 13, NO_TPU),
-	FOREIGN("tpu-reporting-interval-s", 14, NO_TPU),
-	FOREIGN("tpu-scrape-timeout-ms", 15, NO_TPU),
-	FOREIGN("pod-resources-socket", 16, NO_PODS),
-	FOREIGN("pod-resources-gpu-resource", 17, NO_PODS),
-	FOREIGN("pod-resources-tpu-resource", 18, NO_PODS),
-	FOREIGN("minloglevel", 19, OWN_LOG),
-	FOREIGN("stderrthreshold", 20, OWN_LOG),
-	FOREIGN("log-dir", 21, OWN_LOG),
-	FOREIGN("v", 22, OWN_LOG),
+	{FOREIGN_FLAG("use-ODS", refused_flags[0], NO_SERVICE)},
+	{FOREIGN_FLAG("use-scuba", refused_flags[1], NO_SERVICE)},
+	{FOREIGN_FLAG("enable-tpu-monitor", refused_flags[2], NO_TPU)},
+	{FOREIGN_FLAG("enable-pod-resources-attribution", refused_flags[3], NO_PODS)},
+	{FOREIGN_FLAG("use-otel-for-kernel-monitor", foreign_flags[0], ALL_SAMPLES)},
+	{FOREIGN_FLAG("logtostderr", foreign_flags[1], OWN_LOG)},
+	{FOREIGN_FLAG("alsologtostderr", foreign_flags[2], OWN_LOG)},
+	{FOREIGN("dcgm-lib-path", 0, WITH_NVML)},
+	{FOREIGN("dcgm-fields", 1, WITH_NVML)},
+	{FOREIGN("dcgm-major-version", 2, WITH_NVML)},
+	{FOREIGN("dcgm-standalone-address", 3, WITH_NVML)},
+	{FOREIGN("env-attribution-mappings-file", 4, "the variables of SLURM are known")},
+	{FOREIGN("category-id", 5, NO_SERVICE)},
+	{FOREIGN("ods-entity-prefix", 6, NO_SERVICE)},
+	{FOREIGN("scribe-category", 7, NO_SERVICE)},
+	{FOREIGN("access-token", 8, NO_SERVICE)},
+	{FOREIGN("certificate-path", 9, NO_SERVICE)},
+	{FOREIGN("otel-resource-env-file", 10, ALL_SAMPLES)},
+	{FOREIGN("otel-resource-attrs", 11, ALL_SAMPLES)},
+	{FOREIGN("otel-metric-mappings-file", 12, ALL_SAMPLES)},
+	{FOREIGN("tpu-device-plugin-url", 13, NO_TPU)},
+	{FOREIGN("tpu-reporting-interval-s", 14, NO_TPU)},
+	{FOREIGN("tpu-scrape-timeout-ms", 15, NO_TPU)},
+	{FOREIGN("pod-resources-socket", 16, NO_PODS)},
+	{FOREIGN("pod-resources-gpu-resource", 17, NO_PODS)},
+	{FOREIGN("pod-resources-tpu-resource", 18, NO_PODS)},
+	{FOREIGN("minloglevel", 19, OWN_LOG)},
+	{FOREIGN("stderrthreshold", 20, OWN_LOG)},
+	{FOREIGN("log-dir", 21, OWN_LOG)},
+	{FOREIGN("v", 22, OWN_LOG)},
 	OPT_END,
 };
 
-/* --- afterwards --- */
+/* --- before and afterwards --- */
+
+/* The defaults are those that the help shows; two flags are on. */
+void daemon_options_init(struct daemon_options *o)
+{
+	*o = (struct daemon_options){
+		.config = {.options = daemon_option_table, .http = true, .env_attribution = true}};
+	for (const struct opt *row = daemon_option_table; row->name; row++) {
+		char *at = (char *)o + row->offset;
+
+		if (row->default_text && row->kind == OPT_UINT)
+			*(unsigned *)at = (unsigned)strtoul(row->default_text, NULL, 10);
+		else if (row->default_text && row->kind == OPT_TEXT)
+			*(const char **)at = row->default_text;
+		else if (row->kind == OPT_SWITCH)
+			*(unsigned *)at = DAEMON_AUTO;
+	}
+}
 
 static bool was_given(const struct daemon_options *o, const struct opt *row)
 {
@@ -307,8 +263,8 @@ int daemon_options_check(struct daemon_options *o, struct err *err)
 
 	for (const struct opt *row = daemon_option_table; row->name; row++)
 		if (is_refused(row) && was_given(o, row))
-			return err_set(err, -ENOTSUP, "option '--%s' cannot be had: %s", row->name,
-				       row->help);
+			return err_set(err, -ENOTSUP, "option '--%s' is not supported: %s",
+				       row->name, row->help);
 	if (o->use_otel)
 		c->use_otlp = true;
 	if (o->otel_endpoint)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "daemon/reload.h"
 
+#include "cli/daemon/daemon_options.h"
 #include "test.h"
 
 /* What compare says of two configurations, and the names it gives. */
@@ -17,8 +18,10 @@ static void check_parts(const struct daemon_config *a, const struct daemon_confi
 TEST(reload, nothing_differs)
 {
 	char text[] = "NO_CERTS";
-	struct daemon_config a = {
-		.port = 1, .certs_dir = "NO_CERTS", .binds = {"::1", "127.0.0.1"}};
+	struct daemon_config a = {.options = daemon_option_table,
+				  .port = 1,
+				  .certs_dir = "NO_CERTS",
+				  .binds = {"::1", "127.0.0.1"}};
 	struct daemon_config b = a;
 
 	b.certs_dir = text; /* the same words at another place */
@@ -27,7 +30,7 @@ TEST(reload, nothing_differs)
 
 TEST(reload, what_needs_a_restart_is_named)
 {
-	struct daemon_config a = {.port = 1, .binds = {"::1"}};
+	struct daemon_config a = {.options = daemon_option_table, .port = 1, .binds = {"::1"}};
 	struct daemon_config b = a;
 
 	b.port = 2;
@@ -39,8 +42,10 @@ TEST(reload, what_needs_a_restart_is_named)
 
 TEST(reload, takes_one_part)
 {
-	struct daemon_config a = {.port = 1, .kernel_interval_s = 60};
-	struct daemon_config b = {.port = 2,
+	struct daemon_config a = {
+		.options = daemon_option_table, .port = 1, .kernel_interval_s = 60};
+	struct daemon_config b = {.options = daemon_option_table,
+				  .port = 2,
 				  .kernel_interval_s = 10,
 				  .use_json = true,
 				  .npu_monitor = DAEMON_AUTO,
