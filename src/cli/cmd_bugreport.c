@@ -41,7 +41,7 @@ static void set_file(json_t *o, const char *key, const char *path)
 	buf_release(&text);
 }
 
-static json_t *versions(void)
+static json_t *versions_json(void)
 {
 	json_t *o = json_object();
 
@@ -56,7 +56,7 @@ static json_t *versions(void)
 	return o;
 }
 
-static json_t *machine(void)
+static json_t *machine_json(void)
 {
 	struct utsname u = {0};
 	json_t *o = json_object();
@@ -82,7 +82,7 @@ static json_t *machine(void)
 	return o;
 }
 
-static json_t *file_system(const char *path)
+static json_t *file_system_json(const char *path)
 {
 	json_t *o = json_object();
 	struct statfs s;
@@ -103,17 +103,17 @@ static json_t *file_system(const char *path)
 	return o;
 }
 
-static json_t *file_systems(void)
+static json_t *file_systems_json(void)
 {
 	static const char *const paths[] = {".", "/tmp", "/dev/shm", NULL};
 	json_t *o = json_object();
 
 	for (int i = 0; paths[i]; i++)
-		json_object_set_new(o, paths[i], file_system(paths[i]));
+		json_object_set_new(o, paths[i], file_system_json(paths[i]));
 	return o;
 }
 
-static json_t *limits(void)
+static json_t *limits_json(void)
 {
 	static const struct {
 		const char *name;
@@ -137,7 +137,7 @@ static json_t *limits(void)
 	return o;
 }
 
-static json_t *environment(void)
+static json_t *environment_json(void)
 {
 	static const char *const names[] = {"LD_PRELOAD",
 					    "LD_LIBRARY_PATH",
@@ -180,7 +180,7 @@ static void add_value(struct buf *out, json_t *v)
 }
 
 /* The same object in lines: sections, then `key  value`, inner objects as `key=value` pairs. */
-static void to_text(json_t *root, struct buf *out)
+static void add_text(json_t *root, struct buf *out)
 {
 	const char *section, *key, *inner;
 	json_t *part, *v, *w;
@@ -213,17 +213,14 @@ static int bugreport_run(const struct command *cmd, int argc, char **argv)
 	int status = command_parse(cmd, &a, argc, argv);
 	if (status >= 0)
 		goto out;
-	json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o}", "versions", versions(), "machine",
-				 machine(), "file systems", file_systems(), "limits", limits(),
-				 "environment", environment());
+	json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o}", "versions", versions_json(),
+				 "machine", machine_json(), "file systems", file_systems_json(),
+				 "limits", limits_json(), "environment", environment_json());
 	if (o.json) {
-		char *dump = json_dumps(root, JSON_INDENT(2));
-
-		buf_addf(&text, "%s\n", dump ? dump : "");
-		free(dump);
-	} else {
-		to_text(root, &text);
+		status = command_print_json(cmd, root);
+		goto out;
 	}
+	add_text(root, &text);
 	json_decref(root);
 	status = command_print(cmd, &text);
 out:
@@ -234,10 +231,8 @@ out:
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	{.name = "json",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct bugreport_options, json),
-	 .help = "Print JSON instead of text."},
+	OPTION_FLAG("json", offsetof(struct bugreport_options, json),
+		    "Print JSON instead of text."),
 	OPT_END,
 };
 
@@ -250,7 +245,7 @@ const struct command cmd_bugreport = {
 		 .description =
 			 "Prints versions, kernel settings, file systems, limits and the "
 			 "environment variables that matter here. Read it before you send it: "
-			 "paths may tell more than you wish.",
+			 "paths may reveal more than you wish.",
 		 .usage = usage,
 		 .options = options},
 	.run = bugreport_run,

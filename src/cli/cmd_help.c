@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde help: the tables of all commands, as text, as JSON, and (hidden) as manual pages. */
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "cli/command.h"
-#include "cli/manpage.h"
 
 struct help_options {
 	bool json;
@@ -57,37 +59,259 @@ static json_t *command_json(const struct command *cmd)
 			 texts_json(s->usage), "options", options, "examples", examples);
 }
 
-static void all_json(struct buf *out)
+static json_t *all_json(void)
 {
 	json_t *list = json_array();
 
 	for (int i = 0; commands[i]; i++)
 		if (!commands[i]->hidden)
 			json_array_append_new(list, command_json(commands[i]));
-	json_t *root = json_pack("{s:s, s:o}", "version", SONDE_VERSION, "commands", list);
-	char *text = json_dumps(root, JSON_INDENT(2));
-	json_decref(root);
-	buf_addf(out, "%s\n", text ? text : "");
-	free(text);
+	return json_pack("{s:s, s:o}", "version", SONDE_VERSION, "commands", list);
+}
+
+/* --- manual pages (man(7) macros) --- */
+
+/* Text with everything escaped that roff would take as a request. */
+static void put_text(struct buf *out, const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+		bool line_start = out->len == 0 || out->data[out->len - 1] == '\n';
+
+		if (c == '\\')
+			buf_add_str(out, "\\e");
+		else if (c == '-')
+			buf_add_str(out, "\\-");
+		else if ((c == '.' || c == '\'') && line_start)
+			buf_addf(out, "\\&%c", c);
+		else
+			buf_add_char(out, c);
+	}
+}
+
+static void put_str(struct buf *out, const char *text)
+{
+	put_text(out, text, strlen(text));
+}
+
+static void put_upper(struct buf *out, const char *text)
+{
+	for (; *text; text++)
+		buf_add_char(out, (char)toupper((unsigned char)*text));
+}
+
+/* Paragraphs as in struct args_section. */
+static void put_paragraphs(struct buf *out, const char *text)
+{
+	bool first = true;
+
+	while (*text) {
+		const char *end = strstr(text, "\n\n");
+		size_t len = end ? (size_t)(end - text) : strlen(text);
+		bool verbatim = !strncmp(text, "  ", 2);
+
+		if (!first)
+			buf_add_str(out, ".PP\n");
+		if (verbatim)
+			buf_add_str(out, ".nf\n");
+		put_text(out, text, len);
+		buf_add_str(out, verbatim ? "\n.fi\n" : "\n");
+		first = false;
+		text += len + (end ? 2 : 0);
+	}
+}
+
+static void put_header(struct buf *out, const char *page, const char *summary)
+{
+	buf_add_str(out, ".\\\" Made by `sonde help --man`; do not edit.\n.TH ");
+	put_upper(out, page);
+	buf_add_str(out, " 1 \"\" \"sonde\" \"Sonde manual\"\n.SH NAME\n");
+	put_str(out, page);
+	buf_add_str(out, " \\- ");
+	put_str(out, summary);
+	buf_add_char(out, '\n');
+}
+
+static void put_synopsis(struct buf *out, const struct args_spec *spec)
+{
+	for (int i = 0; spec->usage[i]; i++) {
+		buf_add_str(out, i == 0 ? ".B " : ".br\n.B ");
+		put_str(out, spec->name);
+		buf_add_char(out, '\n');
+		put_str(out, spec->usage[i]);
+		buf_add_char(out, '\n');
+	}
+}
+
+static void put_option(struct buf *out, const struct opt *o)
+{
+	buf_add_str(out, ".TP\n\\fB");
+	for (const char *l = o->letters; *l; l++)
+		buf_addf(out, "\\-%c\\fR, \\fB", *l);
+	buf_add_str(out, "\\-\\-");
+	put_str(out, o->name);
+	buf_add_str(out, "\\fR");
+	if (o->arg) {
+		buf_add_str(out, "=\\fI");
+		put_str(out, o->arg);
+		buf_add_str(out, "\\fR");
+	}
+	buf_add_char(out, '\n');
+	put_str(out, o->help);
+	if (o->default_text) {
+		buf_add_str(out, " Default: ");
+		put_str(out, o->default_text);
+		buf_add_char(out, '.');
+	}
+	buf_add_char(out, '\n');
+	for (const struct opt_alias *al = o->aliases; al && al->name; al++) {
+		buf_addf(out, "%s spelling: \\fB\\-\\-", al->deprecated ? "Deprecated" : "Other");
+		put_str(out, al->name);
+		buf_add_str(out, "\\fR.\n");
+	}
+}
+
+static bool is_listed(const struct opt *list, const char *name)
+{
+	for (; list && list->name; list++)
+		if (!strcmp(list->name, name))
+			return true;
+	return false;
+}
+
+/* `listed`: options of the group, which are described once, above; or NULL. */
+static void put_options(struct buf *out, const struct opt *o, const struct opt *listed,
+			bool headings)
+{
+	for (; o && o->name; o++) {
+		if (o->hidden || is_listed(listed, o->name))
+			continue;
+		if (o->group && headings) {
+			buf_add_str(out, ".SS \"");
+			put_str(out, o->group);
+			buf_add_str(out, "\"\n");
+		}
+		put_option(out, o);
+	}
+}
+
+static void put_examples(struct buf *out, const struct args_example *first)
+{
+	buf_add_str(out, ".SH EXAMPLES\n");
+	for (const struct args_example *e = first; e->text; e++) {
+		if (e != first)
+			buf_add_str(out, ".PP\n");
+		buf_add_char(out, (char)toupper((unsigned char)e->text[0]));
+		put_str(out, e->text + 1);
+		buf_add_str(out, ":\n.PP\n.RS 4\n.nf\n");
+		put_str(out, e->command);
+		buf_add_str(out, "\n.fi\n.RE\n");
+	}
+}
+
+/* The other sections; by custom SEE ALSO is the last one. */
+static void put_sections(struct buf *out, const struct args_spec *spec)
+{
+	const struct args_section *last = NULL;
+
+	for (const struct args_section *s = spec->sections; s && s->title; s++) {
+		if (!strcmp(s->title, "SEE ALSO")) {
+			last = s;
+			continue;
+		}
+		buf_addf(out, ".SH \"%s\"\n", s->title);
+		put_paragraphs(out, s->text);
+	}
+	if (spec->examples)
+		put_examples(out, spec->examples);
+	if (last) {
+		buf_add_str(out, ".SH \"SEE ALSO\"\n");
+		put_paragraphs(out, last->text);
+	}
+}
+
+static void put_command_page(struct buf *out, const char *page, const struct args_spec *spec)
+{
+	put_header(out, page, spec->summary);
+	buf_add_str(out, ".SH SYNOPSIS\n");
+	put_synopsis(out, spec);
+	buf_add_str(out, ".SH DESCRIPTION\n");
+	put_paragraphs(out, spec->description);
+	buf_add_str(out, ".SH OPTIONS\n");
+	put_options(out, spec->options, NULL, true);
+	put_sections(out, spec);
+}
+
+/* By the name it has in the group; the options that all have are described once, above. */
+static void put_command(struct buf *out, const struct command *cmd,
+			const struct command_group *group)
+{
+	struct args_spec spec = cmd->spec;
+	char *name = xasprintf("%s %s", group->spec.name, command_name_within(cmd, group));
+
+	spec.name = name;
+	buf_addf(out, ".SS \"%s\"\n", name);
+	put_synopsis(out, &spec);
+	buf_add_str(out, ".PP\n");
+	put_paragraphs(out, spec.description);
+	put_options(out, spec.options, group->run ? group->spec.options : NULL, false);
+	free(name);
+}
+
+static void put_reference(struct buf *out, const char *name, const char *summary, const char *page)
+{
+	buf_addf(out, ".SS \"%s\"\n", name);
+	put_str(out, summary);
+	buf_add_str(out, "; see\n.BR ");
+	put_str(out, page);
+	buf_add_str(out, " (1).\n");
+}
+
+static void put_group_page(struct buf *out, const struct command_group *group)
+{
+	put_header(out, group->page, group->spec.summary);
+	buf_add_str(out, ".SH SYNOPSIS\n");
+	put_synopsis(out, &group->spec);
+	buf_add_str(out, ".SH DESCRIPTION\n");
+	put_paragraphs(out, group->spec.description);
+	if (group->spec.options) {
+		buf_add_str(out, ".SH OPTIONS\n");
+		put_options(out, group->spec.options, NULL, false);
+	}
+	buf_add_str(out, ".SH COMMANDS\n");
+	for (const struct command_group *g = command_groups + 1; g->name && !*group->name; g++)
+		put_reference(out, g->spec.name, g->spec.summary, g->page);
+	for (int i = 0; commands[i]; i++) {
+		const struct command *cmd = commands[i];
+
+		if (!command_in_group(cmd, group))
+			continue;
+		if (!cmd->page && !strncmp(cmd->spec.name, "sonde", 5))
+			put_command(out, cmd, group);
+		else
+			put_reference(out, cmd->spec.name, cmd->spec.summary,
+				      cmd->page ? cmd->page : cmd->spec.name);
+	}
+	put_sections(out, &group->spec);
 }
 
 /* `sonde`, `sonde-mem`, or the name of a command with a page of its own. */
-static int man(const char *page, struct buf *out, struct err *err)
+static int add_page(const char *page, struct buf *out, struct err *err)
 {
 	for (const struct command_group *g = command_groups; g->name; g++)
 		if (!strcmp(g->page, page)) {
-			manpage_group(g, out);
+			put_group_page(out, g);
 			return 0;
 		}
 	for (int i = 0; commands[i]; i++)
 		if (!strcmp(commands[i]->page ? commands[i]->page : commands[i]->spec.name, page)) {
-			manpage_command(page, &commands[i]->spec, out);
+			put_command_page(out, page, &commands[i]->spec);
 			return 0;
 		}
 	return err_set(err, -ENOENT, "there is no manual page '%s'", page);
 }
 
-static int topic(const struct args *a, struct buf *out)
+static int add_topic(const struct args *a, struct buf *out)
 {
 	unsigned width = args_width(STDOUT_FILENO);
 	const struct command_group *group = command_group_find(a->nwords ? a->words[0] : "");
@@ -120,14 +344,13 @@ static int help_run(const struct command *cmd, int argc, char **argv)
 	if (status >= 0)
 		goto out;
 	status = EXIT_DONE;
-	if (o.man && man(o.man, &text, &err) < 0)
+	if (o.man && add_page(o.man, &text, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_USAGE);
-	else if (o.json)
-		all_json(&text);
-	else if (!o.man)
-		status = topic(&a, &text);
+	else if (!o.man && !o.json)
+		status = add_topic(&a, &text);
 	if (status == EXIT_DONE)
-		status = command_print(cmd, &text);
+		status = o.json && !o.man ? command_print_json(cmd, all_json())
+					  : command_print(cmd, &text);
 out:
 	buf_release(&text);
 	args_release(&a);
@@ -136,16 +359,10 @@ out:
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	{.name = "json",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct help_options, json),
-	 .help = "Print every command with its options as JSON."},
-	{.name = "man",
-	 .kind = OPT_TEXT,
-	 .arg = "PAGE",
-	 .offset = offsetof(struct help_options, man),
-	 .hidden = true,
-	 .help = "Print the source of a manual page."},
+	OPTION_FLAG("json", offsetof(struct help_options, json),
+		    "Print every command with its options as JSON."),
+	OPTION_TEXT("man", "PAGE", offsetof(struct help_options, man), NULL,
+		    "Print the source of a manual page.", .hidden = true),
 	OPT_END,
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* sonde metrics: one look at what the daemon would sample on this machine. */
+/* sonde metrics: one sample of what the daemon would read on this machine. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -19,8 +19,8 @@ static const struct metrics_source *const sources[] = {&host_metrics, &perf_metr
 
 struct options {
 	bool json;
-	unsigned watch_s; /* 0: one look */
-	unsigned wanted; /* bits of sources; 0: whatever there is */
+	unsigned watch_s; /* 0: once */
+	unsigned wanted; /* bits of sources; 0: all that are there */
 };
 
 struct opened {
@@ -28,12 +28,12 @@ struct opened {
 	struct err err; /* why not, or why the last round failed */
 };
 
-struct look {
+struct sampling {
 	const struct command *cmd;
 	const struct options *o;
 	struct opened opened[NSOURCES];
 	bool quiet; /* the first round, which only sets the marks */
-	unsigned told; /* records of this round */
+	unsigned samples_n; /* of this round */
 	struct buf text;
 	json_t *samples;
 };
@@ -43,7 +43,7 @@ static bool is_wanted(const struct options *o, size_t i)
 	return !o->wanted || o->wanted & 1u << i;
 }
 
-static void add_text(struct look *l, const struct sample *s)
+static void add_text(struct sampling *l, const struct sample *s)
 {
 	struct buf *out = &l->text;
 
@@ -75,9 +75,9 @@ static void add_text(struct look *l, const struct sample *s)
 
 static void on_sample(void *arg, const struct sample *s)
 {
-	struct look *l = arg;
+	struct sampling *l = arg;
 
-	l->told++;
+	l->samples_n++;
 	if (l->quiet)
 		return;
 	if (l->o->json)
@@ -86,9 +86,9 @@ static void on_sample(void *arg, const struct sample *s)
 		add_text(l, s);
 }
 
-static void read_all(struct look *l)
+static void read_all(struct sampling *l)
 {
-	l->told = 0;
+	l->samples_n = 0;
 	for (size_t i = 0; i < NSOURCES; i++) {
 		struct opened *p = &l->opened[i];
 
@@ -99,7 +99,7 @@ static void read_all(struct look *l)
 }
 
 /* What is missing matters if it was asked for by name, or if it is there and does not work. */
-static bool report_missing(const struct look *l)
+static bool report_missing(const struct sampling *l)
 {
 	bool bad = false;
 
@@ -118,7 +118,7 @@ static bool report_missing(const struct look *l)
 	return bad;
 }
 
-static json_t *missing_json(const struct look *l)
+static json_t *missing_json(const struct sampling *l)
 {
 	json_t *o = json_object();
 
@@ -134,24 +134,15 @@ static json_t *missing_json(const struct look *l)
 	return o;
 }
 
-/* With --watch each round is one line, so that a reader knows when it has all of it. */
-static int print_json(struct look *l)
+static int print_json(struct sampling *l)
 {
 	json_t *round = json_pack("{s:O, s:o}", "samples", l->samples, "missing", missing_json(l));
-	size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
 
-	if (!l->o->watch_s)
-		return command_print_json(l->cmd, round);
-	char *line = json_dumps(round, flags);
-	json_decref(round);
-	buf_addf(&l->text, "%s\n", line ? line : "{}");
-	free(line);
-	int status = command_print(l->cmd, &l->text);
-	buf_clear(&l->text);
-	return status;
+	return l->o->watch_s ? command_print_json_line(l->cmd, round)
+			     : command_print_json(l->cmd, round);
 }
 
-static int print_round(struct look *l)
+static int print_round(struct sampling *l)
 {
 	int status;
 
@@ -172,7 +163,7 @@ static void pause_for(unsigned seconds)
 		;
 }
 
-static bool any_opened(const struct look *l)
+static bool any_opened(const struct sampling *l)
 {
 	for (size_t i = 0; i < NSOURCES; i++)
 		if (l->opened[i].self)
@@ -181,7 +172,7 @@ static bool any_opened(const struct look *l)
 }
 
 /* Rates need two rounds: the first is not shown. */
-static int look(struct look *l)
+static int print_rounds(struct sampling *l)
 {
 	int status = EXIT_DONE;
 
@@ -203,26 +194,26 @@ static int look(struct look *l)
 		status = print_round(l);
 		json_decref(l->samples);
 	} while (l->o->watch_s && status == EXIT_DONE);
-	if (status == EXIT_DONE && (report_missing(l) || !l->told))
+	if (status == EXIT_DONE && (report_missing(l) || !l->samples_n))
 		status = EXIT_FAILED;
 	return status;
 }
 
 static int metrics_run(const struct command *cmd, int argc, char **argv)
 {
-	const struct metrics_options how = {.env_attribution = true};
+	const struct metrics_options options_ = {.env_attribution = true};
 	struct options o = {0};
 	struct args a = {.target = &o};
-	struct look l = {.cmd = cmd, .o = &o};
+	struct sampling l = {.cmd = cmd, .o = &o};
 
 	int status = command_parse(cmd, &a, argc, argv);
 	if (status >= 0)
 		goto out;
 	for (size_t i = 0; i < NSOURCES; i++)
 		if (is_wanted(&o, i) &&
-		    sources[i]->open(&l.opened[i].self, &how, &l.opened[i].err) < 0)
+		    sources[i]->open(&l.opened[i].self, &options_, &l.opened[i].err) < 0)
 			l.opened[i].self = NULL;
-	status = look(&l);
+	status = print_rounds(&l);
 	for (size_t i = 0; i < NSOURCES; i++)
 		if (l.opened[i].self)
 			sources[i]->close(l.opened[i].self);
@@ -254,29 +245,17 @@ static int parse_sources(struct args *a, const struct opt *opt, const char *valu
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	{.name = "json",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct options, json),
-	 .help = "Print JSON instead of text."},
-	{.name = "source",
-	 .kind = OPT_CALL,
-	 .arg = "NAME[,NAME]",
-	 .parse = parse_sources,
-	 .help = "Look at these only: kernel, perf, npu, gpu. Fails if one of them is not there.",
-	 .default_text = "what there is"},
-	{.name = "watch",
-	 .kind = OPT_UINT,
-	 .arg = "SECONDS",
-	 .min = 1,
-	 .max = 86400,
-	 .offset = offsetof(struct options, watch_s),
-	 .help = "Look again and again, each time over the seconds before."},
+	OPTION_FLAG("json", offsetof(struct options, json), "Print JSON instead of text."),
+	OPTION_CALL("source", "NAME[,NAME]", parse_sources, 0, "what there is",
+		    "Read these only: kernel, perf, npu, gpu. Fails if one of them is not there."),
+	OPTION_UINT("watch", "SECONDS", offsetof(struct options, watch_s), 1, 86400, NULL,
+		    "Print a round every so many seconds, with rates over these seconds."),
 	OPT_END,
 };
 
 static const char *const usage[] = {"[--json] [--source NAME[,NAME]] [--watch SECONDS]", NULL};
 static const struct args_example examples[] = {
-	{"everything that can be seen here", "sonde metrics"},
+	{"everything that can be measured here", "sonde metrics"},
 	{"are the devices found, and why not", "sonde metrics --source npu,gpu"},
 	{NULL, NULL},
 };
@@ -289,7 +268,7 @@ const struct command cmd_metrics = {
 			 "Prints one round of everything that the daemon samples: processors, "
 			 "memory, network and disks of this host, NPUs by DCMI or npu-smi, GPUs "
 			 "by NVML. Rates are over one second, or over the seconds of --watch. "
-			 "What the metrics mean is told in docs/metrics.md.",
+			 "docs/metrics.md explains the metrics.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples},

@@ -36,6 +36,7 @@ struct command {
 	struct args_spec spec;
 	/* argv: the arguments behind the name. Returns the exit status. */
 	int (*run)(const struct command *cmd, int argc, char **argv);
+	const void *data; /* for a run() that serves several commands */
 };
 
 /* What `sonde` alone and `sonde mem` alone say about themselves. */
@@ -94,6 +95,8 @@ int command_print(const struct command *cmd, struct buf *text);
 
 /* The same for JSON, which it releases. NULL: there was no memory for it. */
 int command_print_json(const struct command *cmd, json_t *o);
+/* In one line, so that a reader of many knows when it has all of one. */
+int command_print_json_line(const struct command *cmd, json_t *o);
 
 /* The help of a command or of a group, for stdout or stderr. */
 void command_help(const struct command *cmd, unsigned width, struct buf *out);

@@ -69,7 +69,7 @@ static const struct args_section sonde_sections[] = {
 };
 static const struct args_example sonde_examples[] = {
 	{"record a training script", "msmemscope -- python train.py"},
-	{"look at what was recorded", "sonde mem show memscopeDumpResults"},
+	{"show what was recorded", "sonde mem show memscopeDumpResults"},
 	{"see what all ranks do over time", "sonde stack -d 10 -o trace.json"},
 	{"start the daemon of this node", "sonde daemon --enable-ipc-monitor"},
 	{"see which jobs it knows", "sonde ctl ps"},
@@ -119,7 +119,7 @@ static const struct args_example mem_examples[] = {
 
 static const char *const activity_usage[] = {"<command> [options]", NULL};
 static const struct args_section activity_sections[] = {
-	{"FILES", "A monitor that was told a directory (--log-file of npu-monitor) leaves one file "
+	{"FILES", "A monitor with a directory (--log-file of npu-monitor) leaves one file "
 		  "per process "
 		  "and session there, or with Jsonl several:\n\n"
 		  "  msmonitor_<pid>_<time>_<rank>.db       SQLite: readable at every moment\n"
@@ -140,7 +140,7 @@ const struct command_group command_groups[] = {
 	 .page = "sonde",
 	 .spec = {.name = "sonde",
 		  .summary = "look inside running AI jobs",
-		  .description = "Sonde records what AI jobs do with their memory and tells who "
+		  .description = "Sonde records what AI jobs do with their memory and shows what "
 				 "holds it. A daemon on each node knows its jobs, has them "
 				 "traced on demand and feeds metrics to others. The job needs no "
 				 "change and no rebuild.",
@@ -161,7 +161,7 @@ const struct command_group command_groups[] = {
 	 .page = "sonde-activity",
 	 .spec = {.name = "sonde activity",
 		  .summary = "work with the kernels, collectives and calls that a monitor recorded",
-		  .description = "Tells where the time of devices went, and writes what was "
+		  .description = "Shows where the time of devices went, and writes what was "
 				 "recorded in other forms.",
 		  .usage = activity_usage,
 		  .examples = activity_examples,
@@ -218,7 +218,7 @@ bool command_in_group(const struct command *cmd, const struct command_group *gro
 }
 
 /* How many of the words spell `name`; 0 if they do not. */
-static int spelt(const char *name, int argc, char **argv)
+static int count_words(const char *name, int argc, char **argv)
 {
 	int n = 0;
 
@@ -236,10 +236,10 @@ static int spelt(const char *name, int argc, char **argv)
 const struct command *command_find(int argc, char **argv, int *out_words)
 {
 	for (int i = 0; commands[i]; i++) {
-		int n = spelt(commands[i]->name, argc, argv);
+		int n = count_words(commands[i]->name, argc, argv);
 
 		if (!n)
-			n = spelt(commands[i]->alias, argc, argv);
+			n = count_words(commands[i]->alias, argc, argv);
 		if (n) {
 			*out_words = n;
 			return commands[i];
@@ -276,8 +276,8 @@ int command_unknown(const struct command_group *group, const char *word)
 	return EXIT_USAGE;
 }
 
-/* Names of files are somebody else's text. */
-static void say(const struct command *cmd, const char *kind, const char *text, size_t len)
+/* Names of files may hold any character. */
+static void print_message(const struct command *cmd, const char *kind, const char *text, size_t len)
 {
 	struct buf clean = {0};
 
@@ -291,7 +291,7 @@ static void say(const struct command *cmd, const char *kind, const char *text, s
 
 int command_fail(const struct command *cmd, const struct err *err, int status)
 {
-	say(cmd, "Error: ", err->text, strlen(err->text));
+	print_message(cmd, "Error: ", err->text, strlen(err->text));
 	if (status == EXIT_USAGE)
 		fprintf(stderr, "Try '%s --help'.\n", cmd->spec.name);
 	return status;
@@ -304,7 +304,7 @@ void command_notices(const struct command *cmd, struct args *a)
 	while (*line) {
 		size_t len = strcspn(line, "\n");
 
-		say(cmd, "", line, len);
+		print_message(cmd, "", line, len);
 		line += len + (line[len] == '\n');
 	}
 	buf_clear(&a->notices);
@@ -320,10 +320,10 @@ int command_print(const struct command *cmd, struct buf *text)
 	return command_fail(cmd, &err, EXIT_FAILED);
 }
 
-int command_print_json(const struct command *cmd, json_t *o)
+static int print_json(const struct command *cmd, json_t *o, size_t flags)
 {
 	/* jansson escapes what programs must not see, but not all that a terminal obeys. */
-	size_t flags = JSON_INDENT(2) | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+	flags |= isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0;
 	char *made = o ? json_dumps(o, flags) : NULL;
 	struct buf text = {0};
 	struct err err = {0};
@@ -338,6 +338,16 @@ int command_print_json(const struct command *cmd, json_t *o)
 	int status = command_print(cmd, &text);
 	buf_release(&text);
 	return status;
+}
+
+int command_print_json(const struct command *cmd, json_t *o)
+{
+	return print_json(cmd, o, JSON_INDENT(2));
+}
+
+int command_print_json_line(const struct command *cmd, json_t *o)
+{
+	return print_json(cmd, o, JSON_COMPACT);
 }
 
 int command_parse(const struct command *cmd, struct args *a, int argc, char **argv)

@@ -132,9 +132,10 @@ void ctl_end(struct ctl *c)
 	SSL_CTX_free(c->tls);
 }
 
-int ctl_command(const struct command *cmd, const struct ctl_steps *steps, void *options, int argc,
-		char **argv)
+int ctl_command(const struct command *cmd, int argc, char **argv)
 {
+	const struct ctl_steps *steps = cmd->data;
+	void *options = memcpy(xmalloc(steps->size), steps->defaults, steps->size);
 	struct args a = {.target = options};
 	struct ctl c = {0};
 	struct err err = {0};
@@ -148,6 +149,7 @@ int ctl_command(const struct command *cmd, const struct ctl_steps *steps, void *
 		status = steps->run(&c, options);
 	ctl_end(&c);
 	args_release(&a);
+	free(options);
 	return status;
 }
 

@@ -170,21 +170,15 @@ static int trace(struct ctl *c, void *options)
 	return ctl_request_run(c, &request);
 }
 
-static int gputrace_run(const struct command *cmd, int argc, char **argv)
-{
-	struct gputrace_options o = {
-		.common = CTL_COMMON_DEFAULTS,
-		.config = {.duration_ms = 500, .iterations = -1, .roundup = NOT_GIVEN},
-		.job_id = NOT_GIVEN,
-		.pids = "0",
-		.process_limit = 3,
-		.start_delay_s = NOT_GIVEN,
-	};
-	static const struct ctl_steps steps = {
-		.check = check_options, .announce = true, .run = trace};
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct gputrace_options defaults = {
+	.common = CTL_COMMON_DEFAULTS,
+	.config = {.duration_ms = 500, .iterations = -1, .roundup = NOT_GIVEN},
+	.job_id = NOT_GIVEN,
+	.pids = "0",
+	.process_limit = 3,
+	.start_delay_s = NOT_GIVEN,
+};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true, trace};
 
 #define AT(member) offsetof(struct gputrace_options, member)
 static const struct opt options[] = {
@@ -252,5 +246,6 @@ const struct command cmd_ctl_gputrace = {
 		 .options = options,
 		 .examples = examples,
 		 .flags = ARGS_GFLAGS},
-	.run = gputrace_run,
+	.run = ctl_command,
+	.data = &steps,
 };

@@ -173,18 +173,12 @@ static int monitor(struct ctl *c, void *options)
 	return status;
 }
 
-static int npu_monitor_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {
-		.check = check_options, .announce = true, .run = monitor};
-	struct npu_monitor_options o = {
-		.common = CTL_COMMON_DEFAULTS,
-		.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
-		.process_limit = CTL_NO_LIMIT,
-	};
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct npu_monitor_options defaults = {
+	.common = CTL_COMMON_DEFAULTS,
+	.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
+	.process_limit = CTL_NO_LIMIT,
+};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true, monitor};
 
 #define AT(member) offsetof(struct npu_monitor_options, member)
 static const struct opt options[] = {
@@ -244,5 +238,6 @@ const struct command cmd_ctl_npu_monitor = {
 		 .options = options,
 		 .examples = examples,
 		 .flags = ARGS_GFLAGS},
-	.run = npu_monitor_run,
+	.run = ctl_command,
+	.data = &steps,
 };

@@ -118,19 +118,14 @@ static int check_options(const struct ctl *c, const struct args *a, void *option
 	return o->stop ? check_stop(a, err) : check_trace(&o->config, err);
 }
 
-static int nputrace_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {
-		.check = check_options, .announce = true, .run = trace_or_stop};
-	struct nputrace_options o = {
-		.common = CTL_COMMON_DEFAULTS,
-		.config = {.start_step = NOT_GIVEN, .iterations = NOT_GIVEN},
-		.pids = "0",
-		.process_limit = CTL_NO_LIMIT,
-	};
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct nputrace_options defaults = {
+	.common = CTL_COMMON_DEFAULTS,
+	.config = {.start_step = NOT_GIVEN, .iterations = NOT_GIVEN},
+	.pids = "0",
+	.process_limit = CTL_NO_LIMIT,
+};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
+				       trace_or_stop};
 
 /* A time in milliseconds, or None. */
 static int set_gc_threshold(struct args *a, const struct opt *opt, const char *value,
@@ -248,5 +243,6 @@ const struct command cmd_ctl_nputrace = {
 		 .options = options,
 		 .examples = examples,
 		 .flags = ARGS_GFLAGS},
-	.run = nputrace_run,
+	.run = ctl_command,
+	.data = &steps,
 };

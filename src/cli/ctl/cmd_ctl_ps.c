@@ -99,13 +99,8 @@ static int list_processes(struct ctl *c, void *options)
 	return status;
 }
 
-static int ps_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {.run = list_processes};
-	struct ps_options o = {CTL_COMMON_DEFAULTS, .job_id = ANY_JOB};
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct ps_options defaults = {CTL_COMMON_DEFAULTS, .job_id = ANY_JOB};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), .run = list_processes};
 
 static const struct opt options[] = {
 	OPTION_CALL("job-id", "ID", ctl_value_u64, offsetof(struct ps_options, job_id), NULL,
@@ -137,5 +132,6 @@ const struct command cmd_ctl_ps = {
 		 .options = options,
 		 .examples = examples,
 		 .flags = ARGS_GFLAGS},
-	.run = ps_run,
+	.run = ctl_command,
+	.data = &steps,
 };

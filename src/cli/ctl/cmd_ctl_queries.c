@@ -7,7 +7,14 @@
 
 #include "cli/ctl/ctl.h"
 
+struct query_options {
+	struct ctl_common common;
+	unsigned duration_s; /* 0: the request has none */
+};
+
 struct query {
+	struct ctl_steps steps; /* first: command.data */
+	const char *fn; /* of the daemon */
 	bool wrapped; /* one host's answer is printed as "response = …", else as it is */
 	const struct ctl_column *columns; /* for many hosts */
 	/* Adds plain words for one host; NULL: none. */
@@ -78,13 +85,17 @@ static int exit_status(const struct ctl *c, const struct query *q, const struct 
 	return status;
 }
 
-/* Takes the request. The exit status. */
-static int run_query(struct ctl *c, const struct query *q, json_t *request)
+static int run_query(struct ctl *c, void *options)
 {
+	const struct query_options *o = options;
+	const struct query *q = c->cmd->data;
+	json_t *request = json_pack("{s:s}", "fn", q->fn);
 	struct ctl_answer *answers = ctl_answers_new(c);
 	struct err err = {0};
 	int status;
 
+	if (o->duration_s)
+		json_object_set_new(request, "duration_s", json_integer(o->duration_s));
 	if (ctl_ask_all(c, request, answers, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
@@ -97,6 +108,12 @@ static int run_query(struct ctl *c, const struct query *q, json_t *request)
 	ctl_answers_free(c, answers);
 	return status;
 }
+
+static const struct query_options defaults = {CTL_COMMON_DEFAULTS, 0};
+#define STEPS(defaults_)                                                                           \
+	{                                                                                          \
+		&(defaults_), sizeof(defaults_), .announce = true, .run = run_query                \
+	}
 
 static const char *const usage[] = {"[options]", NULL};
 
@@ -140,25 +157,12 @@ static void explain_status(const struct ctl *c, const json_t *reply, struct buf 
 		buf_add_str(out, "the daemon is up; it does not report states of profilers");
 }
 
-static int ask_status(struct ctl *c, void *options)
-{
-	static const struct ctl_column columns[] = {
-		{"NPUTRACE", "nputrace", CTL_TEXT},   {"NPUMONITOR", "npumonitor", CTL_TEXT},
-		{">STEP", "current_step", CTL_COUNT}, {">START", "start_step", CTL_COUNT},
-		{">STOP", "stop_step", CTL_COUNT},    {NULL, NULL, CTL_TEXT}};
-	static const struct query query = {.columns = columns, .explain = explain_status};
-
-	(void)options;
-	return run_query(c, &query, json_pack("{s:s}", "fn", "getStatus"));
-}
-
-static int status_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {.announce = true, .run = ask_status};
-	struct ctl_common o = CTL_COMMON_DEFAULTS;
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct ctl_column status_columns[] = {
+	{"NPUTRACE", "nputrace", CTL_TEXT},   {"NPUMONITOR", "npumonitor", CTL_TEXT},
+	{">STEP", "current_step", CTL_COUNT}, {">START", "start_step", CTL_COUNT},
+	{">STOP", "stop_step", CTL_COUNT},    {NULL, NULL, CTL_TEXT}};
+static const struct query status_query = {STEPS(defaults), "getStatus", .columns = status_columns,
+					  .explain = explain_status};
 
 static const struct args_example status_examples[] = {
 	{"one host", "sonde ctl --hostname node1 status"},
@@ -181,28 +185,16 @@ const struct command cmd_ctl_status = {
 		 .options = ctl_options,
 		 .examples = status_examples,
 		 .flags = ARGS_GFLAGS},
-	.run = status_run,
+	.run = ctl_command,
+	.data = &status_query,
 };
 
 /* --- version --- */
 
-static int ask_version(struct ctl *c, void *options)
-{
-	static const struct ctl_column columns[] = {{"VERSION", "version", CTL_TEXT},
+static const struct ctl_column version_columns[] = {{"VERSION", "version", CTL_TEXT},
 						    {NULL, NULL, CTL_TEXT}};
-	static const struct query query = {.columns = columns};
-
-	(void)options;
-	return run_query(c, &query, json_pack("{s:s}", "fn", "getVersion"));
-}
-
-static int version_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {.announce = true, .run = ask_version};
-	struct ctl_common o = CTL_COMMON_DEFAULTS;
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct query version_query = {STEPS(defaults), "getVersion",
+					   .columns = version_columns};
 
 const struct command cmd_ctl_version = {
 	.name = "ctl version",
@@ -214,15 +206,11 @@ const struct command cmd_ctl_version = {
 		 .usage = usage,
 		 .options = ctl_options,
 		 .flags = ARGS_GFLAGS},
-	.run = version_run,
+	.run = ctl_command,
+	.data = &version_query,
 };
 
 /* --- dcgm-pause and dcgm-resume: a profiler may use the GPU's profiling counters meanwhile --- */
-
-struct dcgm_options {
-	struct ctl_common common;
-	unsigned duration_s;
-};
 
 static void explain_dcgm(const struct ctl *c, const json_t *reply, struct buf *out)
 {
@@ -233,42 +221,14 @@ static void explain_dcgm(const struct ctl *c, const json_t *reply, struct buf *o
 
 static const struct ctl_column dcgm_columns[] = {{"RESULT", "status", CTL_EFFECT},
 						 {NULL, NULL, CTL_TEXT}};
-static const struct query dcgm_query = {
-	.wrapped = true, .columns = dcgm_columns, .explain = explain_dcgm, .has_effect = true};
-
-static int ask_pause(struct ctl *c, void *options)
-{
-	const struct dcgm_options *o = options;
-
-	return run_query(
-		c, &dcgm_query,
-		json_pack("{s:s,s:i}", "fn", "dcgmProfPause", "duration_s", (int)o->duration_s));
-}
-
-static int pause_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {.announce = true, .run = ask_pause};
-	struct dcgm_options o = {CTL_COMMON_DEFAULTS, .duration_s = 300};
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
-
-static int ask_resume(struct ctl *c, void *options)
-{
-	(void)options;
-	return run_query(c, &dcgm_query, json_pack("{s:s}", "fn", "dcgmProfResume"));
-}
-
-static int resume_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {.announce = true, .run = ask_resume};
-	struct ctl_common o = CTL_COMMON_DEFAULTS;
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct query_options pause_defaults = {CTL_COMMON_DEFAULTS, .duration_s = 300};
+static const struct query pause_query = {STEPS(pause_defaults), "dcgmProfPause", true,
+					 dcgm_columns,		explain_dcgm,	 true};
+static const struct query resume_query = {STEPS(defaults), "dcgmProfResume", true,
+					  dcgm_columns,	   explain_dcgm,     true};
 
 static const struct opt pause_options[] = {
-	OPTION_UINT("duration-s", "SECONDS", offsetof(struct dcgm_options, duration_s), 1,
+	OPTION_UINT("duration-s", "SECONDS", offsetof(struct query_options, duration_s), 1,
 		    INT32_MAX, "300", "It resumes by itself after this time.", .group = "Pause"),
 	CTL_COMMON_ROWS,
 };
@@ -284,7 +244,8 @@ const struct command cmd_ctl_dcgm_pause = {
 		 .usage = usage,
 		 .options = pause_options,
 		 .flags = ARGS_GFLAGS},
-	.run = pause_run,
+	.run = ctl_command,
+	.data = &pause_query,
 };
 
 const struct command cmd_ctl_dcgm_resume = {
@@ -296,5 +257,6 @@ const struct command cmd_ctl_dcgm_resume = {
 		 .usage = usage,
 		 .options = ctl_options,
 		 .flags = ARGS_GFLAGS},
-	.run = resume_run,
+	.run = ctl_command,
+	.data = &resume_query,
 };

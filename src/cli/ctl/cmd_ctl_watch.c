@@ -235,18 +235,6 @@ static json_t *round_json(const struct ctl *c, const struct round *r)
 	return list;
 }
 
-/* One line for each round, so that a reader knows when it has all of it. */
-static void add_json(const struct ctl *c, const struct round *r, struct buf *out)
-{
-	size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
-	json_t *list = round_json(c, r);
-	char *line = json_dumps(list, flags);
-
-	buf_addf(out, "%s\n", line ? line : "[]");
-	free(line);
-	json_decref(list);
-}
-
 /* The exit status if it were the last round; negative: it cannot go on. */
 static int show_round(struct ctl *c, const struct watch_options *o, bool screen)
 {
@@ -258,13 +246,12 @@ static int show_round(struct ctl *c, const struct watch_options *o, bool screen)
 	if (ask_hosts(c, &r, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
-		if (o->common.json)
-			add_json(c, &r, &out);
-		else if (screen)
+		if (screen)
 			draw_screen(c, o, &r, &out);
-		else
+		else if (!o->common.json)
 			add_lines(c, &r, &out);
-		status = command_print(c->cmd, &out);
+		status = o->common.json ? command_print_json_line(c->cmd, round_json(c, &r))
+					: command_print(c->cmd, &out);
 	}
 	status = status != EXIT_DONE ? -1 : any_failed(c, &r) ? EXIT_FAILED : EXIT_DONE;
 	release_round(c, &r);
@@ -310,13 +297,8 @@ static int watch(struct ctl *c, void *options)
 	return status < 0 ? EXIT_FAILED : status;
 }
 
-static int watch_run(const struct command *cmd, int argc, char **argv)
-{
-	static const struct ctl_steps steps = {.run = watch};
-	struct watch_options o = {CTL_COMMON_DEFAULTS, .interval_s = 1};
-
-	return ctl_command(cmd, &steps, &o, argc, argv);
-}
+static const struct watch_options defaults = {CTL_COMMON_DEFAULTS, .interval_s = 1};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), .run = watch};
 
 static const struct opt options[] = {
 	OPTION_UINT("interval", "SECONDS", offsetof(struct watch_options, interval_s), 1, 86400,
@@ -349,5 +331,6 @@ const struct command cmd_ctl_watch = {
 		 .options = options,
 		 .examples = examples,
 		 .flags = ARGS_GFLAGS},
-	.run = watch_run,
+	.run = ctl_command,
+	.data = &steps,
 };

@@ -20,35 +20,22 @@ const char *const ctl_activity_kinds[] = {"Marker", "Kernel",  "API",	     "Hccl
 					  "Memory", "MemSet",  "MemCpy",     "Communication",
 					  "AclAPI", "NodeAPI", "RuntimeAPI", NULL};
 
-static void add_text(struct buf *out, const char *key, const char *value)
+/* For the next line KEY=VALUE. */
+static struct buf *next_line(struct buf *out)
 {
-	buf_addf(out, "%s%s=%s", out->len ? "\n" : "", key, value);
+	if (out->len)
+		buf_add_char(out, '\n');
+	return out;
 }
 
 static void add_bool(struct buf *out, const char *key, bool value)
 {
-	add_text(out, key, value ? "true" : "false");
-}
-
-static void add_int(struct buf *out, const char *key, int64_t value)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRId64, value);
-	add_text(out, key, text);
-}
-
-static void add_uint(struct buf *out, const char *key, uint64_t value)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRIu64, value);
-	add_text(out, key, text);
+	buf_addf(next_line(out), "%s=%s", key, value ? "true" : "false");
 }
 
 static void add_or_none(struct buf *out, const char *key, const char *value)
 {
-	add_text(out, key, value && *value ? value : "None");
+	buf_addf(next_line(out), "%s=%s", key, value && *value ? value : "None");
 }
 
 void ctl_add_float(struct buf *out, float v)
@@ -67,20 +54,20 @@ void ctl_add_float(struct buf *out, float v)
 
 void gputrace_config_text(const struct gputrace_config *c, struct buf *out)
 {
-	add_text(out, "ACTIVITIES_LOG_FILE", c->log_file);
+	buf_addf(next_line(out), "ACTIVITIES_LOG_FILE=%s", c->log_file);
 	if (c->iterations > 0) {
-		add_int(out, "PROFILE_START_ITERATION", 0);
-		add_uint(out, "PROFILE_START_ITERATION_ROUNDUP", c->roundup);
-		add_int(out, "ACTIVITIES_ITERATIONS", c->iterations);
+		buf_addf(next_line(out), "PROFILE_START_ITERATION=0");
+		buf_addf(next_line(out), "PROFILE_START_ITERATION_ROUNDUP=%" PRIu64, c->roundup);
+		buf_addf(next_line(out), "ACTIVITIES_ITERATIONS=%" PRId64, c->iterations);
 	} else {
-		add_uint(out, "PROFILE_START_TIME", c->start_time_ms);
-		add_uint(out, "ACTIVITIES_DURATION_MSECS", c->duration_ms);
+		buf_addf(next_line(out), "PROFILE_START_TIME=%" PRIu64, c->start_time_ms);
+		buf_addf(next_line(out), "ACTIVITIES_DURATION_MSECS=%" PRIu64, c->duration_ms);
 	}
 	add_bool(out, "PROFILE_REPORT_INPUT_SHAPES", c->record_shapes);
 	if (c->profile_memory) {
 		add_bool(out, "PROFILE_PROFILE_MEMORY", true);
 		add_bool(out, "PROFILE_MEMORY", true);
-		add_uint(out, "PROFILE_MEMORY_DURATION_MSECS", c->duration_ms);
+		buf_addf(next_line(out), "PROFILE_MEMORY_DURATION_MSECS=%" PRIu64, c->duration_ms);
 	}
 	add_bool(out, "PROFILE_WITH_STACK", c->with_stacks);
 	add_bool(out, "PROFILE_WITH_FLOPS", c->with_flops);
@@ -89,11 +76,12 @@ void gputrace_config_text(const struct gputrace_config *c, struct buf *out)
 
 static void nputrace_levels(const struct nputrace_config *c, struct buf *out)
 {
-	add_text(out, "PROFILE_ACTIVITIES", ctl_activities[c->activities]);
+	buf_addf(next_line(out), "PROFILE_ACTIVITIES=%s", ctl_activities[c->activities]);
 	add_bool(out, "PROFILE_ANALYSE", c->analyse);
 	add_bool(out, "PROFILE_ASYNC_MODE", c->async_mode);
-	add_text(out, "PROFILE_PROFILER_LEVEL", ctl_profiler_levels[c->profiler_level]);
-	add_text(out, "PROFILE_AIC_METRICS", ctl_aic_metrics[c->aic_metrics]);
+	buf_addf(next_line(out), "PROFILE_PROFILER_LEVEL=%s",
+		 ctl_profiler_levels[c->profiler_level]);
+	buf_addf(next_line(out), "PROFILE_AIC_METRICS=%s", ctl_aic_metrics[c->aic_metrics]);
 	add_bool(out, "PROFILE_L2_CACHE", c->l2_cache);
 	add_bool(out, "PROFILE_OP_ATTR", c->op_attr);
 	add_bool(out, "PROFILE_MSPROF_TX", c->msprof_tx);
@@ -101,24 +89,25 @@ static void nputrace_levels(const struct nputrace_config *c, struct buf *out)
 		buf_add_str(out, "\nPROFILE_GC_DETECT_THRESHOLD=");
 		ctl_add_float(out, c->gc_threshold_ms);
 	} else {
-		add_text(out, "PROFILE_GC_DETECT_THRESHOLD", "None");
+		buf_addf(next_line(out), "PROFILE_GC_DETECT_THRESHOLD=None");
 	}
 }
 
 void nputrace_config_text(const struct nputrace_config *c, struct buf *out)
 {
-	add_text(out, "ACTIVITIES_LOG_FILE", c->log_file);
-	add_int(out, "PROFILE_START_ITERATION", 0);
-	add_int(out, "PROFILE_START_STEP", c->start_step);
-	add_int(out, "ACTIVITIES_ITERATIONS", c->iterations);
+	buf_addf(next_line(out), "ACTIVITIES_LOG_FILE=%s", c->log_file);
+	buf_addf(next_line(out), "PROFILE_START_ITERATION=0");
+	buf_addf(next_line(out), "PROFILE_START_STEP=%" PRId64, c->start_step);
+	buf_addf(next_line(out), "ACTIVITIES_ITERATIONS=%" PRId64, c->iterations);
 	add_bool(out, "PROFILE_RECORD_SHAPES", c->record_shapes);
 	add_bool(out, "PROFILE_PROFILE_MEMORY", c->profile_memory);
 	add_bool(out, "PROFILE_WITH_STACK", c->with_stack);
 	add_bool(out, "PROFILE_WITH_FLOPS", c->with_flops);
 	add_bool(out, "PROFILE_WITH_MODULES", c->with_modules);
 	nputrace_levels(c, out);
-	add_text(out, "PROFILE_DATA_SIMPLIFICATION", ctl_true_false[c->data_simplification]);
-	add_text(out, "PROFILE_EXPORT_TYPE", ctl_export_types[c->export_type]);
+	buf_addf(next_line(out), "PROFILE_DATA_SIMPLIFICATION=%s",
+		 ctl_true_false[c->data_simplification]);
+	buf_addf(next_line(out), "PROFILE_EXPORT_TYPE=%s", ctl_export_types[c->export_type]);
 	add_or_none(out, "PROFILE_HOST_SYS", c->host_sys);
 	add_bool(out, "PROFILE_SYS_IO", c->sys_io);
 	add_bool(out, "PROFILE_SYS_INTERCONNECTION", c->sys_interconnection);
@@ -132,17 +121,18 @@ void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out
 {
 	add_bool(out, "NPU_MONITOR_START", c->start);
 	add_bool(out, "NPU_MONITOR_STOP", c->stop);
-	add_uint(out, "REPORT_INTERVAL_S", c->report_interval_s);
+	buf_addf(next_line(out), "REPORT_INTERVAL_S=%u", c->report_interval_s);
 	buf_add_str(out, "\nDURATION=");
 	ctl_add_float(out, c->duration_s);
-	add_text(out, "MSPTI_ACTIVITY_KIND", c->kinds[0] ? c->kinds : ctl_activity_kinds[0]);
-	add_text(out, "NPU_MONITOR_LOG_FILE", c->log_file);
-	add_text(out, "NPU_MONITOR_EXPORT_TYPE", ctl_monitor_exports[c->export_type]);
-	add_text(out, "JSONL_ROTATE_LOG_LINES", c->rotate_lines);
-	add_text(out, "JSONL_ROTATE_LOG_FILES", c->rotate_files);
-	add_text(out, "NPU_MONITOR_FILTER", c->filter);
+	buf_addf(next_line(out), "MSPTI_ACTIVITY_KIND=%s",
+		 c->kinds[0] ? c->kinds : ctl_activity_kinds[0]);
+	buf_addf(next_line(out), "NPU_MONITOR_LOG_FILE=%s", c->log_file);
+	buf_addf(next_line(out), "NPU_MONITOR_EXPORT_TYPE=%s", ctl_monitor_exports[c->export_type]);
+	buf_addf(next_line(out), "JSONL_ROTATE_LOG_LINES=%s", c->rotate_lines);
+	buf_addf(next_line(out), "JSONL_ROTATE_LOG_FILES=%s", c->rotate_files);
+	buf_addf(next_line(out), "NPU_MONITOR_FILTER=%s", c->filter);
 	if (c->lease)
-		add_uint(out, "SONDE_LEASE", c->lease);
+		buf_addf(next_line(out), "SONDE_LEASE=%" PRIu64, c->lease);
 }
 
 /* Where the ending begins that a number goes in front of; NULL: there is none. */

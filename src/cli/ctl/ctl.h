@@ -62,16 +62,16 @@ int ctl_begin(struct ctl *c, const struct command *cmd, struct args *a, int argc
 int ctl_open(struct ctl *c, bool announce);
 void ctl_end(struct ctl *c);
 
-/* A whole command, from its command line to its exit status. */
+/* A whole command, from its command line to its exit status: for command.data. */
 struct ctl_steps {
+	const void *defaults; /* of its options, which begin with a struct ctl_common */
+	size_t size;
 	/* Refuses options that do not fit together; may be NULL. */
 	int (*check)(const struct ctl *c, const struct args *a, void *options, struct err *err);
 	bool announce; /* for ctl_open() */
 	int (*run)(struct ctl *c, void *options); /* the exit status */
 };
-/* `options` begins with a struct ctl_common. */
-int ctl_command(const struct command *cmd, const struct ctl_steps *steps, void *options, int argc,
-		char **argv);
+int ctl_command(const struct command *cmd, int argc, char **argv); /* command.run */
 
 /* The name of the command for hints: "dyno" or "sonde ctl". */
 const char *ctl_name(const struct ctl *c);

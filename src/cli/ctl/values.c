@@ -10,19 +10,19 @@
 #include "base/text/number.h"
 #include "cli/ctl/config.h"
 
-static void *target(struct args *a, const struct opt *opt)
+static void *target_of(struct args *a, const struct opt *opt)
 {
 	return (char *)a->target + opt->offset;
 }
 
-static int refuse(const struct opt *opt, const char *value, const char *rule, struct err *err)
+static int refuse_value(const struct opt *opt, const char *value, const char *rule, struct err *err)
 {
 	return err_set(err, -EINVAL, "invalid value '%.100s' for '--%s': %s", value, opt->name,
 		       rule);
 }
 
 /* A number with blanks around it. */
-static bool whole(const char *text, size_t len, int64_t *out)
+static bool read_whole(const char *text, size_t len, int64_t *out)
 {
 	while (len && *text == ' ') {
 		text++;
@@ -33,41 +33,36 @@ static bool whole(const char *text, size_t len, int64_t *out)
 	return number_read(text, len, out);
 }
 
-CTL_VALUE(ctl_value_u64)
+/* Sets the int64_t or uint64_t. */
+static int set_whole(struct args *a, const struct opt *opt, const char *value, int64_t least,
+		     const char *rule, struct err *err)
 {
 	int64_t n;
 
-	if (!whole(value, strlen(value), &n) || n < 0)
-		return refuse(opt, value, "expected a number from 0 to 2^63 - 1", err);
-	*(uint64_t *)target(a, opt) = (uint64_t)n;
+	if (!read_whole(value, strlen(value), &n) || n < least)
+		return refuse_value(opt, value, rule, err);
+	*(int64_t *)target_of(a, opt) = n;
 	return 0;
+}
+
+CTL_VALUE(ctl_value_u64)
+{
+	return set_whole(a, opt, value, 0, "expected a number from 0 to 2^63 - 1", err);
 }
 
 CTL_VALUE(ctl_value_i64)
 {
-	if (!whole(value, strlen(value), target(a, opt)))
-		return refuse(opt, value, "expected an integer", err);
-	return 0;
+	return set_whole(a, opt, value, INT64_MIN, "expected an integer", err);
 }
 
 CTL_VALUE(ctl_value_positive)
 {
-	int64_t n;
-
-	if (!whole(value, strlen(value), &n) || n <= 0)
-		return refuse(opt, value, "must be a positive integer", err);
-	*(int64_t *)target(a, opt) = n;
-	return 0;
+	return set_whole(a, opt, value, 1, "must be a positive integer", err);
 }
 
 CTL_VALUE(ctl_value_step)
 {
-	int64_t n;
-
-	if (!whole(value, strlen(value), &n) || n < -1)
-		return refuse(opt, value, "must be a non-negative integer or -1", err);
-	*(int64_t *)target(a, opt) = n;
-	return 0;
+	return set_whole(a, opt, value, -1, "must be a non-negative integer or -1", err);
 }
 
 bool ctl_float(const char *text, float *out)
@@ -86,8 +81,8 @@ CTL_VALUE(ctl_value_seconds)
 	float v;
 
 	if (!ctl_float(value, &v) || v < 0)
-		return refuse(opt, value, "must be a positive number", err);
-	*(float *)target(a, opt) = v;
+		return refuse_value(opt, value, "must be a positive number", err);
+	*(float *)target_of(a, opt) = v;
 	return 0;
 }
 
@@ -121,13 +116,13 @@ int ctl_value_check(const char *name, const char *value, size_t max, struct err 
 
 CTL_VALUE(ctl_value_text)
 {
-	*(const char **)target(a, opt) = value;
+	*(const char **)target_of(a, opt) = value;
 	return ctl_value_check(opt->name, value, CTL_TEXT_MAX, err);
 }
 
 CTL_VALUE(ctl_value_path)
 {
-	*(const char **)target(a, opt) = value;
+	*(const char **)target_of(a, opt) = value;
 	return ctl_value_check(opt->name, value, CTL_PATH_MAX, err);
 }
 
@@ -160,7 +155,7 @@ bool ctl_is_one_of(const char *const *choices, const char *word, size_t len)
 	return false;
 }
 
-static void append(char *list, const char *item, size_t len)
+static void append_item(char *list, const char *item, size_t len)
 {
 	size_t at = strlen(list);
 
@@ -174,7 +169,7 @@ static void append(char *list, const char *item, size_t len)
 static int set_words(struct args *a, const struct opt *opt, const char *value, const char *what,
 		     const char *const *choices, struct err *err)
 {
-	char *list = target(a, opt);
+	char *list = target_of(a, opt);
 	struct buf all = {0};
 	const char *item;
 	size_t len;
@@ -183,7 +178,7 @@ static int set_words(struct args *a, const struct opt *opt, const char *value, c
 	list[0] = '\0';
 	while (r == 0 && next_item(&value, &item, &len)) {
 		if (ctl_is_one_of(choices, item, len)) {
-			append(list, item, len);
+			append_item(list, item, len);
 			continue;
 		}
 		const char *near = args_nearest(item, len, choices);
@@ -206,7 +201,7 @@ CTL_VALUE(ctl_value_kinds)
 CTL_VALUE(ctl_value_host_systems)
 {
 	if (!strcmp(value, "None")) {
-		*(char *)target(a, opt) = '\0';
+		*(char *)target_of(a, opt) = '\0';
 		return 0;
 	}
 	return set_words(a, opt, value, "NPU trace host system", ctl_host_systems, err);
@@ -214,7 +209,7 @@ CTL_VALUE(ctl_value_host_systems)
 
 CTL_VALUE(ctl_value_ranks)
 {
-	char *list = target(a, opt);
+	char *list = target_of(a, opt);
 	const char *item;
 	size_t len;
 	int64_t n;
@@ -223,11 +218,12 @@ CTL_VALUE(ctl_value_ranks)
 	list[0] = '\0';
 	while (r == 0 && next_item(&value, &item, &len)) {
 		if (!len)
-			return refuse(opt, "", "must be a comma-separated list of integers", err);
-		if (!whole(item, len, &n))
+			return refuse_value(opt, "", "must be a comma-separated list of integers",
+					    err);
+		if (!read_whole(item, len, &n))
 			return err_set(err, -EINVAL, "invalid integer value '%.*s' in '--%s'",
 				       (int)(len < 100 ? len : 100), item, opt->name);
-		append(list, item, len);
+		append_item(list, item, len);
 	}
 	return r;
 }
@@ -238,12 +234,13 @@ CTL_VALUE(ctl_value_pids)
 	size_t len;
 	int64_t n;
 
-	*(const char **)target(a, opt) = value;
+	*(const char **)target_of(a, opt) = value;
 	if (strlen(value) > CTL_TEXT_MAX)
 		return ctl_value_check(opt->name, value, CTL_TEXT_MAX, err);
 	while (*value && next_item(&rest, &item, &len))
-		if (!whole(item, len, &n) || n < 0 || n > INT32_MAX)
-			return refuse(opt, value, "expected process ids separated by commas", err);
+		if (!read_whole(item, len, &n) || n < 0 || n > INT32_MAX)
+			return refuse_value(opt, value, "expected process ids separated by commas",
+					    err);
 	return 0;
 }
 
@@ -255,7 +252,7 @@ json_t *ctl_pids(const char *text)
 	int64_t n;
 
 	while (*text && next_item(&rest, &item, &len))
-		if (whole(item, len, &n))
+		if (read_whole(item, len, &n))
 			json_array_append_new(list, json_integer(n));
 	return list;
 }
@@ -265,13 +262,13 @@ json_t *ctl_pids(const char *text)
 static int set_number(struct args *a, const struct opt *opt, const char *value, bool good,
 		      int64_t n, const char *rule, struct err *err)
 {
-	char *text = target(a, opt);
+	char *text = target_of(a, opt);
 
 	text[0] = '\0';
 	if (!value[strspn(value, " ")])
 		return 0;
 	if (!good)
-		return refuse(opt, value, rule, err);
+		return refuse_value(opt, value, rule, err);
 	snprintf(text, 16, "%d", (int)n);
 	return 0;
 }
@@ -279,7 +276,7 @@ static int set_number(struct args *a, const struct opt *opt, const char *value, 
 CTL_VALUE(ctl_value_rotate_lines)
 {
 	int64_t n = 0;
-	bool good = whole(value, strlen(value), &n) && n >= 100 && n <= 500000;
+	bool good = read_whole(value, strlen(value), &n) && n >= 100 && n <= 500000;
 
 	return set_number(a, opt, value, good, n, "must be an integer in [100, 500000]", err);
 }
@@ -287,7 +284,7 @@ CTL_VALUE(ctl_value_rotate_lines)
 CTL_VALUE(ctl_value_rotate_files)
 {
 	int64_t n = 0;
-	bool good = whole(value, strlen(value), &n) && (n == -1 || n >= 2) && n <= INT32_MAX;
+	bool good = read_whole(value, strlen(value), &n) && (n == -1 || n >= 2) && n <= INT32_MAX;
 
 	return set_number(a, opt, value, good, n,
 			  "must be -1 or an integer greater than or equal to 2", err);

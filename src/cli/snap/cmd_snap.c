@@ -105,19 +105,6 @@ static void add_clock(struct buf *out)
 	buf_add_str(out, text);
 }
 
-static int print_json_line(const struct command *cmd, json_t *o)
-{
-	char *made = o ? json_dumps(o, JSON_COMPACT) : NULL;
-	struct buf text = {0};
-
-	json_decref(o);
-	buf_addf(&text, "%s\n", made ? made : "null");
-	free(made);
-	int status = command_print(cmd, &text);
-	buf_release(&text);
-	return status;
-}
-
 /* What does not fit on the screen would push the first line, the answer, off it. */
 static void cut_to_screen(struct buf *text)
 {
@@ -142,7 +129,7 @@ static int print_again(const struct command *cmd, const struct snap_options *o,
 	struct buf text = {0};
 
 	if (o->json)
-		return print_json_line(cmd, snapshot_json(s));
+		return command_print_json_line(cmd, snapshot_json(s));
 	if (o->shown.color)
 		buf_add_str(&text, CLEAR_SCREEN);
 	add_clock(&text);
