@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * A command of `sonde` is one file cmd_<name>.c with one const struct command in it, and one line
- * in commands.c. Everything said about it to users comes from its spec. Commands are the only code
+ * in commands.c. Its help and its manual page come from its spec. Commands are the only code
  * that prints or decides the exit status:
  *
  *	0 done   1 it failed   2 the command line was wrong   3 found what --fail-on names
@@ -39,7 +39,7 @@ struct command {
 	const void *data; /* for a run() that serves several commands */
 };
 
-/* What `sonde` alone and `sonde mem` alone say about themselves. */
+/* The help of `sonde` alone, of `sonde mem` alone and so on. */
 struct command_group {
 	const char *name; /* "" is sonde itself, "mem" holds "mem show" and so on */
 	const char *page; /* name of the manual page */
@@ -87,7 +87,7 @@ int command_parse(const struct command *cmd, struct args *a, int argc, char **ar
 /* Prints the error on stderr and returns the status. */
 int command_fail(const struct command *cmd, const struct err *err, int status);
 
-/* Prints what the parser had to say on stderr, once. */
+/* Prints the notices of the parser on stderr, once. */
 void command_notices(const struct command *cmd, struct args *a);
 
 /* Writes to stdout, all of it; EXIT_DONE, or EXIT_FAILED with a message. */
@@ -97,6 +97,9 @@ int command_print(const struct command *cmd, struct buf *text);
 int command_print_json(const struct command *cmd, json_t *o);
 /* In one line, so that a reader of many knows when it has all of one. */
 int command_print_json_line(const struct command *cmd, json_t *o);
+
+/* Takes the next item off the comma list *text, without the blanks around it. False at the end. */
+bool command_next_item(const char **text, const char **item, size_t *len);
 
 /* The help of a command or of a group, for stdout or stderr. */
 void command_help(const struct command *cmd, unsigned width, struct buf *out);

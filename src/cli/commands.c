@@ -367,6 +367,24 @@ int command_parse(const struct command *cmd, struct args *a, int argc, char **ar
 	return status;
 }
 
+bool command_next_item(const char **text, const char **item, size_t *len)
+{
+	const char *at = *text;
+
+	if (!at)
+		return false;
+	*len = strcspn(at, ",");
+	*text = at[*len] ? at + *len + 1 : NULL;
+	while (*len && (*at == ' ' || *at == '\t')) {
+		at++;
+		--*len;
+	}
+	while (*len && (at[*len - 1] == ' ' || at[*len - 1] == '\t'))
+		--*len;
+	*item = at;
+	return true;
+}
+
 void command_help(const struct command *cmd, unsigned width, struct buf *out)
 {
 	args_help(&cmd->spec, width, out);

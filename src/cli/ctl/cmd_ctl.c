@@ -358,7 +358,7 @@ int ctl_run(const struct command_group *group, int argc, char **argv)
 	return status;
 }
 
-/* --- what the manual pages say about all of them --- */
+/* --- manual pages --- */
 
 #define STATES                                                                                     \
 	"0 when the hosts were asked and answered, 1 when one of them could not be or refused, "   \

@@ -138,7 +138,7 @@ static void choose_job(const struct ctl *c, struct gputrace_options *o)
 			job);
 }
 
-static int trace(struct ctl *c, void *options)
+static int request_trace(struct ctl *c, void *options)
 {
 	struct gputrace_options *o = options;
 	struct err err = {0};
@@ -178,7 +178,8 @@ static const struct gputrace_options defaults = {
 	.process_limit = 3,
 	.start_delay_s = NOT_GIVEN,
 };
-static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true, trace};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
+				       request_trace};
 
 #define AT(member) offsetof(struct gputrace_options, member)
 static const struct opt options[] = {

@@ -147,7 +147,7 @@ static void print_hints(const struct ctl *c, const struct npu_monitor_config *co
 		print_dropped(c, config);
 }
 
-static int monitor(struct ctl *c, void *options)
+static int request_monitor(struct ctl *c, void *options)
 {
 	const struct npu_monitor_options *o = options;
 	struct ctl_request request = {
@@ -178,7 +178,8 @@ static const struct npu_monitor_options defaults = {
 	.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
 	.process_limit = CTL_NO_LIMIT,
 };
-static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true, monitor};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
+				       request_monitor};
 
 #define AT(member) offsetof(struct npu_monitor_options, member)
 static const struct opt options[] = {

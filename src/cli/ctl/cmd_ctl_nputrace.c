@@ -68,7 +68,7 @@ static void print_hints(const struct ctl *c, const struct nputrace_config *confi
 			   "give a step that none has reached to start all at the same");
 }
 
-static int trace(struct ctl *c, const struct nputrace_options *o)
+static int request_trace(struct ctl *c, const struct nputrace_options *o)
 {
 	struct ctl_request request = {
 		.kind = CTL_NPUTRACE,
@@ -92,7 +92,7 @@ static int trace_or_stop(struct ctl *c, void *options)
 	const struct nputrace_options *o = options;
 
 	if (!o->stop)
-		return trace(c, o);
+		return request_trace(c, o);
 	return ctl_stop_run(c, &(struct ctl_stop){.job_id = o->job_id, .pids = o->pids});
 }
 

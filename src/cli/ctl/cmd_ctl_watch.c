@@ -272,7 +272,7 @@ static void take_screen(void)
 		signal(SIGTSTP, SIG_IGN);
 }
 
-static int watch(struct ctl *c, void *options)
+static int watch_hosts(struct ctl *c, void *options)
 {
 	const struct watch_options *o = options;
 	bool screen = isatty(STDOUT_FILENO) && !o->common.json;
@@ -298,7 +298,7 @@ static int watch(struct ctl *c, void *options)
 }
 
 static const struct watch_options defaults = {CTL_COMMON_DEFAULTS, .interval_s = 1};
-static const struct ctl_steps steps = {&defaults, sizeof(defaults), .run = watch};
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), .run = watch_hosts};
 
 static const struct opt options[] = {
 	OPTION_UINT("interval", "SECONDS", offsetof(struct watch_options, interval_s), 1, 86400,

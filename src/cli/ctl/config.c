@@ -136,7 +136,7 @@ void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out
 }
 
 /* Where the ending begins that a number goes in front of; NULL: there is none. */
-static const char *ending(const char *log_file)
+static const char *find_ending(const char *log_file)
 {
 	const char *at = strstr(log_file, ".pt.trace.json");
 
@@ -145,7 +145,7 @@ static const char *ending(const char *log_file)
 
 bool gputrace_file(const char *log_file, int64_t pid, struct buf *out)
 {
-	const char *at = ending(log_file);
+	const char *at = find_ending(log_file);
 
 	if (!at) {
 		buf_add_str(out, log_file);
@@ -158,7 +158,7 @@ bool gputrace_file(const char *log_file, int64_t pid, struct buf *out)
 
 void gputrace_log_of_host(const char *log_file, const char *host, struct buf *out)
 {
-	const char *at = ending(log_file);
+	const char *at = find_ending(log_file);
 	size_t len = at ? (size_t)(at - log_file) : strlen(log_file);
 
 	buf_add(out, log_file, len);

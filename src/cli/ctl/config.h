@@ -2,7 +2,7 @@
 /*
  * The texts that profilers and monitors are configured with: lines of KEY=VALUE in a fixed order,
  * without a newline at the end. Consumers split lines at every `=`, so a value may hold none; see
- * ctl_value_check() for all that would not survive.
+ * check_line() of values.c for all that would not survive.
  */
 #ifndef SONDE_CLI_CTL_CONFIG_H
 #define SONDE_CLI_CTL_CONFIG_H
@@ -63,7 +63,7 @@ struct npu_monitor_config {
 	unsigned export_type;
 	char rotate_lines[16], rotate_files[16];
 	const char *filter;
-	uint64_t lease; /* of who renews the duration; 0: nobody */
+	uint64_t lease; /* of the client that renews the duration; 0: none */
 };
 void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out);
 

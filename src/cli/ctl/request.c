@@ -129,7 +129,8 @@ void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struc
 			 left, process_limit, o->matched);
 }
 
-void ctl_outcome_without(const json_t *reply, struct buf *out)
+/* The options that a process has reported as unsupported. */
+static void add_unsupported(const json_t *reply, struct buf *out)
 {
 	const json_t *list = json_object_get(reply, "notHonoured");
 	size_t n = json_array_size(list);
@@ -157,7 +158,8 @@ static void add_pids(const json_t *list, struct buf *out)
 	buf_add_str(out, n > most ? ", …)" : ")");
 }
 
-void ctl_outcome_traces(const json_t *reply, const char *name, struct buf *out)
+/* What it means for traces that have not begun, and for those that cannot begin yet. */
+static void add_traces(const json_t *reply, const char *name, struct buf *out)
 {
 	const json_t *replaced = json_object_get(reply, "tracesReplaced");
 	const json_t *dropped = json_object_get(reply, "tracesDropped");
@@ -244,7 +246,7 @@ static bool step_passed(const struct run *r, size_t i)
 
 /* The object with the reason: a daemon of ours that was asked for it has it in the answer itself.
  */
-static const json_t *explanation(const struct run *r, size_t i)
+static const json_t *find_explanation(const struct run *r, size_t i)
 {
 	const json_t *reply = r->answers[i].reply;
 
@@ -258,7 +260,7 @@ static int ask_further(struct run *r, struct err *err)
 	json_t *status = json_pack("{s:s}", "fn", "getStatus");
 
 	for (size_t i = 0; i < r->c->hosts.n; i++)
-		if (r->answers[i].reply && !is_triggered(r, i) && !explanation(r, i))
+		if (r->answers[i].reply && !is_triggered(r, i) && !find_explanation(r, i))
 			requests[i] = request_for(r, i, "explainRequest");
 	int status_code = ctl_ask(r->c, requests, r->explained, err);
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
@@ -322,7 +324,7 @@ static void add_note(const struct run *r, size_t i, struct buf *out)
 	if (o->state == CTL_FAILED)
 		buf_add_str(out, r->answers[i].err.text);
 	else if (o->state != CTL_TRIGGERED)
-		ctl_outcome_why(r->o->kind, o, explanation(r, i), r->status[i].reply,
+		ctl_outcome_why(r->o->kind, o, find_explanation(r, i), r->status[i].reply,
 				ctl_name(r->c), out);
 	else if (step_passed(r, i))
 		buf_addf(out,
@@ -334,8 +336,8 @@ static void add_note(const struct run *r, size_t i, struct buf *out)
 	else
 		ctl_outcome_rest(o, limit_of(r->o), out);
 	if (o->state == CTL_TRIGGERED) {
-		ctl_outcome_without(r->answers[i].reply, out);
-		ctl_outcome_traces(r->answers[i].reply, ctl_name(r->c), out);
+		add_unsupported(r->answers[i].reply, out);
+		add_traces(r->answers[i].reply, ctl_name(r->c), out);
 		add_failures(r, i, out);
 	}
 	if (o->state == CTL_REFUSED && status)
@@ -344,7 +346,7 @@ static void add_note(const struct run *r, size_t i, struct buf *out)
 
 /* --- one host: the lines that scripts know --- */
 
-static const char *heading(enum ctl_kind kind)
+static const char *config_heading(enum ctl_kind kind)
 {
 	return kind == CTL_GPUTRACE   ? "Kineto config = "
 	       : kind == CTL_NPUTRACE ? "NpuTrace config = "
@@ -539,7 +541,7 @@ static int send_request(struct run *r, struct err *err)
 	for (size_t i = 0; i < n; i++)
 		requests[i] = request_for(r, i, "setKinetOnDemandRequest");
 	if (n == 1 && !r->c->common->json) {
-		printf("%s\n%s\n", heading(r->o->kind),
+		printf("%s\n%s\n", config_heading(r->o->kind),
 		       json_string_value(json_object_get(requests[0], "config")));
 		fflush(stdout);
 	}

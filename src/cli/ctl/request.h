@@ -44,13 +44,6 @@ void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json
  * Nothing, if there is nothing. */
 void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struct buf *out);
 
-/* Adds the options that a process has reported as unsupported. Nothing, if there are none. */
-void ctl_outcome_without(const json_t *reply, struct buf *out);
-
-/* Adds what it means for traces that have not begun, and for those that cannot begin yet. Nothing,
- * if there are none. */
-void ctl_outcome_traces(const json_t *reply, const char *name, struct buf *out);
-
 /* A --process-limit that was not given. */
 #define CTL_NO_LIMIT UINT32_MAX
 #define CTL_USUAL_LIMIT 3 /* as ever; see process_limit */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text/number.h"
+#include "cli/command.h"
 #include "cli/ctl/config.h"
 
 static void *target_of(struct args *a, const struct opt *opt)
@@ -86,7 +87,8 @@ CTL_VALUE(ctl_value_seconds)
 	return 0;
 }
 
-int ctl_value_check(const char *name, const char *value, size_t max, struct err *err)
+/* Whether a value of a config line would reach its reader whole. */
+static int check_line(const char *name, const char *value, size_t max, struct err *err)
 {
 	size_t len = strlen(value);
 	json_t *text = json_stringn(value, len);
@@ -117,35 +119,16 @@ int ctl_value_check(const char *name, const char *value, size_t max, struct err 
 CTL_VALUE(ctl_value_text)
 {
 	*(const char **)target_of(a, opt) = value;
-	return ctl_value_check(opt->name, value, CTL_TEXT_MAX, err);
+	return check_line(opt->name, value, CTL_TEXT_MAX, err);
 }
 
 CTL_VALUE(ctl_value_path)
 {
 	*(const char **)target_of(a, opt) = value;
-	return ctl_value_check(opt->name, value, CTL_PATH_MAX, err);
+	return check_line(opt->name, value, CTL_PATH_MAX, err);
 }
 
 /* --- lists --- */
-
-/* Takes the next item off *text, blanks around it cut off; false at the end. */
-static bool next_item(const char **text, const char **item, size_t *len)
-{
-	const char *at = *text;
-
-	if (!at)
-		return false;
-	*len = strcspn(at, ",");
-	*text = at[*len] ? at + *len + 1 : NULL;
-	while (*len && *at == ' ') {
-		at++;
-		--*len;
-	}
-	while (*len && at[*len - 1] == ' ')
-		--*len;
-	*item = at;
-	return true;
-}
 
 bool ctl_is_one_of(const char *const *choices, const char *word, size_t len)
 {
@@ -173,10 +156,10 @@ static int set_words(struct args *a, const struct opt *opt, const char *value, c
 	struct buf all = {0};
 	const char *item;
 	size_t len;
-	int r = ctl_value_check(opt->name, value, CTL_TEXT_MAX, err);
+	int r = check_line(opt->name, value, CTL_TEXT_MAX, err);
 
 	list[0] = '\0';
-	while (r == 0 && next_item(&value, &item, &len)) {
+	while (r == 0 && command_next_item(&value, &item, &len)) {
 		if (ctl_is_one_of(choices, item, len)) {
 			append_item(list, item, len);
 			continue;
@@ -213,10 +196,10 @@ CTL_VALUE(ctl_value_ranks)
 	const char *item;
 	size_t len;
 	int64_t n;
-	int r = ctl_value_check(opt->name, value, CTL_TEXT_MAX, err);
+	int r = check_line(opt->name, value, CTL_TEXT_MAX, err);
 
 	list[0] = '\0';
-	while (r == 0 && next_item(&value, &item, &len)) {
+	while (r == 0 && command_next_item(&value, &item, &len)) {
 		if (!len)
 			return refuse_value(opt, "", "must be a comma-separated list of integers",
 					    err);
@@ -236,8 +219,8 @@ CTL_VALUE(ctl_value_pids)
 
 	*(const char **)target_of(a, opt) = value;
 	if (strlen(value) > CTL_TEXT_MAX)
-		return ctl_value_check(opt->name, value, CTL_TEXT_MAX, err);
-	while (*value && next_item(&rest, &item, &len))
+		return check_line(opt->name, value, CTL_TEXT_MAX, err);
+	while (*value && command_next_item(&rest, &item, &len))
 		if (!read_whole(item, len, &n) || n < 0 || n > INT32_MAX)
 			return refuse_value(opt, value, "expected process ids separated by commas",
 					    err);
@@ -251,7 +234,7 @@ json_t *ctl_pids(const char *text)
 	size_t len;
 	int64_t n;
 
-	while (*text && next_item(&rest, &item, &len))
+	while (*text && command_next_item(&rest, &item, &len))
 		if (read_whole(item, len, &n))
 			json_array_append_new(list, json_integer(n));
 	return list;

@@ -29,9 +29,6 @@ CTL_VALUE(ctl_value_rotate_files);
 /* A finite decimal number. */
 bool ctl_float(const char *text, float *out);
 
-/* Whether a value of a config line would reach its reader whole. */
-int ctl_value_check(const char *name, const char *value, size_t max, struct err *err);
-
 /* Whether it is one of the words, which end with NULL. */
 bool ctl_is_one_of(const char *const *choices, const char *word, size_t len);
 

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/stack/options.h"
-#include "sampler/session/signals.h"
+#include "sampler/session/job.h"
 #include "sampler/snapshot/take.h"
 
 #define SECOND 1000000000ull
@@ -144,8 +144,8 @@ static int print_again(const struct command *cmd, const struct snap_options *o,
 	return status;
 }
 
-static int watch(const struct command *cmd, const struct snap_options *o,
-		 struct snap_sampler *sampler)
+static int print_changes(const struct command *cmd, const struct snap_options *o,
+			 struct snap_sampler *sampler)
 {
 	uint64_t next_ns = clock_mono_ns(), shown = 0;
 	int status = EXIT_DONE;
@@ -219,7 +219,7 @@ static int wait_for_hang(const struct command *cmd, const struct snap_options *o
 
 /* --- the command --- */
 
-static int sample(const struct command *cmd, const struct snap_options *o, layout_fn layout)
+static int run_sampler(const struct command *cmd, const struct snap_options *o, layout_fn layout)
 {
 	struct snap_sampler sampler;
 	struct err err = {0};
@@ -231,7 +231,8 @@ static int sample(const struct command *cmd, const struct snap_options *o, layou
 	} else if (o->watch || o->hang_ns) {
 		stack_signals_install(0);
 		sampler.end_ns = o->for_ns ? clock_mono_ns() + o->for_ns : 0;
-		status = o->watch ? watch(cmd, o, &sampler) : wait_for_hang(cmd, o, &sampler);
+		status = o->watch ? print_changes(cmd, o, &sampler)
+				  : wait_for_hang(cmd, o, &sampler);
 	} else {
 		status = print_once(cmd, o, &sampler, layout);
 	}
@@ -254,7 +255,8 @@ static int complete_options(struct snap_options *o, struct err *err)
 	return 0;
 }
 
-static int run(const struct command *cmd, int argc, char **argv, unsigned top, layout_fn layout)
+static int run_either(const struct command *cmd, int argc, char **argv, unsigned top,
+		      layout_fn layout)
 {
 	struct snap_options o = {.shown.top = top, .interval_ns = 2 * SECOND};
 	struct args a = {.target = &o};
@@ -268,7 +270,7 @@ static int run(const struct command *cmd, int argc, char **argv, unsigned top, l
 		if (complete_options(&o, &err) < 0)
 			status = command_fail(cmd, &err, EXIT_USAGE);
 		else
-			status = sample(cmd, &o, layout);
+			status = run_sampler(cmd, &o, layout);
 	}
 	args_release(&a);
 	for (unsigned i = 0; i < o.shown.nlocals; i++)
@@ -280,12 +282,12 @@ static int run(const struct command *cmd, int argc, char **argv, unsigned top, l
 
 static int run_snap(const struct command *cmd, int argc, char **argv)
 {
-	return run(cmd, argc, argv, 20, add_grouped);
+	return run_either(cmd, argc, argv, 20, add_grouped);
 }
 
 static int run_py_stack_snap(const struct command *cmd, int argc, char **argv)
 {
-	return run(cmd, argc, argv, 10, add_per_process);
+	return run_either(cmd, argc, argv, 10, add_per_process);
 }
 
 /* --- options and help --- */

@@ -11,7 +11,6 @@
 #include "cli/stack/options.h"
 #include "sampler/session/background.h"
 #include "sampler/session/session.h"
-#include "sampler/session/signals.h"
 
 #define LINE_EVERY_NS 500000000u
 
@@ -26,7 +25,7 @@ struct stack_command {
 	uint64_t next_line_ns;
 };
 
-static int fail(struct stack_command *c, const struct err *err, int status)
+static int fail_start(struct stack_command *c, const struct err *err, int status)
 {
 	if (c->ready >= 0)
 		stack_background_failed(c->ready, status, err);
@@ -289,7 +288,7 @@ static int print_pids(const struct stack_command *c, const struct stack_pidfile 
 }
 
 /* Negative: this is the process in the background, go on. Otherwise the exit status. */
-static int detach(struct stack_command *c)
+static int go_background(struct stack_command *c)
 {
 	struct stack_started s;
 	struct err err = {0};
@@ -367,10 +366,10 @@ static int run_session(struct stack_command *c, struct stack_session *s)
 	int status = EXIT_DONE;
 
 	if (c->words && start_job(c, s, &err) < 0)
-		status = fail(c, &err, exec_status(err.code));
+		status = fail_start(c, &err, exec_status(err.code));
 	else if (c->ready >= 0 &&
 		 stack_background_ready(c->o.pid_file, c->ready, c->job.pid, &err) < 0)
-		status = fail(c, &err, EXIT_FAILED);
+		status = fail_start(c, &err, EXIT_FAILED);
 	else if (stack_session_run(s, &err) < 0)
 		status = command_fail(c->cmd, &err, EXIT_FAILED);
 	if (stack_session_close(s, &end) < 0 && status == EXIT_DONE)
@@ -388,7 +387,7 @@ static int run_session(struct stack_command *c, struct stack_session *s)
 	return status;
 }
 
-static int run(struct stack_command *c)
+static int run_command(struct stack_command *c)
 {
 	struct stack_session s = {
 		.o = &c->o.s, .show = show_message, .show_progress = show_progress, .arg = c};
@@ -397,10 +396,10 @@ static int run(struct stack_command *c)
 	struct err err = {0};
 
 	if (c->words && launch_find_program(c->words[0], &found, &err) < 0)
-		return fail(c, &err, exec_status(err.code));
+		return fail_start(c, &err, exec_status(err.code));
 	buf_release(&found);
 	if (c->o.detach) {
-		int status = detach(c);
+		int status = go_background(c);
 
 		if (status >= 0)
 			return status;
@@ -408,7 +407,7 @@ static int run(struct stack_command *c)
 	}
 	stack_signals_install(signals);
 	if (stack_session_open(&s, &err) < 0)
-		return fail(c, &err, EXIT_FAILED);
+		return fail_start(c, &err, EXIT_FAILED);
 	int status = run_session(c, &s);
 	stack_session_close_log(&s);
 	if (c->o.detach)
@@ -438,7 +437,7 @@ static int run_either(const struct command *cmd, int argc, char **argv, bool job
 	else if (c.o.status || c.o.stop)
 		status = control_background(&c);
 	else
-		status = c.o.dry_run ? print_plan(&c) : run(&c);
+		status = c.o.dry_run ? print_plan(&c) : run_command(&c);
 out:
 	args_release(&a);
 	stack_command_options_release(&c.o);

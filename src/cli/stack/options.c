@@ -70,24 +70,20 @@ int stack_parse_pids(struct args *a, const struct opt *opt, const char *value, s
 {
 	struct stack_pids *pids = (struct stack_pids *)((char *)a->target + opt->offset);
 	bool any = false;
+	const char *item;
+	int64_t pid;
+	size_t len;
 
-	for (const char *p = value; *p;) {
-		size_t len = strcspn(p, ","), first = strspn(p, " \t"), last = len;
-		int64_t pid = 0;
-
-		while (last > first && strchr(" \t", p[last - 1]))
-			last--;
-		if (first < last) {
-			if (!number_read(p + first, last - first, &pid) || pid < 1 ||
-			    pid > INT32_MAX)
-				return err_set(err, -EINVAL,
-					       "invalid value '%.*s' for '--%s': expected process "
-					       "ids, such as 4711 or 4711,4712",
-					       (int)(len < 100 ? len : 100), p, opt->name);
-			stack_pid_add(pids, (pid_t)pid);
-			any = true;
-		}
-		p += len + (p[len] == ',');
+	while (command_next_item(&value, &item, &len)) {
+		if (!len)
+			continue;
+		if (!number_read(item, len, &pid) || pid < 1 || pid > INT32_MAX)
+			return err_set(err, -EINVAL,
+				       "invalid value '%.*s' for '--%s': expected process ids, "
+				       "such as 4711 or 4711,4712",
+				       (int)(len < 100 ? len : 100), item, opt->name);
+		stack_pid_add(pids, (pid_t)pid);
+		any = true;
 	}
 	if (!any)
 		return err_set(err, -EINVAL,

@@ -45,7 +45,7 @@ static const struct {
 struct counters {
 	pthread_mutex_t lock;
 	pthread_cond_t woken; /* to stop */
-	uint64_t patience_ns; /* after that nobody waits for an answer */
+	uint64_t patience_ns; /* until when answers are waited for */
 	unsigned users; /* the sampler and the threads */
 	bool stop;
 	struct counters_options o;
@@ -74,7 +74,7 @@ void counters_put(struct counters *c, const struct counter *one)
 {
 	pthread_mutex_lock(&c->lock);
 	if (c->stop) {
-		/* nobody will take it */
+		/* it would never be taken */
 	} else if (c->n == QUEUE) {
 		c->lost++;
 	} else {

@@ -46,7 +46,7 @@ void counters_processes(struct counters *c, const pid_t *pids, unsigned n);
 /* Puts it into the queue with the time of now, or counts it as lost. Any thread may. */
 void counters_put(struct counters *c, const struct counter *one);
 /* Hands over what came in since the last call, in order of time; never waits. Returns how many
- * were lost because nobody took them. */
+ * were lost because they were not taken in time. */
 uint64_t counters_take(struct counters *c, void (*fn)(void *arg, const struct counter *c),
 		       void *arg);
 /* Does not wait for a driver that hangs. */

@@ -101,7 +101,7 @@ static struct process_load *load_of(struct process_loads *l, pid_t pid)
 	return &l->list[at];
 }
 
-/* Forgets those that nobody asked for this time. */
+/* Forgets those that were not asked for this time. */
 static void forget_others(struct process_loads *l)
 {
 	size_t n = 0;

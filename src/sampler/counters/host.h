@@ -10,8 +10,8 @@ struct meminfo {
 	uint64_t total_bytes, available_bytes;
 };
 
-/* The content of /proc/meminfo. Old kernels do not say what is available: it is reckoned. -EPROTO
- * if it is nothing of the kind. */
+/* The content of /proc/meminfo. Old kernels do not report what is available: it is estimated.
+ * -EPROTO if it is nothing of the kind. */
 int meminfo_parse(const char *text, size_t len, struct meminfo *out);
 
 struct process_load {

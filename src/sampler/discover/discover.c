@@ -16,7 +16,7 @@
 #include "sampler/discover/finder.h"
 
 #define CMDLINE_BYTES 4096
-#define MAPS_BYTES (2u << 20) /* a process with more mappings than that is not looked through */
+#define MAPS_BYTES (2u << 20) /* a process with more mappings than that is not searched */
 #define LIBRARY "/libpython"
 #define CHILDREN_BYTES (1u << 20)
 #define MAX_DEPTH 256
@@ -89,7 +89,7 @@ const struct pid_list *finder_all(struct finder *f)
 /*
  * --- names, and what looks like Python ---
  *
- * Which processes a name means, and which look like Python. Every process of a node is asked, so
+ * Which processes a name means, and which look like Python. Every process of a node is checked, so
  * the questions are cheap ones first, and kernel threads (without a command line) drop out at once.
  */
 
@@ -172,7 +172,7 @@ static bool process_looks_like_python(pid_t pid)
 /*
  * --- descendants ---
  *
- * Descendants. The kernel tells the children of each thread (/proc/PID/task/TID/children, where it
+ * Descendants. The kernel lists the children of each thread (/proc/PID/task/TID/children, where it
  * was built so): cheap for a small tree on a large node. Where that would mean more files than the
  * node has processes, everybody is asked for the parent instead.
  */
@@ -200,7 +200,7 @@ static size_t count_processes(void)
 	return stat("/proc", &s) == 0 && s.st_nlink > 16 ? (size_t)s.st_nlink : 16;
 }
 
-static bool children_are_told(void)
+static bool kernel_lists_children(void)
 {
 	char path[64];
 
@@ -234,7 +234,7 @@ static bool walk_one(struct walk *w, pid_t pid)
 
 static bool by_children(struct finder *f, struct walk *w)
 {
-	bool done = children_are_told();
+	bool done = kernel_lists_children();
 
 	for (size_t i = 0; done && i < w->found.n; i++)
 		done = walk_one(w, w->found.v[i]);
@@ -244,7 +244,7 @@ static bool by_children(struct finder *f, struct walk *w)
 }
 
 /* Whether a chain of parents leads to one of the roots. */
-static bool descends(const struct hmap *parents, const struct hmap *roots, pid_t pid)
+static bool descends_from(const struct hmap *parents, const struct hmap *roots, pid_t pid)
 {
 	for (int depth = 0; depth < MAX_DEPTH; depth++) {
 		uint64_t up = hmap_get(parents, (uint64_t)pid);
@@ -268,7 +268,7 @@ static void by_parents(struct finder *f, const struct hmap *roots)
 		if (proc_stat_read(all->v[i], &s) == 0)
 			hmap_put(&parents, (uint64_t)all->v[i], (uint64_t)s.parent);
 	for (size_t i = 0; i < all->n; i++)
-		if (descends(&parents, roots, all->v[i]))
+		if (descends_from(&parents, roots, all->v[i]))
 			finder_add_pid(f, all->v[i]);
 	hmap_release(&parents);
 }

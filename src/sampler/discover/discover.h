@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Which processes are meant: pids, a name, a parent and its descendants, a cgroup or container,
- * whoever uses a device. One call, one answer; targets.h follows them over time.
+ * users of a device. One call, one answer; targets.h follows them over time.
  */
 #ifndef SONDE_SAMPLER_DISCOVER_DISCOVER_H
 #define SONDE_SAMPLER_DISCOVER_DISCOVER_H
@@ -35,7 +35,7 @@ struct discover_rules {
 	unsigned min_npu_mb; /* less than this on the NPU does not count; 0: everything counts */
 	unsigned min_gpu_mb;
 	unsigned timeout_ms; /* for npu-smi and nvidia-smi */
-	unsigned refresh_ms; /* how often to look again; 0: once only */
+	unsigned refresh_ms; /* how often to search again; 0: once only */
 	unsigned refresh_empty_ms; /* the same while nothing was found */
 };
 

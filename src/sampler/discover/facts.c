@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Who a process is: its command line, and its place in a job as its environment tells it. */
+/* Who a process is: its command line, and its rank in a job by its environment. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "unwind/remote/find/find.h"
 #include "wire/rank_env.h"
 
-#define CMDLINE_BYTES 4096 /* what lies behind is not looked at */
+#define CMDLINE_BYTES 4096 /* the rest is not read */
 #define ENVIRON_BYTES (256u << 10)
 #define PROGRAM_READS 3
 
@@ -64,13 +64,13 @@ static void read_program(pid_t pid, const char *comm, struct process_facts *out)
 {
 	out->cmdline = read_cmdline(pid, comm);
 	for (int i = 0; i < PROGRAM_READS; i++) {
-		bool told = read_ranks(pid, out);
+		bool known = read_ranks(pid, out);
 		char *again = read_cmdline(pid, comm);
 		bool same = !strcmp(again, out->cmdline);
 
 		free(out->cmdline);
 		out->cmdline = again;
-		if (same && told)
+		if (same && known)
 			break;
 	}
 }

@@ -3,7 +3,7 @@
  * Movement is checked for in three things, the cheap ones first: the frames and the instruction in
  * each of them; then, if these are the same, the words that hold the variables, because a loop that
  * spends nearly all its time in one call is found at the same instruction again and again while it
- * makes good progress. CPU time tells waiting from spinning, but is no movement.
+ * makes good progress. CPU time distinguishes waiting from spinning, but is no movement.
  */
 #include "sampler/hang/hang.h"
 
@@ -21,7 +21,7 @@
 #define FRAMES_MAX 256 /* innermost ones whose variables are compared */
 #define WORDS_MAX 4096
 #define CODES_MAX 4096 /* remembered of one process */
-#define GAP_NS 1000000000u /* between two rounds: for longer nobody has checked */
+#define GAP_NS 1000000000u /* between two rounds: a longer time does not count */
 #define OBJECTS_MAX 4 /* frames, from the innermost on, whose objects are read */
 #define WHO_BYTES 200
 #define ANSWER_WHO_BYTES 60
@@ -360,35 +360,24 @@ static const struct stack_frame *site_of(const struct hang_process *one)
 	return one->has_site ? &one->site : NULL;
 }
 
-/* How many of those that count have not moved and are at the call site of `one`. */
-static unsigned count_at_site(const struct hang *s, const struct hang_process *one, uint64_t ns,
-			      uint64_t now_ns)
+/* Those at one call site that have not moved. */
+struct hang_group {
+	const struct hang_process **members;
+	unsigned n;
+};
+
+struct report {
+	uint64_t ns, now_ns;
+	struct hang_group *groups; /* few members first: there is the cause */
+	unsigned ngroups;
+	unsigned hanging, all; /* processes that count */
+	bool ranks; /* all that count have one */
+};
+
+/* Most ranks are at this call site: more likely that they wait than that they are the cause. */
+static bool seems_to_wait(const struct report *r, const struct hang_group *g)
 {
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < s->n; i++)
-		n += is_hanging(&s->list[i], ns, now_ns) &&
-		     call_site_same(site_of(&s->list[i]), site_of(one));
-	return n;
-}
-
-static unsigned count_all(const struct hang *s)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < s->n; i++)
-		n += s->list[i].counts;
-	return n;
-}
-
-/* Most ranks are at its call site, so it is more likely that they wait than that they are the
- * cause. */
-static bool seems_to_wait(const struct hang *s, const struct hang_process *one, uint64_t ns,
-			  uint64_t now_ns)
-{
-	unsigned together = count_at_site(s, one, ns, now_ns), all = count_all(s);
-
-	return all > 1 && together > 1 && together * 2 > all;
+	return r->all > 1 && g->n > 1 && g->n * 2 > r->all;
 }
 
 static void add_site(const struct hang_process *one, struct buf *out)
@@ -396,108 +385,90 @@ static void add_site(const struct hang_process *one, struct buf *out)
 	call_site_add(site_of(one), one->has_inner ? &one->inner : NULL, out);
 }
 
-static bool has_ranks(const struct hang *s)
+static void add_who(const struct hang_group *g, unsigned max_bytes, struct buf *out)
 {
-	for (unsigned i = 0; i < s->n; i++)
-		if (s->list[i].counts && s->list[i].rank < 0)
-			return false;
-	return true;
-}
+	struct process_id *list = xcalloc(g->n, sizeof(*list));
 
-static void add_who(const struct hang_process *const *members, unsigned n, unsigned max_bytes,
-		    struct buf *out)
-{
-	struct process_id *list = xcalloc(n, sizeof(*list));
-
-	for (unsigned i = 0; i < n; i++)
-		list[i] = (struct process_id){members[i]->pid, members[i]->rank};
-	words_add_processes(list, n, max_bytes, out);
+	for (unsigned i = 0; i < g->n; i++)
+		list[i] = (struct process_id){g->members[i]->pid, g->members[i]->rank};
+	words_add_processes(list, g->n, max_bytes, out);
 	free(list);
 }
 
-/* The processes at one call site: who, how long the last of them, where, and whether they spin. */
-static void add_group(const struct hang *s, const struct hang_process *const *members, unsigned n,
-		      uint64_t ns, uint64_t now_ns, struct buf *out)
+/* Who, how long the last of them, where, and whether they spin. */
+static void add_group(const struct report *r, const struct hang_group *g, struct buf *out)
 {
 	uint64_t since_ns = 0;
 	unsigned busy = 0, percent = 0;
+	size_t begin = out->len;
 
-	for (unsigned i = 0; i < n; i++) {
-		unsigned cpu = cpu_percent(members[i], now_ns);
+	for (unsigned i = 0; i < g->n; i++) {
+		unsigned cpu = cpu_percent(g->members[i], r->now_ns);
 
-		since_ns = members[i]->since_ns > since_ns ? members[i]->since_ns : since_ns;
-		busy += is_busy(members[i], now_ns);
+		if (g->members[i]->since_ns > since_ns)
+			since_ns = g->members[i]->since_ns;
+		busy += is_busy(g->members[i], r->now_ns);
 		percent = cpu > percent ? cpu : percent;
 	}
-	size_t begin = out->len;
-	add_who(members, n, WHO_BYTES, out);
+	add_who(g, WHO_BYTES, out);
 	out->data[begin] = (char)(out->data[begin] - 'a' + 'A');
-	buf_addf(out, " %s not moved for %.1f s: ", n == 1 ? "has" : "have",
-		 (double)(now_ns - since_ns) / 1e9);
-	add_site(members[0], out);
-	if (busy == n)
+	buf_addf(out, " %s not moved for %.1f s: ", g->n == 1 ? "has" : "have",
+		 (double)(r->now_ns - since_ns) / 1e9);
+	add_site(g->members[0], out);
+	if (busy == g->n)
 		buf_addf(out, "; the same Python line, but busy (CPU %u %%)", percent);
 	else if (busy)
 		buf_addf(out, "; %u of them busy (CPU up to %u %%)", busy, percent);
 	else
 		buf_add_str(out, "; asleep");
-	if (seems_to_wait(s, members[0], ns, now_ns) && n < count_all(s))
+	if (seems_to_wait(r, g) && g->n < r->all)
 		buf_add_str(out, ", as most ranks are: waiting, it seems");
 	buf_add_char(out, '\n');
 }
 
-static json_t *one_json(const struct hang *s, const struct hang_process *one, uint64_t ns,
-			uint64_t now_ns)
+static json_t *process_json(const struct report *r, const struct hang_group *g,
+			    const struct hang_process *one)
 {
-	unsigned cpu = cpu_percent(one, now_ns);
-	json_t *frame = json_null();
+	json_t *frame = NULL;
 
 	if (one->has_site)
 		frame = json_pack("{s:s, s:s, s:i}", "name", one->site.name, "file", one->site.file,
 				  "line", (int)one->site.line);
 	return json_pack("{s:i, s:o, s:f, s:i, s:b, s:b, s:o}", "pid", one->pid, "rank",
 			 one->rank >= 0 ? json_integer(one->rank) : json_null(), "still_s",
-			 (double)(now_ns - one->since_ns) / 1e9, "cpu_percent", (int)cpu, "busy",
-			 is_busy(one, now_ns), "with_most", seems_to_wait(s, one, ns, now_ns),
-			 "frame", frame ? frame : json_null());
+			 (double)(r->now_ns - one->since_ns) / 1e9, "cpu_percent",
+			 (int)cpu_percent(one, r->now_ns), "busy", is_busy(one, r->now_ns),
+			 "with_most", seems_to_wait(r, g), "frame", frame ? frame : json_null());
 }
 
-/* All that have not moved, in groups by call site. */
-struct groups {
-	struct hang_group {
-		const struct hang_process **members;
-		unsigned n;
-	} * list;
-	unsigned n;
-};
-
-static void make_groups(const struct hang *s, uint64_t ns, uint64_t now_ns, struct groups *g)
+/* "8 of 8 ranks have not moved for 30.0 s: 1 in load_batch at data.py:41 (rank 5), 7 in …" */
+static void add_answer(const struct report *r, struct buf *out)
 {
-	g->list = xcalloc(s->n ? s->n : 1, sizeof(*g->list));
-	for (unsigned i = 0; i < s->n; i++) {
-		const struct hang_process *one = &s->list[i];
-		unsigned k = 0;
+	unsigned shown = r->ngroups <= SITES_MAX + 1 ? r->ngroups : SITES_MAX, rest = r->hanging;
 
-		if (!is_hanging(one, ns, now_ns))
-			continue;
-		while (k < g->n && !call_site_same(site_of(g->list[k].members[0]), site_of(one)))
-			k++;
-		if (k == g->n) {
-			g->list[k].members = xcalloc(s->n, sizeof(*g->list[k].members));
-			g->n++;
+	buf_addf(out, "%u of %u %s %s not moved for %.1f s: ", r->hanging, r->all,
+		 r->ranks ? "ranks" : "processes", r->hanging == 1 ? "has" : "have",
+		 (double)r->ns / 1e9);
+	for (unsigned i = 0; i < shown; i++) {
+		const struct hang_group *g = &r->groups[i];
+
+		if (r->ngroups == 1)
+			buf_add_str(out, r->hanging > 1 ? "all " : "");
+		else
+			buf_addf(out, "%s%u ", i ? ", " : "", g->n);
+		add_site(g->members[0], out);
+		if (r->hanging < r->all || g->n * 2 <= r->hanging) {
+			buf_add_str(out, " (");
+			add_who(g, ANSWER_WHO_BYTES, out);
+			buf_add_char(out, ')');
 		}
-		g->list[k].members[g->list[k].n++] = one;
+		rest -= g->n;
 	}
+	if (rest)
+		buf_addf(out, ", %u at %u other call sites", rest, r->ngroups - shown);
+	buf_add_char(out, '\n');
 }
 
-static void groups_release(struct groups *g)
-{
-	for (unsigned i = 0; i < g->n; i++)
-		free(g->list[i].members);
-	free(g->list);
-}
-
-/* A call site that few are at comes first: there is the cause. */
 static int by_company(const void *a, const void *b)
 {
 	const struct hang_group *x = a, *y = b;
@@ -507,57 +478,51 @@ static int by_company(const void *a, const void *b)
 	return x->members[0]->pid < y->members[0]->pid ? -1 : 1;
 }
 
-/* "8 of 8 ranks have not moved for 30.0 s: 1 in load_batch at data.py:41 (rank 5), 7 in …" */
-static void add_answer(const struct hang *s, const struct groups *g, unsigned n, uint64_t ns,
-		       struct buf *out)
+static void make_groups(struct report *r, const struct hang *s)
 {
-	unsigned shown = g->n <= SITES_MAX + 1 ? g->n : SITES_MAX, rest = n;
+	r->ranks = true;
+	r->groups = xcalloc(s->n + 1, sizeof(*r->groups));
+	for (unsigned i = 0; i < s->n; i++) {
+		const struct hang_process *one = &s->list[i];
+		struct hang_group *g = r->groups;
 
-	buf_addf(out, "%u of %u %s %s not moved for %.1f s: ", n, count_all(s),
-		 has_ranks(s) ? "ranks" : "processes", n == 1 ? "has" : "have", (double)ns / 1e9);
-	for (unsigned i = 0; i < shown; i++) {
-		const struct hang_group *at = &g->list[i];
-
-		if (g->n == 1)
-			buf_add_str(out, n > 1 ? "all " : "");
-		else
-			buf_addf(out, "%s%u ", i ? ", " : "", at->n);
-		add_site(at->members[0], out);
-		if (n < count_all(s) || at->n * 2 <= n) {
-			buf_add_str(out, " (");
-			add_who(at->members, at->n, ANSWER_WHO_BYTES, out);
-			buf_add_char(out, ')');
+		r->all += one->counts;
+		r->ranks = r->ranks && (!one->counts || one->rank >= 0);
+		if (!is_hanging(one, r->ns, r->now_ns))
+			continue;
+		while (g->n && !call_site_same(site_of(g->members[0]), site_of(one)))
+			g++;
+		if (!g->n) {
+			g->members = xcalloc(s->n, sizeof(*g->members));
+			r->ngroups++;
 		}
-		rest -= at->n;
+		g->members[g->n++] = one;
+		r->hanging++;
 	}
-	if (rest)
-		buf_addf(out, ", %u at %u other call sites", rest, g->n - shown);
-	buf_add_char(out, '\n');
+	qsort(r->groups, r->ngroups, sizeof(*r->groups), by_company);
 }
 
 unsigned hang_report(const struct hang *s, uint64_t ns, uint64_t now_ns, struct buf *out,
 		     json_t *json)
 {
-	unsigned n = hang_count(s, ns, now_ns), all = count_all(s);
-	struct groups g = {0};
+	struct report r = {.ns = ns, .now_ns = now_ns};
 
-	if (!n)
-		return 0;
-	make_groups(s, ns, now_ns, &g);
-	qsort(g.list, g.n, sizeof(*g.list), by_company);
-	if (out && all > 1)
-		add_answer(s, &g, n, ns, out);
-	for (unsigned i = 0; i < g.n; i++) {
+	make_groups(&r, s);
+	bool many = out && r.hanging && r.all > 1;
+	if (many)
+		add_answer(&r, out);
+	for (unsigned i = 0; i < r.ngroups; i++) {
+		const struct hang_group *g = &r.groups[i];
+
 		if (out)
-			add_group(s, g.list[i].members, g.list[i].n, ns, now_ns, out);
-		for (unsigned k = 0; json && k < g.list[i].n; k++)
-			json_array_append_new(json, one_json(s, g.list[i].members[k], ns, now_ns));
+			add_group(&r, g, out);
+		for (unsigned k = 0; json && k < g->n; k++)
+			json_array_append_new(json, process_json(&r, g, g->members[k]));
+		free(g->members);
 	}
-	if (out && all > 1 && g.n == 1 && n == all)
-		buf_add_str(
-			out,
-			"All of them are at the same call site: what they wait for is not among "
-			"the sampled processes.\n");
-	groups_release(&g);
-	return n;
+	if (many && r.ngroups == 1 && r.hanging == r.all)
+		buf_add_str(out, "All of them are at the same call site: what they wait for is not "
+				 "among the sampled processes.\n");
+	free(r.groups);
+	return r.hanging;
 }

@@ -464,7 +464,7 @@ void events_counter(struct events *e, const struct counter *c)
 	for (unsigned i = 0; i < c->n; i++)
 		args[i] = (struct chrome_arg){
 			.key = c->values[i].key, .type = CHROME_FLOAT, .f = c->values[i].value};
-	/* Viewers tell tracks apart by process, name and id; the name stays the one that is
+	/* Viewers distinguish tracks by process, name and id; the name stays the one that is
 	 * documented, whatever the number of cards. */
 	snprintf(id, sizeof(id), "%d", c->card);
 	chrome_counter(e->o.trace, (int64_t)(c->time_ns - e->o.start_ns),

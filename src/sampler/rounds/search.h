@@ -20,7 +20,7 @@ void search_free(struct search *s); /* does not wait */
  */
 int search_take(struct search *s, bool now, bool empty, struct discovery *out, struct err *err);
 
-/* Where the rules want descendants: those of this process, too, even when whoever started it has
+/* Where the rules want descendants: those of this process, too, even when its parent has
  * ended. Between search_take() and the next. */
 void search_follow(struct search *s, pid_t pid, uint64_t start_ticks);
 

@@ -2,7 +2,7 @@
 /*
  * A target's way: NEW, then what opening it says. What is not ready is tried again, soon and then
  * less often; so is what has just begun, for between fork, exec and the loading of libpython
- * nothing tells that it will be Python. What is no Python is tried again when it runs another
+ * nothing shows that it will be Python. What is no Python is tried again when it runs another
  * program (a shell that ends in `exec python`), or now and then, for it may load the interpreter
  * late. A process that runs another program is another target: its old frames have ended.
  */
@@ -215,7 +215,7 @@ static void mark_gone(struct targets *s, struct tracked *one)
 
 /* --- opening --- */
 
-static void postpone(struct tracked *one, uint64_t now_ns)
+static void postpone_open(struct tracked *one, uint64_t now_ns)
 {
 	one->back_off_ns = one->back_off_ns ? one->back_off_ns * 2 : WAIT_FIRST_NS;
 	if (one->back_off_ns > WAIT_LAST_NS)
@@ -249,8 +249,8 @@ static void mark_open(struct targets *s, struct tracked *one, struct python_proc
 	one->reported = true;
 }
 
-/* Whoever starts a program is twice there for a moment: what is Python in the second is the first,
- * and will be gone with exec. */
+/* Between fork and exec a process is a copy of its parent: the Python in it is the parent's, and
+ * goes with exec. */
 static bool about_to_exec(const struct tracked *one, uint64_t now_ns)
 {
 	if (now_ns >= one->young_ns)
@@ -267,7 +267,7 @@ static void try_open(struct targets *s, struct tracked *one, uint64_t now_ns)
 
 	one->program = life_program(one->t.pid);
 	if (about_to_exec(one, now_ns)) {
-		postpone(one, now_ns);
+		postpone_open(one, now_ns);
 		return;
 	}
 	int r = python_process_open(one->t.pid, &s->inside->o.python, &p, &one->t.err);
@@ -278,7 +278,7 @@ static void try_open(struct targets *s, struct tracked *one, uint64_t now_ns)
 		mark_open(s, one, p);
 	} else if (r == -EAGAIN || (r == -EPROTO && ++one->tries < MAX_SENSELESS) ||
 		   (r == -ENOEXEC && now_ns < one->young_ns)) {
-		postpone(one, now_ns);
+		postpone_open(one, now_ns);
 	} else {
 		one->t.err.code = r;
 		refuse_target(one, now_ns);
@@ -293,8 +293,8 @@ static struct tracked *add_target(struct targets *s, const struct discovered *d)
 	struct tracked *one = tracked_new(d);
 
 	one->t.serial = ++s->inside->serials;
-	/* Of those that have ended since they were found, nothing is said; of those that somebody
-	 * named and that were never there, it is. */
+	/* Of those that have ended since they were found, nothing is reported; those that were
+	 * named and were never there are. */
 	if (one->t.state != TARGET_REFUSED || (one->named && !s->inside->searched)) {
 		insert_target(s, one);
 		return one;

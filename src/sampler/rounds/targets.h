@@ -67,8 +67,8 @@ void targets_free(struct targets *s);
  */
 int targets_refresh(struct targets *s, bool now, struct err *err);
 
-/* Where the last search looked, for people, and what hindered it: "NVML (2 of 4 processes are not
- * of this pid namespace)"; "" before the first. */
+/* Which sources the last search used, for people, and what hindered it: "NVML (2 of 4 processes are
+ * not of this pid namespace)"; "" before the first. */
 const char *targets_found_by(const struct targets *s);
 
 /* How many are open; how many may still be opened. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What a session samples, how often, and where it writes: plain values, whoever sets them. The
+ * What a session samples, how often, and where it writes: plain values. The
  * command line of `sonde stack` is read in cli/stack/options.c.
  */
 #ifndef SONDE_SAMPLER_SESSION_OPTIONS_H

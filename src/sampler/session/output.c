@@ -43,7 +43,7 @@ static void on_rotate(void *arg, struct chrome_trace *t)
 }
 
 /* When and how the file was made: what a reader needs to put it beside others. */
-static char *describe(const struct stack_options *o, uint64_t start_ns)
+static char *describe_file(const struct stack_options *o, uint64_t start_ns)
 {
 	int64_t real = clock_real_ns() - (int64_t)(clock_mono_ns() - start_ns);
 	json_t *about = json_pack("{s:s, s:s, s:I, s:I, s:f, s:b, s:b}", "program", "sonde stack",
@@ -63,7 +63,7 @@ static int open_timeline(struct stack_output *out, uint64_t start_ns, struct err
 {
 	const struct stack_options *o = out->o;
 
-	out->other_json = describe(o, start_ns);
+	out->other_json = describe_file(o, start_ns);
 	struct chrome_trace_options to = {
 		.path = o->output,
 		.gzip = o->gzip,
@@ -105,7 +105,7 @@ static int open_profile(struct stack_output *out, struct err *err)
 	return profile_write(out->profile, o->output, err);
 }
 
-static void release(struct stack_output *out)
+static void release_output(struct stack_output *out)
 {
 	events_free(out->events);
 	profile_free(out->profile);
@@ -125,7 +125,7 @@ int stack_output_open(const struct stack_options *o, uint64_t start_ns, struct s
 	if (r < 0) {
 		if (made->trace)
 			chrome_trace_close(made->trace, NULL);
-		release(made);
+		release_output(made);
 		return r;
 	}
 	*out = made;
@@ -145,7 +145,7 @@ int stack_output_close(struct stack_output *out, uint64_t end_ns, uint64_t *out_
 	} else {
 		r = profile_write(out->profile, out->o->output, err);
 	}
-	release(out);
+	release_output(out);
 	return r;
 }
 
@@ -167,7 +167,7 @@ void stack_output_counter(struct stack_output *out, const struct counter *c)
 		events_counter(out->events, c);
 }
 
-static const char *interned(const char *what, int64_t id, const char *text)
+static const char *intern_name(const char *what, int64_t id, const char *text)
 {
 	char *made = xasprintf("%s %" PRId64 " %s", what, id, text);
 	const char *kept = intern(made, strlen(made));
@@ -189,8 +189,8 @@ static void count_thread(struct stack_output *out, const struct target *t,
 							.file = th->frames[i].file,
 							.line = th->frames[i].line,
 							.first_line = th->frames[i].first_line};
-	const char *process = interned("process", t->pid, t->label ? t->label : "");
-	const char *thread = interned("thread", th->tid, th->name);
+	const char *process = intern_name("process", t->pid, t->label ? t->label : "");
+	const char *thread = intern_name("thread", th->tid, th->name);
 	profile_add(out->profile, process, thread, t->pid, th->tid, out->frames, n, 1);
 	out->samples++;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The processes of a session: searching, following, sampling, and what is to say about each. */
+/* The processes of a session: searching, following, sampling, and messages about each. */
 #include "sampler/session/session.h"
 
 #include <errno.h>

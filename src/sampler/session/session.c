@@ -16,7 +16,6 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
-#include "sampler/session/signals.h"
 
 #define LOG_AREA "stack"
 #include "base/log.h"
@@ -71,7 +70,7 @@ void stack_session_say(struct stack_session *s, enum stack_message kind, const c
 
 /* --- how long things take --- */
 
-/* Those that scripts look for keep their names. */
+/* Names that scripts search for stay. */
 static const char *const stage_names[STAGES] = {
 	[STAGE_DISCOVER] = "discover",
 	[STAGE_STACKS] = "stacks",

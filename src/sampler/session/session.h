@@ -6,8 +6,8 @@
  * The schedule is absolute: rounds begin at start + n * interval. A round that comes too late for
  * the next ones skips them and counts them; the sampler never catches up by running without pause.
  *
- * One thread uses it. It prints nothing: what is to say goes to the log of the output, and to the
- * caller's `show`.
+ * One thread uses it. It prints nothing: messages go to the log of the output and to the caller's
+ * `show`.
  */
 #ifndef SONDE_SAMPLER_SESSION_SESSION_H
 #define SONDE_SAMPLER_SESSION_SESSION_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Where a stack is, in a few words: the innermost function that somebody wrote for this job, not
+ * Where a stack is, in a few words: the innermost function that was written for this job, not
  * the wait in the standard library below it.
  */
 #ifndef SONDE_SAMPLER_SNAPSHOT_CALL_SITE_H
@@ -22,7 +22,7 @@ enum code_home frame_home(const struct stack_frame *f);
  * there is none.
  */
 int stack_call_site(const struct stack_frame *frames, unsigned n);
-/* The call below it that tells most, -1 if there is none: the innermost one of a package, else of
+/* The most telling call below it, -1 if there is none: the innermost one of a package, else of
  * Python. */
 int stack_inner_call(const struct stack_frame *frames, unsigned n);
 /* How many of the outermost frames remain without those of the standard library at the inner end;

@@ -18,7 +18,7 @@ struct snapshot_options {
 	unsigned top; /* frames shown of a stack; 0: all */
 	const char *const *locals; /* functions whose variables are wanted; NULL: none */
 	unsigned nlocals;
-	const pid_t *named; /* said to be Python processes: an error if they are none */
+	const pid_t *named; /* named by the user: an error if they are no Python processes */
 	unsigned nnamed;
 	bool color;
 };

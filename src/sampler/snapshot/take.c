@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/sched_latency.h"
-#include "sampler/session/signals.h"
+#include "sampler/session/job.h"
 #include "unwind/remote/native/native.h"
 
 #define READY_TRIES 20
