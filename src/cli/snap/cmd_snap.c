@@ -312,13 +312,12 @@ static int parse_functions(struct args *a, const struct opt *opt, const char *va
 }
 
 #define AT(field) offsetof(struct snap_options, field)
-#define SECONDS(name, at, ...) OPTION_CALL(name, "SECONDS", stack_parse_seconds, at, __VA_ARGS__)
 
 /* The same rows for both names, but for the default of --top. */
 #define ROWS(top_default)                                                                          \
 	COMMAND_HELP_OPTION,                                                                       \
 		OPTION_FLAG("json", AT(json), "Print JSON; with --watch an object per line."),     \
-		STACK_WHICH_ROWS(offsetof(struct snap_options, stack), "0"),                       \
+		STACK_WHICH_ROWS(AT(stack), "0"),                                                  \
 		OPTION_UINT("top", "N", AT(shown.top), 0, UINT_MAX, top_default,                   \
 			    "Show the innermost N frames of each stack; 0: all of them.",          \
 			    .group = "What is shown", .letters = "t"),                             \
@@ -337,17 +336,19 @@ static int parse_functions(struct args *a, const struct opt *opt, const char *va
 			    "Keep sampling: a terminal shows the latest, a file or a pipe gets "   \
 			    "what has changed.",                                                   \
 			    .group = "Repeatedly", .letters = "w"),                                \
-		SECONDS("interval", AT(interval_ns), "2",                                          \
-			"Time between two snapshots of --watch.", .letters = "i", .min = 10000),   \
-		SECONDS("hang", AT(hang_ns), NULL,                                                 \
+		STACK_SECONDS("interval", AT(interval_ns), "2",                                    \
+			      "Time between two snapshots of --watch.", .letters = "i",            \
+			      .min = 10000),                                                       \
+		STACK_SECONDS(                                                                     \
+			"hang", AT(hang_ns), NULL,                                                 \
 			"Keep sampling until a rank has not moved for so long; print which, with " \
 			"the stacks, and exit with status 3. Status 0 if the processes end "       \
 			"first.",                                                                  \
 			.min = 100000),                                                            \
-		SECONDS("for", AT(for_ns), "until the processes end, or Ctrl-C",                   \
-			"Stop --watch and --hang after this time.", .letters = "d",                \
-			.aliases =                                                                 \
-				(const struct opt_alias[]){{"duration", false}, {NULL, false}}),   \
+		STACK_SECONDS("for", AT(for_ns), "until the processes end, or Ctrl-C",             \
+			      "Stop --watch and --hang after this time.", .letters = "d",          \
+			      .aliases = (const struct opt_alias[]){{"duration", false},           \
+								    {NULL, false}}),               \
 		OPT_END
 
 static const struct opt snap_options[] = {ROWS("20")};

@@ -107,7 +107,6 @@ int stack_parse_text(struct args *a, const struct opt *opt, const char *value, s
 /* --- the table --- */
 
 #define AT(field) offsetof(struct stack_command_options, field)
-#define SECONDS(name, at, ...) OPTION_CALL(name, "SECONDS", stack_parse_seconds, at, __VA_ARGS__)
 
 static const char *const formats[] = {"chrome", "collapsed", "speedscope", "pprof", NULL};
 
@@ -135,24 +134,24 @@ const struct opt stack_option_rows[] = {
 	OPTION_FLAG("json", AT(json),
 		    "Print the summary on stdout as JSON at the end instead of words on stderr."),
 
-	STACK_WHICH_ROWS(0, "5000"),
+	STACK_WHICH_ROWS(AT(s), "5000"),
 	OPTION_FLAG("debug-pid-discovery", AT(s.debug_discovery),
 		    "Count processes with any amount of memory on a device, and print what was "
 		    "found where."),
-	SECONDS("refresh-interval", AT(s.refresh_ns), "30 for devices, 1 for other rules",
-		"How often to search for new processes.", .min = 1000),
-	SECONDS("refresh-empty-interval", AT(s.refresh_empty_ns), "5",
-		"The same while there are none.", .min = 1000),
-	SECONDS("empty-timeout", AT(s.empty_exit_ns), "180",
-		"Stop when no process was found for so long; 0: never."),
+	STACK_SECONDS("refresh-interval", AT(s.refresh_ns), "30 for devices, 1 for other rules",
+		      "How often to search for new processes.", .min = 1000),
+	STACK_SECONDS("refresh-empty-interval", AT(s.refresh_empty_ns), "5",
+		      "The same while there are none.", .min = 1000),
+	STACK_SECONDS("empty-timeout", AT(s.empty_exit_ns), "180",
+		      "Stop when no process was found for so long; 0: never."),
 
-	SECONDS("interval", AT(s.interval_ns), "0.1",
-		"Time between two samples, also as 5ms or 200us.", .group = "Sampling",
-		.letters = "i", .min = 10),
+	STACK_SECONDS("interval", AT(s.interval_ns), "0.1",
+		      "Time between two samples, also as 5ms or 200us.", .group = "Sampling",
+		      .letters = "i", .min = 10),
 	OPTION_CALL("rate", "HZ", parse_rate, 0, NULL,
 		    "Samples per second, instead of --interval."),
-	SECONDS("duration", AT(s.duration_ns), "until the processes end, or Ctrl-C",
-		"Stop after this time.", .letters = "d"),
+	STACK_SECONDS("duration", AT(s.duration_ns), "until the processes end, or Ctrl-C",
+		      "Stop after this time.", .letters = "d"),
 	OPTION_FLAG("all-threads", AT(s.all_threads),
 		    "Sample all Python threads, not only MainThread."),
 	OPTION_FLAG("native", AT(s.native),
@@ -177,17 +176,17 @@ const struct opt stack_option_rows[] = {
 	OPTION_FLAG("cpu-mem-usage", AT(s.host_usage), "Memory of this host."),
 	OPTION_FLAG("process-usage", AT(s.process_usage),
 		    "CPU time and memory of each sampled process."),
-	SECONDS("counter-interval", AT(s.counter_ns),
-		"the interval of the stacks, but at least 0.1", "How often counters are read.",
-		.min = 10000),
+	STACK_SECONDS("counter-interval", AT(s.counter_ns),
+		      "the interval of the stacks, but at least 0.1",
+		      "How often counters are read.", .min = 10000),
 	OPTION_UINT("npu-smi-refresh-interval", "N", AT(npu_smi_refresh), 0, UINT_MAX, "1",
 		    "Accepted for scripts that have it; all cards are read each time."),
-	SECONDS("npu-smi-timeout", AT(s.npu_timeout_ns), "2.0",
-		"How long npu-smi may take, at least 0.1."),
-	SECONDS("gpu-smi-timeout", AT(s.gpu_timeout_ns), "2.0",
-		"How long nvidia-smi may take, at least 0.1."),
-	SECONDS("cpu-mem-timeout", AT(host_timeout_ns), "1.0",
-		"How long reading the host's memory may take, at least 0.1."),
+	STACK_SECONDS("npu-smi-timeout", AT(s.npu_timeout_ns), "2.0",
+		      "How long npu-smi may take, at least 0.1."),
+	STACK_SECONDS("gpu-smi-timeout", AT(s.gpu_timeout_ns), "2.0",
+		      "How long nvidia-smi may take, at least 0.1."),
+	STACK_SECONDS("cpu-mem-timeout", AT(host_timeout_ns), "1.0",
+		      "How long reading the host's memory may take, at least 0.1."),
 
 	OPTION_TEXT("output", "FILE", AT(s.output), "stack_trace.json",
 		    "The file that is written; its log is FILE.log.", .group = "Output",
@@ -206,16 +205,18 @@ const struct opt stack_option_rows[] = {
 	 .offset = AT(s.rotate_bytes),
 	 .help = "Begin a new file after so many bytes, such as 256M; full ones get a number: "
 		 "trace.1.json of trace.json, and so on."},
-	SECONDS("rotate-time", AT(s.rotate_ns), NULL, "The same after so much time, such as 1h.",
-		.min = 100000),
+	STACK_SECONDS("rotate-time", AT(s.rotate_ns), NULL,
+		      "The same after so much time, such as 1h.", .min = 100000),
 	OPTION_UINT("keep", "N", AT(s.keep), 0, 1000000, "0, all",
 		    "Files kept by rotation besides the one being written."),
-	SECONDS("autosave-interval", AT(s.autosave_ns), "0, off",
+	STACK_SECONDS(
+		"autosave-interval", AT(s.autosave_ns), "0, off",
 		"Save a complete copy this often under the name of --autosave-output. The file of "
 		"--output itself can be loaded at every moment."),
 	OPTION_TEXT("autosave-output", "FILE", AT(s.autosave_output), "that of --output",
 		    "Where --autosave-interval saves."),
-	SECONDS("autosave-snapshot-interval", AT(s.snapshot_ns), "7200",
+	STACK_SECONDS(
+		"autosave-snapshot-interval", AT(s.snapshot_ns), "7200",
 		"Save a complete copy with the time in its name this often; 0: never. SIGUSR1 "
 		"makes one at once."),
 	OPTION_TEXT("autosave-snapshot-output", "FILE", AT(s.snapshot_output), "that of --output",

@@ -44,6 +44,10 @@ int stack_parse_pids(struct args *a, const struct opt *opt, const char *value, s
 /* opt.parse: adds the text to the struct stack_texts at opt.offset. */
 int stack_parse_text(struct args *a, const struct opt *opt, const char *value, struct err *err);
 
+/* A row of an option whose value is a time. */
+#define STACK_SECONDS(name, at, ...)                                                               \
+	OPTION_CALL(name, "SECONDS", stack_parse_seconds, at, __VA_ARGS__)
+
 /* Which processes. `at`: offset of the struct stack_options; `least_npu`: default of min_npu_mb. */
 #define STACK_AT(at, field) ((at) + offsetof(struct stack_options, field))
 #define STACK_WHICH_ROWS(at, least_npu)                                                            \
