@@ -125,19 +125,41 @@ int fs_read_file(const char *path, size_t cap, struct buf *out, struct err *err)
 	return r;
 }
 
-static int write_all(int fd, const char *data, size_t len)
+int fs_write_all(int fd, const void *data, size_t n, int64_t offset, size_t *out_done)
 {
-	while (len) {
-		ssize_t n = write(fd, data, len);
+	size_t done = 0;
+	int r = 0;
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		data += n;
-		len -= (size_t)n;
+	while (r == 0 && done < n) {
+		const char *from = (const char *)data + done;
+		ssize_t w = offset < 0 ? write(fd, from, n - done)
+				       : pwrite(fd, from, n - done, offset + (off_t)done);
+
+		if (w > 0)
+			done += (size_t)w;
+		else if (w == 0 || errno != EINTR)
+			r = w < 0 ? -errno : -ENOSPC;
 	}
-	return 0;
+	if (out_done)
+		*out_done = done;
+	return r;
+}
+
+ssize_t fs_read_at(int fd, void *to, size_t n, uint64_t offset)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(offset + done));
+
+		if (got == 0)
+			break;
+		if (got > 0)
+			done += (size_t)got;
+		else if (errno != EINTR)
+			return -errno;
+	}
+	return (ssize_t)done;
 }
 
 int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct err *err)
@@ -150,7 +172,7 @@ int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct e
 		r = err_sys(err, -errno, "cannot create '%s'", tmp);
 		goto out;
 	}
-	r = write_all(fd, content->data, content->len);
+	r = fs_write_all(fd, content->data, content->len, FS_HERE, NULL);
 	if (close(fd) < 0 && r == 0)
 		r = -errno;
 	if (r == 0 && rename(tmp, path) < 0)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/containers/buf.h"
@@ -18,6 +19,16 @@ int fs_mkdirs(const char *path, struct err *err);
 
 /* Appends the whole file to out; -EFBIG, and nothing added, if it has more than cap bytes. */
 int fs_read_file(const char *path, size_t cap, struct buf *out, struct err *err);
+
+/*
+ * Writes everything, at the offset or (FS_HERE) where the file stands. *out_done, which may be
+ * NULL: the bytes that are written, also after an error.
+ */
+#define FS_HERE (-1)
+int fs_write_all(int fd, const void *data, size_t n, int64_t offset, size_t *out_done);
+
+/* Bytes read, fewer than n only at the end of the file; or a negative errno. */
+ssize_t fs_read_at(int fd, void *to, size_t n, uint64_t offset);
 
 /* Replaces the file in one step: readers see the old content or the new. Mode less umask. */
 int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct err *err);

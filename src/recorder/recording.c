@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/recording.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
@@ -37,22 +38,6 @@ struct recording_reader {
 	struct buf stored;
 	struct buf raw;
 };
-
-/* The whole of data, or a negative errno; what was written before an error stays in the file. */
-static int write_at(int fd, const char *data, size_t n, uint64_t offset)
-{
-	while (n) {
-		ssize_t w = pwrite(fd, data, n, (off_t)offset);
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0)
-			return w < 0 ? -errno : -ENOSPC;
-		data += w;
-		n -= (size_t)w;
-		offset += (uint64_t)w;
-	}
-	return 0;
-}
 
 static uint64_t check_of(const struct frame *f, const char *stored)
 {
@@ -93,7 +78,7 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 	if (r == 0 && st.st_size >= (off_t)sizeof(head)) {
 		r = writer_resume(w, path, err);
 	} else if (r == 0) {
-		r = write_at(w->fd, (const char *)&head, sizeof(head), 0);
+		r = fs_write_all(w->fd, &head, sizeof(head), 0, NULL);
 		if (r < 0)
 			err_sys(err, r, "cannot write '%s'", path);
 		w->offset = w->reserved = sizeof(head);
@@ -158,7 +143,7 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 	int r = type == FRAME_BATCH ? reserve(w, sizeof(f) + stored) : 0;
 	if (r < 0)
 		return err_sys(err, r, "cannot write to the recording");
-	r = write_at(w->fd, at, sizeof(f) + stored, w->offset);
+	r = fs_write_all(w->fd, at, sizeof(f) + stored, (int64_t)w->offset, NULL);
 	if (r < 0) {
 		(void)!ftruncate(w->fd, (off_t)w->offset);
 		if (w->reserved != UINT64_MAX)
@@ -189,24 +174,6 @@ void recording_close(struct recording_writer *w)
 	free(w);
 }
 
-/* Bytes read, fewer only at the end of the file. */
-static ssize_t read_at(int fd, void *out, size_t n, uint64_t offset)
-{
-	size_t got = 0;
-
-	while (got < n) {
-		ssize_t r = pread(fd, (char *)out + got, n - got, (off_t)(offset + got));
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r < 0)
-			return -errno;
-		if (r == 0)
-			break;
-		got += (size_t)r;
-	}
-	return (ssize_t)got;
-}
-
 int recording_open(struct recording_reader **out, const char *path, struct err *err)
 {
 	struct recording_head head;
@@ -219,7 +186,7 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 		ret = err_sys(err, -errno, "cannot open '%s'", path);
 	else if (!S_ISREG(st.st_mode))
 		ret = err_set(err, -EINVAL, "'%s' is not a regular file", path);
-	else if (read_at(r->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+	else if (fs_read_at(r->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
 		 memcmp(head.magic, RECORDING_MAGIC, sizeof(head.magic)) != 0)
 		ret = err_set(err, -EINVAL, "'%s' is not a sonde recording", path);
 	else if (head.version != RECORDING_VERSION || head.rec_version != REC_VERSION)
@@ -270,7 +237,7 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 
 	if (r->offset >= r->size) /* what was added since it was opened is not ours */
 		return 0;
-	ssize_t n = read_at(r->fd, &f, sizeof(f), r->offset);
+	ssize_t n = fs_read_at(r->fd, &f, sizeof(f), r->offset);
 	if (n < 0)
 		return err_sys(err, (int)n, "cannot read the recording");
 	if (n < (ssize_t)sizeof(f) || !frame_is_sane(&f, r)) {
@@ -278,8 +245,8 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 		return 0;
 	}
 	buf_clear(&r->stored);
-	n = read_at(r->fd, buf_room(&r->stored, f.stored_bytes + 1u), f.stored_bytes,
-		    r->offset + sizeof(f));
+	n = fs_read_at(r->fd, buf_room(&r->stored, f.stored_bytes + 1u), f.stored_bytes,
+		       r->offset + sizeof(f));
 	if (n < 0)
 		return err_sys(err, (int)n, "cannot read the recording");
 	if (n != (ssize_t)f.stored_bytes || !unpack(r, &f, out_payload)) {

@@ -18,7 +18,9 @@
 #include <unistd.h>
 
 #include "base/containers/buf.h"
+#include "base/fs.h"
 #include "base/mem.h"
+#include "base/text/csv.h"
 #include "base/text/text.h"
 #include "memory/dump/cell.h"
 #include "memory/dump/csv_lex.h"
@@ -77,37 +79,13 @@ static inline char *put_word(char *p, const struct word *w)
 	return p + w->len;
 }
 
-/* The inside of a quoted field. */
-static char *put_doubled(char *p, const char *s, size_t n)
-{
-	const char *quote;
-
-	while ((quote = n ? memchr(s, '"', n) : NULL)) {
-		size_t part = (size_t)(quote - s) + 1;
-
-		p = put_bytes(p, s, part);
-		*p++ = '"';
-		s += part;
-		n -= part;
-	}
-	return n ? put_bytes(p, s, n) : p;
-}
-
 static char *put_quoted(struct writer *w, char *p, const char *s, size_t n)
 {
 	s = text_clean(s, &n, &w->scratch);
 	*p++ = '"';
-	p = put_doubled(p, s, n);
+	p = csv_put_doubled(p, s, n);
 	*p++ = '"';
 	return p;
-}
-
-static bool needs_quotes(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (s[i] == ',' || s[i] == '"' || s[i] == '\n' || s[i] == '\r')
-			return true;
-	return false;
 }
 
 static char *put_name(struct writer *w, char *p, const struct row *row)
@@ -115,7 +93,7 @@ static char *put_name(struct writer *w, char *p, const struct row *row)
 	size_t n;
 	const char *s = cell_name(row, &n);
 
-	if (row->event == ROW_MSTX || needs_quotes(s, n))
+	if (row->event == ROW_MSTX || csv_needs_quotes(s, n))
 		return put_quoted(w, p, s, n);
 	s = text_clean(s, &n, &w->scratch);
 	return n ? put_bytes(p, s, n) : p;
@@ -145,7 +123,7 @@ static char *put_attr(struct writer *w, char *p, const struct attr *a)
 		return put_addr(p, a->number);
 	size_t n = a->text_len;
 	const char *s = text_clean(a->text, &n, &w->scratch);
-	return put_doubled(p, s, n);
+	return csv_put_doubled(p, s, n);
 }
 
 /* `"{key:value,…}"`, nothing where there is no attribute. */
@@ -233,20 +211,9 @@ static void drop_written(struct writer *w, size_t n)
  */
 static int write_out(struct writer *w)
 {
-	size_t done = 0;
-	int r = 0;
+	size_t done;
+	int r = fs_write_all(w->fd, w->buf.data, w->buf.len, (int64_t)w->size, &done);
 
-	while (done < w->buf.len) {
-		ssize_t n = pwrite(w->fd, w->buf.data + done, w->buf.len - done,
-				   (off_t)(w->size + done));
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			r = n < 0 ? -errno : -EIO;
-			break;
-		}
-		done += (size_t)n;
-	}
 	drop_written(w, done);
 	/* If this fails too, the next try writes over the torn bytes: they are still in the buffer.
 	 */
@@ -299,16 +266,6 @@ static int csv_close(struct writer *w, struct err *err)
 	return r;
 }
 
-static ssize_t read_at(int fd, char *p, size_t n, uint64_t at)
-{
-	ssize_t got;
-
-	do
-		got = pread(fd, p, n, (off_t)at);
-	while (got < 0 && errno == EINTR);
-	return got < 0 ? -errno : got;
-}
-
 /* The end of the last whole record in [HEADER_LEN, total). */
 static int find_whole_end(struct writer *w, uint64_t total, uint64_t *out_end)
 {
@@ -318,7 +275,7 @@ static int find_whole_end(struct writer *w, uint64_t total, uint64_t *out_end)
 	int r = 0;
 
 	for (uint64_t at = HEADER_LEN; at < total && r >= 0;) {
-		ssize_t n = read_at(w->fd, piece, SCAN_PIECE, at);
+		ssize_t n = fs_read_at(w->fd, piece, SCAN_PIECE, at);
 
 		if (n <= 0)
 			return n < 0 ? (int)n : -EIO;
@@ -339,7 +296,7 @@ static int take_over(struct writer *w, uint64_t total, struct err *err)
 {
 	char start[HEADER_LEN];
 	uint64_t end = 0;
-	ssize_t n = read_at(w->fd, start, HEADER_LEN, 0);
+	ssize_t n = fs_read_at(w->fd, start, HEADER_LEN, 0);
 
 	if (n < 0)
 		return err_sys(err, (int)n, "cannot read \"%s\"", w->path);

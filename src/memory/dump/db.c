@@ -370,3 +370,8 @@ const struct writer_ops db_writer = {
 	.close = db_close,
 	.lost_rows = db_lost_rows,
 };
+
+const struct writer_ops *writer_find(const char *name)
+{
+	return !strcmp(name, "csv") ? &csv_writer : !strcmp(name, "db") ? &db_writer : NULL;
+}

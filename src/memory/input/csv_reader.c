@@ -17,10 +17,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
-#include "memory/dump/block_cache.h"
 #include "memory/dump/csv_lex.h"
 
+#define BLOCK (32u << 10)
+#define OVERLAP (8u << 10) /* of the next block, for what lies across the border */
 #define READ_PIECE (128u << 10) /* small enough to stay in the cache until it is parsed */
 #define TWIN_PIECE (8u << 10) /* that is added for the end of a twin's last row … */
 #define TWIN_ROOM (128u << 10) /* … at most that much */
@@ -43,11 +45,8 @@ struct csv_source {
 };
 
 /* Bytes of the file at the offset, fewer at its end, or a negative errno. */
-static ssize_t read_at(void *arg, char *to, size_t n, uint64_t offset)
+static ssize_t read_at(const struct csv_source *s, char *to, size_t n, uint64_t offset)
 {
-	const struct csv_source *s = arg;
-	ssize_t got;
-
 	if (s->fd < 0) {
 		size_t left = offset < s->memory_len ? s->memory_len - offset : 0;
 
@@ -56,11 +55,94 @@ static ssize_t read_at(void *arg, char *to, size_t n, uint64_t offset)
 			memcpy(to, s->memory + offset, n);
 		return (ssize_t)n;
 	}
-	do
-		got = pread(s->fd, to, n, (off_t)offset);
-	while (got < 0 && errno == EINTR);
-	return got < 0 ? -errno : got;
+	return fs_read_at(s->fd, to, n, offset);
 }
+
+/* --- rows once more, in another order --- */
+
+/*
+ * Reads records of a file in an order that is not the file's, but near it: some places go on from
+ * where they were, and the reader jumps between them. Blocks of the file are kept in a table, one
+ * place for every so many. A block comes in when it is asked for a second time in a row at its
+ * place; a record that is alone where it lies costs one read of its own size.
+ *
+ * Not a mapping of the file: whoever makes the file shorter meanwhile must not kill us.
+ */
+#define BLOCK_CACHE_SLOTS 256
+
+struct block_slot {
+	uint64_t asked; /* number of the block that was asked for last, counted from 1 */
+	uint64_t number; /* of the block in `bytes`, 0 for none */
+	struct buf bytes; /* with what begins in the block and ends behind it */
+};
+
+struct block_cache {
+	const struct csv_source *source;
+	struct buf single;
+	struct block_slot slots[BLOCK_CACHE_SLOTS];
+};
+
+/* Fills the buffer with up to n bytes at the offset, fewer at the end of the file. */
+static int load_block(struct block_cache *c, struct buf *b, size_t n, uint64_t offset)
+{
+	buf_clear(b);
+	buf_room(b, n + CELL_SLACK);
+	ssize_t got = read_at(c->source, b->data, n, offset);
+	if (got < 0)
+		return (int)got;
+	b->len = (size_t)got;
+	memset(b->data + b->len, 0, CELL_SLACK);
+	return 0;
+}
+
+/* 1: the block is in its slot. 0: it is not worth it yet. */
+static int want_block(struct block_cache *c, struct block_slot *slot, uint64_t number)
+{
+	if (slot->number == number)
+		return 1;
+	if (slot->asked != number) {
+		slot->asked = number;
+		return 0;
+	}
+	slot->number = 0;
+	int r = load_block(c, &slot->bytes, BLOCK + OVERLAP, (number - 1) * BLOCK);
+	if (r < 0)
+		return r;
+	slot->number = number;
+	return 1;
+}
+
+/*
+ * The n bytes at the offset, good until the next call; the caller may change them, but then must
+ * not ask again. 0, a negative errno, or -ENODATA where the file is shorter.
+ */
+static int block_cache_get(struct block_cache *c, uint64_t offset, size_t n, char **out)
+{
+	uint64_t number = offset / BLOCK + 1;
+	size_t at = offset % BLOCK;
+	struct block_slot *slot = &c->slots[number % BLOCK_CACHE_SLOTS];
+	int r = at + n <= BLOCK + OVERLAP ? want_block(c, slot, number) : 0;
+
+	if (r > 0 && at + n <= slot->bytes.len) {
+		*out = slot->bytes.data + at;
+		return 0;
+	}
+	if (r >= 0)
+		r = load_block(c, &c->single, n, offset);
+	if (r < 0)
+		return r;
+	*out = c->single.data;
+	return c->single.len == n ? 0 : -ENODATA;
+}
+
+static void block_cache_release(struct block_cache *c)
+{
+	for (size_t i = 0; i < BLOCK_CACHE_SLOTS; i++)
+		buf_release(&c->slots[i].bytes);
+	buf_release(&c->single);
+}
+
+/* --- rows in the order of the file --- */
 
 /* Adds what the file has next to the text; 0 or negative errno. Sets eof. */
 static int fill(struct csv_source *s, size_t n, struct err *err)
@@ -194,7 +276,7 @@ static int csv_again(struct dump_source *src, struct dump_place place, struct er
 
 	if (!s->blocks) {
 		s->blocks = xcalloc(1, sizeof(*s->blocks));
-		*s->blocks = (struct block_cache){.read = read_at, .arg = s, .slack = CELL_SLACK};
+		s->blocks->source = s;
 	}
 	src->line = place.line;
 	advance(s, 0, 0);

@@ -88,31 +88,23 @@ static void decide(struct trace_files *f, struct proc_trace *p, bool now)
 
 /* --- CSV --- */
 
-static int write_all(int fd, const struct buf *text, struct err *err)
+static int append_lines(int fd, const char *text, size_t len, struct err *err)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return err_sys(err, -errno, "cannot look at a trace file");
-	for (size_t done = 0; done < text->len;) {
-		ssize_t n = write(fd, text->data + done, text->len - done);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n > 0) {
-			done += (size_t)n;
-			continue;
-		}
-		int code = n < 0 ? -errno : -ENOSPC;
-		/* Half a line is no line. */
-		if (ftruncate(fd, st.st_size) < 0)
-			return err_sys(err, -errno, "cannot cut a trace file");
-		return err_sys(err, code, "cannot write calls of Python functions");
-	}
-	return 0;
+		return err_sys(err, -errno, "cannot stat a trace file");
+	int r = fs_write_all(fd, text, len, FS_HERE, NULL);
+	if (r == 0)
+		return 0;
+	/* Half a line is no line. */
+	if (ftruncate(fd, st.st_size) < 0)
+		return err_sys(err, -errno, "cannot cut a trace file");
+	return err_sys(err, r, "cannot write calls of Python functions");
 }
 
-static int append(struct trace_files *f, struct proc_trace *p, struct thread_file *t,
-		  struct err *err)
+static int append_thread(struct trace_files *f, struct proc_trace *p, struct thread_file *t,
+			 struct err *err)
 {
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
 
@@ -124,13 +116,10 @@ static int append(struct trace_files *f, struct proc_trace *p, struct thread_fil
 	int fd = open(path, flags, 0600);
 	int r = fd < 0 ? err_sys(err, -errno, "cannot open '%s'", path) : 0;
 	struct stat st;
-	if (r == 0 && !t->begun && fstat(fd, &st) == 0 && st.st_size == 0) {
-		struct buf head = {(char *)(uintptr_t)TRACE_COLUMNS "\n",
-				   sizeof(TRACE_COLUMNS "\n") - 1, 0};
-		r = write_all(fd, &head, err);
-	}
+	if (r == 0 && !t->begun && fstat(fd, &st) == 0 && st.st_size == 0)
+		r = append_lines(fd, TRACE_COLUMNS "\n", sizeof(TRACE_COLUMNS "\n") - 1, err);
 	if (r == 0)
-		r = write_all(fd, &t->text, err);
+		r = append_lines(fd, t->text.data, t->text.len, err);
 	t->begun = t->begun || r == 0;
 	if (fd >= 0)
 		close(fd);
@@ -144,7 +133,7 @@ static void write_thread(struct trace_files *f, struct proc_trace *p, struct thr
 
 	if (!t->text.len)
 		return;
-	if (append(f, p, t, &err) < 0)
+	if (append_thread(f, p, t, &err) < 0)
 		dumps_lose(f->dumps, t->rows, &err);
 	p->bytes -= t->text.len;
 	t->rows = 0;

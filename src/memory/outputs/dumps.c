@@ -53,7 +53,6 @@ struct dumps {
 	void (*closed)(void *arg, uint32_t pid, const char *path);
 	void *closed_arg;
 	struct omap taken; /* pid and second of a directory → how many had them */
-	struct buf files;
 	uint64_t lost;
 	struct err why;
 };
@@ -154,7 +153,6 @@ void dumps_free(struct dumps *d)
 			proc_close(d, d->procs[i]);
 	free(d->procs);
 	omap_release(&d->taken);
-	buf_release(&d->files);
 	free(d->output);
 	free(d);
 }
@@ -307,8 +305,6 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 		r = p->ops->open(path, d->compat, &w, &err);
 	if (r < 0)
 		remember(d, &err);
-	else
-		buf_addf(&d->files, "%s\n", path);
 	*out_path = path;
 	free(dir);
 	return w;
@@ -457,9 +453,4 @@ uint64_t dumps_lost(const struct dumps *d, struct err *out_why)
 	if (out_why)
 		*out_why = d->why;
 	return lost;
-}
-
-void dumps_list(const struct dumps *d, struct buf *out)
-{
-	buf_add(out, d->files.data, d->files.len);
 }

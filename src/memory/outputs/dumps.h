@@ -64,7 +64,4 @@ void dumps_flush(struct dumps *d);
 /* Rows that could not be written, and the first reason. */
 uint64_t dumps_lost(const struct dumps *d, struct err *out_why);
 
-/* Paths of the files written so far, one per line. */
-void dumps_list(const struct dumps *d, struct buf *out);
-
 #endif

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/csv.h"
 #include "wire/control_page.h"
 
 #include <errno.h>
@@ -78,21 +79,6 @@ void watch_files_name(const struct watch_sample *s, struct buf *out)
 		 s->after ? "after" : "before");
 }
 
-static void add_cell(struct buf *out, const char *s)
-{
-	if (!strpbrk(s, ",\"")) {
-		buf_add_str(out, s);
-		return;
-	}
-	buf_add_char(out, '"');
-	for (; *s; s++) {
-		if (*s == '"')
-			buf_add_char(out, '"');
-		buf_add_char(out, *s);
-	}
-	buf_add_char(out, '"');
-}
-
 /* --- the checksums --- */
 
 static int open_sums(struct watch_files *f, struct sums *s, struct err *err)
@@ -137,17 +123,10 @@ static void write_sums(struct watch_files *f, struct sums *s)
 	struct err err = {0};
 	size_t done = 0;
 
-	while (s->fd >= 0 && done < s->text.len) {
-		ssize_t n = write(s->fd, s->text.data + done, s->text.len - done);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			err_sys(&err, n < 0 ? -errno : -ENOSPC,
-				"cannot write checksums of watched memory below '%s'", s->dir);
-			complain(f, &err);
-			break;
-		}
-		done += (size_t)n;
+	int r = s->fd < 0 ? 0 : fs_write_all(s->fd, s->text.data, s->text.len, FS_HERE, &done);
+	if (r < 0) {
+		err_sys(&err, r, "cannot write checksums of watched memory below '%s'", s->dir);
+		complain(f, &err);
 	}
 	/* What does not fit stays for the next time, within reason: half a line is no line. */
 	memmove(s->text.data, s->text.data + done, s->text.len - done);
@@ -220,7 +199,7 @@ void watch_files_sample(struct watch_files *f, uint32_t proc, const struct watch
 		return;
 	watch_files_name(sample, &name);
 	if (s->fd >= 0) {
-		add_cell(&s->text, buf_str(&name));
+		csv_add_field(&s->text, name.data, name.len);
 		buf_addf(&s->text, ",%016llx\n", (unsigned long long)sample->checksum);
 	}
 	if (s->text.len >= FLUSH_BYTES)

@@ -1,21 +1,58 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/*
- * The table of calls. It stands in the file of a dump where there is one, through a connection of
- * its own: the dump's must have committed before ours begins.
- */
 #include "memory/dump/calls.h"
 
 #include "base/mem.h"
+#include "base/text/csv.h"
 #include "base/text/text.h"
+#include "formats/sqlite_use.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sqlite3.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define BUSY_MS 5000
+
+/* --- CSV --- */
+
+static char *put_time(char *p, uint64_t ns)
+{
+	return ns ? put_u64(p, ns) : put_bytes(p, "N/A", 3);
+}
+
+void trace_csv_add(struct buf *out, const struct trace_row *row, struct buf *scratch)
+{
+	size_t n = row->text_len, prefix = strlen(row->prefix);
+	const char *s = text_clean(row->text, &n, scratch);
+	char *begin = buf_room(out, prefix + 2 * n + 2 + 4 * (PUT_U64_MAX + 1) + 1), *p = begin;
+	bool quotes = csv_needs_quotes(s, n);
+
+	if (quotes)
+		*p++ = '"';
+	p = put_bytes(p, row->prefix, prefix);
+	p = quotes ? csv_put_doubled(p, s, n) : put_bytes(p, s, n);
+	if (quotes)
+		*p++ = '"';
+	*p++ = ',';
+	p = put_time(p, row->start_ns);
+	*p++ = ',';
+	p = put_time(p, row->end_ns);
+	*p++ = ',';
+	p = put_u64(p, row->tid);
+	*p++ = ',';
+	p = put_u64(p, row->pid);
+	*p++ = '\n';
+	out->len += (size_t)(p - begin);
+}
+
+/*
+ * --- SQLite ---
+ *
+ * The table stands in the file of a dump where there is one, through a connection of its own: the
+ * dump's must have committed before ours begins.
+ */
 
 struct trace_db {
 	sqlite3 *db;
@@ -26,15 +63,15 @@ struct trace_db {
 
 static int db_error(struct trace_db *t, int rc, struct err *err)
 {
-	int code = (rc & 0xff) == SQLITE_FULL	? -ENOSPC
-		   : (rc & 0xff) == SQLITE_BUSY ? -EBUSY
-						: -EIO;
+	int r = err_set(err, sql_errno(t->db, rc), "cannot write calls to \"%s\": %s", t->path,
+			sqlite3_errmsg(t->db));
 
-	return err_set(err, code, "cannot write calls to \"%s\": %s", t->path,
-		       sqlite3_errmsg(t->db));
+	if (t->db && !sqlite3_get_autocommit(t->db))
+		sqlite3_exec(t->db, "ROLLBACK", NULL, NULL, NULL);
+	return r;
 }
 
-static int prepare(struct trace_db *t, uint32_t pid, struct err *err)
+static int open_table(struct trace_db *t, uint32_t pid, struct err *err)
 {
 	static const char setup[] = "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;";
 	char *create = xasprintf("CREATE TABLE IF NOT EXISTS python_trace_%u(\"FuncInfo\" TEXT,"
@@ -71,7 +108,7 @@ int trace_db_open(const char *path, uint32_t pid, struct trace_db **out, struct 
 	close(fd);
 	struct trace_db *t = xcalloc(1, sizeof(*t));
 	t->path = xstrdup(path);
-	int r = prepare(t, pid, err);
+	int r = open_table(t, pid, err);
 	if (r < 0)
 		trace_db_close(t);
 	else
@@ -113,28 +150,16 @@ int trace_db_add(struct trace_db *t, const struct trace_row *row, struct err *er
 	rc |= bind_time(t, 3, row->end_ns);
 	rc |= sqlite3_bind_int64(t->insert, 4, row->tid);
 	rc |= sqlite3_bind_int64(t->insert, 5, row->pid);
-	if (rc == SQLITE_OK) {
-		sqlite3_step(t->insert);
-		rc = sqlite3_reset(t->insert);
-	}
 	if (rc == SQLITE_OK)
-		return 0;
-	int r = db_error(t, rc, err);
-	if (!sqlite3_get_autocommit(t->db))
-		sqlite3_exec(t->db, "ROLLBACK", NULL, NULL, NULL);
-	return r;
+		rc = sql_run(t->insert);
+	return rc == SQLITE_OK ? 0 : db_error(t, rc, err);
 }
 
 int trace_db_commit(struct trace_db *t, struct err *err)
 {
 	int rc = sqlite3_exec(t->db, "COMMIT", NULL, NULL, NULL);
 
-	if (rc == SQLITE_OK)
-		return 0;
-	int r = db_error(t, rc, err);
-	if (!sqlite3_get_autocommit(t->db))
-		sqlite3_exec(t->db, "ROLLBACK", NULL, NULL, NULL);
-	return r;
+	return rc == SQLITE_OK ? 0 : db_error(t, rc, err);
 }
 
 void trace_db_close(struct trace_db *t)
