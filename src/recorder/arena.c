@@ -23,7 +23,7 @@
 
 /*
  * Field 22 of /proc/PID/stat; 0 when there is no such process. One whose first thread has ended is
- * shown as a zombie although others may go on: only a pidfd tells.
+ * shown as a zombie although others may go on: only a pidfd knows.
  */
 static uint64_t start_ticks_of(uint32_t pid, bool or_zombie)
 {
@@ -92,7 +92,7 @@ static uint32_t inner_pid_of(const char *pid)
 	return inner;
 }
 
-/* A process that counts its number in another pid namespace is looked for among all of ours. */
+/* A process that counts its number in another pid namespace is searched among all of ours. */
 static uint32_t our_pid_of(const struct arena_head *h)
 {
 	uint32_t found = h->pid;
@@ -132,7 +132,7 @@ struct arena *arena_open(const char *dir, const char *name)
 	a->proc.pid = h->pid;
 	a->proc.start_ticks = h->start_ticks;
 	a->image_ns = h->image_ns;
-	a->told = xcalloc(STACK_IDS / 8, 1);
+	a->recorded = xcalloc(STACK_IDS / 8, 1);
 	a->our_pid = our_pid_of(h);
 	a->pidfd = (int)syscall(SYS_pidfd_open, a->our_pid, 0);
 	/* The number may belong to somebody else by now. */
@@ -152,7 +152,7 @@ void arena_close(struct arena *a, bool remove)
 	if (a->pidfd >= 0)
 		close(a->pidfd);
 	free(a->rings);
-	free(a->told);
+	free(a->recorded);
 	free(a->name);
 	free(a->path);
 	free(a);
@@ -308,7 +308,7 @@ void arena_seek(struct arena *a, uint32_t ring, uint64_t seq, uint32_t off, uint
 
 	if (ring >= arena_nrings(a) || off > ARENA_SEG_SIZE)
 		return;
-	/* The segment that was being read may have been given back already: then the next one. */
+	/* The segment that was being read may have been recycled already: then the next one. */
 	for (uint32_t i = 0; i < n && i < a->max_segs; i++) {
 		struct seg *s = arena_seg(a->head, i);
 		if (!atomic_load(arena_seg_state(a->head, i)) || s->ring != ring || s->seq < seq)
@@ -350,19 +350,19 @@ uint64_t arena_unreachable(struct arena *a)
 	return bytes;
 }
 
-bool arena_stack_told(const struct arena *a, uint32_t id)
+bool arena_stack_is_recorded(const struct arena *a, uint32_t id)
 {
-	return id < STACK_IDS && a->told[id / 8] >> id % 8 & 1;
+	return id < STACK_IDS && a->recorded[id / 8] >> id % 8 & 1;
 }
 
-void arena_set_stack_told(struct arena *a, uint32_t id)
+void arena_set_stack_recorded(struct arena *a, uint32_t id)
 {
-	a->told[id / 8] |= (uint8_t)(1u << id % 8);
+	a->recorded[id / 8] |= (uint8_t)(1u << id % 8);
 }
 
 void arena_forget_stacks(struct arena *a)
 {
-	memset(a->told, 0, STACK_IDS / 8);
+	memset(a->recorded, 0, STACK_IDS / 8);
 }
 
 uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH])

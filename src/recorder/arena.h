@@ -26,7 +26,7 @@ struct arena {
 	struct drain_proc proc;
 	struct arena_head *head;
 	uint64_t image_ns; /* when the guest made it */
-	struct arena *former; /* the image before exec() that is still to be told, borrowed */
+	struct arena *former; /* the image before exec() that is read to its end first, borrowed */
 	bool announced; /* its process is in the recording */
 	uint64_t bytes; /* of the mapping */
 	uint32_t max_segs; /* as checked when it was opened */
@@ -36,8 +36,8 @@ struct arena {
 	char *path;
 	struct ring_reader *rings;
 	uint32_t nrings;
-	bool looked_at; /* by a round of the drain */
-	uint8_t *told; /* bitmap of stack ids */
+	bool was_read; /* by a round of the drain */
+	uint8_t *recorded; /* bitmap of stack ids */
 };
 
 /* A stretch of one segment that has been published and not been taken. */
@@ -59,7 +59,7 @@ bool arena_process_lives(const struct arena *a);
 /* By its file: has that process gone on in another session? */
 bool arena_is_left(const char *dir, const char *name);
 
-/* Is it its turn to be read? */
+/* Is it to be read now? */
 static inline bool arena_is_due(const struct arena *a)
 {
 	return a->announced && !a->former;
@@ -76,7 +76,7 @@ bool arena_next_piece(struct arena *a, uint32_t ring, struct ring_reader *at,
 /* What lies before *at is not made of records: count it and go on behind it. */
 void arena_damaged(struct arena *a, uint32_t ring, const struct ring_reader *at, size_t bytes);
 
-/* Everything up to (seg, off) is safe: move on and give whole segments back. */
+/* Everything up to (seg, off) is safe: move on and recycle whole segments. */
 void arena_advance(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off);
 
 /* Sets the position from a recording: segment by its number along the ring. */
@@ -87,9 +87,9 @@ bool arena_is_empty(struct arena *a);
 /* Of an empty one: bytes in the newest segments of rings whose chain is broken before them. */
 uint64_t arena_unreachable(struct arena *a);
 
-bool arena_stack_told(const struct arena *a, uint32_t id);
-void arena_set_stack_told(struct arena *a, uint32_t id);
-void arena_forget_stacks(struct arena *a); /* none has been told */
+bool arena_stack_is_recorded(const struct arena *a, uint32_t id);
+void arena_set_stack_recorded(struct arena *a, uint32_t id);
+void arena_forget_stacks(struct arena *a); /* none is recorded */
 /* Copies a stack; returns its depth, 0 if the id is not one. */
 uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH]);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * How far may be told: a ring whose owner is between reading the clock and publishing holds
- * `pending_ns`; no record younger than the oldest such bound is told in this round. A hook that
+ * How far a round may go: a ring whose owner is between reading the clock and publishing holds
+ * `pending_ns`; no record younger than the oldest such bound is in this round's batch. A hook that
  * hangs in the driver with a hold must not stop the recording: after STALL_NS its bound is
- * ignored, and its late record is told late.
+ * ignored, and its late record comes late.
  *
- * Within one ring records are told in their order; the merge key is the greatest time so far, so
- * that a prefix of each ring is told and a cursor is enough to go on.
+ * Within one ring records keep their order; the merge key is the greatest time so far, so that a
+ * prefix of each ring is in the batch and a cursor is enough to go on.
  */
 #include "recorder/drain.h"
 
@@ -31,10 +31,10 @@ static uint64_t ring_bound(const struct drain *d, struct arena *a, uint32_t i, u
 
 	/*
 	 * A ring that was not there in the last round: its first event is younger than that. One of
-	 * an arena that was not looked at may have been inside a hook for a while.
+	 * an arena that was not read may have been inside a hook for a while.
 	 */
 	if (!rr->floor_ns)
-		rr->floor_ns = a->looked_at ? d->horizon : horizon - STALL_NS / 2;
+		rr->floor_ns = a->was_read ? d->horizon : horizon - STALL_NS / 2;
 	if (a->proc.dead)
 		return UINT64_MAX;
 	if (!pending) {
@@ -47,7 +47,8 @@ static uint64_t ring_bound(const struct drain *d, struct arena *a, uint32_t i, u
 
 /*
  * A hook that is about to read the clock does so after the last record of its thread. Without this
- * a thread that waits for room would keep the others' records from being told and room from coming.
+ * a thread that waits for room would keep the others' records out of the batch, and room from
+ * coming.
  */
 static uint64_t ring_raise(const struct drain *d, struct arena *a, uint32_t i, uint64_t floor_ns,
 			   uint64_t bound)
@@ -62,7 +63,7 @@ static uint64_t ring_raise(const struct drain *d, struct arena *a, uint32_t i, u
 }
 
 /* Copies what one ring has published into entries; returns the bound that this sets. */
-static uint64_t ring_take(struct drain *d, struct arena *a, uint32_t i, uint64_t bound)
+static uint64_t ring_copy_published(struct drain *d, struct arena *a, uint32_t i, uint64_t bound)
 {
 	struct arena_piece piece;
 	struct ring_reader at = a->rings[i];
@@ -182,12 +183,12 @@ static void item_open(struct buf *batch, struct open_item *it, uint32_t proc, ui
 }
 
 /* The stack behind a record goes before it, once. An id that makes no sense is taken out. */
-static void tell_stack(struct buf *batch, struct open_item *it, struct arena *a, struct rec *r)
+static void emit_stack(struct buf *batch, struct open_item *it, struct arena *a, struct rec *r)
 {
 	uint64_t pc[ARENA_MAX_DEPTH];
 	uint32_t depth;
 
-	if (!r->stack || arena_stack_told(a, r->stack))
+	if (!r->stack || arena_stack_is_recorded(a, r->stack))
 		return;
 	depth = arena_read_stack(a, r->stack, pc);
 	if (!depth) {
@@ -203,14 +204,14 @@ static void tell_stack(struct buf *batch, struct open_item *it, struct arena *a,
 	item_close(batch, it);
 	buf_add(batch, &s, sizeof(s));
 	buf_add(batch, pc, depth * sizeof(pc[0]));
-	arena_set_stack_told(a, r->stack);
+	arena_set_stack_recorded(a, r->stack);
 }
 
-static void tell_cursors(struct drain *d, struct buf *batch)
+static void emit_cursors(struct drain *d, struct buf *batch)
 {
 	for (size_t i = 0; i < d->nruns; i++) {
 		struct run *run = &d->runs[i];
-		if (!run->told)
+		if (!run->emitted)
 			continue;
 		struct batch_cursor c = {
 			.head = {BATCH_CURSOR, sizeof(c), run->arena->proc.number, run->tid},
@@ -222,11 +223,11 @@ static void tell_cursors(struct drain *d, struct buf *batch)
 	}
 }
 
-/* Tells everything up to `until`, in order. */
-static uint32_t tell(struct drain *d, uint64_t until, struct buf *batch)
+/* Adds everything up to `until` to the batch, in order. */
+static uint32_t emit_batch(struct drain *d, uint64_t until, struct buf *batch)
 {
 	struct open_item it = {.at = SIZE_MAX};
-	uint32_t told = 0;
+	uint32_t n = 0;
 
 	for (size_t i = 0; i < d->nentries && batch->len < BATCH_BYTES; i++) {
 		struct entry *e = &d->entries[i];
@@ -234,7 +235,7 @@ static uint32_t tell(struct drain *d, uint64_t until, struct buf *batch)
 		struct rec *r = (struct rec *)(d->raw.data + e->raw);
 		if (e->key > until)
 			break;
-		run->told = true;
+		run->emitted = true;
 		run->seg = e->seg;
 		run->off = e->end;
 		run->arena->rings[run->ring].key = e->key;
@@ -247,14 +248,14 @@ static uint32_t tell(struct drain *d, uint64_t until, struct buf *batch)
 			}
 			continue;
 		}
-		tell_stack(batch, &it, run->arena, r);
+		emit_stack(batch, &it, run->arena, r);
 		item_open(batch, &it, run->arena->proc.number, run->tid);
 		buf_add(batch, r, r->size);
-		told++;
+		n++;
 	}
 	item_close(batch, &it);
-	tell_cursors(d, batch);
-	return told;
+	emit_cursors(d, batch);
+	return n;
 }
 
 uint32_t drain_round(struct drain *d, struct buf *batch)
@@ -271,25 +272,25 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 		uint32_t n = arena_is_due(a) ? arena_nrings(a) : 0;
 		for (uint32_t k = 0; k < n; k++) {
 			uint64_t bound = ring_bound(d, a, k, horizon);
-			bound = ring_take(d, a, k, bound);
+			bound = ring_copy_published(d, a, k, bound);
 			if (bound < until)
 				until = bound;
 		}
 		if (a)
-			a->looked_at = true;
+			a->was_read = true;
 	}
 	d->horizon = horizon;
 	if (!d->nentries)
 		return 0;
 	merge_runs(d);
-	return tell(d, until, batch);
+	return emit_batch(d, until, batch);
 }
 
 void drain_commit(struct drain *d)
 {
 	for (size_t i = 0; i < d->nruns; i++) {
 		struct run *run = &d->runs[i];
-		if (!run->told)
+		if (!run->emitted)
 			continue;
 		run->arena->rings[run->ring].tid = run->tid;
 		arena_advance(run->arena, run->ring, run->seg, run->off);
@@ -301,7 +302,7 @@ void drain_commit(struct drain *d)
 void drain_drop(struct drain *d)
 {
 	for (size_t i = 0; i < d->nruns; i++)
-		if (d->runs[i].told)
+		if (d->runs[i].emitted)
 			arena_forget_stacks(d->runs[i].arena);
 	drain_commit(d);
 }

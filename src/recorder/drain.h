@@ -3,7 +3,7 @@
  * Empties the rings of all processes of a session, merged by time, into batches (the payload of
  * FRAME_BATCH). Two steps, so that a death in between loses and doubles nothing:
  *
- *	drain_round()	reads what may be told now into a batch; the rings are untouched
+ *	drain_round()	reads what is complete so far into a batch; the rings are untouched
  *	drain_commit()	after the batch is safe: the space goes back to the writers
  *
  * Everything in an arena is foreign: it is copied, then checked, then used.
@@ -21,7 +21,7 @@
 
 struct drain;
 
-/* A process as its arena tells. */
+/* A process, as its arena says. */
 struct drain_proc {
 	uint32_t number; /* as in the recording */
 	uint32_t pid;
@@ -44,7 +44,7 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
 
 /*
  * For recovery. Before the scan: a process that the recording knows keeps its number and is not
- * told again. After it: where a former recorder stopped in a ring.
+ * reported again. After it: where a former recorder stopped in a ring.
  */
 void drain_know(struct drain *d, const struct frame_proc *p);
 /* It has ended and its arena is gone: one of the same name is that of a later image. */
@@ -66,7 +66,7 @@ uint32_t drain_living_pid(const struct drain *d);
 /* Appends items to batch; returns the number of records in it. */
 uint32_t drain_round(struct drain *d, struct buf *batch);
 void drain_commit(struct drain *d);
-/* Instead of it, when the batch could not be kept: its stacks are told again when they recur. */
+/* Instead of it, when the batch could not be kept: its stacks are recorded when they recur. */
 void drain_drop(struct drain *d);
 
 /* The next dead process with nothing left to read, not finished yet; NULL if there is none. */

@@ -22,9 +22,9 @@ struct entry {
 struct run {
 	struct arena *arena;
 	uint32_t ring;
-	uint32_t tid; /* of the record being told */
-	bool told; /* anything told in this round */
-	uint32_t seg; /* cursor after what was told */
+	uint32_t tid; /* of the record at hand */
+	bool emitted; /* something of it is in the batch */
+	uint32_t seg; /* cursor behind that */
 	uint32_t off;
 };
 
@@ -45,7 +45,7 @@ struct drain {
 	uint32_t *run_begin; /* first entry of each run */
 	size_t cap_begin;
 	bool left; /* see drain_has_left() */
-	struct frame_proc *known; /* told by a former recorder */
+	struct frame_proc *known; /* of a former recorder */
 	size_t nknown, cap_known;
 };
 

@@ -55,7 +55,7 @@ static bool same_process(const struct arena *a, const struct arena *b)
 
 /*
  * A process that called exec() left the arena of its former image: that one gets no more, and is
- * told to its end before the new one begins.
+ * read to its end before the new one begins.
  */
 static void supersede(struct drain *d, struct arena *newest)
 {
@@ -85,7 +85,7 @@ static int attach(struct drain *d, const char *name)
 	struct arena *a = arena_open(d->dir, name);
 
 	if (!a)
-		return 0; /* not complete yet, or not an arena: looked at again next time */
+		return 0; /* not complete yet, or not an arena: tried again next time */
 	const struct frame_proc *known = find_known(d, a);
 	if (known) {
 		a->proc.number = known->proc;
@@ -97,7 +97,7 @@ static int attach(struct drain *d, const char *name)
 	return 1;
 }
 
-/* Gives the process its number and tells of it; after exec() not before its former image ended. */
+/* Numbers the process and reports it; after exec() not before its former image ended. */
 static void announce(struct drain *d, struct arena *a,
 		     void (*fn)(void *arg, const struct frame_proc *p), void *arg)
 {

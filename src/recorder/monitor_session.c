@@ -21,10 +21,10 @@ bool is_monitor_session(const char *dir)
 	return slash && !strncmp(slash + 1, SESSION_MONITOR_PREFIX, strlen(SESSION_MONITOR_PREFIX));
 }
 
-#define LOOK_NS 200000000ull
+#define CHECK_NS 200000000ull
 
 /* Where its code and its stack begin, which is elsewhere after every exec(); 0: not known. */
-static uint64_t mark_of(uint32_t pid)
+static uint64_t image_mark(uint32_t pid)
 {
 	struct proc_stat s;
 
@@ -34,15 +34,15 @@ static uint64_t mark_of(uint32_t pid)
 void monitor_image_note(struct monitor_image *image, uint32_t pid)
 {
 	image->pid = pid;
-	image->mark = mark_of(pid);
+	image->mark = image_mark(pid);
 }
 
 bool monitor_image_is_gone(struct monitor_image *image, uint64_t now_ns)
 {
-	if (!image->pid || !image->mark || now_ns - image->looked_ns < LOOK_NS)
+	if (!image->pid || !image->mark || now_ns - image->checked_ns < CHECK_NS)
 		return false;
-	image->looked_ns = now_ns;
-	uint64_t mark = mark_of(image->pid);
+	image->checked_ns = now_ns;
+	uint64_t mark = image_mark(image->pid);
 	return mark && mark != image->mark;
 }
 

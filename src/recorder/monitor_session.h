@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * A session that the monitor inside a job made for itself: a resident monitor runs for weeks, so no
- * recording is kept, only what its windows write where they were told to. The directory goes when
+ * recording is kept, only what its windows write. The directory goes when
  * the job has ended.
  */
 #ifndef SONDE_RECORDER_MONITOR_SESSION_H
@@ -17,14 +17,14 @@ void monitor_session_sweep(const char *dir);
 
 /*
  * The program that the process of the session runs. By exec() it becomes another, which may have no
- * monitor: then nobody says that the windows have ended, and the process lives on.
+ * monitor: then nothing ends the windows, and the process lives on.
  */
 struct monitor_image {
 	uint32_t pid;
-	uint64_t mark, looked_ns;
+	uint64_t mark, checked_ns;
 };
 void monitor_image_note(struct monitor_image *image, uint32_t pid);
-/* Whether it is another by now. Looks from time to time; `pid` 0: it is not known. */
+/* Whether it is another by now. Checks from time to time; `pid` 0: it is not known. */
 bool monitor_image_is_gone(struct monitor_image *image, uint64_t now_ns);
 
 #endif

@@ -289,7 +289,7 @@ static void finish_files(struct recorder *rec)
 }
 
 /*
- * Nobody is left: everything goes to disk, then the session is FINISHED, then one more look. A
+ * Nobody is left: everything goes to disk, then the session is FINISHED, then one more scan. A
  * process that joins at this very moment is seen by it, or sees FINISHED and calls a recorder.
  */
 static bool leave_session(struct recorder *rec)
@@ -318,8 +318,8 @@ static void read_dead(struct recorder *rec, uint64_t until_ns)
 }
 
 /*
- * Everybody has ended and been told to the end, and the files are in their last form. Who is found
- * dead only now is told first.
+ * Every process has ended and is read to its end, and the files are in their last form. Those found
+ * dead only now are read first.
  */
 static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
 {
@@ -341,7 +341,7 @@ static void report_to_user(struct recorder *rec)
 
 /*
  * The launched process is at its end and waits: read everything, write the rows of what it leaves
- * behind, and let it go. Its files are complete when whoever waits for it goes on. Processes that
+ * behind, and let it go. Its files are complete when its parent goes on. Processes that
  * live on may hold the last microseconds back for a moment (drain.c), hence the loop.
  */
 static void answer_exit(struct recorder *rec, uint32_t asked)
@@ -365,7 +365,7 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Somebody wants to read the files: what had happened when he asked is in them. */
+/* A process wants to read the files: what had happened when it asked is in them. */
 static void answer_flush(struct recorder *rec, uint32_t asked)
 {
 	const struct timespec step = {0, 200000};

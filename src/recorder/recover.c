@@ -19,7 +19,7 @@
 
 #define DYING_TRIES 300 /* of 10 ms */
 
-/* The newest cursor of each ring, and which processes were told to have ended. */
+/* The newest cursor of each ring, and which processes have ended. */
 struct state {
 	struct drain *drain;
 	struct batch_cursor *cursors;
@@ -92,7 +92,7 @@ static void on_new_proc(void *arg, const struct frame_proc *p)
 		s->result = err.code;
 }
 
-/* What the rings of processes whose turn it is still hold, as batches behind the recording. */
+/* What the rings of processes still hold, as batches behind the recording. */
 static int append_batches(struct state *s, struct err *err)
 {
 	struct buf batch = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The event stream: what a recording says, frame by frame, as calls. The live recorder feeds the
- * frames it has just written, `show`, `export` and `recover` feed those of a file; whoever listens
- * cannot tell the difference.
+ * frames it has just written, `show`, `export` and `recover` feed those of a file; for a listener
+ * there is no difference.
  */
 #ifndef SONDE_RECORDER_STREAM_H
 #define SONDE_RECORDER_STREAM_H
@@ -26,11 +26,11 @@ struct stream_ops {
 	void (*end)(void *arg);
 };
 
-/* Checks one frame and makes the calls. -EINVAL: malformed; what came before it has been told. */
+/* Checks one frame and makes the calls. -EINVAL: malformed; what came before it was passed on. */
 int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const char *payload,
 		 size_t bytes, struct err *err);
 
-/* All frames of a file. *out_torn (may be NULL) tells whether it ends in the middle of a frame. */
+/* All frames of a file. *out_torn (may be NULL) says whether it ends in the middle of a frame. */
 int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool *out_torn,
 		struct err *err);
 

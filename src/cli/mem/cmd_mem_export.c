@@ -11,7 +11,7 @@
 #include "cli/mem/analysis_command.h"
 #include "memory/input/recording_path.h"
 #include "memory/options/config.h"
-#include "memory/outputs/replay.h"
+#include "memory/outputs/outputs.h"
 
 struct export_options {
 	unsigned format;
@@ -50,12 +50,12 @@ static int write_export(const struct command *cmd, const char *path, void *optio
 			buf_add_str(&to, o->output);
 		else
 			default_output(buf_str(&where), &to);
-		struct export_order order = {
+		struct outputs_export what = {
 			.format = formats[o->format],
 			.output_dir = buf_str(&to),
 			.compat = (enum row_compat)compat,
 		};
-		r = export_recording(buf_str(&where), &order, &err);
+		r = outputs_export(buf_str(&where), &what, &err);
 	}
 	if (r == 0 && isatty(STDERR_FILENO))
 		fprintf(stderr, "written below %s\n", buf_str(&to));

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "memory/input/input_impl.h"
+#include "memory/input/input.h"
 
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "memory/dump/calls.h"
 #include "memory/input/reader.h"
+#include "memory/track/track.h"
 #include "recorder/recording.h"
+#include "recorder/session.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
 
@@ -23,6 +26,12 @@
 #define DUMP_PREFIX "memscope_dump_"
 #define THREADS_FROM (4 << 20) /* bytes of a file, for there to be something to win */
 #define MAX_DEPTH 8 /* of directories below the one that was named */
+
+static void add_note(const struct input_sink *sink, const char *text)
+{
+	if (sink->note)
+		sink->note(sink->arg, text);
+}
 
 /* --- dumps: several files are read side by side and merged by time --- */
 
@@ -213,7 +222,7 @@ static int read_dumps(const struct paths *paths, const struct input_sink *sink, 
 	if (!(flags & DUMP_SORTED) && sink->unordered &&
 	    (m.unordered || sink->unordered(sink->arg))) {
 		sink->restart(sink->arg);
-		input_note(sink, "The rows are not in order of time, so they were sorted first.");
+		add_note(sink, "The rows are not in order of time, so they were sorted first.");
 		return read_dumps(paths, sink, flags | DUMP_SORTED, err);
 	}
 	if (m.bad) {
@@ -223,18 +232,189 @@ static int read_dumps(const struct paths *paths, const struct input_sink *sink, 
 				 ? "%llu row is malformed and was passed over: %s."
 				 : "%llu rows are malformed and were passed over. The first: %s.",
 			 (unsigned long long)m.bad, m.first_bad.text);
-		input_note(sink, text);
+		add_note(sink, text);
 	}
 	if (m.doubles) {
 		char text[96];
 		snprintf(text, sizeof(text),
 			 "%llu rows stand in more than one file and were counted once.",
 			 (unsigned long long)m.doubles);
-		input_note(sink, text);
+		add_note(sink, text);
 	}
 	if (m.torn)
-		input_note(sink, "The file ends in the middle of a row.");
+		add_note(sink, "The file ends in the middle of a row.");
 	return 0;
+}
+
+/* --- recordings --- */
+
+/* Arguments of a process as one readable line. */
+static void readable_command(const char *cmdline, size_t size, struct buf *out)
+{
+	size_t len = size;
+
+	while (len && !cmdline[len - 1])
+		len--;
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)cmdline[i];
+		buf_add_char(out, c == 0 ? ' ' : c < 32 || c == 127 ? '?' : (char)c);
+	}
+}
+
+struct pids {
+	const struct input_sink *sink;
+	uint32_t *pid; /* of each process number */
+	size_t cap;
+	uint64_t calls;
+	struct hmap threads; /* that made some: process and thread */
+	uint64_t newest; /* of them */
+};
+
+static void add_asked(struct input_asked *a, const struct mem_config *cfg, bool own)
+{
+	if (own && !a->own)
+		*a = (struct input_asked){.own = true, .db = a->db};
+	a->known = true;
+	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
+	a->host |= cfg->cpu;
+	a->db |= cfg->format == MEM_DB;
+}
+
+static void on_session(void *arg, const struct mem_config *cfg)
+{
+	struct pids *s = arg;
+
+	if (s->sink->asked)
+		add_asked(s->sink->asked, cfg, false);
+}
+
+static void on_proc(void *arg, const struct frame_proc *p)
+{
+	struct pids *s = arg;
+	struct buf text = {0};
+
+	s->pid = xgrow(s->pid, &s->cap, p->proc + 1u, sizeof(*s->pid));
+	s->pid[p->proc] = p->pid;
+	readable_command(p->cmdline, sizeof(p->cmdline), &text);
+	if (s->sink->process)
+		s->sink->process(s->sink->arg, p->pid, buf_str(&text));
+	buf_release(&text);
+}
+
+static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
+{
+	struct pids *s = arg;
+
+	(void)proc;
+	if (s->sink->asked)
+		add_asked(s->sink->asked, cfg, true);
+}
+
+static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
+{
+	struct pids *s = arg;
+
+	if (!row)
+		return;
+	uint64_t thread = (uint64_t)proc << 32 | row->tid;
+	if (!s->calls++ || thread != s->newest)
+		hmap_put(&s->threads, thread, 1);
+	s->newest = thread;
+}
+
+static void on_row(void *arg, uint32_t proc, const struct row *row)
+{
+	struct pids *s = arg;
+
+	(void)proc;
+	if (s->sink->row)
+		s->sink->row(s->sink->arg, row);
+}
+
+static void on_watch(void *arg, uint32_t proc, const struct watch_sample *sample)
+{
+	struct pids *s = arg;
+
+	if (proc < s->cap && s->sink->watch)
+		s->sink->watch(s->sink->arg, s->pid[proc], sample);
+}
+
+static void on_proc_end(void *arg, const struct frame_proc_end *e)
+{
+	struct pids *s = arg;
+
+	if (e->proc < s->cap && s->sink->lost)
+		s->sink->lost(s->sink->arg, s->pid[e->proc], e->lost_events, e->lost_stacks,
+			      e->damaged);
+}
+
+/* What the control page beside the recording knows and its frames cannot say.
+ */
+static void note_session(const char *file, const struct input_sink *sink)
+{
+	const char *slash = strrchr(file, '/');
+	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
+	struct control_page *page;
+	char text[256];
+
+	if (session_map(dir, false, &page, NULL) == 0) {
+		unsigned long long n = atomic_load(&page->unrecorded);
+		if (n) {
+			snprintf(text, sizeof(text),
+				 "%llu process%s could not be recorded at all: there was no room "
+				 "for %s buffer%s, or no recorder.",
+				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
+				 n == 1 ? "" : "s");
+			add_note(sink, text);
+		}
+		n = atomic_load(&page->rows_lost);
+		if (n) {
+			snprintf(text, sizeof(text),
+				 "The dump files lack %llu rows that could not be written, which "
+				 "this "
+				 "recording has: `sonde mem export` writes them anew.",
+				 n);
+			add_note(sink, text);
+		}
+		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
+			add_note(sink, "The recorder was killed before it was done. `sonde mem "
+				       "recover` brings back what is left in the buffers.");
+		else if (atomic_load(&page->state) == SESSION_LIVE)
+			add_note(sink,
+				 "The job is still running: this is what there is so far, and "
+				 "the end of a process means now.");
+		session_unmap(page);
+	}
+	free(dir);
+}
+
+static int read_recording(const char *file, const struct input_sink *sink, struct err *err)
+{
+	struct pids pids = {.sink = sink};
+	struct track_sink tracks = {.session = on_session,
+				    .proc = on_proc,
+				    .config = on_config,
+				    .row = on_row,
+				    .watch = on_watch,
+				    .call = on_call,
+				    .proc_end = on_proc_end,
+				    .arg = &pids};
+	struct track *t = track_new(&tracks);
+	bool torn = false;
+
+	int r = track_file(t, file, &torn, err);
+	if (r == 0 && torn)
+		add_note(sink, "The recording is cut off at its end: the job and its recorder were "
+			       "killed together, or it is still being written. `sonde mem recover` "
+			       "brings back what is left in the buffers.");
+	if (r == 0 && !torn)
+		note_session(file, sink);
+	if (r == 0 && sink->calls)
+		sink->calls(sink->arg, pids.calls, pids.threads.count);
+	track_free(t);
+	hmap_release(&pids.threads);
+	free(pids.pid);
+	return r;
 }
 
 /* --- what a path names --- */
@@ -318,7 +498,7 @@ static int read_files(struct paths *paths, const struct input_sink *sink, struct
 	int r;
 
 	if (is_recording(paths->list[0]))
-		r = input_recording(paths->list[0], sink, err);
+		r = read_recording(paths->list[0], sink, err);
 	else
 		r = read_dumps(paths, sink, 0, err);
 	for (size_t i = 0; r == 0 && sink->file && i < paths->n; i++)
@@ -346,131 +526,4 @@ int input_read(const char *path, const struct input_sink *sink, struct err *err)
 	release_paths(&paths);
 	buf_release(&file);
 	return r;
-}
-
-/* --- feeding an analysis --- */
-
-struct feeding {
-	const struct input_analysis *what;
-	struct analysis *analysis;
-	struct buf *notes;
-	struct input_asked asked;
-	bool shown, hidden; /* rows of blocks, that were asked for and that were not */
-};
-
-static void feed_row(void *arg, const struct row *row)
-{
-	struct feeding *f = arg;
-
-	if (row->event == ROW_MALLOC || row->event == ROW_FREE)
-		*(row->hidden ? &f->hidden : &f->shown) = true;
-	f->analysis->ops->row(f->analysis, row);
-}
-
-void input_asked_add(struct input_asked *a, const struct mem_config *cfg, bool own)
-{
-	if (own && !a->own)
-		*a = (struct input_asked){.own = true, .db = a->db};
-	a->known = true;
-	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
-	a->host |= cfg->cpu;
-	a->db |= cfg->format == MEM_DB;
-}
-
-static void feed_session(void *arg, const struct mem_config *cfg)
-{
-	input_asked_add(&((struct feeding *)arg)->asked, cfg, false);
-}
-
-static void feed_config(void *arg, const struct mem_config *cfg)
-{
-	input_asked_add(&((struct feeding *)arg)->asked, cfg, true);
-}
-
-/* Why there may be less than the reader expects. */
-static void note_missing(struct feeding *f)
-{
-	if (f->hidden && !f->shown)
-		buf_add_str(f->notes,
-			    "Allocations and frees were not asked for (--events), so they are in "
-			    "no dump; they were recorded for the analyses alone.\n");
-	else if (f->asked.known && !f->asked.memory && !f->hidden && !f->shown)
-		buf_add_str(f->notes, "Allocations and frees were not asked for (--events).\n");
-	else if (f->asked.known && !f->hidden && !f->shown && !f->asked.host)
-		buf_add_str(f->notes,
-			    "Tensors on the CPU are recorded with --device=cpu, in Python "
-			    "msmemscope.config(device=\"cpu\"): see docs/python.md.\n");
-}
-
-static void feed_process(void *arg, uint32_t pid, const char *command)
-{
-	struct feeding *f = arg;
-
-	if (f->analysis->ops->process)
-		f->analysis->ops->process(f->analysis, pid, command);
-}
-
-static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
-{
-	struct feeding *f = arg;
-
-	if (events)
-		buf_addf(f->notes,
-			 "%llu events of process %u are missing: its buffers were full.\n",
-			 (unsigned long long)events, pid);
-	if (stacks)
-		buf_addf(f->notes, "%llu call stacks of process %u are missing.\n",
-			 (unsigned long long)stacks, pid);
-	if (damaged)
-		buf_addf(f->notes, "%llu bytes of process %u are damaged and were passed over.\n",
-			 (unsigned long long)damaged, pid);
-}
-
-static void feed_note(void *arg, const char *text)
-{
-	struct feeding *f = arg;
-
-	buf_addf(f->notes, "%s\n", text);
-}
-
-static bool feed_unordered(void *arg)
-{
-	struct feeding *f = arg;
-
-	return f->analysis->ops->unordered && f->analysis->ops->unordered(f->analysis);
-}
-
-static void feed_restart(void *arg)
-{
-	struct feeding *f = arg;
-
-	analysis_free(f->analysis);
-	f->analysis = f->what->make(f->what->options);
-}
-
-int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
-		  struct buf *notes, struct err *err)
-{
-	struct feeding f = {.what = what, .analysis = what->make(what->options), .notes = notes};
-	struct input_sink sink = {
-		.session = feed_session,
-		.config = feed_config,
-		.process = feed_process,
-		.row = feed_row,
-		.lost = feed_lost,
-		.note = feed_note,
-		.unordered = feed_unordered,
-		.restart = feed_restart,
-		.arg = &f,
-	};
-	sink.attrs = f.analysis->ops->attrs;
-	int r = input_read(path, &sink, err);
-
-	if (r < 0) {
-		analysis_free(f.analysis);
-		return r;
-	}
-	note_missing(&f);
-	*out = f.analysis;
-	return 0;
 }

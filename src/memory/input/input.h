@@ -14,10 +14,21 @@
 
 struct watch_sample;
 
+/*
+ * What a recording was asked for: by what it was started with, or by what its processes have said
+ * since. Zero-initialise.
+ */
+struct input_asked {
+	bool known; /* it is a recording */
+	bool own; /* a process has said so itself */
+	bool memory; /* allocations and frees, in the dump */
+	bool host; /* those of the host, too */
+	bool db; /* as a database */
+};
+
 struct input_sink {
 	/* Each is optional. */
-	void (*session)(void *arg, const struct mem_config *cfg); /* of a recording */
-	void (*config)(void *arg, const struct mem_config *cfg); /* … that a process has made */
+	struct input_asked *asked; /* is filled in */
 	void (*process)(void *arg, uint32_t pid, const char *command);
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
@@ -37,18 +48,6 @@ struct input_sink {
 	void (*file)(void *arg, const char *path, bool is_dump);
 	void *arg;
 };
-
-/*
- * What a recording was asked for: by what it was started with, or by what its processes have said
- * since. Zero-initialise; from session() and config() of the sink.
- */
-struct input_asked {
-	bool known, own;
-	bool memory; /* allocations and frees, in the dump */
-	bool host; /* those of the host, too */
-	bool db; /* as a database */
-};
-void input_asked_add(struct input_asked *a, const struct mem_config *cfg, bool own);
 
 int input_read(const char *path, const struct input_sink *sink, struct err *err);
 

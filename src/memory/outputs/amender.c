@@ -54,7 +54,7 @@ struct amender *amender_new(enum row_compat compat, bool aside)
 }
 
 /* By us alone: a copy may have been made while another thread was in the middle of a log line. */
-static void tell(struct amender *a, const char *path, const struct outcome *o)
+static void log_outcome(struct amender *a, const char *path, const struct outcome *o)
 {
 	if (o->result < 0) {
 		a->failed++;
@@ -78,13 +78,13 @@ static void end_copy(struct amender *a, size_t i, int status)
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		c->outcome->result = err_set(&c->outcome->err, -EINTR,
 					     "'%s' is not amended: it was interrupted", c->path);
-	tell(a, c->path, c->outcome);
+	log_outcome(a, c->path, c->outcome);
 	munmap(c->outcome, sizeof(*c->outcome));
 	free(c->path);
 	*c = a->copies[--a->n];
 }
 
-static bool reap(struct amender *a, int flags)
+static bool reap_copies(struct amender *a, int flags)
 {
 	for (size_t i = a->n; i > 0; i--) {
 		int status = -1;
@@ -97,7 +97,7 @@ static bool reap(struct amender *a, int flags)
 
 bool amender_busy(struct amender *a)
 {
-	return a->n && reap(a, WNOHANG);
+	return a->n && reap_copies(a, WNOHANG);
 }
 
 void amender_free(struct amender *a)
@@ -105,7 +105,7 @@ void amender_free(struct amender *a)
 	if (!a)
 		return;
 	while (a->n)
-		reap(a, 0);
+		reap_copies(a, 0);
 	free(a);
 }
 
@@ -157,7 +157,7 @@ static pid_t make_copy(void)
 /* False: there is no room for another copy. */
 static bool give_to_copy(struct amender *a, const char *path, amend_lookup find, void *arg)
 {
-	if (a->n == COPIES && reap(a, WNOHANG) && a->n == COPIES)
+	if (a->n == COPIES && reap_copies(a, WNOHANG) && a->n == COPIES)
 		return false;
 	struct outcome *o =
 		mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -183,5 +183,5 @@ void amender_file(struct amender *a, const char *path, amend_lookup find, void *
 	if (a->aside && is_large(path) && give_to_copy(a, path, find, arg))
 		return;
 	o.result = dump_amend(path, a->compat, find, arg, &o.rows, &o.err);
-	tell(a, path, &o);
+	log_outcome(a, path, &o);
 }

@@ -3,22 +3,41 @@
 #define LOG_AREA "recorder"
 #include "recorder/consumer.h"
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "memory/options/config.h"
 #include "memory/outputs/outputs.h"
-#include "memory/outputs/replay.h"
-#include "memory/outputs/report.h"
 #include "memory/track/device_memory.h"
 #include "memory/track/track.h"
 
 #include <libgen.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define TERMINAL_PIECE 512u
+#define TERMINAL_WAIT_MS 500
 #define FLUSH_NS 200000000ull
+
+/*
+ * The report of the analyses when a job ends: always into a file beside the recording, and once to
+ * the job's user: to our terminal, or to the stderr of the job's first process, which copies it
+ * there itself (control_page.report_ready).
+ *
+ * Processes may live on after the first one. What is found wrong only then goes into the file, and
+ * to a terminal.
+ */
+struct report {
+	const char *dir; /* of the recording */
+	struct control_page *page;
+	const struct mem_config *cfg;
+	bool terminal; /* is our stderr one? */
+	bool done; /* at the end of the first process */
+	bool alarmed; /* it said that something is wrong */
+};
 
 struct state {
 	struct mem_config cfg;
@@ -150,13 +169,62 @@ static void add_losses(void *state, struct consumer_losses *total)
 	total->unamended += diagnose_unamended(s->outputs.diagnose);
 }
 
-/* --- at the end --- */
+/* --- the report --- */
+
+/* To the terminal, if there is one; not if it takes nothing, as after Ctrl-S. */
+static void report_print(const struct report *r, const char *text, size_t len)
+{
+	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	while (r->terminal && len && poll(&p, 1, TERMINAL_WAIT_MS) > 0) {
+		ssize_t n = write(STDERR_FILENO, text, len < TERMINAL_PIECE ? len : TERMINAL_PIECE);
+		if (n <= 0)
+			return;
+		text += n;
+		len -= (size_t)n;
+	}
+}
+
+static bool report_save(const struct report *r, struct buf *text)
+{
+	char *path = xasprintf("%s/" SESSION_REPORT, r->dir);
+	struct err err = {0};
+	/* The job may be reading the former one. */
+	int result = fs_write_atomic(path, text, 0600, &err);
+
+	if (result < 0)
+		log_err("%s", err.text);
+	free(path);
+	return result == 0;
+}
+
+static void report_findings(struct report *r, struct diagnose *d)
+{
+	bool on_terminal = r->terminal && r->cfg->report != MEM_REPORT_OFF;
+	bool alarms = diagnose_alarms(d);
+	bool is_news = !r->done || (alarms && !r->alarmed);
+	bool shown = is_news && (r->cfg->report_asked || alarms || on_terminal);
+	struct buf text = {0};
+
+	diagnose_text(d, false, &text);
+	bool saved = text.len && report_save(r, &text);
+	if (shown && saved && r->page->report_fd) {
+		atomic_store(&r->page->report_ready, 1);
+	} else if (shown && on_terminal) {
+		buf_clear(&text);
+		diagnose_text(d, true, &text);
+		report_print(r, text.data, text.len);
+	}
+	r->done = true;
+	r->alarmed |= alarms;
+	buf_release(&text);
+}
 
 static void report(void *state)
 {
 	struct state *s = state;
 
-	report_tell(&s->report, s->outputs.diagnose);
+	report_findings(&s->report, s->outputs.diagnose);
 }
 
 static void report_end(void *state, uint64_t events)
@@ -167,7 +235,7 @@ static void report_end(void *state, uint64_t events)
 			       (unsigned long long)events, s->report.dir);
 
 	report(s);
-	report_say(&s->report, text, strlen(text));
+	report_print(&s->report, text, strlen(text));
 	free(text);
 }
 
@@ -179,13 +247,13 @@ static int rewrite_dumps(const char *recording, const struct buf *session, struc
 	mem_config_init(&cfg, NULL);
 	if (session->len)
 		mem_config_parse(session->data, session->len, &cfg, NULL);
-	struct export_order order = {
+	struct outputs_export options = {
 		.format = cfg.format == MEM_DB ? "db" : "csv",
 		.output_dir = cfg.output_dir,
 		.compat = cfg.compat,
 		.as_recorded = true,
 	};
-	int r = export_recording(recording, &order, err);
+	int r = outputs_export(recording, &options, err);
 	if (r == 0)
 		buf_addf(report_text, "The dumps in '%s' have been written anew.\n",
 			 cfg.output_dir);

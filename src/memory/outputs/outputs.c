@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/outputs/outputs.h"
 
+#include "base/mem.h"
+#include "recorder/recording.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdlib.h>
+
 static void on_session(void *arg, const struct mem_config *cfg)
 {
 	struct outputs *o = arg;
@@ -107,4 +114,38 @@ void outputs_close(struct outputs *o)
 	trace_files_free(o->trace);
 	dumps_free(o->dumps);
 	diagnose_free(o->diagnose);
+}
+
+int outputs_export(const char *path, const struct outputs_export *options, struct err *err)
+{
+	const struct writer_ops *ops = writer_find(options->format);
+	struct buf file = {0};
+	struct outputs o = {0};
+	char *dir = NULL;
+
+	if (!ops)
+		return err_set(err, -EINVAL, "unknown format '%s' (csv or db)", options->format);
+	int r = recording_find(path, &file, err);
+	if (r < 0)
+		goto out;
+	dir = xstrdup(buf_str(&file));
+	struct outputs_where where = {
+		.output_dir = options->output_dir,
+		.recording_dir = dirname(dir),
+		.flags = DUMPS_REPLACE | (options->as_recorded ? DUMPS_AS_CONFIGURED : 0),
+	};
+	outputs_open(&o, &where, ops, options->compat);
+	r = track_file(o.track, buf_str(&file), NULL, err);
+	outputs_flush(&o);
+	struct err why = {0};
+	uint64_t lost = dumps_lost(o.dumps, &why);
+	if (r == 0 && lost)
+		r = err_set(err, -EIO, "%llu rows could not be written: %s",
+			    (unsigned long long)lost, why.text);
+out:
+	if (o.track)
+		outputs_close(&o);
+	free(dir);
+	buf_release(&file);
+	return r;
 }

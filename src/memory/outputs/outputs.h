@@ -31,4 +31,13 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 void outputs_flush(struct outputs *o);
 void outputs_close(struct outputs *o);
 
+/* Writes the dumps of a recording: a file, or the directory that holds it. */
+struct outputs_export {
+	const char *format; /* csv, db */
+	const char *output_dir;
+	enum row_compat compat;
+	bool as_recorded; /* processes that chose another format or directory have it */
+};
+int outputs_export(const char *path, const struct outputs_export *options, struct err *err);
+
 #endif

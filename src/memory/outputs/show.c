@@ -11,16 +11,6 @@ struct showing {
 	bool hidden; /* allocations that were not asked for */
 };
 
-static void on_session(void *arg, const struct mem_config *cfg)
-{
-	input_asked_add(&((struct showing *)arg)->asked, cfg, false);
-}
-
-static void on_config(void *arg, const struct mem_config *cfg)
-{
-	input_asked_add(&((struct showing *)arg)->asked, cfg, true);
-}
-
 static void on_process(void *arg, uint32_t pid, const char *command)
 {
 	summary_process(((struct showing *)arg)->summary, pid, command);
@@ -72,8 +62,7 @@ int show_recording(const char *path, bool json, unsigned top, bool colour, struc
 {
 	struct showing s = {.summary = summary_new()};
 	struct input_sink sink = {
-		.session = on_session,
-		.config = on_config,
+		.asked = &s.asked,
 		.process = on_process,
 		.row = on_row,
 		.lost = on_lost,

@@ -243,8 +243,11 @@ static void record_about_others(struct proc *p, uint32_t tid, const struct rec *
 
 static void track_record(void *arg, uint32_t number, uint32_t tid, const struct rec *r)
 {
-	struct proc *p = proc_of(arg, number);
+	struct track *t = arg;
+	struct proc *p = proc_of(t, number);
 
+	if (r->time_ns > t->newest_ns)
+		t->newest_ns = r->time_ns;
 	if (!p)
 		return;
 	if (r->time_ns > p->last_ns && r->type != REC_DEVICE)
@@ -428,6 +431,15 @@ const struct stream_ops track_stream = {
 	.record = track_record,
 	.proc_end = track_proc_end,
 };
+
+int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)
+{
+	int r = stream_file(recording, &track_stream, t, out_torn, err);
+
+	for (uint32_t i = 0; i < t->nprocs; i++)
+		track_proc_end(t, &(struct frame_proc_end){.proc = i, .time_ns = t->newest_ns + 1});
+	return r;
+}
 
 struct track *track_new(const struct track_sink *sink)
 {

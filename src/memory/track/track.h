@@ -47,6 +47,12 @@ void track_free(struct track *t);
 extern const struct stream_ops track_stream;
 
 /*
+ * All of a recording. Processes without an end in it, since it is cut off or still being written,
+ * end with its newest record. *out_torn (may be NULL): it ends in the middle of a frame.
+ */
+int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err);
+
+/*
  * For whoever samples the memory of devices (device_memory.h). Numbers that only grow: how often
  * memory was refused, how often a process used a device for the first time.
  */

@@ -121,6 +121,7 @@ struct track {
 	int64_t wall_minus_mono_ns;
 	struct proc **procs;
 	size_t nprocs, cap_procs;
+	uint64_t newest_ns; /* of all records so far */
 	struct block *free_blocks;
 	struct track_signs signs;
 };

@@ -6,7 +6,7 @@
  */
 #include "base/fs.h"
 #include "base/mem.h"
-#include "memory/outputs/replay.h"
+#include "memory/outputs/outputs.h"
 #include "recorder/recording.h"
 #include "records.h"
 #include "test.h"
@@ -190,8 +190,8 @@ static void export_and_compare(const char *recording, unsigned version)
 
 	setenv("TZ", "UTC", 1);
 	tzset();
-	struct export_order order = {.format = "csv", .output_dir = to, .compat = ROW_SEED};
-	if (export_recording(recording, &order, &err) < 0) {
+	struct outputs_export options = {.format = "csv", .output_dir = to, .compat = ROW_SEED};
+	if (outputs_export(recording, &options, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		CHECK(0);
 	}
