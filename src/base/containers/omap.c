@@ -252,3 +252,15 @@ int omap_check(const struct omap *m)
 	omap_each(m, check_entry, &c);
 	return !c.bad && c.count == m->count;
 }
+
+static void free_one(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	(*(void (**)(void *))arg)(value);
+}
+
+void omap_release_values(struct omap *m, void (*free_value)(void *value))
+{
+	omap_each(m, free_one, &free_value);
+	omap_release(m);
+}

@@ -32,6 +32,8 @@ void *omap_remove(struct omap *m, uint64_t key);
 void omap_each(const struct omap *m, void (*fn)(uint64_t key, void *value, void *arg), void *arg);
 
 void omap_release(struct omap *m);
+/* After a call of free_value, such as free(), for every value. */
+void omap_release_values(struct omap *m, void (*free_value)(void *value));
 
 /* Whole-structure check for tests: order, fill and count. */
 int omap_check(const struct omap *m);

@@ -309,12 +309,10 @@ void trace_files_flush(struct trace_files *f)
 	f->bytes = 0;
 }
 
-static void free_thread(uint64_t tid, void *value, void *arg)
+static void free_thread(void *value)
 {
 	struct thread_file *t = value;
 
-	(void)tid;
-	(void)arg;
 	buf_release(&t->text);
 	free(t);
 }
@@ -323,8 +321,7 @@ static void proc_close(struct trace_files *f, struct proc_trace *p)
 {
 	write_proc(f, p, true);
 	trace_db_close(p->db);
-	omap_each(&p->threads, free_thread, NULL);
-	omap_release(&p->threads);
+	omap_release_values(&p->threads, free_thread);
 	buf_release(&p->held);
 	free(p->dir);
 	free(p);

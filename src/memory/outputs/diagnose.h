@@ -30,7 +30,7 @@ void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, 
 /* After its files were closed. */
 void diagnose_proc_end(struct diagnose *d, uint32_t pid);
 
-/* For dumps_set_closed(): brings findings into the rows of a finished file. */
+/* For dumps_setup.closed: brings findings into the rows of a finished file. */
 void diagnose_file(void *d, uint32_t pid, const char *path);
 bool diagnose_is_amending(struct diagnose *d); /* right now */
 uint64_t diagnose_unamended(const struct diagnose *d); /* files where that failed */

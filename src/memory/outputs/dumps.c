@@ -44,40 +44,22 @@ struct proc_dump {
 
 struct dumps {
 	char *output;
-	enum dumps_flags flags;
+	struct dumps_setup setup;
 	const struct track *track;
-	const struct writer_ops *ops;
-	enum row_compat compat;
 	struct proc_dump **procs;
 	size_t nprocs, cap_procs;
-	void (*closed)(void *arg, uint32_t pid, const char *path);
-	void *closed_arg;
 	struct omap taken; /* pid and second of a directory → how many had them */
 	uint64_t lost;
 	struct err why;
 };
 
-struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags)
+struct dumps *dumps_new(const char *output_dir, const struct dumps_setup *setup)
 {
 	struct dumps *d = xcalloc(1, sizeof(*d));
 
 	d->output = xstrdup(output_dir);
-	d->flags = flags;
-	d->ops = &csv_writer;
+	d->setup = *setup;
 	return d;
-}
-
-void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat)
-{
-	d->ops = ops;
-	d->compat = compat;
-}
-
-void dumps_set_closed(struct dumps *d, void (*fn)(void *arg, uint32_t pid, const char *path),
-		      void *arg)
-{
-	d->closed = fn;
-	d->closed_arg = arg;
 }
 
 void dumps_set_track(struct dumps *d, const struct track *t)
@@ -85,7 +67,12 @@ void dumps_set_track(struct dumps *d, const struct track *t)
 	d->track = t;
 }
 
-static void remember(struct dumps *d, const struct err *err)
+static struct proc_dump *find_proc(const struct dumps *d, uint32_t proc)
+{
+	return proc < d->nprocs ? d->procs[proc] : NULL;
+}
+
+static void remember_error(struct dumps *d, const struct err *err)
 {
 	if (!d->why.code) {
 		d->why = *err;
@@ -121,19 +108,26 @@ static void release_copy(struct row *copy)
 			free((char *)copy->attrs[i].text);
 }
 
+static void flush_writer(struct dumps *d, const struct proc_dump *p, struct writer *w)
+{
+	struct err err = {0};
+
+	if (w && p->ops->flush(w, &err) < 0)
+		remember_error(d, &err);
+}
+
 static void proc_close(struct dumps *d, struct proc_dump *p)
 {
 	for (size_t i = 0; i < p->ndevices; i++) {
 		struct err err = {0};
 		struct writer *w = p->devices[i].writer;
-		if (w && p->ops->flush(w, &err) < 0)
-			remember(d, &err);
+		flush_writer(d, p, w);
 		if (w)
 			d->lost += p->ops->lost_rows(w);
 		if (w && p->ops->close(w, &err) < 0)
-			remember(d, &err);
-		if (w && d->closed)
-			d->closed(d->closed_arg, p->pid, p->devices[i].path);
+			remember_error(d, &err);
+		if (w && d->setup.closed)
+			d->setup.closed(d->setup.closed_arg, p->pid, p->devices[i].path);
 		free(p->devices[i].path);
 	}
 	for (size_t i = 0; i < p->nheld; i++)
@@ -192,7 +186,7 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 	localtime_r(&seconds, &tm);
 	strftime(p->time_text, sizeof(p->time_text), "%Y%m%d%H%M%S", &tm);
 	p->pid = info->pid;
-	p->ops = d->ops;
+	p->ops = d->setup.ops;
 	p->same = (uint32_t)times_taken(d, info->pid, seconds);
 	name_dir(p, d->output);
 	size_t had = d->cap_procs;
@@ -206,13 +200,13 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 {
 	struct dumps *d = arg;
-	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+	struct proc_dump *p = find_proc(d, proc);
 
 	if (!p)
 		return;
 	p->cfg = cfg;
 	/* Once there are files, they stay what and where they are. */
-	if (!(d->flags & DUMPS_AS_CONFIGURED) || p->has_config)
+	if (!(d->setup.flags & DUMPS_AS_CONFIGURED) || p->has_config)
 		return;
 	p->ops = cfg->format == MEM_DB ? &db_writer : &csv_writer;
 	name_dir(p, cfg->output_dir);
@@ -236,10 +230,10 @@ static int claim_dir(struct dumps *d, struct proc_dump *p, struct err *err)
 {
 	static const char tail[] = "_ascend";
 	char *wanted = xstrdup(p->dir), *output = xstrdup(p->dir);
-	int r = fs_mkdirs(d->flags & DUMPS_REPLACE ? p->dir : dirname(output), err);
+	int r = fs_mkdirs(d->setup.flags & DUMPS_REPLACE ? p->dir : dirname(output), err);
 
 	free(output);
-	if (r < 0 || (d->flags & DUMPS_REPLACE)) {
+	if (r < 0 || (d->setup.flags & DUMPS_REPLACE)) {
 		free(wanted);
 		return r;
 	}
@@ -297,14 +291,14 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 
 	int r = make_device_dir(d, p, device, "dump", &dir, &err);
 	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, p->ops->suffix);
-	if (r == 0 && (d->flags & DUMPS_REPLACE)) {
+	if (r == 0 && (d->setup.flags & DUMPS_REPLACE)) {
 		unlink(path);
 		remove_leftovers(dir, path);
 	}
 	if (r == 0)
-		r = p->ops->open(path, d->compat, &w, &err);
+		r = p->ops->open(path, d->setup.compat, &w, &err);
 	if (r < 0)
-		remember(d, &err);
+		remember_error(d, &err);
 	*out_path = path;
 	free(dir);
 	return w;
@@ -317,7 +311,7 @@ static void add_row(struct dumps *d, struct proc_dump *p, struct writer *w, cons
 	if (!w)
 		d->lost++;
 	else if (p->ops->add(w, row, &err) < 0)
-		remember(d, &err);
+		remember_error(d, &err);
 }
 
 static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint32_t device)
@@ -348,7 +342,7 @@ static void add_everywhere(struct dumps *d, struct proc_dump *p, const struct ro
 void dumps_row(void *arg, uint32_t proc, const struct row *row)
 {
 	struct dumps *d = arg;
-	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+	struct proc_dump *p = find_proc(d, proc);
 
 	if (!p || row->hidden)
 		return;
@@ -362,7 +356,7 @@ void dumps_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	struct dumps *d = arg;
 
-	if (e->proc >= d->nprocs || !d->procs[e->proc])
+	if (!find_proc(d, e->proc))
 		return;
 	proc_close(d, d->procs[e->proc]);
 	d->procs[e->proc] = NULL;
@@ -371,7 +365,7 @@ void dumps_proc_end(void *arg, const struct frame_proc_end *e)
 int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
 		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err)
 {
-	struct proc_dump *p = proc < d->nprocs ? d->procs[proc] : NULL;
+	struct proc_dump *p = find_proc(d, proc);
 	char *dir;
 
 	if (!p)
@@ -381,11 +375,6 @@ int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *
 	free(dir);
 	memcpy(out_time, p->time_text, FS_TIMESTAMP_BYTES);
 	return r;
-}
-
-static const struct proc_dump *find_proc(const struct dumps *d, uint32_t proc)
-{
-	return proc < d->nprocs ? d->procs[proc] : NULL;
 }
 
 uint32_t dumps_first_device(const struct dumps *d, uint32_t proc)
@@ -405,40 +394,37 @@ bool dumps_is_db(const struct dumps *d, uint32_t proc)
 const char *dumps_settle(struct dumps *d, uint32_t proc)
 {
 	const struct proc_dump *p = find_proc(d, proc);
-	struct err err = {0};
 
 	if (!p || !p->ndevices || !p->devices[0].writer)
 		return NULL;
-	if (p->ops->flush(p->devices[0].writer, &err) < 0)
-		remember(d, &err);
+	flush_writer(d, p, p->devices[0].writer);
 	return p->devices[0].path;
 }
 
 void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why)
 {
 	d->lost += rows;
-	remember(d, why);
+	remember_error(d, why);
 }
 
 bool dumps_replaces(const struct dumps *d)
 {
-	return d->flags & DUMPS_REPLACE;
+	return d->setup.flags & DUMPS_REPLACE;
 }
 
 uint32_t dumps_pid(const struct dumps *d, uint32_t proc)
 {
-	return proc < d->nprocs && d->procs[proc] ? d->procs[proc]->pid : 0;
+	const struct proc_dump *p = find_proc(d, proc);
+
+	return p ? p->pid : 0;
 }
 
 void dumps_flush(struct dumps *d)
 {
 	for (size_t i = 0; i < d->nprocs; i++) {
 		struct proc_dump *p = d->procs[i];
-		for (size_t k = 0; p && k < p->ndevices; k++) {
-			struct err err = {0};
-			if (p->devices[k].writer && p->ops->flush(p->devices[k].writer, &err) < 0)
-				remember(d, &err);
-		}
+		for (size_t k = 0; p && k < p->ndevices; k++)
+			flush_writer(d, p, p->devices[k].writer);
 	}
 }
 

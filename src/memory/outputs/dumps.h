@@ -23,15 +23,16 @@ enum dumps_flags {
 	DUMPS_AS_CONFIGURED = 1 << 1, /* a process may choose its format and place by itself */
 };
 
-/* ops and compat NULL/-1: as the configuration of the recording says. */
-struct dumps *dumps_new(const char *output_dir, enum dumps_flags flags);
+struct dumps_setup {
+	enum dumps_flags flags;
+	const struct writer_ops *ops;
+	enum row_compat compat;
+	/* Called with every file that is complete, after it was closed. */
+	void (*closed)(void *arg, uint32_t pid, const char *path);
+	void *closed_arg;
+};
+struct dumps *dumps_new(const char *output_dir, const struct dumps_setup *setup);
 void dumps_free(struct dumps *d); /* closes what is open */
-
-void dumps_set_format(struct dumps *d, const struct writer_ops *ops, enum row_compat compat);
-/* Called with every file that is complete, after it was closed. */
-void dumps_set_closed(struct dumps *d, void (*fn)(void *arg, uint32_t pid, const char *path),
-		      void *arg);
-
 void dumps_set_track(struct dumps *d, const struct track *t);
 
 /* For struct track_sink. */

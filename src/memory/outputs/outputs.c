@@ -90,14 +90,12 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 	};
 
 	o->diagnose = diagnose_new(compat, where->aside);
-	o->dumps = dumps_new(where->output_dir, where->flags);
-	dumps_set_format(o->dumps, ops, compat);
-	dumps_set_closed(o->dumps, diagnose_file, o->diagnose);
+	struct dumps_setup setup = {where->flags, ops, compat, diagnose_file, o->diagnose};
+	o->dumps = dumps_new(where->output_dir, &setup);
 	o->track = track_new(&sink);
 	dumps_set_track(o->dumps, o->track);
-	o->watch = watch_files_new(o->dumps);
+	o->watch = watch_files_new(o->dumps, where->recording_dir);
 	o->trace = trace_files_new(o->dumps);
-	watch_files_set_recording(o->watch, where->recording_dir);
 }
 
 void outputs_flush(struct outputs *o)

@@ -36,18 +36,13 @@ struct watch_files {
 	bool complained;
 };
 
-struct watch_files *watch_files_new(struct dumps *d)
+struct watch_files *watch_files_new(struct dumps *d, const char *recording_dir)
 {
 	struct watch_files *f = xcalloc(1, sizeof(*f));
 
 	f->dumps = d;
+	f->recording = xstrdup(recording_dir);
 	return f;
-}
-
-void watch_files_set_recording(struct watch_files *f, const char *dir)
-{
-	free(f->recording);
-	f->recording = dir ? xstrdup(dir) : NULL;
 }
 
 static void complain(struct watch_files *f, const struct err *err)
@@ -173,7 +168,7 @@ static void move_content(struct watch_files *f, const struct sums *s, uint32_t p
 {
 	struct err err = {0};
 
-	if (!f->recording || !s->dir)
+	if (!s->dir)
 		return;
 	file_name(name);
 	char *from = xasprintf("%s/" SESSION_WATCH_DIR "/%u-%llu", f->recording, pid,
@@ -235,11 +230,9 @@ void watch_files_free(struct watch_files *f)
 		return;
 	for (size_t i = 0; i < f->n; i++)
 		close_sums(f, &f->list[i]);
-	if (f->recording) {
-		char *dir = xasprintf("%s/" SESSION_WATCH_DIR, f->recording);
-		rmdir(dir); /* if nothing was left behind */
-		free(dir);
-	}
+	char *dir = xasprintf("%s/" SESSION_WATCH_DIR, f->recording);
+	rmdir(dir); /* if nothing was left behind */
+	free(dir);
 	free(f->recording);
 	free(f->list);
 	free(f);

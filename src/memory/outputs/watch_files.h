@@ -15,11 +15,9 @@
 
 struct watch_files;
 
-struct watch_files *watch_files_new(struct dumps *d);
+/* recording_dir: where the job left the bytes. */
+struct watch_files *watch_files_new(struct dumps *d, const char *recording_dir);
 void watch_files_free(struct watch_files *f); /* writes what is left; f may be NULL */
-
-/* Where the job left the bytes: the directory of the recording, NULL where it is not known. */
-void watch_files_set_recording(struct watch_files *f, const char *dir);
 
 /* For struct track_sink. proc must still be open in the dumps. */
 void watch_files_sample(struct watch_files *f, uint32_t proc, const struct watch_sample *s);

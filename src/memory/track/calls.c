@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_OPEN (1u << 18) /* calls of one thread; deeper ones are not told */
+#define MAX_OPEN (1u << 18) /* calls of one thread; deeper ones have no row */
 #define LOOK_BACK 4096 /* calls that may have lost their ends at once */
 #define MAX_NOTES 65536
 #define IS_C (1ull << 63) /* of what: the rest is a name, not a place */
@@ -25,21 +25,21 @@ struct call {
 	uint64_t name; /* what it is called; 0: as its place */
 	uint64_t start_ns;
 	bool opened; /* it ran already when tracing began */
-	bool told; /* it is to have a row, wherever it ends */
+	bool wanted; /* it is to have a row, wherever it ends */
 };
 
 struct call_stack {
 	struct call *calls;
 	size_t n, cap;
 	size_t above; /* that did not fit */
-	bool own; /* the thread itself has told something: others tell of its first calls */
+	bool own; /* the thread itself has reported something: others report its first calls */
 };
 
 struct note {
 	char *text;
 	uint64_t start_ns;
 	uint32_t tid;
-	bool told;
+	bool wanted;
 };
 
 static struct call_stack *stack_of(struct proc *p, uint32_t tid)
@@ -70,22 +70,26 @@ static const char *text_of(const struct proc *p, uint64_t what, uint64_t name, s
 	return text;
 }
 
+/* Fills in the rest of a row, whose times are of CLOCK_MONOTONIC. */
+static void emit_row(struct proc *p, struct trace_row *row)
+{
+	const struct track_sink *sink = &p->track->sink;
+
+	row->start_ns = wall(p, row->start_ns);
+	row->end_ns = wall(p, row->end_ns);
+	row->pid = p->info.pid;
+	sink->call(sink->arg, p->info.proc, row);
+}
+
 static void put_row(struct proc *p, const struct call *c, uint32_t tid, const char *prefix,
 		    uint64_t start_ns, uint64_t end_ns)
 {
-	const struct track_sink *sink = &p->track->sink;
-	struct trace_row row = {
-		.prefix = prefix,
-		.start_ns = wall(p, start_ns),
-		.end_ns = wall(p, end_ns),
-		.tid = tid,
-		.pid = p->info.pid,
-	};
+	struct trace_row row = {prefix, "", 0, start_ns, end_ns, tid, 0};
 
-	if (!sink->call || !(c->told || p->window))
+	if (!p->track->sink.call || !(c->wanted || p->window))
 		return;
 	row.text = text_of(p, c->what, c->name, &row.text_len);
-	sink->call(sink->arg, p->info.proc, &row);
+	emit_row(p, &row);
 }
 
 static void put_end(struct proc *p, const struct call *c, uint32_t tid, uint64_t end_ns)
@@ -93,18 +97,16 @@ static void put_end(struct proc *p, const struct call *c, uint32_t tid, uint64_t
 	put_row(p, c, tid, c->opened ? "start: " : "", c->start_ns, end_ns);
 }
 
-/* Most threads whose last function has ended have ended, too. */
-static void forget_thread(struct proc *p, uint32_t tid, struct call_stack *s)
+static void free_stack(void *value)
 {
-	omap_remove(&p->calls, tid);
-	free(s->calls);
-	free(s);
+	free(((struct call_stack *)value)->calls);
+	free(value);
 }
 
 /* --- calls --- */
 
-static void begin(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t what,
-		  uint64_t name, bool opened)
+static void begin_call(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t what,
+		       uint64_t name, bool opened)
 {
 	struct call_stack *s = stack_of(p, tid);
 
@@ -119,12 +121,12 @@ static void begin(struct proc *p, uint32_t tid, const struct rec_call *r, uint64
 		.name = name,
 		.start_ns = r->head.time_ns,
 		.opened = opened,
-		.told = p->window,
+		.wanted = p->window,
 	};
 }
 
-static void end(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t what,
-		uint64_t name)
+static void end_call(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t what,
+		     uint64_t name)
 {
 	struct call_stack *s = stack_of(p, tid);
 	size_t at = s->n, least = s->n > LOOK_BACK ? s->n - LOOK_BACK : 0;
@@ -145,11 +147,12 @@ static void end(struct proc *p, uint32_t tid, const struct rec_call *r, uint64_t
 			put_end(p, &s->calls[s->n - 1], tid, 0);
 		put_end(p, &s->calls[--s->n], tid, r->head.time_ns);
 	}
+	/* Most threads whose last function has ended have ended, too. */
 	if (!s->n)
-		forget_thread(p, tid, s);
+		free_stack(omap_remove(&p->calls, tid));
 }
 
-/* What has not ended will not: with a stop, where it was then is told as well. */
+/* What has not ended will not: with a stop, where it was then has a row as well. */
 struct leaving {
 	struct proc *p;
 	uint64_t stop_ns; /* 0: it just ended */
@@ -168,21 +171,12 @@ static void leave_thread(uint64_t tid, void *value, void *arg)
 	s->own = false;
 }
 
-static void free_thread(uint64_t tid, void *value, void *arg)
-{
-	struct call_stack *s = value;
-
-	leave_thread(tid, value, arg);
-	free(s->calls);
-	free(s);
-}
-
 static void leave_calls(struct proc *p, uint64_t stop_ns)
 {
 	struct leaving l = {p, stop_ns};
 
-	omap_each(&p->calls, free_thread, &l);
-	omap_release(&p->calls);
+	omap_each(&p->calls, leave_thread, &l);
+	omap_release_values(&p->calls, free_stack);
 }
 
 void trace_thread_begins(struct proc *p, uint32_t tid)
@@ -198,19 +192,16 @@ void trace_thread_begins(struct proc *p, uint32_t tid)
 
 static void put_note(struct proc *p, const struct note *n, uint64_t end_ns)
 {
-	const struct track_sink *sink = &p->track->sink;
-	struct trace_row row = {
-		.prefix = "",
-		.text = n->text,
-		.text_len = strlen(n->text),
-		.start_ns = wall(p, n->start_ns),
-		.end_ns = wall(p, end_ns),
-		.tid = n->tid,
-		.pid = p->info.pid,
-	};
+	struct trace_row row = {"", n->text, strlen(n->text), n->start_ns, end_ns, n->tid, 0};
 
-	if (sink->call && (n->told || p->window))
-		sink->call(sink->arg, p->info.proc, &row);
+	if (p->track->sink.call && (n->wanted || p->window))
+		emit_row(p, &row);
+}
+
+static void free_note(void *value)
+{
+	free(((struct note *)value)->text);
+	free(value);
 }
 
 static void note_begin(struct proc *p, uint32_t tid, const struct rec_call *r)
@@ -235,18 +226,13 @@ static void note_end(struct proc *p, const struct rec_call *r)
 	if (!n)
 		return; /* begun before it was stopped: its row is out */
 	put_note(p, n, r->head.time_ns);
-	free(n->text);
-	free(n);
+	free_note(n);
 }
 
 static void leave_note(uint64_t key, void *value, void *arg)
 {
-	struct note *n = value;
-
 	(void)key;
-	put_note(arg, n, 0);
-	free(n->text);
-	free(n);
+	put_note(arg, value, 0);
 }
 
 /* --- from outside --- */
@@ -255,19 +241,19 @@ void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r)
 {
 	switch (r->kind) {
 	case CALL_PYTHON:
-		begin(p, tid, r, r->place, r->name, false);
+		begin_call(p, tid, r, r->place, r->name, false);
 		break;
 	case CALL_C:
-		begin(p, tid, r, r->name | IS_C, r->name, false);
+		begin_call(p, tid, r, r->name | IS_C, r->name, false);
 		break;
 	case CALL_RETURN:
-		end(p, tid, r, r->place, 0);
+		end_call(p, tid, r, r->place, 0);
 		break;
 	case CALL_C_RETURN:
-		end(p, tid, r, r->name | IS_C, r->name);
+		end_call(p, tid, r, r->name | IS_C, r->name);
 		break;
 	case CALL_OPEN:
-		begin(p, r->name ? (uint32_t)r->name : tid, r, r->place, 0, true);
+		begin_call(p, r->name ? (uint32_t)r->name : tid, r, r->place, 0, true);
 		break;
 	case CALL_STOP:
 		leave_calls(p, r->head.time_ns);
@@ -289,35 +275,13 @@ void trace_leave(struct proc *p, uint64_t stop_ns)
 
 	leave_calls(p, stop_ns);
 	omap_each(&p->notes, leave_note, p);
-	omap_release(&p->notes);
+	omap_release_values(&p->notes, free_note);
 	if (sink->call)
 		sink->call(sink->arg, p->info.proc, NULL);
 }
 
-static void drop_thread(uint64_t tid, void *value, void *arg)
-{
-	struct call_stack *s = value;
-
-	(void)tid;
-	(void)arg;
-	free(s->calls);
-	free(s);
-}
-
-static void drop_note(uint64_t key, void *value, void *arg)
-{
-	struct note *n = value;
-
-	(void)key;
-	(void)arg;
-	free(n->text);
-	free(n);
-}
-
 void trace_release(struct proc *p)
 {
-	omap_each(&p->calls, drop_thread, NULL);
-	omap_release(&p->calls);
-	omap_each(&p->notes, drop_note, NULL);
-	omap_release(&p->notes);
+	omap_release_values(&p->calls, free_stack);
+	omap_release_values(&p->notes, free_note);
 }

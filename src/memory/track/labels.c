@@ -270,12 +270,10 @@ static void label_pop(struct proc *p, uint32_t tid, const struct rec_label *r, c
 	th->stale = true;
 }
 
-static void free_thread(uint64_t key, void *value, void *arg)
+static void free_thread(void *value)
 {
 	struct thread *th = value;
 
-	(void)key;
-	(void)arg;
 	for (size_t i = 0; i < th->nlabels; i++)
 		free(th->labels[i].text);
 	free(th->labels);
@@ -293,14 +291,13 @@ void labels_thread_begins(struct proc *p, uint32_t tid)
 
 	if (th) {
 		p->npast -= th->npast;
-		free_thread(tid, th, NULL);
+		free_thread(th);
 	}
 }
 
 void labels_release(struct proc *p)
 {
-	omap_each(&p->threads, free_thread, NULL);
-	omap_release(&p->threads);
+	omap_release_values(&p->threads, free_thread);
 }
 
 /* --- blocks --- */

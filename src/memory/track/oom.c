@@ -148,10 +148,7 @@ static void put_snapshot(struct proc *p, uint32_t tid, const struct usage *u, ui
 	};
 	struct row row;
 
-	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT);
-	rows_put_time(p, &row, time_ns);
-	row.tid = tid;
-	row.device = u->device;
+	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT, tid, u->device, time_ns);
 	emit_snapshot(p, &row, &s, stack);
 }
 
@@ -169,14 +166,12 @@ void snapshot_record(struct proc *p, uint32_t tid, const struct rec_snapshot *r)
 	struct row row;
 
 	s.name = rec_text(&r->head, &s.name_len);
-	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT);
-	rows_put_time(p, &row, r->head.time_ns);
-	row.tid = tid;
-	row.device = physical_device(p, r->device);
+	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT, tid, physical_device(p, r->device),
+		   r->head.time_ns);
 	emit_snapshot(p, &row, &s, r->head.stack);
-	/* The refusal that follows need not be told the same once more. */
+	/* The refusal that follows needs no snapshot of ours. */
 	if (s.name_len == strlen(OOM_SNAPSHOT) && !memcmp(s.name, OOM_SNAPSHOT, s.name_len))
-		usage_of(p, row.device)->oom_told_ns = r->head.time_ns;
+		usage_of(p, row.device)->oom_shown_ns = r->head.time_ns;
 }
 
 void device_record(struct proc *p, const struct rec_device *r)
@@ -188,7 +183,7 @@ void device_record(struct proc *p, const struct rec_device *r)
 	if (!u->oom_waits)
 		return;
 	u->oom_waits = false;
-	/* As far as rows have come: the sample is younger than events that are still to be told. */
+	/* As far as rows have come: the sample is younger than events that are still to come. */
 	if (p->window)
 		put_snapshot(p, p->info.pid, u, 0, p->last_ns);
 }
@@ -274,22 +269,6 @@ static void choose(uint64_t key, void *value, void *arg)
 	offer(&c->largest, b);
 }
 
-static const char *pool_text(const struct block *b)
-{
-	static const char *const texts[POOL_END] = {
-		[POOL_HAL] = "HAL",
-		[POOL_HOST] = "HOST",
-		[POOL_PTA] = "PTA",
-		[POOL_PTA_WORKSPACE] = "PTA_WORKSPACE",
-		[POOL_MINDSPORE] = "MINDSPORE",
-		[POOL_ATB] = "ATB",
-		[POOL_TORCH] = "TORCH",
-		[POOL_CUDA] = "CUDA",
-	};
-
-	return texts[b->pool];
-}
-
 static void put_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o, enum row_type type,
 		       const struct best *s)
 {
@@ -298,13 +277,9 @@ static void put_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o, en
 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct block *b = s->heap[i];
-		rows_begin(p, &row, ROW_OOM_DETAIL, type);
-		rows_put_time(p, &row, o->head.time_ns);
-		row.tid = tid;
-		row.device = o->device;
-		row.name = name;
-		row.name_len = strlen(name);
-		row_attr_text(&row, ATTR_POOL, pool_text(b), strlen(pool_text(b)));
+		rows_begin(p, &row, ROW_OOM_DETAIL, type, tid, o->device, o->head.time_ns);
+		rows_put_name(&row, name, strlen(name));
+		row_attr_text(&row, ATTR_POOL, rows_pool_text(b), strlen(rows_pool_text(b)));
 		row.attrs[row.nattrs++] =
 			(struct attr){.key = ATTR_PTR, .kind = ATTR_HEX, .number = b->addr};
 		row_attr_number(&row, ATTR_SIZE, b->size_bytes);
@@ -342,10 +317,7 @@ static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 						     : "halMemAlloc";
 	struct row row;
 
-	rows_begin(p, &row, ROW_OOM_DETAIL, TYPE_OOM_TRIGGER);
-	rows_put_time(p, &row, o->head.time_ns);
-	row.tid = tid;
-	row.device = o->device;
+	rows_begin(p, &row, ROW_OOM_DETAIL, TYPE_OOM_TRIGGER, tid, o->device, o->head.time_ns);
 	row.name = "OOM_Trigger";
 	row.name_len = strlen(row.name);
 	row.hidden = !(p->cfg->analysis & MEM_OOM);
@@ -366,10 +338,10 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	bool details = p->cfg->analysis & MEM_OOM &&
 		       (!p->oom_detail_ns || less(now_ns, p->oom_detail_ns) >= DETAIL_NS);
 	struct usage *u = usage_of(p, o->device);
-	bool told = u->oom_told_ns && less(now_ns, u->oom_told_ns) < DETAIL_NS;
-	if (details && !told && has_sample(u))
+	bool shown = u->oom_shown_ns && less(now_ns, u->oom_shown_ns) < DETAIL_NS;
+	if (details && !shown && has_sample(u))
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
-	u->oom_waits |= details && !told && !has_sample(u);
+	u->oom_waits |= details && !shown && !has_sample(u);
 	put_trigger(p, tid, o);
 	if (!details)
 		return;
@@ -377,7 +349,7 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	list_blocks(p, tid, o);
 }
 
-/* --- for whoever takes samples --- */
+/* --- for device_memory.c --- */
 
 struct track_signs track_signs(const struct track *t)
 {

@@ -76,16 +76,3 @@ bool owed_settle(struct proc *p, const struct owed *o, const struct rec *r, int 
 		free(omap_remove(&p->early[o->map], o->addr));
 	return true;
 }
-
-static void free_early(uint64_t key, void *value, void *arg)
-{
-	(void)key;
-	(void)arg;
-	free(value);
-}
-
-void owed_release(struct proc *p, unsigned map)
-{
-	omap_each(&p->early[map], free_early, NULL);
-	omap_release(&p->early[map]);
-}

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "device/ascend/modules.h"
+#include "memory/analysis/watch/watch.h"
 #include "memory/dump/cell.h"
 
 #include <stdio.h>
@@ -30,11 +31,15 @@ static bool dumps(const struct proc *p, uint32_t event)
 	return p->cfg->dump_events & event;
 }
 
-void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type)
+void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type,
+		uint32_t tid, uint32_t device, uint64_t mono_ns)
 {
 	row->event = event;
 	row->type = type;
 	row->pid = p->info.pid;
+	row->tid = tid;
+	row->device = device;
+	row->time_ns = mono_ns + (uint64_t)p->track->wall_minus_mono_ns;
 	row->nattrs = 0;
 	row->name = NULL;
 	row->name_len = 0;
@@ -47,9 +52,10 @@ void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_
 	row->c_stack_len = 0;
 }
 
-void rows_put_time(struct proc *p, struct row *row, uint64_t mono_ns)
+void rows_put_name(struct row *row, const char *name, size_t len)
 {
-	row->time_ns = mono_ns + (uint64_t)p->track->wall_minus_mono_ns;
+	row->name = name;
+	row->name_len = len;
 }
 
 void rows_emit(struct proc *p, struct row *row)
@@ -76,6 +82,22 @@ static enum row_type type_of_pool(uint8_t pool)
 	return types[pool];
 }
 
+const char *rows_pool_text(const struct block *b)
+{
+	static const char *const texts[POOL_END] = {
+		[POOL_HAL] = "HAL",
+		[POOL_HOST] = "HOST",
+		[POOL_PTA] = "PTA",
+		[POOL_PTA_WORKSPACE] = "PTA_WORKSPACE",
+		[POOL_MINDSPORE] = "MINDSPORE",
+		[POOL_ATB] = "ATB",
+		[POOL_TORCH] = "TORCH",
+		[POOL_CUDA] = "CUDA",
+	};
+
+	return texts[b->pool];
+}
+
 static void put_text(struct row *row, enum attr_key key, const char *text)
 {
 	row_attr_text(row, key, text, strlen(text));
@@ -92,7 +114,6 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 
 	row->has_ptr = true;
 	row->ptr = b->addr;
-	row->device = b->device;
 	row_attr_number(row, ATTR_ALLOCATION_ID, b->id);
 	row->attrs[row->nattrs++] =
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = b->addr};
@@ -120,25 +141,12 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 /* Who owns it: where the memory comes from, then the labels. */
 static void owner_text(const struct proc *p, const struct block *b, struct buf *out)
 {
-	static const char *const sources[POOL_END] = {
-		[POOL_HAL] = "CANN",
-		[POOL_PTA] = "PTA",
-		[POOL_PTA_WORKSPACE] = "PTA_WORKSPACE",
-		[POOL_MINDSPORE] = "MINDSPORE",
-		[POOL_ATB] = "ATB",
-		[POOL_TORCH] = "TORCH",
-		[POOL_CUDA] = "CUDA",
-	};
-
 	if (!(p->cfg->analysis & MEM_DECOMPOSE) && !b->labels)
 		return;
-	if (sources[b->pool])
-		buf_add_str(out, sources[b->pool]);
-	else if (b->pool == POOL_HOST &&
-		 b->labels) /* without any, nothing is told of host memory */
-		buf_add_str(out, "HOST");
 	if (b->pool == POOL_HAL)
-		buf_addf(out, "@%s", ascend_module_name(b->module));
+		buf_addf(out, "CANN@%s", ascend_module_name(b->module));
+	else if (b->pool != POOL_HOST || b->labels) /* host memory has only its labels */
+		buf_add_str(out, rows_pool_text(b));
 	labels_text(b->labels, out);
 }
 
@@ -169,10 +177,8 @@ void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 
 	b->written = true;
 	b->hidden = !dumps(p, MEM_ALLOC);
-	rows_begin(p, &row, ROW_MALLOC, type_of_pool(b->pool));
+	rows_begin(p, &row, ROW_MALLOC, type_of_pool(b->pool), b->tid, b->device, time_ns);
 	row.hidden = b->hidden;
-	rows_put_time(p, &row, time_ns);
-	row.tid = b->tid;
 	put_block(p, &row, b, time_ns, shadow);
 	put_owner(p, &row, b, &owner);
 	if (b->pool == POOL_HAL) {
@@ -190,10 +196,8 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	struct buf owner = {0};
 	struct row row;
 
-	rows_begin(p, &row, ROW_FREE, type_of_pool(b->pool));
+	rows_begin(p, &row, ROW_FREE, type_of_pool(b->pool), tid, b->device, time_ns);
 	row.hidden = b->hidden;
-	rows_put_time(p, &row, time_ns);
-	row.tid = tid;
 	put_block(p, &row, b, time_ns, shadow);
 	if (b->labelled_late)
 		put_owner(p, &row, b, &owner);
@@ -212,7 +216,7 @@ static void split_text(const struct rec *r, const char **name, size_t *nname, co
 
 	*name = text;
 	*nname = nul ? (size_t)(nul - text) : len;
-	*rest = nul ? nul + 1 : NULL;
+	*rest = nul ? nul + 1 : "";
 	*nrest = nul ? len - *nname - 1 : 0;
 }
 
@@ -249,15 +253,12 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 		labels_accessed(p, b);
 	if (!rows_wanted(p, device))
 		return;
-	rows_begin(p, &row, ROW_ACCESS, types[a->kind <= ACCESS_WRITE ? a->kind : 0]);
+	rows_begin(p, &row, ROW_ACCESS, types[a->kind <= ACCESS_WRITE ? a->kind : 0], tid, device,
+		   a->head->time_ns);
 	row.hidden = !dumps(p, MEM_ACCESS);
-	rows_put_time(p, &row, a->head->time_ns);
-	row.tid = tid;
-	row.device = device;
 	row.has_ptr = true;
 	row.ptr = a->addr;
-	row.name = a->name;
-	row.name_len = a->nname;
+	rows_put_name(&row, a->name, a->nname);
 	if (b)
 		row_attr_number(&row, ATTR_ALLOCATION_ID, b->id);
 	row.attrs[row.nattrs++] =
@@ -295,13 +296,10 @@ static void put_op(struct proc *p, uint32_t tid, const struct rec *head, enum ro
 	/* Operators of torch come as marks, which are collected at every level. */
 	if (!rows_wanted(p, device))
 		return;
-	rows_begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type);
+	rows_begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type, tid, device,
+		   head->time_ns);
 	row.hidden = !dumps(p, MEM_LAUNCH) || !(p->cfg->level & level);
-	rows_put_time(p, &row, head->time_ns);
-	row.tid = tid;
-	row.device = device;
-	row.name = text->name;
-	row.name_len = text->nname;
+	rows_put_name(&row, text->name, text->nname);
 	if (text->nattrs)
 		row_attr_text(&row, ATTR_RAW, text->attrs, text->nattrs);
 	rows_put_stack(p, &row, head->stack);
@@ -342,13 +340,9 @@ void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k)
 		snprintf(unknown, sizeof(unknown), "0x%016llx", (unsigned long long)k->name_hash);
 		name = unknown;
 	}
-	rows_begin(p, &row, ROW_KERNEL_LAUNCH, types[k->kind]);
+	rows_begin(p, &row, ROW_KERNEL_LAUNCH, types[k->kind], tid, device, k->head.time_ns);
 	row.hidden = !dumps(p, MEM_LAUNCH);
-	rows_put_time(p, &row, k->head.time_ns);
-	row.tid = tid;
-	row.device = device;
-	row.name = name;
-	row.name_len = strlen(name);
+	rows_put_name(&row, name, strlen(name));
 	row_attr_number(&row, ATTR_STREAM_ID, k->stream);
 	row_attr_number(&row, ATTR_TASK_ID, k->task);
 	rows_emit(p, &row);
@@ -370,13 +364,9 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 					      (unsigned long long)m->range);
 		text.name = ends;
 	}
-	rows_begin(p, &row, ROW_MSTX, types[m->kind]);
+	rows_begin(p, &row, ROW_MSTX, types[m->kind], tid, device, m->head.time_ns);
 	row.range = m->range;
-	rows_put_time(p, &row, m->head.time_ns);
-	row.tid = tid;
-	row.device = device;
-	row.name = text.name;
-	row.name_len = text.nname;
+	rows_put_name(&row, text.name, text.nname);
 	rows_emit(p, &row);
 }
 
@@ -395,10 +385,7 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 
 	if (s->kind > SYSTEM_STEP || !rows_wanted(p, device))
 		return;
-	rows_begin(p, &row, ROW_SYSTEM, types[s->kind]);
-	rows_put_time(p, &row, s->head.time_ns);
-	row.tid = tid;
-	row.device = device;
+	rows_begin(p, &row, ROW_SYSTEM, types[s->kind], tid, device, s->head.time_ns);
 	if (s->kind == SYSTEM_STEP) {
 		row.name_len = (size_t)snprintf(number, sizeof(number), "%llu",
 						(unsigned long long)s->value);
@@ -407,6 +394,35 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	if (s->kind == SYSTEM_START_TRACE)
 		rows_put_total(p, &row, s->head.time_ns);
 	rows_emit(p, &row);
+}
+
+/* --- watched memory --- */
+
+void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r)
+{
+	const struct track_sink *sink = &p->track->sink;
+	struct watch_sample s = {
+		.time_ns = r->head.time_ns + (uint64_t)p->track->wall_minus_mono_ns,
+		.tid = tid,
+		.device = physical_device(p, r->device),
+		.watch = r->watch,
+		.seq = r->seq,
+		.addr = r->addr,
+		.size_bytes = r->size_bytes,
+		.checksum = r->checksum,
+		.content = r->content,
+		.error = r->error,
+		.content_errno = r->content_errno,
+		.output = r->output,
+		.watched_call = r->watched_call,
+		.call = r->call,
+		.after = r->after != 0,
+		.last = r->last != 0,
+	};
+
+	split_text(&r->head, &s.op, &s.op_len, &s.watched, &s.watched_len);
+	if (sink->watch && p->window && rows_wanted(p, s.device))
+		sink->watch(sink->arg, p->info.proc, &s);
 }
 
 /* --- marks of torch's dispatcher: text made by the Python side, so it is foreign input --- */

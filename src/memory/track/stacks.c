@@ -81,29 +81,18 @@ void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
 	row->py_stack_len = s->python.len;
 }
 
-static void free_stack(uint64_t key, void *value, void *arg)
+static void free_stack(void *value)
 {
 	struct stack_text *s = value;
 
-	(void)key;
-	(void)arg;
 	buf_release(&s->text);
 	buf_release(&s->python);
 	free(s);
 }
 
-static void free_place(uint64_t key, void *value, void *arg)
-{
-	(void)key;
-	(void)arg;
-	free(value);
-}
-
 void callstacks_release(struct proc *p)
 {
-	omap_each(&p->stacks, free_stack, NULL);
-	omap_release(&p->stacks);
-	omap_each(&p->places, free_place, NULL);
-	omap_release(&p->places);
+	omap_release_values(&p->stacks, free_stack);
+	omap_release_values(&p->places, free);
 	symbolizer_free(p->symbols);
 }

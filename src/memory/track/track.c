@@ -354,13 +354,6 @@ static void track_proc(void *arg, const struct frame_proc *info)
 		t->sink.proc(t->sink.arg, info);
 }
 
-static void free_text(uint64_t key, void *value, void *arg)
-{
-	(void)key;
-	(void)arg;
-	free(value);
-}
-
 static void free_live(uint64_t key, void *value, void *arg)
 {
 	(void)key;
@@ -372,12 +365,10 @@ static void proc_free(struct proc *p)
 	for (unsigned m = 0; m < NMAPS; m++) {
 		omap_each(&p->maps[m], free_live, p->track);
 		omap_release(&p->maps[m]);
-		owed_release(p, m);
+		omap_release_values(&p->early[m], free);
 	}
-	omap_each(&p->heaps, free_text, NULL);
-	omap_release(&p->heaps);
-	omap_each(&p->names, free_text, NULL);
-	omap_release(&p->names);
+	omap_release_values(&p->heaps, free);
+	omap_release_values(&p->names, free);
 	callstacks_release(p);
 	labels_release(p);
 	trace_release(p);

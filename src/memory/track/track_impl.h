@@ -40,7 +40,7 @@ struct usage {
 	uint64_t peak_total[NMAPS];
 	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
 	struct rec_device memory; /* the newest sample; its size is 0 before the first */
-	uint64_t oom_told_ns; /* when the framework itself took the snapshot of a refusal */
+	uint64_t oom_shown_ns; /* when the framework itself took the snapshot of a refusal */
 	bool oom_waits; /* memory was refused, and there was no sample to show with it */
 };
 
@@ -147,8 +147,10 @@ void callstacks_release(struct proc *p);
 
 /* Pieces of a row, for other files that make some. rows_put_stack: id 0 is no stack. */
 bool rows_wanted(const struct proc *p, uint32_t device);
-void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type);
-void rows_put_time(struct proc *p, struct row *row, uint64_t mono_ns);
+void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_type type,
+		uint32_t tid, uint32_t device, uint64_t mono_ns);
+void rows_put_name(struct row *row, const char *name, size_t len);
+const char *rows_pool_text(const struct block *b);
 void rows_put_stack(struct proc *p, struct row *row, uint32_t id);
 void rows_emit(struct proc *p, struct row *row);
 
@@ -173,7 +175,7 @@ void trace_thread_begins(struct proc *p, uint32_t tid);
 void trace_leave(struct proc *p, uint64_t stop_ns);
 void trace_release(struct proc *p);
 
-/* memory/track/watch.c: looks at watched memory. */
+/* Samples of watched memory. */
 void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
 
 /*
@@ -188,7 +190,6 @@ struct owed {
 };
 void owed_add(struct proc *p, const struct owed *o, uint64_t time_ns, int frees);
 bool owed_settle(struct proc *p, const struct owed *o, const struct rec *r, int frees);
-void owed_release(struct proc *p, unsigned map);
 
 /*
  * memory/track/labels.c. labels_of() gives the labels that a block of that thread gets, NULL
