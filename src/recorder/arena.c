@@ -166,6 +166,13 @@ void arena_remove(const char *dir, const char *name)
 	free(path);
 }
 
+bool arena_is_name(const char *name)
+{
+	size_t len = strlen(name), tail = strlen(SESSION_RING_SUFFIX);
+
+	return len > tail && !strcmp(name + len - tail, SESSION_RING_SUFFIX);
+}
+
 bool arena_name_is_dead(const char *name)
 {
 	unsigned pid;

@@ -52,6 +52,7 @@ struct arena *arena_open(const char *dir, const char *name);
 void arena_close(struct arena *a, bool remove);
 void arena_remove(const char *dir, const char *name);
 
+bool arena_is_name(const char *name); /* of a file: that of an arena */
 /* By the name of its file: has the process ended that makes, or made, this arena? */
 bool arena_name_is_dead(const char *name);
 

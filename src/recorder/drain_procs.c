@@ -132,10 +132,7 @@ static int list_new(struct drain *d, char ***out, size_t *out_n, struct err *err
 	if (!dir)
 		return err_sys(err, -errno, "cannot list '%s'", d->dir);
 	for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-		size_t len = strlen(e->d_name), tail = strlen(SESSION_RING_SUFFIX);
-		if (len <= tail || strcmp(e->d_name + len - tail, SESSION_RING_SUFFIX) != 0)
-			continue;
-		if (is_attached(d, e->d_name))
+		if (!arena_is_name(e->d_name) || is_attached(d, e->d_name))
 			continue;
 		names = xgrow(names, &cap, n + 1, sizeof(*names));
 		names[n++] = xstrdup(e->d_name);

@@ -60,13 +60,6 @@ void monitor_session_remove(const char *dir)
 	rmdir(dir);
 }
 
-static bool is_ring(const char *name)
-{
-	size_t len = strlen(name), tail = strlen(SESSION_RING_SUFFIX);
-
-	return len > tail && !strcmp(name + len - tail, SESSION_RING_SUFFIX);
-}
-
 /* One for each ring; stops where fn says no. */
 static bool each_ring(const char *dir, bool (*fn)(const char *dir, const char *name))
 {
@@ -74,7 +67,7 @@ static bool each_ring(const char *dir, bool (*fn)(const char *dir, const char *n
 	bool all = d != NULL;
 
 	for (struct dirent *e = d ? readdir(d) : NULL; e && all; e = readdir(d))
-		if (is_ring(e->d_name))
+		if (arena_is_name(e->d_name))
 			all = fn(dir, e->d_name);
 	if (d)
 		closedir(d);

@@ -127,7 +127,7 @@ def test_no_management_library(record):
     job = ["simtrain", "--fault", "oom", "--steps", 4]
     got = record(*job, opts=["--analysis=oom"], env=env)
     assert not [r for r in got.rows if "device_used" in r.attr or r.event == "SNAPSHOT"]
-    assert got.log.count("device memory is not known") == 1
+    assert got.log.count("device memory is unknown") == 1
     oom = ask(record, got.dir)["incidents"][-1]
     assert oom["own_view_only"] is True and oom["device_memory"]["total_bytes"] is None
     assert "this process' view only" in oom["reason"]

@@ -81,22 +81,19 @@ static bool ends_in(const char *path, const char *suffix)
 }
 
 /* The dump files behind the path; none for a recording. */
-static int dumps_of(const char *path, char ***out, size_t *out_n, struct err *err)
+static int dumps_of(const char *path, struct input_paths *out, struct err *err)
 {
 	struct buf file = {0};
 	struct stat st;
 	int r = 0;
 
-	*out = NULL;
-	*out_n = 0;
 	if (stat(path, &st) < 0)
 		return err_sys(err, -errno, "cannot open '%s'", path);
 	if (S_ISDIR(st.st_mode)) {
 		if (recording_find(path, &file, NULL) < 0)
-			r = input_dumps(path, out, out_n, err);
+			r = input_dumps(path, out, err);
 	} else if (ends_in(path, ".csv") || ends_in(path, ".db")) {
-		*out = xmalloc(sizeof(char *));
-		(*out)[(*out_n)++] = xstrdup(path);
+		input_paths_add(out, path);
 	}
 	buf_release(&file);
 	return r;
@@ -105,27 +102,24 @@ static int dumps_of(const char *path, char ***out, size_t *out_n, struct err *er
 static int amend(struct analysis_run *run, enum row_compat compat, struct err *err)
 {
 	struct lookup lookup = {.analysis = run->analysis};
-	char **dumps;
-	size_t n;
+	struct input_paths dumps = {0};
 
 	if (!inefficient_marked(run->analysis))
 		return 0;
-	int r = dumps_of(buf_str(&run->path), &dumps, &n, err);
-	if (r == 0 && !n)
+	int r = dumps_of(buf_str(&run->path), &dumps, err);
+	if (r == 0 && !dumps.n)
 		buf_add_str(&run->notes, "A recording is not changed: `sonde mem export` writes "
 					 "dump files of it.\n");
-	for (size_t i = 0; i < n && r == 0; i++) {
+	for (size_t i = 0; i < dumps.n && r == 0; i++) {
 		uint64_t rows = 0;
 
-		r = dump_amend(dumps[i], compat, find_amendment, &lookup, &rows, err);
+		r = dump_amend(dumps.list[i], compat, find_amendment, &lookup, &rows, err);
 		if (r == 0 && rows)
 			buf_addf(&run->notes, "%llu MALLOC row%s of '%s' %s marked.\n",
-				 (unsigned long long)rows, rows == 1 ? "" : "s", dumps[i],
+				 (unsigned long long)rows, rows == 1 ? "" : "s", dumps.list[i],
 				 rows == 1 ? "was" : "were");
 	}
-	for (size_t i = 0; i < n; i++)
-		free(dumps[i]);
-	free(dumps);
+	input_paths_release(&dumps);
 	return r;
 }
 

@@ -13,31 +13,12 @@
 #include "memory/analysis/compare/compare.h"
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
-#include "wire/control_page.h"
+#include "recorder/recording.h"
 
 #define PROJECT_PREFIX "msmemscope_"
 #define PROJECT_SUFFIX "_ascend"
 
 static const char *const side_names[] = {"base", "compare"};
-
-/* The files that make up one side. */
-struct files {
-	char **list;
-	size_t n, cap;
-};
-
-static void files_release(struct files *f)
-{
-	for (size_t i = 0; i < f->n; i++)
-		free(f->list[i]);
-	free(f->list);
-}
-
-static void files_add(struct files *f, char *path)
-{
-	f->list = xgrow(f->list, &f->cap, f->n + 1, sizeof(*f->list));
-	f->list[f->n++] = path;
-}
 
 /* --- which files a directory stands for --- */
 
@@ -83,7 +64,7 @@ static bool same_start(const char *a, size_t na, const char *b, size_t nb)
  * The newest dump; where it lies in the directory of a process, the newest of each of that
  * process's devices too.
  */
-static void choose(struct found *all, size_t n, struct files *out)
+static void choose_newest(struct found *all, size_t n, struct input_paths *out)
 {
 	const struct found *newest = &all[0];
 
@@ -100,14 +81,14 @@ static void choose(struct found *all, size_t n, struct files *out)
 			take = k == i || !newer(&all[k], &all[i]) ||
 			       !same_start(all[k].path, all[k].dir, all[i].path, all[i].dir);
 		if (take)
-			files_add(out, xstrdup(all[i].path));
+			input_paths_add(out, all[i].path);
 	}
 }
 
-static int find_dumps(const char *dir, struct files *out, struct err *err)
+static int find_dumps(const char *dir, struct input_paths *out, struct err *err)
 {
-	struct files dumps = {0};
-	int r = input_dumps(dir, &dumps.list, &dumps.n, err);
+	struct input_paths dumps = {0};
+	int r = input_dumps(dir, &dumps, err);
 
 	if (r == 0) {
 		struct found *all = xcalloc(dumps.n, sizeof(*all));
@@ -121,49 +102,35 @@ static int find_dumps(const char *dir, struct files *out, struct err *err)
 			all[i].project = project_of(dumps.list[i]);
 			all[i].time = st.st_mtim;
 		}
-		choose(all, dumps.n, out);
+		choose_newest(all, dumps.n, out);
 		free(all);
 	}
-	files_release(&dumps);
+	input_paths_release(&dumps);
 	return r;
 }
 
-static bool is_directory(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool holds_recording(const char *dir)
-{
-	char *path = xasprintf("%s/%s", dir, SESSION_RECORDING);
-	bool found = access(path, F_OK) == 0;
-
-	free(path);
-	return found;
-}
-
 /* A file or a recording stands for itself; else its dumps, else the newest recording in it. */
-static int find_files(const char *path, unsigned wait_s, struct files *out, struct err *err)
+static int find_files(const char *path, unsigned wait_s, struct input_paths *out, struct err *err)
 {
-	struct buf recording = {0};
-	int r = recording_resolve(path, &recording, err);
+	struct buf newest = {0}, file = {0};
+	int r = recording_resolve(path, &newest, err);
 
 	if (r < 0)
 		goto out;
-	(void)recording_wait(buf_str(&recording), wait_s);
-	if (!is_directory(path) || holds_recording(path)) {
-		files_add(out, xstrdup(path));
+	(void)recording_wait(buf_str(&newest), wait_s);
+	if (recording_find(path, &file, NULL) == 0) {
+		input_paths_add(out, path);
 		goto out;
 	}
 	r = find_dumps(path, out, err);
-	if (r < 0 && holds_recording(buf_str(&recording))) {
-		files_add(out, xstrdup(buf_str(&recording)));
+	buf_clear(&file);
+	if (r < 0 && recording_find(buf_str(&newest), &file, NULL) == 0) {
+		input_paths_add(out, buf_str(&newest));
 		r = 0;
 	}
 out:
-	buf_release(&recording);
+	buf_release(&newest);
+	buf_release(&file);
 	return r;
 }
 
@@ -201,7 +168,7 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 			 (unsigned long long)damaged, pid);
 }
 
-static int read_files(struct reading *rd, const struct files *files, struct err *err)
+static int read_files(struct reading *rd, const struct input_paths *files, struct err *err)
 {
 	struct input_sink sink = {.row = on_row, .note = on_note, .lost = on_lost, .arg = rd};
 	int r = 0;
@@ -211,7 +178,7 @@ static int read_files(struct reading *rd, const struct files *files, struct err 
 	return r;
 }
 
-static void pass_on_notes(struct compare *c, const char *lines)
+static void add_notes(struct compare *c, const char *lines)
 {
 	while (*lines) {
 		size_t len = strcspn(lines, "\n");
@@ -227,7 +194,7 @@ static int read_side(struct compare *c, enum compare_side side, const struct com
 		     struct err *err)
 {
 	struct reading rd = {.compare = c, .side = side};
-	struct files files = {0};
+	struct input_paths files = {0};
 	int r = find_files(job->input[side], job->wait_s, &files, err);
 
 	if (r == 0)
@@ -238,9 +205,9 @@ static int read_side(struct compare *c, enum compare_side side, const struct com
 		r = read_files(&rd, &files, err);
 	}
 	if (r == 0)
-		pass_on_notes(c, buf_str(&rd.notes));
+		add_notes(c, buf_str(&rd.notes));
 	buf_release(&rd.notes);
-	files_release(&files);
+	input_paths_release(&files);
 	return r;
 }
 
@@ -272,7 +239,7 @@ static int print_text(const struct command *cmd, const struct compare *c,
 }
 
 /* The line that scripts look for, then the reason. */
-static int failed(const struct command *cmd, const struct err *err)
+static int fail_comparison(const struct command *cmd, const struct err *err)
 {
 	if (cmd->tag)
 		fprintf(stderr, "[%s] ERROR: Memory comparison failed!\n", cmd->tag);
@@ -295,7 +262,7 @@ int compare_run(const struct command *cmd, const struct compare_job *job)
 	if (r == 0)
 		r = compare_csv(c, dir, &csv, &err);
 	if (r < 0)
-		status = failed(cmd, &err);
+		status = fail_comparison(cmd, &err);
 	else if (job->json)
 		status = print_json(cmd, c, job, buf_str(&csv));
 	else

@@ -10,7 +10,7 @@
 #include "memory/dump/cell.h"
 
 #define CSV_MAX_RECORD (16u << 20) /* a longer one is damage */
-#define CSV_MAX_FIELDS 32 /* that can be told apart; more are counted */
+#define CSV_MAX_FIELDS 32 /* whose place is known; more are counted */
 
 enum csv_state {
 	CSV_RECORD_START,

@@ -35,11 +35,6 @@ static void add_note(const struct input_sink *sink, const char *text)
 
 /* --- dumps: several files are read side by side and merged by time --- */
 
-struct paths {
-	char **list;
-	size_t n, cap;
-};
-
 struct reader {
 	struct dump *dump;
 	const struct row *row;
@@ -118,8 +113,8 @@ static void allow_files(size_t n)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int open_readers(struct readers *m, const struct paths *paths, const struct input_sink *sink,
-			unsigned flags, struct err *err)
+static int open_readers(struct readers *m, const struct input_paths *paths,
+			const struct input_sink *sink, unsigned flags, struct err *err)
 {
 	allow_files(paths->n);
 	for (size_t i = 0; i < paths->n; i++) {
@@ -208,8 +203,8 @@ static int merge(struct readers *m, const struct input_sink *sink, struct err *e
 	return r;
 }
 
-static int read_dumps(const struct paths *paths, const struct input_sink *sink, unsigned flags,
-		      struct err *err)
+static int read_dumps(const struct input_paths *paths, const struct input_sink *sink,
+		      unsigned flags, struct err *err)
 {
 	struct readers m = {0};
 	int r = open_readers(&m, paths, sink, flags, err);
@@ -445,20 +440,20 @@ static int not_dots(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
-static void add_path(struct paths *paths, char *path)
+void input_paths_add(struct input_paths *paths, const char *path)
 {
 	paths->list = xgrow(paths->list, &paths->cap, paths->n + 1, sizeof(char *));
-	paths->list[paths->n++] = path;
+	paths->list[paths->n++] = xstrdup(path);
 }
 
-static void release_paths(struct paths *paths)
+void input_paths_release(struct input_paths *paths)
 {
 	for (size_t i = 0; i < paths->n; i++)
 		free(paths->list[i]);
 	free(paths->list);
 }
 
-static void find_dumps(const char *dir, unsigned depth, struct paths *out)
+static void find_dumps(const char *dir, unsigned depth, struct input_paths *out)
 {
 	struct dirent **list;
 	int n = scandir(dir, &list, not_dots, alphasort);
@@ -470,7 +465,7 @@ static void find_dumps(const char *dir, unsigned depth, struct paths *out)
 		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && depth < MAX_DEPTH)
 			find_dumps(path, depth + 1, out);
 		else if (is_dump_name(list[i]->d_name))
-			add_path(out, xstrdup(path));
+			input_paths_add(out, path);
 		free(path);
 		free(list[i]);
 	}
@@ -478,14 +473,10 @@ static void find_dumps(const char *dir, unsigned depth, struct paths *out)
 		free(list);
 }
 
-int input_dumps(const char *dir, char ***out, size_t *out_n, struct err *err)
+int input_dumps(const char *dir, struct input_paths *out, struct err *err)
 {
-	struct paths paths = {0};
-
-	find_dumps(dir, 0, &paths);
-	*out = paths.list;
-	*out_n = paths.n;
-	if (!paths.n)
+	find_dumps(dir, 0, out);
+	if (!out->n)
 		return err_set(err, -ENOENT,
 			       "'%s' holds neither a recording (%s) nor a dump (" DUMP_PREFIX
 			       "*.csv or .db)",
@@ -493,7 +484,7 @@ int input_dumps(const char *dir, char ***out, size_t *out_n, struct err *err)
 	return 0;
 }
 
-static int read_files(struct paths *paths, const struct input_sink *sink, struct err *err)
+static int read_files(struct input_paths *paths, const struct input_sink *sink, struct err *err)
 {
 	int r;
 
@@ -508,7 +499,7 @@ static int read_files(struct paths *paths, const struct input_sink *sink, struct
 
 int input_read(const char *path, const struct input_sink *sink, struct err *err)
 {
-	struct paths paths = {0};
+	struct input_paths paths = {0};
 	struct buf file = {0};
 	struct stat st;
 	int r = 0;
@@ -516,14 +507,14 @@ int input_read(const char *path, const struct input_sink *sink, struct err *err)
 	if (stat(path, &st) < 0)
 		return err_sys(err, -errno, "cannot open '%s'", path);
 	if (!S_ISDIR(st.st_mode))
-		add_path(&paths, xstrdup(path));
+		input_paths_add(&paths, path);
 	else if (recording_find(path, &file, NULL) == 0)
-		add_path(&paths, xstrdup(buf_str(&file)));
+		input_paths_add(&paths, buf_str(&file));
 	else
-		r = input_dumps(path, &paths.list, &paths.n, err);
+		r = input_dumps(path, &paths, err);
 	if (r == 0)
 		r = read_files(&paths, sink, err);
-	release_paths(&paths);
+	input_paths_release(&paths);
 	buf_release(&file);
 	return r;
 }

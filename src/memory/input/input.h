@@ -33,7 +33,7 @@ struct input_sink {
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
 	void (*lost)(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged);
-	/* Calls of functions in a recording, and by how many threads; told at its end. */
+	/* Calls of functions in a recording, and by how many threads; comes at its end. */
 	void (*calls)(void *arg, uint64_t calls, uint64_t threads);
 	void (*note)(void *arg, const char *text); /* a sentence that the reader should know */
 	/*
@@ -62,7 +62,15 @@ struct input_analysis {
 int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
 		  struct buf *notes, struct err *err);
 
-/* The dump files below a directory in the order of names; strings and list are to be freed. */
-int input_dumps(const char *dir, char ***out, size_t *out_n, struct err *err);
+/* Files, zero-initialised; each path is owned by the list. */
+struct input_paths {
+	char **list;
+	size_t n, cap;
+};
+void input_paths_add(struct input_paths *paths, const char *path);
+void input_paths_release(struct input_paths *paths);
+
+/* The dump files below a directory in the order of names; -ENOENT if there is none. */
+int input_dumps(const char *dir, struct input_paths *out, struct err *err);
 
 #endif

@@ -20,8 +20,8 @@
 
 /*
  * Where the rows of a dump lie, in order of time. Programs before this one wrote the rows of a
- * block together when it died, so that a file had to be read as a whole before its story could be
- * told. The index takes 32 bytes a row, whatever the row's length.
+ * block together when it died, so a file has to be read as a whole first. The index takes 32 bytes
+ * a row, whatever the row's length.
  */
 struct dump_entry {
 	uint64_t time_ns;

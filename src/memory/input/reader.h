@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Reads a memory dump, CSV or SQLite (told by its content), row by row in constant memory. Both
+ * Reads a memory dump, CSV or SQLite (by its content), row by row in constant memory. Both
  * vocabularies and any case of the column names are understood, columns may come in any order.
  *
  *	r = dump_open(path, 0, &d, err);
@@ -13,11 +13,11 @@
  *
  * Dumps of the 26.0 program are not in order of time. DUMP_SORTED reads the whole file at the first
  * dump_next(), remembers 32 bytes a row, and goes through it again. Without DUMP_SKIP_BAD the bad
- * rows are told before the first good one.
+ * rows come before the first good one.
  *
  * In a row: attributes with unknown keys come as ATTR_RAW (neighbours together); `text` of an
  * attribute is set whatever its kind. Unknown words give ROW_EVENT_END and TYPE_END. A process or
- * thread id that is not known is UINT32_MAX. 26.0 does not tell PTA_WORKSPACE from PTA.
+ * thread id that is not known is UINT32_MAX. 26.0 has one word for PTA_WORKSPACE and PTA.
  */
 #ifndef SONDE_MEMORY_INPUT_READER_H
 #define SONDE_MEMORY_INPUT_READER_H

@@ -85,7 +85,7 @@ struct mem_config {
 	uint32_t oom_top;
 	enum mem_format format;
 	enum mem_report report;
-	bool report_asked; /* --report was given: told even if nothing was found */
+	bool report_asked; /* --report was given: written even if nothing was found */
 	struct mem_watch watch;
 	char output_dir[MEM_PATH_BYTES]; /* absolute */
 	uint32_t log_level; /* enum log_level */

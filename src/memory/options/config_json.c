@@ -32,58 +32,39 @@ struct field {
 _Static_assert(sizeof(enum mem_mode) == sizeof(uint32_t), "enums are stored as numbers");
 _Static_assert(sizeof(enum row_compat) == sizeof(uint32_t), "enums are stored as numbers");
 
-#define UINT(key, member, limit)                                                                   \
-	{                                                                                          \
-		NULL, key, FIELD_UINT, offsetof(struct mem_config, member), limit, 0               \
-	}
-#define DEPTH(key, member)                                                                         \
-	{                                                                                          \
-		NULL, key, FIELD_UINT, offsetof(struct mem_config, member), MEM_MAX_DEPTH, true    \
-	}
-#define BOOL(key, member)                                                                          \
-	{                                                                                          \
-		NULL, key, FIELD_BOOL, offsetof(struct mem_config, member), 0, 0                   \
-	}
-#define PATH(key, member)                                                                          \
-	{                                                                                          \
-		NULL, key, FIELD_PATH, offsetof(struct mem_config, member), MEM_PATH_BYTES, 0      \
-	}
-#define WATCH(key, kind, member, limit)                                                            \
-	{                                                                                          \
-		"watchConfig", key, kind, offsetof(struct mem_config, watch.member), limit, 0      \
-	}
+#define AT(member) offsetof(struct mem_config, member)
 
 static const struct field fields[] = {
-	UINT("analysisType", analysis, MEM_ANALYSIS_ALL),
-	DEPTH("cStackDepth", c_depth),
-	BOOL("collectAllNpu", npu_all),
-	BOOL("collectCpu", cpu),
-	UINT("collectMode", mode, MEM_DEFERRED),
-	UINT("dataFormat", format, MEM_DB),
-	UINT("dumpEventType", dump_events, MEM_EVENTS_ALL),
-	BOOL("enableCStack", c_stack),
-	BOOL("enableCompare", compare),
-	BOOL("enablePyStack", py_stack),
-	UINT("eventType", events, MEM_EVENTS_ALL),
-	BOOL("isEffective", effective),
-	UINT("levelType", level, MEM_LEVEL_ALL),
-	UINT("logLevel", log_level, LOG_ERROR),
-	UINT("npuSlots", npu_slots, UINT32_MAX),
-	UINT("oomTopK", oom_top, MEM_MAX_OOM),
-	UINT("report", report, MEM_REPORT_OFF),
-	BOOL("reportAsked", report_asked),
-	PATH("outputDir", output_dir),
-	DEPTH("pyStackDepth", py_depth),
-	WATCH("end", FIELD_TEXT, end, MEM_NAME_BYTES),
-	WATCH("fullContent", FIELD_BOOL, full_content, 0),
-	WATCH("isWatched", FIELD_BOOL, on, 0),
-	WATCH("outputId", FIELD_UINT, output_id, UINT32_MAX),
-	WATCH("start", FIELD_TEXT, start, MEM_NAME_BYTES),
+	{NULL, "analysisType", FIELD_UINT, AT(analysis), MEM_ANALYSIS_ALL, 0},
+	{NULL, "cStackDepth", FIELD_UINT, AT(c_depth), MEM_MAX_DEPTH, true},
+	{NULL, "collectAllNpu", FIELD_BOOL, AT(npu_all), 0, 0},
+	{NULL, "collectCpu", FIELD_BOOL, AT(cpu), 0, 0},
+	{NULL, "collectMode", FIELD_UINT, AT(mode), MEM_DEFERRED, 0},
+	{NULL, "dataFormat", FIELD_UINT, AT(format), MEM_DB, 0},
+	{NULL, "dumpEventType", FIELD_UINT, AT(dump_events), MEM_EVENTS_ALL, 0},
+	{NULL, "enableCStack", FIELD_BOOL, AT(c_stack), 0, 0},
+	{NULL, "enableCompare", FIELD_BOOL, AT(compare), 0, 0},
+	{NULL, "enablePyStack", FIELD_BOOL, AT(py_stack), 0, 0},
+	{NULL, "eventType", FIELD_UINT, AT(events), MEM_EVENTS_ALL, 0},
+	{NULL, "isEffective", FIELD_BOOL, AT(effective), 0, 0},
+	{NULL, "levelType", FIELD_UINT, AT(level), MEM_LEVEL_ALL, 0},
+	{NULL, "logLevel", FIELD_UINT, AT(log_level), LOG_ERROR, 0},
+	{NULL, "npuSlots", FIELD_UINT, AT(npu_slots), UINT32_MAX, 0},
+	{NULL, "oomTopK", FIELD_UINT, AT(oom_top), MEM_MAX_OOM, 0},
+	{NULL, "report", FIELD_UINT, AT(report), MEM_REPORT_OFF, 0},
+	{NULL, "reportAsked", FIELD_BOOL, AT(report_asked), 0, 0},
+	{NULL, "outputDir", FIELD_PATH, AT(output_dir), MEM_PATH_BYTES, 0},
+	{NULL, "pyStackDepth", FIELD_UINT, AT(py_depth), MEM_MAX_DEPTH, true},
+	{"watchConfig", "end", FIELD_TEXT, AT(watch.end), MEM_NAME_BYTES, 0},
+	{"watchConfig", "fullContent", FIELD_BOOL, AT(watch.full_content), 0, 0},
+	{"watchConfig", "isWatched", FIELD_BOOL, AT(watch.on), 0, 0},
+	{"watchConfig", "outputId", FIELD_UINT, AT(watch.output_id), UINT32_MAX, 0},
+	{"watchConfig", "start", FIELD_TEXT, AT(watch.start), MEM_NAME_BYTES, 0},
 	/* Ours. */
-	UINT("bufferMb", buffer_mb, MEM_MAX_BUFFER_MB),
-	UINT("compat", compat, ROW_26_0),
-	BOOL("pythonTrace", traceback),
-	UINT("waitMs", wait_ms, MEM_MAX_WAIT_MS),
+	{NULL, "bufferMb", FIELD_UINT, AT(buffer_mb), MEM_MAX_BUFFER_MB, 0},
+	{NULL, "compat", FIELD_UINT, AT(compat), ROW_26_0, 0},
+	{NULL, "pythonTrace", FIELD_BOOL, AT(traceback), 0, 0},
+	{NULL, "waitMs", FIELD_UINT, AT(wait_ms), MEM_MAX_WAIT_MS, 0},
 };
 
 #define NFIELDS (sizeof(fields) / sizeof(fields[0]))

@@ -76,8 +76,8 @@ const struct opt mem_option_table[] = {
 	{.name = "quiet",
 	 .kind = OPT_FLAG,
 	 .offset = offsetof(struct mem_options, quiet),
-	 .help = "Write only errors to the log, as --log-level=error. What analyses found is told "
-		 "all the same; see --report."},
+	 .help = "Write only errors to the log, as --log-level=error. The findings of analyses "
+		 "are reported all the same; see --report."},
 	{.name = "log-level",
 	 .kind = OPT_CALL,
 	 .arg = "LEVEL",
@@ -202,8 +202,9 @@ const struct opt mem_option_table[] = {
 	 .choices = reports,
 	 .offset = offsetof(struct mem_options, report),
 	 .default_text = "auto",
-	 .help = "Where the analyses tell what they found when the job has ended: stderr, stdout "
-		 "or off. auto is stderr, and only if something was found or it is a terminal; "
+	 .help = "Where the findings of the analyses are reported when the job has ended: stderr, "
+		 "stdout or off. auto is stderr, and only if something was found or it is a "
+		 "terminal; "
 		 "with "
 		 "--compat=26.0 it is stdout. The file " SESSION_REPORT
 		 " of the recording always has it."},

@@ -21,9 +21,8 @@
 #define MAX_TEXT (32u << 10) /* of one analysis in the report */
 #define MAX_RELABELS (8u << 20) /* of one process: 32 bytes each */
 
-/* Owners that were told after the MALLOC row was out, of one process. */
+/* Owners that became known after the MALLOC row was out, of one process. */
 struct relabels {
-	uint32_t pid;
 	struct hmap owners; /* allocation_id: number of its text */
 };
 
@@ -89,7 +88,7 @@ void diagnose_free(struct diagnose *d)
 	free(d);
 }
 
-static struct analysis *add(struct diagnose *d, struct analysis *a, uint32_t bit)
+static struct analysis *add_analysis(struct diagnose *d, struct analysis *a, uint32_t bit)
 {
 	uint64_t key, value;
 	size_t at = 0;
@@ -113,15 +112,15 @@ static void add_wanted(struct diagnose *d, const struct mem_config *cfg)
 	uint32_t wants = cfg->analysis & ~had;
 	/* Of a few steps alone nothing can be said about growth. */
 	if ((wants & MEM_LEAKS) && !cfg->nsteps) {
-		d->leaks = add(d, leaks_new(NULL), MEM_LEAKS);
-		d->gap = add(d, gap_new(NULL), MEM_LEAKS);
+		d->leaks = add_analysis(d, leaks_new(NULL), MEM_LEAKS);
+		d->gap = add_analysis(d, gap_new(NULL), MEM_LEAKS);
 	}
 	if (wants & MEM_INEFFICIENT)
-		d->inefficient = add(d, inefficient_new(NULL), MEM_INEFFICIENT);
+		d->inefficient = add_analysis(d, inefficient_new(NULL), MEM_INEFFICIENT);
 	if (wants & MEM_OOM)
-		add(d, oom_new(), MEM_OOM);
+		add_analysis(d, oom_new(), MEM_OOM);
 	if (cfg->watch.on && !d->watch)
-		d->watch = add(d, watch_new(), 0);
+		d->watch = add_analysis(d, watch_new(), 0);
 }
 
 void diagnose_session(struct diagnose *d, const struct mem_config *cfg)
@@ -180,7 +179,6 @@ void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, 
 
 	if (!r) {
 		r = xcalloc(1, sizeof(*r));
-		r->pid = pid;
 		hmap_put_ptr(&d->relabels, pid, r);
 	}
 	if (r->owners.count >= MAX_RELABELS && hmap_get(&r->owners, allocation_id) == HMAP_NONE) {
@@ -226,9 +224,10 @@ void diagnose_file(void *arg, uint32_t pid, const char *path)
 		return;
 	amender_file(d->amender, path, find_amendment, d);
 	if (d->unnoted)
-		log_warn("%llu owners were told after their MALLOC rows and stand in the FREE rows "
-			 "alone",
-			 (unsigned long long)d->unnoted);
+		log_warn(
+			"%llu owners became known after their MALLOC rows and are in the FREE rows "
+			"alone",
+			(unsigned long long)d->unnoted);
 }
 
 bool diagnose_is_amending(struct diagnose *d)
@@ -255,7 +254,7 @@ bool diagnose_alarms(struct diagnose *d)
 }
 
 /* A job of a thousand processes has a thousand things to say; its user's screen has not. */
-static void cut(struct buf *out, size_t from, const struct analysis *a, bool colour)
+static void cut_text(struct buf *out, size_t from, const struct analysis *a, bool colour)
 {
 	size_t end = from + MAX_TEXT, lines = 0;
 
@@ -277,13 +276,13 @@ static void add_text(struct analysis *a, const struct analysis_style *style, str
 	if (before)
 		buf_add_char(out, '\n');
 	a->ops->text(a, style, out);
-	cut(out, before, a, style->colour);
+	cut_text(out, before, a, style->colour);
 	if (before && out->len == before + 1)
 		out->len = before;
 }
 
 /* What a leak adds from step to step makes steps uneven, too: that is no second piece of news. */
-static bool is_told_by_leaks(const struct diagnose *d, const struct analysis *a)
+static bool leaks_explain(const struct diagnose *d, const struct analysis *a)
 {
 	return a == d->gap && !d->literal && d->leaks && is_finding(d, d->leaks);
 }
@@ -295,6 +294,6 @@ void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
 	/* What was found comes first, then what else there is to say. */
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < d->n; i++)
-			if (is_finding(d, d->list[i]) == !pass && !is_told_by_leaks(d, d->list[i]))
+			if (is_finding(d, d->list[i]) == !pass && !leaks_explain(d, d->list[i]))
 				add_text(d->list[i], &style, out);
 }

@@ -35,12 +35,12 @@ struct sample {
 	struct device_processes processes; /* the thread's: it releases them */
 };
 
-/* The vendors' libraries, opened when a device of theirs is asked about. */
+/* The vendors' libraries, opened with the first sample of one of their devices. */
 struct libraries {
 	struct ascend_dcmi *dcmi;
 	struct nvml nvml;
 	bool tried_dcmi, tried_nvml;
-	bool complained;
+	bool logged;
 };
 
 /* IDLE → ASKED by the recorder; ASKED → DONE by the thread; DONE → IDLE by the recorder. */
@@ -49,11 +49,11 @@ enum state { IDLE, ASKED, DONE, FAILED };
 struct device_memory {
 	/* The recorder's. */
 	uint64_t next_ns;
-	struct track_signs seen; /* when the last sample was asked for */
+	struct track_signs seen; /* when the last sample was requested */
 	bool fresh_events;
 	pthread_t thread;
 	bool started;
-	/* Of whoever's turn it is by `state`. */
+	/* Of the thread while ASKED, else of the recorder. */
 	_Atomic uint32_t state;
 	struct wanted devices[MAX_DEVICES];
 	unsigned ndevices;
@@ -85,11 +85,11 @@ static bool wait_for_question(struct device_memory *m)
 	return asked; /* also when we are to leave: somebody may be waiting for the answer */
 }
 
-static void complain(struct libraries *l, const struct err *err)
+static void log_once(struct libraries *l, const struct err *err)
 {
-	if (!l->complained)
-		log_info("device memory is not known: %s", err->text);
-	l->complained = true;
+	if (!l->logged)
+		log_info("device memory is unknown: %s", err->text);
+	l->logged = true;
 }
 
 static int sample_ascend(struct libraries *l, uint32_t device, struct sample *out, struct err *err)
@@ -99,7 +99,7 @@ static int sample_ascend(struct libraries *l, uint32_t device, struct sample *ou
 	if (!l->tried_dcmi) {
 		l->tried_dcmi = true;
 		if (ascend_dcmi_open(&l->dcmi, err) < 0)
-			complain(l, err);
+			log_once(l, err);
 	}
 	if (!l->dcmi)
 		return -ENOENT;
@@ -124,7 +124,7 @@ static int sample_cuda(struct libraries *l, uint32_t device, struct sample *out,
 	if (!l->tried_nvml) {
 		l->tried_nvml = true;
 		if (nvml_open(&l->nvml, err) < 0)
-			complain(l, err);
+			log_once(l, err);
 	}
 	if (!l->nvml.library)
 		return -ENOENT;
@@ -156,7 +156,7 @@ static void take_samples(struct device_memory *m, struct libraries *l)
 				: sample_ascend(l, of.device, s, &err);
 
 		if (r < 0) {
-			complain(l, &err);
+			log_once(l, &err);
 			continue;
 		}
 		s->of = of;
@@ -165,7 +165,7 @@ static void take_samples(struct device_memory *m, struct libraries *l)
 	}
 }
 
-static void *sampler(void *arg)
+static void *run_sampler(void *arg)
 {
 	struct device_memory *m = arg;
 	struct libraries l = {0};
@@ -189,12 +189,12 @@ static void start_thread(struct device_memory *m)
 	/* Signals are for the recorder's own thread. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int r = pthread_create(&m->thread, NULL, sampler, m);
+	int r = pthread_create(&m->thread, NULL, run_sampler, m);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	m->started = r == 0;
 	if (r) {
 		struct err err;
-		err_sys(&err, -r, "device memory is not known: no thread");
+		err_sys(&err, -r, "device memory is unknown: no thread");
 		log_info("%s", err.text);
 		atomic_store(&m->state, FAILED);
 	}
@@ -261,7 +261,7 @@ static void want_device(void *arg, const struct track_device *d)
 		m->devices[m->ndevices++] = (struct wanted){d->device, d->cuda};
 }
 
-static void ask(struct device_memory *m, const struct track *t, uint64_t now_ns)
+static void request_samples(struct device_memory *m, const struct track *t, uint64_t now_ns)
 {
 	m->seen = track_signs(t);
 	m->next_ns = now_ns + EVERY_NS;
@@ -280,8 +280,8 @@ static void ask(struct device_memory *m, const struct track *t, uint64_t now_ns)
 	}
 }
 
-/* Told in one walk over the processes of the job. */
-struct telling {
+/* One walk over the processes of the job. */
+struct emission {
 	const struct device_memory *m;
 	const struct track *track;
 	struct buf *batch;
@@ -299,8 +299,8 @@ static const struct sample *sample_of(const struct device_memory *m, const struc
  * Who has what. A process that holds memory and is not in the list has another number there, as in
  * a container; then nothing is known of the others either.
  */
-static void share_out(const struct telling *t, const struct track_device *d, const struct sample *s,
-		      struct rec_device *r)
+static void share_out(const struct emission *t, const struct track_device *d,
+		      const struct sample *s, struct rec_device *r)
 {
 	bool found = false;
 
@@ -310,7 +310,7 @@ static void share_out(const struct telling *t, const struct track_device *d, con
 	for (size_t i = 0; i < s->processes.n; i++) {
 		const struct device_process *p = &s->processes.list[i];
 
-		if (p->bytes == UINT64_MAX) /* it is there, but nobody says with how much */
+		if (p->bytes == UINT64_MAX) /* it is there, and its share is unknown */
 			return;
 		if ((uint32_t)p->pid == d->pid) {
 			mine = p->bytes;
@@ -328,9 +328,9 @@ static void share_out(const struct telling *t, const struct track_device *d, con
 	}
 }
 
-static void tell_device(void *arg, const struct track_device *d)
+static void emit_device(void *arg, const struct track_device *d)
 {
-	struct telling *t = arg;
+	struct emission *t = arg;
 	const struct sample *s = sample_of(t->m, d);
 
 	if (!s)
@@ -349,11 +349,11 @@ static void tell_device(void *arg, const struct track_device *d)
 	buf_add(t->batch, &r, sizeof(r));
 }
 
-static bool tell(struct device_memory *m, const struct track *t, struct buf *batch)
+static bool emit_samples(struct device_memory *m, const struct track *t, struct buf *batch)
 {
-	struct telling telling = {m, t, batch};
+	struct emission emission = {m, t, batch};
 
-	track_devices(t, tell_device, &telling);
+	track_devices(t, emit_device, &emission);
 	atomic_store(&m->state, IDLE);
 	return batch->len > 0;
 }
@@ -370,18 +370,18 @@ static bool is_due(const struct device_memory *m, const struct track *t, uint64_
 bool device_memory_poll(struct device_memory *m, const struct track *t, bool events,
 			struct buf *batch)
 {
-	bool told = false;
+	bool emitted = false;
 
 	m->fresh_events |= events;
 	uint32_t state = atomic_load(&m->state);
 	if (state == DONE) {
-		told = tell(m, t, batch);
+		emitted = emit_samples(m, t, batch);
 		state = IDLE;
 	}
 	uint64_t now_ns = clock_mono_ns();
 	if (state == IDLE && is_due(m, t, now_ns))
-		ask(m, t, now_ns);
-	return told;
+		request_samples(m, t, now_ns);
+	return emitted;
 }
 
 void device_memory_settle(struct device_memory *m, const struct track *t)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Samples of device memory for the recording: how much each device that the job uses has, how much
- * of it is taken, and by whom. They are asked for by the recorder, never by the job, in a thread of
- * their own, since the driver may take its time to answer. Without the vendor's library (DCMI or
+ * of it is used, and by which process. The recorder takes them, never the job, in a thread of their
+ * own, since the driver may take its time. Without the vendor's library (DCMI or
  * NVML) there are none.
  *
  * All calls come from the recorder's one thread.
@@ -23,7 +23,7 @@ struct device_memory *device_memory_new(void);
 void device_memory_free(struct device_memory *m); /* m may be NULL */
 
 /*
- * One look, as cheap as a few compares. Asks for a sample when one is due: every half a second
+ * As cheap as a few compares. Requests a sample when one is due: every half a second
  * while `events` come, at once when a process uses a device for the first time and when memory was
  * refused. True: samples have arrived; the payload of a FRAME_BATCH with them was added to batch.
  */
@@ -31,7 +31,7 @@ bool device_memory_poll(struct device_memory *m, const struct track *t, bool eve
 			struct buf *batch);
 
 /*
- * Before the end of a process is told: if memory was refused and no sample has come yet, waits for
+ * Before the end of a process: if memory was refused and no sample has come yet, waits for
  * it, a fraction of a second at most.
  */
 void device_memory_settle(struct device_memory *m, const struct track *t);

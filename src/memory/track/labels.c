@@ -10,7 +10,7 @@
  * A set of labels never changes once it is made and is shared by all blocks that were allocated
  * under it, so an allocation costs no more than a reference.
  *
- * Allocations may be told late: a framework's own history of its pool. So the sets that a thread
+ * Allocations may come late: a framework's own history of its pool. So the sets that a thread
  * had are kept for a while, and a block gets the one of its time.
  */
 #include "base/mem.h"

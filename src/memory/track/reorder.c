@@ -3,7 +3,7 @@
  * Shadow records have coarse times: a block that one thread allocates and another one frees at once
  * may be seen freed before it is allocated, and its successor at the same address allocated before
  * it is freed. Allocations and frees of an address alternate, so it is enough to count what is owed
- * for as long as the times cannot tell. The order of one thread's records is always right: a free
+ * for as long as the times do not decide. The order of one thread's records is always right: a free
  * of a block that we never knew (from before a fork) and the next block at its address are two.
  */
 #include "base/mem.h"

@@ -105,7 +105,7 @@ static void put_text(struct row *row, enum attr_key key, const char *text)
 
 /*
  * Identity and sums. A block whose time is made up has no sums, and neither has one that is freed
- * outside the window: the sums would count blocks of which no row tells.
+ * outside the window: the sums would count blocks that have no row.
  */
 static void put_block(struct proc *p, struct row *row, const struct block *b, uint64_t time_ns,
 		      bool shadow)

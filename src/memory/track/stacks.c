@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Call stacks of a process: as they were told, and as rows have them. */
+/* Call stacks of a process: as they come, and as rows have them. */
 #include "memory/track/track_impl.h"
 
 #include "base/mem.h"

@@ -211,8 +211,8 @@ static struct proc *proc_of(struct track *t, uint32_t number)
 	return number < t->nprocs ? t->procs[number] : NULL;
 }
 
-/* What tells about other records: names, places, labels. */
-static void record_about_others(struct proc *p, uint32_t tid, const struct rec *r)
+/* Records about other records: names, places, labels. */
+static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 {
 	switch (r->type) {
 	case REC_NAME:
@@ -295,7 +295,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		trace_record(p, tid, (const struct rec_call *)r);
 		break;
 	default:
-		record_about_others(p, tid, r);
+		note_context(p, tid, r);
 		break;
 	}
 }

@@ -30,7 +30,7 @@ struct track_sink {
 	/* Optional: the owner of a block has changed after its MALLOC row. */
 	void (*relabel)(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
 			const char *owner);
-	/* Optional: a look at watched memory. */
+	/* Optional: a sample of watched memory. */
 	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
 	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
 	 * in its files. */
@@ -53,7 +53,7 @@ extern const struct stream_ops track_stream;
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err);
 
 /*
- * For whoever samples the memory of devices (device_memory.h). Numbers that only grow: how often
+ * For device_memory.c, which samples the memory of devices. Numbers that only grow: how often
  * memory was refused, how often a process used a device for the first time.
  */
 struct track_signs {

@@ -26,7 +26,7 @@ struct block {
 	uint8_t module;
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
 	bool hidden; /* and it is for the analyses alone */
-	bool labelled_late; /* its owner was told after the MALLOC row */
+	bool labelled_late; /* its owner came after the MALLOC row */
 	struct labels *labels; /* see memory/track/labels.c; NULL without */
 	struct block *next_free;
 };
@@ -86,7 +86,7 @@ struct proc {
 	bool tracing;
 	bool by_range; /* steps come from "step start" ranges … */
 	bool by_call; /* … or from the step call; the first seen wins */
-	bool two_kinds_said; /* that it uses both */
+	bool two_kinds_logged; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
 	int visible[MAX_VISIBLE];
@@ -156,7 +156,7 @@ void rows_emit(struct proc *p, struct row *row);
 
 /*
  * memory/track/oom.c: memory that was refused, and samples of device memory. rows_put_device() adds
- * process_used and device_used, rows_put_total() what START_TRACE tells of its device; both only
+ * process_used and device_used, rows_put_total() what START_TRACE says of its device; both only
  * where a sample is young enough.
  */
 void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o);
@@ -168,7 +168,7 @@ void rows_put_total(struct proc *p, struct row *row, uint64_t time_ns);
 
 /*
  * memory/track/calls.c: calls of functions. trace_leave(): no more of them; with a time that is not
- * 0, what runs then is told.
+ * 0, what runs then has a row.
  */
 void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r);
 void trace_thread_begins(struct proc *p, uint32_t tid);

@@ -77,7 +77,7 @@ static void update_window(struct proc *p, uint64_t time_ns)
 	p->window = open;
 }
 
-/* The program has other wishes from now on. What is alive and is now to be told, is told. */
+/* The program has other settings from now on. What is alive and is to have a row now, gets it. */
 void window_config(struct proc *p, const struct rec_config *r)
 {
 	const struct track_sink *sink = &p->track->sink;
@@ -100,13 +100,13 @@ void window_config(struct proc *p, const struct rec_config *r)
 }
 
 /* The first kind that was seen counts. */
-static void say_two_kinds_of_steps(struct proc *p)
+static void log_two_kinds_of_steps(struct proc *p)
 {
-	if (!p->two_kinds_said)
-		log_err("process %u tells its steps by %s; those by %s are not counted",
+	if (!p->two_kinds_logged)
+		log_err("process %u reports its steps by %s; those by %s are not counted",
 			p->info.pid, p->by_call ? "step()" : "ranges",
 			p->by_call ? "ranges" : "step()");
-	p->two_kinds_said = true;
+	p->two_kinds_logged = true;
 }
 
 void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
@@ -122,7 +122,7 @@ void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	bool begins = m->kind == MARK_RANGE_START && len == strlen(STEP_MESSAGE) &&
 		      !memcmp(text, STEP_MESSAGE, len);
 	if (begins && p->by_call)
-		say_two_kinds_of_steps(p);
+		log_two_kinds_of_steps(p);
 	if (begins && !p->by_call) {
 		p->by_range = true;
 		p->step++;
@@ -144,7 +144,7 @@ void window_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 		update_window(p, s->head.time_ns);
 	}
 	if (s->kind == SYSTEM_STEP && p->by_range) {
-		say_two_kinds_of_steps(p);
+		log_two_kinds_of_steps(p);
 		return;
 	}
 	if (p->window || s->kind == SYSTEM_STOP_TRACE)
