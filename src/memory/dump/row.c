@@ -12,16 +12,16 @@ struct word {
 
 #define UNKNOWN_WORD "N/A"
 
-static const char *const events[ROW_EVENT_END] = {
-	[ROW_MALLOC] = "MALLOC",
-	[ROW_FREE] = "FREE",
-	[ROW_ACCESS] = "ACCESS",
-	[ROW_OP_LAUNCH] = "OP_LAUNCH",
-	[ROW_KERNEL_LAUNCH] = "KERNEL_LAUNCH",
-	[ROW_MSTX] = "MSTX",
-	[ROW_SYSTEM] = "SYSTEM",
-	[ROW_SNAPSHOT] = "SNAPSHOT",
-	[ROW_OOM_DETAIL] = "OOM_DETAIL",
+static const struct word events[ROW_EVENT_END] = {
+	[ROW_MALLOC] = {"MALLOC", NULL},
+	[ROW_FREE] = {"FREE", NULL},
+	[ROW_ACCESS] = {"ACCESS", NULL},
+	[ROW_OP_LAUNCH] = {"OP_LAUNCH", NULL},
+	[ROW_KERNEL_LAUNCH] = {"KERNEL_LAUNCH", NULL},
+	[ROW_MSTX] = {"MSTX", NULL},
+	[ROW_SYSTEM] = {"SYSTEM", NULL},
+	[ROW_SNAPSHOT] = {"SNAPSHOT", NULL},
+	[ROW_OOM_DETAIL] = {"OOM_DETAIL", NULL},
 };
 
 static const struct word types[TYPE_END] = {
@@ -105,7 +105,7 @@ static const char *spell(const struct word *w, enum row_compat compat)
 
 const char *row_event_text(enum row_event event)
 {
-	return (unsigned)event < ROW_EVENT_END ? events[event] : UNKNOWN_WORD;
+	return (unsigned)event < ROW_EVENT_END ? events[event].seed : UNKNOWN_WORD;
 }
 
 const char *row_type_text(enum row_type type, enum row_compat compat)
@@ -118,34 +118,28 @@ const char *attr_key_text(enum attr_key key, enum row_compat compat)
 	return (unsigned)key < ATTR_KEY_END ? spell(&keys[key], compat) : UNKNOWN_WORD;
 }
 
-static bool same(const char *word, const char *text, size_t len)
+static bool is_word(const char *word, const char *text, size_t len)
 {
 	return !strncasecmp(word, text, len) && !word[len];
 }
 
 /* Index of the word, `n` for none. The documents' spelling wins over the 26.0 one. */
-static unsigned find(const struct word *words, unsigned n, const char *text, size_t len)
+static unsigned find_word(const struct word *words, unsigned n, const char *text, size_t len)
 {
 	if (!len || memchr(text, '\0', len))
 		return n;
 	for (unsigned i = 0; i < n; i++)
-		if (same(words[i].seed, text, len))
+		if (is_word(words[i].seed, text, len))
 			return i;
 	for (unsigned i = 0; i < n; i++)
-		if (words[i].v26 && same(words[i].v26, text, len))
+		if (words[i].v26 && is_word(words[i].v26, text, len))
 			return i;
 	return n;
 }
 
 enum row_event row_event_find(const char *text, size_t len)
 {
-	unsigned i = 0;
-
-	if (!len || memchr(text, '\0', len))
-		return ROW_EVENT_END;
-	while (i < ROW_EVENT_END && !same(events[i], text, len))
-		i++;
-	return (enum row_event)i;
+	return (enum row_event)find_word(events, ROW_EVENT_END, text, len);
 }
 
 enum row_type row_type_find(const char *text, size_t len)
@@ -154,10 +148,10 @@ enum row_type row_type_find(const char *text, size_t len)
 
 	if (len == sizeof(pinned) - 1 && !strncasecmp(pinned, text, len))
 		return TYPE_HOST;
-	return (enum row_type)find(types, TYPE_END, text, len);
+	return (enum row_type)find_word(types, TYPE_END, text, len);
 }
 
 enum attr_key attr_key_find(const char *text, size_t len)
 {
-	return (enum attr_key)find(keys, ATTR_KEY_END, text, len);
+	return (enum attr_key)find_word(keys, ATTR_KEY_END, text, len);
 }

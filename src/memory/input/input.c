@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +28,17 @@
 #define THREADS_FROM (4 << 20) /* bytes of a file, for there to be something to win */
 #define MAX_DEPTH 8 /* of directories below the one that was named */
 
-static void add_note(const struct input_sink *sink, const char *text)
+__attribute__((format(printf, 2, 3))) static void add_note(const struct input_sink *sink,
+							   const char *fmt, ...)
 {
-	if (sink->note)
+	char *text = NULL;
+	va_list args;
+
+	va_start(args, fmt);
+	if (sink->note && vasprintf(&text, fmt, args) >= 0)
 		sink->note(sink->arg, text);
+	va_end(args);
+	free(text);
 }
 
 /* --- dumps: several files are read side by side and merged by time --- */
@@ -220,22 +228,15 @@ static int read_dumps(const struct input_paths *paths, const struct input_sink *
 		add_note(sink, "The rows are not in order of time, so they were sorted first.");
 		return read_dumps(paths, sink, flags | DUMP_SORTED, err);
 	}
-	if (m.bad) {
-		char text[sizeof(m.first_bad.text) + 128];
-		snprintf(text, sizeof(text),
+	if (m.bad)
+		add_note(sink,
 			 m.bad == 1
 				 ? "%llu row is malformed and was passed over: %s."
 				 : "%llu rows are malformed and were passed over. The first: %s.",
 			 (unsigned long long)m.bad, m.first_bad.text);
-		add_note(sink, text);
-	}
-	if (m.doubles) {
-		char text[96];
-		snprintf(text, sizeof(text),
-			 "%llu rows stand in more than one file and were counted once.",
+	if (m.doubles)
+		add_note(sink, "%llu rows stand in more than one file and were counted once.",
 			 (unsigned long long)m.doubles);
-		add_note(sink, text);
-	}
 	if (m.torn)
 		add_note(sink, "The file ends in the middle of a row.");
 	return 0;
@@ -350,27 +351,21 @@ static void note_session(const char *file, const struct input_sink *sink)
 	const char *slash = strrchr(file, '/');
 	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
 	struct control_page *page;
-	char text[256];
 
 	if (session_map(dir, false, &page, NULL) == 0) {
 		unsigned long long n = atomic_load(&page->unrecorded);
-		if (n) {
-			snprintf(text, sizeof(text),
+		if (n)
+			add_note(sink,
 				 "%llu process%s could not be recorded at all: there was no room "
 				 "for %s buffer%s, or no recorder.",
 				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
 				 n == 1 ? "" : "s");
-			add_note(sink, text);
-		}
 		n = atomic_load(&page->rows_lost);
-		if (n) {
-			snprintf(text, sizeof(text),
+		if (n)
+			add_note(sink,
 				 "The dump files lack %llu rows that could not be written, which "
-				 "this "
-				 "recording has: `sonde mem export` writes them anew.",
+				 "this recording has: `sonde mem export` writes them anew.",
 				 n);
-			add_note(sink, text);
-		}
 		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
 			add_note(sink, "The recorder was killed before it was done. `sonde mem "
 				       "recover` brings back what is left in the buffers.");
