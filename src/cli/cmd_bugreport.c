@@ -242,10 +242,9 @@ const struct command cmd_bugreport = {
 	.name = "bugreport",
 	.spec = {.name = "sonde bugreport",
 		 .summary = "describe this machine for a bug report",
-		 .description =
-			 "Prints versions, kernel settings, file systems, limits and the "
-			 "environment variables that matter here. Read it before you send it: "
-			 "paths may reveal more than you wish.",
+		 .description = "Prints versions, kernel settings, file systems, limits and the "
+				"environment variables that matter here. Read it before you send "
+				"it: paths may reveal more than you wish.",
 		 .usage = usage,
 		 .options = options},
 	.run = bugreport_run,

@@ -264,11 +264,10 @@ const struct command cmd_metrics = {
 	.name = "metrics",
 	.spec = {.name = "sonde metrics",
 		 .summary = "show what can be measured on this machine",
-		 .description =
-			 "Prints one round of everything that the daemon samples: processors, "
-			 "memory, network and disks of this host, NPUs by DCMI or npu-smi, GPUs "
-			 "by NVML. Rates are over one second, or over the seconds of --watch. "
-			 "docs/metrics.md explains the metrics.",
+		 .description = "Prints one round of everything that the daemon samples: "
+				"processors, memory, network and disks of this host, NPUs by DCMI "
+				"or npu-smi, GPUs by NVML. Rates are over one second, or over the "
+				"seconds of --watch. docs/metrics.md explains the metrics.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples},

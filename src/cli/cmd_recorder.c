@@ -31,9 +31,8 @@ const struct command cmd_recorder = {
 	.hidden = true,
 	.spec = {.name = "sonde recorder",
 		 .summary = "serve one recording (internal)",
-		 .description =
-			 "Reads the events of all processes of a job and writes its recording. "
-			 "Started by msmemscope.",
+		 .description = "Reads the events of all processes of a job and writes its "
+				"recording. Started by msmemscope.",
 		 .usage = usage,
 		 .options = options,
 		 .min_words = 1,

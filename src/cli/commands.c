@@ -54,17 +54,13 @@ const struct command *const commands[] = {
 static const char *const sonde_usage[] = {"<command> [options]", "help [command]", "help --json",
 					  "--version", NULL};
 static const struct args_section sonde_sections[] = {
-	{"EXIT STATUS",
-	 "0 when the work is done, 1 when it failed, 2 when the command line was wrong. Launchers "
-	 "give the exit status of the program they ran; 127 if it was not found and 126 if it "
-	 "could "
-	 "not be run."},
-	{"ENVIRONMENT",
-	 "SONDE_LOG sets how much our own processes write to their log: debug, info, warning or "
-	 "error, also by area, as in SONDE_LOG=info,merge=debug."},
-	{"SEE ALSO",
-	 "msmemscope(1), sonde-mem(1), sonde-activity(1), sonde-stack(1), sonde-snap(1), "
-	 "sonde-ctl(1), dyno(1)"},
+	{"EXIT STATUS", "0 when the work is done, 1 when it failed, 2 when the command line was "
+			"wrong. Launchers give the exit status of the program they ran; 127 if it "
+			"was not found and 126 if it could not be run."},
+	{"ENVIRONMENT", "SONDE_LOG sets how much our own processes write to their log: debug, "
+			"info, warning or error, also by area, as in SONDE_LOG=info,merge=debug."},
+	{"SEE ALSO", "msmemscope(1), sonde-mem(1), sonde-activity(1), sonde-stack(1), "
+		     "sonde-snap(1), sonde-ctl(1), dyno(1)"},
 	{NULL, NULL},
 };
 static const struct args_example sonde_examples[] = {
@@ -87,17 +83,15 @@ static const struct opt sonde_options[] = {
 
 static const char *const mem_usage[] = {"<command> [options]", NULL};
 static const struct args_section mem_sections[] = {
-	{"FILES",
-	 "A recording is a directory recording_<pid>_<time> below the output path. Wherever one is "
-	 "expected, the output path itself may be given too: then the newest recording in it is "
-	 "meant.\n\n"
-	 "  config.json      what was asked for\n"
-	 "  events.sonde     the recording: every event, append-only\n"
-	 "  report.txt       what the analyses found\n"
-	 "  session          the control page shared with the job while it runs\n\n"
-	 "The analyses also take dumps (csv or db, of any version of msmemscope) and directories "
-	 "of "
-	 "them."},
+	{"FILES", "A recording is a directory recording_<pid>_<time> below the output path. "
+		  "Wherever one is expected, the output path itself may be given too: then the "
+		  "newest recording in it is meant.\n\n"
+		  "  config.json      what was asked for\n"
+		  "  events.sonde     the recording: every event, append-only\n"
+		  "  report.txt       what the analyses found\n"
+		  "  session          the control page shared with the job while it runs\n\n"
+		  "The analyses also take dumps (csv or db, of any version of msmemscope) and "
+		  "directories of them."},
 	{"EXIT STATUS", "0 when the work is done, 1 when it failed, 2 when the command line was "
 			"wrong, 3 when something was found that --fail-on names."},
 	{"SEE ALSO", "sonde(1), msmemscope(1)"},
@@ -119,9 +113,8 @@ static const struct args_example mem_examples[] = {
 
 static const char *const activity_usage[] = {"<command> [options]", NULL};
 static const struct args_section activity_sections[] = {
-	{"FILES", "A monitor with a directory (--log-file of npu-monitor) leaves one file "
-		  "per process "
-		  "and session there, or with Jsonl several:\n\n"
+	{"FILES", "A monitor with a directory (--log-file of npu-monitor) leaves one file per "
+		  "process and session there, or with Jsonl several:\n\n"
 		  "  msmonitor_<pid>_<time>_<rank>.db       SQLite: readable at every moment\n"
 		  "  msmonitor_<pid>_<time>_<rank>.jsonl    one activity per line"},
 	{"EXIT STATUS",
@@ -140,10 +133,10 @@ const struct command_group command_groups[] = {
 	 .page = "sonde",
 	 .spec = {.name = "sonde",
 		  .summary = "look inside running AI jobs",
-		  .description = "Sonde records what AI jobs do with their memory and shows what "
-				 "holds it. A daemon on each node knows its jobs, has them "
-				 "traced on demand and feeds metrics to others. The job needs no "
-				 "change and no rebuild.",
+		  .description =
+			  "Sonde records what AI jobs do with their memory and shows what holds "
+			  "it. A daemon on each node knows its jobs, has them traced on demand and "
+			  "feeds metrics to others. The job needs no change and no rebuild.",
 		  .usage = sonde_usage,
 		  .options = sonde_options,
 		  .examples = sonde_examples,

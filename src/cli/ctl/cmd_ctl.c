@@ -401,13 +401,11 @@ const struct args_example dyno_examples[] = {
 	{"what a host is doing", "dyno --hostname node1 status"},
 	{"start the monitor of operators, with certificates",
 	 "dyno --certs-dir /etc/sonde/client_certs npu-monitor --npu-monitor-start "
-	 "--report-interval-s "
-	 "30 --mspti-activity-kind Kernel"},
+	 "--report-interval-s 30 --mspti-activity-kind Kernel"},
 	{"stop it", "dyno --certs-dir /etc/sonde/client_certs npu-monitor --npu-monitor-stop"},
 	{"trace two steps from step 10 on",
 	 "dyno --certs-dir /etc/sonde/client_certs nputrace --start-step 10 --iterations 2 "
-	 "--activities "
-	 "CPU,NPU --analyse --data-simplification false --log-file /tmp/profile_data"},
+	 "--activities CPU,NPU --analyse --data-simplification false --log-file /tmp/profile_data"},
 	{"trace PyTorch processes for half a second", "dyno gputrace --log-file /tmp/trace.json"},
 	{NULL, NULL},
 };

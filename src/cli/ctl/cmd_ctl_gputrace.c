@@ -58,9 +58,9 @@ static int check_options(const struct ctl *c, const struct args *a, void *option
 	if (!o->config.log_file || !*o->config.log_file)
 		return err_set(err, -EINVAL, "option '--log-file' is missing: --log-file=<FILE>");
 	if (o->config.profile_memory && o->config.iterations > 0)
-		return err_set(err, -EINVAL,
-			       "'--profile-memory' works with --duration-ms only, not with "
-			       "--iterations");
+		return err_set(
+			err, -EINVAL,
+			"'--profile-memory' works with --duration-ms only, not with --iterations");
 	if (o->start_delay_s != NOT_GIVEN && o->start_delay_s > 86400)
 		return err_set(err, -EINVAL, "'--start-delay' is at most 86400 seconds");
 	if (o->start_delay_s != NOT_GIVEN && o->config.start_time_ms)

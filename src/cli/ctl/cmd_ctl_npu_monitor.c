@@ -157,12 +157,11 @@ static int request_monitor(struct ctl *c, void *options)
 		.start_step = -1,
 		.each = o->config.stop ? "stops its monitor, if that is running, at its next poll "
 					 "(within 2 s)"
-			: o->config.start
-				? "starts its monitor, or changes the one that is running, at its "
-				  "next poll (within 2 s); stop it with --npu-monitor-stop before "
-				  "nputrace"
-				: "changes its monitor at its next poll, if that is running; "
-				  "--npu-monitor-start starts one",
+			: o->config.start ? "starts its monitor, or changes the one that is "
+					    "running, at its next poll (within 2 s); stop it with "
+					    "--npu-monitor-stop before nputrace"
+					  : "changes its monitor at its next poll, if that is "
+					    "running; --npu-monitor-start starts one",
 		.options = o,
 		.config = add_config,
 	};
@@ -232,9 +231,8 @@ const struct command cmd_ctl_npu_monitor = {
 		 .description =
 			 "Starts, changes and stops the monitor of operators in processes of "
 			 "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1, "
-			 "and "
-			 "in all that were started by 'sonde monitor', on NPUs and GPUs. It costs "
-			 "little and may run for days; stop it before nputrace.",
+			 "and in all that were started by 'sonde monitor', on NPUs and GPUs. It "
+			 "costs little and may run for days; stop it before nputrace.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -45,9 +45,9 @@ static int check_trace(const struct nputrace_config *c, struct err *err)
 	if (!c->log_file)
 		return err_set(err, -EINVAL, "option '--log-file' is missing: --log-file=<DIR>");
 	if (c->start_step == NOT_GIVEN)
-		return err_set(err, -EINVAL,
-			       "option '--start-step' is missing: --start-step=<N>, "
-			       "-1 for the next step");
+		return err_set(
+			err, -EINVAL,
+			"option '--start-step' is missing: --start-step=<N>, -1 for the next step");
 	if (c->iterations == NOT_GIVEN)
 		return err_set(err, -EINVAL, "option '--iterations' is missing: --iterations=<N>");
 	if (!*c->log_file || (stat(c->log_file, &st) == 0 && S_ISREG(st.st_mode)))
@@ -219,9 +219,8 @@ static const struct args_example examples[] = {
 	{"two steps from step 10 on, analysed",
 	 "sonde ctl nputrace --start-step 10 --iterations 2 --activities CPU,NPU --analyse "
 	 "--data-simplification false --log-file /tmp/profile_data"},
-	{"the next step of rank 0",
-	 "sonde ctl nputrace --start-step -1 --iterations 1 --rank-list 0 --log-file "
-	 "/tmp/profile_data"},
+	{"the next step of rank 0", "sonde ctl nputrace --start-step -1 --iterations 1 --rank-list "
+				    "0 --log-file /tmp/profile_data"},
 	{"the job hangs: write what was traced so far", "sonde ctl nputrace --stop"},
 	{NULL, NULL},
 };

@@ -143,8 +143,8 @@ static void explain_status(const struct ctl *c, const json_t *reply, struct buf 
 		buf_add_str(out, "npu-monitor is running; stop it before nputrace");
 	else if (!strcmp(trace, "Uninitialized"))
 		buf_addf(out,
-			 "no NPU process has reported to this daemon; '%s ps' lists all that "
-			 "have registered",
+			 "no NPU process has reported to this daemon; '%s ps' lists all that have "
+			 "registered",
 			 ctl_name(c));
 	else if (!strcmp(trace, "Idle"))
 		buf_addf(out,
@@ -178,9 +178,8 @@ const struct command cmd_ctl_status = {
 		 .description =
 			 "Prints the state of nputrace and npu-monitor and the current step. "
 			 "Uninitialized: no process has reported. Idle: nothing is being "
-			 "collected. "
-			 "Ready: a trace waits for its first step. Running: data is being "
-			 "collected. Of many processes the busiest is shown.",
+			 "collected. Ready: a trace waits for its first step. Running: data is "
+			 "being collected. Of many processes the busiest is shown.",
 		 .usage = usage,
 		 .options = ctl_options,
 		 .examples = status_examples,
@@ -238,9 +237,8 @@ const struct command cmd_ctl_dcgm_pause = {
 	.alias = "dyno dcgm-pause",
 	.spec = {.name = "sonde ctl dcgm-pause",
 		 .summary = "pause the daemon's use of the GPU's profiling counters",
-		 .description =
-			 "Pauses the daemon's use of the profiling counters of the GPUs, so that a "
-			 "profiler such as Nsight Compute can use them.",
+		 .description = "Pauses the daemon's use of the profiling counters of the GPUs, so "
+				"that a profiler such as Nsight Compute can use them.",
 		 .usage = usage,
 		 .options = pause_options,
 		 .flags = ARGS_GFLAGS},

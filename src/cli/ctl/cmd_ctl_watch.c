@@ -322,11 +322,10 @@ const struct command cmd_ctl_watch = {
 	.alias = "dyno watch",
 	.spec = {.name = "sonde ctl watch",
 		 .summary = "show states and processes as they change",
-		 .description =
-			 "Shows the states of hosts, and of one host its processes, again every "
-			 "second. Hosts that do not answer come first. When the output is no "
-			 "terminal, each round is a line for each host; with --json it is one line "
-			 "with all of them.",
+		 .description = "Shows the states of hosts, and of one host its processes, again "
+				"every second. Hosts that do not answer come first. When the "
+				"output is no terminal, each round is a line for each host; with "
+				"--json it is one line with all of them.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

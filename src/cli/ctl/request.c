@@ -61,13 +61,13 @@ static void explain_no_process(enum ctl_kind kind, struct buf *out)
 		buf_add_str(out,
 			    "no process matched: was the job started with KINETO_USE_DAEMON=1, "
 			    "after the daemon, and the daemon with --enable-ipc-monitor? under "
-			    "Slurm give its id with --job-id; in a container both need the "
-			    "same KINETO_IPC_SOCKET_DIR or network namespace");
+			    "Slurm give its id with --job-id; in a container both need the same "
+			    "KINETO_IPC_SOCKET_DIR or network namespace");
 	else
-		buf_add_str(out, "no process has registered: start the daemon with "
-				 "--enable-ipc-monitor first, then the job with "
-				 "MSMONITOR_USE_DAEMON=1 or by 'sonde monitor', as the same user, "
-				 "and wait for its first steps");
+		buf_add_str(out,
+			    "no process has registered: start the daemon with --enable-ipc-monitor "
+			    "first, then the job with MSMONITOR_USE_DAEMON=1 or by 'sonde "
+			    "monitor', as the same user, and wait for its first steps");
 }
 
 /* From the states alone. */
@@ -76,18 +76,19 @@ static void explain_by_status(enum ctl_kind kind, const json_t *status, const ch
 {
 	if (kind != CTL_NPU_MONITOR && text_is(status, "npumonitor", "Running"))
 		buf_addf(out,
-			 "npu-monitor is running, and the two cannot run together: stop it "
-			 "with '%s npu-monitor --npu-monitor-stop' and try again",
+			 "npu-monitor is running, and the two cannot run together: stop it with "
+			 "'%s npu-monitor --npu-monitor-stop' and try again",
 			 name);
 	else if (kind == CTL_NPU_MONITOR && text_is(status, "nputrace", "Running"))
 		buf_addf(out,
-			 "a trace is being taken, and the two cannot run together: try again "
-			 "when '%s status' says Idle",
+			 "a trace is being taken, and the two cannot run together: try again when "
+			 "'%s status' says Idle",
 			 name);
 	else if (kind == CTL_GPUTRACE)
-		buf_add_str(out, "this daemon holds it to the rules of NPU processes, as the "
-				 "dynolog of msMonitor does, and traces no others: run 'sonde "
-				 "daemon' there instead");
+		buf_add_str(
+			out,
+			"this daemon holds it to the rules of NPU processes, as the dynolog of "
+			"msMonitor does, and traces no others: run 'sonde daemon' there instead");
 	else
 		explain_no_process(kind, out);
 }
@@ -101,8 +102,8 @@ void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json
 		buf_add_str(out, "the daemon does not accept the request");
 	else if (o->state == CTL_BUSY)
 		buf_addf(out,
-			 "%zu matched, and each has yet to fetch an earlier request: try again "
-			 "in some seconds",
+			 "%zu matched, and each has yet to fetch an earlier request: try again in "
+			 "some seconds",
 			 o->matched);
 	else if (o->state == CTL_HELD)
 		buf_addf(out, "%zu matched, but --process-limit lets none have it", o->matched);
@@ -124,8 +125,8 @@ void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struc
 		buf_addf(out, "%zu more matched, but have yet to fetch an earlier request", left);
 	else
 		buf_addf(out,
-			 "%zu more matched and were left out: --process-limit is %u, ask for "
-			 "all with --process-limit %zu",
+			 "%zu more matched and were left out: --process-limit is %u, ask for all "
+			 "with --process-limit %zu",
 			 left, process_limit, o->matched);
 }
 

@@ -89,10 +89,9 @@ static void add_silent(struct rows *r, const json_t *sent)
 		for (size_t k = 0; k < known && !is; k++)
 			is = r->list[k].pid == json_integer_value(pid);
 		if (!is)
-			add_process(
-				r, pid, CTL_NOT_ENDED,
-				"the request was sent, but its outcome is unknown: another request "
-				"came meanwhile, or the process or the daemon ended");
+			add_process(r, pid, CTL_NOT_ENDED,
+				    "the request was sent, but its outcome is unknown: another "
+				    "request came meanwhile, or the process or the daemon ended");
 	}
 }
 

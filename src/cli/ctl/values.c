@@ -108,11 +108,11 @@ static int check_line(const char *name, const char *value, size_t max, struct er
 			       value, name);
 	for (const char *c = value; *c; c++)
 		if (*c == '=' || *c == '#' || (unsigned char)*c < ' ' || *c == 0x7f)
-			return err_set(err, -EINVAL,
-				       "invalid value '%.100s' for '--%s': it is sent as a line "
-				       "KEY=VALUE, in which no '=', '#' or control character can "
-				       "stand",
-				       value, name);
+			return err_set(
+				err, -EINVAL,
+				"invalid value '%.100s' for '--%s': it is sent as a line "
+				"KEY=VALUE, in which no '=', '#' or control character can stand",
+				value, name);
 	return 0;
 }
 

@@ -369,17 +369,15 @@ static const struct args_section sections[] = {
 	{"GROUPS",
 	 "Ranks are known by RANK and the like in their environment. Where processes have one, the "
 	 "answer speaks of those; launchers and workers of data loaders are shown below. A stack "
-	 "is "
-	 "known by its innermost function that is neither of Python's library nor of an installed "
-	 "package; '>' marks it, and names the call below it in the first line."},
-	{"HANGS",
-	 "A rank has not moved when its calls, the instruction in each of them, all "
-	 "their variables, the attributes of the objects whose methods run and the "
-	 "variables of the script are the same as before. What changes inside Python's own "
-	 "library does not count. One that uses the processor meanwhile is reported as "
-	 "busy: it spins in C, or computes for long."},
-	{"EXIT STATUS", "0 when it is done, 1 when no process could be read, 2 when the "
-			"command line was wrong, 3 when --hang has found one."},
+	 "is known by its innermost function that is neither of Python's library nor of an "
+	 "installed package; '>' marks it, and names the call below it in the first line."},
+	{"HANGS", "A rank has not moved when its calls, the instruction in each of them, all their "
+		  "variables, the attributes of the objects whose methods run and the variables of "
+		  "the script are the same as before. What changes inside Python's own library "
+		  "does not count. One that uses the processor meanwhile is reported as busy: it "
+		  "spins in C, or computes for long."},
+	{"EXIT STATUS", "0 when it is done, 1 when no process could be read, 2 when the command "
+			"line was wrong, 3 when --hang has found one."},
 	{"SEE ALSO", "sonde(1), sonde-stack(1)"},
 	{NULL, NULL},
 };
@@ -389,12 +387,10 @@ const struct command cmd_snap = {
 	.page = "sonde-snap",
 	.spec = {.name = "sonde snap",
 		 .summary = "show where all ranks of a job are, equal stacks together",
-		 .description =
-			 "Copies the Python stacks of all processes in the same moment, without "
-			 "stopping them, and prints where they are: those with the same stack "
-			 "together, the largest group first, and which ranks are elsewhere than "
-			 "all "
-			 "others.",
+		 .description = "Copies the Python stacks of all processes in the same moment, "
+				"without stopping them, and prints where they are: those with the "
+				"same stack together, the largest group first, and which ranks are "
+				"elsewhere than all others.",
 		 .usage = usage,
 		 .options = snap_options,
 		 .examples = examples,

@@ -457,10 +457,9 @@ static int stack_run(const struct command *cmd, int argc, char **argv)
 	return run_either(cmd, argc, argv, false);
 }
 
-static const char *const stack_usage[] = {"[-p PID[,PID]] [-i SECONDS] [-d SECONDS] [-o FILE] "
-					  "[options]",
-					  "run [options] -- command [arguments]",
-					  "--status|--stop [-o FILE]", NULL};
+static const char *const stack_usage[] = {
+	"[-p PID[,PID]] [-i SECONDS] [-d SECONDS] [-o FILE] [options]",
+	"run [options] -- command [arguments]", "--status|--stop [-o FILE]", NULL};
 static const struct args_example stack_examples[] = {
 	{"all processes on the NPUs of this node, once a minute, until Ctrl-C",
 	 "sonde stack -i 60 --npu-usage --cpu-mem-usage --all-threads"},
@@ -476,15 +475,14 @@ static const struct args_example stack_examples[] = {
 	{NULL, NULL},
 };
 static const struct args_section stack_sections[] = {
-	{"FILES", "  FILE             the timeline, or the profile\n"
-		  "  FILE.log         messages, and how long everything took\n"
-		  "  FILE.pids        the process ids in the background\n"
-		  "  FILE.wrapper.log what a job in the background prints\n\n"
-		  "A timeline can be loaded at every moment, also after the sampler was killed. "
-		  "Viewers take it as "
-		  "it is. For other readers of JSON one character may be missing at its end: ']' "
-		  "if the file begins with a "
-		  "blank, '}' if it begins with a brace."},
+	{"FILES",
+	 "  FILE             the timeline, or the profile\n"
+	 "  FILE.log         messages, and how long everything took\n"
+	 "  FILE.pids        the process ids in the background\n"
+	 "  FILE.wrapper.log what a job in the background prints\n\n"
+	 "A timeline can be loaded at every moment, also after the sampler was killed. Viewers "
+	 "take it as it is. For other readers of JSON one character may be missing at its end: ']' "
+	 "if the file begins with a blank, '}' if it begins with a brace."},
 	{"SIGNALS", "SIGINT, SIGTERM and SIGHUP end the sampling and complete the file. SIGUSR1 "
 		    "saves a copy with the time in its name at once. 'run' passes signals on to "
 		    "the job and ends when the job does."},
@@ -532,10 +530,9 @@ const struct command cmd_stack_run = {
 	.name = "stack run",
 	.spec = {.name = "sonde stack run",
 		 .summary = "start a job and sample its Python stacks",
-		 .description =
-			 "Starts the command with the files, the terminal and the signals it "
-			 "would have without us, samples it and all its descendants, and "
-			 "ends with its exit status. Takes the options of 'sonde stack'.",
+		 .description = "Starts the command with the files, the terminal and the signals "
+				"it would have without us, samples it and all its descendants, and "
+				"ends with its exit status. Takes the options of 'sonde stack'.",
 		 .usage = run_usage,
 		 .options = stack_option_rows,
 		 .examples = run_examples,

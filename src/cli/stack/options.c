@@ -59,11 +59,10 @@ int stack_parse_seconds(struct args *a, const struct opt *opt, const char *value
 			       "60, or a number with us, ms, s, m or h behind it, at least %g%s",
 			       value, opt->name, opt->min < 1000 ? opt->min : opt->min / 1e3,
 			       opt->min < 1000 ? "us" : "ms");
-	return err_set(
-		err, -EINVAL,
-		"invalid value '%.100s' for '--%s': expected seconds such as 0.1 or 60, or a "
-		"number with us, ms, s, m or h behind it",
-		value, opt->name);
+	return err_set(err, -EINVAL,
+		       "invalid value '%.100s' for '--%s': expected seconds such as 0.1 or 60, or "
+		       "a number with us, ms, s, m or h behind it",
+		       value, opt->name);
 }
 
 int stack_parse_pids(struct args *a, const struct opt *opt, const char *value, struct err *err)
@@ -209,16 +208,14 @@ const struct opt stack_option_rows[] = {
 		      "The same after so much time, such as 1h.", .min = 100000),
 	OPTION_UINT("keep", "N", AT(s.keep), 0, 1000000, "0, all",
 		    "Files kept by rotation besides the one being written."),
-	STACK_SECONDS(
-		"autosave-interval", AT(s.autosave_ns), "0, off",
-		"Save a complete copy this often under the name of --autosave-output. The file of "
-		"--output itself can be loaded at every moment."),
+	STACK_SECONDS("autosave-interval", AT(s.autosave_ns), "0, off",
+		      "Save a complete copy this often under the name of --autosave-output. The "
+		      "file of --output itself can be loaded at every moment."),
 	OPTION_TEXT("autosave-output", "FILE", AT(s.autosave_output), "that of --output",
 		    "Where --autosave-interval saves."),
-	STACK_SECONDS(
-		"autosave-snapshot-interval", AT(s.snapshot_ns), "7200",
-		"Save a complete copy with the time in its name this often; 0: never. SIGUSR1 "
-		"makes one at once."),
+	STACK_SECONDS("autosave-snapshot-interval", AT(s.snapshot_ns), "7200",
+		      "Save a complete copy with the time in its name this often; 0: never. "
+		      "SIGUSR1 makes one at once."),
 	OPTION_TEXT("autosave-snapshot-output", "FILE", AT(s.snapshot_output), "that of --output",
 		    "The name into which the time is put."),
 
@@ -323,8 +320,8 @@ int stack_command_options_complete(struct stack_command_options *c, struct args 
 	if (r < 0)
 		return r;
 	if (c->python || c->sniffer_script)
-		args_notice(a, "--python and --sniffer-script are not needed: sonde samples by "
-			       "itself");
+		args_notice(
+			a, "--python and --sniffer-script are not needed: sonde samples by itself");
 	if (c->s.gzip && c->s.format != STACK_CHROME)
 		return err_set(
 			err, -EINVAL,

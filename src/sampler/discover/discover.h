@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Which processes are meant: pids, a name, a parent and its descendants, a cgroup or container,
- * users of a device. One call, one answer; targets.h follows them over time.
+ * users of a device. One call, one answer; targets.h follows them over time. One
+ * search at a time in a process: drivers that hang are remembered.
  */
 #ifndef SONDE_SAMPLER_DISCOVER_DISCOVER_H
 #define SONDE_SAMPLER_DISCOVER_DISCOVER_H
@@ -61,7 +62,7 @@ struct process_facts {
 	uint64_t start_ticks;
 	pid_t parent;
 	char state;
-	int rank, local_rank, world_size; /* from its environment; -1 */
+	int rank, local_rank; /* from its environment; -1 */
 	char *cmdline; /* printable, words joined by blanks; the name in [] if it has none */
 };
 int process_facts(pid_t pid, struct process_facts *out, struct err *err);

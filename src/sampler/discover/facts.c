@@ -33,7 +33,6 @@ static bool read_ranks(pid_t pid, struct process_facts *out)
 
 	out->rank = rank_env_find(RANK_ENV_RANK, env, len);
 	out->local_rank = rank_env_find(RANK_ENV_LOCAL_RANK, env, len);
-	out->world_size = rank_env_find(RANK_ENV_WORLD_SIZE, env, len);
 	free(env);
 	return n != 0;
 }

@@ -14,7 +14,7 @@
 #include "base/containers/buf.h"
 #include "sampler/rounds/targets.h"
 
-struct hang;
+struct hang; /* one thread uses it */
 
 struct hang *hang_new(void);
 void hang_free(struct hang *s);

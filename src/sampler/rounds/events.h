@@ -3,6 +3,8 @@
  * From stacks to the timeline: what ended and what began between two rounds becomes E and B events
  * of a Chrome trace. A frame is the same call as long as its function, its place in the stack and
  * the line of its caller stay: a new line inside of it does not split it.
+ *
+ * One thread uses it. The trace is the caller's; names in it are interned and never freed.
  */
 #ifndef SONDE_SAMPLER_ROUNDS_EVENTS_H
 #define SONDE_SAMPLER_ROUNDS_EVENTS_H

@@ -2,6 +2,9 @@
 /*
  * The processes that are sampled: those that were named, and those that rules find, followed while
  * they come and go. A pid alone is no identity: a process is known by pid and start time.
+ *
+ * One thread uses it; searches run in a thread of their own (search.h). Targets belong to the list
+ * and last until the refresh after they are gone.
  */
 #ifndef SONDE_SAMPLER_ROUNDS_TARGETS_H
 #define SONDE_SAMPLER_ROUNDS_TARGETS_H

@@ -105,8 +105,8 @@ static void log_stages(struct stack_session *s)
 
 		if (t->count)
 			stack_session_say(s, STACK_DETAIL,
-					  "%s: count=%" PRIu64 " avg=%.3fms min=%.3fms max=%.3fms "
-					  "total=%.3fs",
+					  "%s: count=%" PRIu64
+					  " avg=%.3fms min=%.3fms max=%.3fms total=%.3fs",
 					  stage_names[i], t->count,
 					  (double)t->total_ns / (double)t->count / 1e6,
 					  (double)t->min_ns / 1e6, (double)t->max_ns / 1e6,
