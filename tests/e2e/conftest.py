@@ -5,8 +5,30 @@ import signal
 
 import pytest
 
-# A shell in the background ignores Ctrl-C, and so would every job that the tests start.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+from capabilities import check_marks
+
+
+def reset_signals():
+    """What a background shell (SIGINT) or nohup (SIGHUP) ignores, every job of the tests would ignore,
+    too. SIGPIPE and SIGXFSZ are ignored by Python itself, and not in what it starts."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+reset_signals()
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs(name): a capability (capabilities.py)")
+    config.addinivalue_line("markers", "lacks(name, why): a capability that is not there")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    check_marks(item)
 
 
 @pytest.fixture(scope="session")

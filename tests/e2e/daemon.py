@@ -22,21 +22,17 @@ import subprocess
 import tempfile
 import time
 
-import pytest
 import rpc_client
+from capabilities import lacks, needs
 
 START_S = 30
 
 
 def need_namespaces(*flags):
-    """Skips the test where no such namespaces (flags of unshare) can be made, or not entered."""
+    """Ends the test where no such namespaces (flags of unshare) can be made, or not entered."""
     for program in ("unshare", "nsenter", *(["ip"] if "-n" in flags else [])):
-        if not shutil.which(program):
-            pytest.skip(f"no namespaces: no {program} here")
-    test = ["mount", "--bind", "/", "/"] if "-m" in flags else ["true"]
-    r = subprocess.run(["unshare", *flags, *test], capture_output=True, text=True)
-    if r.returncode:
-        pytest.skip(f"no namespaces: {r.stderr.strip() or 'not permitted'}")
+        needs(program)
+    needs("namespaces", *flags)
 
 
 def free_port():
@@ -50,7 +46,7 @@ def free_port():
             if not first <= port <= last:
                 s.bind(("127.0.0.1", port))
                 return port
-    pytest.skip("no free port")
+    lacks("free-port", "none found")
 
 
 def sanitised(build):

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-import pytest
+from capabilities import lacks
 
 FETCHED = pathlib.Path(__file__).resolve().parents[2] / "build/packages"
 
@@ -52,5 +52,5 @@ def fetch(name):
 def need(name):
     place, why = fetch(name)
     if place is None:
-        pytest.skip(why)
+        lacks(name, why)
     return place

@@ -17,6 +17,7 @@ import zipfile
 
 import pytest
 
+from capabilities import needs
 from recording import clean_env
 
 T0 = 1794723775000000000
@@ -503,8 +504,7 @@ def test_a_file_of_another_kind_is_named_as_such(files, name, data, why):
 
 
 def test_a_full_disk_fails_and_says_so(files):
-    if not os.access("/dev/full", os.W_OK):
-        pytest.skip("no /dev/full")
+    needs("dev-full")
     r = files.sonde("export", "--format=csv", "-o", "/dev/full", files.jsonl())
     assert r.returncode == 1 and "No space left" in r.stderr
     assert pathlib.Path("/dev/full").exists()

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from capabilities import lacks, needs
 from harness import LIVE, wait_gone
 
 EVENTS = "--events=alloc,free,launch,access"
@@ -41,9 +42,8 @@ def wait_amending(hurt):
 
 def helpers(hurt):
     """Processes that the recorder has made."""
+    needs("children")
     path = pathlib.Path("/proc") / str(hurt.session.recorder) / "task"
-    if not (path / path.parent.name / "children").exists():
-        pytest.skip("the kernel does not list children")
     return [int(pid) for task in path.iterdir() for pid in (task / "children").read_text().split()]
 
 
@@ -129,7 +129,7 @@ def test_no_process_is_left(hurt):
     wait_gone(hurt.session.recorder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("form", ["csv", "db"])
 def test_no_room_for_a_second_file(hurt, form):
     """The rows are all there. What they lack is told, and `recover` brings it once there is room."""
@@ -157,11 +157,11 @@ def test_no_room_for_a_second_file(hurt, form):
         ["unshare", "-m", "bash", "-c", script], env=hurt.env(), capture_output=True, timeout=60
     )
     if r.returncode == 99:
-        pytest.skip("cannot mount")
+        lacks("mount", "cannot mount a tmpfs")
     assert r.returncode == 0, r
     errors = (hurt.tmp / "errors").read_text()
     if not errors:
-        pytest.skip("there was room after all")
+        lacks("slow-enough", "there was room after all")
     assert "written anew" in (hurt.tmp / "recovered").read_text()
     hurt.out = hurt.tmp / "kept"
     if form == "csv":

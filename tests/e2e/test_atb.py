@@ -4,10 +4,11 @@
 import collections
 import os
 import re
-import shutil
 import subprocess
 
 import pytest
+
+from capabilities import needs
 
 BOTH = ("--events=launch,access", "--level=op,kernel")
 LIBS = ["libatb_abi_0_hook.so", "libatb_abi_1_hook.so"]
@@ -226,9 +227,7 @@ int main(int argc, char **argv) {
 @pytest.fixture(params=["0", "1"], ids=["abi0", "abi1"])
 def cxx(request, record, build, tmp_path):
     """A libatb made by a C++ compiler, and a job that uses it; run(names…) with and without us."""
-    gxx = shutil.which("g++")
-    if not gxx:
-        pytest.skip("no C++ compiler here")
+    gxx = needs("c++")
     lib, job = tmp_path / "libatb.so", tmp_path / "job"
     (tmp_path / "atb.cc").write_text(FAKE_ATB)
     (tmp_path / "job.c").write_text(FAKE_JOB)

@@ -2,7 +2,6 @@
 """./bootstrap against make-believe systems: a PATH of its own with package managers that only write
 down what they are asked. Nothing is installed."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 BASE = "awk cat cp dirname echo env false find grep head ls make mkdir rm sed sh tail true".split()
-PRETENDED = """chromium clang clang-format-14 g++ git ip kubectl logrotate mandoc promtool script
+PRETENDED = """capsh chromium clang clang-format-14 g++ git ip kubectl logrotate mandoc openssl promtool script
     setsid sqlite3 systemd-socket-activate unshare""".split()
 
 MAKEFILE = """\

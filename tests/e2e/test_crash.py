@@ -13,7 +13,7 @@ import pytest
 from harness import FINISHED, SOAK, wait_gone
 
 TRIES = 100 if SOAK else 20
-soak = pytest.mark.skipif(not SOAK, reason="long: SOAK=1")
+soak = pytest.mark.needs("soak")
 
 
 def kill_at_random(h, random_ms=60):

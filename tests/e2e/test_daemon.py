@@ -15,6 +15,7 @@ import time
 
 import pytest
 import rpc_client
+from capabilities import needs
 from daemon import Daemon, need_namespaces
 
 DEADLINE_S = 60  # a resolver may be slow to say that there is no such name
@@ -473,8 +474,7 @@ def state(pid):
 def as_first(build, tmp_path):
     """A daemon that is process 1 of its own pid namespace: (Daemon, pid of its process 1)."""
     need_namespaces("-p", "-f")
-    if not pathlib.Path("/proc/thread-self/children").exists():
-        pytest.skip("the kernel does not tell the children of a process")
+    needs("children")
     log = open(tmp_path / "log", "w")
     words = ["unshare", "-p", "-f", "--kill-child", build / "bin" / "sonde", "daemon"]
     p = subprocess.Popen([*words, "--port=0", "--http-port=0"], stderr=log)

@@ -11,9 +11,10 @@ import time
 
 import pytest
 
+from capabilities import lacks
 from harness import wait_gone
 
-root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+root = pytest.mark.needs("root")
 
 
 def ends_well(job, timeout=60):
@@ -226,7 +227,7 @@ def test_unwritable_output(hurts, build):
     h.count_file = state / "count"
     env = h.env(SIM_NPU_STATE=state / "npu")
     if subprocess.run(as_user("test", "-x", h.target("steady"))).returncode:
-        pytest.skip("the build is not readable by other users")
+        lacks("shared-build", "other users may not read the build")
     words = list(map(str, h.steady(events=100)))
     kw = {"env": env, "capture_output": True, "cwd": h.tmp, "timeout": 60}
     r = subprocess.run(as_user(*h.command(*words)), **kw)

@@ -412,7 +412,7 @@ def test_snapshots_of_mindspeed(jobs):
 SHARDED = [t for t in torches() if [int(n) for n in t.version.split(".")[:2]] >= [2, 6]]
 SHARDED = [pytest.param(t, id=t.label) for t in (SHARDED if SOAK else SHARDED[-1:])]
 if not SHARDED:
-    SHARDED = [pytest.param(None, id="none", marks=pytest.mark.skip("no torch 2.6 or later"))]
+    SHARDED = [pytest.param(None, id="none", marks=pytest.mark.lacks("torch-2.6", "none that new"))]
 WORLD = 2
 BATCH_BYTES = 1500 * 64 * 4  # an activation of tests/targets/python/frameworks/fsdp.py
 

@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Host memory (--device=npu,cpu): the malloc family keeps its promises, whoever provides it."""
 
-import pathlib
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+from capabilities import needs
+
 
 HOST = ["--device=npu,cpu"]
-PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
-
-
-def library(name):
-    for place in PLACES:
-        if (pathlib.Path(place) / name).exists():
-            return str(pathlib.Path(place) / name)
-    pytest.skip(f"{name} is not installed")
 
 
 def recorded_like_plain(h, *words, env=None, opts=HOST, **kw):
@@ -41,9 +33,9 @@ def test_promises_of_malloc(hurt, form):
     assert len(left) < 100, "what the C library itself keeps, and nothing else"
 
 
-@pytest.mark.parametrize("name", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"])
+@pytest.mark.parametrize("name", ["jemalloc", "tcmalloc"])
 def test_another_allocator(hurt, name):
-    env = {"LD_PRELOAD": library(name)}
+    env = {"LD_PRELOAD": needs(name)}
     r = recorded_like_plain(hurt, hurt.target("heap"), env=env)
     assert r.stdout == b"kept\n"
     (only,) = hurt.processes()
@@ -88,8 +80,7 @@ def test_bash(hurt):
 
 
 def test_git(hurt):
-    if not shutil.which("git"):
-        pytest.skip("no git")
+    needs("git")
     repo = hurt.tmp / "repo"
     env = {f"GIT_{w}_{k}": v for w in ("AUTHOR", "COMMITTER") for k, v in
            (("NAME", "a"), ("EMAIL", "a@b"), ("DATE", "2026-01-01T00:00:00Z"))}

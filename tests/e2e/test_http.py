@@ -10,6 +10,7 @@ import ssl
 import subprocess
 
 import pytest
+from capabilities import needs
 from daemon import Daemon
 
 JSON = {"Content-Type": "application/json"}
@@ -263,11 +264,8 @@ def test_connections_that_hold_places(daemon):
 
 
 def test_ipv6(daemon):
-    try:
-        s = socket.create_connection(("::1", daemon.http_port), 20)
-    except OSError as e:
-        pytest.skip(f"no IPv6 loopback: {e}")
-    with s:
+    needs("ipv6")
+    with socket.create_connection(("::1", daemon.http_port), 20) as s:
         s.sendall(get(more="Connection: close\r\n"))
         assert s.recv(4096).startswith(b"HTTP/1.1 200 ")
 

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import pythons
+from capabilities import lacks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOB = """
@@ -120,14 +121,14 @@ def newest_headers():
         folder = pathlib.Path(run(python.path, "-c", code).strip())
         if (folder / "Python.h").exists():
             return folder
-    return pytest.skip("no Python.h of 3.12 or later")
+    return lacks("python-headers", "no interpreter from 3.12 on has them")
 
 
 def test_newer_headers_make_it_for_older_interpreters(tmp_path):
     """Who counts references to None, too few of them, ends in the middle of the job."""
     old = [p for p in pythons.pythons() if 8 <= p.minor <= 11]
     if not old:
-        pytest.skip("no Python up to 3.11")
+        lacks("python-old", "no Python from 3.8 to 3.11")
     words = ["DEBUG=1", f"PYTHON_INCLUDE={newest_headers()}", "python"]
     run("make", "-j2", f"O={tmp_path}/o", *words, cwd=ROOT)
     code = """

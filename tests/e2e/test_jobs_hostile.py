@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import fabric_client as fc
+from capabilities import needs
 import pytest
 from daemon import Daemon, need_namespaces
 from test_fabric import Served, check_config, order, processes, wait_for
@@ -54,13 +55,8 @@ def child(work, uid=None):
         os.waitpid(pid, 0)
 
 
-def need_root():
-    if os.getuid():
-        pytest.skip("cannot become another user")
-
-
 def test_a_false_state_of_another_user_holds_up_nobody(daemon):
-    need_root()
+    needs("root")
     server = daemon.ipc_dir / "dynolog"
 
     def lie():
@@ -92,7 +88,7 @@ def ancestors():
 
 def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon):
     """It would come first, too: the order is that of the pids."""
-    need_root()
+    needs("root")
     server = daemon.ipc_dir / "dynolog"
     victim, true = os.getpid(), ancestors()
     false = [n for n in range(2, victim) if n not in true][:2]
@@ -122,7 +118,7 @@ def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon):
 
 
 def test_a_launcher_of_an_ordinary_user_still_finds_its_ranks(daemon):
-    need_root()
+    needs("root")
     server = daemon.ipc_dir / "dynolog"
 
     def launch():

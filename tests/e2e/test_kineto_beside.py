@@ -6,6 +6,7 @@ import json
 import subprocess
 
 import pytest
+from capabilities import lacks
 from daemon import Daemon
 from monitor_programs import NPU
 from monitored import dyno, environment, lines, state, until
@@ -31,7 +32,7 @@ def with_kineto():
     for torch in reversed(torches()):
         if run(torch.path, "import torch; print(torch.autograd.kineto_available())", 60) == ["True"]:
             return torch
-    return pytest.skip("no PyTorch with libkineto: tools/fetch_torch, or name one in SONDE_TORCHES")
+    return lacks("torch-kineto", "run tools/fetch_torch, or name one in SONDE_TORCHES")
 
 
 def trace(path):

@@ -23,6 +23,7 @@ import time
 import urllib.request
 
 import pytest
+from capabilities import lacks, needs
 from daemon import Daemon
 from fabric_client import Client
 
@@ -353,7 +354,7 @@ def tensorboard_python():
                 return python
         except OSError:
             pass
-    pytest.skip("no tensorboard here")
+    lacks("tensorboard", "./bootstrap test installs it")
 
 
 def test_tensorboard_reads_it(build, tmp_path):
@@ -466,8 +467,7 @@ def test_otlp_tries_again(build, tmp_path):
 
 def test_otlp_with_an_encrypted_key(build, tmp_path):
     """There is nobody to ask for its password, at the start or at a reload."""
-    if not shutil.which("openssl"):
-        pytest.skip("no openssl command")
+    needs("openssl")
     key, out = tmp_path / "k.pem", tmp_path / "c.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-keyout", key, "-out", out]
     words += ["-passout", "pass:secret", "-subj", "/CN=x"]

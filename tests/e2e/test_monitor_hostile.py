@@ -2,10 +2,8 @@
 """Daemons that do what none should, recorders that stand still, places where nothing can be made: a
 monitored job goes on as if there were no monitor."""
 
-import contextlib
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +11,7 @@ import sys
 import time
 
 import pytest
+from capabilities import needs
 from daemon import need_namespaces
 from fabric_client import HEADER, datagram
 from fake_daemon import *  # noqa: F403
@@ -169,8 +168,7 @@ def test_not_asked_for_nothing_happens(build, fake, place, tmp_path):
 
 @pytest.mark.parametrize("limit", ["--fsize=0", "--fsize=100000", "--nofile=24", "--as=400000000"])
 def test_small_limits(build, fake, run, tmp_path, limit):
-    if not shutil.which("prlimit"):
-        pytest.skip("no prlimit here")
+    needs("prlimit")
     p = run("train", 4, wrap=("prlimit", limit))
     fake.order(start(log=tmp_path / "out"))
     status, out, err = finish(p)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-import pytest
+from capabilities import lacks
 from fake_daemon import *  # noqa: F403
 from monitored import until
 
@@ -34,14 +34,14 @@ def test_too_often(fake, run, place, tmp_path):
         fake.order(STOP, becomes=IDLE)
         kill_all(place)
     else:
-        pytest.skip("this machine is too slow to be too fast")
+        lacks("slow-enough", "this machine is too slow to be too fast")
     assert "no usable directory" not in said(), said()
     # who gave the order has the reason, too, unless the end of the last one met it
     fake.order(start("Kernel"))
     refused = f"not carried out: nothing can be recorded now: {WORDS}"
     until(lambda: refused in said() or recorders(place), "the reason")
     if refused not in said():
-        pytest.skip("this machine is so slow that there is room again")
+        lacks("slow-enough", "so slow that there is room again")
     fake.order(STOP, becomes=IDLE)
     time.sleep(ROOM_S)
     fake.order(start("Kernel"), becomes=RUNNING)

@@ -8,10 +8,11 @@ import tempfile
 
 import pytest
 
+from capabilities import lacks
 from harness import Hurt, counted
 from recording import clean_env
 
-root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+root = pytest.mark.needs("root")
 
 
 def test_a_filter_that_forbids_almost_everything(hurt):
@@ -57,7 +58,7 @@ def test_a_umask_that_takes_everything(build):
         os.chmod(tmp, 0o777)
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         if subprocess.run(nobody + ["test", "-x", build / "bin/sonde"]).returncode:
-            pytest.skip("the build directory is closed to other users")
+            lacks("shared-build", "other users may not read the build")
         hurt = Hurt(build, tmp)
         hurt.count_file.touch()
         os.chmod(hurt.count_file, 0o666)

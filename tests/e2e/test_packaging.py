@@ -12,16 +12,12 @@ import urllib.request
 
 import pytest
 import rpc_client
+from capabilities import lacks, needs
 from daemon import Daemon, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
 UNITS = sorted((PACKAGING / "systemd").iterdir())
-
-
-def need(program):
-    if not shutil.which(program):
-        pytest.skip(f"no {program}")
 
 
 def run(*words, **kw):
@@ -44,7 +40,7 @@ def units(build, tmp_path):
 
 @pytest.mark.parametrize("name", [u.name for u in UNITS])
 def test_units_are_valid(units, name):
-    need("systemd-analyze")
+    needs("systemd")
     env = {**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:"}
     r = run("systemd-analyze", "verify", "--man=no", units / name, env=env)
     ours = [x for x in r.stderr.splitlines() if re.search(r"sonde|dynolog", x)]
@@ -52,11 +48,11 @@ def test_units_are_valid(units, name):
 
 
 def test_unit_is_hardened(units):
-    need("systemd-analyze")
+    needs("systemd")
     name = "sonde-daemon.service"
     r = run("systemd-analyze", "security", "--offline=yes", "--threshold=50", units / name)
     if "offline" in r.stderr:
-        pytest.skip(f"systemd-analyze is too old: {r.stderr.strip()}")
+        lacks("systemd", f"systemd-analyze is too old: {r.stderr.strip()}")
     assert r.returncode == 0, r.stdout + r.stderr
 
 
@@ -88,9 +84,7 @@ def test_unit_commands_are_understood(build, tmp_path):
 
 def test_socket_unit_starts_the_daemon(build, tmp_path):
     """With the real systemd-socket-activate: the first call starts it and is answered."""
-    program = shutil.which("systemd-socket-activate")
-    if not program:
-        pytest.skip("no systemd-socket-activate")
+    program = needs("systemd")
     port = free_port()
     words = [program, "-l", f"127.0.0.1:{port}", "--fdname=rpc", build / "bin" / "sonde", "daemon"]
     with open(tmp_path / "log", "w") as log:
@@ -113,14 +107,14 @@ def test_socket_unit_starts_the_daemon(build, tmp_path):
 
 
 def test_prometheus_rules():
-    need("promtool")
+    needs("prometheus")
     r = run("promtool", "check", "rules", PACKAGING / "prometheus" / "alerts.yml")
     assert r.returncode == 0, r.stdout + r.stderr
 
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-kubernetes.yml"])
 def test_prometheus_configs(tmp_path, name):
-    need("promtool")
+    needs("prometheus")
     shutil.copytree(PACKAGING / "prometheus", tmp_path / "p")
     config = tmp_path / "p" / name
     (tmp_path / "p" / "ca.crt").touch()
@@ -217,7 +211,7 @@ def paths(value, at=""):
 @pytest.fixture
 def daemonset():
     """The manifest as it is written: kubectl knows no types when it annotates."""
-    need("kubectl")
+    needs("kubectl")
     manifest = PACKAGING / "kubernetes" / "daemonset.yaml"
     r = run("kubectl", "annotate", "--local", "-o", "json", "read=1", "-f", manifest)
     assert r.returncode == 0, r.stderr
@@ -264,7 +258,7 @@ def test_daemonset_fits_the_daemon(build, daemonset):
 
 
 def test_logrotate(tmp_path):
-    need("logrotate")
+    needs("logrotate")
     text = (PACKAGING / "logrotate" / "dynolog").read_text()
     log = tmp_path / "dynolog.log"
     log.write_text("line\n")
@@ -288,7 +282,6 @@ def test_slurm_scripts():
 
 def test_install_puts_them_in_place(build, tmp_path):
     """make install: the units name the programs where they were put."""
-    need("make")
     words = ["make", "-C", ROOT, f"O={build}", f"DESTDIR={tmp_path}", "PREFIX=/opt/sonde"]
     r = run(*words, "install-packaging")
     assert r.returncode == 0, r.stderr

@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import urllib.request
 
 import fabric_client
 import pytest
+from capabilities import needs
 from daemon import Daemon
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "src" / "web"
@@ -29,9 +29,7 @@ class Browser:
     """Chromium without a window, spoken to through its debugging pipe: JSON ended by NUL."""
 
     def __init__(self, tmp_path):
-        program = shutil.which("chromium") or shutil.which("google-chrome")
-        if not program:
-            pytest.skip("no chromium here")
+        program = needs("chromium")
         # it puts a socket there: the path must be short
         self.tmp = tempfile.TemporaryDirectory(prefix="sonde_web_", ignore_cleanup_errors=True)
         theirs_in, self.out = os.pipe()

@@ -3,7 +3,6 @@
 
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +10,10 @@ import time
 
 import pytest
 
+from capabilities import needs
 from harness import FINISHED, SOAK, Hurt
 
-root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+root = pytest.mark.needs("root")
 
 
 def recorded_like_plain(h, *words, opts=(), **kw):
@@ -248,8 +248,7 @@ def test_file_size_limit(hurt):
 @root
 def test_the_first_process_of_a_container(hurt):
     """pid 1 adopts orphans: the recorder must not be one that its wait() finds."""
-    if not shutil.which("unshare"):
-        pytest.skip("no unshare")
+    needs("unshare")
     h = hurt
     r = subprocess.run(
         ["unshare", "-p", "-f", "--mount-proc", *h.command(*h.steady(threads=2, events=3000))],

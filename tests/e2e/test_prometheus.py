@@ -3,7 +3,6 @@
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -11,15 +10,11 @@ import urllib.parse
 import urllib.request
 
 import pytest
+from capabilities import needs
 from daemon import Daemon, free_port
 from fabric_client import Client
 
 RECORD = {"kind": "Marker", "deviceId": 0, "duration": 5, "timestamp": 1730000000123456789}
-
-
-def needs(program):
-    if not shutil.which(program):
-        pytest.skip(f"no {program} here: it comes with the package prometheus")
 
 
 def read(url):
@@ -38,7 +33,7 @@ def daemon(build, tmp_path):
 
 
 def test_promtool_understands_every_line(daemon):
-    needs("promtool")
+    needs("prometheus")
     url = f"http://localhost:{daemon.http_port}/metrics"
     end = time.monotonic() + 20
     while "cpu_util" not in (text := read(url)) or "npu_activity" not in text:

@@ -259,7 +259,7 @@ def test_mistakes(record, run, call, kind, words):
     assert (record.tmp / "ok.csv").read_text() == "no dump\n"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+@pytest.mark.needs("no-root")
 def test_permissions(record, run):
     path = record.tmp / "ok.csv"
     path.write_text("x")

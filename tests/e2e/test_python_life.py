@@ -7,6 +7,7 @@ import os
 import subprocess
 
 import pytest
+from capabilities import lacks
 from python_jobs import PRELUDE, Left
 from pythons import one_per_minor, pythons
 
@@ -456,7 +457,7 @@ def shared_python():
 def test_embedded_interpreter_twice(jobs):
     python, library = shared_python()
     if not python:
-        pytest.skip("no interpreter here has a shared library")
+        lacks("python-shared", "no interpreter here has a libpython")
     (jobs.tmp / "embedded.c").write_text(EMBEDDED)
     program = jobs.tmp / "embedded"
     subprocess.run(

@@ -5,6 +5,7 @@ torch."""
 import collections
 
 import pytest
+from capabilities import lacks
 from python_traces import WORK, names, only, read_csv, trace
 from pythons import one_per_minor, pythons
 from torches import every_torch
@@ -224,7 +225,7 @@ names(sys.argv[1])
 def test_modules_in_every_interpreter(jobs, python, how):
     """Where there is no torch: a module of the same shape."""
     if how == "cell" and python.minor < 11:
-        pytest.skip("cells of arguments are elsewhere; no torch has them in this place")
+        lacks("python-3.11", "cells of arguments are elsewhere before")
     top = jobs.tmp / "lib/torch/nn/modules"
     top.mkdir(parents=True)
     for package in (top, top.parent, top.parent.parent):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 import rpc_client
+from capabilities import has_ipv6, needs
 from daemon import Daemon, free_port
 from rpc_client import Connection, frame
 
@@ -20,15 +21,6 @@ FUNCTIONS = """getStatus getVersion setKinetOnDemandRequest dcgmProfPause dcgmPr
 def daemon(build, tmp_path_factory):
     with Daemon(build, tmp_path_factory.mktemp("rpc")) as d:
         yield d
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as s:
-            s.bind(("::1", 0))
-        return True
-    except OSError:
-        return False
 
 
 def test_status_of_a_daemon_that_nobody_talked_to(daemon):
@@ -82,8 +74,8 @@ def test_requests_of_today_s_clients_start_with_a_newline_and_are_indented(daemo
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_both_families(daemon, host):
-    if host == "::1" and not has_ipv6():
-        pytest.skip("no IPv6 here")
+    if host == "::1":
+        needs("ipv6")
     assert "version" in daemon.call({"fn": "getVersion"}, host=host)
 
 
@@ -217,7 +209,7 @@ def test_bind_to_everything(build, tmp_path):
             assert "version" in rpc_client.call(d.port, {"fn": "getVersion"}, host="::1")
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+@pytest.mark.needs("ipv6")
 def test_bind_to_both_wildcards(build, tmp_path):
     with Daemon(build, tmp_path, "--bind", "0.0.0.0,::") as d:
         for host in ("127.0.0.1", "::1"):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The simulated Ascend stack keeps its promises: the ABI that hooks rely on, and jobs that repeat."""
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from capabilities import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("SONDE_BUILD", "build"))
@@ -547,11 +548,11 @@ void save(void *, const void *param, const std::string &dir)
 """
 
 
-@pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
+@pytest.mark.needs("c++")
 @pytest.mark.parametrize("abi", [1, 0])
 def test_atb_speaks_both_string_abis(env, tmp_path, abi):
-    if abi == 0 and os.uname().machine != "x86_64":
-        pytest.skip("the old string ABI is simulated on x86-64 only")
+    if abi == 0:
+        needs("x86-64")  # the old string ABI is simulated there only
     lib = compile_c(tmp_path, "atb.so", ATB_HOOK, "-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
                     cc="c++", suffix=".cc")
     r = train(dict(env, LD_PRELOAD=str(lib), SIM_ATB_ABI=str(abi)), "--pool", "atb", "--steps", 1)

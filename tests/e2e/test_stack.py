@@ -174,7 +174,7 @@ def test_a_process_without_python(jobs, tmp_path):
     assert read(tmp_path / "t.json") == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.needs("root")
 def test_a_process_of_somebody_else(jobs, build):
     job = jobs.python(PARKED)
     with tempfile.TemporaryDirectory() as folder:

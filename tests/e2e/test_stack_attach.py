@@ -14,6 +14,7 @@ import time
 
 import pytest
 import pythons
+from capabilities import lacks, needs
 from pythons import every_python, one_per_minor
 
 PARK = """
@@ -26,11 +27,7 @@ outer()
 """
 FRAMES = [("inner", 4), ("outer", 6), ("<module>", 7)]
 
-is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become other users")
-
-
-def needs(tool):
-    return pytest.mark.skipif(not shutil.which(tool), reason=f"needs {tool}")
+is_root = pytest.mark.needs("root")
 
 
 class Places:
@@ -168,7 +165,7 @@ def own_pythons():
     return [p for p in one_per_minor() if not p.marks and not pythons.is_fetched(p.values[0])]
 
 
-@needs("strip")
+@pytest.mark.needs("strip")
 @pytest.mark.parametrize("drop", [strip, drop_sections])
 @pytest.mark.parametrize("python", own_pythons())
 def test_no_symbols_at_all(places, python, drop):
@@ -183,10 +180,10 @@ def machine_python(oldest=7, shared=None):
         if p.minor >= oldest and not pythons.is_fetched(p):
             if shared is None or bool(library(p)) == shared:
                 return p
-    pytest.skip("no such Python here")
+    return lacks("python-shared" if shared else "python-system", "no such Python here")
 
 
-@needs("strip")
+@pytest.mark.needs("strip")
 @pytest.mark.parametrize("change", [strip, hide])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "static"])
 def test_stripped_or_with_hidden_symbols(places, shared, change):
@@ -205,7 +202,7 @@ def test_deleted_after_the_start(places, shared):
     places.check(p.pid, python.label.rstrip("t+"))
 
 
-@needs("strip")
+@pytest.mark.needs("strip")
 def test_deleted_and_without_symbols(places):
     """What is needed of the file is there for as long as it is mapped."""
     python = machine_python()
@@ -232,7 +229,7 @@ def loader():
         path = line.split(maxsplit=5)[5].strip() if "/" in line else ""
         if os.path.basename(path).startswith("ld-linux"):
             return path
-    pytest.skip("no loader of that name")
+    return lacks("python-loader", "no loader of that name")
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "static"])
@@ -274,8 +271,7 @@ int main(int argc, char **argv)
 
 
 def compile_program(places, text, *flags):
-    if not shutil.which("cc"):
-        pytest.skip("needs cc")
+    needs("cc")
     source, program = places.tmp / "program.c", places.tmp / "embeds"
     source.write_text(f"#define PARK {json.dumps(PARK)}\n{text}")
     subprocess.run(["cc", "-w", "-o", program, source, *flags], check=True)
@@ -301,10 +297,10 @@ def test_embedded(places, pie):
         places.check(p.pid, python.label.rstrip("+"))
         tried += 1
     if not tried:
-        pytest.skip("no Python with headers and a library")
+        lacks("python-shared", "no Python with headers and a library")
 
 
-@needs("strip")
+@pytest.mark.needs("strip")
 @pytest.mark.parametrize("python", own_pythons())
 def test_linked_into_a_program(places, python):
     """Nothing of it is exported; then nothing at all is left but the code."""
@@ -312,14 +308,14 @@ def test_linked_into_a_program(places, python):
     archives = glob.glob(f"{home}/lib/python3.{python.minor}/config-*/libpython3.{python.minor}*.a")
     headers = glob.glob(f"{home}/include/python3.{python.minor}*/Python.h")
     if not archives or not headers:
-        pytest.skip("no libpython.a")
+        lacks("python-static", "no libpython.a")
     # libpython3.X-pic.a is before libpython3.X.a
     flags = [f"-I{os.path.dirname(headers[0])}", min(archives)]
     libraries = ["-lm", "-ldl", "-lutil", "-lpthread", "-lz", "-lexpat"]
     try:
         program = compile_program(places, EMBED, *flags, *libraries)
     except subprocess.CalledProcessError:
-        pytest.skip("libpython.a needs what is not here")
+        lacks("python-static", "libpython.a needs what is not here")
     for change in (lambda path: None, strip):
         change(program)
         p = places.start(program, env={"PYTHONHOME": home})
@@ -348,25 +344,19 @@ def child_of(p):
     return int(pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children").read_text().split()[0])
 
 
-def can_unshare(*options):
-    done = subprocess.run(["unshare", *options, "true"], stderr=subprocess.DEVNULL)
-    if done.returncode:
-        pytest.skip("may not make namespaces")
-
-
-@needs("unshare")
+@pytest.mark.needs("unshare")
 def test_other_mount_and_pid_namespace(places):
     options = ["--mount", "--pid", "--fork", "--mount-proc"]
     options += ["--user", "--map-root-user"] if os.geteuid() else []
-    can_unshare(*options)
+    needs("namespaces", *options)
     p = places.park("unshare", *options, machine_python().path)
     places.check(child_of(p))
 
 
-@needs("unshare")
+@pytest.mark.needs("unshare")
 @is_root
 def test_other_user_namespace(places):
-    can_unshare("--user", "--map-root-user")
+    needs("namespaces", "--user", "--map-root-user")
     p = places.park("unshare", "--user", "--map-root-user", machine_python().path)
     places.check(p.pid)
 
@@ -376,7 +366,7 @@ def test_other_root(places, python):
     """Its files are not where it says, and none of the machine's own are there."""
     command = pythons.in_root(python)
     if not command:
-        pytest.skip("may not change the root")
+        lacks("chroot", "not fetched, or the root cannot be changed")
     places.check(places.start(*command, "-c", PARK).pid)
 
 
@@ -384,14 +374,14 @@ def test_other_root(places, python):
 def test_newest_by_their_own_loader(places, python):
     command = pythons.through_loader(python)
     if not command:
-        pytest.skip("not unpacked by the tests")
+        lacks("python-fetched", "not from build/pythons")
     places.check(places.park(*command).pid, python.label.rstrip("t+"))
 
 
-@needs("unshare")
+@pytest.mark.needs("unshare")
 @is_root
 def test_process_outside_of_the_container(places):
-    can_unshare("--mount", "--pid", "--fork", "--mount-proc")
+    needs("namespaces", "--mount", "--pid", "--fork", "--mount-proc")
     inside = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
     error = places.error(places.park(machine_python().path).pid, inside)
     assert "there is no process" in error
@@ -453,9 +443,9 @@ def test_thread_of_the_kernel(places):
     try:
         flags = int(pathlib.Path("/proc/2/stat").read_text().rpartition(")")[2].split()[6])
     except OSError:
-        pytest.skip("none to be seen")
+        lacks("kernel-threads", "none to be seen")
     if not flags & 0x200000:
-        pytest.skip("none to be seen")
+        lacks("kernel-threads", "none to be seen")
     assert "thread of the kernel" in places.error(2)
 
 
@@ -471,7 +461,7 @@ def old_pythons():
 
 def test_python_that_is_too_old(places):
     if not old_pythons():
-        pytest.skip("none here")
+        lacks("python-ancient", "none here")
     for version, path in old_pythons():
         text = "import sys, time; sys.stdout.write('up\\n'); sys.stdout.flush(); time.sleep(50)"
         p = places.start(path, "-c", text)
@@ -502,11 +492,11 @@ def system_python():
     for p in pythons.pythons():
         if str(p.path).startswith("/usr/"):
             return p.path
-    pytest.skip("no Python for everybody")
+    return lacks("python-system", "no Python for every user")
 
 
 @is_root
-@needs("setpriv")
+@pytest.mark.needs("setpriv")
 def test_process_of_another_user(open_build):
     p = open_build.park(system_python())
     error = open_build.error(p.pid, as_user(65534))
@@ -516,7 +506,7 @@ def test_process_of_another_user(open_build):
 
 
 @is_root
-@needs("setpriv")
+@pytest.mark.needs("setpriv")
 def test_process_of_the_same_user(open_build):
     """Where the kernel allows it."""
     p = open_build.start(*as_user(4242), system_python(), "-c", PARK)
@@ -528,7 +518,7 @@ def test_process_of_the_same_user(open_build):
 
 
 @is_root
-@needs("setpriv")
+@pytest.mark.needs("setpriv")
 def test_process_that_forbids_it(open_build):
     text = "import ctypes; ctypes.CDLL(None).prctl(4, 0)\n" + PARK
     p = open_build.start(*as_user(4242), system_python(), "-c", text)
@@ -540,7 +530,7 @@ def test_process_that_forbids_it(open_build):
 
 
 @is_root
-@needs("capsh")
+@pytest.mark.needs("capsh")
 def test_root_without_the_capability(open_build):
     p = open_build.start(*as_user(4242), system_python(), "-c", PARK)
     shell = ["capsh", "--drop=cap_sys_ptrace", "--", "-c", 'exec "$@"', "sh"]

@@ -13,6 +13,7 @@ import sys
 import time
 
 import pytest
+from capabilities import lacks
 from recording import clean_env
 
 # Says "ready", and ends with its stdin.
@@ -232,7 +233,7 @@ def test_children_come_and_go(build, tmp_path):
     assert balanced(s.events)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 10), reason="this Python does not use vfork")
+@pytest.mark.needs("python-vfork")
 def test_what_python_starts_is_no_python(build, tmp_path):
     """Between vfork and exec a child has its parent's memory, and is not shown as a second one."""
     code = """
@@ -313,7 +314,7 @@ def test_a_pid_that_is_used_again(build, tmp_path):
     """Another process under the pid that was named is not meant."""
     last = pathlib.Path("/proc/sys/kernel/ns_last_pid")
     if not os.access(last, os.W_OK):
-        pytest.skip("pids cannot be chosen here")
+        lacks("choose-pids", "ns_last_pid cannot be written")
     with running(python(tmp_path, "named.py")) as first:
         with stack(build, tmp_path, "-p", first.pid, "--parent", os.getpid(), "-i", "0.01",
                    "--refresh-interval", "0.05") as s:
@@ -325,7 +326,7 @@ def test_a_pid_that_is_used_again(build, tmp_path):
                 try:
                     last.write_text(str(first.pid - 1))
                 except OSError:
-                    pytest.skip("pids cannot be chosen here")
+                    lacks("choose-pids", "ns_last_pid cannot be written")
                 stranger = subprocess.Popen(python(tmp_path, "stranger.py"), stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE)
                 if stranger.pid == first.pid:
@@ -334,7 +335,7 @@ def test_a_pid_that_is_used_again(build, tmp_path):
                 stranger.communicate()
             try:
                 if stranger.pid != first.pid:
-                    pytest.skip("the pid is taken by somebody else")
+                    lacks("choose-pids", "another process took the pid")
                 assert stranger.stdout.readline() == b"ready\n"
                 wait_seen(tmp_path, "/stranger.py")
             finally:

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from capabilities import lacks, needs
 from pythons import every_python
 from stack_jobs import PARKED, Jobs, check, read, wait_for
 
@@ -261,7 +262,7 @@ def test_a_debugger_keeps_its_process(jobs):
     assert "is traced by process" in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace of its own")
+@pytest.mark.needs("root")
 def test_a_process_in_another_mount_namespace_and_deleted(jobs, tmp_path):
     """Files are looked for where the process sees them, and as it has them open."""
     hidden = tmp_path / "hidden"
@@ -271,13 +272,11 @@ def test_a_process_in_another_mount_namespace_and_deleted(jobs, tmp_path):
         f"mount -t tmpfs none {hidden} && cp $(readlink -f {sys.executable}) {hidden}/py && "
         f"PYTHONHOME={sys.base_prefix} {hidden}/py {script} & pid=$!; wait $pid"
     )
-    try:
-        job = jobs.start("unshare", "-m", "sh", "-c", shell)
-    except FileNotFoundError:
-        pytest.skip("no unshare")
+    needs("unshare")
+    job = jobs.start("unshare", "-m", "sh", "-c", shell)
     line = job.stdout.readline().strip()
     if line != "ready":
-        pytest.skip(f"cannot make a mount namespace here: {job.stderr.read()}")
+        lacks("mount", f"cannot mount a tmpfs: {job.stderr.read()}")
     children = subprocess.run(
         ["pgrep", "-f", f"{hidden}/py {script}"], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -17,6 +17,7 @@ import zlib
 
 import pytest
 
+from capabilities import lacks
 from harness import SOAK
 from stack_jobs import BUSY, Jobs, check, named, read, wait_for
 
@@ -369,7 +370,7 @@ def pprof_program():
 def test_pprof_by_its_own_program(jobs, tmp_path):
     program = pprof_program()
     if not program:
-        pytest.skip("no pprof on this machine")
+        lacks("pprof", "not on this machine")
     _, path = profile(jobs, tmp_path, "pprof", "profile.pb.gz")
     shown = subprocess.run(
         [program, "-top", "-sample_index=samples", str(path)],

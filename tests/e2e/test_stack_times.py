@@ -8,6 +8,7 @@ import platform
 
 import pytest
 
+from capabilities import lacks
 from stack_jobs import Jobs, check, read
 
 # Computes in two functions and rests in a third, one after the other, and says how long each took.
@@ -41,7 +42,6 @@ print("ready", flush=True)
 print(json.dumps(by_turns()), flush=True)
 """
 
-KERNEL = tuple(int(part) for part in platform.release().split(".")[:2])
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def timeline(jobs, tmp_path, *words):
     return shares(seen), shares(own)
 
 
-@pytest.mark.skipif(KERNEL < (6, 12), reason="the kernel lets nobody in front")
+@pytest.mark.needs("kernel-6.12")
 @pytest.mark.parametrize("words", [["--exact"], []], ids=["proved", "fast"])
 def test_functions_that_compute_are_seen_as_much_as_those_that_rest(jobs, tmp_path, words):
     for _ in range(4):  # a machine with other things to do may be late
@@ -92,8 +92,9 @@ print(list(a), flush=True)
 GETATTR = {"x86_64": 315, "aarch64": 275}
 
 
-@pytest.mark.skipif(platform.machine() not in GETATTR, reason="its number is not known")
 def test_a_job_is_scheduled_as_it_would_be_without_us(jobs, tmp_path):
+    if platform.machine() not in GETATTR:
+        lacks("known-syscalls", "the number of sched_getattr is not known")
     number = GETATTR[platform.machine()]
     plain = (ctypes.c_uint64 * 6)()
     ctypes.CDLL(None).syscall(number, 0, plain, 48, 0)

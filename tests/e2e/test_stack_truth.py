@@ -3,12 +3,11 @@
 
 import os
 import re
-import shutil
-import subprocess
 import time
 
 import pytest
 
+from capabilities import lacks, needs
 from looked_at import LIMIT_S, Program, Sampling, snap
 from pythons import every_python, one_per_minor
 
@@ -63,7 +62,7 @@ def describe(wrong):
 def test_sub_interpreters(build, tmp_path, python):
     with Program(python, "interpreters.py", tmp_path) as program:
         if program.line() == "none":
-            pytest.skip("this Python makes no sub-interpreters")
+            lacks("subinterpreter", "this Python makes none")
         seen = snap(build, program.pid)
     inner = [t for t in seen.values() if t["interpreter"] != 0]
     assert len({t["interpreter"] for t in inner}) == 3
@@ -96,8 +95,7 @@ def test_threads_in_a_container(build, python):
     """In there they have other numbers; that of the first process, 1, stands everywhere."""
     under = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     under += ["--user", "--map-root-user"] if os.geteuid() else []
-    if not shutil.which("unshare") or subprocess.run([*under, "true"]).returncode:
-        pytest.skip("may not make namespaces")
+    needs("namespaces", *under[1:])
     for threads in (1, 6):
         with Program(python, "many.py", threads, 8, "parked", under=under) as program:
             program.ready()

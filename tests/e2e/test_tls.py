@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import select
-import shutil
 import signal
 import ssl
 import struct
@@ -16,6 +15,7 @@ import time
 
 import pytest
 import rpc_client
+from capabilities import needs
 from daemon import Daemon
 
 PROMPT = "Please enter the certificate password: "
@@ -76,14 +76,14 @@ def test_default_certificates(build, tmp_path):
         for host in "localhost", "127.0.0.1":
             r = d.ctl("--hostname", host, "--certs-dir", out / "client", "version")
             assert r.returncode == 0 and '"version"' in r.stdout, r.stderr
-        if shutil.which("openssl"):
-            r = subprocess.run(
-                ["openssl", "s_client", "-connect", f"127.0.0.1:{d.port}", "-verify_return_error",
-                 "-verify_ip", "127.0.0.1", "-CAfile", out / "client" / "ca.crt",
-                 "-cert", out / "client" / "client.crt", "-key", out / "client" / "client.key"],
-                input=b"", capture_output=True, timeout=20,
-            )  # fmt: skip
-            assert b"Verification: OK" in r.stdout, r.stderr
+        needs("openssl")
+        r = subprocess.run(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{d.port}", "-verify_return_error",
+             "-verify_ip", "127.0.0.1", "-CAfile", out / "client" / "ca.crt",
+             "-cert", out / "client" / "client.crt", "-key", out / "client" / "client.key"],
+            input=b"", capture_output=True, timeout=20,
+        )  # fmt: skip
+        assert b"Verification: OK" in r.stdout, r.stderr
 
 
 def test_who_is_refused(build, tmp_path, made):
@@ -240,7 +240,7 @@ def odd_certificate(folder, made, name, extensions, words):
     key.chmod(0o600)
 
 
-@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command")
+@pytest.mark.needs("openssl")
 @pytest.mark.parametrize("case", ODD)
 def test_odd_server_certificates(build, tmp_path, made, case):
     words, extensions, complaint = ODD[case]
@@ -255,7 +255,7 @@ def test_odd_server_certificates(build, tmp_path, made, case):
         assert "version" in d.call(VERSION, tls=c)
 
 
-@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command")
+@pytest.mark.needs("openssl")
 def test_expired_and_weak_clients(build, tmp_path, made):
     with start(build, tmp_path, made / "server-a.test") as d:
         client = made / "client-alice"

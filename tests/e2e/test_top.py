@@ -17,6 +17,7 @@ import time
 import urllib.request
 
 import pytest
+from capabilities import needs
 from daemon import Daemon
 from fabric_client import IDLE, RUNNING, Client, datagram, monitor_status
 from test_guest_clients import Guest, until
@@ -132,8 +133,7 @@ def test_what_is_no_report_is_dropped_and_counted(node):
 
 
 def test_only_the_owner_may_report(node):
-    if os.getuid() != 0:
-        pytest.skip("needs another user")
+    needs("root")
     os.chmod(node.ipc_dir, 0o777)
     with Guest(node):
         with Client(node.ipc_dir / "dynolog", bind=None) as c:
@@ -507,9 +507,6 @@ def test_top_stops_the_monitor_when_nobody_reads(node):
 def job(d, *words):
     """simtrain, started as people start their jobs."""
     simtrain, mspti = d.build / "sim" / "simtrain", d.build / "sim" / "libmspti.so"
-    for needed in (d.build / "lib" / "libsonde_monitor.so", simtrain, mspti):
-        if not needed.exists():
-            pytest.skip(f"{needed.name} is not built")
     env = {"KINETO_IPC_SOCKET_DIR": str(d.ipc_dir)}
     p = d.popen(
         d.build / "bin" / "sonde", "monitor", "--mspti", mspti, "--", simtrain, "--forever",
@@ -587,8 +584,6 @@ def monitor(build, *words, env=None, **kw):
 
 def test_monitor_runs_the_job_with_what_it_needs(build, tmp_path):
     lib = f"{build.resolve()}/lib/libsonde_monitor.so"
-    if not os.path.exists(lib):
-        pytest.skip("libsonde_monitor.so is not built")
     show = [sys.executable, "-S", "-c", "import os,json; print(json.dumps(dict(os.environ)))"]
     r = monitor(build, "--", *show)
     env = json.loads(r.stdout)
@@ -626,8 +621,6 @@ def test_monitor_runs_the_job_with_what_it_needs(build, tmp_path):
 
 
 def test_monitor_is_the_job(build):
-    if not os.path.exists(build / "lib" / "libsonde_monitor.so"):
-        pytest.skip("libsonde_monitor.so is not built")
     assert monitor(build, "--", "sh", "-c", "exit 7").returncode == 7
     assert monitor(build, "--", "sh", "-c", "kill -9 $$").returncode == -9
     r = monitor(build, "--", "/no/such/program")

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Tests on PyTorch are skipped where there is none. Where they must run, that is a failure."""
-
-import os
+"""Each PyTorch that the tests count on is here."""
 
 import pytest
 
+from capabilities import lacks
 from torches import missing
 
 
-@pytest.mark.skipif(not os.environ.get("CI"), reason="PyTorch is a must in CI only")
-def test_a_current_one_is_here():
-    assert "current" not in dict(missing()), dict(missing())["current"]
+@pytest.mark.parametrize("name", ["system", "current"])
+def test_one_is_here(name):
+    why = dict(missing()).get(name)
+    if why:
+        lacks(f"torch-{name}", why)

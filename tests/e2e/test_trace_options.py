@@ -8,12 +8,12 @@ import csv
 import json
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
 import time
 
 import pytest
+from capabilities import needs
 from monitor_programs import ENDS
 from monitored import Job, environment, until
 from traced_steps import PythonJob, Trace, check_nested, daemon_for, dirs, functions, ns, program
@@ -319,10 +319,8 @@ DENIED = "libc = ctypes.CDLL(None); assert libc.prctl(4, 0, 0, 0, 0) == 0  # PR_
 
 
 def test_stacks_that_may_not_be_read(build, node, tmp_path):
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() == 0 and not setpriv:
-        pytest.skip("no setpriv: we may read everything")
-    without = [setpriv, "--bounding-set=-sys_ptrace"] if os.geteuid() == 0 else []
+    # root may read everything else
+    without = [needs("setpriv"), "--bounding-set=-sys_ptrace"] if os.geteuid() == 0 else []
     code = program(before=DENIED)
     with PythonJob(build, node.daemon, tmp_path, code, *without) as job:
         node.wait_step()

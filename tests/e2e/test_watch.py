@@ -3,11 +3,12 @@
 
 import csv
 import json
-import os
 import re
 import time
 
 import pytest
+
+from capabilities import lacks
 
 WATCH = "--watch=aten.start.default:out0,aten.last.default"
 OOB = "--watch=aten.mul_.Scalar:out0,aten._fused_adamw_.default"
@@ -232,7 +233,7 @@ def test_full_content(record):
     assert not (got.dir / "watch").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.needs("root")
 def test_a_full_disk(record):
     """The job does not notice, the checksums are there, and what is missing is told."""
     import subprocess
@@ -254,7 +255,7 @@ def test_a_full_disk(record):
         ["unshare", "-m", "sh", "-c", script], env=record.env(), capture_output=True, timeout=60
     )
     if r.returncode == 99:
-        pytest.skip("cannot mount")
+        lacks("mount", "cannot mount a tmpfs")
     assert (r.returncode, r.stdout) == (0, b"done\n"), r.stderr
     got = answer(record, keep)
     assert got["corruptions"] == 1 and got["failed"] == 0

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from capabilities import lacks
 from torches import a_torch, every_torch
 
 HEAD = """
@@ -167,7 +168,7 @@ msmemscope.stop()
 
 def test_a_view_is_watched_as_long_as_its_memory(job):
     if [int(n) for n in job.torch.version.split(".")[:2]] < [2, 1]:
-        pytest.skip("a storage has no object of its own before torch 2.1")
+        lacks("torch-2.1", "a storage has no object of its own before")
     job("""
 msmemscope.start()
 whole, other = torch.zeros(10, 10), torch.ones(3)

@@ -20,6 +20,7 @@ import zipfile
 import pytest
 import pythons
 import torches
+from capabilities import lacks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OLDEST = 8
@@ -82,14 +83,14 @@ def with_venv():
     """The oldest and the newest interpreter that can make environments with pip."""
     able = [p for p in pythons.pythons() if p.minor >= OLDEST and has_venv(p)]
     ends = able[:1] + able[1:][-1:]
-    skip = pytest.mark.skip("no Python that has venv and ensurepip")
+    skip = pytest.mark.lacks("python-venv", "no Python has venv and ensurepip")
     return [pytest.param(p, id=p.label) for p in ends] or [pytest.param(None, marks=skip)]
 
 
 def newest():
     python = with_venv()[-1].values[0]
     if not python:
-        pytest.skip("no Python that has venv and ensurepip")
+        lacks("python-venv", "no Python has venv and ensurepip")
     return python
 
 
@@ -328,7 +329,7 @@ def test_other_places(wheel, how, tmp_path):
 @pytest.mark.parametrize("python", pythons.one_per_minor(oldest=OLDEST))
 def test_one_folder_serves_every_interpreter(target, python, tmp_path):
     if python.label.endswith("t"):
-        pytest.skip("free-threaded: no stable ABI")
+        lacks("stable-abi", "free-threaded")
     (tmp_path / "job.py").write_text(PACKAGE_JOB)
     env = environment(PYTHONPATH=target)
     assert run(python.path, "job.py", cwd=tmp_path, env=env).stdout == "done\n"

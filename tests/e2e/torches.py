@@ -22,6 +22,8 @@ import subprocess
 
 import pytest
 
+from capabilities import lacks
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 FETCHED = TOP / "build/torch"
 KEPT = TOP / "build/torches.json"
@@ -138,7 +140,8 @@ def every_torch():
     """For pytest.mark.parametrize; what is not here is there too, skipped with the reason."""
     params = [pytest.param(t, id=t.label) for t in torches()]
     return params + [
-        pytest.param(None, id=name, marks=pytest.mark.skip(why)) for name, why in missing()
+        pytest.param(None, id=name, marks=pytest.mark.lacks(f"torch-{name}", why))
+        for name, why in missing()
     ]
 
 
@@ -146,10 +149,7 @@ def a_torch():
     """The newest, for tests that one is enough for; the test is skipped where there is none."""
     found = torches()
     if not found:
-        pytest.skip(
-            "no PyTorch: install the package python3-torch, or run tools/fetch_torch",
-            allow_module_level=True,
-        )
+        lacks("torch", "install the package python3-torch, or run tools/fetch_torch")
     return found[-1]
 
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Runs the registered tests; arguments select by `suite` or `suite.name` prefix. Most tests wait
- * for something most of the time, so some run beside each other (UNIT_JOBS=1: one by one); what one
- * says comes when it has ended. What a test leaves running ends with it: its orphans are the
- * children of the process that runs it.
+ * for something most of the time, so some run beside each other (UNIT_JOBS=1: one by one); the
+ * output of a test comes when it has ended. What a test leaves running ends with it: its orphans are
+ * the children of the process that runs it. The last lines name the slowest tests (UNIT_SLOWEST,
+ * default 5), those that were skipped, and the counts.
  */
 #include "test.h"
 
@@ -12,11 +13,23 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DEFAULT_JOBS 4
+#define DEFAULT_SLOWEST 5
+#define CAPABILITIES "tests/capabilities"
+#define EXIT_SKIPPED 77
 
 static struct test *tests;
+
+/* What the processes that run tests have in common. */
+static struct shared {
+	_Atomic int taken, passed, failed, skipped;
+	_Atomic long ms[]; /* of each test, in the order of `tests` */
+} *shared;
+static char *skip_reason; /* shared by a runner and its test */
+#define REASON_BYTES 4096
 
 /* For the address sanitizer. The C library keeps this for a thread until the thread is gone, and a
  * detached one may be a moment late. */
@@ -32,7 +45,37 @@ void test_register(struct test *t)
 	tests = t;
 }
 
-static int selected(const struct test *t, int argc, char **argv)
+/* Whether CI=true makes a test that lacks this capability fail. Unknown names do, too. */
+static int is_required(const char *capability)
+{
+	const char *ci = getenv("CI");
+	char line[256], name[64], kind[64];
+	int required = 1;
+
+	if (!ci || strcmp(ci, "true") != 0)
+		return 0;
+	FILE *f = fopen(CAPABILITIES, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "%63s %63s", name, kind) == 2 && !strcmp(name, capability))
+			required = strcmp(kind, "machine") != 0;
+	if (f)
+		fclose(f);
+	return required;
+}
+
+void test_skip(const char *capability, const char *reason)
+{
+	if (capability && is_required(capability)) {
+		fprintf(stderr, "%s is missing, and required with CI=true: %s\n", capability, reason);
+		exit(1);
+	}
+	snprintf(skip_reason, REASON_BYTES, "%s%s%s", capability ? capability : "",
+		 capability ? ": " : "", reason);
+	/* not exit(): a test that ends early leaves what it holds, which is no leak */
+	_exit(EXIT_SKIPPED);
+}
+
+static int is_selected(const struct test *t, int argc, char **argv)
 {
 	char full[256];
 
@@ -41,6 +84,20 @@ static int selected(const struct test *t, int argc, char **argv)
 		if (!strncmp(full, argv[i], strlen(argv[i])))
 			return 1;
 	return argc < 2;
+}
+
+/* Tests count on the defaults: nohup and background shells leave some signals ignored. */
+static void reset_signals(void)
+{
+	struct sigaction sa;
+	sigset_t none;
+
+	/* only those: a sanitizer has handlers of its own */
+	for (int sig = 1; sig < NSIG; sig++)
+		if (!sigaction(sig, NULL, &sa) && sa.sa_handler == SIG_IGN)
+			signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 static void end_children(void)
@@ -64,27 +121,27 @@ static void end_children(void)
 	}
 }
 
-/* What a test said, in one piece. */
-static void pass_on(int said)
+/* The output of a test, in one piece. */
+static void copy_output(int from)
 {
 	char piece[4096];
 	ssize_t n;
 
-	for (off_t at = 0; (n = pread(said, piece, sizeof(piece), at)) > 0; at += n)
+	for (off_t at = 0; (n = pread(from, piece, sizeof(piece), at)) > 0; at += n)
 		if (write(STDERR_FILENO, piece, (size_t)n) != n)
 			break;
 }
 
-static int run_one(const struct test *t)
+static int run_test(const struct test *t)
 {
-	int said = memfd_create("said", MFD_CLOEXEC), status;
+	int output = memfd_create("output", MFD_CLOEXEC), status;
 
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(said, STDOUT_FILENO);
-		dup2(said, STDERR_FILENO);
+		dup2(output, STDOUT_FILENO);
+		dup2(output, STDERR_FILENO);
 		alarm(120);
 		t->fn();
 		exit(0);
@@ -92,56 +149,114 @@ static int run_one(const struct test *t)
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		return -1;
 	end_children();
-	pass_on(said);
-	close(said);
+	copy_output(output);
+	close(output);
 	if (WIFSIGNALED(status))
 		fprintf(stderr, "killed by signal %d\n", WTERMSIG(status));
 	return status;
 }
 
-/* What the processes that run tests have in common. */
-struct progress {
-	_Atomic int taken, passed, failed;
-};
-
-static void run_some(struct progress *p, int argc, char **argv)
+static long now_ms(void)
 {
-	int mine = atomic_fetch_add(&p->taken, 1), i = 0;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void run_and_count(const struct test *t, int number)
+{
+	long began = now_ms();
+	int status = run_test(t);
+
+	shared->ms[number] = now_ms() - began;
+	if (!status) {
+		atomic_fetch_add(&shared->passed, 1);
+	} else if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
+		printf("SKIP %s.%s: %s\n", t->suite, t->name, skip_reason);
+		atomic_fetch_add(&shared->skipped, 1);
+	} else {
+		printf("FAIL %s.%s\n", t->suite, t->name);
+		atomic_fetch_add(&shared->failed, 1);
+	}
+	fflush(stdout);
+}
+
+static void *map_shared(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Takes the next test that nobody has taken, until there are no more. */
+static void run_some(int argc, char **argv)
+{
+	int mine = atomic_fetch_add(&shared->taken, 1), selected = 0, number = 0;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	for (struct test *t = tests; t; t = t->next) {
-		if (!selected(t, argc, argv) || i++ != mine)
+	skip_reason = map_shared(REASON_BYTES);
+	for (struct test *t = tests; t && skip_reason; t = t->next, number++) {
+		if (!is_selected(t, argc, argv) || selected++ != mine)
 			continue;
-		int bad = run_one(t);
-		if (bad)
-			printf("FAIL %s.%s\n", t->suite, t->name);
-		fflush(stdout);
-		atomic_fetch_add(bad ? &p->failed : &p->passed, 1);
-		mine = atomic_fetch_add(&p->taken, 1);
+		run_and_count(t, number);
+		mine = atomic_fetch_add(&shared->taken, 1);
 	}
+}
+
+static void print_slowest(int n)
+{
+	for (; n > 0; n--) {
+		const struct test *slowest = NULL;
+		long ms = 0;
+		int number = 0, at = 0;
+
+		for (struct test *t = tests; t; t = t->next, number++)
+			if (shared->ms[number] > ms) {
+				slowest = t;
+				at = number;
+				ms = shared->ms[number];
+			}
+		if (!slowest)
+			return;
+		printf("slow: %6.2f s  %s.%s\n", (double)ms / 1000, slowest->suite, slowest->name);
+		shared->ms[at] = 0;
+	}
+}
+
+static int number_of(const char *variable, int otherwise)
+{
+	const char *text = getenv(variable);
+
+	return text ? atoi(text) : otherwise;
 }
 
 int main(int argc, char **argv)
 {
-	const char *jobs = getenv("UNIT_JOBS");
-	int n = jobs ? atoi(jobs) : DEFAULT_JOBS, bad = 0;
-	struct progress *p =
-		mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int jobs = number_of("UNIT_JOBS", DEFAULT_JOBS), bad = 0;
+	size_t n = 0;
 
-	if (p == MAP_FAILED)
+	for (struct test *t = tests; t; t = t->next)
+		n++;
+	shared = map_shared(sizeof(*shared) + n * sizeof(shared->ms[0]));
+	if (!shared)
 		return 1;
-	for (int i = 0; i < n; i++) {
+	reset_signals();
+	for (int i = 0; i < jobs; i++) {
 		pid_t pid = fork();
 
 		if (pid == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			run_some(p, argc, argv);
+			run_some(argc, argv);
 			_exit(0);
 		}
 		bad |= pid < 0;
 	}
 	for (int status; wait(&status) > 0;)
 		bad |= status;
-	printf("%d passed, %d failed\n", p->passed, p->failed);
-	return bad || p->failed || !p->passed;
+	if (argc < 2)
+		print_slowest(number_of("UNIT_SLOWEST", DEFAULT_SLOWEST));
+	printf("%d passed, %d failed, %d skipped\n", shared->passed, shared->failed,
+	       shared->skipped);
+	return bad || shared->failed || !(shared->passed + shared->skipped);
 }

@@ -4,6 +4,8 @@
  * line. Not Criterion: it is not packaged for every system that `./bootstrap test` must pass on.
  *
  *	TEST(buf, grows) { struct buf b = {0}; … CHECK(b.len == 3); CHECK_STR(s, "abc"); }
+ *
+ * A test that cannot run here ends with SKIP() or NEEDS(); a plain return would count as passed.
  */
 #ifndef SONDE_TESTS_UNIT_TEST_H
 #define SONDE_TESTS_UNIT_TEST_H
@@ -40,6 +42,12 @@ struct test {
 
 void test_register(struct test *t);
 
+/*
+ * Ends this test: it is counted as skipped, and the reason is reported. `capability` is a name from
+ * tests/capabilities; with CI=true a required one that is missing is a failure.
+ */
+_Noreturn void test_skip(const char *capability, const char *reason);
+
 #define TEST(suite_, name_)                                                                        \
 	static void test_##suite_##_##name_(void);                                                 \
 	static struct test reg_##suite_##_##name_ = {#suite_, #name_, test_##suite_##_##name_, 0}; \
@@ -48,6 +56,13 @@ void test_register(struct test *t);
 		test_register(&reg_##suite_##_##name_);                                            \
 	}                                                                                          \
 	static void test_##suite_##_##name_(void)
+
+#define SKIP(reason) test_skip(NULL, reason)
+#define NEEDS(cond, capability, reason)                                                            \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			test_skip(capability, reason);                                             \
+	} while (0)
 
 #define CHECK(cond)                                                                                \
 	do {                                                                                       \

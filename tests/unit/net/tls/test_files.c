@@ -140,12 +140,19 @@ TEST(tls, modes_are_enforced)
 	CHECK_HAS(sets_refusal(set, true), "run: chmod 700 '");
 	chmod(sets_path("ca/server-a.test"), 0755);
 	tls_server_free(sets_server(set));
-	if (geteuid() == 0) {
-		CHECK(chown(sets_path("ca/server-a.test/server.key"), 4711, 0) == 0);
-		CHECK_HAS(sets_refusal(set, true), "belongs to user 4711");
-	}
 	CHECK_HAS(sets_refusal("nowhere", true), "cannot use the certificate directory");
 	CHECK_HAS(sets_refusal("ca/ca/ca.crt", true), "is not a directory");
+}
+
+TEST(tls, a_key_of_another_user_is_refused)
+{
+	const char *set = "ca/server-a.test";
+
+	NEEDS(geteuid() == 0, "root", "only root gives files away");
+	sets_begin();
+	certs_free(sets_make("ca", &sets_plain));
+	CHECK(chown(sets_path("ca/server-a.test/server.key"), 4711, 0) == 0);
+	CHECK_HAS(sets_refusal(set, true), "belongs to user 4711");
 }
 
 TEST(tls, files_that_do_not_fit_are_refused)

@@ -211,8 +211,7 @@ TEST(native, through_a_loaded_library)
 	void *db;
 	int rows = 0;
 
-	if (!lib)
-		return; /* nothing on this machine to load */
+	NEEDS(lib, "libsqlite3", "no library to load");
 	sqlite_open open_db = (sqlite_open)dlsym(lib, "sqlite3_open");
 	sqlite_close close_db = (sqlite_close)dlsym(lib, "sqlite3_close");
 	sqlite_exec exec = (sqlite_exec)dlsym(lib, "sqlite3_exec");
@@ -413,6 +412,13 @@ TEST(native, code_without_unwind_information)
 	CHECK_INT(through_code(crooked, sizeof(crooked), capture_only), 2);
 }
 
+#else
+
+TEST(native, code_without_unwind_information)
+{
+	NEEDS(false, "x86-64", "the code is for that processor");
+}
+
 #endif
 
 #if defined(__x86_64__) && !TEST_TSAN /* which puts signals off */
@@ -498,6 +504,18 @@ TEST(native, every_instruction)
 TEST(native, every_instruction_on_another_stack)
 {
 	step_through(true);
+}
+
+#else
+
+TEST(native, every_instruction)
+{
+	SKIP("needs the trap flag of x86-64, and no thread sanitizer");
+}
+
+TEST(native, every_instruction_on_another_stack)
+{
+	SKIP("needs the trap flag of x86-64, and no thread sanitizer");
 }
 
 #endif

@@ -351,7 +351,7 @@ TEST(perf_metrics, counts_or_says_why_not)
 	if (r < 0) {
 		CHECK(r == -ENOENT || r == -EACCES);
 		CHECK(strstr(err.text, "counters") || strstr(err.text, "CAP_PERFMON"));
-		return;
+		NEEDS(false, "perf-counters", err.text);
 	}
 	perf_metrics.close(p);
 }
