@@ -20,10 +20,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 
 import rpc_client
 from capabilities import lacks, needs
+from waiting import wait_until
 
 START_S = 30
 
@@ -124,15 +124,14 @@ class Daemon:
 
     def wait_log(self, pattern, seconds=START_S):
         """Waits until the log has a line with this regular expression; gives the match."""
-        end = time.monotonic() + seconds
-        while True:
+
+        def find():
             ended = self.process.poll() is not None
             m = re.search(pattern, self.log())
-            if m:
-                return m
-            assert not ended, f"the daemon ended with {self.process.returncode}:\n{self.log()}"
-            assert time.monotonic() < end, f"no '{pattern}' in the log:\n{self.log()}"
-            time.sleep(0.005)
+            assert m or not ended, f"the daemon ended with {self.process.returncode}:\n{self.log()}"
+            return m
+
+        return wait_until(find, lambda: f"'{pattern}' in the log:\n{self.log()}", seconds, 0.005)
 
     def _port(self, name, pattern):
         if name not in self._ports:

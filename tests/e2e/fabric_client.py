@@ -12,6 +12,7 @@ object a line; for tests that need a process of its own, or in another namespace
     fabric_client.py SERVER BIND SECONDS [JOB]
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +23,8 @@ import sys
 import threading
 import time
 import uuid
+
+from waiting import wait_until
 
 HEADER = struct.Struct("=Q32s")
 ANSWER_S = 30
@@ -134,13 +137,12 @@ class Client:
 
     def send(self, data, seconds=ANSWER_S):
         """Tries again while the daemon's queue is full, as real clients do."""
-        end = time.monotonic() + seconds
-        while True:
-            try:
+
+        def attempt():
+            with contextlib.suppress(BlockingIOError):
                 return self.sock.sendto(data, self.server)
-            except BlockingIOError:
-                assert time.monotonic() < end, "the daemon takes nothing"
-                time.sleep(RETRY_S)
+
+        return wait_until(attempt, "the daemon to take it", seconds, RETRY_S)
 
     def receive(self, seconds=ANSWER_S):
         """The next datagram, whole; None if there is none. self.source says from whom."""

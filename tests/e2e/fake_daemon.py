@@ -16,11 +16,11 @@ import struct
 import subprocess
 import tempfile
 import threading
-import time
 
 import pytest
 from fabric_client import datagram, split
-from monitored import environment, lines, until
+from monitored import environment, lines
+from waiting import pause, wait_until
 
 __all__ = [
     "Fake",
@@ -110,7 +110,7 @@ class Fake:
             order = self.orders.pop(0) if self.orders and meant else b""
             answer = order if isinstance(order, bytes) else order.encode()
             if answer and self.delay:
-                time.sleep(self.delay)
+                pause(self.delay, "a daemon that is slow to answer")
             for _ in range(self.times if answer else 1):
                 with contextlib.suppress(OSError):
                     self.sock.sendto(datagram("req", answer), peer)
@@ -122,15 +122,15 @@ class Fake:
 
     def order(self, text, becomes=None, pid=None, kind="npuMonitorStatus"):
         pid = pid or self.only
-        until(lambda: [p for p, _ in self.clients if pid in (None, p)], "a client")
+        wait_until(lambda: [p for p, _ in self.clients if pid in (None, p)], "a client")
         before, self.only = self.only, pid  # others ask, too
         self.orders.append(text)
         self.poke(pid)
-        until(lambda: not self.orders, "it to be taken")
+        wait_until(lambda: not self.orders, "it to be taken")
         self.only = before
         if becomes is not None:
             key = (kind, pid) if pid else kind
-            until(lambda: self.states.get(key) == becomes, f"state {becomes}")
+            wait_until(lambda: self.states.get(key) == becomes, f"state {becomes}")
 
 
 IDLE, RUNNING, READY = 0, 1, 2

@@ -8,10 +8,10 @@ import re
 import signal
 import struct
 import subprocess
-import time
 
 import dumpcheck
 from recording import clean_env
+from waiting import wait_until
 
 LIVE, FINISHED = 1, 2
 SOAK = bool(os.environ.get("SOAK"))
@@ -48,10 +48,8 @@ class Session:
         return struct.unpack_from("<Q", self.page(), 80)[0]
 
     def wait_finished(self, seconds=30):
-        end = time.monotonic() + seconds
-        while self.state != FINISHED:
-            assert time.monotonic() < end, f"the recorder of {self.dir} does not finish"
-            time.sleep(0.002)
+        finished = lambda: self.state == FINISHED
+        wait_until(finished, f"the recorder of {self.dir} to finish", seconds, 0.002)
 
     def kill_recorder(self):
         """And until it is gone: it is nobody's child that we could wait for."""
@@ -60,17 +58,17 @@ class Session:
         wait_gone(pid)
 
 
+def process_state(pid):
+    """The letter of /proc/PID/stat; X where there is no such process any more."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
+
+
 def wait_gone(pid, seconds=10):
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        if stat.rpartition(")")[2].split()[0] in "ZX":
-            return
-        assert time.monotonic() < end, f"process {pid} does not end"
-        time.sleep(0.002)
+    wait_until(lambda: process_state(pid) in "ZX", f"process {pid} to end", seconds, 0.002)
 
 
 class Hurt:
@@ -130,11 +128,13 @@ class Hurt:
         return [self.target("steady"), self.count_file, threads, events, pace, how]
 
     def wait_counted(self, n, seconds=20):
-        end = time.monotonic() + seconds
-        while not self.count_file.exists() or counted(self.count_file) < n:
+        def enough():
+            if self.count_file.exists() and counted(self.count_file) >= n:
+                return True
             assert self.job is None or self.job.poll() is None, self.job.communicate()
-            assert time.monotonic() < end, "the job does not get on"
-            time.sleep(0.001)
+            return False
+
+        wait_until(enough, f"the job to count to {n}", seconds, 0.001)
 
     @property
     def counted(self):

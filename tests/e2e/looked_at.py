@@ -6,7 +6,8 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
+
+from waiting import wait_until
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1] / "targets" / "python"
 LIMIT_S = 30
@@ -53,11 +54,13 @@ class Program:
 
     def wait_for(self, path):
         """A file that it writes as JSON."""
-        end = time.monotonic() + LIMIT_S
-        while not os.path.exists(path):
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < end, "the program does not get there"
-            time.sleep(0.01)
+
+        def written():
+            there = os.path.exists(path)
+            assert there or self.process.poll() is None, self.process.communicate()[1]
+            return there
+
+        wait_until(written, f"the program to write {path}", LIMIT_S)
         with open(path, encoding="utf-8", errors="surrogatepass") as f:
             return json.load(f)
 

@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import pythons
 from recording import clean_env
@@ -117,10 +116,3 @@ class Programs:
             if p.poll() is None:
                 p.kill()
             p.communicate()
-
-
-def until(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.02)

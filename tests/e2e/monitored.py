@@ -9,20 +9,10 @@
 import json
 import os
 import subprocess
-import time
+
+from waiting import wait_until
 
 WAIT_S = 60
-
-
-def until(condition, what="", seconds=WAIT_S):
-    """The first true value of condition(); fails when it does not come."""
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, f"waited in vain for {what or condition}"
-        time.sleep(0.02)
 
 
 def environment(build, daemon, rank=None, guest=True, **more):
@@ -59,7 +49,7 @@ def trains(daemon):
     """Until the job has made steps since this was called: it tells them once in a while."""
     for _ in range(2):  # some of those that it tells first were before
         before = state(daemon, "current_step")
-        until(lambda before=before: state(daemon, "current_step") > before, "steps")
+        wait_until(lambda before=before: state(daemon, "current_step") > before, "steps")
 
 
 class Job:
@@ -103,5 +93,5 @@ def lines(path):
             data = f.read()
         return [data] if data[-1:] in (b"", b"\n") else None
 
-    (data,) = until(whole, f"the end of a line in {path}")
+    (data,) = wait_until(whole, f"the end of a line in {path}")
     return [json.loads(line) for line in data.split(b"\n")[:-1]]

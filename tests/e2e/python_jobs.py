@@ -9,7 +9,6 @@ interpreter, with or without preloaded libraries.
 import os
 import pathlib
 import subprocess
-import time
 
 import dumpcheck
 from harness import Session
@@ -151,13 +150,6 @@ class Jobs:
             if job.poll() is None:
                 job.kill()
                 job.communicate()
-
-
-def wait_for(what, seconds=20):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.01)
 
 
 def is_alive(pid):

@@ -5,9 +5,9 @@ import os
 import pathlib
 import struct
 import subprocess
-import time
 
 import dumpcheck
+from waiting import wait_until
 
 HOOKS = [
     "libleaks_ascend_hal_hook.so",
@@ -40,14 +40,12 @@ def session_state(recording):
 
 def wait_finished(recording, seconds=20):
     """Until the recorder has left: only then is everything in its final form."""
-    end = time.monotonic() + seconds
-    while session_state(recording) != FINISHED or list(recording.glob("*.ring")):
-        assert time.monotonic() < end, f"the recorder of {recording} does not finish"
-        time.sleep(0.005)
+    what = f"the recorder of {recording} to finish"
+    ended = lambda: session_state(recording) == FINISHED and not list(recording.glob("*.ring"))
+    wait_until(ended, what, seconds, 0.005)
     # State first, then the last frame and the files.
-    while b"FRM1\x05" not in (recording / "events.sonde").read_bytes()[-24:]:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    last = lambda: b"FRM1\x05" in (recording / "events.sonde").read_bytes()[-24:]
+    wait_until(last, what, seconds, 0.005)
 
 
 class Recording:

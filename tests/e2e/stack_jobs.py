@@ -9,7 +9,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 # Says "ready" and stands at a known place until its standard input ends.
 PARKED = """
@@ -119,17 +118,6 @@ class Jobs:
             if job.stdin and job.stdin.closed:
                 job.stdin = None
             job.communicate()
-
-
-def wait_for(what, seconds=60):
-    """Until what() gives something true, which is returned."""
-    end = time.monotonic() + seconds
-    while True:
-        got = what()
-        if got:
-            return got
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.005)
 
 
 def holds(path, text):

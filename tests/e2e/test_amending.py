@@ -6,12 +6,12 @@ import pathlib
 import signal
 import sqlite3
 import subprocess
-import time
 
 import pytest
 
 from capabilities import lacks, needs
 from harness import LIVE, wait_gone
+from waiting import pause, wait_until
 
 EVENTS = "--events=alloc,free,launch,access"
 ANALYSES = "--analysis=leaks,inefficient,decompose"
@@ -34,10 +34,12 @@ def found(hurt):
 
 def wait_amending(hurt):
     """Until the new file is being written beside the old one."""
-    end = time.monotonic() + 60
-    while not list(hurt.out.glob("msmemscope_*/device_*/dump/*.csv.*")):
-        assert time.monotonic() < end and hurt.job.poll() is None
-        time.sleep(0.0005)
+
+    def begun():
+        assert hurt.job.poll() is None
+        return list(hurt.out.glob("msmemscope_*/device_*/dump/*.csv.*"))
+
+    wait_until(begun, "a second file", every=0.0005)
 
 
 def helpers(hurt):
@@ -61,7 +63,7 @@ def expected(hurts):
 def test_killed_in_the_middle(hurt, expected, delay):
     hurt.start(*simtrain(hurt, 300), opts=[EVENTS, ANALYSES])
     wait_amending(hurt)
-    time.sleep(delay)
+    pause(delay, "some of it is written")
     hurt.session.kill_recorder()
     assert hurt.job.wait(timeout=30) == 0
     # Whole, the old one or the new one.

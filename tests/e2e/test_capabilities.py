@@ -107,6 +107,11 @@ def test_every_skip_names_a_capability():
     assert not calls_of(r"pytest\.(mark\.)?(skip|skipif|importorskip)", ["capabilities.py"])
 
 
+def test_waiting_names_what_it_waits_for():
+    """Through waiting.wait_until() and pause(); fabric_client.py is a program, too."""
+    assert not calls_of(r"(time\.)?sleep", ["waiting.py", "fabric_client.py"])
+
+
 def names_used():
     for path in HERE.glob("*.py"):
         yield from re.findall(r'\b(?:needs|lacks)\("([^"{]+)"', path.read_text())

@@ -6,11 +6,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from harness import FINISHED, SOAK, wait_gone
+from waiting import pause
 
 TRIES = 100 if SOAK else 20
 soak = pytest.mark.needs("soak")
@@ -19,7 +19,7 @@ soak = pytest.mark.needs("soak")
 def kill_at_random(h, random_ms=60):
     """In the steady state: some events are through, then any moment of the next ones."""
     h.wait_counted(100)
-    time.sleep(random.random() * random_ms / 1000)
+    pause(random.random() * random_ms / 1000, "any moment")
 
 
 @pytest.mark.soak
@@ -147,7 +147,7 @@ def test_recorder_killed_while_it_writes(hurts):
         h = hurts()
         h.start(*h.steady(threads=threads, events=150000 if SOAK else 30000))
         h.wait_counted(100)
-        time.sleep(random.random() * 0.05)
+        pause(random.random() * 0.05, "any moment")
         h.session.kill_recorder()
         out, err = h.job.communicate(timeout=30)
         assert (h.job.returncode, out, err) == (0, b"done\n", b"")
@@ -183,7 +183,7 @@ def test_a_recovery_that_was_killed_is_done_again(hurts):
             stdout=subprocess.DEVNULL,
             env=h.env(),
         )
-        time.sleep(random.random() * 0.1)
+        pause(random.random() * 0.1, "any moment")
         p.kill()
         p.wait()
     h.sonde("mem", "recover", h.recording)
@@ -195,7 +195,7 @@ def test_recovery_after_exec(hurts):
     h = hurts()
     h.start(h.target("chain"), h.count_file, 7, 300, "stay")
     h.wait_counted(7 * 600)
-    time.sleep(0.02)
+    pause(0.02, "the recorder reads some of it")
     kill_both(h)
     h.recover()
     h.check_exact(1)

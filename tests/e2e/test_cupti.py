@@ -8,7 +8,8 @@ import sqlite3
 import pytest
 from cuda_jobs import KERNEL, CudaJob, enabled
 from daemon import Daemon
-from monitored import dyno, state, until
+from monitored import dyno, state
+from waiting import wait_until
 
 VERSIONS = ["18", "28", "130001", "130401"]  # CUDA 12.0, 12.9, 13.0, 13.4
 
@@ -120,14 +121,14 @@ def test_copies_sets_and_memory(cuda, version):
 def test_copies_sets_and_memory_in_a_db_by_the_daemon(cuda, build, tmp_path):
     with Daemon(build, tmp_path, ipc=True) as daemon:
         job = cuda(MSMONITOR_USE_DAEMON="1", KINETO_IPC_SOCKET_DIR=str(daemon.ipc_dir))
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         kinds = ("--mspti-activity-kind", "MemCpy,MemSet,Memory,RuntimeAPI")
         where = ("--log-file", job.out, "--export-type", "DB")
         dyno(build, daemon, "npu-monitor", "--npu-monitor-start", *kinds, *where)
-        until(lambda: enabled(job) == [1, 2, 5, 22, 49], "the source")
+        wait_until(lambda: enabled(job) == [1, 2, 5, 22, 49], "the source")
         job.tell(*MEMORY)
         dyno(build, daemon, "npu-monitor", "--npu-monitor-stop")
-        until(lambda: state(daemon) == "Idle", "the end")
+        wait_until(lambda: state(daemon) == "Idle", "the end")
     (path,) = job.out.glob("*.db")
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         copies = db.execute("select copyKind, bytes, isAsync from MEMCPY").fetchall()
@@ -186,7 +187,7 @@ def test_a_profiler_of_the_job_has_everything(cuda, how):
     seen = job.profile("kernels profiled 2000 1000", "sleep 50")
     assert seen == {"kernels": 2000, "unfinished": 0, "foreign": 0, "clock": 0}
     # It may fetch more in a moment; then the monitor goes on by itself.
-    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
+    wait_until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
     job.tell("kernels after 500 1000")
     job.stop()
     assert job.names() == {"before": 500, "after": 500}
@@ -198,14 +199,14 @@ def test_a_profiler_of_the_job_has_everything(cuda, how):
 def test_a_profile_that_runs_already_is_not_disturbed(cuda, build, tmp_path):
     with Daemon(build, tmp_path, ipc=True) as daemon:
         job = cuda(MSMONITOR_USE_DAEMON="1", KINETO_IPC_SOCKET_DIR=str(daemon.ipc_dir))
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         job.tell("profile on", "kernels profiled 100 1000")
         job.start()
         assert KERNEL in enabled(job) and 5 in enabled(job)
         job.tell("kernels both 100 1000", "sleep 3200")
         job.tell("kernels late 50 1000", "sleep 20")
         assert job.tell("profile off") == "kernels 250 unfinished 0 foreign 0 clock 0"
-        until(lambda: enabled(job) == [KERNEL], "the monitor to begin", 30)
+        wait_until(lambda: enabled(job) == [KERNEL], "the monitor to begin", 30)
         job.tell("kernels after 10 1000")
         job.stop()
         assert job.names() == {"after": 10}
@@ -245,9 +246,9 @@ def test_a_profiler_that_finalizes_the_library(cuda):
     job.tell("kernels before 10 1000")
     job.profile("kernels profiled 10 1000", "sleep 10")
     job.tell("finalize")
-    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
+    wait_until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
     job.tell("finalize")  # in the middle of it
-    until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
+    wait_until(lambda: enabled(job) == [KERNEL], "the monitor to resume", 30)
     job.tell("kernels after 10 1000")
     job.stop()
     assert job.names() == {"before": 10, "after": 10}
@@ -297,22 +298,22 @@ def test_a_job_that_ends_while_it_is_monitored(cuda):
     job.start("Kernel,Marker")
     job.tell("kernels last 100 1000", "mark last")
     job.end()
-    until(lambda: job.names()["last"] == 100, "the last kernels")
-    until(lambda: job.names("Marker") == {"last": 1}, "the last mark")
+    wait_until(lambda: job.names()["last"] == 100, "the last kernels")
+    wait_until(lambda: job.names("Marker") == {"last": 1}, "the last mark")
 
 
 def test_by_the_daemon(cuda, build, tmp_path):
     """As people do it: two variables, and dyno."""
     with Daemon(build, tmp_path, ipc=True) as daemon:
         job = cuda(MSMONITOR_USE_DAEMON="1", KINETO_IPC_SOCKET_DIR=str(daemon.ipc_dir))
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         where = ("--log-file", job.out, "--export-type", "Jsonl")
         kinds = ("--mspti-activity-kind", "Kernel,Marker")
         dyno(build, daemon, "npu-monitor", "--npu-monitor-start", *kinds, *where)
-        until(lambda: state(daemon) == "Running", "the monitor")
-        until(lambda: enabled(job) == [KERNEL], "the source")
+        wait_until(lambda: state(daemon) == "Running", "the monitor")
+        wait_until(lambda: enabled(job) == [KERNEL], "the source")
         job.tell("kernels gemm 100 1000", "mark here")
         dyno(build, daemon, "npu-monitor", "--npu-monitor-stop")
-        until(lambda: state(daemon) == "Idle", "the end")
+        wait_until(lambda: state(daemon) == "Idle", "the end")
         assert job.names() == {"gemm": 100} and job.names("Marker") == {"here": 1}
         assert enabled(job) == []

@@ -6,8 +6,9 @@ import sqlite3
 
 import pytest
 from cuda_jobs import CudaJob
-from monitored import dyno, state, until
+from monitored import dyno, state
 from traced_steps import daemon_for
+from waiting import wait_until
 
 
 def mangled(n, end):
@@ -45,10 +46,10 @@ def step(job):
 
 def test_the_live_table_keeps_them_apart(node, job):
     step(job)
-    until(lambda: state(node.daemon) == "Idle", "it to poll")
+    wait_until(lambda: state(node.daemon) == "Idle", "it to poll")
     dyno(node.build, node.daemon, "npu-monitor", "--npu-monitor-start", "--mspti-activity-kind", "Kernel",
          "--report-interval-s", 1)  # fmt: skip
-    until(lambda: state(node.daemon) == "Running", "it to run")
+    wait_until(lambda: state(node.daemon) == "Running", "it to run")
     step(job)
 
     def rows():
@@ -57,7 +58,7 @@ def test_the_live_table_keeps_them_apart(node, job):
         return {r["name"]: r["mean_ns"] for p in said["processes"] for r in p["rows"]}
 
     want = {name: us * 1000 for (name, _), us in LENGTHS_US.items()}
-    until(lambda: rows() == want, "a report")
+    wait_until(lambda: rows() == want, "a report")
 
 
 def test_a_trace_and_its_summary_have_them_as_people_write_them(node, job):
@@ -98,4 +99,4 @@ def test_one_that_is_cut_in_a_character(node, job):
     for _ in range(6):
         step()
     node.traces(out)
-    assert "kkk" in until(lambda: [f.read_text() for f in out.glob("summary_*.txt")], "words")[0]
+    assert "kkk" in wait_until(lambda: [f.read_text() for f in out.glob("summary_*.txt")], "words")[0]

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 from cuda_jobs import CudaJob, enabled
-from monitored import until
 from traced_steps import daemon_for
+from waiting import wait_until
 
 # How a step begins and ends. sonde_step() ends one, and is there if the library was preloaded.
 PUSHED = (["push step start"], ["pop"])
@@ -186,7 +186,7 @@ def test_right_after_a_profile(node):
         answer, out = node.order(steps=2)
         assert answer["commandStatus"] == "effective"
         node.wait("Ready")
-        until(lambda: job.train(1) or node.status()["nputrace"] != "Ready", "the first step")
+        wait_until(lambda: job.train(1) or node.status()["nputrace"] != "Ready", "the first step")
         job.train(3)
         (t,) = node.traces(out)
     assert names(t.kind("Kernel")) == {f"s{n}": 4 for n in t.numbers()} and len(t.numbers()) == 2
@@ -216,7 +216,7 @@ def test_one_trace_after_the_other_and_the_monitor_between(node):
             job.train(1)
             job.stop()
             assert job.names()[f"s{job.step - 1}"] == 4
-        until(lambda: enabled(job) == [], "the end")
+        wait_until(lambda: enabled(job) == [], "the end")
 
 
 def test_the_script_for_real_gpus_can_be_tried_out(build, tmp_path):

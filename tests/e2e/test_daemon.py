@@ -17,18 +17,9 @@ import pytest
 import rpc_client
 from capabilities import needs
 from daemon import Daemon, need_namespaces
+from waiting import pause, wait_until
 
 DEADLINE_S = 60  # a resolver may be slow to say that there is no such name
-
-
-def wait_for(what, seconds=DEADLINE_S):
-    end = time.monotonic() + seconds
-    while True:
-        got = what()
-        if got:
-            return got
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.01)
 
 
 def fails(build, *flags, env=None):
@@ -175,7 +166,7 @@ def test_metrics_that_cannot_be_had_leave_the_old_ones_alone(build, tmp_path):
             samples = d.call({"fn": "getMetrics"})["samples"]
             return next((s["records"] for s in samples if s["source"] == "kernel"), 0)
 
-        wait_for(lambda: records() >= 3)
+        wait_until(lambda: records() >= 3)
         flags.write_text("--use-otlp\n--otlp-endpoint=nonsense\n")
         d.reload()
         d.wait_log(r"endpoint 'nonsense'.*going on with the old one")
@@ -185,12 +176,12 @@ def test_metrics_that_cannot_be_had_leave_the_old_ones_alone(build, tmp_path):
 def test_log_file_and_rotation(build, tmp_path):
     log = tmp_path / "daemon.log"
     with Daemon(build, tmp_path, "--log-file", log, wait=False) as d:
-        wait_for(lambda: log.exists() and "ready" in log.read_text())
+        wait_until(lambda: log.exists() and "ready" in log.read_text())
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
         assert d.log() == ""
         log.rename(tmp_path / "daemon.log.1")
         d.reload()
-        wait_for(lambda: log.exists() and "reloaded" in log.read_text())
+        wait_until(lambda: log.exists() and "reloaded" in log.read_text())
         assert d.stop() == 0
         assert "ended" in log.read_text()
 
@@ -222,8 +213,8 @@ def test_started_with_closed_files(build, tmp_path, closed):
     flags = ["--use-JSON", "--kernel-monitor-reporting-interval-s", "1", "--log-file", log]
     for words in (flags[:3], flags):
         with Daemon(build, tmp_path, *words, wait=False, preexec_fn=close) as d:
-            wait_for(lambda: any("socket" in target for target in open_files(d.pid).values()))
-            wait_for(lambda: ends_when_told(d.pid))
+            wait_until(lambda: any("socket" in target for target in open_files(d.pid).values()))
+            wait_until(lambda: ends_when_told(d.pid))
             for fd in (0, 1, 2):
                 target = open_files(d.pid).get(fd)
                 assert target in ("/dev/null", str(log), str(d.log_path)), (fd, target)
@@ -267,7 +258,7 @@ def test_end_under_load(build, tmp_path):
         silent = d.connect()
         for c in callers:
             c.start()
-        wait_for(lambda: all(c.calls > 20 for c in callers))
+        wait_until(lambda: all(c.calls > 20 for c in callers))
         assert d.stop() == 0
         for c in callers:
             c.join(DEADLINE_S)
@@ -412,11 +403,11 @@ def test_files_run_out(build, tmp_path):
         held = []
         for _ in range(80):
             held.append(socket.create_connection(("127.0.0.1", d.port), DEADLINE_S))
-        time.sleep(0.5)
+        pause(0.5, "its CPU time in this is measured")
         assert cpu_seconds(d.pid) - before < 0.3, "it spins"
         for s in held:
             s.close()
-        assert wait_for(lambda: try_call(d))
+        assert wait_until(lambda: try_call(d))
         assert d.stop() == 0
 
 
@@ -448,11 +439,11 @@ def test_no_wake_ups_when_idle(build, tmp_path):
 
         def woken():
             before = switches(d.pid)
-            time.sleep(1)
+            pause(1, "wake-ups in this are counted")
             return switches(d.pid) - before
 
         # where there is little time to be had, what belongs to the start comes late
-        wait_for(lambda: not woken())
+        wait_until(lambda: not woken())
 
 
 # --- process 1 of a container ---
@@ -479,7 +470,7 @@ def as_first(build, tmp_path):
     words = ["unshare", "-p", "-f", "--kill-child", build / "bin" / "sonde", "daemon"]
     p = subprocess.Popen([*words, "--port=0", "--http-port=0"], stderr=log)
     try:
-        wait_for(lambda: "ready" in (tmp_path / "log").read_text())
+        wait_until(lambda: "ready" in (tmp_path / "log").read_text())
         yield p, children(p.pid)[0]
     finally:
         log.close()
@@ -500,9 +491,9 @@ def test_first_process_waits_for_orphans(as_first):
     own = children(first)
     orphan = "(sleep 60 & ) ; :"
     subprocess.run(["nsenter", "-t", str(first), "-p", "sh", "-c", orphan], check=True)
-    (adopted,) = wait_for(lambda: [c for c in children(first) if c not in own])
+    (adopted,) = wait_until(lambda: [c for c in children(first) if c not in own])
     os.kill(adopted, signal.SIGKILL)
-    wait_for(lambda: children(first) == own)
+    wait_until(lambda: children(first) == own)
     assert state(adopted) is None
 
 

@@ -9,6 +9,7 @@ import time
 import pytest
 from daemon import Daemon
 from recording import clean_env
+from waiting import wait_until
 
 GIB = 1 << 30
 
@@ -133,16 +134,6 @@ def test_a_reader_that_goes_away(build, tmp_path):
     p.stderr.close()
 
 
-def wait_for(ask, wanted, seconds=20):
-    end = time.monotonic() + seconds
-    while True:
-        got = ask()
-        if wanted(got):
-            return got
-        assert time.monotonic() < end, got
-        time.sleep(0.05)
-
-
 def find(tree, key):
     """The first value under this key, at any depth."""
     if isinstance(tree, dict):
@@ -164,12 +155,12 @@ def test_the_daemon_pauses_the_counters(build, tmp_path):
         def ratio():
             return find(d.call({"fn": "getMetrics"}), "sm_active_ratio")
 
-        wait_for(ratio, lambda v: v == pytest.approx(0.02))
+        wait_until(lambda: ratio() == pytest.approx(0.02), "the ratio")
         assert d.call({"fn": "dcgmProfPause", "duration_s": 300}) == {"status": True}
-        wait_for(ratio, lambda v: v is None)
+        wait_until(lambda: ratio() is None, "no ratio while it is paused")
         assert find(d.call({"fn": "getMetrics"}), "gpu_device_utilization") == 40
         assert d.call({"fn": "dcgmProfResume"}) == {"status": True}
-        wait_for(ratio, lambda v: v == pytest.approx(0.02))
+        wait_until(lambda: ratio() == pytest.approx(0.02), "the ratio")
 
 
 def test_the_daemon_outlives_a_program_that_hangs(build, tmp_path):
@@ -179,6 +170,7 @@ def test_the_daemon_outlives_a_program_that_hangs(build, tmp_path):
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with Daemon(build, tmp_path, "--enable-npu-monitor", "--kernel-monitor-reporting-interval-s",
                 "1", env=env) as d:
-        wait_for(lambda: find(d.call({"fn": "getMetrics"}), "cpu_util"), lambda v: v is not None)
+        sampled = lambda: find(d.call({"fn": "getMetrics"}), "cpu_util")
+        wait_until(lambda: sampled() is not None, "the other metrics")
         begin = time.monotonic()
     assert time.monotonic() - begin < 15  # nor does it hold up the end

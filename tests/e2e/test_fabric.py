@@ -11,13 +11,13 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 
 import fabric_client as fc
 import pytest
 import rpc_client
 from capabilities import lacks
 from daemon import Daemon, need_namespaces
+from waiting import pause, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = HERE.parent / "data" / "kineto_datagrams.jsonl"
@@ -73,16 +73,6 @@ def processes(d):
     return d.call({"fn": "listProcesses"})["processes"]
 
 
-def wait_for(what, condition, seconds=30):
-    end = time.monotonic() + seconds
-    while True:
-        got = condition()
-        if got:
-            return got
-        assert time.monotonic() < end, what
-        time.sleep(0.005)
-
-
 def check_config(text, config=CONFIG):
     assert re.fullmatch(rf"\n    {re.escape(config)}\n    REQUEST_TRACE_ID=\d+\n", text), text
 
@@ -117,7 +107,7 @@ def test_recorded_datagrams_are_answered_as_recorded(served, endpoint):
                 check_config(fc.split(got)[1].decode(), config.rstrip("\n"))
             else:
                 assert got == want, i
-            time.sleep(0.02)
+            pause(0.02, "the pace of the capture")
         assert c.receive(0) is None
 
 
@@ -165,7 +155,7 @@ def test_several_processes_with_the_timing_of_libkineto(daemon):
     ) for _ in range(4)]  # fmt: skip
     try:
         pids = sorted(json.loads(p.stdout.readline())["pid"] for p in jobs)
-        wait_for("all poll", lambda: all(p["polls"] for p in processes(daemon)))
+        wait_until(lambda: all(p["polls"] for p in processes(daemon)), "all poll")
         reply = order(daemon)
         assert sorted(reply["processesMatched"]) == pids
         assert sorted(reply["activityProfilersTriggered"]) == pids
@@ -204,7 +194,7 @@ def test_the_npu_client_reads_one_answer_late(served):
             c.send(fc.request([os.getpid()]))
             answers.append(fc.split(c.receive()))
             assert c.source == f"{served.real_home}/dynolog.sock"
-            time.sleep(0.02)
+            pause(0.02, "the pace of a client that polls")
         assert [kind for kind, _ in answers] == ["ctxt", "req", "req", "req", "req"]
         assert [len(p) > 0 for _, p in answers] == [True, False, False, True, False]
         assert answers[0][1] == b"\1\0\0\0"
@@ -234,10 +224,10 @@ def test_data_reaches_the_metrics(served):
     for server in ("@dynolog_data", served.home / "dynolog_data.sock", served.ipc_dir / "dynolog"):
         with fc.Client(server, netns=served.pid) as c:
             c.data(record)
-    fabric = wait_for(
-        "three were received",
+    fabric = wait_until(
         lambda: sum(e["received"] for e in fabric_counts(served)["endpoints"]) == 3
         and fabric_counts(served),
+        "three were received",
     )
     assert not any(fabric["dropped"].values()), fabric
     assert "1234" in json.dumps(served.call({"fn": "getMetrics"}))
@@ -258,10 +248,10 @@ def test_a_dead_process_is_forgotten_at_once(daemon):
     )
     pid = json.loads(p.stdout.readline())["pid"]
     assert pid == p.pid
-    wait_for("it is there", lambda: [x["pid"] for x in processes(daemon)] == [pid])
+    wait_until(lambda: [x["pid"] for x in processes(daemon)] == [pid], "it is there")
     p.send_signal(signal.SIGKILL)
     p.wait()
-    wait_for("it is forgotten", lambda: not processes(daemon))
+    wait_until(lambda: not processes(daemon), "it is forgotten")
     assert order(daemon)["processesMatched"] == []
 
 
@@ -277,7 +267,7 @@ def test_a_process_of_a_container(daemon):
     try:
         inside = json.loads(outside.stdout.readline())["pid"]
         assert inside == 1
-        (found,) = wait_for("it polls", lambda: [p for p in processes(daemon) if p["polls"]])
+        (found,) = wait_until(lambda: [p for p in processes(daemon) if p["polls"]], "it polls")
         assert found["pid"] == inside
         host_pid = found["host_pid"]
         assert host_pid not in (inside, None)
@@ -287,7 +277,7 @@ def test_a_process_of_a_container(daemon):
         assert order(daemon, pids=[host_pid])["activityProfilersTriggered"] == [inside]
         check_config(json.loads(outside.stdout.readline())["config"])
         os.kill(host_pid, signal.SIGKILL)
-        wait_for("it is forgotten", lambda: not processes(daemon))
+        wait_until(lambda: not processes(daemon), "it is forgotten")
     finally:
         outside.kill()
         outside.wait()

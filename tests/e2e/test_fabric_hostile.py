@@ -7,13 +7,13 @@ import pathlib
 import signal
 import socket
 import struct
-import time
 
 import fabric_client as fc
 from capabilities import needs
 import pytest
 from daemon import Daemon, sanitised
-from test_fabric import Served, check_config, fabric_counts, order, processes, wait_for
+from test_fabric import Served, check_config, fabric_counts, order, processes
+from waiting import pause, wait_until
 
 NOBODY = 65534
 
@@ -156,10 +156,10 @@ def test_an_unbound_sender_is_heard_and_not_answered(daemon):
     server = daemon.ipc_dir / "dynolog"
     with fc.Client(server, bind=None) as c, fc.Client(server) as named:
         c.send(fc.request([os.getpid()]))
-        wait_for("it is registered", lambda: processes(daemon))
+        wait_until(lambda: processes(daemon), "it is registered")
         assert order(daemon)["activityProfilersTriggered"] == [os.getpid()]
         c.send(fc.request([os.getpid()]))
-        wait_for("it is heard", lambda: fabric_counts(daemon)["replies"]["no_address"] == 2)
+        wait_until(lambda: fabric_counts(daemon)["replies"]["no_address"] == 2, "it is heard")
         check_config(named.request([os.getpid()]))
 
 
@@ -179,7 +179,7 @@ def test_a_sender_that_is_gone_before_its_answer_loses_nothing(daemon):
                 c.send(fc.context(0, os.getpid()))
     finally:
         daemon.process.send_signal(signal.SIGCONT)
-    wait_for("they are gone", lambda: fabric_counts(daemon)["replies"]["gone"] == 4)
+    wait_until(lambda: fabric_counts(daemon)["replies"]["gone"] == 4, "they are gone")
     with fc.Client(server) as c:
         check_config(c.request())
         assert c.request() == ""
@@ -206,11 +206,11 @@ def test_a_config_waits_for_a_process_that_does_not_read(daemon):
     with fc.Client(daemon.ipc_dir / "dynolog") as c:
         c.request()
         fill_queue(daemon, c)
-        wait_for("nothing waits", lambda: fabric_counts(daemon)["replies"]["waiting"] == 0)
+        wait_until(lambda: fabric_counts(daemon)["replies"]["waiting"] == 0, "nothing waits")
         assert fabric_counts(daemon)["replies"]["late"] >= 1
         assert order(daemon)["activityProfilersTriggered"] == [os.getpid()]
         c.send(fc.request([os.getpid()]))
-        wait_for("kept", lambda: fabric_counts(daemon)["replies"]["config_kept"] == 1)
+        wait_until(lambda: fabric_counts(daemon)["replies"]["config_kept"] == 1, "kept")
         assert processes(daemon)[0]["pending"]
         drain(c)
         check_config(c.request())
@@ -221,7 +221,7 @@ def test_an_answer_that_found_no_room_comes_when_there_is(daemon):
         for _ in range(20):
             drain(c)
             fill_queue(daemon, c)
-            wait_for("nothing waits", lambda: fabric_counts(daemon)["replies"]["waiting"] == 0)
+            wait_until(lambda: fabric_counts(daemon)["replies"]["waiting"] == 0, "nothing waits")
             late = fabric_counts(daemon)["replies"]["late"]
             c.send(fc.context(0, os.getpid()))
             fabric_counts(daemon)  # by now it has been tried
@@ -273,7 +273,7 @@ def test_descriptors_are_not_taken(daemon):
             )
         assert c.request() == ""
         assert fabric_counts(daemon)["dropped"]["descriptors"] == 3
-        wait_for("they are closed", lambda: open_files(daemon.pid) <= before)
+        wait_until(lambda: open_files(daemon.pid) <= before, "they are closed")
         os.close(write)
         # nobody else holds the other end: neither the daemon nor a queue
         os.set_blocking(read, False)
@@ -343,7 +343,7 @@ def check_flood(build, tmp_path, kind, uid):
                 assert c.request() == ""
                 assert d.call({"fn": "getVersion"})
                 asked += 1
-                time.sleep(0.001)
+                pause(0.001, "others run, too")
             assert status == 0
             assert asked > 3
             assert c.request() == ""

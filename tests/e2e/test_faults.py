@@ -13,6 +13,7 @@ import pytest
 
 from capabilities import lacks
 from harness import wait_gone
+from waiting import pause, wait_until
 
 root = pytest.mark.needs("root")
 
@@ -88,9 +89,9 @@ def test_a_full_budget_is_counted_exactly(hurts):
     recorder = h.session.recorder
     for _ in range(5):
         os.kill(recorder, signal.SIGSTOP)
-        time.sleep(0.02)
+        pause(0.02, "the buffer fills")
         os.kill(recorder, signal.SIGCONT)
-        time.sleep(0.01)
+        pause(0.01, "some of it is read")
     ends_well(h.job, 30)
     h.session.wait_finished()
     # A FREE whose MALLOC was dropped is in the recording and has no row.
@@ -184,8 +185,7 @@ def test_directory_removed(hurts):
     h.start(*h.steady(threads=2, events=2000, pace=10))
     h.wait_counted(200)
     recorder = h.session.recorder
-    while not list(h.out.glob("msmemscope_*/device_*/dump/*.csv")):
-        time.sleep(0.005)
+    wait_until(lambda: list(h.out.glob("msmemscope_*/device_*/dump/*.csv")), "the first file")
     shutil.rmtree(h.out)
     ends_well(h.job)
     wait_gone(recorder)
@@ -199,7 +199,7 @@ def test_directory_removed_before_children(hurts):
     script += f"{' '.join(map(str, h.steady(events=100)))}; exit 3"
     r = h.run("sh", "-c", script)
     assert (r.returncode, r.stdout, r.stderr) == (3, b"done\ndone\n", b"")
-    time.sleep(0.1)
+    pause(0.1, "nothing comes back")
     assert not list(h.out.glob("recording_*"))
 
 

@@ -24,6 +24,7 @@ from fabric_client import (
     split,
     trace_status,
 )
+from waiting import pause, wait_until
 
 MONITOR = (
     "NPU_MONITOR_START=true\nNPU_MONITOR_STOP=false\nREPORT_INTERVAL_S=60\nDURATION=0\n"
@@ -85,16 +86,6 @@ def explain(d, config):
     return d.call({"fn": "explainRequest", "config": config, "pids": [0]})
 
 
-def until(condition, seconds=60, step=0.02):
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(step)
-
-
 def test_each_client_of_a_process_gets_its_own_orders(node):
     with Guest(node) as guest, kineto(node) as framework:
         reply = order(node, MONITOR)
@@ -141,7 +132,7 @@ def test_what_a_guest_says_does_not_fill_the_log(node):
                 g.send(datagram("sondeSaid", f"{number} no, {i}".encode()))
             g.send(datagram("sondeSaid", b"0 nothing"))
             answers = lambda n=number: node.call({"fn": "getAnswers", "request": n})["failed"]
-            until(lambda: answers() and answers()[0]["why"] == "no, 499")
+            wait_until(lambda: answers() and answers()[0]["why"] == "no, 499")
             assert g.request() == ""
         lines = re.findall("did not carry out its request: (.*)", node.log())
         assert 2 <= len(lines) <= 20 and lines.count("no, 0") == 2 and "nothing" not in lines
@@ -193,20 +184,20 @@ def test_every_rank_of_the_node_is_reached_and_its_death_is_seen(node, ranks):
         assert "NPU_MONITOR_START=true" in json.loads(p.stdout.readline())
     assert time.monotonic() - start < 10  # they poll every 5 s if nobody tells them
     status = lambda: node.call({"fn": "getStatus"})
-    until(lambda: status()["npumonitor"] == "Running")
+    wait_until(lambda: status()["npumonitor"] == "Running")
     assert "npu-monitor is running" in explain(node, TRACE)["reason"]
     # killed while monitored: the others, and then nobody
     for p in ranks[:7]:
         p.kill()
         p.wait()
-    until(lambda: node.call({"fn": "listProcesses"})["total"] == 1)
+    wait_until(lambda: node.call({"fn": "listProcesses"})["total"] == 1)
     order(node, STOP)
-    until(lambda: status()["npumonitor"] == "Idle")
+    wait_until(lambda: status()["npumonitor"] == "Idle")
     order(node, MONITOR)
-    until(lambda: status()["npumonitor"] == "Running")
+    wait_until(lambda: status()["npumonitor"] == "Running")
     ranks[7].kill()
     ranks[7].wait()
-    until(lambda: status()["npumonitor"] == "Uninitialized")
+    wait_until(lambda: status()["npumonitor"] == "Uninitialized")
     with Guest(node) as again:
         assert order(node, TRACE)["commandStatus"] == "effective"
         assert "PROFILE_START_STEP=5" in again.request()
@@ -251,7 +242,7 @@ def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
         assert "    prof\n" in r.stdout, "the path as it was given"
         assert "PROFILE_START_STEP=900" in guest.request()
         guest.send(trace_status(READY, 7, 900, 902))
-        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
+        wait_until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
         assert "it replaces the trace" in explain(node, TRACE)["processes"][0]["reason"]
         r = node.ctl(*words)
         assert f'"tracesReplaced":{me}' in r.stdout and "stepsUnknown" not in r.stdout
@@ -268,14 +259,14 @@ def test_a_trace_that_has_not_begun_gives_way_and_that_is_said(node):
         assert "NPU_MONITOR_START=true" in guest.request()
         guest.send(trace_status(IDLE, 8))
         guest.send(monitor_status(IDLE))
-        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
+        wait_until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
         # a stop cancels one that was not fetched
         assert "tracesDropped" not in order(node, TRACE)
         assert order(node, STOP)["tracesDropped"] == me
         assert "NPU_MONITOR_STOP=true" in guest.request() and guest.request() == ""
         # but new settings do not
         guest.send(trace_status(READY, 7, 900, 902))
-        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
+        wait_until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Ready")
         change = MONITOR.replace("START=true", "START=false")
         assert "tracesDropped" not in order(node, change)
 
@@ -286,7 +277,7 @@ def test_the_monitor_steps_aside_for_a_trace_and_resumes(node):
         order(node, MONITOR)
         guest.request()
         guest.send(monitor_status(RUNNING))
-        until(lambda: status() == "Running")
+        wait_until(lambda: status() == "Running")
         assert "waits until the monitor" in explain(node, KINETO)["processes"][0]["reason"] or (
             "waits until the monitor" in explain(node, KINETO)["processes"][1]["reason"]
         )
@@ -296,7 +287,7 @@ def test_the_monitor_steps_aside_for_a_trace_and_resumes(node):
         assert "SONDE_PAUSE=true" in guest.request()
         assert framework.request() == ""
         guest.send(monitor_status(IDLE))
-        until(lambda: status() == "Ready")
+        wait_until(lambda: status() == "Ready")
         # nothing else begins meanwhile
         assert order(node, TRACE)["commandStatus"] == "unknown"
         assert "ACTIVITIES_LOG_FILE=/tmp/t.json" in framework.request()
@@ -306,23 +297,23 @@ def test_the_monitor_steps_aside_for_a_trace_and_resumes(node):
         guest.poked()
         assert "SONDE_PAUSE=false" in guest.request()
         guest.send(monitor_status(RUNNING))
-        until(lambda: status() == "Running")
+        wait_until(lambda: status() == "Running")
         assert guest.request() == ""
 
 
 def test_what_gets_lost_is_said_again(node):
     with Guest(node) as guest, kineto(node) as framework:
         guest.send(monitor_status(RUNNING))
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         order(node, KINETO)
         for _ in range(2):  # it takes the order, and the answer never arrives
-            until(lambda: "SONDE_PAUSE=true" in guest.request(), step=0.1)
+            wait_until(lambda: "SONDE_PAUSE=true" in guest.request(), every=0.1)
         guest.send(monitor_status(IDLE))
         assert "/tmp/t.json" in framework.request()
         framework.request(mask=BUSY)
         framework.request(mask=FREE)
         for _ in range(2):
-            until(lambda: "SONDE_PAUSE=false" in guest.request(), step=0.1)
+            wait_until(lambda: "SONDE_PAUSE=false" in guest.request(), every=0.1)
         guest.send(monitor_status(RUNNING))
         assert guest.request() == ""
 
@@ -330,10 +321,10 @@ def test_what_gets_lost_is_said_again(node):
 def test_a_monitor_that_does_not_step_aside_holds_a_trace_up_for_seconds_only(node):
     with Guest(node) as guest, kineto(node) as framework:
         guest.send(monitor_status(RUNNING))
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         start = time.monotonic()
         order(node, KINETO)
-        until(lambda: "/tmp/t.json" in framework.request(), step=0.2)
+        wait_until(lambda: "/tmp/t.json" in framework.request(), every=0.2)
         assert time.monotonic() - start > 3
         assert "does not pause for a trace" in node.log()
 
@@ -350,7 +341,7 @@ def test_a_profiler_that_was_not_ordered_is_noticed_and_a_monitor_waits_for_it(n
         order(node, STOP)
         assert "NPU_MONITOR_STOP=true" in guest.request()
         guest.send(monitor_status(IDLE))
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
         reply = order(node, MONITOR)
         assert reply["activityProfilersTriggered"] == [os.getpid()]
         assert guest.request() == "", "started while the profiler is busy"
@@ -370,10 +361,10 @@ def test_the_death_of_a_tracing_process_leaves_nothing_behind(node, build):
     code = code.format(path=sys.path, ipc=str(node.ipc_dir))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as p:
         p.stdout.readline()
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         assert order(node, KINETO)["activityProfilersTriggered"] == [p.pid]
         assert "SONDE_PAUSE=true" in json.loads(p.stdout.readline())
         p.kill()
-    until(lambda: node.call({"fn": "listProcesses"})["total"] == 0)
-    time.sleep(1.5)  # when it would have been told again
+    wait_until(lambda: node.call({"fn": "listProcesses"})["total"] == 0)
+    pause(1.5, "after this it would have been told again")
     assert node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized"

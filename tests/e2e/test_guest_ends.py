@@ -10,7 +10,8 @@ import time
 import pytest
 from daemon import Daemon
 from fabric_client import RUNNING, monitor_status
-from test_guest_clients import Guest, until
+from test_guest_clients import Guest
+from waiting import pause, wait_until
 
 CHILD = """
 import os, sys, time
@@ -71,26 +72,26 @@ def known(node):
 def test_what_the_dead_said_is_forgotten_at_once(node):
     """The only one of the node: nobody is there. Beside others: what those say."""
     with Job(node) as job:
-        until(lambda: status(node) == "Running")
+        wait_until(lambda: status(node) == "Running")
         job.kill()
         dead = time.monotonic()
-        until(lambda: status(node) == "Uninitialized", step=0.005)
+        wait_until(lambda: status(node) == "Uninitialized", every=0.005)
         took = time.monotonic() - dead
         assert took < 5, f"for {took:.3f} s it counted as running"
     with Guest(node) as other, Job(node) as job:
-        until(lambda: status(node) == "Running")
+        wait_until(lambda: status(node) == "Running")
         job.kill()
         dead = time.monotonic()
-        until(lambda: status(node) == "Idle", step=0.005)
+        wait_until(lambda: status(node) == "Idle", every=0.005)
         assert time.monotonic() - dead < 5
         other.send(monitor_status(RUNNING))
-        until(lambda: status(node) == "Running")
+        wait_until(lambda: status(node) == "Running")
 
 
 def test_the_file_of_a_socket_goes_with_its_guest(node):
     with Job(node) as job, Job(node) as other, Guest(node):
         job.kill()
-        until(lambda: not os.path.exists(job.file))
+        wait_until(lambda: not os.path.exists(job.file))
         left = {f for f in os.listdir(node.ipc_dir)}
         assert "dynolog" in left and os.path.basename(other.file) in left
         assert len([f for f in left if f.startswith("sondeclient")]) == 2
@@ -111,8 +112,8 @@ def test_only_that_file_is_removed(node, tmp_path):
             f.write("mine")
         for job in jobs:
             job.kill()
-        until(lambda: not known(node))
-        time.sleep(0.3)
+        wait_until(lambda: not known(node))
+        pause(0.3, "nothing is removed")
         assert os.path.islink(jobs[0].file) and victim.exists()
         assert open(jobs[1].file).read() == "mine"
         assert os.path.exists(jobs[2].file)
@@ -138,10 +139,10 @@ s.recv(1000)
 """
     try:
         with Job(node, more) as job:
-            until(lambda: job.process.pid in known(node))
+            wait_until(lambda: job.process.pid in known(node))
             job.kill()
-            until(lambda: not known(node))
-            time.sleep(0.3)
+            wait_until(lambda: not known(node))
+            pause(0.3, "nothing is removed")
             assert os.path.exists(path) and beside.exists()
     finally:
         os.unlink(path)

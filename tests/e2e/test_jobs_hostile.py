@@ -14,7 +14,8 @@ import fabric_client as fc
 from capabilities import needs
 import pytest
 from daemon import Daemon, need_namespaces
-from test_fabric import Served, check_config, order, processes, wait_for
+from test_fabric import Served, check_config, order, processes
+from waiting import pause, wait_until
 
 NOBODY = 65534
 NPU_TRACE = "ACTIVITIES_LOG_FILE=/tmp/t\nPROFILE_START_STEP=-1"
@@ -41,7 +42,7 @@ def child(work, uid=None):
                 os.setuid(uid)
             work()
             os.write(told, b".")
-            time.sleep(60)
+            pause(60, "until it is killed")
         finally:
             os._exit(1)
     os.close(told)
@@ -69,7 +70,7 @@ def test_a_false_state_of_another_user_holds_up_nobody(daemon):
         c.request([os.getpid()])
         c.send(fc.trace_status(fc.IDLE))
         c.send(fc.monitor_status(fc.IDLE))
-        wait_for("both are there", lambda: len(processes(daemon)) == 2)
+        wait_until(lambda: len(processes(daemon)) == 2, "both are there")
         assert daemon.call({"fn": "getStatus"})["npumonitor"] == "Running"
         reply = order(daemon, NPU_TRACE)
         assert reply["commandStatus"] == "effective"
@@ -126,7 +127,7 @@ def test_a_launcher_of_an_ordinary_user_still_finds_its_ranks(daemon):
             with fc.Client(server) as c:
                 c.request([os.getpid(), os.getppid(), 1])
                 os.write(told, b"%d" % os.getpid())
-                time.sleep(30)
+                pause(30, "until it is killed")
             os._exit(0)
 
     ready, told = os.pipe()
@@ -163,8 +164,8 @@ def test_more_processes_than_files(build, tmp_path):
             for pid in pids[::2]:
                 os.kill(pid, signal.SIGKILL)
             # zombies, as where nobody waits for them
-            wait_for("they are forgotten", lambda: len(processes(d)) == 60)
-        wait_for("all are forgotten", lambda: not processes(d))
+            wait_until(lambda: len(processes(d)) == 60, "they are forgotten")
+        wait_until(lambda: not processes(d), "all are forgotten")
         assert d.call({"fn": "getDaemon"})["rpc"]["accept_failures"] == 0
 
 
@@ -175,7 +176,7 @@ def test_an_endpoint_that_was_removed_comes_back(daemon):
     server = daemon.ipc_dir / "dynolog"
     server.unlink()
     daemon.wait_log("was removed or replaced")
-    wait_for("it is back", server.exists)
+    wait_until(server.exists, "it is back")
     with fc.Client(server) as c:
         assert c.request() == ""
     assert daemon.log().count("was removed or replaced") == 1
@@ -192,13 +193,13 @@ def test_an_endpoint_of_another_daemon_is_taken_when_that_ends(build, tmp_path):
         with open(log, "wb") as f:
             second = subprocess.Popen(words, stderr=f)
         try:
-            wait_for("it has its own", lambda: "ready" in log.read_text())
+            wait_until(lambda: "ready" in log.read_text(), "it has its own")
             assert "no endpoint 'abstract': another daemon" in log.read_text()
             abstract = fc.Client("@dynolog", netns=first.pid)
             first.stop()
             stopped = time.monotonic()
             for name in ("'@dynolog'", "'@dynolog_data'", "/dynolog.sock'"):
-                wait_for(name, lambda n=name: n in log.read_text().rpartition("ready")[2], 40)
+                wait_until(lambda n=name: n in log.read_text().rpartition("ready")[2], name, 40)
             # not at once: it might have been a restart
             assert time.monotonic() - stopped > 5
             with abstract as c:

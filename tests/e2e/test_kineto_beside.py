@@ -9,8 +9,9 @@ import pytest
 from capabilities import lacks
 from daemon import Daemon
 from monitor_programs import NPU
-from monitored import dyno, environment, lines, state, until
+from monitored import dyno, environment, lines, state
 from torches import run, torches
+from waiting import wait_until
 
 JOB = (
     NPU.replace("_rt.rtSetDevice", "ctypes.CDLL(None).rtSetDevice")
@@ -56,17 +57,17 @@ def test_monitor_steps_aside_for_a_trace_and_resumes(build, tmp_path):
             found = daemon.call({"fn": "listProcesses"})["processes"]
             return found[0]["clients"] if found else []
 
-        until(lambda: clients() == ["kineto", "sonde"], "both have registered", 60)
+        wait_until(lambda: clients() == ["kineto", "sonde"], "both have registered", 60)
         words = ("--export-type", "Jsonl", "--log-file", written)
         kinds = ("--mspti-activity-kind", "Kernel")
         dyno(build, daemon, "npu-monitor", "--npu-monitor-start", *kinds, *words)
-        until(lambda: state(daemon) == "Running", "the monitor is on", 60)
-        until(lambda: any(map(lines, written.glob("*.jsonl"))), "it writes", 60)
+        wait_until(lambda: state(daemon) == "Running", "the monitor is on", 60)
+        wait_until(lambda: any(map(lines, written.glob("*.jsonl"))), "it writes", 60)
         dyno(build, daemon, "gputrace", "--iterations", 3, "--log-file", tmp_path / "t.json")
-        until(lambda: state(daemon) != "Running", "it has stepped aside", 30)
-        events = until(lambda: trace(tmp_path / f"t_{job.pid}.json"), "libkineto's trace", 60)
-        until(lambda: state(daemon) == "Running", "the monitor is on again", 60)
+        wait_until(lambda: state(daemon) != "Running", "it has stepped aside", 30)
+        events = wait_until(lambda: trace(tmp_path / f"t_{job.pid}.json"), "libkineto's trace", 60)
+        wait_until(lambda: state(daemon) == "Running", "the monitor is on again", 60)
         before = sum(len(lines(p)) for p in written.glob("*.jsonl"))
-        until(lambda: sum(len(lines(p)) for p in written.glob("*.jsonl")) > before, "and writes")
+        wait_until(lambda: sum(len(lines(p)) for p in written.glob("*.jsonl")) > before, "and writes")
         assert any(e.get("name") == "aten::linear" for e in events)
         assert job.poll() is None

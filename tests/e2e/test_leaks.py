@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -225,9 +224,10 @@ def test_blocks_that_cross_steps_are_none(record):
 
 def test_killed_in_the_middle(hurt):
     train = str(hurt.build / "sim" / "simtrain")
-    words = ["--quiet", "--steps", 100000, "--step-ms", 4, "--fault", "leak:8192"]
+    words = ["--steps", 100000, "--step-ms", 4, "--fault", "leak:8192"]
     job = hurt.start(train, *words, opts=[STACKS])
-    time.sleep(1)
+    while not job.stdout.readline().startswith(b"step 40 "):
+        assert job.poll() is None
     job.send_signal(signal.SIGKILL)
     job.wait()
     hurt.session.wait_finished()

@@ -26,19 +26,10 @@ import pytest
 from capabilities import lacks, needs
 from daemon import Daemon
 from fabric_client import Client
+from waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAST = ["--kernel-monitor-reporting-interval-s", "1"]
-
-
-def until(what, seconds=20):
-    end = time.monotonic() + seconds
-    while True:
-        value = what()
-        if value:
-            return value
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def scrape(d):
@@ -69,7 +60,7 @@ def data(kind="Kernel", device=0, duration=5, timestamp=1730000000123456789, **m
 
 def test_the_names_of_the_kernel(build, tmp_path):
     with Daemon(build, tmp_path, *FAST) as d:
-        s = until(lambda: (lambda x: "cpu_util" in x and x)(scrape(d)))
+        s = wait_until(lambda: (lambda x: "cpu_util" in x and x)(scrape(d)))
         names = {n.split("{")[0] for n in s}
         assert names >= set(
             "uptime cpu_u cpu_s cpu_i cpu_util cpu_u_ms cpu_s_ms cpu_w_ms cpu_n_ms cpu_x_ms "
@@ -83,7 +74,7 @@ def test_the_names_of_the_kernel(build, tmp_path):
         first = s['rx_bytes_total{net="lo"}']
         for _ in range(50):
             d.call({"fn": "getDaemon"})
-        until(lambda: scrape(d)['rx_bytes_total{net="lo"}'] > first)
+        wait_until(lambda: scrape(d)['rx_bytes_total{net="lo"}'] > first)
         latest = d.call({"fn": "getMetrics"})
         kernel = next(x for x in latest["samples"] if x["source"] == "kernel")
         assert kernel["metrics"]["uptime"] > 0 and "device" not in kernel
@@ -104,14 +95,14 @@ def test_records_of_monitors(build, tmp_path):
             data("Marker", 0, domain='a"b\\c\nd', name="step 2"),
         )
         total = "npu_activity_duration_ns_total"
-        s = until(lambda: (lambda x: any("Marker" in n for n in x) and x)(scrape(d)))
+        s = wait_until(lambda: (lambda x: any("Marker" in n for n in x) and x)(scrape(d)))
         assert s[total + '{device="0",kind="Kernel"}'] == 12
         assert s[total + '{device="1",kind="Kernel"}'] == 5
         assert s[total + '{device="host",kind="API"}'] == 15
         assert s['npu_activity_records_total{device="host",kind="API"}'] == 3
         assert s['duration{deviceId="0",kind="Kernel"}'] == 7
         label = r'device="0",kind="Marker",domain="a\"b\\c\nd"'
-        until(lambda: scrape(d)[f"{total}{{{label}}}"] == 10)
+        wait_until(lambda: scrape(d)[f"{total}{{{label}}}"] == 10)
         # the name of a marker is no label
         assert not any("step" in n for n in s)
         line = d.wait_log(r'time = (\S+) data = (.*"step 2".*)')
@@ -147,12 +138,12 @@ def test_records_that_are_none(build, tmp_path):
     with Daemon(build, tmp_path, "--metric-log-dir", tmp_path / "tb", ipc=True) as d:
         send(d, *bad, good)
         kernel = 'npu_activity_records_total{device="0",kind="Kernel"}'
-        s = until(lambda: (lambda x: kernel in x and x)(scrape(d)))
+        s = wait_until(lambda: (lambda x: kernel in x and x)(scrape(d)))
         assert s[kernel] == 1
         dropped = {n: v for n, v in s.items() if n.startswith("sonde_dropped_total")}
         assert sum(dropped.values()) == len(bad)
         assert dropped['sonde_dropped_total{reason="bad_data_record"}'] >= len(bad) - 1
-        until(lambda: (tmp_path / "tb" / "device_0").exists())
+        wait_until(lambda: (tmp_path / "tb" / "device_0").exists())
         assert {p.name for p in (tmp_path / "tb").iterdir()} <= {"device_0", "device_host"}
 
 
@@ -160,7 +151,7 @@ def test_series_are_bounded(build, tmp_path):
     with Daemon(build, tmp_path, ipc=True) as d:
         send(d, *(data("Marker", 0, domain=f"domain {i}") for i in range(1500)))
         refused = 'sonde_dropped_total{reason="too_many_series"}'
-        s = until(lambda: (lambda x: x[refused] > 400 and x)(scrape(d)))
+        s = wait_until(lambda: (lambda x: x[refused] > 400 and x)(scrape(d)))
         assert sum("npu_activity_records" in n for n in s) <= 512
 
 
@@ -262,7 +253,7 @@ def test_tensorboard(build, tmp_path):
     with Daemon(build, tmp_path, *flags, ipc=True) as d:
         send(d, *records)
         done = 'sonde_sink_records_total{sink="tensorboard"}'
-        until(lambda: (tb / "device_1" / "tfevents.pb").exists() and scrape(d)[done] > 30)
+        wait_until(lambda: (tb / "device_1" / "tfevents.pb").exists() and scrape(d)[done] > 30)
         d.process.kill()  # whatever was written must be readable
         d.process.wait()
     version, first = events(tb / "device_0" / "tfevents.pb")
@@ -280,7 +271,7 @@ def test_tensorboard(build, tmp_path):
     before = (tb / "device_0" / "tfevents.pb").read_bytes()
     with Daemon(build, tmp_path, *flags, ipc=True) as d:
         send(d, data(duration=1))
-        until(lambda: len(list((tb / "device_0").iterdir())) == 2)
+        wait_until(lambda: len(list((tb / "device_0").iterdir())) == 2)
         assert d.stop() == 0
     old, new = sorted((tb / "device_0").iterdir())
     assert old.name == "tfevents.pb" and new.name.startswith("tfevents.pb.")
@@ -292,22 +283,22 @@ def test_tensorboard_files_that_are_large_or_gone(build, tmp_path):
     names = lambda: sorted(p.name for p in (tb / "device_0").glob("*"))
     with Daemon(build, tmp_path, "--metric-log-dir", tb, ipc=True) as d:
         send(d, data(duration=1))
-        until(names)
+        wait_until(names)
         first = tb / "device_0" / "tfevents.pb"
-        until(lambda: len(events(first)[1]) == 1)
+        wait_until(lambda: len(events(first)[1]) == 1)
         with open(first, "r+b") as f:
             f.truncate(64 << 20)  # a hole: it takes no space
         send(d, data(duration=2))
-        until(lambda: len(names()) == 2)
+        wait_until(lambda: len(names()) == 2)
         second = tb / "device_0" / names()[1]
         assert second.name.startswith("tfevents.pb.")
-        until(lambda: [e[1:] for e in events(second)[1]] == [(1, "Kernel", 2.0)])
+        wait_until(lambda: [e[1:] for e in events(second)[1]] == [(1, "Kernel", 2.0)])
         d.wait_log(f"go on in '{second}': the file before it has 64 MiB")
         assert first.stat().st_size == 64 << 20
 
         shutil.rmtree(tb)
         send(d, data(duration=3))
-        until(lambda: first.exists() and [e[1:] for e in events(first)[1]] == [(2, "Kernel", 3.0)])
+        wait_until(lambda: first.exists() and [e[1:] for e in events(first)[1]] == [(2, "Kernel", 3.0)])
         d.wait_log(f"go on in '{first}': the file before it was removed")
 
 
@@ -317,9 +308,9 @@ def test_tensorboard_with_devices_that_somebody_invents(build, tmp_path):
         send(d, data(device=0, duration=1))
         send(d, *(data(device=1000 + i) for i in range(300)), data(device=0, duration=2))
         known = lambda: events(tb / "device_0" / "tfevents.pb")[1]
-        until(lambda: (tb / "device_0" / "tfevents.pb").exists() and len(known()) == 2)
-        until(lambda: scrape(d)['sonde_sink_dropped_total{sink="tensorboard"}'] >= 40)
-        until(lambda: 250 <= scrape(d)['sonde_sink_records_total{sink="tensorboard"}'] < 1000)
+        wait_until(lambda: (tb / "device_0" / "tfevents.pb").exists() and len(known()) == 2)
+        wait_until(lambda: scrape(d)['sonde_sink_dropped_total{sink="tensorboard"}'] >= 40)
+        wait_until(lambda: 250 <= scrape(d)['sonde_sink_records_total{sink="tensorboard"}'] < 1000)
         assert len(list(tb.iterdir())) <= 256
         assert d.log().count("more than 256 devices") == 1
 
@@ -361,7 +352,7 @@ def test_tensorboard_reads_it(build, tmp_path):
     python = tensorboard_python()
     with Daemon(build, tmp_path, "--metric-log-dir", tmp_path / "tb", ipc=True) as d:
         send(d, data(duration=100), data(duration=200))
-        until(lambda: (tmp_path / "tb" / "device_0" / "tfevents.pb").exists())
+        wait_until(lambda: (tmp_path / "tb" / "device_0" / "tfevents.pb").exists())
         assert d.stop() == 0
     words = [python, "-c", LOAD_SCALARS, tmp_path / "tb" / "device_0"]
     r = subprocess.run(words, capture_output=True, text=True, timeout=120)
@@ -433,7 +424,7 @@ def test_otlp(build, tmp_path):
             later = 1730000000123456789 + 1000
             send(d, data("Kernel", 3, timestamp=later))
             send(d, data("Marker", 3, timestamp=later, domain="d"))
-            until(lambda: "cpu_util" in c.metrics() and len(c.metrics().get("duration", [])) == 3)
+            wait_until(lambda: "cpu_util" in c.metrics() and len(c.metrics().get("duration", [])) == 3)
             found = c.metrics()
             assert scrape(d)['sonde_sink_dropped_total{sink="otlp"}'] == 0
         path, headers, body = c.got[0]
@@ -458,9 +449,9 @@ def test_otlp_tries_again(build, tmp_path):
     with Collector(lambda n: 503 if n == 1 else 200) as c:
         flags = ["--use-otlp", "--otlp-endpoint", f"http://127.0.0.1:{c.port}/v1/metrics/"]
         with Daemon(build, tmp_path, *flags) as d:
-            until(lambda: len(c.got) >= 2)
+            wait_until(lambda: len(c.got) >= 2)
             assert c.got[0][0] == c.got[1][0] == "/v1/metrics" and c.got[0][2] == c.got[1][2]
-            until(lambda: scrape(d)['sonde_sink_records_total{sink="otlp"}'] >= 1)
+            wait_until(lambda: scrape(d)['sonde_sink_records_total{sink="otlp"}'] >= 1)
             assert scrape(d)['sonde_sink_dropped_total{sink="otlp"}'] == 0
         assert "503" in d.log() and "again" in d.log()
 
@@ -501,7 +492,7 @@ def test_otlp_over_tls(build, tmp_path):
         own += ["--otlp-ssl-client-key-path", certs / "client" / "client.key"]
         own += ["--otlp-ssl-ca-cert-path", certs / "client" / "ca.crt"]
         with Daemon(build, tmp_path, *flags, *own):
-            until(lambda: c.got)
+            wait_until(lambda: c.got)
         n = len(c.got)
         with Daemon(build, tmp_path, *flags) as d:  # an authority that nobody knows
             d.wait_log(r"cannot deliver .*certificate")
@@ -562,8 +553,8 @@ def test_receivers_that_do_not_answer(build, tmp_path):
         with Daemon(build, tmp_path, *flags, ipc=True) as d:
             send(d, *(data(duration=i) for i in range(300)))
             dropped = 'sonde_sink_dropped_total{sink="%s"}'
-            until(lambda: scrape(d)[dropped % "otlp"] >= 200)
-            until(lambda: scrape(d)[dropped % "fbrelay"] >= 1)
+            wait_until(lambda: scrape(d)[dropped % "otlp"] >= 200)
+            wait_until(lambda: scrape(d)[dropped % "fbrelay"] >= 1)
             assert d.call({"fn": "getVersion"})
             start = time.monotonic()
             assert d.stop(30) == 0

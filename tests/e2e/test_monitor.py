@@ -12,7 +12,8 @@ import time
 
 import pytest
 from daemon import Daemon
-from monitored import Job, dyno, environment, lines, state, trains, until
+from monitored import Job, dyno, environment, lines, state, trains
+from waiting import pause, wait_until
 
 START = ("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1)
 STOP = ("npu-monitor", "--npu-monitor-stop")
@@ -29,7 +30,7 @@ def daemon(build, tmp_path):
 @pytest.fixture
 def job(build, daemon, tmp_path):
     with Job(build, daemon, tmp_path, rank=3) as j:
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         yield j
 
 
@@ -38,7 +39,7 @@ def order(build, daemon):
     def give(*args, becomes=None, **kw):
         out = dyno(build, daemon, *args, **kw)
         if becomes:
-            until(lambda: state(daemon) == becomes, becomes)
+            wait_until(lambda: state(daemon) == becomes, becomes)
         return out
 
     return give
@@ -90,8 +91,8 @@ def test_metrics_and_nothing_is_lost_at_stop(daemon, job, order):
     assert not reports(daemon)  # the interval is an hour
     order(*STOP, becomes="Idle")
     kinds = lambda: {(r["kind"], r["deviceId"]) for r in reports(daemon)}
-    until(lambda: {("Kernel", "0"), ("AclAPI", "host")} <= kinds(), "the last reports")
-    until(lambda: any(r["kind"] == "Marker" and r.get("name") == "step start"
+    wait_until(lambda: {("Kernel", "0"), ("AclAPI", "host")} <= kinds(), "the last reports")
+    wait_until(lambda: any(r["kind"] == "Marker" and r.get("name") == "step start"
                       for r in reports(daemon)), "marks")  # fmt: skip
     assert all(int(r["duration"]) >= 0 for r in reports(daemon))
 
@@ -99,7 +100,7 @@ def test_metrics_and_nothing_is_lost_at_stop(daemon, job, order):
 def test_reports_come_every_interval(daemon, job, order):
     order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
     told = lambda: [r for r in reports(daemon) if r["kind"] == "Kernel"]
-    until(lambda: len(told()) >= 3, "three reports")
+    wait_until(lambda: len(told()) >= 3, "three reports")
     assert all(int(r["duration"]) > 0 for r in told())
     order(*STOP, becomes="Idle")
 
@@ -130,21 +131,21 @@ def test_kinds_and_filter_change_while_it_runs(daemon, job, order, tmp_path):
     out = ("--log-file", tmp_path / "out", *ONE_FILE)
     seen = lambda: lines(files(tmp_path / "out", ".jsonl")[0])
     order(*START, "--mspti-activity-kind", "Kernel", *out, becomes="Running")
-    until(lambda: files(tmp_path / "out", ".jsonl") and seen(), "the first kernels")
+    wait_until(lambda: files(tmp_path / "out", ".jsonl") and seen(), "the first kernels")
     order(*START, "--mspti-activity-kind", "AclAPI", *out)
-    until(lambda: seen()[-1]["kind"] == "AclAPI", "calls instead")
+    wait_until(lambda: seen()[-1]["kind"] == "AclAPI", "calls instead")
     count = lambda kind: sum(r["kind"] == kind for r in seen())
 
     def only_calls():
         ran, called = count("Kernel"), count("AclAPI")
-        time.sleep(1.2)
+        pause(1.2, "longer than buffers wait")
         return count("AclAPI") > called and count("Kernel") == ran
 
-    until(only_calls, "what was in buffers to be out")
+    wait_until(only_calls, "what was in buffers to be out")
     before = len(seen())
     order(*START, "--mspti-activity-kind", "Kernel,AclAPI", "--filter", "Kernel:Gelu", *out)
-    until(lambda: seen()[-1].get("name") == "Gelu", "the filter")
-    time.sleep(1.2)
+    wait_until(lambda: seen()[-1].get("name") == "Gelu", "the filter")
+    pause(1.2, "longer than buffers wait")
     order(*STOP, becomes="Idle")
     rows = [r for r in seen() if r["kind"] in ("Kernel", "AclAPI")]
     assert {r["name"] for r in rows[before:] if r["kind"] == "Kernel"} == {"Gelu"}
@@ -154,7 +155,7 @@ def test_kinds_and_filter_change_while_it_runs(daemon, job, order, tmp_path):
 def test_duration(daemon, job, order, tmp_path):
     order(*START, "--mspti-activity-kind", "Kernel", "--duration", "4", "--log-file",
           tmp_path / "out", becomes="Running")  # fmt: skip
-    until(lambda: state(daemon) == "Idle", "its end")
+    wait_until(lambda: state(daemon) == "Idle", "its end")
     assert kernels(files(tmp_path / "out", ".db")[0])
     assert "effective" in order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
     order(*STOP, becomes="Idle")
@@ -171,30 +172,30 @@ def test_killed(build, daemon, job, order, tmp_path, form):
         rows = [r for p in files(tmp_path / "out", ".jsonl") for r in lines(p)]
         return [r for r in rows if r["kind"] == "Kernel"]
 
-    before = len(until(lambda: len(written()) > 100 and written(), "kernels"))
+    before = len(wait_until(lambda: len(written()) > 100 and written(), "kernels"))
     job.process.kill()
     job.process.wait()
     dead = time.monotonic()
-    until(lambda: state(daemon) in ("Idle", "Uninitialized"), "Idle")
+    wait_until(lambda: state(daemon) in ("Idle", "Uninitialized"), "Idle")
     took = time.monotonic() - dead
     assert took < 5, f"Idle after {took:.2f} s"
     assert len(files(tmp_path / "out", "." + form.lower())) == 1
     assert len(written()) >= before
     with Job(build, daemon, tmp_path, rank=0):
-        until(lambda: state(daemon, "nputrace") == "Idle", "another job")
+        wait_until(lambda: state(daemon, "nputrace") == "Idle", "another job")
         out = order("nputrace", "--start-step", -1, "--iterations", 1, "--log-file", tmp_path / "t")
         assert '"commandStatus":"effective"' in out
-        until(lambda: list((tmp_path / "t").glob("*_sonde/trace.json")), "its trace")
-    until(lambda: not recorder_of(job), "its recorder to leave", 20)
+        wait_until(lambda: list((tmp_path / "t").glob("*_sonde/trace.json")), "its trace")
+    wait_until(lambda: not recorder_of(job), "its recorder to leave", 20)
 
 
 def test_a_job_that_ends_is_in_the_file_to_its_last_kernel(build, daemon, tmp_path, order):
     with Job(build, daemon, tmp_path, steps=300) as j:
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "out",
               becomes="Running")  # fmt: skip
         assert j.process.wait(60) == 0
-        until(lambda: not recorder_of(j), "the recorder to leave")
+        wait_until(lambda: not recorder_of(j), "the recorder to leave")
         names = [r[0] for r in kernels(files(tmp_path / "out", ".db")[0])]
     # the last step launches every kernel of a step, which those before did, too
     ends = [i + 1 for i, pair in enumerate(zip(names, names[1:])) if pair[0] == ADAM != pair[1]]
@@ -204,7 +205,7 @@ def test_a_job_that_ends_is_in_the_file_to_its_last_kernel(build, daemon, tmp_pa
 
 def test_names_that_are_no_text(build, daemon, tmp_path, order):
     with Job(build, daemon, tmp_path, "--bad-names") as j:
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         for form in ("Jsonl", "DB"):
             order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / form,
                   "--export-type", form, becomes="Running")  # fmt: skip
@@ -222,7 +223,7 @@ def test_off_it_holds_nothing(daemon, job, order, tmp_path):
     mine = lambda: list(place.glob(f"monitor_{job.pid}_*"))
     assert not mine()  # no recorder before it is needed
     order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
-    until(lambda: mine(), "its session")
+    wait_until(lambda: mine(), "its session")
     order(*STOP, becomes="Idle")
     before = maps().count("\n")
     for _ in range(5):
@@ -230,12 +231,12 @@ def test_off_it_holds_nothing(daemon, job, order, tmp_path):
         order(*STOP, becomes="Idle")
     assert maps().count("\n") <= before + 3  # buffers went back
     job.process.kill()
-    until(lambda: not mine(), "the session to go with the job", 20)
+    wait_until(lambda: not mine(), "the session to go with the job", 20)
 
 
 def test_a_recorder_that_was_killed(daemon, job, order, tmp_path):
     order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")
-    os.kill(until(lambda: recorder_of(job), "its recorder"), signal.SIGKILL)
+    os.kill(wait_until(lambda: recorder_of(job), "its recorder"), signal.SIGKILL)
     order(*STOP, becomes="Idle")
     order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "out",
           becomes="Running")  # fmt: skip
@@ -256,18 +257,18 @@ def test_a_daemon_that_comes_later_and_again(build, tmp_path):
                 with Daemon(build, tmp_path, "--port", "0", "--http-port", "0",
                             "--enable-ipc-monitor", "--ipc-socket-dir", first.ipc_dir,
                             "--ipc-dir-only", defaults=False) as d:  # fmt: skip
-                    until(lambda d=d: state(d) == "Idle", "the job")
+                    wait_until(lambda d=d: state(d) == "Idle", "the job")
                     dyno(build, d, *START, "--mspti-activity-kind", "Kernel")
-                    until(lambda d=d: state(d) == "Running", "Running")
+                    wait_until(lambda d=d: state(d) == "Running", "Running")
                     d.process.kill()
                     d.process.wait()
                     (first.ipc_dir / "dynolog").unlink(missing_ok=True)
                 with Daemon(build, tmp_path, "--port", "0", "--http-port", "0",
                             "--enable-ipc-monitor", "--ipc-socket-dir", first.ipc_dir,
                             "--ipc-dir-only", defaults=False) as d:  # fmt: skip
-                    until(lambda d=d: state(d) == "Running", "what runs since before")
+                    wait_until(lambda d=d: state(d) == "Running", "what runs since before")
                     dyno(build, d, *STOP)
-                    until(lambda d=d: state(d) == "Idle", "Idle")
+                    wait_until(lambda d=d: state(d) == "Idle", "Idle")
             assert job.poll() is None
         finally:
             job.kill()
@@ -278,7 +279,7 @@ def test_files_that_cannot_be_made(daemon, job, order, tmp_path):
     (tmp_path / "file").write_text("")
     out = order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "file" / "x")
     assert '"commandStatus":"effective"' in out
-    until(lambda: "not carried out" in job.said(), "words")
+    wait_until(lambda: "not carried out" in job.said(), "words")
     assert "a part of it is no directory" in job.said()
     assert state(daemon) == "Idle" and job.process.poll() is None
 
@@ -296,7 +297,7 @@ def test_the_job_does_not_notice(build, daemon, tmp_path):
         env=environment(build, daemon), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as p:  # fmt: skip
         listed = lambda: daemon.call({"fn": "listProcesses"}).get("processes", [])
-        until(lambda: [x["npumonitor"] for x in listed() if x["pid"] == p.pid] == ["Idle"])
+        wait_until(lambda: [x["npumonitor"] for x in listed() if x["pid"] == p.pid] == ["Idle"])
         dyno(build, daemon, *START, "--mspti-activity-kind", "Kernel,Marker")
         out, err = p.communicate()
     assert (out, err, p.returncode) == (plain.stdout, plain.stderr, 0)

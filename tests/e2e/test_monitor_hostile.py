@@ -15,14 +15,15 @@ from capabilities import needs
 from daemon import need_namespaces
 from fabric_client import HEADER, datagram
 from fake_daemon import *  # noqa: F403
-from monitored import environment, until
+from monitored import environment
+from waiting import pause, wait_until
 
 # --- orders ---
 
 
 def test_strangers_give_no_orders(fake, run, tmp_path):
     p = run("train", 7)
-    until(lambda: fake.clients, "the job")
+    wait_until(lambda: fake.clients, "the job")
     name = fake.clients[-1][1]
     refused, end = 0, time.monotonic() + 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
@@ -31,24 +32,24 @@ def test_strangers_give_no_orders(fake, run, tmp_path):
                 stranger.sendto(datagram("req", start(log=tmp_path / "no").encode()), name)
             except OSError:
                 refused += 1
-            time.sleep(0.01)
+            pause(0.01, "the pace of the stranger")
     assert fake.states.get("npuMonitorStatus") == IDLE
     assert not (tmp_path / "no").exists()
     fake.order(start(log=tmp_path / "yes"), becomes=RUNNING)  # the daemon does
     assert finish(p)[0] == 0
-    until(lambda: rows(tmp_path / "yes"), "what was written")
+    wait_until(lambda: rows(tmp_path / "yes"), "what was written")
 
 
 def test_a_daemon_that_answers_late_or_twice(fake, run, tmp_path):
     p = run("train", 10)
     fake.delay, fake.times = 0.4, 3
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
-    until(lambda: rows(tmp_path / "out"), "what it does")
+    wait_until(lambda: rows(tmp_path / "out"), "what it does")
     fake.order(STOP, becomes=IDLE)
     fake.delay, fake.times = 0, 1
     fake.order(start(log=tmp_path / "more"), becomes=RUNNING)
     assert finish(p)[0] == 0
-    until(lambda: rows(tmp_path / "more"), "what was written")
+    wait_until(lambda: rows(tmp_path / "more"), "what was written")
 
 
 GARBAGE = [
@@ -74,12 +75,12 @@ def test_orders_that_are_none(fake, run, tmp_path):
     p = run("train", 10)
     for text in GARBAGE:
         fake.order(text)
-    until(lambda: fake.clients, "the job")
+    wait_until(lambda: fake.clients, "the job")
     peer = fake.clients[-1][1]
     for data in (b"", b"x", b"\0" * 39, HEADER.pack(2**63, b"req"), HEADER.pack(5, b"r" * 32)):
         fake.sock.sendto(data, peer)
     fake.order(start(log=tmp_path / "out", duration=999999999999), becomes=RUNNING)
-    until(lambda: rows(tmp_path / "out"), "what it does")
+    wait_until(lambda: rows(tmp_path / "out"), "what it does")
     fake.order(STOP, becomes=IDLE)
     assert finish(p)[0] == 0
 
@@ -116,18 +117,18 @@ def test_steps_of_many_threads(fake, run, tmp_path):
     for i in range(4):
         log = tmp_path / f"t{i}"
         fake.order(trace(log, steps=1 + i % 2))
-        until(lambda log=log: traces(log), "the trace")
-        until(lambda: fake.states["npuTraceStatus"] == IDLE, "its end")
+        wait_until(lambda log=log: traces(log), "the trace")
+        wait_until(lambda: fake.states["npuTraceStatus"] == IDLE, "its end")
     assert p.poll() is None
 
 
 def test_a_child_is_not_in_its_parents_trace(fake, run, tmp_path):
     p = run("child-steps", 4)
-    until(lambda: fake.clients, "the job")
+    wait_until(lambda: fake.clients, "the job")
     fake.order(trace(tmp_path / "parent", steps=10**6), becomes=RUNNING, kind="npuTraceStatus")
-    pid = until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
+    pid = wait_until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
     fake.order(trace(tmp_path / "child", steps=5), pid=pid)
-    until(lambda: traces(tmp_path / "child"), "its own trace")
+    wait_until(lambda: traces(tmp_path / "child"), "its own trace")
     assert finish(p)[0] == 0
 
 
@@ -147,7 +148,7 @@ def test_a_recorder_that_stands_still(fake, run, place, tmp_path):
     assert status == 0, err
     assert float(out.split()[-1]) < 1, out
     assert took < 3 + 6, took
-    until(lambda: not recorders(place), "it to finish")
+    wait_until(lambda: not recorders(place), "it to finish")
     assert rows(tmp_path / "out")
 
 
@@ -174,7 +175,7 @@ def test_small_limits(build, fake, run, tmp_path, limit):
     status, out, err = finish(p)
     assert status == 0 and "longest" in out, (status, out, err)
     if "nothing can be recorded" not in err:
-        until(lambda: rows(tmp_path / "out"), "what was written")
+        wait_until(lambda: rows(tmp_path / "out"), "what was written")
 
 
 def test_places_that_others_prepared(build, fake, run, place, tmp_path):
@@ -203,12 +204,12 @@ def test_a_full_disk_and_room_again(fake, run, place, tmp_path):
     script = f'mount -t tmpfs -o size=100k none {place} && chmod 700 {place} && exec "$@"'
     p = run("train", 100, wrap=("unshare", "-m", "sh", "-c", script, "sh"))
     fake.order(start(log=tmp_path / "out"))
-    time.sleep(0.5)
+    pause(0.5, "it does not begin")
     assert fake.states["npuMonitorStatus"] == IDLE
     subprocess.run(["nsenter", "-t", str(p.pid), "-m", "mount", "-o", "remount,size=200m",
                     str(place)], check=True)  # fmt: skip
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
-    until(lambda: rows(tmp_path / "out"), "what it does")
+    wait_until(lambda: rows(tmp_path / "out"), "what it does")
     fake.order(STOP, becomes=IDLE)
     p.terminate()
     p.communicate()
@@ -258,7 +259,7 @@ def test_another_users_daemon(run, tmp_path, trusted):
         os.killpg(p.pid, signal.SIGKILL)
     err = p.communicate()[1]
     if trusted:
-        until((tmp_path / "out").exists, err)
+        wait_until((tmp_path / "out").exists, err)
     assert (tmp_path / "out").exists() == trusted
     assert ("belongs to another user" in err) != trusted, err
 

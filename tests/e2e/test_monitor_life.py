@@ -12,7 +12,8 @@ import time
 
 import pytest
 from fake_daemon import *  # noqa: F403
-from monitored import environment, until
+from monitored import environment
+from waiting import pause, wait_until
 
 def test_the_last_thread_ends_the_process(fake, run):
     p = run("last-thread")
@@ -61,7 +62,7 @@ def test_stderr_that_nobody_reads(build, fake, place, tmp_path):
         p.wait()
         os.close(reader)
         os.close(writer)
-    until(lambda: rows(tmp_path / "out"), "what was written")
+    wait_until(lambda: rows(tmp_path / "out"), "what was written")
 
 
 @pytest.mark.parametrize("what", ["nothing", "monitor", "orders"])
@@ -74,7 +75,7 @@ def test_forks(fake, run, what):
     while what == "orders" and time.monotonic() < end:
         fake.orders += [STOP, start()]
         fake.poke(p.pid)
-        time.sleep(0.05)
+        pause(0.05, "the pace of the requests")
     status, out, err = finish(p, 90)
     assert status == 0, out + err
 
@@ -87,17 +88,17 @@ def test_exits_of_many_threads(fake, run, tmp_path):
         status, _, err = finish(p, 30)
         assert status == 7, (status, err)
         # whoever of them ends it does not wait for a recorder that is busy
-        until(lambda log=log: any(f.stat().st_size for f in log.glob("*.jsonl")), "what was written")
+        wait_until(lambda log=log: any(f.stat().st_size for f in log.glob("*.jsonl")), "what was written")
 
 
 def test_exit_during_orders(fake, run, tmp_path):
     for i in range(6):
         p = run("exits", 0.1 * i)
         fake.orders += [start(log=tmp_path / "out"), STOP] * 3
-        until(lambda: fake.clients and fake.clients[-1][0] == p.pid or p.poll() is not None)
+        wait_until(lambda: fake.clients and fake.clients[-1][0] == p.pid or p.poll() is not None)
         while p.poll() is None:
             fake.poke()
-            time.sleep(0.01)
+            pause(0.01, "the pace of the requests")
         fake.orders.clear()
         status, _, err = finish(p, 30)
         assert status == 7, (status, err)
@@ -114,10 +115,10 @@ def test_exec_ends_the_window(fake, run, place, tmp_path):
     p = run("exec", 4)
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
     comm = pathlib.Path(f"/proc/{p.pid}/comm")
-    until(lambda: comm.read_text() == "sleep\n", "exec")
+    wait_until(lambda: comm.read_text() == "sleep\n", "exec")
     ended = lambda: rows(tmp_path / "out")[-1:] and rows(tmp_path / "out")[-1]["kind"]
-    until(lambda: ended() == "rank_device_map", "the end of the file")
-    until(lambda: not recorders(place), "the recorder to leave")
+    wait_until(lambda: ended() == "rank_device_map", "the end of the file")
+    wait_until(lambda: not recorders(place), "the recorder to leave")
     assert p.poll() is None
 
 
@@ -128,14 +129,14 @@ def test_daemonized(fake, run, place, tmp_path):
     p.stdin.write("now\n")
     p.stdin.flush()
     p.wait(20)
-    until(lambda: not recorders(place), "its recorder to leave")
+    wait_until(lambda: not recorders(place), "its recorder to leave")
     assert p.stdout.readline() == "ready\n"
     took = float(p.stdout.readline().split()[1])
     assert took < 2, took  # it does not wait for one
-    pid = until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
+    pid = wait_until(lambda: {c[0] for c in fake.clients} - {p.pid}, "the child").pop()
     try:
         fake.order(start(log=tmp_path / "second"), becomes=RUNNING, pid=pid)
-        until(lambda: rows(tmp_path / "second"), "what it does")
+        wait_until(lambda: rows(tmp_path / "second"), "what it does")
         fake.order(STOP, becomes=IDLE, pid=pid)
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -169,5 +170,5 @@ def test_memory_is_recorded_beside_it(build, fake, place, tmp_path):
     plain = rows_of("plain", False)
     assert plain[("MALLOC", "PTA")] > 100
     assert rows_of("monitored", True) == plain
-    until(lambda: rows(tmp_path / "activities"), "what was written")
+    wait_until(lambda: rows(tmp_path / "activities"), "what was written")
     assert not list(place.iterdir())  # its recorder is the one that is there

@@ -9,7 +9,7 @@ import time
 from cuda_jobs import CudaJob
 from fake_daemon import place  # noqa: F401
 from fake_daemon import recorders
-from monitored import until
+from waiting import pause, wait_until
 
 
 def test_each_launch_is_told_or_counted(build, tmp_path, place):  # noqa: F811
@@ -24,7 +24,7 @@ def test_each_launch_is_told_or_counted(build, tmp_path, place):  # noqa: F811
             for _ in range(n):
                 job.tell("kernels b 7 1000")
                 launched += 7
-                time.sleep(0.002)
+                pause(0.002, "the pace of the job")
 
         for _ in range(3):
             launch(20)
@@ -39,5 +39,5 @@ def test_each_launch_is_told_or_counted(build, tmp_path, place):  # noqa: F811
         job.stop()
         lost = sum(map(int, re.findall(r"(\d+) activities are lost", job.said())))
         assert lost
-        until(lambda: len(job.rows("Kernel")) + lost >= launched, "the last of them", 20)
+        wait_until(lambda: len(job.rows("Kernel")) + lost >= launched, "the last of them", 20)
         assert len(job.rows("Kernel")) + lost == launched

@@ -4,11 +4,10 @@
 import contextlib
 import os
 import signal
-import time
 
 from capabilities import lacks
 from fake_daemon import *  # noqa: F403
-from monitored import until
+from waiting import pause, wait_until
 
 WORDS = "something has killed the recorders of this process, again and again; send the request"
 ROUNDS = 40
@@ -27,7 +26,7 @@ def test_too_often(fake, run, place, tmp_path):
     said = lambda: (tmp_path / "said").read_text()
     for _ in range(ROUNDS):
         fake.order(start("Kernel"))
-        until(lambda: recorders(place) or WORDS in said(), "a recorder, or the reason why not")
+        wait_until(lambda: recorders(place) or WORDS in said(), "a recorder, or the reason why not")
         kill_all(place)
         if WORDS in said():
             break
@@ -39,9 +38,9 @@ def test_too_often(fake, run, place, tmp_path):
     # who gave the order has the reason, too, unless the end of the last one met it
     fake.order(start("Kernel"))
     refused = f"not carried out: nothing can be recorded now: {WORDS}"
-    until(lambda: refused in said() or recorders(place), "the reason")
+    wait_until(lambda: refused in said() or recorders(place), "the reason")
     if refused not in said():
         lacks("slow-enough", "so slow that there is room again")
     fake.order(STOP, becomes=IDLE)
-    time.sleep(ROOM_S)
+    pause(ROOM_S, "then there is room again")
     fake.order(start("Kernel"), becomes=RUNNING)

@@ -4,20 +4,20 @@
 import time
 
 from fake_daemon import *
-from monitored import until
+from waiting import pause, wait_until
 
 
 def test_pause_and_resume(fake, run, tmp_path):
     p = run("train", 100)
     ran = lambda: sorted(r["startNs"] for r in rows(tmp_path / "out") if r["kind"] == "Kernel")
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
-    until(ran, "kernels")
+    wait_until(ran, "kernels")
     fake.order("SONDE_PAUSE=true\nSONDE_PAUSE_S=60", becomes=IDLE)
     paused = time.time_ns()
-    time.sleep(0.6)
+    pause(0.6, "kernels run that are not recorded")
     resumed = time.time_ns()
     fake.order("SONDE_PAUSE=false", becomes=RUNNING)
-    until(lambda: ran()[-1] > resumed, "the same window")
+    wait_until(lambda: ran()[-1] > resumed, "the same window")
     fake.order(STOP, becomes=IDLE)
     p.kill()
     assert ran()[0] < paused
@@ -30,6 +30,6 @@ def test_a_pause_ends_by_itself(fake, run, tmp_path):
     fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
     begin = time.monotonic()
     fake.order("SONDE_PAUSE=true\nSONDE_PAUSE_S=2", becomes=IDLE)
-    until(lambda: fake.states.get("npuMonitorStatus") == RUNNING, "Running")
+    wait_until(lambda: fake.states.get("npuMonitorStatus") == RUNNING, "Running")
     assert time.monotonic() - begin > 1.9
     fake.order(STOP, becomes=IDLE)

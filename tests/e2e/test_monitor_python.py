@@ -8,7 +8,8 @@ import re
 import pytest
 import torches
 from daemon import Daemon
-from monitor_programs import ENDS, NPU, PER_MINOR, SOME, Programs, until
+from monitor_programs import ENDS, NPU, PER_MINOR, SOME, Programs
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -253,27 +254,27 @@ def test_as_torch_npu_hosts_it(build, programs, tmp_path, python):
         ranks = [programs.start(HOST, r, shared, python=python, RANK=r, **env) for r in (0, 1)]
         for p in ranks:
             assert p.stdout.readline() == "ready\n", p.communicate()
-        until(lambda: status()["npumonitor"] == "Idle" and status()["current_step"] > 0)
+        wait_until(lambda: status()["npumonitor"] == "Idle" and status()["current_step"] > 0)
         assert status()["nputrace"] == "Idle"
 
         words = ["--report-interval-s", 1, "--mspti-activity-kind", "Kernel,Marker"]
         r = d.ctl("npu-monitor", "--npu-monitor-start", *words)
         assert r.returncode == 0, r.stdout + r.stderr
-        until(lambda: status()["npumonitor"] == "Running")
+        wait_until(lambda: status()["npumonitor"] == "Running")
         for device in (0, 1):
             d.wait_log(rf'"deviceId":"?{device}"?,.*"kind":"Kernel"')
         d.wait_log(r'"kind":"Marker"')
 
         r = d.ctl("npu-monitor", "--npu-monitor-stop")
         assert r.returncode == 0, r.stdout + r.stderr
-        until(lambda: status()["npumonitor"] == "Idle")
+        wait_until(lambda: status()["npumonitor"] == "Idle")
         assert status()["nputrace"] == "Idle"
 
         shared.with_suffix(".end").touch()
         for p in ranks:
             out, err = p.communicate(timeout=30)
             assert (p.returncode, out, err) == (0, "done\n", "")
-        until(lambda: status()["npumonitor"] == "Uninitialized")
+        wait_until(lambda: status()["npumonitor"] == "Uninitialized")
 
 
 # --- what is known about the job ---

@@ -16,10 +16,11 @@ import pytest
 from daemon import Daemon
 from fake_daemon import *  # noqa: F403
 from monitor_programs import NPU, Programs
-from monitored import Job, dyno, environment, state, trains, until
+from monitored import Job, dyno, environment, state, trains
 from python_jobs import PRELUDE, Left
 from test_monitor import ONE_FILE, files, kernels, reports, so_far
 from test_monitor import recorder_of as any_recorder_of
+from waiting import pause, wait_until
 
 START = ("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1)
 STOP = ("npu-monitor", "--npu-monitor-stop")
@@ -35,7 +36,7 @@ def daemon(build, tmp_path):
 @pytest.fixture
 def job(build, daemon, place, tmp_path):
     with Job(build, daemon, tmp_path, env={"SONDE_MONITOR_DIR": place}) as j:
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         yield j
         assert j.process.poll() is None, j.said()
 
@@ -45,7 +46,7 @@ def order(build, daemon):
     def give(*args, becomes=None):
         out = dyno(build, daemon, *args)
         if becomes:
-            until(lambda: state(daemon) == becomes, becomes)
+            wait_until(lambda: state(daemon) == becomes, becomes)
         return out
 
     return give
@@ -58,7 +59,7 @@ def recorder_of(job, other_than=None):
         pid = any_recorder_of(job)
         return pid if pid != other_than else None
 
-    return until(found, "its recorder")
+    return wait_until(found, "its recorder")
 
 
 def kill(pid):
@@ -75,7 +76,7 @@ def kill_and_wait(pid):
             return stat.read_text().rpartition(")")[2].split()[0] in "ZX"
         return True
 
-    until(is_dead, "its death")
+    wait_until(is_dead, "its death")
     return pid
 
 
@@ -85,18 +86,18 @@ def losses(job):
 
 def test_metrics_go_on(daemon, job, order, place):
     order(*START, *KERNELS, becomes="Running")
-    until(lambda: reports(daemon), "a report")
+    wait_until(lambda: reports(daemon), "a report")
     trains(daemon)
     first = kill(recorder_of(job))
     recorder_of(job, first)
     before = len(reports(daemon))
-    until(lambda: len(reports(daemon)) > before + 1, "reports of the next one")
+    wait_until(lambda: len(reports(daemon)) > before + 1, "reports of the next one")
     assert state(daemon) == "Running"
     [lost] = losses(job)
     assert lost > 0  # since the last report, at least
-    until(lambda: len(list(place.iterdir())) == 1, "what the first one left to go")
+    wait_until(lambda: len(list(place.iterdir())) == 1, "what the first one left to go")
     maps = pathlib.Path(f"/proc/{job.pid}/maps")
-    until(lambda: ".ring (deleted)" not in maps.read_text(), "its rings to be given back")
+    wait_until(lambda: ".ring (deleted)" not in maps.read_text(), "its rings to be given back")
     order(*STOP, becomes="Idle")
 
 
@@ -106,14 +107,14 @@ def test_files_go_on(build, daemon, job, order, tmp_path, form, ending):
     out = tmp_path / "out"
     words = ONE_FILE if form == "Jsonl" else ("--export-type", form)
     order(*START, *KERNELS, "--log-file", out, *words, becomes="Running")
-    until(lambda: files(out, ending) and files(out, ending)[0].stat().st_size > 30000, "a file")
+    wait_until(lambda: files(out, ending) and files(out, ending)[0].stat().st_size > 30000, "a file")
     trains(daemon)
     first = kill(recorder_of(job))
-    until(lambda: any_recorder_of(job) != first, "its last write")
+    wait_until(lambda: any_recorder_of(job) != first, "its last write")
     [path] = files(out, ending)
     was = path.read_bytes()
     recorder_of(job, first)
-    until(lambda: len(files(out, ending)) == 2, "another file")
+    wait_until(lambda: len(files(out, ending)) == 2, "another file")
     trains(daemon)
     order(*STOP, becomes="Idle")
     assert path.read_bytes() == was
@@ -134,12 +135,12 @@ def test_files_go_on(build, daemon, job, order, tmp_path, form, ending):
 def test_what_was_changed_stays_changed(daemon, job, order):
     order(*START, *KERNELS, becomes="Running")
     order(*START, "--mspti-activity-kind", "AclAPI")
-    until(lambda: any(r["kind"] == "AclAPI" for r in reports(daemon)), "the other kind")
+    wait_until(lambda: any(r["kind"] == "AclAPI" for r in reports(daemon)), "the other kind")
     first = kill(recorder_of(job))
     recorder_of(job, first)
-    time.sleep(0.5)
+    pause(0.5, "what the first one sent last arrives")
     before = len(reports(daemon))
-    until(lambda: len(reports(daemon)) > before + 2, "reports of the next one")
+    wait_until(lambda: len(reports(daemon)) > before + 2, "reports of the next one")
     assert {r["kind"] for r in reports(daemon)[before:]} == {"AclAPI"}
     order(*STOP, becomes="Idle")
 
@@ -150,20 +151,20 @@ def test_not_for_ever(daemon, job, order, changed):
     order(*START, *KERNELS, becomes="Running")
     if changed:
         order(*START, "--mspti-activity-kind", "AclAPI")
-        until(lambda: any(r["kind"] == "AclAPI" for r in reports(daemon)), "the other kind")
+        wait_until(lambda: any(r["kind"] == "AclAPI" for r in reports(daemon)), "the other kind")
     ended = lambda: "npu-monitor has ended: its recorder was killed, again and again" in job.said()
     killed = []
     while not ended() and len(killed) < 20:
         pid = any_recorder_of(job)
         if pid and pid not in killed:
             killed.append(kill(pid))
-        time.sleep(0.1)
+        pause(0.1, "the next one starts")
     assert 3 <= len(killed) < 10
-    until(lambda: state(daemon) == "Idle", "Idle")
+    wait_until(lambda: state(daemon) == "Idle", "Idle")
     daemon.wait_log("again and again")
     order(*START, *KERNELS, becomes="Running")
     before = len(reports(daemon))
-    until(lambda: len(reports(daemon)) > before, "a report")
+    wait_until(lambda: len(reports(daemon)) > before, "a report")
     order(*STOP, becomes="Idle")
 
 
@@ -173,57 +174,57 @@ def test_killed_at_the_last_moment(job, order, tmp_path):
     for n in range(3):
         order(*START, *KERNELS, "--log-file", out / str(n), "--export-type", "Jsonl",
               becomes="Running")  # fmt: skip
-        until(lambda n=n: files(out / str(n), ".jsonl"), "a file")
-        time.sleep(0.5)
+        wait_until(lambda n=n: files(out / str(n), ".jsonl"), "a file")
+        pause(0.5, "activities of the next interval are in the buffer")
         kill(recorder_of(job))
         order(*STOP, becomes="Idle")
     told = lambda: re.findall(r"was killed: (?:\D*; )?(\d+) activities", job.said())
-    until(lambda: len(told()) == 3, "what was lost")
+    wait_until(lambda: len(told()) == 3, "what was lost")
     assert all(map(int, told())), job.said()
 
 
 def test_killed_while_it_writes_the_end(job, order, tmp_path):
     order(*START, *KERNELS, "--log-file", tmp_path / "out", "--export-type", "Jsonl",
           becomes="Running")  # fmt: skip
-    until(lambda: files(tmp_path / "out", ".jsonl"), "a file")
+    wait_until(lambda: files(tmp_path / "out", ".jsonl"), "a file")
     pid = recorder_of(job)
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.5)
+    pause(0.5, "activities wait in the buffer")
     order(*STOP)
-    time.sleep(0.5)
+    pause(0.5, "the end waits for it")
     kill(pid)
     told = lambda: re.search(r"was killed: (\d+) activities are lost", job.said())
-    assert int(until(told, "what was lost")[1])
+    assert int(wait_until(told, "what was lost")[1])
 
 
 def test_a_trace_is_lost_and_the_next_one_is_not(daemon, job, order, tmp_path):
     trace = lambda: state(daemon, "nputrace")
     order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "first")
-    until(lambda: trace() == "Running", "the trace")
+    wait_until(lambda: trace() == "Running", "the trace")
     kill(recorder_of(job))
-    until(lambda: trace() == "Idle", "its end")
+    wait_until(lambda: trace() == "Idle", "its end")
     killed = "the recorder of this process was killed, and the trace is lost"
-    until(lambda: killed in job.said(), "words")
+    wait_until(lambda: killed in job.said(), "words")
     daemon.wait_log("the trace is lost with it")
     # and who ends it before that is noticed is not told that files are on their way
     order("nputrace", "--start-step", -1, "--iterations", 100000, "--log-file", tmp_path / "other")
-    until(lambda: trace() == "Running", "the trace")
+    wait_until(lambda: trace() == "Running", "the trace")
     kill_and_wait(recorder_of(job))
     told = order("nputrace", "--stop")
     assert "ended in step" not in told and "files are complete" not in told, told
-    until(lambda: job.said().count("the trace is lost with it") == 2, "words")
-    until(lambda: trace() == "Idle", "its end")
+    wait_until(lambda: job.said().count("the trace is lost with it") == 2, "words")
+    wait_until(lambda: trace() == "Idle", "its end")
     out = tmp_path / "second"
     order("nputrace", "--start-step", -1, "--iterations", 2, "--log-file", out)
-    until(lambda: list(out.glob("*_sonde/trace.json")), "the next trace")
-    until(lambda: trace() == "Idle", "its end")
+    wait_until(lambda: list(out.glob("*_sonde/trace.json")), "the next trace")
+    wait_until(lambda: trace() == "Idle", "its end")
 
 
 def test_one_that_stands_still_is_not_dead(daemon, job, order, tmp_path):
     order(*START, *KERNELS, "--log-file", tmp_path / "out", becomes="Running")
     pid = recorder_of(job)
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(6)  # more than without a sign of life it takes to look more closely
+    pause(6, "longer than it takes without a sign of life to look more closely")
     os.kill(pid, signal.SIGCONT)
     assert not losses(job)
     order(*STOP, becomes="Idle")
@@ -234,14 +235,14 @@ def test_one_that_stands_still_is_not_dead(daemon, job, order, tmp_path):
 def test_threads_of_the_job_do_not_wait(build, daemon, place, tmp_path, order):
     """Steps of a job take what they take while its recorder is killed, and another one comes."""
     with Job(build, daemon, tmp_path, step_ms=5, env={"SONDE_MONITOR_DIR": place}) as job:
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         order(*START, *KERNELS, becomes="Running")
         step = lambda: int(daemon.call({"fn": "getStatus"})["current_step"])
         pid = None
         for _ in range(3):
             pid = kill(recorder_of(job, pid))
             first, at = step(), time.monotonic()
-            until(lambda f=first: step() > f + 20, "steps", 20)
+            wait_until(lambda f=first: step() > f + 20, "steps", 20)
             assert time.monotonic() - at < 15
         assert job.process.poll() is None
 
@@ -259,7 +260,7 @@ def test_jobs_with_many_threads_and_children(fake, run, place, what, status):
                 killed.append(pid)
                 with contextlib.suppress(ProcessLookupError):
                     kill(pid)
-        time.sleep(0.05)
+        pause(0.05, "the next one starts")
     ended, out, err = finish(p, 90)
     assert ended == status, out + err
     assert len(killed) > 1
@@ -377,14 +378,14 @@ def test_memory_is_recorded_as_ever(build, daemon, programs, place, order, tmp_p
     plain = plain.finish(out)
 
     job = Trainer(programs, build, tmp_path / "job", daemon, place, config=config, child=CHILD)
-    until(lambda: state(daemon) == "Idle", "the job")
+    wait_until(lambda: state(daemon) == "Idle", "the job")
     order(*START, *KERNELS, "--log-file", tmp_path / "activities", becomes="Running")
-    until(lambda: so_far(tmp_path / "activities"), "kernels")
+    wait_until(lambda: so_far(tmp_path / "activities"), "kernels")
     session = job.train()
     assert os.path.dirname(session) == str(tmp_path / "job" / out)
-    until(lambda: not list(place.iterdir()), "the monitor's own session to end")
+    wait_until(lambda: not list(place.iterdir()), "the monitor's own session to end")
     assert state(daemon) == "Running"
-    until(lambda: len(files(tmp_path / "activities", ".db")) == 2, "another file")
+    wait_until(lambda: len(files(tmp_path / "activities", ".db")) == 2, "another file")
     order(*STOP, becomes="Idle")
     left = job.finish(out)
 
@@ -407,11 +408,11 @@ def test_memory_when_there_is_no_place_for_it(build, daemon, programs, place, or
     """It is said, as ever, and the monitor goes on as before."""
     config = 'msmemscope.config(output_path="/dev/null/x")'
     job = Trainer(programs, build, tmp_path / "job", daemon, place, config=config)
-    until(lambda: state(daemon) == "Idle", "the job")
+    wait_until(lambda: state(daemon) == "Idle", "the job")
     order(*START, *KERNELS, becomes="Running")
     job.train()
     before = len(reports(daemon))
-    until(lambda: len(reports(daemon)) > before, "a report")
+    wait_until(lambda: len(reports(daemon)) > before, "a report")
     assert state(daemon) == "Running"
     left = job.finish()
     assert "nothing is recorded: the recorder could not be started" in left.stderr
@@ -422,15 +423,15 @@ def test_memory_while_a_trace_is_taken(build, daemon, programs, place, order, tm
     """The trace ends where that begins: what it has is written, and it says why."""
     step = "import sonde; sonde.step()"
     job = Trainer(programs, build, tmp_path / "job", daemon, place, step=step)
-    until(lambda: state(daemon) == "Idle", "the job")
+    wait_until(lambda: state(daemon) == "Idle", "the job")
     out = tmp_path / "trace"
     order("nputrace", "--start-step", -1, "--iterations", 10000, "--log-file", out)
-    until(lambda: state(daemon, "nputrace") == "Running", "the trace")
+    wait_until(lambda: state(daemon, "nputrace") == "Running", "the trace")
     trains(daemon)
     job.train()
-    until(lambda: state(daemon, "nputrace") == "Idle", "its end")
+    wait_until(lambda: state(daemon, "nputrace") == "Idle", "its end")
     left = job.finish()
-    [trace] = until(lambda: list(out.glob("*_sonde/trace.json")), "its file")
+    [trace] = wait_until(lambda: list(out.glob("*_sonde/trace.json")), "its file")
     assert "MatMul_0" in trace.read_text()
     assert "has begun to record memory" in left.stderr
     assert told(left) and len(left.recordings) == 1

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torches
 from daemon import Daemon
-from monitor_programs import until
 from recording import clean_env
+from waiting import wait_until
 
 # How many steps each way of training has told, each in a process of its own. `made` optimizers
 # share nothing with those of another way.
@@ -245,7 +245,7 @@ def test_an_unmodified_program(build, tmp_path, torch):
         )
         p = subprocess.Popen([torch.path, tmp_path / "train.py"], env=env)
         try:
-            until(lambda: d.call({"fn": "getStatus"})["current_step"] > 10, 60)
+            wait_until(lambda: d.call({"fn": "getStatus"})["current_step"] > 10, 60)
         finally:
             p.kill()
             p.wait()
@@ -279,10 +279,10 @@ def test_the_daemon_knows_the_steps(build, tmp_path):
         env = clean_env(tmp_path, PYTHONPATH=build / "python", **env)
         p = subprocess.Popen([sys.executable, script], env=env, stdin=subprocess.DEVNULL)
         try:
-            until(lambda: d.call({"fn": "getStatus"})["current_step"] > 0)
+            wait_until(lambda: d.call({"fn": "getStatus"})["current_step"] > 0)
             first = d.call({"fn": "getStatus"})
             assert (first["npumonitor"], first["nputrace"]) == ("Idle", "Idle")
-            until(lambda: d.call({"fn": "getStatus"})["current_step"] > first["current_step"])
+            wait_until(lambda: d.call({"fn": "getStatus"})["current_step"] > first["current_step"])
         finally:
             p.kill()
             p.wait()

@@ -4,9 +4,10 @@
 import json
 import pathlib
 import subprocess
-import time
 
 import pytest
+
+from waiting import wait_until
 
 MIB = 1 << 20
 
@@ -251,16 +252,12 @@ def test_only_the_recorder_asks(hurt):
     words = [hurt.build / "sim" / "simtrain", "--steps", 40, "--step-ms", 50]
     env = {"LD_LIBRARY_PATH": hurt.build / "sim"}
     job = hurt.start(*words, env=env)
-    end = time.monotonic() + 10
 
     def maps(pid):
         return pathlib.Path(f"/proc/{pid}/maps").read_text()
 
-    while not list(hurt.out.glob("recording_*/session")) or not hurt.session.recorder:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    while "libdcmi.so" not in maps(hurt.session.recorder):
-        assert time.monotonic() < end, "no sample is taken"
-        time.sleep(0.01)
+    begun = lambda: list(hurt.out.glob("recording_*/session")) and hurt.session.recorder
+    recorder = wait_until(begun, "the recorder", 10)
+    wait_until(lambda: "libdcmi.so" in maps(recorder), "a sample", 10)
     assert "libascend_hal.so" in maps(job.pid) and "libdcmi.so" not in maps(job.pid)
     assert job.wait(20) == 0

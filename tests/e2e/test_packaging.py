@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What is in packaging/, each checked by the program that reads it."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
 
 import pytest
 import rpc_client
 from capabilities import lacks, needs
 from daemon import Daemon, free_port
+from waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
@@ -90,14 +91,11 @@ def test_socket_unit_starts_the_daemon(build, tmp_path):
     with open(tmp_path / "log", "w") as log:
         p = subprocess.Popen([*map(str, words), "--nohttp"], stderr=log)
     try:
-        end = time.monotonic() + 20
-        while True:
-            try:
-                assert rpc_client.call(port, {"fn": "getVersion"})["version"]
-                break
-            except ConnectionRefusedError:
-                assert time.monotonic() < end, (tmp_path / "log").read_text()
-                time.sleep(0.05)
+        def version():
+            with contextlib.suppress(ConnectionRefusedError):
+                return rpc_client.call(port, {"fn": "getVersion"})["version"]
+
+        wait_until(version, (tmp_path / "log").read_text, 20)
     finally:
         p.terminate()
         assert p.wait(20) == 0
@@ -177,15 +175,14 @@ def test_metrics_of_dashboard_and_alerts_exist(build, tmp_path):
     asked = set().union(*map(names_in, expressions()))
     assert "sonde_processes" in asked and "cpu_util" in asked
     with Daemon(build, tmp_path, *flags, ipc=True) as d:
-        end = time.monotonic() + 20
-        while True:
-            url = f"http://localhost:{d.http_port}/metrics"
-            told = urllib.request.urlopen(url, timeout=20).read().decode()
-            names = set(re.findall(r"^([a-z_0-9]+)[{ ]", told, re.M))
-            if "rx_bytes_total" in names and "cpu_util" in names:
-                break
-            assert time.monotonic() < end, told
-            time.sleep(0.1)
+        url = f"http://localhost:{d.http_port}/metrics"
+
+        def exported():
+            text = urllib.request.urlopen(url, timeout=20).read().decode()
+            names = set(re.findall(r"^([a-z_0-9]+)[{ ]", text, re.M))
+            return names if {"rx_bytes_total", "cpu_util"} <= names else None
+
+        names = wait_until(exported, "the first sample", 20)
     missing = asked - names
     known = "".join(p.read_text() for p in (ROOT / "src" / "daemon").rglob("*.c"))
     for name in missing:

@@ -20,6 +20,7 @@ import fabric_client
 import pytest
 from capabilities import needs
 from daemon import Daemon
+from waiting import pause, wait_until
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "src" / "web"
 CLIENT = pathlib.Path(__file__).resolve().parent / "fabric_client.py"
@@ -104,11 +105,8 @@ class Browser:
         return r["result"].get("value")
 
     def until(self, expression, seconds=30):
-        end = time.monotonic() + seconds
-        while not (value := self.js(expression)):
-            assert time.monotonic() < end, (expression, self.js("document.body.innerText"))
-            time.sleep(0.05)
-        return value
+        text = lambda: f"{expression} in {self.js('document.body.innerText')}"
+        return wait_until(lambda: self.js(expression), text, seconds, 0.05)
 
 
 EVIL = "<img src=x onerror=document.title='evil'><b id=evil>"
@@ -235,7 +233,7 @@ def test_a_page_of_somebody_else(daemon, tmp_path, host):
             b.js(FOREIGN.replace("HOST", host).replace("PORT", str(daemon.http_port)) + "; 1")
             answers = b.until("window.answers")
             assert answers[1:] == ["blocked"] * 3 and answers[0] in ("opaque0", "blocked")
-            time.sleep(0.5)
+            pause(0.5, "a request that got through would be there")
             text = daemon.call({"fn": "listProcesses"})
             assert [x["state"] for x in text["processes"]] != ["Pending"]
         p.kill()

@@ -6,12 +6,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from capabilities import needs
 from harness import FINISHED, SOAK, Hurt
+from waiting import wait_until
 
 root = pytest.mark.needs("root")
 
@@ -72,10 +72,8 @@ def test_a_daemon_outlives_the_job(hurt):
     assert hurt.rows() == before == 400
     pathlib.Path(f"{hurt.count_file}.go").touch()
     hurt.wait_counted(before + 400)
-    end = time.monotonic() + 10
-    while hurt.session.recorder == first or hurt.session.state != FINISHED:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    second = lambda: hurt.session.recorder != first and hurt.session.state == FINISHED
+    wait_until(second, "the second recorder to finish", 10)
     assert hurt.rows() == hurt.counted == before + 400
     assert len(hurt.processes()) == 2
     assert hurt.show()["counts"]["mallocs"] == (before + 400) // 2
@@ -215,10 +213,7 @@ def test_a_pipe_ends_with_the_job(hurt):
     job = hurt.start(*hurt.steady(events=100), pass_fds=[4000], preexec_fn=prepare)
     os.close(write)
     os.close(4000)
-    session = None
-    while job.poll() is None:
-        time.sleep(0.001)
-    job.communicate()
+    job.communicate(timeout=60)
     os.set_blocking(read, True)
     signal.alarm(5)
     assert os.read(read, 1) == b""

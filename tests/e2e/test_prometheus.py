@@ -5,7 +5,6 @@ import contextlib
 import json
 import socket
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 
@@ -13,6 +12,7 @@ import pytest
 from capabilities import needs
 from daemon import Daemon, free_port
 from fabric_client import Client
+from waiting import wait_until
 
 RECORD = {"kind": "Marker", "deviceId": 0, "duration": 5, "timestamp": 1730000000123456789}
 
@@ -35,10 +35,12 @@ def daemon(build, tmp_path):
 def test_promtool_understands_every_line(daemon):
     needs("prometheus")
     url = f"http://localhost:{daemon.http_port}/metrics"
-    end = time.monotonic() + 20
-    while "cpu_util" not in (text := read(url)) or "npu_activity" not in text:
-        assert time.monotonic() < end, text
-        time.sleep(0.05)
+
+    def exported():
+        text = read(url)
+        return text if "cpu_util" in text and "npu_activity" in text else None
+
+    text = wait_until(exported, lambda: read(url), 20)
     r = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     # 3: words about style, of names that are older than this daemon
     assert r.returncode in (0, 3), r.stderr
@@ -72,16 +74,14 @@ def test_prometheus_scrapes_it(daemon, tmp_path):
 
         def query(text, seconds=60):
             """Series once there are some."""
-            end = time.monotonic() + seconds
-            while True:
+
+            def found():
                 assert process.poll() is None, log.read_text()
                 with contextlib.suppress(OSError):
                     q = urllib.parse.urlencode({"query": text})
-                    found = json.loads(read(f"{url}/api/v1/query?{q}"))["data"]["result"]
-                    if found:
-                        return found
-                assert time.monotonic() < end, log.read_text() + daemon.log()
-                time.sleep(0.2)
+                    return json.loads(read(f"{url}/api/v1/query?{q}"))["data"]["result"]
+
+            return wait_until(found, lambda: log.read_text() + daemon.log(), seconds, 0.2)
 
         assert query('up{job="sonde"} == 1')
         (cpu,) = query("cpu_util")

@@ -7,12 +7,12 @@ import pty
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
 from pythons import every_python
 from recording import HOOKS, Recorder
+from waiting import wait_until
 
 STACKS = "--call-stack=c:10"
 PYTHONS = [p for p in every_python() if not p.values[0] or p.values[0].minor >= 8]
@@ -301,10 +301,12 @@ def test_an_interrupt_ends_the_program(record, run, tmp_path):
         stdout=subprocess.PIPE,
         stderr=slave,
     )
-    end = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-        assert time.monotonic() < end and job.poll() is None
-        time.sleep(0.01)
+
+    def pid():
+        assert job.poll() is None
+        return (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()
+
+    wait_until(pid, "the pid of its child", 30)
     # On a terminal it says what takes so long.
     assert b"reading 'x.csv'" in os.read(master, 1000)
     child = int((tmp_path / "pid").read_text())

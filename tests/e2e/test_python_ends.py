@@ -6,13 +6,13 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 from capabilities import lacks
 from harness import wait_gone
-from python_jobs import PRELUDE, Left, wait_for
+from python_jobs import PRELUDE, Left
 from pythons import one_per_minor, pythons
+from waiting import pause, wait_until
 
 PER_MINOR = one_per_minor(oldest=8)
 NEWEST = [p for p in pythons() if p.minor >= 8][-1]
@@ -129,8 +129,8 @@ while True:
 """
     for wait in (0.0, 0.01, 0.03, 0.1):
         job, place = jobs.start(python, code)
-        wait_for(lambda: (place / "log").exists() and (place / "log").stat().st_size)
-        time.sleep(wait)
+        wait_until(lambda: (place / "log").exists() and (place / "log").stat().st_size)
+        pause(wait, "any moment")
         job.kill()
         left = jobs.left(job, place)
         logged = (place / "log").read_text().split("\n")[:-1]
@@ -251,7 +251,7 @@ print("done")
     job, place = jobs.start(NEWEST, code)
     assert job.stdout.readline() == b"ready\n"
     left = Left(place / "memscopeDumpResults", subprocess.CompletedProcess([], 0, b"", b""))
-    wait_for(lambda: left.recordings and left.recordings[0].recorder)
+    wait_until(lambda: left.recordings and left.recordings[0].recorder)
     (session,) = left.recordings
     session.kill_recorder()
     job.stdin.write(b"\n")

@@ -6,12 +6,12 @@ import re
 import signal
 import sqlite3
 import subprocess
-import time
 
 import pytest
 from harness import Session
 from python_traces import THREADS, WORK, Row, names, number, only, read_csv, trace
 from pythons import one_per_minor, pythons
+from waiting import pause
 
 PER_MINOR = one_per_minor(oldest=8)
 ENDS = [PER_MINOR[0], PER_MINOR[-1]]
@@ -94,7 +94,7 @@ last(sys.argv[1])
     job, place = jobs.start(python, code, end)
     if end == "kill":
         assert job.stdout.readline() == b"ready\n"
-        time.sleep(0.2)
+        pause(0.2, "the recorder reads what there is")
         job.send_signal(signal.SIGKILL)
     left = jobs.left(job, place)
     expected = {"error": 1, "kill": -9}.get(end, 3)
@@ -126,7 +126,7 @@ last()
 """
     job, place = jobs.start(ANY, code)
     assert job.stdout.readline() == b"ready\n"
-    time.sleep(0.2)
+    pause(0.2, "the recorder reads what there is")
     (session,) = [Session(d) for d in (place / "memscopeDumpResults").glob("recording_*")]
     session.kill_recorder()
     job.kill()

@@ -18,7 +18,7 @@ import subprocess
 import pytest
 from capabilities import lacks
 from daemon import Daemon
-from monitored import until
+from waiting import wait_until
 
 RANKS = 8
 
@@ -114,8 +114,8 @@ def scalars(folder):
 
 
 def test_1_the_job_is_seen(dyno, job):
-    until(lambda: dyno("ps", "--json").count('"pid":') == RANKS, "every rank")
-    until(lambda: status(dyno)["npumonitor"] == "Idle", "the job")
+    wait_until(lambda: dyno("ps", "--json").count('"pid":') == RANKS, "every rank")
+    wait_until(lambda: status(dyno)["npumonitor"] == "Idle", "the job")
     out = status(dyno)
     assert out["nputrace"] == "Idle" and "start_step" not in out
 
@@ -126,9 +126,9 @@ def test_2_monitor_on(dyno, job, dynolog, place):
     answer = response(out)
     assert answer["commandStatus"] == "effective"
     assert len(answer["activityProfilersTriggered"]) == RANKS
-    until(lambda: status(dyno)["npumonitor"] == "Running", "Running")
+    wait_until(lambda: status(dyno)["npumonitor"] == "Running", "Running")
     folders = [place / "metric_log_dir" / f"device_{i}" for i in range(RANKS)]
-    until(lambda: all((f / "tfevents.pb").is_file() for f in folders), "files of every device")
+    wait_until(lambda: all((f / "tfevents.pb").is_file() for f in folders), "files of every device")
     # the trace has to wait until the monitor is off
     refused = response(dyno("nputrace", "--start-step", 10, "--iterations", 2, "--log-file",
                             place / "refused"))  # fmt: skip
@@ -138,7 +138,7 @@ def test_2_monitor_on(dyno, job, dynolog, place):
 def test_3_metrics_in_tensorboard(place, dyno, job):
     for i in range(RANKS):
         folder = place / "metric_log_dir" / f"device_{i}"
-        until(lambda f=folder: len(scalars(f).get("Kernel", [])) >= 2, f"values of device {i}")
+        wait_until(lambda f=folder: len(scalars(f).get("Kernel", [])) >= 2, f"values of device {i}")
         kernel = scalars(folder)["Kernel"]
         assert [s for s, _ in kernel] == list(range(len(kernel)))
         assert all(v > 0 for _, v in kernel)
@@ -147,20 +147,20 @@ def test_3_metrics_in_tensorboard(place, dyno, job):
 def test_4_monitor_off(dyno, job):
     answer = response(dyno("npu-monitor", "--npu-monitor-stop"))
     assert answer["commandStatus"] == "effective"
-    until(lambda: status(dyno)["npumonitor"] == "Idle", "Idle")
+    wait_until(lambda: status(dyno)["npumonitor"] == "Idle", "Idle")
 
 
 def test_5_trace_of_two_steps(dyno, job, place):
-    first = until(lambda: status(dyno)["current_step"], "steps") + 150
+    first = wait_until(lambda: status(dyno)["current_step"], "steps") + 150
     out = dyno("nputrace", "--start-step", first, "--iterations", 2, "--activities", "CPU,NPU",
                "--analyse", "--data-simplification", "false", "--log-file",
                place / "profile_data")  # fmt: skip
     assert response(out)["commandStatus"] == "effective"
-    seen = until(lambda: status(dyno)["nputrace"] == "Ready" and status(dyno), "Ready")
+    seen = wait_until(lambda: status(dyno)["nputrace"] == "Ready" and status(dyno), "Ready")
     assert (seen["nputrace"], seen["start_step"], seen["stop_step"]) == ("Ready", first, first + 2)
     done = lambda: list((place / "profile_data").glob("*_sonde/trace.json"))
-    until(lambda: len(done()) == RANKS, "a trace of every rank")
-    until(lambda: status(dyno)["nputrace"] == "Idle", "Idle")
+    wait_until(lambda: len(done()) == RANKS, "a trace of every rank")
+    wait_until(lambda: status(dyno)["nputrace"] == "Idle", "Idle")
     ranks = set()
     for path in done():
         events = json.loads(path.read_text())["traceEvents"]
@@ -186,8 +186,8 @@ def steps_are_whole(db, events):
 
 
 def test_6_summary_of_all_ranks(job, place):
-    path = until(lambda: list((place / "profile_data").glob("summary_*.json")), "the summary")[0]
-    until(lambda: len(json.loads(path.read_text())["ranks"]) == RANKS, "all ranks in it")
+    path = wait_until(lambda: list((place / "profile_data").glob("summary_*.json")), "the summary")[0]
+    wait_until(lambda: len(json.loads(path.read_text())["ranks"]) == RANKS, "all ranks in it")
     text = path.with_suffix(".txt").read_text()
     assert text.startswith("Steps "), text
     assert job.poll() is None

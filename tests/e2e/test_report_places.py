@@ -5,12 +5,15 @@ import fcntl
 import os
 import pty
 import resource
+import select
 import socket
 import subprocess
 import termios
 import time
 
 import pytest
+
+from waiting import pause, wait_until
 
 LEAK = ["--quiet", "--steps", 6, "--fault", "leak"]
 FOUND = "Detected memory leaks on device 0"
@@ -67,11 +70,8 @@ def test_a_reader_that_is_slow_gets_all_of_it(hurt):
     reader, writer = full_pipe()
     job = hurt.start(*leaking(hurt), stderr=writer)
     os.close(writer)
-    end = time.monotonic() + 20
-    while not list(hurt.out.glob("recording_*/report.txt")):
-        assert time.monotonic() < end
-        time.sleep(0.001)
-    time.sleep(0.2)
+    wait_until(lambda: list(hurt.out.glob("recording_*/report.txt")), "the report", 20, 0.001)
+    pause(0.2, "it waits for its reader")
     text = b""
     while piece := os.read(reader, 65536):
         text += piece
@@ -107,12 +107,9 @@ def terminal(hurt, *words, opts=(), more=b"", **kw):
 
 def read_for(fd, word, seconds=10):
     text, end = b"", time.monotonic() + seconds
-    os.set_blocking(fd, False)
-    while word not in text and time.monotonic() < end:
+    while word not in text and select.select([fd], [], [], max(0, end - time.monotonic()))[0]:
         try:
             text += os.read(fd, 65536)
-        except BlockingIOError:
-            time.sleep(0.01)
         except OSError:
             break
     return text

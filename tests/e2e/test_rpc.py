@@ -12,6 +12,7 @@ import rpc_client
 from capabilities import has_ipv6, needs
 from daemon import Daemon, free_port
 from rpc_client import Connection, frame
+from waiting import pause
 
 FUNCTIONS = """getStatus getVersion setKinetOnDemandRequest dcgmProfPause dcgmProfResume
     listProcesses getProcess explainRequest getMetrics getDaemon getTime""".split()
@@ -106,11 +107,11 @@ def test_length_and_body_in_any_pieces(daemon):
         c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(data)):
             c.send(data[i : i + 1])
-            time.sleep(0.001)
+            pause(0.001, "each arrives alone")
         assert "version" in c.receive()
         # and the end of one in the same piece as the beginning of the next
         c.send(data[:7])
-        time.sleep(0.01)
+        pause(0.01, "it arrives alone")
         c.send(data[7:] + data[:2])
         assert "version" in c.receive()
         c.send(data[2:])

@@ -15,6 +15,7 @@ import pytest
 from capabilities import lacks
 from daemon import Daemon, sanitised
 from rpc_client import Closed, Connection, frame
+from waiting import pause, wait_until
 
 RST = struct.pack("ii", 1, 0)
 
@@ -35,10 +36,8 @@ def counted(d, reason, n=1):
     """The daemon says at the end that it has refused n more for this reason."""
     before = refused(d, reason)
     yield
-    end = time.monotonic() + 20
-    while refused(d, reason) < before + n:
-        assert time.monotonic() < end, f"{reason}: {refused(d, reason)} after {before}"
-        time.sleep(0.01)
+    what = lambda: f"{reason}: {refused(d, reason)} after {before}"
+    wait_until(lambda: refused(d, reason) >= before + n, what, 20)
 
 
 def nothing_but_closed(d, data):
@@ -202,7 +201,7 @@ def test_slow_peers_are_harmless(daemon):
             answered += 1
             i += 1
             assert i < len(data) - 1, "they were not ended"
-            time.sleep(0.1)
+            pause(0.1, "the pace of the slow ones")
     assert answered > 3  # if they had waited for the slow ones, it would be one
     for c in slow:
         c.close()
@@ -259,7 +258,7 @@ def test_a_slow_reader_of_large_replies_gets_them_whole(daemon):
         for i in range(n):
             assert "rpc" in c.receive()
             if i % 50 == 0:
-                time.sleep(0.05)
+                pause(0.05, "the pace of the reader")
         sender.join()
 
 
@@ -301,7 +300,7 @@ def test_no_files_left(build, tmp_path):
         for _ in range(60):
             flood.append(d.connect())
         before, start = cpu_s(d.pid), time.monotonic()
-        time.sleep(0.5)
+        pause(0.5, "its CPU time in this is measured")
         assert cpu_s(d.pid) - before < 0.5 * (time.monotonic() - start)
         for c in flood:
             c.close()

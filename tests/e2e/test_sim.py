@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from capabilities import needs
+from harness import process_state
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("SONDE_BUILD", "build"))
@@ -210,7 +211,7 @@ def test_npu_smi_shows_a_running_job_and_forgets_a_killed_one(env):
         assert str(job.pid) in smi(env, "info", "-t", "proc-mem", "-i", "1")
         assert len({len(line) for line in text.splitlines()}) == 1, "the boxes line up"
         os.kill(job.pid, signal.SIGKILL)
-        time.sleep(0.1)  # a zombie now: not yet waited for
+        wait_until(lambda: process_state(job.pid) == "Z", "a zombie")  # not yet waited for
         assert not rows(smi(env, "info"), job.pid)
     finally:
         job.kill()

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from mspti_records import COMMUNICATION, KERNEL, MARKER, machine, of_kind
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -242,10 +242,12 @@ def job(build, env, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    end = time.monotonic() + 30
-    while "step 3" not in (tmp_path / "out").read_text():
-        assert time.monotonic() < end and p.poll() is None
-        time.sleep(0.01)
+
+    def trains():
+        assert p.poll() is None
+        return "step 3" in (tmp_path / "out").read_text()
+
+    wait_until(trains, "step 3", 30)
     p.ranks = children(p.pid)
     yield p
     p.kill()
@@ -253,10 +255,7 @@ def job(build, env, tmp_path):
 
 
 def gone(pids, seconds=20):
-    end = time.monotonic() + seconds
-    while any(alive(p) for p in pids):
-        assert time.monotonic() < end, "a rank does not end"
-        time.sleep(0.01)
+    wait_until(lambda: not any(alive(p) for p in pids), "the ranks to end", seconds)
 
 
 def alive(pid):

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 from pythons import every_python, one_per_minor
+from harness import process_state
+from waiting import pause, wait_until
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 STUCK_RANK = TOP / "examples/stuck_rank/launch.py"
@@ -71,20 +72,16 @@ class Job:
 
     def until(self, text, *args):
         """The output that has the text in it: processes take a moment to get to their waits."""
-        end = time.monotonic() + WAIT_S
-        while True:
+
+        def shown():
             out = self.run(*args)
-            if text in out:
-                return out
-            assert time.monotonic() < end, out
-            time.sleep(0.05)
+            return out if text in out else None
+
+        return wait_until(shown, lambda: f"'{text}' in {self.run(*args)}", WAIT_S, 0.05)
 
     def asleep(self, process):
         """Waits until it is: what it prints is read before it gets to where it stays."""
-        path, end = pathlib.Path(f"/proc/{process.pid}/stat"), time.monotonic() + WAIT_S
-        while path.read_text().rpartition(")")[2].split()[0] != "S":
-            assert time.monotonic() < end, "it does not rest"
-            time.sleep(0.01)
+        wait_until(lambda: process_state(process.pid) == "S", "it to rest", WAIT_S)
         return process
 
     def close(self):
@@ -255,9 +252,9 @@ def test_a_look_that_was_stopped_takes_nobody_for_stuck(job):
         universal_newlines=True,
     )
     job.started.append(look)
-    time.sleep(0.4)
+    pause(0.4, "it has looked some times")
     look.send_signal(signal.SIGSTOP)
-    time.sleep(2.5)
+    pause(2.5, "longer than --hang")
     look.send_signal(signal.SIGCONT)
     out, _ = look.communicate(timeout=WAIT_S)
     seconds = float(re.search(r"has not moved for (\d+\.\d) s", out).group(1))
@@ -334,7 +331,7 @@ def test_watch_tells_what_changes(job):
     job.started.append(watch)
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n", watch.stdout.readline())
     assert "in wait_here at job.py" in watch.stdout.readline()
-    time.sleep(0.3)  # nothing changes: nothing is said
+    pause(0.3, "nothing changes: nothing is said")
     target.stdin.close()
     target.stdin = None
     line = ""

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import pytest
 
@@ -26,8 +25,8 @@ from stack_jobs import (
     pids,
     read,
     repaired,
-    wait_for,
 )
+from waiting import pause, wait_until
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ def test_a_process_of_somebody_else(jobs, build):
 def test_signals_complete_the_file(jobs, tmp_path, sig):
     job = jobs.python(PARKED)
     sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-o", "t.json")
-    wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+    wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
     sampler.send_signal(sig)
     _, said = sampler.communicate(timeout=30)
     assert sampler.returncode == 0
@@ -212,9 +211,9 @@ def test_the_same_signal_twice_is_one(jobs, tmp_path):
     for i in range(8):
         job = jobs.python(PARKED)
         sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-o", f"t{i}.json")
-        wait_for(lambda: holds(tmp_path / f"t{i}.json", "wait_here"))
+        wait_until(lambda: holds(tmp_path / f"t{i}.json", "wait_here"))
         sampler.send_signal(signal.SIGINT)
-        time.sleep(i / 2000)
+        pause(i / 2000, "any moment of the end")
         sampler.send_signal(signal.SIGINT)
         sampler.communicate(timeout=30)
         assert sampler.returncode == 0
@@ -227,7 +226,7 @@ def test_a_signal_that_shells_ignore_in_the_background(jobs, tmp_path):
     script = "trap '' INT; exec " + " ".join(map(str, words))
     sampler = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+        wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
         sampler.send_signal(signal.SIGINT)
         assert sampler.wait(timeout=30) == 0
     finally:
@@ -249,7 +248,7 @@ def test_called_what_it_is_when_it_runs_python(jobs, tmp_path):
 def test_a_long_interval_does_not_hold_it_up(jobs, tmp_path):
     job = jobs.python(PARKED)
     sampler = jobs.begin("-p", job.pid, "-i", "3600", "-o", "t.json")
-    wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+    wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
     sampler.send_signal(signal.SIGINT)
     sampler.communicate(timeout=30)
     assert sampler.returncode == 0
@@ -259,8 +258,8 @@ def test_a_long_interval_does_not_hold_it_up(jobs, tmp_path):
 def test_a_sampler_that_is_killed(jobs, tmp_path):
     job = jobs.python(BUSY, "30")
     sampler = jobs.begin("-p", job.pid, "-i", "1ms", "-o", "t.json")
-    wait_for(lambda: holds(tmp_path / "t.json", "beta"))
-    wait_for(lambda: (tmp_path / "t.json").stat().st_size > 20000)
+    wait_until(lambda: holds(tmp_path / "t.json", "beta"))
+    wait_until(lambda: (tmp_path / "t.json").stat().st_size > 20000)
     sampler.kill()
     sampler.communicate()
     assert {"alpha", "beta"} <= set(functions(repaired(tmp_path / "t.json")))
@@ -269,9 +268,9 @@ def test_a_sampler_that_is_killed(jobs, tmp_path):
 def test_a_snapshot_on_request(jobs, tmp_path):
     job = jobs.python(PARKED)
     sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-o", "t.json")
-    wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+    wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
     sampler.send_signal(signal.SIGUSR1)
-    (copy,) = wait_for(lambda: list(tmp_path.glob("t.2*.json")))
+    (copy,) = wait_until(lambda: list(tmp_path.glob("t.2*.json")))
     assert functions(check(read(copy))) == ["<module>", "wait_here"]
     sampler.send_signal(signal.SIGINT)
     sampler.communicate(timeout=30)
@@ -284,9 +283,9 @@ def test_a_snapshot_on_request(jobs, tmp_path):
 def test_ticks_that_were_missed_are_not_made_up_for(jobs, tmp_path):
     job = jobs.python(PARKED)
     sampler = jobs.begin("-p", job.pid, "-i", "0.01", "-d", "3", "-o", "t.json", "--json")
-    wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+    wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
     sampler.send_signal(signal.SIGSTOP)
-    time.sleep(0.4)
+    pause(0.4, "40 ticks are missed")
     sampler.send_signal(signal.SIGCONT)
     out, _ = sampler.communicate(timeout=30)
     sampled = samples_of(out)
@@ -314,10 +313,10 @@ def test_processes_that_come_later(jobs, tmp_path):
         "--empty-timeout",
         "30",
     )
-    wait_for(lambda: (tmp_path / "t.json").exists())
+    wait_until(lambda: (tmp_path / "t.json").exists())
     for _ in range(2):
         job = jobs.python(text, name="late.py")
-        wait_for(lambda: seen_in(tmp_path / "t.json", "a_late_one", job.pid))
+        wait_until(lambda: seen_in(tmp_path / "t.json", "a_late_one", job.pid))
         job.stdin.close()
         job.wait()
     sampler.send_signal(signal.SIGINT)
@@ -378,7 +377,7 @@ def test_descendants(jobs, tmp_path, how):
     child = jobs.script(PARKED, "child.py")
     job = jobs.python(CHILDREN, child, name="parent.py")
     sampler = jobs.begin(*how, job.pid, "-i", "0.01", "-o", "t.json")
-    wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+    wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
     job.stdin.close()
     sampler.communicate(timeout=30)
     assert sampler.returncode == 0

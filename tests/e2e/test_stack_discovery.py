@@ -15,6 +15,7 @@ import time
 import pytest
 from capabilities import lacks
 from recording import clean_env
+from waiting import pause, wait_until
 
 # Says "ready", and ends with its stdin.
 WAIT = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\n"
@@ -72,16 +73,6 @@ def snap(build, tmp_path):
         return {t["pid"] for g in answer["groups"] for t in g["threads"]}
 
     return run
-
-
-def until(ask, wanted, seconds=30):
-    end = time.monotonic() + seconds
-    while True:
-        got = ask()
-        if got == wanted:
-            return
-        assert time.monotonic() < end, (got, wanted)
-        time.sleep(0.05)
 
 
 # --- names, families, groups ---
@@ -173,7 +164,7 @@ def stack(build, tmp_path, *words, libraries=False, **env):
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     p.events = []
     try:
-        until(out.exists, True)
+        wait_until(out.exists, "the trace")
         yield p
         p.send_signal(signal.SIGINT)
         p.said = p.communicate(timeout=30)
@@ -188,10 +179,7 @@ def stack(build, tmp_path, *words, libraries=False, **env):
 def wait_seen(tmp_path, text, kind="B", seconds=30):
     """Until the trace, which is written as it goes, has an event with this text."""
     wanted = re.compile(f'"ph":"{kind}".*{re.escape(text)}|{re.escape(text)}.*"ph":"{kind}"')
-    end = time.monotonic() + seconds
-    while not wanted.search((tmp_path / "trace.json").read_text()):
-        assert time.monotonic() < end, text
-        time.sleep(0.02)
+    wait_until(lambda: wanted.search((tmp_path / "trace.json").read_text()), text, seconds)
 
 
 def begun(events):
@@ -273,8 +261,8 @@ def test_orphans(build, tmp_path):
             shell.stdin.flush()
             shell.wait(timeout=20)
             (tmp_path / "alone").touch()
-            until(lambda: len((tmp_path / "pids").read_text().split()) == 2
-                  if (tmp_path / "pids").exists() else False, True)
+            path = tmp_path / "pids"
+            wait_until(lambda: path.exists() and len(path.read_text().split()) == 2, "both pids")
             for pid in (tmp_path / "pids").read_text().split():
                 wait_seen(tmp_path, f'"pid":{pid},')
     assert begun(s.events) == {int(p) for p in (tmp_path / "pids").read_text().split()}
@@ -286,7 +274,7 @@ def test_a_shell_that_becomes_python(build, tmp_path):
     with running(["sh", "-c", f"echo ready; read go; exec {line}"]) as p:
         with stack(build, tmp_path, "--parent", p.pid, "-i", "0.01",
                    "--refresh-interval", "0.05") as s:
-            time.sleep(0.3)
+            pause(0.3, "it is looked at while it is a shell")
             p.stdin.write(b"go\n")
             p.stdin.flush()
             assert p.stdout.readline() == b"ready\n"
@@ -495,7 +483,7 @@ def test_a_tool_that_hangs_delays_nothing(build, tmp_path):
                    "0.3", "--gpu-usage", "--gpu-smi-timeout", "0.3",
                    PATH=f"{folder}:{os.environ['PATH']}") as s:
             wait_seen(tmp_path, "sampled.py")
-            until(lambda: "300 ms" in (tmp_path / "trace.json.log").read_text(), True)
+            wait_until(lambda: "300 ms" in (tmp_path / "trace.json.log").read_text(), "it in the log")
         assert time.monotonic() - begin < 30
     assert begun(s.events) == {p.pid}
     assert "300 ms" in s.said[1]

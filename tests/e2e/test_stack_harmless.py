@@ -5,12 +5,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
 from looked_at import Program, Sampling
 from pythons import one_per_minor, pythons
+from waiting import pause, wait_until
 
 
 def newest():
@@ -18,10 +18,8 @@ def newest():
 
 
 def wait_for_stacks(path, seconds=20):
-    end = time.monotonic() + seconds
-    while not path.exists() or b'"ph":"B"' not in path.read_bytes():
-        assert time.monotonic() < end, "the sampler does not write"
-        time.sleep(0.01)
+    begun = lambda: path.exists() and b'"ph":"B"' in path.read_bytes()
+    wait_until(begun, "the sampler to write", seconds)
 
 
 def events(path):
@@ -61,7 +59,7 @@ def test_target_is_killed(build, tmp_path, how):
         program.ready()
         with Sampling(build, program.pid, out) as sampling:
             wait_for_stacks(out)
-            time.sleep(0.1)
+            pause(0.1, "it is in the middle")
             os.kill(program.pid, how)
             program.process.wait()
             status, _, err = sampling.result()
@@ -122,7 +120,7 @@ def test_never_traced(build, tmp_path):
         before = -1
         while before != voluntary_switches(program.pid):  # the last of them comes to rest
             before = voluntary_switches(program.pid)
-            time.sleep(0.5)
+            pause(0.5, "threads that still start would be seen")
         with Sampling(build, program.pid, tmp_path / "trace.json") as sampling:
             wait_for_stacks(tmp_path / "trace.json")
             for _ in range(50):
@@ -132,7 +130,7 @@ def test_never_traced(build, tmp_path):
                 )
                 assert int(status["TracerPid"]) == 0
                 assert status["State"].split()[0] in "RSD"
-                time.sleep(0.01)
+                pause(0.01, "any moment")
             assert sampling.stop()[0] == 0
         assert voluntary_switches(program.pid) == before
 

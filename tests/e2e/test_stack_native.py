@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from capabilities import lacks, needs
 from pythons import every_python
-from stack_jobs import PARKED, Jobs, check, read, wait_for
+from stack_jobs import PARKED, Jobs, check, read
+from waiting import pause, wait_until
 
 # C calls Python: qsort() of the C library, its comparison in Python, which stands still.
 CALLBACK = """
@@ -132,7 +132,7 @@ def is_asleep(pid):
 @pytest.mark.parametrize("python", every_python())
 def test_c_and_python_take_turns(jobs, python):
     job = jobs.python(CALLBACK, python=python.path)
-    wait_for(lambda: is_asleep(job.pid))
+    wait_until(lambda: is_asleep(job.pid))
     frames = main_stack(jobs, job.pid)
     names = [name for kind, name in frames if kind == "python"]
     assert names == ["<module>", "outermost", "sort_all", "compare", "wait_here"]
@@ -151,7 +151,7 @@ def test_c_and_python_take_turns(jobs, python):
 @pytest.mark.parametrize("python", every_python())
 def test_deep_stacks(jobs, python):
     job = jobs.python(DEEP, python=python.path)
-    wait_for(lambda: is_asleep(job.pid))
+    wait_until(lambda: is_asleep(job.pid))
     frames = main_stack(jobs, job.pid)
     assert [name for kind, name in frames if kind == "python"] == ["<module>"] + ["down"] * 501
     first, last = position(frames, "python", "<module>"), len(frames) - 1
@@ -181,7 +181,7 @@ def test_threads_and_their_locks(jobs):
             and inside(main, "<module>", "read", "__read", "__GI___libc_read", "__libc_read")
         )
 
-    wait_for(all_are_there)
+    wait_until(all_are_there)
 
 
 def test_only_the_threads_that_are_asked_for_are_stopped(jobs):
@@ -195,11 +195,11 @@ def test_the_process_does_not_notice(jobs):
     sampler = jobs.begin(
         "-p", job.pid, "--native", "--all-threads", "-i", "0.002", "-o", jobs.tmp / "trace.json"
     )
-    wait_for(lambda: (jobs.tmp / "trace.json").exists())
+    wait_until(lambda: (jobs.tmp / "trace.json").exists())
     for _ in range(200):  # one after the other: signals of one kind that wait are one
         job.send_signal(signal.SIGUSR1)
         assert job.stdout.read(1) == "."
-        time.sleep(0.002)
+        pause(0.002, "the pace of the signals")
     assert sampler.wait(30) == 0, sampler.stderr.read()
     assert job.wait(30) == 0
     assert job.stdout.read() == "200\n"
@@ -211,14 +211,14 @@ def test_the_process_does_not_notice(jobs):
 
 def test_a_stopped_process_stays_stopped(jobs):
     job = jobs.python(PARKED)
-    wait_for(lambda: is_asleep(job.pid))
+    wait_until(lambda: is_asleep(job.pid))
     job.send_signal(signal.SIGSTOP)
 
     def state():
         with open(f"/proc/{job.pid}/stat", encoding="utf-8") as f:
             return f.read().rsplit(")", 1)[1].split()[0]
 
-    wait_for(lambda: state() == "T")
+    wait_until(lambda: state() == "T")
     frames = main_stack(jobs, job.pid)
     assert position(frames, "python", "wait_here")
     assert state() == "T"
@@ -233,8 +233,8 @@ def test_a_killed_sampler_leaves_nothing_stopped(jobs):
     for i in range(5):
         out = jobs.tmp / f"{i}.json"
         sampler = jobs.begin("-p", job.pid, "--native", "-i", "0.001", "-o", out)
-        wait_for(lambda: out.exists() and out.stat().st_size > 500)
-        time.sleep(0.03 + 0.007 * i)
+        wait_until(lambda: out.exists() and out.stat().st_size > 500)
+        pause(0.03 + 0.007 * i, "any moment")
         sampler.kill()
         sampler.wait(30)
     job.send_signal(signal.SIGUSR1)
@@ -282,7 +282,7 @@ def test_a_process_in_another_mount_namespace_and_deleted(jobs, tmp_path):
     )
     pid = int(children.stdout.split()[-1])
     try:
-        wait_for(lambda: is_asleep(pid))
+        wait_until(lambda: is_asleep(pid))
         frames = main_stack(jobs, pid)
         names = [name for kind, name in frames if kind == "python"]
         assert names == ["<module>", "outermost", "sort_all", "compare", "wait_here"]

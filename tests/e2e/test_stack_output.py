@@ -12,14 +12,14 @@ import resource
 import shutil
 import signal
 import subprocess
-import time
 import zlib
 
 import pytest
 
 from capabilities import lacks
 from harness import SOAK
-from stack_jobs import BUSY, Jobs, check, named, read, wait_for
+from stack_jobs import BUSY, Jobs, check, named, read
+from waiting import pause, wait_until
 
 # Deep and ever changing, so that a file grows by some hundred kilobytes in a second.
 RESTLESS = """
@@ -92,8 +92,8 @@ def test_killed_at_any_moment(jobs, tmp_path):
         end = dice.uniform(0.05, 0.1)
         words = ("-d", str(end)) if i % 4 == 3 else ()
         sampler = jobs.begin("-p", job.pid, "-o", out, *FAST, *words)
-        wait_for(out.exists)
-        time.sleep(end if words else dice.uniform(0, 0.25))
+        wait_until(out.exists)
+        pause(end if words else dice.uniform(0, 0.25), "any moment")
         sampler.kill()
         sampler.wait()
         trace, lacked = one_character(out.read_text())
@@ -126,8 +126,8 @@ def test_killed_while_it_packs(jobs, tmp_path):
     for _ in range(20 if SOAK else 4):
         out.unlink(missing_ok=True)
         sampler = jobs.begin("-p", job.pid, "-o", out, "--gzip", *FAST)
-        wait_for(out.exists)
-        time.sleep(dice.uniform(0.05, 0.5))
+        wait_until(out.exists)
+        pause(dice.uniform(0.05, 0.5), "any moment")
         sampler.kill()
         sampler.wait()
         text, cut = members(out.read_bytes())
@@ -140,7 +140,7 @@ def test_killed_while_it_packs(jobs, tmp_path):
 def test_a_file_that_is_read_while_it_grows(jobs, tmp_path):
     job, out = jobs.python(RESTLESS), tmp_path / "trace.json"
     sampler = jobs.begin("-p", job.pid, "-o", out, "-d", "2", *FAST)
-    wait_for(out.exists)
+    wait_until(out.exists)
     grown = set()
     while sampler.poll() is None:
         # A reader may come between the two halves of a write; what is before its end stays.
@@ -148,10 +148,10 @@ def test_a_file_that_is_read_while_it_grows(jobs, tmp_path):
         try:
             trace, _ = one_character(text)
         except ValueError:
-            time.sleep(0.001)
+            pause(0.001, "the other half comes")
             continue
         grown.add(len(events_of(trace)))
-        time.sleep(0.02)
+        pause(0.02, "the pace of the reader")
     assert sampler.returncode == 0
     assert len(grown) > 5
     check(read(out))
@@ -166,11 +166,11 @@ def test_copies_while_it_goes_on(jobs, tmp_path):
         *("-p", job.pid, "-o", out, "--autosave-interval", "0.1", "--autosave-output", saved),
         *("--autosave-snapshot-interval", "0.3", "-d", "2", *FAST),
     )
-    wait_for(saved.exists)
+    wait_until(saved.exists)
     sizes = set()
     while sampler.poll() is None:
         sizes.add(len(check(read(saved))))  # complete and balanced, each time
-        time.sleep(0.02)
+        pause(0.02, "the pace of the reader")
     assert sampler.returncode == 0, sampler.communicate()
     assert len(sizes) >= 3
     tag = re.compile(r"trace\.\d{8}_\d{6}_\d{3}\.json")
@@ -190,7 +190,7 @@ def numbered(out):
 def sample_until(condition, jobs, *words):
     """How fast a file grows is a matter of how much time the sampler gets."""
     sampler = jobs.begin(*words, *FAST)
-    wait_for(condition)
+    wait_until(condition)
     sampler.send_signal(signal.SIGINT)
     _, err = sampler.communicate(timeout=30)
     assert sampler.returncode == 0, err
@@ -392,7 +392,7 @@ def test_an_empty_profile_is_one(jobs, tmp_path):
     for kind in ("collapsed", "speedscope", "pprof"):
         out = tmp_path / kind
         jobs.begin("-p", job.pid, "-i", "30", "-o", out, "--format", kind, "-q")
-        wait_for(lambda: out.exists() and (out.stat().st_size or kind == "collapsed"))
+        wait_until(lambda: out.exists() and (out.stat().st_size or kind == "collapsed"))
     assert json.loads((tmp_path / "speedscope").read_text())["shared"] is not None
     gzip.decompress((tmp_path / "pprof").read_bytes())
 
@@ -406,7 +406,7 @@ def test_a_file_that_is_taken_away_is_begun_anew(jobs, tmp_path, how, more):
     job = jobs.python(RESTLESS)
     path, away = tmp_path / "t.json", tmp_path / "away.json"
     sampler = jobs.begin("-p", job.pid, *FAST, "-o", path, *more)
-    wait_for(lambda: path.exists() and path.stat().st_size > 1000)
+    wait_until(lambda: path.exists() and path.stat().st_size > 1000)
     inode = path.stat().st_ino
     if how == "removed":
         path.unlink()
@@ -415,9 +415,9 @@ def test_a_file_that_is_taken_away_is_begun_anew(jobs, tmp_path, how, more):
     else:
         with open(path, "r+b") as f:
             f.truncate(0)
-    wait_for(lambda: path.exists() and path.stat().st_ino != inode)
+    wait_until(lambda: path.exists() and path.stat().st_ino != inode)
     begun = path.stat().st_size
-    wait_for(lambda: path.exists() and path.stat().st_size > begun + 500)
+    wait_until(lambda: path.exists() and path.stat().st_size > begun + 500)
     sampler.send_signal(signal.SIGTERM)
     _, err = sampler.communicate(timeout=30)
     assert sampler.returncode == 0, err
@@ -430,7 +430,7 @@ def test_a_file_that_is_taken_away_is_begun_anew(jobs, tmp_path, how, more):
 def test_two_samplers_do_not_write_the_same_file(jobs, tmp_path):
     job = jobs.python(RESTLESS)
     first = jobs.begin("-p", job.pid, *FAST, "-o", "t.json", "--rotate-time", "0.2")
-    wait_for(lambda: (tmp_path / "t.1.json").exists())
+    wait_until(lambda: (tmp_path / "t.1.json").exists())
     r = jobs.stack("-p", job.pid, *FAST, "-d", "0.1", "-o", "t.json")
     assert r.returncode == 1 and "is being written by another process" in r.stderr
     first.send_signal(signal.SIGTERM)

@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from stack_jobs import BUSY, PARKED, Jobs, check, functions, holds, pids, read, repaired, wait_for
+from stack_jobs import BUSY, PARKED, Jobs, check, functions, holds, pids, read, repaired
+from waiting import pause, wait_until
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ def test_the_job_outlives_its_sampler(jobs, tmp_path):
     marker = tmp_path / "done"
     script = jobs.script(BUSY + f"open({str(marker)!r}, 'w')\n")
     sampler = jobs.begin("run", "-i", "0.005", "-o", "t.json", "--", sys.executable, script, "1")
-    wait_for(lambda: holds(tmp_path / "t.json", "beta"))
+    wait_until(lambda: holds(tmp_path / "t.json", "beta"))
     sampler.kill()
-    wait_for(marker.exists)
+    wait_until(marker.exists)
     assert "alpha" in functions(repaired(tmp_path / "t.json"))
 
 
@@ -223,7 +223,7 @@ def test_detach_status_stop(jobs, tmp_path):
     assert r.returncode == 1 and f"process {sampler}" in r.stderr
     assert not (tmp_path / "ran").exists()
 
-    wait_for(lambda: holds(tmp_path / "t.json", "beta"))
+    wait_until(lambda: holds(tmp_path / "t.json", "beta"))
     r = jobs.stack("--stop", "-o", "t.json")
     assert r.returncode == 0, r.stderr
     assert not alive(job) and not alive(sampler)
@@ -255,7 +255,7 @@ def test_sampling_in_the_background(jobs, tmp_path):
     assert r.returncode == 0, r.stderr
     sampler = int(pid_file(tmp_path / "p")["sniffer_pid"])
     assert r.stdout == f"sniffer_pid={sampler}\n"
-    wait_for(lambda: holds(tmp_path / "t.json", "wait_here"))
+    wait_until(lambda: holds(tmp_path / "t.json", "wait_here"))
     r = jobs.stack("--stop", "--pid-file", "p", "-o", "t.json")
     assert r.returncode == 0
     assert not alive(sampler) and alive(job.pid)
@@ -279,5 +279,5 @@ def test_a_pid_that_is_somebody_elses_by_now(jobs, tmp_path):
     )
     assert jobs.stack("--status", "-o", "t.json").returncode == 1
     assert jobs.stack("--stop", "-o", "t.json").returncode == 1
-    time.sleep(0.05)
+    pause(0.05, "a signal would arrive")
     assert innocent.poll() is None

@@ -20,8 +20,9 @@ import pytest
 from capabilities import needs
 from daemon import Daemon
 from fabric_client import IDLE, RUNNING, Client, datagram, monitor_status
-from test_guest_clients import Guest, until
+from test_guest_clients import Guest
 from test_page import Browser
+from waiting import wait_until
 
 SECOND = 1_000_000_000
 GEMM = "_Z4gemmILi128EEvPKfS1_Pfi"
@@ -75,8 +76,8 @@ def test_a_report_is_kept_until_its_process_ends(node):
     with Guest(node) as g:
         send(g, report(steps={"count": 5, "mean_ns": 200_000_000}))
         send(g, report(rows=[row(GEMM, 100, 3_000_000)]))
-        r = until(lambda: top(node).get("processes"))
-        until(lambda: top(node)["processes"][0]["rows"][0]["before_calls"] == 100)
+        r = wait_until(lambda: top(node).get("processes"))
+        wait_until(lambda: top(node)["processes"][0]["rows"][0]["before_calls"] == 100)
         (p,) = top(node)["processes"]
         assert (p["pid"], p["rank"], p["lost"], p["names"]) == (os.getpid(), 0, 0, 7)
         (gemm,) = p["rows"]
@@ -96,9 +97,9 @@ def test_a_report_is_kept_until_its_process_ends(node):
     code += "g=t.Guest(D)\nt.send(g,t.report(rank=4))\nprint(1,flush=True)\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as p:
         p.stdout.readline()
-        until(lambda: any(x["pid"] == p.pid for x in top(node)["processes"]))
+        wait_until(lambda: any(x["pid"] == p.pid for x in top(node)["processes"]))
         p.kill()
-    until(lambda: not any(x["pid"] == p.pid for x in top(node)["processes"]))
+    wait_until(lambda: not any(x["pid"] == p.pid for x in top(node)["processes"]))
     assert r
 
 
@@ -121,15 +122,15 @@ def test_what_is_no_report_is_dropped_and_counted(node):
     with Guest(node) as g:
         for b in bad:
             send(g, b)
-        until(lambda: dropped(node)["bad_json"] == len(bad))
+        wait_until(lambda: dropped(node)["bad_json"] == len(bad))
         assert top(node)["processes"] == []
         # of a process that nobody knows, though it is there
         send(g, report(pid=os.getppid()))
-        until(lambda: node.call({"fn": "getDaemon"})["jobs"]["late_reports"] == 1)
+        wait_until(lambda: node.call({"fn": "getDaemon"})["jobs"]["late_reports"] == 1)
         # the edges of what is a report
         send(g, report(rows=[row("n" * 4112, 1, 0)], rank=None, others=None, steps=None))
         send(g, {k: v for k, v in good.items() if k in ("pid", "from", "to")})
-        until(lambda: top(node)["processes"] and not top(node)["processes"][0]["rows"])
+        wait_until(lambda: top(node)["processes"] and not top(node)["processes"][0]["rows"])
 
 
 def test_only_the_owner_may_report(node):
@@ -143,7 +144,7 @@ def test_only_the_owner_may_report(node):
                 send(c, report(pid=os.getppid()))
                 os._exit(0)
             os.wait()
-        until(lambda: dropped(node)["refused"] == 1)
+        wait_until(lambda: dropped(node)["refused"] == 1)
         assert top(node)["processes"] == []
 
 
@@ -162,11 +163,11 @@ def test_a_kernel_that_becomes_slower_is_told_once_and_when_it_is_over(node):
         for _ in range(2):  # one slow interval is none, nor are two
             interval(3_000_000)
         interval(2_000_000)
-        until(lambda: [p["names"] for p in top(node)["processes"]] == [len(sent)])
+        wait_until(lambda: [p["names"] for p in top(node)["processes"]] == [len(sent)])
         assert top(node)["regressions"] == [] and "regression" not in node.log()
         for _ in range(6):
             interval(2_600_000)
-        (r,) = until(lambda: top(node)["regressions"])
+        (r,) = wait_until(lambda: top(node)["regressions"])
         assert (r["name"], r["rank"], r["kind"], r["mean_ns"]) == (GEMM, 3, "Kernel", 2_600_000)
         assert abs(r["baseline_ns"] - 2_000_000) < 50_000
         node.wait_log(rf"rank 3, Kernel '{GEMM}': regression, it takes 2600.000 us, \d+ % more")
@@ -176,7 +177,7 @@ def test_a_kernel_that_becomes_slower_is_told_once_and_when_it_is_over(node):
         assert re.search(rb"sonde_regressions\{[^}]*\} 1\n", metrics)
         for _ in range(3):
             interval(2_010_000)
-        until(lambda: not top(node)["regressions"])
+        wait_until(lambda: not top(node)["regressions"])
         node.wait_log("no regression any more")
         assert node.log().count("regression, it takes") == 1
 
@@ -186,7 +187,7 @@ def test_regressions_can_be_switched_off(build, tmp_path):
         for mean in [2_000_000] * 6 + [9_000_000] * 6:
             send(g, report(rows=[row(GEMM, 100, mean)]))
         means = lambda: [p["rows"][0]["mean_ns"] for p in top(d)["processes"]]
-        until(lambda: means() == [9_000_000])
+        wait_until(lambda: means() == [9_000_000])
         assert top(d)["regressions"] == []
 
 
@@ -266,7 +267,7 @@ def test_top_starts_the_monitor_shows_and_stops_it(node):
         assert "the monitor is stopped again" in r.stderr
         # whoever has to wait for long renews it meanwhile
         told = lambda: [x for x in texts if "START=true" in x or "STOP=true" in x]
-        start, stop = until(lambda: len(told()) == 2 and told())
+        start, stop = wait_until(lambda: len(told()) == 2 and told())
         assert "MSPTI_ACTIVITY_KIND=Kernel,Communication\n" in start
         assert "REPORT_INTERVAL_S=1\n" in start and "NPU_MONITOR_STOP=true" in stop
         assert "Devices are busy 60 % of the time" in r.stdout
@@ -281,7 +282,7 @@ def test_once_is_an_interval_that_began_after_the_command(node):
     with Guest(node) as g:
         g.send(monitor_status(RUNNING))
         send(g, report(lost=3))  # one that is over
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         end, sent = threading.Event(), []
 
         def work():
@@ -319,19 +320,19 @@ def test_what_a_monitor_tells_at_its_end_is_no_interval(node):
     with Guest(node) as g:
         moment = {"from": end - SECOND // 20, "interval_s": 2, "lost": 4}
         send(g, {**report(end=end), **moment})  # nothing to add it to
-        until(lambda: node.call({"fn": "getDaemon"})["jobs"]["late_reports"] == 0)
+        wait_until(lambda: node.call({"fn": "getDaemon"})["jobs"]["late_reports"] == 0)
         assert top(node)["processes"] == []
         send(g, report(end=end, interval_s=1))
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         busy = [{"device": 0, "busy_ns": 18 * SECOND, "comm_ns": 7}]
         send(g, {**report(end=end + SECOND, devices=busy), **moment, "to": end + SECOND // 20,
                  "from": end, "incomplete": 5, "crowded": 6, "unwritten": 7, "unsent": 8})  # fmt: skip
-        (p,) = until(lambda: [x for x in top(node)["processes"] if x["lost"] == 4])
+        (p,) = wait_until(lambda: [x for x in top(node)["processes"] if x["lost"] == 4])
         assert p["interval_s"] == 1 and p["devices"][0]["busy_ns"] == 600_000_000
         assert (p["incomplete"], p["crowded"], p["unwritten"], p["unsent"]) == (5, 6, 7, 8)
         # and whoever says so: a device is not busier than the time
         send(g, report(end=end + 2 * SECOND, devices=busy))
-        until(lambda: top(node)["processes"][0]["devices"][0]["busy_ns"] == SECOND)
+        wait_until(lambda: top(node)["processes"][0]["devices"][0]["busy_ns"] == SECOND)
 
 
 def test_what_is_missing_is_said(node):
@@ -339,7 +340,7 @@ def test_what_is_missing_is_said(node):
     with Guest(node) as g:
         late = [{"device": 0, "busy_ns": SECOND // 2, "late_ns": SECOND // 4}]
         send(g, report(devices=late, **losses))
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         r = sonde(node, "top", "--count", "1", "--no-start", "--json")
         look = json.loads(r.stdout)
         assert {k: look[k] for k in losses} == losses == {k: look["ranks"][0][k] for k in losses}
@@ -356,14 +357,14 @@ def test_what_is_missing_is_said(node):
 def test_what_is_no_longer_slower_is_said_to_be_so(node):
     def interval(mean, kind="Kernel"):
         send(g, report(rows=[row(GEMM, 100, mean, kind), row("x", 50, 1_000_000)], rank=3))
-        until(lambda: top(node)["processes"][0]["rows"][0]["mean_ns"] == mean)
+        wait_until(lambda: top(node)["processes"][0]["rows"][0]["mean_ns"] == mean)
 
     def answer():
         return json.loads(sonde(node, "top", "--count", "1", "--no-start", "--json").stdout)["answer"]
 
     with Guest(node) as g:
         send(g, report())
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         for mean in [2_000_000] * 6 + [2_600_000] * 3:
             interval(mean)
         assert re.search(r"Slower than before: 'void gemm<128>.* takes 2.60 ms, 30 % more", answer())
@@ -382,7 +383,7 @@ def test_top_only_looks(node):
         assert r.returncode == 3 and "the monitor is off" in r.stderr
         assert not r.stdout and not texts
         node.ctl("npu-monitor", "--npu-monitor-start")
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
         r = sonde(node, "top", "--count", "3", "--json")
         assert r.returncode == 0
         looks = [json.loads(line) for line in r.stdout.splitlines()]
@@ -415,7 +416,7 @@ def test_top_names_the_slowest_rank(node):
         for p in node.children:  # all at once: none is late when the last one comes
             p.stdin.close()
         try:
-            until(lambda: len(top(node)["processes"]) == 4)
+            wait_until(lambda: len(top(node)["processes"]) == 4)
             s = top(node)["slowest"]
             assert s["rank"] == 2 and s["by"] == "waiting" and 0.23 < s["ratio"] < 0.26
             r = sonde(node, "top", "--count", "1", "--no-start")
@@ -424,7 +425,7 @@ def test_top_names_the_slowest_rank(node):
             assert re.search(r"^ +2 .* slowest", r.stdout, re.M)
             # twice the same rank is two jobs
             send(g, report(rank=2))
-            until(lambda: top(node)["slowest"] is None)
+            wait_until(lambda: top(node)["slowest"] is None)
             r = sonde(node, "top", "--count", "1", "--no-start", "--by", "rank")
             assert "several jobs" in r.stdout and "NAME" not in r.stdout
         finally:
@@ -475,7 +476,7 @@ def test_top_on_a_terminal(node):
         assert b"\x1b[1mDevices are busy" in seen and b"gemm<128>" in seen
         assert b"a\x1bb" not in seen
         assert b"the monitor is stopped again" in seen
-        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+        wait_until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -484,7 +485,7 @@ def test_top_stops_the_monitor_whatever_ends_it(node, end):
         seen, status = screen_of(node, "--interval", "1", end=end, rows=5, columns=20)
         assert status == 0, seen
         assert seen.count(b"\x1b[?1049l") == 1
-        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+        wait_until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
         for line in re.split(rb"\r?\n", seen[: seen.rindex(b"\x1b[?1049l")]):
             plain = re.sub(rb"\x1b\[[?0-9;]*[a-zA-Z]", b"", line).decode()
             assert len(plain) <= 20, plain
@@ -497,7 +498,7 @@ def test_top_stops_the_monitor_when_nobody_reads(node):
             assert p.stdout.readline()
             p.stdout.close()
             assert p.wait(60) == 1
-        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+        wait_until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
 
 
 # --- the whole way: a job on the simulated stack, its monitor, its recorder, the daemon ---
@@ -522,7 +523,7 @@ def job(d, *words):
 
 def test_top_of_a_job_with_a_slow_rank(node):
     with job(node, "--ranks", "4", "--step-ms", "20", "--slow-rank", "2:400"):
-        until(lambda: top(node)["known"] == 4)
+        wait_until(lambda: top(node)["known"] == 4)
         named = []
         for _ in range(3):  # one right behind the other: none sees the end of that before it
             before = time.time_ns()
@@ -542,22 +543,22 @@ def test_top_of_a_job_with_a_slow_rank(node):
         assert [x["rank"] for x in last["ranks"]] == [0, 1, 2, 3] and last["lost"] == 0
         assert {k["kind"] for k in last["kernels"]} == {"Kernel", "Communication"}
         assert any(x["slowest"] and x["slowest"]["rank"] == 2 for x in looks), r.stdout
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
         # and the monitor can be had again, for something else
         r = node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1")
         assert "request sent to 4 processes" in r.stderr
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Running")
     # killed while it was monitored: nobody is there any more, and nothing that it left
-    until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized")
-    until(lambda: not [f for f in os.listdir(node.ipc_dir) if f.startswith("sondeclient")])
+    wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized")
+    wait_until(lambda: not [f for f in os.listdir(node.ipc_dir) if f.startswith("sondeclient")])
 
 
 def test_a_kernel_of_a_job_becomes_slower(node):
     with job(node, "--ranks", "1", "--step-ms", "10", "--slower", "FlashAttentionScore:3@1200"):
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
         node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", "1",
                  "--mspti-activity-kind", "Kernel")  # fmt: skip
-        (r,) = until(lambda: top(node)["regressions"], seconds=60)
+        (r,) = wait_until(lambda: top(node)["regressions"], seconds=60)
         assert r["name"] == "FlashAttentionScore" and 2.5 < r["mean_ns"] / r["baseline_ns"] < 3.5
         node.wait_log("Kernel 'FlashAttentionScore': regression, it takes")
 

@@ -12,10 +12,11 @@ import time
 import pytest
 from daemon import Daemon
 from fabric_client import IDLE, READY, RUNNING, Client, monitor_status, trace_status
-from test_guest_clients import TRACE, Guest, explain, until
+from test_guest_clients import TRACE, Guest, explain
 from test_page import Browser, text
 from test_top import GEMM, job, report, row, screen_of, send, sonde, top
 from test_top_words import last_screen, look, ranks, sentences
+from waiting import wait_until
 
 SHORT = ("--interval", "1", "--timeout", "1")
 
@@ -80,7 +81,7 @@ def test_top_names_who_does_not_stop(node):
 
 def test_a_trace_right_behind_top(node):
     with job(node, "--ranks", "3", "--step-ms", "20"):
-        until(lambda: top(node)["known"] == 3)
+        wait_until(lambda: top(node)["known"] == 3)
         for _ in range(3):
             r = sonde(node, "top", "--once", *SHORT)
             assert "the monitor is stopped again" in r.stderr, r.stderr
@@ -88,14 +89,14 @@ def test_a_trace_right_behind_top(node):
             assert reply["commandStatus"] == "effective", reply
             assert len(reply["activityProfilersTriggered"]) == 3, reply
             node.call({"fn": "stopTrace", "pids": [0], "job_id": 0})
-            until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
+            wait_until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
 
 
 def test_no_limit_is_blamed_that_nobody_gave(node):
     """Who was refused asks why when it may be over; guests are not counted against the limit."""
     with ranks(node, 5):
-        until(lambda: top(node)["known"] == 5)
-        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
+        wait_until(lambda: top(node)["known"] == 5)
+        wait_until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
         reason = explain(node, TRACE)["reason"]
         assert reason.startswith("nothing is in its way now") and "try again" in reason
         asked = {"fn": "explainRequest", "config": TRACE, "pids": [0], "process_limit": 2}
@@ -108,7 +109,7 @@ def test_no_limit_is_blamed_that_nobody_gave(node):
 def test_what_an_earlier_monitor_said_is_not_shown(node):
     with Guest(node) as g:
         send(g, report())
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         seen, status = screen_of(node, *SHORT, keys=b"q", want=b"Starting the monitor")
         assert status == 0 and b"busy" not in seen, seen
 
@@ -116,11 +117,11 @@ def test_what_an_earlier_monitor_said_is_not_shown(node):
 def test_the_last_numbers_of_a_monitor_that_is_off(node):
     with Guest(node) as g:
         send(g, report())
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         off, busy = sentences(node)[:2]
         assert off.startswith("The monitor is off: these are its last numbers, of ")
         assert busy.startswith("Devices are busy 60 %")
-        until(lambda: top(node)["processes"][0]["late"])
+        wait_until(lambda: top(node)["processes"][0]["late"])
         seen = look_nothing(node)
         assert "1 process can be monitored, and the monitor is off." in seen
         seen, _ = screen_of(node, "--no-start", *SHORT, keys=b"q", want=b"monitor is off")
@@ -138,7 +139,7 @@ def test_a_trace_is_why_the_monitor_is_off(node):
     with Guest(node) as g:
         for state in (RUNNING, READY):
             g.send(trace_status(state, 1, 5, 7))
-            until(lambda: top(node)["tracing"] == 1)
+            wait_until(lambda: top(node)["tracing"] == 1)
             said = look_nothing(node)
             assert "the monitor is off: nputrace has 1 of them" in said, said
             assert f"'sonde ctl --port {node.port} nputrace --stop'" in said
@@ -146,7 +147,7 @@ def test_a_trace_is_why_the_monitor_is_off(node):
 
 def test_none_matches_is_not_none_there(node):
     with Guest(node), ranks(node, 1):
-        until(lambda: top(node)["known"] == 2)
+        wait_until(lambda: top(node)["known"] == 2)
         for words in (("--pids", "1"), ("--job-id", "77")):
             said = look_nothing(node, *words)
             assert "2 processes can be monitored, but none that was asked for" in said, said
@@ -158,7 +159,7 @@ def test_a_framework_that_sends_no_reports(node):
         c.context(0)
         c.send(trace_status(IDLE))
         c.send(monitor_status(RUNNING))
-        until(lambda: top(node)["mute"] == 1)
+        wait_until(lambda: top(node)["mute"] == 1)
         r = sonde(node, "top", "--once", *SHORT)
         assert r.returncode == 3, r.stderr
         assert "in these processes it is a framework's own" in r.stderr
@@ -171,7 +172,7 @@ def test_a_framework_that_sends_no_reports(node):
 def test_a_filter_is_said(node):
     with Guest(node) as g:
         send(g, report(filter=True))
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         answer = look(node)["answer"]
         assert "What the monitor's --filter lets through" in answer
         assert "keeps devices busy 60 % of the time" in answer and "Devices are" not in answer
@@ -195,13 +196,13 @@ def test_the_status_page_says_what_the_numbers_are_of(node, tmp_path):
 
 def test_a_recorder_tells_that_there_is_a_filter(node):
     with job(node, "--ranks", "1", "--step-ms", "20"):
-        until(lambda: top(node)["known"] == 1)
+        wait_until(lambda: top(node)["known"] == 1)
         node.ctl("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1,
                  "--mspti-activity-kind", "Kernel", "--filter", "Kernel:MatMul")  # fmt: skip
-        (p,) = until(lambda: top(node)["processes"])
+        (p,) = wait_until(lambda: top(node)["processes"])
         assert p["filter"] is True
         node.ctl("npu-monitor", "--npu-monitor-stop")
-        until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
         one = json.loads(sonde(node, "top", "--once", "--json", *SHORT).stdout)
         assert "Devices are busy" in one["answer"]
         assert all(isinstance(k["calls"], int) for k in one["kernels"])
@@ -215,13 +216,13 @@ def test_waiting_alone_is_no_alarm(node):
         number[0] += 1
         rows = [row("hcom_allReduce_", 100, mean, "Communication"), row(GEMM, 100, 2_000_000)]
         send(g, report(rows=rows, names=number[0], **more))
-        until(lambda: top(node)["processes"][0]["names"] == number[0])
+        wait_until(lambda: top(node)["processes"][0]["names"] == number[0])
 
     more = {}
     with Guest(node) as g:
         g.send(monitor_status(RUNNING))
         send(g, report())
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         for mean in [1_000_000] * 6 + [2_000_000] * 3:
             interval(mean)
         (said,) = [x for x in sentences(node) if "hcom" in x and "than before" in x]
@@ -238,7 +239,7 @@ def test_hints_name_the_port(node):
     with Guest(node) as g:
         g.send(monitor_status(RUNNING))
         send(g, report(kinds=["Marker"], rows=[], devices=[]))
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         assert f"'sonde ctl --port {node.port} npu-monitor --mspti" in look(node)["answer"]
 
 
@@ -256,7 +257,7 @@ def test_why_the_monitor_does_not_start_is_said(node, build, tmp_path):
              "--forever"]  # fmt: skip
     with subprocess.Popen(words, env=env) as p:
         try:
-            until(lambda: top(node)["known"] == 1)
+            wait_until(lambda: top(node)["known"] == 1)
             said = sonde(node, "top", "--once", *SHORT).stderr
             assert f"The monitor does not start in process {p.pid}: there is neither" in said, said
         finally:

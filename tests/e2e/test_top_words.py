@@ -13,8 +13,9 @@ import urllib.request
 import pytest
 from daemon import Daemon
 from fabric_client import RUNNING, monitor_status
-from test_guest_clients import Guest, until
+from test_guest_clients import Guest
 from test_top import GEMM, job, report, row, screen_of, send, sonde, top, working
+from waiting import wait_until
 
 KEYS = ("q: end, k: kernels, r: ranks, b: both", "q: end; k, r, b: tables", "q: end")
 LONG = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
@@ -84,7 +85,7 @@ def test_nothing_is_cut_in_the_middle(node, columns):
         for rank in range(2):
             tell(rank, rows=rows, comm=0.3 if rank else 0.05, lost=3,
                  steps={"count": 3, "mean_ns": 300_000_000})  # fmt: skip
-        until(lambda: len(top(node)["processes"]) == 2)
+        wait_until(lambda: len(top(node)["processes"]) == 2)
         seen, status = screen_of(
             node, "--no-start", "--interval", "1", keys=b"q", columns=columns, rows=40,
             want=b"MOST TIME IN",
@@ -120,7 +121,7 @@ def test_ranks_are_seen_on_a_low_terminal(node):
         rows = [row(f"kernel{i}", 100, 1_000_000) for i in range(15)]
         for rank in range(4):
             tell(rank, rows=rows)
-        until(lambda: len(top(node)["processes"]) == 4)
+        wait_until(lambda: len(top(node)["processes"]) == 4)
         words = ("--no-start", "--interval", "1")
         seen, _ = screen_of(node, *words, keys=b"q", columns=80, rows=24, want=b"MOST TIME IN")
     lines = last_screen(seen)
@@ -165,7 +166,7 @@ def test_a_daemon_that_ends_is_said_to(build, tmp_path):
     with Daemon(build, tmp_path, ipc=True) as d, Guest(d) as g:
         g.send(monitor_status(RUNNING))
         send(g, report())
-        until(lambda: top(d)["processes"])
+        wait_until(lambda: top(d)["processes"])
         d.port  # noqa: B018 (the log goes with it)
         want = b"1 of 1 hosts did not answer"
         seen, status = screen_of(d, "--interval", "1", keys=b"q", want=want, then=d.process.kill)
@@ -187,12 +188,12 @@ def test_the_cause_comes_before_its_victims(node):
                 row("small", 100, gemm // 20 if rank == 1 else 100_000),
             ]
             tell(rank, rows=rows, names=number[0])
-        until(lambda: [p["names"] for p in top(node)["processes"]] == [number[0]] * 3)
+        wait_until(lambda: [p["names"] for p in top(node)["processes"]] == [number[0]] * 3)
 
     with ranks(node, 3) as tell:
         for rank in range(3):
             tell(rank)
-        until(lambda: len(top(node)["processes"]) == 3)
+        wait_until(lambda: len(top(node)["processes"]) == 3)
         for _ in range(6):
             interval(2_000_000, 500_000)
         for _ in range(4):
@@ -211,7 +212,7 @@ def test_after_a_restart_nothing_is_slower_until_there_is_a_history(build, tmp_p
     def interval(g, d, mean, number=[0]):
         number[0] += 1
         send(g, report(rows=[row(GEMM, 100, mean), row("x", 50, 1_000_000)], names=number[0]))
-        until(lambda: [p["names"] for p in top(d)["processes"]] == [number[0]])
+        wait_until(lambda: [p["names"] for p in top(d)["processes"]] == [number[0]])
 
     with Guest(node) as g:
         for mean in [2_000_000] * 6 + [3_000_000] * 4:
@@ -240,7 +241,7 @@ def test_after_a_restart_nothing_is_slower_until_there_is_a_history(build, tmp_p
 def test_what_is_not_collected_is_not_zero(node):
     def ask(kinds, **more):
         send(g, report(kinds=kinds, names=len(kinds or []) + 100, **more))
-        until(lambda: [p["names"] for p in top(node)["processes"]] == [len(kinds or []) + 100])
+        wait_until(lambda: [p["names"] for p in top(node)["processes"]] == [len(kinds or []) + 100])
         return look(node, "--by", "rank")
 
     with Guest(node) as g:
@@ -264,12 +265,12 @@ def test_what_is_not_collected_is_not_zero(node):
         assert "kernels 40 %, communication 10 %, copies 1.0 %." in r["answer"]
         send(g, json.dumps(report(kinds=7)).encode())
         send(g, json.dumps(report(kinds=[7])).encode())
-        until(lambda: node.call({"fn": "getDaemon"})["endpoints"]["dropped"]["bad_json"] == 2)
+        wait_until(lambda: node.call({"fn": "getDaemon"})["endpoints"]["dropped"]["bad_json"] == 2)
 
 
 def test_a_monitor_tells_its_kinds(node):
     with job(node, "--ranks", "1", "--step-ms", "20"):
-        until(lambda: top(node)["known"] == 1)
+        wait_until(lambda: top(node)["known"] == 1)
         r = sonde(node, "top", "--once", "--json", "--interval", "1", "--kinds", "Kernel")
         one = json.loads(r.stdout)
         assert one["ranks"][0]["communication"] is None and one["ranks"][0]["kernels"] > 0
@@ -279,7 +280,7 @@ def test_a_monitor_tells_its_kinds(node):
 def test_a_job_that_ends_is_said_to_have_ended(node):
     with Guest(node), ranks(node, 1) as tell:
         tell(0)
-        until(lambda: top(node)["processes"])
+        wait_until(lambda: top(node)["processes"])
         p = node.popen(
             node.build / "bin" / "sonde", "top", "--port", node.port, "--count", "9", "--no-start",
             "--pids", top(node)["processes"][0]["pid"], stdout=subprocess.PIPE,
@@ -297,8 +298,8 @@ def test_dyno_says_a_directory_once(node):
     words = (node.build / "bin" / "dyno", "--port", node.port, "nputrace", "--start-step", "-1",
              "--iterations", "2", "--log-file", "/tmp/profile")  # fmt: skip
     with ranks(node, 3):
-        until(lambda: top(node)["known"] == 3)
-        until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
+        wait_until(lambda: top(node)["known"] == 3)
+        wait_until(lambda: node.call({"fn": "getStatus"})["nputrace"] == "Idle")
         r = node.run(*words)
         assert r.stdout.splitlines()[-3:] == [
             "Matched 3 processes", "Trace output files will be written to:",
@@ -322,4 +323,4 @@ def test_top_says_why_it_cannot_write(node):
         command = f"{node.build}/bin/sonde top --port {node.port} --interval 1 --count 2"
         r = node.run("sh", "-c", f"exec {command} > /dev/full")
         assert r.returncode == 1 and "cannot write the output: No space left" in r.stderr, r.stderr
-        until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])
+        wait_until(lambda: "NPU_MONITOR_STOP=true" in texts[-1])

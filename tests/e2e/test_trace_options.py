@@ -10,13 +10,13 @@ import os
 import re
 import sqlite3
 import subprocess
-import time
 
 import pytest
 from capabilities import needs
 from monitor_programs import ENDS
-from monitored import Job, environment, until
+from monitored import Job, environment
 from traced_steps import PythonJob, Trace, check_nested, daemon_for, dirs, functions, ns, program
+from waiting import pause, wait_until
 
 
 @pytest.fixture
@@ -103,9 +103,9 @@ def test_the_next_step_and_one_trace_after_the_other(simtrain):
 def test_a_step_that_has_passed(simtrain):
     now = simtrain.wait_step(3)
     _, out = simtrain.order(start=now - 2)
-    until(lambda: "that step has begun already" in simtrain.job.said(), "the refusal")
+    wait_until(lambda: "that step has begun already" in simtrain.job.said(), "the refusal")
     simtrain.wait("Idle")
-    time.sleep(0.3)
+    pause(0.3, "nothing is written")
     assert not dirs(out)
     assert simtrain.trace(steps=1).about["complete"]
 
@@ -134,12 +134,12 @@ def test_only_the_ranks_of_the_list(build, node, tmp_path):
     with contextlib.ExitStack() as jobs:
         for rank in range(3):
             jobs.enter_context(Job(build, node.daemon, tmp_path, rank=rank))
-        until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
+        wait_until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
         node.wait_step()
         answer, out = node.order("--rank-list", "1,2", steps=1)
         assert len(answer["activityProfilersTriggered"]) == 3 and "notHonoured" not in answer
         assert [t.rank for t in node.traces(out, 2)] == [1, 2]
-        time.sleep(0.3)
+        pause(0.3, "no third one is written")
         assert len(dirs(out)) == 2
 
 
@@ -335,10 +335,10 @@ def test_stacks_of_a_job_that_is_killed(build, node, tmp_path):
         node.wait_step()
         answer, out = node.order("--with-stack", steps=10**6)
         node.wait("Running")
-        time.sleep(1.5)
+        pause(1.5, "stacks are sampled")
         job.process.kill()
         job.process.wait()
-        found = until(lambda: dirs(out), "the trace")
+        found = wait_until(lambda: dirs(out), "the trace")
         t = Trace(found[0])
         assert not t.about["complete"] and "killed" in t.about["note"]
         seconds, _ = functions(t)
@@ -369,7 +369,7 @@ for rank in range(1, 3):
     code = program(head="import sonde\n" + before)
     command = [build / "bin" / "msmemscope", "--events=alloc", "--output", tmp_path / "dump"]
     with PythonJob(build, node.daemon, tmp_path, code, *command) as job:
-        until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
+        wait_until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
         node.wait_step(10)
         _, out = node.order("--with-stack", steps=30)
         traces = node.traces(out, 3)
@@ -403,7 +403,7 @@ def test_pauses_of_the_collector(python_job):
         assert any(step["ts"] <= p["ts"] and p["ts"] + p["dur"] <= end for p in pauses), pauses
     assert len(pauses) < 3 * len(t.steps), pauses
     # it listens to the steps of the trace, not before, and not for ever
-    until(lambda: list(callbacks(python_job).values())[-1] == 0, "the end of it")
+    wait_until(lambda: list(callbacks(python_job).values())[-1] == 0, "the end of it")
     told = callbacks(python_job)
     assert told[before] == 0
     assert all(told[n] == 1 for n in t.numbers())

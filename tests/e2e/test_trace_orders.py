@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 from daemon import Daemon
-from monitored import dyno, environment, state, until
+from monitored import dyno, environment, state
+from waiting import wait_until
 
 # Step 5 launches six kernels of half a second each; the host goes on at once. It is not begun while
 # there is a file "hold".
@@ -52,7 +53,7 @@ def start(build, daemon, tmp_path):
         with open(tmp_path / "job.err", "w") as err:
             jobs.append(subprocess.Popen([sys.executable, "-c", PROGRAM, *args], env=env,
                                          cwd=tmp_path, stderr=err))  # fmt: skip
-        until(lambda: state(daemon) == "Idle", "the job")
+        wait_until(lambda: state(daemon) == "Idle", "the job")
         return jobs[-1]
 
     yield run
@@ -78,9 +79,9 @@ def test_what_a_queue_still_holds_is_waited_for(daemon, start, trace, tmp_path):
     (tmp_path / "hold").touch()
     start()
     trace(5, 3, "out")  # a directory of the job's
-    until(lambda: state(daemon, "nputrace") == "Ready", "Ready")
+    wait_until(lambda: state(daemon, "nputrace") == "Ready", "Ready")
     (tmp_path / "hold").unlink()
-    [path] = until(lambda: finished(tmp_path / "out"), "the trace")
+    [path] = wait_until(lambda: finished(tmp_path / "out"), "the trace")
     whole = json.loads(path.read_text())
     seen = Counter(e["name"] for e in whole["traceEvents"]
                    if e.get("args", {}).get("kind") == "Kernel")  # fmt: skip
@@ -92,20 +93,20 @@ def test_a_trace_that_waits_gives_way(build, daemon, start, trace, tmp_path):
     start()
     is_now = lambda what: lambda: state(daemon, "nputrace") == what
     trace(10**6, 2, tmp_path / "never")
-    until(is_now("Ready"), "Ready")
+    wait_until(is_now("Ready"), "Ready")
     trace(-1, 2, tmp_path / "instead")
-    until(lambda: finished(tmp_path / "instead"), "the second trace")
-    until(is_now("Idle"), "Idle")
+    wait_until(lambda: finished(tmp_path / "instead"), "the second trace")
+    wait_until(is_now("Idle"), "Idle")
 
     trace(10**6, 2, tmp_path / "never")
-    until(is_now("Ready"), "Ready")
+    wait_until(is_now("Ready"), "Ready")
     dyno(build, daemon, "npu-monitor", "--npu-monitor-stop")  # nothing runs: takes the trace back
-    until(is_now("Idle"), "Idle")
+    wait_until(is_now("Idle"), "Idle")
 
     trace(10**6, 2, tmp_path / "never")
-    until(is_now("Ready"), "Ready")
+    wait_until(is_now("Ready"), "Ready")
     dyno(build, daemon, "npu-monitor", "--npu-monitor-start", "--mspti-activity-kind", "Kernel")
-    until(lambda: state(daemon) == "Running", "the monitor instead")
+    wait_until(lambda: state(daemon) == "Running", "the monitor instead")
     assert state(daemon, "nputrace") == "Idle"
     assert not finished(tmp_path / "never")
 
@@ -113,9 +114,9 @@ def test_a_trace_that_waits_gives_way(build, daemon, start, trace, tmp_path):
 def test_a_job_that_tells_no_steps(build, daemon, start, trace, tmp_path):
     job = start("no steps")
     trace(-1, 1, tmp_path / "out")
-    until(lambda: state(daemon, "nputrace") == "Ready", "Ready")
+    wait_until(lambda: state(daemon, "nputrace") == "Ready", "Ready")
     dyno(build, daemon, "npu-monitor", "--npu-monitor-stop")
-    until(lambda: state(daemon, "nputrace") == "Idle", "Idle")
+    wait_until(lambda: state(daemon, "nputrace") == "Idle", "Idle")
     assert job.poll() is None
 
 
@@ -124,7 +125,7 @@ def test_files_that_cannot_be_made(daemon, start, trace, tmp_path, where, words)
     job = start()
     (tmp_path / "file").write_text("")
     trace(-1, 1, where)
-    said = until(lambda: (tmp_path / "job.err").read_text(), "words")
+    said = wait_until(lambda: (tmp_path / "job.err").read_text(), "words")
     assert words in said and said.count("\n") == 1
     assert state(daemon, "nputrace") == "Idle" and job.poll() is None
     # and who gave the order is told, too

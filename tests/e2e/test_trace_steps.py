@@ -6,9 +6,10 @@ import json
 import os
 import sqlite3
 import subprocess
-import time
 
 import pytest
+
+from waiting import wait_until
 
 ORDER = """\
 ACTIVITIES_LOG_FILE={out}
@@ -45,12 +46,9 @@ class Traced:
 
     def wait(self, ranks):
         """Until all is written and the recorder has gone."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            if len(self.directories()) == ranks and not list(self.sessions.iterdir()):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{self.directories()} {list(self.sessions.iterdir())}")
+        left = lambda: list(self.sessions.iterdir())
+        done = lambda: len(self.directories()) == ranks and not left()
+        wait_until(done, lambda: f"{ranks} traces: {self.directories()} {left()}", every=0.05)
 
     def traces(self):
         """By rank."""

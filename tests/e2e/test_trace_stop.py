@@ -13,8 +13,9 @@ import time
 import pytest
 from daemon import Daemon
 from fabric_client import EVENTS, IDLE, READY, RUNNING, Client, monitor_status, trace_status
-from monitored import Job, dyno, environment, until
+from monitored import Job, dyno, environment
 from traced_steps import PythonJob, Trace, daemon_for, dirs, program
+from waiting import pause, wait_until
 
 # It hangs at the beginning of a step while there is a file "hang", and says in which. If there is a
 # file "slow" it launches a kernel that does not end.
@@ -70,8 +71,8 @@ def hang(node, job, slow=False):
         job.slow.touch()
         node.wait_step(node.status()["current_step"] + 3)
     job.hang.touch()
-    until(job.step.exists, "the job to hang")
-    time.sleep(1.2)
+    wait_until(job.step.exists, "the job to hang")
+    pause(1.2, "its step is that long")
     return int(job.step.read_text())
 
 
@@ -127,10 +128,10 @@ def test_a_trace_that_waits_is_dropped(node, job):
     node.wait("Idle")
     # one whose source is on by then
     job.hang.touch()
-    time.sleep(0.3)
+    pause(0.3, "it is in its last step")
     _, near = node.order(steps=3)
     node.wait("Ready")
-    time.sleep(0.5)
+    pause(0.5, "its source is on")
     assert stop(node)[0][job.pid][0] == "dropped"
     node.wait("Idle")
     job.hang.unlink()
@@ -174,7 +175,7 @@ def test_a_time_instead_of_steps(node, job):
     node.daemon.call({"fn": "setKinetOnDemandRequest", "job_id": 0, "pids": [0],
                       "config": config + "ACTIVITIES_DURATION_MSECS=600000"})  # fmt: skip
     node.wait("Running")
-    time.sleep(0.5)
+    pause(0.5, "that much of its time passes")
     rows, r = stop(node)
     assert r.returncode == 0
     left = re.fullmatch(r"ended (\d+) ms before its time was over", rows[job.pid][1])
@@ -190,21 +191,21 @@ def test_a_time_instead_of_steps(node, job):
 def test_ranks_that_are_ended_one_after_the_other(build, node, tmp_path):
     with contextlib.ExitStack() as jobs:
         ranks = [jobs.enter_context(Job(build, node.daemon, tmp_path, rank=r)) for r in range(3)]
-        until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
+        wait_until(lambda: node.daemon.call({"fn": "listProcesses"})["total"] == 3, "all ranks")
         node.wait_step()
         start = node.wait_step() + 300
         _, out = node.order("--analyse", start=start, steps=100000)
         listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
-        until(lambda: all(p["current_step"] > start + 3 for p in listed()), "all of them to trace")
+        wait_until(lambda: all(p["current_step"] > start + 3 for p in listed()), "all of them to trace")
         for n, rank in enumerate(ranks):
             rows, r = stop(node, "--pids", str(rank.pid))
             assert [*rows] == [rank.pid] and rows[rank.pid][0] == "ended", r.stdout
-            until(lambda n=n: len(dirs(out)) == n + 1, "its trace")
+            wait_until(lambda n=n: len(dirs(out)) == n + 1, "its trace")
         traces = node.traces(out, 3)
         lasts = [t.numbers()[-1] for t in traces]
         assert [t.rank for t in traces] == [0, 1, 2] and {t.numbers()[0] for t in traces} == {start}
         (path,) = out.glob("summary_*.json")
-        until(lambda: len(json.loads(path.read_text())["ranks"]) == 3, "the summary")
+        wait_until(lambda: len(json.loads(path.read_text())["ranks"]) == 3, "the summary")
         words = path.with_suffix(".txt").read_text()
         for rank, last in enumerate(lasts):
             assert f"Rank {rank}: ended by request in step {last}; steps {start} to" in words
@@ -224,7 +225,7 @@ def ranks_together(build, node, n):
     )  # fmt: skip
     try:
         listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
-        until(lambda: len([x for x in listed() if x["current_step"] > 3]) == n, "all ranks")
+        wait_until(lambda: len([x for x in listed() if x["current_step"] > 3]) == n, "all ranks")
         yield p, {x["rank"]: x["pid"] for x in listed() if x["current_step"] > 3}
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -242,13 +243,13 @@ def test_the_rank_that_all_wait_for_is_named_first(build, node):
         start = node.wait_step() + 400
         _, out = node.order(start=start, steps=100000)
         listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
-        until(lambda: all(x["current_step"] > start + 20 for x in listed() if x["pid"] in
+        wait_until(lambda: all(x["current_step"] > start + 20 for x in listed() if x["pid"] in
                           pids.values()), "all of them to trace")  # fmt: skip
         os.kill(pids[2], signal.SIGSTOP)
         try:
-            time.sleep(0.5)
+            pause(0.5, "the others come to wait for it")
             stop(node, "--pids", ",".join(str(pids[r]) for r in (0, 1, 3)))
-            until(lambda: len(dirs(out)) == 3, "three traces")
+            wait_until(lambda: len(dirs(out)) == 3, "three traces")
             told = summary(build, out)
             made = json.loads(summary(build, out, "--json"))
         finally:
@@ -275,17 +276,17 @@ def test_ranks_that_were_not_asked_for_are_not_missed(build, node):
             ("--rank-list", "0,2"), ("--pids", f"{pids[0]},{pids[2]}"), ("--process-limit", "2"),
         ):  # fmt: skip
             _, out = node.order(*some, steps=3)
-            until(lambda: len(dirs(out)) == 2, "two traces")
+            wait_until(lambda: len(dirs(out)) == 2, "two traces")
             assert "left no trace" not in summary(build, out), some
             made = json.loads(summary(build, out, "--json"))
             assert made["missing"] == [] and all(r["ranks_chosen"] for r in made["ranks"])
         # whose pid is that of all
         _, out = node.order("--pids", launcher.pid, steps=3)
-        last = until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
+        last = wait_until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
         last[0].rename(out / "gone")
         assert "has left no trace here" in summary(build, out)
         _, out = node.order(steps=3)
-        last = until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
+        last = wait_until(lambda: len(dirs(out)) == 3 and dirs(out), "three traces")
         assert "left no trace" not in summary(build, out)
         assert "left no trace" not in summary(build, last[0])
         # as a recorder that was killed leaves it
@@ -352,14 +353,14 @@ def test_the_profiler_of_an_npu_framework_goes_on(node, state):
     with framework(node) as torch_npu:
         torch_npu.send(trace_status(IDLE, 3))
         torch_npu.send(monitor_status(IDLE))
-        until(lambda: node.status()["nputrace"] == "Idle")
+        wait_until(lambda: node.status()["nputrace"] == "Idle")
         # not fetched yet: that can be taken back
         node.order()
         rows, r = stop(node)
         assert rows == {os.getpid(): ("dropped", "dropped before it was fetched")}
         assert r.returncode == 0 and torch_npu.request() == ""
         torch_npu.send(trace_status(state, 3, 4, 6))
-        until(lambda: node.status()["nputrace"] != "Idle")
+        wait_until(lambda: node.status()["nputrace"] != "Idle")
         rows, r = stop(node)
         state_, why = rows[os.getpid()]
         assert state_ == "not ended" and "torch_npu, MindSpore" in why and r.returncode == 3
@@ -385,8 +386,8 @@ def test_a_framework_beside_a_guest_that_traces(node, job):
         torch_npu.send(trace_status(RUNNING, 3, 4, 6))
         listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
         tracing = {job.pid: "Running", os.getpid(): "Running"}
-        until(lambda: {x["pid"]: x["nputrace"] for x in listed()} == tracing, "both")
+        wait_until(lambda: {x["pid"]: x["nputrace"] for x in listed()} == tracing, "both")
         rows, r = stop(node)
         assert rows[job.pid][0] == "ended" and rows[os.getpid()][0] == "not ended"
         assert r.returncode == 3
-        assert Trace(until(lambda: dirs(out), "the trace")[0]).kind("Kernel")
+        assert Trace(wait_until(lambda: dirs(out), "the trace")[0]).kind("Kernel")

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from waiting import wait_until
+
 
 def same(record, *words, env=None, **kw):
     plain = record.plain(*words, env=env, **kw)
@@ -154,14 +156,14 @@ class Terminal:
         return bool(data)
 
     def end(self):
-        end = time.monotonic() + 20
-        while True:
+
+        def ended():
+            self.more()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < end, self.text
-            if not self.more():
-                time.sleep(0.01)
+            return (status,) if pid else None
+
+        (status,) = wait_until(ended, lambda: f"its end: {self.text}", 20)
+        return os.waitstatus_to_exitcode(status)
 
 
 CHILD = (

@@ -9,11 +9,11 @@ import re
 import signal
 import stat
 import subprocess
-import time
 
 import pytest
 from daemon import Daemon, need_namespaces
 from harness import wait_gone
+from waiting import wait_until
 
 WAIT_S = 30  # far more than anything here takes
 MONITOR_KERNELS = (
@@ -76,7 +76,7 @@ class Node:
             seen.append(self.status())
             return all(seen[-1].get(k) == v for k, v in want.items())
 
-        wait(there, lambda: (what, seen[-1], self.said(), self.daemon.log()[-2000:]))
+        wait_until(there, lambda: (what, seen[-1], self.said(), self.daemon.log()[-2000:]))
         return seen
 
     def client(self, *words, place=None, env=None):
@@ -95,7 +95,7 @@ class Node:
         return "\n".join(c.out.read_text() for c in self.clients)
 
     def wait_said(self, pattern, times=1):
-        wait(lambda: len(re.findall(pattern, self.said())) >= times, lambda: (pattern, self.said()))
+        wait_until(lambda: len(re.findall(pattern, self.said())) >= times, lambda: (pattern, self.said()))
         return re.findall(pattern, self.said())
 
     def processes(self):
@@ -108,13 +108,6 @@ class Node:
         return self.ask(
             *("nputrace", "--start-step", start, "--iterations", steps, "--log-file", out, *words)
         )
-
-
-def wait(condition, told, seconds=WAIT_S):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, told()
-        time.sleep(0.02)
 
 
 def ascend_traces(out):
@@ -168,8 +161,8 @@ def test_quick_start(build, tmp_path, request, mode):
 
         assert n.trace(out, -1, 2) == {"commandStatus": "ineffective"}
         files = [tensorboard / f"device_{i}" / "tfevents.pb" for i in (0, 1)]
-        wait(lambda: all(f.exists() and f.stat().st_size for f in files), n.said)
-        wait(lambda: re.search(r"kind\W+Kernel", n.daemon.log()), n.daemon.log)
+        wait_until(lambda: all(f.exists() and f.stat().st_size for f in files), n.said)
+        wait_until(lambda: re.search(r"kind\W+Kernel", n.daemon.log()), n.daemon.log)
 
         assert n.monitor("--npu-monitor-stop")["commandStatus"] == "effective"
         n.wait_status("monitor stopped", npumonitor="Idle")
@@ -190,7 +183,7 @@ def test_quick_start(build, tmp_path, request, mode):
         assert [s for i, s in enumerate(order) if s != order[i - 1] or not i][-3:] == [
             *("Ready", "Running", "Idle")
         ]
-        wait(lambda: len(ascend_traces(out)) == 2, n.said)
+        wait_until(lambda: len(ascend_traces(out)) == 2, n.said)
         assert ascend_traces(out) == [list(range(start, start + 10))] * 2
 
         n.clients[0].terminate()
@@ -208,14 +201,14 @@ def test_a_start_step_that_is_over_is_refused_by_the_client(build, tmp_path):
     with Node(build, tmp_path) as n:
         n.client(*FAST)
         n.wait_status("steps", nputrace="Idle")
-        wait(lambda: n.status()["current_step"] > 5, n.said)
+        wait_until(lambda: n.status()["current_step"] > 5, n.said)
         assert n.trace(tmp_path / "out", 1, 2)["commandStatus"] == "effective"
         n.wait_said("warning: start step 1 is over")
         n.wait_status("back", nputrace="Idle")
         assert not (tmp_path / "out").exists()
         # and the next order is served
         assert n.trace(tmp_path / "out", -1, 2)["commandStatus"] == "effective"
-        wait(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
+        wait_until(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
         ((first, last),) = ascend_traces(tmp_path / "out")
         assert last == first + 1
 
@@ -244,7 +237,7 @@ def test_a_client_killed_while_it_traces_is_forgotten(build, tmp_path):
         n.client(*FAST)
         n.wait_status("the next job", nputrace="Idle")
         assert n.trace(tmp_path / "out", -1, 2)["commandStatus"] == "effective"
-        wait(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
+        wait_until(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
 
 
 def test_a_daemon_that_was_killed_is_replaced_under_running_jobs(build, tmp_path):
@@ -262,12 +255,12 @@ def test_a_daemon_that_was_killed_is_replaced_under_running_jobs(build, tmp_path
         node.daemon.ipc_dir.rmdir()
         node.daemon.ipc_dir = ipc_dir
         node.wait_status("seen again", nputrace="Idle")
-        wait(lambda: node.processes()[0]["processes"][0]["poller"], node.processes)
+        wait_until(lambda: node.processes()[0]["processes"][0]["poller"], node.processes)
         assert "No processes" in node.dyno("gputrace", "--log-file", "/tmp/no.json").stdout
         assert node.monitor("--npu-monitor-stop")["commandStatus"] == "effective"
         node.wait_status("stopped", npumonitor="Idle")
         assert node.trace(tmp_path / "out", -1, 2)["commandStatus"] == "effective"
-        wait(lambda: ascend_traces(tmp_path / "out"), node.said)
+        wait_until(lambda: ascend_traces(tmp_path / "out"), node.said)
         old.stop()
 
 
@@ -282,7 +275,7 @@ def test_a_monitor_that_ends_by_its_duration_is_free_again(build, tmp_path):
         n.wait_status("monitor is over", npumonitor="Idle")
         n.wait_said("its duration is over", 2)
         assert n.trace(tmp_path / "out", -1, 2)["commandStatus"] == "effective"
-        wait(lambda: len(ascend_traces(tmp_path / "out")) == 2, n.said)
+        wait_until(lambda: len(ascend_traces(tmp_path / "out")) == 2, n.said)
 
 
 def test_a_monitor_goes_on_with_other_kinds(build, tmp_path):
@@ -290,13 +283,13 @@ def test_a_monitor_goes_on_with_other_kinds(build, tmp_path):
         n.client(*FAST)
         n.wait_status("steps", nputrace="Idle")
         n.monitor("--npu-monitor-start", "--report-interval-s", 1, "--mspti-activity-kind", "API")
-        wait(lambda: re.search(r"kind\W+API", n.daemon.log()), n.said)
+        wait_until(lambda: re.search(r"kind\W+API", n.daemon.log()), n.said)
         n.monitor(
             *("--npu-monitor-start", "--report-interval-s", 1),
             *("--mspti-activity-kind", "Marker,Communication"),
         )
-        wait(lambda: re.search(r"kind\W+Communication", n.daemon.log()), n.said)
-        wait(lambda: re.search(r"kind\W+Marker", n.daemon.log()), n.said)
+        wait_until(lambda: re.search(r"kind\W+Communication", n.daemon.log()), n.said)
+        wait_until(lambda: re.search(r"kind\W+Marker", n.daemon.log()), n.said)
         assert n.said().count("monitor started") == 1
         assert not re.search(r"kind\W+Kernel", n.daemon.log())
 
@@ -331,12 +324,12 @@ def test_gputrace_by_duration_and_by_iterations(kineto_node, tmp_path):
 
     pids = gputrace(n, tmp_path / "d.json", "--duration-ms", 300)["activityProfilersTriggered"]
     assert len(pids) == 3
-    wait(lambda: all(f.exists() for f in files(tmp_path / "d", pids)), n.said)
+    wait_until(lambda: all(f.exists() for f in files(tmp_path / "d", pids)), n.said)
     assert all(kineto_steps(f) for f in files(tmp_path / "d", pids))
 
     again = gputrace(n, tmp_path / "i.json", "--iterations", 4)
     assert sorted(again["activityProfilersTriggered"]) == sorted(pids)
-    wait(lambda: all(f.exists() for f in files(tmp_path / "i", pids)), n.said)
+    wait_until(lambda: all(f.exists() for f in files(tmp_path / "i", pids)), n.said)
     for f in files(tmp_path / "i", pids):
         steps = kineto_steps(f)
         assert steps == list(range(steps[0], steps[0] + 4))
@@ -349,13 +342,13 @@ def test_process_limit_and_pids(kineto_node, tmp_path):
     reply = gputrace(n, tmp_path / "a.json", "--iterations", 2, "--process-limit", 2)
     assert len(reply["processesMatched"]) == 4 and len(reply["activityProfilersTriggered"]) == 2
     triggered = files(tmp_path / "a", reply["activityProfilersTriggered"])
-    wait(lambda: all(f.exists() for f in triggered), n.said)
+    wait_until(lambda: all(f.exists() for f in triggered), n.said)
     assert len(list(tmp_path.glob("a_*.json"))) == 2
 
     one = reply["processesMatched"][3]
     reply = gputrace(n, tmp_path / "b.json", "--iterations", 2, "--pids", one)
     assert reply["processesMatched"] == [one]
-    wait(lambda: files(tmp_path / "b", [one])[0].exists(), n.said)
+    wait_until(lambda: files(tmp_path / "b", [one])[0].exists(), n.said)
     # the launcher is an ancestor of all
     launcher = n.clients[0].pid
     reply = gputrace(
@@ -375,7 +368,7 @@ def test_a_busy_process_finds_its_next_config_later(kineto_node, tmp_path):
     assert second["activityProfilersTriggered"] == [pid] and second["activityProfilersBusy"] == 0
     third = gputrace(n, tmp_path / "third.json", "--iterations", 3)
     assert third["activityProfilersTriggered"] == [] and third["activityProfilersBusy"] == 1
-    wait(lambda: files(tmp_path / "second", [pid])[0].exists(), n.said)
+    wait_until(lambda: files(tmp_path / "second", [pid])[0].exists(), n.said)
     said = n.said()
     assert said.index("first_") < said.index("trace of") < said.index("got a config: 3 iterations")
     assert not list(tmp_path.glob("third_*"))
@@ -401,17 +394,17 @@ def test_processes_are_listed_and_gone_with_their_end(build, tmp_path):
             return n.daemon.call({"fn": "listProcesses"})["processes"]
 
         # a list does not wait long for the commands
-        wait(lambda: all(p["command"] for p in listed()), listed)
+        wait_until(lambda: all(p["command"] for p in listed()), listed)
         rows = listed()
         assert [p["rank"] for p in rows] == [0, 1]
         assert all("simclient" in p["command"] for p in rows)
         out = n.dyno("ps").stdout
         assert all(str(p["pid"]) in out for p in rows), out
         os.kill(rows[0]["pid"], signal.SIGKILL)
-        wait(lambda: len(n.daemon.call({"fn": "listProcesses"})["processes"]) == 1, n.daemon.log)
+        wait_until(lambda: len(n.daemon.call({"fn": "listProcesses"})["processes"]) == 1, n.daemon.log)
         c.terminate()
         c.wait()
-        wait(lambda: not n.daemon.call({"fn": "listProcesses"})["processes"], n.daemon.log)
+        wait_until(lambda: not n.daemon.call({"fn": "listProcesses"})["processes"], n.daemon.log)
 
 
 # --- the endpoints of the NPU clients ---
@@ -424,13 +417,13 @@ def test_the_older_npu_client(build, tmp_path):
         n.wait_status("after init", nputrace="Idle", npumonitor="Idle")
         n.monitor(*MONITOR_KERNELS)
         n.wait_status("monitor runs", npumonitor="Running")
-        wait(lambda: re.search(r"kind\W+Kernel", n.daemon.log()), n.said)
+        wait_until(lambda: re.search(r"kind\W+Kernel", n.daemon.log()), n.said)
         n.monitor("--npu-monitor-stop")
         n.wait_status("monitor stopped", npumonitor="Idle")
         n.trace(tmp_path / "out", -1, 20)
         seen = n.wait_status("trace runs", nputrace="Running")
         assert seen[-1]["current_step"] == -1
-        wait(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
+        wait_until(lambda: len(ascend_traces(tmp_path / "out")) == 1, n.said)
 
 
 def test_the_npu_client_by_the_home_directory(build, tmp_path):
@@ -455,11 +448,11 @@ def test_the_npu_client_by_the_home_directory(build, tmp_path):
         n.client(*FAST, "--ranks", 2, place=("--home", home))
         n.wait_status("after init", nputrace="Idle", npumonitor="Idle")
         n.monitor(*MONITOR_KERNELS)
-        wait(lambda: re.search(r"kind\W+Kernel", n.daemon.log()), n.said)
+        wait_until(lambda: re.search(r"kind\W+Kernel", n.daemon.log()), n.said)
         n.monitor("--npu-monitor-stop")
         n.wait_status("monitor stopped", npumonitor="Idle")
         n.trace(tmp_path / "out", -1, 2)
-        wait(lambda: len(ascend_traces(tmp_path / "out")) == 2, n.said)
+        wait_until(lambda: len(ascend_traces(tmp_path / "out")) == 2, n.said)
     assert not list(home.iterdir()), "the daemon takes its sockets away"
 
 
@@ -475,7 +468,7 @@ def test_npu_and_kineto_processes_side_by_side(build, tmp_path):
         pid = n.clients[1].pid
         reply = gputrace(n, tmp_path / "g.json", "--iterations", 2, "--job-id", 7)
         assert reply["activityProfilersTriggered"] == [pid]
-        wait(lambda: files(tmp_path / "g", [pid])[0].exists(), n.said)
+        wait_until(lambda: files(tmp_path / "g", [pid])[0].exists(), n.said)
 
 
 def test_the_rank_dies_with_its_launcher(build, tmp_path):

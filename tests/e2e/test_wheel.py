@@ -14,13 +14,13 @@ import pathlib
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 
 import pytest
 import pythons
 import torches
 from capabilities import lacks
+from waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OLDEST = 8
@@ -134,13 +134,13 @@ def target(wheel, builder, tmp_path_factory):
 
 def show(sonde, out, seconds=30):
     """What `sonde mem show` says once the recorder has left."""
-    end = time.monotonic() + seconds
-    while True:
-        r = run(sonde, "mem", "show", out, status=None)
-        if r.returncode == 0 or time.monotonic() > end:
-            assert r.returncode == 0, r.stderr
-            return r.stdout
-        time.sleep(0.2)
+    ask = lambda: run(sonde, "mem", "show", out, status=None)
+
+    def shown():
+        r = ask()
+        return r.stdout if r.returncode == 0 else None
+
+    return wait_until(shown, lambda: ask().stderr, seconds, 0.2)
 
 
 def rows(out):

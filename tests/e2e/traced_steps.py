@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 from daemon import Daemon
-from monitored import Job, dyno, environment, until
+from monitored import Job, dyno, environment
+from waiting import wait_until
 
 # A Python program that calls the NPU as frameworks do: by functions that the loader binds. A step
 # has some 10 ms of forward() and 15 ms of wait().
@@ -133,10 +134,10 @@ class Node:
         return self.daemon.call({"fn": "getStatus"})
 
     def wait(self, state):
-        until(lambda: self.status()["nputrace"] == state, state)
+        wait_until(lambda: self.status()["nputrace"] == state, state)
 
     def wait_step(self, at_least=1):
-        return until(lambda: max(self.status()["current_step"] - at_least + 1, 0), "steps")
+        return wait_until(lambda: max(self.status()["current_step"] - at_least + 1, 0), "steps")
 
     def order(self, *options, start=-1, steps=2, out=None):
         """dyno's answer, and where the traces go."""
@@ -149,7 +150,7 @@ class Node:
         return json.loads(re.search(r"response = (\{.*\})", told).group(1)), out
 
     def traces(self, out, n=1):
-        found = until(lambda: len(dirs(out)) >= n and dirs(out), f"{n} traces in {out}")
+        found = wait_until(lambda: len(dirs(out)) >= n and dirs(out), f"{n} traces in {out}")
         self.wait("Idle")
         return sorted((Trace(d) for d in found), key=lambda t: t.rank)
 

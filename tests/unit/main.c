@@ -2,9 +2,9 @@
 /*
  * Runs the registered tests; arguments select by `suite` or `suite.name` prefix. Most tests wait
  * for something most of the time, so some run beside each other (UNIT_JOBS=1: one by one); the
- * output of a test comes when it has ended. What a test leaves running ends with it: its orphans are
- * the children of the process that runs it. The last lines name the slowest tests (UNIT_SLOWEST,
- * default 5), those that were skipped, and the counts.
+ * output of a test comes when it has ended. What a test leaves running ends with it: its orphans
+ * are the children of the process that runs it. The last lines name the slowest tests
+ * (UNIT_SLOWEST, default 5), those that were skipped, and the counts.
  */
 #include "test.h"
 
@@ -27,7 +27,7 @@ static struct test *tests;
 static struct shared {
 	_Atomic int taken, passed, failed, skipped;
 	_Atomic long ms[]; /* of each test, in the order of `tests` */
-} *shared;
+} * shared;
 static char *skip_reason; /* shared by a runner and its test */
 #define REASON_BYTES 4096
 
@@ -66,7 +66,8 @@ static int is_required(const char *capability)
 void test_skip(const char *capability, const char *reason)
 {
 	if (capability && is_required(capability)) {
-		fprintf(stderr, "%s is missing, and required with CI=true: %s\n", capability, reason);
+		fprintf(stderr, "%s is missing, and required with CI=true: %s\n", capability,
+			reason);
 		exit(1);
 	}
 	snprintf(skip_reason, REASON_BYTES, "%s%s%s", capability ? capability : "",
