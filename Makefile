@@ -7,7 +7,7 @@
 #   make soak            the long versions (hours of kill -9, 10^8 events)
 #   make install PREFIX=/usr/local
 #
-# O=dir  CC=clang  SAN=address,undefined | thread  DEBUG=1  WERROR=1
+# O=dir  CC=clang  OPT=-O1  SAN=address,undefined | thread  DEBUG=1  WERROR=1
 
 O ?= build
 CC = gcc
@@ -19,7 +19,8 @@ MAKEFLAGS += --no-builtin-rules
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla \
 	-Wpointer-arith -Wformat=2 -Wundef $(if $(WERROR),-Werror)
 CPPFLAGS := -Isrc -Iinclude -D_GNU_SOURCE -DSONDE_VERSION='"$(VERSION)"'
-CFLAGS := -std=gnu11 $(if $(DEBUG),-O0 -DSONDE_DEBUG,-O2) -g $(WARN)
+OPT ?= -O2
+CFLAGS := -std=gnu11 $(if $(DEBUG),-O0 -DSONDE_DEBUG,$(OPT)) -g $(WARN)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 # The libraries that go into other people's processes are never sanitised.
 GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector

@@ -5,7 +5,12 @@
 usage: run_checks.py [--quick] [--build DIR] [--list] [STAGE...]
 
 Every stage is a command that a person can run alone (--list prints them). Its output goes to
-DIR/check/STAGE.log and is shown only when it fails. The last line adds up the unit and e2e tests.
+DIR/check/STAGE.log and is shown only when it fails. The last lines name the slowest tests and add up
+the unit and e2e tests.
+
+End-to-end tests wait about a third of their time. Stages that are marked `beside` use it: they run
+one after the other in the background, with low priority, while the list goes on; a stage that is
+marked `alone` begins when they have ended.
 """
 
 import argparse
@@ -15,9 +20,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 JOBS = os.cpu_count() or 2
+SLOWEST = 20
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 
 # What a sanitizer finds ends the test. Leaks count: our own processes free what they take.
@@ -29,12 +36,14 @@ SANITIZERS = {
 
 
 class Stage:
-    def __init__(self, name, command, quick=False, counts=False, limit_s=600):
+    def __init__(self, name, command, quick=False, counts=False, limit_s=600, beside=False, alone=False):
         self.name = name
         self.command = command
         self.quick = quick  # part of check-quick
         self.counts = counts  # its tests go into the last line
         self.limit_s = limit_s
+        self.beside = beside  # in the background
+        self.alone = alone  # with nothing in the background: it measures
 
 
 def make(*words):
@@ -53,24 +62,26 @@ def no_aslr():
 def stages(build):
     o = f"O={build}"
     py = f"PYTHON={sys.executable}"
-    asan = [f"O={build}-asan", "CC=clang", "SAN=address,undefined", "WERROR=1"]
-    tsan = [f"O={build}-tsan", "CC=clang", "SAN=thread", "WERROR=1"]
+    # -O0: a quarter of the time to build; the warnings and what sanitizers find are the same
+    clang = ["CC=clang", "OPT=-O0", "WERROR=1"]
+    asan = [f"O={build}-asan", "SAN=address,undefined", *clang]
+    tsan = [f"O={build}-tsan", "SAN=thread", *clang]
     return [
         Stage("format", make("check-format")),
         Stage("layers", make("check-layers", py)),
-        Stage("headers", make("check-headers")),
         Stage("python", make("check-python", o, py)),
         Stage("docs", make("check-docs", py)),
         Stage("clean", make("check-clean", py)),
         Stage("build-gcc", make("everything", o, "CC=gcc", "WERROR=1"), quick=True),
-        Stage("build-clang", make("everything", f"O={build}-clang", "CC=clang", "WERROR=1")),
         Stage("imports", make("check-imports", o, py)),
         Stage("unit", make("unit", o), quick=True, counts=True),
-        Stage("unit-asan", make("unit", *asan)),
-        Stage("unit-tsan", no_aslr() + make("unit", *tsan)),
-        Stage("fuzz-replay", make("fuzz-replay-run", *asan)),
+        Stage("headers", make("check-headers"), beside=True),
+        Stage("build-clang", make("everything", f"O={build}-clang", *clang), beside=True),
+        Stage("unit-asan", make("unit", *asan), beside=True, limit_s=900),
+        Stage("unit-tsan", no_aslr() + make("unit", *tsan), beside=True, limit_s=900),
+        Stage("fuzz-replay", make("fuzz-replay-run", *asan), beside=True),
         Stage("e2e", make("e2e", o, py), quick=True, counts=True, limit_s=900),
-        Stage("bench-quick", make("bench-quick", o)),
+        Stage("bench-quick", make("bench-quick", o), alone=True),
     ]
 
 
@@ -85,8 +96,10 @@ def environment():
     return env
 
 
-def run(stage, log_path, env):
-    """Returns the exit status; a stage over its time is ended with everything it started."""
+def run(stage, log_path, env, stop):
+    """Returns the exit status, None where `stop` was set meanwhile; a stage over its time is ended
+    with everything it started."""
+    end = time.monotonic() + stage.limit_s
     with open(log_path, "wb") as log:
         log.write(("$ " + " ".join(stage.command) + "\n").encode())
         log.flush()
@@ -97,16 +110,28 @@ def run(stage, log_path, env):
             stderr=subprocess.STDOUT,
             env=env,
             start_new_session=True,
+            preexec_fn=lower_priority if stage.beside else None,
         )
         try:
-            return child.wait(stage.limit_s)
-        except subprocess.TimeoutExpired:
-            end_group(child)
-            log.write(f"\nended: over {stage.limit_s} seconds\n".encode())
-            return 124
+            while True:
+                try:
+                    return child.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    pass
+                if stop.is_set():
+                    end_group(child)
+                    return None
+                if time.monotonic() > end:
+                    end_group(child)
+                    log.write(f"\nended: over {stage.limit_s} seconds\n".encode())
+                    return 124
         except BaseException:
             end_group(child)
             raise
+
+
+def lower_priority():
+    os.nice(10)
 
 
 def end_group(child):
@@ -131,10 +156,10 @@ def counts(log_path):
     return out
 
 
-def unsteady(log_path):
-    """Lines about tests that passed at the second attempt only (tools/run_e2e.py)."""
+def lines_of(log_path, word):
+    """Lines that begin like this: `unsteady: ` and `slow: ` of tools/run_e2e.py."""
     with open(log_path, errors="replace") as f:
-        return [line.rstrip() for line in f if line.startswith("unsteady: ")]
+        return [line.rstrip() for line in f if line.startswith(word)]
 
 
 def tail(log_path, lines=60):
@@ -163,38 +188,84 @@ def main():
             print(f"{s.name:12} {' '.join(s.command)}")
         return 0
 
-    logs = os.path.join(args.build, "check")
-    os.makedirs(logs, exist_ok=True)
-    env = environment()
-    total = {"passed": 0, "failed": 0, "skipped": 0}
-    began = time.monotonic()
-    red = False
-    for s in todo:
-        path = os.path.join(logs, s.name + ".log")
+    return Run(args.build).run(todo)
+
+
+class Run:
+    def __init__(self, build):
+        self.logs = os.path.join(build, "check")
+        os.makedirs(self.logs, exist_ok=True)
+        self.env = environment()
+        self.total = {"passed": 0, "failed": 0, "skipped": 0}
+        self.slow = []
+        self.stop = threading.Event()  # a stage has failed, or the run is interrupted
+        self.printing = threading.Lock()
+
+    def run(self, todo):
+        began = time.monotonic()
+        background = threading.Thread()
+        try:
+            for i, s in enumerate(todo):
+                if s.beside and (i == 0 or not todo[i - 1].beside):
+                    background = self.start([x for x in todo if x.beside])
+                if s.alone and background.is_alive():
+                    background.join()
+                if not s.beside and not self.stop.is_set():
+                    self.run_stage(s)
+            if background.is_alive():
+                background.join()
+        finally:
+            interrupted = sys.exc_info()[0] is not None
+            if interrupted:
+                self.stop.set()
+                if background.is_alive():
+                    background.join()
+        return self.report(time.monotonic() - began)
+
+    def start(self, stages):
+        def work():
+            for s in stages:
+                if not self.stop.is_set():
+                    self.run_stage(s)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        return thread
+
+    def run_stage(self, s):
+        path = os.path.join(self.logs, s.name + ".log")
         start = time.monotonic()
-        status = run(s, path, env)
+        status = run(s, path, self.env, self.stop)
+        if status is None:
+            return
         seconds = time.monotonic() - start
         found = counts(path) if s.counts else {}
-        for word, number in found.items():
-            total[word] += number
         note = ", ".join(f"{n} {w}" for w, n in found.items() if n)
         verdict = "ok" if status == 0 else f"FAILED (status {status})"
-        print(f"{s.name:12} {seconds:6.1f} s  {verdict}  {note}".rstrip(), flush=True)
-        for line in unsteady(path) if s.counts else []:
-            print(f"{'':12} {line}", flush=True)
-        if status:
-            red = True
-            print(f"\n--- the end of {path}\n{tail(path)}---")
-            print("alone:", " ".join(s.command))
-            break
-    print(f"{'total':12} {time.monotonic() - began:6.1f} s")
-    if red:
-        total["failed"] = max(total["failed"], 1)
-    last = f"{total['passed']} passed, {total['failed']} failed"
-    if total["skipped"]:
-        last += f", {total['skipped']} skipped"
-    print(last, flush=True)
-    return 1 if red else 0
+        where = "  beside" if s.beside else ""
+        with self.printing:
+            for word, number in found.items():
+                self.total[word] += number
+            print(f"{s.name:12} {seconds:6.1f} s{where}  {verdict}  {note}".rstrip(), flush=True)
+            for line in lines_of(path, "unsteady: ") if s.counts else []:
+                print(f"{'':12} {line}", flush=True)
+            self.slow += lines_of(path, "slow: ") if s.counts else []
+            if status:
+                self.stop.set()
+                print(f"\n--- the end of {path}\n{tail(path)}---")
+                print("alone:", " ".join(s.command), flush=True)
+
+    def report(self, seconds):
+        for line in sorted(self.slow, key=lambda x: -float(x.split()[1]))[:SLOWEST]:
+            print(line)
+        print(f"{'total':12} {seconds:6.1f} s")
+        if self.stop.is_set():
+            self.total["failed"] = max(self.total["failed"], 1)
+        last = f"{self.total['passed']} passed, {self.total['failed']} failed"
+        if self.total["skipped"]:
+            last += f", {self.total['skipped']} skipped"
+        print(last, flush=True)
+        return 1 if self.stop.is_set() else 0
 
 
 if __name__ == "__main__":

@@ -10,25 +10,33 @@ With --beside the files that match one of LANES run in a process of their own fo
 all others run one by one as ever: most tests wait for something most of the time. On few processors
 one of thousands may then come too late for what it waits for: up to AGAIN tests that failed run once
 more, alone. If they pass then, the run has passed, and its last lines name them, to be repaired.
+The lines before say how long each lane took and which SLOWEST tests were the slowest of all.
 """
 
+import collections
+import glob
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
 # Jobs, builds and environments of their own: they look at no process but their own and take no name
-# that others use.
+# that others use. About the same time each: the last lines of a run tell.
 LANES = {
     "python": re.compile(
         r"test_(torch_|python_(?!lines|stacks)|package_|framework_|describe)"
     ),
     "waiting": re.compile(r"test_(top|guest_|trace_stop|monitor_recorder|kineto_)"),
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
+    "daemon": re.compile(
+        r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
+        r"|packaging|page|walkthrough|audit)"
+    ),
     "memory": re.compile(
         r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher"
         r"|wheel|install|bootstrap)"
@@ -36,7 +44,8 @@ LANES = {
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 AGAIN = 3
-FAILED = "SONDE_E2E_FAILED"  # where the lanes note what failed
+SLOWEST = 20
+NOTED = "SONDE_E2E_NOTED"  # where the lanes note how long each test took, and whether it failed
 FAILED_TESTS, NOTHING_TO_RUN = 1, 5
 
 
@@ -44,8 +53,21 @@ def lane_of(name):
     return next((lane for lane, files in LANES.items() if files.match(name)), None)
 
 
+def files_of(lane, arguments):
+    """The arguments with directories replaced by those of their test files that are of this lane
+    (None: of no other): what is not collected costs nothing."""
+    chosen = []
+    for argument in arguments:
+        if not os.path.isdir(argument):
+            chosen.append(argument)
+            continue
+        found = sorted(glob.glob(os.path.join(argument, "**", "test_*.py"), recursive=True))
+        chosen += [path for path in found if lane_of(os.path.basename(path)) == lane]
+    return chosen
+
+
 class Lane:
-    """Leaves only the tests of one lane; None: those of no other."""
+    """Leaves only the tests of one lane, whatever else the arguments name; None: those of no other."""
 
     def __init__(self, lane):
         self.lane = lane
@@ -59,19 +81,23 @@ class Lane:
         items[:] = mine
 
 
-class Failures:
-    """Notes the tests that fail, a line each."""
+class Notes:
+    """A line for each test: seconds, whether it failed, its name."""
 
     def __init__(self, path):
         self.path = path
+        self.seconds = collections.Counter()
 
     def pytest_configure(self, config):
         self.root = config.rootpath
 
     def pytest_runtest_logreport(self, report):
-        if report.failed:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed or report.when == "teardown":
+            verdict = "failed" if report.failed else "ended"
             with open(self.path, "a") as f:
-                f.write(f"{self.root}/{report.nodeid}\n")
+                seconds = self.seconds.pop(report.nodeid, 0)
+                f.write(f"{seconds:.2f} {verdict} {self.root}/{report.nodeid}\n")
 
 
 class Deadline:
@@ -99,9 +125,16 @@ class Deadline:
 
 
 def run(arguments, *plugins):
-    path = os.environ.get(FAILED)
-    note = [Failures(path)] if path else []
+    path = os.environ.get(NOTED)
+    note = [Notes(path)] if path else []
     return int(pytest.main(arguments, plugins=[Deadline(), *note, *plugins]))
+
+
+def run_lane(lane, arguments, *plugins):
+    chosen = files_of(lane, arguments)
+    if not any(os.path.exists(a.split("::")[0]) for a in chosen):
+        return NOTHING_TO_RUN  # pytest would run everything
+    return run(chosen, Lane(lane), *plugins)
 
 
 def run_again(arguments, failed):
@@ -113,17 +146,30 @@ def run_again(arguments, failed):
     return again.returncode == 0
 
 
+def read_notes(lines):
+    """[(seconds, name)] of every test, and the names of those that failed, each once."""
+    times, failed = [], {}
+    for line in lines:
+        seconds, verdict, name = line.rstrip("\n").split(" ", 2)
+        times.append((float(seconds), name))
+        if verdict == "failed":
+            failed[name] = True
+    return times, list(failed)
+
+
 def run_lanes(arguments):
-    """Each other lane is this program once more; what it says comes when all have ended."""
+    """Each other lane is this program once more; its output comes when all have ended."""
     with tempfile.NamedTemporaryFile("r") as noted:
-        os.environ[FAILED] = noted.name
+        os.environ[NOTED] = noted.name
         status, counts = run_all(arguments)
-        del os.environ[FAILED]
-        failed = list(dict.fromkeys(noted.read().splitlines()))
+        del os.environ[NOTED]
+        times, failed = read_notes(noted)
     unsteady = []
     if status == FAILED_TESTS and 0 < len(failed) <= AGAIN and run_again(arguments, failed):
         status, unsteady = 0, failed
         counts.passed_alone(failed)
+    for seconds, test in sorted(times, reverse=True)[:SLOWEST]:
+        print(f"slow: {seconds:6.2f} s  {os.path.relpath(test)}")
     for test in unsteady:
         print(f"unsteady: {test}: failed beside others, passed alone")
     print(counts)
@@ -133,24 +179,30 @@ def run_lanes(arguments):
 def run_all(arguments):
     others = []
     counts = Counts()
+    began = time.monotonic()
+    took = {}
     try:
         for lane in LANES:
-            said = tempfile.TemporaryFile("w+", errors="replace")
-            others.append((lane, said, subprocess.Popen(
+            output = tempfile.TemporaryFile("w+", errors="replace")
+            others.append((lane, output, subprocess.Popen(
                 [sys.executable, __file__, "--lane", lane, *arguments],
-                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)))  # fmt: skip
-        statuses = [run(arguments, Lane(None), counts)]
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)))  # fmt: skip
+        statuses = [run_lane(None, arguments, counts)]
+        took["the others"] = time.monotonic() - began
         statuses += [process.wait() for _, _, process in others]
     except BaseException:
         for _, _, process in others:
             process.kill()
         raise
-    for lane, said, _ in others:
-        said.seek(0)
-        text = said.read()
-        said.close()
+    for lane, output, _ in others:
+        output.seek(0)
+        text = output.read()
+        output.close()
         print(f"\n--- beside them: {lane}", text, sep="\n", end="")
         counts.add(text)
+        seconds = re.findall(r" in ([\d.]+)s\b", text)
+        took[lane] = float(seconds[-1]) if seconds else 0
+    print("lanes:", ", ".join(f"{lane} {seconds:.0f} s" for lane, seconds in took.items()))
     return max(0 if s == NOTHING_TO_RUN else s for s in statuses), counts
 
 
@@ -183,7 +235,7 @@ def main(arguments):
     if arguments[:1] == ["--beside"]:
         return run_lanes(arguments[1:])
     if arguments[:1] == ["--lane"]:
-        return run(arguments[2:], Lane(arguments[1]))
+        return run_lane(arguments[1], arguments[2:])
     return run(arguments)
 
 

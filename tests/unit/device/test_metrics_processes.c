@@ -11,7 +11,7 @@ static struct device_owner o;
 
 #define PARSE(text) device_owner_parse(text, sizeof(text) - 1, &o)
 
-TEST(device_owner, takes_what_it_knows)
+TEST(metrics_owner, takes_what_it_knows)
 {
 	PARSE("PATH=/bin\0SLURM_JOB_ID=1234\0USER=alice\0XUSER=bob\0SLURM_JOB_ACCOUNT=lab\0"
 	      "SLURM_JOB_PARTITION=gpu\0SLURM_JOB_IDS=9\0");
@@ -21,7 +21,7 @@ TEST(device_owner, takes_what_it_knows)
 	CHECK_STR(o.slurm_partition, "gpu");
 }
 
-TEST(device_owner, odd_environments)
+TEST(metrics_owner, odd_environments)
 {
 	PARSE("");
 	CHECK_STR(o.username, "");
@@ -38,7 +38,7 @@ TEST(device_owner, odd_environments)
 	CHECK_STR(o.username, "");
 }
 
-TEST(device_owner, nobody)
+TEST(metrics_owner, nobody)
 {
 	const uint32_t none[] = {0x7fffffff, 0};
 	struct metric_list l = {0};

@@ -60,7 +60,7 @@ static void learn(struct toplist *t)
 		interval(t, 100, 1000000);
 }
 
-TEST(top, a_regression_needs_three_intervals_in_a_row)
+TEST(toplist, a_regression_needs_three_intervals_in_a_row)
 {
 	struct toplist *t = toplist_new();
 
@@ -96,7 +96,7 @@ TEST(top, a_regression_needs_three_intervals_in_a_row)
 	toplist_free(t);
 }
 
-TEST(top, a_little_slower_is_none)
+TEST(toplist, a_little_slower_is_none)
 {
 	struct toplist *t = toplist_new();
 
@@ -108,7 +108,7 @@ TEST(top, a_little_slower_is_none)
 }
 
 /* A drift in small steps ends where a jump does. */
-TEST(top, what_becomes_slower_bit_by_bit_is_noticed)
+TEST(toplist, what_becomes_slower_bit_by_bit_is_noticed)
 {
 	struct toplist *t = toplist_new();
 
@@ -120,7 +120,7 @@ TEST(top, what_becomes_slower_bit_by_bit_is_noticed)
 	toplist_free(t);
 }
 
-TEST(top, what_becomes_faster_is_usual_from_then_on)
+TEST(toplist, what_becomes_faster_is_usual_from_then_on)
 {
 	struct toplist *t = toplist_new();
 
@@ -138,7 +138,7 @@ TEST(top, what_becomes_faster_is_usual_from_then_on)
 	toplist_free(t);
 }
 
-TEST(top, what_always_varies_is_not_slower)
+TEST(toplist, what_always_varies_is_not_slower)
 {
 	static const unsigned means[] = {700000, 1300000, 1000000, 1250000, 760000, 1280000};
 	struct toplist *t = toplist_new();
@@ -150,7 +150,7 @@ TEST(top, what_always_varies_is_not_slower)
 	toplist_free(t);
 }
 
-TEST(top, few_calls_and_little_time_say_nothing)
+TEST(toplist, few_calls_and_little_time_say_nothing)
 {
 	struct toplist *t = toplist_new();
 
@@ -163,7 +163,7 @@ TEST(top, few_calls_and_little_time_say_nothing)
 	toplist_free(t);
 }
 
-TEST(top, a_kernel_that_is_not_seen_any_more_is_over)
+TEST(toplist, a_kernel_that_is_not_seen_any_more_is_over)
 {
 	struct toplist *t = toplist_new();
 
@@ -177,7 +177,7 @@ TEST(top, a_kernel_that_is_not_seen_any_more_is_over)
 	toplist_free(t);
 }
 
-TEST(top, memory_is_bounded_whatever_comes)
+TEST(toplist, memory_is_bounded_whatever_comes)
 {
 	struct toplist *t = toplist_new();
 	size_t most = 0;
@@ -201,7 +201,7 @@ TEST(top, memory_is_bounded_whatever_comes)
 	toplist_free(t);
 }
 
-TEST(top, the_row_before_is_found)
+TEST(toplist, the_row_before_is_found)
 {
 	struct toplist *t = toplist_new();
 
@@ -220,7 +220,7 @@ static struct toplist_report *read_text(const char *text)
 	return toplist_report_read(text, strlen(text));
 }
 
-TEST(top, only_reports_are_reports)
+TEST(toplist, only_reports_are_reports)
 {
 	static const char *const bad[] = {
 		"",
@@ -253,7 +253,7 @@ TEST(top, only_reports_are_reports)
 }
 
 /* What a monitor tells at its end is of a moment: it is no interval. */
-TEST(top, a_report_of_a_moment_only_adds_what_is_missing)
+TEST(toplist, a_report_of_a_moment_only_adds_what_is_missing)
 {
 	static const char moment[] =
 		"{\"pid\":7,\"from\":1700000009000000000,\"to\":1700000009090000000,"
@@ -278,7 +278,7 @@ TEST(top, a_report_of_a_moment_only_adds_what_is_missing)
 	toplist_free(t);
 }
 
-TEST(top, no_device_is_busier_than_the_time)
+TEST(toplist, no_device_is_busier_than_the_time)
 {
 	struct toplist_report *r =
 		read_text("{\"pid\":7,\"from\":1000,\"to\":2000,\"devices\":[{\"device\":0,"
@@ -291,7 +291,7 @@ TEST(top, no_device_is_busier_than_the_time)
 	toplist_report_free(r);
 }
 
-TEST(top, what_is_collected_is_told)
+TEST(toplist, what_is_collected_is_told)
 {
 	static const char head_of[] = "{\"pid\":7,\"from\":1000,\"to\":2000,\"kinds\":";
 	char text[160];
@@ -320,7 +320,7 @@ static int order_of(struct toplist_regression a, struct toplist_regression b)
 	return toplist_by_cause(&a, &b);
 }
 
-TEST(top, the_cause_is_before_what_waits_for_it)
+TEST(toplist, the_cause_is_before_what_waits_for_it)
 {
 	struct toplist_regression gemm = {"Kernel", "gemm", .mean_ns = 1200, .baseline_ns = 1000};
 	struct toplist_regression add = gemm, wait = gemm, nccl = gemm, usual = gemm;
@@ -358,7 +358,7 @@ static struct toplist_slowest slowest(const unsigned *step_ms, const unsigned *c
 	return toplist_slowest(ranks, n);
 }
 
-TEST(top, the_slowest_rank_is_the_one_that_others_wait_for)
+TEST(toplist, the_slowest_rank_is_the_one_that_others_wait_for)
 {
 	static const unsigned same[] = {100, 100, 100, 100}, none[4] = {0};
 
@@ -406,7 +406,7 @@ static void wait_interval(struct toplist *t, unsigned long long mean, const char
 	toplist_take(t, finish(&b), 20, count, NULL);
 }
 
-TEST(top, who_waits_longer_for_good_is_used_to_it)
+TEST(toplist, who_waits_longer_for_good_is_used_to_it)
 {
 	struct toplist *t = toplist_new();
 
@@ -428,7 +428,7 @@ TEST(top, who_waits_longer_for_good_is_used_to_it)
 	toplist_free(t);
 }
 
-TEST(top, what_is_not_collected_any_more_is_not_slow)
+TEST(toplist, what_is_not_collected_any_more_is_not_slow)
 {
 	struct toplist *t = toplist_new();
 

@@ -83,7 +83,7 @@ static void wait_state(struct reader *r, enum reader_state state)
 	CHECK_STR(reader_state_text(reader_info(r).state), reader_state_text(state));
 }
 
-TEST(reader, samples_come_to_the_loop)
+TEST(metrics_reader, samples_come_to_the_loop)
 {
 	struct reader *r = start();
 
@@ -106,7 +106,7 @@ TEST(reader, samples_come_to_the_loop)
 	event_base_free(base);
 }
 
-TEST(reader, no_hardware)
+TEST(metrics_reader, no_hardware)
 {
 	open_result = -ENOENT;
 	struct reader *r = start();
@@ -124,7 +124,7 @@ TEST(reader, no_hardware)
 	event_base_free(base);
 }
 
-TEST(reader, a_driver_that_hangs_holds_up_nobody)
+TEST(metrics_reader, a_driver_that_hangs_holds_up_nobody)
 {
 	hangs = true;
 	struct reader *r = start();

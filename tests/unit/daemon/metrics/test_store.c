@@ -17,7 +17,7 @@ static void put(struct store *st, const char *source, int64_t device, const stru
 	store_put(st, &s, 5);
 }
 
-TEST(store, keeps_the_latest_of_each_device)
+TEST(metrics_store, keeps_the_latest_of_each_device)
 {
 	struct store st = {0};
 	struct metric m = number("uptime", NULL, 1);
@@ -35,7 +35,7 @@ TEST(store, keeps_the_latest_of_each_device)
 	store_release(&st);
 }
 
-TEST(store, sums_follow_their_instance)
+TEST(metrics_store, sums_follow_their_instance)
 {
 	struct store st = {0};
 	struct metric a[] = {number("rx_bytes", "eth0", 10), number("rx_bytes", "lo", 1)};
@@ -64,7 +64,7 @@ static bool put_activity(struct store *st, unsigned domain, uint64_t now_ns)
 	return store_put(st, &s, now_ns);
 }
 
-TEST(store, activities_are_told_apart_and_bounded)
+TEST(metrics_store, activities_are_told_apart_and_bounded)
 {
 	struct store st = {0};
 
@@ -80,7 +80,7 @@ TEST(store, activities_are_told_apart_and_bounded)
 	store_release(&st);
 }
 
-TEST(store, devices_find_room_beside_any_number_of_activities)
+TEST(metrics_store, devices_find_room_beside_any_number_of_activities)
 {
 	struct metric m = number("npu_utilization", NULL, 1);
 	struct store st = {0};
@@ -94,7 +94,7 @@ TEST(store, devices_find_room_beside_any_number_of_activities)
 	store_release(&st);
 }
 
-TEST(store, activities_that_have_ended_make_room)
+TEST(metrics_store, activities_that_have_ended_make_room)
 {
 	const uint64_t later = 5 + STORE_FORGET_S * 1000000000ull;
 	struct store st = {0};

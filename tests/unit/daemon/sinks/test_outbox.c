@@ -61,7 +61,7 @@ static void finish(struct receiver *r)
 	CHECK(background_wait(10000) == 0);
 }
 
-TEST(outbox, everything_in_order_before_the_end)
+TEST(sink_outbox, everything_in_order_before_the_end)
 {
 	struct receiver r = {0};
 
@@ -75,7 +75,7 @@ TEST(outbox, everything_in_order_before_the_end)
 	buf_release(&r.got);
 }
 
-TEST(outbox, a_silent_receiver_costs_a_bounded_queue)
+TEST(sink_outbox, a_silent_receiver_costs_a_bounded_queue)
 {
 	struct receiver r = {.waits = true};
 
@@ -93,7 +93,7 @@ TEST(outbox, a_silent_receiver_costs_a_bounded_queue)
 	CHECK_INT(delivered + dropped, 101);
 }
 
-TEST(outbox, bytes_are_bounded_too)
+TEST(sink_outbox, bytes_are_bounded_too)
 {
 	static char big[OUTBOX_BYTES / 2 + 1];
 	struct receiver r = {.waits = true};
@@ -111,7 +111,7 @@ TEST(outbox, bytes_are_bounded_too)
 	finish(&r);
 }
 
-TEST(outbox, what_is_refused_for_good_is_not_tried_again)
+TEST(sink_outbox, what_is_refused_for_good_is_not_tried_again)
 {
 	struct receiver r = {.result = -EBADMSG};
 

@@ -88,7 +88,7 @@ static void owner(const char *want)
 }
 
 /* Two that say the same of different levels, ended in any order. */
-TEST(labels, same_text_at_two_levels)
+TEST(track_labels, same_text_at_two_levels)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 2, "activation", 0);
@@ -104,7 +104,7 @@ TEST(labels, same_text_at_two_levels)
 }
 
 /* The newest label of each system level, whatever the order of the pushes. */
-TEST(labels, system_levels)
+TEST(track_labels, system_levels)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 4, "lora", 0);
@@ -127,7 +127,7 @@ TEST(labels, system_levels)
 }
 
 /* The user's are kept in the order of their pushes, the first three. */
-TEST(labels, user_levels)
+TEST(track_labels, user_levels)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 7, "one", 0);
@@ -148,7 +148,7 @@ TEST(labels, user_levels)
 	done();
 }
 
-TEST(labels, text)
+TEST(track_labels, text)
 {
 	char longer[300], cut[160];
 
@@ -185,7 +185,7 @@ TEST(labels, text)
 }
 
 /* A label given by address replaces the one of its level, and the others stay. */
-TEST(labels, by_address)
+TEST(track_labels, by_address)
 {
 	begin(PLAIN);
 	add_alloc(&r, 1, 0x100, 0x100, POOL_HAL);
@@ -217,7 +217,7 @@ TEST(labels, by_address)
 }
 
 /* Blocks share the labels they were allocated under; one of them gets its own. */
-TEST(labels, of_others_stay)
+TEST(track_labels, of_others_stay)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 5, "both", 0);
@@ -247,7 +247,7 @@ static void aten(uint64_t ns, uint64_t addr)
 }
 
 /* What operators touch is theirs, if nobody else told. */
-TEST(labels, operators)
+TEST(track_labels, operators)
 {
 	begin(DECOMPOSE);
 	add_alloc(&r, 1, 0x1000, 0x1000, POOL_HAL);
@@ -272,7 +272,7 @@ TEST(labels, operators)
 }
 
 /* A thread that ended leaves its number, not its labels. */
-TEST(labels, thread_numbers_are_reused)
+TEST(track_labels, thread_numbers_are_reused)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 5, "first", 0);
@@ -287,7 +287,7 @@ TEST(labels, thread_numbers_are_reused)
 }
 
 /* A stream that only pushes does not grow for ever. */
-TEST(labels, bounds)
+TEST(track_labels, bounds)
 {
 	begin(PLAIN);
 	for (uint32_t tid = 1; tid < 70000; tid++) {
@@ -308,7 +308,7 @@ TEST(labels, bounds)
 
 /* Open twice, it counts once, until both are closed; a system's label of the same name is another.
  */
-TEST(labels, open_twice)
+TEST(track_labels, open_twice)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 5, "mine", 0);
@@ -328,7 +328,7 @@ TEST(labels, open_twice)
 }
 
 /* Labels reach blocks of every source; that of a pool comes before the one it was cut from. */
-TEST(labels, sources)
+TEST(track_labels, sources)
 {
 	static const struct {
 		uint8_t pool;
@@ -364,7 +364,7 @@ TEST(labels, sources)
 }
 
 /* Told for another thread: its next allocations, not those of the one that tells. */
-TEST(labels, for_another_thread)
+TEST(track_labels, for_another_thread)
 {
 	begin(PLAIN);
 	label(LABEL_PUSH, 3, "backward", 9);
@@ -390,7 +390,7 @@ static void owner_then(uint64_t ns, const char *want)
 }
 
 /* An allocation that is told late has the labels of its own time. */
-TEST(labels, told_late)
+TEST(track_labels, told_late)
 {
 	begin(PLAIN);
 	label_at(10, LABEL_PUSH, 3, "activation", 0);

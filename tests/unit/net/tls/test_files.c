@@ -26,7 +26,7 @@ static const char *verdict(const struct odd *o, enum tls_kind kind)
 	return err.text;
 }
 
-TEST(tls, certificates_are_checked)
+TEST(tls_files, certificates_are_checked)
 {
 	struct odd o = odd_sound;
 	static const struct odd ca = {.constraints = "CA:TRUE",
@@ -92,7 +92,7 @@ static void write_crl(const char *path, struct certs_issuer *by, int from_days, 
 	X509_CRL_free(crl);
 }
 
-TEST(tls, revocation_lists_are_checked)
+TEST(tls_files, revocation_lists_are_checked)
 {
 	const char *set = "ca/server-a.test";
 	char crl[256];
@@ -122,7 +122,7 @@ TEST(tls, revocation_lists_are_checked)
 	sets_issuer_release(&by);
 }
 
-TEST(tls, modes_are_enforced)
+TEST(tls_files, modes_are_enforced)
 {
 	const char *set = "ca/server-a.test";
 
@@ -144,7 +144,7 @@ TEST(tls, modes_are_enforced)
 	CHECK_HAS(sets_refusal("ca/ca/ca.crt", true), "is not a directory");
 }
 
-TEST(tls, a_key_of_another_user_is_refused)
+TEST(tls_files, a_key_of_another_user_is_refused)
 {
 	const char *set = "ca/server-a.test";
 
@@ -155,7 +155,7 @@ TEST(tls, a_key_of_another_user_is_refused)
 	CHECK_HAS(sets_refusal(set, true), "belongs to user 4711");
 }
 
-TEST(tls, files_that_do_not_fit_are_refused)
+TEST(tls_files, files_that_do_not_fit_are_refused)
 {
 	const char *set = "ca/client";
 
@@ -179,7 +179,7 @@ static void add_line(void *arg, const char *line)
 	buf_addf(arg, "%s\n", line);
 }
 
-TEST(tls, client_tells_what_it_loads)
+TEST(tls_files, client_tells_what_it_loads)
 {
 	struct buf got = {0}, want = {0};
 	SSL_CTX *ctx = NULL;

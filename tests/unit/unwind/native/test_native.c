@@ -530,13 +530,18 @@ static struct cfi_view own_view(uint64_t pc)
 	return o.cfi;
 }
 
+typedef uint64_t any_word __attribute__((aligned(1), may_alias));
+
 /* The segment holds the red zones of a sanitizer, too. */
 __attribute__((no_sanitize_address)) static void copy_bytes(uint8_t *to, const uint8_t *from,
 							    uint64_t n)
 {
 	const volatile uint8_t *p = from;
+	uint64_t i = 0;
 
-	for (uint64_t i = 0; i < n; i++)
+	for (; i + sizeof(any_word) <= n; i += sizeof(any_word))
+		*(volatile any_word *)(to + i) = *(const volatile any_word *)(p + i);
+	for (; i < n; i++)
 		to[i] = p[i];
 }
 

@@ -30,7 +30,7 @@ static unsigned parse(const char *text)
 	"| NPU     Chip              | Process id    | Process name             | Process "        \
 	"memory(MB)      |\n" BAR
 
-TEST(npu_smi, one_card)
+TEST(metrics_npu_smi, one_card)
 {
 	CHECK_INT(
 		parse(HEAD
@@ -63,7 +63,7 @@ TEST(npu_smi, one_card)
 }
 
 /* Two chips on a card, physical ids, a fifth column, a card without processes, words for health. */
-TEST(npu_smi, two_chips_on_a_card)
+TEST(metrics_npu_smi, two_chips_on_a_card)
 {
 	CHECK_INT(parse(HEAD
 			"| 2     Ascend910  | Warning | 180.5  60  0 / 0 |\n"
@@ -92,7 +92,7 @@ TEST(npu_smi, two_chips_on_a_card)
 }
 
 /* Nothing is known of the cards, and not all of the processes: they are there all the same. */
-TEST(npu_smi, processes_alone)
+TEST(metrics_npu_smi, processes_alone)
 {
 	CHECK_INT(parse("| NPU  Chip | PROCESS   ID | Process Name | Process memory(MB) | Process "
 			"id in "
@@ -121,7 +121,7 @@ TEST(npu_smi, processes_alone)
 }
 
 /* An inference card: its memory is not HBM, and its number is not its place. */
-TEST(npu_smi, memory_of_another_kind)
+TEST(metrics_npu_smi, memory_of_another_kind)
 {
 	CHECK_INT(parse(HEAD "| 8     310P3 | OK | NA 55 0 / 0 |\r\n"
 			     "| 0     0     | 0000:08:00.0 | 12 1754 / 21527 |\r\n"),
@@ -132,7 +132,7 @@ TEST(npu_smi, memory_of_another_kind)
 	CHECK_INT(chips[0].memory.total_bytes, 21527ll << 20);
 }
 
-TEST(npu_smi, nonsense)
+TEST(metrics_npu_smi, nonsense)
 {
 	static const char *const texts[] = {
 		"",
@@ -185,12 +185,12 @@ static int run(const char *script, unsigned timeout_ms, struct err *err)
 	return r;
 }
 
-TEST(npu_smi, runs)
+TEST(metrics_npu_smi, runs)
 {
 	CHECK_INT(run("echo hello $1", 10000, NULL), 0);
 }
 
-TEST(npu_smi, is_not_waited_for)
+TEST(metrics_npu_smi, is_not_waited_for)
 {
 	struct err err = {0};
 	uint64_t begin_ns = clock_mono_ns();
@@ -204,7 +204,7 @@ TEST(npu_smi, is_not_waited_for)
 	CHECK(clock_mono_ns() - begin_ns < 30 * 1000000000ull);
 }
 
-TEST(npu_smi, fails)
+TEST(metrics_npu_smi, fails)
 {
 	struct err err = {0};
 
@@ -222,7 +222,7 @@ TEST(npu_smi, fails)
 }
 
 /* Without the library and with the program the source works; without both it says so. */
-TEST(npu_metrics, none)
+TEST(ascend_metrics, none)
 {
 	const struct metrics_options o = {0};
 	struct err err = {0};
@@ -247,7 +247,7 @@ static void count(void *arg, const struct sample *s)
 	told++;
 }
 
-TEST(npu_metrics, by_the_program)
+TEST(ascend_metrics, by_the_program)
 {
 	const struct metrics_options o = {.env_attribution = true};
 	void *n = NULL;

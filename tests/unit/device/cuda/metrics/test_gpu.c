@@ -31,7 +31,7 @@ static unsigned ratios_of_a_round(void *g)
 	return ratios;
 }
 
-TEST(gpu_metrics, some_or_none)
+TEST(cuda_metrics, some_or_none)
 {
 	const struct metrics_options o = {.env_attribution = true};
 	struct err err = {0};

@@ -73,14 +73,14 @@ static const char *merge(const char *native_words, bool whole, const char *pytho
 	return buf_str(&text);
 }
 
-TEST(native_merge, puts_python_in_the_place_of_the_loop)
+TEST(remote_native_merge, puts_python_in_the_place_of_the_loop)
 {
 	CHECK_STR(merge("_start -Py_RunMain E -time_sleep nanosleep", true, "module* f g"),
 		  "~_start module f g ~time_sleep ~nanosleep");
 	CHECK_STR(merge("_start E", true, "module*"), "~_start module");
 }
 
-TEST(native_merge, one_loop_per_function_before_3_11)
+TEST(remote_native_merge, one_loop_per_function_before_3_11)
 {
 	CHECK_STR(merge("_start E -call_function E -call_function E -time_sleep", true,
 			"module* f* g*"),
@@ -88,14 +88,14 @@ TEST(native_merge, one_loop_per_function_before_3_11)
 	CHECK_STR(merge("_start E E E", true, "module* f* g*"), "~_start module f g");
 }
 
-TEST(native_merge, calls_from_c_lie_between)
+TEST(remote_native_merge, calls_from_c_lie_between)
 {
 	CHECK_STR(merge("_start E -vectorcall ffi_call qsort closure -PyObject_Call E sleep", true,
 			"module* sort_all compare* key"),
 		  "~_start module sort_all ~ffi_call ~qsort ~closure compare key ~sleep");
 }
 
-TEST(native_merge, leaves_out_how_the_interpreter_calls)
+TEST(remote_native_merge, leaves_out_how_the_interpreter_calls)
 {
 	CHECK_STR(merge("E -PyObject_Vectorcall -cfunction_vectorcall_O -0x1234 -time_sleep wait",
 			true, "f*"),
@@ -106,25 +106,25 @@ TEST(native_merge, leaves_out_how_the_interpreter_calls)
 	CHECK_STR(merge("E -0x1234 0x5678", true, "f*"), "f ~0x5678");
 }
 
-TEST(native_merge, a_loop_that_begins_or_ends_has_no_frame)
+TEST(remote_native_merge, a_loop_that_begins_or_ends_has_no_frame)
 {
 	CHECK_STR(merge("_start E -_PyFunction_Vectorcall E", true, "module*"), "~_start module");
 	CHECK_STR(merge("_start E", true, ""), "~_start");
 }
 
-TEST(native_merge, a_native_walk_that_gave_up)
+TEST(remote_native_merge, a_native_walk_that_gave_up)
 {
 	CHECK_STR(merge("qsort E sleep", false, "module* f g* h"), "module f ~qsort g h ~sleep");
 	CHECK_STR(merge("sleep", false, "module* f"), "module f ~sleep");
 	CHECK_STR(merge("", false, "module* f"), "module f");
 }
 
-TEST(native_merge, a_python_stack_that_is_cut)
+TEST(remote_native_merge, a_python_stack_that_is_cut)
 {
 	CHECK_STR(merge("_start E E E qsort E sleep", true, "f g*"), "~_start f ~qsort g ~sleep");
 }
 
-TEST(native_merge, never_loses_a_python_frame)
+TEST(remote_native_merge, never_loses_a_python_frame)
 {
 	/* Too few loops, too many, none at all. */
 	CHECK_STR(merge("_start qsort E sleep", true, "module* f* g*"), "module f g ~sleep");
@@ -134,7 +134,7 @@ TEST(native_merge, never_loses_a_python_frame)
 	CHECK_STR(merge("_start E x E -vectorcall", true, ""), "");
 }
 
-TEST(native_merge, without_python_frames)
+TEST(remote_native_merge, without_python_frames)
 {
 	CHECK_STR(merge("_start -main -Py_FinalizeEx wait", true, ""),
 		  "~_start ~main ~Py_FinalizeEx ~wait");

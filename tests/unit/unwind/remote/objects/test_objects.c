@@ -50,7 +50,7 @@ static const char *repr(struct setting *s, uint64_t object, size_t limit)
 	return buf_str(&s->out);
 }
 
-TEST(objects, names_of_threads_in_every_way_attributes_are_kept)
+TEST(remote_objects, names_of_threads_in_every_way_attributes_are_kept)
 {
 	static const char *const names[] = {"MainThread", "loader-1", "pin memory"};
 
@@ -67,7 +67,7 @@ TEST(objects, names_of_threads_in_every_way_attributes_are_kept)
 	}
 }
 
-TEST(objects, names_are_refused_where_the_dict_makes_no_sense)
+TEST(remote_objects, names_are_refused_where_the_dict_makes_no_sense)
 {
 	static const char *const names[] = {"MainThread"};
 	struct setting s;
@@ -88,7 +88,7 @@ TEST(objects, names_are_refused_where_the_dict_makes_no_sense)
 	setting_release(&s);
 }
 
-TEST(objects, numbers_as_python_writes_them)
+TEST(remote_objects, numbers_as_python_writes_them)
 {
 	static const unsigned minors[] = {8, 11, 12, 13};
 
@@ -113,7 +113,7 @@ TEST(objects, numbers_as_python_writes_them)
 	}
 }
 
-TEST(objects, containers_and_texts_are_cut_and_cycles_end)
+TEST(remote_objects, containers_and_texts_are_cut_and_cycles_end)
 {
 	struct setting s;
 	uint64_t items[40], key, value;
@@ -142,7 +142,7 @@ TEST(objects, containers_and_texts_are_cut_and_cycles_end)
 	setting_release(&s);
 }
 
-TEST(objects, others_are_named_and_nonsense_is_survived)
+TEST(remote_objects, others_are_named_and_nonsense_is_survived)
 {
 	struct setting s;
 	char want[128];
@@ -166,7 +166,7 @@ static void hear_local(void *arg, const char *name, bool is_argument, uint64_t o
 	buf_add_char(&s->out, ';');
 }
 
-TEST(objects, variables_of_a_frame)
+TEST(remote_objects, variables_of_a_frame)
 {
 	for (unsigned minor = 7; minor <= 12; minor++) {
 		struct setting s;
@@ -184,7 +184,7 @@ TEST(objects, variables_of_a_frame)
 	}
 }
 
-TEST(objects, small_numbers_that_are_no_objects)
+TEST(remote_objects, small_numbers_that_are_no_objects)
 {
 	struct setting s;
 
