@@ -2,6 +2,7 @@
 """A required capability that is missing is a skipped test, and with CI=true a failed one."""
 
 import ast
+import functools
 import pathlib
 import re
 import subprocess
@@ -86,11 +87,14 @@ def test_unit_tests_do_the_same(tmp_path):
 # --- the tests keep to it ---
 
 
+@functools.lru_cache(maxsize=None)
 def calls(path):
     """(line, "module.function") of the calls that the file itself makes: not of programs in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node.lineno, ast.unparse(node.func)
+    return [
+        (node.lineno, ast.unparse(node.func))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name))
+    ]
 
 
 def calls_of(pattern, but):

@@ -169,7 +169,8 @@ def test_disk_full_for_a_while(hurts):
         h.steady(threads=1, events=3000, pace=5),
         24,
         fill=12,
-        during=f"sleep 0.2; dd if=/dev/zero of={h.tmp}/disk/more bs=1M 2>/dev/null; sleep 0.2; "
+        during=f"for i in $(seq 500); do ls {h.out}/*/device_*/dump/*.csv 2>/dev/null && break; "
+        f"sleep 0.02; done >/dev/null; dd if=/dev/zero of={h.tmp}/disk/more bs=1M 2>/dev/null; sleep 0.3; "
         f"rm -f {h.tmp}/disk/more",
     )
     assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
