@@ -26,20 +26,20 @@ import time
 import pytest
 
 # Jobs, builds and environments of their own: they look at no process but their own and take no name
-# that others use. About the same time each: the last lines of a run tell.
+# that others use. Each lane takes about as long as what is in none; the last lines of a run say how
+# long that was. The first that matches counts.
 LANES = {
-    "python": re.compile(
-        r"test_(torch_|python_(?!lines|stacks)|package_|framework_|describe)"
+    "waiting": re.compile(
+        r"test_(top|guest_|trace_stop|monitor_recorder|kineto_|wheel|install|torch_owners)"
     ),
-    "waiting": re.compile(r"test_(top|guest_|trace_stop|monitor_recorder|kineto_)"),
-    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
     "daemon": re.compile(
         r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
-        r"|packaging|page|walkthrough|audit)"
+        r"|packaging|page|walkthrough|audit|python_attacks|package_)"
     ),
+    "python": re.compile(r"test_(torch_|python_(?!lines|stacks)|framework_|describe)"),
+    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
     "memory": re.compile(
-        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher"
-        r"|wheel|install|bootstrap)"
+        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher|bootstrap)"
     ),
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")

@@ -140,9 +140,10 @@ class Client:
 
         def attempt():
             with contextlib.suppress(BlockingIOError):
-                return self.sock.sendto(data, self.server)
+                self.sock.sendto(data, self.server)
+                return True
 
-        return wait_until(attempt, "the daemon to take it", seconds, RETRY_S)
+        wait_until(attempt, "the daemon to take it", seconds, RETRY_S)
 
     def receive(self, seconds=ANSWER_S):
         """The next datagram, whole; None if there is none. self.source says from whom."""

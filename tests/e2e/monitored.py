@@ -12,7 +12,6 @@ import subprocess
 
 from waiting import wait_until
 
-WAIT_S = 60
 
 
 def environment(build, daemon, rank=None, guest=True, **more):
