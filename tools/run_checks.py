@@ -131,7 +131,7 @@ def run(stage, log_path, env, stop):
 
 
 def lower_priority():
-    os.nice(10)
+    os.nice(5)
 
 
 def end_group(child):

@@ -20,6 +20,7 @@
 #define DEFAULT_SLOWEST 5
 #define CAPABILITIES "tests/capabilities"
 #define EXIT_SKIPPED 77
+#define LIMIT_S 300 /* of a test: a sanitizer on a busy machine takes its time */
 
 static struct test *tests;
 
@@ -143,7 +144,7 @@ static int run_test(const struct test *t)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(output, STDOUT_FILENO);
 		dup2(output, STDERR_FILENO);
-		alarm(120);
+		alarm(LIMIT_S);
 		t->fn();
 		exit(0);
 	}

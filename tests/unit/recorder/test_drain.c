@@ -315,13 +315,13 @@ TEST(drain, times_ahead)
 
 	begin();
 	scan();
-	hand_alloc(a, x, now + 30 * MS, 1);
+	hand_alloc(a, x, now + 300 * MS, 1);
 	hand_alloc(a, y, now + 3600000 * MS, 2);
 	hand_alloc(a, y, UINT64_MAX, 3);
 	usleep(1000);
 	all();
 	CHECK_STR(addrs(), "2 3 ");
-	usleep(32000);
+	usleep(320000);
 	all();
 	CHECK_STR(addrs(), "1 ");
 	drain_free(d);
