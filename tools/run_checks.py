@@ -162,9 +162,14 @@ def lines_of(log_path, word):
         return [line.rstrip() for line in f if line.startswith(word)]
 
 
+def shorten(line, most=300):
+    """The command that links all unit tests has thousands of words."""
+    return line if len(line) <= most else line[:most] + " …\n"
+
+
 def tail(log_path, lines=60):
     with open(log_path, errors="replace") as f:
-        return "".join(f.readlines()[-lines:])
+        return "".join(shorten(line) for line in f.readlines()[-lines:])
 
 
 def main():
