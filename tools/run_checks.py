@@ -25,6 +25,7 @@ import time
 
 JOBS = os.cpu_count() or 2
 SLOWEST = 20
+LOW_PRIORITY = ["nice", "-n", "5"]
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 
 # What a sanitizer finds ends the test. Leaks count: our own processes free what they take.
@@ -104,13 +105,12 @@ def run(stage, log_path, env, stop):
         log.write(("$ " + " ".join(stage.command) + "\n").encode())
         log.flush()
         child = subprocess.Popen(
-            stage.command,
+            LOW_PRIORITY * stage.beside + stage.command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             env=env,
             start_new_session=True,
-            preexec_fn=lower_priority if stage.beside else None,
         )
         try:
             while True:
@@ -128,10 +128,6 @@ def run(stage, log_path, env, stop):
         except BaseException:
             end_group(child)
             raise
-
-
-def lower_priority():
-    os.nice(5)
 
 
 def end_group(child):
