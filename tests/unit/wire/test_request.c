@@ -43,7 +43,7 @@ static bool text_is(const struct request_text *t, const char *want)
 	return t->len == strlen(want) && !memcmp(t->at, want, t->len);
 }
 
-TEST(order, monitor_golden)
+TEST(request, monitor_golden)
 {
 	struct monitor_request o;
 
@@ -55,7 +55,7 @@ TEST(order, monitor_golden)
 	CHECK(!o.log_file.len && !o.filter.len && !o.jsonl_lines && !o.jsonl_files);
 }
 
-TEST(order, monitor_values)
+TEST(request, monitor_values)
 {
 	struct monitor_request o;
 
@@ -76,7 +76,7 @@ TEST(order, monitor_values)
 	CHECK(!read_with("NPU_MONITOR_FILTER", NULL, &o) && !o.filter.len);
 }
 
-TEST(order, monitor_faults)
+TEST(request, monitor_faults)
 {
 	static const char *const wrong[][2] = {
 		{"NPU_MONITOR_START", "1"},
@@ -101,7 +101,7 @@ TEST(order, monitor_faults)
 		CHECK_STR(read_with(wrong[i][0], wrong[i][1], &o), wrong[i][0]);
 }
 
-TEST(order, a_lease_has_a_number_and_an_end)
+TEST(request, a_lease_has_a_number_and_an_end)
 {
 	static const char *const wrong[] = {"", "0", "-1", "x", "9223372036854775808"};
 	struct monitor_request o;
@@ -119,7 +119,7 @@ TEST(order, a_lease_has_a_number_and_an_end)
 }
 
 /* As the daemon hands it on: indented, with its own line behind. */
-TEST(order, trace)
+TEST(request, trace)
 {
 	static const char text[] =
 		"\n            ACTIVITIES_LOG_FILE=/tmp/p\nPROFILE_START_ITERATION=0\n"
@@ -157,7 +157,7 @@ static bool passes(const char *filter, uint32_t kind, const char *name)
 	return request_filter(&f, kind, name, strlen(name));
 }
 
-TEST(order, filter)
+TEST(request, filter)
 {
 	CHECK(passes("", ACTIVITY_KERNEL, "MatMul"));
 	CHECK(passes("Kernel:Mat", ACTIVITY_KERNEL, "MatMul"));
@@ -172,7 +172,7 @@ TEST(order, filter)
 	CHECK(!passes("Kernel:", ACTIVITY_KERNEL, "MatMul"));
 }
 
-TEST(order, the_end_of_a_trace)
+TEST(request, the_end_of_a_trace)
 {
 	static const char given[] = "SONDE_TRACE_STOP=true\nREQUEST_TRACE_ID=7";
 
@@ -181,7 +181,7 @@ TEST(order, the_end_of_a_trace)
 	CHECK_INT(request_kind("SONDE_TRACE_STOP=", 17), REQUEST_NONE);
 }
 
-TEST(order, pause)
+TEST(request, pause)
 {
 	CHECK_INT(request_kind("SONDE_PAUSE=true", 16), REQUEST_PAUSE);
 	CHECK_INT(request_kind("", 0), REQUEST_NONE);

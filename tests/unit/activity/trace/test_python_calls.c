@@ -63,7 +63,7 @@ static void check(const struct seen_call *c, uint64_t start_ms, uint64_t end_ms,
 	CHECK_INT(c->tid, 7);
 }
 
-TEST(activity_trace_python_seen, calls_begin_and_end_between_looks)
+TEST(trace_python_calls, calls_begin_and_end_between_looks)
 {
 	begin();
 	look(10, "m:1 a:1", 0);
@@ -86,7 +86,7 @@ TEST(activity_trace_python_seen, calls_begin_and_end_between_looks)
 	seen_release(&s);
 }
 
-TEST(activity_trace_python_seen, a_caller_that_moved_calls_again)
+TEST(trace_python_calls, a_caller_that_moved_calls_again)
 {
 	begin();
 	look(10, "m:1 a:1", 0);
@@ -99,7 +99,7 @@ TEST(activity_trace_python_seen, a_caller_that_moved_calls_again)
 	seen_release(&s);
 }
 
-TEST(activity_trace_python_seen, what_was_missed_stays)
+TEST(trace_python_calls, what_was_missed_stays)
 {
 	begin();
 	look(10, "m:1 a:1", 0);
@@ -113,7 +113,7 @@ TEST(activity_trace_python_seen, what_was_missed_stays)
 	seen_release(&s);
 }
 
-TEST(activity_trace_python_seen, the_collector_is_the_innermost)
+TEST(trace_python_calls, the_collector_is_the_innermost)
 {
 	begin();
 	look(10, "m:1", 0);
@@ -129,7 +129,7 @@ TEST(activity_trace_python_seen, the_collector_is_the_innermost)
 	seen_release(&s);
 }
 
-TEST(activity_trace_python_seen, threads_that_end)
+TEST(trace_python_calls, threads_that_end)
 {
 	begin();
 	look(10, "m:1 a:1", 0);
@@ -142,7 +142,7 @@ TEST(activity_trace_python_seen, threads_that_end)
 }
 
 /* Looks go on for hours before the first step: memory does not. */
-TEST(activity_trace_python_seen, while_no_step_has_begun)
+TEST(trace_python_calls, while_no_step_has_begun)
 {
 	begin();
 	for (uint64_t ms = 1; ms <= SEEN_MAX_CALLS + 5000; ms++)
@@ -156,7 +156,7 @@ TEST(activity_trace_python_seen, while_no_step_has_begun)
 	seen_release(&s);
 }
 
-TEST(activity_trace_python_seen, no_room_is_counted)
+TEST(trace_python_calls, no_room_is_counted)
 {
 	begin();
 	s.from_ns = 1;
@@ -167,7 +167,7 @@ TEST(activity_trace_python_seen, no_room_is_counted)
 	seen_release(&s);
 }
 
-TEST(activity_trace_python_seen, a_process_without_python)
+TEST(trace_python_calls, a_process_without_python)
 {
 	const char *why;
 	struct trace_python *p = trace_python_start((uint32_t)getpid());

@@ -68,7 +68,7 @@ static void finish(void)
 	trace_calls_release(&t.calls);
 }
 
-TEST(activity_trace_python_nest, moments_move_to_where_no_call_is_in_progress)
+TEST(trace_python_nest, moments_move_to_where_no_call_is_in_progress)
 {
 	begin(1000, 2000);
 	exact(7, 1150, 1250); /* at the look of 1200 */
@@ -80,7 +80,7 @@ TEST(activity_trace_python_nest, moments_move_to_where_no_call_is_in_progress)
 	finish();
 }
 
-TEST(activity_trace_python_nest, cut_to_the_steps)
+TEST(trace_python_nest, cut_to_the_steps)
 {
 	begin(1000, 2000);
 	seen_between(7, "a", (struct seen_moment){500, 0}, (struct seen_moment){1300, 1200}, 0);
@@ -95,7 +95,7 @@ TEST(activity_trace_python_nest, cut_to_the_steps)
 }
 
 /* What is in progress at the end of the steps lasts as long as the library's call in it. */
-TEST(activity_trace_python_nest, a_call_over_the_end_of_the_steps)
+TEST(trace_python_nest, a_call_over_the_end_of_the_steps)
 {
 	begin(1000, 2000);
 	exact(7, 1900, 2500);
@@ -106,7 +106,7 @@ TEST(activity_trace_python_nest, a_call_over_the_end_of_the_steps)
 }
 
 /* A library that calls Python: inside of it, even if its end was seen late. */
-TEST(activity_trace_python_nest, python_that_a_library_calls)
+TEST(trace_python_nest, python_that_a_library_calls)
 {
 	begin(1000, 2000);
 	exact(7, 1100, 1450);
@@ -201,7 +201,7 @@ static void random_exact(void)
 	}
 }
 
-TEST(activity_trace_python_nest, nested_whatever_comes)
+TEST(trace_python_nest, nested_whatever_comes)
 {
 	for (unsigned round = 0; round < 300; round++) {
 		begin(1000, 5000);

@@ -50,7 +50,7 @@ static void finish(void)
 	stage_close(&st);
 }
 
-TEST(activity_trace_place, all_files_have_one_mode)
+TEST(trace_directory, all_files_have_one_mode)
 {
 	char path[4096];
 	struct dirent *e;
@@ -74,7 +74,7 @@ TEST(activity_trace_place, all_files_have_one_mode)
 	CHECK_INT(n, 5);
 }
 
-TEST(activity_trace_place, who_its_job_is)
+TEST(trace_directory, who_its_job_is)
 {
 	char parent[64], path[4096];
 
@@ -121,7 +121,7 @@ TEST(activity_trace_place, who_its_job_is)
 }
 
 /* Nothing that is larger than so many bytes can be written: as on a disk that is full. */
-TEST(activity_trace_place, a_full_disk_is_told)
+TEST(trace_directory, a_full_disk_is_told)
 {
 	struct rlimit limit, small;
 	struct split_job job = {0};
@@ -153,7 +153,7 @@ TEST(activity_trace_place, a_full_disk_is_told)
 	split_job_release(&job);
 }
 
-TEST(activity_trace_place, a_place_that_cannot_be_written_is_told_beside)
+TEST(trace_directory, a_place_that_cannot_be_written_is_told_beside)
 {
 	struct split_job job = {0};
 	struct err err = {0};

@@ -12,7 +12,7 @@ static unsigned columns(const char *text)
 	return n;
 }
 
-TEST(ctl_text, columns_of_scripts)
+TEST(display_width, columns_of_scripts)
 {
 	CHECK_INT(columns(""), 0);
 	CHECK_INT(columns("abc"), 3);
@@ -25,7 +25,7 @@ TEST(ctl_text, columns_of_scripts)
 	CHECK_INT(columns("a\xe8\xae"), 3); /* cut off */
 }
 
-TEST(ctl_text, cuts_between_characters)
+TEST(display_width, cuts_between_characters)
 {
 	unsigned n;
 
@@ -36,7 +36,7 @@ TEST(ctl_text, cuts_between_characters)
 	CHECK_INT(n, 1);
 }
 
-TEST(ctl_text, json_that_a_terminal_shows)
+TEST(display_width, json_that_a_terminal_shows)
 {
 	static const char json[] = "{\r\n\"a\":\t\"\xc2\x9b\x7f\xe2\x80\xae\\u001b é训\"}";
 	struct buf out = {0};
@@ -46,7 +46,7 @@ TEST(ctl_text, json_that_a_terminal_shows)
 	buf_release(&out);
 }
 
-TEST(ctl_text, a_table_with_wide_characters)
+TEST(display_width, a_table_with_wide_characters)
 {
 	static const char *const titles[] = {"A", "B", NULL};
 	struct table t = {.titles = titles};
@@ -63,7 +63,7 @@ TEST(ctl_text, a_table_with_wide_characters)
 }
 
 /* On a narrow terminal what matters least goes, and what is left stands below its title. */
-TEST(ctl_text, a_table_makes_room_for_its_last_column)
+TEST(display_width, a_table_makes_room_for_its_last_column)
 {
 	static const char *const titles[] = {">N", "KIND", "HOST", "NAME", NULL};
 	static const char *const drop[] = {"KIND", "N", "no such column", NULL};
@@ -99,7 +99,7 @@ static void check_wrapped(const char *text, unsigned width, const char *lines)
 	buf_release(&out);
 }
 
-TEST(ctl_text, sentences_are_broken_between_words)
+TEST(display_width, sentences_are_broken_between_words)
 {
 	check_wrapped("", 10, "<>\n");
 	check_wrapped("one two", 0, "<one two>\n");

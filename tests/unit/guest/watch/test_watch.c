@@ -232,7 +232,7 @@ static void window_job(void)
 	call("torch._ops.aten.mm.default", 2);
 }
 
-TEST(watch_guest, window)
+TEST(watch_blocks, window)
 {
 	session("aten.mm.default", "aten.last", UINT32_MAX);
 	run(window_job);
@@ -270,7 +270,7 @@ static void one_output_job(void)
 	end("op");
 }
 
-TEST(watch_guest, one_output)
+TEST(watch_blocks, one_output)
 {
 	session("op", "last", 1);
 	run(one_output_job);
@@ -292,7 +292,7 @@ static void nested_job(void)
 	end("never begun");
 }
 
-TEST(watch_guest, nested)
+TEST(watch_blocks, nested)
 {
 	session("outer", "last", UINT32_MAX);
 	run(nested_job);
@@ -316,7 +316,7 @@ static void unended_job(void)
 	CHECK_INT(reads, 1);
 }
 
-TEST(watch_guest, unended_operators)
+TEST(watch_blocks, unended_operators)
 {
 	session("start", "last", UINT32_MAX);
 	run(unended_job);
@@ -331,7 +331,7 @@ static void same_job(void)
 	call("op", 2);
 }
 
-TEST(watch_guest, start_is_end)
+TEST(watch_blocks, start_is_end)
 {
 	session("op", "op", UINT32_MAX);
 	run(same_job);
@@ -370,7 +370,7 @@ static void freed_job(void)
 	call("x", -1);
 }
 
-TEST(watch_guest, freed_memory_is_left_alone)
+TEST(watch_blocks, freed_memory_is_left_alone)
 {
 	session("op", "last", UINT32_MAX);
 	run(freed_job);
@@ -425,7 +425,7 @@ static void freed_while_read_job(void)
 	CHECK_INT(reads, 1); /* the first piece */
 }
 
-TEST(watch_guest, a_free_waits_for_who_reads)
+TEST(watch_blocks, a_free_waits_for_who_reads)
 {
 	char path[600];
 
@@ -492,7 +492,7 @@ static void lost_reader_job(void)
 	CHECK(free_lost_block() < 10);
 }
 
-TEST(watch_guest, a_reader_that_never_leaves)
+TEST(watch_blocks, a_reader_that_never_leaves)
 {
 	session("op", "last", UINT32_MAX);
 	run(lost_reader_job);
@@ -516,7 +516,7 @@ static void devices_job(void)
 	CHECK_INT(waits, was); /* no device: the runtime is not called */
 }
 
-TEST(watch_guest, devices_apart)
+TEST(watch_blocks, devices_apart)
 {
 	session("op", "last", UINT32_MAX);
 	run(devices_job);
@@ -539,7 +539,7 @@ static void failing_job(void)
 	CHECK_INT(reads, 2); /* not watched any longer */
 }
 
-TEST(watch_guest, failed_read)
+TEST(watch_blocks, failed_read)
 {
 	session("op", "last", UINT32_MAX);
 	run(failing_job);
@@ -560,7 +560,7 @@ static void jump_job(void)
 	call("x", -1);
 }
 
-TEST(watch_guest, left_by_longjmp)
+TEST(watch_blocks, left_by_longjmp)
 {
 	session("op", "last", UINT32_MAX);
 	run(jump_job);
@@ -592,7 +592,7 @@ static const char named_looks[] = "1.1 a#1 mine#0:-1 before\n2.1 a#1 three#0:-1 
 				  "1.4 b#1 mine#0:-1 after\n"
 				  "3.1 last#1 again#0:-1 before\n3.2 last#1 again#0:-1 after\n";
 
-TEST(watch_guest, named_until_the_end)
+TEST(watch_blocks, named_until_the_end)
 {
 	session("", "last", UINT32_MAX);
 	run(named_job);
@@ -607,7 +607,7 @@ static void named_only_job(void)
 	call("op", 0);
 }
 
-TEST(watch_guest, named_without_the_option)
+TEST(watch_blocks, named_without_the_option)
 {
 	session("", "", UINT32_MAX);
 	atomic_store(&job_page->want, WANT_ALLOC);
@@ -638,7 +638,7 @@ static void host_job(void)
 	CHECK_INT(waits, 0);
 }
 
-TEST(watch_guest, host_memory)
+TEST(watch_blocks, host_memory)
 {
 	session("", "", UINT32_MAX);
 	atomic_store(&job_page->want, WANT_ALLOC);
@@ -669,7 +669,7 @@ static void configured_job(void)
 	call("x", -1);
 }
 
-TEST(watch_guest, configured_by_the_program)
+TEST(watch_blocks, configured_by_the_program)
 {
 	session("op", "x", 0);
 	run(configured_job);
@@ -691,7 +691,7 @@ static void many_job(void)
 	call("op", -1);
 }
 
-TEST(watch_guest, table_is_bounded)
+TEST(watch_blocks, table_is_bounded)
 {
 	session("", "last", UINT32_MAX);
 	run(many_job);
@@ -706,7 +706,7 @@ static void off_job(void)
 	CHECK_INT(waits, 0);
 }
 
-TEST(watch_guest, off)
+TEST(watch_blocks, off)
 {
 	session("op", "last", UINT32_MAX);
 	atomic_store(&job_page->want, WANT_ALLOC | WANT_OP | WANT_ACCESS);
@@ -747,7 +747,7 @@ static void odd_marks_job(void)
 	CHECK_INT(reads, 0);
 }
 
-TEST(watch_guest, odd_marks)
+TEST(watch_blocks, odd_marks)
 {
 	session("op", "last", UINT32_MAX);
 	run(odd_marks_job);
@@ -765,7 +765,7 @@ static void content_job(void)
 	call("x", -1); /* a larger file would end the job */
 }
 
-TEST(watch_guest, content)
+TEST(watch_blocks, content)
 {
 	char path[600], got[BYTES + 1];
 
@@ -805,7 +805,7 @@ static void launch_job(void)
 	collect_watch_launched(); /* nobody said what it was */
 }
 
-TEST(watch_guest, kernels)
+TEST(watch_blocks, kernels)
 {
 	session("op", "last", UINT32_MAX);
 	atomic_fetch_or(&job_page->want, WANT_KERNEL);
@@ -836,7 +836,7 @@ static void fork_job(void)
 	call("x", -1);
 }
 
-TEST(watch_guest, forked_child)
+TEST(watch_blocks, forked_child)
 {
 	session("op", "last", UINT32_MAX);
 	run(fork_job);
@@ -891,7 +891,7 @@ static void threads_job(void)
 	CHECK(n >= 250);
 }
 
-TEST(watch_guest, threads)
+TEST(watch_blocks, threads)
 {
 	session("start", "last", UINT32_MAX);
 	pid_t pid = job_start(threads_job);

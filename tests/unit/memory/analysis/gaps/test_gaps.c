@@ -11,7 +11,7 @@ static void swing(struct job *j, uint64_t high)
 	end_step(j);
 }
 
-TEST(gap, todays_table)
+TEST(gaps, todays_table)
 {
 	struct analysis *a = gap_new(NULL);
 	struct job j = job_of(a);
@@ -44,7 +44,7 @@ TEST(gap, todays_table)
 	analysis_free(a);
 }
 
-TEST(gap, uneven_steps_are_found)
+TEST(gaps, uneven_steps_are_found)
 {
 	struct analysis *a = gap_new(&(struct gap_options){10});
 	struct job j = job_of(a);
@@ -60,7 +60,7 @@ TEST(gap, uneven_steps_are_found)
 	analysis_free(a);
 }
 
-TEST(gap, every_pool_has_its_own)
+TEST(gaps, every_pool_has_its_own)
 {
 	struct analysis *a = gap_new(NULL);
 	struct job j = job_of(a);
@@ -89,7 +89,7 @@ TEST(gap, every_pool_has_its_own)
 	analysis_free(a);
 }
 
-TEST(gap, nothing_to_compare)
+TEST(gaps, nothing_to_compare)
 {
 	struct analysis *a = gap_new(NULL);
 	struct job j = job_of(a);
@@ -113,7 +113,7 @@ TEST(gap, nothing_to_compare)
 }
 
 /* What happens between two steps belongs to the next one; before the second step it is nothing. */
-TEST(gap, between_steps)
+TEST(gaps, between_steps)
 {
 	struct analysis *a = gap_new(NULL);
 	struct job j = job_of(a);
