@@ -102,8 +102,7 @@ int certs_read_certificate(const struct certs *c, const char *a, const char *b, 
 	STACK_OF(X509) *list = NULL;
 
 	int r = tls_files_read(path, false, &text, err);
-	if (r == 0)
-		r = tls_files_certificates(path, &text, &list, err);
+	r = r ?: tls_files_certificates(path, &text, &list, err);
 	if (r == 0)
 		*out = sk_X509_shift(list);
 	sk_X509_pop_free(list, X509_free);
@@ -123,15 +122,11 @@ static int write_ca(struct certs *c, struct err *err)
 {
 	int r = certs_mkdir(c, "ca", err);
 
-	if (r == 0)
-		r = certs_mkdir(c, "ca/issued", err);
-	if (r == 0)
-		r = certs_write_key(c, "ca", "ca.key", c->issuer.key, err);
-	if (r == 0)
-		r = certs_write_crl(c, "ca", "ca.crl", err);
+	r = r ?: certs_mkdir(c, "ca/issued", err);
+	r = r ?: certs_write_key(c, "ca", "ca.key", c->issuer.key, err);
+	r = r ?: certs_write_crl(c, "ca", "ca.crl", err);
 	/* Last: where this file is, the CA is whole. */
-	if (r == 0)
-		r = certs_write_certificate(c, "ca", "ca.crt", c->issuer.ca, err);
+	r = r ?: certs_write_certificate(c, "ca", "ca.crt", c->issuer.ca, err);
 	return r;
 }
 
@@ -147,12 +142,9 @@ static int make_ca(struct certs *c, struct err *err)
 	char *name = xasprintf("sonde CA %02x%02x%02x%02x", id[0], id[1], id[2], id[3]);
 	s.name = name;
 	int r = certs_make_key(c->o.key, &c->issuer.key, err);
-	if (r == 0)
-		r = certs_make(&s, c->issuer.key, NULL, &c->issuer.ca, err);
-	if (r == 0)
-		r = certs_make_crl(&c->issuer, NULL, NULL, 0, &c->crl, err);
-	if (r == 0)
-		r = write_ca(c, err);
+	r = r ?: certs_make(&s, c->issuer.key, NULL, &c->issuer.ca, err);
+	r = r ?: certs_make_crl(&c->issuer, NULL, NULL, 0, &c->crl, err);
+	r = r ?: write_ca(c, err);
 	c->made = r == 0;
 	free(name);
 	return r;
@@ -170,8 +162,7 @@ int certs_unlock(struct certs *c, struct err *err)
 	}
 	src.dir = certs_path(c, "ca", NULL, &dir);
 	int r = tls_files_read(path, true, &text, err);
-	if (r == 0)
-		r = tls_files_key(&src, path, &text, &c->issuer.key, err);
+	r = r ?: tls_files_key(&src, path, &text, &c->issuer.key, err);
 	if (r == 0 && X509_check_private_key(c->issuer.ca, c->issuer.key) != 1)
 		r = err_set(err, -EINVAL, "'%s' is not the key of the 'ca.crt' beside it", path);
 	tls_files_forget(&text);
@@ -187,8 +178,7 @@ static int load_ca_crl(struct certs *c, struct err *err)
 	STACK_OF(X509_CRL) *list = NULL;
 
 	int r = tls_files_read(path, false, &text, err);
-	if (r == 0)
-		r = tls_files_crls(path, &text, &list, err);
+	r = r ?: tls_files_crls(path, &text, &list, err);
 	if (r == 0)
 		c->crl = sk_X509_CRL_shift(list);
 	sk_X509_CRL_pop_free(list, X509_CRL_free);
@@ -204,12 +194,9 @@ static int load_ca(struct certs *c, struct err *err)
 	certs_path(c, "ca", NULL, &dir);
 	certs_path(c, "ca", "ca.crt", &path);
 	int r = tls_files_check_dir(buf_str(&dir), err);
-	if (r == 0)
-		r = certs_read_certificate(c, "ca", "ca.crt", &c->issuer.ca, err);
-	if (r == 0)
-		r = tls_check_certificate(c->issuer.ca, TLS_KIND_CA, buf_str(&path), err);
-	if (r == 0)
-		r = load_ca_crl(c, err);
+	r = r ?: certs_read_certificate(c, "ca", "ca.crt", &c->issuer.ca, err);
+	r = r ?: tls_check_certificate(c->issuer.ca, TLS_KIND_CA, buf_str(&path), err);
+	r = r ?: load_ca_crl(c, err);
 	buf_release(&dir);
 	buf_release(&path);
 	return r;
@@ -250,10 +237,8 @@ static int open_dir(struct certs *c, bool create, struct err *err)
 			    buf_str(&ca));
 	else if (!there && access(c->dir, F_OK) < 0)
 		r = make_dir(c->dir, err);
-	if (r == 0)
-		r = tls_files_check_dir(c->dir, err);
-	if (r == 0)
-		r = lock_dir(c, err);
+	r = r ?: tls_files_check_dir(c->dir, err);
+	r = r ?: lock_dir(c, err);
 	if (r == 0)
 		r = there ? load_ca(c, err) : make_ca(c, err);
 	buf_release(&ca);

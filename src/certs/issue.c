@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "certs/issue.h"
+#include "certs/certs.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

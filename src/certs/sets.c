@@ -77,8 +77,7 @@ static int write_pair(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, 
 					    err);
 	if (r == 0)
 		r = use_new_file(c, set, server ? "server.key" : "client.key", err);
-	if (r == 0)
-		r = use_new_file(c, set, certificate_of(set), err);
+	r = r ?: use_new_file(c, set, certificate_of(set), err);
 	return r;
 }
 
@@ -101,12 +100,9 @@ static int write_set(struct certs *c, const char *set, EVP_PKEY *key, X509 *x, s
 	/* Known to the CA before anybody can use it. */
 	int r = record_issued(c, set, x, err);
 
-	if (r == 0)
-		r = certs_mkdir(c, set, err);
-	if (r == 0)
-		r = write_ca_files(c, set, err);
-	if (r == 0)
-		r = write_pair(c, set, key, x, err);
+	r = r ?: certs_mkdir(c, set, err);
+	r = r ?: write_ca_files(c, set, err);
+	r = r ?: write_pair(c, set, key, x, err);
 	return r;
 }
 
@@ -121,12 +117,9 @@ static int make_set(struct certs *c, const char *set, const char *name, const ch
 	X509 *x = NULL;
 
 	int r = certs_unlock(c, err);
-	if (r == 0)
-		r = certs_make_key(c->o.key, &key, err);
-	if (r == 0)
-		r = certs_make(&s, key, &c->issuer, &x, err);
-	if (r == 0)
-		r = write_set(c, set, key, x, err);
+	r = r ?: certs_make_key(c->o.key, &key, err);
+	r = r ?: certs_make(&s, key, &c->issuer, &x, err);
+	r = r ?: write_set(c, set, key, x, err);
 	EVP_PKEY_free(key);
 	X509_free(x);
 	return r;
@@ -301,8 +294,7 @@ static int revoke_found(struct certs *c, const struct search *s, struct err *err
 	X509_CRL *crl = NULL;
 
 	int r = certs_unlock(c, err);
-	if (r == 0)
-		r = certs_make_crl(&c->issuer, c->crl, s->found, s->n, &crl, err);
+	r = r ?: certs_make_crl(&c->issuer, c->crl, s->found, s->n, &crl, err);
 	if (r < 0)
 		return r;
 	X509_CRL_free(c->crl);

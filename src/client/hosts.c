@@ -398,8 +398,7 @@ int ctl_hosts_add_pods(struct ctl_hosts *h, const char *json, size_t len, unsign
 		r = err_set(err, -EINVAL, "kubectl did not answer with a list of pods");
 	json_array_foreach(json_object_get(root, "items"), i, pod)
 	{
-		if (r == 0)
-			r = add_pod(h, pod, port, err);
+		r = r ?: add_pod(h, pod, port, err);
 	}
 	json_decref(root);
 	return r;

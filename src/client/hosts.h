@@ -43,4 +43,21 @@ int ctl_hosts_add_pods(struct ctl_hosts *h, const char *json, size_t len, unsign
 
 void ctl_hosts_release(struct ctl_hosts *h);
 
+/* --- schedulers --- */
+
+/* Where hosts come from: names on the command line, a file, a Slurm job, pods of Kubernetes. */
+
+/* What was asked for; what is NULL was not. If nothing was, it is localhost. */
+struct ctl_find {
+	const char *hostname;
+	const char *hosts_file; /* "-": standard input */
+	const char *slurm_job;
+	const char *k8s_selector, *k8s_namespace;
+	unsigned port; /* of hosts that name none */
+	unsigned timeout_s; /* for each program asked */
+};
+
+/* Adds all of them; fails if there is none in the end. */
+int ctl_find_hosts(const struct ctl_find *f, struct ctl_hosts *out, struct err *err);
+
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "client/schedulers.h"
+#include "client/hosts.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -102,8 +102,7 @@ static int from_kubernetes(const struct ctl_find *f, struct ctl_hosts *out, stru
 	size_t before = out->n;
 
 	int r = ask(argv, f, &said, err);
-	if (r == 0)
-		r = ctl_hosts_add_pods(out, buf_str(&said), said.len, f->port, &why);
+	r = r ?: ctl_hosts_add_pods(out, buf_str(&said), said.len, f->port, &why);
 	if (r < 0 && why.code)
 		r = err_set(err, -EIO, "pods with '%s': %s", f->k8s_selector, why.text);
 	if (r == 0 && out->n == before)

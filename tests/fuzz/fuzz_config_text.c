@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/jobs/config_text.h"
+#include "daemon/jobs/jobs_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

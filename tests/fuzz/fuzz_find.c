@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/subprocess.h"
-#include "client/schedulers.h"
+#include "client/hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "cli/ctl/ctl.h"
-#include "client/schedulers.h"
+#include "client/hosts.h"
 #include "net/tls/tls.h"
 
 #define FIND_TIMEOUT_S 30 /* squeue and kubectl may have to ask a busy server */

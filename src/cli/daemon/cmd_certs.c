@@ -320,8 +320,7 @@ static int ask_new_password(struct tls_passphrase *p, struct err *err)
 	char again[TLS_PASSPHRASE_BYTES] = "";
 
 	int r = tls_passphrase_ask("the new keys", p->text, sizeof(p->text), err);
-	if (r == 0)
-		r = err_set(err, -EINVAL, "the password is empty");
+	r = r ?: err_set(err, -EINVAL, "the password is empty");
 	if (r < 0)
 		return r;
 	p->len = r;
@@ -344,8 +343,7 @@ static int run_action(struct certs_cmd *o, struct buf *text, struct err *err)
 	int r = options.passphrase ? 0 : err_sys(err, -ENOMEM, "cannot keep a password");
 	if (r == 0 && o->password)
 		r = ask_new_password(options.passphrase, err);
-	if (r == 0)
-		r = certs_open(o->out, &options, o->nhosts > 0 || o->clients, &o->certs, err);
+	r = r ?: certs_open(o->out, &options, o->nhosts > 0 || o->clients, &o->certs, err);
 	if (r == -ENOENT && !making && !o->revoke)
 		err_set(err, r, "there is no CA in '%s'; name the hosts to make one for", o->out);
 	if (r == 0)
@@ -375,8 +373,7 @@ static int certs_run(const struct command *cmd, int argc, char **argv)
 	}
 	int r = fs_absolute(o.out, &out, &err);
 	o.out = buf_str(&out);
-	if (r == 0)
-		r = run_action(&o, &text, &err);
+	r = r ?: run_action(&o, &text, &err);
 	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : command_print(cmd, &text);
 done:
 	buf_release(&o.copy);

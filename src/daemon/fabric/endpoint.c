@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #define LOG_AREA "fabric"
 
-#include "daemon/fabric/endpoint.h"
+#include "daemon/fabric/fabric_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/fabric/rate_limit.h"
+#include "daemon/fabric/fabric_impl.h"
 
 #include <stdlib.h>
 #include <unistd.h>

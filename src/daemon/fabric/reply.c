@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/fabric/reply.h"
+#include "daemon/fabric/fabric_impl.h"
 
 #include <errno.h>
 #include <linux/sockios.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/jobs/config_text.h"
+#include "daemon/jobs/jobs_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

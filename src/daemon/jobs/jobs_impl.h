@@ -18,12 +18,78 @@
 #ifndef SONDE_DAEMON_JOBS_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_JOBS_IMPL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
 #include "base/containers/hmap.h"
-#include "daemon/jobs/config_text.h"
 #include "daemon/jobs/jobs.h"
-#include "daemon/jobs/proc.h"
+
+/* --- config text --- */
+
+/*
+ * The text of a config: lines of KEY=VALUE, blanks around both ignored. The daemon hands it on as
+ * it is; it looks inside only to learn what the text is for.
+ */
+
+enum config_kind {
+	CONFIG_KINETO, /* a trace by PyTorch's own profiler */
+	CONFIG_NPU_TRACE,
+	CONFIG_NPU_MONITOR,
+};
+
+enum config_kind config_kind(const char *text);
+
+/* The value of the last line with this key, not ended by a NUL; NULL if there is none. */
+const char *config_value(const char *text, const char *key, size_t *out_len);
+
+bool config_is_true(const char *text, const char *key);
+
+/* How long after its delivery PyTorch's profiler is busy with this text at the latest, or has been;
+ * `now_ms` is since the epoch. */
+int64_t config_trace_begins_ms(const char *text, int64_t now_ms);
+
+/* How long the monitor runs that this text starts or renews, in milliseconds; 0: without end, or it
+ * does neither. */
+int64_t config_monitor_ms(const char *text);
+
+/* --- proc --- */
+
+/*
+ * What /proc knows of a process beyond numbers: its command line and the rank in its environment.
+ * These are read from its memory, and the kernel lets a reader wait while that changes: for seconds
+ * where a process with a hundred gigabytes forks, for as long as it likes where it means harm. So
+ * threads read, and who asks waits for a moment at most.
+ */
+
+struct jobs_facts {
+	int32_t rank, local_rank; /* RANK_ENV_UNKNOWN where it is unknown */
+	int64_t read_ms; /* jobs_now_ms() when it was stored; for the owner */
+	size_t command_len;
+	char command[]; /* blanks between words; "": it may not be read */
+};
+
+/* From what its files hold: whatever the process likes. free() it. */
+struct jobs_facts *jobs_facts_new(const char *command, size_t len, const char *env, size_t env_len);
+
+struct jobs_proc;
+
+struct jobs_proc *jobs_proc_new(void);
+void jobs_proc_free(struct jobs_proc *p); /* p may be NULL; waits for no thread */
+
+/* Asks for a process. `id` comes back with the answer. */
+void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uint64_t id);
+
+/* Waits until everything that was asked since the last call is answered: not for long, and not at
+ * all while all threads hang. */
+void jobs_proc_wait(struct jobs_proc *p);
+
+/* The next answer, which the caller frees; NULL: none. */
+struct jobs_facts *jobs_proc_take(struct jobs_proc *p, pid_t *out_pid, uint64_t *out_id);
+
+/* --- the registry --- */
 
 /* A text that waits for processes, shared by all of them. */
 struct jobs_config {

@@ -6,7 +6,6 @@
  * beforehand which requests would be in vain, and reported to who asks. After a restart nothing is
  * known until somebody renews.
  */
-#include "daemon/jobs/config_text.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "wire/request.h"
 

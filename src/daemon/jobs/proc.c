@@ -4,7 +4,7 @@
  * for long counts as hanging, and the next question starts another, up to a few. What the threads
  * and the loop share is counted, and freed by the last to leave.
  */
-#include "daemon/jobs/proc.h"
+#include "daemon/jobs/jobs_impl.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -167,8 +167,7 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err)
 
 	m->d = d;
 	int r = open_sinks(m, err);
-	if (r == 0)
-		r = open_named_devices(m, err);
+	r = r ?: open_named_devices(m, err);
 	if (r < 0) {
 		metrics_free(m);
 		return r;

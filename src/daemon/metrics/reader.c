@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/metrics/reader.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/loop.h"
-#include "daemon/metrics/store.h"
+#include "daemon/metrics/metrics_impl.h"
 
 #define LOG_AREA "metrics"
 #include "base/log.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/metrics/store.h"
+#include "daemon/metrics/metrics_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -314,8 +314,7 @@ int post_new(const struct post_options *o, struct post **out, struct err *err)
 	bool tls;
 
 	int r = parse_endpoint(p, o->endpoint, &tls, err);
-	if (r == 0)
-		r = parse_headers(p, o->headers, err);
+	r = r ?: parse_headers(p, o->headers, err);
 	if (r == 0 && tls)
 		r = make_tls(p, o, err);
 	if (r < 0) {
@@ -379,8 +378,7 @@ static int exchange(struct post *p, struct receiver_conn *c, const struct buf *b
 	buf_add_str(&head, "\r\n");
 	int r = receiver_write(c, head.data, head.len, err);
 	buf_release(&head);
-	if (r == 0)
-		r = receiver_write(c, body->data, body->len, err);
+	r = r ?: receiver_write(c, body->data, body->len, err);
 	return r == 0 ? read_status(c, err) : r;
 }
 

@@ -97,8 +97,7 @@ static int open_file(const struct tensorboard *f, struct event_file *e, const ch
 
 	device_directory(f, e->device, &dir);
 	int r = fs_mkdirs(buf_str(&dir), err);
-	if (r == 0)
-		r = create_file(buf_str(&dir), &path, err);
+	r = r ?: create_file(buf_str(&dir), &path, err);
 	if (r >= 0) {
 		e->fd = r;
 		tensorboard_add_version(&version, (double)time(NULL));
@@ -216,8 +215,7 @@ static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 		if (w == 0)
 			w = write_pending(e, err);
 		buf_clear(&e->pending);
-		if (r == 0)
-			r = w;
+		r = r ?: w;
 	}
 	return r < 0 ? r : left_out;
 }

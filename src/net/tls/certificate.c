@@ -120,12 +120,9 @@ int tls_check_certificate(X509 *x, enum tls_kind kind, const char *path, struct 
 		return err_set(err, -EINVAL, "'%s': the certificate is X.509 v%ld; v3 is needed",
 			       path, X509_get_version(x) + 1);
 	int r = check_signature(x, path, err);
-	if (r == 0)
-		r = check_key(x, path, err);
-	if (r == 0)
-		r = check_dates(x, path, err);
-	if (r == 0)
-		r = check_usage(x, kind, path, err);
+	r = r ?: check_key(x, path, err);
+	r = r ?: check_dates(x, path, err);
+	r = r ?: check_usage(x, kind, path, err);
 	return r;
 }
 

@@ -270,8 +270,7 @@ static int load_certificates(const struct tls_source *src, const char *name, boo
 
 	notify_user(src, ca ? "Loading CA cert from: " : "Loading client cert from: ", path);
 	int r = tls_files_read(path, false, &text, err);
-	if (r == 0)
-		r = tls_files_certificates(path, &text, out, err);
+	r = r ?: tls_files_certificates(path, &text, out, err);
 	for (int i = 0; r == 0 && i < sk_X509_num(*out); i++) {
 		r = tls_check_certificate(sk_X509_value(*out, i),
 					  ca	  ? TLS_KIND_CA
@@ -314,8 +313,7 @@ static int load_key(const struct tls_source *src, const char *name, struct tls_f
 
 	notify_user(src, "Loading client key from: ", path);
 	int r = tls_files_read(path, true, &text, err);
-	if (r == 0)
-		r = tls_files_key(src, path, &text, &f->key, err);
+	r = r ?: tls_files_key(src, path, &text, &f->key, err);
 	if (r == 0 && X509_check_private_key(sk_X509_value(f->chain, 0), f->key) != 1) {
 		ERR_clear_error();
 		r = err_set(err, -EINVAL, "'%s' is not the key of the certificate beside it", path);
@@ -335,12 +333,9 @@ int tls_files_load(const struct tls_source *src, struct tls_files *out, struct e
 			? err_set(err, -ENAMETOOLONG,
 				  "the certificate directory has too long a name")
 			: tls_files_check_dir(src->dir, err);
-	if (r == 0)
-		r = load_certificates(src, "ca.crt", true, &f.ca, err);
-	if (r == 0)
-		r = load_certificates(src, crt, false, &f.chain, err);
-	if (r == 0)
-		r = load_crl(src, crt, &f, err);
+	r = r ?: load_certificates(src, "ca.crt", true, &f.ca, err);
+	r = r ?: load_certificates(src, crt, false, &f.chain, err);
+	r = r ?: load_crl(src, crt, &f, err);
 	if (r == 0)
 		r = load_key(src, server ? "server.key" : "client.key", &f, err);
 	if (r == 0)

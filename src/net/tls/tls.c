@@ -100,8 +100,7 @@ static int server_load(struct tls_server *t, bool may_ask, struct err *err)
 	SSL_CTX *ctx = NULL;
 
 	int r = tls_files_load(&src, &f, err);
-	if (r == 0)
-		r = make_context(&src, &f, &ctx, err);
+	r = r ?: make_context(&src, &f, &ctx, err);
 	if (r == 0) {
 		/* Connections hold a reference to the context they were made from. */
 		SSL_CTX_free(t->ctx);
@@ -229,8 +228,7 @@ int tls_client_new(const char *certs_dir, tls_notice_fn notice, void *arg, SSL_C
 
 	int r = src.passphrase ? tls_files_load(&src, &f, err)
 			       : err_sys(err, -ENOMEM, "cannot set up TLS");
-	if (r == 0)
-		r = make_context(&src, &f, out, err);
+	r = r ?: make_context(&src, &f, out, err);
 	tls_files_release(&f);
 	tls_passphrase_free(src.passphrase);
 	return r;

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
-#include "daemon/fabric/endpoint.h"
 #include "daemon/fabric/fabric.h"
-#include "daemon/fabric/rate_limit.h"
-#include "daemon/fabric/reply.h"
+#include "daemon/fabric/fabric_impl.h"
 #include "test.h"
 #include "tmpdir.h"
 

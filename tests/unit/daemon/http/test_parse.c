@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/http/parse.h"
+#include "daemon/http/http_impl.h"
 
 #include "test.h"
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
-#include "daemon/jobs/config_text.h"
 #include "daemon/jobs/jobs.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "wire/rank_env.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* A source read by a thread of its own, with a driver that fails, hangs or is not there. */
-#include "daemon/metrics/reader.h"
+#include "daemon/metrics/metrics_impl.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "daemon/metrics/metrics_impl.h"
 #include "daemon/metrics/names.h"
-#include "daemon/metrics/store.h"
 
 #include "test.h"
 
