@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * A thread takes questions until there are none and ends. What the threads and the loop share is
- * counted, and freed by whoever leaves last: a thread may be stuck in getaddrinfo() for longer than
+ * counted, and freed by the last to leave: a thread may be stuck in getaddrinfo() for longer than
  * anybody wants its answer.
  */
 #include "client/names.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/mem.h"
 
 #define MAX_THREADS 64 /* as many names may be unanswered before others must wait */
-#define STACK_BYTES (256 << 10)
 
 struct question {
 	STAILQ_ENTRY(question) next;
@@ -74,7 +73,7 @@ static void questions_free(struct questions *list)
 }
 
 /* With the lock held, which is gone afterwards. */
-static void leave(struct shared *s)
+static void release_user(struct shared *s)
 {
 	bool last = --s->users == 0;
 
@@ -99,7 +98,7 @@ static void resolve(struct question *q)
 		q->found = NULL;
 }
 
-static void *ask(void *arg)
+static void answer_questions(void *arg)
 {
 	struct shared *s = arg;
 	const uint64_t one = 1;
@@ -116,30 +115,19 @@ static void *ask(void *arg)
 			break; /* the counter of an eventfd does not run full here */
 	}
 	s->threads--;
-	leave(s);
-	return NULL;
+	release_user(s);
 }
 
-/* With the lock held. Signals are for the thread of the loop. */
+/* With the lock held. */
 static int start_thread(struct shared *s)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, before;
+	int r = background_run("lookup of names", answer_questions, s);
 
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = pthread_create(&thread, &attr, ask, s);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
 	if (r == 0) {
 		s->threads++;
 		s->users++;
 	}
-	return -r;
+	return r;
 }
 
 int client_names_ask(struct client_names *n, size_t id, const char *host)
@@ -217,6 +205,6 @@ void client_names_free(struct client_names *n)
 		event_free(n->event);
 	pthread_mutex_lock(&n->shared->lock);
 	n->shared->closed = true;
-	leave(n->shared);
+	release_user(n->shared);
 	free(n);
 }

@@ -31,16 +31,11 @@ bool jobs_is_silent(const struct jobs_process *p, int64_t now_ms)
 	return now_ms - p->last_ms > JOBS_SILENT_S * 1000;
 }
 
-/* One that is paused will resume: that is what Ready says of a trace, too. */
-static bool is_paused(const struct jobs_process *p)
-{
-	return p->guest && p->guest->pause != JOBS_PAUSE_NONE && p->guest->wanted &&
-	       p->monitor == FABRIC_IDLE;
-}
-
 int jobs_monitor_state(const struct jobs_process *p, int64_t now_ms)
 {
-	if (is_paused(p))
+	/* One that is paused will resume: that is what Ready says of a trace, too. */
+	if (p->guest && p->guest->pause != JOBS_PAUSE_NONE && p->guest->wanted &&
+	    p->monitor == FABRIC_IDLE)
 		return FABRIC_READY;
 	if (p->monitor == FABRIC_RUNNING && p->monitor_until_ms && now_ms > p->monitor_until_ms)
 		return FABRIC_IDLE;
@@ -49,32 +44,16 @@ int jobs_monitor_state(const struct jobs_process *p, int64_t now_ms)
 
 /* --- counting --- */
 
-uint64_t jobs_count_up(struct hmap *m, uint64_t key)
+uint64_t jobs_count(struct hmap *m, uint64_t key, int64_t by)
 {
-	uint64_t n = hmap_get(m, key);
+	uint64_t before = hmap_get(m, key);
+	uint64_t n = (before == HMAP_NONE ? 0 : before) + (uint64_t)by;
 
-	n = n == HMAP_NONE ? 1 : n + 1;
-	hmap_put(m, key, n);
-	return n;
-}
-
-void jobs_count_down(struct hmap *m, uint64_t key)
-{
-	uint64_t n = hmap_get(m, key);
-
-	if (n == HMAP_NONE)
-		return;
-	if (n > 1)
-		hmap_put(m, key, n - 1);
-	else
+	if (n)
+		hmap_put(m, key, n);
+	else if (before != HMAP_NONE)
 		hmap_remove(m, key);
-}
-
-static uint64_t count_of(const struct hmap *m, uint64_t key)
-{
-	uint64_t n = hmap_get(m, key);
-
-	return n == HMAP_NONE ? 0 : n;
+	return n;
 }
 
 static uint64_t mix(uint64_t h, uint64_t v)
@@ -132,8 +111,8 @@ static void link_process(struct jobs *j, struct jobs_process *p, pid_t sender)
 		p->peer->first = p;
 		p->peer->nprocesses++;
 	}
-	jobs_count_up(&j->per_uid, p->uid);
-	if (jobs_count_up(&j->per_job, (uint64_t)p->job_id) == 1)
+	jobs_count(&j->per_uid, p->uid, 1);
+	if (jobs_count(&j->per_job, (uint64_t)p->job_id, 1) == 1)
 		j->counts.jobs++;
 	j->counts.processes++;
 }
@@ -164,8 +143,7 @@ void jobs_config_release(struct jobs_config *c)
 
 static void forget_user(struct jobs *j, uid_t uid)
 {
-	jobs_count_down(&j->per_uid, uid);
-	if (!count_of(&j->per_uid, uid))
+	if (!jobs_count(&j->per_uid, uid, -1))
 		hmap_remove(&j->lookups, uid);
 }
 
@@ -175,11 +153,10 @@ void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 	jobs_top_forget(j, p);
 	unlink_from_chain(j, p);
 	forget_user(j, p->uid);
-	jobs_count_down(&j->per_job, (uint64_t)p->job_id);
-	if (!count_of(&j->per_job, (uint64_t)p->job_id))
+	if (!jobs_count(&j->per_job, (uint64_t)p->job_id, -1))
 		j->counts.jobs--;
 	if (p->heard & JOBS_HEARD_CONTEXT)
-		jobs_count_down(&j->per_device, jobs_device_key(p->job_id, p->device));
+		jobs_count(&j->per_device, jobs_device_key(p->job_id, p->device), -1);
 	j->counts.processes--;
 	if (j->delivering == p)
 		j->delivering = NULL;
@@ -229,7 +206,7 @@ static struct jobs_process *admit_process(struct jobs *j, const struct jobs_send
 	struct jobs_peer *peer = NULL;
 
 	*out_code = -EDQUOT;
-	if (count_of(&j->per_uid, from->uid) >= j->max_per_uid)
+	if (jobs_count(&j->per_uid, from->uid, 0) >= j->max_per_uid)
 		return NULL;
 	if (from->pid && !trusted) {
 		peer = hmap_get_ptr(&j->peers, (uint64_t)from->pid);
@@ -256,7 +233,7 @@ static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
 	jobs_top_forget(j, p);
 	forget_user(j, p->uid);
 	p->uid = uid;
-	jobs_count_up(&j->per_uid, uid);
+	jobs_count(&j->per_uid, uid, 1);
 }
 
 struct jobs_process *jobs_register(struct jobs *j, const struct jobs_sender *from, int64_t job_id,

@@ -255,8 +255,8 @@ unsigned jobs_verify_ancestors(pid_t sender, const int32_t *pids, unsigned n, in
 
 /* --- counting --- */
 
-uint64_t jobs_count_up(struct hmap *m, uint64_t key); /* returns the new number */
-void jobs_count_down(struct hmap *m, uint64_t key);
+/* Adds to the number of the key and returns the new one; 0 is not kept. */
+uint64_t jobs_count(struct hmap *m, uint64_t key, int64_t by);
 uint64_t jobs_device_key(int64_t job_id, int32_t device);
 
 /* Of any bytes, text; null if there is none, or f is NULL. */
@@ -389,6 +389,7 @@ const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a);
 /* Which processes a request is for. */
 struct jobs_target {
 	int64_t job_id;
+	bool any_job; /* none was named, and none was needed */
 	bool all; /* of the job */
 	int32_t *pids; /* sorted */
 	size_t npids;
@@ -397,16 +398,15 @@ struct jobs_target {
 /* Reads job_id and pids; false with the reply that says what was wrong with them. */
 bool jobs_target_read(const json_t *request, bool need_pids, struct jobs_target *out,
 		      json_t **out_fault);
+/* Whether it is of the job; whether it is one of the pids, or a descendant. */
+bool jobs_target_has_job(const struct jobs_target *t, const struct jobs_process *p);
 bool jobs_target_matches(const struct jobs_target *t, const struct jobs_process *p);
 /* Whether it is one of them by the number that it calls itself by. */
 bool jobs_target_names(const struct jobs_target *t, int32_t pid);
-/* Whether it is one of them by the number that our own pid namespace has for it. */
-bool jobs_target_names_here(const struct jobs_target *t, const struct jobs_process *p);
 void jobs_target_release(struct jobs_target *t);
 
 /* A number of any JSON kind, as today's daemons convert it; NULL reply on success. */
 json_t *jobs_read_int(const json_t *value, int64_t *out);
-json_t *jobs_type_fault(const char *wanted, const json_t *got);
 
 /* A request to trace or monitor processes. */
 struct jobs_request {

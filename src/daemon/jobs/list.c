@@ -306,23 +306,21 @@ static void read_facts(struct jobs *j, const struct row *rows, size_t n, int64_t
 	store_facts(j, now_ms);
 }
 
-struct filter {
-	struct jobs_target target;
-	bool any_job;
-};
-
-static bool is_listed(const struct jobs_process *p, const void *arg)
+static bool is_listed(const struct jobs_process *p, const void *target)
 {
-	const struct filter *f = arg;
+	return jobs_target_has_job(target, p) &&
+	       (jobs_target_matches(target, p) || jobs_target_names(target, p->pid));
+}
 
-	if (!f->any_job && p->job_id != f->target.job_id)
-		return false;
-	if (jobs_target_matches(&f->target, p))
-		return true;
-	for (size_t i = 0; i < f->target.npids; i++)
-		if (f->target.pids[i] == p->pid)
-			return true;
-	return false;
+static struct row *collect_rows(const struct jobs *j, const struct jobs_target *t, size_t *out_n)
+{
+	size_t n;
+	struct jobs_process **all = jobs_collect(j, is_listed, t, NULL, &n);
+	struct row *rows = xcalloc(n + 1, sizeof(*rows));
+
+	*out_n = make_rows(all, n, rows);
+	free(all);
+	return rows;
 }
 
 static int by_job_and_pid(const void *a, const void *b)
@@ -352,19 +350,17 @@ static json_t *read_bound(const json_t *request, const char *key, int64_t max, i
 
 json_t *jobs_list(struct jobs *j, const json_t *request)
 {
-	struct filter f = {.any_job = !json_object_get(request, "job_id")};
 	struct last_user last = {0};
+	struct jobs_target target;
 	int64_t offset = 0, limit = PAGE, now = jobs_now_ms();
 	json_t *fault = read_bound(request, "offset", INT32_MAX, &offset);
 	size_t n;
 
 	if (!fault)
 		fault = read_bound(request, "limit", PAGE, &limit);
-	if (fault || !jobs_target_read(request, false, &f.target, &fault))
+	if (fault || !jobs_target_read(request, false, &target, &fault))
 		return fault;
-	struct jobs_process **all = jobs_collect(j, is_listed, &f, NULL, &n);
-	struct row *rows = xcalloc(n + 1, sizeof(*rows));
-	n = make_rows(all, n, rows);
+	struct row *rows = collect_rows(j, &target, &n);
 	qsort(rows, n, sizeof(*rows), by_job_and_pid);
 	json_t *processes = json_array();
 	size_t end = (size_t)(offset + limit) < n ? (size_t)(offset + limit) : n;
@@ -372,10 +368,9 @@ json_t *jobs_list(struct jobs *j, const json_t *request)
 		read_facts(j, rows + offset, end - (size_t)offset, now);
 	for (size_t i = (size_t)offset; i < end; i++)
 		json_array_append_new(processes, describe_row(&rows[i], now, &last));
-	free(all);
 	free(rows);
 	json_decref(last.name);
-	jobs_target_release(&f.target);
+	jobs_target_release(&target);
 	return json_pack("{s:o,s:I,s:o}", "processes", processes, "total", (json_int_t)n, "next",
 			 end < n && limit ? json_integer((json_int_t)end) : json_null());
 }
@@ -383,7 +378,6 @@ json_t *jobs_list(struct jobs *j, const json_t *request)
 json_t *jobs_get_process(struct jobs *j, const json_t *request)
 {
 	const json_t *pid = json_object_get(request, "pid");
-	struct filter f = {.any_job = true};
 	struct last_user last = {0};
 	int64_t n64, now = jobs_now_ms();
 	int32_t number;
@@ -395,11 +389,8 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 	if (fault)
 		return fault;
 	number = n64 > 0 && n64 <= INT32_MAX ? (int32_t)n64 : -1; /* no process has that */
-	f.target.pids = &number;
-	f.target.npids = 1;
-	struct jobs_process **all = jobs_collect(j, is_listed, &f, NULL, &n);
-	struct row *rows = xcalloc(n + 1, sizeof(*rows));
-	n = make_rows(all, n, rows);
+	struct jobs_target target = {.any_job = true, .pids = &number, .npids = 1};
+	struct row *rows = collect_rows(j, &target, &n);
 	/* the process itself before those that descend from it */
 	size_t best = 0;
 	for (size_t i = 0; i < n; i++)
@@ -412,7 +403,6 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 				      json_sprintf("failed: no process %lld is registered",
 						   (long long)n64));
 	free(rows);
-	free(all);
 	json_decref(last.name);
 	return reply;
 }

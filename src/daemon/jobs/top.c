@@ -74,22 +74,11 @@ static struct jobs_process *find_reported(const struct jobs *j, const struct job
 	return found;
 }
 
-static void count_bytes(struct jobs *j, uid_t uid, size_t before, size_t after)
-{
-	uint64_t n = hmap_get(&j->top_bytes, uid);
-
-	n = (n == HMAP_NONE ? 0 : n) + after - before;
-	if (n)
-		hmap_put(&j->top_bytes, uid, n);
-	else
-		hmap_remove(&j->top_bytes, uid);
-}
-
 void jobs_top_forget(struct jobs *j, struct jobs_process *p)
 {
 	if (!p->top)
 		return;
-	count_bytes(j, p->uid, toplist_bytes(p->top), 0);
+	jobs_count(&j->top_bytes, p->uid, -(int64_t)toplist_bytes(p->top));
 	j->counts.regressions -= toplist_regressions(p->top);
 	toplist_free(p->top);
 	p->top = NULL;
@@ -164,8 +153,8 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 		toplist_report_free(r);
 		return 0;
 	}
-	uint64_t used = hmap_get(&j->top_bytes, p->uid);
-	if (!jobs_is_trusted(j, p->uid) && used != HMAP_NONE && used + r->bytes > USER_BYTES) {
+	uint64_t used = jobs_count(&j->top_bytes, p->uid, 0);
+	if (!jobs_is_trusted(j, p->uid) && used && used + r->bytes > USER_BYTES) {
 		toplist_report_free(r);
 		return -EDQUOT;
 	}
@@ -179,7 +168,7 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	if (t.unlogged)
 		log_debug("process %d: %u more names have become slower, or are as usual again",
 			  (int)p->pid, t.unlogged);
-	count_bytes(j, p->uid, before, toplist_bytes(p->top));
+	jobs_count(&j->top_bytes, p->uid, (int64_t)toplist_bytes(p->top) - (int64_t)before);
 	j->counts.regressions += toplist_regressions(p->top) - slow;
 	j->counts.reports++;
 	return 0;

@@ -38,7 +38,7 @@ struct reply {
 	json_t *stop_pending; /* pids whose monitor is not off yet, though he has stopped it */
 	json_t *refused; /* who did not carry out his last request, and why */
 	bool stopped_framework; /* by his lease: it polls for its ranks */
-	size_t not_reporting, tracing;
+	size_t not_reporting, tracing, registered;
 	bool rank_twice;
 };
 
@@ -247,32 +247,15 @@ static json_t *slowest_json(const struct reply *out)
 			 "behind_ns", number_or_null(s.behind_ns));
 }
 
-struct filter {
-	struct jobs_target target;
-	bool any_job;
-};
-
-static bool can_be_monitored(const struct jobs_process *p, const void *unused)
+static bool can_be_monitored(const struct jobs_process *p)
 {
-	(void)unused;
 	return p->top || p->guest || p->heard & JOBS_HEARD_MONITOR;
 }
 
-static bool is_selected(const struct jobs_process *p, const void *arg)
+static bool is_selected(const struct jobs_process *p, const void *target)
 {
-	const struct filter *f = arg;
-
-	return (f->any_job || p->job_id == f->target.job_id) && can_be_monitored(p, NULL) &&
-	       jobs_target_matches(&f->target, p);
-}
-
-/* Whatever the filter. */
-static size_t count_all(const struct jobs *j)
-{
-	size_t n;
-
-	free(jobs_collect(j, can_be_monitored, NULL, NULL, &n));
-	return n;
+	return jobs_target_has_job(target, p) && can_be_monitored(p) &&
+	       jobs_target_matches(target, p);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -287,17 +270,16 @@ static int by_rank(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-static bool is_stopped_framework(const struct jobs_process *p, const void *lease)
+/* What counts whatever processes are asked for. */
+static void count_registered(struct reply *out)
 {
-	return !p->guest && p->stopped_lease && p->stopped_lease == *(const uint64_t *)lease;
-}
+	const struct jobs_process *p;
 
-static bool has_stopped_framework(const struct jobs *j, uint64_t lease)
-{
-	size_t n;
-
-	free(jobs_collect(j, is_stopped_framework, &lease, NULL, &n));
-	return n > 0;
+	for (struct jobs_cursor c = {0}; (p = jobs_next(out->j, &c));) {
+		out->registered += can_be_monitored(p);
+		if (!p->guest && p->stopped_lease && p->stopped_lease == out->lease)
+			out->stopped_framework = true;
+	}
 }
 
 /* Of a framework one process gets the request, and another reports its state. */
@@ -348,12 +330,12 @@ static json_t *make_reply(struct reply *out, struct jobs_process **all, size_t n
 			 "total", (json_int_t)reported, "known", (json_int_t)n, "running",
 			 (json_int_t)running, "paused", (json_int_t)paused, "mute",
 			 (json_int_t)out->not_reporting, "tracing", (json_int_t)out->tracing,
-			 "registered", (json_int_t)count_all(out->j), "now",
+			 "registered", (json_int_t)out->registered, "now",
 			 (json_int_t)clock_real_ns());
 }
 
 /* A link has no lists: ?pids=12 is meant as [12]. */
-static bool read_filter(const json_t *request, struct filter *f, json_t **fault)
+static bool read_target(const json_t *request, struct jobs_target *out, json_t **fault)
 {
 	const json_t *pids = json_object_get(request, "pids");
 	json_t *one = NULL;
@@ -362,7 +344,7 @@ static bool read_filter(const json_t *request, struct filter *f, json_t **fault)
 		one = json_copy((json_t *)(uintptr_t)request);
 		json_object_set_new(one, "pids", json_pack("[I]", json_integer_value(pids)));
 	}
-	bool good = jobs_target_read(one ? one : request, false, &f->target, fault);
+	bool good = jobs_target_read(one ? one : request, false, out, fault);
 	json_decref(one);
 	return good;
 }
@@ -370,16 +352,16 @@ static bool read_filter(const json_t *request, struct filter *f, json_t **fault)
 json_t *jobs_get_top(struct jobs *j, const json_t *request)
 {
 	const json_t *limit = json_object_get(request, "limit");
-	struct filter f = {.any_job = !json_object_get(request, "job_id")};
+	struct jobs_target target;
 	int64_t rows = ROWS;
 	json_int_t lease = json_integer_value(json_object_get(request, "lease"));
 	json_t *fault = limit ? jobs_read_int(limit, &rows) : NULL;
 	size_t n;
 
-	if (fault || !read_filter(request, &f, &fault))
+	if (fault || !read_target(request, &target, &fault))
 		return fault;
 	rows = rows < 0 ? 0 : rows > MAX_ROWS ? MAX_ROWS : rows;
-	struct jobs_process **all = jobs_collect(j, is_selected, &f, by_rank, &n);
+	struct jobs_process **all = jobs_collect(j, is_selected, &target, by_rank, &n);
 	struct reply out = {.j = j,
 			    .now_ms = jobs_now_ms(),
 			    .rows = (size_t)rows,
@@ -388,11 +370,11 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 			    .stop_pending = json_array(),
 			    .lease = lease > 0 ? (uint64_t)lease : 0,
 			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
-	out.stopped_framework = has_stopped_framework(j, out.lease);
+	count_registered(&out);
 	json_t *reply = make_reply(&out, all, n);
 	free(out.regressions);
 	free(out.ranks);
 	free(all);
-	jobs_target_release(&f.target);
+	jobs_target_release(&target);
 	return reply;
 }
