@@ -52,14 +52,7 @@ static inline void put_alloc(const struct collect_block *b, uint8_t flags, uint6
 	if (unlikely(!r))
 		return;
 	r->head = (struct rec){REC_ALLOC, flags, sizeof(*r), stack, ns};
-	r->addr = b->addr;
-	r->size_bytes = b->size_bytes;
-	r->device = b->device;
-	r->pool = b->pool;
-	r->kind = b->kind;
-	r->page = b->page;
-	r->module = b->module;
-	r->reserved = 0;
+	put_alloc_body(r, b);
 	guest_publish(sizeof(*r));
 }
 
@@ -71,11 +64,7 @@ static inline void put_free(const struct collect_block *b, uint8_t flags, uint64
 	if (unlikely(!r))
 		return;
 	r->head = (struct rec){REC_FREE, flags, sizeof(*r), stack, ns};
-	r->addr = b->addr;
-	r->device = b->device;
-	r->pool = b->pool;
-	r->kind = b->kind;
-	r->reserved = 0;
+	put_free_body(r, b);
 	guest_publish(sizeof(*r));
 }
 

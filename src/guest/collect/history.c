@@ -18,6 +18,7 @@
  */
 #include "guest/collect/collect.h"
 
+#include "guest/collect/put.h"
 #include "guest/runtime/guest.h"
 
 #include <string.h>
@@ -128,16 +129,8 @@ void collect_alloc_at(const struct collect_block *b, uint64_t time_ns, uint32_t 
 
 	if (!r)
 		return;
-	*r = (struct rec_alloc){
-		.head = head_of(REC_ALLOC, sizeof(*r), time_ns, stack),
-		.addr = b->addr,
-		.size_bytes = b->size_bytes,
-		.device = b->device,
-		.pool = b->pool,
-		.kind = b->kind,
-		.page = b->page,
-		.module = b->module,
-	};
+	r->head = head_of(REC_ALLOC, sizeof(*r), time_ns, stack);
+	put_alloc_body(r, b);
 	history_publish(sizeof(*r));
 }
 
@@ -147,13 +140,8 @@ void collect_free_at(const struct collect_block *b, uint64_t time_ns, uint32_t s
 
 	if (!r)
 		return;
-	*r = (struct rec_free){
-		.head = head_of(REC_FREE, sizeof(*r), time_ns, stack),
-		.addr = b->addr,
-		.device = b->device,
-		.pool = b->pool,
-		.kind = b->kind,
-	};
+	r->head = head_of(REC_FREE, sizeof(*r), time_ns, stack);
+	put_free_body(r, b);
 	history_publish(sizeof(*r));
 }
 

@@ -3,6 +3,7 @@
 #ifndef SONDE_GUEST_COLLECT_PUT_H
 #define SONDE_GUEST_COLLECT_PUT_H
 
+#include "guest/collect/collect.h"
 #include "guest/runtime/guest.h"
 
 #include <string.h>
@@ -43,6 +44,28 @@ static inline void put_end(const struct put *p)
 	if (p->rec)
 		guest_publish(p->size);
 	guest_unhold(p->held);
+}
+
+/* Everything but the head of a record of a block; each word of it is written. */
+static inline void put_alloc_body(struct rec_alloc *r, const struct collect_block *b)
+{
+	r->addr = b->addr;
+	r->size_bytes = b->size_bytes;
+	r->device = b->device;
+	r->pool = b->pool;
+	r->kind = b->kind;
+	r->page = b->page;
+	r->module = b->module;
+	r->reserved = 0;
+}
+
+static inline void put_free_body(struct rec_free *r, const struct collect_block *b)
+{
+	r->addr = b->addr;
+	r->device = b->device;
+	r->pool = b->pool;
+	r->kind = b->kind;
+	r->reserved = 0;
 }
 
 /* Two texts joined by a NUL, as text bodies hold them; the second may be missing. */

@@ -10,42 +10,24 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-int aclInit(const char *config);
-int aclrtSetDevice(int32_t device);
-int rtSetDevice(int32_t device);
+/* A function of the vendor's runtime: called through, and the monitor woken behind it. */
+#define WAKES(name, type, lib)                                                                     \
+	EXPORT int name(type argument);                                                            \
+	EXPORT int name(type argument)                                                             \
+	{                                                                                          \
+		static const char *const libs[] = {lib, NULL};                                     \
+		__typeof__(&name) real = REAL(name, NULL, libs);                                   \
+		int r = real ? real(argument) : -1;                                                \
+                                                                                                   \
+		monitor_wake();                                                                    \
+		return r;                                                                          \
+	}
 
-EXPORT int aclInit(const char *config)
-{
-	static const char *const libs[] = {"libascendcl.so", NULL};
-	__typeof__(&aclInit) real = REAL(aclInit, NULL, libs);
-	int r = real ? real(config) : -1;
-
-	monitor_wake();
-	return r;
-}
-
-EXPORT int aclrtSetDevice(int32_t device)
-{
-	static const char *const libs[] = {"libascendcl.so", NULL};
-	__typeof__(&aclrtSetDevice) real = REAL(aclrtSetDevice, NULL, libs);
-	int r = real ? real(device) : -1;
-
-	monitor_wake();
-	return r;
-}
-
-EXPORT int rtSetDevice(int32_t device)
-{
-	static const char *const libs[] = {"libruntime.so", NULL};
-	__typeof__(&rtSetDevice) real = REAL(rtSetDevice, NULL, libs);
-	int r = real ? real(device) : -1;
-
-	monitor_wake();
-	return r;
-}
+WAKES(aclInit, const char *, "libascendcl.so")
+WAKES(aclrtSetDevice, int32_t, "libascendcl.so")
+WAKES(rtSetDevice, int32_t, "libruntime.so")
 
 /* CUDA_INJECTION64_PATH: the driver loads us when the job initialises it, and calls this. */
-
 __attribute__((visibility("default"))) int InitializeInjection(void);
 __attribute__((visibility("default"))) int InitializeInjection(void)
 {
