@@ -62,6 +62,36 @@ struct opt {
 	bool hidden;
 };
 
+/*
+ * Rows of option tables: the name, the placeholder of the value, where the value goes (an offset
+ * into args.target), its default and what it is for. Anything else (.group, .letters, .aliases,
+ * .min) may follow as designated initialisers.
+ */
+#define OPTION_FLAG(name_, at_, help_, ...)                                                        \
+	{                                                                                          \
+		.name = name_, .kind = OPT_FLAG, .offset = at_, .help = help_, ##__VA_ARGS__       \
+	}
+#define OPTION_TEXT(name_, arg_, at_, default_, help_, ...)                                        \
+	{                                                                                          \
+		.name = name_, .kind = OPT_TEXT, .arg = arg_, .offset = at_,                       \
+		.default_text = default_, .help = help_, ##__VA_ARGS__                             \
+	}
+#define OPTION_UINT(name_, arg_, at_, min_, max_, default_, help_, ...)                            \
+	{                                                                                          \
+		.name = name_, .kind = OPT_UINT, .arg = arg_, .offset = at_, .min = min_,          \
+		.max = max_, .default_text = default_, .help = help_, ##__VA_ARGS__                \
+	}
+#define OPTION_CHOICE(name_, arg_, choices_, at_, default_, help_, ...)                            \
+	{                                                                                          \
+		.name = name_, .kind = OPT_CHOICE, .arg = arg_, .choices = choices_,               \
+		.offset = at_, .default_text = default_, .help = help_, ##__VA_ARGS__              \
+	}
+#define OPTION_CALL(name_, arg_, parse_, at_, default_, help_, ...)                                \
+	{                                                                                          \
+		.name = name_, .kind = OPT_CALL, .arg = arg_, .parse = parse_, .offset = at_,      \
+		.default_text = default_, .help = help_, ##__VA_ARGS__                             \
+	}
+
 #define OPT_END                                                                                    \
 	{                                                                                          \
 		.name = NULL                                                                       \

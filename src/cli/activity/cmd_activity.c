@@ -419,24 +419,15 @@ static const struct opt show_option_rows[] = {
 
 static const struct opt export_option_rows[] = {
 	COMMAND_HELP_OPTION,
-	{.group = "Output options",
-	 .name = "format",
-	 .kind = OPT_CHOICE,
-	 .arg = "FORMAT",
-	 .choices = formats,
-	 .offset = offsetof(struct export_options, format),
-	 .default_text = "chrome",
-	 .help = "Which: chrome (a timeline for Perfetto), xlsx (a workbook with a sheet per "
-		 "kind), csv "
-		 "(one "
-		 "table), jsonl or db."},
-	{.name = "output",
-	 .letters = "o",
-	 .kind = OPT_TEXT,
-	 .arg = "PATH",
-	 .offset = offsetof(struct export_options, output),
-	 .help = "The file to write, of jsonl and db the directory, in which each process gets its "
-		 "own. A file that is there is replaced. '-' prints chrome, csv and jsonl."},
+	OPTION_CHOICE("format", "FORMAT", formats, offsetof(struct export_options, format),
+		      "chrome",
+		      "Which: chrome (a timeline for Perfetto), xlsx (a workbook with a sheet per "
+		      "kind), csv (one table), jsonl or db.",
+		      .group = "Output options"),
+	OPTION_TEXT("output", "PATH", offsetof(struct export_options, output), NULL,
+		    "The file to write, of jsonl and db the directory, in which each process gets "
+		    "its own. A file that is there is replaced. '-' prints chrome, csv and jsonl.",
+		    .letters = "o"),
 	OPT_END,
 };
 
@@ -497,27 +488,14 @@ const struct command cmd_activity_export = {
 
 static const struct opt summary_option_rows[] = {
 	COMMAND_HELP_OPTION,
-	{.group = "What to show",
-	 .name = "request",
-	 .kind = OPT_TEXT,
-	 .arg = "ID",
-	 .offset = offsetof(struct summary_options, request),
-	 .default_text = "the newest",
-	 .help = "Which request of nputrace, if there are traces of several: the number in the "
-		 "name "
-		 "of its summary."},
-	{.name = "top",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .offset = offsetof(struct summary_options, top),
-	 .min = 1,
-	 .max = 1000000,
-	 .default_text = "25",
-	 .help = "How many lines a table has at most."},
-	{.name = "json",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct summary_options, json),
-	 .help = "Print JSON, with nothing left out."},
+	OPTION_TEXT("request", "ID", offsetof(struct summary_options, request), "the newest",
+		    "Which request of nputrace, if there are traces of several: the number in the "
+		    "name of its summary.",
+		    .group = "What to show"),
+	OPTION_UINT("top", "N", offsetof(struct summary_options, top), 1, 1000000, "25",
+		    "How many lines a table has at most."),
+	OPTION_FLAG("json", offsetof(struct summary_options, json),
+		    "Print JSON, with nothing left out."),
 	OPT_END,
 };
 

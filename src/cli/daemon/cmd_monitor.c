@@ -323,23 +323,15 @@ out:
 
 #define AT(member) offsetof(struct monitor_options, member)
 static const struct opt options[] = {
-	{.group = "Monitor",
-	 .name = "mspti",
-	 .kind = OPT_TEXT,
-	 .arg = "LIBRARY",
-	 .offset = AT(mspti),
-	 .default_text = "$ASCEND_HOME_PATH/lib64/" MSPTI ", if it is there",
-	 .help = "The library of CANN that tells of NPU activities, to be preloaded, too; 'none' "
-		 "for none."},
-	{.name = "print-env",
-	 .kind = OPT_FLAG,
-	 .offset = AT(print_env),
-	 .help = "Run nothing: print the environment that the job needs, as export lines for a "
-		 "shell."},
-	{.name = "quiet",
-	 .kind = OPT_FLAG,
-	 .offset = AT(quiet),
-	 .help = "Do not say what to do next."},
+	OPTION_TEXT("mspti", "LIBRARY", AT(mspti),
+		    "$ASCEND_HOME_PATH/lib64/" MSPTI ", if it is there",
+		    "The library of CANN that tells of NPU activities, to be preloaded, too; "
+		    "'none' for none.",
+		    .group = "Monitor"),
+	OPTION_FLAG("print-env", AT(print_env),
+		    "Run nothing: print the environment that the job needs, as export lines for a "
+		    "shell."),
+	OPTION_FLAG("quiet", AT(quiet), "Do not say what to do next."),
 	COMMAND_HELP_OPTION,
 	OPT_END,
 };

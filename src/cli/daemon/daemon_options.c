@@ -100,13 +100,9 @@ const struct opt daemon_option_table[] = {
 	 NUMBER("port", "PORT", port, 0, 65535, "1778",
 		"Port of the control RPC, for dyno and sonde ctl. 0: any that is free, the log "
 		"says which.")},
-	{.name = "bind",
-	 .kind = OPT_CALL,
-	 .parse = parse_binds,
-	 .offset = CONFIG(binds),
-	 .arg = "ADDRESS[,ADDRESS...]",
-	 .help = "Addresses to listen on, IPv4 or IPv6. Without it: loopback, and with "
-		 "certificates every address."},
+	OPTION_CALL("bind", "ADDRESS[,ADDRESS...]", parse_binds, CONFIG(binds), NULL,
+		    "Addresses to listen on, IPv4 or IPv6. Without it: loopback, and with "
+		    "certificates every address."),
 	{TEXT("certs-dir", "DIR", certs_dir, DAEMON_NO_CERTS,
 	      "Talk TLS only, and only to those who have a certificate of the same authority. DIR "
 	      "holds ca.crt, server.crt, server.key and perhaps ca.crl; `sonde certs` makes "
@@ -180,15 +176,9 @@ const struct opt daemon_option_table[] = {
 	{TEXT("otlp-ssl-ca-cert-path", "FILE", otlp_ca, NULL, "Authorities to trust.")},
 	{TEXT("otlp-ssl-client-cert-path", "FILE", otlp_cert, NULL, "Certificate to show.")},
 	{TEXT("otlp-ssl-client-key-path", "FILE", otlp_key, NULL, "Its key.")},
-	{.name = "use-otel",
-	 .kind = OPT_FLAG,
-	 .offset = OWN(use_otel),
-	 .help = "Another name of --use-otlp."},
-	{.name = "otel-endpoint",
-	 .kind = OPT_TEXT,
-	 .arg = "URL",
-	 .offset = OWN(otel_endpoint),
-	 .help = "Another name of --otlp-endpoint."},
+	OPTION_FLAG("use-otel", OWN(use_otel), "Another name of --use-otlp."),
+	OPTION_TEXT("otel-endpoint", "URL", OWN(otel_endpoint), NULL,
+		    "Another name of --otlp-endpoint."),
 
 	{FOREIGN_FLAG("use-ODS", refused_flags[0], NO_SERVICE)},
 	{FOREIGN_FLAG("use-scuba", refused_flags[1], NO_SERVICE)},

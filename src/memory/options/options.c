@@ -68,152 +68,75 @@ const struct opt mem_option_table[] = {
 	 .letters = "vV",
 	 .kind = OPT_STOP,
 	 .help = "Show the version and exit."},
-	{.name = "verbose",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct mem_options, verbose),
-	 .aliases = verbose_names,
-	 .help = "Write everything to the log, as --log-level=debug (also --debug)."},
-	{.name = "quiet",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct mem_options, quiet),
-	 .help = "Write only errors to the log, as --log-level=error. The findings of analyses "
-		 "are reported all the same; see --report."},
-	{.name = "log-level",
-	 .kind = OPT_CALL,
-	 .arg = "LEVEL",
-	 .parse = mem_parse_log_level,
-	 .default_text = "info",
-	 .help = "What is written to the log: debug, info, warning or error. Wins over --verbose "
-		 "and --quiet."},
-	{.group = "Collection options",
-	 .name = "steps",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = mem_parse_steps,
-	 .default_text = "all",
-	 .help = "Record these training steps only: up to five step numbers from 1."},
-	{.name = "device",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = mem_parse_device,
-	 .default_text = "npu",
-	 .help = "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
-		 "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu together "
-		 "with npu:ID means every NPU."},
-	{.name = "level",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = mem_parse_level,
-	 .default_text = "op",
-	 .help = "Which launches are recorded: op (operators), kernel, or op,kernel."},
-	{.name = "events",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = mem_parse_events,
-	 .default_text = "alloc,free,launch",
-	 .help = "What is recorded: alloc, free, launch, access, traceback (calls of Python "
-		 "functions); none for nothing. alloc and free come together, and access brings "
-		 "both."},
-	{.name = "call-stack",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = mem_parse_call_stack,
-	 .default_text = "off",
-	 .help = "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both. DEPTH is "
-		 "the number of "
-		 "frames, from 0 to 1000, 50 if left out."},
-	{.name = "collect-mode",
-	 .kind = OPT_CHOICE,
-	 .arg = "MODE",
-	 .choices = modes,
-	 .offset = CONFIG(mode),
-	 .default_text = "immediate",
-	 .help = "immediate: record from the start. deferred: record when the job itself says so, "
-		 "with sonde_start()."},
-	{.name = "buffer-mb",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 1,
-	 .max = MEM_MAX_BUFFER_MB,
-	 .offset = CONFIG(buffer_mb),
-	 .default_text = "256",
-	 .help = "Memory for events that are not yet on disk, in MiB for each process of the job."},
-	{.name = "wait-ms",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 0,
-	 .max = MEM_MAX_WAIT_MS,
-	 .offset = CONFIG(wait_ms),
-	 .default_text = "100",
-	 .help = "How many milliseconds an event may wait when that memory is full. After that, or "
-		 "at once with 0, events are dropped and counted."},
-	{.group = "Analysis options",
-	 .name = "analysis",
-	 .kind = OPT_CALL,
-	 .arg = "LIST",
-	 .parse = mem_parse_analysis,
-	 .default_text = "leaks",
-	 .help = "What is looked for: leaks (memory that grows step by step), decompose (who owns "
-		 "the memory: written into the rows), inefficient (blocks held too early, too late "
-		 "or idle: written into the rows), oom[:K] (why memory ran out, with the K largest "
-		 "and the K newest blocks, 10 if left out); none or an empty value for nothing."},
-	{.name = "watch",
-	 .kind = OPT_CALL,
-	 .arg = "[OP[:ID]],OP[,full-content]",
-	 .parse = mem_parse_watch,
-	 .default_text = "off",
-	 .help = "Check the memory of a tensor between two operators: from the first (its output "
-		 "ID, written as 0 or out0) to the second. full-content keeps the bytes, not only "
-		 "their hash."},
-	{.name = "compare",
-	 .kind = OPT_FLAG,
-	 .offset = CONFIG(compare),
-	 .help = "Compare the two runs of --input-path instead of running a program: "
-		 "operator by operator, or kernel by kernel (--level=kernel)."},
-	{.group = "Input / Output options",
-	 .name = "input-path",
-	 .letters = "i",
-	 .kind = OPT_CALL,
-	 .arg = "DIR",
-	 .parse = mem_parse_input,
-	 .aliases = input_names,
-	 .help = "For --compare: two recordings, dump files or directories of which the newest "
-		 "dump is "
-		 "taken, separated by a comma."},
-	{.name = "output-path",
-	 .letters = "o",
-	 .kind = OPT_CALL,
-	 .arg = "DIR",
-	 .parse = mem_parse_output,
-	 .aliases = output_names,
-	 .default_text = "./" MEM_OUTPUT_DEFAULT,
-	 .help = "Where the recording goes. Made if it is missing."},
-	{.name = "format",
-	 .kind = OPT_CHOICE,
-	 .arg = "FORMAT",
-	 .choices = formats,
-	 .offset = CONFIG(format),
-	 .aliases = format_names,
-	 .default_text = "csv",
-	 .help = "Form of the dump: csv, or db (SQLite, for MindStudio Insight)."},
-	{.name = "report",
-	 .kind = OPT_CHOICE,
-	 .arg = "WHERE",
-	 .choices = reports,
-	 .offset = offsetof(struct mem_options, report),
-	 .default_text = "auto",
-	 .help = "Where the findings of the analyses are reported when the job has ended: stderr, "
-		 "stdout or off. auto is stderr, and only if something was found or it is a "
-		 "terminal; "
-		 "with "
-		 "--compat=26.0 it is stdout. The file " SESSION_REPORT
-		 " of the recording always has it."},
-	{.name = "compat",
-	 .kind = OPT_CALL,
-	 .arg = "VERSION",
-	 .parse = mem_parse_compat,
-	 .default_text = "current",
-	 .help = "Write event and attribute names as another version does: 26.0, or current. The "
-		 "environment variable " MEM_COMPAT_ENV " does the same."},
+	OPTION_FLAG("verbose", offsetof(struct mem_options, verbose),
+		    "Write everything to the log, as --log-level=debug (also --debug).",
+		    .aliases = verbose_names),
+	OPTION_FLAG("quiet", offsetof(struct mem_options, quiet),
+		    "Write only errors to the log, as --log-level=error. The findings of analyses "
+		    "are reported all the same; see --report."),
+	OPTION_CALL("log-level", "LEVEL", mem_parse_log_level, 0, "info",
+		    "What is written to the log: debug, info, warning or error. Wins over "
+		    "--verbose and --quiet."),
+	OPTION_CALL("steps", "LIST", mem_parse_steps, 0, "all",
+		    "Record these training steps only: up to five step numbers from 1.",
+		    .group = "Collection options"),
+	OPTION_CALL("device", "LIST", mem_parse_device, 0, "npu",
+		    "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
+		    "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu "
+		    "together with npu:ID means every NPU."),
+	OPTION_CALL("level", "LIST", mem_parse_level, 0, "op",
+		    "Which launches are recorded: op (operators), kernel, or op,kernel."),
+	OPTION_CALL("events", "LIST", mem_parse_events, 0, "alloc,free,launch",
+		    "What is recorded: alloc, free, launch, access, traceback (calls of Python "
+		    "functions); none for nothing. alloc and free come together, and access brings "
+		    "both."),
+	OPTION_CALL("call-stack", "LIST", mem_parse_call_stack, 0, "off",
+		    "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both. DEPTH "
+		    "is the number of frames, from 0 to 1000, 50 if left out."),
+	OPTION_CHOICE("collect-mode", "MODE", modes, CONFIG(mode), "immediate",
+		      "immediate: record from the start. deferred: record when the job itself says "
+		      "so, with sonde_start()."),
+	OPTION_UINT(
+		"buffer-mb", "N", CONFIG(buffer_mb), 1, MEM_MAX_BUFFER_MB, "256",
+		"Memory for events that are not yet on disk, in MiB for each process of the job."),
+	OPTION_UINT("wait-ms", "N", CONFIG(wait_ms), 0, MEM_MAX_WAIT_MS, "100",
+		    "How many milliseconds an event may wait when that memory is full. After that, "
+		    "or at once with 0, events are dropped and counted."),
+	OPTION_CALL(
+		"analysis", "LIST", mem_parse_analysis, 0, "leaks",
+		"What is looked for: leaks (memory that grows step by step), decompose (who owns "
+		"the memory: written into the rows), inefficient (blocks held too early, too late "
+		"or idle: written into the rows), oom[:K] (why memory ran out, with the K largest "
+		"and the K newest blocks, 10 if left out); none or an empty value for nothing.",
+		.group = "Analysis options"),
+	OPTION_CALL("watch", "[OP[:ID]],OP[,full-content]", mem_parse_watch, 0, "off",
+		    "Check the memory of a tensor between two operators: from the first (its "
+		    "output ID, written as 0 or out0) to the second. full-content keeps the bytes, "
+		    "not only their hash."),
+	OPTION_FLAG("compare", CONFIG(compare),
+		    "Compare the two runs of --input-path instead of running a program: operator "
+		    "by operator, or kernel by kernel (--level=kernel)."),
+	OPTION_CALL("input-path", "DIR", mem_parse_input, 0, NULL,
+		    "For --compare: two recordings, dump files or directories of which the newest "
+		    "dump is taken, separated by a comma.",
+		    .group = "Input / Output options", .letters = "i", .aliases = input_names),
+	OPTION_CALL("output-path", "DIR", mem_parse_output, 0, "./" MEM_OUTPUT_DEFAULT,
+		    "Where the recording goes. Made if it is missing.", .letters = "o",
+		    .aliases = output_names),
+	OPTION_CHOICE("format", "FORMAT", formats, CONFIG(format), "csv",
+		      "Form of the dump: csv, or db (SQLite, for MindStudio Insight).",
+		      .aliases = format_names),
+	OPTION_CHOICE(
+		"report", "WHERE", reports, offsetof(struct mem_options, report), "auto",
+		"Where the findings of the analyses are reported when the job has ended: stderr, "
+		"stdout or off. auto is stderr, and only if something was found or it is a "
+		"terminal; "
+		"with "
+		"--compat=26.0 it is stdout. The file " SESSION_REPORT
+		" of the recording always has it."),
+	OPTION_CALL(
+		"compat", "VERSION", mem_parse_compat, 0, "current",
+		"Write event and attribute names as another version does: 26.0, or current. The "
+		"environment variable " MEM_COMPAT_ENV " does the same."),
 	OPT_END,
 };
