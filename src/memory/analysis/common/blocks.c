@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
-#include "memory/analysis/common/blocks_steps.h"
+#include "memory/analysis/common/frames.h"
 #include "wire/record.h"
 
 #define SLAB 512 /* blocks that are allocated at once */
@@ -25,6 +25,18 @@ struct pool_node {
 	struct block_pool pool;
 	struct block *left; /* blocks with a FREE that was made up */
 	uint64_t left_ns; /* time of the newest */
+};
+
+/* Which step of a process runs: by ranges named "step start" or by the step call; the first source
+ * that is seen counts. */
+enum step_source { STEPS_UNKNOWN, STEPS_BY_RANGE, STEPS_BY_CALL };
+
+struct block_steps {
+	enum step_source source;
+	uint64_t range_starts; /* seen so far */
+	uint64_t range_offset; /* what has to be added to that for the id of a range */
+	uint64_t step_start; /* the how manyth start the step's is */
+	uint64_t step_range; /* id of the step's range where rows tell it, else 0 */
 };
 
 struct block_process_state {
@@ -160,37 +172,39 @@ void blocks_hold(struct blocks *b, struct block_device *d)
 	d->hold_seq = b->next_seq;
 }
 
-void blocks_each(struct blocks *b, struct block_process *p,
-		 void (*fn)(struct block *block, void *arg), void *arg)
-{
-	for (size_t i = 0; i < b->nprocesses; i++) {
-		uint64_t key, value;
-		size_t at = 0;
-
-		if (p && b->processes[i] != p)
-			continue;
-		while (hmap_next(&b->processes[i]->state->by_key, &at, &key, &value))
-			fn((struct block *)(uintptr_t)value, arg);
-	}
-}
-
-void blocks_each_held(struct blocks *b, struct block_device *d,
-		      void (*fn)(struct block *block, void *arg), void *arg)
+static struct block *next_in_map(struct block_walk *w, const struct block_process *p)
 {
 	uint64_t key, value;
-	size_t at = 0;
 
-	(void)b;
-	while (hmap_next(&d->process->state->by_key, &at, &key, &value)) {
-		struct block *block = (struct block *)(uintptr_t)value;
+	return hmap_next(&p->state->by_key, &w->at, &key, &value) ? (struct block *)(uintptr_t)value
+								  : NULL;
+}
 
-		if (block->pool->device == d && block->seq < d->hold_seq)
-			fn(block, arg);
+static struct block *next_held(struct block_walk *w)
+{
+	struct block *b = NULL;
+
+	while (!w->map_done && (b = next_in_map(w, w->held->process)))
+		if (b->pool->device == w->held && b->seq < w->held->hold_seq)
+			return b;
+	b = w->map_done ? w->ended : w->held->held;
+	w->map_done = true;
+	w->ended = b ? b->next : NULL;
+	return b;
+}
+
+struct block *blocks_next(struct block_walk *w)
+{
+	if (w->held)
+		return next_held(w);
+	for (; w->i < w->blocks->nprocesses; w->i++, w->at = 0) {
+		struct block_process *p = w->blocks->processes[w->i];
+		struct block *b = w->process && w->process != p ? NULL : next_in_map(w, p);
+
+		if (b)
+			return b;
 	}
-	for (struct block *block = d->held, *next; block; block = next) {
-		next = block->next;
-		fn(block, arg);
-	}
+	return NULL;
 }
 
 /* --- processes, devices, pools --- */
@@ -279,13 +293,83 @@ static struct pool_node *pool_of(struct blocks *b, struct block_process *p, cons
 	return node;
 }
 
+/* --- steps --- */
+
+bool row_is_step_range(const struct row *row)
+{
+	struct frame_line name = frame_trim(row->name, row->name_len);
+
+	return name.len == strlen("step start") && !memcmp(name.text, "step start", name.len);
+}
+
+static void step_ends(struct block_process *p, struct block_change *c)
+{
+	if (!p->in_step)
+		return;
+	p->in_step = false;
+	p->step_ended = p->step;
+	c->step_ended = p->step;
+}
+
+static void step_begins(struct block_process *p, uint32_t number, struct block_change *c)
+{
+	step_ends(p, c);
+	p->step = number;
+	p->in_step = true;
+	c->step_begun = number;
+}
+
+/*
+ * Rows of a dump do not have the id of a range that starts. Ids are given in the order of starts,
+ * so the number of the start is the id, less those that are not in this file: an end with a greater
+ * id than expected shows how many these are.
+ */
+static void steps_range(struct block_steps *s, struct block_process *p, const struct row *row,
+			struct block_change *c)
+{
+	if (row->type == TYPE_RANGE_START) {
+		s->range_starts++;
+		if (s->source == STEPS_BY_CALL || !row_is_step_range(row))
+			return;
+		s->source = STEPS_BY_RANGE;
+		s->step_start = s->range_starts;
+		s->step_range = row->range;
+		step_begins(p, p->step + 1, c);
+		return;
+	}
+	if (row->range > s->range_starts + s->range_offset)
+		s->range_offset = row->range - s->range_starts;
+	uint64_t id = s->step_range ? s->step_range : s->step_start + s->range_offset;
+	if (s->source == STEPS_BY_RANGE && row->range && row->range == id)
+		step_ends(p, c);
+}
+
+/* The call that ends step n, which begins step n + 1. */
+static void steps_call(struct block_steps *s, struct block_process *p, const struct row *row,
+		       struct block_change *c)
+{
+	uint64_t n = 0;
+
+	if (s->source == STEPS_BY_RANGE)
+		return;
+	s->source = STEPS_BY_CALL;
+	p->by_call = true;
+	for (size_t i = 0; i < row->name_len && row->name[i] >= '0' && row->name[i] <= '9'; i++)
+		n = n * 10 + (uint64_t)(row->name[i] - '0');
+	if (!n || n >= UINT32_MAX)
+		n = p->step + !p->in_step;
+	p->step = (uint32_t)n;
+	p->in_step = true;
+	step_begins(p, (uint32_t)n + 1, c);
+}
+
 /* --- rows --- */
 
 /* What the attributes of a MALLOC, FREE or ACCESS row say. */
 struct facts {
 	bool has_id, shadow;
 	uint64_t id, bytes;
-	const struct attr *owner, *used, *total, *device_used;
+	const struct attr *owner, *total;
 };
 
 static void read_facts(const struct row *row, struct facts *f)
@@ -308,14 +392,8 @@ static void read_facts(const struct row *row, struct facts *f)
 		case ATTR_OWNER:
 			f->owner = a;
 			break;
-		case ATTR_USED:
-			f->used = a;
-			break;
 		case ATTR_TOTAL:
 			f->total = a;
-			break;
-		case ATTR_DEVICE_USED:
-			f->device_used = a;
 			break;
 		default:
 			break;
@@ -338,14 +416,10 @@ static void apply_owner(struct blocks *b, struct block *block, const struct fact
 						 UINT32_MAX);
 }
 
-static void note_usage(struct block_pool *pool, const struct facts *f)
+static void note_reserved(struct block_pool *pool, const struct facts *f)
 {
-	if (f->used && f->used->kind == ATTR_NUMBER)
-		pool->used = f->used->number;
 	if (f->total && f->total->kind == ATTR_NUMBER)
 		pool->reserved = f->total->number;
-	if (f->device_used && f->device_used->kind == ATTR_NUMBER)
-		pool->device->used_bytes = f->device_used->number;
 }
 
 static void on_malloc(struct blocks *b, const struct row *row, struct block_change *c)
@@ -367,7 +441,6 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 	block->pool = &node->pool;
 	block->stack = stacks_of(&b->stacks, row);
 	block->step = p->step;
-	block->tid = row->tid;
 	block->shadow = f.shadow;
 	apply_owner(b, block, &f);
 	uint64_t old = hmap_put(&p->state->by_key, block->key, (uintptr_t)block);
@@ -380,7 +453,7 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 	}
 	count_alive(block, true);
 	node->pool.mallocs++;
-	note_usage(&node->pool, &f);
+	note_reserved(&node->pool, &f);
 	*c = (struct block_change){
 		.what = BLOCKS_ALLOC, .process = p, .pool = &node->pool, .block = block};
 }
@@ -412,7 +485,7 @@ static void on_free(struct blocks *b, const struct row *row, struct block_change
 	c->pool = &node->pool;
 	if (!f.shadow) {
 		node->pool.frees++;
-		note_usage(&node->pool, &f);
+		note_reserved(&node->pool, &f);
 	}
 	if (!block || block->state != BLOCK_ALIVE) {
 		node->pool.unmatched_frees += !f.shadow;

@@ -39,7 +39,6 @@ struct block_device {
 	bool has_driver; /* there are HAL (on the host: HOST) blocks */
 	uint64_t driver_bytes; /* alive, HAL and HOST */
 	uint64_t pool_bytes; /* alive, the others */
-	uint64_t total_bytes, used_bytes; /* of the whole device where rows say so, else 0 */
 	/* blocks_hold() */
 	uint64_t hold_seq;
 	struct block *held;
@@ -54,7 +53,7 @@ struct block_pool {
 	uint64_t live_bytes, live_blocks;
 	uint64_t mallocs, frees;
 	uint64_t unmatched_frees; /* of the frees: no MALLOC was seen */
-	uint64_t used, reserved; /* attributes `used` and `total` of the newest row; 0 without */
+	uint64_t reserved; /* attribute `total` of the newest row; 0 without */
 	void *own; /* the analysis' own, NULL at first; never freed here */
 };
 
@@ -67,7 +66,6 @@ struct block_process {
 	bool in_step;
 	bool by_call; /* steps are ended by calls, so that one always follows */
 	bool finalized; /* it has said that it is through with its devices (ACL_FINI) */
-	uint64_t step_ns; /* when the step began */
 	uint64_t kernels; /* launches so far */
 	struct block_pool **pools;
 	size_t npools;
@@ -92,7 +90,6 @@ struct block {
 	uint32_t stack; /* see stacks.h */
 	uint32_t owner; /* its number in `owners` */
 	uint32_t step; /* in which it was allocated */
-	uint32_t tid;
 	uint8_t state; /* enum block_state */
 	bool shadow; /* was there when recording began; time_ns is that moment */
 	struct block *next; /* of lists in here */
@@ -119,7 +116,7 @@ struct block_change {
 /* The attributes that blocks_add() looks at; those of an analysis come on top. */
 #define BLOCKS_ATTRS                                                                               \
 	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
-	 1ull << ATTR_OWNER | 1ull << ATTR_USED | 1ull << ATTR_TOTAL | 1ull << ATTR_DEVICE_USED)
+	 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL)
 
 /* Everything that is known; others only read the first part. */
 struct blocks {
@@ -157,13 +154,24 @@ void blocks_process(struct blocks *b, uint32_t pid, const char *command);
  */
 void blocks_hold(struct blocks *b, struct block_device *d);
 
-/* Blocks of the process (NULL: of all) that are ALIVE or LEFT now. */
-void blocks_each(struct blocks *b, struct block_process *p,
-		 void (*fn)(struct block *block, void *arg), void *arg);
+/*
+ * Blocks one by one until NULL: those that are ALIVE or LEFT now, of a process or of all; or those
+ * that were alive when blocks_hold() was called for a device, even if they have ended since. The
+ * table must not change meanwhile.
+ */
+struct block_walk {
+	const struct blocks *blocks;
+	const struct block_process *process; /* NULL: of all */
+	const struct block_device *held; /* not NULL: held ones of this device */
+	/* blocks_next() alone, 0 at first: */
+	size_t i, at;
+	bool map_done;
+	struct block *ended;
+};
+struct block *blocks_next(struct block_walk *w);
 
-/* Blocks that were alive when blocks_hold() was called, whatever became of them. */
-void blocks_each_held(struct blocks *b, struct block_device *d,
-		      void (*fn)(struct block *block, void *arg), void *arg);
+/* Does it begin a range named "step start"? */
+bool row_is_step_range(const struct row *row);
 
 /* Is it memory of a device that its driver handed out itself? */
 static inline bool blocks_is_device(enum row_type type)

@@ -92,17 +92,15 @@ static bool surrounds(const struct block *driver, const struct block *b)
 	       is_addressed(driver) && b->ptr >= driver->ptr && b->ptr < block_end(driver);
 }
 
-struct indexing {
-	struct breakdown_device *known;
-	struct block_device *device;
-};
-
-static void index_block(struct block *b, void *arg)
+static void index_driver(struct breakdown *c, struct breakdown_device *known,
+			 const struct block_device *d)
 {
-	struct indexing *x = arg;
+	struct block_walk w = {.blocks = c->blocks, .process = d->process};
 
-	if (b->pool->device == x->device && b->state == BLOCK_ALIVE && is_addressed(b))
-		omap_put(&x->known->driver, b->ptr, b);
+	known->indexed = true;
+	for (struct block *b; (b = blocks_next(&w));)
+		if (b->pool->device == d && b->state == BLOCK_ALIVE && is_addressed(b))
+			omap_put(&known->driver, b->ptr, b);
 }
 
 static void note_driver(struct breakdown *c, struct block *b, const struct row *row)
@@ -120,11 +118,8 @@ static void note_pool(struct breakdown *c, struct block *b)
 	struct breakdown_device *known = device_of(c, b->pool->device);
 	uint64_t start;
 
-	if (!known->indexed) {
-		struct indexing x = {known, b->pool->device};
-		known->indexed = true;
-		blocks_each(c->blocks, b->pool->process, index_block, &x);
-	}
+	if (!known->indexed)
+		index_driver(c, known, b->pool->device);
 	if (!known->last || !surrounds(known->last, b)) {
 		known->last = omap_floor(&known->driver, b->ptr, &start);
 		if (!known->last || !surrounds(known->last, b))
@@ -222,22 +217,9 @@ static bool was_alive(const struct breakdown_moment *m, const struct block *b)
 	return !b->own[OWN_LEFT] || b->own[OWN_LEFT] > m->rows;
 }
 
-struct ending {
-	struct breakdown_moment *moment;
-	struct block_device *device;
-};
-
-static void count_ending(struct block *b, void *arg)
+static void count_alive(struct breakdown_moment *m, const struct block *b)
 {
-	struct ending *x = arg;
-	struct breakdown_moment *m = x->moment;
-
-	if (b->pool->device != x->device || !was_alive(m, b))
-		return;
-	if (blocks_is_driver(b->pool->type))
-		m->driver_bytes += b->bytes;
-	else
-		m->pool_bytes += b->bytes;
+	*(blocks_is_driver(b->pool->type) ? &m->driver_bytes : &m->pool_bytes) += b->bytes;
 	for (size_t i = 0; i < m->npools; i++) {
 		if (m->pools[i].pool != b->pool)
 			continue;
@@ -250,7 +232,7 @@ static void count_ending(struct block *b, void *arg)
 void breakdown_take_end(struct breakdown *c, struct block_device *d)
 {
 	struct breakdown_moment *m = breakdown_moment(c, d);
-	struct ending x = {m, d};
+	struct block_walk w = {.blocks = c->blocks, .process = d->process};
 
 	note_moment(m, c, d);
 	m->at_end = true;
@@ -259,7 +241,9 @@ void breakdown_take_end(struct breakdown *c, struct block_device *d)
 	m->driver_bytes = m->pool_bytes = 0;
 	for (size_t i = 0; i < m->npools; i++)
 		m->pools[i].live_bytes = m->pools[i].live_blocks = 0;
-	blocks_each(c->blocks, d->process, count_ending, &x);
+	for (struct block *b; (b = blocks_next(&w));)
+		if (b->pool->device == d && was_alive(m, b))
+			count_alive(m, b);
 }
 
 /* --- dividing ---
@@ -309,18 +293,20 @@ static void charge(struct count *x, size_t share, uint64_t bytes)
 	x->out->bytes += bytes;
 }
 
-static void collect(struct block *b, void *arg)
+static void collect_blocks(struct breakdown *c, struct count *x)
 {
-	struct count *x = arg;
+	struct block_walk w = {.blocks = c->blocks,
+			       .process = x->device->process,
+			       .held = x->moment->at_end ? NULL : x->device};
 
-	if (b->pool->device != x->device || !was_alive(x->moment, b))
-		return;
-	if (!blocks_is_driver(b->pool->type))
-		list_add(&x->pools, b);
-	else if (b->own[OWN_CREATED])
-		list_add(&x->created, b);
-	else
-		list_add(&x->driver, b);
+	for (struct block *b; (b = blocks_next(&w));) {
+		if (b->pool->device != x->device || !was_alive(x->moment, b))
+			continue;
+		struct list *l = !blocks_is_driver(b->pool->type) ? &x->pools
+				 : b->own[OWN_CREATED]		  ? &x->created
+								  : &x->driver;
+		list_add(l, b);
+	}
 }
 
 /* By address; of two at the same one the outer first. */
@@ -494,10 +480,7 @@ void breakdown_count(struct breakdown *c, struct block_device *d, struct breakdo
 	if (!x.moment->taken)
 		return;
 	x.carved = xcalloc(x.moment->npools + 1, sizeof(*x.carved));
-	if (x.moment->at_end)
-		blocks_each(c->blocks, d->process, collect, &x);
-	else
-		blocks_each_held(c->blocks, d, collect, &x);
+	collect_blocks(c, &x);
 	sort(&x.driver, by_address);
 	sort(&x.created, by_seq);
 	sort(&x.pools, by_address);

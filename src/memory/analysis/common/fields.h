@@ -116,6 +116,15 @@ struct field_table {
 void report_fields(const struct report *r, const struct field_table *table, const void *list,
 		   size_t n, size_t size);
 
+/* A list of n_ values; value_ has `i` from 0 on. */
+#define PUT_LIST(o_, key_, n_, value_)                                                             \
+	do {                                                                                       \
+		json_t *list_ = json_array();                                                      \
+		for (size_t i = 0; i < (n_); i++)                                                  \
+			json_array_append_new(list_, value_);                                      \
+		json_object_set_new(o_, key_, list_);                                              \
+	} while (0)
+
 /* --- members that many answers have --- */
 
 void put_device(json_t *o, uint32_t device); /* "device": "0", "cpu" or "N/A" */

@@ -37,6 +37,8 @@ struct report report_begin(const struct analysis_style *style, struct buf *out);
 		say((report_)->out, __VA_ARGS__);                                                  \
 		report_ink(report_, INK_PLAIN);                                                    \
 	} while (0)
+/* The same for a struct that has its report as a member. */
+#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
 void report_ink(const struct report *r, enum ink ink);
 
 /* A line after an empty one; releases the text. */

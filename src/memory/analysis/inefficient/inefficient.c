@@ -230,22 +230,9 @@ static void settle(const struct inefficient *a, struct sites *s, const struct bl
 	}
 }
 
-struct living {
-	struct inefficient *a;
-	struct sites *sites;
-};
-
-static void settle_living(struct block *block, void *arg)
-{
-	struct living *l = arg;
-	const struct clock *c = block->pool->own;
-
-	if (c)
-		settle(l->a, l->sites, block, c->calls);
-}
-
 static void list_sites(struct inefficient *a, struct sites *out)
 {
+	struct block_walk w = {.blocks = a->base.blocks};
 	uint64_t key, value;
 	size_t at = 0;
 
@@ -255,7 +242,9 @@ static void list_sites(struct inefficient *a, struct sites *out)
 		memcpy(out->list, a->ended.list, out->n * sizeof(*out->list));
 	while (hmap_next(&a->ended.by_key, &at, &key, &value))
 		hmap_put(&out->by_key, key, value);
-	blocks_each(a->base.blocks, NULL, settle_living, &(struct living){a, out});
+	for (struct block *b; (b = blocks_next(&w));)
+		if (b->pool->own)
+			settle(a, out, b, ((const struct clock *)b->pool->own)->calls);
 }
 
 static void release_sites(struct sites *s)
@@ -510,15 +499,20 @@ static void list_pools(const struct inefficient *a, struct verdict *v)
 	}
 }
 
-static void count_unseen(struct block *block, void *arg)
+/* Of the living; the ended ones are counted. */
+static void count_unseen(struct verdict *v)
 {
-	struct use u = use_get(block);
+	struct block_walk w = {.blocks = v->a->base.blocks};
 
-	if (!block->pool->own || !(u.flags & USE_FOLLOWED) || u.flags & USE_ACCESSED)
-		return;
-	struct waste *unseen = &pool_find(arg, block->pool)->unseen;
-	unseen->blocks++;
-	unseen->bytes += block->bytes;
+	for (struct block *b; (b = blocks_next(&w));) {
+		struct use u = use_get(b);
+
+		if (!b->pool->own || !(u.flags & USE_FOLLOWED) || u.flags & USE_ACCESSED)
+			continue;
+		struct waste *unseen = &pool_find(v, b->pool)->unseen;
+		unseen->blocks++;
+		unseen->bytes += b->bytes;
+	}
 }
 
 void inefficient_verdict(struct inefficient *a, struct verdict *out)
@@ -526,7 +520,7 @@ void inefficient_verdict(struct inefficient *a, struct verdict *out)
 	*out = (struct verdict){.a = a};
 	list_sites(a, &out->sites);
 	list_pools(a, out);
-	blocks_each(a->base.blocks, NULL, count_unseen, out);
+	count_unseen(out);
 	for (size_t i = 0; i < out->sites.n; i++) {
 		const struct site *s = &out->sites.list[i];
 		struct pool_waste *w = pool_find(out, s->pool);

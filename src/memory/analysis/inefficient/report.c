@@ -41,8 +41,6 @@ struct view {
 	const struct verdict *v;
 };
 
-#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
-
 static const struct stacks *verdict_stacks(const struct verdict *v)
 {
 	return &v->a->base.blocks->stacks;
@@ -379,7 +377,7 @@ static json_t *example_value(const struct verdict *v, const struct example *e)
 
 static json_t *site_value(const struct verdict *v, const struct site *s)
 {
-	json_t *o = json_object(), *examples = json_array();
+	json_t *o = json_object();
 	struct waste w = inefficient_site_waste(s);
 
 	put_text(o, "kind", inefficient_kind_name(s->kind));
@@ -387,17 +385,15 @@ static json_t *site_value(const struct verdict *v, const struct site *s)
 	fields_put(o, waste_fields, &w, NULL);
 	put_number(o, "longest_calls", s->longest_calls);
 	put_stack(o, verdict_stacks(v), s->stack);
-	for (size_t i = 0; i < EXAMPLES && i < s->blocks; i++)
-		json_array_append_new(examples, example_value(v, &s->examples[i]));
-	json_object_set_new(o, "examples", examples);
+	PUT_LIST(o, "examples", s->blocks < EXAMPLES ? s->blocks : EXAMPLES,
+		 example_value(v, &s->examples[i]));
 	return o;
 }
 
 json_t *inefficient_json(struct analysis *base, unsigned top)
 {
 	struct inefficient *a = (struct inefficient *)base;
-	json_t *o = json_object(), *types = json_array(), *pools = json_array(),
-	       *sites = json_array();
+	json_t *o = json_object(), *types = json_array();
 	struct verdict v;
 
 	inefficient_verdict(a, &v);
@@ -412,13 +408,9 @@ json_t *inefficient_json(struct analysis *base, unsigned top)
 		if (a->options.kinds >> k & 1)
 			json_array_append_new(types, json_string(inefficient_kind_name(k)));
 	json_object_set_new(o, "types", types);
-	for (size_t i = 0; i < v.npools; i++)
-		json_array_append_new(pools, pool_value(&v.pools[i]));
-	json_object_set_new(o, "pools", pools);
+	PUT_LIST(o, "pools", v.npools, pool_value(&v.pools[i]));
 	put_number(o, "places_total", v.sites.n);
-	for (size_t i = 0; i < v.sites.n && i < top; i++)
-		json_array_append_new(sites, site_value(&v, &v.sites.list[i]));
-	json_object_set_new(o, "places", sites);
+	PUT_LIST(o, "places", v.sites.n < top ? v.sites.n : top, site_value(&v, &v.sites.list[i]));
 	inefficient_verdict_release(&v);
 	return o;
 }

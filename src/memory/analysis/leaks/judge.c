@@ -40,10 +40,8 @@ struct held {
 	uint64_t created_bytes; /* of memory without an address */
 };
 
-static void take_held(struct block *b, void *arg)
+static void take_held(struct held *h, struct block *b)
 {
-	struct held *h = arg;
-
 	if (b->state == BLOCK_LEFT && b->free_ns < h->process->end_ns)
 		return;
 	b->own[OWN_FLAGS] &= ~(uint64_t)LEAK_RESERVED;
@@ -90,7 +88,9 @@ static void list_held(struct leaks *l, struct list *out)
 			struct held h = {.list = out, .process = own};
 			size_t from = out->n;
 
-			blocks_each_held(l->base.blocks, p->devices[k], take_held, &h);
+			struct block_walk w = {.held = p->devices[k]};
+			for (struct block *b; (b = blocks_next(&w));)
+				take_held(&h, b);
 			assign_created(p->devices[k], &h, from);
 		}
 	}
@@ -299,11 +299,6 @@ static void judge_sites(struct leaks *l, struct leak_answer *out)
 
 /* --- what was left at the end --- */
 
-static void take_left(struct block *b, void *arg)
-{
-	list_add(arg, b);
-}
-
 int leak_left_order(const void *pa, const void *pb)
 {
 	const struct leak_left *a = pa, *b = pb;
@@ -327,9 +322,11 @@ static void count_rest(struct leaks *l, struct block_process *p, struct leak_res
 {
 	struct list list = {0};
 	struct leak_left *last = NULL;
+	struct block_walk w = {.blocks = l->base.blocks, .process = p};
 
 	*out = (struct leak_rest){.process = p};
-	blocks_each(l->base.blocks, p, take_left, &list);
+	for (struct block *b; (b = blocks_next(&w));)
+		list_add(&list, b);
 	if (!list.n)
 		return;
 	SORT(list.blocks, list.n, by_site);

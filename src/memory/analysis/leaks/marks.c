@@ -39,7 +39,6 @@ struct mark_window {
 /* What is known of a device of a process; there is a window for the process, too. */
 struct mark_device {
 	uint32_t device;
-	bool has_memory;
 	struct mark_window window;
 };
 
@@ -222,7 +221,6 @@ static void marks_row(struct analysis *a, const struct row *row)
 		struct mark_process *p = process_of(c.process);
 		struct mark_device *d = device_of(p, c.pool->device->device);
 
-		d->has_memory = true;
 		window_change(m, &d->window, &c, OWN_IN_DEVICE);
 		window_change(m, &p->all, &c, OWN_IN_PROCESS);
 	} else if (what == BLOCKS_OTHER && is_wanted(m, row)) {
@@ -669,7 +667,7 @@ static json_t *names_value(const struct marks *m, unsigned top)
 static json_t *marks_json(struct analysis *a, unsigned top)
 {
 	struct marks *m = (struct marks *)a;
-	json_t *o = json_object(), *list = json_array();
+	json_t *o = json_object();
 	struct results all = {0};
 
 	judge_devices(m, &all);
@@ -679,9 +677,7 @@ static json_t *marks_json(struct analysis *a, unsigned top)
 	put_number(o, "start", m->start);
 	put_number(o, "findings", marks_findings(a));
 	put_bool(o, "failed", leaks_marks_failed(a));
-	for (size_t i = 0; i < all.n; i++)
-		json_array_append_new(list, result_value(m, &all.list[i], top));
-	json_object_set_new(o, "devices", list);
+	PUT_LIST(o, "devices", all.n, result_value(m, &all.list[i], top));
 	release_results(&all);
 	return o;
 }

@@ -23,8 +23,6 @@ struct view {
 	const struct leak_answer *a;
 };
 
-#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
-
 static const struct stacks *stacks_of_leaks(const struct leaks *l)
 {
 	return &l->base.blocks->stacks;
@@ -507,7 +505,7 @@ static const struct field finding_fields[] = {
 static json_t *finding_value(const struct leaks *l, const struct leak_finding *f)
 {
 	static const char *const kinds[] = {"growth", "once", "stopped", "rolling", "held_by_pool"};
-	json_t *o = json_object(), *list = json_array();
+	json_t *o = json_object();
 
 	put_in_pool(o, f->site->pool);
 	put_bool(o, "pinned", f->site->pinned);
@@ -517,12 +515,10 @@ static json_t *finding_value(const struct leaks *l, const struct leak_finding *f
 	put_number(o, "longest_life_steps", f->site->life_at_end);
 	put_known(o, "block_bytes", f->block_bytes, f->block_bytes);
 	put_stack(o, stacks_of_leaks(l), f->site->stack);
-	for (uint64_t i = 0; i < f->blocks && i < MAX_ALLOCATIONS; i++)
-		json_array_append_new(list, fields_object(allocation_fields, f->list[i], NULL));
 	if (f->kind == LEAK_GROWTH)
-		json_object_set_new(o, "allocations", list);
-	else
-		json_decref(list);
+		PUT_LIST(o, "allocations",
+			 f->blocks < MAX_ALLOCATIONS ? f->blocks : MAX_ALLOCATIONS,
+			 fields_object(allocation_fields, f->list[i], NULL));
 	return o;
 }
 
@@ -576,8 +572,7 @@ static json_t *process_value(const struct leaks *l, const struct leak_rest *rest
 json_t *leaks_json(struct analysis *a, unsigned top)
 {
 	struct leaks *l = (struct leaks *)a;
-	json_t *o = json_object(), *leaks = json_array(), *kept = json_array(),
-	       *processes = json_array();
+	json_t *o = json_object(), *leaks = json_array(), *kept = json_array();
 	struct leak_answer answer;
 
 	leaks_judge(l, &answer);
@@ -593,11 +588,9 @@ json_t *leaks_json(struct analysis *a, unsigned top)
 		else if (json_array_size(kept) < top)
 			json_array_append_new(kept, finding_value(l, f));
 	}
-	for (size_t i = 0; i < answer.nrests; i++)
-		json_array_append_new(processes, process_value(l, &answer.rests[i], top));
 	json_object_set_new(o, "leaks", leaks);
 	json_object_set_new(o, "kept", kept);
-	json_object_set_new(o, "processes", processes);
+	PUT_LIST(o, "processes", answer.nrests, process_value(l, &answer.rests[i], top));
 	leak_answer_release(&answer);
 	return o;
 }

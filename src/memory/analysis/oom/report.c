@@ -16,8 +16,6 @@ struct view {
 	const struct oom *o;
 };
 
-#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
-
 static uint64_t after_start(const struct oom *o, const struct oom_incident *i)
 {
 	return oom_less(i->first_ns, o->base.blocks->first_ns);
@@ -355,11 +353,9 @@ static json_t *incident_value(const struct oom *o, const struct oom_incident *i,
 json_t *oom_json(struct analysis *a, unsigned top)
 {
 	const struct oom *o = (const struct oom *)a;
-	json_t *root = json_object(), *list = json_array();
+	json_t *root = json_object();
 
-	for (size_t i = 0; i < o->nincidents; i++)
-		json_array_append_new(list, incident_value(o, o->incidents[i], top));
 	put_number(root, "requests", o->requests);
-	json_object_set_new(root, "incidents", list);
+	PUT_LIST(root, "incidents", o->nincidents, incident_value(o, o->incidents[i], top));
 	return root;
 }

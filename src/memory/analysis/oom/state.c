@@ -60,14 +60,17 @@ struct state {
 	size_t n, cap;
 };
 
-static void collect(struct block *block, void *arg)
+static void collect_blocks(const struct oom *o, struct state *s)
 {
-	struct state *s = arg;
-	uint32_t device = block->pool->device->device;
+	struct block_walk w = {.blocks = o->base.blocks, .process = s->incident->process};
 
-	if (block->state != BLOCK_ALIVE || (device != s->incident->device && device != DEV_HOST))
-		return;
-	LIST_ADD(s->items, s->n, s->cap, (struct item){block, false});
+	for (struct block *b; (b = blocks_next(&w));) {
+		uint32_t device = b->pool->device->device;
+
+		if (b->state == BLOCK_ALIVE &&
+		    (device == s->incident->device || device == DEV_HOST))
+			LIST_ADD(s->items, s->n, s->cap, (struct item){b, false});
+	}
 }
 
 /* Pool by pool, the driver first, each in the order of addresses. */
@@ -277,7 +280,7 @@ void oom_take_state(struct oom *o, struct oom_incident *i)
 	i->npools = 0;
 	i->largest.n = 0;
 	i->recent.n = 0;
-	blocks_each(o->base.blocks, i->process, collect, &s);
+	collect_blocks(o, &s);
 	i->has_blocks = s.n > 0;
 	SORT(s.items, s.n, by_pool_and_address);
 	map_pools(&s);

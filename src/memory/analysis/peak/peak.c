@@ -527,7 +527,6 @@ static json_t *next_json(const struct peak_device *d)
 static json_t *device_json(struct peak *p, const struct peak_device *d, unsigned top)
 {
 	json_t *o = breakdown_device_json(p->breakdown, d->device, &d->shares);
-	json_t *blocks = json_array();
 
 	put_number(o, "peak_bytes", peak_bytes(d));
 	put_bool(o, "above_limit", is_above_limit(p, d));
@@ -538,26 +537,23 @@ static json_t *device_json(struct peak *p, const struct peak_device *d, unsigned
 	json_object_set_new(o, "places",
 			    fields_list(site_fields, d->sites, d->nsites < top ? d->nsites : top,
 					sizeof(*d->sites), peak_stacks(p)));
-	for (size_t i = 0; i < d->nblocks && i < top; i++)
-		json_array_append_new(blocks, block_json(p, d, &d->shares.list[i]));
 	put_number(o, "blocks_total", d->nblocks);
-	json_object_set_new(o, "blocks", blocks);
+	PUT_LIST(o, "blocks", d->nblocks < top ? d->nblocks : top,
+		 block_json(p, d, &d->shares.list[i]));
 	return o;
 }
 
 static json_t *peak_json(struct analysis *a, unsigned top)
 {
 	struct peak *p = (struct peak *)a;
-	json_t *answer = json_object(), *devices = json_array();
+	json_t *answer = json_object();
 	size_t n;
 	struct peak_device *list = list_devices(p, &n);
 
 	if (p->options.limit_bytes)
 		put_number(answer, "limit_bytes", p->options.limit_bytes);
 	put_bool(answer, "has_owners", breakdown_has_owners(p->breakdown));
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(devices, device_json(p, &list[i], top));
-	json_object_set_new(answer, "devices", devices);
+	PUT_LIST(answer, "devices", n, device_json(p, &list[i], top));
 	release_devices(list, n);
 	return answer;
 }

@@ -159,26 +159,6 @@ static int by_number(const void *pa, const void *pb)
 	return ORDER(a->device, b->device);
 }
 
-static void put_lists(json_t *o, struct summary *s, unsigned top)
-{
-	json_t *devices = json_array(), *processes = json_array();
-	json_t *ooms = json_array(), *notes = json_array();
-
-	SORT(s->devices, s->ndevices, by_number);
-	for (size_t i = 0; i < s->ndevices; i++)
-		json_array_append_new(devices, device_value(s, s->devices[i]));
-	for (size_t i = 0; i < s->nprocesses; i++)
-		json_array_append_new(processes, process_value(s, s->processes[i], top));
-	for (unsigned i = 0; i < s->nooms; i++)
-		json_array_append_new(ooms, oom_value(s, &s->ooms[i]));
-	for (size_t i = 0; i < s->nnotes; i++)
-		json_array_append_new(notes, text_value(s->notes[i], strlen(s->notes[i])));
-	json_object_set_new(o, "devices", devices);
-	json_object_set_new(o, "processes", processes);
-	json_object_set_new(o, "ooms", ooms);
-	json_object_set_new(o, "notes", notes);
-}
-
 int summary_json(struct summary *s, unsigned top, struct buf *out)
 {
 	json_t *o = json_object();
@@ -194,7 +174,11 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	put_bool(o, "time_ordered", !s->unordered);
 	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
 	json_object_set_new(o, "lost", fields_object(loss_fields, &lost, NULL));
-	put_lists(o, s, top);
+	SORT(s->devices, s->ndevices, by_number);
+	PUT_LIST(o, "devices", s->ndevices, device_value(s, s->devices[i]));
+	PUT_LIST(o, "processes", s->nprocesses, process_value(s, s->processes[i], top));
+	PUT_LIST(o, "ooms", s->nooms, oom_value(s, &s->ooms[i]));
+	PUT_LIST(o, "notes", s->nnotes, text_value(s->notes[i], strlen(s->notes[i])));
 	char *text = json_dumps(o, JSON_INDENT(2));
 	json_decref(o);
 	if (!text)

@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "memory/analysis/common/frames.h"
 #include "memory/analysis/summary/summary_impl.h"
 #include "wire/record.h"
 
-#define STEP_RANGE "step start"
 #define NO_PID UINT32_MAX
 
 struct summary *summary_new(void)
@@ -455,13 +453,6 @@ static void add_oom(struct summary *s, const struct row *row)
 		memcpy(o->function, function->text, function->text_len);
 }
 
-static bool is_step(const struct row *row)
-{
-	struct frame_line t = frame_trim(row->name, row->name_len);
-
-	return t.len == sizeof(STEP_RANGE) - 1 && !memcmp(t.text, STEP_RANGE, t.len);
-}
-
 /* Recording begins again: made-up frees up to here were of the time in between. */
 static void trace_started(struct summary *s, const struct row *row)
 {
@@ -490,7 +481,7 @@ static void add_other(struct summary *s, struct summary_counts *seen, const stru
 	case ROW_MSTX:
 		seen->marks += row->type == TYPE_MARK;
 		seen->ranges += row->type == TYPE_RANGE_START;
-		seen->steps += row->type == TYPE_RANGE_START && is_step(row);
+		seen->steps += row->type == TYPE_RANGE_START && row_is_step_range(row);
 		break;
 	case ROW_SYSTEM:
 		seen->steps += row->type == TYPE_STEP;

@@ -22,8 +22,6 @@ struct view {
 	size_t npools, pools_total;
 };
 
-#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
-
 /* --- the answer --- */
 
 /* Why there are no memory events, as far as the recording knows what it was asked for. */

@@ -14,8 +14,6 @@ struct view {
 	struct watch *w;
 };
 
-#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
-
 /* "aten.mul_.Scalar #2" */
 static void add_op(struct buf *out, const char *before, const char *op, uint32_t call)
 {

@@ -59,27 +59,23 @@ static struct block_change call_step(struct blocks *b, const char *number)
 	return put(b, r);
 }
 
-static void count(struct block *block, void *arg)
+static uint64_t sum_of(struct block_walk w)
 {
-	uint64_t *sum = arg;
+	uint64_t sum = 0;
 
-	*sum += block->bytes;
+	for (const struct block *block; (block = blocks_next(&w));)
+		sum += block->bytes;
+	return sum;
 }
 
 static uint64_t sum_alive(struct blocks *b)
 {
-	uint64_t sum = 0;
-
-	blocks_each(b, NULL, count, &sum);
-	return sum;
+	return sum_of((struct block_walk){.blocks = b});
 }
 
 static uint64_t sum_held(struct blocks *b, struct block_device *d)
 {
-	uint64_t sum = 0;
-
-	blocks_each_held(b, d, count, &sum);
-	return sum;
+	return sum_of((struct block_walk){.blocks = b, .held = d});
 }
 
 TEST(blocks, a_block_lives_and_ends)
