@@ -104,7 +104,7 @@ static int write_answer(const struct command *cmd, struct analysis_run *run, con
 }
 
 /* The status for a script. What is not known must not look like good news. */
-static int judge(const struct command *cmd, struct analysis *a)
+static int exit_status(const struct command *cmd, struct analysis *a)
 {
 	struct err err = {0};
 
@@ -135,7 +135,7 @@ int analysis_print(const struct command *cmd, struct analysis_run *run, const vo
 	buf_release(&text);
 	if (status == EXIT_DONE && o->json_file)
 		status = write_answer(cmd, run, o->json_file);
-	return status == EXIT_DONE && o->fail_on ? judge(cmd, run->analysis) : status;
+	return status == EXIT_DONE && o->fail_on ? exit_status(cmd, run->analysis) : status;
 }
 
 void analysis_release(struct analysis_run *run)

@@ -8,7 +8,7 @@ struct gaps_options {
 	unsigned spread_percent;
 };
 
-static struct analysis *make(void *options)
+static struct analysis *make_analysis(void *options)
 {
 	const struct gaps_options *o = options;
 
@@ -20,7 +20,7 @@ static int mem_gaps_run(const struct command *cmd, int argc, char **argv)
 	struct gaps_options o = {.common = ANALYSIS_DEFAULTS,
 				 .spread_percent = GAP_MAX_SPREAD_PERCENT};
 
-	return analysis_main(cmd, argc, argv, make, &o);
+	return analysis_main(cmd, argc, argv, make_analysis, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "uneven", NULL};

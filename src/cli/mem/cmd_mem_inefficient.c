@@ -99,7 +99,7 @@ static int dumps_of(const char *path, struct input_paths *out, struct err *err)
 	return r;
 }
 
-static int amend(struct analysis_run *run, enum row_compat compat, struct err *err)
+static int amend_dumps(struct analysis_run *run, enum row_compat compat, struct err *err)
 {
 	struct lookup lookup = {.analysis = run->analysis};
 	struct input_paths dumps = {0};
@@ -125,7 +125,7 @@ static int amend(struct analysis_run *run, enum row_compat compat, struct err *e
 
 /* --- the command --- */
 
-static struct analysis *make(void *options)
+static struct analysis *make_analysis(void *options)
 {
 	return inefficient_new(&((struct command_options *)options)->what);
 }
@@ -139,9 +139,9 @@ static int find_inefficient(const struct command *cmd, const char *path, void *o
 
 	if (compat < 0)
 		return command_fail(cmd, &err, EXIT_USAGE);
-	int status = analysis_read(cmd, path, make, options, &run);
+	int status = analysis_read(cmd, path, make_analysis, options, &run);
 	if (status == EXIT_DONE && !o->no_write)
-		r = amend(&run, (enum row_compat)compat, &err);
+		r = amend_dumps(&run, (enum row_compat)compat, &err);
 	if (status == EXIT_DONE)
 		status = analysis_print(cmd, &run, o);
 	if (r < 0)

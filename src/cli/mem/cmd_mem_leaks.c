@@ -16,7 +16,7 @@ struct leak_options {
 	bool start_given;
 };
 
-static struct analysis *make(void *options)
+static struct analysis *make_analysis(void *options)
 {
 	const struct leak_options *o = options;
 
@@ -45,7 +45,7 @@ static int find_leaks(const struct command *cmd, const char *path, void *options
 		err_set(&err, -EINVAL, "--start counts the marks that --mark names: give both");
 		return command_fail(cmd, &err, EXIT_USAGE);
 	}
-	int status = analysis_read(cmd, path, make, options, &run);
+	int status = analysis_read(cmd, path, make_analysis, options, &run);
 	if (status == EXIT_DONE) {
 		status = analysis_print(cmd, &run, o);
 		if (o->mark && leaks_marks_failed(run.analysis))

@@ -3,7 +3,7 @@
 #include "cli/mem/analysis_command.h"
 #include "memory/analysis/oom/oom.h"
 
-static struct analysis *make(void *options)
+static struct analysis *make_analysis(void *options)
 {
 	(void)options;
 	return oom_new();
@@ -13,7 +13,7 @@ static int mem_oom_run(const struct command *cmd, int argc, char **argv)
 {
 	struct analysis_options o = ANALYSIS_DEFAULTS;
 
-	return analysis_main(cmd, argc, argv, make, &o);
+	return analysis_main(cmd, argc, argv, make_analysis, &o);
 }
 
 static const char *const fail_on[] = {"nothing", "oom", NULL};

@@ -18,7 +18,7 @@ static int parse_at(struct args *a, const struct opt *opt, const char *value, st
 	return owners_at_parse(value, strlen(value), &o->at, err);
 }
 
-static struct analysis *make(void *options)
+static struct analysis *make_analysis(void *options)
 {
 	struct owners_options *o = options;
 
@@ -29,7 +29,7 @@ static int print_owners(const struct command *cmd, const char *path, void *optio
 {
 	struct analysis_run run;
 	struct err err = {0};
-	int status = analysis_read(cmd, path, make, options, &run);
+	int status = analysis_read(cmd, path, make_analysis, options, &run);
 
 	if (status == EXIT_DONE && owners_reached(run.analysis, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_FAILED);

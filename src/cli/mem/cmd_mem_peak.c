@@ -11,7 +11,7 @@ struct peak_command {
 	struct peak_options peak;
 };
 
-static struct analysis *make(void *options)
+static struct analysis *make_analysis(void *options)
 {
 	struct peak_command *o = options;
 
@@ -27,7 +27,7 @@ static int explain_peak(const struct command *cmd, const char *path, void *optio
 		err_set(&err, -EINVAL, "--fail-on=limit needs --limit=BYTES");
 		return command_fail(cmd, &err, EXIT_USAGE);
 	}
-	return analysis_command(cmd, path, make, options);
+	return analysis_command(cmd, path, make_analysis, options);
 }
 
 static int mem_peak_run(const struct command *cmd, int argc, char **argv)

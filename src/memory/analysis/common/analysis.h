@@ -48,7 +48,7 @@ struct blocks;
 struct analysis_ops {
 	const char *name; /* as in --analysis=NAME */
 	/*
-	 * The attributes that row() looks at, a bit per enum attr_key; 0: all. Those that it does
+	 * The attributes that row() reads, a bit per enum attr_key; 0: all. Those that it does
 	 * not name are left out where that saves time.
 	 */
 	uint64_t attrs;

@@ -36,7 +36,7 @@ struct block_steps {
 	uint64_t range_starts; /* seen so far */
 	uint64_t range_offset; /* what has to be added to that for the id of a range */
 	uint64_t step_start; /* the how manyth start the step's is */
-	uint64_t step_range; /* id of the step's range where rows tell it, else 0 */
+	uint64_t step_range; /* id of the step's range where rows have it, else 0 */
 };
 
 struct block_process_state {

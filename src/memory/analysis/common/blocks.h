@@ -113,7 +113,7 @@ struct block_change {
 	uint32_t step_begun; /* … and, or, began this one */
 };
 
-/* The attributes that blocks_add() looks at; those of an analysis come on top. */
+/* The attributes that blocks_add() reads; those of an analysis come on top. */
 #define BLOCKS_ATTRS                                                                               \
 	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
 	 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL)
@@ -150,7 +150,7 @@ void blocks_process(struct blocks *b, uint32_t pid, const char *command);
 /*
  * Remembers this moment of a device: blocks that are alive now stay in the table when they end,
  * until the next call for the device. This is how the blocks of a peak, or of the end of a step,
- * can still be looked at when it is known which moment it was. Costs what ended since the last one.
+ * can still be read when it is known which moment it was. Costs what ended since the last one.
  */
 void blocks_hold(struct blocks *b, struct block_device *d);
 

@@ -85,7 +85,7 @@ static bool is_addressed(const struct block *b)
 	return blocks_is_driver(b->pool->type) && !b->own[OWN_CREATED];
 }
 
-/* Blocks end without a word when their free was lost, so what the index has is looked at. */
+/* Blocks end without a word when their free was lost, so what the index has is checked. */
 static bool surrounds(const struct block *driver, const struct block *b)
 {
 	return driver->state == BLOCK_ALIVE && driver->pool->device == b->pool->device &&
@@ -287,7 +287,7 @@ static size_t share_add(struct count *x, struct block *b, struct block_pool *poo
 	return s->n++;
 }
 
-static void charge(struct count *x, size_t share, uint64_t bytes)
+static void charge_share(struct count *x, size_t share, uint64_t bytes)
 {
 	x->out->list[share].bytes += bytes;
 	x->out->bytes += bytes;
@@ -324,7 +324,7 @@ static int by_seq(const void *pa, const void *pb)
 	return ORDER(a->seq, b->seq);
 }
 
-static void sort(struct list *l, int (*order)(const void *, const void *))
+static void sort_list(struct list *l, int (*order)(const void *, const void *))
 {
 	SORT(l->at, l->n, order);
 }
@@ -335,7 +335,7 @@ static uint64_t close_until(struct count *x, uint64_t at, uint64_t to)
 	while (x->depth && x->stack[x->depth - 1].end <= to) {
 		struct open *top = &x->stack[--x->depth];
 		if (top->end > at) {
-			charge(x, top->share, top->end - at);
+			charge_share(x, top->share, top->end - at);
 			at = top->end;
 		}
 	}
@@ -346,8 +346,8 @@ static uint64_t close_until(struct count *x, uint64_t at, uint64_t to)
  * Divides [start, end) among n blocks that begin in it; returns what none of them covers. One that
  * a later block reaches beyond has ended unseen, and gets nothing behind that one's beginning.
  */
-static uint64_t divide(struct count *x, uint64_t start, uint64_t end, struct block **blocks,
-		       size_t n)
+static uint64_t divide_range(struct count *x, uint64_t start, uint64_t end, struct block **blocks,
+			     size_t n)
 {
 	uint64_t at = start, rest = 0;
 
@@ -358,7 +358,7 @@ static uint64_t divide(struct count *x, uint64_t start, uint64_t end, struct blo
 
 		at = close_until(x, at, b->ptr);
 		if (x->depth)
-			charge(x, x->stack[x->depth - 1].share, b->ptr - at);
+			charge_share(x, x->stack[x->depth - 1].share, b->ptr - at);
 		else
 			rest += b->ptr - at;
 		at = b->ptr;
@@ -388,7 +388,7 @@ static void divide_driver(struct count *x, struct block *driver, struct block **
 	if (block_carved_by(driver))
 		pool = block_carved_by(driver);
 	uint64_t end = block_end(driver);
-	uint64_t rest = divide(x, driver->ptr, end, blocks, n);
+	uint64_t rest = divide_range(x, driver->ptr, end, blocks, n);
 	rest += driver->bytes - (end - driver->ptr); /* nonsense that goes round the end */
 	if (rest)
 		share_add(x, NULL, pool, rest);
@@ -481,13 +481,13 @@ void breakdown_count(struct breakdown *c, struct block_device *d, struct breakdo
 		return;
 	x.carved = xcalloc(x.moment->npools + 1, sizeof(*x.carved));
 	collect_blocks(c, &x);
-	sort(&x.driver, by_address);
-	sort(&x.created, by_seq);
-	sort(&x.pools, by_address);
+	sort_list(&x.driver, by_address);
+	sort_list(&x.created, by_seq);
+	sort_list(&x.pools, by_address);
 	divide_drivers(&x);
 	size_t first = out->n;
 	if (x.outside.n)
-		divide(&x, x.outside.at[0]->ptr, UINT64_MAX, x.outside.at, x.outside.n);
+		divide_range(&x, x.outside.at[0]->ptr, UINT64_MAX, x.outside.at, x.outside.n);
 	for (size_t i = first; i < out->n; i++)
 		outside += out->list[i].bytes;
 	divide_created(&x, first, outside);

@@ -25,9 +25,8 @@ struct breakdown {
 	uint64_t row_ns; /* time of the newest */
 };
 
-#define BREAKDOWN_ATTRS                                                                            \
-	(BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE) /* that breakdown_row() looks at                  \
-						  */
+/* The attributes that breakdown_row() reads. */
+#define BREAKDOWN_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE)
 
 /* A pool at the moment. */
 struct breakdown_pool {

@@ -63,7 +63,7 @@ bool frame_next(const char **text, struct frame_line *out)
 	return true;
 }
 
-static struct frame_line part(const char *from, const char *to)
+static struct frame_line text_between(const char *from, const char *to)
 {
 	return (struct frame_line){from, to > from ? (size_t)(to - from) : 0};
 }
@@ -72,10 +72,10 @@ static struct frame_line base_name(struct frame_line path)
 {
 	const char *slash = path.len ? memrchr(path.text, '/', path.len) : NULL;
 
-	return slash ? part(slash + 1, path.text + path.len) : path;
+	return slash ? text_between(slash + 1, path.text + path.len) : path;
 }
 
-static bool begins(struct frame_line t, const char *with)
+static bool begins_with(struct frame_line t, const char *with)
 {
 	size_t n = strlen(with);
 
@@ -91,10 +91,10 @@ static struct frame_line source_of(struct frame_line rest)
 		p++;
 	while (end > p && (end[-1] == ' ' || end[-1] == ')'))
 		end--;
-	struct frame_line t = part(p, end);
-	if (begins(t, "at "))
-		t = part(p + 3, end);
-	return memchr(t.text, ':', t.len) ? base_name(t) : part(p, p);
+	struct frame_line t = text_between(p, end);
+	if (begins_with(t, "at "))
+		t = text_between(p + 3, end);
+	return memchr(t.text, ':', t.len) ? base_name(t) : text_between(p, p);
 }
 
 /* module(function+offset) [address] source */
@@ -108,13 +108,13 @@ static bool take_c(const struct frame_line *line, struct frame *out)
 
 	if (!close || open == line->text)
 		return false;
-	out->module = base_name(part(line->text, open));
+	out->module = base_name(text_between(line->text, open));
 	const char *plus = memrchr(open, '+', (size_t)(close - open));
-	out->function = part(open + 1, plus && plus[1] == '0' ? plus : close);
+	out->function = text_between(open + 1, plus && plus[1] == '0' ? plus : close);
 	if (!out->function.len)
-		out->function = part(line->text, line->text);
+		out->function = text_between(line->text, line->text);
 	const char *bracket = addr ? memchr(addr, ']', (size_t)(end - addr)) : NULL;
-	out->source = bracket ? source_of(part(bracket + 1, end)) : part(end, end);
+	out->source = bracket ? source_of(text_between(bracket + 1, end)) : text_between(end, end);
 	return true;
 }
 
@@ -130,9 +130,9 @@ static bool take_python(const struct frame_line *line, struct frame *out)
 	for (const char *p = open + 1; p < mid; p++)
 		if (!isdigit((unsigned char)*p))
 			return false;
-	out->module = part(line->text, open);
-	out->function = part(mid + 3, end);
-	out->source = part(open + 1, mid);
+	out->module = text_between(line->text, open);
+	out->function = text_between(mid + 3, end);
+	out->source = text_between(open + 1, mid);
 	return true;
 }
 
@@ -148,9 +148,9 @@ static bool is_plumbing(const struct frame_line *line, bool python)
 		return false;
 	}
 	if (!take_c(line, &f))
-		return begins(*line, "[0x"); /* code of no object */
+		return begins_with(*line, "[0x"); /* code of no object */
 	for (size_t i = 0; i < COUNT(plumbing_modules); i++)
-		if (begins(f.module, plumbing_modules[i]))
+		if (begins_with(f.module, plumbing_modules[i]))
 			return true;
 	return false;
 }
@@ -162,7 +162,7 @@ static bool is_root(const struct frame_line *line)
 	if (!take_c(line, &f))
 		return false;
 	for (size_t i = 0; i < COUNT(roots); i++)
-		if (f.function.len == strlen(roots[i]) && begins(f.function, roots[i]))
+		if (f.function.len == strlen(roots[i]) && begins_with(f.function, roots[i]))
 			return true;
 	return false;
 }
@@ -202,7 +202,7 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 	}
 	if (!f.function.len) { /* no symbol: module(+offset) [address] */
 		const char *addr = memmem(line->text, line->len, " [0x", 4);
-		add_name(out, part(f.module.text, addr ? addr : line->text + line->len));
+		add_name(out, text_between(f.module.text, addr ? addr : line->text + line->len));
 		return;
 	}
 	add_name(out, f.function);

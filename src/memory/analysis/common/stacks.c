@@ -11,7 +11,7 @@
 #define MAX_WRAPPERS 8
 #define SEVERAL (1ull << 63)
 
-static struct frame_line trim(const char *data, size_t len)
+static struct frame_line trim_text(const char *data, size_t len)
 {
 	struct frame_line t = frame_trim(data, len);
 
@@ -20,7 +20,8 @@ static struct frame_line trim(const char *data, size_t len)
 	return t;
 }
 
-static uint32_t add(struct stacks *s, uint64_t check, struct frame_line c, struct frame_line py)
+static uint32_t add_stack(struct stacks *s, uint64_t check, struct frame_line c,
+			  struct frame_line py)
 {
 	if (!s->count)
 		s->count = 1; /* number 0 is none */
@@ -34,13 +35,13 @@ static uint32_t add(struct stacks *s, uint64_t check, struct frame_line c, struc
 	return (uint32_t)s->count++;
 }
 
-/* Texts are told apart by 128 bits of hash: comparing them too would read each twice. */
+/* Texts are distinguished by 128 bits of hash: comparing them too would read each twice. */
 uint32_t stacks_of(struct stacks *s, const struct row *row)
 {
 	if (!row->c_stack_len && !row->py_stack_len)
 		return 0;
-	struct frame_line c = trim(row->c_stack, row->c_stack_len);
-	struct frame_line py = trim(row->py_stack, row->py_stack_len);
+	struct frame_line c = trim_text(row->c_stack, row->c_stack_len);
+	struct frame_line py = trim_text(row->py_stack, row->py_stack_len);
 	if (!c.len && !py.len)
 		return 0;
 	XXH128_hash_t h = XXH3_128bits(c.len ? c.text : "", c.len);
@@ -57,7 +58,7 @@ uint32_t stacks_of(struct stacks *s, const struct row *row)
 		if (s->list[found].check == h.high64)
 			return (uint32_t)found;
 	}
-	uint32_t number = add(s, h.high64, c, py);
+	uint32_t number = add_stack(s, h.high64, c, py);
 	hmap_put(&s->by_hash, h.low64, number);
 	return number;
 }
@@ -68,7 +69,7 @@ struct stack stacks_get(const struct stacks *s, uint32_t number)
 }
 
 /* The frames that matter: Python's where there are any. */
-static size_t pick(const struct stack *stack, struct frame_line *out)
+static size_t pick_frames(const struct stack *stack, struct frame_line *out)
 {
 	if (stack->py)
 		return frames_pick(stack->py, true, out, MAX_WRAPPERS);
@@ -89,10 +90,10 @@ static uint64_t hash_function(const struct frame_line *line, bool python, uint64
 }
 
 /* For frames from the innermost on: the hash with their only caller, SEVERAL if there are more. */
-static void learn(struct stacks *s, const struct stack *stack)
+static void learn_callers(struct stacks *s, const struct stack *stack)
 {
 	struct frame_line lines[MAX_WRAPPERS];
-	size_t n = pick(stack, lines);
+	size_t n = pick_frames(stack, lines);
 	uint64_t hash = 0;
 
 	/* The last one may have been called by anybody: stacks are cut at the depth asked for. */
@@ -112,13 +113,13 @@ bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out)
 	struct stacks *known = (struct stacks *)s; /* what it has learned is a cache */
 	struct frame_line lines[MAX_WRAPPERS];
 	struct stack stack = stacks_get(s, number);
-	size_t n = pick(&stack, lines), i;
+	size_t n = pick_frames(&stack, lines), i;
 	uint64_t hash = 0;
 
 	if (!n)
 		return false;
 	for (; known->learned < s->count; known->learned++)
-		learn(known, &s->list[known->learned]);
+		learn_callers(known, &s->list[known->learned]);
 	for (i = 0; i < n; i++) {
 		hash = hash_function(&lines[i], stack.py, hash);
 		if (hmap_get(&s->callers, hash) != SEVERAL)

@@ -113,7 +113,7 @@ static int32_t distance(const struct search *s, int32_t k)
 }
 
 /* Follows equal elements from x[j], and notes the bound of (c) above. */
-static void follow(struct search *s, int32_t d, int32_t j)
+static void follow_equal(struct search *s, int32_t d, int32_t j)
 {
 	int32_t k = 2 * j - d;
 	int32_t x = s->x[j];
@@ -135,7 +135,7 @@ static void step_plain(struct search *s, int32_t d, int32_t lo, int32_t hi)
 
 		x[j] = at;
 		if (a[at] == b[y] || at == s->n || y == s->m)
-			follow(s, d, j);
+			follow_equal(s, d, j);
 	}
 }
 
@@ -164,7 +164,7 @@ __attribute__((target("avx2"))) static void step_avx2(struct search *s, int32_t 
 		unsigned lanes = (unsigned)_mm256_movemask_ps(
 			_mm256_castsi256_ps(_mm256_or_si256(equal, side)));
 		for (; lanes; lanes &= lanes - 1)
-			follow(s, d, j + __builtin_ctz(lanes));
+			follow_equal(s, d, j + __builtin_ctz(lanes));
 	}
 	step_plain(s, d, lo, j + 7);
 }
@@ -190,16 +190,16 @@ static void make_room(struct search *s, int32_t d)
 }
 
 /* Row 0. */
-static void begin(struct search *s)
+static void begin_search(struct search *s)
 {
 	make_room(s, 64);
 	s->x[-1] = NOTHING;
 	s->x[0] = 0;
-	follow(s, 0, 0);
+	follow_equal(s, 0, 0);
 }
 
 /* The cells of row d whose sum is within the bound. */
-static void kept(const struct search *s, int32_t d, int32_t *lo, int32_t *hi)
+static void is_kept(const struct search *s, int32_t d, int32_t *lo, int32_t *hi)
 {
 	int32_t spare = s->bound - d;
 
@@ -232,15 +232,15 @@ static int32_t furthest(const struct search *s, int32_t lo, int32_t hi)
  * The same search in the diagonals around the furthest cell alone. A cell is left out by what is
  * known then, so its neighbours may get less than they could; all they say is still true.
  */
-static void estimate(struct search *s, int32_t band)
+static void estimate_bound(struct search *s, int32_t band)
 {
 	int32_t lo = 0, hi = 0;
 
-	begin(s);
+	begin_search(s);
 	for (int32_t d = 1; d < s->bound && lo <= hi; d++) {
 		int32_t old_lo = lo, old_hi = hi, best = furthest(s, lo, hi);
 
-		kept(s, d, &lo, &hi);
+		is_kept(s, d, &lo, &hi);
 		lo = at_least(lo, at_least(best - band / 2, old_lo));
 		hi = at_most(hi, at_most(best + band / 2, old_hi + 1));
 		make_room(s, d);
@@ -287,19 +287,20 @@ static void keep_row(struct search *s, int32_t d, int32_t lo, int32_t hi)
 
 /* --- forward --- */
 
-static void tell(const struct search *s, const struct align_how *how, int32_t middle)
+static void report_progress(const struct search *s, const struct align_options *options,
+			    int32_t middle)
 {
 	/* Elements consumed by a cell in the middle, which is seldom far from the best. */
-	if (how->progress)
-		how->progress(how->arg, (uint64_t)s->x[middle], (uint64_t)s->n + 1);
+	if (options->progress)
+		options->progress(options->arg, (uint64_t)s->x[middle], (uint64_t)s->n + 1);
 }
 
 /* Until the end is reached; returns D. */
-static int32_t forward(struct search *s, const struct align_how *how)
+static int32_t search_forward(struct search *s, const struct align_options *options)
 {
 	int32_t d = 0, lo = 0, hi = 0;
 
-	begin(s);
+	begin_search(s);
 	keep_row(s, 0, 0, 0);
 	/* The cell of the end lowers the bound to its own d; so does one on the way that is sure.
 	 */
@@ -309,10 +310,10 @@ static int32_t forward(struct search *s, const struct align_how *how)
 		if (distance(s, d) % 2 == 0 && end_j >= lo && end_j <= hi && s->x[end_j] == s->n)
 			return d;
 		d++;
-		kept(s, d, &lo, &hi);
+		is_kept(s, d, &lo, &hi);
 		advance(s, d, lo, hi);
 		keep_row(s, d, lo, hi);
-		tell(s, how, lo + (hi - lo) / 2);
+		report_progress(s, options, lo + (hi - lo) / 2);
 	}
 }
 
@@ -364,7 +365,7 @@ static int32_t walk_block(struct search *s, const struct checkpoint *c, int32_t 
 	return k;
 }
 
-static void back(struct search *s, int32_t d, uint64_t *moves)
+static void walk_back(struct search *s, int32_t d, uint64_t *moves)
 {
 	int32_t k = s->end_k;
 
@@ -389,7 +390,8 @@ static void search_release(struct search *s)
 	free(s->b);
 }
 
-void align_init(struct align *out, const struct align_pair *pair, const struct align_how *how)
+void align_init(struct align *out, const struct align_pair *pair,
+		const struct align_options *options)
 {
 	BUG_ON(pair->base_len > ALIGN_MAX_LENGTH || pair->compare_len > ALIGN_MAX_LENGTH);
 	struct search s = {
@@ -397,18 +399,18 @@ void align_init(struct align *out, const struct align_pair *pair, const struct a
 		.b = copy_with_end(pair->compare, pair->compare_len, END_COMPARE),
 		.n = (int32_t)pair->base_len,
 		.m = (int32_t)pair->compare_len,
-		.gap = how->block_steps ? (int32_t)how->block_steps : FIRST_GAP,
-		.max_words = how->max_words ? how->max_words : MAX_WORDS,
+		.gap = options->block_steps ? (int32_t)options->block_steps : FIRST_GAP,
+		.max_words = options->max_words ? options->max_words : MAX_WORDS,
 	};
 
 	s.end_k = s.n - s.m;
 	s.bound = s.n + s.m;
-	choose_step(&s, how->plain);
-	estimate(&s, how->band ? (int32_t)how->band : BAND);
-	int32_t d = forward(&s, how);
+	choose_step(&s, options->plain);
+	estimate_bound(&s, options->band ? (int32_t)options->band : BAND);
+	int32_t d = search_forward(&s, options);
 	*out = (struct align){.pair = *pair, .edits = (uint32_t)d};
 	out->moves = xcalloc((size_t)d / 64 + 1, sizeof(*out->moves));
-	back(&s, d, out->moves);
+	walk_back(&s, d, out->moves);
 	search_release(&s);
 }
 

@@ -32,7 +32,7 @@ struct align_pair {
 };
 
 /* Zeroed: the best way. The numbers are for tests. */
-struct align_how {
+struct align_options {
 	uint32_t block_steps; /* between two checkpoints at first; they move apart as it grows */
 	size_t max_words; /* of all checkpoints */
 	uint32_t band; /* diagonals of the first estimate */
@@ -49,7 +49,8 @@ struct align {
 };
 
 /* Fills *out, to be released. Lengths and values must be within the limits above. */
-void align_init(struct align *out, const struct align_pair *pair, const struct align_how *how);
+void align_init(struct align *out, const struct align_pair *pair,
+		const struct align_options *options);
 void align_release(struct align *a);
 
 enum align_kind { ALIGN_END, ALIGN_BOTH, ALIGN_BASE, ALIGN_COMPARE };

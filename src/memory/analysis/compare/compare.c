@@ -104,7 +104,7 @@ static void add_size(struct compare_sizes *s, size_t calls, uint64_t size)
 		s->list[s->done++] = size;
 }
 
-static void take(struct compare_calls *d, const struct compare_item *item)
+static void take_item(struct compare_calls *d, const struct compare_item *item)
 {
 	if (item->what == ITEM_FRAMEWORK)
 		add_size(&d->framework, d->count, item->size);
@@ -185,7 +185,7 @@ void compare_add(struct compare *c, enum compare_side side, const struct row *ro
 		in->unordered = true;
 	d->last_time_ns = row->time_ns;
 	d->last_id = row->id;
-	take(d, &item);
+	take_item(d, &item);
 }
 
 /* --- sorting --- */
@@ -204,7 +204,7 @@ static void sort_rows(struct compare_input *in)
 
 		SORT(d->items, d->nitems, by_time);
 		for (size_t k = 0; k < d->nitems; k++)
-			take(d, &d->items[k]);
+			take_item(d, &d->items[k]);
 		free(d->items);
 		d->items = NULL;
 		d->nitems = d->items_cap = 0;
@@ -261,12 +261,12 @@ static int align_pair(struct compare_pair *p, struct err *err)
 	const struct compare_calls *a = p->side[COMPARE_BASE], *b = p->side[COMPARE_OTHER];
 	struct align_pair sequences = {a->names, b->names, a->count, b->count};
 	struct progress progress = {0};
-	struct align_how how = {.progress = on_progress, .arg = &progress};
+	struct align_options options = {.progress = on_progress, .arg = &progress};
 
 	if (a->count > ALIGN_MAX_LENGTH || b->count > ALIGN_MAX_LENGTH)
 		return err_set(err, -EFBIG, "device %u has more than %d calls", p->device,
 			       ALIGN_MAX_LENGTH);
-	align_init(&p->align, &sequences, &how);
+	align_init(&p->align, &sequences, &options);
 	progress_done(&progress);
 	return 0;
 }

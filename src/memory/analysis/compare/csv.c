@@ -78,7 +78,7 @@ static void make_cells(struct cells *cells, const struct names *names)
 	buf_release(&scratch);
 }
 
-static int flush(struct output *o, struct err *err)
+static int flush_lines(struct output *o, struct err *err)
 {
 	size_t at = 0;
 
@@ -137,15 +137,15 @@ static int put_all(struct output *o, struct err *err)
 			put_line(o, &line);
 			progress_show(&o->progress, "writing the result", ++o->done, o->total);
 			if (o->buf.len >= FLUSH_AT)
-				r = flush(o, err);
+				r = flush_lines(o, err);
 		}
 	}
 	progress_done(&o->progress);
-	return r < 0 ? r : flush(o, err);
+	return r < 0 ? r : flush_lines(o, err);
 }
 
 /* A file that was not there before. */
-static int create(struct output *o, const char *dir, struct err *err)
+static int create_file(struct output *o, const char *dir, struct err *err)
 {
 	char now[FS_TIMESTAMP_BYTES];
 	int r = fs_mkdirs(dir, err);
@@ -173,7 +173,7 @@ int compare_csv(const struct compare *c, const char *dir, struct buf *out_path, 
 {
 	const struct compare_counts *t = &c->counts;
 	struct output o = {.compare = c, .fd = -1};
-	int r = create(&o, dir, err);
+	int r = create_file(&o, dir, err);
 
 	if (r == 0) {
 		o.total = t->both + t->only_base + t->only_compare;

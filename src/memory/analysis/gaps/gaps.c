@@ -22,7 +22,7 @@ struct gap_record {
 struct gap_pool {
 	uint64_t min_bytes, max_bytes; /* since the last step end */
 	bool any; /* they are set */
-	uint32_t steps; /* that were looked at */
+	uint32_t steps; /* that are compared */
 	struct gap_record min, max;
 };
 

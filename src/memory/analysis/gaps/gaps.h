@@ -11,7 +11,7 @@
  *
  *	findings       pools whose steps are uneven: the highest and the lowest ratio differ by more
  *	               than max_spread_percent
- *	pools[]        pid, device ("0", "cpu", "N/A"), pool, steps (that were looked at),
+ *	pools[]        pid, device ("0", "cpu", "N/A"), pool, steps (that are compared),
  *	               min_gap, max_gap: {ratio, min_bytes, max_bytes, step}, uneven
  */
 #ifndef SONDE_MEMORY_ANALYSIS_GAPS_GAPS_H

@@ -111,7 +111,7 @@ struct clock *inefficient_clock_find(const struct block_process *p, int family, 
 	return device == DEV_NONE && n == 1 ? only : NULL;
 }
 
-static uint32_t tick(struct clock *c)
+static uint32_t count_call(struct clock *c)
 {
 	if (c->calls < UINT32_MAX)
 		c->calls++;
@@ -121,7 +121,7 @@ static uint32_t tick(struct clock *c)
 static void open_call(struct thread_ops *t, struct clock *c)
 {
 	t->clock = c;
-	t->call = tick(c);
+	t->call = count_call(c);
 	t->has_malloc = t->has_free = false;
 	c->last_op = t->names[0];
 	c->has_ops = true;
@@ -217,7 +217,7 @@ static void op_starts(struct inefficient *a, struct block_process *p, const stru
 	struct clock *c = t->clock;
 	if (!c || (row->device != DEV_NONE && c->pool->device->device != row->device))
 		c = inefficient_clock_find(p, family, row->device);
-	t->clock = c; /* NULL: its first memory event will tell */
+	t->clock = c; /* NULL: its first memory event decides */
 	if (c)
 		open_call(t, c);
 	else
@@ -277,7 +277,7 @@ uint32_t inefficient_call(struct block_process *p, const struct row *row, struct
 		*out_op = t->names[0];
 		return t->call;
 	}
-	tick(c);
+	count_call(c);
 	if (row->event == ROW_MALLOC)
 		c->last_malloc = c->calls;
 	else if (row->event == ROW_FREE)

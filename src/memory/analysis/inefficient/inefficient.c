@@ -103,8 +103,8 @@ static void add_tag(struct inefficient *a, const struct block *block, enum ineff
 	hmap_put(&p->tags, key, all | tag << shift);
 }
 
-static void mark(struct inefficient *a, struct block *block, struct use *u,
-		 enum inefficient_kind kind, struct wait wait)
+static void mark_block(struct inefficient *a, struct block *block, struct use *u,
+		       enum inefficient_kind kind, struct wait wait)
 {
 	struct clock *c = block->pool->own;
 
@@ -217,8 +217,8 @@ static bool is_finding(const struct block *block, const struct use *u, enum inef
 	return w->calls >= MIN_CALLS && !(u->flags & USE_COMPUTED);
 }
 
-static void settle(const struct inefficient *a, struct sites *s, const struct block *block,
-		   uint32_t end_call)
+static void settle_block(const struct inefficient *a, struct sites *s, const struct block *block,
+			 uint32_t end_call)
 {
 	struct use u = use_get(block);
 
@@ -244,7 +244,7 @@ static void list_sites(struct inefficient *a, struct sites *out)
 		hmap_put(&out->by_key, key, value);
 	for (struct block *b; (b = blocks_next(&w));)
 		if (b->pool->own)
-			settle(a, out, b, ((const struct clock *)b->pool->own)->calls);
+			settle_block(a, out, b, ((const struct clock *)b->pool->own)->calls);
 }
 
 static void release_sites(struct sites *s)
@@ -296,7 +296,7 @@ static void judge_idle(struct inefficient *a, struct block *block, struct use *u
 	struct wait w = wait_until(c, call, u->last_call, u->last_peak);
 	w.before = u->last_op;
 	w.after = name;
-	mark(a, block, u, INEFFICIENT_IDLE, w);
+	mark_block(a, block, u, INEFFICIENT_IDLE, w);
 }
 
 /* At the first ACCESS in another call than the MALLOC. */
@@ -310,7 +310,7 @@ static void judge_early(struct inefficient *a, struct block *block, struct use *
 	struct wait w = wait_until(c, call, u->malloc_call, u->malloc_peak);
 	w.before = u->malloc_op;
 	w.after = name;
-	mark(a, block, u, INEFFICIENT_EARLY, w);
+	mark_block(a, block, u, INEFFICIENT_EARLY, w);
 	/* If the same time counts as idle, too, its bytes are counted once. */
 	if (u->mark && a->marks[u->mark].wait[INEFFICIENT_EARLY].calls &&
 	    !(u->flags & USE_COMPUTED))
@@ -373,7 +373,7 @@ static void block_ends(struct inefficient *a, struct block *block, uint32_t call
 	struct clock *c = block->pool->own;
 	struct use u = use_get(block);
 
-	settle(a, &a->ended, block, call);
+	settle_block(a, &a->ended, block, call);
 	if (!(u.flags & USE_ACCESSED)) {
 		c->unseen.blocks++;
 		c->unseen.bytes += block->bytes;
@@ -400,7 +400,7 @@ static void on_free(struct inefficient *a, struct block_process *p, const struct
 		struct wait w = wait_until(c, call, u.last_call, u.last_peak);
 		w.before = u.last_op;
 		w.after = op;
-		mark(a, block, &u, INEFFICIENT_LATE, w);
+		mark_block(a, block, &u, INEFFICIENT_LATE, w);
 		use_set(block, &u);
 	}
 	block_ends(a, block, call);

@@ -22,7 +22,7 @@
  *
  * These rules also hit much of what every healthy job does, such as the weights, which wait for the
  * first step, or a variable that outlives its last use by a line or two. A marked block is a
- * finding, which is what people are told and what --fail-on asks about, if besides
+ * finding, which is what is reported and what --fail-on asks about, if besides
  *
  *	- it lay unused for more than half of its life, and for at least 10 calls (an idle one for
  *	  idle_calls), and its MALLOC was seen, not only that it was there when recording began;

@@ -24,7 +24,7 @@ static struct leak_process *process_of(struct block_process *p)
 /* --- call stacks that mean the same --- */
 
 /*
- * What tells a line apart: function and source line. The compiler makes several copies of a call,
+ * What distinguishes a line: function and source line. The compiler makes several copies of a call,
  * so the address says too much; where there is no source line, the offset in the function stays.
  */
 static uint64_t hash_line(const struct frame_line *line, uint64_t inner)
@@ -219,7 +219,7 @@ static void parent_blocks_remove(struct parent_blocks *c, const struct block *b)
 		omap_remove(&c->by_ptr, b->ptr);
 }
 
-static bool holds(const struct block *b, uint64_t ptr, uint64_t bytes)
+static bool block_holds(const struct block *b, uint64_t ptr, uint64_t bytes)
 {
 	return ptr >= b->ptr && bytes <= b->bytes && ptr - b->ptr <= b->bytes - bytes;
 }
@@ -229,11 +229,11 @@ static struct block *parent_blocks_around(struct parent_blocks *c, uint64_t ptr,
 {
 	uint64_t start;
 
-	if (c->last && holds(c->last, ptr, bytes))
+	if (c->last && block_holds(c->last, ptr, bytes))
 		return c->last;
 	struct block *b = omap_floor(&c->by_ptr, ptr, &start);
 	/* With a foreign dump a block may have ended unseen and be another one by now. */
-	if (!b || b->ptr != start || !holds(b, ptr, bytes))
+	if (!b || b->ptr != start || !block_holds(b, ptr, bytes))
 		return NULL;
 	c->last = b;
 	return b;
@@ -261,7 +261,7 @@ static struct leak_pool *pool_of(struct block_pool *pool)
 
 /* --- rows --- */
 
-static void uncount(struct block *b)
+static void uncount_block(struct block *b)
 {
 	if (!(b->own[OWN_FLAGS] & LEAK_COUNTED))
 		return;
@@ -276,7 +276,7 @@ static void on_pool_alloc(const struct block *b)
 
 	if (!from || from->own[OWN_FLAGS] & LEAK_CARVED || !blocks_is_device(from->pool->type))
 		return;
-	uncount(from);
+	uncount_block(from);
 	from->own[OWN_FLAGS] |= LEAK_CARVED;
 }
 
@@ -302,7 +302,7 @@ static void on_end(const struct block_change *c)
 {
 	struct block *b = c->block;
 
-	uncount(b);
+	uncount_block(b);
 	if (c->what == BLOCKS_LEFT)
 		return;
 	if (blocks_is_device(b->pool->type))

@@ -214,7 +214,7 @@ static void add_carved(struct leaks *l, struct block **list, size_t n, struct le
 
 /*
  * Blocks of one size without a call stack are a call site of their own only if it grows. Else they
- * are looked at once more together with similar sizes: leaks may differ in size.
+ * are judged once more together with similar sizes: leaks may differ in size.
  */
 static void add_finding(struct leaks *l, struct leak_site *s, struct list list, struct list *others,
 			struct leak_answer *out)

@@ -7,8 +7,8 @@
  * that was running when the job died is left out.
  *
  * A place is a call stack (functions and source lines) in a pool of a device of a process. Blocks
- * without a call stack are told apart by their size, and put together with similar sizes (up to the
- * next power of two) if no single size grows.
+ * without a call stack are distinguished by their size, and put together with similar sizes (up to
+ *the next power of two) if no single size grows.
  *
  * Step 1 is the warm-up. A block is lost when it was allocated in step 2 or later and has lived
  * through more steps than any block of its place that was freed. A place

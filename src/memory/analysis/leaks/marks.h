@@ -14,7 +14,7 @@
  *
  *	mark, start
  *	marks[]        the `top` most frequent marks of any name: name, count
- *	steps          how many the program told, by a call or by ranges
+ *	steps          how many the program marked, by a call or by ranges
  *	findings       leaked blocks
  *	failed         true: some device has too few marks
  *	devices[]      pid, device ("0", "cpu"), marks (how many there are), marks_of_process (true:
@@ -30,7 +30,7 @@
 /* text is copied; quotes around it do not count. */
 struct analysis *leaks_marks_new(const char *text, unsigned start);
 
-/* Could a device not be looked at, because it has too few marks? The text says so. */
+/* Could a device not be judged, because it has too few marks? The text says so. */
 bool leaks_marks_failed(struct analysis *a);
 
 #endif

@@ -38,7 +38,7 @@ static bool is_near(const struct oom_incident *i, uint64_t time_ns)
 	return distance(i->last_ns, time_ns) <= SAMPLE_NS;
 }
 
-/* Where the driver does not tell who has what, the rest is everybody else's. */
+/* Where the driver does not report who has what, the rest is everybody else's. */
 static void apply_view(struct oom_incident *i, const struct oom_view *v)
 {
 	bool others = v->has_others && is_near(i, v->time_ns);

@@ -3,14 +3,14 @@
  * Why memory ran out: every request that the driver refused (OOM_TRIGGER rows), what was there at
  * that moment, and one of four verdicts with the numbers that prove it:
  *
- *	leak			what was allocated step by step and never freed would have been
- *enough fragmentation		enough is free inside a pool, or on the device, but in pieces other
- *process		without what others hold on the device the request would have fitted real
- *exhaustion		none of these: the job needs more than there is
+ *	leak            what was allocated step by step and never freed would have been enough
+ *	fragmentation   enough is free inside a pool, or on the device, but in pieces
+ *	other process   without what others hold on the device the request would have fitted
+ *	real exhaustion none of these: the job needs more than there is
  *
  * The first that applies is given. Requests of one process for the same size, less than two seconds
  * apart, are one incident: frameworks give back what they cached and ask again. If that request is
- * then granted the job did not notice; such an incident is told, but it is not a finding.
+ * then granted the job did not notice; such an incident is reported, but it is not a finding.
  *
  * What is alive comes from MALLOC and FREE rows; without them the OOM_TOP_ALLOC and
  * OOM_RECENT_ALLOC rows are used. The device's size comes from SNAPSHOT or START_TRACE rows, what

@@ -50,7 +50,7 @@ struct oom_incident {
 	uint64_t count;
 	uint64_t requested;
 	char function[OOM_FUNCTION_BYTES];
-	uint64_t limit; /* bytes that the pool may have in all; 0: not told */
+	uint64_t limit; /* bytes that the pool may have in all; 0: not known */
 	bool open; /* the thread has not allocated anything since */
 	bool granted;
 	uint64_t given_back; /* bytes that went back to the driver in between */

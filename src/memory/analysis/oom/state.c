@@ -86,7 +86,7 @@ static int by_pool_and_address(const void *pa, const void *pb)
 }
 
 /* The driver's block around an address, of the first n items; NULL: none. */
-static struct item *around(struct item *items, size_t n, uint64_t ptr)
+static struct item *find_driver_block(struct item *items, size_t n, uint64_t ptr)
 {
 	size_t low = 0, high = n;
 
@@ -126,7 +126,7 @@ static void map_pool(struct oom_pool *p, struct item *items, size_t n, struct it
 
 	for (size_t i = 0; i < n; i++) {
 		const struct block *b = items[i].block;
-		struct item *holder = around(driver, ndriver, b->ptr);
+		struct item *holder = find_driver_block(driver, ndriver, b->ptr);
 		p->blocks++;
 		p->allocated = oom_sum(p->allocated, b->bytes);
 		if (holder != in) {

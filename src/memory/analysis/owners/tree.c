@@ -318,7 +318,7 @@ void owner_tree_text(const struct owner_tree *t, unsigned top, struct buf *out)
 }
 
 /* What common labels mean. */
-static const char *meaning(const char *name, size_t len)
+static const char *label_meaning(const char *name, size_t len)
 {
 	static const struct {
 		const char *label, *words;
@@ -344,9 +344,10 @@ static const char *meaning(const char *name, size_t len)
 
 static void node_words(const struct owner_node *n, struct buf *out)
 {
-	const char *words = n->depth > 1 && !n->is_free
-				    ? meaning(n->path + n->path_len - n->name_len, n->name_len)
-				    : NULL;
+	const char *words =
+		n->depth > 1 && !n->is_free
+			? label_meaning(n->path + n->path_len - n->name_len, n->name_len)
+			: NULL;
 
 	if (n->is_free) {
 		buf_add_str(out, "free inside the ");
@@ -384,7 +385,7 @@ static struct owner_tree without_ops(const struct owner_tree *t)
 void owner_tree_answer(const struct owner_tree *all, struct buf *out)
 {
 	uint64_t whole = all->nodes[0].bytes;
-	struct owner_tree telling = without_ops(all), *t = &telling;
+	struct owner_tree copy = without_ops(all), *t = &copy;
 	size_t n;
 	size_t *leaves = list_leaves(t, &n);
 	unsigned said = 0;

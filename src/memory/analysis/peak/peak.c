@@ -146,6 +146,13 @@ static int heavier_first(const void *pa, const void *pb)
 		       ?: (a->block ? ORDER(a->block->seq, b->block->seq) : 0);
 }
 
+static int larger_site_first(const void *pa, const void *pb)
+{
+	const struct call_site *a = pa, *b = pb;
+
+	return ORDER(b->bytes, a->bytes) ?: ORDER(a->stack, b->stack);
+}
+
 static void list_sites(struct peak_device *d)
 {
 	struct hmap by_stack = {0};
@@ -167,7 +174,7 @@ static void list_sites(struct peak_device *d)
 		d->sites[k].blocks++;
 	}
 	hmap_release(&by_stack);
-	call_sites_sort(d->sites, d->nsites);
+	SORT(d->sites, d->nsites, larger_site_first);
 }
 
 static void describe_peak(struct peak *p, struct peak_device *d)
@@ -369,6 +376,7 @@ static void print_sites(const struct peak *p, const struct peak_device *d, const
 	if (d->nsites)
 		memcpy(list, d->sites, d->nsites * sizeof(*list));
 	size_t n = call_sites_merge(list, d->nsites, stacks);
+	SORT(list, n, larger_site_first);
 	for (size_t i = 0; i < n && i < r->style->top; i++)
 		report_call_site(r, 4, INK_PLAIN, stacks, &list[i]);
 	if (n > r->style->top)

@@ -251,7 +251,7 @@ static void keep_peak(struct summary_group *g)
 	g->at_peak_no = g->pool->peak_no;
 }
 
-static void hold(struct summary_group *g, uint64_t bytes, uint64_t time_ns)
+static void hold_block(struct summary_group *g, uint64_t bytes, uint64_t time_ns)
 {
 	struct summary_pool *pool = g->pool;
 	bool driver = blocks_is_driver(pool->type);
@@ -267,7 +267,7 @@ static void hold(struct summary_group *g, uint64_t bytes, uint64_t time_ns)
 	tally_add(driver ? &pool->all->driver : &pool->all->pools, bytes, time_ns);
 }
 
-static void let_go(struct summary_group *g, uint64_t bytes)
+static void release_block(struct summary_group *g, uint64_t bytes)
 {
 	struct summary_pool *pool = g->pool;
 	bool driver = blocks_is_driver(pool->type);
@@ -286,7 +286,7 @@ static void end_block(struct summary *s, uint64_t key, uint64_t entry, uint64_t 
 	struct summary_group *g = &s->groups[b.group];
 	struct summary_pool *pool = g->pool;
 
-	let_go(g, b.bytes);
+	release_block(g, b.bytes);
 	held_add(&g->ended, b.bytes);
 	held_add(&pool->ended, b.bytes);
 	pool->process->nended++;
@@ -394,10 +394,10 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 	uint64_t old = hmap_put(&p->blocks, f->key, pack_block(s, b));
 	if (old != HMAP_NONE) { /* its FREE is missing */
 		b = unpack_block(s, old);
-		let_go(&s->groups[b.group], b.bytes);
+		release_block(&s->groups[b.group], b.bytes);
 		put_back(s, old);
 	}
-	hold(&s->groups[group], f->bytes, row->time_ns);
+	hold_block(&s->groups[group], f->bytes, row->time_ns);
 }
 
 static void add_free_of_nothing(struct summary *s, struct summary_process *p, const struct row *row,
@@ -435,7 +435,7 @@ static void add_free(struct summary *s, struct summary_process *p, const struct 
 	if (b.ended) {
 		end_was_free(s, &s->blocks[(uint32_t)entry]);
 	} else {
-		let_go(&s->groups[b.group], b.bytes);
+		release_block(&s->groups[b.group], b.bytes);
 		put_back(s, entry);
 	}
 	pool_is_used(s, pool, row->time_ns);

@@ -73,7 +73,7 @@ void summary_note(struct summary *s, const char *text);
 /* Calls of Python functions that were traced, and by how many threads; db: into a table. */
 void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db);
 
-/* What a recording was asked for, to tell what was left out from what never happened. */
+/* What a recording was asked for, to separate what was left out from what never happened. */
 struct summary_asked {
 	bool known;
 	bool memory; /* allocations and frees */

@@ -194,7 +194,7 @@ static bool is_header(const char *text, size_t len)
 }
 
 /* Takes the quotes of a cell away, in place: two inside are one. */
-static size_t unquote(char *s, size_t n)
+static size_t unquote_cell(char *s, size_t n)
 {
 	size_t to = 0;
 
@@ -213,7 +213,7 @@ static void on_record(struct reader *r, char *text, size_t len, uint64_t line)
 {
 	const char *comma = memrchr(text, ',', len);
 	size_t n = comma ? (size_t)(comma - text) : 0;
-	bool good = comma && on_line(r, text, unquote(text, n), comma + 1, len - n - 1);
+	bool good = comma && on_line(r, text, unquote_cell(text, n), comma + 1, len - n - 1);
 
 	if (!good && !r->w->bad_lines++)
 		r->w->first_bad_line = line;

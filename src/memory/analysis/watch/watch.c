@@ -25,7 +25,7 @@ struct watch_allocation {
 /* --- names --- */
 
 /* As people write them: no module of Python in front, nothing that a terminal would obey. */
-static char *readable(const char *s, size_t n)
+static char *readable_name(const char *s, size_t n)
 {
 	size_t skip = strlen(TORCH);
 
@@ -54,7 +54,7 @@ void watch_edge_set(struct watch_edge *e, const char *op, size_t len, uint32_t c
 		    bool after)
 {
 	free(e->op);
-	*e = (struct watch_edge){readable(op, len), call, tid, after};
+	*e = (struct watch_edge){readable_name(op, len), call, tid, after};
 }
 
 static struct watch_edge edge_copy(const struct watch_edge *e)
@@ -109,7 +109,7 @@ struct watch_block *watch_block_new(const char *name, size_t len)
 {
 	struct watch_block *b = xcalloc(1, sizeof(*b));
 
-	b->target.name = readable(name, len);
+	b->target.name = readable_name(name, len);
 	b->pool = TYPE_END;
 	return b;
 }
@@ -123,7 +123,7 @@ void watch_block_free(struct watch_block *b)
 	free(b);
 }
 
-static bool overlap(uint64_t a, uint64_t na, uint64_t b, uint64_t nb)
+static bool ranges_overlap(uint64_t a, uint64_t na, uint64_t b, uint64_t nb)
 {
 	return a - b < nb || b - a < na;
 }
@@ -256,13 +256,13 @@ static void op_begins(struct watch *w, struct watch_process *p, const struct row
 	}
 	LIST_ADD(t->ops, t->n, t->cap,
 		 (struct watch_op){.serial = ++w->serials,
-				   .name = readable(row->name, row->name_len)});
+				   .name = readable_name(row->name, row->name_len)});
 }
 
 static void op_ends(struct watch *w, struct watch_process *p, const struct row *row)
 {
 	struct watch_thread *t = thread_of(p, row->tid);
-	char *name = readable(row->name, row->name_len);
+	char *name = readable_name(row->name, row->name_len);
 	size_t at = t->n;
 
 	while (at > 0 && strcmp(t->ops[at - 1].name, name) != 0)
@@ -293,20 +293,20 @@ static void mark_written(uint64_t key, void *value, void *arg)
 	const struct written *r = arg;
 
 	(void)key;
-	if (overlap(b->target.addr, b->target.size_bytes, r->addr, r->size_bytes))
+	if (ranges_overlap(b->target.addr, b->target.size_bytes, r->addr, r->size_bytes))
 		b->written = true;
 }
 
 /* Changes that were waiting for this. */
-static void withdraw(struct watch *w, struct watch_process *p, const struct watch_thread *t,
-		     const struct written *r)
+static void withdraw_findings(struct watch *w, struct watch_process *p,
+			      const struct watch_thread *t, const struct written *r)
 {
 	bool any = false;
 
 	for (size_t i = w->nfindings; i > 0; i--) {
 		struct watch_finding *f = &w->findings[i - 1];
 		if (f->verdict != WATCH_PENDING || f->target.pid != p->pid ||
-		    !overlap(f->target.addr, f->target.size_bytes, r->addr, r->size_bytes))
+		    !ranges_overlap(f->target.addr, f->target.size_bytes, r->addr, r->size_bytes))
 			continue;
 		for (size_t k = 0; k < t->n; k++)
 			if (forget_wait(f, t->ops[k].serial)) {
@@ -335,7 +335,7 @@ static void on_access(struct watch *w, struct watch_process *p, const struct row
 		}
 	}
 	omap_each(&p->blocks, mark_written, &r);
-	withdraw(w, p, t, &r);
+	withdraw_findings(w, p, t, &r);
 }
 
 static void on_malloc(struct watch_process *p, const struct row *row)
@@ -369,7 +369,7 @@ static void collect_over(uint64_t number, void *value, void *arg)
 	const struct watch_target *t = &b->target, *f = o->follower;
 
 	if (f ? t->output != f->output || t->device != f->device || strcmp(t->name, f->name)
-	      : !overlap(t->addr, t->size_bytes, o->addr, o->size_bytes))
+	      : !ranges_overlap(t->addr, t->size_bytes, o->addr, o->size_bytes))
 		return;
 	LIST_ADD(o->list, o->n, o->cap, (uint32_t)number);
 }
@@ -480,8 +480,8 @@ static void ask_thread(uint64_t tid, void *value, void *arg)
 	for (size_t i = 0; i < t->n; i++) {
 		const struct watch_op *op = &t->ops[i];
 		for (size_t k = 0; k < op->nwrites; k++)
-			s->writes |= overlap(op->writes[k].addr, op->writes[k].size_bytes,
-					     f->target.addr, f->target.size_bytes);
+			s->writes |= ranges_overlap(op->writes[k].addr, op->writes[k].size_bytes,
+						    f->target.addr, f->target.size_bytes);
 		LIST_ADD(f->waits, f->nwaits, f->cap_waits, op->serial);
 	}
 }

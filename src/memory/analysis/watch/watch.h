@@ -7,7 +7,7 @@
  * a write, all is well and the change is counted; if none does, that is a finding, and the operator
  * that ran, with what it writes beside the block, is the suspect.
  *
- * Rows tell which operators run and which tensors they use; samples come beside them, both in order
+ * Rows say which operators run and which tensors they use; samples come beside them, both in order
  * of time. Without ACCESS rows nothing is known about tensors: then every change is reported as a
  * change only, and the answer says what was missing.
  */
@@ -23,7 +23,7 @@
 
 struct analysis;
 
-/* One look at a watched block. Texts are borrowed for the call. */
+/* One sample of a watched block. Texts are borrowed for the call. */
 struct watch_sample {
 	uint64_t time_ns; /* since the epoch */
 	uint32_t tid;

@@ -126,13 +126,13 @@ static void show(const char *what, const struct words *w)
 }
 
 static void check_against(const struct words *a, const struct words *b, const struct script *want,
-			  const struct align_how *how)
+			  const struct align_options *options)
 {
 	struct align_pair pair = {a->at, b->at, a->n, b->n};
 	struct align got;
 	size_t i = 0;
 
-	align_init(&got, &pair, how);
+	align_init(&got, &pair, options);
 	struct align_walk w = {.align = &got};
 	for (;; i++) {
 		enum align_kind kind = align_next(&w);
@@ -148,7 +148,7 @@ static void check_against(const struct words *a, const struct words *b, const st
 			"element %zu differs: got %d, want %d (gap %u, words %zu, band %u, "
 			"plain %d)\n",
 			i, (int)kind, end ? (int)ALIGN_END : (int)want->at[i].kind,
-			how->block_steps, how->max_words, how->band, how->plain);
+			options->block_steps, options->max_words, options->band, options->plain);
 		show("base", a);
 		show("compare", b);
 		exit(1);
@@ -156,7 +156,7 @@ static void check_against(const struct words *a, const struct words *b, const st
 	align_release(&got);
 }
 
-static const struct align_how ways[] = {
+static const struct align_options ways[] = {
 	{0},
 	{.plain = true},
 	{.block_steps = 1, .band = 2},
@@ -356,9 +356,9 @@ TEST(align, vector_and_plain_agree_on_long_ones)
 		}
 		struct align_pair pair = {x, y, LEN, n};
 		struct align fast, plain;
-		align_init(&fast, &pair, &(struct align_how){0});
+		align_init(&fast, &pair, &(struct align_options){0});
 		align_init(&plain, &pair,
-			   &(struct align_how){.plain = true, .max_words = 20000, .band = 3});
+			   &(struct align_options){.plain = true, .max_words = 20000, .band = 3});
 		CHECK_INT(fast.edits, plain.edits);
 		CHECK(!memcmp(fast.moves, plain.moves, (fast.edits / 64 + 1) * sizeof(uint64_t)));
 		align_release(&fast);
