@@ -159,27 +159,15 @@ int analysis_command(const struct command *cmd, const char *path,
 
 const char *const analysis_usage[] = {"[options] <recording or dump>", NULL};
 
-int analysis_main_with(const struct command *cmd, int argc, char **argv,
-		       int (*run)(const struct command *cmd, const char *path, void *options),
-		       void *options)
+int analysis_main(const struct command *cmd, int argc, char **argv,
+		  int (*run)(const struct command *cmd, const char *path, void *options),
+		  void *options)
 {
 	struct args a = {.target = options};
 	int status = command_parse(cmd, &a, argc, argv);
 
 	if (status < 0)
 		status = run(cmd, a.words[0], options);
-	args_release(&a);
-	return status;
-}
-
-int analysis_main(const struct command *cmd, int argc, char **argv,
-		  struct analysis *(*make)(void *options), void *options)
-{
-	struct args a = {.target = options};
-	int status = command_parse(cmd, &a, argc, argv);
-
-	if (status < 0)
-		status = analysis_command(cmd, a.words[0], make, options);
 	args_release(&a);
 	return status;
 }

@@ -42,14 +42,14 @@ struct analysis_options {
 				"How long to wait for a recorder that is still finishing its "     \
 				"files.")
 
-/* And --fail-on: choices_ is {"nothing", "leak", NULL}, if_ says when. */
-#define ANALYSIS_FAIL_OPTION(choices_, if_)                                                        \
+/* And --fail-on: what_ is the finding that counts, if_ says when there is one. */
+#define ANALYSIS_FAIL_OPTION(what_, if_)                                                           \
 	{                                                                                          \
-		.name = "fail-on", .kind = OPT_CHOICE, .arg = "WHAT", .choices = choices_,         \
+		.name = "fail-on", .kind = OPT_CHOICE, .arg = "WHAT",                              \
+		.choices = (const char *const[]){"nothing", what_, NULL},                          \
 		.offset = offsetof(struct analysis_options, fail_on), .default_text = "nothing",   \
-		.help = "Exit with status 3 " if_                                                  \
-			", and with 1 if there is insufficient data: for "                         \
-			"scripts and CI jobs."                                                     \
+		.help = "Exit with status 3 " if_ " (" what_                                       \
+			"), and with 1 if there is insufficient data: for scripts and CI jobs."    \
 	}
 
 /* What the spec of such a command has besides its texts. */
@@ -59,15 +59,13 @@ extern const char *const analysis_usage[];
 	.max_words = 1
 
 /*
- * The whole of such a command: reads its options, which begin with struct analysis_options, and its
- * input, prints the answer of the analysis that make(options) returns, and returns the exit status.
+ * The whole of such a command: reads its options, which begin with struct analysis_options, then
+ * run() has the path and the options and returns the exit status.
  */
 int analysis_main(const struct command *cmd, int argc, char **argv,
-		  struct analysis *(*make)(void *options), void *options);
-/* The same for a command that does more: run() has the path and the options. */
-int analysis_main_with(const struct command *cmd, int argc, char **argv,
-		       int (*run)(const struct command *cmd, const char *path, void *options),
-		       void *options);
+		  int (*run)(const struct command *cmd, const char *path, void *options),
+		  void *options);
+/* What most of them run: prints the answer of the analysis that make(options) returns. */
 int analysis_command(const struct command *cmd, const char *path,
 		     struct analysis *(*make)(void *options), void *options);
 

@@ -68,7 +68,7 @@ static int mem_export_run(const struct command *cmd, int argc, char **argv)
 {
 	struct export_options o = {0};
 
-	return analysis_main_with(cmd, argc, argv, write_export, &o);
+	return analysis_main(cmd, argc, argv, write_export, &o);
 }
 
 static const struct opt options[] = {

@@ -15,15 +15,18 @@ static struct analysis *make_analysis(void *options)
 	return gap_new(&(struct gap_options){o->spread_percent});
 }
 
+static int print_gaps(const struct command *cmd, const char *path, void *options)
+{
+	return analysis_command(cmd, path, make_analysis, options);
+}
+
 static int mem_gaps_run(const struct command *cmd, int argc, char **argv)
 {
 	struct gaps_options o = {.common = ANALYSIS_DEFAULTS,
 				 .spread_percent = GAP_MAX_SPREAD_PERCENT};
 
-	return analysis_main(cmd, argc, argv, make_analysis, &o);
+	return analysis_main(cmd, argc, argv, print_gaps, &o);
 }
-
-static const char *const fail_on[] = {"nothing", "uneven", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
@@ -38,7 +41,7 @@ static const struct opt options[] = {
 	 .help = "Steps are uneven if the lowest and the highest ratio are more percentage points "
 		 "apart than this."},
 	ANALYSIS_OPTIONS,
-	ANALYSIS_FAIL_OPTION(fail_on, "if steps are not alike (uneven)"),
+	ANALYSIS_FAIL_OPTION("uneven", "if steps are not alike"),
 	OPT_END,
 };
 

@@ -154,10 +154,8 @@ static int mem_inefficient_run(const struct command *cmd, int argc, char **argv)
 {
 	struct command_options o = {.common = ANALYSIS_DEFAULTS};
 
-	return analysis_main_with(cmd, argc, argv, find_inefficient, &o);
+	return analysis_main(cmd, argc, argv, find_inefficient, &o);
 }
-
-static const char *const fail_on[] = {"nothing", "waste", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
@@ -186,7 +184,7 @@ static const struct opt options[] = {
 	 .help = "A block is idle if more than so many calls lie between two uses. A call is an "
 		 "operator, or an allocation, free or access outside of one."},
 	ANALYSIS_OPTIONS,
-	ANALYSIS_FAIL_OPTION(fail_on, "if memory is held for nothing (waste)"),
+	ANALYSIS_FAIL_OPTION("waste", "if memory is held for nothing"),
 	{.group = "Rows of a dump",
 	 .name = "no-write",
 	 .kind = OPT_FLAG,

@@ -59,10 +59,8 @@ static int mem_leaks_run(const struct command *cmd, int argc, char **argv)
 {
 	struct leak_options o = {.common = ANALYSIS_DEFAULTS, .leaks = LEAKS_OPTIONS_DEFAULT};
 
-	return analysis_main_with(cmd, argc, argv, find_leaks, &o);
+	return analysis_main(cmd, argc, argv, find_leaks, &o);
 }
-
-static const char *const fail_on[] = {"nothing", "leak", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
@@ -87,7 +85,7 @@ static const struct opt options[] = {
 	 .default_text = "0",
 	 .help = "With --mark: which of these marks is the first, counted from 0."},
 	ANALYSIS_OPTIONS,
-	ANALYSIS_FAIL_OPTION(fail_on, "if a place leaks (leak)"),
+	ANALYSIS_FAIL_OPTION("leak", "if a place leaks"),
 	OPT_END,
 };
 

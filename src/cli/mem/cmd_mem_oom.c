@@ -9,19 +9,22 @@ static struct analysis *make_analysis(void *options)
 	return oom_new();
 }
 
+static int explain_oom(const struct command *cmd, const char *path, void *options)
+{
+	return analysis_command(cmd, path, make_analysis, options);
+}
+
 static int mem_oom_run(const struct command *cmd, int argc, char **argv)
 {
 	struct analysis_options o = ANALYSIS_DEFAULTS;
 
-	return analysis_main(cmd, argc, argv, make_analysis, &o);
+	return analysis_main(cmd, argc, argv, explain_oom, &o);
 }
-
-static const char *const fail_on[] = {"nothing", "oom", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	ANALYSIS_OPTIONS,
-	ANALYSIS_FAIL_OPTION(fail_on, "if the job ran out of memory (oom)"),
+	ANALYSIS_FAIL_OPTION("oom", "if the job ran out of memory"),
 	OPT_END,
 };
 

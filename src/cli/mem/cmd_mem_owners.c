@@ -43,7 +43,7 @@ static int mem_owners_run(const struct command *cmd, int argc, char **argv)
 {
 	struct owners_options o = {.common = ANALYSIS_DEFAULTS};
 
-	return analysis_main_with(cmd, argc, argv, print_owners, &o);
+	return analysis_main(cmd, argc, argv, print_owners, &o);
 }
 
 static const struct opt options[] = {

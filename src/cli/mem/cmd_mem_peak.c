@@ -34,10 +34,8 @@ static int mem_peak_run(const struct command *cmd, int argc, char **argv)
 {
 	struct peak_command o = {.common = ANALYSIS_DEFAULTS};
 
-	return analysis_main_with(cmd, argc, argv, explain_peak, &o);
+	return analysis_main(cmd, argc, argv, explain_peak, &o);
 }
-
-static const char *const fail_on[] = {"nothing", "limit", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
@@ -50,7 +48,7 @@ static const struct opt options[] = {
 	 .help = "What a device may peak at in one process: bytes, or 60GiB, 900MiB, 60G "
 		 "(GiB), 64GB (of 1000). --fail-on=limit checks it."},
 	ANALYSIS_OPTIONS,
-	ANALYSIS_FAIL_OPTION(fail_on, "if a device peaked above --limit (limit)"),
+	ANALYSIS_FAIL_OPTION("limit", "if a device peaked above --limit"),
 	OPT_END,
 };
 

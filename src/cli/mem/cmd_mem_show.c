@@ -41,7 +41,7 @@ static int mem_show_run(const struct command *cmd, int argc, char **argv)
 {
 	struct show_options o = {.top = 10, .wait_s = 10};
 
-	return analysis_main_with(cmd, argc, argv, show, &o);
+	return analysis_main(cmd, argc, argv, show, &o);
 }
 
 static const struct opt options[] = {

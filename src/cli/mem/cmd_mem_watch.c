@@ -148,15 +148,13 @@ static int mem_watch_run(const struct command *cmd, int argc, char **argv)
 {
 	struct analysis_options o = ANALYSIS_DEFAULTS;
 
-	return analysis_main_with(cmd, argc, argv, judge_watched, &o);
+	return analysis_main(cmd, argc, argv, judge_watched, &o);
 }
-
-static const char *const fail_on[] = {"nothing", "corruption", NULL};
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	ANALYSIS_OPTIONS,
-	ANALYSIS_FAIL_OPTION(fail_on, "if memory was corrupted (corruption)"),
+	ANALYSIS_FAIL_OPTION("corruption", "if memory was corrupted"),
 	OPT_END,
 };
 

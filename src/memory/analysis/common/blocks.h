@@ -170,6 +170,16 @@ struct block_walk {
 };
 struct block *blocks_next(struct block_walk *w);
 
+struct block_list {
+	struct block **at; /* free() it */
+	size_t n, cap;
+};
+
+static inline void block_list_add(struct block_list *l, struct block *b)
+{
+	LIST_ADD(l->at, l->n, l->cap, b);
+}
+
 /* Does it begin a range named "step start"? */
 bool row_is_step_range(const struct row *row);
 

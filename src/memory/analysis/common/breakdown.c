@@ -252,11 +252,6 @@ void breakdown_take_end(struct breakdown *c, struct block_device *d)
  * and the bytes up to the next edge belong to its top.
  */
 
-struct list {
-	struct block **at;
-	size_t n, cap;
-};
-
 struct open {
 	uint64_t end;
 	size_t share; /* its number */
@@ -265,17 +260,12 @@ struct open {
 struct count {
 	const struct breakdown_moment *moment;
 	struct block_device *device;
-	struct list driver, created, pools, outside;
+	struct block_list driver, created, pools, outside;
 	struct open *stack;
 	size_t depth, cap_stack;
 	uint64_t *carved; /* bytes of the driver that each of moment->pools cuts from */
 	struct breakdown_shares *out;
 };
-
-static void list_add(struct list *l, struct block *b)
-{
-	LIST_ADD(l->at, l->n, l->cap, b);
-}
 
 static size_t share_add(struct count *x, struct block *b, struct block_pool *pool, uint64_t bytes)
 {
@@ -302,10 +292,10 @@ static void collect_blocks(struct breakdown *c, struct count *x)
 	for (struct block *b; (b = blocks_next(&w));) {
 		if (b->pool->device != x->device || !was_alive(x->moment, b))
 			continue;
-		struct list *l = !blocks_is_driver(b->pool->type) ? &x->pools
-				 : b->own[OWN_CREATED]		  ? &x->created
-								  : &x->driver;
-		list_add(l, b);
+		struct block_list *l = !blocks_is_driver(b->pool->type) ? &x->pools
+				       : b->own[OWN_CREATED]		? &x->created
+									: &x->driver;
+		block_list_add(l, b);
 	}
 }
 
@@ -324,7 +314,7 @@ static int by_seq(const void *pa, const void *pb)
 	return ORDER(a->seq, b->seq);
 }
 
-static void sort_list(struct list *l, int (*order)(const void *, const void *))
+static void sort_list(struct block_list *l, int (*order)(const void *, const void *))
 {
 	SORT(l->at, l->n, order);
 }
@@ -407,13 +397,13 @@ static void divide_drivers(struct count *x)
 		if (i + 1 < x->driver.n && x->driver.at[i + 1]->ptr < end)
 			end = x->driver.at[i + 1]->ptr;
 		for (; k < x->pools.n && x->pools.at[k]->ptr < driver->ptr; k++)
-			list_add(&x->outside, x->pools.at[k]);
+			block_list_add(&x->outside, x->pools.at[k]);
 		for (first = k; k < x->pools.n && x->pools.at[k]->ptr < end;)
 			k++;
 		divide_driver(x, driver, k > first ? &x->pools.at[first] : NULL, k - first);
 	}
 	for (; k < x->pools.n; k++)
-		list_add(&x->outside, x->pools.at[k]);
+		block_list_add(&x->outside, x->pools.at[k]);
 }
 
 /* What a pool has beyond its blocks, if its rows say how much it holds; at most `most`. */

@@ -77,6 +77,13 @@ static bool is_known(const struct field *f, const void *from)
 	return !f->known || *(const bool *)((const char *)from + f->known - 1);
 }
 
+static uint64_t number_of(const struct field *f, const union member *m)
+{
+	bool wide = f->kind == FIELD_U64 || f->kind == FIELD_BYTES || f->kind == FIELD_DURATION;
+
+	return wide ? m->u64[0] : m->u32;
+}
+
 static json_t *difference_value(uint64_t first, uint64_t second)
 {
 	uint64_t v = first > second ? first - second : second - first;
@@ -96,11 +103,9 @@ static void put_field(json_t *o, const struct field *f, const void *from, const 
 	switch (f->kind) {
 	case FIELD_U32:
 	case FIELD_ID:
-		put_number(o, f->key, m->u32);
-		break;
 	case FIELD_U64:
 	case FIELD_BYTES:
-		put_number(o, f->key, m->u64[0]);
+		put_number(o, f->key, number_of(f, m));
 		break;
 	case FIELD_BOOL:
 		put_bool(o, f->key, m->boolean);
@@ -184,47 +189,35 @@ static void add_name(struct buf *out, struct frame_line name)
 	buf_release(&text);
 }
 
+/* How the numbers of a field read in a table. */
+static const enum word_kind cell_words[] = {
+	[FIELD_U32] = WORD_COUNT,	  [FIELD_U64] = WORD_COUNT,	[FIELD_ID] = WORD_NUMBER,
+	[FIELD_BYTES] = WORD_BYTES,	  [FIELD_DEVICE] = WORD_DEVICE, [FIELD_POOL] = WORD_POOL,
+	[FIELD_DURATION] = WORD_DURATION,
+};
+
 static void add_cell(struct buf *out, const struct field *f, const void *from)
 {
 	const union member *m = (const void *)((const char *)from + f->offset);
 
-	switch (f->kind) {
-	case FIELD_U32:
-		say(out, "{}", COUNT(m->u32));
-		break;
-	case FIELD_U64:
-		say(out, "{}", COUNT(m->u64[0]));
-		break;
-	case FIELD_BYTES:
-		say(out, "{}", BYTES(m->u64[0]));
-		break;
-	case FIELD_TEXT:
+	if (f->kind == FIELD_TEXT) {
 		buf_add_str(out, m->text);
-		break;
-	case FIELD_NAME:
+	} else if (f->kind == FIELD_NAME) {
 		add_name(out, m->name);
-		break;
-	case FIELD_DEVICE:
-		say(out, "{}", DEVICE(m->u32));
-		break;
-	case FIELD_POOL:
-		say(out, "{}", POOL(m->type));
-		break;
-	case FIELD_DIFFERENCE:
-		if (m->u64[0] != m->u64[1])
-			buf_add_char(out, m->u64[1] > m->u64[0] ? '+' : '-');
-		say(out, "{}",
-		    BYTES(m->u64[1] > m->u64[0] ? m->u64[1] - m->u64[0] : m->u64[0] - m->u64[1]));
-		break;
-	case FIELD_DURATION:
-		say(out, "{}", DURATION(m->u64[0]));
-		break;
-	case FIELD_PAIR:
+	} else if (f->kind == FIELD_PAIR) {
 		say(out, "{}/{}", COUNT(m->u64[0]), COUNT(m->u64[1]));
-		break;
-	default:
-		buf_add_u64(out, m->u32);
-		break;
+	} else if (f->kind == FIELD_DIFFERENCE) {
+		bool more = m->u64[1] > m->u64[0];
+
+		say(out, "{}{}",
+		    TEXT(m->u64[1] == m->u64[0] ? ""
+			 : more			? "+"
+						: "-"),
+		    BYTES(more ? m->u64[1] - m->u64[0] : m->u64[0] - m->u64[1]));
+	} else {
+		const struct word w = {cell_words[f->kind], number_of(f, m), 0, NULL, NULL};
+
+		say_words(out, "{}", &w, 1);
 	}
 }
 

@@ -8,44 +8,30 @@
 #include "memory/analysis/common/blocks.h"
 #include "wire/record.h"
 
+/* Words that are a number alone. */
+static void (*const numbers[])(struct buf *out, uint64_t n) = {
+	[WORD_NUMBER] = buf_add_u64,  [WORD_COUNT] = words_count, [WORD_BYTES] = words_bytes,
+	[WORD_DURATION] = words_time, [WORD_POOL] = NULL,
+};
+
 static void add_word(struct buf *out, const struct word *w)
 {
 	char device[16];
 
-	switch (w->kind) {
-	case WORD_NUMBER:
-		buf_add_u64(out, w->n);
-		break;
-	case WORD_COUNT:
-		words_count(out, w->n);
-		break;
-	case WORD_COUNT_OF:
+	if (numbers[w->kind])
+		numbers[w->kind](out, w->n);
+	else if (w->kind == WORD_COUNT_OF)
 		words_of(out, w->n, w->text);
-		break;
-	case WORD_BYTES:
-		words_bytes(out, w->n);
-		break;
-	case WORD_HELD:
-		words_bytes(out, w->n);
-		buf_add_str(out, " in ");
-		words_of(out, w->blocks, "block");
-		break;
-	case WORD_DURATION:
-		words_time(out, w->n);
-		break;
-	case WORD_TEXT:
-		buf_add_str(out, w->text);
-		break;
-	case WORD_PRINTABLE:
+	else if (w->kind == WORD_HELD)
+		say(out, "{} in {}", BYTES(w->n), COUNT_OF(w->blocks, "block"));
+	else if (w->kind == WORD_WHERE)
+		stacks_where(w->stacks, (uint32_t)w->n, out);
+	else if (w->kind == WORD_PRINTABLE)
 		text_add_printable(out, w->text, strlen(w->text));
-		break;
-	case WORD_DEVICE:
-		buf_add_str(out, blocks_device_name((uint32_t)w->n, device));
-		break;
-	case WORD_POOL:
-		buf_add_str(out, words_pool((enum row_type)w->n));
-		break;
-	}
+	else
+		buf_add_str(out, w->kind == WORD_DEVICE ? blocks_device_name((uint32_t)w->n, device)
+				 : w->kind == WORD_POOL ? words_pool((enum row_type)w->n)
+							: w->text);
 }
 
 void say_words(struct buf *out, const char *text, const struct word *words, size_t n)
@@ -59,18 +45,6 @@ void say_words(struct buf *out, const char *text, const struct word *words, size
 	}
 	BUG_ON(i != n);
 	buf_add_str(out, text);
-}
-
-bool say_where(struct buf *out, const char *before, const struct stacks *s, uint32_t stack,
-	       const char *after)
-{
-	struct buf where = {0};
-	bool known = stacks_where(s, stack, &where);
-
-	if (known)
-		buf_addf(out, "%s%s%s", before, buf_str(&where), after);
-	buf_release(&where);
-	return known;
 }
 
 void words_device(struct buf *out, uint32_t device, bool begins_sentence)

@@ -29,35 +29,35 @@ enum word_kind {
 	WORD_PRINTABLE,
 	WORD_DEVICE,
 	WORD_POOL,
+	WORD_WHERE,
 };
 
 struct word {
 	enum word_kind kind;
 	uint64_t n, blocks;
 	const char *text;
+	const struct stacks *stacks;
 };
 
 /* clang-format off */
-#define NUMBER(n_) {WORD_NUMBER, n_, 0, NULL} /* 12345 */
-#define COUNT(n_) {WORD_COUNT, n_, 0, NULL} /* 12,345 */
-#define COUNT_OF(n_, noun_) {WORD_COUNT_OF, n_, 0, noun_} /* 1 block, 12,345 blocks */
-#define BYTES(n_) {WORD_BYTES, n_, 0, NULL} /* 1.50 GiB */
-#define HELD(bytes_, blocks_) {WORD_HELD, bytes_, blocks_, NULL} /* 1.00 MiB in 1 block */
-#define DURATION(ns_) {WORD_DURATION, ns_, 0, NULL} /* 3.2 s */
-#define TEXT(text_) {WORD_TEXT, 0, 0, text_}
-#define PRINTABLE(text_) {WORD_PRINTABLE, 0, 0, text_} /* what a job called something */
-#define DEVICE(number_) {WORD_DEVICE, number_, 0, NULL} /* 0, cpu, N/A */
-#define POOL(type_) {WORD_POOL, type_, 0, NULL} /* PTA, HAL, …: as in the dumps */
+#define NUMBER(n_) {WORD_NUMBER, n_, 0, NULL, NULL} /* 12345 */
+#define COUNT(n_) {WORD_COUNT, n_, 0, NULL, NULL} /* 12,345 */
+#define COUNT_OF(n_, noun_) {WORD_COUNT_OF, n_, 0, noun_, NULL} /* 1 block, 12,345 blocks */
+#define BYTES(n_) {WORD_BYTES, n_, 0, NULL, NULL} /* 1.50 GiB */
+#define HELD(bytes_, blocks_) {WORD_HELD, bytes_, blocks_, NULL, NULL} /* 1.00 MiB in 1 block */
+#define DURATION(ns_) {WORD_DURATION, ns_, 0, NULL, NULL} /* 3.2 s */
+#define TEXT(text_) {WORD_TEXT, 0, 0, text_, NULL}
+#define PRINTABLE(text_) {WORD_PRINTABLE, 0, 0, text_, NULL} /* what a job called something */
+#define DEVICE(number_) {WORD_DEVICE, number_, 0, NULL, NULL} /* 0, cpu, N/A */
+#define POOL(type_) {WORD_POOL, type_, 0, NULL, NULL} /* PTA, HAL, …: as in the dumps */
+/* The function that names a call stack; nothing for number 0. */
+#define WHERE(stacks_, number_) {WORD_WHERE, number_, 0, NULL, stacks_}
 /* clang-format on */
 
 #define say(out_, text_, ...)                                                                      \
 	say_words(out_, text_, (const struct word[]){__VA_ARGS__},                                 \
 		  sizeof((const struct word[]){__VA_ARGS__}) / sizeof(struct word))
 void say_words(struct buf *out, const char *text, const struct word *words, size_t n);
-
-/* The function that names a call stack, between two texts; nothing, and false, without one. */
-bool say_where(struct buf *out, const char *before, const struct stacks *s, uint32_t stack,
-	       const char *after);
 
 /* "device 0", "host memory" or "an unknown device"; at the beginning of a sentence "Device 0". */
 void words_device(struct buf *out, uint32_t device, bool begins_sentence);

@@ -37,7 +37,7 @@ uint32_t stacks_of(struct stacks *s, const struct row *row);
 struct stack stacks_get(const struct stacks *s, uint32_t number);
 
 /*
- * Adds the function that names the place of a call stack; false for number 0. The innermost one is
+ * Adds the function that names a call stack; false for number 0. The innermost one is
  * often a wrapper through which everything is allocated: functions that were called from several
  * others, with the same ones inside, are passed over.
  */

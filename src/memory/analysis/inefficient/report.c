@@ -140,22 +140,18 @@ static void say_nothing_found(const struct verdict *v, struct buf *t)
 /* Where the most costly ones of each kind come from. */
 static void say_largest(const struct verdict *v, struct buf *t)
 {
-	struct buf before = {0};
 	unsigned said = 0;
 
 	for (size_t i = 0; i < v->sites.n; i++) {
 		const struct site *s = &v->sites.list[i];
 
-		if (said & 1u << s->kind)
+		if (said & 1u << s->kind || !s->stack)
 			continue;
-		buf_clear(&before);
-		buf_addf(&before, "%s %s in ",
-			 said ? "," : " The largest part:", words[s->kind].participle);
-		if (say_where(t, buf_str(&before), verdict_stacks(v), s->stack, ""))
-			said |= 1u << s->kind;
+		say(t, "{} {} in {}", TEXT(said ? "," : " The largest part:"),
+		    TEXT(words[s->kind].participle), WHERE(verdict_stacks(v), s->stack));
+		said |= 1u << s->kind;
 	}
 	say(t, said ? "." : "");
-	buf_release(&before);
 }
 
 static void say_answer(const struct verdict *v, struct buf *t)

@@ -15,16 +15,6 @@
 
 #define SHORT_JOB_STEPS 4
 
-struct list {
-	struct block **blocks;
-	size_t n, cap;
-};
-
-static void list_add(struct list *l, struct block *b)
-{
-	LIST_ADD(l->blocks, l->n, l->cap, b);
-}
-
 static bool is_carved(const struct block *b)
 {
 	return b->own[OWN_FLAGS] & (LEAK_CARVED | LEAK_RESERVED);
@@ -34,7 +24,7 @@ static bool is_carved(const struct block *b)
 
 /* The held blocks of one device. */
 struct held {
-	struct list *list;
+	struct block_list *list;
 	const struct leak_process *process;
 	uint64_t carved_bytes; /* of the driver's memory that pools were cut from */
 	uint64_t created_bytes; /* of memory without an address */
@@ -50,7 +40,7 @@ static void take_held(struct held *h, struct block *b)
 	if (b->own[OWN_FLAGS] & LEAK_CREATED)
 		h->created_bytes += b->bytes;
 	if (!b->shadow && b->step >= 2 && b->step <= h->process->last_step)
-		list_add(h->list, b);
+		block_list_add(h->list, b);
 }
 
 /*
@@ -72,11 +62,11 @@ static void assign_created(struct block_device *d, const struct held *h, size_t 
 	    reserved - h->carved_bytes < h->created_bytes)
 		return;
 	for (size_t i = from; i < h->list->n; i++)
-		if (h->list->blocks[i]->own[OWN_FLAGS] & LEAK_CREATED)
-			h->list->blocks[i]->own[OWN_FLAGS] |= LEAK_RESERVED;
+		if (h->list->at[i]->own[OWN_FLAGS] & LEAK_CREATED)
+			h->list->at[i]->own[OWN_FLAGS] |= LEAK_RESERVED;
 }
 
-static void list_held(struct leaks *l, struct list *out)
+static void list_held(struct leaks *l, struct block_list *out)
 {
 	for (size_t i = 0; i < l->base.blocks->nprocesses; i++) {
 		struct block_process *p = l->base.blocks->processes[i];
@@ -216,20 +206,20 @@ static void add_carved(struct leaks *l, struct block **list, size_t n, struct le
  * Blocks of one size without a call stack are a call site of their own only if it grows. Else they
  * are judged once more together with similar sizes: leaks may differ in size.
  */
-static void add_finding(struct leaks *l, struct leak_site *s, struct list list, struct list *others,
-			struct leak_answer *out)
+static void add_finding(struct leaks *l, struct leak_site *s, struct block_list list,
+			struct block_list *others, struct leak_answer *out)
 {
 	struct leak_finding finding = {.site = s};
 
 	leak_site_settle(s);
-	judge_site(s, list.blocks, list.n, &finding);
+	judge_site(s, list.at, list.n, &finding);
 	if (!others || (!s->parent && !s->is_parent) ||
 	    (s->parent && finding.kind == LEAK_GROWTH)) {
 		put_finding(l, &finding, out);
 		return;
 	}
 	for (size_t i = 0; i < list.n; i++)
-		list_add(others, list.blocks[i]);
+		block_list_add(others, list.at[i]);
 }
 
 static int by_kind(const void *pa, const void *pb)
@@ -254,43 +244,42 @@ static int by_parent(const void *pa, const void *pb)
 	return ORDER(parent_of(a)->number, parent_of(b)->number) ?: ORDER(a->seq, b->seq);
 }
 
-static void judge_others(struct leaks *l, struct list *list, struct leak_answer *out)
+static void judge_others(struct leaks *l, struct block_list *list, struct leak_answer *out)
 {
 	size_t end;
 
-	out->others = list->blocks;
-	SORT(list->blocks, list->n, by_parent);
+	out->others = list->at;
+	SORT(list->at, list->n, by_parent);
 	for (size_t i = 0; i < list->n; i = end) {
-		struct leak_site *s = parent_of(list->blocks[i]);
+		struct leak_site *s = parent_of(list->at[i]);
 
-		for (end = i + 1; end < list->n && parent_of(list->blocks[end]) == s; end++)
+		for (end = i + 1; end < list->n && parent_of(list->at[end]) == s; end++)
 			;
-		add_finding(l, s, (struct list){.blocks = &list->blocks[i], .n = end - i}, NULL,
-			    out);
+		add_finding(l, s, (struct block_list){.at = &list->at[i], .n = end - i}, NULL, out);
 	}
 }
 
 static void judge_sites(struct leaks *l, struct leak_answer *out)
 {
-	struct list list = {0}, others = {0};
+	struct block_list list = {0}, others = {0};
 	size_t end;
 
 	list_held(l, &list);
-	out->blocks = list.blocks;
-	SORT(list.blocks, list.n, by_site);
+	out->blocks = list.at;
+	SORT(list.at, list.n, by_site);
 	out->findings = xcalloc(2 * l->nsites + 1, sizeof(*out->findings));
 	for (size_t i = 0; i < list.n; i = end) {
-		struct block **first = &list.blocks[i];
+		struct block **first = &list.at[i];
 		struct leak_site *s = leak_site_of(*first);
 
-		for (end = i + 1; end < list.n && leak_site_of(list.blocks[end]) == s &&
-				  is_carved(list.blocks[end]) == is_carved(*first);
+		for (end = i + 1; end < list.n && leak_site_of(list.at[end]) == s &&
+				  is_carved(list.at[end]) == is_carved(*first);
 		     end++)
 			;
 		if (is_carved(*first))
 			add_carved(l, first, end - i, out);
 		else
-			add_finding(l, s, (struct list){.blocks = first, .n = end - i}, &others,
+			add_finding(l, s, (struct block_list){.at = first, .n = end - i}, &others,
 				    out);
 	}
 	judge_others(l, &others, out);
@@ -320,19 +309,19 @@ static void count_left(struct leak_rest *rest, const struct block *b)
 
 static void count_rest(struct leaks *l, struct block_process *p, struct leak_rest *out)
 {
-	struct list list = {0};
+	struct block_list list = {0};
 	struct leak_left *last = NULL;
 	struct block_walk w = {.blocks = l->base.blocks, .process = p};
 
 	*out = (struct leak_rest){.process = p};
 	for (struct block *b; (b = blocks_next(&w));)
-		list_add(&list, b);
+		block_list_add(&list, b);
 	if (!list.n)
 		return;
-	SORT(list.blocks, list.n, by_site);
+	SORT(list.at, list.n, by_site);
 	out->list = xcalloc(list.n, sizeof(*out->list));
 	for (size_t i = 0; i < list.n; i++) {
-		const struct block *b = list.blocks[i];
+		const struct block *b = list.at[i];
 
 		if (!last || last->site != leak_site_of(b) || last->carved != is_carved(b)) {
 			last = &out->list[out->n++];
@@ -344,7 +333,7 @@ static void count_rest(struct leaks *l, struct block_process *p, struct leak_res
 		count_left(out, b);
 	}
 	SORT(out->list, out->n, leak_left_order);
-	free(list.blocks);
+	free(list.at);
 }
 
 void leaks_judge(struct leaks *l, struct leak_answer *out)

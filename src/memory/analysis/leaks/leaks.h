@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Which places of a job lose memory: they allocate in step after step what nobody frees.
+ * Which call sites of a job lose memory: they allocate in step after step what nobody frees.
  *
  * The state that counts is the one at the end of the last step that ended. What a job frees in its
  * teardown hides nothing, and what it keeps until its exit, but does not add to, is no leak. A step
  * that was running when the job died is left out.
  *
- * A place is a call stack (functions and source lines) in a pool of a device of a process. Blocks
- * without a call stack are distinguished by their size, and put together with similar sizes (up to
- *the next power of two) if no single size grows.
+ * A call site is a call stack (functions and source lines) in a pool of a device of a process.
+ * Blocks without a call stack are distinguished by their size, and put together with similar sizes
+ * (up to the next power of two) if no single size grows.
  *
  * Step 1 is the warm-up. A block is lost when it was allocated in step 2 or later and has lived
- * through more steps than any block of its place that was freed. A place
+ * through more steps than any block of its call site that was freed. A site
  *
  *	grows          lost blocks come from two steps or more, and it goes on. This is a finding.
  *	is kept once   lost blocks come from one step: a one-time cache, or a one-time leak
@@ -19,7 +19,7 @@
  *	rolls          no block is older than those that were freed: a buffer of the last few steps
  *	is the pool's  memory of the driver that a pool has cut its blocks from; the pool is judged
  *
- * In a job of three or four steps a place also grows if its second step is the last one and it
+ * In a job of three or four steps a site also grows if its second step is the last one and it
  * never freed anything.
  *
  * What is kept grows with blocks that are alive and with distinct call stacks, never with rows.
@@ -27,13 +27,13 @@
  *
  * The JSON object (bytes, counts and times are integers; a device is text: "0", "cpu", "N/A"):
  *
- *	findings            places that grow, after min_bytes
- *	ignored_places      places that grow, but too little for min_bytes
- *	leaks[]             all of them, the largest first: a place (below) and allocations[] (the
+ *	findings            call sites that grow, after min_bytes
+ *	ignored_places      call sites that grow, but too little for min_bytes
+ *	leaks[]             all of them, the largest first: a site (below) and allocations[] (the
  *	                    first 100): address (text), bytes, step, kernel (launches before it),
  *	                    row (ID of its MALLOC row), time_ns
- *	kept[]              the `top` largest places that hold memory without growing
- *	  place             pid, device, pool, kind ("growth", "once", "stopped", "rolling",
+ *	kept[]              the `top` largest sites that hold memory without growing
+ *	  site              pid, device, pool, kind ("growth", "once", "stopped", "rolling",
  *	                    "held_by_pool"), pinned, blocks, bytes, steps (in how many of them the
  *	                    blocks were allocated), first_step, last_step, span_steps (how many
  *	                    there were to lose memory in), bytes_per_step, freed_blocks,
@@ -54,8 +54,8 @@
 #define LEAKS_HOST_MIN_BYTES_PER_STEP 1024
 
 struct leaks_options {
-	/* Places that lost fewer bytes in all are no findings. UINT64_MAX: 0, but for host memory
-	 * LEAKS_HOST_MIN_BYTES_PER_STEP in a step. */
+	/* Call sites that lost fewer bytes in all are no findings. UINT64_MAX: 0, but for host
+	 * memory LEAKS_HOST_MIN_BYTES_PER_STEP in a step. */
 	uint64_t min_bytes;
 };
 

@@ -425,8 +425,9 @@ static void say_leaks(const struct marks *m, const struct result *r, struct buf 
 	say(out, "{} ({}) that {} allocated between marks {} and {} {} not freed by mark {}",
 	    COUNT_OF(r->nleaks, "block"), BYTES(r->bytes), TEXT(was), NUMBER(m->start),
 	    NUMBER(m->start + 1), TEXT(was), NUMBER(m->start + 2));
-	say_where(out, n == 1 ? ", all from " : ", the largest part from ", &m->base.blocks->stacks,
-		  sites[0].stack, "");
+	if (sites[0].stack)
+		say(out, n == 1 ? ", all from {}" : ", the largest part from {}",
+		    WHERE(&m->base.blocks->stacks, sites[0].stack));
 	say(out, ".");
 	free(sites);
 }

@@ -33,31 +33,32 @@ static uint64_t distance(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
-static bool is_near(const struct oom_incident *i, uint64_t time_ns)
+static bool is_near(const struct oom_incident *i, const struct oom_sample *s)
 {
-	return distance(i->last_ns, time_ns) <= SAMPLE_NS;
+	return s->known && distance(i->last_ns, s->time_ns) <= SAMPLE_NS;
 }
 
 /* Where the driver does not report who has what, the rest is everybody else's. */
 static void apply_view(struct oom_incident *i, const struct oom_view *v)
 {
-	bool others = v->has_others && is_near(i, v->time_ns);
-	bool rest = v->has_rest && is_near(i, v->rest_ns);
+	bool others = is_near(i, &v->others), rest = is_near(i, &v->rest);
 
 	if (!i->has_others && (others || rest)) {
 		i->has_others = true;
-		i->others_bytes = others ? v->others_bytes : v->rest_bytes;
+		i->others_bytes = others ? v->others.bytes : v->rest.bytes;
 	}
 	if (!i->has_outside && others && rest && oom_is_cuda(i)) {
 		i->has_outside = true;
-		i->others_bytes = v->others_bytes;
-		i->outside_bytes = oom_less(v->rest_bytes, v->others_bytes);
+		i->others_bytes = v->others.bytes;
+		i->outside_bytes = oom_less(v->rest.bytes, v->others.bytes);
 	}
 }
 
-/* For the last incidents, those that came before it was known. */
-static void apply_to_last(struct oom *o, const struct row *row, const struct oom_view *v)
+/* Also for the last incidents, those that came before it was known. */
+static void note_sample(struct oom *o, struct oom_view *v, struct oom_sample *sample,
+			const struct row *row, uint64_t bytes)
 {
+	*sample = (struct oom_sample){true, bytes, row->time_ns};
 	for (size_t i = o->nincidents; i > 0; i--) {
 		struct oom_incident *inc = o->incidents[i - 1];
 		if (distance(row->time_ns, inc->last_ns) > SAMPLE_NS)
@@ -65,27 +66,6 @@ static void apply_to_last(struct oom *o, const struct row *row, const struct oom
 		if (inc->process == v->process && inc->device == row->device)
 			apply_view(inc, v);
 	}
-}
-
-static void note_others(struct oom *o, struct block_process *p, const struct row *row,
-			uint64_t bytes)
-{
-	struct oom_view *v = view_of(o, p, row->device);
-
-	v->has_others = true;
-	v->others_bytes = bytes;
-	v->time_ns = row->time_ns;
-	apply_to_last(o, row, v);
-}
-
-static void note_rest(struct oom *o, struct block_process *p, const struct row *row, uint64_t bytes)
-{
-	struct oom_view *v = view_of(o, p, row->device);
-
-	v->has_rest = true;
-	v->rest_bytes = bytes;
-	v->rest_ns = row->time_ns;
-	apply_to_last(o, row, v);
 }
 
 static uint64_t own_bytes(const struct block_process *p, uint32_t device)
@@ -129,8 +109,10 @@ static void on_block(struct oom *o, struct block_process *p, const struct row *r
 {
 	uint64_t mine, all;
 
-	if (row_number(row, ATTR_PROCESS_USED, &mine) && row_number(row, ATTR_DEVICE_USED, &all))
-		note_others(o, p, row, oom_less(all, mine));
+	if (!row_number(row, ATTR_PROCESS_USED, &mine) || !row_number(row, ATTR_DEVICE_USED, &all))
+		return;
+	struct oom_view *v = view_of(o, p, row->device);
+	note_sample(o, v, &v->others, row, oom_less(all, mine));
 }
 
 /* The short words of 26.0 mean the same here. */
@@ -143,8 +125,11 @@ static void on_snapshot(struct oom *o, struct block_process *p, const struct row
 	if (!total || row->device >= DEV_NONE)
 		return;
 	hmap_put(&o->totals, row->device, total == HMAP_NONE ? total - 1 : total);
-	if (row_number(row, ATTR_FREE_MEM, &unused) || row_number(row, ATTR_FREE, &unused))
-		note_rest(o, p, row, oom_less(oom_less(total, unused), own_bytes(p, row->device)));
+	if (!row_number(row, ATTR_FREE_MEM, &unused) && !row_number(row, ATTR_FREE, &unused))
+		return;
+	struct oom_view *v = view_of(o, p, row->device);
+	note_sample(o, v, &v->rest, row,
+		    oom_less(oom_less(total, unused), own_bytes(p, row->device)));
 }
 
 /* --- requests that were refused --- */

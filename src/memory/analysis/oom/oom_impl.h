@@ -67,16 +67,17 @@ struct oom_incident {
 	struct oom_list largest, recent;
 };
 
+struct oom_sample {
+	bool known;
+	uint64_t bytes, time_ns;
+};
+
 /* What rows say about the use of a device by others than a process. */
 struct oom_view {
 	struct block_process *process;
 	uint32_t device;
-	bool has_others; /* the driver reported who has what */
-	uint64_t others_bytes;
-	uint64_t time_ns;
-	bool has_rest; /* a row said how much is free */
-	uint64_t rest_bytes; /* in use, but not by the driver's blocks of this process */
-	uint64_t rest_ns;
+	struct oom_sample others; /* the driver reported who has what */
+	struct oom_sample rest; /* in use, but not by the driver's blocks of this process */
 };
 
 struct oom {

@@ -43,7 +43,8 @@ static void say_first(const struct view *g, struct buf *t)
 	const struct oom_incident *inc = g->o->incidents[i];
 	struct oom_answer a = oom_answer(g->o, inc);
 	say(t, " Process {} asked for {}", NUMBER(inc->process->pid), BYTES(inc->requested));
-	say_where(t, " in ", oom_stacks(g->o), inc->stack, "");
+	if (inc->stack)
+		say(t, " in {}", WHERE(oom_stacks(g->o), inc->stack));
 	if (inc->step)
 		say(t, ", in step {}", NUMBER(inc->step));
 	say(t, ": ");
@@ -216,7 +217,8 @@ static void print_block(const struct view *g, const struct oom_incident *i,
 	if (b->owner)
 		print(g, ", {}",
 		      PRINTABLE(text_numbers_text(&g->o->base.blocks->owners, b->owner)));
-	say_where(g->report.out, ", ", oom_stacks(g->o), b->stack, "");
+	if (b->stack)
+		print(g, ", {}", WHERE(oom_stacks(g->o), b->stack));
 	print(g, "\n");
 	buf_release(&size);
 	buf_release(&age);

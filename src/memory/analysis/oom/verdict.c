@@ -195,10 +195,10 @@ static void advise_smaller(const struct oom *o, const struct oom_incident *i, st
 	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
 
 	say(out, "Make the job smaller (batch size, sequence length, more devices, recomputation)");
-	if (b) {
+	if (b)
 		say(out, "; the largest block has {}", BYTES(b->bytes));
-		say_where(out, " and comes from ", oom_stacks(o), b->stack, "");
-	}
+	if (b && b->stack)
+		say(out, " and comes from {}", WHERE(oom_stacks(o), b->stack));
 	say(out, ".");
 }
 

@@ -34,7 +34,7 @@ static const struct {
 /* "12.5s": digits, perhaps a point and more digits, a unit. */
 static bool parse_span(const char *text, size_t len, uint64_t *out_ns)
 {
-	double v = 0, place = 1;
+	double v = 0, unit = 1;
 	size_t i = 0;
 
 	for (; i < len && text[i] >= '0' && text[i] <= '9'; i++)
@@ -43,7 +43,7 @@ static bool parse_span(const char *text, size_t len, uint64_t *out_ns)
 		return false;
 	if (i < len && text[i] == '.')
 		for (i++; i < len && text[i] >= '0' && text[i] <= '9'; i++)
-			v += (text[i] - '0') * (place /= 10);
+			v += (text[i] - '0') * (unit /= 10);
 	for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
 		if (strlen(units[u].name) != len - i || memcmp(units[u].name, text + i, len - i))
 			continue;

@@ -273,16 +273,12 @@ static size_t peak_findings(struct analysis *a)
 static void say_origin(struct peak *p, const struct peak_device *d, struct buf *out)
 {
 	const struct call_site *site = d->sites, *end = d->sites + d->nsites;
-	struct buf held = {0};
 
 	while (site < end && !site->stack)
 		site++;
-	if (site < end && site->bytes) {
-		say(&held, " The largest part from one place, {}, comes from ",
-		    HELD(site->bytes, site->blocks));
-		say_where(out, buf_str(&held), peak_stacks(p), site->stack, ".");
-	}
-	buf_release(&held);
+	if (site < end && site->bytes)
+		say(out, " The largest part from one place, {}, comes from {}.",
+		    HELD(site->bytes, site->blocks), WHERE(peak_stacks(p), site->stack));
 }
 
 static void say_next(const struct peak_device *d, struct buf *out)

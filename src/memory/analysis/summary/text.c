@@ -185,21 +185,19 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 		       struct buf *out)
 {
 	uint64_t all = left->of[left->largest->type].bytes;
-	struct buf before = {0};
 	size_t n;
 	struct call_site *sites = summary_sites(s, left->largest, false, &n);
 
-	if (n) {
-		say(&before, sites[0].bytes == all	? ", all of "
-			     : sites[0].bytes > all / 2 ? ", most of "
-							: ", the largest part of ");
+	if (n && sites[0].stack) {
+		say(out, sites[0].bytes == all	    ? ", all of "
+			 : sites[0].bytes > all / 2 ? ", most of "
+						    : ", the largest part of ");
 		if (kinds > 1)
-			say(&before, "the {} memory from ", POOL(left->largest->type));
+			say(out, "the {} memory", POOL(left->largest->type));
 		else
-			say(&before, "it from ");
-		say_where(out, buf_str(&before), &s->stacks, sites[0].stack, "");
+			say(out, "it");
+		say(out, " from {}", WHERE(&s->stacks, sites[0].stack));
 	}
-	buf_release(&before);
 	free(sites);
 }
 
