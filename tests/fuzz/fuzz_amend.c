@@ -14,6 +14,7 @@
 #include "memory/dump/amend.h"
 #include "memory/dump/cell.h"
 #include "memory/input/reader.h"
+#include "memory/input/reader_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -66,7 +67,7 @@ static struct answer read_file(void)
 		answer.rows++;
 		answer.sum += row.id + row.time_ns + row.pid + row.tid + row.event * 7u;
 		answer.sum += row.name_len + row.py_stack_len * 3 + row.c_stack_len * 5;
-		answer.sum += dump_line(d);
+		answer.sum += dump_source(d)->line;
 	}
 	answer.bad_rows = dump_bad_rows(d);
 	answer.torn = dump_torn(d);

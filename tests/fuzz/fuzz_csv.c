@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../unit/dump_bytes.h"
 #include "base/mem.h"
 #include "memory/dump/cell.h"
 #include "memory/input/reader.h"
@@ -56,7 +57,7 @@ static struct answer read_all(const void *data, size_t size, unsigned flags)
 	size_t calls = 0;
 	int r;
 
-	if (dump_open_memory(data, size, flags, &d, &err) < 0)
+	if (dump_open_bytes(data, size, flags, &d, &err) < 0)
 		return answer;
 	while ((r = dump_next(d, &row, &err))) {
 		BUG_ON(++calls > size); /* every row and every error takes a byte at least */
@@ -66,7 +67,7 @@ static struct answer read_all(const void *data, size_t size, unsigned flags)
 		time_ns = row.time_ns;
 		answer.rows++;
 		answer.sum += sum_row(&row);
-		answer.lines += dump_line(d);
+		answer.lines += dump_source(d)->line;
 	}
 	answer.bad_rows = dump_bad_rows(d);
 	answer.torn = dump_torn(d);
@@ -81,7 +82,7 @@ static struct answer read_ahead(const void *data, size_t size, size_t piece)
 	struct dump *d;
 	struct err err;
 
-	if (dump_open_memory(data, size, DUMP_SKIP_BAD, &d, &err) < 0)
+	if (dump_open_bytes(data, size, DUMP_SKIP_BAD, &d, &err) < 0)
 		return answer;
 	dump_read_ahead(d, 1, piece);
 	for (; dump_take(d, &row, &err) > 0; answer.rows++)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../unit/dump_bytes.h"
 #include "base/mem.h"
 #include "memory/analysis/oom/oom.h"
 #include "memory/dump/cell.h"
@@ -39,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, header, n);
 	if (size)
 		memcpy(text + n, data, size);
-	if (dump_open_memory(text, n + size, DUMP_SKIP_BAD, &d, &err) == 0) {
+	if (dump_open_bytes(text, n + size, DUMP_SKIP_BAD, &d, &err) == 0) {
 		while (dump_next(d, &row, &err) > 0)
 			a->ops->row(a, &row);
 		dump_close(d);

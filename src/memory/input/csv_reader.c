@@ -31,8 +31,6 @@
 struct csv_source {
 	struct dump_source src;
 	int fd;
-	const char *memory; /* instead of fd */
-	size_t memory_len;
 	bool is_twin; /* has the fd of another one, and … */
 	struct buf own;
 	struct buf *text; /* … a text that must stay where it is, else this is own */
@@ -43,20 +41,6 @@ struct csv_source {
 	struct block_cache *blocks; /* of again() */
 	size_t nfields; /* of the header */
 };
-
-/* Bytes of the file at the offset, fewer at its end, or a negative errno. */
-static ssize_t read_at(const struct csv_source *s, char *to, size_t n, uint64_t offset)
-{
-	if (s->fd < 0) {
-		size_t left = offset < s->memory_len ? s->memory_len - offset : 0;
-
-		n = n < left ? n : left;
-		if (n)
-			memcpy(to, s->memory + offset, n);
-		return (ssize_t)n;
-	}
-	return fs_read_at(s->fd, to, n, offset);
-}
 
 /* --- rows once more, in another order --- */
 
@@ -77,7 +61,7 @@ struct block_slot {
 };
 
 struct block_cache {
-	const struct csv_source *source;
+	int fd; /* borrowed */
 	struct buf single;
 	struct block_slot slots[BLOCK_CACHE_SLOTS];
 };
@@ -87,7 +71,7 @@ static int load_block(struct block_cache *c, struct buf *b, size_t n, uint64_t o
 {
 	buf_clear(b);
 	buf_room(b, n + CELL_SLACK);
-	ssize_t got = read_at(c->source, b->data, n, offset);
+	ssize_t got = fs_read_at(c->fd, b->data, n, offset);
 	if (got < 0)
 		return (int)got;
 	b->len = (size_t)got;
@@ -157,7 +141,7 @@ static int fill(struct csv_source *s, size_t n, struct err *err)
 		s->at = 0;
 	}
 	char *to = buf_room(text, n + CELL_SLACK);
-	ssize_t got = read_at(s, to, n, s->src.next.offset + text->len - s->at);
+	ssize_t got = fs_read_at(s->fd, to, n, s->src.next.offset + text->len - s->at);
 	if (got < 0)
 		return err_sys(err, (int)got, "cannot read \"%s\"", s->src.path);
 	memset(to + got, 0, CELL_SLACK);
@@ -276,7 +260,7 @@ static int csv_again(struct dump_source *src, struct dump_place place, struct er
 
 	if (!s->blocks) {
 		s->blocks = xcalloc(1, sizeof(*s->blocks));
-		s->blocks->source = s;
+		s->blocks->fd = s->fd;
 	}
 	src->line = place.line;
 	advance(s, 0, 0);
@@ -343,8 +327,7 @@ static int read_header(struct csv_source *s, struct err *err)
 	return dump_check_columns(&s->src, err);
 }
 
-int dump_csv_open(int fd, const void *data, size_t len, const char *path, struct dump_source **out,
-		  struct err *err)
+int dump_csv_open(int fd, const char *path, struct dump_source **out, struct err *err)
 {
 	struct csv_source *s = xcalloc_apart(sizeof(*s));
 
@@ -352,8 +335,6 @@ int dump_csv_open(int fd, const void *data, size_t len, const char *path, struct
 	s->src.path = path;
 	s->text = &s->own;
 	s->fd = fd;
-	s->memory = data;
-	s->memory_len = len;
 	s->src.next.line = 1;
 	int r = read_header(s, err);
 	if (r < 0)
@@ -372,8 +353,6 @@ struct dump_source *dump_csv_twin(const struct dump_source *src)
 
 	s->src = *src;
 	s->fd = like->fd;
-	s->memory = like->memory;
-	s->memory_len = like->memory_len;
 	s->nfields = like->nfields;
 	s->is_twin = true;
 	for (unsigned i = 0; i < COL_END; i++)

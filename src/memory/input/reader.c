@@ -331,11 +331,6 @@ const char *dump_first_bad(const struct dump *d)
 	return d->first_bad;
 }
 
-uint64_t dump_line(const struct dump *d)
-{
-	return d->src->line;
-}
-
 struct dump_source *dump_source(const struct dump *d)
 {
 	return d->src;
@@ -434,13 +429,5 @@ int dump_open_csv(int fd, const char *path, unsigned flags, struct dump **out, s
 {
 	struct dump *d = dump_new(path, flags);
 
-	return finish_open(d, dump_csv_open(fd, NULL, 0, d->path, &d->src, err), out);
-}
-
-int dump_open_memory(const void *data, size_t len, unsigned flags, struct dump **out,
-		     struct err *err)
-{
-	struct dump *d = dump_new("(memory)", flags);
-
-	return finish_open(d, dump_csv_open(-1, data, len, d->path, &d->src, err), out);
+	return finish_open(d, dump_csv_open(fd, d->path, &d->src, err), out);
 }

@@ -33,9 +33,6 @@ enum dump_flags {
 };
 
 int dump_open(const char *path, unsigned flags, struct dump **out, struct err *err);
-/* The same over bytes of a CSV file, which are borrowed. */
-int dump_open_memory(const void *data, size_t len, unsigned flags, struct dump **out,
-		     struct err *err);
 
 /*
  * 1: a row, whose texts are good until the next call; 0: the end. -EBADMSG: a bad row, named by
@@ -63,8 +60,6 @@ void dump_read_ahead(struct dump *d, unsigned threads, size_t piece);
 uint64_t dump_bad_rows(const struct dump *d);
 /* What was wrong with the first of them, and in which line; NULL when all were good. */
 const char *dump_first_bad(const struct dump *d);
-/* Line (CSV) or number (SQLite) of the row that the last dump_next() looked at. */
-uint64_t dump_line(const struct dump *d);
 /* The file ended in half a row; known once dump_next() has given 0. */
 bool dump_torn(const struct dump *d);
 void dump_close(struct dump *d); /* d may be NULL */

@@ -41,9 +41,8 @@ struct dump_source_ops {
 	void (*free)(struct dump_source *src);
 };
 
-/* Takes fd, also on failure; fd -1 reads the bytes at `data` instead, which it borrows. */
-int dump_csv_open(int fd, const void *data, size_t len, const char *path, struct dump_source **out,
-		  struct err *err);
+/* Takes fd, also on failure. */
+int dump_csv_open(int fd, const char *path, struct dump_source **out, struct err *err);
 /*
  * For threads that share the reading of a CSV file (memory/input/read_ahead.c). A twin reads the
  * same file for itself, without its bad rows, and must not outlive the other.

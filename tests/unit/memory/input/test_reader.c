@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/containers/buf.h"
+#include "dump_bytes.h"
 #include "memory/dump/writer.h"
 #include "memory/input/reader.h"
 #include "test.h"
@@ -56,7 +57,7 @@ static struct dump *open_text(const char *text, unsigned flags)
 {
 	struct dump *d = NULL;
 
-	CHECK_INT(dump_open_memory(text, strlen(text), flags, &d, &err), 0);
+	CHECK_INT(dump_open_bytes(text, strlen(text), flags, &d, &err), 0);
 	return d;
 }
 
@@ -222,7 +223,7 @@ TEST(dump_reader, headers)
 	CHECK(row.id == 5 && row.event == ROW_FREE && row.device == 4 && row.ptr == 16);
 	const char *bad[] = {"", "\n", "x", "ID,Event\n", "\"a\"b\n", "\"" HEADER};
 	for (int i = 0; i < 6; i++)
-		CHECK_INT(dump_open_memory(bad[i], strlen(bad[i]), 0, &d, &err), -EINVAL);
+		CHECK_INT(dump_open_bytes(bad[i], strlen(bad[i]), 0, &d, &err), -EINVAL);
 	CHECK_INT(dump_open("/nowhere", 0, &d, &err), -ENOENT);
 	CHECK_INT(dump_open("/dev/null", 0, &d, &err), -EINVAL);
 	CHECK_INT(dump_open("/tmp", 0, &d, &err), -EINVAL);
@@ -293,9 +294,9 @@ TEST(dump_reader, counts_and_lines)
 		open_text(HEADER "1,MSTX,Mark,\"a\nb\",1,1,1,0,N/A,,,\nbad\n" GOOD, DUMP_SKIP_BAD);
 
 	CHECK_INT(dump_next(d, &row, &err), 1);
-	CHECK_INT(dump_line(d), 2);
+	CHECK_INT(dump_source(d)->line, 2);
 	CHECK_INT(dump_next(d, &row, &err), 1);
-	CHECK_INT(dump_line(d), 5);
+	CHECK_INT(dump_source(d)->line, 5);
 	CHECK_INT(dump_bad_rows(d), 1);
 	CHECK_STR(dump_first_bad(d), "\"(memory)\" line 4: wrong number of fields");
 	CHECK_INT(dump_next(d, &row, &err), 0);
@@ -353,7 +354,7 @@ TEST(dump_reader, a_row_without_end_is_bounded)
 	text[size] = '\0';
 	memcpy(text, HEADER "\"", strlen(HEADER) + 1);
 	memcpy(text + size - strlen(GOOD) - 1, "\n" GOOD, strlen(GOOD) + 1);
-	CHECK_INT(dump_open_memory(text, size, DUMP_SKIP_BAD, &d, &err), 0);
+	CHECK_INT(dump_open_bytes(text, size, DUMP_SKIP_BAD, &d, &err), 0);
 	CHECK_INT(dump_next(d, &row, &err), 1);
 	CHECK_INT(row.id, 1);
 	CHECK_INT(dump_next(d, &row, &err), 0);
@@ -516,7 +517,7 @@ TEST(dump_reader, sorted_rows_know_their_lines)
 
 	for (int i = 0; i < 8; i++) {
 		CHECK_INT(dump_next(d, &row, &err), 1);
-		CHECK_INT(dump_line(d), lines[i]);
+		CHECK_INT(dump_source(d)->line, lines[i]);
 		if (row.id != 8)
 			CHECK(row.name[0] == '"' && row.name[1] == (char)('0' + row.id));
 	}
@@ -543,7 +544,7 @@ TEST(dump_reader, sorted_file)
 		CHECK(row.id == (uint64_t)i && row.ptr == row.id && row.attrs[0].number == row.id);
 		CHECK_INT(row.c_stack_len, (i % 1000 ? 40 : 300000) + 2);
 		CHECK_INT(atoi(row.c_stack), i);
-		CHECK_INT(dump_line(d), 2 + 2 * (n - i));
+		CHECK_INT(dump_source(d)->line, 2 + 2 * (n - i));
 	}
 	CHECK_INT(dump_next(d, &row, &err), 0);
 	dump_close(d);
@@ -656,8 +657,8 @@ static void check_ahead(const char *text, size_t len, size_t piece)
 	const struct row *got;
 	int r;
 
-	CHECK_INT(dump_open_memory(text, len, DUMP_SKIP_BAD, &plain, &err), 0);
-	CHECK_INT(dump_open_memory(text, len, DUMP_SKIP_BAD, &ahead, &err), 0);
+	CHECK_INT(dump_open_bytes(text, len, DUMP_SKIP_BAD, &plain, &err), 0);
+	CHECK_INT(dump_open_bytes(text, len, DUMP_SKIP_BAD, &ahead, &err), 0);
 	dump_read_ahead(ahead, 1 + piece % 3, piece);
 	while ((r = dump_next(plain, &row, &err)) > 0) {
 		CHECK_INT(dump_take(ahead, &got, &err), 1);
@@ -729,7 +730,7 @@ TEST(dump_reader, ahead_left_early)
 	for (int i = 0; i < 5000; i++)
 		buf_add_str(&text, GOOD);
 	for (int rows = 0; rows < 5000; rows = rows * 3 + 1) {
-		CHECK_INT(dump_open_memory(text.data, text.len, DUMP_SKIP_BAD, &d, &err), 0);
+		CHECK_INT(dump_open_bytes(text.data, text.len, DUMP_SKIP_BAD, &d, &err), 0);
 		dump_read_ahead(d, 1, 1000);
 		for (int i = 0; i < rows; i++)
 			CHECK_INT(dump_take(d, &got, &err), 1);
