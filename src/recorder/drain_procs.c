@@ -57,7 +57,7 @@ static bool same_process(const struct arena *a, const struct arena *b)
  * A process that called exec() left the arena of its former image: that one gets no more, and is
  * read to its end before the new one begins.
  */
-static void supersede(struct drain *d, struct arena *newest)
+static void end_former_images(struct drain *d, struct arena *newest)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
@@ -80,7 +80,7 @@ static const struct frame_proc *find_known(const struct drain *d, const struct a
 	return NULL;
 }
 
-static int attach(struct drain *d, const char *name)
+static int attach_arena(struct drain *d, const char *name)
 {
 	struct arena *a = arena_open(d->dir, name);
 
@@ -93,13 +93,13 @@ static int attach(struct drain *d, const char *name)
 	}
 	d->arenas = xgrow(d->arenas, &d->cap_arenas, d->narenas + 1, sizeof(*d->arenas));
 	d->arenas[d->narenas++] = a;
-	supersede(d, a);
+	end_former_images(d, a);
 	return 1;
 }
 
 /* Numbers the process and reports it; after exec() not before its former image ended. */
-static void announce(struct drain *d, struct arena *a,
-		     void (*fn)(void *arg, const struct frame_proc *p), void *arg)
+static void announce_process(struct drain *d, struct arena *a,
+			     void (*fn)(void *arg, const struct frame_proc *p), void *arg)
 {
 	a->proc.number = d->next_number++;
 	a->announced = true;
@@ -156,13 +156,13 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		found += attach(d, names[i]);
+		found += attach_arena(d, names[i]);
 		free(names[i]);
 	}
 	free(names);
 	for (size_t i = 0; i < d->narenas; i++)
 		if (!d->arenas[i]->announced && !d->arenas[i]->former)
-			announce(d, d->arenas[i], fn, arg);
+			announce_process(d, d->arenas[i], fn, arg);
 	return found;
 }
 
@@ -256,7 +256,7 @@ struct drain_proc *drain_find(struct drain *d, uint32_t pid)
 }
 
 /* The image that replaced this one, NULL if it was the last. */
-static struct arena *successor(const struct drain *d, const struct arena *a)
+static struct arena *find_successor(const struct drain *d, const struct arena *a)
 {
 	for (size_t i = 0; i < d->narenas; i++)
 		if (d->arenas[i]->former == a)
@@ -278,7 +278,7 @@ void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct fra
 			.damaged = p->damaged + arena_unreachable(a),
 		};
 		d->arenas[i] = d->arenas[--d->narenas];
-		struct arena *next = successor(d, a);
+		struct arena *next = find_successor(d, a);
 		if (next) {
 			next->former = a->former;
 			out->time_ns = next->image_ns; /* what it held ended with exec() */

@@ -190,8 +190,8 @@ static int check_all_dead(struct state *s, struct err *err)
 }
 
 /* Reads the recording, then the arenas, then puts the one behind the other. 1: nothing to do. */
-static int restore(struct state *s, const char *file, const struct control_page *page, bool *torn,
-		   struct err *err)
+static int restore_recording(struct state *s, const char *file, const struct control_page *page,
+			     bool *torn, struct err *err)
 {
 	static const struct stream_ops ops = {
 		.session = on_session,
@@ -233,7 +233,7 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 	s.drain = drain_new(page->ring_dir[0] ? page->ring_dir : dir, 0);
 	r = recording_find(dir, &file, err);
 	if (r == 0)
-		r = restore(&s, buf_str(&file), page, &torn, err);
+		r = restore_recording(&s, buf_str(&file), page, &torn, err);
 	if (r > 0)
 		buf_addf(report, "The recording is complete: there is nothing to recover.\n");
 	if (r != 0)

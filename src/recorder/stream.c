@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int bad(struct err *err, const char *what)
+static int err_damaged(struct err *err, const char *what)
 {
 	return err_set(err, -EINVAL, "damaged recording: %s", what);
 }
@@ -21,7 +21,7 @@ static int run_item(const struct stream_ops *ops, void *arg, const struct batch_
 	while (at < end) {
 		const struct rec *r = (const struct rec *)at;
 		if (!rec_check(r, (size_t)(end - at)))
-			return bad(err, "a record is malformed");
+			return err_damaged(err, "a record is malformed");
 		if (ops->record)
 			ops->record(arg, it->proc, it->tid, r);
 		at += r->size;
@@ -36,7 +36,7 @@ static int stack_item(const struct stream_ops *ops, void *arg, const struct batc
 
 	if (it->bytes < sizeof(*s) || s->depth > ARENA_MAX_DEPTH ||
 	    it->bytes != sizeof(*s) + s->depth * sizeof(s->pc[0]))
-		return bad(err, "a stack has the wrong size");
+		return err_damaged(err, "a stack has the wrong size");
 	if (ops->stack)
 		ops->stack(arg, it->proc, s->id, s->pc, s->depth);
 	return 0;
@@ -46,14 +46,14 @@ static int cursor_item(const struct stream_ops *ops, void *arg, const struct bat
 		       struct err *err)
 {
 	if (it->bytes != sizeof(struct batch_cursor))
-		return bad(err, "a cursor has the wrong size");
+		return err_damaged(err, "a cursor has the wrong size");
 	if (ops->cursor)
 		ops->cursor(arg, (const struct batch_cursor *)it);
 	return 0;
 }
 
-static int batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes,
-		 struct err *err)
+static int run_batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes,
+		     struct err *err)
 {
 	const char *end = bytes ? at + bytes : at;
 
@@ -63,7 +63,7 @@ static int batch(const struct stream_ops *ops, void *arg, const char *at, size_t
 		int r = 0;
 		if (left < sizeof(*it) || it->bytes < sizeof(*it) || it->bytes > left ||
 		    it->bytes % 8)
-			return bad(err, "an item of a batch has the wrong size");
+			return err_damaged(err, "an item of a batch has the wrong size");
 		if (it->kind == BATCH_RUN)
 			r = run_item(ops, arg, it, err);
 		else if (it->kind == BATCH_STACK)
@@ -93,15 +93,15 @@ int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const c
 		return 0;
 	case FRAME_PROC:
 		if (!proc_is_sane((const struct frame_proc *)payload, bytes))
-			return bad(err, "a process is malformed");
+			return err_damaged(err, "a process is malformed");
 		if (ops->proc)
 			ops->proc(arg, (const struct frame_proc *)payload);
 		return 0;
 	case FRAME_BATCH:
-		return batch(ops, arg, payload, bytes, err);
+		return run_batch(ops, arg, payload, bytes, err);
 	case FRAME_PROC_END:
 		if (bytes != sizeof(struct frame_proc_end))
-			return bad(err, "the end of a process is malformed");
+			return err_damaged(err, "the end of a process is malformed");
 		if (ops->proc_end)
 			ops->proc_end(arg, (const struct frame_proc_end *)payload);
 		return 0;

@@ -46,7 +46,7 @@ static size_t project_of(const char *path)
 	return found;
 }
 
-static bool newer(const struct found *a, const struct found *b)
+static bool is_newer(const struct found *a, const struct found *b)
 {
 	if (a->time.tv_sec != b->time.tv_sec)
 		return a->time.tv_sec > b->time.tv_sec;
@@ -69,7 +69,7 @@ static void choose_newest(struct found *all, size_t n, struct input_paths *out)
 	const struct found *newest = &all[0];
 
 	for (size_t i = 1; i < n; i++)
-		if (newer(&all[i], newest))
+		if (is_newer(&all[i], newest))
 			newest = &all[i];
 	for (size_t i = 0; i < n; i++) {
 		bool take = &all[i] == newest;
@@ -78,7 +78,7 @@ static void choose_newest(struct found *all, size_t n, struct input_paths *out)
 			take = same_start(all[i].path, all[i].project, newest->path,
 					  newest->project);
 		for (size_t k = 0; k < n && take; k++)
-			take = k == i || !newer(&all[k], &all[i]) ||
+			take = k == i || !is_newer(&all[k], &all[i]) ||
 			       !same_start(all[k].path, all[k].dir, all[i].path, all[i].dir);
 		if (take)
 			input_paths_add(out, all[i].path);

@@ -239,7 +239,7 @@ struct csv_copy {
 };
 
 /* The n bytes of the old file that begin at c->copied. */
-static int peek(struct csv_copy *c, size_t n, const char **out, struct err *err)
+static int peek_bytes(struct csv_copy *c, size_t n, const char **out, struct err *err)
 {
 	if (c->copied < c->bytes_at || c->copied + n > c->bytes_at + c->bytes.len) {
 		size_t want = n > PIECE ? n : PIECE;
@@ -302,7 +302,7 @@ static int copy_to(struct csv_copy *c, uint64_t offset, struct err *err)
 		size_t n = left < PIECE ? (size_t)left : PIECE;
 		const char *from;
 
-		r = peek(c, n, &from, err);
+		r = peek_bytes(c, n, &from, err);
 		if (r < 0)
 			return r;
 		buf_add(&c->pending, from, n);
@@ -346,7 +346,7 @@ static int amend_csv_row(struct csv_copy *c, const struct dump_source *src,
 	size_t from, to;
 
 	c->copied = src->place.offset;
-	int r = peek(c, src->place.len, &p, err);
+	int r = peek_bytes(c, src->place.len, &p, err);
 	if (r < 0)
 		return r;
 	if (!find_attr(c, p, src->place.len, src->attr_field, &from, &to))

@@ -317,7 +317,7 @@ static int take_over(struct writer *w, uint64_t total, struct err *err)
 	return 0;
 }
 
-static int prepare(struct writer *w, struct err *err)
+static int open_file(struct writer *w, struct err *err)
 {
 	struct stat st;
 	int r = 0;
@@ -354,7 +354,7 @@ static int csv_open(const char *path, enum row_compat compat, struct writer **ou
 	w->fd = fd;
 	w->path = xstrdup(path);
 	words_init(w, compat);
-	r = prepare(w, err);
+	r = open_file(w, err);
 	if (r < 0) {
 		buf_clear(&w->buf);
 		csv_close(w, NULL);

@@ -22,7 +22,7 @@ struct cursor {
 };
 
 /* Where one of the two is in the window that begins at `at`: a bit per byte. */
-static inline uint64_t look(const struct cursor *c, size_t at, char one, char two)
+static inline uint64_t find_either(const struct cursor *c, size_t at, char one, char two)
 {
 	const char *s = c->p + at;
 	char tail[WINDOW];
@@ -35,10 +35,10 @@ static inline uint64_t look(const struct cursor *c, size_t at, char one, char tw
 	return scan_either(s, one, two);
 }
 
-static inline void look_at(struct cursor *c, size_t window)
+static inline void find_separators(struct cursor *c, size_t window)
 {
 	c->window = window;
-	c->separators = look(c, window, ',', '\n');
+	c->separators = find_either(c, window, ',', '\n');
 }
 
 static inline void add_field(struct csv_lex *lex, const char *text, size_t len)
@@ -85,14 +85,14 @@ static inline bool pass_window(struct csv_lex *lex, struct cursor *c)
 static inline void pass_plain(struct csv_lex *lex, struct cursor *c)
 {
 	while (!pass_window(lex, c) && c->n - c->window > WINDOW)
-		look_at(c, c->window + WINDOW);
+		find_separators(c, c->window + WINDOW);
 }
 
 /* Inside a quoted field: goes behind the next quote, or to the end, and counts lines. */
 static inline enum csv_state pass_quoted(struct csv_lex *lex, struct cursor *c)
 {
 	for (; c->at < c->n; c->at += WINDOW) {
-		for (uint64_t bits = look(c, c->at, '"', '\n'); bits; bits &= bits - 1) {
+		for (uint64_t bits = find_either(c, c->at, '"', '\n'); bits; bits &= bits - 1) {
 			size_t at = c->at + (size_t)__builtin_ctzll(bits);
 
 			if (c->p[at] == '"') {
@@ -112,7 +112,7 @@ static inline void pass_empty(struct csv_lex *lex, struct cursor *c)
 	for (; c->at < c->n && c->p[c->at] == ','; c->begin = ++c->at)
 		add_field(lex, c->p + c->at, 0);
 	if (c->at == c->n || c->p[c->at] != '\n') {
-		look_at(c, c->at);
+		find_separators(c, c->at);
 	} else {
 		c->window = c->at;
 		c->separators = 1;
@@ -142,7 +142,7 @@ static inline enum csv_state pass_quote(struct csv_lex *lex, struct cursor *c)
 	return CSV_FIELD_START;
 }
 
-static int stop(struct csv_lex *lex, const struct cursor *c, enum csv_state state, int answer)
+static int stop_at(struct csv_lex *lex, const struct cursor *c, enum csv_state state, int answer)
 {
 	lex->state = state;
 	lex->at = c->at;
@@ -163,7 +163,7 @@ int csv_lex_next(struct csv_lex *lex, const char *p, size_t n)
 	struct cursor c = {.p = p, .n = n, .at = lex->at, .begin = lex->at};
 	enum csv_state state = lex->state;
 
-	look_at(&c, c.at);
+	find_separators(&c, c.at);
 	if (state == CSV_RECORD_START) {
 		lex->nfields = 0;
 		lex->doubled = 0;
@@ -189,10 +189,10 @@ int csv_lex_next(struct csv_lex *lex, const char *p, size_t n)
 				add_field(lex, p + c.begin, c.at - 1 - c.begin);
 			return line_end(lex, c.at);
 		} else {
-			return stop(lex, &c, state, -EBADMSG);
+			return stop_at(lex, &c, state, -EBADMSG);
 		}
 	}
-	return stop(lex, &c, state, 0);
+	return stop_at(lex, &c, state, 0);
 }
 
 bool csv_lex_end(struct csv_lex *lex, const char *p, size_t n)

@@ -70,7 +70,7 @@ struct writer {
 };
 
 /* The open transaction is gone with all its rows. Reports it unless that was done before. */
-static int fail(struct writer *w, int rc, struct err *err)
+static int fail_batch(struct writer *w, int rc, struct err *err)
 {
 	int before = w->failed;
 	const char *text = sqlite3_errmsg(w->db);
@@ -88,7 +88,7 @@ static int fail(struct writer *w, int rc, struct err *err)
 	return before ? 0 : w->failed;
 }
 
-static int bind(struct writer *w, enum cell_column col, const char *s, size_t n)
+static int bind_text(struct writer *w, enum cell_column col, const char *s, size_t n)
 {
 	w->bound[col] = NULL;
 	if (n > INT32_MAX)
@@ -101,7 +101,7 @@ static int bind_constant(struct writer *w, enum cell_column col, const char *s)
 {
 	if (w->bound[col] == s)
 		return SQLITE_OK;
-	int rc = bind(w, col, s, strlen(s));
+	int rc = bind_text(w, col, s, strlen(s));
 	w->bound[col] = s;
 	return rc;
 }
@@ -116,7 +116,7 @@ static int bind_quoted(struct writer *w, enum cell_column col, const char *s, si
 	buf_add_char(cell, '"');
 	buf_add(cell, s, n);
 	buf_add_char(cell, '"');
-	return bind(w, col, cell->data, cell->len);
+	return bind_text(w, col, cell->data, cell->len);
 }
 
 static int bind_stack(struct writer *w, enum cell_column col, const char *s, size_t n,
@@ -143,7 +143,7 @@ static int bind_name(struct writer *w, const struct row *row)
 			s = w->name.data;
 		}
 	}
-	return bind(w, COL_NAME, n ? s : "", n);
+	return bind_text(w, COL_NAME, n ? s : "", n);
 }
 
 static int bind_device(struct writer *w, uint32_t device)
@@ -152,7 +152,8 @@ static int bind_device(struct writer *w, uint32_t device)
 		return bind_constant(w, COL_DEVICE, "N/A");
 	if (device == DEV_HOST)
 		return bind_constant(w, COL_DEVICE, "cpu");
-	return bind(w, COL_DEVICE, w->device, (size_t)(put_u64(w->device, device) - w->device));
+	return bind_text(w, COL_DEVICE, w->device,
+			 (size_t)(put_u64(w->device, device) - w->device));
 }
 
 /* What seldom changes from row to row. An unknown id is -1, as 26.0 stores it. */
@@ -186,25 +187,25 @@ static int bind_row(struct writer *w, const struct row *row)
 	rc |= bind_ids(w, row);
 	if (row->has_ptr) {
 		put_addr(w->ptr, row->ptr);
-		rc |= bind(w, COL_PTR, w->ptr, sizeof(w->ptr));
+		rc |= bind_text(w, COL_PTR, w->ptr, sizeof(w->ptr));
 	} else {
 		rc |= bind_constant(w, COL_PTR, "N/A");
 	}
 	buf_clear(&w->attr);
 	cell_attrs_json(row, w->compat, &w->attr, &w->scratch);
-	rc |= bind(w, COL_ATTR, w->attr.data, w->attr.len);
+	rc |= bind_text(w, COL_ATTR, w->attr.data, w->attr.len);
 	rc |= bind_stack(w, COL_PY_STACK, row->py_stack, row->py_stack_len, &w->py_stack);
 	rc |= bind_stack(w, COL_C_STACK, row->c_stack, row->c_stack_len, &w->c_stack);
 	return rc;
 }
 
-static int commit(struct writer *w, struct err *err)
+static int commit_batch(struct writer *w, struct err *err)
 {
 	if (!w->in_batch)
 		return 0;
 	int rc = sql_run(w->commit);
 	if (rc != SQLITE_OK)
-		return fail(w, rc, err);
+		return fail_batch(w, rc, err);
 	w->in_batch = false;
 	w->rows = 0;
 	return 0;
@@ -222,7 +223,7 @@ static int try_again(struct writer *w)
 
 static int db_flush(struct writer *w, struct err *err)
 {
-	return w->failed ? try_again(w) : commit(w, err);
+	return w->failed ? try_again(w) : commit_batch(w, err);
 }
 
 static int db_add(struct writer *w, const struct row *row, struct err *err)
@@ -238,14 +239,14 @@ static int db_add(struct writer *w, const struct row *row, struct err *err)
 	if (!w->in_batch)
 		rc = sql_run(w->begin);
 	if (rc != SQLITE_OK)
-		return fail(w, rc, err);
+		return fail_batch(w, rc, err);
 	w->in_batch = true;
 	rc = bind_row(w, row);
 	if (rc == SQLITE_OK)
 		rc = sql_run(w->insert);
 	if (rc != SQLITE_OK)
-		return fail(w, rc, err);
-	return w->rows < BATCH_ROWS ? 0 : commit(w, err);
+		return fail_batch(w, rc, err);
+	return w->rows < BATCH_ROWS ? 0 : commit_batch(w, err);
 }
 
 static uint64_t db_lost_rows(const struct writer *w)
@@ -257,7 +258,7 @@ static int db_close(struct writer *w, struct err *err)
 {
 	if (!w)
 		return 0;
-	int r = commit(w, err);
+	int r = commit_batch(w, err);
 	if (w->failed && !r)
 		r = err_set(err, w->failed,
 			    "\"%s\" could not be written to the end, %llu rows are lost", w->path,
@@ -311,7 +312,7 @@ static bool table_is_ours(sqlite3 *db)
 	return ours;
 }
 
-static int prepare(struct writer *w, const char *real, struct err *err)
+static int open_database(struct writer *w, const char *real, struct err *err)
 {
 	const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
 	int rc = sqlite3_open_v2(real, &w->db, flags, NULL);
@@ -352,7 +353,7 @@ static int db_open(const char *path, enum row_compat compat, struct writer **out
 	struct writer *w = xcalloc(1, sizeof(*w));
 	w->path = xstrdup(path);
 	w->compat = compat;
-	r = prepare(w, real, err);
+	r = open_database(w, real, err);
 	free(real);
 	if (r < 0)
 		db_close(w, NULL);

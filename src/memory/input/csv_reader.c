@@ -129,7 +129,7 @@ static void block_cache_release(struct block_cache *c)
 /* --- rows in the order of the file --- */
 
 /* Adds what the file has next to the text; 0 or negative errno. Sets eof. */
-static int fill(struct csv_source *s, size_t n, struct err *err)
+static int fill_text(struct csv_source *s, size_t n, struct err *err)
 {
 	struct buf *text = s->text;
 
@@ -180,7 +180,7 @@ static int leave_bad_line(struct csv_source *s, struct err *err)
 		advance(s, lf ? (size_t)(lf - p) + 1 : s->text->len - s->at, lf ? 1 : 0);
 		s->in_bad_line = !lf && !s->eof;
 		if (s->in_bad_line)
-			r = fill(s, s->is_twin ? TWIN_PIECE : READ_PIECE, err);
+			r = fill_text(s, s->is_twin ? TWIN_PIECE : READ_PIECE, err);
 	}
 	return r;
 }
@@ -207,7 +207,11 @@ static int next_record(struct csv_source *s, size_t *out_len, struct err *err)
 			return bad_record(s, "row without an end", err);
 		if (r > 0)
 			return 1;
-		r = fill(s, s->is_twin ? TWIN_PIECE : left > READ_PIECE ? left : READ_PIECE, err);
+		r = fill_text(s,
+			      s->is_twin	  ? TWIN_PIECE
+			      : left > READ_PIECE ? left
+						  : READ_PIECE,
+			      err);
 		advance(s, 0, 0); /* begins the record again: its fields have moved */
 	}
 	return r;
@@ -221,7 +225,7 @@ static bool is_blank(const struct csv_source *s)
 	return s->lex.nfields == 1 && !first->len && first->text == s->text->data + s->at;
 }
 
-static void unquote(struct csv_lex *lex)
+static void unquote_fields(struct csv_lex *lex)
 {
 	for (uint32_t bits = lex->doubled; bits; bits &= bits - 1) {
 		struct cell *f = &lex->fields[__builtin_ctz(bits)];
@@ -247,7 +251,7 @@ static int csv_next(struct dump_source *src, struct err *err)
 		return 0;
 	}
 	src->place = (struct dump_place){s->src.next.offset, src->line, len};
-	unquote(&s->lex);
+	unquote_fields(&s->lex);
 	advance(s, len, s->lex.lines);
 	return 1;
 }
@@ -269,7 +273,7 @@ static int csv_again(struct dump_source *src, struct dump_place place, struct er
 		return err_sys(err, r, "cannot read \"%s\"", src->path);
 	if (r == 0 && (csv_lex_next(lex, p, place.len) == 1 || csv_lex_end(lex, p, place.len)) &&
 	    lex->nfields == s->nfields) {
-		unquote(lex);
+		unquote_fields(lex);
 		return 1;
 	}
 	return err_set(err, -EIO, "\"%s\" has changed while it was read", src->path);
@@ -298,7 +302,7 @@ static const struct dump_source_ops csv_ops = {
 static int read_header(struct csv_source *s, struct err *err)
 {
 	size_t len = 0;
-	int r = fill(s, READ_PIECE, err);
+	int r = fill_text(s, READ_PIECE, err);
 
 	if (r < 0)
 		return r;
@@ -376,7 +380,7 @@ int dump_csv_begin(struct dump_source *src, struct buf *text, size_t n, uint64_t
 	s->in_bad_line = false;
 	src->torn = false;
 	advance(s, 0, 0);
-	return fill(s, n, err);
+	return fill_text(s, n, err);
 }
 
 bool dump_csv_guess(struct dump_source *src)

@@ -180,7 +180,7 @@ static int select_rows(struct db_source *s, bool sorted)
 	return rc;
 }
 
-static int prepare(struct db_source *s, bool sorted, struct err *err)
+static int prepare_rows(struct db_source *s, bool sorted, struct err *err)
 {
 	int rc = open_db(s);
 
@@ -211,7 +211,7 @@ int dump_db_open(const char *path, bool sorted, struct dump_source **out, struct
 
 	s->src.ops = &db_ops;
 	s->src.path = path;
-	int r = prepare(s, sorted, err);
+	int r = prepare_rows(s, sorted, err);
 	if (r < 0)
 		db_free(&s->src);
 	else

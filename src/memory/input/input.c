@@ -144,7 +144,7 @@ static int open_readers(struct readers *m, const struct input_paths *paths,
 	return 0;
 }
 
-static struct reader *earliest(struct readers *m)
+static struct reader *earliest_reader(struct readers *m)
 {
 	struct reader *best = &m->list[0];
 
@@ -193,14 +193,14 @@ static bool is_double(struct readers *m, const struct reader *r)
 	return true;
 }
 
-static int merge(struct readers *m, const struct input_sink *sink, struct err *err)
+static int merge_rows(struct readers *m, const struct input_sink *sink, struct err *err)
 {
 	bool several = m->n > 1;
 	struct progress progress = {0};
 	int r = 0;
 
 	while (m->n && r == 0) {
-		struct reader *best = several ? earliest(m) : &m->list[0];
+		struct reader *best = several ? earliest_reader(m) : &m->list[0];
 
 		if (!several || !is_double(m, best))
 			sink->row(sink->arg, best->row);
@@ -218,7 +218,7 @@ static int read_dumps(const struct input_paths *paths, const struct input_sink *
 	int r = open_readers(&m, paths, sink, flags, err);
 
 	if (r == 0)
-		r = merge(&m, sink, err);
+		r = merge_rows(&m, sink, err);
 	close_readers(&m);
 	if (r < 0)
 		return r;

@@ -114,7 +114,7 @@ static inline const char *pack_text(struct packing *p, const char *text, size_t 
 	return packed;
 }
 
-static void pack(struct packing *p, const struct row *row)
+static void pack_row(struct packing *p, const struct row *row)
 {
 	struct packed_row *packed = (struct packed_row *)(void *)p->here;
 	struct row *to = &packed->row;
@@ -154,7 +154,7 @@ static bool add_row(struct worker *w, struct buf *rows)
 		return false;
 	buf_clear(&w->packed);
 	struct packing p = {buf_room(&w->packed, most), rows->data + rows->len, 0};
-	pack(&p, &w->row);
+	pack_row(&p, &w->row);
 	hand_over(p.there, p.here, p.len);
 	rows->len += p.len;
 	return true;
@@ -220,7 +220,7 @@ static bool can_take(const struct dump_ahead *a)
 	return !a->all_begun && a->begun < a->done + BATCHES;
 }
 
-static void *work(void *arg)
+static void *run_worker(void *arg)
 {
 	struct worker *w = arg;
 	struct dump_ahead *a = w->ahead;
@@ -318,7 +318,7 @@ static void start_threads(struct dump_ahead *a, unsigned threads)
 		struct worker *w = &a->workers[1 + a->nthreads];
 
 		w->twin = dump_twin(a->dump);
-		if (pthread_create(&w->thread, NULL, work, w))
+		if (pthread_create(&w->thread, NULL, run_worker, w))
 			break;
 		a->nthreads++;
 	}

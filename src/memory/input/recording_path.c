@@ -19,7 +19,7 @@
 #define PREFIX SESSION_PREFIX
 #define POLL_MS 20
 
-static bool holds(const char *dir, const char *name)
+static bool has_file(const char *dir, const char *name)
 {
 	char *path = xasprintf("%s/%s", dir, name);
 	bool found = access(path, F_OK) == 0;
@@ -28,7 +28,7 @@ static bool holds(const char *dir, const char *name)
 	return found;
 }
 
-static bool newer(const struct stat *a, const struct stat *b)
+static bool is_newer(const struct stat *a, const struct stat *b)
 {
 	if (a->st_mtim.tv_sec != b->st_mtim.tv_sec)
 		return a->st_mtim.tv_sec > b->st_mtim.tv_sec;
@@ -47,7 +47,8 @@ static char *newest_in(const char *dir)
 		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)))
 			continue;
 		char *path = xasprintf("%s/%s", dir, e->d_name);
-		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && (!found || newer(&st, &best))) {
+		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+		    (!found || is_newer(&st, &best))) {
 			best = st;
 			free(found);
 			found = path;
@@ -67,19 +68,20 @@ int recording_resolve(const char *path, struct buf *out, struct err *err)
 
 	if (stat(path, &st) < 0)
 		return err_sys(err, -errno, "cannot find '%s'", path);
-	if (S_ISDIR(st.st_mode) && !holds(path, SESSION_FILE) && !holds(path, SESSION_RECORDING))
+	if (S_ISDIR(st.st_mode) && !has_file(path, SESSION_FILE) &&
+	    !has_file(path, SESSION_RECORDING))
 		inner = newest_in(path);
 	buf_add_str(out, inner ? inner : path);
 	free(inner);
 	return 0;
 }
 
-static bool alive(uint32_t pid)
+static bool is_alive(uint32_t pid)
 {
 	return pid && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-static bool finishing(const char *path)
+static bool is_finishing(const char *path)
 {
 	char *name = xasprintf("%s/%s", path, SESSION_FILE);
 	struct control_page page;
@@ -91,7 +93,7 @@ static bool finishing(const char *path)
 		return false;
 	if (read(fd, &page, sizeof(page)) == (ssize_t)sizeof(page) && page.magic == SESSION_MAGIC &&
 	    page.version == SESSION_VERSION)
-		yes = page.state == SESSION_LIVE && page.root_pid && !alive(page.root_pid) &&
+		yes = page.state == SESSION_LIVE && page.root_pid && !is_alive(page.root_pid) &&
 		      session_is_live(path, &page);
 	close(fd);
 	return yes;
@@ -101,11 +103,11 @@ int recording_wait(const char *path, unsigned seconds)
 {
 	const struct timespec nap = {.tv_nsec = POLL_MS * 1000000l};
 	unsigned long tries = seconds * 1000ul / POLL_MS;
-	bool busy = finishing(path);
+	bool busy = is_finishing(path);
 
 	for (; busy && tries; tries--) {
 		nanosleep(&nap, NULL);
-		busy = finishing(path);
+		busy = is_finishing(path);
 	}
 	return busy;
 }

@@ -53,8 +53,8 @@ static int item_find(const struct mem_item *i, const char *const *words)
 }
 
 /* "invalid <what> '<value>': '<item>' is unknown[; did you mean 'x'?]; expected <accepted>" */
-static int refuse(struct err *err, const char *what, const struct mem_item *i,
-		  const char *const *words, const char *accepted)
+static int refuse_item(struct err *err, const char *what, const struct mem_item *i,
+		       const char *const *words, const char *accepted)
 {
 	const char *near = words ? args_nearest(i->text, i->len, words) : NULL;
 	int len = i->len > 120 ? 120 : (int)i->len;
@@ -86,7 +86,7 @@ int mem_parse_steps(struct args *a, const struct opt *opt, const char *value, st
 	(void)opt;
 	while (mem_list_next(&value, &i)) {
 		if (!args_number(i.text, i.len, 1, UINT_MAX, &step))
-			return refuse(err, "steps input", &i, NULL, accepted);
+			return refuse_item(err, "steps input", &i, NULL, accepted);
 		if (n == MEM_MAX_STEPS)
 			return err_set(err, -EINVAL,
 				       "invalid steps input: more than %d steps; expected %s",
@@ -136,7 +136,7 @@ int mem_parse_device(struct args *a, const struct opt *opt, const char *value, s
 		else if (id >= 0)
 			slots |= 1u << id;
 		else
-			return refuse(err, "device", &i, words, accepted);
+			return refuse_item(err, "device", &i, words, accepted);
 	}
 	if (!all && !cpu && !slots)
 		return refuse_empty(err, "device", accepted);
@@ -159,7 +159,7 @@ int mem_parse_level(struct args *a, const struct opt *opt, const char *value, st
 		int k = item_find(&i, words);
 
 		if (k < 0)
-			return refuse(err, "data trace level input", &i, words, accepted);
+			return refuse_item(err, "data trace level input", &i, words, accepted);
 		if (k >= 2)
 			args_notice(a,
 				    "Deprecation: '--level=%s' is deprecated, use '--level=%s' "
@@ -190,7 +190,7 @@ int mem_parse_events(struct args *a, const struct opt *opt, const char *value, s
 		int k = item_find(&i, words);
 
 		if (k < 0)
-			return refuse(err, "event trace type input", &i, words, accepted);
+			return refuse_item(err, "event trace type input", &i, words, accepted);
 		if (k < 4)
 			events |= 1u << k;
 		traceback = traceback || k == 4;
@@ -221,7 +221,7 @@ int mem_parse_call_stack(struct args *a, const struct opt *opt, const char *valu
 		depth = MEM_DEFAULT_DEPTH;
 		if (colon &&
 		    !args_number(colon + 1, i.len - name.len - 1, 0, MEM_MAX_DEPTH, &depth))
-			return refuse(err, "call-stack depth input", &i, NULL, accepted);
+			return refuse_item(err, "call-stack depth input", &i, NULL, accepted);
 		if (item_is(&name, "c")) {
 			c->c_stack = true;
 			c->c_depth = depth;
@@ -229,7 +229,7 @@ int mem_parse_call_stack(struct args *a, const struct opt *opt, const char *valu
 			c->py_stack = true;
 			c->py_depth = depth;
 		} else {
-			return refuse(err, "call-stack input", &i, NULL, accepted);
+			return refuse_item(err, "call-stack input", &i, NULL, accepted);
 		}
 	}
 	return 0;
@@ -261,7 +261,7 @@ int mem_parse_analysis(struct args *a, const struct opt *opt, const char *value,
 			k = 3;
 		}
 		if (k < 0)
-			return refuse(err, "analysis type input", &i, words, accepted);
+			return refuse_item(err, "analysis type input", &i, words, accepted);
 		if (k < 4)
 			analysis |= 1u << k;
 		none = none || k == 4;

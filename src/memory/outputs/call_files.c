@@ -69,7 +69,7 @@ struct trace_files *trace_files_new(struct dumps *d)
 
 /* --- where --- */
 
-static void decide(struct trace_files *f, struct proc_trace *p, bool now)
+static void decide_directory(struct trace_files *f, struct proc_trace *p, bool now)
 {
 	uint32_t device = dumps_first_device(f->dumps, p->proc);
 	struct buf dir = {0};
@@ -235,7 +235,7 @@ static void write_proc(struct trace_files *f, struct proc_trace *p, bool now)
 
 	if (!p->bytes)
 		return;
-	decide(f, p, now);
+	decide_directory(f, p, now);
 	if (!p->decided)
 		return;
 	if (p->is_db)

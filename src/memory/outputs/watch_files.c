@@ -45,7 +45,7 @@ struct watch_files *watch_files_new(struct dumps *d, const char *recording_dir)
 	return f;
 }
 
-static void complain(struct watch_files *f, const struct err *err)
+static void log_once(struct watch_files *f, const struct err *err)
 {
 	if (!f->complained)
 		log_err("%s", err->text);
@@ -109,7 +109,7 @@ static struct sums *sums_of(struct watch_files *f, uint32_t proc, uint32_t devic
 	struct sums *s = &f->list[f->n++];
 	*s = (struct sums){.proc = proc, .device = device, .fd = -1};
 	if (open_sums(f, s, &err) < 0)
-		complain(f, &err);
+		log_once(f, &err);
 	return s;
 }
 
@@ -121,7 +121,7 @@ static void write_sums(struct watch_files *f, struct sums *s)
 	int r = s->fd < 0 ? 0 : fs_write_all(s->fd, s->text.data, s->text.len, FS_HERE, &done);
 	if (r < 0) {
 		err_sys(&err, r, "cannot write checksums of watched memory below '%s'", s->dir);
-		complain(f, &err);
+		log_once(f, &err);
 	}
 	/* What does not fit stays for the next time, within reason: half a line is no line. */
 	memmove(s->text.data, s->text.data + done, s->text.len - done);
@@ -177,7 +177,7 @@ static void move_content(struct watch_files *f, const struct sums *s, uint32_t p
 	/* Not there: it was moved when the recording was made. */
 	if (rename(from, to) < 0 && errno != ENOENT) {
 		err_sys(&err, -errno, "cannot move '%s' to '%s'", from, to);
-		complain(f, &err);
+		log_once(f, &err);
 	}
 	free(from);
 	free(to);

@@ -241,7 +241,7 @@ static void label_push(struct proc *p, uint32_t tid, const struct rec_label *r, 
 }
 
 /* The innermost of this text at this level (users' are one), else at any; NULL: there is none. */
-static struct label *pushed(const struct thread *th, uint8_t level, const char *text)
+static struct label *find_pushed(const struct thread *th, uint8_t level, const char *text)
 {
 	struct label *found = NULL;
 
@@ -259,7 +259,7 @@ static struct label *pushed(const struct thread *th, uint8_t level, const char *
 static void label_pop(struct proc *p, uint32_t tid, const struct rec_label *r, const char *text)
 {
 	struct thread *th = omap_get(&p->threads, tid);
-	struct label *l = th ? pushed(th, r->level, text) : NULL;
+	struct label *l = th ? find_pushed(th, r->level, text) : NULL;
 
 	if (!l)
 		return;
@@ -347,7 +347,7 @@ void labels_accessed(struct proc *p, struct block *b)
 /* --- records --- */
 
 /* One character as an attribute can hold it: a comma would begin the next one. */
-static size_t escape(unsigned char c, char out[4])
+static size_t escape_char(unsigned char c, char out[4])
 {
 	static const char hex[] = "0123456789abcdef";
 	static const char names[] = "abtnvfr"; /* from 7 on */
@@ -374,7 +374,7 @@ static void label_text(const char *raw, size_t len, char out[MAX_TEXT + 1])
 
 	for (size_t i = 0; i < len; i++) {
 		char c[4];
-		size_t k = escape((unsigned char)raw[i], c);
+		size_t k = escape_char((unsigned char)raw[i], c);
 		if (((unsigned char)raw[i] & 0xc0) != 0x80)
 			whole = n;
 		if (n + k > MAX_TEXT) {

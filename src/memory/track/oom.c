@@ -41,7 +41,7 @@ void rows_put_device(const struct usage *u, struct row *row, uint64_t time_ns)
 	row_attr_number(row, ATTR_DEVICE_USED, u->memory.used_bytes);
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t minus_or_zero(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
@@ -57,7 +57,8 @@ void rows_put_total(struct proc *p, struct row *row, uint64_t time_ns)
 	}
 	if (!first)
 		return;
-	row_attr_number(row, ATTR_FREE, less(first->memory.total_bytes, first->memory.used_bytes));
+	row_attr_number(row, ATTR_FREE,
+			minus_or_zero(first->memory.total_bytes, first->memory.used_bytes));
 	row_attr_number(row, ATTR_TOTAL, first->memory.total_bytes);
 }
 
@@ -95,11 +96,11 @@ static uint64_t free_bytes(const struct usage *u)
 	uint64_t used = m->used_bytes;
 
 	if (m->process_bytes != DEVICE_UNKNOWN)
-		used = less(used, m->process_bytes) + u->own_bytes;
-	return less(m->total_bytes, used);
+		used = minus_or_zero(used, m->process_bytes) + u->own_bytes;
+	return minus_or_zero(m->total_bytes, used);
 }
 
-static double percent(uint64_t part, uint64_t whole)
+static double percent_of(uint64_t part, uint64_t whole)
 {
 	return whole ? (double)part * 100.0 / (double)whole : 0;
 }
@@ -123,9 +124,10 @@ static void emit_snapshot(struct proc *p, struct row *row, const struct snapshot
 	row_attr_number(row, ATTR_PEAK_ALLOCATED, s->peak_allocated);
 	row_attr_number(row, ATTR_TOTAL_MEM, s->total);
 	row_attr_number(row, ATTR_FREE_MEM, s->available);
-	snprintf(device, sizeof(device), "%f", percent(less(s->total, s->available), s->total));
+	snprintf(device, sizeof(device), "%f",
+		 percent_of(minus_or_zero(s->total, s->available), s->total));
 	row_attr_text(row, ATTR_DEVICE_UTILIZATION, device, strlen(device));
-	snprintf(framework, sizeof(framework), "%f", percent(s->allocated, s->reserved));
+	snprintf(framework, sizeof(framework), "%f", percent_of(s->allocated, s->reserved));
 	row_attr_text(row, ATTR_PT_UTILIZATION, framework, strlen(framework));
 	rows_put_stack(p, row, stack);
 	rows_emit(p, row);
@@ -221,7 +223,7 @@ static void sift_down(struct best *s, size_t i)
 	s->heap[i] = b;
 }
 
-static void offer(struct best *s, const struct block *b)
+static void offer_block(struct best *s, const struct block *b)
 {
 	if (s->n == s->max) {
 		if (!s->max || !s->worse(s->heap[0], b))
@@ -255,7 +257,7 @@ struct choice {
 	struct best recent, largest;
 };
 
-static void choose(uint64_t key, void *value, void *arg)
+static void choose_block(uint64_t key, void *value, void *arg)
 {
 	struct choice *c = arg;
 	const struct block *b = value;
@@ -265,8 +267,8 @@ static void choose(uint64_t key, void *value, void *arg)
 	if (b->device != c->device && b->pool != POOL_HAL && b->pool != POOL_CUDA &&
 	    b->kind != ALLOC_PINNED)
 		return;
-	offer(&c->recent, b);
-	offer(&c->largest, b);
+	offer_block(&c->recent, b);
+	offer_block(&c->largest, b);
 }
 
 static void put_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o, enum row_type type,
@@ -301,7 +303,7 @@ static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 
 	for (unsigned m = 0; m < NMAPS; m++)
 		if (m != POOL_HOST)
-			omap_each(&p->maps[m], choose, &c);
+			omap_each(&p->maps[m], choose_block, &c);
 	put_in_order(&c.recent);
 	put_in_order(&c.largest);
 	put_blocks(p, tid, o, TYPE_OOM_RECENT_ALLOC, &c.recent);
@@ -336,9 +338,9 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 		return;
 	p->track->signs.ooms++;
 	bool details = p->cfg->analysis & MEM_OOM &&
-		       (!p->oom_detail_ns || less(now_ns, p->oom_detail_ns) >= DETAIL_NS);
+		       (!p->oom_detail_ns || minus_or_zero(now_ns, p->oom_detail_ns) >= DETAIL_NS);
 	struct usage *u = usage_of(p, o->device);
-	bool shown = u->oom_shown_ns && less(now_ns, u->oom_shown_ns) < DETAIL_NS;
+	bool shown = u->oom_shown_ns && minus_or_zero(now_ns, u->oom_shown_ns) < DETAIL_NS;
 	if (details && !shown && has_sample(u))
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
 	u->oom_waits |= details && !shown && !has_sample(u);

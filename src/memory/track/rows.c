@@ -26,7 +26,7 @@ bool rows_wanted(const struct proc *p, uint32_t device)
 	return device < MEM_MAX_DEVICES && c->npu_slots >> device & 1;
 }
 
-static bool dumps(const struct proc *p, uint32_t event)
+static bool is_dumped(const struct proc *p, uint32_t event)
 {
 	return p->cfg->dump_events & event;
 }
@@ -176,7 +176,7 @@ void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 	struct buf owner = {0};
 
 	b->written = true;
-	b->hidden = !dumps(p, MEM_ALLOC);
+	b->hidden = !is_dumped(p, MEM_ALLOC);
 	rows_begin(p, &row, ROW_MALLOC, type_of_pool(b->pool), b->tid, b->device, time_ns);
 	row.hidden = b->hidden;
 	put_block(p, &row, b, time_ns, shadow);
@@ -255,7 +255,7 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 		return;
 	rows_begin(p, &row, ROW_ACCESS, types[a->kind <= ACCESS_WRITE ? a->kind : 0], tid, device,
 		   a->head->time_ns);
-	row.hidden = !dumps(p, MEM_ACCESS);
+	row.hidden = !is_dumped(p, MEM_ACCESS);
 	row.has_ptr = true;
 	row.ptr = a->addr;
 	rows_put_name(&row, a->name, a->nname);
@@ -298,7 +298,7 @@ static void put_op(struct proc *p, uint32_t tid, const struct rec *head, enum ro
 		return;
 	rows_begin(p, &row, kernel ? ROW_KERNEL_LAUNCH : ROW_OP_LAUNCH, type, tid, device,
 		   head->time_ns);
-	row.hidden = !dumps(p, MEM_LAUNCH) || !(p->cfg->level & level);
+	row.hidden = !is_dumped(p, MEM_LAUNCH) || !(p->cfg->level & level);
 	rows_put_name(&row, text->name, text->nname);
 	if (text->nattrs)
 		row_attr_text(&row, ATTR_RAW, text->attrs, text->nattrs);
@@ -341,7 +341,7 @@ void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k)
 		name = unknown;
 	}
 	rows_begin(p, &row, ROW_KERNEL_LAUNCH, types[k->kind], tid, device, k->head.time_ns);
-	row.hidden = !dumps(p, MEM_LAUNCH);
+	row.hidden = !is_dumped(p, MEM_LAUNCH);
 	rows_put_name(&row, name, strlen(name));
 	row_attr_number(&row, ATTR_STREAM_ID, k->stream);
 	row_attr_number(&row, ATTR_TASK_ID, k->task);
@@ -430,7 +430,7 @@ void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r)
 #define ATEN_PREFIX "memscope-aten-"
 
 /* The value of `key=` in text, up to ';' or '}'. */
-static const char *field(const char *text, size_t len, const char *key, size_t *out_len)
+static const char *find_field(const char *text, size_t len, const char *key, size_t *out_len)
 {
 	const char *at = memmem(text, len, key, strlen(key));
 	const char *end = text + len;
@@ -449,7 +449,7 @@ static const char *field(const char *text, size_t len, const char *key, size_t *
 static bool field_is_true(const char *text, size_t len, const char *key)
 {
 	size_t n;
-	const char *v = field(text, len, key, &n);
+	const char *v = find_field(text, len, key, &n);
 
 	return n == 4 && !memcmp(v, "True", 4);
 }
@@ -457,7 +457,7 @@ static bool field_is_true(const char *text, size_t len, const char *key)
 static uint64_t field_number(const char *text, size_t len, const char *key)
 {
 	size_t n;
-	const char *v = field(text, len, key, &n);
+	const char *v = find_field(text, len, key, &n);
 	uint64_t x;
 
 	return cell_read_u64(v, n, &x) ? x : 0;
@@ -469,12 +469,13 @@ static void aten_access(struct proc *p, uint32_t tid, const struct rec_mark *m, 
 	struct access a = {.head = &m->head, .pool = POOL_PTA};
 	struct buf attrs = {0};
 	size_t n, k;
-	const char *dtype = field(text, len, "dtype=", &n), *shape = field(text, len, "shape=", &k);
+	const char *dtype = find_field(text, len, "dtype=", &n),
+		   *shape = find_field(text, len, "shape=", &k);
 
 	a.device = physical_device(p, m->device);
 	a.addr = field_number(text, len, "ptr=");
 	a.size_bytes = field_number(text, len, "tensor_size=");
-	a.name = field(text, len, "name=", &a.nname);
+	a.name = find_field(text, len, "name=", &a.nname);
 	if (field_is_true(text, len, "is_write="))
 		a.kind = ACCESS_WRITE;
 	else if (field_is_true(text, len, "is_read="))
@@ -501,7 +502,7 @@ bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m)
 		labels_operator(p, tid, text[0] == 'b');
 	if (!p->window)
 		return true;
-	op.name = field(text, len, "name=", &op.nname);
+	op.name = find_field(text, len, "name=", &op.nname);
 	if (!memcmp(text, "b:", 2))
 		put_op(p, tid, &m->head, TYPE_ATEN_START, physical_device(p, m->device), &op);
 	else if (!memcmp(text, "e:", 2))
