@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "activity/files/activity.h"
+#include "base/fs.h"
 #include "base/mem.h"
+#include "base/text/csv.h"
 #include "base/text/text.h"
 #include "wire/request.h"
 
@@ -46,16 +48,9 @@ static int write_out(struct activity_writer *w, struct err *err)
 		w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
 	if (w->fd < 0)
 		return w->failed = err_sys(err, -errno, "cannot write '%s'", w->path);
-	for (size_t done = 0; done < w->text.len;) {
-		ssize_t n = write(w->fd, w->text.data + done, w->text.len - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return w->failed = err_sys(err, n < 0 ? -errno : -EIO, "cannot write '%s'",
-						   w->path);
-		done += (size_t)n;
-	}
+	int r = fs_write_all(w->fd, w->text.data, w->text.len, FS_HERE, NULL);
+	if (r < 0)
+		return w->failed = err_sys(err, r, "cannot write '%s'", w->path);
 	buf_clear(&w->text);
 	return 0;
 }
@@ -64,18 +59,8 @@ static void add_text(struct activity_writer *w, const char *text)
 {
 	size_t len = strlen(text);
 	const char *s = text_clean(text, &len, &w->scratch);
-	bool quoted = len && (memchr(s, ',', len) || memchr(s, '"', len) || memchr(s, '\n', len) ||
-			      memchr(s, '\r', len));
 
-	if (quoted)
-		buf_add_char(&w->text, '"');
-	for (size_t i = 0; i < len; i++) {
-		if (s[i] == '"')
-			buf_add_char(&w->text, '"');
-		buf_add_char(&w->text, s[i]);
-	}
-	if (quoted)
-		buf_add_char(&w->text, '"');
+	csv_add_field(&w->text, s, len);
 	buf_add_char(&w->text, ',');
 }
 

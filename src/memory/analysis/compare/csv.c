@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "base/text/csv.h"
 #include "base/text/text.h"
 #include "memory/analysis/compare/compare_impl.h"
 
@@ -46,19 +47,14 @@ static void add_cell(struct buf *out, const char *text, size_t len, struct buf *
 {
 	text = text_clean(text, &len, scratch);
 	bool formula = len && memchr("=+-@", text[0], 4);
-	bool quote = false;
+	bool quote = csv_needs_quotes(text, len);
 
-	for (size_t i = 0; i < len && !quote; i++)
-		quote = text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r';
 	if (quote)
 		buf_add_char(out, '"');
 	if (formula)
 		buf_add_char(out, '\'');
-	for (size_t i = 0; i < len; i++) {
-		if (text[i] == '"')
-			buf_add_char(out, '"');
-		buf_add_char(out, text[i]);
-	}
+	char *p = buf_room(out, 2 * len);
+	out->len = (size_t)(csv_put_doubled(p, text, len) - out->data);
 	if (quote)
 		buf_add_char(out, '"');
 }
@@ -80,17 +76,10 @@ static void make_cells(struct cells *cells, const struct names *names)
 
 static int flush_lines(struct output *o, struct err *err)
 {
-	size_t at = 0;
+	int r = fs_write_all(o->fd, o->buf.data, o->buf.len, FS_HERE, NULL);
 
-	while (at < o->buf.len) {
-		ssize_t n = write(o->fd, o->buf.data + at, o->buf.len - at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return err_sys(err, n ? -errno : -EIO, "cannot write \"%s\"", o->path);
-		at += (size_t)n;
-	}
+	if (r < 0)
+		return err_sys(err, r, "cannot write \"%s\"", o->path);
 	buf_clear(&o->buf);
 	return 0;
 }
