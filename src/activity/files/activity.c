@@ -171,25 +171,6 @@ uint32_t activity_fields_of(uint8_t kind, uint8_t place)
 	}
 }
 
-uint64_t activity_number(const struct activity *a, enum activity_field_id id)
-{
-	const void *at = (const char *)a + activity_fields[id].offset;
-
-	switch (activity_fields[id].type) {
-	case FIELD_NUMBER:
-		return *(const uint64_t *)at;
-	case FIELD_NUMBER_32:
-		return *(const uint32_t *)at;
-	default:
-		return *(const uint8_t *)at;
-	}
-}
-
-const char *activity_text(const struct activity *a, enum activity_field_id id)
-{
-	return *(const char *const *)(const void *)((const char *)a + activity_fields[id].offset);
-}
-
 const char *activity_word(const struct activity *a, enum activity_field_id id)
 {
 	switch (id) {

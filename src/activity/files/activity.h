@@ -165,8 +165,26 @@ extern const struct activity_field activity_fields[FIELDS];
 /* The FIELD_BIT()s of a kind, of a marker on the host or on a device; 0: there is no such kind. */
 uint32_t activity_fields_of(uint8_t kind, uint8_t place);
 
-uint64_t activity_number(const struct activity *a, enum activity_field_id id);
-const char *activity_text(const struct activity *a, enum activity_field_id id);
+/* Of a NUMBER, NUMBER_32 or a byte; of a TEXT. */
+static inline uint64_t activity_number(const struct activity *a, enum activity_field_id id)
+{
+	const void *at = (const char *)a + activity_fields[id].offset;
+
+	switch (activity_fields[id].type) {
+	case FIELD_NUMBER:
+		return *(const uint64_t *)at;
+	case FIELD_NUMBER_32:
+		return *(const uint32_t *)at;
+	default:
+		return *(const uint8_t *)at;
+	}
+}
+
+static inline const char *activity_text(const struct activity *a, enum activity_field_id id)
+{
+	return *(const char *const *)(const void *)((const char *)a + activity_fields[id].offset);
+}
+
 /* Of a WORD: "Kernel", "Host" or "Device", "FP32", "HtoD", "allocate" or "release". */
 const char *activity_word(const struct activity *a, enum activity_field_id id);
 

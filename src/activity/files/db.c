@@ -181,8 +181,11 @@ static int put_row(struct activity_writer *w, enum activity_table table, const s
 	const struct db_column *c = activity_tables[table].columns;
 	int64_t values[DB_MAX_COLUMNS];
 
-	for (unsigned i = 0; c[i].name; i++)
-		values[i] = value_of(w, a, c[i].source);
+	for (unsigned i = 0; c[i].name; i++) {
+		bool same = i && c[i].source == DB_NOT_KNOWN_TEXT && c[i - 1].source == c[i].source;
+
+		values[i] = same ? values[i - 1] : value_of(w, a, c[i].source);
+	}
 	return db_file_row(&w->f, table, values, err);
 }
 

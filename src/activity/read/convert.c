@@ -89,27 +89,19 @@ static int copy_source(struct copying *c, const struct source *s)
 	return r;
 }
 
-/* Which of them become one file. */
-struct chosen {
-	const struct source *sources;
-	size_t n;
-	bool all; /* else those of one process */
-	size_t process;
-};
-
-static bool is_chosen(const struct chosen *ch, size_t i)
+/* One file of the sources with this number. */
+static int convert_some(const struct source *sources, size_t n, size_t process,
+			const struct activity_writer_ops *ops, const char *output,
+			struct converted *out, struct err *err)
 {
-	return ch->all || ch->sources[i].process == ch->process;
-}
-
-static struct activity_origin origin_of(const struct chosen *ch)
-{
+	const struct activity_options all = {.lines_per_file = 500000, .files = -1};
 	struct activity_origin who = {.rank = -1};
+	int r = 0;
 
-	for (size_t i = 0; i < ch->n; i++) {
-		const struct activity_origin *one = &ch->sources[i].who;
+	for (size_t i = 0; i < n; i++) {
+		const struct activity_origin *one = &sources[i].who;
 
-		if (!is_chosen(ch, i))
+		if (sources[i].process != process)
 			continue;
 		if (!who.pid) {
 			who.pid = one->pid;
@@ -118,20 +110,10 @@ static struct activity_origin origin_of(const struct chosen *ch)
 		if (one->start_ns && (!who.start_ns || one->start_ns < who.start_ns))
 			who.start_ns = one->start_ns;
 	}
-	return who;
-}
-
-static int convert_some(const struct chosen *ch, const struct activity_writer_ops *ops,
-			const char *output, struct converted *out, struct err *err)
-{
-	const struct activity_options all = {.lines_per_file = 500000, .files = -1};
-	struct activity_origin who = origin_of(ch);
 	struct copying c = {.ops = ops, .writer = ops->open(output, &who, &all), .err = err};
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < ch->n; i++)
-		if (is_chosen(ch, i))
-			r = copy_source(&c, &ch->sources[i]);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		if (sources[i].process == process)
+			r = copy_source(&c, &sources[i]);
 	free(out->path);
 	out->path = xstrdup(ops->path(c.writer));
 	out->activities += c.activities;
@@ -145,21 +127,22 @@ int activity_convert(char *const *paths, size_t npaths, const struct activity_wr
 		     const char *output, struct converted *out, struct err *err)
 {
 	struct source *sources = xcalloc(npaths, sizeof(*sources));
-	struct chosen ch = {.sources = sources, .n = npaths};
+	bool of_one = ops == &activity_db || ops == &activity_jsonl;
+	size_t files = 1;
 	int r = 0;
 
-	ch.all = ops != &activity_db && ops != &activity_jsonl;
 	for (size_t i = 0; r == 0 && i < npaths; i++) {
 		sources[i].path = paths[i];
 		r = read_origin(&sources[i], err);
 	}
-	if (r == 0) {
+	if (r == 0)
 		out->processes = number_processes(sources, npaths);
-		size_t rounds = ch.all ? 1 : out->processes;
-
-		for (; r == 0 && ch.process < rounds; ch.process++)
-			r = convert_some(&ch, ops, output, out, err);
-	}
+	if (of_one)
+		files = out->processes;
+	for (size_t i = 0; !of_one && i < npaths; i++)
+		sources[i].process = 0; /* all into one file */
+	for (size_t i = 0; r == 0 && i < files; i++)
+		r = convert_some(sources, npaths, i, ops, output, out, err);
 	free(sources);
 	return r;
 }

@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/steps/spans.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compare.h"
 #include "base/mem.h"
 
-static void add_span(struct spans *s, uint64_t start, uint64_t end)
+void spans_grow(struct spans *s)
 {
-	*XPUSH(s->at, s->n, s->cap) = (struct span){start, end};
-}
-
-void spans_add(struct spans *s, uint64_t start, uint64_t end)
-{
-	if (start < end)
-		add_span(s, start, end);
+	s->at = xgrow(s->at, &s->cap, s->n + 1, sizeof(*s->at));
 }
 
 COMPARE_BY(by_start, struct span, start)
@@ -30,7 +25,7 @@ static void join(struct spans *s, struct span add)
 			last->end = add.end;
 		return;
 	}
-	add_span(s, add.start, add.end);
+	spans_add(s, add.start, add.end);
 }
 
 /* The first tidy span that ends at `ns` or later: those before are not touched by what begins
@@ -51,24 +46,36 @@ static size_t first_reached(const struct spans *s, uint64_t ns)
 	return low;
 }
 
+/* What is new is sorted; then it is merged, in place, with the tidy ones that it reaches back to.
+ */
 void spans_tidy(struct spans *s)
 {
-	size_t n = s->n, from = s->tidy, i = s->tidy + 1;
+	struct span *fresh = s->at + s->tidy, *old = NULL;
+	size_t n = s->n - s->tidy, sorted = 1, i = 0, k = 0;
 
-	if (s->tidy == n)
+	if (!n)
 		return;
-	while (i < n && s->at[i - 1].start <= s->at[i].start)
-		i++;
-	if (i < n)
-		qsort(s->at + s->tidy, n - s->tidy, sizeof(*s->at), by_start);
-	from = first_reached(s, s->at[s->tidy].start);
-	if (from < s->tidy)
-		qsort(s->at + from, n - from, sizeof(*s->at), by_start);
-	/* In place: what is joined lies before what is still to be joined. */
-	s->n = from;
-	for (i = from; i < n; i++)
-		join(s, s->at[i]);
-	s->tidy = s->n;
+	while (sorted < n && fresh[sorted - 1].start <= fresh[sorted].start)
+		sorted++;
+	if (sorted < n)
+		qsort(fresh, n, sizeof(*fresh), by_start);
+	size_t from = first_reached(s, fresh[0].start), reached = s->tidy - from;
+	if (reached) {
+		old = xmalloc(reached * sizeof(*old));
+		memcpy(old, s->at + from, reached * sizeof(*old));
+	}
+	struct span *to = s->at + from; /* behind the last one that is in its place */
+	while (i < reached || k < n) {
+		bool is_old = k == n || (i < reached && old[i].start <= fresh[k].start);
+		struct span next = is_old ? old[i++] : fresh[k++];
+
+		if (to == s->at + from || next.start > to[-1].end)
+			*to++ = next;
+		else if (next.end > to[-1].end)
+			to[-1].end = next.end;
+	}
+	free(old);
+	s->n = s->tidy = (size_t)(to - s->at);
 }
 
 void spans_union(const struct spans *a, const struct spans *b, struct spans *out)
@@ -153,7 +160,7 @@ static void drop_first(struct spans *s, size_t n)
 		memmove(s->at, s->at + n, s->n * sizeof(*s->at));
 }
 
-static void tidy_up(struct busy *b)
+void busy_tidy(struct busy *b)
 {
 	spans_tidy(&b->spans);
 	if (b->spans.n <= BUSY_SPANS)
@@ -164,24 +171,12 @@ static void tidy_up(struct busy *b)
 	drop_first(&b->spans, gone);
 }
 
-void busy_begin(struct busy *b, uint64_t from)
-{
-	b->floor = from;
-}
-
-void busy_add(struct busy *b, uint64_t from, uint64_t to)
-{
-	spans_add(&b->spans, from > b->floor ? from : b->floor, to);
-	if (b->spans.n - b->spans.tidy == BUSY_PENDING)
-		tidy_up(b);
-}
-
 uint64_t busy_take(struct busy *b, uint64_t to)
 {
 	struct spans *s = &b->spans;
 	size_t done = 0;
 
-	tidy_up(b);
+	busy_tidy(b);
 	while (done < s->n && s->at[done].end <= to)
 		done++;
 	uint64_t covered = b->covered + length_of_first(s, done);

@@ -23,11 +23,20 @@ struct spans {
 	size_t tidy; /* the first ones, which are in order and do not touch */
 };
 
-/* Nothing is added of a span that is empty or ends before it begins. */
-void spans_add(struct spans *s, uint64_t start, uint64_t end);
+void spans_grow(struct spans *s); /* of this file alone */
 
-/* In order, no two of them touching. Costs n log n of what was added since the last time and of
- * what that reaches back to; n if it was added in order. */
+/* Nothing is added of a span that is empty or ends before it begins. */
+static inline void spans_add(struct spans *s, uint64_t start, uint64_t end)
+{
+	if (start >= end)
+		return;
+	if (s->n == s->cap)
+		spans_grow(s);
+	s->at[s->n++] = (struct span){start, end};
+}
+
+/* In order, no two of them touching. Costs n log n of what was added since the last time, n if that
+ * was in order, and what it reaches back to. */
 void spans_tidy(struct spans *s);
 
 /* out (which is emptied first, and is neither a nor b): in a or in b; in a and not in b. */
@@ -60,9 +69,21 @@ struct busy {
 	uint64_t covered; /* summed up, and not reported */
 };
 
+void busy_tidy(struct busy *b); /* of this file alone */
+
 /* What is before it does not count. Of one that is new. */
-void busy_begin(struct busy *b, uint64_t from);
-void busy_add(struct busy *b, uint64_t from, uint64_t to);
+static inline void busy_begin(struct busy *b, uint64_t from)
+{
+	b->floor = from;
+}
+
+static inline void busy_add(struct busy *b, uint64_t from, uint64_t to)
+{
+	spans_add(&b->spans, from > b->floor ? from : b->floor, to);
+	if (b->spans.n - b->spans.tidy == BUSY_PENDING)
+		busy_tidy(b);
+}
+
 /* From the end of what was reported before up to `to`, which is not before that. */
 uint64_t busy_take(struct busy *b, uint64_t to);
 void busy_release(struct busy *b);
