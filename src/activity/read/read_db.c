@@ -298,18 +298,55 @@ static int add_task(struct db_reading *r, struct activity *a)
 	return got < 0 ? got : report_activity(r, a);
 }
 
-/* Into the field that the writer has taken it from. */
-static int set_column(struct db_reading *r, unsigned source, sqlite3_int64 v, struct activity *a)
+/* A number of 32 bits; what does not fit is nowhere. */
+static uint32_t u32_of(sqlite3_int64 v)
 {
-	void *at = source < FIELDS ? (char *)a + activity_fields[source].offset : NULL;
+	return v >= 0 && v < ACTIVITY_NOWHERE ? (uint32_t)v : ACTIVITY_NOWHERE;
+}
 
+/* Into the field that the writer has taken it from. */
+static inline int set_column(struct db_reading *r, unsigned source, sqlite3_int64 v,
+			     struct activity *a)
+{
 	switch (source) {
+	case FIELD_START:
+		a->start_ns = (uint64_t)v;
+		return 0;
+	case FIELD_END:
+		a->end_ns = (uint64_t)v;
+		return 0;
+	case FIELD_DEVICE:
+		a->device = u32_of(v);
+		return 0;
+	case FIELD_STREAM:
+		a->stream = u32_of(v);
+		return 0;
+	case FIELD_CORRELATION:
+		a->correlation = (uint64_t)v;
+		return 0;
+	case FIELD_NAME:
+		return db_reading_text(r, v, &a->name);
+	case FIELD_COMM_NAME:
+	case FIELD_DOMAIN:
+	case DB_TASK_TYPE:
+		return db_reading_text(r, v, &a->detail);
+	case FIELD_ALG_TYPE:
+		return db_reading_text(r, v, &a->more);
 	case FIELD_DATA_TYPE:
 		a->data_type = (uint16_t)v;
 		return 0;
+	case FIELD_COPY_KIND:
+		a->flag = (uint8_t)v;
+		return 0;
 	case FIELD_OPERATION:
+		a->flag = v != 0;
+		return 0;
 	case FIELD_ASYNC:
-		*(uint8_t *)at = v != 0;
+		a->async = v != 0;
+		return 0;
+	case FIELD_ADDRESS:
+	case FIELD_VALUE:
+		a->number = (uint64_t)v;
 		return 0;
 	case DB_API_TYPE:
 		a->kind = v == API_TYPE_ACL	  ? ACTIVITY_ACL_API
@@ -327,20 +364,8 @@ static int set_column(struct db_reading *r, unsigned source, sqlite3_int64 v, st
 	case DB_TASK_ID:
 		r->task = (uint64_t)v;
 		return 0;
-	case DB_TASK_TYPE:
-		return db_reading_text(r, v, &a->detail);
-	}
-	switch (activity_fields[source].type) {
-	case FIELD_TEXT:
-		return db_reading_text(r, v, at);
-	case FIELD_NUMBER_32: /* what does not fit is nowhere */
-		*(uint32_t *)at = v >= 0 && v < ACTIVITY_NOWHERE ? (uint32_t)v : ACTIVITY_NOWHERE;
-		return 0;
-	case FIELD_NUMBER:
-		*(uint64_t *)at = (uint64_t)v;
-		return 0;
-	default:
-		*(uint8_t *)at = (uint8_t)v;
+	default: /* bytes, elements, bytes per second */
+		a->amount = (uint64_t)v;
 		return 0;
 	}
 }
