@@ -25,11 +25,6 @@ static const char *certificate_of(const char *set)
 	return is_server(set) ? "server.crt" : "client.crt";
 }
 
-static bool is_set(const char *name)
-{
-	return is_server(name) || !strcmp(name, "client") || !strncmp(name, "client-", 7);
-}
-
 void certs_set_name(enum certs_kind kind, const char *name, struct buf *out)
 {
 	buf_add_str(out, kind == CERTS_SERVER ? "server-" : "client");
@@ -171,7 +166,9 @@ int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct e
 
 static int only_sets(const struct dirent *e)
 {
-	return is_set(e->d_name);
+	const char *name = e->d_name;
+
+	return is_server(name) || !strcmp(name, "client") || !strncmp(name, "client-", 7);
 }
 
 int certs_each_set(struct certs *c, certs_set_fn fn, void *arg, struct err *err)

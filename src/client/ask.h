@@ -15,7 +15,7 @@
 #include "client/hosts.h"
 
 struct client_group {
-	const struct ctl_hosts *hosts;
+	const struct host_list *hosts;
 	SSL_CTX *tls; /* NULL: plain */
 	unsigned timeout_ms;
 	/* Called as answers come in; may be NULL. */

@@ -258,7 +258,7 @@ static int send_request(struct client_attempt *a, short *wait)
 
 		if (n == -EAGAIN)
 			return -EAGAIN;
-		/* It may have said why it will not read: that is found by reading. */
+		/* It may have sent why it will not read: that is found by reading. */
 		if (n < 0)
 			break;
 		a->out_sent += (size_t)n;
@@ -521,13 +521,6 @@ static size_t most_connections(void)
 						     : FEWEST;
 }
 
-/* A call may be done at once: that must not begin the next one from within. */
-static void begin_calls(struct client_run *run)
-{
-	while (run->next < run->n && run->active < run->max_active)
-		start_call(run, run->next++);
-}
-
 static void on_named(void *arg, size_t id, struct addrinfo *found, int error)
 {
 	struct client_run *run = arg;
@@ -569,7 +562,9 @@ int client_run(struct client_call *calls, size_t n, const struct client_options 
 		calls[i].err.code = 0;
 	}
 	while (r == 0 && (run.active || run.next < n)) {
-		begin_calls(&run);
+		/* Here alone: a call may be done at once, and must not start the next one. */
+		while (run.next < n && run.active < run.max_active)
+			start_call(&run, run.next++);
 		if (run.active && event_base_loop(run.base, EVLOOP_ONCE) < 0)
 			r = err_set(err, -EIO, "the event loop failed");
 	}

@@ -18,7 +18,7 @@
 #define ITEM_MAX_BYTES 4096u
 #define MAX_BRACKETS 8
 
-void ctl_hosts_release(struct ctl_hosts *h)
+void host_list_release(struct host_list *h)
 {
 	for (size_t i = 0; i < h->n; i++) {
 		free(h->v[i].name);
@@ -26,7 +26,7 @@ void ctl_hosts_release(struct ctl_hosts *h)
 	}
 	free(h->v);
 	hmap_release(&h->seen);
-	*h = (struct ctl_hosts){0};
+	*h = (struct host_list){0};
 }
 
 static uint64_t host_hash(const char *name, unsigned port)
@@ -38,24 +38,24 @@ static uint64_t host_hash(const char *name, unsigned port)
 	return x;
 }
 
-static char *make_label(const struct ctl_hosts *h, const char *label, unsigned port)
+static char *make_label(const struct host_list *h, const char *label, unsigned port)
 {
 	if (port == h->usual_port)
 		return xstrdup(label);
 	return xasprintf(strchr(label, ':') ? "[%s]:%u" : "%s:%u", label, port);
 }
 
-static int add_host(struct ctl_hosts *h, const char *name, const char *label, unsigned port,
+static int add_host(struct host_list *h, const char *name, const char *label, unsigned port,
 		    struct err *err)
 {
-	if (h->written++ >= CTL_HOSTS_MAX)
-		return err_set(err, -E2BIG, "more than %u hosts", CTL_HOSTS_MAX);
+	if (h->written++ >= HOST_LIST_MAX)
+		return err_set(err, -E2BIG, "more than %u hosts", HOST_LIST_MAX);
 	uint64_t key = host_hash(name, port);
 	uint64_t at = hmap_get(&h->seen, key);
 	if (at != HMAP_NONE && h->v[at].port == port && !strcasecmp(h->v[at].name, name))
 		return 0;
 	h->v = xgrow(h->v, &h->cap, h->n + 1, sizeof(*h->v));
-	h->v[h->n] = (struct ctl_host){xstrdup(name), make_label(h, label, port), port};
+	h->v[h->n] = (struct host_entry){xstrdup(name), make_label(h, label, port), port};
 	hmap_put(&h->seen, key, h->n++);
 	return 0;
 }
@@ -67,7 +67,7 @@ static bool name_char(char c)
 }
 
 /* One host whose ranges are spelt out. */
-static int add_name(struct ctl_hosts *h, const char *name, size_t len, unsigned port,
+static int add_name(struct host_list *h, const char *name, size_t len, unsigned port,
 		    struct err *err)
 {
 	char text[NAME_MAX_BYTES + 1];
@@ -126,9 +126,9 @@ struct pattern {
 	unsigned port;
 };
 
-static int expand(struct ctl_hosts *h, struct pattern p, int depth, struct err *err);
+static int expand(struct host_list *h, struct pattern p, int depth, struct err *err);
 
-static int expand_range(struct ctl_hosts *h, const struct pattern *p, struct range r, int depth,
+static int expand_range(struct host_list *h, const struct pattern *p, struct range r, int depth,
 			struct err *err)
 {
 	for (unsigned i = r.from;; i++) {
@@ -146,7 +146,7 @@ static int expand_range(struct ctl_hosts *h, const struct pattern *p, struct ran
 	}
 }
 
-static int expand(struct ctl_hosts *h, struct pattern p, int depth, struct err *err)
+static int expand(struct host_list *h, struct pattern p, int depth, struct err *err)
 {
 	const char *open = memchr(p.rest, '[', (size_t)(p.end - p.rest));
 	size_t plain = (size_t)((open ? open : p.end) - p.rest);
@@ -205,7 +205,7 @@ static bool is_ipv6(const char *text, size_t len)
 	return (!zone || zone + 1 < text + len) && inet_pton(AF_INET6, name, &a) == 1;
 }
 
-static int add_ipv6(struct ctl_hosts *h, const char *text, size_t len, unsigned port,
+static int add_ipv6(struct host_list *h, const char *text, size_t len, unsigned port,
 		    struct err *err)
 {
 	if (len > NAME_MAX_BYTES || !is_ipv6(text, len))
@@ -227,7 +227,7 @@ static size_t count_char(const char *text, size_t len, char c)
 }
 
 /* One item of a list. */
-static int add_item(struct ctl_hosts *h, const char *item, size_t len, unsigned port,
+static int add_item(struct host_list *h, const char *item, size_t len, unsigned port,
 		    struct err *err)
 {
 	const char *close = len && item[0] == '[' ? memchr(item, ']', len) : NULL;
@@ -269,7 +269,7 @@ static size_t item_length(const char *text, size_t len)
 	return i;
 }
 
-static int add_list(struct ctl_hosts *h, const char *text, size_t len, unsigned port,
+static int add_list(struct host_list *h, const char *text, size_t len, unsigned port,
 		    struct err *err)
 {
 	while (true) {
@@ -288,7 +288,7 @@ static int add_list(struct ctl_hosts *h, const char *text, size_t len, unsigned 
 	}
 }
 
-int ctl_hosts_add(struct ctl_hosts *h, const char *text, unsigned port, struct err *err)
+int host_list_add(struct host_list *h, const char *text, unsigned port, struct err *err)
 {
 	h->usual_port = port;
 	return add_list(h, text, strlen(text), port, err);
@@ -304,7 +304,7 @@ static size_t span_not(const char *text, size_t len, const char *stop)
 }
 
 /* The list is the first word; what may follow is for other programs. */
-static int add_line(struct ctl_hosts *h, const char *line, size_t len, unsigned port,
+static int add_line(struct host_list *h, const char *line, size_t len, unsigned port,
 		    struct err *err)
 {
 	len = span_not(line, len, "#");
@@ -324,7 +324,7 @@ static int add_line(struct ctl_hosts *h, const char *line, size_t len, unsigned 
 	return n ? add_list(h, line, n, port, err) : 0;
 }
 
-int ctl_hosts_add_lines(struct ctl_hosts *h, const char *text, size_t len, unsigned port,
+int host_list_add_lines(struct host_list *h, const char *text, size_t len, unsigned port,
 			struct err *err)
 {
 	struct err why = {0};
@@ -353,7 +353,7 @@ static const char *text_at(const json_t *o, const char *section, const char *key
 	return json_string_value(json_object_get(json_object_get(o, section), key));
 }
 
-/* Whether a name can be told, and be part of the names of files. */
+/* Whether a name can be shown, and be part of the names of files. */
 static bool is_label(const char *text)
 {
 	size_t n = 0;
@@ -363,7 +363,7 @@ static bool is_label(const char *text)
 	return n && n <= NAME_MAX_BYTES && !text[n];
 }
 
-static int add_pod(struct ctl_hosts *h, const json_t *pod, unsigned port, struct err *err)
+static int add_pod(struct host_list *h, const json_t *pod, unsigned port, struct err *err)
 {
 	const char *phase = text_at(pod, "status", "phase");
 	const char *address = text_at(pod, "status", "podIP");
@@ -382,7 +382,7 @@ static int add_pod(struct ctl_hosts *h, const json_t *pod, unsigned port, struct
 	return add_host(h, address, is_label(label) ? label : address, port, err);
 }
 
-int ctl_hosts_add_pods(struct ctl_hosts *h, const char *json, size_t len, unsigned port,
+int host_list_add_pods(struct host_list *h, const char *json, size_t len, unsigned port,
 		       struct err *err)
 {
 	json_error_t why;

@@ -12,17 +12,17 @@
 #include "base/containers/hmap.h"
 #include "base/err.h"
 
-#define CTL_HOSTS_MAX 65536u
+#define HOST_LIST_MAX 65536u
 
-struct ctl_host {
+struct host_entry {
 	char *name; /* what is connected to */
-	char *label; /* what users are told: with the port, if it is not the usual one */
+	char *label; /* what users see: with the port, if it is not the usual one */
 	unsigned port;
 };
 
 /* Zero-initialise and release. */
-struct ctl_hosts {
-	struct ctl_host *v;
+struct host_list {
+	struct host_entry *v;
 	size_t n, cap;
 	unsigned usual_port;
 	size_t written; /* those named, with the ones named twice */
@@ -30,25 +30,25 @@ struct ctl_hosts {
 };
 
 /* Adds the hosts of a comma list; `port` is for those that name none. */
-int ctl_hosts_add(struct ctl_hosts *h, const char *text, unsigned port, struct err *err);
+int host_list_add(struct host_list *h, const char *text, unsigned port, struct err *err);
 
 /* Adds the hosts of a file: a list on each line, `#` begins a comment, and words such as slots=8
  * behind the list are passed over. */
-int ctl_hosts_add_lines(struct ctl_hosts *h, const char *text, size_t len, unsigned port,
+int host_list_add_lines(struct host_list *h, const char *text, size_t len, unsigned port,
 			struct err *err);
 
 /* Adds the running pods of a kubectl answer: their address, or that of their node. */
-int ctl_hosts_add_pods(struct ctl_hosts *h, const char *json, size_t len, unsigned port,
+int host_list_add_pods(struct host_list *h, const char *json, size_t len, unsigned port,
 		       struct err *err);
 
-void ctl_hosts_release(struct ctl_hosts *h);
+void host_list_release(struct host_list *h);
 
 /* --- schedulers --- */
 
 /* Where hosts come from: names on the command line, a file, a Slurm job, pods of Kubernetes. */
 
 /* What was asked for; what is NULL was not. If nothing was, it is localhost. */
-struct ctl_find {
+struct host_source {
 	const char *hostname;
 	const char *hosts_file; /* "-": standard input */
 	const char *slurm_job;
@@ -58,6 +58,6 @@ struct ctl_find {
 };
 
 /* Adds all of them; fails if there is none in the end. */
-int ctl_find_hosts(const struct ctl_find *f, struct ctl_hosts *out, struct err *err);
+int host_list_find(const struct host_source *f, struct host_list *out, struct err *err);
 
 #endif

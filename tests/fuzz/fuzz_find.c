@@ -41,22 +41,22 @@ int run_program(const char *const *argv, const struct run_options *o, struct buf
 	return 0;
 }
 
-static void find(const struct ctl_find *f)
+static void find(const struct host_source *f)
 {
-	struct ctl_hosts hosts = {0};
+	struct host_list hosts = {0};
 	struct err err = {0};
 
-	int r = ctl_find_hosts(f, &hosts, &err);
+	int r = host_list_find(f, &hosts, &err);
 	BUG_ON(r > 0 || (r < 0) != (err.code < 0) || (r < 0 && !*err.text));
 	BUG_ON(r == 0 && !hosts.n);
-	BUG_ON(hosts.n > CTL_HOSTS_MAX);
+	BUG_ON(hosts.n > HOST_LIST_MAX);
 	for (size_t i = 0; i < hosts.n; i++) {
-		const struct ctl_host *h = &hosts.v[i];
+		const struct host_entry *h = &hosts.v[i];
 
 		BUG_ON(!*h->name || !*h->label || !h->port || h->port > 65535);
 		BUG_ON(strpbrk(h->name, " ,[]/\r\n"));
 	}
-	ctl_hosts_release(&hosts);
+	host_list_release(&hosts);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	said.failing = data[0];
 	said.text = (const char *)data + 1;
 	said.len = size - 1;
-	find(&(struct ctl_find){.slurm_job = "4711", .port = 1778, .timeout_s = 1});
-	find(&(struct ctl_find){.k8s_selector = "app=x", .port = 1778, .timeout_s = 1});
+	find(&(struct host_source){.slurm_job = "4711", .port = 1778, .timeout_s = 1});
+	find(&(struct host_source){.k8s_selector = "app=x", .port = 1778, .timeout_s = 1});
 	return 0;
 }

@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void write_list(const struct ctl_hosts *h, struct buf *out)
+static void write_list(const struct host_list *h, struct buf *out)
 {
 	for (size_t i = 0; i < h->n; i++) {
 		const char *name = h->v[i].name;
@@ -26,35 +26,35 @@ static void write_list(const struct ctl_hosts *h, struct buf *out)
 }
 
 /* Checks and releases. */
-static void check(struct ctl_hosts *h, int r, const struct err *err)
+static void check(struct host_list *h, int r, const struct err *err)
 {
-	struct ctl_hosts again = {0};
+	struct host_list again = {0};
 	struct buf list = {0};
 	struct err why = {0};
 
 	BUG_ON((r < 0) != (err->code < 0));
-	BUG_ON(h->n > CTL_HOSTS_MAX);
+	BUG_ON(h->n > HOST_LIST_MAX);
 	write_list(h, &list);
 	if (h->n) {
-		BUG_ON(ctl_hosts_add(&again, buf_str(&list), 1, &why) < 0);
+		BUG_ON(host_list_add(&again, buf_str(&list), 1, &why) < 0);
 		BUG_ON(again.n != h->n);
 	}
-	ctl_hosts_release(&again);
-	ctl_hosts_release(h);
+	host_list_release(&again);
+	host_list_release(h);
 	buf_release(&list);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *text = xstrndup((const char *)data, size);
-	struct ctl_hosts list = {0}, lines = {0}, pods = {0};
+	struct host_list list = {0}, lines = {0}, pods = {0};
 	struct err err[3] = {0};
 
-	int r = ctl_hosts_add(&list, text, 1778, &err[0]);
+	int r = host_list_add(&list, text, 1778, &err[0]);
 	check(&list, r, &err[0]);
-	r = ctl_hosts_add_lines(&lines, (const char *)data, size, 1778, &err[1]);
+	r = host_list_add_lines(&lines, (const char *)data, size, 1778, &err[1]);
 	check(&lines, r, &err[1]);
-	r = ctl_hosts_add_pods(&pods, (const char *)data, size, 1778, &err[2]);
+	r = host_list_add_pods(&pods, (const char *)data, size, 1778, &err[2]);
 	check(&pods, r, &err[2]);
 	free(text);
 	return 0;

@@ -147,7 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!size || size > MAX_BYTES)
 		return 0;
 	if (!c.hosts.n)
-		BUG_ON(ctl_hosts_add(&c.hosts, "127.0.0.1", peer->port, NULL) < 0);
+		BUG_ON(host_list_add(&c.hosts, "127.0.0.1", peer->port, NULL) < 0);
 	script_read(&s, (const char *)data + 1, size - 1, !(data[0] & 1));
 	peer_say(peer, s.answers, s.n);
 	ask_once(&c);

@@ -29,7 +29,7 @@ static struct jobs *make_jobs(struct event_base *base, const struct jobs_sender 
 
 static void look(const char *text, size_t len)
 {
-	struct ctl_host host = {.name = (char *)"h", .label = (char *)"h"};
+	struct host_entry host = {.name = (char *)"h", .label = (char *)"h"};
 	struct ctl_common common = CTL_COMMON_DEFAULTS;
 	struct ctl c = {.hosts = {.v = &host, .n = 1}, .common = &common};
 	struct ctl_answer answer = {.reply = json_loadb(text, len, 0, NULL)};

@@ -107,16 +107,16 @@ static int open_tls(struct ctl *c, bool announce, struct err *err)
 int ctl_open(struct ctl *c, bool announce)
 {
 	const struct ctl_common *o = c->common;
-	struct ctl_find f = {.hostname = o->hostname,
-			     .hosts_file = o->hosts_file,
-			     .slurm_job = o->slurm_job,
-			     .k8s_selector = o->k8s_selector,
-			     .k8s_namespace = o->k8s_namespace,
-			     .port = o->port,
-			     .timeout_s = FIND_TIMEOUT_S};
+	struct host_source f = {.hostname = o->hostname,
+				.hosts_file = o->hosts_file,
+				.slurm_job = o->slurm_job,
+				.k8s_selector = o->k8s_selector,
+				.k8s_namespace = o->k8s_namespace,
+				.port = o->port,
+				.timeout_s = FIND_TIMEOUT_S};
 	struct err err = {0};
 
-	if (ctl_find_hosts(&f, &c->hosts, &err) < 0)
+	if (host_list_find(&f, &c->hosts, &err) < 0)
 		return ctl_fail(c, &err,
 				err.code == -EINVAL || err.code == -E2BIG ? EXIT_USAGE
 									  : EXIT_FAILED);
@@ -128,7 +128,7 @@ int ctl_open(struct ctl *c, bool announce)
 
 void ctl_end(struct ctl *c)
 {
-	ctl_hosts_release(&c->hosts);
+	host_list_release(&c->hosts);
 	SSL_CTX_free(c->tls);
 }
 
@@ -203,7 +203,7 @@ void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers)
 
 json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a)
 {
-	const struct ctl_host *h = &c->hosts.v[host];
+	const struct host_entry *h = &c->hosts.v[host];
 	struct buf error = {0};
 
 	/* it may hold words of the daemon, cut off in the middle of a character */

@@ -24,7 +24,7 @@ struct gputrace_options {
 	bool fail_on_no_process;
 };
 
-static void add_config(const void *options, const struct ctl_host *host, struct buf *out)
+static void add_config(const void *options, const struct host_entry *host, struct buf *out)
 {
 	const struct gputrace_options *o = options;
 	struct gputrace_config config = o->config;
@@ -38,7 +38,8 @@ static void add_config(const void *options, const struct ctl_host *host, struct 
 	buf_release(&log_file);
 }
 
-static void add_file(const void *options, const struct ctl_host *host, int64_t pid, struct buf *out)
+static void add_file(const void *options, const struct host_entry *host, int64_t pid,
+		     struct buf *out)
 {
 	const struct gputrace_options *o = options;
 	struct buf log_file = {0};

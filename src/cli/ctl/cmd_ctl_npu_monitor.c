@@ -14,7 +14,7 @@ struct npu_monitor_options {
 	unsigned process_limit;
 };
 
-static void add_config(const void *options, const struct ctl_host *host, struct buf *out)
+static void add_config(const void *options, const struct host_entry *host, struct buf *out)
 {
 	const struct npu_monitor_options *o = options;
 

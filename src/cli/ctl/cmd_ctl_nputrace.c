@@ -21,7 +21,7 @@ struct nputrace_options {
 	uint64_t start_time_ms, duration_ms; /* accepted, as ever, and without effect */
 };
 
-static void add_config(const void *options, const struct ctl_host *host, struct buf *out)
+static void add_config(const void *options, const struct host_entry *host, struct buf *out)
 {
 	const struct nputrace_options *o = options;
 
@@ -29,7 +29,8 @@ static void add_config(const void *options, const struct ctl_host *host, struct 
 	nputrace_config_text(&o->config, out);
 }
 
-static void add_file(const void *options, const struct ctl_host *host, int64_t pid, struct buf *out)
+static void add_file(const void *options, const struct host_entry *host, int64_t pid,
+		     struct buf *out)
 {
 	const struct nputrace_options *o = options;
 

@@ -48,7 +48,7 @@ struct ctl_common {
 struct ctl {
 	const struct command *cmd;
 	const struct ctl_common *common;
-	struct ctl_hosts hosts;
+	struct host_list hosts;
 	SSL_CTX *tls;
 	bool quiet; /* no progress on stderr */
 	struct progress progress;

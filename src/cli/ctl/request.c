@@ -203,7 +203,7 @@ struct run {
 	struct ctl_outcome *outcomes;
 };
 
-static const struct ctl_host *host_or_null(const struct run *r, size_t i)
+static const struct host_entry *host_or_null(const struct run *r, size_t i)
 {
 	return r->c->hosts.n > 1 ? &r->c->hosts.v[i] : NULL;
 }

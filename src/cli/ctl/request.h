@@ -62,9 +62,9 @@ struct ctl_request {
 	const char *success, *each;
 	const void *options;
 	/* Adds the config text. host: NULL if there is only one. */
-	void (*config)(const void *options, const struct ctl_host *host, struct buf *out);
+	void (*config)(const void *options, const struct host_entry *host, struct buf *out);
 	/* Adds the path that a process will write; NULL: they write none. */
-	void (*file)(const void *options, const struct ctl_host *host, int64_t pid,
+	void (*file)(const void *options, const struct host_entry *host, int64_t pid,
 		     struct buf *out);
 };
 

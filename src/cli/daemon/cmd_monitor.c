@@ -43,7 +43,7 @@ struct monitor_run {
 	bool no_mspti; /* nor is one preloaded already */
 };
 
-static void set(struct monitor_run *m, const char *name, char *value)
+static void add_setting(struct monitor_run *m, const char *name, char *value)
 {
 	m->settings[m->n++] = (struct setting){name, value};
 }
@@ -54,10 +54,10 @@ static void set_unless(struct monitor_run *m, const char *name, const char *valu
 	const char *now = getenv(name);
 
 	if (!now || !*now)
-		set(m, name, xstrdup(value));
+		add_setting(m, name, xstrdup(value));
 }
 
-static void clear(struct monitor_run *m)
+static void clear_settings(struct monitor_run *m)
 {
 	for (unsigned i = 0; i < m->n; i++)
 		free(m->settings[i].value);
@@ -87,7 +87,7 @@ static char *absolute(const char *path, struct err *err)
 	return NULL;
 }
 
-/* MSPTI tells of some kinds only if it is there from the start. NULL: there is none. */
+/* MSPTI reports some kinds only if it is there from the start. NULL: there is none. */
 static char *find_mspti(const struct monitor_options *o, struct err *err)
 {
 	static const char *const homes[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
@@ -158,7 +158,7 @@ static int set_libraries(struct monitor_run *m, struct err *err)
 		if (mspti)
 			add_library(&preload, mspti);
 		m->no_mspti = !m->o.mspti && !has_library(buf_str(&preload), MSPTI);
-		set(m, "LD_PRELOAD", xstrdup(buf_str(&preload)));
+		add_setting(m, "LD_PRELOAD", xstrdup(buf_str(&preload)));
 		/* the driver of a GPU loads it by these */
 		set_unless(m, "CUDA_INJECTION64_PATH", library);
 		set_unless(m, "NVTX_INJECTION64_PATH", library);
@@ -169,7 +169,7 @@ static int set_libraries(struct monitor_run *m, struct err *err)
 	return r;
 }
 
-/* --- telling --- */
+/* --- messages --- */
 
 /* A value as a shell reads it back. */
 static void add_quoted(struct buf *out, const char *value)
@@ -202,7 +202,7 @@ static bool answers(const struct sockaddr_un *address, socklen_t len)
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return true; /* not known: nothing is said */
+		return true; /* not known: no advice */
 	bool good = connect(fd, (const struct sockaddr *)address, len) == 0 || errno == EACCES;
 	close(fd);
 	return good;
@@ -260,7 +260,7 @@ static bool has_cuda(void)
 	return found;
 }
 
-static void say_next(const struct monitor_run *m, const char *program)
+static void print_advice(const struct monitor_run *m, const char *program)
 {
 	if (m->o.quiet)
 		return;
@@ -287,7 +287,7 @@ static int run_program(struct monitor_run *m, char **argv)
 		if (setenv(m->settings[i].name, m->settings[i].value, 1) < 0)
 			r = err_sys(&err, -errno, "cannot set the environment");
 	if (r == 0) {
-		say_next(m, argv[0]);
+		print_advice(m, argv[0]);
 		execvp(argv[0], argv);
 		r = err_sys(&err, -errno, "cannot run '%s'", argv[0]);
 	}
@@ -309,14 +309,14 @@ static int monitor_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 		goto out;
 	}
-	set(&m, "MSMONITOR_USE_DAEMON", xstrdup("1"));
+	add_setting(&m, "MSMONITOR_USE_DAEMON", xstrdup("1"));
 	set_unless(&m, "KINETO_USE_DAEMON", "1");
 	if (set_libraries(&m, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	else
 		status = m.o.print_env ? print_env(&m) : run_program(&m, a.words);
 out:
-	clear(&m);
+	clear_settings(&m);
 	args_release(&a);
 	return status;
 }
@@ -325,7 +325,7 @@ out:
 static const struct opt options[] = {
 	OPTION_TEXT("mspti", "LIBRARY", AT(mspti),
 		    "$ASCEND_HOME_PATH/lib64/" MSPTI ", if it is there",
-		    "The library of CANN that tells of NPU activities, to be preloaded, too; "
+		    "The library of CANN that reports NPU activities, to be preloaded, too; "
 		    "'none' for none.",
 		    .group = "Monitor"),
 	OPTION_FLAG("print-env", AT(print_env),

@@ -24,7 +24,7 @@ void daemon_options_release(struct daemon_options *o)
 	o->binds = NULL;
 }
 
-/* --bind replaces what was said before, like every other option. */
+/* --bind replaces an earlier one, like every other option. */
 static int parse_binds(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	struct daemon_options *o = a->target;
@@ -77,7 +77,7 @@ static int parse_binds(struct args *a, const struct opt *opt, const char *value,
 #define WITH_NVML "metrics of GPUs come from NVML, which needs no settings"
 #define NO_SERVICE "the service it belongs to is not open to others"
 #define NO_TPU "TPUs are not supported"
-#define NO_PODS "jobs are told apart by the environment of their processes"
+#define NO_PODS "jobs are distinguished by the environment of their processes"
 #define OWN_LOG "--log-file and the variable SONDE_LOG say where the log goes and how much of it"
 #define ALL_SAMPLES "every sample goes to every destination under its own name"
 

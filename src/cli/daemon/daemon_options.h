@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The options of the node daemon: ours, and every one that dynolog programs of today take. Of those
- * some have no effect here, which the log says, and some cannot be had, which is an error.
+ * some have no effect here, which the log says, and some are not supported, which is an error.
  */
 #ifndef SONDE_CLI_DAEMON_DAEMON_OPTIONS_H
 #define SONDE_CLI_DAEMON_DAEMON_OPTIONS_H
@@ -18,7 +18,7 @@ struct daemon_options {
 	char *binds; /* the text that config.binds points into */
 	const char *otel_endpoint;
 	bool use_otel;
-	/* What was said for options that are known by name only: the hidden rows of the table. */
+	/* The values of options that are known by name only: the hidden rows of the table. */
 	const char *foreign[DAEMON_FOREIGN_OPTIONS];
 	bool foreign_flags[4], refused_flags[4];
 };
@@ -28,7 +28,7 @@ extern const struct opt daemon_option_table[];
 void daemon_options_init(struct daemon_options *o); /* the defaults */
 void daemon_options_release(struct daemon_options *o);
 
-/* What the table alone cannot see: options that cannot be had, or that need each other. */
+/* What the table alone cannot see: options that are not supported, or that need each other. */
 int daemon_options_check(struct daemon_options *o, struct err *err);
 
 /* Logs which of the given options have no effect, and why. */

@@ -148,11 +148,6 @@ int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct
 	return 0;
 }
 
-static bool is_same_file(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 /* 0: somebody listens there. */
 static int probe_address(const struct sockaddr_un *address, socklen_t len)
 {
@@ -192,7 +187,8 @@ static int remove_file(const char *path, const struct stat *file, struct err *er
 		if (errno != ENOENT)
 			r = err_sys(err, -errno, "cannot remove '%s', left by another daemon",
 				    path);
-	} else if (lstat(buf_str(&aside), &moved) == 0 && is_same_file(file, &moved)) {
+	} else if (lstat(buf_str(&aside), &moved) == 0 && file->st_dev == moved.st_dev &&
+		   file->st_ino == moved.st_ino) {
 		unlink(buf_str(&aside));
 	} else {
 		if (link(buf_str(&aside), path) == 0)

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Inside of the fabric: fabric.c takes datagrams, daemon/fabric/sockets.c looks after the sockets
- * on which they arrive. */
+/*
+ * Inside of the fabric:
+ *
+ *	fabric.c      datagrams: who sent them, which are dropped, what is done with the others
+ *	sockets.c     which endpoints are open, and opening them again
+ *	endpoint.c    one bound socket and its file
+ *	rate_limit.c  how much a user and a process may send
+ *	reply.c       replies, and those that wait
+ */
 #ifndef SONDE_DAEMON_FABRIC_FABRIC_IMPL_H
 #define SONDE_DAEMON_FABRIC_FABRIC_IMPL_H
 
@@ -21,12 +28,12 @@
 /* --- endpoint --- */
 
 /*
- * One datagram endpoint of the fabric: a bound socket that tells the credentials of senders. A
+ * One datagram endpoint of the fabric: a bound socket that receives the credentials of senders. A
  * socket file that a dead daemon left behind is replaced; one that somebody listens on, that
  * belongs to another user, or that is no socket, never is.
  *
  * While the socket is open, the kernel keeps the inode of its file, even without a name: so the
- * number tells whether the name still leads to us.
+ * number shows whether the name still leads to us.
  */
 
 struct fabric_endpoint {
@@ -45,7 +52,7 @@ int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mod
  */
 int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err);
 
-/* Whether nobody has the name now, as far as can be told without taking it. */
+/* Whether nobody has the name now, as far as is known without taking it. */
 bool fabric_endpoint_free(const char *name, bool is_path);
 
 /* Whether those who use its name do not reach it any more: the file was removed or replaced. */

@@ -93,7 +93,7 @@ struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, in
 {
 	struct jobs_process *p = hmap_get_ptr(&j->processes, identity(job_id, sender, pid, guest));
 
-	/* those that are not visible have but their user to tell them apart */
+	/* those that are not visible differ by their user alone */
 	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != sender ||
 		     !p->guest == guest || (!p->peer && p->uid != uid)))
 		p = p->hash_next;

@@ -58,7 +58,7 @@ static void send_stop(struct stop *s, struct jobs_process *p)
 }
 
 /* Why the trace of a framework goes on; NULL: there is none. A rank that hangs does not report, so
- * what it said last counts, however long ago that was. */
+ * what it reported last counts, however long ago that was. */
 static const char *reason_it_goes_on(const struct stop *s, const struct jobs_process *p)
 {
 	if (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY)

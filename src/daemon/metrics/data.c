@@ -2,7 +2,7 @@
 /*
  * What monitors inside processes report: one JSON object for each kind of activity and device, with
  * the time spent in an interval. Anybody may send anything: types and lengths are checked, and how
- * many domains are told apart is limited by the store.
+ * many domains are distinguished is limited by the store.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #define LOG_AREA "metrics"
 #include "base/log.h"
 
-/* In bytes: these are told apart, kept and shown to everybody. */
+/* In bytes: these are distinguished, kept and shown to everybody. */
 #define MAX_KIND 64
 #define MAX_DOMAIN 128
 #define MAX_NAME 256
@@ -59,7 +59,7 @@ static int unsigned_of(const json_t *v, uint64_t *out)
 	return 0;
 }
 
-/* NULL: not there, or nothing that could be told. */
+/* NULL: not there, or nothing that could be shown. */
 static const char *text_of(const json_t *record, const char *key, size_t max)
 {
 	const json_t *v = json_object_get(record, key);

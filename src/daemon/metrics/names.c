@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Sorted by source, then as the source tells them. */
+/* Sorted by source, then as the source reports them. */
 static const struct metric_name names[] = {
 	{"uptime", METRIC_GAUGE, "s", "Time since the machine started, in seconds."},
 	{"cpu_u", METRIC_GAUGE, "%", "CPU time in user mode, percent of the interval."},
@@ -60,7 +60,7 @@ static const struct metric_name names[] = {
 	{"gpu_memory_utilization", METRIC_GAUGE, "%", "Time in which memory was used, percent."},
 	{"gpu_processes", METRIC_GAUGE, "{process}", "Processes on the GPU."},
 	{"minor_id", METRIC_GAUGE, "1", "Number of the device file of the GPU."},
-	{"dcgm_error", METRIC_GAUGE, "1", "1: the driver could not tell everything."},
+	{"dcgm_error", METRIC_GAUGE, "1", "1: the driver could not report everything."},
 	{"gpu_memory_used_bytes", METRIC_GAUGE, "By", "Device memory in use, in bytes."},
 	{"gpu_memory_total_bytes", METRIC_GAUGE, "By", "Device memory, in bytes."},
 	{"gpu_power_draw", METRIC_GAUGE, "W", "Power drawn by the GPU, in watts."},
@@ -83,7 +83,8 @@ static const struct metric_name names[] = {
 
 const struct metric_name *metric_name_find(const char *name)
 {
-	static const struct metric_name other = {"", METRIC_GAUGE, "1", "As its source tells it."};
+	static const struct metric_name other = {"", METRIC_GAUGE, "1",
+						 "As its source reports it."};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(names[i].name, name))

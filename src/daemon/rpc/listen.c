@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The listening sockets: addresses, one port for all of them, and words when one cannot be had. */
+/* The listening sockets: addresses, one port for all of them, and errors that say what to do. */
 #define LOG_AREA "rpc"
 
 #include <dirent.h>

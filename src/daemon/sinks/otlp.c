@@ -83,7 +83,8 @@ static bool is_identity(const struct metric *t)
 	return t->type == METRIC_TEXT && strcmp(t->name, "name") && strcmp(t->name, "deviceId");
 }
 
-/* What tells this series from others: device, interface, and the texts of a monitor's record. */
+/* What distinguishes this series from others: device, interface, and the texts of a monitor's
+ * record. */
 static json_t *attributes_of(const struct sample *s, const struct metric *m)
 {
 	json_t *all = json_array();

@@ -39,7 +39,7 @@ static int use_files(SSL_CTX *ctx, const struct tls_files *f)
 		     SSL_CTX_add_client_CA(ctx, sk_X509_value(f->ca, i)) == 1;
 	for (int i = 0; ok && i < sk_X509_CRL_num(f->crls); i++)
 		ok = X509_STORE_add_crl(store, sk_X509_CRL_value(f->crls, i)) == 1;
-	/* Every certificate of ca.crt is trusted by itself, whoever issued it. */
+	/* Every certificate of ca.crt is trusted by itself, no matter who issued it. */
 	unsigned long flags = X509_V_FLAG_PARTIAL_CHAIN;
 	if (sk_X509_CRL_num(f->crls) > 0)
 		flags |= X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL;

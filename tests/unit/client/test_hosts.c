@@ -7,7 +7,7 @@
 #include "test.h"
 
 /* The list as text: "a:1 b:2". */
-static const char *told(const struct ctl_hosts *h)
+static const char *told(const struct host_list *h)
 {
 	static struct buf text;
 
@@ -19,17 +19,17 @@ static const char *told(const struct ctl_hosts *h)
 
 static void check_list(const char *text, const char *want)
 {
-	struct ctl_hosts h = {0};
+	struct host_list h = {0};
 	struct err err = {0};
 
-	if (ctl_hosts_add(&h, text, 1778, &err) < 0)
+	if (host_list_add(&h, text, 1778, &err) < 0)
 		fprintf(stderr, "'%s': %s\n", text, err.text);
 	CHECK_INT(err.code, 0);
 	CHECK_STR(told(&h), want);
-	ctl_hosts_release(&h);
+	host_list_release(&h);
 }
 
-TEST(ctl_hosts, lists)
+TEST(host_list, lists)
 {
 	check_list("a", "a:1778");
 	check_list("a,b.example.org:17", "a:1778 b.example.org:17");
@@ -38,7 +38,7 @@ TEST(ctl_hosts, lists)
 	check_list("10.0.0.1:5", "10.0.0.1:5");
 }
 
-TEST(ctl_hosts, ranges)
+TEST(host_list, ranges)
 {
 	check_list("n[1-3]", "n1:1778 n2:1778 n3:1778");
 	check_list("n[08-10,2]x:9", "n08x:9 n09x:9 n10x:9 n2x:9");
@@ -47,7 +47,7 @@ TEST(ctl_hosts, ranges)
 	check_list("a,n[1,3],b", "a:1778 n1:1778 n3:1778 b:1778");
 }
 
-TEST(ctl_hosts, ipv6)
+TEST(host_list, ipv6)
 {
 	check_list("fe80::1", "fe80::1:1778");
 	check_list("[fe80::1]", "fe80::1:1778");
@@ -55,19 +55,19 @@ TEST(ctl_hosts, ipv6)
 	check_list("fe80::1%eth0", "fe80::1%eth0:1778");
 }
 
-TEST(ctl_hosts, labels)
+TEST(host_list, labels)
 {
-	struct ctl_hosts h = {0};
+	struct host_list h = {0};
 
-	CHECK_INT(ctl_hosts_add(&h, "a,a:1,[::1]:1,[::1]", 1778, NULL), 0);
+	CHECK_INT(host_list_add(&h, "a,a:1,[::1]:1,[::1]", 1778, NULL), 0);
 	CHECK_STR(h.v[0].label, "a");
 	CHECK_STR(h.v[1].label, "a:1");
 	CHECK_STR(h.v[2].label, "[::1]:1");
 	CHECK_STR(h.v[3].label, "::1");
-	ctl_hosts_release(&h);
+	host_list_release(&h);
 }
 
-TEST(ctl_hosts, refuses)
+TEST(host_list, refuses)
 {
 	static const char *const bad[] = {
 		"",	   ",",	       "a,",	      "a,,b",	    "a b",
@@ -78,49 +78,49 @@ TEST(ctl_hosts, refuses)
 		"[1-2]:x", "fe80::1%", "fe80::1%a b", "$(x)",	    "\xff"};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct ctl_hosts h = {0};
+		struct host_list h = {0};
 		struct err err = {0};
 
-		if (ctl_hosts_add(&h, bad[i], 1778, &err) == 0)
+		if (host_list_add(&h, bad[i], 1778, &err) == 0)
 			fprintf(stderr, "'%s' was taken\n", bad[i]);
 		CHECK(err.code < 0 && err.text[0]);
-		ctl_hosts_release(&h);
+		host_list_release(&h);
 	}
 }
 
-TEST(ctl_hosts, many_at_once)
+TEST(host_list, many_at_once)
 {
-	struct ctl_hosts h = {0};
+	struct host_list h = {0};
 	struct err err = {0};
 
-	CHECK_INT(ctl_hosts_add(&h, "n[1-65536]", 1, &err), 0);
+	CHECK_INT(host_list_add(&h, "n[1-65536]", 1, &err), 0);
 	CHECK_INT(h.n, 65536);
 	CHECK_STR(h.v[65535].name, "n65536");
-	CHECK(ctl_hosts_add(&h, "one-more", 1, &err) < 0);
-	ctl_hosts_release(&h);
+	CHECK(host_list_add(&h, "one-more", 1, &err) < 0);
+	host_list_release(&h);
 }
 
-TEST(ctl_hosts, files)
+TEST(host_list, files)
 {
 	static const char text[] = "# nodes\n\nn[1-2] slots=8 max-slots=8\n  b:7 # last\r\nn1\nc,d";
-	struct ctl_hosts h = {0};
+	struct host_list h = {0};
 	struct err err = {0};
 
-	CHECK_INT(ctl_hosts_add_lines(&h, text, sizeof(text) - 1, 1, &err), 0);
+	CHECK_INT(host_list_add_lines(&h, text, sizeof(text) - 1, 1, &err), 0);
 	CHECK_STR(told(&h), "n1:1 n2:1 b:7 c:1 d:1");
-	CHECK(ctl_hosts_add_lines(&h, "a\nb c\n", 6, 1, &err) < 0);
+	CHECK(host_list_add_lines(&h, "a\nb c\n", 6, 1, &err) < 0);
 	CHECK_STR(err.text, "line 2: unexpected 'c' behind the host");
-	CHECK(ctl_hosts_add_lines(&h, "a\0b", 3, 1, &err) < 0);
-	CHECK_INT(ctl_hosts_add_lines(&h,
+	CHECK(host_list_add_lines(&h, "a\0b", 3, 1, &err) < 0);
+	CHECK_INT(host_list_add_lines(&h,
 				      "\xef\xbb\xbf"
 				      "N1\r\ne\r\n",
 				      10, 1, &err),
 		  0);
 	CHECK_STR(told(&h), "n1:1 n2:1 b:7 c:1 d:1 a:1 e:1");
-	ctl_hosts_release(&h);
+	host_list_release(&h);
 }
 
-TEST(ctl_hosts, pods)
+TEST(host_list, pods)
 {
 	static const char text[] =
 		"{\"items\":["
@@ -131,20 +131,20 @@ TEST(ctl_hosts, pods)
 		"1.1\"}},"
 		"{\"metadata\":{\"name\":\"p3\"},\"status\":{\"hostIP\":\"fd00::3\"}},"
 		"{\"status\":7}, 8]}";
-	struct ctl_hosts h = {0};
+	struct host_list h = {0};
 	struct err err = {0};
 
-	CHECK_INT(ctl_hosts_add_pods(&h, text, sizeof(text) - 1, 2, &err), 0);
+	CHECK_INT(host_list_add_pods(&h, text, sizeof(text) - 1, 2, &err), 0);
 	CHECK_STR(told(&h), "10.1.0.1:2 fd00::3:2");
 	CHECK_STR(h.v[0].label, "n1");
 	CHECK_STR(h.v[1].label, "p3");
-	CHECK(ctl_hosts_add_pods(&h, "{", 1, 2, &err) < 0);
-	CHECK(ctl_hosts_add_pods(&h, "{\"items\":7}", 11, 2, &err) < 0);
+	CHECK(host_list_add_pods(&h, "{", 1, 2, &err) < 0);
+	CHECK(host_list_add_pods(&h, "{\"items\":7}", 11, 2, &err) < 0);
 	CHECK_INT(
-		ctl_hosts_add_pods(&h, "{\"items\":[{\"status\":{\"podIP\":\"\"}}]}", 35, 2, &err),
+		host_list_add_pods(&h, "{\"items\":[{\"status\":{\"podIP\":\"\"}}]}", 35, 2, &err),
 		0);
 	CHECK_INT(h.n, 2);
-	CHECK(ctl_hosts_add_pods(&h, "{\"items\":[{\"status\":{\"podIP\":\"$(x)\"}}]}", 39, 2,
+	CHECK(host_list_add_pods(&h, "{\"items\":[{\"status\":{\"podIP\":\"$(x)\"}}]}", 39, 2,
 				 &err) < 0);
-	ctl_hosts_release(&h);
+	host_list_release(&h);
 }
