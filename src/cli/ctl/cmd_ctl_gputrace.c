@@ -157,12 +157,12 @@ static int request_trace(struct ctl *c, void *options)
 		.fail_on_no_process = o->fail_on_no_process,
 		.memory = o->config.profile_memory,
 		.success = o->config.iterations > 0
-				   ? "it starts at the next optimizer step after their next poll "
+				   ? "it starts at the next optimizer step after the next poll "
 				     "(every 5 s), and the files appear when it is done"
 			   : o->config.start_time_ms
 				   ? "it starts at the given time, and the files appear some "
 				     "seconds after its end"
-				   : "it starts after their next poll (every 5 s) and 5 s of "
+				   : "it starts after the next poll (every 5 s) and 5 s of "
 				     "warm-up, and the files appear some seconds after its end",
 		.options = o,
 		.config = add_config,

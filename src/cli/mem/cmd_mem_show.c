@@ -48,7 +48,7 @@ static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
 	COMMAND_JSON_OPTION(struct show_options),
 	COMMAND_TOP_OPTION(struct show_options,
-			   "How many places that still hold memory are listed for each pool."),
+			   "How many call sites that still hold memory are listed for each pool."),
 	MEM_WAIT_OPTION(struct show_options, "How long to wait for a recorder that is still "
 					     "finishing its files after the end of the job."),
 	OPT_END,

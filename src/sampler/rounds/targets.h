@@ -31,7 +31,7 @@ struct target {
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat */
 	uint64_t serial; /* never used again */
 	pid_t parent;
-	int rank; /* RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID …; -1 if unknown */
+	int rank; /* as wire/rank_env.h finds it; -1 if unknown */
 	int local_rank; /* LOCAL_RANK …; -1 */
 	int device; /* card on which it was found; -1 */
 	char *cmdline; /* words joined by blanks, printable */

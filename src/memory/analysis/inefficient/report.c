@@ -159,7 +159,7 @@ static void say_answer(const struct verdict *v, struct buf *t)
 	if (!v->npools)
 		say(t, "Nothing to judge: no memory of PyTorch's or ATB's pool was recorded.");
 	else if (!v->accesses)
-		say(t, "It cannot be told whether memory was used well: no access to it is in "
+		say(t, "Whether memory was used well is unknown: no access to it is in "
 		       "here. Record the job with --analysis=inefficient and name the recording, "
 		       "or with --events=alloc,free,launch,access to have the accesses in dump "
 		       "files, too.");

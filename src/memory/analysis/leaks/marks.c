@@ -498,7 +498,8 @@ static void say_instead(const struct marks *m, struct buf *out)
 	free(list);
 	if (m->steps || m->ranges)
 		say(out,
-		    " The steps of this job were told by {}: `sonde mem leaks` without --mark uses "
+		    " The steps of this job were reported by {}: `sonde mem leaks` without --mark "
+		    "uses "
 		    "them.",
 		    TEXT(m->steps ? "step()" : "ranges named \"step start\""));
 }

@@ -124,7 +124,8 @@ static void say_no_steps(const struct view *g, struct buf *out)
 		say(out, "There is nothing to look at: no allocation was recorded.");
 		return;
 	}
-	say(out, "No step ended in this recording, so growth cannot be told from memory that is "
+	say(out, "No step ended in this recording, so growth cannot be distinguished from memory "
+		 "that is "
 		 "kept on purpose. Mark the steps of the job: " WORDS_MARK_STEPS);
 	if (g->l->dumped && blocks)
 		say(out, " {} {} left at the end.", HELD(bytes, blocks), TEXT(words_was(blocks)));
@@ -266,7 +267,7 @@ static void print_growing(const struct view *g)
 
 	if (!n || !top)
 		return;
-	report_title(&g->report, "Places that lose memory");
+	report_title(&g->report, "Call sites that lose memory");
 	for (size_t i = 0; i < n && i < top; i++) {
 		const struct leak_finding *f = &g->a->findings[i];
 

@@ -79,7 +79,7 @@ static void print_answer(const struct view *g)
 		say(&t, ".");
 		say_first(g, &t);
 	} else {
-		say(&t, "No request for device memory was refused, as far as this tells");
+		say(&t, "No request for device memory was refused, as far as the data shows");
 		if (granted)
 			say(&t,
 			    ", but came close: {} {} granted only after a pool had given memory "

@@ -420,7 +420,7 @@ TEST(inefficient, without_accesses_nothing_can_be_told)
 	alloc(&j, 1, MIB);
 	churn(&j);
 	drop(&j, 1);
-	CHECK_HAS(said(&j, false), "It cannot be told whether memory was used well");
+	CHECK_HAS(said(&j, false), "Whether memory was used well is unknown");
 	CHECK_HAS(said(&j, false), "--analysis=inefficient");
 	CHECK_STR(said(&j, true), "");
 	CHECK(json_is_false(at(answer(&j), "judged")));

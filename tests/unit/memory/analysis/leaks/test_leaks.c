@@ -99,7 +99,7 @@ TEST(leaks, todays_words)
 		  "Direct Pytorch Caching memory pool leak of 2.500000 Mb(s) at 0x12c000000003 in "
 		  "kernel_9 at step 3.\n"
 		  "====== SUMMARY: 5 Mb(s) leaked in 2 allocation(s) ======\n");
-	CHECK_HAS(text, "Places that lose memory\n"
+	CHECK_HAS(text, "Call sites that lose memory\n"
 			"  Process 10, device 0, PTA: 5.00 MiB in 2 blocks, 2.50 MiB per step, "
 			"steps 2 to 3\n"
 			"      leak_one_buffer (train.c:120)\n");
@@ -536,7 +536,7 @@ TEST(leaks, without_steps_growth_cannot_be_told)
 		leave_one(&j, left[i]);
 	CHECK_STR(only_kind(a), "");
 	const char *text = text_answer(a, false);
-	CHECK_HAS(text, "No step ended in this recording, so growth cannot be told");
+	CHECK_HAS(text, "No step ended in this recording, so growth cannot be distinguished");
 	CHECK_HAS(text, "msmemscope.step()");
 	CHECK_HAS(text, "sonde_step()");
 	CHECK_HAS(text, "Left at the end\n  Process 10, device 0, PTA: 10.00 MiB in 10 blocks\n"

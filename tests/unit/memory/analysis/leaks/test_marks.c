@@ -120,7 +120,7 @@ TEST(leaks_marks, none_of_that_name)
 		.event = ROW_SYSTEM, .type = TYPE_STEP, .pid = 10, .name = "1", .name_len = 1};
 	step.time_ns = UINT64_MAX / 2;
 	j.a->ops->row(j.a, &step);
-	CHECK_HAS(text_answer(j.a, false), "were told by step()");
+	CHECK_HAS(text_answer(j.a, false), "were reported by step()");
 	json_t *o = json_answer(j.a);
 	CHECK_STR(json_string_value(at(o, "marks.0.name")), "mark 5");
 	CHECK_INT(NUM(o, "marks.0.count"), 6);
