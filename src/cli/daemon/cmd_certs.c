@@ -386,55 +386,31 @@ done:
 
 static const char *const key_types[] = {"rsa", "ec", NULL};
 
-#define AT(field) .offset = offsetof(struct certs_cmd, field)
+#define AT(field) offsetof(struct certs_cmd, field)
 static const struct opt options[] = {
-	{.group = "Options",
-	 .name = "out",
-	 .letters = "o",
-	 .kind = OPT_TEXT,
-	 .arg = "dir",
-	 AT(out),
-	 .default_text = "sonde-certs",
-	 .help = "The directory of the certificate authority and all it issues."},
-	{.name = "days",
-	 .kind = OPT_UINT,
-	 .arg = "n",
-	 .min = 1,
-	 .max = 36500,
-	 AT(days),
-	 .default_text = "825",
-	 .help = "How long the certificates made now are valid. The authority itself lives for ten "
-		 "years, or for this time if it is longer."},
-	{.name = "clients",
-	 .kind = OPT_TEXT,
-	 .arg = "name,…",
-	 AT(clients),
-	 .default_text = "client",
-	 .help = "Make a certificate for each of these people or programs, so that each can be "
-		 "revoked alone."},
-	{.name = "key-type",
-	 .kind = OPT_CHOICE,
-	 .arg = "type",
-	 .choices = key_types,
-	 AT(key),
-	 .default_text = "rsa",
-	 .help = "Kind of the keys: rsa (3072 bits, which every tool of today accepts) or ec "
-		 "(P-256: made at once, handshakes cost less)."},
-	{.name = "password",
-	 .kind = OPT_FLAG,
-	 AT(password),
-	 .help = "Encrypt the keys made now with a password, which is asked for on the terminal."},
-	{.name = "renew",
-	 .kind = OPT_FLAG,
-	 AT(renew),
-	 .help = "Make new keys and certificates for the hosts and clients that are named; without "
-		 "names, for all that are in the directory."},
-	{.name = "revoke",
-	 .kind = OPT_TEXT,
-	 .arg = "name,…",
-	 AT(revoke),
-	 .help = "Revoke all that was issued for these hosts or clients."},
-	{.name = "json", .kind = OPT_FLAG, AT(json), .help = "Print the list as JSON."},
+	OPTION_TEXT("out", "dir", AT(out), "sonde-certs",
+		    "The directory of the certificate authority and all it issues.",
+		    .group = "Options", .letters = "o"),
+	OPTION_UINT(
+		"days", "n", AT(days), 1, 36500, "825",
+		"How long the certificates made now are valid. The authority itself lives for ten "
+		"years, or for this time if it is longer."),
+	OPTION_TEXT("clients", "name,…", AT(clients), "client",
+		    "Make a certificate for each of these people or programs, so that each can be "
+		    "revoked alone."),
+	OPTION_CHOICE("key-type", "type", key_types, AT(key), "rsa",
+		      "Kind of the keys: rsa (3072 bits, which every tool of today accepts) or ec "
+		      "(P-256: made at once, handshakes cost less)."),
+	OPTION_FLAG(
+		"password", AT(password),
+		"Encrypt the keys made now with a password, which is asked for on the terminal."),
+	OPTION_FLAG(
+		"renew", AT(renew),
+		"Make new keys and certificates for the hosts and clients that are named; without "
+		"names, for all that are in the directory."),
+	OPTION_TEXT("revoke", "name,…", AT(revoke), NULL,
+		    "Revoke all that was issued for these hosts or clients."),
+	OPTION_FLAG("json", AT(json), "Print the list as JSON."),
 	COMMAND_HELP_OPTION,
 	OPT_END,
 };
