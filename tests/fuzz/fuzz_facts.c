@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
+#include "wire/rank_env.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,9 +38,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct jobs_facts *f = jobs_facts_new(command, command_len, env, env_len);
 	BUG_ON(f->command_len > command_len || strlen(f->command) != f->command_len);
 	check_text(f);
-	BUG_ON(f->rank != JOBS_NO_RANK && !memmem(env, env_len, "RANK", 4) &&
+	BUG_ON(f->rank != RANK_ENV_UNKNOWN && !memmem(env, env_len, "RANK", 4) &&
 	       !memmem(env, env_len, "SLURM_PROCID=", 13));
-	BUG_ON(f->local_rank != JOBS_NO_RANK && !memmem(env, env_len, "LOCAL", 5));
+	BUG_ON(f->local_rank != RANK_ENV_UNKNOWN && !memmem(env, env_len, "LOCAL", 5));
 	free(f);
 	free(command);
 	free(env);
