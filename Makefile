@@ -22,13 +22,6 @@ CPPFLAGS := -Isrc -Iinclude -D_GNU_SOURCE -DSONDE_VERSION='"$(VERSION)"'
 OPT ?= -O2
 CFLAGS := -std=gnu11 $(if $(DEBUG),-O0 -DSONDE_DEBUG,$(OPT)) -g $(WARN)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-# The libraries that go into other people's processes are never sanitised.
-GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
-GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
-OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
-# Workbooks are written where there is a library for it; src/activity/files/xlsx.c asks the same.
-XLSX_LIBS := $(shell printf '\#include <stddef.h>\n\#include <xlsxwriter.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo -lxlsxwriter)
-OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson $(XLSX_LIBS) -lzstd -lz -lxxhash -ldw -lelf -lpthread -ldl -lm
 
 .PHONY: all
 all: guest own sim

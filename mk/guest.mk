@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 # The guest: libsonde_guest.so is the runtime, the others carry the names that jobs preload.
 
+# The libraries that go into other people's processes are never sanitised.
+GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protector
+GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
+
 GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/collect guest/watch unwind/native unwind/python))) \
 	src/wire/proc_stat.c
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)

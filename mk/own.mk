@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 # Our own processes: one binary, many names.
 
+OWN_CFLAGS := $(CFLAGS) $(SANFLAGS)
+# Workbooks are written where there is a library for it; src/activity/files/xlsx.c asks the same.
+XLSX_LIBS := $(shell printf '\#include <stddef.h>\n\#include <xlsxwriter.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo -lxlsxwriter)
+OWN_LIBS := -levent -levent_openssl -lssl -lcrypto -lsqlite3 -ljansson $(XLSX_LIBS) -lzstd -lz -lxxhash -ldw -lelf -lpthread -ldl -lm
+
 # Everything that is neither guest code nor Python; what unwinds Python serves both worlds.
 OWN_SRC := $(shell find src -name '*.c' -not -path 'src/guest/*' -not -path 'src/device/*/hooks/*' \
 	-not -path 'src/device/*/activity/*' -not -path 'src/unwind/native/*' -not -path 'src/python/*')

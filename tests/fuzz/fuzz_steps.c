@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 #include "base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,7 @@
 #ifndef SONDE_TESTS_UNIT_STEP_RANKS_H
 #define SONDE_TESTS_UNIT_STEP_RANKS_H
 
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 #include "test.h"
 
 static inline void work(struct step_split *s, uint8_t kind, const char *name, uint64_t start,

@@ -355,7 +355,7 @@ bool toplist_next_regression(const struct toplist *t, size_t *at, struct toplist
 	return false;
 }
 
-/* The rank that the others wait for; see top.h. */
+/* The rank that the others wait for; see top_report.h. */
 
 #define WORTH 0.02 /* of the time: less is noise */
 #define SIMPLER 1.5 /* times as much must others wait for a rank whose own steps are long */

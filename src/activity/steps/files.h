@@ -7,7 +7,7 @@
 #ifndef SONDE_ACTIVITY_STEPS_FILES_H
 #define SONDE_ACTIVITY_STEPS_FILES_H
 
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 
 #define SPLIT_DIR_SUFFIX "_sonde"
 #define SPLIT_RANK_FILE "summary.json"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The split of a rank as JSON (summary.json in its directory), and back. */
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 #include "activity/steps/step_split.h"
 #include "base/mem.h"
 #include "formats/json_value.h"

@@ -84,7 +84,7 @@ struct trace_state {
 	struct trace_state *next; /* that is to be written */
 	char *parent; /* ACTIVITIES_LOG_FILE */
 	char *request;
-	char *job, *started_by; /* activity/trace/job.c */
+	char *job, *started_by; /* activity/trace/job_identity.c */
 	uint32_t world, local_world; /* likewise */
 	uint64_t from_ns, to_ns; /* of the steps; TRACE_NOT_YET */
 	bool ended; /* by request, at to_ns: before the last step has */
@@ -156,20 +156,21 @@ void trace_memory_csv(const struct trace_state *t, struct buf *out);
 const char *trace_pool_name(uint8_t pool);
 void trace_memory_release(struct trace_memory *m);
 
-/* activity/trace/host.c */
+/* activity/trace/host_counters.c */
 void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns);
 
-/* activity/trace/job.c: a text that all ranks of a job have, and who has started the process; new,
+/* activity/trace/job_identity.c: a text that all ranks of a job have, and who has started the
+ * process; new,
  * "" if it is not known. */
 char *trace_job_of(uint32_t pid);
 char *trace_parent_of(uint32_t pid);
 /* How many ranks the job has, and on this host; 0: not known. */
 void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local);
 
-/* activity/trace/waits.c: which launches of the steps had not run at the end, into r. */
+/* activity/trace/pending_launches.c: which launches of the steps had not run at the end, into r. */
 void trace_waits(const struct trace_state *t, struct split_rank *r);
 
-/* activity/trace/about.c */
+/* activity/trace/metadata.c */
 struct split_rank *trace_split(const struct trace_state *t); /* new */
 char *trace_host_name(void); /* new, fit for the name of a file */
 /* Members of the trace's object, new; NULL: out of memory. */

@@ -4,7 +4,7 @@
 #define SONDE_ACTIVITY_WINDOWS_PROCESS_H
 
 #include "activity/live/send.h"
-#include "activity/live/top.h"
+#include "activity/live/top_report.h"
 #include "activity/windows/marks.h"
 #include "activity/windows/names.h"
 #include "activity/windows/window.h"

@@ -15,8 +15,8 @@
  *	          only then the daemon hears Idle
  *
  * A recorder that was killed is noticed once a second, and the window goes on in a new session with
- * a recorder of its own (renew.c). A lease is a window that ends unless it is renewed: observers
- * such as `sonde top` have one, and never touch what somebody else has requested.
+ * a recorder of its own (new_session.c). A lease is a window that ends unless it is renewed:
+ *observers such as `sonde top` have one, and never touch what somebody else has requested.
  */
 #include "guest/monitor/impl.h"
 

@@ -5,10 +5,9 @@
  *	the job's threads        monitor_wake(); steps: trace_step(), control_step(). They compare
  *	                         numbers and write a record; they take no lock
  *	threads with Python      monitor_execute() and the like, with the control's lock
- *	our thread (thread.c)    polls the daemon (link.c); executes requests (control.c, trace.c)
- *	                         and runs what is due, with the control's lock
- *	the vendor's threads     fill buffers; a full one is walked (src/device), which calls
- *	                         collect_activity(); pending.c counts launches there
+ *	our thread (thread.c)    polls the daemon (daemon_link.c); executes requests (control.c,
+ *trace.c) and runs what is due, with the control's lock the vendor's threads     fill buffers; a
+ *full one is walked (src/device), which calls collect_activity(); pending.c counts launches there
  *
  * Locks are fork-safe (guest/runtime/fork_safe_lock.h) and taken in this order:
  *
@@ -38,7 +37,7 @@
 
 #define MS_NS 1000000ull
 
-/* --- text.c: messages for people, and the environment --- */
+/* --- environment.c: messages for people, and the environment --- */
 
 /*
  * Up to four pieces in one line of stderr, which begins with [msmonitor]; NULL ends them. Not if
@@ -58,7 +57,8 @@ void environment_read_rank(void);
 /* Where sessions are; "": nowhere. Of the user that this process belongs to now. */
 const char *environment_work_dir(void);
 
-/* --- socket.c: our end of the fabric. All with the link's lock taken but for the last two. --- */
+/* --- daemon_socket.c: our end of the fabric. All with the link's lock taken but for the last two.
+ * --- */
 
 struct place {
 	struct sockaddr_un addr;
@@ -84,7 +84,7 @@ bool socket_take(struct message *out);
 bool socket_is_ours(void);
 bool socket_wait(uint64_t until_ns);
 
-/* --- link.c: the daemon --- */
+/* --- daemon_link.c: the daemon --- */
 
 /*
  * Polls for a request; `free`: one can be taken. Bytes of it, 0: there is none, or a
@@ -176,7 +176,7 @@ void pending_until_now(void);
 uint64_t pending_launches(void); /* 0 as well where it cannot be known */
 void pending_end(void);
 
-/* --- renew.c: a request whose recorder was killed --- */
+/* --- new_session.c: a request whose recorder was killed --- */
 
 /* As window_open() and window_change(), for npu-monitor. */
 uint64_t renew_first(const char *text, size_t len);

@@ -15,7 +15,7 @@
 
 #include "base/containers/buf.h"
 #include "memory/dump/row.h"
-#include "memory/dump/words.h"
+#include "memory/dump/word_cache.h"
 
 #define CELL_COLUMNS                                                                               \
 	"ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,"          \

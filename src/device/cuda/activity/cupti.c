@@ -42,7 +42,8 @@
 #define LAST_MOST_MS 3000 /* for what still runs, if nobody else waits for the library */
 #define LAST_POLL_MS 2
 #define SOON_MS                                                                                    \
-	2500 /* longer than device/cuda/activity/watch.c finds that others may not be done */
+	2500 /* longer than device/cuda/activity/other_profilers.c finds that others may not be    \
+		done */
 #define SOON_POLL_MS 10
 #define LAST_ASIDE_MS 1000 /* the same, while a thread of the job waits */
 

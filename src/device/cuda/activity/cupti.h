@@ -96,7 +96,7 @@ struct nccl_kernel {
 /* Is this, mangled or not, the name of a kernel of NCCL? */
 bool nccl_kernel_read(const char *name, struct nccl_kernel *out);
 
-/* --- device/cuda/activity/watch.c: others in this process who use the library --- */
+/* --- device/cuda/activity/other_profilers.c: others in this process who use the library --- */
 
 /*
  * From now on their calls come to us first. Cheap if nothing was loaded since. What they have done

@@ -2,8 +2,8 @@
 /*
  * NVTX: each object of the job that uses it has its own copy, and the copy asks for a tool at its
  * first call: at the path in NVTX_INJECTION64_PATH, or else a variable that a tool may define
- * (preloaded, ours is the one that is found; otherwise device/cuda/activity/watch.c sets theirs).
- * It hands us its table of functions. Nothing here may depend on being called once.
+ * (preloaded, ours is the one that is found; otherwise device/cuda/activity/other_profilers.c sets
+ * theirs). It hands us its table of functions. Nothing here may depend on being called once.
  *
  * While off a mark costs one load, and a range a look at the first character of its message: some
  * are steps of the job. Ranges are reported if they begin while on; of those that are pushed each

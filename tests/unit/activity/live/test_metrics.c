@@ -2,7 +2,7 @@
 /* What monitors' windows tell the daemon: sums, marks, and what took the time. */
 #include "activities.h"
 #include "activity/live/send.h"
-#include "activity/live/top.h"
+#include "activity/live/top_report.h"
 
 #include <pthread.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Longer steps, or what the others wait for: the slowest rank is the one that costs more time. */
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 #include "step_ranks.h"
 
 #define US 1000ull

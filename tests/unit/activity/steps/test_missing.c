@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Ranks that leave no trace, and those that were ended while they waited for them. */
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 #include "step_ranks.h"
 
 /* Steps 10 and 11 are whole, 12 was not over when the trace was ended. */

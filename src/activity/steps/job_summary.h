@@ -12,8 +12,8 @@
  * whole steps that they have in common. If ranks come more than once, or say that they are of
  * several jobs, each job is judged by itself.
  */
-#ifndef SONDE_ACTIVITY_STEPS_JOB_H
-#define SONDE_ACTIVITY_STEPS_JOB_H
+#ifndef SONDE_ACTIVITY_STEPS_JOB_SUMMARY_H
+#define SONDE_ACTIVITY_STEPS_JOB_SUMMARY_H
 
 #include "activity/steps/step_split.h"
 

@@ -3,7 +3,7 @@
 #include "activities.h"
 #include "activity/live/histogram.h"
 #include "activity/live/send.h"
-#include "activity/live/top.h"
+#include "activity/live/top_report.h"
 #include "activity/steps/spans.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "activity/live/top.h"
+#include "activity/live/top_report.h"
 
 #include "activity/live/histogram.h"
 #include "activity/steps/spans.h"

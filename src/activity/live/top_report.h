@@ -9,8 +9,8 @@
  * interval counts, so that they are never busy for longer than it is; what comes too late for that
  * is reported separately. Rows count each call once, in the report after it was reported.
  */
-#ifndef SONDE_ACTIVITY_LIVE_TOP_H
-#define SONDE_ACTIVITY_LIVE_TOP_H
+#ifndef SONDE_ACTIVITY_LIVE_TOP_REPORT_H
+#define SONDE_ACTIVITY_LIVE_TOP_REPORT_H
 
 #include "activity/live/send.h"
 #include "activity/windows/window.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "activity/steps/job.h"
+#include "activity/steps/job_summary.h"
 
 #include "base/compare.h"
 #include "base/containers/hmap.h"

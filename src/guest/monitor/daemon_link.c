@@ -7,7 +7,7 @@
  * home directory. The abstract name is anybody's who comes first, so there it has to be root, or
  * the user of this process.
  *
- *	poll      open_socket(): ours, or a new one (socket.c)
+ *	poll      open_socket(): ours, or a new one (daemon_socket.c)
  *	          a request that came late is taken first
  *	          poll_connected(): "req" to the daemon that answered last; 100 ms for its answer
  *	          no such daemon any more: find_daemon() tries the places in their order

@@ -3,8 +3,8 @@
  * The words of a dump and what they mean. There are a few dozen in millions of rows: what the table
  * of all words (row.h) said about one is kept, in a place that the word itself leads to.
  */
-#ifndef SONDE_MEMORY_DUMP_WORDS_H
-#define SONDE_MEMORY_DUMP_WORDS_H
+#ifndef SONDE_MEMORY_DUMP_WORD_CACHE_H
+#define SONDE_MEMORY_DUMP_WORD_CACHE_H
 
 #include "memory/dump/scan.h"
 
