@@ -314,9 +314,8 @@ static void stop_monitors(struct top_monitor *m, const bool *want)
 			lease_s(m));
 	if (on)
 		ctl_say(m->c,
-			"the monitor is still on in %zu process%s (%s) after the request to stop: "
-			"it "
-			"ends by itself within %u s",
+			"after the request to stop, the monitor is still on in %zu process%s (%s): "
+			"it ends by itself within %u s",
 			on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
 	else if (sum && !failed)
 		ctl_say(m->c, "the monitor is stopped again");
