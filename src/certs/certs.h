@@ -30,6 +30,8 @@
  * hosts as alternative names.
  */
 
+#define CERTS_DEFAULT_DAYS 825 /* valid for so long; the longest that browsers accept */
+
 enum certs_key { CERTS_RSA, CERTS_EC };
 enum certs_kind { CERTS_CA, CERTS_SERVER, CERTS_CLIENT };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * All calls of a run: as many at a time as there may be files, the next as soon as one is done; one
- * call from name to reply; and what to say when it fails. client/names.c turns names into
+ * call from name to reply; and what to say when it fails. client/dns.c turns names into
  * addresses.
  */
 #include "client/client.h"
@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/containers/buf.h"
 #include "base/mem.h"
-#include "client/names.h"
+#include "client/dns.h"
 #include "net/address.h"
 #include "net/rpc_frame.h"
 #include "net/stream.h"

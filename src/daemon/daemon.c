@@ -15,6 +15,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/config_changes.h"
 #include "daemon/fabric/fabric.h"
 #include "daemon/http/http.h"
 #include "daemon/jobs/jobs.h"
@@ -22,7 +23,6 @@
 #include "daemon/metrics/metrics.h"
 #include "daemon/notify.h"
 #include "daemon/process.h"
-#include "daemon/reload.h"
 #include "daemon/rpc/rpc.h"
 #include "net/tls/tls.h"
 

@@ -357,7 +357,7 @@ static int run_action(struct certs_cmd *o, struct buf *text, struct err *err)
 
 static int certs_run(const struct command *cmd, int argc, char **argv)
 {
-	struct certs_cmd o = {.out = "sonde-certs", .days = 825};
+	struct certs_cmd o = {.out = "sonde-certs", .days = CERTS_DEFAULT_DAYS};
 	struct args a = {.target = &o};
 	struct buf text = {0}, out = {0};
 	struct err err = {0};

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "daemon/reload.h"
+#include "daemon/config_changes.h"
 #include "wire/rpc.h"
 
 #define MAX_INTERVAL_S 86400

@@ -2,18 +2,18 @@
 /*
  * Inside of jobs:
  *
- *	jobs.c       the registry: who is there, who may register
- *	messages.c   what processes send, and the configs they fetch
- *	peers.c      which processes live, and whether their pids are true
- *	requests.c   which processes a request of a user names, and which get its config
- *	gate.c       whether the NPU's profiler is free for it
- *	lease.c      whose a monitor is
- *	arbiter.c    when a monitor pauses for PyTorch's own profiler
- *	traces.c     traces that a request replaces or drops, and stopTrace
- *	guest.c      what libraries of ours can do, and their replies
- *	explain.c    why a request reaches whom it reaches
- *	list.c       listProcesses, getProcess; proc.c reads /proc for it
- *	top.c        reports of what takes time; top_list.c is getTop
+ *	jobs.c           the registry: who is there, who may register
+ *	messages.c       what processes send, and the configs they fetch
+ *	peers.c          which processes live, and whether their pids are true
+ *	requests.c       which processes a request of a user names, and which get its config
+ *	gate.c           whether the NPU's profiler is free for it
+ *	lease.c          whose a monitor is
+ *	arbiter.c        when a monitor pauses for PyTorch's own profiler
+ *	traces.c         traces that a request replaces or drops, and stopTrace
+ *	guest.c          what libraries of ours can do, and their replies
+ *	explain.c        why a request reaches whom it reaches
+ *	list.c           listProcesses, getProcess; process_facts.c reads /proc for it
+ *	top_reports.c    reports of what takes time; get_top.c is getTop
  */
 #ifndef SONDE_DAEMON_JOBS_JOBS_IMPL_H
 #define SONDE_DAEMON_JOBS_JOBS_IMPL_H
@@ -360,7 +360,7 @@ json_t *jobs_leases_json(const struct jobs_leases *l);
 /* Whether who has this lease has stopped it, and it still runs. */
 bool jobs_lease_stop_pending(const struct jobs_process *p, uint64_t lease, int64_t now_ms);
 
-/* --- daemon/jobs/top.c --- */
+/* --- daemon/jobs/top_reports.c --- */
 
 void jobs_top_forget(struct jobs *j, struct jobs_process *p);
 

@@ -3,8 +3,8 @@
  * Names to addresses, for many at once: getaddrinfo() blocks, for seconds where a server is silent,
  * so that threads ask it. Answers come as events of the loop.
  */
-#ifndef SONDE_CLIENT_NAMES_H
-#define SONDE_CLIENT_NAMES_H
+#ifndef SONDE_CLIENT_DNS_H
+#define SONDE_CLIENT_DNS_H
 
 #include <event2/event.h>
 #include <netdb.h>

@@ -4,7 +4,7 @@
  * counted, and freed by the last to leave: a thread may be stuck in getaddrinfo() for longer than
  * anybody wants its answer.
  */
-#include "client/names.h"
+#include "client/dns.h"
 
 #include <pthread.h>
 #include <stdbool.h>

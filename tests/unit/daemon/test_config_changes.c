@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "daemon/reload.h"
+#include "daemon/config_changes.h"
 
 #include "cli/daemon/daemon_options.h"
 #include "test.h"

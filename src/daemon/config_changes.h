@@ -3,8 +3,8 @@
  * Two configurations of the daemon compared, option by option: what differs, and whether that can
  * be changed while the daemon runs.
  */
-#ifndef SONDE_DAEMON_RELOAD_H
-#define SONDE_DAEMON_RELOAD_H
+#ifndef SONDE_DAEMON_CONFIG_CHANGES_H
+#define SONDE_DAEMON_CONFIG_CHANGES_H
 
 #include "base/containers/buf.h"
 #include "daemon/daemon.h"
