@@ -249,7 +249,7 @@ static const struct opt options[] = {
 	OPTION_CALL("source", "NAME[,NAME]", parse_sources, 0, "what there is",
 		    "Read these only: kernel, perf, npu, gpu. Fails if one of them is not there."),
 	OPTION_UINT("watch", "SECONDS", offsetof(struct options, watch_s), 1, 86400, NULL,
-		    "Print a round every so many seconds, with rates over these seconds."),
+		    "Print the metrics every this many seconds, with rates over that time."),
 	OPT_END,
 };
 

@@ -190,7 +190,7 @@ static const struct opt options[] = {
 	OPTION_CALL("pids", "PIDS", ctl_value_pids, AT(pids), "0",
 		    "Processes, or ancestors of them, separated by commas; 0 for all of the job."),
 	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, "3",
-		    "At most so many processes of a host are traced."),
+		    "At most this many processes of a host are traced."),
 	OPTION_FLAG("fail-on-no-process", AT(fail_on_no_process),
 		    "Exit with status 1 if no process matched."),
 	OPTION_CALL("log-file", "FILE", ctl_value_path, AT(config.log_file), NULL,
@@ -200,12 +200,12 @@ static const struct opt options[] = {
 	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(config.duration_ms), "500",
 		    "How long to trace."),
 	OPTION_CALL("iterations", "N", ctl_value_i64, AT(config.iterations), "-1",
-		    "Trace so many training iterations instead of a time. Needs an optimizer."),
+		    "Trace this many training iterations instead of a time. Needs an optimizer."),
 	OPTION_CALL("profile-start-time", "MS", ctl_value_u64, AT(config.start_time_ms), "0",
 		    "When to start, in milliseconds since the epoch; 0 for as soon as possible."),
 	OPTION_CALL("start-delay", "SECONDS", ctl_value_u64, AT(start_delay_s),
 		    "10 for several hosts",
-		    "Start in so many seconds, on all hosts at the same time. Clocks that differ "
+		    "Start in this many seconds, on all hosts at the same time. Clocks that differ "
 		    "are reported."),
 	OPTION_CALL("profile-start-iteration-roundup", "N", ctl_value_u64, AT(config.roundup),
 		    "1, for several hosts 100",

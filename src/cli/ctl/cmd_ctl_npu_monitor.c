@@ -196,8 +196,9 @@ static const struct opt options[] = {
 	OPTION_CALL("filter", "FILTER", ctl_value_text, AT(config.filter), NULL,
 		    "Only names with one of these parts, by kind: Kernel:MatMul,Add;API:launch."),
 	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, NULL,
-		    "At most so many processes of a host get the request; by default all that ask "
-		    "for themselves, and 3 of frameworks, where one asks for all ranks."),
+		    "At most this many processes of a host get the request; the default is all "
+		    "processes with sonde's monitor, and 3 of those that use a framework's own "
+		    "profiler (there one process fetches the request for all ranks)."),
 	OPTION_CALL(
 		"log-file", "DIR", ctl_value_path, AT(config.log_file), NULL,
 		"Directory, on the hosts, for the data themselves; a relative one is taken from "

@@ -161,8 +161,9 @@ static const struct opt options[] = {
 	OPTION_CALL("rank-list", "RANKS", ctl_value_ranks, AT(config.rank_list), "None",
 		    "Only these ranks, separated by commas. Not with MindSpore."),
 	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, NULL,
-		    "At most so many processes of a host are traced; by default all that ask for "
-		    "themselves, and 3 of frameworks, where one asks for all ranks."),
+		    "At most this many processes of a host are traced; the default is all "
+		    "processes with sonde's monitor, and 3 of those that use a framework's own "
+		    "profiler (there one process fetches the request for all ranks)."),
 	OPTION_CALL("job-id", "ID", ctl_value_u64, AT(job_id), "0",
 		    "Job of the processes; those of torch_npu and MindSpore register with 0."),
 	OPTION_CALL("pids", "PIDS", ctl_value_pids, AT(pids), "0",
@@ -172,7 +173,8 @@ static const struct opt options[] = {
 	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(duration_ms), "500",
 		    "Accepted and without effect: traces last for --iterations."),
 	OPTION_CHOICE("activities", "LIST", ctl_activities, AT(config.activities), "CPU,NPU",
-		      "Whose events: CPU,NPU, NPU,CPU, CPU or NPU.", .group = "What to trace"),
+		      "Record the events of these: CPU,NPU, NPU,CPU, CPU or NPU.",
+		      .group = "What to trace"),
 	OPTION_CHOICE("profiler-level", "LEVEL", ctl_profiler_levels, AT(config.profiler_level),
 		      "Level0", "How much: Level0, Level1, Level2 or Level_none."),
 	OPTION_CHOICE(
@@ -205,7 +207,7 @@ static const struct opt options[] = {
 	OPTION_FLAG("analyse", AT(config.analyse), "Analyse the data when they are complete.",
 		    .group = "What to make of it"),
 	OPTION_FLAG("async-mode", AT(config.async_mode),
-		    "Analyse beside the job. Needs --analyse."),
+		    "Analyse in the background while the job continues. Needs --analyse."),
 	OPTION_CHOICE("data-simplification", "BOOL", ctl_true_false, AT(config.data_simplification),
 		      "true", "Remove what the analysis no longer needs: true or false."),
 	OPTION_CHOICE("export-type", "TYPE", ctl_export_types, AT(config.export_type), "Text",
@@ -236,9 +238,9 @@ const struct command cmd_ctl_nputrace = {
 			 "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "
 			 "profile some of their steps, as often as you like and without stopping "
 			 "them. Not while npu-monitor is running. Options that sonde's own monitor "
-			 "does not support are named. --stop ends a trace before its last step, in "
-			 "processes of 'sonde monitor'; those whose trace a framework's own "
-			 "profiler takes are named, and it goes on there.",
+			 "does not support are named. --stop ends a trace before its last step in "
+			 "processes of 'sonde monitor'. It cannot end a trace by a framework's own "
+			 "profiler: that trace continues, and the processes are named.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

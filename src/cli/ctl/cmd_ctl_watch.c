@@ -304,7 +304,7 @@ static const struct opt options[] = {
 	OPTION_UINT("interval", "SECONDS", offsetof(struct watch_options, interval_s), 1, 86400,
 		    "1", "Time between two rounds.", .group = "Watching"),
 	OPTION_UINT("count", "N", offsetof(struct watch_options, count), 0, UINT32_MAX,
-		    "0, until it is stopped", "End after so many rounds.", .letters = "n"),
+		    "0, until it is stopped", "End after this many rounds.", .letters = "n"),
 	CTL_COMMON_ROWS,
 };
 

@@ -133,10 +133,11 @@ void ctl_add_process(const struct ctl *c, size_t host, const json_t *process, st
 #define CTL_ROWS_JSON(json_help)                                                                   \
 	OPTION_TEXT("hostname", "HOSTS", CTL_AT(hostname), "localhost",                            \
 		    "Hosts to ask, all at once: a name or address, several with commas, ranges "   \
-		    "such as node[1-8], each with a port behind a colon if it has another.",       \
+		    "such as node[1-8]. A host with another port than --port is written as "       \
+		    "HOST:PORT.",                                                                  \
 		    .group = "Hosts"),                                                             \
 		OPTION_UINT("port", "PORT", CTL_AT(port), 1, 65535, "1778",                        \
-			    "The port of daemons whose host names none."),                         \
+			    "Port of the daemons, for hosts that are written without a port."),    \
 		OPTION_TEXT("hosts-file", "FILE", CTL_AT(hosts_file), NULL,                        \
 			    "Ask the hosts in this file: a host or a list of them on each line; "  \
 			    "'-' is the standard input."),                                         \

@@ -138,7 +138,7 @@ static const struct args_section sections[] = {
 	{"SIGNALS",
 	 "SIGTERM and SIGINT end the daemon: what is being answered is answered, metrics are "
 	 "written out, its sockets are removed. SIGHUP reads the command line and its files of "
-	 "options again, opens the log file anew and loads the certificates again. Options of "
+	 "options again, reopens the log file and loads the certificates again. Options of "
 	 "metrics and of the log are in force at once; the log names those that need a restart."},
 	{"SYSTEMD",
 	 "With Type=notify the daemon says when it is ready, when it reloads and when it ends, and "

@@ -325,8 +325,8 @@ out:
 static const struct opt options[] = {
 	OPTION_TEXT("mspti", "LIBRARY", AT(mspti),
 		    "$ASCEND_HOME_PATH/lib64/" MSPTI ", if it is there",
-		    "The library of CANN that reports NPU activities, to be preloaded, too; "
-		    "'none' for none.",
+		    "The CANN library that reports NPU activities. It is preloaded into the job as "
+		    "well; 'none' preloads none.",
 		    .group = "Monitor"),
 	OPTION_FLAG("print-env", AT(print_env),
 		    "Run nothing: print the environment that the job needs, as export lines for a "

@@ -91,10 +91,10 @@ const struct opt daemon_option_table[] = {
 	{.name = "flagfile",
 	 .kind = OPT_FLAGFILE,
 	 .arg = "FILE",
-	 .help = "Read options from FILE, one in each line, as if they stood here. Lines that "
-		 "begin with # are not read."},
+	 .help = "Read options from FILE, one on each line, as if they were on the command line. "
+		 "Lines that begin with # are ignored."},
 	{TEXT("log-file", "FILE", log_file, NULL,
-	      "Append the log to FILE, not to stderr. SIGHUP opens it anew.")},
+	      "Append the log to FILE, not to stderr. On SIGHUP the daemon reopens the file.")},
 
 	{.group = "Control",
 	 NUMBER("port", "PORT", port, 0, 65535, "1778",
@@ -104,30 +104,33 @@ const struct opt daemon_option_table[] = {
 		    "Addresses to listen on, IPv4 or IPv6. Without it: loopback, and with "
 		    "certificates every address."),
 	{TEXT("certs-dir", "DIR", certs_dir, DAEMON_NO_CERTS,
-	      "Talk TLS only, and only to those who have a certificate of the same authority. DIR "
+	      "Accept only TLS connections, and only from clients with a certificate of the same "
+	      "authority. DIR "
 	      "holds ca.crt, server.crt, server.key and perhaps ca.crl; `sonde certs` makes "
 	      "them.")},
 
 	{.group = "Jobs",
 	 FLAG("enable-ipc-monitor", enable_ipc_monitor,
-	      "Let jobs of this node register and fetch what is asked of them.")},
+	      "Let jobs on this node register with the daemon and fetch their requests (nputrace, "
+	      "gputrace, npu-monitor) from it.")},
 	{TEXT("ipc-socket-dir", "DIR", ipc_socket_dir, NULL,
 	      "Also serve jobs by a socket in DIR, which containers can share; their "
-	      "KINETO_IPC_SOCKET_DIR names the same directory. Default: that variable of the "
-	      "daemon's own.")},
+	      "KINETO_IPC_SOCKET_DIR names the same directory. Default: the value of "
+	      "KINETO_IPC_SOCKET_DIR in the daemon's environment.")},
 	{FLAG("ipc-dir-only", ipc_dir_only,
 	      "Serve jobs by that socket alone, so that several daemons can live on one machine.")},
 	{NUMBER("max-processes-per-uid", "N", max_processes_per_uid, 1, MAX_PROCESSES, "16384",
 		"How many processes one user may register.")},
 	{NUMBER("regression-percent", "N", regression_percent, 0, 10000, "20",
-		"A kernel that takes so much longer than it used to, three reports of the monitor "
-		"in a row, is a regression: it is logged and shown by 'sonde top'. 0: never.")},
+		"A kernel that takes this much longer than before in three reports of the monitor "
+		"in a row is a regression: it is logged and shown by 'sonde top'. 0: never.")},
 
 	{.group = "HTTP",
 	 FLAG("http", http,
 	      "Serve the status page, /metrics, /healthz and /api on the loopback address; on "
 	      "unless --nohttp.")},
-	{NUMBER("http-port", "PORT", http_port, 0, 65535, "1779", "Port of these. 0: any.")},
+	{NUMBER("http-port", "PORT", http_port, 0, 65535, "1779",
+		"Port of the status page and the other pages of --http. 0: any free port.")},
 	{FLAG("use-prometheus", use_prometheus,
 	      "Serve /metrics on a port of its own, which may be reachable from other hosts.")},
 	{NUMBER("prometheus-port", "PORT", prometheus_port, 0, 65535, "8080", "That port.")},

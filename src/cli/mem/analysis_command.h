@@ -36,7 +36,8 @@ struct analysis_options {
 		 .kind = OPT_TEXT,                                                                 \
 		 .arg = "FILE",                                                                    \
 		 .offset = offsetof(struct analysis_options, json_file),                           \
-		 .help = "Also write the answer to this file, as JSON and uncut by --top."},       \
+		 .help = "Also write the answer to this file as JSON. The file has the complete "  \
+			 "lists: --top does not shorten them."},                                   \
 		COMMAND_TOP_OPTION(struct analysis_options, "How many of each kind are listed."),  \
 		MEM_WAIT_OPTION(struct analysis_options,                                           \
 				"How long to wait for a recorder that is still finishing its "     \
@@ -47,7 +48,8 @@ struct analysis_options {
 	{                                                                                          \
 		.name = "fail-on", .kind = OPT_CHOICE, .arg = "WHAT",                              \
 		.choices = (const char *const[]){"nothing", what_, NULL},                          \
-		.offset = offsetof(struct analysis_options, fail_on), .default_text = "nothing",   \
+		.offset = offsetof(struct analysis_options, fail_on),                              \
+		.default_text = "nothing, findings do not change the status",                      \
 		.help = "Exit with status 3 " if_ " (" what_                                       \
 			"), and with 1 if there is insufficient data: for scripts and CI jobs."    \
 	}

@@ -65,7 +65,8 @@ static const struct opt options[] = {
 	COMMAND_TOP_OPTION(struct compare_options,
 			   "How many names, and how many single differences, are listed."),
 	OPTION_CHOICE(
-		"fail-on", "WHAT", findings, offsetof(struct compare_options, fail_on), "nothing",
+		"fail-on", "WHAT", findings, offsetof(struct compare_options, fail_on),
+		"nothing, findings do not change the status",
 		"Exit with status 3 if there is a difference (diff), for scripts and CI jobs."),
 	MEM_WAIT_OPTION(struct compare_options,
 			"How long to wait for a recorder that is still finishing its files."),

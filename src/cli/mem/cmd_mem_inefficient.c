@@ -181,7 +181,8 @@ static const struct opt options[] = {
 	 .max = UINT32_MAX - 1,
 	 .offset = offsetof(struct command_options, what.idle_calls),
 	 .default_text = "3000",
-	 .help = "A block is idle if more than so many calls lie between two uses. A call is an "
+	 .help = "A block is idle if there are more than this many calls between two uses of it. A "
+		 "call is an "
 		 "operator, or an allocation, free or access outside of one."},
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION("waste", "if memory is held for nothing"),
@@ -218,11 +219,11 @@ const struct command cmd_mem_inefficient = {
 			 "Finds blocks of PyTorch's and ATB's pools that were allocated too early, "
 			 "freed too late, or left idle in between, says how many bytes of the peak "
 			 "each of these costs, and where the blocks come from.\n\n"
-			 "Needs accesses: record with --analysis=inefficient. Every block that the "
-			 "rules hit is marked in the rows of a dump file, which changes the file; "
-			 "--no-write leaves it alone, and a recording is never changed. Reported "
-			 "are those that lay unused for more than half of their lives; "
-			 "--fail-on=waste: status 3 if there is one.",
+			 "Needs accesses: record with --analysis=inefficient. Every block to which "
+			 "one of these rules applies is marked in the rows of a dump file, which "
+			 "changes the file; --no-write leaves it alone, and a recording is never "
+			 "changed. The report lists only blocks that were unused for more than "
+			 "half of their lives; --fail-on=waste: status 3 if there is one.",
 		 ANALYSIS_SPEC},
 	.run = mem_inefficient_run,
 };

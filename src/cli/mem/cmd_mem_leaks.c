@@ -108,7 +108,8 @@ const struct command cmd_mem_leaks = {
 			 "buffer of the last few steps are listed apart. The first step is the "
 			 "warm-up. Steps end with msmemscope.step() in Python or with "
 			 "sonde_step(), or are mstx ranges named \"step start\". --fail-on=leak: "
-			 "status 3 if a place grows. With fewer than three steps none does.\n\n"
+			 "status 3 if the memory of a place grows. Growth needs at least three "
+			 "steps: with fewer, no leak is reported.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",
 		 ANALYSIS_SPEC},

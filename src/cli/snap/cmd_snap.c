@@ -339,12 +339,12 @@ static int parse_functions(struct args *a, const struct opt *opt, const char *va
 		STACK_SECONDS("interval", AT(interval_ns), "2",                                    \
 			      "Time between two snapshots of --watch.", .letters = "i",            \
 			      .min = 10000),                                                       \
-		STACK_SECONDS(                                                                     \
-			"hang", AT(hang_ns), NULL,                                                 \
-			"Keep sampling until a rank has not moved for so long; print which, with " \
-			"the stacks, and exit with status 3. Status 0 if the processes end "       \
-			"first.",                                                                  \
-			.min = 100000),                                                            \
+		STACK_SECONDS("hang", AT(hang_ns), NULL,                                           \
+			      "Keep sampling until a rank has not moved for this long; print "     \
+			      "which one, with the stacks, and exit with status 3. Status 0 if "   \
+			      "the processes end "                                                 \
+			      "first.",                                                            \
+			      .min = 100000),                                                      \
 		STACK_SECONDS("for", AT(for_ns), "until the processes end, or Ctrl-C",             \
 			      "Stop --watch and --hang after this time.", .letters = "d",          \
 			      .aliases = (const struct opt_alias[]){{"duration", false},           \

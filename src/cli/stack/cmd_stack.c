@@ -507,8 +507,8 @@ const struct command cmd_stack = {
 			 "one timeline, together with what NPUs, GPUs and the host do. 'run' "
 			 "starts a job and samples it and all its descendants.\n\n"
 			 "Without -p or another rule those processes are sampled that use an NPU, "
-			 "or else a GPU; new ones are followed, and it ends when there has been "
-			 "none for three minutes.",
+			 "or else a GPU; new ones are sampled as they start. The command ends when "
+			 "there has been no such process for three minutes.",
 		 .usage = stack_usage,
 		 .options = stack_option_rows,
 		 .examples = stack_examples,
@@ -530,8 +530,8 @@ const struct command cmd_stack_run = {
 	.name = "stack run",
 	.spec = {.name = "sonde stack run",
 		 .summary = "start a job and sample its Python stacks",
-		 .description = "Starts the command with the files, the terminal and the signals "
-				"it would have without us, samples it and all its descendants, and "
+		 .description = "Starts the command with the same files, terminal and signals as "
+				"without sonde, samples it and all its descendants, and "
 				"ends with its exit status. Takes the options of 'sonde stack'.",
 		 .usage = run_usage,
 		 .options = stack_option_rows,

@@ -142,7 +142,7 @@ const struct opt stack_option_rows[] = {
 	STACK_SECONDS("refresh-empty-interval", AT(s.refresh_empty_ns), "5",
 		      "The same while there are none.", .min = 1000),
 	STACK_SECONDS("empty-timeout", AT(s.empty_exit_ns), "180",
-		      "Stop when no process was found for so long; 0: never."),
+		      "Stop when no process was found for this long; 0: never."),
 
 	STACK_SECONDS("interval", AT(s.interval_ns), "0.1",
 		      "Time between two samples, also as 5ms or 200us.", .group = "Sampling",
@@ -156,21 +156,23 @@ const struct opt stack_option_rows[] = {
 	OPTION_FLAG("native", AT(s.native),
 		    "Functions of C and C++ between those of Python. Each sampled thread is "
 		    "stopped for a moment every time."),
-	OPTION_FLAG("exact", AT(s.exact),
-		    "Prove that the stacks of running threads are of one moment, at any rate. The "
-		    "proof is made on the processor of the thread and costs it some microseconds; "
-		    "it is made anyway at up to 200 samples a second."),
+	OPTION_FLAG(
+		"exact", AT(s.exact),
+		"Verify at any sampling rate that every stack of a running thread was read at a "
+		"single moment. The check runs on the processor of the thread and costs the thread "
+		"some microseconds. Without this option it is made at up to 200 samples a second."),
 	OPTION_FLAG("fast", AT(s.fast),
-		    "Never make that proof. Of the stacks of a thread that only calls short "
+		    "Never make that check. Of the stacks of a thread that only calls short "
 		    "functions some in a thousand then have a caller at a wrong line."),
 
 	OPTION_FLAG(
 		"npu-usage", AT(s.npu_usage),
-		"AI core and HBM use of every NPU. Says so if there is none.", .group = "Counters",
+		"Record AI core and HBM use of every NPU. A message is printed if there is no NPU.",
+		.group = "Counters",
 		.aliases = (const struct opt_alias[]){{"npu-aicore-usage", false}, {NULL, false}},
 		.default_text = "on where there is an NPU"),
 	OPTION_FLAG("gpu-usage", AT(s.gpu_usage),
-		    "Use and memory of every GPU. Says so if there is none.",
+		    "Record use and memory of every GPU. A message is printed if there is no GPU.",
 		    .default_text = "on where there is a GPU"),
 	OPTION_FLAG("cpu-mem-usage", AT(s.host_usage), "Memory of this host."),
 	OPTION_FLAG("process-usage", AT(s.process_usage),
@@ -179,7 +181,7 @@ const struct opt stack_option_rows[] = {
 		      "the interval of the stacks, but at least 0.1",
 		      "How often counters are read.", .min = 10000),
 	OPTION_UINT("npu-smi-refresh-interval", "N", AT(npu_smi_refresh), 0, UINT_MAX, "1",
-		    "Accepted for scripts that have it; all cards are read each time."),
+		    "Accepted for compatibility and ignored: all cards are read each time."),
 	STACK_SECONDS("npu-smi-timeout", AT(s.npu_timeout_ns), "2.0",
 		      "How long npu-smi may take, at least 0.1."),
 	STACK_SECONDS("gpu-smi-timeout", AT(s.gpu_timeout_ns), "2.0",
@@ -202,10 +204,10 @@ const struct opt stack_option_rows[] = {
 	 .arg = "BYTES",
 	 .min = 4096,
 	 .offset = AT(s.rotate_bytes),
-	 .help = "Begin a new file after so many bytes, such as 256M; full ones get a number: "
+	 .help = "Begin a new file after this many bytes, such as 256M; full files get a number: "
 		 "trace.1.json of trace.json, and so on."},
 	STACK_SECONDS("rotate-time", AT(s.rotate_ns), NULL,
-		      "The same after so much time, such as 1h.", .min = 100000),
+		      "Begin a new file after this much time, such as 1h.", .min = 100000),
 	OPTION_UINT("keep", "N", AT(s.keep), 0, 1000000, "0, all",
 		    "Files kept by rotation besides the one being written."),
 	STACK_SECONDS("autosave-interval", AT(s.autosave_ns), "0, off",
@@ -234,9 +236,9 @@ const struct opt stack_option_rows[] = {
 		    "A word of further options, for scripts that pass them this way. May be given "
 		    "more than once."),
 	OPTION_TEXT("python", "PROGRAM", AT(python), NULL,
-		    "Accepted for scripts that have it; not needed."),
+		    "Accepted for compatibility and ignored."),
 	OPTION_TEXT("sniffer-script", "FILE", AT(sniffer_script), NULL,
-		    "Accepted for scripts that have it; not needed."),
+		    "Accepted for compatibility and ignored."),
 	OPT_END,
 };
 

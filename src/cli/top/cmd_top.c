@@ -439,7 +439,7 @@ static const struct opt options[] = {
 		    "Show one report and end: the first of an interval that begins after this "
 		    "command, or after the monitor that it starts."),
 	OPTION_UINT("count", "N", AT(count), 0, UINT32_MAX, "0, until it is stopped",
-		    "Show so many reports, the latest and those that follow, and end."),
+		    "End after this many reports. The latest report is the first one shown."),
 	OPTION_FLAG("no-start", AT(no_start), "Only observe: do not start a monitor that is off."),
 	CTL_ROWS_JSON("Print JSON: a line with one object for each report, of all hosts together; "
 		      ".answer has the sentences."),

@@ -78,7 +78,8 @@ const struct opt mem_option_table[] = {
 		    "What is written to the log: debug, info, warning or error. Wins over "
 		    "--verbose and --quiet."),
 	OPTION_CALL("steps", "LIST", mem_parse_steps, 0, "all",
-		    "Record these training steps only: up to five step numbers from 1.",
+		    "Record only these training steps: up to five step numbers, separated by "
+		    "commas. The first step has the number 1.",
 		    .group = "Collection options"),
 	OPTION_CALL("device", "LIST", mem_parse_device, 0, "npu",
 		    "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
@@ -94,8 +95,8 @@ const struct opt mem_option_table[] = {
 		    "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both. DEPTH "
 		    "is the number of frames, from 0 to 1000, 50 if left out."),
 	OPTION_CHOICE("collect-mode", "MODE", modes, CONFIG(mode), "immediate",
-		      "immediate: record from the start. deferred: record when the job itself says "
-		      "so, with sonde_start()."),
+		      "immediate: record from the start. deferred: record when the job calls "
+		      "sonde_start(), in Python msmemscope.start()."),
 	OPTION_UINT(
 		"buffer-mb", "N", CONFIG(buffer_mb), 1, MEM_MAX_BUFFER_MB, "256",
 		"Memory for events that are not yet on disk, in MiB for each process of the job."),
@@ -121,8 +122,8 @@ const struct opt mem_option_table[] = {
 		    "dump is taken, separated by a comma.",
 		    .group = "Input / Output options", .letters = "i", .aliases = input_names),
 	OPTION_CALL("output-path", "DIR", mem_parse_output, 0, "./" MEM_OUTPUT_DEFAULT,
-		    "Where the recording goes. Made if it is missing.", .letters = "o",
-		    .aliases = output_names),
+		    "Directory for the recording. It is created if it does not exist.",
+		    .letters = "o", .aliases = output_names),
 	OPTION_CHOICE("format", "FORMAT", formats, CONFIG(format), "csv",
 		      "Form of the dump: csv, or db (SQLite, for MindStudio Insight).",
 		      .aliases = format_names),
