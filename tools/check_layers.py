@@ -83,7 +83,7 @@ ALLOWED = {
     "python": "guest/runtime guest/collect guest/monitor wire base memory/options memory/row api",
 }
 
-FOLDER_FILES = 28
+FOLDER_FILES = 25
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)
 
