@@ -249,7 +249,8 @@ static const struct opt options[] = {
 	OPTION_CALL("source", "NAME[,NAME]", parse_sources, 0, "what there is",
 		    "Read these only: kernel, perf, npu, gpu. Fails if one of them is not there."),
 	OPTION_UINT("watch", "SECONDS", offsetof(struct options, watch_s), 1, 86400, NULL,
-		    "Print the metrics every this many seconds, with rates over that time."),
+		    "Print the metrics repeatedly, this many seconds apart, with rates over that "
+		    "time."),
 	OPT_END,
 };
 

@@ -157,7 +157,7 @@ def test_the_report_when_the_job_ends(record):
     said = got.stderr.decode()
     assert " loses 2.00 MiB of device 0 in every step: leak_one_buffer " in " ".join(said.split())
     text = record.sonde("mem", "leaks", got.dir).stdout.decode()
-    block = text[text.index("====== ERROR") : text.index("Places that")]
+    block = text[text.index("====== ERROR") : text.index("Call sites that")]
     assert block in said and "Gap Analysis" not in said, "the leak is what makes steps uneven"
     clean = record("simtrain", "--quiet", "--steps", 6, opts=["--report=stderr"])
     assert clean.stderr.startswith(b"No leaks: ") and b"Gap Analysis of Device 0" in clean.stderr

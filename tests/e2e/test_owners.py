@@ -288,7 +288,7 @@ def test_peak_says_where(record):
             assert b["age_ns"] == d["time_ns"] - row.time
             assert b["lived_on_ns"] == frees[row.attr["allocation_id"]].time - d["time_ns"]
         text = record.sonde("mem", "peak", "--top=5", path).stdout.decode()
-        assert text.startswith("Device 0 peaked at ") and "The 5 blocks that weigh most" in text
+        assert text.startswith("Device 0 peaked at ") and "The 5 largest blocks" in text
 
 
 def test_limit(record):

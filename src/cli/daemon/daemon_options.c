@@ -122,7 +122,8 @@ const struct opt daemon_option_table[] = {
 	{NUMBER("max-processes-per-uid", "N", max_processes_per_uid, 1, MAX_PROCESSES, "16384",
 		"How many processes one user may register.")},
 	{NUMBER("regression-percent", "N", regression_percent, 0, 10000, "20",
-		"A kernel that takes this much longer than before in three reports of the monitor "
+		"A kernel that takes this many percent longer than before in three reports of the "
+		"monitor "
 		"in a row is a regression: it is logged and shown by 'sonde top'. 0: never.")},
 
 	{.group = "HTTP",

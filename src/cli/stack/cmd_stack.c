@@ -507,7 +507,7 @@ const struct command cmd_stack = {
 			 "one timeline, together with what NPUs, GPUs and the host do. 'run' "
 			 "starts a job and samples it and all its descendants.\n\n"
 			 "Without -p or another rule those processes are sampled that use an NPU, "
-			 "or else a GPU; new ones are sampled as they start. The command ends when "
+			 "or else a GPU; new ones are sampled, too. The command ends when "
 			 "there has been no such process for three minutes.",
 		 .usage = stack_usage,
 		 .options = stack_option_rows,

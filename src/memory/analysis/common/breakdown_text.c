@@ -74,7 +74,7 @@ void breakdown_end_answer(size_t n, struct buf *text, const struct report *r)
 	size_t more = n > BREAKDOWN_MAX_ANSWERS ? n - BREAKDOWN_MAX_ANSWERS : 0;
 
 	if (!n)
-		say(text, "No memory was allocated in these rows.");
+		say(text, "No allocation of memory was recorded.");
 	if (more && !r->style->console)
 		say(text, " {} more {} below.", NUMBER(more), TEXT(more == 1 ? "is" : "are"));
 	report_paragraph(r, 0, text);

@@ -183,11 +183,12 @@ static void say_memory(const struct view *g, struct buf *t)
 	for (size_t i = 0; i < g->c->names.count; i++)
 		names += g->c->by_name[i].changed > 0;
 	if (!n->changed) {
-		say(t, " Those in both have the same memory.");
+		say(t, " The calls in both use the same amount of memory.");
 		return;
 	}
-	say(t, " Of those in both, {} {} other memory ({}): ", COUNT(n->changed),
-	    TEXT(n->changed == 1 ? "has" : "have"), COUNT_OF(names, "name"));
+	say(t,
+	    " Of the calls in both, {} {} a different amount of memory ({}): ", COUNT(n->changed),
+	    TEXT(n->changed == 1 ? "uses" : "use"), COUNT_OF(names, "different name"));
 	if (base == compare)
 		say(t, "the sum is the same.");
 	else

@@ -141,7 +141,7 @@ static size_t gap_findings(struct analysis *a)
 
 static void say_ratio(struct buf *out, const struct gap_record *r)
 {
-	buf_addf(out, "%.1f %% of its most ", 100 * r->ratio);
+	buf_addf(out, "%.1f %% of its maximum ", 100 * r->ratio);
 	say(out, "({} of {}) in step {}", BYTES(r->min_bytes), BYTES(r->max_bytes),
 	    NUMBER(r->step));
 }

@@ -94,8 +94,8 @@ static void say_findings(const struct verdict *v, struct buf *t)
 
 	if (!w->all.at_peak_bytes) {
 		say(t,
-		    "{} ({}) {}, but none of this when a pool stood at its peak: the peak would "
-		    "be the same without.",
+		    "{} ({}) {}, but not while a pool was at its peak: the peak would be the same "
+		    "without this waste.",
 		    COUNT_OF(v->all.blocks, "block"), BYTES(v->all.bytes),
 		    TEXT(v->all.blocks == 1 ? "was held while nobody used it"
 					    : "were held while nobody used them"));
@@ -159,10 +159,11 @@ static void say_answer(const struct verdict *v, struct buf *t)
 	if (!v->npools)
 		say(t, "Nothing to judge: no memory of PyTorch's or ATB's pool was recorded.");
 	else if (!v->accesses)
-		say(t, "Whether memory was used well is unknown: no access to it is in "
-		       "here. Record the job with --analysis=inefficient and name the recording, "
-		       "or with --events=alloc,free,launch,access to have the accesses in dump "
-		       "files, too.");
+		say(t, "Whether memory was used well is unknown: no operator reported that it used "
+		       "the memory. Record the job with --analysis=inefficient and name the "
+		       "recording, or with --events=alloc,free,launch,access to have the accesses "
+		       "in dump files, too. If the job announces no operators, nothing can be said "
+		       "about its memory.");
 	else if (!v->sites.n)
 		say_nothing_found(v, t);
 	else

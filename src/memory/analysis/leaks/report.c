@@ -323,8 +323,8 @@ static void print_not_growing(const struct view *g)
 		report_more(&g->report, 2, n - top, "place");
 	if (pool_blocks)
 		print(g,
-		      "\nThe pools took {} from the driver after the first step. That is held by "
-		      "the pool, and judged by its blocks.\n",
+		      "\nThe pools took {} from the driver after the first step. This memory is "
+		      "held by the pools: whether it leaks is decided by the blocks inside them.\n",
 		      HELD(pool_bytes, pool_blocks));
 }
 

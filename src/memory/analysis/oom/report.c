@@ -260,8 +260,8 @@ void oom_text(struct analysis *a, const struct analysis_style *style, struct buf
 		return;
 	print_answer(&g);
 	if (!g.o->requests && !style->console)
-		say(out, "In a dump file this is known only if it was recorded with "
-			 "--analysis=oom.\n");
+		say(out, "A dump file shows whether memory ran out only if the job was recorded "
+			 "with --analysis=oom.\n");
 	for (size_t i = 0; i < g.o->nincidents; i++) {
 		if (shown < limit && (!style->console || !g.o->incidents[i]->granted))
 			print_incident(&g, g.o->incidents[i], ++shown);

@@ -400,7 +400,7 @@ void owner_tree_answer(const struct owner_tree *all, struct buf *out)
 		node_words(leaf, out);
 	}
 	if (said && said < n)
-		buf_addf(out, ", and %zu more", n - said);
+		buf_addf(out, ", and %zu more owner%s", n - said, n - said == 1 ? "" : "s");
 	free(leaves);
 	owner_tree_release(t);
 }

@@ -414,7 +414,7 @@ static void print_block(const struct peak *p, const struct peak_device *d,
 	if (b->state == BLOCK_FREED)
 		say(&t, "{}", DURATION(block_lived_on(d, b)));
 	else
-		say(&t, "to the end");
+		say(&t, "not freed");
 	print_cell(r, &t);
 	report_say(r, "  {}", PRINTABLE(block_owner(p, b)));
 	add_caller(p, b->stack, r->out);
@@ -431,18 +431,19 @@ static void print_blocks(const struct peak *p, const struct peak_device *d, cons
 	if (!n)
 		return;
 	if (n > 1)
-		report_say(r, "\n  The {} blocks that weigh most\n", NUMBER(n));
+		report_say(r, "\n  The {} largest blocks\n", NUMBER(n));
 	else
-		report_say(r, "\n  The block that weighs most\n");
-	buf_addf(r->out, "  %12s  %12s  %12s  %s\n", "Bytes", "Age", "Lived on", "Owner and place");
+		report_say(r, "\n  The largest block\n");
+	buf_addf(r->out, "  %12s  %12s  %12s  %s\n", "Bytes", "Age", "Freed after",
+		 "Owner and place");
 	for (size_t i = 0; i < n; i++) {
 		print_block(p, d, &d->shares.list[i], r);
 		pooled |= !blocks_is_driver(d->shares.list[i].pool->type);
 	}
 	if (!pooled || !d->device->has_driver)
 		return;
-	say(&t, "A block of a pool makes room inside the pool when it goes; the driver's bytes "
-		"fall as far as the pool can do with less memory then.");
+	say(&t, "Freeing a block of a pool makes room inside the pool. The driver's bytes fall "
+		"only if the pool then needs less memory.");
 	report_paragraph(r, 0, &t);
 }
 

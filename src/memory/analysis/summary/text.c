@@ -263,10 +263,11 @@ static void say_answer(struct summary *s, struct buf *out)
 
 		say(out, "There are no events in this recording.");
 		if (asked)
-			say(out, " A job without NPU memory has some with --device=npu,cpu, in "
-				 "Python msmemscope.config(device=\"cpu\"), see docs/python.md; a "
-				 "deferred one from sonde_start() on; a statically linked program "
-				 "never.");
+			say(out, " If the job uses no NPU memory, record it with --device=npu,cpu, "
+				 "in Python with msmemscope.config(device=\"cpu\"): see "
+				 "docs/python.md. If it was recorded with --collect-mode=deferred, "
+				 "it has to call sonde_start(), in Python msmemscope.start(). A "
+				 "statically linked program cannot be recorded.");
 		else
 			say_why_none(s, out);
 		return;

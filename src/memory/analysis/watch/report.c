@@ -139,8 +139,9 @@ static void print_answer(const struct view *g)
 
 	if (!w->samples) {
 		report_inked(&g->report, INK_WARNING, "No memory was watched.\n");
-		print(g, "The job was not recorded with --watch, the operator it begins with never "
-			 "ran, and the program named no block itself.\n");
+		print(g, "Either the job was recorded without --watch and the program itself asked "
+			 "for no block to be watched, or the operator with which --watch begins "
+			 "never ran.\n");
 		return;
 	}
 	if (bad)

@@ -124,10 +124,9 @@ TEST(compare, memory_is_the_next_row_of_the_pool)
 				  "OP_LAUNCH,relu,0,7,70,63\n"
 				  "OP_LAUNCH,last,0,0,0,0\n");
 	CHECK_INT(compare_differences(c), 3);
-	CHECK_STR(
-		answer_of(c),
-		"The sequences are the same (4 operator calls), the memory is not. "
-		"Of those in both, 3 have other memory (3 names): compare has 57 B less in them.");
+	CHECK_STR(answer_of(c), "The sequences are the same (4 operator calls), the memory is not. "
+				"Of the calls in both, 3 use a different amount of memory (3 "
+				"different names): compare has 57 B less in them.");
 	compare_free(c);
 }
 
@@ -151,8 +150,9 @@ TEST(compare, calls_of_one_side)
 				  "OP_LAUNCH,b,0,16,N/A,-16\n"
 				  "OP_LAUNCH,c,0,16,16,0\n"
 				  "OP_LAUNCH,d,0,N/A,32,32\n");
-	CHECK_STR(answer_of(c), "The sequences differ: 1 operator call only in base, 1 only in "
-				"compare, 2 in both. Those in both have the same memory.");
+	CHECK_STR(answer_of(c),
+		  "The sequences differ: 1 operator call only in base, 1 only in "
+		  "compare, 2 in both. The calls in both use the same amount of memory.");
 	CHECK_HAS(text_of(c), "Largest differences (2 of 2):");
 	compare_free(c);
 }

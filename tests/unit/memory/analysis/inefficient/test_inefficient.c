@@ -420,7 +420,7 @@ TEST(inefficient, without_accesses_nothing_can_be_told)
 	alloc(&j, 1, MIB);
 	churn(&j);
 	drop(&j, 1);
-	CHECK_HAS(said(&j, false), "Whether memory was used well is unknown");
+	CHECK_HAS(said(&j, false), "Whether memory was used well is unknown: no operator reported");
 	CHECK_HAS(said(&j, false), "--analysis=inefficient");
 	CHECK_STR(said(&j, true), "");
 	CHECK(json_is_false(at(answer(&j), "judged")));
@@ -616,6 +616,6 @@ TEST(inefficient, only_the_last_peak_counts)
 	json_t *v = answer(&j);
 	CHECK_INT(NUM(v, K EARLY ".at_peak_bytes"), 0);
 	CHECK_INT(NUM(v, K EARLY ".bytes"), MIB);
-	CHECK_HAS(said(&j, false), "but none of this when a pool stood at its peak");
+	CHECK_HAS(said(&j, false), "but not while a pool was at its peak");
 	analysis_free(j.a);
 }

@@ -614,7 +614,7 @@ TEST(leaks, segments_are_the_pools)
 	CHECK_STR(STR(o, "leaks.0.pool"), "PTA");
 	CHECK_STR(STR(o, "kept.0.kind"), "held_by_pool");
 	CHECK_INT(NUM(o, "kept.0.blocks"), 16);
-	CHECK_HAS(text_answer(a, false), "held by the pool");
+	CHECK_HAS(text_answer(a, false), "held by the pools");
 	json_decref(o);
 	analysis_free(a);
 }

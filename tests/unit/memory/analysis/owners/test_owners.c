@@ -235,7 +235,7 @@ TEST(owners, moments_that_are_not_there)
 		  "to 1767225600007000000, that is from +0s to 6.0 ms later");
 	struct analysis *a = make("step:3"); /* nothing at all is no mistake of the question */
 	CHECK_INT(owners_reached(a, NULL), 0);
-	CHECK_STR(answer_of(a), "No memory was allocated in these rows. ");
+	CHECK_STR(answer_of(a), "No allocation of memory was recorded. ");
 	analysis_free(a);
 }
 

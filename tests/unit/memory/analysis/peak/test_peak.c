@@ -91,12 +91,12 @@ TEST(peak, blocks_that_weigh_most)
 	CHECK_INT(NUM(o, "devices.0.blocks.3.age_ns"), 0);
 	json_decref(o);
 	a->ops->text(a, &style, &b);
-	CHECK_HAS(buf_str(&b), "The 3 blocks that weigh most\n");
+	CHECK_HAS(buf_str(&b), "The 3 largest blocks\n");
 	CHECK_HAS(buf_str(&b),
-		  "600 B        8.0 ms    to the end  PTA@weight, make_model (train)\n");
+		  "600 B        8.0 ms     not freed  PTA@weight, make_model (train)\n");
 	CHECK_HAS(buf_str(&b),
 		  "300 B        1.0 ms        3.0 ms  PTA@ops, forward (train.c:120)\n");
-	CHECK_HAS(buf_str(&b), "A block of a pool makes room inside the pool when it goes");
+	CHECK_HAS(buf_str(&b), "Freeing a block of a pool makes room inside the pool");
 	CHECK_HAS(buf_str(&b),
 		  "  PTA: 1.12 KiB in 3 blocks, 850 B free inside, 1.95 KiB reserved\n");
 	buf_release(&b);
@@ -166,7 +166,7 @@ TEST(peak, nothing)
 {
 	struct analysis *a = peak_new(NULL);
 
-	CHECK_STR(answer_of(a), "No memory was allocated in these rows. ");
+	CHECK_STR(answer_of(a), "No allocation of memory was recorded. ");
 	CHECK_INT((long long)a->ops->findings(a), 0);
 	json_t *o = a->ops->json(a, 10);
 	CHECK_INT((long long)json_array_size(at(o, "devices")), 0);
@@ -188,7 +188,7 @@ TEST(peak, older_than_the_recording)
 	old.shadow = true;
 	take(a, 1, old);
 	take(a, 3, weight);
-	CHECK_HAS(text_of(a), "600 B           0 s    to the end  PTA@weight");
+	CHECK_HAS(text_of(a), "600 B           0 s     not freed  PTA@weight");
 	json_t *o = a->ops->json(a, 10);
 	CHECK(json_is_false(at(o, "devices.0.blocks.0.older_than_recording")));
 	json_decref(o);
@@ -197,7 +197,7 @@ TEST(peak, older_than_the_recording)
 	old.c_stack = NULL;
 	take(a, 1, old);
 	take(a, 3, hccl);
-	CHECK_HAS(text_of(a), "1.95 KiB       >2.0 ms    to the end  CANN@APP\n");
+	CHECK_HAS(text_of(a), "1.95 KiB       >2.0 ms     not freed  CANN@APP\n");
 	analysis_free(a);
 }
 

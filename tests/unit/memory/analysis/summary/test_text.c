@@ -6,11 +6,14 @@ TEST(summary_text, of_nothing)
 {
 	struct summary *s = summary_new();
 
-	CHECK_STR(text_of(s), "There are no events in this recording. A job without NPU memory has "
-			      "some with --device=npu,cpu,\n"
-			      "in Python msmemscope.config(device=\"cpu\"), see docs/python.md; a "
-			      "deferred one from sonde_start()\n"
-			      "on; a statically linked program never.\n\nNo events were lost.\n");
+	CHECK_STR(text_of(s),
+		  "There are no events in this recording. If the job uses no NPU memory, record it "
+		  "with\n"
+		  "--device=npu,cpu, in Python with msmemscope.config(device=\"cpu\"): see "
+		  "docs/python.md. If it was\n"
+		  "recorded with --collect-mode=deferred, it has to call sonde_start(), in Python\n"
+		  "msmemscope.start(). A statically linked program cannot be recorded.\n\n"
+		  "No events were lost.\n");
 	json_t *o = json_of(s, 10);
 	CHECK_INT(NUM(o, "rows"), 0);
 	CHECK_INT(NUM(o, "first_time_ns"), 0);
