@@ -110,7 +110,7 @@ def test_more_processes_than_the_limit(node, client):
     assert "1 more matched and were left out: --process-limit is 3" in r.stderr
     # the others are busy now
     r = dyno(node, "gputrace", "--log-file", "/tmp/t.json", "--pids", "1000001")
-    assert "yet to fetch an earlier request" in r.stderr
+    assert "not fetched an earlier request yet" in r.stderr
 
 
 def test_npu_monitor_and_nputrace_exclude_each_other(build, tmp_path):

@@ -280,7 +280,7 @@ def test_files_that_cannot_be_made(daemon, job, order, tmp_path):
     out = order(*START, "--mspti-activity-kind", "Kernel", "--log-file", tmp_path / "file" / "x")
     assert '"commandStatus":"effective"' in out
     wait_until(lambda: "not carried out" in job.said(), "words")
-    assert "a part of it is no directory" in job.said()
+    assert "a part of this path is not a directory" in job.said()
     assert state(daemon) == "Idle" and job.process.poll() is None
 
 

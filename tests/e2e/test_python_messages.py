@@ -74,7 +74,7 @@ def test_below_the_command(jobs):
     place, text = shown(jobs, left)
     assert place == str(left.out) and "2 memory events" in text, text
     (line,) = [line for line in said(left) if "can only be set once" in line]
-    assert "Ignored: output_path (the options of the msmemscope command hold)" in line
+    assert "Ignored: output_path (the options of the msmemscope command are used)" in line
     assert line.endswith(f"files go to {left.out}")
 
 
@@ -84,7 +84,7 @@ msmemscope.config(output_path="first")
 msmemscope.config(format="db", output_path="second", level="kernel")
 """
     (line,) = said(jobs.run(NEWEST, code))
-    assert "Ignored: format, output_path (the first call holds); files go to /" in line
+    assert "Ignored: format, output_path (the values of the first call are used); files go to /" in line
     assert line.endswith("/first")
 
 

@@ -122,7 +122,7 @@ def test_the_stuck_rank_is_in_the_first_line(job):
     assert re.match(ANSWER, out), out
     assert "\nRanks 0-4,6,7 (7 ranks)   asleep\n  > all_reduce (" in out
     assert re.search(r"\nRank 5 \(pid \d+\)   asleep\n  > (Loader\.)?load_batch \(", out)
-    assert f"\nProcesses beside the ranks:\n\nPid {launcher.pid} " in out
+    assert f"\nProcesses that are not ranks:\n\nPid {launcher.pid} " in out
     # what the stuck one wants
     out = job.run("--parent", launcher.pid, "--locals", "load_batch,train_step")
     assert "        path = '/data/shard-5/000003.bin'\n" in out
@@ -152,7 +152,7 @@ def test_a_hang_is_found_and_said_whose_it_is(job):
     rank_2 = r"Rank 2 has not moved for \d+\.\d s: in \S*load_batch at data.py:\d+; asleep$"
     assert re.match(rank_2, lines[1])
     assert lines[2].startswith("Ranks 0,1,3 have not moved for ")
-    assert lines[2].endswith("waiting, it seems")
+    assert lines[2].endswith("probably waiting for another rank")
     assert "4 ranks: 3 in all_reduce" in out
     data = json.loads(job.run("--parent", launcher.pid, "--hang", "0.5", "--json", status=3))
     assert data["hang"] and [s["rank"] for s in data["still"]][0] == 2
@@ -318,7 +318,7 @@ def test_children_of_a_rank_are_not_the_rank(job):
     )
     out = job.run("--children", "-p", rank.pid)
     assert out.startswith("rank 3 is in run_rank at job.py:")
-    assert "\nProcesses beside the ranks:\n\nOf rank 3 (pid " in out
+    assert "\nProcesses that are not ranks:\n\nOf rank 3 (pid " in out
 
 
 def test_watch_tells_what_changes(job):
@@ -398,7 +398,7 @@ def test_nothing_to_look_at_says_what_to_do(job):
     err = job.run(status=1, env={"PATH": "/nonexistent"})
     assert "no Python process on an NPU or GPU (no NPU and no GPU); name it with -p" in err
     err = job.run("--name", "surely-nobody-has-this", status=1)
-    assert "no Python process found by name 'surely-nobody-has-this'; -a samples all" in err
+    assert "no Python process found (searched: name 'surely-nobody-has-this'); -a samples all" in err
     cat = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     try:
         assert "Python" in job.run("-p", cat.pid, status=1)

@@ -169,7 +169,7 @@ def test_a_process_without_python(jobs, tmp_path):
     sleeper = jobs.start("sleep", "60")
     r = jobs.stack("-p", sleeper.pid, "-o", "t.json")
     assert r.returncode == 1
-    assert r.stderr.count("no Python process") == 1
+    assert r.stderr.count("is not a Python process") == 1
     assert read(tmp_path / "t.json") == []
 
 

@@ -400,7 +400,7 @@ def test_process_that_is_just_starting(places):
             if entry["error"] is None and frames == FRAMES:
                 break
             assert time.monotonic() < deadline, (python.label, entry)
-            allowed = ("is not ready", "just ending or starting", "is no Python process")
+            allowed = ("is not ready", "just ending or starting", "is not a Python process")
             # between fork and exec it is a copy of this process
             assert entry["error"] is None or any(a in entry["error"] for a in allowed), entry
 
@@ -422,13 +422,13 @@ def test_exec_of_something_else(places):
     text = "import os; print('up', flush=True); os.execvp('sleep', ['sleep', '50'])"
     p = places.start(machine_python().path, "-c", text)
     deadline = time.monotonic() + 30
-    while "(sleep) is no Python process" not in (places.error(p.pid) or ""):
+    while "(sleep) is not a Python process" not in (places.error(p.pid) or ""):
         assert time.monotonic() < deadline
 
 
 def test_no_python(places):
     p = places.start("sleep", "50", wait=False)
-    assert "is no Python process" in places.error(p.pid)
+    assert "is not a Python process" in places.error(p.pid)
 
 
 def test_pypy(places):

@@ -120,7 +120,7 @@ def test_a_job_that_tells_no_steps(build, daemon, start, trace, tmp_path):
     assert job.poll() is None
 
 
-@pytest.mark.parametrize("where, words", [("file/x", "no directory"), ("/proc/none", "'/proc/none'")])
+@pytest.mark.parametrize("where, words", [("file/x", "not a directory"), ("/proc/none", "'/proc/none'")])
 def test_files_that_cannot_be_made(daemon, start, trace, tmp_path, where, words):
     job = start()
     (tmp_path / "file").write_text("")
@@ -131,7 +131,7 @@ def test_files_that_cannot_be_made(daemon, start, trace, tmp_path, where, words)
     # and who gave the order is told, too
     ctl = daemon.ctl("nputrace", "--start-step", "-1", "--iterations", "1", "--log-file", where)
     assert ctl.returncode == 3
-    assert "1 of 1 did not carry it out: no files can be written below" in ctl.stderr
+    assert "the request failed in 1 of 1 process: no files can be written below" in ctl.stderr
     assert words in ctl.stderr and f"(process {job.pid})" in ctl.stderr
     assert "request sent" not in ctl.stderr and "will be written" not in ctl.stdout
     ctl = daemon.ctl("nputrace", "--start-step", "-1", "--iterations", "1", "--log-file",

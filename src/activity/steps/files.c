@@ -225,18 +225,20 @@ static int say_none(const struct split_job *j, const char *dir, const struct tro
 		char more[64] = "";
 
 		if (t->n > 1)
-			snprintf(more, sizeof(more), " So it was with %u more.", t->n - 1);
-		return err_set(err, -ENOENT, "no trace%s%s of sonde is in '%s'. %.*s%s", of, id,
+			snprintf(more, sizeof(more), " %u more could not be written.", t->n - 1);
+		return err_set(err, -ENOENT, "no sonde trace%s%s was found in '%s'. %.*s%s", of, id,
 			       dir, (int)strcspn(j->notes, "\n"), j->notes, more);
 	}
 	if (t->being_written)
-		return err_set(err, -ENOENT,
-			       "no trace%s%s of sonde is in '%s' yet: one is being written", of, id,
-			       dir);
+		return err_set(
+			err, -ENOENT,
+			"no complete sonde trace%s%s was found in '%s': one is being written", of,
+			id, dir);
 	return err_set(err, -ENOENT,
-		       "no trace%s%s of sonde is in '%s': give the --log-file of nputrace. If this "
-		       "is it, its last step has not ended yet, or its first was over when the "
-		       "request came: see 'dyno status' and the job's stderr",
+		       "no sonde trace%s%s was found in '%s': name the directory that --log-file "
+		       "of nputrace named. If it is this one, either the last step of the trace "
+		       "has not ended yet, or its first step was over before the request came: see "
+		       "'dyno status' and the job's stderr",
 		       of, id, dir);
 }
 

@@ -249,7 +249,7 @@ static void say_split(const struct split_job *j, struct buf *out)
 		 percent(m->part_ns[SPLIT_IDLE], m->step_ns));
 	if (m->comm_ns)
 		buf_addf(out,
-			 "Communication takes %s of a step; %.1f %% of it runs behind compute.\n",
+			 "Communication takes %s of a step; %.1f %% of it overlaps with compute.\n",
 			 TIME(m->comm_ns), split_overlap(m));
 }
 
@@ -430,8 +430,8 @@ static void table_ranks(const struct split_job *j, unsigned top, struct buf *out
 {
 	size_t n = j->nrows < top ? j->nrows : top;
 
-	buf_add_str(out, "\nRanks (means of a step; comm.: what no compute hides; hidden: how much "
-			 "it does)\n"
+	buf_add_str(out, "\nRanks (averages per step; comm.: communication that does not overlap "
+			 "with compute; hidden: share of the communication that does)\n"
 			 "  rank        pid device steps" TIMES_HEAD);
 	for (size_t i = 0; i < n; i++) {
 		const struct split_row *row = &j->rows[i];

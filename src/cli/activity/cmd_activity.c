@@ -516,7 +516,8 @@ const struct command cmd_activity_summary = {
 		 .description =
 			 "Shows from the traces that nputrace has left, of all ranks together, "
 			 "where the time of a step goes: compute, communication that no compute "
-			 "hides, copies, idle; how much of the communication runs behind compute; "
+			 "hides, copies, idle; how much of the communication overlaps with "
+			 "compute; "
 			 "which rank is slowest, by how much and in what; and which kernels took "
 			 "the time. Ranks that have left no trace come first, with where the "
 			 "others stand: in a hang, those wait for them. The directory is the "

@@ -98,8 +98,10 @@ static int open_tls(struct ctl *c, bool announce, struct err *err)
 		return 0;
 	}
 	if (strlen(dir) > 4096 || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-		return err_set(err, -ENOTDIR, "--certs-dir must be a valid directory: '%.200s'",
-			       dir);
+		return err_set(err, -ENOTDIR, "--certs-dir must be a valid directory: '%.200s' %s",
+			       dir,
+			       stat(dir, &st) < 0 ? "does not exist or is not accessible"
+						  : "is not a directory");
 	print_notice(&announce, "Running in certificate mode");
 	return tls_client_new(dir, print_notice, &announce, &c->tls, err);
 }

@@ -102,9 +102,10 @@ void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json
 		buf_add_str(out, "the daemon does not accept the request");
 	else if (o->state == CTL_BUSY)
 		buf_addf(out,
-			 "%zu matched, and each has yet to fetch an earlier request: try again in "
-			 "some seconds",
-			 o->matched);
+			 "%zu process%s not fetched an earlier request yet: try again in some "
+			 "seconds",
+			 o->matched,
+			 o->matched == 1 ? " matched, but has" : "es matched, but have");
 	else if (o->state == CTL_HELD)
 		buf_addf(out, "%zu matched, but --process-limit lets none have it", o->matched);
 	else if (reason)
@@ -122,7 +123,8 @@ void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struc
 	if (o->matched <= o->triggered)
 		return;
 	if (o->busy && o->busy >= left)
-		buf_addf(out, "%zu more matched, but have yet to fetch an earlier request", left);
+		buf_addf(out, "%zu more matched, but have not fetched an earlier request yet",
+			 left);
 	else
 		buf_addf(out,
 			 "%zu more matched and were left out: --process-limit is %u, ask for all "
@@ -311,8 +313,9 @@ static void add_failures(const struct run *r, size_t i, struct buf *out)
 		return;
 	if (out->len)
 		buf_add_str(out, "; ");
-	buf_addf(out, "%zu of %zu did not carry it out: %s (process %lld)", count_failures(r, i),
-		 r->outcomes[i].triggered, why ? why : "no reason given",
+	buf_addf(out, "the request failed in %zu of %zu process%s: %s (process %lld)",
+		 count_failures(r, i), r->outcomes[i].triggered,
+		 r->outcomes[i].triggered == 1 ? "" : "es", why ? why : "no reason given",
 		 (long long)json_integer_value(json_object_get(first, "pid")));
 }
 

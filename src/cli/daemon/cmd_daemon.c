@@ -90,7 +90,7 @@ static int run_parsed(const struct command *cmd, struct readings *all)
 	daemon_options_log(o);
 	if (daemon_run(&o->config, read_again, all, &err) == 0)
 		return EXIT_DONE;
-	log_err("cannot serve: %s", err.text);
+	log_err("the daemon cannot run: %s", err.text);
 	return o->config.log_file ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_FAILED;
 }
 

@@ -269,8 +269,9 @@ static void print_advice(const struct monitor_run *m, const char *program)
 		"time goes%s\n",
 		m->cmd->spec.name, program,
 		has_daemon() ? "" : "start 'sonde daemon --enable-ipc-monitor' on this node, then ",
-		m->no_mspti && !has_cuda() ? ". No " MSPTI " is found, which NPUs need: --mspti "
-					     "PATH gives it, or source set_env.sh of CANN"
+		m->no_mspti && !has_cuda() ? ". " MSPTI
+					     ", which NPUs need, was not found: name it with "
+					     "--mspti PATH, or source set_env.sh of CANN"
 					   : "");
 }
 
@@ -305,7 +306,7 @@ static int monitor_run(const struct command *cmd, int argc, char **argv)
 		goto out;
 	command_notices(cmd, &a);
 	if (!a.nwords && !m.o.print_env) {
-		err_set(&err, -EINVAL, "no program to run: give it behind --, with its arguments");
+		err_set(&err, -EINVAL, "no program to run: write it after --, with its arguments");
 		status = command_fail(cmd, &err, EXIT_USAGE);
 		goto out;
 	}

@@ -152,8 +152,8 @@ static const char *explain_all(const struct jobs *j, const struct jobs_request *
 	if (!t->matched)
 		return reason_none_matches(j, o, t);
 	if (!t->ready && t->pending)
-		return "every process that matches has yet to fetch the previous request: try "
-		       "again after its next poll";
+		return "no process that matches has fetched the previous request yet: try "
+		       "again after the next poll";
 	if (!t->ready && t->gated)
 		return t->gated;
 	if ((int64_t)t->limited > o->limit)

@@ -167,9 +167,9 @@ static const char *errno_text(int code)
 		return "permission denied";
 	case ENOTDIR:
 	case EEXIST:
-		return "a part of it is no directory";
+		return "a part of this path is not a directory";
 	case ENOENT:
-		return "a part of it is not there";
+		return "a directory of this path does not exist";
 	case EROFS:
 		return "the file system is read-only";
 	case ENOSPC:

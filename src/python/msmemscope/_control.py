@@ -166,9 +166,9 @@ def _output(sonde):
 
 
 def _say_late(sonde, late):
-    by = "the first call holds"
+    by = "the values of the first call are used"
     if sonde.launched():
-        by = "the options of the msmemscope command hold"
+        by = "the options of the msmemscope command are used"
     _messages.warn(
         'Config:"format","output_path","watch" can only be set once. '
         f"Ignored: {', '.join(late)} ({by}); files go to {_output(sonde)}"

@@ -422,7 +422,7 @@ static void add_group(const struct report *r, const struct hang_group *g, struct
 	else
 		buf_add_str(out, "; asleep");
 	if (seems_to_wait(r, g) && g->n < r->all)
-		buf_add_str(out, ", as most ranks are: waiting, it seems");
+		buf_add_str(out, ", like most ranks: probably waiting for another rank");
 	buf_add_char(out, '\n');
 }
 

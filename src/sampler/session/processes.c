@@ -97,7 +97,7 @@ static void report_refused(struct stack_session *s)
 		bool hint = asked && t->err.code == -ENOEXEC && !s->o->children;
 		stack_session_say(s, asked || t->err.code == -EPERM ? STACK_WARNING : STACK_DETAIL,
 				  "%s%s", t->err.text,
-				  hint ? "; --children samples what it has started" : "");
+				  hint ? "; --children samples the processes that it started" : "");
 	}
 }
 

@@ -56,8 +56,9 @@ static int explain_empty(const struct snap_sampler *s, struct err *err)
 
 	if (t)
 		return err_set(err, -ESRCH, "%s%s", t->err.text,
-			       t->err.code == -ENOEXEC ? "; --children samples what it has started"
-						       : "");
+			       t->err.code == -ENOEXEC
+				       ? "; --children samples the processes that it started"
+				       : "");
 	const char *sources =
 		*targets_found_by(s->targets) ? targets_found_by(s->targets) : "nothing";
 	if (s->rules.devices != DISCOVER_NO_DEVICE)
@@ -65,7 +66,8 @@ static int explain_empty(const struct snap_sampler *s, struct err *err)
 			       "no Python process on an NPU or GPU (%s); name it with -p, --name "
 			       "or --parent, or sample all with -a",
 			       sources);
-	return err_set(err, -ENOENT, "no Python process found by %s; -a samples all", sources);
+	return err_set(err, -ENOENT, "no Python process found (searched: %s); -a samples all",
+		       sources);
 }
 
 int snap_sampler_find(struct snap_sampler *s, struct err *err)

@@ -339,7 +339,7 @@ static const char *section_of(const struct snap_group *g)
 {
 	if (!g->first)
 		return "Other threads:";
-	return g->counts ? NULL : "Processes beside the ranks:";
+	return g->counts ? NULL : "Processes that are not ranks:";
 }
 
 void snapshot_text(const struct snapshot *s, struct buf *out)

@@ -224,7 +224,7 @@ static int explain(struct finder *f, int code, struct err *err)
 			       "process %d (%s) runs PyPy: only CPython is supported", pid,
 			       f->process.name);
 	if (code == -ENOEXEC)
-		return err_set(err, code, "process %d (%s) is no Python process", pid,
+		return err_set(err, code, "process %d (%s) is not a Python process", pid,
 			       f->process.name);
 	if (code != f->err.code)
 		return err_sys(err, code, "cannot read the memory of process %d (%s)", pid,

@@ -71,7 +71,7 @@ static int read_stat(pid_t pid, struct remote_process *out, struct err *err)
 			       (int)pid, out->name);
 	if (s.flags & FLAG_KERNEL_THREAD)
 		return err_set(err, -ENOEXEC,
-			       "process %d (%s) is a thread of the kernel, no Python process",
+			       "process %d (%s) is a thread of the kernel, not a Python process",
 			       (int)pid, out->name);
 	return 0;
 }

@@ -55,7 +55,7 @@ TEST(step_split_job, longer_steps)
 			"100.0 ms");
 	CHECK_HAS(text, "its device has nothing to do for 60.0 ms of a step, the others 30.0 ms: "
 			"its host does not launch in time.");
-	CHECK_HAS(text, "50.0 % of it runs behind compute");
+	CHECK_HAS(text, "50.0 % of it overlaps with compute");
 	split_job_release(&j);
 }
 

@@ -75,7 +75,7 @@ TEST(ctl_outcome, tells_who_was_left_out)
 	buf_clear(&b);
 	o.busy = 5;
 	ctl_outcome_rest(&o, 8, &b);
-	CHECK_STR(buf_str(&b), "5 more matched, but have yet to fetch an earlier request");
+	CHECK_STR(buf_str(&b), "5 more matched, but have not fetched an earlier request yet");
 	buf_clear(&b);
 	o.triggered = 8;
 	ctl_outcome_rest(&o, 3, &b);

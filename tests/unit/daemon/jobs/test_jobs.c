@@ -326,7 +326,8 @@ TEST(jobs, a_refusal_says_why_to_who_asks_for_it)
 	CHECK_STR(order(j, NPU_TRACE), "{\"commandStatus\":\"ineffective\"}");
 	tell(j, MONITOR, 1, FABRIC_IDLE, -1, -1, -1);
 	CHECK(!strstr(order(j, trace), "reason")); /* nobody is refused */
-	CHECK(strstr(order(j, trace), "\"reason\":\"every process that matches has yet to fetch"));
+	CHECK(strstr(order(j, trace),
+		     "\"reason\":\"no process that matches has fetched the previous"));
 	CHECK(strstr(order(j, "{\"config\":\"A=1\",\"pids\":[5],\"with_reason\":true}"),
 		     "\"processesMatched\":[],\"reason\":\"no registered process has one of"));
 	end(j);

@@ -282,7 +282,7 @@ TEST(remote_find, knows_that_a_process_is_no_python)
 	struct err err;
 
 	CHECK(find(getpid(), &err) == -ENOEXEC && err.code == -ENOEXEC);
-	CHECK(strstr(err.text, "is no Python process"));
+	CHECK(strstr(err.text, "is not a Python process"));
 }
 
 TEST(remote_find, knows_processes_that_have_ended)
