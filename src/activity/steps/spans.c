@@ -50,11 +50,11 @@ static size_t first_reached(const struct spans *s, uint64_t ns)
  */
 void spans_tidy(struct spans *s)
 {
-	struct span *fresh = s->at + s->tidy, *old = NULL;
 	size_t n = s->n - s->tidy, sorted = 1, i = 0, k = 0;
 
 	if (!n)
 		return;
+	struct span *fresh = s->at + s->tidy, *old = NULL;
 	while (sorted < n && fresh[sorted - 1].start <= fresh[sorted].start)
 		sorted++;
 	if (sorted < n)

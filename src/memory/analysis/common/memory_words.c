@@ -9,9 +9,11 @@
 #include "wire/record.h"
 
 /* Words that are a number alone. */
-static void (*const numbers[])(struct buf *out, uint64_t n) = {
-	[WORD_NUMBER] = buf_add_u64,  [WORD_COUNT] = words_count, [WORD_BYTES] = words_bytes,
-	[WORD_DURATION] = words_time, [WORD_POOL] = NULL,
+static void (*const numbers[WORD_KINDS])(struct buf *out, uint64_t n) = {
+	[WORD_NUMBER] = buf_add_u64,
+	[WORD_COUNT] = words_count,
+	[WORD_BYTES] = words_bytes,
+	[WORD_DURATION] = words_time,
 };
 
 static void add_word(struct buf *out, const struct word *w)

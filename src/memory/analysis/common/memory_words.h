@@ -30,6 +30,7 @@ enum word_kind {
 	WORD_DEVICE,
 	WORD_POOL,
 	WORD_WHERE,
+	WORD_KINDS,
 };
 
 struct word {

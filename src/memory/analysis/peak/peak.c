@@ -272,13 +272,14 @@ static size_t peak_findings(struct analysis *a)
 
 static void say_origin(struct peak *p, const struct peak_device *d, struct buf *out)
 {
-	const struct call_site *site = d->sites, *end = d->sites + d->nsites;
+	size_t i = 0;
 
-	while (site < end && !site->stack)
-		site++;
-	if (site < end && site->bytes)
+	while (i < d->nsites && !d->sites[i].stack)
+		i++;
+	if (i < d->nsites && d->sites[i].bytes)
 		say(out, " The largest part from one place, {}, comes from {}.",
-		    HELD(site->bytes, site->blocks), WHERE(peak_stacks(p), site->stack));
+		    HELD(d->sites[i].bytes, d->sites[i].blocks),
+		    WHERE(peak_stacks(p), d->sites[i].stack));
 }
 
 static void say_next(const struct peak_device *d, struct buf *out)
