@@ -14,7 +14,7 @@
 
 #include "base/fs.h"
 #include "cli/command.h"
-#include "cli/mem/launch.h"
+#include "cli/mem/preload.h"
 
 struct bugreport_options {
 	bool json;

@@ -13,7 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "cli/mem/launch.h"
+#include "cli/mem/preload.h"
 #include "wire/fabric.h"
 
 #define LIBRARY "libsonde_monitor.so"

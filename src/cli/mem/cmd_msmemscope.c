@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/mem/compare_run.h"
-#include "cli/mem/launch.h"
+#include "cli/mem/preload.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/options/config.h"
 #include "memory/options/options.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "cli/mem/launch.h"
+#include "cli/mem/preload.h"
 #include "cli/stack/options.h"
 #include "sampler/session/background.h"
 #include "sampler/session/session.h"

@@ -16,7 +16,7 @@
 
 #include "base/containers/buf.h"
 #include "daemon/daemon.h"
-#include "daemon/listeners.h"
+#include "daemon/accept.h"
 
 /* --- parse --- */
 

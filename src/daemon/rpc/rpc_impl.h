@@ -18,7 +18,7 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "daemon/daemon.h"
-#include "daemon/listeners.h"
+#include "daemon/accept.h"
 #include "daemon/rpc/rpc.h"
 #include "net/rpc_frame.h"
 #include "wire/rpc.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The list of threads: copied with the stacks, kept between two rounds.
+ * The list of threads: copied with the stacks, kept between two rounds; which thread of the system
+ * each one is, and whether it runs or sleeps.
  *
  *	interpreters.head -> interpreter -> next …
  *	                       threads.head -> newest thread state -> next -> … -> main thread

@@ -4,8 +4,8 @@
  * libraries, make the recording's directory, set the environment. No step changes anything that
  * the program could notice besides its environment: not the pid, files, signals or limits.
  */
-#ifndef SONDE_CLI_MEM_LAUNCH_H
-#define SONDE_CLI_MEM_LAUNCH_H
+#ifndef SONDE_CLI_MEM_PRELOAD_H
+#define SONDE_CLI_MEM_PRELOAD_H
 
 #include <stdbool.h>
 

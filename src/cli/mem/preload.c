@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/mem/launch.h"
+#include "cli/mem/preload.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -3,8 +3,8 @@
  * Listening sockets of the RPC and of HTTP: a few connections are accepted at a time, so that other
  * events are served in between; when files run out, or on demand, accepting rests for a while.
  */
-#ifndef SONDE_DAEMON_LISTENERS_H
-#define SONDE_DAEMON_LISTENERS_H
+#ifndef SONDE_DAEMON_ACCEPT_H
+#define SONDE_DAEMON_ACCEPT_H
 
 #include <event2/event.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #define LOG_AREA "net"
 
-#include "daemon/listeners.h"
+#include "daemon/accept.h"
 
 #include <errno.h>
 #include <netinet/in.h>
