@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 
 #include "base/containers/buf.h"
-#include "daemon/daemon.h"
 #include "daemon/accept.h"
+#include "daemon/daemon.h"
 
 /* --- parse --- */
 

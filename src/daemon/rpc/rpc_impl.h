@@ -17,8 +17,8 @@
 
 #include "base/containers/buf.h"
 #include "base/err.h"
-#include "daemon/daemon.h"
 #include "daemon/accept.h"
+#include "daemon/daemon.h"
 #include "daemon/rpc/rpc.h"
 #include "net/rpc_frame.h"
 #include "wire/rpc.h"

@@ -112,8 +112,13 @@ TEST(trace_directory, who_its_job_is)
 		_exit(127);
 	}
 	close(up[1]);
-	CHECK_INT(read(up[0], parent, 1), 0); /* it is there */
+	CHECK_INT(read(up[0], parent, 1), 0); /* it runs, and has its environment in a moment */
 	who = trace_job_of((uint32_t)child);
+	for (int tries = 0; !*who && tries < 500; tries++) {
+		usleep(10000);
+		free(who);
+		who = trace_job_of((uint32_t)child);
+	}
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	CHECK_STR(who, "Slurm job 12, master 10.0.0.7:29501");
