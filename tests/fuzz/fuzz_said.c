@@ -41,7 +41,7 @@ static void say(struct jobs *j, const struct jobs_sender *from, const uint8_t *l
 	free(copy);
 }
 
-static void look(const struct jobs *j)
+static void look(struct jobs *j)
 {
 	json_t *request = json_pack("{ss}", "request", "7"), *said = jobs_get_replies(j, request);
 	json_t *reply = json_pack("{s[i]}", "processesMatched", 1);

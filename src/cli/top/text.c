@@ -294,11 +294,11 @@ static void say_busy(struct answer *a)
 static void say_slowest(struct answer *a)
 {
 	const struct toplist_slowest *slow = &a->m->slowest;
-	const struct top_process *p = &a->m->processes[slow->at];
 	char ratio[16], behind[16];
 
 	if (slow->by == TOPLIST_SLOW_NONE)
 		return;
+	const struct top_process *p = &a->m->processes[slow->at];
 	buf_addf(&a->s, "Rank %lld is the slowest (process %lld", (long long)p->rank,
 		 (long long)p->pid);
 	if (a->c->hosts.n > 1)

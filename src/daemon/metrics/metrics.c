@@ -247,13 +247,12 @@ bool metrics_is_stale(const struct metrics *m, const struct stored *s, uint64_t 
 
 bool metrics_source_info(const struct metrics *m, unsigned i, struct reader_info *out)
 {
-	const struct metrics_loop *l = &m->loops[i];
-
 	if (i >= 2) {
 		if (i - 2 < m->nreaders)
 			*out = reader_info(m->readers[i - 2]);
 		return i - 2 < m->nreaders;
 	}
+	const struct metrics_loop *l = &m->loops[i];
 	if (!l->source)
 		return false;
 	*out = (struct reader_info){.source = l->source->name,
