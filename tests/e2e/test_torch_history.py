@@ -49,7 +49,7 @@ for i, shot in enumerate(shots):
     if i == 0:
         importer.take_over(snapshot)
     else:
-        importer.tell(snapshot)
+        importer.report(snapshot)
     exec(options.get("then", {}).get(str(i), ""))
     msmemscope.step()
 print(json.dumps({"missed": importer.missed, "events": importer.events}))
@@ -347,7 +347,7 @@ for label in ("first", "second"):
     _sonde.label_pop(label, 0, 3)
     time.sleep(0.002)
 time.sleep(0.3)
-reader = threading.Thread(target=importer.tell, args=(snapshot(notes),))
+reader = threading.Thread(target=importer.report, args=(snapshot(notes),))
 reader.start()
 reader.join()
 msmemscope.step()
