@@ -84,6 +84,12 @@ def can_unshare(*flags):
     return subprocess.run(["unshare", *flags, *use], capture_output=True).returncode == 0
 
 
+def can_be_others():
+    from users import can_be_others  # which asks for capabilities itself
+
+    return can_be_others()
+
+
 def has_device():
     return any(re.match("nvidia|davinci|kfd|dxg", name) for name in os.listdir("/dev"))
 
@@ -117,6 +123,7 @@ PROBES = {
     "tcmalloc": lambda: find_library("libtcmalloc_minimal.so.4"),
     "unshare": programs("unshare"),
     "namespaces": can_unshare,
+    "users": can_be_others,
     "root": lambda: os.geteuid() == 0,
     "no-root": lambda: os.geteuid() != 0,
     "ipv6": has_ipv6,
@@ -130,6 +137,7 @@ PROBES = {
 }
 REASONS = {
     "namespaces": "they cannot be made here",
+    "users": "tests do not run as root, and no user namespace with more users can be made",
     "root": "the test needs root, to become another user or to mount",
     "no-root": "root may read and write everything",
     "ipv6": "no IPv6 on the loopback interface",

@@ -77,3 +77,13 @@ def jobs(build, tmp_path):
     made = Jobs(build, tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def users(build):
+    """Two ordinary users and root (users.py)."""
+    from users import Users
+
+    made = Users(build)
+    yield made
+    made.end()

@@ -23,6 +23,7 @@ import tempfile
 
 import rpc_client
 from capabilities import lacks, needs
+from users import as_user
 from waiting import wait_until
 
 START_S = 30
@@ -66,10 +67,12 @@ class Daemon:
         defaults=True,
         program="sonde",
         wait=True,
+        user=None,
         **popen,
     ):
         """flags: further options. ipc: with the IPC monitor. defaults=False: only the given flags.
-        program: "dynolog" starts it by that name. wait=False: do not wait until it listens."""
+        program: "dynolog" starts it by that name. wait=False: do not wait until it listens.
+        user: whose it is (users.py); tmp_path is then below users.dir."""
         if namespace:
             need_namespaces("-n")
         self.build = pathlib.Path(build).resolve()
@@ -93,6 +96,9 @@ class Daemon:
                 words += ["--enable-ipc-monitor", "--ipc-socket-dir", str(self.ipc_dir)]
                 words += [] if namespace else ["--ipc-dir-only"]
         words += map(str, flags)
+        if user:
+            words = as_user(user, words)
+            user.takes(self.dir, self.home, self.ipc_dir)
         self.namespace = namespace
         if namespace:
             words = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *words]

@@ -9,13 +9,10 @@ import socket
 import struct
 
 import fabric_client as fc
-from capabilities import needs
 import pytest
 from daemon import Daemon, sanitised
 from test_fabric import Served, check_config, fabric_counts, order, processes
 from waiting import pause, wait_until
-
-NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
@@ -284,17 +281,15 @@ def test_descriptors_are_not_taken(daemon):
 # --- floods ---
 
 
-def flood(server, kind, n, uid):
-    """Forks a process of that user that sends, and ends with 0 when all was sent."""
+def flood(server, kind, n, user):
+    """Forks a process of that user (None: of ours) that sends, and ends with 0 when all was sent."""
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
-        if uid != os.getuid():
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
+        if user:
+            user.become()
         c = fc.Client(server)
         c.sock.setblocking(True)
         message = {
@@ -315,16 +310,15 @@ def resident_kb(pid):
 
 
 @pytest.mark.parametrize("kind", ["req", "empty", "data"])
-def test_a_flood_of_an_unprivileged_user(build, tmp_path, kind):
-    needs("root")
-    check_flood(build, tmp_path, kind, NOBODY)
+def test_a_flood_of_an_unprivileged_user(build, tmp_path, users, kind):
+    check_flood(build, tmp_path, kind, users.bob)
 
 
 def test_a_flood_of_one_process_leaves_the_others_of_its_user_alone(build, tmp_path):
-    check_flood(build, tmp_path, "req", os.getuid())
+    check_flood(build, tmp_path, "req")
 
 
-def check_flood(build, tmp_path, kind, uid):
+def check_flood(build, tmp_path, kind, user=None):
     """100,000 datagrams as fast as they can be sent. Meanwhile others ask, by the fabric and by
     RPC, and are answered."""
     n = 100_000
@@ -334,7 +328,7 @@ def check_flood(build, tmp_path, kind, uid):
         with fc.Client(server) as c:
             assert c.request() == ""
             before = resident_kb(d.pid)
-            sender = flood(server, kind, n, uid)
+            sender = flood(server, kind, n, user)
             asked = 0
             while True:
                 ended, status = os.waitpid(sender, os.WNOHANG)

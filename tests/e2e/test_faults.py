@@ -2,8 +2,6 @@
 """No recorder, no disk, no directory: the job does what it always does, and the loss is told."""
 
 import os
-import pathlib
-import pwd
 import shutil
 import signal
 import subprocess
@@ -11,8 +9,7 @@ import time
 
 import pytest
 
-from capabilities import lacks
-from harness import wait_gone
+from harness import Hurt, wait_gone
 from waiting import pause, wait_until
 
 root = pytest.mark.needs("root")
@@ -204,39 +201,16 @@ def test_directory_removed_before_children(hurts):
     assert not list(h.out.glob("recording_*"))
 
 
-def as_user(*words):
-    nobody = pwd.getpwnam("nobody")
-    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *words]
-
-
-def open_to_all(path):
-    """Another user must be able to reach the directory of the test."""
-    for p in [path, *path.parents]:
-        if p.stat().st_uid == os.geteuid() and p != pathlib.Path("/"):
-            p.chmod(p.stat().st_mode | 0o055)
-
-
-@root
-def test_unwritable_output(hurts, build):
+def test_unwritable_output(users):
     """The launcher says so and runs nothing; the environment recipe runs the job unrecorded."""
-    h = hurts()
-    open_to_all(h.tmp)
-    h.out.mkdir(mode=0o755)
-    state = h.tmp / "state"
-    state.mkdir(mode=0o777)
-    state.chmod(0o777)
-    h.count_file = state / "count"
-    env = h.env(SIM_NPU_STATE=state / "npu")
-    if subprocess.run(as_user("test", "-x", h.target("steady"))).returncode:
-        lacks("shared-build", "other users may not read the build")
-    words = list(map(str, h.steady(events=100)))
-    kw = {"env": env, "capture_output": True, "cwd": h.tmp, "timeout": 60}
-    r = subprocess.run(as_user(*h.command(*words)), **kw)
-    assert r.returncode == 1 and b"was not run" in r.stderr and r.stdout == b""
-    plain = subprocess.run(as_user(*words), **kw)
-    libs = ":".join(str(p) for p in sorted((build / "lib").glob("lib*hook.so")))
-    kw["env"] = {**env, "LD_PRELOAD": libs}
-    r = subprocess.run(as_user(*words), **kw)
+    h = Hurt(users.build, users.alice.home)
+    h.out = users.root.mkdir("out")
+    words = h.steady(events=100)
+    r = users.alice.run(*h.command(*words))
+    assert r.returncode == 1 and "was not run" in r.stderr and r.stdout == ""
+    plain = users.alice.run(*words)
+    libs = ":".join(str(p) for p in sorted((users.build / "lib").glob("lib*hook.so")))
+    r = users.alice.run(*words, env={"LD_PRELOAD": libs}, cwd=h.out)
     assert (r.returncode, r.stdout, r.stderr) == (plain.returncode, plain.stdout, plain.stderr)
     assert not list(h.out.iterdir())
 

@@ -11,13 +11,11 @@ import subprocess
 import time
 
 import fabric_client as fc
-from capabilities import needs
 import pytest
 from daemon import Daemon, need_namespaces
 from test_fabric import Served, check_config, order, processes
 from waiting import pause, wait_until
 
-NOBODY = 65534
 NPU_TRACE = "ACTIVITIES_LOG_FILE=/tmp/t\nPROFILE_START_STEP=-1"
 
 
@@ -29,17 +27,15 @@ def daemon(build, tmp_path):
 
 
 @contextlib.contextmanager
-def child(work, uid=None):
+def child(work, user=None):
     """A process of that user that does work() and then waits for its end."""
     ready, told = os.pipe()
     pid = os.fork()
     if not pid:
         try:
             os.close(ready)
-            if uid is not None and uid != os.getuid():
-                os.setgroups([])
-                os.setgid(uid)
-                os.setuid(uid)
+            if user:
+                user.become()
             work()
             os.write(told, b".")
             pause(60, "until it is killed")
@@ -56,8 +52,7 @@ def child(work, uid=None):
         os.waitpid(pid, 0)
 
 
-def test_a_false_state_of_another_user_holds_up_nobody(daemon):
-    needs("root")
+def test_a_false_state_of_another_user_holds_up_nobody(daemon, users):
     server = daemon.ipc_dir / "dynolog"
 
     def lie():
@@ -66,7 +61,7 @@ def test_a_false_state_of_another_user_holds_up_nobody(daemon):
             c.send(fc.trace_status(fc.RUNNING, 1, 1, 2))
             c.request([os.getpid()])
 
-    with child(lie, NOBODY), fc.Client(server) as c:
+    with child(lie, users.bob), fc.Client(server) as c:
         c.request([os.getpid()])
         c.send(fc.trace_status(fc.IDLE))
         c.send(fc.monitor_status(fc.IDLE))
@@ -87,9 +82,8 @@ def ancestors():
     return found
 
 
-def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon):
+def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon, users):
     """It would come first, too: the order is that of the pids."""
-    needs("root")
     server = daemon.ipc_dir / "dynolog"
     victim, true = os.getpid(), ancestors()
     false = [n for n in range(2, victim) if n not in true][:2]
@@ -104,7 +98,7 @@ def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon):
             for i in range(300):
                 c.request([os.getpid(), *false, 1000000 + i])
 
-    with child(claim, NOBODY) as pid, child(claim_more, NOBODY), fc.Client(server) as c:
+    with child(claim, users.bob) as pid, child(claim_more, users.bob), fc.Client(server) as c:
         c.request([victim, os.getppid()])
         (found,) = [p for p in processes(daemon) if p["pid"] == pid]
         # process 1 is everybody's ancestor here, unless it is in another pid namespace
@@ -118,8 +112,7 @@ def test_a_false_ancestor_does_not_take_the_place_of_another_user(daemon):
         check_config(c.request([victim, os.getppid()]), "A=1")
 
 
-def test_a_launcher_of_an_ordinary_user_still_finds_its_ranks(daemon):
-    needs("root")
+def test_a_launcher_of_an_ordinary_user_still_finds_its_ranks(daemon, users):
     server = daemon.ipc_dir / "dynolog"
 
     def launch():
@@ -131,7 +124,7 @@ def test_a_launcher_of_an_ordinary_user_still_finds_its_ranks(daemon):
             os._exit(0)
 
     ready, told = os.pipe()
-    with child(launch, NOBODY) as launcher:
+    with child(launch, users.bob) as launcher:
         rank = int(os.read(ready, 20))
         try:
             assert order(daemon, pids=[launcher])["activityProfilersTriggered"] == [rank]

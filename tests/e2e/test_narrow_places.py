@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Jobs in narrow places: filters, limits, masks, shared volumes. Found by attacking the recorder."""
 
-import os
 import resource
 import subprocess
-import tempfile
 
 import pytest
 
-from capabilities import lacks
 from harness import Hurt, counted
 from recording import clean_env
 
@@ -52,22 +49,15 @@ def test_limited_address_space_stays_the_jobs(hurt):
 
 
 @root
-def test_a_umask_that_takes_everything(build):
+def test_a_umask_that_takes_everything(users):
     """As a user who is not root, whom the mask really stops."""
-    with tempfile.TemporaryDirectory(prefix="sonde-umask-") as tmp:
-        os.chmod(tmp, 0o777)
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        if subprocess.run(nobody + ["test", "-x", build / "bin/sonde"]).returncode:
-            lacks("shared-build", "other users may not read the build")
-        hurt = Hurt(build, tmp)
-        hurt.count_file.touch()
-        os.chmod(hurt.count_file, 0o666)
-        job = f"umask 0777; exec {hurt.target('steady')} {hurt.count_file} 1 500 0 return"
-        cmd = nobody + hurt.command("sh", "-c", job)
-        r = subprocess.run(cmd, env=hurt.env(), cwd=tmp, capture_output=True, timeout=60)
-        assert r.returncode == 0, r
-        hurt.session.wait_finished()
-        assert hurt.fast_rows() == hurt.counted > 0
+    hurt = Hurt(users.build, users.alice.home)
+    users.alice.do(hurt.count_file.touch)
+    job = f"umask 0777; exec {hurt.target('steady')} {hurt.count_file} 1 500 0 return"
+    r = users.alice.run(*hurt.command("sh", "-c", job))
+    assert r.returncode == 0, r
+    hurt.session.wait_finished()
+    assert hurt.fast_rows() == hurt.counted > 0
 
 
 @root

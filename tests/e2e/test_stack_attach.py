@@ -9,13 +9,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 
 import pytest
 import pythons
 from capabilities import lacks, needs
 from pythons import every_python, one_per_minor
+from users import as_user
 
 PARK = """
 import time
@@ -471,20 +471,11 @@ def test_python_that_is_too_old(places):
 # --- what may not be read ---
 
 
-def as_user(number, group=None):
-    return ["setpriv", f"--reuid={number}", f"--regid={group or number}", "--clear-groups"]
-
-
 @pytest.fixture
-def open_build(build, places):
+def open_build(places, users):
     """The program at a place where every user can run it."""
-    program = pathlib.Path(tempfile.mkdtemp())
-    program.chmod(0o755)
-    (program / "bin").mkdir(mode=0o755)
-    shutil.copy(build / "bin/sonde", program / "bin/sonde")
-    places.build = program
-    yield places
-    shutil.rmtree(program)
+    places.build = users.build
+    return places
 
 
 def system_python():
@@ -496,21 +487,18 @@ def system_python():
 
 
 @is_root
-@pytest.mark.needs("setpriv")
-def test_process_of_another_user(open_build):
+def test_process_of_another_user(open_build, users):
     p = open_build.park(system_python())
-    error = open_build.error(p.pid, as_user(65534))
+    error = open_build.error(p.pid, as_user(users.bob, []))
     assert f"may not read process {p.pid}" in error
-    assert "it belongs to user 0, we are user 65534" in error
+    assert f"it belongs to user 0, we are user {users.bob.uid}" in error
     assert "SYS_PTRACE" in error or "setcap" in error
 
 
-@is_root
-@pytest.mark.needs("setpriv")
-def test_process_of_the_same_user(open_build):
+def test_process_of_the_same_user(open_build, users):
     """Where the kernel allows it."""
-    p = open_build.start(*as_user(4242), system_python(), "-c", PARK)
-    entry, frames = open_build.look(p.pid, as_user(4242))
+    p = open_build.start(*as_user(users.bob, [system_python(), "-c", PARK]))
+    entry, frames = open_build.look(p.pid, as_user(users.bob, []))
     if entry["error"]:
         assert "ptrace_scope" in entry["error"]
     else:
@@ -518,11 +506,10 @@ def test_process_of_the_same_user(open_build):
 
 
 @is_root
-@pytest.mark.needs("setpriv")
-def test_process_that_forbids_it(open_build):
+def test_process_that_forbids_it(open_build, users):
     text = "import ctypes; ctypes.CDLL(None).prctl(4, 0)\n" + PARK
-    p = open_build.start(*as_user(4242), system_python(), "-c", text)
-    error = open_build.error(p.pid, as_user(4242))
+    p = open_build.start(*as_user(users.bob, [system_python(), "-c", text]))
+    error = open_build.error(p.pid, as_user(users.bob, []))
     assert "PR_SET_DUMPABLE" in error
     # root still may
     entry, frames = open_build.look(p.pid)
@@ -531,8 +518,8 @@ def test_process_that_forbids_it(open_build):
 
 @is_root
 @pytest.mark.needs("capsh")
-def test_root_without_the_capability(open_build):
-    p = open_build.start(*as_user(4242), system_python(), "-c", PARK)
+def test_root_without_the_capability(open_build, users):
+    p = open_build.start(*as_user(users.bob, [system_python(), "-c", PARK]))
     shell = ["capsh", "--drop=cap_sys_ptrace", "--", "-c", 'exec "$@"', "sh"]
     error = open_build.error(p.pid, shell)
     assert "we are root without CAP_SYS_PTRACE" in error and "--cap-add SYS_PTRACE" in error

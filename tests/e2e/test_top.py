@@ -17,7 +17,6 @@ import time
 import urllib.request
 
 import pytest
-from capabilities import needs
 from daemon import Daemon
 from fabric_client import IDLE, RUNNING, Client, datagram, monitor_status
 from test_guest_clients import Guest
@@ -133,17 +132,11 @@ def test_what_is_no_report_is_dropped_and_counted(node):
         wait_until(lambda: top(node)["processes"] and not top(node)["processes"][0]["rows"])
 
 
-def test_only_the_owner_may_report(node):
-    needs("root")
+def test_only_the_owner_may_report(node, users):
     os.chmod(node.ipc_dir, 0o777)
     with Guest(node):
         with Client(node.ipc_dir / "dynolog", bind=None) as c:
-            if not os.fork():
-                os.setgid(12345)
-                os.setuid(12345)
-                send(c, report(pid=os.getppid()))
-                os._exit(0)
-            os.wait()
+            users.bob.do(lambda: send(c, report(pid=os.getppid())))
         wait_until(lambda: dropped(node)["refused"] == 1)
         assert top(node)["processes"] == []
 
