@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 # `make check` runs all of them in order (tools/run_checks.py --list); each also runs alone.
 
-.PHONY: check check-quick everything
+.PHONY: check check-quick everything not-sanitized
 check check-quick:
 	@$(PYTHON) tools/run_checks.py --build $(O) $(if $(filter check-quick,$@),--quick)
 
 everything: all targets $(O)/unit bench-programs
+# What the sanitizer builds, also by clang, do not compile.
+not-sanitized: guest sim python targets $(BENCH_LIBS) $(BENCH_JOBS) $(O)/own/src/cli/main.o \
+	$(BENCHES:$(O)/bench/%=$(O)/own/bench/%.o)
 
 .PHONY: check-format format check-layers check-headers check-imports check-python check-docs check-clean
 check-format:

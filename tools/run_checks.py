@@ -77,7 +77,7 @@ def stages(build):
         Stage("imports", make("check-imports", o, py)),
         Stage("unit", make("unit", o), quick=True, counts=True),
         Stage("headers", make("check-headers"), beside=True),
-        Stage("build-clang", make("everything", f"O={build}-clang", *clang), beside=True),
+        Stage("build-clang", make("not-sanitized", f"O={build}-clang", *clang), beside=True),
         Stage("unit-asan", make("unit", *asan), beside=True, limit_s=900),
         Stage("unit-tsan", no_aslr() + make("unit", *tsan), beside=True, limit_s=900),
         Stage("fuzz-replay", make("fuzz-replay-run", *asan), beside=True),

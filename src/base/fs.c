@@ -66,42 +66,15 @@ int fs_is_local(const char *path, struct err *err)
 	return fs_type_is_local((unsigned long)s.f_type);
 }
 
-int fs_mkdirs(const char *path, struct err *err)
-{
-	char *copy = xstrdup(path);
-	struct stat st;
-	int r = 0;
-
-	for (char *p = copy + 1; *copy && r == 0; p++) {
-		if (*p != '/' && *p != '\0')
-			continue;
-		char was = *p;
-		*p = '\0';
-		if (mkdir(copy, FS_DIR_MODE) < 0 && errno != EEXIST) {
-			int code = -errno;
-			/* Read-only and automounted parents may refuse before they look. */
-			if (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode))
-				r = err_sys(err, code, "cannot make directory '%s'", copy);
-		}
-		*p = was;
-		if (!was)
-			break;
-	}
-	if (r == 0 && (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
-		r = err_sys(err, -ENOTDIR, "cannot make directory '%s'", path);
-	free(copy);
-	return r;
-}
-
 int fs_read_file(const char *path, size_t cap, struct buf *out, struct err *err)
 {
 	size_t before = out->len;
 	ssize_t n = 1;
 	int r = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = fs_open(path, O_RDONLY, 0, err);
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
+		return fd;
 	while (n != 0) {
 		size_t left = cap - (out->len - before);
 		size_t chunk = left < 65536 ? left + 1 : 65536;
@@ -160,30 +133,6 @@ ssize_t fs_read_at(int fd, void *to, size_t n, uint64_t offset)
 			return -errno;
 	}
 	return (ssize_t)done;
-}
-
-int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct err *err)
-{
-	char *tmp = xasprintf("%s.%d.tmp", path, (int)getpid());
-	int r = 0;
-	int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
-
-	if (fd < 0) {
-		r = err_sys(err, -errno, "cannot create '%s'", tmp);
-		goto out;
-	}
-	r = fs_write_all(fd, content->data, content->len, FS_HERE, NULL);
-	if (close(fd) < 0 && r == 0)
-		r = -errno;
-	if (r == 0 && rename(tmp, path) < 0)
-		r = -errno;
-	if (r < 0) {
-		err_sys(err, r, "cannot write '%s'", path);
-		(void)unlink(tmp);
-	}
-out:
-	free(tmp);
-	return r;
 }
 
 /* Adds "/name" for every name of path, and takes one back for every `..`. */

@@ -1,5 +1,20 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Small things with files and paths. All failures are negative errno with words in err. */
+/*
+ * Files and paths of our own processes. All failures are negative errno with words in err.
+ *
+ * Paths come from outside: from a request, a variable of the job, a file. Other users may own
+ * directories on the way and plant links, FIFOs, hard links and ready-made files there. So nothing
+ * outside this module creates, changes or deletes files (`make check-files`); what is here works
+ * relative to directory descriptors, by these rules:
+ *
+ *  - A link is followed only if it belongs to root or to us; the last name is never followed.
+ *  - A directory in which every user may create or replace names is refused: o+w without the sticky
+ *    bit, or with it if the directory's owner is neither root nor us. Directories of a group are
+ * fine.
+ *  - An existing file is written only if it is a regular file of ours with one name.
+ *  - In a directory of another user, new files and directories have rights for us alone, and no
+ * ACL.
+ */
 #ifndef SONDE_BASE_FS_H
 #define SONDE_BASE_FS_H
 
@@ -16,8 +31,29 @@
 
 /* Makes the directory and its missing parents (mode 0750 less umask); fine if it is there. */
 int fs_mkdirs(const char *path, struct err *err);
+/* Makes the last directory of the path alone: -EEXIST if there is anything of that name. */
+int fs_mkdir(const char *path, mode_t mode, struct err *err);
 
-/* Appends the whole file to out; -EFBIG, and nothing added, if it has more than cap bytes. */
+/*
+ * A descriptor of a regular file, close-on-exec. O_RDONLY: links are followed, since a reader gets
+ * only what he may read; descriptors of his own (/dev/stdin, /dev/fd/N) may be pipes. Else by the
+ * rules above; flags as for open(): with O_EXCL only a new file will do. Never waits, whatever lies
+ * there.
+ */
+int fs_open(const char *path, int flags, mode_t mode, struct err *err);
+/* The descriptor of a directory that passes the rules above for writing into it. */
+int fs_open_dir(const char *path, struct err *err);
+
+int fs_unlink(const char *path, struct err *err);
+/* Both names by the rules above. Replaces a file at `to`. */
+int fs_rename(const char *from, const char *to, struct err *err);
+/* The directory and everything below it that is ours and on its file system; links are removed, not
+ * followed. -EPERM if the directory is not ours; -ENOTEMPTY if something in it stays. */
+int fs_remove_tree(const char *path, struct err *err);
+int fs_rmdir(const char *path, struct err *err);
+
+/* Appends the whole file to out; -EFBIG, and nothing added, if it has more than cap bytes. Opened
+ * as fs_open() does. */
 int fs_read_file(const char *path, size_t cap, struct buf *out, struct err *err);
 
 /*
