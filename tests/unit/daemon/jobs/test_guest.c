@@ -505,6 +505,7 @@ TEST(jobs_guest, one_user_does_not_fill_the_memory)
 	struct jobs *j = make();
 	int taken = 0, refused = 0;
 
+	STARTS_NO_THREAD();
 	jobs_free(j);
 	j = jobs_new(base, 100000);
 	for (int32_t pid = 1; pid <= 2000 && refused < 50; pid++) {
