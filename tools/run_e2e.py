@@ -30,11 +30,11 @@ import pytest
 # long that was. The first that matches counts.
 LANES = {
     "waiting": re.compile(
-        r"test_(top|guest_|trace_stop|monitor_recorder|kineto_|wheel|install|torch_owners)"
+        r"test_(top|guest_|trace_stop|monitor_recorder|kineto_|torch_owners)"
     ),
     "daemon": re.compile(
         r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
-        r"|packaging|page|walkthrough|audit|python_attacks|package_)"
+        r"|packaging|page|walkthrough|audit|python_attacks|package_|wheel|install)"
     ),
     "python": re.compile(r"test_(torch_|python_(?!lines|stacks)|framework_|describe)"),
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
