@@ -158,10 +158,14 @@ bool chrome_file_in_use(const char *path)
 enum chrome_taken chrome_file_taken(const struct chrome_file *f)
 {
 	struct stat st;
+	char first;
 
 	if (f->temporary || fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return CHROME_NOT_TAKEN;
 	if ((uint64_t)st.st_size < f->end)
+		return CHROME_CUT;
+	/* cut just before our last write, which made it as long as it was */
+	if (pread(f->fd, &first, 1, 0) == 1 && first == '\0')
 		return CHROME_CUT;
 	return stat(f->path, &st) < 0 && errno == ENOENT ? CHROME_MOVED : CHROME_NOT_TAKEN;
 }

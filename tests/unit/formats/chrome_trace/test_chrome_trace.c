@@ -158,6 +158,24 @@ TEST(chrome_trace, a_file_that_is_taken_away_is_begun_anew)
 	json_decref(j);
 }
 
+/* Somebody cuts it in the moment between our look at its size and our write. */
+TEST(chrome_trace, a_file_that_is_cut_and_has_its_length_again)
+{
+	const char *path = tmpfile_path("trace.json");
+	struct chrome_trace *t = open_trace(&(struct chrome_trace_options){.path = path});
+
+	add_events(t, 0, 100);
+	CHECK_INT(chrome_trace_flush(t, NULL), 0);
+	CHECK_INT(truncate(path, 0), 0);
+	CHECK_INT(truncate(path, 1 << 20), 0);
+	CHECK_INT(chrome_trace_flush(t, NULL), 0);
+	add_events(t, 0, 2);
+	CHECK_INT(chrome_trace_close(t, NULL), 0);
+	json_t *j = load(path);
+	check_count(events_of(j), 2);
+	json_decref(j);
+}
+
 TEST(chrome_trace, no_event_crosses_a_page)
 {
 	const char *path = tmpfile_path("trace.json");
