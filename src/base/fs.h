@@ -44,7 +44,26 @@ int fs_open(const char *path, int flags, mode_t mode, struct err *err);
 /* The descriptor of a directory that passes the rules above for writing into it. */
 int fs_open_dir(const char *path, struct err *err);
 
+/*
+ * For output to what a person has named, such as -o of a command: O_WRONLY, and links of his own
+ * are followed to the end. What is there and no regular file is written as it is: descriptors of
+ * his own
+ * (/dev/stdout, `>(command)`), devices, FIFOs that somebody reads.
+ */
+int fs_open_output(const char *path, int flags, mode_t mode, struct err *err);
+/* Whether there is such a thing, which cannot be replaced by a new file. */
+bool fs_is_stream(const char *path);
+/* The path without links, that of the last name included: each link is followed by the rules above.
+ * The file need not be there. Adds it to out. */
+int fs_resolve(const char *path, struct buf *out, struct err *err);
+
+/* Appends words for people to a file. Also where everybody may replace it: what is lost are words.
+ */
+int fs_leave_note(const char *path, const struct buf *text, mode_t mode, struct err *err);
+
 int fs_unlink(const char *path, struct err *err);
+/* A second name for the file: -EEXIST if there is one already. */
+int fs_link(const char *from, const char *to, struct err *err);
 /* Both names by the rules above. Replaces a file at `to`. */
 int fs_rename(const char *from, const char *to, struct err *err);
 /* The directory and everything below it that is ours and on its file system; links are removed, not

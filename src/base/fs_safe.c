@@ -14,26 +14,18 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/fs_impl.h"
 #include "base/mem.h"
 
 #define MAX_LINKS 40 /* as the kernel */
 #define MAX_DEPTH 64 /* of a tree that is removed; each level holds a descriptor */
 #define OWNER_ONLY 0700u
 
-/* A directory on the way, and what is left of the path: "a/b/c", no leading slash. */
-struct walk {
-	int fd; /* O_PATH */
-	bool foreign; /* its owner is neither root nor us */
-	char rest[PATH_MAX];
-	unsigned links;
-	const char *path; /* for messages */
-};
-
 /*
  * Root: whom "/" belongs to. In a user namespace that does not map root, its files seem to belong
  * to the overflow user, and the links of the system itself must still work.
  */
-static bool is_trusted(uid_t owner)
+bool walk_is_trusted(uid_t owner)
 {
 	struct stat root;
 
@@ -53,11 +45,11 @@ static int step_into(struct walk *w, int fd, const struct stat *st)
 {
 	close(w->fd);
 	w->fd = fd;
-	w->foreign = !is_trusted(st->st_uid);
+	w->foreign = !walk_is_trusted(st->st_uid);
 	return 0;
 }
 
-static int begin_at(struct walk *w, const char *dir)
+int walk_begin_at(struct walk *w, const char *dir)
 {
 	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
@@ -72,14 +64,14 @@ static int begin_at(struct walk *w, const char *dir)
 }
 
 /* Puts what the link says before the rest. */
-static int follow_link(struct walk *w, int link_fd, const struct stat *st, struct err *err)
+int walk_follow_link(struct walk *w, int link_fd, const struct stat *st, struct err *err)
 {
 	char target[PATH_MAX], joined[PATH_MAX];
 	ssize_t n = readlinkat(link_fd, "", target, sizeof(target) - 1);
 
 	if (n < 0)
 		return err_sys(err, -errno, "cannot read a link in '%s'", w->path);
-	if (!is_trusted(st->st_uid))
+	if (!walk_is_trusted(st->st_uid))
 		return err_set(err, -ELOOP,
 			       "a link in '%s' belongs to another user (uid %u) and is not "
 			       "followed: use the path that it points to",
@@ -93,12 +85,12 @@ static int follow_link(struct walk *w, int link_fd, const struct stat *st, struc
 	memcpy(w->rest, joined, (size_t)len + 1);
 	if (target[0] != '/')
 		return 0;
-	int r = begin_at(w, "/");
+	int r = walk_begin_at(w, "/");
 	return r < 0 ? err_sys(err, r, "cannot open '/'") : 0;
 }
 
 /* The next name of the rest, which it loses; false at its end. */
-static bool next_name(struct walk *w, char name[NAME_MAX + 1], int *code)
+bool walk_next_name(struct walk *w, char name[NAME_MAX + 1], int *code)
 {
 	size_t skip = strspn(w->rest, "/"), len = strcspn(w->rest + skip, "/");
 
@@ -138,7 +130,7 @@ static int make_dir(const struct walk *w, const char *name, mode_t mode)
 	return r;
 }
 
-static int enter(struct walk *w, const char *name, bool make, struct err *err)
+int walk_enter(struct walk *w, const char *name, bool make, struct err *err)
 {
 	struct stat st;
 	int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -160,7 +152,7 @@ static int enter(struct walk *w, const char *name, bool make, struct err *err)
 	if (S_ISDIR(st.st_mode))
 		return step_into(w, fd, &st);
 	int r = S_ISLNK(st.st_mode)
-			? follow_link(w, fd, &st, err)
+			? walk_follow_link(w, fd, &st, err)
 			: err_sys(err, -ENOTDIR,
 				  make ? "cannot make directory '%s'" : "cannot open '%s'",
 				  w->path);
@@ -173,9 +165,9 @@ static int walk_all(struct walk *w, bool make, struct err *err)
 	char name[NAME_MAX + 1];
 	int r = 0, code = 0;
 
-	while (r == 0 && next_name(w, name, &code))
+	while (r == 0 && walk_next_name(w, name, &code))
 		if (strcmp(name, ".") != 0)
-			r = enter(w, name, make, err);
+			r = walk_enter(w, name, make, err);
 	return r == 0 && code < 0 ? err_sys(err, code, "cannot open '%s'", w->path) : r;
 }
 
@@ -189,19 +181,19 @@ static int walk_to(struct walk *w, const char *path, size_t len, bool make, stru
 		return err_sys(err, -ENAMETOOLONG, "cannot open '%s'", path);
 	memcpy(w->rest, path, len);
 	w->rest[len] = '\0';
-	int r = begin_at(w, path[0] == '/' ? "/" : ".");
+	int r = walk_begin_at(w, path[0] == '/' ? "/" : ".");
 	if (r < 0)
 		return err_sys(err, r, "cannot open '%s'", path[0] == '/' ? "/" : ".");
 	return walk_all(w, make, err);
 }
 
-static void end_walk(struct walk *w)
+void walk_end(struct walk *w)
 {
 	close_keeping_errno(w->fd);
 }
 
 /* The directory of the last name; *out_name points into path, and trailing slashes are an error. */
-static int walk_to_parent(struct walk *w, const char *path, const char **out_name, struct err *err)
+int walk_to_parent(struct walk *w, const char *path, const char **out_name, struct err *err)
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
@@ -220,7 +212,7 @@ static int check_writers(const struct walk *w, struct err *err)
 
 	if (fstat(w->fd, &st) < 0)
 		return err_sys(err, -errno, "cannot stat the directory of '%s'", w->path);
-	if (!(st.st_mode & S_IWOTH) || ((st.st_mode & S_ISVTX) && is_trusted(st.st_uid)))
+	if (!(st.st_mode & S_IWOTH) || ((st.st_mode & S_ISVTX) && walk_is_trusted(st.st_uid)))
 		return 0;
 	return err_set(err, -EPERM,
 		       "every user can replace files in the directory of '%s', so nothing is "
@@ -241,7 +233,7 @@ int fs_mkdirs(const char *path, struct err *err)
 	struct walk w;
 	int r = walk_to(&w, path, strlen(path), true, err);
 
-	end_walk(&w);
+	walk_end(&w);
 	return r;
 }
 
@@ -256,7 +248,7 @@ int fs_mkdir(const char *path, mode_t mode, struct err *err)
 		if (r < 0)
 			err_sys(err, r, "cannot make directory '%s'", path);
 	}
-	end_walk(&w);
+	walk_end(&w);
 	return r;
 }
 
@@ -272,7 +264,7 @@ int fs_open_dir(const char *path, struct err *err)
 		if (r < 0)
 			r = err_sys(err, -errno, "cannot open '%s'", path);
 	}
-	end_walk(&w);
+	walk_end(&w);
 	return r;
 }
 
@@ -293,7 +285,7 @@ static int check_own(int fd, const char *path, struct err *err)
 	return 0;
 }
 
-static int open_in(const struct walk *w, const char *name, int flags, mode_t mode, struct err *err)
+int walk_open(const struct walk *w, const char *name, int flags, mode_t mode, struct err *err)
 {
 	const int always = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	int fd = openat(w->fd, name, (flags & ~O_TRUNC) | always,
@@ -317,15 +309,16 @@ static int open_in(const struct walk *w, const char *name, int flags, mode_t mod
 }
 
 /* What the caller holds open already, such as `<(command)` of a shell, is nobody else's. */
-static bool is_own_descriptor(const char *path)
+bool fs_is_own_descriptor(const char *path)
 {
-	return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", strlen("/dev/fd/")) ||
+	return !strcmp(path, "/dev/stdin") || !strcmp(path, "/dev/stdout") ||
+	       !strcmp(path, "/dev/stderr") || !strncmp(path, "/dev/fd/", strlen("/dev/fd/")) ||
 	       !strncmp(path, "/proc/self/fd/", strlen("/proc/self/fd/"));
 }
 
 static int open_to_read(const char *path, struct err *err)
 {
-	bool own = is_own_descriptor(path);
+	bool own = fs_is_own_descriptor(path);
 	int fd = open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC | (own ? 0 : O_NONBLOCK));
 	struct stat st;
 
@@ -354,8 +347,8 @@ int fs_open(const char *path, int flags, mode_t mode, struct err *err)
 		return open_to_read(path, err);
 	int r = writable_parent(&w, path, &name, err);
 	if (r == 0)
-		r = open_in(&w, name, flags, mode, err);
-	end_walk(&w);
+		r = walk_open(&w, name, flags, mode, err);
+	walk_end(&w);
 	return r;
 }
 
@@ -367,7 +360,7 @@ static int unlink_at(const char *path, int flags, struct err *err)
 
 	if (r == 0 && unlinkat(w.fd, name, flags) < 0)
 		r = err_sys(err, -errno, "cannot remove '%s'", path);
-	end_walk(&w);
+	walk_end(&w);
 	return r;
 }
 
@@ -381,7 +374,7 @@ int fs_rmdir(const char *path, struct err *err)
 	return unlink_at(path, AT_REMOVEDIR, err);
 }
 
-int fs_rename(const char *from, const char *to, struct err *err)
+static int rename_or_link(const char *from, const char *to, bool rename, struct err *err)
 {
 	struct walk old, new = {.fd = -1};
 	const char *old_name, *new_name;
@@ -389,11 +382,23 @@ int fs_rename(const char *from, const char *to, struct err *err)
 
 	if (r == 0)
 		r = writable_parent(&new, to, &new_name, err);
-	if (r == 0 && renameat(old.fd, old_name, new.fd, new_name) < 0)
-		r = err_sys(err, -errno, "cannot rename '%s' to '%s'", from, to);
-	end_walk(&old);
-	end_walk(&new);
+	if (r == 0 && (rename ? renameat(old.fd, old_name, new.fd, new_name)
+			      : linkat(old.fd, old_name, new.fd, new_name, 0)) < 0)
+		r = err_sys(err, -errno, "cannot %s '%s' to '%s'", rename ? "rename" : "link", from,
+			    to);
+	walk_end(&old);
+	walk_end(&new);
 	return r;
+}
+
+int fs_rename(const char *from, const char *to, struct err *err)
+{
+	return rename_or_link(from, to, true, err);
+}
+
+int fs_link(const char *from, const char *to, struct err *err)
+{
+	return rename_or_link(from, to, false, err);
 }
 
 /* Takes fd. Everything below that is not ours stays, and so does what another file system holds. */
@@ -459,7 +464,7 @@ int fs_remove_tree(const char *path, struct err *err)
 		if (r < 0)
 			err_sys(err, r, "cannot remove '%s'", path);
 	}
-	end_walk(&w);
+	walk_end(&w);
 	return r;
 }
 
@@ -472,7 +477,7 @@ int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct e
 
 	if (r == 0) {
 		(void)unlinkat(w.fd, tmp, 0); /* of a process that had our number, or planted */
-		fd = open_in(&w, tmp, O_WRONLY | O_CREAT | O_EXCL, mode, err);
+		fd = walk_open(&w, tmp, O_WRONLY | O_CREAT | O_EXCL, mode, err);
 		r = fd < 0 ? fd : 0;
 	}
 	if (fd >= 0) {
@@ -487,6 +492,6 @@ int fs_write_atomic(const char *path, struct buf *content, mode_t mode, struct e
 		}
 	}
 	free(tmp);
-	end_walk(&w);
+	walk_end(&w);
 	return r;
 }

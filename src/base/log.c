@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "base/log.h"
+#include "base/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,10 +85,10 @@ int log_configure(const char *text, struct err *err)
 
 int log_open(const char *path, struct err *err)
 {
-	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	int fd = fs_open_output(path, O_APPEND | O_CREAT, 0600, err);
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open log file '%s'", path);
+		return fd;
 	int old = atomic_load(&log_fd);
 	if (old == STDERR_FILENO) {
 		atomic_store(&log_fd, fd);
