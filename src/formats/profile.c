@@ -11,11 +11,8 @@
 #include "formats/json_value.h"
 #include "formats/protobuf.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 #include <zlib.h>
@@ -587,21 +584,13 @@ static void pack(const struct buf *text, struct buf *out)
 /* What is there and no plain file, such as /dev/null or a pipe, is written as it is. */
 static int write_out(const char *path, struct buf *content, struct err *err)
 {
-	struct stat st;
-
-	if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+	if (!fs_is_stream(path))
 		return fs_write_atomic(path, content, 0644, err);
-	int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-	int r = fd < 0 ? -errno : 0;
-	for (size_t at = 0; r == 0 && at < content->len;) {
-		ssize_t n = write(fd, content->data + at, content->len - at);
-
-		at += n > 0 ? (size_t)n : 0;
-		if (n < 0 && errno != EINTR)
-			r = -errno;
-	}
-	if (fd >= 0)
-		close(fd);
+	int fd = fs_open_output(path, 0, 0, err);
+	if (fd < 0)
+		return fd;
+	int r = fs_write_all(fd, content->data, content->len, FS_HERE, NULL);
+	close(fd);
 	return r < 0 ? err_sys(err, r, "cannot write '%s'", path) : 0;
 }
 

@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FILE_MODE 0640
 #define NAME_TRIES 1000
 
 static const struct {
@@ -213,7 +212,8 @@ int activity_file_new(const char *dir, const struct activity_origin *who, const 
 	ms = ms > *last_ms ? ms : *last_ms + 1;
 	for (uint64_t end = ms + NAME_TRIES;; ms++) {
 		char *path = file_path(dir, who, ms, suffix);
-		int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
+		struct err why = {0};
+		int fd = fs_open(path, O_RDWR | O_CREAT | O_EXCL, ACTIVITY_FILE_MODE, &why);
 
 		if (fd >= 0) {
 			*last_ms = ms;
@@ -221,10 +221,11 @@ int activity_file_new(const char *dir, const struct activity_origin *who, const 
 			return fd;
 		}
 		/* somebody of this process has begun one in the same millisecond */
-		if (errno != EEXIST || ms == end)
-			r = err_sys(err, -errno, "cannot create '%s'", path);
 		free(path);
-		if (r < 0)
-			return r;
+		if (fd != -EEXIST || ms == end) {
+			if (err)
+				*err = why;
+			return fd;
+		}
 	}
 }

@@ -217,6 +217,7 @@ uint64_t activity_hash(const char *s);
 /* --- names of files --- */
 
 #define ACTIVITY_FILE_PREFIX "msmonitor_"
+#define ACTIVITY_FILE_MODE 0640 /* others have no business with what a job does */
 
 /*
  * A new file "<dir>/msmonitor_<pid>_<YYYYmmddHHMMSSmmm, local time>_<rank>.<suffix>", 0640, in a

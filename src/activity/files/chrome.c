@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/clock.h"
@@ -26,7 +25,6 @@
 #include "wire/request.h"
 
 #define TRACE_NAME "trace.json"
-#define FILE_MODE 0640
 #define PID_DEVICE 1000001000 /* and the number of the device */
 #define TID_MARKS 1000000000 /* and a number for each track */
 #define HOUR_NS 3600000000000ull
@@ -89,18 +87,9 @@ static struct activity_writer *chrome_open(const char *dir, const struct activit
 	return w;
 }
 
-/* As the files beside it: others have no business with what a job does. */
-static void keep_to_group(const char *path)
-{
-	struct stat st;
-
-	if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-		(void)!chmod(path, st.st_mode & FILE_MODE);
-}
-
 static int begin(struct activity_writer *w, struct err *err)
 {
-	struct chrome_trace_options o = {.path = w->path};
+	struct chrome_trace_options o = {.path = w->path, .mode = ACTIVITY_FILE_MODE};
 	int r = w->dir ? fs_mkdirs(w->dir, err) : 0;
 
 	if (r < 0)
@@ -114,8 +103,6 @@ static int begin(struct activity_writer *w, struct err *err)
 	r = chrome_trace_new(&o, &w->trace, err);
 	free(other);
 	w->begun = r == 0;
-	if (r == 0)
-		keep_to_group(w->path);
 	return r;
 }
 

@@ -45,9 +45,9 @@ static int write_out(struct activity_writer *w, struct err *err)
 	if (w->failed)
 		return w->failed;
 	if (w->fd < 0)
-		w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+		w->fd = fs_open_output(w->path, O_CREAT | O_TRUNC, ACTIVITY_FILE_MODE, err);
 	if (w->fd < 0)
-		return w->failed = err_sys(err, -errno, "cannot write '%s'", w->path);
+		return w->failed = w->fd;
 	int r = fs_write_all(w->fd, w->text.data, w->text.len, FS_HERE, NULL);
 	if (r < 0)
 		return w->failed = err_sys(err, r, "cannot write '%s'", w->path);

@@ -3,11 +3,13 @@
 
 #include "activity/files/db_vfs.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/text.h"
 #include "formats/sqlite_use.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <net/if_arp.h>
@@ -15,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -108,23 +109,35 @@ static void write_loss(struct db_file *f)
 		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
-static int fail(struct db_file *f, int rc, struct err *err)
+static int fail_for(struct db_file *f, const struct err *why, struct err *err)
 {
 	int before = f->failed;
-	const char *words = f->db ? sqlite3_errmsg(f->db) : sqlite3_errstr(rc);
 
-	f->failed = f->db ? sql_errno(f->db, rc) : -EIO;
+	f->failed = why->code;
 	f->retry_ns = clock_mono_ns() + RETRY_NS;
 	if (!before)
 		err_set(err, f->failed,
 			"cannot write '%s', activities are dropped until it works again: %s",
-			f->path, words);
+			f->path, why->text);
 	if (f->db && !sqlite3_get_autocommit(f->db))
 		sqlite3_exec(f->db, "ROLLBACK", NULL, NULL, NULL);
 	forget_transaction(f);
-	if (f->db && (rc & 0xff) != SQLITE_BUSY)
+	if (f->db && why->code != -EBUSY)
 		write_loss(f);
 	return before ? 0 : f->failed;
+}
+
+static int explain(sqlite3 *db, int rc, struct err *why)
+{
+	return err_set(why, sql_errno(db, rc), "%s", sql_words(db, rc));
+}
+
+static int fail(struct db_file *f, int rc, struct err *err)
+{
+	struct err why;
+
+	explain(f->db, rc, &why);
+	return fail_for(f, &why, err);
 }
 
 static int insert_text(sqlite3 *db, const char *sql, const char *a, const char *b)
@@ -249,13 +262,12 @@ static int create_table(sqlite3 *db, const struct db_table *table)
 }
 
 /* All that is constant, and the tables: the file is there with them or not at all. */
-static int write_skeleton(struct db_file *f, const char *path)
+static int write_skeleton(struct db_file *f, const char *path, struct err *why)
 {
 	static const char sql[] = "PRAGMA page_size=4096;PRAGMA journal_mode=OFF;"
 				  "PRAGMA synchronous=OFF;BEGIN";
-	sqlite3 *db = NULL;
-	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-	int rc = sqlite3_open_v2(path, &db, flags, "unix");
+	sqlite3 *db;
+	int rc = sql_open_to_write(path, "unix", &db);
 
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
@@ -265,30 +277,44 @@ static int write_skeleton(struct db_file *f, const char *path)
 		rc = create_table(db, &activity_tables[i]);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+	int r = rc == SQLITE_OK ? 0 : explain(db, rc, why);
 	sqlite3_close(db);
-	return rc;
+	return r;
 }
 
-static int open_path(struct db_file *f)
+static int make_file(struct db_file *f, struct err *why)
 {
 	char *temporary = xasprintf("%s.tmp", f->path);
-	int rc = write_skeleton(f, temporary);
 
-	if (rc == SQLITE_OK && (chmod(temporary, 0640) < 0 || rename(temporary, f->path) < 0))
-		rc = SQLITE_IOERR;
-	if (rc != SQLITE_OK)
-		unlink(temporary);
+	(void)fs_unlink(temporary, NULL); /* of a process that was killed */
+	int r = fs_open(temporary, O_RDWR | O_CREAT | O_EXCL, ACTIVITY_FILE_MODE, why);
+	if (r >= 0) {
+		close(r);
+		r = write_skeleton(f, temporary, why);
+	}
+	if (r == 0)
+		r = fs_rename(temporary, f->path, why);
+	if (r < 0)
+		(void)fs_unlink(temporary, NULL);
 	free(temporary);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_open_v2(f->path, &f->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
-				     activity_db_vfs());
+	return r;
+}
+
+static int open_path(struct db_file *f, struct err *why)
+{
+	int r = make_file(f, why);
+
+	if (r < 0)
+		return r;
+	int rc = sql_open_to_write(f->path, activity_db_vfs(), &f->db);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(f->db, setup_sql, NULL, NULL, NULL);
-	return rc;
+	return rc == SQLITE_OK ? 0 : explain(f->db, rc, why);
 }
 
 static int open_db(struct db_file *f, struct err *err)
 {
+	struct err why = {0};
 	char *path = NULL;
 	int fd = activity_file_new(f->dir, &f->who, "db", &f->last_ms, &path, err);
 
@@ -302,13 +328,12 @@ static int open_db(struct db_file *f, struct err *err)
 	close(fd);
 	free(f->path);
 	f->path = path;
-	int rc = open_path(f);
-	if (rc == SQLITE_OK)
+	if (open_path(f, &why) == 0)
 		return 0;
-	int r = fail(f, rc, err);
+	int r = fail_for(f, &why, err);
 	sqlite3_close(f->db);
 	f->db = NULL;
-	unlink(path);
+	(void)fs_unlink(path, NULL);
 	*path = '\0';
 	return r;
 }

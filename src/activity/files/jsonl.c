@@ -6,13 +6,13 @@
 #include "activity/files/activity.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number.h"
 #include "base/text/text.h"
@@ -210,7 +210,7 @@ static int write_pending(struct activity_writer *w, struct err *err)
 static void remove_oldest(struct activity_writer *w)
 {
 	while (w->files_max > 0 && w->nfiles > (size_t)w->files_max) {
-		unlink(w->files[0]);
+		(void)fs_unlink(w->files[0], NULL);
 		w->rotated++;
 		free(w->files[0]);
 		memmove(w->files, w->files + 1, --w->nfiles * sizeof(*w->files));

@@ -4,6 +4,7 @@
  * but the duration. Rows go to temporary files at once, so that memory does not grow with them.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,6 @@ void activity_us_text(uint64_t ns, char *out)
 
 #	define MAX_ROWS 1048576u /* of a sheet, with its header */
 #	define MAX_TEXT 32767u /* characters of a cell; so many bytes are never more */
-#	define MODE 0640
 
 #	define PLACE FIELD_START, FIELD_END, FIELD_DEVICE, FIELD_STREAM
 #	define LAST FIELDS /* behind it comes the duration */
@@ -69,6 +69,7 @@ struct sheet {
 
 struct activity_writer {
 	char *path, *temporary;
+	int fd; /* of the temporary file; -1: none */
 	lxw_workbook *book; /* NULL: not begun */
 	struct sheet sheets[ACTIVITY_KIND_END];
 	struct buf text, scratch;
@@ -100,6 +101,7 @@ static struct activity_writer *xlsx_open(const char *path, const struct activity
 	(void)options;
 	w->path = xasprintf("%s%s", path, named ? "" : ".xlsx");
 	w->temporary = xasprintf("%s.%ld.tmp", w->path, (long)getpid());
+	w->fd = -1;
 	return w;
 }
 
@@ -124,6 +126,7 @@ static int make_dir(const char *path, struct err *err)
 static int begin(struct activity_writer *w, struct err *err)
 {
 	lxw_workbook_options o = {.constant_memory = LXW_TRUE};
+	char name[32];
 	struct stat st;
 
 	if (lstat(w->path, &st) == 0 && S_ISLNK(st.st_mode))
@@ -133,8 +136,13 @@ static int begin(struct activity_writer *w, struct err *err)
 	w->failed = make_dir(w->path, err);
 	if (w->failed < 0)
 		return w->failed;
-	unlink(w->temporary);
-	w->book = workbook_new_opt(w->temporary, &o);
+	(void)fs_unlink(w->temporary, NULL);
+	w->fd = fs_open(w->temporary, O_WRONLY | O_CREAT | O_EXCL, ACTIVITY_FILE_MODE, err);
+	if (w->fd < 0)
+		return w->failed = w->fd;
+	/* The library opens its file by name, at the end: this one nobody can exchange. */
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", w->fd);
+	w->book = workbook_new_opt(name, &o);
 	return w->book ? 0 : fail(w, -ENOMEM, "no memory for it", err);
 }
 
@@ -231,9 +239,7 @@ static int finish(struct activity_writer *w, struct err *err)
 	w->book = NULL;
 	if (e != LXW_NO_ERROR)
 		return fail(w, -EIO, lxw_strerror(e), err);
-	if (chmod(w->temporary, MODE) < 0 || rename(w->temporary, w->path) < 0)
-		return fail(w, -errno, strerror(errno), err);
-	return 0;
+	return w->failed = fs_rename(w->temporary, w->path, err);
 }
 
 static int xlsx_close(struct activity_writer *w, const struct activity_closing *c, struct err *err)
@@ -246,8 +252,10 @@ static int xlsx_close(struct activity_writer *w, const struct activity_closing *
 		r = finish(w, err);
 	else if (w->book)
 		workbook_close(w->book);
+	if (w->fd >= 0)
+		close(w->fd);
 	if (r < 0)
-		unlink(w->temporary);
+		(void)fs_unlink(w->temporary, NULL);
 	buf_release(&w->text);
 	buf_release(&w->scratch);
 	free(w->path);

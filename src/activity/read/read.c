@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "activity/files/activity.h"
+#include "base/fs.h"
 
 #define HEAD_BYTES 256
 
@@ -69,21 +70,17 @@ static bool is_jsonl(const char *path, const char *head, size_t n)
 int activity_read(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
 		  struct err *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = fs_open(path, O_RDONLY, 0, err);
 	char head[HEAD_BYTES + 1] = "";
 	struct stat st;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
-	int r = 0;
-	if (fstat(fd, &st) < 0)
-		r = err_sys(err, -errno, "cannot read '%s'", path);
-	else if (!S_ISREG(st.st_mode))
-		r = err_set(err, -EINVAL, "'%s' is not a file of activities", path);
-	ssize_t n = r < 0 ? 0 : pread(fd, head, HEAD_BYTES, 0);
+		return fd;
+	bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+	ssize_t n = is_file ? pread(fd, head, HEAD_BYTES, 0) : 0;
 	close(fd);
-	if (r < 0)
-		return r;
+	if (!is_file)
+		return err_set(err, -EINVAL, "'%s' is not a file of activities", path);
 	if (n < 0)
 		return err_sys(err, -EIO, "cannot read '%s'", path);
 	if (is_timeline(head))

@@ -97,27 +97,20 @@ static int try_schema(sqlite3 *db)
  * a directory without write permission a log cannot be read: then the file is taken as it is. */
 static int db_reading_open(struct db_reading *r)
 {
-	const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
-	char *real = realpath(r->path, NULL);
-	const char *path = real ? real : r->path;
-	int rc = sqlite3_open_v2(path, &r->db, flags, NULL);
+	int rc = sql_open_to_read(r->path, false, &r->db);
 
 	if (rc == SQLITE_OK) {
 		harden(r->db);
 		rc = try_schema(r->db);
 	}
 	if ((rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_CANTOPEN) {
-		char *uri = sql_immutable_uri(path);
-
 		sqlite3_close(r->db);
-		rc = sqlite3_open_v2(uri, &r->db, flags | SQLITE_OPEN_URI, NULL);
-		free(uri);
+		rc = sql_open_to_read(r->path, true, &r->db);
 		if (rc == SQLITE_OK) {
 			harden(r->db);
 			rc = try_schema(r->db);
 		}
 	}
-	free(real);
 	return rc == SQLITE_OK ? 0 : db_reading_error(r, rc);
 }
 

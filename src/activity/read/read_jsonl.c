@@ -3,6 +3,7 @@
 #include "activity/read/read.h"
 #include "base/containers/buf.h"
 #include "base/containers/intern.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/text.h"
 #include "wire/request.h"
@@ -524,12 +525,12 @@ int activity_read_jsonl(const char *path, activity_read_fn fn, void *arg,
 			struct activity_about *about, struct err *err)
 {
 	struct reading r = {.path = path, .fn = fn, .arg = arg, .about = about};
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = fs_open(path, O_RDONLY, 0, err);
 	struct buf b = {0};
 	int got = 0;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
+		return fd;
 	for (;;) {
 		ssize_t n = read_piece(fd, &b);
 

@@ -306,7 +306,7 @@ static int take_lock(const char *path)
 {
 	for (unsigned i = 0; i < LOCK_TRIES; i++) {
 		struct stat own, there;
-		int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
+		int fd = fs_open(path, O_RDWR | O_CREAT, FILE_MODE, NULL);
 
 		if (fd < 0)
 			return -1;
@@ -342,7 +342,7 @@ int split_files_write(const char *dir, const char *request, struct err *err)
 		r = split_file_write_json(dir, json_name, split_job_json(&job), err);
 	split_job_release(&job);
 	if (fd >= 0) {
-		unlink(lock);
+		(void)fs_unlink(lock, NULL);
 		close(fd);
 	}
 	free(lock);

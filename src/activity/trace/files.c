@@ -15,14 +15,11 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -148,31 +145,22 @@ static int give_name(struct trace_state *t, const char *tmp, char **out, struct 
 {
 	uint64_t ns = t->from_ns;
 	int code = -EEXIST;
+	struct err why = {0};
 
 	for (unsigned i = 0; i < 1000 && (code == -EEXIST || code == -ENOTEMPTY); i++) {
 		char *name = dir_name(t, ns + (uint64_t)i * NS_PER_MS);
 
 		*out = xasprintf("%s/%s", t->parent, name);
 		free(name);
-		if (rename(tmp, *out) == 0)
+		code = fs_rename(tmp, *out, &why);
+		if (code == 0)
 			return 0;
-		code = -errno;
 		free(*out);
+		*out = NULL;
 	}
-	return err_sys(err, code, "cannot rename '%s'", tmp);
-}
-
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
-static void remove_dir(const char *path)
-{
-	nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	if (err)
+		*err = why;
+	return code;
 }
 
 /* ".<host>_<pid>_<time>_sonde.<pid of its recorder>.tmp": whose recorder is no more. */
@@ -189,9 +177,10 @@ static bool is_left_over(const char *name, const char *host)
 	       errno == ESRCH;
 }
 
-static void remove_left_overs(const char *parent)
+/* Takes the descriptor of the parent. */
+static void remove_left_overs(const char *parent, int fd)
 {
-	DIR *d = opendir(parent);
+	DIR *d = fdopendir(fd);
 	char *host = trace_host_name();
 	struct dirent *e;
 
@@ -199,26 +188,30 @@ static void remove_left_overs(const char *parent)
 		if (is_left_over(e->d_name, host)) {
 			char *path = xasprintf("%s/%s", parent, e->d_name);
 
-			remove_dir(path);
+			(void)fs_remove_tree(path, NULL);
 			free(path);
 		}
 	if (d)
 		closedir(d);
+	else
+		close(fd);
 	free(host);
 }
 
-/* --- if it cannot be written --- */
-
-static bool leave_words(const char *path, const struct buf *text)
+/* The parent, made if need be and fit for writing to, and in it the directory. */
+static int make_dir(const char *parent, const char *tmp, struct err *err)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-		      FILE_MODE);
-	bool left = fd >= 0 && write(fd, text->data, text->len) == (ssize_t)text->len;
+	int r = fs_mkdirs(parent, err);
+	int fd = r < 0 ? r : fs_open_dir(parent, err);
 
-	if (fd >= 0)
-		close(fd);
-	return left;
+	if (fd < 0)
+		return fd;
+	remove_left_overs(parent, fd);
+	(void)fs_remove_tree(tmp, NULL); /* of a process that had our number */
+	return fs_mkdir(tmp, FS_DIR_MODE, err);
 }
+
+/* --- if it cannot be written --- */
 
 /* The recorder's log goes with the job: someone who searches for the trace finds this instead. What
  * was half written is gone by now, so there is room for it. */
@@ -235,7 +228,8 @@ static void report_trouble(const struct trace_state *t, const char *name, const 
 		buf_addf(&text, ", rank %d", t->w->rank);
 	buf_addf(&text, ", was not written: %s. %s, and ask for it again.\n", why->text,
 		 full ? "Make room there" : "Give --log-file a directory that the job can write");
-	if (!leave_words(path, &text) && !leave_words(beside, &text))
+	if (fs_leave_note(path, &text, FILE_MODE, NULL) < 0 &&
+	    fs_leave_note(beside, &text, FILE_MODE, NULL) < 0)
 		log_err("not even '%s' can be written", path);
 	buf_release(&text);
 	free(path);
@@ -247,9 +241,8 @@ static int trace_files_write(struct trace_state *t, struct err *err)
 	char *name = dir_name(t, t->from_ns), *final = NULL;
 	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid());
 	struct err late = {0};
-	int r = fs_mkdirs(tmp, err);
+	int r = make_dir(t->parent, tmp, err);
 
-	remove_left_overs(t->parent);
 	if (r == 0)
 		r = write_into(t, tmp, err);
 	if (r == 0)
@@ -257,7 +250,7 @@ static int trace_files_write(struct trace_state *t, struct err *err)
 	if (final)
 		log_info("process %u: the trace is in '%s'", t->w->pid, final);
 	else
-		remove_dir(tmp);
+		(void)fs_remove_tree(tmp, NULL);
 	if (r < 0)
 		report_trouble(t, name, err);
 	if (r == 0 && t->w->trace.analyse && split_files_write(t->parent, t->request, &late) < 0)

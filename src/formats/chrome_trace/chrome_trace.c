@@ -23,7 +23,7 @@ int chrome_trace_new(const struct chrome_trace_options *o, struct chrome_trace *
 			       "'%s' is being written by another process; choose another file",
 			       o->path);
 	struct chrome_trace *t = xcalloc(1, sizeof(*t));
-	int r = chrome_file_open(&t->file, o->path, o->gzip, 0, err);
+	int r = chrome_file_open(&t->file, o->path, o, 0, err);
 
 	if (r == 0)
 		r = chrome_file_publish(&t->file, err);

@@ -33,6 +33,7 @@ struct chrome_trace;
 struct chrome_trace_options {
 	const char *path; /* a file that is there is replaced in one step; -EBUSY if another
 			     process writes a trace there */
+	unsigned mode; /* of the files, less umask; 0: 0644 */
 	bool gzip;
 	/*
 	 * Begin a new file after so many bytes, or so much time; 0: never. `path` is always the one

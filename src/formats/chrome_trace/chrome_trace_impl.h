@@ -29,10 +29,11 @@ struct chrome_file {
 	struct buf packed; /* gzip */
 };
 
-/* `end` 0: a trace without events. Otherwise only the room behind `end` is written: what is before
- * it comes from elsewhere, and the file is not valid until it is there. */
-int chrome_file_open(struct chrome_file *f, const char *path, bool gzip, uint64_t end,
-		     struct err *err);
+/* With the mode and gzip of the options. `end` 0: a trace without events. Otherwise only the room
+ * behind `end` is written: what is before it comes from elsewhere, and the file is not valid until
+ * it is there. */
+int chrome_file_open(struct chrome_file *f, const char *path, const struct chrome_trace_options *o,
+		     uint64_t end, struct err *err);
 int chrome_file_publish(struct chrome_file *f, struct err *err);
 /* Writes events (of which none crosses a page) and the closing behind them. On failure the file is
  * what it was. */

@@ -168,7 +168,7 @@ static int prepare(struct chrome_trace *t, const char *path,
 	c->asked = xstrdup(path);
 	c->from = t->file.gzip ? 0 : OBJECT_HEAD_LEN;
 	c->to = t->file.end;
-	int r = chrome_file_open(&c->file, path, t->file.gzip, t->file.end, err);
+	int r = chrome_file_open(&c->file, path, &t->o, t->file.end, err);
 	if (r == 0) {
 		c->source = dup(t->file.fd);
 		if (c->source < 0)

@@ -121,21 +121,25 @@ static int write_head(struct chrome_file *f, struct err *err)
 
 /* A file that is there and no plain one, such as /dev/null, is written as it is. Whoever comes to
  * the same path sees by the lock that the file is in use: chrome_file_in_use(). */
-static int open_where(struct chrome_file *f)
+static int open_where(struct chrome_file *f, mode_t mode, struct err *err)
 {
 	static atomic_uint serial;
 	struct stat st;
 
 	if (stat(f->path, &st) == 0 && !S_ISREG(st.st_mode)) {
 		if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))
-			return errno = ESPIPE, -1;
-		return open(f->path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+			return err_set(err, -ESPIPE,
+				       "cannot write '%s': a timeline needs a file, not a pipe",
+				       f->path);
+		if (S_ISDIR(st.st_mode))
+			return err_sys(err, -EISDIR, "cannot write '%s'", f->path);
+		return fs_open_output(f->path, 0, mode, err);
 	}
 	f->temporary = xasprintf("%s.%ld-%u.tmp", f->path, (long)getpid(),
 				 atomic_fetch_add_explicit(&serial, 1, memory_order_relaxed));
 	/* left behind by an earlier process of this number, or put there for us to write to */
-	unlink(f->temporary);
-	int fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	(void)fs_unlink(f->temporary, NULL);
+	int fd = fs_open(f->temporary, O_RDWR | O_CREAT | O_EXCL, mode, err);
 	if (fd >= 0)
 		(void)flock(fd, LOCK_EX | LOCK_NB); /* where there are no locks we go without */
 	return fd;
@@ -143,14 +147,11 @@ static int open_where(struct chrome_file *f)
 
 bool chrome_file_in_use(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	struct stat st;
-	bool used = false;
+	int fd = fs_is_stream(path) ? -1 : fs_open(path, O_RDONLY, 0, NULL);
 
 	if (fd < 0)
 		return false;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-		used = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	bool used = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 	close(fd);
 	return used;
 }
@@ -170,37 +171,34 @@ enum chrome_taken chrome_file_taken(const struct chrome_file *f)
 	return stat(f->path, &st) < 0 && errno == ENOENT ? CHROME_MOVED : CHROME_NOT_TAKEN;
 }
 
-/* A link stays one, and a change of directory does not matter. */
-static char *whole_path(const char *path)
+/* A link stays one, and a change of directory does not matter. Allocates in any case. */
+static int find_path(const char *path, char **out, struct err *err)
 {
-	char *real = realpath(path, NULL);
-	struct buf absolute = {0};
+	struct buf whole = {0};
+	int r = fs_is_stream(path) ? fs_absolute(path, &whole, err) : fs_resolve(path, &whole, err);
 
-	if (real)
-		return real;
-	if (fs_absolute(path, &absolute, NULL) < 0)
-		buf_add_str(&absolute, path);
-	return (char *)(uintptr_t)buf_str(&absolute);
+	if (r < 0)
+		buf_add_str(&whole, path);
+	buf_str(&whole);
+	*out = whole.data;
+	return r;
 }
 
-int chrome_file_open(struct chrome_file *f, const char *path, bool gzip, uint64_t end,
-		     struct err *err)
+int chrome_file_open(struct chrome_file *f, const char *path, const struct chrome_trace_options *o,
+		     uint64_t end, struct err *err)
 {
-	int r = 0;
-
-	*f = (struct chrome_file){.path = whole_path(path), .gzip = gzip, .end = end};
-	f->fd = open_where(f);
-	if (f->fd < 0) {
-		r = errno == ESPIPE ? err_set(err, -ESPIPE,
-					      "cannot write '%s': a timeline needs a file, not a "
-					      "pipe",
-					      f->path)
-				    : err_sys(err, -errno, "cannot write '%s'", f->path);
+	*f = (struct chrome_file){.fd = -1, .gzip = o->gzip, .end = end};
+	int r = find_path(path, &f->path, err);
+	if (r == 0)
+		r = f->fd = open_where(f, o->mode ? o->mode : 0644, err);
+	if (r < 0) {
 		free(f->temporary);
 		f->temporary = NULL;
+	} else {
+		r = 0;
 	}
 	/* 16: a gzip header; the levels above 3 cost more than they save. */
-	if (r == 0 && gzip) {
+	if (r == 0 && f->gzip) {
 		f->z = xcalloc(1, sizeof(*f->z));
 		BUG_ON(deflateInit2(f->z, 3, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK);
 	}
@@ -215,8 +213,10 @@ int chrome_file_publish(struct chrome_file *f, struct err *err)
 {
 	if (!f->temporary)
 		return 0;
-	if (rename(f->temporary, f->path) < 0)
-		return err_sys(err, -errno, "cannot replace '%s'", f->path);
+	int r = fs_rename(f->temporary, f->path, err);
+
+	if (r < 0)
+		return r;
 	free(f->temporary);
 	f->temporary = NULL;
 	return 0;
@@ -296,7 +296,7 @@ void chrome_file_release(struct chrome_file *f)
 	if (f->fd >= 0)
 		close(f->fd);
 	if (f->temporary)
-		unlink(f->temporary);
+		(void)fs_unlink(f->temporary, NULL);
 	free(f->temporary);
 	free(f->path);
 	if (f->z)

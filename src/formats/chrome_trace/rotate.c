@@ -5,13 +5,12 @@
  * another under its name.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number.h"
 #include "formats/chrome_trace/chrome_trace_impl.h"
@@ -84,16 +83,18 @@ static int give_number(struct chrome_trace *t, struct err *err)
 {
 	char *name = numbered(t->file.path, t->number);
 
-	if (link(t->file.path, name) < 0 && rename(t->file.path, name) < 0) {
-		int r = err_sys(err, -errno, "cannot rename '%s' to '%s'", t->file.path, name);
+	int r = fs_link(t->file.path, name, NULL);
 
+	if (r < 0)
+		r = fs_rename(t->file.path, name, err);
+	if (r < 0) {
 		free(name);
 		return r;
 	}
 	if (t->o.keep && t->number > t->o.keep) {
 		char *old = numbered(t->file.path, t->number - t->o.keep);
 
-		unlink(old);
+		(void)fs_unlink(old, NULL);
 		free(old);
 	}
 	free(t->file.path);
@@ -136,7 +137,7 @@ static int begin_next(struct chrome_trace *t, struct chrome_file *next, struct e
 int chrome_rotate(struct chrome_trace *t, struct err *err)
 {
 	struct chrome_file next;
-	int r = chrome_file_open(&next, t->file.path, t->o.gzip, 0, err), more;
+	int r = chrome_file_open(&next, t->file.path, &t->o, 0, err), more;
 
 	if (r < 0)
 		return r;
@@ -157,7 +158,7 @@ int chrome_begin_anew(struct chrome_trace *t, struct err *err)
 
 	if (taken == CHROME_NOT_TAKEN)
 		return 0;
-	int r = chrome_file_open(&next, t->file.path, t->o.gzip, 0, err);
+	int r = chrome_file_open(&next, t->file.path, &t->o, 0, err);
 	if (r < 0)
 		return r;
 	if (taken == CHROME_MOVED)

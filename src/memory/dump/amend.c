@@ -264,14 +264,14 @@ static int make_out(struct csv_copy *c, struct err *err)
 {
 	struct stat st;
 
-	c->out_path = xasprintf("%s.XXXXXX", c->amend->path);
-	c->out = mkostemp(c->out_path, O_CLOEXEC);
+	/* A killed one is known by the length of its name: memory/outputs/dumps.c. */
+	c->out_path = xasprintf("%s.%06x", c->amend->path, (unsigned)getpid() & 0xffffffu);
+	(void)fs_unlink(c->out_path, NULL);
+	c->out = fs_open(c->out_path, O_RDWR | O_CREAT | O_EXCL, 0600, err);
 	if (c->out < 0) {
-		int r = err_sys(err, -errno, "cannot write beside \"%s\"", c->amend->path);
-
 		free(c->out_path);
 		c->out_path = NULL;
-		return r;
+		return c->out;
 	}
 	if (fstat(c->in, &st) < 0)
 		return err_sys(err, -errno, "cannot stat \"%s\"", c->amend->path);
@@ -398,8 +398,11 @@ static int replace_file(struct csv_copy *c, struct err *err)
 		r = write_pending(c, err);
 	if (r < 0)
 		return r;
-	if (fsync(c->out) < 0 || rename(c->out_path, c->amend->path) < 0)
+	if (fsync(c->out) < 0)
 		return err_sys(err, -errno, "cannot replace \"%s\"", c->amend->path);
+	r = fs_rename(c->out_path, c->amend->path, err);
+	if (r < 0)
+		return r;
 	free(c->out_path);
 	c->out_path = NULL;
 	return 0;
@@ -418,7 +421,7 @@ static int amend_csv_file(struct amend *a, int fd, struct err *err)
 	if (r == 0 && c.out >= 0)
 		r = replace_file(&c, err);
 	if (c.out_path)
-		unlink(c.out_path);
+		(void)fs_unlink(c.out_path, NULL);
 	free(c.out_path);
 	if (c.out >= 0)
 		close(c.out);
@@ -448,7 +451,7 @@ struct db_amend {
 static int db_error(struct db_amend *d, int rc, struct err *err)
 {
 	return err_set(err, sql_errno(d->db, rc), "cannot write \"%s\": %s", d->amend->path,
-		       sqlite3_errmsg(d->db));
+		       sql_words(d->db, rc));
 }
 
 static uint32_t read_pid(sqlite3_stmt *stmt, int column)
@@ -508,12 +511,11 @@ static int amend_db_rows(struct db_amend *d)
 
 static int amend_db_file(struct amend *a, int fd, struct err *err)
 {
-	const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
 	struct db_amend d = {.amend = a};
 
 	close(fd); /* SQLite's own locks must come after: closing a file drops a process' locks */
 	cell_keys_init(&d.keys);
-	int rc = sqlite3_open_v2(a->path, &d.db, flags, NULL);
+	int rc = sql_open_to_write(a->path, NULL, &d.db);
 	int r = rc == SQLITE_OK ? dump_db_check(d.db, a->path, err) : db_error(&d, rc, err);
 	if (r == 0) {
 		rc = amend_db_rows(&d);
@@ -533,16 +535,15 @@ static int amend_db_file(struct amend *a, int fd, struct err *err)
 static int open_file(const char *path, char **out_real, bool *out_db, struct err *err)
 {
 	char start[sizeof(DB_MAGIC)];
-	struct stat st;
+	struct buf real = {0};
+	int fd = fs_resolve(path, &real, err);
 
-	*out_real = realpath(path, NULL);
-	int fd = *out_real ? open(*out_real, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	buf_str(&real);
+	*out_real = real.data;
+	if (fd == 0)
+		fd = fs_open(*out_real, O_RDONLY, 0, err);
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open \"%s\"", path);
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		close(fd);
-		return err_set(err, -EINVAL, "\"%s\" is not a regular file", path);
-	}
+		return fd;
 	if (euidaccess(*out_real, W_OK) < 0) {
 		int r = err_sys(err, -errno, "cannot write \"%s\"", path);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/dump/calls.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/csv.h"
 #include "base/text/text.h"
@@ -64,7 +65,7 @@ struct trace_db {
 static int db_error(struct trace_db *t, int rc, struct err *err)
 {
 	int r = err_set(err, sql_errno(t->db, rc), "cannot write calls to \"%s\": %s", t->path,
-			sqlite3_errmsg(t->db));
+			sql_words(t->db, rc));
 
 	if (t->db && !sqlite3_get_autocommit(t->db))
 		sqlite3_exec(t->db, "ROLLBACK", NULL, NULL, NULL);
@@ -79,9 +80,7 @@ static int open_table(struct trace_db *t, uint32_t pid, struct err *err)
 				 "\"Thread Id\" INTEGER,\"Process Id\" INTEGER)",
 				 pid);
 	char *insert = xasprintf("INSERT INTO python_trace_%u VALUES(?,?,?,?,?)", pid);
-	const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
-	char *real = realpath(t->path, NULL);
-	int rc = sqlite3_open_v2(real ? real : t->path, &t->db, flags, NULL);
+	int rc = sql_open_to_write(t->path, NULL, &t->db);
 
 	if (rc == SQLITE_OK)
 		rc = sqlite3_busy_timeout(t->db, BUSY_MS);
@@ -92,7 +91,6 @@ static int open_table(struct trace_db *t, uint32_t pid, struct err *err)
 	if (rc == SQLITE_OK)
 		rc = sqlite3_prepare_v3(t->db, insert, -1, SQLITE_PREPARE_PERSISTENT, &t->insert,
 					NULL);
-	free(real);
 	free(create);
 	free(insert);
 	return rc == SQLITE_OK ? 0 : db_error(t, rc, err);
@@ -100,11 +98,10 @@ static int open_table(struct trace_db *t, uint32_t pid, struct err *err)
 
 int trace_db_open(const char *path, uint32_t pid, struct trace_db **out, struct err *err)
 {
-	/* SQLite makes files by umask and follows links, so the file is made here first. */
-	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	int fd = fs_open(path, O_RDWR | O_CREAT, 0600, err);
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot create \"%s\"", path);
+		return fd;
 	close(fd);
 	struct trace_db *t = xcalloc(1, sizeof(*t));
 	t->path = xstrdup(path);

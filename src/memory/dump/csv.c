@@ -324,8 +324,6 @@ static int open_file(struct writer *w, struct err *err)
 
 	if (fstat(w->fd, &st) < 0)
 		return err_sys(err, -errno, "cannot stat \"%s\"", w->path);
-	if (!S_ISREG(st.st_mode))
-		return err_set(err, -EINVAL, "\"%s\" is not a regular file", w->path);
 	/* Where locks do not work (some network file systems) we do without. */
 	if (flock(w->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return err_set(err, -EBUSY, "\"%s\" is being written by another process", w->path);
@@ -343,13 +341,11 @@ static int open_file(struct writer *w, struct err *err)
 
 static int csv_open(const char *path, enum row_compat compat, struct writer **out, struct err *err)
 {
-	/* O_NONBLOCK: a fifo of that name must not hold the recorder up. */
-	int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-	int fd = open(path, flags, 0600);
+	int fd = fs_open(path, O_RDWR | O_CREAT, 0600, err);
 	int r;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot create \"%s\"", path);
+		return fd;
 	struct writer *w = xcalloc(1, sizeof(*w));
 	w->fd = fd;
 	w->path = xstrdup(path);

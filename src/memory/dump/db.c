@@ -16,10 +16,10 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/containers/buf.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/text.h"
 #include "formats/sqlite_use.h"
@@ -277,26 +277,6 @@ static int db_close(struct writer *w, struct err *err)
 	return r;
 }
 
-/* SQLite makes files by umask and follows links, so the file is made here first. */
-static int create_file(const char *path, char **out_real, struct err *err)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-	struct stat st;
-
-	if (fd < 0)
-		return err_sys(err, -errno, "cannot create \"%s\"", path);
-	int r = fstat(fd, &st) < 0 ? -errno : 0;
-	close(fd);
-	if (r < 0)
-		return err_sys(err, r, "cannot stat \"%s\"", path);
-	if (!S_ISREG(st.st_mode))
-		return err_set(err, -EINVAL, "\"%s\" is not a regular file", path);
-	*out_real = realpath(path, NULL);
-	if (!*out_real)
-		return err_sys(err, -errno, "cannot resolve \"%s\"", path);
-	return 0;
-}
-
 static bool table_is_ours(sqlite3 *db)
 {
 	sqlite3_stmt *stmt = NULL;
@@ -312,10 +292,9 @@ static bool table_is_ours(sqlite3 *db)
 	return ours;
 }
 
-static int open_database(struct writer *w, const char *real, struct err *err)
+static int open_database(struct writer *w, struct err *err)
 {
-	const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
-	int rc = sqlite3_open_v2(real, &w->db, flags, NULL);
+	int rc = sql_open_to_write(w->path, NULL, &w->db);
 
 	if (rc == SQLITE_OK)
 		rc = sqlite3_busy_timeout(w->db, BUSY_MS);
@@ -345,16 +324,15 @@ static int open_database(struct writer *w, const char *real, struct err *err)
 
 static int db_open(const char *path, enum row_compat compat, struct writer **out, struct err *err)
 {
-	char *real = NULL;
-	int r = create_file(path, &real, err);
+	int r = fs_open(path, O_RDWR | O_CREAT, 0600, err);
 
 	if (r < 0)
 		return r;
+	close(r);
 	struct writer *w = xcalloc(1, sizeof(*w));
 	w->path = xstrdup(path);
 	w->compat = compat;
-	r = open_database(w, real, err);
-	free(real);
+	r = open_database(w, err);
 	if (r < 0)
 		db_close(w, NULL);
 	else

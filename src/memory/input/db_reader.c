@@ -119,19 +119,10 @@ static bool has_log(const char *path)
 
 static int open_db(struct db_source *s)
 {
-	const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
 	char *real = realpath(s->src.path, NULL);
 	const char *path = real ? real : s->src.path;
-	int rc;
+	int rc = sql_open_to_read(path, !has_log(path), &s->db);
 
-	if (has_log(path)) {
-		rc = sqlite3_open_v2(path, &s->db, flags, NULL);
-	} else {
-		char *uri = sql_immutable_uri(path);
-
-		rc = sqlite3_open_v2(uri, &s->db, flags | SQLITE_OPEN_URI, NULL);
-		free(uri);
-	}
 	free(real);
 	return rc;
 }

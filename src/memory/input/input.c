@@ -2,6 +2,7 @@
 #include "memory/input/input.h"
 
 #include "base/containers/hmap.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "memory/dump/calls.h"
@@ -412,11 +413,11 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 static bool is_recording(const char *path)
 {
 	char magic[sizeof(((struct recording_head *)0)->magic)] = {0};
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = fs_open(path, O_RDONLY, 0, NULL);
 
 	if (fd < 0)
 		return false;
-	ssize_t n = read(fd, magic, sizeof(magic));
+	ssize_t n = pread(fd, magic, sizeof(magic), 0); /* a pipe keeps what is in it */
 	close(fd);
 	return n == (ssize_t)sizeof(magic) && !memcmp(magic, RECORDING_MAGIC, sizeof(magic));
 }

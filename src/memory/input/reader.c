@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "memory/dump/scan.h"
 #include "memory/input/read_ahead.h"
@@ -406,13 +407,12 @@ struct dump *dump_twin(const struct dump *d)
 
 int dump_open(const char *path, unsigned flags, struct dump **out, struct err *err)
 {
-	/* O_NONBLOCK: a fifo is refused below instead of waited for. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = fs_open(path, O_RDONLY, 0, err);
 	char start[sizeof(DB_MAGIC)];
 	struct stat st;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open \"%s\"", path);
+		return fd;
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return err_set(err, -EINVAL, "\"%s\" is not a regular file", path);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "recorder/session.h"
 #include "wire/control_page.h"
@@ -85,7 +86,7 @@ static bool is_finishing(const char *path)
 {
 	char *name = xasprintf("%s/%s", path, SESSION_FILE);
 	struct control_page page;
-	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	int fd = fs_open(name, O_RDONLY, 0, NULL);
 	bool yes = false;
 
 	free(name);

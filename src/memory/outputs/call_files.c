@@ -106,15 +106,13 @@ static int append_lines(int fd, const char *text, size_t len, struct err *err)
 static int append_thread(struct trace_files *f, struct proc_trace *p, struct thread_file *t,
 			 struct err *err)
 {
-	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
-
 	if (!p->dir)
 		return err_set(err, -ENOENT, NO_PLACE);
 	char *path = xasprintf("%s/python_trace_%u_%s.csv", p->dir, t->tid, p->time_text);
 	if (!t->begun && dumps_replaces(f->dumps))
-		unlink(path);
-	int fd = open(path, flags, 0600);
-	int r = fd < 0 ? err_sys(err, -errno, "cannot open '%s'", path) : 0;
+		(void)fs_unlink(path, NULL);
+	int fd = fs_open(path, O_WRONLY | O_CREAT | O_APPEND, 0600, err);
+	int r = fd < 0 ? fd : 0;
 	struct stat st;
 	if (r == 0 && !t->begun && fstat(fd, &st) == 0 && st.st_size == 0)
 		r = append_lines(fd, TRACE_COLUMNS "\n", sizeof(TRACE_COLUMNS "\n") - 1, err);
@@ -151,7 +149,7 @@ static int open_db(struct trace_files *f, struct proc_trace *p, struct err *err)
 	int r;
 
 	if (own && dumps_replaces(f->dumps))
-		unlink(own);
+		(void)fs_unlink(own, NULL);
 	r = trace_db_open(own ? own : dump, p->pid, &p->db, err);
 	free(own);
 	return r;

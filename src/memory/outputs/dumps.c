@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -237,9 +236,11 @@ static int claim_dir(struct dumps *d, struct proc_dump *p, struct err *err)
 		free(wanted);
 		return r;
 	}
-	for (unsigned n = 2; mkdir(p->dir, FS_DIR_MODE) < 0; n++) {
-		if (errno != EEXIST || n > MAX_SUFFIX) {
-			r = err_sys(err, -errno, "cannot make directory '%s'", p->dir);
+	struct err why = {0};
+	for (unsigned n = 2; (r = fs_mkdir(p->dir, FS_DIR_MODE, &why)) < 0; n++) {
+		if (r != -EEXIST || n > MAX_SUFFIX) {
+			if (err)
+				*err = why;
 			break;
 		}
 		free(p->dir);
@@ -276,8 +277,12 @@ static void remove_leftovers(const char *dir, const char *path)
 
 	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
 		if (!strncmp(e->d_name, name, len) && e->d_name[len] == '.' &&
-		    strlen(e->d_name) == len + strlen(".XXXXXX"))
-			unlinkat(dirfd(d), e->d_name, 0);
+		    strlen(e->d_name) == len + strlen(".XXXXXX")) {
+			char *old = xasprintf("%s/%s", dir, e->d_name);
+
+			(void)fs_unlink(old, NULL);
+			free(old);
+		}
 	if (d)
 		closedir(d);
 }
@@ -292,7 +297,7 @@ static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t
 	int r = make_device_dir(d, p, device, "dump", &dir, &err);
 	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, p->ops->suffix);
 	if (r == 0 && (d->setup.flags & DUMPS_REPLACE)) {
-		unlink(path);
+		(void)fs_unlink(path, NULL);
 		remove_leftovers(dir, path);
 	}
 	if (r == 0)

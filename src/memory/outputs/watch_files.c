@@ -86,10 +86,9 @@ static int open_sums(struct watch_files *f, struct sums *s, struct err *err)
 		s->dir = xstrdup(buf_str(&dir));
 		buf_addf(&dir, "/watch_dump_data_check_sum_%s.csv", time_text);
 		if (dumps_replaces(f->dumps))
-			unlink(buf_str(&dir));
-		s->fd = open(buf_str(&dir), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
-			     0600);
-		r = s->fd < 0 ? err_sys(err, -errno, "cannot open '%s'", buf_str(&dir)) : 0;
+			(void)fs_unlink(buf_str(&dir), NULL);
+		s->fd = fs_open(buf_str(&dir), O_WRONLY | O_CREAT | O_APPEND, 0600, err);
+		r = s->fd < 0 ? s->fd : 0;
 	}
 	struct stat st;
 	if (r == 0 && fstat(s->fd, &st) == 0 && st.st_size == 0)
@@ -175,10 +174,9 @@ static void move_content(struct watch_files *f, const struct sums *s, uint32_t p
 			       (unsigned long long)content);
 	char *to = xasprintf("%s/%s", s->dir, buf_str(name));
 	/* Not there: it was moved when the recording was made. */
-	if (rename(from, to) < 0 && errno != ENOENT) {
-		err_sys(&err, -errno, "cannot move '%s' to '%s'", from, to);
+	int r = fs_rename(from, to, &err);
+	if (r < 0 && r != -ENOENT)
 		log_once(f, &err);
-	}
 	free(from);
 	free(to);
 }
@@ -231,7 +229,7 @@ void watch_files_free(struct watch_files *f)
 	for (size_t i = 0; i < f->n; i++)
 		close_sums(f, &f->list[i]);
 	char *dir = xasprintf("%s/" SESSION_WATCH_DIR, f->recording);
-	rmdir(dir); /* if nothing was left behind */
+	(void)fs_rmdir(dir, NULL); /* if nothing was left behind */
 	free(dir);
 	free(f->recording);
 	free(f->list);

@@ -137,6 +137,7 @@ static int put_all(struct output *o, struct err *err)
 static int create_file(struct output *o, const char *dir, struct err *err)
 {
 	char now[FS_TIMESTAMP_BYTES];
+	struct err why = {0};
 	int r = fs_mkdirs(dir, err);
 
 	if (r < 0)
@@ -149,13 +150,15 @@ static int create_file(struct output *o, const char *dir, struct err *err)
 			snprintf(suffix, sizeof(suffix), "_%d", i);
 		free(o->path);
 		o->path = xasprintf("%s/memory_compare_%s%s.csv", dir, now, suffix);
-		o->fd = open(o->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		o->fd = fs_open(o->path, O_WRONLY | O_CREAT | O_EXCL, 0600, &why);
 		if (o->fd >= 0)
 			return 0;
-		if (errno != EEXIST)
+		if (o->fd != -EEXIST)
 			break;
 	}
-	return err_sys(err, -errno, "cannot create \"%s\"", o->path);
+	if (err)
+		*err = why;
+	return o->fd;
 }
 
 int compare_csv(const struct compare *c, const char *dir, struct buf *out_path, struct err *err)
@@ -171,7 +174,7 @@ int compare_csv(const struct compare *c, const char *dir, struct buf *out_path, 
 		if (close(o.fd) < 0 && r == 0)
 			r = err_sys(err, -errno, "cannot write \"%s\"", o.path);
 		if (r < 0)
-			(void)unlink(o.path);
+			(void)fs_unlink(o.path, NULL);
 		else
 			buf_add_str(out_path, o.path);
 	}

@@ -305,7 +305,7 @@ TEST(activity_read, what_is_no_such_file)
 	struct err err = {0};
 
 	CHECK_INT(activity_read("/no/such/file", keep, &got, &about, &err), -ENOENT);
-	CHECK_INT(activity_read(dir, keep, &got, &about, &err), -EINVAL);
+	CHECK_INT(activity_read(dir, keep, &got, &about, &err), -EISDIR);
 	sql(path, "CREATE TABLE other(a)");
 	CHECK_INT(activity_read(path, keep, &got, &about, &err), -EINVAL);
 	CHECK(strstr(err.text, "none of their tables"));

@@ -315,7 +315,7 @@ TEST(dump_amend, refuses)
 
 	CHECK_INT(dump_amend("/nowhere", ROW_SEED, find, found, &rows, &err), -ENOENT);
 	CHECK_INT(dump_amend("/dev/null", ROW_SEED, find, found, &rows, &err), -EINVAL);
-	CHECK_INT(dump_amend(tmpdir(), ROW_SEED, find, found, &rows, &err), -EINVAL);
+	CHECK_INT(dump_amend(tmpdir(), ROW_SEED, find, found, &rows, &err), -EISDIR);
 	write_text(path, "hello\n", 6);
 	CHECK_INT(dump_amend(path, ROW_SEED, find, found, &rows, &err), -EINVAL);
 	write_text(path, text, strlen(text));

@@ -226,7 +226,7 @@ TEST(dump_reader, headers)
 		CHECK_INT(dump_open_bytes(bad[i], strlen(bad[i]), 0, &d, &err), -EINVAL);
 	CHECK_INT(dump_open("/nowhere", 0, &d, &err), -ENOENT);
 	CHECK_INT(dump_open("/dev/null", 0, &d, &err), -EINVAL);
-	CHECK_INT(dump_open("/tmp", 0, &d, &err), -EINVAL);
+	CHECK_INT(dump_open("/tmp", 0, &d, &err), -EISDIR);
 }
 
 TEST(dump_reader, line_ends_and_blank_lines)
