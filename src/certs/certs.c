@@ -4,12 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -32,10 +32,13 @@ const char *certs_path(const struct certs *c, const char *a, const char *b, stru
 int certs_mkdir(const struct certs *c, const char *name, struct err *err)
 {
 	struct buf path = {0};
-	int r = 0;
+	struct err why = {0};
+	int r = fs_mkdir(certs_path(c, name, NULL, &path), 0700, &why);
 
-	if (mkdir(certs_path(c, name, NULL, &path), 0700) < 0 && errno != EEXIST)
-		r = err_sys(err, -errno, "cannot make directory '%s'", buf_str(&path));
+	if (r == -EEXIST)
+		r = 0;
+	else if (r < 0 && err)
+		*err = why;
 	buf_release(&path);
 	return r;
 }
@@ -215,11 +218,11 @@ static int lock_dir(struct certs *c, struct err *err)
 
 static int make_dir(const char *dir, struct err *err)
 {
-	int r = fs_mkdirs(dir, err);
+	char *parent = xstrdup(dir);
+	int r = fs_mkdirs(dirname(parent), err);
 
-	if (r == 0 && chmod(dir, 0700) < 0)
-		r = err_sys(err, -errno, "cannot make '%s' private", dir);
-	return r;
+	free(parent);
+	return r < 0 ? r : fs_mkdir(dir, 0700, err);
 }
 
 static int open_dir(struct certs *c, bool create, struct err *err)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "certs/certs_impl.h"
 #include "net/tls/certificate.h"
@@ -48,13 +49,11 @@ static int write_ca_files(struct certs *c, const char *set, struct err *err)
 static int use_new_file(struct certs *c, const char *set, const char *name, struct err *err)
 {
 	struct buf from = {0}, to = {0};
-	int r = 0;
 
 	certs_path(c, set, name, &to);
 	certs_path(c, set, name, &from);
 	buf_add_str(&from, NEW);
-	if (rename(buf_str(&from), buf_str(&to)) < 0)
-		r = err_sys(err, -errno, "cannot write '%s'", buf_str(&to));
+	int r = fs_rename(buf_str(&from), buf_str(&to), err);
 	buf_release(&from);
 	buf_release(&to);
 	return r;

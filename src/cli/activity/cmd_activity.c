@@ -8,6 +8,8 @@
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
 #include "activity/steps/files.h"
+#include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/plain_words.h"
 #include "cli/activity/show.h"
@@ -193,12 +195,12 @@ static int write_all(const char *data, size_t n, struct err *err)
 
 static int print_file(const char *path, struct err *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), r = 0;
+	int fd = fs_open(path, O_RDONLY, 0, err), r = 0;
 	char piece[PIECE];
 	ssize_t n = 0;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot read '%s'", path);
+		return fd;
 	while (r == 0 && (n = read(fd, piece, sizeof(piece))) > 0)
 		r = write_all(piece, (size_t)n, err);
 	if (r == 0 && n < 0)
@@ -212,8 +214,7 @@ static int is_plain(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
-/* Prints all files if `print`, and removes them in any case. */
-static int print_dir(const char *dir, bool print, struct err *err)
+static int print_dir(const char *dir, struct err *err)
 {
 	struct dirent **found = NULL;
 	int n = scandir(dir, &found, is_plain, alphasort), r = 0;
@@ -221,14 +222,12 @@ static int print_dir(const char *dir, bool print, struct err *err)
 	for (int i = 0; i < n; i++) {
 		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
 
-		if (print && r == 0)
+		if (r == 0)
 			r = print_file(path, err);
-		unlink(path);
 		free(path);
 		free(found[i]);
 	}
 	free(found);
-	rmdir(dir);
 	return r;
 }
 
@@ -240,27 +239,21 @@ static int print_dir(const char *dir, bool print, struct err *err)
 static int export_to_stdout(stdout_make_fn make, void *arg, struct err *err)
 {
 	const char *tmp = getenv("TMPDIR");
-	char *dir = xasprintf("%s/sonde-export-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-	struct stat st;
-
-	if (!mkdtemp(dir)) {
-		int code = err_sys(err, -errno,
-				   "cannot make a directory for what is to be printed in '%s'",
-				   tmp && *tmp ? tmp : "/tmp");
-		free(dir);
-		return code;
-	}
+	char *dir = xasprintf("%s/sonde-export-%ld-%lld", tmp && *tmp ? tmp : "/tmp",
+			      (long)getpid(), (long long)clock_real_ns());
 	char *path = xasprintf("%s/out", dir);
-	int r = make(arg, path, err);
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		int printed = print_dir(path, r == 0, r == 0 ? err : NULL);
+	struct stat st;
+	int r = fs_mkdir(dir, 0700, err);
 
-		r = r < 0 ? r : printed;
+	if (r == 0) {
+		r = make(arg, path, err);
+		if (r == 0 && stat(path, &st) == 0)
+			r = S_ISDIR(st.st_mode) ? print_dir(path, err) : print_file(path, err);
+		(void)fs_remove_tree(dir, NULL);
 	}
-	int printed = print_dir(dir, r == 0, r == 0 ? err : NULL);
 	free(path);
 	free(dir);
-	return r < 0 ? r : printed;
+	return r;
 }
 
 static const struct activity_writer_ops *ops_of(unsigned format)

@@ -2,6 +2,7 @@
 #include "cli/mem/analysis_command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "memory/input/input.h"
@@ -89,11 +91,10 @@ static int write_answer(const struct command *cmd, struct analysis_run *run, con
 {
 	json_t *answer = answer_value(run, UINT_MAX);
 	struct err err = {0};
-	FILE *f = fopen(path, "we");
+	int fd = fs_open_output(path, O_CREAT | O_TRUNC, 0666, &err);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
 
-	if (!f) {
-		err_sys(&err, -errno, "cannot open '%s'", path);
-	} else {
+	if (f) {
 		bool bad =
 			!answer || json_dumpf(answer, f, JSON_INDENT(2)) < 0 || fputc('\n', f) < 0;
 		if (fclose(f) != 0 || bad)

@@ -97,11 +97,11 @@ static int read_recording(struct analysis_run *run, struct err *err)
 static bool is_checksums(const char *path)
 {
 	char head[sizeof(WATCH_CSV_HEADER) - 1];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = fs_open(path, O_RDONLY, 0, NULL);
 
 	if (fd < 0)
 		return false;
-	ssize_t n = read(fd, head, sizeof(head));
+	ssize_t n = pread(fd, head, sizeof(head), 0);
 	close(fd);
 	return n == (ssize_t)sizeof(head) && !memcmp(head, WATCH_CSV_HEADER, sizeof(head));
 }

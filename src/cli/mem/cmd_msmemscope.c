@@ -135,8 +135,8 @@ static int start_recording(struct job *j, struct err *err)
 	if (r == 0)
 		r = start_recorder(buf_str(&j->dir), c, err);
 	if (r < 0) {
-		(void)unlink(config);
-		(void)rmdir(buf_str(&j->dir));
+		(void)fs_unlink(config, NULL);
+		(void)fs_rmdir(buf_str(&j->dir), NULL);
 	}
 	free(config);
 	return r;

@@ -183,6 +183,7 @@ int launch_make_dir(const char *output, struct buf *out, struct err *err)
 {
 	char now[FS_TIMESTAMP_BYTES];
 	struct buf path = {0};
+	struct err why = {0};
 	int r = fs_mkdirs(output, err);
 
 	if (r < 0)
@@ -199,13 +200,13 @@ int launch_make_dir(const char *output, struct buf *out, struct err *err)
 			 (int)getpid(), now);
 		if (i > 1)
 			buf_addf(&path, "_%d", i);
-		r = mkdir(buf_str(&path), FS_DIR_MODE) < 0 ? -errno : 0;
+		r = fs_mkdir(buf_str(&path), FS_DIR_MODE, &why);
 		if (r != -EEXIST)
 			break;
 	}
-	if (r < 0)
-		err_sys(err, r, "cannot make directory '%s'", buf_str(&path));
-	else
+	if (r < 0 && err)
+		*err = why;
+	else if (r == 0)
 		buf_add(out, path.data, path.len);
 	buf_release(&path);
 	return r;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "cli/command.h"
 #include "cli/mem/preload.h"
 #include "cli/stack/options.h"
@@ -319,6 +320,7 @@ static int control_background(const struct stack_command *c)
 {
 	const char *name = c->cmd->spec.name;
 	struct stack_pidfile p = {0};
+	struct err err = {0};
 
 	stack_pidfile_read(c->o.pid_file, &p, NULL);
 	bool job = stack_tracked_runs(&p.job), sampler = stack_tracked_runs(&p.sampler);
@@ -332,6 +334,8 @@ static int control_background(const struct stack_command *c)
 
 		return runs ? status : EXIT_FAILED;
 	}
+	if (stack_pidfile_trust(c->o.pid_file, &p, &err) < 0)
+		return command_fail(c->cmd, &err, EXIT_FAILED);
 	if (!stack_background_stop(&p))
 		fprintf(stderr, "%s: the %s has not ended yet\n", name,
 			stack_tracked_runs(&p.sampler) ? "sampler" : "job");
@@ -411,7 +415,7 @@ static int run_command(struct stack_command *c)
 	int status = run_session(c, &s);
 	stack_session_close_log(&s);
 	if (c->o.detach)
-		unlink(c->o.pid_file);
+		(void)fs_unlink(c->o.pid_file, NULL);
 	return status;
 }
 

@@ -74,19 +74,19 @@ static void device_directory(const struct tensorboard *f, int64_t device, struct
 /* A file that is not there yet: the name that everybody expects, else a later one. */
 static int create_file(const char *dir, struct buf *out_path, struct err *err)
 {
-	int fd = -1;
+	struct err why = {0};
+	int fd = -EEXIST;
 
-	for (unsigned long tries = 0; fd < 0 && tries < 1000; tries++) {
+	for (unsigned long tries = 0; fd == -EEXIST && tries < 1000; tries++) {
 		buf_clear(out_path);
 		buf_addf(out_path, "%s/tfevents.pb", dir);
 		if (tries)
 			buf_addf(out_path, ".%010lu", (unsigned long)time(NULL) + tries - 1);
-		fd = open(buf_str(out_path), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC,
-			  0640);
-		if (fd < 0 && errno != EEXIST)
-			break;
+		fd = fs_open(buf_str(out_path), O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0640, &why);
 	}
-	return fd < 0 ? err_sys(err, -errno, "cannot make '%s'", buf_str(out_path)) : fd;
+	if (fd < 0 && err)
+		*err = why;
+	return fd;
 }
 
 /* Opens a new file for the device; `why`, if any, is logged with its name. */

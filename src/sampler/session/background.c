@@ -4,13 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/containers/buf.h"
 #include "base/fs.h"
+#include "base/proc.h"
 #include "base/text/number.h"
 #include "sampler/discover/discover.h"
 
@@ -67,13 +71,21 @@ int stack_pidfile_parse(const char *text, size_t len, struct stack_pidfile *out)
 
 int stack_pidfile_read(const char *path, struct stack_pidfile *out, struct err *err)
 {
-	struct buf text = {0};
-	int r = fs_read_file(path, FILE_BYTES, &text, err);
+	int fd = fs_open(path, O_RDONLY, 0, err);
+	char text[FILE_BYTES];
+	struct stat st;
 
-	if (r >= 0 && stack_pidfile_parse(text.data ? text.data : "", text.len, out) < 0)
-		r = err_set(err, -EPROTO, "'%s' names no process", path);
-	buf_release(&text);
-	return r < 0 ? r : 0;
+	if (fd < 0)
+		return fd;
+	ssize_t n = fstat(fd, &st) < 0 ? -errno : fs_read_at(fd, text, sizeof(text), 0);
+	close(fd);
+	if (n < 0)
+		return err_sys(err, (int)n, "cannot read '%s'", path);
+	if (stack_pidfile_parse(text, (size_t)n, out) < 0)
+		return err_set(err, -EPROTO, "'%s' names no process", path);
+	out->owner = st.st_uid;
+	out->others_write = st.st_mode & (S_IWGRP | S_IWOTH);
+	return 0;
 }
 
 static void add_pid(struct buf *out, const char *who, const struct stack_tracked *t)
@@ -124,11 +136,11 @@ static bool read_all(int fd, void *out, size_t n)
 static int leave_terminal(const char *log, struct err *err)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	int fd = fs_open_output(log, O_CREAT | O_APPEND, 0644, err);
 	int r = 0;
 
 	if (fd < 0)
-		r = err_sys(err, -errno, "cannot open '%s'", log);
+		r = fd;
 	else if (null < 0 || dup2(null, 0) < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
 		r = err_sys(err, -errno, "cannot leave the terminal");
 	if (null > 2)
@@ -197,6 +209,68 @@ void stack_background_failed(int ready, int status, const struct err *err)
 }
 
 /* --- ending it --- */
+
+static bool is_of_user(pid_t pid, uid_t user)
+{
+	char status[4096];
+	unsigned real;
+
+	if (proc_read(pid, "status", status, sizeof(status)) < 0)
+		return false;
+	const char *line = strstr(status, "\nUid:");
+	return line && sscanf(line, " Uid: %u", &real) == 1 && real == user;
+}
+
+/* The name of the program's file; without what an update of it has left behind the name. */
+static bool program_name(const char *link, char *out, size_t cap)
+{
+	ssize_t n = readlink(link, out, cap - 1);
+
+	if (n <= 0)
+		return false;
+	out[n] = '\0';
+	char *deleted = strstr(out, " (deleted)"), *slash;
+	if (deleted)
+		*deleted = '\0';
+	slash = strrchr(out, '/');
+	if (slash)
+		memmove(out, slash + 1, strlen(slash));
+	return true;
+}
+
+static bool is_our_program(pid_t pid)
+{
+	char link[64], own[PATH_MAX], other[PATH_MAX];
+
+	snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
+	return program_name("/proc/self/exe", own, sizeof(own)) &&
+	       program_name(link, other, sizeof(other)) && !strcmp(own, other);
+}
+
+int stack_pidfile_trust(const char *path, const struct stack_pidfile *p, struct err *err)
+{
+	const uid_t self = geteuid();
+
+	if (p->owner != self)
+		return err_set(err, -EPERM,
+			       "'%s' belongs to another user (uid %u), who alone can end what it "
+			       "names",
+			       path, (unsigned)p->owner);
+	if (p->others_write)
+		return err_set(err, -EPERM,
+			       "other users can write '%s', so it may name anything: end process "
+			       "%d yourself",
+			       path, (int)p->sampler.pid);
+	if (stack_tracked_runs(&p->sampler) &&
+	    (!is_of_user(p->sampler.pid, self) || !is_our_program(p->sampler.pid)))
+		return err_set(err, -EPERM, "process %d, which '%s' names, is no sampler of yours",
+			       (int)p->sampler.pid, path);
+	/* What root has started may have become another user since. */
+	if (self != 0 && stack_tracked_runs(&p->job) && !is_of_user(p->job.pid, self))
+		return err_set(err, -EPERM, "process %d, which '%s' names, is no job of yours",
+			       (int)p->job.pid, path);
+	return 0;
+}
 
 static bool wait_ended(const struct stack_pidfile *p)
 {

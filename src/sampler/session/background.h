@@ -23,6 +23,8 @@ struct stack_tracked {
 
 struct stack_pidfile {
 	struct stack_tracked job, sampler;
+	uid_t owner; /* of the file, if it was read from one */
+	bool others_write; /* not only he may write it */
 };
 
 /* Unknown lines are ignored; -EPROTO if there is no pid at all. */
@@ -52,6 +54,9 @@ int stack_background_ready(const char *pid_file, int ready, pid_t job, struct er
 /* Lets it go with the status, which is not 0, and the message. */
 void stack_background_failed(int ready, int status, const struct err *err);
 
+/* Whether the file may name processes that are to be ended: it is ours alone, the sampler is one of
+ * ours, and the job too. -EPERM if not. */
+int stack_pidfile_trust(const char *path, const struct stack_pidfile *p, struct err *err);
 /* Ends the job if it runs, with it the sampler, and waits for both. False if one still runs. */
 bool stack_background_stop(const struct stack_pidfile *p);
 

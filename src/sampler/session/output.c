@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/containers/intern.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "formats/chrome_trace/chrome_trace.h"
 #include "formats/profile.h"
@@ -224,10 +225,10 @@ static void end_open(void *arg, struct chrome_trace *copy)
 /* Has the kernel begin to write it to the disk. Waiting for that would cost samples. */
 static int push_out(const char *path, struct err *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = fs_is_stream(path) ? 0 : fs_open(path, O_RDONLY, 0, err);
 
-	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
+	if (fd <= 0)
+		return fd;
 	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	close(fd);
 	return 0;
