@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "base/proc.h"
 
-#include "base/text/printable.h"
-
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include "base/broker.h"
+#include "base/text/printable.h"
 
 ssize_t proc_read(pid_t pid, const char *name, char *out, size_t cap)
 {
@@ -15,9 +15,9 @@ ssize_t proc_read(pid_t pid, const char *name, char *out, size_t cap)
 	ssize_t n = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	int fd = broker_open(path);
 	if (fd < 0)
-		return errno == ENOENT ? -ESRCH : -errno;
+		return fd == -ENOENT ? -ESRCH : fd;
 	while (len < cap - 1 && (n = read(fd, out + len, cap - 1 - len)) > 0)
 		len += (size_t)n;
 	if (n < 0)

@@ -24,6 +24,7 @@
 #include "daemon/notify.h"
 #include "daemon/process.h"
 #include "daemon/rpc/rpc.h"
+#include "daemon/sandbox/sandbox.h"
 #include "net/tls/tls.h"
 
 #define DRAIN_NS 1000000000u /* how long answers may take once the end is asked for */
@@ -57,11 +58,11 @@ static void raise_file_limit(void)
 		log_warn("cannot raise the limit of open files: %s", strerror(errno));
 }
 
-static void log_start(void)
+static void log_start(const struct daemon_config *c)
 {
-	if (geteuid() == 0)
+	if (geteuid() == 0 && !c->user)
 		log_warn("running as root: an ordinary user is enough, unless jobs of other users "
-			 "are to be served");
+			 "are to be served; with --user NAME root is needed for the start alone");
 	log_info("sonde daemon %s, process %d", SONDE_VERSION, (int)getpid());
 }
 
@@ -155,6 +156,8 @@ static void on_reload(evutil_socket_t sig, short what, void *arg)
 	notify_send("RELOADING=1\nMONOTONIC_USEC=%llu",
 		    (unsigned long long)(clock_mono_ns() / 1000));
 	const struct daemon_config *next = p->reload ? p->reload(p->reload_arg, &err) : NULL;
+	if (next && sandbox_check_config(p->d.sandbox, next, &err) < 0)
+		next = NULL;
 	/* The log first: what follows belongs into the new file. */
 	if (next) {
 		reload_apply(&p->config, next, RELOAD_LOG);
@@ -244,20 +247,25 @@ static int open_http(struct process *p, struct err *err)
 	return 0;
 }
 
+/* Sockets first, since they may need root; then the sandbox, in which files of metrics are made. */
 static int open_modules(struct process *p, struct err *err)
 {
 	const struct daemon_config *c = &p->config;
 	struct daemon *d = &p->d;
+	int r = 0;
 
 	d->jobs = jobs_new(d->base, c->max_processes_per_uid);
 	jobs_set_regression(d->jobs, c->regression_percent);
-	int r = metrics_new(d, &d->metrics, err);
-	if (r >= 0 && c->enable_ipc_monitor)
+	if (c->enable_ipc_monitor)
 		r = fabric_open(d, on_data, p, &d->fabric, err);
 	if (r >= 0)
 		r = rpc_server_new(d, p->sockets.rpc, p->sockets.nrpc, &d->rpc, err);
 	if (r >= 0)
 		r = open_http(p, err);
+	if (r >= 0)
+		r = sandbox_enter(d->sandbox, err);
+	if (r >= 0)
+		r = metrics_new(d, &d->metrics, err);
 	return r;
 }
 
@@ -272,6 +280,7 @@ static void close_all(struct process *p)
 	background_wait(LEAVE_MS);
 	jobs_free(d->jobs);
 	tls_server_free(d->tls);
+	sandbox_free(d->sandbox);
 	for (int i = 0; i < EVENTS; i++)
 		loop_event_free(p->events[i]);
 	if (d->base)
@@ -283,7 +292,7 @@ static int set_up(struct process *p, struct err *err)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a write that fails */
 	raise_file_limit();
-	log_start();
+	log_start(&p->config);
 	int r = open_base(p, err);
 	/* Before signals are ours: it may ask for a passphrase, and Ctrl-C is an answer. */
 	if (r >= 0 && strcmp(p->config.certs_dir, DAEMON_NO_CERTS))
@@ -304,7 +313,9 @@ int daemon_run(const struct daemon_config *config, daemon_reload_fn reload, void
 	p.d.started_ns = clock_real_ns();
 	notify_init(&p.sockets);
 	process_become_init();
-	int r = set_up(&p, err);
+	int r = sandbox_prepare(&p.config, &p.d.sandbox, err);
+	if (r >= 0)
+		r = set_up(&p, err);
 	if (r >= 0) {
 		log_info("ready");
 		notify_send("READY=1\nSTATUS=ready");

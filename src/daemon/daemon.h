@@ -35,6 +35,7 @@ struct opt;
 
 /* What the options say. Strings belong to the caller of daemon_run() and outlive the daemon. */
 struct daemon_config {
+	const char *user; /* NULL: goes on as who started it, without a sandbox */
 	/* control RPC */
 	unsigned port; /* 0: the kernel chooses, the log says which */
 	/* Empty: loopback, every address with certificates. Ends with NULL. */
@@ -83,6 +84,7 @@ struct rpc_server;
 struct http_server;
 struct metrics;
 struct tls_server;
+struct sandbox;
 
 struct daemon {
 	struct event_base *base;
@@ -93,6 +95,7 @@ struct daemon {
 	struct rpc_server *rpc;
 	struct http_server *http; /* NULL: none */
 	struct metrics *metrics;
+	struct sandbox *sandbox; /* NULL: none */
 	int64_t started_ns; /* CLOCK_REALTIME */
 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "device/metrics_processes.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/broker.h"
 #include "base/containers/buf.h"
 #include "base/mem.h"
 #include "device/metrics.h"
@@ -71,7 +71,7 @@ static bool read_environ(uint32_t pid, struct buf *out)
 	ssize_t n = 0;
 
 	snprintf(path, sizeof(path), "/proc/%u/environ", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = broker_open(path);
 	if (fd < 0)
 		return false;
 	while (out->len < MAX_ENVIRON && (n = read(fd, buf_room(out, PIECE), PIECE)) > 0)

@@ -95,6 +95,11 @@ const struct opt daemon_option_table[] = {
 		 "Lines that begin with # are ignored."},
 	{TEXT("log-file", "FILE", log_file, NULL,
 	      "Append the log to FILE, not to stderr. On SIGHUP the daemon reopens the file.")},
+	{TEXT("user", "NAME", user, NULL,
+	      "Go on as this user, in a sandbox: root opens the sockets, then the daemon keeps no "
+	      "capability, can start no program, and writes only below the directories that "
+	      "--log-file, --metric-log-dir and --ipc-socket-dir name. It serves the jobs of all "
+	      "users as before. A number is a user without an account.")},
 
 	{.group = "Control",
 	 NUMBER("port", "PORT", port, 0, 65535, "1778",

@@ -193,7 +193,6 @@ struct jobs_process {
 struct jobs {
 	struct event_base *base;
 	unsigned max_per_uid;
-	uid_t own_uid;
 	struct hmap processes; /* hash of the identity to the first jobs_process of a chain */
 	struct hmap peers; /* pid to jobs_peer */
 	struct hmap lookups; /* uid to when and how often ancestors were looked up */

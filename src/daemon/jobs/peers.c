@@ -27,6 +27,7 @@
 
 #define POLL_MS 250
 #define POLL_AT_ONCE 64 /* processes at a time: a millisecond or two */
+#define STATUS_BYTES 2048 /* of /proc/PID/status; what is wanted stands in its first lines */
 #define NAMESPACES_MAX 32 /* that the kernel nests */
 #define ANCESTORS_MAX 24 /* libkineto names ten */
 #define OTHER_FILES 256u /* HTTP, devices, logs; a quarter where there are few */
@@ -244,21 +245,18 @@ struct process_pids {
 /* False: it is gone, or may not be inspected. */
 static bool read_pids(pid_t pid, struct process_pids *out)
 {
-	char path[64], line[256], *at;
+	char text[STATUS_BYTES], *line, *next = text, *at;
 
 	*out = (struct process_pids){0};
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	FILE *f = fopen(path, "re");
-	if (!f)
+	if (proc_read(pid, "status", text, sizeof(text)) < 0)
 		return false;
-	while (!out->n && fgets(line, sizeof(line), f))
+	while (!out->n && (line = strsep(&next, "\n")))
 		if (!strncmp(line, "PPid:", 5))
 			out->parent = (pid_t)atoi(line + 5);
 		else if (!strncmp(line, "NSpid:", 6))
-			for (char *word = strtok_r(line + 6, " \t\n", &at);
-			     word && out->n < NAMESPACES_MAX; word = strtok_r(NULL, " \t\n", &at))
+			for (char *word = strtok_r(line + 6, " \t", &at);
+			     word && out->n < NAMESPACES_MAX; word = strtok_r(NULL, " \t", &at))
 				out->numbers[out->n++] = (int32_t)atoi(word);
-	fclose(f);
 	return out->n > 0;
 }
 

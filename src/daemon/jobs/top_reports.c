@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "activity/live/toplist.h"
+#include "base/broker.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
@@ -19,17 +21,25 @@
 
 /* --- accepting --- */
 
+static bool stat_namespace(pid_t pid, struct stat *out)
+{
+	char path[48];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+	int fd = broker_open(path);
+	bool found = fd >= 0 && fstat(fd, out) == 0;
+	if (fd >= 0)
+		close(fd);
+	return found;
+}
+
 /* Whether two processes are in the same pid namespace, so that a number means the same to both. */
 static bool share_namespace(pid_t a, pid_t b)
 {
 	struct stat x, y;
-	char path[48];
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)a);
-	if (stat(path, &x) < 0)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)b);
-	return stat(path, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+	return stat_namespace(a, &x) && stat_namespace(b, &y) && x.st_dev == y.st_dev &&
+	       x.st_ino == y.st_ino;
 }
 
 struct wanted {

@@ -12,6 +12,7 @@
 #include "daemon/jobs/jobs.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/rpc/rpc.h"
+#include "daemon/sandbox/sandbox.h"
 #include "net/tls/tls.h"
 #include "wire/rpc.h"
 
@@ -104,10 +105,10 @@ static json_t *get_daemon(struct daemon *d, const json_t *request)
 
 	(void)request;
 	gethostname(host, sizeof(host) - 1);
-	return json_pack("{ss si sf ss so so so so}", "version", SONDE_VERSION, "pid",
+	return json_pack("{ss si sf ss so so so so so}", "version", SONDE_VERSION, "pid",
 			 (int)getpid(), "uptime_s", d->rpc ? rpc_server_age_s(d->rpc) : 0.0,
 			 "hostname", host, "endpoints", fabric, "rpc", rpc, "tls", tls, "jobs",
-			 describe_jobs(d->jobs));
+			 describe_jobs(d->jobs), "sandbox", sandbox_describe(d->sandbox));
 }
 
 static const struct {

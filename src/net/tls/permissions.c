@@ -4,12 +4,12 @@
  * opened, not its name.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/broker.h"
 #include "net/tls/files.h"
 
 #define FILE_BYTES_MAX (1 << 20)
@@ -99,9 +99,9 @@ int tls_files_read(const char *path, bool secret, struct buf *out, struct err *e
 	struct stat st;
 	int r;
 
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = broker_open(path);
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
+		return err_sys(err, fd, "cannot open '%s'", path);
 	if (fstat(fd, &st) < 0)
 		r = err_sys(err, -errno, "cannot look at '%s'", path);
 	else if (!S_ISREG(st.st_mode))
