@@ -9,6 +9,9 @@ daemons of different tests do not meet there. The global endpoints, abstract and
 directory, can be had by one daemon of a network namespace only: tests that need them say
 namespace=True, and are skipped where no namespace can be made. Clients are then started with
 d.popen() or d.run(), which run a program beside the daemon.
+
+With DAEMON_USER=61010 in the environment every daemon goes on as that user (--user), so that any test
+can be run against the sandbox; the tests run as root then.
 """
 
 import contextlib
@@ -27,6 +30,7 @@ from users import as_user
 from waiting import wait_until
 
 START_S = 30
+SANDBOX = int(os.environ.get("DAEMON_USER", 0))
 
 
 def need_namespaces(*flags):
@@ -53,6 +57,13 @@ def free_port():
 def sanitised(build):
     """Whether the program was built with a sanitizer: its memory then says little."""
     return b"__asan_" in (pathlib.Path(build) / "bin" / "sonde").read_bytes()
+
+
+def open_to_others(path):
+    """Other users can enter the directories that lead there."""
+    for p in (path, *path.parents):
+        if p.stat().st_uid == os.geteuid() and not p.stat().st_mode & 0o001:
+            p.chmod(p.stat().st_mode | 0o011)
 
 
 class Daemon:

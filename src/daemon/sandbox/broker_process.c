@@ -79,6 +79,7 @@ static bool belongs_to_root(int dir)
 	return st.st_uid == 0 && (!(st.st_mode & (S_IWGRP | S_IWOTH)) || fs.f_flags & ST_RDONLY);
 }
 
+/* Without a name: the directory itself, to be inspected. */
 static int open_certificate(const char *dir, const char *name)
 {
 	int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -86,6 +87,8 @@ static int open_certificate(const char *dir, const char *name)
 
 	if (at < 0)
 		return -errno;
+	if (!name)
+		return at;
 	if (belongs_to_root(at)) {
 		fd = openat(at, name, FLAGS);
 		error = fd < 0 ? errno : 0;
@@ -98,7 +101,7 @@ static int open_for_daemon(void *certs_dir, const char *path)
 {
 	const char *name = certificate_name(certs_dir, path);
 
-	if (name)
+	if (name || (certs_dir && !strcmp(path, certs_dir)))
 		return open_certificate(certs_dir, name);
 	if (!broker_is_process_file(path))
 		return -EACCES;

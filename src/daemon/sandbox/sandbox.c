@@ -114,6 +114,26 @@ static int give_to_user(const struct sandbox *s, const char *path, int flags, st
 	return r;
 }
 
+/* Makes those that are missing, for the user. */
+static int make_dirs(const struct sandbox *s, const char *path, struct err *err)
+{
+	char *part = xstrdup(path);
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i <= strlen(path); i++) {
+		if (path[i] && path[i] != '/')
+			continue;
+		part[i] = '\0';
+		if (access(part, F_OK) < 0) {
+			r = fs_mkdirs(part, err);
+			r = r ?: give_to_user(s, part, O_RDONLY | O_DIRECTORY, err);
+		}
+		part[i] = path[i];
+	}
+	free(part);
+	return r;
+}
+
 /* The log was opened by root and is opened again after SIGHUP; the directory of metrics may not be
  * there yet. */
 static int prepare_files(const struct sandbox *s, struct err *err)
@@ -125,11 +145,7 @@ static int prepare_files(const struct sandbox *s, struct err *err)
 		return 0;
 	if (c->log_file)
 		r = give_to_user(s, c->log_file, O_WRONLY, err);
-	if (r == 0 && s->metric_dir && access(s->metric_dir, F_OK) < 0) {
-		r = fs_mkdirs(s->metric_dir, err);
-		r = r ?: give_to_user(s, s->metric_dir, O_RDONLY | O_DIRECTORY, err);
-	}
-	return r;
+	return r == 0 && s->metric_dir ? make_dirs(s, s->metric_dir, err) : r;
 }
 
 /* --- the parts --- */

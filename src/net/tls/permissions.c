@@ -56,19 +56,39 @@ static int check_mode(const char *path, const struct stat *st, mode_t refused, c
 	return r;
 }
 
+/* The directory may lie in one that is closed to us, and open to our broker. */
+static int inspect_dir(const char *dir, struct stat *st, bool *read_only)
+{
+	struct statvfs fs = {0};
+
+	*read_only = false;
+	if (stat(dir, st) == 0) {
+		*read_only = statvfs(dir, &fs) == 0 && fs.f_flag & ST_RDONLY;
+		return 0;
+	}
+	int fd = errno == EACCES ? broker_open(dir) : -errno;
+	if (fd < 0)
+		return fd;
+	int r = fstat(fd, st) < 0 ? -errno : 0;
+	*read_only = fstatvfs(fd, &fs) == 0 && fs.f_flag & ST_RDONLY;
+	close(fd);
+	return r;
+}
+
 int tls_files_check_dir(const char *dir, struct err *err)
 {
-	struct statvfs fs;
+	bool read_only;
 	struct stat st;
+	int r = inspect_dir(dir, &st, &read_only);
 
-	if (stat(dir, &st) < 0)
-		return err_sys(err, -errno, "cannot use the certificate directory '%s'", dir);
+	if (r < 0)
+		return err_sys(err, r, "cannot use the certificate directory '%s'", dir);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(err, -ENOTDIR, "the certificate directory '%s' is not a directory",
 			       dir);
-	int r = check_owner(dir, &st, err);
+	r = check_owner(dir, &st, err);
 	/* Kubernetes shows secrets in a directory of mode 1777 on a mount that nobody can write. */
-	if (r == 0 && !(statvfs(dir, &fs) == 0 && fs.f_flag & ST_RDONLY))
+	if (r == 0 && !read_only)
 		r = check_mode(dir, &st, ANY_WRITE, "written", err);
 	return r;
 }
