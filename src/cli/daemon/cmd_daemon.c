@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/daemon/daemon_options.h"
 #include "daemon/daemon.h"
+#include "daemon/sandbox/sandbox.h"
 
 /* One reading of the command line. The daemon borrows texts of those before, so all are kept; a new
  * one comes only when somebody changed a file and sent SIGHUP. */
@@ -85,7 +86,7 @@ static int run_parsed(const struct command *cmd, struct readings *all)
 
 	if (daemon_options_check(o, &err) < 0 || set_levels(&err) < 0)
 		return command_fail(cmd, &err, EXIT_USAGE);
-	if (o->config.log_file && log_open(o->config.log_file, &err) < 0)
+	if (o->config.log_file && sandbox_open_log(&o->config, &err) < 0)
 		return command_fail(cmd, &err, EXIT_FAILED);
 	daemon_options_log(o);
 	if (daemon_run(&o->config, read_again, all, &err) == 0)

@@ -9,7 +9,6 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,25 +96,20 @@ void sandbox_free(struct sandbox *s)
 
 /* --- what belongs to the user --- */
 
-/* Gives what root has just made to the user. A file with a second name could be anybody's. */
-static int give_to_user(const struct sandbox *s, const char *path, int flags, struct err *err)
+/* Gives what root has made to the user. */
+static int give_to_user(const struct sandbox_user *u, int fd, const char *path, struct err *err)
 {
-	struct stat st;
-	int r = 0, fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int r = 0;
 
-	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
-	bool plain = fstat(fd, &st) == 0 &&
-		     (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1));
-	if (plain && st.st_uid == 0 && s->user.uid != 0 && fchown(fd, s->user.uid, s->user.gid) < 0)
-		r = err_sys(err, -errno, "cannot give '%s' to user %u", path,
-			    (unsigned)s->user.uid);
-	close(fd);
-	return r;
+	if (fd >= 0 && u->uid != 0 && fchown(fd, u->uid, u->gid) < 0)
+		r = err_sys(err, -errno, "cannot give '%s' to user %u", path, (unsigned)u->uid);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : r;
 }
 
-/* Makes those that are missing, for the user. */
-static int make_dirs(const struct sandbox *s, const char *path, struct err *err)
+/* Makes the directories that are missing, for the user. */
+static int make_dirs(const struct sandbox_user *u, const char *path, struct err *err)
 {
 	char *part = xstrdup(path);
 	int r = 0;
@@ -125,8 +119,8 @@ static int make_dirs(const struct sandbox *s, const char *path, struct err *err)
 			continue;
 		part[i] = '\0';
 		if (access(part, F_OK) < 0) {
-			r = fs_mkdirs(part, err);
-			r = r ?: give_to_user(s, part, O_RDONLY | O_DIRECTORY, err);
+			r = fs_mkdir(part, FS_DIR_MODE, err);
+			r = r ?: give_to_user(u, fs_open_dir(part, err), part, err);
 		}
 		part[i] = path[i];
 	}
@@ -134,18 +128,23 @@ static int make_dirs(const struct sandbox *s, const char *path, struct err *err)
 	return r;
 }
 
-/* The log was opened by root and is opened again after SIGHUP; the directory of metrics may not be
- * there yet. */
-static int prepare_files(const struct sandbox *s, struct err *err)
+/* As the user who will open it again after SIGHUP, where he may; else as root, and it is his. */
+int sandbox_open_log(const struct daemon_config *c, struct err *err)
 {
-	const struct daemon_config *c = s->config;
-	int r = 0;
+	struct sandbox_user u;
 
-	if (geteuid() != 0)
+	if (!c->user || !*c->user || geteuid() != 0)
+		return log_open(c->log_file, err);
+	int r = rights_find_user(c->user, &u, err);
+	if (r < 0)
+		return r;
+	r = setegid(u.gid) < 0 || seteuid(u.uid) < 0 ? -errno : log_open(c->log_file, NULL);
+	if (seteuid(0) < 0 || setegid(getgid()) < 0)
+		return err_sys(err, -errno, "cannot be root again");
+	if (r == 0)
 		return 0;
-	if (c->log_file)
-		r = give_to_user(s, c->log_file, O_WRONLY, err);
-	return r == 0 && s->metric_dir ? make_dirs(s, s->metric_dir, err) : r;
+	r = log_open(c->log_file, err);
+	return r ?: give_to_user(&u, fs_open(c->log_file, O_WRONLY, 0, err), c->log_file, err);
 }
 
 /* --- the parts --- */
@@ -250,7 +249,7 @@ int sandbox_enter(struct sandbox *s, struct err *err)
 		return 0;
 	bool perf = s->config->enable_perf_monitor;
 	bool saved_root = geteuid() == 0 && filter_available();
-	int r = prepare_files(s, err);
+	int r = s->metric_dir && geteuid() == 0 ? make_dirs(&s->user, s->metric_dir, err) : 0;
 	r = r ?: rights_become(&s->user, perf ? CAPABILITY(CAP_PERFMON) : 0, saved_root, err);
 	if (r < 0)
 		return r;

@@ -31,6 +31,9 @@ struct sandbox;
  * without --user. */
 int sandbox_prepare(const struct daemon_config *config, struct sandbox **out, struct err *err);
 
+/* Opens the log file, so that the user can open it again. Also without --user. */
+int sandbox_open_log(const struct daemon_config *config, struct err *err);
+
 /* When everything that needs root is open, and before there are threads. NULL: does nothing. */
 int sandbox_enter(struct sandbox *s, struct err *err);
 
