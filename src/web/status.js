@@ -487,7 +487,8 @@ function showDaemon(d) {
 	$("host").textContent = d.hostname;
 	document.title = d.hostname + " – sonde";
 	$("about").textContent = "sonde " + d.version + ", up " + duration(d.uptime_s) +
-		(d.tls ? ", TLS" : "");
+		(d.tls ? ", TLS" : "") +
+		(d.sandbox ? ", in a sandbox as " + (d.sandbox.user ?? "user " + d.sandbox.uid) : "");
 }
 
 function showStatus(s) {

@@ -51,7 +51,7 @@ def test_units_are_valid(units, name):
 def test_unit_is_hardened(units):
     needs("systemd")
     name = "sonde-daemon.service"
-    r = run("systemd-analyze", "security", "--offline=yes", "--threshold=50", units / name)
+    r = run("systemd-analyze", "security", "--offline=yes", "--threshold=35", units / name)
     if "offline" in r.stderr:
         lacks("systemd", f"systemd-analyze is too old: {r.stderr.strip()}")
     assert r.returncode == 0, r.stdout + r.stderr

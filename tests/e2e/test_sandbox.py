@@ -22,6 +22,7 @@ from daemon import Daemon
 from monitored import state
 from waiting import wait_until
 
+PACKAGING = pathlib.Path(__file__).resolve().parents[2] / "packaging"
 USER = 61010
 FLAGS = ("--user", USER)
 pytestmark = pytest.mark.needs("root")
@@ -251,6 +252,53 @@ def test_it_goes_on_without_the_broker(build, users):
 
 
 # --- who may have it, and where ---
+
+CAPABILITIES = dict(SETGID=6, SETUID=7, SETPCAP=8, DAC_READ_SEARCH=2, SYS_PTRACE=19, PERFMON=38)
+
+
+def unit_capabilities():
+    unit = (PACKAGING / "systemd" / "sonde-daemon.service").read_text()
+    assert "--user=sonde" in unit
+    return re.findall(r"CAP_(\w+)", re.search(r"^CapabilityBoundingSet=(.*)$", unit, re.M)[1])
+
+
+def pod_capabilities():
+    pod = (PACKAGING / "kubernetes" / "daemonset.yaml").read_text()
+    assert "--user=65532" in pod and "drop: [ALL]" in pod
+    return re.search(r"^ *add: \[(.*)\]$", pod, re.M)[1].split(", ")
+
+
+def keep(*names):
+    """What a child calls before it becomes the program: root with these capabilities alone."""
+    kept = [CAPABILITIES[n] for n in names]
+
+    def drop():
+        libc = ctypes.CDLL(None)
+        for number in set(range(64)) - set(kept):
+            libc.prctl(24, number, 0, 0, 0)  # PR_CAPBSET_DROP
+
+    return drop
+
+
+@pytest.mark.parametrize("names", [unit_capabilities, pod_capabilities])
+def test_packaged_capabilities_are_enough(build, users, certs, names):
+    """Those of the unit and of the DaemonSet: jobs of others have ranks, certificates are read."""
+    server = certs / "server-localhost"
+    context = ssl.create_default_context(cafile=certs / "client" / "ca.crt")
+    context.load_cert_chain(certs / "client" / "client.crt", certs / "client" / "client.key")
+    flags = (*FLAGS, "--certs-dir", server, "--bind", "127.0.0.1")
+    with Daemon(build, users.dir, *flags, ipc=True, preexec_fn=keep(*names())) as d:
+        d.ipc_dir.chmod(0o1777)
+        users.bob.popen(users.build / "sim/simclient", "--kineto", "--ranks", 2, "--steps", 0,
+                        "--quiet", "--dir", d.ipc_dir)  # fmt: skip
+        ask = lambda: d.call({"fn": "listProcesses"}, tls=context)["processes"]
+        wait_until(lambda: {p["rank"] for p in ask()} == {0, 1}, d.log)
+        d.reload()
+        d.wait_log("reloaded")
+        assert "WARN" not in d.log().split("listening to processes", 1)[1], d.log()
+        assert "not loaded" not in d.log()
+        assert d.stop() == 0
+
 
 
 def test_another_user_needs_root(build, users):
