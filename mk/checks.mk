@@ -10,7 +10,7 @@ everything: all targets $(O)/unit bench-programs
 not-sanitized: guest sim python targets $(BENCH_LIBS) $(BENCH_JOBS) $(O)/own/src/cli/main.o \
 	$(BENCHES:$(O)/bench/%=$(O)/own/bench/%.o)
 
-.PHONY: check-format format check-layers check-headers check-imports check-python check-docs check-clean
+.PHONY: check-format format check-layers check-headers check-imports check-python check-docs check-clean check-files
 check-format:
 	@sh tools/check_format
 format:
@@ -27,3 +27,5 @@ check-docs:
 	@$(PYTHON) tools/check_docs.py
 check-clean:
 	@$(PYTHON) tools/check_clean.py
+check-files:
+	@$(PYTHON) tools/check_files.py

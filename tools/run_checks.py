@@ -70,6 +70,7 @@ def stages(build):
     return [
         Stage("format", make("check-format")),
         Stage("layers", make("check-layers", py)),
+        Stage("files", make("check-files", py)),
         Stage("python", make("check-python", o, py)),
         Stage("docs", make("check-docs", py)),
         Stage("clean", make("check-clean", py)),

@@ -112,15 +112,15 @@ uint64_t chrome_trace_events(const struct chrome_trace *t); /* in all files */
 uint64_t chrome_trace_bytes(const struct chrome_trace *t); /* of the current file */
 
 /*
- * A complete copy of the file as it would be if it were closed now, in one step (rename). `open`
- * (may be NULL) is called at once to end what is still open: it may call chrome_end() on the copy.
- * The copying itself goes on in a thread, in the kernel, and the file is not touched. -EBUSY, and
- * nothing done, while the last copy to the same path is still on its way. A copy that failed is
- * reported by the next call (which then makes none), by chrome_trace_copy_wait() or by
+ * A complete copy of the file as it would be if it were closed now, in one step (rename).
+ * `end_open` (may be NULL) is called at once to end what is still open: it may call chrome_end() on
+ * the copy. The copying itself goes on in a thread, in the kernel, and the file is not touched.
+ * -EBUSY, and nothing done, while the last copy to the same path is still on its way. A copy that
+ * failed is reported by the next call (which then makes none), by chrome_trace_copy_wait() or by
  * chrome_trace_close(). A copy to the path of the trace itself only writes what is kept.
  */
 int chrome_trace_copy(struct chrome_trace *t, const char *path,
-		      void (*open)(void *arg, struct chrome_trace *copy), void *arg,
+		      void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
 		      struct err *err);
 int chrome_trace_copy_wait(struct chrome_trace *t, struct err *err);
 

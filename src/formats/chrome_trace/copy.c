@@ -127,14 +127,15 @@ static bool is_on_its_way(const struct chrome_trace *t, const char *path)
 
 /* Events that end what is open and the rest of the object, behind all that the trace has. */
 static int finish(struct chrome_trace *t, struct chrome_copy *c,
-		  void (*open)(void *arg, struct chrome_trace *copy), void *arg, struct err *err)
+		  void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
+		  struct err *err)
 {
 	struct chrome_trace ends = {.file = c->file};
 	int r;
 
 	ends.file.has_events = t->file.has_events;
-	if (open)
-		open(arg, &ends);
+	if (end_open)
+		end_open(arg, &ends);
 	r = chrome_file_write(&ends.file, &ends.pending, err);
 	if (r == 0)
 		r = chrome_file_complete(&ends.file, t->o.other_json, err);
@@ -159,7 +160,7 @@ static int start(struct chrome_copy *c, struct err *err)
 
 /* Everything but what only a thread should do. */
 static int prepare(struct chrome_trace *t, const char *path,
-		   void (*open)(void *arg, struct chrome_trace *copy), void *arg,
+		   void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
 		   struct chrome_copy **out, struct err *err)
 {
 	struct chrome_copy *c = xcalloc(1, sizeof(*c));
@@ -175,7 +176,7 @@ static int prepare(struct chrome_trace *t, const char *path,
 			r = err_sys(err, -errno, "cannot copy '%s'", t->file.path);
 	}
 	if (r == 0)
-		r = finish(t, c, open, arg, err);
+		r = finish(t, c, end_open, arg, err);
 	if (r < 0) {
 		copy_free(c);
 		return r;
@@ -193,7 +194,7 @@ static bool is_the_file_itself(const struct chrome_trace *t, const char *path)
 }
 
 int chrome_trace_copy(struct chrome_trace *t, const char *path,
-		      void (*open)(void *arg, struct chrome_trace *copy), void *arg,
+		      void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
 		      struct err *err)
 {
 	struct chrome_copy *c;
@@ -205,7 +206,7 @@ int chrome_trace_copy(struct chrome_trace *t, const char *path,
 		r = chrome_trace_write(t, err);
 	if (r < 0 || is_the_file_itself(t, path))
 		return r;
-	r = prepare(t, path, open, arg, &c, err);
+	r = prepare(t, path, end_open, arg, &c, err);
 	if (r < 0)
 		return r;
 	r = start(c, err);

@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #include "base/containers/buf.h"
+#include "base/fs.h"
 #include "base/mem.h"
 
 #define READ_MAX_BYTES (256ll << 20)
@@ -359,7 +360,7 @@ int symbol_debug_open(const void *id, ssize_t len, off_t max_bytes, struct stat 
 	for (ssize_t i = 0; i < len; i++)
 		buf_addf(&path, i == 1 ? "/%02x" : "%02x", ((const uint8_t *)id)[i]);
 	buf_add_str(&path, ".debug");
-	int fd = open(buf_str(&path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = fs_open(buf_str(&path), O_RDONLY, 0, NULL);
 	buf_release(&path);
 	if (fd >= 0 && (fstat(fd, out_st) || out_st->st_size > max_bytes)) {
 		close(fd);
@@ -427,11 +428,11 @@ struct symbol_file *symbol_file_get(const char *path)
 {
 	struct stat st;
 	struct symbol_file *f;
-	int fd = path[0] == '/' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+	int fd = path[0] == '/' ? fs_open(path, O_RDONLY, 0, NULL) : -1;
 
 	if (fd < 0)
 		return NULL;
-	if (fstat(fd, &st)) {
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return NULL;
 	}

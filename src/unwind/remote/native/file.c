@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "unwind/remote/native/native_impl.h"
 
@@ -89,7 +90,7 @@ static Elf *share_elf(int fd, const struct stat *st)
 static Elf *open_if_same(struct native_process *p, const struct native_module *m, const char *path)
 {
 	char theirs[SAME_BYTES], ours[SAME_BYTES];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = fs_open(path, O_RDONLY, 0, NULL);
 	struct stat st;
 
 	if (fd < 0)

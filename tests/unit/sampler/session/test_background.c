@@ -2,10 +2,13 @@
 #include "sampler/session/background.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sampler/discover/discover.h"
 #include "test.h"
+#include "tmpdir.h"
 
 static int parse(const char *text, struct stack_pidfile *out)
 {
@@ -46,4 +49,46 @@ TEST(stack_pidfile, a_pid_alone_is_nobody)
 	CHECK(!stack_tracked_runs(&p.sampler));
 	p.sampler.start_ticks = process_start_ticks(getpid());
 	CHECK(stack_tracked_runs(&p.sampler));
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+	CHECK_INT(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+/* This process is of our program, the one that started it need not be. */
+TEST(stack_pidfile, only_ones_own_is_believed)
+{
+	char text[128], path[] = "t.pids";
+	struct stack_pidfile p = {0};
+	struct err err = {0};
+
+	CHECK_INT(chdir(tmpdir()), 0);
+	snprintf(text, sizeof(text), "sniffer_pid=%d\nsniffer_start=%llu\n", (int)getpid(),
+		 (unsigned long long)process_start_ticks(getpid()));
+	write_file(path, text);
+	CHECK_INT(stack_pidfile_read(path, &p, &err), 0);
+	CHECK_INT(stack_pidfile_trust(path, &p, &err), 0);
+	CHECK_INT(chmod(path, 0666), 0);
+	CHECK_INT(stack_pidfile_read(path, &p, &err), 0);
+	CHECK_INT(stack_pidfile_trust(path, &p, &err), -EPERM);
+	CHECK(strstr(err.text, "other users can write"));
+	snprintf(text, sizeof(text), "sniffer_pid=1\nsniffer_start=%llu\n",
+		 (unsigned long long)process_start_ticks(1));
+	CHECK_INT(chmod(path, 0644), 0);
+	write_file(path, text);
+	CHECK_INT(stack_pidfile_read(path, &p, &err), 0);
+	CHECK_INT(stack_pidfile_trust(path, &p, &err), -EPERM);
+	CHECK(strstr(err.text, "no sampler of yours"));
+	NEEDS(geteuid() == 0, "root", "files of another user");
+	CHECK_INT(chown(path, 61001, 61001), 0);
+	CHECK_INT(stack_pidfile_read(path, &p, &err), 0);
+	CHECK_INT(stack_pidfile_trust(path, &p, &err), -EPERM);
+	CHECK(strstr(err.text, "belongs to another user"));
+	CHECK_INT(unlink(path), 0);
+	CHECK_INT(mkfifo(path, 0644), 0);
+	CHECK_INT(stack_pidfile_read(path, &p, &err), -EINVAL);
 }
