@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -51,6 +52,15 @@ static void count_done(void *arg, struct client_call *call)
 	r->group->progress(r->group->arg, ++r->done, r->total);
 }
 
+/* Why the daemon does not answer this caller; NULL: it does. */
+static const char *find_refusal(const json_t *reply)
+{
+	const char *status = json_string_value(json_object_get(reply, "status"));
+	const size_t prefix = strlen(RPC_REFUSED);
+
+	return status && !strncmp(status, RPC_REFUSED, prefix) ? status + prefix : NULL;
+}
+
 static void take_answer(struct ctl_answer *a, struct client_call *call)
 {
 	json_error_t why;
@@ -61,7 +71,8 @@ static void take_answer(struct ctl_answer *a, struct client_call *call)
 		return;
 	a->reply = json_loadb(call->reply, call->reply_bytes, 0, &why);
 	bool deep = a->reply && json_depth(call->reply, call->reply_bytes) > REPLY_DEPTH_MAX;
-	if (json_is_object(a->reply) && !deep) {
+	const char *refusal = find_refusal(a->reply);
+	if (json_is_object(a->reply) && !deep && !refusal) {
 		struct buf raw = {0};
 
 		text_add_terminal_json(&raw, call->reply, call->reply_bytes);
@@ -70,10 +81,13 @@ static void take_answer(struct ctl_answer *a, struct client_call *call)
 		buf_release(&raw);
 		return;
 	}
+	if (refusal && !deep)
+		err_set(&a->err, -EACCES, "the daemon refuses it: %s", refusal);
+	else
+		err_set(&a->err, -EBADMSG, "the answer is %s: is this port a daemon's?",
+			deep ? "nested too deep" : "not a JSON object");
 	json_decref(a->reply);
 	a->reply = NULL;
-	err_set(&a->err, -EBADMSG, "the answer is %s: is this port a daemon's?",
-		deep ? "nested too deep" : "not a JSON object");
 }
 
 static int check_size(const json_t *request, struct err *err)

@@ -13,6 +13,8 @@ static enum reload_part part_of(size_t offset)
 {
 	if (offset == AT(regression_percent))
 		return RELOAD_JOBS;
+	if (offset >= AT(trust_local_users) && offset <= AT(access_file))
+		return RELOAD_ACCESS;
 	if (offset < AT(kernel_interval_s))
 		return RELOAD_FIXED;
 	return offset < AT(log_file) ? RELOAD_METRICS : RELOAD_LOG;
@@ -75,4 +77,9 @@ void reload_apply(struct daemon_config *now, const struct daemon_config *next, u
 		now->log_file = next->log_file;
 	if (parts & RELOAD_JOBS)
 		now->regression_percent = next->regression_percent;
+	if (parts & RELOAD_ACCESS) {
+		now->trust_local_users = next->trust_local_users;
+		now->admin_group = next->admin_group;
+		now->access_file = next->access_file;
+	}
 }

@@ -14,6 +14,7 @@ enum reload_part {
 	RELOAD_METRICS = 1 << 1, /* sources and sinks */
 	RELOAD_LOG = 1 << 2,
 	RELOAD_JOBS = 1 << 3, /* how their reports are judged */
+	RELOAD_ACCESS = 1 << 4, /* who may do what */
 };
 
 /* The parts that differ, as a mask; adds the names of the fixed options that do to out_fixed. */

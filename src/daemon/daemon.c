@@ -15,6 +15,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/access.h"
 #include "daemon/config_changes.h"
 #include "daemon/fabric/fabric.h"
 #include "daemon/http/http.h"
@@ -161,7 +162,7 @@ static void on_reload(evutil_socket_t sig, short what, void *arg)
 	/* The log first: what follows belongs into the new file. */
 	if (next) {
 		reload_apply(&p->config, next, RELOAD_LOG);
-		reload_apply(&p->config, next, RELOAD_JOBS);
+		reload_apply(&p->config, next, RELOAD_JOBS | RELOAD_ACCESS);
 		jobs_set_regression(p->d.jobs, p->config.regression_percent);
 	}
 	open_log(p);
@@ -169,6 +170,7 @@ static void on_reload(evutil_socket_t sig, short what, void *arg)
 		apply_config(p, next);
 	else if (p->reload)
 		log_err("%s; going on with the old configuration", err.text);
+	access_reload(p->d.access, &p->config);
 	if (p->d.tls && tls_server_reload(p->d.tls, &err) < 0)
 		log_err("certificates not loaded again: %s; going on with the old ones", err.text);
 	log_info("reloaded");
@@ -279,6 +281,7 @@ static void close_all(struct process *p)
 	metrics_free(d->metrics);
 	background_wait(LEAVE_MS);
 	jobs_free(d->jobs);
+	access_free(d->access);
 	tls_server_free(d->tls);
 	sandbox_free(d->sandbox);
 	for (int i = 0; i < EVENTS; i++)
@@ -297,6 +300,8 @@ static int set_up(struct process *p, struct err *err)
 	/* Before signals are ours: it may ask for a passphrase, and Ctrl-C is an answer. */
 	if (r >= 0 && strcmp(p->config.certs_dir, DAEMON_NO_CERTS))
 		r = tls_server_new(p->config.certs_dir, &p->d.tls, err);
+	if (r >= 0)
+		r = access_new(&p->config, &p->d.access, err);
 	if (r < 0)
 		return r;
 	open_events(p);

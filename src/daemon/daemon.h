@@ -41,6 +41,10 @@ struct daemon_config {
 	/* Empty: loopback, every address with certificates. Ends with NULL. */
 	const char *binds[DAEMON_MAX_BINDS + 1];
 	const char *certs_dir; /* DAEMON_NO_CERTS: plain */
+	const char *control_socket; /* NULL: none */
+	/* who may do what (access.h); can change while the daemon runs */
+	bool trust_local_users;
+	const char *admin_group, *access_file; /* NULL: none */
 	/* fabric */
 	bool enable_ipc_monitor;
 	const char *ipc_socket_dir; /* NULL: $KINETO_IPC_SOCKET_DIR, if set */
@@ -50,6 +54,7 @@ struct daemon_config {
 	/* http */
 	bool http;
 	unsigned http_port; /* 0: the kernel chooses */
+	const char *http_socket; /* NULL: none */
 	bool use_prometheus; /* also on prometheus_address:prometheus_port */
 	const char *prometheus_address;
 	unsigned prometheus_port;
@@ -85,11 +90,13 @@ struct http_server;
 struct metrics;
 struct tls_server;
 struct sandbox;
+struct access;
 
 struct daemon {
 	struct event_base *base;
 	const struct daemon_config *config;
 	struct tls_server *tls; /* NULL: plain */
+	struct access *access;
 	struct jobs *jobs;
 	struct fabric *fabric; /* NULL: no IPC monitor */
 	struct rpc_server *rpc;

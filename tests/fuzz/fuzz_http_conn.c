@@ -35,6 +35,7 @@ static void make_server(void)
 		BUG_ON(!d.base || event_base_priority_init(d.base, DAEMON_PRIORITIES) < 0);
 		d.config = &config;
 		d.jobs = jobs_new(d.base, 16);
+		BUG_ON(access_new(&config, &d.access, NULL) < 0);
 		d.http = &server;
 		server.d = &d;
 	}

@@ -34,6 +34,7 @@ static struct daemon *make_daemon(void)
 	BUG_ON(!d.base || event_base_priority_init(d.base, DAEMON_PRIORITIES) < 0);
 	d.config = &config;
 	d.jobs = jobs_new(d.base, 16);
+	BUG_ON(access_new(&config, &d.access, NULL) < 0);
 	d.rpc = &server;
 	rpc_server_init(&server, &d);
 	return &d;

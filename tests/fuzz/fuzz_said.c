@@ -43,7 +43,8 @@ static void say(struct jobs *j, const struct jobs_sender *from, const uint8_t *l
 
 static void look(struct jobs *j)
 {
-	json_t *request = json_pack("{ss}", "request", "7"), *said = jobs_get_replies(j, request);
+	json_t *request = json_pack("{ss}", "request", "7"),
+	       *said = jobs_get_replies(j, NULL, request);
 	json_t *reply = json_pack("{s[i]}", "processesMatched", 1);
 	size_t n = 0;
 

@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			jobs_top(j, &from, line, len);
 		at += len + 1;
 	}
-	json_t *request = json_object(), *reply = jobs_get_top(j, request);
+	json_t *request = json_object(), *reply = jobs_get_top(j, NULL, request);
 	char *text = json_dumps(reply, JSON_COMPACT);
 	BUG_ON(!text);
 	look(text, strlen(text));

@@ -114,6 +114,17 @@ const struct opt daemon_option_table[] = {
 	      "holds ca.crt, server.crt, server.key and perhaps ca.crl; `sonde certs` makes "
 	      "them.")},
 
+	{.group = "Who may do what",
+	 TEXT("admin-group", "GROUP", admin_group, NULL,
+	      "Members of this group may trace, monitor and list the processes of all users, as "
+	      "root and the daemon's own user may. Other users reach their own processes alone.")},
+	{TEXT("access-file", "FILE", access_file, NULL,
+	      "What clients with certificates may do: a line for each name, with operator "
+	      "(everything), viewer (reads everything) or user=NAME (as that user); the name * is "
+	      "for all others. Without it, every certificate may do everything.")},
+	{FLAG("trust-local-users", trust_local_users,
+	      "Everybody who can connect without a certificate may do everything.")},
+
 	{.group = "Jobs",
 	 FLAG("enable-ipc-monitor", enable_ipc_monitor,
 	      "Let jobs on this node register with the daemon and fetch their requests (nputrace, "

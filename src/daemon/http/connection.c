@@ -37,6 +37,7 @@ struct http_conn {
 	struct http_server *server;
 	bool metrics_only; /* accepted on the address for Prometheus, which may be reached from
 			      elsewhere */
+	struct caller caller;
 	struct bufferevent *bev;
 	struct event *deadline;
 	enum state state;
@@ -174,7 +175,9 @@ static void answer(struct http_conn *c, const struct http_request *request, cons
 		.body_bytes = request->content_length,
 		.metrics_only = c->metrics_only,
 		.tls = ssl != NULL,
-		.trusted = ssl ? tls_server_trusts(d->tls, ssl) : !d->tls,
+		/* a certificate that is no good any more counts as none */
+		.who = access_find(d->access, &c->caller,
+				   ssl && tls_server_trusts(d->tls, ssl) ? ssl : NULL),
 		.own_address = (struct sockaddr *)&own,
 	};
 	http_route(&call, &r);
@@ -291,9 +294,9 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 /* --- connections --- */
 
-static struct bufferevent *new_bufferevent(struct http_server *s, evutil_socket_t fd)
+static struct bufferevent *new_bufferevent(struct http_server *s, bool with_tls, evutil_socket_t fd)
 {
-	if (!s->d->tls)
+	if (!with_tls)
 		return bufferevent_socket_new(s->d->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	SSL *ssl = tls_server_ssl_optional(s->d->tls);
 	if (!ssl)
@@ -327,7 +330,9 @@ void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
 {
 	if (s->nconns == HTTP_MAX_CONNECTIONS)
 		make_room(s);
-	struct bufferevent *bev = new_bufferevent(s, fd);
+	struct caller caller = access_identify(s->d->access, fd);
+	bool with_tls = caller.kind == CALLER_CERTIFIED;
+	struct bufferevent *bev = new_bufferevent(s, with_tls, fd);
 	if (!bev) {
 		s->refused++;
 		evutil_closesocket(fd);
@@ -336,6 +341,7 @@ void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
 	struct http_conn *c = xcalloc(1, sizeof(*c));
 	c->server = s;
 	c->metrics_only = metrics_only;
+	c->caller = caller;
 	c->bev = bev;
 	c->next = s->conns;
 	c->link = &s->conns;
@@ -347,7 +353,7 @@ void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
 	bufferevent_priority_set(bev, DAEMON_PRIORITY_RPC);
 	bufferevent_setcb(bev, on_read, on_written, on_event, c);
 	/* Not with TLS: what is left of a record would wait for the next one to come. */
-	if (!s->d->tls)
+	if (!with_tls)
 		bufferevent_setwatermark(bev, EV_READ, 0, HTTP_HEAD_MAX + HTTP_BODY_MAX);
 	bufferevent_enable(bev, EV_READ | EV_WRITE);
 	set_state(c, READING);

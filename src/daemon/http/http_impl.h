@@ -16,6 +16,7 @@
 
 #include "base/containers/buf.h"
 #include "daemon/accept.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 
 /* --- parse --- */
@@ -76,7 +77,7 @@ struct http_call {
 	size_t body_bytes;
 	bool metrics_only;
 	bool tls;
-	bool trusted; /* plain on loopback, or a good client certificate */
+	struct access_grant who;
 	const struct sockaddr *own_address; /* to which the peer connected */
 };
 

@@ -128,12 +128,6 @@ bool http_from_here(const struct http_call *call, const char **out_why)
 
 /* --- the API --- */
 
-/* A function that changes nothing: a link or a reload of a page may call it. */
-static bool is_read_only(const char *fn)
-{
-	return !strncmp(fn, "get", 3) || !strncmp(fn, "list", 4) || !strncmp(fn, "explain", 7);
-}
-
 static bool is_known(const char *fn)
 {
 	for (const char *const *n = api_names(); *n; n++)
@@ -204,7 +198,7 @@ static void call_api(const struct http_call *call, const char *fn, struct http_r
 		http_fail(out, 400, "%s", err.text);
 		return;
 	}
-	json_t *reply = api_call(call->d, request);
+	json_t *reply = api_call(call->d, &call->who, request);
 	json_decref(request);
 	if (!reply) {
 		http_fail(out, 404, "no function '%.64s'", fn);
@@ -221,15 +215,21 @@ static void route_api(const struct http_call *call, const char *fn, struct http_
 	const struct http_request *r = call->request;
 	const char *type = r->content_type ? r->content_type : "";
 
-	if (!call->trusted) {
-		http_fail(out, 403, "this call needs a client certificate of the daemon's CA");
+	const char *refusal;
+
+	if (call->who.right == ACCESS_NONE) {
+		http_fail(out, 403, "%s", call->who.why);
 		return;
 	}
 	if (!is_known(fn)) {
 		http_fail(out, 404, "no function '%.64s'", fn);
 		return;
 	}
-	if (r->method != HTTP_POST && !is_read_only(fn)) {
+	if ((refusal = api_refusal(&call->who, fn))) {
+		http_fail(out, 403, "%s", refusal);
+		return;
+	}
+	if (r->method != HTTP_POST && !api_is_read_only(fn)) {
 		out->allow = "POST";
 		http_fail(out, 405, "'%s' changes something: call it with POST", fn);
 		return;

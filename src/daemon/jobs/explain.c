@@ -55,7 +55,8 @@ static const char *describe_outcome(const struct jobs *j, const struct jobs_requ
 }
 
 struct tally {
-	size_t in_job, matched, ready, pending;
+	size_t known, in_job, matched, ready, pending;
+	size_t others; /* match, but belong to other users */
 	size_t limited; /* of those that are ready, such as the limit counts */
 	size_t other_kind; /* ask for work, but of the other kind */
 	size_t guests; /* of them libraries of ours */
@@ -69,6 +70,7 @@ static void count_process(struct tally *t, const struct jobs_request *o,
 {
 	struct jobs_aggregate of_user = jobs_of_user(by_user, p->uid);
 
+	t->known++;
 	if (p->job_id != o->target.job_id)
 		return;
 	t->in_job++;
@@ -94,8 +96,9 @@ static json_t *explain_each(const struct jobs *j, const struct jobs_request *o, 
 	json_t *each = json_array();
 	struct hmap by_user;
 	size_t n;
-	struct jobs_process **all = jobs_collect(j, NULL, NULL, jobs_by_pids, &n);
+	struct jobs_process **all = jobs_collect(j, o->who, NULL, NULL, jobs_by_pids, &n);
 
+	t->others = jobs_count_others(j, o->who, jobs_request_wants, o);
 	jobs_by_user(j, &by_user);
 	for (size_t i = 0; i < n; i++) {
 		const struct jobs_process *p = all[i];
@@ -119,9 +122,16 @@ static json_t *explain_each(const struct jobs *j, const struct jobs_request *o, 
 static const char *reason_none_matches(const struct jobs *j, const struct jobs_request *o,
 				       const struct tally *t)
 {
-	struct jobs_aggregate all = jobs_aggregate(j);
+	struct jobs_aggregate all = jobs_aggregate(j, o->who);
 
-	if (!j->counts.processes)
+	if (t->others)
+		return "the processes that match belong to other users: ask as one of them, as "
+		       "root, or as a member of the daemon's --admin-group";
+	if (!t->known && j->counts.processes)
+		return "no process of yours has registered with this daemon, only those of other "
+		       "users: start the job as the same user, with KINETO_USE_DAEMON=1 (PyTorch), "
+		       "MSMONITOR_USE_DAEMON=1 (torch_npu, MindSpore) or 'sonde monitor'";
+	if (!t->known)
 		return "no process has registered with this daemon: start the daemon first, then "
 		       "the job with KINETO_USE_DAEMON=1 (PyTorch), MSMONITOR_USE_DAEMON=1 "
 		       "(torch_npu, MindSpore) or 'sonde monitor'";
@@ -173,18 +183,19 @@ const char *jobs_request_refusal(const struct jobs *j, const struct jobs_request
 	return explain_all(j, o, &t);
 }
 
-json_t *jobs_explain(struct jobs *j, const json_t *request)
+json_t *jobs_explain(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	struct tally t = {0};
 	json_t *reply = NULL;
 	struct jobs_request o;
 
-	if (!jobs_request_read(j, request, &o, &reply))
+	if (!jobs_request_read(j, who, request, &o, &reply))
 		return reply;
 	json_t *matched = json_array();
 	json_t *each = explain_each(j, &o, matched, &t);
-	const char *reason = explain_all(j, &o, &t);
-
+	reply = json_pack("{s:o,s:o,s:s}", "matched", matched, "processes", each, "reason",
+			  explain_all(j, &o, &t));
+	jobs_set_others(reply, t.others);
 	jobs_request_release(&o);
-	return json_pack("{s:o,s:o,s:s}", "matched", matched, "processes", each, "reason", reason);
+	return reply;
 }

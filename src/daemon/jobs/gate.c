@@ -34,13 +34,13 @@ static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, i
 	}
 }
 
-struct jobs_aggregate jobs_aggregate(const struct jobs *j)
+struct jobs_aggregate jobs_aggregate(const struct jobs *j, const struct access_grant *who)
 {
 	struct jobs_aggregate a = {.trace = FABRIC_UNINITIALIZED, .monitor = FABRIC_UNINITIALIZED};
 	int64_t now = jobs_now_ms();
 	const struct jobs_process *p;
 
-	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));)
+	for (struct jobs_cursor c = {.who = who}; (p = jobs_next(j, &c));)
 		add_states(&a, p, now);
 	return a;
 }
@@ -53,9 +53,9 @@ const char *jobs_state_name(int state)
 								      : "unknown";
 }
 
-json_t *jobs_get_status(struct jobs *j, const json_t *unused)
+json_t *jobs_get_status(struct jobs *j, const struct access_grant *who, const json_t *unused)
 {
-	struct jobs_aggregate a = jobs_aggregate(j);
+	struct jobs_aggregate a = jobs_aggregate(j, who);
 	json_t *out = json_pack("{s:i,s:s,s:s}", "current_step",
 				a.leader ? a.leader->current_step : -1, "npumonitor",
 				jobs_state_name(a.monitor), "nputrace", jobs_state_name(a.trace));

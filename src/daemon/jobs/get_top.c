@@ -25,6 +25,7 @@ struct regression {
 
 struct reply {
 	const struct jobs *j;
+	const struct access_grant *who;
 	int64_t now_ms;
 	size_t rows; /* of each process */
 	size_t bytes; /* left */
@@ -275,7 +276,7 @@ static void count_registered(struct reply *out)
 {
 	const struct jobs_process *p;
 
-	for (struct jobs_cursor c = {0}; (p = jobs_next(out->j, &c));) {
+	for (struct jobs_cursor c = {.who = out->who}; (p = jobs_next(out->j, &c));) {
 		out->registered += can_be_monitored(p);
 		if (!p->guest && p->stopped_lease && p->stopped_lease == out->lease)
 			out->stopped_framework = true;
@@ -349,7 +350,7 @@ static bool read_target(const json_t *request, struct jobs_target *out, json_t *
 	return good;
 }
 
-json_t *jobs_get_top(struct jobs *j, const json_t *request)
+json_t *jobs_get_top(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	const json_t *limit = json_object_get(request, "limit");
 	struct jobs_target target;
@@ -361,8 +362,9 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 	if (fault || !read_target(request, &target, &fault))
 		return fault;
 	rows = rows < 0 ? 0 : rows > MAX_ROWS ? MAX_ROWS : rows;
-	struct jobs_process **all = jobs_collect(j, is_selected, &target, by_rank, &n);
+	struct jobs_process **all = jobs_collect(j, who, is_selected, &target, by_rank, &n);
 	struct reply out = {.j = j,
+			    .who = who,
 			    .now_ms = jobs_now_ms(),
 			    .rows = (size_t)rows,
 			    .bytes = REPLY_BYTES,
@@ -372,6 +374,7 @@ json_t *jobs_get_top(struct jobs *j, const json_t *request)
 			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
 	count_registered(&out);
 	json_t *reply = make_reply(&out, all, n);
+	jobs_set_others(reply, jobs_count_others(j, who, is_selected, &target));
 	free(out.regressions);
 	free(out.ranks);
 	free(all);

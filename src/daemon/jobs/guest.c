@@ -182,7 +182,7 @@ static bool set_unseen(struct jobs *j, const struct jobs_sender *from, uint64_t 
 {
 	bool found = false;
 	size_t n;
-	struct jobs_process **all = jobs_collect(j, NULL, NULL, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, NULL, NULL, NULL, NULL, &n);
 
 	for (size_t i = 0; i < n; i++)
 		if (all[i]->guest && !all[i]->peer && is_from(all[i], from)) {
@@ -350,7 +350,7 @@ static void add_reply(const struct jobs_process *p, uint64_t id, struct replies 
 						g->succeeded ? "what" : "why", g->reply));
 }
 
-json_t *jobs_get_replies(struct jobs *j, const json_t *request)
+json_t *jobs_get_replies(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	const char *text = json_string_value(json_object_get(request, "request"));
 	struct replies all = {
@@ -358,7 +358,7 @@ json_t *jobs_get_replies(struct jobs *j, const json_t *request)
 	uint64_t id = text ? strtoull(text, NULL, 10) : 0;
 	const struct jobs_process *p;
 
-	for (struct jobs_cursor c = {0}; id && (p = jobs_next(j, &c));)
+	for (struct jobs_cursor c = {.who = who}; id && (p = jobs_next(j, &c));)
 		add_reply(p, id, &all);
 	return json_pack("{sIsososo}", "done", all.done, "failed", all.failed, "told", all.outcomes,
 			 "waiting", all.waiting);

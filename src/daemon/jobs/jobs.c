@@ -296,7 +296,7 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd, (void)what;
 	sweep_facts(j, now);
-	struct jobs_process **unseen = jobs_collect(j, is_unseen_and_silent, &now, NULL, &n);
+	struct jobs_process **unseen = jobs_collect(j, NULL, is_unseen_and_silent, &now, NULL, &n);
 	for (size_t i = 0; i < n; i++) {
 		if (unseen[i]->peer)
 			unlink_from_peer(unseen[i]);
@@ -329,7 +329,7 @@ void jobs_free(struct jobs *j)
 
 	if (!j)
 		return;
-	struct jobs_process **all = jobs_collect(j, NULL, NULL, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, NULL, NULL, NULL, NULL, &n);
 	for (size_t i = 0; i < n; i++)
 		jobs_process_forget(j, all[i]);
 	free(all);
@@ -349,29 +349,52 @@ void jobs_free(struct jobs *j)
 struct jobs_process *jobs_next(const struct jobs *j, struct jobs_cursor *c)
 {
 	uint64_t key, value;
+	struct jobs_process *p;
 
-	if (!c->next && hmap_next(&j->processes, &c->at, &key, &value))
-		c->next = (struct jobs_process *)(uintptr_t)value;
-	struct jobs_process *p = c->next;
-	if (p)
-		c->next = p->hash_next;
+	do {
+		if (!c->next && hmap_next(&j->processes, &c->at, &key, &value))
+			c->next = (struct jobs_process *)(uintptr_t)value;
+		p = c->next;
+		if (p)
+			c->next = p->hash_next;
+	} while (p && !access_covers(c->who, p->uid));
 	return p;
 }
 
-struct jobs_process **jobs_collect(const struct jobs *j, jobs_want_fn want, const void *arg,
-				   jobs_compare_fn compare, size_t *out_n)
+struct jobs_process **jobs_collect(const struct jobs *j, const struct access_grant *who,
+				   jobs_want_fn want, const void *arg, jobs_compare_fn compare,
+				   size_t *out_n)
 {
 	struct jobs_process **all = xcalloc(j->counts.processes + 1, sizeof(struct jobs_process *));
 	struct jobs_process *p;
 	size_t n = 0;
 
-	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));)
+	for (struct jobs_cursor c = {.who = who}; (p = jobs_next(j, &c));)
 		if (!want || want(p, arg))
 			all[n++] = p;
 	if (compare)
 		qsort(all, n, sizeof(struct jobs_process *), compare);
 	*out_n = n;
 	return all;
+}
+
+size_t jobs_count_others(const struct jobs *j, const struct access_grant *who, jobs_want_fn want,
+			 const void *arg)
+{
+	const struct jobs_process *p;
+	size_t n = 0;
+
+	if (!who || who->right >= ACCESS_VIEW)
+		return 0;
+	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));)
+		n += !access_covers(who, p->uid) && (!want || want(p, arg));
+	return n;
+}
+
+void jobs_set_others(json_t *reply, size_t n)
+{
+	if (n)
+		json_object_set_new(reply, "notYours", json_integer((json_int_t)n));
 }
 
 struct jobs_counts jobs_counts(const struct jobs *j)

@@ -19,6 +19,7 @@
 
 #include "base/containers/buf.h"
 #include "base/err.h"
+#include "daemon/access.h"
 #include "wire/fabric.h"
 
 #define JOBS_SILENT_S 120 /* no message for so long: gets no requests, is forgotten if unseen */
@@ -87,43 +88,45 @@ bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *te
 
 /* --- functions of the RPC ---
  *
- * All return a new reference. `request` is a checked JSON object. */
+ * All return a new reference. `request` is a checked JSON object. `who` may change what he asks to
+ * be changed; he sees and reaches the processes that access_covers() (NULL: all of them), as if
+ * there were no others. Where he asked for others, too, "notYours" says how many. */
 
 /* The aggregate of all processes: Running > Ready > Idle > Uninitialized. */
-json_t *jobs_get_status(struct jobs *j, const json_t *unused);
+json_t *jobs_get_status(struct jobs *j, const struct access_grant *who, const json_t *unused);
 
 /* setKinetOnDemandRequest: gate, match, install; the reply of the spec. */
-json_t *jobs_set_request(struct jobs *j, const json_t *request);
+json_t *jobs_set_request(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 /* stopTrace: ends the traces of nputrace that wait or run in the processes that job_id and pids
  * name: {"processesMatched":[pids],"activityProfilersTriggered":[guests that get it],
  * "tracesDropped":[pids whose request had not been fetched],"notStopped":[{"pid":…,"why":"…"}],
  * "requestTraceId":"for getAnswers, if a guest gets it"}. */
-json_t *jobs_stop_trace(struct jobs *j, const json_t *request);
+json_t *jobs_stop_trace(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 /* getAnswers: replies of guests to the request {"request":"its id"}, which the reply to it names:
  * {"done":N,"failed":[{"pid":…,"why":"…"}],"told":[{"pid":…,"what":"…"}],"waiting":[pids]}; "told"
  * has the outcomes where it was done, as far as they reply with one. */
-json_t *jobs_get_replies(struct jobs *j, const json_t *request);
+json_t *jobs_get_replies(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 /* Why such a request would match what it matches: {"matched":[…],"reason":"plain words",
  * "processes":[{"pid":…,"matched":bool,"reason":"…"}]}. Changes nothing. */
-json_t *jobs_explain(struct jobs *j, const json_t *request);
+json_t *jobs_explain(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 /* {"processes":[…],"total":N,"next":offset or null}; keys offset, limit (1 to 256), job_id, pids of
  * the request narrow it. What /proc knows (cmdline, rank) is read here and not before. */
-json_t *jobs_list(struct jobs *j, const json_t *request);
+json_t *jobs_list(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 /* What takes the time of devices: docs/top.md. Keys pids, job_id, limit (rows of a process), lease.
  */
-json_t *jobs_get_top(struct jobs *j, const json_t *request);
+json_t *jobs_get_top(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 /* The same as lines of /metrics: how busy devices are, and what has become slower. */
 struct prom_text;
 void jobs_add_top_metrics(const struct jobs *j, struct prom_text *out);
 
 /* One process: everything known about {"pid":N}; {"status":"failed: …"} if there is none. */
-json_t *jobs_get_process(struct jobs *j, const json_t *request);
+json_t *jobs_get_process(struct jobs *j, const struct access_grant *who, const json_t *request);
 
 struct jobs_counts {
 	uint64_t processes, jobs;

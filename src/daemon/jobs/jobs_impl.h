@@ -267,18 +267,26 @@ bool jobs_is_silent(const struct jobs_process *p, int64_t now_ms);
 int jobs_monitor_state(const struct jobs_process *p, int64_t now_ms);
 const char *jobs_state_name(int state);
 
-/* All processes, one after another; NULL at the end. Meanwhile none may come or go. */
+/* All processes that `who` covers, one after another; NULL at the end. Meanwhile none may come or
+ * go. */
 struct jobs_cursor {
+	const struct access_grant *who; /* NULL: all */
 	size_t at;
 	struct jobs_process *next;
 };
 struct jobs_process *jobs_next(const struct jobs *j, struct jobs_cursor *c);
 
-/* All processes for which want() is true (NULL: all), sorted as asked. The caller frees it. */
+/* All processes that `who` covers (NULL: all) and for which want() is true (NULL: all), sorted as
+ * asked. The caller frees it. */
 typedef bool (*jobs_want_fn)(const struct jobs_process *p, const void *arg);
 typedef int (*jobs_compare_fn)(const void *a, const void *b);
-struct jobs_process **jobs_collect(const struct jobs *j, jobs_want_fn want, const void *arg,
-				   jobs_compare_fn compare, size_t *out_n);
+struct jobs_process **jobs_collect(const struct jobs *j, const struct access_grant *who,
+				   jobs_want_fn want, const void *arg, jobs_compare_fn compare,
+				   size_t *out_n);
+/* How many there are that he does not cover, and sets the key of the reply if there are any. */
+size_t jobs_count_others(const struct jobs *j, const struct access_grant *who, jobs_want_fn want,
+			 const void *arg);
+void jobs_set_others(json_t *reply, size_t n);
 int jobs_compare_pids(const void *a, const void *b); /* int32_t */
 
 struct jobs_config *jobs_config_new(const char *text);
@@ -371,7 +379,7 @@ struct jobs_aggregate {
 	bool monitor_reported; /* by any of them, since the daemon began */
 	const struct jobs_process *leader; /* whose steps are reported; NULL: nobody's */
 };
-struct jobs_aggregate jobs_aggregate(const struct jobs *j);
+struct jobs_aggregate jobs_aggregate(const struct jobs *j, const struct access_grant *who);
 
 /* The same for each user, whose requests wait for his own processes alone. No leader. */
 void jobs_by_user(const struct jobs *j, struct hmap *out); /* hmap_release() it */
@@ -409,6 +417,7 @@ json_t *jobs_read_int(const json_t *value, int64_t *out);
 
 /* A request to trace or monitor processes. */
 struct jobs_request {
+	const struct access_grant *who;
 	struct jobs_target target;
 	const char *config;
 	int64_t limit;
@@ -422,8 +431,8 @@ struct jobs_request {
 };
 
 /* False with the reply that says what is wrong with the request. */
-bool jobs_request_read(const struct jobs *j, const json_t *request, struct jobs_request *out,
-		       json_t **out_fault);
+bool jobs_request_read(const struct jobs *j, const struct access_grant *who, const json_t *request,
+		       struct jobs_request *out, json_t **out_fault);
 void jobs_request_release(struct jobs_request *o);
 /* The part of it that says for whom it is; o->kind and o->now_ms are set. */
 bool jobs_request_read_target(const struct jobs *j, const json_t *request, struct jobs_request *o,

@@ -36,12 +36,15 @@ static json_t *rank_number(const struct jobs_facts *f, int32_t rank)
 	return f && rank != RANK_ENV_UNKNOWN ? json_integer(rank) : json_null();
 }
 
-static void add_facts(json_t *o, const struct jobs_peer *peer)
+/* A command line is shown to whom /proc would show it. */
+static void add_facts(json_t *o, const struct access_grant *who, const struct jobs_process *p)
 {
+	const struct jobs_peer *peer = p->peer;
 	const struct jobs_facts *f = peer ? peer->facts : NULL;
+	bool shown = !who || who->command_lines || who->uid == p->uid;
 
 	json_object_set_new(o, "host_pid", peer ? json_integer(peer->pid) : json_null());
-	json_object_set_new(o, "command", jobs_command_line(f));
+	json_object_set_new(o, "command", shown ? jobs_command_line(f) : json_null());
 	json_object_set_new(o, "rank", rank_number(f, f ? f->rank : 0));
 	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
 }
@@ -170,7 +173,8 @@ static int32_t reported_device(const struct jobs_process *p)
 	return r && r->ndevices == 1 ? r->devices[0].device : -1;
 }
 
-static json_t *describe_row(const struct row *r, int64_t now_ms, struct last_user *last)
+static json_t *describe_row(const struct row *r, const struct access_grant *who, int64_t now_ms,
+			    struct last_user *last)
 {
 	const struct jobs_process *p = r->p, *asks = r->poller ? r->poller : p,
 				  *source = status_source(r);
@@ -204,7 +208,7 @@ static json_t *describe_row(const struct row *r, int64_t now_ms, struct last_use
 	}
 	json_object_set_new(o, "poller", r->poller ? json_integer(r->poller->pid) : json_null());
 	json_object_set_new(o, "user", user_of(last, p->uid));
-	add_facts(o, p->peer);
+	add_facts(o, who, p);
 	return o;
 }
 
@@ -312,15 +316,27 @@ static bool is_listed(const struct jobs_process *p, const void *target)
 	       (jobs_target_matches(target, p) || jobs_target_names(target, p->pid));
 }
 
-static struct row *collect_rows(const struct jobs *j, const struct jobs_target *t, size_t *out_n)
+static struct row *collect_rows(const struct jobs *j, const struct access_grant *who,
+				const struct jobs_target *t, size_t *out_n)
 {
 	size_t n;
-	struct jobs_process **all = jobs_collect(j, is_listed, t, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, who, is_listed, t, NULL, &n);
 	struct row *rows = xcalloc(n + 1, sizeof(*rows));
 
 	*out_n = make_rows(all, n, rows);
 	free(all);
 	return rows;
+}
+
+/* Rows of other users' processes: no row has clients of two users. */
+static size_t count_other_rows(const struct jobs *j, const struct access_grant *who,
+			       const struct jobs_target *t, size_t own)
+{
+	size_t all = own;
+
+	if (who && who->right < ACCESS_VIEW)
+		free(collect_rows(j, NULL, t, &all));
+	return all - own;
 }
 
 static int by_job_and_pid(const void *a, const void *b)
@@ -348,7 +364,7 @@ static json_t *read_bound(const json_t *request, const char *key, int64_t max, i
 	return fault;
 }
 
-json_t *jobs_list(struct jobs *j, const json_t *request)
+json_t *jobs_list(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	struct last_user last = {0};
 	struct jobs_target target;
@@ -360,22 +376,25 @@ json_t *jobs_list(struct jobs *j, const json_t *request)
 		fault = read_bound(request, "limit", PAGE, &limit);
 	if (fault || !jobs_target_read(request, false, &target, &fault))
 		return fault;
-	struct row *rows = collect_rows(j, &target, &n);
+	struct row *rows = collect_rows(j, who, &target, &n);
 	qsort(rows, n, sizeof(*rows), by_job_and_pid);
 	json_t *processes = json_array();
 	size_t end = (size_t)(offset + limit) < n ? (size_t)(offset + limit) : n;
 	if ((size_t)offset < end)
 		read_facts(j, rows + offset, end - (size_t)offset, now);
 	for (size_t i = (size_t)offset; i < end; i++)
-		json_array_append_new(processes, describe_row(&rows[i], now, &last));
+		json_array_append_new(processes, describe_row(&rows[i], who, now, &last));
 	free(rows);
 	json_decref(last.name);
+	json_t *reply =
+		json_pack("{s:o,s:I,s:o}", "processes", processes, "total", (json_int_t)n, "next",
+			  end < n && limit ? json_integer((json_int_t)end) : json_null());
+	jobs_set_others(reply, count_other_rows(j, who, &target, n));
 	jobs_target_release(&target);
-	return json_pack("{s:o,s:I,s:o}", "processes", processes, "total", (json_int_t)n, "next",
-			 end < n && limit ? json_integer((json_int_t)end) : json_null());
+	return reply;
 }
 
-json_t *jobs_get_process(struct jobs *j, const json_t *request)
+json_t *jobs_get_process(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	const json_t *pid = json_object_get(request, "pid");
 	struct last_user last = {0};
@@ -390,7 +409,7 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 		return fault;
 	number = n64 > 0 && n64 <= INT32_MAX ? (int32_t)n64 : -1; /* no process has that */
 	struct jobs_target target = {.any_job = true, .pids = &number, .npids = 1};
-	struct row *rows = collect_rows(j, &target, &n);
+	struct row *rows = collect_rows(j, who, &target, &n);
 	/* the process itself before those that descend from it */
 	size_t best = 0;
 	for (size_t i = 0; i < n; i++)
@@ -398,7 +417,7 @@ json_t *jobs_get_process(struct jobs *j, const json_t *request)
 			best = i;
 	if (n)
 		read_facts(j, &rows[best], 1, now);
-	json_t *reply = n ? describe_row(&rows[best], now, &last)
+	json_t *reply = n ? describe_row(&rows[best], who, now, &last)
 			  : json_pack("{s:o}", "status",
 				      json_sprintf("failed: no process %lld is registered",
 						   (long long)n64));

@@ -185,14 +185,15 @@ bool jobs_request_read_target(const struct jobs *j, const json_t *request, struc
 	return true;
 }
 
-bool jobs_request_read(const struct jobs *j, const json_t *request, struct jobs_request *o,
-		       json_t **out_fault)
+bool jobs_request_read(const struct jobs *j, const struct access_grant *who, const json_t *request,
+		       struct jobs_request *o, json_t **out_fault)
 {
 	const json_t *config = json_object_get(request, "config");
 	const json_t *limit = json_object_get(request, "process_limit");
 	json_t *fault = NULL;
 
-	*o = (struct jobs_request){.limit = DEFAULT_PROCESS_LIMIT, .now_ms = jobs_now_ms()};
+	*o = (struct jobs_request){
+		.who = who, .limit = DEFAULT_PROCESS_LIMIT, .now_ms = jobs_now_ms()};
 	if (!config)
 		fault = json_pack("{s:s}", "status", "failed");
 	else if (!json_is_string(config))
@@ -432,20 +433,21 @@ static bool leaves_out(const struct jobs *j, const struct jobs_request *o,
 		counted += is_counted(o, matched[i]);
 	to_all.target.all = true;
 	if (!o->target.all)
-		free(jobs_collect(j, jobs_request_wants, &to_all, NULL, &all));
+		free(jobs_collect(j, o->who, jobs_request_wants, &to_all, NULL, &all));
 	return counted > o->limit || all > n;
 }
 
 /* Leaves those of users whose NPUs are free for it; the verdict for the others if none is left. */
-static const char *pass_gate(const struct jobs *j, enum config_kind kind,
+static const char *pass_gate(const struct jobs *j, const struct jobs_request *o,
 			     struct jobs_process **matched, size_t *n)
 {
+	const enum config_kind kind = o->kind;
 	const char *verdict = "unknown";
 	struct hmap by_user;
 	size_t kept = 0;
 
 	if (!*n) {
-		struct jobs_aggregate all = jobs_aggregate(j);
+		struct jobs_aggregate all = jobs_aggregate(j, o->who);
 
 		return jobs_gate_open(kind, all) ? "ineffective" : jobs_gate(kind, all);
 	}
@@ -463,22 +465,24 @@ static const char *pass_gate(const struct jobs *j, enum config_kind kind,
 	return kept ? "effective" : verdict;
 }
 
-json_t *jobs_set_request(struct jobs *j, const json_t *request)
+json_t *jobs_set_request(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	json_t *reply = NULL;
 	struct jobs_request o;
 	size_t n;
 
-	if (!jobs_request_read(j, request, &o, &reply))
+	if (!jobs_request_read(j, who, request, &o, &reply))
 		return reply;
-	struct jobs_process **matched = jobs_collect(j, jobs_request_wants, &o, jobs_by_pids, &n);
+	struct jobs_process **matched =
+		jobs_collect(j, who, jobs_request_wants, &o, jobs_by_pids, &n);
+	size_t others = jobs_count_others(j, who, jobs_request_wants, &o);
 	if (!o.target.all)
 		put_named_first(&o.target, matched, n);
 	o.leaves_out = leaves_out(j, &o, matched, n);
 	if (o.kind == CONFIG_KINETO) {
 		reply = assign_config(j, &o, matched, n);
 	} else {
-		const char *verdict = pass_gate(j, o.kind, matched, &n);
+		const char *verdict = pass_gate(j, &o, matched, &n);
 
 		reply = n ? assign_config(j, &o, matched, n) : json_object();
 		json_object_set_new(reply, "commandStatus", json_string(verdict));
@@ -486,6 +490,7 @@ json_t *jobs_set_request(struct jobs *j, const json_t *request)
 	free(matched);
 	if (o.with_reason && !json_array_size(json_object_get(reply, "activityProfilersTriggered")))
 		json_object_set_new(reply, "reason", json_string(jobs_request_refusal(j, &o)));
+	jobs_set_others(reply, others);
 	jobs_request_release(&o);
 	return reply;
 }

@@ -67,7 +67,7 @@ static struct jobs_process *find_reported(const struct jobs *j, const struct job
 	struct wanted w = {j, from, pid, is_known};
 	struct jobs_process *found = NULL;
 	size_t n;
-	struct jobs_process **all = jobs_collect(j, is_reported, &w, NULL, &n);
+	struct jobs_process **all = jobs_collect(j, NULL, is_reported, &w, NULL, &n);
 	bool several = false;
 
 	for (size_t i = 1; i < n; i++)
@@ -266,7 +266,7 @@ void jobs_add_top_metrics(const struct jobs *j, struct prom_text *e)
 	size_t n;
 
 	prom_add(e, &slow, (double)j->counts.regressions, NULL, 0);
-	struct jobs_process **all = jobs_collect(j, has_report, NULL, jobs_by_pids, &n);
+	struct jobs_process **all = jobs_collect(j, NULL, has_report, NULL, jobs_by_pids, &n);
 	for (size_t i = 0; i < n && i < PROCESSES; i++) {
 		const struct toplist_report *r = toplist_last(all[i]->top);
 		char pid[16], rank[16];

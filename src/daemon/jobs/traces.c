@@ -71,9 +71,9 @@ static const char *reason_it_goes_on(const struct stop *s, const struct jobs_pro
 }
 
 /* Of a framework one process polls and another one reports states; either may be named. */
-static bool is_target(const struct stop *s, const struct jobs_process *p)
+static bool is_target(const struct jobs_process *p, const void *request)
 {
-	const struct jobs_target *t = &s->o.target;
+	const struct jobs_target *t = &((const struct jobs_request *)request)->target;
 
 	return p->job_id == t->job_id &&
 	       (jobs_target_matches(t, p) || jobs_target_names(t, p->pid));
@@ -91,8 +91,8 @@ static void stop_guest(struct stop *s, struct jobs_process *p)
 
 static void stop_framework(struct stop *s, struct jobs_process *p)
 {
-	const char *why = is_target(s, p) ? reason_it_goes_on(s, p) : NULL;
-	bool dropped = is_target(s, p) && withdraw_trace(p);
+	const char *why = is_target(p, &s->o) ? reason_it_goes_on(s, p) : NULL;
+	bool dropped = is_target(p, &s->o) && withdraw_trace(p);
 
 	if (!why && !dropped && !jobs_request_wants(p, &s->o))
 		return;
@@ -104,9 +104,10 @@ static void stop_framework(struct stop *s, struct jobs_process *p)
 				      json_pack("{siss}", "pid", (int)p->pid, "why", why));
 }
 
-json_t *jobs_stop_trace(struct jobs *j, const json_t *request)
+json_t *jobs_stop_trace(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
-	struct stop s = {.j = j, .o = {.kind = CONFIG_NPU_TRACE, .now_ms = jobs_now_ms()}};
+	struct stop s = {.j = j,
+			 .o = {.who = who, .kind = CONFIG_NPU_TRACE, .now_ms = jobs_now_ms()}};
 	json_t *reply = NULL;
 	size_t n;
 
@@ -117,7 +118,7 @@ json_t *jobs_stop_trace(struct jobs *j, const json_t *request)
 	s.sent = json_array();
 	s.dropped = json_array();
 	s.others = json_array();
-	struct jobs_process **all = jobs_collect(j, NULL, NULL, jobs_by_pids, &n);
+	struct jobs_process **all = jobs_collect(j, who, NULL, NULL, jobs_by_pids, &n);
 	for (size_t i = 0; i < n; i++)
 		if (all[i]->guest)
 			stop_guest(&s, all[i]);
@@ -129,6 +130,7 @@ json_t *jobs_stop_trace(struct jobs *j, const json_t *request)
 	if (json_array_size(s.sent))
 		json_object_set_new(reply, "requestTraceId",
 				    json_sprintf("%llu", (unsigned long long)s.config->id));
+	jobs_set_others(reply, jobs_count_others(j, who, is_target, &s.o));
 	jobs_config_release(s.config);
 	jobs_request_release(&s.o);
 	return reply;

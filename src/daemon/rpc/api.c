@@ -111,37 +111,78 @@ static json_t *get_daemon(struct daemon *d, const json_t *request)
 			 describe_jobs(d->jobs), "sandbox", sandbox_describe(d->sandbox));
 }
 
-static const struct {
+enum effect {
+	READS,
+	CHANGES, /* what his processes do */
+	CHANGES_NODE, /* what all users share */
+};
+
+static const struct function {
 	const char *name;
-	json_t *(*of_jobs)(struct jobs *j, const json_t *request); /* one of the two */
+	enum effect effect;
+	/* one of the two */
+	json_t *(*of_jobs)(struct jobs *j, const struct access_grant *who, const json_t *request);
 	json_t *(*of_daemon)(struct daemon *d, const json_t *request);
 } functions[] = {
-	{"getStatus", jobs_get_status, NULL},
-	{"getVersion", NULL, get_version},
-	{"setKinetOnDemandRequest", jobs_set_request, NULL},
-	{"stopTrace", jobs_stop_trace, NULL},
-	{"dcgmProfPause", NULL, pause_counters},
-	{"dcgmProfResume", NULL, resume_counters},
-	{"listProcesses", jobs_list, NULL},
-	{"getProcess", jobs_get_process, NULL},
-	{"explainRequest", jobs_explain, NULL},
-	{"getTop", jobs_get_top, NULL},
-	{"getAnswers", jobs_get_replies, NULL},
-	{"getMetrics", NULL, get_metrics},
-	{"getDaemon", NULL, get_daemon},
-	{"getTime", NULL, get_time},
+	{"getStatus", READS, jobs_get_status, NULL},
+	{"getVersion", READS, NULL, get_version},
+	{"setKinetOnDemandRequest", CHANGES, jobs_set_request, NULL},
+	{"stopTrace", CHANGES, jobs_stop_trace, NULL},
+	{"dcgmProfPause", CHANGES_NODE, NULL, pause_counters},
+	{"dcgmProfResume", CHANGES_NODE, NULL, resume_counters},
+	{"listProcesses", READS, jobs_list, NULL},
+	{"getProcess", READS, jobs_get_process, NULL},
+	{"explainRequest", READS, jobs_explain, NULL},
+	{"getTop", READS, jobs_get_top, NULL},
+	{"getAnswers", READS, jobs_get_replies, NULL},
+	{"getMetrics", READS, NULL, get_metrics},
+	{"getDaemon", READS, NULL, get_daemon},
+	{"getTime", READS, NULL, get_time},
 };
 #define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
 
-json_t *api_call(struct daemon *d, const json_t *request)
+static const struct function *find_function(const char *name)
 {
-	const char *name = json_string_value(json_object_get(request, "fn"));
-
 	for (size_t i = 0; name && i < FUNCTIONS; i++)
 		if (!strcmp(functions[i].name, name))
-			return functions[i].of_jobs ? functions[i].of_jobs(d->jobs, request)
-						    : functions[i].of_daemon(d, request);
+			return &functions[i];
 	return NULL;
+}
+
+bool api_is_read_only(const char *fn)
+{
+	const struct function *f = find_function(fn);
+
+	return f && f->effect == READS;
+}
+
+const char *api_refusal(const struct access_grant *who, const char *fn)
+{
+	const struct function *f = find_function(fn);
+
+	if (!f)
+		return NULL;
+	if (who->right == ACCESS_NONE)
+		return who->why;
+	if (f->effect != READS && who->right == ACCESS_VIEW)
+		return "a viewer reads and changes nothing";
+	if (f->effect == CHANGES_NODE && who->right != ACCESS_ALL)
+		return "the counters belong to all users of the node: root, the daemon's user and "
+		       "members of its --admin-group may pause and resume them";
+	return NULL;
+}
+
+json_t *api_call(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	const char *name = json_string_value(json_object_get(request, "fn"));
+	const struct function *f = find_function(name);
+	const char *refusal = api_refusal(who, name);
+
+	if (!f)
+		return NULL;
+	if (refusal)
+		return json_pack("{s:o}", "status", json_sprintf(RPC_REFUSED "%s", refusal));
+	return f->of_jobs ? f->of_jobs(d->jobs, who, request) : f->of_daemon(d, request);
 }
 
 const char *const *api_names(void)

@@ -31,8 +31,10 @@ void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES])
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
 
-	if (getpeername(c->fd, (struct sockaddr *)&address, &len) < 0 ||
-	    !address_text((struct sockaddr *)&address, len, out))
+	if (c->caller.kind == CALLER_USER)
+		snprintf(out, ADDRESS_TEXT_BYTES, "user %u", (unsigned)c->caller.uid);
+	else if (getpeername(c->fd, (struct sockaddr *)&address, &len) < 0 ||
+		 !address_text((struct sockaddr *)&address, len, out))
 		snprintf(out, ADDRESS_TEXT_BYTES, "unknown");
 }
 
@@ -72,15 +74,18 @@ static void queue_conn(struct rpc_queue *q, struct rpc_conn *c)
 
 struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd)
 {
-	SSL *ssl = s->daemon->tls ? tls_server_ssl(s->daemon->tls) : NULL;
+	struct caller caller = access_identify(s->daemon->access, fd);
+	bool certified = caller.kind == CALLER_CERTIFIED;
+	SSL *ssl = certified ? tls_server_ssl(s->daemon->tls) : NULL;
 
-	if (s->daemon->tls && !ssl) {
+	if (certified && !ssl) {
 		close(fd);
 		return NULL;
 	}
 	struct rpc_conn *c = xcalloc(1, sizeof(*c));
 	c->server = s;
 	c->fd = fd;
+	c->caller = caller;
 	c->ssl = ssl;
 	if (ssl) {
 		stream_attach(ssl, fd);
@@ -131,6 +136,29 @@ static enum rpc_end refuse_length(const struct rpc_conn *c, const char *data, si
 	return refuse_request(c, RPC_END_BAD_LENGTH, words);
 }
 
+/* Who was refused and why belongs into the log, but anybody can make it happen: one line in a
+ * while. */
+static void log_refusal(const struct rpc_conn *c, const char *what, const char *why)
+{
+	struct rpc_server *s = c->server;
+	uint64_t now = clock_mono_ns();
+	char peer[ADDRESS_TEXT_BYTES];
+
+	rpc_conn_peer(c, peer);
+	if (s->logged_ns && now - s->logged_ns < LOG_EVERY_NS) {
+		s->unlogged++;
+		log_debug("%s %s: %s", what, peer, why);
+		return;
+	}
+	if (s->unlogged)
+		log_warn("%s %s: %s (and %llu others since the last such line)", what, peer, why,
+			 (unsigned long long)s->unlogged);
+	else
+		log_warn("%s %s: %s", what, peer, why);
+	s->logged_ns = now;
+	s->unlogged = 0;
+}
+
 /* Adds the reply of one request to server->reply. */
 static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes)
 {
@@ -145,10 +173,16 @@ static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes
 
 	if (!request)
 		return refuse_request(c, RPC_END_BAD_JSON, err.text);
-	json_t *reply = api_call(s->daemon, request);
+	struct access_grant who = access_find(s->daemon->access, &c->caller, c->ssl);
+	const char *refusal = api_refusal(&who, json_string_value(json_object_get(request, "fn")));
+	json_t *reply = api_call(s->daemon, &who, request);
 	json_decref(request);
 	if (!reply)
 		return refuse_request(c, RPC_END_UNKNOWN, "there is no such function");
+	if (refusal) {
+		s->forbidden++;
+		log_refusal(c, "refused a call of", refusal);
+	}
 	size_t begin = rpc_frame_begin(&s->reply);
 	api_print(reply, &s->reply);
 	rpc_frame_end(&s->reply, begin);
@@ -323,30 +357,6 @@ void rpc_conn_work(struct rpc_conn *c)
 	settle_conn(c, r);
 }
 
-/* Who was refused and why belongs into the log, but anybody can make it happen: one line in a
- * while.
- */
-static void log_no_tls(const struct rpc_conn *c, const char *why)
-{
-	struct rpc_server *s = c->server;
-	uint64_t now = clock_mono_ns();
-	char peer[ADDRESS_TEXT_BYTES];
-
-	rpc_conn_peer(c, peer);
-	if (s->logged_ns && now - s->logged_ns < LOG_EVERY_NS) {
-		s->unlogged++;
-		log_debug("no TLS with %s: %s", peer, why);
-		return;
-	}
-	if (s->unlogged)
-		log_warn("no TLS with %s: %s (and %llu others since the last such line)", peer, why,
-			 (unsigned long long)s->unlogged);
-	else
-		log_warn("no TLS with %s: %s", peer, why);
-	s->logged_ns = now;
-	s->unlogged = 0;
-}
-
 void rpc_conn_greet(struct rpc_conn *c)
 {
 	short wait = EV_READ;
@@ -360,7 +370,7 @@ void rpc_conn_greet(struct rpc_conn *c)
 		wait_for(c, wait);
 	} else {
 		tls_failure(c->ssl, &err);
-		log_no_tls(c, err.text);
+		log_refusal(c, "no TLS with", err.text);
 		c->broken = true;
 		rpc_conn_close(c, RPC_END_HANDSHAKE);
 	}

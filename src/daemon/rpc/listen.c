@@ -155,9 +155,12 @@ static int listen_one(struct rpc_server *s, const struct addrinfo *ai, const cha
 		return explain_bind(-r, host, port, err);
 	set_options(l);
 	if (!s->daemon->tls && !address_is_loopback((struct sockaddr *)&a))
-		log_warn("'%s' is reached from outside and there are no certificates: anybody who "
-			 "reaches the port can have every job traced; make some with: sonde certs",
-			 host);
+		log_warn("'%s' is reached from outside and there are no certificates: %s; make "
+			 "some with: sonde certs",
+			 host,
+			 s->daemon->config->trust_local_users
+				 ? "anybody who reaches the port can have every job traced"
+				 : "callers from other machines are refused");
 	return 0;
 }
 

@@ -269,6 +269,7 @@ json_t *rpc_server_describe(const struct rpc_server *s)
 		if (rpc_end_names[i])
 			json_object_set_new(refused, rpc_end_names[i],
 					    json_integer((json_int_t)s->ends[i]));
+	json_object_set_new(refused, "forbidden", json_integer((json_int_t)s->forbidden));
 	return json_pack("{si so si si sI sI sI so}", "port", (int)port_of(s), "addresses",
 			 addresses, "connections", (int)connections(s), "max_connections",
 			 (int)s->max_conns, "accepted", (json_int_t)s->accepted, "accept_failures",

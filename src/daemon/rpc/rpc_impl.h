@@ -18,6 +18,7 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "daemon/accept.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc/rpc.h"
 #include "net/rpc_frame.h"
@@ -57,6 +58,7 @@ struct rpc_conn {
 	TAILQ_ENTRY(rpc_conn) queue_link; /* in a queue, while queued */
 	struct rpc_server *server;
 	struct event event;
+	struct caller caller;
 	SSL *ssl; /* NULL: plain */
 	struct buf in; /* read and not served yet; at most RPC_INPUT_BYTES */
 	struct buf out; /* not yet taken by the kernel, from out_sent on */
@@ -94,9 +96,10 @@ struct rpc_server {
 	struct rpc_queue later; /* further requests of connections that sent many */
 	struct buf reply; /* what is being answered now; empty between events */
 	char input[RPC_INPUT_BYTES];
-	uint64_t calls, accepted;
+	uint64_t calls, accepted, forbidden;
 	uint64_t ends[RPC_ENDS];
-	uint64_t logged_ns, unlogged; /* peers without TLS: the last line of the log, and since */
+	uint64_t logged_ns, unlogged; /* peers that were refused: the last line of the log, and
+					 since */
 };
 
 /* --- rpc.c --- */

@@ -196,6 +196,30 @@ bool tls_server_trusts(const struct tls_server *t, const SSL *ssl)
 	return ok;
 }
 
+/* What decides about rights is compared byte by byte: a name with a NUL, or beside a second one, is
+ * none. */
+bool tls_peer_name(const SSL *ssl, struct buf *out)
+{
+	X509 *peer = SSL_get_peer_certificate(ssl);
+	X509_NAME *subject = peer ? X509_get_subject_name(peer) : NULL;
+	int at = subject ? X509_NAME_get_index_by_NID(subject, NID_commonName, -1) : -1;
+	unsigned char *text = NULL;
+	bool good = at >= 0 && X509_NAME_get_index_by_NID(subject, NID_commonName, at) < 0;
+	int len = good ? ASN1_STRING_to_UTF8(
+				 &text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)))
+		       : -1;
+
+	for (int i = 0; i < len; i++)
+		good = good && text[i] >= ' ' && text[i] != 0x7f;
+	good = good && len > 0;
+	if (good)
+		buf_add(out, text, (size_t)len);
+	OPENSSL_free(text);
+	X509_free(peer);
+	ERR_clear_error();
+	return good;
+}
+
 json_t *tls_server_describe(const struct tls_server *t)
 {
 	char until[TLS_TIME_BYTES], subject[256] = "";

@@ -12,6 +12,7 @@
 #include <openssl/ssl.h>
 #include <stdbool.h>
 
+#include "base/containers/buf.h"
 #include "base/err.h"
 
 /* --- daemon --- */
@@ -33,6 +34,10 @@ bool tls_peer_verified(const SSL *ssl);
 /* The same as of now, for a connection that lasts: a certificate that has expired or was revoked
  * since is no good any more. */
 bool tls_server_trusts(const struct tls_server *t, const SSL *ssl);
+
+/* Adds the name that the peer's certificate is for. False: it has none, several, or one that is no
+ * plain text. */
+bool tls_peer_name(const SSL *ssl, struct buf *out);
 
 /* {"subject":…,"not_after":"…","days_left":N,"crl":bool} */
 json_t *tls_server_describe(const struct tls_server *t);

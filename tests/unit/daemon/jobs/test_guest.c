@@ -88,7 +88,7 @@ static const char *order(struct jobs *j, const char *config, const char *more)
 	snprintf(request, sizeof(request), "{\"config\":\"%s\",\"pids\":[0]%s}", config, more);
 	json_t *q = json_loads(request, 0, NULL);
 	CHECK(q != NULL);
-	json_t *r = jobs_set_request(j, q);
+	json_t *r = jobs_set_request(j, NULL, q);
 	free(text);
 	text = json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS);
 	json_decref(r);
@@ -99,7 +99,7 @@ static const char *order(struct jobs *j, const char *config, const char *more)
 static const char *monitor_state(struct jobs *j)
 {
 	static char state[32];
-	json_t *r = jobs_get_status(j, NULL);
+	json_t *r = jobs_get_status(j, NULL, NULL);
 
 	snprintf(state, sizeof(state), "%s", json_string_value(json_object_get(r, "npumonitor")));
 	json_decref(r);
@@ -120,7 +120,7 @@ TEST(jobs_guest, a_guest_and_a_framework_are_two_clients_of_one_process)
 	CHECK(strstr(ask(j, true, 3, 42), "NPU_MONITOR_START"));
 	CHECK(strstr(ask(j, false, 3, 42), "ACTIVITIES_LOG_FILE"));
 	CHECK_STR(ask(j, true, 3, 42), "");
-	json_t *none = json_object(), *list = jobs_list(j, none);
+	json_t *none = json_object(), *list = jobs_list(j, NULL, none);
 	CHECK_INT(json_integer_value(json_object_get(list, "total")), 1);
 	json_decref(list);
 	json_decref(none);
@@ -315,7 +315,7 @@ static const char *stop(struct jobs *j, const char *target)
 	json_t *q = json_loads(target, 0, NULL);
 
 	CHECK(q != NULL);
-	json_t *r = jobs_stop_trace(j, q);
+	json_t *r = jobs_stop_trace(j, NULL, q);
 	free(text);
 	text = json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS);
 	json_decref(r);
@@ -417,7 +417,7 @@ static const char *answers(struct jobs *j, const char *id)
 {
 	static char *text;
 	json_t *q = json_pack("{ss}", "request", id);
-	json_t *r = jobs_get_replies(j, q);
+	json_t *r = jobs_get_replies(j, NULL, q);
 
 	free(text);
 	text = json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS);

@@ -86,7 +86,7 @@ static const char *order(struct jobs *j, const char *request)
 	json_t *r = json_loads(request, 0, &e);
 
 	CHECK(r);
-	const char *got = text(jobs_set_request(j, r));
+	const char *got = text(jobs_set_request(j, NULL, r));
 	json_decref(r);
 	return got;
 }
@@ -94,7 +94,7 @@ static const char *order(struct jobs *j, const char *request)
 static const char *explain(struct jobs *j, const char *request)
 {
 	json_t *r = json_loads(request, 0, NULL);
-	json_t *reply = jobs_explain(j, r);
+	json_t *reply = jobs_explain(j, NULL, r);
 	static char reason[512];
 
 	snprintf(reason, sizeof(reason), "%s", json_string_value(json_object_get(reply, "reason")));
@@ -241,24 +241,25 @@ TEST(jobs, status_is_that_of_the_busiest)
 {
 	struct jobs *j = make(100);
 
-	CHECK_STR(text(jobs_get_status(j, NULL)),
+	CHECK_STR(text(jobs_get_status(j, NULL, NULL)),
 		  "{\"current_step\":-1,\"npumonitor\":\"Uninitialized\","
 		  "\"nputrace\":\"Uninitialized\"}");
 	tell(j, TRACE, 1, FABRIC_IDLE, -1, -1, -1);
 	tell(j, MONITOR, 1, FABRIC_IDLE, -1, -1, -1);
-	CHECK_STR(text(jobs_get_status(j, NULL)),
+	CHECK_STR(text(jobs_get_status(j, NULL, NULL)),
 		  "{\"current_step\":-1,\"npumonitor\":\"Idle\",\"nputrace\":\"Idle\"}");
 	tell(j, TRACE, 1, FABRIC_READY, 1, 5, 10);
-	CHECK_STR(text(jobs_get_status(j, NULL)), "{\"current_step\":1,\"npumonitor\":\"Idle\","
-						  "\"nputrace\":\"Ready\",\"start_step\":5,"
-						  "\"stop_step\":10}");
+	CHECK_STR(text(jobs_get_status(j, NULL, NULL)),
+		  "{\"current_step\":1,\"npumonitor\":\"Idle\","
+		  "\"nputrace\":\"Ready\",\"start_step\":5,"
+		  "\"stop_step\":10}");
 	tell(j, TRACE, 2, FABRIC_RUNNING, 6, 5, 10);
 	tell(j, TRACE, 3, FABRIC_IDLE, 7, 0, 0);
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"current_step\":6"));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"current_step\":6"));
 	tell(j, TRACE, 2, FABRIC_UNINITIALIZED, 6, 5, 10);
 	tell(j, TRACE, 1, 77, 6, 5, 10);
 	tell(j, TRACE, 3, FABRIC_UNINITIALIZED, 7, 0, 0);
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"nputrace\":\"unknown\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"nputrace\":\"unknown\""));
 	end(j);
 }
 
@@ -343,15 +344,15 @@ TEST(jobs, a_monitor_with_an_end_is_idle_after_it)
 	CHECK(strstr(start(j, "0.05"), "\"commandStatus\":\"effective\""));
 	ask1(j, 1);
 	tell(j, MONITOR, 1, FABRIC_RUNNING, -1, -1, -1);
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"npumonitor\":\"Running\""));
 	usleep(100000);
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Idle\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"npumonitor\":\"Idle\""));
 	/* one without an end runs on */
 	CHECK(strstr(start(j, "0"), "\"commandStatus\":\"effective\""));
 	ask1(j, 1);
 	tell(j, MONITOR, 1, FABRIC_RUNNING, -1, -1, -1);
 	usleep(100000);
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"npumonitor\":\"Running\""));
 	end(j);
 }
 
@@ -385,7 +386,7 @@ TEST(jobs, death_is_noticed_at_once)
 	CHECK_INT(jobs_counts(j).processes, 0);
 	CHECK_INT(jobs_counts(j).jobs, 0);
 	CHECK_INT(jobs_counts(j).ended, 1);
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "Uninitialized"));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "Uninitialized"));
 	waitpid(pid, NULL, 0);
 	/* what it sent before arrives late */
 	ask(j, from, 3, 0, &(int32_t){pid}, 1);
@@ -470,7 +471,7 @@ TEST(jobs, what_a_user_says_holds_up_nobody_else)
 	jobs_status(j, &liar, TRACE, &s);
 	ask(j, liar, 3, 0, &(int32_t){66}, 1);
 	/* seen by all, and in the way of the one who says it */
-	CHECK(strstr(text(jobs_get_status(j, NULL)), "\"npumonitor\":\"Running\""));
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"npumonitor\":\"Running\""));
 	CHECK(strstr(explain(j, NPU_TRACE), "next poll"));
 	CHECK(strstr(order(j, NPU_TRACE), "\"processesMatched\":[2]"));
 	CHECK(strstr(ask1(j, 2), "PROFILE_START_STEP"));
@@ -650,13 +651,13 @@ TEST(jobs, a_list_has_pages)
 
 	for (int32_t pid = 300; pid > 0; pid--)
 		ask1(j, pid);
-	json_t *r = jobs_list(j, q);
+	json_t *r = jobs_list(j, NULL, q);
 	CHECK_INT(json_array_size(json_object_get(r, "processes")), 256);
 	CHECK_INT(json_integer_value(json_object_get(r, "total")), 300);
 	CHECK_INT(json_integer_value(json_object_get(r, "next")), 256);
 	json_decref(r);
 	json_object_set_new(q, "offset", json_integer(256));
-	r = jobs_list(j, q);
+	r = jobs_list(j, NULL, q);
 	json_t *rows = json_object_get(r, "processes");
 	CHECK_INT(json_array_size(rows), 44);
 	CHECK_INT(json_integer_value(json_object_get(json_array_get(rows, 0), "pid")), 257);
@@ -664,11 +665,11 @@ TEST(jobs, a_list_has_pages)
 	json_decref(r);
 	json_object_set_new(q, "offset", json_integer(100000));
 	json_object_set_new(q, "limit", json_integer(-3));
-	r = jobs_list(j, q);
+	r = jobs_list(j, NULL, q);
 	CHECK_INT(json_array_size(json_object_get(r, "processes")), 0);
 	json_decref(r);
 	json_object_set_new(q, "offset", json_string("x"));
-	CHECK(strstr(text(jobs_list(j, q)), "type must be number"));
+	CHECK(strstr(text(jobs_list(j, NULL, q)), "type must be number"));
 	json_decref(q);
 	end(j);
 }
@@ -681,13 +682,13 @@ TEST(jobs, a_process_is_described)
 
 	setenv("RANK", "3", 1); /* too late for /proc: what it was started with counts */
 	ask(j, sender(me), 3, 5, &me, 1);
-	json_t *r = jobs_get_process(j, q);
+	json_t *r = jobs_get_process(j, NULL, q);
 	/* a thread reads the command, and a busy machine may let it wait */
 	for (int tries = 0; !json_is_string(json_object_get(r, "command")) && tries < 500;
 	     tries++) {
 		usleep(10000);
 		json_decref(r);
-		r = jobs_get_process(j, q);
+		r = jobs_get_process(j, NULL, q);
 	}
 	CHECK_INT(json_integer_value(json_object_get(r, "job_id")), 5);
 	CHECK_STR(json_string_value(json_object_get(r, "state")), "Idle");
@@ -696,9 +697,9 @@ TEST(jobs, a_process_is_described)
 	CHECK_STR(json_string_value(json_object_get(r, "user")), "root");
 	json_decref(r);
 	json_object_set_new(q, "pid", json_integer(1));
-	CHECK(strstr(text(jobs_get_process(j, q)), "failed: no process 1"));
+	CHECK(strstr(text(jobs_get_process(j, NULL, q)), "failed: no process 1"));
 	json_object_set_new(q, "pid", json_integer(me + (INT64_C(1) << 32)));
-	CHECK(strstr(text(jobs_get_process(j, q)), "failed: no process"));
+	CHECK(strstr(text(jobs_get_process(j, NULL, q)), "failed: no process"));
 	json_decref(q);
 	end(j);
 }
@@ -745,7 +746,7 @@ TEST(jobs, a_rank_and_its_poller_are_one_row)
 	ask(j, from, 3, 0, (int32_t[]){101, 100, 50}, 3);
 	tell(j, TRACE, 100, FABRIC_RUNNING, 7, 5, 9);
 	ask(j, from, 3, 0, (int32_t[]){200, 50}, 2);
-	json_t *r = jobs_list(j, q);
+	json_t *r = jobs_list(j, NULL, q);
 	json_t *row = json_array_get(json_object_get(r, "processes"), 0);
 	CHECK_INT(json_integer_value(json_object_get(r, "total")), 2);
 	CHECK_INT(json_integer_value(json_object_get(row, "pid")), 100);
@@ -755,7 +756,7 @@ TEST(jobs, a_rank_and_its_poller_are_one_row)
 	CHECK_STR(json_string_value(json_object_get(row, "state")), "Running");
 	json_decref(r);
 	json_object_set_new(q, "pid", json_integer(100));
-	r = jobs_get_process(j, q);
+	r = jobs_get_process(j, NULL, q);
 	CHECK_INT(json_integer_value(json_object_get(r, "device")), 3);
 	json_decref(r);
 	json_decref(q);

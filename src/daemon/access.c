@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "access"
+
+#include "daemon/access.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/background.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/access_rules.h"
+#include "net/socket_owner.h"
+#include "net/tls/tls.h"
+
+#define ALL_USERS 4294967295u /* that a namespace can know */
+
+struct access {
+	bool trusts_users; /* --trust-local-users */
+	bool asks_certificates; /* of all who come by TCP */
+	bool hides_processes; /* /proc is mounted so that users do not see those of others */
+	uid_t own_uid;
+	uid_t nameless_uid; /* that users without a number here have; (uid_t)-1: there are none */
+	int questions; /* of socket_owner.h; negative errno: there are no answers */
+	struct access_rules rules;
+	/* Between the loop and threads that load the rules anew. */
+	pthread_mutex_t lock;
+	struct access_rules *loaded; /* for the loop to take; NULL: nothing new */
+	unsigned started, finished; /* loads: one that was overtaken by a later one is dropped */
+	unsigned users; /* the loop and the threads; the last one frees it */
+};
+
+/* --- what the kernel says about users --- */
+
+static bool read_line(const char *path, char *out, int size)
+{
+	FILE *f = fopen(path, "re");
+	bool good = f && fgets(out, size, f);
+
+	if (f)
+		fclose(f);
+	return good;
+}
+
+/*
+ * In a user namespace that knows only some users, all others have the same number, that of
+ * "nobody": two of them cannot be told apart, so that nothing can be theirs.
+ */
+static uid_t find_nameless_uid(void)
+{
+	unsigned inside, outside, n;
+	char line[128];
+
+	if (!read_line("/proc/self/uid_map", line, sizeof(line)) ||
+	    sscanf(line, "%u %u %u", &inside, &outside, &n) != 3 || n == ALL_USERS)
+		return (uid_t)-1;
+	if (!read_line("/proc/sys/kernel/overflowuid", line, sizeof(line)))
+		return 65534;
+	return (uid_t)strtoul(line, NULL, 10);
+}
+
+/* The mount that has /proc last, as mounts can hide each other. */
+static bool find_hidepid(void)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t cap = 0;
+	bool hides = false;
+
+	while (f && getline(&line, &cap, f) > 0) {
+		const char *type = strstr(line, " - proc ");
+
+		if (type && strstr(line, " /proc "))
+			hides = strstr(type, "hidepid=") && !strstr(type, "hidepid=0") &&
+				!strstr(type, "hidepid=off");
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return hides;
+}
+
+/* --- life --- */
+
+static void set_options(struct access *a, const struct daemon_config *config)
+{
+	a->trusts_users = config->trust_local_users;
+	a->hides_processes = find_hidepid();
+}
+
+/* With the lock held, which is gone afterwards. */
+static void release_user(struct access *a)
+{
+	bool last = --a->users == 0;
+
+	pthread_mutex_unlock(&a->lock);
+	if (!last)
+		return;
+	if (a->loaded)
+		access_rules_release(a->loaded);
+	free(a->loaded);
+	access_rules_release(&a->rules);
+	pthread_mutex_destroy(&a->lock);
+	if (a->questions >= 0)
+		close(a->questions);
+	free(a);
+}
+
+int access_new(const struct daemon_config *config, struct access **out, struct err *err)
+{
+	struct access_rules rules = {.group = ACCESS_NO_GROUP};
+	int r = access_rules_load(config->access_file, config->admin_group, &rules, err);
+
+	if (r < 0)
+		return r;
+	struct access *a = xcalloc(1, sizeof(*a));
+	a->rules = rules;
+	a->users = 1;
+	a->own_uid = getuid();
+	a->asks_certificates = config->certs_dir && strcmp(config->certs_dir, DAEMON_NO_CERTS);
+	a->nameless_uid = find_nameless_uid();
+	a->questions = socket_owner_open();
+	pthread_mutex_init(&a->lock, NULL);
+	set_options(a, config);
+	if (a->questions < 0 && !a->asks_certificates && !a->trusts_users)
+		log_warn("the kernel does not say whose connections are (%s): callers by TCP are "
+			 "refused; use --control-socket, or --trust-local-users",
+			 strerror(-a->questions));
+	if (a->trusts_users)
+		log_warn("every user of this machine may trace, monitor and list the processes of "
+			 "all others (--trust-local-users)");
+	*out = a;
+	return 0;
+}
+
+void access_free(struct access *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	release_user(a);
+}
+
+/* --- loading the rules anew --- */
+
+struct load {
+	struct access *access;
+	char *file, *group;
+	unsigned number;
+};
+
+static void load_rules(void *arg)
+{
+	/* a name service has one list of users that is read at a time */
+	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+	struct load *l = arg;
+	struct access *a = l->access;
+	struct access_rules *rules = xcalloc(1, sizeof(*rules));
+	struct err err = {0};
+
+	pthread_mutex_lock(&one_at_a_time);
+	int r = access_rules_load(l->file, l->group, rules, &err);
+	pthread_mutex_unlock(&one_at_a_time);
+	if (r < 0)
+		log_err("who may do what was not read again: %s; going on as before", err.text);
+	pthread_mutex_lock(&a->lock);
+	if (r == 0 && l->number > a->finished) {
+		struct access_rules *before = a->loaded;
+
+		a->finished = l->number;
+		a->loaded = rules;
+		rules = before;
+	}
+	if (rules)
+		access_rules_release(rules);
+	free(rules);
+	free(l->file);
+	free(l->group);
+	free(l);
+	release_user(a);
+}
+
+void access_reload(struct access *a, const struct daemon_config *config)
+{
+	struct load *l = xcalloc(1, sizeof(*l));
+
+	set_options(a, config);
+	l->access = a;
+	l->file = config->access_file ? xstrdup(config->access_file) : NULL;
+	l->group = config->admin_group ? xstrdup(config->admin_group) : NULL;
+	pthread_mutex_lock(&a->lock);
+	l->number = ++a->started;
+	a->users++;
+	pthread_mutex_unlock(&a->lock);
+	if (background_run("reading of users and groups", load_rules, l) < 0)
+		load_rules(l); /* rather late than never */
+}
+
+static void take_loaded(struct access *a)
+{
+	pthread_mutex_lock(&a->lock);
+	struct access_rules *loaded = a->loaded;
+	a->loaded = NULL;
+	pthread_mutex_unlock(&a->lock);
+	if (!loaded)
+		return;
+	access_rules_release(&a->rules);
+	a->rules = *loaded;
+	free(loaded);
+}
+
+/* --- who --- */
+
+static int find_owner(const struct access *a, int fd, int family, struct caller *out)
+{
+	int in_group = 0;
+
+	if (family == AF_UNIX) {
+		int r = socket_owner_unix(fd, a->rules.group, &out->uid, &in_group);
+
+		out->in_group = in_group;
+		return r;
+	}
+	return a->questions < 0 ? a->questions : socket_owner_tcp(a->questions, fd, &out->uid);
+}
+
+struct caller access_identify(const struct access *a, int fd)
+{
+	struct caller c = {.kind = CALLER_UNKNOWN};
+	int family = AF_UNSPEC;
+	socklen_t len = sizeof(family);
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
+	if (family != AF_UNIX && a->asks_certificates) {
+		c.kind = CALLER_CERTIFIED;
+		return c;
+	}
+	c.error = find_owner(a, fd, family, &c);
+	if (c.error == 0 && c.uid == a->nameless_uid)
+		c.error = -EOVERFLOW;
+	if (c.error == 0)
+		c.kind = CALLER_USER;
+	return c;
+}
+
+/* --- what he may do --- */
+
+static const struct access_grant everything = {ACCESS_ALL, (uid_t)-1, true, NULL};
+
+static struct access_grant refuse(const char *why)
+{
+	return (struct access_grant){ACCESS_NONE, (uid_t)-1, false, why};
+}
+
+static struct access_grant find_by_name(const struct access *a, const SSL *ssl)
+{
+	struct buf name = {0};
+
+	if (!a->rules.has_file)
+		return everything;
+	const struct access_rule *rule =
+		tls_peer_name(ssl, &name) ? access_rules_find(&a->rules, buf_str(&name)) : NULL;
+	buf_release(&name);
+	if (!rule)
+		return refuse("the daemon's --access-file has no line for the name of this "
+			      "certificate");
+	if (rule->right == ACCESS_ALL)
+		return everything;
+	return (struct access_grant){rule->right, rule->right == ACCESS_OWN ? rule->uid : (uid_t)-1,
+				     rule->right == ACCESS_VIEW && !a->hides_processes, NULL};
+}
+
+static const char *explain_unknown(const struct caller *c)
+{
+	if (c->error == -EOVERFLOW)
+		return "the user of this connection has no number where the daemon runs: use a "
+		       "certificate, or start the daemon with --trust-local-users";
+	if (c->error == -ENOENT)
+		return "nobody knows which user this connection belongs to: it comes from another "
+		       "machine or container, or its program has ended; use a certificate "
+		       "(--certs-dir), or start the daemon with --trust-local-users";
+	return "the kernel does not say which user this connection belongs to: use the daemon's "
+	       "--control-socket, a certificate (--certs-dir), or start the daemon with "
+	       "--trust-local-users";
+}
+
+struct access_grant access_find(struct access *a, const struct caller *c, const SSL *ssl)
+{
+	bool is_user = c->kind == CALLER_USER;
+
+	take_loaded(a);
+	if (c->kind == CALLER_CERTIFIED)
+		return ssl ? find_by_name(a, ssl)
+			   : refuse("this call needs a client certificate of the daemon's CA");
+	if (is_user && (c->uid == 0 || c->uid == a->own_uid || c->in_group ||
+			access_rules_is_member(&a->rules, c->uid)))
+		return everything;
+	if (a->trusts_users)
+		return (struct access_grant){ACCESS_ALL, is_user ? c->uid : (uid_t)-1,
+					     !a->hides_processes, NULL};
+	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL}
+		       : refuse(explain_unknown(c));
+}
