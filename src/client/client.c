@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,12 +21,14 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/containers/buf.h"
 #include "base/mem.h"
 #include "client/dns.h"
+#include "client/hosts.h"
 #include "net/address.h"
 #include "net/rpc_frame.h"
 #include "net/stream.h"
@@ -75,6 +78,14 @@ struct client_attempt {
 	char where[300]; /* "host:port" */
 };
 
+/* Of a socket on this machine, where TLS is for nothing; NULL: it is a host. */
+static const char *path_of(const char *host)
+{
+	const size_t prefix = strlen(HOST_UNIX);
+
+	return strncmp(host, HOST_UNIX, prefix) ? NULL : host + prefix;
+}
+
 /* --- errors: what went wrong and what to do about it --- */
 
 static int explain_name(const struct client_attempt *a, int error, struct err *err)
@@ -88,6 +99,11 @@ static int explain_connect(const struct client_attempt *a, int error, struct err
 {
 	bool remote = a->address && !address_is_loopback(a->address->ai_addr);
 
+	if (path_of(a->call->host) && (error == ECONNREFUSED || error == ENOENT))
+		return err_set(err, -error,
+			       "no daemon listens on %s: start one with: sonde daemon "
+			       "--enable-ipc-monitor --control-socket %s",
+			       a->where, path_of(a->call->host));
 	if (error == ECONNREFUSED)
 		return err_set(err, -error,
 			       "connection refused by %s: is the daemon running there? start it "
@@ -332,7 +348,7 @@ static void continue_call(struct client_attempt *a)
 
 static void connected(struct client_attempt *a)
 {
-	SSL_CTX *tls = a->run->options->tls;
+	SSL_CTX *tls = path_of(a->call->host) ? NULL : a->run->options->tls;
 
 	a->phase = tls ? CLIENT_GREETING : CLIENT_SENDING;
 	if (tls) {
@@ -402,6 +418,37 @@ static void try_from(struct client_attempt *a, const struct addrinfo *first)
 		wait_for(a, EV_WRITE, &at_most);
 		return;
 	}
+	fail_call(a);
+}
+
+/* Where many wait for the daemon, a connection is waited for: there is no event for it. */
+static int connect_path(struct client_attempt *a, const char *path)
+{
+	const unsigned ms = a->run->options->timeout_ms;
+	struct timeval at_most = {ms / 1000, (suseconds_t)(ms % 1000) * 1000};
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof(to.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(to.sun_path, path);
+	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (a->fd < 0)
+		return -errno;
+	setsockopt(a->fd, SOL_SOCKET, SO_SNDTIMEO, &at_most, sizeof(at_most));
+	if (connect(a->fd, (struct sockaddr *)&to, sizeof(to)) < 0)
+		return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	return fcntl(a->fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static void try_path(struct client_attempt *a, const char *path)
+{
+	int r = connect_path(a, path);
+
+	if (r == 0) {
+		connected(a);
+		return;
+	}
+	explain_connect(a, -r, &a->call->err);
 	fail_call(a);
 }
 
@@ -485,14 +532,21 @@ static void start_call(struct client_run *run, size_t i)
 	a->call = call;
 	a->fd = -1;
 	a->start_ns = clock_mono_ns();
-	snprintf(a->where, sizeof(a->where), strchr(call->host, ':') ? "[%s]:%u" : "%s:%u",
-		 call->host, call->port);
+	if (path_of(call->host))
+		snprintf(a->where, sizeof(a->where), "'%s'", path_of(call->host));
+	else
+		snprintf(a->where, sizeof(a->where), strchr(call->host, ':') ? "[%s]:%u" : "%s:%u",
+			 call->host, call->port);
 	run->attempts[i] = a;
 	run->active++;
 	evtimer_assign(&a->deadline, run->base, on_deadline, a);
 	event_add(&a->deadline, &limit);
 	if (write_request(a) < 0) {
 		fail_call(a);
+		return;
+	}
+	if (path_of(call->host)) {
+		try_path(a, path_of(call->host));
 		return;
 	}
 	struct addrinfo *found = client_names_numeric(call->host);

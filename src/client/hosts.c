@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/un.h>
 
 #include "base/mem.h"
 #include "base/text/args.h"
@@ -38,9 +39,14 @@ static uint64_t host_hash(const char *name, unsigned port)
 	return x;
 }
 
+static bool is_unix(const char *name)
+{
+	return !strncmp(name, HOST_UNIX, strlen(HOST_UNIX));
+}
+
 static char *make_label(const struct host_list *h, const char *label, unsigned port)
 {
-	if (port == h->usual_port)
+	if (port == h->usual_port || is_unix(label))
 		return xstrdup(label);
 	return xasprintf(strchr(label, ':') ? "[%s]:%u" : "%s:%u", label, port);
 }
@@ -52,7 +58,8 @@ static int add_host(struct host_list *h, const char *name, const char *label, un
 		return err_set(err, -E2BIG, "more than %u hosts", HOST_LIST_MAX);
 	uint64_t key = host_hash(name, port);
 	uint64_t at = hmap_get(&h->seen, key);
-	if (at != HMAP_NONE && h->v[at].port == port && !strcasecmp(h->v[at].name, name))
+	if (at != HMAP_NONE && h->v[at].port == port &&
+	    !(is_unix(name) ? strcmp : strcasecmp)(h->v[at].name, name))
 		return 0;
 	h->v = xgrow(h->v, &h->cap, h->n + 1, sizeof(*h->v));
 	h->v[h->n] = (struct host_entry){xstrdup(name), make_label(h, label, port), port};
@@ -217,6 +224,31 @@ static int add_ipv6(struct host_list *h, const char *text, size_t len, unsigned 
 	return r;
 }
 
+/* A path has no ranges and no port. */
+static int add_unix(struct host_list *h, const char *text, size_t len, unsigned port,
+		    struct err *err)
+{
+	const size_t prefix = strlen(HOST_UNIX);
+	size_t path = len - prefix;
+	int r = 0;
+
+	if (!path || path >= sizeof(((struct sockaddr_un *)NULL)->sun_path) || text[prefix] != '/')
+		return err_set(err, -EINVAL,
+			       "'%.*s' is not the path of a socket: expected " HOST_UNIX
+			       "/…, at most %zu characters",
+			       (int)(len < 200 ? len : 200), text,
+			       sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1);
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)text[i] <= ' ' || strchr("[]", text[i]) || text[i] == 0x7f)
+			return err_set(err, -EINVAL,
+				       "the path of a socket has no blanks, brackets and control "
+				       "characters");
+	char *name = xstrndup(text, len);
+	r = add_host(h, name, name, port, err);
+	free(name);
+	return r;
+}
+
 static size_t count_char(const char *text, size_t len, char c)
 {
 	size_t n = 0;
@@ -238,6 +270,8 @@ static int add_item(struct host_list *h, const char *item, size_t len, unsigned 
 		return err_set(err, -EINVAL, "a name is missing in the list of hosts");
 	if (len > ITEM_MAX_BYTES)
 		return err_set(err, -EINVAL, "a host name has 1 to %u characters", NAME_MAX_BYTES);
+	if (len >= strlen(HOST_UNIX) && is_unix(item))
+		return add_unix(h, item, len, port, err);
 	if (close && memchr(item + 1, ':', inside)) {
 		if (close + 1 < item + len) {
 			r = close[1] == ':' ? take_port(item, &len, &port, err) : -EINVAL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Lists of hosts as people write them: "a,b:1778", "node[01-16,20]", "r[1-2]n[1-4]:1778",
- * "10.0.0.1", "fe80::1", "[fe80::1]:1778"; files of such lists; and the pods of `kubectl get pods
- * -o json`. A host that is named twice is in the list once.
+ * "10.0.0.1", "fe80::1", "[fe80::1]:1778", "unix:/run/sonde/control.sock"; files of such lists; and
+ * the pods of `kubectl get pods -o json`. A host that is named twice is in the list once.
  */
 #ifndef SONDE_CLIENT_HOSTS_H
 #define SONDE_CLIENT_HOSTS_H
@@ -13,6 +13,7 @@
 #include "base/err.h"
 
 #define HOST_LIST_MAX 65536u
+#define HOST_UNIX "unix:" /* begins the path of a socket on this machine */
 
 struct host_entry {
 	char *name; /* what is connected to */

@@ -112,8 +112,13 @@ struct listener *listeners_add(struct listeners *l, int fd)
 		return NULL;
 	}
 	*one = (struct listener){.set = l, .fd = fd};
-	if (getsockname(fd, (struct sockaddr *)&own, &len) < 0 ||
-	    !address_text((struct sockaddr *)&own, len, one->name))
+	if (getsockname(fd, (struct sockaddr *)&own, &len) < 0)
+		own.ss_family = AF_UNSPEC;
+	one->is_unix = own.ss_family == AF_UNIX;
+	if (one->is_unix && ((struct sockaddr_un *)&own)->sun_path[0])
+		snprintf(one->name, sizeof(one->name), "%.79s",
+			 ((struct sockaddr_un *)&own)->sun_path);
+	else if (!address_text((struct sockaddr *)&own, len, one->name))
 		snprintf(one->name, sizeof(one->name), "descriptor %d", fd);
 	else
 		one->port = address_port((struct sockaddr *)&own);
@@ -142,11 +147,30 @@ int listeners_open(struct listeners *l, const struct sockaddr *a, socklen_t len,
 	return *out ? 0 : -E2BIG;
 }
 
+int listeners_open_path(struct listeners *l, const char *path, struct err *err)
+{
+	struct fabric_endpoint file;
+	int r = fabric_endpoint_stream(&file, path, 0666, err);
+
+	if (r < 0)
+		return r;
+	struct listener *one = listeners_add(l, file.fd);
+	if (!one)
+		return err_set(err, -E2BIG, "cannot listen on more than %d addresses",
+			       LISTENERS_MAX);
+	one->file = file;
+	snprintf(one->name, sizeof(one->name), "%.79s", path);
+	return 0;
+}
+
 void listeners_close(struct listeners *l)
 {
 	for (unsigned i = 0; i < l->n; i++) {
 		loop_event_free(l->v[i].event);
-		close(l->v[i].fd);
+		if (l->v[i].file.is_path)
+			fabric_endpoint_close(&l->v[i].file);
+		else
+			close(l->v[i].fd);
 	}
 	l->n = 0;
 	l->resting = false;

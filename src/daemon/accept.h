@@ -12,16 +12,19 @@
 #include <sys/socket.h>
 
 #include "daemon/daemon.h"
+#include "daemon/fabric/fabric_impl.h"
 #include "net/address.h"
 
-#define LISTENERS_MAX (DAEMON_MAX_BINDS * 2)
+#define LISTENERS_MAX (DAEMON_MAX_BINDS * 2 + 1)
 
 struct listener {
 	struct listeners *set;
 	int fd;
 	struct event *event; /* NULL: not started */
 	unsigned port;
-	char name[ADDRESS_TEXT_BYTES]; /* "127.0.0.1:1778" */
+	bool is_unix;
+	struct fabric_endpoint file; /* of a socket that listeners_open_path() made; else zero */
+	char name[ADDRESS_TEXT_BYTES]; /* "127.0.0.1:1778", or the path */
 };
 
 struct listeners {
@@ -46,6 +49,8 @@ struct listener *listeners_add(struct listeners *l, int fd);
 /* A new socket that listens at the address. Negative errno: it cannot. */
 int listeners_open(struct listeners *l, const struct sockaddr *a, socklen_t len, bool v6_only,
 		   struct listener **out);
+/* The same by a path, for everybody on this machine. Its file is removed at the end. */
+int listeners_open_path(struct listeners *l, const char *path, struct err *err);
 void listeners_close(struct listeners *l); /* all of them */
 
 /* Accepts from now on, those that were added since as well. */

@@ -238,12 +238,12 @@ static int open_http(struct process *p, struct err *err)
 	const struct daemon_config *c = &p->config;
 	struct err why = {0};
 
-	if (!c->http && !c->use_prometheus && !p->sockets.nhttp)
+	if (!c->http && !c->http_socket && !c->use_prometheus && !p->sockets.nhttp)
 		return 0;
 	int r = http_server_new(&p->d, p->sockets.http, p->sockets.nhttp, &p->d.http, &why);
 	if (r >= 0)
 		return 0;
-	if (c->use_prometheus || p->sockets.nhttp)
+	if (c->use_prometheus || c->http_socket || p->sockets.nhttp)
 		return err_set(err, r, "%s", why.text);
 	log_err("no HTTP: %s; --http-port chooses another port, --nohttp is for none", why.text);
 	return 0;

@@ -19,9 +19,14 @@ static void write_list(const struct host_list *h, struct buf *out)
 		const char *name = h->v[i].name;
 
 		BUG_ON(!*name || !*h->v[i].label || !h->v[i].port || h->v[i].port > 65535);
-		BUG_ON(strpbrk(name, " ,[]/\n"));
-		buf_addf(out, strchr(name, ':') ? "%s[%s]:%u" : "%s%s:%u", i ? "," : "", name,
-			 h->v[i].port);
+		bool is_unix = !strncmp(name, HOST_UNIX, strlen(HOST_UNIX));
+
+		BUG_ON(strpbrk(name, " ,[]\n") || (!is_unix && strchr(name, '/')));
+		if (is_unix)
+			buf_addf(out, "%s%s", i ? "," : "", name);
+		else
+			buf_addf(out, strchr(name, ':') ? "%s[%s]:%u" : "%s%s:%u", i ? "," : "",
+				 name, h->v[i].port);
 	}
 }
 

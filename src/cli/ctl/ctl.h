@@ -134,7 +134,7 @@ void ctl_add_process(const struct ctl *c, size_t host, const json_t *process, st
 	OPTION_TEXT("hostname", "HOSTS", CTL_AT(hostname), "localhost",                            \
 		    "Hosts to ask, all at once: a name or address, several with commas, ranges "   \
 		    "such as node[1-8]. A host with another port than --port is written as "       \
-		    "HOST:PORT.",                                                                  \
+		    "HOST:PORT, the daemon's --control-socket as unix:PATH.",                      \
 		    .group = "Hosts"),                                                             \
 		OPTION_UINT("port", "PORT", CTL_AT(port), 1, 65535, "1778",                        \
 			    "Port of the daemons, for hosts that are written without a port."),    \

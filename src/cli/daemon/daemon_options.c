@@ -114,6 +114,10 @@ const struct opt daemon_option_table[] = {
 	      "holds ca.crt, server.crt, server.key and perhaps ca.crl; `sonde certs` makes "
 	      "them.")},
 
+	{TEXT("control-socket", "PATH", control_socket, NULL,
+	      "Also listen on a UNIX socket at PATH, for dyno --hostname unix:PATH. Every user may "
+	      "connect; no certificate is asked for, because the kernel says who it is.")},
+
 	{.group = "Who may do what",
 	 TEXT("admin-group", "GROUP", admin_group, NULL,
 	      "Members of this group may trace, monitor and list the processes of all users, as "
@@ -148,6 +152,8 @@ const struct opt daemon_option_table[] = {
 	      "unless --nohttp.")},
 	{NUMBER("http-port", "PORT", http_port, 0, 65535, "1779",
 		"Port of the status page and the other pages of --http. 0: any free port.")},
+	{TEXT("http-socket", "PATH", http_socket, NULL,
+	      "Serve these pages on a UNIX socket at PATH, too, for curl --unix-socket PATH.")},
 	{FLAG("use-prometheus", use_prometheus,
 	      "Serve /metrics on a port of its own, which may be reachable from other hosts.")},
 	{NUMBER("prometheus-port", "PORT", prometheus_port, 0, 65535, "8080", "That port.")},

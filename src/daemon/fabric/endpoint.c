@@ -290,19 +290,19 @@ static int take_path(int fd, const struct sockaddr_un *address, socklen_t len, m
 	return r < 0 ? err_sys(err, r, "cannot bind '%s'", path) : 0;
 }
 
-int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err)
+/* Takes the socket over. */
+static int bind_path(struct fabric_endpoint *e, int fd, const char *path, mode_t mode,
+		     struct err *err)
 {
-	struct fabric_endpoint made = {.fd = -1, .is_path = true};
+	struct fabric_endpoint made = {.fd = fd, .is_path = true};
 	struct stat st;
 	socklen_t len;
 	int r = fabric_path_address(path, &made.address, &len);
 
 	if (r < 0)
-		return err_sys(err, r, "cannot use the path '%s'", path);
-	made.fd = open_socket(err);
-	if (made.fd < 0)
-		return made.fd;
-	r = take_path(made.fd, &made.address, len, mode, err);
+		err_sys(err, r, "cannot use the path '%s'", path);
+	else
+		r = take_path(made.fd, &made.address, len, mode, err);
 	if (r == 0 && lstat(path, &st) < 0)
 		r = err_sys(err, -errno, "cannot inspect '%s'", path);
 	if (r < 0) {
@@ -314,6 +314,27 @@ int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mod
 	made.send_bytes = send_buffer(made.fd);
 	*e = made;
 	return 0;
+}
+
+int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err)
+{
+	int fd = open_socket(err);
+
+	return fd < 0 ? fd : bind_path(e, fd, path, mode, err);
+}
+
+int fabric_endpoint_stream(struct fabric_endpoint *e, const char *path, mode_t mode,
+			   struct err *err)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int r = fd < 0 ? err_sys(err, -errno, "cannot make a socket")
+		       : bind_path(e, fd, path, mode, err);
+
+	if (r == 0 && listen(fd, SOMAXCONN) < 0) {
+		r = err_sys(err, -errno, "cannot listen on '%s'", path);
+		fabric_endpoint_close(e);
+	}
+	return r;
 }
 
 bool fabric_endpoint_free(const char *name, bool is_path)

@@ -48,6 +48,10 @@ struct fabric_endpoint {
 int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct err *err);
 int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err);
 
+/* The same for a stream socket, which listens: of the servers that come by TCP, too. */
+int fabric_endpoint_stream(struct fabric_endpoint *e, const char *path, mode_t mode,
+			   struct err *err);
+
 /* Removes the file of a socket, if it is one of this user that nobody listens on; follows no link.
  */
 int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err);

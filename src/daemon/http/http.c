@@ -21,7 +21,7 @@ static void on_accepted(void *arg, const struct listener *from, int fd)
 	struct http_server *s = arg;
 
 	http_conn_new(s, from == s->prometheus, fd);
-	if (s->d->tls)
+	if (s->d->tls && !from->is_unix)
 		listeners_rest(&s->listeners, HANDSHAKE_GAP_US);
 }
 
@@ -91,6 +91,8 @@ int http_server_new(struct daemon *d, const int *fds, int nfds, struct http_serv
 		r = listen_loopback(s, err);
 	if (r == 0 && s->listeners.n)
 		log_info("http port = %u", s->port);
+	if (r == 0 && d->config->http_socket)
+		r = listeners_open_path(&s->listeners, d->config->http_socket, err);
 	if (r == 0 && d->config->use_prometheus)
 		r = listen_prometheus(s, err);
 	if (r < 0) {

@@ -237,7 +237,7 @@ static int listen_default(struct rpc_server *s, struct err *err)
 	return no_such_family(r) ? 0 : r; /* many machines have no IPv6 */
 }
 
-int rpc_listen(struct rpc_server *s, struct err *err)
+static int listen_tcp(struct rpc_server *s, struct err *err)
 {
 	int r = 0;
 
@@ -252,12 +252,20 @@ int rpc_listen(struct rpc_server *s, struct err *err)
 	return r;
 }
 
+int rpc_listen(struct rpc_server *s, struct err *err)
+{
+	const char *path = s->daemon->config->control_socket;
+	int r = listen_tcp(s, err);
+
+	return r == 0 && path ? listeners_open_path(&s->listeners, path, err) : r;
+}
+
 void rpc_listen_inherited(struct rpc_server *s, const int *fds, int nfds)
 {
 	for (int i = 0; i < nfds; i++) {
 		const struct listener *l = listeners_add(&s->listeners, fds[i]);
 
-		if (l)
+		if (l && !l->is_unix)
 			set_options(l);
 	}
 }

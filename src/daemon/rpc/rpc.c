@@ -217,7 +217,9 @@ int rpc_server_new(struct daemon *d, const int *fds, int nfds, struct rpc_server
 	}
 	for (unsigned i = 0; i < s->listeners.n; i++)
 		log_info("control RPC listens on %s (%s)", s->listeners.v[i].name,
-			 d->tls ? "TLS" : "plain");
+			 s->listeners.v[i].is_unix ? "UNIX"
+			 : d->tls		   ? "TLS"
+						   : "plain");
 	listeners_start(&s->listeners);
 	if (nfds <= 0 && d->config->port == 0)
 		log_info("System assigned port = %u", port_of(s));
