@@ -27,8 +27,14 @@ class Closed(Exception):
 
 class Connection:
     def __init__(self, port, host="127.0.0.1", tls=None, timeout=TIMEOUT_S):
-        """tls: an ssl.SSLContext with a client certificate."""
-        self.sock = socket.create_connection((host, port), timeout)
+        """port: a number, or the path of a UNIX socket. tls: an ssl.SSLContext with a client
+        certificate."""
+        if isinstance(port, int):
+            self.sock = socket.create_connection((host, port), timeout)
+        else:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(timeout)
+            self.sock.connect(str(port))
         if tls:
             self.sock = tls.wrap_socket(self.sock, server_hostname=host)
 

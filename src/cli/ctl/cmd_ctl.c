@@ -203,6 +203,13 @@ void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers)
 
 /* --- answers --- */
 
+size_t ctl_others(const json_t *reply)
+{
+	json_int_t n = json_integer_value(json_object_get(reply, "notYours"));
+
+	return n > 0 ? (size_t)n : 0;
+}
+
 json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a)
 {
 	const struct host_entry *h = &c->hosts.v[host];

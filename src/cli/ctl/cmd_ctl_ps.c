@@ -44,12 +44,13 @@ static int print_table(const struct ctl *c, json_t *const *lists, const struct c
 	const char *titles[TABLE_COLUMNS + 1];
 	struct table t = {.titles = titles};
 	struct buf text = {0};
-	size_t at, answered = 0;
+	size_t at, answered = 0, others = 0;
 	json_t *process;
 
 	ctl_set_titles(ctl_process_columns, c->hosts.n > 1, false, titles);
 	for (size_t i = 0; i < c->hosts.n; i++) {
 		answered += answers[i].reply != NULL;
+		others += ctl_others(answers[i].reply);
 		json_array_foreach(lists[i], at, process) ctl_add_process(c, i, process, &t);
 	}
 	table_print(&t, terminal_columns(STDOUT_FILENO, NULL), &text);
@@ -57,7 +58,10 @@ static int print_table(const struct ctl *c, json_t *const *lists, const struct c
 	for (size_t i = 0; i < c->hosts.n && c->hosts.n > 1; i++)
 		if (!answers[i].reply)
 			ctl_say(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
-	if (answered && !t.n && some)
+	if (others)
+		ctl_say(c, "%zu process%s to other users and %s not listed", others,
+			others == 1 ? " belongs" : "es belong", others == 1 ? "is" : "are");
+	else if (answered && !t.n && some)
 		ctl_say(c, "no registered process has that job or one of those ids; without "
 			   "--job-id and --pids all are listed");
 	else if (answered && !t.n)

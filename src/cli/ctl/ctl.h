@@ -90,6 +90,9 @@ int ctl_ask_all(struct ctl *c, json_t *request, struct ctl_answer *answers, stru
 struct ctl_answer *ctl_answers_new(const struct ctl *c);
 void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers);
 
+/* How many processes that were asked for belong to other users and were left out of the reply. */
+size_t ctl_others(const json_t *reply);
+
 /* --- what is printed --- */
 
 /* A line on stderr, after the name of the command. */

@@ -39,7 +39,10 @@ struct ctl_outcome ctl_outcome_read(const json_t *reply)
 	o.matched = json_array_size(matched);
 	o.triggered = json_array_size(json_object_get(reply, "activityProfilersTriggered"));
 	o.busy = busy > 0 ? (size_t)busy : 0;
-	if (text_is(reply, "commandStatus", "ineffective"))
+	o.others = ctl_others(reply);
+	if (o.others && json_is_array(matched) && !o.matched)
+		o.state = CTL_REFUSED;
+	else if (text_is(reply, "commandStatus", "ineffective"))
 		o.state = CTL_INEFFECTIVE;
 	else if (text_is(reply, "commandStatus", "unknown"))
 		o.state = CTL_UNKNOWN;
@@ -98,7 +101,13 @@ void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json
 {
 	const char *reason = json_string_value(json_object_get(explained, "reason"));
 
-	if (o->state == CTL_REFUSED)
+	if (o->state == CTL_REFUSED && o->others)
+		buf_addf(out,
+			 "the %s that match%s belong%s to other users: ask as root, or as a member "
+			 "of the daemon's --admin-group",
+			 o->others == 1 ? "process" : "processes", o->others == 1 ? "es" : "",
+			 o->others == 1 ? "s" : "");
+	else if (o->state == CTL_REFUSED)
 		buf_add_str(out, "the daemon does not accept the request");
 	else if (o->state == CTL_BUSY)
 		buf_addf(out,
@@ -120,8 +129,13 @@ void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struc
 {
 	size_t left = o->matched - o->triggered;
 
+	if (o->others)
+		buf_addf(out, "%zu more match%s, but belong%s to other users", o->others,
+			 o->others == 1 ? "es" : "", o->others == 1 ? "s" : "");
 	if (o->matched <= o->triggered)
 		return;
+	if (o->others)
+		buf_add_str(out, "; ");
 	if (o->busy && o->busy >= left)
 		buf_addf(out, "%zu more matched, but have not fetched an earlier request yet",
 			 left);

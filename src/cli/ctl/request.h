@@ -18,7 +18,7 @@ enum ctl_state {
 	CTL_HELD, /* matched, but none may have it: --process-limit 0 */
 	CTL_INEFFECTIVE, /* the daemon holds it back */
 	CTL_UNKNOWN, /* it does not know whether it would work, and holds it back */
-	CTL_REFUSED, /* it does not understand the request */
+	CTL_REFUSED, /* it does not understand the request, or all that match are of others */
 	CTL_FAILED, /* no answer */
 	CTL_STATES
 };
@@ -27,6 +27,7 @@ extern const char *const ctl_state_names[CTL_STATES];
 struct ctl_outcome {
 	enum ctl_state state;
 	size_t matched, triggered, busy;
+	size_t others; /* match, but belong to other users */
 };
 
 /* reply may be NULL. */
@@ -40,7 +41,8 @@ struct ctl_outcome ctl_outcome_read(const json_t *reply);
 void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json_t *explained,
 		     const json_t *status, const char *name, struct buf *out);
 
-/* Adds what is to know about one that did: processes left out by --process-limit or still busy.
+/* Adds what is to know about one that did: processes left out by --process-limit, still busy, or of
+ * other users.
  * Nothing, if there is nothing. */
 void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struct buf *out);
 

@@ -156,6 +156,11 @@ static bool is_refused(const struct run *r, size_t i)
 	return reply && !json_is_array(json_object_get(reply, "processesMatched"));
 }
 
+static bool is_of_others(const struct run *r, size_t i)
+{
+	return !r->hosts[i].n && ctl_others(r->answers[i].reply);
+}
+
 /* Where no process was found: the reason is the one for which a trace would find none. */
 static int ask_why(struct run *r, struct err *err)
 {
@@ -224,7 +229,8 @@ static void add_rows(const struct run *r, size_t i, struct table *t)
 		return;
 	table_text(t, r->c->hosts.v[i].label);
 	table_text(t, "-");
-	table_text(t, r->answers[i].reply && !is_refused(r, i) ? "no match" : "failed");
+	table_text(t, r->answers[i].reply && !is_refused(r, i) && !is_of_others(r, i) ? "no match"
+										      : "failed");
 	table_text(t, note_of(r, i));
 }
 
@@ -295,7 +301,7 @@ static int exit_status(const struct run *r)
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
 		const size_t *n = r->hosts[i].states;
 
-		refused = refused || is_refused(r, i);
+		refused = refused || is_refused(r, i) || is_of_others(r, i);
 		without = without || n[CTL_NOT_ENDED] || !(n[CTL_ENDED] + n[CTL_DROPPED]);
 	}
 	if (ctl_failures(r->c, r->answers) != EXIT_DONE || refused)

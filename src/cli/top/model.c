@@ -207,6 +207,7 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 	m->mute += (unsigned)get_number(reply, "mute");
 	m->tracing += (unsigned)get_number(reply, "tracing");
 	m->registered += (unsigned)get_number(reply, "registered");
+	m->others += (unsigned)ctl_others(reply);
 	if (!m->refused && json_is_object(json_object_get(reply, "refused")))
 		m->refused = json_object_get(reply, "refused");
 	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);

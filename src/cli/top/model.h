@@ -52,6 +52,7 @@ struct top_model {
 	bool is_mute; /* for so long, and all of them, that no report will come */
 	unsigned tracing; /* in which a trace is on, or waits */
 	unsigned registered; /* processes that can be monitored, whether asked for or not */
+	unsigned others; /* processes of other users, which are not shown */
 	unsigned failed; /* hosts */
 	const char *why_failed; /* the error of the first of them */
 	unsigned ended, stopped; /* hosts whose monitor is off after a request; to stop it */

@@ -112,6 +112,13 @@ static const char *es(unsigned n)
 
 static void say_nobody(const struct top_model *m, const struct ctl *c, struct buf *s)
 {
+	if (!m->registered && m->others) {
+		buf_addf(s,
+			 "No process of yours that can be monitored has registered; %u of other "
+			 "users %s, which only they, root and the daemon's --admin-group see.",
+			 m->others, m->others == 1 ? "has" : "have");
+		return;
+	}
 	if (!m->registered) {
 		buf_add_str(s, "No process that can be monitored has registered: start jobs with "
 			       "'sonde monitor -- COMMAND', after the daemon.");

@@ -482,9 +482,11 @@ json_t *jobs_set_request(struct jobs *j, const struct access_grant *who, const j
 	if (o.kind == CONFIG_KINETO) {
 		reply = assign_config(j, &o, matched, n);
 	} else {
+		/* lists that are empty say that he has none of those that match */
+		bool only_others = !n && others;
 		const char *verdict = pass_gate(j, &o, matched, &n);
 
-		reply = n ? assign_config(j, &o, matched, n) : json_object();
+		reply = n || only_others ? assign_config(j, &o, matched, n) : json_object();
 		json_object_set_new(reply, "commandStatus", json_string(verdict));
 	}
 	free(matched);

@@ -25,6 +25,9 @@ TEST(ctl_outcome, reads_every_answer)
 	CHECK_INT(outcome("{\"processesMatched\":[1]}").state, CTL_HELD);
 	CHECK_INT(outcome("{\"processesMatched\":[1],\"activityProfilersBusy\":1}").state,
 		  CTL_BUSY);
+	CHECK_INT(outcome("{\"processesMatched\":[],\"notYours\":1}").state, CTL_REFUSED);
+	CHECK_INT(outcome("{\"commandStatus\":\"ineffective\",\"notYours\":1}").state,
+		  CTL_INEFFECTIVE);
 	struct ctl_outcome o = outcome("{\"processesMatched\":[1,2,3],\"commandStatus\":"
 				       "\"effective\",\"activityProfilersTriggered\":[1]}");
 	CHECK_INT(o.state, CTL_TRIGGERED);
