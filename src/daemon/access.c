@@ -24,7 +24,6 @@ struct access {
 	bool trusts_users; /* --trust-local-users */
 	bool asks_certificates; /* of all who come by TCP */
 	bool hides_processes; /* /proc is mounted so that users do not see those of others */
-	uid_t own_uid;
 	uid_t nameless_uid; /* that users without a number here have; (uid_t)-1: there are none */
 	int questions; /* of socket_owner.h; negative errno: there are no answers */
 	struct access_rules rules;
@@ -121,7 +120,6 @@ int access_new(const struct daemon_config *config, struct access **out, struct e
 	struct access *a = xcalloc(1, sizeof(*a));
 	a->rules = rules;
 	a->users = 1;
-	a->own_uid = getuid();
 	a->asks_certificates = config->certs_dir && strcmp(config->certs_dir, DAEMON_NO_CERTS);
 	a->nameless_uid = find_nameless_uid();
 	a->questions = socket_owner_open();
@@ -297,7 +295,7 @@ struct access_grant access_find(struct access *a, const struct caller *c, const 
 	if (c->kind == CALLER_CERTIFIED)
 		return ssl ? find_by_name(a, ssl)
 			   : refuse("this call needs a client certificate of the daemon's CA");
-	if (is_user && (c->uid == 0 || c->uid == a->own_uid || c->in_group ||
+	if (is_user && (c->uid == 0 || c->uid == getuid() || c->in_group ||
 			access_rules_is_member(&a->rules, c->uid)))
 		return everything;
 	if (a->trusts_users)
