@@ -295,7 +295,7 @@ struct access_grant access_find(struct access *a, const struct caller *c, const 
 	if (c->kind == CALLER_CERTIFIED)
 		return ssl ? find_by_name(a, ssl)
 			   : refuse("this call needs a client certificate of the daemon's CA");
-	if (is_user && (c->uid == 0 || c->uid == getuid() || c->in_group ||
+	if (is_user && (c->uid == 0 || c->uid == geteuid() || c->in_group ||
 			access_rules_is_member(&a->rules, c->uid)))
 		return everything;
 	if (a->trusts_users)

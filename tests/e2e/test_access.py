@@ -214,14 +214,21 @@ def test_counters_of_the_node_are_not_an_ordinary_users(node, users, way):
         assert asks(users.root, way, d, fn, duration_s=1)["status"] in (True, False)
 
 
+def commands(user, d):
+    """The command lines by pid; None while one is not read yet that he may see."""
+    rows = asks(user, WAYS["tcp"], d, "listProcesses")["processes"]
+    own = {r["pid"]: r["command"] for r in rows}
+    return own if all(r["command"] or r["uid"] != user.uid for r in rows) else None
+
+
 def test_what_is_open_to_all_has_no_command_lines(node, users):
     d = node()
     for path in "/metrics", "/healthz":
         c = http.client.HTTPConnection("127.0.0.1", d.http_port)
         page = users.bob.do(lambda c=c, p=path: (c.request("GET", p), c.getresponse().read())[1])
         assert page and b"pytest" not in page and b"e2e" not in page
-    (row,) = asks(users.alice, WAYS["tcp"], d, "listProcesses")["processes"]
-    assert "e2e" in row["command"] or "pytest" in row["command"]
+    (command,) = wait_until(lambda: commands(users.alice, d).values())
+    assert "e2e" in command or "pytest" in command
 
 
 def dyno(user, d, *words):
@@ -358,8 +365,8 @@ def test_trusted_local_users_do_everything(node, users, way):
     (q, *_) = requests_for([d.alice.pid])
     reply = asks(users.bob, way, d, "setKinetOnDemandRequest", **q)
     assert reply["activityProfilersTriggered"] == [d.alice.pid]
-    listed = asks(users.bob, way, d, "listProcesses")["processes"]
-    assert len(listed) == 2 and all(p["command"] for p in listed)
+    listed = lambda: asks(users.bob, way, d, "listProcesses")["processes"]  # noqa: E731
+    wait_until(lambda: [bool(p["command"]) for p in listed()] == [True, True])
 
 
 def test_command_lines_that_proc_hides_are_hidden(node, users):
@@ -368,9 +375,9 @@ def test_command_lines_that_proc_hides_are_hidden(node, users):
     if subprocess.run(["unshare", "-m", *hide.split()], capture_output=True).returncode:
         lacks("mount", "/proc cannot be mounted")
     d = node("--trust-local-users", build=build)
-    commands = {p["pid"]: p["command"] for p in asks(users.bob, WAYS["tcp"], d, "listProcesses")["processes"]}  # fmt: skip
-    assert commands[d.alice.pid] is None and commands[d.bob.pid]
-    assert all(p["command"] for p in d.call({"fn": "listProcesses"})["processes"])
+    wait_until(lambda: all(p["command"] for p in d.call({"fn": "listProcesses"})["processes"]))
+    seen = wait_until(lambda: commands(users.bob, d))
+    assert seen[d.alice.pid] is None and seen[d.bob.pid]
 
 
 @pytest.mark.needs("root")
