@@ -58,6 +58,11 @@ void monitor_session_remove(const char *dir)
 		free(path);
 	}
 	rmdir(dir);
+	char *copy = xstrdup(dir), *place = dirname(copy), *name = strrchr(place, '/');
+	if (name && !strncmp(name + 1, SESSION_MONITOR_PLACE, strlen(SESSION_MONITOR_PLACE)) &&
+	    strchr(name, '.'))
+		rmdir(place);
+	free(copy);
 }
 
 /* One for each ring; stops where fn says no. */

@@ -44,6 +44,9 @@
 /* <prefix><pid>_<time>: what a directory is called that no launcher made. */
 #define SESSION_PREFIX "recording_"
 #define SESSION_MONITOR_PREFIX "monitor_" /* made by the monitor: nothing of it is kept */
+/* + uid: the directory of those, below TMPDIR. + uid + '.' + anything: where another user has taken
+ * that name; it goes with the last session in it. */
+#define SESSION_MONITOR_PLACE "sonde-monitor-"
 #define SESSION_REPORT "report.txt"
 #define SESSION_CONFIG "config.json"
 #define SESSION_LOG "msmemscope.log"

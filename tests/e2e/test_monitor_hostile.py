@@ -4,18 +4,20 @@ monitored job goes on as if there were no monitor."""
 
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 from capabilities import needs
-from daemon import need_namespaces
+from daemon import Daemon, need_namespaces
 from fabric_client import HEADER, datagram
 from fake_daemon import *  # noqa: F403
-from monitored import environment
+from monitored import Job, environment, state
 from waiting import pause, wait_until
 
 # --- orders ---
@@ -199,6 +201,44 @@ def test_places_that_others_prepared(build, fake, run, place, tmp_path):
     assert not list(places["foreign"].iterdir()) and places["file"].read_text() == ""
 
 
+@pytest.fixture
+def taken():
+    """A directory of temporary files in which another user has made what would be ours."""
+    needs("root")
+    temp = pathlib.Path(tempfile.mkdtemp(prefix="sonde_tmp_"))
+    (temp / f"sonde-monitor-{os.geteuid()}").mkdir()
+    os.chown(temp / f"sonde-monitor-{os.geteuid()}", 65534, 65534)
+    yield temp
+    shutil.rmtree(temp)
+
+
+def test_a_place_that_another_user_has_taken(fake, run, taken, tmp_path):
+    """Another one is used, which goes with the job."""
+    p = run("train", 2, env={"SONDE_MONITOR_DIR": "", "TMPDIR": taken})
+    fake.order(start(log=tmp_path / "out"), becomes=RUNNING)
+    own = taken / f"sonde-monitor-{os.geteuid()}"
+    [other] = set(taken.iterdir()) - {own}
+    assert other.name.startswith(f"{own.name}.") and other.stat().st_mode & 0o022 == 0
+    status, _, err = finish(p)
+    assert status == 0 and f"'{own}' is not used, because another user has made it" in err, err
+    assert str(other) in err
+    wait_until(lambda: rows(tmp_path / "out"), "what was written")
+    wait_until(lambda: not other.exists(), "its end")
+    assert not list(own.iterdir())
+
+
+def test_a_request_fails_where_no_place_is_left(build, tmp_path):
+    with Daemon(build, tmp_path, ipc=True) as d:
+        with Job(build, d, tmp_path, env={"TMPDIR": "/proc/none"}):
+            wait_until(lambda: state(d) == "Idle", "the job")
+            for words in (
+                ("npu-monitor", "--npu-monitor-start", "--mspti-activity-kind", "Kernel"),
+                ("nputrace", "--start-step", -1, "--iterations", 2, "--log-file", tmp_path / "out"),
+            ):
+                r = d.ctl(*words)
+                assert r.returncode == 3 and "no usable directory below" in r.stderr, r
+
+
 def test_a_full_disk_and_room_again(fake, run, place, tmp_path):
     need_namespaces("-m")
     script = f'mount -t tmpfs -o size=100k none {place} && chmod 700 {place} && exec "$@"'
@@ -221,7 +261,7 @@ sys.path.insert(0, sys.argv[1])
 from fabric_client import address, datagram
 os.setuid(65534)
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-s.bind(address("@dynolog"))
+s.bind(address(sys.argv[3]))
 if os.fork():
     os._exit(0)
 while True:
@@ -233,22 +273,27 @@ while True:
 """
 
 
+@pytest.mark.parametrize("place", ["dynolog", "dir", "home"])
 @pytest.mark.parametrize("trusted", [False, True])
-def test_another_users_daemon(run, tmp_path, trusted):
-    """The abstract name is anybody's who takes it first: it is not obeyed unless one says so."""
+def test_another_users_daemon(run, tmp_path, place, trusted):
+    """A name is anybody's who takes it first: it is not obeyed unless one says so."""
     need_namespaces("-n")
     script = tmp_path / "daemon.py"
     script.write_text(OTHERS_DAEMON)
     here = pathlib.Path(__file__).parent
-    words = f'{sys.executable} {script} {here} "$ORDER" && exec "$@"'
+    open_to_all = pathlib.Path(tempfile.mkdtemp(prefix="sonde_ipc_"))
+    open_to_all.chmod(0o1777)
+    names = {"dir": f"{open_to_all}/dynolog", "home": f"{open_to_all}/dynolog.sock"}
+    name = names.get(place, "@dynolog")
+    words = f'{sys.executable} {script} {here} "$ORDER" {name} && exec "$@"'
     p = run(
-        *("train", 4),
+        *("train", 1),
         wrap=("unshare", "-n", "sh", "-c", words, "sh"),
         env={
-            "KINETO_IPC_SOCKET_DIR": "",
-            "HOME": "",
+            "KINETO_IPC_SOCKET_DIR": open_to_all if place == "dir" else "",
+            "HOME": open_to_all if place == "home" else "",
             "ORDER": start(log=tmp_path / "out"),
-            **({"SONDE_DAEMON": "@dynolog"} if trusted else {}),
+            **({"SONDE_DAEMON": name} if trusted else {}),
         },
         start_new_session=True,
     )
@@ -258,10 +303,11 @@ def test_another_users_daemon(run, tmp_path, trusted):
     finally:
         os.killpg(p.pid, signal.SIGKILL)
     err = p.communicate()[1]
+    shutil.rmtree(open_to_all)
     if trusted:
         wait_until((tmp_path / "out").exists, err)
     assert (tmp_path / "out").exists() == trusted
-    assert ("belongs to another user" in err) != trusted, err
+    assert (f"the daemon '{name}' belongs to another user" in err) != trusted, err
 
 
 def test_what_tells_activities(build):

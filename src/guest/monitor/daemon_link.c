@@ -3,9 +3,9 @@
  * The daemon, as a client of its fabric sees it: datagrams that may get lost, a daemon that comes
  * and goes, and answers when it likes. Nothing is kept but a socket, and a request that came late.
  *
- * Who can choose where we look can send requests: a path that the environment names, or one in the
- * home directory. The abstract name is anybody's who comes first, so there it has to be root, or
- * the user of this process.
+ * An abstract name, and a name in a directory where everybody may create files, is anybody's who
+ * comes first. So requests count only if they come from root or from the user of this process. Who
+ * names the place by SONDE_DAEMON trusts whoever is there.
  *
  *	poll      open_socket(): ours, or a new one (daemon_socket.c)
  *	          a request that came late is taken first
@@ -62,7 +62,7 @@ static bool named_place(const char *where, struct place *out, char *data)
 	text_str(&t, where);
 	int r = abstract ? fabric_abstract_address(where + 1, &out->addr, &out->len)
 			 : fabric_path_address(where, &out->addr, &out->len);
-	out->of_anybody = false;
+	out->trusted = true;
 	return r == 0 && t.at;
 }
 
@@ -76,7 +76,7 @@ static bool path_place(const char *dir, const char *file, const char *data_file,
 	if (dir[0] != '/' || guest_join_path(path, sizeof(path), dir, file) < 0 ||
 	    stat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
 		return false;
-	out->of_anybody = false;
+	out->trusted = false;
 	text_str(&t, dir);
 	text_str(&t, "/");
 	text_str(&t, data_file);
@@ -104,7 +104,7 @@ static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 	case 1:
 		*ok = named_place("@" FABRIC_ABSTRACT_DATA_NAME, out, data) &&
 		      fabric_abstract_address(FABRIC_ABSTRACT_NAME, &out->addr, &out->len) == 0;
-		out->of_anybody = true;
+		out->trusted = false;
 		return true;
 	default:
 		return false;
@@ -114,20 +114,24 @@ static bool place_at(unsigned n, struct place *out, char *data, bool *ok)
 /*
  * --- messages ---
  *
- * The kernel's credentials of each datagram, not of the connection: the abstract name may change
- * hands.
+ * The kernel's credentials of each datagram, not of the connection: the name may change hands.
  */
 static bool may_send_requests(const struct place *at, uint32_t uid)
 {
 	static _Atomic bool warned;
+	char name[sizeof(at->addr.sun_path) + 2];
+	struct text t = {name, name + sizeof(name)};
 
-	if (!at->of_anybody || uid == 0 || uid == (uint32_t)geteuid())
+	if (at->trusted || uid == 0 || uid == (uint32_t)geteuid())
 		return true;
-	if (!atomic_exchange(&warned, true))
-		print_notice("the daemon '@" FABRIC_ABSTRACT_NAME
-			     "' belongs to another user: its requests are ignored"
-			     " (SONDE_DAEMON=@" FABRIC_ABSTRACT_NAME " allows its requests)",
-			     NULL, NULL, NULL);
+	if (atomic_exchange(&warned, true))
+		return false;
+	bool abstract = !at->addr.sun_path[0];
+	text_str(&t, abstract ? "@" : "");
+	text_str(&t, at->addr.sun_path + abstract);
+	print_notice(
+		"the daemon '", name,
+		"' belongs to another user: its requests are ignored, unless SONDE_DAEMON=", name);
 	return false;
 }
 

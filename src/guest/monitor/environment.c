@@ -6,10 +6,12 @@
 #include "guest/monitor/impl.h"
 
 #include "guest/runtime/env.h"
+#include "wire/control_page.h"
 #include "wire/rank_env.h"
 
 #include <poll.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 struct environment environment = {.rank = -1};
@@ -82,22 +84,41 @@ void environment_read_rank(void)
 
 static char given_dir[256], temp_dir[256];
 
+/* Four bytes that nobody knows before, the same for the life of the process. */
+static uint32_t secret_number(void)
+{
+	static _Atomic uint32_t number;
+	uint32_t n = 0, before = 0;
+
+	if (atomic_load(&number))
+		return atomic_load(&number);
+	if (getrandom(&n, sizeof(n), GRND_NONBLOCK) != (ssize_t)sizeof(n) || !n)
+		n = (uint32_t)guest_now() | 1;
+	return atomic_compare_exchange_strong(&number, &before, n) ? n : before;
+}
+
 /*
  * As mkdtemp's users choose: a place of this user below the usual one.
  *
- * The user's id is part of the name: the directory belongs to one user.
+ * The user's id is part of the name: the directory belongs to one user. Everybody can make one of
+ * that name, so there is another, whose name nobody can know.
  */
-const char *environment_work_dir(void)
+const char *environment_work_dir(bool other)
 {
-	static char dir[512];
-	struct text t = {dir, dir + sizeof(dir)};
+	static char dirs[2][512];
+	char *dir = dirs[other];
+	struct text t = {dir, dir + sizeof(dirs[0])};
 
 	if (given_dir[0] == '/') {
-		text_str(&t, given_dir);
+		text_str(&t, other ? "" : given_dir);
 	} else {
 		text_str(&t, temp_dir[0] == '/' ? temp_dir : "/tmp");
-		text_str(&t, "/sonde-monitor-");
+		text_str(&t, "/" SESSION_MONITOR_PLACE);
 		text_number(&t, (int64_t)geteuid());
+	}
+	if (other && given_dir[0] != '/') {
+		text_str(&t, ".");
+		text_number(&t, secret_number());
 	}
 	if (!t.at)
 		dir[0] = '\0';

@@ -54,8 +54,9 @@ struct environment {
 extern struct environment environment;
 /* A process that was forked may have given itself a rank: by a thread of the job. */
 void environment_read_rank(void);
-/* Where sessions are; "": nowhere. Of the user that this process belongs to now. */
-const char *environment_work_dir(void);
+/* Where sessions are; "": nowhere. Of the user that this process belongs to now. `other`: where
+ * somebody else has taken that place. */
+const char *environment_work_dir(bool other);
 
 /* --- daemon_socket.c: our end of the fabric. All with the link's lock taken but for the last two.
  * --- */
@@ -63,7 +64,7 @@ const char *environment_work_dir(void);
 struct place {
 	struct sockaddr_un addr;
 	socklen_t len;
-	bool of_anybody; /* the first to bind it has it */
+	bool trusted; /* whoever is there; else root and this user alone */
 };
 
 struct message {
@@ -202,6 +203,8 @@ int64_t steps_now(void);
 uint64_t window_open(const char *text, size_t len, uint64_t since_ns);
 /* After that, for who sent the request. */
 const char *window_why_not(void);
+/* The same before one is needed. 0, or a negative errno and words. */
+int window_check_place(char *why, size_t cap);
 void window_change(uint64_t window, const char *text, size_t len);
 void window_step(uint64_t window, uint64_t step);
 /* It ends now, before its last step has. */

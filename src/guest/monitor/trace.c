@@ -225,6 +225,8 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 	if (o.steps && o.start_step >= 0 && o.start_step <= current)
 		return refuse(why, cap, -ERANGE, "that step has begun already");
 	int r = window_check_dir(&o.log_file, why, cap);
+	if (r == 0)
+		r = window_check_place(why, cap);
 	if (r < 0)
 		return r;
 	t.source = source_find();

@@ -23,27 +23,90 @@ static struct {
 	size_t len;
 } groups;
 
+static char no_session[768]; /* why there is none, for people */
+
+static const char *errno_text(int code);
+
 /*
- * A directory that somebody else could have prepared for us is not used.
- *
- * /tmp is everybody's: a directory that another user has made under our name could be a trap for
- * the files in it.
+ * NULL: it is there, and ours alone. A directory that somebody else could have prepared for us is
+ * not used: /tmp is everybody's, and one that another user has made under our name could be a trap
+ * for the files in it.
  */
-static bool is_private(const char *dir)
+static const char *reason_unusable(const char *dir)
 {
 	struct stat st;
 
-	return guest_mkdirs(dir) == 0 && lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) &&
-	       st.st_uid == geteuid() && !(st.st_mode & 022);
+	if (!dir[0])
+		return "its name is too long";
+	if (guest_mkdirs(dir) < 0 || lstat(dir, &st) < 0)
+		return errno_text(-errno);
+	if (!S_ISDIR(st.st_mode))
+		return "it is a link or a file";
+	if (st.st_uid != geteuid())
+		return "another user has made it";
+	return st.st_mode & 022 ? "other users can write to it" : NULL;
+}
+
+static void report_other_dir(const char *usual, const char *why, const char *other)
+{
+	static _Atomic bool done;
+	char words[256];
+	struct text t = {words, words + sizeof(words)};
+
+	text_str(&t, "' is not used, because ");
+	text_str(&t, why);
+	text_str(&t, "; files of the monitor are in ");
+	if (t.at && !atomic_exchange(&done, true))
+		print_notice("'", usual, words, other);
+}
+
+static void explain_no_session(const char *why)
+{
+	struct text t = {no_session, no_session + sizeof(no_session)};
+
+	text_str(&t, "nothing can be recorded: no usable directory below '");
+	text_str(&t, environment_work_dir(false));
+	text_str(&t, why ? "', because " : "'");
+	text_str(&t, why ? why : "");
+	text_str(&t, " (SONDE_MONITOR_DIR=directory names another one)");
+}
+
+/* NULL: there is none, and no_session has words for it. */
+static const char *find_work_dir(void)
+{
+	const char *dir = environment_work_dir(false), *other = environment_work_dir(true);
+	const char *why = reason_unusable(dir);
+
+	if (!why)
+		return dir;
+	if (other[0] && !reason_unusable(other)) {
+		report_other_dir(dir, why, other);
+		return other;
+	}
+	explain_no_session(why);
+	return NULL;
 }
 
 static bool begin_session(void)
 {
-	const char *dir = environment_work_dir();
-	bool usable = dir[0] && is_private(dir);
+	const char *dir = find_work_dir();
 
 	collect_on_move(&control_mover);
-	return (collect_has_joined() || usable) && collect_begin_monitor(usable ? dir : NULL);
+	if ((collect_has_joined() || dir) && collect_begin_monitor(dir))
+		return true;
+	if (dir)
+		explain_no_session(NULL);
+	return false;
+}
+
+int window_check_place(char *why, size_t cap)
+{
+	struct text t = {why, why + cap};
+
+	if (collect_has_joined() || find_work_dir())
+		return 0;
+	text_str(&t, no_session);
+	return -EIO;
 }
 
 static int make_absolute(const struct request_text *dir, char *out, size_t cap);
@@ -91,19 +154,14 @@ static void emit_request(uint8_t kind, uint64_t window, uint64_t since_ns, const
 
 const char *window_why_not(void)
 {
-	return collect_must_wait() ? WINDOW_MUST_WAIT : "nothing can be recorded";
+	return collect_must_wait() ? WINDOW_MUST_WAIT : no_session;
 }
 
 /* Groups come before the start, so that the recorder has them when it opens files. */
 uint64_t window_open(const char *text, size_t len, uint64_t since_ns)
 {
 	if (!begin_session()) {
-		if (collect_must_wait())
-			print_notice(WINDOW_MUST_WAIT, NULL, NULL, NULL);
-		else
-			print_notice("nothing can be recorded: no usable directory below '",
-				     environment_work_dir(),
-				     "' (SONDE_MONITOR_DIR=directory names another one)", NULL);
+		print_notice(window_why_not(), NULL, NULL, NULL);
 		return 0;
 	}
 	windows++;
