@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -26,6 +27,7 @@
  */
 #define SEND_BUFFER_BYTES (16 << 20)
 #define LOCK_TRIES 15 /* of a millisecond */
+#define ASIDE_LETTERS 6u
 #define QUEUE_WANTED 512u /* datagrams that may wait */
 
 /*
@@ -172,6 +174,13 @@ static bool nobody_listens(int file)
 	return probe_address(&address, len) == -ECONNREFUSED;
 }
 
+static bool is_same_file(const char *path, const struct stat *file)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+}
+
 /*
  * Takes the file away from its name, if it still is there: another daemon that starts now may have
  * put its own in the place, which must not be lost. Only moving it says for sure which one it was.
@@ -179,7 +188,6 @@ static bool nobody_listens(int file)
 static int remove_file(const char *path, const struct stat *file, struct err *err)
 {
 	struct buf aside = {0};
-	struct stat moved;
 	int r = 0;
 
 	buf_addf(&aside, "%s.%d.old", path, (int)getpid());
@@ -187,8 +195,7 @@ static int remove_file(const char *path, const struct stat *file, struct err *er
 		if (errno != ENOENT)
 			r = err_sys(err, -errno, "cannot remove '%s', left by another daemon",
 				    path);
-	} else if (lstat(buf_str(&aside), &moved) == 0 && file->st_dev == moved.st_dev &&
-		   file->st_ino == moved.st_ino) {
+	} else if (is_same_file(buf_str(&aside), file)) {
 		unlink(buf_str(&aside));
 	} else {
 		if (link(buf_str(&aside), path) == 0)
@@ -200,29 +207,39 @@ static int remove_file(const char *path, const struct stat *file, struct err *er
 }
 
 /*
- * Removes what a dead process left. The file is inspected through a descriptor that followed no
- * link, since others may write to the directory: what is asked and what answers is the same file.
+ * 1: a dead process of these users has left a socket there, 0: nothing is there. The file is
+ * inspected through a descriptor that followed no link, since others may write to the directory:
+ * what is asked and what answers is the same file.
  */
-int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err)
+static int find_dead(const char *path, uid_t owner, uid_t or_owner, struct stat *out,
+		     struct err *err)
 {
-	struct stat st;
 	int file = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	int r = 0;
+	int r = 1;
 
 	if (file < 0)
 		return errno == ENOENT ? 0 : err_sys(err, -errno, "cannot inspect '%s'", path);
-	if (fstat(file, &st) < 0)
+	if (fstat(file, out) < 0)
 		r = err_sys(err, -errno, "cannot inspect '%s'", path);
-	else if (!S_ISSOCK(st.st_mode))
+	else if (out->st_uid != owner && out->st_uid != or_owner)
+		r = err_set(err, -EPERM,
+			    "'%s' belongs to another user (uid %u), who can be reached there "
+			    "instead of this daemon: if that is no daemon of theirs, remove it",
+			    path, (unsigned)out->st_uid);
+	else if (!S_ISSOCK(out->st_mode))
 		r = err_set(err, -EEXIST, "'%s' is there and is no socket", path);
-	else if (st.st_uid != owner)
-		r = err_set(err, -EPERM, "'%s' belongs to user %u", path, st.st_uid);
 	else if (!nobody_listens(file))
 		r = err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
-	else
-		r = remove_file(path, &st, err);
 	close(file);
 	return r;
+}
+
+int fabric_endpoint_remove_dead(const char *path, uid_t owner, struct err *err)
+{
+	struct stat dead;
+	int r = find_dead(path, owner, owner, &dead, err);
+
+	return r > 0 ? remove_file(path, &dead, err) : r;
 }
 
 /*
@@ -269,29 +286,90 @@ static int bind_with_mode(int fd, const struct sockaddr_un *address, socklen_t l
 	return r;
 }
 
-/* A file that is in the way is removed if it was left behind. */
+/* Another name in the same directory, no longer than that of the path (addresses are short), which
+ * nobody can take before us. */
+static int choose_aside(const char *path, struct sockaddr_un *out, socklen_t *out_len)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
+	unsigned char raw[ASIDE_LETTERS];
+	char aside[sizeof(out->sun_path)];
+	const char *slash = strrchr(path, '/');
+	size_t at = slash ? (size_t)(slash - path) + 1 : 0;
+
+	if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+		return -EIO;
+	memcpy(aside, path, at);
+	aside[at++] = '.';
+	for (size_t i = 0; i < sizeof(raw) && at < sizeof(aside) - 1; i++)
+		aside[at++] = letters[raw[i] % 32];
+	aside[at] = '\0';
+	return fabric_path_address(aside, out, out_len);
+}
+
+/*
+ * Changes places with the dead one in one step: the name is never free, so that nobody can take it
+ * in a directory where everybody may create files. What came out shows whether it still was the
+ * dead one, and not that of a daemon that was faster.
+ */
+static int put_in_place(const char *aside, const char *path, const struct stat *dead,
+			struct err *err)
+{
+	if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+		if (is_same_file(aside, dead)) {
+			unlink(aside);
+			return 0;
+		}
+		(void)!renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE);
+		unlink(aside);
+		return err_set(err, -EADDRINUSE, "another daemon listens on '%s'", path);
+	}
+	/* a file system that cannot exchange names */
+	if ((errno == EINVAL || errno == ENOSYS) && rename(aside, path) == 0)
+		return 0;
+	int r = err_sys(err, -errno, "cannot replace '%s', left by another daemon", path);
+	unlink(aside);
+	return r;
+}
+
+static int replace_dead(int fd, const char *path, mode_t mode, const struct stat *dead,
+			struct err *err)
+{
+	struct sockaddr_un aside;
+	socklen_t len;
+	int r = choose_aside(path, &aside, &len);
+
+	if (r == 0)
+		r = bind_with_mode(fd, &aside, len, mode);
+	if (r < 0)
+		return err_sys(err, r, "cannot bind a socket beside '%s'", path);
+	return put_in_place(aside.sun_path, path, dead, err);
+}
+
 static int take_path(int fd, const struct sockaddr_un *address, socklen_t len, mode_t mode,
-		     struct err *err)
+		     uid_t user, struct err *err)
 {
 	const char *path = address->sun_path;
+	struct stat dead;
 	int r = bind_with_mode(fd, address, len, mode);
 
 	if (r == -EADDRINUSE) {
-		int lock = lock_directory(path),
-		    removed = fabric_endpoint_remove_dead(path, geteuid(), err);
+		int lock = lock_directory(path);
 
-		if (removed == 0)
+		int found = find_dead(path, geteuid(), user, &dead, err);
+		if (found > 0)
+			found = replace_dead(fd, path, mode, &dead, err) ?: 1;
+		else if (found == 0)
 			r = bind_with_mode(fd, address, len, mode);
 		if (lock >= 0)
 			close(lock);
-		if (removed < 0)
-			return removed;
+		if (found != 0)
+			return found < 0 ? found : 0;
 	}
 	return r < 0 ? err_sys(err, r, "cannot bind '%s'", path) : 0;
 }
 
 /* Takes the socket over. */
-static int bind_path(struct fabric_endpoint *e, int fd, const char *path, mode_t mode,
+static int bind_path(struct fabric_endpoint *e, int fd, const char *path, mode_t mode, uid_t user,
 		     struct err *err)
 {
 	struct fabric_endpoint made = {.fd = fd, .is_path = true};
@@ -302,7 +380,7 @@ static int bind_path(struct fabric_endpoint *e, int fd, const char *path, mode_t
 	if (r < 0)
 		err_sys(err, r, "cannot use the path '%s'", path);
 	else
-		r = take_path(made.fd, &made.address, len, mode, err);
+		r = take_path(made.fd, &made.address, len, mode, user, err);
 	if (r == 0 && lstat(path, &st) < 0)
 		r = err_sys(err, -errno, "cannot inspect '%s'", path);
 	if (r < 0) {
@@ -316,11 +394,12 @@ static int bind_path(struct fabric_endpoint *e, int fd, const char *path, mode_t
 	return 0;
 }
 
-int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err)
+int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, uid_t user,
+			 struct err *err)
 {
 	int fd = open_socket(err);
 
-	return fd < 0 ? fd : bind_path(e, fd, path, mode, err);
+	return fd < 0 ? fd : bind_path(e, fd, path, mode, user, err);
 }
 
 int fabric_endpoint_stream(struct fabric_endpoint *e, const char *path, mode_t mode,
@@ -328,7 +407,7 @@ int fabric_endpoint_stream(struct fabric_endpoint *e, const char *path, mode_t m
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int r = fd < 0 ? err_sys(err, -errno, "cannot make a socket")
-		       : bind_path(e, fd, path, mode, err);
+		       : bind_path(e, fd, path, mode, geteuid(), err);
 
 	if (r == 0 && listen(fd, SOMAXCONN) < 0) {
 		r = err_sys(err, -errno, "cannot listen on '%s'", path);
@@ -363,7 +442,7 @@ bool fabric_endpoint_lost(const struct fabric_endpoint *e)
 void fabric_endpoint_close(struct fabric_endpoint *e)
 {
 	/* As long as it is open nobody takes the file for one that was left behind. */
-	if (e->is_path && !fabric_endpoint_lost(e))
+	if (e->is_path && !e->keeps_name && !fabric_endpoint_lost(e))
 		unlink(e->address.sun_path);
 	close(e->fd);
 	e->fd = -1;

@@ -29,8 +29,12 @@
 
 /*
  * One datagram endpoint of the fabric: a bound socket that receives the credentials of senders. A
- * socket file that a dead daemon left behind is replaced; one that somebody listens on, that
- * belongs to another user, or that is no socket, never is.
+ * socket file that a dead daemon left behind is replaced in one step; one that somebody listens on,
+ * that belongs to another user, or that is no socket, never is.
+ *
+ * In a directory where every user may create files (keeps_name) the file stays when the daemon
+ * ends: the sticky bit keeps the name for this user, and a daemon that is away is not replaced by
+ * somebody else's. Who connects meanwhile is refused.
  *
  * While the socket is open, the kernel keeps the inode of its file, even without a name: so the
  * number shows whether the name still leads to us.
@@ -41,12 +45,16 @@ struct fabric_endpoint {
 	int send_bytes; /* its buffer for answers that are not read yet */
 	struct sockaddr_un address;
 	bool is_path;
+	bool keeps_name;
 	dev_t device; /* of the file of a path */
 	ino_t inode;
 };
 
 int fabric_endpoint_abstract(struct fabric_endpoint *e, const char *name, struct err *err);
-int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, struct err *err);
+/* user: whose dead socket is replaced as our own is, because an earlier daemon has gone on as it.
+ */
+int fabric_endpoint_path(struct fabric_endpoint *e, const char *path, mode_t mode, uid_t user,
+			 struct err *err);
 
 /* The same for a stream socket, which listens: of the servers that come by TCP, too. */
 int fabric_endpoint_stream(struct fabric_endpoint *e, const char *path, mode_t mode,
@@ -62,7 +70,7 @@ bool fabric_endpoint_free(const char *name, bool is_path);
 /* Whether those who use its name do not reach it any more: the file was removed or replaced. */
 bool fabric_endpoint_lost(const struct fabric_endpoint *e);
 
-/* Closes the socket and removes its file, unless it has become another's. */
+/* Closes the socket and removes its file, unless it keeps its name, or has become another's. */
 void fabric_endpoint_close(struct fabric_endpoint *e);
 
 /* "@dynolog" or the path. */
@@ -150,6 +158,8 @@ struct fabric_listener {
 	const char *name, *kind; /* "home-data", "home" */
 	char *where; /* the abstract name, or the path */
 	bool is_path;
+	bool is_shared; /* in a directory where every user may create files */
+	bool dir_checked; /* what is wrong with that directory is logged once */
 	mode_t mode; /* of the path */
 	struct fabric_endpoint socket;
 	struct event *readable; /* NULL: not open */

@@ -4,6 +4,7 @@
 #define LOG_AREA "fabric"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/mem.h"
 #include "daemon/fabric/fabric_impl.h"
 #include "daemon/loop.h"
+#include "daemon/sandbox/sandbox.h"
 #include "wire/fabric.h"
 
 #define REOPEN_S 5 /* while an endpoint is missing */
@@ -22,12 +24,115 @@
 #define FREE_POLLS 3 /* before one that another daemon had is taken: it may just be restarted */
 #define FILE_CHANGES (IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
 
+/* --- the directory in which processes of every user put their sockets beside ours --- */
+
+/* A runtime directory that the service manager has just made, for us to open. */
+static bool is_runtime_dir(const char *dir)
+{
+	const char *list = getenv("RUNTIME_DIRECTORY");
+	size_t len = strlen(dir);
+
+	while (list && *list) {
+		size_t n = strcspn(list, ":");
+
+		if (n == len && !strncmp(list, dir, len))
+			return true;
+		list += n + (list[n] == ':');
+	}
+	return false;
+}
+
+/* Who can replace files in it could take the place of the daemon. */
+static int check_dir(struct fabric_listener *e, int fd, const char *dir, struct err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(err, -errno, "cannot inspect '%s'", dir);
+	bool is_own = st.st_uid == geteuid(), is_open = st.st_mode & S_IWOTH;
+	if (is_open && !is_own && st.st_uid != 0)
+		return err_set(err, -EPERM,
+			       "'%s' belongs to another user (uid %u), who could take the place of "
+			       "the daemon there: remove it, or use another directory",
+			       dir, (unsigned)st.st_uid);
+	bool is_sticky = st.st_mode & S_ISVTX;
+	if (is_open && !is_sticky && is_own)
+		is_sticky = fchmod(fd, (st.st_mode & 07777) | S_ISVTX) == 0;
+	if (e->dir_checked)
+		return 0;
+	e->dir_checked = true;
+	if (is_open && !is_sticky)
+		log_warn("every user can replace the daemon's socket in '%s': chmod +t %s", dir,
+			 dir);
+	else if (!is_open && geteuid() == 0)
+		log_warn("jobs of other users cannot put their sockets into '%s': chmod 1777 %s",
+			 dir, dir);
+	return 0;
+}
+
+/*
+ * A descriptor of the directory, which is made if it is not there: then *out_closed, and nobody
+ * else can create files in it until our socket has its name.
+ */
+static int prepare_dir(struct fabric_listener *e, const char *dir, bool *out_closed,
+		       struct err *err)
+{
+	bool made = mkdir(dir, 0755) == 0;
+	const int flags = O_DIRECTORY | O_CLOEXEC | (made ? O_NOFOLLOW : 0);
+	int fd = open(dir, O_RDONLY | flags);
+	struct stat st;
+
+	if (fd < 0 && errno == EACCES) /* one that may be used, but not listed */
+		fd = open(dir, O_PATH | flags);
+	if (fd < 0)
+		return err_sys(err, -errno, "cannot open '%s'", dir);
+	*out_closed = (made || is_runtime_dir(dir)) && fstat(fd, &st) == 0 &&
+		      st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
+	int r = *out_closed ? 0 : check_dir(e, fd, dir, err);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+static int open_at_path(const struct fabric_listener *e, struct fabric_endpoint *out,
+			struct err *err)
+{
+	return fabric_endpoint_path(out, e->where, e->mode, sandbox_uid(e->fabric->daemon->sandbox),
+				    err);
+}
+
+static int open_in_shared_dir(struct fabric_listener *e, struct fabric_endpoint *out,
+			      struct err *err)
+{
+	char *dir = xstrndup(e->where, (size_t)(strrchr(e->where, '/') - e->where));
+	bool closed = false;
+	int fd = prepare_dir(e, *dir ? dir : "/", &closed, err);
+	int r = fd < 0 ? fd : open_at_path(e, out, err);
+
+	if (r == 0 && closed) {
+		if (fchmod(fd, 01777) == 0)
+			log_info("made '%s' for the sockets of jobs", dir);
+		else
+			log_warn("jobs cannot put their sockets into '%s': %s", dir,
+				 strerror(errno));
+	}
+	if (r == 0)
+		out->keeps_name = true;
+	if (fd >= 0)
+		close(fd);
+	free(dir);
+	return r;
+}
+
 static int open_listener(struct fabric_listener *e, struct err *err)
 {
 	struct fabric_endpoint made;
 	char text[112];
-	int r = e->is_path ? fabric_endpoint_path(&made, e->where, e->mode, err)
-			   : fabric_endpoint_abstract(&made, e->where, err);
+	int r = e->is_shared ? open_in_shared_dir(e, &made, err)
+		: e->is_path ? open_at_path(e, &made, err)
+			     : fabric_endpoint_abstract(&made, e->where, err);
 
 	if (r < 0)
 		return r;
@@ -58,9 +163,15 @@ static void replace_listener(struct fabric_listener *e)
  */
 static void check_file(struct fabric_listener *e)
 {
+	struct stat st;
+
 	if (!fabric_endpoint_lost(&e->socket))
 		return;
-	if (!e->lost)
+	if (!e->lost && lstat(e->where, &st) == 0 && st.st_uid != geteuid())
+		log_warn("'%s' was replaced by user %u: processes reach that user instead of this "
+			 "daemon",
+			 e->where, (unsigned)st.st_uid);
+	else if (!e->lost)
 		log_warn("'%s' was removed or replaced: processes do not reach it", e->where);
 	e->lost = true;
 	if (fabric_endpoint_free(e->where, e->is_path))
@@ -164,14 +275,23 @@ static void open_abstract(struct fabric *f, const char *name, const char *socket
 				.name = name, .kind = "abstract", .where = xstrdup(socket_name)});
 }
 
-static void open_path(struct fabric *f, const char *name, const char *kind, const char *dir,
-		      const char *file, mode_t mode)
+static void open_home(struct fabric *f, const char *name, const char *home, const char *file)
 {
 	add_listener(f, &(struct fabric_listener){.name = name,
-						  .kind = kind,
+						  .kind = "home",
 						  .is_path = true,
-						  .where = xasprintf("%s/%s", dir, file),
-						  .mode = mode});
+						  .where = xasprintf("%s/%s", home, file),
+						  .mode = 0600});
+}
+
+static void open_dir(struct fabric *f, const char *dir)
+{
+	add_listener(f, &(struct fabric_listener){.name = "dir",
+						  .kind = "dir",
+						  .is_path = true,
+						  .is_shared = true,
+						  .where = xasprintf("%s/%s", dir, FABRIC_DIR_FILE),
+						  .mode = 0666});
 }
 
 static const char *socket_dir(const struct daemon_config *config)
@@ -180,20 +300,6 @@ static const char *socket_dir(const struct daemon_config *config)
 		config->ipc_socket_dir ? config->ipc_socket_dir : getenv("KINETO_IPC_SOCKET_DIR");
 
 	return dir && *dir ? dir : NULL;
-}
-
-/* A directory in which every user's processes can put their sockets beside ours. */
-static void prepare_dir(const char *dir)
-{
-	struct stat st;
-
-	if (mkdir(dir, 01777) == 0) {
-		(void)chmod(dir, 01777); /* whatever the umask */
-		log_info("made '%s' for the sockets of jobs", dir);
-	} else if (geteuid() == 0 && stat(dir, &st) == 0 && !(st.st_mode & S_IWOTH)) {
-		log_warn("jobs of other users cannot put their sockets into '%s': chmod 1777 %s",
-			 dir, dir);
-	}
 }
 
 static void open_well_known(struct fabric *f)
@@ -206,8 +312,8 @@ static void open_well_known(struct fabric *f)
 		log_warn("no endpoint 'home': user %u has no home directory", (unsigned)getuid());
 		return;
 	}
-	open_path(f, "home", "home", user->pw_dir, FABRIC_HOME_FILE, 0600);
-	open_path(f, "home-data", "home", user->pw_dir, FABRIC_HOME_DATA_FILE, 0600);
+	open_home(f, "home", user->pw_dir, FABRIC_HOME_FILE);
+	open_home(f, "home-data", user->pw_dir, FABRIC_HOME_DATA_FILE);
 }
 
 static void open_wanted(struct fabric *f)
@@ -217,10 +323,8 @@ static void open_wanted(struct fabric *f)
 
 	if (!c->ipc_dir_only)
 		open_well_known(f);
-	if (dir) {
-		prepare_dir(dir);
-		open_path(f, "dir", "dir", dir, FABRIC_DIR_FILE, 0666);
-	}
+	if (dir)
+		open_dir(f, dir);
 }
 
 bool fabric_sockets_open(struct fabric *f)

@@ -80,6 +80,11 @@ int sandbox_prepare(const struct daemon_config *c, struct sandbox **out, struct 
 	return r;
 }
 
+uid_t sandbox_uid(const struct sandbox *s)
+{
+	return s ? s->user.uid : geteuid();
+}
+
 void sandbox_free(struct sandbox *s)
 {
 	if (!s)

@@ -31,6 +31,9 @@ struct sandbox;
  * without --user. */
 int sandbox_prepare(const struct daemon_config *config, struct sandbox **out, struct err *err);
 
+/* The user that the daemon goes on as; without a sandbox its own. */
+uid_t sandbox_uid(const struct sandbox *s);
+
 /* Opens the log file, so that the user can open it again. Also without --user. */
 int sandbox_open_log(const struct daemon_config *config, struct err *err);
 

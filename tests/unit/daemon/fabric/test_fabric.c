@@ -444,7 +444,7 @@ TEST(fabric_endpoint, has_its_mode_and_removes_its_file)
 	char text[112];
 
 	umask(022);
-	CHECK_INT(fabric_endpoint_path(&e, path, 0666, &err), 0);
+	CHECK_INT(fabric_endpoint_path(&e, path, 0666, geteuid(), &err), 0);
 	CHECK(!lstat(path, &st) && S_ISSOCK(st.st_mode));
 	CHECK_INT(st.st_mode & 0777, 0666);
 	CHECK_STR(fabric_endpoint_text(&e, text), path);
@@ -453,23 +453,44 @@ TEST(fabric_endpoint, has_its_mode_and_removes_its_file)
 	CHECK(lstat(path, &st) < 0);
 }
 
+TEST(fabric_endpoint, keeps_its_name_where_others_may_take_it)
+{
+	const char *path = tmpfile_path("dynolog");
+	struct fabric_endpoint e;
+	struct stat before, after;
+	struct err err;
+	char text[112];
+
+	for (int i = 0; i < 3; i++) {
+		CHECK_INT(fabric_endpoint_path(&e, path, 0666, geteuid(), &err), 0);
+		CHECK_STR(fabric_endpoint_text(&e, text), path);
+		CHECK(!fabric_endpoint_lost(&e) && !fabric_endpoint_free(path, true));
+		e.keeps_name = true;
+		CHECK(!lstat(path, &before));
+		fabric_endpoint_close(&e);
+		CHECK(!lstat(path, &after) && after.st_ino == before.st_ino);
+		CHECK_INT(after.st_mode & 0777, 0666);
+		CHECK(fabric_endpoint_free(path, true));
+	}
+}
+
 TEST(fabric_endpoint, replaces_the_file_of_the_dead_and_no_other)
 {
 	const char *path = tmpfile_path("dynolog");
 	struct fabric_endpoint first, second;
 	struct err err;
 
-	CHECK_INT(fabric_endpoint_path(&first, path, 0600, &err), 0);
-	CHECK_INT(fabric_endpoint_path(&second, path, 0600, &err), -EADDRINUSE);
+	CHECK_INT(fabric_endpoint_path(&first, path, 0600, geteuid(), &err), 0);
+	CHECK_INT(fabric_endpoint_path(&second, path, 0600, geteuid(), &err), -EADDRINUSE);
 	CHECK(strstr(err.text, "another daemon listens"));
 	CHECK_INT(unlink(path), 0);
-	CHECK_INT(fabric_endpoint_path(&second, path, 0600, &err), 0);
+	CHECK_INT(fabric_endpoint_path(&second, path, 0600, geteuid(), &err), 0);
 	fabric_endpoint_close(&first); /* the file is not its own any more */
 	CHECK_INT(access(path, F_OK), 0);
 	fabric_endpoint_close(&second);
 	CHECK(access(path, F_OK) < 0);
 	CHECK_INT(mknod(path, S_IFSOCK | 0600, 0), 0);
-	CHECK_INT(fabric_endpoint_path(&first, path, 0600, &err), 0);
+	CHECK_INT(fabric_endpoint_path(&first, path, 0600, geteuid(), &err), 0);
 	fabric_endpoint_close(&first);
 }
 
@@ -482,7 +503,7 @@ TEST(fabric_endpoint, follows_no_link)
 
 	CHECK_INT(mknod(victim, S_IFSOCK | 0600, 0), 0);
 	CHECK_INT(symlink(victim, path), 0);
-	CHECK_INT(fabric_endpoint_path(&e, path, 0666, &err), -EEXIST);
+	CHECK_INT(fabric_endpoint_path(&e, path, 0666, geteuid(), &err), -EEXIST);
 	CHECK(!lstat(path, &st) && S_ISLNK(st.st_mode));
 	CHECK(!lstat(victim, &st) && (st.st_mode & 0777) == 0600);
 }
@@ -496,8 +517,9 @@ TEST(fabric_endpoint, says_what_is_wrong)
 	memset(name, 'x', sizeof(name) - 1);
 	name[0] = '/';
 	name[sizeof(name) - 1] = '\0';
-	CHECK_INT(fabric_endpoint_path(&e, name, 0600, &err), -ENAMETOOLONG);
-	CHECK_INT(fabric_endpoint_path(&e, tmpfile_path("none/dynolog"), 0600, &err), -ENOENT);
+	CHECK_INT(fabric_endpoint_path(&e, name, 0600, geteuid(), &err), -ENAMETOOLONG);
+	CHECK_INT(fabric_endpoint_path(&e, tmpfile_path("none/dynolog"), 0600, geteuid(), &err),
+		  -ENOENT);
 	CHECK(strstr(err.text, "none/dynolog"));
 }
 
@@ -508,11 +530,11 @@ TEST(fabric_endpoint, knows_that_it_is_lost)
 	struct err err;
 
 	CHECK(fabric_endpoint_free(path, true));
-	CHECK_INT(fabric_endpoint_path(&e, path, 0600, &err), 0);
+	CHECK_INT(fabric_endpoint_path(&e, path, 0600, geteuid(), &err), 0);
 	CHECK(!fabric_endpoint_lost(&e) && !fabric_endpoint_free(path, true));
 	CHECK_INT(rename(path, moved), 0);
 	CHECK(fabric_endpoint_lost(&e) && fabric_endpoint_free(path, true));
-	CHECK_INT(fabric_endpoint_path(&other, path, 0600, &err), 0);
+	CHECK_INT(fabric_endpoint_path(&other, path, 0600, geteuid(), &err), 0);
 	CHECK(fabric_endpoint_lost(&e) && !fabric_endpoint_lost(&other));
 	fabric_endpoint_close(&e);
 	CHECK_INT(access(path, F_OK), 0);
@@ -537,7 +559,7 @@ static pid_t beginner(const char *path, int begin, int tried, int end)
 	if (pid)
 		return pid;
 	bool good = read(begin, &byte, 1) == 1;
-	bool had = fabric_endpoint_path(&e, path, 0600, &err) == 0;
+	bool had = fabric_endpoint_path(&e, path, 0600, geteuid(), &err) == 0;
 	good &= write(tried, &byte, 1) == 1 && read(end, &byte, 1) == 1;
 	if (!good)
 		_exit(1);
