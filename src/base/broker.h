@@ -7,8 +7,8 @@
  *
  *	process                                      broker
  *	   | {number, path}              ----------->   may this path be opened?
- *	   |                             <-----------   {the same number, 0 or errno} and the
- *descriptor
+ *	   |                             <-----------   {the same number, 0 or errno},
+ *	   |                                            and the descriptor
  */
 #ifndef SONDE_BASE_BROKER_H
 #define SONDE_BASE_BROKER_H

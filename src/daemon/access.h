@@ -3,11 +3,11 @@
  * Who calls, and what he may do.
  *
  * A connection belongs to somebody: to a user of this machine, as the kernel says
- *(net/socket_owner.h), or to whom a certificate names. That is found out once, when it is accepted.
- *What he may do is asked for each request, because a reload can change it:
+ * (net/socket_owner.h), or to whom a certificate names. This is found out once, when the connection
+ * is accepted. What the caller may do is asked for each request, because a reload can change it:
  *
  *	root, the daemon's own user, members of --admin-group          everything
- *	another user of this machine                                   his own processes
+ *	another user of this machine                                   their own processes
  *	a certificate                 everything, or what --access-file has for its name
  *	nobody knows                                                   nothing
  *

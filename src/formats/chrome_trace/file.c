@@ -7,7 +7,7 @@
  *	2		{"traceEvents":[ … \n],"displayTimeUnit":"ms",…}
  *
  * A write may hold many pages: a kernel that is reported to end the writer stops between two of
- *them, and every page ends behind an event.
+ * them, and every page ends behind an event.
  */
 #include <errno.h>
 #include <fcntl.h>

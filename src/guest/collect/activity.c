@@ -155,12 +155,10 @@ static inline bool name_of(const char *text, uint32_t epoch, uint64_t *out_hash)
  * vendor's own numbers come out there. Unless somebody has set the clock since: then what is true
  * now is taken off, so that activities stay where other events are.
  */
-static _Atomic int64_t set_to; /*
-				* the difference after the clock was set; 0: it was not
-				*
-				* Wall clock between two readings of the other clock, three times;
-				* the narrowest pair is the least disturbed.
-				*/
+static _Atomic int64_t set_to; /* the difference after the clock was set; 0: it was not */
+
+/* Wall clock between two readings of the other clock, three times; the narrowest pair is the least
+ * disturbed. */
 static int64_t difference_now(void)
 {
 	int64_t best = 0;

@@ -15,10 +15,10 @@
  *	          only then the daemon hears Idle
  *
  * A recorder that was killed is noticed once a second, and the window goes on in a new session with
- * a recorder of its own (new_session.c). A lease is a window that ends unless it is renewed:
- *observers such as `sonde top` have one, and never touch what somebody else has requested.
+ * a recorder of its own (renew.c). A lease is a window that ends unless it is renewed:
+ * observers such as `sonde top` have one, and never touch what somebody else has requested.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 
@@ -219,9 +219,7 @@ static void end_window(void)
 		report_lost_with_recorder();
 	else
 		print_notice("the recorder of this process has not written the end of its files "
-			     "yet: they "
-			     "are "
-			     "whole when it has, unless it is killed",
+			     "yet: they are complete when it has, unless it is killed",
 			     NULL, NULL, NULL);
 }
 

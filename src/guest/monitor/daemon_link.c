@@ -19,7 +19,7 @@
  * An answer after 100 ms is not lost: link_wait() hears it and keeps it as `late`. A slow daemon
  * stays the one that is asked; only a refused connection makes us look elsewhere.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/runtime/env.h"
 

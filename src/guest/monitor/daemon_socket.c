@@ -7,7 +7,7 @@
  * Anybody may send to a name. So the socket is connected: then the kernel takes datagrams of that
  * one socket alone, which is the one that was asked. What had come before is thrown away.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

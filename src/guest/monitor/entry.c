@@ -5,8 +5,8 @@
  * data loader never do, and so cost nothing.
  */
 #include "device/ascend/hooks/real.h"
-#include "guest/monitor/impl.h"
 #include "guest/monitor/monitor.h"
+#include "guest/monitor/monitor_impl.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -3,7 +3,7 @@
  * Lines for people on the job's stderr, and the environment, taken when the library is loaded: a
  * job may change or clear its environment from any thread later.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/runtime/env.h"
 #include "wire/control_page.h"

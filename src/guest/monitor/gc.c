@@ -4,7 +4,7 @@
  * listens while a trace wants them; a pause is reported when it is over, as a range of the host, in
  * the way of a source's marks. A recording of memory knows nothing of those.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 

@@ -15,7 +15,7 @@
  * Each arrow is one compare-and-swap; the count of open launches changes with the winner of it. An
  * id that is seen twice by the same side changes nothing.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 

@@ -5,7 +5,7 @@
  * them taken in the child, which may want to use the library itself. So fork() waits for us, at
  * most 200 ms (before_fork()).
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include <pthread.h>
 

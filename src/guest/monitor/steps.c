@@ -3,7 +3,7 @@
  * Steps of the job: by step() of our API (Python's optimizer hook calls it, too), or by ranges with
  * the message "step start", of mstx or of NVTX. Whichever comes first counts.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "device/ascend/hooks/real.h"
 #include "guest/collect/collect.h"

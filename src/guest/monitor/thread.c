@@ -4,7 +4,7 @@
  * none until it uses a device or reports a step itself. And the same for the Python modules, whose
  * framework does the asking.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 #include "guest/runtime/env.h"

@@ -26,7 +26,7 @@
  * Warming up before the first step costs no accuracy; it may take long, where a recorder has to be
  * started on a busy machine.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 

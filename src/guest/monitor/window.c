@@ -4,7 +4,7 @@
  * it came, with lines added behind it that count because the last line of a key does: paths that
  * were relative to the job's directory as absolute ones, and the address of the daemon that asked.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 #include "guest/runtime/env.h"

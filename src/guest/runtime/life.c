@@ -9,9 +9,11 @@
  *	job: exit()                              recorder
  *	  destructors, atexit() handlers
  *	  at_exit(): gate closed
- *	  exit_asked += 1, futex wake  --------->  drains the rings, finishes files, writes the
- *report waits on exit_done           <---------  exit_done = exit_asked, futex wake copies
- *report.txt to stderr gate open; stdio is flushed
+ *	  exit_asked += 1, futex wake  --------->  drains the rings, finishes files,
+ *	                                           writes the report
+ *	  waits on exit_done           <---------  exit_done = exit_asked, futex wake
+ *	  copies report.txt to stderr
+ *	  gate open; stdio is flushed
  *
  * The wait ends early when the recorder is gone, when it makes no progress for 3 s, and after 60 s.
  *

@@ -65,14 +65,13 @@ static _Atomic uint32_t never = UINT32_MAX;
 _Atomic uint32_t *_Atomic guest_epoch = &never;
 
 static _Atomic uint32_t joining; /* 0, or the pid that is at it */
-static uint32_t epochs; /*
-			 * counts on in forked children
-			 *
-			 * The synchronous signals stay open: a fault with its signal blocked kills
-			 * the process. The system call, because the C library's function leaves out
-			 * the two signals that it uses itself, and pthread_cancel() unwinds the
-			 * stack by one of them.
-			 */
+static uint32_t epochs; /* counts on in forked children */
+
+/*
+ * The synchronous signals stay open: a fault with its signal blocked kills the process. The system
+ * call, because the C library's function leaves out the two signals that it uses itself, and
+ * pthread_cancel() unwinds the stack by one of them.
+ */
 void guest_block_signals(uint64_t *out_old)
 {
 	uint64_t all = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) |

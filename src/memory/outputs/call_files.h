@@ -7,7 +7,7 @@
  *
  * N is the first device that the process uses, `cpu` if it has used none when its calls must be
  * written: when it stops tracing, when it ends, or when there are very many. With --format=db and
- *no dump of a device the table is in python_trace_<time>.db.
+ * no dump of a device the table is in python_trace_<time>.db.
  */
 #ifndef SONDE_MEMORY_OUTPUTS_CALL_FILES_H
 #define SONDE_MEMORY_OUTPUTS_CALL_FILES_H

@@ -5,8 +5,7 @@
  *
  *	alloc, free_completed			a block of the pool begins, ends
  *	free_requested				its end is asked for; streams may still be using it
- *	segment_alloc, segment_map, …_free	memory that the pool takes from the driver, gives
- *back
+ *	segment_alloc, segment_map, …_free	memory that the pool takes, returns to the driver
  *
  * The dictionaries of frames are shared among the notes of one list: a place in code is looked up
  * once for each. Callers hold the GIL and the package's lock.

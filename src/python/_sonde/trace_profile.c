@@ -7,10 +7,11 @@
  *
  * Where the words are follows from what PyEval_SetProfile changes in our own thread:
  *
- *	3.8, 3.9	… int use_tracing, 4 bytes | profile function | trace function | their
- *objects 3.10, 3.11	… cframe *                 | profile function | trace function | their
- *objects
+ *	3.8, 3.9	… int use_tracing, 4 bytes | profile function | trace function | …
+ *	3.10, 3.11	… cframe *                 | profile function | trace function | …
  *			  `-> use_tracing, of the innermost frame
+ *
+ * Behind both functions come their objects, in the same order.
  *
  * A thread that has the profile function of somebody else is left alone. New threads are seen by
  * the next event of any other, the newest being the first of the list.

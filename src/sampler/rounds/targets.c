@@ -25,7 +25,8 @@
 #define WAIT_FIRST_NS (20 * MS) /* between two tries to open one that is not ready */
 #define WAIT_LAST_NS (1000 * MS)
 #define RECHECK_FIRST_NS                                                                           \
-	(500 * MS) /* the same for one that is no Python process: it may become one                \
+	(500 *                                                                                     \
+	 MS) /* the same for one that is no Python process: it may become one                \
 		    */
 #define RECHECK_LAST_NS (30000 * MS)
 #define YOUNG_NS (700 * MS) /* what runs for less may be about to run, or to load, its Python */

@@ -12,7 +12,7 @@
  * goes on afterwards (then it was freed while nobody recorded, or its address was handed out anew).
  *
  * HAL (of NVIDIA: CUDA) is the driver: the other pools of a device carve their blocks out of it. A
- *device's peak is therefore that of HAL where there is one, and never the sum of both.
+ * device's peak is therefore that of HAL where there is one, and never the sum of both.
  *
  * The JSON object (bytes, counts and times are integers; times are ns since the epoch, *_after_ns
  * are since the first row; a device is text: "0", "cpu", "N/A"):

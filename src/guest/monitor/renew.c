@@ -4,7 +4,7 @@
  * its recorder was killed, or the program has begun to record memory. How often that is tried is
  * limited: what killed a recorder may be waiting for the next one.
  */
-#include "guest/monitor/impl.h"
+#include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
 

@@ -5,9 +5,10 @@
  *	the job's threads        monitor_wake(); steps: trace_step(), control_step(). They compare
  *	                         numbers and write a record; they take no lock
  *	threads with Python      monitor_execute() and the like, with the control's lock
- *	our thread (thread.c)    polls the daemon (daemon_link.c); executes requests (control.c,
- *trace.c) and runs what is due, with the control's lock the vendor's threads     fill buffers; a
- *full one is walked (src/device), which calls collect_activity(); pending.c counts launches there
+ *	our thread (thread.c)    polls the daemon (daemon_link.c); executes requests
+ *	                         (control.c, trace.c) and runs what is due, with the control's lock
+ *	the vendor's threads     fill buffers; a full one is walked (src/device), which calls
+ *	                         collect_activity(); pending.c counts launches there
  *
  * Locks are fork-safe (guest/runtime/fork_safe_lock.h) and taken in this order:
  *
@@ -17,8 +18,8 @@
  *
  * Nothing here runs in a hook.
  */
-#ifndef SONDE_GUEST_MONITOR_IMPL_H
-#define SONDE_GUEST_MONITOR_IMPL_H
+#ifndef SONDE_GUEST_MONITOR_MONITOR_IMPL_H
+#define SONDE_GUEST_MONITOR_MONITOR_IMPL_H
 
 #include "device/activity.h"
 #include "guest/monitor/monitor.h"
@@ -177,7 +178,7 @@ void pending_until_now(void);
 uint64_t pending_launches(void); /* 0 as well where it cannot be known */
 void pending_end(void);
 
-/* --- new_session.c: a request whose recorder was killed --- */
+/* --- renew.c: a request whose recorder was killed --- */
 
 /* As window_open() and window_change(), for npu-monitor. */
 uint64_t renew_first(const char *text, size_t len);
