@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "wire/request.h"
 
@@ -266,22 +267,11 @@ json_t *jobs_unsupported_options(uint64_t set)
 /* Of a text from outside, what can be shown. */
 static char *printable_words(const char *text, size_t len)
 {
-	size_t n = len < MAX_WORDS ? len : MAX_WORDS;
+	struct buf out = {0};
 
-	/* not in the middle of a character */
-	for (int i = 0; n < len && n && i < 3 && ((unsigned char)text[n] & 0xc0) == 0x80; i++)
-		n--;
-	char *words = xstrndup(text, n);
-	for (char *p = words; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
-	/* JSON takes nothing that is no text */
-	json_t *valid = json_string(words);
-	if (!valid)
-		for (char *p = words; *p; p++)
-			if ((unsigned char)*p >= 0x80)
-				*p = '?';
-	json_decref(valid);
+	text_add_shortened(&out, text, len, MAX_WORDS);
+	char *words = xstrdup(buf_str(&out));
+	buf_release(&out);
 	return words;
 }
 

@@ -10,25 +10,13 @@
 #include "wire/rank_env.h"
 
 #define PAGE 256 /* processes in one reply: a longer one would hold up the others */
-#define COMMAND_BYTES 512
 #define FRESH_MS 5000 /* so long, what was read of a process is not read again */
 
 /* --- what only /proc and the password file know --- */
 
 json_t *jobs_command_line(const struct jobs_facts *f)
 {
-	char text[COMMAND_BYTES];
-
-	if (!f || !f->command_len)
-		return json_null();
-	json_t *made = json_stringn(f->command, f->command_len);
-	if (made)
-		return made;
-	/* cut inside a character, or no UTF-8 at all */
-	size_t len = f->command_len < sizeof(text) ? f->command_len : sizeof(text);
-	for (size_t i = 0; i < len; i++)
-		text[i] = (unsigned char)f->command[i] < 0x80 ? f->command[i] : '?';
-	return json_stringn(text, len);
+	return f && f->command_len ? json_stringn(f->command, f->command_len) : json_null();
 }
 
 static json_t *rank_number(const struct jobs_facts *f, int32_t rank)

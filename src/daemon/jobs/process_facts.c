@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/proc.h"
+#include "base/text/printable.h"
 #include "wire/rank_env.h"
 
 #define THREADS_MAX 4
@@ -53,29 +54,32 @@ struct reader {
 
 /* --- reading --- */
 
-/* Words separated by blanks; what is no printable character becomes '?'. */
-static size_t clean_command(char *text, size_t len)
+/* Words separated by blanks; what a terminal would not show becomes '?'. */
+static void add_command(struct buf *out, const char *command, size_t len)
 {
-	while (len && !text[len - 1])
+	char words[COMMAND_BYTES + 1];
+
+	while (len && !command[len - 1])
 		len--;
+	if (len > sizeof(words))
+		len = sizeof(words);
 	for (size_t i = 0; i < len; i++)
-		if (!text[i])
-			text[i] = ' ';
-		else if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-			text[i] = '?';
-	return len;
+		words[i] = command[i] ? command[i] : ' ';
+	text_add_printable(out, words, len);
 }
 
 struct jobs_facts *jobs_facts_new(const char *command, size_t len, const char *env, size_t env_len)
 {
-	struct jobs_facts *f = xmalloc(sizeof(*f) + len + 1);
+	struct buf words = {0};
 
+	add_command(&words, command, len);
+	struct jobs_facts *f = xmalloc(sizeof(*f) + words.len + 1);
 	f->read_ms = 0;
-	memcpy(f->command, command, len);
-	f->command_len = clean_command(f->command, len);
-	f->command[f->command_len] = '\0';
+	f->command_len = words.len;
+	memcpy(f->command, buf_str(&words), words.len + 1);
 	f->rank = rank_env_find(RANK_ENV_RANK, env, env_len);
 	f->local_rank = rank_env_find(RANK_ENV_LOCAL_RANK, env, env_len);
+	buf_release(&words);
 	return f;
 }
 

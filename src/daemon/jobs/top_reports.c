@@ -13,10 +13,12 @@
 #include "base/broker.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "daemon/metrics/prometheus_text.h"
 
 #define USER_BYTES (32u << 20) /* of reports that are kept of one user's processes */
+#define NAME_SHOWN 199 /* bytes of a name in the log */
 #define LOG_PER_MINUTE 60 /* lines about what has become slower, or has not any more */
 
 /* --- accepting --- */
@@ -101,16 +103,6 @@ struct log_regressions {
 	unsigned unlogged;
 };
 
-/* Names are somebody else's text, and the log has lines. */
-static void copy_printable(const char *text, char *out, size_t cap)
-{
-	size_t n = 0;
-
-	for (; text[n] && n < cap - 1; n++)
-		out[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
-	out[n] = '\0';
-}
-
 /* Reports must not fill the disk. */
 static bool may_log(struct jobs *j)
 {
@@ -123,27 +115,30 @@ static bool may_log(struct jobs *j)
 	return j->logged++ < LOG_PER_MINUTE;
 }
 
+/* Names are somebody else's text, and the log has lines. */
 static void log_regression(void *arg, const struct toplist_regression *r, bool over)
 {
 	struct log_regressions *t = arg;
-	char name[200], kind[TOPLIST_MAX_KIND + 1];
+	struct buf what = {0};
 
 	if (!may_log(t->j)) {
 		t->unlogged++;
 		return;
 	}
-	copy_printable(r->name, name, sizeof(name));
-	copy_printable(r->kind, kind, sizeof(kind));
+	text_add_printable(&what, r->kind, strlen(r->kind));
+	buf_add_str(&what, " '");
+	text_add_shortened(&what, r->name, strlen(r->name), NAME_SHOWN);
 	if (over)
-		log_info("process %d, rank %d, %s '%s': it takes %.3f us, which is no regression "
-			 "any more",
-			 (int)t->p->pid, (int)t->rank, kind, name, (double)r->mean_ns / 1000);
+		log_info("process %d, rank %d, %s': it takes %.3f us, which is no regression any "
+			 "more",
+			 (int)t->p->pid, (int)t->rank, buf_str(&what), (double)r->mean_ns / 1000);
 	else
-		log_warn("process %d, rank %d, %s '%s': regression, it takes %.3f us, %.0f %% more "
+		log_warn("process %d, rank %d, %s': regression, it takes %.3f us, %.0f %% more "
 			 "than the usual %.3f us",
-			 (int)t->p->pid, (int)t->rank, kind, name, (double)r->mean_ns / 1000,
+			 (int)t->p->pid, (int)t->rank, buf_str(&what), (double)r->mean_ns / 1000,
 			 ((double)r->mean_ns / (double)r->baseline_ns - 1) * 100,
 			 (double)r->baseline_ns / 1000);
+	buf_release(&what);
 }
 
 int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len)
