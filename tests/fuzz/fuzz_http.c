@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "daemon/http/http_impl.h"
@@ -17,6 +18,20 @@ static void check_text(const char *s, const char *head, size_t len)
 {
 	BUG_ON(s && (s < head || s + strlen(s) > head + len));
 	BUG_ON(s && strpbrk(s, "\r\n"));
+}
+
+/* Of a host that passes: nothing but a name of ours and a port, read another way than by the
+ * server. */
+static void check_own_host(const char *host)
+{
+	size_t n = strcspn(host, *host == '[' ? "]" : ":") + (*host == '[');
+	const char *port = host + n;
+
+	BUG_ON(n == 0 || n > strlen(host));
+	BUG_ON(*host == '['
+		       ? n < 5 || strspn(host + 1, "0123456789abcdefABCDEF:.") != n - 2
+		       : strncmp(host, "127.", 4) && (n != 9 || strncasecmp(host, "localhost", 9)));
+	BUG_ON(*port && (*port != ':' || !port[1] || port[1 + strspn(port + 1, "0123456789")]));
 }
 
 static void check_request(const struct http_request *r, const char *head, size_t len)
@@ -35,6 +50,8 @@ static void check_request(const struct http_request *r, const char *head, size_t
 	bool here = http_from_here(&call, &why);
 	BUG_ON(!here && !why);
 	BUG_ON(here && !r->host);
+	if (here)
+		check_own_host(r->host);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -42,41 +42,53 @@ void http_fail(struct http_reply *out, int status, const char *fmt, ...)
  * sites.
  */
 
-/* The host without its port and brackets. */
-static bool host_name(const char *host, char out[static HOST_BYTES])
+/* ":80" or nothing. A port that is none would hide what a program behind us reads as the host. */
+static bool is_port(const char *text)
 {
-	size_t len;
+	int64_t number;
 
-	if (*host == '[') {
-		host++;
-		len = strcspn(host, "]");
-		if (host[len] != ']')
-			return false;
-	} else {
-		len = strcspn(host, ":");
-	}
-	if (!len || len >= HOST_BYTES)
+	if (!*text)
+		return true;
+	size_t len = strlen(++text);
+	return text[-1] == ':' && len && len <= 5 && strspn(text, "0123456789") == len &&
+	       number_read(text, len, &number) && number <= UINT16_MAX;
+}
+
+/* Cuts the name out of NAME, NAME:PORT, [ADDRESS] or [ADDRESS]:PORT. False: it is none of them. */
+static bool split_host(const char *host, char out[static HOST_BYTES], bool *out_bracketed)
+{
+	*out_bracketed = *host == '[';
+	host += *out_bracketed;
+	size_t len = strcspn(host, *out_bracketed ? "]" : ":");
+	const char *behind = host + len;
+
+	if (!len || len >= HOST_BYTES || (*out_bracketed && *behind++ != ']') || !is_port(behind))
 		return false;
 	memcpy(out, host, len);
 	out[len] = '\0';
 	return true;
 }
 
-static bool is_own_address(const char *name, const struct sockaddr *own)
+static bool is_own_v4(const char *name, const struct sockaddr *own)
 {
 	struct in_addr v4;
+
+	if (inet_pton(AF_INET, name, &v4) != 1)
+		return false;
+	if ((ntohl(v4.s_addr) >> 24) == 127)
+		return true;
+	if (own->sa_family == AF_INET)
+		return ((const struct sockaddr_in *)own)->sin_addr.s_addr == v4.s_addr;
+	if (own->sa_family != AF_INET6)
+		return false;
+	const struct in6_addr *o = &((const struct sockaddr_in6 *)own)->sin6_addr;
+	return IN6_IS_ADDR_V4MAPPED(o) && !memcmp(&o->s6_addr[12], &v4, 4);
+}
+
+static bool is_own_v6(const char *name, const struct sockaddr *own)
+{
 	struct in6_addr v6;
 
-	if (inet_pton(AF_INET, name, &v4) == 1) {
-		if ((ntohl(v4.s_addr) >> 24) == 127)
-			return true;
-		if (own->sa_family == AF_INET)
-			return ((const struct sockaddr_in *)own)->sin_addr.s_addr == v4.s_addr;
-		if (own->sa_family != AF_INET6)
-			return false;
-		const struct in6_addr *o = &((const struct sockaddr_in6 *)own)->sin6_addr;
-		return IN6_IS_ADDR_V4MAPPED(o) && !memcmp(&o->s6_addr[12], &v4, 4);
-	}
 	if (inet_pton(AF_INET6, name, &v6) != 1)
 		return false;
 	if (IN6_IS_ADDR_LOOPBACK(&v6))
@@ -88,10 +100,13 @@ static bool is_own_address(const char *name, const struct sockaddr *own)
 static bool host_is_ours(const struct http_call *call)
 {
 	char name[HOST_BYTES];
+	bool bracketed;
 
-	if (!call->request->host || !host_name(call->request->host, name))
+	if (!call->request->host || !split_host(call->request->host, name, &bracketed))
 		return false;
-	return !strcasecmp(name, "localhost") || is_own_address(name, call->own_address);
+	if (bracketed)
+		return is_own_v6(name, call->own_address);
+	return !strcasecmp(name, "localhost") || is_own_v4(name, call->own_address);
 }
 
 static bool origin_is_host(const struct http_call *call)

@@ -18,6 +18,7 @@ struct tls_error {
 	int verify; /* X509_V_OK, or why we refused the peer's certificate */
 	char *peer; /* its subject */
 	char *names; /* the hosts it is for */
+	char *broken_rule; /* of ours, which OpenSSL does not have; NULL: none */
 	char until[TLS_TIME_BYTES];
 };
 
@@ -31,6 +32,7 @@ static void error_free(void *parent, void *p, CRYPTO_EX_DATA *ad, int idx, long 
 	free(t->host);
 	free(t->peer);
 	free(t->names);
+	free(t->broken_rule);
 	free(t);
 }
 
@@ -109,26 +111,58 @@ static void record_certificate(struct tls_error *t, X509 *x)
 		      t->until);
 }
 
+/*
+ * What OpenSSL found good is held to the rules for our own files as well: it takes a CA, or a
+ * certificate without a keyUsage, as a peer. Those above the peer that come from ca.crt were
+ * checked when that was loaded. The words are the caller's; NULL: it is good.
+ */
+static char *find_broken_rule(const X509_STORE_CTX *store, X509 *x)
+{
+	bool leaf = X509_STORE_CTX_get_error_depth(store) == 0;
+	struct err err = {0};
+
+	if (tls_check_certificate(x, leaf ? TLS_KIND_LEAF : TLS_KIND_INTERMEDIATE, "", &err) == 0)
+		return NULL;
+	return xstrdup(err.text + strlen("'': "));
+}
+
+static void record_refusal(X509_STORE_CTX *store, int why, X509 *x, char *broken_rule)
+{
+	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+	struct tls_error *t = ssl ? error_of(ssl) : NULL;
+
+	if (!t) {
+		free(broken_rule);
+		return;
+	}
+	t->verify = why;
+	free(t->broken_rule);
+	t->broken_rule = broken_rule;
+	if (x)
+		record_certificate(t, x);
+}
+
 int tls_errors_verify(int ok, X509_STORE_CTX *store)
 {
 	int why = X509_STORE_CTX_get_error(store);
 	X509 *x = X509_STORE_CTX_get_current_cert(store);
 
-	if (ok)
-		return 1;
+	if (ok) {
+		char *rule = x ? find_broken_rule(store, x) : NULL;
+
+		if (!rule)
+			return 1;
+		X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
+		record_refusal(store, X509_V_ERR_CERT_REJECTED, x, rule);
+		return 0;
+	}
 	/* ca.crl must cover the CA that issued the peer's certificate; the CAs above it need a
 	 * list only if they have one. */
 	if (why == X509_V_ERR_UNABLE_TO_GET_CRL && X509_STORE_CTX_get_error_depth(store) > 0) {
 		X509_STORE_CTX_set_error(store, X509_V_OK);
 		return 1;
 	}
-	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
-	struct tls_error *t = ssl ? error_of(ssl) : NULL;
-	if (t) {
-		t->verify = why;
-		if (x)
-			record_certificate(t, x);
-	}
+	record_refusal(store, why, x, NULL);
 	return 0;
 }
 
@@ -163,6 +197,9 @@ static int refused_by_us(const SSL *ssl, const struct tls_error *t, struct err *
 
 	if (why)
 		return err_set(err, -EACCES, "the certificate of the %s ('%s') %s", who, name, why);
+	if (t->broken_rule)
+		return err_set(err, -EACCES, "the certificate of the %s ('%s') is refused: %s", who,
+			       name, t->broken_rule);
 	switch (t->verify) {
 	case X509_V_ERR_CERT_HAS_EXPIRED:
 		return err_set(err, -EACCES, "the certificate of the %s ('%s') expired at %s", who,

@@ -348,6 +348,99 @@ TEST(tls, weak_and_expired_peers_are_refused)
 	tls_server_free(t);
 }
 
+/* OpenSSL by itself takes every one of these for a good client; so does a server for the daemon. */
+TEST(tls, peers_are_held_to_the_rules_for_our_own_files)
+{
+	static const struct {
+		const char *constraints, *usage, *words;
+	} rows[] = {
+		{"CA:TRUE", "digitalSignature,keyCertSign,cRLSign", "of a CA (CA:TRUE)"},
+		{"CA:TRUE", "digitalSignature", "of a CA (CA:TRUE)"},
+		{"CA:TRUE", NULL, "of a CA (CA:TRUE)"},
+		{"CA:FALSE", NULL, "has no keyUsage extension"},
+		{NULL, NULL, "has no keyUsage extension"},
+		{"CA:FALSE", "digitalSignature", NULL},
+		{NULL, "digitalSignature", NULL},
+	};
+
+	sets_begin();
+	certs_free(sets_make("ca", &sets_plain));
+	struct tls_server *t = sets_server("ca/server-a.test");
+	struct certs_issuer by = sets_issuer("ca");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct odd o = odd_sound;
+		o.constraints = rows[i].constraints;
+		o.usage = rows[i].usage;
+		EVP_PKEY *key = odd_key(0);
+		X509 *x = odd_make(&o, key, &by);
+		SSL_CTX *ctx = loose_client(NULL, NULL);
+
+		CHECK(SSL_CTX_use_certificate(ctx, x) == 1 &&
+		      SSL_CTX_use_PrivateKey(ctx, key) == 1);
+		for (int optional = 0; optional < 2; optional++) {
+			struct meeting m =
+				meet(optional ? tls_server_ssl_optional(t) : tls_server_ssl(t),
+				     SSL_new(ctx));
+
+			CHECK(m.ok == !rows[i].words && tls_server_trusts(t, m.server) == m.ok);
+			if (!m.ok) {
+				CHECK_HAS(m.server_err.text,
+					  "the client ('odd?[31m') is refused: ");
+				CHECK_HAS(m.server_err.text, rows[i].words);
+			}
+			part(&m);
+		}
+		SSL_CTX_free(ctx);
+		X509_free(x);
+		EVP_PKEY_free(key);
+	}
+	sets_issuer_release(&by);
+	tls_server_free(t);
+}
+
+/* The key of the CA itself signs what it likes, but calls nobody. */
+TEST(tls, the_ca_is_no_peer)
+{
+	sets_begin();
+	certs_free(sets_make("ca", &sets_plain));
+	struct tls_server *t = sets_server("ca/server-a.test");
+	SSL_CTX *ctx = loose_client(sets_path("ca/ca/ca.crt"), sets_path("ca/ca/ca.key"));
+
+	struct meeting m = meet(tls_server_ssl(t), SSL_new(ctx));
+	CHECK(!m.ok && !tls_server_trusts(t, m.server));
+	part(&m);
+	SSL_CTX_free(ctx);
+	tls_server_free(t);
+}
+
+/* A server that the client would believe by its name. */
+TEST(tls, clients_hold_the_daemon_to_the_same_rules)
+{
+	sets_begin();
+	certs_free(sets_make("ca", &sets_plain));
+	struct certs_issuer by = sets_issuer("ca");
+	struct odd o = odd_sound;
+	o.usage = NULL;
+	EVP_PKEY *key = odd_key(0);
+	X509 *x = odd_make(&o, key, &by);
+	SSL_CTX *server = SSL_CTX_new(TLS_server_method()), *ctx = sets_client("ca/client");
+
+	CHECK(SSL_CTX_use_certificate(server, x) == 1 && SSL_CTX_use_PrivateKey(server, key) == 1);
+	SSL *client = tls_client_ssl(ctx, "localhost");
+	SSL_set1_host(client, NULL); /* of the rules, not of the name */
+	struct meeting m = {.server = SSL_new(server), .client = client};
+	m = meet(m.server, m.client);
+	CHECK(!m.ok);
+	CHECK_HAS(m.client_err.text, "the daemon ('odd?[31m') is refused: the certificate has no "
+				     "keyUsage extension");
+	part(&m);
+	SSL_CTX_free(ctx);
+	SSL_CTX_free(server);
+	X509_free(x);
+	EVP_PKEY_free(key);
+	sets_issuer_release(&by);
+}
+
 /* --- passphrases and reload --- */
 
 TEST(tls, encrypted_key)
