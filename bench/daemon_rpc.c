@@ -14,18 +14,13 @@
  * three rounds; and above 20 ms p100 beside handshakes. Arguments: calls of each client in a round
  * (default 3000). BENCH_QUICK: a tenth, without RSA, and never fails.
  */
-#include <fcntl.h>
-#include <ftw.h>
 #include <jansson.h>
-#include <netinet/tcp.h>
-#include <openssl/ssl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "daemon_child.h"
-#include "net/tls/tls.h"
+#include "daemon_link.h"
 
 #define CLIENTS 8
 #define ROUNDS 3
@@ -38,14 +33,6 @@
 #define FABRIC_CEILING_US 20000
 
 static const char request[] = "{\"fn\":\"getStatus\"}";
-
-/* A server to measure. */
-struct target {
-	const char *name;
-	pid_t pid;
-	unsigned port;
-	SSL_CTX *tls; /* NULL: plain */
-};
 
 struct client {
 	pthread_t thread;
@@ -71,91 +58,6 @@ static double cpu_s(pid_t pid)
 	if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t) < 0)
 		bench_die("cannot read the time of the server");
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* --- connections --- */
-
-struct link {
-	int fd; /* -1: none */
-	SSL *ssl;
-};
-
-/*
- * Each client has an address of its own: with one address, most ports of the machine would soon
- * wait for their last packets, and the search for a free one would be what is measured.
- */
-static int dial(unsigned port, unsigned address)
-{
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-	struct sockaddr_in from = {.sin_family = AF_INET};
-	const int on = 1;
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + address);
-	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
-	if (fd < 0 || bind(fd, (struct sockaddr *)&from, sizeof(from)) < 0 ||
-	    connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
-		if (fd >= 0)
-			close(fd);
-		return -1;
-	}
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	return fd;
-}
-
-static bool link_open(struct link *l, const struct target *t, unsigned address)
-{
-	*l = (struct link){.fd = dial(t->port, address)};
-	if (l->fd < 0 || !t->tls)
-		return l->fd >= 0;
-	l->ssl = tls_client_ssl(t->tls, "localhost");
-	return l->ssl && SSL_set_fd(l->ssl, l->fd) && SSL_connect(l->ssl) == 1;
-}
-
-static void link_close(struct link *l)
-{
-	if (l->ssl && SSL_is_init_finished(l->ssl))
-		SSL_shutdown(l->ssl);
-	SSL_free(l->ssl);
-	if (l->fd >= 0)
-		close(l->fd);
-	*l = (struct link){.fd = -1};
-}
-
-static bool read_all(struct link *l, void *data, size_t n)
-{
-	for (char *at = data; n;) {
-		ssize_t got = l->ssl ? SSL_read(l->ssl, at, (int)n) : read(l->fd, at, n);
-
-		if (got <= 0)
-			return false;
-		at += got;
-		n -= (size_t)got;
-	}
-	return true;
-}
-
-static bool write_frame(struct link *l, const char *text, size_t n)
-{
-	char frame[8192];
-	int32_t length = (int32_t)n;
-
-	memcpy(frame, &length, sizeof(length));
-	memcpy(frame + sizeof(length), text, n);
-	n += sizeof(length);
-	return (l->ssl ? SSL_write(l->ssl, frame, (int)n) : write(l->fd, frame, n)) == (ssize_t)n;
-}
-
-/* Gives the length of the body, 0 on failure. */
-static size_t read_frame(struct link *l, char *body, size_t size)
-{
-	int32_t length;
-
-	if (!read_all(l, &length, sizeof(length)) || length <= 0 || (size_t)length >= size ||
-	    !read_all(l, body, (size_t)length))
-		return 0;
-	return (size_t)length;
 }
 
 /* --- clients --- */
@@ -265,41 +167,6 @@ static pid_t start_baseline(unsigned *out_port)
 	}
 	close(listener);
 	return pid;
-}
-
-/* --- certificates --- */
-
-/* Has them made by the program itself; gives what clients need. */
-static SSL_CTX *make_certs(const char *dir, const char *key_type)
-{
-	const char *build = getenv("SONDE_BUILD");
-	char sonde[4096], client[128];
-	SSL_CTX *tls = NULL;
-	struct err err = {0};
-	int status;
-
-	snprintf(sonde, sizeof(sonde), "%s/bin/sonde", build ? build : "build");
-	pid_t pid = fork();
-	if (pid == 0) {
-		dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
-		execl(sonde, sonde, "certs", "-o", dir, "--key-type", key_type, "bench",
-		      (char *)NULL);
-		_exit(127);
-	}
-	if (pid < 0 || waitpid(pid, &status, 0) < 0 || status)
-		bench_die("cannot make certificates");
-	snprintf(client, sizeof(client), "%s/client", dir);
-	if (tls_client_new(client, NULL, NULL, &tls, &err) < 0) {
-		fprintf(stderr, "daemon_rpc: %s\n", err.text);
-		exit(1);
-	}
-	return tls;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	return remove(path);
 }
 
 /* --- the fabric, beside handshakes --- */
@@ -420,7 +287,7 @@ static bool measure_tls(const char *key_type, unsigned calls)
 	measure(&t, calls, true);
 	bool good = measure_fabric(&d, &t, calls / 20 + 1);
 	SSL_CTX_free(tls);
-	nftw(certs, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	remove_certs(certs);
 	daemon_child_end(&d);
 	return good;
 }

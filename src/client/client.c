@@ -42,6 +42,8 @@
 #define MOST_TLS 256
 #define READ_BYTES 16384
 #define TLS_ALERT 0x15
+#define GREETING_TRIES 4 /* a daemon that is flooded closes connections before it greets them */
+#define GREETING_PAUSE_MS 50 /* before the second try; doubled for each */
 
 struct client_run {
 	const struct client_options *options;
@@ -74,6 +76,7 @@ struct client_attempt {
 	short waits; /* what `io` is added for; 0: it is not */
 	struct buf out, in;
 	size_t out_sent;
+	unsigned greetings; /* that were tried */
 	uint64_t start_ns;
 	char where[300]; /* "host:port" */
 };
@@ -322,6 +325,34 @@ static int receive_reply(struct client_attempt *a, short *wait)
 	}
 }
 
+static void try_from(struct client_attempt *a, const struct addrinfo *first);
+
+static void on_retry(evutil_socket_t fd, short what, void *arg)
+{
+	struct client_attempt *a = arg;
+
+	(void)fd, (void)what;
+	a->waits = 0;
+	a->call->err = (struct err){0};
+	try_from(a, a->address);
+}
+
+/* Whether it was closed without a word before it was greeted, and is tried again. Nothing was asked
+ * so far, so that nothing is asked twice. */
+static bool retry_greeting(struct client_attempt *a)
+{
+	unsigned ms = GREETING_PAUSE_MS << a->greetings;
+
+	if (a->phase != CLIENT_GREETING || a->call->err.code != -ECONNRESET ||
+	    ++a->greetings == GREETING_TRIES)
+		return false;
+	disconnect(a);
+	event_assign(&a->io, a->run->base, -1, 0, on_retry, a);
+	event_add(&a->io, &(struct timeval){.tv_usec = (suseconds_t)ms * 1000});
+	a->waits = EV_TIMEOUT;
+	return true;
+}
+
 /* As far as it goes. */
 static void continue_call(struct client_attempt *a)
 {
@@ -338,10 +369,10 @@ static void continue_call(struct client_attempt *a)
 	}
 	if (r == -EAGAIN)
 		wait_for(a, wait, NULL);
-	else if (r < 0)
-		fail_call(a);
-	else
+	else if (r > 0)
 		finish_call(a);
+	else if (!retry_greeting(a))
+		fail_call(a);
 }
 
 /* --- connecting --- */

@@ -4,6 +4,7 @@
 #include "daemon/access.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/access_rules.h"
+#include "net/address.h"
 #include "net/socket_owner.h"
 #include "net/tls/tls.h"
 
@@ -227,6 +229,83 @@ static int find_owner(const struct access *a, int fd, int family, struct caller 
 	return a->questions < 0 ? a->questions : socket_owner_tcp(a->questions, fd, &out->uid);
 }
 
+/* --- shares --- */
+
+enum source_kind { SOURCE_UNKNOWN = 1, SOURCE_USER, SOURCE_V4, SOURCE_V6 };
+
+static uint64_t make_source(enum source_kind kind, uint64_t what)
+{
+	return (uint64_t)kind << 60 ^ what;
+}
+
+static uint64_t source_of_address(const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)a;
+	uint64_t network;
+	uint32_t v4;
+
+	if (a->ss_family == AF_INET)
+		return make_source(SOURCE_V4, ((const struct sockaddr_in *)a)->sin_addr.s_addr);
+	if (a->ss_family != AF_INET6)
+		return make_source(SOURCE_UNKNOWN, 0);
+	if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+		memcpy(&v4, &in6->sin6_addr.s6_addr[12], sizeof(v4));
+		return make_source(SOURCE_V4, v4);
+	}
+	memcpy(&network, in6->sin6_addr.s6_addr, sizeof(network));
+	return make_source(SOURCE_V6, network);
+}
+
+static bool is_this_machine(const struct sockaddr_storage *peer, int fd)
+{
+	struct sockaddr_storage own = {0};
+	socklen_t len = sizeof(own);
+
+	return address_is_loopback((const struct sockaddr *)peer) ||
+	       (getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
+		address_is_same_host((const struct sockaddr *)peer, (struct sockaddr *)&own));
+}
+
+/* Whose share a connection uses that shows a certificate later: for all users of this machine the
+ * address would be the same. */
+static uint64_t find_source(const struct access *a, int fd)
+{
+	struct sockaddr_storage peer = {0};
+	socklen_t len = sizeof(peer);
+	uid_t uid;
+
+	if (getpeername(fd, (struct sockaddr *)&peer, &len) < 0)
+		return make_source(SOURCE_UNKNOWN, 0);
+	if (a->questions >= 0 && is_this_machine(&peer, fd))
+		return socket_owner_tcp(a->questions, fd, &uid) < 0 ? make_source(SOURCE_UNKNOWN, 0)
+								    : make_source(SOURCE_USER, uid);
+	return source_of_address(&peer);
+}
+
+uint64_t source_count(struct hmap *per_source, uint64_t source, int by)
+{
+	uint64_t before = hmap_get(per_source, source);
+	uint64_t n = (before == HMAP_NONE ? 0 : before) + (uint64_t)(int64_t)by;
+
+	if (n)
+		hmap_put(per_source, source, n);
+	else
+		hmap_remove(per_source, source);
+	return n;
+}
+
+uint64_t source_with_most(const struct hmap *per_source)
+{
+	uint64_t source, n, most = 0, found = 0;
+
+	for (size_t at = 0; hmap_next(per_source, &at, &source, &n);)
+		if (n > most) {
+			most = n;
+			found = source;
+		}
+	return found;
+}
+
 struct caller access_identify(const struct access *a, int fd)
 {
 	struct caller c = {.kind = CALLER_UNKNOWN};
@@ -236,6 +315,7 @@ struct caller access_identify(const struct access *a, int fd)
 	(void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
 	if (family != AF_UNIX && a->asks_certificates) {
 		c.kind = CALLER_CERTIFIED;
+		c.source = find_source(a, fd);
 		return c;
 	}
 	c.error = find_owner(a, fd, family, &c);
@@ -243,6 +323,7 @@ struct caller access_identify(const struct access *a, int fd)
 		c.error = -EOVERFLOW;
 	if (c.error == 0)
 		c.kind = CALLER_USER;
+	c.source = c.error == 0 ? make_source(SOURCE_USER, c.uid) : find_source(a, fd);
 	return c;
 }
 

@@ -18,8 +18,10 @@
 
 #include <openssl/ssl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
+#include "base/containers/hmap.h"
 #include "base/err.h"
 #include "daemon/daemon.h"
 
@@ -33,6 +35,8 @@ struct caller {
 	enum caller_kind kind;
 	uid_t uid; /* of a user */
 	bool in_group; /* his process is in --admin-group, as the kernel says */
+	uint64_t source; /* for shares: the same for all connections of a user of this machine, or
+			    of an address elsewhere (IPv6: of a network of 64 bits) */
 	int error; /* why nobody knows: a negative errno */
 };
 
@@ -70,5 +74,12 @@ static inline bool access_covers(const struct access_grant *who, uid_t uid)
 {
 	return !who || who->right >= ACCESS_VIEW || (who->right == ACCESS_OWN && who->uid == uid);
 }
+
+/* --- shares: how many connections each source has --- */
+
+/* The number afterwards; 0 takes no memory. */
+uint64_t source_count(struct hmap *per_source, uint64_t source, int by);
+/* Which one has most; the map is not empty. */
+uint64_t source_with_most(const struct hmap *per_source);
 
 #endif

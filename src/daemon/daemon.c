@@ -18,6 +18,7 @@
 #include "daemon/access.h"
 #include "daemon/config_changes.h"
 #include "daemon/fabric/fabric.h"
+#include "daemon/greeter.h"
 #include "daemon/http/http.h"
 #include "daemon/jobs/jobs.h"
 #include "daemon/loop.h"
@@ -282,6 +283,7 @@ static void close_all(struct process *p)
 	background_wait(LEAVE_MS);
 	jobs_free(d->jobs);
 	access_free(d->access);
+	greeter_free(d->greeter);
 	tls_server_free(d->tls);
 	sandbox_free(d->sandbox);
 	for (int i = 0; i < EVENTS; i++)
@@ -304,6 +306,8 @@ static int set_up(struct process *p, struct err *err)
 		r = access_new(&p->config, &p->d.access, err);
 	if (r < 0)
 		return r;
+	if (p->d.tls)
+		p->d.greeter = greeter_new(&p->d);
 	open_events(p);
 	return open_modules(p, err);
 }

@@ -25,4 +25,7 @@ bool address_parse(const char *text, unsigned port, struct sockaddr_storage *out
 /* Whether only this machine reaches it. */
 bool address_is_loopback(const struct sockaddr *a);
 
+/* Whether both are the same host; ports do not count. */
+bool address_is_same_host(const struct sockaddr *a, const struct sockaddr *b);
+
 #endif

@@ -26,11 +26,11 @@ class Closed(Exception):
 
 
 class Connection:
-    def __init__(self, port, host="127.0.0.1", tls=None, timeout=TIMEOUT_S):
+    def __init__(self, port, host="127.0.0.1", tls=None, timeout=TIMEOUT_S, source=None):
         """port: a number, or the path of a UNIX socket. tls: an ssl.SSLContext with a client
-        certificate."""
+        certificate. source: the address to come from."""
         if isinstance(port, int):
-            self.sock = socket.create_connection((host, port), timeout)
+            self.sock = socket.create_connection((host, port), timeout, source and (source, 0))
         else:
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(timeout)

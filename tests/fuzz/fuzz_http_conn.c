@@ -74,7 +74,8 @@ static void talk(bool metrics_only, const uint8_t *data, size_t size, size_t pie
 	unsigned round = 0;
 
 	BUG_ON(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0);
-	http_conn_new(&server, metrics_only, pair[0]);
+	struct caller caller = access_identify(server.d->access, pair[0]);
+	http_conn_new(&server, metrics_only, pair[0], NULL, &caller);
 	for (; sent < size && server.nconns; round++) {
 		size_t want = size - sent < piece ? size - sent : piece;
 		ssize_t n = send(pair[1], data + sent, want, MSG_NOSIGNAL);

@@ -57,6 +57,7 @@ void http_conn_free(struct http_conn *c)
 	if (c->next)
 		c->next->link = c->link;
 	c->server->nconns--;
+	source_count(&c->server->per_source, c->caller.source, -1);
 	event_free(c->deadline);
 	bufferevent_free(c->bev);
 	free(c);
@@ -294,15 +295,12 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 /* --- connections --- */
 
-static struct bufferevent *new_bufferevent(struct http_server *s, bool with_tls, evutil_socket_t fd)
+static struct bufferevent *new_bufferevent(struct http_server *s, evutil_socket_t fd, SSL *ssl)
 {
-	if (!with_tls)
-		return bufferevent_socket_new(s->d->base, fd, BEV_OPT_CLOSE_ON_FREE);
-	SSL *ssl = tls_server_ssl_optional(s->d->tls);
 	if (!ssl)
-		return NULL;
+		return bufferevent_socket_new(s->d->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	struct bufferevent *bev = bufferevent_openssl_socket_new(
-		s->d->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+		s->d->base, fd, ssl, BUFFEREVENT_SSL_OPEN, BEV_OPT_CLOSE_ON_FREE);
 	if (!bev)
 		SSL_free(ssl);
 	else
@@ -310,13 +308,16 @@ static struct bufferevent *new_bufferevent(struct http_server *s, bool with_tls,
 	return bev;
 }
 
-/* Ends the oldest connection that asks for nothing, else the oldest of all: a good client is done
- * within milliseconds, so that those who only hold places cannot keep others out. */
+/* Ends a connection of the source with most of them, so that nobody takes the places of others: the
+ * oldest that asks for nothing, else the oldest. A good client is done within milliseconds. */
 static void make_room(struct http_server *s)
 {
+	uint64_t source = source_with_most(&s->per_source);
 	struct http_conn *idle = NULL, *oldest = NULL;
 
 	for (struct http_conn *c = s->conns; c; c = c->next) {
+		if (c->caller.source != source)
+			continue;
 		oldest = c;
 		if (c->state == IDLE || c->state == LINGERING)
 			idle = c;
@@ -326,13 +327,12 @@ static void make_room(struct http_server *s)
 	http_conn_free(idle ? idle : oldest);
 }
 
-void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
+void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd, SSL *ssl,
+		   const struct caller *caller)
 {
 	if (s->nconns == HTTP_MAX_CONNECTIONS)
 		make_room(s);
-	struct caller caller = access_identify(s->d->access, fd);
-	bool with_tls = caller.kind == CALLER_CERTIFIED;
-	struct bufferevent *bev = new_bufferevent(s, with_tls, fd);
+	struct bufferevent *bev = new_bufferevent(s, fd, ssl);
 	if (!bev) {
 		s->refused++;
 		evutil_closesocket(fd);
@@ -341,7 +341,8 @@ void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
 	struct http_conn *c = xcalloc(1, sizeof(*c));
 	c->server = s;
 	c->metrics_only = metrics_only;
-	c->caller = caller;
+	c->caller = *caller;
+	source_count(&s->per_source, caller->source, 1);
 	c->bev = bev;
 	c->next = s->conns;
 	c->link = &s->conns;
@@ -353,7 +354,7 @@ void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd)
 	bufferevent_priority_set(bev, DAEMON_PRIORITY_RPC);
 	bufferevent_setcb(bev, on_read, on_written, on_event, c);
 	/* Not with TLS: what is left of a record would wait for the next one to come. */
-	if (!with_tls)
+	if (!ssl)
 		bufferevent_setwatermark(bev, EV_READ, 0, HTTP_HEAD_MAX + HTTP_BODY_MAX);
 	bufferevent_enable(bev, EV_READ | EV_WRITE);
 	set_state(c, READING);

@@ -12,17 +12,46 @@
 #define LOG_AREA "http"
 #include "base/log.h"
 
-#define HANDSHAKE_GAP_US 8000
-
-/* A handshake takes milliseconds of the loop, and anybody who reaches the port can ask for any
- * number: most of the time belongs to others. */
 static void on_accepted(void *arg, const struct listener *from, int fd)
 {
 	struct http_server *s = arg;
+	struct caller caller = access_identify(s->d->access, fd);
+	bool metrics_only = from == s->prometheus;
 
-	http_conn_new(s, from == s->prometheus, fd);
-	if (s->d->tls && !from->is_unix)
-		listeners_rest(&s->listeners, HANDSHAKE_GAP_US);
+	if (caller.kind == CALLER_CERTIFIED)
+		greeter_add(s->d->greeter, &s->greetings[metrics_only], fd, &caller);
+	else
+		http_conn_new(s, metrics_only, fd, NULL, &caller);
+}
+
+static void on_greeted(void *arg, int fd, SSL *ssl, const struct caller *caller)
+{
+	http_conn_new(arg, false, fd, ssl, caller);
+}
+
+static void on_greeted_for_metrics(void *arg, int fd, SSL *ssl, const struct caller *caller)
+{
+	http_conn_new(arg, true, fd, ssl, caller);
+}
+
+static void on_refused(void *arg, enum greeting_refusal why, const char *peer, const char *words)
+{
+	struct http_server *s = arg;
+
+	(void)why;
+	s->refused++;
+	if (words)
+		log_debug("no TLS with %s: %s", peer, words);
+}
+
+static void init_greetings(struct http_server *s)
+{
+	for (int i = 0; i < 2; i++)
+		s->greetings[i] =
+			(struct greeter_server){.certificate_optional = true,
+						.greeted = i ? on_greeted_for_metrics : on_greeted,
+						.refused = on_refused,
+						.arg = s};
 }
 
 /* Negative errno; -EINVAL: it is no address. "::" means every address of both families. */
@@ -78,6 +107,7 @@ int http_server_new(struct daemon *d, const int *fds, int nfds, struct http_serv
 	int r = 0;
 
 	s->d = d;
+	init_greetings(s);
 	s->listeners.accepted = on_accepted;
 	s->listeners.arg = s;
 	listeners_init(&s->listeners, d->base);
@@ -108,8 +138,11 @@ void http_server_free(struct http_server *s)
 {
 	if (!s)
 		return;
+	greeter_forget(s->d->greeter, &s->greetings[0]);
+	greeter_forget(s->d->greeter, &s->greetings[1]);
 	while (s->conns)
 		http_conn_free(s->conns);
+	hmap_release(&s->per_source);
 	listeners_release(&s->listeners);
 	free(s);
 }

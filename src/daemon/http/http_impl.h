@@ -15,9 +15,11 @@
 #include <sys/socket.h>
 
 #include "base/containers/buf.h"
+#include "base/containers/hmap.h"
 #include "daemon/accept.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
+#include "daemon/greeter.h"
 
 /* --- parse --- */
 
@@ -61,11 +63,15 @@ struct http_server {
 	unsigned port;
 	struct http_conn *conns; /* newest first */
 	unsigned nconns;
+	struct hmap per_source; /* connections of each (struct caller) */
+	struct greeter_server greetings[2]; /* TLS handshakes, which come before the connections;
+					       the second: of those for metrics only */
 	uint64_t requests, refused;
 };
 
-/* Takes the accepted socket. */
-void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd);
+/* Takes the socket, and `ssl` whose handshake is over; NULL: plain. */
+void http_conn_new(struct http_server *s, bool metrics_only, evutil_socket_t fd, SSL *ssl,
+		   const struct caller *caller);
 void http_conn_free(struct http_conn *c);
 
 /* --- answers --- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * One connection: greet (TLS), then read, serve, write, in that order, over and over. Requests are
- * parsed where they were read, in a buffer that all connections share, and replies are sent from
- * another; a connection has memory of its own only for what is incomplete.
+ * One connection, behind its TLS handshake: read, serve, write, in that order, over and over.
+ * Requests are parsed where they were read, in a buffer that all connections share, and replies are
+ * sent from another; a connection has memory of its own only for what is incomplete.
  */
 #define LOG_AREA "rpc"
 
@@ -38,17 +38,12 @@ void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES])
 		snprintf(out, ADDRESS_TEXT_BYTES, "unknown");
 }
 
-static void queue_conn(struct rpc_queue *q, struct rpc_conn *c);
-
 static void on_event(evutil_socket_t fd, short what, void *arg)
 {
 	struct rpc_conn *c = arg;
 
 	(void)fd, (void)what;
-	if (c->list == RPC_GREETING)
-		queue_conn(&c->server->greetings, c);
-	else
-		rpc_conn_work(c);
+	rpc_conn_work(c);
 }
 
 /* `what` 0: for nothing. */
@@ -72,29 +67,17 @@ static void queue_conn(struct rpc_queue *q, struct rpc_conn *c)
 	rpc_queue_add(q, c);
 }
 
-struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd)
+struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd, SSL *ssl, const struct caller *caller)
 {
-	struct caller caller = access_identify(s->daemon->access, fd);
-	bool certified = caller.kind == CALLER_CERTIFIED;
-	SSL *ssl = certified ? tls_server_ssl(s->daemon->tls) : NULL;
-
-	if (certified && !ssl) {
-		close(fd);
-		return NULL;
-	}
 	struct rpc_conn *c = xcalloc(1, sizeof(*c));
+
 	c->server = s;
 	c->fd = fd;
-	c->caller = caller;
+	c->caller = *caller;
 	c->ssl = ssl;
-	if (ssl) {
+	if (ssl)
 		stream_attach(ssl, fd);
-		SSL_set_accept_state(ssl);
-		c->list = RPC_GREETING;
-		wait_for(c, EV_READ);
-	} else {
-		c->list = RPC_IDLE;
-	}
+	c->list = RPC_IDLE;
 	return c;
 }
 
@@ -136,15 +119,10 @@ static enum rpc_end refuse_length(const struct rpc_conn *c, const char *data, si
 	return refuse_request(c, RPC_END_BAD_LENGTH, words);
 }
 
-/* Who was refused and why belongs into the log, but anybody can make it happen: one line in a
- * while. */
-static void log_refusal(const struct rpc_conn *c, const char *what, const char *why)
+void rpc_log_refusal(struct rpc_server *s, const char *what, const char *peer, const char *why)
 {
-	struct rpc_server *s = c->server;
 	uint64_t now = clock_mono_ns();
-	char peer[ADDRESS_TEXT_BYTES];
 
-	rpc_conn_peer(c, peer);
 	if (s->logged_ns && now - s->logged_ns < LOG_EVERY_NS) {
 		s->unlogged++;
 		log_debug("%s %s: %s", what, peer, why);
@@ -163,6 +141,7 @@ static void log_refusal(const struct rpc_conn *c, const char *what, const char *
 static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes)
 {
 	struct rpc_server *s = c->server;
+	char peer[ADDRESS_TEXT_BYTES];
 	struct err err = {0};
 
 	/* Certificates are read anew while connections are open. */
@@ -181,7 +160,8 @@ static enum rpc_end serve_one(struct rpc_conn *c, const char *body, size_t bytes
 		return refuse_request(c, RPC_END_UNKNOWN, "there is no such function");
 	if (refusal) {
 		s->forbidden++;
-		log_refusal(c, "refused a call of", refusal);
+		rpc_conn_peer(c, peer);
+		rpc_log_refusal(s, "refused a call of", peer, refusal);
 	}
 	size_t begin = rpc_frame_begin(&s->reply);
 	api_print(reply, &s->reply);
@@ -355,23 +335,4 @@ void rpc_conn_work(struct rpc_conn *c)
 			r = read_some(c);
 	}
 	settle_conn(c, r);
-}
-
-void rpc_conn_greet(struct rpc_conn *c)
-{
-	short wait = EV_READ;
-	struct err err = {0};
-	int r = stream_handshake(c->ssl, &wait);
-
-	if (r == 0) {
-		rpc_conn_set_list(c, RPC_IDLE);
-		rpc_conn_work(c);
-	} else if (r == -EAGAIN) {
-		wait_for(c, wait);
-	} else {
-		tls_failure(c->ssl, &err);
-		log_refusal(c, "no TLS with", err.text);
-		c->broken = true;
-		rpc_conn_close(c, RPC_END_HANDSHAKE);
-	}
 }

@@ -14,7 +14,6 @@
 #include "daemon/rpc/rpc_impl.h"
 
 #define MAX_CONNS 1024
-#define MAX_GREETINGS 128 /* TLS handshakes at a time: peers whom nobody knows yet */
 
 const char *const rpc_end_names[RPC_ENDS] = {
 	[RPC_END_PEER] = NULL,
@@ -45,11 +44,8 @@ static void init_queue(struct rpc_queue *q, struct rpc_server *s, event_callback
 
 static void arm_queue(struct rpc_queue *q)
 {
-	uint64_t now = clock_mono_ns();
-
-	if (TAILQ_EMPTY(&q->conns) || event_pending(q->timer, EV_TIMEOUT, NULL))
-		return;
-	loop_timer_start(q->timer, q->rest_until_ns > now ? (q->rest_until_ns - now) / 1000 : 0);
+	if (!TAILQ_EMPTY(&q->conns) && !event_pending(q->timer, EV_TIMEOUT, NULL))
+		loop_timer_start(q->timer, 0);
 }
 
 void rpc_queue_add(struct rpc_queue *q, struct rpc_conn *c)
@@ -71,7 +67,7 @@ void rpc_queue_remove(struct rpc_conn *c)
 	struct rpc_server *s = c->server;
 
 	if (c->queued)
-		unlink_conn(c->list == RPC_GREETING ? &s->greetings : &s->later, c);
+		unlink_conn(&s->later, c);
 }
 
 static struct rpc_conn *take_first(struct rpc_queue *q)
@@ -83,27 +79,6 @@ static struct rpc_conn *take_first(struct rpc_queue *q)
 	return c;
 }
 
-static void rest_queue(struct rpc_queue *q, uint64_t cost_ns)
-{
-	const uint64_t longest_ns = 100000000; /* the machine slept, or the process was stopped */
-
-	q->rest_until_ns = clock_mono_ns() + (cost_ns < longest_ns ? cost_ns : longest_ns);
-	arm_queue(q);
-}
-
-static void on_greeting(evutil_socket_t fd, short what, void *arg)
-{
-	struct rpc_server *s = arg;
-	struct rpc_conn *c = take_first(&s->greetings);
-	uint64_t start = clock_mono_ns();
-
-	(void)fd, (void)what;
-	if (c)
-		rpc_conn_greet(c);
-	/* Handshakes are dear, and anybody can ask for one: they get half of the time. */
-	rest_queue(&s->greetings, clock_mono_ns() - start);
-}
-
 static void on_later(evutil_socket_t fd, short what, void *arg)
 {
 	struct rpc_server *s = arg;
@@ -112,14 +87,14 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
 	(void)fd, (void)what;
 	if (c)
 		rpc_conn_work(c);
-	rest_queue(&s->later, 0);
+	arm_queue(&s->later);
 }
 
 /* --- accepting --- */
 
 static unsigned connections(const struct rpc_server *s)
 {
-	return s->counts[RPC_GREETING] + s->counts[RPC_IDLE] + s->counts[RPC_BUSY];
+	return s->counts[RPC_IDLE] + s->counts[RPC_BUSY];
 }
 
 /* Ends the connection that has been on the list for longest. */
@@ -132,30 +107,56 @@ static bool end_first(struct rpc_server *s, enum rpc_list list, enum rpc_end why
 	return c != NULL;
 }
 
-static bool evict(struct rpc_server *s, enum rpc_list list)
+/* The source with most connections loses one: nobody can take the places of others. */
+static void evict_one(struct rpc_server *s)
 {
-	return end_first(s, list, RPC_END_CROWDED);
+	uint64_t source = source_with_most(&s->per_source);
+
+	for (int list = RPC_IDLE; list < RPC_LISTS; list++) {
+		struct rpc_conn *c;
+
+		TAILQ_FOREACH(c, &s->lists[list], link)
+		if (c->caller.source == source) {
+			rpc_conn_close(c, RPC_END_CROWDED);
+			return;
+		}
+	}
 }
 
-static void make_room(struct rpc_server *s)
+static void take_over(struct rpc_server *s, int fd, SSL *ssl, const struct caller *caller)
 {
-	if (s->counts[RPC_GREETING] >= MAX_GREETINGS)
-		evict(s, RPC_GREETING);
-	if (connections(s) >= s->max_conns && !evict(s, RPC_IDLE) && !evict(s, RPC_GREETING))
-		evict(s, RPC_BUSY);
+	if (connections(s) >= s->max_conns)
+		evict_one(s);
+	struct rpc_conn *c = rpc_conn_new(s, fd, ssl, caller);
+	source_count(&s->per_source, caller->source, 1);
+	rpc_conn_insert(c);
+	rpc_conn_work(c); /* what it asks has often come with it */
+	rpc_timeouts_arm(s);
+}
+
+static void on_greeted(void *arg, int fd, SSL *ssl, const struct caller *caller)
+{
+	take_over(arg, fd, ssl, caller);
+}
+
+static void on_refused(void *arg, enum greeting_refusal why, const char *peer, const char *words)
+{
+	struct rpc_server *s = arg;
+
+	s->ends[why == GREETING_CROWDED ? RPC_END_CROWDED : RPC_END_HANDSHAKE]++;
+	if (words)
+		rpc_log_refusal(s, "no TLS with", peer, words);
 }
 
 void rpc_server_admit(struct rpc_server *s, int fd)
 {
+	struct caller caller = access_identify(s->daemon->access, fd);
+
 	s->accepted++;
-	make_room(s);
-	struct rpc_conn *c = rpc_conn_new(s, fd);
-	if (!c)
-		return;
-	rpc_conn_insert(c);
-	if (!c->ssl)
-		rpc_conn_work(c); /* what it asks has often come with it */
-	rpc_timeouts_arm(s);
+	if (caller.kind == CALLER_CERTIFIED)
+		greeter_add(s->daemon->greeter, &s->greetings, fd, &caller);
+	else
+		take_over(s, fd, NULL, &caller);
 }
 
 static void on_accepted(void *arg, const struct listener *from, int fd)
@@ -166,7 +167,7 @@ static void on_accepted(void *arg, const struct listener *from, int fd)
 
 static void close_idle(void *arg)
 {
-	evict(arg, RPC_IDLE);
+	end_first(arg, RPC_IDLE, RPC_END_CROWDED);
 }
 
 /* --- life --- */
@@ -192,7 +193,8 @@ void rpc_server_init(struct rpc_server *s, struct daemon *d)
 	s->began_ns = clock_mono_ns();
 	s->max_conns = most_connections();
 	rpc_timeouts_init(s);
-	init_queue(&s->greetings, s, on_greeting);
+	s->greetings =
+		(struct greeter_server){.greeted = on_greeted, .refused = on_refused, .arg = s};
 	init_queue(&s->later, s, on_later);
 	s->listeners.accepted = on_accepted;
 	s->listeners.free_one = close_idle;
@@ -236,8 +238,7 @@ unsigned rpc_server_drain(struct rpc_server *s)
 		rpc_conn_work(TAILQ_FIRST(&s->lists[RPC_IDLE]));
 	while (end_first(s, RPC_IDLE, RPC_END_SHUTDOWN))
 		continue;
-	while (end_first(s, RPC_GREETING, RPC_END_SHUTDOWN))
-		continue;
+	greeter_forget(s->daemon->greeter, &s->greetings);
 	return s->counts[RPC_BUSY];
 }
 
@@ -246,13 +247,14 @@ void rpc_server_free(struct rpc_server *s)
 	if (!s)
 		return;
 	listeners_release(&s->listeners);
+	greeter_forget(s->daemon->greeter, &s->greetings);
 	for (int i = 0; i < RPC_LISTS; i++)
 		while (end_first(s, (enum rpc_list)i, RPC_END_SHUTDOWN))
 			continue;
-	event_free(s->greetings.timer);
 	event_free(s->later.timer);
 	event_free(s->sweep);
 	buf_release(&s->reply);
+	hmap_release(&s->per_source);
 	free(s);
 }
 
@@ -273,8 +275,8 @@ json_t *rpc_server_describe(const struct rpc_server *s)
 					    json_integer((json_int_t)s->ends[i]));
 	json_object_set_new(refused, "forbidden", json_integer((json_int_t)s->forbidden));
 	return json_pack("{si so si si sI sI sI so}", "port", (int)port_of(s), "addresses",
-			 addresses, "connections", (int)connections(s), "max_connections",
-			 (int)s->max_conns, "accepted", (json_int_t)s->accepted, "accept_failures",
-			 (json_int_t)s->listeners.failures, "calls", (json_int_t)s->calls,
-			 "refused", refused);
+			 addresses, "connections", (int)(connections(s) + s->greetings.pending),
+			 "max_connections", (int)s->max_conns, "accepted", (json_int_t)s->accepted,
+			 "accept_failures", (json_int_t)s->listeners.failures, "calls",
+			 (json_int_t)s->calls, "refused", refused);
 }

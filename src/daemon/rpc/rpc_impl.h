@@ -16,10 +16,12 @@
 #include <sys/queue.h>
 
 #include "base/containers/buf.h"
+#include "base/containers/hmap.h"
 #include "base/err.h"
 #include "daemon/accept.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
+#include "daemon/greeter.h"
 #include "daemon/rpc/rpc.h"
 #include "net/rpc_frame.h"
 #include "wire/rpc.h"
@@ -45,7 +47,6 @@ enum rpc_end {
 extern const char *const rpc_end_names[RPC_ENDS]; /* NULL: not counted as refused */
 
 enum rpc_list {
-	RPC_GREETING, /* in the TLS handshake */
 	RPC_IDLE, /* nothing of a request has come */
 	RPC_BUSY, /* a request is incomplete, or a reply unsent */
 	RPC_LISTS
@@ -81,7 +82,6 @@ TAILQ_HEAD(rpc_conns, rpc_conn);
 struct rpc_queue {
 	struct rpc_conns conns;
 	struct event *timer;
-	uint64_t rest_until_ns; /* not before that */
 };
 
 struct rpc_server {
@@ -91,8 +91,9 @@ struct rpc_server {
 	struct rpc_conns lists[RPC_LISTS];
 	unsigned counts[RPC_LISTS];
 	unsigned max_conns;
+	struct hmap per_source; /* connections of each (struct caller) */
 	struct event *sweep; /* at the next deadline */
-	struct rpc_queue greetings; /* TLS handshakes */
+	struct greeter_server greetings; /* TLS handshakes, which come before the lists */
 	struct rpc_queue later; /* further requests of connections that sent many */
 	struct buf reply; /* what is being answered now; empty between events */
 	char input[RPC_INPUT_BYTES];
@@ -114,16 +115,16 @@ void rpc_queue_remove(struct rpc_conn *c);
 
 /* --- daemon/rpc/connection.c --- */
 
-/* Takes the socket over. NULL: no SSL can be made; the socket is closed. */
-struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd);
+/* Takes the socket over. ssl: its handshake is over; NULL: plain. */
+struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd, SSL *ssl, const struct caller *caller);
 /* Does what can be done now. It may be closed and freed afterwards. */
 void rpc_conn_work(struct rpc_conn *c);
-/* Goes on with the TLS handshake; the same holds. */
-void rpc_conn_greet(struct rpc_conn *c);
 /* Frees what it has; rpc_conn_close() takes it off the server first. */
 void rpc_conn_free(struct rpc_conn *c);
 /* "10.0.0.7:40112", or "unknown" */
 void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES]);
+/* One line in a while: anybody can make it happen. */
+void rpc_log_refusal(struct rpc_server *s, const char *what, const char *peer, const char *why);
 
 /* --- daemon/rpc/timeouts.c --- */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * How long a connection may take: RPC_TIMEOUT_S for its TLS handshake, between two requests (idle),
- * for a request to become whole, and for the peer to take its replies. Every connection is on one
- * of three lists, each in order of deadlines: all deadlines are the same time away when they are
- * set, so a new one goes to the end, and one timer watches the three heads.
+ * How long a connection may take: RPC_TIMEOUT_S between two requests (idle), for a request to
+ * become whole, and for the peer to take its replies; daemon/greeter.c has the same for handshakes.
+ * Every connection is on one of two lists, each in order of deadlines: all deadlines are the same
+ * time away when they are set, so a new one goes to the end, and one timer watches the heads.
  */
 #define LOG_AREA "rpc"
 
@@ -57,14 +57,13 @@ void rpc_conn_close(struct rpc_conn *c, enum rpc_end why)
 	rpc_queue_remove(c);
 	TAILQ_REMOVE(&s->lists[c->list], c, link);
 	s->counts[c->list]--;
+	source_count(&s->per_source, c->caller.source, -1);
 	s->ends[why]++;
 	rpc_conn_free(c);
 }
 
 static enum rpc_end why_late(const struct rpc_conn *c)
 {
-	if (c->list == RPC_GREETING)
-		return RPC_END_HANDSHAKE;
 	if (c->list == RPC_IDLE)
 		return RPC_END_IDLE;
 	return c->out.len ? RPC_END_UNREAD : RPC_END_SLOW;
