@@ -57,6 +57,10 @@ bool fs_is_stream(const char *path);
  * The file need not be there. Adds it to out. */
 int fs_resolve(const char *path, struct buf *out, struct err *err);
 
+/* Whether the path, of which the end need not be there, leads to `base` or below it, over no link
+ * behind base. Both absolute; base without links, as fs_resolve() gives it. */
+bool fs_is_below(const char *path, const char *base);
+
 /* Appends words for people to a file. Also where everybody may replace it: what is lost are words.
  */
 int fs_leave_note(const char *path, const struct buf *text, mode_t mode, struct err *err);

@@ -82,6 +82,51 @@ int fs_resolve(const char *path, struct buf *out, struct err *err)
 	return r;
 }
 
+/* Behind the base in a path without dots and double slashes; NULL: it is not below it. */
+static const char *behind_base(const char *path, const char *base)
+{
+	size_t n = strcmp(base, "/") ? strlen(base) : 0;
+
+	return !strncmp(path, base, n) && (path[n] == '/' || !path[n]) ? path + n : NULL;
+}
+
+/* Directories as far as there is anything. */
+static bool is_plain_way(const char *base, const char *rest)
+{
+	struct walk w = {.fd = -1, .path = base};
+	char name[NAME_MAX + 1];
+	int code = 0, r = walk_begin_at(&w, base);
+
+	snprintf(w.rest, sizeof(w.rest), "%s", rest);
+	while (r == 0 && walk_next_name(&w, name, &code)) {
+		int fd = openat(w.fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		r = fd < 0 ? -errno : 0;
+		if (fd >= 0) {
+			close(w.fd);
+			w.fd = fd;
+		}
+	}
+	walk_end(&w);
+	return (r == 0 && code == 0) || r == -ENOENT;
+}
+
+bool fs_is_below(const char *path, const char *base)
+{
+	struct buf spelled = {0}, real = {0};
+	const char *rest = NULL;
+
+	if (strlen(path) < PATH_MAX && fs_absolute(path, &spelled, NULL) == 0)
+		rest = behind_base(buf_str(&spelled), base);
+	/* One of its parents may be a link that leads there. */
+	if (!rest && spelled.len && fs_resolve(buf_str(&spelled), &real, NULL) == 0)
+		rest = behind_base(buf_str(&real), base);
+	bool below = rest && is_plain_way(base, rest);
+	buf_release(&spelled);
+	buf_release(&real);
+	return below;
+}
+
 bool fs_is_stream(const char *path)
 {
 	struct stat st;

@@ -11,6 +11,7 @@
 
 #include "base/containers/buf.h"
 #include "base/fs.h"
+#include "base/mem.h"
 
 /* Why the last file of this thread was not opened or removed. */
 static __thread struct err refusal;
@@ -110,6 +111,22 @@ int sql_open_to_read(const char *path, bool as_it_is, sqlite3 **out)
 	free(uri);
 	free(real);
 	return rc;
+}
+
+int sql_replace(const char *from, const char *to, struct err *err)
+{
+	static const char *const beside[] = {"-wal", "-shm", "-journal"};
+	int r = 0;
+
+	for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]) && r == 0; i++) {
+		char *path = xasprintf("%s%s", to, beside[i]);
+
+		r = fs_unlink(path, err);
+		if (r == -ENOENT)
+			r = 0;
+		free(path);
+	}
+	return r < 0 ? r : fs_rename(from, to, err);
 }
 
 const char *sql_words(sqlite3 *db, int rc)

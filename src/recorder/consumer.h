@@ -81,10 +81,11 @@ struct consumer_ops {
 
 	/*
 	 * Without open(): writes its files anew from a recording whose last FRAME_SESSION is
-	 * `session` (JSON), and adds a sentence about it to report.
+	 * `session` (JSON), and adds a sentence about it to report. Nothing outside of the directory
+	 * `below` (a path without links) is changed, whatever recording and session say.
 	 */
-	int (*rewrite)(const char *recording, const struct buf *session, struct buf *report,
-		       struct err *err);
+	int (*rewrite)(const char *recording, const struct buf *session, const char *below,
+		       struct buf *report, struct err *err);
 };
 
 extern const struct consumer_ops memory_consumer; /* memory/outputs/consumer.c */

@@ -36,13 +36,13 @@ void consumers_dispatch(struct consumers *c, enum frame_type type, const void *p
 		stream_frame(one->ops->stream, one->listener, type, payload, bytes, NULL);
 }
 
-int consumers_rewrite(const char *recording, const struct buf *session, struct buf *report,
-		      struct err *err)
+int consumers_rewrite(const char *recording, const struct buf *session, const char *below,
+		      struct buf *report, struct err *err)
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < CONSUMERS_COUNT; i++)
 		if (table[i]->rewrite)
-			r = table[i]->rewrite(recording, session, report, err);
+			r = table[i]->rewrite(recording, session, below, report, err);
 	return r;
 }

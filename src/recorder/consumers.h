@@ -20,8 +20,8 @@ void consumers_close(struct consumers *c);
 
 void consumers_dispatch(struct consumers *c, enum frame_type type, const void *payload,
 			size_t bytes);
-int consumers_rewrite(const char *recording, const struct buf *session, struct buf *report,
-		      struct err *err);
+int consumers_rewrite(const char *recording, const struct buf *session, const char *below,
+		      struct buf *report, struct err *err);
 
 /* consumers_call(&c, tick, now_ns): the function of struct consumer_ops, where there is one. */
 #define consumers_call(c, function, ...)                                                           \

@@ -49,6 +49,7 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
 void drain_know(struct drain *d, const struct frame_proc *p);
 /* It has ended and its arena is gone: one of the same name is that of a later image. */
 void drain_forget(struct drain *d, uint32_t number);
+bool drain_knows(const struct drain *d, uint32_t number);
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c);
 
 /*

@@ -4,6 +4,7 @@
 #define SONDE_RECORDER_DRAIN_IMPL_H
 
 #include "base/containers/buf.h"
+#include "base/containers/hmap.h"
 #include "recorder/arena.h"
 #include "recorder/drain.h"
 
@@ -47,6 +48,7 @@ struct drain {
 	bool left; /* see drain_has_left() */
 	struct frame_proc *known; /* of a former recorder */
 	size_t nknown, cap_known;
+	struct hmap known_at; /* number of a process → its place in known[] */
 };
 
 #endif

@@ -33,6 +33,7 @@ void drain_free(struct drain *d)
 	free(d->runs);
 	free(d->run_begin);
 	free(d->known);
+	hmap_release(&d->known_at);
 	free(d->fds);
 	buf_release(&d->raw);
 	free(d->dir);
@@ -290,17 +291,32 @@ void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct fra
 
 void drain_know(struct drain *d, const struct frame_proc *p)
 {
-	d->known = xgrow(d->known, &d->cap_known, d->nknown + 1, sizeof(*d->known));
-	d->known[d->nknown++] = *p;
+	uint64_t at = hmap_get(&d->known_at, p->proc);
+
+	if (at == HMAP_NONE) {
+		at = d->nknown++;
+		d->known = xgrow(d->known, &d->cap_known, d->nknown, sizeof(*d->known));
+		hmap_put(&d->known_at, p->proc, at);
+	}
+	d->known[at] = *p;
 	if (p->proc >= d->next_number)
 		d->next_number = p->proc + 1;
 }
 
+bool drain_knows(const struct drain *d, uint32_t number)
+{
+	return hmap_get(&d->known_at, number) != HMAP_NONE;
+}
+
 void drain_forget(struct drain *d, uint32_t number)
 {
-	for (size_t i = 0; i < d->nknown; i++)
-		if (d->known[i].proc == number)
-			d->known[i--] = d->known[--d->nknown];
+	uint64_t at = hmap_remove(&d->known_at, number);
+
+	if (at == HMAP_NONE)
+		return;
+	d->known[at] = d->known[--d->nknown];
+	if (at < d->nknown)
+		hmap_put(&d->known_at, d->known[at].proc, at);
 }
 
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c)

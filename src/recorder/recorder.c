@@ -473,7 +473,7 @@ static void close_recorder(struct recorder *rec, bool was_open)
 	if (was_open && rec->monitor)
 		monitor_session_remove(rec->dir);
 	if (was_open && strcmp(rec->ring_dir, rec->dir) != 0)
-		rmdir(rec->ring_dir);
+		remove_ring_dir(rec->ring_dir);
 	free(rec->ring_dir);
 	free(rec->dir);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/recover.h"
 
+#include "base/containers/omap.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "recorder/consumers.h"
 #include "recorder/drain.h"
 #include "recorder/recording.h"
+#include "recorder/recover_places.h"
 #include "recorder/session.h"
+#include "recorder/start.h"
 #include "recorder/stream.h"
 
 #include <errno.h>
@@ -19,11 +22,9 @@
 
 #define DYING_TRIES 300 /* of 10 ms */
 
-/* The newest cursor of each ring, and which processes have ended. */
 struct state {
 	struct drain *drain;
-	struct batch_cursor *cursors;
-	size_t ncursors, cap_cursors;
+	struct omap cursors; /* process and ring → the newest struct batch_cursor */
 	struct buf session; /* the last one of the recording */
 	bool ended; /* the recorder left in order */
 	int lock_fd;
@@ -49,31 +50,41 @@ static void on_proc(void *arg, const struct frame_proc *p)
 	drain_know(s->drain, p);
 }
 
+static uint64_t cursor_key(uint32_t proc, uint32_t ring)
+{
+	return (uint64_t)proc << 32 | ring;
+}
+
 static void on_cursor(void *arg, const struct batch_cursor *c)
 {
 	struct state *s = arg;
+	uint64_t key = cursor_key(c->head.proc, c->ring);
 
-	for (size_t i = s->ncursors; i > 0; i--) {
-		struct batch_cursor *old = &s->cursors[i - 1];
-		if (old->head.proc == c->head.proc && old->ring == c->ring) {
-			*old = *c;
-			return;
-		}
+	if (c->ring >= ARENA_MAX_RINGS || !drain_knows(s->drain, c->head.proc))
+		return;
+	struct batch_cursor *mine = omap_get(&s->cursors, key);
+	if (!mine) {
+		mine = xmalloc(sizeof(*mine));
+		omap_put(&s->cursors, key, mine);
 	}
-	s->cursors = xgrow(s->cursors, &s->cap_cursors, s->ncursors + 1, sizeof(*s->cursors));
-	s->cursors[s->ncursors++] = *c;
+	*mine = *c;
 }
 
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	struct state *s = arg;
-	size_t kept = 0;
+	const uint64_t last = cursor_key(e->proc, UINT32_MAX);
+	uint64_t key;
 
 	drain_forget(s->drain, e->proc);
-	for (size_t i = 0; i < s->ncursors; i++)
-		if (s->cursors[i].head.proc != e->proc)
-			s->cursors[kept++] = s->cursors[i];
-	s->ncursors = kept;
+	while (omap_floor(&s->cursors, last, &key) && key >> 32 == e->proc)
+		free(omap_remove(&s->cursors, key));
+}
+
+static void set_cursor(uint64_t key, void *value, void *arg)
+{
+	(void)key;
+	drain_set_cursor(arg, value);
 }
 
 static void on_end(void *arg)
@@ -215,22 +226,28 @@ static int restore_recording(struct state *s, const char *file, const struct con
 	r = check_all_dead(s, err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < s->ncursors; i++)
-		drain_set_cursor(s->drain, &s->cursors[i]);
+	omap_each(&s->cursors, set_cursor, s->drain);
 	return append_rest(s, err);
 }
 
-int recover_recording(const char *dir, struct buf *report, struct err *err)
+int recover_recording(const char *path, const struct recover_options *options, struct buf *report,
+		      struct err *err)
 {
+	struct recover_places places = {0};
 	struct control_page *page = NULL;
 	struct buf file = {0};
 	struct state s = {.lock_fd = -1};
 	bool torn = false;
 
-	int r = take_session(dir, &s, &page, err);
+	int r = places_open(&places, path, options, report, err);
+	const char *dir = buf_str(&places.dir);
+	if (r == 0)
+		r = take_session(dir, &s, &page, err);
+	if (r == 0)
+		r = places_choose_rings(&places, page, options, err);
 	if (r < 0)
 		goto out;
-	s.drain = drain_new(page->ring_dir[0] ? page->ring_dir : dir, 0);
+	s.drain = drain_new(buf_str(&places.rings), 0);
 	r = recording_find(dir, &file, err);
 	if (r == 0)
 		r = restore_recording(&s, buf_str(&file), page, &torn, err);
@@ -241,10 +258,12 @@ int recover_recording(const char *dir, struct buf *report, struct err *err)
 	buf_addf(report, "Recovered %llu events of %u process%s from their buffers%s.\n",
 		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
 		 torn ? "; the last, unfinished write to the recording was cut off first" : "");
-	r = consumers_rewrite(buf_str(&file), &s.session, report, err);
+	r = consumers_rewrite(buf_str(&file), &s.session, buf_str(&places.output), report, err);
 	if (r < 0)
 		goto out;
 	drain_sweep(s.drain);
+	if (places.rings_elsewhere)
+		remove_ring_dir(buf_str(&places.rings));
 	atomic_store(&page->rows_lost, 0);
 	atomic_store(&page->unamended, 0);
 	/* Last: until here a second run does everything that a first one left undone. */
@@ -255,7 +274,8 @@ out:
 	session_unmap(page);
 	if (s.lock_fd >= 0)
 		close(s.lock_fd);
-	free(s.cursors);
+	omap_release_values(&s.cursors, free);
+	places_release(&places);
 	buf_release(&s.session);
 	buf_release(&file);
 	return r < 0 ? r : 0;

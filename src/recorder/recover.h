@@ -9,8 +9,15 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 
+/* What a person allows beyond the recording's own place (recover_places.h). NULL: nothing. */
+struct recover_options {
+	const char *output; /* dumps are written below this directory */
+	const char *rings; /* rings are taken from this one, and deleted there */
+};
+
 /* Adds to `report` what was found and done, for people; void after a failure. -EBUSY while a
- * recorder is alive. */
-int recover_recording(const char *dir, struct buf *report, struct err *err);
+ * recorder is alive. Root has given its rights up afterwards, if the recording is not its own. */
+int recover_recording(const char *dir, const struct recover_options *options, struct buf *report,
+		      struct err *err);
 
 #endif

@@ -24,6 +24,29 @@
 
 /* --- in the launcher --- */
 
+/* `recover` believes nobody else whose rings these are. */
+static int note_owner(const char *rings, const char *dir, struct err *err)
+{
+	char *path = xasprintf("%s/" RINGS_OWNER_FILE, rings);
+	struct buf text = {0};
+	int r = fs_absolute(dir, &text, err);
+
+	if (r == 0)
+		r = fs_write_atomic(path, &text, 0600, err);
+	buf_release(&text);
+	free(path);
+	return r;
+}
+
+void remove_ring_dir(const char *rings)
+{
+	char *path = xasprintf("%s/" RINGS_OWNER_FILE, rings);
+
+	(void)fs_unlink(path, NULL);
+	free(path);
+	(void)fs_rmdir(rings, NULL);
+}
+
 /* Rings need a file system that keeps shared mappings: beside the output, or the next best. */
 static int choose_ring_dir(struct control_page *page, const char *dir, struct err *err)
 {
@@ -36,10 +59,10 @@ static int choose_ring_dir(struct control_page *page, const char *dir, struct er
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		if (fs_is_local(places[i], NULL) != 1)
 			continue;
-		int n = snprintf(page->ring_dir, sizeof(page->ring_dir), "%s/sonde-rings-XXXXXX",
-				 places[i]);
+		int n = snprintf(page->ring_dir, sizeof(page->ring_dir),
+				 "%s/" RINGS_PREFIX "XXXXXX", places[i]);
 		if (n > 0 && (size_t)n < sizeof(page->ring_dir) && mkdtemp(page->ring_dir))
-			return 0;
+			return note_owner(page->ring_dir, dir, err);
 	}
 	page->ring_dir[0] = '\0';
 	return err_set(

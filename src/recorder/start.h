@@ -8,6 +8,13 @@
 
 #include <stdbool.h>
 
+/* Where rings lie that cannot lie beside the output: <TMPDIR>/<prefix>XXXXXX, with a file that holds
+ * the path of their recording. */
+#define RINGS_PREFIX "sonde-rings-"
+#define RINGS_OWNER_FILE "recording"
+/* If nothing but that file is in it. */
+void remove_ring_dir(const char *rings);
+
 /*
  * For a launcher that is about to become the job: starts a recorder for the session in `dir`, whose
  * page is mapped and configured, and waits until it is ready. The recorder is nobody's child and

@@ -9,6 +9,7 @@
 #include "base/containers/omap.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "formats/sqlite_use.h"
 #include "wire/record.h"
 
 #include <errno.h>
@@ -49,6 +50,7 @@ struct proc_trace {
 	struct buf held; /* struct held_row with their texts */
 	uint64_t nheld;
 	struct trace_db *db;
+	char *own, *old; /* its own database, made in the place of another */
 };
 
 struct trace_files {
@@ -148,11 +150,28 @@ static int open_db(struct trace_files *f, struct proc_trace *p, struct err *err)
 	char *own = dump ? NULL : xasprintf("%s/python_trace_%s.db", p->dir, p->time_text);
 	int r;
 
-	if (own && dumps_replaces(f->dumps))
+	if (own && dumps_replaces(f->dumps)) {
+		free(p->old);
+		free(p->own);
+		p->old = own;
+		p->own = own = dumps_name_new(p->old);
 		(void)fs_unlink(own, NULL);
+	}
 	r = trace_db_open(own ? own : dump, p->pid, &p->db, err);
-	free(own);
+	if (own != p->own)
+		free(own);
 	return r;
+}
+
+static void close_db(struct trace_files *f, struct proc_trace *p)
+{
+	struct err err = {0};
+
+	trace_db_close(p->db);
+	if (p->own && p->db && sql_replace(p->own, p->old, &err) < 0)
+		dumps_lose(f->dumps, 0, &err);
+	free(p->own);
+	free(p->old);
 }
 
 static int insert_held(struct proc_trace *p, struct err *err)
@@ -318,7 +337,7 @@ static void free_thread(void *value)
 static void proc_close(struct trace_files *f, struct proc_trace *p)
 {
 	write_proc(f, p, true);
-	trace_db_close(p->db);
+	close_db(f, p);
 	omap_release_values(&p->threads, free_thread);
 	buf_release(&p->held);
 	free(p->dir);

@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
 #include "memory/options/config.h"
 #include "memory/outputs/outputs.h"
 #include "memory/track/device_memory.h"
@@ -96,7 +97,12 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	}
 	log_set_level(s->cfg.log_level);
 	mem_config_publish(&s->cfg, session->page);
-	struct outputs_where where = {s->cfg.output_dir, session->dir, DUMPS_AS_CONFIGURED, true};
+	struct outputs_where where = {
+		.output_dir = s->cfg.output_dir,
+		.recording_dir = session->dir,
+		.flags = DUMPS_AS_CONFIGURED,
+		.aside = true,
+	};
 	outputs_open(&s->outputs, &where, s->cfg.format == MEM_DB ? &db_writer : &csv_writer,
 		     s->cfg.compat);
 	s->devices = device_memory_new();
@@ -239,9 +245,10 @@ static void report_end(void *state, uint64_t events)
 	free(text);
 }
 
-static int rewrite_dumps(const char *recording, const struct buf *session, struct buf *report_text,
-			 struct err *err)
+static int rewrite_dumps(const char *recording, const struct buf *session, const char *below,
+			 struct buf *report_text, struct err *err)
 {
+	struct buf refused = {0}, shown = {0};
 	struct mem_config cfg;
 
 	mem_config_init(&cfg, NULL);
@@ -249,14 +256,24 @@ static int rewrite_dumps(const char *recording, const struct buf *session, struc
 		mem_config_parse(session->data, session->len, &cfg, NULL);
 	struct outputs_export options = {
 		.format = cfg.format == MEM_DB ? "db" : "csv",
-		.output_dir = cfg.output_dir,
+		.output_dir = session->len ? cfg.output_dir : below,
 		.compat = cfg.compat,
 		.as_recorded = true,
+		.below = below,
+		.out_refused = &refused,
 	};
 	int r = outputs_export(recording, &options, err);
 	if (r == 0)
-		buf_addf(report_text, "The dumps in '%s' have been written anew.\n",
-			 cfg.output_dir);
+		buf_addf(report_text, "The dumps in '%s' have been written anew.\n", below);
+	if (r == 0 && refused.len) {
+		text_add_printable(&shown, refused.data, refused.len);
+		buf_addf(report_text,
+			 "The recording says that dumps belong to '%s'. That is outside of '%s', "
+			 "where they are now: --output-path=%s writes them there.\n",
+			 buf_str(&shown), below, buf_str(&shown));
+	}
+	buf_release(&refused);
+	buf_release(&shown);
 	return r;
 }
 

@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "formats/sqlite_use.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
 
@@ -24,7 +25,8 @@
 struct device_dump {
 	uint32_t device;
 	struct writer *writer;
-	char *path;
+	char *path; /* that is written */
+	char *old; /* whose place it takes in the end; NULL: it is there */
 };
 
 struct proc_dump {
@@ -50,6 +52,7 @@ struct dumps {
 	struct omap taken; /* pid and second of a directory → how many had them */
 	uint64_t lost;
 	struct err why;
+	char *refused; /* see dumps_refused() */
 };
 
 struct dumps *dumps_new(const char *output_dir, const struct dumps_setup *setup)
@@ -115,20 +118,47 @@ static void flush_writer(struct dumps *d, const struct proc_dump *p, struct writ
 		remember_error(d, &err);
 }
 
+/* A file that lacks rows does not replace one that may have them. */
+static void replace_old(struct dumps *d, const struct proc_dump *p, const struct device_dump *dd,
+			bool whole)
+{
+	struct err err = {0};
+
+	int r = !whole		       ? -EIO
+		: p->ops == &db_writer ? sql_replace(dd->path, dd->old, &err)
+				       : fs_rename(dd->path, dd->old, &err);
+	if (r < 0)
+		(void)fs_unlink(dd->path, NULL);
+	if (r < 0 && whole)
+		remember_error(d, &err);
+}
+
+static void device_close(struct dumps *d, const struct proc_dump *p, struct device_dump *dd)
+{
+	struct err err = {0};
+	struct writer *w = dd->writer;
+
+	if (w) {
+		flush_writer(d, p, w);
+		uint64_t lost = p->ops->lost_rows(w);
+		int r = p->ops->close(w, &err);
+
+		d->lost += lost;
+		if (r < 0)
+			remember_error(d, &err);
+		if (d->setup.closed)
+			d->setup.closed(d->setup.closed_arg, p->pid, dd->path);
+		if (dd->old)
+			replace_old(d, p, dd, r == 0 && !lost);
+	}
+	free(dd->path);
+	free(dd->old);
+}
+
 static void proc_close(struct dumps *d, struct proc_dump *p)
 {
-	for (size_t i = 0; i < p->ndevices; i++) {
-		struct err err = {0};
-		struct writer *w = p->devices[i].writer;
-		flush_writer(d, p, w);
-		if (w)
-			d->lost += p->ops->lost_rows(w);
-		if (w && p->ops->close(w, &err) < 0)
-			remember_error(d, &err);
-		if (w && d->setup.closed)
-			d->setup.closed(d->setup.closed_arg, p->pid, p->devices[i].path);
-		free(p->devices[i].path);
-	}
+	for (size_t i = 0; i < p->ndevices; i++)
+		device_close(d, p, &p->devices[i]);
 	for (size_t i = 0; i < p->nheld; i++)
 		release_copy(&p->held[i]);
 	free(p->held);
@@ -146,6 +176,7 @@ void dumps_free(struct dumps *d)
 			proc_close(d, d->procs[i]);
 	free(d->procs);
 	omap_release(&d->taken);
+	free(d->refused);
 	free(d->output);
 	free(d);
 }
@@ -164,8 +195,13 @@ static uintptr_t times_taken(struct dumps *d, uint32_t pid, time_t seconds)
 }
 
 /* Its directory below `output`, by its number and the time. */
-static void name_dir(struct proc_dump *p, const char *output)
+static void name_dir(struct dumps *d, struct proc_dump *p, const char *output)
 {
+	if (d->setup.below && !fs_is_below(output, d->setup.below)) {
+		if (!d->refused)
+			d->refused = xstrdup(output);
+		output = d->setup.below;
+	}
 	free(p->dir);
 	if (p->same)
 		p->dir = xasprintf("%s/msmemscope_%u_%s_%u_ascend", output, p->pid, p->time_text,
@@ -187,7 +223,7 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 	p->pid = info->pid;
 	p->ops = d->setup.ops;
 	p->same = (uint32_t)times_taken(d, info->pid, seconds);
-	name_dir(p, d->output);
+	name_dir(d, p, d->output);
 	size_t had = d->cap_procs;
 	d->procs = xgrow(d->procs, &d->cap_procs, info->proc + 1, sizeof(*d->procs));
 	memset(d->procs + had, 0, (d->cap_procs - had) * sizeof(*d->procs));
@@ -208,7 +244,7 @@ void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 	if (!(d->setup.flags & DUMPS_AS_CONFIGURED) || p->has_config)
 		return;
 	p->ops = cfg->format == MEM_DB ? &db_writer : &csv_writer;
-	name_dir(p, cfg->output_dir);
+	name_dir(d, p, cfg->output_dir);
 }
 
 static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
@@ -259,7 +295,14 @@ static int make_device_dir(struct dumps *d, struct proc_dump *p, uint32_t device
 
 	if (device != DEV_HOST)
 		snprintf(name, sizeof(name), "%u", device);
+	*out_dir = xasprintf("%s/device_%s/%s", p->dir, name, folder);
+	if (d->setup.below && !fs_is_below(*out_dir, d->setup.below))
+		return err_set(err, -ELOOP,
+			       "there is a link in '%s' or something else that is no directory: "
+			       "nothing is written there",
+			       *out_dir);
 	int r = p->has_config ? 0 : claim_dir(d, p, err);
+	free(*out_dir); /* that of the process may have another name now */
 	*out_dir = xasprintf("%s/device_%s/%s", p->dir, name, folder);
 	if (r == 0)
 		r = fs_mkdirs(*out_dir, err);
@@ -268,16 +311,24 @@ static int make_device_dir(struct dumps *d, struct proc_dump *p, uint32_t device
 	return r;
 }
 
-/* Beside a dump that is written anew: what is left of an amendment that was killed. */
+/* The length is how one that was killed is known. */
+char *dumps_name_new(const char *path)
+{
+	return xasprintf("%s.%06x", path, (unsigned)getpid() & 0xffffffu);
+}
+
+/* Beside a dump that is written anew: what is left of a rewriting or an amendment that was killed,
+ * with what SQLite made beside it. */
 static void remove_leftovers(const char *dir, const char *path)
 {
 	const char *name = path + strlen(dir) + 1;
-	size_t len = strlen(name);
+	size_t len = strlen(name), at_least = len + strlen(".XXXXXX");
 	DIR *d = opendir(dir);
 
 	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
 		if (!strncmp(e->d_name, name, len) && e->d_name[len] == '.' &&
-		    strlen(e->d_name) == len + strlen(".XXXXXX")) {
+		    strlen(e->d_name) >= at_least &&
+		    strspn(e->d_name + len + 1, "0123456789abcdef") == strlen("XXXXXX")) {
 			char *old = xasprintf("%s/%s", dir, e->d_name);
 
 			(void)fs_unlink(old, NULL);
@@ -287,26 +338,23 @@ static void remove_leftovers(const char *dir, const char *path)
 		closedir(d);
 }
 
-static struct writer *open_writer(struct dumps *d, struct proc_dump *p, uint32_t device,
-				  char **out_path)
+static void open_writer(struct dumps *d, struct proc_dump *p, struct device_dump *dd)
 {
 	struct err err = {0};
-	struct writer *w = NULL;
 	char *dir;
 
-	int r = make_device_dir(d, p, device, "dump", &dir, &err);
-	char *path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, p->ops->suffix);
+	int r = make_device_dir(d, p, dd->device, "dump", &dir, &err);
+	dd->path = xasprintf("%s/memscope_dump_%s.%s", dir, p->time_text, p->ops->suffix);
 	if (r == 0 && (d->setup.flags & DUMPS_REPLACE)) {
-		(void)fs_unlink(path, NULL);
-		remove_leftovers(dir, path);
+		remove_leftovers(dir, dd->path);
+		dd->old = dd->path;
+		dd->path = dumps_name_new(dd->old);
 	}
 	if (r == 0)
-		r = p->ops->open(path, d->setup.compat, &w, &err);
+		r = p->ops->open(dd->path, d->setup.compat, &dd->writer, &err);
 	if (r < 0)
 		remember_error(d, &err);
-	*out_path = path;
 	free(dir);
-	return w;
 }
 
 static void add_row(struct dumps *d, struct proc_dump *p, struct writer *w, const struct row *row)
@@ -326,8 +374,8 @@ static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint3
 			return &p->devices[i];
 	p->devices = xgrow(p->devices, &p->cap_devices, p->ndevices + 1, sizeof(*p->devices));
 	struct device_dump *dd = &p->devices[p->ndevices++];
-	dd->device = device;
-	dd->writer = open_writer(d, p, device, &dd->path);
+	*dd = (struct device_dump){.device = device};
+	open_writer(d, p, dd);
 	for (size_t i = 0; i < p->nheld; i++)
 		add_row(d, p, dd->writer, &p->held[i]);
 	return dd;
@@ -415,6 +463,11 @@ void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why)
 bool dumps_replaces(const struct dumps *d)
 {
 	return d->setup.flags & DUMPS_REPLACE;
+}
+
+const char *dumps_refused(const struct dumps *d)
+{
+	return d->refused;
 }
 
 uint32_t dumps_pid(const struct dumps *d, uint32_t proc)

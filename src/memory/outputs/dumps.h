@@ -7,6 +7,9 @@
  *
  * Names follow from the recording alone, so an export made later lands on the same names. Rows
  * without a device stand in the file of every device of their process.
+ *
+ * Files that are written anew (DUMPS_REPLACE) are made beside the old ones and take their places
+ * when they are complete: who has an old one open keeps it, and who opens it later has all rows.
  */
 #ifndef SONDE_MEMORY_OUTPUTS_DUMPS_H
 #define SONDE_MEMORY_OUTPUTS_DUMPS_H
@@ -30,6 +33,9 @@ struct dumps_setup {
 	/* Called with every file that is complete, after it was closed. */
 	void (*closed)(void *arg, uint32_t pid, const char *path);
 	void *closed_arg;
+	/* Not NULL: nothing is written anywhere else, whatever the stream says, and no link is
+	 * followed there. A path as fs_resolve() gives it. */
+	const char *below;
 };
 struct dumps *dumps_new(const char *output_dir, const struct dumps_setup *setup);
 void dumps_free(struct dumps *d); /* closes what is open */
@@ -49,6 +55,10 @@ uint32_t dumps_pid(const struct dumps *d, uint32_t proc);
 int dumps_make_dir(struct dumps *d, uint32_t proc, uint32_t device, const char *folder,
 		   struct buf *out_dir, char out_time[FS_TIMESTAMP_BYTES], struct err *err);
 bool dumps_replaces(const struct dumps *d); /* DUMPS_REPLACE */
+/* Where a file is made that takes the place of another; to be freed. */
+char *dumps_name_new(const char *path);
+/* The first directory that the stream has named and `below` forbids; NULL: none. */
+const char *dumps_refused(const struct dumps *d);
 
 /* The first device that a process has a file of, DEV_NONE if there is none yet. */
 uint32_t dumps_first_device(const struct dumps *d, uint32_t proc);

@@ -90,7 +90,8 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 	};
 
 	o->diagnose = diagnose_new(compat, where->aside);
-	struct dumps_setup setup = {where->flags, ops, compat, diagnose_file, o->diagnose};
+	struct dumps_setup setup = {where->flags,  ops,		compat,
+				    diagnose_file, o->diagnose, where->below};
 	o->dumps = dumps_new(where->output_dir, &setup);
 	o->track = track_new(&sink);
 	dumps_set_track(o->dumps, o->track);
@@ -114,6 +115,27 @@ void outputs_close(struct outputs *o)
 	diagnose_free(o->diagnose);
 }
 
+/* After the last process has ended: all files are closed. */
+static int check_written(const struct outputs *o, struct err *err)
+{
+	struct err why = {0};
+	uint64_t lost = dumps_lost(o->dumps, &why), unamended = diagnose_unamended(o->diagnose);
+
+	if (lost)
+		return err_set(err, -EIO,
+			       "%llu rows could not be written, so dumps that were there stay as "
+			       "they are: %s",
+			       (unsigned long long)lost, why.text);
+	if (why.code)
+		return err_set(err, why.code, "not all dumps are written: %s", why.text);
+	if (unamended)
+		return err_set(err, -EIO,
+			       "findings could not be written into %llu dumps, which are complete "
+			       "otherwise: is there room for a second copy of the largest?",
+			       (unsigned long long)unamended);
+	return 0;
+}
+
 int outputs_export(const char *path, const struct outputs_export *options, struct err *err)
 {
 	const struct writer_ops *ops = writer_find(options->format);
@@ -131,15 +153,15 @@ int outputs_export(const char *path, const struct outputs_export *options, struc
 		.output_dir = options->output_dir,
 		.recording_dir = dirname(dir),
 		.flags = DUMPS_REPLACE | (options->as_recorded ? DUMPS_AS_CONFIGURED : 0),
+		.below = options->below,
 	};
 	outputs_open(&o, &where, ops, options->compat);
 	r = track_file(o.track, buf_str(&file), NULL, err);
 	outputs_flush(&o);
-	struct err why = {0};
-	uint64_t lost = dumps_lost(o.dumps, &why);
-	if (r == 0 && lost)
-		r = err_set(err, -EIO, "%llu rows could not be written: %s",
-			    (unsigned long long)lost, why.text);
+	if (r == 0)
+		r = check_written(&o, err);
+	if (options->out_refused && dumps_refused(o.dumps))
+		buf_add_str(options->out_refused, dumps_refused(o.dumps));
 out:
 	if (o.track)
 		outputs_close(&o);

@@ -25,6 +25,7 @@ struct outputs_where {
 	const char *recording_dir; /* where the job left what it wrote itself */
 	enum dumps_flags flags;
 	bool aside; /* amend large dumps beside us, since there is other work to do */
+	const char *below; /* of struct dumps_setup */
 };
 void outputs_open(struct outputs *o, const struct outputs_where *where,
 		  const struct writer_ops *ops, enum row_compat compat);
@@ -36,7 +37,9 @@ struct outputs_export {
 	const char *format; /* csv, db */
 	const char *output_dir;
 	enum row_compat compat;
-	bool as_recorded; /* processes that chose another format or directory have it */
+	bool as_recorded; /* processes that chose another format or directory have it … */
+	const char *below; /* … if the directory is not outside of this one; NULL: anywhere */
+	struct buf *out_refused; /* one that is; empty: none. May be NULL */
 };
 int outputs_export(const char *path, const struct outputs_export *options, struct err *err);
 

@@ -34,6 +34,7 @@ struct watch_files {
 	struct sums *list;
 	size_t n, cap;
 	bool complained;
+	bool is_checked, is_there; /* SESSION_WATCH_DIR: a directory, and no link to one */
 };
 
 struct watch_files *watch_files_new(struct dumps *d, const char *recording_dir)
@@ -162,12 +163,26 @@ static void file_name(struct buf *name)
 	*name = cut;
 }
 
+static bool has_content(struct watch_files *f)
+{
+	struct stat st;
+
+	if (!f->is_checked) {
+		char *dir = xasprintf("%s/" SESSION_WATCH_DIR, f->recording);
+
+		f->is_checked = true;
+		f->is_there = lstat(dir, &st) == 0 && S_ISDIR(st.st_mode);
+		free(dir);
+	}
+	return f->is_there;
+}
+
 static void move_content(struct watch_files *f, const struct sums *s, uint32_t pid,
 			 uint64_t content, struct buf *name)
 {
 	struct err err = {0};
 
-	if (!s->dir)
+	if (!s->dir || !has_content(f))
 		return;
 	file_name(name);
 	char *from = xasprintf("%s/" SESSION_WATCH_DIR "/%u-%llu", f->recording, pid,

@@ -104,6 +104,33 @@ TEST(fs_output, paths_without_links)
 	buf_release(&dir);
 }
 
+TEST(fs_output, what_lies_below)
+{
+	static const struct {
+		const char *path;
+		bool below;
+	} paths[] = {
+		{"a", true},	     {"a/in", true},	{"a/none/at/all", true},
+		{"a/../a/in", true}, {"way/in", true},	{"a//./in/", true},
+		{".", false},	     {"a/../b", false}, {"a/..", false},
+		{"ab", false},	     {"a/out", false},	{"a/out/x", false},
+		{"a/file/x", false}, {"b", false},	{"none/x", false},
+		{"/", false},
+	};
+	struct buf base = {0};
+	struct err err = {0};
+
+	enter_tmp();
+	CHECK(mkdir("a", 0700) == 0 && mkdir("a/in", 0700) == 0 && mkdir("b", 0700) == 0 &&
+	      mkdir("ab", 0700) == 0 && symlink("a", "way") == 0 && symlink("../b", "a/out") == 0);
+	close(open("a/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	CHECK_INT(fs_resolve("a", &base, &err), 0);
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+		CHECK_INT(fs_is_below(paths[i].path, buf_str(&base)), paths[i].below);
+	CHECK(fs_is_below("/etc", "/") && !fs_is_below("/etc", "/et"));
+	buf_release(&base);
+}
+
 TEST(fs_output, strangers_are_refused)
 {
 	struct buf got = {0}, words = {0};

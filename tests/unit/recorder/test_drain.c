@@ -684,6 +684,8 @@ static void produce(uint64_t from, uint64_t to)
 		CHECK(hand_alloc(job, (uint32_t)i % 2, t + i, i + 1));
 }
 
+static const struct recover_options believe_nothing;
+
 /* Recovers; then the recording holds every event once, in order, under its thread. */
 static void recover_and_check(const char *words)
 {
@@ -691,7 +693,7 @@ static void recover_and_check(const char *words)
 	struct err err = {0};
 	bool torn;
 
-	if (recover_recording(tmpdir(), &report, &err) < 0)
+	if (recover_recording(tmpdir(), &believe_nothing, &report, &err) < 0)
 		fprintf(stderr, "%s\n", err.text);
 	CHECK(strstr(buf_str(&report), words));
 	nevents = 0;
@@ -705,7 +707,7 @@ static void recover_and_check(const char *words)
 	}
 	CHECK(access(tmpfile_path("9-1-0.ring"), F_OK) < 0);
 	buf_clear(&report);
-	CHECK_INT(recover_recording(tmpdir(), &report, NULL), 0);
+	CHECK_INT(recover_recording(tmpdir(), &believe_nothing, &report, NULL), 0);
 	CHECK(strstr(buf_str(&report), "nothing to recover"));
 	buf_release(&report);
 }
@@ -805,7 +807,7 @@ TEST(drain, recovery_behind_damage)
 	hand_put(job, 0, junk, sizeof(junk));
 	hand_seg(job, 0);
 	produce(0, 10);
-	CHECK_INT(recover_recording(tmpdir(), &report, NULL), 0);
+	CHECK_INT(recover_recording(tmpdir(), &believe_nothing, &report, NULL), 0);
 	CHECK(strstr(buf_str(&report), "Recovered 10 events of 1 process "));
 	buf_release(&report);
 }
