@@ -532,10 +532,12 @@ int db_file_finish(struct db_file *f, const struct activity_closing *c, struct e
 
 	f->lost += c ? c->lost : 0;
 	f->closing = true;
-	/* Without a file there is nothing to close: the first activity makes it. */
+	/* The first activity makes the file. Where that failed, one is made now: to state the loss. */
+	int r = f->db || !f->lost ? 0 : open_db(f, err);
 	if (!f->db)
-		return 0;
-	int r = f->in_batch ? 0 : begin(f, err);
+		return r;
+	if (!f->in_batch)
+		r = begin(f, err);
 	if (f->in_batch)
 		r = db_file_commit(f, end_ns, true, err);
 	/* Behind all else: if there is no room for it, the rest stays. */

@@ -419,6 +419,9 @@ static int jsonl_close(struct activity_writer *w, const struct activity_closing 
 
 	if (!w)
 		return 0;
+	/* No file could be made so far: one that states the loss. */
+	if (w->fd < 0 && c && w->lost + c->lost)
+		r = next_file(w, err);
 	if (w->fd >= 0) {
 		w->failed = 0;
 		r = jsonl_flush(w, err); /* room for what comes */

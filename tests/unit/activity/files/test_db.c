@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -7,6 +9,7 @@
 
 #include "activity/files/activity.h"
 #include "activity_samples.h"
+#include "base/mem.h"
 
 static const struct activity_closing closing = {.end_ns = T0 + 1000, .groups = "{\"g\":{}}"};
 
@@ -338,6 +341,31 @@ TEST(activity_db, a_disk_that_stays_full_tells_the_loss)
 	CHECK_STR(query(path, "PRAGMA integrity_check"), "ok");
 	CHECK_STR(query(path, "SELECT lost,closed FROM ACTIVITY_LOSS"), "20006|1");
 	CHECK_STR(query(path, "SELECT count(*) FROM TASK"), "1");
+	activity_dir_remove(dir);
+}
+
+/* No file can be made while there are activities: one at the end states the loss. */
+TEST(activity_db, a_file_that_comes_too_late_tells_the_loss)
+{
+	char *dir = activity_dir();
+	struct activity k = kernel_of("k", 0);
+	struct activity_writer *w = activity_db.open(dir, &origin, NULL);
+	struct rlimit limit, none;
+	struct err err = {0};
+	glob_t found = {0};
+
+	CHECK_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	none = (struct rlimit){3, limit.rlim_max};
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+	CHECK_INT(activity_db.put(w, &k, &err), -EMFILE);
+	activity_db.put(w, &k, &err);
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	CHECK_INT(activity_db.close(w, &closing, &err), 0);
+	char *pattern = xasprintf("%s/*.db", dir);
+	CHECK_INT(glob(pattern, 0, NULL, &found), 0);
+	CHECK_STR(query(found.gl_pathv[0], "SELECT lost,closed FROM ACTIVITY_LOSS"), "2|1");
+	globfree(&found);
+	free(pattern);
 	activity_dir_remove(dir);
 }
 

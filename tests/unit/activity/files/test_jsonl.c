@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -251,6 +252,30 @@ TEST(activity_jsonl, lines_do_not_wait_long)
 	CHECK_INT(activity_jsonl.put(w, &k, NULL), 0);
 	CHECK(strlen(content(activity_jsonl.path(w))) > 200);
 	CHECK_INT(activity_jsonl.close(w, NULL, NULL), 0);
+	activity_dir_remove(dir);
+}
+
+/* No file can be made while there are activities: one at the end states the loss. */
+TEST(activity_jsonl, a_file_that_comes_too_late_tells_the_loss)
+{
+	char *dir = activity_dir(), names[2][256];
+	struct activity k = kernel_of("k", 0);
+	struct activity_writer *w = activity_jsonl.open(dir, &origin, NULL);
+	const struct activity_closing bare = {.end_ns = T0};
+	struct rlimit limit, none;
+	struct err err = {0};
+
+	CHECK_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	none = (struct rlimit){3, limit.rlim_max};
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+	CHECK_INT(activity_jsonl.put(w, &k, &err), -EMFILE);
+	activity_jsonl.put(w, &k, &err);
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	CHECK_INT(activity_jsonl.close(w, &bare, &err), 0);
+	CHECK_INT(list(dir, names, 2), 1);
+	char *path = xasprintf("%s/%s", dir, names[0]);
+	CHECK_STR(content(path), "{\"kind\":\"loss\",\"lost\":2}\n");
+	free(path);
 	activity_dir_remove(dir);
 }
 
