@@ -4,7 +4,7 @@
 #   make                 everything below O=build
 #   make check           what CI runs       make check-quick   the same without sanitizer builds
 #   make bench           the programs behind every number we state
-#   make soak            the long versions (hours of kill -9, 10^8 events)
+#   make soak            hours of kills, faults and fuzzing, and a table of what they found
 #   make install PREFIX=/usr/local
 #
 # O=dir  CC=clang  OPT=-O1  SAN=address,undefined | thread  DEBUG=1  WERROR=1
@@ -32,6 +32,7 @@ include mk/python.mk	# packages, and their extensions
 include mk/sim.mk	# the simulated vendor stack
 include mk/tests.mk	# unit, e2e, fuzz
 include mk/bench.mk
+include mk/soak.mk	# the kill matrix, fuzzing and benchmarks for hours
 include mk/checks.mk	# format, layers, headers, imports, docs
 include mk/install.mk
 

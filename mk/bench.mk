@@ -20,14 +20,10 @@ $(BENCH_JOBS): $(O)/bench/%: bench/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
 	$(CC) -Isim/include $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< -L$(O)/sim \
 		$(SIM_LIBS:lib%=-l%) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN/../sim' -lpthread -ldl
 
-.PHONY: bench bench-quick bench-programs soak
+.PHONY: bench bench-quick bench-programs
 bench-programs: $(BENCHES) $(BENCH_LIBS) $(BENCH_JOBS)
 bench bench-quick: all targets bench-programs
 	@status=0; for b in $(sort $(BENCHES)); do \
 		$(if $(filter bench-quick,$@),BENCH_QUICK=1) SONDE_BUILD=$(abspath $(O)) $$b || \
 		{ echo "$$b: failed"; status=1; }; \
 	done; exit $$status
-
-soak: all targets
-	SOAK=1 SONDE_TEST_DEADLINE=14400 $(PYTHON) tools/run_e2e.py -q -rs -m soak tests/e2e $(ARGS)
-	+$(MAKE) bench

@@ -5,7 +5,7 @@
 check check-quick:
 	@$(PYTHON) tools/run_checks.py --build $(O) $(if $(filter check-quick,$@),--quick)
 
-everything: all targets $(O)/unit bench-programs
+everything: all targets $(O)/unit bench-programs soak-programs
 # What the sanitizer builds, also by clang, do not compile.
 not-sanitized: guest sim python targets $(BENCH_LIBS) $(BENCH_JOBS) $(O)/own/src/cli/main.o \
 	$(BENCHES:$(O)/bench/%=$(O)/own/bench/%.o)

@@ -37,7 +37,7 @@ LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN
 .SECONDARY: $(patsubst %.c,$(O)/own/%.o,$(wildcard tests/fuzz/*.c bench/*.c))
 
 .PHONY: e2e
-e2e: all targets
+e2e: all targets soak-programs
 	$(PYTHON) tools/run_e2e.py $(if $(ARGS),,--beside) -q -rs tests/e2e $(ARGS)
 
 # Every tests/fuzz/fuzz_NAME.c, over tests/fuzz/corpus/NAME. `make fuzz-replay` runs the corpus and
@@ -57,6 +57,8 @@ $(O)/fuzz/%: $(O)/own/tests/fuzz/fuzz_%.o $(TEST_LIBS)
 	@mkdir -p $(@D)
 	$(LINK_TEST) -fsanitize=fuzzer
 
+MAKE_FUZZ = $(MAKE) O=$(O)-fuzz CC=clang SAN=fuzzer-no-link,address,undefined
+
 .PHONY: fuzz fuzz-replay fuzz-replay-run
 fuzz-replay-run: $(FUZZERS:%=$(O)/replay/%)
 	@for f in $(FUZZERS); do \
@@ -67,7 +69,7 @@ fuzz-replay:
 	+$(MAKE) O=$(O)-asan CC=clang SAN=address,undefined fuzz-replay-run
 fuzz:
 	@test -n '$(filter $(FUZZ),$(FUZZERS))' || { echo 'make fuzz FUZZ=NAME: $(FUZZERS)'; exit 2; }
-	+$(MAKE) O=$(O)-fuzz CC=clang SAN=fuzzer-no-link,address,undefined $(O)-fuzz/fuzz/$(FUZZ)
+	+$(MAKE_FUZZ) $(O)-fuzz/fuzz/$(FUZZ)
 	@mkdir -p $(O)-fuzz/corpus/$(FUZZ)
 	$(O)-fuzz/fuzz/$(FUZZ) -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(O)-fuzz/ \
 		$(O)-fuzz/corpus/$(FUZZ) $(wildcard tests/fuzz/corpus/$(FUZZ))
