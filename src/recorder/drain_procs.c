@@ -321,7 +321,8 @@ void drain_forget(struct drain *d, uint32_t number)
 
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c)
 {
+	/* One that waits for its former image has no number yet, and was never read. */
 	for (size_t i = 0; i < d->narenas; i++)
-		if (d->arenas[i]->proc.number == c->head.proc)
+		if (d->arenas[i]->announced && d->arenas[i]->proc.number == c->head.proc)
 			arena_seek(d->arenas[i], c->ring, c->seq, c->offset, c->head.tid);
 }

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from harness import FINISHED, SOAK, wait_gone
+from harness import FINISHED, SOAK, counted, wait_gone
 from waiting import pause
 
 TRIES = 100 if SOAK else 20
@@ -200,3 +200,20 @@ def test_recovery_after_exec(hurts):
     h.recover()
     h.check_exact(1)
     assert sum(1 for p in h.processes() if p.pid == h.job.pid) == 7
+
+
+def test_recovery_of_images_that_no_recorder_saw(hurts):
+    """The recorder is gone when a child becomes other programs; the first process is read up to there."""
+    h = hurts()
+    chained = h.tmp / "chained"
+    steady = " ".join(map(str, h.steady(pace=50)))
+    chain = f"{h.target('chain')} {chained} 3 100 leave"
+    script = f"{steady} & read go; {chain}; kill -9 $!; wait"
+    h.start("sh", "-c", script, stdin=subprocess.PIPE)
+    h.wait_counted(200)
+    h.session.kill_recorder()
+    h.job.communicate(b"go\n", timeout=30)
+    h.recover()
+    made = h.counted + counted(chained)
+    assert counted(chained) == 3 * 200 and made <= h.fast_rows() <= made + 1
+    assert h.lost == 0
