@@ -83,6 +83,8 @@ class Node:
     def replace_daemon(self):
         """Where it has ended: it was killed, or says why."""
         r, process = self.round, self.daemon.process
+        if r.victim == "daemon" and r.fault in SIGNALS:
+            process.wait(30)
         if process.poll() is None:
             return False
         status, log = process.returncode, self.daemon.log()
