@@ -9,7 +9,9 @@ GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/co
 	src/wire/proc_stat.c
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
-HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hooks/hal_hooks.c
+# What a job does to all its libraries; in one of each set that is preloaded together.
+INTERPOSE := src/guest/interpose/system_calls.c
+HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hooks/hal_hooks.c $(INTERPOSE)
 HOOKS_libascend_kernel_hook := $(addprefix src/device/ascend/hooks/,kernel_hooks.c stars.c stars_reader.c)
 HOOKS_libascend_mstx_hook := src/device/ascend/hooks/mstx_hooks.c
 HOOKS_libatb_abi_0_hook := $(addprefix src/device/ascend/hooks/,atb_hooks.c atb_text.c)
@@ -17,7 +19,7 @@ HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/hooks/malloc_hooks.c
 # The monitor: what asks the daemon, and the sources of activities.
 HOOKS_libsonde_monitor := $(wildcard src/guest/monitor/*.c src/device/*/activity/*.c) \
-	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c
+	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c $(INTERPOSE)
 HOOK_LIBS := $(patsubst HOOKS_%,%,$(filter HOOKS_%,$(.VARIABLES)))
 HOOK_SRC := $(sort $(foreach l,$(HOOK_LIBS),$(HOOKS_$(l))))
 

@@ -21,6 +21,7 @@ LAYER_OF = [
     ("src/guest/collect/*", "guest/collect"),
     ("src/guest/watch/*", "guest/collect"),
     ("src/guest/monitor/*", "guest/monitor"),
+    ("src/guest/interpose/*", "device/hooks"),
     ("src/device/*/abi*.h", "device/abi"),
     ("src/device/*/modules.*", "device/names"),
     ("src/device/*/hooks/*", "device/hooks"),

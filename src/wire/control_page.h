@@ -117,6 +117,10 @@ struct control_page {
 	/* recorder: the process whose memory it may not read; guest: 0, after it has let it in
 	 * (guest_grant_ptrace_access()) */
 	_Atomic uint32_t access_denied_pid;
+	/* guest: processes that have limited their system calls, and go on with what they had; and
+	 * those in which there was nothing to go on with, so that they are not recorded */
+	_Atomic uint32_t sealed, sealed_out;
+	uint32_t filters; /* of system calls, that the job had from the start: not its own */
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

@@ -80,3 +80,30 @@ bool proc_stat_parse(const char *text, size_t len, struct proc_stat *out)
 	*out = s;
 	return true;
 }
+
+/* The number behind a name at the beginning of a line. */
+static bool find_number(const char *text, size_t len, const char *name, uint64_t *out)
+{
+	const char *at = memmem(text, len, name, strlen(name)), *end = text + len;
+
+	if (!at)
+		return false;
+	at += strlen(name);
+	while (at < end && (*at == ' ' || *at == '\t'))
+		at++;
+	if (at == end || *at < '0' || *at > '9')
+		return false;
+	*out = read_number(&at, end);
+	return true;
+}
+
+uint32_t proc_status_filters(const char *text, size_t len)
+{
+	uint64_t mode = 0, filters = 0;
+
+	if (!find_number(text, len, "\nSeccomp:", &mode) || !mode)
+		return 0;
+	if (!find_number(text, len, "\nSeccomp_filters:", &filters) || !filters)
+		return 1;
+	return filters < UINT32_MAX ? (uint32_t)filters : UINT32_MAX;
+}

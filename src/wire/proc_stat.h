@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The line of /proc/PID/stat, for both worlds: pure code, no heap, no stdio.
+ * The line of /proc/PID/stat, and one of /proc/PID/status, for both worlds: pure code, no heap, no
+ *stdio.
  *
  *	4711 (python3 train.py) S 4700 … 4194304 … 530 12 … 8812345 … 93824992231424 …
  *	1    2                  3 4      9         14  15   22        26, 28
@@ -32,6 +33,12 @@ struct proc_stat {
 
 /* False: the text is no such line; *out is untouched then. */
 bool proc_stat_parse(const char *text, size_t len, struct proc_stat *out);
+
+/*
+ * From the text of /proc/PID/status: how many filters of system calls (seccomp) the process has.
+ * Kernels before 5.9 say only whether there are any: 1.
+ */
+uint32_t proc_status_filters(const char *text, size_t len);
 
 /* A zombie: its first thread has ended. Others may still run; only a pidfd can say. */
 static inline bool proc_stat_ended(const struct proc_stat *s)

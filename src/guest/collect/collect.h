@@ -298,6 +298,16 @@ bool collect_has_python(void) EXPORTED(collect_has_python);
 typedef void (*collect_step_fn)(uint64_t ended);
 void collect_on_step(collect_step_fn fn) EXPORTED(collect_on_step);
 
+/*
+ * Around a call of the job that limits its system calls (guest_seal()); and who has threads, which
+ * end before it.
+ */
+bool collect_seal(bool all_threads, bool no_clock) EXPORTED(collect_seal);
+void collect_unseal(void) EXPORTED(collect_unseal);
+bool collect_is_sealed(void) EXPORTED(collect_is_sealed);
+typedef void (*collect_seal_fn)(void);
+void collect_on_seal(collect_seal_fn fn) EXPORTED(collect_on_seal);
+
 /* Marks for torch_npu's sanitizer, whether tracing or not; the stream is a handle. NULL: none. */
 typedef void (*collect_sanitizer_fn)(const char *message, uint64_t stream);
 void collect_sanitizer_set(collect_sanitizer_fn fn) EXPORTED(collect_sanitizer_set);

@@ -50,7 +50,7 @@ uint16_t collect_device(void)
 	device_getter fn = atomic_load_explicit(&getter, memory_order_relaxed);
 	int32_t device = -1;
 
-	if (!fn)
+	if (!fn && !guest_is_sealed())
 		fn = find_getter();
 	if (!fn || fn(&device) != 0 || device < 0 || device >= (int32_t)DEV_NONE)
 		return atomic_load_explicit(&given, memory_order_relaxed);

@@ -217,3 +217,40 @@ const char *collect_first_class(void)
 {
 	return guest_python_class();
 }
+
+/* --- a process that limits its system calls --- */
+
+#define SEAL_FNS 4
+
+static _Atomic(collect_seal_fn) on_seal[SEAL_FNS];
+
+void collect_on_seal(collect_seal_fn fn)
+{
+	for (int i = 0; i < SEAL_FNS; i++) {
+		collect_seal_fn none = NULL;
+
+		if (atomic_compare_exchange_strong(&on_seal[i], &none, fn) || none == fn)
+			return;
+	}
+}
+
+bool collect_seal(bool all_threads, bool no_clock)
+{
+	for (int i = 0; i < SEAL_FNS && !guest_is_sealed(); i++) {
+		collect_seal_fn fn = atomic_load(&on_seal[i]);
+
+		if (fn)
+			fn();
+	}
+	return guest_seal(all_threads, no_clock);
+}
+
+void collect_unseal(void)
+{
+	guest_unseal();
+}
+
+bool collect_is_sealed(void)
+{
+	return guest_is_sealed();
+}

@@ -159,6 +159,7 @@ void socket_close(void)
 	if (socket_is_ours()) {
 		if (self.name.sun_path[0])
 			unlink(self.name.sun_path);
+		(void)shutdown(self.fd, SHUT_RDWR); /* wakes who waits for a message */
 		close(self.fd);
 	}
 	self.open = false;

@@ -62,13 +62,13 @@ void source_stop(const struct activity_source *s)
 
 static void before_fork(void)
 {
-	if (!fork_safe_lock_is_mine(&inside))
+	if (!guest_is_sealed() && !fork_safe_lock_is_mine(&inside))
 		(void)fork_safe_lock_try(&inside, FORK_WAITS_MS);
 }
 
 static void after_fork(void)
 {
-	if (fork_safe_lock_is_mine(&inside))
+	if (!guest_is_sealed() && fork_safe_lock_is_mine(&inside))
 		fork_safe_lock_release(&inside);
 }
 

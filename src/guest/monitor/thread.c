@@ -23,12 +23,14 @@
 #define SEND_EVERY 5 /* times that we ask: a daemon that was started anew knows nothing of us */
 #define STEP_SEND_NS (1000 * MS_NS)
 #define STACK_BYTES (512u << 10)
+#define SEAL_WAITS_NS (2500 * MS_NS) /* longer than the thread ever sleeps */
 #define EXIT_WAITS_MS 1000 /* for our thread to be through with what it does */
 
 static struct {
 	_Atomic uint32_t pid; /* of the process whose thread runs */
 	_Atomic bool polls; /* the thread asks; else a framework does */
 	_Atomic bool ended; /* exit() is under way: what is not done will not be */
+	_Atomic uint32_t tid; /* of the thread; 0: it has not begun */
 	bool found; /* the daemon has answered */
 	bool exit_registered;
 	char request[REQUEST_MAX_BYTES];
@@ -151,6 +153,7 @@ static void *run_monitor(void *arg)
 	uint64_t poll_ns = 0;
 
 	(void)arg;
+	atomic_store(&self.tid, (uint32_t)syscall(SYS_gettid));
 	prctl(PR_SET_NAME, "sonde-monitor");
 	while (!atomic_load(&self.ended) && !is_last_thread()) {
 		uint64_t now = guest_now();
@@ -179,10 +182,8 @@ static void *run_monitor(void *arg)
 
 /* Runs before the vendor's library is torn down, so the source can still be switched off. If our
  * thread holds the lock for longer than a second the job ends without. */
-static void at_exit(void)
+static void end_monitor(void)
 {
-	if (atomic_load(&self.pid) != (uint32_t)getpid())
-		return;
 	cupti_hurry();
 	bool ours = control_try_lock(EXIT_WAITS_MS);
 	atomic_store(&self.ended, true);
@@ -191,6 +192,30 @@ static void at_exit(void)
 		control_unlock();
 	}
 	link_close(EXIT_WAITS_MS);
+}
+
+static void at_exit(void)
+{
+	if (!collect_is_sealed() && atomic_load(&self.pid) == (uint32_t)getpid())
+		end_monitor();
+}
+
+/*
+ * The job is about to limit its system calls, and the thread cannot do without. The filter may be
+ * for all threads: it is waited for until the kernel does not know the thread any more.
+ */
+static void before_seal(void)
+{
+	uint32_t pid = (uint32_t)getpid(), tid = atomic_load(&self.tid);
+	uint64_t until = guest_now() + SEAL_WAITS_NS;
+
+	if (atomic_load(&self.pid) != pid || !tid)
+		return;
+	end_monitor();
+	while (syscall(SYS_tgkill, pid, tid, 0) == 0 && guest_now() < until)
+		guest_sleep(MS_NS);
+	print_notice("the job limits its system calls (seccomp): it is not monitored any more",
+		     NULL, NULL, NULL);
 }
 
 /*
@@ -223,13 +248,16 @@ static void start_thread(void)
 /* Once per process; cheap afterwards. */
 static void ensure_thread(void)
 {
+	if (collect_is_sealed())
+		return;
 	uint32_t pid = (uint32_t)getpid(), who = atomic_load(&self.pid);
-
 	if (who == pid || !atomic_compare_exchange_strong(&self.pid, &who, pid))
 		return;
 	/* What a forked child finds here is its parent's. */
 	self.found = false;
+	atomic_store(&self.tid, 0);
 	atomic_store(&self.ended, false);
+	collect_on_seal(before_seal);
 	source_watch_forks();
 	start_thread();
 }
@@ -283,7 +311,7 @@ static bool note_awake(void)
  * would take each other's requests. */
 void monitor_wake(void)
 {
-	if (!environment.wanted || note_awake())
+	if (!environment.wanted || collect_is_sealed() || note_awake())
 		return;
 	/* torch_npu and MindSpore ask by themselves, through our Python module. */
 	if (dl_iterate_phdr(is_framework, NULL))

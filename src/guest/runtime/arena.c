@@ -51,6 +51,8 @@ int guest_commit(struct arena_head *a, uint64_t off, uint64_t len)
 	uint64_t from = off & ~4095ull, to = (off + len + 4095) & ~4095ull;
 	int r = -ESTALE;
 
+	if (guest_is_sealed())
+		return -EPERM;
 #ifdef MADV_POPULATE_WRITE
 	if (madvise((char *)a + from, to - from, MADV_POPULATE_WRITE) == 0)
 		return 0;

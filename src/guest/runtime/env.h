@@ -63,6 +63,9 @@ size_t guest_read_file(const char *path, char *out, size_t size);
 /* When a process started, in clock ticks since boot: field 22 of /proc/PID/stat. */
 uint64_t guest_start_ticks(uint32_t pid);
 
+/* How many filters of system calls this process has. */
+uint32_t guest_filters(void);
+
 /* Has it ended; whether its parent has noticed or not? */
 bool guest_is_gone(uint32_t pid);
 

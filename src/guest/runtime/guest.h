@@ -14,7 +14,8 @@
  * The files: process.c joins the recording and leaves it; ring.c gives threads their rings and
  * segments; stacks.c interns call stacks, python.c adds Python's frames; arena.c and session.c make
  * the two shared files; spawn.c starts a recorder; env.c reads the environment, once; life.c is the
- * library's beginning and the process' end; import_package.c brings our Python package in.
+ * library's beginning and the process' end; import_package.c brings our Python package in;
+ * sealed.c does without system calls where the job has limited its own.
  *
  * The epoch
  * ---------
@@ -55,6 +56,7 @@
 #include "wire/record.h"
 #include "wire/ring.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -144,13 +146,42 @@ static inline uint64_t guest_now_coarse(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A raw system call: the C library's would be a point at which threads are cancelled. */
+/* --- a process that has limited its own system calls: sealed.c --- */
+
+extern _Atomic uint32_t guest_sealed __asm__("sonde_guest_sealed")
+	__attribute__((visibility("default")));
+
+static inline bool guest_is_sealed(void)
+{
+	return unlikely(atomic_load_explicit(&guest_sealed, memory_order_relaxed));
+}
+
+/* syscall(), which a sealed process is refused: what fails is counted, what is not made does not
+ * kill. */
+#define guest_syscall(...) (guest_is_sealed() ? (errno = EPERM, -1L) : syscall(__VA_ARGS__))
+
+/* A raw system call: the C library's would be a point at which threads are cancelled. Does not
+ * sleep in a sealed process: a loop around it needs another end. */
 static inline void guest_sleep(long ns)
 {
 	struct timespec t = {0, ns};
 
-	syscall(SYS_nanosleep, &t, NULL);
+	if (!guest_is_sealed())
+		syscall(SYS_nanosleep, &t, NULL);
 }
+
+/*
+ * Around the job's own system call: what needs system calls is done before it, and none is made
+ * after it. all_threads: it counts for threads that run already, too. no_clock: nor may this thread
+ * read the clock. True: this call has sealed it, and if the job's fails it is unsealed.
+ */
+bool guest_seal(bool all_threads, bool no_clock);
+void guest_unseal(void);
+/* Around slow paths, which guest_seal() waits for. */
+void guest_enter_calls(void);
+void guest_leave_calls(void);
+/* Of this thread; in a sealed process as the C library knows it. */
+uint32_t guest_tid(void);
 
 /* The mode, after joining the recording if this is the first question of the process. */
 uint32_t guest_mode_slow(void);
@@ -424,6 +455,8 @@ uint32_t guest_attach(void);
 void guest_block_signals(uint64_t *out_old);
 void guest_restore_signals(const uint64_t *old);
 
+/* Until no thread is inside a hook that has taken a hold, at most so long. */
+void guest_wait_for_hooks(struct arena_head *a, uint64_t most_ns);
 /* The process whose memory this is. */
 uint32_t guest_owner_pid(void);
 /* Is this a ring of an arena that guest_move() has left a moment ago: certainly mapped yet? */

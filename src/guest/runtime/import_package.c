@@ -299,12 +299,13 @@ static void *ask_until_done(void *arg)
 	uint64_t until = guest_now() + PATIENCE_NS;
 	struct wanted *w = arg;
 
-	while (atomic_load(&w->state) != DONE && guest_now() < until) {
+	while (atomic_load(&w->state) != DONE && guest_now() < until && !guest_is_sealed()) {
 		request_call(w);
 		guest_sleep(PAUSE_NS);
 		if (atomic_load(&w->state) == ASKED && Py_IsInitialized())
 			wake_main_thread();
 	}
+	guest_leave_calls();
 	return NULL;
 }
 
@@ -316,12 +317,14 @@ static void start_asking(struct wanted *w)
 	pthread_t thread;
 	uint64_t signals;
 
-	if (!guest_has_python() || is_off() || pthread_attr_init(&attr) != 0)
+	if (!guest_has_python() || is_off() || guest_is_sealed() || pthread_attr_init(&attr) != 0)
 		return;
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	guest_block_signals(&signals); /* it takes none of the job's */
-	(void)!pthread_create(&thread, &attr, ask_until_done, w);
+	guest_enter_calls();
+	if (pthread_create(&thread, &attr, ask_until_done, w) != 0)
+		guest_leave_calls();
 	guest_restore_signals(&signals);
 	pthread_attr_destroy(&attr);
 }

@@ -62,7 +62,8 @@ static struct control_page *page_of_session(void)
 	if (fd < 0)
 		return NULL;
 	void *p = MAP_FAILED;
-	if (lseek(fd, 0, SEEK_END) >= SESSION_BYTES)
+	struct stat st;
+	if (fstat(fd, &st) == 0 && st.st_size >= SESSION_BYTES)
 		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (p != MAP_FAILED && ((struct control_page *)p)->magic != SESSION_MAGIC) {
@@ -175,7 +176,7 @@ static void wait_for_files(void)
  */
 static void finish_recording(void)
 {
-	if (guest_root_pid() != guest_noted_owner())
+	if (guest_root_pid() != guest_noted_owner() || guest_is_sealed())
 		return;
 	wait_for_files();
 	guest_open_gate();
@@ -213,7 +214,7 @@ bool guest_flush(uint32_t timeout_ms)
 	struct control_page *p = guest.page;
 	uint64_t until = guest_now() + (uint64_t)timeout_ms * 1000000u;
 
-	if (!guest_has_joined() || atomic_load(&p->state) != SESSION_LIVE)
+	if (!guest_has_joined() || guest_is_sealed() || atomic_load(&p->state) != SESSION_LIVE)
 		return false;
 	uint32_t asked = atomic_fetch_add(&p->flush_asked, 1) + 1;
 	for (;;) {
@@ -299,9 +300,30 @@ void guest_begin_monitor(const char *dir)
 	(void)guest_note_begun();
 }
 
+/*
+ * A filter that came with exec() is known to be there, but not what it allows. One that the job
+ * had from the start, a container's or a service's, allows what the launcher did. More than that
+ * is of the job's own making: nothing of ours is started then.
+ */
+static bool is_sealed_already(void)
+{
+	uint32_t filters = guest_is_expected() ? guest_filters() : 0;
+
+	if (!filters)
+		return false;
+	if (!guest.page)
+		guest.page = page_of_session();
+	if (!guest.page || filters <= guest.page->filters)
+		return false;
+	atomic_store(&guest_sealed, 1);
+	return true;
+}
+
 /* Before main(), with one thread only, unless the Python package brings us: then it begins. */
 __attribute__((constructor)) static void loaded(void)
 {
+	if (is_sealed_already())
+		return;
 	guest_note_owner();
 	if (guest_is_expected())
 		begin_once();

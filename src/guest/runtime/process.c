@@ -27,7 +27,7 @@
  *	formers[] = old arena and page              "
  *	guest.page, guest.arena = new               "  (its epoch is still the old one)
  *	*guest_epoch: old -> next (CAS)          next event: epochs differ -> thread_ready():
- *	wait_for_hooks(old), at most 1 s            ends its hold in the old arena, takes a ring of
+ *	wait for hooks in it, at most 1 s           ends its hold in the old arena, takes a ring of
  *	old->left = 1, wake its recorder            the new one, carries the hold over
  *
  * The CAS fails if exit() has closed the gate meanwhile, and then nobody moves. The old arena stays
@@ -57,6 +57,7 @@
 #define GATE_CLOSE_NS 100000000ull
 #define LEAVE_NS 1000000000ull
 #define GATE_OPEN_NS 50000000ull
+#define NOT_BLOCKED UINT64_MAX /* no mask of signals: SIGKILL cannot be in one */
 
 struct guest_state guest;
 
@@ -77,14 +78,15 @@ void guest_block_signals(uint64_t *out_old)
 	uint64_t all = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) |
 			 1ull << (SIGFPE - 1) | 1ull << (SIGTRAP - 1));
 
-	*out_old = 0;
+	*out_old = NOT_BLOCKED;
 	/* Not by the C library, which leaves its own out: cancelling a thread is a jump too. */
-	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, out_old, sizeof(all));
+	guest_syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, out_old, sizeof(all));
 }
 
 void guest_restore_signals(const uint64_t *old)
 {
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, old, NULL, sizeof(*old));
+	if (*old != NOT_BLOCKED)
+		syscall(SYS_rt_sigprocmask, SIG_SETMASK, old, NULL, sizeof(*old));
 }
 
 /* The epoch lives in a page that the kernel empties in a forked child. Word 0 is the epoch, word 1
@@ -262,7 +264,7 @@ static struct {
  * A thread stores its hold relaxed: half a millisecond is longer than any store buffer keeps it.
  * After that each ring is polled until its hold is gone or the time is up.
  */
-static void wait_for_hooks(struct arena_head *a, uint64_t most_ns)
+void guest_wait_for_hooks(struct arena_head *a, uint64_t most_ns)
 {
 	uint64_t until = guest_now() + most_ns;
 	uint32_t n = atomic_load(&a->nrings);
@@ -284,7 +286,7 @@ void guest_close_gate(void)
 	atomic_store(&gate.open_ns, UINT64_MAX);
 	atomic_store(&gate.tid, (uint32_t)syscall(SYS_gettid));
 	atomic_store(epoch, GUEST_EPOCH_EXIT);
-	wait_for_hooks(guest.arena, GATE_CLOSE_NS);
+	guest_wait_for_hooks(guest.arena, GATE_CLOSE_NS);
 }
 
 void guest_open_gate(void)
@@ -354,10 +356,34 @@ static bool has_outcome(void)
 	return epoch && (epoch != UINT32_MAX || atomic_load(&guest.mode) == GUEST_OFF);
 }
 
+/*
+ * In a sealed process nobody joins any more. What has an outcome keeps it; a forked child, and who
+ * had none, is not recorded and is counted. By stores alone.
+ */
+static uint32_t attach_sealed(void)
+{
+	_Atomic uint32_t *epoch = atomic_load(&guest_epoch);
+	uint32_t forked = 0;
+
+	if (guest_epoch_now() == GUEST_EPOCH_EXIT)
+		return GUEST_OFF;
+	if (has_outcome())
+		return atomic_load(&guest.mode);
+	atomic_store(&guest.mode, GUEST_OFF);
+	if (epoch == &never || atomic_compare_exchange_strong(epoch, &forked, count_epoch(NULL))) {
+		guest.arena = NULL;
+		if (guest.page)
+			atomic_fetch_add(&guest.page->sealed_out, 1);
+	}
+	return GUEST_OFF;
+}
+
 /* Only one thread joins. The others poll: a futex would need a word that survives fork() and
  * vfork(), and this happens once. */
 uint32_t guest_attach(void)
 {
+	if (guest_is_sealed())
+		return attach_sealed();
 	uint32_t pid = (uint32_t)getpid();
 	uint64_t until = guest_now() + JOIN_WAIT_NS;
 
@@ -500,7 +526,7 @@ static void leave_arena(struct former *f)
 {
 	struct arena_head *a = f->arena;
 
-	wait_for_hooks(a, LEAVE_NS);
+	guest_wait_for_hooks(a, LEAVE_NS);
 	atomic_store(&a->left, 1);
 	syscall(SYS_futex, &f->page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -548,6 +574,8 @@ bool guest_move(const char *output, bool monitor)
 	uint64_t until = guest_now() + JOIN_WAIT_NS, signals;
 	bool moved = false;
 
+	if (guest_is_sealed())
+		return false;
 	while (!atomic_compare_exchange_strong(&joining, &who, pid)) {
 		if (who != pid)
 			continue; /* a parent's thread was at it */
@@ -581,14 +609,16 @@ uint32_t guest_mode_slow(void)
 	/* The handler of a fault inside our own joining: its event is not recorded. */
 	if (!t->busy) {
 		uint64_t signals;
+		guest_enter_calls();
 		guest_block_signals(&signals);
 		t->busy = 1;
 		atomic_signal_fence(memory_order_seq_cst);
-		if (guest_epoch_now() != 0 || !guest_leave_monitor())
+		if (guest_is_sealed() || guest_epoch_now() != 0 || !guest_leave_monitor())
 			mode = guest_attach();
 		atomic_signal_fence(memory_order_seq_cst);
 		t->busy = 0;
 		guest_restore_signals(&signals);
+		guest_leave_calls();
 	}
 	if (mode >= GUEST_SHADOW && (owed.settings || owed.tracing))
 		emit_owed();
@@ -620,7 +650,7 @@ void guest_configure(const struct rec_settings *s, uint32_t want, const char *ou
 
 void guest_set_tracing(bool on)
 {
-	if (guest_mode() < GUEST_SHADOW)
+	if (guest_mode() < GUEST_SHADOW || guest_is_sealed())
 		return;
 	atomic_store(&guest.arena->tracing, on);
 	atomic_store(&guest.mode, on ? GUEST_RECORD : GUEST_SHADOW);

@@ -140,7 +140,7 @@ static uint64_t instructions_of(const struct python_raw_frame *f)
 /* The kernel reads the eight bytes before it sees that there is nothing to do with them. */
 static bool is_readable_word(uint64_t addr)
 {
-	return syscall(SYS_rt_sigprocmask, -1, addr, NULL, 8) < 0 && errno == EINVAL;
+	return guest_syscall(SYS_rt_sigprocmask, -1, addr, NULL, 8) < 0 && errno == EINVAL;
 }
 
 /* Less than a page of them. */
@@ -381,7 +381,13 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 	struct walk walk;
 	uint32_t n = 0;
 
-	if (!max || !is_ready() || !walk_begin(&walk))
+	if (!max || !is_ready())
+		return 0;
+	if (guest_is_sealed()) {
+		guest_lost_stack();
+		return 0;
+	}
+	if (!walk_begin(&walk))
 		return 0;
 	for (unsigned seen = 0; n < max && seen < MAX_SHIMS + max; seen++) {
 		struct place p;

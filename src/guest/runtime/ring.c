@@ -48,7 +48,7 @@ void guest_lost(uint64_t n)
 static bool thread_is_gone(uint32_t pid, uint32_t tid)
 {
 	/* UINT32_MAX: given up by a thread that got no segment for it */
-	return tid == UINT32_MAX || (syscall(SYS_tgkill, pid, tid, 0) < 0 && errno == ESRCH);
+	return tid == UINT32_MAX || (guest_syscall(SYS_tgkill, pid, tid, 0) < 0 && errno == ESRCH);
 }
 
 /*
@@ -131,8 +131,11 @@ static int seg_take(struct arena_head *a)
  */
 static int seg_wait(struct arena_head *a)
 {
-	uint64_t until = guest_now() + (uint64_t)guest.page->wait_ms * 1000000u;
+	uint64_t until;
 
+	if (guest_is_sealed())
+		return -1;
+	until = guest_now() + (uint64_t)guest.page->wait_ms * 1000000u;
 	for (uint64_t now = guest_now(); now < until; now = guest_now()) {
 		if (now > atomic_load(&guest.page->heartbeat_ns) + RECORDER_DEAD_NS)
 			return -1;
@@ -172,6 +175,17 @@ static int seg_get(struct arena_head *a)
 	return i;
 }
 
+/* In this order: a signal handler in between, where signals cannot be blocked, finds no room. */
+static void point_cursor(struct guest_cursor *c, struct seg *s, char *pos)
+{
+	c->end = NULL;
+	atomic_signal_fence(memory_order_seq_cst);
+	c->seg = s;
+	c->pos = pos;
+	atomic_signal_fence(memory_order_seq_cst);
+	c->end = (char *)s + ARENA_SEG_SIZE;
+}
+
 /*
  * Chains a fresh segment to the ring and points the cursor at it. In this order, each with release:
  * the segment's own header (an empty segment of this ring, with its number in the chain); then the
@@ -204,9 +218,7 @@ static bool seg_next(struct guest_cursor *c)
 	else
 		atomic_store_explicit(&r->first_seg, (uint32_t)i + 1, memory_order_release);
 	atomic_store_explicit(&r->last_seg, (uint32_t)i + 1, memory_order_release);
-	c->seg = s;
-	c->pos = (char *)(s + 1);
-	c->end = (char *)s + ARENA_SEG_SIZE;
+	point_cursor(c, s, (char *)(s + 1));
 	return true;
 }
 
@@ -221,10 +233,11 @@ static void write_thread_record(struct guest_thread *t, struct guest_cursor *c, 
 	struct rec_thread *r = (struct rec_thread *)c->pos;
 
 	*r = (struct rec_thread){
-		.head = {.type = REC_THREAD, .size = sizeof(*r), .time_ns = guest_now()},
+		.head = {.type = REC_THREAD, .size = sizeof(*r)},
 		.tid = t->tid,
 		.level = level,
 	};
+	r->head.time_ns = guest_is_sealed() ? guest_now_coarse() : guest_now();
 	c->pos += sizeof(*r);
 	atomic_store_explicit(&c->seg->used, (uint32_t)(c->pos - (char *)c->seg),
 			      memory_order_release);
@@ -247,9 +260,9 @@ static bool cursor_open(struct guest_thread *t, struct arena_head *a, uint32_t l
 	uint32_t last = atomic_load_explicit(&r->last_seg, memory_order_acquire);
 	if (last) {
 		/* The dead owner's last segment: what it did not publish is not there. */
-		c->seg = arena_seg(a, last - 1);
-		c->pos = (char *)c->seg + atomic_load_explicit(&c->seg->used, memory_order_acquire);
-		c->end = (char *)c->seg + ARENA_SEG_SIZE;
+		struct seg *s = arena_seg(a, last - 1);
+		uint32_t used = atomic_load_explicit(&s->used, memory_order_acquire);
+		point_cursor(c, s, (char *)s + used);
 	}
 	if (c->end - c->pos < (ptrdiff_t)sizeof(struct rec_thread) && !seg_next(c)) {
 		atomic_store_explicit(&r->owner, UINT32_MAX, memory_order_release);
@@ -304,7 +317,7 @@ static bool thread_ready(struct guest_thread *t)
 		return false;
 	atomic_thread_fence(memory_order_acquire); /* the arena is that of this epoch, or younger */
 	struct arena_head *a = guest.arena;
-	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+	uint32_t tid = guest_tid();
 	uint64_t held = 0;
 	epoch = atomic_load(&a->epoch);
 	/* A forked child has its parent's, which are not its own to end. */
@@ -357,7 +370,8 @@ static void forget_abandoned(struct guest_thread *t, uint64_t sp)
 {
 	stack_t alt;
 
-	if (!t->level || sigaltstack(NULL, &alt) < 0 || (alt.ss_flags & SS_ONSTACK))
+	if (!t->level || guest_is_sealed() || sigaltstack(NULL, &alt) < 0 ||
+	    (alt.ss_flags & SS_ONSTACK))
 		return;
 	while (t->level) {
 		uint32_t top = t->level < GUEST_LEVELS ? t->level - 1 : GUEST_LEVELS - 1;
@@ -385,6 +399,7 @@ static bool slow_enter(struct guest_thread *t, struct slow *s)
 	if (t->busy)
 		return false;
 	s->saved_errno = errno;
+	guest_enter_calls();
 	guest_block_signals(&s->signals);
 	t->busy = 1;
 	atomic_signal_fence(memory_order_seq_cst);
@@ -396,6 +411,7 @@ static void slow_leave(struct guest_thread *t, const struct slow *s)
 	atomic_signal_fence(memory_order_seq_cst);
 	t->busy = 0;
 	guest_restore_signals(&s->signals);
+	guest_leave_calls();
 	errno = s->saved_errno;
 }
 

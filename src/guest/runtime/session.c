@@ -31,6 +31,7 @@ static int session_make(const char *dir)
 	struct control_page init = {
 		.magic = SESSION_MAGIC, .version = SESSION_VERSION, .root_pid = guest_root_pid()};
 
+	init.filters = guest_filters();
 	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
 		return -1;
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -99,7 +100,7 @@ bool guest_revive(void)
 	uint32_t live = SESSION_LIVE;
 	struct control_page *page = guest.page;
 
-	if (!page || !guest_has_joined())
+	if (!page || !guest_has_joined() || guest_is_sealed())
 		return false;
 	if (atomic_load(&page->state) == SESSION_LIVE &&
 	    guest_is_gone(atomic_load(&page->recorder_pid)))
@@ -113,7 +114,8 @@ void guest_wake_recorder(void)
 	int saved = errno;
 
 	if (guest_has_joined())
-		syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+		guest_syscall(SYS_futex, &guest.page->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL,
+			      0);
 	errno = saved;
 }
 

@@ -345,6 +345,24 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 			      e->damaged);
 }
 
+/* Processes with filters of system calls (src/guest/runtime/sealed.c). */
+static void note_sealed(struct control_page *page, const struct input_sink *sink)
+{
+	unsigned n = atomic_load(&page->sealed), out = atomic_load(&page->sealed_out);
+
+	if (n)
+		add_note(sink,
+			 "%u process%s limited %s system calls (seccomp). From then on sonde made "
+			 "none in %s: call stacks can be missing, and files were finished after "
+			 "the end.",
+			 n, n == 1 ? "" : "es", n == 1 ? "its" : "their", n == 1 ? "it" : "them");
+	if (out)
+		add_note(sink,
+			 "%u process%s could not be recorded at all: %s began under a filter of "
+			 "system calls (seccomp) that the job itself had set.",
+			 out, out == 1 ? "" : "es", out == 1 ? "it" : "they");
+}
+
 /* What the control page beside the recording knows and its frames cannot say.
  */
 static void note_session(const char *file, const struct input_sink *sink)
@@ -361,6 +379,7 @@ static void note_session(const char *file, const struct input_sink *sink)
 				 "for %s buffer%s, or no recorder.",
 				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
 				 n == 1 ? "" : "s");
+		note_sealed(page, sink);
 		n = atomic_load(&page->rows_lost);
 		if (n)
 			add_note(sink,

@@ -37,6 +37,52 @@
 #define SLOTS 2048u
 #define SLOT_TRIES 16u
 
+/* --- what was reported --- */
+
+struct slot {
+	_Atomic uint64_t start, end, id;
+};
+
+static struct slot slots[SLOTS];
+static _Atomic uint64_t generation;
+
+static uint64_t identity(const struct native_object *o)
+{
+	uint64_t h = 14695981039346656037ull ^ o->bias;
+
+	for (const char *p = o->name ? o->name : ""; *p; p++)
+		h = (h ^ (uint8_t)*p) * 1099511628211ull;
+	return (h ^ atomic_load_explicit(&generation, memory_order_relaxed)) | 1;
+}
+
+static unsigned first_slot(uint64_t start)
+{
+	return (unsigned)((start >> 12) * 0x9e3779b97f4a7c15ull >> 48) % SLOTS;
+}
+
+static bool is_known_start(uint64_t start)
+{
+	unsigned at = first_slot(start);
+
+	for (unsigned i = 0; i < SLOT_TRIES; i++)
+		if (atomic_load_explicit(&slots[(at + i) % SLOTS].start, memory_order_relaxed) ==
+		    start)
+			return true;
+	return false;
+}
+
+static bool is_reported(const struct native_object *o, uint64_t id)
+{
+	for (unsigned i = 0, at = first_slot(o->start); i < SLOT_TRIES; i++) {
+		struct slot *s = &slots[(at + i) % SLOTS];
+		if (atomic_load_explicit(&s->start, memory_order_relaxed) == o->start &&
+		    atomic_load_explicit(&s->end, memory_order_relaxed) == o->end &&
+		    atomic_load_explicit(&s->id, memory_order_acquire) == id)
+			return true;
+	}
+	return false;
+}
+
 /* --- finding --- */
 
 /* glibc's struct dl_find_object, so that building needs no glibc 2.35. */
@@ -142,24 +188,34 @@ static bool find_by_list(uint64_t pc, struct native_object *out)
 	return dl_iterate_phdr(visit, &s) > 0;
 }
 
+/* Without the loader's lock, if the header says all. */
+static bool find_by_header(const struct found *f, uint64_t pc, struct native_object *out)
+{
+	const ElfW(Ehdr) *e = f->map_start;
+
+	if (memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_phentsize != sizeof(ElfW(Phdr)) ||
+	    e->e_phoff > HEADER_BYTES || e->e_phoff % 8 ||
+	    e->e_phnum > (HEADER_BYTES - e->e_phoff) / sizeof(ElfW(Phdr)))
+		return false;
+	const ElfW(Phdr) *p = (const void *)((const char *)f->map_start + e->e_phoff);
+	out->bias = f->map->l_addr;
+	out->name = f->map->l_name;
+	return from_headers(p, e->e_phnum, pc, out) && out->start == (uint64_t)(uintptr_t)e &&
+	       out->cfi.hdr == (uint64_t)(uintptr_t)f->eh_frame;
+}
+
 bool native_object_find(uint64_t pc, struct native_object *out)
 {
 	struct found f;
 
 	if (!native_dl_find_object)
-		return find_by_list(pc, out);
+		return !span_is_sealed() && find_by_list(pc, out);
 	if (native_dl_find_object((void *)(uintptr_t)pc, &f) != 0)
 		return false;
-	const ElfW(Ehdr) *e = f.map_start;
-	if (!span_readable((uint64_t)(uintptr_t)e) || memcmp(e->e_ident, ELFMAG, SELFMAG) ||
-	    e->e_phentsize != sizeof(ElfW(Phdr)) || e->e_phoff > HEADER_BYTES || e->e_phoff % 8 ||
-	    e->e_phnum > (HEADER_BYTES - e->e_phoff) / sizeof(ElfW(Phdr)))
-		return find_by_list(pc, out);
-	const ElfW(Phdr) *p = (const void *)((const char *)f.map_start + e->e_phoff);
-	out->bias = f.map->l_addr;
-	out->name = f.map->l_name;
-	if (from_headers(p, e->e_phnum, pc, out) && out->start == (uint64_t)(uintptr_t)e &&
-	    out->cfi.hdr == (uint64_t)(uintptr_t)f.eh_frame)
+	if (span_is_sealed()) /* only one that was found before the kernel could not be asked */
+		return is_known_start((uint64_t)(uintptr_t)f.map_start) &&
+		       find_by_header(&f, pc, out) && is_reported(out, identity(out));
+	if (span_readable((uint64_t)(uintptr_t)f.map_start) && find_by_header(&f, pc, out))
 		return true;
 	return find_by_list(pc,
 			    out); /* headers that were moved (patchelf), or are not the loader's */
@@ -250,41 +306,6 @@ static const char *path_of(const struct native_object *o, char *room)
 	return path_from_maps(o->code, room) ? room : name;
 }
 
-/* --- what was reported --- */
-
-struct slot {
-	_Atomic uint64_t start, end, id;
-};
-
-static struct slot slots[SLOTS];
-static _Atomic uint64_t generation;
-
-static uint64_t identity(const struct native_object *o)
-{
-	uint64_t h = 14695981039346656037ull ^ o->bias;
-
-	for (const char *p = o->name ? o->name : ""; *p; p++)
-		h = (h ^ (uint8_t)*p) * 1099511628211ull;
-	return (h ^ atomic_load_explicit(&generation, memory_order_relaxed)) | 1;
-}
-
-static unsigned first_slot(const struct native_object *o)
-{
-	return (unsigned)((o->start >> 12) * 0x9e3779b97f4a7c15ull >> 48) % SLOTS;
-}
-
-static bool is_reported(const struct native_object *o, uint64_t id)
-{
-	for (unsigned i = 0, at = first_slot(o); i < SLOT_TRIES; i++) {
-		struct slot *s = &slots[(at + i) % SLOTS];
-		if (atomic_load_explicit(&s->start, memory_order_relaxed) == o->start &&
-		    atomic_load_explicit(&s->end, memory_order_relaxed) == o->end &&
-		    atomic_load_explicit(&s->id, memory_order_acquire) == id)
-			return true;
-	}
-	return false;
-}
-
 /*
  * Drops every slot that this object's range touches; true if one of them was of another object.
  *
@@ -310,7 +331,7 @@ static bool evict_overlap(const struct native_object *o)
 
 static void remember(const struct native_object *o, uint64_t id)
 {
-	unsigned at = first_slot(o);
+	unsigned at = first_slot(o->start);
 	struct slot *s = &slots[at];
 
 	for (unsigned i = 0; i < SLOT_TRIES; i++) {

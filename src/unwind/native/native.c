@@ -72,6 +72,7 @@ struct walk {
 	unsigned switches;
 	bool exact; /* r.pc is the instruction itself, not the one behind a call */
 	bool guess; /* r.pc came from a frame pointer without unwind information */
+	bool refused; /* it takes a system call to go on, and none may be made */
 	bool need_more; /* met a rule that needs the registers that the fast walk does not track */
 };
 
@@ -136,8 +137,10 @@ static __attribute__((noinline)) uint64_t rule_slow(struct walk *w, uint64_t at,
 	struct native_object o;
 
 	*out_known = native_object_find(at, &o);
-	if (!*out_known)
+	if (!*out_known) {
+		w->refused |= span_is_sealed();
 		return RULE_NONE;
+	}
 	uint64_t rule = is_sigreturn(&o, w->r.pc) ? RULE_SIGNAL : cfi_rule(&o.cfi, at);
 	if (native_object_report(&o, w->fn, w->arg))
 		cache_empty();
@@ -151,12 +154,20 @@ static inline uint64_t load(uint64_t addr)
 	return *(const uint64_t *)(uintptr_t)addr;
 }
 
+static __attribute__((noinline)) bool grow_span(struct walk *w, uint64_t end)
+{
+	if (span_grow(&w->span, end))
+		return true;
+	w->refused |= span_is_sealed();
+	return false;
+}
+
 /* May the word at addr, at or above the walk's stack pointer, be read? */
 static inline bool readable(struct walk *w, uint64_t addr)
 {
 	if (addr < w->r.sp || addr & 7 || addr > ~0ull - 8)
 		return false;
-	return LIKELY(addr + 8 <= w->span.hi) || span_grow(&w->span, addr + 8);
+	return LIKELY(addr + 8 <= w->span.hi) || grow_span(w, addr + 8);
 }
 
 /* The registers as they were when the signal came: they may be on another stack. */
@@ -176,6 +187,7 @@ static __attribute__((noinline)) bool step_signal(struct walk *w)
 	if (w->r.sp > sp && w->r.sp < w->span.hi)
 		return true;
 	w->span = span_enter(w->r.sp);
+	w->refused |= span_is_sealed();
 	return w->switches++ < SWITCH_MAX && span_readable(w->r.sp & ~7ull);
 }
 
@@ -381,9 +393,16 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	}
 	if (UNLIKELY(w.span.hi != entered.hi && w.span.lo == entered.lo))
 		span_keep(&w.span, sp);
-	if (UNLIKELY(++count % RECHECK_EVERY == 0))
+	if (UNLIKELY(w.refused))
+		return 0;
+	if (UNLIKELY(++count % RECHECK_EVERY == 0) && !span_is_sealed())
 		recheck(&w);
 	return w.n;
+}
+
+void native_seal(bool on)
+{
+	span_seal(on);
 }
 
 void native_forget(void)

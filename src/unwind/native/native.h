@@ -14,6 +14,7 @@
 #ifndef SONDE_UNWIND_NATIVE_NATIVE_H
 #define SONDE_UNWIND_NATIVE_NATIVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A mapped object: [start, end) is where, bias what was added to its symbols. path is borrowed. */
@@ -40,6 +41,9 @@ typedef void (*native_module_fn)(const struct native_module *m, void *arg);
  */
 unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
 			void *arg);
+
+/* From now on no system call is made: a stack for which one would be needed is none (0). */
+void native_seal(bool on);
 
 /* Reports every object anew: for the child of a fork, whose arena knows none of them. */
 void native_forget(void);

@@ -42,11 +42,25 @@ static bool probe(uint64_t addr)
 	return arch_syscall4(SYS_rt_sigprocmask, -1, (long)addr, 0, 8) == -EINVAL;
 }
 
+static _Atomic bool sealed;
+
+void span_seal(bool on)
+{
+	atomic_store(&sealed, on);
+}
+
+bool span_is_sealed(void)
+{
+	return atomic_load_explicit(&sealed, memory_order_relaxed);
+}
+
 bool span_readable(uint64_t addr)
 {
 	static _Atomic int usable; /* does the kernel (or its emulation) answer as expected? */
 	int u = atomic_load_explicit(&usable, memory_order_relaxed);
 
+	if (span_is_sealed())
+		return false;
 	if (!u) {
 		u = probe(16) ? -1 : 1;
 		atomic_store_explicit(&usable, u, memory_order_relaxed);

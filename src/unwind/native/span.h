@@ -19,6 +19,10 @@ struct span {
 /* Can the 8 bytes at addr be read? Asks the kernel. */
 bool span_readable(uint64_t addr);
 
+/* Nobody may ask the kernel: what is not known to be readable is not. */
+void span_seal(bool on);
+bool span_is_sealed(void);
+
 /* The span around a stack pointer in use. */
 struct span span_enter(uint64_t sp);
 

@@ -47,3 +47,24 @@ TEST(proc_stat, all_fields)
 	CHECK_INT(s.start_ticks, 4711);
 	CHECK_INT(s.start_code, 0);
 }
+
+static uint32_t filters_of(const char *text)
+{
+	return proc_status_filters(text, strlen(text));
+}
+
+TEST(proc_stat, filters)
+{
+	static const char cut[] = "Name:\tx\nSeccomp:\t2";
+
+	CHECK_INT(filters_of("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"), 0);
+	CHECK_INT(filters_of("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t3\n"), 3);
+	CHECK_INT(filters_of("Name:\tx\nSeccomp:\t2\nSpeculation:\tx\n"), 1);
+	CHECK_INT(filters_of("Name:\tx\nSeccomp:\t1\nSeccomp_filters:\t0\n"), 1);
+	CHECK_INT(filters_of(""), 0);
+	CHECK_INT(filters_of("Name:\tSeccomp: 2\n"), 0);
+	CHECK_INT(filters_of("x\nSeccomp:\t99999999999999999999\nSeccomp_filters:\t7777777777"),
+		  UINT32_MAX);
+	for (size_t n = 0; n < sizeof(cut); n++)
+		CHECK(proc_status_filters(cut, n) <= 1);
+}

@@ -282,6 +282,7 @@ static bool open_reader(struct reader *r)
 		(void)r->driver->stop(r->device, PROF_CHANNEL_STARS);
 		return false;
 	}
+	collect_on_seal(stars_reader_stop);
 	if (!atomic_flag_test_and_set(&registered))
 		(void)__cxa_atexit(at_exit, NULL, &__dso_handle);
 	return true;
@@ -294,7 +295,7 @@ void stars_reader_start(const struct prof_driver *driver, uint32_t device, enum 
 	uint64_t seen = atomic_load(&r->state);
 	int saved = errno;
 
-	if (device >= MAX_DEVICES || is_of(seen, epoch) ||
+	if (collect_is_sealed() || device >= MAX_DEVICES || is_of(seen, epoch) ||
 	    !atomic_compare_exchange_strong(&r->state, &seen, word(epoch, PHASE_RUNNING)))
 		return;
 	r->driver = driver;
@@ -320,7 +321,7 @@ void stars_reader_stop(void)
 	uint32_t epoch = collect_epoch();
 	int saved = errno;
 
-	if (atomic_load(&active) != epoch)
+	if (collect_is_sealed() || atomic_load(&active) != epoch)
 		return;
 	for (uint32_t i = 0; i < MAX_DEVICES; i++) {
 		uint64_t running = word(epoch, PHASE_RUNNING);
