@@ -121,7 +121,7 @@ def test_no_variable_but_ours(record):
     out, got = record.raw("env")
     extra = {line.split(b"=")[0] for line in set(got.stdout.splitlines()) - set(plain)}
     extra -= {b"PWD"}  # set by /bin/sh, which runs the script
-    assert extra == {b"LD_PRELOAD", b"SONDE_SESSION", b"MSMEMSCOPE_CONFIG_PATH"}
+    assert extra == {b"ASAN_OPTIONS", b"LD_PRELOAD", b"SONDE_SESSION", b"MSMEMSCOPE_CONFIG_PATH"}
 
 
 # --- on a terminal ---

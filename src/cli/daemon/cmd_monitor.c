@@ -159,6 +159,9 @@ static int set_libraries(struct monitor_run *m, struct err *err)
 			add_library(&preload, mspti);
 		m->no_mspti = !m->o.mspti && !has_library(buf_str(&preload), MSPTI);
 		add_setting(m, "LD_PRELOAD", xstrdup(buf_str(&preload)));
+		char *asan = launch_asan_options();
+		if (asan)
+			add_setting(m, ASAN_ENV, asan);
 		/* the driver of a GPU loads it by these */
 		set_unless(m, "CUDA_INJECTION64_PATH", library);
 		set_unless(m, "NVTX_INJECTION64_PATH", library);
@@ -343,7 +346,10 @@ static const struct args_section sections[] = {
 	{"ENVIRONMENT",
 	 "For the job MSMONITOR_USE_DAEMON=1 is set, " LIBRARY " (and " MSPTI ", where there is "
 	 "one) is added to LD_PRELOAD, and KINETO_USE_DAEMON, CUDA_INJECTION64_PATH and "
-	 "NVTX_INJECTION64_PATH are set unless they are. Launchers such as torchrun hand all that "
+	 "NVTX_INJECTION64_PATH are set unless they are. ASAN_OPTIONS is told that libraries may "
+	 "be "
+	 "preloaded (verify_asan_link_order=0); without AddressSanitizer it means nothing. "
+	 "Launchers such as torchrun hand all that "
 	 "on to their ranks; where ranks are started on other nodes, put the command in front of "
 	 "theirs, or the lines of --print-env into their script."},
 	{"EXIT STATUS",

@@ -321,7 +321,8 @@ static const struct args_section sections[] = {
 	 "LD_PRELOAD_PATH names the directory of the libraries if it is not lib or lib64 beside "
 	 "the program.\n\n"
 	 "For the program, SONDE_SESSION and MSMEMSCOPE_CONFIG_PATH are set, and LD_PRELOAD is "
-	 "extended."},
+	 "extended. ASAN_OPTIONS is told that libraries may be preloaded "
+	 "(verify_asan_link_order=0); without AddressSanitizer it means nothing."},
 	{"SEE ALSO", "sonde(1), sonde-mem(1)"},
 	{NULL, NULL},
 };

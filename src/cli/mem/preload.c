@@ -212,14 +212,25 @@ int launch_make_dir(const char *output, struct buf *out, struct err *err)
 	return r;
 }
 
+char *launch_asan_options(void)
+{
+	static const char option[] = "verify_asan_link_order";
+	const char *before = getenv(ASAN_ENV);
+
+	if (before && strstr(before, option))
+		return NULL;
+	return xasprintf("%s%s%s=0", before ? before : "", before && *before ? ":" : "", option);
+}
+
 int launch_set_environment(const char *dir, const char *preload, struct err *err)
 {
-	char *config = xasprintf("%s/%s", dir, SESSION_CONFIG);
+	char *config = xasprintf("%s/%s", dir, SESSION_CONFIG), *asan = launch_asan_options();
 	int r = 0;
 
 	if (setenv(SESSION_ENV, dir, 1) < 0 || setenv("LD_PRELOAD", preload, 1) < 0 ||
-	    setenv(MEM_CONFIG_ENV, config, 1) < 0)
+	    setenv(MEM_CONFIG_ENV, config, 1) < 0 || (asan && setenv(ASAN_ENV, asan, 1) < 0))
 		r = err_sys(err, -errno, "cannot set the environment");
 	free(config);
+	free(asan);
 	return r;
 }

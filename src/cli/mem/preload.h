@@ -13,6 +13,8 @@
 #include "base/err.h"
 #include "base/text/args.h"
 
+#define ASAN_ENV "ASAN_OPTIONS"
+
 /* Looks for the program as execvp() will and adds where it is to out. -ENOENT, or -EACCES if what
  * was found cannot be run. */
 int launch_find_program(const char *name, struct buf *out, struct err *err);
@@ -27,6 +29,12 @@ int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct
 
 /* Makes <output>/recording_<pid>_<time>, with a suffix if that is taken, and adds its path. */
 int launch_make_dir(const char *output, struct buf *out, struct err *err);
+
+/*
+ * ASan ends a program before which another library is preloaded, unless it is told not to look. The
+ * value of ASAN_OPTIONS that says so, with what was set before; NULL: what was set says it already.
+ */
+char *launch_asan_options(void);
 
 /* Sets what the libraries and their users look for. */
 int launch_set_environment(const char *dir, const char *preload, struct err *err);

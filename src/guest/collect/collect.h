@@ -298,6 +298,8 @@ bool collect_has_python(void) EXPORTED(collect_has_python);
 typedef void (*collect_step_fn)(uint64_t ended);
 void collect_on_step(collect_step_fn fn) EXPORTED(collect_on_step);
 
+/* Host memory was asked for, and this process' is not seen: counted, at load. */
+void collect_note_unseen_heap(void) EXPORTED(collect_note_unseen_heap);
 /*
  * Around a call of the job that limits its system calls (guest_seal()); and who has threads, which
  * end before it.

@@ -218,6 +218,11 @@ const char *collect_first_class(void)
 	return guest_python_class();
 }
 
+void collect_note_unseen_heap(void)
+{
+	guest_note_unseen_heap();
+}
+
 /* --- a process that limits its system calls --- */
 
 #define SEAL_FNS 4

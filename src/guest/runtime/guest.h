@@ -404,6 +404,9 @@ void guest_configure(const struct rec_settings *s, uint32_t want, const char *ou
 /* Asks the recorder to bring everything to disk and waits, at most so long. */
 bool guest_flush(uint32_t timeout_ms);
 
+/* Counts this process as one whose heap is not seen (wire/control_page.h). At load. */
+void guest_note_unseen_heap(void);
+
 /* start/stop of tracing: switches the mode of this process. */
 void guest_set_tracing(bool on);
 

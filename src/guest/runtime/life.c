@@ -300,6 +300,14 @@ void guest_begin_monitor(const char *dir)
 	(void)guest_note_begun();
 }
 
+void guest_note_unseen_heap(void)
+{
+	if (!guest.page && !guest_is_sealed())
+		guest.page = page_of_session();
+	if (guest.page && atomic_load(&guest.page->want) & WANT_HOST)
+		atomic_fetch_add(&guest.page->unseen_heaps, 1);
+}
+
 /*
  * A filter that came with exec() is known to be there, but not what it allows. One that the job
  * had from the start, a container's or a service's, allows what the launcher did. More than that

@@ -363,6 +363,19 @@ static void note_sealed(struct control_page *page, const struct input_sink *sink
 			 out, out == 1 ? "" : "es", out == 1 ? "it" : "they");
 }
 
+/* Programs that bring their own malloc, and sanitizers (src/device/host/hooks). */
+static void note_unseen_heaps(struct control_page *page, const struct input_sink *sink)
+{
+	unsigned n = atomic_load(&page->unseen_heaps);
+
+	if (n)
+		add_note(sink,
+			 "The host memory of %u process%s was not recorded: %s came with an "
+			 "allocator "
+			 "of %s own, or with a sanitizer.",
+			 n, n == 1 ? "" : "es", n == 1 ? "it" : "they", n == 1 ? "its" : "their");
+}
+
 /* What the control page beside the recording knows and its frames cannot say.
  */
 static void note_session(const char *file, const struct input_sink *sink)
@@ -380,6 +393,7 @@ static void note_session(const char *file, const struct input_sink *sink)
 				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
 				 n == 1 ? "" : "s");
 		note_sealed(page, sink);
+		note_unseen_heaps(page, sink);
 		n = atomic_load(&page->rows_lost);
 		if (n)
 			add_note(sink,

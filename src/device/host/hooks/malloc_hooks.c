@@ -8,6 +8,10 @@
  * executable defines malloc itself never reaches us, and is not disturbed.
  *
  * A free is reported before the memory goes back: another thread may get the address at once.
+ *
+ * A sanitizer's runtime (ASan, TSan, LSan …) is the allocator of its process. It writes the stacks
+ * of its own reports, and cannot be called before it is ready. There we pass every call on, as a
+ * jump that leaves no frame, and report nothing; 'mem show' says so.
  */
 #include "guest/collect/collect.h"
 
@@ -40,6 +44,7 @@ static struct {
 } real;
 
 static _Atomic int found; /* 0 no, 1 being looked up, 2 yes */
+static bool passed_on; /* a sanitizer's: nothing is reported */
 
 /* Every block is preceded by its size, so that realloc can copy it out. */
 static void *boot_alloc(size_t align, size_t size)
@@ -62,6 +67,17 @@ static bool is_boot(const void *p)
 	return (const char *)p >= boot && (const char *)p < boot + sizeof(boot);
 }
 
+static bool has_sanitizer(void)
+{
+	static const char *const names[] = {"__asan_init", "__tsan_init", "__lsan_init",
+					    "__msan_init", "__hwasan_init"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (dlsym(RTLD_DEFAULT, names[i]))
+			return true;
+	return false;
+}
+
 static void look_up(void)
 {
 	int none = 0;
@@ -79,6 +95,7 @@ static void look_up(void)
 	*(void **)&real.pvalloc = dlsym(RTLD_NEXT, "pvalloc");
 	*(void **)&real.malloc_usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
 	*(void **)&real.malloc = dlsym(RTLD_NEXT, "malloc");
+	passed_on = has_sanitizer();
 	atomic_store_explicit(&found, 2, memory_order_release);
 }
 
@@ -88,6 +105,16 @@ static inline bool ready(void)
 		return true;
 	look_up();
 	return atomic_load_explicit(&found, memory_order_acquire) == 2;
+}
+
+/* The process' heap is not what comes by here: its program has one of its own, or a sanitizer. */
+__attribute__((constructor)) static void check_heap(void)
+{
+	Dl_info heap, ours;
+
+	if (ready() && dladdr(dlsym(RTLD_DEFAULT, "malloc"), &heap) &&
+	    dladdr((void *)check_heap, &ours) && (passed_on || heap.dli_fbase != ours.dli_fbase))
+		collect_note_unseen_heap();
 }
 
 static inline void *allocated(void *p, size_t size, const void *caller)
@@ -118,6 +145,8 @@ EXPORT void *malloc(size_t size)
 {
 	if (!ready())
 		return boot_alloc(16, size);
+	if (__builtin_expect(passed_on, 0))
+		return real.malloc(size);
 	return allocated(real.malloc(size), size, CALLER);
 }
 
@@ -125,7 +154,8 @@ EXPORT void free(void *p)
 {
 	if (!p || is_boot(p) || !ready())
 		return;
-	freeing(p, CALLER);
+	if (__builtin_expect(!passed_on, 1))
+		freeing(p, CALLER);
 	real.free(p);
 }
 
@@ -137,6 +167,8 @@ EXPORT void *calloc(size_t n, size_t size)
 	/* Static memory is zero and used once. */
 	if (!ready())
 		return fits ? boot_alloc(16, bytes) : NULL;
+	if (__builtin_expect(passed_on, 0))
+		return real.calloc(n, size);
 	return allocated(real.calloc(n, size), bytes, CALLER);
 }
 
@@ -148,6 +180,8 @@ static void *reallocate(void *old, size_t size, const void *caller)
 			memcpy(p, old, ((size_t *)old)[-1] < size ? ((size_t *)old)[-1] : size);
 		return p;
 	}
+	if (__builtin_expect(passed_on, 0))
+		return real.realloc(old, size);
 	/*
 	 * Whether the old block goes away is known only afterwards, when its address may already
 	 * be somebody else's: its free is held at a time before the call.
@@ -170,6 +204,8 @@ EXPORT void *reallocarray(void *old, size_t n, size_t size)
 {
 	size_t bytes;
 
+	if (__builtin_expect(passed_on, 0) && real.reallocarray && !is_boot(old))
+		return real.reallocarray(old, n, size);
 	if (!__builtin_mul_overflow(n, size, &bytes))
 		return reallocate(old, bytes, CALLER);
 	if (ready() && real.reallocarray)
@@ -187,6 +223,8 @@ EXPORT int posix_memalign(void **out, size_t align, size_t size)
 		*out = p;
 		return 0;
 	}
+	if (__builtin_expect(passed_on, 0))
+		return real.posix_memalign(out, align, size);
 	int r = real.posix_memalign(out, align, size);
 	if (r == 0)
 		allocated(*out, size, CALLER);
@@ -197,6 +235,8 @@ EXPORT void *aligned_alloc(size_t align, size_t size)
 {
 	if (!ready())
 		return boot_alloc(align, size);
+	if (__builtin_expect(passed_on, 0))
+		return real.aligned_alloc(align, size);
 	return allocated(real.aligned_alloc(align, size), size, CALLER);
 }
 
@@ -204,6 +244,8 @@ EXPORT void *memalign(size_t align, size_t size)
 {
 	if (!ready())
 		return boot_alloc(align, size);
+	if (__builtin_expect(passed_on, 0))
+		return real.memalign(align, size);
 	return allocated(real.memalign(align, size), size, CALLER);
 }
 
@@ -211,6 +253,8 @@ EXPORT void *valloc(size_t size)
 {
 	if (!ready())
 		return boot_alloc(4096, size);
+	if (__builtin_expect(passed_on, 0))
+		return real.valloc(size);
 	return allocated(real.valloc(size), size, CALLER);
 }
 
@@ -218,6 +262,8 @@ EXPORT void *pvalloc(size_t size)
 {
 	if (!ready())
 		return boot_alloc(4096, size);
+	if (__builtin_expect(passed_on, 0))
+		return real.pvalloc(size);
 	return allocated(real.pvalloc(size), size, CALLER);
 }
 
