@@ -37,7 +37,7 @@ SANITIZERS = {
 
 
 class Stage:
-    def __init__(self, name, command, quick=False, counts=False, limit_s=600, beside=False, alone=False):
+    def __init__(self, name, command, quick=False, counts=False, limit_s=900, beside=False, alone=False):
         self.name = name
         self.command = command
         self.quick = quick  # part of check-quick
@@ -82,7 +82,7 @@ def stages(build):
         Stage("unit-asan", make("unit", *asan), beside=True, limit_s=900),
         Stage("unit-tsan", no_aslr() + make("unit", *tsan), beside=True, limit_s=900),
         Stage("fuzz-replay", make("fuzz-replay-run", *asan), beside=True),
-        Stage("e2e", make("e2e", o, py), quick=True, counts=True, limit_s=900),
+        Stage("e2e", make("e2e", o, py), quick=True, counts=True, limit_s=1800),
         Stage("bench-quick", make("bench-quick", o), alone=True),
     ]
 

@@ -10,10 +10,10 @@
  *  - A link is followed only if it belongs to root or to us; the last name is never followed.
  *  - A directory in which every user may create or replace names is refused: o+w without the sticky
  *    bit, or with it if the directory's owner is neither root nor us. Directories of a group are
- * fine.
+ *    fine.
  *  - An existing file is written only if it is a regular file of ours with one name.
  *  - In a directory of another user, new files and directories have rights for us alone, and no
- * ACL.
+ *    ACL.
  */
 #ifndef SONDE_BASE_FS_H
 #define SONDE_BASE_FS_H
@@ -35,8 +35,8 @@ int fs_mkdirs(const char *path, struct err *err);
 int fs_mkdir(const char *path, mode_t mode, struct err *err);
 
 /*
- * A descriptor of a regular file, close-on-exec. O_RDONLY: links are followed, since a reader gets
- * only what he may read; descriptors of his own (/dev/stdin, /dev/fd/N) may be pipes. Else by the
+ * A descriptor of a regular file, close-on-exec. O_RDONLY: links are followed, since readers get
+ * only what they may read; descriptors of the process (/dev/stdin, /dev/fd/N) may be pipes. Else by the
  * rules above; flags as for open(): with O_EXCL only a new file will do. Never waits, whatever lies
  * there.
  */
@@ -45,10 +45,9 @@ int fs_open(const char *path, int flags, mode_t mode, struct err *err);
 int fs_open_dir(const char *path, struct err *err);
 
 /*
- * For output to what a person has named, such as -o of a command: O_WRONLY, and links of his own
- * are followed to the end. What is there and no regular file is written as it is: descriptors of
- * his own
- * (/dev/stdout, `>(command)`), devices, FIFOs that somebody reads.
+ * For output to what a person has named, such as -o of a command: O_WRONLY, and links of the
+ * person's own are followed to the end. What is there and no regular file is written as it is:
+ * descriptors of the process (/dev/stdout, `>(command)`), devices, FIFOs that somebody reads.
  */
 int fs_open_output(const char *path, int flags, mode_t mode, struct err *err);
 /* Whether there is such a thing, which cannot be replaced by a new file. */
