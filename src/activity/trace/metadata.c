@@ -142,6 +142,9 @@ static char *note_of(const struct trace_state *t)
 		buf_addf(next_note(&out),
 			 "the process %s before the last step of the trace had ended",
 			 t->w->killed ? "was killed or ended" : "stopped");
+	else if (t->w->killed)
+		buf_add_str(next_note(&out), "the process was killed or ended after the last step: "
+					     "what its device had not reported is missing");
 	note_stacks(t, &out);
 	for (const char *at = next_reported(t, NULL); at; at = next_reported(t, at))
 		add_reported(at, next_note(&out));

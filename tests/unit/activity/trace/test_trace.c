@@ -285,6 +285,24 @@ TEST(activity_trace, killed_in_a_step)
 	json_decref(o);
 }
 
+/* Its steps are over, and what the device did in them was still on its way. */
+TEST(activity_trace, killed_after_the_last_step)
+{
+	begin("");
+	step_begins(100 * MS, 5);
+	api(1, 110 * MS, 1);
+	step_begins(200 * MS, 6);
+	step_begins(300 * MS, 7);
+	stage_end(&st);
+	stage_close(&st);
+	json_t *trace = stage_load("trace.json");
+	CHECK(json_is_true(at(trace, "sonde", "complete")));
+	CHECK_STR(json_string_value(at(trace, "sonde", "note")),
+		  "the process was killed or ended after the last step: what its device had not "
+		  "reported is missing");
+	json_decref(trace);
+}
+
 TEST(activity_trace, nothing_without_a_step)
 {
 	begin("");
