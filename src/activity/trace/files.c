@@ -26,6 +26,8 @@
 #define FILE_MODE 0640
 #define NS_PER_S 1000000000u
 #define NS_PER_MS 1000000u
+#define RETRY_NS 100000000 /* and so often, when there is no descriptor left */
+#define RETRIES 20
 
 /* --- activities --- */
 
@@ -236,11 +238,10 @@ static void report_trouble(const struct trace_state *t, const char *name, const 
 	free(beside);
 }
 
-static int trace_files_write(struct trace_state *t, struct err *err)
+/* Into a directory of that name, which is there when it is complete. */
+static int write_directory(struct trace_state *t, const char *name, struct err *err)
 {
-	char *name = dir_name(t, t->from_ns), *final = NULL;
-	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid());
-	struct err late = {0};
+	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid()), *final = NULL;
 	int r = make_dir(t->parent, tmp, err);
 
 	if (r == 0)
@@ -251,13 +252,28 @@ static int trace_files_write(struct trace_state *t, struct err *err)
 		log_info("process %u: the trace is in '%s'", t->w->pid, final);
 	else
 		(void)fs_remove_tree(tmp, NULL);
+	free(tmp);
+	free(final);
+	return r;
+}
+
+static int trace_files_write(struct trace_state *t, struct err *err)
+{
+	const struct timespec pause = {0, RETRY_NS};
+	char *name = dir_name(t, t->from_ns);
+	struct err late = {0};
+	int r = write_directory(t, name, err);
+
+	/* Without a descriptor the reason could not be left either. Others may give some back. */
+	for (int i = 0; i < RETRIES && (r == -EMFILE || r == -ENFILE); i++) {
+		nanosleep(&pause, NULL);
+		r = write_directory(t, name, err);
+	}
 	if (r < 0)
 		report_trouble(t, name, err);
 	if (r == 0 && t->w->trace.analyse && split_files_write(t->parent, t->request, &late) < 0)
 		log_err("the summary of request %s is not complete: %s", t->request, late.text);
 	free(name);
-	free(tmp);
-	free(final);
 	return r;
 }
 

@@ -6,7 +6,9 @@
 #include "tmpdir.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define MS 1000000ull
@@ -301,6 +303,30 @@ TEST(activity_trace, killed_after_the_last_step)
 		  "the process was killed or ended after the last step: what its device had not "
 		  "reported is missing");
 	json_decref(trace);
+}
+
+static void *lift_limit(void *arg)
+{
+	usleep(250000);
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, arg), 0);
+	return NULL;
+}
+
+/* There is no descriptor left, and a moment later there are some. */
+TEST(activity_trace, descriptors_come_back)
+{
+	struct rlimit limit, none;
+	pthread_t thread;
+
+	begin("");
+	some_steps();
+	CHECK_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	none = (struct rlimit){3, limit.rlim_max};
+	CHECK_INT(pthread_create(&thread, NULL, lift_limit, &limit), 0);
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+	finish();
+	pthread_join(thread, NULL);
+	CHECK(stage_left("_sonde") && !stage_left(".tmp") && !stage_left(".error.txt"));
 }
 
 TEST(activity_trace, nothing_without_a_step)
