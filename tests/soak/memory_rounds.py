@@ -18,6 +18,7 @@ from waiting import wait_until
 
 UNKNOWN = re.compile(r"unknown|not known|cannot be known")
 NOT_RUN = b"was not run"
+EVENTS = ("MALLOC", "FREE")
 SIZE = re.compile(r'\bsize"?: ?"?(\d+)')
 
 
@@ -40,15 +41,15 @@ class Job(Hurt):
     def events_made(self):
         return self.counted
 
-    def events_recorded(self, shown):
-        return count_events(shown)
+    def is_mine(self, _size):
+        return True
 
 
 class HostJob(Job):
     """Its events are those of sizes that nothing else in the process has."""
 
-    def events_recorded(self, _shown):
-        return sum(size % 4096 == 7 for _, size in rows_of(self.out))
+    def is_mine(self, size):
+        return size % 4096 == 7
 
 
 class TrainJob(Job):
@@ -67,8 +68,7 @@ def events_of_simtrain(build, *words):
 
 
 def count_events(shown):
-    counts = shown["counts"]
-    return counts["mallocs"] + counts["frees"] + counts["unmatched_frees"]
+    return shown["counts"]["mallocs"] + shown["counts"]["frees"]
 
 
 def output_options(rng):
@@ -233,7 +233,7 @@ def check_recording(r, job, hurt_recorder):
         shown = job.show()
         again = job.recover()
         require("nothing to recover" in again, f"a second recover said: {again}")
-    made, recorded = job.events_made(), job.events_recorded(shown)
+    made, recorded = job.events_made(), count_recorded(job, shown)
     lost, notes = shown["lost"]["events"], " ".join(shown["notes"])
     r.note(f"made {made}, recorded {recorded}, lost {lost}, failed calls {r.words.failed}, {notes}")
     require(recorded <= made + job.slack, f"{recorded} events of {made}: some stand twice")
@@ -242,8 +242,22 @@ def check_recording(r, job, hurt_recorder):
     hidden = orphans(job, recorded, lost)
     require(unknown or recorded + hidden + lost >= made,
             f"{made - recorded - hidden - lost} events lost silently")  # fmt: skip
-    check_dumps(job, shown, notes)
     return "loss" if lost or unknown else "exact"
+
+
+def count_recorded(job, shown):
+    """Events that really happened: rows that were not made up, for blocks of which no FREE is known.
+    The dumps have the rows that the recording has."""
+    rows = list(rows_of(job.out))
+    expected = count_events(shown) + shown["counts"]["synthetic_frees"]
+    notes, lost = " ".join(shown["notes"]), shown["lost"]["events"]
+    fewer = "dump files lack" in notes and len(rows) < expected
+    more = expected < len(rows) <= expected + 2 * lost  # what the recording could not take
+    require(len(rows) == expected or fewer or more,
+            f"{len(rows)} rows in the dumps, {expected} in the recording: {notes}")  # fmt: skip
+    if len(rows) != expected:
+        return count_events(shown)
+    return sum(not made_up and job.is_mine(size) for made_up, size in rows)
 
 
 def orphans(job, recorded, lost):
@@ -254,33 +268,21 @@ def orphans(job, recorded, lost):
     return min(max(int(said[0]) - recorded, 0), lost) if exact else lost
 
 
-def check_dumps(job, shown, notes):
-    """Every event of the recording is a row, but frees of blocks that are not known. What the recording
-    could not take may still be in a dump."""
-    rows = sum(1 for _ in rows_of(job.out))
-    expected = shown["counts"]["mallocs"] + shown["counts"]["frees"]
-    fewer = "dump files lack" in notes and rows < expected
-    more = expected < rows <= expected + shown["lost"]["events"]
-    require(rows == expected or fewer or more,
-            f"{rows} rows in the dumps, {expected} events in the recording: {notes}")  # fmt: skip
-
-
 def rows_of(out):
-    """(event, size) of every allocation and free in the dumps that was not made up at the end."""
+    """(made up, size) of every allocation and free in the dumps. A file whose first write failed is
+    empty."""
     for path in out.glob("msmemscope_*/device_*/dump/*"):
+        if not path.stat().st_size:
+            continue
         if path.suffix == ".db":
             yield from rows_of_db(path)
         elif path.suffix == ".csv":
             yield from rows_of_csv(path)
 
 
-def is_real(event, attr):
-    return event in ("MALLOC", "FREE") and "shadow" not in attr
-
-
-def size_in(attr):
+def row_of(attr):
     found = SIZE.search(attr)
-    return int(found[1]) if found else 0
+    return "shadow" in attr, int(found[1]) if found else 0
 
 
 def rows_of_csv(path):
@@ -290,12 +292,12 @@ def rows_of_csv(path):
         event, attr = head.index("Event"), head.index("Attr")
         for row in rows:
             require(len(row) == len(head), f"{path}: a row with {len(row)} cells")
-            if is_real(row[event], row[attr]):
-                yield row[event], size_in(row[attr])
+            if row[event] in EVENTS:
+                yield row_of(row[attr])
 
 
 def rows_of_db(path):
     with open_db(path) as db:
         for event, attr in db.execute('select "Event", "Attr" from memscope_dump'):
-            if is_real(event, attr):
-                yield event, size_in(attr)
+            if event in EVENTS:
+                yield row_of(attr)
