@@ -344,7 +344,8 @@ static bool reader_look(struct reader *s)
 	drain_commit(s->drain);
 	for (struct drain_proc *p; (p = drain_next_dead(s->drain));) {
 		struct frame_proc_end e;
-		drain_finish(s->drain, p, true, &e);
+		drain_end_frame(s->drain, p, &e);
+		drain_finish(s->drain, p, true);
 		s->lost += e.lost_events;
 	}
 	if (s->activities <= wanted / 10 || !s->early_kib)

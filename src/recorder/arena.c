@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/arena.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 
@@ -42,19 +43,19 @@ static bool ticks_match(uint64_t found, uint64_t wanted)
 	return found == TICKS_UNKNOWN || found == wanted;
 }
 
-static struct arena_head *map_head(const char *path, uint64_t *out_bytes)
+/* The file is checked as fs_open() does: whatever lies there under the name of an arena. */
+static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct stat *st)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	struct stat st;
+	int fd = fs_open(path, O_RDWR, 0, NULL);
 	struct arena_head h;
 	void *p = MAP_FAILED;
 
 	if (fd < 0)
 		return NULL;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-	    pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) && h.magic == ARENA_MAGIC &&
-	    h.version == ARENA_VERSION && h.max_rings == ARENA_MAX_RINGS && h.max_segs &&
-	    h.max_segs <= ARENA_MAX_SEGS && (uint64_t)st.st_size >= arena_bytes(h.max_segs)) {
+	if (fstat(fd, st) == 0 && pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) &&
+	    h.magic == ARENA_MAGIC && h.version == ARENA_VERSION &&
+	    h.max_rings == ARENA_MAX_RINGS && h.max_segs && h.max_segs <= ARENA_MAX_SEGS &&
+	    (uint64_t)st->st_size >= arena_bytes(h.max_segs)) {
 		*out_bytes = arena_bytes(h.max_segs);
 		p = mmap(NULL, *out_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (p != MAP_FAILED)
@@ -117,7 +118,8 @@ struct arena *arena_open(const char *dir, const char *name)
 {
 	char *path = xasprintf("%s/%s", dir, name);
 	uint64_t bytes = 0;
-	struct arena_head *h = map_head(path, &bytes);
+	struct stat st;
+	struct arena_head *h = map_head(path, &bytes, &st);
 
 	if (!h) {
 		free(path);
@@ -125,6 +127,8 @@ struct arena *arena_open(const char *dir, const char *name)
 	}
 	struct arena *a = xcalloc(1, sizeof(*a));
 	a->head = h;
+	a->dev = st.st_dev;
+	a->ino = st.st_ino;
 	a->bytes = bytes;
 	a->max_segs = (uint32_t)((bytes - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
 	a->name = xstrdup(name);
@@ -142,12 +146,10 @@ struct arena *arena_open(const char *dir, const char *name)
 	return a;
 }
 
-void arena_close(struct arena *a, bool remove)
+void arena_close(struct arena *a)
 {
 	if (!a)
 		return;
-	if (remove)
-		unlink(a->path);
 	munmap(a->head, a->bytes);
 	if (a->pidfd >= 0)
 		close(a->pidfd);
@@ -158,12 +160,27 @@ void arena_close(struct arena *a, bool remove)
 	free(a);
 }
 
-void arena_remove(const char *dir, const char *name)
+int arena_remove(const char *dir, const char *name, struct err *err)
 {
 	char *path = xasprintf("%s/%s", dir, name);
+	int r = fs_unlink(path, err);
 
-	unlink(path);
 	free(path);
+	return r == -ENOENT ? 0 : r;
+}
+
+bool arena_is_unmade(const char *dir, const char *name)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+	int fd = fs_open(path, O_RDONLY, 0, NULL);
+	uint64_t magic = 0;
+	/* The magic is stored last. */
+	bool is = fd >= 0 && fs_read_at(fd, &magic, sizeof(magic), 0) >= 0 && !magic;
+
+	if (fd >= 0)
+		close(fd);
+	free(path);
+	return is;
 }
 
 bool arena_is_name(const char *name)
@@ -186,7 +203,8 @@ bool arena_is_left(const char *dir, const char *name)
 {
 	char *path = xasprintf("%s/%s", dir, name);
 	uint64_t bytes = 0;
-	struct arena_head *h = map_head(path, &bytes);
+	struct stat st;
+	struct arena_head *h = map_head(path, &bytes, &st);
 	bool left = h && atomic_load(&h->left);
 
 	if (h)
@@ -302,6 +320,46 @@ void arena_advance(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off)
 	}
 	rr->seg = seg;
 	rr->off = off;
+}
+
+void arena_drop(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off, uint32_t records)
+{
+	struct ring *r = arena_ring(a->head, ring);
+
+	/* In this order: who is killed between the two has counted too many, never too few. */
+	atomic_fetch_add(&r->dropped, records);
+	atomic_store(&r->dropped_to, RING_POSITION(arena_seq(a, seg), off));
+	arena_advance(a, ring, seg, off);
+}
+
+void arena_skip_dropped(struct arena *a)
+{
+	uint32_t n = arena_nrings(a);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ring *r = arena_ring(a->head, i);
+		const struct ring_reader *at = &a->rings[i];
+		uint64_t to = atomic_load(&r->dropped_to);
+		if (to && (!at->seg || RING_POSITION(arena_seq(a, at->seg), at->off) < to))
+			arena_seek(a, i, RING_POSITION_SEQ(to), RING_POSITION_OFF(to),
+				   at->tid ? at->tid : atomic_load(&r->owner));
+	}
+}
+
+uint64_t arena_dropped(struct arena *a)
+{
+	uint64_t sum = 0;
+	uint32_t n = arena_nrings(a);
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += atomic_load(&arena_ring(a->head, i)->dropped);
+	return sum;
+}
+
+struct arena_losses arena_losses(struct arena *a)
+{
+	return (struct arena_losses){atomic_load(&a->head->lost_events),
+				     atomic_load(&a->head->lost_stacks), a->proc.damaged};
 }
 
 uint64_t arena_seq(const struct arena *a, uint32_t seg)

@@ -22,6 +22,10 @@ struct ring_reader {
 	uint64_t floor_ns; /* no future record is older */
 };
 
+struct arena_losses {
+	uint64_t events, stacks, damaged;
+};
+
 struct arena {
 	struct drain_proc proc;
 	struct arena_head *head;
@@ -37,6 +41,10 @@ struct arena {
 	struct ring_reader *rings;
 	uint32_t nrings;
 	bool was_read; /* by a round of the drain */
+	uint64_t records; /* taken out of its rings so far */
+	uint32_t in_batch; /* those of the batch at hand, which come next */
+	struct arena_losses losses; /* as the recording has them */
+	uint64_t dev, ino; /* of the file */
 	uint8_t *recorded; /* bitmap of stack ids */
 };
 
@@ -49,8 +57,10 @@ struct arena_piece {
 
 /* NULL: not a complete arena (yet). */
 struct arena *arena_open(const char *dir, const char *name);
-void arena_close(struct arena *a, bool remove);
-void arena_remove(const char *dir, const char *name);
+void arena_close(struct arena *a);
+int arena_remove(const char *dir, const char *name, struct err *err);
+/* Did its process die while it made the arena, so that no event is in it? */
+bool arena_is_unmade(const char *dir, const char *name);
 
 bool arena_is_name(const char *name); /* of a file: that of an arena */
 /* By the name of its file: has the process ended that makes, or made, this arena? */
@@ -79,6 +89,14 @@ void arena_damaged(struct arena *a, uint32_t ring, const struct ring_reader *at,
 
 /* Everything up to (seg, off) is safe: move on and recycle whole segments. */
 void arena_advance(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off);
+
+/* The same for records that no recording has: that and their number stay in the arena. */
+void arena_drop(struct arena *a, uint32_t ring, uint32_t seg, uint32_t off, uint32_t records);
+/* For recovery: goes on behind what was dropped. */
+void arena_skip_dropped(struct arena *a);
+uint64_t arena_dropped(struct arena *a); /* records, of all rings */
+/* What its process could not keep, as far as the arena says. */
+struct arena_losses arena_losses(struct arena *a);
 
 /* Sets the position from a recording: segment by its number along the ring. */
 void arena_seek(struct arena *a, uint32_t ring, uint64_t seq, uint32_t off, uint32_t tid);

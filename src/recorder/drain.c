@@ -22,6 +22,7 @@
 #define AHEAD_NS 1000000000ull /* a time further in the future is of another clock */
 #define RING_BYTES_PER_ROUND (256u << 10)
 #define BATCH_BYTES (16u << 20)
+#define LOSSES_NS 100000000ull /* between batches that say nothing but what was lost */
 
 /* What may come from this ring in the future is not older than this. */
 static uint64_t ring_bound(const struct drain *d, struct arena *a, uint32_t i, uint64_t horizon)
@@ -223,6 +224,48 @@ static void emit_cursors(struct drain *d, struct buf *batch)
 	}
 }
 
+static void emit_count(struct buf *batch, struct arena *a, const struct arena_losses *losses)
+{
+	struct batch_count c = {
+		.head = {BATCH_COUNT, sizeof(c), a->proc.number, 0},
+		.records = a->records + a->in_batch,
+		.in_batch = a->in_batch,
+		.lost_events = losses->events,
+		.lost_stacks = losses->stacks,
+		.damaged = losses->damaged,
+	};
+
+	buf_add(batch, &c, sizeof(c));
+	a->losses = *losses;
+}
+
+/*
+ * Losses that have grown since the last batch. Before its records: who counts them up to the end of
+ * something that a record announces has all that came before that.
+ */
+static void emit_losses(struct drain *d, struct buf *batch)
+{
+	bool due = d->nentries || d->now_ns - d->losses_ns >= LOSSES_NS;
+
+	if (due)
+		d->losses_ns = d->now_ns;
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		struct arena_losses now = arena_losses(a);
+		if ((due || a->proc.dead) && arena_is_due(a) &&
+		    (now.events != a->losses.events || now.stacks != a->losses.stacks ||
+		     now.damaged != a->losses.damaged))
+			emit_count(batch, a, &now);
+	}
+}
+
+static void emit_counts(struct drain *d, struct buf *batch)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		if (d->arenas[i]->in_batch)
+			emit_count(batch, d->arenas[i], &d->arenas[i]->losses);
+}
+
 /* Adds everything up to `until` to the batch, in order. */
 static uint32_t emit_batch(struct drain *d, uint64_t until, struct buf *batch)
 {
@@ -251,10 +294,13 @@ static uint32_t emit_batch(struct drain *d, uint64_t until, struct buf *batch)
 		emit_stack(batch, &it, run->arena, r);
 		item_open(batch, &it, run->arena->proc.number, run->tid);
 		buf_add(batch, r, r->size);
+		run->records++;
+		run->arena->in_batch++;
 		n++;
 	}
 	item_close(batch, &it);
 	emit_cursors(d, batch);
+	emit_counts(d, batch);
 	return n;
 }
 
@@ -276,14 +322,25 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 			if (bound < until)
 				until = bound;
 		}
-		if (a)
-			a->was_read = true;
+		a->was_read = true;
+		a->in_batch = 0;
 	}
 	d->horizon = horizon;
+	emit_losses(d, batch);
 	if (!d->nentries)
 		return 0;
 	merge_runs(d);
 	return emit_batch(d, until, batch);
+}
+
+static void end_round(struct drain *d)
+{
+	for (size_t i = 0; i < d->narenas; i++) {
+		d->arenas[i]->records += d->arenas[i]->in_batch;
+		d->arenas[i]->in_batch = 0;
+	}
+	d->nruns = 0;
+	d->nentries = 0;
 }
 
 void drain_commit(struct drain *d)
@@ -295,14 +352,20 @@ void drain_commit(struct drain *d)
 		run->arena->rings[run->ring].tid = run->tid;
 		arena_advance(run->arena, run->ring, run->seg, run->off);
 	}
-	d->nruns = 0;
-	d->nentries = 0;
+	end_round(d);
 }
 
 void drain_drop(struct drain *d)
 {
-	for (size_t i = 0; i < d->nruns; i++)
-		if (d->runs[i].emitted)
-			arena_forget_stacks(d->runs[i].arena);
-	drain_commit(d);
+	for (size_t i = 0; i < d->nruns; i++) {
+		struct run *run = &d->runs[i];
+		if (!run->emitted)
+			continue;
+		run->arena->rings[run->ring].tid = run->tid;
+		arena_drop(run->arena, run->ring, run->seg, run->off, run->records);
+		arena_forget_stacks(run->arena);
+	}
+	for (size_t i = 0; i < d->narenas; i++)
+		d->arenas[i]->losses = (struct arena_losses){UINT64_MAX, UINT64_MAX, UINT64_MAX};
+	end_round(d);
 }

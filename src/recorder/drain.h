@@ -12,6 +12,7 @@
 #define SONDE_RECORDER_DRAIN_H
 
 #include "base/containers/buf.h"
+#include "base/containers/hmap.h"
 #include "base/err.h"
 #include "wire/recording.h"
 #include "wire/ring.h"
@@ -47,10 +48,13 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
  * reported again. After it: where a former recorder stopped in a ring.
  */
 void drain_know(struct drain *d, const struct frame_proc *p);
-/* It has ended and its arena is gone: one of the same name is that of a later image. */
+/* It is in the recording to its end. If its arena is still there, it is not read again. */
 void drain_forget(struct drain *d, uint32_t number);
 bool drain_knows(const struct drain *d, uint32_t number);
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c);
+/* How many records of each process were counted; and, after all of this: skips what was dropped. */
+void drain_set_counts(struct drain *d, const struct hmap *counts);
+void drain_skip_dropped(struct drain *d);
 
 /*
  * Looks which processes ended. With `all_dead` (recovery) everybody is taken for dead.
@@ -67,7 +71,10 @@ uint32_t drain_living_pid(const struct drain *d);
 /* Appends items to batch; returns the number of records in it. */
 uint32_t drain_round(struct drain *d, struct buf *batch);
 void drain_commit(struct drain *d);
-/* Instead of it, when the batch could not be kept: its stacks are recorded when they recur. */
+/*
+ * Instead of it, when the batch could not be kept. Its records are counted in their arenas, which
+ * recovery looks at, and by the next batch; its stacks are recorded when they recur.
+ */
 void drain_drop(struct drain *d);
 
 /* The next dead process with nothing left to read, not finished yet; NULL if there is none. */
@@ -76,10 +83,17 @@ bool drain_has_dead(const struct drain *d); /* any, read to the end or not */
 /* The newest process with that number, NULL if there is none. */
 struct drain_proc *drain_find(struct drain *d, uint32_t pid);
 
-/* Fills the end frame, unmaps the arena and, with `remove`, deletes its file. */
-void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct frame_proc_end *out);
+void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_end *out);
+/*
+ * Unmaps the arena. With `remove`, when its end frame is safe, its file is deleted; if that is not
+ * possible, this is logged once. Either way it is not read again by this drain.
+ */
+void drain_finish(struct drain *d, struct drain_proc *p, bool remove);
 
-/* Deletes what processes left that died while they were making their arena. */
-void drain_sweep(struct drain *d);
+/*
+ * Deletes what processes left that died while they were making their arena. Returns how many
+ * arenas of ended processes cannot be read: they stay, and each is counted once.
+ */
+unsigned drain_sweep(struct drain *d);
 
 #endif

@@ -25,6 +25,7 @@ struct run {
 	uint32_t ring;
 	uint32_t tid; /* of the record at hand */
 	bool emitted; /* something of it is in the batch */
+	uint32_t records; /* of it in the batch */
 	uint32_t seg; /* cursor behind that */
 	uint32_t off;
 };
@@ -49,6 +50,9 @@ struct drain {
 	struct frame_proc *known; /* of a former recorder */
 	size_t nknown, cap_known;
 	struct hmap known_at; /* number of a process → its place in known[] */
+	struct hmap drained; /* keys of arenas and images that were read to their end */
+	struct hmap ignored; /* keys of names: files that stay, and are not looked at again */
+	uint64_t losses_ns; /* when a batch was made for losses alone */
 };
 
 #endif

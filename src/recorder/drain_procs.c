@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The processes of a session, from the first sight of their arena to their end. */
+#define LOG_AREA "recorder"
 #include "recorder/drain.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "recorder/drain_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 struct drain *drain_new(const char *dir, uint32_t first_number)
 {
@@ -26,7 +30,9 @@ void drain_free(struct drain *d)
 	if (!d)
 		return;
 	for (size_t i = 0; i < d->narenas; i++)
-		arena_close(d->arenas[i], false);
+		arena_close(d->arenas[i]);
+	hmap_release(&d->drained);
+	hmap_release(&d->ignored);
 	free(d->arenas);
 	free(d->entries);
 	free(d->spare);
@@ -81,12 +87,61 @@ static const struct frame_proc *find_known(const struct drain *d, const struct a
 	return NULL;
 }
 
+/* --- arenas that were read to their end, and may still be there --- */
+
+static uint64_t key_of_name(const char *name)
+{
+	return XXH64(name, strlen(name), 0);
+}
+
+/* An image of a process, as a recording knows it. */
+static uint64_t key_of_image(uint32_t pid, uint64_t start_ticks, uint64_t image_ns)
+{
+	const uint64_t id[] = {pid, start_ticks, image_ns};
+
+	return XXH64(id, sizeof(id), 0);
+}
+
+/* The file alone will not do: when it is removed, the next one may get its number. */
+static uint64_t key_of_file(const struct arena *a)
+{
+	const uint64_t id[] = {a->dev, a->ino, a->proc.pid, a->proc.start_ticks, a->image_ns};
+
+	return XXH64(id, sizeof(id), 0);
+}
+
+static bool is_drained(const struct drain *d, const struct arena *a)
+{
+	uint64_t image = key_of_image(a->proc.pid, a->proc.start_ticks, a->image_ns);
+
+	return hmap_get(&d->drained, key_of_file(a)) != HMAP_NONE ||
+	       hmap_get(&d->drained, image) != HMAP_NONE;
+}
+
+/* Closes it for good. A file that cannot be removed must not be taken for a new one. */
+static void retire_arena(struct drain *d, struct arena *a, bool remove)
+{
+	struct err err = {0};
+	int r = remove ? arena_remove(d->dir, a->name, &err) : 0;
+
+	hmap_put(&d->drained, key_of_file(a), 1);
+	if (r < 0 || !remove)
+		hmap_put(&d->ignored, key_of_name(a->name), 1);
+	if (r < 0)
+		log_warn("%s; all that it held has been read: remove it yourself", err.text);
+	arena_close(a);
+}
+
 static int attach_arena(struct drain *d, const char *name)
 {
 	struct arena *a = arena_open(d->dir, name);
 
 	if (!a)
 		return 0; /* not complete yet, or not an arena: tried again next time */
+	if (is_drained(d, a)) {
+		retire_arena(d, a, true);
+		return 0;
+	}
 	const struct frame_proc *known = find_known(d, a);
 	if (known) {
 		a->proc.number = known->proc;
@@ -133,7 +188,9 @@ static int list_new(struct drain *d, char ***out, size_t *out_n, struct err *err
 	if (!dir)
 		return err_sys(err, -errno, "cannot list '%s'", d->dir);
 	for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-		if (!arena_is_name(e->d_name) || is_attached(d, e->d_name))
+		if ((e->d_type != DT_REG && e->d_type != DT_UNKNOWN) || !arena_is_name(e->d_name) ||
+		    is_attached(d, e->d_name) ||
+		    hmap_get(&d->ignored, key_of_name(e->d_name)) != HMAP_NONE)
 			continue;
 		names = xgrow(names, &cap, n + 1, sizeof(*names));
 		names[n++] = xstrdup(e->d_name);
@@ -167,19 +224,38 @@ int drain_scan(struct drain *d, void (*fn)(void *arg, const struct frame_proc *p
 	return found;
 }
 
-void drain_sweep(struct drain *d)
+/* Not attached, although its process has ended. True: it had begun, and cannot be read. */
+static bool sweep_arena(struct drain *d, const char *name)
+{
+	struct err err = {0};
+
+	if (!arena_name_is_dead(name))
+		return false;
+	bool unmade = arena_is_unmade(d->dir, name);
+	if (!unmade)
+		log_warn("the buffer '%s/%s' cannot be read: its events are lost", d->dir, name);
+	else if (arena_remove(d->dir, name, &err) == 0)
+		return false;
+	else
+		log_warn("%s", err.text);
+	hmap_put(&d->ignored, key_of_name(name), 1);
+	return !unmade;
+}
+
+unsigned drain_sweep(struct drain *d)
 {
 	char **names;
 	size_t n;
+	unsigned unreadable = 0;
 
 	if (list_new(d, &names, &n, NULL) < 0)
-		return;
+		return 0;
 	for (size_t i = 0; i < n; i++) {
-		if (arena_name_is_dead(names[i]))
-			arena_remove(d->dir, names[i]);
+		unreadable += sweep_arena(d, names[i]);
 		free(names[i]);
 	}
 	free(names);
+	return unreadable;
 }
 
 /* One poll() for all of them; without a pidfd (old kernels) each is asked by itself. */
@@ -265,26 +341,33 @@ static struct arena *find_successor(const struct drain *d, const struct arena *a
 	return NULL;
 }
 
-void drain_finish(struct drain *d, struct drain_proc *p, bool remove, struct frame_proc_end *out)
+void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_end *out)
+{
+	struct arena *a = (struct arena *)((char *)p - offsetof(struct arena, proc));
+	struct arena_losses losses = arena_losses(a);
+	const struct arena *next = find_successor(d, a);
+
+	*out = (struct frame_proc_end){
+		.proc = p->number,
+		.records = (uint32_t)a->records,
+		.time_ns = next ? next->image_ns : clock_mono_ns(), /* it ended with exec() */
+		.lost_events = losses.events + arena_dropped(a),
+		.lost_stacks = losses.stacks,
+		.damaged = losses.damaged + arena_unreachable(a),
+	};
+}
+
+void drain_finish(struct drain *d, struct drain_proc *p, bool remove)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
 		if (&a->proc != p)
 			continue;
-		*out = (struct frame_proc_end){
-			.proc = p->number,
-			.time_ns = clock_mono_ns(),
-			.lost_events = atomic_load(&a->head->lost_events),
-			.lost_stacks = atomic_load(&a->head->lost_stacks),
-			.damaged = p->damaged + arena_unreachable(a),
-		};
 		d->arenas[i] = d->arenas[--d->narenas];
 		struct arena *next = find_successor(d, a);
-		if (next) {
+		if (next)
 			next->former = a->former;
-			out->time_ns = next->image_ns; /* what it held ended with exec() */
-		}
-		arena_close(a, remove);
+		retire_arena(d, a, remove);
 		return;
 	}
 }
@@ -314,9 +397,27 @@ void drain_forget(struct drain *d, uint32_t number)
 
 	if (at == HMAP_NONE)
 		return;
+	const struct frame_proc *p = &d->known[at];
+	hmap_put(&d->drained, key_of_image(p->pid, p->start_ticks, p->image_ns), 1);
 	d->known[at] = d->known[--d->nknown];
 	if (at < d->nknown)
 		hmap_put(&d->known_at, d->known[at].proc, at);
+}
+
+void drain_set_counts(struct drain *d, const struct hmap *counts)
+{
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		uint64_t records = a->announced ? hmap_get(counts, a->proc.number) : HMAP_NONE;
+		if (records != HMAP_NONE)
+			a->records = records;
+	}
+}
+
+void drain_skip_dropped(struct drain *d)
+{
+	for (size_t i = 0; i < d->narenas; i++)
+		arena_skip_dropped(d->arenas[i]);
 }
 
 void drain_set_cursor(struct drain *d, const struct batch_cursor *c)

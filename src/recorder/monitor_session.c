@@ -86,7 +86,7 @@ static bool ring_is_done(const char *dir, const char *name)
 
 static bool ring_remove(const char *dir, const char *name)
 {
-	arena_remove(dir, name);
+	(void)arena_remove(dir, name, NULL);
 	return true;
 }
 

@@ -56,10 +56,11 @@ struct recorder {
 	int root_fd; /* pidfd of the launched process, -1 without one */
 	bool root_gone;
 	uint64_t scanned_ns, checked_ns, busy_ns, idle_ns;
-	uint64_t events;
-	uint64_t lost; /* records that the recording could not take */
+	uint64_t events; /* that were read */
+	uint64_t dropped; /* of them: the recording could not take them */
+	struct buf owed; /* frames that have to come before any other, see append_frame() */
+	bool failing; /* the last attempt to write to the recording was in vain */
 	struct consumer_losses losses; /* that the page has */
-	uint32_t known_procs; /* of a former recorder of this session */
 	bool called; /* by a process of the job, not by a launcher */
 	bool monitor; /* see monitor_session.h */
 	struct monitor_image image;
@@ -71,24 +72,77 @@ struct recorder {
 
 /* --- setting up --- */
 
-static void count_proc(void *arg, const struct frame_proc *p)
+static void know_proc(void *arg, const struct frame_proc *p)
 {
 	struct recorder *rec = arg;
 
-	if (p->proc >= rec->known_procs)
-		rec->known_procs = p->proc + 1;
+	/* Its arena is read by nobody but `sonde mem recover`, if it is there at all. */
+	drain_know(rec->drain, p);
+	drain_forget(rec->drain, p->proc);
 }
 
+/*
+ * A disk that fails now and then costs nothing but time; one that fails for longer costs no more
+ * than the first of its failures.
+ */
+static int write_frame(struct recorder *rec, enum frame_type type, const void *payload,
+		       size_t bytes)
+{
+	static const long waits_ms[] = {0, 0, 1, 4, 16, 64};
+	struct err err = {0};
+	int r = recording_append(rec->out, type, payload, bytes, &err);
+
+	for (size_t i = 0; r < 0 && !rec->failing && i < sizeof(waits_ms) / sizeof(waits_ms[0]);
+	     i++) {
+		nanosleep(&(struct timespec){0, waits_ms[i] * 1000000}, NULL);
+		r = recording_append(rec->out, type, payload, bytes, &err);
+	}
+	if (r < 0 && !rec->failing)
+		log_err("%s: events are counted, and lost, until it is possible again", err.text);
+	else if (r == 0 && rec->failing)
+		log_warn("the recording can be written again; %llu events were lost so far",
+			 (unsigned long long)rec->dropped);
+	rec->failing = r < 0;
+	return r;
+}
+
+/* The frames of rec->owed: the head of one, then its payload. */
+struct owed_frame {
+	enum frame_type type;
+	size_t bytes;
+};
+
+static int write_owed(struct recorder *rec)
+{
+	size_t at = 0;
+	int r = 0;
+
+	while (r == 0 && at < rec->owed.len) {
+		struct owed_frame f;
+		memcpy(&f, rec->owed.data + at, sizeof(f));
+		r = write_frame(rec, f.type, rec->owed.data + at + sizeof(f), f.bytes);
+		if (r == 0)
+			at += sizeof(f) + f.bytes;
+	}
+	rec->owed.len -= at;
+	if (rec->owed.len)
+		memmove(rec->owed.data, rec->owed.data + at, rec->owed.len);
+	return r;
+}
+
+/* Without the session or a process nobody understands the batches behind it: these come first. */
 static int append_frame(struct recorder *rec, enum frame_type type, const void *payload,
 			size_t bytes)
 {
-	struct err err = {0};
-
 	if (!rec->out)
 		return 0;
-	int r = recording_append(rec->out, type, payload, bytes, &err);
-	if (r < 0)
-		log_err("%s", err.text);
+	int r = write_owed(rec);
+	if (r == 0)
+		r = write_frame(rec, type, payload, bytes);
+	if (r < 0 && (type == FRAME_SESSION || type == FRAME_PROC)) {
+		buf_add(&rec->owed, &(struct owed_frame){type, bytes}, sizeof(struct owed_frame));
+		buf_add(&rec->owed, payload, bytes);
+	}
 	return r;
 }
 
@@ -124,12 +178,13 @@ static void record_session(struct recorder *rec)
 
 static int open_recording(struct recorder *rec, struct err *err)
 {
-	static const struct stream_ops count = {.proc = count_proc};
+	static const struct stream_ops known = {.proc = know_proc};
 	char *path = xasprintf("%s/" SESSION_RECORDING, rec->dir);
 
+	rec->drain = drain_new(rec->ring_dir, 0);
 	int r = 0;
 	if (access(path, F_OK) == 0)
-		stream_file(path, &count, rec, NULL, NULL);
+		stream_file(path, &known, rec, NULL, NULL);
 	if (!rec->monitor)
 		r = recording_create(&rec->out, path, err);
 	free(path);
@@ -146,13 +201,12 @@ static int open_session(struct recorder *rec, struct err *err)
 		return r;
 	session_set_clock(rec->page);
 	struct recorder_session session = {rec->dir, rec->page, rec->terminal};
+	rec->ring_dir = xstrdup(rec->page->ring_dir[0] ? rec->page->ring_dir : rec->dir);
 	r = consumers_open(&rec->consumers, &session, err);
 	if (r == 0)
 		r = open_recording(rec, err);
 	if (r < 0)
 		return r;
-	rec->ring_dir = xstrdup(rec->page->ring_dir[0] ? rec->page->ring_dir : rec->dir);
-	rec->drain = drain_new(rec->ring_dir, rec->known_procs);
 	rec->root_fd =
 		rec->page->root_pid ? (int)syscall(SYS_pidfd_open, rec->page->root_pid, 0) : -1;
 	return 0;
@@ -217,12 +271,13 @@ static void end_processes(struct recorder *rec)
 		uint32_t pid = p->pid;
 		consumers_call(&rec->consumers, settle);
 		poll_consumers(rec, false);
-		drain_finish(rec->drain, p, true, &end);
-		end.lost_events += rec->lost;
-		rec->lost = 0;
+		drain_end_frame(rec->drain, p, &end);
+		/* Until this is written, the arena is what knows how much was lost. */
+		int r = append_frame(rec, FRAME_PROC_END, &end, sizeof(end));
+		drain_finish(rec->drain, p, r == 0);
 		log_info("process %u ended", pid);
 		rec->scanned_ns = 0; /* what it became by exec() comes next */
-		record_and_dispatch(rec, FRAME_PROC_END, &end, sizeof(end));
+		consumers_dispatch(&rec->consumers, FRAME_PROC_END, &end, sizeof(end));
 	}
 }
 
@@ -250,7 +305,7 @@ static bool run_once(struct recorder *rec)
 		if (append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
 			drain_commit(rec->drain);
 		} else {
-			rec->lost += n;
+			rec->dropped += n;
 			drain_drop(rec->drain);
 		}
 		consumers_dispatch(&rec->consumers, FRAME_BATCH, rec->batch.data, rec->batch.len);
@@ -272,7 +327,7 @@ static void finish_files(struct recorder *rec)
 {
 	struct consumer_losses now = {0};
 
-	drain_sweep(rec->drain);
+	atomic_fetch_add(&rec->page->unrecorded, drain_sweep(rec->drain));
 	append_frame(rec, FRAME_END, NULL, 0);
 	consumers_call(&rec->consumers, flush);
 	consumers_call(&rec->consumers, add_losses, &now);
@@ -284,8 +339,8 @@ static void finish_files(struct recorder *rec)
 	getrusage(RUSAGE_CHILDREN, &copies);
 	/* bench/recorder_rate reads this line. */
 	log_info("%llu events in %.3f s of processor time, at most %ld KiB of memory",
-		 (unsigned long long)rec->events, seconds_of(&own) + seconds_of(&copies),
-		 own.ru_maxrss);
+		 (unsigned long long)(rec->events - rec->dropped),
+		 seconds_of(&own) + seconds_of(&copies), own.ru_maxrss);
 }
 
 /*
@@ -470,6 +525,7 @@ static void close_recorder(struct recorder *rec, bool was_open)
 	drain_free(rec->drain);
 	session_unmap(rec->page);
 	buf_release(&rec->batch);
+	buf_release(&rec->owed);
 	if (was_open && rec->monitor)
 		monitor_session_remove(rec->dir);
 	if (was_open && strcmp(rec->ring_dir, rec->dir) != 0)
@@ -503,7 +559,7 @@ int recorder_main(const char *session_dir)
 	if (r == 0) {
 		run_loop(&rec);
 		if (!rec.monitor)
-			consumers_call(&rec.consumers, report_end, rec.events);
+			consumers_call(&rec.consumers, report_end, rec.events - rec.dropped);
 	}
 	close_recorder(&rec, r == 0);
 	return r;

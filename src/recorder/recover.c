@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/recover.h"
 
+#include "base/containers/hmap.h"
 #include "base/containers/omap.h"
 #include "base/mem.h"
 #include "base/proc.h"
@@ -25,6 +26,7 @@
 struct state {
 	struct drain *drain;
 	struct omap cursors; /* process and ring → the newest struct batch_cursor */
+	struct hmap counts; /* records of each process so far */
 	struct buf session; /* the last one of the recording */
 	bool ended; /* the recorder left in order */
 	int lock_fd;
@@ -68,6 +70,14 @@ static void on_cursor(void *arg, const struct batch_cursor *c)
 		omap_put(&s->cursors, key, mine);
 	}
 	*mine = *c;
+}
+
+static void on_count(void *arg, const struct batch_count *c)
+{
+	struct state *s = arg;
+
+	if (drain_knows(s->drain, c->head.proc))
+		hmap_put(&s->counts, c->head.proc, c->records);
 }
 
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
@@ -136,8 +146,10 @@ static int append_rest(struct state *s, struct err *err)
 		r = append_batches(s, err);
 		for (struct drain_proc *p; r == 0 && (p = drain_next_dead(s->drain)); s->procs++) {
 			struct frame_proc_end end;
-			drain_finish(s->drain, p, true, &end);
+			drain_end_frame(s->drain, p, &end);
 			r = recording_append(s->out, FRAME_PROC_END, &end, sizeof(end), err);
+			if (r == 0)
+				drain_finish(s->drain, p, true);
 		}
 		if (r == 0 && drain_scan(s->drain, on_new_proc, s, err) < 0)
 			r = -EIO;
@@ -208,6 +220,7 @@ static int restore_recording(struct state *s, const char *file, const struct con
 		.session = on_session,
 		.proc = on_proc,
 		.cursor = on_cursor,
+		.count = on_count,
 		.proc_end = on_proc_end,
 		.end = on_end,
 	};
@@ -227,6 +240,8 @@ static int restore_recording(struct state *s, const char *file, const struct con
 	if (r < 0)
 		return r;
 	omap_each(&s->cursors, set_cursor, s->drain);
+	drain_set_counts(s->drain, &s->counts);
+	drain_skip_dropped(s->drain);
 	return append_rest(s, err);
 }
 
@@ -261,7 +276,11 @@ int recover_recording(const char *path, const struct recover_options *options, s
 	r = consumers_rewrite(buf_str(&file), &s.session, buf_str(&places.output), report, err);
 	if (r < 0)
 		goto out;
-	drain_sweep(s.drain);
+	unsigned unreadable = drain_sweep(s.drain);
+	if (unreadable)
+		buf_addf(report, "%u buffer%s cannot be read; what was in %s is lost.\n",
+			 unreadable, unreadable == 1 ? "" : "s", unreadable == 1 ? "it" : "them");
+	atomic_fetch_add(&page->unrecorded, unreadable);
 	if (places.rings_elsewhere)
 		remove_ring_dir(buf_str(&places.rings));
 	atomic_store(&page->rows_lost, 0);
@@ -276,6 +295,7 @@ out:
 		close(s.lock_fd);
 	omap_release_values(&s.cursors, free);
 	places_release(&places);
+	hmap_release(&s.counts);
 	buf_release(&s.session);
 	buf_release(&file);
 	return r < 0 ? r : 0;

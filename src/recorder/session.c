@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/session.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -13,13 +14,18 @@
 #include <time.h>
 #include <unistd.h>
 
+static bool is_page(const struct control_page *page)
+{
+	return page->magic == SESSION_MAGIC && page->version == SESSION_VERSION;
+}
+
 static int page_open(const char *path, bool make, struct err *err)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (make ? O_CREAT : 0), 0600);
+	int fd = fs_open(path, O_RDWR | (make ? O_CREAT : 0), 0600, err);
 	struct stat st;
 
 	if (fd < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
+		return fd;
 	if (fstat(fd, &st) == 0 && st.st_size < SESSION_BYTES) {
 		/* Real blocks, so that nobody meets SIGBUS on a full disk. */
 		int r = make ? -posix_fallocate(fd, 0, SESSION_BYTES) : -EINVAL;
@@ -47,13 +53,28 @@ int session_map(const char *dir, bool make, struct control_page **out, struct er
 		page->version = SESSION_VERSION;
 		page->magic = SESSION_MAGIC;
 	}
-	if (r == 0 && (page->magic != SESSION_MAGIC || page->version != SESSION_VERSION)) {
+	if (r == 0 && !is_page(page)) {
 		munmap(p, SESSION_BYTES);
 		r = err_set(err, -EINVAL, "'%s' is not a session of this version of sonde", path);
 	}
 	free(path);
 	if (r == 0)
 		*out = page;
+	return r;
+}
+
+int session_read(const char *dir, struct control_page *out, struct err *err)
+{
+	char *path = xasprintf("%s/" SESSION_FILE, dir);
+	int fd = fs_open(path, O_RDONLY, 0, err);
+	int r = fd < 0 ? fd : 0;
+
+	if (r == 0 &&
+	    (fs_read_at(fd, out, sizeof(*out), 0) != (ssize_t)sizeof(*out) || !is_page(out)))
+		r = err_set(err, -EINVAL, "'%s' is not a session of this version of sonde", path);
+	if (fd >= 0)
+		close(fd);
+	free(path);
 	return r;
 }
 
@@ -93,8 +114,8 @@ int session_lock(const char *dir, const struct control_page *page, unsigned wait
 {
 	const struct timespec step = {0, 2000000};
 	char *path = xasprintf("%s/" SESSION_FILE, dir);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int r = fd < 0 ? err_sys(err, -errno, "cannot open '%s'", path) : fd;
+	int fd = fs_open(path, O_RDONLY, 0, err);
+	int r = fd;
 
 	free(path);
 	for (unsigned waited = 0; r >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; waited += 2) {

@@ -14,6 +14,8 @@
 /* Maps the page of `dir`; with `make` it is created if it is missing. */
 int session_map(const char *dir, bool make, struct control_page **out, struct err *err);
 void session_unmap(struct control_page *page);
+/* A copy of it, for who only reads: whatever becomes of the file, it stays. */
+int session_read(const char *dir, struct control_page *out, struct err *err);
 
 /* Notes once the difference between the clocks, by which readers make times of day. */
 void session_set_clock(struct control_page *page);

@@ -52,6 +52,45 @@ static int cursor_item(const struct stream_ops *ops, void *arg, const struct bat
 	return 0;
 }
 
+static int count_item(const struct stream_ops *ops, void *arg, const struct batch_item *it,
+		      struct err *err)
+{
+	const struct batch_count *c = (const struct batch_count *)it;
+
+	if (it->bytes != sizeof(*c) || c->in_batch > c->records)
+		return err_damaged(err, "a count is malformed");
+	if (ops->count)
+		ops->count(arg, c);
+	return 0;
+}
+
+void stream_losses_count(struct stream_losses *l, const struct batch_count *c)
+{
+	uint64_t before = c->records - c->in_batch;
+
+	if (before > l->records)
+		l->missing += before - l->records;
+	if (c->records > l->records)
+		l->records = c->records;
+	l->events = c->lost_events;
+	l->stacks = c->lost_stacks;
+	l->damaged = c->damaged;
+}
+
+void stream_losses_end(const struct stream_losses *l, struct frame_proc_end *e)
+{
+	uint32_t behind = e->records ? e->records - (uint32_t)l->records : 0;
+	uint64_t events = l->missing + behind + l->events;
+
+	/* The end of a process has all of it, what its recording lacks included. */
+	if (e->lost_events < events)
+		e->lost_events = events;
+	if (e->lost_stacks < l->stacks)
+		e->lost_stacks = l->stacks;
+	if (e->damaged < l->damaged)
+		e->damaged = l->damaged;
+}
+
 static int run_batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes,
 		     struct err *err)
 {
@@ -70,6 +109,8 @@ static int run_batch(const struct stream_ops *ops, void *arg, const char *at, si
 			r = stack_item(ops, arg, it, err);
 		else if (it->kind == BATCH_CURSOR)
 			r = cursor_item(ops, arg, it, err);
+		else if (it->kind == BATCH_COUNT)
+			r = count_item(ops, arg, it, err);
 		if (r < 0)
 			return r;
 		at += it->bytes;

@@ -22,9 +22,21 @@ struct stream_ops {
 	void (*stack)(void *arg, uint32_t proc, uint32_t id, const uint64_t *pc, uint32_t depth);
 	void (*record)(void *arg, uint32_t proc, uint32_t tid, const struct rec *r);
 	void (*cursor)(void *arg, const struct batch_cursor *c);
+	void (*count)(void *arg, const struct batch_count *c);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	void (*end)(void *arg);
 };
+
+/* What a recording lacks of a process, as its counts and its end say. Zero-initialise. */
+struct stream_losses {
+	uint64_t records; /* that it has produced, as far as is known */
+	uint64_t missing; /* of them: not in the recording */
+	uint64_t events; /* that it could not keep */
+	uint64_t stacks, damaged;
+};
+void stream_losses_count(struct stream_losses *l, const struct batch_count *c);
+/* Completes the end of the process; all 0 if the recording has none. */
+void stream_losses_end(const struct stream_losses *l, struct frame_proc_end *e);
 
 /* Checks one frame and makes the calls. -EINVAL: malformed; what came before it was passed on. */
 int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const char *payload,

@@ -25,6 +25,13 @@
  *     Records and cursors arrive in one frame: a recording cut off anywhere and the rings that are
  *     left add up to every event exactly once. That is what `sonde mem recover` does.
  *
+ * Counts: a batch ends with a BATCH_COUNT of each process that it has records of, and begins with one
+ * of each process that has lost more since. They are the same numbers that FRAME_PROC_END gives in
+ * the end, but they are there when the recorder is killed. Records are numbered along a process: the
+ * count before a batch (records - in_batch) is that behind the batch before it, unless a frame that
+ * could not be written lay between. So a frame that is missing is noticed, and its records counted.
+ * FRAME_PROC_END has the count for the last of them.
+ *
  * `check` covers the payload as it is stored. The last frame of a recorder that was killed may be
  * half there: its check is wrong, and readers stop before it. Payloads may be compressed (zstd):
  * then raw_bytes != stored_bytes. Numbers are those of the machine, little-endian.
@@ -77,7 +84,7 @@ struct frame_proc {
 
 struct frame_proc_end {
 	uint32_t proc;
-	uint32_t reserved;
+	uint32_t records; /* as batch_count.records, but modulo 2^32; 0: not known */
 	uint64_t time_ns;
 	uint64_t lost_events;
 	uint64_t lost_stacks;
@@ -88,6 +95,7 @@ enum batch_kind {
 	BATCH_RUN = 1, /* batch_run, then records of one thread */
 	BATCH_STACK = 2, /* batch_stack, then depth × u64 */
 	BATCH_CURSOR = 3, /* batch_cursor */
+	BATCH_COUNT = 4, /* batch_count */
 };
 
 struct batch_item {
@@ -111,6 +119,16 @@ struct batch_cursor {
 	uint64_t seq; /* which segment of the ring */
 };
 
+/* How many records a process has produced so far, and what is missing; see "Counts" above. */
+struct batch_count {
+	struct batch_item head;
+	uint64_t records; /* taken out of its rings, those of this batch up to here included */
+	uint64_t in_batch; /* of them: in this batch, up to here */
+	uint64_t lost_events; /* as in frame_proc_end, but for what this file itself lacks */
+	uint64_t lost_stacks;
+	uint64_t damaged;
+};
+
 _Static_assert(sizeof(struct recording_head) == 32, "recording_head changed size");
 _Static_assert(sizeof(struct frame) == 24, "frame changed size");
 _Static_assert(sizeof(struct frame_proc) == 1064, "frame_proc changed size");
@@ -118,5 +136,6 @@ _Static_assert(sizeof(struct frame_proc_end) == 40, "frame_proc_end changed size
 _Static_assert(sizeof(struct batch_item) == 16, "batch_item changed size");
 _Static_assert(sizeof(struct batch_stack) == 24, "batch_stack changed size");
 _Static_assert(sizeof(struct batch_cursor) == 32, "batch_cursor changed size");
+_Static_assert(sizeof(struct batch_count) == 56, "batch_count changed size");
 
 #endif

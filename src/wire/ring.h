@@ -35,6 +35,8 @@
  *	seg state         guest 0 -> 1, by          to take a free segment; the recorder gives it
  *	                  compare-and-swap;         back after everything in it is in the recording
  *	                  recorder 1 -> 0
+ *	ring.dropped,     the recorder              when a batch could not be written, before it
+ *	 dropped_to                                 goes on behind it
  *	arena_head.left   the guest                 once, when the process goes on in another arena
  *	everything else   the guest                 the recorder only reads
  *
@@ -109,8 +111,14 @@ struct ring {
 	_Atomic uint64_t lost; /* events dropped by this ring's owners */
 	uint64_t next_seq; /* of the next segment */
 	_Atomic uint64_t activities; /* REC_ACTIVITY, of all its owners */
-	uint64_t reserved[2];
+	_Atomic uint64_t dropped; /* recorder: records that the recording could not take */
+	_Atomic uint64_t dropped_to; /* recorder: where the last of them ends, RING_POSITION */
 };
+
+/* A place in a ring: number of the segment and offset in it; never 0. */
+#define RING_POSITION(seq, off) ((uint64_t)(seq) << 17 | (off))
+#define RING_POSITION_SEQ(p) ((p) >> 17)
+#define RING_POSITION_OFF(p) ((uint32_t)((p)&0x1ffffu))
 
 /* The header of a segment; records follow, one behind the other, each a multiple of 8 bytes. A
  * record never goes over the end of its segment: what does not fit begins the next one. */

@@ -142,7 +142,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	BUG_ON(!p != !found);
 	if (p) {
 		struct frame_proc_end end;
-		drain_finish(d, p, false, &end);
+		drain_end_frame(d, p, &end);
+		drain_finish(d, p, false);
 	}
 	drain_free(d);
 	buf_release(&batch);

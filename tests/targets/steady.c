@@ -4,7 +4,8 @@
  * (0: for ever), PACE of them between naps of a millisecond (0: no naps), and ends by HOW:
  *
  *	return, exit, thread-exit (by the second thread), _exit, quick_exit, abort,
- *	segv, kill, orphan (SIGKILL when the parent dies), leak (return without freeing)
+ *	segv, kill, orphan (SIGKILL when the parent dies), leak (return without freeing),
+ *	keep (return, and nothing is ever freed: every event is an allocation of its own)
  */
 #include "counted.h"
 
@@ -39,20 +40,22 @@ static void *work(void *arg)
 	unsigned me = (unsigned)(uintptr_t)arg;
 	void *live[8] = {0};
 	struct timespec ms = {0, 1000000};
+	int keeps = !strcmp(how, "keep");
 	unsigned ender = !strcmp(how, "thread-exit") ? 1 : 0;
 	/* One thread ends the process; the others go on as if nothing had been said. */
 	unsigned long n =
-		me == ender || !strcmp(how, "return") || !strcmp(how, "leak") ? events : 0;
+		me == ender || !strcmp(how, "return") || !strcmp(how, "leak") || keeps ? events : 0;
 
 	for (unsigned long i = 0; !n || i < n; i++) {
-		counted_free(me, live[i % 8]);
+		if (!keeps)
+			counted_free(me, live[i % 8]);
 		live[i % 8] = counted_alloc(me, 4096 * (1 + i % 5));
 		if (pace && i % pace == pace - 1)
 			nanosleep(&ms, NULL);
 	}
 	if (me == ender)
 		end_now();
-	for (unsigned i = 0; i < 8 && strcmp(how, "leak"); i++)
+	for (unsigned i = 0; i < 8 && strcmp(how, "leak") && !keeps; i++)
 		counted_free(me, live[i]);
 	return NULL;
 }

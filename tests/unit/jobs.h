@@ -106,7 +106,8 @@ static inline bool job_look(void)
 	drain_commit(job_drain);
 	for (struct drain_proc *p; (p = drain_next_dead(job_drain));) {
 		struct frame_proc_end e;
-		drain_finish(job_drain, p, true, &e);
+		drain_end_frame(job_drain, p, &e);
+		drain_finish(job_drain, p, true);
 		job_ends[e.proc] = e;
 		job_nends++;
 	}

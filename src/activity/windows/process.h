@@ -45,6 +45,8 @@ struct process {
 	struct texts names;
 	struct open_window *windows;
 	unsigned nwindows;
+	uint64_t lost; /* events so far, as its counts say */
+	bool counted; /* there are such counts */
 	uint64_t refused; /* windows that were not opened, or write nothing */
 	uint64_t unread; /* requests for a change that could not be read */
 	struct buf request; /* pieces that have come */

@@ -371,6 +371,28 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 			f->w.ops->record(&f->w, tid, r);
 }
 
+/* A guest may take a loss back: it has found room after all. */
+static void set_lost(struct process *p, uint64_t lost)
+{
+	for (struct open_window *f = p->windows; f; f = f->next)
+		if (lost >= p->lost)
+			f->w.lost += lost - p->lost;
+		else
+			f->w.lost -= f->w.lost < p->lost - lost ? f->w.lost : p->lost - lost;
+	p->lost = lost;
+}
+
+/* Events of a process are lost while it runs: to every window that is open then. */
+static void on_count(void *arg, const struct batch_count *c)
+{
+	struct process *p = find_proc(arg, c->head.proc);
+
+	if (!p)
+		return;
+	p->counted = true;
+	set_lost(p, c->lost_events);
+}
+
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	struct activities *a = arg;
@@ -378,8 +400,9 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 
 	if (!p)
 		return;
-	for (struct open_window *f = p->windows; f; f = f->next)
-		f->w.lost += e->lost_events;
+	/* Of one that was counted it has nothing new but what the recording, not we, did not get. */
+	if (!p->counted)
+		set_lost(p, e->lost_events);
 	forget_proc(a, p);
 }
 
@@ -392,6 +415,7 @@ const struct stream_ops activities_stream = {
 	.session = on_session,
 	.proc = on_proc,
 	.record = on_record,
+	.count = on_count,
 	.proc_end = on_proc_end,
 	.end = on_end,
 };

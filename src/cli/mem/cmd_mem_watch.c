@@ -49,9 +49,17 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 	(void)stacks;
 	if (events || damaged)
 		buf_addf(r->notes,
-			 "%llu events of process %u are missing, so an operator that announces a "
+			 "%llu events of process %u are missing%s, so an operator that announces a "
 			 "change may be among them.\n",
-			 (unsigned long long)events, pid);
+			 (unsigned long long)events, pid,
+			 damaged ? ", and those in damaged buffers" : "");
+}
+
+static void on_lost_more(void *arg)
+{
+	struct reading *r = arg;
+
+	buf_add_str(r->notes, "How many more events are missing is unknown.\n");
 }
 
 static void on_note(void *arg, const char *text)
@@ -77,6 +85,7 @@ static int read_recording(struct analysis_run *run, struct err *err)
 		.row = on_row,
 		.watch = on_watch,
 		.lost = on_lost,
+		.lost_more = on_lost_more,
 		.note = on_note,
 		.file = on_file,
 		.arg = &rd,

@@ -168,9 +168,21 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 			 (unsigned long long)damaged, pid);
 }
 
+static void on_lost_more(void *arg)
+{
+	struct reading *r = arg;
+
+	buf_addf(&r->notes, "Of %s: how many more events are missing is unknown.\n",
+		 side_names[r->side]);
+}
+
 static int read_files(struct reading *rd, const struct input_paths *files, struct err *err)
 {
-	struct input_sink sink = {.row = on_row, .note = on_note, .lost = on_lost, .arg = rd};
+	struct input_sink sink = {.row = on_row,
+				  .note = on_note,
+				  .lost = on_lost,
+				  .lost_more = on_lost_more,
+				  .arg = rd};
 	int r = 0;
 
 	for (size_t i = 0; i < files->n && r == 0; i++)

@@ -48,7 +48,8 @@ static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks,
 
 	if (events)
 		buf_addf(f->notes,
-			 "%llu events of process %u are missing: its buffers were full.\n",
+			 "%llu events of process %u are missing: its buffers were full, or "
+			 "the recording could not be written.\n",
 			 (unsigned long long)events, pid);
 	if (stacks)
 		buf_addf(f->notes, "%llu call stacks of process %u are missing.\n",
@@ -56,6 +57,13 @@ static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks,
 	if (damaged)
 		buf_addf(f->notes, "%llu bytes of process %u are damaged and were passed over.\n",
 			 (unsigned long long)damaged, pid);
+}
+
+static void feed_lost_more(void *arg)
+{
+	struct feeding *f = arg;
+
+	buf_add_str(f->notes, "How many more events are missing is unknown.\n");
 }
 
 static void feed_note(void *arg, const char *text)
@@ -89,6 +97,7 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 		.process = feed_process,
 		.row = feed_row,
 		.lost = feed_lost,
+		.lost_more = feed_lost_more,
 		.note = feed_note,
 		.unordered = feed_unordered,
 		.restart = feed_restart,

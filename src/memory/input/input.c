@@ -376,40 +376,50 @@ static void note_unseen_heaps(struct control_page *page, const struct input_sink
 			 n, n == 1 ? "" : "es", n == 1 ? "it" : "they", n == 1 ? "its" : "their");
 }
 
-/* What the control page beside the recording knows and its frames cannot say.
- */
-static void note_session(const char *file, const struct input_sink *sink)
+/* What the control page beside the recording knows and its frames cannot say. False: how much is
+ * missing is unknown. */
+static bool note_session(const char *file, const struct input_sink *sink, bool whole)
 {
 	const char *slash = strrchr(file, '/');
 	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
-	struct control_page *page;
+	struct control_page page;
+	bool known = whole;
 
-	if (session_map(dir, false, &page, NULL) == 0) {
-		unsigned long long n = atomic_load(&page->unrecorded);
+	if (session_read(dir, &page, NULL) == 0) {
+		unsigned long long n = page.unrecorded;
+		bool live = page.state == SESSION_LIVE && session_is_live(dir, &page);
 		if (n)
 			add_note(sink,
 				 "%llu process%s could not be recorded at all: there was no room "
-				 "for %s buffer%s, or no recorder.",
-				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their",
-				 n == 1 ? "" : "s");
-		note_sealed(page, sink);
-		note_unseen_heaps(page, sink);
-		n = atomic_load(&page->rows_lost);
-		if (n)
+				 "for %s buffer%s, %s damaged, or there was no recorder.",
+				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their", n == 1 ? "" : "s",
+				 n == 1 ? "it is" : "they are");
+		note_sealed(&page, sink);
+		note_unseen_heaps(&page, sink);
+		if (page.rows_lost)
 			add_note(sink,
 				 "The dump files lack %llu rows that could not be written, which "
 				 "this recording has: `sonde mem export` writes them anew.",
-				 n);
-		if (atomic_load(&page->state) == SESSION_LIVE && !session_is_live(dir, page))
-			add_note(sink, "The recorder was killed before it was done. `sonde mem "
-				       "recover` brings back what is left in the buffers.");
-		else if (atomic_load(&page->state) == SESSION_LIVE)
+				 (unsigned long long)page.rows_lost);
+		if (live)
 			add_note(sink,
 				 "The job is still running: this is what there is so far, and "
 				 "the end of a process means now.");
-		session_unmap(page);
+		else if (page.state == SESSION_LIVE)
+			add_note(sink, "The recorder was killed before it was done. `sonde mem "
+				       "recover` brings back what is left in the buffers.");
+		else if (!whole)
+			add_note(sink, "The recorder could not write the end of the recording. "
+				       "`sonde mem recover` brings back what is left in the "
+				       "buffers, and counts the rest.");
+		known = !n && (live || (whole && page.state != SESSION_LIVE));
+	} else if (!whole) {
+		add_note(sink, "The recording has no end, and the file `session` that belongs to "
+			       "it cannot be read: it was copied while it was written, or its "
+			       "recorder was killed.");
 	}
 	free(dir);
+	return known;
 }
 
 static int read_recording(const char *file, const struct input_sink *sink, struct err *err)
@@ -431,8 +441,8 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 		add_note(sink, "The recording is cut off at its end: the job and its recorder were "
 			       "killed together, or it is still being written. `sonde mem recover` "
 			       "brings back what is left in the buffers.");
-	if (r == 0 && !torn)
-		note_session(file, sink);
+	if (r == 0 && (torn || !note_session(file, sink, track_is_whole(t))) && sink->lost_more)
+		sink->lost_more(sink->arg);
 	if (r == 0 && sink->calls)
 		sink->calls(sink->arg, pids.calls, pids.threads.count);
 	track_free(t);

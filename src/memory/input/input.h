@@ -33,6 +33,7 @@ struct input_sink {
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
 	void (*lost)(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged);
+	void (*lost_more)(void *arg); /* how many more are missing, if any, is unknown */
 	/* Calls of functions in a recording, and by how many threads; comes at its end. */
 	void (*calls)(void *arg, uint64_t calls, uint64_t threads);
 	void (*note)(void *arg, const char *text); /* a sentence that the reader should know */

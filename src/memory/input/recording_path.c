@@ -84,20 +84,10 @@ static bool is_alive(uint32_t pid)
 
 static bool is_finishing(const char *path)
 {
-	char *name = xasprintf("%s/%s", path, SESSION_FILE);
 	struct control_page page;
-	int fd = fs_open(name, O_RDONLY, 0, NULL);
-	bool yes = false;
 
-	free(name);
-	if (fd < 0)
-		return false;
-	if (read(fd, &page, sizeof(page)) == (ssize_t)sizeof(page) && page.magic == SESSION_MAGIC &&
-	    page.version == SESSION_VERSION)
-		yes = page.state == SESSION_LIVE && page.root_pid && !is_alive(page.root_pid) &&
-		      session_is_live(path, &page);
-	close(fd);
-	return yes;
+	return session_read(path, &page, NULL) == 0 && page.state == SESSION_LIVE &&
+	       page.root_pid && !is_alive(page.root_pid) && session_is_live(path, &page);
 }
 
 int recording_wait(const char *path, unsigned seconds)

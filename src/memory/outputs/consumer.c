@@ -236,10 +236,13 @@ static void report(void *state)
 static void report_end(void *state, uint64_t events)
 {
 	struct state *s = state;
-	char *text = xasprintf("[msmemscope] Info: %llu events recorded; read them with: sonde mem "
-			       "show %s\n",
-			       (unsigned long long)events, s->report.dir);
+	unsigned long long lost = diagnose_events_lost(s->outputs.diagnose);
+	char *some = lost ? xasprintf(", %llu lost", lost) : xstrdup("");
+	char *text = xasprintf("[msmemscope] Info: %llu events recorded%s; read them with: sonde "
+			       "mem show %s\n",
+			       (unsigned long long)events, some, s->report.dir);
 
+	free(some);
 	report(s);
 	report_print(&s->report, text, strlen(text));
 	free(text);

@@ -46,6 +46,7 @@ struct diagnose {
 	struct analysis *leaks, *gap, *inefficient, *watch; /* those of the list */
 	struct hmap relabels; /* pid: struct relabels */
 	struct names owners; /* texts, each kept once */
+	uint64_t lost, damaged; /* events, bytes of buffers */
 	uint64_t unnoted; /* owners that came after MAX_RELABELS */
 	struct amendment found; /* what find_amendment() gave last */
 };
@@ -189,6 +190,17 @@ void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, 
 	hmap_put(&r->owners, allocation_id, names_of(&d->owners, owner, strlen(owner) + 1));
 }
 
+void diagnose_lost(struct diagnose *d, uint64_t events, uint64_t damaged_bytes)
+{
+	d->lost += events;
+	d->damaged += damaged_bytes;
+}
+
+uint64_t diagnose_events_lost(const struct diagnose *d)
+{
+	return d->lost;
+}
+
 void diagnose_proc_end(struct diagnose *d, uint32_t pid)
 {
 	struct relabels *r = hmap_get_ptr(&d->relabels, pid);
@@ -291,6 +303,10 @@ void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
 {
 	struct analysis_style style = {.colour = colour, .top = TOP, .console = true};
 
+	if (d->lost || d->damaged)
+		buf_addf(out, "%llu events%s were lost, so this report is incomplete.\n",
+			 (unsigned long long)d->lost,
+			 d->damaged ? ", and those in damaged buffers," : "");
 	/* What was found comes first, then what else there is to say. */
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < d->n; i++)

@@ -27,6 +27,9 @@ void diagnose_config(struct diagnose *d, uint32_t pid, const struct mem_config *
 void diagnose_row(struct diagnose *d, const struct row *row);
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s);
 void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, const char *owner);
+/* What is missing of a process; several calls add up. */
+void diagnose_lost(struct diagnose *d, uint64_t events, uint64_t damaged_bytes);
+uint64_t diagnose_events_lost(const struct diagnose *d);
 /* After its files were closed. */
 void diagnose_proc_end(struct diagnose *d, uint32_t pid);
 

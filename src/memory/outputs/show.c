@@ -31,6 +31,11 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 	summary_lost(((struct showing *)arg)->summary, pid, events, stacks, damaged);
 }
 
+static void on_lost_more(void *arg)
+{
+	summary_lost_more(((struct showing *)arg)->summary);
+}
+
 static void on_note(void *arg, const char *text)
 {
 	summary_note(((struct showing *)arg)->summary, text);
@@ -66,6 +71,7 @@ int show_recording(const char *path, bool json, unsigned top, bool colour, struc
 		.process = on_process,
 		.row = on_row,
 		.lost = on_lost,
+		.lost_more = on_lost_more,
 		.calls = on_calls,
 		.note = on_note,
 		.unordered = is_unordered,

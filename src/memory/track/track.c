@@ -335,6 +335,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 {
 	struct track *t = arg;
 
+	t->ended = false;
 	if (info->proc >= TRACK_MAX_PROCS || proc_of(t, info->proc))
 		return;
 	size_t had = t->cap_procs;
@@ -393,8 +394,10 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);
 	free(live.list);
 	trace_leave(p, 0);
+	struct frame_proc_end end = *e;
+	stream_losses_end(&p->losses, &end);
 	if (t->sink.proc_end)
-		t->sink.proc_end(t->sink.arg, e);
+		t->sink.proc_end(t->sink.arg, &end);
 	proc_free(p);
 	t->procs[e->proc] = NULL;
 }
@@ -415,21 +418,44 @@ static void track_session(void *arg, const char *json, size_t len)
 		t->sink.session(t->sink.arg, &t->cfg);
 }
 
+static void track_count(void *arg, const struct batch_count *c)
+{
+	struct proc *p = proc_of(arg, c->head.proc);
+
+	if (p)
+		stream_losses_count(&p->losses, c);
+}
+
+static void track_end(void *arg)
+{
+	((struct track *)arg)->ended = true;
+}
+
 const struct stream_ops track_stream = {
 	.session = track_session,
 	.proc = track_proc,
 	.stack = track_stack,
 	.record = track_record,
+	.count = track_count,
 	.proc_end = track_proc_end,
+	.end = track_end,
 };
 
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)
 {
 	int r = stream_file(recording, &track_stream, t, out_torn, err);
 
+	t->whole = t->ended;
+	for (uint32_t i = 0; i < t->nprocs; i++)
+		t->whole = t->whole && !t->procs[i];
 	for (uint32_t i = 0; i < t->nprocs; i++)
 		track_proc_end(t, &(struct frame_proc_end){.proc = i, .time_ns = t->newest_ns + 1});
 	return r;
+}
+
+bool track_is_whole(const struct track *t)
+{
+	return t->whole;
 }
 
 struct track *track_new(const struct track_sink *sink)

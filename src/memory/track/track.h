@@ -52,6 +52,9 @@ extern const struct stream_ops track_stream;
  */
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err);
 
+/* After track_file(): the recorder left in order, and so did all processes before it. */
+bool track_is_whole(const struct track *t);
+
 /*
  * For device_memory.c, which samples the memory of devices. Numbers that only grow: how often
  * memory was refused, how often a process used a device for the first time.

@@ -89,6 +89,7 @@ struct proc {
 	bool two_kinds_logged; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
+	struct stream_losses losses;
 	int visible[MAX_VISIBLE];
 	int nvisible;
 	struct omap maps[NMAPS]; /* address → struct block */
@@ -122,6 +123,8 @@ struct track {
 	struct proc **procs;
 	size_t nprocs, cap_procs;
 	uint64_t newest_ns; /* of all records so far */
+	bool ended; /* nothing came after the end of its recorder */
+	bool whole; /* see track_is_whole() */
 	struct block *free_blocks;
 	struct track_signs signs;
 };

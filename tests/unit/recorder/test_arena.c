@@ -67,7 +67,7 @@ TEST(arena, opens_only_what_is_one)
 	REFUSED(max_segs, UINT32_MAX);
 	struct arena *ok = arena_open(tmpdir(), NAME);
 	CHECK(ok && ok->proc.pid == 1 && ok->proc.start_ticks == 2);
-	arena_close(ok, false);
+	arena_close(ok);
 	CHECK(truncate(tmpfile_path(NAME), 4096) == 0);
 	CHECK(!arena_open(tmpdir(), NAME));
 	CHECK(truncate(tmpfile_path(NAME), 0) == 0);
@@ -97,7 +97,9 @@ TEST(arena, reads_along_the_chain)
 	hand_seg(hand, ring);
 	hand_alloc(hand, ring, 3, 13);
 	CHECK_STR(read_on(ring, &at), "13 ");
-	arena_close(seen, true);
+	arena_close(seen);
+	CHECK_INT(arena_remove(tmpdir(), NAME, NULL), 0);
+	CHECK_INT(arena_remove(tmpdir(), NAME, NULL), 0);
 	CHECK(access(tmpfile_path(NAME), F_OK) < 0);
 }
 
@@ -122,7 +124,7 @@ TEST(arena, gives_segments_back_behind_the_position)
 	CHECK(atomic_load(arena_seg_state(hand, third - 1)));
 	CHECK(arena_is_empty(seen));
 	CHECK_INT(arena_unreachable(seen), 0);
-	arena_close(seen, false);
+	arena_close(seen);
 }
 
 /* A position from a recording: the segment by its number, or the next that is left. */
@@ -157,7 +159,7 @@ TEST(arena, seeks)
 	CHECK_INT(at->tid, 70);
 	arena_seek(seen, ring, UINT64_MAX, 64, 71);
 	CHECK_INT(at->seg, segs[2]);
-	arena_close(seen, false);
+	arena_close(seen);
 }
 
 static void expect_end(uint32_t ring, const char *want)
@@ -203,7 +205,7 @@ TEST(arena, hostile_chains)
 	atomic_store(&arena_ring(hand, ring)->first_seg,
 		     atomic_load(&arena_ring(hand, other)->first_seg));
 	expect_end(ring, "");
-	arena_close(seen, false);
+	arena_close(seen);
 }
 
 TEST(arena, hostile_numbers)
@@ -233,7 +235,7 @@ TEST(arena, hostile_numbers)
 	hand->file_bytes = UINT64_MAX;
 	hand->magic = 0;
 	arena_is_empty(seen);
-	arena_close(seen, false);
+	arena_close(seen);
 }
 
 TEST(arena, stacks)
@@ -262,22 +264,22 @@ TEST(arena, stacks)
 	CHECK_INT(arena_read_stack(seen, last - 1, out), 1);
 	arena_stack(hand, last - 1)->depth = 2; /* the second address lies in the segments */
 	CHECK_INT(arena_read_stack(seen, last - 1, out), 0);
-	arena_close(seen, false);
+	arena_close(seen);
 }
 
 TEST(arena, who_lives)
 {
 	both_sides();
 	CHECK(!seen->proc.dead && arena_process_lives(seen));
-	arena_close(seen, false);
+	arena_close(seen);
 	hand->start_ticks++; /* our number, but another process */
 	seen = arena_open(tmpdir(), NAME);
 	CHECK(seen->proc.dead);
-	arena_close(seen, false);
+	arena_close(seen);
 	hand->pid = 0;
 	seen = arena_open(tmpdir(), NAME);
 	CHECK(seen->proc.dead);
-	arena_close(seen, false);
+	arena_close(seen);
 }
 
 TEST(arena, sees_a_death)
@@ -305,8 +307,8 @@ TEST(arena, sees_a_death)
 	CHECK(!arena_process_lives(seen)); /* though nobody has waited for it yet */
 	struct arena *late = arena_open(tmpdir(), NAME);
 	CHECK(late->proc.dead);
-	arena_close(late, false);
-	arena_close(seen, false);
+	arena_close(late);
+	arena_close(seen);
 	CHECK(waitpid(pid, NULL, 0) == pid);
 }
 
@@ -353,5 +355,5 @@ TEST(arena, first_thread_gone)
 	CHECK(waitpid(pid, NULL, 0) == pid);
 	CHECK(!has_pidfd || (!dead && lives));
 	CHECK(!arena_process_lives(seen));
-	arena_close(seen, false);
+	arena_close(seen);
 }

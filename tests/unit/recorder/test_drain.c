@@ -481,7 +481,8 @@ TEST(drain, end_of_a_process)
 	all();
 	struct drain_proc *p = drain_next_dead(d);
 	CHECK(p && p == drain_find(d, 999999999));
-	drain_finish(d, p, true, &e);
+	drain_end_frame(d, p, &e);
+	drain_finish(d, p, true);
 	CHECK_INT(e.proc, 0);
 	CHECK_INT(e.lost_events, 3);
 	CHECK_INT(e.lost_stacks, 4);
@@ -532,6 +533,123 @@ TEST(drain, exec)
 	drain_free(d);
 }
 
+/* --- counts --- */
+
+static struct stream_losses losses;
+
+static void on_count(void *arg, const struct batch_count *c)
+{
+	(void)arg;
+	stream_losses_count(&losses, c);
+}
+
+/* A round whose batch is kept, or not; what the counts of the kept ones say. */
+static void round_of(bool kept)
+{
+	static const struct stream_ops counts = {.count = on_count};
+
+	buf_clear(&batch);
+	drain_round(d, &batch);
+	if (!kept) {
+		drain_drop(d);
+		return;
+	}
+	CHECK_INT(stream_frame(&counts, NULL, FRAME_BATCH, batch.data, batch.len, NULL), 0);
+	drain_commit(d);
+}
+
+TEST(drain, batches_that_were_not_kept_are_counted)
+{
+	struct arena_head *a = gone("1.ring");
+	uint32_t x = hand_ring(a, 1), y = hand_ring(a, 2);
+	struct frame_proc_end end;
+
+	losses = (struct stream_losses){0};
+	begin();
+	scan();
+	drain_check_alive(d, true);
+	for (unsigned i = 1; i <= 12; i++) {
+		hand_alloc(a, i % 2 ? x : y, i, i);
+		round_of(i % 3 == 0);
+		CHECK_INT(losses.records, i / 3 * 3);
+		CHECK_INT(losses.missing, i / 3 * 2);
+	}
+	hand_alloc(a, x, 13, 13);
+	round_of(false); /* and no other batch comes: the end says so */
+	atomic_store(&a->lost_events, 5);
+	drain_end_frame(d, drain_next_dead(d), &end);
+	CHECK_INT(end.lost_events, 5 + 9);
+	CHECK_INT(end.records, 13);
+	end.lost_events = 5; /* as if it did not */
+	stream_losses_end(&losses, &end);
+	CHECK_INT(end.lost_events, 9);
+	drain_free(d);
+}
+
+TEST(drain, losses_are_in_batches_as_they_grow)
+{
+	struct arena_head *a = gone("1.ring");
+	struct frame_proc_end none = {0};
+
+	losses = (struct stream_losses){0};
+	begin();
+	scan();
+	drain_check_alive(d, true);
+	round_of(true);
+	CHECK(!batch.len);
+	atomic_store(&a->lost_events, 7);
+	atomic_store(&a->lost_stacks, 8);
+	round_of(false);
+	CHECK(batch.len);
+	round_of(true); /* once more, as it was not kept */
+	CHECK_INT(losses.events, 7);
+	CHECK_INT(losses.stacks, 8);
+	round_of(true);
+	CHECK(!batch.len);
+	stream_losses_end(&losses, &none); /* of a process without an end */
+	CHECK_INT(none.lost_events, 7);
+	CHECK_INT(none.lost_stacks, 8);
+	drain_free(d);
+}
+
+/* --- arenas that were read --- */
+
+TEST(drain, never_twice)
+{
+	char *other = xstrdup(tmpfile_path("2.ring"));
+	struct arena_head *a = gone("1.ring");
+
+	hand_alloc(a, hand_ring(a, 1), 1, 1);
+	begin();
+	CHECK_INT(scan(), 1);
+	drain_check_alive(d, true);
+	all();
+	drain_finish(d, drain_next_dead(d), false);
+	CHECK(access(tmpfile_path("1.ring"), F_OK) == 0);
+	CHECK_INT(scan(), 0);
+	CHECK(rename(tmpfile_path("1.ring"), other) == 0); /* by another name */
+	CHECK_INT(scan(), 0);
+	CHECK(access(other, F_OK) < 0); /* and now it could be removed */
+	a = gone("3.ring"); /* another image, even if its file gets the number of the first */
+	a->image_ns = 3;
+	CHECK_INT(scan(), 1);
+	drain_free(d);
+	free(other);
+}
+
+TEST(drain, never_again_what_a_recording_has)
+{
+	struct arena_head *a = gone("1.ring");
+	struct frame_proc p = {.proc = 4, .pid = a->pid, .start_ticks = a->start_ticks};
+
+	begin();
+	drain_know(d, &p);
+	drain_forget(d, 4);
+	CHECK_INT(scan(), 0);
+	CHECK(access(tmpfile_path("1.ring"), F_OK) < 0);
+	drain_free(d);
+}
+
 /* --- what a broken or hostile job may leave --- */
 
 /* Reads the arena of a dead process to its end; bytes counted as damaged. */
@@ -545,7 +663,8 @@ static uint64_t read_hostile(void)
 	all();
 	struct drain_proc *p = drain_next_dead(d);
 	CHECK(p);
-	drain_finish(d, p, true, &e);
+	drain_end_frame(d, p, &e);
+	drain_finish(d, p, true);
 	drain_free(d);
 	return e.damaged;
 }
@@ -653,6 +772,11 @@ TEST(drain, directory)
 }
 
 /* --- the recorder dies --- */
+
+static void keep_end(void *arg, const struct frame_proc_end *e)
+{
+	*(struct frame_proc_end *)arg = *e;
+}
 
 #define TOTAL 5000u
 
@@ -794,6 +918,40 @@ TEST(drain, death_after_recycling)
 	recording_close(w);
 	drain_free(d);
 	recover_and_check("Recovered 0 events of 1 process ");
+}
+
+/* What the recorder dropped before it died is counted; what came after it comes back. */
+TEST(drain, death_after_drops)
+{
+	struct recording_writer *w = session();
+	struct buf report = {0};
+	static struct frame_proc_end last;
+	bool torn;
+
+	begin();
+	drain_scan(d, on_proc, w, NULL);
+	for (unsigned i = 0; i < 4; i++) {
+		produce(i * 1000, (i + 1) * 1000);
+		buf_clear(&batch);
+		drain_round(d, &batch);
+		if (i == 0) {
+			CHECK_INT(recording_append(w, FRAME_BATCH, batch.data, batch.len, NULL), 0);
+			drain_commit(d);
+		} else if (i < 3) {
+			drain_drop(d);
+		}
+	}
+	recording_close(w);
+	drain_free(d);
+	CHECK_INT(recover_recording(tmpdir(), &believe_nothing, &report, NULL), 0);
+	CHECK(strstr(buf_str(&report), "Recovered 1000 events of 1 process "));
+	nevents = 0;
+	CHECK_INT(stream_file(tmpfile_path(SESSION_RECORDING), &ops, NULL, &torn, NULL), 0);
+	CHECK_INT(nevents, 2000);
+	static const struct stream_ops ends = {.proc_end = keep_end};
+	CHECK_INT(stream_file(tmpfile_path(SESSION_RECORDING), &ends, &last, NULL, NULL), 0);
+	CHECK_INT(last.lost_events, 2000);
+	buf_release(&report);
 }
 
 /* Behind damage there may be more; recovery does not stop there. */

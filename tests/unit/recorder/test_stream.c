@@ -43,6 +43,13 @@ static void on_cursor(void *arg, const struct batch_cursor *c)
 	buf_addf(&told, "cursor %u %llu %u;", c->ring, (unsigned long long)c->seq, c->offset);
 }
 
+static void on_count(void *arg, const struct batch_count *c)
+{
+	(void)arg;
+	buf_addf(&told, "count %u %llu %llu;", c->head.proc, (unsigned long long)c->records,
+		 (unsigned long long)c->in_batch);
+}
+
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	(void)arg;
@@ -55,8 +62,8 @@ static void on_end(void *arg)
 	buf_add_str(&told, "over;");
 }
 
-static const struct stream_ops ops = {on_session, on_proc,     on_stack, on_record,
-				      on_cursor,  on_proc_end, on_end};
+static const struct stream_ops ops = {on_session, on_proc,  on_stack,	 on_record,
+				      on_cursor,  on_count, on_proc_end, on_end};
 static const struct stream_ops deaf;
 
 static int tell(uint32_t type, const void *payload, size_t n)
@@ -116,6 +123,31 @@ TEST(stream, batch)
 	CHECK_INT(tell(FRAME_BATCH, &later, sizeof(later)), 0);
 	CHECK_STR(buf_str(&told), "");
 	buf_release(&b);
+}
+
+TEST(stream, counts)
+{
+	struct batch_count c = {
+		.head = {BATCH_COUNT, sizeof(c), 3, 0}, .records = 7, .in_batch = 2};
+	struct stream_losses l = {0};
+	struct frame_proc_end e = {.records = 3};
+
+	CHECK_INT(tell(FRAME_BATCH, &c, sizeof(c)), 0);
+	CHECK_STR(buf_str(&told), "count 3 7 2;");
+	stream_losses_count(&l, &c);
+	CHECK_INT(l.missing, 5);
+	stream_losses_count(&l, &c); /* whatever a file says, it goes on */
+	c.records = c.in_batch = 1;
+	stream_losses_count(&l, &c);
+	CHECK_INT(l.missing, 5);
+	CHECK_INT(l.records, 7);
+	l.records = (1ull << 32) + 1; /* the end knows the lower half */
+	stream_losses_end(&l, &e);
+	CHECK_INT(e.lost_events, 5 + 2);
+	c.in_batch = 2;
+	CHECK_INT(tell(FRAME_BATCH, &c, sizeof(c)), -EINVAL);
+	c.head.bytes = sizeof(c) - 8;
+	CHECK_INT(tell(FRAME_BATCH, &c, sizeof(c) - 8), -EINVAL);
 }
 
 /* A batch that ends early: an error, except between two items. */

@@ -173,7 +173,9 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	put_number(o, "python_call_threads", s->call_threads);
 	put_bool(o, "time_ordered", !s->unordered);
 	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
-	json_object_set_new(o, "lost", fields_object(loss_fields, &lost, NULL));
+	json_t *loss = fields_object(loss_fields, &lost, NULL);
+	put_bool(loss, "exact", !s->lost_more && !lost.damaged_bytes);
+	json_object_set_new(o, "lost", loss);
 	SORT(s->devices, s->ndevices, by_number);
 	PUT_LIST(o, "devices", s->ndevices, device_value(s, s->devices[i]));
 	PUT_LIST(o, "processes", s->nprocesses, process_value(s, s->processes[i], top));

@@ -581,6 +581,11 @@ void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_
 	p->lost.damaged_bytes += damaged_bytes;
 }
 
+void summary_lost_more(struct summary *s)
+{
+	s->lost_more = true;
+}
+
 void summary_note(struct summary *s, const char *text)
 {
 	LIST_ADD(s->notes, s->nnotes, s->notes_cap, xstrdup(text));

@@ -22,7 +22,7 @@
  *	counts         mallocs, frees (rows of the job's own), unmatched_frees (of them: no MALLOC
  *	               known), synthetic_frees (made up, see above), accesses, operator_launches,
  *	               kernel_launches, marks, ranges, steps, snapshots, ooms
- *	lost           events, stacks, damaged_bytes
+ *	lost           events, stacks, damaged_bytes; of the whole: exact (false: at least these)
  *	devices[]      device, peak_bytes, peak_time_ns, peak_after_ns, peak_source ("driver" or
  *	               "pools"), peak_is_lower_bound (processes were not merged by time)
  *	processes[]    pid, command (or null), rows, first_time_ns, last_time_ns, counts, lost,
@@ -66,6 +66,9 @@ void summary_process(struct summary *s, uint32_t pid, const char *cmdline);
 /* What is known to be missing of a process; several calls add up. */
 void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_t lost_stacks,
 		  uint64_t damaged_bytes);
+
+/* How many more are missing, if any, is unknown. */
+void summary_lost_more(struct summary *s);
 
 /* A sentence for the reader, such as "The recording was cut off." */
 void summary_note(struct summary *s, const char *text);

@@ -140,6 +140,7 @@ struct summary {
 	uint64_t order_ns;
 	bool unordered; /* a process went back in time */
 	bool unmerged; /* time went back from one process to another */
+	bool lost_more; /* than is known */
 	struct summary_counts seen; /* rows that belong to no process */
 	struct summary_process **processes;
 	size_t nprocesses, processes_cap;

@@ -256,7 +256,7 @@ static void say_answer(struct summary *s, struct buf *out)
 	if (s->calls && !c.mallocs && !c.frees) {
 		say_calls(s, out);
 		say_why_none(s, out);
-		if (!lost.events)
+		if (!lost.events && !s->lost_more)
 			return;
 	} else if (!c.rows) {
 		bool asked = !s->asked.known || s->asked.memory;
@@ -278,8 +278,11 @@ static void say_answer(struct summary *s, struct buf *out)
 	say_alive(s, &c, out);
 	say_ooms(s, &c, out);
 	if (lost.events)
-		say(out, " {} {} lost, so all of this is incomplete.",
-		    COUNT_OF(lost.events, "event"), TEXT(words_was(lost.events)));
+		say(out, " {}{} {} lost, so all of this is incomplete.",
+		    TEXT(s->lost_more ? "At least " : ""), COUNT_OF(lost.events, "event"),
+		    TEXT(words_was(lost.events)));
+	else if (s->lost_more)
+		say(out, " Events may be missing.");
 }
 
 /* --- the table --- */
@@ -551,10 +554,13 @@ static void print_lost(const struct view *g)
 
 	summary_loss_all(g->s, &lost);
 	print(g, "\n");
-	report_ink(&g->report, lost.events || lost.damaged_bytes ? INK_BAD : INK_GOOD);
+	bool more = g->s->lost_more;
+	report_ink(&g->report, lost.events || lost.damaged_bytes || more ? INK_BAD : INK_GOOD);
 	if (lost.events)
-		print(g, "{} {} lost.", COUNT_OF(lost.events, "event"),
-		      TEXT(words_was(lost.events)));
+		print(g, "{}{} {} lost.", TEXT(more ? "At least " : ""),
+		      COUNT_OF(lost.events, "event"), TEXT(words_was(lost.events)));
+	else if (more)
+		print(g, "How many events were lost is unknown.");
 	else if (lost.damaged_bytes)
 		print(g, "{} of records were damaged; the events in them are lost.",
 		      BYTES(lost.damaged_bytes));

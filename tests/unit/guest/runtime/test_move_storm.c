@@ -282,7 +282,8 @@ static void end_session(struct session *s, struct drain_proc *p)
 {
 	struct frame_proc_end e;
 
-	drain_finish(s->drain, p, true, &e);
+	drain_end_frame(s->drain, p, &e);
+	drain_finish(s->drain, p, true);
 	CHECK_INT(e.damaged, 0);
 	lost += e.lost_events;
 	s->ended = true;
