@@ -225,12 +225,12 @@ static void open_events(struct process *p)
 }
 
 /* The fabric lives longer than the metrics, which a reload may replace. */
-static void on_data(void *arg, const json_t *record)
+static void on_data(void *arg, uid_t uid, const json_t *record)
 {
 	struct process *p = arg;
 
 	if (p->d.metrics)
-		metrics_data(p->d.metrics, record);
+		metrics_data(p->d.metrics, uid, record);
 }
 
 /* The page and /metrics are there by default; only who asked for them must have them. */

@@ -34,6 +34,7 @@ struct sample {
 	const char *source; /* "kernel", "perf", "gpu", "npu", "data" */
 	int64_t time_ns; /* CLOCK_REALTIME; 0: the record has no time */
 	int64_t device; /* SAMPLE_NO_DEVICE: none */
+	uint32_t uid; /* the ordinary user who sent it; 0: none, it is ours or root's */
 	const struct metric *metrics;
 	size_t n;
 };

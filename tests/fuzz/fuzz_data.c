@@ -54,13 +54,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		json_t *record = json_loadb((const char *)data + at, len, 0, NULL);
 
 		if (record)
-			metrics_data(&m, record);
+			metrics_data(&m, (uid_t)(at & 3), record);
 		json_decref(record);
 		at += len + 1;
 	}
 	metrics_prometheus(&m, &text);
 	check_text(&text);
-	json_decref(metrics_latest(&m));
+	json_decref(metrics_latest(&m, NULL));
 	buf_release(&text);
 	store_release(&m.store);
 	return 0;

@@ -125,14 +125,15 @@ json_t *fabric_data_parse(const char *text, size_t len)
 	return record;
 }
 
-static unsigned handle_data(struct fabric *f, const struct fabric_message *m)
+static unsigned handle_data(struct fabric *f, const struct incoming *in,
+			    const struct fabric_message *m)
 {
 	if (m->payload_bytes > FABRIC_DATA_MAX)
 		return DROP_TOO_LONG;
 	json_t *record = fabric_data_parse(m->payload, m->payload_bytes);
 	if (!record)
 		return DROP_BAD_JSON;
-	f->data(f->data_arg, record);
+	f->data(f->data_arg, in->from.uid, record);
 	json_decref(record);
 	return FABRIC_OK;
 }
@@ -171,7 +172,7 @@ static unsigned handle_message(struct fabric *f, const struct incoming *in,
 		jobs_status(f->daemon->jobs, &in->from, m->kind, &m->status);
 		return FABRIC_OK;
 	case FABRIC_DATA:
-		return handle_data(f, m);
+		return handle_data(f, in, m);
 	case FABRIC_OTHER:
 		break;
 	}

@@ -9,14 +9,15 @@
 #define SONDE_DAEMON_FABRIC_FABRIC_H
 
 #include <jansson.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "daemon/daemon.h"
 
 struct fabric;
 
-/* Called with the JSON of every well-formed "data" message. */
-typedef void (*fabric_data_fn)(void *arg, const json_t *record);
+/* Called with the JSON of every well-formed "data" message, and who sent it. */
+typedef void (*fabric_data_fn)(void *arg, uid_t uid, const json_t *record);
 
 /* An endpoint that is unavailable (another daemon has it, no such directory) is logged, and opened
  * as soon as it is free; it fails only if all are unavailable. d->jobs and d->base must be there.

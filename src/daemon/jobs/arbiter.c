@@ -228,10 +228,12 @@ void jobs_arbiter_forget(struct jobs *j, struct jobs_process *p)
 static void retry_pause(struct jobs *j, struct jobs_guest *g, int64_t now)
 {
 	if (now - g->since_ms >= PAUSE_WAIT_MS) {
-		log_warn("the monitor in process %d does not pause for a trace, which begins all "
-			 "the "
-			 "same and may be empty",
-			 (int)g->self->pid);
+		if (user_limit_take(j->log_limit, g->self->uid))
+			log_warn("the monitor in process %d does not pause for a trace, which "
+				 "begins all "
+				 "the "
+				 "same and may be empty",
+				 (int)g->self->pid);
 		j->counts.unpaused++;
 		confirm_pause(j, g);
 		return;

@@ -30,6 +30,7 @@ struct reply {
 	size_t rows; /* of each process */
 	size_t bytes; /* left */
 	json_t *processes;
+	struct jobs_process **shown; /* PROCESSES of them, sorted; NULL: all */
 	struct regression *regressions;
 	size_t nregressions, regressions_cap;
 	struct toplist_rank *ranks;
@@ -301,6 +302,38 @@ static void add_refusal(struct reply *out, const struct jobs_process *p, int sta
 		out->refused = json_pack("{s:i,s:s}", "pid", p->pid, "why", g->reply);
 }
 
+static int compare_pointers(const void *a, const void *b)
+{
+	uintptr_t x = (uintptr_t) * (struct jobs_process *const *)a;
+	uintptr_t y = (uintptr_t) * (struct jobs_process *const *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static bool is_shown(const struct reply *out, const struct jobs_process *p)
+{
+	return !out->shown ||
+	       bsearch(&p, out->shown, PROCESSES, sizeof(*out->shown), compare_pointers);
+}
+
+/* Of more processes than a reply has room for, as many of each user. */
+static void choose_shown(struct reply *out, struct jobs_process **all, size_t n)
+{
+	struct jobs_process **shown = xcalloc(n + 1, sizeof(*shown));
+	size_t reported = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (all[i]->top)
+			shown[reported++] = all[i];
+	if (reported <= PROCESSES) {
+		free(shown);
+		return;
+	}
+	jobs_take_turns(shown, reported);
+	qsort(shown, PROCESSES, sizeof(*shown), compare_pointers);
+	out->shown = shown;
+}
+
 static json_t *make_reply(struct reply *out, struct jobs_process **all, size_t n)
 {
 	size_t reported = 0, running = 0, paused = 0;
@@ -321,7 +354,8 @@ static json_t *make_reply(struct reply *out, struct jobs_process **all, size_t n
 			continue;
 		add_regressions(out, p);
 		add_rank(out, p);
-		if (reported++ < PROCESSES)
+		reported++;
+		if (is_shown(out, p))
 			add_process(out, p);
 	}
 	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
@@ -373,8 +407,10 @@ json_t *jobs_get_top(struct jobs *j, const struct access_grant *who, const json_
 			    .lease = lease > 0 ? (uint64_t)lease : 0,
 			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
 	count_registered(&out);
+	choose_shown(&out, all, n);
 	json_t *reply = make_reply(&out, all, n);
 	jobs_set_others(reply, jobs_count_others(j, who, is_selected, &target));
+	free(out.shown);
 	free(out.regressions);
 	free(out.ranks);
 	free(all);

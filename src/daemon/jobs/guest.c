@@ -275,7 +275,8 @@ static char *printable_words(const char *text, size_t len)
 	return words;
 }
 
-static void record_reply(struct jobs_process *p, uint64_t id, const char *words, size_t len)
+static void record_reply(struct jobs *j, struct jobs_process *p, uint64_t id, const char *words,
+			 size_t len)
 {
 	struct jobs_guest *g = p->guest;
 
@@ -288,7 +289,8 @@ static void record_reply(struct jobs_process *p, uint64_t id, const char *words,
 	if (!len)
 		return;
 	g->reply = printable_words(words + g->succeeded, len - g->succeeded);
-	if (g->succeeded || g->logged_failures == MAX_LOGGED_FAILURES)
+	if (g->succeeded || g->logged_failures == MAX_LOGGED_FAILURES ||
+	    !user_limit_take(j->log_limit, p->uid))
 		return;
 	g->logged_failures++;
 	log_warn("process %d did not carry out its request: %s", (int)p->pid, g->reply);
@@ -306,7 +308,7 @@ bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *te
 	size_t rest = len - (size_t)(space + 1 - text);
 	struct jobs_peer *peer = hmap_get_ptr(&j->peers, (uint64_t)from->pid);
 	for (struct jobs_process *p = peer ? peer->first : NULL; p; p = p->peer_next)
-		record_reply(p, id, space + 1, rest);
+		record_reply(j, p, id, space + 1, rest);
 	return peer != NULL;
 }
 

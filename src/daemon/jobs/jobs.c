@@ -16,6 +16,8 @@
 #include "base/log.h"
 
 #define SWEEP_US 30000000 /* also for how long facts of /proc are kept */
+#define LOG_LINES 60 /* of a user's processes at once */
+#define LOG_LINES_PER_S 1
 #define JOBS_PER_PEER 16 /* jobs in which one process of an ordinary user may be */
 
 int64_t jobs_now_ms(void)
@@ -317,6 +319,7 @@ struct jobs *jobs_new(struct event_base *base, unsigned max_per_uid)
 
 	j->base = base;
 	j->max_per_uid = max_per_uid;
+	j->log_limit = user_limit_new(base, "lines", LOG_LINES_PER_S, LOG_LINES);
 	jobs_peers_init(j);
 	jobs_arbiter_init(j);
 	j->sweep = loop_event_new(base, -1, 0, DAEMON_PRIORITY_METRICS, on_sweep, j);
@@ -336,6 +339,7 @@ void jobs_free(struct jobs *j)
 	jobs_arbiter_release(j);
 	jobs_peers_release(j);
 	hmap_release(&j->top_bytes);
+	user_limit_free(j->log_limit);
 	jobs_proc_free(j->proc);
 	event_free(j->sweep);
 	hmap_release(&j->processes);

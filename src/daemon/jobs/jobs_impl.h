@@ -26,6 +26,7 @@
 
 #include "base/containers/hmap.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/user_limit.h"
 
 /* --- config text --- */
 
@@ -79,8 +80,8 @@ struct jobs_proc;
 struct jobs_proc *jobs_proc_new(void);
 void jobs_proc_free(struct jobs_proc *p); /* p may be NULL; waits for no thread */
 
-/* Asks for a process. `id` comes back with the answer. */
-void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uint64_t id);
+/* Asks for a process of this user. `id` comes back with the answer. */
+void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uid_t uid, uint64_t id);
 
 /* Waits until everything that was asked since the last call is answered: not for long, and not at
  * all while all threads hang. */
@@ -193,6 +194,7 @@ struct jobs_process {
 struct jobs {
 	struct event_base *base;
 	unsigned max_per_uid;
+	struct user_limit *log_limit; /* lines that a user's processes cause */
 	struct hmap processes; /* hash of the identity to the first jobs_process of a chain */
 	struct hmap peers; /* pid to jobs_peer */
 	struct hmap lookups; /* uid to when and how often ancestors were looked up */
@@ -218,8 +220,6 @@ struct jobs {
 	struct event *pause_due;
 	struct hmap top_bytes; /* uid to the memory that reports of its processes take */
 	unsigned regression_percent;
-	int64_t log_minute; /* in which `logged` lines were written about regressions */
-	unsigned logged;
 	struct jobs_counts counts;
 };
 
@@ -445,5 +445,8 @@ bool jobs_request_wants(const struct jobs_process *p, const void *request);
 const char *jobs_request_refusal(const struct jobs *j, const struct jobs_request *o);
 /* In which sequence a limit is used up: that of the sets of pids. */
 int jobs_by_pids(const void *a, const void *b);
+/* Changes that sequence where there are several users: the first of each, the second of each, and
+ * so on. Nobody's processes use up what is limited before those of others. */
+void jobs_take_turns(struct jobs_process **all, size_t n);
 
 #endif

@@ -292,7 +292,7 @@ static void read_facts(struct jobs *j, const struct row *rows, size_t n, int64_t
 		    (peer->facts && now_ms - peer->facts->read_ms < FRESH_MS))
 			continue;
 		peer->asked = true;
-		jobs_proc_ask(j->proc, peer->pid, peer->id);
+		jobs_proc_ask(j->proc, peer->pid, rows[i].p->uid, peer->id);
 	}
 	jobs_proc_wait(j->proc);
 	store_facts(j, now_ms);

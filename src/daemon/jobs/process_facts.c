@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * A thread takes questions until there are none and ends. One that has been with the same question
- * for long counts as hanging, and the next question starts another, up to a few. What the threads
+ * for long counts as hanging, and the next question starts another, up to a few, and fewer for one
+ * user: processes of his that hang their readers do not cost others theirs. What the threads
  * and the loop share is counted, and freed by the last to leave.
  */
 #include "daemon/jobs/jobs_impl.h"
@@ -20,7 +21,9 @@
 #include "base/text/printable.h"
 #include "wire/rank_env.h"
 
-#define THREADS_MAX 4
+#define THREADS_MAX 8
+#define THREADS_PER_USER 3 /* that may hang with one user's processes */
+#define NOBODY ((uid_t)-1)
 #define WAIT_NS 15000000u /* clients of the fabric give up after 50 ms */
 #define HANGS_NS 15000000u
 #define COMMAND_BYTES 512
@@ -29,6 +32,7 @@
 struct question {
 	STAILQ_ENTRY(question) next;
 	pid_t pid;
+	uid_t uid;
 	uint64_t id;
 	struct jobs_facts *facts;
 };
@@ -39,8 +43,9 @@ struct jobs_proc {
 	pthread_mutex_t lock;
 	pthread_cond_t answers;
 	struct questions asked, answered;
-	uint64_t
-		began_ns[THREADS_MAX]; /* what each thread is reading; 0: there is no such thread */
+	/* What each thread is reading: since when, 0: there is no such thread; and whose. */
+	uint64_t began_ns[THREADS_MAX];
+	uid_t uids[THREADS_MAX];
 	unsigned unanswered; /* asked, or being read */
 	unsigned since_wait; /* of these, asked since jobs_proc_wait() */
 	unsigned users; /* the threads, and the loop */
@@ -124,6 +129,29 @@ static void release_user(struct jobs_proc *p)
 	free(p);
 }
 
+static unsigned threads_of(const struct jobs_proc *p, uid_t uid)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < THREADS_MAX; i++)
+		n += p->began_ns[i] && p->uids[i] == uid;
+	return n;
+}
+
+/* The next question; those of a user whose processes hang all threads that he may have wait. With
+ * the lock held; NULL: none. */
+static struct question *take_question(struct jobs_proc *p)
+{
+	struct question *q;
+
+	STAILQ_FOREACH(q, &p->asked, next)
+	if (threads_of(p, q->uid) < THREADS_PER_USER) {
+		STAILQ_REMOVE(&p->asked, q, question, next);
+		return q;
+	}
+	return NULL;
+}
+
 static void answer_questions(void *arg)
 {
 	struct reader *r = arg;
@@ -131,9 +159,10 @@ static void answer_questions(void *arg)
 	struct question *q;
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->closed && (q = STAILQ_FIRST(&p->asked))) {
-		STAILQ_REMOVE_HEAD(&p->asked, next);
+	/* between two questions it is nobody's */
+	while (p->uids[r->slot] = NOBODY, !p->closed && (q = take_question(p))) {
 		p->began_ns[r->slot] = clock_mono_ns();
+		p->uids[r->slot] = q->uid;
 		pthread_mutex_unlock(&p->lock);
 		q->facts = read_facts(q->pid);
 		pthread_mutex_lock(&p->lock);
@@ -170,6 +199,7 @@ static void start_thread(struct jobs_proc *p)
 	struct reader *r = xmalloc(sizeof(*r));
 	*r = (struct reader){p, (unsigned)slot};
 	p->began_ns[slot] = now;
+	p->uids[slot] = NOBODY;
 	p->users++;
 	if (background_run("reading of processes", answer_questions, r) < 0) {
 		p->began_ns[slot] = 0;
@@ -213,11 +243,12 @@ void jobs_proc_free(struct jobs_proc *p)
 	release_user(p);
 }
 
-void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uint64_t id)
+void jobs_proc_ask(struct jobs_proc *p, pid_t pid, uid_t uid, uint64_t id)
 {
 	struct question *q = xcalloc(1, sizeof(*q));
 
 	q->pid = pid;
+	q->uid = uid;
 	q->id = id;
 	pthread_mutex_lock(&p->lock);
 	STAILQ_INSERT_TAIL(&p->asked, q, next);

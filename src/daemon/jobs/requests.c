@@ -274,6 +274,28 @@ int jobs_by_pids(const void *a, const void *b)
 	return x->npids < y->npids ? -1 : x->npids > y->npids;
 }
 
+void jobs_take_turns(struct jobs_process **all, size_t n)
+{
+	struct jobs_process **sorted = xcalloc(n + 1, sizeof(*sorted));
+	size_t *turns = xcalloc(n + 1, sizeof(*turns)), *begins = xcalloc(n + 2, sizeof(*begins));
+	struct hmap of_user = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		turns[i] = jobs_count(&of_user, all[i]->uid, 1) - 1;
+		begins[turns[i] + 1]++;
+	}
+	for (size_t i = 0; i < n; i++)
+		begins[i + 1] += begins[i];
+	for (size_t i = 0; i < n; i++)
+		sorted[begins[turns[i]]++] = all[i];
+	if (n)
+		memcpy(all, sorted, n * sizeof(*sorted));
+	hmap_release(&of_user);
+	free(begins);
+	free(turns);
+	free(sorted);
+}
+
 uint64_t jobs_trace_id(struct jobs *j)
 {
 	struct {
@@ -475,6 +497,7 @@ json_t *jobs_set_request(struct jobs *j, const struct access_grant *who, const j
 		return reply;
 	struct jobs_process **matched =
 		jobs_collect(j, who, jobs_request_wants, &o, jobs_by_pids, &n);
+	jobs_take_turns(matched, n);
 	size_t others = jobs_count_others(j, who, jobs_request_wants, &o);
 	if (!o.target.all)
 		put_named_first(&o.target, matched, n);

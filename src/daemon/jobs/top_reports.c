@@ -19,7 +19,6 @@
 
 #define USER_BYTES (32u << 20) /* of reports that are kept of one user's processes */
 #define NAME_SHOWN 199 /* bytes of a name in the log */
-#define LOG_PER_MINUTE 60 /* lines about what has become slower, or has not any more */
 
 /* --- accepting --- */
 
@@ -100,20 +99,7 @@ struct log_regressions {
 	struct jobs *j;
 	const struct jobs_process *p;
 	int32_t rank;
-	unsigned unlogged;
 };
-
-/* Reports must not fill the disk. */
-static bool may_log(struct jobs *j)
-{
-	int64_t minute = jobs_now_ms() / 60000;
-
-	if (j->log_minute != minute) {
-		j->log_minute = minute;
-		j->logged = 0;
-	}
-	return j->logged++ < LOG_PER_MINUTE;
-}
 
 /* Names are somebody else's text, and the log has lines. */
 static void log_regression(void *arg, const struct toplist_regression *r, bool over)
@@ -121,10 +107,8 @@ static void log_regression(void *arg, const struct toplist_regression *r, bool o
 	struct log_regressions *t = arg;
 	struct buf what = {0};
 
-	if (!may_log(t->j)) {
-		t->unlogged++;
+	if (!user_limit_take(t->j->log_limit, t->p->uid)) /* reports must not fill the disk */
 		return;
-	}
 	text_add_printable(&what, r->kind, strlen(r->kind));
 	buf_add_str(&what, " '");
 	text_add_shortened(&what, r->name, strlen(r->name), NAME_SHOWN);
@@ -170,9 +154,6 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	struct log_regressions t = {.j = j, .p = p, .rank = r->rank};
 	r->taken_ms = jobs_now_ms();
 	toplist_take(p->top, r, j->regression_percent, log_regression, &t);
-	if (t.unlogged)
-		log_debug("process %d: %u more names have become slower, or are as usual again",
-			  (int)p->pid, t.unlogged);
 	jobs_count(&j->top_bytes, p->uid, (int64_t)toplist_bytes(p->top) - (int64_t)before);
 	j->counts.regressions += toplist_regressions(p->top) - slow;
 	j->counts.reports++;
@@ -222,8 +203,14 @@ static void add_devices(struct prom_text *e, const struct toplist_report *r,
 	}
 }
 
-static void add_slow(struct prom_text *e, const struct toplist *t, struct prom_label *labels,
-		     unsigned *left)
+/* Each user with reports has the same number of names. */
+struct slow_names {
+	struct hmap used; /* by user */
+	unsigned each;
+};
+
+static void add_slow(struct prom_text *e, const struct jobs_process *p, struct prom_label *labels,
+		     struct slow_names *names)
 {
 	static const struct prom_family family = {
 		"sonde_regression_ratio", PROM_GAUGE,
@@ -231,7 +218,8 @@ static void add_slow(struct prom_text *e, const struct toplist *t, struct prom_l
 	struct toplist_regression r;
 	size_t at = 0;
 
-	while (*left && toplist_next_regression(t, &at, &r)) {
+	while (jobs_count(&names->used, p->uid, 0) < names->each &&
+	       toplist_next_regression(p->top, &at, &r)) {
 		char device[16];
 
 		snprintf(device, sizeof(device), "%d", (int)r.device);
@@ -240,8 +228,19 @@ static void add_slow(struct prom_text *e, const struct toplist *t, struct prom_l
 		labels[4] = (struct prom_label){"name", r.name};
 		prom_add(e, &family, r.baseline_ns ? (double)r.mean_ns / (double)r.baseline_ns : 1,
 			 labels, 5);
-		(*left)--;
+		jobs_count(&names->used, p->uid, 1);
 	}
+}
+
+static unsigned count_users(struct jobs_process *const *all, size_t n)
+{
+	struct hmap users = {0};
+
+	for (size_t i = 0; i < n; i++)
+		hmap_put(&users, all[i]->uid, 1);
+	unsigned count = (unsigned)users.count;
+	hmap_release(&users);
+	return count;
 }
 
 static bool has_report(const struct jobs_process *p, const void *arg)
@@ -257,11 +256,13 @@ void jobs_add_top_metrics(const struct jobs *j, struct prom_text *e)
 						"the limit of --regression-percent."};
 	static const struct prom_family step = {"sonde_step_seconds", PROM_GAUGE,
 						"Mean time of a step in the last interval."};
-	unsigned left = SLOW;
+	struct slow_names names = {0};
 	size_t n;
 
 	prom_add(e, &slow, (double)j->counts.regressions, NULL, 0);
 	struct jobs_process **all = jobs_collect(j, NULL, has_report, NULL, jobs_by_pids, &n);
+	jobs_take_turns(all, n);
+	names.each = count_users(all, n) < SLOW ? SLOW / (count_users(all, n) ?: 1) : 1;
 	for (size_t i = 0; i < n && i < PROCESSES; i++) {
 		const struct toplist_report *r = toplist_last(all[i]->top);
 		char pid[16], rank[16];
@@ -269,12 +270,13 @@ void jobs_add_top_metrics(const struct jobs *j, struct prom_text *e)
 		snprintf(pid, sizeof(pid), "%d", (int)all[i]->pid);
 		snprintf(rank, sizeof(rank), "%d", (int)r->rank);
 		struct prom_label labels[5] = {{"pid", pid}, {"rank", r->rank < 0 ? NULL : rank}};
-		add_slow(e, all[i]->top, labels, &left);
+		add_slow(e, all[i], labels, &names);
 		if (jobs_now_ms() - r->taken_ms > LATE_MS)
 			continue;
 		add_devices(e, r, labels);
 		if (r->step_mean_ns)
 			prom_add(e, &step, (double)r->step_mean_ns / 1e9, labels, 2);
 	}
+	hmap_release(&names.used);
 	free(all);
 }

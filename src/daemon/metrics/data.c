@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text/number.h"
 #include "daemon/metrics/metrics_impl.h"
@@ -80,7 +81,7 @@ static struct metric number_metric(const char *name, uint64_t value)
 	return (struct metric){.name = name, .type = METRIC_UINT, .u = value};
 }
 
-static int data_sample(struct metrics *hub, const json_t *record)
+static int data_sample(struct metrics *hub, uid_t uid, const json_t *record)
 {
 	const char *kind = text_of(record, "kind", MAX_KIND);
 	const char *domain = text_of(record, "domain", MAX_DOMAIN);
@@ -111,6 +112,7 @@ static int data_sample(struct metrics *hub, const json_t *record)
 		.source = "data",
 		.time_ns = (int64_t)timestamp,
 		.device = device,
+		.uid = uid == geteuid() ? 0 : uid,
 		.metrics = m,
 		.n = n,
 	};
@@ -118,9 +120,9 @@ static int data_sample(struct metrics *hub, const json_t *record)
 	return 0;
 }
 
-void metrics_data(struct metrics *m, const json_t *record)
+void metrics_data(struct metrics *m, uid_t uid, const json_t *record)
 {
-	if (data_sample(m, record) < 0 && !m->bad_data++)
+	if (data_sample(m, uid, record) < 0 && !m->bad_data++)
 		log_warn("a monitor sent a record without kind, deviceId, duration or timestamp: "
 			 "such records are counted and dropped");
 }

@@ -17,6 +17,7 @@
 
 #define FIRST_INTERVAL_S 1 /* so that there is something to see soon after the start */
 #define STALE_INTERVALS 5
+#define RECORDS_PER_S 200 /* of one user's processes, for sinks: 16 ranks with 10 kinds each */
 
 static const struct sink_ops *const all_sinks[METRICS_SINKS] = {&sink_json, &sink_tensorboard,
 								&sink_otlp, &sink_fbrelay};
@@ -29,6 +30,9 @@ void metrics_sample(struct metrics *m, const struct sample *sample)
 		s.time_ns = clock_real_ns();
 	/* What is too much for the store would be too much for receivers and files as well. */
 	if (!store_put(&m->store, &s, clock_mono_ns()))
+		return;
+	/* Sums are kept whatever a user sends; files and receivers get a part of it. */
+	if (s.uid && m->nsinks && !user_limit_take(m->record_limit, s.uid))
 		return;
 	for (unsigned i = 0; i < m->nsinks; i++)
 		m->sinks[i]->ops->sample(m->sinks[i], &s);
@@ -166,6 +170,7 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err)
 	struct metrics *m = xcalloc(1, sizeof(*m));
 
 	m->d = d;
+	m->record_limit = user_limit_new(d->base, "metric records", RECORDS_PER_S, RECORDS_PER_S);
 	int r = open_sinks(m, err);
 	r = r ?: open_named_devices(m, err);
 	if (r < 0) {
@@ -194,6 +199,7 @@ void metrics_free(struct metrics *m)
 	for (unsigned i = 0; i < m->nsinks; i++)
 		sink_close(m->sinks[i]);
 	store_release(&m->store);
+	user_limit_free(m->record_limit);
 	free(m);
 }
 
@@ -280,7 +286,7 @@ static json_t *list_sources(const struct metrics *m)
 	return sources;
 }
 
-json_t *metrics_latest(const struct metrics *m)
+json_t *metrics_latest(const struct metrics *m, const struct access_grant *who)
 {
 	uint64_t now = clock_mono_ns();
 	json_t *samples = json_array();
@@ -288,9 +294,12 @@ json_t *metrics_latest(const struct metrics *m)
 	for (size_t i = 0; i < m->store.n; i++) {
 		const struct stored *s = m->store.items[i];
 
-		if (metrics_is_stale(m, s, now))
+		if (metrics_is_stale(m, s, now) ||
+		    (!strcmp(s->sample.source, "data") && !access_covers(who, s->sample.uid)))
 			continue;
 		json_t *o = sink_sample(&s->sample);
+		if (s->sample.uid)
+			json_object_set_new(o, "uid", json_integer(s->sample.uid));
 		json_object_set_new(o, "records", json_integer((json_int_t)s->records));
 		json_array_append_new(samples, o);
 	}

@@ -14,6 +14,7 @@
 
 #include "base/containers/buf.h"
 #include "base/err.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "device/metrics.h"
 
@@ -44,8 +45,8 @@ int metrics_new(struct daemon *d, struct metrics **out, struct err *err);
 /* Comes back at once: receivers and drivers are left in the background. m may be NULL. */
 void metrics_free(struct metrics *m);
 
-/* Samples from outside the sources: the fabric's "data" messages. */
-void metrics_data(struct metrics *m, const json_t *record);
+/* Samples from outside the sources: the fabric's "data" messages, and who sent them. */
+void metrics_data(struct metrics *m, uid_t uid, const json_t *record);
 void metrics_sample(struct metrics *m, const struct sample *sample);
 
 /* Stops what disturbs profilers (hardware counters of devices), for so many seconds at most, or
@@ -57,8 +58,9 @@ bool metrics_pause(struct metrics *m, bool paused, unsigned seconds);
  * now on. */
 void metrics_open_found_devices(struct metrics *m);
 
-/* The latest sample of every source, device and kind: the page and getMetrics. */
-json_t *metrics_latest(const struct metrics *m);
+/* The latest sample of every source, device and kind: the page and getMetrics. What processes sent
+ * only as far as `who` may know of them; NULL: all. */
+json_t *metrics_latest(const struct metrics *m, const struct access_grant *who);
 
 /* Text of /metrics: the latest samples, and the daemon's own counters. */
 void metrics_prometheus(const struct metrics *m, struct buf *out);

@@ -10,6 +10,7 @@
 #include "base/containers/hmap.h"
 #include "base/err.h"
 #include "daemon/metrics/metrics.h"
+#include "daemon/user_limit.h"
 #include "device/metrics.h"
 
 /* --- store --- */
@@ -38,12 +39,14 @@ struct store {
 	struct hmap index; /* hash of the key -> position */
 	struct stored **items;
 	size_t n, cap, ndata;
-	uint64_t full_until_ns; /* before that nothing can make room */
+	struct hmap per_uid; /* how many of what processes sent each user has */
+	uint64_t full_until_ns; /* before that nothing of a user's own can make room */
 	uint64_t refused; /* samples that found no room */
 };
 
-/* Keeps a copy in the place of the last one of its source, device, kind and domain. False: there is
- * no room for one more. */
+/* Keeps a copy in the place of the last one of its source, user, device, kind and domain. False:
+ * there is no room for one more. Where processes have filled it, the user with most of them loses
+ * one to another who has fewer: nobody's made-up kinds keep those of others out. */
 bool store_put(struct store *st, const struct sample *s, uint64_t now_ns);
 void store_release(struct store *st);
 
@@ -119,6 +122,7 @@ struct metrics {
 	unsigned nreaders;
 	bool found_opened; /* devices that were found are read */
 	struct event *resume; /* of what was paused */
+	struct user_limit *record_limit; /* of what processes send, for sinks; NULL: none */
 	uint64_t bad_data; /* messages of monitors that could not be used */
 };
 

@@ -82,13 +82,16 @@ static void add_activity(struct prom_text *e, const struct stored *s)
 	static const struct prom_family when = {"timestamp", PROM_GAUGE,
 						"Time of the last record, in ns since 1970."};
 	const char *device = metric_text(&s->sample, "deviceId");
+	char uid[16];
 	struct prom_label labels[] = {{"device", device},
 				      {"kind", metric_text(&s->sample, "kind")},
-				      {"domain", metric_text(&s->sample, "domain")}};
+				      {"domain", metric_text(&s->sample, "domain")},
+				      {"uid", s->sample.uid ? uid : NULL}};
 
-	size_t ours = prom_labels(e, labels, 3);
+	snprintf(uid, sizeof(uid), "%u", (unsigned)s->sample.uid);
+	size_t ours = prom_labels(e, labels, 4);
 	labels[0].name = "deviceId"; /* as today's daemon spells it */
-	size_t todays = prom_labels(e, labels, 3);
+	size_t todays = prom_labels(e, labels, 4);
 
 	prom_add_at(e, &count, (double)s->records, ours);
 	for (size_t i = 0; i < s->sample.n; i++) {
@@ -260,6 +263,7 @@ static void add_daemon(const struct metrics *m, struct prom_text *e)
 		add_tls(e, d->tls);
 	add_dropped(e, "bad_data_record", m->bad_data);
 	add_dropped(e, "too_many_series", m->store.refused);
+	add_dropped(e, "records_per_user", user_limit_suppressed(m->record_limit));
 	add_sources(e, m);
 	add_sinks(e, m);
 }

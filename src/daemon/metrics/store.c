@@ -7,6 +7,7 @@
 
 #include "base/containers/buf.h"
 #include "base/mem.h"
+#include "daemon/access.h"
 #include "daemon/metrics/names.h"
 
 static size_t text_bytes(const char *s)
@@ -64,6 +65,7 @@ static uint64_t key_of(const struct stored *s)
 	}
 	buf_add(&key, s->sample.source, strlen(s->sample.source) + 1);
 	buf_add(&key, &s->sample.device, sizeof(s->sample.device));
+	buf_add(&key, &s->sample.uid, sizeof(s->sample.uid));
 	if (kind)
 		buf_add(&key, kind, strlen(kind) + 1);
 	if (domain)
@@ -109,18 +111,57 @@ static bool is_data(const struct stored *s)
 	return !strcmp(s->sample.source, "data");
 }
 
+static void count_data(struct store *st, const struct stored *s, int by)
+{
+	st->ndata += (size_t)by;
+	source_count(&st->per_uid, s->sample.uid, by);
+}
+
+static uint64_t count_of(const struct store *st, uint32_t uid)
+{
+	uint64_t n = hmap_get(&st->per_uid, uid);
+
+	return n == HMAP_NONE ? 0 : n;
+}
+
+/* What has been silent longest, of everybody or of one user; -1: nothing. */
+static ssize_t find_oldest(const struct store *st, const uint32_t *uid)
+{
+	ssize_t oldest = -1;
+
+	for (size_t i = 0; i < st->n; i++)
+		if (is_data(st->items[i]) && (!uid || st->items[i]->sample.uid == *uid) &&
+		    (oldest < 0 || st->items[i]->heard_ns < st->items[oldest]->heard_ns))
+			oldest = (ssize_t)i;
+	return oldest;
+}
+
+static ssize_t free_place(struct store *st, ssize_t at)
+{
+	count_data(st, st->items[at], -1);
+	hmap_remove(&st->index, key_of(st->items[at]));
+	free(st->items[at]);
+	st->items[at] = NULL;
+	return at;
+}
+
+/* A place of the user who has most, if that is more than this one would have; else -1. */
+static ssize_t take_from_largest(struct store *st, uint32_t uid)
+{
+	uint32_t largest = st->ndata ? (uint32_t)source_with_most(&st->per_uid) : uid;
+
+	if (largest == uid || count_of(st, largest) <= count_of(st, uid) + 1)
+		return -1;
+	return free_place(st, find_oldest(st, &largest));
+}
+
 /* Frees the place of what has been silent longest, if that is long enough; else -1. Looks through
  * all only when something can have become old enough: anybody may send as often as he likes. */
 static ssize_t make_room(struct store *st, uint64_t now_ns)
 {
-	ssize_t oldest = -1;
-
 	if (now_ns < st->full_until_ns)
 		return -1;
-	for (size_t i = 0; i < st->n; i++)
-		if (is_data(st->items[i]) &&
-		    (oldest < 0 || st->items[i]->heard_ns < st->items[oldest]->heard_ns))
-			oldest = (ssize_t)i;
+	ssize_t oldest = find_oldest(st, NULL);
 	if (oldest < 0)
 		return -1;
 	uint64_t forget_ns = st->items[oldest]->heard_ns + STORE_FORGET_S * 1000000000ull;
@@ -128,18 +169,19 @@ static ssize_t make_room(struct store *st, uint64_t now_ns)
 		st->full_until_ns = forget_ns;
 		return -1;
 	}
-	hmap_remove(&st->index, key_of(st->items[oldest]));
-	free(st->items[oldest]);
-	st->items[oldest] = NULL;
-	st->ndata--;
-	return oldest;
+	return free_place(st, oldest);
 }
 
 /* Where a new one goes, or -1. */
-static ssize_t place_for(struct store *st, bool data, uint64_t now_ns)
+static ssize_t place_for(struct store *st, const struct stored *s, uint64_t now_ns)
 {
-	if (st->n == STORE_MAX || (data && st->ndata == STORE_DATA_MAX))
-		return make_room(st, now_ns);
+	bool data = is_data(s);
+
+	if (st->n == STORE_MAX || (data && st->ndata == STORE_DATA_MAX)) {
+		ssize_t place = make_room(st, now_ns);
+
+		return place < 0 && data ? take_from_largest(st, s->sample.uid) : place;
+	}
 	st->items = xgrow(st->items, &st->cap, st->n + 1, sizeof(*st->items));
 	return (ssize_t)st->n++;
 }
@@ -156,14 +198,15 @@ bool store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
 		st->items[at] = s;
 		return true;
 	}
-	ssize_t place = place_for(st, is_data(s), now_ns);
+	ssize_t place = place_for(st, s, now_ns);
 	if (place < 0) {
 		st->refused++;
 		free(s);
 		return false;
 	}
 	add_sums(s, NULL);
-	st->ndata += is_data(s);
+	if (is_data(s))
+		count_data(st, s, 1);
 	hmap_put(&st->index, key, (uint64_t)place);
 	st->items[place] = s;
 	return true;
@@ -175,5 +218,6 @@ void store_release(struct store *st)
 		free(st->items[i]);
 	free(st->items);
 	hmap_release(&st->index);
+	hmap_release(&st->per_uid);
 	*st = (struct store){0};
 }

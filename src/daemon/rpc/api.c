@@ -45,41 +45,44 @@ json_t *api_parse(const char *text, size_t len, struct err *err)
 
 /* --- functions --- */
 
-static json_t *get_version(struct daemon *d, const json_t *request)
+static json_t *get_version(struct daemon *d, const struct access_grant *who, const json_t *request)
 {
-	(void)d, (void)request;
+	(void)d, (void)who, (void)request;
 	return json_pack("{ss}", "version", SONDE_VERSION);
 }
 
-static json_t *get_time(struct daemon *d, const json_t *request)
+static json_t *get_time(struct daemon *d, const struct access_grant *who, const json_t *request)
 {
-	(void)d, (void)request;
+	(void)d, (void)who, (void)request;
 	return json_pack("{sI}", "time_ns", (json_int_t)clock_real_ns());
 }
 
-static json_t *get_metrics(struct daemon *d, const json_t *request)
+static json_t *get_metrics(struct daemon *d, const struct access_grant *who, const json_t *request)
 {
 	(void)request;
 	if (!d->metrics)
 		return json_object();
 	metrics_open_found_devices(d->metrics);
-	return metrics_latest(d->metrics);
+	return metrics_latest(d->metrics, who);
 }
 
-static json_t *pause_counters(struct daemon *d, const json_t *request)
+static json_t *pause_counters(struct daemon *d, const struct access_grant *who,
+			      const json_t *request)
 {
 	const json_t *duration = json_object_get(request, "duration_s");
 	double seconds = json_number_value(duration);
 
+	(void)who;
 	if (!json_is_number(duration) || !(seconds >= 0 && seconds <= UINT32_MAX))
 		return json_pack("{ss}", "status", "failed");
 	bool paused = d->metrics && metrics_pause(d->metrics, true, (unsigned)seconds);
 	return json_pack("{sb}", "status", paused);
 }
 
-static json_t *resume_counters(struct daemon *d, const json_t *request)
+static json_t *resume_counters(struct daemon *d, const struct access_grant *who,
+			       const json_t *request)
 {
-	(void)request;
+	(void)who, (void)request;
 	bool resumed = d->metrics && metrics_pause(d->metrics, false, 0);
 	return json_pack("{sb}", "status", resumed);
 }
@@ -96,14 +99,14 @@ static json_t *describe_jobs(const struct jobs *j)
 			 (json_int_t)c.late_reports, "regressions", (json_int_t)c.regressions);
 }
 
-static json_t *get_daemon(struct daemon *d, const json_t *request)
+static json_t *get_daemon(struct daemon *d, const struct access_grant *who, const json_t *request)
 {
 	char host[256] = "";
 	json_t *fabric = d->fabric ? fabric_describe(d->fabric) : json_null();
 	json_t *rpc = d->rpc ? rpc_server_describe(d->rpc) : json_null();
 	json_t *tls = d->tls ? tls_server_describe(d->tls) : json_null();
 
-	(void)request;
+	(void)who, (void)request;
 	gethostname(host, sizeof(host) - 1);
 	return json_pack("{ss si sf ss so so so so so}", "version", SONDE_VERSION, "pid",
 			 (int)getpid(), "uptime_s", d->rpc ? rpc_server_age_s(d->rpc) : 0.0,
@@ -122,7 +125,8 @@ static const struct function {
 	enum effect effect;
 	/* one of the two */
 	json_t *(*of_jobs)(struct jobs *j, const struct access_grant *who, const json_t *request);
-	json_t *(*of_daemon)(struct daemon *d, const json_t *request);
+	json_t *(*of_daemon)(struct daemon *d, const struct access_grant *who,
+			     const json_t *request);
 } functions[] = {
 	{"getStatus", READS, jobs_get_status, NULL},
 	{"getVersion", READS, NULL, get_version},
@@ -182,7 +186,7 @@ json_t *api_call(struct daemon *d, const struct access_grant *who, const json_t 
 		return NULL;
 	if (refusal)
 		return json_pack("{s:o}", "status", json_sprintf(RPC_REFUSED "%s", refusal));
-	return f->of_jobs ? f->of_jobs(d->jobs, who, request) : f->of_daemon(d, request);
+	return f->of_jobs ? f->of_jobs(d->jobs, who, request) : f->of_daemon(d, who, request);
 }
 
 const char *const *api_names(void)

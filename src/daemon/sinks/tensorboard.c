@@ -32,6 +32,7 @@
 #include "base/log.h"
 
 #define MAX_FILES 256 /* devices */
+#define LIKELY 64 /* devices that a node can have: 0 to 63 */
 #define FILE_BYTES_MAX (64 << 20) /* about a million points */
 #define MAX_TAGS 4096 /* curves whose steps are counted */
 #define MAX_QUEUE 8192
@@ -56,7 +57,7 @@ struct tensorboard {
 	/* of the thread */
 	char *dir;
 	struct event_file files[MAX_FILES];
-	unsigned n;
+	unsigned n, nlikely;
 	struct hmap steps; /* hash of device and tag -> next step */
 	bool logged_too_many;
 };
@@ -112,14 +113,22 @@ static int open_file(const struct tensorboard *f, struct event_file *e, const ch
 	return r < 0 ? r : 0;
 }
 
+/* Processes may make numbers up: those that a node has always find room. */
+static bool is_likely(int64_t device)
+{
+	return device == SAMPLE_NO_DEVICE || (device >= 0 && device < LIKELY);
+}
+
 /* NULL: there are too many devices. */
 static struct event_file *find_file(struct tensorboard *f, int64_t device)
 {
 	for (unsigned i = 0; i < f->n; i++)
 		if (f->files[i].device == device)
 			return &f->files[i];
-	if (f->n == MAX_FILES)
+	if (f->n == MAX_FILES ||
+	    (!is_likely(device) && f->n - f->nlikely >= MAX_FILES - LIKELY - 1))
 		return NULL;
+	f->nlikely += is_likely(device);
 	f->files[f->n] = (struct event_file){.device = device, .fd = -1};
 	return &f->files[f->n++];
 }

@@ -710,8 +710,8 @@ TEST(jobs, what_proc_knows_comes_from_a_thread)
 	unsigned seen = 0;
 
 	jobs_proc_wait(p); /* for nothing */
-	jobs_proc_ask(p, getpid(), 5);
-	jobs_proc_ask(p, -1, 6); /* there is none */
+	jobs_proc_ask(p, getpid(), 0, 5);
+	jobs_proc_ask(p, -1, 0, 6); /* there is none */
 	for (int tries = 0; seen != 3 && tries < 500; tries++) {
 		struct jobs_facts *f;
 		uint64_t id;
@@ -732,7 +732,7 @@ TEST(jobs, what_proc_knows_comes_from_a_thread)
 	CHECK_INT(seen, 3);
 	/* nobody waits for what was asked last */
 	for (int i = 0; i < 100; i++)
-		jobs_proc_ask(p, getpid(), 7);
+		jobs_proc_ask(p, getpid(), 0, 7);
 	jobs_proc_free(p);
 }
 
@@ -849,4 +849,28 @@ TEST(config_text, knows_when_a_monitor_ends)
 	CHECK_INT(config_monitor_ms("NPU_MONITOR_START=true\nDURATION=inf"), 0);
 	CHECK_INT(config_monitor_ms("NPU_MONITOR_START=true\nDURATION=nan"), 0);
 	CHECK_INT(config_monitor_ms("NPU_MONITOR_START=true\nDURATION=-3"), 0);
+}
+
+/* --- shares of users --- */
+
+TEST(jobs, users_take_turns_where_something_is_limited)
+{
+	struct jobs_process p[7];
+	struct jobs_process *all[7];
+	static const uint32_t uids[] = {1, 1, 1, 1, 2, 3, 3};
+	static const int order[] = {0, 4, 5, 1, 6, 2, 3};
+
+	for (int i = 0; i < 7; i++) {
+		p[i] = (struct jobs_process){.uid = uids[i]};
+		all[i] = &p[i];
+	}
+	jobs_take_turns(all, 7);
+	for (int i = 0; i < 7; i++)
+		CHECK(all[i] == &p[order[i]]);
+	for (int i = 0; i < 4; i++)
+		all[i] = &p[3 - i];
+	jobs_take_turns(all, 4); /* of one user: as it was */
+	for (int i = 0; i < 4; i++)
+		CHECK(all[i] == &p[3 - i]);
+	jobs_take_turns(all, 0);
 }

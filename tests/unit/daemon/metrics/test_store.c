@@ -114,3 +114,39 @@ TEST(metrics_store, activities_that_have_ended_make_room)
 	CHECK_INT(hmap_check(&st.index), 0);
 	store_release(&st);
 }
+
+static bool put_of_user(struct store *st, uint32_t uid, unsigned domain, uint64_t now_ns)
+{
+	char text[16];
+	struct metric m[] = {
+		{.name = "kind", .type = METRIC_TEXT, .s = text},
+		number("duration", NULL, 7),
+	};
+	struct sample s = {.source = "data", .time_ns = 1, .uid = uid, .metrics = m, .n = 2};
+
+	snprintf(text, sizeof(text), "%u", domain);
+	return store_put(st, &s, now_ns);
+}
+
+TEST(metrics_store, made_up_kinds_of_one_user_keep_nobody_else_out)
+{
+	struct store st = {0};
+
+	for (unsigned i = 0; i < STORE_DATA_MAX * 2; i++)
+		CHECK(put_of_user(&st, 1001, i, 5 + i) == (i < STORE_DATA_MAX));
+	for (uint32_t uid = 1002; uid < 1006; uid++)
+		for (unsigned i = 0; i < 20; i++)
+			CHECK(put_of_user(&st, uid, i, 2000));
+	CHECK_INT(st.n, STORE_DATA_MAX);
+	CHECK(!put_of_user(&st, 1001, 5000, 2000)); /* whose places are gone */
+	/* two who flood have half each, and the others what they had */
+	for (unsigned i = 0; i < STORE_DATA_MAX; i++)
+		put_of_user(&st, 1006, i, 2001 + i);
+	CHECK_INT(hmap_get(&st.per_uid, 1002), 20);
+	CHECK(hmap_get(&st.per_uid, 1006) + 1 >= hmap_get(&st.per_uid, 1001));
+	CHECK(put_of_user(&st, 1007, 1, 9000));
+	/* the same kind of two users is two series */
+	CHECK(put_of_user(&st, 1002, 1, 9000) && put_of_user(&st, 1003, 1, 9000));
+	CHECK_INT(hmap_check(&st.index), 0);
+	store_release(&st);
+}
