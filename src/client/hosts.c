@@ -270,7 +270,10 @@ static int add_item(struct host_list *h, const char *item, size_t len, unsigned 
 		return err_set(err, -EINVAL, "a name is missing in the list of hosts");
 	if (len > ITEM_MAX_BYTES)
 		return err_set(err, -EINVAL, "a host name has 1 to %u characters", NAME_MAX_BYTES);
-	if (len >= strlen(HOST_UNIX) && is_unix(item))
+	/* A host may be called unix, too, and have a port. */
+	const size_t prefix = strlen(HOST_UNIX);
+	if (len >= prefix && is_unix(item) &&
+	    (len == prefix || !isdigit((unsigned char)item[prefix])))
 		return add_unix(h, item, len, port, err);
 	if (close && memchr(item + 1, ':', inside)) {
 		if (close + 1 < item + len) {

@@ -38,6 +38,13 @@ TEST(host_list, lists)
 	check_list("10.0.0.1:5", "10.0.0.1:5");
 }
 
+TEST(host_list, a_socket_or_a_host_called_unix)
+{
+	check_list("unix:/run/s", "unix:/run/s:1778");
+	check_list("unix:17", "unix:17");
+	check_list("unix", "unix:1778");
+}
+
 TEST(host_list, ranges)
 {
 	check_list("n[1-3]", "n1:1778 n2:1778 n3:1778");
