@@ -118,7 +118,7 @@ def run_memory(r):
     ended_well(r, job)
     r.lift_faults()
     if r.disk:
-        r.disk.lift()
+        r.disk.grow()
     wait_recorder(r, job)
     if r.victim == "recover":
         recover_with_faults(r, job)
