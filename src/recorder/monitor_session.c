@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/monitor_session.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "recorder/arena.h"
@@ -54,14 +55,14 @@ void monitor_session_remove(const char *dir)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char *path = xasprintf("%s/%s", dir, names[i]);
-		unlink(path);
+		(void)fs_unlink(path, NULL);
 		free(path);
 	}
-	rmdir(dir);
+	(void)fs_rmdir(dir, NULL);
 	char *copy = xstrdup(dir), *place = dirname(copy), *name = strrchr(place, '/');
 	if (name && !strncmp(name + 1, SESSION_MONITOR_PLACE, strlen(SESSION_MONITOR_PLACE)) &&
 	    strchr(name, '.'))
-		rmdir(place);
+		(void)fs_rmdir(place, NULL);
 	free(copy);
 }
 

@@ -32,6 +32,7 @@
 
 #define MS 1000000ull
 #define SCAN_NS (5 * MS) /* between searches for new processes */
+#define SCAN_SHARE 10 /* a search takes at most one part of so many */
 #define CHECK_NS (1 * MS) /* between checks who is alive */
 #define IDLE_MIN_NS (1 * MS)
 #define IDLE_MAX_NS (50 * MS)
@@ -42,6 +43,7 @@
 #define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
+#define MAX_CONFIG_BYTES (1u << 20)
 #define LOCK_WAIT_MS 30000 /* for a former recorder that is about to leave */
 
 struct recorder {
@@ -55,7 +57,7 @@ struct recorder {
 	int lock_fd; /* one recorder per session, however many are started */
 	int root_fd; /* pidfd of the launched process, -1 without one */
 	bool root_gone;
-	uint64_t scanned_ns, checked_ns, busy_ns, idle_ns;
+	uint64_t scanned_ns, scan_after_ns, checked_ns, busy_ns, idle_ns;
 	uint64_t events; /* that were read */
 	uint64_t dropped; /* of them: the recording could not take them */
 	struct buf owed; /* frames that have to come before any other, see append_frame() */
@@ -158,8 +160,12 @@ static void record_session(struct recorder *rec)
 {
 	char *path = xasprintf("%s/" SESSION_CONFIG, rec->dir);
 	char host[256] = "";
-	json_t *root = json_load_file(path, 0, NULL);
+	struct buf given = {0};
+	json_t *root = NULL;
 
+	if (fs_read_file(path, MAX_CONFIG_BYTES, &given, NULL) == 0)
+		root = json_loadb(buf_str(&given), given.len, 0, NULL);
+	buf_release(&given);
 	if (!root)
 		root = json_object();
 	gethostname(host, sizeof(host) - 1);
@@ -288,10 +294,12 @@ static bool run_once(struct recorder *rec)
 	uint64_t now = clock_mono_ns();
 
 	update_heartbeat(rec, now);
-	if (now - rec->scanned_ns >= SCAN_NS) {
+	if (now - rec->scanned_ns >= SCAN_NS && now >= rec->scan_after_ns) {
 		rec->scanned_ns = now;
 		if (drain_scan(rec->drain, on_new_proc, rec, &err) < 0)
 			log_debug("%s", err.text);
+		/* Whatever lies in the directory, looking at it takes a small part of our time. */
+		rec->scan_after_ns = now + SCAN_SHARE * (clock_mono_ns() - now);
 	}
 	/* Dead first, emptied after: what a process wrote before it died is there to be read. */
 	if (now - rec->checked_ns >= CHECK_NS) {

@@ -71,10 +71,10 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 	struct stat st;
 
 	memcpy(head.magic, RECORDING_MAGIC, sizeof(head.magic));
-	w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int r = w->fd < 0 || fstat(w->fd, &st) < 0
-			? err_sys(err, -errno, "cannot create '%s'", path)
-			: 0;
+	w->fd = fs_open(path, O_RDWR | O_CREAT, 0600, err);
+	int r = w->fd < 0 ? w->fd : 0;
+	if (r == 0 && fstat(w->fd, &st) < 0)
+		r = err_sys(err, -errno, "cannot stat '%s'", path);
 	if (r == 0 && st.st_size >= (off_t)sizeof(head)) {
 		r = writer_resume(w, path, err);
 	} else if (r == 0) {
@@ -181,9 +181,11 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 	struct stat st;
 	int ret = 0;
 
-	r->fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (r->fd < 0 || fstat(r->fd, &st) < 0)
-		ret = err_sys(err, -errno, "cannot open '%s'", path);
+	r->fd = fs_open(path, O_RDONLY, 0, err);
+	if (r->fd < 0)
+		ret = r->fd;
+	else if (fstat(r->fd, &st) < 0)
+		ret = err_sys(err, -errno, "cannot stat '%s'", path);
 	else if (!S_ISREG(st.st_mode))
 		ret = err_set(err, -EINVAL, "'%s' is not a regular file", path);
 	else if (fs_read_at(r->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||

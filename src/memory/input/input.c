@@ -412,7 +412,7 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 			add_note(sink, "The recorder could not write the end of the recording. "
 				       "`sonde mem recover` brings back what is left in the "
 				       "buffers, and counts the rest.");
-		known = !n && (live || (whole && page.state != SESSION_LIVE));
+		known = !n && !page.sealed_out && (live || (whole && page.state != SESSION_LIVE));
 	} else if (!whole) {
 		add_note(sink, "The recording has no end, and the file `session` that belongs to "
 			       "it cannot be read: it was copied while it was written, or its "
