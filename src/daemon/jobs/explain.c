@@ -98,6 +98,7 @@ static json_t *explain_each(const struct jobs *j, const struct jobs_request *o, 
 	size_t n;
 	struct jobs_process **all = jobs_collect(j, o->who, NULL, NULL, jobs_by_pids, &n);
 
+	jobs_take_turns(all, n);
 	t->others = jobs_count_others(j, o->who, jobs_request_wants, o);
 	jobs_by_user(j, &by_user);
 	for (size_t i = 0; i < n; i++) {

@@ -230,10 +230,21 @@ static struct jobs_process *admit_process(struct jobs *j, const struct jobs_send
 	return p;
 }
 
-/* It has become another user since. */
+static void drop_foreign(struct jobs_config **config, uid_t uid)
+{
+	if (!*config || (*config)->asker == JOBS_ANY_USER || (*config)->asker == uid)
+		return;
+	jobs_config_release(*config);
+	*config = NULL;
+}
+
+/* It has become another user since: what an ordinary user asked for the one that it was is not for this one. */
 static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
 {
 	jobs_top_forget(j, p);
+	drop_foreign(&p->pending, uid);
+	if (p->guest)
+		drop_foreign(&p->guest->stop, uid);
 	forget_user(j, p->uid);
 	p->uid = uid;
 	jobs_count(&j->per_uid, uid, 1);

@@ -92,10 +92,13 @@ struct jobs_facts *jobs_proc_take(struct jobs_proc *p, pid_t *out_pid, uint64_t 
 
 /* --- the registry --- */
 
+#define JOBS_ANY_USER ((uid_t)-1)
+
 /* A text that waits for processes, shared by all of them. */
 struct jobs_config {
 	uint64_t id; /* REQUEST_TRACE_ID; 0: an internal request */
 	unsigned refs;
+	uid_t asker; /* whose processes alone it is for; JOBS_ANY_USER: all */
 	bool is_monitor, starts, stops; /* it is about a monitor: starts one, stops one */
 	bool is_npu_trace; /* of nputrace, for a framework or a guest */
 	bool leaves_out; /* processes that would have taken it; guests get to know */
@@ -438,6 +441,7 @@ void jobs_request_release(struct jobs_request *o);
 bool jobs_request_read_target(const struct jobs *j, const json_t *request, struct jobs_request *o,
 			      json_t **out_fault);
 uint64_t jobs_trace_id(struct jobs *j); /* a new REQUEST_TRACE_ID */
+uid_t jobs_asker(const struct access_grant *who); /* for jobs_config.asker */
 /* Whether the process is a client for such a request, and whether it would get it. */
 bool jobs_request_understood(const struct jobs_request *o, const struct jobs_process *p);
 bool jobs_request_wants(const struct jobs_process *p, const void *request);

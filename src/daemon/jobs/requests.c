@@ -319,9 +319,15 @@ struct jobs_config *jobs_config_new(const char *text)
 	struct jobs_config *c = xcalloc(1, sizeof(*c) + len + 1);
 
 	c->refs = 1;
+	c->asker = JOBS_ANY_USER;
 	c->len = len;
 	memcpy(c->text, text, len);
 	return c;
+}
+
+uid_t jobs_asker(const struct access_grant *who)
+{
+	return who && who->right == ACCESS_OWN ? who->uid : JOBS_ANY_USER;
 }
 
 static struct jobs_config *make_config(struct jobs *j, const struct jobs_request *o)
@@ -332,6 +338,7 @@ static struct jobs_config *make_config(struct jobs *j, const struct jobs_request
 	struct jobs_config *c = jobs_config_new(text);
 
 	c->id = id;
+	c->asker = jobs_asker(o->who);
 	c->is_monitor = o->kind == CONFIG_NPU_MONITOR;
 	c->is_npu_trace = o->kind == CONFIG_NPU_TRACE;
 	c->leaves_out = c->is_npu_trace && o->leaves_out;

@@ -114,6 +114,7 @@ json_t *jobs_stop_trace(struct jobs *j, const struct access_grant *who, const js
 	if (!jobs_request_read_target(j, request, &s.o, &reply))
 		return reply;
 	s.config = make_stop(j);
+	s.config->asker = jobs_asker(who);
 	s.matched = json_array();
 	s.sent = json_array();
 	s.dropped = json_array();

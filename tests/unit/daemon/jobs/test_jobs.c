@@ -851,6 +851,24 @@ TEST(config_text, knows_when_a_monitor_ends)
 	CHECK_INT(config_monitor_ms("NPU_MONITOR_START=true\nDURATION=-3"), 0);
 }
 
+TEST(jobs, a_request_is_for_the_user_whose_process_it_was)
+{
+	const struct access_grant alice = {.right = ACCESS_OWN, .uid = 1001};
+	json_t *request = json_pack("{s:s,s:[i]}", "config", "x", "pids", 0);
+	struct jobs *j = make(10);
+	struct jobs_sender from = {.pid = getpid(), .uid = 1001, .endpoint = "dir"};
+	int32_t pid = getpid();
+
+	CHECK_STR(ask(j, from, 3, 0, &pid, 1), "");
+	json_t *reply = jobs_set_request(j, &alice, request);
+	CHECK_INT(json_array_size(json_object_get(reply, "activityProfilersTriggered")), 1);
+	json_decref(reply);
+	from.uid = 1002; /* by setuid() */
+	CHECK_STR(ask(j, from, 3, 0, &pid, 1), "");
+	json_decref(request);
+	end(j);
+}
+
 /* --- shares of users --- */
 
 TEST(jobs, users_take_turns_where_something_is_limited)
