@@ -88,3 +88,17 @@ def test_an_output_path_longer_than_the_libraries_can_hold(build, tmp_path):
         [build / "bin/msmemscope", "-o", deep, "--", "true"], capture_output=True, text=True
     )
     assert r.returncode == 1 and "at most 900" in r.stderr
+
+
+@pytest.mark.parametrize("what", ["heap", "driver", "fork"])
+def test_signal_handlers_on_a_stack_of_4_kib(hurt, what):
+    """Less than a call stack needs is left there: events go without one."""
+    job = [hurt.target("small_stack"), what]
+    plain = hurt.plain(*job)
+    r = hurt.run(*job, opts=["--device=npu,cpu", "--call-stack=c:50,python:50"])
+    assert (r.returncode, r.stdout, r.stderr) == (3, plain.stdout, plain.stderr)
+    hurt.session.wait_finished()
+    lost = hurt.show()["lost"]
+    assert lost["stacks"] == 24000 and hurt.records >= 24000
+    # What a child does there before it has joined is lost; once outside, it joins.
+    assert lost["events"] == (2 * (12000 - 10) if what == "fork" else 0)

@@ -252,8 +252,9 @@ static inline void *guest_reserve(uint32_t size)
 	return c->pos;
 }
 
-/* Counts `n` events that could not be written. */
+/* Counts `n` events that could not be written; before there is an arena, for the one to come. */
 void guest_lost(uint64_t n);
+extern _Atomic uint64_t guest_lost_early;
 
 /* The release store makes the record and everything before it visible to a reader that sees `used`.
  * After it the record survives anything that happens to the process. */
@@ -278,6 +279,16 @@ static inline void guest_publish(uint32_t size)
 	atomic_signal_fence(memory_order_seq_cst);
 	t->level--;
 }
+
+/*
+ * Are there so many bytes below us on the stack? Signal handlers may run on one of 4 KiB, most of
+ * which the kernel has taken; there is no page to fault on below it. Asks the kernel, unless this is
+ * the thread's own stack.
+ */
+bool guest_has_stack(uint32_t bytes);
+/* What the slow paths take of it, and joining (gcc -fstack-usage: 550 and 11 KiB). */
+#define GUEST_SLOW_STACK 640u
+#define GUEST_JOIN_STACK 16384u
 
 /* Room that a hold makes sure of: for any record without text. */
 #define GUEST_ROOM 96

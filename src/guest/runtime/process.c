@@ -202,6 +202,7 @@ static uint32_t choose_mode(uint32_t before)
 	bool tracing = !(want & WANT_DEFERRED);
 
 	atomic_fetch_add(&guest.page->joined, 1);
+	atomic_fetch_add(&guest.arena->lost_events, atomic_exchange(&guest_lost_early, 0));
 	if (!guest.configured) {
 		guest.c_depth = guest.page->c_depth;
 		guest.py_depth = guest.page->py_depth;
@@ -606,6 +607,10 @@ uint32_t guest_mode_slow(void)
 
 	if (!guest_has_begun())
 		return GUEST_OFF;
+	if (!guest_has_stack(GUEST_JOIN_STACK)) {
+		atomic_fetch_add(&guest_lost_early, 1); /* it may join at a later one */
+		return GUEST_OFF;
+	}
 	/* The handler of a fault inside our own joining: its event is not recorded. */
 	if (!t->busy) {
 		uint64_t signals;

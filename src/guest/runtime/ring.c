@@ -36,6 +36,8 @@
 
 __thread struct guest_thread guest_self __attribute__((tls_model("initial-exec")));
 
+_Atomic uint64_t guest_lost_early;
+
 void guest_lost(uint64_t n)
 {
 	if (guest.arena)
@@ -420,7 +422,8 @@ bool guest_hold_slow(struct guest_thread *t, uint64_t ns)
 	struct slow slow;
 	bool held = false;
 
-	if (t->level >= GUEST_LEVELS || budget_is_spent() || !slow_enter(t, &slow))
+	if (t->level >= GUEST_LEVELS || budget_is_spent() || !guest_has_stack(GUEST_SLOW_STACK) ||
+	    !slow_enter(t, &slow))
 		return false;
 	if (thread_ready(t) && t->level < GUEST_LEVELS && cursor_stands(t)) {
 		struct guest_cursor *c = &t->cur[t->level];
@@ -448,7 +451,7 @@ char *guest_reserve_slow(struct guest_thread *t, uint32_t size, uint64_t sp)
 	struct slow slow;
 	char *p = NULL;
 
-	if (!budget_is_spent() && slow_enter(t, &slow)) {
+	if (!budget_is_spent() && guest_has_stack(GUEST_SLOW_STACK) && slow_enter(t, &slow)) {
 		forget_abandoned(t, sp);
 		p = reserve_room(t, size);
 		if (p)

@@ -22,6 +22,7 @@
 #include "unwind/native/native.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #define FIRST_PROBES 16
@@ -176,6 +177,7 @@ uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id,
 
 #define SMALL_DEPTH 64
 #define MIDDLE_DEPTH 256
+#define WALK_STACK 6144u /* beside the addresses: rules, paths, Python names (gcc -fstack-usage) */
 
 /* Three sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
 #define CAPTURE(name, size)                                                                        \
@@ -199,6 +201,19 @@ void guest_lost_stack(void)
 	atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
 }
 
+/* Fibers are believed to have room: nobody can say how much. In a sealed process nobody can ask. */
+bool guest_has_stack(uint32_t bytes)
+{
+	uint64_t sp = guest_sp();
+	stack_t alt;
+
+	if (likely(native_on_own_stack(sp)))
+		return true;
+	if (guest_is_sealed() || syscall(SYS_sigaltstack, NULL, &alt) < 0)
+		return false;
+	return !(alt.ss_flags & SS_ONSTACK) || sp - (uint64_t)alt.ss_sp >= bytes;
+}
+
 uint32_t guest_stack(uint64_t caller)
 {
 	return guest_stack_depth(caller, guest.c_depth, guest.py_depth);
@@ -216,7 +231,9 @@ uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth)
 		depth = ARENA_MAX_DEPTH;
 	if (py_depth > ARENA_MAX_DEPTH - depth)
 		py_depth = ARENA_MAX_DEPTH - depth;
-	if (depth + py_depth <= SMALL_DEPTH)
+	if (!guest_has_stack((depth + py_depth) * 8 + WALK_STACK))
+		id = 0;
+	else if (depth + py_depth <= SMALL_DEPTH)
 		id = capture_small(caller, depth, py_depth);
 	else if (depth + py_depth <= MIDDLE_DEPTH)
 		id = capture_middle(caller, depth, py_depth);

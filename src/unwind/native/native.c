@@ -400,6 +400,11 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	return w.n;
 }
 
+bool native_on_own_stack(uint64_t sp)
+{
+	return span_is_home(sp);
+}
+
 void native_seal(bool on)
 {
 	span_seal(on);

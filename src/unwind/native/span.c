@@ -108,6 +108,11 @@ static uint64_t home_end(uint64_t sp)
 	return 0;
 }
 
+bool span_is_home(uint64_t sp)
+{
+	return home_end(sp) != 0;
+}
+
 static void set_home(uint64_t lo, uint64_t hi)
 {
 	volatile struct span *h = &home;

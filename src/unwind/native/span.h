@@ -23,6 +23,9 @@ bool span_readable(uint64_t addr);
 void span_seal(bool on);
 bool span_is_sealed(void);
 
+/* Is sp on the thread's own stack, as far as is known without asking? */
+bool span_is_home(uint64_t sp);
+
 /* The span around a stack pointer in use. */
 struct span span_enter(uint64_t sp);
 

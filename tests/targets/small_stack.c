@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * small_stack WHAT: allocates in signal handlers that run on an alternate stack of 4 KiB, or the
+ * least that the kernel needs for its own part and a few hundred bytes. Below it is a page that
+ * nobody may touch. WHAT: heap, driver, fork (heap, in a child that is born in a handler).
+ */
+#include "hal/ascend_hal.h"
+
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef AT_MINSIGSTKSZ
+#	define AT_MINSIGSTKSZ 51
+#endif
+#define LEFT 704 /* for the handler */
+#define ROUNDS 12000
+
+static int heap;
+static volatile unsigned handled;
+static volatile pid_t child = -1;
+static int may_fork;
+
+/* The driver of this job: a few bytes of stack. */
+int halMemAllocInner(void **pp, unsigned long long size, unsigned long long flag)
+{
+	static _Atomic uint64_t next = 0x100000000000;
+
+	(void)flag;
+	*pp = (void *)(uintptr_t)__atomic_fetch_add(&next, (size + 4095) & ~4095ull,
+						    __ATOMIC_RELAXED);
+	return 0;
+}
+
+int halMemFreeInner(void *pp)
+{
+	(void)pp;
+	return 0;
+}
+
+static void use_memory(void)
+{
+	void *p = NULL;
+
+	if (heap) {
+		p = malloc(100);
+		*(volatile char *)p = 1;
+		free(p);
+	} else if (halMemAlloc(&p, 100, (uint64_t)HAL_VIRT_DEV << HAL_FLAG_VIRT_SHIFT) == 0) {
+		halMemFree(p);
+	}
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	if (may_fork && handled == 10)
+		child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	use_memory();
+	handled++;
+}
+
+static size_t set_stack(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t size = getauxval(AT_MINSIGSTKSZ) + LEFT;
+
+	if (size < 4096)
+		size = 4096;
+	size_t whole = (size + page - 1) / page * page;
+	char *p = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+	stack_t alt = {.ss_sp = p + page, .ss_size = size};
+	if (p == MAP_FAILED || mprotect(p, page, PROT_NONE) || sigaltstack(&alt, NULL))
+		_exit(99);
+	return size;
+}
+
+/* From many frames, which a call stack of the handler would have to show. */
+static __attribute__((noinline)) unsigned descend(unsigned depth)
+{
+	if (depth)
+		return descend(depth - 1) | (depth > 1000);
+	raise(SIGUSR1);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+
+	int status = 0;
+
+	if (argc != 2)
+		return 98;
+	heap = strcmp(argv[1], "driver");
+	set_stack();
+	sigaction(SIGUSR1, &sa, NULL);
+	use_memory();
+	(void)syscall(SYS_getpid); /* known to the loader by now */
+	may_fork = !strcmp(argv[1], "fork");
+	for (unsigned i = 0; i < ROUNDS; i++)
+		descend(60);
+	use_memory();
+	if (!child)
+		_exit(handled == ROUNDS ? 4 : 5);
+	if (child > 0 && waitpid(child, &status, 0) == child)
+		printf("child %d, ", WEXITSTATUS(status));
+	printf("%u signals\n", handled);
+	return 3;
+}
