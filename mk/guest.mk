@@ -10,7 +10,7 @@ GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/co
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
 # What a job does to all its libraries; in one of each set that is preloaded together.
-INTERPOSE := src/guest/interpose/system_calls.c
+INTERPOSE := $(wildcard src/guest/interpose/*.c)
 HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hooks/hal_hooks.c $(INTERPOSE)
 HOOKS_libascend_kernel_hook := $(addprefix src/device/ascend/hooks/,kernel_hooks.c stars.c stars_reader.c)
 HOOKS_libascend_mstx_hook := src/device/ascend/hooks/mstx_hooks.c
@@ -38,6 +38,14 @@ $(O)/lib/libascend_kernel_hook.so $(O)/lib/libsonde_guest.so $(O)/lib/libsonde_m
 $(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(GUEST_LDFLAGS) -Wl,-soname,$(@F)
+
+# The version that the C library gave its first functions on this machine.
+INTERPOSE_LIBS := $(O)/lib/libleaks_ascend_hal_hook.so $(O)/lib/libsonde_monitor.so
+$(O)/guest/interpose.map:
+	@mkdir -p $(@D)
+	printf '%s { };\n' $(if $(findstring aarch64,$(shell $(CC) -dumpmachine)),GLIBC_2.17,GLIBC_2.2.5) > $@
+$(INTERPOSE_LIBS): $(O)/guest/interpose.map
+$(INTERPOSE_LIBS): private GUEST_LDFLAGS += -Wl,--version-script=$(O)/guest/interpose.map
 
 define hook_lib
 $(O)/lib/$(1).so: $(patsubst %.c,$(O)/guest/%.o,$(HOOKS_$(1))) $(O)/lib/libsonde_guest.so

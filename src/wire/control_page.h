@@ -120,8 +120,8 @@ struct control_page {
 	/* guest: processes that have limited their system calls, and go on with what they had; and
 	 * those in which there was nothing to go on with, so that they are not recorded */
 	_Atomic uint32_t sealed, sealed_out;
-	_Atomic uint32_t
-		unseen_heaps; /* guest: processes whose allocator is not behind our hooks */
+	_Atomic uint32_t detached; /* guest: processes that put memory of their own over ours */
+	_Atomic uint32_t unseen_heaps; /* guest: processes whose malloc is not behind our hooks */
 	uint32_t filters; /* of system calls, that the job had from the start: not its own */
 };
 

@@ -3,6 +3,7 @@
 
 import resource
 import subprocess
+import sys
 
 import pytest
 
@@ -102,3 +103,32 @@ def test_signal_handlers_on_a_stack_of_4_kib(hurt, what):
     assert lost["stacks"] == 24000 and hurt.records >= 24000
     # What a child does there before it has joined is lost; once outside, it joins.
     assert lost["events"] == (2 * (12000 - 10) if what == "fork" else 0)
+
+
+@pytest.mark.parametrize("how", ["unmap", "protect", "advise", "replace"])
+def test_a_job_that_takes_our_memory_away(hurt, how):
+    """As checkpointers do with what they do not know."""
+    job = [hurt.target("unmaps"), how]
+    plain = hurt.plain(*job)
+    r = hurt.run(*job, opts=["--device=npu,cpu", "--call-stack=c:10"])
+    assert (r.returncode, r.stdout, r.stderr) == (3, plain.stdout, plain.stderr)
+    hurt.session.wait_finished()
+    show = hurt.show()
+    assert show["lost"]["events"] == 0
+    if how == "replace":
+        assert "mapped memory of its own over sonde's buffers" in show["notes"][0]
+        assert 10000 <= hurt.records < 30000
+    else:
+        assert hurt.records >= 30000 and not show["notes"]
+
+
+def test_mpi_finds_the_c_library(hurt):
+    """Libraries that patch munmap() look it up: what the C library calls itself must be that."""
+    code = (
+        "import ctypes, ctypes.util\n"
+        "own, c = ctypes.CDLL(None), ctypes.CDLL('libc.so.6')\n"
+        "at = lambda lib, n: ctypes.cast(getattr(lib, n), ctypes.c_void_p).value\n"
+        "print([n for n in ('munmap', 'mmap', 'mremap', 'madvise') if at(own, n) != at(c, n)])\n"
+    )
+    r = hurt.run(sys.executable, "-c", code)
+    assert (r.returncode, r.stdout) == (0, b"[]\n"), r

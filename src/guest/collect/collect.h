@@ -298,6 +298,10 @@ bool collect_has_python(void) EXPORTED(collect_has_python);
 typedef void (*collect_step_fn)(uint64_t ended);
 void collect_on_step(collect_step_fn fn) EXPORTED(collect_on_step);
 
+/* For the job's calls that change mappings: guest_find_own(), guest_detach(). */
+bool collect_find_own(uint64_t lo, uint64_t hi, uint64_t *out_lo, uint64_t *out_hi)
+	EXPORTED(collect_find_own);
+void collect_detach(void) EXPORTED(collect_detach);
 /* Host memory was asked for, and this process' is not seen: counted, at load. */
 void collect_note_unseen_heap(void) EXPORTED(collect_note_unseen_heap);
 /*

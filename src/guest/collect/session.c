@@ -218,6 +218,16 @@ const char *collect_first_class(void)
 	return guest_python_class();
 }
 
+bool collect_find_own(uint64_t lo, uint64_t hi, uint64_t *out_lo, uint64_t *out_hi)
+{
+	return guest_find_own(lo, hi, out_lo, out_hi);
+}
+
+void collect_detach(void)
+{
+	guest_detach();
+}
+
 void collect_note_unseen_heap(void)
 {
 	guest_note_unseen_heap();

@@ -169,5 +169,6 @@ struct arena_head *guest_make_arena(const struct control_page *page, const char 
 	madvise(p, arena_bytes(max_segs), MADV_RANDOM);
 	fill_head(p, &o, image_ns, max_segs);
 	file->arena = p;
+	guest_own_range(p, arena_bytes(max_segs));
 	return p;
 }

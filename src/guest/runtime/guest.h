@@ -15,7 +15,8 @@
  * segments; stacks.c interns call stacks, python.c adds Python's frames; arena.c and session.c make
  * the two shared files; spawn.c starts a recorder; env.c reads the environment, once; life.c is the
  * library's beginning and the process' end; import_package.c brings our Python package in;
- * sealed.c does without system calls where the job has limited its own.
+ * sealed.c does without system calls where the job has limited its own; mappings.c knows what memory
+ * is ours.
  *
  * The epoch
  * ---------
@@ -469,6 +470,14 @@ uint32_t guest_attach(void);
 void guest_block_signals(uint64_t *out_old);
 void guest_restore_signals(const uint64_t *old);
 
+/* Memory of ours, which the job may unmap or protect; of those that touch [lo, hi) the lowest. */
+void guest_own_range(const void *at, uint64_t bytes);
+void guest_disown_range(const void *at);
+bool guest_find_own(uint64_t lo, uint64_t hi, uint64_t *out_lo, uint64_t *out_hi);
+/* The job replaces memory of ours: this process is not recorded any more. */
+void guest_detach(void);
+/* Nothing is recorded under the epoch that was, nor under another. */
+void guest_leave_epoch(void);
 /* Until no thread is inside a hook that has taken a hold, at most so long. */
 void guest_wait_for_hooks(struct arena_head *a, uint64_t most_ns);
 /* The process whose memory this is. */

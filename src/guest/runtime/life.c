@@ -70,6 +70,8 @@ static struct control_page *page_of_session(void)
 		munmap(p, SESSION_BYTES);
 		p = MAP_FAILED;
 	}
+	if (p != MAP_FAILED)
+		guest_own_range(p, SESSION_BYTES);
 	return p == MAP_FAILED ? NULL : p;
 }
 

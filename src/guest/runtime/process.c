@@ -105,6 +105,7 @@ static _Atomic uint32_t *epoch_page(void)
 		return NULL;
 	}
 	page = p;
+	guest_own_range(p, 4096);
 	return page;
 }
 
@@ -154,13 +155,19 @@ static struct former {
 	uint64_t checked_ns, age_ns;
 } formers[MAX_FORMERS];
 
+static void unmap_own(void *at, uint64_t bytes)
+{
+	guest_disown_range(at);
+	munmap(at, bytes);
+}
+
 static void drop_former(struct former *f)
 {
 	struct arena_head *a = f->arena;
 
 	f->arena = NULL;
-	munmap(a, a->file_bytes);
-	munmap(f->page, SESSION_BYTES);
+	unmap_own(a, a->file_bytes);
+	unmap_own(f->page, SESSION_BYTES);
 }
 
 /*
@@ -183,7 +190,7 @@ static void drop_parent_arena(void)
 			drop_former(f);
 	}
 	if (guest.arena && may_drop)
-		munmap(guest.arena, guest.arena->file_bytes);
+		unmap_own(guest.arena, guest.arena->file_bytes);
 	guest.arena = NULL;
 	native_forget(); /* the new arena must get every object again */
 }
@@ -322,6 +329,12 @@ bool guest_leave_monitor(void)
 	atomic_store(&guest.mode, GUEST_NEW);
 	atomic_store(epoch, 0);
 	return true;
+}
+
+void guest_leave_epoch(void)
+{
+	atomic_store(&guest.mode, GUEST_OFF);
+	atomic_store(&guest_epoch, &never);
 }
 
 /* Never 0, never one of the special values. The arena has its number before the epoch word does. */
@@ -548,7 +561,7 @@ static bool switch_to(const char *dir, bool monitor, struct former *f)
 		arena = guest_make_arena(page, dir);
 	if (!arena && page) {
 		page->root_pid = 0; /* its recorder need not wait for us */
-		munmap(page, SESSION_BYTES);
+		unmap_own(page, SESSION_BYTES);
 	}
 	if (!arena)
 		return false;

@@ -75,6 +75,7 @@ struct control_page *guest_session_map(const char *dir, bool make)
 		munmap(p, SESSION_BYTES);
 		return NULL;
 	}
+	guest_own_range(p, SESSION_BYTES);
 	return page;
 }
 

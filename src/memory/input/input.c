@@ -363,16 +363,21 @@ static void note_sealed(struct control_page *page, const struct input_sink *sink
 			 out, out == 1 ? "" : "es", out == 1 ? "it" : "they");
 }
 
-/* Programs that bring their own malloc, and sanitizers (src/device/host/hooks). */
-static void note_unseen_heaps(struct control_page *page, const struct input_sink *sink)
+/* Programs that bring their own malloc, and sanitizers; that take our memory away. */
+static void note_unseen_memory(struct control_page *page, const struct input_sink *sink)
 {
-	unsigned n = atomic_load(&page->unseen_heaps);
+	unsigned n = atomic_load(&page->detached);
 
 	if (n)
 		add_note(sink,
+			 "%u process%s mapped memory of %s own over sonde's buffers, and %s not "
+			 "recorded from then on.",
+			 n, n == 1 ? "" : "es", n == 1 ? "its" : "their", n == 1 ? "was" : "were");
+	n = atomic_load(&page->unseen_heaps);
+	if (n)
+		add_note(sink,
 			 "The host memory of %u process%s was not recorded: %s came with an "
-			 "allocator "
-			 "of %s own, or with a sanitizer.",
+			 "allocator of %s own, or with a sanitizer.",
 			 n, n == 1 ? "" : "es", n == 1 ? "it" : "they", n == 1 ? "its" : "their");
 }
 
@@ -395,7 +400,7 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 				 n, n == 1 ? "" : "es", n == 1 ? "its" : "their", n == 1 ? "" : "s",
 				 n == 1 ? "it is" : "they are");
 		note_sealed(&page, sink);
-		note_unseen_heaps(&page, sink);
+		note_unseen_memory(&page, sink);
 		if (page.rows_lost)
 			add_note(sink,
 				 "The dump files lack %llu rows that could not be written, which "
