@@ -39,7 +39,7 @@ LANES = {
     "python": re.compile(r"test_(torch_|python_(?!lines|stacks)|framework_|describe)"),
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
     "memory": re.compile(
-        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher|bootstrap)"
+        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher|bootstrap|soak)"
     ),
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
