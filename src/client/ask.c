@@ -18,23 +18,37 @@
 #define PROCESSES_MAX 32768 /* no host has more */
 #define POLL_MS 50
 
-struct ctl_answer *client_answers_new(size_t n)
+struct client_answer *client_answers_new(const struct client_group *g)
 {
-	return xcalloc(n, sizeof(struct ctl_answer));
+	return xcalloc(g->hosts->n, sizeof(struct client_answer));
 }
 
-static void clear_answer(struct ctl_answer *a)
+static void clear_answer(struct client_answer *a)
 {
 	json_decref(a->reply);
 	free(a->raw);
-	*a = (struct ctl_answer){0};
+	*a = (struct client_answer){0};
 }
 
-void client_answers_free(struct ctl_answer *answers, size_t n)
+void client_answers_free(const struct client_group *g, struct client_answer *answers)
 {
-	for (size_t i = 0; answers && i < n; i++)
+	for (size_t i = 0; answers && i < g->hosts->n; i++)
 		clear_answer(&answers[i]);
 	free(answers);
+}
+
+bool client_text_is(const json_t *o, const char *key, const char *text)
+{
+	const char *value = json_string_value(json_object_get(o, key));
+
+	return value && !strcmp(value, text);
+}
+
+size_t client_count_others(const json_t *reply)
+{
+	json_int_t n = json_integer_value(json_object_get(reply, "notYours"));
+
+	return n > 0 ? (size_t)n : 0;
 }
 
 /* --- one round --- */
@@ -61,7 +75,7 @@ static const char *find_refusal(const json_t *reply)
 	return status && !strncmp(status, RPC_REFUSED, prefix) ? status + prefix : NULL;
 }
 
-static void take_answer(struct ctl_answer *a, struct client_call *call)
+static void take_answer(struct client_answer *a, struct client_call *call)
 {
 	json_error_t why;
 
@@ -102,7 +116,7 @@ static int check_size(const json_t *request, struct err *err)
 	return 0;
 }
 
-int client_ask(struct client_group *g, json_t *const *requests, struct ctl_answer *answers,
+int client_ask(struct client_group *g, json_t *const *requests, struct client_answer *answers,
 	       struct err *err)
 {
 	struct client_call *calls = xcalloc(g->hosts->n, sizeof(*calls));
@@ -136,7 +150,7 @@ int client_ask(struct client_group *g, json_t *const *requests, struct ctl_answe
 	return r;
 }
 
-int client_ask_all(struct client_group *g, json_t *request, struct ctl_answer *answers,
+int client_ask_all(struct client_group *g, json_t *request, struct client_answer *answers,
 		   struct err *err)
 {
 	json_t **requests = xcalloc(g->hosts->n, sizeof(*requests));
@@ -153,7 +167,7 @@ int client_ask_all(struct client_group *g, json_t *request, struct ctl_answer *a
 
 /* Adds the page that began at `offset` to the list. Where the next one begins, or 0 if it was the
  * last. */
-static json_int_t add_page(json_t **list, json_int_t offset, const struct ctl_answer *a)
+static json_int_t add_page(json_t **list, json_int_t offset, const struct client_answer *a)
 {
 	json_t *rows = json_object_get(a->reply, "processes");
 	json_int_t next = json_integer_value(json_object_get(a->reply, "next"));
@@ -172,7 +186,7 @@ static json_int_t add_page(json_t **list, json_int_t offset, const struct ctl_an
 }
 
 /* A host whose answer has no list is one that failed. */
-static void check_list(struct ctl_answer *a)
+static void check_list(struct client_answer *a)
 {
 	if (!a->reply || json_is_array(json_object_get(a->reply, "processes")))
 		return;
@@ -184,7 +198,7 @@ static void check_list(struct ctl_answer *a)
 }
 
 int client_list_processes(struct client_group *g, json_t *filter, json_t **lists,
-			  struct ctl_answer *answers, struct err *err)
+			  struct client_answer *answers, struct err *err)
 {
 	size_t n = g->hosts->n;
 	json_t **requests = xcalloc(n, sizeof(*requests));
@@ -226,8 +240,8 @@ int client_list_processes(struct client_group *g, json_t *filter, json_t **lists
 /* --- replies of processes --- */
 
 /* Not replying in time is no failure: a process may be busy. */
-int client_wait_replies(struct client_group *g, unsigned ms, const struct ctl_answer *answers,
-			struct ctl_answer *replies, struct err *err)
+int client_wait_replies(struct client_group *g, unsigned ms, const struct client_answer *answers,
+			struct client_answer *replies, struct err *err)
 {
 	const struct timespec moment = {0, POLL_MS * 1000000};
 	json_t **requests = xcalloc(g->hosts->n, sizeof(json_t *));

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <openssl/ssl.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -24,7 +25,7 @@ struct client_group {
 	int64_t asked_ns; /* set: CLOCK_REALTIME when the last requests were sent */
 };
 
-struct ctl_answer {
+struct client_answer {
 	json_t *reply; /* an object; NULL: it failed */
 	char *raw; /* the same as it came, in one line and fit for a terminal */
 	size_t raw_bytes; /* as they came */
@@ -32,14 +33,20 @@ struct ctl_answer {
 	double seconds;
 };
 
-struct ctl_answer *client_answers_new(size_t n);
-void client_answers_free(struct ctl_answer *answers, size_t n);
+struct client_answer *client_answers_new(const struct client_group *g);
+/* Those of client_answers_new(); NULL is allowed. */
+void client_answers_free(const struct client_group *g, struct client_answer *answers);
+
+/* Whether the object has this text at the key. */
+bool client_text_is(const json_t *o, const char *key, const char *text);
+/* How many processes that were asked for belong to other users and were left out of the reply. */
+size_t client_count_others(const json_t *reply);
 
 /* requests[i] is for host i, NULL for one that is left out, whose answer stays as it is. */
-int client_ask(struct client_group *g, json_t *const *requests, struct ctl_answer *answers,
+int client_ask(struct client_group *g, json_t *const *requests, struct client_answer *answers,
 	       struct err *err);
 /* The same request for all; takes the reference. */
-int client_ask_all(struct client_group *g, json_t *request, struct ctl_answer *answers,
+int client_ask_all(struct client_group *g, json_t *request, struct client_answer *answers,
 		   struct err *err);
 
 /*
@@ -47,13 +54,13 @@ int client_ask_all(struct client_group *g, json_t *request, struct ctl_answer *a
  * failed; `answers` holds the last page of each. `filter` (taken) has the keys that narrow it.
  */
 int client_list_processes(struct client_group *g, json_t *filter, json_t **lists,
-			  struct ctl_answer *answers, struct err *err);
+			  struct client_answer *answers, struct err *err);
 
 /*
  * What processes reply to the requests that `answers` name, for at most `ms`: libraries of ours
  * reply within moments, and only they do. replies[i] has no reply where no process got a request.
  */
-int client_wait_replies(struct client_group *g, unsigned ms, const struct ctl_answer *answers,
-			struct ctl_answer *replies, struct err *err);
+int client_wait_replies(struct client_group *g, unsigned ms, const struct client_answer *answers,
+			struct client_answer *replies, struct err *err);
 
 #endif

@@ -38,7 +38,7 @@ int clocks_common_start(struct client_group *g, unsigned delay_s, uint64_t *out_
 			struct clock_difference **out, size_t *out_n, struct err *err)
 {
 	size_t hosts = g->hosts->n, n = 0;
-	struct ctl_answer *answers = client_answers_new(hosts);
+	struct client_answer *answers = client_answers_new(g);
 	struct clock_span *spans = xcalloc(hosts, sizeof(*spans));
 	struct clock_difference *all = xcalloc(hosts, sizeof(*all));
 
@@ -65,6 +65,6 @@ int clocks_common_start(struct client_group *g, unsigned delay_s, uint64_t *out_
 	*out_ms =
 		(uint64_t)(clock_real_ns() / 1000000 + middle / 1000000 + (int64_t)delay_s * 1000);
 	free(spans);
-	client_answers_free(answers, hosts);
+	client_answers_free(g, answers);
 	return r;
 }

@@ -71,7 +71,7 @@ static void check_printable(const char *text, size_t len, bool lines)
 	}
 }
 
-static void check_answer(const struct ctl *c, const struct ctl_answer *a)
+static void check_answer(const struct ctl *c, const struct client_answer *a)
 {
 	json_t *row = ctl_answer_json(c, 0, a);
 
@@ -85,14 +85,15 @@ static void check_answer(const struct ctl *c, const struct ctl_answer *a)
 
 static void check_outcome(const json_t *reply)
 {
-	struct ctl_outcome o = ctl_outcome_read(reply);
+	struct profiler_outcome o = profiler_outcome_read(reply);
 	struct buf words = {0};
 
-	BUG_ON(o.state >= CTL_STATES || !ctl_state_names[o.state]);
-	BUG_ON((o.state == CTL_FAILED) != !reply);
-	for (int kind = CTL_GPUTRACE; kind <= CTL_NPU_MONITOR && o.state != CTL_TRIGGERED; kind++) {
+	BUG_ON(o.state >= PROFILER_STATES || !profiler_state_names[o.state]);
+	BUG_ON((o.state == PROFILER_FAILED) != !reply);
+	for (int kind = PROFILER_GPUTRACE;
+	     kind <= PROFILER_NPU_MONITOR && o.state != PROFILER_TRIGGERED; kind++) {
 		buf_clear(&words);
-		ctl_outcome_why((enum ctl_kind)kind, &o, reply, reply, "dyno", &words);
+		ctl_outcome_why((enum profiler_kind)kind, &o, reply, reply, "dyno", &words);
 		json_t *note = json_stringn(buf_str(&words), words.len);
 		BUG_ON(!note);
 		json_decref(note);
@@ -103,19 +104,18 @@ static void check_outcome(const json_t *reply)
 
 static void ask_once(struct ctl *c)
 {
-	struct ctl_answer *answers = ctl_answers_new(c);
+	struct client_answer *answers = client_answers_new(&c->group);
 	struct err err = {0};
 
-	BUG_ON(ctl_ask_all(c, json_pack("{s:s}", "fn", "getStatus"), answers, &err) < 0);
+	BUG_ON(client_ask_all(&c->group, json_pack("{s:s}", "fn", "getStatus"), answers, &err) < 0);
 	check_answer(c, answers);
 	check_outcome(answers->reply);
-	ctl_answers_free(c, answers);
+	client_answers_free(&c->group, answers);
 }
 
 static void list_processes(struct ctl *c)
 {
-	struct ctl_answer *answers = ctl_answers_new(c);
-	struct client_group group = ctl_group(c);
+	struct client_answer *answers = client_answers_new(&c->group);
 	const char *titles[TABLE_COLUMNS + 1];
 	struct table t = {.titles = titles};
 	json_t *list = NULL, *process;
@@ -124,7 +124,7 @@ static void list_processes(struct ctl *c)
 	size_t i;
 
 	ctl_set_titles(ctl_process_columns, false, false, titles);
-	BUG_ON(client_list_processes(&group, json_object(), &list, answers, &err) < 0);
+	BUG_ON(client_list_processes(&c->group, json_object(), &list, answers, &err) < 0);
 	check_answer(c, answers);
 	BUG_ON(!list != !answers->reply);
 	json_array_foreach(list, i, process) ctl_add_process(c, 0, process, &t);
@@ -134,13 +134,14 @@ static void list_processes(struct ctl *c)
 	table_release(&t);
 	buf_release(&text);
 	json_decref(list);
-	ctl_answers_free(c, answers);
+	client_answers_free(&c->group, answers);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct ctl_common common = {.timeout_s = 60};
-	static struct ctl c = {.common = &common, .quiet = true};
+	static struct ctl c = {.common = &common,
+			       .group = {.hosts = &c.hosts, .timeout_ms = 60000}};
 	struct peer *peer = peer_get();
 	struct script s = {0};
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/ctl/stop.h"
+#include "client/stop_trace.h"
 #include "daemon/daemon.h"
 #include "daemon/jobs/jobs_impl.h"
 
@@ -54,10 +54,10 @@ static void look(struct jobs *j)
 		      json_array_size(json_object_get(said, "failed")) +
 		      json_array_size(json_object_get(said, "waiting"));
 	BUG_ON(told > 2);
-	struct ctl_stop_row *rows = ctl_stop_read(reply, said, &n);
+	struct stopped_process *rows = stop_trace_read(reply, said, &n);
 	BUG_ON(!n || n > 3);
 	for (size_t i = 0; i < n; i++)
-		BUG_ON(rows[i].state >= CTL_STOPPED_STATES || !rows[i].words);
+		BUG_ON(rows[i].end >= TRACE_ENDS || !rows[i].words);
 	free(rows);
 	free(text);
 	json_decref(request);

@@ -32,7 +32,7 @@ static void look(const char *text, size_t len)
 	struct host_entry host = {.name = (char *)"h", .label = (char *)"h"};
 	struct ctl_common common = CTL_COMMON_DEFAULTS;
 	struct ctl c = {.hosts = {.v = &host, .n = 1}, .common = &common};
-	struct ctl_answer answer = {.reply = json_loadb(text, len, 0, NULL)};
+	struct client_answer answer = {.reply = json_loadb(text, len, 0, NULL)};
 	struct top_display how = {.lines = 20, .width = 60, .colours = true};
 	struct buf out = {0};
 	struct top_model m;

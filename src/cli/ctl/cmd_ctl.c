@@ -103,7 +103,18 @@ static int open_tls(struct ctl *c, bool announce, struct err *err)
 			       stat(dir, &st) < 0 ? "does not exist or is not accessible"
 						  : "is not a directory");
 	print_notice(&announce, "Running in certificate mode");
-	return tls_client_new(dir, print_notice, &announce, &c->tls, err);
+	return tls_client_new(dir, print_notice, &announce, &c->group.tls, err);
+}
+
+static void show_progress(void *arg, size_t done, size_t total)
+{
+	struct progress *p = arg;
+
+	progress_show(p, "hosts answered", done, total);
+	if (done < total)
+		return;
+	progress_done(p);
+	*p = (struct progress){0};
 }
 
 int ctl_open(struct ctl *c, bool announce)
@@ -124,6 +135,10 @@ int ctl_open(struct ctl *c, bool announce)
 									  : EXIT_FAILED);
 	if (open_tls(c, announce && !o->json && c->hosts.n == 1, &err) < 0)
 		return ctl_fail(c, &err, EXIT_FAILED);
+	c->group.hosts = &c->hosts;
+	c->group.timeout_ms = o->timeout_s * 1000;
+	c->group.progress = c->hosts.n > 1 ? show_progress : NULL;
+	c->group.arg = &c->progress;
 	fflush(stdout);
 	return -1;
 }
@@ -131,7 +146,7 @@ int ctl_open(struct ctl *c, bool announce)
 void ctl_end(struct ctl *c)
 {
 	host_list_release(&c->hosts);
-	SSL_CTX_free(c->tls);
+	SSL_CTX_free(c->group.tls);
 }
 
 int ctl_command(const struct command *cmd, int argc, char **argv)
@@ -155,62 +170,9 @@ int ctl_command(const struct command *cmd, int argc, char **argv)
 	return status;
 }
 
-/* --- requests --- */
-
-static void show_progress(void *arg, size_t done, size_t total)
-{
-	struct progress *p = arg;
-
-	progress_show(p, "hosts answered", done, total);
-	if (done < total)
-		return;
-	progress_done(p);
-	*p = (struct progress){0};
-}
-
-struct client_group ctl_group(struct ctl *c)
-{
-	return (struct client_group){.hosts = &c->hosts,
-				     .tls = c->tls,
-				     .timeout_ms = c->common->timeout_s * 1000,
-				     .progress = c->hosts.n > 1 && !c->quiet ? show_progress : NULL,
-				     .arg = &c->progress};
-}
-
-int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, struct err *err)
-{
-	struct client_group g = ctl_group(c);
-
-	return client_ask(&g, requests, answers, err);
-}
-
-int ctl_ask_all(struct ctl *c, json_t *request, struct ctl_answer *answers, struct err *err)
-{
-	struct client_group g = ctl_group(c);
-
-	return client_ask_all(&g, request, answers, err);
-}
-
-struct ctl_answer *ctl_answers_new(const struct ctl *c)
-{
-	return client_answers_new(c->hosts.n);
-}
-
-void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers)
-{
-	client_answers_free(answers, c->hosts.n);
-}
-
 /* --- answers --- */
 
-size_t ctl_others(const json_t *reply)
-{
-	json_int_t n = json_integer_value(json_object_get(reply, "notYours"));
-
-	return n > 0 ? (size_t)n : 0;
-}
-
-json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a)
+json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct client_answer *a)
 {
 	const struct host_entry *h = &c->hosts.v[host];
 	struct buf error = {0};
@@ -224,7 +186,7 @@ json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answe
 	return row;
 }
 
-int ctl_failures(const struct ctl *c, const struct ctl_answer *answers)
+int ctl_failures(const struct ctl *c, const struct client_answer *answers)
 {
 	size_t failed = 0, one = 0;
 
@@ -243,7 +205,7 @@ int ctl_failures(const struct ctl *c, const struct ctl_answer *answers)
 	return EXIT_FAILED;
 }
 
-int ctl_print_json(const struct ctl *c, const struct ctl_answer *answers,
+int ctl_print_json(const struct ctl *c, const struct client_answer *answers,
 		   void (*add)(const void *arg, size_t host, json_t *row), const void *arg)
 {
 	json_t *list = json_array();

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/ctl/config.h"
 #include "cli/ctl/request.h"
 #include "cli/ctl/values.h"
 #include "client/clocks.h"
+#include "client/profiler_config.h"
 
 #define START_DELAY_S 10 /* of several hosts: time for every process to fetch its config */
 #define ROUNDUP 100 /* of several hosts: iterations begin at the same one everywhere */
@@ -114,10 +114,9 @@ static int choose_start(struct ctl *c, struct gputrace_options *o, struct err *e
 		return 0;
 	unsigned delay_s =
 		o->start_delay_s == NOT_GIVEN ? START_DELAY_S : (unsigned)o->start_delay_s;
-	struct client_group group = ctl_group(c);
 	struct clock_difference *apart;
 	size_t n;
-	int r = clocks_common_start(&group, delay_s, &o->config.start_time_ms, &apart, &n, err);
+	int r = clocks_common_start(&c->group, delay_s, &o->config.start_time_ms, &apart, &n, err);
 	warn_of_clocks(c, apart, n);
 	free(apart);
 	return r;
@@ -149,11 +148,13 @@ static int request_trace(struct ctl *c, void *options)
 	choose_job(c, o);
 	hint_path(c, o->config.log_file);
 	struct ctl_request request = {
-		.kind = CTL_GPUTRACE,
-		.job_id = o->job_id,
+		.q = {.kind = PROFILER_GPUTRACE,
+		      .job_id = o->job_id,
+		      .process_limit = o->process_limit,
+		      .start_step = -1,
+		      .options = o,
+		      .config = add_config},
 		.pids = o->pids,
-		.process_limit = o->process_limit,
-		.start_step = -1,
 		.fail_on_no_process = o->fail_on_no_process,
 		.memory = o->config.profile_memory,
 		.success = o->config.iterations > 0
@@ -164,8 +165,6 @@ static int request_trace(struct ctl *c, void *options)
 				     "seconds after its end"
 				   : "it starts after the next poll (every 5 s) and 5 s of "
 				     "warm-up, and the files appear some seconds after its end",
-		.options = o,
-		.config = add_config,
 		.file = add_file,
 	};
 	return ctl_request_run(c, &request);

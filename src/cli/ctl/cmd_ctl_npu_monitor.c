@@ -4,9 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/ctl/config.h"
 #include "cli/ctl/request.h"
 #include "cli/ctl/values.h"
+#include "client/profiler_config.h"
 
 struct npu_monitor_options {
 	struct ctl_common common;
@@ -41,14 +41,14 @@ static bool next_part(const char **filter, struct filter_part *p)
 	while (kind_len && text[kind_len - 1] == ' ')
 		kind_len--;
 	*p = (struct filter_part){text, len, kind_len,
-				  one_colon && ctl_is_one_of(ctl_activity_kinds, text, kind_len)};
+				  one_colon && ctl_is_one_of(npu_monitor_kinds, text, kind_len)};
 	*filter = text + len;
 	return true;
 }
 
 static void add_bad_part(const struct filter_part *p, struct buf *out)
 {
-	const char *near = args_nearest(p->text, p->kind_len, ctl_activity_kinds);
+	const char *near = args_nearest(p->text, p->kind_len, npu_monitor_kinds);
 
 	buf_addf(out, "'%.*s' of '--filter'", (int)p->len, p->text);
 	if (p->kind_len < p->len && near && strncmp(near, p->text, p->kind_len))
@@ -100,7 +100,7 @@ static bool names_kind(const char *filter, const char *kind, size_t len)
 static void print_dropped(const struct ctl *c, const struct npu_monitor_config *config)
 {
 	static const char *const nameless[] = {"Memory", "MemSet", "MemCpy", NULL};
-	const char *kind = *config->kinds ? config->kinds : ctl_activity_kinds[0];
+	const char *kind = *config->kinds ? config->kinds : npu_monitor_kinds[0];
 	struct buf dropped = {0};
 
 	while (*config->filter && *kind) {
@@ -151,10 +151,12 @@ static int request_monitor(struct ctl *c, void *options)
 {
 	const struct npu_monitor_options *o = options;
 	struct ctl_request request = {
-		.kind = CTL_NPU_MONITOR,
+		.q = {.kind = PROFILER_NPU_MONITOR,
+		      .process_limit = o->process_limit,
+		      .start_step = -1,
+		      .options = o,
+		      .config = add_config},
 		.pids = "0",
-		.process_limit = o->process_limit,
-		.start_step = -1,
 		.each = o->config.stop ? "stops its monitor, if that is running, at its next poll "
 					 "(within 2 s)"
 			: o->config.start ? "starts its monitor, or changes the one that is "
@@ -162,8 +164,6 @@ static int request_monitor(struct ctl *c, void *options)
 					    "--npu-monitor-stop before nputrace"
 					  : "changes its monitor at its next poll, if that is "
 					    "running; --npu-monitor-start starts one",
-		.options = o,
-		.config = add_config,
 	};
 	int status = ctl_request_run(c, &request);
 
@@ -175,7 +175,7 @@ static int request_monitor(struct ctl *c, void *options)
 static const struct npu_monitor_options defaults = {
 	.common = CTL_COMMON_DEFAULTS,
 	.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
-	.process_limit = CTL_NO_LIMIT,
+	.process_limit = PROFILER_NO_LIMIT,
 };
 static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
 				       request_monitor};
@@ -204,7 +204,7 @@ static const struct opt options[] = {
 		"Directory, on the hosts, for the data themselves; a relative one is taken from "
 		"the directory in which each job runs. Without it metrics go to the daemon.",
 		.group = "Files"),
-	OPTION_CHOICE("export-type", "TYPE", ctl_monitor_exports, AT(config.export_type), "DB",
+	OPTION_CHOICE("export-type", "TYPE", npu_monitor_exports, AT(config.export_type), "DB",
 		      "DB or Jsonl."),
 	OPTION_CALL("json-rotate-log-lines", "N", ctl_value_rotate_lines, AT(config.rotate_lines),
 		    NULL, "Lines of one Jsonl file, 100 to 500000."),

@@ -4,10 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/ctl/config.h"
 #include "cli/ctl/request.h"
-#include "cli/ctl/stop.h"
 #include "cli/ctl/values.h"
+#include "client/profiler_config.h"
 
 #define NOT_GIVEN INT64_MIN
 
@@ -72,15 +71,15 @@ static void print_hints(const struct ctl *c, const struct nputrace_config *confi
 static int request_trace(struct ctl *c, const struct nputrace_options *o)
 {
 	struct ctl_request request = {
-		.kind = CTL_NPUTRACE,
-		.job_id = o->job_id,
+		.q = {.kind = PROFILER_NPUTRACE,
+		      .job_id = o->job_id,
+		      .process_limit = o->process_limit,
+		      .start_step = o->config.start_step,
+		      .options = o,
+		      .config = add_config},
 		.pids = o->pids,
-		.process_limit = o->process_limit,
-		.start_step = o->config.start_step,
 		.each = "starts at its next poll (within 2 s); 'status' goes through Ready and "
 			"Running and back to Idle",
-		.options = o,
-		.config = add_config,
 		.file = add_file,
 	};
 
@@ -94,7 +93,7 @@ static int trace_or_stop(struct ctl *c, void *options)
 
 	if (!o->stop)
 		return request_trace(c, o);
-	return ctl_stop_run(c, &(struct ctl_stop){.job_id = o->job_id, .pids = o->pids});
+	return ctl_stop_run(c, o->job_id, o->pids);
 }
 
 /* Options that describe a trace come before those that all commands have. */
@@ -123,7 +122,7 @@ static const struct nputrace_options defaults = {
 	.common = CTL_COMMON_DEFAULTS,
 	.config = {.start_step = NOT_GIVEN, .iterations = NOT_GIVEN},
 	.pids = "0",
-	.process_limit = CTL_NO_LIMIT,
+	.process_limit = PROFILER_NO_LIMIT,
 };
 static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
 				       trace_or_stop};
@@ -172,13 +171,13 @@ static const struct opt options[] = {
 		    "Accepted and without effect: traces start at a step."),
 	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(duration_ms), "500",
 		    "Accepted and without effect: traces last for --iterations."),
-	OPTION_CHOICE("activities", "LIST", ctl_activities, AT(config.activities), "CPU,NPU",
+	OPTION_CHOICE("activities", "LIST", nputrace_activities, AT(config.activities), "CPU,NPU",
 		      "Record the events of these: CPU,NPU, NPU,CPU, CPU or NPU.",
 		      .group = "What to trace"),
-	OPTION_CHOICE("profiler-level", "LEVEL", ctl_profiler_levels, AT(config.profiler_level),
+	OPTION_CHOICE("profiler-level", "LEVEL", nputrace_levels, AT(config.profiler_level),
 		      "Level0", "How much: Level0, Level1, Level2 or Level_none."),
 	OPTION_CHOICE(
-		"aic-metrics", "NAME", ctl_aic_metrics, AT(config.aic_metrics), "AiCoreNone",
+		"aic-metrics", "NAME", nputrace_aic_metrics, AT(config.aic_metrics), "AiCoreNone",
 		"Counters of the AI cores: AiCoreNone, PipeUtilization, ArithmeticUtilization, "
 		"Memory, MemoryL0, ResourceConflictRatio, MemoryUB, L2Cache or MemoryAccess."),
 	OPTION_FLAG("record-shapes", AT(config.record_shapes),
@@ -208,9 +207,10 @@ static const struct opt options[] = {
 		    .group = "What to make of it"),
 	OPTION_FLAG("async-mode", AT(config.async_mode),
 		    "Analyse in the background while the job continues. Needs --analyse."),
-	OPTION_CHOICE("data-simplification", "BOOL", ctl_true_false, AT(config.data_simplification),
-		      "true", "Remove what the analysis no longer needs: true or false."),
-	OPTION_CHOICE("export-type", "TYPE", ctl_export_types, AT(config.export_type), "Text",
+	OPTION_CHOICE("data-simplification", "BOOL", nputrace_true_false,
+		      AT(config.data_simplification), "true",
+		      "Remove what the analysis no longer needs: true or false."),
+	OPTION_CHOICE("export-type", "TYPE", nputrace_exports, AT(config.export_type), "Text",
 		      "Text or Db."),
 	CTL_COMMON_ROWS,
 };

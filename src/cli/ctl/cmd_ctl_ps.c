@@ -38,8 +38,8 @@ static void set_processes(const void *lists, size_t host, json_t *row)
 	json_object_set(row, "processes", list ? list : json_null());
 }
 
-static int print_table(const struct ctl *c, json_t *const *lists, const struct ctl_answer *answers,
-		       bool some)
+static int print_table(const struct ctl *c, json_t *const *lists,
+		       const struct client_answer *answers, bool some)
 {
 	const char *titles[TABLE_COLUMNS + 1];
 	struct table t = {.titles = titles};
@@ -50,7 +50,7 @@ static int print_table(const struct ctl *c, json_t *const *lists, const struct c
 	ctl_set_titles(ctl_process_columns, c->hosts.n > 1, false, titles);
 	for (size_t i = 0; i < c->hosts.n; i++) {
 		answered += answers[i].reply != NULL;
-		others += ctl_others(answers[i].reply);
+		others += client_count_others(answers[i].reply);
 		json_array_foreach(lists[i], at, process) ctl_add_process(c, i, process, &t);
 	}
 	table_print(&t, terminal_columns(STDOUT_FILENO, NULL), &text);
@@ -77,8 +77,7 @@ static int print_table(const struct ctl *c, json_t *const *lists, const struct c
 static int list_processes(struct ctl *c, void *options)
 {
 	const struct ps_options *o = options;
-	struct client_group group = ctl_group(c);
-	struct ctl_answer *answers = ctl_answers_new(c);
+	struct client_answer *answers = client_answers_new(&c->group);
 	json_t **lists = xcalloc(c->hosts.n, sizeof(*lists)), *filter = json_object();
 	bool some = o->pids || o->job_id != ANY_JOB;
 	struct err err = {0};
@@ -88,7 +87,7 @@ static int list_processes(struct ctl *c, void *options)
 		json_object_set_new(filter, "job_id", json_integer((json_int_t)o->job_id));
 	if (o->pids)
 		json_object_set_new(filter, "pids", ctl_pids(o->pids));
-	if (client_list_processes(&group, filter, lists, answers, &err) < 0)
+	if (client_list_processes(&c->group, filter, lists, answers, &err) < 0)
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	else if (c->common->json)
 		status = ctl_print_json(c, answers, set_processes, lists);
@@ -99,7 +98,7 @@ static int list_processes(struct ctl *c, void *options)
 	for (size_t i = 0; i < c->hosts.n; i++)
 		json_decref(lists[i]);
 	free(lists);
-	ctl_answers_free(c, answers);
+	client_answers_free(&c->group, answers);
 	return status;
 }
 

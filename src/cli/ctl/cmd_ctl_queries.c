@@ -27,7 +27,7 @@ static bool had_effect(const json_t *reply)
 	return json_is_true(json_object_get(reply, "status"));
 }
 
-static int print_one(const struct ctl *c, const struct query *q, const struct ctl_answer *a)
+static int print_one(const struct ctl *c, const struct query *q, const struct client_answer *a)
 {
 	struct buf text = {0}, words = {0};
 
@@ -47,7 +47,8 @@ static int print_one(const struct ctl *c, const struct query *q, const struct ct
 }
 
 /* Hosts that failed come last. */
-static int print_many(const struct ctl *c, const struct query *q, const struct ctl_answer *answers)
+static int print_many(const struct ctl *c, const struct query *q,
+		      const struct client_answer *answers)
 {
 	const char *titles[TABLE_COLUMNS + 1];
 	struct table t = {.titles = titles};
@@ -56,7 +57,7 @@ static int print_many(const struct ctl *c, const struct query *q, const struct c
 	ctl_set_titles(q->columns, true, true, titles);
 	for (int failed = 0; failed < 2; failed++)
 		for (size_t i = 0; i < c->hosts.n; i++) {
-			const struct ctl_answer *a = &answers[i];
+			const struct client_answer *a = &answers[i];
 
 			if ((a->reply == NULL) != failed)
 				continue;
@@ -75,7 +76,8 @@ static int print_many(const struct ctl *c, const struct query *q, const struct c
 	return status;
 }
 
-static int exit_status(const struct ctl *c, const struct query *q, const struct ctl_answer *answers)
+static int exit_status(const struct ctl *c, const struct query *q,
+		       const struct client_answer *answers)
 {
 	int status = ctl_failures(c, answers);
 
@@ -90,13 +92,13 @@ static int run_query(struct ctl *c, void *options)
 	const struct query_options *o = options;
 	const struct query *q = c->cmd->data;
 	json_t *request = json_pack("{s:s}", "fn", q->fn);
-	struct ctl_answer *answers = ctl_answers_new(c);
+	struct client_answer *answers = client_answers_new(&c->group);
 	struct err err = {0};
 	int status;
 
 	if (o->duration_s)
 		json_object_set_new(request, "duration_s", json_integer(o->duration_s));
-	if (ctl_ask_all(c, request, answers, &err) < 0) {
+	if (client_ask_all(&c->group, request, answers, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
 		status = c->common->json  ? ctl_print_json(c, answers, NULL, NULL)
@@ -105,7 +107,7 @@ static int run_query(struct ctl *c, void *options)
 		if (status == EXIT_DONE)
 			status = exit_status(c, q, answers);
 	}
-	ctl_answers_free(c, answers);
+	client_answers_free(&c->group, answers);
 	return status;
 }
 

@@ -49,16 +49,16 @@ struct ctl {
 	const struct command *cmd;
 	const struct ctl_common *common;
 	struct host_list hosts;
-	SSL_CTX *tls;
-	bool quiet; /* no progress on stderr */
+	struct client_group group; /* for the functions of client/; borrows from here */
 	struct progress progress;
 };
 
 /* Parses the command line. Negative: go on. Otherwise the exit status. */
 int ctl_begin(struct ctl *c, const struct command *cmd, struct args *a, int argc, char **argv);
 
-/* Finds the hosts and loads the certificates; with `announce` it prints the mode of connection, as
- * scripts know it, if there is one host. Negative: go on. Otherwise the exit status. */
+/* Finds the hosts, loads the certificates, and makes the group; with `announce` it prints the mode
+ * of connection, as scripts know it, if there is one host. Negative: go on. Otherwise the exit
+ * status. */
 int ctl_open(struct ctl *c, bool announce);
 void ctl_end(struct ctl *c);
 
@@ -80,18 +80,9 @@ bool ctl_is_dyno(const struct ctl *c);
 /* Whether a command without an effect exits with EXIT_FINDING: not as dyno, unless --strict. */
 bool ctl_is_strict(const struct ctl *c);
 
-/* --- requests --- */
-
-/* The hosts of c, for the functions of client/ask.h. Borrows from c. */
-struct client_group ctl_group(struct ctl *c);
-/* client_ask(), client_ask_all(), client_answers_new() and _free() with this group. */
-int ctl_ask(struct ctl *c, json_t *const *requests, struct ctl_answer *answers, struct err *err);
-int ctl_ask_all(struct ctl *c, json_t *request, struct ctl_answer *answers, struct err *err);
-struct ctl_answer *ctl_answers_new(const struct ctl *c);
-void ctl_answers_free(const struct ctl *c, struct ctl_answer *answers);
-
-/* How many processes that were asked for belong to other users and were left out of the reply. */
-size_t ctl_others(const json_t *reply);
+/* nputrace --stop: ends traces that wait or run, now. pids: as on the command line. The exit
+ * status. */
+int ctl_stop_run(struct ctl *c, uint64_t job_id, const char *pids);
 
 /* --- what is printed --- */
 
@@ -103,12 +94,12 @@ int ctl_fail(struct ctl *c, const struct err *err, int status);
 
 /* Prints which hosts failed, all of them in one line, and why if there is one host only. The exit
  * status: EXIT_DONE or EXIT_FAILED. */
-int ctl_failures(const struct ctl *c, const struct ctl_answer *answers);
+int ctl_failures(const struct ctl *c, const struct client_answer *answers);
 
 /* {"host":…,"address":…,"port":…,"ok":…,"reply":…,"error":…} */
-json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct ctl_answer *a);
+json_t *ctl_answer_json(const struct ctl *c, size_t host, const struct client_answer *a);
 /* Prints an array of these; `add` may change each; NULL: it does not. The exit status. */
-int ctl_print_json(const struct ctl *c, const struct ctl_answer *answers,
+int ctl_print_json(const struct ctl *c, const struct client_answer *answers,
 		   void (*add)(const void *arg, size_t host, json_t *row), const void *arg);
 
 /* A column of a table: the title, and the key of the reply that it shows. */

@@ -2,65 +2,15 @@
 #include "cli/ctl/request.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "cli/ctl/values.h"
 
-#define REPLY_MS 1500 /* how long processes may take to reply */
-
-/* --- the outcome on one host --- */
-
-const char *const ctl_state_names[CTL_STATES] = {[CTL_TRIGGERED] = "triggered",
-						 [CTL_NO_MATCH] = "no match",
-						 [CTL_BUSY] = "busy",
-						 [CTL_HELD] = "no effect",
-						 [CTL_INEFFECTIVE] = "ineffective",
-						 [CTL_UNKNOWN] = "unknown",
-						 [CTL_REFUSED] = "refused",
-						 [CTL_FAILED] = "failed"};
-
-static bool text_is(const json_t *o, const char *key, const char *text)
-{
-	const char *value = json_string_value(json_object_get(o, key));
-
-	return value && !strcmp(value, text);
-}
-
-struct ctl_outcome ctl_outcome_read(const json_t *reply)
-{
-	json_t *matched = json_object_get(reply, "processesMatched");
-	struct ctl_outcome o = {.state = CTL_FAILED};
-	json_int_t busy = json_integer_value(json_object_get(reply, "activityProfilersBusy"));
-
-	if (!reply)
-		return o;
-	o.matched = json_array_size(matched);
-	o.triggered = json_array_size(json_object_get(reply, "activityProfilersTriggered"));
-	o.busy = busy > 0 ? (size_t)busy : 0;
-	o.others = ctl_others(reply);
-	if (o.others && json_is_array(matched) && !o.matched)
-		o.state = CTL_REFUSED;
-	else if (text_is(reply, "commandStatus", "ineffective"))
-		o.state = CTL_INEFFECTIVE;
-	else if (text_is(reply, "commandStatus", "unknown"))
-		o.state = CTL_UNKNOWN;
-	else if (!json_is_array(matched))
-		o.state = CTL_REFUSED;
-	else if (o.triggered)
-		o.state = CTL_TRIGGERED;
-	else if (!o.matched)
-		o.state = CTL_NO_MATCH;
-	else
-		o.state = o.busy ? CTL_BUSY : CTL_HELD;
-	return o;
-}
+/* --- why nothing was triggered --- */
 
 /* What to check when there is no process, by the kind that was expected. */
-static void explain_no_process(enum ctl_kind kind, struct buf *out)
+static void explain_no_process(enum profiler_kind kind, struct buf *out)
 {
-	if (kind == CTL_GPUTRACE)
+	if (kind == PROFILER_GPUTRACE)
 		buf_add_str(out,
 			    "no process matched: was the job started with KINETO_USE_DAEMON=1, "
 			    "after the daemon, and the daemon with --enable-ipc-monitor? under "
@@ -74,20 +24,20 @@ static void explain_no_process(enum ctl_kind kind, struct buf *out)
 }
 
 /* From the states alone. */
-static void explain_by_status(enum ctl_kind kind, const json_t *status, const char *name,
+static void explain_by_status(enum profiler_kind kind, const json_t *status, const char *name,
 			      struct buf *out)
 {
-	if (kind != CTL_NPU_MONITOR && text_is(status, "npumonitor", "Running"))
+	if (kind != PROFILER_NPU_MONITOR && client_text_is(status, "npumonitor", "Running"))
 		buf_addf(out,
 			 "npu-monitor is running, and the two cannot run together: stop it with "
 			 "'%s npu-monitor --npu-monitor-stop' and try again",
 			 name);
-	else if (kind == CTL_NPU_MONITOR && text_is(status, "nputrace", "Running"))
+	else if (kind == PROFILER_NPU_MONITOR && client_text_is(status, "nputrace", "Running"))
 		buf_addf(out,
 			 "a trace is being taken, and the two cannot run together: try again when "
 			 "'%s status' says Idle",
 			 name);
-	else if (kind == CTL_GPUTRACE)
+	else if (kind == PROFILER_GPUTRACE)
 		buf_add_str(
 			out,
 			"this daemon holds it to the rules of NPU processes, as the dynolog of "
@@ -96,36 +46,37 @@ static void explain_by_status(enum ctl_kind kind, const json_t *status, const ch
 		explain_no_process(kind, out);
 }
 
-void ctl_outcome_why(enum ctl_kind kind, const struct ctl_outcome *o, const json_t *explained,
-		     const json_t *status, const char *name, struct buf *out)
+void ctl_outcome_why(enum profiler_kind kind, const struct profiler_outcome *o,
+		     const json_t *explained, const json_t *status, const char *name,
+		     struct buf *out)
 {
 	const char *reason = json_string_value(json_object_get(explained, "reason"));
 
-	if (o->state == CTL_REFUSED && o->others)
+	if (o->state == PROFILER_REFUSED && o->others)
 		buf_addf(out,
 			 "the %s that match%s belong%s to other users: ask as root, or as a member "
 			 "of the daemon's --admin-group",
 			 o->others == 1 ? "process" : "processes", o->others == 1 ? "es" : "",
 			 o->others == 1 ? "s" : "");
-	else if (o->state == CTL_REFUSED)
+	else if (o->state == PROFILER_REFUSED)
 		buf_add_str(out, "the daemon does not accept the request");
-	else if (o->state == CTL_BUSY)
+	else if (o->state == PROFILER_BUSY)
 		buf_addf(out,
 			 "%zu process%s not fetched an earlier request yet: try again in some "
 			 "seconds",
 			 o->matched,
 			 o->matched == 1 ? " matched, but has" : "es matched, but have");
-	else if (o->state == CTL_HELD)
+	else if (o->state == PROFILER_HELD)
 		buf_addf(out, "%zu matched, but --process-limit lets none have it", o->matched);
 	else if (reason)
 		buf_add_str(out, reason);
-	else if (o->state == CTL_NO_MATCH)
+	else if (o->state == PROFILER_NO_MATCH)
 		explain_no_process(kind, out);
 	else
 		explain_by_status(kind, status, name, out);
 }
 
-void ctl_outcome_rest(const struct ctl_outcome *o, unsigned process_limit, struct buf *out)
+void ctl_outcome_rest(const struct profiler_outcome *o, unsigned process_limit, struct buf *out)
 {
 	size_t left = o->matched - o->triggered;
 
@@ -206,106 +157,15 @@ static void add_traces(const json_t *reply, const char *name, struct buf *out)
 		 name);
 }
 
-/* --- the request --- */
+/* --- what there is to know about a host --- */
 
-/* One request under way: an element of each for every host. */
+/* A request and its outcome. */
 struct run {
 	struct ctl *c;
 	const struct ctl_request *o;
-	struct ctl_answer *answers;
-	struct ctl_answer *explained; /* of hosts where nothing was triggered */
-	struct ctl_answer *replies; /* of processes, where they reply */
-	struct ctl_answer *status; /* of those that could not explain, or to see the step */
-	struct ctl_outcome *outcomes;
+	const struct profiler_request *q;
+	struct profiler_results r;
 };
-
-static const struct host_entry *host_or_null(const struct run *r, size_t i)
-{
-	return r->c->hosts.n > 1 ? &r->c->hosts.v[i] : NULL;
-}
-
-static unsigned limit_of(const struct ctl_request *o)
-{
-	return o->process_limit == CTL_NO_LIMIT ? CTL_USUAL_LIMIT : o->process_limit;
-}
-
-static json_t *request_for(const struct run *r, size_t i, const char *fn)
-{
-	struct buf config = {0};
-
-	r->o->config(r->o->options, host_or_null(r, i), &config);
-	json_t *request =
-		json_pack("{s:s, s:s, s:I, s:o, s:I}", "fn", fn, "config", buf_str(&config),
-			  "job_id", (json_int_t)r->o->job_id, "pids", ctl_pids(r->o->pids),
-			  "process_limit", (json_int_t)limit_of(r->o));
-	if (r->o->kind != CTL_GPUTRACE && r->o->process_limit == CTL_USUAL_LIMIT)
-		json_object_set_new(request, "process_limit_is_meant", json_true());
-	/* dyno prints the answer, and scripts know which keys it has */
-	if (!ctl_is_dyno(r->c))
-		json_object_set_new(request, "with_reason", json_true());
-	buf_release(&config);
-	return request;
-}
-
-static bool is_triggered(const struct run *r, size_t i)
-{
-	return r->outcomes[i].state == CTL_TRIGGERED;
-}
-
-/* Whether the step at which the trace was to begin is over. */
-static bool step_passed(const struct run *r, size_t i)
-{
-	json_t *step = json_object_get(r->status[i].reply, "current_step");
-
-	return is_triggered(r, i) && r->o->start_step >= 0 && json_is_integer(step) &&
-	       json_integer_value(step) > r->o->start_step;
-}
-
-/* The object with the reason: a daemon of ours that was asked for it has it in the answer itself.
- */
-static const json_t *find_explanation(const struct run *r, size_t i)
-{
-	const json_t *reply = r->answers[i].reply;
-
-	return json_is_string(json_object_get(reply, "reason")) ? reply : r->explained[i].reply;
-}
-
-/* Second questions: why nothing happened, and whether the step is over. Their failure is none. */
-static int ask_further(struct run *r, struct err *err)
-{
-	json_t **requests = xcalloc(r->c->hosts.n, sizeof(json_t *));
-	json_t *status = json_pack("{s:s}", "fn", "getStatus");
-
-	for (size_t i = 0; i < r->c->hosts.n; i++)
-		if (r->answers[i].reply && !is_triggered(r, i) && !find_explanation(r, i))
-			requests[i] = request_for(r, i, "explainRequest");
-	int status_code = ctl_ask(r->c, requests, r->explained, err);
-	for (size_t i = 0; i < r->c->hosts.n; i++) {
-		bool unexplained = requests[i] && !r->explained[i].reply;
-
-		json_decref(requests[i]);
-		requests[i] = unexplained || (is_triggered(r, i) && r->o->start_step >= 0) ? status
-											   : NULL;
-	}
-	if (status_code == 0)
-		status_code = ctl_ask(r->c, requests, r->status, err);
-	json_decref(status);
-	free(requests);
-	return status_code;
-}
-
-static size_t count_failures(const struct run *r, size_t i)
-{
-	return json_array_size(json_object_get(r->replies[i].reply, "failed"));
-}
-
-/* Processes that got it and have not replied that it failed. */
-static size_t count_takers(const struct run *r, size_t i)
-{
-	size_t failed = count_failures(r, i), sent = r->outcomes[i].triggered;
-
-	return sent > failed ? sent - failed : 0;
-}
 
 /* What happens next in so many processes. */
 static void add_next(const struct ctl_request *o, size_t processes, struct buf *out)
@@ -319,7 +179,7 @@ static void add_next(const struct ctl_request *o, size_t processes, struct buf *
 /* Which processes failed, and why: the first stands for all. */
 static void add_failures(const struct run *r, size_t i, struct buf *out)
 {
-	json_t *failed = json_object_get(r->replies[i].reply, "failed");
+	json_t *failed = json_object_get(r->r.replies[i].reply, "failed");
 	json_t *first = json_array_get(failed, 0);
 	const char *why = json_string_value(json_object_get(first, "why"));
 
@@ -328,70 +188,71 @@ static void add_failures(const struct run *r, size_t i, struct buf *out)
 	if (out->len)
 		buf_add_str(out, "; ");
 	buf_addf(out, "the request failed in %zu of %zu process%s: %s (process %lld)",
-		 count_failures(r, i), r->outcomes[i].triggered,
-		 r->outcomes[i].triggered == 1 ? "" : "es", why ? why : "no reason given",
+		 profiler_count_failures(&r->r, i), r->r.outcomes[i].triggered,
+		 r->r.outcomes[i].triggered == 1 ? "" : "es", why ? why : "no reason given",
 		 (long long)json_integer_value(json_object_get(first, "pid")));
 }
 
 /* What there is to know about a host, in words. */
 static void add_note(const struct run *r, size_t i, struct buf *out)
 {
-	const struct ctl_outcome *o = &r->outcomes[i];
-	const char *status = json_string_value(json_object_get(r->answers[i].reply, "status"));
+	const struct profiler_outcome *o = &r->r.outcomes[i];
+	const char *status = json_string_value(json_object_get(r->r.answers[i].reply, "status"));
 
-	if (o->state == CTL_FAILED)
-		buf_add_str(out, r->answers[i].err.text);
-	else if (o->state != CTL_TRIGGERED)
-		ctl_outcome_why(r->o->kind, o, find_explanation(r, i), r->status[i].reply,
+	if (o->state == PROFILER_FAILED)
+		buf_add_str(out, r->r.answers[i].err.text);
+	else if (o->state != PROFILER_TRIGGERED)
+		ctl_outcome_why(r->q->kind, o, profiler_explanation(&r->r, i), r->r.status[i].reply,
 				ctl_name(r->c), out);
-	else if (step_passed(r, i))
+	else if (profiler_step_passed(&r->r, r->q, i))
 		buf_addf(out,
 			 "step %lld is over already, the job is at step %lld: give a later "
 			 "--start-step, or -1 for the next one",
-			 (long long)r->o->start_step,
+			 (long long)r->q->start_step,
 			 (long long)json_integer_value(
-				 json_object_get(r->status[i].reply, "current_step")));
+				 json_object_get(r->r.status[i].reply, "current_step")));
 	else
-		ctl_outcome_rest(o, limit_of(r->o), out);
-	if (o->state == CTL_TRIGGERED) {
-		add_unsupported(r->answers[i].reply, out);
-		add_traces(r->answers[i].reply, ctl_name(r->c), out);
+		ctl_outcome_rest(o, profiler_request_limit(r->q), out);
+	if (o->state == PROFILER_TRIGGERED) {
+		add_unsupported(r->r.answers[i].reply, out);
+		add_traces(r->r.answers[i].reply, ctl_name(r->c), out);
 		add_failures(r, i, out);
 	}
-	if (o->state == CTL_REFUSED && status)
+	if (o->state == PROFILER_REFUSED && status)
 		buf_addf(out, ": %s", status);
 }
 
 /* --- one host: the lines that scripts know --- */
 
-static const char *config_heading(enum ctl_kind kind)
+static const char *config_heading(enum profiler_kind kind)
 {
-	return kind == CTL_GPUTRACE   ? "Kineto config = "
-	       : kind == CTL_NPUTRACE ? "NpuTrace config = "
-				      : "Npu monitor config = ";
+	return kind == PROFILER_GPUTRACE   ? "Kineto config = "
+	       : kind == PROFILER_NPUTRACE ? "NpuTrace config = "
+					   : "Npu monitor config = ";
 }
 
 static void add_files(const struct run *r, const json_t *pids, struct buf *out)
 {
 	size_t n = json_array_size(pids), i;
 	/* a directory for all of them, in which each makes its own */
-	bool one = r->o->kind == CTL_NPUTRACE && n > 1;
+	bool one = r->q->kind == PROFILER_NPUTRACE && n > 1;
 	struct buf path = {0};
 	json_t *pid;
 
 	buf_addf(out, "Matched %zu processes\n", n);
 	/* dyno always prints where, and scripts read it */
-	if (!count_takers(r, 0) && !ctl_is_dyno(r->c))
+	if (!profiler_count_takers(&r->r, 0) && !ctl_is_dyno(r->c))
 		return;
 	buf_addf(out, "Trace output files will be written to:\n");
 	if (one) {
-		r->o->file(r->o->options, host_or_null(r, 0), 0, &path);
+		r->o->file(r->q->options, profiler_host(&r->c->group, 0), 0, &path);
 		buf_addf(out, "    %s (%zu processes)\n", buf_str(&path), n);
 	}
 	json_array_foreach(one ? NULL : pids, i, pid)
 	{
 		buf_clear(&path);
-		r->o->file(r->o->options, host_or_null(r, 0), json_integer_value(pid), &path);
+		r->o->file(r->q->options, profiler_host(&r->c->group, 0), json_integer_value(pid),
+			   &path);
 		buf_addf(out, "    %s\n", buf_str(&path));
 		if (r->o->memory)
 			buf_addf(out, "    Or /tmp/memory_snapshot_%lld.pickle\n",
@@ -402,10 +263,10 @@ static void add_files(const struct run *r, const json_t *pids, struct buf *out)
 
 static void add_reply(const struct run *r, struct buf *out)
 {
-	const struct ctl_answer *a = &r->answers[0];
+	const struct client_answer *a = &r->r.answers[0];
 	json_t *matched = json_object_get(a->reply, "processesMatched");
 
-	if (r->o->kind == CTL_GPUTRACE)
+	if (r->q->kind == PROFILER_GPUTRACE)
 		buf_addf(out, "response length = %zu\n", a->raw_bytes);
 	buf_addf(out, "response = %s\n", a->raw);
 	if (!json_is_array(matched) || !r->o->file)
@@ -418,21 +279,22 @@ static void add_reply(const struct run *r, struct buf *out)
 
 static int print_one(const struct run *r)
 {
-	const struct ctl_outcome *o = &r->outcomes[0];
+	const struct profiler_outcome *o = &r->r.outcomes[0];
 	struct buf text = {0}, note = {0}, next = {0};
-	size_t sent = count_takers(r, 0);
+	size_t sent = profiler_count_takers(&r->r, 0);
 
 	add_reply(r, &text);
 	int status = command_print(r->c->cmd, &text);
 	add_note(r, 0, &note);
-	if (o->state == CTL_TRIGGERED && sent && !step_passed(r, 0)) {
+	if (o->state == PROFILER_TRIGGERED && sent && !profiler_step_passed(&r->r, r->q, 0)) {
 		add_next(r->o, sent, &next);
 		ctl_say(r->c, "request sent to %zu process%s; %s", sent, sent == 1 ? "" : "es",
 			buf_str(&next));
 	}
 	if (note.len)
 		ctl_say(r->c, "%s%s",
-			o->state == CTL_TRIGGERED ? "" : "nothing was triggered: ", buf_str(&note));
+			o->state == PROFILER_TRIGGERED ? "" : "nothing was triggered: ",
+			buf_str(&note));
 	buf_release(&text);
 	buf_release(&note);
 	buf_release(&next);
@@ -443,13 +305,13 @@ static int print_one(const struct run *r)
 
 static void add_row(const struct run *r, size_t i, struct table *t)
 {
-	const struct ctl_outcome *o = &r->outcomes[i];
+	const struct profiler_outcome *o = &r->r.outcomes[i];
 	struct buf note = {0};
 
 	add_note(r, i, &note);
 	table_text(t, r->c->hosts.v[i].label);
-	table_text(t, ctl_state_names[o->state]);
-	if (o->state == CTL_FAILED) {
+	table_text(t, profiler_state_names[o->state]);
+	if (o->state == PROFILER_FAILED) {
 		table_text(t, "-");
 		table_text(t, "-");
 	} else {
@@ -470,11 +332,11 @@ static int print_many(const struct run *r)
 
 	for (int failed = 0; failed < 2; failed++)
 		for (size_t i = 0; i < r->c->hosts.n; i++)
-			if ((r->outcomes[i].state >= CTL_REFUSED) == failed)
+			if ((r->r.outcomes[i].state >= PROFILER_REFUSED) == failed)
 				add_row(r, i, &t);
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
-		matched += r->outcomes[i].matched;
-		sent += count_takers(r, i);
+		matched += r->r.outcomes[i].matched;
+		sent += profiler_count_takers(&r->r, i);
 	}
 	if (sent)
 		add_next(r->o, sent, &next);
@@ -494,11 +356,12 @@ static json_t *files_json(const struct run *r, size_t i)
 	struct buf path = {0};
 	size_t at;
 
-	json_array_foreach(json_object_get(r->answers[i].reply, "activityProfilersTriggered"), at,
+	json_array_foreach(json_object_get(r->r.answers[i].reply, "activityProfilersTriggered"), at,
 			   pid)
 	{
 		buf_clear(&path);
-		r->o->file(r->o->options, host_or_null(r, i), json_integer_value(pid), &path);
+		r->o->file(r->q->options, profiler_host(&r->c->group, i), json_integer_value(pid),
+			   &path);
 		json_array_append_new(list, json_string(buf_str(&path)));
 	}
 	buf_release(&path);
@@ -508,11 +371,11 @@ static json_t *files_json(const struct run *r, size_t i)
 static void set_outcome(const void *run, size_t i, json_t *row)
 {
 	const struct run *r = run;
-	const struct ctl_outcome *o = &r->outcomes[i];
+	const struct profiler_outcome *o = &r->r.outcomes[i];
 	struct buf note = {0};
 
 	add_note(r, i, &note);
-	json_object_set_new(row, "state", json_string(ctl_state_names[o->state]));
+	json_object_set_new(row, "state", json_string(profiler_state_names[o->state]));
 	json_object_set_new(row, "matched", json_integer((json_int_t)o->matched));
 	json_object_set_new(row, "triggered", json_integer((json_int_t)o->triggered));
 	json_object_set_new(row, "note", note.len ? json_string(buf_str(&note)) : json_null());
@@ -528,14 +391,14 @@ static int exit_status(const struct run *r)
 	bool refused = false, without = false, unmatched = false;
 
 	for (size_t i = 0; i < r->c->hosts.n; i++) {
-		enum ctl_state s = r->outcomes[i].state;
+		enum profiler_state s = r->r.outcomes[i].state;
 
-		refused = refused || s == CTL_REFUSED;
-		without =
-			without || !is_triggered(r, i) || step_passed(r, i) || count_failures(r, i);
-		unmatched = unmatched || (s < CTL_REFUSED && !r->outcomes[i].matched);
+		refused = refused || s == PROFILER_REFUSED;
+		without = without || !profiler_is_triggered(&r->r, i) ||
+			  profiler_step_passed(&r->r, r->q, i) || profiler_count_failures(&r->r, i);
+		unmatched = unmatched || (s < PROFILER_REFUSED && !r->r.outcomes[i].matched);
 	}
-	int status = ctl_failures(r->c, r->answers);
+	int status = ctl_failures(r->c, r->r.answers);
 	if (status != EXIT_DONE || refused || (unmatched && r->o->fail_on_no_process))
 		return EXIT_FAILED;
 	return without && ctl_is_strict(r->c) ? EXIT_FINDING : EXIT_DONE;
@@ -544,59 +407,43 @@ static int exit_status(const struct run *r)
 static int print_outcomes(const struct run *r)
 {
 	if (r->c->common->json)
-		return ctl_print_json(r->c, r->answers, set_outcome, r);
+		return ctl_print_json(r->c, r->r.answers, set_outcome, r);
 	if (r->c->hosts.n > 1)
 		return print_many(r);
-	return r->answers[0].reply ? print_one(r) : EXIT_DONE;
+	return r->r.answers[0].reply ? print_one(r) : EXIT_DONE;
 }
 
-static int send_request(struct run *r, struct err *err)
+/* What is about to be sent, as scripts know it. */
+static void print_config(const struct run *r)
 {
-	struct client_group group = ctl_group(r->c);
-	size_t n = r->c->hosts.n;
-	json_t **requests = xcalloc(n, sizeof(*requests));
+	struct buf config = {0};
 
-	for (size_t i = 0; i < n; i++)
-		requests[i] = request_for(r, i, "setKinetOnDemandRequest");
-	if (n == 1 && !r->c->common->json) {
-		printf("%s\n%s\n", config_heading(r->o->kind),
-		       json_string_value(json_object_get(requests[0], "config")));
-		fflush(stdout);
-	}
-	int status = client_ask(&group, requests, r->answers, err);
-	for (size_t i = 0; i < n; i++) {
-		r->outcomes[i] = ctl_outcome_read(r->answers[i].reply);
-		json_decref(requests[i]);
-	}
-	free(requests);
-	if (status == 0)
-		status = client_wait_replies(&group, REPLY_MS, r->answers, r->replies, err);
-	return status == 0 ? ask_further(r, err) : status;
+	r->q->config(r->q->options, NULL, &config);
+	printf("%s\n%s\n", config_heading(r->q->kind), buf_str(&config));
+	fflush(stdout);
+	buf_release(&config);
 }
 
 int ctl_request_run(struct ctl *c, const struct ctl_request *o)
 {
-	struct run r = {.c = c,
-			.o = o,
-			.answers = ctl_answers_new(c),
-			.explained = ctl_answers_new(c),
-			.replies = ctl_answers_new(c),
-			.status = ctl_answers_new(c),
-			.outcomes = xcalloc(c->hosts.n, sizeof(struct ctl_outcome))};
+	struct profiler_request q = o->q;
+	struct run r = {.c = c, .o = o, .q = &q};
 	struct err err = {0};
 	int status;
 
-	if (send_request(&r, &err) < 0) {
+	q.pids = ctl_pids(o->pids);
+	/* dyno prints the answer, and scripts know which keys it has */
+	q.with_reason = !ctl_is_dyno(c);
+	if (c->hosts.n == 1 && !c->common->json)
+		print_config(&r);
+	if (profiler_request_send(&c->group, &q, &r.r, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
 		status = print_outcomes(&r);
 		if (status == EXIT_DONE)
 			status = exit_status(&r);
 	}
-	ctl_answers_free(c, r.answers);
-	ctl_answers_free(c, r.explained);
-	ctl_answers_free(c, r.replies);
-	ctl_answers_free(c, r.status);
-	free(r.outcomes);
+	profiler_results_release(&c->group, &r.r);
+	json_decref(q.pids);
 	return status;
 }

@@ -9,7 +9,7 @@
 
 #include "base/text/number.h"
 #include "cli/command.h"
-#include "cli/ctl/config.h"
+#include "client/profiler_config.h"
 
 static void *target_of(struct args *a, const struct opt *opt)
 {
@@ -119,13 +119,13 @@ static int check_line(const char *name, const char *value, size_t max, struct er
 CTL_VALUE(ctl_value_text)
 {
 	*(const char **)target_of(a, opt) = value;
-	return check_line(opt->name, value, CTL_TEXT_MAX, err);
+	return check_line(opt->name, value, CONFIG_TEXT_MAX, err);
 }
 
 CTL_VALUE(ctl_value_path)
 {
 	*(const char **)target_of(a, opt) = value;
-	return check_line(opt->name, value, CTL_PATH_MAX, err);
+	return check_line(opt->name, value, CONFIG_PATH_MAX, err);
 }
 
 /* --- lists --- */
@@ -156,7 +156,7 @@ static int set_words(struct args *a, const struct opt *opt, const char *value, c
 	struct buf all = {0};
 	const char *item;
 	size_t len;
-	int r = check_line(opt->name, value, CTL_TEXT_MAX, err);
+	int r = check_line(opt->name, value, CONFIG_TEXT_MAX, err);
 
 	list[0] = '\0';
 	while (r == 0 && command_next_item(&value, &item, &len)) {
@@ -178,7 +178,7 @@ static int set_words(struct args *a, const struct opt *opt, const char *value, c
 
 CTL_VALUE(ctl_value_kinds)
 {
-	return set_words(a, opt, value, "MSPTI activity kind", ctl_activity_kinds, err);
+	return set_words(a, opt, value, "MSPTI activity kind", npu_monitor_kinds, err);
 }
 
 CTL_VALUE(ctl_value_host_systems)
@@ -187,7 +187,7 @@ CTL_VALUE(ctl_value_host_systems)
 		*(char *)target_of(a, opt) = '\0';
 		return 0;
 	}
-	return set_words(a, opt, value, "NPU trace host system", ctl_host_systems, err);
+	return set_words(a, opt, value, "NPU trace host system", nputrace_host_systems, err);
 }
 
 CTL_VALUE(ctl_value_ranks)
@@ -196,7 +196,7 @@ CTL_VALUE(ctl_value_ranks)
 	const char *item;
 	size_t len;
 	int64_t n;
-	int r = check_line(opt->name, value, CTL_TEXT_MAX, err);
+	int r = check_line(opt->name, value, CONFIG_TEXT_MAX, err);
 
 	list[0] = '\0';
 	while (r == 0 && command_next_item(&value, &item, &len)) {
@@ -218,8 +218,8 @@ CTL_VALUE(ctl_value_pids)
 	int64_t n;
 
 	*(const char **)target_of(a, opt) = value;
-	if (strlen(value) > CTL_TEXT_MAX)
-		return check_line(opt->name, value, CTL_TEXT_MAX, err);
+	if (strlen(value) > CONFIG_TEXT_MAX)
+		return check_line(opt->name, value, CONFIG_TEXT_MAX, err);
 	while (*value && command_next_item(&rest, &item, &len))
 		if (!read_whole(item, len, &n) || n < 0 || n > INT32_MAX)
 			return refuse_value(opt, value, "expected process ids separated by commas",

@@ -18,7 +18,7 @@ CTL_VALUE(ctl_value_seconds); /* float >= 0 */
 CTL_VALUE(ctl_value_text); /* const char *: one that can stand in a config text */
 CTL_VALUE(ctl_value_path); /* the same, a path */
 CTL_VALUE(ctl_value_pids); /* const char *: a list of numbers, see ctl_pids() */
-/* Comma lists, put without blanks into the char[CTL_TEXT_MAX + 1]: */
+/* Comma lists, put without blanks into the char[CONFIG_TEXT_MAX + 1]: */
 CTL_VALUE(ctl_value_kinds);
 CTL_VALUE(ctl_value_host_systems); /* "None" is empty */
 CTL_VALUE(ctl_value_ranks);

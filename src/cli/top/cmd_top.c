@@ -15,12 +15,12 @@
 #include "base/mem.h"
 #include "base/text/display_width.h"
 #include "base/text/table.h"
-#include "cli/ctl/config.h"
 #include "cli/ctl/values.h"
+#include "cli/screen.h"
 #include "cli/top/model.h"
 #include "cli/top/monitor.h"
-#include "cli/top/screen.h"
 #include "cli/top/text.h"
+#include "client/profiler_config.h"
 
 #define ANY_JOB UINT64_MAX
 #define NS_PER_S 1000000000ull
@@ -39,14 +39,14 @@ struct top_options {
 	const char *pids;
 	unsigned interval_s, lines, count;
 	unsigned by;
-	char kinds[CTL_TEXT_MAX + 1];
+	char kinds[CONFIG_TEXT_MAX + 1];
 	bool once, no_start;
 };
 
 struct top_run {
 	struct ctl *c;
 	const struct top_options *o;
-	struct ctl_answer *answers; /* of the last poll; NULL: none */
+	struct client_answer *answers; /* of the last poll; NULL: none */
 	struct top_monitor monitor;
 	bool empty; /* nothing is there to show yet: it is polled more often */
 	uint64_t over_ns; /* since then there has been nothing to show; 0: there is */
@@ -74,16 +74,16 @@ static int poll_hosts(struct top_run *t, struct err *err)
 			  "lease", (json_int_t)t->monitor.lease);
 
 	add_filters(t->o, request);
-	ctl_answers_free(t->c, t->answers);
-	t->answers = ctl_answers_new(t->c);
-	return ctl_ask_all(t->c, request, t->answers, err);
+	client_answers_free(&t->c->group, t->answers);
+	t->answers = client_answers_new(&t->c->group);
+	return client_ask_all(&t->c->group, request, t->answers, err);
 }
 
 /* A daemon that does not know the function closes the connection. */
 static void explain_old_daemons(struct top_run *t)
 {
 	for (size_t i = 0; i < t->c->hosts.n; i++) {
-		struct ctl_answer *a = &t->answers[i];
+		struct client_answer *a = &t->answers[i];
 
 		if (a->reply && !json_is_array(json_object_get(a->reply, "processes"))) {
 			const char *status = json_string_value(json_object_get(a->reply, "status"));
@@ -336,7 +336,7 @@ static int run_loop(struct top_run *t)
 		}
 		if (!nobody_answers(t)) {
 			if (!heard && t->screen)
-				screen_enter();
+				screen_enter(true);
 			heard = clock_mono_ns();
 		} else if (!heard ||
 			   (!t->screen && clock_mono_ns() - heard > PATIENCE_S * NS_PER_S)) {
@@ -350,7 +350,7 @@ static int run_loop(struct top_run *t)
 	if (heard && t->screen)
 		screen_leave();
 	if (err.code < 0) {
-		ctl_answers_free(t->c, t->answers); /* nobody was asked */
+		client_answers_free(&t->c->group, t->answers); /* nobody was asked */
 		t->answers = NULL;
 		return command_fail(t->c->cmd, &err, EXIT_FAILED);
 	}
@@ -386,15 +386,15 @@ static int show_top(struct ctl *c, const struct top_options *o)
 					 .kinds = *o->kinds ? o->kinds : USUAL_KINDS,
 					 .only_look = o->no_start,
 					 .quiet = t.screen};
-	c->quiet = true;
+	c->group.progress = NULL; /* there are many rounds */
 	top_news_begin(&t.news, c);
 	top_monitor_begin(&t.monitor);
-	screen_signals();
+	screen_signals(false);
 	int status = run_loop(&t);
 	if (t.answers)
 		status = report_failures(&t, status);
 	top_monitor_end(&t.monitor);
-	ctl_answers_free(c, t.answers);
+	client_answers_free(&c->group, t.answers);
 	top_news_release(&t.news);
 	return status;
 }

@@ -207,7 +207,7 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 	m->mute += (unsigned)get_number(reply, "mute");
 	m->tracing += (unsigned)get_number(reply, "tracing");
 	m->registered += (unsigned)get_number(reply, "registered");
-	m->others += (unsigned)ctl_others(reply);
+	m->others += (unsigned)client_count_others(reply);
 	if (!m->refused && json_is_object(json_object_get(reply, "refused")))
 		m->refused = json_object_get(reply, "refused");
 	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);
@@ -301,7 +301,7 @@ static void find_slowest(struct top_model *m)
 	free(at);
 }
 
-void top_model_make(struct top_model *m, const struct ctl *c, const struct ctl_answer *answers,
+void top_model_make(struct top_model *m, const struct ctl *c, const struct client_answer *answers,
 		    const char *kinds)
 {
 	struct maker k = {.m = m, .kinds = kinds};
@@ -344,7 +344,7 @@ void top_news_release(struct top_news *n)
 	*n = (struct top_news){0};
 }
 
-void top_news_note(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers)
+void top_news_note(struct top_news *n, const struct ctl *c, const struct client_answer *answers)
 {
 	for (size_t i = 0; i < c->hosts.n; i++)
 		if (answers[i].reply && !n->hosts[i].since_ns)

@@ -64,7 +64,7 @@ struct top_model {
 };
 
 /* kinds: a comma list of those to show, "" for all. Borrows the answers until the release. */
-void top_model_make(struct top_model *m, const struct ctl *c, const struct ctl_answer *answers,
+void top_model_make(struct top_model *m, const struct ctl *c, const struct client_answer *answers,
 		    const char *kinds);
 void top_model_release(struct top_model *m);
 
@@ -90,7 +90,7 @@ void top_news_begin(struct top_news *n, const struct ctl *c);
 void top_news_release(struct top_news *n);
 
 /* The answers to a poll. */
-void top_news_note(struct top_news *n, const struct ctl *c, const struct ctl_answer *answers);
+void top_news_note(struct top_news *n, const struct ctl *c, const struct client_answer *answers);
 
 /*
  * Whether there is something to show. `begun`: intervals that have begun since the command did, and

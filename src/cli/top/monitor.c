@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/ctl/config.h"
 #include "cli/ctl/values.h"
+#include "client/profiler_config.h"
 
 #define NS_PER_S 1000000000ull
 /* A monitor that is not renewed for so long ends, and longer if hosts may take long to answer: one
@@ -58,14 +58,14 @@ static json_t *request_for(const struct top_monitor *m, enum request_kind kind)
 }
 
 /* Sends the request, which is taken, to the hosts that are wanted. The answers are the caller's. */
-static struct ctl_answer *ask_some(struct top_monitor *m, json_t *request, const bool *want)
+static struct client_answer *ask_some(struct top_monitor *m, json_t *request, const bool *want)
 {
 	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
-	struct ctl_answer *answers = ctl_answers_new(m->c);
+	struct client_answer *answers = client_answers_new(&m->c->group);
 
 	for (size_t i = 0; i < m->c->hosts.n; i++)
 		requests[i] = want[i] ? request : NULL;
-	(void)ctl_ask(m->c, requests, answers, NULL);
+	(void)client_ask(&m->c->group, requests, answers, NULL);
 	json_decref(request);
 	free(requests);
 	return answers;
@@ -76,7 +76,7 @@ static struct ctl_answer *ask_some(struct top_monitor *m, json_t *request, const
 static size_t send_request(struct top_monitor *m, enum request_kind kind, const bool *want,
 			   size_t *out_reached)
 {
-	struct ctl_answer *answers = ask_some(m, request_for(m, kind), want);
+	struct client_answer *answers = ask_some(m, request_for(m, kind), want);
 	size_t failed = 0;
 
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
@@ -84,7 +84,7 @@ static size_t send_request(struct top_monitor *m, enum request_kind kind, const 
 		out_reached[i] = json_array_size(
 			json_object_get(answers[i].reply, "activityProfilersTriggered"));
 	}
-	ctl_answers_free(m->c, answers);
+	client_answers_free(&m->c->group, answers);
 	return failed;
 }
 
@@ -148,7 +148,7 @@ static void report_started(const struct top_monitor *m, size_t n)
 }
 
 static void start_monitors(struct top_monitor *m, const bool *want,
-			   const struct ctl_answer *answers)
+			   const struct client_answer *answers)
 {
 	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached)), new = 0;
 
@@ -170,7 +170,7 @@ static void start_monitors(struct top_monitor *m, const bool *want,
 	report_started(m, new);
 }
 
-void top_monitor_start(struct top_monitor *m, const struct ctl_answer *answers)
+void top_monitor_start(struct top_monitor *m, const struct client_answer *answers)
 {
 	bool *want = xcalloc(m->c->hosts.n + 1, sizeof(*want)), any = false;
 
@@ -196,7 +196,7 @@ static void drop_of(json_t *list, const json_t *pid)
 			json_array_remove(list, i);
 }
 
-void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers)
+void top_monitor_drop_old(const struct top_monitor *m, const struct client_answer *answers)
 {
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
 		json_t *processes = json_object_get(answers[i].reply, "processes");
@@ -213,7 +213,7 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *
 	}
 }
 
-void top_monitor_describe(const struct top_monitor *m, const struct ctl_answer *answers,
+void top_monitor_describe(const struct top_monitor *m, const struct client_answer *answers,
 			  struct top_model *model)
 {
 	for (size_t i = 0; i < m->c->hosts.n; i++) {
@@ -263,7 +263,7 @@ static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf
 {
 	json_t *request = json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", 0, "lease",
 				    (json_int_t)m->lease);
-	struct ctl_answer *answers = ask_some(m, request, want);
+	struct client_answer *answers = ask_some(m, request, want);
 	size_t found = 0, k;
 	json_t *pid;
 
@@ -278,7 +278,7 @@ static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf
 				buf_addf(out, " (%s)", m->c->hosts.v[i].label);
 		}
 	}
-	ctl_answers_free(m->c, answers);
+	client_answers_free(&m->c->group, answers);
 	return found;
 }
 

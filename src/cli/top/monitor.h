@@ -33,11 +33,11 @@ struct top_monitor {
 void top_monitor_begin(struct top_monitor *m); /* what the caller sets is set */
 
 /* After each poll: starts what is to be started, and adds to the model what is to be reported. */
-void top_monitor_start(struct top_monitor *m, const struct ctl_answer *answers);
+void top_monitor_start(struct top_monitor *m, const struct client_answer *answers);
 /* Takes what an earlier monitor has reported out of the answers of hosts where ours was started:
  * that is long ago, and says nothing of now. */
-void top_monitor_drop_old(const struct top_monitor *m, const struct ctl_answer *answers);
-void top_monitor_describe(const struct top_monitor *m, const struct ctl_answer *answers,
+void top_monitor_drop_old(const struct top_monitor *m, const struct client_answer *answers);
+void top_monitor_describe(const struct top_monitor *m, const struct client_answer *answers,
 			  struct top_model *model);
 
 /* At renew_ns. */

@@ -561,7 +561,7 @@ static json_t *slowest_json(const struct top_model *m)
 			 m->slowest.ratio, "behind_ns", optional((double)m->slowest.behind_ns));
 }
 
-static json_t *hosts_json(const struct ctl *c, const struct ctl_answer *answers)
+static json_t *hosts_json(const struct ctl *c, const struct client_answer *answers)
 {
 	json_t *list = json_array();
 
@@ -575,7 +575,7 @@ static json_t *hosts_json(const struct ctl *c, const struct ctl_answer *answers)
 }
 
 json_t *top_text_json(const struct top_model *m, const struct ctl *c,
-		      const struct ctl_answer *answers, const struct top_display *d)
+		      const struct client_answer *answers, const struct top_display *d)
 {
 	struct top_display plain = {.by = d->by};
 	json_t *lines = json_array(), *processes = json_array();

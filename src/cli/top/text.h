@@ -29,6 +29,6 @@ const char *top_duration(double ns, char out[16]);
 const char *top_percent(double ratio, char out[16]);
 /* One object. */
 json_t *top_text_json(const struct top_model *m, const struct ctl *c,
-		      const struct ctl_answer *answers, const struct top_display *d);
+		      const struct client_answer *answers, const struct top_display *d);
 
 #endif

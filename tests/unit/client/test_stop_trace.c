@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/ctl/stop.h"
+#include "client/stop_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@ static const char *read_rows(const char *reply, const char *said)
 	size_t n = 0, at = 0;
 
 	CHECK(!reply == !r && !said == !s);
-	struct ctl_stop_row *rows = ctl_stop_read(r, s, &n);
+	struct stopped_process *rows = stop_trace_read(r, s, &n);
 	text[0] = '\0';
 	for (size_t i = 0; i < n; i++)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%lld %s%s%s", i ? "|" : "",
-				       (long long)rows[i].pid, ctl_stopped_names[rows[i].state],
+				       (long long)rows[i].pid, trace_end_names[rows[i].end],
 				       *rows[i].words ? ": " : "", rows[i].words);
 	free(rows);
 	json_decref(r);
@@ -27,7 +27,7 @@ static const char *read_rows(const char *reply, const char *said)
 	return text;
 }
 
-TEST(ctl_stop, the_outcome_in_each_process)
+TEST(stop_trace, the_outcome_in_each_process)
 {
 	CHECK_STR(
 		read_rows("{\"processesMatched\":[9,1,2,3,4,5],\"tracesDropped\":[5],"
@@ -44,7 +44,7 @@ TEST(ctl_stop, the_outcome_in_each_process)
 }
 
 /* One was being taken and the next one waited; a guest is there beside PyTorch's profiler. */
-TEST(ctl_stop, more_than_one_of_a_process)
+TEST(stop_trace, more_than_one_of_a_process)
 {
 	CHECK_STR(read_rows("{\"processesMatched\":[1,1],\"tracesDropped\":[1],"
 			    "\"notStopped\":[{\"pid\":1,\"why\":\"PyTorch\"}]}",
@@ -54,7 +54,7 @@ TEST(ctl_stop, more_than_one_of_a_process)
 
 /* The second of two who end it at the same time gets the answer, or the daemon has been started
  * anew: that there is no trace is not what the process has said. */
-TEST(ctl_stop, an_answer_that_is_not_there)
+TEST(stop_trace, an_answer_that_is_not_there)
 {
 	const char *unknown = "1 not ended: the request was sent, but its outcome is unknown: "
 			      "another request came "
@@ -72,7 +72,7 @@ TEST(ctl_stop, an_answer_that_is_not_there)
 		  "2 not ended: the request was sent, but the process has not replied yet");
 }
 
-TEST(ctl_stop, answers_that_are_none)
+TEST(stop_trace, answers_that_are_none)
 {
 	CHECK_STR(read_rows(NULL, NULL), "");
 	CHECK_STR(read_rows("{\"status\":\"failed\"}", "{}"), "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/top/screen.h"
+#include "cli/screen.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +23,7 @@
 static volatile sig_atomic_t must_end, must_draw;
 static struct termios before;
 static bool keys; /* the terminal sends single ones */
+static bool ends_at_once;
 static int wake[2] = {-1, -1}; /* a signal is noticed even when it comes just before poll() */
 
 static void wake_up(void)
@@ -32,13 +33,6 @@ static void wake_up(void)
 
 	(void)n;
 	errno = saved;
-}
-
-static void on_end(int signal_number)
-{
-	(void)signal_number;
-	must_end = 1;
-	wake_up();
 }
 
 static void on_resize(int signal_number)
@@ -67,6 +61,18 @@ static void set_keys(bool on)
 		t.c_cc[VTIME] = 0;
 	}
 	tcsetattr(STDIN_FILENO, TCSANOW, &t);
+}
+
+static void on_end(int signal_number)
+{
+	(void)signal_number;
+	if (ends_at_once) {
+		set_keys(false);
+		write_text(LEAVE);
+		_exit(0);
+	}
+	must_end = 1;
+	wake_up();
 }
 
 /* Ctrl-Z: the shell gets its own terminal back, and we ours when we go on. */
@@ -102,13 +108,15 @@ bool screen_is_able(void)
 	return isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb"));
 }
 
-void screen_signals(void)
+void screen_signals(bool at_once)
 {
 	static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 	if (wake[0] < 0 && pipe2(wake, O_CLOEXEC | O_NONBLOCK) < 0)
 		wake[0] = wake[1] = -1;
-	signal(SIGPIPE, SIG_IGN); /* there is something to do at the end */
+	ends_at_once = at_once;
+	if (!at_once)
+		signal(SIGPIPE, SIG_IGN); /* there is something to do at the end */
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		handle_signal(ends[i], on_end);
 }
@@ -118,10 +126,10 @@ bool screen_must_end(void)
 	return must_end;
 }
 
-void screen_enter(void)
+void screen_enter(bool with_keys)
 {
 	/* reading from a terminal in the background would stop us */
-	keys = isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
+	keys = with_keys && isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
 	       tcgetattr(STDIN_FILENO, &before) == 0;
 	write_text(ENTER);
 	set_keys(true);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The terminal of a command that draws the same screen again and again and listens to keys.
+ * The terminal of a command that draws the same screen again and again, and may listen to keys.
  * Whatever ends it, the terminal is as it was. One of a process.
  */
-#ifndef SONDE_CLI_TOP_SCREEN_H
-#define SONDE_CLI_TOP_SCREEN_H
+#ifndef SONDE_CLI_SCREEN_H
+#define SONDE_CLI_SCREEN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,11 +14,13 @@
 /* Standard output is a terminal that can draw. */
 bool screen_is_able(void);
 
-/* Ends are to be noticed (screen_must_end()) rather than to end us. */
-void screen_signals(void);
+/* Signals that end us are to be noticed (screen_must_end()). `at_once`: they end us as ever, but
+ * leave the screen first; the exit status is 0. */
+void screen_signals(bool at_once);
 bool screen_must_end(void);
 
-void screen_enter(void);
+/* with_keys: the terminal sends single keys. */
+void screen_enter(bool with_keys);
 void screen_leave(void);
 
 /* Shows the text from the first line on, as many lines as there is room for; they are no longer

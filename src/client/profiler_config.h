@@ -4,8 +4,8 @@
  * without a newline at the end. Consumers split lines at every `=`, so a value may hold none; see
  * check_line() of values.c for all that would not survive.
  */
-#ifndef SONDE_CLI_CTL_CONFIG_H
-#define SONDE_CLI_CTL_CONFIG_H
+#ifndef SONDE_CLIENT_PROFILER_CONFIG_H
+#define SONDE_CLIENT_PROFILER_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,13 +13,15 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 
-#define CTL_TEXT_MAX 1024 /* bytes of a list, a filter or a domain */
-#define CTL_PATH_MAX 4096
+#define CONFIG_TEXT_MAX 1024 /* bytes of a list, a filter or a domain */
+#define CONFIG_PATH_MAX 4096
 
 /* The value sets; each ended by NULL. */
-extern const char *const ctl_activities[], *const ctl_profiler_levels[], *const ctl_aic_metrics[];
-extern const char *const ctl_export_types[], *const ctl_true_false[], *const ctl_host_systems[];
-extern const char *const ctl_monitor_exports[], *const ctl_activity_kinds[];
+extern const char *const nputrace_activities[], *const nputrace_levels[],
+							*const nputrace_aic_metrics[];
+extern const char *const nputrace_exports[], *const nputrace_true_false[],
+						     *const nputrace_host_systems[];
+extern const char *const npu_monitor_exports[], *const npu_monitor_kinds[];
 
 /* A trace by PyTorch's own profiler. */
 struct gputrace_config {
@@ -44,12 +46,12 @@ struct nputrace_config {
 	bool l2_cache, op_attr, msprof_tx;
 	bool gc_given;
 	float gc_threshold_ms;
-	unsigned data_simplification; /* of ctl_true_false */
+	unsigned data_simplification; /* of nputrace_true_false */
 	unsigned export_type;
-	char host_sys[CTL_TEXT_MAX + 1]; /* empty: None */
+	char host_sys[CONFIG_TEXT_MAX + 1]; /* empty: None */
 	bool sys_io, sys_interconnection;
 	const char *domain_include, *domain_exclude; /* NULL: None */
-	char rank_list[CTL_TEXT_MAX + 1]; /* empty: None */
+	char rank_list[CONFIG_TEXT_MAX + 1]; /* empty: None */
 };
 void nputrace_config_text(const struct nputrace_config *c, struct buf *out);
 
@@ -58,7 +60,7 @@ struct npu_monitor_config {
 	bool start, stop;
 	unsigned report_interval_s;
 	float duration_s;
-	char kinds[CTL_TEXT_MAX + 1]; /* empty: Marker */
+	char kinds[CONFIG_TEXT_MAX + 1]; /* empty: Marker */
 	const char *log_file; /* "" for metrics to the daemon */
 	unsigned export_type;
 	char rotate_lines[16], rotate_files[16];
@@ -68,7 +70,7 @@ struct npu_monitor_config {
 void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out);
 
 /* The shortest decimal text that is this float again, without an exponent: 0.1, 30, 0. */
-void ctl_add_float(struct buf *out, float v);
+void config_add_float(struct buf *out, float v);
 
 /* The file that libkineto makes of a log file's name for a process. False: the name has no .json,
  * and all processes write to the same file. */

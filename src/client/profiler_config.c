@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/ctl/config.h"
+#include "client/profiler_config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const ctl_activities[] = {"CPU,NPU", "NPU,CPU", "CPU", "NPU", NULL};
-const char *const ctl_profiler_levels[] = {"Level0", "Level1", "Level2", "Level_none", NULL};
-const char *const ctl_aic_metrics[] = {"AiCoreNone", "PipeUtilization", "ArithmeticUtilization",
-				       "Memory",     "MemoryL0",	"ResourceConflictRatio",
-				       "MemoryUB",   "L2Cache",		"MemoryAccess",
-				       NULL};
-const char *const ctl_export_types[] = {"Text", "Db", NULL};
-const char *const ctl_true_false[] = {"true", "false", NULL};
-const char *const ctl_host_systems[] = {"cpu", "mem", "disk", "network", "osrt", NULL};
-const char *const ctl_monitor_exports[] = {"DB", "Jsonl", NULL};
-const char *const ctl_activity_kinds[] = {"Marker", "Kernel",  "API",	     "Hccl",
-					  "Memory", "MemSet",  "MemCpy",     "Communication",
-					  "AclAPI", "NodeAPI", "RuntimeAPI", NULL};
+const char *const nputrace_activities[] = {"CPU,NPU", "NPU,CPU", "CPU", "NPU", NULL};
+const char *const nputrace_levels[] = {"Level0", "Level1", "Level2", "Level_none", NULL};
+const char *const nputrace_aic_metrics[] = {
+	"AiCoreNone", "PipeUtilization", "ArithmeticUtilization",
+	"Memory",     "MemoryL0",	 "ResourceConflictRatio",
+	"MemoryUB",   "L2Cache",	 "MemoryAccess",
+	NULL};
+const char *const nputrace_exports[] = {"Text", "Db", NULL};
+const char *const nputrace_true_false[] = {"true", "false", NULL};
+const char *const nputrace_host_systems[] = {"cpu", "mem", "disk", "network", "osrt", NULL};
+const char *const npu_monitor_exports[] = {"DB", "Jsonl", NULL};
+const char *const npu_monitor_kinds[] = {"Marker", "Kernel",  "API",	    "Hccl",
+					 "Memory", "MemSet",  "MemCpy",	    "Communication",
+					 "AclAPI", "NodeAPI", "RuntimeAPI", NULL};
 
 /* For the next line KEY=VALUE. */
 static struct buf *next_line(struct buf *out)
@@ -38,7 +39,7 @@ static void add_or_none(struct buf *out, const char *key, const char *value)
 	buf_addf(next_line(out), "%s=%s", key, value && *value ? value : "None");
 }
 
-void ctl_add_float(struct buf *out, float v)
+void config_add_float(struct buf *out, float v)
 {
 	char digits[32];
 	int precision = 0;
@@ -74,20 +75,19 @@ void gputrace_config_text(const struct gputrace_config *c, struct buf *out)
 	add_bool(out, "PROFILE_WITH_MODULES", c->with_modules);
 }
 
-static void nputrace_levels(const struct nputrace_config *c, struct buf *out)
+static void add_levels(const struct nputrace_config *c, struct buf *out)
 {
-	buf_addf(next_line(out), "PROFILE_ACTIVITIES=%s", ctl_activities[c->activities]);
+	buf_addf(next_line(out), "PROFILE_ACTIVITIES=%s", nputrace_activities[c->activities]);
 	add_bool(out, "PROFILE_ANALYSE", c->analyse);
 	add_bool(out, "PROFILE_ASYNC_MODE", c->async_mode);
-	buf_addf(next_line(out), "PROFILE_PROFILER_LEVEL=%s",
-		 ctl_profiler_levels[c->profiler_level]);
-	buf_addf(next_line(out), "PROFILE_AIC_METRICS=%s", ctl_aic_metrics[c->aic_metrics]);
+	buf_addf(next_line(out), "PROFILE_PROFILER_LEVEL=%s", nputrace_levels[c->profiler_level]);
+	buf_addf(next_line(out), "PROFILE_AIC_METRICS=%s", nputrace_aic_metrics[c->aic_metrics]);
 	add_bool(out, "PROFILE_L2_CACHE", c->l2_cache);
 	add_bool(out, "PROFILE_OP_ATTR", c->op_attr);
 	add_bool(out, "PROFILE_MSPROF_TX", c->msprof_tx);
 	if (c->gc_given) {
 		buf_add_str(out, "\nPROFILE_GC_DETECT_THRESHOLD=");
-		ctl_add_float(out, c->gc_threshold_ms);
+		config_add_float(out, c->gc_threshold_ms);
 	} else {
 		buf_addf(next_line(out), "PROFILE_GC_DETECT_THRESHOLD=None");
 	}
@@ -104,10 +104,10 @@ void nputrace_config_text(const struct nputrace_config *c, struct buf *out)
 	add_bool(out, "PROFILE_WITH_STACK", c->with_stack);
 	add_bool(out, "PROFILE_WITH_FLOPS", c->with_flops);
 	add_bool(out, "PROFILE_WITH_MODULES", c->with_modules);
-	nputrace_levels(c, out);
+	add_levels(c, out);
 	buf_addf(next_line(out), "PROFILE_DATA_SIMPLIFICATION=%s",
-		 ctl_true_false[c->data_simplification]);
-	buf_addf(next_line(out), "PROFILE_EXPORT_TYPE=%s", ctl_export_types[c->export_type]);
+		 nputrace_true_false[c->data_simplification]);
+	buf_addf(next_line(out), "PROFILE_EXPORT_TYPE=%s", nputrace_exports[c->export_type]);
 	add_or_none(out, "PROFILE_HOST_SYS", c->host_sys);
 	add_bool(out, "PROFILE_SYS_IO", c->sys_io);
 	add_bool(out, "PROFILE_SYS_INTERCONNECTION", c->sys_interconnection);
@@ -123,11 +123,11 @@ void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out
 	add_bool(out, "NPU_MONITOR_STOP", c->stop);
 	buf_addf(next_line(out), "REPORT_INTERVAL_S=%u", c->report_interval_s);
 	buf_add_str(out, "\nDURATION=");
-	ctl_add_float(out, c->duration_s);
+	config_add_float(out, c->duration_s);
 	buf_addf(next_line(out), "MSPTI_ACTIVITY_KIND=%s",
-		 c->kinds[0] ? c->kinds : ctl_activity_kinds[0]);
+		 c->kinds[0] ? c->kinds : npu_monitor_kinds[0]);
 	buf_addf(next_line(out), "NPU_MONITOR_LOG_FILE=%s", c->log_file);
-	buf_addf(next_line(out), "NPU_MONITOR_EXPORT_TYPE=%s", ctl_monitor_exports[c->export_type]);
+	buf_addf(next_line(out), "NPU_MONITOR_EXPORT_TYPE=%s", npu_monitor_exports[c->export_type]);
 	buf_addf(next_line(out), "JSONL_ROTATE_LOG_LINES=%s", c->rotate_lines);
 	buf_addf(next_line(out), "JSONL_ROTATE_LOG_FILES=%s", c->rotate_files);
 	buf_addf(next_line(out), "NPU_MONITOR_FILTER=%s", c->filter);
