@@ -39,6 +39,7 @@ LAYER_OF = [
     ("src/memory/options/*", "memory/options"),
     ("src/memory/dump/row.h", "memory/row"),
     ("src/activity/live/toplist*", "activity/toplist"),
+    ("src/client/top/*", "client/top"),
 ]
 LAYERS = (
     "wire base formats sampler recorder memory activity net client certs daemon cli python"
@@ -75,12 +76,13 @@ ALLOWED = {
     " device/names device/metrics",
     "activity/toplist": "base wire",
     "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
+    "client/top": "base client activity/toplist unwind/symbols",
     "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
     "daemon": "base wire net device/metrics formats activity/toplist",
     # own world: what people type, and what they import
     "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"
-    " recorder/stream memory memory/options memory/row activity activity/toplist net client certs"
-    " daemon device/metrics api",
+    " recorder/stream memory memory/options memory/row activity activity/toplist net client client/top"
+    " certs daemon device/metrics api",
     "python": "guest/runtime guest/collect guest/monitor wire base memory/options memory/row api",
 }
 

@@ -32,12 +32,13 @@ static void look(const char *text, size_t len)
 	struct host_entry host = {.name = (char *)"h", .label = (char *)"h"};
 	struct ctl_common common = CTL_COMMON_DEFAULTS;
 	struct ctl c = {.hosts = {.v = &host, .n = 1}, .common = &common};
+	struct client_group group = {.hosts = &c.hosts};
 	struct client_answer answer = {.reply = json_loadb(text, len, 0, NULL)};
 	struct top_display how = {.lines = 20, .width = 60, .colours = true};
 	struct buf out = {0};
 	struct top_model m;
 
-	top_model_make(&m, &c, &answer, "");
+	top_model_make(&m, &group, &answer, "");
 	top_text_answer(&m, &c, &how, &out);
 	top_text_tables(&m, &c, &how, &out);
 	json_t *o = top_text_json(&m, &c, &answer, &how);

@@ -55,19 +55,26 @@ void buf_add_addr(struct buf *b, uint64_t v)
 	b->len += 18;
 }
 
-void buf_addf(struct buf *b, const char *fmt, ...)
+void buf_addv(struct buf *b, const char *fmt, va_list ap)
 {
-	va_list ap, again;
+	va_list again;
 
-	va_start(ap, fmt);
 	va_copy(again, ap);
 	int n = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
 	if (n > 0) {
 		vsnprintf(buf_room(b, (size_t)n + 1), (size_t)n + 1, fmt, again);
 		b->len += (size_t)n;
 	}
 	va_end(again);
+}
+
+void buf_addf(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_addv(b, fmt, ap);
+	va_end(ap);
 }
 
 const char *buf_str(struct buf *b)

@@ -6,6 +6,7 @@
 #ifndef SONDE_BASE_CONTAINERS_BUF_H
 #define SONDE_BASE_CONTAINERS_BUF_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -25,6 +26,7 @@ void buf_add_u64(struct buf *b, uint64_t v);
 /* `0x` and 16 lower-case digits, as addresses are written in every export. */
 void buf_add_addr(struct buf *b, uint64_t v);
 __attribute__((format(printf, 2, 3))) void buf_addf(struct buf *b, const char *fmt, ...);
+__attribute__((format(printf, 2, 0))) void buf_addv(struct buf *b, const char *fmt, va_list ap);
 /* The content as a C string, valid until the next change. */
 const char *buf_str(struct buf *b);
 void buf_clear(struct buf *b); /* empty, keeps the memory */

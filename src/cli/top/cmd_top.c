@@ -2,7 +2,7 @@
 /*
  * sonde top: what takes the time of devices, now. A terminal shows the latest; a file or a pipe
  * gets a block for each interval. A monitor that is off is started, and stopped again at the end;
- * see cli/top/monitor.h.
+ * see client/top/follow.h.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,27 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
 #include "base/text/display_width.h"
 #include "base/text/table.h"
 #include "cli/ctl/values.h"
 #include "cli/screen.h"
-#include "cli/top/model.h"
-#include "cli/top/monitor.h"
 #include "cli/top/text.h"
 #include "client/profiler_config.h"
+#include "client/top/follow.h"
 
 #define ANY_JOB UINT64_MAX
-#define NS_PER_S 1000000000ull
 #define USUAL_KINDS "Kernel,Communication"
-#define PATIENCE_S 20 /* for a first report, beyond two intervals */
-#define MUTE_S 6 /* the same for clients that may send none */
 #define ENOUGH_ROWS 10 /* for a line about keys */
-#define OVER_S 4 /* that what has ended may begin anew, before it is reported to be over */
-#define LATE_S 2 /* that the last process is waited for, beyond two intervals */
-#define POLL_NS (NS_PER_S / 4) /* how often a report that is awaited is polled */
-#define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
 
 struct top_options {
 	struct ctl_common common;
@@ -46,55 +36,9 @@ struct top_options {
 struct top_run {
 	struct ctl *c;
 	const struct top_options *o;
-	struct client_answer *answers; /* of the last poll; NULL: none */
-	struct top_monitor monitor;
-	bool empty; /* nothing is there to show yet: it is polled more often */
-	uint64_t over_ns; /* since then there has been nothing to show; 0: there is */
-	bool over_said;
-	uint64_t mute_ns; /* since then only such are monitored as may send no reports; 0: not so */
-	bool screen;
+	bool screen, entered; /* it is to be used; it is */
 	unsigned by;
-	struct top_news news;
 };
-
-/* --- asking --- */
-
-static void add_filters(const struct top_options *o, json_t *request)
-{
-	if (o->job_id != ANY_JOB)
-		json_object_set_new(request, "job_id", json_integer((json_int_t)o->job_id));
-	if (o->pids)
-		json_object_set_new(request, "pids", ctl_pids(o->pids));
-}
-
-static int poll_hosts(struct top_run *t, struct err *err)
-{
-	json_t *request =
-		json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", (int)(t->o->lines + EXTRA_ROWS),
-			  "lease", (json_int_t)t->monitor.lease);
-
-	add_filters(t->o, request);
-	client_answers_free(&t->c->group, t->answers);
-	t->answers = client_answers_new(&t->c->group);
-	return client_ask_all(&t->c->group, request, t->answers, err);
-}
-
-/* A daemon that does not know the function closes the connection. */
-static void explain_old_daemons(struct top_run *t)
-{
-	for (size_t i = 0; i < t->c->hosts.n; i++) {
-		struct client_answer *a = &t->answers[i];
-
-		if (a->reply && !json_is_array(json_object_get(a->reply, "processes"))) {
-			const char *status = json_string_value(json_object_get(a->reply, "status"));
-
-			err_set(&a->err, -1, "the daemon does not report what takes time: %.300s",
-				status ? status : "is it one of sonde?");
-			json_decref(a->reply);
-			a->reply = NULL;
-		}
-	}
-}
 
 /* --- showing --- */
 
@@ -162,13 +106,14 @@ static void add_heading(const struct top_run *t, const struct top_model *m,
 	buf_add_char(out, '\n');
 }
 
-static bool print_answers(struct top_run *t, const struct top_model *m)
+static bool print_answers(void *arg, const struct top_model *m, const struct client_answer *answers)
 {
+	const struct top_run *t = arg;
 	struct top_display l = display_options(t);
 	struct buf out = {0};
 
 	if (t->o->common.json) {
-		json_t *o = top_text_json(m, t->c, t->answers, &l);
+		json_t *o = top_text_json(m, t->c, answers, &l);
 		size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
 		char *text = json_dumps(o, flags);
 
@@ -184,7 +129,6 @@ static bool print_answers(struct top_run *t, const struct top_model *m)
 	}
 	bool good = t->screen ? screen_draw(&out) : write_out(t, &out);
 	buf_release(&out);
-	top_news_shown(&t->news, m);
 	return good;
 }
 
@@ -208,35 +152,25 @@ static bool handle_key(struct top_run *t, int key)
 	return key != 'q' && key != 'Q' && key != 4; /* Ctrl-D */
 }
 
-enum outcome { GO_ON, DONE, NOTHING, BROKEN, UNREACHABLE };
-
-/* Nothing more comes: the monitor has ended while we polled, or the process has. It may be a
- * matter of moments, when a daemon or a job is started anew. */
-static bool is_over(struct top_run *t, const struct top_model *m, uint64_t now)
+static bool wait_for_key(void *arg, uint64_t until_ns)
 {
-	bool over = !m->running && !m->paused && (m->ended || (m->was_known && !m->known));
+	struct top_run *t = arg;
 
-	if (!over)
-		t->over_ns = 0;
-	else if (!t->over_ns)
-		t->over_ns = now;
-	return over && now - t->over_ns > OVER_S * NS_PER_S;
+	return handle_key(t, screen_wait(until_ns, t->screen));
 }
 
-/* All that are monitored are clients of others, and none has reported for longer than one of ours
- * would take. */
-static bool is_mute(struct top_run *t, const struct top_model *m, uint64_t now)
+static void enter_screen(void *arg)
 {
-	if (m->nprocesses || m->running > m->mute || !m->known)
-		t->mute_ns = 0;
-	else if (m->mute && !t->mute_ns)
-		t->mute_ns = now;
-	/* whether it is on is not known of such at every moment */
-	return t->mute_ns && now - t->mute_ns > (2 * t->o->interval_s + MUTE_S) * NS_PER_S;
+	struct top_run *t = arg;
+
+	if (t->screen)
+		screen_enter(true);
+	t->entered = t->screen;
 }
 
-static void report_nothing(const struct top_run *t, const struct top_model *m)
+static void report_nothing(void *arg, const struct top_model *m)
 {
+	const struct top_run *t = arg;
 	struct buf words = {0};
 
 	top_text_nothing(m, t->c, &words);
@@ -245,157 +179,67 @@ static void report_nothing(const struct top_run *t, const struct top_model *m)
 	buf_release(&words);
 }
 
-/* One poll, and what follows from it. */
-static enum outcome handle_answers(struct top_run *t, struct top_model *m, unsigned *shown,
-				   uint64_t patience_ns)
+static void report_message(void *arg, const char *text)
 {
-	uint64_t now = clock_mono_ns();
-
-	if (t->screen)
-		return print_answers(t, m) ? GO_ON : BROKEN;
-	if (top_news_is(&t->news, m, t->o->once, (2 * t->o->interval_s + LATE_S) * NS_PER_S)) {
-		if (!print_answers(t, m))
-			return BROKEN;
-		(*shown)++;
-	}
-	if (t->o->once && *shown)
-		return DONE;
-	if (t->o->count && *shown >= t->o->count)
-		return DONE;
-	/* who waits for so many reports, or the first of a monitor that is on, gets them, or learns
-	 * that none comes */
-	bool over = is_over(t, m, now), bounded = t->o->once || t->o->count;
-	bool hopeless = (!m->running && !m->paused && (t->o->no_start || !m->known)) || m->is_mute;
-	if ((over && bounded) || (!*shown && (now > patience_ns || (hopeless && t->o->once))))
-		return NOTHING;
-	if (over && !t->over_said)
-		report_nothing(t, m);
-	t->over_said = over;
-	return GO_ON;
-}
-
-static bool nobody_answers(const struct top_run *t)
-{
-	for (size_t i = 0; i < t->c->hosts.n; i++)
-		if (t->answers[i].reply)
-			return false;
-	return true;
-}
-
-/* Until the next poll. False: the user wants to end. */
-static bool wait_for_poll(struct top_run *t)
-{
-	uint64_t moment = t->screen && !t->empty ? t->o->interval_s * NS_PER_S : POLL_NS;
-	uint64_t until = clock_mono_ns() + moment;
-	int key = 0;
-
-	for (bool again = true; again && !screen_must_end();) {
-		uint64_t due = t->monitor.renew_ns;
-
-		again = due < until;
-		key = screen_wait(again ? due : until, t->screen);
-		if (clock_mono_ns() >= t->monitor.renew_ns)
-			top_monitor_renew(&t->monitor);
-		else
-			again = false; /* a key, or a terminal of another size */
-	}
-	return handle_key(t, key);
-}
-
-static enum outcome show_answers(struct top_run *t, unsigned *shown, uint64_t patience)
-{
-	struct top_model m;
-
-	explain_old_daemons(t);
-	top_news_note(&t->news, t->c, t->answers);
-	top_monitor_start(&t->monitor, t->answers);
-	top_monitor_drop_old(&t->monitor, t->answers);
-	top_model_make(&m, t->c, t->answers, t->o->kinds);
-	top_monitor_describe(&t->monitor, t->answers, &m);
-	m.is_mute = is_mute(t, &m, clock_mono_ns());
-	enum outcome outcome = handle_answers(t, &m, shown, patience);
-	if (outcome == NOTHING)
-		report_nothing(t, &m);
-	t->empty = !m.nprocesses;
-	top_model_release(&m);
-	return outcome;
-}
-
-static int run_loop(struct top_run *t)
-{
-	uint64_t patience = clock_mono_ns() + (2 * t->o->interval_s + PATIENCE_S) * NS_PER_S;
-	uint64_t heard = 0;
-	enum outcome outcome = GO_ON;
-	struct err err = {0};
-	unsigned shown = 0;
-
-	while (outcome == GO_ON && !screen_must_end()) {
-		if (poll_hosts(t, &err) < 0) {
-			outcome = UNREACHABLE;
-			break;
-		}
-		if (!nobody_answers(t)) {
-			if (!heard && t->screen)
-				screen_enter(true);
-			heard = clock_mono_ns();
-		} else if (!heard ||
-			   (!t->screen && clock_mono_ns() - heard > PATIENCE_S * NS_PER_S)) {
-			outcome = UNREACHABLE;
-			break;
-		}
-		outcome = show_answers(t, &shown, patience);
-		if (outcome == GO_ON && !wait_for_poll(t))
-			outcome = DONE;
-	}
-	if (heard && t->screen)
-		screen_leave();
-	if (err.code < 0) {
-		client_answers_free(&t->c->group, t->answers); /* nobody was asked */
-		t->answers = NULL;
-		return command_fail(t->c->cmd, &err, EXIT_FAILED);
-	}
-	if (outcome == UNREACHABLE || (outcome == BROKEN && !t->screen))
-		return EXIT_FAILED;
-	return outcome == NOTHING ? EXIT_FINDING : EXIT_DONE;
+	ctl_say(((const struct top_run *)arg)->c, "%s", text);
 }
 
 /* Which hosts failed at the last poll. One says why, and what to do about it. */
-static int report_failures(const struct top_run *t, int status)
+static int report_failures(const struct ctl *c, const struct top_follow *f, int status)
 {
-	const struct ctl *c = t->c;
-
-	if (c->hosts.n > 1 && nobody_answers(t)) {
-		ctl_say(c, "none of %zu hosts answers; %s", c->hosts.n, t->answers[0].err.text);
+	if (c->hosts.n > 1 && !top_follow_anybody_answers(f)) {
+		ctl_say(c, "none of %zu hosts answers; %s", c->hosts.n, f->answers[0].err.text);
 		return EXIT_FAILED;
 	}
-	int failed = ctl_failures(c, t->answers);
+	int failed = ctl_failures(c, f->answers);
 	return status == EXIT_DONE || failed != EXIT_DONE ? failed : status;
+}
+
+static int exit_status(const struct top_run *t, enum top_end end)
+{
+	if (end == TOP_UNREACHABLE || (end == TOP_BROKEN && !t->screen))
+		return EXIT_FAILED;
+	return end == TOP_NOTHING ? EXIT_FINDING : EXIT_DONE;
 }
 
 static int show_top(struct ctl *c, const struct top_options *o)
 {
+	static const struct top_follow_ops ops = {.show = print_answers,
+						  .report_nothing = report_nothing,
+						  .say = report_message,
+						  .reached = enter_screen,
+						  .wait = wait_for_key,
+						  .must_end = screen_must_end};
 	struct top_run t = {.c = c,
 			    .o = o,
 			    .by = o->by,
 			    .screen = screen_is_able() && !o->common.json && !o->once && !o->count};
+	struct top_follow f = {.g = &c->group,
+			       .o = {.pids = o->pids ? ctl_pids(o->pids) : NULL,
+				     .job_id = o->job_id == ANY_JOB ? -1 : (int64_t)o->job_id,
+				     .interval_s = o->interval_s,
+				     .lines = o->lines,
+				     .count = o->count,
+				     .once = o->once,
+				     .kinds = o->kinds,
+				     .start_kinds = *o->kinds ? o->kinds : USUAL_KINDS,
+				     .no_start = o->no_start,
+				     .live = t.screen},
+			       .ops = &ops,
+			       .arg = &t};
+	struct err err = {0};
 
-	t.monitor = (struct top_monitor){.c = c,
-					 .pids = o->pids,
-					 .job_id = o->job_id == ANY_JOB ? 0 : (int64_t)o->job_id,
-					 .interval_s = o->interval_s,
-					 .kinds = *o->kinds ? o->kinds : USUAL_KINDS,
-					 .only_look = o->no_start,
-					 .quiet = t.screen};
 	c->group.progress = NULL; /* there are many rounds */
-	top_news_begin(&t.news, c);
-	top_monitor_begin(&t.monitor);
 	screen_signals(false);
-	int status = run_loop(&t);
-	if (t.answers)
-		status = report_failures(&t, status);
-	top_monitor_end(&t.monitor);
-	client_answers_free(&c->group, t.answers);
-	top_news_release(&t.news);
+	int status = exit_status(&t, top_follow_run(&f, &err));
+	if (t.entered)
+		screen_leave();
+	if (err.code < 0)
+		status = command_fail(c->cmd, &err, EXIT_FAILED);
+	if (f.answers)
+		status = report_failures(c, &f, status);
+	top_follow_end(&f);
+	json_decref(f.o.pids);
 	return status;
 }
 

@@ -3,7 +3,8 @@
 #ifndef SONDE_CLI_TOP_TEXT_H
 #define SONDE_CLI_TOP_TEXT_H
 
-#include "cli/top/model.h"
+#include "cli/ctl/ctl.h"
+#include "client/top/model.h"
 
 enum top_by { TOP_BY_BOTH, TOP_BY_KERNEL, TOP_BY_RANK };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/top/model.h"
+#include "client/top/model.h"
 
 #include "base/clock.h"
 #include "base/compare.h"
@@ -195,7 +195,8 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	*XPUSH(m->processes, m->nprocesses, m->processes_cap) = p;
 }
 
-static void add_host(struct maker *k, const struct ctl *c, size_t host, const json_t *reply)
+static void add_host(struct maker *k, const struct client_group *g, size_t host,
+		     const json_t *reply)
 {
 	struct top_model *m = k->m;
 	size_t i;
@@ -215,7 +216,7 @@ static void add_host(struct maker *k, const struct ctl *c, size_t host, const js
 	{
 		json_t *copy = json_copy(v);
 
-		json_object_set_new(copy, "host", json_string(c->hosts.v[host].label));
+		json_object_set_new(copy, "host", json_string(g->hosts->v[host].label));
 		json_array_append_new(m->regressions, copy);
 	}
 }
@@ -301,15 +302,15 @@ static void find_slowest(struct top_model *m)
 	free(at);
 }
 
-void top_model_make(struct top_model *m, const struct ctl *c, const struct client_answer *answers,
-		    const char *kinds)
+void top_model_make(struct top_model *m, const struct client_group *g,
+		    const struct client_answer *answers, const char *kinds)
 {
 	struct maker k = {.m = m, .kinds = kinds};
 
 	*m = (struct top_model){.regressions = json_array()};
-	for (size_t i = 0; i < c->hosts.n; i++)
+	for (size_t i = 0; i < g->hosts->n; i++)
 		if (answers[i].reply)
-			add_host(&k, c, i, answers[i].reply);
+			add_host(&k, g, i, answers[i].reply);
 		else if (!m->failed++)
 			m->why_failed = answers[i].err.text;
 	if (m->nlines)
@@ -333,9 +334,9 @@ void top_model_release(struct top_model *m)
 	*m = (struct top_model){0};
 }
 
-void top_news_begin(struct top_news *n, const struct ctl *c)
+void top_news_begin(struct top_news *n, const struct client_group *g)
 {
-	*n = (struct top_news){.hosts = xcalloc(c->hosts.n + 1, sizeof(*n->hosts))};
+	*n = (struct top_news){.hosts = xcalloc(g->hosts->n + 1, sizeof(*n->hosts))};
 }
 
 void top_news_release(struct top_news *n)
@@ -344,9 +345,10 @@ void top_news_release(struct top_news *n)
 	*n = (struct top_news){0};
 }
 
-void top_news_note(struct top_news *n, const struct ctl *c, const struct client_answer *answers)
+void top_news_note(struct top_news *n, const struct client_group *g,
+		   const struct client_answer *answers)
 {
-	for (size_t i = 0; i < c->hosts.n; i++)
+	for (size_t i = 0; i < g->hosts->n; i++)
 		if (answers[i].reply && !n->hosts[i].since_ns)
 			n->hosts[i].since_ns =
 				json_integer_value(json_object_get(answers[i].reply, "now"));

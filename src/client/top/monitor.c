@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/top/monitor.h"
+#include "client/top/monitor.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -8,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/ctl/values.h"
 #include "client/profiler_config.h"
 
 #define NS_PER_S 1000000000ull
@@ -22,14 +22,27 @@
 
 enum request_kind { START, RENEW, STOP };
 
+__attribute__((format(printf, 2, 3))) static void report(const struct top_monitor *m,
+							 const char *fmt, ...)
+{
+	struct buf text = {0};
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_addv(&text, fmt, ap);
+	va_end(ap);
+	m->say(m->arg, buf_str(&text));
+	buf_release(&text);
+}
+
 static unsigned lease_s(const struct top_monitor *m)
 {
-	return LEASE_S + m->c->common->timeout_s;
+	return LEASE_S + m->g->timeout_ms / 1000;
 }
 
 void top_monitor_begin(struct top_monitor *m)
 {
-	m->hosts = xcalloc(m->c->hosts.n + 1, sizeof(*m->hosts));
+	m->hosts = xcalloc(m->g->hosts->n + 1, sizeof(*m->hosts));
 	m->renew_ns = UINT64_MAX;
 	if (getrandom(&m->lease, sizeof(m->lease), 0) != sizeof(m->lease))
 		m->lease = clock_real_ns();
@@ -49,10 +62,10 @@ static json_t *request_for(const struct top_monitor *m, enum request_kind kind)
 
 	snprintf(config.kinds, sizeof(config.kinds), "%s", m->kinds);
 	npu_monitor_config_text(&config, &text);
-	json_t *request =
-		json_pack("{s:s,s:s,s:o,s:I}", "fn", "setKinetOnDemandRequest", "config",
-			  buf_str(&text), "pids", m->pids ? ctl_pids(m->pids) : json_pack("[i]", 0),
-			  "job_id", (json_int_t)m->job_id);
+	json_t *request = json_pack("{s:s,s:s,s:o,s:I}", "fn", "setKinetOnDemandRequest", "config",
+				    buf_str(&text), "pids",
+				    m->pids ? json_incref(m->pids) : json_pack("[i]", 0), "job_id",
+				    (json_int_t)m->job_id);
 	buf_release(&text);
 	return request;
 }
@@ -60,12 +73,12 @@ static json_t *request_for(const struct top_monitor *m, enum request_kind kind)
 /* Sends the request, which is taken, to the hosts that are wanted. The answers are the caller's. */
 static struct client_answer *ask_some(struct top_monitor *m, json_t *request, const bool *want)
 {
-	json_t **requests = xcalloc(m->c->hosts.n, sizeof(*requests));
-	struct client_answer *answers = client_answers_new(&m->c->group);
+	json_t **requests = xcalloc(m->g->hosts->n, sizeof(*requests));
+	struct client_answer *answers = client_answers_new(m->g);
 
-	for (size_t i = 0; i < m->c->hosts.n; i++)
+	for (size_t i = 0; i < m->g->hosts->n; i++)
 		requests[i] = want[i] ? request : NULL;
-	(void)client_ask(&m->c->group, requests, answers, NULL);
+	(void)client_ask(m->g, requests, answers, NULL);
 	json_decref(request);
 	free(requests);
 	return answers;
@@ -79,12 +92,12 @@ static size_t send_request(struct top_monitor *m, enum request_kind kind, const 
 	struct client_answer *answers = ask_some(m, request_for(m, kind), want);
 	size_t failed = 0;
 
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		failed += want[i] && !answers[i].reply;
 		out_reached[i] = json_array_size(
 			json_object_get(answers[i].reply, "activityProfilersTriggered"));
 	}
-	client_answers_free(&m->c->group, answers);
+	client_answers_free(m->g, answers);
 	return failed;
 }
 
@@ -141,19 +154,19 @@ static void note_state(struct top_monitor_host *h, const struct host_state *s)
 static void report_started(const struct top_monitor *m, size_t n)
 {
 	if (n && !m->quiet)
-		ctl_say(m->c,
-			"the monitor was off: it is started in %zu process%s with %s, and stopped "
-			"again at the end",
-			n, n == 1 ? "" : "es", m->kinds);
+		report(m,
+		       "the monitor was off: it is started in %zu process%s with %s, and stopped "
+		       "again at the end",
+		       n, n == 1 ? "" : "es", m->kinds);
 }
 
 static void start_monitors(struct top_monitor *m, const bool *want,
 			   const struct client_answer *answers)
 {
-	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached)), new = 0;
+	size_t *reached = xcalloc(m->g->hosts->n + 1, sizeof(*reached)), new = 0;
 
 	send_request(m, START, want, reached);
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		struct top_monitor_host *h = &m->hosts[i];
 
 		if (!reached[i])
@@ -172,16 +185,16 @@ static void start_monitors(struct top_monitor *m, const bool *want,
 
 void top_monitor_start(struct top_monitor *m, const struct client_answer *answers)
 {
-	bool *want = xcalloc(m->c->hosts.n + 1, sizeof(*want)), any = false;
+	bool *want = xcalloc(m->g->hosts->n + 1, sizeof(*want)), any = false;
 
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		if (!answers[i].reply)
 			continue;
 		struct host_state s = state_of(answers[i].reply);
 
 		note_state(&m->hosts[i], &s);
 		m->was_known = m->was_known || s.known;
-		want[i] = !m->only_look && is_to_start(&m->hosts[i], &s);
+		want[i] = !m->only_observe && is_to_start(&m->hosts[i], &s);
 		any = any || want[i];
 	}
 	if (any)
@@ -198,7 +211,7 @@ static void drop_of(json_t *list, const json_t *pid)
 
 void top_monitor_drop_old(const struct top_monitor *m, const struct client_answer *answers)
 {
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		json_t *processes = json_object_get(answers[i].reply, "processes");
 		json_t *slower = json_object_get(answers[i].reply, "regressions");
 
@@ -216,7 +229,7 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct client_answe
 void top_monitor_describe(const struct top_monitor *m, const struct client_answer *answers,
 			  struct top_model *model)
 {
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		const struct top_monitor_host *h = &m->hosts[i];
 		struct host_state s = state_of(answers[i].reply);
 
@@ -236,7 +249,7 @@ static bool find_own(const struct top_monitor *m, bool *out)
 {
 	bool any = false;
 
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		out[i] = m->hosts[i].is_own;
 		any = any || out[i];
 	}
@@ -245,8 +258,8 @@ static bool find_own(const struct top_monitor *m, bool *out)
 
 void top_monitor_renew(struct top_monitor *m)
 {
-	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own));
-	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached));
+	bool *own = xcalloc(m->g->hosts->n + 1, sizeof(*own));
+	size_t *reached = xcalloc(m->g->hosts->n + 1, sizeof(*reached));
 
 	if (find_own(m, own))
 		send_request(m, RENEW, own, reached);
@@ -267,18 +280,18 @@ static size_t find_lingering(struct top_monitor *m, const bool *want, struct buf
 	size_t found = 0, k;
 	json_t *pid;
 
-	for (size_t i = 0; i < m->c->hosts.n; i++) {
+	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		json_array_foreach(json_object_get(answers[i].reply, "lingering"), k, pid)
 		{
 			if (found++ >= NAMED)
 				continue;
 			buf_addf(out, "%s%lld", out->len ? ", " : "",
 				 (long long)json_integer_value(pid));
-			if (m->c->hosts.n > 1)
-				buf_addf(out, " (%s)", m->c->hosts.v[i].label);
+			if (m->g->hosts->n > 1)
+				buf_addf(out, " (%s)", m->g->hosts->v[i].label);
 		}
 	}
-	client_answers_free(&m->c->group, answers);
+	client_answers_free(m->g, answers);
 	return found;
 }
 
@@ -301,38 +314,37 @@ static size_t wait_until_off(struct top_monitor *m, const bool *want, struct buf
 
 static void stop_monitors(struct top_monitor *m, const bool *want)
 {
-	size_t *reached = xcalloc(m->c->hosts.n + 1, sizeof(*reached)), sum = 0;
+	size_t *reached = xcalloc(m->g->hosts->n + 1, sizeof(*reached)), sum = 0;
 	size_t failed = send_request(m, STOP, want, reached);
 	struct buf pids = {0};
 
-	for (size_t i = 0; i < m->c->hosts.n; i++)
+	for (size_t i = 0; i < m->g->hosts->n; i++)
 		sum += reached[i];
 	size_t on = sum ? wait_until_off(m, want, &pids) : 0;
 	if (failed)
-		ctl_say(m->c,
-			"the request to stop the monitor failed: it ends by itself within %u s",
-			lease_s(m));
+		report(m, "the request to stop the monitor failed: it ends by itself within %u s",
+		       lease_s(m));
 	if (on)
-		ctl_say(m->c,
-			"after the request to stop, the monitor is still on in %zu process%s (%s): "
-			"it ends by itself within %u s",
-			on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
+		report(m,
+		       "after the request to stop, the monitor is still on in %zu process%s (%s): "
+		       "it ends by itself within %u s",
+		       on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
 	else if (sum && !failed)
-		ctl_say(m->c, "the monitor is stopped again");
+		report(m, "the monitor is stopped again");
 	buf_release(&pids);
 	free(reached);
 }
 
 void top_monitor_end(struct top_monitor *m)
 {
-	bool *own = xcalloc(m->c->hosts.n + 1, sizeof(*own)), lost = false;
+	bool *own = xcalloc(m->g->hosts->n + 1, sizeof(*own)), lost = false;
 
 	if (find_own(m, own))
 		stop_monitors(m, own);
-	for (size_t i = 0; i < m->c->hosts.n; i++)
+	for (size_t i = 0; i < m->g->hosts->n; i++)
 		lost = lost || m->hosts[i].is_lost;
 	if (lost)
-		ctl_say(m->c, "the monitor stays on: somebody else has requested it meanwhile");
+		report(m, "the monitor stays on: somebody else has requested it meanwhile");
 	free(own);
 	free(m->hosts);
 	m->hosts = NULL;

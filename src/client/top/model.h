@@ -3,11 +3,11 @@
  * What `sonde top` knows at a moment: the answers of all hosts to getTop, put together. Numbers of
  * daemons are somebody else's: whatever they are, there is something to show.
  */
-#ifndef SONDE_CLI_TOP_MODEL_H
-#define SONDE_CLI_TOP_MODEL_H
+#ifndef SONDE_CLIENT_TOP_MODEL_H
+#define SONDE_CLIENT_TOP_MODEL_H
 
 #include "activity/live/toplist.h"
-#include "cli/ctl/ctl.h"
+#include "client/ask.h"
 
 /* A kernel, or whatever else took time, of all processes together. */
 struct top_line {
@@ -64,8 +64,8 @@ struct top_model {
 };
 
 /* kinds: a comma list of those to show, "" for all. Borrows the answers until the release. */
-void top_model_make(struct top_model *m, const struct ctl *c, const struct client_answer *answers,
-		    const char *kinds);
+void top_model_make(struct top_model *m, const struct client_group *g,
+		    const struct client_answer *answers, const char *kinds);
 void top_model_release(struct top_model *m);
 
 /* How much more time a call takes than in the interval before; false: not known. */
@@ -86,11 +86,12 @@ struct top_news {
 	uint64_t some_ns; /* monotonic: some have reported anew since then; 0: none has */
 };
 
-void top_news_begin(struct top_news *n, const struct ctl *c);
+void top_news_begin(struct top_news *n, const struct client_group *g);
 void top_news_release(struct top_news *n);
 
 /* The answers to a poll. */
-void top_news_note(struct top_news *n, const struct ctl *c, const struct client_answer *answers);
+void top_news_note(struct top_news *n, const struct client_group *g,
+		   const struct client_answer *answers);
 
 /*
  * Whether there is something to show. `begun`: intervals that have begun since the command did, and

@@ -4,19 +4,22 @@
  * long as this runs: if this is killed, it ends some seconds later. A monitor that somebody else
  * has requested, before or meanwhile, is shown, and neither renewed nor stopped.
  */
-#ifndef SONDE_CLI_TOP_MONITOR_H
-#define SONDE_CLI_TOP_MONITOR_H
+#ifndef SONDE_CLIENT_TOP_MONITOR_H
+#define SONDE_CLIENT_TOP_MONITOR_H
 
-#include "cli/top/model.h"
+#include "client/top/model.h"
 
 struct top_monitor {
-	struct ctl *c;
-	const char *pids; /* NULL: all */
+	struct client_group *g;
+	json_t *pids; /* an array; NULL: all */
 	int64_t job_id;
 	unsigned interval_s;
 	const char *kinds;
-	bool only_look; /* nothing is started */
-	bool quiet; /* there is a screen: it says what there is to say */
+	bool only_observe; /* nothing is started */
+	bool quiet; /* that it was started is shown elsewhere */
+	/* A message about what was started or stopped. */
+	void (*say)(void *arg, const char *text);
+	void *arg;
 	/* From here on its own. */
 	uint64_t lease;
 	uint64_t renew_ns; /* when top_monitor_renew() is due (monotonic); UINT64_MAX: never */
@@ -43,7 +46,7 @@ void top_monitor_describe(const struct top_monitor *m, const struct client_answe
 /* At renew_ns. */
 void top_monitor_renew(struct top_monitor *m);
 
-/* Stops what is ours, waits until it is off, for some seconds, says so, and releases all. */
+/* Stops what is ours, waits until it is off, for some seconds, reports that, and releases all. */
 void top_monitor_end(struct top_monitor *m);
 
 #endif
