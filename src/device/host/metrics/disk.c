@@ -12,25 +12,15 @@
 #include "device/host/metrics/file.h"
 #include "device/host/metrics/host.h"
 
-#define NAME_BYTES 32
 #define MAX_DISKS 1024
 #define SECTOR_BYTES 512 /* of this file, whatever the disk's are */
 
-struct disk {
-	char name[NAME_BYTES];
-	bool whole;
-	uint64_t read_sectors, written_sectors, busy_ms;
-};
-
-struct disks {
-	struct disk *list;
-	size_t n, cap;
-};
+enum { READ_SECTORS, WRITTEN_SECTORS, BUSY_MS };
 
 struct host_disk {
 	char *root;
 	struct kernel_file stats;
-	struct disks before, now;
+	struct kernel_rounds rounds; /* `skip`: it is no whole disk */
 	uint64_t before_ns;
 };
 
@@ -48,8 +38,7 @@ void host_disk_free(struct host_disk *d)
 	if (!d)
 		return;
 	kernel_file_release(&d->stats);
-	free(d->before.list);
-	free(d->now.list);
+	kernel_rounds_release(&d->rounds);
 	free(d->root);
 	free(d);
 }
@@ -70,7 +59,7 @@ static bool is_whole(const struct host_disk *d, const char *name)
 }
 
 /* "major minor name reads merged sectors ms writes merged sectors ms flying busy_ms …" */
-static bool parse_line(const char *line, struct disk *out)
+static bool parse_line(const char *line, struct kernel_row *out)
 {
 	uint64_t v[10], number;
 
@@ -78,28 +67,18 @@ static bool parse_line(const char *line, struct disk *out)
 		return false;
 	line += strspn(line, " ");
 	size_t len = strcspn(line, " \n");
-	if (!len || len >= NAME_BYTES || *line == '.')
+	if (!len || len >= sizeof(out->name) || *line == '.')
 		return false;
-	*out = (struct disk){0};
+	*out = (struct kernel_row){0};
 	memcpy(out->name, line, len);
 	line += len;
 	for (unsigned i = 0; i < 10; i++)
 		if (!kernel_number(&line, &v[i]))
 			return false;
-	out->read_sectors = v[2];
-	out->written_sectors = v[6];
-	out->busy_ms = v[9];
+	out->counts[READ_SECTORS] = v[2];
+	out->counts[WRITTEN_SECTORS] = v[6];
+	out->counts[BUSY_MS] = v[9];
 	return true;
-}
-
-static const struct disk *find_disk(const struct disks *in, const char *name, size_t guess)
-{
-	if (guess < in->n && !strcmp(in->list[guess].name, name))
-		return &in->list[guess];
-	for (size_t i = 0; i < in->n; i++)
-		if (!strcmp(in->list[i].name, name))
-			return &in->list[i];
-	return NULL;
 }
 
 static bool is_memory(const char *name)
@@ -109,30 +88,35 @@ static bool is_memory(const char *name)
 
 static void parse(struct host_disk *d, const char *text)
 {
+	const struct kernel_rows *now = &d->rounds.now;
+	struct kernel_row one;
 	const char *line;
-	struct disk one;
 	size_t len;
 
-	d->now.n = 0;
-	while (d->now.n < MAX_DISKS && (line = kernel_line(&text, &len))) {
+	while (now->n < MAX_DISKS && (line = kernel_line(&text, &len))) {
 		if (!parse_line(line, &one) || is_memory(one.name))
 			continue;
-		const struct disk *was = find_disk(&d->before, one.name, d->now.n);
-		one.whole = was ? was->whole : is_whole(d, one.name);
-		d->now.list = xgrow(d->now.list, &d->now.cap, d->now.n + 1, sizeof(one));
-		d->now.list[d->now.n++] = one;
+		const struct kernel_row *was = kernel_rounds_before(&d->rounds, one.name, now->n);
+		one.skip = was ? was->skip : !is_whole(d, one.name);
+		kernel_rounds_add(&d->rounds, &one);
 	}
 }
 
-static void emit_disk(const struct disk *now, const struct disk *was, double elapsed_ms,
+static uint64_t count_added(const struct kernel_row *now, const struct kernel_row *was,
+			    unsigned which)
+{
+	return kernel_counted(now->counts[which], was->counts[which]);
+}
+
+static void emit_disk(const struct kernel_row *now, const struct kernel_row *was, double elapsed_ms,
 		      struct metric_list *out)
 {
-	double util = 100.0 * (double)kernel_counted(now->busy_ms, was->busy_ms) / elapsed_ms;
+	double util = 100.0 * (double)count_added(now, was, BUSY_MS) / elapsed_ms;
 
 	metric_list_uint(out, "disk_read_bytes", now->name,
-			 kernel_counted(now->read_sectors, was->read_sectors) * SECTOR_BYTES);
+			 count_added(now, was, READ_SECTORS) * SECTOR_BYTES);
 	metric_list_uint(out, "disk_write_bytes", now->name,
-			 kernel_counted(now->written_sectors, was->written_sectors) * SECTOR_BYTES);
+			 count_added(now, was, WRITTEN_SECTORS) * SECTOR_BYTES);
 	metric_list_float(out, "disk_util", now->name, util < 100 ? util : 100);
 }
 
@@ -143,15 +127,13 @@ void host_disk_read(struct host_disk *d, struct metric_list *out)
 
 	if (!text)
 		return;
-	struct disks old = d->before;
-	d->before = d->now;
-	d->now = old;
+	kernel_rounds_begin(&d->rounds);
 	parse(d, text);
-	for (size_t i = 0; d->before_ns && i < d->now.n; i++) {
-		const struct disk *now = &d->now.list[i];
-		const struct disk *was = find_disk(&d->before, now->name, i);
+	for (size_t i = 0; d->before_ns && i < d->rounds.now.n; i++) {
+		const struct kernel_row *now = &d->rounds.now.list[i];
+		const struct kernel_row *was = kernel_rounds_before(&d->rounds, now->name, i);
 
-		if (now->whole)
+		if (!now->skip)
 			emit_disk(now, was ? was : now, (double)(now_ns - d->before_ns) / 1e6, out);
 	}
 	d->before_ns = now_ns;

@@ -114,3 +114,36 @@ void kernel_list_each(const char *list, unsigned max, void (*fn)(void *arg, unsi
 		list++;
 	}
 }
+
+void kernel_rounds_begin(struct kernel_rounds *r)
+{
+	struct kernel_rows old = r->before;
+
+	r->before = r->now;
+	r->now = old;
+	r->now.n = 0;
+}
+
+void kernel_rounds_add(struct kernel_rounds *r, const struct kernel_row *row)
+{
+	*XPUSH(r->now.list, r->now.n, r->now.cap) = *row;
+}
+
+const struct kernel_row *kernel_rounds_before(const struct kernel_rounds *r, const char *name,
+					      size_t at)
+{
+	const struct kernel_rows *in = &r->before;
+
+	if (at < in->n && !strcmp(in->list[at].name, name))
+		return &in->list[at];
+	for (size_t i = 0; i < in->n; i++)
+		if (!strcmp(in->list[i].name, name))
+			return &in->list[i];
+	return NULL;
+}
+
+void kernel_rounds_release(struct kernel_rounds *r)
+{
+	free(r->before.list);
+	free(r->now.list);
+}

@@ -43,4 +43,27 @@ static inline uint64_t kernel_counted(uint64_t now, uint64_t before)
 	return now > before ? now - before : 0;
 }
 
+/* Counters by name, of this round and of the one before: a disk, a network interface. */
+struct kernel_row {
+	char name[32];
+	uint64_t counts[8];
+	bool skip; /* by whoever added it; not looked at here */
+};
+struct kernel_rows {
+	struct kernel_row *list;
+	size_t n, cap;
+};
+struct kernel_rounds {
+	struct kernel_rows before, now;
+};
+
+/* The rows of this round become those before; there are none yet of this one. */
+void kernel_rounds_begin(struct kernel_rounds *r);
+void kernel_rounds_add(struct kernel_rounds *r, const struct kernel_row *row);
+/* The row of that name in the round before; NULL: there was none. at: its index now, where it
+ * nearly always was before. */
+const struct kernel_row *kernel_rounds_before(const struct kernel_rounds *r, const char *name,
+					      size_t at);
+void kernel_rounds_release(struct kernel_rounds *r);
+
 #endif

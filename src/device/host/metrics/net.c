@@ -13,20 +13,10 @@
 /* bytes, packets, errors, drops: received, then sent */
 #define NCOUNTS 8
 
-struct interface {
-	char name[NAME_BYTES];
-	uint64_t of[NCOUNTS];
-};
-
-struct interfaces {
-	struct interface *list;
-	size_t n, cap;
-};
-
 struct host_net {
 	struct kernel_file dev;
 	char *prefixes; /* or NULL */
-	struct interfaces before, now;
+	struct kernel_rounds rounds;
 	bool again;
 };
 
@@ -45,12 +35,11 @@ void host_net_free(struct host_net *n)
 		return;
 	kernel_file_release(&n->dev);
 	free(n->prefixes);
-	free(n->before.list);
-	free(n->now.list);
+	kernel_rounds_release(&n->rounds);
 	free(n);
 }
 
-static bool wanted(const char *prefixes, const char *name)
+static bool is_wanted(const char *prefixes, const char *name)
 {
 	if (!prefixes)
 		return true;
@@ -65,7 +54,7 @@ static bool wanted(const char *prefixes, const char *name)
 }
 
 /* "  eth0: rx bytes packets errs drop fifo frame compressed multicast tx bytes …" */
-static bool parse_line(const char *line, size_t len, struct interface *out)
+static bool parse_line(const char *line, size_t len, struct kernel_row *out)
 {
 	const char *name = line + strspn(line, " \t");
 	const char *colon = memchr(line, ':', len);
@@ -73,42 +62,27 @@ static bool parse_line(const char *line, size_t len, struct interface *out)
 
 	if (!colon || colon <= name || colon - name >= NAME_BYTES)
 		return false;
-	*out = (struct interface){0};
+	*out = (struct kernel_row){0};
 	memcpy(out->name, name, (size_t)(colon - name));
 	const char *at = colon + 1;
 	for (unsigned column = 0; column < 12; column++) {
 		if (!kernel_number(&at, &v))
 			return false;
 		if (column % 8 < 4)
-			out->of[column / 8 * 4 + column % 8] = v;
+			out->counts[column / 8 * 4 + column % 8] = v;
 	}
 	return true;
 }
 
 static void parse(struct host_net *n, const char *text)
 {
-	struct interface one;
+	struct kernel_row one;
 	const char *line;
 	size_t len;
 
-	n->now.n = 0;
-	while (n->now.n < MAX_INTERFACES && (line = kernel_line(&text, &len))) {
-		if (!parse_line(line, len, &one) || !wanted(n->prefixes, one.name))
-			continue;
-		n->now.list = xgrow(n->now.list, &n->now.cap, n->now.n + 1, sizeof(one));
-		n->now.list[n->now.n++] = one;
-	}
-}
-
-/* Interfaces seldom come and go: nearly always it is in the same place. */
-static const struct interface *find_nic(const struct interfaces *in, const char *name, size_t guess)
-{
-	if (guess < in->n && !strcmp(in->list[guess].name, name))
-		return &in->list[guess];
-	for (size_t i = 0; i < in->n; i++)
-		if (!strcmp(in->list[i].name, name))
-			return &in->list[i];
-	return NULL;
+	while (n->rounds.now.n < MAX_INTERFACES && (line = kernel_line(&text, &len)))
+		if (parse_line(line, len, &one) && is_wanted(n->prefixes, one.name))
+			kernel_rounds_add(&n->rounds, &one);
 }
 
 void host_net_read(struct host_net *n, struct metric_list *out)
@@ -120,17 +94,15 @@ void host_net_read(struct host_net *n, struct metric_list *out)
 
 	if (!text)
 		return;
-	struct interfaces old = n->before;
-	n->before = n->now;
-	n->now = old;
+	kernel_rounds_begin(&n->rounds);
 	parse(n, text);
-	for (size_t i = 0; n->again && i < n->now.n; i++) {
-		const struct interface *now = &n->now.list[i];
-		const struct interface *was = find_nic(&n->before, now->name, i);
+	for (size_t i = 0; n->again && i < n->rounds.now.n; i++) {
+		const struct kernel_row *now = &n->rounds.now.list[i];
+		const struct kernel_row *was = kernel_rounds_before(&n->rounds, now->name, i);
 
 		for (unsigned k = 0; k < NCOUNTS; k++)
 			metric_list_uint(out, names[k], now->name,
-					 was ? kernel_counted(now->of[k], was->of[k]) : 0);
+					 was ? kernel_counted(now->counts[k], was->counts[k]) : 0);
 	}
 	n->again = true;
 }
