@@ -39,6 +39,8 @@
 #include <stdint.h>
 
 #define SESSION_ENV "SONDE_SESSION"
+#define SESSION_CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH" /* where its SESSION_CONFIG is */
+#define SESSION_OUTPUT "memscopeDumpResults" /* output path, if none is named */
 #define SESSION_FILE "session"
 #define SESSION_RECORDING "events.sonde"
 /* <prefix><pid>_<time>: what a directory is called that no launcher made. */

@@ -8,8 +8,7 @@
 #include "cli/mem/compare_run.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/options/config.h"
-
-#define DEFAULT_OUTPUT "memscopeDumpResults"
+#include "wire/control_page.h"
 
 struct compare_options {
 	bool json;
@@ -27,7 +26,7 @@ static const char *const findings[] = {"nothing", "diff", NULL};
 
 static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 {
-	struct compare_options o = {.top = 10, .wait_s = 10, .output = DEFAULT_OUTPUT};
+	struct compare_options o = {.top = 10, .wait_s = 10, .output = SESSION_OUTPUT};
 	struct args a = {.target = &o};
 	char output[MEM_PATH_BYTES];
 	struct err err = {0};
@@ -59,7 +58,7 @@ static const struct opt options[] = {
 		      "kernel (launches: KERNEL_LAUNCH), or op,kernel (both in one sequence).",
 		      .group = "Analysis options"),
 	COMMAND_JSON_OPTION(struct compare_options),
-	OPTION_TEXT("output-path", "DIR", offsetof(struct compare_options, output), DEFAULT_OUTPUT,
+	OPTION_TEXT("output-path", "DIR", offsetof(struct compare_options, output), SESSION_OUTPUT,
 		    "Where the result is written, as compare/memory_compare_<time>.csv.",
 		    .letters = "o"),
 	COMMAND_TOP_OPTION(struct compare_options,

@@ -29,8 +29,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define DEFAULT_OUTPUT "memscopeDumpResults"
-#define CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
 #define MAX_SAME_SECOND 60
 
 #define NAME_BYTES 1024
@@ -245,7 +243,7 @@ static bool default_output(char *out, size_t size)
 {
 	char cwd[768];
 
-	return getcwd(cwd, sizeof(cwd)) && guest_join_path(out, size, cwd, DEFAULT_OUTPUT) == 0;
+	return getcwd(cwd, sizeof(cwd)) && guest_join_path(out, size, cwd, SESSION_OUTPUT) == 0;
 }
 
 /* Without a launcher the first process of the tree names the recording; children inherit it. */
@@ -299,8 +297,8 @@ static void read_environment(void)
 	root_pid = pid_in_name(session_dir);
 	/* Only a launcher leaves the configuration in the session's own directory. */
 	size_t n = strlen(session_dir);
-	launched = n && !strncmp(env_find(CONFIG_ENV), session_dir, n) &&
-		   env_find(CONFIG_ENV)[n] == '/';
+	launched = n && !strncmp(env_find(SESSION_CONFIG_ENV), session_dir, n) &&
+		   env_find(SESSION_CONFIG_ENV)[n] == '/';
 	atomic_store_explicit(&captured, CAPTURE_DONE, memory_order_release);
 }
 

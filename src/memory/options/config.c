@@ -80,7 +80,7 @@ int mem_config_init(struct mem_config *c, struct err *err)
 		.wait_ms = 100,
 	};
 	mem_config_link(c);
-	return mem_path(MEM_OUTPUT_DEFAULT, c->output_dir, err);
+	return mem_path(SESSION_OUTPUT, c->output_dir, err);
 }
 
 void mem_config_link(struct mem_config *c)

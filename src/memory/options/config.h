@@ -20,9 +20,7 @@
 #include "memory/dump/row.h"
 #include "wire/record.h"
 
-#define MEM_CONFIG_ENV "MSMEMSCOPE_CONFIG_PATH"
 #define MEM_COMPAT_ENV "SONDE_COMPAT"
-#define MEM_OUTPUT_DEFAULT "memscopeDumpResults"
 
 #define MEM_MAX_STEPS 5
 #define MEM_MAX_DEVICES 32

@@ -121,7 +121,7 @@ const struct opt mem_option_table[] = {
 		    "For --compare: two recordings, dump files or directories of which the newest "
 		    "dump is taken, separated by a comma.",
 		    .group = "Input / Output options", .letters = "i", .aliases = input_names),
-	OPTION_CALL("output-path", "DIR", mem_parse_output, 0, "./" MEM_OUTPUT_DEFAULT,
+	OPTION_CALL("output-path", "DIR", mem_parse_output, 0, "./" SESSION_OUTPUT,
 		    "Directory for the recording. It is created if it does not exist.",
 		    .letters = "o", .aliases = output_names),
 	OPTION_CHOICE("format", "FORMAT", formats, CONFIG(format), "csv",

@@ -11,6 +11,7 @@
 #include "memory/outputs/outputs.h"
 #include "memory/track/device_memory.h"
 #include "memory/track/track.h"
+#include "wire/control_page.h"
 
 #include <libgen.h>
 #include <poll.h>
@@ -53,7 +54,7 @@ struct state {
 /* A job without a launcher: the file it was given, or the defaults, and then it starts silent. */
 static int config_without_launcher(const char *dir, struct mem_config *cfg, struct err *err)
 {
-	const char *given = getenv(MEM_CONFIG_ENV);
+	const char *given = getenv(SESSION_CONFIG_ENV);
 	const char *compat = getenv(MEM_COMPAT_ENV);
 	char *copy = xstrdup(dir);
 	int r = 0;
