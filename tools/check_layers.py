@@ -42,7 +42,7 @@ LAYER_OF = [
     ("src/client/top/*", "client/top"),
 ]
 LAYERS = (
-    "wire base formats sampler recorder memory activity net client certs daemon cli python"
+    "wire base formats sampler recorder memory activity net client certs daemon launch cli python"
 ).split()
 
 ALLOWED = {
@@ -79,10 +79,11 @@ ALLOWED = {
     "client/top": "base client activity/toplist unwind/symbols",
     "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
     "daemon": "base wire net device/metrics formats activity/toplist",
+    "launch": "base wire memory/options memory/row recorder recorder/stream",
     # own world: what people type, and what they import
     "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"
     " recorder/stream memory memory/options memory/row activity activity/toplist net client client/top"
-    " certs daemon device/metrics api",
+    " certs daemon launch device/metrics api",
     "python": "guest/runtime guest/collect guest/monitor wire base memory/options memory/row api",
 }
 

@@ -14,7 +14,7 @@
 
 #include "base/fs.h"
 #include "cli/command.h"
-#include "cli/mem/preload.h"
+#include "launch/program.h"
 
 struct bugreport_options {
 	bool json;

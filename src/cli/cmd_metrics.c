@@ -3,37 +3,25 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/text/printable.h"
 #include "cli/command.h"
 #include "daemon/sinks/sink.h"
-#include "device/metrics.h"
-
-static const struct metrics_source *const sources[] = {&host_metrics, &perf_metrics,
-						       &ascend_metrics, &cuda_metrics};
-#define NSOURCES (sizeof(sources) / sizeof(sources[0]))
+#include "device/metrics_reader.h"
 
 struct options {
 	bool json;
 	unsigned watch_s; /* 0: once */
-	unsigned wanted; /* bits of sources; 0: all that are there */
-};
-
-struct opened {
-	void *self; /* NULL: not there */
-	struct err err; /* why not, or why the last round failed */
+	unsigned wanted; /* bits of metrics_sources; 0: all that are there */
 };
 
 struct sampling {
 	const struct command *cmd;
 	const struct options *o;
-	struct opened opened[NSOURCES];
-	bool quiet; /* the first round, which only sets the marks */
+	struct metrics_reader reader;
 	unsigned samples_n; /* of this round */
+	int status; /* of printing it */
 	struct buf text;
 	json_t *samples;
 };
@@ -77,25 +65,10 @@ static void on_sample(void *arg, const struct sample *s)
 {
 	struct sampling *l = arg;
 
-	l->samples_n++;
-	if (l->quiet)
-		return;
 	if (l->o->json)
 		json_array_append_new(l->samples, sink_sample(s));
 	else
 		add_text(l, s);
-}
-
-static void read_all(struct sampling *l)
-{
-	l->samples_n = 0;
-	for (size_t i = 0; i < NSOURCES; i++) {
-		struct opened *p = &l->opened[i];
-
-		p->err.text[0] = p->self ? '\0' : p->err.text[0];
-		if (p->self)
-			sources[i]->read(p->self, on_sample, l, &p->err);
-	}
 }
 
 /* What is missing matters if it was asked for by name, or if it is there and does not work. */
@@ -103,15 +76,16 @@ static bool report_missing(const struct sampling *l)
 {
 	bool bad = false;
 
-	for (size_t i = 0; i < NSOURCES; i++) {
-		const struct opened *p = &l->opened[i];
+	for (size_t i = 0; i < METRICS_SOURCES; i++) {
+		const struct metrics_opened *p = &l->reader.sources[i];
 		struct err named = {0};
 
 		if (!is_wanted(l->o, i) || !p->err.text[0])
 			continue;
-		if (!l->o->wanted && (p->err.code == -ENOENT || sources[i] == &perf_metrics))
+		if (!l->o->wanted &&
+		    (p->err.code == -ENOENT || metrics_sources[i] == &perf_metrics))
 			continue;
-		err_set(&named, p->err.code, "%s: %.400s", sources[i]->name, p->err.text);
+		err_set(&named, p->err.code, "%s: %.400s", metrics_sources[i]->name, p->err.text);
 		command_fail(l->cmd, &named, EXIT_FAILED);
 		bad = true;
 	}
@@ -122,12 +96,12 @@ static json_t *missing_json(const struct sampling *l)
 {
 	json_t *o = json_object();
 
-	for (size_t i = 0; i < NSOURCES; i++) {
-		const char *why = l->opened[i].err.text;
+	for (size_t i = 0; i < METRICS_SOURCES; i++) {
+		const char *why = l->reader.sources[i].err.text;
 		json_t *v = json_string(why);
 
 		if (is_wanted(l->o, i) && *why)
-			json_object_set_new(o, sources[i]->name, v ? v : json_string("?"));
+			json_object_set_new(o, metrics_sources[i]->name, v ? v : json_string("?"));
 		else
 			json_decref(v);
 	}
@@ -155,69 +129,51 @@ static int print_round(struct sampling *l)
 	return status;
 }
 
-static void pause_for(unsigned seconds)
+static bool finish_round(void *arg, unsigned samples)
 {
-	struct timespec t = {.tv_sec = seconds};
+	struct sampling *l = arg;
 
-	while (nanosleep(&t, &t) < 0 && errno == EINTR)
-		;
-}
-
-static bool any_opened(const struct sampling *l)
-{
-	for (size_t i = 0; i < NSOURCES; i++)
-		if (l->opened[i].self)
-			return true;
-	return false;
+	l->samples_n = samples;
+	l->status = print_round(l);
+	json_array_clear(l->samples);
+	return l->status == EXIT_DONE;
 }
 
 /* Rates need two rounds: the first is not shown. */
 static int print_rounds(struct sampling *l)
 {
-	int status = EXIT_DONE;
+	struct metrics_rounds rounds = {.interval_s = l->o->watch_s ? l->o->watch_s : 1,
+					.once = !l->o->watch_s,
+					.sample = on_sample,
+					.round_done = finish_round,
+					.arg = l};
 
-	if (!any_opened(l)) {
-		l->samples = json_array();
+	if (!metrics_reader_has_any(&l->reader)) {
 		if (l->o->json)
 			print_round(l);
-		json_decref(l->samples);
 		report_missing(l);
 		return EXIT_FAILED;
 	}
-	l->quiet = true;
-	read_all(l);
-	l->quiet = false;
-	do {
-		pause_for(l->o->watch_s ? l->o->watch_s : 1);
-		l->samples = json_array();
-		read_all(l);
-		status = print_round(l);
-		json_decref(l->samples);
-	} while (l->o->watch_s && status == EXIT_DONE);
-	if (status == EXIT_DONE && (report_missing(l) || !l->samples_n))
-		status = EXIT_FAILED;
-	return status;
+	metrics_reader_run(&l->reader, &rounds);
+	if (l->status == EXIT_DONE && (report_missing(l) || !l->samples_n))
+		return EXIT_FAILED;
+	return l->status;
 }
 
 static int metrics_run(const struct command *cmd, int argc, char **argv)
 {
-	const struct metrics_options options_ = {.env_attribution = true};
 	struct options o = {0};
 	struct args a = {.target = &o};
 	struct sampling l = {.cmd = cmd, .o = &o};
 
 	int status = command_parse(cmd, &a, argc, argv);
-	if (status >= 0)
-		goto out;
-	for (size_t i = 0; i < NSOURCES; i++)
-		if (is_wanted(&o, i) &&
-		    sources[i]->open(&l.opened[i].self, &options_, &l.opened[i].err) < 0)
-			l.opened[i].self = NULL;
-	status = print_rounds(&l);
-	for (size_t i = 0; i < NSOURCES; i++)
-		if (l.opened[i].self)
-			sources[i]->close(l.opened[i].self);
-out:
+	if (status < 0) {
+		l.samples = json_array();
+		metrics_reader_open(&l.reader, o.wanted);
+		status = print_rounds(&l);
+		metrics_reader_close(&l.reader);
+		json_decref(l.samples);
+	}
 	buf_release(&l.text);
 	args_release(&a);
 	return status;
@@ -230,10 +186,10 @@ static int parse_sources(struct args *a, const struct opt *opt, const char *valu
 	for (const char *p = value; *p;) {
 		size_t len = strcspn(p, ","), i = 0;
 
-		while (i < NSOURCES &&
-		       (strlen(sources[i]->name) != len || strncmp(sources[i]->name, p, len)))
+		while (i < METRICS_SOURCES && (strlen(metrics_sources[i]->name) != len ||
+					       strncmp(metrics_sources[i]->name, p, len)))
 			i++;
-		if (i == NSOURCES)
+		if (i == METRICS_SOURCES)
 			return err_set(err, -EINVAL,
 				       "option '--%s': '%.*s' is not kernel, perf, npu or gpu",
 				       opt->name, (int)len, p);

@@ -15,18 +15,16 @@
 
 #define LOG_AREA "launch"
 
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/proc.h"
 #include "cli/command.h"
 #include "cli/mem/compare_run.h"
-#include "cli/mem/preload.h"
+#include "launch/program.h"
+#include "launch/recording.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/options/config.h"
 #include "memory/options/options.h"
-#include "recorder/session.h"
-#include "recorder/start.h"
+#include "wire/control_page.h"
 
 #define TAG "[msmemscope] "
 #define COMPARE_TOP 10
@@ -109,50 +107,6 @@ static void say_what(struct job *j)
 	buf_release(&what);
 }
 
-/* Of system calls: the job begins with those that we have. */
-static uint32_t own_filters(void)
-{
-	char text[4096];
-	ssize_t n = proc_read(getpid(), "status", text, sizeof(text));
-
-	return n > 0 ? proc_status_filters(text, (size_t)n) : 0;
-}
-
-static int start_recorder(const char *dir, const struct mem_config *config, struct err *err)
-{
-	struct control_page *page;
-
-	int r = session_map(dir, true, &page, err);
-	if (r < 0)
-		return r;
-	mem_config_publish(config, page);
-	page->filters = own_filters();
-	mem_config_choose_report(config, page);
-	r = recorder_start(dir, page, err);
-	session_unmap(page);
-	return r;
-}
-
-/* Makes the directory with its config.json and starts the recorder. Leaves nothing on failure. */
-static int start_recording(struct job *j, struct err *err)
-{
-	const struct mem_config *c = &j->options.config;
-
-	int r = launch_make_dir(c->output_dir, &j->dir, err);
-	if (r < 0)
-		return r;
-	char *config = xasprintf("%s/%s", buf_str(&j->dir), SESSION_CONFIG);
-	r = mem_config_write(c, config, err);
-	if (r == 0)
-		r = start_recorder(buf_str(&j->dir), c, err);
-	if (r < 0) {
-		(void)fs_unlink(config, NULL);
-		(void)fs_rmdir(buf_str(&j->dir), NULL);
-	}
-	free(config);
-	return r;
-}
-
 static int not_recorded(const struct err *why)
 {
 	fprintf(stderr,
@@ -188,7 +142,7 @@ static int run_program(struct job *j)
 				   &err);
 	buf_release(&lib_dir);
 	if (r == 0)
-		r = start_recording(j, &err);
+		r = launch_recording(&j->options.config, &j->dir, &err);
 	if (r == 0)
 		r = launch_set_environment(buf_str(&j->dir), buf_str(&j->preload), &err);
 	if (r < 0) {

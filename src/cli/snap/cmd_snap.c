@@ -123,13 +123,24 @@ static void cut_to_screen(struct buf *text)
 	text->len = at;
 }
 
-static int print_again(const struct command *cmd, const struct snap_options *o,
-		       const struct snapshot *s)
+struct watching {
+	const struct command *cmd;
+	const struct snap_options *o;
+	int status;
+};
+
+static bool print_change(void *arg, const struct snapshot *s, bool changed)
 {
+	struct watching *w = arg;
+	const struct snap_options *o = w->o;
 	struct buf text = {0};
 
-	if (o->json)
-		return command_print_json_line(cmd, snapshot_json(s));
+	if (!changed && !o->shown.color)
+		return true;
+	if (o->json) {
+		w->status = command_print_json_line(w->cmd, snapshot_json(s));
+		return w->status == EXIT_DONE;
+	}
 	if (o->shown.color)
 		buf_add_str(&text, CLEAR_SCREEN);
 	add_clock(&text);
@@ -139,31 +150,18 @@ static int print_again(const struct command *cmd, const struct snap_options *o,
 		cut_to_screen(&text);
 	else
 		buf_add_char(&text, '\n');
-	int status = command_print(cmd, &text);
+	w->status = command_print(w->cmd, &text);
 	buf_release(&text);
-	return status;
+	return w->status == EXIT_DONE;
 }
 
 static int print_changes(const struct command *cmd, const struct snap_options *o,
 			 struct snap_sampler *sampler)
 {
-	uint64_t next_ns = clock_mono_ns(), shown = 0;
-	int status = EXIT_DONE;
+	struct watching w = {cmd, o, EXIT_DONE};
 
-	while (status == EXIT_DONE && !snap_sampler_is_over(sampler)) {
-		if (snap_sampler_round(sampler)) {
-			struct snapshot *s = snap_sampler_take(sampler, &o->shown);
-			uint64_t hash = snapshot_hash(s);
-
-			if (o->shown.color || hash != shown)
-				status = print_again(cmd, o, s);
-			shown = hash;
-			snapshot_free(s);
-		}
-		next_ns += o->interval_ns;
-		snap_sampler_wait(sampler, &next_ns);
-	}
-	return status;
+	snap_sampler_watch(sampler, &o->shown, o->interval_ns, print_change, &w);
+	return w.status;
 }
 
 /* --- --hang --- */

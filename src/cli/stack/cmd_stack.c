@@ -6,12 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fs.h"
 #include "cli/command.h"
-#include "cli/mem/preload.h"
 #include "cli/stack/options.h"
+#include "launch/program.h"
 #include "sampler/session/background.h"
-#include "sampler/session/session.h"
+#include "sampler/session/run.h"
 
 #define LINE_EVERY_NS 500000000u
 
@@ -20,18 +19,19 @@ struct stack_command {
 	const struct command *cmd;
 	struct stack_command_options o;
 	char **words; /* of the job; NULL: there is none */
-	struct stack_job job;
-	int ready; /* to the process that waits in front; -1: there is none */
 	bool line_shown; /* the one that overwrites itself */
 	uint64_t next_line_ns;
 };
 
-static int fail_start(struct stack_command *c, const struct err *err, int status)
+/* As a shell reports that a command cannot be run. */
+static int exit_status(enum stack_outcome outcome)
 {
-	if (c->ready >= 0)
-		stack_background_failed(c->ready, status, err);
-	c->ready = -1;
-	return command_fail(c->cmd, err, status);
+	static const int statuses[] = {[STACK_DONE] = EXIT_DONE,
+				       [STACK_NOT_FOUND] = EXIT_NOT_FOUND,
+				       [STACK_NOT_EXECUTABLE] = EXIT_NOT_EXECUTABLE,
+				       [STACK_FAILED] = EXIT_FAILED};
+
+	return statuses[outcome];
 }
 
 /* --- messages --- */
@@ -289,11 +289,11 @@ static int print_pids(const struct stack_command *c, const struct stack_pidfile 
 }
 
 /* Negative: this is the process in the background, go on. Otherwise the exit status. */
-static int go_background(struct stack_command *c)
+static int go_background(const struct stack_command *c, int *out_ready)
 {
 	struct stack_started s;
 	struct err err = {0};
-	int r = stack_background_start(c->o.pid_file, c->o.detach_log, &c->ready, &s, &err);
+	int r = stack_background_start(c->o.pid_file, c->o.detach_log, out_ready, &s, &err);
 
 	if (r > 0)
 		return -1;
@@ -304,8 +304,8 @@ static int go_background(struct stack_command *c)
 			(int)s.pids.sampler.pid, c->o.s.output);
 	if (r < 0)
 		return command_fail(c->cmd, &err, EXIT_FAILED);
-	if (s.status != EXIT_DONE)
-		return command_fail(c->cmd, &s.err, s.status);
+	if (s.status != STACK_DONE)
+		return command_fail(c->cmd, &s.err, exit_status((enum stack_outcome)s.status));
 	int status = print_pids(c, &s.pids, NULL, NULL);
 	if (!c->o.quiet)
 		fprintf(stderr,
@@ -346,46 +346,16 @@ static int control_background(const struct stack_command *c)
 
 /* --- running --- */
 
-/* As a shell reports that a command cannot be run. */
-static int exec_status(int r)
+/* It has been sampled. The exit status. */
+static int print_end(struct stack_command *c, struct stack_run *r)
 {
-	return r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
-}
-
-static int start_job(struct stack_command *c, struct stack_session *s, struct err *err)
-{
-	int r = stack_job_start(c->words, &c->job, err);
-
-	if (r < 0)
-		return r;
-	s->job = &c->job;
-	stack_pid_add(&c->o.s.parents, getpid());
-	return 0;
-}
-
-/* The session is open. The exit status. */
-static int run_session(struct stack_command *c, struct stack_session *s)
-{
-	struct err err = {0}, end = {0};
+	struct stack_session *s = &r->session;
 	int status = EXIT_DONE;
 
-	if (c->words && start_job(c, s, &err) < 0)
-		status = fail_start(c, &err, exec_status(err.code));
-	else if (c->ready >= 0 &&
-		 stack_background_ready(c->o.pid_file, c->ready, c->job.pid, &err) < 0)
-		status = fail_start(c, &err, EXIT_FAILED);
-	else if (stack_session_run(s, &err) < 0)
-		status = command_fail(c->cmd, &err, EXIT_FAILED);
-	if (stack_session_close(s, &end) < 0 && status == EXIT_DONE)
-		status = command_fail(c->cmd, &end, EXIT_FAILED);
-	if (s->job && s->end != STACK_END_SIGNAL)
-		stack_job_wait(&c->job);
-	if (status == EXIT_DONE && c->o.json)
+	if (c->o.json)
 		status = command_print_json(c->cmd, report_json(s));
-	else if (status == EXIT_DONE)
+	else
 		print_report(s);
-	if (s->job && c->job.ended)
-		return c->job.status;
 	if (status == EXIT_DONE && s->totals.refused && !s->totals.processes)
 		status = EXIT_FAILED;
 	return status;
@@ -393,35 +363,36 @@ static int run_session(struct stack_command *c, struct stack_session *s)
 
 static int run_command(struct stack_command *c)
 {
-	struct stack_session s = {
-		.o = &c->o.s, .show = show_message, .show_progress = show_progress, .arg = c};
-	unsigned signals = c->words ? STACK_SIGNALS_JOB : 0;
+	struct stack_run r = {
+		.session = {.o = &c->o.s,
+			    .show = show_message,
+			    .show_progress = show_progress,
+			    .arg = c},
+		.o = &c->o.s,
+		.words = c->words,
+		.detached = c->o.detach,
+		.ready = -1,
+		.pid_file = c->o.pid_file,
+	};
 	struct buf found = {0};
 	struct err err = {0};
 
 	if (c->words && launch_find_program(c->words[0], &found, &err) < 0)
-		return fail_start(c, &err, exec_status(err.code));
+		return command_fail(c->cmd, &err, exit_status(stack_job_outcome(err.code)));
 	buf_release(&found);
-	if (c->o.detach) {
-		int status = go_background(c);
-
-		if (status >= 0)
-			return status;
-		signals |= STACK_SIGNALS_DETACHED;
-	}
-	stack_signals_install(signals);
-	if (stack_session_open(&s, &err) < 0)
-		return fail_start(c, &err, EXIT_FAILED);
-	int status = run_session(c, &s);
-	stack_session_close_log(&s);
-	if (c->o.detach)
-		(void)fs_unlink(c->o.pid_file, NULL);
-	return status;
+	int status = c->o.detach ? go_background(c, &r.ready) : -1;
+	if (status >= 0)
+		return status;
+	enum stack_outcome outcome = stack_run_sample(&r, &err);
+	status = outcome == STACK_DONE ? print_end(c, &r)
+				       : command_fail(c->cmd, &err, exit_status(outcome));
+	stack_run_end(&r);
+	return r.job.ended ? r.job.status : status;
 }
 
 static int run_either(const struct command *cmd, int argc, char **argv, bool job)
 {
-	struct stack_command c = {.cmd = cmd, .ready = -1};
+	struct stack_command c = {.cmd = cmd};
 	struct args a = {.target = &c.o};
 	struct err err = {0};
 

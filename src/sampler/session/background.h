@@ -24,7 +24,7 @@ struct stack_tracked {
 struct stack_pidfile {
 	struct stack_tracked job, sampler;
 	uid_t owner; /* of the file, if it was read from one */
-	bool others_write; /* not only he may write it */
+	bool others_write; /* not only the owner may write it */
 };
 
 /* Unknown lines are ignored; -EPROTO if there is no pid at all. */

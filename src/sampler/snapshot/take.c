@@ -135,14 +135,16 @@ struct snapshot *snap_sampler_take(struct snap_sampler *s, const struct snapshot
 	return snapshot_take(s->targets, o);
 }
 
-bool snap_sampler_is_over(const struct snap_sampler *s)
+/* Whether the processes have ended, the time is up, or a signal asked to stop. */
+static bool is_over(const struct snap_sampler *s)
 {
 	if (!targets_open(s->targets) && !targets_waiting(s->targets))
 		return true;
 	return stack_signals_stop() || (s->end_ns && clock_mono_ns() >= s->end_ns);
 }
 
-void snap_sampler_wait(struct snap_sampler *s, uint64_t *next_ns)
+/* Sleeps until *next_ns, which becomes now if that is past, and follows the processes. */
+static void wait_for_round(struct snap_sampler *s, uint64_t *next_ns)
 {
 	uint64_t now_ns = clock_mono_ns();
 
@@ -154,6 +156,27 @@ void snap_sampler_wait(struct snap_sampler *s, uint64_t *next_ns)
 	       clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
 		;
 	targets_refresh(s->targets, false, NULL);
+}
+
+void snap_sampler_watch(struct snap_sampler *s, const struct snapshot_options *o,
+			uint64_t interval_ns,
+			bool (*show)(void *arg, const struct snapshot *s, bool changed), void *arg)
+{
+	uint64_t next_ns = clock_mono_ns(), before = 0;
+	bool more = true;
+
+	while (more && !is_over(s)) {
+		if (snap_sampler_round(s)) {
+			struct snapshot *taken = snap_sampler_take(s, o);
+			uint64_t hash = snapshot_hash(taken);
+
+			more = show(arg, taken, hash != before);
+			before = hash;
+			snapshot_free(taken);
+		}
+		next_ns += interval_ns;
+		wait_for_round(s, &next_ns);
+	}
 }
 
 /*
@@ -168,7 +191,7 @@ bool snap_sampler_find_hang(struct snap_sampler *s, struct hang *h, uint64_t han
 
 	for (;;) {
 		snap_sampler_round(s);
-		if (snap_sampler_is_over(s))
+		if (is_over(s))
 			return false;
 		uint64_t now_ns = *out_now_ns = clock_mono_ns();
 		hang_round(h, s->targets, now_ns);
@@ -181,6 +204,6 @@ bool snap_sampler_find_hang(struct snap_sampler *s, struct hang *h, uint64_t han
 		/* Not in step with the job: else it would always be found at the same call site. */
 		next_ns += HANG_INTERVAL_NS - HANG_SPREAD_NS +
 			   (uint64_t)random() % (2 * HANG_SPREAD_NS);
-		snap_sampler_wait(s, &next_ns);
+		wait_for_round(s, &next_ns);
 	}
 }

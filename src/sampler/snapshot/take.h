@@ -34,10 +34,11 @@ unsigned snap_sampler_round(struct snap_sampler *s);
 /* A snapshot of what the last round copied, with native frames if they are wanted. */
 struct snapshot *snap_sampler_take(struct snap_sampler *s, const struct snapshot_options *o);
 
-/* Whether the processes have ended, the time is up, or a signal asked to stop. */
-bool snap_sampler_is_over(const struct snap_sampler *s);
-/* Sleeps until *next_ns, which becomes now if that is past, and follows the processes. */
-void snap_sampler_wait(struct snap_sampler *s, uint64_t *next_ns);
+/* Takes a snapshot every interval_ns until show() is false, the processes have ended, the time is up
+ * or a signal asked to stop. changed: it is not the same as the one before. */
+void snap_sampler_watch(struct snap_sampler *s, const struct snapshot_options *o,
+			uint64_t interval_ns,
+			bool (*show)(void *arg, const struct snapshot *s, bool changed), void *arg);
 
 /*
  * Samples until a process has not moved for hang_ns: true, *out_now_ns is the time for h's report.

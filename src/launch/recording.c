@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "launch/recording.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "launch/program.h"
+#include "recorder/session.h"
+#include "recorder/start.h"
+#include "wire/control_page.h"
+
+#define MAX_OUTPUT 900 /* what the libraries inside the job have room for */
+#define MAX_SUFFIX 1000
+
+/* The ATB hooks for the C++ string ABI that $ATB_HOME_PATH is built with; NULL for none. */
+static const char *atb_library(struct args *a)
+{
+	const char *home = getenv("ATB_HOME_PATH");
+
+	if (!home || !*home)
+		return NULL;
+	size_t len = strlen(home);
+	while (len > 1 && home[len - 1] == '/')
+		len--;
+	static const char suffix[] = "atb/cxx_abi_";
+	size_t n = sizeof(suffix) - 1;
+	if (len > n && !strncmp(home + len - n - 1, suffix, n)) {
+		if (home[len - 1] == '0')
+			return "libatb_abi_0_hook.so";
+		if (home[len - 1] == '1')
+			return "libatb_abi_1_hook.so";
+	}
+	args_notice(a,
+		    "Warn: ATB is not recorded: ATB_HOME_PATH '%.200s' does not end in "
+		    "atb/cxx_abi_0 or atb/cxx_abi_1.",
+		    home);
+	return NULL;
+}
+
+int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct buf *out,
+		   struct err *err)
+{
+	const char *libs[] = {
+		"libleaks_ascend_hal_hook.so",
+		"libascend_mstx_hook.so",
+		LAUNCH_KERNEL_HOOK,
+		atb_library(a),
+		host_memory ? "libsonde_host_hook.so" : NULL,
+	};
+	const char *before = getenv("LD_PRELOAD");
+	size_t start = out->len;
+
+	for (size_t i = 0; i < sizeof(libs) / sizeof(libs[0]); i++) {
+		if (!libs[i])
+			continue;
+		if (!launch_has_library(lib_dir, libs[i])) {
+			args_notice(a,
+				    "Warn: '%s' is missing in '%s'; its events are not recorded.",
+				    libs[i], lib_dir);
+			continue;
+		}
+		buf_addf(out, "%s%s/%s", out->len > start ? ":" : "", lib_dir, libs[i]);
+	}
+	if (out->len == start)
+		return err_set(err, -ENOENT, "cannot find the libraries to preload in '%s'",
+			       lib_dir);
+	if (before && *before)
+		buf_addf(out, ":%s", before);
+	return 0;
+}
+
+/* Makes <output>/recording_<pid>_<time>, with a suffix if that is taken, and adds its path. */
+static int make_dir(const char *output, struct buf *out, struct err *err)
+{
+	char now[FS_TIMESTAMP_BYTES];
+	struct buf path = {0};
+	struct err why = {0};
+	int r = fs_mkdirs(output, err);
+
+	if (r < 0)
+		return r;
+	if (strlen(output) > MAX_OUTPUT)
+		return err_set(
+			err, -ENAMETOOLONG,
+			"the output path has %zu characters; recordings need one of at most %d",
+			strlen(output), MAX_OUTPUT);
+	fs_timestamp(now);
+	for (int i = 1; i <= MAX_SUFFIX; i++) {
+		buf_clear(&path);
+		buf_addf(&path, "%s/recording_%d_%s", strcmp(output, "/") ? output : "",
+			 (int)getpid(), now);
+		if (i > 1)
+			buf_addf(&path, "_%d", i);
+		r = fs_mkdir(buf_str(&path), FS_DIR_MODE, &why);
+		if (r != -EEXIST)
+			break;
+	}
+	if (r < 0 && err)
+		*err = why;
+	else if (r == 0)
+		buf_add(out, path.data, path.len);
+	buf_release(&path);
+	return r;
+}
+
+static int start_recorder(const char *dir, const struct mem_config *config, struct err *err)
+{
+	struct control_page *page;
+
+	int r = session_map(dir, true, &page, err);
+	if (r < 0)
+		return r;
+	mem_config_publish(config, page);
+	mem_config_choose_report(config, page);
+	r = recorder_start(dir, page, err);
+	session_unmap(page);
+	return r;
+}
+
+int launch_recording(const struct mem_config *c, struct buf *out_dir, struct err *err)
+{
+	int r = make_dir(c->output_dir, out_dir, err);
+
+	if (r < 0)
+		return r;
+	char *config = xasprintf("%s/%s", buf_str(out_dir), SESSION_CONFIG);
+	r = mem_config_write(c, config, err);
+	if (r == 0)
+		r = start_recorder(buf_str(out_dir), c, err);
+	if (r < 0) {
+		(void)fs_unlink(config, NULL);
+		(void)fs_rmdir(buf_str(out_dir), NULL);
+	}
+	free(config);
+	return r;
+}
+
+int launch_set_environment(const char *dir, const char *preload, struct err *err)
+{
+	char *config = xasprintf("%s/%s", dir, SESSION_CONFIG), *asan = launch_asan_options();
+	int r = 0;
+
+	if (setenv(SESSION_ENV, dir, 1) < 0 || setenv("LD_PRELOAD", preload, 1) < 0 ||
+	    setenv(SESSION_CONFIG_ENV, config, 1) < 0 || (asan && setenv(ASAN_ENV, asan, 1) < 0))
+		r = err_sys(err, -errno, "cannot set the environment");
+	free(config);
+	free(asan);
+	return r;
+}
