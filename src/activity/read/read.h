@@ -64,4 +64,15 @@ int activity_read_db(const char *path, activity_read_fn fn, void *arg, struct ac
 int activity_read_jsonl(const char *path, activity_read_fn fn, void *arg,
 			struct activity_about *about, struct err *err);
 
+/* Files of activities. Zero-initialise and release. */
+struct activity_paths {
+	char **list;
+	size_t n, cap;
+};
+
+/* Adds the files that the words name. A directory stands for the files in it, or for those of the
+ * traces below it; those of one process follow each other. */
+int activity_paths_find(struct activity_paths *p, char **words, int n, struct err *err);
+void activity_paths_release(struct activity_paths *p);
+
 #endif

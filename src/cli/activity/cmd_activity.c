@@ -39,97 +39,10 @@ struct export_options {
 	const char *output;
 };
 
-/* --- which files --- */
-
-struct paths {
-	char **list;
-	size_t n, cap;
-};
-
-static void paths_release(struct paths *p)
-{
-	for (size_t i = 0; i < p->n; i++)
-		free(p->list[i]);
-	free(p->list);
-}
-
-static void paths_add(struct paths *p, char *path)
-{
-	*XPUSH(p->list, p->n, p->cap) = path;
-}
-
-static int is_activities(const struct dirent *e)
-{
-	return e->d_name[0] != '.' && activity_read_is_name(e->d_name);
-}
-
-static int is_trace(const struct dirent *e)
-{
-	return split_is_rank_dir(e->d_name);
-}
-
-/*
- * The files of a directory, or of those below it. Names have their times in them: in this order
- * those of one process follow each other.
- */
-static int add_files(struct paths *p, const char *dir, bool below, struct err *err)
-{
-	struct dirent **found = NULL;
-	int n = scandir(dir, &found, below ? is_trace : is_activities, alphasort), r = 0;
-
-	if (n < 0)
-		return err_sys(err, -errno, "cannot read '%s'", dir);
-	for (int i = 0; i < n; i++) {
-		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
-
-		if (!below) {
-			paths_add(p, path);
-		} else {
-			r = r < 0 ? r : add_files(p, path, false, err);
-			free(path);
-		}
-		free(found[i]);
-	}
-	free(found);
-	return r;
-}
-
-static int add_dir(struct paths *p, const char *dir, struct err *err)
-{
-	size_t before = p->n;
-	int r = add_files(p, dir, false, err);
-
-	if (r == 0 && p->n == before)
-		r = add_files(p, dir, true,
-			      err); /* one for each process, as nputrace leaves them */
-	if (r < 0 || p->n > before)
-		return r;
-	return err_set(err, -ENOENT,
-		       "there is no .db or .jsonl file in '%s', nor a trace; npu-monitor and "
-		       "nputrace write them with --log-file, and 'sonde activity summary' says if "
-		       "a trace could not be written",
-		       dir);
-}
-
-static int find_paths(struct paths *p, char **words, int n, struct err *err)
-{
-	struct stat st;
-	int r = 0;
-
-	for (int i = 0; r == 0 && i < n; i++) {
-		if (stat(words[i], &st) < 0)
-			r = err_sys(err, -errno, "cannot open '%s'", words[i]);
-		else if (S_ISDIR(st.st_mode))
-			r = add_dir(p, words[i], err);
-		else
-			paths_add(p, xstrdup(words[i]));
-	}
-	return r;
-}
-
 /* --- show --- */
 
-static int show(const struct command *cmd, const struct show_options *o, const struct paths *p)
+static int show(const struct command *cmd, const struct show_options *o,
+		const struct activity_paths *p)
 {
 	struct activity_sum sum = {0};
 	struct buf text = {0};
@@ -158,15 +71,15 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 {
 	struct show_options o = {.top = 10};
 	struct args a = {.target = &o};
-	struct paths p = {0};
+	struct activity_paths p = {0};
 	struct err err = {0};
 	int status = command_parse(cmd, &a, argc, argv);
 
 	if (status < 0)
-		status = find_paths(&p, a.words, a.nwords, &err) < 0
+		status = activity_paths_find(&p, a.words, a.nwords, &err) < 0
 				 ? command_fail(cmd, &err, EXIT_FAILED)
 				 : show(cmd, &o, &p);
-	paths_release(&p);
+	activity_paths_release(&p);
 	args_release(&a);
 	return status;
 }
@@ -270,7 +183,7 @@ static const struct activity_writer_ops *ops_of(unsigned format)
 }
 
 struct exporting {
-	const struct paths *paths;
+	const struct activity_paths *paths;
 	unsigned format;
 	struct converted done;
 };
@@ -311,7 +224,7 @@ static bool is_of_one_process(unsigned format)
 	return format == FORMAT_DB || format == FORMAT_JSONL;
 }
 
-static int export_to(const struct command *cmd, const struct paths *p,
+static int export_to(const struct command *cmd, const struct activity_paths *p,
 		     const struct export_options *o, struct err *err)
 {
 	struct exporting e = {.paths = p, .format = o->format};
@@ -338,7 +251,7 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 {
 	struct export_options o = {0};
 	struct args a = {.target = &o};
-	struct paths p = {0};
+	struct activity_paths p = {0};
 	struct err err = {0};
 	int status = command_parse(cmd, &a, argc, argv);
 
@@ -347,13 +260,13 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	}
 	if (status < 0) {
-		int r = find_paths(&p, a.words, a.nwords, &err);
+		int r = activity_paths_find(&p, a.words, a.nwords, &err);
 
 		if (r == 0)
 			r = export_to(cmd, &p, &o, &err);
 		status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 	}
-	paths_release(&p);
+	activity_paths_release(&p);
 	args_release(&a);
 	return status;
 }

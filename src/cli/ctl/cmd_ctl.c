@@ -19,6 +19,7 @@
 #define FIND_TIMEOUT_S 30 /* squeue and kubectl may have to ask a busy server */
 
 const struct opt ctl_options[] = {CTL_COMMON_ROWS};
+const char *const ctl_command_usage[] = {"[options]", NULL};
 
 /* --- messages --- */
 

@@ -235,18 +235,8 @@ static const struct args_example examples[] = {
 	{NULL, NULL},
 };
 
-const struct command cmd_ctl_gputrace = {
-	.name = "ctl gputrace",
-	.alias = "dyno gputrace",
-	.spec = {.name = "sonde ctl gputrace",
-		 .summary = "trace PyTorch processes with libkineto",
-		 .description =
-			 "Makes PyTorch processes that were started with KINETO_USE_DAEMON=1 write "
-			 "a trace with their own profiler, without stopping or changing them.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &steps,
-};
+const struct command cmd_ctl_gputrace = CTL_COMMAND(
+	"gputrace", usage, options, examples, &steps,
+	.summary = "trace PyTorch processes with libkineto",
+	.description = "Makes PyTorch processes that were started with KINETO_USE_DAEMON=1 write "
+		       "a trace with their own profiler, without stopping or changing them.");

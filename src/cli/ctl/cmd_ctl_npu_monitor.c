@@ -224,20 +224,10 @@ static const struct args_example examples[] = {
 	{NULL, NULL},
 };
 
-const struct command cmd_ctl_npu_monitor = {
-	.name = "ctl npu-monitor",
-	.alias = "dyno npu-monitor",
-	.spec = {.name = "sonde ctl npu-monitor",
-		 .summary = "monitor the times of operators of jobs on NPUs and GPUs",
-		 .description =
-			 "Starts, changes and stops the monitor of operators in processes of "
-			 "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1, "
-			 "and in all that were started by 'sonde monitor', on NPUs and GPUs. It "
-			 "costs little and may run for days; stop it before nputrace.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &steps,
-};
+const struct command cmd_ctl_npu_monitor = CTL_COMMAND(
+	"npu-monitor", usage, options, examples, &steps,
+	.summary = "monitor the times of operators of jobs on NPUs and GPUs",
+	.description = "Starts, changes and stops the monitor of operators in processes of "
+		       "torch_npu or MindSpore that were started with MSMONITOR_USE_DAEMON=1, "
+		       "and in all that were started by 'sonde monitor', on NPUs and GPUs. It "
+		       "costs little and may run for days; stop it before nputrace.");

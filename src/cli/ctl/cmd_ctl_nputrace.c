@@ -228,23 +228,13 @@ static const struct args_example examples[] = {
 	{NULL, NULL},
 };
 
-const struct command cmd_ctl_nputrace = {
-	.name = "ctl nputrace",
-	.alias = "dyno nputrace",
-	.spec = {.name = "sonde ctl nputrace",
-		 .summary = "trace some steps of jobs on NPUs and GPUs",
-		 .description =
-			 "Makes processes of torch_npu or MindSpore that were started with "
-			 "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "
-			 "profile some of their steps, as often as you like and without stopping "
-			 "them. Not while npu-monitor is running. Options that sonde's own monitor "
-			 "does not support are named. --stop ends a trace before its last step in "
-			 "processes of 'sonde monitor'. It cannot end a trace by a framework's own "
-			 "profiler: that trace continues, and the processes are named.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &steps,
-};
+const struct command cmd_ctl_nputrace = CTL_COMMAND(
+	"nputrace", usage, options, examples, &steps,
+	.summary = "trace some steps of jobs on NPUs and GPUs",
+	.description = "Makes processes of torch_npu or MindSpore that were started with "
+		       "MSMONITOR_USE_DAEMON=1, and all that were started by 'sonde monitor', "
+		       "profile some of their steps, as often as you like and without stopping "
+		       "them. Not while npu-monitor is running. Options that sonde's own monitor "
+		       "does not support are named. --stop ends a trace before its last step in "
+		       "processes of 'sonde monitor'. It cannot end a trace by a framework's own "
+		       "profiler: that trace continues, and the processes are named.");

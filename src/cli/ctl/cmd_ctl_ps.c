@@ -113,8 +113,6 @@ static const struct opt options[] = {
 	CTL_COMMON_ROWS,
 };
 
-static const char *const usage[] = {"[options]", NULL};
-
 static const struct args_example examples[] = {
 	{"everything that is registered on this host", "sonde ctl ps"},
 	{"on eight hosts, for another program",
@@ -122,19 +120,9 @@ static const struct args_example examples[] = {
 	{NULL, NULL},
 };
 
-const struct command cmd_ctl_ps = {
-	.name = "ctl ps",
-	.alias = "dyno ps",
-	.spec = {.name = "sonde ctl ps",
-		 .summary = "list the processes that have registered",
-		 .description =
-			 "Lists the processes that have registered with the daemons: process id "
-			 "(inside its own container, if it is in one), rank, device, job, user, "
-			 "what it is doing, its step, when it was last heard of, and its command.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &steps,
-};
+const struct command cmd_ctl_ps = CTL_COMMAND(
+	"ps", ctl_command_usage, options, examples, &steps,
+	.summary = "list the processes that have registered",
+	.description = "Lists the processes that have registered with the daemons: process id "
+		       "(inside its own container, if it is in one), rank, device, job, user, "
+		       "what it is doing, its step, when it was last heard of, and its command.");

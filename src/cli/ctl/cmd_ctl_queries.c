@@ -117,8 +117,6 @@ static const struct query_options defaults = {CTL_COMMON_DEFAULTS, 0};
 		&(defaults_), sizeof(defaults_), .announce = true, .run = run_query                \
 	}
 
-static const char *const usage[] = {"[options]", NULL};
-
 /* --- status --- */
 
 static const char *text_of(const json_t *reply, const char *key)
@@ -172,23 +170,13 @@ static const struct args_example status_examples[] = {
 	{NULL, NULL},
 };
 
-const struct command cmd_ctl_status = {
-	.name = "ctl status",
-	.alias = "dyno status",
-	.spec = {.name = "sonde ctl status",
-		 .summary = "what the profilers and monitors of hosts are doing",
-		 .description =
-			 "Prints the state of nputrace and npu-monitor and the current step. "
-			 "Uninitialized: no process has reported. Idle: nothing is being "
-			 "collected. Ready: a trace waits for its first step. Running: data is "
-			 "being collected. Of many processes the busiest is shown.",
-		 .usage = usage,
-		 .options = ctl_options,
-		 .examples = status_examples,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &status_query,
-};
+const struct command cmd_ctl_status = CTL_COMMAND(
+	"status", ctl_command_usage, ctl_options, status_examples, &status_query,
+	.summary = "what the profilers and monitors of hosts are doing",
+	.description = "Prints the state of nputrace and npu-monitor and the current step. "
+		       "Uninitialized: no process has reported. Idle: nothing is being "
+		       "collected. Ready: a trace waits for its first step. Running: data is "
+		       "being collected. Of many processes the busiest is shown.");
 
 /* --- version --- */
 
@@ -197,19 +185,10 @@ static const struct ctl_column version_columns[] = {{"VERSION", "version", CTL_T
 static const struct query version_query = {STEPS(defaults), "getVersion",
 					   .columns = version_columns};
 
-const struct command cmd_ctl_version = {
-	.name = "ctl version",
-	.alias = "dyno version",
-	.spec = {.name = "sonde ctl version",
-		 .summary = "the version of the daemons of hosts",
-		 .description =
-			 "Prints the version of the daemon. That of this program: --version.",
-		 .usage = usage,
-		 .options = ctl_options,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &version_query,
-};
+const struct command cmd_ctl_version = CTL_COMMAND(
+	"version", ctl_command_usage, ctl_options, NULL, &version_query,
+	.summary = "the version of the daemons of hosts",
+	.description = "Prints the version of the daemon. That of this program: --version.");
 
 /* --- dcgm-pause and dcgm-resume: a profiler may use the GPU's profiling counters meanwhile --- */
 
@@ -234,29 +213,13 @@ static const struct opt pause_options[] = {
 	CTL_COMMON_ROWS,
 };
 
-const struct command cmd_ctl_dcgm_pause = {
-	.name = "ctl dcgm-pause",
-	.alias = "dyno dcgm-pause",
-	.spec = {.name = "sonde ctl dcgm-pause",
-		 .summary = "pause the daemon's use of the GPU's profiling counters",
-		 .description = "Pauses the daemon's use of the profiling counters of the GPUs, so "
-				"that a profiler such as Nsight Compute can use them.",
-		 .usage = usage,
-		 .options = pause_options,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &pause_query,
-};
+const struct command cmd_ctl_dcgm_pause = CTL_COMMAND(
+	"dcgm-pause", ctl_command_usage, pause_options, NULL, &pause_query,
+	.summary = "pause the daemon's use of the GPU's profiling counters",
+	.description = "Pauses the daemon's use of the profiling counters of the GPUs, so "
+		       "that a profiler such as Nsight Compute can use them.");
 
-const struct command cmd_ctl_dcgm_resume = {
-	.name = "ctl dcgm-resume",
-	.alias = "dyno dcgm-resume",
-	.spec = {.name = "sonde ctl dcgm-resume",
-		 .summary = "resume the daemon's use of the GPU's profiling counters",
-		 .description = "Ends a dcgm-pause before its time.",
-		 .usage = usage,
-		 .options = ctl_options,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &resume_query,
-};
+const struct command cmd_ctl_dcgm_resume =
+	CTL_COMMAND("dcgm-resume", ctl_command_usage, ctl_options, NULL, &resume_query,
+		    .summary = "resume the daemon's use of the GPU's profiling counters",
+		    .description = "Ends a dcgm-pause before its time.");

@@ -219,8 +219,6 @@ static const struct opt options[] = {
 	CTL_COMMON_ROWS,
 };
 
-static const char *const usage[] = {"[options]", NULL};
-
 static const struct args_example examples[] = {
 	{"this host", "sonde ctl watch"},
 	{"write a minute of a job's states to a file",
@@ -228,19 +226,10 @@ static const struct args_example examples[] = {
 	{NULL, NULL},
 };
 
-const struct command cmd_ctl_watch = {
-	.name = "ctl watch",
-	.alias = "dyno watch",
-	.spec = {.name = "sonde ctl watch",
-		 .summary = "show states and processes as they change",
-		 .description = "Shows the states of hosts, and of one host its processes, again "
-				"every second. Hosts that do not answer come first. When the "
-				"output is no terminal, each round is a line for each host; with "
-				"--json it is one line with all of them.",
-		 .usage = usage,
-		 .options = options,
-		 .examples = examples,
-		 .flags = ARGS_GFLAGS},
-	.run = ctl_command,
-	.data = &steps,
-};
+const struct command cmd_ctl_watch = CTL_COMMAND(
+	"watch", ctl_command_usage, options, examples, &steps,
+	.summary = "show states and processes as they change",
+	.description = "Shows the states of hosts, and of one host its processes, again "
+		       "every second. Hosts that do not answer come first. When the "
+		       "output is no terminal, each round is a line for each host; with "
+		       "--json it is one line with all of them.");

@@ -73,6 +73,21 @@ struct ctl_steps {
 };
 int ctl_command(const struct command *cmd, int argc, char **argv); /* command.run */
 
+extern const char *const ctl_command_usage[]; /* "[options]" */
+/* The command `sonde ctl <word>`, which is also `dyno <word>`; the rest is .summary and
+ * .description. */
+#define CTL_COMMAND(word, usage_, options_, examples_, steps_, ...)                                \
+	{                                                                                          \
+		.name = "ctl " word, .alias = "dyno " word,                                        \
+		.spec = {.name = "sonde ctl " word,                                                \
+			 .usage = usage_,                                                          \
+			 .options = options_,                                                      \
+			 .examples = examples_,                                                    \
+			 .flags = ARGS_GFLAGS,                                                     \
+			 __VA_ARGS__},                                                             \
+		.run = ctl_command, .data = steps_                                                 \
+	}
+
 /* The name of the command for hints: "dyno" or "sonde ctl". */
 const char *ctl_name(const struct ctl *c);
 /* Whether this was called as dyno. */

@@ -1,227 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "cli/mem/compare_run.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "memory/analysis/compare/compare.h"
-#include "memory/input/input.h"
-#include "memory/input/recording_path.h"
-#include "recorder/recording.h"
-
-#define PROJECT_PREFIX "msmemscope_"
-#define PROJECT_SUFFIX "_ascend"
-
-static const char *const side_names[] = {"base", "compare"};
-
-/* --- which files a directory stands for --- */
-
-struct found {
-	char *path;
-	size_t dir; /* length of its directory */
-	size_t project; /* length up to the last part that is a msmemscope_…_ascend; 0: none */
-	struct timespec time;
-};
-
-static size_t project_of(const char *path)
-{
-	size_t found = 0;
-
-	for (const char *p = path; (p = strchr(p, '/'));) {
-		const char *name = ++p;
-		size_t len = strcspn(name, "/");
-
-		if (len >= strlen(PROJECT_PREFIX) + strlen(PROJECT_SUFFIX) && name[len] == '/' &&
-		    !strncmp(name, PROJECT_PREFIX, strlen(PROJECT_PREFIX)) &&
-		    !strncmp(name + len - strlen(PROJECT_SUFFIX), PROJECT_SUFFIX,
-			     strlen(PROJECT_SUFFIX)))
-			found = (size_t)(name - path) + len;
-	}
-	return found;
-}
-
-static bool is_newer(const struct found *a, const struct found *b)
-{
-	if (a->time.tv_sec != b->time.tv_sec)
-		return a->time.tv_sec > b->time.tv_sec;
-	if (a->time.tv_nsec != b->time.tv_nsec)
-		return a->time.tv_nsec > b->time.tv_nsec;
-	return strcmp(a->path, b->path) > 0;
-}
-
-static bool same_start(const char *a, size_t na, const char *b, size_t nb)
-{
-	return na == nb && !strncmp(a, b, na);
-}
-
-/*
- * The newest dump; where it lies in the directory of a process, the newest of each of that
- * process's devices too.
- */
-static void choose_newest(struct found *all, size_t n, struct input_paths *out)
-{
-	const struct found *newest = &all[0];
-
-	for (size_t i = 1; i < n; i++)
-		if (is_newer(&all[i], newest))
-			newest = &all[i];
-	for (size_t i = 0; i < n; i++) {
-		bool take = &all[i] == newest;
-
-		if (newest->project)
-			take = same_start(all[i].path, all[i].project, newest->path,
-					  newest->project);
-		for (size_t k = 0; k < n && take; k++)
-			take = k == i || !is_newer(&all[k], &all[i]) ||
-			       !same_start(all[k].path, all[k].dir, all[i].path, all[i].dir);
-		if (take)
-			input_paths_add(out, all[i].path);
-	}
-}
-
-static int find_dumps(const char *dir, struct input_paths *out, struct err *err)
-{
-	struct input_paths dumps = {0};
-	int r = input_dumps(dir, &dumps, err);
-
-	if (r == 0) {
-		struct found *all = xcalloc(dumps.n, sizeof(*all));
-
-		for (size_t i = 0; i < dumps.n; i++) {
-			struct stat st = {0};
-
-			(void)stat(dumps.list[i], &st);
-			all[i].path = dumps.list[i];
-			all[i].dir = (size_t)(strrchr(dumps.list[i], '/') - dumps.list[i]);
-			all[i].project = project_of(dumps.list[i]);
-			all[i].time = st.st_mtim;
-		}
-		choose_newest(all, dumps.n, out);
-		free(all);
-	}
-	input_paths_release(&dumps);
-	return r;
-}
-
-/* A file or a recording stands for itself; else its dumps, else the newest recording in it. */
-static int find_files(const char *path, unsigned wait_s, struct input_paths *out, struct err *err)
-{
-	struct buf newest = {0}, file = {0};
-	int r = recording_resolve(path, &newest, err);
-
-	if (r < 0)
-		goto out;
-	(void)recording_wait(buf_str(&newest), wait_s);
-	if (recording_find(path, &file, NULL) == 0) {
-		input_paths_add(out, path);
-		goto out;
-	}
-	r = find_dumps(path, out, err);
-	buf_clear(&file);
-	if (r < 0 && recording_find(buf_str(&newest), &file, NULL) == 0) {
-		input_paths_add(out, buf_str(&newest));
-		r = 0;
-	}
-out:
-	buf_release(&newest);
-	buf_release(&file);
-	return r;
-}
-
-/* --- reading --- */
-
-struct reading {
-	struct compare *compare;
-	enum compare_side side;
-	struct buf notes;
-};
-
-static void on_row(void *arg, const struct row *row)
-{
-	struct reading *r = arg;
-
-	compare_add(r->compare, r->side, row);
-}
-
-static void on_note(void *arg, const char *text)
-{
-	struct reading *r = arg;
-
-	buf_addf(&r->notes, "Of %s: %s\n", side_names[r->side], text);
-}
-
-static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
-{
-	struct reading *r = arg;
-
-	(void)stacks;
-	if (events || damaged)
-		buf_addf(&r->notes,
-			 "Of %s: %llu events and %llu bytes of process %u are missing.\n",
-			 side_names[r->side], (unsigned long long)events,
-			 (unsigned long long)damaged, pid);
-}
-
-static void on_lost_more(void *arg)
-{
-	struct reading *r = arg;
-
-	buf_addf(&r->notes, "Of %s: how many more events are missing is unknown.\n",
-		 side_names[r->side]);
-}
-
-static int read_files(struct reading *rd, const struct input_paths *files, struct err *err)
-{
-	struct input_sink sink = {.row = on_row,
-				  .note = on_note,
-				  .lost = on_lost,
-				  .lost_more = on_lost_more,
-				  .arg = rd};
-	int r = 0;
-
-	for (size_t i = 0; i < files->n && r == 0; i++)
-		r = input_read(files->list[i], &sink, err);
-	return r;
-}
-
-static void add_notes(struct compare *c, const char *lines)
-{
-	while (*lines) {
-		size_t len = strcspn(lines, "\n");
-		char *line = xstrndup(lines, len);
-
-		compare_note(c, line);
-		free(line);
-		lines += len + 1;
-	}
-}
-
-static int read_side(struct compare *c, enum compare_side side, const struct compare_job *job,
-		     struct err *err)
-{
-	struct reading rd = {.compare = c, .side = side};
-	struct input_paths files = {0};
-	int r = find_files(job->input[side], job->wait_s, &files, err);
-
-	if (r == 0)
-		r = read_files(&rd, &files, err);
-	if (r == 0 && compare_unordered(c, side)) {
-		compare_restart(c, side);
-		buf_clear(&rd.notes);
-		r = read_files(&rd, &files, err);
-	}
-	if (r == 0)
-		add_notes(c, buf_str(&rd.notes));
-	buf_release(&rd.notes);
-	input_paths_release(&files);
-	return r;
-}
 
 /* --- the answer --- */
 
@@ -266,9 +53,9 @@ int compare_run(const struct command *cmd, const struct compare_job *job)
 	struct err err = {0};
 	int status;
 
-	int r = read_side(c, COMPARE_BASE, job, &err);
+	int r = compare_read(c, COMPARE_BASE, job->input[0], job->wait_s, &err);
 	if (r == 0)
-		r = read_side(c, COMPARE_OTHER, job, &err);
+		r = compare_read(c, COMPARE_OTHER, job->input[1], job->wait_s, &err);
 	if (r == 0)
 		r = compare_finish(c, &err);
 	if (r == 0)

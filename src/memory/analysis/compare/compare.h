@@ -59,6 +59,14 @@ bool compare_unordered(const struct compare *c, enum compare_side side);
 /* Forgets the rows of that side; those that come now are sorted. */
 void compare_restart(struct compare *c, enum compare_side side);
 
+/*
+ * The rows of a file, a recording or a directory, again if they are not in order. A directory stands
+ * for its newest dump, with those of the other devices of its process, or its newest recording. A
+ * recorder that is still finishing its files is waited for.
+ */
+int compare_read(struct compare *c, enum compare_side side, const char *path, unsigned wait_s,
+		 struct err *err);
+
 /* A sentence for the reader. */
 void compare_note(struct compare *c, const char *text);
 
