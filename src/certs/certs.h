@@ -94,9 +94,6 @@ int certs_renew(struct certs *c, const char *set, struct buf *out_name, struct e
  * that is here. */
 int certs_revoke(struct certs *c, const char *name, struct err *err);
 
-/* Writes ca.crt and ca.crl into every set that is here. */
-int certs_publish(struct certs *c, struct err *err);
-
 /* Calls for each set that is here, in order of name; ends at the first negative result. */
 typedef int (*certs_set_fn)(void *arg, const char *set, struct err *err);
 int certs_each_set(struct certs *c, certs_set_fn fn, void *arg, struct err *err);

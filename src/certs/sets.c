@@ -197,7 +197,8 @@ static int publish_set(void *arg, const char *set, struct err *err)
 	return write_ca_files(arg, set, err);
 }
 
-int certs_publish(struct certs *c, struct err *err)
+/* Writes ca.crt and ca.crl into every set that is here. */
+static int publish_sets(struct certs *c, struct err *err)
 {
 	int r = certs_write_crl(c, "ca", "ca.crl", err);
 
@@ -295,7 +296,7 @@ static int revoke_found(struct certs *c, const struct search *s, struct err *err
 		return r;
 	X509_CRL_free(c->crl);
 	c->crl = crl;
-	r = certs_publish(c, err);
+	r = publish_sets(c, err);
 	return r < 0 ? r : (int)s->n;
 }
 
@@ -314,7 +315,7 @@ int certs_revoke(struct certs *c, const char *name, struct err *err)
 		r = err_set(err, -ENOENT, "nothing was issued for '%s'; there are: %s", name,
 			    s.list.len ? buf_str(&s.list) : "none");
 	else if (r == 0 && s.n == 0) /* a run that was interrupted may not have come so far */
-		r = certs_publish(c, err);
+		r = publish_sets(c, err);
 	else if (r == 0)
 		r = revoke_found(c, &s, err);
 	for (size_t i = 0; i < s.n; i++)

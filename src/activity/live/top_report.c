@@ -336,7 +336,8 @@ static void put_losses(const struct top *t, struct buf *out)
 		 (unsigned long long)t->unsent);
 }
 
-void top_report(struct top *t, uint64_t to_ns, struct buf *out)
+/* The report up to this moment (wall clock) as JSON; then everything is empty again. */
+static void write_report(struct top *t, uint64_t to_ns, struct buf *out)
 {
 	size_t names = t->nrows;
 
@@ -370,7 +371,7 @@ static void report(struct top *t, uint64_t to_ns, struct sender *to)
 {
 	t->unsent = to ? sender_lost(to) : 0;
 	buf_clear(&t->json);
-	top_report(t, to_ns, &t->json);
+	write_report(t, to_ns, &t->json);
 	if (to)
 		sender_put(to, FABRIC_TOP, t->json.data, t->json.len);
 }

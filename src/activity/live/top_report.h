@@ -36,8 +36,6 @@ void top_add(struct top *t, const struct activity *a);
 /* A step begins. Marks "step start" do the same, as long as nobody calls this. */
 void top_step(struct top *t, uint64_t wall_ns);
 
-/* The report up to this moment (wall clock) as JSON; then everything is empty again. */
-void top_report(struct top *t, uint64_t to_ns, struct buf *out);
 /* Sends it if it is due; now is CLOCK_MONOTONIC. `to` may be NULL. */
 void top_tick(struct top *t, uint64_t now_ns, struct sender *to);
 /* The last one: up to now, if there is anything in it. */

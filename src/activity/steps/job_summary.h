@@ -101,7 +101,4 @@ struct split_gap {
 };
 bool split_gap_next(const struct split_job *j, struct split_gap *gap);
 
-/* Who is missing, and where the others stand; nothing if nobody is. */
-void split_missing_say(const struct split_job *j, struct buf *out);
-
 #endif

@@ -154,7 +154,8 @@ static void say_stand(const struct split_job *j, struct buf *out)
 	add_launches(&s, out);
 }
 
-void split_missing_say(const struct split_job *j, struct buf *out)
+/* Who is missing, and where the others stand; nothing if nobody is. */
+static void add_missing(const struct split_job *j, struct buf *out)
 {
 	size_t gaps;
 	uint64_t n = count_missing(j, &gaps);
@@ -518,7 +519,7 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 
 static void say_answer(const struct split_job *j, struct buf *out)
 {
-	split_missing_say(j, out);
+	add_missing(j, out);
 	say_incomplete(j, out);
 	say_split(j, out);
 	say_slowest(j, out);

@@ -11,7 +11,6 @@
 
 #include "base/mem.h"
 #include "base/text/display_width.h"
-#include "base/text/plain_words.h"
 #include "base/text/printable.h"
 
 #define GAP 2 /* between columns */
@@ -41,24 +40,6 @@ void table_cell(struct table *t, struct buf *text)
 {
 	table_text(t, buf_str(text));
 	buf_clear(text);
-}
-
-void table_count(struct table *t, uint64_t n)
-{
-	struct buf text = {0};
-
-	words_count(&text, n);
-	table_cell(t, &text);
-	buf_release(&text);
-}
-
-void table_bytes(struct table *t, uint64_t bytes)
-{
-	struct buf text = {0};
-
-	words_bytes(&text, bytes);
-	table_cell(t, &text);
-	buf_release(&text);
 }
 
 void table_release(struct table *t)

@@ -32,8 +32,6 @@ struct table {
 void table_text(struct table *t, const char *text);
 __attribute__((format(printf, 2, 3))) void table_textf(struct table *t, const char *fmt, ...);
 void table_cell(struct table *t, struct buf *text); /* and clears it */
-void table_count(struct table *t, uint64_t n); /* 12,345 */
-void table_bytes(struct table *t, uint64_t bytes); /* 1.50 GiB */
 /* A column is not shown. */
 void table_hide(struct table *t, const char *name);
 

@@ -23,7 +23,7 @@
 
 /* --- the list that is found --- */
 
-void pid_list_add(struct pid_list *l, pid_t pid)
+static void pid_list_add(struct pid_list *l, pid_t pid)
 {
 	l->v = xgrow(l->v, &l->cap, l->n + 1, sizeof(*l->v));
 	l->v[l->n++] = pid;

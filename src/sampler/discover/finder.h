@@ -11,7 +11,6 @@ struct pid_list {
 	size_t n, cap;
 };
 
-void pid_list_add(struct pid_list *l, pid_t pid);
 void pid_list_release(struct pid_list *l);
 
 struct finder {

@@ -94,7 +94,8 @@ const char *frame_path(const struct stack_frame *f)
 	return rest ? rest : f->file;
 }
 
-void frame_add_short(const struct stack_frame *f, struct buf *out)
+/* "trainer.py:88", "models/__init__.py:3": enough to recognise it. */
+static void add_short_frame(const struct stack_frame *f, struct buf *out)
 {
 	const char *name = strrchr(f->file, '/');
 
@@ -118,12 +119,12 @@ void call_site_add(const struct stack_frame *site, const struct stack_frame *inn
 	buf_add_str(out, "in ");
 	words_add_printable(site->name, out);
 	buf_add_str(out, " at ");
-	frame_add_short(site, out);
+	add_short_frame(site, out);
 	if (inner) {
 		buf_add_str(out, " > ");
 		words_add_printable(inner->name, out);
 		buf_add_str(out, " (");
-		frame_add_short(inner, out);
+		add_short_frame(inner, out);
 		buf_add_char(out, ')');
 	}
 }

@@ -29,8 +29,6 @@ int stack_inner_call(const struct stack_frame *frames, unsigned n);
  * all of them if there are no others. */
 unsigned stack_own_part(const struct stack_frame *frames, unsigned n);
 
-/* "trainer.py:88", "models/__init__.py:3": enough to recognise it. */
-void frame_add_short(const struct stack_frame *f, struct buf *out);
 /* The path as far as it says something: of installed files what is behind site-packages. */
 const char *frame_path(const struct stack_frame *f);
 
