@@ -25,7 +25,7 @@ struct board *board_map(void);
 /* Whether there is a text newer than *seen; copies it then. */
 bool board_read(struct board *b, uint32_t *seen, char *out, size_t *out_len);
 
-/* Forks it; SIGTERM ends it. -1: no process could be had. */
+/* Forks it; SIGTERM ends it. -1: fork() failed. */
 pid_t poller_start(const struct client_options *o, struct board *b);
 
 #endif

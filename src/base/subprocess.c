@@ -30,7 +30,7 @@ struct stream {
 };
 
 /* It has the signals of a fresh process whatever ours are. */
-static int start(const char *const *argv, bool apart, const int fds[2], pid_t *out_pid)
+static int start_program(const char *const *argv, bool apart, const int fds[2], pid_t *out_pid)
 {
 	short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
 	posix_spawn_file_actions_t files;
@@ -55,7 +55,7 @@ static int start(const char *const *argv, bool apart, const int fds[2], pid_t *o
 }
 
 /* Takes what there is. False: it printed more than it may. */
-static bool take(struct stream *s)
+static bool read_stream(struct stream *s)
 {
 	char piece[PIECE];
 	ssize_t n = read(s->fd, piece, sizeof(piece));
@@ -81,7 +81,7 @@ static int take_some(struct stream *s, int wait_ms)
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
 	for (int i = 0; i < 2; i++)
-		if (p[i].fd >= 0 && p[i].revents && !take(&s[i]))
+		if (p[i].fd >= 0 && p[i].revents && !read_stream(&s[i]))
 			return -EFBIG;
 	return n > 0;
 }
@@ -129,7 +129,7 @@ static bool reap(pid_t pid, unsigned wait_ms)
 	}
 }
 
-static void end(pid_t pid, const struct run_options *o)
+static void end_program(pid_t pid, const struct run_options *o)
 {
 	kill(o->apart ? -pid : pid, SIGKILL);
 	if (!reap(pid, REAP_MS) && o->hanging)
@@ -160,14 +160,14 @@ static int judge_failure(const char *name, int r, const struct run_options *o, s
 	return err_sys(err, r, "cannot read from '%s'", name);
 }
 
-static int run(const char *const *argv, const struct run_options *o, const int fds[2],
-	       struct stream *s, struct err *err)
+static int run_with_pipes(const char *const *argv, const struct run_options *o, const int fds[2],
+			  struct stream *s, struct err *err)
 {
 	uint64_t until_ns = clock_mono_ns() + o->timeout_ms * 1000000ull;
 	int status = 0;
 	pid_t pid;
 
-	int r = start(argv, o->apart, fds, &pid);
+	int r = start_program(argv, o->apart, fds, &pid);
 	close(fds[0]);
 	close(fds[1]);
 	if (r < 0)
@@ -175,7 +175,7 @@ static int run(const char *const *argv, const struct run_options *o, const int f
 	r = listen_to(s, pid, until_ns, &status);
 	if (r == 0)
 		return judge_end(argv[0], status, s[1].to, err);
-	end(pid, o);
+	end_program(pid, o);
 	return judge_failure(argv[0], r, o, err);
 }
 
@@ -200,7 +200,7 @@ int run_program(const char *const *argv, const struct run_options *o, struct buf
 	}
 	struct stream s[2] = {{from[0], out, out->len + o->max_bytes, false},
 			      {complaints[0], &complaint, COMPLAINT_MAX, true}};
-	r = run(argv, o, (int[]){from[1], complaints[1]}, s, err);
+	r = run_with_pipes(argv, o, (int[]){from[1], complaints[1]}, s, err);
 	for (int i = 0; i < 2; i++)
 		if (s[i].fd >= 0)
 			close(s[i].fd);

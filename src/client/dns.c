@@ -87,7 +87,7 @@ static void release_user(struct shared *s)
 	free(s);
 }
 
-static void resolve(struct question *q)
+static void resolve_name(struct question *q)
 {
 	q->error = getaddrinfo(q->host, NULL, &stream_hints, &q->found);
 	/* without any address but loopback, AI_ADDRCONFIG may hide all there is */
@@ -108,7 +108,7 @@ static void answer_questions(void *arg)
 	while (!s->closed && (q = STAILQ_FIRST(&s->asked))) {
 		STAILQ_REMOVE_HEAD(&s->asked, next);
 		pthread_mutex_unlock(&s->lock);
-		resolve(q);
+		resolve_name(q);
 		pthread_mutex_lock(&s->lock);
 		STAILQ_INSERT_TAIL(&s->answered, q, next);
 		if (write(s->wake, &one, sizeof(one)) < 0)

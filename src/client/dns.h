@@ -14,12 +14,12 @@ struct client_names;
 /* `found` belongs to the callee; NULL: `error` of getaddrinfo() says why. */
 typedef void (*client_names_fn)(void *arg, size_t id, struct addrinfo *found, int error);
 
-/* NULL: no events or no memory to be had. */
+/* NULL: no events or no memory available. */
 struct client_names *client_names_new(struct event_base *base, client_names_fn fn, void *arg);
 /* Questions that are still being asked are forgotten, not waited for. */
 void client_names_free(struct client_names *n);
 
-/* Answered later by fn with that id. Negative errno: no thread could be had. */
+/* Answered later by fn with that id. Negative errno: no thread could be started. */
 int client_names_ask(struct client_names *n, size_t id, const char *host);
 
 /* An address in digits, at once; NULL: it is a name. */

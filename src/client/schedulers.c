@@ -37,8 +37,8 @@ static void add_nodes(struct buf *nodes, const char *text, size_t len)
 }
 
 /* What a program says about it: a thousand pods are a few MiB. */
-static int ask(const char *const *argv, const struct host_source *f, struct buf *out,
-	       struct err *err)
+static int run_query(const char *const *argv, const struct host_source *f, struct buf *out,
+		     struct err *err)
 {
 	const struct run_options o = {.timeout_ms = f->timeout_s * 1000, .max_bytes = 64u << 20};
 
@@ -54,7 +54,7 @@ static int slurm_nodes(const struct host_source *f, struct buf *nodes, struct er
 	struct buf output = {0};
 	struct err why = {0};
 
-	int r = ask(squeue, f, &output, &why);
+	int r = run_query(squeue, f, &output, &why);
 	for (const char *at = buf_str(&output); r == 0 && *at; at += *at == '\n') {
 		size_t len = strcspn(at, "\n");
 
@@ -63,7 +63,7 @@ static int slurm_nodes(const struct host_source *f, struct buf *nodes, struct er
 	}
 	buf_clear(&output);
 	/* a job that has just ended is gone from the queue, but still known */
-	if (!nodes->len && ask(scontrol, f, &output, NULL) == 0) {
+	if (!nodes->len && run_query(scontrol, f, &output, NULL) == 0) {
 		const char *at = buf_str(&output);
 
 		r = 0;
@@ -102,7 +102,7 @@ static int from_kubernetes(const struct host_source *f, struct host_list *out, s
 	struct err why = {0};
 	size_t before = out->n;
 
-	int r = ask(argv, f, &output, err);
+	int r = run_query(argv, f, &output, err);
 	r = r ?: host_list_add_pods(out, buf_str(&output), output.len, f->port, &why);
 	if (r < 0 && why.code)
 		r = err_set(err, -EIO, "pods with '%s': %s", f->k8s_selector, why.text);

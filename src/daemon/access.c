@@ -327,7 +327,7 @@ struct caller access_identify(const struct access *a, int fd)
 	return c;
 }
 
-/* --- what he may do --- */
+/* --- what a caller may do --- */
 
 static const struct access_grant everything = {ACCESS_ALL, (uid_t)-1, true, NULL};
 
@@ -360,7 +360,8 @@ static const char *explain_unknown(const struct caller *c)
 		return "the user of this connection has no number where the daemon runs: use a "
 		       "certificate, or start the daemon with --trust-local-users";
 	if (c->error == -ENOENT)
-		return "nobody knows which user this connection belongs to: it comes from another "
+		return "it is not known which user this connection belongs to: it comes from "
+		       "another "
 		       "machine or container, or its program has ended; use a certificate "
 		       "(--certs-dir), or start the daemon with --trust-local-users";
 	return "the kernel does not say which user this connection belongs to: use the daemon's "

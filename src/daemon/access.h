@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Who calls, and what he may do.
+ * Who calls the daemon, and what the caller may do.
  *
  * A connection belongs to somebody: to a user of this machine, as the kernel says
  * (net/socket_owner.h), or to whom a certificate names. This is found out once, when the connection
@@ -9,7 +9,7 @@
  *	root, the daemon's own user, members of --admin-group          everything
  *	another user of this machine                                   their own processes
  *	a certificate                 everything, or what --access-file has for its name
- *	nobody knows                                                   nothing
+ *	a caller that is not known                                     nothing
  *
  * With --trust-local-users all who need no certificate may do everything.
  */
@@ -34,10 +34,10 @@ enum caller_kind {
 struct caller {
 	enum caller_kind kind;
 	uid_t uid; /* of a user */
-	bool in_group; /* his process is in --admin-group, as the kernel says */
+	bool in_group; /* the user's process is in --admin-group, as the kernel says */
 	uint64_t source; /* for shares: the same for all connections of a user of this machine, or
 			    of an address elsewhere (IPv6: of a network of 64 bits) */
-	int error; /* why nobody knows: a negative errno */
+	int error; /* of CALLER_UNKNOWN, why: a negative errno */
 };
 
 enum access_right {
@@ -49,7 +49,7 @@ enum access_right {
 
 struct access_grant {
 	enum access_right right;
-	uid_t uid; /* whose processes are his own; (uid_t)-1: nobody's */
+	uid_t uid; /* whose processes are the caller's own; (uid_t)-1: nobody's */
 	bool command_lines; /* those of other users' processes, too */
 	const char *why; /* ACCESS_NONE: in words */
 };
@@ -69,7 +69,7 @@ struct caller access_identify(const struct access *a, int fd);
 /* `ssl` is for a certificate that was found good; NULL: there is none. */
 struct access_grant access_find(struct access *a, const struct caller *c, const SSL *ssl);
 
-/* Whether he may know of processes of this user; `who` NULL is the daemon itself. */
+/* Whether the caller may know of processes of this user; `who` NULL is the daemon itself. */
 static inline bool access_covers(const struct access_grant *who, uid_t uid)
 {
 	return !who || who->right >= ACCESS_VIEW || (who->right == ACCESS_OWN && who->uid == uid);

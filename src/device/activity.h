@@ -31,7 +31,7 @@ struct activity_source {
 	uint64_t (*lost)(void);
 	/* What it could not do, in words for people; "": all is well. */
 	const char *(*trouble)(void);
-	/* Somebody else in this process uses the library: nothing is reported until he is done. */
+	/* Another tool in this process uses the library: nothing is reported until it is done. */
 	bool (*is_paused)(void);
 };
 

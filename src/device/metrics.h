@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Where metrics come from: one const struct metrics_source for each kind of hardware, found at run
- * time. Calls may take milliseconds, or hang with a driver: who calls them has a thread for it.
+ * time. Calls may take milliseconds, or hang with a driver: the caller has a thread for it.
  */
 #ifndef SONDE_DEVICE_METRICS_H
 #define SONDE_DEVICE_METRICS_H

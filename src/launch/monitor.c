@@ -48,7 +48,7 @@ static bool is_readable(const char *path)
 
 /* The job may go elsewhere before it starts the next program; its loader cannot take names with
  * blanks or colons. */
-static char *absolute(const char *path, struct err *err)
+static char *make_absolute(const char *path, struct err *err)
 {
 	struct buf whole = {0};
 
@@ -74,12 +74,12 @@ static char *find_mspti(const char *named, struct err *err)
 		return NULL;
 	}
 	if (named)
-		return absolute(named, err);
+		return make_absolute(named, err);
 	for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
 		const char *home = getenv(homes[i]);
 		char *path = home && *home ? xasprintf("%s/lib64/" MONITOR_MSPTI, home) : NULL;
 
-		char *whole = path && is_readable(path) ? absolute(path, NULL) : NULL;
+		char *whole = path && is_readable(path) ? make_absolute(path, NULL) : NULL;
 
 		free(path);
 		if (whole)
@@ -164,7 +164,7 @@ int monitor_environment_apply(const struct monitor_environment *e, struct err *e
 
 /* --- what there is on this machine --- */
 
-static bool answers(const struct sockaddr_un *address, socklen_t len)
+static bool is_answered(const struct sockaddr_un *address, socklen_t len)
 {
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
@@ -183,14 +183,14 @@ bool launch_has_daemon(void)
 	socklen_t len;
 
 	if (fabric_abstract_address(FABRIC_ABSTRACT_NAME, &address, &len) == 0)
-		found = answers(&address, len);
+		found = is_answered(&address, len);
 	const char *const dirs[] = {dir, home}, *const files[] = {FABRIC_DIR_FILE,
 								  FABRIC_HOME_FILE};
 	for (int i = 0; i < 2 && !found; i++) {
 		char *path = dirs[i] ? xasprintf("%s/%s", dirs[i], files[i]) : NULL;
 
 		found = path && fabric_path_address(path, &address, &len) == 0 &&
-			answers(&address, len);
+			is_answered(&address, len);
 		free(path);
 	}
 	return found;

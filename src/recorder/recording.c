@@ -25,7 +25,8 @@
 struct recording_writer {
 	int fd;
 	uint64_t offset; /* end of the last whole frame */
-	uint64_t reserved; /* the file has disk space up to here; UINT64_MAX: cannot be had */
+	uint64_t
+		reserved; /* the file has disk space up to here; UINT64_MAX: no space can be reserved */
 	ZSTD_CCtx *zstd;
 	struct buf frame;
 };

@@ -39,17 +39,20 @@ static int become_owner(const char *dir, struct buf *report, struct err *err)
 		return 0;
 	int r = become(st.st_uid);
 	if (r < 0)
-		return err_sys(err, r,
-			       "'%s' belongs to user %u and is recovered with his rights alone, "
-			       "which this process cannot have: run it as that user",
-			       dir, (unsigned)st.st_uid);
+		return err_sys(
+			err, r,
+			"'%s' belongs to user %u and is recovered with that user's rights alone, "
+			"which this process cannot have: run it as that user",
+			dir, (unsigned)st.st_uid);
 	if (access(dir, R_OK | W_OK | X_OK) < 0)
 		return err_sys(err, -errno,
-			       "'%s' belongs to user %u and is recovered with his rights alone; he "
+			       "'%s' belongs to user %u and is recovered with that user's rights "
+			       "alone; the user "
 			       "cannot use it there: move it, or make it yours if you trust it "
 			       "(chown -R)",
 			       dir, (unsigned)st.st_uid);
-	buf_addf(report, "The recording belongs to user %u: it is recovered with his rights.\n",
+	buf_addf(report,
+		 "The recording belongs to user %u: it is recovered with that user's rights.\n",
 		 (unsigned)st.st_uid);
 	return 0;
 }

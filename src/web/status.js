@@ -229,7 +229,7 @@ function topRow(l, total) {
 
 const LOSSES = [["lost", "activities are missing from these numbers."],
 	["crowded", "activities are in no sum of the metrics: more than 256 devices."],
-	["incomplete", "marks are not told: the end or the beginning did not come."],
+	["incomplete", "marks are not shown: their end or their beginning is missing."],
 	["unwritten", "activities are not in the files of npu-monitor: they could not be written."],
 	["unsent", "reports did not reach the daemon, which was away or too slow."]];
 
@@ -425,8 +425,8 @@ async function order(config, client, done) {
 		if (reply.tracesDropped)
 			why.push("A trace that had not begun is dropped: " + reply.tracesDropped.join(", ") + ".");
 		if (reply.stepsUnknown)
-			why.push("No steps are told yet by " + reply.stepsUnknown.join(", ") + ": the trace begins when " +
-				"the job tells them. Stopping the monitor cancels a trace that has not begun.");
+			why.push("No steps are reported yet by " + reply.stepsUnknown.join(", ") + ": the trace begins when " +
+				"the job reports them. Stopping the monitor cancels a trace that has not begun.");
 		if (reply.notHonoured)
 			why.push("Without " + reply.notHonoured.join(", ") + ": sonde's own monitor has no such thing.");
 	}

@@ -157,7 +157,7 @@ struct arena_head {
 	_Atomic uint32_t tracing; /* between start and stop */
 	_Atomic uint64_t stack_used; /* bytes of stack data handed out; id 0 stays unused */
 	_Atomic uint64_t stack_committed; /* bytes of it that have file space */
-	_Atomic uint64_t lost_events; /* dropped where no ring could be had */
+	_Atomic uint64_t lost_events; /* dropped where no ring was available */
 	_Atomic uint64_t lost_stacks; /* events kept, stack dropped */
 	char exe[256];
 	char cmdline[512]; /* arguments separated by NUL */

@@ -87,7 +87,7 @@ static struct activity_writer *chrome_open(const char *dir, const struct activit
 	return w;
 }
 
-static int begin(struct activity_writer *w, struct err *err)
+static int begin_trace(struct activity_writer *w, struct err *err)
 {
 	struct chrome_trace_options o = {.path = w->path, .mode = ACTIVITY_FILE_MODE};
 	int r = w->dir ? fs_mkdirs(w->dir, err) : 0;
@@ -116,7 +116,7 @@ struct chrome_trace *activity_chrome_trace(struct activity_writer *w, int64_t *o
 					   struct err *err)
 {
 	if (!w->trace && !w->failed)
-		w->failed = begin(w, err);
+		w->failed = begin_trace(w, err);
 	*out_base_ns = w->base_ns;
 	return w->trace;
 }
@@ -379,7 +379,7 @@ static int chrome_put(struct activity_writer *w, const struct activity *a, struc
 	if (!activity_kind_name(a->kind))
 		return -ENOTSUP;
 	if (!w->trace && !w->failed)
-		w->failed = begin(w, err);
+		w->failed = begin_trace(w, err);
 	if (!w->trace) {
 		int r = w->lost ? 0 : w->failed; /* reported once */
 
@@ -403,7 +403,7 @@ static int chrome_close(struct activity_writer *w, const struct activity_closing
 	if (!w)
 		return 0;
 	if (!w->trace && !w->failed && !w->dir) /* who names a file wants one, if an empty one */
-		w->failed = r = begin(w, err);
+		w->failed = r = begin_trace(w, err);
 	if (w->trace && c && c->lost) {
 		struct chrome_arg arg = int_arg("count", c->lost);
 

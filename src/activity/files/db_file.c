@@ -127,16 +127,16 @@ static int fail_for(struct db_file *f, const struct err *why, struct err *err)
 	return before ? 0 : f->failed;
 }
 
-static int explain(sqlite3 *db, int rc, struct err *why)
+static int set_sql_error(sqlite3 *db, int rc, struct err *why)
 {
 	return err_set(why, sql_errno(db, rc), "%s", sql_words(db, rc));
 }
 
-static int fail(struct db_file *f, int rc, struct err *err)
+static int note_failure(struct db_file *f, int rc, struct err *err)
 {
 	struct err why;
 
-	explain(f->db, rc, &why);
+	set_sql_error(f->db, rc, &why);
 	return fail_for(f, &why, err);
 }
 
@@ -277,7 +277,7 @@ static int write_skeleton(struct db_file *f, const char *path, struct err *why)
 		rc = create_table(db, &activity_tables[i]);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
-	int r = rc == SQLITE_OK ? 0 : explain(db, rc, why);
+	int r = rc == SQLITE_OK ? 0 : set_sql_error(db, rc, why);
 	sqlite3_close(db);
 	return r;
 }
@@ -309,7 +309,7 @@ static int open_path(struct db_file *f, struct err *why)
 	int rc = sql_open_to_write(f->path, activity_db_vfs(), &f->db);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(f->db, setup_sql, NULL, NULL, NULL);
-	return rc == SQLITE_OK ? 0 : explain(f->db, rc, why);
+	return rc == SQLITE_OK ? 0 : set_sql_error(f->db, rc, why);
 }
 
 static int open_db(struct db_file *f, struct err *err)
@@ -338,12 +338,12 @@ static int open_db(struct db_file *f, struct err *err)
 	return r;
 }
 
-static int begin(struct db_file *f, struct err *err)
+static int begin_transaction(struct db_file *f, struct err *err)
 {
 	int rc = sqlite3_exec(f->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 
 	if (rc != SQLITE_OK)
-		return fail(f, rc, err);
+		return note_failure(f, rc, err);
 	f->in_batch = true;
 	f->begun_ns = clock_mono_ns();
 	return 0;
@@ -358,7 +358,7 @@ bool db_file_begin(struct db_file *f, struct err *err, int *out_r)
 		if (!f->db)
 			*out_r = open_db(f, err);
 		if (f->db)
-			*out_r = begin(f, err);
+			*out_r = begin_transaction(f, err);
 	}
 	f->lost += !f->in_batch;
 	return f->in_batch;
@@ -393,7 +393,7 @@ int db_file_row(struct db_file *f, enum activity_table table, const int64_t *val
 		rc = sqlite3_bind_int64(*insert, i + 1, values[i]);
 	if (rc == SQLITE_OK)
 		rc = sql_run(*insert);
-	return rc == SQLITE_OK ? 0 : fail(f, rc, err);
+	return rc == SQLITE_OK ? 0 : note_failure(f, rc, err);
 }
 
 /* Its failure is noticed by the row that uses it: the transaction is gone then. */
@@ -415,7 +415,7 @@ int64_t db_file_new_text(struct db_file *f, const char *text)
 	if (rc == SQLITE_OK)
 		rc = sql_run(*insert);
 	if (rc != SQLITE_OK) {
-		fail(f, rc, NULL);
+		note_failure(f, rc, NULL);
 		return 0;
 	}
 	return (int64_t)f->texts++;
@@ -499,7 +499,7 @@ int db_file_commit(struct db_file *f, uint64_t end_ns, bool wait, struct err *er
 		return 0;
 	}
 	if (rc != SQLITE_OK)
-		return fail(f, rc, err);
+		return note_failure(f, rc, err);
 	note_commit(f);
 	return 0;
 }
@@ -523,7 +523,7 @@ static int put_groups(struct db_file *f, const char *json, struct err *err)
 	int rc = insert_text(f->db, "INSERT INTO META_DATA VALUES('parallel_group_info',?)", whole,
 			     NULL);
 	free(whole);
-	return rc == SQLITE_OK ? 0 : fail(f, rc, err);
+	return rc == SQLITE_OK ? 0 : note_failure(f, rc, err);
 }
 
 int db_file_finish(struct db_file *f, const struct activity_closing *c, struct err *err)
@@ -537,12 +537,12 @@ int db_file_finish(struct db_file *f, const struct activity_closing *c, struct e
 	if (!f->db)
 		return r;
 	if (!f->in_batch)
-		r = begin(f, err);
+		r = begin_transaction(f, err);
 	if (f->in_batch)
 		r = db_file_commit(f, end_ns, true, err);
 	/* Behind all else: if there is no room for it, the rest stays. */
 	if (!f->failed && c && c->groups) {
-		r = begin(f, err);
+		r = begin_transaction(f, err);
 		if (f->in_batch)
 			r = put_groups(f, c->groups, err);
 		if (f->in_batch)

@@ -146,7 +146,7 @@ static void add_line(struct activity_writer *w, const struct activity *a, uint32
 /* --- files --- */
 
 /* The first failure of a row is reported. */
-static int fail(struct activity_writer *w, int code, struct err *err)
+static int note_failure(struct activity_writer *w, int code, struct err *err)
 {
 	int before = w->failed;
 
@@ -204,7 +204,7 @@ static int write_pending(struct activity_writer *w, struct err *err)
 		return 0;
 	}
 	(void)!ftruncate(w->fd, (off_t)w->size);
-	return fail(w, r, err);
+	return note_failure(w, r, err);
 }
 
 static void remove_oldest(struct activity_writer *w)
@@ -226,7 +226,7 @@ static int next_file(struct activity_writer *w, struct err *err)
 	if (fd < 0) {
 		bool before = w->failed;
 
-		fail(w, fd, NULL);
+		note_failure(w, fd, NULL);
 		if (before)
 			return 0;
 		if (err)

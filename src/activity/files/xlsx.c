@@ -105,7 +105,7 @@ static struct activity_writer *xlsx_open(const char *path, const struct activity
 	return w;
 }
 
-static int fail(struct activity_writer *w, int code, const char *words, struct err *err)
+static int note_failure(struct activity_writer *w, int code, const char *words, struct err *err)
 {
 	w->failed = code;
 	return err_set(err, code, "cannot write '%s': %s", w->path, words);
@@ -123,16 +123,16 @@ static int make_dir(const char *path, struct err *err)
 	return r;
 }
 
-static int begin(struct activity_writer *w, struct err *err)
+static int begin_book(struct activity_writer *w, struct err *err)
 {
 	lxw_workbook_options o = {.constant_memory = LXW_TRUE};
 	char name[32];
 	struct stat st;
 
 	if (lstat(w->path, &st) == 0 && S_ISLNK(st.st_mode))
-		return fail(w, -ELOOP, "it is a symbolic link; give the file itself", err);
+		return note_failure(w, -ELOOP, "it is a symbolic link; give the file itself", err);
 	if (lstat(w->path, &st) == 0 && S_ISDIR(st.st_mode))
-		return fail(w, -EISDIR, "it is a directory", err);
+		return note_failure(w, -EISDIR, "it is a directory", err);
 	w->failed = make_dir(w->path, err);
 	if (w->failed < 0)
 		return w->failed;
@@ -143,7 +143,7 @@ static int begin(struct activity_writer *w, struct err *err)
 	/* The library opens its file by name, at the end: this one nobody can exchange. */
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", w->fd);
 	w->book = workbook_new_opt(name, &o);
-	return w->book ? 0 : fail(w, -ENOMEM, "no memory for it", err);
+	return w->book ? 0 : note_failure(w, -ENOMEM, "no memory for it", err);
 }
 
 static int next_sheet(struct activity_writer *w, uint8_t kind, struct err *err)
@@ -159,7 +159,7 @@ static int next_sheet(struct activity_writer *w, uint8_t kind, struct err *err)
 		snprintf(name, sizeof(name), "%s", activity_kind_name(kind));
 	s->at = workbook_add_worksheet(w->book, name);
 	if (!s->at)
-		return fail(w, -EIO, "no further sheet can be added", err);
+		return note_failure(w, -EIO, "no further sheet can be added", err);
 	for (; columns[i] != LAST; i++)
 		worksheet_write_string(s->at, 0, i, activity_fields[columns[i]].title, NULL);
 	worksheet_write_string(s->at, 0, i, "Duration(us)", NULL);
@@ -219,7 +219,7 @@ static int xlsx_put(struct activity_writer *w, const struct activity *a, struct 
 	if (w->failed)
 		return w->failed;
 	if (!w->book)
-		r = begin(w, err);
+		r = begin_book(w, err);
 	struct sheet *s = &w->sheets[a->kind];
 	if (r == 0 && (!s->at || s->row == MAX_ROWS))
 		r = next_sheet(w, a->kind, err);
@@ -232,13 +232,13 @@ static int xlsx_put(struct activity_writer *w, const struct activity *a, struct 
 	return 0;
 }
 
-static int finish(struct activity_writer *w, struct err *err)
+static int finish_book(struct activity_writer *w, struct err *err)
 {
 	lxw_error e = workbook_close(w->book);
 
 	w->book = NULL;
 	if (e != LXW_NO_ERROR)
-		return fail(w, -EIO, lxw_strerror(e), err);
+		return note_failure(w, -EIO, lxw_strerror(e), err);
 	return w->failed = fs_rename(w->temporary, w->path, err);
 }
 
@@ -247,9 +247,9 @@ static int xlsx_close(struct activity_writer *w, const struct activity_closing *
 	(void)c;
 	if (!w)
 		return 0;
-	int r = w->failed || w->book ? w->failed : begin(w, err);
+	int r = w->failed || w->book ? w->failed : begin_book(w, err);
 	if (w->book && r == 0)
-		r = finish(w, err);
+		r = finish_book(w, err);
 	else if (w->book)
 		workbook_close(w->book);
 	if (w->fd >= 0)

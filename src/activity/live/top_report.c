@@ -367,7 +367,7 @@ static uint64_t wall(const struct top *t, uint64_t now_ns)
 	return now_ns + (uint64_t)t->w->wall_minus_mono_ns;
 }
 
-static void report(struct top *t, uint64_t to_ns, struct sender *to)
+static void send_report(struct top *t, uint64_t to_ns, struct sender *to)
 {
 	t->unsent = to ? sender_lost(to) : 0;
 	buf_clear(&t->json);
@@ -410,14 +410,14 @@ void top_tick(struct top *t, uint64_t now_ns, struct sender *to)
 	}
 	if (!due)
 		return;
-	report(t, known, to);
+	send_report(t, known, to);
 	t->newest_ns = t->seen_ns = known; /* a time that cannot be does not hold for ever */
 }
 
 void top_end(struct top *t, uint64_t now_ns, struct sender *to)
 {
 	if (t->any)
-		report(t, wall(t, now_ns), to);
+		send_report(t, wall(t, now_ns), to);
 }
 
 void top_hold(struct top *t)

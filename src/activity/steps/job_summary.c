@@ -412,7 +412,7 @@ static void sum_kernels(struct split_job *j)
 
 /* --- several jobs in one trace: a request without --job-id goes to all processes of a node --- */
 
-/* Those of a list that is in the order of its ranks; who does not know its rank is no other. */
+/* Those of a list that is in the order of its ranks; a process that does not know its rank is none of the others. */
 static bool has_twice(struct split_rank *const *ranks, size_t n)
 {
 	for (size_t i = 1; i < n; i++)

@@ -16,7 +16,7 @@ void spans_grow(struct spans *s)
 COMPARE_BY(by_start, struct span, start)
 
 /* Adds a span that begins where the last one did, or later. */
-static void join(struct spans *s, struct span add)
+static void join_span(struct spans *s, struct span add)
 {
 	struct span *last = s->n ? &s->at[s->n - 1] : NULL;
 
@@ -85,9 +85,9 @@ void spans_union(const struct spans *a, const struct spans *b, struct spans *out
 	out->n = 0;
 	while (i < a->n || k < b->n) {
 		if (k == b->n || (i < a->n && a->at[i].start <= b->at[k].start))
-			join(out, a->at[i++]);
+			join_span(out, a->at[i++]);
 		else
-			join(out, b->at[k++]);
+			join_span(out, b->at[k++]);
 	}
 	out->tidy = out->n;
 }

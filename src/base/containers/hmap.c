@@ -35,7 +35,7 @@ uint64_t hmap_get(const struct hmap *m, uint64_t key)
 	return m->cap ? m->slots[slot_of(m, key)].value : HMAP_NONE;
 }
 
-static void grow(struct hmap *m)
+static void grow_table(struct hmap *m)
 {
 	struct hmap old = *m;
 	uint64_t key, value;
@@ -54,7 +54,7 @@ uint64_t hmap_put(struct hmap *m, uint64_t key, uint64_t value)
 {
 	BUG_ON(value == HMAP_NONE);
 	if (m->count >= m->cap / 4 * 3)
-		grow(m);
+		grow_table(m);
 	struct hmap_slot *slot = &m->slots[slot_of(m, key)];
 	uint64_t old = slot->value;
 	m->count += old == HMAP_NONE;

@@ -49,7 +49,7 @@ static struct entry *entry_new(const char *text, size_t len, uint64_t hash)
 	return e;
 }
 
-static void grow(void)
+static void grow_table(void)
 {
 	size_t n = nslots ? nslots * 2 : 1024;
 	struct entry **bigger = xcalloc(n, sizeof(*bigger));
@@ -67,10 +67,10 @@ static void grow(void)
 	nslots = n;
 }
 
-static const char *find(const char *text, size_t len, uint64_t hash)
+static const char *find_text(const char *text, size_t len, uint64_t hash)
 {
 	if (count * 2 >= nslots)
-		grow();
+		grow_table();
 	size_t at = hash & (nslots - 1);
 	for (; slots[at]; at = (at + 1) & (nslots - 1))
 		if (slots[at]->hash == hash && slots[at]->len == len &&
@@ -87,7 +87,7 @@ const char *intern(const char *text, size_t len)
 	uint64_t hash = XXH3_64bits(text, len);
 
 	pthread_mutex_lock(&lock);
-	const char *found = find(text, len, hash);
+	const char *found = find_text(text, len, hash);
 	pthread_mutex_unlock(&lock);
 	return found;
 }

@@ -178,7 +178,7 @@ bool args_given(const struct args *a, const struct opt *opt)
 	return a->given & given_bit(a, opt);
 }
 
-static int apply(struct args *a, const struct opt *opt, const char *value, struct err *err)
+static int apply_value(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	char *at = (char *)a->target + opt->offset;
 
@@ -294,7 +294,7 @@ static int parse_long(struct args *a, struct cursor *c, struct err *err)
 	if (m.deprecated)
 		args_notice(a, "Deprecation: '--%s' is deprecated, use '--%s' instead.", m.name,
 			    m.opt->name);
-	return apply(a, m.opt, value, err);
+	return apply_value(a, m.opt, value, err);
 }
 
 static int parse_letters(struct args *a, struct cursor *c, struct err *err)
@@ -317,7 +317,7 @@ static int parse_letters(struct args *a, struct cursor *c, struct err *err)
 					       o->arg);
 			value = c->argv[c->at++];
 		}
-		int r = apply(a, o, value, err);
+		int r = apply_value(a, o, value, err);
 		if (r < 0 || value)
 			return r;
 	}

@@ -41,8 +41,8 @@ struct export_options {
 
 /* --- show --- */
 
-static int show(const struct command *cmd, const struct show_options *o,
-		const struct activity_paths *p)
+static int show_files(const struct command *cmd, const struct show_options *o,
+		      const struct activity_paths *p)
 {
 	struct activity_sum sum = {0};
 	struct buf text = {0};
@@ -78,7 +78,7 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 	if (status < 0)
 		status = activity_paths_find(&p, a.words, a.nwords, &err) < 0
 				 ? command_fail(cmd, &err, EXIT_FAILED)
-				 : show(cmd, &o, &p);
+				 : show_files(cmd, &o, &p);
 	activity_paths_release(&p);
 	args_release(&a);
 	return status;

@@ -191,7 +191,7 @@ static void add_loss(const struct totals *t, struct buf *out)
 				 "writing.\n");
 	else if (t->open)
 		buf_add_str(out, "A file was not closed: its writer was killed, or is still "
-				 "writing. What is missing at its end nobody knows.\n");
+				 "writing. How much is missing at its end is not known.\n");
 }
 
 static void add_answer(const struct activity_sum *s, const struct totals *t, struct buf *out)

@@ -15,7 +15,7 @@ struct show_options {
 	unsigned wait_s;
 };
 
-static int show(const struct command *cmd, const char *path, void *options)
+static int show_summary(const struct command *cmd, const char *path, void *options)
 {
 	const struct show_options *o = options;
 	struct buf where = {0}, text = {0};
@@ -41,7 +41,7 @@ static int mem_show_run(const struct command *cmd, int argc, char **argv)
 {
 	struct show_options o = {.top = 10, .wait_s = 10};
 
-	return analysis_main(cmd, argc, argv, show, &o);
+	return analysis_main(cmd, argc, argv, show_summary, &o);
 }
 
 static const struct opt options[] = {

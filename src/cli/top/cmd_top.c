@@ -46,7 +46,7 @@ static bool write_out(const struct top_run *t, const struct buf *out)
 {
 	if (fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0)
 		return true;
-	if (errno != EPIPE) /* who has read enough knows that */
+	if (errno != EPIPE) /* the reader has closed the pipe on purpose */
 		ctl_say(t->c, "cannot write the output: %s", strerror(errno));
 	return false;
 }

@@ -149,7 +149,7 @@ static bool wait_for_poll(struct top_follow *f)
 	return more;
 }
 
-static void begin(struct top_follow *f)
+static void begin_polling(struct top_follow *f)
 {
 	f->monitor = (struct top_monitor){.g = f->g,
 					  .pids = f->o.pids,
@@ -170,7 +170,7 @@ enum top_end top_follow_run(struct top_follow *f, struct err *err)
 	enum top_end end = TOP_GO_ON;
 	uint64_t heard_ns = 0;
 
-	begin(f);
+	begin_polling(f);
 	while (end == TOP_GO_ON && !f->ops->must_end()) {
 		if (poll_hosts(f, err) < 0) {
 			client_answers_free(f->g, f->answers);

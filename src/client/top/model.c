@@ -32,7 +32,7 @@ static const char *get_text(const json_t *o, const char *key)
 	return v ? v : "";
 }
 
-static char *readable(const char *name)
+static char *readable_name(const char *name)
 {
 	char *plain = demangle(name);
 
@@ -71,7 +71,7 @@ static struct top_line *line_of(struct maker *k, const char *kind, const char *n
 		return &m->lines[at];
 	hmap_put(&k->lines, key, m->nlines);
 	struct top_line *l = XPUSH(m->lines, m->nlines, m->lines_cap);
-	*l = (struct top_line){.kind = kind, .name = readable(name)};
+	*l = (struct top_line){.kind = kind, .name = readable_name(name)};
 	return l;
 }
 
@@ -102,7 +102,7 @@ static void add_row(struct maker *k, const json_t *row, struct top_process *p)
 	if (on_device && share > p->top_share) {
 		p->top_share = share;
 		free(p->top_name);
-		p->top_name = readable(name);
+		p->top_name = readable_name(name);
 	}
 }
 
@@ -139,7 +139,7 @@ static void add_device(struct top_process *p, const json_t *device)
 }
 
 /* A daemon that does not report the kinds reports times of all of them. */
-static bool collects(const json_t *process, const char *one, const char *other)
+static bool collects_kind(const json_t *process, const char *one, const char *other)
 {
 	const json_t *kinds = json_object_get(process, "kinds"), *v;
 	size_t i;
@@ -173,9 +173,9 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 				.to_ns = get_id(o, "to"),
 				.interval_s = get_number(o, "interval_s"),
 				.age_s = get_number(o, "age_s"),
-				.has_kernel = collects(o, "Kernel", "Kernel"),
-				.has_comm = collects(o, "Communication", "Hccl"),
-				.has_copy = collects(o, "MemCpy", "MemSet"),
+				.has_kernel = collects_kind(o, "Kernel", "Kernel"),
+				.has_comm = collects_kind(o, "Communication", "Hccl"),
+				.has_copy = collects_kind(o, "MemCpy", "MemSet"),
 				.late = json_is_true(json_object_get(o, "late")),
 				.filtered = json_is_true(json_object_get(o, "filter")),
 				.steps = get_number(steps, "count"),

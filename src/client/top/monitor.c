@@ -22,8 +22,8 @@
 
 enum request_kind { START, RENEW, STOP };
 
-__attribute__((format(printf, 2, 3))) static void report(const struct top_monitor *m,
-							 const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void report_monitor(const struct top_monitor *m,
+								 const char *fmt, ...)
 {
 	struct buf text = {0};
 	va_list ap;
@@ -108,7 +108,7 @@ struct host_state {
 	json_int_t own, others, lapsed, ended, stopped, free; /* struct jobs_leases */
 };
 
-static json_int_t count(const json_t *o, const char *key)
+static json_int_t count_at(const json_t *o, const char *key)
 {
 	return json_integer_value(json_object_get(o, key));
 }
@@ -117,14 +117,14 @@ static struct host_state state_of(const json_t *reply)
 {
 	const json_t *orders = json_object_get(reply, "orders");
 
-	return (struct host_state){.known = count(reply, "known"),
-				   .on = count(reply, "running") + count(reply, "paused"),
-				   .own = count(orders, "own"),
-				   .others = count(orders, "others"),
-				   .lapsed = count(orders, "lapsed"),
-				   .ended = count(orders, "ended"),
-				   .stopped = count(orders, "stopped"),
-				   .free = count(orders, "free")};
+	return (struct host_state){.known = count_at(reply, "known"),
+				   .on = count_at(reply, "running") + count_at(reply, "paused"),
+				   .own = count_at(orders, "own"),
+				   .others = count_at(orders, "others"),
+				   .lapsed = count_at(orders, "lapsed"),
+				   .ended = count_at(orders, "ended"),
+				   .stopped = count_at(orders, "stopped"),
+				   .free = count_at(orders, "free")};
 }
 
 /*
@@ -154,10 +154,11 @@ static void note_state(struct top_monitor_host *h, const struct host_state *s)
 static void report_started(const struct top_monitor *m, size_t n)
 {
 	if (n && !m->quiet)
-		report(m,
-		       "the monitor was off: it is started in %zu process%s with %s, and stopped "
-		       "again at the end",
-		       n, n == 1 ? "" : "es", m->kinds);
+		report_monitor(
+			m,
+			"the monitor was off: it is started in %zu process%s with %s, and stopped "
+			"again at the end",
+			n, n == 1 ? "" : "es", m->kinds);
 }
 
 static void start_monitors(struct top_monitor *m, const bool *want,
@@ -173,7 +174,7 @@ static void start_monitors(struct top_monitor *m, const bool *want,
 			continue;
 		new += h->tried ? 0 : reached[i];
 		if (!h->tried)
-			h->since_ns = count(answers[i].reply, "now");
+			h->since_ns = count_at(answers[i].reply, "now");
 		h->tried = h->is_own = true;
 		h->ran = false;
 		if (m->renew_ns == UINT64_MAX)
@@ -218,7 +219,7 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct client_answe
 		for (size_t k = json_array_size(processes); m->hosts[i].since_ns && k-- > 0;) {
 			const json_t *p = json_array_get(processes, k);
 
-			if (count(p, "to") > m->hosts[i].since_ns)
+			if (count_at(p, "to") > m->hosts[i].since_ns)
 				continue;
 			drop_of(slower, json_object_get(p, "pid"));
 			json_array_remove(processes, k);
@@ -322,15 +323,17 @@ static void stop_monitors(struct top_monitor *m, const bool *want)
 		sum += reached[i];
 	size_t on = sum ? wait_until_off(m, want, &pids) : 0;
 	if (failed)
-		report(m, "the request to stop the monitor failed: it ends by itself within %u s",
-		       lease_s(m));
+		report_monitor(
+			m, "the request to stop the monitor failed: it ends by itself within %u s",
+			lease_s(m));
 	if (on)
-		report(m,
-		       "after the request to stop, the monitor is still on in %zu process%s (%s): "
-		       "it ends by itself within %u s",
-		       on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
+		report_monitor(
+			m,
+			"after the request to stop, the monitor is still on in %zu process%s (%s): "
+			"it ends by itself within %u s",
+			on, on == 1 ? "" : "es", buf_str(&pids), lease_s(m));
 	else if (sum && !failed)
-		report(m, "the monitor is stopped again");
+		report_monitor(m, "the monitor is stopped again");
 	buf_release(&pids);
 	free(reached);
 }
@@ -344,7 +347,7 @@ void top_monitor_end(struct top_monitor *m)
 	for (size_t i = 0; i < m->g->hosts->n; i++)
 		lost = lost || m->hosts[i].is_lost;
 	if (lost)
-		report(m, "the monitor stays on: somebody else has requested it meanwhile");
+		report_monitor(m, "the monitor stays on: somebody else has requested it meanwhile");
 	free(own);
 	free(m->hosts);
 	m->hosts = NULL;

@@ -169,7 +169,7 @@ static const char *explain_all(const struct jobs *j, const struct jobs_request *
 		return t->gated;
 	if ((int64_t)t->limited > o->limit)
 		return "more processes match than --process-limit allows";
-	/* who was refused asks for the reason afterwards, and by then it may be over */
+	/* the caller asks for the reason afterwards, and by then it may be over */
 	return "nothing is in its way now, it is taken at the next poll of each process: if it was "
 	       "refused a moment ago, try again";
 }

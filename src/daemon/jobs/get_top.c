@@ -35,11 +35,11 @@ struct reply {
 	size_t nregressions, regressions_cap;
 	struct toplist_rank *ranks;
 	size_t nranks;
-	uint64_t lease; /* of who asks; 0: he has none */
+	uint64_t lease; /* of the caller; 0: it has none */
 	struct jobs_leases leases;
-	json_t *stop_pending; /* pids whose monitor is not off yet, though he has stopped it */
-	json_t *refused; /* who did not carry out his last request, and why */
-	bool stopped_framework; /* by his lease: it polls for its ranks */
+	json_t *stop_pending; /* pids whose monitor is not off yet, though the caller stopped it */
+	json_t *refused; /* who did not carry out the caller's last request, and why */
+	bool stopped_framework; /* by the caller's lease: it polls for its ranks */
 	size_t not_reporting, tracing, registered;
 	bool rank_twice;
 };

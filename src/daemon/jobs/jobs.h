@@ -88,9 +88,9 @@ bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *te
 
 /* --- functions of the RPC ---
  *
- * All return a new reference. `request` is a checked JSON object. `who` may change what he asks to
- * be changed; he sees and reaches the processes that access_covers() (NULL: all of them), as if
- * there were no others. Where he asked for others, too, "notYours" says how many. */
+ * All return a new reference. `request` is a checked JSON object. The caller `who` may change what
+ * the request changes, but sees and reaches only processes that access_covers() (NULL: all of
+ * them), as if there were no others. "notYours" says how many others were asked for, too. */
 
 /* The aggregate of all processes: Running > Ready > Idle > Uninitialized. */
 json_t *jobs_get_status(struct jobs *j, const struct access_grant *who, const json_t *unused);

@@ -129,7 +129,7 @@ enum jobs_heard {
 	JOBS_HEARD_REQUEST = 1 << 1, /* it polls: only such a process can be given a config */
 	JOBS_HEARD_TRACE = 1 << 2,
 	JOBS_HEARD_MONITOR = 1 << 3,
-	JOBS_FOR_ANOTHER = 1 << 4, /* who sends is not the process that is spoken of */
+	JOBS_FOR_ANOTHER = 1 << 4, /* the sender is not the process that the message is about */
 };
 
 /* A monitor that is paused for a trace by PyTorch's profiler in the same process. */
@@ -286,7 +286,7 @@ typedef int (*jobs_compare_fn)(const void *a, const void *b);
 struct jobs_process **jobs_collect(const struct jobs *j, const struct access_grant *who,
 				   jobs_want_fn want, const void *arg, jobs_compare_fn compare,
 				   size_t *out_n);
-/* How many there are that he does not cover, and sets the key of the reply if there are any. */
+/* How many there are that the caller does not cover, and sets the key of the reply if there are any. */
 size_t jobs_count_others(const struct jobs *j, const struct access_grant *who, jobs_want_fn want,
 			 const void *arg);
 void jobs_set_others(json_t *reply, size_t n);
@@ -357,17 +357,17 @@ bool jobs_lease_allows(const struct jobs_process *p, const struct jobs_config *c
 void jobs_lease_assigned(struct jobs_process *p, const struct jobs_config *c);
 void jobs_lease_delivered(struct jobs_process *p, const struct jobs_config *c);
 
-/* Numbers of processes, as who has this lease sees them. */
+/* Numbers of processes, as the holder of this lease sees them. */
 struct jobs_leases {
-	size_t own, others; /* on, by a request of his; of somebody else's */
-	size_t lapsed; /* off, and his was the last request: not on yet, or not any more */
+	size_t own, others; /* on, by a request of the holder; of somebody else */
+	size_t lapsed; /* off, and the holder's was the last request: not on yet, or not any more */
 	size_t ended, stopped; /* off after somebody else's request; the part that was to stop it */
 	size_t free; /* off, and nobody has requested anything */
 };
 void jobs_lease_count(const struct jobs_process *p, uint64_t lease, int64_t now_ms,
 		      struct jobs_leases *out);
 json_t *jobs_leases_json(const struct jobs_leases *l);
-/* Whether who has this lease has stopped it, and it still runs. */
+/* Whether the holder of this lease has stopped it, and it still runs. */
 bool jobs_lease_stop_pending(const struct jobs_process *p, uint64_t lease, int64_t now_ms);
 
 /* --- daemon/jobs/top_reports.c --- */
@@ -384,7 +384,7 @@ struct jobs_aggregate {
 };
 struct jobs_aggregate jobs_aggregate(const struct jobs *j, const struct access_grant *who);
 
-/* The same for each user, whose requests wait for his own processes alone. No leader. */
+/* The same for each user, whose requests wait for that user's processes alone. No leader. */
 void jobs_by_user(const struct jobs *j, struct hmap *out); /* hmap_release() it */
 struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid);
 

@@ -3,7 +3,7 @@
  * Whose a monitor is. Observers, as `sonde top` is one, hold a time-limited lease: their requests
  * carry a number of their own (SONDE_LEASE) and a DURATION that they renew, so that the monitor
  * ends soon after they do. The monitor itself enforces this (control.c); here it is known
- * beforehand which requests would be in vain, and reported to who asks. After a restart nothing is
+ * beforehand which requests would be in vain, and reported to the caller. After a restart nothing is
  * known until somebody renews.
  */
 #include "daemon/jobs/jobs_impl.h"

@@ -373,7 +373,7 @@ static void install_config(struct jobs *j, const struct jobs_request *o, struct 
 	jobs_config_release(p->pending);
 	p->pending = c;
 	c->refs++;
-	if (!c->renews) /* who waits for the reply to his own request is to get it */
+	if (!c->renews) /* a caller gets the reply to the request it waits for */
 		jobs_expect_reply(p, c->id);
 	jobs_lease_assigned(p, c);
 	if (p->guest)
@@ -512,7 +512,7 @@ json_t *jobs_set_request(struct jobs *j, const struct access_grant *who, const j
 	if (o.kind == CONFIG_KINETO) {
 		reply = assign_config(j, &o, matched, n);
 	} else {
-		/* lists that are empty say that he has none of those that match */
+		/* empty lists: the caller has none of those that match */
 		bool only_others = !n && others;
 		const char *verdict = pass_gate(j, &o, matched, &n);
 

@@ -156,7 +156,7 @@ static ssize_t take_from_largest(struct store *st, uint32_t uid)
 }
 
 /* Frees the place of what has been silent longest, if that is long enough; else -1. Looks through
- * all only when something can have become old enough: anybody may send as often as he likes. */
+ * all only when something can have become old enough: anybody may send as often as they like. */
 static ssize_t make_room(struct store *st, uint64_t now_ns)
 {
 	if (now_ns < st->full_until_ns)

@@ -116,7 +116,7 @@ static json_t *get_daemon(struct daemon *d, const struct access_grant *who, cons
 
 enum effect {
 	READS,
-	CHANGES, /* what his processes do */
+	CHANGES, /* what the caller's processes do */
 	CHANGES_NODE, /* what all users share */
 };
 

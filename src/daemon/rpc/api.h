@@ -20,7 +20,7 @@ json_t *api_parse(const char *text, size_t len, struct err *err);
 /* Whether it changes nothing: a link or a reload of a page may call it. */
 bool api_is_read_only(const char *fn);
 
-/* Why he may not call it, in words; NULL: he may, or there is no such function. */
+/* Why the caller may not call it, in words; NULL: it may, or there is no such function. */
 const char *api_refusal(const struct access_grant *who, const char *fn);
 
 /* Carries out request["fn"] for somebody. NULL: no such function. A new reference; who may not call

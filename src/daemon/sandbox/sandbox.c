@@ -133,7 +133,8 @@ static int make_dirs(const struct sandbox_user *u, const char *path, struct err 
 	return r;
 }
 
-/* As the user who will open it again after SIGHUP, where he may; else as root, and it is his. */
+/* As the user who will open it again after SIGHUP, if that user may; else as root, and the user
+ * becomes its owner. */
 int sandbox_open_log(const struct daemon_config *c, struct err *err)
 {
 	struct sandbox_user u;

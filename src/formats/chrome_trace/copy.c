@@ -126,9 +126,9 @@ static bool is_on_its_way(const struct chrome_trace *t, const char *path)
 }
 
 /* Events that end what is open and the rest of the object, behind all that the trace has. */
-static int finish(struct chrome_trace *t, struct chrome_copy *c,
-		  void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
-		  struct err *err)
+static int finish_copy(struct chrome_trace *t, struct chrome_copy *c,
+		       void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
+		       struct err *err)
 {
 	struct chrome_trace ends = {.file = c->file};
 	int r;
@@ -146,7 +146,7 @@ static int finish(struct chrome_trace *t, struct chrome_copy *c,
 }
 
 /* No signal of the program is for this thread. */
-static int start(struct chrome_copy *c, struct err *err)
+static int start_thread(struct chrome_copy *c, struct err *err)
 {
 	sigset_t all, before;
 	int r;
@@ -176,7 +176,7 @@ static int prepare(struct chrome_trace *t, const char *path,
 			r = err_sys(err, -errno, "cannot copy '%s'", t->file.path);
 	}
 	if (r == 0)
-		r = finish(t, c, end_open, arg, err);
+		r = finish_copy(t, c, end_open, arg, err);
 	if (r < 0) {
 		copy_free(c);
 		return r;
@@ -209,7 +209,7 @@ int chrome_trace_copy(struct chrome_trace *t, const char *path,
 	r = prepare(t, path, end_open, arg, &c, err);
 	if (r < 0)
 		return r;
-	r = start(c, err);
+	r = start_thread(c, err);
 	if (r < 0) {
 		copy_free(c);
 		return r;

@@ -269,9 +269,9 @@ static void change_window(const struct monitor_request *o, const char *text, siz
 }
 
 /*
- * By somebody who only looks on, as `sonde top` does, and may be gone at any moment: what he starts
- * ends unless he renews it. What others have requested is left as it is, here where it is known; he
- * knows only what was so a moment ago.
+ * By an observer with a lease, as `sonde top` is one, which may be gone at any moment: what it starts
+ * ends unless it renews the lease. What others have requested is left as it is. That is decided
+ * here, because the observer only knows how it was a moment ago.
  *
  * The three cases: its own window is renewed or ended; nobody's is there, so one is begun; somebody
  * else's is there, and is left alone without an error.

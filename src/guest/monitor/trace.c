@@ -41,7 +41,7 @@
 #define FINISH_MOST_NS (3000 * MS_NS)
 #define PENDING_MOST_NS (60000 * MS_NS) /* that launches are waited for in all, */
 #define PENDING_STILL_NS (15000 * MS_NS) /* and while none of them runs */
-#define STOPPED_MOST_NS (10000 * MS_NS) /* the same for who has said that he does not wait: */
+#define STOPPED_MOST_NS (10000 * MS_NS) /* the same for a caller that does not wait: */
 #define STOPPED_STILL_NS (2000 * MS_NS) /* in a job that hangs they never run */
 #define FLUSH_NS (1000 * MS_NS) /* what is older survives whatever happens to the job */
 #define RECORDER_NS (1000 * MS_NS) /* between looks whether the recorder lives */

@@ -60,7 +60,7 @@ static Py_ssize_t place(void)
  * The collector walks over the list by index while it calls: what stands behind one that goes would
  * be left out. In a step nothing is being collected; else only the last one can go.
  */
-static void leave(bool in_step)
+static void remove_callback(bool in_step)
 {
 	Py_ssize_t at = place();
 
@@ -79,7 +79,7 @@ void gc_settle(bool in_step)
 	if (wanted == listens || !callbacks)
 		return;
 	if (!wanted) {
-		leave(in_step);
+		remove_callback(in_step);
 	} else if (PyList_Append(callbacks, callback) == 0) {
 		listens = true;
 		monitor_gc_heard(true);

@@ -26,7 +26,7 @@ static struct {
 } own;
 
 /* What counts before the program has said anything: the recording's own settings, or defaults. */
-static int know(void)
+static int load_settings(void)
 {
 	struct rec_settings s;
 	struct err err = {0};
@@ -117,7 +117,7 @@ static PyObject *configure(PyObject *self, PyObject *args)
 	PyObject *options, *notices = NULL;
 
 	(void)self;
-	if (!PyArg_ParseTuple(args, "O!", &PyDict_Type, &options) || know() < 0)
+	if (!PyArg_ParseTuple(args, "O!", &PyDict_Type, &options) || load_settings() < 0)
 		return NULL;
 	o.config = own.config;
 	o.compat_given = true;
@@ -146,7 +146,7 @@ static PyObject *settings(PyObject *self, PyObject *args)
 
 	(void)self;
 	(void)args;
-	if (know() < 0)
+	if (load_settings() < 0)
 		return NULL;
 	return Py_BuildValue(
 		"{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:O,s:O,s:s,s:s}", "level", c->level,
@@ -162,7 +162,7 @@ static bool begin_recording(void)
 {
 	bool joined;
 
-	if (know() < 0)
+	if (load_settings() < 0)
 		return false;
 	const char *output = own.moved ? own.config.output_dir : NULL;
 	Py_BEGIN_ALLOW_THREADS

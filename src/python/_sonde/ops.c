@@ -215,7 +215,7 @@ static bool wants_tensors(const struct call *c)
 
 /* --- the call --- */
 
-static bool begin(struct call *c)
+static bool begin_call(struct call *c)
 {
 	PyObject *guard;
 	bool emitted = false;
@@ -238,7 +238,7 @@ static bool begin(struct call *c)
 }
 
 /* result: NULL if it raised; that exception is not touched. */
-static void end(struct call *c, PyObject *result)
+static void end_call(struct call *c, PyObject *result)
 {
 	PyObject *guard;
 
@@ -274,11 +274,11 @@ static void retire_soon(void)
 
 static PyObject *call_emitted(struct call *c, PyObject *func)
 {
-	bool emitted = begin(c);
+	bool emitted = begin_call(c);
 	PyObject *result = PyObject_Call(func, c->args, c->kwargs);
 
 	if (emitted)
-		end(c, result);
+		end_call(c, result);
 	return result;
 }
 

@@ -25,7 +25,7 @@ static size_t slot_of(const PyObject *func)
 	return (size_t)(((uintptr_t)func >> 4) * 0x9e3779b97f4a7c15ull >> 20);
 }
 
-static struct op_facts **find(struct op_facts **slots, size_t room, const PyObject *func)
+static struct op_facts **find_slot(struct op_facts **slots, size_t room, const PyObject *func)
 {
 	size_t i = slot_of(func);
 
@@ -34,7 +34,7 @@ static struct op_facts **find(struct op_facts **slots, size_t room, const PyObje
 	return &slots[i & (room - 1)];
 }
 
-static int grow(void)
+static int grow_table(void)
 {
 	size_t room = table.room ? table.room * 2 : 1024;
 	struct op_facts **slots = calloc(room, sizeof(struct op_facts *));
@@ -43,7 +43,7 @@ static int grow(void)
 		return -1;
 	for (size_t i = 0; i < table.room; i++)
 		if (table.slots[i])
-			*find(slots, room, table.slots[i]->func) = table.slots[i];
+			*find_slot(slots, room, table.slots[i]->func) = table.slots[i];
 	free(table.slots);
 	table.slots = slots;
 	table.room = room;
@@ -235,7 +235,7 @@ static struct op_facts *facts_make(PyObject *func)
 const struct op_facts *op_facts_of(PyObject *func)
 {
 	if (table.room) {
-		struct op_facts *f = *find(table.slots, table.room, func);
+		struct op_facts *f = *find_slot(table.slots, table.room, func);
 		if (f)
 			return f;
 	}
@@ -245,11 +245,12 @@ const struct op_facts *op_facts_of(PyObject *func)
 	if (!f)
 		return NULL;
 	/* Attributes may have run code that came here for the same operator. */
-	if ((table.count * 2 >= table.room && grow() < 0) || *find(table.slots, table.room, func)) {
+	if ((table.count * 2 >= table.room && grow_table() < 0) ||
+	    *find_slot(table.slots, table.room, func)) {
 		facts_free(f);
-		return table.room ? *find(table.slots, table.room, func) : NULL;
+		return table.room ? *find_slot(table.slots, table.room, func) : NULL;
 	}
-	*find(table.slots, table.room, func) = f;
+	*find_slot(table.slots, table.room, func) = f;
 	table.count++;
 	return f;
 }

@@ -123,7 +123,7 @@ static bool is_torchs_own(PyObject *type)
 	return is;
 }
 
-static enum op_type judge(PyObject *type)
+static enum op_type judge_type(PyObject *type)
 {
 	if (type == torch.tensor)
 		return TYPE_PLAIN;
@@ -142,7 +142,7 @@ enum op_type op_type_known(PyObject *type)
 	for (unsigned i = 0; i < ntypes; i++)
 		if (types[i].type == type)
 			return types[i].is;
-	enum op_type is = judge(type);
+	enum op_type is = judge_type(type);
 	if (ntypes < MAX_TYPES) {
 		Py_INCREF(type);
 		types[ntypes].is = is;
@@ -301,7 +301,7 @@ struct text {
 	char *at, *end;
 };
 
-static void add(struct text *t, const char *s)
+static void add_text(struct text *t, const char *s)
 {
 	while (*s && t->at < t->end)
 		*t->at++ = *s++;
@@ -315,7 +315,7 @@ static void add_number(struct text *t, uint64_t n)
 	do
 		*--at = (char)('0' + n % 10);
 	while (n /= 10);
-	add(t, at);
+	add_text(t, at);
 }
 
 /* The number of elements; the shape as torch writes it, where it is wanted. -1: not known yet. */
@@ -326,18 +326,18 @@ static long long read_shape(PyObject *shape, struct text *t)
 
 	if (n < 0)
 		return -1;
-	add(t, ",shape:torch.Size([");
+	add_text(t, ",shape:torch.Size([");
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *item = PyTuple_GetItem(shape, i);
 		long long one = item && PyLong_Check(item) ? PyLong_AsLongLong(item) : -1;
 		if (one < 0)
 			return -1;
 		if (i)
-			add(t, ", ");
+			add_text(t, ", ");
 		add_number(t, (uint64_t)one);
 		elements *= (uint64_t)one;
 	}
-	add(t, "])");
+	add_text(t, "])");
 	return (long long)elements;
 }
 
@@ -347,8 +347,8 @@ static bool look_shape(PyObject *tensor, enum op_type type, const struct dtype *
 	PyObject *shape = ask(tensor, type, torch.s_shape, torch.get_shape);
 	struct text t = {out->text, out->text + sizeof(out->text) - 1};
 
-	add(&t, "dtype:");
-	add(&t, d->text);
+	add_text(&t, "dtype:");
+	add_text(&t, d->text);
 	long long n = shape ? read_shape(shape, &t) : -1;
 	*t.at = '\0';
 	Py_XDECREF(shape);

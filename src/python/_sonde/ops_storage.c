@@ -60,7 +60,7 @@ static struct collect_block block_at(uint64_t addr, uint64_t bytes)
 }
 
 /* The storage with that number has ended. */
-static void ended(PyObject *which)
+static void end_storage(PyObject *which)
 {
 	PyObject *entry = st.lives ? PyDict_GetItem(st.lives, which) : NULL;
 	PyObject *start = entry ? PyTuple_GetItem(entry, 0) : NULL;
@@ -86,7 +86,7 @@ static PyObject *gone(PyObject *self, PyObject *reference)
 
 	(void)reference;
 	PyErr_Fetch(&type, &value, &trace);
-	ended(self);
+	end_storage(self);
 	PyErr_Restore(type, value, trace);
 	Py_RETURN_NONE;
 }
@@ -147,12 +147,12 @@ static bool is_known(PyObject *start)
 	if (!st.expired || !has_expired(which))
 		return true;
 	Py_INCREF(which);
-	ended(which);
+	end_storage(which);
 	Py_DECREF(which);
 	return false;
 }
 
-static void enter(PyObject *storage, PyObject *start, PyObject *which, bool old)
+static void enter_storage(PyObject *storage, PyObject *start, PyObject *which, bool old)
 {
 	unsigned long long bytes = number_of(PyObject_CallMethod(storage, "nbytes", NULL));
 	PyObject *watch = bytes ? watch_of(storage, which) : NULL;
@@ -161,7 +161,7 @@ static void enter(PyObject *storage, PyObject *start, PyObject *which, bool old)
 
 	/* It was resized: its memory is another now. */
 	if (PyDict_GetItem(st.lives, which))
-		ended(which);
+		end_storage(which);
 	if (entry && PyDict_SetItem(st.lives, which, entry) == 0 &&
 	    PyDict_SetItem(st.known, start, which) == 0) {
 		if (old)
@@ -185,7 +185,7 @@ static void seen(PyObject *tensor, uint64_t addr, bool old)
 		which = st.weak ? PyObject_CallFunctionObjArgs(st.weak, storage, NULL)
 				: PyObject_GetAttrString(storage, "_cdata");
 	if (which)
-		enter(storage, start, which, old);
+		enter_storage(storage, start, which, old);
 	PyErr_Clear();
 	Py_XDECREF(start);
 	Py_XDECREF(storage);
@@ -200,7 +200,7 @@ static void sweep(void)
 
 	for (Py_ssize_t i = 0; i < n; i++)
 		if (has_expired(PyList_GetItem(list, i)))
-			ended(PyList_GetItem(list, i));
+			end_storage(PyList_GetItem(list, i));
 	st.until_sweep = n < SWEEP_AT_LEAST ? SWEEP_AT_LEAST : n;
 	PyErr_Clear();
 	Py_XDECREF(list);
@@ -216,7 +216,7 @@ void op_storage_seen(PyObject *tensor, uint64_t start)
 
 /* --- from Python --- */
 
-static void set(PyObject **slot, PyObject *value)
+static void set_slot(PyObject **slot, PyObject *value)
 {
 	PyObject *had = *slot;
 
@@ -234,10 +234,10 @@ PyObject *op_storage_setup(PyObject *self, PyObject *args)
 	(void)self;
 	if (!PyArg_ParseTuple(args, "OOOO", &of, &weak, &expired, &drop))
 		return NULL;
-	set(&st.storage_of, of);
-	set(&st.weak, weak);
-	set(&st.expired, expired);
-	set(&st.drop, drop);
+	set_slot(&st.storage_of, of);
+	set_slot(&st.weak, weak);
+	set_slot(&st.expired, expired);
+	set_slot(&st.drop, drop);
 	if (!st.known)
 		forget_all();
 	Py_RETURN_NONE;

@@ -133,7 +133,7 @@ static uint8_t kind_of(PyObject *object)
 	return kind;
 }
 
-static void learn(struct code *c, PyObject *object, uint32_t epoch)
+static void learn_code(struct code *c, PyObject *object, uint32_t epoch)
 {
 	PyObject *type, *value, *traceback, *old = c->object;
 
@@ -156,7 +156,7 @@ const struct code *trace_code(PyObject *object, uint32_t epoch)
 	struct code *c = &slots[(at ^ at >> 13) & (SLOTS - 1)];
 
 	if (c->object != object || c->epoch != epoch)
-		learn(c, object, epoch);
+		learn_code(c, object, epoch);
 	return c;
 }
 

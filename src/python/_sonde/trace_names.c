@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SLOTS 4096 /* a power of two; pairs */
-#define TOLD 1024 /* a power of two */
+#define SENT 1024 /* a power of two */
 #define NAME_BYTES 48
 #define TEXT_BYTES 512
 
@@ -48,7 +48,7 @@ static struct slot slots[SLOTS];
 static struct {
 	uint64_t hash;
 	uint32_t epoch;
-} told[TOLD];
+} sent[SENT];
 static PyTypeObject *descriptor_type, *function_type, *method_type;
 PyTypeObject *trace_code_type, *trace_frame_type;
 
@@ -64,11 +64,11 @@ uint64_t trace_text(const char *text, size_t len, uint32_t epoch)
 	for (size_t i = 0; i < len; i++)
 		h = (h ^ (unsigned char)text[i]) * 0x100000001b3ull;
 	h |= 1; /* 0 is none */
-	unsigned at = (unsigned)(h >> 32) & (TOLD - 1);
-	if (told[at].hash != h || told[at].epoch != epoch)
+	unsigned at = (unsigned)(h >> 32) & (SENT - 1);
+	if (sent[at].hash != h || sent[at].epoch != epoch)
 		collect_name(h, text, len);
-	told[at].hash = h;
-	told[at].epoch = epoch;
+	sent[at].hash = h;
+	sent[at].epoch = epoch;
 	return h;
 }
 
@@ -80,7 +80,7 @@ static bool is_slot(const struct slot *s, const PyMethodDef *method, const void 
 	       !strncmp(s->type_name, type_name(type), NAME_BYTES - 1);
 }
 
-static void learn(struct slot *s, const PyMethodDef *method, const void *type, uint32_t epoch)
+static void learn_name(struct slot *s, const PyMethodDef *method, const void *type, uint32_t epoch)
 {
 	char text[TEXT_BYTES];
 	int n = type ? snprintf(text, sizeof(text), "<built-in method %s of %s object>",
@@ -104,7 +104,7 @@ static uint64_t name_of(const PyMethodDef *method, const void *type, uint32_t ep
 		return s[0].hash;
 	if (!is_slot(&s[1], method, type, epoch)) {
 		s[1] = s[0]; /* the older one goes */
-		learn(&s[0], method, type, epoch);
+		learn_name(&s[0], method, type, epoch);
 		return s[0].hash;
 	}
 	return s[1].hash;

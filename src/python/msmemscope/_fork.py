@@ -14,7 +14,7 @@ def in_child(function):
 def lock(names, name="_lock", make=threading.RLock):
     """A lock for a module's globals(), and another one under that name in a forked process.
 
-    Not an object that stands for both: who forks inside `with` gives back what he took.
+    Not an object that stands for both: a caller that forks inside `with` gives back what it took.
 
     >>> _lock = _fork.lock(globals())
     """

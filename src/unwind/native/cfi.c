@@ -96,7 +96,7 @@ struct machine {
 	uint64_t loc;
 };
 
-static uint64_t take(struct cursor *c, unsigned n)
+static uint64_t take_bytes(struct cursor *c, unsigned n)
 {
 	uint64_t v = 0;
 
@@ -127,7 +127,7 @@ static uint64_t take_leb(struct cursor *c, bool is_signed)
 	unsigned shift = 0;
 
 	do {
-		byte = take(c, 1);
+		byte = take_bytes(c, 1);
 		if (shift < 64)
 			v |= (byte & 0x7f) << shift;
 		shift += 7;
@@ -159,7 +159,7 @@ static uint64_t take_format(struct cursor *c, uint8_t enc)
 		c->bad = true;
 		return 0;
 	}
-	uint64_t v = take(c, n);
+	uint64_t v = take_bytes(c, n);
 	if (format < 0x09)
 		return v;
 	return (uint64_t)((int64_t)(v << (64 - 8 * n)) >> (64 - 8 * n));
@@ -210,10 +210,10 @@ static uint64_t find_fde(const struct cfi_view *v, uint64_t pc)
 {
 	struct cursor c;
 
-	if (!cursor_at(&c, v, v->hdr) || take(&c, 1) != 1)
+	if (!cursor_at(&c, v, v->hdr) || take_bytes(&c, 1) != 1)
 		return 0;
-	uint8_t ptr_enc = (uint8_t)take(&c, 1), count_enc = (uint8_t)take(&c, 1);
-	uint8_t table_enc = (uint8_t)take(&c, 1);
+	uint8_t ptr_enc = (uint8_t)take_bytes(&c, 1), count_enc = (uint8_t)take_bytes(&c, 1);
+	uint8_t table_enc = (uint8_t)take_bytes(&c, 1);
 	if (table_enc != (ENC_DATAREL | 0x0b) || count_enc == ENC_OMIT)
 		return 0;
 	if (ptr_enc != ENC_OMIT)
@@ -226,15 +226,15 @@ static uint64_t find_fde(const struct cfi_view *v, uint64_t pc)
 	while (hi - lo > 1) {
 		uint64_t mid = lo + (hi - lo) / 2;
 		c.at = table + mid * 8;
-		if (v->hdr + (uint64_t)(int32_t)take(&c, 4) <= pc)
+		if (v->hdr + (uint64_t)(int32_t)take_bytes(&c, 4) <= pc)
 			lo = mid;
 		else
 			hi = mid;
 	}
 	c.at = table + lo * 8;
-	if (v->hdr + (uint64_t)(int32_t)take(&c, 4) > pc)
+	if (v->hdr + (uint64_t)(int32_t)take_bytes(&c, 4) > pc)
 		return 0;
-	return v->hdr + (uint64_t)(int32_t)take(&c, 4);
+	return v->hdr + (uint64_t)(int32_t)take_bytes(&c, 4);
 }
 
 /* Opens the entry at va: the cursor then covers what follows its length. */
@@ -242,7 +242,7 @@ static bool open_entry(struct cursor *c, const struct cfi_view *v, uint64_t va)
 {
 	if (!cursor_at(c, v, va))
 		return false;
-	uint64_t len = take(c, 4);
+	uint64_t len = take_bytes(c, 4);
 	if (c->bad || len < 4 || len > FDE_MAX_BYTES || len > c->end - c->at)
 		return false;
 	c->end = c->at + len;
@@ -257,13 +257,13 @@ static bool parse_augmentation(struct cursor *c, const char *aug, struct cie *ou
 
 		switch (*aug) {
 		case 'R':
-			out->fde_enc = (uint8_t)take(c, 1);
+			out->fde_enc = (uint8_t)take_bytes(c, 1);
 			break;
 		case 'L':
 			skip(c, 1);
 			break;
 		case 'P':
-			enc = (uint8_t)take(c, 1);
+			enc = (uint8_t)take_bytes(c, 1);
 			if (enc == 0x50) /* DW_EH_PE_aligned */
 				return false;
 			(void)take_format(c, enc);
@@ -292,19 +292,19 @@ static bool parse_cie(const struct cfi_view *v, uint64_t va, struct cie *out)
 	char aug[8] = "";
 	unsigned n = 0;
 
-	if (!open_entry(&c, v, va) || take(&c, 4) != 0)
+	if (!open_entry(&c, v, va) || take_bytes(&c, 4) != 0)
 		return false;
-	uint64_t version = take(&c, 1);
+	uint64_t version = take_bytes(&c, 1);
 	if (version != 1 && version != 3)
 		return false;
 	do {
 		if (n == sizeof(aug))
 			return false;
-		aug[n] = (char)take(&c, 1);
+		aug[n] = (char)take_bytes(&c, 1);
 	} while (aug[n++]);
 	*out = (struct cie){.code_align = uleb(&c)};
 	out->data_align = sleb(&c);
-	uint64_t ra = version == 1 ? take(&c, 1) : uleb(&c);
+	uint64_t ra = version == 1 ? take_bytes(&c, 1) : uleb(&c);
 	if (ra != ARCH_RA_COLUMN || (aug[0] && aug[0] != 'z'))
 		return false;
 	if (aug[0]) {
@@ -363,7 +363,7 @@ enum { OP_DEREF = 0x06, OP_BREG0 = 0x70, OP_BREG31 = 0x8f };
 /* A register plus an offset at the start of an expression. */
 static bool take_breg(struct cursor *c, unsigned *out_reg, int64_t *out_off)
 {
-	uint64_t op = take(c, 1);
+	uint64_t op = take_bytes(c, 1);
 
 	if (op < OP_BREG0 || op > OP_BREG31)
 		return false;
@@ -393,7 +393,7 @@ static void cfa_expression(struct machine *m, struct cursor c)
 	uint64_t left = c.end - c.at;
 	if (left == 0) {
 		r->cfa_how = CFA_REG;
-	} else if (left == 1 && reg == REG_IDX_FP && take(&c, 1) == OP_DEREF) {
+	} else if (left == 1 && reg == REG_IDX_FP && take_bytes(&c, 1) == OP_DEREF) {
 		r->cfa_how = CFA_DEREF;
 	} else if (left == 9 && reg == REG_IDX_SP) {
 		/* breg16 0, lit15, and, lit<k>, ge, lit3, shl, plus */
@@ -515,10 +515,10 @@ static void step_cfa(struct machine *m, uint8_t op)
 	}
 }
 
-static void step(struct machine *m)
+static void run_instruction(struct machine *m)
 {
 	struct cursor *c = &m->c;
-	uint8_t op = (uint8_t)take(c, 1);
+	uint8_t op = (uint8_t)take_bytes(c, 1);
 
 	switch (op >> 6) {
 	case 1:
@@ -539,7 +539,7 @@ static void step(struct machine *m)
 		m->loc = take_pointer(c, m->cie->fde_enc);
 		break;
 	case 0x02 ... 0x04: /* advance_loc1, 2, 4 */
-		m->loc += take(c, 1u << (op - 2)) * m->cie->code_align;
+		m->loc += take_bytes(c, 1u << (op - 2)) * m->cie->code_align;
 		break;
 	case 0x0a: /* remember_state, restore_state */
 	case 0x0b:
@@ -648,12 +648,13 @@ static uint64_t pack(const struct row *r, uint64_t pc)
 
 /* An instruction that advances changes the address and nothing else. So when the address is
  * behind pc, the row is still the one that was valid at pc. */
-static void run(struct machine *m, uint64_t at, uint64_t end, uint64_t pc)
+static void run_program(struct machine *m, uint64_t at, uint64_t end, uint64_t pc)
 {
 	m->c.at = at;
 	m->c.end = end;
 	while (m->c.at < m->c.end && !m->c.bad) {
-		step(m); /* an advance changes nothing else, so the row is still the one before */
+		run_instruction(
+			m); /* an advance changes nothing else, so the row is still the one before */
 		if (m->loc > pc)
 			return;
 	}
@@ -669,7 +670,7 @@ uint64_t cfi_rule(const struct cfi_view *v, uint64_t pc)
 
 	if (!fde || !open_entry(&c, v, fde))
 		return RULE_NONE;
-	uint64_t id_at = c.at, back = take(&c, 4);
+	uint64_t id_at = c.at, back = take_bytes(&c, 4);
 	if (!back || back > id_at || !parse_cie(v, v->va + id_at - back, &cie))
 		return RULE_NONE;
 	uint64_t begin = take_pointer(&c, cie.fde_enc), range = take_format(&c, cie.fde_enc);
@@ -683,9 +684,9 @@ uint64_t cfi_rule(const struct cfi_view *v, uint64_t pc)
 		return RULE_SIGNAL;
 
 	struct machine m = {.c = {.v = v}, .cie = &cie, .loc = begin};
-	run(&m, cie.insn, cie.insn_end, ~0ull);
+	run_program(&m, cie.insn, cie.insn_end, ~0ull);
 	m.initial = m.row;
 	m.loc = begin;
-	run(&m, c.at, c.end, pc);
+	run_program(&m, c.at, c.end, pc);
 	return m.c.bad ? RULE_NONE : pack(&m.row, pc);
 }

@@ -166,7 +166,7 @@ struct search {
 	struct native_object *out;
 };
 
-static int visit(struct dl_phdr_info *info, size_t size, void *arg)
+static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct search *s = arg;
 
@@ -185,7 +185,7 @@ static bool find_by_list(uint64_t pc, struct native_object *out)
 {
 	struct search s = {pc, out};
 
-	return dl_iterate_phdr(visit, &s) > 0;
+	return dl_iterate_phdr(visit_object, &s) > 0;
 }
 
 /* Without the loader's lock, if the header says all. */
@@ -329,7 +329,7 @@ static bool evict_overlap(const struct native_object *o)
 	return replaced;
 }
 
-static void remember(const struct native_object *o, uint64_t id)
+static void remember_object(const struct native_object *o, uint64_t id)
 {
 	unsigned at = first_slot(o->start);
 	struct slot *s = &slots[at];
@@ -366,7 +366,7 @@ bool native_object_report(const struct native_object *o, native_module_fn fn, vo
 	/* Only afterwards is it known to others, whose stacks must not come before the report. */
 	report(o, fn, arg);
 	bool replaced = evict_overlap(o);
-	remember(o, id);
+	remember_object(o, id);
 	return replaced;
 }
 

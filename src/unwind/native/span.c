@@ -37,7 +37,7 @@ static __thread struct span home __attribute__((tls_model("initial-exec")));
  * rt_sigprocmask copies the new mask from user memory before it looks at `how`: with an invalid
  * `how` it changes nothing and tells EFAULT from EINVAL.
  */
-static bool probe(uint64_t addr)
+static bool probe_address(uint64_t addr)
 {
 	return arch_syscall4(SYS_rt_sigprocmask, -1, (long)addr, 0, 8) == -EINVAL;
 }
@@ -62,10 +62,10 @@ bool span_readable(uint64_t addr)
 	if (span_is_sealed())
 		return false;
 	if (!u) {
-		u = probe(16) ? -1 : 1;
+		u = probe_address(16) ? -1 : 1;
 		atomic_store_explicit(&usable, u, memory_order_relaxed);
 	}
-	return u > 0 && addr && probe(addr);
+	return u > 0 && addr && probe_address(addr);
 }
 
 static uint64_t page_of(uint64_t addr)

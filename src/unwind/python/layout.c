@@ -332,19 +332,19 @@ static void read_object(struct reading *d, struct python_layout *l)
 	l->object.bytes_data = field(d, BYTES_DATA, BYTES_SIZE, 1);
 
 	/* Reported from 3.15 on; as far behind the name as ever. */
-	bool told = d->minor >= 15;
+	bool has_offsets = d->minor >= 15;
 	l->object.type_name = field(d, TYPE_NAME, TYPE_SIZE, 8);
 	l->object.type_flags = field(d, TYPE_FLAGS, TYPE_SIZE, 8);
 	l->object.type_basicsize =
-		checked(d, told ? d->word[TYPE_BASICSIZE] : name + 8, TYPE_SIZE, 8);
+		checked(d, has_offsets ? d->word[TYPE_BASICSIZE] : name + 8, TYPE_SIZE, 8);
 	l->object.type_dictoffset =
-		checked(d, told ? d->word[TYPE_DICTOFFSET] : name + 264, TYPE_SIZE, 8);
+		checked(d, has_offsets ? d->word[TYPE_DICTOFFSET] : name + 264, TYPE_SIZE, 8);
 
 	l->dict.keys = field(d, DICT_KEYS, DICT_SIZE, 8);
 	l->dict.values = field(d, DICT_VALUES, DICT_SIZE, 8);
 	l->dict.used = checked(d, d->word[DICT_KEYS] - 16, DICT_SIZE, 8);
-	l->dict.cached_keys = told ? field(d, HEAP_TYPE_KEYS, HEAP_TYPE_SIZE, 8)
-				   : (uint32_t)d->word[TYPE_SIZE] + 464;
+	l->dict.cached_keys = has_offsets ? field(d, HEAP_TYPE_KEYS, HEAP_TYPE_SIZE, 8)
+					  : (uint32_t)d->word[TYPE_SIZE] + 464;
 }
 
 static void read_text(struct reading *d, struct python_layout *l)

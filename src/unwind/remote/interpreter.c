@@ -129,7 +129,7 @@ bool interp_read(struct remote_interp *i, const struct remote_runtime *r,
 	return same;
 }
 
-/* last_holder says who had the GIL last; only while `locked` is 1 does he have it now. Before
+/* last_holder is the thread that had the GIL last; it has it now only while `locked` is 1. Before
  * 3.12 the runtime names the current thread state itself. */
 void interp_holder(struct remote_interp *i, const struct remote_runtime *r,
 		   const struct python_place *place)

@@ -71,7 +71,7 @@ void python_process_close(struct python_process *p)
 	free(p);
 }
 
-static int explain(struct python_process *p, int ret, struct err *err)
+static int explain_failure(struct python_process *p, int ret, struct err *err)
 {
 	switch (ret) {
 	case 0:
@@ -87,7 +87,7 @@ static int explain(struct python_process *p, int ret, struct err *err)
 	}
 }
 
-static void count(struct python_process *p)
+static void update_counts(struct python_process *p)
 {
 	p->counts.retries = p->inside->walker.retries;
 	p->counts.partial = p->inside->walker.cut;
@@ -102,7 +102,7 @@ int python_capture(struct python_process *p, struct err *err)
 	int ret = threads_capture(p);
 	p->took_ns = clock_mono_ns() - p->time_ns;
 	p->counts.rounds++;
-	return explain(p, ret, err);
+	return explain_failure(p, ret, err);
 }
 
 /* Called while the thread is stopped: one copy is exact by itself. The slot is found by the
@@ -124,7 +124,7 @@ int python_capture_thread(struct python_process *p, pid_t tid, struct err *err)
 		if (ret == -EAGAIN)
 			return err_set(err, ret, "the stack of thread %d does not hold still",
 				       (int)tid);
-		return explain(p, ret, err);
+		return explain_failure(p, ret, err);
 	}
 	return err_set(err, -ESRCH, "process %d has no Python thread %d", (int)p->pid, (int)tid);
 }
@@ -142,9 +142,9 @@ int python_resolve(struct python_process *p, struct err *err)
 	struct python_inside *in = p->inside;
 	int ret = threads_resolve(p);
 
-	count(p);
+	update_counts(p);
 	if (ret < 0)
-		return explain(p, ret, err);
+		return explain_failure(p, ret, err);
 	in->threads = xgrow(in->threads, &in->threads_cap, in->nslots, sizeof(*in->threads));
 	p->nthreads = in->only_main ? 1 : in->nslots;
 	for (unsigned i = 0; i < in->nslots && !in->only_main; i++)

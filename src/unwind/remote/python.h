@@ -66,7 +66,7 @@ struct python_thread {
 	bool has_gil;
 	bool gc; /* has_gil, and the collector of its interpreter runs */
 	uint8_t state; /* enum thread_state; only if asked for */
-	bool missed; /* no whole stack could be had in this round: the frames are the last ones */
+	bool missed; /* no whole stack was read in this round: the frames are the last ones */
 	uint64_t time_ns; /* CLOCK_MONOTONIC, when it was copied */
 	/* Outermost first. The first `kept` are the same calls as in the round before. */
 	struct stack_frame *frames;

@@ -245,7 +245,7 @@ static void find_names(struct python_process *p)
 	}
 }
 
-static void describe(struct python_process *p, struct thread_slot *s)
+static void describe_thread(struct python_process *p, struct thread_slot *s)
 {
 	if (s->out.thread_id != s->walk.thread_id) {
 		s->out.thread_id = s->walk.thread_id;
@@ -301,7 +301,7 @@ int threads_resolve(struct python_process *p)
 			s->out.kept = s->out.nframes;
 	}
 	for (unsigned i = 0; i < in->nslots; i++)
-		describe(p, in->slots[i]);
+		describe_thread(p, in->slots[i]);
 	if (in->o.names)
 		find_names(p);
 	if (in->o.main_only)

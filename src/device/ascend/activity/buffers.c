@@ -26,7 +26,7 @@ static struct buffer {
 
 static _Atomic uint64_t taken_so_far;
 
-static bool move(struct buffer *b, uint32_t from, uint32_t to)
+static bool move_phase(struct buffer *b, uint32_t from, uint32_t to)
 {
 	return atomic_compare_exchange_strong(&b->phase, &from, to);
 }
@@ -39,7 +39,7 @@ static uint8_t *hand_out(struct buffer *b)
 	return atomic_load(&b->mem);
 }
 
-static bool map(struct buffer *b)
+static bool map_buffer(struct buffer *b)
 {
 	void *p = mmap(NULL, MSPTI_BUFFER_BYTES, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,13 +56,13 @@ static void unmap(struct buffer *b)
 uint8_t *mspti_buffer_take(void)
 {
 	for (uint32_t i = 0; i < MSPTI_BUFFERS; i++)
-		if (move(&buffers[i], IDLE, BUSY))
+		if (move_phase(&buffers[i], IDLE, BUSY))
 			return hand_out(&buffers[i]);
 	for (uint32_t i = 0; i < MSPTI_BUFFERS; i++) {
 		struct buffer *b = &buffers[i];
-		if (!move(b, EMPTY, BUSY))
+		if (!move_phase(b, EMPTY, BUSY))
 			continue;
-		if (map(b))
+		if (map_buffer(b))
 			return hand_out(b);
 		atomic_store(&b->phase, EMPTY);
 		return NULL;
@@ -70,7 +70,7 @@ uint8_t *mspti_buffer_take(void)
 	return NULL;
 }
 
-static struct buffer *find(const uint8_t *mem, uint32_t phase)
+static struct buffer *find_buffer(const uint8_t *mem, uint32_t phase)
 {
 	for (uint32_t i = 0; mem && i < MSPTI_BUFFERS; i++)
 		if (atomic_load(&buffers[i].phase) == phase && atomic_load(&buffers[i].mem) == mem)
@@ -80,9 +80,9 @@ static struct buffer *find(const uint8_t *mem, uint32_t phase)
 
 bool mspti_buffer_claim(const uint8_t *buffer)
 {
-	struct buffer *b = find(buffer, OUT);
+	struct buffer *b = find_buffer(buffer, OUT);
 
-	return b && move(b, OUT, READ);
+	return b && move_phase(b, OUT, READ);
 }
 
 static uint32_t idle_ones(void)
@@ -96,7 +96,7 @@ static uint32_t idle_ones(void)
 
 void mspti_buffer_return(const uint8_t *buffer, bool keep)
 {
-	struct buffer *b = find(buffer, READ);
+	struct buffer *b = find_buffer(buffer, READ);
 
 	if (!b)
 		return;
@@ -111,7 +111,7 @@ void mspti_buffer_return(const uint8_t *buffer, bool keep)
 void mspti_buffers_free(void)
 {
 	for (uint32_t i = 0; i < MSPTI_BUFFERS; i++) {
-		if (!move(&buffers[i], IDLE, BUSY))
+		if (!move_phase(&buffers[i], IDLE, BUSY))
 			continue;
 		unmap(&buffers[i]);
 		atomic_store(&buffers[i].phase, EMPTY);

@@ -40,7 +40,7 @@ static bool home_path(char *path, size_t cap)
 }
 
 /* Not for everybody to see: what the job binds later must stay what it was. */
-static bool load(void **out)
+static bool load_library(void **out)
 {
 	char path[1024];
 
@@ -134,7 +134,7 @@ const struct mspti *mspti_find(void)
 	if (atomic_load(&used))
 		return atomic_load(&used);
 	if (!found.flush &&
-	    !((find_here(&handle) || load(&handle)) && take_functions(handle, &found)))
+	    !((find_here(&handle) || load_library(&handle)) && take_functions(handle, &found)))
 		return NULL;
 	return &found;
 }

@@ -79,13 +79,13 @@ static void on_request(uint8_t **buffer, size_t *size, size_t *max_records)
 static void read_buffer(uint8_t *buffer, size_t valid)
 {
 	uint64_t records = 0;
-	bool tell = atomic_load(&state.on);
+	bool report = atomic_load(&state.on);
 
 	if (valid > MSPTI_BUFFER_BYTES)
 		valid = MSPTI_BUFFER_BYTES;
-	if (valid && !mspti_walk(state.fns, buffer, valid, tell, &records))
+	if (valid && !mspti_walk(state.fns, buffer, valid, report, &records))
 		atomic_fetch_add(&state.late, 1);
-	if (!tell)
+	if (!report)
 		atomic_fetch_add(&state.late, records);
 }
 

@@ -85,7 +85,7 @@ static const struct sonde_atb_hooks own_hooks;
 extern const struct sonde_atb_hooks sonde_atb_hooks EXPORT __attribute__((alias("own_hooks")));
 
 /* The function behind a hook. A second library of ours in between is stepped over. */
-static void *find(unsigned hook)
+static void *find_real(unsigned hook)
 {
 	const struct sonde_atb_hooks *other = dlsym(RTLD_NEXT, "sonde_atb_hooks");
 	void *fn = dlsym(RTLD_NEXT, symbols[hook]);
@@ -101,7 +101,7 @@ static _Atomic bool foreign[HOOKS]; /* answered by another tool and not by ATB *
 static void *find_slow(enum hook hook)
 {
 	int saved = errno;
-	void *fn = find(hook);
+	void *fn = find_real(hook);
 	void *own = real_in_library(atb_libs[0], symbols[hook], RTLD_LAZY | RTLD_NOLOAD);
 
 	atomic_store(&foreign[hook], fn && own && fn != own);
@@ -421,7 +421,7 @@ static bool wants_kernels(void)
 	       (collect_wants(WANT_ACCESS) && !collect_wants(WANT_OP));
 }
 
-static bool answer(enum hook hook, enum denied bit, bool real)
+static bool choose_answer(enum hook hook, enum denied bit, bool real)
 {
 	if (self.honest)
 		return real;
@@ -436,25 +436,25 @@ static bool hook_need_0(const void *ids, const void *name)
 {
 	need_fn *real = (need_fn *)real_of(HOOK_NEED_0);
 
-	return answer(HOOK_NEED_0, DENIED_NEED, real && real(ids, name));
+	return choose_answer(HOOK_NEED_0, DENIED_NEED, real && real(ids, name));
 }
 
 static bool hook_need_1(const void *ids, const void *name)
 {
 	need_fn *real = (need_fn *)real_of(HOOK_NEED_1);
 
-	return answer(HOOK_NEED_1, DENIED_NEED, real && real(ids, name));
+	return choose_answer(HOOK_NEED_1, DENIED_NEED, real && real(ids, name));
 }
 
 static bool hook_range(uint64_t count)
 {
 	range_fn *real = (range_fn *)real_of(HOOK_RANGE);
 
-	return answer(HOOK_RANGE, DENIED_RANGE, real && real(count));
+	return choose_answer(HOOK_RANGE, DENIED_RANGE, real && real(count));
 }
 
 /* These are asked only after the others said yes, and may rely on it. */
-static bool ask(enum hook hook)
+static bool ask_real(enum hook hook)
 {
 	ask_fn *real = (ask_fn *)real_of(hook);
 
@@ -465,17 +465,17 @@ static bool ask(enum hook hook)
 
 static bool hook_after(void)
 {
-	return answer(HOOK_AFTER, DENIED_AFTER, ask(HOOK_AFTER));
+	return choose_answer(HOOK_AFTER, DENIED_AFTER, ask_real(HOOK_AFTER));
 }
 
 static bool hook_before(void)
 {
-	return answer(HOOK_BEFORE, DENIED_BEFORE, ask(HOOK_BEFORE));
+	return choose_answer(HOOK_BEFORE, DENIED_BEFORE, ask_real(HOOK_BEFORE));
 }
 
 static bool hook_desc(void)
 {
-	return answer(HOOK_DESC, DENIED_DESC, ask(HOOK_DESC));
+	return choose_answer(HOOK_DESC, DENIED_DESC, ask_real(HOOK_DESC));
 }
 
 static void honest_end(const int *unused)
@@ -576,7 +576,7 @@ static bool is_users(enum denied side)
 		return false;
 	if (!wants_kernels() || !side)
 		return true;
-	return ask(side == DENIED_BEFORE ? HOOK_BEFORE : HOOK_AFTER);
+	return ask_real(side == DENIED_BEFORE ? HOOK_BEFORE : HOOK_AFTER);
 }
 
 static void hook_save_0(void *stream, const void *param, const void *dir)
@@ -602,7 +602,7 @@ static void hook_save_1(void *stream, const void *param, const void *dir)
 }
 
 static const struct sonde_atb_hooks own_hooks = {
-	.find = find,
+	.find = find_real,
 	.hook =
 		{
 			[HOOK_EXECUTE] = (void *)hook_execute,

@@ -212,7 +212,7 @@ static const mstx_slot memory_slots[] = {
 };
 
 /* Fills what this mstx has; ids at or past its size do not exist. */
-static int fill(mstx_get_table get, int module, const mstx_slot *slots, unsigned n)
+static int fill_table(mstx_get_table get, int module, const mstx_slot *slots, unsigned n)
 {
 	mstx_slot **table = NULL;
 	unsigned size = 0;
@@ -231,8 +231,8 @@ EXPORT int InitInjectionMstx(mstx_get_table get)
 {
 	if (!get)
 		return 1;
-	int filled = fill(get, MSTX_CORE, core_slots, COUNT(core_slots));
-	filled += fill(get, MSTX_DOMAIN, domain_slots, COUNT(domain_slots));
-	filled += fill(get, MSTX_MEMORY, memory_slots, COUNT(memory_slots));
+	int filled = fill_table(get, MSTX_CORE, core_slots, COUNT(core_slots));
+	filled += fill_table(get, MSTX_DOMAIN, domain_slots, COUNT(domain_slots));
+	filled += fill_table(get, MSTX_MEMORY, memory_slots, COUNT(memory_slots));
 	return filled ? 0 : 1;
 }

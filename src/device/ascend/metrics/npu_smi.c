@@ -50,7 +50,7 @@ static struct cell trim(const char *text, size_t len)
 	return (struct cell){text, len};
 }
 
-static unsigned split(const char *line, size_t len, struct cell *out)
+static unsigned split_cells(const char *line, size_t len, struct cell *out)
 {
 	struct cell all = trim(line, len);
 	unsigned n = 0;
@@ -314,7 +314,7 @@ unsigned npu_smi_parse(const char *text, size_t len, struct ascend_chip *out, un
 	while (len) {
 		const char *end = memchr(text, '\n', len);
 		size_t line = end ? (size_t)(end - text) : len;
-		unsigned n = split(text, line, cells);
+		unsigned n = split_cells(text, line, cells);
 
 		text += line + (end != NULL);
 		len -= line + (end != NULL);

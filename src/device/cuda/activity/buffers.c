@@ -19,7 +19,7 @@ static struct {
 	uint8_t *_Atomic at; /* set while the state is FREE or OUT */
 } slots[CUPTI_BUFFERS];
 
-static bool move(unsigned i, uint32_t from, uint32_t to)
+static bool move_phase(unsigned i, uint32_t from, uint32_t to)
 {
 	return atomic_load_explicit(&slots[i].state, memory_order_relaxed) == from &&
 	       atomic_compare_exchange_strong(&slots[i].state, &from, to);
@@ -51,10 +51,10 @@ static uint8_t *take_again(unsigned i)
 uint8_t *cupti_buffer_take(void)
 {
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
-		if (move(i, SLOT_FREE, SLOT_BUSY))
+		if (move_phase(i, SLOT_FREE, SLOT_BUSY))
 			return take_again(i);
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
-		if (move(i, SLOT_EMPTY, SLOT_BUSY))
+		if (move_phase(i, SLOT_EMPTY, SLOT_BUSY))
 			return take_new(i);
 	return NULL;
 }
@@ -87,15 +87,15 @@ void cupti_buffer_return(uint8_t *buffer, bool keep)
 	if (i < 0)
 		return;
 	if (keep)
-		(void)move((unsigned)i, SLOT_OUT, SLOT_FREE);
-	else if (move((unsigned)i, SLOT_OUT, SLOT_BUSY))
+		(void)move_phase((unsigned)i, SLOT_OUT, SLOT_FREE);
+	else if (move_phase((unsigned)i, SLOT_OUT, SLOT_BUSY))
 		unmap((unsigned)i);
 }
 
 void cupti_buffers_free(void)
 {
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
-		if (move(i, SLOT_FREE, SLOT_BUSY))
+		if (move_phase(i, SLOT_FREE, SLOT_BUSY))
 			unmap(i);
 }
 

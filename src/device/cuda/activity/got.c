@@ -111,8 +111,8 @@ static bool read_object(struct object *o, const struct dl_phdr_info *info)
 	return dynamic && read_dynamic(o, dynamic);
 }
 
-static const struct got_patch *wanted(const struct job *j, const struct object *o,
-				      const ElfW(Rela) * r)
+static const struct got_patch *find_patch(const struct job *j, const struct object *o,
+					  const ElfW(Rela) * r)
 {
 	const ElfW(Sym) *sym = &o->symbols[ELF64_R_SYM(r->r_info)];
 
@@ -159,7 +159,7 @@ static void patch_table(struct job *j, const struct object *o, unsigned t)
 		uint32_t type = ELF64_R_TYPE(r->r_info);
 		if (type != R_SLOT && type != R_DATA && !(type == R_ABS && !r->r_addend))
 			continue;
-		const struct got_patch *p = wanted(j, o, r);
+		const struct got_patch *p = find_patch(j, o, r);
 		void **slot = (void **)(o->base + r->r_offset);
 		if (p && p->variable)
 			j->changed += set_variable(slot, p->to);

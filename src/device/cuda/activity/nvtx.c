@@ -184,7 +184,7 @@ static void on_domain_destroy(void *domain)
 
 /* --- marks and ranges --- */
 
-static uint64_t start(const char *text, const char *domain)
+static uint64_t start_range(const char *text, const char *domain)
 {
 	uint64_t id = collect_range_id();
 
@@ -192,7 +192,7 @@ static uint64_t start(const char *text, const char *domain)
 	return id;
 }
 
-static int push(const char *text, const char *domain)
+static int push_range(const char *text, const char *domain)
 {
 	uint32_t now = atomic_load_explicit(&period, memory_order_relaxed);
 
@@ -208,7 +208,7 @@ static int push(const char *text, const char *domain)
 	return (int)level;
 }
 
-static int pop(const char *domain)
+static int pop_range(const char *domain)
 {
 	if (mine.period != atomic_load_explicit(&period, memory_order_relaxed) || !mine.depth)
 		return NVTX_NOT_TRACKED;
@@ -233,7 +233,7 @@ static void on_mark_event(const struct nvtx_event *e)
 static uint64_t on_start(const char *text)
 {
 	check_step(text);
-	return is_on() ? start(text, "") : 0;
+	return is_on() ? start_range(text, "") : 0;
 }
 
 static uint64_t on_start_event(const struct nvtx_event *e)
@@ -241,7 +241,7 @@ static uint64_t on_start_event(const struct nvtx_event *e)
 	const char *text = text_of(e);
 
 	check_step(text);
-	return is_on() ? start(text, "") : 0;
+	return is_on() ? start_range(text, "") : 0;
 }
 
 static void on_end(uint64_t id)
@@ -253,7 +253,7 @@ static void on_end(uint64_t id)
 static int on_push(const char *text)
 {
 	check_step(text);
-	return is_on() ? push(text, "") : NVTX_NOT_TRACKED;
+	return is_on() ? push_range(text, "") : NVTX_NOT_TRACKED;
 }
 
 static int on_push_event(const struct nvtx_event *e)
@@ -261,12 +261,12 @@ static int on_push_event(const struct nvtx_event *e)
 	const char *text = text_of(e);
 
 	check_step(text);
-	return is_on() ? push(text, "") : NVTX_NOT_TRACKED;
+	return is_on() ? push_range(text, "") : NVTX_NOT_TRACKED;
 }
 
 static int on_pop(void)
 {
-	return is_on() ? pop("") : NVTX_NOT_TRACKED;
+	return is_on() ? pop_range("") : NVTX_NOT_TRACKED;
 }
 
 static void on_domain_mark(const void *domain, const struct nvtx_event *e)
@@ -280,7 +280,7 @@ static uint64_t on_domain_start(const void *domain, const struct nvtx_event *e)
 	const char *text = text_of(e);
 
 	check_step(text);
-	return is_on() ? start(text, domain_name(domain)) : 0;
+	return is_on() ? start_range(text, domain_name(domain)) : 0;
 }
 
 static void on_domain_end(const void *domain, uint64_t id)
@@ -294,12 +294,12 @@ static int on_domain_push(const void *domain, const struct nvtx_event *e)
 	const char *text = text_of(e);
 
 	check_step(text);
-	return is_on() ? push(text, domain_name(domain)) : NVTX_NOT_TRACKED;
+	return is_on() ? push_range(text, domain_name(domain)) : NVTX_NOT_TRACKED;
 }
 
 static int on_domain_pop(const void *domain)
 {
-	return is_on() ? pop(domain_name(domain)) : NVTX_NOT_TRACKED;
+	return is_on() ? pop_range(domain_name(domain)) : NVTX_NOT_TRACKED;
 }
 
 /* --- the tables; those that are missing stay without a tool --- */
@@ -319,7 +319,7 @@ static const nvtx_slot core2[] = {
 };
 
 /* Fills what this NVTX has; ids at or past its size do not exist. */
-static int fill(nvtx_module_fn get, int module, const nvtx_slot *slots, unsigned n)
+static int fill_table(nvtx_module_fn get, int module, const nvtx_slot *slots, unsigned n)
 {
 	nvtx_slot **table = NULL;
 	unsigned size = 0;
@@ -340,8 +340,8 @@ int InitializeInjectionNvtx2(nvtx_export_fn get)
 
 	if (!c || c->struct_size < sizeof(*c) || !c->module)
 		return 0;
-	int filled = fill(c->module, NVTX_CORE, core, COUNT(core));
-	filled += fill(c->module, NVTX_CORE2, core2, COUNT(core2));
+	int filled = fill_table(c->module, NVTX_CORE, core, COUNT(core));
+	filled += fill_table(c->module, NVTX_CORE2, core2, COUNT(core2));
 	return filled > 0;
 }
 

@@ -38,7 +38,7 @@ static bool wants(const struct cupti_walk *w, uint8_t kind)
 	return w->kinds & ACTIVITY_BIT(kind);
 }
 
-static void emit(struct cupti_walk *w, const struct collect_activity *a)
+static void emit_activity(struct cupti_walk *w, const struct collect_activity *a)
 {
 	w->emitted++;
 	w->emit(a);
@@ -64,13 +64,13 @@ static bool emit_communication(struct cupti_walk *w, const struct collect_activi
 	a.detail = ""; /* nobody says which group it is */
 	if (wants(w, ACTIVITY_HCCL)) {
 		a.kind = ACTIVITY_HCCL;
-		emit(w, &a);
+		emit_activity(w, &a);
 	}
 	if (wants(w, ACTIVITY_COMMUNICATION)) {
 		a.kind = ACTIVITY_COMMUNICATION;
 		a.more_text = n.algorithm;
 		a.data_type = n.data_type;
-		emit(w, &a);
+		emit_activity(w, &a);
 	}
 	return true;
 }
@@ -92,7 +92,7 @@ static void emit_kernel(struct cupti_walk *w, const struct cupti_kernel *r)
 	}
 	on_device(&a, r->device, r->stream);
 	if (!emit_communication(w, &a) && wants(w, ACTIVITY_KERNEL))
-		emit(w, &a);
+		emit_activity(w, &a);
 }
 
 static void emit_copy(struct cupti_walk *w, const struct cupti_copy_record *r)
@@ -118,7 +118,7 @@ static void emit_copy(struct cupti_walk *w, const struct cupti_copy_record *r)
 	}
 	on_device(&a, r->device, r->stream);
 	if (wants(w, ACTIVITY_MEMCPY))
-		emit(w, &a);
+		emit_activity(w, &a);
 }
 
 static void emit_memset(struct cupti_walk *w, const struct cupti_memset *r)
@@ -139,7 +139,7 @@ static void emit_memset(struct cupti_walk *w, const struct cupti_memset *r)
 	}
 	on_device(&a, r->device, r->stream);
 	if (wants(w, ACTIVITY_MEMSET))
-		emit(w, &a);
+		emit_activity(w, &a);
 }
 
 /* Memory of the host that the driver gave out (pinned) is the process' and no device's. */
@@ -163,7 +163,7 @@ static void emit_memory(struct cupti_walk *w, const struct cupti_memory *r)
 		on_device(&a, r->device, r->stream);
 	}
 	if (wants(w, ACTIVITY_MEMORY))
-		emit(w, &a);
+		emit_activity(w, &a);
 }
 
 /* Calls of the driver: under the first name of these that was asked for, once. */
@@ -193,7 +193,7 @@ static void emit_api(struct cupti_walk *w, const struct cupti_api *r)
 		return;
 	a.name = cupti_call_name(w->fns, runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER,
 				 r->cbid);
-	emit(w, &a);
+	emit_activity(w, &a);
 }
 
 static void emit_record(struct cupti_walk *w, uint32_t kind, const void *record)

@@ -89,8 +89,8 @@ void nvidia_smi_parse_apps(const char *text, size_t len, struct device_processes
 	}
 }
 
-static int run(const char *query, unsigned timeout_ms, pid_t *hanging, struct buf *out,
-	       struct err *err)
+static int run_query(const char *query, unsigned timeout_ms, pid_t *hanging, struct buf *out,
+		     struct err *err)
 {
 	const char *argv[] = {"nvidia-smi", query, "--format=csv,noheader,nounits", NULL};
 	const struct run_options o = {.timeout_ms = timeout_ms,
@@ -105,8 +105,9 @@ int nvidia_smi_gpus(unsigned timeout_ms, pid_t *hanging, struct nvidia_smi_gpu *
 		    struct err *err)
 {
 	struct buf text = {0};
-	int r = run("--query-gpu=index,utilization.gpu,utilization.memory,memory.used,memory.total",
-		    timeout_ms, hanging, &text, err);
+	int r = run_query(
+		"--query-gpu=index,utilization.gpu,utilization.memory,memory.used,memory.total",
+		timeout_ms, hanging, &text, err);
 
 	if (r == 0)
 		r = (int)nvidia_smi_parse_gpus(text.data, text.len, out, cap);
@@ -117,7 +118,8 @@ int nvidia_smi_gpus(unsigned timeout_ms, pid_t *hanging, struct nvidia_smi_gpu *
 int nvidia_smi_apps(unsigned timeout_ms, struct device_processes *out, struct err *err)
 {
 	struct buf text = {0};
-	int r = run("--query-compute-apps=pid,used_memory", timeout_ms, &out->hanging, &text, err);
+	int r = run_query("--query-compute-apps=pid,used_memory", timeout_ms, &out->hanging, &text,
+			  err);
 
 	if (r == 0)
 		nvidia_smi_parse_apps(text.data, text.len, out);

@@ -137,7 +137,7 @@ static void count_cpu(struct host_cpu *c, const char *line)
 	add_ticks(&c->nodes[c->node_of[number]].now, &t);
 }
 
-static bool parse(struct host_cpu *c, const char *text, struct ticks *all)
+static bool parse_stat(struct host_cpu *c, const char *text, struct ticks *all)
 {
 	bool found = false;
 	const char *line;
@@ -213,7 +213,7 @@ void host_cpu_read(struct host_cpu *c, struct metric_list *out)
 	const char *text = kernel_file_read(&c->stat);
 	struct ticks now, d;
 
-	if (!text || !parse(c, text, &now))
+	if (!text || !parse_stat(c, text, &now))
 		return;
 	uint64_t total = difference(&now, &c->before, &d);
 	if (c->again && total) /* not if asked twice within a tick */

@@ -86,7 +86,7 @@ static bool is_memory(const char *name)
 	return !strncmp(name, "loop", 4) || !strncmp(name, "ram", 3);
 }
 
-static void parse(struct host_disk *d, const char *text)
+static void parse_disks(struct host_disk *d, const char *text)
 {
 	const struct kernel_rows *now = &d->rounds.now;
 	struct kernel_row one;
@@ -128,7 +128,7 @@ void host_disk_read(struct host_disk *d, struct metric_list *out)
 	if (!text)
 		return;
 	kernel_rounds_begin(&d->rounds);
-	parse(d, text);
+	parse_disks(d, text);
 	for (size_t i = 0; d->before_ns && i < d->rounds.now.n; i++) {
 		const struct kernel_row *now = &d->rounds.now.list[i];
 		const struct kernel_row *was = kernel_rounds_before(&d->rounds, now->name, i);

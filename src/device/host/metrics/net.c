@@ -74,7 +74,7 @@ static bool parse_line(const char *line, size_t len, struct kernel_row *out)
 	return true;
 }
 
-static void parse(struct host_net *n, const char *text)
+static void parse_interfaces(struct host_net *n, const char *text)
 {
 	struct kernel_row one;
 	const char *line;
@@ -95,7 +95,7 @@ void host_net_read(struct host_net *n, struct metric_list *out)
 	if (!text)
 		return;
 	kernel_rounds_begin(&n->rounds);
-	parse(n, text);
+	parse_interfaces(n, text);
 	for (size_t i = 0; n->again && i < n->rounds.now.n; i++) {
 		const struct kernel_row *now = &n->rounds.now.list[i];
 		const struct kernel_row *was = kernel_rounds_before(&n->rounds, now->name, i);

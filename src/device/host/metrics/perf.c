@@ -91,7 +91,7 @@ static void add_cpu(void *arg, unsigned cpu)
 	p->cpus[p->ncpus++] = c;
 }
 
-static int refuse(int code, struct err *err)
+static int explain_refusal(int code, struct err *err)
 {
 	switch (code) {
 	case -EACCES:
@@ -128,7 +128,7 @@ static int perf_open(void **out, const struct metrics_options *o, struct err *er
 		r = -ENOENT;
 	if (r < 0) {
 		perf_close(p);
-		return refuse(r, err);
+		return explain_refusal(r, err);
 	}
 	p->before_ns = clock_mono_ns();
 	*out = p;

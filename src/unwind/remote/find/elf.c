@@ -392,7 +392,7 @@ struct wanted {
 	uint64_t strings_bytes;
 };
 
-static void match(const struct wanted *w, const Elf64_Sym *s)
+static void match_symbol(const struct wanted *w, const Elf64_Sym *s)
 {
 	if (s->st_shndx == SHN_UNDEF || s->st_name == 0 || s->st_name >= w->strings_bytes)
 		return;
@@ -418,7 +418,7 @@ void elf_sections_symbols(const struct python_reader *file, const struct elf_sec
 		if (python_read(file, at, block, count * sizeof(*block)) < 0)
 			break;
 		for (size_t i = 0; i < count; i++)
-			match(&w, &block[i]);
+			match_symbol(&w, &block[i]);
 		left -= count;
 		at += count * sizeof(*block);
 	}

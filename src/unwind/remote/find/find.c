@@ -211,7 +211,7 @@ static bool is_pypy(const struct finder *f)
  *
  * Once per process, for people: which of the many reasons it was.
  */
-static int explain(struct finder *f, int code, struct err *err)
+static int explain_failure(struct finder *f, int code, struct err *err)
 {
 	int pid = (int)f->remote->pid;
 
@@ -242,7 +242,7 @@ int python_find(struct remote *r, struct python_place *out, struct err *err)
 		if (code == 0)
 			*out = f.place;
 		else
-			code = explain(&f, code, err);
+			code = explain_failure(&f, code, err);
 	}
 	buf_release(&f.maps);
 	return code;

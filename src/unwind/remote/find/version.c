@@ -18,7 +18,7 @@ struct text {
 	const char *at, *end;
 };
 
-static bool take(struct text *t, char c)
+static bool take_char(struct text *t, char c)
 {
 	if (t->at == t->end || *t->at != c)
 		return false;
@@ -44,11 +44,11 @@ static uint32_t take_level(struct text *t)
 	uint32_t serial, level = 0xf;
 	struct text before = *t;
 
-	if (take(t, 'a'))
+	if (take_char(t, 'a'))
 		level = 0xa;
-	else if (take(t, 'b'))
+	else if (take_char(t, 'b'))
 		level = 0xb;
-	else if (take(t, 'r') && take(t, 'c'))
+	else if (take_char(t, 'r') && take_char(t, 'c'))
 		level = 0xc;
 	if (level != 0xf && take_number(t, &serial))
 		return level << 4 | (serial & 0xf);
@@ -61,8 +61,8 @@ static bool take_version(struct text *t, uint32_t *out)
 {
 	uint32_t major, minor, micro;
 
-	if (!take_number(t, &major) || (major != 2 && major != 3) || !take(t, '.') ||
-	    !take_number(t, &minor) || !take(t, '.') || !take_number(t, &micro))
+	if (!take_number(t, &major) || (major != 2 && major != 3) || !take_char(t, '.') ||
+	    !take_number(t, &minor) || !take_char(t, '.') || !take_number(t, &micro))
 		return false;
 	*out = major << 24 | minor << 16 | micro << 8 | take_level(t);
 	return true;

@@ -79,7 +79,7 @@ struct merging {
 	unsigned n;
 };
 
-static void put(struct merging *m, const struct stack_frame *f)
+static void put_frame(struct merging *m, const struct stack_frame *f)
 {
 	*m->out = xgrow(*m->out, m->cap, m->n + 1, sizeof(**m->out));
 	(*m->out)[m->n++] = *f;
@@ -90,7 +90,7 @@ static void put_group(struct merging *m)
 	while (m->left) {
 		const struct stack_frame *f = &m->python[--m->left];
 
-		put(m, f);
+		put_frame(m, f);
 		if (f->entry)
 			return;
 	}
@@ -99,7 +99,7 @@ static void put_group(struct merging *m)
 static void put_rest(struct merging *m)
 {
 	while (m->left)
-		put(m, &m->python[--m->left]);
+		put_frame(m, &m->python[--m->left]);
 }
 
 /*
@@ -117,7 +117,7 @@ static void put_leaf(struct merging *m, unsigned from, unsigned end)
 		from++;
 	for (unsigned i = end; i-- > from;)
 		if (!s->is_internal[i] || !is_nameless(s->frames[i].name))
-			put(m, &s->frames[i]);
+			put_frame(m, &s->frames[i]);
 }
 
 /* The two fit, at least from the innermost frame on: loop by loop. */
@@ -129,7 +129,7 @@ static void put_loops(struct merging *m, unsigned end)
 		if (s->is_eval[i])
 			put_group(m);
 		else if (!s->is_internal[i])
-			put(m, &s->frames[i]);
+			put_frame(m, &s->frames[i]);
 	}
 }
 

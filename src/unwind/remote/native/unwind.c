@@ -202,7 +202,7 @@ static int on_frame(Dwfl_Frame *frame, void *arg)
 	return DWARF_CB_OK;
 }
 
-static bool walk(struct walk *w)
+static bool walk_stack(struct walk *w)
 {
 	w->n = 0;
 	w->lost = false;
@@ -213,10 +213,10 @@ static bool walk(struct walk *w)
 /* Walks again with fresh maps where that may lead further. */
 static bool walk_with_fresh_maps(struct walk *w)
 {
-	bool whole = walk(w);
+	bool whole = walk_stack(w);
 
 	if ((w->lost || !whole) && native_modules_refresh(w->p, true))
-		whole = walk(w);
+		whole = walk_stack(w);
 	/* Where it went astray, the last addresses are no code. */
 	while (!whole && w->n > 1 && !native_module_at(w->p, w->pc[w->n - 1]))
 		w->n--;
