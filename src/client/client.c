@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * All calls of a run: as many at a time as there may be files, the next as soon as one is done; one
- * call from name to reply; and what to say when it fails. client/dns.c turns names into
- * addresses.
+ * All calls of a run: as many at a time as there may be files, the next as soon as one is done; and
+ * one call from name to reply. client/dns.c turns names into addresses, client/call_errors.c puts
+ * failures into words.
  */
-#include "client/client.h"
+#include "client/client_impl.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -41,150 +41,8 @@
  * would only be late. */
 #define MOST_TLS 256
 #define READ_BYTES 16384
-#define TLS_ALERT 0x15
 #define GREETING_TRIES 4 /* a daemon that is flooded closes connections before it greets them */
 #define GREETING_PAUSE_MS 50 /* before the second try; doubled for each */
-
-struct client_run {
-	const struct client_options *options;
-	struct client_call *calls;
-	struct client_attempt **attempts; /* by call; NULL: not begun, or done */
-	size_t n, next; /* of the calls; the next one to begin */
-	size_t active, max_active;
-	struct event_base *base;
-	struct client_names *names;
-};
-
-enum client_phase {
-	CLIENT_NAMING,
-	CLIENT_CONNECTING,
-	CLIENT_GREETING, /* TLS */
-	CLIENT_SENDING,
-	CLIENT_RECEIVING,
-};
-
-/* A call on its way. */
-struct client_attempt {
-	struct client_run *run;
-	struct client_call *call;
-	enum client_phase phase;
-	struct addrinfo *found;
-	const struct addrinfo *address; /* that is tried */
-	int fd; /* -1: none */
-	SSL *ssl;
-	struct event io, deadline;
-	short waits; /* what `io` is added for; 0: it is not */
-	struct buf out, in;
-	size_t out_sent;
-	unsigned greetings; /* that were tried */
-	uint64_t start_ns;
-	char where[300]; /* "host:port" */
-};
-
-/* Of a socket on this machine, where TLS is for nothing; NULL: it is a host. */
-static const char *path_of(const char *host)
-{
-	const size_t prefix = strlen(HOST_UNIX);
-
-	return strncmp(host, HOST_UNIX, prefix) ? NULL : host + prefix;
-}
-
-/* --- errors: what went wrong and what to do about it --- */
-
-static int explain_name(const struct client_attempt *a, int error, struct err *err)
-{
-	return err_set(err, -EHOSTUNREACH, "cannot find the host '%s': %s; check how it is spelt",
-		       a->call->host,
-		       error == EAI_SYSTEM ? "error of the system" : gai_strerror(error));
-}
-
-static int explain_connect(const struct client_attempt *a, int error, struct err *err)
-{
-	bool remote = a->address && !address_is_loopback(a->address->ai_addr);
-
-	if (path_of(a->call->host) && (error == ECONNREFUSED || error == ENOENT))
-		return err_set(err, -error,
-			       "no daemon listens on %s: start one with: sonde daemon "
-			       "--enable-ipc-monitor --control-socket %s",
-			       a->where, path_of(a->call->host));
-	if (error == ECONNREFUSED)
-		return err_set(err, -error,
-			       "connection refused by %s: is the daemon running there? start it "
-			       "with: sonde daemon --enable-ipc-monitor%s",
-			       a->where,
-			       remote ? " (without --certs-dir or --bind it listens to its own "
-					"machine alone)"
-				      : "");
-	if (error == ETIMEDOUT)
-		return err_set(err, -error,
-			       "no connection to %s in time: is the host up, and does a firewall "
-			       "let the port through?",
-			       a->where);
-	if (error == EMFILE)
-		return err_set(err, -error,
-			       "no connection to %s: this process may not open more files; raise "
-			       "the limit with: ulimit -n",
-			       a->where);
-	return err_sys(err, -error, "no connection to %s", a->where);
-}
-
-static int explain_late(const struct client_attempt *a, struct err *err)
-{
-	double seconds = a->run->options->timeout_ms / 1000.0;
-
-	switch (a->phase) {
-	case CLIENT_NAMING:
-		return err_set(err, -ETIMEDOUT,
-			       "the name '%s' was not resolved within %g s: check the name service",
-			       a->call->host, seconds);
-	case CLIENT_CONNECTING:
-		return explain_connect(a, ETIMEDOUT, err);
-	case CLIENT_GREETING:
-		return err_set(err, -ETIMEDOUT,
-			       "%s did not finish the TLS handshake within %g s: is it a daemon "
-			       "with --certs-dir?",
-			       a->where, seconds);
-	default:
-		return err_set(err, -ETIMEDOUT,
-			       "%s took the request but did not answer within %g s: is it a sonde "
-			       "daemon, or stopped?",
-			       a->where, seconds);
-	}
-}
-
-static int explain_closed(const struct client_attempt *a, struct err *err)
-{
-	const char *fn = json_string_value(json_object_get(a->call->request, "fn"));
-
-	if (!a->run->options->tls && a->in.len && a->in.data[0] == TLS_ALERT)
-		return err_set(err, -ECONNRESET,
-			       "the daemon at %s wants TLS: say where the certificates are with "
-			       "--certs-dir",
-			       a->where);
-	if (a->in.len)
-		return err_set(err, -ECONNRESET,
-			       "the daemon at %s ended in the middle of its answer", a->where);
-	if (!a->run->options->tls && fn && (!strcmp(fn, "getStatus") || !strcmp(fn, "getVersion")))
-		return err_set(err, -ECONNRESET,
-			       "%s closed the connection without an answer: it wants TLS "
-			       "(--certs-dir), or it is no daemon",
-			       a->where);
-	return err_set(err, -ECONNRESET,
-		       "the daemon at %s closed the connection without an answer: it does not know "
-		       "the function '%s' (an older version?)%s",
-		       a->where, fn ? fn : "",
-		       a->run->options->tls ? "" : ", or it wants TLS (--certs-dir)");
-}
-
-static int explain_no_reply(const struct client_attempt *a, struct err *err)
-{
-	if (!a->run->options->tls && a->in.len && a->in.data[0] == TLS_ALERT)
-		return explain_closed(a, err);
-	return err_set(err, -EBADMSG,
-		       "what %s answered is no reply of a daemon%s%s: check the port", a->where,
-		       rpc_frame_foreign(a->in.data, a->in.len) ? ", it speaks " : "",
-		       rpc_frame_foreign(a->in.data, a->in.len) ?: "");
-}
 
 /* --- one call: name, connection (each address one after another), handshake, request, reply --- */
 
@@ -313,11 +171,11 @@ static int receive_reply(struct client_attempt *a, short *wait)
 			return -EPROTO;
 		}
 		if (n <= 0)
-			return explain_closed(a, &a->call->err);
+			return client_explain_closed(a, &a->call->err);
 		a->in.len += (size_t)n;
 		int r = rpc_frame_find(a->in.data, a->in.len, RPC_REPLY_MAX, &body, &bytes);
 		if (r < 0)
-			return explain_no_reply(a, &a->call->err);
+			return client_explain_no_reply(a, &a->call->err);
 		if (r > 0) {
 			take_reply(a, body, bytes);
 			return 1;
@@ -379,7 +237,7 @@ static void continue_call(struct client_attempt *a)
 
 static void connected(struct client_attempt *a)
 {
-	SSL_CTX *tls = path_of(a->call->host) ? NULL : a->run->options->tls;
+	SSL_CTX *tls = client_path_of(a->call->host) ? NULL : a->run->options->tls;
 
 	a->phase = tls ? CLIENT_GREETING : CLIENT_SENDING;
 	if (tls) {
@@ -442,7 +300,7 @@ static void try_from(struct client_attempt *a, const struct addrinfo *first)
 		a->address = ai;
 		r = try_address(a);
 		if (r < 0) {
-			explain_connect(a, -r, &a->call->err);
+			client_explain_connect(a, -r, &a->call->err);
 			continue;
 		}
 		struct timeval at_most = time_share(a);
@@ -479,7 +337,7 @@ static void try_path(struct client_attempt *a, const char *path)
 		connected(a);
 		return;
 	}
-	explain_connect(a, -r, &a->call->err);
+	client_explain_connect(a, -r, &a->call->err);
 	fail_call(a);
 }
 
@@ -496,7 +354,7 @@ static void on_connect(struct client_attempt *a, short what)
 		connected(a);
 		return;
 	}
-	explain_connect(a, error, &a->call->err);
+	client_explain_connect(a, error, &a->call->err);
 	disconnect(a);
 	try_from(a, a->address->ai_next);
 }
@@ -519,7 +377,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 	struct client_attempt *a = arg;
 
 	(void)fd, (void)what;
-	explain_late(a, &a->call->err);
+	client_explain_late(a, &a->call->err);
 	fail_call(a);
 }
 
@@ -530,7 +388,7 @@ static void on_addresses(struct client_attempt *a, struct addrinfo *found, int e
 		try_from(a, found);
 		return;
 	}
-	explain_name(a, error, &a->call->err);
+	client_explain_name(a, error, &a->call->err);
 	fail_call(a);
 }
 
@@ -563,8 +421,8 @@ static void start_call(struct client_run *run, size_t i)
 	a->call = call;
 	a->fd = -1;
 	a->start_ns = clock_mono_ns();
-	if (path_of(call->host))
-		snprintf(a->where, sizeof(a->where), "'%s'", path_of(call->host));
+	if (client_path_of(call->host))
+		snprintf(a->where, sizeof(a->where), "'%s'", client_path_of(call->host));
 	else
 		snprintf(a->where, sizeof(a->where), strchr(call->host, ':') ? "[%s]:%u" : "%s:%u",
 			 call->host, call->port);
@@ -576,8 +434,8 @@ static void start_call(struct client_run *run, size_t i)
 		fail_call(a);
 		return;
 	}
-	if (path_of(call->host)) {
-		try_path(a, path_of(call->host));
+	if (client_path_of(call->host)) {
+		try_path(a, client_path_of(call->host));
 		return;
 	}
 	struct addrinfo *found = client_names_numeric(call->host);

@@ -5,19 +5,12 @@
  */
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/mem.h"
 #include "cli/mem/analysis_command.h"
 #include "memory/analysis/inefficient/inefficient.h"
-#include "memory/dump/amend.h"
-#include "memory/input/input.h"
 #include "memory/options/config.h"
 #include "memory/options/values.h"
-#include "recorder/recording.h"
 
 struct command_options {
 	struct analysis_options common;
@@ -54,75 +47,6 @@ static int parse_type(struct args *a, const struct opt *opt, const char *value, 
 	return 0;
 }
 
-/* --- findings into the rows --- */
-
-struct lookup {
-	struct analysis *analysis;
-	struct amendment found;
-};
-
-static const struct amendment *find_amendment(void *arg, uint32_t pid, uint64_t allocation_id)
-{
-	struct lookup *l = arg;
-	const char *text = inefficient_of(l->analysis, pid, allocation_id);
-
-	if (!text)
-		return NULL;
-	l->found =
-		(struct amendment){.pid = pid, .allocation_id = allocation_id, .inefficient = text};
-	return &l->found;
-}
-
-static bool ends_in(const char *path, const char *suffix)
-{
-	size_t len = strlen(path), n = strlen(suffix);
-
-	return len > n && !strcmp(path + len - n, suffix);
-}
-
-/* The dump files behind the path; none for a recording. */
-static int dumps_of(const char *path, struct input_paths *out, struct err *err)
-{
-	struct buf file = {0};
-	struct stat st;
-	int r = 0;
-
-	if (stat(path, &st) < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
-	if (S_ISDIR(st.st_mode)) {
-		if (recording_find(path, &file, NULL) < 0)
-			r = input_dumps(path, out, err);
-	} else if (ends_in(path, ".csv") || ends_in(path, ".db")) {
-		input_paths_add(out, path);
-	}
-	buf_release(&file);
-	return r;
-}
-
-static int amend_dumps(struct analysis_run *run, enum row_compat compat, struct err *err)
-{
-	struct lookup lookup = {.analysis = run->analysis};
-	struct input_paths dumps = {0};
-
-	if (!inefficient_marked(run->analysis))
-		return 0;
-	int r = dumps_of(buf_str(&run->path), &dumps, err);
-	if (r == 0 && !dumps.n)
-		buf_add_str(&run->notes, "A recording is not changed: `sonde mem export` writes "
-					 "dump files of it.\n");
-	for (size_t i = 0; i < dumps.n && r == 0; i++) {
-		uint64_t rows = 0;
-
-		r = dump_amend(dumps.list[i], compat, find_amendment, &lookup, &rows, err);
-		if (r == 0 && rows)
-			buf_addf(&run->notes, "%llu MALLOC row%s of '%s' %s marked.\n",
-				 (unsigned long long)rows, rows == 1 ? "" : "s", dumps.list[i],
-				 rows == 1 ? "was" : "were");
-	}
-	input_paths_release(&dumps);
-	return r;
-}
-
 /* --- the command --- */
 
 static struct analysis *make_analysis(void *options)
@@ -141,7 +65,8 @@ static int find_inefficient(const struct command *cmd, const char *path, void *o
 		return command_fail(cmd, &err, EXIT_USAGE);
 	int status = analysis_read(cmd, path, make_analysis, options, &run);
 	if (status == EXIT_DONE && !o->no_write)
-		r = amend_dumps(&run, (enum row_compat)compat, &err);
+		r = inefficient_amend(run.analysis, buf_str(&run.path), (enum row_compat)compat,
+				      &run.notes, &err);
 	if (status == EXIT_DONE)
 		status = analysis_print(cmd, &run, o);
 	if (r < 0)

@@ -9,7 +9,7 @@
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"
 #include "base/mem.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #define GC_NAME "<garbage collection>"
 #define OWN_TIDS (1 << 22) /* Linux gives smaller ones */

@@ -15,7 +15,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/chrome_trace/chrome_trace.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "sampler/rounds/events.h"
 
 struct stack_output {

@@ -56,6 +56,7 @@
 #ifndef SONDE_MEMORY_ANALYSIS_INEFFICIENT_INEFFICIENT_H
 #define SONDE_MEMORY_ANALYSIS_INEFFICIENT_INEFFICIENT_H
 
+#include "base/err.h"
 #include "memory/analysis/common/analysis.h"
 
 enum inefficient_kind { INEFFICIENT_EARLY, INEFFICIENT_LATE, INEFFICIENT_IDLE, INEFFICIENT_KINDS };
@@ -78,6 +79,11 @@ struct analysis *inefficient_new(const struct inefficient_options *o);
  */
 const char *inefficient_of(struct analysis *a, uint32_t pid, uint64_t allocation_id);
 uint64_t inefficient_marked(const struct analysis *a); /* blocks */
+
+/* Marks the rows of the dump files behind the path; a recording is not changed. Adds to notes what
+ * was done. */
+int inefficient_amend(struct analysis *a, const char *path, enum row_compat compat,
+		      struct buf *notes, struct err *err);
 
 const char *inefficient_kind_name(enum inefficient_kind kind);
 /* By its name or by "early", "late", "idle"; INEFFICIENT_KINDS for anything else. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -4,8 +4,8 @@
  * same stacks are kept once; memory grows with distinct stacks, not with samples, and only so far:
  * when there is no more room, stacks that were never seen end where the known ones do.
  */
-#ifndef SONDE_FORMATS_PROFILE_H
-#define SONDE_FORMATS_PROFILE_H
+#ifndef SONDE_FORMATS_PROFILE_PROFILE_H
+#define SONDE_FORMATS_PROFILE_PROFILE_H
 
 #include "base/err.h"
 
