@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dumps_of import rows_of
+from dump_rows import rows_of
 from torches import a_torch
 
 KEYS = (

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from looked_at import Program, Sampling
+from sampled_programs import Program, Sampling
 from pythons import one_per_minor, pythons
 from waiting import pause, wait_until
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from capabilities import lacks, needs
-from looked_at import LIMIT_S, Program, Sampling, snap
+from sampled_programs import LIMIT_S, Program, Sampling, snap
 from pythons import every_python, one_per_minor
 
 

@@ -20,7 +20,7 @@ import pytest
 from daemon import Daemon
 from fabric_client import IDLE, RUNNING, Client, datagram, monitor_status
 from test_guest_clients import Guest
-from test_page import Browser
+from test_status_page import Browser
 from waiting import wait_until
 
 SECOND = 1_000_000_000

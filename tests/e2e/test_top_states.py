@@ -13,7 +13,7 @@ import pytest
 from daemon import Daemon
 from fabric_client import IDLE, READY, RUNNING, Client, monitor_status, trace_status
 from test_guest_clients import TRACE, Guest, explain
-from test_page import Browser, text
+from test_status_page import Browser, text
 from test_top import GEMM, job, report, row, screen_of, send, sonde, top
 from test_top_words import last_screen, look, ranks, sentences
 from waiting import wait_until

@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from dumps_of import rows_of
+from dump_rows import rows_of
 from torches import every_torch
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data/torch_notes"

@@ -4,7 +4,7 @@
     wait_until(lambda: path.exists(), "the file")     returns the first true value
     pause(0.3, "nothing is written meanwhile")
 
-Tests call no other function that sleeps (test_capabilities.py).
+Tests call no other function that sleeps (test_required_capabilities.py).
 """
 
 import time

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What guests and recorders of ours say: a line is a report of what takes time, or, if it begins
- * with '+', the keys that a guest honours. What is told of them is a reply that can be printed and
- * read by `sonde top`, and memory is bounded whatever was said.
+ * Messages of guests and recorders of ours: a line is a report of what takes time, or, if it begins
+ * with '+', the keys that a guest supports. The daemon's reply can be printed and read by `sonde
+ * top`, and memory is bounded whatever was sent.
  */
 #include <stdint.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static struct jobs *make_jobs(struct event_base *base, const struct jobs_sender 
 	return j;
 }
 
-static void look(const char *text, size_t len)
+static void show_reply(const char *text, size_t len)
 {
 	struct host_entry host = {.name = (char *)"h", .label = (char *)"h"};
 	struct ctl_common common = CTL_COMMON_DEFAULTS;
@@ -77,8 +77,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	json_t *request = json_object(), *reply = jobs_get_top(j, NULL, request);
 	char *text = json_dumps(reply, JSON_COMPACT);
 	BUG_ON(!text);
-	look(text, strlen(text));
-	look((const char *)data, size); /* a daemon that tells anything */
+	show_reply(text, strlen(text));
+	show_reply((const char *)data, size); /* a daemon that tells anything */
 	prom_init(&e);
 	jobs_add_top_metrics(j, &e);
 	prom_print(&e, &lines);

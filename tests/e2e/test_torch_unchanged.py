@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Being told of the operators of a real PyTorch changes nothing: not what is computed, not the
+"""Recording the operators of a real PyTorch changes nothing: not what is computed, not the
 modes, threads and processes of the program, nor how it ends."""
 
 import collections

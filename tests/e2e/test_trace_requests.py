@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""nputrace: what is waited for, what is taken back, and what is said when it cannot be had."""
+"""nputrace: requests that wait, requests that are withdrawn, and the reason when one is refused."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""No recorder, no disk, no directory: the job does what it always does, and the loss is told."""
+"""No recorder, no disk, no directory: the job does what it always does, and the loss is reported."""
 
 import os
 import shutil
@@ -132,7 +132,7 @@ def run_on_small_disk(h, words, megabytes, fill=0, opts=(), during=""):
 
 @root
 def test_disk_full(hurts):
-    """The recording and the dumps hit the end of the disk; no SIGBUS, and the loss is told."""
+    """The recording and the dumps hit the end of the disk; no SIGBUS, and the loss is reported."""
     h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(h, h.steady(threads=2, events=400000), 16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Python programs that are looked at (tests/targets/python), and what sonde says of them."""
+"""Python programs for the sampler (tests/targets/python), and what sonde reports about them."""
 
 import json
 import os

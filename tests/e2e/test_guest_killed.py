@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""What is left of a guest that was killed: nothing that it said, and no file of its socket."""
+"""A guest that was killed leaves nothing behind: no state in the daemon, no file of its socket."""
 
 import os
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Jobs in narrow places: filters, limits, masks, shared volumes. Found by attacking the recorder."""
+"""Jobs under seccomp filters, limits, signal masks and on shared volumes are recorded all the same."""
 
 import resource
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Something kills every recorder of the monitor, and somebody orders it again and again."""
+"""Every recorder of the monitor is killed, and the monitor is requested again and again."""
 
 import contextlib
 import os

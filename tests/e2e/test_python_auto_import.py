@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""A job that does not import msmemscope: the package comes by itself when it is needed."""
+"""A job that does not import msmemscope: the package is imported when it is needed."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Reports that go to a bad place: nobody reads it, it is limited, it is stopped, it is too long."""
+"""Reports to an output that nobody reads, that is limited or stopped, and reports that are too long."""
 
 import fcntl
 import os

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What guests say to their orders: any bytes, a line each, to an order with the number 7. What is
- * told of them is JSON, of bounded length, and `nputrace --stop` makes rows of it.
+ * Replies of guests to a request with the number 7: any bytes, a line each. The daemon reports them
+ * as JSON of bounded length, and `nputrace --stop` makes rows of it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Two guests of one process: what it says is said by both. */
+/* Two guests of one process: each reply comes from both. */
 static void add_guests(struct jobs *j, const struct jobs_sender *from)
 {
 	for (int64_t job = 0; job < 2; job++) {
@@ -30,7 +30,7 @@ static void add_guests(struct jobs *j, const struct jobs_sender *from)
 	}
 }
 
-static void say(struct jobs *j, const struct jobs_sender *from, const uint8_t *line, size_t len)
+static void reply(struct jobs *j, const struct jobs_sender *from, const uint8_t *line, size_t len)
 {
 	/* In memory of its exact length, so that a step beyond it shows. */
 	char *copy = xmalloc(len ? len : 1);
@@ -41,7 +41,7 @@ static void say(struct jobs *j, const struct jobs_sender *from, const uint8_t *l
 	free(copy);
 }
 
-static void look(struct jobs *j)
+static void check_replies(struct jobs *j)
 {
 	json_t *request = json_pack("{ss}", "request", "7"),
 	       *said = jobs_get_replies(j, NULL, request);
@@ -50,10 +50,10 @@ static void look(struct jobs *j)
 
 	char *text = json_dumps(said, JSON_COMPACT | JSON_ENSURE_ASCII);
 	BUG_ON(!text || strlen(text) > 2 * MOST_WORDS + 256);
-	size_t told = json_array_size(json_object_get(said, "told")) +
-		      json_array_size(json_object_get(said, "failed")) +
-		      json_array_size(json_object_get(said, "waiting"));
-	BUG_ON(told > 2);
+	size_t reported = json_array_size(json_object_get(said, "told")) +
+			  json_array_size(json_object_get(said, "failed")) +
+			  json_array_size(json_object_get(said, "waiting"));
+	BUG_ON(reported > 2);
 	struct stopped_process *rows = stop_trace_read(reply, said, &n);
 	BUG_ON(!n || n > 3);
 	for (size_t i = 0; i < n; i++)
@@ -78,19 +78,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		event_base_priority_init(base, DAEMON_PRIORITIES);
 	}
 	struct jobs *j = jobs_new(base, 16);
-	say(j, &from, data, size); /* nobody is there yet */
+	reply(j, &from, data, size); /* nobody is there yet */
 	add_guests(j, &from);
-	look(j);
+	check_replies(j);
 	for (size_t at = 0; at < size;) {
 		const uint8_t *stop = memchr(data + at, '\n', size - at);
 		size_t len = stop ? (size_t)(stop - data) - at : size - at;
 
-		say(j, &from, data + at, len);
-		look(j);
+		reply(j, &from, data + at, len);
+		check_replies(j);
 		at += len + 1;
 	}
-	say(j, &from, data, size); /* with newlines in it */
-	look(j);
+	reply(j, &from, data, size); /* with newlines in it */
+	check_replies(j);
 	jobs_free(j);
 	return 0;
 }
