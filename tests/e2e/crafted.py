@@ -24,7 +24,7 @@ RING_DIR_AT = 88  # in struct control_page
 
 def compressed(data):
     room = ctypes.create_string_buffer(ZSTD.ZSTD_compressBound(len(data)))
-    n = ZSTD.ZSTD_compress(room, len(room), data, len(data), 12)
+    n = ZSTD.ZSTD_compress(room, len(room), data, len(data), 3)
     return room.raw[:n] if n < len(data) else data
 
 
@@ -80,11 +80,12 @@ class Crafted:
         page[RING_DIR_AT : RING_DIR_AT + len(ring_dir)] = ring_dir.encode()
         (self.dir / "session").write_bytes(page)
         self.file.write_bytes(b"SONDEREC" + struct.pack("<IIQQ", 1, 1, 0, 0))
+        self.frames = open(self.file, "ab")
         self.add(SESSION, json.dumps({"wallMinusMono": 0, **config}).encode())
 
     def add(self, kind, raw=b""):
-        with open(self.file, "ab") as f:
-            f.write(frame(kind, raw))
+        self.frames.write(frame(kind, raw))
+        self.frames.flush()
         return self
 
     def proc(self, number, pid=None):

@@ -427,6 +427,18 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 	return known;
 }
 
+static void note_refused(const struct track *t, const struct input_sink *sink)
+{
+	uint64_t bytes, n = track_refused(t, &bytes);
+
+	if (n)
+		add_note(sink,
+			 "%llu records of the recording were left out and count as lost: what they "
+			 "say takes more than the %llu MiB of memory that a recording of this size "
+			 "may need. It is damaged, or was made to fill memory.",
+			 (unsigned long long)n, (unsigned long long)(bytes >> 20));
+}
+
 static int read_recording(const char *file, const struct input_sink *sink, struct err *err)
 {
 	struct pids pids = {.sink = sink};
@@ -448,6 +460,8 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 			       "brings back what is left in the buffers.");
 	if (r == 0 && (torn || !note_session(file, sink, track_is_whole(t))) && sink->lost_more)
 		sink->lost_more(sink->arg);
+	if (r == 0)
+		note_refused(t, sink);
 	if (r == 0 && sink->calls)
 		sink->calls(sink->arg, pids.calls, pids.threads.count);
 	track_free(t);

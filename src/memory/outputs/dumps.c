@@ -21,6 +21,8 @@
 
 #define MAX_SUFFIX 1000
 #define MAX_HELD 4096 /* rows without a device that wait for one */
+#define MAX_DEVICES 256 /* of a process: a file each */
+#define FLUSH_ROWS 65536 /* of all files together: each has a buffer, and they may be thousands */
 
 struct device_dump {
 	uint32_t device;
@@ -51,6 +53,7 @@ struct dumps {
 	size_t nprocs, cap_procs;
 	struct omap taken; /* pid and second of a directory → how many had them */
 	uint64_t lost;
+	uint64_t unflushed; /* rows since all were flushed */
 	struct err why;
 	char *refused; /* see dumps_refused() */
 };
@@ -372,6 +375,14 @@ static struct device_dump *device_of(struct dumps *d, struct proc_dump *p, uint3
 	for (size_t i = 0; i < p->ndevices; i++)
 		if (p->devices[i].device == device)
 			return &p->devices[i];
+	if (p->ndevices == MAX_DEVICES) {
+		struct err err = {0};
+
+		err_set(&err, -E2BIG, "process %u has rows of more than %d devices", p->pid,
+			MAX_DEVICES);
+		remember_error(d, &err);
+		return NULL;
+	}
 	p->devices = xgrow(p->devices, &p->cap_devices, p->ndevices + 1, sizeof(*p->devices));
 	struct device_dump *dd = &p->devices[p->ndevices++];
 	*dd = (struct device_dump){.device = device};
@@ -399,10 +410,15 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 
 	if (!p || row->hidden)
 		return;
-	if (row->device == DEV_NONE)
+	if (row->device == DEV_NONE) {
 		add_everywhere(d, p, row);
-	else
-		add_row(d, p, device_of(d, p, row->device)->writer, row);
+	} else {
+		const struct device_dump *dd = device_of(d, p, row->device);
+
+		add_row(d, p, dd ? dd->writer : NULL, row);
+	}
+	if (++d->unflushed >= FLUSH_ROWS && d->nprocs > 1)
+		dumps_flush(d);
 }
 
 void dumps_proc_end(void *arg, const struct frame_proc_end *e)
@@ -479,6 +495,7 @@ uint32_t dumps_pid(const struct dumps *d, uint32_t proc)
 
 void dumps_flush(struct dumps *d)
 {
+	d->unflushed = 0;
 	for (size_t i = 0; i < d->nprocs; i++) {
 		struct proc_dump *p = d->procs[i];
 		for (size_t k = 0; p && k < p->ndevices; k++)

@@ -134,6 +134,14 @@ static int check_written(const struct outputs *o, struct err *err)
 			       "findings could not be written into %llu dumps, which are complete "
 			       "otherwise: is there room for a second copy of the largest?",
 			       (unsigned long long)unamended);
+	uint64_t room, refused = track_refused(o->track, &room);
+	if (refused)
+		return err_set(err, -EFBIG,
+			       "the dumps are written, but %llu records of the recording are not "
+			       "in them: what they say takes more than the %llu MiB of memory that "
+			       "a recording of this size may need. It is damaged, or was made to "
+			       "fill memory",
+			       (unsigned long long)refused, (unsigned long long)(room >> 20));
 	return 0;
 }
 

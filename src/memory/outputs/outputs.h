@@ -41,6 +41,7 @@ struct outputs_export {
 	const char *below; /* … if the directory is not outside of this one; NULL: anywhere */
 	struct buf *out_refused; /* one that is; empty: none. May be NULL */
 };
+/* -EFBIG: they are written, but not all of the recording is in them. */
 int outputs_export(const char *path, const struct outputs_export *options, struct err *err);
 
 #endif

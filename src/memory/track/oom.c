@@ -15,6 +15,7 @@
 
 #define SECOND_NS 1000000000ull
 #define DETAIL_NS (2 * SECOND_NS)
+#define MAX_LISTED (1ull << 28) /* blocks of a process, in all its lists */
 #define SAMPLE_NS (5 * SECOND_NS) /* an older one says nothing about a row */
 #define OOM_SNAPSHOT "OOM_Snapshot"
 
@@ -330,6 +331,15 @@ static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	rows_emit(p, &row);
 }
 
+/* Each list goes through all blocks. Nobody looks at that many, and a recording may have one for
+ * each of its records. */
+static bool may_list_blocks(struct proc *p)
+{
+	for (unsigned m = 0; m < NMAPS; m++)
+		p->oom_listed += p->maps[m].count;
+	return p->oom_listed <= MAX_LISTED;
+}
+
 void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
 	uint64_t now_ns = o->head.time_ns;
@@ -345,7 +355,7 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
 	u->oom_waits |= details && !shown && !has_sample(u);
 	put_trigger(p, tid, o);
-	if (!details)
+	if (!details || !may_list_blocks(p))
 		return;
 	p->oom_detail_ns = now_ns;
 	list_blocks(p, tid, o);

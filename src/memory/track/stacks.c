@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STACK_COST 128
+#define TEXT_SHARE 4
+
 void callstacks_module(struct proc *p, const struct rec_module *r)
 {
 	size_t len;
@@ -43,6 +46,11 @@ void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t de
 {
 	if (omap_get(&p->stacks, id))
 		return;
+	if (!budget_take(p, STACK_COST + depth * sizeof(pc[0]))) {
+		p->refused--; /* its events are there */
+		p->refused_stacks++;
+		return;
+	}
 	struct stack_text *s = xcalloc(1, sizeof(*s) + depth * sizeof(pc[0]));
 	s->depth = depth;
 	memcpy(s->pc, pc, depth * sizeof(pc[0]));
@@ -65,6 +73,13 @@ static void resolve_stack(struct proc *p, struct stack_text *s)
 		buf_add_str(&s->python, place ? place : "?(0): ?\n");
 	}
 	s->resolved = true;
+	/* Names are longer than addresses, and real stacks have them: they count for less. */
+	if (!budget_take(p, (s->text.cap + s->python.cap) / TEXT_SHARE)) {
+		p->refused--;
+		p->refused_stacks++;
+		buf_release(&s->text);
+		buf_release(&s->python);
+	}
 }
 
 void rows_put_stack(struct proc *p, struct row *row, uint32_t id)

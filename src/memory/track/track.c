@@ -33,6 +33,40 @@ uint32_t physical_device(const struct proc *p, uint32_t device)
 	return device < (uint32_t)p->nvisible ? (uint32_t)p->visible[device] : device;
 }
 
+/* Nobody has that many; and each would be searched among all others. */
+static bool has_room_for_device(struct proc *p, const struct rec *r)
+{
+	uint32_t device;
+
+	if (p->nusage < MAX_DEVICES)
+		return true;
+	switch (r->type) {
+	case REC_ALLOC:
+		device = ((const struct rec_alloc *)r)->device;
+		break;
+	case REC_HEAP:
+		device = physical_device(p, ((const struct rec_heap *)r)->device);
+		break;
+	case REC_OOM:
+		device = ((const struct rec_oom *)r)->device;
+		break;
+	case REC_DEVICE:
+		device = ((const struct rec_device *)r)->device;
+		break;
+	case REC_SNAPSHOT:
+		device = ((const struct rec_snapshot *)r)->device;
+		break;
+	default:
+		return true;
+	}
+	for (size_t i = 0; i < p->nusage; i++)
+		if (p->usage[i].device == device)
+			return true;
+	p->track->refused++;
+	p->refused++;
+	return false;
+}
+
 static struct block *block_new(struct track *t)
 {
 	struct block *b = t->free_blocks;
@@ -47,6 +81,7 @@ static struct block *block_new(struct track *t)
 static void block_free(struct track *t, struct block *b)
 {
 	labels_put(b->labels);
+	budget_give_back(t, BLOCK_COST);
 	b->next_free = t->free_blocks;
 	t->free_blocks = b;
 }
@@ -99,7 +134,7 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	uint64_t now_ns = row_time(p, &r->head);
 	bool shadow = r->head.flags & REC_F_SHADOW;
 
-	if (r->pool >= POOL_END || !r->pool)
+	if (r->pool >= POOL_END || !r->pool || !budget_take(p, BLOCK_COST))
 		return;
 	struct block *b = block_new(p->track);
 	b->addr = r->addr;
@@ -252,6 +287,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		return;
 	if (r->time_ns > p->last_ns && r->type != REC_DEVICE)
 		p->last_ns = r->time_ns;
+	if (!has_room_for_device(p, r) || !budget_allows(p, r))
+		return;
 	switch (r->type) {
 	case REC_ALLOC:
 		on_alloc(p, tid, (const struct rec_alloc *)r);
@@ -345,6 +382,10 @@ static void track_proc(void *arg, const struct frame_proc *info)
 		t->nprocs = info->proc + 1;
 	struct proc *p = xcalloc(1, sizeof(*p));
 	p->track = t;
+	if (!budget_take(p, PROC_COST)) {
+		free(p);
+		return;
+	}
 	p->info = *info;
 	parse_visible(p);
 	p->cfg = &t->cfg;
@@ -363,6 +404,7 @@ static void free_live(uint64_t key, void *value, void *arg)
 
 static void proc_free(struct proc *p)
 {
+	budget_give_back(p->track, PROC_COST);
 	for (unsigned m = 0; m < NMAPS; m++) {
 		omap_each(&p->maps[m], free_live, p->track);
 		omap_release(&p->maps[m]);
@@ -396,6 +438,8 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 	trace_leave(p, 0);
 	struct frame_proc_end end = *e;
 	stream_losses_end(&p->losses, &end);
+	end.lost_events += p->refused;
+	end.lost_stacks += p->refused_stacks;
 	if (t->sink.proc_end)
 		t->sink.proc_end(t->sink.arg, &end);
 	proc_free(p);
@@ -443,6 +487,10 @@ const struct stream_ops track_stream = {
 
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)
 {
+	struct stat st;
+
+	if (stat(recording, &st) == 0)
+		budget_set(t, &st);
 	int r = stream_file(recording, &track_stream, t, out_torn, err);
 
 	t->whole = t->ended;

@@ -4,7 +4,8 @@
  * names, stacks) and makes the rows of the dumps. Fed by the event stream (stream.h), so it does
  * the same for a running job and for a recording of last year.
  *
- * Memory is bounded by what is alive at one time, not by what ever happened.
+ * Memory is bounded by what is alive at one time, not by what ever happened; that of a recording by
+ * the size of its file, too (memory/track/budget.c).
  */
 #ifndef SONDE_MEMORY_TRACK_TRACK_H
 #define SONDE_MEMORY_TRACK_TRACK_H
@@ -54,6 +55,10 @@ int track_file(struct track *t, const char *recording, bool *out_torn, struct er
 
 /* After track_file(): the recorder left in order, and so did all processes before it. */
 bool track_is_whole(const struct track *t);
+
+/* Records that were left out since there was no room for what they say, which counts as lost events
+ * of their processes; and the bytes there are room for. */
+uint64_t track_refused(const struct track *t, uint64_t *out_bytes);
 
 /*
  * For device_memory.c, which samples the memory of devices. Numbers that only grow: how often

@@ -8,9 +8,15 @@
 #include "memory/track/track.h"
 #include "unwind/symbols/symbolize.h"
 
+#include <sys/stat.h>
+
 #define MAX_VISIBLE 64
 #define MAP_PINNED POOL_END /* registrations of host memory that is somebody else's */
 #define NMAPS (POOL_END + 1)
+#define MAX_DEVICES 256 /* of a process; each has files of its own */
+/* What counts for a live block and for a process, with what maps and analyses keep of them. */
+#define BLOCK_COST 160
+#define PROC_COST 8192
 
 struct block {
 	uint64_t addr;
@@ -106,7 +112,10 @@ struct proc {
 	struct usage *usage;
 	size_t nusage, cap_usage;
 	uint64_t oom_detail_ns; /* when the blocks were last listed because of refused memory */
+	uint64_t oom_listed; /* blocks that were looked at for these lists */
 	struct symbolizer *symbols;
+	uint64_t refused; /* of what it reported, for which there was no room: budget.c */
+	uint64_t refused_stacks;
 };
 
 struct stack_text {
@@ -127,7 +136,18 @@ struct track {
 	bool whole; /* see track_is_whole() */
 	struct block *free_blocks;
 	struct track_signs signs;
+	uint64_t budget, kept; /* bytes; no budget: any number */
+	uint64_t refused;
 };
+
+/*
+ * memory/track/budget.c: how much is kept of a recording. budget_take() counts what it refuses;
+ * budget_allows() does so for a record that is kept, or may be.
+ */
+void budget_set(struct track *t, const struct stat *recording);
+bool budget_take(struct proc *p, size_t bytes);
+void budget_give_back(struct track *t, size_t bytes);
+bool budget_allows(struct proc *p, const struct rec *r);
 
 /* memory/track/rows.c: rows out. Whether those of blocks are wanted is the caller's to know. */
 void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow);

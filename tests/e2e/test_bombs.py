@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Small files that say more than memory holds: what is kept is bounded by the size of the file, the
+time grows with it and not with its square, and what is left out is said."""
+
+import os
+import resource
+import struct
+import subprocess
+
+import pytest
+
+from crafted import PROC, Crafted, alloc, cursor, name, run, stack
+
+LIMIT = 3 << 30  # of the address space: a bomb that goes off must not hurt the machine
+
+
+def measure(record, *words):
+    """Exit status, answer, seconds of the processor and MiB of memory of a command."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+    with open(record.tmp / "answer", "w+") as out:
+        p = subprocess.Popen([str(record.build / "bin/sonde"), *map(str, words)], stdout=out,
+                             stderr=subprocess.STDOUT, env=record.env(), preexec_fn=limit)  # fmt: skip
+        _, status, used = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        return p.returncode, out.read(), used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
+
+
+def craft(record):
+    record.runs += 1
+    out = record.tmp / f"bomb{record.runs}"
+    return Crafted(out / "recording_1_1", outputDir=str(out))
+
+
+def names(record, n):
+    """Long ones that differ in their numbers alone."""
+    made = craft(record).proc(0)
+    for k in range(0, n, 5000):
+        made.batch(run(0, 7, *[name(1, k + i + 1, b"x" * 4000) for i in range(5000)]))
+    return made
+
+
+def blocks(record, n):
+    """The same ones in many processes."""
+    made, same = craft(record), [alloc(1, (i + 1) << 12) for i in range(1000)]
+    for i in range(n // 1000):
+        made.proc(i)
+    for k in range(0, n // 1000, 500):
+        made.batch(*[run(i, 7, *same) for i in range(k, min(n // 1000, k + 500))])
+    return made
+
+
+def stacks(record, n):
+    """Deep ones, whose texts are longer than they are."""
+    made = craft(record).proc(0)
+    with_stack = lambda i: b"".join([(r := alloc(1, (i + 1) << 12))[:4], struct.pack("<I", i + 1), r[8:]])
+    for k in range(0, n, 5000):
+        ids = range(k, min(n, k + 5000))
+        made.batch(*[stack(0, i + 1, [0x1000] * 1000) for i in ids], run(0, 7, *map(with_stack, ids)))
+    return made
+
+
+BOMBS = [("show", names, 25_000), ("show", blocks, 700_000), ("recover", blocks, 700_000), ("show", stacks, 8_000)]
+
+
+@pytest.mark.parametrize("command, bomb, n", BOMBS)
+def test_what_is_kept_is_bounded_by_the_file(record, command, bomb, n):
+    sizes, used = [], []
+    for n in (n, 2 * n):
+        made = bomb(record, n)
+        sizes.append(made.file.stat().st_size)
+        status, text, _, mib = measure(record, "mem", command, made.dir)
+        used.append(mib)
+        assert status == (1 if command == "recover" else 0), text[-500:]
+        assert "made to fill memory" in " ".join(text.split()), text[-500:]
+    assert max(sizes) < 1 << 20
+    # The file has doubled, what was kept hardly: it is a constant and a share of the file.
+    assert used[1] < 1.4 * used[0] and used[1] < 400, (sizes, used)
+
+
+def test_a_recording_that_is_only_large_is_kept_whole(record):
+    """Blocks that differ as those of a job do."""
+    made = craft(record).proc(0)
+    for k in range(1, 200_001, 100_000):
+        rows = [alloc(i * 1000 + i % 977, (i << 12) + (i * 2654435761) % 61 * 64, 64 + i % 4096) for i in range(k, k + 100_000)]
+        made.batch(run(0, 7, *rows))
+    status, text, _, _ = measure(record, "mem", "show", made.end(0).dir)
+    assert status == 0 and "200,000" in text and "lost" not in text, text[-500:]
+
+
+def cursors(record, n):
+    """Of many processes that end one after the other."""
+    made = craft(record)
+    for i in range(n):
+        made.add(PROC, struct.pack("<IIIIQQQ", i, 1000 + i, 1, 0, 1, 1, 10**9) + bytes(1024))
+    made.batch(*[cursor(i, ring) for i in range(n) for ring in range(16)])
+    for i in range(n):
+        made.end(i)
+    return made
+
+
+def test_cursors_of_many_rings(record):
+    """Twice as many take twice as long; a search of each among all takes four times as long."""
+    seconds = []
+    for n in (4000, 8000):
+        status, text, spent, _ = measure(record, "mem", "recover", cursors(record, n).dir)
+        assert status == 0, text
+        seconds.append(spent)
+    assert seconds[1] < 3 * max(seconds[0], 0.05), seconds
+
+
+def test_rows_of_more_devices_than_there_are(record):
+    """Each would be searched among the others, and have a file of its own."""
+    made = craft(record).proc(0)
+    made.batch(run(0, 7, *[alloc(i, i << 12, device=i % 60000) for i in range(1, 120_000)])).end(0)
+    status, text, _, mib = measure(record, "mem", "show", made.dir)
+    assert status == 0 and "lost" in text and mib < 200, text[-300:]
+    status, text, _, mib = measure(record, "mem", "recover", made.dir)
+    assert status == 1 and len(list(made.dir.parent.glob("msmemscope_*/device_*"))) <= 256, text
+
+
+def test_a_file_with_holes(record):
+    """A terabyte of nothing behind a recording is read as what it is."""
+    made = blocks(record, 1_000_000)
+    os.truncate(made.file, 1 << 40)
+    status, text, _, mib = measure(record, "mem", "show", made.dir)
+    assert status == 0 and mib < 400 and "cut off" in text, text[-500:]
