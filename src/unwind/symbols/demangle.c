@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * __cxa_demangle() of the C++ runtime, if it is installed: found at the first C++ name, not linked.
- * A mangled name is bounded before it is passed on (demanglers recurse); what it means may be much
- * longer, and is cut where it is shown.
+ * A mangled name is bounded before it is passed on (demanglers recurse), and so is what it means: that
+ * may be longer than any memory (demangled_size.h). Such a name stays as it is.
  */
 #include "unwind/symbols/demangle.h"
 
 #include "base/containers/intern.h"
 #include "base/text/printable.h"
+#include "unwind/symbols/demangled_size.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MANGLED_MAX_BYTES 4096 /* what it means may be much longer */
+#define MANGLED_MAX_BYTES 4096
+#define PLAIN_MAX_BYTES (64u << 10) /* of what it means: nobody reads more */
 #define SHOWN_MAX_BYTES 400 /* templates have no bound */
 
 typedef char *(*demangle_fn)(const char *name, char *buffer, size_t *length, int *status);
@@ -44,9 +46,9 @@ char *demangle(const char *name)
 
 	if (n < 3 || n == MANGLED_MAX_BYTES || name[0] != '_' || name[1] != 'Z')
 		return NULL;
-	demangle_fn fn = find_runtime();
+	demangle_fn fn = demangled_size(name) < DEMANGLED_MOST ? find_runtime() : NULL;
 	char *plain = fn ? fn(name, NULL, NULL, &status) : NULL;
-	if (plain && status == 0)
+	if (plain && status == 0 && strlen(plain) <= PLAIN_MAX_BYTES)
 		return plain;
 	free(plain);
 	return NULL;

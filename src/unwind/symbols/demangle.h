@@ -13,7 +13,8 @@
 
 #include <stddef.h>
 
-/* What a mangled name means; the caller frees it. NULL: it is none, or nobody here knows. */
+/* What a mangled name means; the caller frees it. NULL: it is none, nobody here knows, or
+ * it is longer than anybody reads. */
 char *demangle(const char *name);
 /* Adds the name, as people write it if it is one of C++; of more than `max` bytes the first, and
  * "...".
