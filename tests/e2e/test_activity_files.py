@@ -161,6 +161,17 @@ def test_csv(files):
     assert {r["dataType"] for r in rows if r["kind"] == "Communication"} == {"FP32"}
 
 
+def test_a_name_that_a_spreadsheet_would_calculate(files):
+    """In a table for people it is a text; what other programs read has it as it is."""
+    text = pathlib.Path(files.jsonl()).read_text()
+    bad = files.tmp / "formula.jsonl"
+    bad.write_text(text.replace('"MatMul"', '"=cmd|\' /C calc\'!A0"'))
+    with open(files.export("csv", bad), newline="") as f:
+        names = {r["name"] for r in csv.DictReader(f)}
+    assert "'=cmd|' /C calc'!A0" in names and not [n for n in names if n[:1] in "=+-@\t\r" and n]
+    assert '"=cmd|' in pathlib.Path(files.export("jsonl", bad)).read_text()
+
+
 def test_csv_tells_ranks_apart(files):
     """Kernels of two ranks that both see device 0 as theirs."""
     for rank in range(2):

@@ -18,3 +18,17 @@ void csv_add_field(struct buf *out, const char *s, size_t n)
 	else
 		buf_add(out, s, n);
 }
+
+void csv_add_harmless_field(struct buf *out, const char *s, size_t n)
+{
+	bool quotes = csv_needs_quotes(s, n);
+
+	if (quotes)
+		buf_add_char(out, '"');
+	if (n && memchr("=+-@\t\r", s[0], 6))
+		buf_add_char(out, '\'');
+	char *p = buf_room(out, 2 * n);
+	out->len = (size_t)(csv_put_doubled(p, s, n) - out->data);
+	if (quotes)
+		buf_add_char(out, '"');
+}

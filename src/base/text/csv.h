@@ -38,5 +38,9 @@ static inline char *csv_put_doubled(char *p, const char *s, size_t n)
 void csv_add_quoted(struct buf *out, const char *s, size_t n);
 /* In quotes only if it needs them. */
 void csv_add_field(struct buf *out, const char *s, size_t n);
+/* The same for tables that people open: what a spreadsheet would take for a formula (it begins with
+ * one of = + - @, a tab or a carriage return) gets an apostrophe in front. Not for formats that
+ * programs read; docs/formats.md says which is which. */
+void csv_add_harmless_field(struct buf *out, const char *s, size_t n);
 
 #endif

@@ -43,22 +43,6 @@ struct output {
 	uint64_t done, total;
 };
 
-static void add_cell(struct buf *out, const char *text, size_t len, struct buf *scratch)
-{
-	text = text_clean(text, &len, scratch);
-	bool formula = len && memchr("=+-@", text[0], 4);
-	bool quote = csv_needs_quotes(text, len);
-
-	if (quote)
-		buf_add_char(out, '"');
-	if (formula)
-		buf_add_char(out, '\'');
-	char *p = buf_room(out, 2 * len);
-	out->len = (size_t)(csv_put_doubled(p, text, len) - out->data);
-	if (quote)
-		buf_add_char(out, '"');
-}
-
 static void make_cells(struct cells *cells, const struct names *names)
 {
 	struct buf scratch = {0};
@@ -68,7 +52,8 @@ static void make_cells(struct cells *cells, const struct names *names)
 		size_t len;
 		const char *text = names_get(names, (uint32_t)i, &len);
 
-		add_cell(&cells->text, text, len, &scratch);
+		text = text_clean(text, &len, &scratch);
+		csv_add_harmless_field(&cells->text, text, len);
 		cells->ends[i] = cells->text.len;
 	}
 	buf_release(&scratch);
