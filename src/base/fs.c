@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 
 #include "base/mem.h"
 
+#define OVERLAYFS 0x794c7630
+
 struct fs_type {
 	unsigned long magic;
 	const char *name;
@@ -21,7 +24,7 @@ struct fs_type {
 
 static const struct fs_type fs_types[] = {
 	{0xef53, "ext4", true},	      {0x58465342, "xfs", true},
-	{0x01021994, "tmpfs", true},  {0x794c7630, "overlayfs", true},
+	{0x01021994, "tmpfs", true},  {OVERLAYFS, "overlayfs", true},
 	{0x9123683e, "btrfs", false}, {0x2fc12fc1, "zfs", false},
 	{0xf2f52010, "f2fs", false},  {0x858458f6, "ramfs", false},
 	{0x6969, "nfs", false},	      {0x517b, "smb", false},
@@ -166,6 +169,22 @@ int fs_absolute(const char *path, struct buf *out, struct err *err)
 	if (out->len == root)
 		buf_add_char(out, '/');
 	return 0;
+}
+
+/*
+ * The kernel grants a write lease only to who is alone with a file. It counts open files, and a
+ * mapping keeps its file open: what neither pids nor /proc show across namespaces is known here.
+ */
+int fs_is_used_elsewhere(int fd)
+{
+	struct statfs fs;
+
+	signal(SIGIO, SIG_IGN); /* sent when somebody opens the file in this very moment */
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return errno == EAGAIN ? 1 : -errno;
+	fcntl(fd, F_SETLEASE, F_UNLCK);
+	/* overlayfs maps a file below, and closes its own. */
+	return fstatfs(fd, &fs) == 0 && fs.f_type != OVERLAYFS ? 0 : -ENOTSUP;
 }
 
 void fs_timestamp(char out[FS_TIMESTAMP_BYTES])

@@ -102,6 +102,13 @@ int fs_is_local(const char *path, struct err *err);
 const char *fs_type_name(unsigned long f_type);
 bool fs_type_is_local(unsigned long f_type);
 
+/*
+ * Has anybody else this file open for writing, or mapped? `fd` is the only descriptor that we have
+ * for it, O_RDWR; what we have mapped was mapped by it. 1, 0, or a negative errno where nobody can
+ * tell: -ENOTSUP on overlayfs, which loses sight of mappings.
+ */
+int fs_is_used_elsewhere(int fd);
+
 /* Local time now as YYYYmmddHHMMSS. */
 void fs_timestamp(char out[FS_TIMESTAMP_BYTES]);
 

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -105,6 +106,26 @@ TEST(fs, types)
 	CHECK(!fs_type_name(0x12345));
 	CHECK_INT(fs_is_local("/proc", NULL), 0);
 	CHECK_INT(fs_is_local("/no/such/place", NULL), -ENOENT);
+}
+
+TEST(fs, who_uses_a_file)
+{
+	int own = open(tmpfile_path("f"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	CHECK(own >= 0 && ftruncate(own, 4096) == 0);
+	void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+	int r = fs_is_used_elsewhere(own);
+	int other = open(tmpfile_path("f"), O_RDWR | O_CLOEXEC);
+
+	CHECK(mapped != MAP_FAILED);
+	CHECK_INT(fs_is_used_elsewhere(own), r == -EINVAL ? r : 1);
+	void *again = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+	close(other);
+	CHECK_INT(fs_is_used_elsewhere(own), r < 0 ? r : 1); /* overlayfs cannot tell */
+	munmap(again, 4096);
+	CHECK_INT(fs_is_used_elsewhere(own), r);
+	CHECK(r == 0 || fs_is_local(tmpdir(), NULL) != 1 || r == -ENOTSUP);
+	munmap(mapped, 4096);
+	close(own);
 }
 
 TEST(fs, timestamp)
