@@ -43,7 +43,7 @@ static uint64_t start_of(pid_t pid)
 {
 	struct proc_stat s;
 
-	if (proc_stat_read(pid, &s) < 0)
+	if (!proc_is_ours() || proc_stat_read(pid, &s) < 0)
 		return 0;
 	return proc_stat_ended(&s) ? ENDED : s.start_ticks;
 }
@@ -248,7 +248,7 @@ static bool read_pids(pid_t pid, struct process_pids *out)
 	char text[STATUS_BYTES], *line, *next = text, *at;
 
 	*out = (struct process_pids){0};
-	if (proc_read(pid, "status", text, sizeof(text)) < 0)
+	if (!proc_is_ours() || proc_read(pid, "status", text, sizeof(text)) < 0)
 		return false;
 	while (!out->n && (line = strsep(&next, "\n")))
 		if (!strncmp(line, "PPid:", 5))

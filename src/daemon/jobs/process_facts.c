@@ -92,8 +92,12 @@ static struct jobs_facts *read_facts(pid_t pid)
 {
 	char command[COMMAND_BYTES + 1];
 	char *env = xmalloc(ENVIRON_BYTES);
-	ssize_t len = proc_read(pid, "cmdline", command, sizeof(command));
-	ssize_t env_len = proc_read(pid, "environ", env, ENVIRON_BYTES);
+	ssize_t len = -1, env_len = -1;
+
+	if (proc_is_ours()) { /* else the number is another's there */
+		len = proc_read(pid, "cmdline", command, sizeof(command));
+		env_len = proc_read(pid, "environ", env, ENVIRON_BYTES);
+	}
 
 	struct jobs_facts *f = jobs_facts_new(command, len > 0 ? (size_t)len : 0, env,
 					      env_len > 0 ? (size_t)env_len : 0);

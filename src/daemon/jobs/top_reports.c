@@ -13,6 +13,7 @@
 #include "base/broker.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "base/text/printable.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "daemon/metrics/prometheus_text.h"
@@ -27,7 +28,7 @@ static bool stat_namespace(pid_t pid, struct stat *out)
 	char path[48];
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
-	int fd = broker_open(path);
+	int fd = proc_is_ours() ? broker_open(path) : -1;
 	bool found = fd >= 0 && fstat(fd, out) == 0;
 	if (fd >= 0)
 		close(fd);

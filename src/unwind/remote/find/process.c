@@ -98,8 +98,14 @@ static void read_exe(pid_t pid, struct remote_process *out)
 int remote_process_open(pid_t pid, struct remote_process *out, struct buf *maps, struct err *err)
 {
 	char path[64];
-	int r = read_stat(pid, out, err);
+	int r = 0;
 
+	if (!proc_is_ours())
+		return err_set(err, -EXDEV,
+			       "/proc is that of another pid namespace: its numbers mean other "
+			       "processes here. Mount one of your own, as 'unshare --mount-proc' "
+			       "does");
+	r = read_stat(pid, out, err);
 	if (r < 0)
 		return r;
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
