@@ -3,48 +3,21 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/proc.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define STACK_IDS (ARENA_STACK_BYTES / 8)
 
-#define TICKS_UNKNOWN UINT64_MAX /* out of descriptors or memory: nobody is dead for that */
-
-/*
- * Field 22 of /proc/PID/stat; 0 when there is no such process. One whose first thread has ended is
- * shown as a zombie although others may go on: only a pidfd knows.
- */
-static uint64_t start_ticks_of(uint32_t pid, bool or_zombie)
-{
-	struct proc_stat s;
-	int r = proc_stat_read((pid_t)pid, &s);
-
-	if (r == -ESRCH || r == -EPROTO)
-		return 0;
-	if (r < 0)
-		return TICKS_UNKNOWN;
-	return proc_stat_ended(&s) && !or_zombie ? 0 : s.start_ticks;
-}
-
-static bool ticks_match(uint64_t found, uint64_t wanted)
-{
-	return found == TICKS_UNKNOWN || found == wanted;
-}
-
-/* The file is checked as fs_open() does: whatever lies there under the name of an arena. */
-static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct stat *st)
+/* The file is checked as fs_open() does: whatever lies there under the name of an arena. *out_fd: the
+ * descriptor by which it is mapped. */
+static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct stat *st,
+				   int *out_fd)
 {
 	int fd = fs_open(path, O_RDWR, 0, NULL);
 	struct arena_head h;
@@ -61,57 +34,11 @@ static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct
 		if (p != MAP_FAILED)
 			madvise(p, *out_bytes, MADV_RANDOM); /* most of it is holes */
 	}
+	*out_fd = fd;
+	if (p != MAP_FAILED)
+		return p;
 	close(fd);
-	return p == MAP_FAILED ? NULL : p;
-}
-
-static uint64_t pid_ns_of(const char *pid)
-{
-	char path[64];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "/proc/%.20s/ns/pid", pid);
-	return stat(path, &st) == 0 ? st.st_ino : 0;
-}
-
-/* The number of a process in its innermost container: the last one of its NSpid line. */
-static uint32_t inner_pid_of(const char *pid)
-{
-	char path[64], line[512];
-	uint32_t inner = 0;
-
-	snprintf(path, sizeof(path), "/proc/%.20s/status", pid);
-	FILE *f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "NSpid:", 6)) {
-			const char *last = strrchr(line, '\t');
-			inner = last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
-			break;
-		}
-	if (f)
-		fclose(f);
-	return inner;
-}
-
-/* A process that counts its number in another pid namespace is searched among all of ours. */
-static uint32_t our_pid_of(const struct arena_head *h)
-{
-	uint32_t found = h->pid;
-
-	if (!h->pid_ns || h->pid_ns == pid_ns_of("self"))
-		return found;
-	DIR *d = opendir("/proc");
-	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-		if (e->d_name[0] < '1' || e->d_name[0] > '9' || pid_ns_of(e->d_name) != h->pid_ns)
-			continue;
-		if (inner_pid_of(e->d_name) == h->pid) {
-			found = (uint32_t)strtoul(e->d_name, NULL, 10);
-			break;
-		}
-	}
-	if (d)
-		closedir(d);
-	return found;
+	return NULL;
 }
 
 struct arena *arena_open(const char *dir, const char *name)
@@ -119,7 +46,8 @@ struct arena *arena_open(const char *dir, const char *name)
 	char *path = xasprintf("%s/%s", dir, name);
 	uint64_t bytes = 0;
 	struct stat st;
-	struct arena_head *h = map_head(path, &bytes, &st);
+	int fd;
+	struct arena_head *h = map_head(path, &bytes, &st, &fd);
 
 	if (!h) {
 		free(path);
@@ -134,15 +62,11 @@ struct arena *arena_open(const char *dir, const char *name)
 	a->name = xstrdup(name);
 	a->path = path;
 	a->proc.pid = h->pid;
-	a->proc.start_ticks = h->start_ticks;
+	a->pid_ns = h->pid_ns;
+	a->address = h->address;
 	a->image_ns = h->image_ns;
 	a->recorded = xcalloc(STACK_IDS / 8, 1);
-	a->our_pid = our_pid_of(h);
-	a->pidfd = (int)syscall(SYS_pidfd_open, a->our_pid, 0);
-	/* The number may belong to somebody else by now. */
-	if (!ticks_match(start_ticks_of(a->our_pid, true), a->proc.start_ticks) ||
-	    !arena_process_lives(a))
-		a->proc.dead = true;
+	arena_set_owner(a, fd);
 	return a;
 }
 
@@ -153,6 +77,8 @@ void arena_close(struct arena *a)
 	munmap(a->head, a->bytes);
 	if (a->pidfd >= 0)
 		close(a->pidfd);
+	if (a->fd >= 0)
+		close(a->fd);
 	free(a->rings);
 	free(a->recorded);
 	free(a->name);
@@ -190,36 +116,13 @@ bool arena_is_name(const char *name)
 	return len > tail && !strcmp(name + len - tail, SESSION_RING_SUFFIX);
 }
 
-bool arena_name_is_dead(const char *name)
+bool arena_is_done(const char *dir, const char *name)
 {
-	unsigned pid;
-	unsigned long long ticks;
+	struct arena *a = arena_open(dir, name);
+	bool done = a ? a->proc.dead || atomic_load(&a->head->left) : arena_is_abandoned(dir, name);
 
-	return sscanf(name, "%u-%llu-", &pid, &ticks) == 2 &&
-	       !ticks_match(start_ticks_of(pid, false), ticks);
-}
-
-bool arena_is_left(const char *dir, const char *name)
-{
-	char *path = xasprintf("%s/%s", dir, name);
-	uint64_t bytes = 0;
-	struct stat st;
-	struct arena_head *h = map_head(path, &bytes, &st);
-	bool left = h && atomic_load(&h->left);
-
-	if (h)
-		munmap(h, bytes);
-	free(path);
-	return left;
-}
-
-bool arena_process_lives(const struct arena *a)
-{
-	struct pollfd p = {.fd = a->pidfd, .events = POLLIN};
-
-	if (a->pidfd >= 0)
-		return poll(&p, 1, 0) <= 0;
-	return ticks_match(start_ticks_of(a->our_pid, false), a->proc.start_ticks);
+	arena_close(a);
+	return done;
 }
 
 uint32_t arena_nrings(struct arena *a)

@@ -34,8 +34,13 @@ struct arena {
 	bool announced; /* its process is in the recording */
 	uint64_t bytes; /* of the mapping */
 	uint32_t max_segs; /* as checked when it was opened */
-	uint32_t our_pid; /* of the process as we see it; it may be in a container of its own */
-	int pidfd; /* -1: not available, ask by kill() */
+	/* Its owner (arena_owner.c) */
+	uint64_t pid_ns, address; /* as in its head */
+	int pidfd; /* negative: not available */
+	int fd; /* of the file, where there is no pidfd; else -1 */
+	bool by_number; /* there is no pidfd, but a process of this number in our namespace */
+	uint64_t asked_ns; /* out of sight: when the file was asked about */
+	uint64_t published, published_ns; /* and what was there then; when that grew */
 	char *name; /* of the file in its directory */
 	char *path;
 	struct ring_reader *rings;
@@ -63,12 +68,20 @@ int arena_remove(const char *dir, const char *name, struct err *err);
 bool arena_is_unmade(const char *dir, const char *name);
 
 bool arena_is_name(const char *name); /* of a file: that of an arena */
-/* By the name of its file: has the process ended that makes, or made, this arena? */
-bool arena_name_is_dead(const char *name);
+/* By its file: nobody makes it any more, and it cannot be read. */
+bool arena_is_abandoned(const char *dir, const char *name);
+/* By its file: has its process ended, or gone on in another session? */
+bool arena_is_done(const char *dir, const char *name);
 
-bool arena_process_lives(const struct arena *a);
-/* By its file: has that process gone on in another session? */
-bool arena_is_left(const char *dir, const char *name);
+/* By arena_open(): whose it is, and whether that process lives. Takes the descriptor by which the
+ * file is mapped. */
+void arena_set_owner(struct arena *a, int fd);
+bool arena_process_lives(struct arena *a);
+/* Has the process it mapped? 1, 0 (it has become another program), or a negative errno where nobody
+ * can tell. */
+int arena_is_mapped(const struct arena *a);
+/* The same, cheaper: where addresses are not random the next program may have one at the same. */
+int arena_seems_mapped(const struct arena *a);
 
 /* Is it to be read now? */
 static inline bool arena_is_due(const struct arena *a)

@@ -25,9 +25,10 @@ struct drain;
 /* A process, as its arena says. */
 struct drain_proc {
 	uint32_t number; /* as in the recording */
-	uint32_t pid;
-	uint64_t start_ticks;
+	uint32_t pid; /* in its own namespace */
+	uint32_t shown_pid; /* in /proc, as we see it; 0: not there */
 	bool dead; /* it ended, or became another program by exec */
+	bool uncertain; /* out of sight: nobody knows whether it lives */
 	bool finished; /* drain_finish() was called */
 	uint64_t damaged;
 };
@@ -65,7 +66,7 @@ unsigned drain_check_alive(struct drain *d, bool all_dead);
 /* Has one gone on in another session (arena_head.left)? It has ended, as far as this one goes. */
 bool drain_has_left(const struct drain *d);
 
-/* A process that is alive, as the last drain_check_alive() found; 0: none. */
+/* A process that certainly is alive, as the last drain_check_alive() found; 0: none. */
 uint32_t drain_living_pid(const struct drain *d);
 
 /* Appends items to batch; returns the number of records in it. */
@@ -80,8 +81,8 @@ void drain_drop(struct drain *d);
 /* The next dead process with nothing left to read, not finished yet; NULL if there is none. */
 struct drain_proc *drain_next_dead(struct drain *d);
 bool drain_has_dead(const struct drain *d); /* any, read to the end or not */
-/* The newest process with that number, NULL if there is none. */
-struct drain_proc *drain_find(struct drain *d, uint32_t pid);
+/* Has one of them become another program? It has ended, as far as we go. */
+bool drain_check_images(struct drain *d);
 
 void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_end *out);
 /*

@@ -56,19 +56,20 @@ static bool is_attached(const struct drain *d, const char *name)
 
 static bool same_process(const struct arena *a, const struct arena *b)
 {
-	return a->proc.pid == b->proc.pid && a->proc.start_ticks == b->proc.start_ticks &&
-	       a->head->pid_ns == b->head->pid_ns;
+	return a->proc.pid == b->proc.pid && a->pid_ns == b->pid_ns;
 }
 
 /*
  * A process that called exec() left the arena of its former image: that one gets no more, and is
- * read to its end before the new one begins.
+ * read to its end before the new one begins. Times may be of different clocks: who still has the
+ * arena mapped goes on.
  */
 static void end_former_images(struct drain *d, struct arena *newest)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
-		if (a == newest || !same_process(a, newest) || a->image_ns >= newest->image_ns)
+		if (a == newest || !same_process(a, newest) || a->image_ns >= newest->image_ns ||
+		    arena_is_mapped(a) > 0)
 			continue;
 		a->proc.dead = true;
 		if (!newest->former || a->image_ns > newest->former->image_ns)
@@ -80,8 +81,7 @@ static const struct frame_proc *find_known(const struct drain *d, const struct a
 {
 	for (size_t i = d->nknown; i > 0; i--) {
 		const struct frame_proc *p = &d->known[i - 1];
-		if (p->pid == a->proc.pid && p->start_ticks == a->proc.start_ticks &&
-		    p->image_ns == a->image_ns)
+		if (p->pid == a->proc.pid && p->pid_ns == a->pid_ns && p->image_ns == a->image_ns)
 			return p;
 	}
 	return NULL;
@@ -95,9 +95,9 @@ static uint64_t key_of_name(const char *name)
 }
 
 /* An image of a process, as a recording knows it. */
-static uint64_t key_of_image(uint32_t pid, uint64_t start_ticks, uint64_t image_ns)
+static uint64_t key_of_image(uint32_t pid, uint64_t pid_ns, uint64_t image_ns)
 {
-	const uint64_t id[] = {pid, start_ticks, image_ns};
+	const uint64_t id[] = {pid, pid_ns, image_ns};
 
 	return XXH64(id, sizeof(id), 0);
 }
@@ -105,14 +105,14 @@ static uint64_t key_of_image(uint32_t pid, uint64_t start_ticks, uint64_t image_
 /* The file alone will not do: when it is removed, the next one may get its number. */
 static uint64_t key_of_file(const struct arena *a)
 {
-	const uint64_t id[] = {a->dev, a->ino, a->proc.pid, a->proc.start_ticks, a->image_ns};
+	const uint64_t id[] = {a->dev, a->ino, a->proc.pid, a->pid_ns, a->image_ns};
 
 	return XXH64(id, sizeof(id), 0);
 }
 
 static bool is_drained(const struct drain *d, const struct arena *a)
 {
-	uint64_t image = key_of_image(a->proc.pid, a->proc.start_ticks, a->image_ns);
+	uint64_t image = key_of_image(a->proc.pid, a->pid_ns, a->image_ns);
 
 	return hmap_get(&d->drained, key_of_file(a)) != HMAP_NONE ||
 	       hmap_get(&d->drained, image) != HMAP_NONE;
@@ -163,8 +163,9 @@ static void announce_process(struct drain *d, struct arena *a,
 		.proc = a->proc.number,
 		.pid = a->proc.pid,
 		.ppid = a->head->ppid,
+		.shown_pid = a->proc.shown_pid,
 		.image_ns = a->image_ns,
-		.start_ticks = a->proc.start_ticks,
+		.pid_ns = a->pid_ns,
 		.time_ns = clock_mono_ns(),
 	};
 	memcpy(p.exe, a->head->exe, sizeof(p.exe) - 1);
@@ -229,7 +230,7 @@ static bool sweep_arena(struct drain *d, const char *name)
 {
 	struct err err = {0};
 
-	if (!arena_name_is_dead(name))
+	if (!arena_is_abandoned(d->dir, name))
 		return false;
 	bool unmade = arena_is_unmade(d->dir, name);
 	if (!unmade)
@@ -298,10 +299,11 @@ unsigned drain_check_alive(struct drain *d, bool all_dead)
 uint32_t drain_living_pid(const struct drain *d)
 {
 	for (size_t i = 0; i < d->narenas; i++)
-		if (!d->arenas[i]->proc.dead)
+		if (!d->arenas[i]->proc.dead && !d->arenas[i]->proc.uncertain)
 			return d->arenas[i]->proc.pid;
 	return 0;
 }
+
 struct drain_proc *drain_next_dead(struct drain *d)
 {
 	for (size_t i = 0; i < d->narenas; i++) {
@@ -320,16 +322,17 @@ bool drain_has_dead(const struct drain *d)
 	return false;
 }
 
-struct drain_proc *drain_find(struct drain *d, uint32_t pid)
+bool drain_check_images(struct drain *d)
 {
-	struct drain_proc *newest = NULL;
+	bool any = false;
 
 	for (size_t i = 0; i < d->narenas; i++) {
-		struct drain_proc *p = &d->arenas[i]->proc;
-		if (p->pid == pid && (!newest || p->number > newest->number))
-			newest = p;
+		struct arena *a = d->arenas[i];
+		if (a->proc.dead || arena_seems_mapped(a) != 0)
+			continue;
+		a->proc.dead = any = true;
 	}
-	return newest;
+	return any;
 }
 
 /* The image that replaced this one, NULL if it was the last. */
@@ -398,7 +401,7 @@ void drain_forget(struct drain *d, uint32_t number)
 	if (at == HMAP_NONE)
 		return;
 	const struct frame_proc *p = &d->known[at];
-	hmap_put(&d->drained, key_of_image(p->pid, p->start_ticks, p->image_ns), 1);
+	hmap_put(&d->drained, key_of_image(p->pid, p->pid_ns, p->image_ns), 1);
 	d->known[at] = d->known[--d->nknown];
 	if (at < d->nknown)
 		hmap_put(&d->known_at, d->known[at].proc, at);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "recorder/monitor_session.h"
+#include "recorder/session.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/proc.h"
 #include "recorder/arena.h"
-#include "recorder/session.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,31 +18,6 @@ bool is_monitor_session(const char *dir)
 	const char *slash = strrchr(dir, '/');
 
 	return slash && !strncmp(slash + 1, SESSION_MONITOR_PREFIX, strlen(SESSION_MONITOR_PREFIX));
-}
-
-#define CHECK_NS 200000000ull
-
-/* Where its code and its stack begin, which is elsewhere after every exec(); 0: not known. */
-static uint64_t image_mark(uint32_t pid)
-{
-	struct proc_stat s;
-
-	return proc_stat_read((pid_t)pid, &s) == 0 ? s.start_code * 31 + s.start_stack : 0;
-}
-
-void monitor_image_note(struct monitor_image *image, uint32_t pid)
-{
-	image->pid = pid;
-	image->mark = image_mark(pid);
-}
-
-bool monitor_image_is_gone(struct monitor_image *image, uint64_t now_ns)
-{
-	if (!image->pid || !image->mark || now_ns - image->checked_ns < CHECK_NS)
-		return false;
-	image->checked_ns = now_ns;
-	uint64_t mark = image_mark(image->pid);
-	return mark && mark != image->mark;
 }
 
 /* Only what we know to be ours; anything else stays, and the directory with it. */
@@ -80,11 +53,6 @@ static bool each_ring(const char *dir, bool (*fn)(const char *dir, const char *n
 	return all;
 }
 
-static bool ring_is_done(const char *dir, const char *name)
-{
-	return arena_name_is_dead(name) || arena_is_left(dir, name);
-}
-
 static bool ring_remove(const char *dir, const char *name)
 {
 	(void)arena_remove(dir, name, NULL);
@@ -99,7 +67,7 @@ static bool is_abandoned(const char *dir)
 	if (session_map(dir, false, &page, NULL) < 0)
 		return false;
 	bool is = atomic_load(&page->state) == SESSION_LIVE && atomic_load(&page->recorder_pid) &&
-		  !session_is_live(dir, page) && each_ring(dir, ring_is_done);
+		  !session_is_live(dir, page) && each_ring(dir, arena_is_done);
 	session_unmap(page);
 	return is;
 }

@@ -6,9 +6,9 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "recorder/consumers.h"
 #include "recorder/drain.h"
-#include "recorder/monitor_session.h"
 #include "recorder/recording.h"
 #include "recorder/session.h"
 #include "recorder/start.h"
@@ -39,11 +39,13 @@
 #define MONITOR_IDLE_MAX_NS (250 * MS) /* its guest wakes us when something is to be written */
 #define URGENT_IDLE_MAX_NS (5 * MS)
 #define SWEEP_NS (1000 * MS)
+#define IMAGES_NS (200 * MS)
 #define LINGER_NS (1000 * MS) /* that a recorder called by a process waits for the next one */
 #define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
 #define MAX_CONFIG_BYTES (1u << 20)
+#define START_SLACK_S 2 /* clocks are read in seconds */
 #define LOCK_WAIT_MS 30000 /* for a former recorder that is about to leave */
 
 struct recorder {
@@ -64,8 +66,8 @@ struct recorder {
 	bool failing; /* the last attempt to write to the recording was in vain */
 	struct consumer_losses losses; /* that the page has */
 	bool called; /* by a process of the job, not by a launcher */
-	bool monitor; /* see monitor_session.h */
-	struct monitor_image image;
+	bool monitor; /* see session.h */
+	uint64_t images_ns; /* when it was checked what programs its processes run */
 	uint64_t sweep_ns;
 	bool terminal; /* our stderr is one */
 	bool reported; /* to the user, at the end of the first process */
@@ -197,6 +199,26 @@ static int open_recording(struct recorder *rec, struct err *err)
 	return r;
 }
 
+/*
+ * The first process of the session. A recorder that a process of the job has called knows it by its
+ * number alone, which may count in another namespace, or be somebody else's by now: who started
+ * after the session was made is another. All clocks and start times here are those that we see.
+ */
+static void open_root(struct recorder *rec)
+{
+	const struct control_page *page = rec->page;
+	struct timespec boot;
+	struct proc_stat s;
+
+	rec->root_fd = page->root_pid ? (int)syscall(SYS_pidfd_open, page->root_pid, 0) : -1;
+	if (!rec->called || rec->root_fd < 0 || !page->made_s ||
+	    proc_stat_read(proc_number(rec->root_fd), &s) < 0)
+		return;
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	int64_t age_s = boot.tv_sec - (int64_t)s.start_ticks / sysconf(_SC_CLK_TCK);
+	rec->root_gone = time(NULL) - age_s > page->made_s + START_SLACK_S;
+}
+
 static int open_session(struct recorder *rec, struct err *err)
 {
 	int r = session_map(rec->dir, true, &rec->page, err);
@@ -213,8 +235,7 @@ static int open_session(struct recorder *rec, struct err *err)
 		r = open_recording(rec, err);
 	if (r < 0)
 		return r;
-	rec->root_fd =
-		rec->page->root_pid ? (int)syscall(SYS_pidfd_open, rec->page->root_pid, 0) : -1;
+	open_root(rec);
 	return 0;
 }
 
@@ -226,11 +247,12 @@ static void on_new_proc(void *arg, const struct frame_proc *p)
 
 	log_info("process %u joined: %s", p->pid, p->exe);
 	record_and_dispatch(rec, FRAME_PROC, p, sizeof(*p));
-	if (rec->monitor)
-		monitor_image_note(&rec->image, p->pid);
 }
 
-/* A monitor's process that has become another program, or goes on in another session. */
+/*
+ * A monitor's process that has become another program, or goes on in another session. The program
+ * may have no monitor: then nothing ends the windows, and the process lives on.
+ */
 static void check_for_leavers(struct recorder *rec, uint64_t now)
 {
 	if (rec->monitor && now >= rec->sweep_ns) {
@@ -239,15 +261,14 @@ static void check_for_leavers(struct recorder *rec, uint64_t now)
 			monitor_session_sweep(rec->dir);
 		rec->sweep_ns = now + SWEEP_NS * (rec->sweep_ns ? 60 : 1);
 	}
-	if (rec->monitor && drain_has_left(rec->drain))
-		rec->root_gone = true;
-	if (!monitor_image_is_gone(&rec->image, now))
+	if (!rec->monitor)
 		return;
-	struct drain_proc *p = drain_find(rec->drain, rec->image.pid);
-	if (p)
-		p->dead = true;
-	rec->root_gone = true;
-	rec->image.pid = 0;
+	if (drain_has_left(rec->drain))
+		rec->root_gone = true;
+	if (now - rec->images_ns < IMAGES_NS)
+		return;
+	rec->images_ns = now;
+	rec->root_gone |= drain_check_images(rec->drain);
 }
 
 static void update_heartbeat(struct recorder *rec, uint64_t now)
@@ -411,11 +432,8 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 {
 	const struct timespec step = {0, 500000};
 
-	rec->scanned_ns = 0;
-	run_once(rec); /* its arena may be that young */
-	struct drain_proc *p = drain_find(rec->drain, rec->page->root_pid);
-	if (p)
-		p->dead = true;
+	rec->scanned_ns = rec->checked_ns = 0;
+	run_once(rec); /* its arena may be that young; it says that nothing more comes */
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
 	read_dead(rec, until_ns);
 	while (consumers_any(&rec->consumers, is_amending) && clock_mono_ns() < until_ns)
@@ -555,6 +573,7 @@ int recorder_main(const char *session_dir)
 	if (r == 0) {
 		open_log(&rec);
 		record_session(&rec);
+		atomic_store(&rec.page->recorder_ns, proc_pid_namespace("self"));
 		atomic_store(&rec.page->recorder_pid, (uint32_t)getpid());
 		update_heartbeat(&rec, clock_mono_ns());
 		atomic_store(&rec.page->state, SESSION_LIVE);

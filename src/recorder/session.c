@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -50,6 +49,7 @@ int session_map(const char *dir, bool make, struct control_page **out, struct er
 	}
 	struct control_page *page = p;
 	if (r == 0 && make && !page->magic) {
+		page->made_s = time(NULL);
 		page->version = SESSION_VERSION;
 		page->magic = SESSION_MAGIC;
 	}
@@ -96,12 +96,11 @@ void session_set_clock(struct control_page *page)
 		(wall.tv_sec - mono.tv_sec) * 1000000000ll + (wall.tv_nsec - mono.tv_nsec);
 }
 
-/* The lock says it better than the process number, which a zombie or a stranger may have. */
+/* The lock says it, not the process number, which a zombie or a stranger may have, and which means
+ * nothing in another pid namespace. */
 bool session_is_live(const char *dir, const struct control_page *page)
 {
-	uint32_t pid = atomic_load(&page->recorder_pid);
-
-	if (!pid || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
+	if (!atomic_load(&page->recorder_pid))
 		return false;
 	int fd = session_lock(dir, page, 0, NULL);
 	if (fd >= 0)

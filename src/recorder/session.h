@@ -31,4 +31,14 @@ int session_lock(const char *dir, const struct control_page *page, unsigned wait
 /* Is a recorder at work on it? */
 bool session_is_live(const char *dir, const struct control_page *page);
 
+/*
+ * monitor_session.c: a session that the monitor inside a job made for itself. A resident monitor
+ * runs for weeks, so no recording is kept, only what its windows write. The directory goes when the
+ * job has ended.
+ */
+bool is_monitor_session(const char *dir);
+void monitor_session_remove(const char *dir);
+/* What killed recorders have left beside this one, of processes that need it no more. */
+void monitor_session_sweep(const char *dir);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "recorder/recorder.h"
 #include "recorder/session.h"
 
@@ -179,6 +180,7 @@ int recorder_start(const char *dir, struct control_page *page, struct err *err)
 
 	session_set_clock(page);
 	page->root_pid = (uint32_t)getpid();
+	page->root_ns = proc_pid_namespace("self");
 	int r = choose_ring_dir(page, dir, err);
 	if (r == 0)
 		r = make_pipe(ready, err);

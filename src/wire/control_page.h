@@ -52,7 +52,7 @@
 #define SESSION_REPORT "report.txt"
 #define SESSION_CONFIG "config.json"
 #define SESSION_LOG "msmemscope.log"
-#define SESSION_RING_SUFFIX ".ring" /* <pid>-<start_ticks>.ring in ring_dir */
+#define SESSION_RING_SUFFIX ".ring" /* <pid>-<pid namespace>-<time>.ring in ring_dir */
 #define SESSION_MAGIC 0x314e4f4953534553ull /* "SESSION1" */
 #define SESSION_VERSION 1
 #define SESSION_BYTES 4096
@@ -125,6 +125,10 @@ struct control_page {
 	_Atomic uint32_t detached; /* guest: processes that put memory of their own over ours */
 	_Atomic uint32_t unseen_heaps; /* guest: processes whose malloc is not behind our hooks */
 	uint32_t filters; /* of system calls, that the job had from the start: not its own */
+	/* Inodes of pid namespaces: where root_pid and recorder_pid count; 0: not known. */
+	uint64_t root_ns;
+	_Atomic uint64_t recorder_ns;
+	int64_t made_s; /* when this page was made, in seconds since 1970: root_pid is older */
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

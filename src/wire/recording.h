@@ -73,9 +73,9 @@ struct frame_proc {
 	uint32_t proc; /* number used in batches, counts from 0 */
 	uint32_t pid;
 	uint32_t ppid;
-	uint32_t reserved;
+	uint32_t shown_pid; /* in the recorder's /proc; 0: it was not there */
 	uint64_t image_ns; /* of arena_head */
-	uint64_t start_ticks;
+	uint64_t pid_ns; /* inode of the pid namespace in which `pid` counts */
 	uint64_t time_ns; /* CLOCK_MONOTONIC when it was first seen */
 	char exe[256];
 	char cmdline[512];

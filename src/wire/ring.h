@@ -37,7 +37,8 @@
  *	                  recorder 1 -> 0
  *	ring.dropped,     the recorder              when a batch could not be written, before it
  *	 dropped_to                                 goes on behind it
- *	arena_head.left   the guest                 once, when the process goes on in another arena
+ *	arena_head.left   the guest                 once, when the process goes on in another arena,
+ *	                                            or is at the end of exit()
  *	everything else   the guest                 the recorder only reads
  *
  * Orders: `used`, `next` and `first_seg` are stored with release and loaded by the recorder with
@@ -91,7 +92,7 @@
 #include <stdint.h>
 
 #define ARENA_MAGIC 0x31414e4552414453ull /* "SDARENA1" */
-#define ARENA_VERSION 2
+#define ARENA_VERSION 3
 #define ARENA_MAX_RINGS 4096u
 #define ARENA_MAX_SEGS 16384u
 #define ARENA_SEG_SIZE 65536u
@@ -144,9 +145,9 @@ struct arena_head {
 	uint32_t version;
 	uint32_t pid;
 	uint32_t ppid;
-	_Atomic uint32_t left; /* not 0: the process goes on elsewhere, nothing more comes */
+	_Atomic uint32_t left; /* not 0: nothing more comes, see above */
 	uint64_t image_ns; /* when it was made: exec() under the same pid makes another */
-	uint64_t start_ticks; /* field 22 of /proc/PID/stat: tells a reused pid apart */
+	uint64_t address; /* of the arena in its process: tells a reused pid apart */
 	uint64_t pid_ns; /* inode of /proc/PID/ns/pid: where that number counts; 0: not known */
 	uint64_t file_bytes;
 	uint32_t max_rings; /* the geometry below is checked against these by readers */

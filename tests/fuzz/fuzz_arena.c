@@ -46,12 +46,12 @@ static void skeleton(void)
 		snprintf(dir, sizeof(dir), "/tmp/sonde-fuzz-arena-%d", getpid());
 		snprintf(path, sizeof(path), "%s/1-1-0.ring", dir);
 		mkdir(dir, 0700);
-		arena = hand_arena(path, 999999999, 1);
+		arena = hand_arena(path, 999999999);
 		atexit(forget);
 	}
 	struct arena_head keep = {.version = ARENA_VERSION,
 				  .pid = 999999999,
-				  .start_ticks = 1,
+				  .pid_ns = arena->pid_ns,
 				  .file_bytes = arena_bytes(HAND_SEGS),
 				  .max_rings = ARENA_MAX_RINGS,
 				  .max_segs = HAND_SEGS,

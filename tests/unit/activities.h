@@ -34,7 +34,7 @@ static inline void stage_frame(struct stage *s, uint32_t type, const void *paylo
 
 static inline void stage_proc(struct stage *s, uint32_t number, uint32_t pid)
 {
-	struct frame_proc p = {.proc = number, .pid = pid};
+	struct frame_proc p = {.proc = number, .pid = pid, .shown_pid = pid};
 
 	stage_frame(s, FRAME_PROC, &p, sizeof(p));
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,24 +28,6 @@ static inline uint64_t hand_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Field 22 of /proc/self/stat: an arena with our pid and this belongs to a living process. */
-static inline uint64_t hand_ticks(void)
-{
-	char text[1024] = "";
-	FILE *f = fopen("/proc/self/stat", "re");
-	unsigned long long v = 0;
-
-	if (!f || !fgets(text, sizeof(text), f))
-		abort();
-	fclose(f);
-	const char *p = strrchr(text, ')');
-	for (int field = 2; p && field < 22; field++)
-		p = strchr(p + 1, ' ');
-	if (!p || sscanf(p, " %llu", &v) != 1)
-		abort();
-	return v;
-}
-
 static inline struct arena_head *hand_map(int fd, uint32_t max_segs)
 {
 	void *p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -54,9 +37,10 @@ static inline struct arena_head *hand_map(int fd, uint32_t max_segs)
 	return p;
 }
 
-/* A new arena file; the process lives if pid and ticks are those of a living one. */
-static inline struct arena_head *hand_arena(const char *path, uint32_t pid, uint64_t ticks)
+/* A new arena file of a process in our own pid namespace. */
+static inline struct arena_head *hand_arena(const char *path, uint32_t pid)
 {
+	struct stat ns;
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	if (fd < 0 || ftruncate(fd, (off_t)arena_bytes(HAND_SEGS)) < 0)
@@ -65,7 +49,9 @@ static inline struct arena_head *hand_arena(const char *path, uint32_t pid, uint
 	close(fd);
 	a->version = ARENA_VERSION;
 	a->pid = pid;
-	a->start_ticks = ticks;
+	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
+	if (pid == (uint32_t)getpid())
+		a->address = (uint64_t)(uintptr_t)a;
 	a->file_bytes = arena_bytes(HAND_SEGS);
 	a->max_rings = ARENA_MAX_RINGS;
 	a->max_segs = HAND_SEGS;

@@ -28,7 +28,7 @@ static const char *read_own(const struct trace_state *t, const char *name, struc
 {
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%u/%s", t->w->pid, name);
+	snprintf(path, sizeof(path), "/proc/%u/%s", t->w->shown_pid, name);
 	return read_text(path, room);
 }
 
@@ -59,7 +59,7 @@ static void sample_cpu(const struct trace_state *t, struct trace_sample *s, stru
 			s->cpu_all += v[i];
 		s->cpu_busy = s->cpu_all - v[3] - v[4]; /* idle, waiting for disks */
 	}
-	if (proc_stat_read((pid_t)t->w->pid, &own) == 0)
+	if (proc_stat_read((pid_t)t->w->shown_pid, &own) == 0)
 		s->own_cpu = own.user_ticks + own.system_ticks;
 }
 

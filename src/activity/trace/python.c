@@ -31,6 +31,7 @@
 struct trace_python {
 	struct trace_python *next;
 	pid_t pid;
+	uint32_t own_pid; /* its number in its own pid namespace */
 	_Atomic uint64_t from_ns, to_ns; /* of the steps */
 	_Atomic bool stop;
 	bool done; /* with the lock */
@@ -74,7 +75,7 @@ static void ask_to_be_let_in(const struct trace_python *p, int code)
 
 	/* Another process may be asked at the moment: then the next time. */
 	if (code == -EPERM && ask_word)
-		atomic_compare_exchange_strong(ask_word, &nobody, (uint32_t)p->pid);
+		atomic_compare_exchange_strong(ask_word, &nobody, p->own_pid);
 }
 
 static void find_python(struct trace_python *p, uint64_t now_ns)
@@ -137,7 +138,7 @@ static uint64_t own_cpu_ns(void)
 
 static void hand_back(struct trace_python *p)
 {
-	uint32_t own = (uint32_t)p->pid;
+	uint32_t own = p->own_pid;
 
 	if (ask_word) /* it may have ended without an answer */
 		atomic_compare_exchange_strong(ask_word, &own, 0);
@@ -229,11 +230,12 @@ static void run_sampler(void *arg)
 
 /* --- for the trace --- */
 
-struct trace_python *trace_python_start(uint32_t pid)
+struct trace_python *trace_python_start(uint32_t shown_pid, uint32_t pid)
 {
 	struct trace_python *p = xcalloc(1, sizeof(*p));
 
-	p->pid = (pid_t)pid;
+	p->pid = (pid_t)shown_pid;
+	p->own_pid = pid;
 	atomic_store(&p->from_ns, SEEN_NEVER);
 	atomic_store(&p->to_ns, SEEN_NEVER);
 	pthread_mutex_lock(&sampler.lock);

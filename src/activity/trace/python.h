@@ -80,7 +80,8 @@ struct trace_python;
 /* Where a process learns that we were refused its memory: its pid, 0 when it has seen it.
  * NULL: nowhere. For all. */
 void trace_python_ask_through(_Atomic uint32_t *word);
-struct trace_python *trace_python_start(uint32_t pid);
+/* `shown_pid`: as we see the process; `pid`: as it sees itself. */
+struct trace_python *trace_python_start(uint32_t shown_pid, uint32_t pid);
 void trace_python_steps(struct trace_python *p, uint64_t from_ns, uint64_t to_ns);
 void trace_python_stop(struct trace_python *p); /* waits for nothing */
 /* Waits until it has stopped. *out_why, where nothing was seen: the reason. */

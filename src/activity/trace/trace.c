@@ -369,9 +369,9 @@ static int window_open(struct window *w, struct err *err)
 	t->w = w;
 	t->parent = xstrndup(o->log_file.at, o->log_file.len);
 	t->request = request_of(w);
-	t->job = trace_job_of(w->pid);
-	t->started_by = trace_parent_of(w->pid);
-	trace_world_of(w->pid, &t->world, &t->local_world);
+	t->job = trace_job_of(w->shown_pid);
+	t->started_by = trace_parent_of(w->shown_pid);
+	trace_world_of(w->shown_pid, &t->world, &t->local_world);
 	t->from_ns = t->to_ns = TRACE_NOT_YET;
 	t->last_ns = w->start_ns;
 	if (!o->steps) {
@@ -379,7 +379,7 @@ static int window_open(struct window *w, struct err *err)
 		t->to_ns = w->start_ns + o->duration_ms * NS_PER_MS;
 	}
 	if (o->stack)
-		t->python = trace_python_start(w->pid);
+		t->python = trace_python_start(w->shown_pid, w->pid);
 	w->state = t;
 	return 0;
 }

@@ -127,7 +127,7 @@ static char *directory_of(const struct window *w)
 
 	if (t->at[0] == '/')
 		return xstrndup(t->at, t->len);
-	snprintf(link, sizeof(link), "/proc/%u/cwd", w->pid);
+	snprintf(link, sizeof(link), "/proc/%u/cwd", w->shown_pid);
 	ssize_t n = readlink(link, cwd, sizeof(cwd));
 	if (n <= 0 || (size_t)n == sizeof(cwd))
 		return NULL;

@@ -42,6 +42,7 @@ struct open_window {
 struct process {
 	struct process *next;
 	uint32_t number, pid;
+	uint32_t shown_pid; /* in /proc, as we see it; 0: not there */
 	struct texts names;
 	struct open_window *windows;
 	unsigned nwindows;

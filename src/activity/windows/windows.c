@@ -213,6 +213,7 @@ static void start_window(struct activities *a, struct process *p, const struct r
 	struct window w = {
 		.proc = p->number,
 		.pid = p->pid,
+		.shown_pid = p->shown_pid,
 		.rank = r->rank,
 		.id = r->window,
 		.start_ns = wall_of(r->head.time_ns, a->wall_minus_mono_ns),
@@ -329,6 +330,7 @@ static void on_proc(void *arg, const struct frame_proc *frame)
 	struct process *p = xcalloc(1, sizeof(*p));
 	p->number = frame->proc;
 	p->pid = frame->pid;
+	p->shown_pid = frame->shown_pid;
 	p->groups_whole = true;
 	p->senders = a->senders;
 	p->next = a->first;

@@ -32,7 +32,7 @@
 
 struct owner {
 	uint32_t pid;
-	uint64_t ticks; /* when it started */
+	uint64_t pid_ns; /* where that number counts; 0: not known */
 };
 
 /* The one in use, and that which comes or was before. */
@@ -81,9 +81,8 @@ static void fill_head(struct arena_head *a, const struct owner *o, uint64_t imag
 	a->pid = o->pid;
 	a->ppid = o->pid == (uint32_t)getpid() ? (uint32_t)getppid() : 0;
 	a->image_ns = image_ns;
-	a->start_ticks = o->ticks;
-	struct stat ns;
-	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
+	a->pid_ns = o->pid_ns;
+	a->address = (uint64_t)(uintptr_t)a;
 	a->file_bytes = arena_bytes(max_segs);
 	a->max_rings = ARENA_MAX_RINGS;
 	a->max_segs = max_segs;
@@ -105,7 +104,7 @@ static int arena_create(const char *dir, const struct owner *o, char *path, uint
 	 * former image or not, and must take this one for a new process either way.
 	 */
 	*out_image_ns = guest_now();
-	if (!guest_arena_name(path, sizeof(files[0].path), dir, o->pid, o->ticks, *out_image_ns))
+	if (!guest_arena_name(path, sizeof(files[0].path), dir, o->pid, o->pid_ns, *out_image_ns))
 		return -ENAMETOOLONG;
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
@@ -144,11 +143,10 @@ struct arena_head *guest_make_arena(const struct control_page *page, const char 
 {
 	uint32_t max_segs = allowed_segs(page->max_segs);
 	uint64_t image_ns = 0;
-	struct owner o = {.pid = guest_owner_pid()};
+	struct owner o = {guest_owner_pid(), guest_pid_namespace()};
 	struct file *file = files[0].arena && files[0].arena == guest.arena ? &files[1] : &files[0];
 
 	file->arena = NULL; /* the path is not its own any more, whatever becomes of this */
-	o.ticks = guest_start_ticks(o.pid);
 	if (!max_segs)
 		return NULL;
 	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, file->path, &image_ns);
@@ -160,14 +158,16 @@ struct arena_head *guest_make_arena(const struct control_page *page, const char 
 	    fallocate(fd, 0, 0, ARENA_OFF_STACK_DATA) == 0 &&
 	    fallocate(fd, 0, ARENA_OFF_SEGS, FIRST_SEGS * ARENA_SEG_SIZE) == 0)
 		p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
 	if (p == MAP_FAILED) {
 		unlink(file->path);
+		close(fd);
 		return NULL;
 	}
 	/* Read-ahead would fill megabytes of a file that is nothing but holes yet. */
 	madvise(p, arena_bytes(max_segs), MADV_RANDOM);
 	fill_head(p, &o, image_ns, max_segs);
+	/* Now: a file that nobody has open and that is not complete is swept away. */
+	close(fd);
 	file->arena = p;
 	guest_own_range(p, arena_bytes(max_segs));
 	return p;

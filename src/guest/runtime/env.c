@@ -90,11 +90,11 @@ static bool read_stat(uint32_t pid, struct proc_stat *out)
 	return proc_stat_parse(text, guest_read_file(path, text, sizeof(text)), out);
 }
 
-uint64_t guest_start_ticks(uint32_t pid)
+uint64_t guest_pid_namespace(void)
 {
-	struct proc_stat s;
+	struct stat st;
 
-	return read_stat(pid, &s) ? s.start_ticks : 0;
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
 /* By the calls that the loader itself has made by now: a filter allows these. */
@@ -110,28 +110,6 @@ uint32_t guest_parent(uint32_t pid)
 	struct proc_stat s;
 
 	return read_stat(pid, &s) ? s.parent : 0;
-}
-
-static bool is_zombie(uint32_t pid)
-{
-	struct proc_stat s;
-
-	return read_stat(pid, &s) && proc_stat_ended(&s);
-}
-
-#define TICKS 100 /* a second has, in what the kernel shows */
-
-/* A process that started after `seen_ns` cannot be the one that was seen then. Start times are in
- * hundredths of a second since boot, so one second of doubt is left to it. */
-bool guest_is_another(uint32_t pid, uint64_t seen_ns)
-{
-	const uint64_t tick_ns = 1000000000u / TICKS;
-	uint64_t ago = (guest_now() - seen_ns) / tick_ns;
-	struct timespec boot;
-
-	clock_gettime(CLOCK_BOOTTIME, &boot);
-	uint64_t now = (uint64_t)boot.tv_sec * TICKS + (uint64_t)boot.tv_nsec / tick_ns;
-	return is_zombie(pid) || guest_start_ticks(pid) + ago > now + TICKS;
 }
 
 /* By a pidfd, which is readable once the process has ended, whether its parent has waited for it or
@@ -158,7 +136,7 @@ int guest_join_path(char *out, size_t size, const char *dir, const char *name)
 	return t.at ? 0 : -1;
 }
 
-char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
+char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t pid_ns,
 		       uint64_t image_ns)
 {
 	struct text t = {out, out + size};
@@ -167,7 +145,7 @@ char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, ui
 	text_str(&t, "/");
 	text_number(&t, (int64_t)pid);
 	text_str(&t, "-");
-	text_number(&t, (int64_t)ticks);
+	text_number(&t, (int64_t)pid_ns);
 	text_str(&t, "-");
 	text_number(&t, (int64_t)image_ns);
 	text_str(&t, SESSION_RING_SUFFIX);

@@ -60,18 +60,14 @@ void guest_env_copy(const char *name, char *out, size_t size);
 /* Up to size bytes of a file; the rest of out is zero. Returns the number read. */
 size_t guest_read_file(const char *path, char *out, size_t size);
 
-/* When a process started, in clock ticks since boot: field 22 of /proc/PID/stat. */
-uint64_t guest_start_ticks(uint32_t pid);
+/* The inode of our pid namespace: where our number counts; 0: not known. */
+uint64_t guest_pid_namespace(void);
 
 /* How many filters of system calls this process has. */
 uint32_t guest_filters(void);
 
-/* Has it ended; whether its parent has noticed or not? */
+/* Has it ended; whether its parent has noticed or not? Of our own pid namespace. */
 bool guest_is_gone(uint32_t pid);
-
-/* It lived then (CLOCK_MONOTONIC), and was heard of no more: is what has its number now a zombie,
- * or younger than that? */
-bool guest_is_another(uint32_t pid, uint64_t seen_ns);
 
 /* Its parent, field 4; 0: not known. */
 uint32_t guest_parent(uint32_t pid);
@@ -80,7 +76,7 @@ uint32_t guest_parent(uint32_t pid);
 int guest_join_path(char *out, size_t size, const char *dir, const char *name);
 
 /* Name of a process' arena in dir; NULL when it does not fit. */
-char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t ticks,
+char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, uint64_t pid_ns,
 		       uint64_t image_ns);
 
 /* mkdir -p with mode 0750. */

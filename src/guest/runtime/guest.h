@@ -398,6 +398,8 @@ void guest_on_move(const struct guest_mover *m);
 bool guest_revive(void);
 /* Was it killed, or has it left? */
 bool guest_recorder_is_gone(void);
+/* The same by its process alone. */
+bool guest_recorder_has_ended(const struct control_page *page);
 /* There is something that should not wait until it looks by itself. */
 void guest_wake_recorder(void);
 /* If the recorder was refused this process' memory: lets it in; and out again. By one thread of our

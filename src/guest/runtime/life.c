@@ -142,6 +142,18 @@ static void copy_report(const struct control_page *p)
 	quiet_write_end(&quiet);
 }
 
+/*
+ * Whose end is waited for: that of the launched process, and that of the first process of a pid
+ * namespace with which its recorder is killed.
+ */
+static bool is_waited_for(const struct control_page *p)
+{
+	if (guest_root_pid() == guest_noted_owner())
+		return true;
+	uint64_t ns = guest.arena ? guest.arena->pid_ns : guest_pid_namespace();
+	return guest_noted_owner() == 1 && ns && ns == atomic_load(&p->recorder_ns);
+}
+
 static void wait_for_files(void)
 {
 	struct timespec step = {0, 100000000};
@@ -150,7 +162,7 @@ static void wait_for_files(void)
 		return;
 	/* Nobody has had an event: nothing to wait for, and no system call that a filter forbids.
 	 */
-	if (!atomic_load(&p->joined))
+	if (!atomic_load(&p->joined) || !is_waited_for(p))
 		return;
 	guest_close_gate();
 	uint32_t asked = atomic_fetch_add(&p->exit_asked, 1) + 1;
@@ -166,7 +178,7 @@ static void wait_for_files(void)
 		seen = progress;
 		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
 			return;
-		if (guest_is_gone(atomic_load(&p->recorder_pid)))
+		if (guest_recorder_has_ended(p))
 			break;
 		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}
@@ -174,11 +186,11 @@ static void wait_for_files(void)
 		copy_report(p);
 }
 
-/* Called when everything else of an exit() is done, in the launched process: waits for the files.
- */
+/* Called when everything else of an exit() is done: waits for the files. */
 static void finish_recording(void)
 {
-	if (guest_root_pid() != guest_noted_owner() || guest_is_sealed())
+	if ((guest_root_pid() != guest_noted_owner() && guest_noted_owner() != 1) ||
+	    guest_is_sealed())
 		return;
 	wait_for_files();
 	guest_open_gate();
@@ -224,7 +236,7 @@ bool guest_flush(uint32_t timeout_ms)
 		if ((int32_t)(done - asked) >= 0)
 			return true;
 		guest_wake_recorder();
-		if (guest_now() > until || guest_is_gone(atomic_load(&p->recorder_pid)))
+		if (guest_now() > until || guest_recorder_has_ended(p))
 			return false;
 		syscall(SYS_futex, &p->flush_done, FUTEX_WAIT, done, &step, NULL, 0);
 	}
@@ -233,13 +245,18 @@ bool guest_flush(uint32_t timeout_ms)
 /* Children of this process belong to the same recording, and its end is waited for. */
 static void announce_recording(const char *dir, int replace)
 {
+	uint32_t pid = (uint32_t)getpid();
+
 	setenv(SESSION_ENV, dir, replace);
-	if (guest_root_pid() == (uint32_t)getpid()) {
-		/* The page now: at its end the job may have no descriptor left, or a system call
-		 * filter. */
-		guest.page = page_of_session();
-		on_exit(at_exit, NULL);
-	}
+	if (pid != guest_root_pid() && pid != 1)
+		return;
+	/* The page now: at its end the job may have no descriptor left, or a system call filter. */
+	guest.page = page_of_session();
+	/* In a container of the job another process may have the number of the launched one. */
+	if (pid == guest_root_pid() && guest.page && guest.page->root_ns &&
+	    guest.page->root_ns != guest_pid_namespace())
+		return;
+	on_exit(at_exit, NULL);
 }
 
 /* Names the recording in the environment and sees to an orderly end; once. */

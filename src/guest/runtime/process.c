@@ -295,6 +295,7 @@ void guest_close_gate(void)
 	atomic_store(&gate.tid, (uint32_t)syscall(SYS_gettid));
 	atomic_store(epoch, GUEST_EPOCH_EXIT);
 	guest_wait_for_hooks(guest.arena, GATE_CLOSE_NS);
+	atomic_store(&guest.arena->left, 1);
 }
 
 void guest_open_gate(void)

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,8 +29,16 @@
 static int session_make(const char *dir)
 {
 	char path[1200];
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
 	struct control_page init = {
-		.magic = SESSION_MAGIC, .version = SESSION_VERSION, .root_pid = guest_root_pid()};
+		.magic = SESSION_MAGIC,
+		.version = SESSION_VERSION,
+		.root_pid = guest_root_pid(),
+		.root_ns = guest_root_pid() == guest_owner_pid() ? guest_pid_namespace() : 0,
+		.made_s = now.tv_sec,
+	};
 
 	init.filters = guest_filters();
 	if (guest_mkdirs(dir) < 0 || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
@@ -94,6 +103,34 @@ bool guest_session_wait(struct control_page *page, const char *dir)
 	return atomic_load(&page->state) != SESSION_FINISHED;
 }
 
+/*
+ * Whether a recorder is at work on the session: by the lock that it has on the page's file, which
+ * every namespace sees alike. Where that cannot be asked it counts as being there.
+ */
+static bool session_is_locked(const char *dir)
+{
+	char path[1200];
+
+	if (guest_is_sealed() || guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
+		return true;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return true;
+	bool locked = flock(fd, LOCK_SH | LOCK_NB) < 0;
+	close(fd);
+	return locked;
+}
+
+/* Its number means something in its own pid namespace only. */
+bool guest_recorder_has_ended(const struct control_page *page)
+{
+	uint64_t ns = atomic_load(&page->recorder_ns);
+
+	if (guest.arena && ns && guest.arena->pid_ns && ns != guest.arena->pid_ns)
+		return !session_is_locked(guest_session_dir());
+	return guest_is_gone(atomic_load(&page->recorder_pid));
+}
+
 /* A recorder that was killed leaves LIVE behind. Only when its process is gone is that taken for
  * FINISHED, and called again. */
 bool guest_revive(void)
@@ -103,8 +140,7 @@ bool guest_revive(void)
 
 	if (!page || !guest_has_joined() || guest_is_sealed())
 		return false;
-	if (atomic_load(&page->state) == SESSION_LIVE &&
-	    guest_is_gone(atomic_load(&page->recorder_pid)))
+	if (atomic_load(&page->state) == SESSION_LIVE && guest_recorder_has_ended(page))
 		atomic_compare_exchange_strong(&page->state, &live, SESSION_FINISHED);
 	return guest_session_wait(page, guest_session_dir());
 }
@@ -131,11 +167,12 @@ bool guest_recorder_is_gone(void)
 
 	if (!guest_has_joined())
 		return false;
-	uint32_t state = atomic_load(&page->state), pid = atomic_load(&page->recorder_pid);
+	uint32_t state = atomic_load(&page->state);
 	if (state == SESSION_NEW)
 		return now - guest.arena->image_ns > START_NS;
-	if (state == SESSION_FINISHED || guest_is_gone(pid))
+	if (state == SESSION_FINISHED || guest_recorder_has_ended(page))
 		return true;
-	uint64_t heartbeat = atomic_load(&page->heartbeat_ns);
-	return now > heartbeat + SILENT_NS && guest_is_another(pid, heartbeat);
+	/* Its clock may be another: then this is huge, and the lock is asked. */
+	return now - atomic_load(&page->heartbeat_ns) > SILENT_NS &&
+	       !session_is_locked(guest_session_dir());
 }

@@ -18,7 +18,7 @@ static struct arena *seen; /* ours */
 /* An arena of this very process, seen from both sides. */
 static void both_sides(void)
 {
-	hand = hand_arena(tmpfile_path(NAME), (uint32_t)getpid(), hand_ticks());
+	hand = hand_arena(tmpfile_path(NAME), (uint32_t)getpid());
 	seen = arena_open(tmpdir(), NAME);
 	CHECK(seen);
 }
@@ -48,7 +48,7 @@ static const char *read_on(uint32_t ring, struct ring_reader *at)
 
 TEST(arena, opens_only_what_is_one)
 {
-	struct arena_head *a = hand_arena(tmpfile_path(NAME), 1, 2);
+	struct arena_head *a = hand_arena(tmpfile_path(NAME), 1);
 
 #define REFUSED(member, value)                                                                     \
 	do {                                                                                       \
@@ -66,7 +66,7 @@ TEST(arena, opens_only_what_is_one)
 	REFUSED(max_segs, HAND_SEGS + 1); /* the file is too short for it */
 	REFUSED(max_segs, UINT32_MAX);
 	struct arena *ok = arena_open(tmpdir(), NAME);
-	CHECK(ok && ok->proc.pid == 1 && ok->proc.start_ticks == 2);
+	CHECK(ok && ok->proc.pid == 1);
 	arena_close(ok);
 	CHECK(truncate(tmpfile_path(NAME), 4096) == 0);
 	CHECK(!arena_open(tmpdir(), NAME));
@@ -272,9 +272,13 @@ TEST(arena, who_lives)
 	both_sides();
 	CHECK(!seen->proc.dead && arena_process_lives(seen));
 	arena_close(seen);
-	hand->start_ticks++; /* our number, but another process */
+	hand->address += 4096; /* our number, but another process */
 	seen = arena_open(tmpdir(), NAME);
 	CHECK(seen->proc.dead);
+	arena_close(seen);
+	hand->address = 0; /* nobody can tell */
+	seen = arena_open(tmpdir(), NAME);
+	CHECK(!seen->proc.dead && seen->pidfd >= 0);
 	arena_close(seen);
 	hand->pid = 0;
 	seen = arena_open(tmpdir(), NAME);
@@ -289,16 +293,7 @@ TEST(arena, sees_a_death)
 	if (pid == 0)
 		for (;;)
 			pause();
-	hand = hand_arena(tmpfile_path(NAME), (uint32_t)pid, 0);
-	char path[64], text[1024] = "";
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	FILE *f = fopen(path, "re");
-	CHECK(f && fgets(text, sizeof(text), f));
-	fclose(f);
-	const char *p = strrchr(text, ')');
-	for (int i = 2; i < 22; i++)
-		p = strchr(p + 1, ' ');
-	hand->start_ticks = strtoull(p, NULL, 10);
+	hand = hand_arena(tmpfile_path(NAME), (uint32_t)pid);
 	seen = arena_open(tmpdir(), NAME);
 	CHECK(!seen->proc.dead && arena_process_lives(seen));
 	kill(pid, SIGKILL);
@@ -310,6 +305,41 @@ TEST(arena, sees_a_death)
 	arena_close(late);
 	arena_close(seen);
 	CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+#define OTHER_NS 1 /* no namespace has this inode: its processes are out of sight */
+
+/* Whether it lives is then known by the file: somebody has it mapped, or nobody has. */
+TEST(arena, a_process_out_of_sight)
+{
+	both_sides();
+	hand->pid_ns = OTHER_NS;
+	arena_close(seen);
+	seen = arena_open(tmpdir(), NAME);
+	CHECK(!seen->proc.dead && seen->pidfd < 0 && !seen->proc.shown_pid);
+	CHECK(arena_process_lives(seen));
+	if (seen->proc.uncertain)
+		SKIP("the file system does not say who uses a file");
+	munmap(hand, hand->file_bytes);
+	seen->asked_ns = 0;
+	CHECK(!arena_process_lives(seen));
+	arena_close(seen);
+	seen = arena_open(tmpdir(), NAME);
+	CHECK(seen->proc.dead);
+	arena_close(seen);
+}
+
+TEST(arena, only_what_nobody_makes_is_abandoned)
+{
+	int fd = open(tmpfile_path(NAME), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	CHECK(!arena_is_abandoned(tmpdir(), NAME));
+	close(fd);
+	CHECK(arena_is_abandoned(tmpdir(), NAME));
+	hand_arena(tmpfile_path(NAME), 999999999);
+	CHECK(!arena_is_abandoned(tmpdir(), NAME)); /* it is complete: there are events in it */
+	CHECK(arena_is_done(tmpdir(), NAME));
+	CHECK(!arena_is_abandoned(tmpdir(), "no-such.ring"));
 }
 
 static int gate[2];
@@ -333,21 +363,17 @@ TEST(arena, first_thread_gone)
 		pthread_exit(NULL);
 	}
 	char path[64], text[1024] = "", state = 0;
-	unsigned long long ticks = 0;
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	for (int i = 0; i < 1000 && state != 'Z'; i++) {
 		usleep(1000);
 		FILE *f = fopen(path, "re");
 		CHECK(f && fgets(text, sizeof(text), f));
 		fclose(f);
-		const char *p = strrchr(text, ')');
-		state = p[2];
-		for (int k = 2; k < 22; k++)
-			p = strchr(p + 1, ' ');
-		ticks = strtoull(p, NULL, 10);
+		state = strrchr(text, ')')[2];
 	}
 	CHECK_INT(state, 'Z');
-	hand = hand_arena(tmpfile_path(NAME), (uint32_t)pid, ticks);
+	hand = hand_arena(tmpfile_path(NAME), (uint32_t)pid);
+	hand->address = (uint64_t)(uintptr_t)hand; /* which such a process does not show */
 	seen = arena_open(tmpdir(), NAME);
 	bool has_pidfd = seen->pidfd >= 0, dead = seen->proc.dead,
 	     lives = arena_process_lives(seen);

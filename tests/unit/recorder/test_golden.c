@@ -28,7 +28,7 @@ static void frame(enum frame_type type, const void *payload, size_t n)
 
 static void proc(uint32_t number, uint32_t pid, const char *visible)
 {
-	struct frame_proc p = {.proc = number, .pid = pid, .ppid = 1, .start_ticks = 5};
+	struct frame_proc p = {.proc = number, .pid = pid, .ppid = 1, .pid_ns = 5};
 
 	p.time_ns = NOW;
 	strcpy(p.exe, "/usr/bin/job");

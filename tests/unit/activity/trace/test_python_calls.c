@@ -170,13 +170,13 @@ TEST(trace_python_calls, no_room_is_counted)
 TEST(trace_python_calls, a_process_without_python)
 {
 	const char *why;
-	struct trace_python *p = trace_python_start((uint32_t)getpid());
+	struct trace_python *p = trace_python_start((uint32_t)getpid(), (uint32_t)getpid());
 	const struct seen *seen = trace_python_wait(p, &why);
 
 	CHECK_INT(seen->first_ns, 0);
 	CHECK(*why);
 	trace_python_free(p);
-	p = trace_python_start((1u << 30) + 1); /* no process has such a number */
+	p = trace_python_start((1u << 30) + 1, 1); /* no process has such a number */
 	trace_python_wait(p, &why);
 	CHECK(*why);
 	trace_python_free(p);
