@@ -277,6 +277,12 @@ static void update_heartbeat(struct recorder *rec, uint64_t now)
 	atomic_store(&rec->page->progress, rec->events);
 }
 
+/* The next round searches for new processes, however long that takes. */
+static void ask_for_scan(struct recorder *rec)
+{
+	rec->scanned_ns = rec->scan_after_ns = 0;
+}
+
 /* Records that consumers make themselves; they see what the recording has, and nothing else. */
 static void poll_consumers(struct recorder *rec, bool had_events)
 {
@@ -432,7 +438,8 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 {
 	const struct timespec step = {0, 500000};
 
-	rec->scanned_ns = rec->checked_ns = 0;
+	ask_for_scan(rec);
+	rec->checked_ns = 0;
 	run_once(rec); /* its arena may be that young; it says that nothing more comes */
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
 	read_dead(rec, until_ns);
@@ -452,7 +459,7 @@ static void answer_flush(struct recorder *rec, uint32_t asked)
 	const struct timespec step = {0, 200000};
 	uint64_t until_ns = clock_mono_ns() + FLUSH_WAIT_NS;
 
-	rec->scanned_ns = 0;
+	ask_for_scan(rec);
 	for (unsigned quiet = 0; quiet < 2 && clock_mono_ns() < until_ns;) {
 		quiet = run_once(rec) ? 0 : quiet + 1;
 		if (quiet == 1)
@@ -501,7 +508,7 @@ static bool try_finish(struct recorder *rec)
 		return false;
 	if (rec->called && clock_mono_ns() - rec->busy_ns < LINGER_NS)
 		return false;
-	rec->scanned_ns = 0;
+	ask_for_scan(rec);
 	run_once(rec);
 	return nobody_is_left(rec, UINT64_MAX) && leave_session(rec);
 }
