@@ -94,6 +94,7 @@ struct guest_thread {
 	uint32_t busy; /* in the slow path: a nested event (of a fault's handler) is dropped */
 	uint32_t tid;
 	uint64_t sp[GUEST_LEVELS]; /* stack pointer of each open reservation */
+	uint64_t own_stack; /* 64 KiB of the thread's own stack, by number: there is room below */
 	uint64_t launch_ns; /* when the kernel launch in progress was entered, else 0 */
 	uint64_t launch_sp; /* of its hook: a later one that is not deeper was jumped to */
 	struct guest_cursor cur[GUEST_LEVELS];
@@ -286,7 +287,13 @@ static inline void guest_publish(uint32_t size)
  * which the kernel has taken; there is no page to fault on below it. Asks the kernel, unless this is
  * the thread's own stack.
  */
-bool guest_has_stack(uint32_t bytes);
+bool guest_has_stack_slow(uint64_t sp, uint32_t bytes);
+static inline bool guest_has_stack(uint32_t bytes)
+{
+	uint64_t sp = guest_sp();
+
+	return likely(sp >> 16 == guest_self.own_stack) || guest_has_stack_slow(sp, bytes);
+}
 /* What the slow paths take of it, and joining (gcc -fstack-usage: 550 and 11 KiB). */
 #define GUEST_SLOW_STACK 640u
 #define GUEST_JOIN_STACK 16384u

@@ -202,13 +202,14 @@ void guest_lost_stack(void)
 }
 
 /* Fibers are believed to have room: nobody can say how much. In a sealed process nobody can ask. */
-bool guest_has_stack(uint32_t bytes)
+bool guest_has_stack_slow(uint64_t sp, uint32_t bytes)
 {
-	uint64_t sp = guest_sp();
 	stack_t alt;
 
-	if (likely(native_on_own_stack(sp)))
+	if (native_on_own_stack(sp)) {
+		guest_self.own_stack = sp >> 16;
 		return true;
+	}
 	if (guest_is_sealed() || syscall(SYS_sigaltstack, NULL, &alt) < 0)
 		return false;
 	return !(alt.ss_flags & SS_ONSTACK) || sp - (uint64_t)alt.ss_sp >= bytes;
