@@ -171,11 +171,15 @@ int link_send_data(struct link *l, const char *json, size_t len)
 	return send_to(l, &l->data, "data", json, len, 1, 5);
 }
 
-/* The NPU client answers to nobody but the socket that it writes to. */
+/* The NPU client listens to nobody but sockets in the directory of the one that it writes to. A
+ * daemon that replaced a dead one has bound its socket there under another name. */
 static bool is_stranger(const struct link *l, const struct sockaddr_un *from)
 {
-	return l->kind == CLIENT_NPU && *l->server.sun.sun_path &&
-	       strncmp(from->sun_path, l->server.sun.sun_path, sizeof(from->sun_path));
+	const char *server = l->server.sun.sun_path;
+	const char *slash = strrchr(server, '/');
+
+	return l->kind == CLIENT_NPU && slash &&
+	       strncmp(from->sun_path, server, (size_t)(slash - server) + 1);
 }
 
 static ssize_t receive_one(struct link *l, char *buf, size_t size)

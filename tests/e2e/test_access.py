@@ -15,7 +15,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 
 import fabric_client as fc
 import pytest
@@ -24,7 +23,7 @@ from capabilities import lacks
 from daemon import Daemon, need_namespaces
 from rpc_client import frame
 from test_top import report
-from waiting import wait_until
+from waiting import pause, wait_until
 
 NPU_TRACE = "ACTIVITIES_LOG_FILE=/tmp/none\nPROFILE_START_STEP=-1\nACTIVITIES_ITERATIONS=1"
 MONITOR = "NPU_MONITOR_START=true\nNPU_MONITOR_STOP=false"
@@ -56,7 +55,7 @@ class Job:
             while True:
                 text = c.request([os.getpid()])
                 os.write(write, json.dumps(text).encode() + b"\n")
-                time.sleep(0.01)
+                pause(0.01, "polls a hundred times a second")
 
     def configs(self):
         """What it was given since the last time: whatever is for it has come after two polls."""
@@ -139,7 +138,7 @@ def way(request):
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as s:
             s.bind(("::1", 0))
             return WAYS[request.param]
-        pytest.skip("no IPv6")
+        lacks("ipv6", "no ::1")
     return WAYS[request.param]
 
 

@@ -226,12 +226,17 @@ def test_started_with_closed_files(build, tmp_path, closed):
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_clean_end(build, tmp_path, sig):
+    """Its name in the shared directory stays, so that nobody else takes it; nobody answers there."""
     with Daemon(build, tmp_path, ipc=True) as d:
         d.wait_log("ready")
-        assert (d.ipc_dir / "dynolog").exists()
+        name = d.ipc_dir / "dynolog"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.connect(str(name))
         d.process.send_signal(sig)
         assert d.process.wait(DEADLINE_S) == 0
-        assert not (d.ipc_dir / "dynolog").exists()
+        assert [p.name for p in d.ipc_dir.iterdir()] == ["dynolog"]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s, pytest.raises(ConnectionRefusedError):
+            s.connect(str(name))
 
 
 class Caller(threading.Thread):

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 import crafted
+from capabilities import lacks
 from crafted import Crafted, alloc, run, watch
 from harness import wait_gone
 from waiting import wait_until
@@ -252,7 +253,7 @@ def test_rings_of_an_output_that_is_not_local(hurts):
     disk, tmp = h.tmp / "disk", h.tmp / "tmp"
     disk.mkdir(), tmp.mkdir()
     if subprocess.run(["mount", "-t", "ramfs", "none", disk]).returncode:
-        pytest.skip("cannot mount a ramfs")
+        lacks("mount", "cannot mount a ramfs")
     try:
         h.out = disk / "out"
         env = h.env

@@ -19,7 +19,7 @@ from rpc_client import frame
 from test_guest_clients import MONITOR, Guest
 from test_top import report
 from users import Users
-from waiting import wait_until
+from waiting import pause, wait_until
 
 SUMMARY = r"(\d+) {} of user {} suppressed"
 
@@ -162,7 +162,7 @@ def report_and_wait(d, write):
             os.write(3, b"x")
             os.close(3)
             while os.path.exists(d.ipc_dir / "dynolog"):
-                time.sleep(0.2)
+                pause(0.2, "stays until the daemon is gone")
     os._exit(0)
 
 
