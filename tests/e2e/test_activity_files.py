@@ -271,6 +271,32 @@ def test_chrome(files):
     assert names[work[0]["pid"], work[0]["tid"]] == "stream 2"
 
 
+def test_chrome_of_several_ranks(files):
+    """Each process has its own rank, devices and arrows, though all of them use the same numbers."""
+    ranks = [10, 0, 2]
+    paths = [files.jsonl(rank, n=60) for rank in ranks]
+    no_stream = dict(kind="Kernel", name="late", startNs=T0, endNs=T0 + 5, deviceId=0, streamId=2**32 - 1,
+                     type="KERNEL_AICORE", correlationId=7000)
+    text = paths[1].read_text().replace('"deviceId":0', '"deviceId":2')
+    paths[1].write_text(line(**no_stream).replace('"deviceId":0', '"deviceId":2') + text)
+    events = json.loads(files.export("chrome", *paths).read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(names.values()) == [
+        "device 10, rank 10", "device 2, rank 0", "device 2, rank 2",
+        "process 100, rank 0", "process 102, rank 2", "process 110, rank 10"]
+    order = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+    assert [names[pid] for pid in sorted(order, key=order.get)] == [
+        "process 100, rank 0", "device 2, rank 0", "process 102, rank 2", "device 2, rank 2",
+        "process 110, rank 10", "device 10, rank 10"]
+    rank = {pid: name.rsplit(" ", 1)[1] for pid, name in names.items()}
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = [e for e in events if e["ph"] == "f"]
+    assert len(ends) == 3 * 60
+    assert all(rank[starts[e["id"]]["pid"]] == rank[e["pid"]] for e in ends)
+    threads = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert "no stream" in threads and not any("4294967295" in t for t in threads)
+
+
 def test_show_counts_right(files):
     said = files.show("--top=100", files.jsonl())
     totals = collections.defaultdict(list)

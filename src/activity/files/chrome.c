@@ -2,7 +2,8 @@
 /*
  * Activities as a timeline: a process per device with its streams as threads, the threads of the
  * host, arrows from calls to what they have launched, marks on tracks of their own, since they need
- * not be nested. Names of C++ are shown as people write them.
+ * not be nested. Names of C++ are shown as people write them. A file can have the activities of
+ * several processes: each has devices of its own, and viewers show them in the order of ranks.
  *
  * Times count from the beginning of a day (UTC), so that readers who take them for floating point
  * lose nothing, and the traces of several ranks fit together; baseTimeNanoseconds says which day.
@@ -26,6 +27,7 @@
 
 #define TRACE_NAME "trace.json"
 #define PID_DEVICE 1000001000 /* and the number of the device */
+#define DEVICES 1000 /* of one process: so many numbers behind them are those of the next one */
 #define TID_MARKS 1000000000 /* and a number for each track */
 #define HOUR_NS 3600000000000ull
 #define DAY_NS (24 * HOUR_NS)
@@ -52,16 +54,30 @@ struct activity_writer {
 	char *path;
 	bool begun; /* the path is that of a file */
 	char *about; /* members of the object; NULL: none */
-	struct activity_origin who;
+	struct activity_origin who; /* what comes next is of this process */
+	struct hmap processes; /* pid and rank to a number: the first is 0 */
+	uint64_t process; /* that of `who` */
 	int64_t base_ns;
 	struct hmap named; /* tracks that have a name */
 	struct hmap tracks; /* of marks: hash of where and domain to tid */
 	struct hmap names; /* text to what is shown */
-	struct hmap held; /* device to bytes that are allocated */
+	struct hmap held; /* track of a device to bytes that are allocated */
 	struct ends calls, launched;
 	uint64_t flows, lost;
 	int failed;
 };
+
+static void chrome_set_process(struct activity_writer *w, const struct activity_origin *who)
+{
+	uint64_t key = (uint64_t)who->pid << 32 | (uint32_t)who->rank;
+
+	w->who = *who;
+	w->process = hmap_get(&w->processes, key);
+	if (w->process == HMAP_NONE) {
+		w->process = w->processes.count;
+		hmap_put(&w->processes, key, w->process);
+	}
+}
 
 static struct activity_writer *chrome_open_file(const char *path, const struct activity_origin *who,
 						const struct activity_options *options)
@@ -71,7 +87,7 @@ static struct activity_writer *chrome_open_file(const char *path, const struct a
 
 	(void)options;
 	w->path = xstrdup(path);
-	w->who = *who;
+	chrome_set_process(w, who);
 	w->base_ns = (int64_t)(day - day % DAY_NS);
 	return w;
 }
@@ -138,19 +154,38 @@ static bool is_new(struct activity_writer *w, uint64_t a, uint64_t b)
 	return hmap_put(&w->named, XXH3_64bits(key, sizeof(key)), 1) == HMAP_NONE;
 }
 
+static int64_t device_pid(const struct activity_writer *w, uint32_t device)
+{
+	return PID_DEVICE + (int64_t)(w->process * DEVICES) +
+	       (device < DEVICES ? device : DEVICES - 1);
+}
+
+/* A process of the job and its devices, one below the other; then those of the next rank. A worker
+ * process has the variables of its rank, but is not the rank: the rank is who started the file. */
 static void name_process(struct activity_writer *w, int64_t pid, const struct activity *a)
 {
-	char text[64];
+	bool device = a->place == ACTIVITY_ON_DEVICE, unknown = device && a->device >= DEVICES;
+	struct chrome_arg order = {.key = "sort_index", .type = CHROME_INT};
+	int32_t rank = w->who.rank;
+	char text[96], whose[48] = "";
 
 	if (!is_new(w, (uint64_t)pid, UINT64_MAX))
 		return;
-	if (a->place == ACTIVITY_ON_DEVICE)
-		snprintf(text, sizeof(text), "device %u", a->device);
-	else if (w->who.rank >= 0)
-		snprintf(text, sizeof(text), "process %u, rank %d", a->pid, w->who.rank);
+	if (rank >= 0 && (device || !w->who.pid || a->pid == w->who.pid))
+		snprintf(whose, sizeof(whose), ", rank %d", rank);
+	else if (rank >= 0)
+		snprintf(whose, sizeof(whose), ", started by rank %d", rank);
+	else if (device && w->process)
+		snprintf(whose, sizeof(whose), ", process %u", w->who.pid);
+	if (unknown)
+		snprintf(text, sizeof(text), "device unknown%s", whose);
+	else if (device)
+		snprintf(text, sizeof(text), "device %u%s", a->device, whose);
 	else
-		snprintf(text, sizeof(text), "process %u", a->pid);
+		snprintf(text, sizeof(text), "process %u%s", a->pid, whose);
 	name_track(w, pid, 0, "process_name", text);
+	order.i = (rank >= 0 ? rank : (int64_t)w->process) * 2 + device;
+	chrome_meta(w->trace, pid, 0, "process_sort_index", &order, 1);
 }
 
 /* The track of an activity; of a mark one beside it. */
@@ -160,11 +195,13 @@ static void find_track(struct activity_writer *w, const struct activity *a, int6
 	bool device = a->place == ACTIVITY_ON_DEVICE;
 	char text[160];
 
-	*pid = device ? PID_DEVICE + (int64_t)a->device : a->pid;
+	*pid = device ? device_pid(w, a->device) : a->pid;
 	*tid = device ? (int64_t)a->stream : (int64_t)a->tid;
 	name_process(w, *pid, a);
-	int n = snprintf(text, sizeof(text), device ? "stream %lld" : "thread %lld",
-			 (long long)*tid);
+	int n = device && a->stream == ACTIVITY_NOWHERE
+			? snprintf(text, sizeof(text), "no stream")
+			: snprintf(text, sizeof(text), device ? "stream %lld" : "thread %lld",
+				   (long long)*tid);
 	if (a->kind == ACTIVITY_MARKER) {
 		const uint64_t key[3] = {(uint64_t)*pid, (uint64_t)*tid, (uintptr_t)a->detail};
 		uint64_t hash = XXH3_64bits(key, sizeof(key));
@@ -243,24 +280,27 @@ static void add_arrows(struct activity_writer *w, struct hmap *m, const struct e
 		add_arrow(w, from, &list[i]);
 }
 
-/* Calls and what they launch come in any order. Of several calls with one id the first counts. */
+/* Calls and what they launch come in any order. Of several calls with one id the first counts; two
+ * processes may use the same ids. */
 static void connect_launch(struct activity_writer *w, const struct activity *a, struct end end)
 {
+	uint64_t id = a->correlation ^ w->process << 48;
+
 	if (!a->correlation || a->kind == ACTIVITY_MARKER || a->kind == ACTIVITY_MEMORY)
 		return;
 	if (activity_is_api(a->kind)) {
-		if (ends_find(&w->calls, a->correlation))
+		if (ends_find(&w->calls, id))
 			return;
-		ends_add(&w->calls, a->correlation, end);
-		add_arrows(w, &w->launched.young, w->launched.young_list, a->correlation, &end);
-		add_arrows(w, &w->launched.old, w->launched.old_list, a->correlation, &end);
+		ends_add(&w->calls, id, end);
+		add_arrows(w, &w->launched.young, w->launched.young_list, id, &end);
+		add_arrows(w, &w->launched.old, w->launched.old_list, id, &end);
 	} else if (a->place == ACTIVITY_ON_DEVICE) {
-		const struct end *from = ends_find(&w->calls, a->correlation);
+		const struct end *from = ends_find(&w->calls, id);
 
 		if (from)
 			add_arrow(w, from, &end);
 		else
-			ends_add(&w->launched, a->correlation, end);
+			ends_add(&w->launched, id, end);
 	}
 }
 
@@ -339,15 +379,15 @@ static const char *event_name(struct activity_writer *w, const struct activity *
 /* How much memory of a device the job has, of what was allocated since the beginning. */
 static void put_memory(struct activity_writer *w, const struct activity *a)
 {
-	int64_t pid = PID_DEVICE + (int64_t)a->device;
-	uint64_t before = hmap_get(&w->held, a->device);
+	int64_t pid = device_pid(w, a->device);
+	uint64_t before = hmap_get(&w->held, (uint64_t)pid);
 	uint64_t held = before == HMAP_NONE ? 0 : before;
 
 	if (!a->flag)
 		held += a->amount;
 	else
 		held = held > a->amount ? held - a->amount : 0;
-	hmap_put(&w->held, a->device, held);
+	hmap_put(&w->held, (uint64_t)pid, held);
 	name_process(w, pid, &(struct activity){.place = ACTIVITY_ON_DEVICE, .device = a->device});
 	struct chrome_arg arg = int_arg("bytes", held);
 	chrome_counter(w->trace, (int64_t)a->start_ns - w->base_ns, pid, "allocated", NULL, &arg,
@@ -411,6 +451,7 @@ static int chrome_close(struct activity_writer *w, const struct activity_closing
 	}
 	if (w->trace)
 		r = chrome_trace_close(w->trace, err);
+	hmap_release(&w->processes);
 	hmap_release(&w->named);
 	hmap_release(&w->tracks);
 	hmap_release(&w->names);
@@ -432,7 +473,7 @@ static const char *chrome_path(const struct activity_writer *w)
 #define CHROME_OPS(open_fn)                                                                        \
 	{                                                                                          \
 		.name = "Chrome trace", .open = open_fn, .put = chrome_put, .flush = chrome_flush, \
-		.close = chrome_close, .path = chrome_path,                                        \
+		.close = chrome_close, .path = chrome_path, .whose = chrome_set_process,           \
 	}
 
 const struct activity_writer_ops activity_chrome_file = CHROME_OPS(chrome_open_file);

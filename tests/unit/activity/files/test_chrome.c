@@ -86,7 +86,7 @@ TEST(activity_chrome, kernels_on_streams_of_devices)
 	CHECK_INT(integer(e, "tid"), 2);
 	CHECK_STR(arg(e, "type"), "KERNEL_AICORE");
 	json_t *name = event(t, "M", "process_name", 0);
-	CHECK_STR(arg(name, "name"), "device 1");
+	CHECK_STR(arg(name, "name"), "device 1, rank 3");
 	CHECK_INT(integer(name, "pid"), integer(e, "pid"));
 	CHECK_STR(arg(event(t, "M", "thread_name", 0), "name"), "stream 2");
 	json_t *lost = event(t, "M", "lost activities", 0);
