@@ -3,6 +3,7 @@
 
 import collections
 import json
+import re
 import os
 import sqlite3
 import subprocess
@@ -76,12 +77,32 @@ def test_exactly_the_asked_steps_on_every_rank(traced):
         assert spans(trace) == {
             "launch": 3 * CALLS,
             **{f"kernel_s{s}": CALLS for s in (2, 3, 4)},
-            **{f"step {s}": 1 for s in (2, 3, 4)},
+            **{f"ProfilerStep#{s}": 1 for s in (2, 3, 4)},
         }
         about = trace["sonde"]
         assert (about["start_step"], about["stop_step"], about["complete"]) == (2, 5, True)
         assert about["lost"] == 0 and about["left_out"] == 0
         assert about["not_honoured"] == ["PROFILE_L2_CACHE"]
+
+
+def test_what_readers_of_torch_traces_need(traced, monkeypatch):
+    """HTA takes the rank from the text itself, drops what has no category, joins by correlation."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    traced.run(2, 5, 1, 2)
+    for d in traced.directories():
+        text = (d / "trace.json").read_text()
+        trace = json.loads(text)
+        assert re.search(r'"rank":\s+(\d+)', text).group(1) == str(trace["distributedInfo"]["rank"])
+        assert trace["distributedInfo"]["world_size"] == 2
+        slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+        assert {e["cat"] for e in slices} == {"kernel", "cuda_runtime", "user_annotation"}
+        calls = collections.Counter(
+            e["args"]["correlation"] for e in slices
+            if e["cat"] == "cuda_runtime" and "correlation" in e["args"])
+        for e in slices:
+            if e["cat"] == "kernel":
+                assert e["args"]["device"] >= 0 and e["args"]["stream"] >= 0
+                assert calls[e["args"]["correlation"]] == 1
 
 
 def test_files_agree_with_each_other(traced):

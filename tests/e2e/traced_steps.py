@@ -95,7 +95,7 @@ class Trace:
         made = json.loads((path / "trace.json").read_text())
         self.about, self.rank = made["sonde"], made["distributedInfo"]["rank"]
         self.events = made["traceEvents"]
-        self.steps = [e for e in self.slices() if re.fullmatch(r"step \d+|trace", e["name"])]
+        self.steps = [e for e in self.slices() if re.fullmatch(r"ProfilerStep#\d+|trace", e["name"])]
         self.from_ = self.steps[0]["ts"]
         self.to = self.steps[-1]["ts"] + self.steps[-1]["dur"]
 
@@ -121,7 +121,7 @@ class Trace:
         return found
 
     def numbers(self):
-        return [int(e["name"].split()[1]) for e in self.steps]
+        return [int(e["name"].split("#")[1]) for e in self.steps]
 
 
 class Node:

@@ -280,11 +280,16 @@ static void add_arrows(struct activity_writer *w, struct hmap *m, const struct e
 		add_arrow(w, from, &list[i]);
 }
 
-/* Calls and what they launch come in any order. Of several calls with one id the first counts; two
- * processes may use the same ids. */
+/* Two processes may use the same ids. */
+static uint64_t correlation_key(const struct activity_writer *w, const struct activity *a)
+{
+	return a->correlation ^ w->process << 48;
+}
+
+/* Calls and what they launch come in any order. Of several calls with one id the first counts. */
 static void connect_launch(struct activity_writer *w, const struct activity *a, struct end end)
 {
-	uint64_t id = a->correlation ^ w->process << 48;
+	uint64_t id = correlation_key(w, a);
 
 	if (!a->correlation || a->kind == ACTIVITY_MARKER || a->kind == ACTIVITY_MEMORY)
 		return;
@@ -330,11 +335,43 @@ static struct chrome_arg int_arg(const char *key, uint64_t v)
 	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
 }
 
-static unsigned add_args(const struct activity *a, struct chrome_arg *args)
+/* As PyTorch's profiler calls them, so that what reads its traces reads these. */
+static const char *category_of(const struct activity *a)
+{
+	switch (a->kind) {
+	case ACTIVITY_KERNEL:
+	case ACTIVITY_COMMUNICATION:
+		return "kernel";
+	case ACTIVITY_MEMCPY:
+		return "gpu_memcpy";
+	case ACTIVITY_MEMSET:
+		return "gpu_memset";
+	case ACTIVITY_RUNTIME_API:
+		return "cuda_runtime";
+	case ACTIVITY_MARKER:
+		return a->place == ACTIVITY_ON_DEVICE ? "gpu_user_annotation" : "user_annotation";
+	default:
+		return activity_is_api(a->kind) ? "cuda_driver" : "cpu_op";
+	}
+}
+
+/* Whether an earlier call, around or inside this one, has the same id. */
+static bool is_repeated_call(const struct activity_writer *w, const struct activity *a)
+{
+	return activity_is_api(a->kind) && ends_find(&w->calls, correlation_key(w, a));
+}
+
+/* Readers of PyTorch's traces join calls and kernels by "correlation": one call for each. */
+static unsigned add_args(const struct activity_writer *w, const struct activity *a,
+			 struct chrome_arg *args)
 {
 	unsigned n = 0;
 
 	args[n++] = text_arg("kind", activity_kind_name(a->kind));
+	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
+		args[n++] = int_arg("device", a->device);
+	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE)
+		args[n++] = int_arg("stream", a->stream);
 	switch (a->kind) {
 	case ACTIVITY_MARKER:
 		args[n++] = text_arg("domain", a->detail);
@@ -360,7 +397,8 @@ static unsigned add_args(const struct activity *a, struct chrome_arg *args)
 	default:
 		break;
 	}
-	args[n++] = int_arg("correlation", a->correlation);
+	args[n++] = int_arg(is_repeated_call(w, a) ? "same_correlation" : "correlation",
+			    a->correlation);
 	return n;
 }
 
@@ -397,7 +435,7 @@ static void put_memory(struct activity_writer *w, const struct activity *a)
 static void put_event(struct activity_writer *w, const struct activity *a)
 {
 	int64_t ts = (int64_t)a->start_ns - w->base_ns, pid, tid;
-	struct chrome_arg args[8];
+	struct chrome_arg args[10];
 	char room[64];
 
 	if (a->kind == ACTIVITY_MEMORY) {
@@ -406,11 +444,12 @@ static void put_event(struct activity_writer *w, const struct activity *a)
 	}
 	find_track(w, a, &pid, &tid);
 	const char *name = event_name(w, a, room, sizeof(room));
-	unsigned n = add_args(a, args);
+	unsigned n = add_args(w, a, args);
 	if (activity_is_instant(a))
 		chrome_instant(w->trace, ts, pid, tid, name, args, n);
 	else
-		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid, name, args, n);
+		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid, category_of(a),
+				name, args, n);
 	connect_launch(w, a, (struct end){.ts_ns = ts, .pid = pid, .tid = tid});
 }
 

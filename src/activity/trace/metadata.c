@@ -255,6 +255,8 @@ char *trace_about(const struct trace_state *t, const struct split_rank *r)
 	size_t n = r->nsteps;
 
 	put_known(rank, "rank", r->rank >= 0, (uint64_t)(uint32_t)r->rank);
+	if (r->world)
+		put_number(rank, "world_size", r->world);
 	json_object_set_new(all, "distributedInfo", rank);
 	put_text(o, "request", r->request);
 	put_text(o, "host", r->host);
@@ -270,7 +272,7 @@ char *trace_about(const struct trace_state *t, const struct split_rank *r)
 	json_object_set_new(o, "asked", asked_json(t));
 	json_object_set_new(o, "not_honoured", refused_json(t));
 	json_object_set_new(all, "sonde", o);
-	char *text = json_dumps(all, JSON_COMPACT);
+	char *text = json_dumps(all, 0) /* HTA looks for "rank": with a blank */;
 	json_decref(all);
 	if (!text)
 		return NULL;

@@ -36,12 +36,13 @@ static void put_steps(const struct timeline *l, const struct split_rank *r)
 	name_track(l, TID_STEPS, "thread_name", TID_NAME);
 	for (size_t i = 0; i < r->nsteps; i++) {
 		const struct split_step *s = &r->steps[i];
-		char name[32] = "trace";
+		char name[40] = "trace";
 
 		if (s->number != SPLIT_NO_NUMBER)
-			snprintf(name, sizeof(name), "step %llu", (unsigned long long)s->number);
+			snprintf(name, sizeof(name), "ProfilerStep#%llu",
+				 (unsigned long long)s->number);
 		chrome_complete(l->trace, ts(l, s->start_ns), (int64_t)(s->end_ns - s->start_ns),
-				l->pid, TID_STEPS, name, NULL, 0);
+				l->pid, TID_STEPS, "user_annotation", name, NULL, 0);
 	}
 }
 
@@ -56,7 +57,7 @@ static void put_calls(const struct timeline *l, const struct trace_state *t,
 		const struct trace_call *c = &t->calls.list[i];
 
 		chrome_complete(l->trace, ts(l, c->start_ns), (int64_t)(c->end_ns - c->start_ns),
-				l->pid, c->tid, c->text, NULL, 0);
+				l->pid, c->tid, "python_function", c->text, NULL, 0);
 	}
 }
 

@@ -146,6 +146,7 @@ int chrome_trace_close(struct chrome_trace *t, struct err *err)
  * file it is moved behind the blanks that fill it.
  */
 
+#define FLOW_CATEGORY "ac2g" /* as PyTorch's profiler calls arrows from calls to kernels */
 #define NAME_MAX_BYTES 2048 /* half a page: names of templates differ at their end */
 #define TEXT_MAX_BYTES 400
 #define ARG_MAX_BYTES (TEXT_MAX_BYTES + 80) /* with key and punctuation */
@@ -160,6 +161,7 @@ struct event {
 	int64_t dur_ns; /* phase X */
 	int64_t pid, tid;
 	const char *name;
+	const char *category; /* NULL: none */
 	const char *id;
 };
 
@@ -246,8 +248,10 @@ static char *put_event(char *p, const char *end, const struct event *e,
 	}
 	if (e->phase == 'i')
 		p = PUT(p, ",\"s\":\"t\"");
-	if (e->phase == 's' || e->phase == 'f')
-		p = PUT(p, ",\"cat\":\"flow\"");
+	if (e->category) {
+		p = PUT(p, ",\"cat\":");
+		p = put_json_text(p, e->category, 64, scratch);
+	}
 	if (e->phase == 'f')
 		p = PUT(p, ",\"bp\":\"e\"");
 	p = PUT(p, ",\"pid\":");
@@ -328,9 +332,11 @@ void chrome_end(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
 }
 
 void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int64_t pid,
-		     int64_t tid, const char *name, const struct chrome_arg *args, unsigned n)
+		     int64_t tid, const char *category, const char *name,
+		     const struct chrome_arg *args, unsigned n)
 {
 	struct event e = {.phase = 'X',
+			  .category = category,
 			  .timed = true,
 			  .ts_ns = ts_ns,
 			  .dur_ns = dur_ns,
@@ -352,6 +358,7 @@ void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, i
 {
 	char text[PUT_U64_MAX + 1];
 	struct event e = {.phase = end ? 'f' : 's',
+			  .category = FLOW_CATEGORY,
 			  .timed = true,
 			  .ts_ns = ts_ns,
 			  .pid = pid,

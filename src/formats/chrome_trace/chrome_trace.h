@@ -83,9 +83,10 @@ void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t ti
 		  const struct chrome_arg *args, unsigned n);
 void chrome_end(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
 		const struct chrome_arg *args, unsigned n);
-/* ph "X" */
+/* ph "X"; `category` is a plain word, or NULL */
 void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int64_t pid,
-		     int64_t tid, const char *name, const struct chrome_arg *args, unsigned n);
+		     int64_t tid, const char *category, const char *name,
+		     const struct chrome_arg *args, unsigned n);
 /* ph "i", scope thread */
 void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
 		    const char *name, const struct chrome_arg *args, unsigned n);

@@ -213,7 +213,7 @@ TEST(chrome_trace, every_kind_of_event)
 
 	chrome_begin(t, 1234567, 1, 2, "b", NULL, 0);
 	chrome_end(t, -1500, 1, 2, "b", NULL, 0);
-	chrome_complete(t, 0, 42, 1, 2, "x", NULL, 0);
+	chrome_complete(t, 0, 42, 1, 2, "kernel", "x", NULL, 0);
 	chrome_instant(t, 1000, 1, 2, "i", NULL, 0);
 	chrome_counter(t, 5, CHROME_PID_NPU, "npu_aicore_usage_rate", "3", args, 5);
 	chrome_meta(t, 1, 2, "thread_name", args, 1);
@@ -223,7 +223,8 @@ TEST(chrome_trace, every_kind_of_event)
 	const char *const want[] = {
 		"{\"name\":\"b\",\"ph\":\"B\",\"ts\":1234.567,\"pid\":1,\"tid\":2}",
 		"{\"name\":\"b\",\"ph\":\"E\",\"ts\":-1.500,\"pid\":1,\"tid\":2}",
-		"{\"name\":\"x\",\"ph\":\"X\",\"ts\":0.000,\"dur\":0.042,\"pid\":1,\"tid\":2}",
+		"{\"name\":\"x\",\"ph\":\"X\",\"ts\":0.000,\"dur\":0.042,\"cat\":\"kernel\","
+		"\"pid\":1,\"tid\":2}",
 		"{\"name\":\"i\",\"ph\":\"i\",\"ts\":1.000,\"s\":\"t\",\"pid\":1,\"tid\":2}",
 		"{\"name\":\"npu_aicore_usage_rate\",\"ph\":\"C\",\"ts\":0.005,\"pid\":1000000000,",
 		"\"tid\":0,\"id\":\"3\",\"args\":{\"a\":137438953472,\"b\":-0.25,\"e\":-92233720",
