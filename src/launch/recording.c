@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "launch/program.h"
 #include "recorder/session.h"
 #include "recorder/start.h"
@@ -107,6 +108,15 @@ static int make_dir(const char *output, struct buf *out, struct err *err)
 	return r;
 }
 
+/* Of system calls: the job begins with those that we have. */
+static uint32_t own_filters(void)
+{
+	char text[4096];
+	ssize_t n = proc_read(getpid(), "status", text, sizeof(text));
+
+	return n > 0 ? proc_status_filters(text, (size_t)n) : 0;
+}
+
 static int start_recorder(const char *dir, const struct mem_config *config, struct err *err)
 {
 	struct control_page *page;
@@ -115,6 +125,7 @@ static int start_recorder(const char *dir, const struct mem_config *config, stru
 	if (r < 0)
 		return r;
 	mem_config_publish(config, page);
+	page->filters = own_filters();
 	mem_config_choose_report(config, page);
 	r = recorder_start(dir, page, err);
 	session_unmap(page);
