@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define AS_SHARE 16
@@ -54,7 +55,8 @@ int guest_commit(struct arena_head *a, uint64_t off, uint64_t len)
 	if (guest_is_sealed())
 		return -EPERM;
 #ifdef MADV_POPULATE_WRITE
-	if (madvise((char *)a + from, to - from, MADV_POPULATE_WRITE) == 0)
+	/* By its number: the name may be that of guest/interpose, which spares our memory. */
+	if (syscall(SYS_madvise, (char *)a + from, to - from, MADV_POPULATE_WRITE) == 0)
 		return 0;
 	if (errno != EINVAL)
 		return -errno;
