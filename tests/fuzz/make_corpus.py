@@ -227,6 +227,10 @@ def cursor(proc, ring, offset, seq):
     return struct.pack("<IIIIIIQ", 3, 32, proc, 0, ring, offset, seq)
 
 
+def count(proc, records, in_batch, lost=0):
+    return struct.pack("<IIIIQQQQQ", 4, 56, proc, 0, records, in_batch, lost, 0, 0)
+
+
 def frame(kind, payload):
     return struct.pack("<BH", kind, len(payload)) + payload
 
@@ -410,6 +414,9 @@ SEEDS = {
         + frame(3, stack(0, 1, [0x1010, 0x2020]) + run(0, 7, EVERY) + cursor(0, 0, 64, 1))
         + frame(4, proc_end(0))
         + frame(5, b""),
+        "counts": frame(3, run(0, 7, EVERY[1:5]) + count(0, 4, 4))
+        + frame(3, count(0, 4, 0, 9) + run(0, 7, EVERY[1:3]) + count(0, 20, 2, 9))
+        + frame(4, proc_end(0)),
         "watch": frame(1, b'{"watchConfig":{"isWatched":true,"start":"aten.mm","end":"x"}}')
         + frame(3, run(0, 7, WATCH)),
         "device": frame(1, b'{"analysisType":8,"oomTopK":2}')
