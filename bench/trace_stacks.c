@@ -18,7 +18,8 @@ static double measure(const char *what, struct stack_child *children, unsigned n
 	const char *why;
 
 	for (unsigned i = 0; i < n; i++)
-		looking[i] = trace_python_start((uint32_t)children[i].pid);
+		looking[i] =
+			trace_python_start((uint32_t)children[i].pid, (uint32_t)children[i].pid);
 	stack_sleep_s(0.2); /* finding them is done once */
 	double begun = stack_now_s(), cpu = stack_cpu_s();
 	stack_sleep_s(s);

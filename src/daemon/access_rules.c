@@ -9,7 +9,7 @@
 
 #include "base/containers/buf.h"
 #include "base/mem.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "net/tls/files.h"
 
 #define NAME_BYTES 256

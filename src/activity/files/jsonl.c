@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "base/text/text.h"
 #include "formats/json_value.h"
 #include "wire/request.h"

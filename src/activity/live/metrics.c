@@ -4,7 +4,7 @@
  * ended in it, as datagrams of the type "data" that any dynolog daemon of the NPU tools reads. Keys
  * are in alphabetical order, kinds in that of their numbers.
  */
-#include "activity/live/send.h"
+#include "activity/live/daemon_queue.h"
 #include "activity/windows/window.h"
 #include "base/clock.h"
 #include "base/compare.h"

@@ -12,7 +12,7 @@
 #ifndef SONDE_ACTIVITY_LIVE_TOP_REPORT_H
 #define SONDE_ACTIVITY_LIVE_TOP_REPORT_H
 
-#include "activity/live/send.h"
+#include "activity/live/daemon_queue.h"
 #include "activity/windows/window.h"
 #include "base/containers/buf.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/steps/job_summary.h"
-#include "base/text/plain_words.h"
+#include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "unwind/symbols/demangle.h"
 

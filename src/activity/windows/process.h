@@ -3,7 +3,7 @@
 #ifndef SONDE_ACTIVITY_WINDOWS_PROCESS_H
 #define SONDE_ACTIVITY_WINDOWS_PROCESS_H
 
-#include "activity/live/send.h"
+#include "activity/live/daemon_queue.h"
 #include "activity/live/top_report.h"
 #include "activity/windows/marks.h"
 #include "activity/windows/names.h"

@@ -39,7 +39,7 @@ struct window {
 	const struct window_ops *ops;
 	void *state; /* of the ops */
 	struct texts *names; /* of the process; see window_name() */
-	struct sender *to; /* activity/live/send.h: the daemon of a monitor; NULL: none */
+	struct sender *to; /* activity/live/daemon_queue.h: the daemon of a monitor; NULL: none */
 };
 
 /* Any but open and close may be NULL. */

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/text/plain_words.h"
+#include "base/text/number_words.h"
 #include "cli/activity/show.h"
 #include "cli/command.h"
 

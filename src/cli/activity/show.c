@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "activity/files/activity.h"
-#include "base/text/plain_words.h"
+#include "base/text/number_words.h"
 #include "base/text/text.h"
 #include "formats/json_value.h"
 #include "unwind/symbols/demangle.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "cli/command.h"
 #include "client/profiler_config.h"
 

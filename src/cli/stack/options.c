@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 
 #define SECOND 1000000000ull
 #define TIMEOUT_LEAST (SECOND / 10)

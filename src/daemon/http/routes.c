@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "daemon/http/http_impl.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/rpc/api.h"

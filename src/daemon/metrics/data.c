@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "daemon/metrics/metrics_impl.h"
 
 #define LOG_AREA "metrics"

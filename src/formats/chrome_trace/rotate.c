@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "formats/chrome_trace/chrome_trace_impl.h"
 
 /* Bytes of a path before the place of the number: before .json, .json.gz, or at its end. */

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/proc.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 
 #define MB 1048576.0
 

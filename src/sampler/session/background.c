@@ -15,7 +15,7 @@
 #include "base/containers/buf.h"
 #include "base/fs.h"
 #include "base/proc.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 #include "sampler/discover/discover.h"
 
 #define LOG_AREA "stack"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/subprocess.h"
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 
 #define MAX_OUTPUT (1u << 20)
 #define MAX_MB (INT64_C(1) << 40)

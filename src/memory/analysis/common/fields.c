@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/plain_words.h"
+#include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "formats/json_value.h"
 #include "memory/analysis/common/frames.h"

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/containers/buf.h"
-#include "base/text/plain_words.h"
+#include "base/text/number_words.h"
 #include "memory/analysis/common/stacks.h"
 #include "memory/dump/row.h"
 

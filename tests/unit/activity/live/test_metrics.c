@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What monitors' windows tell the daemon: sums, marks, and what took the time. */
 #include "activities.h"
-#include "activity/live/send.h"
+#include "activity/live/daemon_queue.h"
 #include "activity/live/top_report.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What took the time of an interval, as `sonde top` is told. */
 #include "activities.h"
+#include "activity/live/daemon_queue.h"
 #include "activity/live/histogram.h"
-#include "activity/live/send.h"
 #include "activity/live/top_report.h"
 #include "activity/steps/spans.h"
 

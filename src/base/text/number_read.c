@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 
 bool number_read(const char *text, size_t len, int64_t *out)
 {

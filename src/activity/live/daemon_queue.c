@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #define LOG_AREA "activity"
-#include "activity/live/send.h"
+#include "activity/live/daemon_queue.h"
 
 #include "base/clock.h"
 #include "base/log.h"

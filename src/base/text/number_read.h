@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Numbers that come as text from outside. */
-#ifndef SONDE_BASE_TEXT_NUMBER_H
-#define SONDE_BASE_TEXT_NUMBER_H
+#ifndef SONDE_BASE_TEXT_NUMBER_READ_H
+#define SONDE_BASE_TEXT_NUMBER_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>

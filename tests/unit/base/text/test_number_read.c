@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "test.h"
 
-#include "base/text/number.h"
+#include "base/text/number_read.h"
 
 #include <string.h>
 

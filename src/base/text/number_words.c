@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "base/text/plain_words.h"
+#include "base/text/number_words.h"
 
 #include <stdio.h>
 

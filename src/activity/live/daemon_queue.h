@@ -4,8 +4,8 @@
  * never waits for it longer than a moment; what waits is bounded, the oldest go first, and are
  * counted. A window may be closed while its last report still waits.
  */
-#ifndef SONDE_ACTIVITY_LIVE_SEND_H
-#define SONDE_ACTIVITY_LIVE_SEND_H
+#ifndef SONDE_ACTIVITY_LIVE_DAEMON_QUEUE_H
+#define SONDE_ACTIVITY_LIVE_DAEMON_QUEUE_H
 
 #include "wire/request.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Numbers as people read them. Each adds to out, in ASCII, so that bytes are columns. */
-#ifndef SONDE_BASE_TEXT_PLAIN_WORDS_H
-#define SONDE_BASE_TEXT_PLAIN_WORDS_H
+#ifndef SONDE_BASE_TEXT_NUMBER_WORDS_H
+#define SONDE_BASE_TEXT_NUMBER_WORDS_H
 
 #include "base/containers/buf.h"
 
