@@ -140,9 +140,9 @@ TEST(activity_trace, exactly_the_steps)
 	finish();
 	CHECK_STR(names(), "n3 n4 n22 n23 n24");
 	json_t *trace = stage_load("trace.json");
-	const json_t *s = event(trace, "step 5", "X");
-	CHECK(s && event(trace, "step 6", "X") && !event(trace, "step 7", "X"));
-	CHECK(!event(trace, "step 4", "X"));
+	const json_t *s = event(trace, "ProfilerStep#5", "X");
+	CHECK(s && event(trace, "ProfilerStep#6", "X") && !event(trace, "ProfilerStep#7", "X"));
+	CHECK(!event(trace, "ProfilerStep#4", "X"));
 	CHECK_INT(json_number_value(json_object_get(s, "dur")), 100000);
 	CHECK_INT(json_integer_value(at(trace, "distributedInfo", "rank")), 3);
 	CHECK_STR(json_string_value(at(trace, "sonde", "request")), "4711");

@@ -98,19 +98,20 @@ TEST(activity_trace_end, in_its_second_step)
 	launch(260 * MS, 280 * MS, 3, true);
 	step_begins(300 * MS, 7); /* nobody waits for that any more */
 	finish();
-	CHECK_STR(note("step 6", &us), "ended by request in step 6; steps 5 to 6 were asked for");
+	CHECK_STR(note("ProfilerStep#6", &us),
+		  "ended by request in step 6; steps 5 to 6 were asked for");
 	CHECK_INT(us, 50000);
 	json_t *trace = stage_load("trace.json"), *rank = stage_load("summary.json");
 	CHECK_INT(events(trace, "launch", NULL), 2);
 	CHECK_INT(events(trace, "kernel", NULL), 2);
 	CHECK_INT(events(trace, "late launch", NULL) + events(trace, "late kernel", NULL), 0);
-	CHECK_INT(events(trace, "step 7", NULL), 0);
+	CHECK_INT(events(trace, "ProfilerStep#7", NULL), 0);
 	const json_t *steps = json_object_get(rank, "steps");
 	CHECK_INT(json_array_size(steps), 2);
 	CHECK(json_is_true(json_object_get(json_array_get(steps, 0), "whole")));
 	CHECK(json_is_false(json_object_get(json_array_get(steps, 1), "whole")));
 	CHECK(json_is_false(json_object_get(rank, "complete")));
-	CHECK_STR(json_string_value(json_object_get(rank, "note")), note("step 5", &us));
+	CHECK_STR(json_string_value(json_object_get(rank, "note")), note("ProfilerStep#5", &us));
 	json_decref(trace);
 	json_decref(rank);
 }
@@ -147,7 +148,8 @@ TEST(activity_trace_end, a_later_step_was_told_before)
 	step_begins(260 * MS, 6);
 	stage_monitor(&st, 250 * MS, MONITOR_END, 1, "");
 	finish();
-	CHECK_STR(note("step 5", &us), "ended by request in step 5; steps 5 to 6 were asked for");
+	CHECK_STR(note("ProfilerStep#5", &us),
+		  "ended by request in step 5; steps 5 to 6 were asked for");
 	CHECK_INT(us, 150000);
 }
 
@@ -183,7 +185,7 @@ TEST(activity_trace_end, in_its_only_step)
 	step_begins(100 * MS, 5);
 	stage_monitor(&st, 250 * MS, MONITOR_END, 1, "");
 	finish();
-	CHECK_STR(note("step 5", &us), "ended by request in step 5, before its end");
+	CHECK_STR(note("ProfilerStep#5", &us), "ended by request in step 5, before its end");
 }
 
 /* What its device had not told by then is missing. */
@@ -197,7 +199,7 @@ TEST(activity_trace_end, and_killed_afterwards)
 	stage_tell(&st);
 	stage_end(&st);
 	stage_close(&st);
-	CHECK_STR(note("step 5", &us),
+	CHECK_STR(note("ProfilerStep#5", &us),
 		  "ended by request in step 5; steps 5 to 6 were asked for; the process was killed "
 		  "or ended before the last step of the trace had ended");
 }
