@@ -44,7 +44,7 @@ int host_list_add_pods(struct host_list *h, const char *json, size_t len, unsign
 
 void host_list_release(struct host_list *h);
 
-/* --- schedulers --- */
+/* --- host_sources.c --- */
 
 /* Where hosts come from: names on the command line, a file, a Slurm job, pods of Kubernetes. */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/live/top_report.h"
 
+#include "activity/live/busy.h"
 #include "activity/live/histogram.h"
-#include "activity/steps/spans.h"
 #include "activity/windows/names.h"
 #include "base/compare.h"
 #include "base/containers/hmap.h"

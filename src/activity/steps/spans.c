@@ -113,7 +113,7 @@ void spans_minus(const struct spans *a, const struct spans *b, struct spans *out
 	out->tidy = out->n;
 }
 
-static uint64_t length_of_first(const struct spans *s, size_t n)
+uint64_t spans_length_of_first(const struct spans *s, size_t n)
 {
 	uint64_t sum = 0;
 
@@ -124,7 +124,7 @@ static uint64_t length_of_first(const struct spans *s, size_t n)
 
 uint64_t spans_length(const struct spans *s)
 {
-	return length_of_first(s, s->n);
+	return spans_length_of_first(s, s->n);
 }
 
 uint64_t spans_within(const struct spans *s, uint64_t from, uint64_t to, size_t *at)
@@ -150,48 +150,10 @@ void spans_release(struct spans *s)
 	*s = (struct spans){0};
 }
 
-/* --- busy --- */
-
 /* All are tidy. */
-static void drop_first(struct spans *s, size_t n)
+void spans_drop_first(struct spans *s, size_t n)
 {
 	s->n = s->tidy -= n;
 	if (n && s->n)
 		memmove(s->at, s->at + n, s->n * sizeof(*s->at));
-}
-
-void busy_tidy(struct busy *b)
-{
-	spans_tidy(&b->spans);
-	if (b->spans.n <= BUSY_SPANS)
-		return;
-	size_t gone = b->spans.n - BUSY_SPANS / 2;
-	b->covered += length_of_first(&b->spans, gone);
-	b->floor = b->spans.at[gone - 1].end;
-	drop_first(&b->spans, gone);
-}
-
-uint64_t busy_take(struct busy *b, uint64_t to)
-{
-	struct spans *s = &b->spans;
-	size_t done = 0;
-
-	busy_tidy(b);
-	while (done < s->n && s->at[done].end <= to)
-		done++;
-	uint64_t covered = b->covered + length_of_first(s, done);
-	drop_first(s, done);
-	if (s->n && s->at[0].start < to) { /* it goes on */
-		covered += to - s->at[0].start;
-		s->at[0].start = to;
-	}
-	b->covered = 0;
-	b->floor = to > b->floor ? to : b->floor;
-	return covered;
-}
-
-void busy_release(struct busy *b)
-{
-	spans_release(&b->spans);
-	*b = (struct busy){0};
 }

@@ -7,7 +7,7 @@ program has switched on do not see it, and nothing is kept alive.
 
 import contextlib
 
-from . import _signals
+from . import _program_errors
 
 _MAX_DEPTH = 8  # of tensors inside tensors, and of what an optimizer keeps
 
@@ -28,11 +28,11 @@ def of(torch, tensors):
                 found.append(tensor.data_ptr())
                 continue
             except Exception as why:  # sparse, or without memory of its own
-                _signals.pass_on(why)
+                _program_errors.pass_on(why)
         try:
             _look_inside(torch, tensor, found, _MAX_DEPTH)
         except Exception as why:  # a kind of tensor that refuses
-            _signals.pass_on(why)
+            _program_errors.pass_on(why)
     return found
 
 

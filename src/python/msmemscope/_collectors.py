@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 
-from . import _fork, _messages, _signals
+from . import _fork, _messages, _program_errors
 
 WHAT = {
     "_current_device": "devices are",
@@ -62,7 +62,7 @@ def _guarded(name, what, *args):
     try:
         return what(*args)
     except Exception as why:  # whatever a framework throws at us must not reach the job
-        _signals.pass_on(why)
+        _program_errors.pass_on(why)
         what_for = WHAT.get(name, "what is missing is")
         _messages.warn_once(f"{what_for} not collected: {type(why).__name__}: {why}")
         return None

@@ -22,7 +22,7 @@ import sys
 import threading
 import types
 
-from . import _fork, _messages, _signals
+from . import _fork, _messages, _program_errors
 
 _lock = _fork.lock(globals())  # a finalizer or signal handler may come in between
 _waiting = {}  # name: [Handle]
@@ -60,7 +60,7 @@ class Handle:
             if callback is not None:
                 callback(module)
         except Exception as why:  # the import goes on as if we were not there
-            _signals.pass_on(why)
+            _program_errors.pass_on(why)
             _messages.warn_once(f"hooks of '{self.name}' do not work: {type(why).__name__}: {why}")
 
 

@@ -34,7 +34,7 @@ import weakref
 
 from sonde import _sonde
 
-from . import _addresses, _history, _imports, _messages, _signals
+from . import _addresses, _history, _imports, _messages, _program_errors
 
 DETAIL_1 = 3
 SYNC_S = 0.5  # less than the recorder waits for what the pool of torch has noted down
@@ -78,7 +78,7 @@ def _hook_torch(torch):
         try:
             hook(torch)
         except Exception as why:  # one of them may be unknown to this version
-            _signals.pass_on(why)
+            _program_errors.pass_on(why)
             _messages.warn_once(f"some owners are not recorded: {hook.__name__}: {why}")
 
 
@@ -90,7 +90,7 @@ def _guard(function):
         try:
             return function(*args)
         except Exception as why:
-            _signals.pass_on(why)
+            _program_errors.pass_on(why)
             _messages.warn_once(f"some owners are not recorded: {type(why).__name__}: {why}")
             return None
 

@@ -5,7 +5,7 @@ import functools
 import operator
 import os
 
-from . import _collectors, _devices, _messages, _signals
+from . import _collectors, _devices, _messages, _program_errors
 from ._control import native
 
 NAME = "Memory Snapshot"
@@ -48,7 +48,7 @@ def take_snapshot(device_mask: "Mask" = None, name: str = NAME) -> None:
             try:
                 _device_snapshot(sonde, accelerator, index, name)
             except Exception as why:  # a device that has failed: that is the job's affair
-                _signals.pass_on(why)
+                _program_errors.pass_on(why)
                 _messages.warn_once(f"no snapshot of {accelerator.name}:{index}: {why}")
 
 

@@ -11,7 +11,7 @@ per_step: of a generator or coroutine, enter() and leave() bracket each stretch 
 the pauses in between, in which the thread does something else.
 """
 
-from .. import _messages, _signals
+from .. import _messages, _program_errors
 
 
 class Hook:
@@ -30,7 +30,7 @@ class Hook:
 
 
 def complain(what, why):
-    _signals.pass_on(why)
+    _program_errors.pass_on(why)
     _messages.warn_once(f"a hook of {what} does not work: {type(why).__name__}: {why}")
 
 

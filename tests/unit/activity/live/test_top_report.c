@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What took the time of an interval, as `sonde top` is told. */
 #include "activities.h"
+#include "activity/live/busy.h"
 #include "activity/live/daemon_queue.h"
 #include "activity/live/histogram.h"
 #include "activity/live/top_report.h"
-#include "activity/steps/spans.h"
 
 #include <pthread.h>
 #include <stdint.h>
