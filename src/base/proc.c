@@ -124,19 +124,24 @@ static int open_shown(const char *shown, const uint32_t *numbers, unsigned depth
 int proc_open_in_namespace(uint64_t pid_namespace, uint32_t pid)
 {
 	uint32_t numbers[NAMESPACES_MAX];
-	int found = -ESRCH;
 
 	if (!pid_namespace || pid_namespace == proc_pid_namespace("self"))
 		return open_pidfd(pid);
 	unsigned own = read_numbers("self", numbers);
 	DIR *d = own ? opendir("/proc") : NULL;
-	for (struct dirent *e = d ? readdir(d) : NULL; e && found == -ESRCH; e = readdir(d)) {
+	int found = d ? -ESRCH : -ENOENT;
+	for (struct dirent *e = d ? readdir(d) : NULL; e && found < 0; e = readdir(d)) {
 		if (e->d_name[0] < '1' || e->d_name[0] > '9')
 			continue;
 		unsigned n = read_numbers(e->d_name, numbers);
-		if (n > own && numbers[n - 1] == pid &&
-		    proc_pid_namespace(e->d_name) == pid_namespace)
+		if (n <= own || numbers[n - 1] != pid)
+			continue;
+		errno = 0;
+		uint64_t its = proc_pid_namespace(e->d_name);
+		if (its == pid_namespace)
 			found = open_shown(e->d_name, numbers, own - 1);
+		else if (!its && (errno == EACCES || errno == EPERM))
+			found = -EACCES; /* it may be this one */
 	}
 	if (d)
 		closedir(d);

@@ -26,8 +26,8 @@ int proc_stat_read(pid_t pid, struct proc_stat *out);
 /* The inode of the pid namespace of a process, as /proc has it ("self" or a number); 0: not known.
  */
 uint64_t proc_pid_namespace(const char *pid);
-/* A pidfd of the process that is `pid` in that namespace. -ESRCH: there is none, which is certain
- * only if the namespace is our own; another negative errno: there is one, or nobody knows. */
+/* A pidfd of the process that is `pid` in that namespace. -ESRCH: there is none in our namespace and
+ * those below; another negative errno: there is one, or nobody knows. */
 int proc_open_in_namespace(uint64_t pid_namespace, uint32_t pid);
 /* Are the numbers in /proc those that system calls take? Not in a pid namespace that has the /proc
  * of another. */

@@ -11,13 +11,14 @@
  *
  * A process of our own namespace is opened by its number. One of a namespace below ours is found
  * in /proc, which has the numbers of a process in all its namespaces. Who is found but does not
- *have the arena mapped got the number later: the owner has ended, or has called exec(). From then
- *on the pidfd says when it ends.
+ * have the arena mapped got the number later: the owner has ended, or has called exec(). From then
+ * on the pidfd says when it ends.
  *
  * What is not found has ended, or is out of sight: in a namespace above ours (the recorder was
  * called by a process in a container), in a /proc that hides it. Then the kernel is asked
- * whether anybody else has the file mapped. On overlayfs it does not know: there the process counts
- * as alive until it has written nothing for QUIET_NS.
+ * whether anybody else has the file mapped. On overlayfs it does not know: there the process has
+ * ended if a launcher started us, all of whose descendants we see, and else counts as alive until it
+ * has written nothing for QUIET_NS.
  */
 #include "recorder/arena.h"
 

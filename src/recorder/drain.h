@@ -35,6 +35,8 @@ struct drain_proc {
 
 /* Arenas lie in dir; numbers of new processes begin at first_number. */
 struct drain *drain_new(const char *dir, uint32_t first_number);
+/* All processes are in our pid namespace or below: whom /proc does not show has ended. */
+void drain_expect_below(struct drain *d);
 void drain_free(struct drain *d);
 
 /*

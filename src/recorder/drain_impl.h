@@ -47,6 +47,7 @@ struct drain {
 	uint32_t *run_begin; /* first entry of each run */
 	size_t cap_begin;
 	bool left; /* see drain_has_left() */
+	bool sees_all; /* see drain_expect_below() */
 	struct frame_proc *known; /* of a former recorder */
 	size_t nknown, cap_known;
 	struct hmap known_at; /* number of a process → its place in known[] */

@@ -25,6 +25,11 @@ struct drain *drain_new(const char *dir, uint32_t first_number)
 	return d;
 }
 
+void drain_expect_below(struct drain *d)
+{
+	d->sees_all = true;
+}
+
 void drain_free(struct drain *d)
 {
 	if (!d)
@@ -138,6 +143,9 @@ static int attach_arena(struct drain *d, const char *name)
 
 	if (!a)
 		return 0; /* not complete yet, or not an arena: tried again next time */
+	/* Where neither /proc nor the file says that it lives. */
+	if (d->sees_all && a->proc.uncertain && a->pid_ns && a->pidfd == -ESRCH)
+		a->proc.dead = true;
 	if (is_drained(d, a)) {
 		retire_arena(d, a, true);
 		return 0;

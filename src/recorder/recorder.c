@@ -190,6 +190,8 @@ static int open_recording(struct recorder *rec, struct err *err)
 	char *path = xasprintf("%s/" SESSION_RECORDING, rec->dir);
 
 	rec->drain = drain_new(rec->ring_dir, 0);
+	if (!rec->called)
+		drain_expect_below(rec->drain); /* a launcher's descendants cannot leave it */
 	int r = 0;
 	if (access(path, F_OK) == 0)
 		stream_file(path, &known, rec, NULL, NULL);

@@ -69,7 +69,8 @@ def all_kinds(h):
     steady = " ".join(map(str, h.steady(threads=2, events=2000, pace=20)))
     storm = f"{h.target('storm')} {h.count_file} forks 1 10"
     chain = f"{h.target('chain')} {h.count_file} 4 50 return"
-    return [h.target("phases"), h.count_file, 0, 50, "+", f"run:{steady} && {storm} && {chain}", "+"]
+    run = f"run:{steady} && {storm} && {chain}"
+    return [h.target("phases"), h.count_file, 0, 50, "+", run, "+"]
 
 
 # --- the namespaces ---
@@ -122,6 +123,24 @@ def test_a_container_in_a_container(hurt):
     assert h.counted == 4 * 100
 
 
+def test_on_overlayfs(hurt):
+    """There the file does not say who uses it, and containers have their files there."""
+    h, upper = hurt, hurt.tmp / "upper"
+    for name in ("lower", "upper", "work", "merged"):
+        (h.tmp / name).mkdir()
+    mount = "mount -t overlay o -o lowerdir=lower,upperdir=upper,workdir=work merged"
+    r = subprocess.run(["unshare", "-m", "sh", "-c", mount], cwd=h.tmp, capture_output=True)
+    if r.returncode:
+        lacks("mount", "overlayfs cannot be mounted here")
+    h.out = h.tmp / "merged" / "out"
+    inner = f"run:unshare -p -f {h.target('phases')} {h.count_file} 1 50 +"
+    job = h.command(h.target("phases"), h.count_file, 0, 50, "+", inner, "+")
+    wrap = ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    run_plain(h, [*wrap, *job])
+    h.out = upper / "out"
+    check_all_recorded(h)
+
+
 # --- who is out of sight of the recorder ---
 
 
@@ -130,7 +149,7 @@ def test_a_recorder_inside_and_a_process_outside(hurt):
     h, go = hurt, hurt.tmp
     phases = f"{h.target('phases')} {h.count_file}"
     inside = f"{phases} 1 50 wait:{go}/a + wait:{go}/b +"
-    outside = f"{phases} 2 50 wait:{go}/c + wait:{go}/d + wait:{go}/never"
+    outside = f"{phases} 2 50 wait:{go}/c + wait:{go}/d + wait:{go}/e"
     shell = f"setsid unshare -p -f {inside} >&- 2>&- & setsid {outside} >&- 2>&- & {phases} 0 50 +"
     run_plain(h, h.command("sh", "-c", shell))
     h.session.wait_finished()
@@ -140,18 +159,22 @@ def test_a_recorder_inside_and_a_process_outside(hurt):
         wait_until(lambda: counted(h.count_file) == n, f"{n} events", 10)
 
     rings = lambda: {p.name for p in h.recording.glob("*.ring")}
-    lead("a", 200)
-    assert h.session.state == LIVE
-    (inner,) = rings()
-    lead("c", 300)
-    (outer,) = rings() - {inner}
-    pause(0.5, "the recorder looks who is alive")
-    lead("d", 400)
-    assert rings() == {inner, outer}
-    os.kill(int(outer.split("-")[0]), signal.SIGKILL)
-    wait_until(lambda: rings() == {inner}, "the end of the process to be noticed", 10)
-    lead("b", 500)
-    check_all_recorded(h)
+    try:
+        lead("a", 200)
+        assert h.session.state == LIVE
+        (inner,) = rings()
+        lead("c", 300)
+        (outer,) = rings() - {inner}
+        pause(0.5, "the recorder looks who is alive")
+        lead("d", 400)
+        assert rings() == {inner, outer}
+        os.kill(int(outer.split("-")[0]), signal.SIGKILL)
+        wait_until(lambda: rings() == {inner}, "the end of the process to be noticed", 30)
+        lead("b", 500)
+        check_all_recorded(h)
+    finally:  # nobody waits for the next step for ever
+        for name in "abcde":
+            (go / name).touch()
 
 
 # --- /proc of another namespace ---
