@@ -53,7 +53,7 @@ static volatile sig_atomic_t trapped;
 /* The driver of this job: no system call, so that the sandbox need not know of any. */
 int halMemAllocInner(void **pp, unsigned long long size, unsigned long long flag)
 {
-	static _Atomic uint64_t next = 0x100000000000;
+	static uint64_t next = 0x100000000000;
 
 	(void)flag;
 	*pp = (void *)(uintptr_t)__atomic_fetch_add(&next, (size + 4095) & ~4095ull,
