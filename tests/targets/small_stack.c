@@ -31,7 +31,7 @@ static int may_fork;
 /* The driver of this job: a few bytes of stack. */
 int halMemAllocInner(void **pp, unsigned long long size, unsigned long long flag)
 {
-	static _Atomic uint64_t next = 0x100000000000;
+	static uint64_t next = 0x100000000000;
 
 	(void)flag;
 	*pp = (void *)(uintptr_t)__atomic_fetch_add(&next, (size + 4095) & ~4095ull,
