@@ -27,7 +27,7 @@ void csv_add_harmless_field(struct buf *out, const char *s, size_t n)
 		buf_add_char(out, '"');
 	if (n && memchr("=+-@\t\r", s[0], 6))
 		buf_add_char(out, '\'');
-	char *p = buf_room(out, 2 * n);
+	char *p = buf_room(out, 2 * n + 1);
 	out->len = (size_t)(csv_put_doubled(p, s, n) - out->data);
 	if (quotes)
 		buf_add_char(out, '"');
