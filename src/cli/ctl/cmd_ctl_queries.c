@@ -143,7 +143,8 @@ static void explain_status(const struct ctl *c, const json_t *reply, struct buf 
 		buf_add_str(out, "npu-monitor is running; stop it before nputrace");
 	else if (!strcmp(trace, "Uninitialized"))
 		buf_addf(out,
-			 "no NPU process has reported to this daemon; '%s ps' lists all that have "
+			 "no NPU process that you may see has reported to this daemon; '%s ps' "
+			 "lists all that have "
 			 "registered",
 			 ctl_name(c));
 	else if (!strcmp(trace, "Idle"))

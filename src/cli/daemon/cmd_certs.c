@@ -193,8 +193,8 @@ static void describe_made(struct certs_cmd *o, struct buf *text)
 
 	if (certs_is_new(o->certs))
 		buf_addf(text,
-			 "Made a certificate authority in %s/ca. Keep it here and private: anybody "
-			 "whoever has its key can make certificates for everything.\n",
+			 "Made a certificate authority in %s/ca. Keep it here and private: whoever "
+			 "has its key can make certificates for everything.\n",
 			 o->out);
 	buf_addf(text, "Made %u certificate%s%s.", o->made, o->made == 1 ? "" : "s",
 		 o->renew ? " with new keys; those they replace stay valid until they expire" : "");
