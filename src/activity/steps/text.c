@@ -215,21 +215,50 @@ static const struct split_rank *longest(const struct split_job *j)
 	return r;
 }
 
+/* Numbers of steps that any rank has. The next step, if that was asked for, need not be the same one
+ * for all: then `same` is false. */
+struct step_range {
+	uint64_t first, last;
+	bool same;
+};
+
+static struct step_range find_steps(const struct split_job *j)
+{
+	const struct split_rank *r = longest(j);
+	struct step_range all = {r->steps[0].number, r->steps[r->nsteps - 1].number, true};
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		r = j->ranks[i];
+		if (!r->nsteps || r->steps[0].number == SPLIT_NO_NUMBER)
+			continue;
+		uint64_t first = r->steps[0].number, last = r->steps[r->nsteps - 1].number;
+		if ((first != all.first || last != all.last) && split_rank_is_complete(r))
+			all.same = false;
+		all.first = first < all.first ? first : all.first;
+		all.last = last > all.last ? last : all.last;
+	}
+	return all;
+}
+
 static void say_which(const struct split_job *j, struct buf *out)
 {
 	const struct split_rank *r = longest(j);
+	bool numbered = r->nsteps && r->steps[0].number != SPLIT_NO_NUMBER;
+	struct step_range all = numbered ? find_steps(j) : (struct step_range){.same = true};
 
 	if (!r->nsteps)
 		buf_add_str(out, "No step");
-	else if (r->steps[0].number == SPLIT_NO_NUMBER)
+	else if (!numbered)
 		buf_add_str(out, "The time of the trace");
-	else if (r->nsteps == 1)
-		buf_addf(out, "Step %llu", (unsigned long long)r->steps[0].number);
+	else if (all.first == all.last)
+		buf_addf(out, "Step %llu", (unsigned long long)all.first);
 	else
-		buf_addf(out, "Steps %llu to %llu", (unsigned long long)r->steps[0].number,
-			 (unsigned long long)r->steps[r->nsteps - 1].number);
+		buf_addf(out, "Steps %llu to %llu", (unsigned long long)all.first,
+			 (unsigned long long)all.last);
 	buf_add_str(out, " of ");
 	words_of(out, j->nranks, "rank");
+	if (!all.same)
+		buf_add_str(out, ", of which some traced only a part of these steps");
 }
 
 static void say_split(const struct split_job *j, struct buf *out)
@@ -479,20 +508,25 @@ static bool step_mean(const struct split_job *j, uint64_t number, struct split_t
 static void table_steps(const struct split_job *j, unsigned top, struct buf *out)
 {
 	const struct split_rank *r = longest(j);
-	size_t n = r->nsteps < top ? r->nsteps : top;
+	uint64_t shown = 0, left = 0;
 
 	if (r->nsteps && r->steps[0].number == SPLIT_NO_NUMBER)
 		return;
-	buf_add_str(out, "\nSteps (means of all ranks)\n          step" TIMES_HEAD);
-	for (size_t i = 0; i < n; i++) {
+	struct step_range all = r->nsteps ? find_steps(j) : (struct step_range){1, 0, true};
+	buf_addf(out, "\nSteps (means of %s)\n          step" TIMES_HEAD,
+		 all.same ? "all ranks" : "the ranks that traced them");
+	/* numbers are somebody else's: two ranks may be far apart */
+	for (uint64_t number = all.first; number <= all.last && shown < top; number++) {
 		struct split_times t;
 
-		if (!step_mean(j, r->steps[i].number, &t))
+		shown++;
+		if (!step_mean(j, number, &t))
 			continue;
-		buf_addf(out, "%14llu", (unsigned long long)r->steps[i].number);
+		buf_addf(out, "%14llu", (unsigned long long)number);
 		add_times(out, &t);
 	}
-	add_rest(out, n, r->nsteps);
+	left = all.last + 1 - all.first;
+	add_rest(out, shown, left);
 }
 
 static void table_kernels(const struct split_job *j, unsigned top, struct buf *out)

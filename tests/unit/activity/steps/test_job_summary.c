@@ -39,6 +39,27 @@ TEST(step_split_job, the_others_wait_for_the_slow_one)
 	split_job_release(&j);
 }
 
+/* "The next step" is another one for a rank that is behind. */
+TEST(step_split_job, ranks_that_traced_other_steps)
+{
+	struct split_job j = {0};
+
+	for (int i = 0; i < 3; i++) {
+		struct split_rank *r = rank_of(&(struct plan){i, 100 * MS, 60 * MS, 20 * MS, 0, 0});
+
+		for (size_t k = 0; i == 0 && k < r->nsteps; k++)
+			r->steps[k].number++;
+		split_job_add(&j, r);
+	}
+	const char *text = job_text(&j);
+	CHECK_HAS(text,
+		  "Steps 10 to 13 of 3 ranks, of which some traced only a part of these steps:");
+	CHECK_HAS(text, "Steps (means of the ranks that traced them)");
+	CHECK_HAS(text, "\n            10 ");
+	CHECK_HAS(text, "\n            13 ");
+	split_job_release(&j);
+}
+
 TEST(step_split_job, longer_steps)
 {
 	struct split_job j = {0};
