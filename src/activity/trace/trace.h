@@ -167,7 +167,7 @@ char *trace_parent_of(uint32_t pid);
 /* How many ranks the job has, and on this host; 0: not known. */
 void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local);
 
-/* activity/trace/pending_launches.c: which launches of the steps had not run at the end, into r. */
+/* activity/trace/launches_not_run.c: which launches of the steps had not run at the end, into r. */
 void trace_waits(const struct trace_state *t, struct split_rank *r);
 
 /* activity/trace/metadata.c */
