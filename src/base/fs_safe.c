@@ -241,7 +241,7 @@ int fs_mkdir(const char *path, mode_t mode, struct err *err)
 {
 	struct walk w;
 	const char *name;
-	int r = walk_to_parent(&w, path, &name, err);
+	int r = writable_parent(&w, path, &name, err);
 
 	if (r == 0) {
 		r = make_dir(&w, name, mode);

@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "daemon/loop.h"
 
 #define BATCH 8 /* connections accepted before others are served */
@@ -150,8 +153,15 @@ int listeners_open(struct listeners *l, const struct sockaddr *a, socklen_t len,
 int listeners_open_path(struct listeners *l, const char *path, struct err *err)
 {
 	struct fabric_endpoint file;
-	int r = fabric_endpoint_stream(&file, path, 0666, err);
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? xstrndup(path, (size_t)(slash - path) + 1) : xstrdup(".");
+	int r = fs_open_dir(dir, err); /* where others can replace names, they would be us */
 
+	free(dir);
+	if (r < 0)
+		return r;
+	close(r);
+	r = fabric_endpoint_stream(&file, path, 0666, err);
 	if (r < 0)
 		return r;
 	struct listener *one = listeners_add(l, file.fd);

@@ -57,6 +57,18 @@ static int become_owner(const char *dir, struct buf *report, struct err *err)
 	return 0;
 }
 
+/* Names can change between two looks: what was root's when rights were kept must be root's now. */
+static int check_still_own(const char *dir, struct err *err)
+{
+	struct stat st;
+
+	if (lstat(dir, &st) < 0)
+		return err_sys(err, -errno, "cannot open '%s'", dir);
+	return geteuid() != 0 || st.st_uid == 0
+		       ? 0
+		       : err_set(err, -EPERM, "'%s' has become another user's meanwhile", dir);
+}
+
 static int resolve_dir(const char *path, struct buf *out, struct err *err)
 {
 	struct buf whole = {0};
@@ -111,6 +123,8 @@ int places_open(struct recover_places *p, const char *dir, const struct recover_
 
 	if (r == 0)
 		r = resolve_dir(dir, &p->dir, err);
+	if (r == 0)
+		r = check_still_own(buf_str(&p->dir), err);
 	if (r == 0)
 		r = check_file(buf_str(&p->dir), SESSION_FILE, err);
 	if (r == 0)

@@ -416,3 +416,46 @@ def test_a_recording_of_somebody_else_is_recovered_where_it_lies(users, who):
     r = getattr(users, who).run(users.build / "bin/sonde", *words, groups=[PROJECT])
     assert r.returncode >= 0, r
     treasure.check(r)
+
+
+# --- a job believes only pages of its own user ---
+
+SESSION_PAGE = b"SESSION1" + (1).to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(4080)
+
+
+def test_a_job_maps_no_page_of_another_user(users):
+    """Bob owns the directory above, moves the recording away and puts his own there."""
+    above = users.bob.mkdir("above", 0o777)
+    out = above / "out"
+    users.alice.do(lambda: out.mkdir(0o755))
+    sim = users.build / "sim/simtrain"
+    job = users.alice.popen(
+        users.build / "bin/msmemscope", "--report=off", f"--output={out}", "--", "sh", "-c",
+        f"echo ready; read go; exec {sim} --quiet --steps 3",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert job.stdout.readline() == "ready\n"
+    (recording,) = out.glob("recording_*")
+    planted = users.bob.mkdir("planted", 0o777)
+
+    def plant():
+        out.rename(above / "old")
+        (out / recording.name).mkdir(parents=True)
+        page = out / recording.name / "session"
+        page.write_bytes(SESSION_PAGE[:88] + bytes(planted) + SESSION_PAGE[88 + len(bytes(planted)) :])
+        for path in (out, out / recording.name, page):
+            path.chmod(0o777)
+
+    users.bob.do(plant)
+    stdout, stderr = job.communicate("go\n", timeout=60)
+    assert job.returncode == 0, stderr
+    assert "is not recorded" in stderr and "belongs to another user" in stderr, (stdout, stderr)
+    assert not list(planted.iterdir()) and not list((out / recording.name).glob("*.ring"))
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_no_recording_where_everybody_may_replace_it(users, mode):
+    out = users.bob.mkdir("open", mode)
+    r = users.alice.run(users.build / "bin/msmemscope", f"--output={out}", "--", "true")
+    assert r.returncode == 1 and "every user can replace files" in r.stderr, r.stderr
+    assert not list(out.iterdir())

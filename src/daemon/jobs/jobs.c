@@ -65,9 +65,9 @@ static uint64_t mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
-uint64_t jobs_device_key(int64_t job_id, int32_t device)
+uint64_t jobs_device_key(const struct jobs_process *p)
 {
-	return mix(mix(1, (uint64_t)job_id), (uint32_t)device);
+	return mix(mix(mix(1, (uint64_t)p->job_id), (uint32_t)p->device), p->uid);
 }
 
 /* --- who may say what --- */
@@ -159,7 +159,7 @@ void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 	if (!jobs_count(&j->per_job, (uint64_t)p->job_id, -1))
 		j->counts.jobs--;
 	if (p->heard & JOBS_HEARD_CONTEXT)
-		jobs_count(&j->per_device, jobs_device_key(p->job_id, p->device), -1);
+		jobs_count(&j->per_device, jobs_device_key(p), -1);
 	j->counts.processes--;
 	if (j->delivering == p)
 		j->delivering = NULL;

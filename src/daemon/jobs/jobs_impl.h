@@ -259,7 +259,7 @@ unsigned jobs_verify_ancestors(pid_t sender, const int32_t *pids, unsigned n, in
 
 /* Adds to the number of the key and returns the new one; 0 is not kept. */
 uint64_t jobs_count(struct hmap *m, uint64_t key, int64_t by);
-uint64_t jobs_device_key(int64_t job_id, int32_t device);
+uint64_t jobs_device_key(const struct jobs_process *p);
 
 /* Of any bytes, text; null if there is none, or f is NULL. */
 json_t *jobs_command_line(const struct jobs_facts *f);

@@ -17,10 +17,10 @@ int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fa
 	if (!p)
 		return code;
 	if (p->heard & JOBS_HEARD_CONTEXT)
-		jobs_count(&j->per_device, jobs_device_key(p->job_id, p->device), -1);
+		jobs_count(&j->per_device, jobs_device_key(p), -1);
 	p->heard |= JOBS_HEARD_CONTEXT;
 	p->device = c->gpu;
-	return (int)jobs_count(&j->per_device, jobs_device_key(p->job_id, p->device), 1);
+	return (int)jobs_count(&j->per_device, jobs_device_key(p), 1);
 }
 
 /* Looking up ancestors reads /proc: what false claims cost is bounded for each user. */

@@ -228,6 +228,8 @@ static const char *errno_text(int code)
 		return "a part of this path is not a directory";
 	case ENOENT:
 		return "a directory of this path does not exist";
+	case ELOOP:
+		return "a part of this path is a link of another user";
 	case EROFS:
 		return "the file system is read-only";
 	case ENOSPC:
@@ -257,6 +259,16 @@ static int make_absolute(const struct request_text *dir, char *out, size_t cap)
 	return t.at ? 0 : -ENAMETOOLONG;
 }
 
+/* What the recorder would refuse later (base/fs.h) is refused at once. */
+static bool others_replace_files(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0 || !(st.st_mode & S_IWOTH))
+		return false;
+	return !(st.st_mode & S_ISVTX) || (st.st_uid != 0 && st.st_uid != geteuid());
+}
+
 static int make_dir(const char *path)
 {
 	if (guest_mkdirs(path) < 0)
@@ -272,13 +284,14 @@ int window_check_dir(const struct request_text *dir, char *why, size_t cap)
 
 	if (r == 0)
 		r = make_dir(path);
-	if (r == 0)
+	bool unsafe = r == 0 && others_replace_files(path);
+	if (r == 0 && !unsafe)
 		return 0;
 	text_str(&t, "no files can be written below '");
 	text_str(&t, path);
 	text_str(&t, "': ");
-	text_str(&t, errno_text(r));
-	return r;
+	text_str(&t, unsafe ? "every user can replace files there" : errno_text(r));
+	return unsafe ? -EPERM : r;
 }
 
 void control_set_groups(const char *json, size_t len)

@@ -23,6 +23,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -152,21 +153,46 @@ char *guest_arena_name(char *out, size_t size, const char *dir, uint32_t pid, ui
 	return t.at;
 }
 
+/* As base/fs.h does: a link is followed only if it belongs to root or to us. */
+static int enter_dir(int at, const char *name)
+{
+	struct stat st;
+
+	if (mkdirat(at, name, 0750) < 0 && errno != EEXIST)
+		return -1;
+	int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 || fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+		return fd;
+	if (st.st_uid != 0 && st.st_uid != geteuid()) {
+		errno = ELOOP;
+		return -1;
+	}
+	return openat(at, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 int guest_mkdirs(const char *path)
 {
-	char part[1024];
-	size_t n = strlen(path);
+	int at = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char name[NAME_MAX + 1];
 
-	if (n >= sizeof(part))
-		return -1;
-	for (size_t i = 1; i <= n; i++) {
-		if (path[i] != '/' && path[i] != '\0')
-			continue;
-		memcpy(part, path, i);
-		part[i] = '\0';
-		if (mkdir(part, 0750) < 0 && errno != EEXIST)
-			return -1;
+	while (at >= 0 && *(path += strspn(path, "/"))) {
+		size_t n = strcspn(path, "/");
+		int next = -1, error = ENAMETOOLONG;
+
+		if (n < sizeof(name)) {
+			memcpy(name, path, n);
+			name[n] = '\0';
+			next = enter_dir(at, name);
+			error = errno;
+		}
+		close(at);
+		at = next;
+		errno = error;
+		path += n;
 	}
+	if (at < 0)
+		return -1;
+	close(at);
 	return 0;
 }
 

@@ -43,36 +43,13 @@
 #define STALLED_NS 3000000000ull
 #define WAIT_AT_MOST_NS 60000000000ull
 #define COPY_AT_MOST_NS 900000000ull /* below a second: it goes into tv_nsec */
-#define COPY_BYTES                                                                                 \
-	2048u /*                                                                                   \
-	       * less than what poll() finds room for in a pipe or socket                          \
-	       *                                                                                   \
-	       * Mapped early in the launched process: at its end it may have no descriptor left,  \
-	       * or a filter that forbids open().                                                  \
-	       */
+#define COPY_BYTES 2048u /* less than what poll() finds room for in a pipe or socket */
+
+/* Mapped early in the launched process: at its end it may have no descriptor left, or a filter that
+ * forbids open(). */
 static struct control_page *page_of_session(void)
 {
-	char path[1200];
-
-	if (guest.page)
-		return guest.page;
-	if (guest_join_path(path, sizeof(path), guest_session_dir(), SESSION_FILE) < 0)
-		return NULL;
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return NULL;
-	void *p = MAP_FAILED;
-	struct stat st;
-	if (fstat(fd, &st) == 0 && st.st_size >= SESSION_BYTES)
-		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (p != MAP_FAILED && ((struct control_page *)p)->magic != SESSION_MAGIC) {
-		munmap(p, SESSION_BYTES);
-		p = MAP_FAILED;
-	}
-	if (p != MAP_FAILED)
-		guest_own_range(p, SESSION_BYTES);
-	return p == MAP_FAILED ? NULL : p;
+	return guest.page ? guest.page : guest_session_map(guest_session_dir(), false);
 }
 
 /* Is the descriptor still the file that the launcher had there? Programs reuse numbers. */

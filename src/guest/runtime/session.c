@@ -10,6 +10,7 @@
 #include "guest/runtime/guest.h"
 
 #include "guest/runtime/env.h"
+#include "guest/runtime/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,8 @@ static int session_make(const char *dir)
 	if (fd >= 0)
 		(void)!fchmod(fd, 0600);
 	if (fd < 0)
-		return errno == EEXIST ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+		return errno == EEXIST ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+				       : -1;
 	if (fallocate(fd, 0, 0, SESSION_BYTES) < 0 ||
 	    pwrite(fd, &init, sizeof(init), 0) != (ssize_t)sizeof(init)) {
 		close(fd);
@@ -61,20 +63,67 @@ static int session_make(const char *dir)
 	return fd;
 }
 
+/* One line, once in a process, which is not recorded then. */
+static void print_refusal(const char *path, const char *why)
+{
+	static atomic_flag printed = ATOMIC_FLAG_INIT;
+	char line[1500];
+	struct text t = {line, line + sizeof(line)};
+
+	if (atomic_flag_test_and_set(&printed))
+		return;
+	text_str(&t, "[msmemscope] process ");
+	text_number(&t, getpid());
+	text_str(&t, " is not recorded: '");
+	text_str(&t, path);
+	text_str(&t, "' ");
+	text_str(&t, why);
+	text_str(&t, "\n");
+	if (t.at)
+		(void)!write(STDERR_FILENO, line, (size_t)(t.at - line));
+}
+
+/*
+ * The page says where files go and how long we wait, and a page that is cut off kills who reads it.
+ * So it is believed only if nobody but our own user can have written it: other users may be able to
+ * rename directories on the way, and to put their own there.
+ */
+static bool is_own_page(int fd, const char *path)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < SESSION_BYTES)
+		return false;
+	if (st.st_uid == geteuid() && st.st_nlink == 1 && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+		return true;
+	print_refusal(path, "belongs to another user, or others can write to it");
+	return false;
+}
+
+static int open_page(const char *dir, const char *path, bool make)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd >= 0)
+		return fd;
+	if (errno == ENOENT)
+		return make ? session_make(dir) : -1;
+	if (errno == EACCES)
+		print_refusal(path, "may not be opened by the user of this process");
+	return -1;
+}
+
 struct control_page *guest_session_map(const char *dir, bool make)
 {
 	char path[1200];
 
 	if (guest_join_path(path, sizeof(path), dir, SESSION_FILE) < 0)
 		return NULL;
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 && errno == ENOENT && make)
-		fd = session_make(dir);
+	int fd = open_page(dir, path, make);
 	if (fd < 0)
 		return NULL;
-	struct stat st;
 	void *p = MAP_FAILED;
-	if (fstat(fd, &st) == 0 && st.st_size >= SESSION_BYTES)
+	if (is_own_page(fd, path))
 		p = mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (p == MAP_FAILED)
