@@ -323,17 +323,29 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 
 /* --- places --- */
 
+/* The one that waits for longest of those for which nothing was computed so far. */
+static struct greeting *oldest_not_begun(const struct source *s)
+{
+	struct greeting *c;
+
+	TAILQ_FOREACH(c, &s->lists[QUEUED], link)
+	if (!c->ssl)
+		return c;
+	return TAILQ_LAST(&s->lists[QUEUED], greetings);
+}
+
 /*
  * Whom a source loses: who has sent nothing, the oldest first. Then, while most are still to be
- * served, who came last; else who has not answered for longest. With half of the places for those
- * that were served, an honest peer beside a flood of its own source has time for its answer.
+ * served, the oldest that was not begun, so that peers that leave things half done keep nobody out
+ * who comes later; else who has not answered for longest. With half of the places for those that
+ * were served, an honest peer beside a flood of its own source has time for its answer.
  */
 static struct greeting *choose_loser(const struct source *s)
 {
 	if (!TAILQ_EMPTY(&s->lists[SILENT]))
 		return TAILQ_FIRST(&s->lists[SILENT]);
 	if (s->counts[QUEUED] > s->n / 2)
-		return TAILQ_LAST(&s->lists[QUEUED], greetings);
+		return oldest_not_begun(s);
 	return TAILQ_FIRST(&s->lists[ANSWERED]);
 }
 

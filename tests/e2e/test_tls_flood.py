@@ -79,7 +79,7 @@ def test_the_same_user_makes_progress(node):
     words = ["ctl", "--port", d.port, "--certs-dir", certs / "client", "--hostname", "127.0.0.1"]
     with flood(users.alice.popen, "127.0.0.1", d.port, "127.0.0.1"):
         calls = [users.alice.run(users.build / "bin/sonde", *words, "version") for _ in range(CALLS)]
-    assert sum(r.returncode == 0 for r in calls) > CALLS // 2, calls
+    assert sum(r.returncode == 0 for r in calls) >= CALLS // 4, calls
 
 
 def test_the_page_beside_a_flood(node):
