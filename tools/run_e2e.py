@@ -34,12 +34,13 @@ LANES = {
     ),
     "daemon": re.compile(
         r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
-        r"|packaging|page|walkthrough|audit|python_attacks|package_|wheel|install)"
+        r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install)"
     ),
-    "python": re.compile(r"test_(torch_|python_(?!lines|stacks)|framework_|describe)"),
+    "python": re.compile(r"test_(torch_|python_(?!lines|stacks))"),
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
     "memory": re.compile(
-        r"test_(planted_faults|inefficient|leaks|atb|amending|compare|host_memory|watcher|bootstrap|soak)"
+        r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework_"
+        r"|bombs|losses|planted_names)"
     ),
 }
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
