@@ -69,7 +69,7 @@ static uint64_t give_up(struct scan *s)
 	return 0;
 }
 
-static bool take(struct scan *s, char c)
+static bool take_char(struct scan *s, char c)
 {
 	if (s->lost || *s->p != c)
 		return false;
@@ -132,7 +132,7 @@ static uint64_t scan_literal(struct scan *s)
 		s->p += value;
 		n = plus(n, spend(s, value + WORD));
 	}
-	return take(s, 'E') ? n : give_up(s);
+	return take_char(s, 'E') ? n : give_up(s);
 }
 
 /* Behind I or J. */
@@ -142,10 +142,10 @@ static uint64_t scan_arguments(struct scan *s)
 
 	if (++s->depth > MAX_DEPTH)
 		return give_up(s);
-	while (!s->lost && !take(s, 'E')) {
-		uint64_t n = take(s, 'L')   ? scan_literal(s)
-			     : take(s, 'J') ? scan_arguments(s)
-					    : scan_type(s);
+	while (!s->lost && !take_char(s, 'E')) {
+		uint64_t n = take_char(s, 'L')	 ? scan_literal(s)
+			     : take_char(s, 'J') ? scan_arguments(s)
+						 : scan_type(s);
 
 		n = plus(n, spend(s, 2));
 		s->found = larger(s->found, n);
@@ -162,7 +162,7 @@ static uint64_t scan_if_arguments(struct scan *s, uint64_t n, bool has_number)
 	bool is_template = !s->lost && *s->p == 'I';
 
 	note_part(s, n, is_template && has_number);
-	if (take(s, 'I'))
+	if (take_char(s, 'I'))
 		n = plus(n, scan_arguments(s));
 	return note_part(s, n, false);
 }
@@ -198,12 +198,12 @@ static uint64_t scan_unnamed(struct scan *s)
 
 	s->p += 2;
 	if (kind == 'l')
-		while (!s->lost && !take(s, 'E'))
+		while (!s->lost && !take_char(s, 'E'))
 			n = plus(n, scan_type(s));
 	else if (kind != 't')
 		return give_up(s);
 	skip_digits(s);
-	return take(s, '_') ? n : give_up(s);
+	return take_char(s, '_') ? n : give_up(s);
 }
 
 static uint64_t scan_operator(struct scan *s)
@@ -233,7 +233,7 @@ static uint64_t scan_unqualified(struct scan *s)
 {
 	uint64_t n = 0;
 
-	if (take(s, 'L') || s->lost)
+	if (take_char(s, 'L') || s->lost)
 		n = 0;
 	if (is_digit(*s->p))
 		n = scan_source_name(s);
@@ -244,7 +244,7 @@ static uint64_t scan_unqualified(struct scan *s)
 		n = spend(s, s->bytes); /* the name of its class once more */
 	} else
 		n = scan_operator(s);
-	while (take(s, 'B'))
+	while (take_char(s, 'B'))
 		n = plus(n, scan_source_name(s));
 	return n;
 }
@@ -256,7 +256,7 @@ static uint64_t scan_nested(struct scan *s)
 
 	for (; *s->p && strchr("rVKRO", *s->p); s->p++)
 		n = plus(n, spend(s, WORD));
-	while (!s->lost && !take(s, 'E')) {
+	while (!s->lost && !take_char(s, 'E')) {
 		bool is_reference = *s->p == 'S';
 
 		if (!strncmp(s->p, "St", 2)) {
@@ -266,9 +266,9 @@ static uint64_t scan_nested(struct scan *s)
 			n = plus(n, scan_substitution(s));
 		else if (*s->p == 'T')
 			n = plus(n, scan_template_param(s));
-		else if (take(s, 'I'))
+		else if (take_char(s, 'I'))
 			n = plus(n, scan_arguments(s));
-		else if (!take(s, 'M'))
+		else if (!take_char(s, 'M'))
 			n = plus(n, scan_unqualified(s));
 		n = plus(n, spend(s, 2));
 		note_part(s, n, !is_reference && *s->p != 'E' && s->p[-1] != 'M');
@@ -281,22 +281,22 @@ static uint64_t scan_local(struct scan *s)
 {
 	uint64_t n = scan_encoding(s);
 
-	if (!take(s, 'E'))
+	if (!take_char(s, 'E'))
 		return give_up(s);
-	if (take(s, 's')) {
+	if (take_char(s, 's')) {
 		n = plus(n, spend(s, WORD));
 	} else {
-		if (take(s, 'd')) {
+		if (take_char(s, 'd')) {
 			skip_digits(s);
-			if (!take(s, '_'))
+			if (!take_char(s, '_'))
 				return give_up(s);
 		}
-		n = plus(n, take(s, 'N') ? scan_nested(s) : scan_unqualified(s));
+		n = plus(n, take_char(s, 'N') ? scan_nested(s) : scan_unqualified(s));
 	}
 	if (*s->p == '_' && (is_digit(s->p[1]) || s->p[1] == '_')) {
 		s->p += strspn(s->p, "_");
 		skip_digits(s);
-		(void)take(s, '_');
+		(void)take_char(s, '_');
 	}
 	return n;
 }
@@ -306,9 +306,9 @@ static uint64_t scan_name(struct scan *s)
 	bool is_reference = s->p[0] == 'S' && s->p[1] != 't';
 	uint64_t n;
 
-	if (take(s, 'N'))
+	if (take_char(s, 'N'))
 		return scan_nested(s);
-	if (take(s, 'Z'))
+	if (take_char(s, 'Z'))
 		n = scan_local(s);
 	else if (!strncmp(s->p, "St", 2)) {
 		s->p += 2;
@@ -324,8 +324,8 @@ static uint64_t scan_types_until_end(struct scan *s)
 {
 	uint64_t n = spend(s, WORD);
 
-	(void)take(s, 'Y');
-	while (!s->lost && !take(s, 'E')) {
+	(void)take_char(s, 'Y');
+	while (!s->lost && !take_char(s, 'E')) {
 		if (s->p[0] && strchr("RO", s->p[0]) && s->p[1] == 'E')
 			s->p++;
 		else
@@ -354,7 +354,7 @@ static uint64_t scan_d_type(struct scan *s)
 		return scan_type(s);
 	if (kind == 'v' && is_digit(*s->p)) {
 		skip_digits(s);
-		return take(s, '_') ? plus(scan_type(s), spend(s, WORD)) : give_up(s);
+		return take_char(s, '_') ? plus(scan_type(s), spend(s, WORD)) : give_up(s);
 	}
 	return give_up(s);
 }
@@ -365,17 +365,17 @@ static uint64_t scan_plain_type(struct scan *s)
 		s->p++;
 		return spend(s, WORD);
 	}
-	if (take(s, 'u'))
+	if (take_char(s, 'u'))
 		return scan_if_arguments(s, scan_source_name(s), false);
 	if (*s->p == 'D')
 		return scan_d_type(s);
-	if (take(s, 'F'))
+	if (take_char(s, 'F'))
 		return scan_types_until_end(s);
-	if (take(s, 'A')) {
+	if (take_char(s, 'A')) {
 		skip_digits(s);
-		return take(s, '_') ? plus(scan_type(s), spend(s, WORD)) : give_up(s);
+		return take_char(s, '_') ? plus(scan_type(s), spend(s, WORD)) : give_up(s);
 	}
-	if (take(s, 'M')) {
+	if (take_char(s, 'M')) {
 		uint64_t n = scan_type(s);
 
 		return plus(n, plus(scan_type(s), spend(s, WORD)));
