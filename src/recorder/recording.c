@@ -21,6 +21,8 @@
  */
 #define TAIL_BYTES (256u << 10)
 #define RESERVE_STEP (4u << 20)
+#define SEARCH_BYTES (1u << 20)
+#define SEARCH_SHARE 4
 
 struct recording_writer {
 	int fd;
@@ -33,11 +35,14 @@ struct recording_writer {
 
 struct recording_reader {
 	int fd;
-	uint64_t offset;
+	uint64_t offset; /* end of the last whole frame */
 	uint64_t size;
+	uint64_t skipped; /* damaged bytes before that frame */
+	uint64_t tried; /* bytes that looked like a frame, and were none */
 	bool torn;
 	struct buf stored;
 	struct buf raw;
+	struct buf window; /* of the search for the next whole frame */
 };
 
 static uint64_t check_of(const struct frame *f, const char *stored)
@@ -208,13 +213,13 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 	return 0;
 }
 
-static bool frame_is_sane(const struct frame *f, const struct recording_reader *r)
+static bool frame_is_sane(const struct frame *f, uint64_t at, const struct recording_reader *r)
 {
 	if (f->magic != FRAME_MAGIC || f->raw_bytes > FRAME_MAX_BYTES)
 		return false;
 	if (f->stored_bytes > f->raw_bytes)
 		return false;
-	return r->offset + sizeof(*f) + f->stored_bytes <= r->size;
+	return at + sizeof(*f) + f->stored_bytes <= r->size;
 }
 
 /* 1: payload in r->raw or r->stored; 0: damaged. */
@@ -233,33 +238,88 @@ static int unpack(struct recording_reader *r, const struct frame *f, const char 
 	return !ZSTD_isError(n) && n == f->raw_bytes;
 }
 
+/* 1: there is a whole frame, and r->offset behind it; 0: there is none. */
+static int read_frame(struct recording_reader *r, uint64_t at, struct frame *f,
+		      const char **out_payload, struct err *err)
+{
+	ssize_t n = fs_read_at(r->fd, f, sizeof(*f), at);
+
+	if (n < 0)
+		return err_sys(err, (int)n, "cannot read the recording");
+	if (n < (ssize_t)sizeof(*f) || !frame_is_sane(f, at, r))
+		return 0;
+	buf_clear(&r->stored);
+	n = fs_read_at(r->fd, buf_room(&r->stored, f->stored_bytes + 1u), f->stored_bytes,
+		       at + sizeof(*f));
+	if (n < 0)
+		return err_sys(err, (int)n, "cannot read the recording");
+	if (n != (ssize_t)f->stored_bytes || !unpack(r, f, out_payload)) {
+		r->tried += f->stored_bytes;
+		return 0;
+	}
+	r->offset = at + sizeof(*f) + f->stored_bytes;
+	return 1;
+}
+
+/*
+ * The next whole frame behind a damaged one. A file that was made to look like the beginnings of
+ * many frames costs no more than a few times its size.
+ */
+static int search_frame(struct recording_reader *r, uint64_t at, struct frame *f,
+			const char **out_payload, struct err *err)
+{
+	const uint32_t magic = FRAME_MAGIC;
+
+	while (at + sizeof(*f) <= r->size) {
+		off_t data = lseek(r->fd, (off_t)at, SEEK_DATA); /* holes hold nothing */
+		if (data > (off_t)at)
+			at = (uint64_t)data;
+		else if (data < 0 && errno == ENXIO)
+			return 0;
+		buf_clear(&r->window);
+		char *window = buf_room(&r->window, SEARCH_BYTES);
+		ssize_t n = fs_read_at(r->fd, window, SEARCH_BYTES, at);
+		if (n < (ssize_t)sizeof(magic))
+			return n < 0 ? err_sys(err, (int)n, "cannot read the recording") : 0;
+		const char *hit = window, *end = window + n;
+		while ((hit = memmem(hit, (size_t)(end - hit), &magic, sizeof(magic)))) {
+			int found =
+				read_frame(r, at + (uint64_t)(hit - window), f, out_payload, err);
+			if (found || r->tried > SEARCH_SHARE * r->size)
+				return found;
+			hit++;
+		}
+		at += (uint64_t)n - sizeof(magic) + 1;
+	}
+	return 0;
+}
+
 int recording_next(struct recording_reader *r, uint32_t *out_type, const char **out_payload,
 		   size_t *out_bytes, struct err *err)
 {
+	uint64_t begin = r->offset;
 	struct frame f;
 
-	if (r->offset >= r->size) /* what was added since it was opened is not ours */
+	r->skipped = 0;
+	if (begin >= r->size) /* what was added since it was opened is not ours */
 		return 0;
-	ssize_t n = fs_read_at(r->fd, &f, sizeof(f), r->offset);
-	if (n < 0)
-		return err_sys(err, (int)n, "cannot read the recording");
-	if (n < (ssize_t)sizeof(f) || !frame_is_sane(&f, r)) {
-		r->torn = true;
-		return 0;
+	int ret = read_frame(r, begin, &f, out_payload, err);
+	if (ret == 0) {
+		ret = search_frame(r, begin + 1, &f, out_payload, err);
+		if (ret > 0)
+			r->skipped = r->offset - sizeof(f) - f.stored_bytes - begin;
+		r->torn = ret == 0;
 	}
-	buf_clear(&r->stored);
-	n = fs_read_at(r->fd, buf_room(&r->stored, f.stored_bytes + 1u), f.stored_bytes,
-		       r->offset + sizeof(f));
-	if (n < 0)
-		return err_sys(err, (int)n, "cannot read the recording");
-	if (n != (ssize_t)f.stored_bytes || !unpack(r, &f, out_payload)) {
-		r->torn = true;
-		return 0;
-	}
-	r->offset += sizeof(f) + f.stored_bytes;
+	if (ret <= 0)
+		return ret;
 	*out_type = f.type;
 	*out_bytes = f.raw_bytes;
 	return 1;
+}
+
+uint64_t recording_skipped(const struct recording_reader *r)
+{
+	return r->skipped;
 }
 
 bool recording_torn(const struct recording_reader *r)
@@ -285,6 +345,7 @@ void recording_reader_free(struct recording_reader *r)
 		close(r->fd);
 	buf_release(&r->stored);
 	buf_release(&r->raw);
+	buf_release(&r->window);
 	free(r);
 }
 

@@ -37,10 +37,12 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 
 /*
  * The next frame: 1 and its payload (borrowed until the next call), 0 at the end, negative on a
- * read error. A frame that is cut off or damaged ends the file: see recording_torn().
+ * read error. A damaged frame is passed over: recording_skipped() is the number of bytes between the
+ * frame before and this one. If none follows, the file ends there: see recording_torn().
  */
 int recording_next(struct recording_reader *r, uint32_t *out_type, const char **out_payload,
 		   size_t *out_bytes, struct err *err);
+uint64_t recording_skipped(const struct recording_reader *r);
 bool recording_torn(const struct recording_reader *r);
 /* How far whole frames reach, and the size of the file. */
 uint64_t recording_offset(const struct recording_reader *r);

@@ -168,6 +168,8 @@ int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool 
 	if (ret < 0)
 		return ret;
 	while ((ret = recording_next(r, &type, &payload, &bytes, err)) > 0) {
+		if (recording_skipped(r) && ops->damage)
+			ops->damage(arg, recording_skipped(r));
 		ret = stream_frame(ops, arg, type, payload, bytes, err);
 		if (ret < 0)
 			break;

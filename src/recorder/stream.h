@@ -25,6 +25,8 @@ struct stream_ops {
 	void (*count)(void *arg, const struct batch_count *c);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	void (*end)(void *arg);
+	/* Bytes of a file between two frames are damaged: what they said is missing. */
+	void (*damage)(void *arg, uint64_t bytes);
 };
 
 /* What a recording lacks of a process, as its counts and its end say. Zero-initialise. */

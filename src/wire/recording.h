@@ -33,8 +33,9 @@
  * FRAME_PROC_END has the count for the last of them.
  *
  * `check` covers the payload as it is stored. The last frame of a recorder that was killed may be
- * half there: its check is wrong, and readers stop before it. Payloads may be compressed (zstd):
- * then raw_bytes != stored_bytes. Numbers are those of the machine, little-endian.
+ * half there: its check is wrong, and readers stop before it. Behind a frame that is damaged in the
+ * middle they go on with the next whole one. Payloads may be compressed (zstd): then raw_bytes !=
+ * stored_bytes. Numbers are those of the machine, little-endian.
  */
 #ifndef SONDE_WIRE_RECORDING_H
 #define SONDE_WIRE_RECORDING_H

@@ -13,7 +13,16 @@ from harness import FINISHED, Hurt, wait_gone
 from waiting import pause, wait_until
 
 FRAME = struct.Struct("<4sIIIQ")
-HEAD, BATCH = 32, 3
+HEAD, PROC, BATCH = 32, 2, 3
+
+
+def frames_of(data):
+    """Kind, place and size of every frame."""
+    at = HEAD
+    while at < len(data):
+        _, kind, stored, _, _ = FRAME.unpack_from(data, at)
+        yield kind, at, FRAME.size + stored
+        at += FRAME.size + stored
 
 
 class Failing:
@@ -165,18 +174,55 @@ def test_a_frame_is_missing(hurts):
     h.start(*keep(h, 20000, pace=100))
     ends_well(h)
     path = h.recording / "events.sonde"
-    data, at, batches = path.read_bytes(), HEAD, []
-    while at < len(data):
-        _, kind, stored, _, _ = FRAME.unpack_from(data, at)
-        if kind == BATCH:
-            batches.append((at, at + FRAME.size + stored))
-        at += FRAME.size + stored
+    data = path.read_bytes()
+    batches = [(at, at + size) for kind, at, size in frames_of(data) if kind == BATCH]
     assert len(batches) > 20
     for begin, end in batches[10], batches[-1]:
         path.write_bytes(data[:begin] + data[end:])
         events, lost, _ = sums(h)
         assert events < 20000 and events + lost == 20000
         assert "events were lost" in text(h)
+
+
+def test_damaged_bytes_in_the_middle(hurts):
+    """A damaged frame is passed over and counted to the event, the rest is read; recover keeps it."""
+    h = hurts()
+    h.start(*keep(h, 20000, pace=100), opts=["--call-stack=c:4"])
+    ends_well(h)
+    path = h.recording / "events.sonde"
+    whole = path.read_bytes()
+    frames = list(frames_of(whole))
+    batches = [(at, size) for kind, at, size in frames if kind == BATCH]
+    assert len(batches) > 20
+    for hit in ([batches[10]], batches[3:12:4], [batches[-1]], [batches[0], batches[-1]]):
+        data = bytearray(whole)
+        for at, size in hit:
+            middle = at + size // 2
+            data[middle : middle + 8] = bytes(b ^ 0x55 for b in data[middle : middle + 8])
+        path.write_bytes(data)
+        shown = h.show()
+        events, lost, exact = sums(h)
+        # The first one has what is not a row of its own, too: objects that stacks point into.
+        few = 20 if batches[0] in hit else 0
+        assert 0 < lost < 20000 and exact and 20000 <= events + lost <= 20000 + few, hit
+        (said,) = [n for n in shown["notes"] if "damaged" in n]
+        assert f"in {len(hit)} place{'s' if len(hit) > 1 else ''}" in said
+        assert "cut off" not in text(h)
+    # The stacks were in the first: unknown is not the same as none, and it is said.
+    assert h.show()["lost"]["stacks"] > 0
+    assert "unknown, damaged in the recording" in text(h, "peak")
+    r = h.sonde("mem", "export", "-o", h.tmp / "again", h.recording)
+    assert r.returncode == 0 and "damaged" in r.stderr
+    # Half a header: the search finds the next frame.
+    at = batches[10][0]
+    path.write_bytes(whole[: at + 4] + b"\0" * 12 + whole[at + 16 :])
+    events, lost, exact = sums(h)
+    assert lost > 0 and exact and events + lost == 20000
+    # Without the process' own frame nobody knows whose events these are.
+    at, size = next((at, size) for kind, at, size in frames if kind == PROC)
+    path.write_bytes(whole[: at + 40] + b"\xff" * 8 + whole[at + 48 :])
+    assert not sums(h)[2] and "20,0" not in text(h)
+    assert any("of which process" in n for n in h.show()["notes"])
 
 
 def test_a_recording_without_an_end(hurts):

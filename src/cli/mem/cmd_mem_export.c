@@ -38,7 +38,7 @@ static void default_output(const char *recording, struct buf *out)
 static int write_export(const struct command *cmd, const char *path, void *options)
 {
 	const struct export_options *o = options;
-	struct buf where = {0}, to = {0};
+	struct buf where = {0}, to = {0}, notes = {0};
 	struct err err = {0};
 
 	int compat = mem_compat_option(o->compat, &err);
@@ -54,13 +54,16 @@ static int write_export(const struct command *cmd, const char *path, void *optio
 			.format = formats[o->format],
 			.output_dir = buf_str(&to),
 			.compat = (enum row_compat)compat,
+			.out_notes = &notes,
 		};
 		r = outputs_export(buf_str(&where), &what, &err);
 	}
+	fputs(buf_str(&notes), stderr);
 	if (r == 0 && isatty(STDERR_FILENO))
 		fprintf(stderr, "written below %s\n", buf_str(&to));
 	buf_release(&where);
 	buf_release(&to);
+	buf_release(&notes);
 	return r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 }
 

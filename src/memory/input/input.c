@@ -458,8 +458,11 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 		add_note(sink, "The recording is cut off at its end: the job and its recorder were "
 			       "killed together, or it is still being written. `sonde mem recover` "
 			       "brings back what is left in the buffers.");
-	if (r == 0 && (torn || !note_session(file, sink, track_is_whole(t))) && sink->lost_more)
+	bool known = r == 0 && !torn && note_session(file, sink, track_is_whole(t));
+	if (r == 0 && (!known || !track_loss_is_known(t)) && sink->lost_more)
 		sink->lost_more(sink->arg);
+	if (r == 0 && sink->note)
+		track_damage_words(t, sink->note, sink->arg);
 	if (r == 0)
 		note_refused(t, sink);
 	if (r == 0 && sink->calls)

@@ -252,7 +252,7 @@ static void report_end(void *state, uint64_t events)
 static int rewrite_dumps(const char *recording, const struct buf *session, const char *below,
 			 struct buf *report_text, struct err *err)
 {
-	struct buf refused = {0}, shown = {0};
+	struct buf refused = {0}, shown = {0}, notes = {0};
 	struct mem_config cfg;
 
 	mem_config_init(&cfg, NULL);
@@ -265,10 +265,12 @@ static int rewrite_dumps(const char *recording, const struct buf *session, const
 		.as_recorded = true,
 		.below = below,
 		.out_refused = &refused,
+		.out_notes = &notes,
 	};
 	int r = outputs_export(recording, &options, err);
 	if (r == 0)
-		buf_addf(report_text, "The dumps in '%s' have been written anew.\n", below);
+		buf_addf(report_text, "The dumps in '%s' have been written anew.\n%s", below,
+			 buf_str(&notes));
 	if (r == 0 && refused.len) {
 		text_add_printable(&shown, refused.data, refused.len);
 		buf_addf(report_text,
@@ -278,6 +280,7 @@ static int rewrite_dumps(const char *recording, const struct buf *session, const
 	}
 	buf_release(&refused);
 	buf_release(&shown);
+	buf_release(&notes);
 	return r;
 }
 

@@ -145,6 +145,11 @@ static int check_written(const struct outputs *o, struct err *err)
 	return 0;
 }
 
+static void add_line(void *arg, const char *text)
+{
+	buf_addf(arg, "%s\n", text);
+}
+
 int outputs_export(const char *path, const struct outputs_export *options, struct err *err)
 {
 	const struct writer_ops *ops = writer_find(options->format);
@@ -169,6 +174,8 @@ int outputs_export(const char *path, const struct outputs_export *options, struc
 	outputs_flush(&o);
 	if (r == 0)
 		r = check_written(&o, err);
+	if (r == 0 && options->out_notes)
+		track_damage_words(o.track, add_line, options->out_notes);
 	if (options->out_refused && dumps_refused(o.dumps))
 		buf_add_str(options->out_refused, dumps_refused(o.dumps));
 out:

@@ -39,6 +39,7 @@ struct outputs_export {
 	enum row_compat compat;
 	bool as_recorded; /* processes that chose another format or directory have it … */
 	const char *below; /* … if the directory is not outside of this one; NULL: anywhere */
+	struct buf *out_notes; /* lines about what they lack; may be NULL */
 	struct buf *out_refused; /* one that is; empty: none. May be NULL */
 };
 /* -EFBIG: they are written, but not all of the recording is in them. */

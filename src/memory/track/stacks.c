@@ -9,6 +9,7 @@
 
 #define STACK_COST 128
 #define TEXT_SHARE 4
+#define UNKNOWN_STACK "unknown, damaged in the recording\n"
 
 void callstacks_module(struct proc *p, const struct rec_module *r)
 {
@@ -82,10 +83,25 @@ static void resolve_stack(struct proc *p, struct stack_text *s)
 	}
 }
 
+/* One that was in a damaged part of the recording: not the same as none. */
+static struct stack_text *add_unknown_stack(struct proc *p, uint32_t id)
+{
+	if (!budget_take(p, STACK_COST))
+		return NULL;
+	struct stack_text *s = xcalloc(1, sizeof(*s));
+	s->resolved = true;
+	buf_add_str(&s->text, UNKNOWN_STACK);
+	omap_put(&p->stacks, id, s);
+	p->unknown_stacks++;
+	return s;
+}
+
 void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
 {
 	struct stack_text *s = id ? omap_get(&p->stacks, id) : NULL;
 
+	if (!s && id && p->track->damage.places)
+		s = add_unknown_stack(p, id);
 	if (!s)
 		return;
 	if (!s->resolved)

@@ -283,8 +283,10 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 
 	if (r->time_ns > t->newest_ns)
 		t->newest_ns = r->time_ns;
-	if (!p)
+	if (!p) {
+		t->damage.orphans += t->damage.places > 0;
 		return;
+	}
 	if (r->time_ns > p->last_ns && r->type != REC_DEVICE)
 		p->last_ns = r->time_ns;
 	if (!has_room_for_device(p, r) || !budget_allows(p, r))
@@ -439,7 +441,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 	struct frame_proc_end end = *e;
 	stream_losses_end(&p->losses, &end);
 	end.lost_events += p->refused;
-	end.lost_stacks += p->refused_stacks;
+	end.lost_stacks += p->refused_stacks + p->unknown_stacks;
 	if (t->sink.proc_end)
 		t->sink.proc_end(t->sink.arg, &end);
 	proc_free(p);
@@ -453,6 +455,7 @@ static void track_session(void *arg, const char *json, size_t len)
 	json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
 	struct mem_config cfg;
 
+	t->damage.has_session = true;
 	if (root && mem_config_parse(json, len, &cfg, NULL) == 0) {
 		t->cfg = cfg;
 		t->wall_minus_mono_ns = json_integer_value(json_object_get(root, "wallMinusMono"));
@@ -483,6 +486,7 @@ const struct stream_ops track_stream = {
 	.count = track_count,
 	.proc_end = track_proc_end,
 	.end = track_end,
+	.damage = damage_found,
 };
 
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)

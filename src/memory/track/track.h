@@ -56,6 +56,14 @@ int track_file(struct track *t, const char *recording, bool *out_torn, struct er
 /* After track_file(): the recorder left in order, and so did all processes before it. */
 bool track_is_whole(const struct track *t);
 
+/*
+ * After track_file(): sentences about parts of the file that could not be read, if there are any. The
+ * events that were in them count as lost events of their processes, stacks as lost stacks.
+ */
+void track_damage_words(const struct track *t, void (*note)(void *arg, const char *text),
+			void *arg);
+bool track_loss_is_known(const struct track *t);
+
 /* Records that were left out since there was no room for what they say, which counts as lost events
  * of their processes; and the bytes there are room for. */
 uint64_t track_refused(const struct track *t, uint64_t *out_bytes);

@@ -116,6 +116,7 @@ struct proc {
 	struct symbolizer *symbols;
 	uint64_t refused; /* of what it reported, for which there was no room: budget.c */
 	uint64_t refused_stacks;
+	uint64_t unknown_stacks; /* they were in a damaged part */
 };
 
 struct stack_text {
@@ -124,6 +125,14 @@ struct stack_text {
 	struct buf text, python;
 	uint64_t pc[];
 };
+
+/* See memory/track/damage.c. */
+struct damage {
+	uint64_t places, bytes;
+	uint64_t orphans; /* events of processes that nothing introduces */
+	bool has_session; /* the configuration and the clocks are known */
+};
+void damage_found(void *track, uint64_t bytes);
 
 struct track {
 	struct track_sink sink;
@@ -134,6 +143,7 @@ struct track {
 	uint64_t newest_ns; /* of all records so far */
 	bool ended; /* nothing came after the end of its recorder */
 	bool whole; /* see track_is_whole() */
+	struct damage damage;
 	struct block *free_blocks;
 	struct track_signs signs;
 	uint64_t budget, kept; /* bytes; no budget: any number */

@@ -121,22 +121,30 @@ TEST(recording, goes_on_behind_what_is_there)
 	CHECK(!torn);
 }
 
+static void frame_ends(const char *path, uint64_t ends[NFRAMES + 1])
+{
+	struct recording_reader *r;
+	const char *p;
+	uint32_t type;
+	size_t bytes;
+
+	ends[0] = sizeof(struct recording_head);
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	for (unsigned i = 1; recording_next(r, &type, &p, &bytes, NULL) == 1; i++)
+		ends[i] = recording_offset(r);
+	recording_reader_free(r);
+}
+
 /* Cut at every byte: whole frames are read, the rest is torn, and a writer goes on there. */
 TEST(recording, torn_at_every_byte)
 {
 	const char *path = sample(), *cut = tmpfile_path("cut");
 	struct buf all = {0};
 	struct recording_reader *r;
-	uint64_t ends[NFRAMES + 1] = {sizeof(struct recording_head)};
-	const char *p;
-	uint32_t type;
-	size_t bytes;
+	uint64_t ends[NFRAMES + 1];
 
 	read_all(path, &all);
-	CHECK_INT(recording_open(&r, path, NULL), 0);
-	for (unsigned i = 1; recording_next(r, &type, &p, &bytes, NULL) == 1; i++)
-		ends[i] = recording_offset(r);
-	recording_reader_free(r);
+	frame_ends(path, ends);
 	for (size_t n = 0; n <= all.len; n++) {
 		struct recording_writer *w;
 		struct err err = {0};
@@ -163,13 +171,51 @@ TEST(recording, torn_at_every_byte)
 	buf_release(&all);
 }
 
-/* One flipped bit anywhere: never a frame that is not the one that was written. */
+/* The frames that were read: a bit for each of those that were written. */
+static unsigned frames_read(const char *path, bool *out_torn, uint64_t *out_skipped)
+{
+	struct recording_reader *r;
+	const char *got;
+	uint32_t type;
+	size_t bytes;
+	unsigned seen = 0;
+
+	*out_skipped = 0;
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	while (recording_next(r, &type, &got, &bytes, NULL) == 1) {
+		size_t want_bytes;
+		unsigned i = 0;
+		while (i < NFRAMES && type_of(i) != type)
+			i++;
+		CHECK(i < NFRAMES);
+		const void *want = payload_of(i, &want_bytes);
+		CHECK(bytes == want_bytes && !memcmp(got, want, bytes));
+		seen |= 1u << i;
+		*out_skipped += recording_skipped(r);
+	}
+	*out_torn = recording_torn(r);
+	recording_reader_free(r);
+	return seen;
+}
+
+static unsigned frame_around(const uint64_t *ends, uint64_t byte)
+{
+	unsigned i = 0;
+
+	while (ends[i + 1] <= byte)
+		i++;
+	return i;
+}
+
+/* One flipped bit anywhere: all other frames are read, and none that was not written. */
 TEST(recording, every_bit_flipped)
 {
 	const char *path = sample(), *bad = tmpfile_path("bad");
 	struct buf all = {0};
+	uint64_t ends[NFRAMES + 1];
 
 	read_all(path, &all);
+	frame_ends(path, ends);
 	for (size_t bit = 0; bit < all.len * 8; bit++) {
 		struct recording_reader *r;
 		bool torn;
@@ -181,8 +227,12 @@ TEST(recording, every_bit_flipped)
 		} else if (bit / 8 < sizeof(struct recording_head)) {
 			CHECK_INT(count(bad, &torn), NFRAMES);
 		} else {
-			CHECK(count(bad, &torn) < NFRAMES);
-			CHECK(torn);
+			uint64_t skipped;
+			unsigned hit = frame_around(ends, bit / 8);
+			unsigned seen = frames_read(bad, &torn, &skipped);
+			CHECK_INT(seen, ((1u << NFRAMES) - 1) & ~(1u << hit));
+			CHECK_INT(torn, hit == NFRAMES - 1);
+			CHECK_INT(skipped, torn ? 0 : ends[hit + 1] - ends[hit]);
 		}
 		all.data[bit / 8] ^= (char)(1u << bit % 8);
 	}
@@ -207,6 +257,26 @@ TEST(recording, raw_size_is_checked)
 	f->raw_bytes = f->stored_bytes;
 	write_all(bad, all.data, all.len);
 	CHECK_INT(count(bad, &torn), 0);
+	CHECK(torn);
+	buf_release(&all);
+}
+
+/* A file of nothing but beginnings of large frames costs a few times its size, not its square. */
+TEST(recording, hostile_beginnings)
+{
+	const char *path = tmpfile_path("beginnings");
+	struct recording_head h = {.version = RECORDING_VERSION, .rec_version = 1};
+	struct frame f = {FRAME_MAGIC, FRAME_BATCH, 1u << 20, 1u << 20, 1};
+	struct buf all = {0};
+	uint64_t skipped;
+	bool torn;
+
+	memcpy(h.magic, RECORDING_MAGIC, 8);
+	buf_add(&all, &h, sizeof(h));
+	while (all.len < 4u << 20)
+		buf_add(&all, &f, sizeof(f));
+	write_all(path, all.data, all.len);
+	CHECK_INT(frames_read(path, &torn, &skipped), 0);
 	CHECK(torn);
 	buf_release(&all);
 }

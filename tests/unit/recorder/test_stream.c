@@ -62,8 +62,16 @@ static void on_end(void *arg)
 	buf_add_str(&told, "over;");
 }
 
-static const struct stream_ops ops = {on_session, on_proc,  on_stack,	 on_record,
-				      on_cursor,  on_count, on_proc_end, on_end};
+static const struct stream_ops ops = {
+	.session = on_session,
+	.proc = on_proc,
+	.stack = on_stack,
+	.record = on_record,
+	.cursor = on_cursor,
+	.count = on_count,
+	.proc_end = on_proc_end,
+	.end = on_end,
+};
 static const struct stream_ops deaf;
 
 static int tell(uint32_t type, const void *payload, size_t n)
