@@ -356,10 +356,14 @@ def test_odd_headers_names_and_order(compare, tmp_path):
 def test_nothing_to_compare(compare, tmp_path):
     a = write(tmp_path / "a.csv", malloc(1, 5))
     for old in (False, True):
-        c = compare(a, a, old=old)
+        c = compare(a, a, *([] if old else ["--level=op"]), old=old)
         assert c.code == 1 and c.path is None and c.text == ""
         assert "neither input has an operator row" in c.errors
         assert ("[msmemscope] ERROR: Memory comparison failed!" in c.errors) == old
+    c = compare(a, a)
+    assert c.code == 0 and "by call site" in c.text and c.lines[0][0] == "CALL_SITE"
+    c = compare(write(tmp_path / "b.csv"), tmp_path / "b.csv")
+    assert c.code == 1 and "there is nothing to compare" in c.errors
 
 
 @pytest.mark.parametrize(
@@ -367,7 +371,7 @@ def test_nothing_to_compare(compare, tmp_path):
     [
         (["a.csv"], 2, "Try 'sonde mem compare --help'."),
         (["a.csv", "a.csv", "a.csv"], 2, "Try"),
-        (["a.csv", "a.csv", "--level=2"], 2, "op, kernel or op,kernel"),
+        (["a.csv", "a.csv", "--level=2"], 2, "op, kernel, op,kernel or site"),
         (["a.csv", "a.csv", "--fail-on=leak"], 2, "nothing or diff"),
         (["a.csv", "nowhere.csv"], 1, "'nowhere.csv'"),
         (["a.csv", "empty"], 1, "'empty'"),

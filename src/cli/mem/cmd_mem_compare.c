@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde mem compare: two recordings or dumps, call by call. */
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,14 +20,16 @@ struct compare_options {
 	const char *output;
 };
 
-static const char *const levels[] = {"op", "kernel", "op,kernel", NULL};
+static const char *const levels[] = {"op", "kernel", "op,kernel", "site", NULL};
 static const unsigned level_bits[] = {COMPARE_OPERATORS, COMPARE_KERNELS,
-				      COMPARE_OPERATORS | COMPARE_KERNELS};
+				      COMPARE_OPERATORS | COMPARE_KERNELS, COMPARE_SITES};
+#define LEVEL_NOT_GIVEN UINT_MAX
 static const char *const findings[] = {"nothing", "diff", NULL};
 
 static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 {
-	struct compare_options o = {.top = 10, .wait_s = 10, .output = SESSION_OUTPUT};
+	struct compare_options o = {
+		.top = 10, .wait_s = 10, .output = SESSION_OUTPUT, .level = LEVEL_NOT_GIVEN};
 	struct args a = {.target = &o};
 	char output[MEM_PATH_BYTES];
 	struct err err = {0};
@@ -38,7 +41,7 @@ static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 		struct compare_job job = {
 			.input = {a.words[0], a.words[1]},
 			.output_dir = output,
-			.level = level_bits[o.level],
+			.level = o.level == LEVEL_NOT_GIVEN ? 0 : level_bits[o.level],
 			.top = o.top,
 			.wait_s = o.wait_s,
 			.json = o.json,
@@ -53,9 +56,11 @@ static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	OPTION_CHOICE("level", "LEVEL", levels, offsetof(struct compare_options, level), "op",
+	OPTION_CHOICE("level", "LEVEL", levels, offsetof(struct compare_options, level),
+		      "op, or site where no operator was recorded",
 		      "What is compared: op (calls of operators: rows ATEN_END and ATB_END), "
-		      "kernel (launches: KERNEL_LAUNCH), or op,kernel (both in one sequence).",
+		      "kernel (launches: KERNEL_LAUNCH), op,kernel (both in one sequence), or "
+		      "site: what the blocks of each call site held at most, for any recording.",
 		      .group = "Analysis options"),
 	COMMAND_JSON_OPTION(struct compare_options),
 	OPTION_TEXT("output-path", "DIR", offsetof(struct compare_options, output), SESSION_OUTPUT,
@@ -89,7 +94,8 @@ const struct command cmd_mem_compare = {
 		 .description =
 			 "Pairs the operator calls (or kernel launches) of two runs, device by "
 			 "device, and lists which stand in one of them only and where the memory "
-			 "of a call differs. The result is written as a csv file, too.\n\n"
+			 "of a call differs. Runs without operators are compared by call site. The "
+			 "result is written as a csv file, too.\n\n"
 			 "Each of the two is a dump file (csv or db), a recording, or a directory: "
 			 "then the newest dump below it is taken, with those of the other devices "
 			 "of that process, or, without dumps, the newest recording.",

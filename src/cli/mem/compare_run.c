@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "cli/mem/compare_run.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,19 +46,38 @@ static int fail_comparison(const struct command *cmd, const struct err *err)
 	return command_fail(cmd, err, EXIT_FAILED);
 }
 
+static int read_sides(struct compare *c, const struct compare_job *job, struct err *err)
+{
+	int r = compare_read(c, COMPARE_BASE, job->input[0], job->wait_s, err);
+
+	if (r == 0)
+		r = compare_read(c, COMPARE_OTHER, job->input[1], job->wait_s, err);
+	return r < 0 ? r : compare_finish(c, err);
+}
+
+/* Every recording has call sites; operators only those whose framework announces them. */
+static int read_inputs(const struct compare_job *job, struct compare **out, struct err *err)
+{
+	*out = compare_new(job->level ? job->level : COMPARE_OPERATORS);
+	int r = read_sides(*out, job, err);
+
+	if (r != -ENODATA || job->level)
+		return r;
+	compare_free(*out);
+	*out = compare_new(COMPARE_SITES);
+	compare_note(*out, "Neither input has operators of a device, so this is by call site.");
+	return read_sides(*out, job, err);
+}
+
 int compare_run(const struct command *cmd, const struct compare_job *job)
 {
-	struct compare *c = compare_new(job->level);
+	struct compare *c = NULL;
 	char *dir = xasprintf("%s/compare", job->output_dir);
 	struct buf csv = {0};
 	struct err err = {0};
 	int status;
 
-	int r = compare_read(c, COMPARE_BASE, job->input[0], job->wait_s, &err);
-	if (r == 0)
-		r = compare_read(c, COMPARE_OTHER, job->input[1], job->wait_s, &err);
-	if (r == 0)
-		r = compare_finish(c, &err);
+	int r = read_inputs(job, &c, &err);
 	if (r == 0)
 		r = compare_csv(c, dir, &csv, &err);
 	if (r < 0)

@@ -8,7 +8,7 @@
 struct compare_job {
 	const char *input[2];
 	const char *output_dir; /* the result goes to compare/ in it */
-	unsigned level; /* enum compare_level */
+	unsigned level; /* enum compare_level; 0: operators, or call sites where there are none */
 	unsigned top;
 	unsigned wait_s; /* for a recorder that is still finishing its files */
 	bool json;

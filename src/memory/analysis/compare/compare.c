@@ -18,6 +18,8 @@ struct compare *compare_new(unsigned level)
 
 	c->level = level;
 	c->framework = TYPE_END;
+	if (level == COMPARE_SITES)
+		c->sites = sites_new(&c->names);
 	return c;
 }
 
@@ -45,6 +47,7 @@ void compare_free(struct compare *c)
 		input_release(&c->input[i]);
 	for (size_t i = 0; i < c->npairs; i++)
 		align_release(&c->pairs[i].align);
+	sites_free(c->sites);
 	free(c->pairs);
 	free(c->by_name);
 	names_release(&c->names);
@@ -59,11 +62,13 @@ void compare_note(struct compare *c, const char *text)
 
 bool compare_unordered(const struct compare *c, enum compare_side side)
 {
-	return c->input[side].unordered;
+	return c->sites ? sites_unordered(c->sites, side) : c->input[side].unordered;
 }
 
 void compare_restart(struct compare *c, enum compare_side side)
 {
+	if (c->sites)
+		sites_restart(c->sites, side);
 	input_release(&c->input[side]);
 	c->input[side].sorting = true;
 }
@@ -161,6 +166,10 @@ void compare_add(struct compare *c, enum compare_side side, const struct row *ro
 	struct compare_input *in = &c->input[side];
 	enum compare_what what;
 
+	if (c->sites) {
+		sites_add(c->sites, side, row);
+		return;
+	}
 	if (row->hidden || row->device == DEV_NONE || row->device == DEV_HOST ||
 	    !sort_out(c, row, &what))
 		return;
@@ -339,6 +348,8 @@ static void count_pair(struct compare *c, struct compare_pair *p)
 
 uint64_t compare_differences(const struct compare *c)
 {
+	if (c->sites)
+		return c->sites->ndifferent;
 	return c->counts.only_base + c->counts.only_compare + c->counts.changed;
 }
 
@@ -416,8 +427,9 @@ static void note_devices(struct compare *c)
 
 int compare_finish(struct compare *c, struct err *err)
 {
+	if (c->sites)
+		return sites_finish(c->sites, err);
 	int r = check_framework(c, err);
-
 	if (r < 0)
 		return r;
 	for (int side = 0; side < SIDES; side++)

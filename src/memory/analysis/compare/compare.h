@@ -47,7 +47,11 @@
 struct compare;
 
 enum compare_side { COMPARE_BASE, COMPARE_OTHER };
-enum compare_level { COMPARE_OPERATORS = 1 << 0, COMPARE_KERNELS = 1 << 1 };
+enum compare_level {
+	COMPARE_OPERATORS = 1 << 0,
+	COMPARE_KERNELS = 1 << 1,
+	COMPARE_SITES = 1 << 2, /* by itself: call sites instead of calls, see sites.h */
+};
 
 struct compare *compare_new(unsigned level);
 void compare_free(struct compare *c); /* c may be NULL */
@@ -61,8 +65,9 @@ void compare_restart(struct compare *c, enum compare_side side);
 
 /*
  * The rows of a file, a recording or a directory, again if they are not in order. A directory stands
- * for its newest dump, with those of the other devices of its process, or its newest recording. A
- * recorder that is still finishing its files is waited for.
+ * for its newest dump, with those of the other devices of its process, or its newest recording; for
+ * call sites the recording comes first, which has all processes. A recorder that is still finishing
+ * its files is waited for.
  */
 int compare_read(struct compare *c, enum compare_side side, const char *path, unsigned wait_s,
 		 struct err *err);
@@ -76,7 +81,7 @@ void compare_note(struct compare *c, const char *text);
  */
 int compare_finish(struct compare *c, struct err *err);
 
-/* Calls that stand in one side only, or in both with other memory. */
+/* Calls that stand in one side only, or in both with other memory; call sites that differ. */
 uint64_t compare_differences(const struct compare *c);
 
 /*

@@ -10,6 +10,7 @@
 #include "base/containers/names.h"
 #include "memory/analysis/compare/align.h"
 #include "memory/analysis/compare/compare.h"
+#include "memory/analysis/compare/sites.h"
 
 #define SIDES 2
 
@@ -68,6 +69,7 @@ struct compare_pair {
 
 struct compare {
 	unsigned level;
+	struct compare_sites *sites; /* with COMPARE_SITES, instead of the rest */
 	struct compare_input input[SIDES];
 	struct names names;
 	enum row_type framework; /* TYPE_END: none met so far */
@@ -108,9 +110,10 @@ static inline uint64_t compare_distance(uint64_t a, uint64_t b)
 
 static inline const char *compare_noun(const struct compare *c)
 {
-	return c->level == COMPARE_OPERATORS ? "operator"
-	       : c->level == COMPARE_KERNELS ? "kernel"
-					     : "call";
+	return c->sites			       ? "site"
+	       : c->level == COMPARE_OPERATORS ? "operator"
+	       : c->level == COMPARE_KERNELS   ? "kernel"
+					       : "call";
 }
 
 /* NULL: none */

@@ -3,7 +3,7 @@
  * The result as memory_compare_<time>.csv: a line ",,,Base,Compare", a header, then a line for
  * every call in the order of its device's sequence, devices by number. Fields are quoted where they
  * need it (RFC 4180), and a name that a spreadsheet would take for a formula gets an apostrophe in
- * front.
+ * front. With call sites there is a line for each, with what its blocks held at most.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -98,11 +98,30 @@ static void put_line(struct output *o, const struct compare_line *line)
 	o->buf.len = (size_t)(p - o->buf.data);
 }
 
+static void put_sites(struct output *o)
+{
+	const struct compare_sites *s = o->compare->sites;
+
+	for (size_t i = 0; s && i < s->nsites; i++) {
+		const struct site *site = &s->sites[i];
+		size_t start = site->name ? o->names.ends[site->name - 1] : 0;
+		char device[16];
+
+		buf_addf(&o->buf, "CALL_SITE,%.*s,%s,%llu,%llu,%lld\n",
+			 (int)(o->names.ends[site->name] - start), o->names.text.data + start,
+			 blocks_device_name(site->device, device),
+			 (unsigned long long)site->base.most,
+			 (unsigned long long)site->compare.most,
+			 (long long)(site->compare.most - site->base.most));
+	}
+}
+
 static int put_all(struct output *o, struct err *err)
 {
 	int r = 0;
 
 	buf_add(&o->buf, head, sizeof(head) - 1);
+	put_sites(o);
 	for (size_t i = 0; i < o->compare->npairs && r == 0; i++) {
 		struct compare_walk w = {.compare = o->compare, .pair = &o->compare->pairs[i]};
 		struct compare_line line;

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "memory/analysis/compare/compare.h"
+#include "memory/analysis/compare/compare_impl.h"
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
 #include "recorder/recording.h"
@@ -106,7 +106,8 @@ static int find_dumps(const char *dir, struct input_paths *out, struct err *err)
 }
 
 /* A file or a recording stands for itself; else its dumps, else the newest recording in it. */
-static int find_files(const char *path, unsigned wait_s, struct input_paths *out, struct err *err)
+static int find_files(const char *path, unsigned wait_s, bool recording_first,
+		      struct input_paths *out, struct err *err)
 {
 	struct buf newest = {0}, file = {0};
 	int r = recording_resolve(path, &newest, err);
@@ -118,11 +119,13 @@ static int find_files(const char *path, unsigned wait_s, struct input_paths *out
 		input_paths_add(out, path);
 		goto out;
 	}
-	r = find_dumps(path, out, err);
+	r = recording_first ? -ENOENT : find_dumps(path, out, err);
 	buf_clear(&file);
 	if (r < 0 && recording_find(buf_str(&newest), &file, NULL) == 0) {
 		input_paths_add(out, buf_str(&newest));
 		r = 0;
+	} else if (recording_first) {
+		r = find_dumps(path, out, err);
 	}
 out:
 	buf_release(&newest);
@@ -203,7 +206,7 @@ int compare_read(struct compare *c, enum compare_side side, const char *path, un
 {
 	struct reading rd = {.compare = c, .side = side};
 	struct input_paths files = {0};
-	int r = find_files(path, wait_s, &files, err);
+	int r = find_files(path, wait_s, c->sites != NULL, &files, err);
 
 	if (r == 0)
 		r = read_files(&rd, &files, err);

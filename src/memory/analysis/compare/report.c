@@ -265,8 +265,13 @@ void compare_text(const struct compare *c, unsigned top, bool colour, struct buf
 	struct analysis_style style = {.colour = colour, .top = top};
 	struct view g = {report_begin(&style, out), c};
 	size_t n, total;
-	struct name_row *names = list_names(c, top, &n, &total);
 
+	if (c->sites) {
+		sites_text(c->sites, &g.report);
+		print_notes(&g);
+		return;
+	}
+	struct name_row *names = list_names(c, top, &n, &total);
 	print_answer(&g);
 	print_table(&g, "Names that differ, base/compare", total, name_fields, names, n,
 		    sizeof(*names));
@@ -288,10 +293,15 @@ json_t *compare_json(const struct compare *c, unsigned top)
 	static const struct field whole_fields[] = {COUNTS(struct compare, counts), {0}};
 	json_t *o = json_object();
 	size_t n, total;
-	struct name_row *names = list_names(c, top, &n, &total);
 
 	put_bool(o, "identical", !compare_differences(c));
 	put_text(o, "what", compare_noun(c));
+	if (c->sites) {
+		sites_json(c->sites, top, o);
+		json_object_set_new(o, "notes", lines_value(&c->notes));
+		return o;
+	}
+	struct name_row *names = list_names(c, top, &n, &total);
 	put_text(o, "framework", compare_framework(c));
 	fields_put(o, whole_fields, c, NULL);
 	json_object_set_new(o, "devices",

@@ -11,6 +11,7 @@
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/frames.h"
 #include "memory/analysis/owners/tree.h"
+#include "memory/analysis/peak/together.h"
 #include "wire/record.h"
 
 /* How full a device was. */
@@ -30,6 +31,7 @@ struct peak {
 	struct analysis base;
 	struct peak_options options;
 	struct breakdown *breakdown;
+	struct together together;
 	struct heights **heights;
 	size_t nheights, cap_heights;
 	bool has_steps;
@@ -111,6 +113,7 @@ static void peak_row(struct analysis *a, const struct row *row)
 	breakdown_row(p->breakdown, row, &c);
 	if (c.step_ended || c.step_begun)
 		change_step(p, c.process);
+	together_add(&p->together, &c, row->time_ns);
 	if (c.what != BLOCKS_ALLOC)
 		return;
 	struct block_device *d = c.pool->device;
@@ -132,8 +135,7 @@ static uint64_t peak_bytes(const struct peak_device *d)
 
 static bool is_above_limit(const struct peak *p, const struct peak_device *d)
 {
-	return p->options.limit_bytes && d->device->device != DEV_HOST &&
-	       peak_bytes(d) > p->options.limit_bytes;
+	return p->options.limit_bytes && peak_bytes(d) > p->options.limit_bytes;
 }
 
 /* Blocks first, by their bytes; of equal ones the older. */
@@ -337,6 +339,8 @@ static void print_answer(struct peak *p, const struct peak_device *list, size_t 
 		say(&t, said++ ? " " : "");
 		say_device(p, &list[i], &t);
 	}
+	if (!r->style->console)
+		together_say(&p->together, p->base.blocks, &t);
 	breakdown_end_answer(n, &t, r);
 }
 
@@ -560,6 +564,7 @@ static json_t *peak_json(struct analysis *a, unsigned top)
 		put_number(answer, "limit_bytes", p->options.limit_bytes);
 	put_bool(answer, "has_owners", breakdown_has_owners(p->breakdown));
 	PUT_LIST(answer, "devices", n, device_json(p, &list[i], top));
+	json_object_set_new(answer, "together", together_json(&p->together, p->base.blocks));
 	release_devices(list, n);
 	return answer;
 }
@@ -573,6 +578,7 @@ static void peak_free(struct analysis *a)
 	for (size_t i = 0; i < p->nheights; i++)
 		free(p->heights[i]);
 	free(p->heights);
+	together_release(&p->together);
 	breakdown_free(p->breakdown);
 	free(p);
 }

@@ -128,14 +128,13 @@ static json_t *process_value(const struct summary *s, const struct summary_proce
 static json_t *device_value(const struct summary *s, const struct summary_device *d)
 {
 	json_t *o = json_object();
-	bool exact;
-	struct summary_tally peak = summary_whole_peak(s, d, &exact);
+	struct summary_tally peak = *summary_device_peak(d);
 
 	put_device(o, d->device);
 	put_number(o, "peak_bytes", peak.peak_bytes);
 	put_after(o, s, "peak_", peak.peak_time_ns);
 	put_text(o, "peak_source", d->has_driver ? "driver" : "pools");
-	put_bool(o, "peak_is_lower_bound", !exact);
+	put_bool(o, "peak_is_lower_bound", d->late);
 	return o;
 }
 
@@ -165,6 +164,7 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	struct summary_counts c;
 	struct summary_loss lost;
 
+	summary_settle(s);
 	summary_count_all(s, &c);
 	summary_loss_all(s, &lost);
 	put_span(o, s->first_ns, s->last_ns);

@@ -56,15 +56,11 @@ const struct summary_tally *summary_device_peak(const struct summary_device *d)
 	return d->has_driver ? &d->driver : &d->pools;
 }
 
-struct summary_tally summary_whole_peak(const struct summary *s, const struct summary_device *d,
-					bool *out_exact)
+/* What is known of the whole where its changes came too late to be added up. */
+static struct summary_tally highest_process(const struct summary *s, const struct summary_device *d)
 {
-	struct summary_tally best = *summary_device_peak(d);
+	struct summary_tally best = {0};
 
-	*out_exact = !s->unmerged || d->users < 2;
-	if (*out_exact)
-		return best;
-	best = (struct summary_tally){0};
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		const struct summary_device *own =
 			hmap_get_ptr(&s->processes[i]->devices, d->device);
@@ -73,6 +69,27 @@ struct summary_tally summary_whole_peak(const struct summary *s, const struct su
 			best = *summary_device_peak(own);
 	}
 	return best;
+}
+
+static bool settle_total(struct total *t, struct summary_tally *out)
+{
+	struct total_peak p = total_peak(t);
+
+	*out = (struct summary_tally){p.live_bytes, p.bytes, p.time_ns};
+	return p.late;
+}
+
+void summary_settle(struct summary *s)
+{
+	for (size_t i = 0; i < s->ndevices; i++) {
+		struct summary_device *d = s->devices[i];
+		bool late = settle_total(&d->driver_total, &d->driver);
+
+		late |= settle_total(&d->pools_total, &d->pools);
+		d->late = late && d->users > 1;
+		if (d->late)
+			*(d->has_driver ? &d->driver : &d->pools) = highest_process(s, d);
+	}
 }
 
 static struct summary_held group_held(const struct summary_group *g, bool at_peak)

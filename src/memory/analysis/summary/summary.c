@@ -43,8 +43,11 @@ void summary_free(struct summary *s)
 		return;
 	for (size_t i = 0; i < s->nprocesses; i++)
 		free_process(s->processes[i]);
-	for (size_t i = 0; i < s->ndevices; i++)
+	for (size_t i = 0; i < s->ndevices; i++) {
+		total_release(&s->devices[i]->driver_total);
+		total_release(&s->devices[i]->pools_total);
 		free(s->devices[i]);
+	}
 	stacks_release(&s->stacks);
 	for (size_t i = 0; i < s->nnotes; i++)
 		free(s->notes[i]);
@@ -264,10 +267,10 @@ static void hold_block(struct summary_group *g, uint64_t bytes, uint64_t time_ns
 		pool->peak_blocks = pool->live.blocks;
 	}
 	tally_add(driver ? &pool->own->driver : &pool->own->pools, bytes, time_ns);
-	tally_add(driver ? &pool->all->driver : &pool->all->pools, bytes, time_ns);
+	total_add(driver ? &pool->all->driver_total : &pool->all->pools_total, time_ns, bytes);
 }
 
-static void release_block(struct summary_group *g, uint64_t bytes)
+static void release_block(struct summary_group *g, uint64_t bytes, uint64_t time_ns)
 {
 	struct summary_pool *pool = g->pool;
 	bool driver = blocks_is_driver(pool->type);
@@ -277,7 +280,7 @@ static void release_block(struct summary_group *g, uint64_t bytes)
 	held_take(&pool->live, bytes);
 	pool->bytes.live_bytes -= bytes;
 	(driver ? &pool->own->driver : &pool->own->pools)->live_bytes -= bytes;
-	(driver ? &pool->all->driver : &pool->all->pools)->live_bytes -= bytes;
+	total_take(driver ? &pool->all->driver_total : &pool->all->pools_total, time_ns, bytes);
 }
 
 static void end_block(struct summary *s, uint64_t key, uint64_t entry, uint64_t time_ns)
@@ -286,7 +289,7 @@ static void end_block(struct summary *s, uint64_t key, uint64_t entry, uint64_t 
 	struct summary_group *g = &s->groups[b.group];
 	struct summary_pool *pool = g->pool;
 
-	release_block(g, b.bytes);
+	release_block(g, b.bytes, time_ns);
 	held_add(&g->ended, b.bytes);
 	held_add(&pool->ended, b.bytes);
 	pool->process->nended++;
@@ -394,7 +397,7 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 	uint64_t old = hmap_put(&p->blocks, f->key, pack_block(s, b));
 	if (old != HMAP_NONE) { /* its FREE is missing */
 		b = unpack_block(s, old);
-		release_block(&s->groups[b.group], b.bytes);
+		release_block(&s->groups[b.group], b.bytes, row->time_ns);
 		put_back(s, old);
 	}
 	hold_block(&s->groups[group], f->bytes, row->time_ns);
@@ -435,7 +438,7 @@ static void add_free(struct summary *s, struct summary_process *p, const struct 
 	if (b.ended) {
 		end_was_free(s, &s->blocks[(uint32_t)entry]);
 	} else {
-		release_block(&s->groups[b.group], b.bytes);
+		release_block(&s->groups[b.group], b.bytes, row->time_ns);
 		put_back(s, entry);
 	}
 	pool_is_used(s, pool, row->time_ns);
@@ -506,9 +509,7 @@ static void check_order(struct summary *s, struct summary_process *p, uint64_t t
 {
 	if (time_ns < p->order_ns)
 		s->unordered = true;
-	else if (time_ns < s->order_ns)
-		s->unmerged = true;
-	p->order_ns = s->order_ns = time_ns;
+	p->order_ns = time_ns;
 }
 
 static void note_time(uint64_t *first_ns, uint64_t *last_ns, uint64_t time_ns)

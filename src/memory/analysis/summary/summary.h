@@ -24,7 +24,7 @@
  *	               kernel_launches, marks, ranges, steps, snapshots, ooms
  *	lost           events, stacks, damaged_bytes; of the whole: exact (false: at least these)
  *	devices[]      device, peak_bytes, peak_time_ns, peak_after_ns, peak_source ("driver" or
- *	               "pools"), peak_is_lower_bound (processes were not merged by time)
+ *	               "pools"), peak_is_lower_bound (rows of processes came too late)
  *	processes[]    pid, command (or null), rows, first_time_ns, last_time_ns, counts, lost,
  *	               frees_recorded (false: it has no FREE row at all), pools[], gpus[]
  *	  pools[]      device, pool, events (mallocs + frees), mallocs, frees, unmatched_frees,

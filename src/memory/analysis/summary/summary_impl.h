@@ -21,6 +21,7 @@
 
 #include "base/containers/hmap.h"
 #include "memory/analysis/common/fields.h"
+#include "memory/analysis/common/total.h"
 #include "memory/analysis/summary/summary.h"
 #include "memory/dump/row.h"
 
@@ -44,8 +45,10 @@ struct summary_device {
 	uint32_t device;
 	uint32_t users; /* processes, of the whole device */
 	bool has_driver;
-	struct summary_tally driver; /* HAL, CUDA and HOST */
+	struct summary_tally driver; /* HAL, CUDA and HOST; of the whole: by summary_settle() */
 	struct summary_tally pools; /* the others */
+	struct total driver_total, pools_total; /* of the whole device */
+	bool late; /* the whole's peak is at least that of a process; more is not known */
 	/* Of a process' part of a GPU (device.c): */
 	struct {
 		bool known, exact; /* exact: by a snapshot */
@@ -137,9 +140,7 @@ struct summary_oom {
 
 struct summary {
 	uint64_t first_ns, last_ns;
-	uint64_t order_ns;
 	bool unordered; /* a process went back in time */
-	bool unmerged; /* time went back from one process to another */
 	bool lost_more; /* than is known */
 	struct summary_counts seen; /* rows that belong to no process */
 	struct summary_process **processes;
@@ -192,11 +193,10 @@ struct summary_held summary_alive(const struct summary_pool *pool);
 /* Has MALLOC rows, but not one FREE row. */
 bool summary_frees_missing(const struct summary_counts *c);
 
+/* Before anything is asked: the peaks of whole devices. */
+void summary_settle(struct summary *s);
 /* The peak of a device, or of a process' part of it. */
 const struct summary_tally *summary_device_peak(const struct summary_device *d);
-/* The same over all processes; *out_exact false: at least that. */
-struct summary_tally summary_whole_peak(const struct summary *s, const struct summary_device *d,
-					bool *out_exact);
 
 /* The pool's call sites, largest first, at its peak or at the end. Gives an array. */
 struct call_site *summary_sites(const struct summary *s, const struct summary_pool *pool,

@@ -83,13 +83,12 @@ static const struct summary_pool *largest_pool(const struct summary *s, uint32_t
 
 static void say_device(const struct summary *s, const struct summary_device *d, struct buf *out)
 {
-	bool exact;
-	struct summary_tally peak = summary_whole_peak(s, d, &exact);
+	struct summary_tally peak = *summary_device_peak(d);
 	const struct summary_pool *pool = largest_pool(s, d->device);
 
 	say(out, " ");
 	words_device(out, d->device, true);
-	say(out, " peaked at {}{}", TEXT(exact ? "" : "no less than "), BYTES(peak.peak_bytes));
+	say(out, " peaked at {}{}", TEXT(d->late ? "no less than " : ""), BYTES(peak.peak_bytes));
 	if (pool && pool->bytes.peak_bytes && pool->bytes.peak_bytes != peak.peak_bytes) {
 		say(out, " ({} pool ", POOL(pool->type));
 		if (d->users > 1)
@@ -581,6 +580,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	struct view g = {.report = report_begin(&style, out), .s = s};
 	struct buf answer = {0};
 
+	summary_settle(s);
 	list_pools(&g);
 	say_answer(s, &answer);
 	report_paragraph(&g.report, 0, &answer);

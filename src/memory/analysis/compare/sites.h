@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Two recordings compared by call site: what the blocks of each held at most, and what was left of
+ * them. For any recording, since every block comes from somewhere; without call stacks blocks are
+ * told apart by their sizes. Call sites of the two sides are the same if their shown frames are.
+ *
+ * What is kept grows with live blocks and with call sites. In JSON:
+ *
+ *	identical, what ("site")
+ *	devices[]      device, base_peak_bytes, compare_peak_bytes, diff_bytes: all processes together
+ *	sites_total, sites[]   those that differ, the largest difference first: device, pool, name (the
+ *	               frames, innermost first), held_at_most and left: {base_bytes, compare_bytes,
+ *	               diff_bytes}, allocations: {base, compare}
+ *	notes[]
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_COMPARE_SITES_H
+#define SONDE_MEMORY_ANALYSIS_COMPARE_SITES_H
+
+#include "memory/analysis/common/blocks.h"
+#include "memory/analysis/common/report.h"
+#include "memory/analysis/compare/compare.h"
+#include "memory/analysis/peak/together.h"
+
+/* What the blocks of one call site came to. */
+struct site_sum {
+	uint64_t allocations;
+	uint64_t live, most; /* bytes */
+	uint64_t left;
+};
+
+/* Blocks of one call stack, or of one size, as one side has them. */
+struct site_group {
+	uint32_t device;
+	uint32_t stack;
+	enum row_type type;
+	uint64_t bytes; /* where there is no call stack: of each */
+	struct site_sum sum;
+};
+
+struct sites_side {
+	struct blocks *blocks;
+	struct together together;
+	struct hmap by_key; /* index in groups */
+	struct site_group *groups;
+	size_t ngroups, cap;
+};
+
+/* A call site of both. */
+struct site {
+	uint32_t device;
+	enum row_type type;
+	uint32_t name;
+	struct site_sum base, compare;
+};
+
+struct compare_sites {
+	struct sites_side side[2];
+	struct names *names;
+	struct site *sites; /* after sites_finish(): the largest difference first */
+	size_t nsites, cap, ndifferent;
+};
+
+struct compare_sites *sites_new(struct names *names);
+void sites_free(struct compare_sites *s); /* s may be NULL */
+void sites_add(struct compare_sites *s, enum compare_side side, const struct row *row);
+bool sites_unordered(const struct compare_sites *s, enum compare_side side);
+void sites_restart(struct compare_sites *s, enum compare_side side);
+/* -ENODATA: neither side has a block. */
+int sites_finish(struct compare_sites *s, struct err *err);
+void sites_text(struct compare_sites *s, const struct report *r);
+void sites_json(struct compare_sites *s, unsigned top, json_t *out);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The highest moment of a device over all processes that use it. Zero-initialise and release. */
+#ifndef SONDE_MEMORY_ANALYSIS_PEAK_TOGETHER_H
+#define SONDE_MEMORY_ANALYSIS_PEAK_TOGETHER_H
+
+#include <jansson.h>
+
+#include "memory/analysis/common/blocks.h"
+#include "memory/analysis/common/total.h"
+
+struct together_device {
+	uint32_t device;
+	bool has_driver;
+	struct total driver, pools;
+};
+
+struct together {
+	struct together_device *devices;
+	size_t ndevices, cap;
+};
+
+void together_add(struct together *t, const struct block_change *c, uint64_t time_ns);
+/* A sentence for each device that several processes use. */
+void together_say(struct together *t, const struct blocks *b, struct buf *out);
+/* A list of these devices. */
+json_t *together_json(struct together *t, const struct blocks *b);
+void together_release(struct together *t);
+
+#endif
