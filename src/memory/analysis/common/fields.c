@@ -49,11 +49,30 @@ static json_t *frames_value(const char *text)
 	return list;
 }
 
+/* As report_stack() prints them, but all of them. */
+static json_t *call_order_value(struct stack stack)
+{
+	struct frame_list frames = {0};
+	json_t *list = json_array();
+	struct buf text = {0};
+
+	frames_join(stack.py, stack.c, &frames);
+	for (size_t i = 0; i < frames.n; i++) {
+		buf_clear(&text);
+		frame_describe(&frames.list[i].line, frames.list[i].python, &text);
+		json_array_append_new(list, text_value(text.data, text.len));
+	}
+	buf_release(&text);
+	frame_list_release(&frames);
+	return list;
+}
+
 void put_stack(json_t *o, const struct stacks *s, uint32_t stack)
 {
 	struct stack lines = stacks_get(s, stack);
 
 	put_where(o, s, stack);
+	json_object_set_new(o, "stack", call_order_value(lines));
 	json_object_set_new(o, "c_stack", frames_value(lines.c));
 	json_object_set_new(o, "python_stack", frames_value(lines.py));
 }

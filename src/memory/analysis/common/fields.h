@@ -34,7 +34,7 @@ enum field_kind {
 	FIELD_POOL, /* enum row_type */
 	FIELD_IN_POOL, /* struct block_pool *: the keys pid, device and pool; three titles */
 	FIELD_WHERE, /* u32, a call stack: the key where */
-	FIELD_STACK, /* u32: the keys where, c_stack, python_stack */
+	FIELD_STACK, /* u32: the keys where, stack, c_stack, python_stack */
 	FIELD_DIFFERENCE, /* two u64 in a row: what the second has more than the first */
 	FIELD_DURATION, /* u64 of ns: 3.2 s, a column only */
 	FIELD_PAIR, /* two u64 in a row: 12/15, a column only */
@@ -132,7 +132,8 @@ void put_pool(json_t *o, enum row_type type); /* "pool": "PTA", … */
 void put_in_pool(json_t *o, const struct block_pool *pool); /* "pid", "device", "pool" */
 /* "where": the function that names a call stack, or null. */
 void put_where(json_t *o, const struct stacks *s, uint32_t stack);
-/* The same, and "c_stack" and "python_stack": lists of lines. */
+/* The same; "stack", the frames worth showing in call order; "c_stack" and "python_stack", the lines
+ * as recorded. */
 void put_stack(json_t *o, const struct stacks *s, uint32_t stack);
 
 #endif

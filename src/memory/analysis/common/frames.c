@@ -4,9 +4,14 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
+#include "base/containers/hmap.h"
+#include "base/containers/intern.h"
+#include "base/mem.h"
 #include "base/text/printable.h"
 #include "base/text/text.h"
+#include "unwind/symbols/demangle.h"
 
 #define MAX_SHOWN 120 /* bytes of a name */
 
@@ -28,6 +33,18 @@ static const char *const plumbing_modules[] = {
 };
 static const char *const plumbing_folders[] = {"site-packages/", "dist-packages/", "/lib/python3",
 					       "<frozen"};
+/* Functions that hand memory out for somebody else, whatever module they were compiled into: those
+ * of C++ are often part of the program itself. */
+static const char *const allocators[] = {
+	"malloc",	 "calloc",	   "realloc",	      "reallocarray",	 "memalign",
+	"aligned_alloc", "posix_memalign", "valloc",	      "pvalloc",	 "strdup",
+	"__strdup",	 "strndup",	   "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc",
+	"mmap",		 "mmap64",
+};
+static const char *const allocator_prefixes[] = {
+	"_Znw",	  "_Zna",    "_ZNSt",	"_ZNKSt",	"_ZSt",	 "_ZN9__gnu_cxx", "_ZNK9__gnu_cxx",
+	"PyMem_", "_PyMem_", "__rust_", "operator new", "std::", "__gnu_cxx::",
+};
 /* Outermost frames that every thread has. */
 static const char *const roots[] = {
 	"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone",
@@ -136,7 +153,18 @@ static bool take_python(const struct frame_line *line, struct frame *out)
 	return true;
 }
 
-static bool is_plumbing(const struct frame_line *line, bool python)
+static bool is_allocator(struct frame_line function)
+{
+	for (size_t i = 0; i < COUNT(allocators); i++)
+		if (function.len == strlen(allocators[i]) && begins_with(function, allocators[i]))
+			return true;
+	for (size_t i = 0; i < COUNT(allocator_prefixes); i++)
+		if (begins_with(function, allocator_prefixes[i]))
+			return true;
+	return false;
+}
+
+bool frame_is_plumbing(const struct frame_line *line, bool python)
 {
 	struct frame f;
 
@@ -149,13 +177,15 @@ static bool is_plumbing(const struct frame_line *line, bool python)
 	}
 	if (!take_c(line, &f))
 		return begins_with(*line, "[0x"); /* code of no object */
+	if (is_allocator(f.function))
+		return true;
 	for (size_t i = 0; i < COUNT(plumbing_modules); i++)
 		if (begins_with(f.module, plumbing_modules[i]))
 			return true;
 	return false;
 }
 
-static bool is_root(const struct frame_line *line)
+bool frame_is_root(const struct frame_line *line)
 {
 	struct frame f;
 
@@ -174,9 +204,9 @@ size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t
 	size_t n = 0;
 
 	while (n < max && frame_next(&p, &line)) {
-		if (!n && is_plumbing(&line, python))
+		if (!n && frame_is_plumbing(&line, python))
 			continue;
-		if (!python && is_root(&line))
+		if (!python && frame_is_root(&line))
 			break;
 		out[n++] = line;
 	}
@@ -192,6 +222,83 @@ static void add_name(struct buf *out, struct frame_line name)
 	text_add_shortened(out, name.text, name.len, MAX_SHOWN);
 }
 
+struct frame_line frame_function(const struct frame_line *line, bool python)
+{
+	const char *addr = memmem(line->text, line->len, " [0x", 4);
+	struct frame f;
+
+	if ((python ? take_python(line, &f) : take_c(line, &f)) && f.function.len)
+		return f.function;
+	return text_between(line->text, addr ? addr : line->text + line->len);
+}
+
+bool frame_is_interpreter(const struct frame_line *line, bool *out_evaluates)
+{
+	struct frame f;
+
+	*out_evaluates = false;
+	if (!take_c(line, &f))
+		return false;
+	*out_evaluates = begins_with(f.function, "_PyEval_EvalFrame") ||
+			 begins_with(f.function, "_TAIL_CALL_");
+	return *out_evaluates || begins_with(f.module, "python") ||
+	       begins_with(f.module, "libpython");
+}
+
+/* The length of a demangled name without the types of its arguments. */
+static size_t cut_arguments(const char *name, size_t len)
+{
+	size_t n = len, depth = 0;
+
+	if (n > 6 && !memcmp(name + n - 6, " const", 6))
+		n -= 6;
+	if (!n || name[n - 1] != ')')
+		return len;
+	while (n--) {
+		depth += name[n] == ')';
+		depth -= name[n] == '(';
+		if (!depth)
+			break;
+	}
+	return n && n != SIZE_MAX && name[n - 1] != ' ' && name[n - 1] != ':' ? n : len;
+}
+
+/* Of C++ as people write it; known from the second time on, since stacks share most of their
+ * functions. */
+static const char *plain_name(struct frame_line function)
+{
+	static struct hmap known;
+	uint64_t key = XXH3_64bits(function.text, function.len);
+	const char *shown = hmap_get_ptr(&known, key);
+
+	if (shown)
+		return shown;
+	char *name = xstrndup(function.text, function.len), *plain = demangle(name);
+	shown = plain ? intern(plain, cut_arguments(plain, strlen(plain)))
+		      : intern(name, strlen(name));
+	hmap_put_ptr(&known, key, (void *)(uintptr_t)shown);
+	free(name);
+	free(plain);
+	return shown;
+}
+
+static void add_function(struct buf *out, struct frame_line function)
+{
+	static const char inlined[] = " [inlined]";
+	size_t tail = sizeof(inlined) - 1;
+
+	if (!begins_with(function, "_Z")) {
+		add_name(out, function);
+		return;
+	}
+	bool is_inlined =
+		function.len > tail && !memcmp(function.text + function.len - tail, inlined, tail);
+	function.len -= is_inlined ? tail : 0;
+	const char *plain = plain_name(function);
+	add_name(out, text_between(plain, plain + strlen(plain)));
+	buf_add_str(out, is_inlined ? inlined : "");
+}
+
 void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 {
 	struct frame f;
@@ -205,7 +312,7 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 		add_name(out, text_between(f.module.text, addr ? addr : line->text + line->len));
 		return;
 	}
-	add_name(out, f.function);
+	add_function(out, f.function);
 	buf_add_str(out, " (");
 	if (python) {
 		add_name(out, base_name(f.module));

@@ -10,7 +10,6 @@
 #include "memory/analysis/common/frames.h"
 
 #define WIDTH 96
-#define MAX_FRAMES 5
 
 struct report report_begin(const struct analysis_style *style, struct buf *out)
 {
@@ -61,17 +60,22 @@ void report_remarks(const struct report *r, struct buf *text)
 
 /* --- call stacks --- */
 
-/* The lines that are shown of one half of a call stack. */
-static void add_frames(struct buf *out, unsigned indent, const char *text, bool python)
+/* The lines that are shown of a call stack. */
+static void add_frames(struct buf *out, unsigned indent, struct stack stack)
 {
-	struct frame_line lines[MAX_FRAMES];
-	size_t n = text ? frames_pick(text, python, lines, MAX_FRAMES) : 0;
+	struct frame_list frames = {0};
 
-	for (size_t i = 0; i < n; i++) {
+	frames_join(stack.py, stack.c, &frames);
+	frames_shorten(&frames);
+	for (size_t i = 0; i < frames.n; i++) {
 		buf_addf(out, "%*s", (int)indent, "");
-		frame_describe(&lines[i], python, out);
+		if (frames.list[i].cut)
+			buf_add_str(out, "…");
+		else
+			frame_describe(&frames.list[i].line, frames.list[i].python, out);
 		buf_add_char(out, '\n');
 	}
+	frame_list_release(&frames);
 }
 
 void report_stack(const struct report *r, unsigned indent, struct stack stack)
@@ -79,8 +83,7 @@ void report_stack(const struct report *r, unsigned indent, struct stack stack)
 	if (!stack.py && !stack.c)
 		return;
 	report_ink(r, INK_DIM);
-	add_frames(r->out, indent, stack.py, true);
-	add_frames(r->out, indent, stack.c, false);
+	add_frames(r->out, indent, stack);
 	report_ink(r, INK_PLAIN);
 }
 
@@ -88,11 +91,8 @@ uint64_t report_stack_hash(struct stack stack)
 {
 	struct buf lines = {0};
 
-	add_frames(&lines, 0, stack.py, true);
+	add_frames(&lines, 0, stack);
 	uint64_t h = XXH3_64bits_withSeed(lines.data, lines.len, 1);
-	buf_clear(&lines);
-	add_frames(&lines, 0, stack.c, false);
-	h = XXH3_64bits_withSeed(lines.data, lines.len, h);
 	buf_release(&lines);
 	return h;
 }
@@ -102,6 +102,8 @@ void report_call_site(const struct report *r, unsigned indent, enum ink ink,
 {
 	add_spaces(r, indent);
 	report_inked(r, ink, "{}", HELD(site->bytes, site->blocks));
+	if (site->paths > 1)
+		report_say(r, ", {}, the largest:", COUNT_OF(site->paths, "call stack"));
 	report_say(r, site->stack    ? "\n"
 		      : site->before ? ", allocated before recording began\n"
 				     : ", no call stack recorded\n");
@@ -120,26 +122,43 @@ void call_sites_sort(struct call_site *list, size_t n)
 	SORT(list, n, larger_first);
 }
 
+/* Equal for call stacks from the same place. */
+static uint64_t hash_place(const struct stacks *stacks, const struct call_site *site)
+{
+	struct buf where = {0};
+	uint64_t h = site->before ? 1 : 0;
+
+	if (stacks_where(stacks, site->stack, &where))
+		h = XXH3_64bits_withSeed(where.data, where.len, 2);
+	buf_release(&where);
+	return h;
+}
+
 size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *stacks)
 {
-	struct hmap seen = {0};
+	struct hmap seen = {0}, looks = {0};
 	size_t kept = 0;
 
+	call_sites_sort(list, n);
 	for (size_t i = 0; i < n; i++) {
-		uint64_t looks =
-			report_stack_hash(stacks_get(stacks, list[i].stack)) + list[i].before;
-		uint64_t at = hmap_get(&seen, looks);
+		struct call_site site = list[i];
+		uint64_t place = hash_place(stacks, &site), at = hmap_get(&seen, place);
+		uint64_t look = report_stack_hash(stacks_get(stacks, site.stack)) ^ place;
+		bool is_new = hmap_put(&looks, look, 0) == HMAP_NONE;
 
 		if (at == HMAP_NONE) {
-			hmap_put(&seen, looks, kept);
-			list[kept++] = list[i];
-		} else {
-			list[at].blocks += list[i].blocks;
-			list[at].bytes += list[i].bytes;
+			hmap_put(&seen, place, kept);
+			list[kept] = site;
+			list[kept++].paths = 1;
+			continue;
 		}
+		list[at].paths += is_new;
+		list[at].blocks += site.blocks;
+		list[at].bytes += site.bytes;
 	}
 	call_sites_sort(list, kept);
 	hmap_release(&seen);
+	hmap_release(&looks);
 	return kept;
 }
 

@@ -56,7 +56,7 @@ void report_more(const struct report *r, unsigned indent, size_t n, const char *
 
 /* --- call stacks --- */
 
-/* The frames of a call stack that are worth showing, one in a line: Python's, then those of C. */
+/* The frames of a call stack that are worth showing, one in a line, innermost first. */
 void report_stack(const struct report *r, unsigned indent, struct stack stack);
 /* Equal for call stacks that report_stack() prints the same. */
 uint64_t report_stack_hash(struct stack stack);
@@ -66,13 +66,16 @@ struct call_site {
 	uint32_t stack;
 	bool before; /* no call stack, since the blocks were there when recording began */
 	uint64_t blocks, bytes;
+	uint32_t
+		paths; /* call_sites_merge(): how many call stacks that look different it stands for */
 };
 
 /* "1.00 MiB in 1 block" in a colour, and its frames. */
 void report_call_site(const struct report *r, unsigned indent, enum ink ink,
 		      const struct stacks *stacks, const struct call_site *site);
 void call_sites_sort(struct call_site *list, size_t n); /* the largest first */
-/* Joins those that report_stack() prints the same; returns how many are left, sorted. */
+/* Joins those from the same place (stacks_where()), so that a place has one number in sentences and
+ * lists; `stack` is then that of the largest part. Returns how many are left, sorted. */
 size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *stacks);
 
 /* Adds the table and releases it. */

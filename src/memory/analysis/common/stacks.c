@@ -79,14 +79,9 @@ static size_t pick_frames(const struct stack *stack, struct frame_line *out)
 /* Of the function alone, without its line: goes on from the hash of the frames inside. */
 static uint64_t hash_function(const struct frame_line *line, bool python, uint64_t inner)
 {
-	struct buf text = {0};
+	struct frame_line function = frame_function(line, python);
 
-	frame_describe(line, python, &text);
-	const char *end = memmem(text.data, text.len, " (", 2);
-	size_t len = end ? (size_t)(end - text.data) : text.len;
-	uint64_t h = XXH3_64bits_withSeed(text.data, len, inner);
-	buf_release(&text);
-	return h;
+	return XXH3_64bits_withSeed(function.text, function.len, inner);
 }
 
 /* For frames from the innermost on: the hash with their only caller, SEVERAL if there are more. */

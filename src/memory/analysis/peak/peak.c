@@ -46,6 +46,8 @@ struct peak_device {
 	struct owner_tree tree;
 	struct call_site *sites; /* the largest first */
 	size_t nsites;
+	struct call_site *places; /* the same, merged */
+	size_t nplaces;
 	struct height next; /* the highest of the other steps */
 };
 
@@ -148,14 +150,7 @@ static int heavier_first(const void *pa, const void *pb)
 		       ?: (a->block ? ORDER(a->block->seq, b->block->seq) : 0);
 }
 
-static int larger_site_first(const void *pa, const void *pb)
-{
-	const struct call_site *a = pa, *b = pb;
-
-	return ORDER(b->bytes, a->bytes) ?: ORDER(a->stack, b->stack);
-}
-
-static void list_sites(struct peak_device *d)
+static void list_sites(const struct peak *p, struct peak_device *d)
 {
 	struct hmap by_stack = {0};
 	size_t cap = 0;
@@ -176,7 +171,11 @@ static void list_sites(struct peak_device *d)
 		d->sites[k].blocks++;
 	}
 	hmap_release(&by_stack);
-	SORT(d->sites, d->nsites, larger_site_first);
+	call_sites_sort(d->sites, d->nsites);
+	d->places = xcalloc(d->nsites + 1, sizeof(*d->places));
+	if (d->nsites)
+		memcpy(d->places, d->sites, d->nsites * sizeof(*d->places));
+	d->nplaces = call_sites_merge(d->places, d->nsites, peak_stacks(p));
 }
 
 static void describe_peak(struct peak *p, struct peak_device *d)
@@ -191,7 +190,7 @@ static void describe_peak(struct peak *p, struct peak_device *d)
 	SORT(d->shares.list, d->shares.n, heavier_first);
 	while (d->nblocks < d->shares.n && d->shares.list[d->nblocks].block)
 		d->nblocks++;
-	list_sites(d);
+	list_sites(p, d);
 }
 
 static int higher_first(const void *pa, const void *pb)
@@ -234,6 +233,7 @@ static void release_devices(struct peak_device *list, size_t n)
 		breakdown_shares_release(&list[i].shares);
 		owner_tree_release(&list[i].tree);
 		free(list[i].sites);
+		free(list[i].places);
 	}
 	free(list);
 }
@@ -276,12 +276,12 @@ static void say_origin(struct peak *p, const struct peak_device *d, struct buf *
 {
 	size_t i = 0;
 
-	while (i < d->nsites && !d->sites[i].stack)
+	while (i < d->nplaces && !d->places[i].stack)
 		i++;
-	if (i < d->nsites && d->sites[i].bytes)
+	if (i < d->nplaces && d->places[i].bytes)
 		say(out, " The largest part from one place, {}, comes from {}.",
-		    HELD(d->sites[i].bytes, d->sites[i].blocks),
-		    WHERE(peak_stacks(p), d->sites[i].stack));
+		    HELD(d->places[i].bytes, d->places[i].blocks),
+		    WHERE(peak_stacks(p), d->places[i].stack));
 }
 
 static void say_next(const struct peak_device *d, struct buf *out)
@@ -373,16 +373,10 @@ static void print_sites(const struct peak *p, const struct peak_device *d, const
 	if (stacks->count < 2)
 		return;
 	report_say(r, "\n  By call stack\n");
-	struct call_site *list = xcalloc(d->nsites + 1, sizeof(*list));
-	if (d->nsites)
-		memcpy(list, d->sites, d->nsites * sizeof(*list));
-	size_t n = call_sites_merge(list, d->nsites, stacks);
-	SORT(list, n, larger_site_first);
-	for (size_t i = 0; i < n && i < r->style->top; i++)
-		report_call_site(r, 4, INK_PLAIN, stacks, &list[i]);
-	if (n > r->style->top)
-		report_say(r, "    and {} more\n", NUMBER(n - r->style->top));
-	free(list);
+	for (size_t i = 0; i < d->nplaces && i < r->style->top; i++)
+		report_call_site(r, 4, INK_PLAIN, stacks, &d->places[i]);
+	if (d->nplaces > r->style->top)
+		report_say(r, "    and {} more\n", NUMBER(d->nplaces - r->style->top));
 }
 
 /* The function and its caller, since it is often a helper that everybody uses. */

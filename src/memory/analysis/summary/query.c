@@ -113,8 +113,10 @@ struct call_site *summary_sites(const struct summary *s, const struct summary_po
 		if (!held.blocks)
 			continue;
 		LIST_ADD(sites, n, cap,
-			 (struct call_site){before ? 0 : s->groups[i].stack, before, held.blocks,
-					    held.bytes});
+			 (struct call_site){.stack = before ? 0 : s->groups[i].stack,
+					    .before = before,
+					    .blocks = held.blocks,
+					    .bytes = held.bytes});
 	}
 	call_sites_sort(sites, n);
 	*out_n = n;

@@ -187,6 +187,7 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 	size_t n;
 	struct call_site *sites = summary_sites(s, left->largest, false, &n);
 
+	n = call_sites_merge(sites, n, &s->stacks);
 	if (n && sites[0].stack) {
 		say(out, sites[0].bytes == all	    ? ", all of "
 			 : sites[0].bytes > all / 2 ? ", most of "

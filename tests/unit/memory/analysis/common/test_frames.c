@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "base/text/printable.h"
+#include "memory/analysis/common/frames.h"
 #include "test.h"
 
 static void check_printable(const char *text, size_t len, const char *want)
@@ -41,4 +42,95 @@ TEST(frames, text_of_others_stays_text)
 		  "\xe5\xb1\x82/\xc3\xa9\xe2\x80\xa6\xf0\x9f\x98\x80\xc2\xa0");
 	/* cut in the middle of a letter */
 	PRINTABLE("\xe5\xb1", "\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+/* The frames of a call stack as people see them, one behind the other. */
+static void check_frames(const char *py, const char *c, bool shortened, const char *want)
+{
+	struct frame_list frames = {0};
+	struct buf out = {0};
+
+	frames_join(py, c, &frames);
+	if (shortened)
+		frames_shorten(&frames);
+	for (size_t i = 0; i < frames.n; i++) {
+		buf_add_str(&out, i ? " < " : "");
+		if (frames.list[i].cut)
+			buf_add_str(&out, "...");
+		else
+			frame_describe(&frames.list[i].line, frames.list[i].python, &out);
+	}
+	CHECK_STR(buf_str(&out), want);
+	buf_release(&out);
+	frame_list_release(&frames);
+}
+
+TEST(frames, allocators_are_passed_over_and_cpp_is_readable)
+{
+	check_frames(NULL,
+		     "/lib/libstdc++.so.6(_Znwm+0x1c) [0x1]\n"
+		     "job(_ZNSt15__new_allocatorIiE8allocateEmPKv [inlined]+0x1) [0x2] a.h:137\n"
+		     "job(_ZN3app5CacheIiE3putEii+0x10) [0x3] /src/job.cpp:6\n"
+		     "job(main+0x9) [0x4] /src/job.cpp:9\n"
+		     "/lib/libc.so.6(__libc_start_main+0x85) [0x5]\n",
+		     false, "app::Cache<int>::put (job.cpp:6) < main (job.cpp:9)");
+	/* operator()(int) const keeps its name */
+	check_frames(NULL, "job(_ZZ4mainENKUliE_clEi [inlined]+0x10) [0x3]\n", false,
+		     "main::{lambda(int)#1}::operator() [inlined] (job)");
+	check_frames(NULL, "job(_ZN12_GLOBAL__N_14growEv+0x10) [0x3]\n", false,
+		     "(anonymous namespace)::grow (job)");
+	/* nothing else is there */
+	check_frames(NULL, "/lib/libstdc++.so.6(_Znwm+0x1c) [0x1]\n", false,
+		     "operator new (libstdc++.so.6)");
+}
+
+#define EVAL "/usr/bin/python3.11(_PyEval_EvalFrameDefault+0x8f0) [0x52b9e0]\n"
+#define START "/lib/libc.so.6(__libc_start_main+0x85) [0x5]\n"
+
+TEST(frames, python_stands_where_its_interpreter_is)
+{
+	/* one evaluation for each Python frame: everything has its place */
+	check_frames(
+		"a.py(1): inner\na.py(2): outer\n",
+		"libext.so(make+0x1) [0x1]\n" EVAL "/usr/bin/python3.11(call+0x1) [0x2]\n"
+		"libsort.so(sort+0x1) [0x3]\n" EVAL "/usr/bin/python3.11(main+0x1) [0x4]\n" START,
+		false, "make (libext.so) < inner (a.py:1) < sort (libsort.so) < outer (a.py:2)");
+	/* two Python frames in one: who called sort() is not known */
+	check_frames("a.py(1): inner\na.py(2): middle\na.py(3): outer\n",
+		     "libext.so(make+0x1) [0x1]\n" EVAL "libsort.so(sort+0x1) [0x3]\n" EVAL
+		     "embed(run+0x1) [0x4]\n" START,
+		     false,
+		     "make (libext.so) < inner (a.py:1) < middle (a.py:2) < outer (a.py:3) < run "
+		     "(embed)");
+	/* without names */
+	check_frames("a.py(1): inner\n",
+		     "libext.so(make+0x1) [0x1]\n/usr/bin/python3.11(+0x52) [0x52]\n" START, false,
+		     "make (libext.so) < inner (a.py:1)");
+	/* cut before it reached the interpreter; hidden in a program */
+	check_frames("a.py(1): inner\n", "libext.so(make+0x1) [0x1]\n", false,
+		     "make (libext.so) < inner (a.py:1)");
+	check_frames("a.py(1): inner\n", "embed(make+0x1) [0x1]\n" START, false,
+		     "inner (a.py:1) < make (embed)");
+}
+
+TEST(frames, long_stacks_keep_both_ends)
+{
+	struct buf py = {0};
+
+	for (int i = 1; i <= 6; i++)
+		buf_addf(&py, "a.py(%d): f%d\n", i, i);
+	check_frames(buf_str(&py), NULL, true,
+		     "f1 (a.py:1) < f2 (a.py:2) < f3 (a.py:3) < f4 (a.py:4) < f5 (a.py:5) < f6 "
+		     "(a.py:6)");
+	buf_add_str(&py, "a.py(7): f7\n");
+	check_frames(buf_str(&py), NULL, true,
+		     "f1 (a.py:1) < f2 (a.py:2) < f3 (a.py:3) < ... < f6 (a.py:6) < f7 (a.py:7)");
+	check_frames(
+		buf_str(&py),
+		"l(c1+0x1) [0x1]\nl(c2+0x1) [0x1]\nl(c3+0x1) [0x1]\nl(c4+0x1) [0x1]\n" EVAL
+		"p(main+0x1) [0x1]\n",
+		true,
+		"c1 (l) < c2 (l) < c3 (l) < c4 (l) < f1 (a.py:1) < f2 (a.py:2) < f3 (a.py:3) < "
+		"... < f6 (a.py:6) < f7 (a.py:7) < main (p)");
+	buf_release(&py);
 }

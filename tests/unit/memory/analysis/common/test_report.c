@@ -51,14 +51,14 @@ TEST(report, paragraphs_and_remarks)
 	buf_release(&out);
 }
 
-TEST(report, stacks_have_python_first_and_no_commands_for_the_terminal)
+TEST(report, stacks_are_in_call_order_and_have_no_commands_for_the_terminal)
 {
 	struct buf out = {0};
 	char c[] = "libjob.so(make\033[31m+0x10) [0x55ad]\n", py[] = "train.py(7): forward\n";
 	struct report g = report_begin(&plain, &out);
 
 	report_stack(&g, 4, (struct stack){.c = c, .py = py});
-	check(&out, "    forward (train.py:7)\n    make?[31m (libjob.so)\n");
+	check(&out, "    make?[31m (libjob.so)\n    forward (train.py:7)\n");
 	g = report_begin(&coloured, &out);
 	report_stack(&g, 0, (struct stack){0});
 	check(&out, "");
@@ -93,11 +93,11 @@ TEST(report, call_sites_that_read_the_same_are_one)
 	char near_main[] = "train.py(7): forward\n", other[] = "train.py(9): backward\n";
 	struct stack list[] = {{0}, {.py = near_main}, {.py = other}, {.py = near_main}};
 	struct stacks stacks = {.list = list, .count = 4};
-	struct call_site sites[] = {{0, true, 1, 10},
-				    {1, false, 1, 20},
-				    {2, false, 1, 30},
-				    {3, false, 2, 15},
-				    {0, false, 1, 5}};
+	struct call_site sites[] = {{0, true, 1, 10, 0},
+				    {1, false, 1, 20, 0},
+				    {2, false, 1, 30, 0},
+				    {3, false, 2, 15, 0},
+				    {0, false, 1, 5, 0}};
 	struct report r = report_begin(&plain, &out);
 
 	CHECK_INT(call_sites_merge(sites, 5, &stacks), 4);
@@ -107,6 +107,24 @@ TEST(report, call_sites_that_read_the_same_are_one)
 		    "  30 B in 1 block\n      backward (train.py:9)\n"
 		    "  10 B in 1 block, allocated before recording began\n"
 		    "  5 B in 1 block, no call stack recorded\n");
+	buf_release(&out);
+}
+
+TEST(report, a_place_has_one_number_whoever_called_it)
+{
+	struct buf out = {0};
+	char a[] = "train.py(7): forward\ntrain.py(20): step\n";
+	char b[] = "train.py(7): forward\ntrain.py(30): step\n";
+	struct stack list[] = {{0}, {.py = a}, {.py = b}};
+	struct stacks stacks = {.list = list, .count = 3};
+	struct call_site sites[] = {{1, false, 8, 80, 0}, {2, false, 13, 130, 0}};
+	struct report r = report_begin(&plain, &out);
+
+	CHECK_INT(call_sites_merge(sites, 2, &stacks), 1);
+	report_call_site(&r, 0, INK_BAD, &stacks, &sites[0]);
+	check(&out, "210 B in 21 blocks, 2 call stacks, the largest:\n"
+		    "    forward (train.py:7)\n    step (train.py:30)\n");
+	hmap_release(&stacks.callers);
 	buf_release(&out);
 }
 
