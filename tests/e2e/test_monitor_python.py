@@ -48,6 +48,63 @@ print([(k.name, k.value) for k in ActivityKind])
     }  # fmt: skip
 
 
+def test_modules_of_the_names_they_have_elsewhere(programs):
+    """Submodules of IPCMonitor, and the functions of the library below it."""
+    code = NPU + """
+import importlib
+import IPCMonitor, IPCMonitor_C, IPCMonitor_C.monitor as library
+from IPCMonitor.dynamic_monitor_proxy import PyDynamicMonitorProxy
+from IPCMonitor.monitor import ActivityKind, Monitor
+from IPCMonitor.utils import get_parallel_group_info, get_rank_id
+from IPCMonitor.singleton import Singleton
+from IPCMonitor.file_manager import FileManager
+from IPCMonitor._ipcmonitor_C import ipcmonitor_C_module
+assert ipcmonitor_C_module is IPCMonitor_C and IPCMonitor_C.monitor is library
+for name in ("monitor", "utils", "dynamic_monitor_proxy", "singleton", "file_manager"):
+    module = importlib.import_module("msmonitor." + name)
+    assert getattr(IPCMonitor, name) is module is importlib.import_module("IPCMonitor." + name)
+assert Monitor is IPCMonitor.Monitor and library.ActivityKind is ActivityKind
+assert (get_rank_id(), get_parallel_group_info()) == (5, "")
+assert Singleton(dict)() == {} and Singleton(dict) is not Singleton(dict)
+assert library.Kernel().to_tuple() == ("", 0.0, 0.0, 0, 0, 0, "")
+
+assert library.get_kinds() == set() and library.get_kernel_data() == []
+for wrong in ("Kernel", [2], None):
+    try:
+        library.start_monitor(wrong)
+        print("taken:", wrong)
+    except TypeError:
+        pass
+npu = Npu()
+library.start_monitor([ActivityKind.Kernel, ActivityKind.Marker])
+npu.step()
+library.stop_monitor()
+assert library.get_kinds() == {ActivityKind.Kernel, ActivityKind.Marker}
+assert [k.name for k in library.get_kernel_data()].count("Add") == 1
+assert {m.name for m in library.get_marker_data()} == {"train"}
+for function in ("api", "acl_api", "node_api", "runtime_api", "communication"):
+    assert getattr(library, f"get_{function}_data")() == []
+FileManager.create_file_by_path("made/here.txt")
+os.symlink("made", "link")
+try:
+    FileManager.make_dir_safety("link")
+except RuntimeError:
+    print(oct(os.stat("made/here.txt").st_mode & 0o777))
+IPCMonitor_C.set_cluster_config_data(cluster_config={})
+
+import types
+comm = sys.modules["mindspore.communication"] = types.SimpleNamespace(
+    GlobalComm=types.SimpleNamespace(INITED=True), get_comm_name=lambda name: "comm_" + name,
+    get_local_rank=lambda name: 1, get_process_group_ranks=lambda name: [4, 5])
+sys.modules["mindspore.communication._comm_helper"] = types.SimpleNamespace(
+    _get_group_map=lambda: {"tp": 0})
+print(get_parallel_group_info())
+"""
+    r = programs.run(code, RANK=5)
+    groups = {"comm_tp": {"global_ranks": [4, 5], "group_name": "tp", "group_rank": 1}}
+    assert (r.stdout, r.stderr) == (f"0o640\n{json.dumps(groups)}\n", "")
+
+
 def test_without_the_extension_it_says_so(programs):
     """As in a free-threaded interpreter, or with half an installation."""
     code = """
@@ -275,6 +332,86 @@ def test_as_torch_npu_hosts_it(build, programs, tmp_path, python):
             out, err = p.communicate(timeout=30)
             assert (p.returncode, out, err) == (0, "done\n", "")
         wait_until(lambda: status()["npumonitor"] == "Uninitialized")
+
+
+# --- as MindSpore hosts it ---
+
+# Its process that talks with the daemon sleeps after a request alone: it asks again at once after
+# an empty answer. Its ranks hand over the latest request at every step.
+MINDSPORE = NPU + r"""
+import json, multiprocessing
+from IPCMonitor import PyDynamicMonitorProxy
+
+proxy = PyDynamicMonitorProxy()
+place = sys.argv[1]
+
+
+def ask():
+    if not proxy.init_dyno(0):
+        sys.exit("no daemon")
+    polls, began = 0, time.monotonic()
+    while not os.path.exists(place + ".end"):
+        order = proxy.poll_dyno()
+        polls += 1
+        if order:
+            lines = (line.split("=") for line in order.split("\n"))
+            found = {p[0].strip(): p[1].strip() for p in lines if len(p) == 2}
+            with open(place + ".new", "w") as f:
+                json.dump(found, f)
+            os.rename(place + ".new", place)
+    print(json.dumps([polls, time.monotonic() - began]), flush=True)
+
+
+child = multiprocessing.get_context("fork").Process(target=ask)
+child.start()
+npu, step, told = Npu(), 0, 0
+while not os.path.exists(place + ".end"):
+    npu.step()
+    step += 1
+    if os.path.exists(place):
+        with open(place) as f:
+            proxy.enable_dyno_npu_monitor(json.load(f))
+    if time.monotonic() - told > 1:
+        told = time.monotonic()
+        proxy.update_profiler_status({"profiler_status": "0", "current_step": str(step)})
+    time.sleep(0.005)
+child.join()
+"""
+
+
+def test_as_mindspore_hosts_it(build, programs, tmp_path):
+    place = tmp_path / "order"
+    with Daemon(build, tmp_path, ipc=True) as d:
+        env = {"KINETO_IPC_SOCKET_DIR": d.ipc_dir, "MSMONITOR_USE_DAEMON": 1, "RANK_ID": 0}
+        p = programs.start(MINDSPORE, place, **env)
+
+        def status():
+            return d.call({"fn": "getStatus"})
+
+        wait_until(lambda: status()["current_step"] > 0)
+        log = tmp_path / "log"
+        words = ["--duration", 0.5, "--mspti-activity-kind", "Kernel", "--log-file", log]
+        r = d.ctl("npu-monitor", "--npu-monitor-start", *words)
+        assert r.returncode == 0, r.stdout + r.stderr
+        seen = []
+
+        def state():
+            seen.append(status())
+            return seen[-1]["npumonitor"]
+
+        wait_until(lambda: state() == "Running")
+        wait_until(lambda: state() == "Idle")
+        over = seen[-1]["current_step"]
+        # its time is over, and the same request at every further step does not begin it again
+        wait_until(lambda: state() and seen[-1]["current_step"] > over)
+        assert {s["npumonitor"] for s in seen[-3:]} == {"Idle"}
+        assert min(s["current_step"] for s in seen) > 0
+        place.with_suffix(".end").touch()
+        out, err = p.communicate(timeout=30)
+        assert (p.returncode, err) == (0, "")
+    assert len(list(log.rglob("*.db"))) == 1
+    polls, seconds = json.loads(out)
+    assert polls <= seconds / 0.01 + 5, "an empty answer takes as long as it did"
 
 
 # --- what is known about the job ---

@@ -18,6 +18,15 @@ static int weight(int state)
 	return state >= FABRIC_UNINITIALIZED && state <= FABRIC_READY ? weights[state + 1] : 1;
 }
 
+/* Of two with the same state: who knows its step, which the process that polls for a job does not;
+ * then who has reported last. */
+static bool leads(const struct jobs_process *p, const struct jobs_process *leader)
+{
+	bool known = p->current_step >= 0, leader_known = leader->current_step >= 0;
+
+	return known != leader_known ? known : p->status_ms > leader->status_ms;
+}
+
 static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, int64_t now_ms)
 {
 	int monitor = jobs_monitor_state(p, now_ms);
@@ -28,7 +37,7 @@ static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, i
 	a->monitor_reported = a->monitor_reported || p->heard & JOBS_HEARD_MONITOR;
 	if (!(p->heard & JOBS_HEARD_TRACE))
 		return;
-	if (!a->leader || more > 0 || (more == 0 && p->status_ms > a->leader->status_ms)) {
+	if (!a->leader || more > 0 || (more == 0 && leads(p, a->leader))) {
 		a->leader = p;
 		a->trace = p->trace;
 	}

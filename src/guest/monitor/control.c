@@ -104,15 +104,16 @@ bool control_can_take(void)
 void control_send_status(void)
 {
 	struct fabric_status trace = trace_status();
-	struct fabric_status execute_monitor = {
+	struct fabric_status monitor = {
 		.state = now.running && !now.paused ? FABRIC_RUNNING : FABRIC_IDLE,
 		.current_step = -1,
 		.start_step = -1,
 		.stop_step = -1,
 	};
 
-	link_send_status("npuTraceStatus", &trace);
-	link_send_status("npuMonitorStatus", &execute_monitor);
+	if (thread_polls())
+		link_send_status("npuTraceStatus", &trace);
+	link_send_status("npuMonitorStatus", &monitor);
 }
 
 static int refuse(char *why, size_t cap, int code, const char *a, const char *b, const char *c)
@@ -379,7 +380,6 @@ int control_execute(const char *text, size_t len, char *why, size_t cap)
 	default:
 		r = refuse(why, cap, -EINVAL, "neither npu-monitor nor nputrace", NULL, NULL);
 	}
-	control_send_status();
 	return r;
 }
 

@@ -108,6 +108,8 @@ int link_register(int32_t device);
 
 /* For who sent the request, by its REQUEST_TRACE_ID: the daemon passes it on. */
 void send_answer(const char *request, size_t len, bool done, const char *words);
+/* False: a framework asks, and it reports about traces, which are its own. */
+bool thread_polls(void);
 
 /* --- control.c: requests, and what follows from them --- */
 
@@ -121,6 +123,8 @@ int control_execute(const char *text, size_t len, char *why, size_t cap);
 uint64_t control_run_due(uint64_t now_ns);
 bool control_is_running(void);
 bool control_can_take(void);
+/* Of the monitor, and of traces where they are ours: what a framework has reported about its own
+ * stays. */
 void control_send_status(void);
 void control_set_groups(const char *json, size_t len);
 /* By the job's own thread: this step begins. */

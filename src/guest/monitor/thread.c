@@ -25,6 +25,8 @@
 #define STACK_BYTES (512u << 10)
 #define SEAL_WAITS_NS (2500 * MS_NS) /* longer than the thread ever sleeps */
 #define EXIT_WAITS_MS 1000 /* for our thread to be through with what it does */
+#define EMPTY_NS (10 * MS_NS) /* between two polls of a framework that brought nothing */
+#define REPEATED_NS (1000 * MS_NS) /* between two reports about a request that is repeated */
 
 static struct {
 	_Atomic uint32_t pid; /* of the process whose thread runs */
@@ -82,6 +84,7 @@ static void execute_request(size_t len)
 	if (!lock_control())
 		return;
 	int r = control_execute(self.request, len, why, sizeof(why));
+	control_send_status();
 	control_unlock();
 	if (r < 0)
 		print_notice("the daemon's request was not carried out: ", why, NULL, NULL);
@@ -328,6 +331,9 @@ int monitor_register(int32_t device)
 	link_be_framework();
 	int r = link_register(device);
 	if (r == 0) {
+		struct fabric_status idle = {FABRIC_IDLE, -1, -1, -1, 0, 0, 0};
+
+		link_send_status("npuTraceStatus", &idle);
 		control_lock();
 		control_send_status();
 		control_unlock();
@@ -335,9 +341,20 @@ int monitor_register(int32_t device)
 	return r;
 }
 
+/*
+ * Loops of frameworks rely on a poll that takes its time: MindSpore's asks again at once after an
+ * empty answer. The poll that follows one at once waits, so that what it brings is not old.
+ */
 int monitor_poll(char *out, size_t cap)
 {
-	return link_poll(true, out, cap);
+	static _Atomic uint64_t empty_ns;
+	uint64_t since = guest_now() - atomic_load(&empty_ns);
+
+	if (since < EMPTY_NS)
+		guest_sleep(EMPTY_NS - since);
+	int n = link_poll(true, out, cap);
+	atomic_store(&empty_ns, n > 0 ? 0 : guest_now());
+	return n;
 }
 
 /* For a framework that does its own tracing: the daemon hears of it under the framework's kind
@@ -353,30 +370,79 @@ void monitor_send_trace_status(int32_t state, int32_t current, int32_t start, in
 		link_send_status("npuMonitorStatus", &s);
 }
 
+/*
+ * MindSpore hands over the same request at every step. It is carried out once: a monitor whose
+ * duration is over does not begin again. The daemon may be another one meanwhile, so it hears of
+ * us now and then. With the control's lock.
+ */
+static struct {
+	uint32_t pid;
+	size_t len; /* 0: there is none */
+	char id[64];
+	uint64_t sent_ns;
+} last_request;
+
 void monitor_end(void)
 {
 	struct fabric_status s = {FABRIC_UNINITIALIZED, -1, -1, -1, 0, 0, 0};
 
 	control_lock();
 	control_exit();
+	last_request.len = 0;
 	control_unlock();
 	link_send_status("npuTraceStatus", &s);
 	link_send_status("npuMonitorStatus", &s);
 	link_close(UINT32_MAX);
 }
 
+static bool is_repeated(const struct request_text *id)
+{
+	uint64_t now = guest_now();
+
+	if (last_request.pid != (uint32_t)getpid() || !id->len || last_request.len != id->len ||
+	    memcmp(last_request.id, id->at, id->len) != 0)
+		return false;
+	if (now - last_request.sent_ns >= REPEATED_NS) {
+		last_request.sent_ns = now;
+		control_send_status();
+	}
+	return true;
+}
+
+static void note_request(const struct request_text *id)
+{
+	last_request.pid = (uint32_t)getpid();
+	last_request.len = id->len <= sizeof(last_request.id) ? id->len : 0;
+	memcpy(last_request.id, id->at, last_request.len);
+	last_request.sent_ns = guest_now();
+}
+
 int monitor_execute(const char *text, size_t len, char *why, size_t cap)
 {
+	struct request_text id = {"", 0};
+	int r = 0;
+
 	if (cap)
 		why[0] = '\0';
+	(void)request_find(text, len, "REQUEST_TRACE_ID", &id);
 	control_lock();
-	if (!link_data_address()[0])
-		control_send_status(); /* finds the daemon, which metrics go to */
-	int r = control_execute(text, len, why, cap);
+	if (!is_repeated(&id)) {
+		if (!link_data_address()[0])
+			control_send_status(); /* finds the daemon, which metrics go to */
+		r = control_execute(text, len, why, cap);
+		control_send_status();
+		if (r >= 0)
+			note_request(&id);
+	}
 	control_unlock();
 	if (control_is_running() || trace_is_on())
 		ensure_thread(); /* flushes, and the end of a duration */
 	return r;
+}
+
+bool thread_polls(void)
+{
+	return atomic_load(&self.polls);
 }
 
 bool monitor_is_running(void)

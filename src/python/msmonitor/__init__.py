@@ -27,9 +27,9 @@ if sys.version_info < (3, 8):  # read by older ones up to here
     raise ImportError("msmonitor needs CPython 3.8 or later, this is " + sys.version.split()[0])
 del sys
 
-from ._monitor import Monitor
-from ._proxy import PyDynamicMonitorProxy
-from ._records import API, ActivityKind, Communication, Kernel, Marker
+from ._records import API, Communication, Kernel, Marker
+from .dynamic_monitor_proxy import PyDynamicMonitorProxy
+from .monitor import ActivityKind, Monitor
 
 __all__ = [
     "API",

@@ -40,19 +40,28 @@ def _mindspore_rank() -> int:
         return -1
 
 
-def rank() -> int:
-    """Of this process, -1 if unknown: $RANK, torch.distributed, $RANK_ID, MindSpore."""
+def torch_rank() -> int:
+    """$RANK, or what torch.distributed says; -1 if neither does."""
     found = _number(os.environ.get("RANK"))
     if found >= 0:
         return found
     dist = _distributed()
     try:
-        if dist is not None:
-            return int(dist.get_rank())
+        return int(dist.get_rank()) if dist is not None else -1
     except Exception:
-        pass
+        return -1
+
+
+def mindspore_rank() -> int:
+    """$RANK_ID, or what MindSpore says; -1 if neither does."""
     found = _number(os.environ.get("RANK_ID"))
     return found if found >= 0 else _mindspore_rank()
+
+
+def rank() -> int:
+    """Of this process, -1 if unknown: $RANK, torch.distributed, $RANK_ID, MindSpore."""
+    found = torch_rank()
+    return found if found >= 0 else mindspore_rank()
 
 
 def _comm_name(torch: Any, group: Any, group_rank: int) -> str:
@@ -108,12 +117,28 @@ def _describe(dist: Any, world: Any, group: Any) -> Optional[Dict[str, Any]]:
     }
 
 
-def groups() -> Optional[Dict[str, Dict[str, Any]]]:
-    """The groups that this process is in, by the name of their communicator: group_name,
-    group_rank, global_ranks. None if torch.distributed is not in use.
+def mindspore_groups() -> Optional[Dict[str, Dict[str, Any]]]:
+    comm = sys.modules.get("mindspore.communication")
+    helper: Any = sys.modules.get("mindspore.communication._comm_helper")
+    try:
+        if not comm.GlobalComm.INITED:  # type: ignore[union-attr]
+            return None
+        return {
+            str(comm.get_comm_name(name)): {  # type: ignore[union-attr]
+                "group_name": str(name),
+                "group_rank": int(comm.get_local_rank(name)),  # type: ignore[union-attr]
+                "global_ranks": list(comm.get_process_group_ranks(name)),  # type: ignore
+            }
+            for name in list(helper._get_group_map())
+            if comm.get_comm_name(name)  # type: ignore[union-attr]
+        }
+    except Exception:  # not in use, or of another version
+        return None
 
-    On an NPU that name is HCCL's; elsewhere it is the one torch has given to the group.
-    """
+
+def torch_groups() -> Optional[Dict[str, Dict[str, Any]]]:
+    """On an NPU the name of a communicator is HCCL's; elsewhere it is the one torch has given to
+    the group."""
     dist = _distributed()
     if dist is None:
         return None
@@ -130,7 +155,17 @@ def groups() -> Optional[Dict[str, Dict[str, Any]]]:
     return found
 
 
-def groups_text() -> str:
-    """The same as JSON, "" if there is nothing to say."""
-    found = groups()
+def groups() -> Optional[Dict[str, Dict[str, Any]]]:
+    """The groups that this process is in, by the name of their communicator: group_name,
+    group_rank, global_ranks. None if neither torch.distributed nor MindSpore's are in use.
+    """
+    return torch_groups() or mindspore_groups()
+
+
+def text_of(found: Optional[Dict[str, Dict[str, Any]]]) -> str:
+    """As JSON, "" if there is nothing to say."""
     return json.dumps(found, sort_keys=True) if found else ""
+
+
+def groups_text() -> str:
+    return text_of(groups())

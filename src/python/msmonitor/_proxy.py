@@ -18,6 +18,7 @@ KEYS = (
     "JSONL_ROTATE_LOG_LINES",
     "JSONL_ROTATE_LOG_FILES",
     "NPU_MONITOR_FILTER",
+    "REQUEST_TRACE_ID",  # tells an order that is given once more from the same one, repeated
 )
 GROUPS_KEY = "parallel_group_info"
 STATUS_KEYS = ("profiler_status", "current_step", "start_step", "stop_step")
@@ -64,17 +65,22 @@ def tell_job(native: Any) -> None:
         native.set_rank(rank)
 
 
-def give(native: Any, order: str, what: str) -> bool:
-    """Has an order carried out; if it cannot be, that is said."""
+def _carry_out(native: Any, order: str) -> str:
+    """Has an order carried out; why not, if it cannot be."""
     tell_job(native)
     try:
         status, why = native.order(order)
     except UnicodeError:
-        _messages.error(f"{what}: ignored, there are characters in it that are none")
-        return False
-    if status < 0:
-        _messages.error(f"{what}: {why or os.strerror(-status)}")
-    return status >= 0
+        return "ignored, there are characters in it that are none"
+    return (why or os.strerror(-status)) if status < 0 else ""
+
+
+def give(native: Any, order: str, what: str) -> bool:
+    """Has an order carried out; if it cannot be, that is said."""
+    complaint = _carry_out(native, order)
+    if complaint:
+        _messages.error(f"{what}: {complaint}")
+    return not complaint
 
 
 class PyDynamicMonitorProxy:
@@ -90,6 +96,7 @@ class PyDynamicMonitorProxy:
     """
 
     _only: "Optional[PyDynamicMonitorProxy]" = None
+    _refused: "Optional[tuple[Optional[str], str]]" = None
 
     def __new__(cls) -> "PyDynamicMonitorProxy":
         if cls._only is None:
@@ -148,7 +155,11 @@ class PyDynamicMonitorProxy:
                 lines.append(f"{key}={value}")
         if given.get("NPU_MONITOR_STOP", "").strip().lower() in ("true", "1"):
             self._tell_groups(native)
-        give(native, "\n".join(lines), "npu-monitor")
+        complaint = _carry_out(native, "\n".join(lines))
+        refused = (given.get("REQUEST_TRACE_ID"), complaint) if complaint else None
+        if refused and refused != self._refused:  # once, of an order that comes at every step
+            _messages.error(f"npu-monitor: {complaint}")
+        self._refused = refused
 
     def finalize_dyno(self) -> None:
         """Stops what runs and says good-bye to the daemon."""
@@ -167,9 +178,9 @@ class PyDynamicMonitorProxy:
         if native is not None:
             native.tell_trace(*(_step(given.get(key)) for key in STATUS_KEYS))
 
-    def set_cluster_config_data(self, config: Dict[str, str]) -> None:
+    def set_cluster_config_data(self, cluster_config: Dict[str, str]) -> None:
         """parallel_group_info: JSON that goes into the files; other keys are ignored."""
-        given = _texts("config", config)
+        given = _texts("cluster_config", cluster_config)
         native = _native.get()
         if native is not None and GROUPS_KEY in given:
             self._set_groups(native, given[GROUPS_KEY])

@@ -67,12 +67,12 @@ class API(_Record):
 
     def __init__(
         self,
-        name: str,
-        startNs: int,
-        endNs: int,
-        pid: int,
-        tid: int,
-        correlationId: int,
+        name: str = "",
+        startNs: int = 0,
+        endNs: int = 0,
+        pid: int = 0,
+        tid: int = 0,
+        correlationId: int = 0,
     ) -> None:
         self.name = name
         self.startNs = startNs
@@ -94,13 +94,13 @@ class Kernel(_Record):
 
     def __init__(
         self,
-        name: str,
-        startNs: int,
-        endNs: int,
-        deviceId: int,
-        streamId: int,
-        correlationId: int,
-        type: str,
+        name: str = "",
+        startNs: int = 0,
+        endNs: int = 0,
+        deviceId: int = 0,
+        streamId: int = 0,
+        correlationId: int = 0,
+        type: str = "",
     ) -> None:
         self.name = name
         self.startNs = startNs
@@ -125,16 +125,16 @@ class Communication(_Record):
 
     def __init__(
         self,
-        name: str,
-        startNs: int,
-        endNs: int,
-        deviceId: int,
-        streamId: int,
-        count: int,
-        dataType: str,
-        commName: str,
-        algType: str,
-        correlationId: int,
+        name: str = "",
+        startNs: int = 0,
+        endNs: int = 0,
+        deviceId: int = 0,
+        streamId: int = 0,
+        count: int = 0,
+        dataType: str = "",
+        commName: str = "",
+        algType: str = "",
+        correlationId: int = 0,
     ) -> None:
         self.name = name
         self.startNs = startNs
@@ -167,16 +167,16 @@ class Marker(_Record):
 
     def __init__(
         self,
-        name: str,
-        sourceKind: str,
-        domain: str,
-        id: int,
-        startNs: int,
-        endNs: int,
-        pid: int,
-        tid: int,
-        deviceId: int,
-        streamId: int,
+        name: str = "",
+        sourceKind: str = "",
+        domain: str = "",
+        id: int = 0,
+        startNs: int = 0,
+        endNs: int = 0,
+        pid: int = 0,
+        tid: int = 0,
+        deviceId: int = 0,
+        streamId: int = 0,
     ) -> None:
         self.name = name
         self.sourceKind = sourceKind

@@ -256,6 +256,10 @@ TEST(jobs, status_is_that_of_the_busiest)
 	tell(j, TRACE, 2, FABRIC_RUNNING, 6, 5, 10);
 	tell(j, TRACE, 3, FABRIC_IDLE, 7, 0, 0);
 	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"current_step\":6"));
+	usleep(2000);
+	tell(j, TRACE, 4, FABRIC_RUNNING, -1, 5, 10); /* who polls for the job knows no step */
+	CHECK(strstr(text(jobs_get_status(j, NULL, NULL)), "\"current_step\":6"));
+	tell(j, TRACE, 4, FABRIC_UNINITIALIZED, -1, 5, 10);
 	tell(j, TRACE, 2, FABRIC_UNINITIALIZED, 6, 5, 10);
 	tell(j, TRACE, 1, 77, 6, 5, 10);
 	tell(j, TRACE, 3, FABRIC_UNINITIALIZED, 7, 0, 0);
