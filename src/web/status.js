@@ -11,6 +11,7 @@ const KINDS = ["Marker", "Kernel", "API", "Hccl", "Memory", "MemSet", "MemCpy", 
 const $ = (id) => document.getElementById(id);
 const selected = new Map(); // "job/pid" -> {pid, job}
 const curves = new Map(); // tile -> points
+let followed = []; // requests whose outcome is still to be told
 let shown = [];
 
 /* --- small tools --- */
@@ -71,10 +72,9 @@ function remember(key, time, value) {
 	return h.points;
 }
 
-function sparkline(points, top) {
+function sparkline(points, high) {
 	const ns = "http://www.w3.org/2000/svg";
 	const svg = document.createElementNS(ns, "svg");
-	const high = top || Math.max(...points, 1e-9);
 	const line = points.map((v, i) => (i * 100 / Math.max(points.length - 1, 1)).toFixed(1) + "," +
 		(30 - 28 * Math.min(Math.max(v / high, 0), 1)).toFixed(1));
 	svg.setAttribute("viewBox", "0 0 100 30");
@@ -88,26 +88,25 @@ function sparkline(points, top) {
 	return svg;
 }
 
-function tile(key, time, name, value, text, more, top) {
-	const t = make("div", {className: "tile"},
-		make("div", {className: "name"}, make("span", {textContent: name, title: name}),
-			make("span", {textContent: more || ""})),
-		make("div", {className: "value", textContent: text}));
-	const points = remember(key, time, value);
-	if (points.length > 1)
-		t.append(sparkline(points, top));
-	return t;
-}
-
-/* What is counted per interval, as a rate. */
-function rates(sample) {
-	const h = curves.get("interval") || {time: 0, seconds: 0};
-	if (h.time !== sample.time_ns) {
-		h.seconds = h.time ? (sample.time_ns - h.time) / 1e9 : 1;
-		h.time = sample.time_ns;
-		curves.set("interval", h);
+/* Tiles, each with its curve. Those of one kind have one scale, so that they can be compared; `top`:
+ * the scale ends there. */
+function makeTiles(list) {
+	const scales = new Map();
+	for (const t of list) {
+		t.points = t.value === null ? [] : remember(t.key, t.time, t.value);
+		t.kind = t.kind || t.key;
+		scales.set(t.kind, Math.max(scales.get(t.kind) || 1e-9, t.top || Math.max(...t.points, 0)));
 	}
-	return h.seconds;
+	return list.map((t) => {
+		const high = scales.get(t.kind), tile = make("div", {className: "tile", title: t.title || ""},
+			make("div", {className: "name"}, make("span", {textContent: t.name, title: t.name}),
+				make("span", {textContent: t.more || ""})),
+			make("div", {className: "value", textContent: t.text}));
+		tile.dataset.scale = high;
+		if (t.points.length > 1)
+			tile.append(sparkline(t.points, high));
+		return tile;
+	});
 }
 
 function sum(metrics, prefix, skip) {
@@ -119,41 +118,46 @@ function sum(metrics, prefix, skip) {
 }
 
 function showMachine(s) {
-	const m = s.metrics, t = s.time_ns, tiles = [];
+	const m = s.metrics, time = s.time_ns, list = [];
 	if ("cpu_util" in m)
-		tiles.push(tile("cpu", t, "CPU", m.cpu_util, percent(m.cpu_util),
-			m.load_1m === undefined ? "" : "load " + m.load_1m.toFixed(2), 100));
+		list.push({key: "cpu", time, name: "CPU", value: m.cpu_util, text: percent(m.cpu_util), top: 100,
+			more: m.load_1m === undefined ? "" : "load " + m.load_1m.toFixed(2)});
 	if (m.mem_total)
-		tiles.push(tile("mem", t, "Memory", m.mem_used, bytes(m.mem_used),
-			"of " + bytes(m.mem_total), m.mem_total));
+		list.push({key: "mem", time, name: "Memory", value: m.mem_used, text: bytes(m.mem_used),
+			more: "of " + bytes(m.mem_total), top: m.mem_total});
 	if ("cpu_util" in m) {
-		const seconds = rates(s), lo = /^lo$/, none = /^(loop|ram|zram)/;
-		const add = (key, name, prefix, skip) => {
-			const v = sum(m, prefix, skip) / seconds;
-			tiles.push(tile(key, t, name, v, bytes(v) + "/s"));
+		/* what is counted is of the time between two samples, which the daemon knows */
+		const add = (key, kind, name, prefix, skip) => {
+			const value = s.interval_s ? sum(m, prefix, skip) / s.interval_s : null;
+			list.push({key, kind, time, name, value, text: value === null ? "–" : bytes(value) + "/s"});
 		};
-		add("rx", "Network, received", "rx_bytes.", lo);
-		add("tx", "Network, sent", "tx_bytes.", lo);
-		add("dr", "Disks, read", "disk_read_bytes.", none);
-		add("dw", "Disks, written", "disk_write_bytes.", none);
+		add("rx", "network", "Network, received", "rx_bytes.", /^lo$/);
+		add("tx", "network", "Network, sent", "tx_bytes.", /^lo$/);
+		add("dr", "disks", "Disks, read", "disk_read_bytes.", /^(loop|ram|zram)/);
+		add("dw", "disks", "Disks, written", "disk_write_bytes.", /^(loop|ram|zram)/);
 	}
-	$("machine").replaceChildren(...tiles);
+	$("machine").replaceChildren(...makeTiles(list));
 }
+
+const byNumber = (a, b) => String(a).localeCompare(String(b), "en", {numeric: true});
 
 function showDevices(samples) {
 	const first = (m, ...names) => names.map((n) => m[n]).find((v) => v !== undefined);
-	const tiles = samples.map((s) => {
+	samples.sort((a, b) => byNumber(a.source, b.source) || byNumber(a.device, b.device));
+	const tiles = makeTiles(samples.map((s) => {
 		const m = s.metrics, use = first(m, "aicore_utilization", "npu_utilization",
 			"gpu_device_utilization");
+		const name = s.source.toUpperCase() + " " + s.device;
+		return {key: name, time: s.time_ns, name, value: use || 0, top: 100,
+			text: use === undefined ? "–" : percent(use), more: first(m, "npu_name", "gpu_name")};
+	}));
+	samples.forEach((s, i) => {
+		const m = s.metrics, facts = make("dl", {className: "facts"});
 		const used = first(m, "hbm_used_bytes", "gpu_memory_used_bytes");
 		const total = first(m, "hbm_total_bytes", "gpu_memory_total_bytes");
-		const name = s.source.toUpperCase() + " " + s.device;
-		const t = tile(name, s.time_ns, name, use || 0, use === undefined ? "–" : percent(use),
-			first(m, "npu_name", "gpu_name"), 100);
 		if (total)
-			t.append(make("meter", {className: "bar", max: total, high: total * .9, value: used,
+			tiles[i].append(make("meter", {className: "bar", max: total, high: total * .9, value: used,
 				title: "device memory"}));
-		const facts = make("dl", {className: "facts"});
 		const fact = (n, text) => facts.append(make("dt", {textContent: n}),
 			make("dd", {textContent: text}));
 		if (total)
@@ -168,24 +172,23 @@ function showDevices(samples) {
 			fact("health", m.npu_health ? "trouble (" + m.npu_health + ")" : "good");
 		if (m.username)
 			fact("user", m.username + (m.job_id ? ", job " + m.job_id : ""));
-		t.append(facts);
-		return t;
+		tiles[i].append(facts);
 	});
 	$("devices-section").hidden = !tiles.length;
 	$("devices").replaceChildren(...tiles);
 }
 
 function showActivity(samples) {
-	samples.sort((a, b) => a.metrics.kind.localeCompare(b.metrics.kind) ||
-		a.metrics.deviceId.localeCompare(b.metrics.deviceId));
+	samples.sort((a, b) => byNumber(a.metrics.kind, b.metrics.kind) ||
+		byNumber(a.metrics.domain || "", b.metrics.domain || "") ||
+		byNumber(a.metrics.deviceId, b.metrics.deviceId));
 	$("activity-section").hidden = !samples.length;
-	$("activity").replaceChildren(...samples.slice(0, 48).map((s) => {
+	$("activity").replaceChildren(...makeTiles(samples.slice(0, 48).map((s) => {
 		const m = s.metrics, on = m.deviceId === "host" ? "host" : "device " + m.deviceId;
 		const name = m.kind + (m.domain ? " / " + m.domain : "");
-		const t = tile("act " + name + on, s.time_ns, name, m.duration, nanoseconds(m.duration), on);
-		t.title = s.records + " records";
-		return t;
-	}));
+		return {key: "act " + name + on + (s.uid ?? ""), kind: "act " + name, time: s.time_ns, name,
+			value: m.duration, text: nanoseconds(m.duration), more: on, title: s.records + " records"};
+	})));
 }
 
 /* --- where the time goes --- */
@@ -258,14 +261,19 @@ function topWords(t, fresh) {
 			"its steps take " + percent(100 * s.ratio) + " longer than those of the others" :
 			"the others wait " + percent(100 * s.ratio) + " of the time for it") +
 			(s.behind_ns ? ", " + nanoseconds(s.behind_ns) + " a step." : ".")]);
-	for (const r of t.regressions.slice(0, 5)) {
-		const more = r.baseline_ns ? r.mean_ns / r.baseline_ns - 1 : 0, slower = more >= 0.0005;
-		const waits = slower && (r.kind === "Communication" || r.kind === "Hccl");
-		words.push([slower ? "bad" : "", r.name + " on " + rank(r) + " takes " + nanoseconds(r.mean_ns) +
-			(slower ? ", " + percent(100 * more) + " more than usual, since " :
-				" again, as usual; it was slower since ") + new Date(r.since / 1e6).toLocaleTimeString() +
-			(waits ? "; the time it waits for other ranks is in it." : ".")]);
-	}
+	const slower = (r, what, was) => {
+		const more = r.baseline_ns ? r.mean_ns / r.baseline_ns - 1 : 0;
+		return r.name + " on " + rank(r) + (more >= 0.0005 ? what + nanoseconds(r.mean_ns) + ", " +
+			percent(100 * more) + " more than usual, since " : " takes " + nanoseconds(r.mean_ns) +
+			" again, as usual; it " + was + " since ") + new Date(r.since / 1e6).toLocaleTimeString() + ".";
+	};
+	for (const r of t.regressions.slice(0, 5))
+		words.push([r.mean_ns > r.baseline_ns ? "bad" : "", slower(r, " takes ", "was slower")]);
+	/* who waits is no cause: one line, and no alarm */
+	if (t.waits.length)
+		words.push(["", "Waiting for other ranks: " + slower(t.waits[0], " waits longer, and takes ",
+			"waited longer").slice(0, -1) + (t.waits.length > 1 ? "; so do " + (t.waits.length - 1) +
+			" more." : ".")]);
 	for (const [key, what] of LOSSES) {
 		const n = t.processes.reduce((sum, p) => sum + (p[key] || 0), 0);
 		if (n)
@@ -305,7 +313,8 @@ function row(p) {
 
 function showProcesses(list) {
 	const active = document.activeElement && document.activeElement.dataset.key;
-	shown = list.processes;
+	shown = list.processes.sort((a, b) => a.job_id - b.job_id ||
+		(a.rank ?? Infinity) - (b.rank ?? Infinity) || a.pid - b.pid);
 	for (const key of selected.keys())
 		if (!shown.some((p) => keyOf(p) === key))
 			selected.delete(key);
@@ -407,33 +416,72 @@ function say(kind, text, lines) {
 	box.scrollIntoView({block: "nearest"});
 }
 
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/* What became of a request, as soon as all processes have replied, or said more than before. */
+async function outcome(id, tries) {
+	let r = await api("getAnswers", {request: id});
+	for (let i = 0; i < tries && r.waiting.length; i++) {
+		await sleep(100);
+		r = await api("getAnswers", {request: id});
+	}
+	return r;
+}
+const refusals = (r) => [...r.failed, ...r.not_written].map((f) => "Process " + f.pid + ": " + f.why + ".");
+
+/* A trace that was accepted may fail later, and is there when its files are. */
+async function follow() {
+	for (const f of followed) {
+		const r = await outcome(f.id, 0), bad = refusals(r), news = bad.length + r.written.length;
+		if (news > f.told && bad.length)
+			say("bad", "The request failed in " + bad.length + " of " + f.n + " processes.", bad);
+		else if (news > f.told)
+			say("good", "Written: " + r.written.length + " of " + f.n + ".", r.written.map((w) => w.path));
+		f.told = news;
+	}
+	followed = followed.filter((f) => f.told < f.n && Date.now() < f.until);
+}
+
 async function order(config, client, done) {
-	let triggered = 0, busy = 0;
+	let triggered = 0, busy = 0, refused = 0;
 	const why = [];
+	followed = [];
 	for (const request of requests(config, client)) {
 		const explained = await api("explainRequest", request);
 		const reply = await api("setKinetOnDemandRequest", request);
-		const n = (reply.activityProfilersTriggered || []).length;
+		let n = (reply.activityProfilersTriggered || []).length;
+		if (n && reply.requestTraceId) {
+			const r = await outcome(reply.requestTraceId, 30);
+			why.push(...refusals(r));
+			refused += r.failed.length;
+			n = Math.max(0, n - r.failed.length);
+			if (n)
+				followed.push({id: reply.requestTraceId, n: n + r.failed.length, told: r.failed.length,
+					until: Date.now() + 600000});
+		}
 		triggered += n;
 		busy += reply.activityProfilersBusy || 0;
 		if (typeof reply.status === "string")
 			why.push(reply.status);
-		else if (!n && explained.reason)
+		else if (!n && !refused && explained.reason)
 			why.push(explained.reason);
 		if (reply.tracesReplaced)
 			why.push("It takes the place of a trace that had not begun: " + reply.tracesReplaced.join(", ") + ".");
 		if (reply.tracesDropped)
 			why.push("A trace that had not begun is dropped: " + reply.tracesDropped.join(", ") + ".");
-		if (reply.stepsUnknown)
+		if (n && reply.stepsUnknown)
 			why.push("No steps are reported yet by " + reply.stepsUnknown.join(", ") + ": the trace begins when " +
 				"the job reports them. Stopping the monitor cancels a trace that has not begun.");
 		if (reply.notHonoured)
 			why.push("Without " + reply.notHonoured.join(", ") + ": sonde's own monitor has no such thing.");
 	}
 	const processes = (n) => n === 1 ? "1 process" : n + " processes";
-	if (triggered)
-		say("good", done.replace("%", processes(triggered)) + (busy ?
-			" " + processes(busy) + " still had an older order waiting." : ""), why);
+	if (refused && !triggered)
+		say("bad", "Refused by " + processes(refused) + ".", why);
+	else if (triggered)
+		say(refused ? "warn" : "good", done.replace("%", processes(triggered)) + (busy ?
+			" " + processes(busy) + " still had an older order waiting." : "") +
+			(refused ? " Refused by " + processes(refused) + "." : ""), why);
 	else if (busy)
 		say("warn", "Nothing new: " + processes(busy) + " still had an older order waiting.", why);
 	else
@@ -522,6 +570,7 @@ async function refresh() {
 		showProcesses(list);
 		showMetrics(metrics);
 		showTop(top);
+		await follow();
 		$("trouble").hidden = true;
 		$("live").className = "dot on";
 		$("live").ariaLabel = "the daemon answers";

@@ -57,11 +57,14 @@
  *	           this is the outcome
  *	sondePoke  daemon to guest, no payload: there is something to ask for
  *	sondeTop   recorder to daemon: what took the time of an interval, as JSON (docs/top.md)
+ *	sondeFiles recorder to daemon, for each trace: the pid of its process, its REQUEST_TRACE_ID
+ *	           and, each behind a space, '+' and where it is written, or why it is not
  */
 #define FABRIC_CAN "sondeCan"
 #define FABRIC_SAID "sondeSaid"
 #define FABRIC_POKE "sondePoke"
 #define FABRIC_TOP "sondeTop"
+#define FABRIC_FILES "sondeFiles"
 
 struct fabric_header {
 	uint64_t size; /* of the payload */

@@ -132,6 +132,39 @@ def text(selector):
     return f"document.querySelector({json.dumps(selector)}).innerText"
 
 
+def check_scales(b, daemon):
+    """Counts are rates of the time that they were counted in; what is of one kind has one scale;
+    numbers are in the order of numbers."""
+    samples = wait_until(lambda: [s for s in daemon.call({"fn": "getMetrics"})["samples"]
+                                  if s["source"] == "kernel" and s["interval_s"]])  # fmt: skip
+    assert 0.2 < samples[0]["interval_s"] < 30
+    metrics = {"cpu_util": 1, "rx_bytes.eth0": 6000, "tx_bytes.eth0": 120, "rx_bytes.lo": 9999999,
+               "disk_read_bytes.sda": 60 << 20, "disk_write_bytes.sda": 0}  # fmt: skip
+    first = {"time_ns": 1, "interval_s": 60, "metrics": metrics}
+    tiles = "[...document.querySelectorAll('#machine .tile')]"
+    texts = b.js(f"showMachine({json.dumps(first)}); {tiles}.map((t) => t.innerText)")
+    assert [t.split("\n")[-1] for t in texts[1:]] == ["100 B/s", "2 B/s", "1 MiB/s", "0 B/s"]
+    scales = b.js(f"{tiles}.slice(1).map((t) => t.dataset.scale)")
+    assert scales[0] == scales[1] != scales[2] == scales[3]
+    texts = b.js(f"showMachine({json.dumps({**first, 'interval_s': None})}); "
+                 f"{tiles}.map((t) => t.innerText)")  # fmt: skip
+    assert [t.split("\n")[-1] for t in texts[1:]] == ["–"] * 4
+    of = lambda kind, device, ns: {"source": "data", "time_ns": 1, "records": 1, "metrics": {
+        "kind": kind, "deviceId": device, "duration": ns}}  # fmt: skip
+    data = [of("Kernel", "10", 500), of("API", "host", 7), of("Kernel", "2", 9000)]
+    tiles = "[...document.querySelectorAll('#activity .tile')]"
+    texts = b.js(f"showActivity({json.dumps(data)}); {tiles}.map((t) => t.innerText)")
+    assert [re.findall(r"host|device \d+", t)[0] for t in texts] == ["host", "device 2", "device 10"]
+    assert b.js(f"{tiles}.map((t) => Number(t.dataset.scale))") == [7, 9000, 9000]
+    row = {"job_id": 0, "state": "Idle", "clients": [], "last_seen_s": 0, "current_step": -1}
+    ranks = [{**row, "pid": 100 - r, "rank": r} for r in (10, 2, 0)] + [{**row, "pid": 1}]
+    shown = f"showProcesses({{total: 4, processes: {json.dumps(ranks)}}})"
+    cells = "[...document.querySelectorAll('#processes tr')].map((t) => t.cells[2].textContent)"
+    assert b.js(f"{shown}; {cells}") == ["0", "2", "10", "–"]
+    b.js("refresh(); 1")
+    b.until("document.querySelectorAll('#processes tr').length === 1")
+
+
 def test_the_page(daemon, tmp_path):
     p = client(daemon)
     try:
@@ -154,6 +187,7 @@ def test_the_page(daemon, tmp_path):
             assert b.js("document.getElementById('evil')") is None
             assert "sonde" in b.js("document.title") and "evil" not in b.js("document.title")
 
+            check_scales(b, daemon)
             # an order for the one process, by its button
             b.js("document.getElementById('t-kind').value = 'gpu'")
             b.js("document.getElementById('t-kind').dispatchEvent(new Event('change'))")

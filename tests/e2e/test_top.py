@@ -197,26 +197,55 @@ def test_names_of_others_do_not_write_lines_into_the_log(node):
         assert "\x1b" not in r.stdout and "\n2026-01-01" not in r.stdout
 
 
+def answer_request(g, part, words):
+    """Fetches a request and replies to it: why it is not carried out, or nothing. Its number."""
+    text = wait_until(g.request)
+    assert part in text
+    number = re.search(r"REQUEST_TRACE_ID=(\d+)", text)[1]
+    g.send(datagram("sondeSaid", f"{number} {words}".encode()))
+    return number
+
+
 def test_the_status_page_shows_it(node, tmp_path):
     evil = "<img src=x onerror=document.title='evil'>"
     with Guest(node) as g, Browser(tmp_path) as b:
         g.send(monitor_status(RUNNING))
         for mean in [2_000_000] * 6 + [9_000_000] * 4:
-            send(g, report(rows=[row(evil, 100, mean), row("other", 10, 1000)]))
+            wait = row("hcom_allReduce_", 10, mean, "Communication")
+            send(g, report(rows=[row(evil, 100, mean), row("other", 10, 1000), wait]))
         b.ask("Page.navigate", url=f"http://localhost:{node.http_port}/")
-        b.until("document.querySelectorAll('#top tr').length === 2")
+        b.until("document.querySelectorAll('#top tr').length === 3")
         first = b.js("document.querySelector('#top tr').innerText")
-        assert evil in first and "900 ms" in first and "Kernel" in first and "95 %" in first
+        assert evil in first and "900 ms" in first and "Kernel" in first and "87 %" in first
         words = b.js("document.getElementById('top-words').textContent")
         assert "on rank 0 takes 9 ms, 350 % more than usual" in words
+        # who waits is said to wait, and is not painted as what has become slower
+        assert "Waiting for other ranks: hcom_allReduce_ on rank 0 waits longer" in words
+        assert b.js("document.querySelectorAll('#top-words .bad').length") == 1
+        assert "hcom" not in b.js("document.querySelector('#top-words .bad').textContent")
         assert b.js("document.querySelector('#top img, #top-words img')") is None
         assert "evil" not in b.js("document.title")
         # a button reaches the guest
+        result = "document.getElementById('result')"
         b.js("document.getElementById('m-stop').click()")
-        said = b.until("!document.getElementById('result').hidden && "
-                       "document.getElementById('result').textContent")  # fmt: skip
+        reply = answer_request(g, "NPU_MONITOR_STOP=true", "")
+        said = b.until(f"!{result}.hidden && {result}.textContent")
         assert "The monitor stops in 1 process" in said
-        assert "NPU_MONITOR_STOP=true" in g.request()
+        # a trace that is refused is not said to have begun, nor one that fails later to be there
+        g.send(monitor_status(IDLE))
+        wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Idle")
+        click = "document.querySelector('#trace-form button').click()"
+        b.js(click)
+        answer_request(g, "ACTIVITIES_LOG_FILE=/tmp/trace", "no files can be written there")
+        said = b.until(f"{result}.textContent.includes('Refused') && {result}.textContent")
+        assert said == f"Refused by 1 process.Process {os.getpid()}: no files can be written there."
+        assert b.js(f"{result}.className") == "note bad"
+        b.js(click)
+        reply = answer_request(g, "ACTIVITIES_LOG_FILE=/tmp/trace", "")
+        b.until(f"{result}.textContent.includes('1 process will be traced')")
+        g.send(datagram("sondeFiles", f"{os.getpid()} {reply} the disk is full".encode()))
+        said = b.until(f"{result}.className === 'note bad' && {result}.textContent")
+        assert "failed in 1 of 1" in said and "the disk is full" in said
 
 
 # --- the command ---

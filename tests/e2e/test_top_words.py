@@ -198,10 +198,23 @@ def test_the_cause_comes_before_its_victims(node):
             interval(2_000_000, 500_000)
         for _ in range(4):
             interval(2_600_000, 9_500_000)
-        found = [(r["name"], r["rank"]) for r in look(node)["regressions"]]
-        assert found[:2] == [(GEMM, 1), ("small", 1)]
-        assert sorted(found[2:]) == [("allReduce", 0), ("allReduce", 2)]
-        assert [(r["name"], r["rank"]) for r in top(node)["regressions"]] == found
+        names = lambda answer, key: [(r["name"], r["rank"]) for r in answer[key]]
+        for answer in look(node), top(node):  # three things: what computes, who waits, the slowest
+            assert names(answer, "regressions") == [(GEMM, 1), ("small", 1)]
+            assert sorted(names(answer, "waits")) == [("allReduce", 0), ("allReduce", 2)]
+        assert "Communication 'allReduce': waits longer for other ranks" in node.log()
+        assert node.log().count("regression, it takes") == 2  # no warning about who waits
+        counts = node.call({"fn": "getDaemon"})["jobs"]
+        assert (counts["regressions"], counts["waits"]) == (2, 2)
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics").read().decode()
+        values = re.findall(r"^(sonde_(?:regression|wait|slowest)\w+)\{(.*)\} (\S+)$", metrics, re.M)
+        told = [(n, re.findall('[{,](?:name|rank|by)="([^"]*)"', "," + x)) for n, x, _ in values]
+        assert {n: v for n, _, v in values if n in ("sonde_regressions", "sonde_waits")} == {
+            "sonde_regressions": "2", "sonde_waits": "2",
+        }  # fmt: skip
+        ranks_of = lambda n: sorted(x[1] for x in told if x[0] == n)
+        assert ranks_of("sonde_wait_ratio") == [["0", "allReduce"], ["2", "allReduce"]]
+        assert ranks_of("sonde_regression_ratio") == [["1", GEMM], ["1", "small"]]
         slow = [s for s in sentences(node) if "than before: " in s]
         assert len(slow) == 3 and "gemm<128>" in slow[0] and "on rank 1 takes 2.60 ms" in slow[0]
         assert "'allReduce' on rank 0 and 1 more takes 9.50 ms" in slow[2]

@@ -259,3 +259,14 @@ void senders_free(struct senders *all)
 	}
 	free(all);
 }
+
+void sender_send_one(const struct request_text *where, const char *type, const char *payload,
+		     size_t len)
+{
+	struct senders *all = senders_new();
+	struct sender *s = senders_find(all, where);
+
+	if (s)
+		sender_put(s, type, payload, len);
+	senders_free(all);
+}

@@ -31,6 +31,9 @@ struct sender *senders_find(struct senders *s, const struct request_text *where)
 
 /* payload is copied. */
 void sender_put(struct sender *s, const char *type, const char *payload, size_t len);
+/* A datagram by itself, from any thread; tries for half a second at most. */
+void sender_send_one(const struct request_text *where, const char *type, const char *payload,
+		     size_t len);
 uint64_t sender_lost(const struct sender *s); /* datagrams, since it is there */
 
 void senders_tick(struct senders *s, uint64_t now_ns);

@@ -42,7 +42,7 @@ struct toplist {
 	struct hmap last_rows, before_rows; /* hash of a row to its index */
 	struct hmap index; /* the same to its place in known */
 	struct known *known;
-	size_t nknown, cap, nslow;
+	size_t nknown, cap, nslow, nwaits; /* of the slow ones, those that wait */
 	uint64_t intervals;
 };
 
@@ -118,13 +118,8 @@ static double cost(const struct toplist_regression *r)
 
 int toplist_by_cause(const struct toplist_regression *a, const struct toplist_regression *b)
 {
-	double x = cost(a), y = cost(b);
-	bool v = toplist_waits(a->kind, a->name), w = toplist_waits(b->kind, b->name);
+	double x = cost(a), y = cost(b); /* what is not slow any more comes last: 0 */
 
-	if (!x != !y) /* what is going on comes before what is not any more */
-		return !x ? 1 : -1;
-	if (v != w)
-		return v ? 1 : -1;
 	return x > y ? -1 : x < y;
 }
 
@@ -140,6 +135,7 @@ static void end_slow(struct toplist *t, struct known *k, toplist_regression_fn f
 	k->slow = false;
 	k->above = k->below = k->waits_on = 0;
 	t->nslow--;
+	t->nwaits -= k->now.waits;
 }
 
 static void begin_slow(struct toplist *t, struct known *k, const struct toplist_row *row,
@@ -152,7 +148,9 @@ static void begin_slow(struct toplist *t, struct known *k, const struct toplist_
 	k->now.kind = xstrdup(row->kind);
 	k->now.name = xstrdup(row->name);
 	k->now.device = row->device;
+	k->now.waits = toplist_waits(row->kind, row->name);
 	t->nslow++;
+	t->nwaits += k->now.waits;
 	if (fn)
 		fn(arg, &k->now, false);
 }
@@ -184,7 +182,7 @@ static void judge_name(struct toplist *t, struct known *k, const struct toplist_
 	}
 	k->below = 0;
 	if (k->slow) {
-		if (toplist_waits(row->kind, row->name) && ++k->waits_on >= WAITS_ON)
+		if (k->now.waits && ++k->waits_on >= WAITS_ON)
 			accept_as_usual(t, k, fn, arg);
 		return;
 	}
@@ -339,10 +337,15 @@ uint64_t toplist_usual(const struct toplist *t, const struct toplist_row *row)
 
 size_t toplist_regressions(const struct toplist *t)
 {
-	return t->nslow;
+	return t->nslow - t->nwaits;
 }
 
-bool toplist_next_regression(const struct toplist *t, size_t *at, struct toplist_regression *out)
+size_t toplist_longer_waits(const struct toplist *t)
+{
+	return t->nwaits;
+}
+
+bool toplist_next_slower(const struct toplist *t, size_t *at, struct toplist_regression *out)
 {
 	while (t->nslow && *at < t->nknown) {
 		const struct known *k = &t->known[(*at)++];

@@ -87,10 +87,12 @@ struct toplist *toplist_new(void);
 void toplist_free(struct toplist *t); /* t may be NULL */
 size_t toplist_bytes(const struct toplist *t);
 
-/* A name that takes longer than it used to. */
+/* A name that takes longer than it used to: a kernel that computes is a regression; a collective
+ * waits, for all that can be known, longer for ranks that are late. */
 struct toplist_regression {
 	const char *kind, *name;
 	int32_t device;
+	bool waits;
 	uint64_t mean_ns, baseline_ns;
 	uint64_t calls; /* of the last interval in which there were enough */
 	int64_t since_ns; /* wall clock: end of the first interval in which it did */
@@ -98,7 +100,7 @@ struct toplist_regression {
 
 /* Whether it takes longer only, as far as one can know, because others are late. */
 bool toplist_waits(const char *kind, const char *name);
-/* The likely cause comes first: what computes before what waits for it, then what costs most. */
+/* The likely cause comes first: what costs most. */
 int toplist_by_cause(const struct toplist_regression *a, const struct toplist_regression *b);
 
 /* Called when one begins (over: false) and when it is over. */
@@ -115,9 +117,11 @@ const struct toplist_row *toplist_before(const struct toplist *t, const struct t
 /* Its usual mean time; 0: not known yet. */
 uint64_t toplist_usual(const struct toplist *t, const struct toplist_row *row);
 
-size_t toplist_regressions(const struct toplist *t); /* how many are going on */
-/* The next one from *at on, which begins with 0; false: there is none. */
-bool toplist_next_regression(const struct toplist *t, size_t *at, struct toplist_regression *out);
+/* How many are going on. */
+size_t toplist_regressions(const struct toplist *t);
+size_t toplist_longer_waits(const struct toplist *t);
+/* The next one of either, from *at on, which begins with 0; false: there is none. */
+bool toplist_next_slower(const struct toplist *t, size_t *at, struct toplist_regression *out);
 
 /* --- which rank the others wait for --- */
 

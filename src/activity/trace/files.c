@@ -7,11 +7,13 @@
 #define LOG_AREA "trace"
 #include "activity/steps/files.h"
 #include "activity/files/db_vfs.h"
+#include "activity/live/daemon_queue.h"
 #include "activity/trace/trace.h"
 #include "base/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "wire/fabric.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -239,35 +241,34 @@ static void report_trouble(const struct trace_state *t, const char *name, const 
 }
 
 /* Into a directory of that name, which is there when it is complete. */
-static int write_directory(struct trace_state *t, const char *name, struct err *err)
+static int write_directory(struct trace_state *t, const char *name, char **final, struct err *err)
 {
-	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid()), *final = NULL;
+	char *tmp = xasprintf("%s/.%s.%d.tmp", t->parent, name, (int)getpid());
 	int r = make_dir(t->parent, tmp, err);
 
 	if (r == 0)
 		r = write_into(t, tmp, err);
 	if (r == 0)
-		r = give_name(t, tmp, &final, err);
-	if (final)
-		log_info("process %u: the trace is in '%s'", t->w->pid, final);
+		r = give_name(t, tmp, final, err);
+	if (*final)
+		log_info("process %u: the trace is in '%s'", t->w->pid, *final);
 	else
 		(void)fs_remove_tree(tmp, NULL);
 	free(tmp);
-	free(final);
 	return r;
 }
 
-static int trace_files_write(struct trace_state *t, struct err *err)
+static int trace_files_write(struct trace_state *t, char **final, struct err *err)
 {
 	const struct timespec pause = {0, RETRY_NS};
 	char *name = dir_name(t, t->from_ns);
 	struct err late = {0};
-	int r = write_directory(t, name, err);
+	int r = write_directory(t, name, final, err);
 
 	/* Without a descriptor the reason could not be left either. Others may give some back. */
 	for (int i = 0; i < RETRIES && (r == -EMFILE || r == -ENFILE); i++) {
 		nanosleep(&pause, NULL);
-		r = write_directory(t, name, err);
+		r = write_directory(t, name, final, err);
 	}
 	if (r < 0)
 		report_trouble(t, name, err);
@@ -290,13 +291,27 @@ static struct {
 	bool runs;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+void trace_tell_daemon(const struct trace_state *t, const char *path, const char *why)
+{
+	struct request_text daemon;
+	struct buf line = {0};
+
+	buf_addf(&line, "%u %s %s%s", t->w->pid, t->request, path ? "+" : "", path ? path : why);
+	if (request_find(t->w->text, t->w->text_len, "SONDE_DAEMON", &daemon))
+		sender_send_one(&daemon, FABRIC_FILES, line.data, line.len);
+	buf_release(&line);
+}
+
 static void write_one(struct trace_state *t)
 {
 	struct err err = {0};
+	char *path = NULL;
 
-	if (trace_files_write(t, &err) < 0)
+	if (trace_files_write(t, &path, &err) < 0)
 		log_err("process %u: the trace of request %s is not written: %s", t->w->pid,
 			t->request, err.text);
+	trace_tell_daemon(t, path, err.text);
+	free(path);
 	trace_free(t);
 }
 

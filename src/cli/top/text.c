@@ -354,7 +354,7 @@ static void say_regression(struct answer *a, const json_t *r, size_t more)
 	char time[16], part[16], since[16];
 
 	bool waits = toplist_waits(text_of(r, "kind"), name);
-	buf_add_str(&a->s, slower <= 0 ? "No longer slower: "
+	buf_add_str(&a->s, slower <= 0 ? waits ? "No longer waits: " : "No longer slower: "
 			   : waits     ? "Waits longer than before: "
 				       : "Slower than before: ");
 	char *plain = demangle(name);
@@ -370,16 +370,16 @@ static void say_regression(struct answer *a, const json_t *r, size_t more)
 	if (slower > 0)
 		buf_addf(&a->s, ", %s more than usual, since ", top_percent(slower, part));
 	else
-		buf_add_str(&a->s, " again, as usual; it was slower since ");
+		buf_addf(&a->s, " again, as usual; it %s since ",
+			 waits ? "waited longer" : "was slower");
 	buf_add_str(&a->s, clock_of(json_integer_value(json_object_get(r, "since")), since));
 	say(a, slower > 0 && !waits ? RED : NULL, "%s.",
 	    slower > 0 && waits ? "; the time it waits for other ranks is in it" : "");
 }
 
 /* One line for a kernel, whatever ranks it is slower on; the likely cause first. */
-static void say_regressions(struct answer *a)
+static void say_slower(struct answer *a, const json_t *all, const char *more)
 {
-	const json_t *all = a->m->regressions;
 	size_t n = json_array_size(all), kernels = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -393,7 +393,7 @@ static void say_regressions(struct answer *a)
 			say_regression(a, r, behind);
 	}
 	if (kernels > SAID)
-		say(a, NULL, "%zu more have become slower.", kernels - SAID);
+		say(a, NULL, "%zu more %s.", kernels - SAID, more);
 }
 
 static void say_losses(struct answer *a)
@@ -497,7 +497,8 @@ void top_text_answer(const struct top_model *m, const struct ctl *c, const struc
 
 	say_first(&a);
 	say_slowest(&a);
-	say_regressions(&a);
+	say_slower(&a, m->regressions, "have become slower");
+	say_slower(&a, m->waits, "wait longer");
 	say_rest(&a);
 	buf_release(&a.s);
 }
@@ -586,11 +587,12 @@ json_t *top_text_json(const struct top_model *m, const struct ctl *c,
 	for (size_t i = 0; i < m->nprocesses; i++)
 		json_array_append_new(processes, rank_json(c, &m->processes[i]));
 	top_text_answer(m, c, &plain, &words);
-	json_t *o = json_pack("{s:I,s:s,s:o,s:o,s:o,s:O,s:o,s:i,s:i,s:i}", "time_ns",
+	json_t *o = json_pack("{s:I,s:s,s:o,s:o,s:o,s:O,s:O,s:o,s:i,s:i,s:i}", "time_ns",
 			      (json_int_t)clock_real_ns(), "answer", buf_str(&words), "kernels",
 			      lines, "ranks", processes, "slowest", slowest_json(m), "regressions",
-			      m->regressions, "hosts", hosts_json(c, answers), "known",
-			      (int)m->known, "running", (int)m->running, "paused", (int)m->paused);
+			      m->regressions, "waits", m->waits, "hosts", hosts_json(c, answers),
+			      "known", (int)m->known, "running", (int)m->running, "paused",
+			      (int)m->paused);
 	put_losses(m->losses, o);
 	buf_release(&words);
 	return o;

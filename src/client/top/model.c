@@ -195,6 +195,22 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	*XPUSH(m->processes, m->nprocesses, m->processes_cap) = p;
 }
 
+/* An older daemon has both in one list. */
+static void add_slower(struct top_model *m, const json_t *list, const char *host)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach(list, i, v)
+	{
+		bool waits = toplist_waits(get_text(v, "kind"), get_text(v, "name"));
+		json_t *copy = json_copy(v);
+
+		json_object_set_new(copy, "host", json_string(host));
+		json_array_append_new(waits ? m->waits : m->regressions, copy);
+	}
+}
+
 static void add_host(struct maker *k, const struct client_group *g, size_t host,
 		     const json_t *reply)
 {
@@ -212,13 +228,8 @@ static void add_host(struct maker *k, const struct client_group *g, size_t host,
 	if (!m->refused && json_is_object(json_object_get(reply, "refused")))
 		m->refused = json_object_get(reply, "refused");
 	json_array_foreach(json_object_get(reply, "processes"), i, v) add_process(k, host, v);
-	json_array_foreach(json_object_get(reply, "regressions"), i, v)
-	{
-		json_t *copy = json_copy(v);
-
-		json_object_set_new(copy, "host", json_string(g->hosts->v[host].label));
-		json_array_append_new(m->regressions, copy);
-	}
+	add_slower(m, json_object_get(reply, "regressions"), g->hosts->v[host].label);
+	add_slower(m, json_object_get(reply, "waits"), g->hosts->v[host].label);
 }
 
 /* --- all of it --- */
@@ -252,16 +263,14 @@ static int by_cause(const void *a, const void *b)
 }
 
 /* Each daemon puts its own in order; here those of all are. */
-static void sort_regressions(struct top_model *m)
+static void sort_by_cause(json_t **list)
 {
-	size_t n = json_array_size(m->regressions), i;
+	size_t n = json_array_size(*list), i;
 	struct cause *causes = xcalloc(n + 1, sizeof(*causes));
 	json_t *o, *sorted = json_array();
 
-	json_array_foreach(m->regressions, i, o) causes[i] =
-		(struct cause){{.kind = get_text(o, "kind"),
-				.name = get_text(o, "name"),
-				.mean_ns = (uint64_t)get_number(o, "mean_ns"),
+	json_array_foreach(*list, i, o) causes[i] =
+		(struct cause){{.mean_ns = (uint64_t)get_number(o, "mean_ns"),
 				.baseline_ns = (uint64_t)get_number(o, "baseline_ns"),
 				.calls = (uint64_t)get_number(o, "calls")},
 			       o,
@@ -271,8 +280,8 @@ static void sort_regressions(struct top_model *m)
 	for (i = 0; i < n; i++)
 		json_array_append(sorted, causes[i].o);
 	free(causes);
-	json_decref(m->regressions);
-	m->regressions = sorted;
+	json_decref(*list);
+	*list = sorted;
 }
 
 static void find_slowest(struct top_model *m)
@@ -307,7 +316,7 @@ void top_model_make(struct top_model *m, const struct client_group *g,
 {
 	struct maker k = {.m = m, .kinds = kinds};
 
-	*m = (struct top_model){.regressions = json_array()};
+	*m = (struct top_model){.regressions = json_array(), .waits = json_array()};
 	for (size_t i = 0; i < g->hosts->n; i++)
 		if (answers[i].reply)
 			add_host(&k, g, i, answers[i].reply);
@@ -317,7 +326,8 @@ void top_model_make(struct top_model *m, const struct client_group *g,
 		qsort(m->lines, m->nlines, sizeof(*m->lines), by_time);
 	if (m->nprocesses)
 		qsort(m->processes, m->nprocesses, sizeof(*m->processes), by_rank);
-	sort_regressions(m);
+	sort_by_cause(&m->regressions);
+	sort_by_cause(&m->waits);
 	find_slowest(m);
 	hmap_release(&k.lines);
 }
@@ -331,6 +341,7 @@ void top_model_release(struct top_model *m)
 	free(m->lines);
 	free(m->processes);
 	json_decref(m->regressions);
+	json_decref(m->waits);
 	*m = (struct top_model){0};
 }
 

@@ -42,7 +42,9 @@ struct top_model {
 	size_t nlines, lines_cap;
 	struct top_process *processes; /* by rank */
 	size_t nprocesses, processes_cap;
-	json_t *regressions; /* an array; each with "host"; the likely cause is the first */
+	/* arrays; each with "host"; the likely cause is the first */
+	json_t *regressions; /* kernels that compute */
+	json_t *waits; /* collectives */
 	double total_ns; /* of devices: what shares are of */
 	double others_ns;
 	double losses[TOPLIST_LOSSES]; /* of all processes */

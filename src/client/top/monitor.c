@@ -215,6 +215,7 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct client_answe
 	for (size_t i = 0; i < m->g->hosts->n; i++) {
 		json_t *processes = json_object_get(answers[i].reply, "processes");
 		json_t *slower = json_object_get(answers[i].reply, "regressions");
+		json_t *waits = json_object_get(answers[i].reply, "waits");
 
 		for (size_t k = json_array_size(processes); m->hosts[i].since_ns && k-- > 0;) {
 			const json_t *p = json_array_get(processes, k);
@@ -222,6 +223,7 @@ void top_monitor_drop_old(const struct top_monitor *m, const struct client_answe
 			if (count_at(p, "to") > m->hosts[i].since_ns)
 				continue;
 			drop_of(slower, json_object_get(p, "pid"));
+			drop_of(waits, json_object_get(p, "pid"));
 			json_array_remove(processes, k);
 		}
 	}

@@ -150,6 +150,9 @@ static unsigned handle_own(struct fabric *f, const struct incoming *in,
 	if (!strcmp(m->type, FABRIC_SAID))
 		return jobs_replied(jobs, &in->from, m->payload, m->payload_bytes) ? FABRIC_OK
 										   : DROP_REFUSED;
+	if (!strcmp(m->type, FABRIC_FILES))
+		return jobs_files(jobs, &in->from, m->payload, m->payload_bytes) ? FABRIC_OK
+										 : DROP_REFUSED;
 	if (strcmp(m->type, FABRIC_TOP))
 		return DROP_UNKNOWN_TYPE;
 	int r = jobs_top(jobs, &in->from, m->payload, m->payload_bytes);

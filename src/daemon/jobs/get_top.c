@@ -16,7 +16,6 @@
 #define MAX_REGRESSIONS 256
 #define REPLY_BYTES (RPC_REPLY_MAX / 2) /* of rows; a reply has some more */
 #define ROW_BYTES 300 /* of a row without its name */
-#define LATE 3 /* intervals without a report: its numbers say nothing about now */
 
 struct regression {
 	struct toplist_regression slow;
@@ -31,17 +30,14 @@ struct reply {
 	size_t bytes; /* left */
 	json_t *processes;
 	struct jobs_process **shown; /* PROCESSES of them, sorted; NULL: all */
-	struct regression *regressions;
-	size_t nregressions, regressions_cap;
-	struct toplist_rank *ranks;
-	size_t nranks;
+	struct regression *slower; /* and what waits longer */
+	size_t nslower, slower_cap;
 	uint64_t lease; /* of the caller; 0: it has none */
 	struct jobs_leases leases;
 	json_t *stop_pending; /* pids whose monitor is not off yet, though the caller stopped it */
 	json_t *refused; /* who did not carry out the caller's last request, and why */
 	bool stopped_framework; /* by the caller's lease: it polls for its ranks */
 	size_t not_reporting, tracing, registered;
-	bool rank_twice;
 };
 
 static json_t *number_or_null(uint64_t n)
@@ -138,13 +134,6 @@ static void add_losses(json_t *o, const uint64_t *losses)
 		json_object_set_new(o, toplist_loss_names[i], json_integer((json_int_t)losses[i]));
 }
 
-static bool is_late(const struct reply *out, const struct toplist_report *r)
-{
-	int64_t ms = (int64_t)(r->interval_ns / 1000000);
-
-	return out->now_ms - r->taken_ms > LATE * (ms > 1000 ? ms : 1000);
-}
-
 static void add_process(struct reply *out, const struct jobs_process *p)
 {
 	const struct toplist_report *r = toplist_last(p->top);
@@ -159,8 +148,8 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 		(json_int_t)p->job_id, "uid", (json_int_t)p->uid, "rank",
 		r->rank >= 0 ? json_integer(r->rank) : json_null(), "from", (json_int_t)r->from_ns,
 		"to", (json_int_t)r->to_ns, "interval_s", (double)r->interval_ns / 1e9, "age_s",
-		(double)(out->now_ms - r->taken_ms) / 1000, "late", is_late(out, r), "names",
-		(json_int_t)r->names, "npumonitor",
+		(double)(out->now_ms - r->taken_ms) / 1000, "late",
+		jobs_report_is_late(r, out->now_ms), "names", (json_int_t)r->names, "npumonitor",
 		jobs_state_name(jobs_monitor_state(p, out->now_ms)), "steps", steps, "devices",
 		devices_json(r));
 	json_object_set_new(o, "kinds", kinds_json(r));
@@ -170,16 +159,13 @@ static void add_process(struct reply *out, const struct jobs_process *p)
 	json_array_append_new(out->processes, o);
 }
 
-static void add_regressions(struct reply *out, const struct jobs_process *p)
+static void add_slower(struct reply *out, const struct jobs_process *p)
 {
 	struct toplist_regression slow;
 	size_t at = 0;
 
-	while (toplist_next_regression(p->top, &at, &slow)) {
-		out->regressions = xgrow(out->regressions, &out->regressions_cap,
-					 out->nregressions + 1, sizeof(*out->regressions));
-		out->regressions[out->nregressions++] = (struct regression){slow, p};
-	}
+	while (toplist_next_slower(p->top, &at, &slow))
+		*XPUSH(out->slower, out->nslower, out->slower_cap) = (struct regression){slow, p};
 }
 
 static int by_cause(const void *a, const void *b)
@@ -190,17 +176,18 @@ static int by_cause(const void *a, const void *b)
 	return order ? order : x->p->pid < y->p->pid ? -1 : x->p->pid > y->p->pid;
 }
 
-static json_t *regressions_json(struct reply *out)
+/* Of those that are sorted. */
+static json_t *slower_json(const struct reply *out, bool waits)
 {
 	json_t *list = json_array();
 
-	if (out->nregressions)
-		qsort(out->regressions, out->nregressions, sizeof(*out->regressions), by_cause);
-	for (size_t i = 0; i < out->nregressions && i < MAX_REGRESSIONS; i++) {
-		const struct toplist_regression *slow = &out->regressions[i].slow;
-		const struct jobs_process *p = out->regressions[i].p;
+	for (size_t i = 0; i < out->nslower && json_array_size(list) < MAX_REGRESSIONS; i++) {
+		const struct toplist_regression *slow = &out->slower[i].slow;
+		const struct jobs_process *p = out->slower[i].p;
 		int32_t rank = toplist_last(p->top)->rank;
 
+		if (slow->waits != waits)
+			continue;
 		json_array_append_new(
 			list,
 			json_pack("{s:i,s:o,s:s,s:s,s:i,s:I,s:I,s:I,s:I}", "pid", p->pid, "rank",
@@ -213,40 +200,14 @@ static json_t *regressions_json(struct reply *out)
 	return list;
 }
 
-/* Of a rank's devices the one that communicates most counts: it is the one that waits. */
-static void add_rank(struct reply *out, const struct jobs_process *p)
+static json_t *slowest_json(const struct reply *out, struct jobs_process *const *all, size_t n)
 {
-	const struct toplist_report *r = toplist_last(p->top);
-	struct toplist_rank rank = {.rank = r->rank,
-				    .pid = p->pid,
-				    .interval_ns = r->interval_ns,
-				    .steps = r->steps,
-				    .step_mean_ns = r->step_mean_ns};
+	struct jobs_slowest s;
 
-	if (r->rank < 0 || is_late(out, r))
-		return;
-	for (size_t i = 0; i < r->ndevices; i++) {
-		if (r->devices[i].comm_ns > rank.comm_ns)
-			rank.comm_ns = r->devices[i].comm_ns;
-		if (r->devices[i].kernel_ns > rank.kernel_ns)
-			rank.kernel_ns = r->devices[i].kernel_ns;
-	}
-	for (size_t i = 0; i < out->nranks; i++)
-		out->rank_twice = out->rank_twice || out->ranks[i].rank == rank.rank;
-	out->ranks[out->nranks++] = rank;
-}
-
-static json_t *slowest_json(const struct reply *out)
-{
-	struct toplist_slowest s = toplist_slowest(out->ranks, out->nranks);
-
-	if (s.by == TOPLIST_SLOW_NONE ||
-	    out->rank_twice) /* several jobs: they have nothing in common */
+	if (!jobs_find_slowest(all, n, out->now_ms, &s))
 		return json_null();
-	const struct toplist_rank *r = &out->ranks[s.at];
-	return json_pack("{s:i,s:i,s:s,s:f,s:o}", "rank", r->rank, "pid", r->pid, "by",
-			 s.by == TOPLIST_SLOW_STEPS ? "steps" : "waiting", "ratio", s.ratio,
-			 "behind_ns", number_or_null(s.behind_ns));
+	return json_pack("{s:i,s:i,s:s,s:f,s:o}", "rank", s.rank, "pid", s.pid, "by", s.by, "ratio",
+			 s.ratio, "behind_ns", number_or_null(s.behind_ns));
 }
 
 static bool can_be_monitored(const struct jobs_process *p)
@@ -352,21 +313,22 @@ static json_t *make_reply(struct reply *out, struct jobs_process **all, size_t n
 		out->not_reporting += state == FABRIC_RUNNING && !p->top && !p->guest;
 		if (!p->top)
 			continue;
-		add_regressions(out, p);
-		add_rank(out, p);
+		add_slower(out, p);
 		reported++;
 		if (is_shown(out, p))
 			add_process(out, p);
 	}
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
-			 out->processes, "regressions", regressions_json(out), "orders",
-			 jobs_leases_json(&out->leases), "lingering", out->stop_pending, "slowest",
-			 slowest_json(out), "refused", out->refused ? out->refused : json_null(),
-			 "total", (json_int_t)reported, "known", (json_int_t)n, "running",
-			 (json_int_t)running, "paused", (json_int_t)paused, "mute",
-			 (json_int_t)out->not_reporting, "tracing", (json_int_t)out->tracing,
-			 "registered", (json_int_t)out->registered, "now",
-			 (json_int_t)clock_real_ns());
+	if (out->nslower)
+		qsort(out->slower, out->nslower, sizeof(*out->slower), by_cause);
+	return json_pack(
+		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "processes",
+		out->processes, "regressions", slower_json(out, false), "waits",
+		slower_json(out, true), "orders", jobs_leases_json(&out->leases), "lingering",
+		out->stop_pending, "slowest", slowest_json(out, all, n), "refused",
+		out->refused ? out->refused : json_null(), "total", (json_int_t)reported, "known",
+		(json_int_t)n, "running", (json_int_t)running, "paused", (json_int_t)paused, "mute",
+		(json_int_t)out->not_reporting, "tracing", (json_int_t)out->tracing, "registered",
+		(json_int_t)out->registered, "now", (json_int_t)clock_real_ns());
 }
 
 /* A link has no lists: ?pids=12 is meant as [12]. */
@@ -404,15 +366,13 @@ json_t *jobs_get_top(struct jobs *j, const struct access_grant *who, const json_
 			    .bytes = REPLY_BYTES,
 			    .processes = json_array(),
 			    .stop_pending = json_array(),
-			    .lease = lease > 0 ? (uint64_t)lease : 0,
-			    .ranks = xcalloc(n + 1, sizeof(struct toplist_rank))};
+			    .lease = lease > 0 ? (uint64_t)lease : 0};
 	count_registered(&out);
 	choose_shown(&out, all, n);
 	json_t *reply = make_reply(&out, all, n);
 	jobs_set_others(reply, jobs_count_others(j, who, is_selected, &target));
 	free(out.shown);
-	free(out.regressions);
-	free(out.ranks);
+	free(out.slower);
 	free(all);
 	jobs_target_release(&target);
 	return reply;

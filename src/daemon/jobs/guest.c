@@ -19,6 +19,7 @@
 #define CAN_REPORTED 1u /* the first bit: it reported what it can */
 #define CAN_BYTES 4096 /* of such a report */
 #define MAX_WORDS 256
+#define FILES_BYTES 4400 /* of a message about files: a path and two numbers */
 #define MAX_LOGGED_FAILURES 4 /* about one request: anybody can send anything */
 
 /* A key of a config, the option that sets it, and what it is without. An option with two keys has
@@ -86,6 +87,7 @@ void jobs_guest_free(struct jobs_guest *g)
 	jobs_config_release(g->internal_request);
 	jobs_config_release(g->stop);
 	free(g->reply);
+	free(g->files);
 	free(g);
 }
 
@@ -289,6 +291,10 @@ static void record_reply(struct jobs *j, struct jobs_process *p, uint64_t id, co
 	if (!len)
 		return;
 	g->reply = printable_words(words + g->succeeded, len - g->succeeded);
+	if (g->succeeded && g->trace_id && !g->files && !strncmp(g->reply, "dropped", 7)) {
+		g->files = xasprintf("the trace was %s", g->reply);
+		g->is_written = false;
+	}
 	if (g->succeeded || g->logged_failures == MAX_LOGGED_FAILURES ||
 	    !user_limit_take(j->log_limit, p->uid))
 		return;
@@ -312,18 +318,62 @@ bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *te
 	return peer != NULL;
 }
 
-void jobs_expect_reply(struct jobs_process *p, uint64_t id)
+void jobs_expect_reply(struct jobs_process *p, const struct jobs_config *c)
 {
-	if (!p->guest)
+	struct jobs_guest *g = p->guest;
+
+	if (!g)
 		return;
-	p->guest->request_id = id;
-	p->guest->logged_failures = 0;
+	g->request_id = c->id;
+	g->logged_failures = 0;
+	if (!c->is_npu_trace)
+		return;
+	g->trace_id = c->id;
+	free(g->files);
+	g->files = NULL;
+}
+
+/* "<pid> <request> +<path>", or why there are no files. */
+bool jobs_files(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len)
+{
+	char *copy = xstrndup(text, len < FILES_BYTES ? len : FILES_BYTES), *end;
+	long pid = strtol(copy, &end, 10);
+	uint64_t id = *end == ' ' ? strtoull(end + 1, &end, 10) : 0;
+	bool is_known = false;
+	struct jobs_process *p = NULL;
+
+	if (pid > 0 && pid <= INT32_MAX && id && *end == ' ')
+		p = jobs_find_reported(j, from, (int32_t)pid, &is_known);
+	if (p && p->guest && p->guest->trace_id == id) {
+		struct buf words = {0};
+
+		p->guest->is_written = end[1] == '+';
+		end += 1 + p->guest->is_written;
+		text_add_printable(&words, end, strlen(end));
+		free(p->guest->files);
+		p->guest->files = xstrdup(buf_str(&words));
+		buf_release(&words);
+	}
+	free(copy);
+	return p || !is_known; /* of one that has ended, nobody asks any more */
 }
 
 struct replies {
 	json_int_t done;
-	json_t *failed, *waiting, *outcomes;
+	json_t *expected, *failed, *waiting, *outcomes, *written, *not_written;
 };
+
+static void add_files(const struct jobs_process *p, uint64_t id, struct replies *out)
+{
+	const struct jobs_guest *g = p->guest;
+
+	if (g && (g->request_id == id || g->trace_id == id))
+		json_array_append_new(out->expected, json_integer(p->pid));
+	if (g && g->files && g->trace_id == id)
+		json_array_append_new(g->is_written ? out->written : out->not_written,
+				      json_pack("{sIss}", "pid", (json_int_t)p->pid,
+						g->is_written ? "path" : "why", g->files));
+}
 
 static void add_reply(const struct jobs_process *p, uint64_t id, struct replies *out)
 {
@@ -345,13 +395,20 @@ static void add_reply(const struct jobs_process *p, uint64_t id, struct replies 
 json_t *jobs_get_replies(struct jobs *j, const struct access_grant *who, const json_t *request)
 {
 	const char *text = json_string_value(json_object_get(request, "request"));
-	struct replies all = {
-		.failed = json_array(), .waiting = json_array(), .outcomes = json_array()};
+	struct replies all = {.expected = json_array(),
+			      .failed = json_array(),
+			      .waiting = json_array(),
+			      .outcomes = json_array(),
+			      .written = json_array(),
+			      .not_written = json_array()};
 	uint64_t id = text ? strtoull(text, NULL, 10) : 0;
 	const struct jobs_process *p;
 
-	for (struct jobs_cursor c = {.who = who}; id && (p = jobs_next(j, &c));)
+	for (struct jobs_cursor c = {.who = who}; id && (p = jobs_next(j, &c));) {
 		add_reply(p, id, &all);
-	return json_pack("{sIsososo}", "done", all.done, "failed", all.failed, "told", all.outcomes,
-			 "waiting", all.waiting);
+		add_files(p, id, &all);
+	}
+	return json_pack("{sIsosososososo}", "done", all.done, "expected", all.expected, "failed",
+			 all.failed, "told", all.outcomes, "waiting", all.waiting, "written",
+			 all.written, "not_written", all.not_written);
 }

@@ -85,6 +85,8 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 
 /* "sondeSaid": the reply of a guest to a request. False: it is none of ours, or no such text. */
 bool jobs_replied(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
+/* A recorder tells what became of the files of a trace. */
+bool jobs_files(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len);
 
 /* --- functions of the RPC ---
  *
@@ -140,6 +142,7 @@ struct jobs_counts {
 	uint64_t late_reports; /* of processes that are not known: the last one comes after its end
 				*/
 	uint64_t regressions; /* that are going on */
+	uint64_t longer_waits; /* the same, of collectives */
 };
 struct jobs_counts jobs_counts(const struct jobs *j);
 

@@ -152,8 +152,10 @@ struct jobs_guest {
 	uint64_t can; /* bits of daemon/jobs/guest.c; 0: it did not report them */
 	uint64_t request_id, replied_id; /* the last request that it got, and that it replied to */
 	char *reply; /* the outcome, or why it failed; NULL: it succeeded */
-	bool succeeded;
+	bool succeeded, is_written;
 	uint8_t logged_failures; /* of this request */
+	uint64_t trace_id; /* the last trace that it was asked for */
+	char *files; /* of it: where they are, or why there are none; NULL: not known yet */
 	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is checked again */
 	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */
 	uint8_t pause; /* enum jobs_pause */
@@ -192,6 +194,7 @@ struct jobs_process {
 	uint8_t mask; /* enum fabric_mask of its last request */
 	bool switched; /* the monitor, by a request that is known */
 	bool switched_off; /* by a request without a lease */
+	uint16_t traces_ended; /* how often its trace has become idle */
 };
 
 struct jobs {
@@ -299,7 +302,7 @@ void jobs_config_release(struct jobs_config *c); /* c may be NULL */
 
 struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_address *from);
 void jobs_guest_free(struct jobs_guest *g); /* g may be NULL */
-void jobs_expect_reply(struct jobs_process *p, uint64_t id); /* it gets this request */
+void jobs_expect_reply(struct jobs_process *p, const struct jobs_config *c); /* it gets this */
 /* It has sent from there now. */
 void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from);
 /* Something waits for it. p may be no guest. */
@@ -373,6 +376,26 @@ bool jobs_lease_stop_pending(const struct jobs_process *p, uint64_t lease, int64
 /* --- daemon/jobs/top_reports.c --- */
 
 void jobs_top_forget(struct jobs *j, struct jobs_process *p);
+/* The process that a recorder speaks of, by the pid that it knows itself by; NULL: none. is_known:
+ * there is one, of whomever. */
+struct jobs_process *jobs_find_reported(const struct jobs *j, const struct jobs_sender *from,
+					int32_t pid, bool *is_known);
+
+/* --- daemon/jobs/slowest.c --- */
+
+/* It has not reported for so long that its numbers say nothing about now. */
+struct toplist_report;
+bool jobs_report_is_late(const struct toplist_report *r, int64_t now_ms);
+
+struct jobs_slowest {
+	int32_t rank, pid;
+	const char *by; /* "steps" or "waiting" */
+	double ratio;
+	uint64_t behind_ns; /* per step; 0: steps are not known */
+};
+/* The rank that the others wait for. False: nobody is, or they are several jobs. */
+bool jobs_find_slowest(struct jobs_process *const *all, size_t n, int64_t now_ms,
+		       struct jobs_slowest *out);
 
 /* --- daemon/jobs/gate.c: an NPU has one profiling resource for trace and monitor --- */
 

@@ -189,6 +189,7 @@ static json_t *describe_row(const struct row *r, const struct access_grant *who,
 		"npumonitor", jobs_state_name(jobs_monitor_state(source, now_ms)));
 
 	json_object_set_new(o, "clients", list_clients(r));
+	json_object_set_new(o, "traces_ended", json_integer(source->traces_ended));
 	json_object_set_new(o, "device", device >= 0 ? json_integer(device) : json_null());
 	if (source->trace == FABRIC_RUNNING || source->trace == FABRIC_READY) {
 		json_object_set_new(o, "start_step", json_integer(source->start_step));

@@ -192,7 +192,10 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 		jobs_arbiter_status(j, p);
 		return;
 	}
-	p->trace = known_state(s->state);
+	int trace = known_state(s->state);
+	if (trace == FABRIC_IDLE && (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY))
+		p->traces_ended++;
+	p->trace = (int8_t)trace;
 	p->current_step = s->current_step;
 	p->start_step = s->start_step;
 	p->stop_step = s->stop_step;

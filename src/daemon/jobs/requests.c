@@ -374,7 +374,7 @@ static void install_config(struct jobs *j, const struct jobs_request *o, struct 
 	p->pending = c;
 	c->refs++;
 	if (!c->renews) /* a caller gets the reply to the request it waits for */
-		jobs_expect_reply(p, c->id);
+		jobs_expect_reply(p, c);
 	jobs_lease_assigned(p, c);
 	if (p->guest)
 		jobs_notify(j, p);

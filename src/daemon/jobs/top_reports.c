@@ -63,8 +63,8 @@ static bool is_reported(const struct jobs_process *p, const void *arg)
 
 /* The process that a recorder speaks of; of several with that number in different containers the
  * one in the recorder's own. The guest, if there is one beside another client. NULL: none. */
-static struct jobs_process *find_reported(const struct jobs *j, const struct jobs_sender *from,
-					  int32_t pid, bool *is_known)
+struct jobs_process *jobs_find_reported(const struct jobs *j, const struct jobs_sender *from,
+					int32_t pid, bool *is_known)
 {
 	struct wanted w = {j, from, pid, is_known};
 	struct jobs_process *found = NULL;
@@ -92,6 +92,7 @@ void jobs_top_forget(struct jobs *j, struct jobs_process *p)
 		return;
 	jobs_count(&j->top_bytes, p->uid, -(int64_t)toplist_bytes(p->top));
 	j->counts.regressions -= toplist_regressions(p->top);
+	j->counts.longer_waits -= toplist_longer_waits(p->top);
 	toplist_free(p->top);
 	p->top = NULL;
 }
@@ -101,6 +102,21 @@ struct log_regressions {
 	const struct jobs_process *p;
 	int32_t rank;
 };
+
+/* Waiting longer is no fault of who waits, nor by itself a fault of anybody: no warning. */
+static void log_longer_wait(const struct log_regressions *t, const struct toplist_regression *r,
+			    const char *what, bool over)
+{
+	if (over)
+		log_info("process %d, rank %d, %s': it takes %.3f us, and does not wait longer any "
+			 "more",
+			 (int)t->p->pid, (int)t->rank, what, (double)r->mean_ns / 1000);
+	else
+		log_info("process %d, rank %d, %s': waits longer for other ranks, it takes %.3f us "
+			 "instead of %.3f us",
+			 (int)t->p->pid, (int)t->rank, what, (double)r->mean_ns / 1000,
+			 (double)r->baseline_ns / 1000);
+}
 
 /* Names are somebody else's text, and the log has lines. */
 static void log_regression(void *arg, const struct toplist_regression *r, bool over)
@@ -113,7 +129,9 @@ static void log_regression(void *arg, const struct toplist_regression *r, bool o
 	text_add_printable(&what, r->kind, strlen(r->kind));
 	buf_add_str(&what, " '");
 	text_add_shortened(&what, r->name, strlen(r->name), NAME_SHOWN);
-	if (over)
+	if (r->waits)
+		log_longer_wait(t, r, buf_str(&what), over);
+	else if (over)
 		log_info("process %d, rank %d, %s': it takes %.3f us, which is no regression any "
 			 "more",
 			 (int)t->p->pid, (int)t->rank, buf_str(&what), (double)r->mean_ns / 1000);
@@ -133,7 +151,7 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	if (!r)
 		return -EINVAL;
 	bool is_known = false;
-	struct jobs_process *p = find_reported(j, from, r->pid, &is_known);
+	struct jobs_process *p = jobs_find_reported(j, from, r->pid, &is_known);
 	if (!p) {
 		toplist_report_free(r);
 		j->counts.late_reports += !is_known;
@@ -151,12 +169,13 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	size_t before = p->top ? toplist_bytes(p->top) : 0;
 	if (!p->top)
 		p->top = toplist_new();
-	size_t slow = toplist_regressions(p->top);
+	size_t slow = toplist_regressions(p->top), waits = toplist_longer_waits(p->top);
 	struct log_regressions t = {.j = j, .p = p, .rank = r->rank};
 	r->taken_ms = jobs_now_ms();
 	toplist_take(p->top, r, j->regression_percent, log_regression, &t);
 	jobs_count(&j->top_bytes, p->uid, (int64_t)toplist_bytes(p->top) - (int64_t)before);
 	j->counts.regressions += toplist_regressions(p->top) - slow;
+	j->counts.longer_waits += toplist_longer_waits(p->top) - waits;
 	j->counts.reports++;
 	return 0;
 }
@@ -166,8 +185,8 @@ void jobs_set_regression(struct jobs *j, unsigned percent)
 	j->regression_percent = percent;
 }
 
-/* --- lines of /metrics: devices, steps, regressions; kernels are labels of regressions alone ---
- */
+/* --- lines of /metrics: devices, steps, regressions, waits, the slowest rank; kernels are labels
+ * of what has become slower alone --- */
 
 #define PROCESSES 256 /* in /metrics */
 #define SLOW 64 /* names */
@@ -213,22 +232,26 @@ struct slow_names {
 static void add_slow(struct prom_text *e, const struct jobs_process *p, struct prom_label *labels,
 		     struct slow_names *names)
 {
-	static const struct prom_family family = {
-		"sonde_regression_ratio", PROM_GAUGE,
-		"How many times as long a kernel takes as it used to, while that is a regression."};
+	static const struct prom_family families[] = {
+		{"sonde_regression_ratio", PROM_GAUGE,
+		 "How many times as long a kernel takes as it used to, while that is a "
+		 "regression."},
+		{"sonde_wait_ratio", PROM_GAUGE,
+		 "How many times as long a collective takes as it used to, while it waits longer "
+		 "for other ranks."}};
 	struct toplist_regression r;
 	size_t at = 0;
 
 	while (jobs_count(&names->used, p->uid, 0) < names->each &&
-	       toplist_next_regression(p->top, &at, &r)) {
+	       toplist_next_slower(p->top, &at, &r)) {
 		char device[16];
 
 		snprintf(device, sizeof(device), "%d", (int)r.device);
 		labels[2] = (struct prom_label){"device", device};
 		labels[3] = (struct prom_label){"kind", r.kind};
 		labels[4] = (struct prom_label){"name", r.name};
-		prom_add(e, &family, r.baseline_ns ? (double)r.mean_ns / (double)r.baseline_ns : 1,
-			 labels, 5);
+		prom_add(e, &families[r.waits],
+			 r.baseline_ns ? (double)r.mean_ns / (double)r.baseline_ns : 1, labels, 5);
 		jobs_count(&names->used, p->uid, 1);
 	}
 }
@@ -244,6 +267,37 @@ static unsigned count_users(struct jobs_process *const *all, size_t n)
 	return count;
 }
 
+/* The slowest rank of each job: processes of one user with the same job id. */
+static void add_slowest(struct prom_text *e, struct jobs_process *const *all, size_t n)
+{
+	static const struct prom_family family = {"sonde_slowest_rank_ratio", PROM_GAUGE,
+						  "Part of the time that the other ranks lose by "
+						  "the slowest rank, while there is one."};
+	struct jobs_process **job = xcalloc(n + 1, sizeof(struct jobs_process *));
+	bool *done = xcalloc(n + 1, sizeof(*done));
+
+	for (size_t i = 0; i < n; i++) {
+		struct jobs_slowest s;
+		char pid[16], rank[16];
+		size_t members = 0;
+
+		for (size_t k = i; k < n; k++)
+			if (!done[k] && all[k]->uid == all[i]->uid &&
+			    all[k]->job_id == all[i]->job_id) {
+				job[members++] = all[k];
+				done[k] = true;
+			}
+		if (!jobs_find_slowest(job, members, jobs_now_ms(), &s))
+			continue;
+		snprintf(pid, sizeof(pid), "%d", (int)s.pid);
+		snprintf(rank, sizeof(rank), "%d", (int)s.rank);
+		struct prom_label labels[] = {{"pid", pid}, {"rank", rank}, {"by", s.by}};
+		prom_add(e, &family, s.ratio, labels, 3);
+	}
+	free(done);
+	free(job);
+}
+
 static bool has_report(const struct jobs_process *p, const void *arg)
 {
 	(void)arg;
@@ -255,12 +309,17 @@ void jobs_add_top_metrics(const struct jobs *j, struct prom_text *e)
 	static const struct prom_family slow = {"sonde_regressions", PROM_GAUGE,
 						"Kernels that take longer than they used to, by "
 						"the limit of --regression-percent."};
+	static const struct prom_family waits = {
+		"sonde_waits", PROM_GAUGE,
+		"Collectives that wait longer for other ranks than "
+		"they used to."};
 	static const struct prom_family step = {"sonde_step_seconds", PROM_GAUGE,
 						"Mean time of a step in the last interval."};
 	struct slow_names names = {0};
 	size_t n;
 
 	prom_add(e, &slow, (double)j->counts.regressions, NULL, 0);
+	prom_add(e, &waits, (double)j->counts.longer_waits, NULL, 0);
 	struct jobs_process **all = jobs_collect(j, NULL, has_report, NULL, jobs_by_pids, &n);
 	jobs_take_turns(all, n);
 	names.each = count_users(all, n) < SLOW ? SLOW / (count_users(all, n) ?: 1) : 1;
@@ -278,6 +337,7 @@ void jobs_add_top_metrics(const struct jobs *j, struct prom_text *e)
 		if (r->step_mean_ns)
 			prom_add(e, &step, (double)r->step_mean_ns / 1e9, labels, 2);
 	}
+	add_slowest(e, all, n < PROCESSES ? n : PROCESSES);
 	hmap_release(&names.used);
 	free(all);
 }

@@ -52,7 +52,7 @@ static void send_stop(struct stop *s, struct jobs_process *p)
 	jobs_config_release(p->guest->stop);
 	p->guest->stop = s->config;
 	s->config->refs++;
-	jobs_expect_reply(p, s->config->id);
+	jobs_expect_reply(p, s->config);
 	jobs_notify(s->j, p);
 	add_pid(s->sent, p);
 }

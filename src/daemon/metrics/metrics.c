@@ -301,6 +301,9 @@ json_t *metrics_latest(const struct metrics *m, const struct access_grant *who)
 		if (s->sample.uid)
 			json_object_set_new(o, "uid", json_integer(s->sample.uid));
 		json_object_set_new(o, "records", json_integer((json_int_t)s->records));
+		json_object_set_new(o, "interval_s",
+				    s->interval_ns ? json_real((double)s->interval_ns / 1e9)
+						   : json_null());
 		json_array_append_new(samples, o);
 	}
 	return json_pack("{s:o, s:o}", "samples", samples, "sources", list_sources(m));

@@ -28,6 +28,8 @@
 struct stored {
 	struct sample sample;
 	uint64_t heard_ns; /* CLOCK_MONOTONIC, when it was stored */
+	uint64_t
+		interval_ns; /* since the one before it: what is counted is of this time; 0: none */
 	uint64_t records; /* how many of its key there were */
 	double *sums; /* of each metric, since the first */
 	struct stored *next; /* for lists of its owner */

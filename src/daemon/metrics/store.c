@@ -194,6 +194,7 @@ bool store_put(struct store *st, const struct sample *sample, uint64_t now_ns)
 	s->heard_ns = now_ns;
 	if (at != HMAP_NONE) {
 		add_sums(s, st->items[at]);
+		s->interval_ns = now_ns - st->items[at]->heard_ns;
 		free(st->items[at]);
 		st->items[at] = s;
 		return true;

@@ -91,12 +91,13 @@ static json_t *describe_jobs(const struct jobs *j)
 {
 	struct jobs_counts c = jobs_counts(j);
 
-	return json_pack("{sI sI sI sI sI sI sI sI sI sI sI}", "processes", (json_int_t)c.processes,
-			 "jobs", (json_int_t)c.jobs, "delivered", (json_int_t)c.delivered,
-			 "refused", (json_int_t)c.refused, "ended", (json_int_t)c.ended, "silent",
-			 (json_int_t)c.silent, "pauses", (json_int_t)c.pauses, "unpaused",
-			 (json_int_t)c.unpaused, "reports", (json_int_t)c.reports, "late_reports",
-			 (json_int_t)c.late_reports, "regressions", (json_int_t)c.regressions);
+	return json_pack(
+		"{sI sI sI sI sI sI sI sI sI sI sI sI}", "processes", (json_int_t)c.processes,
+		"jobs", (json_int_t)c.jobs, "delivered", (json_int_t)c.delivered, "refused",
+		(json_int_t)c.refused, "ended", (json_int_t)c.ended, "silent", (json_int_t)c.silent,
+		"pauses", (json_int_t)c.pauses, "unpaused", (json_int_t)c.unpaused, "reports",
+		(json_int_t)c.reports, "late_reports", (json_int_t)c.late_reports, "regressions",
+		(json_int_t)c.regressions, "waits", (json_int_t)c.longer_waits);
 }
 
 static json_t *get_daemon(struct daemon *d, const struct access_grant *who, const json_t *request)

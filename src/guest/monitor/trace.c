@@ -47,6 +47,7 @@
 #define RECORDER_NS (1000 * MS_NS) /* between looks whether the recorder lives */
 #define FINISH_FLUSH_NS (50 * MS_NS)
 #define JOB_WAITS_MS 500 /* at most, for the source to be on at the first step */
+#define MISSED "nothing was traced: that step had begun already"
 #define LOST "the recorder of this process was killed, and the trace is lost with it"
 
 enum phase { TRACE_IDLE, TRACE_READY, TRACE_BEGINNING, TRACE_RUNNING, TRACE_FINISHING };
@@ -221,7 +222,7 @@ int trace_execute(const char *text, size_t len, char *why, size_t cap)
 	if (trace_has_begun())
 		return refuse(why, cap, -EBUSY, "one is being taken already");
 	if (!is_rank_wanted(&o))
-		return 0;
+		return refuse(why, cap, 0, "left out: its rank is not in --rank-list");
 	if (o.steps && o.start_step >= 0 && o.start_step <= current)
 		return refuse(why, cap, -ERANGE, "that step has begun already");
 	int r = window_check_dir(&o.log_file, why, cap);
@@ -580,9 +581,10 @@ uint64_t trace_run_due(uint64_t now_ns)
 	if (phase >= TRACE_RUNNING && atomic_load(&t.warm))
 		flush_source(now_ns, phase == TRACE_FINISHING ? FINISH_FLUSH_NS : FLUSH_NS);
 	if (phase == TRACE_FINISHING && is_finished(now_ns) && !is_lost()) {
-		if (!atomic_load(&t.begun_ns) && !t.by_time)
-			print_notice("nputrace: nothing was traced: that step had begun already",
-				     NULL, NULL, NULL);
+		if (!atomic_load(&t.begun_ns) && !t.by_time) {
+			print_notice("nputrace: ", MISSED, NULL, NULL);
+			send_answer(t.text, t.len, false, MISSED);
+		}
 		trace_end(WINDOW_WAIT_MS);
 	}
 	phase = phase_now();
