@@ -35,7 +35,9 @@ struct consumer_losses {
 struct consumer {
 	const struct consumer_ops *ops;
 	void *state;
-	void *listener; /* argument of ops->stream */
+	const struct stream_ops
+		*stream; /* what it listens to; open() may leave it NULL: ops->stream */
+	void *listener; /* argument of its functions */
 };
 
 struct consumer_ops {

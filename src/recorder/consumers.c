@@ -16,6 +16,8 @@ int consumers_open(struct consumers *c, const struct recorder_session *s, struct
 		r = next->ops->open(s, next, err);
 		if (r < 0)
 			break;
+		if (!next->stream)
+			next->stream = next->ops->stream;
 		c->n++;
 	}
 	return r;
@@ -33,7 +35,7 @@ void consumers_dispatch(struct consumers *c, enum frame_type type, const void *p
 			size_t bytes)
 {
 	for (struct consumer *one = c->list; one < c->list + c->n; one++)
-		stream_frame(one->ops->stream, one->listener, type, payload, bytes, NULL);
+		stream_frame(one->stream, one->listener, type, payload, bytes, NULL);
 }
 
 int consumers_rewrite(const char *recording, const struct buf *session, const char *below,

@@ -5,7 +5,9 @@ import json
 import collections
 import sys
 
+import dumpcheck
 import pytest
+from recording import wait_finished
 
 POOLS = {"pta": {"HAL", "PTA", "PTA_WORKSPACE"}, "mindspore": {"HAL", "MindSpore"}}
 POOLS.update({"atb": {"HAL", "ATB"}, "hal": {"HAL"}})
@@ -26,6 +28,43 @@ def test_pools(record, pool, form):
     assert not [r for r in blocks(got.rows) if "shadow" in r.attr], "everything is freed by itself"
     plain = record.plain(*args)
     assert (got.stdout, got.stderr, got.returncode) == (plain.stdout, plain.stderr, 0)
+
+
+@pytest.mark.parametrize("way", ["option", "command"])
+def test_the_recording_alone(record, way):
+    """No dump and no report; the recording answers, and gives the dump later."""
+    job = ["simtrain", "--steps", 4, "--fault", "leak"]
+    opts = ["--device=npu,cpu", "--call-stack=c:4"]
+    if way == "option":
+        opts.append("--data-format=none")
+    else:
+        record.msmemscope = (str(record.build / "bin" / "sonde"), "mem", "record")
+    out, result = record.raw(*job, opts=opts)
+    plain = record.plain(*job)
+    assert (result.stdout, result.stderr) == (plain.stdout, plain.stderr)
+    (only,) = out.iterdir()
+    wait_finished(only)
+    found = {p.name for p in only.iterdir()}
+    assert found == {"config.json", "events.sonde", "msmemscope.log", "session"}
+    questions = ["show", "peak", "owners", "gaps", "inefficient", "oom", "watch"]
+    for question in questions if way == "option" else []:
+        assert record.sonde("mem", question, out).returncode == 0, question
+    said = record.sonde("mem", "leaks", "--fail-on=leak", out)
+    assert said.returncode == 3 and b"leak" in said.stdout
+    shown = json.loads(record.sonde("mem", "show", "--json", out).stdout)
+    assert record.sonde("mem", "export", "-o", record.tmp / "later", out).returncode == 0
+    (process,) = dumpcheck.check_output(record.tmp / "later")
+    assert len(process.rows) == shown["rows"] > 0
+    assert "nothing to recover" in record.sonde("mem", "recover", only).stdout.decode()
+    assert list(out.iterdir()) == [only]
+
+
+def test_findings_of_a_recording_alone(record):
+    """They are reported if that is asked for, all the same."""
+    opts = ["--format=none", "--report=stderr"]
+    out, result = record.raw("simtrain", "--steps", 6, "--fault", "leak", opts=opts)
+    assert b"leak" in result.stderr
+    assert not list(out.glob("msmemscope_*"))
 
 
 def test_devices_threads_and_processes(record):

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/mem/compare_run.h"
+#include "cli/mem/msmemscope.h"
 #include "launch/program.h"
 #include "launch/recording.h"
 #include "memory/analysis/compare/compare.h"
@@ -101,8 +102,11 @@ static void say_what(struct job *j)
 		 c->cpu ? (c->npu_slots ? " and host memory" : "host memory") : "");
 	if (c->mode == MEM_DEFERRED)
 		buf_add_str(&what, ", from the moment the job asks for it");
-	fprintf(stderr, TAG "Info: recording %s, as %s\n", buf_str(&what),
-		c->format == MEM_DB ? "db" : "csv");
+	if (c->format == MEM_NONE)
+		fprintf(stderr, TAG "Info: recording %s\n", buf_str(&what));
+	else
+		fprintf(stderr, TAG "Info: recording %s, as %s\n", buf_str(&what),
+			mem_format_name(c->format));
 	fprintf(stderr, TAG "Info: into %s (look at it with: sonde mem show)\n", buf_str(&j->dir));
 	buf_release(&what);
 }
@@ -204,7 +208,7 @@ static int run_job(struct job *j)
 	return run_program(j);
 }
 
-static int msmemscope_run(const struct command *cmd, int argc, char **argv)
+int msmemscope_run(const struct command *cmd, int argc, char **argv)
 {
 	struct job *j = xcalloc(1, sizeof(*j));
 	struct err err = {0};
@@ -216,6 +220,8 @@ static int msmemscope_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 		goto out;
 	}
+	if (cmd == &cmd_mem_record)
+		j->options.config.format = MEM_NONE;
 	status = command_parse(cmd, &j->args, argc, argv);
 	if (status < 0)
 		status = j->args.stopped ? show_version() : run_job(j);
@@ -283,7 +289,6 @@ static const struct args_section sections[] = {
 
 const struct command cmd_msmemscope = {
 	.name = "msmemscope",
-	.alias = "mem record",
 	.tag = "msmemscope",
 	.spec = {.name = "msmemscope",
 		 .summary = "run a program and record the life of its memory",

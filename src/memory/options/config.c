@@ -54,6 +54,11 @@ out:
 	return r;
 }
 
+const char *mem_format_name(enum mem_format format)
+{
+	return format == MEM_NONE ? "none" : format == MEM_DB ? "db" : "csv";
+}
+
 int mem_compat_find(const char *text)
 {
 	if (!strcmp(text, "current"))
@@ -189,7 +194,7 @@ void mem_config_set_settings(struct mem_config *c, const struct rec_settings *s)
 	c->npu_all = s->npu_all;
 	c->cpu = s->cpu;
 	c->traceback = s->traceback;
-	c->format = s->format == MEM_DB ? MEM_DB : MEM_CSV;
+	c->format = s->format <= MEM_NONE ? (enum mem_format)s->format : MEM_CSV;
 	c->c_stack = s->c_stack;
 	c->py_stack = s->py_stack;
 	c->watch.on = s->watch;

@@ -53,7 +53,9 @@ enum mem_analysis {
 
 /* Where the report of the analyses goes at the end of the job. */
 enum mem_report { MEM_REPORT_STDERR = 0, MEM_REPORT_STDOUT = 1, MEM_REPORT_OFF = 2 };
-enum mem_format { MEM_CSV = 0, MEM_DB = 1 };
+/* MEM_NONE: the recording alone, which every question can be put to. */
+enum mem_format { MEM_CSV = 0, MEM_DB = 1, MEM_NONE = 2 };
+const char *mem_format_name(enum mem_format format); /* csv, db, none */
 enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 
 struct mem_watch {

@@ -40,7 +40,7 @@ static const struct field fields[] = {
 	{NULL, "collectAllNpu", FIELD_BOOL, AT(npu_all), 0, 0},
 	{NULL, "collectCpu", FIELD_BOOL, AT(cpu), 0, 0},
 	{NULL, "collectMode", FIELD_UINT, AT(mode), MEM_DEFERRED, 0},
-	{NULL, "dataFormat", FIELD_UINT, AT(format), MEM_DB, 0},
+	{NULL, "dataFormat", FIELD_UINT, AT(format), MEM_NONE, 0},
 	{NULL, "dumpEventType", FIELD_UINT, AT(dump_events), MEM_EVENTS_ALL, 0},
 	{NULL, "enableCStack", FIELD_BOOL, AT(c_stack), 0, 0},
 	{NULL, "enableCompare", FIELD_BOOL, AT(compare), 0, 0},

@@ -50,7 +50,7 @@ int mem_options_finish(struct mem_options *o, struct err *err)
 
 #define CONFIG(member) offsetof(struct mem_options, config.member)
 
-static const char *const formats[] = {"csv", "db", NULL};
+static const char *const formats[] = {"csv", "db", "none", NULL};
 static const char *const reports[] = {"auto", "stderr", "stdout", "off", NULL};
 static const char *const modes[] = {"immediate", "deferred", NULL};
 static const struct opt_alias verbose_names[] = {{"debug", false}, {NULL, false}};
@@ -124,8 +124,10 @@ const struct opt mem_option_table[] = {
 	OPTION_CALL("output-path", "DIR", mem_parse_output, 0, "./" SESSION_OUTPUT,
 		    "Directory for the recording. It is created if it does not exist.",
 		    .letters = "o", .aliases = output_names),
-	OPTION_CHOICE("format", "FORMAT", formats, CONFIG(format), "csv",
-		      "Form of the dump: csv, or db (SQLite, for MindStudio Insight).",
+	OPTION_CHOICE("format", "FORMAT", formats, CONFIG(format), "csv; of sonde mem record: none",
+		      "Form of the dump: csv, db (SQLite, for MindStudio Insight), or none: the "
+		      "recording alone. Every question can be put to it, and sonde mem export "
+		      "makes the other forms of it later.",
 		      .aliases = format_names),
 	OPTION_CHOICE(
 		"report", "WHERE", reports, offsetof(struct mem_options, report), "auto",

@@ -103,8 +103,9 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 		.recording_dir = session->dir,
 		.flags = DUMPS_AS_CONFIGURED,
 		.aside = true,
+		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked,
 	};
-	outputs_open(&s->outputs, &where, s->cfg.format == MEM_DB ? &db_writer : &csv_writer,
+	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
 		     s->cfg.compat);
 	s->devices = device_memory_new();
 	s->report = (struct report){
@@ -114,6 +115,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 		.terminal = session->terminal,
 	};
 	out->state = s;
+	out->stream = outputs_stream(&s->outputs);
 	out->listener = s->outputs.track;
 	return 0;
 }
@@ -231,7 +233,8 @@ static void report(void *state)
 {
 	struct state *s = state;
 
-	report_findings(&s->report, s->outputs.diagnose);
+	if (!s->outputs.silent)
+		report_findings(&s->report, s->outputs.diagnose);
 }
 
 static void report_end(void *state, uint64_t events)
@@ -258,8 +261,10 @@ static int rewrite_dumps(const char *recording, const struct buf *session, const
 	mem_config_init(&cfg, NULL);
 	if (session->len)
 		mem_config_parse(session->data, session->len, &cfg, NULL);
+	if (cfg.format == MEM_NONE)
+		return 0;
 	struct outputs_export options = {
-		.format = cfg.format == MEM_DB ? "db" : "csv",
+		.format = mem_format_name(cfg.format),
 		.output_dir = session->len ? cfg.output_dir : below,
 		.compat = cfg.compat,
 		.as_recorded = true,

@@ -246,7 +246,7 @@ void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 	/* Once there are files, they stay what and where they are. */
 	if (!(d->setup.flags & DUMPS_AS_CONFIGURED) || p->has_config)
 		return;
-	p->ops = cfg->format == MEM_DB ? &db_writer : &csv_writer;
+	p->ops = writer_find(mem_format_name(cfg->format));
 	name_dir(d, p, cfg->output_dir);
 }
 
@@ -408,7 +408,7 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 	struct dumps *d = arg;
 	struct proc_dump *p = find_proc(d, proc);
 
-	if (!p || row->hidden)
+	if (!p || !p->ops || row->hidden)
 		return;
 	if (row->device == DEV_NONE) {
 		add_everywhere(d, p, row);

@@ -27,6 +27,8 @@ static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 {
 	struct outputs *o = arg;
 
+	if (o->silent)
+		return;
 	dumps_config(o->dumps, proc, cfg);
 	diagnose_config(o->diagnose, dumps_pid(o->dumps, proc), cfg);
 }
@@ -35,6 +37,8 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 {
 	struct outputs *o = arg;
 
+	if (o->silent)
+		return;
 	dumps_row(o->dumps, proc, row);
 	diagnose_row(o->diagnose, row);
 }
@@ -90,6 +94,7 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 		.arg = o,
 	};
 
+	o->silent = where->silent;
 	o->diagnose = diagnose_new(compat, where->aside);
 	struct dumps_setup setup = {where->flags,  ops,		compat,
 				    diagnose_file, o->diagnose, where->below};
@@ -98,6 +103,43 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 	dumps_set_track(o->dumps, o->track);
 	o->watch = watch_files_new(o->dumps, where->recording_dir);
 	o->trace = trace_files_new(o->dumps);
+}
+
+/*
+ * Without dumps and analyses nobody needs the blocks of the host, of which there are millions, nor
+ * stacks and names. Those of devices stay: their memory is sampled when somebody uses it.
+ */
+static void record_of_device(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	bool host = false;
+
+	switch (r->type) {
+	case REC_ALLOC:
+		host = ((const struct rec_alloc *)r)->pool == POOL_HOST;
+		break;
+	case REC_FREE:
+		host = ((const struct rec_free *)r)->pool == POOL_HOST;
+		break;
+	case REC_HEAP:
+	case REC_OOM:
+	case REC_DEVICE:
+	case REC_SYSTEM:
+		break;
+	default:
+		return;
+	}
+	if (!host)
+		track_stream.record(arg, proc, tid, r);
+}
+
+const struct stream_ops *outputs_stream(const struct outputs *o)
+{
+	static struct stream_ops devices;
+
+	devices = track_stream;
+	devices.record = record_of_device;
+	devices.stack = NULL;
+	return o->silent ? &devices : &track_stream;
 }
 
 void outputs_flush(struct outputs *o)

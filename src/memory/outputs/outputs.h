@@ -18,6 +18,7 @@ struct outputs {
 	struct diagnose *diagnose;
 	struct watch_files *watch;
 	struct trace_files *trace;
+	bool silent; /* nothing is written, and no analysis runs: see outputs_stream() */
 };
 
 struct outputs_where {
@@ -26,9 +27,12 @@ struct outputs_where {
 	enum dumps_flags flags;
 	bool aside; /* amend large dumps beside us, since there is other work to do */
 	const char *below; /* of struct dumps_setup */
+	bool silent;
 };
 void outputs_open(struct outputs *o, const struct outputs_where *where,
 		  const struct writer_ops *ops, enum row_compat compat);
+/* What the recorder passes on: everything, or only what counts losses and devices. */
+const struct stream_ops *outputs_stream(const struct outputs *o);
 void outputs_flush(struct outputs *o);
 void outputs_close(struct outputs *o);
 

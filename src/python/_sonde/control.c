@@ -155,7 +155,7 @@ static PyObject *settings(PyObject *self, PyObject *args)
 		c->py_stack ? c->py_depth : 0, "npu_all", c->npu_all ? Py_True : Py_False, "cpu",
 		c->cpu ? Py_True : Py_False, "traceback", c->traceback ? Py_True : Py_False,
 		"watch", c->watch.on || collect_watch_any() ? Py_True : Py_False, "format",
-		c->format == MEM_DB ? "db" : "csv", "output_path", c->output_dir);
+		mem_format_name(c->format), "output_path", c->output_dir);
 }
 
 static bool begin_recording(void)

@@ -224,8 +224,8 @@ TEST(mem_config, choices_and_numbers)
 	CHECK_INT(o.config.wait_ms, 0);
 	GOOD("--data-format=db");
 	CHECK_STR(notices, "Deprecation: '--data-format' is deprecated, use '--format' instead.\n");
-	bad("--format=xml", "'xml'", "csv or db");
-	bad("--format=", "''", "csv or db");
+	bad("--format=xml", "'xml'", "csv, db or none");
+	bad("--format=", "''", "csv, db or none");
 	bad("--collect-mode=later", "'later'", "immediate or deferred");
 	bad("--buffer-mb=0", "'0'", "from 1 to 65536");
 	bad("--wait-ms=1s", "'1s'", "from 0 to 60000");
