@@ -27,6 +27,7 @@ static const struct {
 	[REC_CALL] = {sizeof(struct rec_call), 0},
 	[REC_ACTIVITY] = {sizeof(struct rec_activity), 0},
 	[REC_MONITOR] = {sizeof(struct rec_monitor), offsetof(struct rec_monitor, len)},
+	[REC_MAP] = {sizeof(struct rec_map), 0},
 };
 
 static size_t text_len(const struct rec *r)

@@ -62,6 +62,7 @@ enum rec_type {
 	REC_CALL = 19, /* rec_call: a function begins or ends, as Python sees it */
 	REC_ACTIVITY = 20, /* rec_activity: what a device or a thread did */
 	REC_MONITOR = 21, /* rec_monitor + text: what the monitor was asked for, and does */
+	REC_MAP = 22, /* rec_map: the job has changed its mappings */
 	REC_TYPE_END,
 };
 
@@ -80,6 +81,7 @@ enum rec_pool {
 	POOL_ATB = 6,
 	POOL_TORCH = 7, /* torch's caching pool on other devices */
 	POOL_CUDA = 8, /* the CUDA driver */
+	POOL_PYTHON = 9, /* objects of CPython; they lie in host memory of its allocator */
 	POOL_END,
 };
 
@@ -91,6 +93,11 @@ enum rec_alloc_kind {
 	ALLOC_CREATE = 1, /* halMemCreate: physical memory behind a handle */
 	ALLOC_PINNED = 2, /* host memory registered with the device */
 	ALLOC_REGION = 3, /* sub-allocated by a pool */
+	/* of rec_map, never of rec_alloc: */
+	ALLOC_MAPPED = 4, /* private memory, writable: in use */
+	ALLOC_SHARED = 5, /* shared with other processes: anonymous, or of a file in memory */
+	ALLOC_FILE = 6, /* a file's pages */
+	ALLOC_RESERVED = 7, /* addresses, no memory yet: not writable, or MAP_NORESERVE */
 };
 
 #define MODULE_NONE 255u /* no CANN module id */
@@ -128,6 +135,29 @@ struct rec_free {
 	uint8_t pool;
 	uint8_t kind; /* ALLOC_PINNED: ends a registration, not the memory itself */
 	uint32_t reserved;
+};
+
+enum rec_map_op {
+	MAP_ADD = 0, /* a mapping of `kind`; what was there is replaced */
+	MAP_DROP = 1, /* nothing is mapped there any more */
+	MAP_COMMIT = 2, /* may be written from now on: what was reserved there is in use */
+	MAP_LEAVE = 3, /* MAP_DROP by mremap(): the next MAP_ARRIVE of this thread is what it was */
+	MAP_ARRIVE = 4, /* MAP_ADD of the kind that this thread has left */
+	MAP_OP_END,
+};
+
+/*
+ * Whole pages [addr, addr + bytes); 0 bytes: what was mapped there in one piece. Of MAP_DROP and
+ * MAP_LEAVE the time is before the call.
+ */
+struct rec_map {
+	struct rec head;
+	uint64_t addr;
+	uint64_t bytes;
+	uint8_t op; /* enum rec_map_op */
+	uint8_t kind; /* enum rec_alloc_kind; of MAP_ADD alone */
+	uint16_t reserved;
+	uint32_t reserved2;
 };
 
 struct rec_heap {
@@ -516,6 +546,7 @@ _Static_assert(sizeof(struct rec_snapshot) == 72, "rec_snapshot changed size");
 _Static_assert(sizeof(struct rec_call) == 32, "rec_call changed size");
 _Static_assert(sizeof(struct rec_activity) == 88, "rec_activity changed size");
 _Static_assert(sizeof(struct rec_monitor) == 40, "rec_monitor changed size");
+_Static_assert(sizeof(struct rec_map) == 40, "rec_map changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

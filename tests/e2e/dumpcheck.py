@@ -23,7 +23,7 @@ SCHEMA = (
     '"Timestamp(ns)" INTEGER,"Process Id" INTEGER,"Thread Id" INTEGER,"Device Id" TEXT,'
     '"Ptr" TEXT,"Attr" TEXT,"Call Stack(Python)" TEXT,"Call Stack(C)" TEXT)'
 )
-POOLS = {"HAL", "HOST", "PTA", "PTA_WORKSPACE", "MindSpore", "MINDSPORE", "ATB"}
+POOLS = {"HAL", "HOST", "PYTHON", "PTA", "PTA_WORKSPACE", "MindSpore", "MINDSPORE", "ATB"}
 TYPES = {
     "MALLOC": POOLS,
     "FREE": POOLS,
@@ -48,7 +48,7 @@ BLOCK_KEYS = (
 ).split()
 ATTR_KEYS = {
     "MALLOC": BLOCK_KEYS,
-    "FREE": BLOCK_KEYS[:10],
+    "FREE": BLOCK_KEYS[:10] + ["alloc_type"],
     "ACCESS": "allocation_id addr size type dtype format shape".split(),
     "OP_LAUNCH": "path workspace_ptr workspace_size".split(),
     "KERNEL_LAUNCH": "streamId taskId path".split(),
@@ -161,10 +161,11 @@ def check_block(row):
     assert int(row.attr["allocation_id"]) > 0 and int(row.attr["size"]) >= 0, row
     assert row.attr.get("shadow", "true") == "true" and row.attr.get("pinned", "true") == "true"
     hal = row.type == "HAL" and row.event == "MALLOC"
-    assert ("page_type" in row.attr) == ("alloc_type" in row.attr) == hal, row
+    assert ("page_type" in row.attr) == hal and (not hal or "alloc_type" in row.attr), row
     assert row.attr.get("page_type", "normal") in ("normal", "huge", "giant"), row
-    assert row.attr.get("alloc_type", "alloc") in ("alloc", "create"), row
-    assert (row.type == "HOST") == (row.device == "cpu"), row
+    kinds = ("mmap", "shared", "file") if row.type == "HOST" else ("alloc", "create") if hal else ()
+    assert row.attr.get("alloc_type") in (None, *kinds), row
+    assert (row.type in ("HOST", "PYTHON")) == (row.device == "cpu"), row
 
 
 def check_pairs(rows):
@@ -188,14 +189,14 @@ def check_pairs(rows):
 
 
 def check_sums(rows):
-    """`used` (host memory: `total`) is the running sum of the sizes, pool by pool."""
+    """`used` (host memory: `total`) is the running sum of the sizes, pool by pool; files apart."""
     sums = collections.Counter()
     mixed = {r.attr.get("owner", "")[:13] for r in rows if r.event == "MALLOC"} >= {"PTA_WORKSPACE"}
     for row in rows:
         if row.event not in ("MALLOC", "FREE"):
             continue
         pinned = "pinned" in row.attr
-        key = row.device, row.type, pinned
+        key = row.device, row.type, pinned, row.attr.get("alloc_type") == "file"
         size = int(row.attr["size"])
         sums[key] += size if row.event == "MALLOC" else -size
         assert sums[key] >= 0 or "shadow" in row.attr, row

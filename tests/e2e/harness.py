@@ -159,7 +159,11 @@ class Hurt:
         )
 
     def show(self):
-        r = self.sonde("mem", "show", "--json", self.recording)
+        return self.ask("show")
+
+    def ask(self, question, *words):
+        """The answer of `sonde mem QUESTION` as an object."""
+        r = self.sonde("mem", question, "--json", *words, self.recording)
         assert r.returncode == 0, r.stderr
         return json.loads(r.stdout)
 

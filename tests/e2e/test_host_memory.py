@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Host memory (--device=npu,cpu): the malloc family keeps its promises, whoever provides it."""
 
+import collections
 import subprocess
 import sys
 
@@ -94,3 +95,66 @@ def test_git(hurt):
     r = hurt.run("git", "-C", repo, "log", "--stat", opts=HOST, env=env)
     assert (r.returncode, r.stdout, r.stderr) == (0, plain.stdout, plain.stderr)
     assert subprocess.run(["git", "-C", repo, "fsck"], capture_output=True).returncode == 0
+
+
+# --- mappings ---
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+def left(rows):
+    """Bytes that were left, by how they were mapped; None: allocated."""
+    sums = collections.Counter()
+    for x in rows:
+        if x.event == "FREE" and "shadow" in x.attr:
+            sums[x.attr.get("alloc_type")] += int(x.attr["size"])
+    return sums
+
+
+def test_mappings(hurt):
+    """Split, grown, replaced, reserved, shared and of files: what is left is what there is. That
+    every `total` is the sum of what is mapped and allocated, dumpcheck looks at."""
+    r = recorded_like_plain(hurt, hurt.target("mappings"), opts=[*HOST, "--call-stack=c:5"])
+    (only,) = hurt.processes()
+    sums = left(only.rows)
+    assert sums["mmap"] == MIB - 64 * KIB + 3 * MIB + 128 * KIB + 64 * KIB
+    assert sums["shared"] == (256 + 128 + 64) * KIB
+    assert sums["file"] == -(-int(r.stdout) // 4096) * 4096
+    mapped = [x for x in only.rows if x.event == "MALLOC" and "alloc_type" in x.attr]
+    callers = " ".join(x.c_stack for x in mapped)
+    assert all(f in callers for f in ("map_private", "map_reserved", "map_shared", "map_file"))
+    show = hurt.show()
+    (process,) = show["processes"]
+    assert process["mapped_files"]["left_bytes"] == sums["file"]
+    (pool,) = process["pools"]
+    assert pool["alive_at_end"]["bytes"] == sums[None] + sums["mmap"] + sums["shared"]
+
+
+# Objects of 100 to 300 bytes: pymalloc's alone, of its arenas. STEPS is a word before it.
+LEAKY = """
+import sys
+step = lambda: None
+if len(sys.argv) > 1:
+    import msmemscope
+    step = msmemscope.step
+kept = []
+def lose():
+    for i in range(14000):
+        kept.append({i: i} if i % 4 == 0 else b"%099d" % i)
+for _ in range(6):
+    lose()
+    step()
+"""
+
+
+def test_small_objects_of_python(hurt):
+    """pymalloc's arenas are mapped: they belong to the line that made it grow."""
+    env = {"PYTHONPATH": str(hurt.build / "python")}
+    script = hurt.tmp / "leaky.py"
+    script.write_text(LEAKY)
+    r = hurt.run(sys.executable, script, "steps", opts=["--device=cpu", "--call-stack=python:10"], env=env)
+    assert r.returncode == 0
+    answer = hurt.ask("leaks")
+    (lost,) = answer["leaks"]
+    assert lost["where"] == "lose (leaky.py:10)" and lost["pool"] == "HOST"
+    assert 1 << 20 <= lost["bytes_per_step"] <= 6 << 20

@@ -33,6 +33,8 @@ def counted(processes):
         for r in p.rows:
             if r.event not in ("MALLOC", "FREE"):
                 continue
+            if r.attr.get("alloc_type") == "file":  # in no pool
+                continue
             c = found[p.pid, r.device, r.type]
             size = int(r.attr["size"])
             if r.event == "MALLOC":

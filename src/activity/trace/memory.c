@@ -21,6 +21,7 @@ static const char *const pool_names[POOL_END] = {
 	[POOL_ATB] = "ATB",
 	[POOL_TORCH] = "TORCH",
 	[POOL_CUDA] = "CUDA",
+	[POOL_PYTHON] = "PYTHON",
 };
 
 const char *trace_pool_name(uint8_t pool)

@@ -79,6 +79,19 @@ struct collect_pending collect_free_begin(const struct collect_block *b)
 void collect_free_end(struct collect_pending p, const struct collect_block *b, bool happened,
 		      const void *caller) EXPORTED(collect_free_end);
 
+/*
+ * Mappings (mappings.c), by whole pages. collect_sees_mappings(): are calls from there reported?
+ * False in a process whose host memory nobody asked for, and for our own. Who takes memory away
+ * says so before and after, as for collect_free_begin(). collect_see_mappings(): from now on.
+ */
+void collect_see_mappings(void) EXPORTED(collect_see_mappings);
+bool collect_sees_mappings(const void *caller) EXPORTED(collect_sees_mappings);
+void collect_map(uint8_t op, uint64_t addr, uint64_t bytes, uint8_t kind, const void *caller)
+	EXPORTED(collect_map);
+struct collect_pending collect_unmap_begin(void) EXPORTED(collect_unmap_begin);
+void collect_unmap_end(struct collect_pending p, uint8_t op, uint64_t addr, uint64_t bytes,
+		       bool happened, const void *caller) EXPORTED(collect_unmap_end);
+
 /* What a pool holds from the driver; see enum rec_heap_mode. */
 void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, int64_t bytes)
 	EXPORTED(collect_heap);

@@ -33,6 +33,7 @@ static const struct word types[TYPE_END] = {
 	[TYPE_MINDSPORE] = {"MindSpore", "MINDSPORE"},
 	[TYPE_TORCH] = {"TORCH", NULL},
 	[TYPE_CUDA] = {"CUDA", NULL},
+	[TYPE_PYTHON] = {"PYTHON", NULL},
 	[TYPE_READ] = {"READ", NULL},
 	[TYPE_WRITE] = {"WRITE", NULL},
 	[TYPE_UNKNOWN] = {"UNKNOWN", NULL},

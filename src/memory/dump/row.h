@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum row_compat { ROW_SEED = 0, ROW_26_0 = 1 };
 
@@ -35,6 +36,7 @@ enum row_type {
 	TYPE_MINDSPORE, /* MindSpore; 26.0 writes MINDSPORE */
 	TYPE_TORCH, /* torch's caching pool on devices other than NPU */
 	TYPE_CUDA, /* what that pool has from the CUDA driver */
+	TYPE_PYTHON, /* objects of CPython, cut from HOST mappings */
 	TYPE_READ,
 	TYPE_WRITE,
 	TYPE_UNKNOWN,
@@ -155,6 +157,15 @@ static inline const struct attr *row_attr(const struct row *r, enum attr_key key
 		if (r->attrs[i].key == key)
 			return &r->attrs[i];
 	return NULL;
+}
+
+/* A HOST row of a file that is mapped: no memory of the job, so it is in no sum of host memory. */
+static inline bool row_is_file(const struct row *r)
+{
+	if (r->type != TYPE_HOST || (r->event != ROW_MALLOC && r->event != ROW_FREE))
+		return false;
+	const struct attr *a = row_attr(r, ATTR_ALLOC_TYPE);
+	return a && a->kind == ATTR_TEXT && a->text_len == 4 && !memcmp(a->text, "file", 4);
 }
 
 static inline void row_attr_number(struct row *r, enum attr_key key, uint64_t v)

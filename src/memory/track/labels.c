@@ -71,6 +71,13 @@ static void labels_pieces(const struct labels *l, struct piece out[NLEVELS])
 	}
 }
 
+struct labels *labels_share(struct labels *l)
+{
+	if (l)
+		l->refs++;
+	return l;
+}
+
 void labels_put(struct labels *l)
 {
 	if (l && !--l->refs)
@@ -323,9 +330,9 @@ static void label_block(struct proc *p, struct block *b, unsigned level, const c
 /* The block that a pool cut out comes before the block around it that the pool cuts from. */
 static void label_address(struct proc *p, uint64_t addr, uint8_t level, const char *text)
 {
-	static const uint8_t maps[] = {POOL_PTA,   POOL_PTA_WORKSPACE, POOL_MINDSPORE,
-				       POOL_ATB,   POOL_TORCH,	       POOL_HOST,
-				       MAP_PINNED, POOL_HAL,	       POOL_CUDA};
+	static const uint8_t maps[] = {POOL_PTA,   POOL_PTA_WORKSPACE, POOL_MINDSPORE, POOL_ATB,
+				       POOL_TORCH, POOL_PYTHON,	       POOL_HOST,      MAP_PINNED,
+				       POOL_HAL,   POOL_CUDA,	       MAP_MAPPINGS};
 	struct block *b = NULL;
 
 	_Static_assert(sizeof(maps) == NMAPS - 1, "each pool once");

@@ -303,7 +303,7 @@ static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	};
 
 	for (unsigned m = 0; m < NMAPS; m++)
-		if (m != POOL_HOST)
+		if (m != POOL_HOST && m != POOL_PYTHON && m != MAP_MAPPINGS)
 			omap_each(&p->maps[m], choose_block, &c);
 	put_in_order(&c.recent);
 	put_in_order(&c.largest);

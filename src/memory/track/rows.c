@@ -77,9 +77,15 @@ static enum row_type type_of_pool(uint8_t pool)
 		[POOL_ATB] = TYPE_ATB,
 		[POOL_TORCH] = TYPE_TORCH,
 		[POOL_CUDA] = TYPE_CUDA,
+		[POOL_PYTHON] = TYPE_PYTHON,
 	};
 
 	return types[pool];
+}
+
+static enum row_type type_of_block(const struct block *b)
+{
+	return b->alone ? TYPE_HOST : type_of_pool(b->pool);
 }
 
 const char *rows_pool_text(const struct block *b)
@@ -93,6 +99,7 @@ const char *rows_pool_text(const struct block *b)
 		[POOL_ATB] = "ATB",
 		[POOL_TORCH] = "TORCH",
 		[POOL_CUDA] = "CUDA",
+		[POOL_PYTHON] = "PYTHON",
 	};
 
 	return texts[b->pool];
@@ -128,8 +135,8 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 			row_attr_number(row, ATTR_USED, u->used[MAP_PINNED]);
 	} else if (!p->window) {
 		return;
-	} else if (b->pool == POOL_HOST) {
-		row_attr_number(row, ATTR_TOTAL, u->used[POOL_HOST]);
+	} else if (b->pool == POOL_HOST || b->alone) {
+		row_attr_number(row, ATTR_TOTAL, u->used[block_sum(b)]);
 	} else {
 		row_attr_number(row, ATTR_USED, u->used[b->pool]);
 		if (b->pool != POOL_HAL && b->pool != POOL_CUDA)
@@ -169,6 +176,14 @@ void rows_relabelled(struct proc *p, const struct block *b)
 	buf_release(&owner);
 }
 
+static void put_mapping_type(struct row *row, const struct block *b)
+{
+	static const char *const types[] = {"mmap", "shared", "file"};
+
+	if (b->kind >= ALLOC_MAPPED && b->kind <= ALLOC_FILE)
+		put_text(row, ATTR_ALLOC_TYPE, types[b->kind - ALLOC_MAPPED]);
+}
+
 void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 {
 	static const char *const pages[] = {"normal", "huge", "giant"};
@@ -177,7 +192,7 @@ void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 
 	b->written = true;
 	b->hidden = !is_dumped(p, MEM_ALLOC);
-	rows_begin(p, &row, ROW_MALLOC, type_of_pool(b->pool), b->tid, b->device, time_ns);
+	rows_begin(p, &row, ROW_MALLOC, type_of_block(b), b->tid, b->device, time_ns);
 	row.hidden = b->hidden;
 	put_block(p, &row, b, time_ns, shadow);
 	put_owner(p, &row, b, &owner);
@@ -185,6 +200,7 @@ void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 		put_text(&row, ATTR_PAGE_TYPE, pages[b->page <= PAGE_GIANT ? b->page : 0]);
 		put_text(&row, ATTR_ALLOC_TYPE, b->kind == ALLOC_CREATE ? "create" : "alloc");
 	}
+	put_mapping_type(&row, b);
 	rows_put_stack(p, &row, b->stack);
 	rows_emit(p, &row);
 	buf_release(&owner);
@@ -196,11 +212,12 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	struct buf owner = {0};
 	struct row row;
 
-	rows_begin(p, &row, ROW_FREE, type_of_pool(b->pool), tid, b->device, time_ns);
+	rows_begin(p, &row, ROW_FREE, type_of_block(b), tid, b->device, time_ns);
 	row.hidden = b->hidden;
 	put_block(p, &row, b, time_ns, shadow);
 	if (b->labelled_late)
 		put_owner(p, &row, b, &owner);
+	put_mapping_type(&row, b);
 	if (r)
 		rows_put_stack(p, &row, r->stack);
 	rows_emit(p, &row);

@@ -67,7 +67,7 @@ static bool has_room_for_device(struct proc *p, const struct rec *r)
 	return false;
 }
 
-static struct block *block_new(struct track *t)
+struct block *block_new(struct track *t)
 {
 	struct block *b = t->free_blocks;
 
@@ -78,7 +78,7 @@ static struct block *block_new(struct track *t)
 	return b;
 }
 
-static void block_free(struct track *t, struct block *b)
+void block_free(struct track *t, struct block *b)
 {
 	labels_put(b->labels);
 	budget_give_back(t, BLOCK_COST);
@@ -99,9 +99,9 @@ static unsigned map_of(uint8_t pool, uint8_t kind)
 	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
 }
 
-static void count_used(struct proc *p, const struct block *b, bool more)
+void count_used(struct proc *p, const struct block *b, bool more)
 {
-	unsigned map = map_of(b->pool, b->kind);
+	unsigned map = block_sum(b);
 	struct usage *u = usage_of(p, b->device);
 	uint64_t *used = &u->used[map];
 
@@ -134,7 +134,8 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	uint64_t now_ns = row_time(p, &r->head);
 	bool shadow = r->head.flags & REC_F_SHADOW;
 
-	if (r->pool >= POOL_END || !r->pool || !budget_take(p, BLOCK_COST))
+	if (r->pool >= POOL_END || !r->pool || r->kind > ALLOC_REGION ||
+	    !budget_take(p, BLOCK_COST))
 		return;
 	struct block *b = block_new(p->track);
 	b->addr = r->addr;
@@ -148,6 +149,12 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	b->page = r->page;
 	b->module = r->module;
 	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
+	if (r->pool == POOL_PYTHON && !mappings_object(p, b)) {
+		block_free(p->track, b);
+		return;
+	}
+	if (map == POOL_HOST)
+		mappings_malloc(p, r->addr, tid, now_ns);
 	if (p->threads.count) /* the time of a shadow record is a rough one, its place is not */
 		b->labels = labels_of(p, tid, r->pool, shadow ? UINT64_MAX : b->time_ns);
 	struct block *old = omap_put(&p->maps[map], r->addr, b);
@@ -301,6 +308,9 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	case REC_HEAP:
 		on_heap(p, (const struct rec_heap *)r);
 		break;
+	case REC_MAP:
+		mappings_record(p, tid, (const struct rec_map *)r);
+		break;
 	case REC_ACCESS:
 		if (p->window)
 			rows_access(p, tid, (const struct rec_access *)r);
@@ -414,6 +424,7 @@ static void proc_free(struct proc *p)
 	}
 	omap_release_values(&p->heaps, free);
 	omap_release_values(&p->names, free);
+	omap_release(&p->moving);
 	callstacks_release(p);
 	labels_release(p);
 	trace_release(p);

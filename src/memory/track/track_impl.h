@@ -12,7 +12,11 @@
 
 #define MAX_VISIBLE 64
 #define MAP_PINNED POOL_END /* registrations of host memory that is somebody else's */
-#define NMAPS (POOL_END + 1)
+#define MAP_MAPPINGS (POOL_END + 1) /* of the job; in sums: those of files */
+#define NMAPS (POOL_END + 2)
+/* As a block's kind: a mapping that malloc has served blocks from. They count, it does not. */
+#define ALLOC_OF_MALLOC 64
+#define NQUIET 4
 #define MAX_DEVICES 256 /* of a process; each has files of its own */
 /* What counts for a live block and for a process, with what maps and analyses keep of them. */
 #define BLOCK_COST 160
@@ -33,6 +37,8 @@ struct block {
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
 	bool hidden; /* and it is for the analyses alone */
 	bool labelled_late; /* its owner came after the MALLOC row */
+	bool arena; /* a mapping that objects of Python were cut from */
+	bool alone; /* an object of Python in no mapping that counts: counts as host memory */
 	struct labels *labels; /* see memory/track/labels.c; NULL without */
 	struct block *next_free;
 };
@@ -101,6 +107,10 @@ struct proc {
 	struct omap maps[NMAPS]; /* address → struct block */
 	struct omap early[NMAPS]; /* address → struct early */
 	size_t early_limit[NMAPS];
+	struct {
+		uint64_t from, until; /* no mapping there that malloc has not served from */
+	} quiet[NQUIET];
+	struct omap moving; /* tid → kind of what its mremap() has left, and one */
 	struct omap heaps; /* address → size of a pool's heap, as pointer value */
 	struct omap names; /* hash → text */
 	struct omap stacks; /* id → struct stack_text */
@@ -208,6 +218,23 @@ void trace_thread_begins(struct proc *p, uint32_t tid);
 void trace_leave(struct proc *p, uint64_t stop_ns);
 void trace_release(struct proc *p);
 
+/*
+ * memory/track/mappings.c. mappings_malloc(): malloc has served this address. mappings_object(): is
+ * the block an object of Python, and not a block of malloc that counts already? Says where it lies.
+ */
+void mappings_record(struct proc *p, uint32_t tid, const struct rec_map *r);
+void mappings_malloc_slow(struct proc *p, uint64_t addr, uint32_t tid, uint64_t time_ns);
+bool mappings_object(struct proc *p, struct block *b);
+
+static inline void mappings_malloc(struct proc *p, uint64_t addr, uint32_t tid, uint64_t time_ns)
+{
+	unsigned i = addr >> 32 & (NQUIET - 1);
+
+	if (p->maps[MAP_MAPPINGS].count &&
+	    addr - p->quiet[i].from >= p->quiet[i].until - p->quiet[i].from)
+		mappings_malloc_slow(p, addr, tid, time_ns);
+}
+
 /* Samples of watched memory. */
 void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
 
@@ -231,6 +258,7 @@ bool owed_settle(struct proc *p, const struct owed *o, const struct rec *r, int 
  * '@', also to what is in out already.
  */
 struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool, uint64_t time_ns);
+struct labels *labels_share(struct labels *l); /* once more; l may be NULL */
 void labels_put(struct labels *l); /* l may be NULL */
 void labels_text(const struct labels *l, struct buf *out);
 void labels_accessed(struct proc *p, struct block *b); /* by an operator of torch */
@@ -252,7 +280,25 @@ void window_config(struct proc *p, const struct rec_config *r);
 void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
 void window_system(struct proc *p, uint32_t tid, const struct rec_system *s);
 
-/* track.c */
+/* track.c. block_is_memory(): and not only addresses, or other blocks' memory. */
+static inline bool block_is_memory(const struct block *b)
+{
+	return b->kind != ALLOC_RESERVED && b->kind != ALLOC_OF_MALLOC;
+}
+
+/* The sum that a block is part of. */
+static inline unsigned block_sum(const struct block *b)
+{
+	if (b->kind == ALLOC_PINNED)
+		return MAP_PINNED;
+	if (b->kind == ALLOC_FILE)
+		return MAP_MAPPINGS;
+	return b->alone ? POOL_HOST : b->pool;
+}
+
+struct block *block_new(struct track *t);
+void block_free(struct track *t, struct block *b);
+void count_used(struct proc *p, const struct block *b, bool more);
 struct usage *usage_of(struct proc *p, uint32_t device);
 struct block *block_around(struct proc *p, unsigned map, uint64_t addr);
 uint32_t physical_device(const struct proc *p, uint32_t device);

@@ -48,7 +48,8 @@ static void promote_blocks(struct proc *p, uint64_t time_ns)
 
 	window_list(p, &pr);
 	for (size_t i = 0; i < pr.n; i++) {
-		if (!pr.list[i]->written && rows_wanted(p, pr.list[i]->device))
+		if (!pr.list[i]->written && block_is_memory(pr.list[i]) &&
+		    rows_wanted(p, pr.list[i]->device))
 			rows_malloc(p, pr.list[i], time_ns, true);
 	}
 	free(pr.list);

@@ -31,6 +31,7 @@ static const struct {
 	{REC_CALL, sizeof(struct rec_call), 0},
 	{REC_ACTIVITY, sizeof(struct rec_activity), 0},
 	{REC_MONITOR, sizeof(struct rec_monitor), offsetof(struct rec_monitor, len)},
+	{REC_MAP, sizeof(struct rec_map), 0},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))

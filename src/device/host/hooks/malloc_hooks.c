@@ -96,6 +96,8 @@ static void look_up(void)
 	*(void **)&real.malloc_usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
 	*(void **)&real.malloc = dlsym(RTLD_NEXT, "malloc");
 	passed_on = has_sanitizer();
+	if (!passed_on)
+		collect_see_mappings();
 	atomic_store_explicit(&found, 2, memory_order_release);
 }
 

@@ -288,7 +288,7 @@ static struct pool_node *pool_of(struct blocks *b, struct block_process *p, cons
 struct facts {
 	bool has_id, shadow;
 	uint64_t id, bytes;
-	const struct attr *owner, *total;
+	const struct attr *owner, *total, *alloc_type;
 };
 
 static void read_facts(const struct row *row, struct facts *f)
@@ -313,6 +313,9 @@ static void read_facts(const struct row *row, struct facts *f)
 			break;
 		case ATTR_TOTAL:
 			f->total = a;
+			break;
+		case ATTR_ALLOC_TYPE:
+			f->alloc_type = a;
 			break;
 		default:
 			break;
@@ -361,6 +364,7 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 	block->stack = stacks_of(&b->stacks, row);
 	block->step = p->step;
 	block->shadow = f.shadow;
+	block->mapping = f.alloc_type && node->pool.type == TYPE_HOST;
 	apply_owner(b, block, &f);
 	uint64_t old = hmap_put(&p->state->by_key, block->key, (uintptr_t)block);
 	if (old != HMAP_NONE) { /* its free was not seen */
@@ -481,6 +485,8 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 	note_times(b, p, row);
 	check_order(b, p, row);
 	*out = (struct block_change){.process = p};
+	if (row_is_file(row))
+		return BLOCKS_OTHER;
 	switch (row->event) {
 	case ROW_MALLOC:
 		on_malloc(b, row, out);
@@ -532,6 +538,7 @@ const char *blocks_pool_name(enum row_type type)
 		[TYPE_CUDA] = "CUDA memory",
 		[TYPE_HAL] = "HAL memory",
 		[TYPE_HOST] = "Host memory",
+		[TYPE_PYTHON] = "Python objects",
 	};
 
 	return type < TYPE_END && names[type] ? names[type] : "memory";

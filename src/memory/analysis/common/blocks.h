@@ -16,7 +16,9 @@
  * LEFT and stays in the table, unless its process goes on afterwards with the same pool (then the
  * address was handed out anew and the free had not been seen).
  *
- * HAL is the driver: the other pools of a device carve their blocks out of it.
+ * HAL is the driver: the other pools of a device carve their blocks out of it. Of the host that is
+ * HOST, whose mappings CPython cuts its objects from (PYTHON). Files that are mapped are no memory of
+ * the job: their rows are passed over.
  */
 #ifndef SONDE_MEMORY_ANALYSIS_COMMON_BLOCKS_H
 #define SONDE_MEMORY_ANALYSIS_COMMON_BLOCKS_H
@@ -92,6 +94,7 @@ struct block {
 	uint32_t step; /* in which it was allocated */
 	uint8_t state; /* enum block_state */
 	bool shadow; /* was there when recording began; time_ns is that moment */
+	bool mapping; /* of host memory: was mapped, and not allocated */
 	struct block *next; /* of lists in here */
 	uint64_t own[4]; /* the analysis' own, 0 at first */
 };
@@ -116,7 +119,7 @@ struct block_change {
 /* The attributes that blocks_add() reads; those of an analysis come on top. */
 #define BLOCKS_ATTRS                                                                               \
 	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
-	 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL)
+	 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL | 1ull << ATTR_ALLOC_TYPE)
 
 /* Everything that is known; others only read the first part. */
 struct blocks {

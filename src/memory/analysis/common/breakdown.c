@@ -500,10 +500,11 @@ void breakdown_shares_release(struct breakdown_shares *s)
 const char *breakdown_source(enum row_type type)
 {
 	static const char *const sources[TYPE_END] = {
-		[TYPE_HAL] = "CANN",	[TYPE_HOST] = "HOST",
-		[TYPE_PTA] = "PTA",	[TYPE_PTA_WORKSPACE] = "PTA_WORKSPACE",
-		[TYPE_ATB] = "ATB",	[TYPE_MINDSPORE] = "MINDSPORE",
-		[TYPE_TORCH] = "TORCH", [TYPE_CUDA] = "CUDA",
+		[TYPE_HAL] = "CANN",	  [TYPE_HOST] = "HOST",
+		[TYPE_PTA] = "PTA",	  [TYPE_PTA_WORKSPACE] = "PTA_WORKSPACE",
+		[TYPE_ATB] = "ATB",	  [TYPE_MINDSPORE] = "MINDSPORE",
+		[TYPE_TORCH] = "TORCH",	  [TYPE_CUDA] = "CUDA",
+		[TYPE_PYTHON] = "PYTHON",
 	};
 
 	return type < TYPE_END && sources[type] ? sources[type] : "unknown";

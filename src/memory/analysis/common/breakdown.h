@@ -26,7 +26,7 @@ struct breakdown {
 };
 
 /* The attributes that breakdown_row() reads. */
-#define BREAKDOWN_ATTRS (BLOCKS_ATTRS | 1ull << ATTR_ALLOC_TYPE)
+#define BREAKDOWN_ATTRS BLOCKS_ATTRS
 
 /* A pool at the moment. */
 struct breakdown_pool {

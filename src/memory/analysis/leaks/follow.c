@@ -206,6 +206,12 @@ struct parent_blocks {
 	struct block *last; /* the one that was found last */
 };
 
+/* May pools cut from it? From memory of malloc none does. */
+static bool is_parent(const struct block *b)
+{
+	return blocks_is_device(b->pool->type) || b->mapping;
+}
+
 static void parent_blocks_add(struct parent_blocks *c, struct block *b)
 {
 	c->last = NULL;
@@ -274,7 +280,7 @@ static void on_pool_alloc(const struct block *b)
 {
 	struct block *from = parent_blocks_around(parents_of(b->pool->device), b->ptr, b->bytes);
 
-	if (!from || from->own[OWN_FLAGS] & LEAK_CARVED || !blocks_is_device(from->pool->type))
+	if (!from || from->own[OWN_FLAGS] & LEAK_CARVED)
 		return;
 	uncount_block(from);
 	from->own[OWN_FLAGS] |= LEAK_CARVED;
@@ -290,7 +296,7 @@ static void on_alloc(struct leaks *l, const struct row *row, struct block *b)
 		on_pool_alloc(b);
 	else if (b->pool->type == TYPE_HAL && row_attr_is(row, ATTR_ALLOC_TYPE, "create"))
 		b->own[OWN_FLAGS] |= LEAK_CREATED;
-	else if (blocks_is_device(b->pool->type))
+	else if (is_parent(b))
 		parent_blocks_add(parents_of(b->pool->device), b);
 	if (b->shadow) /* nobody knows in which step it was allocated */
 		return;
@@ -305,7 +311,7 @@ static void on_end(const struct block_change *c)
 	uncount_block(b);
 	if (c->what == BLOCKS_LEFT)
 		return;
-	if (blocks_is_device(b->pool->type))
+	if (is_parent(b))
 		parent_blocks_remove(parents_of(b->pool->device), b);
 	if (b->shadow || !b->step)
 		return;
@@ -414,7 +420,7 @@ bool leaks_kept_after_end(struct analysis *a)
 
 static const struct analysis_ops leaks_ops = {
 	.name = "leaks",
-	.attrs = BLOCKS_ATTRS | 1ull << ATTR_PINNED | 1ull << ATTR_ALLOC_TYPE,
+	.attrs = BLOCKS_ATTRS | 1ull << ATTR_PINNED,
 	.row = leaks_row,
 	.process = analysis_blocks_process,
 	.unordered = analysis_blocks_unordered,

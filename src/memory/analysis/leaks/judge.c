@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "memory/analysis/leaks/leaks_impl.h"
+#include "wire/record.h"
 
 #define SHORT_JOB_STEPS 4
 
@@ -175,7 +176,7 @@ static bool is_ignored(const struct leaks *l, const struct leak_finding *finding
 		return false;
 	if (l->min_bytes != UINT64_MAX)
 		return finding->bytes < l->min_bytes;
-	return finding->site->pool->type == TYPE_HOST &&
+	return finding->site->pool->device->device == DEV_HOST &&
 	       finding->bytes_per_step < LEAKS_HOST_MIN_BYTES_PER_STEP;
 }
 
@@ -297,6 +298,8 @@ int leak_left_order(const void *pa, const void *pb)
 
 static void count_left(struct leak_rest *rest, const struct block *b)
 {
+	if (b->mapping && is_carved(b)) /* what counts is what Python has cut from it */
+		return;
 	rest->blocks++;
 	rest->bytes += b->bytes;
 	rest->running |= b->state == BLOCK_ALIVE;

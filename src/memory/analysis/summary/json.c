@@ -121,6 +121,11 @@ static json_t *process_value(const struct summary *s, const struct summary_proce
 	}
 	json_object_set_new(o, "pools", list);
 	json_object_set_new(o, "gpus", uses);
+	json_t *files = json_object();
+	put_number(files, "mappings", p->file_mappings);
+	put_number(files, "peak_bytes", p->files.peak_bytes);
+	put_number(files, "left_bytes", p->files.live_bytes);
+	json_object_set_new(o, "mapped_files", files);
 	free(pools);
 	return o;
 }

@@ -183,3 +183,22 @@ struct summary_pool_row summary_pool_row(const struct summary *s, const struct s
 		.alive = summary_alive(pool),
 	};
 }
+
+/* Their pages are the page cache's, and the same for all who map them. */
+void summary_say_files(const struct summary *s, struct buf *out)
+{
+	const struct summary_process *most = NULL;
+	uint64_t mappings = 0;
+
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		const struct summary_process *p = s->processes[i];
+
+		mappings += p->file_mappings;
+		if (p->file_mappings && (!most || p->files.peak_bytes > most->files.peak_bytes))
+			most = p;
+	}
+	if (most)
+		say(out, "\nNot counted above: {} of files, up to {} at a time in process {}.\n",
+		    COUNT_OF(mappings, "mapping"), BYTES(most->files.peak_bytes),
+		    NUMBER(most->pid));
+}

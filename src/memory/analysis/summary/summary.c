@@ -520,6 +520,17 @@ static void note_time(uint64_t *first_ns, uint64_t *last_ns, uint64_t time_ns)
 		*last_ns = time_ns;
 }
 
+static void add_file(struct summary_process *p, const struct row *row, const struct facts *f)
+{
+	if (row->event == ROW_MALLOC) {
+		p->file_mappings++;
+		tally_add(&p->files, f->bytes, row->time_ns);
+	} else if (!f->shadow) {
+		p->files.live_bytes -=
+			f->bytes < p->files.live_bytes ? f->bytes : p->files.live_bytes;
+	}
+}
+
 static void add_memory(struct summary *s, const struct row *row)
 {
 	struct facts f = facts_of(row);
@@ -529,6 +540,10 @@ static void add_memory(struct summary *s, const struct row *row)
 	note_time(&p->first_ns, &p->last_ns, row->time_ns);
 	if (row->event == ROW_MALLOC || !f.shadow) /* made-up frees have a made-up time */
 		check_order(s, p, row->time_ns);
+	if (row_is_file(row)) {
+		add_file(p, row, &f);
+		return;
+	}
 	if (row->event == ROW_MALLOC)
 		add_malloc(s, p, row, &f);
 	else

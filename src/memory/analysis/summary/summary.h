@@ -37,6 +37,7 @@
  *	               pool_bytes (of them tensor_bytes) + rest_of_process_bytes (context and
  *	               libraries) + others_bytes (other processes and the driver); the last two are
  *	               null where nobody tells them apart, and not_told_bytes is their sum
+ *	  mapped_files  of files, in no pool: mappings, peak_bytes, left_bytes
  *	ooms[]         the first ones: pid, device, time_ns, after_ns, requested_bytes, function
  *	notes[]
  */

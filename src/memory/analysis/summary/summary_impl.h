@@ -129,6 +129,9 @@ struct summary_process {
 	size_t npools, pools_cap;
 	struct summary_pool *last_pool;
 	size_t nended; /* blocks in the lists of its pools */
+	/* Files that are mapped, in none of its pools. */
+	uint64_t file_mappings; /* that were made */
+	struct summary_tally files;
 };
 
 struct summary_oom {
@@ -201,6 +204,9 @@ const struct summary_tally *summary_device_peak(const struct summary_device *d);
 /* The pool's call sites, largest first, at its peak or at the end. Gives an array. */
 struct call_site *summary_sites(const struct summary *s, const struct summary_pool *pool,
 				bool at_peak, size_t *out_n);
+
+/* A line about files that were mapped, if there were any. */
+void summary_say_files(const struct summary *s, struct buf *out);
 
 /* The pools of a process by device and type. Gives an array of npools. */
 struct summary_pool **summary_pools(const struct summary_process *p);

@@ -590,6 +590,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 		print_table(&g);
 	for (size_t i = 0; i < g.npools; i++)
 		print_use(&g, g.pools[i]);
+	summary_say_files(s, out);
 	print_counts(&g);
 	print_alive(&g);
 	print_peak(&g);
