@@ -194,3 +194,24 @@ void proc_add_printable(struct buf *out, const char *text, size_t len)
 		len -= n ? n : 1;
 	}
 }
+
+/* The mount that has /proc last, as mounts can hide each other. */
+bool proc_hides_processes(void)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t cap = 0;
+	bool hides = false;
+
+	while (f && getline(&line, &cap, f) > 0) {
+		const char *type = strstr(line, " - proc ");
+
+		if (type && strstr(line, " /proc "))
+			hides = strstr(type, "hidepid=") && !strstr(type, "hidepid=0") &&
+				!strstr(type, "hidepid=off");
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return hides;
+}

@@ -41,6 +41,9 @@ bool proc_has_mapping(pid_t pid, uint64_t from, uint64_t to);
  * Reads the whole list. */
 int proc_has_mapped(pid_t pid, uint64_t from, const char *name);
 
+/* Is /proc mounted with hidepid, which hides the processes of others from whoever is not root? */
+bool proc_hides_processes(void);
+
 /* The bytes as text to show: control characters and what is no UTF-8 become '?'; the NULs that end
  * the words of a command line become blanks. */
 void proc_add_printable(struct buf *out, const char *text, size_t len);

@@ -15,6 +15,7 @@
 #include "base/background.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "daemon/access_rules.h"
 #include "net/address.h"
 #include "net/socket_owner.h"
@@ -65,33 +66,12 @@ static uid_t find_nameless_uid(void)
 	return (uid_t)strtoul(line, NULL, 10);
 }
 
-/* The mount that has /proc last, as mounts can hide each other. */
-static bool find_hidepid(void)
-{
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	size_t cap = 0;
-	bool hides = false;
-
-	while (f && getline(&line, &cap, f) > 0) {
-		const char *type = strstr(line, " - proc ");
-
-		if (type && strstr(line, " /proc "))
-			hides = strstr(type, "hidepid=") && !strstr(type, "hidepid=0") &&
-				!strstr(type, "hidepid=off");
-	}
-	free(line);
-	if (f)
-		fclose(f);
-	return hides;
-}
-
 /* --- life --- */
 
 static void set_options(struct access *a, const struct daemon_config *config)
 {
 	a->trusts_users = config->trust_local_users;
-	a->hides_processes = find_hidepid();
+	a->hides_processes = proc_hides_processes();
 }
 
 /* With the lock held, which is gone afterwards. */

@@ -11,6 +11,31 @@
 #include "../unit/python_image.h"
 #include "unwind/remote/objects/objects.h"
 
+static void change_bytes(struct image *m, const uint8_t *data, size_t size)
+{
+	for (size_t i = 1; i + 2 < size; i += 3)
+		m->bytes[(size_t)(data[i] | data[i + 1] << 8) % IMAGE_BYTES] = data[i + 2];
+}
+
+static void read_job(const uint8_t *data, size_t size)
+{
+	struct python_place place = {0};
+	struct remote_job job;
+	struct remote r;
+	struct image m;
+
+	image_init(&m, PYTHON_OLDEST + data[0] % 8);
+	place.layout = m.l;
+	remote_init(&r, getpid());
+	place.runtime = image_job(&m);
+	change_bytes(&m, data, size);
+	remote_job(&r, &place, &job);
+	if (job.environ.len > 100000 || job.rank >= job.world_size + (job.rank < 0))
+		abort();
+	buf_release(&job.environ);
+	free(m.bytes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static size_t told;
@@ -46,6 +71,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size || size > 3 * 4096)
 		return 0;
+	if (data[0] & 0x80) {
+		read_job(data, size);
+		return 0;
+	}
 	image_init(&m, PYTHON_OLDEST + data[0] % 8);
 	g.place.layout = m.l;
 	remote_init(&g.r, getpid());
@@ -55,8 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	items[2] = image_dict(&m, items, items, 2, false);
 	items[3] = image_tuple(&m, items, 3);
 	uint64_t list = image_list(&m, items, 4);
-	for (size_t i = 1; i + 2 < size; i += 3)
-		m.bytes[(size_t)(data[i] | data[i + 1] << 8) % IMAGE_BYTES] = data[i + 2];
+	change_bytes(&m, data, size);
 	remote_thread_names(&g.r, &g.place, interp, on_name, NULL);
 	remote_locals(&g.r, &g.place, frame, code, on_local, &g);
 	remote_repr(&g.r, &g.place, list, 300, &g.out);

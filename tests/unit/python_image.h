@@ -257,6 +257,67 @@ static inline uint64_t image_interp(struct image *m, const char *const *names, s
 	return interp;
 }
 
+static inline uint64_t image_module(struct image *m, uint64_t type, const char *name,
+				    uint64_t value)
+{
+	uint64_t module = image_object(m, type, 64), key = image_str(m, name);
+
+	image_set(module, m->l.object.object_size, image_dict(m, &key, &value, 1, true));
+	return module;
+}
+
+/* A default process group of PyTorch: its C++ object has rank and size in the fourth word. */
+static inline uint64_t image_torch(struct image *m, uint64_t type, int32_t rank, int32_t size)
+{
+	uint64_t group = image_object(m, image_type(m, "ProcessGroup", 0, 56, 0), 56), keys[2];
+	uint64_t names[3] = {image_str(m, "_other"), image_str(m, "_world"),
+			     image_str(m, "_pg_group_ranks")};
+	uint64_t attribute = image_str(m, "_default_pg"), ranks[8];
+	int32_t *words = (int32_t *)(void *)image_room(m, 96);
+
+	BUG_ON(size > 8);
+	for (int32_t i = 0; i < size; i++)
+		ranks[i] = image_int(m, i);
+	words[2] = 1, words[3] = size; /* counts of references look like it, too */
+	words[6] = rank, words[7] = size;
+	image_set(group, m->l.object.object_size, (uintptr_t)words);
+	uint64_t sizes[2] = {m->none, image_dict(m, ranks, ranks, (size_t)size, false)};
+	keys[0] = m->none, keys[1] = group;
+	uint64_t values[3] = {m->none, image_instance(m, "_World", &attribute, &group, 1),
+			      image_dict(m, keys, sizes, 2, false)};
+	uint64_t module = image_object(m, type, 64);
+	image_set(module, m->l.object.object_size, image_dict(m, names, values, 3, true));
+	return module;
+}
+
+/* A runtime whose process is rank 2 of 5 by its group, has RANK=7 in its environment, and is a
+ * worker of a DataLoader that multiprocessing has started. */
+static inline uint64_t image_job(struct image *m)
+{
+	uint64_t type = image_type(m, "module", 0, 64, m->l.object.object_size);
+	uint64_t key = image_bytes(m, "RANK", 4), value = image_bytes(m, "7", 1), names[4];
+	uint64_t data = image_dict(m, &key, &value, 1, false), data_name = image_str(m, "_data");
+	uint64_t pid_name = image_str(m, "_parent_pid"), pid = image_int(m, 4711);
+	uint64_t modules[4] = {
+		image_module(m, type, "environ",
+			     image_instance(m, "_Environ", &data_name, &data, 1)),
+		image_torch(m, type, 2, 5),
+		image_module(m, type, "_current_process",
+			     image_instance(m, "ForkProcess", &pid_name, &pid, 1)),
+		image_module(m, type, "_worker_info", pid),
+	};
+
+	names[0] = image_str(m, "os");
+	names[1] = image_str(m, "torch.distributed.distributed_c10d");
+	names[2] = image_str(m, "multiprocessing.process");
+	names[3] = image_str(m, "torch.utils.data._utils.worker");
+	uint64_t interp = (uintptr_t)image_room(m, m->l.interp.modules + 8);
+	image_set(interp, m->l.interp.modules, image_dict(m, names, modules, 4, true));
+	uint64_t runtime = (uintptr_t)image_room(m, m->l.runtime.interpreters_head + 8);
+	image_set(runtime, m->l.runtime.interpreters_head, interp);
+	return runtime;
+}
+
 /* A frame of a function (step, *, batch) with a cell: returns the frame, the code in *out_code. */
 static inline uint64_t image_frame(struct image *m, uint64_t *out_code)
 {

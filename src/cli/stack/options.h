@@ -61,8 +61,9 @@ int stack_parse_text(struct args *a, const struct opt *opt, const char *value, s
 			    "The descendants of these processes, and the processes themselves if " \
 			    "they run Python."),                                                   \
 		OPTION_CALL("name", "TEXT", stack_parse_text, STACK_AT(at, names), NULL,           \
-			    "Python processes whose command line has this text in it. May be "     \
-			    "given more than once."),                                              \
+			    "Python processes whose command line has this text in it, and what "   \
+			    "these have started with multiprocessing. May be given more than "     \
+			    "once."),                                                              \
 		OPTION_CALL("cgroup", "PATH|ID", stack_parse_text, STACK_AT(at, cgroups), NULL,    \
 			    "The Python processes of a cgroup (a path below /sys/fs/cgroup) or "   \
 			    "of a container (its id, or enough of it).",                           \

@@ -320,16 +320,48 @@ static void find_parents(struct finder *f)
 	pid_list_release(&roots);
 }
 
+/* What multiprocessing has started says so on its command line, and nothing of the program. What
+ * it has forked has the name of its parent. */
+static bool is_multiprocessing(pid_t pid)
+{
+	char text[CMDLINE_BYTES];
+
+	return read_words(pid, text, sizeof(text)) &&
+	       (strstr(text, " --multiprocessing-fork") || strstr(text, " from multiprocessing."));
+}
+
+/* Processes that those of a name have started with multiprocessing are meant, too. */
+static void find_spawned(struct finder *f, const struct pid_list *named)
+{
+	struct discovery below = {0};
+	struct finder family = {.rules = f->rules, .out = &below, .own = f->own};
+
+	if (named->n)
+		find_descendants(&family, named);
+	for (unsigned i = 0; i < below.n; i++)
+		if (is_multiprocessing(below.list[i].pid))
+			finder_add_pid(f, below.list[i].pid);
+	hmap_release(&family.seen);
+	pid_list_release(&family.all);
+	discovery_release(&below);
+}
+
 static void find_by_name(struct finder *f)
 {
+	struct pid_list named = {0};
+
 	for (unsigned i = 0; i < f->rules->nnames; i++) {
 		const struct pid_list *all = finder_all(f);
 
 		for (size_t k = 0; k < all->n; k++)
-			if (process_is_named(all->v[k], f->rules->names[i]))
+			if (process_is_named(all->v[k], f->rules->names[i])) {
 				finder_add_pid(f, all->v[k]);
+				pid_list_add(&named, all->v[k]);
+			}
 		finder_describe(f, "name '%s'", f->rules->names[i]);
 	}
+	find_spawned(f, &named);
+	pid_list_release(&named);
 }
 
 static void find_cgroups(struct finder *f)

@@ -12,6 +12,8 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "unwind/remote/python.h"
+#include "unwind/remote/rank.h"
 
 enum discover_devices {
 	DISCOVER_NO_DEVICE, /* only what the other rules name */
@@ -24,7 +26,9 @@ struct discover_rules {
 	/* All that are given add up. */
 	const pid_t *pids;
 	unsigned npids;
-	const char *const *names; /* part of the program's name or of its command line */
+	/* Part of the program's name or of its command line; also what those have started with
+	 * multiprocessing, whose command lines name nothing. */
+	const char *const *names;
 	unsigned nnames;
 	const pid_t *parents; /* and all their descendants */
 	unsigned nparents;
@@ -62,10 +66,12 @@ struct process_facts {
 	uint64_t start_ticks;
 	pid_t parent;
 	char state;
-	int rank, local_rank; /* from its environment; -1 */
+	struct process_rank rank;
 	char *cmdline; /* printable, words joined by blanks; the name in [] if it has none */
 };
-int process_facts(pid_t pid, struct process_facts *out, struct err *err);
+/* `python`: its interpreter, which knows more than /proc; NULL: not found. */
+int process_facts(pid_t pid, struct python_process *python, struct process_facts *out,
+		  struct err *err);
 void process_facts_release(struct process_facts *f);
 uint64_t process_start_ticks(pid_t pid); /* 0 if there is none */
 

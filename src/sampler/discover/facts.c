@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Who a process is: its command line, and its rank in a job by its environment. */
+/* Who a process is: its command line, and its rank in a job. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +8,8 @@
 #include "base/proc.h"
 #include "sampler/discover/discover.h"
 #include "unwind/remote/find/find.h"
-#include "wire/rank_env.h"
 
 #define CMDLINE_BYTES 4096 /* the rest is not read */
-#define ENVIRON_BYTES (256u << 10)
 #define PROGRAM_READS 3
 
 uint64_t process_start_ticks(pid_t pid)
@@ -19,22 +17,6 @@ uint64_t process_start_ticks(pid_t pid)
 	struct proc_stat s;
 
 	return proc_stat_read(pid, &s) < 0 ? 0 : s.start_ticks;
-}
-
-/*
- * Of another user's process the environment is not ours to read: then nothing is known.
- * False when it has none (yet).
- */
-static bool read_ranks(pid_t pid, struct process_facts *out)
-{
-	char *env = xmalloc(ENVIRON_BYTES);
-	ssize_t n = proc_read(pid, "environ", env, ENVIRON_BYTES);
-	size_t len = n < 0 ? 0 : (size_t)n;
-
-	out->rank = rank_env_find(RANK_ENV_RANK, env, len);
-	out->local_rank = rank_env_find(RANK_ENV_LOCAL_RANK, env, len);
-	free(env);
-	return n != 0;
 }
 
 static char *read_cmdline(pid_t pid, const char *comm)
@@ -59,11 +41,13 @@ static char *read_cmdline(pid_t pid, const char *comm)
  * A program that is being replaced (exec) must not lend its environment to the command line of the
  * next one: both are of one program when the command line is the same before and after.
  */
-static void read_program(pid_t pid, const char *comm, struct process_facts *out)
+static void read_program(pid_t pid, struct python_process *python, const char *comm,
+			 struct process_facts *out)
 {
 	out->cmdline = read_cmdline(pid, comm);
 	for (int i = 0; i < PROGRAM_READS; i++) {
-		bool known = read_ranks(pid, out);
+		bool known = process_rank_read(pid, python ? &python->remote : NULL,
+					       python ? &python->place : NULL, &out->rank);
 		char *again = read_cmdline(pid, comm);
 		bool same = !strcmp(again, out->cmdline);
 
@@ -74,7 +58,8 @@ static void read_program(pid_t pid, const char *comm, struct process_facts *out)
 	}
 }
 
-int process_facts(pid_t pid, struct process_facts *out, struct err *err)
+int process_facts(pid_t pid, struct python_process *python, struct process_facts *out,
+		  struct err *err)
 {
 	struct proc_stat s;
 	int r = proc_stat_read(pid, &s);
@@ -85,7 +70,7 @@ int process_facts(pid_t pid, struct process_facts *out, struct err *err)
 		return err_sys(err, r, "cannot read '/proc/%d/stat'", (int)pid);
 	*out = (struct process_facts){
 		.start_ticks = s.start_ticks, .parent = (pid_t)s.parent, .state = s.state};
-	read_program(pid, s.name, out);
+	read_program(pid, python, s.name, out);
 	return 0;
 }
 

@@ -33,7 +33,7 @@ struct hang_process {
 	uint64_t serial; /* of the target */
 	pid_t pid;
 	int rank;
-	bool counts; /* target_is_rank() */
+	bool counts; /* answers are about it */
 	uint64_t round; /* the last one in which it was there */
 	uint64_t frames, locals; /* stamps */
 	bool locals_known;
@@ -254,8 +254,7 @@ static bool has_changed_state(struct hang_process *one, const struct target *tar
 	return changed;
 }
 
-static void check_process(struct hang *s, const struct targets *targets,
-			  const struct target *target, uint64_t now_ns)
+static void check_process(struct hang *s, const struct target *target, uint64_t now_ns)
 {
 	const struct python_thread *t = main_thread(target->python);
 	struct hang_process *one = find_process(s, target->serial);
@@ -285,7 +284,7 @@ static void check_process(struct hang *s, const struct targets *targets,
 	one->running += t->state == THREAD_RUNNING;
 	one->pid = target->pid;
 	one->rank = target->rank;
-	one->counts = target_is_rank(targets, target);
+	one->counts = target->counts;
 	one->round = s->round;
 }
 
@@ -308,7 +307,7 @@ void hang_round(struct hang *s, const struct targets *t, uint64_t now_ns)
 	s->round++;
 	for (unsigned i = 0; i < t->n; i++)
 		if (t->list[i]->state == TARGET_OPEN && t->list[i]->python)
-			check_process(s, t, t->list[i], now_ns);
+			check_process(s, t->list[i], now_ns);
 	for (unsigned i = 0; i < s->n; i++) {
 		if (s->list[i].round == s->round)
 			s->list[kept++] = s->list[i];

@@ -161,6 +161,15 @@ static struct process_track *find_process(const struct events *e, const struct t
 	return hmap_get_ptr(&e->processes, t->serial);
 }
 
+/* Viewers take the last name. Ranks come first, in their order. */
+static void name_process(struct events *e, struct process_track *p, const struct target *t)
+{
+	free(p->label);
+	p->label = xasprintf("%s (%d)", t->label ? t->label : "python", (int)t->pid);
+	p->rank = t->role == ROLE_RANK ? t->rank : -1;
+	write_process_names(e, e->o.trace, p);
+}
+
 void events_process(struct events *e, struct target *t)
 {
 	struct process_track *p;
@@ -170,11 +179,17 @@ void events_process(struct events *e, struct target *t)
 	p = xcalloc(1, sizeof(*p));
 	p->serial = t->serial;
 	p->pid = t->pid;
-	p->label = xasprintf("%s (%d)", t->label ? t->label : "python", (int)t->pid);
-	p->rank = t->rank;
 	p->order = e->next_order++;
 	hmap_put_ptr(&e->processes, t->serial, p);
-	write_process_names(e, e->o.trace, p);
+	name_process(e, p, t);
+}
+
+void events_renamed(struct events *e, const struct target *t)
+{
+	struct process_track *p = find_process(e, t);
+
+	if (p)
+		name_process(e, p, t);
 }
 
 static int64_t choose_tid(const struct process_track *p, const struct python_thread *th)

@@ -27,6 +27,8 @@ struct events *events_new(const struct events_options *o);
 void events_free(struct events *e);
 
 void events_process(struct events *e, struct target *t); /* first sight: names */
+/* Its label or its rank has changed. */
+void events_renamed(struct events *e, const struct target *t);
 /* After every round: `kept` of threads speaks of the round before. */
 void events_sample(struct events *e, struct target *t);
 void events_gone(struct events *e, struct target *t, uint64_t time_ns); /* closes its frames */

@@ -18,16 +18,15 @@
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 #include "sampler/rounds/process_life.h"
+#include "sampler/rounds/roles.h"
 #include "sampler/rounds/search.h"
 #include "unwind/remote/find/find.h"
 
 #define MS 1000000ull
 #define WAIT_FIRST_NS (20 * MS) /* between two tries to open one that is not ready */
 #define WAIT_LAST_NS (1000 * MS)
-#define RECHECK_FIRST_NS                                                                           \
-	(500 *                                                                                     \
-	 MS) /* the same for one that is no Python process: it may become one                \
-		    */
+/* The same for one that is no Python process: it may become one. */
+#define RECHECK_FIRST_NS (500 * MS)
 #define RECHECK_LAST_NS (30000 * MS)
 #define YOUNG_NS (700 * MS) /* what runs for less may be about to run, or to load, its Python */
 #define COPY_NS (15 * MS) /* how long what fork made may be about to exec */
@@ -36,7 +35,8 @@
 #define OPEN_BUDGET_NS (5 * MS)
 #define MAX_FAILS 100 /* rounds in which nothing could be copied, until it is opened anew */
 #define MAX_SENSELESS 5 /* times that one may make no sense: it may be between two programs */
-#define LABEL_BYTES 96 /* of the command line */
+#define IDENTIFY_FIRST_NS (500 * MS) /* between two readings of which rank it is */
+#define IDENTIFY_LAST_NS (30000 * MS)
 
 /* A target and what only this file needs of it. */
 struct tracked {
@@ -48,6 +48,7 @@ struct tracked {
 	uint64_t program_ns; /* when to check it again */
 	uint64_t young_ns; /* until when it is */
 	uint64_t back_off_ns, recheck_ns;
+	uint64_t identify_ns, identify_wait_ns; /* when to read again which rank it is */
 	unsigned tries, fails;
 };
 
@@ -65,6 +66,7 @@ struct targets_inside {
 	struct targets_options o;
 	struct search *search;
 	bool searched; /* once */
+	bool changed; /* who is open, or what is known of them: roles are to be assigned */
 	char found_by[sizeof(((struct discovery *)0)->found_by)]; /* the last time */
 	struct hmap by_pid; /* struct tracked, those that are not gone */
 	size_t cap; /* of list */
@@ -79,38 +81,20 @@ struct targets_inside {
 
 /* --- one target --- */
 
-/* A path of the program says little: its last part is shown. */
-static char *label_of(int rank, const char *cmdline)
-{
-	size_t word = strcspn(cmdline, " ");
-	const char *slash = memrchr(cmdline, '/', word);
-	const char *text = slash && cmdline[0] != '[' ? slash + 1 : cmdline;
-	size_t len = strlen(text), cut = len > LABEL_BYTES ? LABEL_BYTES : len;
-
-	while (cut < len && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80)
-		cut--; /* not in the middle of a character */
-	const char *more = cut < len ? "…" : "";
-	if (rank < 0)
-		return xasprintf("%.*s%s", (int)cut, text, more);
-	return xasprintf("rank %d: %.*s%s", rank, (int)cut, text, more);
-}
-
-/* What the process is called; it takes the command line. */
+/* Takes the command line. */
 static void take_facts(struct target *t, struct process_facts *f)
 {
 	free(t->cmdline);
-	free(t->label);
-	t->rank = f->rank;
-	t->local_rank = f->local_rank;
+	t->own = f->rank;
+	t->local_rank = f->rank.local_rank;
 	t->cmdline = f->cmdline ? f->cmdline : xstrdup("");
-	t->label = label_of(t->rank, t->cmdline);
 }
 
 /* Refused with -ESRCH if it is not there. */
 static struct tracked *tracked_new(const struct discovered *d)
 {
 	struct tracked *one = xcalloc(1, sizeof(*one));
-	struct process_facts f = {.rank = -1, .local_rank = -1};
+	struct process_facts f = {.rank = {.rank = -1, .local_rank = -1, .world_size = -1}};
 	struct target *t = &one->t;
 
 	one->named = d->named;
@@ -120,7 +104,7 @@ static struct tracked *tracked_new(const struct discovered *d)
 	 * were read. */
 	int r = life_open(&one->life, d->pid);
 	if (r == 0)
-		r = process_facts(d->pid, &f, &t->err);
+		r = process_facts(d->pid, NULL, &f, &t->err);
 	if (r == 0 && life_over(&one->life))
 		r = -ESRCH;
 	if (r == -ESRCH)
@@ -136,6 +120,8 @@ static struct tracked *tracked_new(const struct discovered *d)
 	t->start_ticks = f.start_ticks;
 	t->parent = f.parent;
 	take_facts(t, &f);
+	t->rank = t->own.rank;
+	t->label = role_label(t);
 	return one;
 }
 
@@ -144,7 +130,7 @@ static void tracked_describe(struct tracked *one)
 {
 	struct process_facts f;
 
-	if (process_facts(one->t.pid, &f, NULL) == 0)
+	if (process_facts(one->t.pid, one->t.python, &f, NULL) == 0)
 		take_facts(&one->t, &f);
 }
 
@@ -210,6 +196,7 @@ static void mark_gone(struct targets *s, struct tracked *one)
 	one->t.python = NULL;
 	one->t.state = TARGET_GONE;
 	s->inside->gone++;
+	s->inside->changed = true;
 	if (hmap_get_ptr(&s->inside->by_pid, (uint64_t)one->t.pid) == one)
 		hmap_remove(&s->inside->by_pid, (uint64_t)one->t.pid);
 }
@@ -245,9 +232,9 @@ static void mark_open(struct targets *s, struct tracked *one, struct python_proc
 	/* It may have become another program since it was found. */
 	if (!one->reported)
 		tracked_describe(one);
-	if (!one->reported && s->inside->o.on_new)
-		s->inside->o.on_new(s->inside->o.arg, &one->t);
-	one->reported = true;
+	one->identify_wait_ns = IDENTIFY_FIRST_NS;
+	one->identify_ns = clock_mono_ns() + IDENTIFY_FIRST_NS;
+	s->inside->changed = true;
 }
 
 /* Between fork and exec a process is a copy of its parent: the Python in it is the parent's, and
@@ -369,6 +356,74 @@ static void try_targets(struct targets *s, bool all, uint64_t now_ns)
 	}
 }
 
+/* --- who they are --- */
+
+/* A process group stays, and so does what a DataLoader has started; all else may get a rank. */
+static bool may_change(const struct tracked *one)
+{
+	return one->t.state == TARGET_OPEN && one->t.own.source != RANK_FROM_GROUP &&
+	       !one->t.own.loader;
+}
+
+/* One at a time: it takes a millisecond or two, in which no sample is taken. */
+static void identify_due(struct targets *s, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < s->n; i++) {
+		struct tracked *one = tracked_of(s->list[i]);
+
+		if (!may_change(one) || now_ns < one->identify_ns)
+			continue;
+		one->identify_wait_ns = one->identify_wait_ns * 2 < IDENTIFY_LAST_NS
+						? one->identify_wait_ns * 2
+						: IDENTIFY_LAST_NS;
+		one->identify_ns = now_ns + one->identify_wait_ns;
+		tracked_describe(one);
+		s->inside->changed = true;
+		return;
+	}
+}
+
+static bool has_new_label(struct target *t)
+{
+	char *label = role_label(t);
+	bool differs = !t->label || strcmp(label, t->label) != 0;
+
+	free(t->label);
+	t->label = label;
+	return differs;
+}
+
+static void report_roles(struct targets *s)
+{
+	const struct targets_options *o = &s->inside->o;
+
+	if (!s->inside->changed)
+		return;
+	s->inside->changed = false;
+	roles_assign(s);
+	for (unsigned i = 0; i < s->n; i++) {
+		struct tracked *one = tracked_of(s->list[i]);
+		bool renamed = has_new_label(&one->t);
+
+		if (one->t.state != TARGET_OPEN)
+			continue;
+		if (!one->reported && o->on_new)
+			o->on_new(o->arg, &one->t);
+		else if (one->reported && renamed && o->on_renamed)
+			o->on_renamed(o->arg, &one->t);
+		one->reported = true;
+	}
+}
+
+void targets_identify(struct targets *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		if (may_change(tracked_of(s->list[i])))
+			tracked_describe(tracked_of(s->list[i]));
+	s->inside->changed = true;
+	report_roles(s);
+}
+
 int targets_refresh(struct targets *s, bool now, struct err *err)
 {
 	struct targets_inside *in = s->inside;
@@ -380,8 +435,11 @@ int targets_refresh(struct targets *s, bool now, struct err *err)
 	int r = search_take(in->search, now, s->n - in->gone == 0, &found, err);
 	if (r > 0)
 		apply_discovery(s, &found);
-	if (r > 0 || now || now_ns >= in->retry_ns)
+	if (r > 0 || now || now_ns >= in->retry_ns) {
 		try_targets(s, now, now_ns);
+		identify_due(s, now_ns);
+		report_roles(s);
+	}
 	discovery_release(&found);
 	return r < 0 ? r : 0;
 }

@@ -26,16 +26,22 @@ enum target_state {
 	TARGET_GONE, /* ended; reported once and dropped with the next refresh */
 };
 
+/* See roles.h. */
+enum target_role { ROLE_OTHER, ROLE_RANK, ROLE_HELPER, ROLE_LAUNCHER };
+
 struct target {
 	pid_t pid;
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat */
 	uint64_t serial; /* never used again */
 	pid_t parent;
-	int rank; /* as wire/rank_env.h finds it; -1 if unknown */
-	int local_rank; /* LOCAL_RANK …; -1 */
+	struct process_rank own; /* what the process itself says */
+	enum target_role role;
+	bool counts; /* answers are about it */
+	int rank; /* of a helper that of the process it helps; -1 if unknown */
+	int local_rank; /* -1 */
 	int device; /* card on which it was found; -1 */
 	char *cmdline; /* words joined by blanks, printable */
-	char *label; /* "rank 3: python train.py", "python train.py" */
+	char *label; /* "rank 3: python train.py", "helper of rank 3: …", "python train.py" */
 	enum target_state state;
 	struct python_process *python; /* if TARGET_OPEN */
 	struct err err; /* why it is refused or waits */
@@ -54,6 +60,9 @@ struct targets_options {
 	struct python_options python;
 	/* Called when the Python of a process is there, for the first time. May be NULL. */
 	void (*on_new)(void *arg, struct target *t);
+	/* Called for each of these when it turned out who it is: its label has changed. May be
+	 * NULL. */
+	void (*on_renamed)(void *arg, struct target *t);
 	/* Called for each of these when it has ended, runs another program, or with targets_free().
 	 * May be NULL. */
 	void (*on_gone)(void *arg, struct target *t);
@@ -73,6 +82,10 @@ int targets_refresh(struct targets *s, bool now, struct err *err);
 /* Which sources the last search used, for people, and what hindered it: "NVML (2 of 4 processes are
  * not of this pid namespace)"; "" before the first. */
 const char *targets_found_by(const struct targets *s);
+
+/* Reads anew which ranks the processes are, as far as that may have changed: a job joins its process
+ * group some time after it was started. Refreshing does that, too, less and less often. */
+void targets_identify(struct targets *s);
 
 /* How many are open; how many may still be opened. */
 unsigned targets_open(const struct targets *s);

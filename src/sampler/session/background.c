@@ -112,7 +112,7 @@ bool stack_tracked_runs(const struct stack_tracked *t)
 {
 	struct process_facts f = {0};
 
-	if (!t->pid || process_facts(t->pid, &f, NULL) < 0)
+	if (!t->pid || process_facts(t->pid, NULL, &f, NULL) < 0)
 		return false;
 	bool runs = f.state != 'Z' && f.state != 'X' && t->start_ticks == f.start_ticks;
 	process_facts_release(&f);

@@ -156,6 +156,12 @@ void stack_output_new(struct stack_output *out, struct target *t)
 		events_process(out->events, t);
 }
 
+void stack_output_renamed(struct stack_output *out, struct target *t)
+{
+	if (out->events)
+		events_renamed(out->events, t);
+}
+
 void stack_output_gone(struct stack_output *out, struct target *t, uint64_t time_ns)
 {
 	if (out->events)

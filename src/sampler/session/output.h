@@ -22,6 +22,7 @@ int stack_output_close(struct stack_output *out, uint64_t end_ns, uint64_t *out_
 		       struct err *err);
 
 void stack_output_new(struct stack_output *out, struct target *t);
+void stack_output_renamed(struct stack_output *out, struct target *t);
 void stack_output_sample(struct stack_output *out, struct target *t);
 void stack_output_gone(struct stack_output *out, struct target *t, uint64_t time_ns);
 void stack_output_counter(struct stack_output *out, const struct counter *c);

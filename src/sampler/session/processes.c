@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "base/sched_latency.h"
 #include "unwind/remote/native/native.h"
 
@@ -55,6 +57,14 @@ static void begin_process(void *arg, struct target *t)
 	stack_output_new(s->output, t);
 	if (s->o->native && native_process_open(t->pid, &f->native, &err) < 0)
 		report_native(s, f, t, &err);
+}
+
+static void rename_process(void *arg, struct target *t)
+{
+	struct stack_session *s = arg;
+
+	stack_session_say(s, STACK_DETAIL, "process %d is %s", (int)t->pid, t->label);
+	stack_output_renamed(s->output, t);
 }
 
 static void end_process(void *arg, struct target *t)
@@ -250,6 +260,9 @@ static void report_empty(struct stack_session *s)
 		buf_addf(&line, " for %g s", (double)o->empty_exit_ns / 1e9);
 	if (s->rules.devices != DISCOVER_NO_DEVICE)
 		buf_add_str(&line, "; -p, --name and --parent name others");
+	if (geteuid() != 0 && proc_hides_processes())
+		buf_add_str(&line, "; /proc is mounted with hidepid: those of other users are seen "
+				   "by root alone");
 	stack_session_say(s, STACK_INFO, "%s", buf_str(&line));
 	buf_release(&line);
 }
@@ -283,6 +296,7 @@ void stack_processes_open(struct stack_session *s)
 		.rules = &s->rules,
 		.python = {.names = true, .exact = is_exact(s->o), .main_only = !s->o->all_threads},
 		.on_new = begin_process,
+		.on_renamed = rename_process,
 		.on_gone = end_process,
 		.arg = s});
 	if (s->o->debug_discovery)

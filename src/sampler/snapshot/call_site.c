@@ -35,31 +35,68 @@ static const char *behind_packages(const char *path)
 	return NULL;
 }
 
+/* Code that only starts the job's: never what a person looks for. */
+static bool is_launcher(const char *file)
+{
+	static const char *const parts[] = {
+		"/torch/multiprocessing/spawn.py",
+		"/torch/distributed/run.py",
+		"/torch/distributed/launch.py",
+		"/torch/distributed/launcher/",
+		"/torch/distributed/elastic/",
+		"/accelerate/commands/",
+		"/accelerate/utils/launch.py",
+		"/deepspeed/launcher/",
+		"/bin/torchrun",
+		"/bin/accelerate",
+		"/bin/deepspeed",
+		"/bin/msrun",
+	};
+
+	for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (strstr(file, parts[i]))
+			return true;
+	return false;
+}
+
+static bool is_string(const struct stack_frame *f)
+{
+	return !strcmp(f->file, "<string>");
+}
+
+/* `python -c` with the code that multiprocessing starts its processes with. */
+static bool is_multiprocessing(const struct stack_frame *frames, unsigned n)
+{
+	return n > 1 && is_string(&frames[0]) && strstr(frames[1].file, "/multiprocessing/");
+}
+
 enum code_home frame_home(const struct stack_frame *f)
 {
-	if (f->kind == STACK_NATIVE || !strncmp(f->file, "<frozen ", 8))
+	if (f->kind == STACK_NATIVE || !strncmp(f->file, "<frozen ", 8) || is_string(f))
 		return HOME_STANDARD;
-	if (behind_packages(f->file))
+	if (behind_packages(f->file) || is_launcher(f->file))
 		return HOME_PACKAGE;
 	return behind_library(f->file) ? HOME_STANDARD : HOME_JOB;
 }
 
 int stack_call_site(const struct stack_frame *frames, unsigned n)
 {
-	int package = -1, python = -1;
+	int package = -1, string = -1, python = -1;
 
 	for (unsigned i = n; i-- > 0;) {
 		enum code_home home = frame_home(&frames[i]);
 
 		if (home == HOME_JOB)
 			return (int)i;
-		if (home == HOME_PACKAGE && package < 0)
+		if (home == HOME_PACKAGE && package < 0 && !is_launcher(frames[i].file))
 			package = (int)i;
+		if (is_string(&frames[i]) && string < 0 && !is_multiprocessing(frames, n))
+			string = (int)i;
 		if (frames[i].kind == STACK_PYTHON && python < 0)
 			python = (int)i;
 	}
-	if (package >= 0)
-		return package;
+	if (package >= 0 || string >= 0)
+		return package >= 0 ? package : string;
 	return python >= 0 ? python : (int)n - 1;
 }
 
@@ -80,7 +117,8 @@ unsigned stack_own_part(const struct stack_frame *frames, unsigned n)
 {
 	unsigned own = n;
 
-	while (own > 0 && frame_home(&frames[own - 1]) == HOME_STANDARD)
+	while (own > 0 && frame_home(&frames[own - 1]) == HOME_STANDARD &&
+	       (!is_string(&frames[own - 1]) || is_multiprocessing(frames, n)))
 		own--;
 	return own ? own : n;
 }
@@ -200,28 +238,4 @@ void words_add_processes(const struct process_id *list, unsigned n, unsigned max
 void words_add_printable(const char *text, struct buf *out)
 {
 	proc_add_printable(out, text, strlen(text));
-}
-
-static const struct target *find_pid(const struct targets *s, pid_t pid)
-{
-	for (unsigned i = 0; i < s->n; i++)
-		if (s->list[i]->pid == pid)
-			return s->list[i];
-	return NULL;
-}
-
-static bool any_rank(const struct targets *s)
-{
-	for (unsigned i = 0; i < s->n; i++)
-		if (s->list[i]->rank >= 0 && s->list[i]->state == TARGET_OPEN)
-			return true;
-	return false;
-}
-
-bool target_is_rank(const struct targets *s, const struct target *t)
-{
-	if (t->rank < 0)
-		return !any_rank(s);
-	const struct target *parent = find_pid(s, t->parent);
-	return !parent || parent->rank != t->rank || parent->state != TARGET_OPEN;
 }

@@ -11,15 +11,15 @@
 
 enum code_home {
 	HOME_JOB,
-	HOME_PACKAGE, /* installed: site-packages */
-	HOME_STANDARD, /* Python's own library, and native code */
+	HOME_PACKAGE, /* installed: site-packages, launchers */
+	HOME_STANDARD, /* Python's own library, native code, and <string>: texts that were run */
 };
 
 enum code_home frame_home(const struct stack_frame *f);
 
 /*
- * The frame a stack is known by: the innermost of the job, else of a package, else of all. -1 if
- * there is none.
+ * The frame a stack is known by: the innermost of the job, else of a package that is no launcher,
+ * else of `python -c`, else of all. -1 if there is none.
  */
 int stack_call_site(const struct stack_frame *frames, unsigned n);
 /* The most telling call below it, -1 if there is none: the innermost one of a package, else of
@@ -52,11 +52,5 @@ void words_add_processes(const struct process_id *list, unsigned n, unsigned max
 
 /* Adds a text from another process: control characters become '?'. */
 void words_add_printable(const char *text, struct buf *out);
-
-/*
- * Whether the process is the one that does the rank's work: in a job with ranks, one that has a
- * rank and is no child of another of the same rank (workers of data loaders inherit it).
- */
-bool target_is_rank(const struct targets *s, const struct target *t);
 
 #endif

@@ -2,6 +2,7 @@
 /* The snapshot for programs. The keys are in docs/snap.md. */
 #include <string.h>
 
+#include "sampler/rounds/roles.h"
 #include "sampler/snapshot/snapshot.h"
 
 /* Texts come from other processes: what is no UTF-8 must not lose the whole answer. */
@@ -94,11 +95,12 @@ static json_t *group_json(const struct snapshot *s, const struct snap_group *g)
 
 static json_t *process_json(const struct snap_process *p)
 {
-	return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:o}", "pid", p->pid, "rank",
+	return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:o}", "pid", p->pid, "rank",
 			 number_or_null(p->rank), "local_rank", number_or_null(p->local_rank),
 			 "device", number_or_null(p->device), "command", text_json(p->cmdline),
-			 "python", *p->version ? json_string(p->version) : json_null(), "helper",
-			 !p->counts, "error", p->trouble ? text_json(p->trouble) : json_null());
+			 "python", *p->version ? json_string(p->version) : json_null(), "role",
+			 role_name(p->role), "helper", !p->counts, "error",
+			 p->trouble ? text_json(p->trouble) : json_null());
 }
 
 static json_t *members_json(const struct snapshot *s, const struct snap_site *p, bool ranks)

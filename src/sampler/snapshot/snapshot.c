@@ -122,7 +122,8 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 				   .local_rank = t->local_rank,
 				   .device = t->device,
 				   .cmdline = xstrdup(t->cmdline ? t->cmdline : ""),
-				   .counts = target_is_rank(targets, t),
+				   .role = t->role,
+				   .counts = t->counts,
 				   .first_thread = SNAP_NONE};
 	if ((t->state == TARGET_REFUSED && (t->err.code != -ENOEXEC || is_named(&s->o, t->pid))) ||
 	    t->state == TARGET_WAITING)

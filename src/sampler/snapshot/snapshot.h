@@ -51,6 +51,7 @@ struct snap_thread {
 struct snap_process {
 	pid_t pid;
 	int rank, local_rank, device;
+	enum target_role role;
 	char *cmdline;
 	char version[16]; /* "3.11.2" */
 	bool counts; /* one that the answer speaks of; else a helper of one */

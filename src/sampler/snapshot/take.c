@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/proc.h"
 #include "base/sched_latency.h"
 #include "sampler/session/job.h"
 #include "unwind/remote/native/native.h"
@@ -61,6 +62,12 @@ static int explain_empty(const struct snap_sampler *s, struct err *err)
 				       : "");
 	const char *sources =
 		*targets_found_by(s->targets) ? targets_found_by(s->targets) : "nothing";
+	if (geteuid() != 0 && proc_hides_processes())
+		return err_set(err, -ENOENT,
+			       "no Python process found (searched: %s), but /proc is mounted with "
+			       "hidepid and hides those of other users; do this as root, or as "
+			       "the user of the job",
+			       sources);
 	if (s->rules.devices != DISCOVER_NO_DEVICE)
 		return err_set(err, -ENOENT,
 			       "no Python process on an NPU or GPU (%s); name it with -p, --name "
@@ -195,10 +202,12 @@ bool snap_sampler_find_hang(struct snap_sampler *s, struct hang *h, uint64_t han
 			return false;
 		uint64_t now_ns = *out_now_ns = clock_mono_ns();
 		hang_round(h, s->targets, now_ns);
-		if (!hang_count(h, hang_ns, now_ns))
+		if (!hang_count(h, hang_ns, now_ns)) {
 			found_ns = 0;
-		else if (!found_ns)
+		} else if (!found_ns) {
 			found_ns = now_ns;
+			targets_identify(s->targets); /* what the next rounds find is reported */
+		}
 		if (found_ns && now_ns - found_ns >= grace_ns)
 			return true;
 		/* Not in step with the job: else it would always be found at the same call site. */

@@ -195,7 +195,10 @@ static void add_heading(const struct snapshot *s, const struct snap_group *g, st
 	} else if (inherited) {
 		buf_add_str(out, "Of ");
 	}
+	bool launcher = g->first && g->n == 1 && p->role == ROLE_LAUNCHER;
 	size_t begin = out->len;
+	if (launcher)
+		buf_add_str(out, "launcher, ");
 	add_who_of_threads(s, g->threads, g->n, out);
 	if (g->first && !inherited)
 		out->data[begin] = (char)(out->data[begin] - 'a' + 'A');

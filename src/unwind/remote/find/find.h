@@ -44,7 +44,8 @@ int python_find(struct remote *r, struct python_place *out, struct err *err);
  */
 int remote_explain_eperm(pid_t pid, struct err *err);
 
-/* That there is no such process, and, in a container, how to see those outside. Returns -ESRCH. */
+/* That there is no such process, and, in a container, how to see those outside; or that /proc hides
+ * it. Returns -ESRCH. */
 int remote_explain_esrch(pid_t pid, struct err *err);
 
 #endif

@@ -11,6 +11,7 @@
 #include "unwind/remote/find/process.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +35,19 @@ static bool in_pid_namespace(void)
 	return n > 0 && ((size_t)n != strlen(outermost) || memcmp(link, outermost, (size_t)n) != 0);
 }
 
+/* The kernel says of one that /proc hides that it is not ours, and of none that there is none. */
+static int explain_hidden(pid_t pid, struct err *err)
+{
+	return err_set(err, -ESRCH,
+		       "process %d is another user's, and /proc hides it: it is mounted with "
+		       "hidepid; do this as root, or as the user of the process",
+		       (int)pid);
+}
+
 int remote_explain_esrch(pid_t pid, struct err *err)
 {
+	if (kill(pid, 0) < 0 && errno == EPERM && proc_hides_processes())
+		return explain_hidden(pid, err);
 	if (in_pid_namespace())
 		return err_set(
 			err, -ESRCH,

@@ -219,70 +219,129 @@ int dict_each(struct objects *o, const struct dict_view *v, dict_fn fn, void *ar
 	return 0;
 }
 
-/* Whether the bytes are a str of exactly this ASCII text. */
-static bool text_is(const struct python_layout *l, const uint8_t *bytes, const char *name,
-		    size_t len)
+/* The names that are looked for in one walk over a dict, and what was found so far. */
+struct name_search {
+	const char *const *names;
+	uint64_t *values; /* 0: not found yet */
+	unsigned n, left;
+};
+
+/* Whether one of the names that are still looked for has this length, and the object is a compact
+ * ASCII str. */
+static bool may_match(const struct python_layout *l, const uint8_t *head,
+		      const struct name_search *s, size_t *out_len)
 {
 	uint64_t length;
 	uint32_t state;
 
-	memcpy(&length, bytes + l->text.length, sizeof(length));
-	memcpy(&state, bytes + l->text.state, sizeof(state));
-	return length == len && state >> l->text.compact_bit & 1 &&
-	       state >> l->text.ascii_bit & 1 && !memcmp(bytes + l->text.ascii_data, name, len);
+	memcpy(&length, head + l->text.length, sizeof(length));
+	memcpy(&state, head + l->text.state, sizeof(state));
+	if (!(state >> l->text.compact_bit & 1) || !(state >> l->text.ascii_bit & 1))
+		return false;
+	for (unsigned i = 0; i < s->n; i++)
+		if (!s->values[i] && strlen(s->names[i]) == length) {
+			*out_len = (size_t)length;
+			return true;
+		}
+	return false;
+}
+
+/* Spans in as few calls as possible; the ones that cannot be read are marked by out = NULL. */
+static void read_spans(struct objects *o, struct remote_span *spans, unsigned n)
+{
+	unsigned at = 0;
+
+	while (at < n && o->reads_left) {
+		o->reads_left--;
+		int got = remote_readv(o->r, spans + at, n - at);
+		if (got < 0)
+			break;
+		at += (unsigned)got;
+		if (at < n)
+			spans[at++].out = NULL;
+	}
+	while (at < n)
+		spans[at++].out = NULL;
+}
+
+static void note_match(struct name_search *s, const char *text, size_t len, uint64_t value)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		if (!s->values[i] && strlen(s->names[i]) == len &&
+		    !memcmp(s->names[i], text, len)) {
+			s->values[i] = value;
+			s->left--;
+			return;
+		}
 }
 
 /*
- * The beginnings of all keys of a block in as few calls as possible: sys.modules has thousands, and
- * only their text tells them apart. Returns the index of the one that matches, or n.
+ * Of all keys of a block first the heads, then the texts of those whose length fits: sys.modules
+ * has thousands of keys. No key is read beyond its end, where memory may end, too.
  */
-static unsigned find_in_block(struct objects *o, const uint64_t *keys, const uint64_t *values,
-			      unsigned n, const char *name)
+static void find_in_block(struct objects *o, const uint64_t *keys, const uint64_t *values,
+			  unsigned n, struct name_search *s)
 {
-	enum { KEY_BYTES = 80 + DICT_NAME_MAX };
-	uint8_t bytes[DICT_BLOCK][KEY_BYTES];
+	enum { HEAD_BYTES = 96 };
+	uint8_t heads[DICT_BLOCK][HEAD_BYTES];
+	char texts[DICT_BLOCK][DICT_NAME_MAX];
 	struct remote_span spans[DICT_BLOCK];
-	unsigned index[DICT_BLOCK], nspans = 0;
-	size_t len = strlen(name), want = o->l->text.ascii_data + len;
+	unsigned index[DICT_BLOCK], nspans = 0, fits = 0;
+	uint32_t head = o->l->text.ascii_data;
 
-	if (len > DICT_NAME_MAX || want > KEY_BYTES)
-		return n;
+	if (head > HEAD_BYTES || o->l->text.length > head - 8 || o->l->text.state > head - 4)
+		return;
 	for (unsigned i = 0; i < n; i++)
 		if (values[i] && keys[i] >= LOWEST_ADDRESS && keys[i] < HIGHEST_ADDRESS) {
 			index[nspans] = i;
-			spans[nspans++] = (struct remote_span){keys[i], bytes[i], want};
+			spans[nspans++] = (struct remote_span){keys[i], heads[i], head};
 		}
-	for (unsigned at = 0; at < nspans && o->reads_left;) {
-		o->reads_left--;
-		int got = remote_readv(o->r, spans + at, nspans - at);
-		if (got < 0)
-			return n;
-		for (int k = 0; k < got; k++)
-			if (text_is(o->l, bytes[index[at + (unsigned)k]], name, len))
-				return index[at + (unsigned)k];
-		at += (unsigned)got + 1; /* the one that could not be read is left out */
+	read_spans(o, spans, nspans);
+	for (unsigned k = 0; k < nspans; k++) {
+		unsigned i = index[k];
+		size_t len;
+
+		if (!spans[k].out || !may_match(o->l, heads[i], s, &len))
+			continue;
+		index[fits] = i;
+		spans[fits++] = (struct remote_span){keys[i] + head, texts[i], len};
 	}
-	return n;
+	read_spans(o, spans, fits);
+	for (unsigned k = 0; k < fits && s->left; k++)
+		if (spans[k].out)
+			note_match(s, spans[k].out, spans[k].n, values[index[k]]);
+}
+
+int dict_find_names(struct objects *o, const struct dict_view *v, const char *const *names,
+		    unsigned n, uint64_t *out_values)
+{
+	uint64_t keys[DICT_BLOCK], values[DICT_BLOCK];
+	struct name_search s = {.names = names, .values = out_values, .n = n, .left = n};
+
+	memset(out_values, 0, n * sizeof(*out_values));
+	for (unsigned i = 0; i < n; i++)
+		if (strlen(names[i]) > DICT_NAME_MAX)
+			return -EINVAL;
+	for (uint64_t first = 0; first < v->count && s.left; first += DICT_BLOCK) {
+		uint64_t left = v->count - first;
+		unsigned block = left < DICT_BLOCK ? (unsigned)left : DICT_BLOCK;
+		int r = read_block(o, v, first, block, keys, values);
+
+		if (r < 0)
+			return r;
+		find_in_block(o, keys, values, block, &s);
+	}
+	return (int)(n - s.left);
 }
 
 int dict_find(struct objects *o, const struct dict_view *v, const char *name, uint64_t *out_value)
 {
-	uint64_t keys[DICT_BLOCK], values[DICT_BLOCK];
+	uint64_t value;
+	int r = dict_find_names(o, v, &name, 1, &value);
 
-	for (uint64_t first = 0; first < v->count; first += DICT_BLOCK) {
-		uint64_t left = v->count - first;
-		unsigned n = left < DICT_BLOCK ? (unsigned)left : DICT_BLOCK;
-		int r = read_block(o, v, first, n, keys, values);
-
-		if (r < 0)
-			return r;
-		unsigned at = find_in_block(o, keys, values, n, name);
-		if (at < n) {
-			*out_value = values[at];
-			return 0;
-		}
-	}
-	return -ENOENT;
+	if (r > 0)
+		*out_value = value;
+	return r < 0 ? r : r > 0 ? 0 : -ENOENT;
 }
 
 /*
@@ -362,5 +421,17 @@ int object_attribute(struct objects *o, uint64_t object, const char *name, uint6
 	struct dict_view v;
 	int r = object_view(o, object, &v);
 
+	return r < 0 ? r : dict_find(o, &v, name, out_value);
+}
+
+int class_attribute(struct objects *o, uint64_t class, const char *name, uint64_t *out_value)
+{
+	struct dict_view v;
+	uint64_t dict;
+	/* tp_dict is three words before tp_dictoffset in every version. */
+	int r = objects_word(o, class + o->l->object.type_dictoffset - 24, &dict);
+
+	if (r == 0)
+		r = dict ? dict_view_open(o, dict, &v) : -ENOENT;
 	return r < 0 ? r : dict_find(o, &v, name, out_value);
 }

@@ -40,4 +40,19 @@ int remote_main_module(struct remote *r, const struct python_place *place, uint6
 uint64_t remote_attributes_stamp(struct remote *r, const struct python_place *place,
 				 uint64_t object);
 
+/*
+ * What a process itself knows of its place in a job, which /proc does not: the environment as it is
+ * now (os.environ), the default group of torch.distributed, and who started it. What is not there,
+ * or cannot be read, is unknown: RANK_ENV_UNKNOWN, false, no bytes.
+ */
+struct remote_job {
+	bool environ_known;
+	struct buf environ; /* as in /proc/PID/environ; the caller releases it */
+	int32_t rank, world_size; /* of the process group */
+	bool child; /* multiprocessing has started it */
+	bool loader; /* it is a worker of a DataLoader of PyTorch */
+	int32_t spawn_index; /* which of those that torch.multiprocessing.spawn has started */
+};
+int remote_job(struct remote *r, const struct python_place *place, struct remote_job *out);
+
 #endif

@@ -72,12 +72,17 @@ typedef bool (*dict_fn)(void *arg, uint64_t key, uint64_t value);
 int dict_each(struct objects *o, const struct dict_view *v, dict_fn fn, void *arg);
 
 /* The value under an ASCII key of at most DICT_NAME_MAX bytes; -ENOENT. */
-#define DICT_NAME_MAX 32
+#define DICT_NAME_MAX 48
 int dict_find(struct objects *o, const struct dict_view *v, const char *name, uint64_t *out_value);
+/* Several names in one walk: how many were found; 0 in out_values for those that were not. */
+int dict_find_names(struct objects *o, const struct dict_view *v, const char *const *names,
+		    unsigned n, uint64_t *out_values);
 
 /* The object's own __dict__; -ENOENT if it has none. */
 int object_view(struct objects *o, uint64_t object, struct dict_view *out);
 /* What it holds under the name; -ENOENT. */
 int object_attribute(struct objects *o, uint64_t object, const char *name, uint64_t *out_value);
+/* The dict of a class, tp_dict: its attributes and methods. */
+int class_attribute(struct objects *o, uint64_t class, const char *name, uint64_t *out_value);
 
 #endif

@@ -293,15 +293,11 @@ static bool add_array(struct repr *p, uint64_t object)
  */
 static void add_type_name(struct repr *p, const struct object_type *t)
 {
-	struct dict_view v;
-	uint64_t dict, module;
+	uint64_t module;
 	char text[128];
 
-	/* tp_dict is three words before tp_dictoffset in every version. */
 	if (t->flags & TYPE_HEAP && !strchr(t->name, '.') &&
-	    objects_word(&p->o, t->addr + p->o.l->object.type_dictoffset - 24, &dict) == 0 &&
-	    dict && dict_view_open(&p->o, dict, &v) == 0 &&
-	    dict_find(&p->o, &v, "__module__", &module) == 0 &&
+	    class_attribute(&p->o, t->addr, "__module__", &module) == 0 &&
 	    python_text(&p->o.r->reader, p->o.l, module, text, sizeof(text)) > 0 &&
 	    strcmp(text, "builtins") != 0)
 		buf_addf(p->out, "%s.", text);

@@ -201,25 +201,25 @@ TEST(discover, facts)
 		_exit(1);
 	}
 	for (int i = 0; i < 1000; i++) {
-		CHECK_INT(process_facts(pid, &f, &err), 0);
+		CHECK_INT(process_facts(pid, NULL, &f, &err), 0);
 		if (!strcmp(f.cmdline, "cat -"))
 			break;
 		process_facts_release(&f);
 		usleep(5000);
 	}
 	CHECK_STR(f.cmdline, "cat -");
-	CHECK_INT(f.rank, 3);
-	CHECK_INT(f.local_rank, 1);
+	CHECK_INT(f.rank.rank, 3);
+	CHECK_INT(f.rank.local_rank, 1);
 	CHECK_INT(f.parent, getpid());
 	CHECK(f.start_ticks && f.start_ticks == process_start_ticks(pid));
 	process_facts_release(&f);
 	close(fds[1]);
-	while (process_facts(pid, &f, &err) == 0) { /* a zombie is none */
+	while (process_facts(pid, NULL, &f, &err) == 0) { /* a zombie is none */
 		process_facts_release(&f);
 		usleep(5000);
 	}
 	waitpid(pid, NULL, 0);
-	CHECK_INT(process_facts(pid, &f, &err), -ESRCH);
+	CHECK_INT(process_facts(pid, NULL, &f, &err), -ESRCH);
 	CHECK_INT(process_start_ticks(pid), 0);
 }
 

@@ -192,3 +192,22 @@ TEST(remote_objects, small_numbers_that_are_no_objects)
 	CHECK_STR(repr(&s, 42u << 2 | 3, 100), "42");
 	setting_release(&s);
 }
+
+TEST(remote_objects, what_a_process_knows_of_its_job)
+{
+	for (unsigned minor = 7; minor <= 14; minor++) {
+		struct setting s;
+		struct remote_job job;
+
+		setting_init(&s, minor);
+		s.place.runtime = image_job(&s.m);
+		CHECK_INT(remote_job(&s.r, &s.place, &job), 0);
+		CHECK_INT(job.rank, 2);
+		CHECK_INT(job.world_size, 5);
+		CHECK(job.environ_known && job.child && job.loader);
+		CHECK_INT(job.spawn_index, -1);
+		CHECK_STR(buf_str(&job.environ), "RANK=7");
+		buf_release(&job.environ);
+		setting_release(&s);
+	}
+}
