@@ -5,7 +5,7 @@ $(O)/own/tests/unit/%.o: CPPFLAGS += -Itests/unit
 UNIT_OBJ := $(patsubst %.c,$(O)/own/%.o,$(shell find tests/unit -name '*.c')) \
 	$(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
 $(O)/unit: $(UNIT_OBJ)
-	$(CC) $(OWN_CFLAGS) -o $@ $^ $(OWN_LIBS)
+	$(CC) $(OWN_CFLAGS) -Wl,--wrap=pthread_create,--wrap=sigaction -o $@ $^ $(OWN_LIBS)
 
 .PHONY: unit
 unit: $(O)/unit

@@ -67,6 +67,7 @@ def stages(build):
     clang = ["CC=clang", "OPT=-O0", "WERROR=1"]
     asan = [f"O={build}-asan", "SAN=address,undefined", *clang]
     tsan = [f"O={build}-tsan", "SAN=thread", *clang]
+    threads = f"{build}/unit.threads"  # tests for the thread sanitizer (tests/unit/main.c)
     return [
         Stage("format", make("check-format")),
         Stage("layers", make("check-layers", py)),
@@ -76,11 +77,11 @@ def stages(build):
         Stage("clean", make("check-clean", py)),
         Stage("build-gcc", make("everything", o, "CC=gcc", "WERROR=1"), quick=True),
         Stage("imports", make("check-imports", o, py)),
-        Stage("unit", make("unit", o), quick=True, counts=True),
+        Stage("unit", make("unit", o, f"UNIT_NOTE_THREADS={threads}"), quick=True, counts=True),
         Stage("headers", make("check-headers"), beside=True),
         Stage("build-clang", make("not-sanitized", f"O={build}-clang", *clang), beside=True),
-        Stage("unit-asan", make("unit", *asan), beside=True, limit_s=900),
-        Stage("unit-tsan", no_aslr() + make("unit", *tsan), beside=True, limit_s=900),
+        Stage("unit-asan", make("unit", *asan), beside=True),
+        Stage("unit-tsan", no_aslr() + make("unit", *tsan, f"UNIT_LIST={threads}"), beside=True),
         Stage("fuzz-replay", make("fuzz-replay-run", *asan), beside=True),
         Stage("e2e", make("e2e", o, py), quick=True, counts=True, limit_s=1800),
         Stage("bench-quick", make("bench-quick", o), alone=True),

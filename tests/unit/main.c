@@ -5,9 +5,13 @@
  * output of a test comes when it has ended. What a test leaves running ends with it: its orphans
  * are the children of the process that runs it. The last lines name the slowest tests
  * (UNIT_SLOWEST, default 5), those that were skipped, and the counts.
+ *
+ * UNIT_NOTE_THREADS=FILE writes the names of the tests that started a thread or set a signal handler,
+ * UNIT_LIST=FILE runs those of such a file: to all others the thread sanitizer has nothing to say.
  */
 #include "test.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -29,10 +33,15 @@ static struct test *tests;
 static struct shared {
 	_Atomic int taken, passed, failed, skipped;
 	const struct test *again[AGAIN]; /* the first ones that failed */
-	_Atomic long ms[]; /* of each test, in the order of `tests` */
+	struct outcome {
+		long ms;
+		_Atomic int concurrent; /* threads or signal handlers */
+	} of[]; /* of each test, in the order of `tests` */
 } * shared;
+static int current; /* the number of the test that runs */
 static char *skip_reason; /* shared by a runner and its test */
 #define REASON_BYTES 4096
+static char *listed; /* what UNIT_LIST names, a line each; NULL: every test */
 
 /* For the address sanitizer. The C library keeps this for a thread until the thread is gone, and a
  * detached one may be a moment late. */
@@ -40,6 +49,25 @@ const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
 	return "leak:_dlerror_run\n";
+}
+
+/* All our code is linked with --wrap for these two (mk/tests.mk). */
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg)
+{
+	shared->of[current].concurrent = 1;
+	return __real_pthread_create(thread, attr, fn, arg);
+}
+
+int __real_sigaction(int, const struct sigaction *, struct sigaction *);
+int __wrap_sigaction(int, const struct sigaction *, struct sigaction *);
+int __wrap_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	if (act && act->sa_handler != SIG_IGN && act->sa_handler != SIG_DFL)
+		shared->of[current].concurrent = 1;
+	return __real_sigaction(sig, act, old);
 }
 
 void test_register(struct test *t)
@@ -83,7 +111,9 @@ static int is_selected(const struct test *t, int argc, char **argv)
 {
 	char full[256];
 
-	snprintf(full, sizeof(full), "%s.%s", t->suite, t->name);
+	snprintf(full, sizeof(full), "%s.%s\n", t->suite, t->name);
+	if (listed && !strstr(listed, full))
+		return 0;
 	for (int i = 1; i < argc; i++)
 		if (!strncmp(full, argv[i], strlen(argv[i])))
 			return 1;
@@ -171,9 +201,11 @@ static long now_ms(void)
 static void run_and_count(const struct test *t, int number)
 {
 	long began = now_ms();
+
+	current = number;
 	int status = run_test(t);
 
-	shared->ms[number] = now_ms() - began;
+	shared->of[number].ms = now_ms() - began;
 	if (!status) {
 		atomic_fetch_add(&shared->passed, 1);
 	} else if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
@@ -219,15 +251,15 @@ static void print_slowest(int n)
 		int number = 0, at = 0;
 
 		for (struct test *t = tests; t; t = t->next, number++)
-			if (shared->ms[number] > ms) {
+			if (shared->of[number].ms > ms) {
 				slowest = t;
 				at = number;
-				ms = shared->ms[number];
+				ms = shared->of[number].ms;
 			}
 		if (!slowest)
 			return;
 		printf("slow: %6.2f s  %s.%s\n", (double)ms / 1000, slowest->suite, slowest->name);
-		shared->ms[at] = 0;
+		shared->of[at].ms = 0;
 	}
 }
 
@@ -250,6 +282,33 @@ static void run_again(void)
 	}
 }
 
+/* An empty list selects every test: it is no answer to "which ones". */
+static void read_list(const char *path)
+{
+	size_t bytes = 0;
+	FILE *f = path ? fopen(path, "re") : NULL;
+
+	if (f && getdelim(&listed, &bytes, '\0', f) <= 0) {
+		free(listed);
+		listed = NULL;
+	}
+	if (f)
+		fclose(f);
+}
+
+static int write_list(const char *path)
+{
+	FILE *f = path ? fopen(path, "we") : NULL;
+	int number = 0;
+
+	if (!f)
+		return path != NULL;
+	for (struct test *t = tests; t; t = t->next, number++)
+		if (shared->of[number].concurrent)
+			fprintf(f, "%s.%s\n", t->suite, t->name);
+	return fclose(f) != 0;
+}
+
 static int number_of(const char *variable, int otherwise)
 {
 	const char *text = getenv(variable);
@@ -264,9 +323,10 @@ int main(int argc, char **argv)
 
 	for (struct test *t = tests; t; t = t->next)
 		n++;
-	shared = map_shared(sizeof(*shared) + n * sizeof(shared->ms[0]));
+	shared = map_shared(sizeof(*shared) + n * sizeof(shared->of[0]));
 	if (!shared)
 		return 1;
+	read_list(getenv("UNIT_LIST"));
 	reset_signals();
 	for (int i = 0; i < jobs; i++) {
 		pid_t pid = fork();
@@ -285,6 +345,7 @@ int main(int argc, char **argv)
 		skip_reason = map_shared(REASON_BYTES);
 		run_again();
 	}
+	bad |= write_list(getenv("UNIT_NOTE_THREADS"));
 	if (argc < 2)
 		print_slowest(number_of("UNIT_SLOWEST", DEFAULT_SLOWEST));
 	printf("%d passed, %d failed, %d skipped\n", shared->passed, shared->failed,

@@ -64,10 +64,6 @@ _Noreturn void test_skip(const char *capability, const char *reason);
 			test_skip(capability, reason);                                             \
 	} while (0)
 
-/* First in a test that computes for long and starts no thread: the thread sanitizer, which makes it
- * ten times slower, has nothing to find in it. */
-#define STARTS_NO_THREAD() NEEDS(!TEST_TSAN, NULL, "starts no thread")
-
 #define CHECK(cond)                                                                                \
 	do {                                                                                       \
 		if (!(cond)) {                                                                     \

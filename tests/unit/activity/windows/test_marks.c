@@ -43,7 +43,6 @@ TEST(activity_names, endless_names_do_not_fill_the_memory)
 	unsigned times = 0;
 	size_t most = 0;
 
-	STARTS_NO_THREAD();
 	tell(&n, 1, "used");
 	tell(&n, 2, "not used");
 	const char *used = texts_find(&n, 1)->text;

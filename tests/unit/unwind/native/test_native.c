@@ -561,7 +561,6 @@ TEST(native, truncated_unwind_information)
 	struct cfi_view v = own_view(pc);
 	uint64_t want = cfi_rule(&v, pc);
 
-	STARTS_NO_THREAD();
 	CHECK(want != RULE_NONE);
 	shrink_view(&v);
 	CHECK(cfi_rule(&v, pc) == want);

@@ -239,7 +239,6 @@ TEST(symbolize, damaged_program)
 	uint32_t seed = 99;
 	size_t len;
 
-	STARTS_NO_THREAD();
 	find_self();
 	symbolize_me();
 	char *data = read_all(exe, &len), *copy = malloc(len);

@@ -257,7 +257,6 @@ TEST(align, random_pairs)
 {
 	static const uint32_t alphabets[] = {1, 2, 3, 5, 20, 1000};
 
-	STARTS_NO_THREAD();
 	for (int i = 0; i < 12000; i++) {
 		uint32_t alphabet = alphabets[i % 6];
 
@@ -342,7 +341,6 @@ TEST(align, vector_and_plain_agree_on_long_ones)
 	enum { LEN = 60000 };
 	uint32_t *x = xmalloc(LEN * sizeof(*x)), *y = xmalloc(LEN * 2 * sizeof(*y));
 
-	STARTS_NO_THREAD();
 	for (int round = 0; round < 4; round++) {
 		size_t n = 0;
 

@@ -919,7 +919,6 @@ static void feed_any(struct job *j)
 
 TEST(leaks, any_rows_do_no_harm)
 {
-	STARTS_NO_THREAD();
 	for (unsigned n = 0; n < 300; n++) {
 		struct analysis *all[] = {leaks_new(NULL), leaks_marks_new("round", n % 3),
 					  gap_new(NULL)};
