@@ -6,7 +6,7 @@ GUEST_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -fno-stack-protecto
 GUEST_LDFLAGS := -shared -Wl,-z,nodelete -Wl,-z,now -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -ldl
 
 GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/collect guest/watch unwind/native unwind/python))) \
-	src/wire/proc_stat.c
+	src/wire/proc_stat.c src/wire/rank_env.c
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
 # What a job does to all its libraries; in one of each set that is preloaded together.

@@ -31,6 +31,16 @@ struct consumer_losses {
 	uint64_t unamended; /* files that lack findings */
 };
 
+/* A process that has ended, whose end comes next in the stream. */
+struct dead_process {
+	uint32_t proc, pid; /* as in the recording */
+	uint32_t shown_pid; /* as in struct drain_proc */
+	int pidfd; /* negative: none; borrowed */
+	bool replaced; /* by another program of the same process, or moved: it has not ended */
+	int32_t rank; /* as its environment said at last; -1: not known */
+	uint64_t peak_rss_bytes; /* as it said at its exit; 0: it did not */
+};
+
 /* An open consumer. */
 struct consumer {
 	const struct consumer_ops *ops;
@@ -65,7 +75,7 @@ struct consumer_ops {
 	bool (*poll)(void *state, bool had_events, struct buf *batch);
 	/* The end of a process comes next: waits, a fraction of a second at most, until poll() has
 	 * what belongs before it. */
-	void (*settle)(void *state);
+	void (*settle)(void *state, const struct dead_process *p);
 
 	/* Brings everything to its files. */
 	void (*flush)(void *state);

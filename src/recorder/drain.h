@@ -14,6 +14,7 @@
 #include "base/containers/buf.h"
 #include "base/containers/hmap.h"
 #include "base/err.h"
+#include "recorder/consumer.h"
 #include "wire/recording.h"
 #include "wire/ring.h"
 
@@ -86,6 +87,8 @@ bool drain_has_dead(const struct drain *d); /* any, read to the end or not */
 /* Has one of them become another program? It has ended, as far as we go. */
 bool drain_check_images(struct drain *d);
 
+/* What consumers may know of it. */
+struct dead_process drain_dead_process(struct drain *d, const struct drain_proc *p);
 void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_end *out);
 /*
  * Unmaps the arena. With `remove`, when its end frame is safe, its file is deleted; if that is not

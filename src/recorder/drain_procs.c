@@ -352,6 +352,23 @@ static struct arena *find_successor(const struct drain *d, const struct arena *a
 	return NULL;
 }
 
+struct dead_process drain_dead_process(struct drain *d, const struct drain_proc *p)
+{
+	const struct arena *a =
+		(const struct arena *)((const char *)p - offsetof(struct arena, proc));
+	uint32_t rank = atomic_load(&a->head->rank_plus_1);
+
+	return (struct dead_process){
+		.proc = p->number,
+		.pid = p->pid,
+		.shown_pid = p->shown_pid,
+		.pidfd = a->pidfd,
+		.replaced = find_successor(d, a) || atomic_load(&a->head->left),
+		.rank = rank && rank <= INT32_MAX ? (int32_t)(rank - 1) : -1,
+		.peak_rss_bytes = (uint64_t)atomic_load(&a->head->peak_rss_kib) << 10,
+	};
+}
+
 void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_end *out)
 {
 	struct arena *a = (struct arena *)((char *)p - offsetof(struct arena, proc));

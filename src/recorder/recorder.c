@@ -304,7 +304,8 @@ static void end_processes(struct recorder *rec)
 	for (struct drain_proc *p; (p = drain_next_dead(rec->drain));) {
 		struct frame_proc_end end;
 		uint32_t pid = p->pid;
-		consumers_call(&rec->consumers, settle);
+		struct dead_process dead = drain_dead_process(rec->drain, p);
+		consumers_call(&rec->consumers, settle, &dead);
 		poll_consumers(rec, false);
 		drain_end_frame(rec->drain, p, &end);
 		/* Until this is written, the arena is what knows how much was lost. */

@@ -26,6 +26,8 @@ static const struct {
 	[REC_SNAPSHOT] = {sizeof(struct rec_snapshot), offsetof(struct rec_snapshot, len)},
 	[REC_CALL] = {sizeof(struct rec_call), 0},
 	[REC_ACTIVITY] = {sizeof(struct rec_activity), 0},
+	[REC_USAGE] = {sizeof(struct rec_usage), 0},
+	[REC_PROCESS] = {sizeof(struct rec_process), 0},
 	[REC_MONITOR] = {sizeof(struct rec_monitor), offsetof(struct rec_monitor, len)},
 	[REC_MAP] = {sizeof(struct rec_map), 0},
 };

@@ -63,6 +63,8 @@ enum rec_type {
 	REC_ACTIVITY = 20, /* rec_activity: what a device or a thread did */
 	REC_MONITOR = 21, /* rec_monitor + text: what the monitor was asked for, and does */
 	REC_MAP = 22, /* rec_map: the job has changed its mappings */
+	REC_USAGE = 23, /* rec_usage: memory of a process; the recorder writes these itself */
+	REC_PROCESS = 24, /* rec_process: who a process is, how it ended; the recorder's, too */
 	REC_TYPE_END,
 };
 
@@ -304,6 +306,44 @@ struct rec_device {
 	uint32_t reserved;
 };
 
+#define USAGE_UNKNOWN UINT64_MAX
+
+/*
+ * What a process has in memory, as the kernel counts it; of recordings with host memory. The parts
+ * of the second group come from a list of all its mappings, which is read less often. A number that
+ * is not known is USAGE_UNKNOWN.
+ */
+struct rec_usage {
+	struct rec head; /* its time is that of the sample */
+	uint64_t rss_bytes, anon_bytes, file_bytes,
+		shared_bytes; /* resident; the first is the sum */
+	uint64_t swap_bytes;
+	uint64_t peak_rss_bytes; /* so far */
+
+	uint64_t pss_bytes; /* pages that several processes have, in equal parts */
+	uint64_t heap_bytes; /* of anon: brk and the further arenas of glibc */
+	uint64_t stack_bytes; /* of anon: of threads */
+	uint64_t copied_bytes; /* of anon: pages of files that were written to, data of libraries */
+	uint64_t sonde_bytes; /* of file or shared: our rings */
+
+	uint64_t group_bytes, group_limit_bytes; /* of its control group with the closest limit */
+};
+
+enum rec_process_flags {
+	PROCESS_ENDED = 1 << 0, /* with this status, as wait() gives it */
+	PROCESS_GROUP_KILLED = 1 << 1, /* by SIGKILL, when its control group had no more memory */
+};
+
+struct rec_process {
+	struct rec head;
+	int32_t rank; /* -1: not known */
+	uint32_t flags; /* enum rec_process_flags */
+	uint32_t status;
+	uint32_t reserved;
+	uint64_t peak_rss_bytes; /* as it said itself at its exit; 0: it did not */
+	uint64_t group_limit_bytes; /* of a control group that killed it */
+};
+
 #define WATCH_NO_OUTPUT UINT32_MAX /* the program named the block: no output of an operator */
 
 /*
@@ -538,6 +578,8 @@ _Static_assert(sizeof(struct rec_label) == 32, "rec_label changed size");
 _Static_assert(sizeof(struct rec_oom) == 40, "rec_oom changed size");
 _Static_assert(sizeof(struct rec_watch) == 80, "rec_watch changed size");
 _Static_assert(sizeof(struct rec_device) == 56, "rec_device changed size");
+_Static_assert(sizeof(struct rec_usage) == 120, "rec_usage changed size");
+_Static_assert(sizeof(struct rec_process) == 48, "rec_process changed size");
 _Static_assert(sizeof(struct rec_module) == 48, "rec_module changed size");
 _Static_assert(sizeof(struct rec_python) == 32, "rec_python changed size");
 _Static_assert(sizeof(struct rec_settings) == 36, "rec_settings changed size");

@@ -164,6 +164,9 @@ struct arena_head {
 	char cmdline[512]; /* arguments separated by NUL */
 	char visible_devices[256]; /* ASCEND_RT_VISIBLE_DEVICES as it was at the first event */
 	_Atomic uint32_t epoch; /* guest: under which threads take rings of it */
+	/* Said at exit(), 0 before; files of an older guest end before these. */
+	_Atomic uint32_t rank_plus_1; /* as the environment says it then */
+	_Atomic uint32_t peak_rss_kib;
 };
 
 _Static_assert(sizeof(struct ring) == 64, "ring changed size");

@@ -10,6 +10,7 @@
 #include "memory/options/config.h"
 #include "memory/outputs/outputs.h"
 #include "memory/track/device_memory.h"
+#include "memory/track/job_memory.h"
 #include "memory/track/track.h"
 #include "wire/control_page.h"
 
@@ -45,6 +46,9 @@ struct state {
 	struct mem_config cfg;
 	struct outputs outputs;
 	struct device_memory *devices;
+	struct job_memory *host;
+	struct control_page *page;
+	uint32_t sampled_exit; /* page->exit_asked that was answered with a sample */
 	struct report report;
 	uint64_t flushed_ns;
 };
@@ -108,6 +112,8 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
 		     s->cfg.compat);
 	s->devices = device_memory_new();
+	s->host = job_memory_new();
+	s->page = session->page;
 	s->report = (struct report){
 		.dir = session->dir,
 		.page = session->page,
@@ -125,25 +131,33 @@ static void close_memory(void *state)
 	struct state *s = state;
 
 	device_memory_free(s->devices);
+	job_memory_free(s->host);
 	outputs_close(&s->outputs);
 	free(s);
 }
 
 /* --- while the job runs --- */
 
-/* Samples of device memory are part of the recording like everything else. */
-static bool poll_devices(void *state, bool had_events, struct buf *batch)
+/* Samples of memory are part of the recording like everything else. */
+static bool poll_samples(void *state, bool had_events, struct buf *batch)
 {
 	struct state *s = state;
+	uint32_t asked = atomic_load(&s->page->exit_asked);
+	/* Once: the launched process waits until this is answered. */
+	bool at_exit = asked != atomic_load(&s->page->exit_done) && asked != s->sampled_exit;
 
-	return device_memory_poll(s->devices, s->outputs.track, had_events, batch);
+	s->sampled_exit = at_exit ? asked : s->sampled_exit;
+	bool device = device_memory_poll(s->devices, s->outputs.track, had_events, batch);
+	bool host = job_memory_poll(s->host, s->outputs.track, at_exit, batch);
+	return device || host;
 }
 
-static void settle_devices(void *state)
+static void settle_samples(void *state, const struct dead_process *p)
 {
 	struct state *s = state;
 
 	device_memory_settle(s->devices, s->outputs.track);
+	job_memory_ended(s->host, p);
 }
 
 static void flush(void *state)
@@ -295,8 +309,8 @@ const struct consumer_ops memory_consumer = {
 	.open = open_memory,
 	.close = close_memory,
 	.tick = flush_if_due,
-	.poll = poll_devices,
-	.settle = settle_devices,
+	.poll = poll_samples,
+	.settle = settle_samples,
 	.flush = flush,
 	.is_amending = is_amending,
 	.add_losses = add_losses,

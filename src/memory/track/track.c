@@ -340,6 +340,17 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	case REC_DEVICE:
 		device_record(p, (const struct rec_device *)r);
 		break;
+	case REC_USAGE:
+		if (p->track->sink.usage)
+			p->track->sink.usage(p->track->sink.arg, p->info.proc,
+					     r->time_ns + (uint64_t)p->track->wall_minus_mono_ns,
+					     (const struct rec_usage *)r);
+		break;
+	case REC_PROCESS:
+		if (p->track->sink.process)
+			p->track->sink.process(p->track->sink.arg, p->info.proc,
+					       (const struct rec_process *)r);
+		break;
 	case REC_CALL:
 		trace_record(p, tid, (const struct rec_call *)r);
 		break;
@@ -404,6 +415,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
 	p->window = p->tracing && !t->cfg.nsteps;
 	t->procs[info->proc] = p;
+	t->signs.processes++;
 	if (t->sink.proc)
 		t->sink.proc(t->sink.arg, info);
 }
@@ -457,6 +469,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 		t->sink.proc_end(t->sink.arg, &end);
 	proc_free(p);
 	t->procs[e->proc] = NULL;
+	t->signs.processes++;
 }
 
 static void track_session(void *arg, const char *json, size_t len)
@@ -544,6 +557,18 @@ void track_free(struct track *t)
 	}
 	free(t->procs);
 	free(t);
+}
+
+void track_processes(const struct track *t, void (*fn)(void *arg, const struct track_process *p),
+		     void *arg)
+{
+	for (size_t i = 0; i < t->nprocs; i++) {
+		const struct proc *p = t->procs[i];
+
+		if (p)
+			fn(arg, &(struct track_process){p->info.proc, p->info.pid,
+							p->info.shown_pid, p->cfg->cpu});
+	}
 }
 
 const struct mem_config *track_config(const struct track *t)

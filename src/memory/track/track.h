@@ -33,6 +33,9 @@ struct track_sink {
 			const char *owner);
 	/* Optional: a sample of watched memory. */
 	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
+	/* Optional: what a process has in memory at time_ns (since the epoch); who it is. */
+	void (*usage)(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u);
+	void (*process)(void *arg, uint32_t proc, const struct rec_process *r);
 	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
 	 * in its files. */
 	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);
@@ -75,6 +78,7 @@ uint64_t track_refused(const struct track *t, uint64_t *out_bytes);
 struct track_signs {
 	uint64_t ooms;
 	uint64_t users;
+	uint64_t processes; /* that have appeared or ended */
 };
 struct track_signs track_signs(const struct track *t);
 
@@ -88,6 +92,14 @@ struct track_device {
 void track_devices(const struct track *t, void (*fn)(void *arg, const struct track_device *d),
 		   void *arg);
 bool track_has_pid(const struct track *t, uint32_t pid);
+/* For job_memory.c: every process that has not ended. */
+struct track_process {
+	uint32_t proc, pid;
+	uint32_t shown_pid; /* in our /proc, 0: not there */
+	bool host; /* its host memory is recorded */
+};
+void track_processes(const struct track *t, void (*fn)(void *arg, const struct track_process *p),
+		     void *arg);
 /* Was memory refused on a device of which no sample has come yet? */
 bool track_waits_for_device(const struct track *t);
 
