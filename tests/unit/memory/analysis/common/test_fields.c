@@ -51,7 +51,7 @@ TEST(json, devices_pools_and_stacks)
 	put_device(o, DEV_HOST);
 	put_pool(o, TYPE_PTA);
 	put_stack(o, &s, 0);
-	check(o, "{\"device\":\"cpu\",\"pool\":\"PTA\",\"where\":null,\"c_stack\":[],"
+	check(o, "{\"device\":\"cpu\",\"pool\":\"PTA\",\"where\":null,\"stack\":[],\"c_stack\":[],"
 		 "\"python_stack\":[]}");
 	stacks_release(&s);
 }

@@ -241,26 +241,29 @@ TEST(summary, a_device_is_the_sum_of_its_processes)
 	summary_free(s);
 }
 
-TEST(summary, processes_one_after_the_other_give_a_lower_bound)
+/* Rows of a process that has just appeared come later than those of the others. */
+TEST(summary, rows_of_processes_are_added_up_in_order_of_time)
 {
 	struct summary *s = summary_new();
 	struct blk a = hal(1, 100), b = hal(1, 150);
 
 	b.pid = 11;
 	take(s, 0, a);
-	take(s, 1, b);
-	take(s, 0, (struct blk){12, 0, TYPE_HAL, 1, 70, NULL, NULL});
+	give(s, 2, a);
+	take(s, 3, b);
+	take(s, 1, (struct blk){12, 0, TYPE_HAL, 1, 70, NULL, NULL});
 	json_t *o = json_of(s, 10);
 	CHECK(json_is_true(at(o, "time_ordered")));
-	CHECK_INT(NUM(o, "devices.0.peak_bytes"), 150);
-	CHECK(json_is_true(at(o, "devices.0.peak_is_lower_bound")));
+	CHECK_INT(NUM(o, "devices.0.peak_bytes"), 220);
+	CHECK_INT(NUM(o, "devices.0.peak_after_ns"), 3 * MS);
+	CHECK(json_is_false(at(o, "devices.0.peak_is_lower_bound")));
 	json_decref(o);
-	CHECK_HAS(answer_of(s), "Device 0 peaked at no less than 150 B");
+	CHECK_HAS(answer_of(s), "Device 0 peaked at 220 B");
 	summary_free(s);
 }
 
 /* The end of a process is noticed a little late: that does not put its rows out of order. */
-TEST(summary, the_time_of_a_made_up_free_does_not_matter)
+TEST(summary, a_made_up_free_is_as_late_as_it_was_noticed)
 {
 	struct summary *s = summary_new();
 	struct blk b = hal(1, 50);
@@ -268,7 +271,7 @@ TEST(summary, the_time_of_a_made_up_free_does_not_matter)
 	b.pid = 11;
 	take(s, 0, hal(1, 100));
 	end(s, 9, hal(1, 0));
-	take(s, 5, b);
+	take(s, 10, b);
 	json_t *o = json_of(s, 10);
 	CHECK_INT(NUM(o, "devices.0.peak_bytes"), 100);
 	CHECK(json_is_false(at(o, "devices.0.peak_is_lower_bound")));
