@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "launch/recording.h"
 
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -16,6 +20,43 @@
 
 #define MAX_OUTPUT 900 /* what the libraries inside the job have room for */
 #define MAX_SUFFIX 1000
+
+/* Does the file say who loads it? What is no program of ELF, such as a script, has a loader. */
+static bool has_loader(int fd)
+{
+	Elf64_Ehdr head;
+	Elf64_Phdr part;
+
+	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) ||
+	    memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+	    head.e_phentsize != sizeof(part))
+		return true;
+	for (unsigned i = 0; i < head.e_phnum; i++) {
+		off_t at = (off_t)(head.e_phoff + i * sizeof(part));
+
+		if (pread(fd, &part, sizeof(part), at) != sizeof(part) || part.p_type == PT_INTERP)
+			return true;
+	}
+	return false;
+}
+
+enum mem_program launch_program_kind(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return MEM_PROGRAM_ANY;
+	bool other_user = st.st_mode & S_ISUID && st.st_uid != getuid();
+	bool other_group = st.st_mode & S_ISGID && st.st_mode & S_IXGRP && st.st_gid != getgid();
+	if (other_user || other_group || getxattr(path, "security.capability", NULL, 0) > 0)
+		return MEM_PROGRAM_PRIVILEGED;
+	int fd = fs_open(path, O_RDONLY, 0, NULL);
+	if (fd < 0)
+		return MEM_PROGRAM_ANY;
+	bool loaded = has_loader(fd);
+	close(fd);
+	return loaded ? MEM_PROGRAM_ANY : MEM_PROGRAM_STATIC;
+}
 
 /* The ATB hooks for the C++ string ABI that $ATB_HOME_PATH is built with; NULL for none. */
 static const char *atb_library(struct args *a)

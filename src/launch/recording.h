@@ -10,6 +10,9 @@
 #include "base/text/args.h"
 #include "memory/options/config.h"
 
+/* What of a program prevents us from preloading; MEM_PROGRAM_ANY: nothing that can be seen in its file. */
+enum mem_program launch_program_kind(const char *path);
+
 /* The value of LD_PRELOAD: ours, in their order, then what was there. Libraries that are missing
  * are left out with a notice, as the loader would complain in every process of the job. */
 int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct buf *out,

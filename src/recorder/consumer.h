@@ -41,6 +41,13 @@ struct dead_process {
 	uint64_t peak_rss_bytes; /* as it said at its exit; 0: it did not */
 };
 
+/* How far a recording is when its user hears about it. */
+struct consumer_report {
+	uint64_t events; /* in the recording */
+	bool running; /* processes of the job go on */
+	bool writing; /* files are not complete yet */
+};
+
 /* An open consumer. */
 struct consumer {
 	const struct consumer_ops *ops;
@@ -86,10 +93,11 @@ struct consumer_ops {
 	bool (*is_amending)(void *state);
 	void (*add_losses)(void *state, struct consumer_losses *total); /* after a flush */
 
-	/* The launched process has ended: reports to the user what is new. May come again. */
-	void (*report)(void *state);
-	/* The last report, when everybody has ended. Not for a session that keeps nothing. */
-	void (*report_end)(void *state, uint64_t events);
+	/* The launched process waits for its files, longer than people expect. */
+	void (*say_slow)(void *state);
+	/* The launched process has ended: reports to the user what is new. Comes again when
+	 * everybody has ended. Not for a session that keeps nothing. */
+	void (*report)(void *state, const struct consumer_report *r);
 
 	/*
 	 * Without open(): writes its files anew from a recording whose last FRAME_SESSION is

@@ -41,6 +41,7 @@
 #define SWEEP_NS (1000 * MS)
 #define IMAGES_NS (200 * MS)
 #define LINGER_NS (1000 * MS) /* that a recorder called by a process waits for the next one */
+#define SLOW_NS (1000 * MS) /* that a process waits at its exit before its user is told why */
 #define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
@@ -71,6 +72,7 @@ struct recorder {
 	uint64_t sweep_ns;
 	bool terminal; /* our stderr is one */
 	bool reported; /* to the user, at the end of the first process */
+	bool said_slow;
 	bool left; /* nothing more to do, and everybody can see it */
 };
 
@@ -400,14 +402,27 @@ static bool leave_session(struct recorder *rec)
 	return false;
 }
 
+/* Once, if the launched process has waited for us for a while. */
+static void say_if_slow(struct recorder *rec)
+{
+	uint64_t asked_ns = rec->page->exit_asked_ns, now_ns = clock_mono_ns();
+
+	if (rec->said_slow || !asked_ns || now_ns < asked_ns + SLOW_NS)
+		return;
+	rec->said_slow = true;
+	consumers_call(&rec->consumers, say_slow);
+}
+
 /* Every process that ended is read to its last record. */
 static void read_dead(struct recorder *rec, uint64_t until_ns)
 {
 	const struct timespec step = {0, 200000};
 
-	while (drain_has_dead(rec->drain) && clock_mono_ns() < until_ns)
+	while (drain_has_dead(rec->drain) && clock_mono_ns() < until_ns) {
 		if (!run_once(rec))
 			nanosleep(&step, NULL);
+		say_if_slow(rec);
+	}
 }
 
 /*
@@ -426,9 +441,17 @@ static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
 	return false;
 }
 
-static void report_to_user(struct recorder *rec)
+static void report_to_user(struct recorder *rec, bool running)
 {
-	consumers_call(&rec->consumers, report);
+	struct consumer_report r = {
+		.events = rec->events - rec->dropped,
+		.running = running,
+		.writing =
+			drain_has_dead(rec->drain) || consumers_any(&rec->consumers, is_amending),
+	};
+
+	if (!rec->monitor)
+		consumers_call(&rec->consumers, report, &r);
 	rec->reported = true;
 }
 
@@ -443,15 +466,20 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 
 	ask_for_scan(rec);
 	rec->checked_ns = 0;
+	say_if_slow(rec);
 	run_once(rec); /* its arena may be that young; it says that nothing more comes */
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
 	read_dead(rec, until_ns);
-	while (consumers_any(&rec->consumers, is_amending) && clock_mono_ns() < until_ns)
+	while (consumers_any(&rec->consumers, is_amending) && clock_mono_ns() < until_ns) {
 		if (!run_once(rec))
 			nanosleep(&step, NULL);
+		say_if_slow(rec);
+	}
 	consumers_call(&rec->consumers, flush);
-	report_to_user(rec);
-	rec->left = nobody_is_left(rec, until_ns) && leave_session(rec);
+	bool alone = nobody_is_left(rec, until_ns);
+	/* Before the session is left: from then on nobody waits for what we say. */
+	report_to_user(rec, drain_check_alive(rec->drain, false) != 0);
+	rec->left = alone && leave_session(rec);
 	atomic_store(&rec->page->exit_done, asked);
 	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -541,7 +569,7 @@ static void run_loop(struct recorder *rec)
 			return;
 		/* Others may go on for hours: the job's report is due now. */
 		if (!rec->reported && !rec->called && root_is_gone(rec))
-			report_to_user(rec);
+			report_to_user(rec, drain_check_alive(rec->drain, false) != 0);
 		idle_wait(rec, asked);
 	}
 }
@@ -583,6 +611,7 @@ int recorder_main(const char *session_dir)
 	if (r == 0) {
 		open_log(&rec);
 		record_session(&rec);
+		rec.page->terminal = rec.terminal;
 		atomic_store(&rec.page->recorder_ns, proc_pid_namespace("self"));
 		atomic_store(&rec.page->recorder_pid, (uint32_t)getpid());
 		update_heartbeat(&rec, clock_mono_ns());
@@ -595,8 +624,7 @@ int recorder_main(const char *session_dir)
 	recorder_ready(ready, r, &err);
 	if (r == 0) {
 		run_loop(&rec);
-		if (!rec.monitor)
-			consumers_call(&rec.consumers, report_end, rec.events - rec.dropped);
+		report_to_user(&rec, false);
 	}
 	close_recorder(&rec, r == 0);
 	return r;

@@ -129,6 +129,8 @@ struct control_page {
 	uint64_t root_ns;
 	_Atomic uint64_t recorder_ns;
 	int64_t made_s; /* when this page was made, in seconds since 1970: root_pid is older */
+	uint64_t exit_asked_ns; /* guest: when exit_asked was, CLOCK_MONOTONIC */
+	uint32_t terminal; /* recorder: it has one, so a job without events waits for its words */
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The command lines: what is accepted, what is refused, what is said, what the job sees."""
 
+import contextlib
 import fcntl
 import json
 import os
 import pathlib
 import pty
 import re
+import signal
 import struct
 import subprocess
 import time
 
 import pytest
+from harness import Session
+from waiting import wait_until
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 HOOKS = ["libleaks_ascend_hal_hook.so", "libascend_mstx_hook.so", "libascend_kernel_hook.so"]
@@ -407,10 +411,64 @@ def test_terminal_is_told_what_happens(build, tmp_path):
     status, shown = on_terminal(build, ["msmemscope", "--", "true"], tmp_path)
     lines = [line for line in shown.splitlines() if " Info: " in line]
     assert status == 0 and len(lines) == 3
-    assert "events recorded" in lines[2]
+    assert "Info: 0 events recorded, none lost, in /" in lines[2]
+    assert "no memory of an NPU or GPU" in lines[2] and "--device=npu,cpu" in lines[2]
     assert "alloc, free, launch" in lines[0]
     assert str(recordings(tmp_path / "memscopeDumpResults")[0]) in lines[1]
     assert ("running as user root" in shown) == (os.geteuid() == 0)
+
+
+CLOSING = [
+    (["--device=cpu", "sh", "-c", "exit 0"], " events recorded, none lost; read them with: sonde mem show /"),
+    (["--collect-mode=deferred", "true"], "recording begins when it calls sonde_start()"),
+    (["--events=launch", "true"], "Allocations and frees were not asked for (--events)."),
+    (["--steps=3", "true"], "Only some steps were asked for (--steps)"),
+    (["./static"], "The program is statically linked"),
+]
+
+
+@pytest.mark.parametrize("words, said", CLOSING)
+def test_the_last_line_says_what_there_is_or_why_not(build, cli, tmp_path, words, said):
+    if words == ["./static"]:
+        subprocess.run(
+            ["gcc", "-static", "-x", "c", "-", "-o", tmp_path / "static"],
+            input=b"int main(void) { return 0; }",
+            check=True,
+        )
+    status, shown = on_terminal(build, ["msmemscope", *words], tmp_path)
+    assert status == 0 and said in shown.splitlines()[-1], shown
+    if "read them" not in said:  # the same for who looks later
+        assert said in " ".join(cli("sonde", "mem", "show", "memscopeDumpResults").stdout.split())
+        r = cli("sonde", "mem", "leaks", "memscopeDumpResults")
+        assert said in " ".join(r.stdout.split())
+
+
+def test_a_long_finish_says_so(build, tmp_path):
+    ours, theirs = pty.openpty()
+    words = [build / "bin" / "msmemscope", "--device=cpu", "cat"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs
+    ) as p:
+        os.close(theirs)
+        p.stdin.write(b"x")
+        p.stdin.flush()
+        assert p.stdout.read(1) == b"x"  # it runs
+        (only,) = recordings(tmp_path / "memscopeDumpResults")
+        s = Session(only)
+        os.kill(s.recorder, signal.SIGSTOP)
+        p.stdin.close()
+        asked = lambda: struct.unpack_from("<I", s.page(), 64)[0]
+        wait_until(asked, "the job to wait at its end")
+        time.sleep(1.05)
+        os.kill(s.recorder, signal.SIGCONT)
+        shown = b""
+        with contextlib.suppress(OSError):  # nobody has the terminal open any more
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        assert p.wait(30) == 0
+    assert b"still writing the files" in shown.splitlines()[-2]
+    assert b"events recorded, none lost" in shown.splitlines()[-1]
 
 
 def test_none_clears(cli, tmp_path):

@@ -147,7 +147,7 @@ def test_what_goes_wrong_after_the_first_process(hurt):
     job = f"{hurt.build}/sim/simtrain --quiet --steps 14 --fault leak --fault-step 8 --step-ms 50"
     leader, follower, job = terminal(hurt, "bash", "-c", f"trap '' HUP; {job} & sleep 0.2; exit 5")
     assert job.wait(timeout=20) == 5
-    text = read_for(leader, b"events recorded")
+    text = read_for(leader, b"events recorded, none lost; read")
     os.close(follower)
     os.close(leader)
     assert text.count(FOUND.encode()) == 1, text

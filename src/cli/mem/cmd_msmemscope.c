@@ -127,6 +127,24 @@ static int cannot_run(const char *name, int code)
 	return code == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }
 
+/* A program in which nothing can be recorded: better said now than at the end of a long job. */
+static void warn_of_program(struct job *j)
+{
+	enum mem_program kind = launch_program_kind(buf_str(&j->program));
+
+	j->options.config.program = kind;
+	if (kind == MEM_PROGRAM_STATIC)
+		args_notice(&j->args,
+			    "Warn: %s is statically linked: it cannot be recorded, only programs "
+			    "that it starts.",
+			    buf_str(&j->program));
+	else if (kind == MEM_PROGRAM_PRIVILEGED)
+		args_notice(&j->args,
+			    "Warn: %s gets rights of its own when it starts (setuid or "
+			    "capabilities): it cannot be recorded.",
+			    buf_str(&j->program));
+}
+
 /* Returns only if the program could not be started. */
 static int run_program(struct job *j)
 {
@@ -140,6 +158,7 @@ static int run_program(struct job *j)
 		command_notices(j->cmd, &j->args);
 		return cannot_run(argv[0], r);
 	}
+	warn_of_program(j);
 	r = launch_lib_dir(&lib_dir, &err);
 	if (r == 0)
 		r = launch_preload(buf_str(&lib_dir), j->options.config.cpu, &j->args, &j->preload,

@@ -139,11 +139,12 @@ static void wait_for_files(void)
 	struct control_page *p = page_of_session();
 	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
 		return;
-	/* Nobody has had an event: nothing to wait for, and no system call that a filter forbids.
-	 */
-	if (!atomic_load(&p->joined) || !is_waited_for(p))
+	/* Nobody has had an event: nothing to wait for but words on a terminal, and no system call
+	 * that a filter forbids. */
+	if ((!atomic_load(&p->joined) && !p->terminal) || !is_waited_for(p))
 		return;
 	guest_close_gate();
+	p->exit_asked_ns = guest_now();
 	uint32_t asked = atomic_fetch_add(&p->exit_asked, 1) + 1;
 	syscall(SYS_futex, &p->exit_asked, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 	uint64_t begin = guest_now(), moved = begin, seen = 0;

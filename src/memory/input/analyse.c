@@ -6,7 +6,8 @@ struct feeding {
 	const struct input_analysis *what;
 	struct analysis *analysis;
 	struct buf *notes;
-	struct input_asked asked;
+	struct mem_asked asked;
+	bool rows; /* any */
 	bool shown, hidden; /* rows of blocks, that were asked for and that were not */
 };
 
@@ -14,6 +15,7 @@ static void feed_row(void *arg, const struct row *row)
 {
 	struct feeding *f = arg;
 
+	f->rows = true;
 	if (row->event == ROW_MALLOC || row->event == ROW_FREE)
 		*(row->hidden ? &f->hidden : &f->shown) = true;
 	f->analysis->ops->row(f->analysis, row);
@@ -26,12 +28,11 @@ static void note_missing(struct feeding *f)
 		buf_add_str(f->notes,
 			    "Allocations and frees were not asked for (--events), so they are in "
 			    "no dump; they were recorded for the analyses alone.\n");
-	else if (f->asked.known && !f->asked.memory && !f->hidden && !f->shown)
-		buf_add_str(f->notes, "Allocations and frees were not asked for (--events).\n");
-	else if (f->asked.known && !f->hidden && !f->shown && !f->asked.host)
-		buf_add_str(f->notes,
-			    "Tensors on the CPU are recorded with --device=cpu, in Python "
-			    "msmemscope.config(device=\"cpu\"): see docs/python.md.\n");
+	else if (f->asked.known && !f->hidden && !f->shown) {
+		f->asked.deferred &= !f->rows;
+		mem_asked_why_empty(&f->asked, f->notes);
+		buf_add_char(f->notes, '\n');
+	}
 }
 
 static void feed_process(void *arg, uint32_t pid, const char *command)

@@ -267,22 +267,12 @@ struct pids {
 	uint64_t newest; /* of them */
 };
 
-static void add_asked(struct input_asked *a, const struct mem_config *cfg, bool own)
-{
-	if (own && !a->own)
-		*a = (struct input_asked){.own = true, .db = a->db};
-	a->known = true;
-	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
-	a->host |= cfg->cpu;
-	a->db |= cfg->format == MEM_DB;
-}
-
 static void on_session(void *arg, const struct mem_config *cfg)
 {
 	struct pids *s = arg;
 
 	if (s->sink->asked)
-		add_asked(s->sink->asked, cfg, false);
+		mem_asked_add(s->sink->asked, cfg, false);
 }
 
 static void on_proc(void *arg, const struct frame_proc *p)
@@ -304,7 +294,7 @@ static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 
 	(void)proc;
 	if (s->sink->asked)
-		add_asked(s->sink->asked, cfg, true);
+		mem_asked_add(s->sink->asked, cfg, true);
 }
 
 static void on_call(void *arg, uint32_t proc, const struct trace_row *row)

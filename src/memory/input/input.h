@@ -10,25 +10,13 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "memory/analysis/common/analysis.h"
-#include "memory/options/config.h"
+#include "memory/options/asked.h"
 
 struct watch_sample;
 
-/*
- * What a recording was asked for: by what it was started with, or by what its processes have said
- * since. Zero-initialise.
- */
-struct input_asked {
-	bool known; /* it is a recording */
-	bool own; /* a process has said so itself */
-	bool memory; /* allocations and frees, in the dump */
-	bool host; /* those of the host, too */
-	bool db; /* as a database */
-};
-
 struct input_sink {
 	/* Each is optional. */
-	struct input_asked *asked; /* is filled in */
+	struct mem_asked *asked; /* is filled in */
 	void (*process)(void *arg, uint32_t pid, const char *command);
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);

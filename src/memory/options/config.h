@@ -58,6 +58,9 @@ enum mem_format { MEM_CSV = 0, MEM_DB = 1, MEM_NONE = 2 };
 const char *mem_format_name(enum mem_format format); /* csv, db, none */
 enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 
+/* The program that was launched; where nothing can be preloaded, nothing is recorded. */
+enum mem_program { MEM_PROGRAM_ANY = 0, MEM_PROGRAM_STATIC = 1, MEM_PROGRAM_PRIVILEGED = 2 };
+
 struct mem_watch {
 	bool on;
 	bool host; /* memory of the host, too: the program has named some */
@@ -92,6 +95,7 @@ struct mem_config {
 	bool compare;
 	char inputs[2][MEM_PATH_BYTES]; /* absolute; empty without compare */
 	enum row_compat compat;
+	enum mem_program program;
 	uint32_t buffer_mb; /* ring memory of one process */
 	uint32_t wait_ms; /* how long a full ring may delay the job */
 };

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
-#include "memory/options/config.h"
+#include "memory/options/asked.h"
 #include "memory/outputs/outputs.h"
 #include "memory/track/device_memory.h"
 #include "memory/track/job_memory.h"
@@ -21,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define TAG "[msmemscope] "
 #define TERMINAL_PIECE 512u
 #define TERMINAL_WAIT_MS 500
 #define FLUSH_NS 200000000ull
@@ -40,6 +41,9 @@ struct report {
 	bool terminal; /* is our stderr one? */
 	bool done; /* at the end of the first process */
 	bool alarmed; /* it said that something is wrong */
+	bool closed; /* the last line was printed, with these: */
+	bool running;
+	uint64_t events;
 };
 
 struct state {
@@ -243,27 +247,53 @@ static void report_findings(struct report *r, struct diagnose *d)
 	buf_release(&text);
 }
 
-static void report(void *state)
+/* The last line of a recorded job: how much there is, where, and what to do with it. */
+static void report_close(struct report *r, const struct consumer_report *now, uint64_t lost)
 {
-	struct state *s = state;
+	struct mem_asked asked = {0};
+	struct buf text = {0};
 
-	if (!s->outputs.silent)
-		report_findings(&s->report, s->outputs.diagnose);
+	if (r->closed && now->events == r->events && now->running == r->running)
+		return;
+	r->closed = true;
+	r->events = now->events;
+	r->running = now->running;
+	buf_addf(&text, TAG "Info: %llu events recorded%s, ", (unsigned long long)now->events,
+		 now->running ? " so far" : "");
+	if (lost)
+		buf_addf(&text, "%llu lost", (unsigned long long)lost);
+	else
+		buf_add_str(&text, "none lost");
+	if (now->running)
+		buf_add_str(&text, "; processes of the job go on and are recorded");
+	if (now->writing)
+		buf_add_str(&text, "; still writing the files");
+	if (!now->events && !now->running) {
+		mem_asked_add(&asked, r->cfg, false);
+		buf_addf(&text, ", in %s. ", r->dir);
+		mem_asked_why_empty(&asked, &text);
+		buf_add_char(&text, '\n');
+	} else {
+		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
+	}
+	report_print(r, text.data, text.len);
+	buf_release(&text);
 }
 
-static void report_end(void *state, uint64_t events)
+static void report(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
-	unsigned long long lost = diagnose_events_lost(s->outputs.diagnose);
-	char *some = lost ? xasprintf(", %llu lost", lost) : xstrdup("");
-	char *text = xasprintf("[msmemscope] Info: %llu events recorded%s; read them with: sonde "
-			       "mem show %s\n",
-			       (unsigned long long)events, some, s->report.dir);
 
-	free(some);
-	report(s);
-	report_print(&s->report, text, strlen(text));
-	free(text);
+	report_findings(&s->report, s->outputs.diagnose);
+	report_close(&s->report, now, diagnose_events_lost(s->outputs.diagnose));
+}
+
+static void say_slow(void *state)
+{
+	static const char text[] = TAG "Info: still writing the files of the recording; the job "
+				       "itself has ended\n";
+
+	report_print(&((struct state *)state)->report, text, sizeof(text) - 1);
 }
 
 static int rewrite_dumps(const char *recording, const struct buf *session, const char *below,
@@ -315,6 +345,6 @@ const struct consumer_ops memory_consumer = {
 	.is_amending = is_amending,
 	.add_losses = add_losses,
 	.report = report,
-	.report_end = report_end,
+	.say_slow = say_slow,
 	.rewrite = rewrite_dumps,
 };

@@ -7,7 +7,7 @@
 /* `arg` of all of them. */
 struct showing {
 	struct summary *summary;
-	struct input_asked asked;
+	struct mem_asked asked;
 	bool hidden; /* allocations that were not asked for */
 };
 
@@ -80,9 +80,8 @@ int show_recording(const char *path, bool json, unsigned top, bool colour, struc
 	};
 	int r = input_read(path, &sink, err);
 
-	summary_asked(s.summary, &(struct summary_asked){.known = s.asked.known,
-							 .memory = s.asked.memory && !s.hidden,
-							 .host = s.asked.host});
+	s.asked.memory &= !s.hidden;
+	summary_asked(s.summary, &s.asked);
 	if (r == 0 && json)
 		r = summary_json(s.summary, top, out);
 	else if (r == 0)

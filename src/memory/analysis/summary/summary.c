@@ -619,7 +619,7 @@ void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db)
 	s->calls_in_db = db;
 }
 
-void summary_asked(struct summary *s, const struct summary_asked *asked)
+void summary_asked(struct summary *s, const struct mem_asked *asked)
 {
 	s->asked = *asked;
 }

@@ -49,6 +49,7 @@
 
 #include "base/containers/buf.h"
 #include "memory/dump/row.h"
+#include "memory/options/asked.h"
 
 struct summary;
 
@@ -77,13 +78,8 @@ void summary_note(struct summary *s, const char *text);
 /* Calls of Python functions that were traced, and by how many threads; db: into a table. */
 void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db);
 
-/* What a recording was asked for, to separate what was left out from what never happened. */
-struct summary_asked {
-	bool known;
-	bool memory; /* allocations and frees */
-	bool host; /* of the host, too */
-};
-void summary_asked(struct summary *s, const struct summary_asked *asked);
+/* What the recording was asked for. */
+void summary_asked(struct summary *s, const struct mem_asked *asked);
 
 /* Did MALLOC or FREE rows of a process go back in time, so that the answer is not exact? */
 bool summary_unordered(const struct summary *s);

@@ -167,7 +167,7 @@ struct summary {
 	size_t nnotes, notes_cap;
 	uint64_t calls, call_threads; /* of Python functions */
 	bool calls_in_db;
-	struct summary_asked asked;
+	struct mem_asked asked;
 };
 
 /* --- device.c: rows about the memory of a GPU; d is the process' part of it --- */

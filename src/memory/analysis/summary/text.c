@@ -27,13 +27,12 @@ struct view {
 /* Why there are no memory events, as far as the recording knows what it was asked for. */
 static void say_why_none(const struct summary *s, struct buf *out)
 {
-	if (!s->asked.known)
-		return;
-	if (!s->asked.memory)
-		say(out, " Allocations and frees were not asked for (--events).");
-	else if (!s->asked.host)
-		say(out, " Tensors on the CPU are recorded with --device=cpu, in Python "
-			 "msmemscope.config(device=\"cpu\"): see docs/python.md.");
+	struct mem_asked asked = s->asked;
+
+	asked.deferred &= s->first_ns == UINT64_MAX; /* a row says that it has begun */
+	if (asked.known)
+		say(out, " ");
+	mem_asked_why_empty(&asked, out);
 }
 
 /* "1,234 calls of Python functions were traced, of 2 threads: see …" */
@@ -259,17 +258,8 @@ static void say_answer(struct summary *s, struct buf *out)
 		if (!lost.events && !s->lost_more)
 			return;
 	} else if (!c.rows) {
-		bool asked = !s->asked.known || s->asked.memory;
-
 		say(out, "There are no events in this recording.");
-		if (asked)
-			say(out, " If the job uses no NPU memory, record it with --device=npu,cpu, "
-				 "in Python with msmemscope.config(device=\"cpu\"): see "
-				 "docs/python.md. If it was recorded with --collect-mode=deferred, "
-				 "it has to call sonde_start(), in Python msmemscope.start(). A "
-				 "statically linked program cannot be recorded.");
-		else
-			say_why_none(s, out);
+		say_why_none(s, out);
 		return;
 	} else {
 		say_size(s, &c, out);
