@@ -90,7 +90,8 @@ static int measure(const struct run *r, const char *count, double naive)
 	long kib = 0;
 
 	snprintf(cmd, sizeof(cmd),
-		 "SIM_NPU_STATE=%s/npu SIM_NPU_NOBACK=1 %s/bin/msmemscope --wait-ms=60000 "
+		 "SIM_NPU_STATE=%s/npu SIM_NPU_NOBACK=1 %s/bin/msmemscope --log-level=info "
+		 "--wait-ms=60000 "
 		 "--format=%s --analysis=%s --report=off --output-path=%s/%s -- %s/bench/job_hal "
 		 "%s 2 %u 64 0 1 >/dev/null",
 		 dir, build, r->format, r->analysis, dir, r->name, build, count, r->live);

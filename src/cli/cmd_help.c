@@ -27,17 +27,16 @@ static json_t *texts_json(const char *const *texts)
 
 static json_t *option_json(const struct opt *o, const char *group)
 {
-	json_t *names = json_array(), *old = json_array();
+	json_t *names = json_array();
 
 	for (const char *l = o->letters; *l; l++)
 		json_array_append_new(names, json_sprintf("-%c", *l));
 	json_array_append_new(names, json_sprintf("--%s", o->name));
-	for (const struct opt_alias *al = o->aliases; al && al->name; al++)
-		json_array_append_new(al->deprecated ? old : names, json_sprintf("--%s", al->name));
-	return json_pack("{s:s, s:o, s:o, s:s?, s:s?, s:s, s:s, s:o}", "name", o->name, "names",
-			 names, "deprecated", old, "value", o->arg, "default", o->default_text,
-			 "group", group ? group : "", "help", o->help, "choices",
-			 texts_json(o->choices));
+	for (const char *const *al = o->aliases; al && *al; al++)
+		json_array_append_new(names, json_sprintf("--%s", *al));
+	return json_pack("{s:s, s:o, s:s?, s:s?, s:s, s:s, s:o}", "name", o->name, "names", names,
+			 "value", o->arg, "default", o->default_text, "group", group ? group : "",
+			 "help", o->help, "choices", texts_json(o->choices));
 }
 
 static json_t *command_json(const struct command *cmd)
@@ -164,9 +163,9 @@ static void put_option(struct buf *out, const struct opt *o)
 		buf_add_char(out, '.');
 	}
 	buf_add_char(out, '\n');
-	for (const struct opt_alias *al = o->aliases; al && al->name; al++) {
-		buf_addf(out, "%s spelling: \\fB\\-\\-", al->deprecated ? "Deprecated" : "Other");
-		put_str(out, al->name);
+	for (const char *const *al = o->aliases; al && *al; al++) {
+		buf_add_str(out, "Other spelling: \\fB\\-\\-");
+		put_str(out, *al);
 		buf_add_str(out, "\\fR.\n");
 	}
 }

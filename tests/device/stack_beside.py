@@ -201,7 +201,10 @@ def check_msmemscope(run):
     took = time.monotonic() - began
     began = time.monotonic()
     r = subprocess.run(
-        [str(recorder), "--call-stack=python:10", "--device=cpu", "-o", str(out), "--", *words],
+        [
+            *[str(recorder), "--call-stack=python:10", "--device=cpu", "--log-level=info"],
+            *["-o", str(out), "--", *words],
+        ],
         capture_output=True,
         text=True,
         env=run.env,

@@ -90,6 +90,7 @@ class Hurt:
         return [
             str(self.build / "bin" / "msmemscope"),
             f"--output-path={self.out}",
+            "--log-level=info",  # the recorder's last words, see records
             *opts,
             "--",
             *map(str, words),

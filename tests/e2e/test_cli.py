@@ -75,7 +75,7 @@ def test_msmemscope_help(cli):
         "--input-path <DIR>",
         "--output-path <DIR>",
         "--format <FORMAT>",
-        "[default: info]",
+        "[default: warn]",
         "msmemscope -- python train.py",
         "--steps",
         "--device",
@@ -204,8 +204,9 @@ def test_help_json_and_text_agree(cli):
             assert option["help"][0].isupper() or option["help"].startswith("immediate")
             assert f"--{option['name']}" in text
     record = {o["name"]: o for o in data["commands"][0]["options"]}
-    assert record["format"]["deprecated"] == ["--data-format"]
-    assert record["format"]["choices"] == ["csv", "db"]
+    assert record["format"]["names"] == ["--format", "--data-format"]
+    assert record["log-level"]["default"] == "warn"
+    assert record["format"]["choices"] == ["csv", "db", "none"]
     assert record["version"]["names"] == ["-v", "-V", "--version"]
 
 
@@ -321,7 +322,7 @@ BAD = [
     (["-o", "x" * 256], "longer than 255"),
     (["-o", "/a" * 33], "more than 32"),
     (["-o", "x/" * 2100], "longer than 4096"),
-    (["--log-level=loud"], "expected debug, info, warning or error"),
+    (["--log-level=loud"], "expected debug, info, warn or error"),
     (["--compat=25"], "expected 26.0 or current"),
     (["--buffer-mb=0"], "expected a number from 1 to 65536"),
     (["--wait-ms=-1"], "expected a number from 0 to 60000"),
@@ -360,12 +361,8 @@ def test_compat_from_the_environment(cli, tmp_path):
 
 # --- notices ---
 
-OLD = [
-    ("--output=o", "'--output' is deprecated, use '--output-path' instead."),
-    ("--data-format=csv", "'--data-format' is deprecated, use '--format' instead."),
-    ("--level=0", "'--level=0' is deprecated, use '--level=op' instead."),
-    ("--log-level=warn", "'--log-level=warn' is deprecated, use '--log-level=warning' instead."),
-]
+# As the documents that people follow spell them: as good as any other spelling.
+SPELLED = ["--output=o", "--data-format=csv", "--level=0", "--level=1", "--log-level=warn"]
 
 
 def on_terminal(build, words, cwd):
@@ -392,19 +389,24 @@ def on_terminal(build, words, cwd):
         return p.wait(60), shown.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("option, said", OLD)
-def test_deprecations(cli, build, tmp_path, option, said):
-    status, shown = on_terminal(build, ["msmemscope", option, "true"], tmp_path)
-    assert status == 0
-    assert f"[msmemscope] Deprecation: {said}\n" in shown
-    # Into a file the job's output must stay as it is: the log has it then.
-    r = cli("msmemscope", option, "-o", "quiet", "true")
-    assert (r.returncode, r.stdout, r.stderr) == (0, "", "")
-    (only,) = recordings(tmp_path / "quiet")
-    assert said in (only / "msmemscope.log").read_text()
-    # Where nothing is run there is nothing to keep clean.
-    r = cli("msmemscope", option)
-    assert r.returncode == 2 and f"[msmemscope] Deprecation: {said}\n" in r.stderr
+def test_spellings_of_the_documents_are_ordinary_ones(cli, build, tmp_path):
+    status, shown = on_terminal(build, ["msmemscope", *SPELLED, "true"], tmp_path)
+    assert status == 0 and "eprecat" not in shown and "old name" not in shown
+    (only,) = recordings(tmp_path / "o")
+    assert "eprecat" not in (only / "msmemscope.log").read_text()
+    assert json.loads((only / "config.json").read_text())["logLevel"] == 2
+    a, b = tmp_path / "a", tmp_path / "b"
+    for place in (a, b):
+        place.mkdir()
+    r = cli("msmemscope", "--compare", f"--input={a},{b}")
+    assert r.returncode != 0 and str(a) in r.stderr and "eprecat" not in r.stderr
+
+
+def test_the_log_level_of_the_documents_is_the_default(cli, tmp_path):
+    assert cli("msmemscope", "true").returncode == 0
+    assert config(tmp_path)["logLevel"] == 2
+    (only,) = recordings(tmp_path / "memscopeDumpResults")
+    assert "[INFO]" not in (only / "msmemscope.log").read_text()
 
 
 def test_terminal_is_told_what_happens(build, tmp_path):

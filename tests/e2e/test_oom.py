@@ -126,7 +126,7 @@ def test_no_management_library(record):
     """Then the verdict is from the process' own view, and nothing else changes."""
     env = {"SIM_NPU_HBM_MB": 256}
     job = ["simtrain", "--fault", "oom", "--steps", 4]
-    got = record(*job, opts=["--analysis=oom"], env=env)
+    got = record(*job, opts=["--analysis=oom", "--log-level=info"], env=env)
     assert not [r for r in got.rows if "device_used" in r.attr or r.event == "SNAPSHOT"]
     assert got.log.count("device memory is unknown") == 1
     oom = ask(record, got.dir)["incidents"][-1]

@@ -261,6 +261,28 @@ asyncio.run(main())
 """
 
 ADDRESSES = """
+class Holder:  # no tensor of torch: MindSpore's, or a wrapper
+    def __init__(self, addr):
+        self.addr = addr
+
+    def data_ptr(self):
+        return self.addr
+
+
+describer(Holder(expect("PTA@held")), owner="held")
+describer(expect("PTA@by position"), "by position")
+describer(obj=expect("PTA@by name"), owner="by name")
+describer(obj=None, owner="nobody")
+describer(expect(None))  # no owner, no label
+with describer(), describer(owner=""), describer(None, "around"):
+    expect("PTA@around")
+x = expect("PTA@part@x")
+describe.describe_addr(x, [("part", describe.COMPONENT), (describe.USER_DEFINED_1, "x")])
+describe.describe_label("level", describe.PROCESS)
+expect("PTA@level")
+describe.undescribe_label("level", describe.PROCESS)
+expect(None)
+
 a = expect("PTA@mine")
 b = expect("PTA@yours")
 c = expect("PTA@window@other")
@@ -271,7 +293,7 @@ describer(1, owner="nowhere")
 describer(0, owner="nowhere")
 describer(2 ** 64 - 1, owner="nowhere")
 with describer(owner="window"), describer(owner="second"):
-    told[2] = None
+    told[told.index("PTA@window@other")] = None
     d = expect("PTA@hot@second")
     describer(d, owner="hot")
 e = expect(None)
@@ -294,19 +316,24 @@ def refused(kind, text, *args, **kw):
 
 
 refused(NotImplementedError, "Unsupported tensor type", "text", owner="x")
-refused(NotImplementedError, "Unsupported tensor type", None, owner="x")
 refused(NotImplementedError, "Unsupported tensor type", True, owner="x")
 refused(NotImplementedError, "Unsupported tensor type", 1.5, owner="x")
 refused(NotImplementedError, "Unsupported tensor type", [1], owner="x")
-refused(ValueError, "no address", -1, owner="x")
-refused(ValueError, "no address", 2 ** 64, owner="x")
-refused(ValueError, "not empty", owner="")
-refused(TypeError, "needs a name")
-refused(TypeError, "needs a name", 5)
-refused(TypeError, "needs a name", owner=5)
-refused(TypeError, "needs a name", owner=b"x")
-refused(TypeError, "one tensor or address", 1, 2, owner="x")
+refused(TypeError, "no address", -1, owner="x")
+refused(TypeError, "no address", 2 ** 64, owner="x")
+refused(TypeError, "must be a str", owner=5)
+refused(TypeError, "must be a str", owner=b"x")
+refused(TypeError, "must be a str", 5, None)
+refused(TypeError, "", 1, 2, owner="x")
 refused(TypeError, "name", name="x")
+
+
+class Lies:
+    def data_ptr(self):
+        return "there"
+
+
+refused(TypeError, "no address", Lies(), "x")
 for no_function in (5, int, Exception):
     try:
         describer(owner="x")(no_function)

@@ -326,9 +326,9 @@ MISTAKES = [
     ("watch(t, name='x', dump_nums=-2)", "ValueError", "-1 (no limit) or 1 and more"),
     ("watch(t, name='x', length=3)", "TypeError", "a tensor is watched as a whole"),
     ("watch(4096, name='x')", "TypeError", "an address needs length="),
-    ("watch(4096, name='x', length=0)", "ValueError", "length must be 1 or more"),
+    ("watch(4096, name='x', length=0)", "TypeError", "length must be 1 or more"),
     ("watch(4096, name='x', length='1')", "TypeError", "length must be an int"),
-    ("watch(-1, name='x', length=1)", "ValueError", "the address must be 1 or more"),
+    ("watch(-1, name='x', length=1)", "TypeError", "the address must be 1 or more"),
     ("watch(True, name='x', length=1)", "TypeError", "expected a tensor or an address"),
     ("watch('t', name='x')", "TypeError", "expected a tensor or an address (int), not str"),
     ("watch(torch.empty(0), name='x')", "ValueError", "no memory of its own"),
@@ -336,7 +336,7 @@ MISTAKES = [
     ("watch(torch.eye(3).to_sparse(), name='x')", "ValueError", "no memory of its own"),
     ("remove()", "TypeError", "exactly one tensor or address"),
     ("remove(None)", "TypeError", "expected a tensor or an address"),
-    ("remove(4096, length=0)", "ValueError", "length must be 1 or more"),
+    ("remove(4096, length=0)", "TypeError", "length must be 1 or more"),
 ]
 
 

@@ -43,14 +43,13 @@ void args_release(struct args *a)
 struct match {
 	const struct opt *opt;
 	const char *name;
-	bool deprecated;
 	const char *rival; /* another option with the same prefix */
 };
 
-static void match_name(struct match *m, const struct opt *opt, const char *name, bool deprecated)
+static void match_name(struct match *m, const struct opt *opt, const char *name)
 {
 	if (!m->opt)
-		*m = (struct match){opt, name, deprecated, NULL};
+		*m = (struct match){opt, name, NULL};
 	else if (m->opt != opt && !m->rival)
 		m->rival = name;
 }
@@ -61,19 +60,19 @@ static struct match find_long(const struct opt *options, const char *word, size_
 
 	for (const struct opt *o = options; o && o->name; o++) {
 		if (strlen(o->name) == len && !strncmp(o->name, word, len))
-			return (struct match){o, o->name, false, NULL};
-		for (const struct opt_alias *al = o->aliases; al && al->name; al++)
-			if (strlen(al->name) == len && !strncmp(al->name, word, len))
-				return (struct match){o, al->name, al->deprecated, NULL};
+			return (struct match){o, o->name, NULL};
+		for (const char *const *al = o->aliases; al && *al; al++)
+			if (strlen(*al) == len && !strncmp(*al, word, len))
+				return (struct match){o, *al, NULL};
 	}
 	for (const struct opt *o = options; o && o->name && len; o++) {
 		if (o->hidden)
 			continue;
 		if (!strncmp(o->name, word, len))
-			match_name(&m, o, o->name, false);
-		for (const struct opt_alias *al = o->aliases; al && al->name; al++)
-			if (!strncmp(al->name, word, len))
-				match_name(&m, o, al->name, al->deprecated);
+			match_name(&m, o, o->name);
+		for (const char *const *al = o->aliases; al && *al; al++)
+			if (!strncmp(*al, word, len))
+				match_name(&m, o, *al);
 	}
 	return m;
 }
@@ -87,8 +86,8 @@ static int unknown_option(const struct opt *options, const char *word, size_t le
 		if (o->hidden)
 			continue;
 		names[n++] = o->name;
-		for (const struct opt_alias *al = o->aliases; al && al->name && n < 120; al++)
-			names[n++] = al->name;
+		for (const char *const *al = o->aliases; al && *al && n < 120; al++)
+			names[n++] = *al;
 	}
 	names[n] = NULL;
 	const char *near = args_nearest(word, len, names);
@@ -291,9 +290,6 @@ static int parse_long(struct args *a, struct cursor *c, struct err *err)
 	int r = value ? 0 : next_value(c, &m, &value, err);
 	if (r < 0)
 		return r;
-	if (m.deprecated)
-		args_notice(a, "Deprecation: '--%s' is deprecated, use '--%s' instead.", m.name,
-			    m.opt->name);
 	return apply_value(a, m.opt, value, err);
 }
 

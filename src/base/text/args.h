@@ -40,11 +40,6 @@ enum opt_kind {
 			 read */
 };
 
-struct opt_alias {
-	const char *name;
-	bool deprecated; /* says so, with the new name, when used */
-};
-
 struct opt {
 	const char *name; /* without dashes; NULL ends a table */
 	char letters[4]; /* one-letter spellings, in the order they are shown */
@@ -55,7 +50,7 @@ struct opt {
 	const char *const *choices; /* ended by NULL */
 	/* Fills err and returns a negative errno when the value is refused. */
 	int (*parse)(struct args *a, const struct opt *opt, const char *value, struct err *err);
-	const struct opt_alias *aliases; /* ended by a NULL name */
+	const char *const *aliases; /* other spellings, ended by NULL */
 	const char *default_text;
 	const char *help; /* sentences, first letter upper case */
 	const char *group; /* heading of this row and those below; NULL: as above */

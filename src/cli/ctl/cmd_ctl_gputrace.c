@@ -215,7 +215,7 @@ static const struct opt options[] = {
 	OPTION_FLAG("profile-memory", AT(config.profile_memory),
 		    "Record memory too. Not with --iterations."),
 	OPTION_FLAG("with-stacks", AT(config.with_stacks), "Record call stacks.",
-		    .aliases = (const struct opt_alias[]){{"with-stack", false}, {NULL, false}}),
+		    .aliases = (const char *const[]){"with-stack", NULL}),
 	OPTION_FLAG("with-flops", AT(config.with_flops),
 		    "Record floating-point operations of operators."),
 	OPTION_FLAG("with-modules", AT(config.with_modules),

@@ -184,7 +184,7 @@ static const struct opt options[] = {
 		    "Record the shapes of operator inputs."),
 	OPTION_FLAG("profile-memory", AT(config.profile_memory), "Record memory."),
 	OPTION_FLAG("with-stack", AT(config.with_stack), "Record call stacks.",
-		    .aliases = (const struct opt_alias[]){{"with-stacks", false}, {NULL, false}}),
+		    .aliases = (const char *const[]){"with-stacks", NULL}),
 	OPTION_FLAG("with-flops", AT(config.with_flops),
 		    "Record floating-point operations of operators."),
 	OPTION_FLAG("with-modules", AT(config.with_modules),

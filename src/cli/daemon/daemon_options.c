@@ -81,9 +81,8 @@ static int parse_binds(struct args *a, const struct opt *opt, const char *value,
 #define OWN_LOG "--log-file and the variable SONDE_LOG say where the log goes and how much of it"
 #define ALL_SAMPLES "every sample goes to every destination under its own name"
 
-static const struct opt_alias json_names[] = {{"use-json", false}, {NULL, false}};
-static const struct opt_alias device_interval_names[] = {{"device-reporting-interval-s", false},
-							 {NULL, false}};
+static const char *const json_names[] = {"use-json", NULL};
+static const char *const device_interval_names[] = {"device-reporting-interval-s", NULL};
 
 const struct opt daemon_option_table[] = {
 	COMMAND_HELP_OPTION,

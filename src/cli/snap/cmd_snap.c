@@ -345,8 +345,7 @@ static int parse_functions(struct args *a, const struct opt *opt, const char *va
 			      .min = 100000),                                                      \
 		STACK_SECONDS("for", AT(for_ns), "until the processes end, or Ctrl-C",             \
 			      "Stop --watch and --hang after this time.", .letters = "d",          \
-			      .aliases = (const struct opt_alias[]){{"duration", false},           \
-								    {NULL, false}}),               \
+			      .aliases = (const char *const[]){"duration", NULL}),                 \
 		OPT_END
 
 static const struct opt snap_options[] = {ROWS("20")};

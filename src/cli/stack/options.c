@@ -168,8 +168,7 @@ const struct opt stack_option_rows[] = {
 	OPTION_FLAG(
 		"npu-usage", AT(s.npu_usage),
 		"Record AI core and HBM use of every NPU. A message is printed if there is no NPU.",
-		.group = "Counters",
-		.aliases = (const struct opt_alias[]){{"npu-aicore-usage", false}, {NULL, false}},
+		.group = "Counters", .aliases = (const char *const[]){"npu-aicore-usage", NULL},
 		.default_text = "on where there is an NPU"),
 	OPTION_FLAG("gpu-usage", AT(s.gpu_usage),
 		    "Record use and memory of every GPU. A message is printed if there is no GPU.",

@@ -67,8 +67,7 @@ int stack_parse_text(struct args *a, const struct opt *opt, const char *value, s
 		OPTION_CALL("cgroup", "PATH|ID", stack_parse_text, STACK_AT(at, cgroups), NULL,    \
 			    "The Python processes of a cgroup (a path below /sys/fs/cgroup) or "   \
 			    "of a container (its id, or enough of it).",                           \
-			    .aliases = (const struct opt_alias[]){{"container", false},            \
-								  {NULL, false}}),                 \
+			    .aliases = (const char *const[]){"container", NULL}),                  \
 		OPTION_FLAG("all-python", STACK_AT(at, all_python),                                \
 			    "Every process that runs Python.", .letters = "a"),                    \
 		OPTION_UINT("min-hbm-usage-mb", "MB", STACK_AT(at, min_npu_mb), 0, UINT_MAX,       \

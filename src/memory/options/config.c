@@ -80,7 +80,7 @@ int mem_config_init(struct mem_config *c, struct err *err)
 		.analysis = MEM_LEAKS,
 		.oom_top = 10,
 		.watch = {.output_id = MEM_ALL_OUTPUTS},
-		.log_level = LOG_INFO,
+		.log_level = LOG_WARN,
 		.buffer_mb = 256,
 		.wait_ms = 100,
 	};

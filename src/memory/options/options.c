@@ -53,10 +53,10 @@ int mem_options_finish(struct mem_options *o, struct err *err)
 static const char *const formats[] = {"csv", "db", "none", NULL};
 static const char *const reports[] = {"auto", "stderr", "stdout", "off", NULL};
 static const char *const modes[] = {"immediate", "deferred", NULL};
-static const struct opt_alias verbose_names[] = {{"debug", false}, {NULL, false}};
-static const struct opt_alias format_names[] = {{"data-format", true}, {NULL, false}};
-static const struct opt_alias output_names[] = {{"output", true}, {NULL, false}};
-static const struct opt_alias input_names[] = {{"input", true}, {NULL, false}};
+static const char *const verbose_names[] = {"debug", NULL};
+static const char *const format_names[] = {"data-format", NULL};
+static const char *const output_names[] = {"output", NULL};
+static const char *const input_names[] = {"input", NULL};
 
 const struct opt mem_option_table[] = {
 	{.group = "General options",
@@ -74,9 +74,10 @@ const struct opt mem_option_table[] = {
 	OPTION_FLAG("quiet", offsetof(struct mem_options, quiet),
 		    "Write only errors to the log, as --log-level=error. The findings of analyses "
 		    "are reported all the same; see --report."),
-	OPTION_CALL("log-level", "LEVEL", mem_parse_log_level, 0, "info",
-		    "What is written to the log: debug, info, warning or error. Wins over "
-		    "--verbose and --quiet."),
+	OPTION_CALL(
+		"log-level", "LEVEL", mem_parse_log_level, 0, "warn",
+		"What is written to the log: debug, info, warn (or warning) or error. Wins over "
+		"--verbose and --quiet."),
 	OPTION_CALL("steps", "LIST", mem_parse_steps, 0, "all",
 		    "Record only these training steps: up to five step numbers, separated by "
 		    "commas. The first step has the number 1.",
@@ -86,7 +87,8 @@ const struct opt mem_option_table[] = {
 		    "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu "
 		    "together with npu:ID means every NPU."),
 	OPTION_CALL("level", "LIST", mem_parse_level, 0, "op",
-		    "Which launches are recorded: op (operators), kernel, or op,kernel."),
+		    "Which launches are recorded: op or 0 (operators), kernel or 1, or both: "
+		    "op,kernel."),
 	OPTION_CALL("events", "LIST", mem_parse_events, 0, "alloc,free,launch",
 		    "What is recorded: alloc, free, launch, access, traceback (calls of Python "
 		    "functions); none for nothing. alloc and free come together, and access brings "
@@ -119,11 +121,12 @@ const struct opt mem_option_table[] = {
 		    "by operator, or kernel by kernel (--level=kernel)."),
 	OPTION_CALL("input-path", "DIR", mem_parse_input, 0, NULL,
 		    "For --compare: two recordings, dump files or directories of which the newest "
-		    "dump is taken, separated by a comma.",
+		    "dump is taken, separated by a comma (also --input).",
 		    .group = "Input / Output options", .letters = "i", .aliases = input_names),
-	OPTION_CALL("output-path", "DIR", mem_parse_output, 0, "./" SESSION_OUTPUT,
-		    "Directory for the recording. It is created if it does not exist.",
-		    .letters = "o", .aliases = output_names),
+	OPTION_CALL(
+		"output-path", "DIR", mem_parse_output, 0, "./" SESSION_OUTPUT,
+		"Directory for the recording. It is created if it does not exist (also --output).",
+		.letters = "o", .aliases = output_names),
 	OPTION_CHOICE("format", "FORMAT", formats, CONFIG(format), "csv; of sonde mem record: none",
 		      "Form of the dump: csv, db (SQLite, for MindStudio Insight), or none: the "
 		      "recording alone. Every question can be put to it, and sonde mem export "

@@ -160,11 +160,6 @@ int mem_parse_level(struct args *a, const struct opt *opt, const char *value, st
 
 		if (k < 0)
 			return refuse_item(err, "data trace level input", &i, words, accepted);
-		if (k >= 2)
-			args_notice(a,
-				    "Deprecation: '--level=%s' is deprecated, use '--level=%s' "
-				    "instead.",
-				    words[k], words[k - 2]);
 		level |= 1u << (k % 2);
 	}
 	if (!level)
@@ -453,11 +448,8 @@ int mem_parse_log_level(struct args *a, const struct opt *opt, const char *value
 	(void)opt;
 	if (level < 0)
 		return err_set(err, -EINVAL,
-			       "invalid log level '%.100s': expected debug, info, warning or error",
+			       "invalid log level '%.100s': expected debug, info, warn or error",
 			       value);
-	if (!strcmp(value, "warn"))
-		args_notice(a, "Deprecation: '--log-level=warn' is deprecated, use "
-			       "'--log-level=warning' instead.");
 	o->config.log_level = (uint32_t)level;
 	o->log_level_given = true;
 	return 0;

@@ -12,7 +12,7 @@ except ImportError as why:  # an interpreter without the stable ABI, or half an 
     _sonde, _why_not = None, why
 
 KEYS = ("call_stack", "level", "events", "device", "format", "output_path", "analysis", "watch")
-OLD_KEYS = {"data_format": "format", "output": "output_path"}
+OTHER_KEYS = {"data_format": "format", "output": "output_path"}
 ONCE = ("format", "output_path", "watch")
 FLUSH_MS = 2000
 LEAVE_S = 5
@@ -38,9 +38,8 @@ def _check(options):
             value = ",".join(value)
         if not isinstance(value, str):
             raise TypeError(f"Value for argument '{key}' must be a string (use quotes)")
-        if key in OLD_KEYS:
-            _messages.warn(f"'{key}' is the old name of '{OLD_KEYS[key]}'")
-            key = OLD_KEYS[key]
+        if key in OTHER_KEYS:
+            key = OTHER_KEYS[key]
         if key not in KEYS:
             raise ValueError(
                 f"Set msmemscope trace config failed! There is no '{key}'; "
@@ -58,8 +57,8 @@ def config(*args: object, **options: str) -> None:
     events       "alloc", "free", "launch", "access", "traceback"; "" for none
     device       "npu", "npu:0", "gpu", "gpu:0", "cpu"
     analysis     "leaks", "decompose", "inefficient", "oom"; "" for none
-    format       "csv" or "db"                    with the first config() only
-    output_path  where files go                   with the first config() only
+    format       "csv" or "db"                    with the first config() only; also data_format
+    output_path  where files go                   with the first config() only; also output
     watch        "first_op,last_op,full-content"  with the first config() only
 
     What is not named stays as it is; config() alone changes nothing. Nothing is recorded before

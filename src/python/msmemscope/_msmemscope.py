@@ -68,6 +68,9 @@ def _report_cpu_tensor(ptr, size, is_alloc, stack=None):
 class _Describer:
     """Labels of this thread, and of addresses."""
 
+    describe_label = staticmethod(describe.describe_label)
+    undescribe_label = staticmethod(describe.undescribe_label)
+
     @staticmethod
     def describe(owner):
         describe.describer(owner=owner).__enter__()
@@ -77,8 +80,11 @@ class _Describer:
         describe.describer(owner=owner).__exit__(None, None, None)
 
     @staticmethod
-    def describe_addr(addr, owner):
-        describe.describer(addr, owner=owner)
+    def describe_addr(addr, labels):
+        """Labels: an owner, or [(label, level), …]."""
+        if isinstance(labels, str):
+            labels = [(labels, describe.USER_DEFINED_1)]
+        describe.describe_addr(addr, labels)
 
 
 _describer = _Describer()

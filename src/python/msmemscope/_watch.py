@@ -28,7 +28,7 @@ def _whole(what, value, least):
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be an int, not {type(value).__name__}")
     if not least <= value <= MAX_LENGTH:
-        raise ValueError(f"{what} must be {least} or more, not {value}")
+        raise TypeError(f"{what} must be {least} or more, not {value}")
     return value
 
 

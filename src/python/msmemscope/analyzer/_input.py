@@ -3,11 +3,10 @@
 
 import os
 import stat
-from typing import Tuple, Union
+from typing import Any, Tuple, Union
 
 from .. import _messages
 
-MAX_PATH = 4096
 SUFFIXES = (".csv", ".db", ".sonde")
 
 Path = Union[str, "os.PathLike[str]"]
@@ -22,17 +21,17 @@ def check_path(path: Path, writable: bool = False, suffixes: Tuple[str, ...] = S
     text = os.fspath(path)
     if not isinstance(text, str):
         raise TypeError(f"input_path must be a str, not {type(text).__name__}")
-    if not text or "\0" in text:
-        raise ValueError("input_path must name a dump or a recording")
-    if len(os.fsencode(text)) > MAX_PATH:
-        raise ValueError(f"input_path is longer than {MAX_PATH} bytes")
+    if not text:
+        raise FileNotFoundError("input_path must name a dump or a recording")
+    if "\0" in text:
+        raise ValueError("input_path holds a NUL character")
     try:
-        st = os.stat(text)
+        st = os.stat(text)  # an OSError if it is too long
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no '{_said(text)}'") from None
     kind = stat.S_IFMT(st.st_mode)
     if kind not in (stat.S_IFREG, stat.S_IFDIR):
-        raise ValueError(f"'{_said(text)}' is neither a file nor a directory")
+        raise FileNotFoundError(f"'{_said(text)}' is neither a file nor a directory")
     if kind == stat.S_IFREG and not text.endswith(suffixes):
         raise ValueError(f"'{_said(text)}' does not end in {' or '.join(suffixes)}")
     if not os.access(text, os.R_OK):
@@ -59,3 +58,11 @@ def check_number(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be an int of {least} or more, not {value!r}")
     return value
+
+
+def check_config(config: Any, wanted: type) -> Any:
+    if config is None:
+        raise TypeError(f"analyze() needs a {wanted.__name__}")
+    if not isinstance(config, wanted):
+        raise TypeError(f"analyze() needs a {wanted.__name__}, not {type(config).__name__}")
+    return config

@@ -48,7 +48,8 @@ def _words(f: Any) -> str:
 
 
 def run(words: List[str], path: str) -> Dict[str, Any]:
-    """`sonde <words> path`: prints what it prints, gives its answer."""
+    """`sonde <words> path`: prints what it prints, gives its answer. ValueError: the input is no
+    dump, or damaged; RuntimeError: the program was killed."""
     # Files and not pipes: nothing has to read while it runs.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         with tempfile.TemporaryFile() as answer:
@@ -67,7 +68,8 @@ def run(words: List[str], path: str) -> Dict[str, Any]:
         complaint = _words(err).strip()
     if not answered.strip() or child.returncode not in (0, FAILED):
         how = f"exit status {child.returncode}"
-        raise RuntimeError(complaint or f"'sonde {' '.join(words)} {path}' failed: {how}")
+        kind = RuntimeError if child.returncode < 0 else ValueError
+        raise kind(complaint or f"'sonde {' '.join(words)} {path}' failed: {how}")
     if complaint:
-        raise RuntimeError(complaint)
+        raise ValueError(complaint)
     return json.loads(answered)

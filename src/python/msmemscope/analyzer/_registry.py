@@ -29,13 +29,13 @@ def list_analyzers() -> List[str]:
 
 
 def get_analyzer_config(analyzer_type: str) -> Dict[str, Any]:
-    """The class of an analyzer's configuration, and its parameters by name.
+    """What an analyzer is told: the class in msmemscope.analyzer and its parameters, by name.
 
-    >>> msmemscope.get_analyzer_config("leaks")["parameters"]
-    ['input_path', 'mstx_info', 'start_index']
+    >>> msmemscope.get_analyzer_config("leaks")
+    {'config_class': 'LeaksConfig', 'parameters': ['input_path', 'mstx_info', 'start_index']}
     """
     config = _find(analyzer_type).config_class
-    return {"config_class": config, "parameters": [f.name for f in fields(config)]}
+    return {"config_class": config.__name__, "parameters": [f.name for f in fields(config)]}
 
 
 def analyze(analyzer_type: str, **parameters: Any) -> Findings:
@@ -47,7 +47,7 @@ def analyze(analyzer_type: str, **parameters: Any) -> Findings:
     """
     analyzer = _find(analyzer_type)
     _check_names(analyzer_type, analyzer.config_class, parameters)
-    return analyzer(analyzer.config_class(**parameters)).analyze()
+    return analyzer().analyze(analyzer.config_class(**parameters))
 
 
 def _check_names(analyzer_type: str, config: Any, parameters: Dict[str, Any]) -> None:

@@ -2,17 +2,17 @@
 """Memory that was held while nobody used it."""
 
 from dataclasses import dataclass
-from typing import List, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 from ._findings import Findings
-from ._input import Path, check_number, check_path
+from ._input import Path, check_config, check_number, check_path
 from ._program import run
 
 TYPES = ("early_allocation", "late_deallocation", "temporary_idleness")
 
 
-def _check_types(given: Union[str, Sequence[str]]) -> List[str]:
-    types = [given] if isinstance(given, str) else given
+def _check_types(given: Optional[Union[str, Sequence[str]]]) -> List[str]:
+    types = TYPES if given is None else [given] if isinstance(given, str) else given
     if not isinstance(types, (list, tuple)) or not types or any(t not in TYPES for t in types):
         raise ValueError(
             f"inefficient_type must be one or several of {', '.join(TYPES)}, not {given!r}"
@@ -26,7 +26,8 @@ class InefficientConfig:
 
     input_path        a dump (.csv, .db), a recording, or a directory that holds either
     mem_size          blocks that are smaller, in bytes, are passed over
-    inefficient_type  "early_allocation", "late_deallocation", "temporary_idleness": one, or a list
+    inefficient_type  "early_allocation", "late_deallocation", "temporary_idleness": one, or a list;
+                      all of them if left out
     idle_threshold    a block is idle if more than so many calls lie between two uses
 
     >>> InefficientConfig("memscope_dump_1.csv", mem_size=1 << 20)
@@ -34,7 +35,7 @@ class InefficientConfig:
 
     input_path: Path
     mem_size: int = 0
-    inefficient_type: Union[str, Sequence[str]] = TYPES
+    inefficient_type: Optional[Union[str, Sequence[str]]] = None
     idle_threshold: int = 3000
 
     def __post_init__(self) -> None:
@@ -47,22 +48,22 @@ class InefficientConfig:
 class InefficientAnalyzer:
     """Finds blocks that were allocated too early, freed too late, or left idle in between.
 
-    >>> InefficientAnalyzer(InefficientConfig("memscope_dump_1.csv")).analyze()
+    >>> InefficientAnalyzer().analyze(InefficientConfig("memscope_dump_1.csv"))
     """
 
     config_class = InefficientConfig
 
-    def __init__(self, config: InefficientConfig) -> None:
+    def __init__(self, config: Optional[InefficientConfig] = None) -> None:
         self.config = config
 
-    def analyze(self) -> Findings:
+    def analyze(self, config: Optional[InefficientConfig] = None) -> Findings:
         """Prints what was wasted where, marks the rows of the dump; see check_inefficient()."""
-        c = self.config
+        self.config = c = check_config(config or self.config, InefficientConfig)
         words = [
             "mem",
             "inefficient",
             f"--mem-size={c.mem_size}",
-            f"--type={','.join(c.inefficient_type)}",
+            f"--type={','.join(_check_types(c.inefficient_type))}",
             f"--idle-threshold={c.idle_threshold}",
         ]
         answer = run(words, str(c.input_path))
@@ -72,7 +73,7 @@ class InefficientAnalyzer:
 def check_inefficient(
     input_path: Path,
     mem_size: int = 0,
-    inefficient_type: Union[str, Sequence[str]] = TYPES,
+    inefficient_type: Optional[Union[str, Sequence[str]]] = None,
     idle_threshold: int = 3000,
 ) -> Findings:
     """Find memory that was held while nobody used it.
@@ -87,4 +88,4 @@ def check_inefficient(
     786432
     """
     config = InefficientConfig(input_path, mem_size, inefficient_type, idle_threshold)
-    return InefficientAnalyzer(config).analyze()
+    return InefficientAnalyzer().analyze(config)

@@ -2,9 +2,10 @@
 """Memory that was allocated between two marks and not freed by a third."""
 
 from dataclasses import dataclass
+from typing import Optional
 
 from ._findings import Findings
-from ._input import Path, check_number, check_path
+from ._input import Path, check_config, check_number, check_path
 from ._program import run
 
 
@@ -25,7 +26,9 @@ class LeaksConfig:
 
     def __post_init__(self) -> None:
         self.input_path = check_path(self.input_path)
-        if not isinstance(self.mstx_info, str) or not self.mstx_info.strip():
+        if not isinstance(self.mstx_info, str):
+            raise TypeError(f"mstx_info must be a str, not {type(self.mstx_info).__name__}")
+        if not self.mstx_info.strip():
             raise ValueError("mstx_info must be the text of the marks, and not blank")
         if "\0" in self.mstx_info:
             raise ValueError("mstx_info holds a NUL character")
@@ -35,17 +38,17 @@ class LeaksConfig:
 class LeaksAnalyzer:
     """Finds what was allocated between marks A and B and not freed by mark C, on each device.
 
-    >>> LeaksAnalyzer(LeaksConfig("memscope_dump_1.csv", "round")).analyze()
+    >>> LeaksAnalyzer().analyze(LeaksConfig("memscope_dump_1.csv", "round"))
     """
 
     config_class = LeaksConfig
 
-    def __init__(self, config: LeaksConfig) -> None:
+    def __init__(self, config: Optional[LeaksConfig] = None) -> None:
         self.config = config
 
-    def analyze(self) -> Findings:
+    def analyze(self, config: Optional[LeaksConfig] = None) -> Findings:
         """Prints the blocks that leaked and gives them back; see check_leaks()."""
-        c = self.config
+        self.config = c = check_config(config or self.config, LeaksConfig)
         words = ["mem", "leaks", f"--mark={c.mstx_info}", f"--start={c.start_index}"]
         answer = run(words, str(c.input_path))
         found = [
@@ -69,4 +72,4 @@ def check_leaks(input_path: Path, mstx_info: str, start_index: int = 0) -> Findi
     >>> [block["bytes"] for block in found]
     [5000]
     """
-    return LeaksAnalyzer(LeaksConfig(input_path, mstx_info, start_index)).analyze()
+    return LeaksAnalyzer().analyze(LeaksConfig(input_path, mstx_info, start_index))

@@ -28,7 +28,7 @@ static int seen(struct args *a, const struct opt *opt, const char *value, struct
 }
 
 static const char *const colours[] = {"red", "green", "blue", NULL};
-static const struct opt_alias text_names[] = {{"words", true}, {"prose", false}, {NULL, false}};
+static const char *const text_names[] = {"words", "prose", NULL};
 
 #define AT(member) offsetof(struct target, member)
 static const struct opt table[] = {
@@ -197,14 +197,13 @@ TEST(args, ambiguous_prefix)
 		"option '--in' is ambiguous: '--input-path' or '--inner'");
 }
 
-TEST(args, deprecated_alias)
+TEST(args, other_spellings)
 {
 	struct run *r = PARSE("--words=old", "--prose", "new");
 
 	CHECK_INT(r->r, 0);
 	CHECK_STR(r->t.text, "new");
-	CHECK_STR(buf_str(&r->a.notices),
-		  "Deprecation: '--words' is deprecated, use '--text' instead.\n");
+	CHECK_STR(buf_str(&r->a.notices), "");
 	done(r);
 }
 

@@ -75,7 +75,7 @@ TEST(mem_config, defaults)
 	CHECK_INT(c->dump_events, 7);
 	CHECK_INT(c->events, 7);
 	CHECK_INT(c->analysis, MEM_LEAKS);
-	CHECK_INT(c->log_level, LOG_INFO);
+	CHECK_INT(c->log_level, LOG_WARN);
 	CHECK_INT(c->buffer_mb, 256);
 	CHECK_INT(c->wait_ms, 100);
 	CHECK_INT(c->compat, ROW_SEED);
@@ -139,9 +139,7 @@ TEST(mem_config, level)
 	CHECK_INT(mem_config_want(&o.config), WANT_ALLOC | WANT_KERNEL);
 	GOOD("--level=0,1");
 	CHECK_INT(o.config.level, MEM_LEVEL_ALL);
-	CHECK_STR(notices,
-		  "Deprecation: '--level=0' is deprecated, use '--level=op' instead.\n"
-		  "Deprecation: '--level=1' is deprecated, use '--level=kernel' instead.\n");
+	CHECK_STR(notices, "");
 	bad("--level=2", "'2'", "op, kernel or both");
 	bad("--level=", "''", "op, kernel or both");
 	bad("--level=ops", "'op'?", "op, kernel or both");
@@ -223,7 +221,8 @@ TEST(mem_config, choices_and_numbers)
 	CHECK(mem_config_want(&o.config) & WANT_DEFERRED);
 	CHECK_INT(o.config.wait_ms, 0);
 	GOOD("--data-format=db");
-	CHECK_STR(notices, "Deprecation: '--data-format' is deprecated, use '--format' instead.\n");
+	CHECK_INT(o.config.format, MEM_DB);
+	CHECK_STR(notices, "");
 	bad("--format=xml", "'xml'", "csv, db or none");
 	bad("--format=", "''", "csv, db or none");
 	bad("--collect-mode=later", "'later'", "immediate or deferred");
@@ -286,7 +285,8 @@ TEST(mem_config, output)
 	GOOD("-o", "../x//y/");
 	CHECK_STR(o.config.output_dir, "/usr/x/y");
 	GOOD("--output=/a b/~c_d-e.f");
-	CHECK_STR(notices, "Deprecation: '--output' is deprecated, use '--output-path' instead.\n");
+	CHECK_STR(o.config.output_dir, "/a b/~c_d-e.f");
+	CHECK_STR(notices, "");
 	GOOD("-o/\xe4\xb8\xad\xe6\x96\x87");
 	bad("--output-path=", "''", "empty");
 	bad("--output-path=/a:b", "'/a:b'", "letters, digits");
@@ -318,8 +318,8 @@ TEST(mem_config, log_level)
 	CHECK_STR(notices, "");
 	GOOD("--log-level=warn");
 	CHECK_INT(o.config.log_level, LOG_WARN);
-	CHECK(strstr(notices, "'--log-level=warn' is deprecated, use '--log-level=warning'"));
-	bad("--log-level=loud", "'loud'", "debug, info, warning or error");
+	CHECK_STR(notices, "");
+	bad("--log-level=loud", "'loud'", "debug, info, warn or error");
 }
 
 TEST(mem_config, compat)
@@ -351,7 +351,7 @@ TEST(mem_config, compare)
 	CHECK(o.config.compare && strstr(o.config.inputs[1], "/b.csv"));
 	GOOD("--compare", "-i", "d,./d");
 	CHECK_INT(PARSE("--compare", "--input=a.csv,b.csv"), 0);
-	CHECK(strstr(notices, "'--input' is deprecated, use '--input-path'"));
+	CHECK_STR(notices, "");
 	CHECK(PARSE("--compare") < 0 && strstr(err.text, "--input-path=A,B"));
 	bad("--input-path=a.csv,b.csv", "--input-path", "--compare");
 	bad("--input-path=a.csv", "'a.csv'", "two dump files");
