@@ -448,6 +448,30 @@ def test_counters(build, tmp_path):
     assert host == {"total_bytes", "used_bytes", "available_bytes", "usage_rate"}
     assert got["process_rss_mb", "rss_mb", None][0] > 1
     assert all(0 <= v < 1000 for v in got["process_cpu_percent", "cpu", None])
+    for e in s.events:
+        told = re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", e["args"].get("abs_time", ""))
+        assert bool(told) == (e["ph"] in "BEM"), e
+    check_arrays(json.loads((tmp_path / "trace.json").read_text()), got)
+
+
+def check_arrays(trace, got):
+    """The same numbers beside the events, for programs that read them there."""
+    values = lambda list: [p["value"] for p in list]  # noqa: E731
+    for device, names in (("npu", ("aicore_usage_rate", "hbm_usage_rate", "hbm_used_mb")),
+                          ("gpu", ("utilization_rate", "memory_usage_rate", "memory_used_mb"))):
+        total = names[2].replace("used", "total")
+        assert trace[device]["every"] == 1 and set(trace[device]["cards"]) == {"0", "1"}
+        for card in trace[device]["cards"].values():
+            assert set(card) == {*names, total} and all(card.values())
+            assert all(p["ts_us"] >= 0 and set(p) == {"ts_us", "value"} for p in card[names[0]])
+        for name in names:
+            assert max(values(trace[device][name])) == max(
+                max(values(card[name])) for card in trace[device]["cards"].values())
+    cards = trace["gpu"]["cards"]
+    assert values(cards["1"]["utilization_rate"]) == got["gpu_utilization_rate", "gpu", "1"]
+    assert all(p["free_bytes"] + p["buff_cache_bytes"] <= p["total_bytes"] and
+               {"shared_bytes", "available_bytes", "used_bytes", "usage_rate"} <= set(p)
+               for p in trace["cpu"]["mem"]) and trace["cpu"]["mem"]
 
 
 GPUS = "0, 37, 12, 4096, 81559\n1, [N/A], [Not Supported], 100, 81559"

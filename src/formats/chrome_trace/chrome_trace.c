@@ -101,19 +101,38 @@ static void keep_first_error(int *r, int more, struct err *err, const struct err
 	}
 }
 
+void chrome_trace_members(const struct chrome_trace *t, struct buf *out)
+{
+	if (t->o.other_json)
+		buf_add_str(out, t->o.other_json);
+	if (!t->o.add_members)
+		return;
+	if (out->len)
+		buf_add_char(out, ',');
+	t->o.add_members(t->o.arg, out);
+}
+
 int chrome_trace_complete(struct chrome_trace *t, struct err *err)
 {
 	const char *other = t->o.other_json;
+	struct buf members = {0};
 	int r = 0;
 
-	if (!t->file.gzip && other && strlen(other) > CHROME_OTHER_MAX) {
-		r = chrome_trace_replace(t, err);
-		if (r == 0)
-			return 0;
-		other = NULL; /* no room for two: better without it than not at all */
+	chrome_trace_members(t, &members);
+	if (t->file.gzip || members.len <= CHROME_OTHER_MAX) {
+		r = chrome_file_complete(&t->file, buf_str(&members), err);
+		buf_release(&members);
+		return r;
 	}
-	int more = chrome_file_complete(&t->file, other, r < 0 ? NULL : err);
-	return r < 0 ? r : more;
+	buf_release(&members);
+	r = chrome_trace_replace(t, err);
+	if (r == 0)
+		return 0;
+	/* No room for two: better without them than not at all. */
+	if (other && strlen(other) > CHROME_OTHER_MAX)
+		other = NULL;
+	chrome_file_complete(&t->file, other, NULL);
+	return r;
 }
 
 int chrome_trace_close(struct chrome_trace *t, struct err *err)

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/containers/buf.h"
 #include "base/err.h"
 
 struct chrome_trace;
@@ -46,6 +47,8 @@ struct chrome_trace_options {
 	unsigned keep; /* numbered files that are kept; 0: all */
 	const char
 		*other_json; /* members added to the object when it is closed: "\"a\":1", or NULL */
+	/* Adds further members, when the file is closed or copied: "\"a\":1,\"b\":2". May be NULL. */
+	void (*add_members)(void *arg, struct buf *out);
 	/* Called before a file is completed to end what is open in it, and after the next was begun
 	 * to write names and open frames again. Both only from chrome_trace_flush(). */
 	void (*before_rotate)(void *arg, struct chrome_trace *t);

@@ -84,6 +84,9 @@ int chrome_begin_anew(struct chrome_trace *t, struct err *err);
  * be written in one step. */
 int chrome_trace_replace(struct chrome_trace *t, struct err *err);
 
+/* other_json and what add_members() adds to it. */
+void chrome_trace_members(const struct chrome_trace *t, struct buf *out);
+
 /* All events are written: makes the object whole. */
 int chrome_trace_complete(struct chrome_trace *t, struct err *err);
 

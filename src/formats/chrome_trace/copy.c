@@ -131,14 +131,17 @@ static int finish_copy(struct chrome_trace *t, struct chrome_copy *c,
 		       struct err *err)
 {
 	struct chrome_trace ends = {.file = c->file};
+	struct buf members = {0};
 	int r;
 
 	ends.file.has_events = t->file.has_events;
 	if (end_open)
 		end_open(arg, &ends);
+	chrome_trace_members(t, &members);
 	r = chrome_file_write(&ends.file, &ends.pending, err);
 	if (r == 0)
-		r = chrome_file_complete(&ends.file, t->o.other_json, err);
+		r = chrome_file_complete(&ends.file, buf_str(&members), err);
+	buf_release(&members);
 	c->file = ends.file;
 	buf_release(&ends.pending);
 	buf_release(&ends.scratch);

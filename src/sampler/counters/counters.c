@@ -146,6 +146,17 @@ static void put_value(struct counters *c, enum counter_track track, const struct
 					  .values = {{key, value}}});
 }
 
+/* Never changes: no track. */
+static void put_total(struct counters *c, enum counter_track track, const struct sample *s,
+		      const char *name, double value)
+{
+	counters_put(c, &(struct counter){.track = track,
+					  .card = (int)s->device,
+					  .name = name,
+					  .more = 1,
+					  .values = {{"total_mb", value}}});
+}
+
 static void put_npu(struct counters *c, const struct sample *s)
 {
 	double v;
@@ -156,6 +167,8 @@ static void put_npu(struct counters *c, const struct sample *s)
 		put_value(c, COUNTER_NPU, s, "npu_hbm_usage_rate", "hbm", v);
 	if (find_metric(s, "hbm_used_bytes", &v))
 		put_value(c, COUNTER_NPU, s, "npu_hbm_used_mb", "hbm_used_mb", v / MB);
+	if (find_metric(s, "hbm_total_bytes", &v))
+		put_total(c, COUNTER_NPU, s, "npu_hbm_total_mb", v / MB);
 }
 
 static void put_gpu(struct counters *c, const struct sample *s)
@@ -171,6 +184,8 @@ static void put_gpu(struct counters *c, const struct sample *s)
 		put_value(c, COUNTER_GPU, s, "gpu_memory_usage_rate", "memory", 100 * used / total);
 	if (find_metric(s, "gpu_memory_used_bytes", &v))
 		put_value(c, COUNTER_GPU, s, "gpu_memory_used_mb", "memory_used_mb", v / MB);
+	if (find_metric(s, "gpu_memory_total_bytes", &v))
+		put_total(c, COUNTER_GPU, s, "gpu_memory_total_mb", v / MB);
 }
 
 static void put_sample(struct counters *c, enum counter_track track, const struct sample *s)

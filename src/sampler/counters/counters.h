@@ -21,7 +21,8 @@ struct counter {
 	int card; /* or -1 */
 	pid_t pid; /* COUNTER_PROCESS */
 	const char *name; /* "npu_aicore_usage_rate" …; static */
-	unsigned n;
+	unsigned n; /* values that are series of the track, */
+	unsigned more; /* and behind them those that only sampler/session/series.h takes */
 	struct {
 		const char *key; /* "aicore", "hbm_used_mb" …; static */
 		double value;

@@ -58,6 +58,12 @@ int meminfo_parse(const char *text, size_t len, struct meminfo *out)
 	}
 	out->total_bytes = total;
 	out->available_bytes = available < total ? available : total;
+	out->free_bytes = find_kb(text, len, "MemFree:", &v) ? v : 0;
+	out->shared_bytes = find_kb(text, len, "Shmem:", &v) ? v : 0;
+	out->cache_bytes = 0;
+	for (size_t i = 1; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (find_kb(text, len, parts[i], &v) && v <= total)
+			out->cache_bytes += v;
 	return 0;
 }
 
@@ -78,11 +84,15 @@ void counters_put_host(struct counters *c)
 				       .card = -1,
 				       .name = "cpu_mem",
 				       .n = 4,
+				       .more = 3,
 				       .values = {
 					       {"total_bytes", (double)m.total_bytes},
 					       {"used_bytes", (double)used},
 					       {"available_bytes", (double)m.available_bytes},
 					       {"usage_rate", (double)(used * 100 / m.total_bytes)},
+					       {"free_bytes", (double)m.free_bytes},
+					       {"shared_bytes", (double)m.shared_bytes},
+					       {"buff_cache_bytes", (double)m.cache_bytes},
 				       }});
 }
 

@@ -8,6 +8,7 @@
 
 struct meminfo {
 	uint64_t total_bytes, available_bytes;
+	uint64_t free_bytes, shared_bytes, cache_bytes; /* as free(1) has them; 0 if not there */
 };
 
 /* The content of /proc/meminfo. Old kernels do not report what is available: it is estimated.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/containers/hmap.h"
@@ -36,6 +37,7 @@ struct thread_track {
 };
 
 struct process_track {
+	struct events *events; /* that it belongs to */
 	uint64_t serial;
 	int64_t pid;
 	char *label;
@@ -55,9 +57,32 @@ struct events {
 	uint64_t *old; /* serials of threads that are to be dropped */
 	size_t old_cap;
 	bool device_named[COUNTER_PROCESS]; /* npu, gpu, host: have their names */
+	int64_t minute; /* since 1970, of which abs_time is the text */
+	char abs_time[32];
 };
 
 /* --- how frames and names are written --- */
+
+/* The time of day to the minute, in the local time zone: one text for all events of a minute. */
+static struct chrome_arg abs_time_arg(struct events *e, int64_t ts_ns)
+{
+	int64_t minute = (e->start_real_ns + ts_ns) / 60000000000;
+	struct tm tm;
+
+	if (!*e->abs_time || minute != e->minute) {
+		time_t s = (time_t)(minute * 60);
+
+		localtime_r(&s, &tm);
+		strftime(e->abs_time, sizeof(e->abs_time), "%Y-%m-%d %H:%M", &tm);
+		e->minute = minute;
+	}
+	return (struct chrome_arg){.key = "abs_time", .type = CHROME_TEXT, .text = e->abs_time};
+}
+
+static struct chrome_arg abs_time_now(struct events *e)
+{
+	return abs_time_arg(e, (int64_t)(clock_mono_ns() - e->o.start_ns));
+}
 
 static void write_begin(struct chrome_trace *into, int64_t ts_ns, const struct process_track *p,
 			const struct thread_track *th, const struct open_frame *f)
@@ -68,50 +93,57 @@ static void write_begin(struct chrome_trace *into, int64_t ts_ns, const struct p
 		{.key = "function", .type = CHROME_TEXT, .text = f->name},
 		{.key = "file", .type = CHROME_TEXT, .text = f->file},
 		{.key = "line", .type = CHROME_INT, .i = f->line},
+		abs_time_arg(p->events, ts_ns),
 	};
 
 	frame_label(label, f->name, f->file, f->label_line);
-	chrome_begin(into, ts_ns, p->pid, th->tid, label, args, 4);
+	chrome_begin(into, ts_ns, p->pid, th->tid, label, args, 5);
 }
 
 static void write_end(struct chrome_trace *into, int64_t ts_ns, const struct process_track *p,
 		      const struct thread_track *th, const struct open_frame *f)
 {
 	char label[FRAME_LABEL_BYTES];
-	struct chrome_arg line = {.key = "line", .type = CHROME_INT, .i = f->line};
+	struct chrome_arg args[] = {
+		abs_time_arg(p->events, ts_ns),
+		{.key = "line", .type = CHROME_INT, .i = f->line},
+	};
 
 	frame_label(label, f->name, f->file, f->label_line);
-	chrome_end(into, ts_ns, p->pid, th->tid, label, &line, f->line > 0);
+	chrome_end(into, ts_ns, p->pid, th->tid, label, args, f->line > 0 ? 2 : 1);
 }
 
-static void write_sort_index(struct chrome_trace *into, int64_t pid, int64_t tid, const char *what,
-			     int64_t number)
+static void write_sort_index(struct events *e, struct chrome_trace *into, int64_t pid, int64_t tid,
+			     const char *what, int64_t number)
 {
-	struct chrome_arg arg = {.key = "sort_index", .type = CHROME_INT, .i = number};
+	struct chrome_arg args[] = {{.key = "sort_index", .type = CHROME_INT, .i = number},
+				    abs_time_now(e)};
 
-	chrome_meta(into, pid, tid, what, &arg, 1);
+	chrome_meta(into, pid, tid, what, args, 2);
 }
 
-static void write_process_names(const struct events *e, struct chrome_trace *into,
+static void write_process_names(struct events *e, struct chrome_trace *into,
 				const struct process_track *p)
 {
 	struct chrome_arg args[] = {
 		{.key = "name", .type = CHROME_TEXT, .text = p->label},
 		{.key = "start_time_unix_ns", .type = CHROME_INT, .i = e->start_real_ns},
+		abs_time_now(e),
 	};
 
-	chrome_meta(into, p->pid, 0, "process_name", args, 2);
-	write_sort_index(into, p->pid, 0, "process_sort_index",
+	chrome_meta(into, p->pid, 0, "process_name", args, 3);
+	write_sort_index(e, into, p->pid, 0, "process_sort_index",
 			 p->rank >= 0 ? p->rank : OWN_TIDS + (int64_t)p->order);
 }
 
 static void write_thread_names(struct chrome_trace *into, const struct process_track *p,
 			       const struct thread_track *th)
 {
-	struct chrome_arg name = {.key = "name", .type = CHROME_TEXT, .text = th->name};
+	struct chrome_arg args[] = {{.key = "name", .type = CHROME_TEXT, .text = th->name},
+				    abs_time_now(p->events)};
 
-	chrome_meta(into, p->pid, th->tid, "thread_name", &name, 1);
-	write_sort_index(into, p->pid, th->tid, "thread_sort_index",
+	chrome_meta(into, p->pid, th->tid, "thread_name", args, 2);
+	write_sort_index(p->events, into, p->pid, th->tid, "thread_sort_index",
 			 th->main ? -1 : (int64_t)th->order);
 }
 
@@ -177,6 +209,7 @@ void events_process(struct events *e, struct target *t)
 	if (find_process(e, t))
 		return;
 	p = xcalloc(1, sizeof(*p));
+	p->events = e;
 	p->serial = t->serial;
 	p->pid = t->pid;
 	p->order = e->next_order++;
@@ -456,13 +489,14 @@ static const struct {
 	[COUNTER_HOST] = {"cpu", CHROME_PID_HOST},
 };
 
-static void write_device_names(struct chrome_trace *into, unsigned track)
+static void write_device_names(struct events *e, struct chrome_trace *into, unsigned track)
 {
-	struct chrome_arg name = {.key = "name", .type = CHROME_TEXT, .text = devices[track].name};
+	struct chrome_arg args[] = {
+		{.key = "name", .type = CHROME_TEXT, .text = devices[track].name}, abs_time_now(e)};
 
-	chrome_meta(into, devices[track].pid, 0, "process_name", &name, 1);
+	chrome_meta(into, devices[track].pid, 0, "process_name", args, 2);
 	/* Above the processes. */
-	write_sort_index(into, devices[track].pid, 0, "process_sort_index", (int64_t)track - 3);
+	write_sort_index(e, into, devices[track].pid, 0, "process_sort_index", (int64_t)track - 3);
 }
 
 void events_counter(struct events *e, const struct counter *c)
@@ -470,11 +504,11 @@ void events_counter(struct events *e, const struct counter *c)
 	struct chrome_arg args[sizeof(c->values) / sizeof(c->values[0])];
 	char id[16];
 
-	if (c->track > COUNTER_PROCESS || c->n > sizeof(args) / sizeof(args[0]))
+	if (c->track > COUNTER_PROCESS || !c->n || c->n > sizeof(args) / sizeof(args[0]))
 		return;
 	if (c->track != COUNTER_PROCESS && !e->device_named[c->track]) {
 		e->device_named[c->track] = true;
-		write_device_names(e->o.trace, c->track);
+		write_device_names(e, e->o.trace, c->track);
 	}
 	for (unsigned i = 0; i < c->n; i++)
 		args[i] = (struct chrome_arg){
@@ -494,7 +528,7 @@ void events_begin_again(struct events *e, struct chrome_trace *into, uint64_t ti
 
 	for (unsigned i = 0; i < COUNTER_PROCESS; i++)
 		if (e->device_named[i])
-			write_device_names(into, i);
+			write_device_names(e, into, i);
 	for (size_t at = 0; hmap_next(&e->processes, &at, &key, &value);) {
 		const struct process_track *p = (const struct process_track *)(uintptr_t)value;
 

@@ -17,11 +17,13 @@
 #include "formats/chrome_trace/chrome_trace.h"
 #include "formats/profile/profile.h"
 #include "sampler/rounds/events.h"
+#include "sampler/session/series.h"
 
 struct stack_output {
 	const struct stack_options *o;
 	struct chrome_trace *trace; /* a timeline, */
 	struct events *events;
+	struct series_set *series; /* counters of the current file */
 	struct profile *profile; /* or a profile */
 	uint64_t samples; /* in it */
 	struct profile_frame *frames; /* of one thread, kept for the next */
@@ -36,10 +38,18 @@ static void before_rotate(void *arg, struct chrome_trace *t)
 	events_end_open(out->events, t, clock_mono_ns());
 }
 
+static void add_members(void *arg, struct buf *text)
+{
+	struct stack_output *out = arg;
+
+	series_add_json(out->series, text);
+}
+
 static void on_rotate(void *arg, struct chrome_trace *t)
 {
 	struct stack_output *out = arg;
 
+	series_clear(out->series);
 	events_begin_again(out->events, t, clock_mono_ns());
 }
 
@@ -65,6 +75,7 @@ static int open_timeline(struct stack_output *out, uint64_t start_ns, struct err
 	const struct stack_options *o = out->o;
 
 	out->other_json = describe_file(o, start_ns);
+	out->series = series_new(start_ns);
 	struct chrome_trace_options to = {
 		.path = o->output,
 		.gzip = o->gzip,
@@ -72,6 +83,7 @@ static int open_timeline(struct stack_output *out, uint64_t start_ns, struct err
 		.rotate_ns = o->rotate_ns,
 		.keep = o->keep,
 		.other_json = out->other_json,
+		.add_members = add_members,
 		.before_rotate = before_rotate,
 		.on_rotate = on_rotate,
 		.arg = out,
@@ -109,6 +121,7 @@ static int open_profile(struct stack_output *out, struct err *err)
 static void release_output(struct stack_output *out)
 {
 	events_free(out->events);
+	series_free(out->series);
 	profile_free(out->profile);
 	free(out->frames);
 	free(out->other_json);
@@ -172,6 +185,8 @@ void stack_output_counter(struct stack_output *out, const struct counter *c)
 {
 	if (out->events)
 		events_counter(out->events, c);
+	if (out->series)
+		series_add(out->series, c);
 }
 
 static const char *intern_name(const char *what, int64_t id, const char *text)

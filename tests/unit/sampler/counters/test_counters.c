@@ -41,7 +41,7 @@ static void look(void *arg, const struct counter *c)
 	struct seen *s = arg;
 
 	s->all++;
-	CHECK(c->time_ns >= s->last_ns && c->n >= 1 && c->n <= 8);
+	CHECK(c->time_ns >= s->last_ns && c->n + c->more >= 1 && c->n + c->more <= 8);
 	s->last_ns = c->time_ns;
 	if (c->track == COUNTER_HOST) {
 		s->host++;
