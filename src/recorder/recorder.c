@@ -37,6 +37,8 @@
 #define IDLE_MIN_NS (1 * MS)
 #define IDLE_MAX_NS (50 * MS)
 #define MONITOR_IDLE_MAX_NS (250 * MS) /* its guest wakes us when something is to be written */
+#define PACE_NS (4 * MS) /* between rounds that find less than this: */
+#define PACE_BYTES (256u << 10) /* a larger batch takes less space, and less of our time */
 #define URGENT_IDLE_MAX_NS (5 * MS)
 #define SWEEP_NS (1000 * MS)
 #define IMAGES_NS (200 * MS)
@@ -57,6 +59,7 @@ struct recorder {
 	struct recording_writer *out; /* NULL: nothing is kept */
 	struct consumers consumers;
 	struct buf batch;
+	size_t round_bytes; /* of the rings in the last round */
 	int lock_fd; /* one recorder per session, however many are started */
 	int root_fd; /* pidfd of the launched process, -1 without one */
 	bool root_gone;
@@ -341,6 +344,7 @@ static bool run_once(struct recorder *rec)
 	}
 	buf_clear(&rec->batch);
 	uint32_t n = drain_round(rec->drain, &rec->batch);
+	rec->round_bytes = rec->batch.len;
 	if (rec->batch.len) {
 		if (append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
 			drain_commit(rec->drain);
@@ -533,6 +537,14 @@ static void idle_wait(struct recorder *rec, uint32_t asked)
 	rec->idle_ns = r == 0 ? IDLE_MIN_NS : rec->idle_ns * 2;
 }
 
+static void pace_rounds(struct recorder *rec, uint32_t asked)
+{
+	struct timespec t = {0, PACE_NS};
+
+	if (rec->round_bytes < PACE_BYTES && !rec->monitor)
+		syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
+}
+
 static bool try_finish(struct recorder *rec)
 {
 	if (!root_is_gone(rec) || drain_check_alive(rec->drain, false))
@@ -556,6 +568,7 @@ static void run_loop(struct recorder *rec)
 		if (run_once(rec)) {
 			rec->idle_ns = IDLE_MIN_NS;
 			rec->busy_ns = clock_mono_ns();
+			pace_rounds(rec, asked);
 			continue;
 		}
 		if (asked != atomic_load(&rec->page->exit_done)) {

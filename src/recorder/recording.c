@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "recorder/pack/pack.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
 
@@ -29,8 +30,10 @@ struct recording_writer {
 	uint64_t offset; /* end of the last whole frame */
 	uint64_t
 		reserved; /* the file has disk space up to here; UINT64_MAX: no space can be reserved */
+	uint32_t version; /* of the file */
 	ZSTD_CCtx *zstd;
-	struct buf frame;
+	struct pack *pack;
+	struct buf frame, packed;
 };
 
 struct recording_reader {
@@ -42,6 +45,9 @@ struct recording_reader {
 	bool torn;
 	struct buf stored;
 	struct buf raw;
+	struct pack *pack;
+	size_t bytes; /* of the payload that was read last */
+	uint32_t version;
 	struct buf window; /* of the search for the next whole frame */
 };
 
@@ -64,6 +70,7 @@ static int writer_resume(struct recording_writer *w, const char *path, struct er
 	while ((ret = recording_next(r, &type, &payload, &n, err)) > 0)
 		;
 	w->offset = w->reserved = r->offset;
+	w->version = r->version;
 	recording_reader_free(r);
 	if (ret == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
 		ret = err_sys(err, -errno, "cannot cut '%s'", path);
@@ -77,6 +84,8 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 	struct stat st;
 
 	memcpy(head.magic, RECORDING_MAGIC, sizeof(head.magic));
+	w->version = RECORDING_VERSION;
+	w->pack = pack_new();
 	w->fd = fs_open(path, O_RDWR | O_CREAT, 0600, err);
 	int r = w->fd < 0 ? w->fd : 0;
 	if (r == 0 && fstat(w->fd, &st) < 0)
@@ -105,7 +114,7 @@ static size_t store(struct recording_writer *w, const void *payload, size_t byte
 
 	buf_clear(&w->frame);
 	char *at = buf_room(&w->frame, sizeof(struct frame) + (cap > bytes ? cap : bytes));
-	if (bytes >= COMPRESS_FROM && w->zstd) {
+	if (bytes >= COMPRESS_FROM && w->zstd && payload != w->packed.data) {
 		size_t n = ZSTD_compressCCtx(w->zstd, at + sizeof(struct frame), cap, payload,
 					     bytes, ZSTD_LEVEL);
 		if (!ZSTD_isError(n) && n < bytes)
@@ -136,6 +145,14 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 		     size_t bytes, struct err *err)
 {
 	BUG_ON(bytes > FRAME_MAX_BYTES);
+	bool batch = type == FRAME_BATCH;
+	buf_clear(&w->packed);
+	if (batch && bytes >= COMPRESS_FROM && w->version > 1 &&
+	    pack_batch(w->pack, payload, bytes, &w->packed)) {
+		type = FRAME_PACKED;
+		payload = w->packed.data;
+		bytes = w->packed.len;
+	}
 	size_t stored = store(w, payload, bytes);
 	char *at = w->frame.data;
 	struct frame f = {
@@ -146,7 +163,7 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 	};
 	f.check = check_of(&f, at + sizeof(f));
 	memcpy(at, &f, sizeof(f));
-	int r = type == FRAME_BATCH ? reserve(w, sizeof(f) + stored) : 0;
+	int r = batch ? reserve(w, sizeof(f) + stored) : 0;
 	if (r < 0)
 		return err_sys(err, r, "cannot write to the recording");
 	r = fs_write_all(w->fd, at, sizeof(f) + stored, (int64_t)w->offset, NULL);
@@ -176,7 +193,9 @@ void recording_close(struct recording_writer *w)
 		close(w->fd);
 	}
 	ZSTD_freeCCtx(w->zstd);
+	pack_free(w->pack);
 	buf_release(&w->frame);
+	buf_release(&w->packed);
 	free(w);
 }
 
@@ -197,16 +216,19 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 	else if (fs_read_at(r->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
 		 memcmp(head.magic, RECORDING_MAGIC, sizeof(head.magic)) != 0)
 		ret = err_set(err, -EINVAL, "'%s' is not a sonde recording", path);
-	else if (head.version != RECORDING_VERSION || head.rec_version != REC_VERSION)
-		ret = err_set(
-			err, -EPROTO,
-			"'%s' is of format %u.%u; this program reads %u.%u: use the version of "
-			"sonde that recorded it",
-			path, head.version, head.rec_version, RECORDING_VERSION, REC_VERSION);
+	else if (head.version < RECORDING_OLDEST || head.version > RECORDING_VERSION ||
+		 head.rec_version != REC_VERSION)
+		ret = err_set(err, -EPROTO,
+			      "'%s' is of format %u.%u; this program reads %u.%u to %u.%u: use the "
+			      "version of sonde that recorded it",
+			      path, head.version, head.rec_version, RECORDING_OLDEST, REC_VERSION,
+			      RECORDING_VERSION, REC_VERSION);
 	if (ret < 0) {
 		recording_reader_free(r);
 		return ret;
 	}
+	r->version = head.version;
+	r->pack = pack_new();
 	r->offset = sizeof(head);
 	r->size = (uint64_t)st.st_size;
 	*out = r;
@@ -227,6 +249,10 @@ static int unpack(struct recording_reader *r, const struct frame *f, const char 
 {
 	if (check_of(f, r->stored.data) != f->check)
 		return 0;
+	r->bytes = f->raw_bytes;
+	if (f->type == FRAME_PACKED)
+		return pack_expand(r->pack, r->stored.data, f->stored_bytes, out_payload,
+				   &r->bytes) == 0;
 	if (f->stored_bytes == f->raw_bytes) {
 		*out_payload = r->stored.data;
 		return 1;
@@ -312,8 +338,8 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 	}
 	if (ret <= 0)
 		return ret;
-	*out_type = f.type;
-	*out_bytes = f.raw_bytes;
+	*out_type = f.type == FRAME_PACKED ? FRAME_BATCH : f.type;
+	*out_bytes = r->bytes;
 	return 1;
 }
 
@@ -346,6 +372,7 @@ void recording_reader_free(struct recording_reader *r)
 	buf_release(&r->stored);
 	buf_release(&r->raw);
 	buf_release(&r->window);
+	pack_free(r->pack);
 	free(r);
 }
 

@@ -36,6 +36,9 @@
  * half there: its check is wrong, and readers stop before it. Behind a frame that is damaged in the
  * middle they go on with the next whole one. Payloads may be compressed (zstd): then raw_bytes !=
  * stored_bytes. Numbers are those of the machine, little-endian.
+ *
+ * Version 2 has FRAME_PACKED: a batch of more than a few events in the form of
+ * recorder/pack/pack.h. In files of version 1 there is none.
  */
 #ifndef SONDE_WIRE_RECORDING_H
 #define SONDE_WIRE_RECORDING_H
@@ -43,7 +46,8 @@
 #include <stdint.h>
 
 #define RECORDING_MAGIC "SONDEREC"
-#define RECORDING_VERSION 1
+#define RECORDING_VERSION 2
+#define RECORDING_OLDEST 1 /* that is read, and continued as it is */
 #define FRAME_MAGIC 0x314d5246u /* "FRM1" */
 #define FRAME_MAX_BYTES (64u << 20)
 
@@ -60,6 +64,7 @@ enum frame_type {
 	FRAME_BATCH = 3, /* batch_items */
 	FRAME_PROC_END = 4, /* frame_proc_end */
 	FRAME_END = 5, /* no payload: the recorder left in order */
+	FRAME_PACKED = 6, /* a FRAME_BATCH, packed; readers give it as what it is */
 };
 
 struct frame {

@@ -397,7 +397,36 @@ ACTIVITIES = {
     + NEXT,
 }
 
+def packed(batch_bytes, **columns):
+    """src/recorder/pack/pack.h; no column is compressed."""
+    order = ["code", "run", "stack", "pc", "low", "high", "size", "addr", "age", "bytes"]
+    data = [bytes(columns.get(name, b"")) for name in order]
+    sizes = b"".join(struct.pack("<II", len(d), len(d)) for d in data)
+    return bytes(8) + struct.pack("<I", batch_bytes) + sizes + b"".join(data)
+
+
+A_BATCH = b"\1" + bytes(7)
+ALLOC_AND_FREE = EVERY[1][:8] + EVERY[1][16:] + EVERY[2][:8] + EVERY[2][16:]
+
 SEEDS = {
+    "pack": {
+        "every": A_BATCH + run(0, 7, EVERY),
+        "stacks": A_BATCH + stack(0, 1, [5, 6, 7]) + stack(0, 2, [4, 6, 7]) + run(0, 7, EVERY[1:3] * 9),
+        "run": packed(16, code=[1], run=[3, 7]),
+        "slots": packed(
+            16 + 40 + 32 + 40 + 32,
+            code=[1, 3, 3, 16, 24],
+            run=[0, 7, 5, 4],
+            low=[2, 4, 6, 8],
+            high=[0, 0, 0, 0],
+            stack=[0, 0],
+            size=[64],
+            addr=[9],
+            age=[1],
+            bytes=ALLOC_AND_FREE,
+        ),
+        "stack": packed(24 + 16, code=[2], run=[0], stack=[1, 2, 0], pc=[8, 10]),
+    },
     "activity_stream": ACTIVITIES,
     "record": {
         "every": b"".join(EVERY),

@@ -3,14 +3,14 @@
  * Recordings are compressed, so a small file can be made that says more than any memory holds: names,
  * live blocks, stacks, processes. What is kept of a recording is therefore bounded by the size of its
  * file. A real recording stays far below: its records differ at least in their times, so each takes
- * some bytes of the file. What goes beyond is left out and counted as lost.
+ * a byte or two of the file. What goes beyond is left out and counted as lost.
  *
  * A recorder has no such bound: what it follows is what its own job does.
  */
 #include "memory/track/track_impl.h"
 
 #define BASE_BYTES (64ull << 20)
-#define BYTES_PER_BYTE 128 /* of the file */
+#define BYTES_PER_BYTE 256 /* of the file */
 
 void budget_set(struct track *t, const struct stat *recording)
 {

@@ -222,3 +222,42 @@ TEST(golden, v1)
 	if (!getenv("SONDE_GOLDEN"))
 		export_and_compare(GOLDEN "/v1.sonde", 1);
 }
+
+TEST(golden, v2)
+{
+	if (!getenv("SONDE_GOLDEN"))
+		export_and_compare(GOLDEN "/v2.sonde", 2);
+}
+
+/* One that another version began is continued in its own form: its readers understand it all. */
+TEST(golden, v1_goes_on_as_v1)
+{
+	const char *path = tmpfile_path("goes_on.sonde");
+	struct buf all = {0}, b = {0}, batch = {0};
+	struct recording_reader *r;
+	const char *payload;
+	uint32_t type;
+	size_t n;
+
+	CHECK_INT(fs_read_file(GOLDEN "/v1.sonde", 1 << 20, &all, NULL), 0);
+	size_t had = all.len;
+	CHECK_INT(fs_write_atomic(path, &all, 0600, NULL), 0);
+	CHECK_INT(recording_create(&out, path, NULL), 0);
+	for (unsigned i = 0; i < 100; i++)
+		add_alloc(&b, NOW + i, 64 * i, 64, POOL_HOST);
+	add_run(&batch, 0, 1, &b);
+	frame(FRAME_BATCH, batch.data, batch.len);
+	recording_close(out);
+	buf_clear(&all);
+	CHECK_INT(fs_read_file(path, 1 << 20, &all, NULL), 0);
+	CHECK_INT(((struct recording_head *)all.data)->version, 1);
+	CHECK_INT(((struct frame *)(all.data + had))->type, FRAME_BATCH);
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	while (recording_next(r, &type, &payload, &n, NULL) == 1)
+		;
+	CHECK(n == batch.len && !memcmp(payload, batch.data, n));
+	recording_reader_free(r);
+	buf_release(&all);
+	buf_release(&b);
+	buf_release(&batch);
+}

@@ -374,7 +374,7 @@ TEST(recording, refuses_what_is_none)
 	memcpy(h.magic, RECORDING_MAGIC, 8);
 	write_all(path, &h, sizeof(h));
 	CHECK_INT(recording_open(&r, path, &err), -EPROTO);
-	CHECK(strstr(err.text, "2.0"));
+	CHECK(strstr(err.text, "3.0"));
 	CHECK(!r && !w);
 	CHECK(symlink(sample(), tmpfile_path("link")) == 0);
 	CHECK(recording_create(&w, tmpfile_path("link"), &err) < 0);

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* A packed batch as it was (pack.h). What it says is foreign: every number is checked. */
+#include "recorder/pack/pack.h"
+
+#include "base/mem.h"
+#include "recorder/pack/pack_impl.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NO_RUN SIZE_MAX
+
+struct expansion {
+	struct pack_state *state;
+	struct {
+		const unsigned char *at, *end;
+	} column[COLUMNS];
+	char *batch;
+	size_t len, size;
+	size_t run; /* where the run begins that is open */
+	bool bad;
+};
+
+static uint64_t get(struct expansion *e, enum pack_column c)
+{
+	uint64_t v = 0;
+
+	for (unsigned shift = 0; shift < 64; shift += 7) {
+		if (e->column[c].at == e->column[c].end)
+			break;
+		unsigned char byte = *e->column[c].at++;
+		v |= (uint64_t)(byte & 127) << shift;
+		if (byte < 128)
+			return v;
+	}
+	e->bad = true;
+	return 0;
+}
+
+static uint64_t get_byte(struct expansion *e, enum pack_column c)
+{
+	if (e->column[c].at < e->column[c].end)
+		return *e->column[c].at++;
+	e->bad = true;
+	return 0;
+}
+
+static uint64_t get_time(struct expansion *e)
+{
+	uint64_t low = get_byte(e, COLUMN_TIME_LOW), high = get(e, COLUMN_TIME_HIGH);
+
+	return e->state->time_ns = unzigzag(high << 8 | low, e->state->time_ns);
+}
+
+/* Room for the next piece of the batch; NULL: it has no more. */
+static void *extend(struct expansion *e, size_t bytes)
+{
+	if (e->bad || bytes > e->size - e->len) {
+		e->bad = true;
+		return NULL;
+	}
+	void *at = e->batch + e->len;
+	e->len += bytes;
+	return at;
+}
+
+static void copy_bytes(struct expansion *e, void *to, size_t bytes)
+{
+	if (bytes > (size_t)(e->column[COLUMN_BYTES].end - e->column[COLUMN_BYTES].at)) {
+		e->bad = true;
+		return;
+	}
+	memcpy(to, e->column[COLUMN_BYTES].at, bytes);
+	e->column[COLUMN_BYTES].at += bytes;
+}
+
+static void close_run(struct expansion *e)
+{
+	if (e->run != NO_RUN)
+		((struct batch_item *)(e->batch + e->run))->bytes = (uint32_t)(e->len - e->run);
+	e->run = NO_RUN;
+}
+
+static void expand_run(struct expansion *e)
+{
+	size_t begin = e->len;
+	struct batch_item *it = extend(e, sizeof(*it));
+
+	if (!it)
+		return;
+	*it = (struct batch_item){.kind = BATCH_RUN};
+	it->proc = (uint32_t)get(e, COLUMN_RUN);
+	it->tid = (uint32_t)get(e, COLUMN_RUN);
+	e->run = begin;
+}
+
+static void expand_item(struct expansion *e)
+{
+	uint64_t words = get(e, COLUMN_RUN);
+	struct batch_item *it =
+		words < sizeof(*it) / 8 || words > e->size / 8 ? NULL : extend(e, words * 8);
+
+	e->bad |= !it;
+	if (it)
+		copy_bytes(e, it, words * 8);
+}
+
+static void expand_stack(struct expansion *e)
+{
+	struct pack_state *st = e->state;
+	uint32_t proc = (uint32_t)get(e, COLUMN_RUN), id = (uint32_t)get(e, COLUMN_STACK);
+	uint64_t depth = get(e, COLUMN_STACK), same = get(e, COLUMN_STACK), before = 0;
+	struct batch_stack *s;
+
+	if (depth > ARENA_MAX_DEPTH || same > depth || same > st->depth) {
+		e->bad = true;
+		return;
+	}
+	size_t bytes = sizeof(*s) + depth * sizeof(s->pc[0]);
+	s = extend(e, bytes);
+	if (!s)
+		return;
+	s->head = (struct batch_item){BATCH_STACK, (uint32_t)bytes, proc, 0};
+	s->id = id;
+	s->depth = (uint32_t)depth;
+	for (uint64_t i = 0; i < depth - same; i++)
+		s->pc[i] = before = unzigzag(get(e, COLUMN_PC), before);
+	for (uint64_t i = depth - same; i < depth; i++)
+		s->pc[i] = st->pc[st->depth - (depth - i)];
+	memcpy(st->pc, s->pc, depth * sizeof(s->pc[0]));
+	st->depth = s->depth;
+}
+
+static void expand_record(struct expansion *e)
+{
+	uint64_t words = get(e, COLUMN_RUN);
+	struct rec *r = NULL;
+
+	if (e->run != NO_RUN && words >= sizeof(*r) / 8 && words <= REC_MAX_SIZE / 8)
+		r = extend(e, words * 8);
+	e->bad |= !r;
+	if (!r)
+		return;
+	r->time_ns = get_time(e);
+	copy_bytes(e, r, offsetof(struct rec, time_ns));
+	copy_bytes(e, r + 1, words * 8 - sizeof(*r));
+	if (!e->bad && r->size == words * 8)
+		pack_state_learn(e->state, r);
+	else
+		e->bad = true;
+}
+
+static void expand_alloc(struct expansion *e, unsigned slot)
+{
+	struct pack_state *st = e->state;
+	struct rec_alloc *a = NULL;
+
+	if (e->run != NO_RUN && slot < st->nalloc_slots)
+		a = extend(e, sizeof(*a));
+	e->bad |= !a;
+	if (!a)
+		return;
+	*a = st->alloc_slot[slot];
+	a->head.time_ns = get_time(e);
+	a->head.stack = (uint32_t)get(e, COLUMN_STACK);
+	a->size_bytes = get(e, COLUMN_SIZE);
+	uint32_t class = pack_state_class(a->size_bytes);
+	uint64_t guess = pack_state_guess(st, class), v = get(e, COLUMN_ADDR);
+	a->addr = v ? unzigzag(v - 1, st->alloc_addr) : guess;
+	pack_state_alloc(st, a->addr, class);
+}
+
+static void expand_free(struct expansion *e, unsigned slot)
+{
+	struct pack_state *st = e->state;
+	struct rec_free *f = NULL;
+
+	if (e->run != NO_RUN && slot < st->nfree_slots)
+		f = extend(e, sizeof(*f));
+	e->bad |= !f;
+	if (!f)
+		return;
+	*f = st->free_slot[slot];
+	f->head.time_ns = get_time(e);
+	f->head.stack = (uint32_t)get(e, COLUMN_STACK);
+	uint64_t age = get(e, COLUMN_AGE);
+	if (age > st->nallocs) {
+		e->bad = true;
+	} else if (age) {
+		f->addr = st->allocs[st->nallocs - age].addr;
+		pack_state_free(st, st->nallocs - age);
+	} else {
+		f->addr = unzigzag(get(e, COLUMN_ADDR), st->free_addr);
+		st->free_addr = f->addr;
+	}
+}
+
+static void expand_batch(struct expansion *e)
+{
+	while (!e->bad && e->column[COLUMN_CODE].at < e->column[COLUMN_CODE].end) {
+		unsigned code = *e->column[COLUMN_CODE].at++;
+		if (code >= PACK_FREE && code < PACK_END) {
+			expand_free(e, code - PACK_FREE);
+		} else if (code >= PACK_ALLOC && code < PACK_FREE) {
+			expand_alloc(e, code - PACK_ALLOC);
+		} else if (code == PACK_RECORD) {
+			expand_record(e);
+		} else {
+			close_run(e);
+			if (code == PACK_RUN)
+				expand_run(e);
+			else if (code == PACK_STACK)
+				expand_stack(e);
+			else if (code == PACK_ITEM)
+				expand_item(e);
+			else
+				e->bad = true;
+		}
+	}
+	close_run(e);
+	for (unsigned i = 0; i < COLUMNS; i++)
+		e->bad |= e->column[i].at != e->column[i].end;
+	e->bad |= e->len != e->size;
+}
+
+/* The columns as they were; false: not what the head says. */
+static bool expand_columns(struct pack *p, const struct pack_head *head, const char *at,
+			   struct expansion *e)
+{
+	for (unsigned i = 0; i < COLUMNS; i++) {
+		uint32_t raw = head->column[i].raw, stored = head->column[i].stored;
+		const char *data = at;
+		if (stored < raw) {
+			buf_clear(&p->column[i]);
+			data = buf_room(&p->column[i], raw);
+			if (ZSTD_decompressDCtx(p->expand, p->column[i].data, raw, at, stored) !=
+			    raw)
+				return false;
+		}
+		e->column[i].at = (const unsigned char *)data;
+		e->column[i].end = e->column[i].at + raw;
+		at += stored;
+	}
+	return true;
+}
+
+static bool head_is_sane(const struct pack_head *head, size_t bytes)
+{
+	uint64_t raw = 0, stored = sizeof(*head);
+
+	for (unsigned i = 0; i < COLUMNS; i++) {
+		if (head->column[i].stored > head->column[i].raw)
+			return false;
+		raw += head->column[i].raw;
+		stored += head->column[i].stored;
+	}
+	return head->batch_bytes <= FRAME_MAX_BYTES && raw <= head->batch_bytes && stored == bytes;
+}
+
+int pack_expand(struct pack *p, const char *packed, size_t bytes, const char **out_batch,
+		size_t *out_bytes)
+{
+	struct expansion e = {.state = &p->state, .run = NO_RUN};
+	struct pack_head head;
+
+	if (bytes < sizeof(head))
+		return -EINVAL;
+	memcpy(&head, packed, sizeof(head));
+	if (!head_is_sane(&head, bytes))
+		return -EINVAL;
+	if (!p->expand)
+		p->expand = ZSTD_createDCtx();
+	if (!p->expand || !expand_columns(p, &head, packed + sizeof(head), &e))
+		return -EINVAL;
+	pack_state_reset(&p->state);
+	buf_clear(&p->batch);
+	e.batch = buf_room(&p->batch, head.batch_bytes + 1u);
+	e.size = head.batch_bytes;
+	expand_batch(&e);
+	*out_batch = e.batch;
+	*out_bytes = e.size;
+	return e.bad ? -EINVAL : 0;
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "recorder/pack/pack.h"
+
+#include "base/mem.h"
+#include "recorder/pack/pack_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ZSTD_LEVEL 1
+#define COMPRESS_FROM 64 /* bytes of a column */
+#define FREED UINT32_MAX
+
+struct pack *pack_new(void)
+{
+	return xcalloc(1, sizeof(struct pack));
+}
+
+void pack_free(struct pack *p)
+{
+	if (!p)
+		return;
+	for (unsigned i = 0; i < COLUMNS; i++)
+		buf_release(&p->column[i]);
+	buf_release(&p->batch);
+	ZSTD_freeCCtx(p->compress);
+	ZSTD_freeDCtx(p->expand);
+	free(p->state.allocs);
+	free(p->known);
+	free(p);
+}
+
+/* --- what both sides know --- */
+
+void pack_state_reset(struct pack_state *s)
+{
+	struct pack_alloc *allocs = s->allocs;
+	size_t cap = s->cap_allocs;
+
+	memset(s, 0, sizeof(*s));
+	s->allocs = allocs;
+	s->cap_allocs = cap;
+}
+
+uint32_t pack_state_class(uint64_t size_bytes)
+{
+	return (uint32_t)((size_bytes + 23) / 16 % SIZE_CLASSES);
+}
+
+uint64_t pack_state_guess(struct pack_state *s, uint32_t class)
+{
+	uint32_t top = s->freed[class];
+
+	if (!top)
+		return 0;
+	s->freed[class] = s->allocs[top - 1].next;
+	return s->allocs[top - 1].addr;
+}
+
+void pack_state_alloc(struct pack_state *s, uint64_t addr, uint32_t class)
+{
+	s->allocs = xgrow(s->allocs, &s->cap_allocs, s->nallocs + 1, sizeof(*s->allocs));
+	s->allocs[s->nallocs++] = (struct pack_alloc){.addr = addr, .class = class};
+	s->alloc_addr = addr;
+}
+
+void pack_state_free(struct pack_state *s, size_t index)
+{
+	struct pack_alloc *a = &s->allocs[index];
+
+	a->next = s->freed[a->class];
+	s->freed[a->class] = (uint32_t)index + 1;
+}
+
+void pack_state_learn(struct pack_state *s, const struct rec *r)
+{
+	if (r->type == REC_ALLOC && r->size == sizeof(struct rec_alloc)) {
+		const struct rec_alloc *a = (const struct rec_alloc *)r;
+		s->alloc_slot[s->nalloc_slots++ % PACK_SLOTS] = *a;
+		pack_state_alloc(s, a->addr, pack_state_class(a->size_bytes));
+	} else if (r->type == REC_FREE && r->size == sizeof(struct rec_free)) {
+		s->free_slot[s->nfree_slots++ % PACK_SLOTS] = *(const struct rec_free *)r;
+	}
+}
+
+/* --- packing --- */
+
+/* There is room in each column for whatever the batch says. */
+static void put(struct pack *p, enum pack_column c, uint64_t v)
+{
+	struct buf *to = &p->column[c];
+
+	for (; v >= 128; v >>= 7)
+		to->data[to->len++] = (char)(v | 128);
+	to->data[to->len++] = (char)v;
+}
+
+static void put_byte(struct pack *p, enum pack_column c, uint64_t v)
+{
+	p->column[c].data[p->column[c].len++] = (char)v;
+}
+
+static void put_time(struct pack *p, uint64_t time_ns)
+{
+	uint64_t v = zigzag(time_ns, p->state.time_ns);
+
+	put_byte(p, COLUMN_TIME_LOW, v);
+	put(p, COLUMN_TIME_HIGH, v >> 8);
+	p->state.time_ns = time_ns;
+}
+
+static struct pack_known *known_at(struct pack *p, uint64_t addr)
+{
+	size_t i = (size_t)((addr >> 4) * 0x9e3779b97f4a7c15ull >> 32) & (p->nknown - 1);
+
+	while (p->known[i].index && p->known[i].addr != addr)
+		i = (i + 1) & (p->nknown - 1);
+	return &p->known[i];
+}
+
+static void know_alloc(struct pack *p, uint64_t addr)
+{
+	*known_at(p, addr) = (struct pack_known){addr, (uint32_t)p->state.nallocs};
+}
+
+/* The slot with all that is not written; PACK_SLOTS: none. */
+static unsigned slot_of_alloc(const struct pack_state *s, const struct rec_alloc *a)
+{
+	for (unsigned i = 0; i < PACK_SLOTS && i < s->nalloc_slots; i++) {
+		const struct rec_alloc *t = &s->alloc_slot[i];
+		if (t->head.flags == a->head.flags && t->device == a->device &&
+		    t->pool == a->pool && t->kind == a->kind && t->page == a->page &&
+		    t->module == a->module && t->reserved == a->reserved)
+			return i;
+	}
+	return PACK_SLOTS;
+}
+
+static unsigned slot_of_free(const struct pack_state *s, const struct rec_free *f)
+{
+	for (unsigned i = 0; i < PACK_SLOTS && i < s->nfree_slots; i++) {
+		const struct rec_free *t = &s->free_slot[i];
+		if (t->head.flags == f->head.flags && t->device == f->device &&
+		    t->pool == f->pool && t->kind == f->kind && t->reserved == f->reserved)
+			return i;
+	}
+	return PACK_SLOTS;
+}
+
+static bool put_alloc(struct pack *p, const struct rec_alloc *a)
+{
+	unsigned slot = slot_of_alloc(&p->state, a);
+	uint64_t difference = zigzag(a->addr, p->state.alloc_addr);
+
+	if (slot == PACK_SLOTS || difference == UINT64_MAX)
+		return false;
+	uint32_t class = pack_state_class(a->size_bytes);
+	uint64_t guess = pack_state_guess(&p->state, class);
+	put_byte(p, COLUMN_CODE, PACK_ALLOC + slot);
+	put_time(p, a->head.time_ns);
+	put(p, COLUMN_STACK, a->head.stack);
+	put(p, COLUMN_SIZE, a->size_bytes);
+	put(p, COLUMN_ADDR, guess && guess == a->addr ? 0 : difference + 1);
+	pack_state_alloc(&p->state, a->addr, class);
+	know_alloc(p, a->addr);
+	return true;
+}
+
+static bool put_free(struct pack *p, const struct rec_free *f)
+{
+	unsigned slot = slot_of_free(&p->state, f);
+
+	if (slot == PACK_SLOTS)
+		return false;
+	struct pack_known *k = known_at(p, f->addr);
+	put_byte(p, COLUMN_CODE, PACK_FREE + slot);
+	put_time(p, f->head.time_ns);
+	put(p, COLUMN_STACK, f->head.stack);
+	if (k->index && k->index != FREED) {
+		put(p, COLUMN_AGE, p->state.nallocs - (k->index - 1));
+		pack_state_free(&p->state, k->index - 1);
+		k->index = FREED; /* the chain goes on behind it */
+	} else {
+		put(p, COLUMN_AGE, 0);
+		put(p, COLUMN_ADDR, zigzag(f->addr, p->state.free_addr));
+		p->state.free_addr = f->addr;
+	}
+	return true;
+}
+
+static void put_record(struct pack *p, const struct rec *r)
+{
+	struct buf *to = &p->column[COLUMN_BYTES];
+
+	if (r->type == REC_ALLOC && put_alloc(p, (const struct rec_alloc *)r))
+		return;
+	if (r->type == REC_FREE && put_free(p, (const struct rec_free *)r))
+		return;
+	put_byte(p, COLUMN_CODE, PACK_RECORD);
+	put(p, COLUMN_RUN, r->size / 8u);
+	put_time(p, r->time_ns);
+	memcpy(to->data + to->len, r, offsetof(struct rec, time_ns));
+	to->len += offsetof(struct rec, time_ns);
+	memcpy(to->data + to->len, r + 1, r->size - sizeof(*r));
+	to->len += r->size - sizeof(*r);
+	pack_state_learn(&p->state, r);
+	if (r->type == REC_ALLOC)
+		know_alloc(p, ((const struct rec_alloc *)r)->addr);
+}
+
+static bool put_run(struct pack *p, const struct batch_item *it)
+{
+	const char *at = (const char *)(it + 1), *end = (const char *)it + it->bytes;
+
+	put_byte(p, COLUMN_CODE, PACK_RUN);
+	put(p, COLUMN_RUN, it->proc);
+	put(p, COLUMN_RUN, it->tid);
+	while (at < end) {
+		const struct rec *r = (const struct rec *)at;
+		if (!rec_check(r, (size_t)(end - at)))
+			return false;
+		put_record(p, r);
+		at += r->size;
+	}
+	return true;
+}
+
+static void put_item(struct pack *p, const struct batch_item *it)
+{
+	struct buf *to = &p->column[COLUMN_BYTES];
+
+	put_byte(p, COLUMN_CODE, PACK_ITEM);
+	put(p, COLUMN_RUN, it->bytes / 8);
+	memcpy(to->data + to->len, it, it->bytes);
+	to->len += it->bytes;
+}
+
+static void put_stack(struct pack *p, const struct batch_stack *s)
+{
+	struct pack_state *st = &p->state;
+	uint32_t same = 0;
+	uint64_t before = 0;
+
+	if (s->head.bytes < sizeof(*s) || s->depth > ARENA_MAX_DEPTH || s->head.tid ||
+	    s->head.bytes != sizeof(*s) + s->depth * sizeof(s->pc[0])) {
+		put_item(p, &s->head);
+		return;
+	}
+	while (same < s->depth && same < st->depth &&
+	       s->pc[s->depth - 1 - same] == st->pc[st->depth - 1 - same])
+		same++;
+	put_byte(p, COLUMN_CODE, PACK_STACK);
+	put(p, COLUMN_RUN, s->head.proc);
+	put(p, COLUMN_STACK, s->id);
+	put(p, COLUMN_STACK, s->depth);
+	put(p, COLUMN_STACK, same);
+	for (uint32_t i = 0; i < s->depth - same; i++) {
+		put(p, COLUMN_PC, zigzag(s->pc[i], before));
+		before = s->pc[i];
+	}
+	memcpy(st->pc, s->pc, s->depth * sizeof(s->pc[0]));
+	st->depth = s->depth;
+}
+
+static void begin_batch(struct pack *p, size_t bytes)
+{
+	size_t allocs = bytes / sizeof(struct rec_alloc);
+
+	pack_state_reset(&p->state);
+	/* A record or item has 16 bytes and more, a number 10 and less; 8 bytes of a stack one. */
+	for (unsigned i = 0; i < COLUMNS; i++) {
+		buf_clear(&p->column[i]);
+		buf_room(&p->column[i], bytes + bytes / 2 + 64);
+	}
+	for (p->nknown = 64; p->nknown < 2 * allocs;)
+		p->nknown *= 2;
+	p->known = xgrow(p->known, &p->cap_known, p->nknown, sizeof(*p->known));
+	memset(p->known, 0, p->nknown * sizeof(*p->known));
+}
+
+static bool put_batch(struct pack *p, const char *at, size_t bytes)
+{
+	const char *end = at + bytes;
+
+	while (at < end) {
+		const struct batch_item *it = (const struct batch_item *)at;
+		size_t left = (size_t)(end - at);
+		if (left < sizeof(*it) || it->bytes < sizeof(*it) || it->bytes > left ||
+		    it->bytes % 8)
+			return false;
+		if (it->kind == BATCH_RUN) {
+			if (!put_run(p, it))
+				return false;
+		} else if (it->kind == BATCH_STACK) {
+			put_stack(p, (const struct batch_stack *)it);
+		} else {
+			put_item(p, it);
+		}
+		at += it->bytes;
+	}
+	return true;
+}
+
+static void add_column(struct pack *p, const struct buf *column, uint32_t *out_stored,
+		       struct buf *out)
+{
+	size_t cap = ZSTD_compressBound(column->len), n = column->len;
+	char *at = buf_room(out, cap > n ? cap : n);
+
+	if (column->len >= COMPRESS_FROM && p->compress) {
+		n = ZSTD_compressCCtx(p->compress, at, cap, column->data, column->len, ZSTD_LEVEL);
+		if (ZSTD_isError(n) || n >= column->len)
+			n = column->len;
+	}
+	if (n == column->len && n)
+		memcpy(at, column->data, n);
+	out->len += n;
+	*out_stored = (uint32_t)n;
+}
+
+bool pack_batch(struct pack *p, const char *batch, size_t bytes, struct buf *out)
+{
+	struct pack_head head = {.batch_bytes = (uint32_t)bytes};
+	size_t begin = out->len, raw = 0;
+
+	if (bytes > FRAME_MAX_BYTES)
+		return false;
+	begin_batch(p, bytes);
+	if (!put_batch(p, batch, bytes))
+		return false;
+	for (unsigned i = 0; i < COLUMNS; i++)
+		raw += p->column[i].len;
+	if (raw > bytes)
+		return false;
+	if (!p->compress)
+		p->compress = ZSTD_createCCtx();
+	buf_add(out, &head, sizeof(head));
+	for (unsigned i = 0; i < COLUMNS; i++) {
+		head.column[i].raw = (uint32_t)p->column[i].len;
+		add_column(p, &p->column[i], &head.column[i].stored, out);
+	}
+	memcpy(out->data + begin, &head, sizeof(head));
+	if (out->len - begin < bytes)
+		return true;
+	out->len = begin;
+	return false;
+}
