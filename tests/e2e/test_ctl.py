@@ -61,34 +61,47 @@ def test_status_and_version_print_the_json_line(node):
     assert re.match(r"\d+\.\d+", version)
 
 
+GPUTRACE = """\
+Kineto config = 
+ACTIVITIES_LOG_FILE=/tmp/trace.json
+PROFILE_START_TIME=0
+ACTIVITIES_DURATION_MSECS=500
+PROFILE_REPORT_INPUT_SHAPES=true
+PROFILE_WITH_STACK=false
+PROFILE_WITH_FLOPS=false
+PROFILE_WITH_MODULES=false
+response length = {length}
+response = {response}
+
+Matched 1 processes
+Trace output files will be written to:
+    /tmp/trace_{pid}.json
+"""
+
+
 def test_gputrace_tells_the_files(node, client):
     pid = os.getpid()
     client.request([pid])
     r = dyno(node, "gputrace", "--log-file", "/tmp/trace.json", "--pids", pid, "--record-shapes")
-    lines = r.stdout.splitlines()
-    assert lines[:9] == [
-        "Running in no-certificate mode",
-        "Kineto config = ",
-        "ACTIVITIES_LOG_FILE=/tmp/trace.json",
-        "PROFILE_START_TIME=0",
-        "ACTIVITIES_DURATION_MSECS=500",
-        "PROFILE_REPORT_INPUT_SHAPES=true",
-        "PROFILE_WITH_STACK=false",
-        "PROFILE_WITH_FLOPS=false",
-        "PROFILE_WITH_MODULES=false",
-    ]
-    length = int(re.fullmatch(r"response length = (\d+)", lines[9]).group(1))
-    answer = lines[10][len("response = ") :]
-    assert length == len(answer) and json.loads(answer)["processesMatched"] == [pid]
-    assert lines[11:] == [
-        "Matched 1 processes",
-        "Trace output files will be written to:",
-        f"    /tmp/trace_{pid}.json",
-    ]
+    response = re.search(r"^response = (.*)$", r.stdout, re.M).group(1)
+    assert json.loads(response)["processesMatched"] == [pid]
+    # to the byte what dynolog's own client prints
+    assert r.stdout == GPUTRACE.format(pid=pid, length=len(response), response=response)
     assert "request sent to 1 process;" in r.stderr
     # and the process gets it
     text = client.request([pid])
     assert "ACTIVITIES_LOG_FILE=/tmp/trace.json" in text and "REQUEST_TRACE_ID=" in text
+
+
+def test_gputrace_of_memory_and_of_nobody(node, client):
+    pid = os.getpid()
+    client.request([pid])
+    words = ("gputrace", "--log-file", "/tmp/trace.json", "--profile-memory", "--pids")
+    out = dyno(node, *words, pid).stdout
+    pickle = f"    /tmp/trace_{pid}.json\n      Or /tmp/memory_snapshot_{pid}.pickle\n\nMemory profiles "
+    assert pickle in out and out.endswith("/understanding-gpu-memory-1/\n")
+    out = dyno(node, *words, 1000009).stdout
+    assert out.endswith("}\n\nNo processes were matched, please check --job-id or --pids flags\n")
 
 
 def test_a_quote_and_a_backslash_in_a_path_arrive(node, client):

@@ -178,7 +178,7 @@ static const struct gputrace_options defaults = {
 	.process_limit = 3,
 	.start_delay_s = NOT_GIVEN,
 };
-static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
+static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, false,
 				       request_trace};
 
 #define AT(member) offsetof(struct gputrace_options, member)

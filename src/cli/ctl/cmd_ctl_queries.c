@@ -112,9 +112,9 @@ static int run_query(struct ctl *c, void *options)
 }
 
 static const struct query_options defaults = {CTL_COMMON_DEFAULTS, 0};
-#define STEPS(defaults_)                                                                           \
+#define STEPS(defaults_, announce_)                                                                \
 	{                                                                                          \
-		&(defaults_), sizeof(defaults_), .announce = true, .run = run_query                \
+		&(defaults_), sizeof(defaults_), .announce = announce_, .run = run_query           \
 	}
 
 /* --- status --- */
@@ -162,8 +162,8 @@ static const struct ctl_column status_columns[] = {
 	{"NPUTRACE", "nputrace", CTL_TEXT},   {"NPUMONITOR", "npumonitor", CTL_TEXT},
 	{">STEP", "current_step", CTL_COUNT}, {">START", "start_step", CTL_COUNT},
 	{">STOP", "stop_step", CTL_COUNT},    {NULL, NULL, CTL_TEXT}};
-static const struct query status_query = {STEPS(defaults), "getStatus", .columns = status_columns,
-					  .explain = explain_status};
+static const struct query status_query = {STEPS(defaults, true), "getStatus",
+					  .columns = status_columns, .explain = explain_status};
 
 static const struct args_example status_examples[] = {
 	{"one host", "sonde ctl --hostname node1 status"},
@@ -183,7 +183,7 @@ const struct command cmd_ctl_status = CTL_COMMAND(
 
 static const struct ctl_column version_columns[] = {{"VERSION", "version", CTL_TEXT},
 						    {NULL, NULL, CTL_TEXT}};
-static const struct query version_query = {STEPS(defaults), "getVersion",
+static const struct query version_query = {STEPS(defaults, true), "getVersion",
 					   .columns = version_columns};
 
 const struct command cmd_ctl_version = CTL_COMMAND(
@@ -203,10 +203,10 @@ static void explain_dcgm(const struct ctl *c, const json_t *reply, struct buf *o
 static const struct ctl_column dcgm_columns[] = {{"RESULT", "status", CTL_EFFECT},
 						 {NULL, NULL, CTL_TEXT}};
 static const struct query_options pause_defaults = {CTL_COMMON_DEFAULTS, .duration_s = 300};
-static const struct query pause_query = {STEPS(pause_defaults), "dcgmProfPause", true,
-					 dcgm_columns,		explain_dcgm,	 true};
-static const struct query resume_query = {STEPS(defaults), "dcgmProfResume", true,
-					  dcgm_columns,	   explain_dcgm,     true};
+static const struct query pause_query = {
+	STEPS(pause_defaults, false), "dcgmProfPause", true, dcgm_columns, explain_dcgm, true};
+static const struct query resume_query = {STEPS(defaults, false), "dcgmProfResume", true,
+					  dcgm_columns,		  explain_dcgm,	    true};
 
 static const struct opt pause_options[] = {
 	OPTION_UINT("duration-s", "SECONDS", offsetof(struct query_options, duration_s), 1,

@@ -68,7 +68,7 @@ struct ctl_steps {
 	size_t size;
 	/* Refuses options that do not fit together; may be NULL. */
 	int (*check)(const struct ctl *c, const struct args *a, void *options, struct err *err);
-	bool announce; /* for ctl_open() */
+	bool announce; /* for ctl_open(): commands of msMonitor do, those of dynolog alone do not */
 	int (*run)(struct ctl *c, void *options); /* the exit status */
 };
 int ctl_command(const struct command *cmd, int argc, char **argv); /* command.run */

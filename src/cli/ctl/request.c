@@ -255,9 +255,15 @@ static void add_files(const struct run *r, const json_t *pids, struct buf *out)
 			   &path);
 		buf_addf(out, "    %s\n", buf_str(&path));
 		if (r->o->memory)
-			buf_addf(out, "    Or /tmp/memory_snapshot_%lld.pickle\n",
+			buf_addf(out, "      Or /tmp/memory_snapshot_%lld.pickle\n",
 				 (long long)json_integer_value(pid));
 	}
+	if (r->o->memory)
+		buf_add_str(out, "\nMemory profiles may take 4-5 mins to export.\n"
+				 "\nTo view them please drag and drop the file to "
+				 "https://docs.pytorch.org/memory_viz\n"
+				 "For more info please see "
+				 "https://pytorch.org/blog/understanding-gpu-memory-1/\n");
 	buf_release(&path);
 }
 
@@ -266,9 +272,11 @@ static void add_reply(const struct run *r, struct buf *out)
 	const struct client_answer *a = &r->r.answers[0];
 	json_t *matched = json_object_get(a->reply, "processesMatched");
 
-	if (r->q->kind == PROFILER_GPUTRACE)
+	bool gpu = r->q->kind == PROFILER_GPUTRACE;
+
+	if (gpu)
 		buf_addf(out, "response length = %zu\n", a->raw_bytes);
-	buf_addf(out, "response = %s\n", a->raw);
+	buf_addf(out, "response = %s\n%s", a->raw, gpu ? "\n" : "");
 	if (!json_is_array(matched) || !r->o->file)
 		return;
 	if (json_array_size(matched))
