@@ -62,7 +62,7 @@ def test_status_and_version_print_the_json_line(node):
 
 
 GPUTRACE = """\
-Kineto config = 
+Kineto config =\x20
 ACTIVITIES_LOG_FILE=/tmp/trace.json
 PROFILE_START_TIME=0
 ACTIVITIES_DURATION_MSECS=500
