@@ -138,6 +138,9 @@ def test_the_text(record):
         r"\(fault.c:\d+\), 3 blocks \(6.00 MiB\) since step 3.",
         flat,
     )
+    assert "Mb(s)" not in text and "======" not in text and "leak_one_buffer" in text
+    text = record.sonde("mem", "leaks", "--compat=26.0", got.dir).stdout.decode()
+    assert flat == " ".join(text.split("\n\n")[0].split())
     assert "\n====== ERROR: Detected memory leaks on device 0 ======\nDirect Pytorch " in text
     lines = re.findall(
         r"^Direct Pytorch Caching memory pool leak of 2.000000 Mb\(s\) at 0x([0-9a-f]+) in "
@@ -156,7 +159,7 @@ def test_the_report_when_the_job_ends(record):
     got = record("simtrain", "--quiet", "--steps", 6, "--fault", "leak:2097152", opts=[STACKS])
     said = got.stderr.decode()
     assert " loses 2.00 MiB of device 0 in every step: leak_one_buffer " in " ".join(said.split())
-    text = record.sonde("mem", "leaks", got.dir).stdout.decode()
+    text = record.sonde("mem", "leaks", "--compat=26.0", got.dir).stdout.decode()
     block = text[text.index("====== ERROR") : text.index("Call sites that")]
     assert block in said and "Gap Analysis" not in said, "the leak is what makes steps uneven"
     clean = record("simtrain", "--quiet", "--steps", 6, opts=["--report=stderr"])
@@ -275,7 +278,10 @@ def test_marks(record):
         (place,) = d["places"]
         assert any("lose_memory" in line for line in place["c_stack"])
     (block,) = d["allocations"]
-    text = record.sonde("mem", "leaks", "--mark=round", "--start=2", got.dir).stdout.decode()
+    words = ["mem", "leaks", "--mark=round", "--start=2", got.dir]
+    text = record.sonde(*words).stdout.decode()
+    assert "lose_memory" in text and "Mb(s)" not in text and "INFO" not in text
+    text = record.sonde(*words, "--compat=26.0").stdout.decode()
     assert (
         "INFO: Starting to analyze data for device 0...\n\n"
         "Leak Analysis Results for the Custom Range:\n"
@@ -291,11 +297,11 @@ def test_marks_that_do_not_suffice(record):
     got = record("leaky", "marks", 4)
     a = same_everywhere(record, got, "leaks", "--mark=round", "--start=2", status=1)
     assert a["failed"] and a["devices"][0]["error"] == "start is out of bounds"
-    r = record.sonde("mem", "leaks", "--mark=round", "--start=2", got.dir)
+    r = record.sonde("mem", "leaks", "--mark=round", "--start=2", "--compat=26.0", got.dir)
     assert r.returncode == 1
     said = b"INFO: Start index 2 is out of bounds. Device 0 has a total of 4 MSTX events.\n"
     assert said in r.stdout
-    r = record.sonde("mem", "leaks", "--mark=roun", got.dir)
+    r = record.sonde("mem", "leaks", "--mark=roun", "--compat=26.0", got.dir)
     assert r.returncode == 1
     assert (
         b"ERROR: Device 0 has fewer than 3 data points. Please re-collect the data points.\n"

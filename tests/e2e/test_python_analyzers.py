@@ -73,7 +73,7 @@ def test_leaks_with_every_python(record, run, leaky, python):
     said, _, told = (
         run(LEAKS.format(path=path, start=0), python.path).stdout.decode().partition("@@@\n")
     )
-    program = record.sonde("mem", "leaks", "--mark=round", "--start=0", path)
+    program = record.sonde("mem", "leaks", "--mark=round", "--compat=26.0", "--start=0", path)
     assert said == program.stdout.decode()
     ((block,), (device,)) = json.loads(told)
     assert (block["device"], block["pid"], block["bytes"]) == ("0", leaky.process.pid, 5000)

@@ -134,7 +134,7 @@ static inline json_t *json_answer(struct analysis *a)
 static inline const char *text_answer(struct analysis *a, bool console)
 {
 	static struct buf b;
-	struct analysis_style style = {.top = 10, .console = console};
+	struct analysis_style style = {.top = 10, .console = console, .literal = true};
 
 	buf_clear(&b);
 	a->ops->text(a, &style, &b);

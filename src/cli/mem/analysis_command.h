@@ -15,6 +15,7 @@ struct analysis_options {
 	unsigned top;
 	unsigned wait_s;
 	unsigned fail_on; /* 0: never */
+	bool literal; /* as in struct analysis_style */
 };
 
 #define ANALYSIS_DEFAULTS                                                                          \

@@ -7,6 +7,7 @@
 #include "cli/mem/analysis_command.h"
 #include "memory/analysis/leaks/leaks.h"
 #include "memory/analysis/leaks/marks.h"
+#include "memory/options/config.h"
 
 struct leak_options {
 	struct analysis_options common;
@@ -14,6 +15,7 @@ struct leak_options {
 	const char *mark;
 	unsigned start;
 	bool start_given;
+	const char *compat;
 };
 
 static struct analysis *make_analysis(void *options)
@@ -37,9 +39,14 @@ static int parse_start(struct args *a, const struct opt *opt, const char *value,
 
 static int find_leaks(const struct command *cmd, const char *path, void *options)
 {
-	const struct leak_options *o = options;
+	struct leak_options *o = options;
 	struct analysis_run run;
 	struct err err = {0};
+	int compat = mem_compat_option(o->compat, &err);
+
+	if (compat < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
+	o->common.literal = compat == ROW_26_0;
 
 	if (o->start_given && !o->mark) {
 		err_set(&err, -EINVAL, "--start counts the marks that --mark names: give both");
@@ -84,6 +91,14 @@ static const struct opt options[] = {
 	 .parse = parse_start,
 	 .default_text = "0",
 	 .help = "With --mark: which of these marks is the first, counted from 0."},
+	{.name = "compat",
+	 .kind = OPT_TEXT,
+	 .arg = "VERSION",
+	 .offset = offsetof(struct leak_options, compat),
+	 .default_text = "current",
+	 .help = "26.0: also print the lines of msMemScope, one for each block (\"Direct … leak of … "
+		 "Mb(s)\"), which scripts may look for. The environment variable " MEM_COMPAT_ENV
+		 " does the same."},
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION("leak", "if a place leaks"),
 	OPT_END,

@@ -25,6 +25,7 @@ struct analysis_style {
 	bool colour;
 	unsigned top; /* how many of each kind are listed */
 	bool console; /* the report at the end of a job: findings, or a word that all is well */
+	bool literal; /* with the lines of msMemScope, which scripts look for */
 };
 
 struct analysis;

@@ -220,7 +220,7 @@ static void print_sites(const struct marks *m, const struct mark_result *result,
 	size_t n;
 	struct mark_site *sites = list_sites(result, &n);
 
-	if (n && top)
+	if (n && top && r->style->literal)
 		report_say(r, "\nBy place:\n");
 	for (size_t i = 0; i < n && i < top; i++) {
 		report_say(r, "  {}: {}{}\n", POOL(sites[i].type),
@@ -233,11 +233,19 @@ static void print_sites(const struct marks *m, const struct mark_result *result,
 	free(sites);
 }
 
+/* What there is to see of a device: with the words of msMemScope, or by place alone. */
 static void print_result(const struct marks *m, const struct mark_result *result,
 			 const struct report *r)
 {
 	const struct word device = DEVICE(result->device);
 
+	if (!r->style->literal) {
+		if (result->nleaks && !result->trouble && r->style->top)
+			report_say(r, "\nDevice {}\n", device);
+		if (!result->trouble)
+			print_sites(m, result, r);
+		return;
+	}
 	report_say(r, "\nINFO: Starting to analyze data for device {}...\n", device);
 	if (result->trouble == MARK_TROUBLE_FEW) {
 		report_say(r,

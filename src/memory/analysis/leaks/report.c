@@ -475,7 +475,8 @@ void leaks_text(struct analysis *a, const struct analysis_style *style, struct b
 	leaks_judge((struct leaks *)a, &answer);
 	if (!style->console || answer.growing || answer.judged) {
 		print_answer(&g);
-		print_blocks(&g);
+		if (style->literal)
+			print_blocks(&g);
 		print_growing(&g);
 		print_hint(&g);
 	}

@@ -50,6 +50,7 @@ class LeaksAnalyzer:
         """Prints the blocks that leaked and gives them back; see check_leaks()."""
         self.config = c = check_config(config or self.config, LeaksConfig)
         words = ["mem", "leaks", f"--mark={c.mstx_info}", f"--start={c.start_index}"]
+        words.append("--compat=26.0")  # in the words of msMemScope
         answer = run(words, str(c.input_path))
         found = [
             dict(block, pid=device["pid"], device=device["device"])
