@@ -120,7 +120,8 @@ static int exit_status(const struct command *cmd, struct analysis *a)
 int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options)
 {
 	const struct analysis_options *o = options;
-	struct analysis_style style = {.colour = isatty(STDOUT_FILENO), .top = o->top, .literal = o->literal};
+	struct analysis_style style = {
+		.colour = isatty(STDOUT_FILENO), .top = o->top, .literal = o->literal};
 	struct buf text = {0};
 	int status;
 

@@ -96,7 +96,8 @@ static const struct opt options[] = {
 	 .arg = "VERSION",
 	 .offset = offsetof(struct leak_options, compat),
 	 .default_text = "current",
-	 .help = "26.0: also print the lines of msMemScope, one for each block (\"Direct … leak of … "
+	 .help = "With 26.0 also print the lines of msMemScope, one for each block (\"Direct … "
+		 "leak of … "
 		 "Mb(s)\"), which scripts may look for. The environment variable " MEM_COMPAT_ENV
 		 " does the same."},
 	ANALYSIS_OPTIONS,

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
 #include "memory/options/options.h"
 
 #define WIDE_COMMA "\xef\xbc\x8c" /* U+FF0C */
@@ -354,32 +355,24 @@ int mem_parse_watch(struct args *a, const struct opt *opt, const char *value, st
 	return 0;
 }
 
-/* Letters, digits, `. / _ - ~`, white space and U+4E00 to U+9FA5; the length of the character, or
- * 0 for any other. */
-static size_t path_char(const unsigned char *p)
-{
-	if (p[0] < 0x80)
-		return p[0] && (strchr("./_-~ \t\n\v\f\r", p[0]) || (p[0] >= '0' && p[0] <= '9') ||
-				((p[0] | 32) >= 'a' && (p[0] | 32) <= 'z'));
-	if ((p[0] & 0xf0) != 0xe0 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80)
-		return 0;
-	unsigned code = (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
-	return code >= 0x4e00 && code <= 0x9fa5 ? 3 : 0;
-}
-
+/* Any path but one that cannot be shown, or written into JSON, as it is. */
 int mem_parse_output(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
 	struct err why = {0};
-	size_t step = 1;
+	struct buf shown = {0};
 
 	(void)opt;
-	for (const char *p = value; *p && step; p += step)
-		step = path_char((const unsigned char *)p);
-	if (!step)
-		return err_set(err, -EINVAL,
-			       "invalid output path '%.200s': expected letters, digits, spaces and "
-			       "any of . / _ - ~",
-			       value);
+	text_add_printable(&shown, value, strlen(value));
+	bool refused = strcmp(buf_str(&shown), value) != 0;
+	if (refused)
+		err_set(err, -EINVAL,
+			"invalid output path '%.200s': it has control characters, or bytes that "
+			"are "
+			"not UTF-8",
+			buf_str(&shown));
+	buf_release(&shown);
+	if (refused)
+		return -EINVAL;
 	if (mem_path(value, config_of(a)->output_dir, &why) < 0)
 		return err_set(err, -EINVAL, "invalid output path '%.100s': %s", value, why.text);
 	return 0;

@@ -301,7 +301,8 @@ static bool leaks_explain(const struct diagnose *d, const struct analysis *a)
 
 void diagnose_text(struct diagnose *d, bool colour, struct buf *out)
 {
-	struct analysis_style style = {.colour = colour, .top = TOP, .console = true, .literal = true};
+	struct analysis_style style = {
+		.colour = colour, .top = TOP, .console = true, .literal = true};
 
 	if (d->lost || d->damaged)
 		buf_addf(out, "%llu events%s were lost, so this report is incomplete.\n",
