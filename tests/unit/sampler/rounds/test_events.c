@@ -37,6 +37,7 @@ static void world_new(struct world *w, bool all_threads, bool lines)
 							.lines = lines});
 	w->target = (struct target){.pid = 41,
 				    .serial = 7,
+				    .role = ROLE_RANK,
 				    .rank = 3,
 				    .label = (char *)(uintptr_t) "rank 3: python train.py",
 				    .state = TARGET_OPEN,
@@ -342,7 +343,7 @@ TEST(events, counters_have_a_track_for_each_card)
 	CHECK_INT(chrome_trace_flush(w.trace, NULL), 0);
 	struct buf b = {0};
 	CHECK_INT(fs_read_file(w.path, 1 << 20, &b, NULL), 0);
-	CHECK(strstr(buf_str(&b), "\"args\":{\"name\":\"npu\"}"));
+	CHECK(strstr(buf_str(&b), "\"args\":{\"name\":\"npu\",\"abs_time\":"));
 	CHECK(strstr(b.data, "\"ph\":\"C\",\"ts\":2000.000,\"pid\":1000000000,\"tid\":0,"
 			     "\"id\":\"0\",\"args\":{\"aicore\":37}"));
 	CHECK(strstr(b.data, "\"id\":\"1\",\"args\":{\"aicore\":37}"));

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "sampler/rounds/roles.h"
 #include "sampler/snapshot/snapshot.h"
 
 #include <errno.h>
@@ -77,7 +78,8 @@ static struct target *add_process(struct job *j, int rank, const char *frames)
 	*t = (struct target){.pid = 1000 + (pid_t)i,
 			     .serial = i + 1,
 			     .parent = 1,
-			     .rank = rank,
+			     .cmdline = (char *)(uintptr_t)"python train.py",
+			     .own = {.rank = rank, .local_rank = -1},
 			     .local_rank = -1,
 			     .device = -1,
 			     .state = TARGET_OPEN,
@@ -86,6 +88,7 @@ static struct target *add_process(struct job *j, int rank, const char *frames)
 	j->process[i].place.layout.version = 0x030b02f0;
 	if (frames)
 		add_thread(j, i, "MainThread", frames);
+	roles_assign(&j->targets);
 	return t;
 }
 
@@ -193,6 +196,7 @@ TEST(snapshot, helpers_do_not_count)
 	add_process(&j, 0, REDUCE); /* 1001 */
 	add_process(&j, 1, REDUCE);
 	add_process(&j, 0, "worker_loop@" PACKAGES "torch/data.py:3")->parent = 1001;
+	roles_assign(&j.targets);
 	CHECK_STR(answer(&j, false),
 		  "2 ranks: all in all_reduce at trainer.py:88 > wait (threading.py:331)\n");
 	struct snapshot *s = snapshot_take(&j.targets, &o);
