@@ -78,7 +78,7 @@ static struct target *add_process(struct job *j, int rank, const char *frames)
 	*t = (struct target){.pid = 1000 + (pid_t)i,
 			     .serial = i + 1,
 			     .parent = 1,
-			     .cmdline = (char *)(uintptr_t)"python train.py",
+			     .cmdline = (char *)(uintptr_t) "python train.py",
 			     .own = {.rank = rank, .local_rank = -1},
 			     .local_rank = -1,
 			     .device = -1,
