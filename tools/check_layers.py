@@ -79,7 +79,7 @@ ALLOWED = {
     "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
     "client/top": "base client activity/toplist unwind/symbols",
     "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
-    "daemon": "base wire net device/metrics formats activity/toplist",
+    "daemon": "base wire net device/metrics formats activity/toplist unwind/remote",
     "launch": "base wire memory/options memory/row recorder recorder/stream",
     # own world: what people type, and what they import
     "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"

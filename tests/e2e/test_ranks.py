@@ -5,13 +5,16 @@ processes that only help a rank or start it."""
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
+import sys
 import textwrap
 
 import pytest
 
 from capabilities import lacks
+from daemon import SANDBOX, Daemon
 from pythons import one_per_minor
 from torches import a_torch, torches
 from users import as_user
@@ -194,6 +197,30 @@ def test_the_rank_of_a_process_group(snap, tmp_path):
         out = snap("--children", "-p", p.pid, until="is in wait_here at job.py:")
     assert out.startswith("rank 5 is in wait_here at job.py:"), out
     assert "\nOf rank 5 (pid " in out
+
+
+ASKS = """
+    import os, sys
+    os.environ.update(RANK="6", LOCAL_RANK="2")
+    from fabric_client import Client
+
+    with Client(sys.argv[1]) as client:
+        client.request()
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_the_daemon_knows_the_same_rank(build, tmp_path):
+    if SANDBOX:
+        pytest.skip("a daemon without rights sees the environment of the start alone")
+    here = pathlib.Path(__file__).parent
+    with Daemon(build, tmp_path, ipc=True) as d, \
+         running(tmp_path, "asks.py", ASKS, d.ipc_dir / "dynolog", python=sys.executable,
+                 PYTHONPATH=str(here), RANK="1") as (p, _):
+        listed = lambda: d.call({"fn": "listProcesses"})["processes"]  # noqa: E731
+        wait_until(lambda: [(x["pid"], x["rank"], x["local_rank"]) for x in listed()]
+                   == [(p.pid, 6, 2)], listed)
 
 
 def test_hidepid_is_named(users):

@@ -59,8 +59,8 @@ int64_t config_monitor_ms(const char *text);
 /* --- proc --- */
 
 /*
- * What /proc knows of a process beyond numbers: its command line and the rank in its environment.
- * These are read from its memory, and the kernel lets a reader wait while that changes: for seconds
+ * What is known of a process beyond numbers: its command line, and its rank as in
+ * unwind/remote/rank.h. These are read from its memory, and the kernel lets a reader wait while that changes: for seconds
  * where a process with a hundred gigabytes forks, for as long as it likes where it means harm. So
  * threads read, and who asks waits for a moment at most.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * A thread takes questions until there are none and ends. One that has been with the same question
+ * Threads take questions until there are none and end. One that has been with the same question
  * for long counts as hanging, and the next question starts another, up to a few, and fewer for one
  * user: processes of his that hang their readers do not cost others theirs. What the threads
  * and the loop share is counted, and freed by the last to leave.
@@ -15,13 +15,17 @@
 #include <time.h>
 
 #include "base/background.h"
+#include "base/broker.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/text/printable.h"
+#include "unwind/remote/rank.h"
 #include "wire/rank_env.h"
 
 #define THREADS_MAX 8
+#define THREADS_AT_ONCE 3 /* that get on; one takes some milliseconds for a process */
+#define QUESTIONS_EACH 2 /* more than that for each thread: another one helps */
 #define THREADS_PER_USER 3 /* that may hang with one user's processes */
 #define NOBODY ((uid_t)-1)
 #define WAIT_NS 15000000u /* clients of the fabric give up after 50 ms */
@@ -105,6 +109,32 @@ static struct jobs_facts *read_facts(pid_t pid)
 	return f;
 }
 
+/*
+ * What the process knows itself: as `sonde snap` asks it (unwind/remote/rank.h). In the sandbox, and
+ * of whom the kernel does not let us read, there is nothing more. NULL: that.
+ */
+static struct jobs_facts *read_live(pid_t pid, const struct jobs_facts *start)
+{
+	struct process_rank rank;
+	struct python_place place;
+	struct remote remote;
+
+	if (!proc_is_ours() || broker_lives())
+		return NULL;
+	remote_init(&remote, pid);
+	if (python_find(&remote, &place, NULL) < 0)
+		return NULL;
+	process_rank_read(pid, &remote, &place, &rank);
+	if (rank.rank == start->rank && rank.local_rank == start->local_rank)
+		return NULL;
+	size_t size = sizeof(*start) + start->command_len + 1;
+	struct jobs_facts *f = xmalloc(size);
+	memcpy(f, start, size);
+	f->rank = rank.rank;
+	f->local_rank = rank.local_rank;
+	return f;
+}
+
 /* --- threads --- */
 
 static void questions_free(struct questions *list)
@@ -156,6 +186,37 @@ static struct question *take_question(struct jobs_proc *p)
 	return NULL;
 }
 
+/* With the lock held. */
+static void put_answer(struct jobs_proc *p, const struct question *q, struct jobs_facts *facts)
+{
+	struct question *a = xmalloc(sizeof(*a));
+
+	*a = *q;
+	a->facts = facts;
+	STAILQ_INSERT_TAIL(&p->answered, a, next);
+	pthread_cond_signal(&p->answers);
+}
+
+/* What /proc says comes first: it is there at once. */
+static void answer_question(struct jobs_proc *p, const struct question *q)
+{
+	struct jobs_facts *facts = read_facts(q->pid);
+	struct jobs_facts *copy = xmalloc(sizeof(*facts) + facts->command_len + 1);
+
+	memcpy(copy, facts, sizeof(*facts) + facts->command_len + 1);
+	pthread_mutex_lock(&p->lock);
+	put_answer(p, q, copy);
+	pthread_mutex_unlock(&p->lock);
+	struct jobs_facts *live = read_live(q->pid, facts);
+	pthread_mutex_lock(&p->lock);
+	if (live)
+		put_answer(p, q, live);
+	p->unanswered--;
+	pthread_cond_signal(&p->answers);
+	pthread_mutex_unlock(&p->lock);
+	free(facts);
+}
+
 static void answer_questions(void *arg)
 {
 	struct reader *r = arg;
@@ -168,28 +229,27 @@ static void answer_questions(void *arg)
 		p->began_ns[r->slot] = clock_mono_ns();
 		p->uids[r->slot] = q->uid;
 		pthread_mutex_unlock(&p->lock);
-		q->facts = read_facts(q->pid);
+		answer_question(p, q);
+		free(q);
 		pthread_mutex_lock(&p->lock);
-		STAILQ_INSERT_TAIL(&p->answered, q, next);
-		p->unanswered--;
-		pthread_cond_signal(&p->answers);
 	}
 	p->began_ns[r->slot] = 0;
 	free(r);
 	release_user(p);
 }
 
-/* A slot for another thread. -1: there is none, or a thread is there that gets on. */
+/* A slot for another thread. -1: there is none, or there are threads enough that get on. */
 static int free_slot(const struct jobs_proc *p, uint64_t now_ns)
 {
+	unsigned busy = 0;
 	int slot = -1;
 
 	for (int i = 0; i < THREADS_MAX; i++)
 		if (!p->began_ns[i])
 			slot = slot < 0 ? i : slot;
 		else if (now_ns - p->began_ns[i] < HANGS_NS)
-			return -1;
-	return slot;
+			busy++;
+	return busy < THREADS_AT_ONCE && p->unanswered > busy * QUESTIONS_EACH ? slot : -1;
 }
 
 /* With the lock held. */
