@@ -23,6 +23,7 @@ SCHEMA = (
     '"Timestamp(ns)" INTEGER,"Process Id" INTEGER,"Thread Id" INTEGER,"Device Id" TEXT,'
     '"Ptr" TEXT,"Attr" TEXT,"Call Stack(Python)" TEXT,"Call Stack(C)" TEXT)'
 )
+COLUMNS = (int, str, str, str, int, int, int, str, str, str, str, str)
 POOLS = {"HAL", "HOST", "PYTHON", "PTA", "PTA_WORKSPACE", "MindSpore", "MINDSPORE", "ATB"}
 TYPES = {
     "MALLOC": POOLS,
@@ -77,8 +78,9 @@ def parse_attr(text):
     assert text[0] == "{" and text[-1] == "}", text
     parts = ATTR_KEY.split(text[1:-1])
     assert parts[0] == "", text
-    assert len(set(parts[1::2])) == len(parts[1::2]), text
-    return dict(zip(parts[1::2], parts[2::2]))
+    attr = dict(zip(parts[1::2], parts[2::2]))
+    assert len(attr) == len(parts) // 2, text
+    return attr
 
 
 def read_csv(path):
@@ -95,8 +97,8 @@ def parse_csv(data):
     rows = []
     for cells in lines:
         assert len(cells) == 12, cells
-        attr = parse_attr(cells[9])
-        rows.append(Row(int(cells[0]), *cells[1:4], int(cells[4]), *cells[5:9], attr, *cells[10:]))
+        cells[0], cells[4], cells[9] = int(cells[0]), int(cells[4]), parse_attr(cells[9])
+        rows.append(Row._make(cells))
     return rows
 
 
@@ -107,15 +109,17 @@ def read_db(path):
         calls = [t for t in tables if t[0].startswith("python_trace_")]
         assert [t for t in tables if t not in calls] == [("memscope_dump", SCHEMA)], tables
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        table = db.execute("SELECT * FROM memscope_dump ORDER BY rowid").fetchall()
+        # all at once: a call for each row takes several times as long
+        attrs = json.loads("[%s]" % ",".join([cells[9] for cells in table]))
+        assert len(attrs) == len(table)
         rows = []
-        for cells in db.execute("SELECT * FROM memscope_dump ORDER BY rowid"):
-            assert [type(c) for c in cells] == [
-                {4: int, 5: int, 6: int, 0: int}.get(i, str) for i in range(12)
-            ], cells
-            attr = json.loads(cells[9])
-            assert all(type(v) is str for v in attr.values()), cells
+        for cells, attr in zip(table, attrs):
+            assert tuple(map(type, cells)) == COLUMNS, cells
+            assert set(map(type, attr.values())) <= {str}, cells
+            i, event, kind, name, time, pid, tid, device, ptr, _, py_stack, c_stack = cells
             rows.append(
-                Row(*cells[:5], str(cells[5]), str(cells[6]), *cells[7:9], attr, *cells[10:])
+                Row(i, event, kind, name, time, str(pid), str(tid), device, ptr, attr, py_stack, c_stack)
             )
         return rows
     finally:
@@ -301,6 +305,8 @@ def export(build, recording, to, form, *more):
 
 def comparable(row):
     """A row as CSV and DB have it in common: the DB form keeps the quotes of names and stacks."""
+    if row.event != "MSTX" and '"' not in (row.py_stack[:1], row.c_stack[:1]):
+        return row
     stacks = [s[1:-1] if s[:1] == '"' else s for s in (row.py_stack, row.c_stack)]
     return row._replace(name=plain_name(row), py_stack=stacks[0], c_stack=stacks[1])
 
