@@ -9,7 +9,7 @@ NEED_HEADERS = $(if $(PYTHON_INCLUDE),,$(error no Python.h of CPython 3.8 or lat
 # The options of msmemscope are read by the same code as on the command line.
 EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) \
 	$(addprefix src/memory/options/,config.c options.c values.c) \
-	$(addprefix src/base/,err.c fs.c fs_output.c fs_safe.c log.c mem.c containers/buf.c text/args.c text/args_words.c text/number_read.c)
+	$(addprefix src/base/,err.c fs.c fs_output.c fs_safe.c log.c mem.c containers/buf.c text/args.c text/args_words.c text/number_read.c text/printable.c text/text.c)
 EXTENSION := $(O)/python/sonde/_sonde.abi3.so
 # The monitor's: apart, since it brings libsonde_monitor.so along.
 MONITOR_EXTENSION := $(O)/python/sonde/_monitor.abi3.so
