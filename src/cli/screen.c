@@ -19,6 +19,7 @@
 #define HOME "\033[H"
 #define CLEAR_LINE "\033[K"
 #define CLEAR_BELOW "\033[J"
+#define ESCAPE_MS 25 /* that the rest of a key takes at most */
 
 static volatile sig_atomic_t must_end, must_draw;
 static struct termios before;
@@ -166,22 +167,84 @@ bool screen_draw(const struct buf *text)
 	return good;
 }
 
-static int read_key(void)
-{
-	unsigned char c;
-	ssize_t n = read(STDIN_FILENO, &c, 1);
+/* Bytes that have come: a key of several comes at once, and so do keys that are typed fast. */
+static struct {
+	unsigned char bytes[64];
+	size_t n;
+} typed;
 
-	if (n == 1)
-		return c;
+static void take_typed(size_t n)
+{
+	typed.n -= n;
+	memmove(typed.bytes, typed.bytes + n, typed.n);
+}
+
+/* False: there is nothing now. */
+static bool read_typed(int wait_ms)
+{
+	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+
+	if (typed.n == sizeof(typed.bytes) || poll(&in, 1, wait_ms) <= 0)
+		return false;
+	ssize_t n = read(STDIN_FILENO, typed.bytes + typed.n, sizeof(typed.bytes) - typed.n);
 	if (n == 0)
 		keys = false; /* nobody is there any more */
-	return 0;
+	typed.n += n > 0 ? (size_t)n : 0;
+	return n > 0;
+}
+
+/* ESC [ A, ESC O A, ESC [ 5 ~: the last byte of it, and the number in front. */
+static int decode_escape(void)
+{
+	static const struct {
+		char number, last;
+		int key;
+	} known[] = {{0, 'A', SCREEN_UP},	 {0, 'B', SCREEN_DOWN},
+		     {'5', '~', SCREEN_PAGE_UP}, {'6', '~', SCREEN_PAGE_DOWN},
+		     {0, 'H', SCREEN_HOME},	 {'1', '~', SCREEN_HOME},
+		     {'7', '~', SCREEN_HOME},	 {0, 'F', SCREEN_END},
+		     {'4', '~', SCREEN_END},	 {'8', '~', SCREEN_END}};
+	size_t at = 2;
+
+	if (typed.n < 2)
+		(void)read_typed(ESCAPE_MS);
+	if (typed.n < 2 || (typed.bytes[1] != '[' && typed.bytes[1] != 'O')) {
+		take_typed(1);
+		return SCREEN_ESCAPE;
+	}
+	while (at < typed.n || read_typed(ESCAPE_MS)) {
+		if (typed.bytes[at] >= '@' && typed.bytes[at] <= '~')
+			break;
+		at++;
+	}
+	char last = at < typed.n ? (char)typed.bytes[at] : 0;
+	char number = at > 2 ? (char)typed.bytes[2] : 0;
+	take_typed(at < typed.n ? at + 1 : typed.n);
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (known[i].last == last && known[i].number == number)
+			return known[i].key;
+	return SCREEN_OTHER;
+}
+
+/* The next of what has been typed; 0: nothing has. */
+static int next_key(void)
+{
+	if (!typed.n)
+		return 0;
+	if (typed.bytes[0] == SCREEN_ESCAPE)
+		return decode_escape();
+	int key = typed.bytes[0];
+	take_typed(1);
+	return key;
 }
 
 int screen_wait(uint64_t until_ns, bool screen)
 {
 	uint64_t now;
+	int waiting = screen && keys && !must_end ? next_key() : 0;
 
+	if (waiting)
+		return waiting;
 	while ((now = clock_mono_ns()) < until_ns && !must_end && !must_draw) {
 		struct pollfd fds[2] = {
 			{.fd = wake[0], .events = POLLIN},
@@ -194,8 +257,8 @@ int screen_wait(uint64_t until_ns, bool screen)
 		if (fds[0].revents)
 			while (read(wake[0], drop, sizeof(drop)) > 0)
 				continue;
-		if (fds[1].revents)
-			key = read_key();
+		if (fds[1].revents && read_typed(0))
+			key = next_key();
 		if (key)
 			return key;
 	}

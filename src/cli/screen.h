@@ -27,6 +27,18 @@ void screen_leave(void);
  * than the terminal is wide. False: it cannot be written. */
 bool screen_draw(const struct buf *text);
 
+/* Keys that are no character. */
+#define SCREEN_ESCAPE 27
+enum screen_key {
+	SCREEN_UP = 256,
+	SCREEN_DOWN,
+	SCREEN_PAGE_UP,
+	SCREEN_PAGE_DOWN,
+	SCREEN_HOME,
+	SCREEN_END,
+	SCREEN_OTHER
+};
+
 /* Waits for a key, the time, or another reason to draw again. The key; 0: none. `screen`: there is
  * one, with keys. */
 int screen_wait(uint64_t until_ns, bool screen);

@@ -96,9 +96,14 @@ static void add_levels(const struct nputrace_config *c, struct buf *out)
 void nputrace_config_text(const struct nputrace_config *c, struct buf *out)
 {
 	buf_addf(next_line(out), "ACTIVITIES_LOG_FILE=%s", c->log_file);
-	buf_addf(next_line(out), "PROFILE_START_ITERATION=0");
-	buf_addf(next_line(out), "PROFILE_START_STEP=%" PRId64, c->start_step);
-	buf_addf(next_line(out), "ACTIVITIES_ITERATIONS=%" PRId64, c->iterations);
+	if (c->iterations > 0) {
+		buf_addf(next_line(out), "PROFILE_START_ITERATION=0");
+		buf_addf(next_line(out), "PROFILE_START_STEP=%" PRId64, c->start_step);
+		buf_addf(next_line(out), "ACTIVITIES_ITERATIONS=%" PRId64, c->iterations);
+	} else {
+		buf_addf(next_line(out), "PROFILE_START_STEP=-1");
+		buf_addf(next_line(out), "ACTIVITIES_DURATION_MSECS=%" PRIu64, c->duration_ms);
+	}
 	add_bool(out, "PROFILE_RECORD_SHAPES", c->record_shapes);
 	add_bool(out, "PROFILE_PROFILE_MEMORY", c->profile_memory);
 	add_bool(out, "PROFILE_WITH_STACK", c->with_stack);

@@ -38,7 +38,8 @@ void gputrace_config_text(const struct gputrace_config *c, struct buf *out);
 struct nputrace_config {
 	const char *log_file;
 	int64_t start_step; /* -1: the next one */
-	int64_t iterations;
+	int64_t iterations; /* 0: a time instead of steps, by sonde's monitor alone */
+	uint64_t duration_ms;
 	bool record_shapes, profile_memory, with_stack, with_flops, with_modules;
 	unsigned activities;
 	bool analyse, async_mode;

@@ -158,7 +158,8 @@ int profiler_request_send(struct client_group *g, const struct profiler_request 
 	}
 	free(requests);
 	if (code == 0)
-		code = client_wait_replies(g, REPLY_MS, out->answers, out->replies, err);
+		code = client_wait_replies(g, q->reply_ms ? q->reply_ms : REPLY_MS, out->answers,
+					   out->replies, err);
 	return code == 0 ? ask_further(g, q, out, err) : code;
 }
 

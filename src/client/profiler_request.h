@@ -45,6 +45,7 @@ struct profiler_request {
 	 * all ranks of a node. Daemons of ours send it to every process that asks for itself. */
 	unsigned process_limit;
 	int64_t start_step; /* of nputrace; -1: none */
+	unsigned reply_ms; /* that the replies of processes are waited for; 0: as ever */
 	bool with_reason; /* the answer has the reason why nothing was triggered */
 	const void *options;
 	/* Adds the config text. host: NULL if there is only one. */

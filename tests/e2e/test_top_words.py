@@ -17,7 +17,10 @@ from test_guest_clients import Guest
 from test_top import GEMM, job, report, row, screen_of, send, sonde, top, working
 from waiting import wait_until
 
-KEYS = ("q: end, k: kernels, r: ranks, b: both", "q: end; k, r, b: tables", "q: end")
+KEYS = (
+    "q: end, k: kernels, r: ranks, b: both, h: help", "q: end; k, r, b: tables; h: help",
+    "q: end, h: help", "q: end",
+)  # fmt: skip
 LONG = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 
 

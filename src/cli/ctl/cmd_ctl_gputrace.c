@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/ctl/request.h"
 #include "cli/ctl/values.h"
 #include "client/clocks.h"
@@ -22,6 +23,7 @@ struct gputrace_options {
 	unsigned process_limit;
 	uint64_t start_delay_s;
 	bool fail_on_no_process;
+	struct ctl_wait wait;
 };
 
 static void add_config(const void *options, const struct host_entry *host, struct buf *out)
@@ -138,6 +140,14 @@ static void choose_job(const struct ctl *c, struct gputrace_options *o)
 			job);
 }
 
+/* Until its end, from now on. */
+static uint64_t trace_ms(const struct gputrace_options *o)
+{
+	uint64_t now = (uint64_t)clock_real_ns() / 1000000, start = o->config.start_time_ms;
+
+	return o->config.duration_ms + (start > now ? start - now : 0);
+}
+
 static int request_trace(struct ctl *c, void *options)
 {
 	struct gputrace_options *o = options;
@@ -166,6 +176,9 @@ static int request_trace(struct ctl *c, void *options)
 				   : "it starts after the next poll (every 5 s) and 5 s of "
 				     "warm-up, and the files appear some seconds after its end",
 		.file = add_file,
+		.wait = o->wait,
+		.wait_for = WAIT_FILES,
+		.duration_ms = o->config.iterations > 0 ? 0 : trace_ms(o),
 	};
 	return ctl_request_run(c, &request);
 }
@@ -177,6 +190,7 @@ static const struct gputrace_options defaults = {
 	.pids = "0",
 	.process_limit = 3,
 	.start_delay_s = NOT_GIVEN,
+	.wait = {.timeout_s = CTL_WAIT_TIMEOUT_S},
 };
 static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, false,
 				       request_trace};
@@ -220,6 +234,10 @@ static const struct opt options[] = {
 		    "Record floating-point operations of operators."),
 	OPTION_FLAG("with-modules", AT(config.with_modules),
 		    "Record the modules that call operators."),
+	CTL_WAIT_ROWS(AT(wait),
+		      "Return when the traces are over and, on this host, their files are there, "
+		      "and print where, or what failed and why; the exit status is 3 if not all "
+		      "are there."),
 	CTL_COMMON_ROWS,
 };
 

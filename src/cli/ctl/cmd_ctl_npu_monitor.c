@@ -8,10 +8,13 @@
 #include "cli/ctl/values.h"
 #include "client/profiler_config.h"
 
+#define STOP_REPLY_MS 6000 /* switching a source off takes long on a busy machine */
+
 struct npu_monitor_options {
 	struct ctl_common common;
 	struct npu_monitor_config config;
 	unsigned process_limit;
+	struct ctl_wait wait;
 };
 
 static void add_config(const void *options, const struct host_entry *host, struct buf *out)
@@ -154,6 +157,7 @@ static int request_monitor(struct ctl *c, void *options)
 		.q = {.kind = PROFILER_NPU_MONITOR,
 		      .process_limit = o->process_limit,
 		      .start_step = -1,
+		      .reply_ms = o->config.stop ? STOP_REPLY_MS : 0,
 		      .options = o,
 		      .config = add_config},
 		.pids = "0",
@@ -164,6 +168,10 @@ static int request_monitor(struct ctl *c, void *options)
 					    "--npu-monitor-stop before nputrace"
 					  : "changes its monitor at its next poll, if that is "
 					    "running; --npu-monitor-start starts one",
+		.wait = o->wait,
+		.wait_for = o->config.stop	       ? WAIT_MONITOR_OFF
+			    : o->config.duration_s > 0 ? WAIT_MONITOR_OVER
+						       : WAIT_MONITOR_ON,
 	};
 	int status = ctl_request_run(c, &request);
 
@@ -176,6 +184,7 @@ static const struct npu_monitor_options defaults = {
 	.common = CTL_COMMON_DEFAULTS,
 	.config = {.report_interval_s = 60, .log_file = "", .filter = ""},
 	.process_limit = PROFILER_NO_LIMIT,
+	.wait = {.timeout_s = CTL_WAIT_TIMEOUT_S},
 };
 static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
 				       request_monitor};
@@ -210,6 +219,10 @@ static const struct opt options[] = {
 		    NULL, "Lines of one Jsonl file, 100 to 500000."),
 	OPTION_CALL("json-rotate-log-files", "N", ctl_value_rotate_files, AT(config.rotate_files),
 		    NULL, "Jsonl files that are kept, 2 or more, or -1 for all."),
+	CTL_WAIT_ROWS(AT(wait),
+		      "Return when the monitor is on; with --duration when that is over and the "
+		      "files are complete; with --npu-monitor-stop when it is off. Or print who "
+		      "refused and why; the exit status is 3 then."),
 	CTL_COMMON_ROWS,
 };
 

@@ -14,10 +14,11 @@ struct nputrace_options {
 	struct ctl_common common;
 	struct nputrace_config config;
 	bool stop;
+	struct ctl_wait wait;
 	uint64_t job_id;
 	const char *pids;
 	unsigned process_limit;
-	uint64_t start_time_ms, duration_ms; /* accepted, as ever, and without effect */
+	uint64_t start_time_ms; /* accepted, as ever, and without effect */
 };
 
 static void add_config(const void *options, const struct host_entry *host, struct buf *out)
@@ -38,6 +39,22 @@ static void add_file(const void *options, const struct host_entry *host, int64_t
 	buf_add_str(out, o->config.log_file);
 }
 
+/* Without a number of steps, a time that was given counts. */
+static int choose_length(struct nputrace_config *c, bool has_duration, struct err *err)
+{
+	if (c->iterations != NOT_GIVEN || !has_duration)
+		return 0;
+	if (c->start_step != NOT_GIVEN && c->start_step != -1)
+		return err_set(err, -EINVAL,
+			       "'--start-step' needs '--iterations': a trace by '--duration-ms' "
+			       "begins at once");
+	if (!c->duration_ms || c->duration_ms > INT32_MAX)
+		return err_set(err, -EINVAL, "'--duration-ms' is from 1 to %d", INT32_MAX);
+	c->start_step = -1;
+	c->iterations = 0;
+	return 0;
+}
+
 static int check_trace(const struct nputrace_config *c, struct err *err)
 {
 	struct stat st;
@@ -49,7 +66,9 @@ static int check_trace(const struct nputrace_config *c, struct err *err)
 			err, -EINVAL,
 			"option '--start-step' is missing: --start-step=<N>, -1 for the next step");
 	if (c->iterations == NOT_GIVEN)
-		return err_set(err, -EINVAL, "option '--iterations' is missing: --iterations=<N>");
+		return err_set(err, -EINVAL,
+			       "option '--iterations' is missing: --iterations=<N>, or "
+			       "--duration-ms=<MS> for a job that tells no steps");
 	if (!*c->log_file || (stat(c->log_file, &st) == 0 && S_ISREG(st.st_mode)))
 		return err_set(err, -EINVAL, "--log-file must be a valid directory: '%.200s'",
 			       c->log_file);
@@ -81,6 +100,9 @@ static int request_trace(struct ctl *c, const struct nputrace_options *o)
 		.each = "starts at its next poll (within 2 s); 'status' goes through Ready and "
 			"Running and back to Idle",
 		.file = add_file,
+		.wait = o->wait,
+		.wait_for = WAIT_FILES,
+		.duration_ms = o->config.iterations > 0 ? 0 : o->config.duration_ms,
 	};
 
 	print_hints(c, &o->config);
@@ -110,12 +132,24 @@ static int check_stop(const struct args *a, struct err *err)
 	return 0;
 }
 
+static bool is_given(const struct args *a, const char *name)
+{
+	const struct opt *o = a->spec->options;
+
+	while (strcmp(o->name, name) != 0)
+		o++;
+	return args_given(a, o);
+}
+
 static int check_options(const struct ctl *c, const struct args *a, void *options, struct err *err)
 {
-	const struct nputrace_options *o = options;
+	struct nputrace_options *o = options;
 
 	(void)c;
-	return o->stop ? check_stop(a, err) : check_trace(&o->config, err);
+	if (o->stop)
+		return check_stop(a, err);
+	int r = choose_length(&o->config, is_given(a, "duration-ms"), err);
+	return r < 0 ? r : check_trace(&o->config, err);
 }
 
 static const struct nputrace_options defaults = {
@@ -123,6 +157,7 @@ static const struct nputrace_options defaults = {
 	.config = {.start_step = NOT_GIVEN, .iterations = NOT_GIVEN},
 	.pids = "0",
 	.process_limit = PROFILER_NO_LIMIT,
+	.wait = {.timeout_s = CTL_WAIT_TIMEOUT_S},
 };
 static const struct ctl_steps steps = {&defaults, sizeof(defaults), check_options, true,
 				       trace_or_stop};
@@ -154,9 +189,9 @@ static const struct opt options[] = {
 		    "directory in which each job runs. Required.",
 		    .group = "When and where"),
 	OPTION_CALL("start-step", "N", ctl_value_step, AT(config.start_step), NULL,
-		    "First step to trace; -1 for the next one. Required."),
+		    "First step to trace; -1 for the next one. Required with --iterations."),
 	OPTION_CALL("iterations", "N", ctl_value_positive, AT(config.iterations), NULL,
-		    "How many steps to trace. Required."),
+		    "How many steps to trace. Required, unless --duration-ms is given."),
 	OPTION_CALL("rank-list", "RANKS", ctl_value_ranks, AT(config.rank_list), "None",
 		    "Only these ranks, separated by commas. Not with MindSpore."),
 	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, NULL,
@@ -169,8 +204,10 @@ static const struct opt options[] = {
 		    "Processes, or ancestors of them, separated by commas; 0 for all of the job."),
 	OPTION_CALL("profile-start-time", "MS", ctl_value_u64, AT(start_time_ms), "0",
 		    "Accepted and without effect: traces start at a step."),
-	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(duration_ms), "500",
-		    "Accepted and without effect: traces last for --iterations."),
+	OPTION_CALL("duration-ms", "MS", ctl_value_u64, AT(config.duration_ms), NULL,
+		    "How long to trace, from now on, if --iterations is not given: for jobs that "
+		    "tell no steps, and only where sonde's own monitor serves the process. With "
+		    "--iterations accepted and without effect."),
 	OPTION_CHOICE("activities", "LIST", nputrace_activities, AT(config.activities), "CPU,NPU",
 		      "Record the events of these: CPU,NPU, NPU,CPU, CPU or NPU.",
 		      .group = "What to trace"),
@@ -212,10 +249,15 @@ static const struct opt options[] = {
 		      "Remove what the analysis no longer needs: true or false."),
 	OPTION_CHOICE("export-type", "TYPE", nputrace_exports, AT(config.export_type), "Text",
 		      "Text or Db."),
+	CTL_WAIT_ROWS(
+		AT(wait),
+		"Return when the files are there, and print where, or who refused and why; the "
+		"exit status is 3 if not all are there."),
 	CTL_COMMON_ROWS,
 };
 
 static const char *const usage[] = {"--log-file <dir> --start-step <n> --iterations <n> [options]",
+				    "--log-file <dir> --duration-ms <ms> [options]",
 				    "--stop [--pids <pids>] [options]", NULL};
 
 static const struct args_example examples[] = {
@@ -224,6 +266,8 @@ static const struct args_example examples[] = {
 	 "--data-simplification false --log-file /tmp/profile_data"},
 	{"the next step of rank 0", "sonde ctl nputrace --start-step -1 --iterations 1 --rank-list "
 				    "0 --log-file /tmp/profile_data"},
+	{"half a second of a job that tells no steps",
+	 "sonde ctl nputrace --duration-ms 500 --log-file /tmp/profile_data"},
 	{"the job hangs: write what was traced so far", "sonde ctl nputrace --stop"},
 	{NULL, NULL},
 };

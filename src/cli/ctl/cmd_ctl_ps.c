@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde ctl ps: the processes that registered with the daemons. */
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -8,6 +9,8 @@
 #include "cli/ctl/values.h"
 
 #define ANY_JOB UINT64_MAX
+#define READ_MS 50
+#define READ_TRIES 20
 
 struct ps_options {
 	struct ctl_common common;
@@ -74,6 +77,38 @@ static int print_table(const struct ctl *c, json_t *const *lists,
 	return status;
 }
 
+static bool is_still_read(const struct ctl *c, json_t *const *lists)
+{
+	const json_t *row;
+	size_t at;
+
+	for (size_t i = 0; i < c->hosts.n; i++)
+		json_array_foreach(
+			lists[i], at,
+			row) if (json_is_true(json_object_get(row, "facts_pending"))) return true;
+	return false;
+}
+
+/* A daemon does not wait long for what it reads of a process that it lists for the first time:
+ * rank and command come with the next list. Takes the filter. */
+static int list_with_facts(struct ctl *c, json_t *filter, json_t **lists,
+			   struct client_answer *answers, struct err *err)
+{
+	const struct timespec moment = {0, READ_MS * 1000000};
+	int r = client_list_processes(&c->group, json_deep_copy(filter), lists, answers, err);
+
+	for (int i = 0; i < READ_TRIES && r == 0 && is_still_read(c, lists); i++) {
+		for (size_t k = 0; k < c->hosts.n; k++) {
+			json_decref(lists[k]);
+			lists[k] = NULL;
+		}
+		nanosleep(&moment, NULL);
+		r = client_list_processes(&c->group, json_deep_copy(filter), lists, answers, err);
+	}
+	json_decref(filter);
+	return r;
+}
+
 static int list_processes(struct ctl *c, void *options)
 {
 	const struct ps_options *o = options;
@@ -87,7 +122,7 @@ static int list_processes(struct ctl *c, void *options)
 		json_object_set_new(filter, "job_id", json_integer((json_int_t)o->job_id));
 	if (o->pids)
 		json_object_set_new(filter, "pids", ctl_pids(o->pids));
-	if (client_list_processes(&c->group, filter, lists, answers, &err) < 0)
+	if (list_with_facts(c, filter, lists, answers, &err) < 0)
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	else if (c->common->json)
 		status = ctl_print_json(c, answers, set_processes, lists);

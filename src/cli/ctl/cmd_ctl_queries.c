@@ -18,7 +18,7 @@ struct query {
 	bool wrapped; /* one host's answer is printed as "response = …", else as it is */
 	const struct ctl_column *columns; /* for many hosts */
 	/* Adds plain words for one host; NULL: none. */
-	void (*explain)(const struct ctl *c, const json_t *reply, struct buf *out);
+	void (*explain)(struct ctl *c, const json_t *reply, struct buf *out);
 	bool has_effect; /* "status" of the reply says whether it had one; else it is a question */
 };
 
@@ -27,7 +27,7 @@ static bool had_effect(const json_t *reply)
 	return json_is_true(json_object_get(reply, "status"));
 }
 
-static int print_one(const struct ctl *c, const struct query *q, const struct client_answer *a)
+static int print_one(struct ctl *c, const struct query *q, const struct client_answer *a)
 {
 	struct buf text = {0}, words = {0};
 
@@ -126,7 +126,34 @@ static const char *text_of(const json_t *reply, const char *key)
 	return value ? value : "-";
 }
 
-static void explain_status(const struct ctl *c, const json_t *reply, struct buf *out)
+/* Requests that wait for the next poll of a process change no state that is reported. */
+static size_t count_pending(struct ctl *c)
+{
+	struct client_answer *answers = client_answers_new(&c->group);
+	json_t *list = NULL, *row;
+	size_t n = 0, i;
+
+	if (client_list_processes(&c->group, json_object(), &list, answers, NULL) == 0)
+		json_array_foreach(list, i, row) n += json_is_true(json_object_get(row, "pending"));
+	json_decref(list);
+	client_answers_free(&c->group, answers);
+	return n;
+}
+
+static void explain_idle(struct ctl *c, struct buf *out)
+{
+	size_t n = count_pending(c);
+
+	if (n)
+		buf_addf(out,
+			 "%zu process%s yet to fetch a request: Pending in '%s ps', and Idle here "
+			 "until then",
+			 n, n == 1 ? " has" : "es have", ctl_name(c));
+	else
+		buf_add_str(out, "nothing is being collected now, and no request is pending");
+}
+
+static void explain_status(struct ctl *c, const json_t *reply, struct buf *out)
 {
 	const json_t *upstream = json_object_get(reply, "status");
 	const char *trace = text_of(reply, "nputrace"), *monitor = text_of(reply, "npumonitor");
@@ -148,10 +175,7 @@ static void explain_status(const struct ctl *c, const json_t *reply, struct buf 
 			 "registered",
 			 ctl_name(c));
 	else if (!strcmp(trace, "Idle"))
-		buf_addf(out,
-			 "nothing is being collected now; a request that a process has yet to "
-			 "fetch shows as Pending in '%s ps'",
-			 ctl_name(c));
+		explain_idle(c, out);
 	else if (json_is_integer(upstream) && !json_integer_value(upstream))
 		buf_add_str(out, "the daemon is up, but its last sample of the GPUs had gaps");
 	else if (!json_object_get(reply, "nputrace"))
@@ -193,7 +217,7 @@ const struct command cmd_ctl_version = CTL_COMMAND(
 
 /* --- dcgm-pause and dcgm-resume: a profiler may use the GPU's profiling counters meanwhile --- */
 
-static void explain_dcgm(const struct ctl *c, const json_t *reply, struct buf *out)
+static void explain_dcgm(struct ctl *c, const json_t *reply, struct buf *out)
 {
 	(void)c;
 	if (!had_effect(reply))

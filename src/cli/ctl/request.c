@@ -153,7 +153,8 @@ static void add_traces(const json_t *reply, const char *name, struct buf *out)
 	buf_addf(out,
 		 ": the trace begins when the job does, by an mstx range \"step start\", "
 		 "sonde_step() of C, sonde.step() of Python, or an optimizer of PyTorch; '%s "
-		 "nputrace --stop' drops one that has not begun",
+		 "nputrace --stop' drops one that has not begun, and --duration-ms instead of "
+		 "--iterations traces a time",
 		 name);
 }
 
@@ -165,6 +166,7 @@ struct run {
 	const struct ctl_request *o;
 	const struct profiler_request *q;
 	struct profiler_results r;
+	struct wait w; /* with --wait */
 };
 
 /* What happens next in so many processes. */
@@ -389,6 +391,8 @@ static void set_outcome(const void *run, size_t i, json_t *row)
 	json_object_set_new(row, "note", note.len ? json_string(buf_str(&note)) : json_null());
 	if (r->o->file)
 		json_object_set_new(row, "files", files_json(r, i));
+	if (r->w.hosts)
+		ctl_wait_add_json(&r->w, i, row);
 	buf_release(&note);
 }
 
@@ -409,7 +413,7 @@ static int exit_status(const struct run *r)
 	int status = ctl_failures(r->c, r->r.answers);
 	if (status != EXIT_DONE || refused || (unmatched && r->o->fail_on_no_process))
 		return EXIT_FAILED;
-	return without && ctl_is_strict(r->c) ? EXIT_FINDING : EXIT_DONE;
+	return without && (ctl_is_strict(r->c) || r->o->wait.on) ? EXIT_FINDING : EXIT_DONE;
 }
 
 static int print_outcomes(const struct run *r)
@@ -432,25 +436,49 @@ static void print_config(const struct run *r)
 	buf_release(&config);
 }
 
+/* Sends it; with --wait also waits, behind the lines that scripts know. */
+static int send_and_print(struct run *r, struct err *err)
+{
+	bool waits = r->o->wait.on, json = r->c->common->json;
+	struct client_group *g = &r->c->group;
+	int status = EXIT_DONE;
+
+	if ((waits && wait_begin(&r->w, g, r->q, err) < 0) ||
+	    profiler_request_send(g, r->q, &r->r, err) < 0)
+		return ctl_fail(r->c, err, EXIT_FAILED);
+	if (!json)
+		status = print_outcomes(r);
+	g->progress = NULL; /* there are many rounds */
+	if (waits && status == EXIT_DONE && wait_run(&r->w, g, r->q, &r->r, err) < 0)
+		return ctl_fail(r->c, err, EXIT_FAILED);
+	if (json)
+		status = print_outcomes(r);
+	else if (waits && status == EXIT_DONE)
+		status = ctl_wait_print(r->c, &r->w);
+	if (status == EXIT_DONE)
+		status = exit_status(r);
+	return status == EXIT_DONE && waits ? ctl_wait_status(r->c, &r->w) : status;
+}
+
 int ctl_request_run(struct ctl *c, const struct ctl_request *o)
 {
 	struct profiler_request q = o->q;
-	struct run r = {.c = c, .o = o, .q = &q};
+	struct run r = {.c = c,
+			.o = o,
+			.q = &q,
+			.w = {.what = o->wait_for,
+			      .timeout_s = o->wait.timeout_s,
+			      .duration_ms = o->duration_ms,
+			      .file = o->file}};
 	struct err err = {0};
-	int status;
 
 	q.pids = ctl_pids(o->pids);
 	/* dyno prints the answer, and scripts know which keys it has */
 	q.with_reason = !ctl_is_dyno(c);
 	if (c->hosts.n == 1 && !c->common->json)
 		print_config(&r);
-	if (profiler_request_send(&c->group, &q, &r.r, &err) < 0) {
-		status = ctl_fail(c, &err, EXIT_FAILED);
-	} else {
-		status = print_outcomes(&r);
-		if (status == EXIT_DONE)
-			status = exit_status(&r);
-	}
+	int status = send_and_print(&r, &err);
+	wait_release(&r.w, &c->group);
 	profiler_results_release(&c->group, &r.r);
 	json_decref(q.pids);
 	return status;

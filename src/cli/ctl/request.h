@@ -7,7 +7,7 @@
 #define SONDE_CLI_CTL_REQUEST_H
 
 #include "cli/ctl/ctl.h"
-#include "client/profiler_request.h"
+#include "client/wait.h"
 
 /*
  * Adds plain words for a request that did not trigger: those of the daemon (the "reason" in its
@@ -22,6 +22,17 @@ void ctl_outcome_why(enum profiler_kind kind, const struct profiler_outcome *o,
  * other users. Nothing, if there is nothing. */
 void ctl_outcome_rest(const struct profiler_outcome *o, unsigned process_limit, struct buf *out);
 
+/* --wait */
+struct ctl_wait {
+	bool on;
+	unsigned timeout_s;
+};
+#define CTL_WAIT_TIMEOUT_S 600
+#define CTL_WAIT_ROWS(at, help_)                                                                   \
+	OPTION_FLAG("wait", at + offsetof(struct ctl_wait, on), help_, .group = "Waiting"),        \
+		OPTION_UINT("wait-timeout", "SECONDS", at + offsetof(struct ctl_wait, timeout_s),  \
+			    1, INT32_MAX, "600", "How long --wait waits at most.")
+
 struct ctl_request {
 	struct profiler_request q; /* without `pids` and `with_reason` */
 	const char *pids; /* as on the command line */
@@ -32,7 +43,16 @@ struct ctl_request {
 	/* Adds the path that a process will write; NULL: they write none. */
 	void (*file)(const void *options, const struct host_entry *host, int64_t pid,
 		     struct buf *out);
+	struct ctl_wait wait;
+	enum wait_for wait_for;
+	uint64_t duration_ms; /* of a trace by time; 0: by steps */
 };
+
+/* Prints how it went in each process that was waited for, as text; adds it to the JSON of a host; the
+ * exit status that follows from it. */
+int ctl_wait_print(struct ctl *c, const struct wait *w);
+void ctl_wait_add_json(const struct wait *w, size_t host, json_t *row);
+int ctl_wait_status(const struct ctl *c, const struct wait *w);
 
 /* Sends it and prints the outcome. The exit status. */
 int ctl_request_run(struct ctl *c, const struct ctl_request *o);

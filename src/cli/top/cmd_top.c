@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/text/display_width.h"
 #include "base/text/table.h"
 #include "cli/ctl/values.h"
@@ -28,7 +29,8 @@ struct top_options {
 	uint64_t job_id;
 	const char *pids;
 	unsigned interval_s, lines, count;
-	unsigned by;
+	unsigned by, sort, rank_sort;
+	const char *filter;
 	char kinds[CONFIG_TEXT_MAX + 1];
 	bool once, no_start;
 };
@@ -37,7 +39,13 @@ struct top_run {
 	struct ctl *c;
 	const struct top_options *o;
 	bool screen, entered; /* it is to be used; it is */
-	unsigned by;
+	struct top_view view;
+	const struct top_model *m; /* of the last poll, as it is shown */
+	const struct client_answer *answers;
+	struct frozen {
+		struct client_answer *answers; /* NULL: it is not paused */
+		struct top_model m;
+	} frozen;
 };
 
 /* --- showing --- */
@@ -51,12 +59,12 @@ static bool write_out(const struct top_run *t, const struct buf *out)
 	return false;
 }
 
-static struct top_display display_options(const struct top_run *t)
+static struct top_display display_options(struct top_run *t)
 {
 	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	const char *none = getenv("NO_COLOR");
 
-	return (struct top_display){.by = (enum top_by)t->by,
+	return (struct top_display){.view = &t->view,
 				    .lines = t->o->lines,
 				    .width = width,
 				    .rows = t->screen && rows ? rows - 1 : 0,
@@ -76,12 +84,26 @@ static const char *first_that_fits(const char *const *texts, unsigned width)
 	return *texts;
 }
 
+/* What is filtered, sorted, paused: one line, if there is room. */
+static void add_state(const struct top_run *t, const struct top_display *l, struct buf *out)
+{
+	struct buf words = {0};
+	unsigned columns;
+
+	top_view_describe(&t->view, &words);
+	size_t fit = text_fit_columns(buf_str(&words), words.len, l->width, &columns);
+	if (words.len)
+		buf_addf(out, "%.*s\n", (int)fit, buf_str(&words));
+	buf_release(&words);
+}
+
 /* One line, and one for the keys if they have no room beside. */
 static void add_heading(const struct top_run *t, const struct top_model *m,
 			const struct top_display *l, struct buf *out)
 {
-	static const char *const keys[] = {"q: end, k: kernels, r: ranks, b: both",
-					   "q: end; k, r, b: tables", "q: end", NULL};
+	static const char *const keys[] = {"q: end, k: kernels, r: ranks, b: both, h: help",
+					   "q: end; k, r, b: tables; h: help", "q: end, h: help",
+					   "q: end", NULL};
 	char clock[16], number[48], all[192], some[128];
 	const char *const texts[] = {all, some, clock, NULL};
 	time_t now = time(NULL);
@@ -104,14 +126,73 @@ static void add_heading(const struct top_run *t, const struct top_model *m,
 	else if (t->screen && l->rows >= ENOUGH_ROWS)
 		buf_addf(out, "\n%s", first_that_fits(keys, l->width));
 	buf_add_char(out, '\n');
+	if (t->screen)
+		add_state(t, l, out);
+}
+
+/* What is shown while it is paused: the answers of that moment. */
+static void freeze(struct top_run *t)
+{
+	size_t n = t->c->hosts.n;
+	const struct top_model *now = t->m;
+	struct top_model *m = &t->frozen.m;
+
+	t->frozen.answers = client_answers_new(&t->c->group);
+	for (size_t i = 0; i < n; i++) {
+		t->frozen.answers[i].reply = json_incref(t->answers[i].reply);
+		t->frozen.answers[i].err = t->answers[i].err;
+	}
+	top_model_make(m, &t->c->group, t->frozen.answers, t->o->kinds);
+	m->is_mute = now->is_mute;
+	m->ended = now->ended;
+	m->stopped = now->stopped;
+	m->starting = now->starting;
+	m->lost_monitor = now->lost_monitor;
+	m->was_known = now->was_known;
+}
+
+static void unfreeze(struct top_run *t)
+{
+	if (!t->frozen.answers)
+		return;
+	top_model_release(&t->frozen.m);
+	client_answers_free(&t->c->group, t->frozen.answers);
+	t->frozen.answers = NULL;
+}
+
+static void add_text(struct top_run *t, const struct top_model *m, struct top_display *l,
+		     struct buf *out)
+{
+	add_heading(t, m, l, out);
+	if (t->view.help) {
+		top_view_help(out);
+		return;
+	}
+	top_text_answer(m, t->c, l, out);
+	top_text_tables(m, t->c, l, out);
+}
+
+static bool draw_screen(struct top_run *t)
+{
+	struct top_display l = display_options(t);
+	struct buf out = {0};
+
+	add_text(t, t->frozen.answers ? &t->frozen.m : t->m, &l, &out);
+	bool good = screen_draw(&out);
+	buf_release(&out);
+	return good;
 }
 
 static bool print_answers(void *arg, const struct top_model *m, const struct client_answer *answers)
 {
-	const struct top_run *t = arg;
+	struct top_run *t = arg;
 	struct top_display l = display_options(t);
 	struct buf out = {0};
 
+	t->m = m;
+	t->answers = answers;
+	if (t->screen)
+		return draw_screen(t);
 	if (t->o->common.json) {
 		json_t *o = top_text_json(m, t->c, answers, &l);
 		size_t flags = JSON_COMPACT | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
@@ -121,42 +202,38 @@ static bool print_answers(void *arg, const struct top_model *m, const struct cli
 		free(text);
 		json_decref(o);
 	} else {
-		add_heading(t, m, &l, &out);
-		top_text_answer(m, t->c, &l, &out);
-		top_text_tables(m, t->c, &l, &out);
-		if (!t->screen)
-			buf_add_char(&out, '\n');
+		add_text(t, m, &l, &out);
+		buf_add_char(&out, '\n');
 	}
-	bool good = t->screen ? screen_draw(&out) : write_out(t, &out);
+	bool good = write_out(t, &out);
 	buf_release(&out);
 	return good;
 }
 
 /* --- the loop --- */
 
-static bool handle_key(struct top_run *t, int key)
-{
-	switch (key) {
-	case 'k':
-		t->by = TOP_BY_KERNEL;
-		break;
-	case 'r':
-		t->by = TOP_BY_RANK;
-		break;
-	case 'b':
-		t->by = TOP_BY_BOTH;
-		break;
-	default:
-		break;
-	}
-	return key != 'q' && key != 'Q' && key != 4; /* Ctrl-D */
-}
-
+/* Keys change what is shown of what is there: nobody is asked for it. */
 static bool wait_for_key(void *arg, uint64_t until_ns)
 {
 	struct top_run *t = arg;
 
-	return handle_key(t, screen_wait(until_ns, t->screen));
+	for (;;) {
+		int key = screen_wait(until_ns, t->screen);
+		bool more = !key || top_view_key(&t->view, key);
+
+		if (!more || screen_must_end())
+			return more;
+		if (!key && (clock_mono_ns() >= until_ns || !t->screen))
+			return true;
+		if (!t->m)
+			continue;
+		if (t->view.paused && !t->frozen.answers)
+			freeze(t);
+		else if (!t->view.paused)
+			unfreeze(t);
+		if (!draw_screen(t))
+			return false;
+	}
 }
 
 static void enter_screen(void *arg)
@@ -212,7 +289,7 @@ static int show_top(struct ctl *c, const struct top_options *o)
 						  .must_end = screen_must_end};
 	struct top_run t = {.c = c,
 			    .o = o,
-			    .by = o->by,
+			    .view = {.by = o->by, .sort = {o->sort, o->rank_sort}},
 			    .screen = screen_is_able() && !o->common.json && !o->once && !o->count};
 	struct top_follow f = {.g = &c->group,
 			       .o = {.pids = o->pids ? ctl_pids(o->pids) : NULL,
@@ -229,6 +306,7 @@ static int show_top(struct ctl *c, const struct top_options *o)
 			       .arg = &t};
 	struct err err = {0};
 
+	snprintf(t.view.filter, sizeof(t.view.filter), "%s", o->filter ? o->filter : "");
 	c->group.progress = NULL; /* there are many rounds */
 	screen_signals(false);
 	int status = exit_status(&t, top_follow_run(&f, &err));
@@ -238,6 +316,7 @@ static int show_top(struct ctl *c, const struct top_options *o)
 		status = command_fail(c->cmd, &err, EXIT_FAILED);
 	if (f.answers)
 		status = report_failures(c, &f, status);
+	unfreeze(&t);
 	top_follow_end(&f);
 	json_decref(f.o.pids);
 	return status;
@@ -268,6 +347,15 @@ static const struct opt options[] = {
 		      "A table by kernel, by rank, or both.", .group = "What to show"),
 	OPTION_UINT("top", "N", AT(lines), 1, 160, "15", "Lines of the table by kernel.",
 		    .letters = "n"),
+	OPTION_CHOICE(
+		"sort", "COLUMN", top_sorts, AT(sort), "time",
+		"Order of the kernels: time, calls, mean, p99, change or name. Also the key s."),
+	OPTION_CHOICE("sort-ranks", "COLUMN", top_rank_sorts, AT(rank_sort), "rank",
+		      "Order of the ranks: rank, busy, kernels, comm or step."),
+	OPTION_TEXT(
+		"filter", "TEXT", AT(filter), NULL,
+		"Only kernels with this text in their name or kind, and ranks that they take the "
+		"most time of; or one rank or process by its number. Also the key /."),
 	OPTION_CALL("kinds", "KINDS", ctl_value_kinds, AT(kinds), USUAL_KINDS,
 		    "Kinds of activities to start the monitor with and to show, separated by "
 		    "commas: Kernel, Communication, Hccl, MemCpy, MemSet, API, AclAPI, NodeAPI, "
@@ -302,6 +390,11 @@ static const struct args_section sections[] = {
 	 "Ranks that step together take equally long: the slowest is the one that the others wait "
 	 "for, and so the one that spends the least time communicating. Where steps differ, it is "
 	 "the one with the longest."},
+	{"KEYS",
+	 "On a terminal: k, r and b show the kernels, the ranks, both; arrows, page up and down, "
+	 "home and end scroll, Tab lets keys act on the other table; s sorts by the next "
+	 "column, i inverts the order; / filters; p pauses; h shows all keys; q ends. The "
+	 "slowest rank is always shown."},
 	{"THE MONITOR",
 	 "The numbers come from the monitor in the processes (npu-monitor). If it is off, it is "
 	 "started with the kinds Kernel and Communication, and stopped when this ends, also by "

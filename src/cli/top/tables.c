@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/printable.h"
 #include "base/text/table.h"
 #include "cli/top/text.h"
 
 #define RANKS 64 /* in the table */
 #define NAME_LEAST 24 /* columns of a kernel's name, for which others go */
 #define HEAD 2 /* lines above each table */
-#define FEW_LINES 4 /* of the table of kernels, at least, however low the terminal is */
+#define REST 1 /* line below one that does not show all */
+#define FEW_LINES 4 /* of the table of kernels, while there is room for some ranks, */
+#define FEW_RANKS 3 /* so many */
 
 static void change_cell(const struct top_line *l, struct table *t)
 {
@@ -24,8 +30,27 @@ static void duration_cell(double ns, struct table *t)
 	table_textf(t, "%s", ns > 0 ? top_duration(ns, text) : "-");
 }
 
-static void add_kernels(const struct top_model *m, const struct top_display *d, size_t lines,
-			struct buf *out)
+/* The lines of a table that are shown. */
+struct window {
+	size_t *order, n; /* all of them, as the view has them */
+	size_t first, shown;
+	size_t pinned; /* index of one that is shown above them; SIZE_MAX: none */
+};
+
+static void add_rest(const struct window *w, const struct top_display *d, const char *what,
+		     struct buf *out)
+{
+	size_t hidden = w->n - w->shown;
+
+	if (hidden && d->rows)
+		buf_addf(out, "%s %zu to %zu of %zu\n", what, w->first + 1, w->first + w->shown,
+			 w->n);
+	else if (hidden && *what == 'r')
+		buf_addf(out, "and %zu more\n", hidden);
+}
+
+static void add_kernels(const struct top_model *m, const struct top_display *d,
+			const struct window *w, struct buf *out)
 {
 	static const char *const titles[] = {">SHARE",	">CALLS", ">TOTAL", ">MEAN", ">P99",
 					     ">CHANGE", "KIND",	  "NAME",   NULL};
@@ -33,8 +58,8 @@ static void add_kernels(const struct top_model *m, const struct top_display *d, 
 	struct table t = {.titles = titles, .drop = drop, .least = NAME_LEAST};
 	char text[16];
 
-	for (size_t i = 0; i < m->nlines && i < lines; i++) {
-		const struct top_line *l = &m->lines[i];
+	for (size_t i = 0; i < w->shown; i++) {
+		const struct top_line *l = &m->lines[w->order[w->first + i]];
 
 		if (l->on_device && m->total_ns > 0)
 			table_textf(&t, "%.1f %%", l->total_ns / m->total_ns * 100);
@@ -50,6 +75,7 @@ static void add_kernels(const struct top_model *m, const struct top_display *d, 
 		table_textf(&t, "%.1000s", l->name);
 	}
 	table_print(&t, d->width, out);
+	add_rest(w, d, "kernels", out);
 	table_release(&t);
 }
 
@@ -92,7 +118,7 @@ static void rank_row(const struct top_model *m, const struct ctl *c, size_t i, s
 }
 
 static void add_ranks(const struct top_model *m, const struct ctl *c, const struct top_display *d,
-		      struct buf *out)
+		      const struct window *w, struct buf *out)
 {
 	static const char *const titles[] = {">RANK", "HOST",	  ">PID",	  ">DEV",
 					     ">BUSY", ">KERNELS", ">COMM",	  ">COPIES",
@@ -102,10 +128,13 @@ static void add_ranks(const struct top_model *m, const struct ctl *c, const stru
 	struct table t = {.titles = titles, .drop = drop, .least = NAME_LEAST / 2};
 	bool comm = false, copy = false;
 
-	for (size_t i = 0; i < m->nprocesses && i < RANKS; i++) {
+	if (w->pinned != SIZE_MAX)
+		rank_row(m, c, w->pinned, &t);
+	for (size_t i = 0; i < w->shown; i++)
+		rank_row(m, c, w->order[w->first + i], &t);
+	for (size_t i = 0; i < m->nprocesses; i++) {
 		comm = comm || m->processes[i].has_comm;
 		copy = copy || m->processes[i].has_copy;
-		rank_row(m, c, i, &t);
 	}
 	if (c->hosts.n == 1)
 		table_hide(&t, "HOST");
@@ -114,8 +143,7 @@ static void add_ranks(const struct top_model *m, const struct ctl *c, const stru
 	if (!copy)
 		table_hide(&t, "COPIES");
 	table_print(&t, d->width, out);
-	if (m->nprocesses > RANKS)
-		buf_addf(out, "and %zu more\n", m->nprocesses - RANKS);
+	add_rest(w, d, "ranks", out);
 	table_release(&t);
 }
 
@@ -128,32 +156,92 @@ static size_t lines_in(const struct buf *b)
 	return n;
 }
 
-/* Of the table of kernels: it gives way to that of ranks, to a point. */
-static size_t lines_of_kernels(const struct top_model *m, const struct top_display *d, bool by_rank,
-			       const struct buf *above)
+static size_t least(size_t a, size_t b)
 {
-	size_t used = lines_in(above) + HEAD, most = d->lines;
+	return a < b ? a : b;
+}
 
-	if (by_rank)
-		used += HEAD + (m->nprocesses < RANKS ? m->nprocesses : RANKS);
-	if (d->rows && used + most > d->rows)
-		most = d->rows > used ? d->rows - used : 0;
-	return most > FEW_LINES || most == d->lines ? most : FEW_LINES;
+/* So many lines of each fit below what is above them. The kernels give way to the ranks, to a
+ * point; then the ranks do. */
+static void share_room(const struct top_display *d, const struct buf *above, struct window *kernels,
+		       struct window *ranks)
+{
+	bool two = kernels->n && ranks->n;
+	size_t used = lines_in(above) + (two ? 2 : 1) * HEAD;
+	size_t room = d->rows > used ? d->rows - used : 0;
+
+	kernels->shown = least(kernels->n, d->lines);
+	ranks->shown = least(ranks->n, RANKS);
+	if (!d->rows ||
+	    kernels->shown + ranks->shown + REST * (kernels->shown < kernels->n) <= room)
+		return;
+	size_t few = least(kernels->shown, FEW_LINES), wanted = ranks->shown + REST;
+	kernels->shown = least(kernels->shown, room > wanted + few ? room - wanted : few);
+	while (two && kernels->shown && kernels->shown + FEW_RANKS + 2 * REST > room)
+		kernels->shown--;
+	if (two && !kernels->shown) { /* not even its head */
+		kernels->n = 0;
+		room += HEAD;
+	}
+	size_t taken = kernels->shown + REST * (kernels->shown < kernels->n);
+	if (ranks->n && ranks->shown + taken > room)
+		ranks->shown = room > taken + 1 + REST ? room - taken - REST : 1;
+}
+
+/* From where somebody has scrolled to, but not beyond the end. */
+static void place_window(struct window *w, struct top_view *v, enum top_table table)
+{
+	w->first = least(v->first[table], w->n - w->shown);
+	v->room[table] = w->shown;
+	w->pinned = SIZE_MAX;
+}
+
+/* The slowest rank is what people look for: one that is not among those shown is put first, in the
+ * place of another one. */
+static void pin_slowest(const struct top_model *m, const struct top_view *v, struct window *w)
+{
+	bool is_shown = m->slowest.by == TOPLIST_SLOW_NONE || !w->shown;
+
+	for (size_t i = 0; i < w->shown; i++)
+		is_shown = is_shown || w->order[w->first + i] == m->slowest.at;
+	if (is_shown)
+		return;
+	w->pinned = m->slowest.at;
+	if (w->shown > 1)
+		w->shown--;
+	w->first = least(v->first[TOP_RANKS], w->n - w->shown);
 }
 
 void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		     struct buf *out)
 {
-	bool by_rank = d->by == TOP_BY_RANK || (d->by == TOP_BY_BOTH && m->nprocesses > 1);
+	struct top_view *v = d->view;
+	bool by_rank = v->by == TOP_BY_RANK || (v->by == TOP_BY_BOTH && m->nprocesses > 1);
+	struct window kernels = {0}, ranks = {0};
 
-	size_t lines = lines_of_kernels(m, d, by_rank, out);
-
-	if (d->by != TOP_BY_RANK && m->nlines) {
+	if (v->by != TOP_BY_RANK)
+		kernels.order = top_view_kernels(v, m, &kernels.n);
+	if (by_rank)
+		ranks.order = top_view_ranks(v, m, c, &ranks.n);
+	share_room(d, out, &kernels, &ranks);
+	place_window(&kernels, v, TOP_KERNELS);
+	place_window(&ranks, v, TOP_RANKS);
+	pin_slowest(m, v, &ranks);
+	v->first[TOP_KERNELS] = kernels.first;
+	v->first[TOP_RANKS] = ranks.first;
+	if (kernels.n) {
 		buf_add_char(out, '\n');
-		add_kernels(m, d, lines, out);
+		add_kernels(m, d, &kernels, out);
 	}
-	if (by_rank && m->nprocesses) {
+	if (ranks.n) {
 		buf_add_char(out, '\n');
-		add_ranks(m, c, d, out);
+		add_ranks(m, c, d, &ranks, out);
 	}
+	if (*v->filter && !kernels.n && !ranks.n) {
+		buf_add_str(out, "\nNothing here has '");
+		text_add_printable(out, v->filter, strlen(v->filter));
+		buf_add_str(out, "' in its name.\n");
+	}
+	free(kernels.order);
+	free(ranks.order);
 }

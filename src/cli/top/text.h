@@ -4,12 +4,10 @@
 #define SONDE_CLI_TOP_TEXT_H
 
 #include "cli/ctl/ctl.h"
-#include "client/top/model.h"
-
-enum top_by { TOP_BY_BOTH, TOP_BY_KERNEL, TOP_BY_RANK };
+#include "cli/top/view.h"
 
 struct top_display {
-	enum top_by by;
+	struct top_view *view;
 	unsigned lines; /* of the table of kernels */
 	unsigned width; /* of the terminal; 0: there is none, and lines are as long as they are */
 	unsigned rows; /* that there is room for in all; 0: for everything */
@@ -22,7 +20,7 @@ void top_text_answer(const struct top_model *m, const struct ctl *c, const struc
 		     struct buf *out);
 /* Why there is nothing to show. */
 void top_text_nothing(const struct top_model *m, const struct ctl *c, struct buf *out);
-/* As many lines of each as there is room for behind what is in `out`. */
+/* As many lines of each as there is room for behind what is in `out`; keeps the view within bounds. */
 void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_display *d,
 		     struct buf *out);
 /* "1.23 ms", three digits and a unit; "9.7 %". */

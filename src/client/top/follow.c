@@ -23,6 +23,7 @@ static int poll_hosts(struct top_follow *f, struct err *err)
 		json_object_set_new(request, "job_id", json_integer(f->o.job_id));
 	if (f->o.pids)
 		json_object_set(request, "pids", f->o.pids);
+	top_model_release(&f->model);
 	client_answers_free(f->g, f->answers);
 	f->answers = client_answers_new(f->g);
 	return client_ask_all(f->g, request, f->answers, err);
@@ -110,20 +111,19 @@ static enum top_end show_news(struct top_follow *f, const struct top_model *m)
 
 static enum top_end handle_answers(struct top_follow *f)
 {
-	struct top_model m;
+	struct top_model *m = &f->model;
 
 	explain_old_daemons(f);
 	top_news_note(&f->news, f->g, f->answers);
 	top_monitor_start(&f->monitor, f->answers);
 	top_monitor_drop_old(&f->monitor, f->answers);
-	top_model_make(&m, f->g, f->answers, f->o.kinds);
-	top_monitor_describe(&f->monitor, f->answers, &m);
-	m.is_mute = is_mute(f, &m, clock_mono_ns());
-	enum top_end end = show_news(f, &m);
+	top_model_make(m, f->g, f->answers, f->o.kinds);
+	top_monitor_describe(&f->monitor, f->answers, m);
+	m->is_mute = is_mute(f, m, clock_mono_ns());
+	enum top_end end = show_news(f, m);
 	if (end == TOP_NOTHING)
-		f->ops->report_nothing(f->arg, &m);
-	f->empty = !m.nprocesses;
-	top_model_release(&m);
+		f->ops->report_nothing(f->arg, m);
+	f->empty = !m->nprocesses;
 	return end;
 }
 
@@ -195,6 +195,7 @@ enum top_end top_follow_run(struct top_follow *f, struct err *err)
 void top_follow_end(struct top_follow *f)
 {
 	top_monitor_end(&f->monitor);
+	top_model_release(&f->model);
 	client_answers_free(f->g, f->answers);
 	top_news_release(&f->news);
 }

@@ -50,6 +50,7 @@ struct top_follow {
 	void *arg;
 	/* the rest zeroed */
 	struct client_answer *answers; /* of the last poll; NULL: none */
+	struct top_model model; /* the same, until the next poll: show() may keep a pointer to it */
 	struct top_monitor monitor;
 	struct top_news news;
 	bool empty; /* nothing is there to show yet: it is polled more often */

@@ -142,6 +142,10 @@ static const char *reason_none_matches(const struct jobs *j, const struct jobs_r
 	if (t->other_kind && t->guests == t->other_kind && o->kind == CONFIG_KINETO)
 		return "these processes have sonde's monitor but not PyTorch's own profiler: use "
 		       "nputrace, or start them with KINETO_USE_DAEMON=1";
+	if (t->other_kind && o->by_time)
+		return "a trace by time is made by sonde's own monitor alone: give --iterations "
+		       "for torch_npu and MindSpore, use gputrace for PyTorch's own profiler, or "
+		       "start the job with 'sonde monitor'";
 	if (t->other_kind)
 		return o->kind == CONFIG_KINETO
 			       ? "these processes belong to an NPU framework: use nputrace"

@@ -27,10 +27,10 @@ static bool leads(const struct jobs_process *p, const struct jobs_process *leade
 	return known != leader_known ? known : p->status_ms > leader->status_ms;
 }
 
-static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, int64_t now_ms)
+static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, int trace,
+		       int monitor)
 {
-	int monitor = jobs_monitor_state(p, now_ms);
-	int more = weight(p->trace) - weight(a->trace);
+	int more = weight(trace) - weight(a->trace);
 
 	if (weight(monitor) > weight(a->monitor))
 		a->monitor = monitor;
@@ -39,7 +39,7 @@ static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, i
 		return;
 	if (!a->leader || more > 0 || (more == 0 && leads(p, a->leader))) {
 		a->leader = p;
-		a->trace = p->trace;
+		a->trace = trace;
 	}
 }
 
@@ -50,7 +50,7 @@ struct jobs_aggregate jobs_aggregate(const struct jobs *j, const struct access_g
 	const struct jobs_process *p;
 
 	for (struct jobs_cursor c = {.who = who}; (p = jobs_next(j, &c));)
-		add_states(&a, p, now);
+		add_states(&a, p, p->trace, jobs_monitor_state(p, now));
 	return a;
 }
 
@@ -98,11 +98,47 @@ struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid)
 				       .monitor_reported = v >> 16};
 }
 
+static bool is_stopped(const struct jobs_process *p)
+{
+	return p->switched_off || p->stopped_lease;
+}
+
+/* Users whose frameworks were all asked to stop their monitors, by the processes that poll. */
+static void find_stopped(const struct jobs *j, struct hmap *out)
+{
+	const struct jobs_process *p;
+
+	*out = (struct hmap){0};
+	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
+		bool known = !p->guest && (is_stopped(p) || p->switched);
+
+		if (known)
+			hmap_put(out, p->uid, is_stopped(p) && hmap_get(out, p->uid) != 0);
+	}
+}
+
+/* What somebody has stopped ends before it takes the next request, whatever it reports until then:
+ * that request waits for it. */
+static int next_monitor(const struct jobs_process *p, const struct hmap *stopped, int64_t now_ms)
+{
+	int state = jobs_monitor_state(p, now_ms);
+	bool ends = p->guest ? is_stopped(p) : hmap_get(stopped, p->uid) == 1;
+
+	return ends && state == FABRIC_RUNNING ? FABRIC_IDLE : state;
+}
+
+static int next_trace(const struct jobs_process *p)
+{
+	return p->guest && p->guest->ends_trace ? FABRIC_IDLE : p->trace;
+}
+
 void jobs_by_user(const struct jobs *j, struct hmap *out)
 {
 	int64_t now = jobs_now_ms();
 	const struct jobs_process *p;
+	struct hmap stopped;
 
+	find_stopped(j, &stopped);
 	*out = (struct hmap){0};
 	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
 		struct jobs_aggregate a = jobs_of_user(out, p->uid);
@@ -110,9 +146,10 @@ void jobs_by_user(const struct jobs *j, struct hmap *out)
 		if (!(p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)))
 			continue;
 		a.leader = p; /* the states count here, not who reported them last */
-		add_states(&a, p, now);
+		add_states(&a, p, next_trace(p), next_monitor(p, &stopped, now));
 		hmap_put(out, p->uid, pack_states(a));
 	}
+	hmap_release(&stopped);
 }
 
 /* --- the gate --- */

@@ -30,6 +30,7 @@ static const struct {
 	{"ACTIVITIES_LOG_FILE", "--log-file", NULL},
 	{"PROFILE_START_STEP", "--start-step", NULL},
 	{"ACTIVITIES_ITERATIONS", "--iterations", NULL},
+	{"ACTIVITIES_DURATION_MSECS", "--duration-ms", NULL},
 	{"PROFILE_RECORD_SHAPES", "--record-shapes", "false"},
 	{"PROFILE_PROFILE_MEMORY", "--profile-memory", "false"},
 	{"PROFILE_WITH_STACK", "--with-stack", "false"},
@@ -291,6 +292,8 @@ static void record_reply(struct jobs *j, struct jobs_process *p, uint64_t id, co
 	if (!len)
 		return;
 	g->reply = printable_words(words + g->succeeded, len - g->succeeded);
+	g->ends_trace =
+		g->succeeded && !strncmp(g->reply, "ended", 5) && p->trace == FABRIC_RUNNING;
 	if (g->succeeded && g->trace_id && !g->files && !strncmp(g->reply, "dropped", 7)) {
 		g->files = xasprintf("the trace was %s", g->reply);
 		g->is_written = false;

@@ -164,6 +164,7 @@ void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 	if (j->delivering == p)
 		j->delivering = NULL;
 	jobs_config_release(p->pending);
+	jobs_config_release(p->after);
 	jobs_guest_free(p->guest);
 	free(p->pids);
 	free(p);
@@ -243,6 +244,11 @@ static void change_user(struct jobs *j, struct jobs_process *p, uid_t uid)
 {
 	jobs_top_forget(j, p);
 	drop_foreign(&p->pending, uid);
+	drop_foreign(&p->after, uid);
+	if (!p->pending) {
+		p->pending = p->after;
+		p->after = NULL;
+	}
 	if (p->guest)
 		drop_foreign(&p->guest->stop, uid);
 	forget_user(j, p->uid);

@@ -153,6 +153,7 @@ struct jobs_guest {
 	uint64_t request_id, replied_id; /* the last request that it got, and that it replied to */
 	char *reply; /* the outcome, or why it failed; NULL: it succeeded */
 	bool succeeded, is_written;
+	bool ends_trace; /* it has replied that its trace ends by request, and still reports it */
 	uint8_t logged_failures; /* of this request */
 	uint64_t trace_id; /* the last trace that it was asked for */
 	char *files; /* of it: where they are, or why there are none; NULL: not known yet */
@@ -173,6 +174,7 @@ struct jobs_process {
 	struct jobs_peer *peer; /* NULL: not visible from our pid namespace */
 	int32_t *pids; /* sorted; NULL until it asks for a config */
 	struct jobs_config *pending;
+	struct jobs_config *after; /* a trace that follows the stop that is pending; NULL: none */
 	struct jobs_guest *guest; /* NULL: it is none of ours */
 	struct toplist *top; /* NULL: it reported nothing */
 	const char *endpoint;
@@ -450,6 +452,7 @@ struct jobs_request {
 	int64_t now_ms;
 	enum config_kind kind;
 	bool each_guest; /* the limit is not for guests */
+	bool by_time; /* a trace of no steps, which only guests make */
 	bool leaves_out; /* by its pids or its limit: some who would have taken it */
 	bool with_reason; /* the reply is to say why nobody gets it */
 	struct hmap reporters; /* processes of frameworks that reported a state: user and pid */

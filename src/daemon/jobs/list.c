@@ -33,6 +33,7 @@ static void add_facts(json_t *o, const struct access_grant *who, const struct jo
 
 	json_object_set_new(o, "host_pid", peer ? json_integer(peer->pid) : json_null());
 	json_object_set_new(o, "command", shown ? jobs_command_line(f) : json_null());
+	json_object_set_new(o, "facts_pending", json_boolean(peer && peer->asked && !f));
 	json_object_set_new(o, "rank", rank_number(f, f ? f->rank : 0));
 	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
 }
@@ -168,7 +169,7 @@ static json_t *describe_row(const struct row *r, const struct access_grant *who,
 				  *source = status_source(r);
 	int32_t device = p->device >= 0 ? p->device : asks->device;
 	int64_t last_ms = p->last_ms > asks->last_ms ? p->last_ms : asks->last_ms;
-	bool pending = asks->pending || (r->guest && r->guest->pending);
+	bool pending = asks->pending || asks->after || (r->guest && r->guest->pending);
 
 	if (r->guest && r->guest->last_ms > last_ms)
 		last_ms = r->guest->last_ms;

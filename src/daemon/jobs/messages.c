@@ -150,6 +150,8 @@ void jobs_delivered(struct jobs *j, bool sent)
 	struct jobs_config *c = *which;
 	*which = NULL;
 	if (!first) {
+		p->pending = p->after;
+		p->after = NULL;
 		jobs_lease_delivered(p, c);
 		if (c->is_monitor && !p->guest && !c->renews)
 			j->monitor_ms = c->monitor_ms;
@@ -196,6 +198,8 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 	if (trace == FABRIC_IDLE && (p->trace == FABRIC_RUNNING || p->trace == FABRIC_READY))
 		p->traces_ended++;
 	p->trace = (int8_t)trace;
+	if (p->guest && trace != FABRIC_RUNNING)
+		p->guest->ends_trace = false;
 	p->current_step = s->current_step;
 	p->start_step = s->start_step;
 	p->stop_step = s->stop_step;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
+#include "wire/request.h"
 
 #define DEFAULT_PROCESS_LIMIT 1000
 /* What the dyno of today always sends with npu-monitor, and without being asked with nputrace. It
@@ -185,6 +186,15 @@ bool jobs_request_read_target(const struct jobs *j, const json_t *request, struc
 	return true;
 }
 
+/* Profilers of frameworks would wait for a number of steps that is not there. */
+static bool is_trace_by_time(const struct jobs_request *o)
+{
+	struct trace_request trace;
+
+	return o->kind == CONFIG_NPU_TRACE &&
+	       !trace_request_read(o->config, strlen(o->config), &trace) && !trace.steps;
+}
+
 bool jobs_request_read(const struct jobs *j, const struct access_grant *who, const json_t *request,
 		       struct jobs_request *o, json_t **out_fault)
 {
@@ -206,6 +216,7 @@ bool jobs_request_read(const struct jobs *j, const struct access_grant *who, con
 	}
 	o->config = json_string_value(config);
 	o->kind = config_kind(o->config);
+	o->by_time = is_trace_by_time(o);
 	if (!jobs_request_read_target(j, request, o, out_fault))
 		return false;
 	o->with_reason = json_is_true(json_object_get(request, "with_reason"));
@@ -251,6 +262,8 @@ bool jobs_request_understood(const struct jobs_request *o, const struct jobs_pro
 		       hmap_get(&o->frameworks, reporter_key(p->uid, p->pid)) == HMAP_NONE;
 	if (o->kind == CONFIG_KINETO)
 		return !is_npu_client(o, p);
+	if (o->by_time)
+		return false;
 	return is_npu_client(o, p) || p->heard & JOBS_HEARD_CONTEXT;
 }
 
@@ -367,11 +380,21 @@ static bool replaces_pending(const struct jobs_process *p, const struct jobs_con
 	return p->guest && (switches || (!p->pending->is_monitor && !c->is_monitor));
 }
 
+/* A stop is effective for what is asked for next: a trace waits until it is fetched. A guest fetches
+ * it at once. */
+static bool follows_pending(const struct jobs_process *p, const struct jobs_config *c)
+{
+	return p->pending->is_monitor && p->pending->stops && c->is_npu_trace && !p->guest &&
+	       !p->after;
+}
+
 static void install_config(struct jobs *j, const struct jobs_request *o, struct jobs_process *p,
 			   struct jobs_config *c)
 {
-	jobs_config_release(p->pending);
-	p->pending = c;
+	struct jobs_config **place = p->pending && follows_pending(p, c) ? &p->after : &p->pending;
+
+	jobs_config_release(*place);
+	*place = c;
 	c->refs++;
 	if (!c->renews) /* a caller gets the reply to the request it waits for */
 		jobs_expect_reply(p, c);
@@ -406,7 +429,7 @@ static json_t *assign_config(struct jobs *j, const struct jobs_request *o,
 		if (counts && assigned >= o->limit)
 			continue;
 		if ((config->lease && !jobs_lease_allows(p, config)) ||
-		    (p->pending && !replaces_pending(p, config))) {
+		    (p->pending && !replaces_pending(p, config) && !follows_pending(p, config))) {
 			busy++;
 			continue;
 		}

@@ -35,10 +35,12 @@ static struct jobs_config *make_stop(struct jobs *j)
 
 static bool withdraw_trace(struct jobs_process *p)
 {
-	if (!p->pending || !p->pending->is_npu_trace)
+	struct jobs_config **c = p->after ? &p->after : &p->pending;
+
+	if (!*c || !(*c)->is_npu_trace)
 		return false;
-	jobs_config_release(p->pending);
-	p->pending = NULL;
+	jobs_config_release(*c);
+	*c = NULL;
 	return true;
 }
 

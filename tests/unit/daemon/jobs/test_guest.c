@@ -444,19 +444,22 @@ TEST(jobs_guest, what_became_of_an_order)
 	struct jobs_process *p = jobs_register(j, &from, 0, getpid(), &code);
 	CHECK(p && p->guest);
 	jobs_expect_reply(p, &(struct jobs_config){.id = 77});
-	CHECK(strstr(answers(j, "77"), "\"done\":0,\"failed\":[],\"told\":[],\"waiting\":["));
+	CHECK(strstr(answers(j, "77"),
+		     "\"failed\":[],\"not_written\":[],\"told\":[],\"waiting\":["));
 	CHECK(say_to(j, "77 ", 3));
-	CHECK_STR(answers(j, "77"), "{\"done\":1,\"failed\":[],\"told\":[],\"waiting\":[]}");
+	CHECK(strstr(answers(j, "77"), "{\"done\":1,\"expected\":["));
+	CHECK(strstr(answers(j, "77"), "\"told\":[],\"waiting\":[],\"written\":[]}"));
 	CHECK(say_to(j, "77 +ended in step 4", 19));
-	CHECK(strstr(answers(j, "77"), "\"done\":1,\"failed\":[],\"told\":[{"));
+	CHECK(strstr(answers(j, "77"), "\"failed\":[],\"not_written\":[],\"told\":[{"));
 	CHECK(strstr(answers(j, "77"), "\"what\":\"ended in step 4\""));
 	CHECK(say_to(j, "77 not \xff\n so", 12));
-	CHECK(strstr(answers(j, "77"), "\"done\":0,\"failed\":[{"));
+	CHECK(strstr(answers(j, "77"), "{\"done\":0,") &&
+	      strstr(answers(j, "77"), "\"failed\":[{"));
 	CHECK(strstr(answers(j, "77"), "\"why\":\"not \xef\xbf\xbd? so\""));
 	CHECK(say_to(j, "77 +", 4));
 	CHECK(strstr(answers(j, "77"), "\"what\":\"\""));
 	CHECK(say_to(j, "78 of another", 13));
-	CHECK(strstr(answers(j, "78"), "\"done\":0,\"failed\":[]"));
+	CHECK(strstr(answers(j, "78"), "{\"done\":0,\"expected\":[],\"failed\":[]"));
 	CHECK(!say_to(j, "77", 2) && !say_to(j, "", 0));
 	/* more than is kept: it ends where a character does */
 	char text[600] = "77 +x";
@@ -464,6 +467,40 @@ TEST(jobs_guest, what_became_of_an_order)
 		memcpy(text + 5 + 2 * i, "\xc3\xa9", 2);
 	CHECK(say_to(j, text, 405));
 	CHECK(strstr(answers(j, "77"), "\"what\":\"x\xc3\xa9") && !strchr(answers(j, "77"), '?'));
+	end(j);
+}
+
+static bool write_files(struct jobs *j, uid_t uid, const char *text)
+{
+	struct jobs_sender from = sender(uid, false);
+
+	return jobs_files(j, &from, text, strlen(text));
+}
+
+TEST(jobs_guest, what_became_of_the_files_of_a_trace)
+{
+	struct jobs *j = make();
+	struct jobs_sender from = sender(5, true);
+	int code;
+
+	struct jobs_process *p = jobs_register(j, &from, 0, 4242, &code);
+	jobs_expect_reply(p, &(struct jobs_config){.id = 77, .is_npu_trace = true});
+	CHECK(write_files(j, 5, "4242 78 +/of/another")); /* and nobody asks for it any more */
+	CHECK(!write_files(j, 6, "4242 77 +/of/another/user"));
+	CHECK(write_files(j, 5, "4243 77 +/of/nobody"));
+	CHECK(write_files(j, 5, "4242 77") && write_files(j, 5, "4242"));
+	CHECK(write_files(j, 5, "x 4242 77 +/a") && write_files(j, 5, "4242 77+/a"));
+	CHECK(strstr(answers(j, "77"), "\"written\":[]") && !p->guest->files);
+	CHECK(write_files(j, 5, "4242 77 no room\n"));
+	CHECK(strstr(answers(j, "77"), "\"not_written\":[{\"pid\":4242,\"why\":\"no room?\"}]"));
+	CHECK(write_files(j, 5, "4242 77 +/t/a b"));
+	CHECK(strstr(answers(j, "77"), "\"written\":[{\"path\":\"/t/a b\",\"pid\":4242}]"));
+	/* what comes next does not take it away, until it is a trace */
+	jobs_expect_reply(p, &(struct jobs_config){.id = 79});
+	CHECK(strstr(answers(j, "77"), "\"expected\":[4242]") &&
+	      strstr(answers(j, "77"), "/t/a b"));
+	jobs_expect_reply(p, &(struct jobs_config){.id = 80, .is_npu_trace = true});
+	CHECK(strstr(answers(j, "77"), "\"expected\":[],") && !strstr(answers(j, "77"), "/t/a b"));
 	end(j);
 }
 
