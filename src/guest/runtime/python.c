@@ -218,27 +218,22 @@ static uint64_t hash_of_name(uint64_t name)
 		       : hash;
 }
 
-/* One read of the code object; everything else is in the copy. The line in the key is the
- * function's first one: the line of the instruction is computed when the place is new. */
+/* The few words that are needed: copying the code object cost as much as all the rest. The line in
+ * the key is the function's first one: that of the instruction is computed when the place is new. */
 static bool place_of(const struct python_raw_frame *f, struct place *out)
 {
 	const struct python_layout *l = &python.layout;
-	uint8_t bytes[PYTHON_CODE_MAX];
 	uint32_t named = l->code.qualname != PYTHON_NONE ? l->code.qualname : l->code.name;
 	int32_t first_line;
 
-	if (python_read(&reader, f->code, bytes, l->code.size) < 0)
+	if (python_read(&reader, f->code + l->code.firstlineno, &first_line, 4) < 0 ||
+	    python_read_word(&reader, f->code + named, &out->name) < 0 ||
+	    python_read_word(&reader, f->code + l->code.filename, &out->file) < 0 ||
+	    python_read_word(&reader, f->code + l->code.linetable, &out->table) < 0)
 		return false;
-	memcpy(&first_line, bytes + l->code.firstlineno, sizeof(first_line));
-	*out = (struct place){
-		.code = f->code,
-		.lasti = f->instr,
-		.name = python_word(bytes, named),
-		.file = python_word(bytes, l->code.filename),
-		.table = python_word(bytes, l->code.linetable),
-		.line = (uint32_t)first_line,
-	};
-	out->line |= hash_of_name(out->name) << 32;
+	out->code = f->code;
+	out->lasti = f->instr;
+	out->line = (uint32_t)first_line | hash_of_name(out->name) << 32;
 	if (l->minor == 10)
 		out->lasti = f->instr * 2;
 	if (l->minor >= 11)

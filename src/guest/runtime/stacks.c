@@ -100,6 +100,16 @@ static uint32_t stack_store(struct arena_head *a, const uint64_t *pc, uint32_t n
 	return id;
 }
 
+/* Mostly six words: less than what a call of memcmp() costs. */
+static bool is_same(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (i < n && a[i] == b[i])
+		i++;
+	return i == n;
+}
+
 struct interning {
 	const uint64_t *pc;
 	uint32_t n, tag, id; /* id: it has been stored, but has no slot yet */
@@ -134,8 +144,7 @@ static uint32_t find_or_put(struct arena_head *a, struct interning *w, _Atomic u
 				return w->id;
 		}
 		struct stack_entry *e = arena_stack(a, (uint32_t)v);
-		if (v >> 32 == w->tag && e->depth == w->n &&
-		    !memcmp(e->pc, w->pc, (size_t)w->n * 8))
+		if (v >> 32 == w->tag && e->depth == w->n && is_same(e->pc, w->pc, w->n))
 			return (uint32_t)v;
 	}
 	return 0;
