@@ -296,6 +296,14 @@ int leak_left_order(const void *pa, const void *pb)
 	return ORDER(b->bytes, a->bytes) ?: ORDER(a->site->number, b->site->number);
 }
 
+/* Who holds the most comes first: a job may have dozens of helpers that hold next to nothing. */
+static int larger_rest_first(const void *pa, const void *pb)
+{
+	const struct leak_rest *a = pa, *b = pb;
+
+	return ORDER(b->bytes, a->bytes) ?: ORDER(a->process->first_ns, b->process->first_ns);
+}
+
 static void count_left(struct leak_rest *rest, const struct block *b)
 {
 	if (b->mapping && is_carved(b)) /* what counts is what Python has cut from it */
@@ -353,6 +361,7 @@ void leaks_judge(struct leaks *l, struct leak_answer *out)
 		if (p->npools)
 			count_rest(l, p, &out->rests[out->nrests++]);
 	}
+	SORT(out->rests, out->nrests, larger_rest_first);
 }
 
 void leak_answer_release(struct leak_answer *a)

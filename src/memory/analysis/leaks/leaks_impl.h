@@ -120,7 +120,7 @@ struct leak_answer {
 	size_t growing; /* of them: the first ones, which grow and count */
 	bool judged; /* some process has ended enough steps */
 	size_t ignored;
-	struct leak_rest *rests; /* of each process that has pools */
+	struct leak_rest *rests; /* of each process that has pools, the largest first */
 	size_t nrests;
 	struct block **blocks, **others; /* what the findings point into */
 };

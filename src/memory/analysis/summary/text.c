@@ -320,20 +320,44 @@ static void print_table(const struct view *g)
 		      NUMBER(g->npools), NUMBER(g->pools_total));
 }
 
+static uint64_t highest_pool_of(const struct summary_process *p)
+{
+	uint64_t highest = 0;
+
+	for (size_t i = 0; i < p->npools; i++)
+		if (p->pool_list[i]->bytes.peak_bytes > highest)
+			highest = p->pool_list[i]->bytes.peak_bytes;
+	return highest;
+}
+
+static int higher_process_first(const void *pa, const void *pb)
+{
+	const struct summary_process *a = *(const struct summary_process *const *)pa;
+	const struct summary_process *b = *(const struct summary_process *const *)pb;
+
+	return ORDER(highest_pool_of(b), highest_pool_of(a)) ?: ORDER(a->first_ns, b->first_ns);
+}
+
+/* In the order of their appearance; of many, those with the highest peaks. */
 static void print_processes(const struct view *g)
 {
-	size_t named = 0;
+	const struct summary_process **named = xcalloc(g->s->nprocesses + 1, sizeof(*named));
+	size_t n = 0;
 
 	for (size_t i = 0; i < g->s->nprocesses; i++) {
 		const struct summary_process *p = g->s->processes[i];
 
-		if (!p->cmdline || !*p->cmdline || !p->seen.rows || named++ >= MAX_PROCESSES)
-			continue;
-		print(g, "{}Process {}: {}\n", TEXT(named == 1 ? "\n" : ""), NUMBER(p->pid),
-		      PRINTABLE(p->cmdline));
+		if (p->cmdline && *p->cmdline && p->seen.rows)
+			named[n++] = p;
 	}
-	if (named > MAX_PROCESSES)
-		print(g, "and {} more processes\n", NUMBER(named - MAX_PROCESSES));
+	if (n > MAX_PROCESSES)
+		SORT(named, n, higher_process_first);
+	for (size_t i = 0; i < n && i < MAX_PROCESSES; i++)
+		print(g, "{}Process {}: {}\n", TEXT(i ? "" : "\n"), NUMBER(named[i]->pid),
+		      PRINTABLE(named[i]->cmdline));
+	if (n > MAX_PROCESSES)
+		print(g, "and {} more processes, with lower peaks\n", NUMBER(n - MAX_PROCESSES));
+	free(named);
 }
 
 static void print_paragraph(const struct view *g, struct buf *text)
