@@ -297,6 +297,20 @@ def test_chrome_of_several_ranks(files):
     assert "no stream" in threads and not any("4294967295" in t for t in threads)
 
 
+def test_chrome_of_a_worker(files):
+    """A process that a rank has started has its variables; it is not called like the rank."""
+    rank = files.jsonl(2, n=60)
+    later = "".join(rank.read_text().splitlines(True)[4:])
+    worker = rank.with_name("msmonitor_177_20261115220000009_2.jsonl")
+    worker.write_text(later.replace('"processId":102', '"processId":177'))
+    events = json.loads(files.export("chrome", worker, rank).read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    order = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+    assert [names[pid] for pid in sorted(order, key=order.get)] == [
+        "process 102, rank 2", "device 2, rank 2",
+        "process 177, beside rank 2", "device 2, process 177 beside rank 2"]
+
+
 def test_show_counts_right(files):
     said = files.show("--top=100", files.jsonl())
     totals = collections.defaultdict(list)

@@ -15,6 +15,8 @@ import pytest
 
 from capabilities import lacks
 from daemon import SANDBOX, Daemon
+from monitor_programs import NPU
+from monitored import dyno, environment, state
 from pythons import one_per_minor
 from torches import a_torch, torches
 from users import as_user
@@ -221,6 +223,46 @@ def test_the_daemon_knows_the_same_rank(build, tmp_path):
         listed = lambda: d.call({"fn": "listProcesses"})["processes"]  # noqa: E731
         wait_until(lambda: [(x["pid"], x["rank"], x["local_rank"]) for x in listed()]
                    == [(p.pid, 6, 2)], listed)
+
+
+# A process group as PyTorch has it, as far as it can be seen from outside: behind the object of
+# Python one of C++ with rank and size.
+MONITORED = NPU + """
+import struct, types
+
+# As linked programs find it: libraries that are preloaded come first.
+ctypes.CDLL("libruntime.so", mode=ctypes.RTLD_GLOBAL)
+_rt.rtSetDevice = ctypes.CDLL(None).rtSetDevice
+
+class Group:
+    __slots__ = ("object",)
+
+group = Group()
+group.object = struct.pack("ii", 5, 8)
+module = sys.modules["torch.distributed.distributed_c10d"] = types.ModuleType("c10d")
+module._world = types.SimpleNamespace(_default_pg=group)
+module._pg_group_ranks = {group: {i: i for i in range(8)}}
+npu = Npu()
+print("ready", flush=True)
+while True:
+    npu.step()
+    time.sleep(0.01)
+"""
+
+
+def test_the_monitor_knows_the_same_rank(build, tmp_path):
+    """A job whose launcher says nothing: its files are those of the rank in its group."""
+    out = tmp_path / "out"
+    with Daemon(build, tmp_path, ipc=True) as d:
+        env = environment(build, d, LD_LIBRARY_PATH=build / "sim", RANK="1")
+        with running(tmp_path, "monitored.py", MONITORED, python=sys.executable, **env) as (p, _):
+            wait_until(lambda: state(d) == "Idle")
+            for words, becomes in (("--npu-monitor-start", "Running"), ("--npu-monitor-stop", "Idle")):
+                dyno(build, d, "npu-monitor", words, "--mspti-activity-kind", "Kernel", "--log-file",
+                     out, "--export-type", "Jsonl")
+                wait_until(lambda: state(d) == becomes)
+    [path] = out.rglob("*.jsonl")
+    assert path.name.startswith(f"msmonitor_{p.pid}_") and path.name.endswith("_5.jsonl")
 
 
 def test_hidepid_is_named(users):

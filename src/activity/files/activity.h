@@ -41,6 +41,9 @@ struct activity_origin {
 	uint32_t pid;
 	int32_t rank; /* -1: not known */
 	uint64_t start_ns; /* wall clock, of the window: what ended before is not in it */
+	/* Another process of this rank was there before it, and still is: workers have the
+	 * variables of their rank. */
+	bool is_second;
 };
 
 struct activity_options {

@@ -171,7 +171,9 @@ static void name_process(struct activity_writer *w, int64_t pid, const struct ac
 
 	if (!is_new(w, (uint64_t)pid, UINT64_MAX))
 		return;
-	if (rank >= 0 && (device || !w->who.pid || a->pid == w->who.pid))
+	if (rank >= 0 && w->who.is_second)
+		snprintf(whose, sizeof(whose), ", process %u beside rank %d", w->who.pid, rank);
+	else if (rank >= 0 && (device || !w->who.pid || a->pid == w->who.pid))
 		snprintf(whose, sizeof(whose), ", rank %d", rank);
 	else if (rank >= 0)
 		snprintf(whose, sizeof(whose), ", started by rank %d", rank);
@@ -181,10 +183,12 @@ static void name_process(struct activity_writer *w, int64_t pid, const struct ac
 		snprintf(text, sizeof(text), "device unknown%s", whose);
 	else if (device)
 		snprintf(text, sizeof(text), "device %u%s", a->device, whose);
+	else if (w->who.is_second)
+		snprintf(text, sizeof(text), "process %u, beside rank %d", a->pid, rank);
 	else
 		snprintf(text, sizeof(text), "process %u%s", a->pid, whose);
 	name_track(w, pid, 0, "process_name", text);
-	order.i = (rank >= 0 ? rank : (int64_t)w->process) * 2 + device;
+	order.i = (rank >= 0 ? rank : (int64_t)w->process) * 4 + 2 * w->who.is_second + device;
 	chrome_meta(w->trace, pid, 0, "process_sort_index", &order, 1);
 }
 

@@ -13,6 +13,7 @@
 struct source {
 	const char *path;
 	struct activity_origin who;
+	uint64_t end_ns; /* of its last activity */
 	size_t process; /* number of its process, in the order in which they are met */
 };
 
@@ -25,12 +26,14 @@ struct copying {
 	uint64_t activities;
 };
 
-static int note_start(void *arg, const struct activity *a)
+static int note_times(void *arg, const struct activity *a)
 {
-	struct activity_origin *who = arg;
+	struct source *s = arg;
 
-	if (!who->start_ns || a->start_ns < who->start_ns)
-		who->start_ns = a->start_ns;
+	if (!s->who.start_ns || a->start_ns < s->who.start_ns)
+		s->who.start_ns = a->start_ns;
+	if (a->end_ns > s->end_ns)
+		s->end_ns = a->end_ns;
 	return 0;
 }
 
@@ -39,7 +42,7 @@ static int note_start(void *arg, const struct activity *a)
 static int read_origin(struct source *s, struct err *err)
 {
 	struct activity_about about = {.rank = -1};
-	int r = activity_read(s->path, note_start, &s->who, &about, err);
+	int r = activity_read(s->path, note_times, s, &about, err);
 
 	s->who.pid = about.pid;
 	s->who.rank = about.rank;
@@ -63,6 +66,20 @@ static size_t number_processes(struct source *sources, size_t n)
 		sources[i].process = k < i ? sources[k].process : processes++;
 	}
 	return processes;
+}
+
+/* One that began when another of its rank had ended is that rank, started again. */
+static void find_seconds(struct source *sources, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < n; k++) {
+			const struct source *a = &sources[k], *b = &sources[i];
+
+			if (a->who.rank >= 0 && a->who.rank == b->who.rank &&
+			    a->who.pid != b->who.pid && a->who.start_ns < b->who.start_ns &&
+			    a->end_ns > b->who.start_ns)
+				sources[i].who.is_second = true;
+		}
 }
 
 static int copy_activity(void *arg, const struct activity *a)
@@ -135,8 +152,10 @@ int activity_convert(char *const *paths, size_t npaths, const struct activity_wr
 		sources[i].path = paths[i];
 		r = read_origin(&sources[i], err);
 	}
-	if (r == 0)
+	if (r == 0) {
 		out->processes = number_processes(sources, npaths);
+		find_seconds(sources, npaths);
+	}
 	if (of_one)
 		files = out->processes;
 	for (size_t i = 0; !of_one && i < npaths; i++)

@@ -65,7 +65,7 @@ static int put_all(struct trace_state *t, const struct activity_writer_ops *ops,
 static int write_activities(struct trace_state *t, const struct activity_writer_ops *ops,
 			    const char *dir, const struct split_rank *rank, struct err *err)
 {
-	struct activity_origin who = {t->w->pid, t->w->rank, t->from_ns};
+	struct activity_origin who = {.pid = t->w->pid, .rank = t->w->rank, .start_ns = t->from_ns};
 	struct activity_closing closing = {
 		.end_ns = t->last_ns, .groups = t->w->groups, .lost = t->w->lost + t->left_out};
 	struct activity_writer *w = ops->open(dir, &who, NULL);

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
+#include "unwind/remote/rank.h"
 #include "wire/rank_env.h"
 
 #include <stdio.h>
@@ -85,6 +86,7 @@ void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local)
 	char path[64];
 	struct buf env = {0};
 	struct err err = {0};
+	struct process_rank now;
 
 	*out_world = *out_local = 0;
 	snprintf(path, sizeof(path), "/proc/%u/environ", pid);
@@ -93,6 +95,9 @@ void trace_world_of(uint32_t pid, uint32_t *out_world, uint32_t *out_local)
 		*out_local = size_of(RANK_ENV_LOCAL_WORLD_SIZE, &env);
 	}
 	buf_release(&env);
+	process_rank_find((pid_t)pid, &now);
+	if (now.world_size > 0)
+		*out_world = (uint32_t)now.world_size;
 }
 
 char *trace_parent_of(uint32_t pid)

@@ -14,6 +14,7 @@
 #include "base/containers/hmap.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "unwind/remote/rank.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -207,6 +208,18 @@ static void replay_ahead(struct process *p, bool goes_on)
 	p->too_many_ahead = 0;
 }
 
+/* The process says what its environment says; its process group counts more, and may be all that
+ * there is. */
+static int32_t rank_of(const struct process *p, int32_t said)
+{
+	struct process_rank found;
+
+	if (!p->shown_pid)
+		return said;
+	process_rank_find((pid_t)p->shown_pid, &found);
+	return found.source == RANK_FROM_GROUP ? found.rank : said;
+}
+
 static void start_window(struct activities *a, struct process *p, const struct rec_monitor *r)
 {
 	struct open_window *old = find_window(p, r->window);
@@ -214,7 +227,7 @@ static void start_window(struct activities *a, struct process *p, const struct r
 		.proc = p->number,
 		.pid = p->pid,
 		.shown_pid = p->shown_pid,
-		.rank = r->rank,
+		.rank = rank_of(p, r->rank),
 		.id = r->window,
 		.start_ns = wall_of(r->head.time_ns, a->wall_minus_mono_ns),
 		.since_ns = wall_of(r->value ? r->value : r->head.time_ns, a->wall_minus_mono_ns),

@@ -116,15 +116,10 @@ static struct jobs_facts *read_facts(pid_t pid)
 static struct jobs_facts *read_live(pid_t pid, const struct jobs_facts *start)
 {
 	struct process_rank rank;
-	struct python_place place;
-	struct remote remote;
 
 	if (!proc_is_ours() || broker_lives())
 		return NULL;
-	remote_init(&remote, pid);
-	if (python_find(&remote, &place, NULL) < 0)
-		return NULL;
-	process_rank_read(pid, &remote, &place, &rank);
+	process_rank_find(pid, &rank);
 	if (rank.rank == start->rank && rank.local_rank == start->local_rank)
 		return NULL;
 	size_t size = sizeof(*start) + start->command_len + 1;

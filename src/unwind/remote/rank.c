@@ -63,3 +63,13 @@ bool process_rank_read(pid_t pid, struct remote *r, const struct python_place *p
 		read_live(r, place, out);
 	return known;
 }
+
+void process_rank_find(pid_t pid, struct process_rank *out)
+{
+	struct python_place place;
+	struct remote remote;
+
+	remote_init(&remote, pid);
+	bool found = python_find(&remote, &place, NULL) == 0;
+	process_rank_read(pid, &remote, found ? &place : NULL, out);
+}

@@ -38,4 +38,7 @@ struct process_rank {
 bool process_rank_read(pid_t pid, struct remote *r, const struct python_place *place,
 		       struct process_rank *out);
 
+/* The same of a process that nobody has open: finds its interpreter first, some milliseconds. */
+void process_rank_find(pid_t pid, struct process_rank *out);
+
 #endif
