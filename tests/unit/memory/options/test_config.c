@@ -289,9 +289,10 @@ TEST(mem_config, output)
 	CHECK_STR(notices, "");
 	GOOD("-o/\xe4\xb8\xad\xe6\x96\x87");
 	bad("--output-path=", "''", "empty");
-	bad("--output-path=/a:b", "'/a:b'", "letters, digits");
-	bad("--output-path=/a" WIDE, "/a", "letters, digits");
-	bad("--output-path=/a\xe4\xb8", "/a", "letters, digits");
+	GOOD("--output-path=/a:b" WIDE "p\xc3\xa4th");
+	CHECK_STR(o.config.output_dir, "/a:b" WIDE "p\xc3\xa4th");
+	bad("--output-path=/a\nb", "/a", "control characters");
+	bad("--output-path=/a\xe4\xb8", "/a", "not UTF-8");
 	memset(path + 14, 'a', 256);
 	bad(path, "aaa", "longer than 255");
 	for (int i = 0; i < 33; i++)
