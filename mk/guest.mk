@@ -39,11 +39,11 @@ $(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(GUEST_LDFLAGS) -Wl,-soname,$(@F)
 
-# The version that the C library gave its first functions on this machine.
+# The versions that the C library gave its first functions on this machine, and the start of programs.
 INTERPOSE_LIBS := $(O)/lib/libleaks_ascend_hal_hook.so $(O)/lib/libsonde_monitor.so
-$(O)/guest/interpose.map:
+$(O)/guest/interpose.map: mk/guest.mk
 	@mkdir -p $(@D)
-	printf '%s { };\n' $(if $(findstring aarch64,$(shell $(CC) -dumpmachine)),GLIBC_2.17,GLIBC_2.2.5) > $@
+	printf '%s { };\nGLIBC_2.34 { };\n' $(if $(findstring aarch64,$(shell $(CC) -dumpmachine)),GLIBC_2.17,GLIBC_2.2.5) > $@
 $(INTERPOSE_LIBS): $(O)/guest/interpose.map
 $(INTERPOSE_LIBS): private GUEST_LDFLAGS += -Wl,--version-script=$(O)/guest/interpose.map
 

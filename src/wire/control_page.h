@@ -77,6 +77,7 @@ enum session_want {
 	WANT_WATCH = 1 << 6, /* samples of watched memory, see watch_* below */
 	WANT_TRACE = 1 << 7, /* calls of Python functions */
 	WANT_OWNERS = 1 << 8, /* who owns memory: the framework is asked */
+	WANT_OBJECTS = 1 << 9, /* blocks of CPython's allocator */
 };
 
 struct control_page {

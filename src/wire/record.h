@@ -253,7 +253,7 @@ enum rec_system_kind {
 	SYSTEM_START_TRACE = 2,
 	SYSTEM_STOP_TRACE = 3,
 	SYSTEM_STEP = 4, /* value = number of the step that ends */
-	SYSTEM_EXIT = 5, /* exit() reached the library's destructor */
+	SYSTEM_EXIT = 5, /* the program has ended by itself; its teardown follows */
 };
 
 struct rec_system {
@@ -411,7 +411,7 @@ struct rec_settings {
 	uint8_t c_stack;
 	uint8_t py_stack;
 	uint8_t watch; /* SETTINGS_WATCH… */
-	uint8_t reserved;
+	uint8_t python_objects;
 };
 
 #define SETTINGS_WATCH 1 /* memory is watched */

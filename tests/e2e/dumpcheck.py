@@ -38,7 +38,7 @@ TYPES = {
         "KERNEL_END",
     },
     "MSTX": {"Mark", "Range_start", "Range_end"},
-    "SYSTEM": {"ACL_INIT", "ACL_FINI", "START_TRACE", "STOP_TRACE", "STEP"},
+    "SYSTEM": {"ACL_INIT", "ACL_FINI", "START_TRACE", "STOP_TRACE", "STEP", "EXIT"},
     "SNAPSHOT": {"SNAPSHOT"},
     "OOM_DETAIL": {"OOM_TRIGGER", "OOM_RECENT_ALLOC", "OOM_TOP_ALLOC"},
 }

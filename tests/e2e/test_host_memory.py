@@ -2,12 +2,14 @@
 """Host memory (--device=npu,cpu): the malloc family keeps its promises, whoever provides it."""
 
 import collections
+import json
 import subprocess
 import sys
 
 import pytest
 
 from capabilities import needs
+from pythons import one_per_minor
 
 
 HOST = ["--device=npu,cpu"]
@@ -158,3 +160,72 @@ def test_small_objects_of_python(hurt):
     (lost,) = answer["leaks"]
     assert lost["where"] == "lose (leaky.py:10)" and lost["pool"] == "HOST"
     assert 1 << 20 <= lost["bytes_per_step"] <= 6 << 20
+
+
+KEEPS = """
+def keep():
+    return [bytes(100 + i % 9) for i in range(4000)]
+kept = keep()
+again = [bytearray(b * 5) for b in kept]  # more than pymalloc serves: malloc's
+del again
+"""
+
+
+@pytest.mark.parametrize("python", one_per_minor())
+def test_objects_of_every_python(hurt, python):
+    """--python-objects: each block at its line, cut from arenas that count once."""
+    script = hurt.tmp / "keeps.py"
+    script.write_text(KEEPS)
+    opts = ["--python-objects", "--call-stack=python:3", "--format=none"]
+    r = hurt.run(python.path, "-I", "-S", script, opts=opts)
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"", b"")
+    show = hurt.show()
+    (process,) = show["processes"]
+    pools = {x["pool"]: x for x in process["pools"]}
+    free_threaded = python.label.endswith("t")
+    mine = pools["HOST" if free_threaded else "PYTHON"]["alive_at_end"]["places"]
+    (keep,) = [x for x in mine if "keep" in (x["where"] or "")]
+    assert keep["where"].endswith("(keeps.py:3)") and 4000 <= keep["blocks"] < 4020
+    assert 547990 <= keep["bytes"] < 4000 * 160
+    assert show["devices"][0]["peak_bytes"] == pools["HOST"]["peak_bytes"]
+    assert show["notes"] == []
+    if not free_threaded:  # objects lie in arenas
+        assert pools["PYTHON"]["peak_bytes"] < pools["HOST"]["peak_bytes"]
+
+
+# --- the end of a program ---
+
+
+@pytest.mark.parametrize("how", ["return", "exit", "quick", "kill"])
+def test_what_is_left_is_the_state_before_teardown(hurt, how):
+    recorded_like_plain(hurt, hurt.target("ends"), how, opts=["--device=cpu", "--call-stack=c:10"])
+    (process,) = hurt.show()["processes"]
+    (pool,) = process["pools"]
+    held = [x for x in pool["alive_at_end"]["places"] if (x["where"] or "").startswith("hold ")]
+    assert sum(x["bytes"] for x in held) == 5 * MIB
+    assert pool["teardown_frees"] == {"return": 2, "exit": 2}.get(how, 0)
+    assert 5 * MIB <= pool["peak_bytes"] < 6 * MIB
+    (rest,) = hurt.ask("leaks")["processes"]
+    assert rest["left_at_end"]["bytes"] == pool["alive_at_end"]["bytes"]
+    csv = hurt.sonde("mem", "leaks", "--json", *hurt.out.rglob("device_cpu/dump/*.csv"))
+    (from_csv,) = json.loads(csv.stdout)["processes"]
+    assert from_csv["left_at_end"] == rest["left_at_end"]
+    assert "libleaks" not in " ".join(x.c_stack for p in hurt.processes() for x in p.rows)
+
+
+def test_python_before_it_tears_itself_down(hurt):
+    """What it holds when its program has ended, though it frees that before it exits."""
+    code = (
+        "import atexit\n"
+        "class Kept:\n"
+        "    pass\n"
+        "gone = bytearray(5 << 20)\n"
+        "kept = Kept(); kept.data = bytearray(3 << 20)\n"
+        "atexit.register(lambda: globals().pop('gone'))\n"
+    )
+    r = hurt.run(sys.executable, "-c", code, opts=["--device=cpu", "--call-stack=python:5"])
+    assert r.returncode == 0
+    (process,) = hurt.show()["processes"]
+    places = process["pools"][0]["alive_at_end"]["places"]
+    assert "<module> (<string>:5)" in {x["where"] for x in places if x["bytes"] >= 3 << 20}
+    assert "<module> (<string>:4)" not in {x["where"] for x in places if x["bytes"] >= 3 << 20}

@@ -92,6 +92,14 @@ struct collect_pending collect_unmap_begin(void) EXPORTED(collect_unmap_begin);
 void collect_unmap_end(struct collect_pending p, uint8_t op, uint64_t addr, uint64_t bytes,
 		       bool happened, const void *caller) EXPORTED(collect_unmap_end);
 
+/* The program has ended by itself: what follows is its teardown. Once in a process; a process that
+ * has had no event makes none now. */
+void collect_program_end(void) EXPORTED(collect_program_end);
+
+/* Blocks of CPython's allocator, if they were asked for and this is Python: from now on. At load, or
+ * by a thread that has the GIL. Not in a signal handler. */
+void collect_hook_objects(void) EXPORTED(collect_hook_objects);
+
 /* What a pool holds from the driver; see enum rec_heap_mode. */
 void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, int64_t bytes)
 	EXPORTED(collect_heap);

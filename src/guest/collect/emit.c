@@ -37,7 +37,9 @@ bool collect_tracing(void)
 static inline bool wants_block(const struct collect_block *b)
 {
 	uint32_t want = atomic_load_explicit(&guest.want, memory_order_relaxed);
-	uint32_t need = b->pool == POOL_HOST ? WANT_ALLOC | WANT_HOST : WANT_ALLOC;
+	uint32_t need = b->pool == POOL_HOST	 ? WANT_ALLOC | WANT_HOST
+			: b->pool == POOL_PYTHON ? WANT_ALLOC | WANT_HOST | WANT_OBJECTS
+						 : WANT_ALLOC;
 
 	if (unlikely(want & WANT_WATCH) && watch_is_busy())
 		return false;
@@ -109,6 +111,8 @@ void collect_free(const struct collect_block *b, const void *caller)
 		put_free(b, REC_F_SHADOW, guest_now_coarse(), 0);
 		return;
 	}
+	if (unlikely(atomic_load_explicit(&python_ends, memory_order_relaxed)))
+		program_ask_python();
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
 	put_free(b, 0, ns, guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);

@@ -22,6 +22,7 @@ static _Atomic bool sees;
 
 void collect_see_mappings(void)
 {
+	program_await_python_end();
 	atomic_store_explicit(&sees, true, memory_order_relaxed);
 }
 

@@ -101,6 +101,12 @@ static inline void texts_put(struct rec *head, char *out, const struct two_texts
 		head->flags |= REC_F_TEXT_CUT;
 }
 
+/* program_end.c: CPython's answer to whether it tears itself down, NULL where it needs no asking. */
+typedef int (*python_ends_fn)(void);
+extern _Atomic(python_ends_fn) python_ends;
+void program_ask_python(void);
+void program_await_python_end(void);
+
 /* Activities (activity.c) in that arena that its recorder has not brought to where they belong:
  * they are gone with it. */
 uint64_t activities_unwritten(const struct control_page *page, struct arena_head *arena);

@@ -57,6 +57,7 @@ enum row_type {
 	TYPE_START_TRACE,
 	TYPE_STOP_TRACE,
 	TYPE_STEP,
+	TYPE_EXIT, /* the program has ended, its teardown follows */
 	TYPE_SNAPSHOT,
 	TYPE_OOM_TRIGGER,
 	TYPE_OOM_RECENT_ALLOC,

@@ -92,6 +92,7 @@ void mem_config_link(struct mem_config *c)
 {
 	const uint32_t both = MEM_ALLOC | MEM_FREE;
 
+	c->cpu |= c->python_objects;
 	if (c->dump_events & (both | MEM_ACCESS))
 		c->dump_events |= both;
 	c->events = c->dump_events;
@@ -116,7 +117,7 @@ uint32_t mem_config_want(const struct mem_config *c)
 	if (c->events & MEM_LAUNCH && c->level & MEM_LEVEL_KERNEL)
 		want |= WANT_KERNEL;
 	if (c->cpu)
-		want |= WANT_HOST;
+		want |= WANT_HOST | (c->python_objects ? WANT_OBJECTS : 0);
 	if (c->mode == MEM_DEFERRED)
 		want |= WANT_DEFERRED;
 	if (c->watch.on)
@@ -173,6 +174,7 @@ void mem_config_get_settings(const struct mem_config *c, struct rec_settings *ou
 		.py_depth = c->py_depth,
 		.npu_all = c->npu_all,
 		.cpu = c->cpu,
+		.python_objects = c->python_objects,
 		.traceback = c->traceback,
 		.format = (uint8_t)c->format,
 		.c_stack = c->c_stack,
@@ -193,6 +195,7 @@ void mem_config_set_settings(struct mem_config *c, const struct rec_settings *s)
 	c->py_depth = s->py_depth < MEM_MAX_DEPTH ? s->py_depth : MEM_MAX_DEPTH;
 	c->npu_all = s->npu_all;
 	c->cpu = s->cpu;
+	c->python_objects = s->python_objects;
 	c->traceback = s->traceback;
 	c->format = s->format <= MEM_NONE ? (enum mem_format)s->format : MEM_CSV;
 	c->c_stack = s->c_stack;

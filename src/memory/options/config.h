@@ -77,6 +77,7 @@ struct mem_config {
 	bool npu_all;
 	uint32_t npu_slots; /* bit n: npu:n; all ones when npu_all */
 	bool cpu;
+	bool python_objects; /* with cpu: blocks of CPython's allocator, too */
 	uint32_t level; /* enum mem_level */
 	uint32_t dump_events; /* enum mem_event: what is written */
 	uint32_t events; /* what is collected */
@@ -103,7 +104,7 @@ struct mem_config {
 /* The defaults; output_dir is below the current directory. */
 int mem_config_init(struct mem_config *c, struct err *err);
 
-/* Widens both masks: alloc and free go together and access needs them; then `events` alone by what
+/* python_objects brings cpu. Widens both masks: alloc and free go together and access needs them; then `events` alone by what
  * the analyses need. */
 void mem_config_link(struct mem_config *c);
 

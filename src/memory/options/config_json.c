@@ -64,6 +64,7 @@ static const struct field fields[] = {
 	{NULL, "bufferMb", FIELD_UINT, AT(buffer_mb), MEM_MAX_BUFFER_MB, 0},
 	{NULL, "compat", FIELD_UINT, AT(compat), ROW_26_0, 0},
 	{NULL, "program", FIELD_UINT, AT(program), MEM_PROGRAM_PRIVILEGED, 0},
+	{NULL, "pythonObjects", FIELD_BOOL, AT(python_objects), 0, 0},
 	{NULL, "pythonTrace", FIELD_BOOL, AT(traceback), 0, 0},
 	{NULL, "waitMs", FIELD_UINT, AT(wait_ms), MEM_MAX_WAIT_MS, 0},
 };

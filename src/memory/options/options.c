@@ -86,6 +86,10 @@ const struct opt mem_option_table[] = {
 		    "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
 		    "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu "
 		    "together with npu:ID means every NPU."),
+	OPTION_FLAG("python-objects", CONFIG(python_objects),
+		    "Record every block of CPython's own allocator, with host memory, and not only "
+		    "the arenas that it cuts them from.",
+		    .arg = "true|false"),
 	OPTION_CALL("level", "LIST", mem_parse_level, 0, "op",
 		    "Which launches are recorded: op or 0 (operators), kernel or 1, or both: "
 		    "op,kernel."),

@@ -395,14 +395,16 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 		[SYSTEM_START_TRACE] = TYPE_START_TRACE,
 		[SYSTEM_STOP_TRACE] = TYPE_STOP_TRACE,
 		[SYSTEM_STEP] = TYPE_STEP,
+		[SYSTEM_EXIT] = TYPE_EXIT,
 	};
 	uint32_t device = physical_device(p, s->device);
 	char number[24];
 	struct row row;
 
-	if (s->kind > SYSTEM_STEP || !rows_wanted(p, device))
+	if (s->kind > SYSTEM_EXIT || !rows_wanted(p, device))
 		return;
 	rows_begin(p, &row, ROW_SYSTEM, types[s->kind], tid, device, s->head.time_ns);
+	row.hidden = s->kind == SYSTEM_EXIT && p->cfg->compat == ROW_26_0; /* unknown there */
 	if (s->kind == SYSTEM_STEP) {
 		row.name_len = (size_t)snprintf(number, sizeof(number), "%llu",
 						(unsigned long long)s->value);

@@ -58,6 +58,26 @@ void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t de
 	omap_put(&p->stacks, id, s);
 }
 
+/* Where host memory is recorded, a function of ours calls main() (guest/interpose/program_end.c). */
+static void drop_own_frames(struct buf *text)
+{
+	static const char own[] = "/libleaks_ascend_hal_hook.so(";
+	size_t kept = 0;
+
+	if (!text->len || !memmem(text->data, text->len, own, sizeof(own) - 1))
+		return;
+	for (char *at = text->data, *end = at + text->len, *next; at < end; at = next) {
+		char *newline = memchr(at, '\n', (size_t)(end - at));
+
+		next = newline ? newline + 1 : end;
+		if (memmem(at, (size_t)(next - at), own, sizeof(own) - 1))
+			continue;
+		memmove(text->data + kept, at, (size_t)(next - at));
+		kept += (size_t)(next - at);
+	}
+	text->len = kept;
+}
+
 /* Native addresses come first, places in Python code behind them. */
 static void resolve_stack(struct proc *p, struct stack_text *s)
 {
@@ -68,6 +88,7 @@ static void resolve_stack(struct proc *p, struct stack_text *s)
 	if (!p->symbols)
 		p->symbols = symbolizer_new();
 	symbolizer_stack(p->symbols, s->pc, native, &s->text);
+	drop_own_frames(&s->text);
 	for (uint32_t i = native; i < s->depth; i++) {
 		const char *place = omap_get(&p->places, s->pc[i] & ~STACK_PYTHON);
 

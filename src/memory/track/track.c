@@ -192,8 +192,9 @@ static void on_free(struct proc *p, uint32_t tid, const struct rec_free *r)
 	if (!b && r->pool == POOL_HAL)
 		b = omap_remove(&p->maps[POOL_HOST], r->addr);
 	if (!b) {
-		/* Allocated before the library was there, or in a moment. */
-		if (shadow)
+		/* Allocated before the library was there, or in a moment. CPython frees what it has
+		 * from malloc in the same way. */
+		if (shadow && r->pool != POOL_PYTHON)
 			owed_add(p, &owed, r->head.time_ns, -1);
 		return;
 	}

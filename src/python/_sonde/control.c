@@ -60,6 +60,7 @@ static void emit_config(void)
 		configure_watch();
 	collect_configure(&s, mem_config_want(&own.config),
 			  own.moved ? own.config.output_dir : NULL);
+	collect_hook_objects();
 	own.untold = false;
 }
 

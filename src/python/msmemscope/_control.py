@@ -11,7 +11,17 @@ try:
 except ImportError as why:  # an interpreter without the stable ABI, or half an installation
     _sonde, _why_not = None, why
 
-KEYS = ("call_stack", "level", "events", "device", "format", "output_path", "analysis", "watch")
+KEYS = (
+    "call_stack",
+    "level",
+    "events",
+    "device",
+    "python_objects",
+    "format",
+    "output_path",
+    "analysis",
+    "watch",
+)
 OTHER_KEYS = {"data_format": "format", "output": "output_path"}
 ONCE = ("format", "output_path", "watch")
 FLUSH_MS = 2000
@@ -56,6 +66,7 @@ def config(*args: object, **options: str) -> None:
     level        "op", "kernel" (also "0", "1")
     events       "alloc", "free", "launch", "access", "traceback"; "" for none
     device       "npu", "npu:0", "gpu", "gpu:0", "cpu"
+    python_objects  "true", "false": blocks of CPython's allocator, with host memory
     analysis     "leaks", "decompose", "inefficient", "oom"; "" for none
     format       "csv" or "db"                    with the first config() only; also data_format
     output_path  where files go                   with the first config() only; also output

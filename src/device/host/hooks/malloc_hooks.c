@@ -17,6 +17,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -96,8 +97,6 @@ static void look_up(void)
 	*(void **)&real.malloc_usable_size = dlsym(RTLD_NEXT, "malloc_usable_size");
 	*(void **)&real.malloc = dlsym(RTLD_NEXT, "malloc");
 	passed_on = has_sanitizer();
-	if (!passed_on)
-		collect_see_mappings();
 	atomic_store_explicit(&found, 2, memory_order_release);
 }
 
@@ -109,14 +108,30 @@ static inline bool ready(void)
 	return atomic_load_explicit(&found, memory_order_acquire) == 2;
 }
 
+/*
+ * Is malloc() somebody else's? The address of a function may also be an entry of a table in a
+ * program that is not position independent; that defines nothing and leads to us.
+ */
+static bool is_elsewhere(void)
+{
+	const ElfW(Sym) *symbol = NULL;
+	Dl_info heap, ours;
+
+	if (!dladdr1(dlsym(RTLD_DEFAULT, "malloc"), &heap, (void **)&symbol, RTLD_DL_SYMENT) ||
+	    !dladdr((void *)is_elsewhere, &ours))
+		return false;
+	return heap.dli_fbase != ours.dli_fbase && !(symbol && symbol->st_shndx == SHN_UNDEF);
+}
+
 /* The process' heap is not what comes by here: its program has one of its own, or a sanitizer. */
 __attribute__((constructor)) static void check_heap(void)
 {
-	Dl_info heap, ours;
-
-	if (ready() && dladdr(dlsym(RTLD_DEFAULT, "malloc"), &heap) &&
-	    dladdr((void *)check_heap, &ours) && (passed_on || heap.dli_fbase != ours.dli_fbase))
+	if (ready() && (passed_on || is_elsewhere())) {
 		collect_note_unseen_heap();
+		return;
+	}
+	collect_see_mappings();
+	collect_hook_objects();
 }
 
 static inline void *allocated(void *p, size_t size, const void *caller)

@@ -36,6 +36,7 @@ struct block_process_state {
 	struct pool_node *last_pool;
 	uint64_t order_ns; /* of the newest row that has to be in order */
 	bool named;
+	uint64_t newest_id; /* of its blocks; they count up */
 	struct block_steps steps;
 };
 
@@ -344,6 +345,14 @@ static void note_reserved(struct block_pool *pool, const struct facts *f)
 		pool->reserved = f->total->number;
 }
 
+/* Is the row of the teardown? An id that is not new is another process' of the same pid. */
+static bool is_torn_down(struct block_process *p, const struct row *row, const struct facts *f)
+{
+	if (p->torn_down && row->event == ROW_MALLOC && f->has_id && f->id <= p->state->newest_id)
+		p->torn_down = false;
+	return p->torn_down && row->device == DEV_HOST;
+}
+
 static void on_malloc(struct blocks *b, const struct row *row, struct block_change *c)
 {
 	struct block_process *p = c->process;
@@ -351,6 +360,10 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 	struct facts f;
 
 	read_facts(row, &f);
+	if (is_torn_down(p, row, &f))
+		return;
+	if (f.id > p->state->newest_id)
+		p->state->newest_id = f.id;
 	if (node->left && !f.shadow && row->time_ns > node->left_ns)
 		pool_resume(b, node);
 	struct block *block = block_new(b);
@@ -402,9 +415,12 @@ static void on_free(struct blocks *b, const struct row *row, struct block_change
 
 	read_facts(row, &f);
 	uint64_t key = key_of(row, &f);
-	struct block *block = f.shadow ? hmap_get_ptr(by_key, key) : take_alive(by_key, key);
+	bool torn_down = is_torn_down(p, row, &f), left = f.shadow || torn_down;
+	struct block *block = left ? hmap_get_ptr(by_key, key) : take_alive(by_key, key);
+	if (torn_down && !block) /* of a block that was allocated then, too */
+		return;
 	struct pool_node *node = block ? (struct pool_node *)block->pool : pool_of(b, p, row);
-	c->what = f.shadow ? BLOCKS_LEFT : BLOCKS_FREE;
+	c->what = left ? BLOCKS_LEFT : BLOCKS_FREE;
 	c->pool = &node->pool;
 	if (!f.shadow) {
 		node->pool.frees++;
@@ -417,7 +433,7 @@ static void on_free(struct blocks *b, const struct row *row, struct block_change
 	c->block = block;
 	apply_owner(b, block, &f);
 	count_alive(block, false);
-	if (f.shadow) {
+	if (left) {
 		block->state = BLOCK_LEFT;
 		block->free_ns = row->time_ns;
 		block->next = node->left;
@@ -508,6 +524,7 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 		if (row->type == TYPE_STEP)
 			block_steps_call(&p->state->steps, p, row, out);
 		p->finalized |= row->type == TYPE_ACL_FINI;
+		p->torn_down |= row->type == TYPE_EXIT;
 		break;
 	default:
 		break;

@@ -16,6 +16,9 @@
  * LEFT and stays in the table, unless its process goes on afterwards with the same pool (then the
  * address was handed out anew and the free had not been seen).
  *
+ * A program that has ended by itself (EXIT) is torn down: host memory that it frees then was there
+ * at its end, so it has been LEFT, too, and what it allocates then is passed over.
+ *
  * HAL is the driver: the other pools of a device carve their blocks out of it. Of the host that is
  * HOST, whose mappings CPython cuts its objects from (PYTHON). Files that are mapped are no memory of
  * the job: their rows are passed over.
@@ -68,6 +71,7 @@ struct block_process {
 	bool in_step;
 	bool by_call; /* steps are ended by calls, so that one always follows */
 	bool finalized; /* it has said that it is through with its devices (ACL_FINI) */
+	bool torn_down; /* the program has ended (EXIT): see below */
 	uint64_t kernels; /* launches so far */
 	struct block_pool **pools;
 	size_t npools;

@@ -7,6 +7,11 @@
 
 #include "base/mem.h"
 
+static uint64_t synthetic_frees(const struct summary_pool *pool)
+{
+	return pool->ended.blocks - pool->torn_down + pool->left_by_teardown;
+}
+
 void summary_count(const struct summary_process *p, struct summary_counts *out)
 {
 	*out = p->seen;
@@ -14,7 +19,7 @@ void summary_count(const struct summary_process *p, struct summary_counts *out)
 		out->mallocs += p->pool_list[i]->mallocs;
 		out->frees += p->pool_list[i]->frees;
 		out->unmatched_frees += p->pool_list[i]->unmatched_frees;
-		out->synthetic_frees += p->pool_list[i]->ended.blocks;
+		out->synthetic_frees += synthetic_frees(p->pool_list[i]);
 	}
 }
 
@@ -153,7 +158,7 @@ const struct field summary_pool_fields[] = {
 	FIELDS(struct summary_pool_row, events),
 	ROW("mallocs", "Allocs", FIELD_U64, mallocs),
 	ROW("frees", "Frees", FIELD_U64, frees),
-	FIELDS(struct summary_pool_row, unmatched_frees, synthetic_frees),
+	FIELDS(struct summary_pool_row, unmatched_frees, synthetic_frees, teardown_frees),
 	ROW("peak_bytes", "Peak", FIELD_BYTES, peak_bytes),
 	FIELDS(struct summary_pool_row, peak_blocks, peak_time_ns, peak_after_ns),
 	KNOWN(NULL, "Peak at", FIELD_DURATION, struct summary_pool_row, peak_after_ns, has_peak),
@@ -174,7 +179,8 @@ struct summary_pool_row summary_pool_row(const struct summary *s, const struct s
 		.mallocs = pool->mallocs,
 		.frees = pool->frees,
 		.unmatched_frees = pool->unmatched_frees,
-		.synthetic_frees = pool->ended.blocks,
+		.synthetic_frees = synthetic_frees(pool),
+		.teardown_frees = pool->torn_down,
 		.peak_bytes = t->peak_bytes,
 		.peak_blocks = pool->peak_blocks,
 		.peak_time_ns = t->peak_time_ns,

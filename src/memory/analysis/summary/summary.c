@@ -62,98 +62,6 @@ void summary_free(struct summary *s)
 	free(s);
 }
 
-/* --- processes, devices and pools --- */
-
-static struct summary_process *new_process(struct summary *s, uint32_t pid)
-{
-	struct summary_process *p = xcalloc(1, sizeof(*p));
-
-	p->pid = pid;
-	p->first_ns = UINT64_MAX;
-	LIST_ADD(s->processes, s->nprocesses, s->processes_cap, p);
-	hmap_put_ptr(&s->by_pid, pid, p);
-	s->last_process = p;
-	return p;
-}
-
-static struct summary_process *process_of(struct summary *s, uint32_t pid)
-{
-	struct summary_process *p = s->last_process;
-
-	if (p && p->pid == pid)
-		return p;
-	p = hmap_get_ptr(&s->by_pid, pid);
-	if (!p)
-		return new_process(s, pid);
-	s->last_process = p;
-	return p;
-}
-
-static struct summary_device *whole_device(struct summary *s, uint32_t device)
-{
-	struct summary_device *d = hmap_get_ptr(&s->by_device, device);
-
-	if (d)
-		return d;
-	d = xcalloc(1, sizeof(*d));
-	d->device = device;
-	LIST_ADD(s->devices, s->ndevices, s->devices_cap, d);
-	hmap_put_ptr(&s->by_device, device, d);
-	return d;
-}
-
-static struct summary_device *own_device(struct summary *s, struct summary_process *p,
-					 uint32_t device)
-{
-	struct summary_device *d = hmap_get_ptr(&p->devices, device);
-
-	if (d)
-		return d;
-	d = xcalloc(1, sizeof(*d));
-	d->device = device;
-	hmap_put_ptr(&p->devices, device, d);
-	whole_device(s, device)->users++;
-	return d;
-}
-
-static struct summary_pool *new_pool(struct summary *s, struct summary_process *p, uint32_t device,
-				     enum row_type type)
-{
-	struct summary_pool *pool = xcalloc(1, sizeof(*pool));
-
-	pool->process = p;
-	pool->number = s->npools++;
-	pool->device = device;
-	pool->type = type;
-	pool->own = own_device(s, p, device);
-	pool->all = whole_device(s, device);
-	pool->ended_list = SUMMARY_NIL;
-	pool->groups = SUMMARY_NIL;
-	pool->last_group = SUMMARY_NIL;
-	if (blocks_is_driver(type))
-		pool->own->has_driver = pool->all->has_driver = true;
-	LIST_ADD(p->pool_list, p->npools, p->pools_cap, pool);
-	return pool;
-}
-
-static struct summary_pool *pool_of(struct summary *s, struct summary_process *p,
-				    const struct row *row)
-{
-	enum row_type type = (unsigned)row->type < TYPE_END ? row->type : TYPE_END;
-	struct summary_pool *pool = p->last_pool;
-
-	if (pool && pool->device == row->device && pool->type == type)
-		return pool;
-	uint64_t key = (uint64_t)row->device << 16 | type;
-	pool = hmap_get_ptr(&p->pools, key);
-	if (!pool) {
-		pool = new_pool(s, p, row->device, type);
-		hmap_put_ptr(&p->pools, key, pool);
-	}
-	p->last_pool = pool;
-	return pool;
-}
-
 /* The group of blocks that came from one call stack. */
 static uint32_t group_of(struct summary *s, struct summary_pool *pool, uint32_t stack)
 {
@@ -374,18 +282,19 @@ static struct facts facts_of(const struct row *row)
 static struct summary_process *process_of_block(struct summary *s, const struct row *row,
 						const struct facts *f)
 {
-	struct summary_process *p = process_of(s, row->pid);
+	struct summary_process *p = summary_process_of(s, row->pid);
 
 	if (!p->nended || row->event != ROW_MALLOC || !f->has_key)
 		return p;
 	uint64_t old = hmap_get(&p->blocks, f->key);
-	return old != HMAP_NONE && unpack_block(s, old).ended ? new_process(s, row->pid) : p;
+	return old != HMAP_NONE && unpack_block(s, old).ended ? summary_new_process(s, row->pid)
+							      : p;
 }
 
 static void add_malloc(struct summary *s, struct summary_process *p, const struct row *row,
 		       const struct facts *f)
 {
-	struct summary_pool *pool = pool_of(s, p, row);
+	struct summary_pool *pool = summary_pool_of(s, p, row);
 
 	pool_is_used(s, pool, row->time_ns);
 	pool->mallocs++;
@@ -410,7 +319,7 @@ static void add_free_of_nothing(struct summary *s, struct summary_process *p, co
 		p->seen.synthetic_frees++;
 		return;
 	}
-	struct summary_pool *pool = pool_of(s, p, row);
+	struct summary_pool *pool = summary_pool_of(s, p, row);
 	pool_is_used(s, pool, row->time_ns);
 	pool->frees++;
 	pool->unmatched_frees++;
@@ -459,7 +368,7 @@ static void add_oom(struct summary *s, const struct row *row)
 /* Recording begins again: made-up frees up to here were of the time in between. */
 static void trace_started(struct summary *s, const struct row *row)
 {
-	struct summary_process *p = process_of(s, row->pid);
+	struct summary_process *p = summary_process_of(s, row->pid);
 
 	for (size_t i = 0; i < p->npools; i++)
 		if (p->pool_list[i]->ended_list != SUMMARY_NIL &&
@@ -520,6 +429,38 @@ static void note_time(uint64_t *first_ns, uint64_t *last_ns, uint64_t time_ns)
 		*last_ns = time_ns;
 }
 
+/* The program has ended: what is freed now was there at its end, and the rest is not looked at. */
+static void add_teardown(struct summary *s, struct summary_process *p, const struct row *row,
+			 const struct facts *f)
+{
+	struct summary_pool *pool = summary_pool_of(s, p, row);
+	uint64_t entry = f->has_key ? hmap_get(&p->blocks, f->key) : HMAP_NONE;
+	bool known = entry != HMAP_NONE && !unpack_block(s, entry).ended;
+
+	if (row->event == ROW_MALLOC) {
+		pool->mallocs++;
+		return;
+	}
+	if (known) {
+		pool = s->groups[unpack_block(s, entry).group].pool;
+		end_block(s, f->key, entry, row->time_ns);
+	}
+	pool->frees += !f->shadow;
+	pool->torn_down += known && !f->shadow;
+	pool->left_by_teardown += !known && f->shadow;
+}
+
+static bool is_torn_down(struct summary_process *p, const struct row *row, const struct facts *f)
+{
+	bool malloc = row->event == ROW_MALLOC && f->has_key;
+
+	if (malloc && p->torn_down && f->key <= p->newest_id)
+		p->torn_down = false; /* another process of the same pid */
+	if (malloc && f->key > p->newest_id)
+		p->newest_id = f->key;
+	return p->torn_down && row->device == DEV_HOST;
+}
+
 static void add_file(struct summary_process *p, const struct row *row, const struct facts *f)
 {
 	if (row->event == ROW_MALLOC) {
@@ -544,6 +485,10 @@ static void add_memory(struct summary *s, const struct row *row)
 		add_file(p, row, &f);
 		return;
 	}
+	if (is_torn_down(p, row, &f)) {
+		add_teardown(s, p, row, &f);
+		return;
+	}
 	if (row->event == ROW_MALLOC)
 		add_malloc(s, p, row, &f);
 	else
@@ -564,62 +509,12 @@ void summary_add(struct summary *s, const struct row *row)
 		add_other(s, &s->seen, row);
 		return;
 	}
-	struct summary_process *p = process_of(s, row->pid);
+	struct summary_process *p = summary_process_of(s, row->pid);
 	p->seen.rows++;
 	note_time(&p->first_ns, &p->last_ns, row->time_ns);
 	add_other(s, &p->seen, row);
+	p->torn_down |= row->event == ROW_SYSTEM && row->type == TYPE_EXIT;
 	struct summary_device *d = hmap_get_ptr(&p->devices, row->device);
 	if (d && row->event == ROW_SNAPSHOT)
 		summary_use_snapshot(d, row);
-}
-
-/* --- what the caller knows besides rows --- */
-
-void summary_process(struct summary *s, uint32_t pid, const char *cmdline)
-{
-	struct summary_process *p = process_of(s, pid);
-
-	if (p->named && p->seen.rows)
-		p = new_process(s, pid);
-	p->named = true;
-	free(p->cmdline);
-	p->cmdline = cmdline ? xstrdup(cmdline) : NULL;
-}
-
-void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_t lost_stacks,
-		  uint64_t damaged_bytes)
-{
-	if (!lost_events && !lost_stacks && !damaged_bytes)
-		return;
-	struct summary_process *p = process_of(s, pid);
-	p->lost.events += lost_events;
-	p->lost.stacks += lost_stacks;
-	p->lost.damaged_bytes += damaged_bytes;
-}
-
-void summary_lost_more(struct summary *s)
-{
-	s->lost_more = true;
-}
-
-void summary_note(struct summary *s, const char *text)
-{
-	LIST_ADD(s->notes, s->nnotes, s->notes_cap, xstrdup(text));
-}
-
-bool summary_unordered(const struct summary *s)
-{
-	return s->unordered;
-}
-
-void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db)
-{
-	s->calls = calls;
-	s->call_threads = threads;
-	s->calls_in_db = db;
-}
-
-void summary_asked(struct summary *s, const struct mem_asked *asked)
-{
-	s->asked = *asked;
 }

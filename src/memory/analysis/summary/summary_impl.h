@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The inside of a summary: summary.c takes in rows, device.c those about a GPU, query.c adds up,
+ * The inside of a summary: summary.c takes in rows, device.c those about a GPU, processes.c knows
+ * processes and their pools, query.c adds up,
  * text.c and json.c write it.
  *
  *	process --< pool (device, type) --< group (call stack) --< block
@@ -68,6 +69,8 @@ struct summary_pool {
 	uint64_t mallocs;
 	uint64_t frees;
 	uint64_t unmatched_frees; /* of frees */
+	uint64_t torn_down; /* of frees: when the program had ended, so they are in `ended`, too */
+	uint64_t left_by_teardown; /* blocks: allocated then, and not freed */
 	struct summary_held live;
 	struct summary_held ended;
 	struct summary_tally bytes;
@@ -129,6 +132,8 @@ struct summary_process {
 	size_t npools, pools_cap;
 	struct summary_pool *last_pool;
 	size_t nended; /* blocks in the lists of its pools */
+	bool torn_down; /* the program has ended: host memory changes, but is not followed */
+	uint64_t newest_id; /* of its blocks; they count up */
 	/* Files that are mapped, in none of its pools. */
 	uint64_t file_mappings; /* that were made */
 	struct summary_tally files;
@@ -169,6 +174,13 @@ struct summary {
 	bool calls_in_db;
 	struct mem_asked asked;
 };
+
+/* --- processes.c: the newest process of that pid, another one, a pool of it --- */
+
+struct summary_process *summary_process_of(struct summary *s, uint32_t pid);
+struct summary_process *summary_new_process(struct summary *s, uint32_t pid);
+struct summary_pool *summary_pool_of(struct summary *s, struct summary_process *p,
+				     const struct row *row);
 
 /* --- device.c: rows about the memory of a GPU; d is the process' part of it --- */
 
@@ -215,7 +227,7 @@ struct summary_pool **summary_pools(const struct summary_process *p);
 struct summary_pool_row {
 	uint32_t pid, device;
 	enum row_type type;
-	uint64_t events, mallocs, frees, unmatched_frees, synthetic_frees;
+	uint64_t events, mallocs, frees, unmatched_frees, synthetic_frees, teardown_frees;
 	uint64_t peak_bytes, peak_blocks, peak_time_ns, peak_after_ns;
 	bool has_peak;
 	struct summary_held alive;
