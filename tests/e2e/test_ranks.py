@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,44 @@ def test_a_rank_that_a_job_sets_itself(snap, tmp_path, python):
     assert seen[a_helper] == ("helper", seen[a][1])
     assert seen[b_helper] == ("helper", seen[b][1])
     assert seen[launcher.pid] == ("launcher", None)
+
+
+# Three ranks, of which one hangs before it has said which.
+LATE = """
+    import multiprocessing, os, time
+
+    def never_gets_there():
+        time.sleep(600)
+
+    def train(index, ready):
+        if index == 2:
+            ready.put(0)
+            never_gets_there()
+        os.environ["RANK"] = str(index)
+        ready.put(0)
+        for step in range(10**6):
+            time.sleep(0.01)
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("spawn")
+        manager = multiprocessing.get_context("fork").Manager()
+        ready = context.SimpleQueue()
+        for i in range(3):
+            context.Process(target=train, args=(i, ready), daemon=True).start()
+        for i in range(3):
+            ready.get()
+        print("ready", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_a_rank_that_hangs_before_it_is_one(snap, tmp_path):
+    with running(tmp_path, "late.py", LATE, python=sys.executable) as (launcher, _):
+        out = snap("--name", tmp_path / "late.py", "--hang", "1", status=3)
+    first = out.split("\n")[0]
+    assert re.match(r"1 of 3 processes has not moved for 1\.0 s: in never_gets_there at late\.py:\d+ "
+                    r"\(pid \d+\)$", first), out
+    assert f"\nLauncher, pid {launcher.pid} " in out and "_run_server" in out
 
 
 # Real ranks: torch.multiprocessing.spawn, their numbers as arguments, DistributedDataParallel over

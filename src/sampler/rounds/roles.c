@@ -107,7 +107,8 @@ static struct member *ranked_above(const struct family *f, const struct member *
 
 /*
  * A process with a group of its own is a rank, whatever it starts. One that has its rank from the
- * environment alone is a launcher if a child has another rank, or has joined a group with its own.
+ * environment alone is a launcher if a child has another rank, or has joined a group with its own;
+ * one without a rank if a child has one.
  */
 static void find_launchers(struct family *f)
 {
@@ -115,7 +116,8 @@ static void find_launchers(struct family *f)
 		const struct target *t = f->list[i].t;
 		struct member *up = parent_of(f, &f->list[i]);
 
-		if (up && t->own.spawned && !has_group(up->t))
+		if (up && !up->tool && !has_group(up->t) &&
+		    (t->own.spawned || (has_rank(t) && !t->own.loader && !has_rank(up->t))))
 			up->launcher = true;
 		up = ranked_above(f, &f->list[i]);
 		if (has_rank(t) && !t->own.loader && up && !has_group(up->t) &&
@@ -129,13 +131,16 @@ static bool is_other_job(const struct target *t, const struct target *above)
 	return has_group(t) && has_group(above) && t->own.world_size != above->own.world_size;
 }
 
+/* Started by a launcher to do the same as a rank: no manager or logger beside them. */
 static bool has_ranks_beside(const struct family *f, const struct member *m)
 {
 	const struct member *up = parent_of(f, m);
 
-	for (unsigned i = 0; up && up->launcher && m->t->own.child && i < f->n; i++)
+	if (!up || !up->launcher || !*m->t->own.target)
+		return false;
+	for (unsigned i = 0; i < f->n; i++)
 		if (parent_of(f, &f->list[i]) == up && has_rank(f->list[i].t) &&
-		    f->list[i].t->own.child)
+		    !strcmp(f->list[i].t->own.target, m->t->own.target))
 			return true;
 	return false;
 }

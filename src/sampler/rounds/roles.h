@@ -13,12 +13,12 @@
 /*
  * Sets role, rank and counts of all targets: among those that are open,
  *
- *	launcher	its children have other ranks than it has, or are what torch.multiprocessing.spawn
- *			started
+ *	launcher	its children have ranks, other than its own if it has one, or are what
+ *			torch.multiprocessing.spawn started
  *	helper		started by a process of the same rank, a worker of a DataLoader, or one without
  *			a rank below a rank; its rank is that of the process it helps
  *	rank		the others that have a rank. Also those without one that a launcher has
- *			started in the same way as ranks: they have not got so far
+ *			started with the same function as ranks: they have not got so far
  *	other		what is left
  *
  * Ranks count. In a job without ranks, others count, but no processes of multiprocessing's own; if

@@ -2,6 +2,7 @@
 #include "unwind/remote/rank.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/proc.h"
@@ -48,6 +49,8 @@ static void read_live(struct remote *r, const struct python_place *place, struct
 	if (out->local_rank == RANK_ENV_UNKNOWN)
 		out->local_rank = job.spawn_index;
 	out->child = job.child;
+	_Static_assert(sizeof(out->target) == sizeof(job.target), "the same name");
+	memcpy(out->target, job.target, sizeof(out->target));
 	out->spawned = job.spawn_index != RANK_ENV_UNKNOWN;
 	out->loader = job.loader;
 	buf_release(&job.environ);

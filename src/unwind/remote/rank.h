@@ -29,6 +29,7 @@ struct process_rank {
 	int32_t rank, local_rank, world_size; /* RANK_ENV_UNKNOWN */
 	enum rank_source source; /* of the rank */
 	bool child; /* multiprocessing has started it, */
+	char target[64]; /* to run the function of this name; "" if it is not known */
 	bool spawned; /* torch.multiprocessing.spawn, */
 	bool loader; /* or a DataLoader of PyTorch */
 };

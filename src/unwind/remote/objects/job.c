@@ -171,21 +171,25 @@ static void read_group(struct objects *o, uint64_t torch, struct remote_job *out
 
 /* --- multiprocessing --- */
 
-/* _wrap() of torch.multiprocessing.spawn is called with (function, index, arguments, …). */
-static void read_spawn_index(struct objects *o, uint64_t process, struct remote_job *out)
+static void read_target(struct objects *o, uint64_t process, struct remote_job *out)
 {
 	uint32_t name_at = o->l->object.object_size + (o->l->minor >= 10 ? 2 : 6) * 8;
-	uint64_t target, args, name, n, items[3], bits;
-	char text[8];
-	int64_t index;
+	uint64_t target, name;
 
 	if (object_attribute(o, process, "_target", &target) < 0 || objects_type(o, target) < 0 ||
 	    strcmp(o->type.name, "function") != 0 || objects_word(o, target + name_at, &name) < 0 ||
-	    python_text(&o->r->reader, o->l, name, text, sizeof(text)) <= 0 ||
-	    strcmp(text, "_wrap") != 0)
-		return;
-	if (object_attribute(o, process, "_args", &args) < 0 || objects_type(o, args) < 0 ||
-	    !(o->type.flags & TYPE_TUPLE) ||
+	    python_text(&o->r->reader, o->l, name, out->target, sizeof(out->target)) < 0)
+		out->target[0] = '\0';
+}
+
+/* _wrap() of torch.multiprocessing.spawn is called with (function, index, arguments, …). */
+static void read_spawn_index(struct objects *o, uint64_t process, struct remote_job *out)
+{
+	uint64_t args, n, items[3], bits;
+	int64_t index;
+
+	if (strcmp(out->target, "_wrap") != 0 || object_attribute(o, process, "_args", &args) < 0 ||
+	    objects_type(o, args) < 0 || !(o->type.flags & TYPE_TUPLE) ||
 	    objects_word(o, args + o->l->object.var_size, &n) < 0 || n < 3 ||
 	    objects_read(o, args + o->l->object.tuple_items, items, sizeof(items)) < 0)
 		return;
@@ -202,6 +206,7 @@ static void read_process(struct objects *o, uint64_t module, struct remote_job *
 	    objects_type(o, process) < 0 || !strcmp(o->type.name, "_MainProcess"))
 		return;
 	out->child = true;
+	read_target(o, process, out);
 	read_spawn_index(o, process, out);
 }
 

@@ -45,11 +45,14 @@ uint64_t remote_attributes_stamp(struct remote *r, const struct python_place *pl
  * now (os.environ), the default group of torch.distributed, and who started it. What is not there,
  * or cannot be read, is unknown: RANK_ENV_UNKNOWN, false, no bytes.
  */
+#define REMOTE_JOB_TARGET 64
+
 struct remote_job {
 	bool environ_known;
 	struct buf environ; /* as in /proc/PID/environ; the caller releases it */
 	int32_t rank, world_size; /* of the process group */
-	bool child; /* multiprocessing has started it */
+	bool child; /* multiprocessing has started it, */
+	char target[REMOTE_JOB_TARGET]; /* to run the function of this name; "": no function */
 	bool loader; /* it is a worker of a DataLoader of PyTorch */
 	int32_t spawn_index; /* which of those that torch.multiprocessing.spawn has started */
 };
