@@ -2,7 +2,11 @@
 """Answers about host memory: several processes, limits, comparisons, what the blocks account for."""
 
 import json
+import os
+import subprocess
 import sys
+
+from waiting import wait_until
 
 MIB = 1 << 20
 HOST = ["--device=cpu", "--format=csv"]
@@ -79,3 +83,125 @@ def test_compare_by_call_site(hurts):
     words = [*out, "--level=site", "--fail-on=diff"]
     same = a.sonde("mem", "compare", *words, a.recording, a.recording)
     assert same.returncode == 0 and "held and left the same" in same.stdout.replace("\n", " ")
+
+
+# --- who they are, how they ended ---
+
+FORKED = """
+import os, signal, sys
+kept = [bytearray(b"x") * (1 << 20) for _ in range(30)]
+ready = os.pipe()
+pid = os.fork()
+if not pid:
+    own = [bytearray(b"x") * (1 << 20) for _ in range(10)]
+    os.write(ready[1], b"r")
+    signal.pause()
+os.read(ready[0], 1)
+print(pid, flush=True)
+sys.stdin.readline()
+os.kill(pid, signal.SIGTERM)
+os.waitpid(pid, 0)
+print("ended", flush=True)
+signal.pause()
+"""
+
+
+def wait_shown(h, good):
+    """A running recording, once it says so."""
+    found = []
+
+    def looks_good():
+        found[:] = [ask(h, "show")]
+        return good({p["pid"]: p for p in found[0]["job"]})
+
+    wait_until(looks_good, "the recording to say it")
+    return found[0]
+
+
+def test_ranks_roles_and_ends(hurt):
+    job = hurt.start(
+        sys.executable, "-c", FORKED, opts=HOST, env={"RANK": "3"}, stdin=subprocess.PIPE
+    )
+    child = int(job.stdout.readline())
+    sampled = lambda job: all(p["memory"] and p["rank"] == 3 for p in job.values()) and len(job) == 2
+    wait_shown(hurt, sampled)
+    text = said(hurt, "show")
+    assert f"allocated now by process {job.pid} (rank 3), which is still running" in text
+    assert "at the end of process" not in text.split("Process ")[0]
+    job.stdin.write(b"\n")
+    job.stdin.flush()
+    assert job.stdout.readline() == b"ended\n"
+    wait_shown(hurt, lambda job: job[child]["state"] != "running")
+    job.kill()
+    job.communicate()
+    hurt.session.wait_finished()
+    answer = ask(hurt, "show")
+    main, worker = (next(p for p in answer["job"] if p["pid"] == pid) for pid in (job.pid, child))
+    assert (main["role"], main["parent"], main["rank"]) == ("main", None, 3)
+    assert (worker["role"], worker["parent"], worker["rank"]) == ("worker", job.pid, 3)
+    # Since Linux 6.15 a process that somebody else has waited for still tells how it ended.
+    if main["signal"] or worker["signal"] or platform_has_end_status():
+        assert (main["state"], main["signal"]) == ("killed", "SIGKILL")
+        assert (worker["state"], worker["signal"]) == ("killed", "SIGTERM")
+        assert f"when process {job.pid} (rank 3) was killed by SIGKILL" in said(hurt, "show")
+        for question in ("leaks", "peak", "owners"):
+            assert f"Process {child} (rank 3, worker of {job.pid}) was killed by SIGTERM" in said(hurt, question)
+    for question in ("show", "leaks", "peak", "owners", "gaps", "oom"):
+        assert hurt.sonde("mem", question, f"--pid={child}", "--rank=3", hurt.recording).returncode == 0
+        r = hurt.sonde("mem", question, "--rank=4", hurt.recording)
+        assert r.returncode == 1 and f"there are {job.pid} (rank 3), {child} (rank 3)" in r.stderr
+    devices = ask(hurt, "peak", f"--pid={child}")["devices"]
+    assert [d["pid"] for d in devices] == [child] and devices[0]["peak_bytes"] < 20 * MIB
+    assert hurt.sonde("mem", "show", "--rank=x", hurt.recording).returncode == 2
+
+
+def platform_has_end_status():
+    return tuple(int(x) for x in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 15)
+
+
+# --- what the blocks account for ---
+
+STEPS = """
+import ctypes, mmap, os, sys, time
+sys.path.insert(0, sys.argv[2])
+import msmemscope
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+kept = []
+def by_library(n):
+    kept.append(bytearray(b"x") * n)
+def by_system_call(n):
+    # Nobody sees this one: no function of the C library is called for it.
+    at = libc.syscall({"x86_64": 9, "aarch64": 222}[os.uname().machine], None, ctypes.c_size_t(n), 3, 0x22, -1, 0)
+    ctypes.memset(at, 1, n)
+unseen = sys.argv[1] == "unseen"
+for step in range(5):
+    for _ in range(4 if unseen else 1):
+        (by_system_call if unseen else by_library)(4 << 20)
+        if not unseen: kept.clear()
+    time.sleep(0.12)
+    msmemscope.step()
+time.sleep(0.12)
+"""
+
+
+def test_coverage_is_stated(hurts, build):
+    seen, unseen = hurts("seen"), hurts("unseen")
+    for h, how in ((seen, "seen"), (unseen, "unseen")):
+        run_python(h, STEPS, how, build / "python")
+    good, partial = ask(seen, "leaks"), ask(unseen, "leaks")
+    assert (good["coverage"], partial["coverage"]) == ("good", "partial")
+    assert said(seen, "leaks").startswith("No leaks")
+    assert "recorded blocks account for" in said(seen, "show")
+    (process,) = partial["job"]
+    highest = process["memory"]["highest"]
+    assert highest["rss_bytes"] > 80 * MIB > 60 * MIB < highest["not_covered_bytes"]
+    assert process["memory"]["uncovered_growth_bytes"] >= 40 * MIB
+    text = said(unseen, "leaks")
+    assert text.startswith("No place that was recorded kept more memory") and "it may leak" in text
+    assert "not covered" in said(unseen, "peak").split("Host memory:")[0]
+    assert "not covered comes on top" in said(unseen, "show")
+    # A dump does not say it.
+    (dump,) = seen.out.glob("msmemscope_*_ascend")
+    assert ask(seen, "leaks", path=dump)["coverage"] == "unknown"
+    assert "a dump does not say it" in said(seen, "peak", path=dump)

@@ -31,7 +31,7 @@ def ask(record, *words, status=0):
 
 def answer(record, *words, **kw):
     o = json.loads(ask(record, "--json", "--top=1000", *words, **kw))
-    del o["notes"], o["input"]
+    del o["notes"], o["input"], o["job"], o["coverage"]
     for p in o["pools"]:
         del p["command"]  # which dumps do not know
     return o

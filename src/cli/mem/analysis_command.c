@@ -16,23 +16,28 @@
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
 #include "memory/options/config.h"
+#include "wire/rank_env.h"
 
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out)
 {
 	const struct analysis_options *o = options;
-	struct input_analysis what = {make, options};
+	struct input_analysis what = {make, options, &out->processes, &out->choice};
 	struct err err = {0};
 
 	*out = (struct analysis_run){0};
+	if (mem_choice_option(o->pid, o->rank, &out->choice, &err) < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
 	int r = recording_resolve(path, &out->path, &err);
 	out->resolved = r == 0 && strcmp(path, buf_str(&out->path)) != 0;
 	if (r == 0) {
 		if (recording_wait(buf_str(&out->path), o->wait_s))
 			buf_add_str(&out->notes, "The recorder is still writing; this is what "
 						 "there is so far.\n");
-		r = input_analyse(buf_str(&out->path), &what, &out->analysis, &out->notes, &err);
+		r = input_choose(buf_str(&out->path), &out->choice, &err);
 	}
+	if (r == 0)
+		r = input_analyse(buf_str(&out->path), &what, &out->analysis, &out->notes, &err);
 	return r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 }
 
@@ -83,6 +88,8 @@ static json_t *answer_value(struct analysis_run *run, unsigned top)
 		json_object_set_new(answer, "notes", notes_value(&run->notes));
 	if (answer)
 		json_object_set_new(answer, "input", input_value(run));
+	if (answer)
+		processes_json(&run->processes, answer);
 	return answer;
 }
 
@@ -122,19 +129,23 @@ int analysis_print(const struct command *cmd, struct analysis_run *run, const vo
 	const struct analysis_options *o = options;
 	struct analysis_style style = {
 		.colour = isatty(STDOUT_FILENO), .top = o->top, .literal = o->literal};
-	struct buf text = {0};
+	struct buf text = {0}, facts = {0};
 	int status;
 
 	if (o->json) {
 		status = command_print_json(cmd, answer_value(run, o->top));
 	} else {
 		run->analysis->ops->text(run->analysis, &style, &text);
+		processes_ends_text(&run->processes, &facts);
+		processes_coverage_text(&run->processes, &facts);
+		add_notes(&facts, &text);
 		add_notes(&run->notes, &text);
 		if (run->resolved)
 			buf_addf(&text, "\nRead from %s\n", buf_str(&run->path));
 		status = command_print(cmd, &text);
 	}
 	buf_release(&text);
+	buf_release(&facts);
 	if (status == EXIT_DONE && o->json_file)
 		status = write_answer(cmd, run, o->json_file);
 	return status == EXIT_DONE && o->fail_on ? exit_status(cmd, run->analysis) : status;
@@ -143,6 +154,8 @@ int analysis_print(const struct command *cmd, struct analysis_run *run, const vo
 void analysis_release(struct analysis_run *run)
 {
 	analysis_free(run->analysis);
+	processes_release(&run->processes);
+	input_choice_release(&run->choice);
 	buf_release(&run->path);
 	buf_release(&run->notes);
 }
@@ -172,6 +185,17 @@ int analysis_main(const struct command *cmd, int argc, char **argv,
 		status = run(cmd, a.words[0], options);
 	args_release(&a);
 	return status;
+}
+
+int mem_choice_option(unsigned pid, const char *rank, struct input_choice *out, struct err *err)
+{
+	*out = (struct input_choice){.pid = pid, .by_rank = rank != NULL};
+	if (rank)
+		out->rank = rank_env_number(rank, strlen(rank));
+	if (rank && out->rank == RANK_ENV_UNKNOWN)
+		return err_set(err, -EINVAL, "invalid rank '%.100s': expected a number from 0 on",
+			       rank);
+	return 0;
 }
 
 int mem_compat_option(const char *text, struct err *err)

@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "memory/analysis/common/analysis.h"
+#include "memory/input/input.h"
 
 /* The options of every such command: the first member of its own struct. */
 struct analysis_options {
@@ -16,6 +17,8 @@ struct analysis_options {
 	unsigned wait_s;
 	unsigned fail_on; /* 0: never */
 	bool literal; /* as in struct analysis_style */
+	unsigned pid; /* 0: all processes */
+	const char *rank; /* NULL: all */
 };
 
 #define ANALYSIS_DEFAULTS                                                                          \
@@ -30,6 +33,23 @@ struct analysis_options {
 		.offset = offsetof(type_, wait_s), .default_text = "10", .help = help_             \
 	}
 
+/* --pid and --rank into the members of these names. */
+#define MEM_PROCESS_OPTIONS(type_)                                                                 \
+	{.name = "pid",                                                                            \
+	 .kind = OPT_UINT,                                                                         \
+	 .arg = "PID",                                                                             \
+	 .min = 1,                                                                                 \
+	 .max = UINT32_MAX - 1,                                                                    \
+	 .offset = offsetof(type_, pid),                                                           \
+	 .default_text = "all processes",                                                          \
+	 .help = "Answer about this process of the recording alone."},                             \
+	{                                                                                          \
+		.name = "rank", .kind = OPT_TEXT, .arg = "RANK", .offset = offsetof(type_, rank),  \
+		.default_text = "all ranks",                                                       \
+		.help = "Answer about the processes of this rank alone, its workers included "     \
+			"(RANK of the environment, and what other launchers set)."                 \
+	}
+
 /* The rows of an option table that fill them. */
 #define ANALYSIS_OPTIONS                                                                           \
 	COMMAND_JSON_OPTION(struct analysis_options),                                              \
@@ -40,6 +60,7 @@ struct analysis_options {
 		 .help = "Also write the answer to this file as JSON. The file has the complete "  \
 			 "lists: --top does not shorten them."},                                   \
 		COMMAND_TOP_OPTION(struct analysis_options, "How many of each kind are listed."),  \
+		MEM_PROCESS_OPTIONS(struct analysis_options),                                      \
 		MEM_WAIT_OPTION(struct analysis_options,                                           \
 				"How long to wait for a recorder that is still finishing its "     \
 				"files.")
@@ -81,11 +102,16 @@ struct analysis_run {
 	struct buf path; /* what was read … */
 	bool resolved; /* … which is not what was named, but in it */
 	struct buf notes; /* sentences for the reader, one per line */
+	struct processes processes;
+	struct input_choice choice;
 };
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out);
 int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options);
 void analysis_release(struct analysis_run *run);
+
+/* What --pid and --rank say; -EINVAL. */
+int mem_choice_option(unsigned pid, const char *rank, struct input_choice *out, struct err *err);
 
 /* The value of --compat (NULL: not given), else of its environment variable; -EINVAL. */
 int mem_compat_option(const char *text, struct err *err);

@@ -13,25 +13,33 @@ struct show_options {
 	bool json;
 	unsigned top;
 	unsigned wait_s;
+	unsigned pid;
+	const char *rank;
 };
 
 static int show_summary(const struct command *cmd, const char *path, void *options)
 {
 	const struct show_options *o = options;
 	struct buf where = {0}, text = {0};
+	struct input_choice choice;
 	struct err err = {0};
 	int status;
 
+	if (mem_choice_option(o->pid, o->rank, &choice, &err) < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
 	int r = recording_resolve(path, &where, &err);
 	if (r == 0) {
 		if (recording_wait(buf_str(&where), o->wait_s))
 			fprintf(stderr,
 				"%s: the recorder is still writing; this is what there is\n",
 				cmd->spec.name);
-		r = show_recording(buf_str(&where), o->json, o->top, isatty(STDOUT_FILENO), &text,
-				   &err);
+		r = input_choose(buf_str(&where), &choice, &err);
 	}
+	struct show_style style = {o->json, isatty(STDOUT_FILENO), o->top, &choice};
+	if (r == 0)
+		r = show_recording(buf_str(&where), &style, &text, &err);
 	status = r < 0 ? command_fail(cmd, &err, EXIT_FAILED) : command_print(cmd, &text);
+	input_choice_release(&choice);
 	buf_release(&where);
 	buf_release(&text);
 	return status;
@@ -49,6 +57,7 @@ static const struct opt options[] = {
 	COMMAND_JSON_OPTION(struct show_options),
 	COMMAND_TOP_OPTION(struct show_options,
 			   "How many call sites that still hold memory are listed for each pool."),
+	MEM_PROCESS_OPTIONS(struct show_options),
 	MEM_WAIT_OPTION(struct show_options, "How long to wait for a recorder that is still "
 					     "finishing its files after the end of the job."),
 	OPT_END,

@@ -2,6 +2,9 @@
 /* Feeds an analysis with the rows of whatever a user has named. */
 #include "memory/input/input.h"
 
+#include "memory/analysis/common/blocks.h"
+#include "wire/record.h"
+
 struct feeding {
 	const struct input_analysis *what;
 	struct analysis *analysis;
@@ -15,9 +18,13 @@ static void feed_row(void *arg, const struct row *row)
 {
 	struct feeding *f = arg;
 
+	if (!input_is_chosen(f->what->choice, row->pid))
+		return;
 	f->rows = true;
 	if (row->event == ROW_MALLOC || row->event == ROW_FREE)
 		*(row->hidden ? &f->hidden : &f->shown) = true;
+	if (row->event == ROW_MALLOC && row->device == DEV_HOST && f->what->processes)
+		f->what->processes->host = true;
 	f->analysis->ops->row(f->analysis, row);
 }
 
@@ -39,7 +46,7 @@ static void feed_process(void *arg, uint32_t pid, const char *command)
 {
 	struct feeding *f = arg;
 
-	if (f->analysis->ops->process)
+	if (f->analysis->ops->process && input_is_chosen(f->what->choice, pid))
 		f->analysis->ops->process(f->analysis, pid, command);
 }
 
@@ -47,6 +54,8 @@ static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks,
 {
 	struct feeding *f = arg;
 
+	if (!input_is_chosen(f->what->choice, pid))
+		return;
 	if (events)
 		buf_addf(f->notes,
 			 "%llu events of process %u are missing: its buffers were full, or "
@@ -87,6 +96,15 @@ static void feed_restart(void *arg)
 
 	analysis_free(f->analysis);
 	f->analysis = f->what->make(f->what->options);
+	f->analysis->processes = f->what->processes;
+}
+
+static bool feed_held(void *arg, uint32_t pid, struct process_blocks *out)
+{
+	struct feeding *f = arg;
+
+	return f->analysis->blocks &&
+	       blocks_of_host(f->analysis->blocks, pid, &out->bytes, &out->blocks, &out->steps);
 }
 
 int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
@@ -95,6 +113,8 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 	struct feeding f = {.what = what, .analysis = what->make(what->options), .notes = notes};
 	struct input_sink sink = {
 		.asked = &f.asked,
+		.processes = what->processes,
+		.held = feed_held,
 		.process = feed_process,
 		.row = feed_row,
 		.lost = feed_lost,
@@ -104,6 +124,7 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 		.restart = feed_restart,
 		.arg = &f,
 	};
+	f.analysis->processes = what->processes;
 	sink.attrs = f.analysis->ops->attrs;
 	int r = input_read(path, &sink, err);
 

@@ -265,6 +265,7 @@ struct pids {
 	uint64_t calls;
 	struct hmap threads; /* that made some: process and thread */
 	uint64_t newest; /* of them */
+	bool cut; /* the processes whose end comes now have none in the recording */
 };
 
 static void on_session(void *arg, const struct mem_config *cfg)
@@ -285,6 +286,8 @@ static void on_proc(void *arg, const struct frame_proc *p)
 	readable_command(p->cmdline, sizeof(p->cmdline), &text);
 	if (s->sink->process)
 		s->sink->process(s->sink->arg, p->pid, buf_str(&text));
+	if (s->sink->processes)
+		processes_add(s->sink->processes, p, buf_str(&text));
 	buf_release(&text);
 }
 
@@ -326,10 +329,36 @@ static void on_watch(void *arg, uint32_t proc, const struct watch_sample *sample
 		s->sink->watch(s->sink->arg, s->pid[proc], sample);
 }
 
+static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u)
+{
+	struct pids *s = arg;
+	struct process_blocks held = {0};
+
+	if (proc >= s->cap || !s->sink->processes || !s->sink->held)
+		return;
+	(void)s->sink->held(s->sink->arg, s->pid[proc], &held);
+	processes_sample(s->sink->processes, s->pid[proc], time_ns, u, &held);
+}
+
+static void on_process(void *arg, uint32_t proc, const struct rec_process *r)
+{
+	struct pids *s = arg;
+
+	if (proc < s->cap && s->sink->processes)
+		processes_note(s->sink->processes, s->pid[proc], r);
+}
+
+static void on_cut(void *arg)
+{
+	((struct pids *)arg)->cut = true;
+}
+
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
 {
 	struct pids *s = arg;
 
+	if (e->proc < s->cap && s->sink->processes)
+		processes_end(s->sink->processes, s->pid[e->proc], !s->cut);
 	if (e->proc < s->cap && s->sink->lost)
 		s->sink->lost(s->sink->arg, s->pid[e->proc], e->lost_events, e->lost_stacks,
 			      e->damaged);
@@ -396,6 +425,8 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 				 "The dump files lack %llu rows that could not be written, which "
 				 "this recording has: `sonde mem export` writes them anew.",
 				 (unsigned long long)page.rows_lost);
+		if (live && sink->processes)
+			processes_running(sink->processes);
 		if (live)
 			add_note(sink,
 				 "The job is still running: this is what there is so far, and "
@@ -438,6 +469,9 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 				    .row = on_row,
 				    .watch = on_watch,
 				    .call = on_call,
+				    .usage = on_usage,
+				    .process = on_process,
+				    .cut = on_cut,
 				    .proc_end = on_proc_end,
 				    .arg = &pids};
 	struct track *t = track_new(&tracks);

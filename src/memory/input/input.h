@@ -10,6 +10,7 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "memory/analysis/common/analysis.h"
+#include "memory/analysis/processes/processes.h"
 #include "memory/options/asked.h"
 
 struct watch_sample;
@@ -17,6 +18,9 @@ struct watch_sample;
 struct input_sink {
 	/* Each is optional. */
 	struct mem_asked *asked; /* is filled in */
+	/* Is filled in, too; held() says what a process has of host memory, at a sample of it. */
+	struct processes *processes;
+	bool (*held)(void *arg, uint32_t pid, struct process_blocks *out);
 	void (*process)(void *arg, uint32_t pid, const char *command);
 	void (*row)(void *arg, const struct row *row);
 	void (*watch)(void *arg, uint32_t pid, const struct watch_sample *s);
@@ -40,6 +44,20 @@ struct input_sink {
 
 int input_read(const char *path, const struct input_sink *sink, struct err *err);
 
+/* The processes that a question is about: those of a pid or of a rank; none given: all. */
+struct input_choice {
+	uint32_t pid; /* 0: any */
+	bool by_rank;
+	int32_t rank;
+	/* of that rank, by input_choose() */
+	uint32_t *pids;
+	size_t n, cap;
+};
+/* Finds who is meant; an error says who there is. */
+int input_choose(const char *path, struct input_choice *choice, struct err *err);
+bool input_is_chosen(const struct input_choice *choice, uint32_t pid); /* choice may be NULL */
+void input_choice_release(struct input_choice *choice);
+
 /*
  * Feeds an analysis that make() gives (again, when the rows have to come a second time) and leaves
  * it in *out; what the reader should know goes to notes, one sentence per line.
@@ -47,6 +65,8 @@ int input_read(const char *path, const struct input_sink *sink, struct err *err)
 struct input_analysis {
 	struct analysis *(*make)(void *options);
 	void *options;
+	struct processes *processes; /* is filled in; the caller's, as long as the analysis lives */
+	const struct input_choice *choice; /* NULL: all processes */
 };
 int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
 		  struct buf *notes, struct err *err);

@@ -6,10 +6,12 @@
 #include "base/containers/names.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "memory/analysis/common/blocks.h"
 #include "memory/analysis/gaps/gaps.h"
 #include "memory/analysis/inefficient/inefficient.h"
 #include "memory/analysis/leaks/leaks.h"
 #include "memory/analysis/oom/oom.h"
+#include "memory/analysis/processes/processes.h"
 #include "memory/analysis/watch/watch.h"
 #include "memory/outputs/amender.h"
 
@@ -49,6 +51,7 @@ struct diagnose {
 	uint64_t lost, damaged; /* events, bytes of buffers */
 	uint64_t unnoted; /* owners that came after MAX_RELABELS */
 	struct amendment found; /* what find_amendment() gave last */
+	struct processes processes;
 };
 
 struct diagnose *diagnose_new(enum row_compat compat, bool aside)
@@ -86,6 +89,7 @@ void diagnose_free(struct diagnose *d)
 		free((void *)(uintptr_t)value);
 	}
 	hmap_release(&d->known);
+	processes_release(&d->processes);
 	free(d);
 }
 
@@ -98,6 +102,7 @@ static struct analysis *add_analysis(struct diagnose *d, struct analysis *a, uin
 		const struct known *k = (const struct known *)(uintptr_t)value;
 		a->ops->process(a, k->pid, k->exe);
 	}
+	a->processes = &d->processes;
 	d->bit[d->n] = bit;
 	d->list[d->n++] = a;
 	return a;
@@ -143,6 +148,7 @@ void diagnose_proc(struct diagnose *d, const struct frame_proc *p)
 	}
 	free(k->exe);
 	*k = (struct known){p->pid, d->wants, xstrdup(p->exe)};
+	processes_add(&d->processes, p, p->exe);
 	for (size_t i = 0; i < d->n; i++)
 		if (d->list[i]->ops->process)
 			d->list[i]->ops->process(d->list[i], p->pid, p->exe);
@@ -166,6 +172,22 @@ void diagnose_row(struct diagnose *d, const struct row *row)
 	for (size_t i = 0; i < d->n; i++)
 		if (!k || !d->bit[i] || k->wants & d->bit[i])
 			d->list[i]->ops->row(d->list[i], row);
+}
+
+void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const struct rec_usage *u)
+{
+	struct process_blocks held = {0};
+
+	if (!d->leaks)
+		return;
+	d->processes.host |=
+		blocks_of_host(d->leaks->blocks, pid, &held.bytes, &held.blocks, &held.steps);
+	processes_sample(&d->processes, pid, time_ns, u, &held);
+}
+
+void diagnose_process(struct diagnose *d, uint32_t pid, const struct rec_process *r)
+{
+	processes_note(&d->processes, pid, r);
 }
 
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s)

@@ -51,6 +51,20 @@ static void on_watch(void *arg, uint32_t proc, const struct watch_sample *s)
 	diagnose_watch(o->diagnose, dumps_pid(o->dumps, proc), s);
 }
 
+static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u)
+{
+	struct outputs *o = arg;
+
+	diagnose_usage(o->diagnose, dumps_pid(o->dumps, proc), time_ns, u);
+}
+
+static void on_process(void *arg, uint32_t proc, const struct rec_process *r)
+{
+	struct outputs *o = arg;
+
+	diagnose_process(o->diagnose, dumps_pid(o->dumps, proc), r);
+}
+
 static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
 		       const char *owner)
 {
@@ -90,6 +104,8 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 		.watch = on_watch,
 		.relabel = on_relabel,
 		.call = on_call,
+		.usage = on_usage,
+		.process = on_process,
 		.proc_end = on_proc_end,
 		.arg = o,
 	};

@@ -3,17 +3,23 @@
 
 #include "memory/analysis/summary/summary.h"
 #include "memory/input/input.h"
+#include "wire/record.h"
 
 /* `arg` of all of them. */
 struct showing {
 	struct summary *summary;
 	struct mem_asked asked;
 	bool hidden; /* allocations that were not asked for */
+	struct processes processes;
+	const struct input_choice *choice;
 };
 
 static void on_process(void *arg, uint32_t pid, const char *command)
 {
-	summary_process(((struct showing *)arg)->summary, pid, command);
+	struct showing *s = arg;
+
+	if (input_is_chosen(s->choice, pid))
+		summary_process(s->summary, pid, command);
 }
 
 /* Rows that were not asked for serve analyses; of them only the refusal of memory is news. */
@@ -21,6 +27,9 @@ static void on_row(void *arg, const struct row *row)
 {
 	struct showing *s = arg;
 
+	if (!input_is_chosen(s->choice, row->pid))
+		return;
+	s->processes.host |= row->event == ROW_MALLOC && row->device == DEV_HOST;
 	if (!row->hidden || row->event == ROW_OOM_DETAIL)
 		summary_add(s->summary, row);
 	s->hidden |= row->hidden && row->event == ROW_MALLOC;
@@ -28,7 +37,10 @@ static void on_row(void *arg, const struct row *row)
 
 static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
 {
-	summary_lost(((struct showing *)arg)->summary, pid, events, stacks, damaged);
+	struct showing *s = arg;
+
+	if (input_is_chosen(s->choice, pid))
+		summary_lost(s->summary, pid, events, stacks, damaged);
 }
 
 static void on_lost_more(void *arg)
@@ -62,12 +74,19 @@ static void restart(void *arg)
 	s->summary = summary_new();
 }
 
-int show_recording(const char *path, bool json, unsigned top, bool colour, struct buf *out,
+static bool on_held(void *arg, uint32_t pid, struct process_blocks *out)
+{
+	return summary_host(((struct showing *)arg)->summary, pid, out);
+}
+
+int show_recording(const char *path, const struct show_style *style, struct buf *out,
 		   struct err *err)
 {
-	struct showing s = {.summary = summary_new()};
+	struct showing s = {.summary = summary_new(), .choice = style->choice};
 	struct input_sink sink = {
 		.asked = &s.asked,
+		.processes = &s.processes,
+		.held = on_held,
 		.process = on_process,
 		.row = on_row,
 		.lost = on_lost,
@@ -82,10 +101,12 @@ int show_recording(const char *path, bool json, unsigned top, bool colour, struc
 
 	s.asked.memory &= !s.hidden;
 	summary_asked(s.summary, &s.asked);
-	if (r == 0 && json)
-		r = summary_json(s.summary, top, out);
+	summary_processes(s.summary, &s.processes);
+	if (r == 0 && style->json)
+		r = summary_json(s.summary, style->top, out);
 	else if (r == 0)
-		summary_text(s.summary, top, colour, out);
+		summary_text(s.summary, style->top, style->colour, out);
 	summary_free(s.summary);
+	processes_release(&s.processes);
 	return r;
 }

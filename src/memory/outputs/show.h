@@ -5,11 +5,18 @@
 
 #include "base/containers/buf.h"
 #include "base/err.h"
+#include "memory/input/input.h"
 
 #include <stdbool.h>
 
-/* path: a recording, its directory, or a dump (csv or db). `top` limits every list. */
-int show_recording(const char *path, bool json, unsigned top, bool colour, struct buf *out,
+struct show_style {
+	bool json, colour;
+	unsigned top; /* limits every list */
+	const struct input_choice *choice; /* of processes; NULL: all */
+};
+
+/* path: a recording, its directory, or a dump (csv or db). */
+int show_recording(const char *path, const struct show_style *style, struct buf *out,
 		   struct err *err);
 
 #endif

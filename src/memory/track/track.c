@@ -525,6 +525,8 @@ int track_file(struct track *t, const char *recording, bool *out_torn, struct er
 	t->whole = t->ended;
 	for (uint32_t i = 0; i < t->nprocs; i++)
 		t->whole = t->whole && !t->procs[i];
+	if (t->sink.cut)
+		t->sink.cut(t->sink.arg);
 	for (uint32_t i = 0; i < t->nprocs; i++)
 		track_proc_end(t, &(struct frame_proc_end){.proc = i, .time_ns = t->newest_ns + 1});
 	return r;

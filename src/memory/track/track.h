@@ -40,6 +40,8 @@ struct track_sink {
 	 * in its files. */
 	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
+	/* Optional: the recording is over, and the ends that follow are not in it. */
+	void (*cut)(void *arg);
 	void *arg;
 };
 

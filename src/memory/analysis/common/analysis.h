@@ -30,6 +30,7 @@ struct analysis_style {
 
 struct analysis;
 struct blocks;
+struct processes; /* memory/analysis/processes/processes.h */
 
 /* Of two numbers for qsort(): ORDER(a->x, b->x) ?: ORDER(a->y, b->y), the smaller first. */
 #define ORDER(a_, b_) (((a_) > (b_)) - ((a_) < (b_)))
@@ -72,6 +73,7 @@ struct analysis_ops {
 struct analysis {
 	const struct analysis_ops *ops;
 	struct blocks *blocks; /* NULL: of an analysis that does not stand on them */
+	const struct processes *processes; /* who they are, what is covered; NULL: nobody knows */
 };
 
 /* process() and unordered() of an analysis that leaves both to its blocks. */

@@ -534,6 +534,23 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 
 /* --- reading it --- */
 
+bool blocks_of_host(const struct blocks *b, uint32_t pid, uint64_t *bytes, uint64_t *blocks,
+		    uint32_t *steps)
+{
+	const struct block_process *p = hmap_get_ptr(&b->by_pid, pid);
+	const struct block_device *d = p ? hmap_get_ptr(&p->state->by_device, DEV_HOST) : NULL;
+
+	*blocks = 0;
+	if (!d)
+		return false;
+	*bytes = d->has_driver ? d->driver_bytes : d->pool_bytes;
+	*steps = p->step_ended;
+	for (size_t i = 0; i < p->npools; i++)
+		if (p->pools[i]->device == d && p->pools[i]->type == TYPE_HOST)
+			*blocks += p->pools[i]->live_blocks;
+	return true;
+}
+
 void analysis_blocks_process(struct analysis *a, uint32_t pid, const char *command)
 {
 	blocks_process(a->blocks, pid, command);

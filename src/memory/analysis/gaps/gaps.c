@@ -270,7 +270,7 @@ struct analysis *gap_new(const struct gap_options *options)
 {
 	struct gap *g = xcalloc(1, sizeof(*g));
 
-	g->base = (struct analysis){&gap_ops, blocks_new()};
+	g->base = (struct analysis){.ops = &gap_ops, .blocks = blocks_new()};
 	g->max_spread_percent = options ? options->max_spread_percent : GAP_MAX_SPREAD_PERCENT;
 	return &g->base;
 }

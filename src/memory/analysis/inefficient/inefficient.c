@@ -598,7 +598,7 @@ struct analysis *inefficient_new(const struct inefficient_options *o)
 {
 	struct inefficient *a = xcalloc(1, sizeof(*a));
 
-	a->base = (struct analysis){&ops, blocks_new()};
+	a->base = (struct analysis){.ops = &ops, .blocks = blocks_new()};
 	if (o)
 		a->options = *o;
 	if (!a->options.kinds)

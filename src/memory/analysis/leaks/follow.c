@@ -435,7 +435,7 @@ struct analysis *leaks_new(const struct leaks_options *options)
 {
 	struct leaks *l = xcalloc(1, sizeof(*l));
 
-	l->base = (struct analysis){&leaks_ops, blocks_new()};
+	l->base = (struct analysis){.ops = &leaks_ops, .blocks = blocks_new()};
 	l->min_bytes = options ? options->min_bytes : UINT64_MAX;
 	return &l->base;
 }

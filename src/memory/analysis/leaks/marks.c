@@ -324,7 +324,7 @@ struct analysis *leaks_marks_new(const char *text, unsigned start)
 	size_t len = strlen(text);
 
 	trim_quotes(&text, &len);
-	m->base = (struct analysis){&marks_ops, blocks_new()};
+	m->base = (struct analysis){.ops = &marks_ops, .blocks = blocks_new()};
 	m->text = xstrndup(text, len);
 	m->start = start;
 	return &m->base;

@@ -10,6 +10,7 @@
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/leaks/leaks_impl.h"
+#include "memory/analysis/processes/processes.h"
 #include "wire/record.h"
 
 #define MAX_SAID 3 /* call sites in the first paragraph */
@@ -133,6 +134,32 @@ static void say_no_steps(const struct view *g, struct buf *out)
 		say(out, " Everything that was allocated was freed again.");
 }
 
+/* Where much was not seen, "no leaks" would be about the rest alone. */
+static bool say_uncovered(const struct view *g, struct buf *out)
+{
+	const struct processes *ps = g->l->base.processes;
+
+	if (!ps || processes_coverage(ps) != COVERAGE_PARTIAL)
+		return false;
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct process_facts *p = &ps->list[i];
+		uint64_t grew = process_uncovered_growth(p);
+
+		if (!p->samples || (process_is_covered(p) && !grew))
+			continue;
+		say(out,
+		    "No place that was recorded kept more memory from step to step, but {} of ",
+		    BYTES(p->highest.not_covered));
+		processes_say(ps, p->pid, out);
+		say(out, " are not covered");
+		if (grew)
+			say(out, " and grew by {} since the first step: it may leak", BYTES(grew));
+		say(out, ".");
+		return true;
+	}
+	return false;
+}
+
 static void say_clean(const struct view *g, struct buf *out)
 {
 	struct steps s = count_steps(g);
@@ -148,6 +175,8 @@ static void say_clean(const struct view *g, struct buf *out)
 		    NUMBER(s.most), TEXT(s.most == 1 ? "" : "s"));
 		return;
 	}
+	if (say_uncovered(g, out))
+		return;
 	if (s.processes == 1)
 		say(out, "No leaks: process {} ended ", NUMBER(s.pid));
 	else

@@ -305,6 +305,6 @@ struct analysis *oom_new(void)
 {
 	struct oom *o = xcalloc(1, sizeof(*o));
 
-	o->base = (struct analysis){&ops, blocks_new()};
+	o->base = (struct analysis){.ops = &ops, .blocks = blocks_new()};
 	return &o->base;
 }

@@ -401,6 +401,6 @@ struct analysis *owners_new(const struct owners_at *at)
 	if (at)
 		o->at = *at;
 	o->breakdown = breakdown_new();
-	o->base = (struct analysis){&owners_ops, o->breakdown->blocks};
+	o->base = (struct analysis){.ops = &owners_ops, .blocks = o->breakdown->blocks};
 	return &o->base;
 }

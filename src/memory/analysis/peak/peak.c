@@ -12,6 +12,7 @@
 #include "memory/analysis/common/frames.h"
 #include "memory/analysis/owners/tree.h"
 #include "memory/analysis/peak/together.h"
+#include "memory/analysis/processes/processes.h"
 #include "wire/record.h"
 
 /* How full a device was. */
@@ -314,6 +315,10 @@ static void say_next(const struct peak_device *d, struct buf *out)
 
 static void say_device(struct peak *p, const struct peak_device *d, struct buf *out)
 {
+	const struct process_facts *facts =
+		p->base.processes ? processes_find(p->base.processes, d->device->process->pid)
+				  : NULL;
+
 	breakdown_say_device(p->breakdown, d->device, true, out);
 	say(out, " peaked at {}", BYTES(peak_bytes(d)));
 	breakdown_say_when(p->breakdown, d->device, false, out);
@@ -323,6 +328,9 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 	if (is_above_limit(p, d))
 		say(out, " That is {} above the limit of {}.",
 		    BYTES(peak_bytes(d) - p->options.limit_bytes), BYTES(p->options.limit_bytes));
+	if (facts && d->device->device == DEV_HOST && facts->samples && !process_is_covered(facts))
+		say(out, " {} more are not covered by what was recorded, see below.",
+		    BYTES(facts->highest.not_covered));
 	say_origin(p, d, out);
 	say_next(d, out);
 }
@@ -596,6 +604,6 @@ struct analysis *peak_new(const struct peak_options *o)
 	if (o)
 		p->options = *o;
 	p->breakdown = breakdown_new();
-	p->base = (struct analysis){&peak_ops, p->breakdown->blocks};
+	p->base = (struct analysis){.ops = &peak_ops, .blocks = p->breakdown->blocks};
 	return &p->base;
 }

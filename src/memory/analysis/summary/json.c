@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "formats/json_value.h"
+#include "memory/analysis/processes/processes.h"
 #include "memory/analysis/summary/summary_impl.h"
 
 static void put_after(json_t *o, const struct summary *s, const char *prefix, uint64_t time_ns)
@@ -186,6 +187,8 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	PUT_LIST(o, "processes", s->nprocesses, process_value(s, s->processes[i], top));
 	PUT_LIST(o, "ooms", s->nooms, oom_value(s, &s->ooms[i]));
 	PUT_LIST(o, "notes", s->nnotes, text_value(s->notes[i], strlen(s->notes[i])));
+	if (s->facts)
+		processes_json(s->facts, o);
 	char *text = json_dumps(o, JSON_INDENT(2));
 	json_decref(o);
 	if (!text)

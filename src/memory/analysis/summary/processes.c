@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "memory/analysis/processes/processes.h"
 #include "memory/analysis/summary/summary_impl.h"
+#include "wire/record.h"
 
 /* --- processes, devices and pools --- */
 
@@ -131,6 +133,28 @@ void summary_lost_more(struct summary *s)
 void summary_note(struct summary *s, const char *text)
 {
 	LIST_ADD(s->notes, s->nnotes, s->notes_cap, xstrdup(text));
+}
+
+void summary_processes(struct summary *s, const struct processes *processes)
+{
+	s->facts = processes;
+}
+
+bool summary_host(struct summary *s, uint32_t pid, struct process_blocks *out)
+{
+	const struct summary_process *p = hmap_get_ptr(&s->by_pid, pid);
+	const struct summary_device *d = p ? hmap_get_ptr(&p->devices, DEV_HOST) : NULL;
+
+	if (!d)
+		return false;
+	*out = (struct process_blocks){
+		.bytes = d->has_driver ? d->driver.live_bytes : d->pools.live_bytes,
+		.steps = (uint32_t)p->seen.steps,
+	};
+	for (size_t i = 0; i < p->npools; i++)
+		if (p->pool_list[i]->own == d && p->pool_list[i]->type == TYPE_HOST)
+			out->blocks += p->pool_list[i]->live.blocks;
+	return true;
 }
 
 bool summary_unordered(const struct summary *s)

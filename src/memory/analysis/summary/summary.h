@@ -39,7 +39,7 @@
  *	               null where nobody tells them apart, and not_told_bytes is their sum
  *	  mapped_files  of files, in no pool: mappings, peak_bytes, left_bytes
  *	ooms[]         the first ones: pid, device, time_ns, after_ns, requested_bytes, function
- *	notes[]
+ *	notes[], coverage, job[]: memory/analysis/processes/processes.h
  */
 #ifndef SONDE_MEMORY_ANALYSIS_SUMMARY_SUMMARY_H
 #define SONDE_MEMORY_ANALYSIS_SUMMARY_SUMMARY_H
@@ -80,6 +80,13 @@ void summary_calls(struct summary *s, uint64_t calls, uint64_t threads, bool db)
 
 /* What the recording was asked for. */
 void summary_asked(struct summary *s, const struct mem_asked *asked);
+
+/* Who the processes are; borrowed until the texts are written. */
+struct processes;
+struct process_blocks;
+void summary_processes(struct summary *s, const struct processes *processes);
+/* What a process has of host memory now; false: none. */
+bool summary_host(struct summary *s, uint32_t pid, struct process_blocks *out);
 
 /* Did MALLOC or FREE rows of a process go back in time, so that the answer is not exact? */
 bool summary_unordered(const struct summary *s);

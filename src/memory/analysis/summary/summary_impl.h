@@ -173,6 +173,7 @@ struct summary {
 	uint64_t calls, call_threads; /* of Python functions */
 	bool calls_in_db;
 	struct mem_asked asked;
+	const struct processes *facts; /* NULL: none */
 };
 
 /* --- processes.c: the newest process of that pid, another one, a pool of it --- */

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "memory/analysis/common/fields.h"
+#include "memory/analysis/processes/processes.h"
 #include "memory/analysis/summary/summary_impl.h"
 
 #define MAX_DEVICES 3 /* in the first paragraph */
@@ -200,6 +201,40 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 	free(sites);
 }
 
+static const struct process_facts *facts_of(const struct summary *s, uint32_t pid)
+{
+	return s->facts ? processes_find(s->facts, pid) : NULL;
+}
+
+/* " were still allocated at the end of process 12", which it may not have come to. */
+static void say_when_left(const struct summary *s, uint32_t pid, uint64_t blocks, struct buf *out)
+{
+	const struct process_facts *f = facts_of(s, pid);
+
+	if (f && f->state == PROCESS_RUNNING) {
+		say(out, " {} allocated now by ", TEXT(blocks == 1 ? "is" : "are"));
+		processes_say(s->facts, pid, out);
+		say(out, ", which is still running");
+		return;
+	}
+	say(out, " {} still allocated ", TEXT(words_was(blocks)));
+	say(out, f && process_signal(f) ? "when " : "at the end of ");
+	if (f)
+		processes_say(s->facts, pid, out);
+	else
+		say(out, "process {}", NUMBER(pid));
+	if (f && process_signal(f))
+		say(out, " was killed by SIG{}", TEXT(process_signal(f)));
+}
+
+/* A peak of what was seen is not the peak where much was not. */
+static void say_uncovered(const struct summary *s, struct buf *out)
+{
+	if (s->facts && processes_coverage(s->facts) == COVERAGE_PARTIAL)
+		say(out, " That is what was recorded: host memory that is not covered comes on "
+			 "top, see below.");
+}
+
 static void say_alive(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	const struct summary_process *worst = NULL;
@@ -220,8 +255,7 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 	}
 	say(out, " ");
 	unsigned kinds = say_kinds(&most, out);
-	say(out, " {} still allocated at the end of process {}", TEXT(words_was(most.all.blocks)),
-	    NUMBER(worst->pid));
+	say_when_left(s, worst->pid, most.all.blocks, out);
 	say_origin(s, &most, kinds, out);
 	say(out, ".");
 	if (others == 2)
@@ -265,6 +299,7 @@ static void say_answer(struct summary *s, struct buf *out)
 		say_size(s, &c, out);
 	}
 	say_devices(s, out);
+	say_uncovered(s, out);
 	say_alive(s, &c, out);
 	say_ooms(s, &c, out);
 	if (lost.events)
@@ -542,6 +577,18 @@ static void print_remarks(const struct view *g)
 	report_remarks(&g->report, &t);
 }
 
+/* How processes ended, and what of their memory was recorded. */
+static void print_facts(const struct view *g)
+{
+	struct buf lines = {0};
+
+	if (!g->s->facts)
+		return;
+	processes_ends_text(g->s->facts, &lines);
+	processes_coverage_text(g->s->facts, &lines);
+	report_remarks(&g->report, &lines);
+}
+
 static void print_lost_of(const struct view *g, const struct summary_process *p)
 {
 	const char *between = "";
@@ -609,6 +656,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	print_alive(&g);
 	print_peak(&g);
 	print_ooms(&g);
+	print_facts(&g);
 	print_remarks(&g);
 	print_lost(&g);
 	free(g.pools);

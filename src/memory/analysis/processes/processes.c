@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/processes/processes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/mem.h"
+#include "memory/analysis/common/analysis.h"
+#include "memory/analysis/common/memory_words.h"
+
+#define BLOCK_OVERHEAD 16 /* that malloc adds to a block */
+
+void processes_release(struct processes *ps)
+{
+	for (size_t i = 0; i < ps->n; i++)
+		free(ps->list[i].command);
+	free(ps->list);
+	hmap_release(&ps->by_pid);
+	*ps = (struct processes){0};
+}
+
+struct process_facts *processes_find(const struct processes *ps, uint32_t pid)
+{
+	uint64_t at = hmap_get(&ps->by_pid, pid);
+
+	return at == HMAP_NONE ? NULL : &ps->list[at];
+}
+
+void processes_add(struct processes *ps, const struct frame_proc *p, const char *command)
+{
+	const struct process_facts *parent = processes_find(ps, p->ppid);
+
+	bool forked = parent && command && !strcmp(parent->command, command);
+
+	ps->recording = true;
+	hmap_put(&ps->by_pid, p->pid, ps->n);
+	LIST_ADD(ps->list, ps->n, ps->cap,
+		 (struct process_facts){
+			 .pid = p->pid,
+			 .ppid = parent ? p->ppid : 0,
+			 .command = xstrdup(command ? command : ""),
+			 .rank = -1,
+			 .forked = forked,
+		 });
+}
+
+void processes_note(struct processes *ps, uint32_t pid, const struct rec_process *r)
+{
+	struct process_facts *p = processes_find(ps, pid);
+
+	if (!p)
+		return;
+	if (r->rank >= 0)
+		p->rank = r->rank;
+	if (r->peak_rss_bytes > p->max_rss)
+		p->max_rss = r->peak_rss_bytes;
+	if (!(r->flags & PROCESS_ENDED))
+		return;
+	p->has_status = true;
+	p->status = r->status;
+	p->group_killed = r->flags & PROCESS_GROUP_KILLED;
+	p->group_limit = r->group_limit_bytes;
+}
+
+void processes_end(struct processes *ps, uint32_t pid, bool ended)
+{
+	struct process_facts *p = processes_find(ps, pid);
+
+	if (p && ended)
+		p->state = PROCESS_GONE;
+}
+
+void processes_running(struct processes *ps)
+{
+	for (size_t i = 0; i < ps->n; i++)
+		if (ps->list[i].state == PROCESS_UNKNOWN)
+			ps->list[i].state = PROCESS_RUNNING;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t known(uint64_t v)
+{
+	return v == USAGE_UNKNOWN ? 0 : v;
+}
+
+/* Details of mappings are read less often than the rest. */
+static void keep_details(struct rec_usage *now, const struct rec_usage *before)
+{
+	if (now->heap_bytes != USAGE_UNKNOWN)
+		return;
+	now->heap_bytes = before->heap_bytes;
+	now->stack_bytes = before->stack_bytes;
+	now->copied_bytes = before->copied_bytes;
+	now->sonde_bytes = before->sonde_bytes;
+	now->pss_bytes = USAGE_UNKNOWN;
+}
+
+/* Memory that only the process itself can have asked for, less what it was seen asking for. */
+static uint64_t uncovered(const struct process_facts *p, const struct process_sample *s,
+			  uint64_t blocks)
+{
+	const struct rec_usage *u = &s->usage;
+	uint64_t asked = u->anon_bytes == USAGE_UNKNOWN ? u->rss_bytes
+							: u->anon_bytes + known(u->shared_bytes);
+
+	asked = less(asked + u->swap_bytes, known(u->stack_bytes) + known(u->copied_bytes));
+	return less(asked, p->inherited + s->blocks_bytes + blocks * BLOCK_OVERHEAD);
+}
+
+void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
+		      const struct rec_usage *u, const struct process_blocks *b)
+{
+	struct process_facts *p = processes_find(ps, pid);
+	struct process_sample s = {.time_ns = time_ns, .usage = *u, .blocks_bytes = b->bytes};
+
+	if (!p)
+		return;
+	if (!ps->first_ns || time_ns < ps->first_ns)
+		ps->first_ns = time_ns;
+	p->has_details |= u->heap_bytes != USAGE_UNKNOWN;
+	if (p->samples++)
+		keep_details(&s.usage, &p->last.usage);
+	if (p->samples == 1 && p->forked)
+		p->inherited = uncovered(p, &s, b->blocks);
+	s.not_covered = uncovered(p, &s, b->blocks);
+	if (u->peak_rss_bytes > p->max_rss)
+		p->max_rss = u->peak_rss_bytes;
+	if (u->rss_bytes >= p->highest.usage.rss_bytes)
+		p->highest = s;
+	if (b->steps && !p->has_step) {
+		p->first_step = s;
+		p->has_step = true;
+	}
+	p->last = s;
+}
+
+const char *process_signal(const struct process_facts *p)
+{
+	const char *name =
+		p->has_status && WIFSIGNALED(p->status) ? sigabbrev_np(WTERMSIG(p->status)) : NULL;
+
+	return name;
+}
+
+void processes_say(const struct processes *ps, uint32_t pid, struct buf *out)
+{
+	const struct process_facts *p = processes_find(ps, pid);
+
+	say(out, "process {}", NUMBER(pid));
+	if (!p || (p->rank < 0 && !p->ppid))
+		return;
+	say(out, " (");
+	if (p->rank >= 0)
+		say(out, "rank {}", NUMBER((uint64_t)p->rank));
+	if (p->ppid)
+		say(out, "{}{} {}", TEXT(p->rank >= 0 ? ", " : ""),
+		    TEXT(p->forked ? "worker of" : "child of"), NUMBER(p->ppid));
+	say(out, ")");
+}
