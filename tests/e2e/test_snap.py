@@ -122,7 +122,7 @@ def test_the_stuck_rank_is_in_the_first_line(job):
     assert re.match(ANSWER, out), out
     assert "\nRanks 0-4,6,7 (7 ranks)   asleep\n  > all_reduce (" in out
     assert re.search(r"\nRank 5 \(pid \d+\)   asleep\n  > (Loader\.)?load_batch \(", out)
-    assert f"\nProcesses that are not ranks:\n\nPid {launcher.pid} " in out
+    assert f"\nProcesses that are not ranks:\n\nLauncher, pid {launcher.pid} " in out
     # what the stuck one wants
     out = job.run("--parent", launcher.pid, "--locals", "load_batch,train_step")
     assert "        path = '/data/shard-5/000003.bin'\n" in out
