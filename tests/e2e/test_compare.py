@@ -353,6 +353,24 @@ def test_odd_headers_names_and_order(compare, tmp_path):
     assert all(line[2:] == ["0", "1", "1", "0"] for line in c.lines)
 
 
+def test_negative_sizes_of_frees_count_as_they_stand(compare, tmp_path):
+    """As msLeaks of 2025 wrote them."""
+    free = malloc(2, -5).replace("MALLOC", "FREE")
+    c = compare(write(tmp_path / "a.csv", op(1, "x"), free), write(tmp_path / "b.csv", op(1, "x"), malloc(2, 7)), "--json")
+    assert c.lines == [["OP_LAUNCH", "x", "0", "-5", "7", "12"]]
+    memory = json.loads(c.text)["memory"]
+    assert (memory["base_bytes"], memory["compare_bytes"], memory["diff_bytes"]) == (-5, 7, 12)
+    assert "-5 B" in compare(tmp_path / "a.csv", tmp_path / "b.csv").text
+
+
+def test_operators_that_were_asked_for(record, compare):
+    """It does not advise what was done."""
+    got = record("leaky", "marks", 3)
+    c = compare(got.dir, got.dir, "--level=op")
+    assert c.code == 1 and "the jobs announced no operators" in c.errors
+    assert "--events" not in c.errors and "--level=site" in c.errors
+
+
 def test_nothing_to_compare(compare, tmp_path):
     a = write(tmp_path / "a.csv", malloc(1, 5))
     for old in (False, True):

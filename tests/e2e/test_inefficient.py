@@ -327,3 +327,11 @@ def test_a_file_that_cannot_be_written(record):
     r = record.sonde("mem", "inefficient", notes)
     assert r.returncode == 1 and b"memscope_dump_notes.csv" in r.stderr
     assert ask(record, "--no-write", dump)
+
+
+def test_a_job_without_operators_is_not_told_to_record_them(record):
+    got = record("simtrain", "--steps", 2, opts=["--analysis=inefficient"])
+    text = " ".join(record.sonde("mem", "inefficient", got.dir).stdout.decode().split())
+    assert "the job announced no operator that used it" in text and "--analysis" not in text
+    r = record.sonde("mem", "inefficient", "--no-write", got.process.files["0"])
+    assert b"--analysis=inefficient" in r.stdout  # a dump does not say what was asked for

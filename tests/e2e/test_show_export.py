@@ -126,3 +126,39 @@ def test_export_of_a_dump_is_refused(record):
     r = record.sonde("mem", "export", "-o", record.tmp / "x", got.process.files["0"])
     assert r.returncode != 0 and r.stderr and b"Traceback" not in r.stderr
     assert not (record.tmp / "x").exists()
+
+
+OLD_HEADER = "ID,Event,Event Type,Name,Timestamp(us),Process Id,Thread Id,Device Id,Ptr,Attr\n"
+
+
+def test_dumps_of_2025(record):
+    """No allocation_id, hexadecimal addresses, `host`, negative sizes of frees, microseconds."""
+    path = record.tmp / "memscope_dump_1.csv"
+    path.write_text(
+        OLD_HEADER
+        + '1,MALLOC,PTA,N/A,1000000,7,7,0,0x12c0,"{addr:0x12c0,size:100,total:512,used:100}"\n'
+        + '2,MALLOC,PTA,N/A,1000001,7,7,0,0x13c0,"{addr:0x13c0,size:30,total:512,used:130}"\n'
+        + '3,FREE,PTA,N/A,1000003,7,7,0,0x12c0,"{addr:0x12c0,size:-100,total:512,used:30}"\n'
+        + '4,MALLOC,HOST,N/A,1000004,7,7,host,0x55,"{addr:0x55,size:8}"\n'
+        + '5,FREE,HOST,N/A,1000005,7,7,host,0x55,"{addr:0x55,size:-8}"\n'
+    )
+    r = record.sonde("mem", "show", path)
+    text = " ".join(r.stdout.decode().split())
+    assert "made 5 memory events in 5.0 us" in text, text
+    assert "1 block (30 B) of PTA was still allocated" in text and "Everything" not in text
+    a = json.loads(record.sonde("mem", "show", "--json", path).stdout)
+    pools = {p["pool"]: p for p in a["processes"][0]["pools"]}
+    assert pools["HOST"]["device"] == "cpu" and pools["HOST"]["alive_at_end"]["blocks"] == 0
+    assert pools["PTA"]["peak_bytes"] == 130 and a["duration_ns"] == 5000
+    # Neither an id nor an address: then nobody knows.
+    path.write_text(OLD_HEADER + '1,MALLOC,PTA,N/A,1,7,7,0,N/A,"{size:100,total:512,used:100}"\n')
+    text = " ".join(record.sonde("mem", "show", path).stdout.decode().split())
+    assert "Everything" not in text and "1 allocation has neither an id nor an address" in text
+
+
+def test_a_directory_that_cannot_be_read_is_not_called_empty(users):
+    closed = users.alice.mkdir("closed", mode=0o711)
+    for question in ("show", "leaks"):
+        r = users.bob.run(users.build / "bin/sonde", "mem", question, closed)
+        assert r.returncode == 1 and "cannot read the directory" in r.stderr, r
+        assert "Permission denied" in r.stderr and "neither" not in r.stderr

@@ -133,6 +133,8 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 		return r;
 	}
 	note_missing(&f);
+	if (f.analysis->ops->asked)
+		f.analysis->ops->asked(f.analysis, &f.asked);
 	*out = f.analysis;
 	return 0;
 }

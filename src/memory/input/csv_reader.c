@@ -15,12 +15,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/mem.h"
 #include "memory/dump/csv_lex.h"
 
+#define TIME_IN_US "Timestamp(us)" /* in dumps of early 2025 */
 #define BLOCK (32u << 10)
 #define OVERLAP (8u << 10) /* of the next block, for what lies across the border */
 #define READ_PIECE (128u << 10) /* small enough to stay in the cache until it is parsed */
@@ -322,6 +324,10 @@ static int read_header(struct csv_source *s, struct err *err)
 		const struct cell *f = &s->lex.fields[i];
 		enum cell_column col = cell_column_find(f->text, f->len);
 
+		if (f->len == strlen(TIME_IN_US) && !strncasecmp(f->text, TIME_IN_US, f->len)) {
+			col = COL_TIME;
+			s->src.in_us = true;
+		}
 		if (col != COL_END)
 			s->src.columns[col] = f;
 		if (col == COL_ATTR)

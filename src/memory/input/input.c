@@ -538,17 +538,21 @@ void input_paths_release(struct input_paths *paths)
 	free(paths->list);
 }
 
-static void find_dumps(const char *dir, unsigned depth, struct input_paths *out)
+/* unreadable: the first directory that cannot be read, if any. */
+static void find_dumps(const char *dir, unsigned depth, struct input_paths *out,
+		       struct err *unreadable)
 {
 	struct dirent **list;
 	int n = scandir(dir, &list, not_dots, alphasort);
 
+	if (n < 0 && !unreadable->code)
+		err_sys(unreadable, -errno, "cannot read the directory '%s'", dir);
 	for (int i = 0; i < n; i++) {
 		char *path = xasprintf("%s/%s", dir, list[i]->d_name);
 		struct stat st;
 
 		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && depth < MAX_DEPTH)
-			find_dumps(path, depth + 1, out);
+			find_dumps(path, depth + 1, out, unreadable);
 		else if (is_dump_name(list[i]->d_name))
 			input_paths_add(out, path);
 		free(path);
@@ -560,7 +564,11 @@ static void find_dumps(const char *dir, unsigned depth, struct input_paths *out)
 
 int input_dumps(const char *dir, struct input_paths *out, struct err *err)
 {
-	find_dumps(dir, 0, out);
+	struct err unreadable = {0};
+
+	find_dumps(dir, 0, out, &unreadable);
+	if (!out->n && unreadable.code)
+		return err_set(err, unreadable.code, "%s", unreadable.text);
 	if (!out->n)
 		return err_set(err, -ENOENT,
 			       "'%s' holds neither a recording (%s) nor a dump (" DUMP_PREFIX

@@ -111,7 +111,8 @@ static inline bool read_device(const struct cell *c, uint32_t *out)
 		return v <= UINT32_MAX;
 	}
 	*out = is_na(c) ? DEV_NONE : DEV_HOST;
-	return is_na(c) || (c->len == 3 && !strncasecmp(c->text, "cpu", 3));
+	return is_na(c) || (c->len == 3 && !strncasecmp(c->text, "cpu", 3)) ||
+	       (c->len == 4 && !strncasecmp(c->text, "host", 4)); /* in 2025 */
 }
 
 static inline bool read_ptr(const struct cell *c, struct row *row)
@@ -191,7 +192,8 @@ static const char *read_row(struct dump *d, struct row *row)
 		return "ID";
 	if (!read_words(d, columns[COL_EVENT], columns[COL_TYPE], row, &wrong))
 		return wrong;
-	if (!read_number(columns[COL_TIME], &row->time_ns))
+	if (!read_number(columns[COL_TIME], &row->time_ns) ||
+	    (d->src->in_us && __builtin_mul_overflow(row->time_ns, 1000, &row->time_ns)))
 		return "Timestamp(ns)";
 	if (!read_id(columns[COL_PID], &row->pid))
 		return "Process Id";

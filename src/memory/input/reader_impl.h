@@ -30,6 +30,7 @@ struct dump_source {
 		uint64_t offset, line;
 	} next; /* where the row behind it begins; of CSV */
 	bool torn;
+	bool in_us; /* times are in microseconds, as in dumps of early 2025 */
 };
 
 struct dump_source_ops {

@@ -8,6 +8,8 @@ void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 	a->known = true;
 	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
 	a->host |= cfg->cpu;
+	a->operators |= cfg->dump_events & MEM_LAUNCH && cfg->level & MEM_LEVEL_OP;
+	a->accesses |= (cfg->events & MEM_ACCESS) != 0;
 	a->db |= cfg->format == MEM_DB;
 	a->steps |= cfg->nsteps != 0;
 	a->deferred |= cfg->mode == MEM_DEFERRED;

@@ -17,6 +17,7 @@ struct mem_asked {
 	bool own; /* a process has said so itself, when it began */
 	bool memory; /* allocations and frees, in the dump */
 	bool host; /* those of the host, too */
+	bool operators, accesses; /* and who uses memory */
 	bool db; /* as a database */
 	bool steps; /* only some */
 	bool deferred; /* from the moment the job asks for it */

@@ -31,6 +31,7 @@ struct analysis_style {
 struct analysis;
 struct blocks;
 struct processes; /* memory/analysis/processes/processes.h */
+struct mem_asked;
 
 /* Of two numbers for qsort(): ORDER(a->x, b->x) ?: ORDER(a->y, b->y), the smaller first. */
 #define ORDER(a_, b_) (((a_) > (b_)) - ((a_) < (b_)))
@@ -57,6 +58,8 @@ struct analysis_ops {
 	void (*row)(struct analysis *a, const struct row *row); /* borrowed; copy what is kept */
 	/* Optional: names a process, before its rows or after them. command may be NULL. */
 	void (*process)(struct analysis *a, uint32_t pid, const char *command);
+	/* Optional: what the recording was asked for, after its rows. */
+	void (*asked)(struct analysis *a, const struct mem_asked *asked);
 	/* Did rows go back in time, so that the answer is not exact? They come again sorted. */
 	bool (*unordered)(const struct analysis *a);
 	/* Optional: could the question be answered at all? Without it: yes. */

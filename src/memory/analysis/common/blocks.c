@@ -19,7 +19,6 @@
 #include "wire/record.h"
 
 #define SLAB 512 /* blocks that are allocated at once */
-#define KEY_BY_ADDRESS (1ull << 63)
 
 /* A pool and what only this file knows of it. */
 struct pool_node {
@@ -327,9 +326,8 @@ static void read_facts(const struct row *row, struct facts *f)
 static uint64_t key_of(const struct row *row, const struct facts *f)
 {
 	if (f->has_id)
-		return f->id & ~KEY_BY_ADDRESS;
-	return (row->ptr ^ (uint64_t)row->device << 48 ^ (uint64_t)row->type << 56) |
-	       KEY_BY_ADDRESS;
+		return f->id & ~BLOCKS_KEY_BY_ADDRESS;
+	return blocks_address_key(row);
 }
 
 static void apply_owner(struct blocks *b, struct block *block, const struct facts *f)

@@ -207,6 +207,14 @@ static inline bool blocks_is_driver(enum row_type type)
 	return blocks_is_device(type) || type == TYPE_HOST;
 }
 
+/* What a block is known by in a dump without allocation_id, as in early 2025: where it lies. */
+#define BLOCKS_KEY_BY_ADDRESS (1ull << 63)
+static inline uint64_t blocks_address_key(const struct row *row)
+{
+	return (row->ptr ^ (uint64_t)row->device << 48 ^ (uint64_t)row->type << 56) |
+	       BLOCKS_KEY_BY_ADDRESS;
+}
+
 /* The number that an attribute of the row has; false: it has none. */
 static inline bool row_number(const struct row *row, enum attr_key key, uint64_t *out)
 {

@@ -83,6 +83,7 @@ void put_stack(json_t *o, const struct stacks *s, uint32_t stack)
 union member {
 	uint32_t u32;
 	uint64_t u64[2];
+	int64_t i64[2];
 	bool boolean;
 	double real;
 	const char *text;
@@ -103,12 +104,21 @@ static uint64_t number_of(const struct field *f, const union member *m)
 	return wide ? m->u64[0] : m->u32;
 }
 
-static json_t *difference_value(uint64_t first, uint64_t second)
+static int64_t subtract(int64_t a, int64_t b)
 {
-	uint64_t v = first > second ? first - second : second - first;
-	json_int_t n = v > INT64_MAX ? INT64_MAX : (json_int_t)v;
+	int64_t v;
 
-	return json_integer(second < first ? -n : n);
+	return __builtin_sub_overflow(a, b, &v) ? (a < b ? INT64_MIN : INT64_MAX) : v;
+}
+
+/* plus: with a sign in any case. */
+static void add_signed(struct buf *out, int64_t v, bool plus)
+{
+	say(out, "{}{}",
+	    TEXT(v < 0	     ? "-"
+		 : v && plus ? "+"
+			     : ""),
+	    BYTES(v < 0 ? -(uint64_t)v : (uint64_t)v));
 }
 
 static void put_field(json_t *o, const struct field *f, const void *from, const struct stacks *s)
@@ -157,7 +167,10 @@ static void put_field(json_t *o, const struct field *f, const void *from, const 
 		put_stack(o, s, m->u32);
 		break;
 	case FIELD_DIFFERENCE:
-		json_object_set_new(o, f->key, difference_value(m->u64[0], m->u64[1]));
+		json_object_set_new(o, f->key, json_integer(subtract(m->i64[1], m->i64[0])));
+		break;
+	case FIELD_SIGNED:
+		json_object_set_new(o, f->key, json_integer(m->i64[0]));
 		break;
 	case FIELD_DURATION:
 	case FIELD_PAIR:
@@ -226,13 +239,9 @@ static void add_cell(struct buf *out, const struct field *f, const void *from)
 	} else if (f->kind == FIELD_PAIR) {
 		say(out, "{}/{}", COUNT(m->u64[0]), COUNT(m->u64[1]));
 	} else if (f->kind == FIELD_DIFFERENCE) {
-		bool more = m->u64[1] > m->u64[0];
-
-		say(out, "{}{}",
-		    TEXT(m->u64[1] == m->u64[0] ? ""
-			 : more			? "+"
-						: "-"),
-		    BYTES(more ? m->u64[1] - m->u64[0] : m->u64[0] - m->u64[1]));
+		add_signed(out, subtract(m->i64[1], m->i64[0]), true);
+	} else if (f->kind == FIELD_SIGNED) {
+		add_signed(out, m->i64[0], false);
 	} else {
 		const struct word w = {cell_words[f->kind], number_of(f, m), 0, NULL, NULL};
 

@@ -35,7 +35,8 @@ enum field_kind {
 	FIELD_IN_POOL, /* struct block_pool *: the keys pid, device and pool; three titles */
 	FIELD_WHERE, /* u32, a call stack: the key where */
 	FIELD_STACK, /* u32: the keys where, stack, c_stack, python_stack */
-	FIELD_DIFFERENCE, /* two u64 in a row: what the second has more than the first */
+	FIELD_SIGNED, /* i64: -1.50 GiB in tables */
+	FIELD_DIFFERENCE, /* two i64 in a row: what the second has more than the first */
 	FIELD_DURATION, /* u64 of ns: 3.2 s, a column only */
 	FIELD_PAIR, /* two u64 in a row: 12/15, a column only */
 	FIELD_OBJECT, /* a struct in the struct, with fields of its own */
@@ -59,7 +60,8 @@ struct field {
 #define FIELD_KIND(type_, member_)                                                                 \
 	_Generic(((type_ *)0)->member_, uint32_t                                                   \
 		 : FIELD_U32, uint64_t                                                             \
-		 : FIELD_U64, bool                                                                 \
+		 : FIELD_U64, int64_t                                                              \
+		 : FIELD_SIGNED, bool                                                              \
 		 : FIELD_BOOL, double                                                              \
 		 : FIELD_REAL, char *                                                              \
 		 : FIELD_TEXT, const char *                                                        \

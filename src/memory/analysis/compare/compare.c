@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "memory/analysis/common/blocks.h"
 #include "memory/analysis/compare/compare_impl.h"
+#include "memory/dump/scan.h"
 #include "wire/record.h"
 
 struct compare *compare_new(unsigned level)
@@ -100,7 +101,7 @@ static void add_call(struct compare_calls *d, uint32_t name, bool kernel)
 }
 
 /* The calls that still wait for a row of the pool have found it. */
-static void add_size(struct compare_sizes *s, size_t calls, uint64_t size)
+static void add_size(struct compare_sizes *s, size_t calls, int64_t size)
 {
 	if (s->done == calls)
 		return;
@@ -155,6 +156,17 @@ static bool sort_out(const struct compare *c, const struct row *row, enum compar
 	}
 }
 
+static int64_t size_of(const struct row *row)
+{
+	const struct attr *a = row_attr(row, ATTR_SIZE);
+	uint64_t n = a ? a->number : 0;
+
+	if (a && a->kind == ATTR_TEXT && a->text_len > 1 && a->text[0] == '-' &&
+	    scan_u64(a->text + 1, a->text_len - 1, &n))
+		return n > INT64_MAX ? INT64_MIN : -(int64_t)n;
+	return a && a->kind == ATTR_NUMBER ? (int64_t)(n > INT64_MAX ? INT64_MAX : n) : 0;
+}
+
 static void keep_item(struct compare_calls *d, struct compare_item *item)
 {
 	item->order = d->nitems;
@@ -176,7 +188,7 @@ void compare_add(struct compare *c, enum compare_side side, const struct row *ro
 	struct compare_calls *d = device_of(in, row->device);
 	struct compare_item item = {.time_ns = row->time_ns, .id = row->id, .what = (uint8_t)what};
 	if (what == ITEM_FRAMEWORK || what == ITEM_ATB) {
-		row_number(row, ATTR_SIZE, &item.size);
+		item.size = size_of(row);
 		in->framework_rows += what == ITEM_FRAMEWORK;
 		in->atb_rows += what == ITEM_ATB;
 		if (what == ITEM_FRAMEWORK)
@@ -280,7 +292,7 @@ static int align_pair(struct compare_pair *p, struct err *err)
 	return 0;
 }
 
-static uint64_t size_at(const struct compare *c, const struct compare_calls *d, size_t call)
+static int64_t size_at(const struct compare *c, const struct compare_calls *d, size_t call)
 {
 	const struct compare_sizes *s = c->use_atb ? &d->atb : &d->framework;
 
@@ -313,9 +325,10 @@ bool compare_line_differs(const struct compare_line *line)
 	return line->kind != ALIGN_BOTH || line->size[0] != line->size[1];
 }
 
-static void add_bytes(uint64_t *sum, uint64_t bytes)
+static void add_bytes(int64_t *sum, int64_t bytes)
 {
-	*sum = *sum + bytes < *sum ? UINT64_MAX : *sum + bytes;
+	if (__builtin_add_overflow(*sum, bytes, sum))
+		*sum = bytes < 0 ? INT64_MIN : INT64_MAX;
 }
 
 static void count_line(struct compare_counts *t, const struct compare_line *line)
@@ -377,11 +390,14 @@ static int no_calls(const struct compare *c, struct err *err)
 		return err_set(err, -ENODATA,
 			       "neither input has a KERNEL_LAUNCH row; kernels are recorded with "
 			       "--level=kernel");
-	return err_set(err, -ENODATA,
-		       "neither input has an operator row (ATEN_END, ATB_END%s); operators are "
-		       "recorded with --events=launch, and kernels are compared with "
-		       "--level=kernel",
-		       c->level & COMPARE_KERNELS ? ", KERNEL_LAUNCH" : "");
+	bool asked = c->input[0].asked.operators && c->input[1].asked.operators;
+	return err_set(
+		err, -ENODATA,
+		"neither input has an operator row (ATEN_END, ATB_END%s): %s; --level=kernel "
+		"compares kernels, --level=site call sites",
+		c->level & COMPARE_KERNELS ? ", KERNEL_LAUNCH" : "",
+		asked ? "they were asked for, but the jobs announced no operators"
+		      : "operators are recorded with --events=launch");
 }
 
 static size_t calls_of(const struct compare_input *in)

@@ -11,12 +11,14 @@
 #include "memory/analysis/compare/align.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/analysis/compare/sites.h"
+#include "memory/options/asked.h"
 
 #define SIDES 2
 
 /* A row that matters, kept where a side has to be sorted. */
 struct compare_item {
-	uint64_t time_ns, id, size;
+	uint64_t time_ns, id;
+	int64_t size;
 	uint64_t order; /* of arrival */
 	uint32_t name;
 	uint8_t what; /* enum compare_what */
@@ -24,9 +26,10 @@ struct compare_item {
 
 enum compare_what { ITEM_OPERATOR, ITEM_KERNEL, ITEM_FRAMEWORK, ITEM_ATB };
 
-/* Sizes of the calls, filled up to `done`; those behind it are 0. */
+/* Sizes of the calls, filled up to `done`; those behind it are 0. Dumps of 2025 have negative ones in
+ * FREE rows: they count as they stand. */
 struct compare_sizes {
-	uint64_t *list;
+	int64_t *list;
 	size_t done, cap;
 };
 
@@ -49,14 +52,15 @@ struct compare_input {
 	size_t last; /* used last */
 	bool unordered, sorting;
 	uint64_t framework_rows, atb_rows;
+	struct mem_asked asked;
 };
 
 struct compare_counts {
 	uint64_t base, compare; /* calls */
 	uint64_t both, only_base, only_compare;
 	uint64_t changed; /* of both: other memory */
-	uint64_t base_bytes, compare_bytes; /* these stop at the largest number */
-	uint64_t both_base_bytes, both_compare_bytes;
+	int64_t base_bytes, compare_bytes; /* these stop at the largest number */
+	int64_t both_base_bytes, both_compare_bytes;
 };
 
 /* One device of both sides. */
@@ -87,7 +91,7 @@ struct compare_line {
 	const struct compare_pair *pair;
 	enum align_kind kind;
 	size_t call[SIDES]; /* where kind says that it is there */
-	uint64_t size[SIDES]; /* 0 where it is not */
+	int64_t size[SIDES]; /* 0 where it is not */
 	uint32_t name;
 	bool kernel;
 };
@@ -106,6 +110,12 @@ bool compare_line_differs(const struct compare_line *line);
 static inline uint64_t compare_distance(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : b - a;
+}
+
+/* The same of numbers that may be negative. */
+static inline uint64_t compare_signed_distance(int64_t a, int64_t b)
+{
+	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
 static inline const char *compare_noun(const struct compare *c)

@@ -69,9 +69,11 @@ static int flush_lines(struct output *o, struct err *err)
 	return 0;
 }
 
-static char *put_size(char *p, bool there, uint64_t size)
+static char *put_size(char *p, bool there, int64_t size)
 {
-	p = there ? put_u64(p, size) : put_bytes(p, "N/A", 3);
+	if (there && size < 0)
+		*p++ = '-';
+	p = there ? put_u64(p, compare_signed_distance(size, 0)) : put_bytes(p, "N/A", 3);
 	*p++ = ',';
 	return p;
 }
@@ -80,7 +82,7 @@ static void put_line(struct output *o, const struct compare_line *line)
 {
 	size_t start = line->name ? o->names.ends[line->name - 1] : 0;
 	size_t len = o->names.ends[line->name] - start;
-	uint64_t base = line->size[COMPARE_BASE], compare = line->size[COMPARE_OTHER];
+	int64_t base = line->size[COMPARE_BASE], compare = line->size[COMPARE_OTHER];
 	char *p = buf_room(&o->buf, LINE_FIXED + len);
 
 	p = line->kernel ? put_bytes(p, "KERNEL_LAUNCH,", 14) : put_bytes(p, "OP_LAUNCH,", 10);
@@ -93,7 +95,7 @@ static void put_line(struct output *o, const struct compare_line *line)
 	p = put_size(p, line->kind != ALIGN_BASE, compare);
 	if (compare < base)
 		*p++ = '-';
-	p = put_u64(p, compare_distance(base, compare));
+	p = put_u64(p, compare_signed_distance(base, compare));
 	*p++ = '\n';
 	o->buf.len = (size_t)(p - o->buf.data);
 }

@@ -177,7 +177,8 @@ static void on_lost_more(void *arg)
 
 static int read_files(struct reading *rd, const struct input_paths *files, struct err *err)
 {
-	struct input_sink sink = {.row = on_row,
+	struct input_sink sink = {.asked = &rd->compare->input[rd->side].asked,
+				  .row = on_row,
 				  .note = on_note,
 				  .lost = on_lost,
 				  .lost_more = on_lost_more,

@@ -66,8 +66,8 @@ static int by_weight(const void *pa, const void *pb)
 	const struct name_row *a = pa, *b = pb;
 	const struct compare_counts *x = &a->counts, *y = &b->counts;
 
-	return ORDER(compare_distance(y->base_bytes, y->compare_bytes),
-		     compare_distance(x->base_bytes, x->compare_bytes))
+	return ORDER(compare_signed_distance(y->base_bytes, y->compare_bytes),
+		     compare_signed_distance(x->base_bytes, x->compare_bytes))
 		       ?: ORDER(differences_of(y), differences_of(x))
 		       ?: ORDER(a->number, b->number);
 }
@@ -95,7 +95,7 @@ struct line_row {
 	uint32_t device;
 	bool in_base, in_compare;
 	uint64_t base_call, compare_call; /* counted from 1 */
-	uint64_t base_bytes, compare_bytes;
+	int64_t base_bytes, compare_bytes;
 	const struct compare_pair *pair;
 };
 
@@ -104,11 +104,11 @@ static const struct field line_fields[] = {
 	COLUMN("name", "Name", FIELD_NAME, struct line_row, name),
 	COLUMN("device", "Device", FIELD_DEVICE, struct line_row, device),
 	KNOWN("base_call", "Base call", FIELD_U64, struct line_row, base_call, in_base),
-	KNOWN("base_bytes", NULL, FIELD_BYTES, struct line_row, base_bytes, in_base),
+	KNOWN("base_bytes", NULL, FIELD_SIGNED, struct line_row, base_bytes, in_base),
 	KNOWN("compare_call", "Compare call", FIELD_U64, struct line_row, compare_call, in_compare),
-	KNOWN("compare_bytes", NULL, FIELD_BYTES, struct line_row, compare_bytes, in_compare),
-	KNOWN(NULL, "Base", FIELD_BYTES, struct line_row, base_bytes, in_base),
-	KNOWN(NULL, "Compare", FIELD_BYTES, struct line_row, compare_bytes, in_compare),
+	KNOWN("compare_bytes", NULL, FIELD_SIGNED, struct line_row, compare_bytes, in_compare),
+	KNOWN(NULL, "Base", FIELD_SIGNED, struct line_row, base_bytes, in_base),
+	KNOWN(NULL, "Compare", FIELD_SIGNED, struct line_row, compare_bytes, in_compare),
 	COLUMN("diff_bytes", "Difference", FIELD_DIFFERENCE, struct line_row, base_bytes),
 	{0},
 };
@@ -118,8 +118,8 @@ static int by_size(const void *pa, const void *pb)
 	const struct line_row *a = pa, *b = pb;
 
 	/* The calls: their sum grows by one or two with every line of a pair. */
-	return ORDER(compare_distance(b->base_bytes, b->compare_bytes),
-		     compare_distance(a->base_bytes, a->compare_bytes))
+	return ORDER(compare_signed_distance(b->base_bytes, b->compare_bytes),
+		     compare_signed_distance(a->base_bytes, a->compare_bytes))
 		       ?: ORDER(a->pair, b->pair)
 		       ?: ORDER(a->base_call + a->compare_call, b->base_call + b->compare_call);
 }
@@ -178,7 +178,8 @@ static void say_calls(const struct view *g, struct buf *t, uint64_t n)
 static void say_memory(const struct view *g, struct buf *t)
 {
 	const struct compare_counts *n = &g->c->counts;
-	uint64_t base = n->both_base_bytes, compare = n->both_compare_bytes, names = 0;
+	int64_t base = n->both_base_bytes, compare = n->both_compare_bytes;
+	uint64_t names = 0;
 
 	for (size_t i = 0; i < g->c->names.count; i++)
 		names += g->c->by_name[i].changed > 0;
@@ -192,7 +193,7 @@ static void say_memory(const struct view *g, struct buf *t)
 	if (base == compare)
 		say(t, "the sum is the same.");
 	else
-		say(t, "compare has {} {} in them.", BYTES(compare_distance(base, compare)),
+		say(t, "compare has {} {} in them.", BYTES(compare_signed_distance(base, compare)),
 		    TEXT(compare > base ? "more" : "less"));
 }
 

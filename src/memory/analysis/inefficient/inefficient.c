@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "memory/analysis/inefficient/inefficient_impl.h"
+#include "memory/options/asked.h"
 
 _Static_assert(sizeof(struct use) == sizeof(((struct block *)0)->own), "one has to fit");
 
@@ -581,12 +582,18 @@ static bool inefficient_judged(struct analysis *a)
 	return judged;
 }
 
+static void inefficient_asked(struct analysis *base, const struct mem_asked *asked)
+{
+	((struct inefficient *)base)->accesses_asked = asked->known && asked->accesses;
+}
+
 static const struct analysis_ops ops = {
 	.name = "inefficient",
 	.attrs = BLOCKS_ATTRS | 1ull << ATTR_TYPE,
 	.row = inefficient_row,
 	.process = inefficient_process,
 	.unordered = analysis_blocks_unordered,
+	.asked = inefficient_asked,
 	.judged = inefficient_judged,
 	.findings = inefficient_findings,
 	.text = inefficient_text,

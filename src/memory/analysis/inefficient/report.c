@@ -158,6 +158,10 @@ static void say_answer(const struct verdict *v, struct buf *t)
 {
 	if (!v->npools)
 		say(t, "Nothing to judge: no memory of PyTorch's or ATB's pool was recorded.");
+	else if (!v->accesses && v->a->accesses_asked)
+		say(t, "Whether memory was used well is unknown: the job announced no operator "
+		       "that used it, though that was recorded. PyTorch's operators are announced "
+		       "in a Python process (docs/inefficient.md), others with mstx.");
 	else if (!v->accesses)
 		say(t, "Whether memory was used well is unknown: no operator reported that it used "
 		       "the memory. Record the job with --analysis=inefficient and name the "

@@ -178,6 +178,7 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	put_number(o, "python_calls", s->calls);
 	put_number(o, "python_call_threads", s->call_threads);
 	put_bool(o, "time_ordered", !s->unordered);
+	put_number(o, "nameless_mallocs", s->nameless);
 	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
 	json_t *loss = fields_object(loss_fields, &lost, NULL);
 	put_bool(loss, "exact", !s->lost_more && !lost.damaged_bytes);

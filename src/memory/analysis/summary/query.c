@@ -9,7 +9,8 @@
 
 static uint64_t synthetic_frees(const struct summary_pool *pool)
 {
-	return pool->ended.blocks - pool->torn_down + pool->left_by_teardown;
+	return pool->ended.blocks - pool->torn_down + pool->left_by_teardown +
+	       pool->unseen_frees;
 }
 
 void summary_count(const struct summary_process *p, struct summary_counts *out)
@@ -20,6 +21,7 @@ void summary_count(const struct summary_process *p, struct summary_counts *out)
 		out->frees += p->pool_list[i]->frees;
 		out->unmatched_frees += p->pool_list[i]->unmatched_frees;
 		out->synthetic_frees += synthetic_frees(p->pool_list[i]);
+		out->unseen_frees += p->pool_list[i]->unseen_frees;
 	}
 }
 

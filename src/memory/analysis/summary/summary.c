@@ -232,7 +232,7 @@ static void pool_resume(struct summary *s, struct summary_pool *pool)
 		if (b->group != SUMMARY_NIL) {
 			hmap_remove(&pool->process->blocks, b->key);
 			end_was_free(s, b);
-			pool->frees++;
+			pool->unseen_frees++;
 		}
 		put_back(s, IN_TABLE | i);
 	}
@@ -252,7 +252,7 @@ static void pool_is_used(struct summary *s, struct summary_pool *pool, uint64_t 
 struct facts {
 	uint64_t key;
 	uint64_t bytes;
-	bool has_key;
+	bool has_key, by_address;
 	bool shadow;
 };
 
@@ -272,6 +272,10 @@ static struct facts facts_of(const struct row *row)
 			f.shadow = a->text && a->text_len == 4 && !memcmp(a->text, "true", 4);
 		}
 	}
+	if (!f.has_key && row->has_ptr) {
+		f.key = blocks_address_key(row);
+		f.has_key = f.by_address = true;
+	}
 	return f;
 }
 
@@ -284,7 +288,7 @@ static struct summary_process *process_of_block(struct summary *s, const struct 
 {
 	struct summary_process *p = summary_process_of(s, row->pid);
 
-	if (!p->nended || row->event != ROW_MALLOC || !f->has_key)
+	if (!p->nended || row->event != ROW_MALLOC || !f->has_key || f->by_address)
 		return p;
 	uint64_t old = hmap_get(&p->blocks, f->key);
 	return old != HMAP_NONE && unpack_block(s, old).ended ? summary_new_process(s, row->pid)
@@ -298,8 +302,10 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 
 	pool_is_used(s, pool, row->time_ns);
 	pool->mallocs++;
-	if (!f->has_key)
+	if (!f->has_key) {
+		s->nameless++;
 		return;
+	}
 	uint32_t stack = stacks_of(&s->stacks, row);
 	uint32_t group = group_of(s, pool, !stack && f->shadow ? SUMMARY_BEFORE : stack);
 	struct summary_block b = {.bytes = f->bytes, .group = group};

@@ -18,6 +18,7 @@
  * are since the first row; a device is text: "0", "cpu", "N/A"):
  *
  *	first_time_ns, last_time_ns, duration_ns, rows
+ *	nameless_mallocs  rows with neither an id nor an address: whether they were freed is unknown
  *	time_ordered   false: MALLOC and FREE rows went back in time, so the peaks are not exact
  *	counts         mallocs, frees (rows of the job's own), unmatched_frees (of them: no MALLOC
  *	               known), synthetic_frees (made up, see above), accesses, operator_launches,

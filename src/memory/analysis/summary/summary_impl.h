@@ -71,6 +71,7 @@ struct summary_pool {
 	uint64_t unmatched_frees; /* of frees */
 	uint64_t torn_down; /* of frees: when the program had ended, so they are in `ended`, too */
 	uint64_t left_by_teardown; /* blocks: allocated then, and not freed */
+	uint64_t unseen_frees; /* of blocks that had gone when recording went on */
 	struct summary_held live;
 	struct summary_held ended;
 	struct summary_tally bytes;
@@ -111,6 +112,7 @@ struct summary_loss {
 struct summary_counts { /* numbers alone: they are added up as an array */
 	uint64_t rows;
 	uint64_t mallocs, frees, unmatched_frees, synthetic_frees;
+	uint64_t unseen_frees; /* of synthetic_frees: the pool went on */
 	uint64_t accesses;
 	uint64_t operator_launches, kernel_launches;
 	uint64_t marks, ranges, steps;
@@ -150,6 +152,7 @@ struct summary {
 	uint64_t first_ns, last_ns;
 	bool unordered; /* a process went back in time */
 	bool lost_more; /* than is known */
+	uint64_t nameless; /* MALLOC rows with neither an id nor an address */
 	struct summary_counts seen; /* rows that belong to no process */
 	struct summary_process **processes;
 	size_t nprocesses, processes_cap;

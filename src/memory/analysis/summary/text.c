@@ -250,7 +250,9 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 		}
 	}
 	if (!worst) {
-		say(out, c->mallocs ? " Everything that was allocated was freed again." : "");
+		say(out, c->mallocs && !s->nameless
+				 ? " Everything that was allocated was freed again."
+				 : "");
 		return;
 	}
 	say(out, " ");
@@ -566,6 +568,18 @@ static void print_remarks(const struct view *g)
 	if (c.unmatched_frees)
 		say(&t, "{} {} of blocks whose allocation was not recorded.\n",
 		    COUNT_OF(c.unmatched_frees, "free"), TEXT(words_was(c.unmatched_frees)));
+	if (c.unseen_frees)
+		say(&t,
+		    "{} {} freed unseen, for example while nothing was recorded; {} not among the "
+		    "frees.\n",
+		    COUNT_OF(c.unseen_frees, "block"), TEXT(words_was(c.unseen_frees)),
+		    TEXT(c.unseen_frees == 1 ? "it is" : "they are"));
+	if (g->s->nameless)
+		say(&t,
+		    "{} {} neither an id nor an address, so nobody knows whether they were "
+		    "freed.\n",
+		    COUNT_OF(g->s->nameless, "allocation"),
+		    TEXT(g->s->nameless == 1 ? "has" : "have"));
 	if (g->s->unordered)
 		say(&t, "The rows were not in the order of time, so the peaks are not exact.\n");
 	if (g->report.style->top && any_left && g->s->stacks.count < 2) {
