@@ -40,7 +40,7 @@ class System:
             self.program(name, f'exec {shutil.which(name)} "$@"')
         for name in PRETENDED:
             self.program(name, "exit 0")
-        has = 'case "$*" in *"import tensorboard"* | *"import torch"*) exit 0 ;; esac'
+        has = 'case "$*" in *"import tensorboard"* | *"import hta"* | *"import torch"*) exit 0 ;; esac'
         self.program("python3", f'{has}\nexec {sys.executable} "$@"')
         self.user("root")
         # a compiler that has every library, but those whose name a test has put here

@@ -374,7 +374,9 @@ static unsigned add_args(const struct activity_writer *w, const struct activity 
 	args[n++] = text_arg("kind", activity_kind_name(a->kind));
 	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
 		args[n++] = int_arg("device", a->device);
-	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE)
+	/* What has a stream counts as work of the device, which a mark around work is not. */
+	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE &&
+	    a->kind != ACTIVITY_MARKER)
 		args[n++] = int_arg("stream", a->stream);
 	switch (a->kind) {
 	case ACTIVITY_MARKER:
@@ -397,6 +399,11 @@ static unsigned add_args(const struct activity_writer *w, const struct activity 
 	case ACTIVITY_MEMCPY:
 	case ACTIVITY_MEMSET:
 		args[n++] = int_arg("bytes", a->amount);
+		if (activity_ns(a))
+			args[n++] = (struct chrome_arg){.key = "memory bandwidth (GB/s)",
+							.type = CHROME_FLOAT,
+							.f = (double)a->amount /
+							     (double)activity_ns(a)};
 		break;
 	default:
 		break;
@@ -406,13 +413,14 @@ static unsigned add_args(const struct activity_writer *w, const struct activity 
 	return n;
 }
 
+/* HTA tells copies from kernels by these names. */
 static const char *event_name(struct activity_writer *w, const struct activity *a, char *room,
 			      size_t size)
 {
 	if (a->kind == ACTIVITY_MEMCPY)
-		snprintf(room, size, "MemCpy %s", activity_copy_kind(a->flag));
+		snprintf(room, size, "Memcpy %s", activity_copy_kind(a->flag));
 	else if (a->kind == ACTIVITY_MEMSET)
-		snprintf(room, size, "MemSet");
+		snprintf(room, size, "Memset");
 	else
 		return shown_name(w, a->name);
 	return room;

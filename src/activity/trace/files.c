@@ -33,7 +33,15 @@
 
 /* --- activities --- */
 
-COMPARE_BY(by_start, struct activity, start_ns)
+/* Of calls that begin together the outer one is the first, and the one that launched. */
+static int by_start(const void *a, const void *b)
+{
+	const struct activity *x = a, *y = b;
+
+	if (x->start_ns != y->start_ns)
+		return x->start_ns < y->start_ns ? -1 : 1;
+	return (x->end_ns < y->end_ns) - (x->end_ns > y->end_ns);
+}
 
 /* Marks of records are all there is, or twice what the source reports: except those of Python. */
 static bool is_in_file(const struct trace_state *t, const struct activity *a, bool record,

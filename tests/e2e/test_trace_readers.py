@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Traces of steps as programs of others read them: HTA (HolisticTraceAnalysis) those of GPUs,
+msprof-analyze those of NPUs. What they measure is what `sonde activity summary` says."""
+
+import collections
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from capabilities import lacks
+from cuda_jobs import CudaJob
+from monitored import environment
+from traced_steps import daemon_for
+from waiting import wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RANKS, FIRST, STEPS = 2, 6, 3
+COLLECTIVE = "ncclKernel_AllReduce_RING_LL_Sum_float"
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """Runs a script with these packages; what it prints last is JSON."""
+    for python in (sys.executable, ROOT / "build/readers/bin/python"):
+        with contextlib.suppress(OSError):
+            words = [python, "-c", "import hta, msprof_analyze"]
+            if subprocess.run(words, capture_output=True, timeout=60).returncode == 0:
+                break
+    else:
+        lacks("trace-readers", "./bootstrap test installs them")
+
+    def read(script, *args):
+        words = [python, "-c", script, *map(str, args)]
+        r = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert r.returncode == 0, r.stderr[-3000:]
+        return json.loads(r.stdout.splitlines()[-1])
+
+    return read
+
+
+@pytest.fixture
+def node(build, tmp_path):
+    with daemon_for(build, tmp_path) as n:
+        yield n
+
+
+def summary(node, out):
+    """{rank: what `sonde activity summary` says about it}"""
+    words = [node.build / "bin/sonde", "activity", "summary", "--json", out]
+    told = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+    found = {}
+    for rank in told["ranks"]:
+        assert rank["complete"] and rank["after_ns"] == 0
+        (device,) = rank["devices"]
+        kernels = {k["name"]: (k["calls"], k["total_ns"]) for k in rank["kernels"]}
+        found[rank["rank"]] = dict(device["all"], kernels=kernels)
+    return found
+
+
+# --- HTA ---
+
+HTA = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+from hta.trace_analysis import TraceAnalysis
+
+files = {int(rank): path for rank, path in json.loads(sys.argv[1]).items()}
+t = TraceAnalysis(trace_files=files, trace_dir="/", include_last_profiler_step=True)
+ranks = sorted(files)
+rows = lambda frame: json.loads(frame.to_json(orient="records"))
+kinds, kernels = t.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
+launches = t.get_cuda_kernel_launch_stats(ranks=ranks, visualize=False)
+graph, found = t.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=1)
+print(json.dumps({
+    "steps": [int(s) for s in t.get_profiler_steps()],
+    "time": rows(t.get_temporal_breakdown(visualize=False)),
+    "overlap": rows(t.get_comm_comp_overlap(visualize=False)),
+    "kernels": rows(kernels),
+    "launches": {rank: rows(frame) for rank, frame in launches.items()},
+    "bandwidth": sorted(name for _, name in t.get_memory_bw_summary(ranks=ranks).index),
+    "queues": [list(map(int, i)) for i in t.get_queue_length_summary(ranks=ranks).index],
+    "stragglers": [int(r) for r in t.get_potential_stragglers(num_candidates=1)],
+    "critical_path": bool(found) and len(graph.critical_path_nodes),
+}))
+"""
+
+
+def train(jobs, n):
+    """Rank 1 computes twice as long. The first collective of a step is hidden by compute."""
+    for _ in range(n):
+        for rank, job in enumerate(jobs):
+            job.tell("push step start", f"kernels gemm 1 {(rank + 1) * 3000000}")
+            job.tell(f"kernels {COLLECTIVE} 1 500000", "sleep 10", "kernels softmax 1 2000000")
+            job.tell("sleep 3", f"kernels {COLLECTIVE} 1 1000000", "sleep 2", "copy 1 4096000")
+        for job in jobs:
+            job.tell("sleep 2", "pop")
+
+
+def test_hta_and_the_summary_agree(build, node, tmp_path, reader):
+    jobs = []
+    with contextlib.ExitStack() as stack:
+        for rank in range(RANKS):
+            place = tmp_path / f"rank{rank}"
+            place.mkdir()
+            env = {"MSMONITOR_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(node.daemon.ipc_dir)}
+            env.update(RANK=str(rank), WORLD_SIZE=str(RANKS))
+            jobs.append(stack.enter_context(CudaJob(build, place, **env)))
+        train(jobs, 3)
+        node.wait_step(2)
+        answer, out = node.order("--analyse", "--activities", "CPU,NPU", start=FIRST, steps=STEPS)
+        assert answer["commandStatus"] == "effective", answer
+        node.wait("Ready")
+        train(jobs, FIRST + STEPS)
+        traces = node.traces(out, RANKS)
+    ours = summary(node, out)
+    hta = reader(HTA, json.dumps({t.rank: str(t.path / "trace.json") for t in traces}))
+
+    assert hta["steps"] == [FIRST + i for i in range(STEPS)]
+    # it rounds both ends of an event to whole microseconds
+    near = lambda us, ns, events: abs(us * 1000 - ns) <= 2000 * events
+    hidden = []
+    for rank, row in enumerate(hta["time"]):
+        mine = ours[rank]
+        assert near(row["compute_time(us)"], mine["compute_ns"], 2 * STEPS)
+        rest = mine["communication_ns"] + mine["copy_ns"]
+        assert near(row["non_compute_time(us)"], rest, 4 * STEPS) and rest > 0
+        every = mine["all_communication_ns"]
+        hidden.append(100 * (every - mine["communication_ns"]) / every)
+        assert abs(hta["overlap"][rank]["comp_comm_overlap_pctg"] - hidden[-1]) < 1
+    assert max(hidden) > 0
+    for row in hta["kernels"]:
+        name = row["name"].replace("Memcpy", "memcpy")
+        calls, total_ns = ours[row["rank"]]["kernels"][name]
+        assert near(row["sum (us)"], total_ns, calls)
+    parts = collections.Counter(row["kernel_type"] for row in hta["kernels"])
+    assert parts == {"COMPUTATION": 2 * RANKS, "COMMUNICATION": RANKS, "MEMORY": RANKS}
+    # every launch is joined with what it launched
+    assert {r: len(rows) for r, rows in hta["launches"].items()} == {"0": 5 * STEPS, "1": 5 * STEPS}
+    assert hta["bandwidth"] == ["Memcpy HtoD"] * RANKS and len(hta["queues"]) == RANKS
+    assert hta["stragglers"] == [1] and hta["critical_path"]
+
+
+# --- msprof-analyze ---
+
+MSPROF = """
+import json, os, sqlite3, sys
+from msprof_analyze.cluster_analyse.cluster_analysis import Interface
+
+def analyse(mode):
+    out = os.path.join(sys.argv[2], mode)
+    os.mkdir(out)
+    Interface({
+        "profiling_path": sys.argv[1], "mode": mode, "output_path": out, "export_type": "db",
+        "parallel_mode": "concurrent", "rank_list": "all", "step_id": -1, "force": True,
+    }).run()
+    return sqlite3.connect(os.path.join(out, "cluster_analysis_output/cluster_analysis.db"))
+
+kernels = analyse("compute_op_sum").execute(
+    "SELECT Rank, OpName, Count, SumNs FROM ComputeOpPerRankStatsByOpName").fetchall()
+collectives = analyse("hccl_sum").execute(
+    "SELECT Rank, OpType, Count, SumNs FROM HcclPerRankStats").fetchall()
+print()
+print(json.dumps({"compute": kernels, "communication": collectives}))
+"""
+
+
+def test_msprof_analyze_and_the_summary_agree(build, node, tmp_path, reader):
+    words = ["--forever", "--quiet", "--ranks", str(RANKS), "--step-ms", "10"]
+    env = {k: v for k, v in environment(build, node.daemon).items() if k != "RANK"}
+    job = subprocess.Popen([build / "sim/simtrain", *words], env=env, stdout=subprocess.DEVNULL)
+    try:
+        asked = lambda: len(node.daemon.call({"fn": "listProcesses"})["processes"])
+        wait_until(lambda: asked() == RANKS and node.status()["current_step"] > 0, "the ranks")
+        out = node.order("--analyse", steps=STEPS)[1]
+        node.traces(out, RANKS)
+    finally:
+        job.kill()
+        job.wait()
+    ours = summary(node, out)
+    theirs = reader(MSPROF, out, tmp_path)
+    for part in ("compute", "communication"):
+        seen = collections.defaultdict(dict)
+        for rank, name, calls, total_ns in theirs[part]:
+            seen[rank][name] = (calls, round(total_ns))
+        assert sorted(seen) == list(range(RANKS))
+        for rank, names in seen.items():
+            assert names.items() <= ours[rank]["kernels"].items()
+            # one stream: nothing overlaps, and what an operator took is what the step took
+            assert sum(ns for _, ns in names.values()) == ours[rank][f"{part}_ns"] > 0
