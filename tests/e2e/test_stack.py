@@ -280,9 +280,11 @@ def test_ticks_that_were_missed_are_not_made_up_for(jobs, tmp_path):
 
 def test_nothing_to_sample(jobs, tmp_path):
     r = jobs.stack(*"--empty-timeout 0.3 --name no-such-program-anywhere -o t.json".split())
-    assert r.returncode == 0
+    assert r.returncode == 1
     assert "no process was found" in r.stderr
     assert read(tmp_path / "t.json") == []
+    r = jobs.stack(*"-d 0.1 --name no-such-program-anywhere -o t.json".split())
+    assert r.returncode == 1 and "no Python process matched --name" in r.stderr
 
 
 def seen_in(path, function, pid):
@@ -413,5 +415,5 @@ def test_memory_is_that_of_the_sampler(jobs):
     """Not what the process had that started it: that counts for what the kernel calls the most."""
     large = b"x" * (200 << 20)
     r = jobs.stack("--name", "runs nowhere", "-d", "0.1", "-o", "t.json", "--json")
-    assert r.returncode == 0 and len(large) == 200 << 20
+    assert r.returncode == 1 and len(large) == 200 << 20
     assert 0 < json.loads(r.stdout)["rss_bytes"] < 100 << 20

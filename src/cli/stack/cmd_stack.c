@@ -140,6 +140,16 @@ static void set_counts(json_t *o, const struct stack_totals *t, const struct cou
 		json_object_set_new(o, f->key, json_integer((json_int_t)count_of(t, f)));
 }
 
+/* Did the person describe processes, and there was none? Those named by -p may have ended; those of
+ * devices may come later. */
+static bool matched_nobody(const struct stack_session *s)
+{
+	const struct stack_options *o = s->o;
+
+	return !s->job && !s->totals.processes && !s->totals.refused && !o->pids.n &&
+	       (o->names.n || o->parents.n || o->cgroups.n || o->all_python);
+}
+
 static const char *end_words(const struct stack_session *s)
 {
 	const struct stack_totals *t = &s->totals;
@@ -150,6 +160,8 @@ static const char *end_words(const struct stack_session *s)
 		return "all processes have ended";
 	if (s->end == STACK_END_JOB && !t->processes)
 		return "the job has run no Python that could be sampled";
+	if (matched_nobody(s))
+		return "no Python process matched --name, --parent, --cgroup or --all-python";
 	return NULL;
 }
 
@@ -356,7 +368,8 @@ static int print_end(struct stack_command *c, struct stack_run *r)
 		status = command_print_json(c->cmd, report_json(s));
 	else
 		print_report(s);
-	if (status == EXIT_DONE && s->totals.refused && !s->totals.processes)
+	if (status == EXIT_DONE &&
+	    ((s->totals.refused && !s->totals.processes) || matched_nobody(s)))
 		status = EXIT_FAILED;
 	return status;
 }
@@ -463,7 +476,9 @@ static const struct args_section stack_sections[] = {
 		    "the job and ends when the job does."},
 	{"EXIT STATUS",
 	 "0 when the file is complete, also after Ctrl-C; 1 when it failed, or when none of the "
-	 "processes named could be read; 2 when the command line was wrong. 'run' gives the exit "
+	 "processes named could be read, or nobody matched --name, --parent, --cgroup or "
+	 "--all-python (the file is then complete and empty); 2 when the command line was wrong. "
+	 "'run' gives the exit "
 	 "status of the job, 128 and the signal if one killed it, 127 if it was not found and 126 "
 	 "if it could not be run. --status gives 1 when nothing runs."},
 	{"SEE ALSO", "sonde(1), sonde-snap(1)"},

@@ -9,8 +9,7 @@
 
 static uint64_t synthetic_frees(const struct summary_pool *pool)
 {
-	return pool->ended.blocks - pool->torn_down + pool->left_by_teardown +
-	       pool->unseen_frees;
+	return pool->ended.blocks - pool->torn_down + pool->left_by_teardown + pool->unseen_frees;
 }
 
 void summary_count(const struct summary_process *p, struct summary_counts *out)
