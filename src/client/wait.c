@@ -9,10 +9,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define POLL_NS (NS_PER_S / 4)
 #define IDLE_NS (60 * NS_PER_S) /* of one that has fetched a request, and does nothing */
+#define QUIET_S 2 /* nobody has written to a file for so long: it is complete */
 #define KINETO_IDLE_NS (25 * NS_PER_S) /* warm-up, two polls, writing; beyond the trace's time */
 
 const char *const wait_state_names[WAIT_STATES] = {[WAIT_GOES_ON] = "not done",
@@ -20,11 +22,16 @@ const char *const wait_state_names[WAIT_STATES] = {[WAIT_GOES_ON] = "not done",
 						   [WAIT_LEFT_OUT] = "left out",
 						   [WAIT_FAILED] = "failed"};
 
+/* Words may be a daemon's, which may be anybody's. */
 static void settle(struct wait_process *p, enum wait_state state, const char *words)
 {
+	struct buf shown = {0};
+
+	text_add_printable(&shown, words ? words : "", words ? strlen(words) : 0);
 	p->state = state;
 	free(p->words);
-	p->words = words ? xstrdup(words) : NULL;
+	p->words = words ? xstrdup(buf_str(&shown)) : NULL;
+	buf_release(&shown);
 }
 
 /* --- what the daemon knows of it --- */
@@ -181,6 +188,11 @@ static void judge_kineto(struct wait_process *p, const struct wait *w, const str
 	if (p->was_active || (w->duration_ms &&
 			      is_stuck(p, true, now_ns, KINETO_IDLE_NS + w->duration_ms * 1000000)))
 		settle(p, WAIT_DONE, NULL);
+	else if (!w->duration_ms && is_stuck(p, true, now_ns, IDLE_NS))
+		settle(p, WAIT_FAILED,
+		       "it has fetched the request, but was not seen at work: no optimizer has "
+		       "made "
+		       "a step, or its file cannot be seen from here");
 }
 
 void wait_judge(struct wait_process *p, const struct wait *w, enum profiler_kind kind,
@@ -220,23 +232,35 @@ static bool is_here(const struct host_entry *h)
 	       !strcmp(h->name, name);
 }
 
-/* PyTorch's profiler says nothing about its file. Where it is not, the job looks elsewhere, too. */
+/* Written since the request, and not any more. */
+static bool is_written(const char *path, int64_t begun_ns)
+{
+	struct stat st;
+	int64_t now_s = clock_real_ns() / (int64_t)NS_PER_S;
+
+	return stat(path, &st) == 0 && st.st_mtim.tv_sec + 1 >= begun_ns / (int64_t)NS_PER_S &&
+	       now_s - st.st_mtim.tv_sec >= QUIET_S;
+}
+
+/* PyTorch's profiler says nothing about its file, and is not seen at work between two of its polls.
+ * A file that was written since is its trace; one that is not there when it is idle again never
+ * comes. */
 static void check_file(struct wait_process *p, const struct wait *w, struct client_group *g,
 		       const struct profiler_request *q, size_t host)
 {
+	bool here = is_here(&g->hosts->v[host]), over = p->state == WAIT_DONE;
 	struct buf path = {0};
 	struct stat st;
 
 	w->file(q->options, profiler_host(g, host), p->pid, &path);
-	bool here = is_here(&g->hosts->v[host]), found = here && stat(buf_str(&path), &st) == 0;
-	if (found && st.st_mtim.tv_sec + 1 >= w->begun_ns / (int64_t)NS_PER_S)
+	bool fresh = here && stat(buf_str(&path), &st) == 0 &&
+		     st.st_mtim.tv_sec + 1 >= w->begun_ns / (int64_t)NS_PER_S;
+	if (over ? fresh || !here : here && is_written(buf_str(&path), w->begun_ns)) {
 		settle(p, WAIT_DONE, buf_str(&path));
-	else if (p->state == WAIT_DONE && here) {
+	} else if (over) {
 		buf_add_str(&path, " is not there: the job cannot write it, writes elsewhere, or "
 				   "has traced nothing; its own log says more");
 		settle(p, WAIT_FAILED, buf_str(&path));
-	} else if (p->state == WAIT_DONE) {
-		settle(p, WAIT_DONE, buf_str(&path));
 	}
 	buf_release(&path);
 }
@@ -287,7 +311,7 @@ static void judge_host(struct wait *w, struct client_group *g, const struct prof
 		if (p->state != WAIT_GOES_ON)
 			continue;
 		wait_judge(p, w, q->kind, rows, replies, h->ended_before, clock_mono_ns());
-		if (q->kind == PROFILER_GPUTRACE && w->file && p->state == WAIT_DONE)
+		if (q->kind == PROFILER_GPUTRACE && w->file && p->state != WAIT_FAILED)
 			check_file(p, w, g, q, i);
 	}
 }

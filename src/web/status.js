@@ -264,7 +264,8 @@ function topWords(t, fresh) {
 	const slower = (r, what, was) => {
 		const more = r.baseline_ns ? r.mean_ns / r.baseline_ns - 1 : 0;
 		return r.name + " on " + rank(r) + (more >= 0.0005 ? what + nanoseconds(r.mean_ns) + ", " +
-			percent(100 * more) + " more than usual, since " : " takes " + nanoseconds(r.mean_ns) +
+			(more < 9 ? percent(100 * more) + " more than usual" : (more + 1).toFixed(0) +
+			" times the usual") + ", since " : " takes " + nanoseconds(r.mean_ns) +
 			" again, as usual; it " + was + " since ") + new Date(r.since / 1e6).toLocaleTimeString() + ".";
 	};
 	for (const r of t.regressions.slice(0, 5))
@@ -358,8 +359,9 @@ $("all").addEventListener("change", (e) => {
 
 /* Texts as the dyno command writes them, line by line. */
 function npuTrace(f) {
-	return ["ACTIVITIES_LOG_FILE=" + f.path, "PROFILE_START_ITERATION=0", "PROFILE_START_STEP=" + f.first,
-		"ACTIVITIES_ITERATIONS=" + f.steps, "PROFILE_RECORD_SHAPES=" + f.shapes,
+	return ["ACTIVITIES_LOG_FILE=" + f.path, ...f.by === "steps" ? ["PROFILE_START_ITERATION=0",
+		"PROFILE_START_STEP=" + f.first, "ACTIVITIES_ITERATIONS=" + f.steps] :
+		["PROFILE_START_STEP=-1", "ACTIVITIES_DURATION_MSECS=" + f.ms], "PROFILE_RECORD_SHAPES=" + f.shapes,
 		"PROFILE_PROFILE_MEMORY=" + f.memory, "PROFILE_WITH_STACK=" + f.stack, "PROFILE_WITH_FLOPS=false",
 		"PROFILE_WITH_MODULES=false", "PROFILE_ACTIVITIES=CPU,NPU", "PROFILE_ANALYSE=false",
 		"PROFILE_ASYNC_MODE=false", "PROFILE_PROFILER_LEVEL=" + f.level, "PROFILE_AIC_METRICS=AiCoreNone",
@@ -522,11 +524,14 @@ $("m-stop").addEventListener("click", () =>
 
 /* Fields that make sense for what is chosen. */
 function showFields() {
-	const npu = $("t-kind").value === "npu", steps = npu || $("t-by").value === "steps";
-	const fits = {npu, gpu: !npu, ms: !steps, steps};
+	const npu = $("t-kind").value === "npu", steps = $("t-by").value === "steps";
+	const fits = {npu, ms: !steps, steps, first: npu && steps, time: npu && !steps};
 	document.querySelectorAll("[data-for]").forEach((e) => e.hidden = !fits[e.dataset.for]);
 }
-$("t-kind").addEventListener("change", showFields);
+$("t-kind").addEventListener("change", () => {
+	$("t-by").value = $("t-kind").value === "npu" ? "steps" : "ms";
+	showFields();
+});
 $("t-by").addEventListener("change", showFields);
 
 /* --- the loop --- */

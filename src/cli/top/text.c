@@ -19,6 +19,7 @@
 #define PLAIN "\033[0m"
 #define NAME_COLUMNS 60 /* of a kernel in a sentence */
 #define SAID 3 /* regressions in sentences; the others are counted */
+#define MANY_TIMES 10 /* percents say little from there on */
 #define NO_MORE 0.0005 /* that is no percent any more */
 #define WORTH_SAYING 0.02 /* of the time, that it was reported too late */
 
@@ -367,7 +368,9 @@ static void say_regression(struct answer *a, const json_t *r, size_t more)
 	if (more)
 		buf_addf(&a->s, " and %zu more", more);
 	buf_addf(&a->s, " takes %s", top_duration(mean, time));
-	if (slower > 0)
+	if (slower >= MANY_TIMES - 1)
+		buf_addf(&a->s, ", %.0f times the usual, since ", slower + 1);
+	else if (slower > 0)
 		buf_addf(&a->s, ", %s more than usual, since ", top_percent(slower, part));
 	else
 		buf_addf(&a->s, " again, as usual; it %s since ",

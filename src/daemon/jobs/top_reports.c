@@ -103,19 +103,21 @@ struct log_regressions {
 	int32_t rank;
 };
 
-/* Waiting longer is no fault of who waits, nor by itself a fault of anybody: no warning. */
+/* Waiting longer is no fault of who waits, nor by itself a fault of anybody; healthy jobs do it, too. */
 static void log_longer_wait(const struct log_regressions *t, const struct toplist_regression *r,
 			    const char *what, bool over)
 {
 	if (over)
-		log_info("process %d, rank %d, %s': it takes %.3f us, and does not wait longer any "
-			 "more",
-			 (int)t->p->pid, (int)t->rank, what, (double)r->mean_ns / 1000);
+		log_debug(
+			"process %d, rank %d, %s': it takes %.3f us, and does not wait longer any "
+			"more",
+			(int)t->p->pid, (int)t->rank, what, (double)r->mean_ns / 1000);
 	else
-		log_info("process %d, rank %d, %s': waits longer for other ranks, it takes %.3f us "
-			 "instead of %.3f us",
-			 (int)t->p->pid, (int)t->rank, what, (double)r->mean_ns / 1000,
-			 (double)r->baseline_ns / 1000);
+		log_debug(
+			"process %d, rank %d, %s': waits longer for other ranks, it takes %.3f us "
+			"instead of %.3f us",
+			(int)t->p->pid, (int)t->rank, what, (double)r->mean_ns / 1000,
+			(double)r->baseline_ns / 1000);
 }
 
 /* Names are somebody else's text, and the log has lines. */
