@@ -2,6 +2,7 @@
 """Host memory (--device=npu,cpu): the malloc family keeps its promises, whoever provides it."""
 
 import collections
+import functools
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from capabilities import needs
-from pythons import one_per_minor
+from pythons import one_per_minor, pythons
 
 
 HOST = ["--device=npu,cpu"]
@@ -191,6 +192,36 @@ def test_objects_of_every_python(hurt, python):
     assert show["notes"] == []
     if not free_threaded:  # objects lie in arenas
         assert pools["PYTHON"]["peak_bytes"] < pools["HOST"]["peak_bytes"]
+
+
+ASKS = """
+import msmemscope
+msmemscope.config(python_objects="true", call_stack="python:3", output_path=OUT)
+msmemscope.start()
+kept = [bytes(100) for _ in range(4000)]
+msmemscope.stop()
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "mimalloc"])
+def test_objects_whose_arenas_do_not_count(hurt, how):
+    """Without the preload libraries nobody has seen them mapped; mimalloc only reserves. Then each
+    object is host memory itself. And the program's end counts, though nothing is traced any more."""
+    python = [p for p in pythons() if p.minor == 13][0]
+    env = {"PYTHONPATH": str(hurt.build / "python")}
+    if how == "mimalloc":
+        env["PYTHONMALLOC"] = "mimalloc"
+        if hurt.plain(python.path, "-c", "", env=env).returncode:
+            pytest.skip("this interpreter was built without mimalloc")
+    run = hurt.plain if how == "alone" else functools.partial(hurt.run, opts=["--device=cpu", "--format=none"])
+    r = run(python.path, "-c", ASKS.replace("OUT", repr(str(hurt.out))), env=env)
+    assert r.returncode == 0, r.stderr
+    hurt.session.wait_finished()
+    (process,) = hurt.show()["processes"]
+    (pool,) = process["pools"]
+    (kept,) = [x for x in pool["alive_at_end"]["places"] if x["where"] == "<module> (<string>:5)"]
+    assert pool["pool"] == "HOST" and 4000 <= kept["blocks"] < 4020
+    assert pool["peak_bytes"] < 16 * MIB
 
 
 # --- the end of a program ---

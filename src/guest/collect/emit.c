@@ -105,14 +105,14 @@ void collect_free(const struct collect_block *b, const void *caller)
 
 	if (mode < GUEST_SHADOW || !wants_block(b))
 		return;
+	if (unlikely(atomic_load_explicit(&python_ends, memory_order_relaxed)))
+		program_ask_python();
 	if (watch_is_on())
 		watch_free(b);
 	if (mode == GUEST_SHADOW) {
 		put_free(b, REC_F_SHADOW, guest_now_coarse(), 0);
 		return;
 	}
-	if (unlikely(atomic_load_explicit(&python_ends, memory_order_relaxed)))
-		program_ask_python();
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
 	put_free(b, 0, ns, guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);

@@ -38,7 +38,8 @@ void collect_program_end(void)
 {
 	static _Atomic uint32_t said; /* in this epoch: a child that is forked here has another */
 
-	if (!guest_has_joined() || !guest_wants(WANT_HOST) ||
+	if (!guest_has_joined() || guest_mode() < GUEST_SHADOW ||
+	    !(atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_HOST) ||
 	    atomic_exchange(&said, guest_epoch_now()) == guest_epoch_now())
 		return;
 	struct put p = put_begin(REC_SYSTEM, sizeof(struct rec_system), NULL);

@@ -12,6 +12,7 @@
  */
 #include "guest/collect/collect.h"
 
+#include "guest/collect/put.h"
 #include "guest/runtime/guest.h"
 
 #include <string.h>
@@ -125,6 +126,7 @@ void collect_hook_objects(void)
 	    !(atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_OBJECTS))
 		return;
 	most_bytes = strstr(Py_GetVersion(), "free-threading") ? SIZE_MAX : PYMALLOC_BYTES;
+	program_await_python_end();
 	hook_domain(DOMAIN_MEM, &mem_hooks);
 	hook_domain(DOMAIN_OBJ, &obj_hooks);
 }

@@ -148,7 +148,8 @@ void window_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 		log_two_kinds_of_steps(p);
 		return;
 	}
-	if (p->window || s->kind == SYSTEM_STOP_TRACE)
+	/* Blocks that have rows may be freed after the end, whether that is recorded or not. */
+	if (p->window || s->kind == SYSTEM_STOP_TRACE || (s->kind == SYSTEM_EXIT && p->next_row))
 		rows_system(p, tid, s);
 	if (s->kind == SYSTEM_STOP_TRACE) {
 		trace_leave(p, s->head.time_ns);

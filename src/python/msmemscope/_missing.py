@@ -57,5 +57,7 @@ def say(sonde):
         what = "host memory below torch's tensors is not recorded"
         if "torch" not in sys.modules:
             what = "nothing of host memory is recorded (but torch's tensors, once it is imported)"
+        if settings["python_objects"]:
+            what = "of host memory only small objects of Python and torch's tensors are recorded"
         devices = "npu,cpu" if npu else "cpu"
         _messages.warn_once(f"{what}: start {HOST_RECIPE.format(devices)}")
