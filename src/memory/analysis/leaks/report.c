@@ -481,19 +481,25 @@ static void print_driver_left(const struct view *g)
 
 static void print_hint(const struct view *g)
 {
-	bool any = false, python = false;
+	bool any = false, python = false, arenas = false;
 
 	for (size_t i = 0; i < g->a->growing; i++) {
 		const struct leak_site *s = g->a->findings[i].site;
+		bool is_python = words_is_python(s->pool->process->command);
 
 		any |= !s->stack;
-		python |= !s->stack && words_is_python(s->pool->process->command);
+		python |= !s->stack && is_python;
+		arenas |= is_python && g->a->findings[i].list[0]->mapping;
 	}
 	if (any)
 		print(g,
 		      "\nRecord with --call-stack={} to see where blocks without a call stack come "
 		      "from.\n",
 		      TEXT(python ? "python" : "c"));
+	if (arenas)
+		print(g,
+		      "\nMappings of Python are mostly arenas for its small objects, and belong to "
+		      "whoever needed one more; --python-objects records each object.\n");
 }
 
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
