@@ -255,7 +255,7 @@ def test_the_findings_are_not_cut(run, wasteful, tmp_path):
         ("check_leaks('ok.csv', None, 0)", "TypeError", "mstx_info"),
         ("check_leaks('ok.csv', 'x', -1)", "ValueError", "start_index must be an int of 0 or more"),
         ("check_leaks('ok.csv', 'x', '1')", "ValueError", "start_index"),
-        ("check_leaks('ok.csv', 'x', True)", "ValueError", "start_index"),
+        ("check_leaks('.', 'x', 0)", "FileNotFoundError", "neither a recording"),
         ("check_leaks('ok.csv', 'x', 1.0)", "ValueError", "start_index"),
         ("check_inefficient('ok.csv', mem_size=-1)", "ValueError", "mem_size must be an int of 0"),
         ("check_inefficient('ok.csv', idle_threshold=0)", "ValueError", "idle_threshold must be"),

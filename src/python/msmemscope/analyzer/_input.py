@@ -55,9 +55,9 @@ def _warn_about(path: str, st: os.stat_result) -> None:
 
 
 def check_number(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be an int of {least} or more, not {value!r}")
-    return value
+    return int(value)
 
 
 def check_config(config: Any, wanted: type) -> Any:

@@ -49,7 +49,7 @@ def _words(f: Any) -> str:
 
 def run(words: List[str], path: str) -> Dict[str, Any]:
     """`sonde <words> path`: prints what it prints, gives its answer. ValueError: the input is no
-    dump, or damaged; RuntimeError: the program was killed."""
+    dump, or damaged; FileNotFoundError: a directory has none; RuntimeError: it was killed."""
     # Files and not pipes: nothing has to read while it runs.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         with tempfile.TemporaryFile() as answer:
@@ -68,7 +68,8 @@ def run(words: List[str], path: str) -> Dict[str, Any]:
         complaint = _words(err).strip()
     if not answered.strip() or child.returncode not in (0, FAILED):
         how = f"exit status {child.returncode}"
-        kind = RuntimeError if child.returncode < 0 else ValueError
+        kind = FileNotFoundError if os.path.isdir(path) else ValueError
+        kind = RuntimeError if child.returncode < 0 else kind
         raise kind(complaint or f"'sonde {' '.join(words)} {path}' failed: {how}")
     if complaint:
         raise ValueError(complaint)

@@ -39,8 +39,8 @@ class InefficientConfig:
     idle_threshold: int = 3000
 
     def __post_init__(self) -> None:
-        check_number("mem_size", self.mem_size, 0)
-        check_number("idle_threshold", self.idle_threshold, 1)
+        self.mem_size = check_number("mem_size", self.mem_size, 0)
+        self.idle_threshold = check_number("idle_threshold", self.idle_threshold, 1)
         self.inefficient_type = _check_types(self.inefficient_type)
         self.input_path = check_path(self.input_path, writable=True)
 

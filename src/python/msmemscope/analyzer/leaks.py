@@ -32,7 +32,7 @@ class LeaksConfig:
             raise ValueError("mstx_info must be the text of the marks, and not blank")
         if "\0" in self.mstx_info:
             raise ValueError("mstx_info holds a NUL character")
-        check_number("start_index", self.start_index, 0)
+        self.start_index = check_number("start_index", self.start_index, 0)
 
 
 class LeaksAnalyzer:
