@@ -29,6 +29,7 @@ struct recorder_session {
 struct consumer_losses {
 	uint64_t rows; /* that no file could take */
 	uint64_t unamended; /* files that lack findings */
+	int error; /* errno: why rows are missing; 0: not known */
 };
 
 /* A process that has ended, whose end comes next in the stream. */
@@ -44,6 +45,8 @@ struct dead_process {
 /* How far a recording is when its user hears about it. */
 struct consumer_report {
 	uint64_t events; /* in the recording */
+	bool removed; /* somebody has deleted it */
+	int error; /* errno: why others are not in it; 0: all are */
 	bool running; /* processes of the job go on */
 	bool writing; /* files are not complete yet */
 };

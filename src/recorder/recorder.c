@@ -47,6 +47,7 @@
 #define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
+#define SAY_AGAIN_NS (60000 * MS) /* between two words of a disk that fails now and then */
 #define MAX_CONFIG_BYTES (1u << 20)
 #define START_SLACK_S 2 /* clocks are read in seconds */
 #define LOCK_WAIT_MS 30000 /* for a former recorder that is about to leave */
@@ -68,6 +69,8 @@ struct recorder {
 	uint64_t dropped; /* of them: the recording could not take them */
 	struct buf owed; /* frames that have to come before any other, see append_frame() */
 	bool failing; /* the last attempt to write to the recording was in vain */
+	bool said; /* … and the log has it */
+	uint64_t said_ns; /* when it was last said */
 	struct consumer_losses losses; /* that the page has */
 	bool called; /* by a process of the job, not by a launcher */
 	bool monitor; /* see session.h */
@@ -106,9 +109,17 @@ static int write_frame(struct recorder *rec, enum frame_type type, const void *p
 		nanosleep(&(struct timespec){0, waits_ms[i] * 1000000}, NULL);
 		r = recording_append(rec->out, type, payload, bytes, &err);
 	}
-	if (r < 0 && !rec->failing)
+	uint64_t now = clock_mono_ns();
+	if (r < 0)
+		atomic_store(&rec->page->write_errno, (uint32_t)-r);
+	if (r < 0 && !rec->failing) {
+		/* A disk on which now and then a frame fits would fill the log, too. */
+		rec->said = !rec->said_ns || now - rec->said_ns > SAY_AGAIN_NS;
+		rec->said_ns = rec->said ? now : rec->said_ns;
+	}
+	if (r < 0 && !rec->failing && rec->said)
 		log_err("%s: events are counted, and lost, until it is possible again", err.text);
-	else if (r == 0 && rec->failing)
+	else if (r == 0 && rec->failing && rec->said)
 		log_warn("the recording can be written again; %llu events were lost so far",
 			 (unsigned long long)rec->dropped);
 	rec->failing = r < 0;
@@ -350,6 +361,7 @@ static bool run_once(struct recorder *rec)
 			drain_commit(rec->drain);
 		} else {
 			rec->dropped += n;
+			atomic_fetch_add(&rec->page->unwritten, n);
 			drain_drop(rec->drain);
 		}
 		consumers_dispatch(&rec->consumers, FRAME_BATCH, rec->batch.data, rec->batch.len);
@@ -376,6 +388,8 @@ static void finish_files(struct recorder *rec)
 	consumers_call(&rec->consumers, flush);
 	consumers_call(&rec->consumers, add_losses, &now);
 	atomic_fetch_add(&rec->page->rows_lost, now.rows - rec->losses.rows);
+	if (now.error)
+		atomic_store(&rec->page->dump_errno, (uint32_t)now.error);
 	atomic_fetch_add(&rec->page->unamended, now.unamended - rec->losses.unamended);
 	rec->losses = now;
 	struct rusage own, copies;
@@ -449,6 +463,8 @@ static void report_to_user(struct recorder *rec, bool running)
 {
 	struct consumer_report r = {
 		.events = rec->events - rec->dropped,
+		.removed = rec->out && recording_is_removed(rec->out),
+		.error = rec->dropped ? (int)atomic_load(&rec->page->write_errno) : 0,
 		.running = running,
 		.writing =
 			drain_has_dead(rec->drain) || consumers_any(&rec->consumers, is_amending),

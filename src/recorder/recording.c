@@ -177,6 +177,13 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 	return 0;
 }
 
+bool recording_is_removed(const struct recording_writer *w)
+{
+	struct stat st;
+
+	return fstat(w->fd, &st) == 0 && !st.st_nlink;
+}
+
 uint64_t recording_bytes(const struct recording_writer *w)
 {
 	return w->offset;

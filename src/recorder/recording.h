@@ -23,6 +23,8 @@ int recording_create(struct recording_writer **out, const char *path, struct err
  */
 int recording_append(struct recording_writer *w, enum frame_type type, const void *payload,
 		     size_t bytes, struct err *err);
+/* Has somebody deleted the file, or its directory? */
+bool recording_is_removed(const struct recording_writer *w);
 uint64_t recording_bytes(const struct recording_writer *w);
 void recording_close(struct recording_writer *w);
 

@@ -131,6 +131,9 @@ struct control_page {
 	_Atomic uint64_t recorder_ns;
 	int64_t made_s; /* when this page was made, in seconds since 1970: root_pid is older */
 	uint64_t exit_asked_ns; /* guest: when exit_asked was, CLOCK_MONOTONIC */
+	/* recorder: events that the recording could not take, and why; why dump files lack rows */
+	_Atomic uint64_t unwritten;
+	_Atomic uint32_t write_errno, dump_errno;
 	uint32_t terminal; /* recorder: it has one, so a job without events waits for its words */
 };
 

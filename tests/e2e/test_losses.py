@@ -113,6 +113,8 @@ def test_writes_fail_for_a_while(hurts):
     words = f"{lost:,} events were lost"
     assert words in text(h)
     assert f"{lost} events of process {h.job.pid} are missing" in text(h, "leaks")
+    (why,) = [n for n in h.show()["notes"] if "could not be written to the recording" in n]
+    assert why.startswith(f"{lost} events") and "buffers" not in "".join(h.show()["notes"])
     report = (h.recording / "report.txt").read_text()
     assert f"{lost} events were lost, so this report is incomplete.\n" in report
     log = (h.recording / "msmemscope.log").read_text()

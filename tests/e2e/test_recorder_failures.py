@@ -132,13 +132,16 @@ def run_on_small_disk(h, words, megabytes, fill=0, opts=(), during=""):
 
 @root
 def test_disk_full(hurts):
-    """The recording and the dumps hit the end of the disk; no SIGBUS, and the loss is reported."""
+    """Dumps end before the disk does, so that the recording goes on; the cause is named, once."""
     h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(h, h.steady(threads=2, events=400000), 16)
     assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
     shown = h.show()
-    assert shown["lost"]["events"] > 0
+    (said,) = [n for n in shown["notes"] if "dump files lack" in n]
+    assert "No space left on device" in said and "This recording has them" in said
+    assert not [n for n in shown["notes"] if "could not be written to the recording" in n]
+    assert len((h.recording / "msmemscope.log").read_text().splitlines()) < 10
     for path in h.out.glob("msmemscope_*/device_*/dump/*.csv"):
         assert path.read_bytes().endswith(b"\n")
     # Everything that the job counted is in the recording or counted there as lost. Not by rows: a
@@ -175,6 +178,9 @@ def test_disk_full_for_a_while(hurts):
     assert h.records + shown["lost"]["events"] == h.counted
     missing = [n for n in shown["notes"] if "dump files lack" in n]
     assert len(missing) == 1 and h.fast_rows() < h.counted
+    if shown["lost"]["events"]:
+        (said,) = [n for n in shown["notes"] if "could not be written to the recording" in n]
+        assert "No space left on device" in said and "not all" in missing[0]
 
 
 def test_directory_removed(hurts):
@@ -187,6 +193,24 @@ def test_directory_removed(hurts):
     ends_well(h.job)
     wait_gone(recorder)
     assert not h.out.exists(), "what somebody removed is not made again"
+
+
+def test_directory_removed_is_said(hurts):
+    """On a terminal, where the last line says where the recording is."""
+    h = hurts()
+    words = " ".join(map(str, h.steady(events=100)))
+    command = " ".join(f"'{w}'" for w in h.command("sh", "-c", f"{words}; rm -rf {h.out}; {words}"))
+    r = subprocess.run(
+        ["script", "-qec", command, "/dev/null"],
+        env=h.env(),
+        cwd=h.tmp,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "was deleted while the job ran" in r.stdout, r.stdout
+    assert "events recorded" not in r.stdout
 
 
 def test_directory_removed_before_children(hurts):

@@ -58,8 +58,7 @@ static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks,
 		return;
 	if (events)
 		buf_addf(f->notes,
-			 "%llu events of process %u are missing: its buffers were full, or "
-			 "the recording could not be written.\n",
+			 "%llu events of process %u are missing, so this answer is incomplete.\n",
 			 (unsigned long long)events, pid);
 	if (stacks)
 		buf_addf(f->notes, "%llu call stacks of process %u are missing.\n",

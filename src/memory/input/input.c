@@ -266,6 +266,7 @@ struct pids {
 	struct hmap threads; /* that made some: process and thread */
 	uint64_t newest; /* of them */
 	bool cut; /* the processes whose end comes now have none in the recording */
+	uint64_t lost; /* events */
 };
 
 static void on_session(void *arg, const struct mem_config *cfg)
@@ -359,6 +360,7 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 
 	if (e->proc < s->cap && s->sink->processes)
 		processes_end(s->sink->processes, s->pid[e->proc], !s->cut);
+	s->lost += e->lost_events;
 	if (e->proc < s->cap && s->sink->lost)
 		s->sink->lost(s->sink->arg, s->pid[e->proc], e->lost_events, e->lost_stacks,
 			      e->damaged);
@@ -400,9 +402,33 @@ static void note_unseen_memory(struct control_page *page, const struct input_sin
 			 n, n == 1 ? "" : "es", n == 1 ? "it" : "they", n == 1 ? "its" : "their");
 }
 
+/* What files could not take, and why. */
+static void note_unwritten(struct control_page *page, const struct input_sink *sink, uint64_t lost)
+{
+	unsigned long long events = page->unwritten, rows = page->rows_lost;
+	const char *why = page->write_errno ? strerror((int)page->write_errno) : "unknown";
+
+	if (events)
+		add_note(sink, "%llu events could not be written to the recording: %s.", events,
+			 why);
+	if (lost > events)
+		add_note(sink,
+			 "%llu events found no room in the buffers of their processes: --buffer-mb "
+			 "makes them larger, unless the disk was full.",
+			 (unsigned long long)lost - events);
+	if (rows)
+		add_note(
+			sink, "The dump files lack %llu rows%s%s. %s", rows,
+			page->dump_errno ? " that could not be written: " : "",
+			page->dump_errno ? strerror((int)page->dump_errno) : "",
+			events ? "This recording has more of them, but not all: `sonde mem export` "
+				 "writes those it has."
+			       : "This recording has them: `sonde mem export` writes them anew.");
+}
+
 /* What the control page beside the recording knows and its frames cannot say. False: how much is
  * missing is unknown. */
-static bool note_session(const char *file, const struct input_sink *sink, bool whole)
+static bool note_session(const char *file, const struct input_sink *sink, bool whole, uint64_t lost)
 {
 	const char *slash = strrchr(file, '/');
 	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
@@ -420,13 +446,9 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 				 n == 1 ? "it is" : "they are");
 		note_sealed(&page, sink);
 		note_unseen_memory(&page, sink);
-		if (page.rows_lost)
-			add_note(sink,
-				 "The dump files lack %llu rows that could not be written, which "
-				 "this recording has: `sonde mem export` writes them anew.",
-				 (unsigned long long)page.rows_lost);
 		if (live && sink->processes)
 			processes_running(sink->processes);
+		note_unwritten(&page, sink, lost);
 		if (live)
 			add_note(sink,
 				 "The job is still running: this is what there is so far, and "
@@ -482,7 +504,8 @@ static int read_recording(const char *file, const struct input_sink *sink, struc
 		add_note(sink, "The recording is cut off at its end: the job and its recorder were "
 			       "killed together, or it is still being written. `sonde mem recover` "
 			       "brings back what is left in the buffers.");
-	bool known = r == 0 && !torn && note_session(file, sink, track_is_whole(t));
+	bool known = r == 0 && !torn &&
+		     note_session(file, sink, track_is_whole(t), track_is_read(t) ? pids.lost : 0);
 	if (r == 0 && (!known || !track_loss_is_known(t)) && sink->lost_more)
 		sink->lost_more(sink->arg);
 	if (r == 0 && sink->note)

@@ -109,7 +109,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	struct outputs_where where = {
 		.output_dir = s->cfg.output_dir,
 		.recording_dir = session->dir,
-		.flags = DUMPS_AS_CONFIGURED,
+		.flags = DUMPS_AS_CONFIGURED | DUMPS_SPARE_ROOM,
 		.aside = true,
 		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked,
 	};
@@ -192,6 +192,8 @@ static void add_losses(void *state, struct consumer_losses *total)
 
 	if (lost)
 		log_warn("%llu rows could not be written: %s", (unsigned long long)lost, why.text);
+	if (lost && why.code)
+		total->error = -why.code;
 	total->rows += lost;
 	total->unamended += diagnose_unamended(s->outputs.diagnose);
 }
@@ -248,8 +250,11 @@ static void report_findings(struct report *r, struct diagnose *d)
 }
 
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
-static void report_close(struct report *r, const struct consumer_report *now, uint64_t lost)
+static void report_close(struct report *r, const struct consumer_report *now,
+			 const struct outputs *o)
 {
+	struct err why = {0};
+	uint64_t lost = diagnose_events_lost(o->diagnose), rows = dumps_lost(o->dumps, &why);
 	struct mem_asked asked = {0};
 	struct buf text = {0};
 
@@ -258,14 +263,29 @@ static void report_close(struct report *r, const struct consumer_report *now, ui
 	r->closed = true;
 	r->events = now->events;
 	r->running = now->running;
+	if (now->removed) {
+		buf_addf(&text,
+			 TAG "Warn: %s was deleted while the job ran: nothing is left of its "
+			     "recording\n",
+			 r->dir);
+		report_print(r, text.data, text.len);
+		buf_release(&text);
+		return;
+	}
 	buf_addf(&text, TAG "Info: %llu events recorded%s, ", (unsigned long long)now->events,
 		 now->running ? " so far" : "");
-	if (lost)
+	if (lost && now->error)
+		buf_addf(&text, "%llu lost (the recording could not be written: %s)",
+			 (unsigned long long)lost, strerror(now->error));
+	else if (lost)
 		buf_addf(&text, "%llu lost", (unsigned long long)lost);
 	else
 		buf_add_str(&text, "none lost");
 	if (now->running)
 		buf_add_str(&text, "; processes of the job go on and are recorded");
+	if (rows)
+		buf_addf(&text, "; the dumps lack %llu rows: %s", (unsigned long long)rows,
+			 why.text);
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
 	if (!now->events && !now->running) {
@@ -284,8 +304,9 @@ static void report(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
 
-	report_findings(&s->report, s->outputs.diagnose);
-	report_close(&s->report, now, diagnose_events_lost(s->outputs.diagnose));
+	if (!s->outputs.silent && !now->removed)
+		report_findings(&s->report, s->outputs.diagnose);
+	report_close(&s->report, now, &s->outputs);
 }
 
 static void say_slow(void *state)

@@ -16,12 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_SUFFIX 1000
 #define MAX_HELD 4096 /* rows without a device that wait for one */
 #define MAX_DEVICES 256 /* of a process: a file each */
+#define CHECK_ROWS 1024 /* between looks at how much room is left */
+#define SPARE_BYTES (64ull << 20) /* of a disk, that dumps leave; of a small one … */
+#define SPARE_SHARE 4 /* … this part */
 #define FLUSH_ROWS 65536 /* of all files together: each has a buffer, and they may be thousands */
 
 struct device_dump {
@@ -56,6 +60,8 @@ struct dumps {
 	uint64_t unflushed; /* rows since all were flushed */
 	struct err why;
 	char *refused; /* see dumps_refused() */
+	uint64_t rows; /* so far */
+	bool stopped; /* the rest of the disk is for the recording */
 };
 
 struct dumps *dumps_new(const char *output_dir, const struct dumps_setup *setup)
@@ -403,6 +409,28 @@ static void add_everywhere(struct dumps *d, struct proc_dump *p, const struct ro
 	p->held[p->nheld++] = copy_row(row);
 }
 
+/*
+ * The dumps can be made again of the recording, which cannot be made again: what is left of a disk
+ * that gets full is for that.
+ */
+static void check_room(struct dumps *d)
+{
+	struct statvfs fs;
+	struct err why = {0};
+
+	if (!(d->setup.flags & DUMPS_SPARE_ROOM) || d->rows++ % CHECK_ROWS || d->stopped ||
+	    statvfs(d->output, &fs) < 0)
+		return;
+	uint64_t left = (uint64_t)fs.f_bavail * fs.f_frsize;
+	uint64_t share = (uint64_t)fs.f_blocks * fs.f_frsize / SPARE_SHARE;
+	if (left >= (share < SPARE_BYTES ? share : SPARE_BYTES))
+		return;
+	d->stopped = true;
+	err_set(&why, -ENOSPC, "the disk of '%s' is nearly full, and the recording needs the rest",
+		d->output);
+	remember_error(d, &why);
+}
+
 void dumps_row(void *arg, uint32_t proc, const struct row *row)
 {
 	struct dumps *d = arg;
@@ -410,6 +438,11 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 
 	if (!p || !p->ops || row->hidden)
 		return;
+	check_room(d);
+	if (d->stopped) {
+		d->lost++;
+		return;
+	}
 	if (row->device == DEV_NONE) {
 		add_everywhere(d, p, row);
 	} else {

@@ -24,6 +24,7 @@ struct dumps;
 enum dumps_flags {
 	DUMPS_REPLACE = 1 << 0, /* files of an unfinished run are written anew */
 	DUMPS_AS_CONFIGURED = 1 << 1, /* a process may choose its format and place by itself */
+	DUMPS_SPARE_ROOM = 1 << 2, /* they end where the disk is nearly full: others need it more */
 };
 
 struct dumps_setup {

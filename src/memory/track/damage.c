@@ -10,6 +10,11 @@ void damage_found(void *arg, uint64_t bytes)
 	t->damage.bytes += bytes;
 }
 
+bool track_is_read(const struct track *t)
+{
+	return !t->damage.places && !t->refused;
+}
+
 bool track_loss_is_known(const struct track *t)
 {
 	return !t->damage.orphans;

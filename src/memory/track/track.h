@@ -67,6 +67,8 @@ bool track_is_whole(const struct track *t);
  */
 void track_damage_words(const struct track *t, void (*note)(void *arg, const char *text),
 			void *arg);
+/* Nothing was damaged or left out: what is missing was never in the file. */
+bool track_is_read(const struct track *t);
 bool track_loss_is_known(const struct track *t);
 
 /* Records that were left out since there was no room for what they say, which counts as lost events
