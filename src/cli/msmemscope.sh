@@ -113,6 +113,14 @@ _msmemscope_load() {
 	*":$_msmemscope_lib:"*) ;;
 	*) export LD_LIBRARY_PATH="$_msmemscope_lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ;;
 	esac
+	# ASan ends programs before which another library is preloaded, unless it is told not to.
+	case ${ASAN_OPTIONS:-} in
+	*verify_asan_link_order*) ;;
+	*)
+		export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
+		export MSMEMSCOPE_SET_ASAN=1
+		;;
+	esac
 	export MSMEMSCOPE_LIB_PATH="$_msmemscope_lib"
 	export LD_PRELOAD="$_msmemscope_list"
 	_msmemscope_say Info "loaded into LD_PRELOAD and LD_LIBRARY_PATH of this shell"
@@ -137,7 +145,12 @@ _msmemscope_unload() {
 	else
 		unset LD_LIBRARY_PATH
 	fi
-	unset MSMEMSCOPE_LIB_PATH
+	if [ -n "${MSMEMSCOPE_SET_ASAN:-}" ]; then
+		ASAN_OPTIONS=${ASAN_OPTIONS%verify_asan_link_order=0}
+		ASAN_OPTIONS=${ASAN_OPTIONS%:}
+		[ -n "$ASAN_OPTIONS" ] || unset ASAN_OPTIONS
+	fi
+	unset MSMEMSCOPE_LIB_PATH MSMEMSCOPE_SET_ASAN
 	_msmemscope_say Info "removed from LD_PRELOAD and LD_LIBRARY_PATH of this shell"
 }
 

@@ -2,6 +2,7 @@
 """The package in every interpreter, started in every way that an interpreter can be started."""
 
 import itertools
+import json
 import os
 import random
 import re
@@ -43,6 +44,17 @@ def check_windows(left):
     assert [r.name for r in left.of("SYSTEM", "STEP")] == ["1", "2"]
     (row,) = [r for r in left.of("MALLOC") if r.attr["size"] == "101"]
     assert re.search(r"job\.py\(\d+\): take\n.*job\.py\(\d+\): <module>", row.py_stack), row
+
+
+def test_config_json_says_what_was_recorded(jobs):
+    """The recording's and the dump's; not the defaults with which the recorder began."""
+    check_windows(left := jobs.run(NEWEST, WINDOWS))
+    files = sorted(left.out.glob("*/config.json"))
+    assert len(files) == 2
+    for path in files:
+        said = json.loads(path.read_text())
+        assert said["isEffective"] and said["analysisType"] == 3, path
+        assert said["enablePyStack"] and said["pyStackDepth"] == 5, path
 
 
 # --- every interpreter ---

@@ -119,3 +119,16 @@ def test_options_that_are_set_stay(hurt, sanitized):
     assert hurt.run(program, "over", env=env).returncode == 77
     asks = {"ASAN_OPTIONS": "verify_asan_link_order=1"}
     assert b"does not come first" in hurt.run(program, "good", env=asks).stderr
+
+
+def test_the_environment_recipe_lets_asan_programs_start(build, sanitized):
+    """source msmemscope --load-api-env; and --unload-api-env leaves what was there."""
+    script = (
+        f'M={build}/bin/msmemscope; source $M --load-api-env >/dev/null; {sanitized("gcc-asan")} '
+        'good || echo status $?; source $M --unload-api-env >/dev/null; echo "${ASAN_OPTIONS-none}"'
+    )
+    for before, after in (({}, "none"), ({"ASAN_OPTIONS": "a=1"}, "a=1")):
+        env = {k: v for k, v in os.environ.items() if k != "ASAN_OPTIONS"} | before
+        r = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, env=env)
+        assert "does not come first" not in r.stderr, r.stderr
+        assert r.stdout.splitlines()[-1] == after and "status 5" in r.stdout, r

@@ -281,7 +281,7 @@ static const struct args_section sections[] = {
 	 "or zsh,\n\n"
 	 "  source msmemscope --load-api-env\n\n"
 	 "puts the five libraries into LD_PRELOAD and their directory into LD_LIBRARY_PATH of the "
-	 "shell, and\n\n"
+	 "shell (and tells ASan by ASAN_OPTIONS that this is meant), and\n\n"
 	 "  source msmemscope --unload-api-env\n\n"
 	 "takes them out again. Both may be repeated and leave the entries of others alone."},
 	{"OUTPUT",

@@ -112,6 +112,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 		.flags = DUMPS_AS_CONFIGURED | DUMPS_SPARE_ROOM,
 		.aside = true,
 		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked,
+		.by_job = !s->cfg.effective,
 	};
 	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
 		     s->cfg.compat);

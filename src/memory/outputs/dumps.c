@@ -241,29 +241,35 @@ void dumps_proc(void *arg, const struct frame_proc *info)
 	d->procs[info->proc] = p;
 }
 
+static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
+{
+	char *path = xasprintf("%s/" SESSION_CONFIG, p->dir);
+	struct mem_config cfg = *(p->cfg ? p->cfg : track_config(d->track));
+
+	cfg.effective |= p->cfg != NULL;
+	int r = mem_config_write(&cfg, path, err);
+
+	free(path);
+	p->has_config = true;
+	return r;
+}
+
 void dumps_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 {
 	struct dumps *d = arg;
 	struct proc_dump *p = find_proc(d, proc);
+	struct err err = {0};
 
 	if (!p)
 		return;
 	p->cfg = cfg;
 	/* Once there are files, they stay what and where they are. */
+	if (p->has_config && write_config(d, p, &err) < 0)
+		log_err("%s", err.text);
 	if (!(d->setup.flags & DUMPS_AS_CONFIGURED) || p->has_config)
 		return;
 	p->ops = writer_find(mem_format_name(cfg->format));
 	name_dir(d, p, cfg->output_dir);
-}
-
-static int write_config(struct dumps *d, struct proc_dump *p, struct err *err)
-{
-	char *path = xasprintf("%s/" SESSION_CONFIG, p->dir);
-	int r = mem_config_write(p->cfg ? p->cfg : track_config(d->track), path, err);
-
-	free(path);
-	p->has_config = true;
-	return r;
 }
 
 /*

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "dump"
 #include "memory/outputs/outputs.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "recorder/recording.h"
+#include "wire/control_page.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -23,10 +26,25 @@ static void on_proc(void *arg, const struct frame_proc *p)
 	diagnose_proc(o->diagnose, p);
 }
 
+/* Without a launcher the file of the session has defaults until the job says what it wants. */
+static void keep_config(struct outputs *o, uint32_t proc, const struct mem_config *cfg)
+{
+	struct mem_config said = *cfg;
+	struct err err = {0};
+
+	if (!o->config || (o->config_proc != UINT32_MAX && o->config_proc != proc))
+		return;
+	o->config_proc = proc;
+	said.effective = true;
+	if (mem_config_write(&said, o->config, &err) < 0)
+		log_err("%s", err.text);
+}
+
 static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 {
 	struct outputs *o = arg;
 
+	keep_config(o, proc, cfg);
 	if (o->silent)
 		return;
 	dumps_config(o->dumps, proc, cfg);
@@ -111,6 +129,9 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 	};
 
 	o->silent = where->silent;
+	o->config_proc = UINT32_MAX;
+	if (where->by_job)
+		o->config = xasprintf("%s/" SESSION_CONFIG, where->recording_dir);
 	o->diagnose = diagnose_new(compat, where->aside);
 	struct dumps_setup setup = {where->flags,  ops,		compat,
 				    diagnose_file, o->diagnose, where->below};
@@ -172,6 +193,7 @@ void outputs_close(struct outputs *o)
 	trace_files_free(o->trace);
 	dumps_free(o->dumps);
 	diagnose_free(o->diagnose);
+	free(o->config);
 }
 
 /* After the last process has ended: all files are closed. */

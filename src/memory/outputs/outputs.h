@@ -19,6 +19,8 @@ struct outputs {
 	struct watch_files *watch;
 	struct trace_files *trace;
 	bool silent; /* nothing is written, and no analysis runs: see outputs_stream() */
+	char *config; /* file that says what the first process with settings of its own wants */
+	uint32_t config_proc; /* it; UINT32_MAX: none so far */
 };
 
 struct outputs_where {
@@ -28,6 +30,7 @@ struct outputs_where {
 	bool aside; /* amend large dumps beside us, since there is other work to do */
 	const char *below; /* of struct dumps_setup */
 	bool silent;
+	bool by_job; /* the job itself says what to record: its settings go to recording_dir */
 };
 void outputs_open(struct outputs *o, const struct outputs_where *where,
 		  const struct writer_ops *ops, enum row_compat compat);
